@@ -1,0 +1,203 @@
+package source
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"edgeway/proxiers/plan"
+)
+
+// Kind is a kind of object.
+type Kind uint8
+
+// The kinds of objects. A Document is a part of a manifest file that is no usable object; it carries
+// only its problems.
+const (
+	KindService Kind = iota + 1
+	KindEndpointSlice
+	KindNode
+	KindServiceCIDR
+	KindDocument
+)
+
+// String gives Kubernetes' kind.
+func (k Kind) String() string {
+	return [...]string{"", "Service", "EndpointSlice", "Node", "ServiceCIDR", "Document"}[k]
+}
+
+// Key identifies an object. Namespace is empty for Nodes, ServiceCIDRs and Documents; the name of
+// a Document is "FILE#N", N counting from 1.
+type Key struct {
+	Kind            Kind
+	Namespace, Name string
+}
+
+// String gives "Service namespace/name".
+func (k Key) String() string {
+	if k.Namespace == "" {
+		return fmt.Sprintf("%s %s", k.Kind, k.Name)
+	}
+	return fmt.Sprintf("%s %s/%s", k.Kind, k.Namespace, k.Name)
+}
+
+// Compare orders by kind, namespace and name.
+func (k Key) Compare(o Key) int {
+	if c := cmp.Compare(k.Kind, o.Kind); c != 0 {
+		return c
+	}
+	if c := cmp.Compare(k.Namespace, o.Namespace); c != 0 {
+		return c
+	}
+	return cmp.Compare(k.Name, o.Name)
+}
+
+// Object is one of *Service, *EndpointSlice, *Node, *ServiceCIDR and *Document.
+type Object interface {
+	Key() Key
+	// Problems are the parts of the object that were left out because they are wrong.
+	Problems() []Problem
+}
+
+// Problem is one fault in one object: what is named is left out, the rest is served.
+type Problem struct {
+	Object Key
+	// Field is the path of the field, as in "spec.ports[0].port"; empty: the object as a whole.
+	Field   string
+	Message string
+}
+
+// String is one line that names the object, the field and the fault.
+func (p Problem) String() string {
+	if p.Field == "" {
+		return fmt.Sprintf("%s: %s", p.Object, p.Message)
+	}
+	return fmt.Sprintf("%s: %s: %s", p.Object, p.Field, p.Message)
+}
+
+// Service is what a proxy reads of a Service that has a ClusterIP. Headless and ExternalName
+// Services, and those that ask for another proxy, never become one.
+type Service struct {
+	Namespace string    `json:"namespace"`
+	Name      string    `json:"name"`
+	UID       string    `json:"uid,omitempty"`
+	Created   time.Time `json:"created,omitzero"`
+
+	// At most one ClusterIP of each family.
+	ClusterIPs      []netip.Addr `json:"clusterIPs,omitempty"`
+	ExternalIPs     []netip.Addr `json:"externalIPs,omitempty"`
+	LoadBalancerIPs []netip.Addr `json:"loadBalancerIPs,omitempty"`
+	// SourceRanges restrict LoadBalancerIPs, each family by the ranges of that family; a family
+	// without ranges is not restricted, unless NoSources lists it.
+	SourceRanges []netip.Prefix `json:"sourceRanges,omitempty"`
+	// NoSources lists the families whose source ranges were all invalid: nobody may connect.
+	NoSources []plan.Family `json:"noSources,omitempty"`
+
+	Ports               []ServicePort `json:"ports,omitempty"`
+	Affinity            time.Duration `json:"affinity,omitempty"` // 0: none
+	InternalLocal       bool          `json:"internalLocal,omitempty"`
+	ExternalLocal       bool          `json:"externalLocal,omitempty"`
+	HealthCheckNodePort uint16        `json:"healthCheckNodePort,omitempty"` // only with ExternalLocal
+	LongLived           bool          `json:"longLived,omitempty"`
+
+	Faults []Problem `json:"faults,omitempty"`
+}
+
+// ServicePort is one port of a Service. NodePort 0: none.
+type ServicePort struct {
+	Name     string        `json:"name,omitempty"`
+	Protocol plan.Protocol `json:"protocol"`
+	Port     uint16        `json:"port"`
+	NodePort uint16        `json:"nodePort,omitempty"`
+}
+
+// EndpointSlice is what a proxy reads of an EndpointSlice with addresses (never FQDNs).
+type EndpointSlice struct {
+	Namespace string      `json:"namespace"`
+	Name      string      `json:"name"`
+	Service   string      `json:"service"` // the Service's name, in the same namespace
+	Family    plan.Family `json:"family"`
+	Ports     []SlicePort `json:"ports,omitempty"`
+	Endpoints []Endpoint  `json:"endpoints,omitempty"`
+	// Triggered is the time of the change that caused this version (annotation
+	// endpoints.kubernetes.io/last-change-trigger-time); zero when not known.
+	Triggered time.Time `json:"triggered,omitzero"`
+
+	Faults []Problem `json:"faults,omitempty"`
+}
+
+// SlicePort is one port of an EndpointSlice.
+type SlicePort struct {
+	Name     string        `json:"name,omitempty"`
+	Protocol plan.Protocol `json:"protocol"`
+	Port     uint16        `json:"port"`
+}
+
+// Endpoint is one endpoint of an EndpointSlice, its conditions resolved (nil ready: true, nil
+// serving: true, nil terminating: false).
+type Endpoint struct {
+	Addr        netip.Addr `json:"addr"`
+	Ready       bool       `json:"ready,omitempty"`
+	Serving     bool       `json:"serving,omitempty"`
+	Terminating bool       `json:"terminating,omitempty"`
+	NodeName    string     `json:"nodeName,omitempty"`
+	ForNodes    []string   `json:"forNodes,omitempty"`
+	ForZones    []string   `json:"forZones,omitempty"`
+}
+
+// Node is what a proxy reads of its own Node.
+type Node struct {
+	Name      string         `json:"name"`
+	Addresses []netip.Addr   `json:"addresses,omitempty"` // InternalIP first, then ExternalIP
+	Zone      string         `json:"zone,omitempty"`
+	PodCIDRs  []netip.Prefix `json:"podCIDRs,omitempty"`
+	// Leaving is set when the Node has a deletion timestamp or the taint ToBeDeletedByClusterAutoscaler.
+	Leaving bool `json:"leaving,omitempty"`
+
+	Faults []Problem `json:"faults,omitempty"`
+}
+
+// ServiceCIDR is one range, or one range of each family, that ClusterIPs are allocated from.
+type ServiceCIDR struct {
+	Name  string         `json:"name"`
+	CIDRs []netip.Prefix `json:"cidrs"`
+
+	Faults []Problem `json:"faults,omitempty"`
+}
+
+// Document is a part of a manifest file that could not be used.
+type Document struct {
+	Name   string    `json:"name"`
+	Faults []Problem `json:"faults"`
+}
+
+// Key implements Object.
+func (s *Service) Key() Key { return Key{KindService, s.Namespace, s.Name} }
+
+// Key implements Object.
+func (s *EndpointSlice) Key() Key { return Key{KindEndpointSlice, s.Namespace, s.Name} }
+
+// Key implements Object.
+func (n *Node) Key() Key { return Key{KindNode, "", n.Name} }
+
+// Key implements Object.
+func (c *ServiceCIDR) Key() Key { return Key{KindServiceCIDR, "", c.Name} }
+
+// Key implements Object.
+func (d *Document) Key() Key { return Key{KindDocument, "", d.Name} }
+
+// Problems implements Object.
+func (s *Service) Problems() []Problem { return s.Faults }
+
+// Problems implements Object.
+func (s *EndpointSlice) Problems() []Problem { return s.Faults }
+
+// Problems implements Object.
+func (n *Node) Problems() []Problem { return n.Faults }
+
+// Problems implements Object.
+func (c *ServiceCIDR) Problems() []Problem { return c.Faults }
+
+// Problems implements Object.
+func (d *Document) Problems() []Problem { return d.Faults }

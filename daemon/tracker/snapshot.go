@@ -1,0 +1,39 @@
+package tracker
+
+import (
+	"time"
+
+	"edgeway/daemon/source"
+)
+
+// Snapshot is everything that the sources have said, merged, at one moment. It is immutable and
+// shares what did not change with the snapshot before it.
+type Snapshot struct {
+	// Generation rises by one with every snapshot.
+	Generation uint64
+	// Services is sorted by namespace, then name.
+	Services []*Service
+	// Changed names the Services that differ from the snapshot before, deleted ones included,
+	// sorted by namespace and name. All set: everything may differ, Changed is empty.
+	Changed []Name
+	All     bool
+	// Node is the own Node object; nil when there is none.
+	Node *source.Node
+	// ServiceCIDRs is sorted by name; the pointers are shared.
+	ServiceCIDRs []*source.ServiceCIDR
+	// Problems are the faults of all objects, sorted by object.
+	Problems []source.Problem
+	// Triggers are the times of the changes (EndpointSlice.Triggered) that led from the snapshot
+	// before to this one.
+	Triggers []time.Time
+}
+
+// Name is a Service's namespace and name.
+type Name struct{ Namespace, Name string }
+
+// Service is a Service with its EndpointSlices. It exists only while the Service itself does.
+type Service struct {
+	Spec *source.Service
+	// Slices is sorted by name.
+	Slices []*source.EndpointSlice
+}

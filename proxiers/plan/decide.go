@@ -1,0 +1,144 @@
+package plan
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// Packet is the first packet of a connection.
+type Packet struct {
+	Protocol Protocol
+	Src      netip.Addr
+	Dst      netip.AddrPort
+	// InInterface is the interface that the packet came in by; empty when this host made it.
+	InInterface string
+}
+
+// Decision says what must happen to a packet, and why.
+type Decision struct {
+	Verdict Verdict
+	Origin  Origin
+	// Service and Frontend are nil when no frontend matched.
+	Service  *ServicePort
+	Frontend *Frontend
+	// Pool names the list that Endpoints is; both have a meaning only with Forward.
+	Pool      Pool
+	Endpoints []Endpoint
+	// SNAT says that the source is rewritten whichever endpoint is chosen; see SNATFor.
+	SNAT bool
+	// Reason is one sentence for a person.
+	Reason string
+}
+
+// SNATFor reports whether the source is rewritten when a connection from src goes to e: the route's
+// masquerade, or a hairpin (an endpoint of this host that reaches itself through its Service).
+func (d Decision) SNATFor(src netip.Addr, e Endpoint) bool {
+	return d.SNAT || e.Local && e.Addr.Addr() == src
+}
+
+// Origin tells where a packet comes from. Pods come first: a pod's address is never the host's.
+func (n *Node) Origin(src netip.Addr, inInterface string) Origin {
+	for _, p := range n.PodSources {
+		if p.Contains(src) {
+			return FromPod
+		}
+	}
+	if inInterface != "" {
+		for _, pattern := range n.PodInterfaces {
+			if matchInterface(pattern, inInterface) {
+				return FromPod
+			}
+		}
+	}
+	if inInterface == "" || slices.Contains(n.HostAddrs, src) {
+		return FromHost
+	}
+	return FromOutside
+}
+
+func matchInterface(pattern, name string) bool {
+	if prefix, ok := strings.CutSuffix(pattern, "*"); ok {
+		return strings.HasPrefix(name, prefix)
+	}
+	return pattern == name
+}
+
+// Decide is the specification of the dataplane: what must happen to the first packet of a connection.
+// Frontends with an address win over NodePorts; then come the ports of a ClusterIP that no Service
+// uses (rejected) and the unallocated addresses of the Service CIDRs (dropped).
+// It walks every ServicePort: it is for tests and for people, not for packets.
+func (p *Plan) Decide(pkt Packet) Decision {
+	origin := p.Node.Origin(pkt.Src, pkt.InInterface)
+	if svc, f := p.lookup(pkt); svc != nil {
+		return decideFrontend(svc, f, origin, pkt.Src)
+	}
+	dst := pkt.Dst.Addr()
+	switch {
+	case p.isClusterIP(dst):
+		return Decision{Verdict: Reject, Origin: origin, Reason: fmt.Sprintf("%s is a ClusterIP, but no Service uses port %d/%s of it", dst, pkt.Dst.Port(), pkt.Protocol)}
+	case containsAddr(p.Node.ServiceCIDRs, dst):
+		return Decision{Verdict: Drop, Origin: origin, Reason: fmt.Sprintf("%s is in a Service CIDR, but no Service has it", dst)}
+	}
+	return Decision{Verdict: Pass, Origin: origin, Reason: fmt.Sprintf("%s is no Service's address", pkt.Dst)}
+}
+
+func decideFrontend(svc *ServicePort, f *Frontend, origin Origin, src netip.Addr) Decision {
+	route := f.Routes[origin]
+	d := Decision{Verdict: route.Verdict, Origin: origin, Service: svc, Frontend: f}
+	if f.AllowFrom != nil && !containsAddr(f.AllowFrom, src) {
+		d.Verdict = Drop
+		d.Reason = fmt.Sprintf("%s of %s does not allow connections from %s (loadBalancerSourceRanges)", f.Kind, svc.Name, src)
+		return d
+	}
+	switch route.Verdict {
+	case Reject:
+		d.Reason = fmt.Sprintf("%s has no endpoint that is ready", svc.Name)
+	case Drop:
+		d.Reason = fmt.Sprintf("%s has endpoints, but none on this host, and its traffic policy is Local", svc.Name)
+	default:
+		d.Pool, d.Endpoints, d.SNAT = route.Pool, svc.Pools[route.Pool], route.SNAT
+		d.Reason = fmt.Sprintf("%s of %s, from %s: one of %d endpoints of the %s pool", f.Kind, svc.Name, origin, len(d.Endpoints), route.Pool)
+	}
+	return d
+}
+
+// lookup finds the frontend that owns the packet's destination; nil when there is none.
+func (p *Plan) lookup(pkt Packet) (*ServicePort, *Frontend) {
+	dst := pkt.Dst.Addr()
+	nodePorts := !dst.IsLoopback() && slices.Contains(p.Node.NodePortAddrs, dst)
+	var nodePortSvc *ServicePort
+	var nodePort *Frontend
+	for _, svc := range p.Services {
+		if svc.Name.Protocol != pkt.Protocol || svc.Family != FamilyOf(dst) {
+			continue
+		}
+		for i := range svc.Frontends {
+			f := &svc.Frontends[i]
+			switch {
+			case f.Port != pkt.Dst.Port():
+			case f.Kind != NodePort && f.Addr == dst:
+				return svc, f
+			case f.Kind == NodePort && nodePorts:
+				nodePortSvc, nodePort = svc, f
+			}
+		}
+	}
+	return nodePortSvc, nodePort
+}
+
+func (p *Plan) isClusterIP(a netip.Addr) bool {
+	for _, svc := range p.Services {
+		for i := range svc.Frontends {
+			if svc.Frontends[i].Kind == ClusterIP && svc.Frontends[i].Addr == a {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func containsAddr(prefixes []netip.Prefix, a netip.Addr) bool {
+	return slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(a) })
+}

@@ -1,0 +1,85 @@
+package plan
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"net/netip"
+	"slices"
+)
+
+// Seal computes Digest from every other field. The planner calls it once, when the ServicePort is
+// complete; two sealed ServicePorts are equal if and only if their digests are.
+func (s *ServicePort) Seal() {
+	b := make(digestBuffer, 0, 512)
+	b.str(s.Name.Namespace)
+	b.str(s.Name.Name)
+	b.str(s.Name.Port)
+	b.num(uint64(s.Name.Protocol))
+	b.num(uint64(s.Family))
+	b.num(uint64(s.Affinity))
+	b.flag(s.LongLived)
+	b.num(uint64(len(s.Frontends)))
+	for i := range s.Frontends {
+		b.frontend(&s.Frontends[i])
+	}
+	for _, pool := range s.Pools {
+		b.num(uint64(len(pool)))
+		for _, e := range pool {
+			b.addr(e.Addr.Addr())
+			b.num(uint64(e.Addr.Port()))
+			b.flag(e.Local)
+		}
+	}
+	b.num(uint64(len(s.Serving)))
+	for _, a := range s.Serving {
+		b.addr(a.Addr())
+		b.num(uint64(a.Port()))
+	}
+	s.Digest = sha256.Sum256(b)
+}
+
+// digestBuffer is an unambiguous encoding: every variable part is preceded by its length.
+type digestBuffer []byte
+
+func (b *digestBuffer) num(n uint64) { *b = binary.AppendUvarint(*b, n) }
+
+func (b *digestBuffer) str(s string) {
+	b.num(uint64(len(s)))
+	*b = append(*b, s...)
+}
+
+func (b *digestBuffer) flag(v bool) {
+	if v {
+		*b = append(*b, 1)
+	} else {
+		*b = append(*b, 0)
+	}
+}
+
+func (b *digestBuffer) addr(a netip.Addr) {
+	raw := a.AsSlice()
+	b.num(uint64(len(raw)))
+	*b = append(*b, raw...)
+}
+
+func (b *digestBuffer) frontend(f *Frontend) {
+	b.num(uint64(f.Kind))
+	b.addr(f.Addr)
+	b.num(uint64(f.Port))
+	b.flag(f.AllowFrom != nil)
+	b.num(uint64(len(f.AllowFrom)))
+	for _, p := range f.AllowFrom {
+		b.addr(p.Addr())
+		b.num(uint64(p.Bits()))
+	}
+	for _, r := range f.Routes {
+		b.num(uint64(r.Verdict))
+		b.num(uint64(r.Pool))
+		b.flag(r.SNAT)
+	}
+}
+
+func search(services []*ServicePort, name ServicePortName, family Family) (int, bool) {
+	want := &ServicePort{Name: name, Family: family}
+	return slices.BinarySearchFunc(services, want, func(a, b *ServicePort) int { return a.Compare(b) })
+}

@@ -1,0 +1,183 @@
+package plan
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+)
+
+// ServicePortName identifies one port of one Service.
+type ServicePortName struct {
+	Namespace, Name string
+	// Port is the name of the port in the Service; empty when it has none.
+	Port     string
+	Protocol Protocol
+}
+
+// String gives "namespace/name:port/TCP", without ":port" for a port that has no name.
+func (n ServicePortName) String() string {
+	if n.Port == "" {
+		return fmt.Sprintf("%s/%s/%s", n.Namespace, n.Name, n.Protocol)
+	}
+	return fmt.Sprintf("%s/%s:%s/%s", n.Namespace, n.Name, n.Port, n.Protocol)
+}
+
+// Compare orders by namespace, name, port name and protocol.
+func (n ServicePortName) Compare(o ServicePortName) int {
+	if c := cmp.Compare(n.Namespace, o.Namespace); c != 0 {
+		return c
+	}
+	if c := cmp.Compare(n.Name, o.Name); c != 0 {
+		return c
+	}
+	if c := cmp.Compare(n.Port, o.Port); c != 0 {
+		return c
+	}
+	return cmp.Compare(n.Protocol, o.Protocol)
+}
+
+// Compare orders by name, then family: the order of Plan.Services.
+func (s *ServicePort) Compare(o *ServicePort) int {
+	if c := s.Name.Compare(o.Name); c != 0 {
+		return c
+	}
+	return cmp.Compare(s.Family, o.Family)
+}
+
+// Compare orders by kind, address and port: the order of ServicePort.Frontends.
+func (f *Frontend) Compare(o *Frontend) int {
+	if c := cmp.Compare(f.Kind, o.Kind); c != 0 {
+		return c
+	}
+	if c := f.Addr.Compare(o.Addr); c != 0 {
+		return c
+	}
+	return cmp.Compare(f.Port, o.Port)
+}
+
+// Compare orders by namespace, then name: the order of Plan.HealthChecks.
+func (h *HealthCheck) Compare(o *HealthCheck) int {
+	if c := cmp.Compare(h.Namespace, o.Namespace); c != 0 {
+		return c
+	}
+	return cmp.Compare(h.Name, o.Name)
+}
+
+// Protocol is a transport protocol that a Service can have. The values are the IP protocol numbers.
+type Protocol uint8
+
+// The protocols of Services.
+const (
+	TCP  Protocol = 6
+	UDP  Protocol = 17
+	SCTP Protocol = 132
+)
+
+// String gives Kubernetes' spelling: "TCP", "UDP" or "SCTP".
+func (p Protocol) String() string {
+	switch p {
+	case TCP:
+		return "TCP"
+	case UDP:
+		return "UDP"
+	case SCTP:
+		return "SCTP"
+	}
+	return fmt.Sprintf("protocol %d", uint8(p))
+}
+
+// ParseProtocol is the inverse of String for the three protocols; ok is false for anything else.
+func ParseProtocol(s string) (p Protocol, ok bool) {
+	switch s {
+	case "TCP":
+		return TCP, true
+	case "UDP":
+		return UDP, true
+	case "SCTP":
+		return SCTP, true
+	}
+	return 0, false
+}
+
+// Family is an address family.
+type Family uint8
+
+// The address families.
+const (
+	IPv4 Family = 4
+	IPv6 Family = 6
+)
+
+// String gives "IPv4" or "IPv6".
+func (f Family) String() string { return fmt.Sprintf("IPv%d", uint8(f)) }
+
+// FamilyOf gives the family of a valid address that is not IPv4-mapped.
+func FamilyOf(a netip.Addr) Family {
+	if a.Is4() {
+		return IPv4
+	}
+	return IPv6
+}
+
+// FrontendKind says by which field of the Service a frontend exists.
+type FrontendKind uint8
+
+// The kinds of frontends.
+const (
+	ClusterIP FrontendKind = iota
+	ExternalIP
+	LoadBalancerIP
+	NodePort
+)
+
+// String gives Kubernetes' term.
+func (k FrontendKind) String() string {
+	return [...]string{"ClusterIP", "ExternalIP", "LoadBalancerIP", "NodePort"}[k]
+}
+
+// Origin is where a new connection comes from, as far as policy distinguishes it.
+type Origin uint8
+
+// The origins. A pod on this host is told by Node.PodSources and Node.PodInterfaces, the host itself
+// by its addresses; all else is outside.
+const (
+	FromPod Origin = iota
+	FromHost
+	FromOutside
+	numOrigins
+)
+
+// String gives "pod", "host" or "outside".
+func (o Origin) String() string { return [...]string{"pod", "host", "outside"}[o] }
+
+// Verdict is what becomes of a new connection.
+type Verdict uint8
+
+// The verdicts. Pass appears only in a Decision: the packet is no Service's and is left alone.
+const (
+	// Forward sends it to an endpoint of the route's pool.
+	Forward Verdict = iota
+	// Reject answers with ICMP port unreachable.
+	Reject
+	// Drop is silent.
+	Drop
+	Pass
+)
+
+// String gives the verdict in lower case.
+func (v Verdict) String() string { return [...]string{"forward", "reject", "drop", "pass"}[v] }
+
+// Pool is one of the two endpoint lists of a ServicePort.
+type Pool uint8
+
+// The pools.
+const (
+	// ClusterPool holds the endpoints for the Cluster policies, chosen by topology.
+	ClusterPool Pool = iota
+	// LocalPool holds the endpoints for the Local policies.
+	LocalPool
+	numPools
+)
+
+// String gives "cluster" or "local".
+func (p Pool) String() string { return [...]string{"cluster", "local"}[p] }

@@ -1,0 +1,105 @@
+// Package plan is Kubernetes Service policy resolved to a decision table: which packet goes to which
+// endpoints, is refused or is dropped, and whether its source is rewritten.
+//
+// A Plan is made by daemon/planner and translated by the proxiers. Every choice of policy (traffic
+// policies, topology, readiness, the short-circuit for pods and the host) is already in it, so that
+// a proxier translates and decides nothing. Plan.Decide is the executable specification of what
+// a dataplane must do, and the oracle of every dataplane test.
+//
+// A Plan and all it points to is immutable once made. Pointers are shared with the previous plan
+// where nothing changed, which is what makes Diff cheap.
+package plan
+
+import (
+	"net/netip"
+	"time"
+)
+
+// Plan is the whole desired state of the host.
+type Plan struct {
+	// Generation rises by one with every plan that the planner makes.
+	Generation uint64
+	// Node is what the plan needs to know of the host itself. The pointer is shared with the
+	// previous plan when nothing in it changed.
+	Node *Node
+	// Services is sorted by ServicePort.Compare and holds at most one entry for each (Name, Family).
+	Services []*ServicePort
+	// HealthChecks is sorted by namespace, then name.
+	HealthChecks []*HealthCheck
+}
+
+// Node is the host as the dataplane sees it. All slices are sorted and free of duplicates.
+type Node struct {
+	// Name is the Node name of the host: endpoints with this node name are local.
+	Name string
+	// HostAddrs are all addresses of the host's interfaces, both families, loopback included.
+	HostAddrs []netip.Addr
+	// NodePortAddrs are the addresses that accept NodePorts. Never loopback.
+	NodePortAddrs []netip.Addr
+	// PodSources are the source ranges of pods on this host; PodInterfaces are the interfaces that
+	// their packets come in by ("cni0", or "veth*" for a prefix). Both empty: no way to tell pods,
+	// and no packet is FromPod.
+	PodSources    []netip.Prefix
+	PodInterfaces []string
+	// ServiceCIDRs are the ranges that ClusterIPs are allocated from. An address in them that is no
+	// active ClusterIP is dropped.
+	ServiceCIDRs []netip.Prefix
+}
+
+// ServicePort is one port of one Service in one address family.
+type ServicePort struct {
+	Name   ServicePortName
+	Family Family
+	// Affinity is how long a client address keeps its endpoint after its last new connection; 0: no affinity.
+	Affinity time.Duration
+	// LongLived says that the Service opted in to the flowtable fast path (KEP-4963).
+	LongLived bool
+	// Frontends is sorted by Frontend.Compare.
+	Frontends []Frontend
+	// Pools holds the endpoints to choose from, indexed by Pool, sorted by address and port, without
+	// duplicates. A pool that no route uses is nil.
+	Pools [numPools][]Endpoint
+	// Serving is every endpoint, chosen or not, that still serves its connections: ready ones, and
+	// terminating ones that still serve. Flows to any other endpoint are stale. Sorted.
+	Serving []netip.AddrPort
+	// Digest is the SHA-256 of every field above; see Seal.
+	Digest [32]byte
+}
+
+// Endpoint is one backend of a ServicePort.
+type Endpoint struct {
+	Addr netip.AddrPort
+	// Local says that the endpoint runs on this host, so its connections to its own Service come
+	// back to itself and need SNAT (hairpin).
+	Local bool
+}
+
+// Frontend is one address and port by which a ServicePort is reached.
+type Frontend struct {
+	Kind FrontendKind
+	// Addr is invalid for NodePort, which is reached at each of Node.NodePortAddrs.
+	Addr netip.Addr
+	Port uint16
+	// AllowFrom lists the sources that may connect (loadBalancerSourceRanges). nil: anywhere.
+	// Empty but not nil: nowhere.
+	AllowFrom []netip.Prefix
+	// Routes says what happens to a new connection, indexed by Origin.
+	Routes [numOrigins]Route
+}
+
+// Route is what happens to a new connection of one origin.
+type Route struct {
+	Verdict Verdict
+	// Pool and SNAT have a meaning only with Forward. SNAT rewrites the source to the host's own
+	// address ("masquerade"); a hairpin connection is rewritten without it.
+	Pool Pool
+	SNAT bool
+}
+
+// HealthCheck is one healthCheckNodePort of a LoadBalancer Service with externalTrafficPolicy Local.
+type HealthCheck struct {
+	Namespace, Name string
+	Port            uint16
+	// LocalReady is the number of distinct addresses of ready endpoints on this host.
+	LocalReady int
+}

@@ -1,0 +1,68 @@
+// Package proxiers holds the contracts between the daemon, which decides, and the packages below it,
+// which make the host agree: one backend that programs the kernel, and its followers.
+package proxiers
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+
+	"edgeway/proxiers/plan"
+)
+
+// Change is one step from the plan that was last applied to the next one.
+type Change struct {
+	// Prev nil: the host's state is unknown: read it back and make it right (a full sync).
+	Prev, Next *plan.Plan
+}
+
+// Applier makes the host agree with a plan.
+//
+// Apply is idempotent, never runs concurrently with itself, and is bounded by its context. After an
+// error the caller's next Change has a nil Prev. With Prev set it costs what changed, never what
+// exists.
+type Applier interface {
+	Apply(ctx context.Context, change Change) error
+}
+
+// Proxier is a running backend or follower. Close releases what the process holds and leaves the
+// kernel forwarding.
+type Proxier interface {
+	Applier
+	Close() error
+}
+
+// Backend is a kernel implementation of Services.
+type Backend struct {
+	// Name is the value of `backend` in the configuration.
+	Name string
+	// Probe reports why the backend can not run on this host, wrapping ErrUnsupported when a kernel
+	// feature or a tool is missing. It changes nothing on the host.
+	Probe func(ctx context.Context) error
+	// New has no side effect on the host.
+	New func(ctx context.Context, opts Options) (Proxier, error)
+	// Cleanup removes everything that any version of the backend left on the host. It needs no
+	// instance and is not an error when there is nothing.
+	Cleanup func(ctx context.Context, opts Options) error
+}
+
+// Options are what every backend is made with.
+type Options struct {
+	Logger *slog.Logger
+	// MasqueradeBit is the bit (0 to 31) of the packet mark that means "rewrite the source".
+	MasqueradeBit int
+	// Drift is called, from any goroutine, when the backend sees that something else changed or
+	// removed its state in the kernel. The caller answers with a full sync. Never nil.
+	Drift func(reason string)
+	// Progress is called during a long Apply with the ServicePorts done so far and their total.
+	// Never nil.
+	Progress func(done, total int)
+}
+
+// ErrUnsupported says that the host lacks something that the backend needs. The wrapping error names it.
+var ErrUnsupported = errors.New("not supported on this host")
+
+// ErrRefused says that the kernel read the transaction and refused its content, as opposed to a
+// failure of the transport, a time-out or a missing tool: the same bytes will be refused again. The
+// caller then finds the ServicePort that is to blame by halves and leaves it out.
+var ErrRefused = errors.New("refused by the kernel")
