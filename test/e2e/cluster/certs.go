@@ -1,0 +1,90 @@
+package cluster
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// credentials are the files that the API server is started with. CA is PEM.
+type credentials struct {
+	CA                    []byte
+	caFile                string
+	certFile, keyFile     string
+	serviceAccountKeyFile string
+}
+
+// newCredentials makes a certificate authority, a serving certificate for addrs and a key for
+// service accounts, and writes them to dir. They are valid for a day.
+func newCredentials(dir string, addrs []netip.Addr) (*credentials, error) {
+	ca := template("edgeway-test-ca")
+	ca.IsCA, ca.BasicConstraintsValid = true, true
+	ca.KeyUsage = x509.KeyUsageCertSign
+	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("key of the certificate authority: %w", err)
+	}
+	serving := template("kube-apiserver")
+	serving.KeyUsage = x509.KeyUsageDigitalSignature
+	serving.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+	for _, a := range addrs {
+		serving.IPAddresses = append(serving.IPAddresses, net.IP(a.AsSlice()))
+	}
+	servingKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("key of the API server: %w", err)
+	}
+	c := &credentials{
+		caFile:                filepath.Join(dir, "ca.crt"),
+		certFile:              filepath.Join(dir, "apiserver.crt"),
+		keyFile:               filepath.Join(dir, "apiserver.key"),
+		serviceAccountKeyFile: filepath.Join(dir, "service-account.key"),
+	}
+	if c.CA, err = writeCertificate(c.caFile, ca, ca, caKey, caKey); err != nil {
+		return nil, err
+	}
+	if _, err = writeCertificate(c.certFile, serving, ca, servingKey, caKey); err != nil {
+		return nil, err
+	}
+	if err := writeKey(c.keyFile, servingKey); err != nil {
+		return nil, err
+	}
+	return c, writeKey(c.serviceAccountKeyFile, caKey)
+}
+
+func template(name string) *x509.Certificate {
+	now := time.Now()
+	return &x509.Certificate{
+		SerialNumber: big.NewInt(now.UnixNano()),
+		Subject:      pkix.Name{CommonName: name},
+		NotBefore:    now.Add(-time.Hour),
+		NotAfter:     now.Add(24 * time.Hour),
+	}
+}
+
+func writeCertificate(path string, cert, parent *x509.Certificate, key, parentKey *ecdsa.PrivateKey) ([]byte, error) {
+	der, err := x509.CreateCertificate(rand.Reader, cert, parent, key.Public(), parentKey)
+	if err != nil {
+		return nil, fmt.Errorf("certificate %s: %w", cert.Subject.CommonName, err)
+	}
+	raw := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	return raw, os.WriteFile(path, raw, 0o600)
+}
+
+func writeKey(path string, key *ecdsa.PrivateKey) error {
+	der, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		return fmt.Errorf("encoding of a key: %w", err)
+	}
+	return os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), 0o600)
+}

@@ -1,0 +1,180 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+// Options say where a control plane runs. The zero value is a control plane on the loopback of this
+// process's network namespace.
+type Options struct {
+	// Netns is the name of the network namespace (as in `ip netns`) to run in; empty: this process's.
+	// Its loopback interface must be up.
+	Netns string
+	// Addr is the address that kubeconfig files name; zero: 127.0.0.1. The API server listens on it
+	// alone, so it must exist in the namespace.
+	Addr netip.Addr
+	// Restore is a directory that Snapshot wrote; empty: start with an empty etcd.
+	Restore string
+	// Programs is the directory of the programs; empty: Programs finds it.
+	Programs string
+}
+
+// ServiceCIDRs are the ranges that ClusterIPs come from.
+func ServiceCIDRs() [2]netip.Prefix {
+	return [2]netip.Prefix{netip.MustParsePrefix("10.96.0.0/12"), netip.MustParsePrefix("fd00:96::/108")}
+}
+
+// Cluster is a running control plane. Its methods may not be called at the same time, except those
+// that give clients and paths.
+type Cluster struct {
+	opts    Options
+	dir     string
+	creds   *credentials
+	users   map[string]string // name to token
+	admin   *Client
+	apiPort int
+	etcd    *process
+	api     *process
+	etcdURL string
+	peerURL string
+}
+
+// Start runs a control plane and waits until it serves and users have their rights. Stop ends it.
+func Start(ctx context.Context, opts Options) (*Cluster, error) {
+	if !opts.Addr.IsValid() {
+		opts.Addr = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	}
+	if opts.Programs == "" {
+		dir, err := Programs(ctx)
+		if err != nil {
+			return nil, err
+		}
+		opts.Programs = dir
+	}
+	dir, err := os.MkdirTemp("", "edgeway-cluster-")
+	if err != nil {
+		return nil, fmt.Errorf("directory of the cluster: %w", err)
+	}
+	c := &Cluster{opts: opts, dir: dir}
+	if err := c.start(ctx); err != nil {
+		c.Stop()
+		return nil, err
+	}
+	return c, nil
+}
+
+func (c *Cluster) start(ctx context.Context) error {
+	ports, err := c.freePorts(3)
+	if err != nil {
+		return err
+	}
+	c.apiPort = ports[0]
+	c.etcdURL = "http://127.0.0.1:" + strconv.Itoa(ports[1])
+	c.peerURL = "http://127.0.0.1:" + strconv.Itoa(ports[2])
+	if c.creds, err = newCredentials(c.dir, []netip.Addr{c.opts.Addr, netip.AddrFrom4([4]byte{127, 0, 0, 1})}); err != nil {
+		return err
+	}
+	if err := c.writeUsers(); err != nil {
+		return err
+	}
+	if c.admin, err = c.Client(Admin); err != nil {
+		return err
+	}
+	if c.opts.Restore != "" {
+		if err := os.CopyFS(c.etcdData(), os.DirFS(c.opts.Restore)); err != nil {
+			return fmt.Errorf("restore of etcd: %w", err)
+		}
+	}
+	if err := c.StartEtcd(ctx); err != nil {
+		return err
+	}
+	if err := c.StartAPIServer(ctx); err != nil {
+		return err
+	}
+	return c.grant(ctx)
+}
+
+// Stop ends the control plane and removes all its files. Stopping twice is no error.
+func (c *Cluster) Stop() {
+	c.StopAPIServer()
+	c.StopEtcd()
+	_ = os.RemoveAll(c.dir)
+}
+
+// Server is the URL of the API server. It does not change when the API server is started again.
+func (c *Cluster) Server() string {
+	return "https://" + netip.AddrPortFrom(c.opts.Addr, uint16(c.apiPort)).String()
+}
+
+// StartAPIServer starts the API server and waits until it is ready. Call it after StopAPIServer.
+func (c *Cluster) StartAPIServer(ctx context.Context) error {
+	cidrs := ServiceCIDRs()
+	var err error
+	c.api, err = startProcess(c.dir, c.opts.Netns, filepath.Join(c.opts.Programs, "kube-apiserver"),
+		"--bind-address="+c.opts.Addr.String(),
+		"--advertise-address="+c.opts.Addr.String(),
+		"--secure-port="+strconv.Itoa(c.apiPort),
+		"--etcd-servers="+c.etcdURL,
+		"--tls-cert-file="+c.creds.certFile,
+		"--tls-private-key-file="+c.creds.keyFile,
+		"--token-auth-file="+c.tokenFile(),
+		"--authorization-mode=RBAC",
+		"--service-account-issuer=https://edgeway.test",
+		"--service-account-key-file="+c.creds.serviceAccountKeyFile,
+		"--service-account-signing-key-file="+c.creds.serviceAccountKeyFile,
+		"--service-cluster-ip-range="+cidrs[0].String()+","+cidrs[1].String(),
+		"--service-node-port-range=20000-32767",
+		// Nothing here runs pods, and no controller-manager makes the accounts that it would ask for.
+		"--disable-admission-plugins=ServiceAccount",
+		// Keeps the API server from writing an endpoint of its own, which a namespace can not reach.
+		"--endpoint-reconciler-type=none",
+		// A bench or a test is one client that nobody else has to be protected from.
+		"--enable-priority-and-fairness=false",
+		"--max-requests-inflight=0",
+		"--max-mutating-requests-inflight=0",
+		"--shutdown-delay-duration=0s",
+	)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	return c.api.waitFor(ctx, c.ready)
+}
+
+// StopAPIServer kills the API server: its connections break at once.
+func (c *Cluster) StopAPIServer() {
+	c.api.kill()
+	c.api = nil
+}
+
+// PauseAPIServer stops the API server's clock: connections stay open and go silent.
+func (c *Cluster) PauseAPIServer() error { return c.api.signal(syscall.SIGSTOP) }
+
+// ResumeAPIServer ends PauseAPIServer.
+func (c *Cluster) ResumeAPIServer() error { return c.api.signal(syscall.SIGCONT) }
+
+// freePorts finds TCP ports that nothing uses on the loopback of the namespace.
+func (c *Cluster) freePorts(n int) ([]int, error) {
+	var ports []int
+	err := inNetns(c.opts.Netns, func() error {
+		for range n {
+			l, err := net.Listen("tcp", net.JoinHostPort(c.opts.Addr.String(), "0"))
+			if err != nil {
+				return fmt.Errorf("free port: %w", err)
+			}
+			defer l.Close()
+			ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+		}
+		return nil
+	})
+	return ports, err
+}

@@ -1,0 +1,111 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+func (c *Cluster) etcdData() string { return filepath.Join(c.dir, "etcd") }
+
+// StartEtcd starts etcd and waits until it is healthy. Call it after StopEtcd.
+func (c *Cluster) StartEtcd(ctx context.Context) error {
+	var err error
+	c.etcd, err = startProcess(c.dir, c.opts.Netns, filepath.Join(c.opts.Programs, "etcd"),
+		"--data-dir="+c.etcdData(),
+		"--name=test",
+		"--listen-client-urls="+c.etcdURL,
+		"--advertise-client-urls="+c.etcdURL,
+		"--listen-peer-urls="+c.peerURL,
+		"--initial-advertise-peer-urls="+c.peerURL,
+		"--initial-cluster=test="+c.peerURL,
+		"--unsafe-no-fsync",
+		"--quota-backend-bytes=4294967296",
+		"--log-level=warn",
+	)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	return c.etcd.waitFor(ctx, func(ctx context.Context) error {
+		_, err := c.etcdRevision(ctx)
+		return err
+	})
+}
+
+// StopEtcd kills etcd. Its data stay.
+func (c *Cluster) StopEtcd() {
+	c.etcd.kill()
+	c.etcd = nil
+}
+
+// Compact makes etcd forget every version but the newest: an API server that is started afterwards
+// answers a watch from an older version with "410 Gone".
+func (c *Cluster) Compact(ctx context.Context) error {
+	revision, err := c.etcdRevision(ctx)
+	if err != nil {
+		return err
+	}
+	return c.etcdCall(ctx, "/v3/kv/compaction", map[string]any{"revision": revision, "physical": true}, nil)
+}
+
+// Snapshot stops the control plane, copies etcd's data to dir, which must not exist, and starts it
+// again. Options.Restore takes such a directory.
+func (c *Cluster) Snapshot(ctx context.Context, dir string) error {
+	c.StopAPIServer()
+	c.StopEtcd()
+	if err := os.CopyFS(dir, os.DirFS(c.etcdData())); err != nil {
+		return fmt.Errorf("copy of etcd's data: %w", err)
+	}
+	if err := c.StartEtcd(ctx); err != nil {
+		return err
+	}
+	return c.StartAPIServer(ctx)
+}
+
+// etcdRevision is the number of the newest version, as a decimal string (proto3's JSON of an int64).
+func (c *Cluster) etcdRevision(ctx context.Context) (string, error) {
+	var reply struct {
+		Header struct{ Revision string }
+	}
+	query := map[string]any{"key": base64.StdEncoding.EncodeToString([]byte("any"))}
+	err := c.etcdCall(ctx, "/v3/kv/range", query, &reply)
+	return reply.Header.Revision, err
+}
+
+// etcdCall uses etcd's JSON gateway, which spares this module etcd's client and gRPC.
+func (c *Cluster) etcdCall(ctx context.Context, path string, request, reply any) error {
+	body, err := json.Marshal(request)
+	if err != nil {
+		return fmt.Errorf("etcd request: %w", err)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.etcdURL+path, bytes.NewReader(body))
+	if err != nil {
+		return fmt.Errorf("etcd request: %w", err)
+	}
+	client := http.Client{Transport: &http.Transport{DialContext: c.Dial, DisableKeepAlives: true}}
+	resp, err := client.Do(req)
+	if err != nil {
+		return fmt.Errorf("etcd %s: %w", path, err)
+	}
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return fmt.Errorf("etcd %s: %w", path, err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("etcd %s: %s: %s", path, resp.Status, raw)
+	}
+	if reply == nil {
+		return nil
+	}
+	return json.Unmarshal(raw, reply)
+}

@@ -1,0 +1,51 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"runtime"
+
+	"github.com/vishvananda/netns"
+)
+
+// Dial opens a connection from inside of the control plane's network namespace.
+func (c *Cluster) Dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	var conn net.Conn
+	err := inNetns(c.opts.Netns, func() (err error) {
+		conn, err = (&net.Dialer{}).DialContext(ctx, network, addr)
+		return err
+	})
+	return conn, err
+}
+
+// inNetns runs f on a thread that is in the network namespace called name; empty: where it is.
+func inNetns(name string, f func() error) error {
+	if name == "" {
+		return f()
+	}
+	runtime.LockOSThread()
+	home, err := netns.Get()
+	if err != nil {
+		runtime.UnlockOSThread()
+		return fmt.Errorf("own network namespace: %w", err)
+	}
+	defer home.Close()
+	away, err := netns.GetFromName(name)
+	if err != nil {
+		runtime.UnlockOSThread()
+		return fmt.Errorf("network namespace %s: %w", name, err)
+	}
+	defer away.Close()
+	if err := netns.Set(away); err != nil {
+		runtime.UnlockOSThread()
+		return fmt.Errorf("entry into network namespace %s: %w", name, err)
+	}
+	defer func() {
+		// A thread that can not come back stays locked, and ends with its goroutine.
+		if netns.Set(home) == nil {
+			runtime.UnlockOSThread()
+		}
+	}()
+	return f()
+}

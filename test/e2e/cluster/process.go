@@ -1,0 +1,103 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// process is a program in the background whose output goes to a file.
+type process struct {
+	name string
+	log  string
+	cmd  *exec.Cmd
+	done chan struct{}
+	err  error // valid once done is closed
+}
+
+// startProcess runs argv, in the network namespace called netns unless that is empty. The program
+// dies with this process.
+func startProcess(dir, netns string, argv ...string) (*process, error) {
+	name := filepath.Base(argv[0])
+	if netns != "" {
+		argv = append([]string{"ip", "netns", "exec", netns}, argv...)
+	}
+	p := &process{name: name, log: filepath.Join(dir, name+".log"), done: make(chan struct{})}
+	out, err := os.OpenFile(p.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("log of %s: %w", name, err)
+	}
+	defer out.Close()
+	p.cmd = exec.Command(argv[0], argv[1:]...)
+	p.cmd.Stdout, p.cmd.Stderr = out, out
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	started := make(chan error)
+	go func() {
+		// Pdeathsig fires when the thread that forked ends, so this goroutine keeps its thread.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		defer close(p.done)
+		err := p.cmd.Start()
+		started <- err
+		if err == nil {
+			p.err = p.cmd.Wait()
+		}
+	}()
+	if err := <-started; err != nil {
+		return nil, fmt.Errorf("start of %s: %w", name, err)
+	}
+	return p, nil
+}
+
+// signal reaches the program while it runs.
+func (p *process) signal(sig os.Signal) error {
+	if err := p.cmd.Process.Signal(sig); err != nil {
+		return fmt.Errorf("signal to %s: %w", p.name, err)
+	}
+	return nil
+}
+
+// kill ends the program at once and waits for it. nil is a program that was never started.
+func (p *process) kill() {
+	if p == nil {
+		return
+	}
+	_ = p.cmd.Process.Kill()
+	<-p.done
+}
+
+// waitFor polls ready every 50 ms until it returns nil. It fails when the program exits before that,
+// or with the last error of ready when ctx ends.
+func (p *process) waitFor(ctx context.Context, ready func(context.Context) error) error {
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := ready(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-p.done:
+			return fmt.Errorf("%s ended before it was ready (%w):\n%s", p.name, p.err, p.tail())
+		case <-ctx.Done():
+			return fmt.Errorf("wait for %s: %w: %w\n%s", p.name, ctx.Err(), err, p.tail())
+		case <-tick.C:
+		}
+	}
+}
+
+// tail is the end of the program's output.
+func (p *process) tail() string {
+	raw, err := os.ReadFile(p.log)
+	if err != nil {
+		return err.Error()
+	}
+	lines := strings.Split(strings.TrimSpace(string(raw)), "\n")
+	return strings.Join(lines[max(0, len(lines)-20):], "\n")
+}

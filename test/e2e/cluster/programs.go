@@ -1,0 +1,43 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// Programs gives the directory that holds etcd, kube-apiserver and kube-proxy. It runs
+// scripts/controlplane of the repository that the working directory is in, which builds them when
+// they are not there yet (some minutes) and heeds EDGEWAY_CONTROLPLANE_BIN.
+func Programs(ctx context.Context) (string, error) {
+	root, err := repository()
+	if err != nil {
+		return "", err
+	}
+	cmd := exec.CommandContext(ctx, filepath.Join(root, "scripts", "controlplane"))
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, os.Stderr
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("build of the control plane: %w", err)
+	}
+	return strings.TrimSpace(out.String()), nil
+}
+
+// repository finds the root of this repository above the working directory.
+func repository() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", fmt.Errorf("working directory: %w", err)
+	}
+	for ; dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "scripts", "controlplane")); err == nil {
+			return dir, nil
+		}
+	}
+	return "", errors.New("scripts/controlplane is in no directory above the working directory")
+}

@@ -1,0 +1,154 @@
+package cluster
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	discoveryv1client "k8s.io/client-go/kubernetes/typed/discovery/v1"
+	networkingv1client "k8s.io/client-go/kubernetes/typed/networking/v1"
+	rbacv1client "k8s.io/client-go/kubernetes/typed/rbac/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// The users of a cluster: Admin may do everything, Edgeway may list and watch what a service proxy
+// reads and nothing else, Stranger may do nothing.
+const (
+	Admin    = "admin"
+	Edgeway  = "edgeway"
+	Stranger = "stranger"
+)
+
+// Client is what tests write and read objects with.
+type Client struct {
+	Core       corev1client.CoreV1Interface
+	Discovery  discoveryv1client.DiscoveryV1Interface
+	Networking networkingv1client.NetworkingV1Interface
+}
+
+func (c *Cluster) tokenFile() string { return filepath.Join(c.dir, "tokens.csv") }
+
+// writeUsers makes the users, their tokens and their kubeconfig files.
+func (c *Cluster) writeUsers() error {
+	c.users = map[string]string{Admin: rand.Text(), Edgeway: rand.Text(), Stranger: rand.Text()}
+	var tokens strings.Builder
+	for user, token := range c.users {
+		group := ""
+		if user == Admin {
+			group = "system:masters"
+		}
+		fmt.Fprintf(&tokens, "%s,%s,%s,%q\n", token, user, user, group)
+		if err := clientcmd.WriteToFile(*c.kubeconfig(user), c.Kubeconfig(user)); err != nil {
+			return fmt.Errorf("kubeconfig of %s: %w", user, err)
+		}
+	}
+	return os.WriteFile(c.tokenFile(), []byte(tokens.String()), 0o600)
+}
+
+// Kubeconfig is the path of a user's kubeconfig file.
+func (c *Cluster) Kubeconfig(user string) string { return filepath.Join(c.dir, user+".kubeconfig") }
+
+func (c *Cluster) kubeconfig(user string) *clientcmdapi.Config {
+	cfg := clientcmdapi.NewConfig()
+	cfg.Clusters["test"] = &clientcmdapi.Cluster{Server: c.Server(), CertificateAuthorityData: c.creds.CA}
+	cfg.AuthInfos[user] = &clientcmdapi.AuthInfo{Token: c.users[user]}
+	cfg.Contexts["test"] = &clientcmdapi.Context{Cluster: "test", AuthInfo: user}
+	cfg.CurrentContext = "test"
+	return cfg
+}
+
+// Config is a client configuration for a user that dials from inside of the cluster's namespace. It
+// speaks protobuf and is not rate limited.
+func (c *Cluster) Config(user string) *rest.Config {
+	return &rest.Config{
+		Host:            c.Server(),
+		BearerToken:     c.users[user],
+		TLSClientConfig: rest.TLSClientConfig{CAData: c.creds.CA},
+		Dial:            c.Dial,
+		QPS:             -1,
+		ContentConfig: rest.ContentConfig{
+			ContentType:        runtime.ContentTypeProtobuf,
+			AcceptContentTypes: runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON,
+		},
+	}
+}
+
+// Client gives the typed clients of a user.
+func (c *Cluster) Client(user string) (*Client, error) {
+	cfg := c.Config(user)
+	httpClient, err := rest.HTTPClientFor(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("HTTP client of %s: %w", user, err)
+	}
+	core, err := corev1client.NewForConfigAndClient(cfg, httpClient)
+	if err != nil {
+		return nil, fmt.Errorf("client of %s: %w", user, err)
+	}
+	discovery, err := discoveryv1client.NewForConfigAndClient(cfg, httpClient)
+	if err != nil {
+		return nil, fmt.Errorf("client of %s: %w", user, err)
+	}
+	networking, err := networkingv1client.NewForConfigAndClient(cfg, httpClient)
+	if err != nil {
+		return nil, fmt.Errorf("client of %s: %w", user, err)
+	}
+	return &Client{Core: core, Discovery: discovery, Networking: networking}, nil
+}
+
+// ready is nil when the API server serves, the default namespace exists and ClusterIPs can be
+// allocated, which the Service default/kubernetes shows.
+func (c *Cluster) ready(ctx context.Context) error {
+	if err := c.admin.Core.RESTClient().Get().AbsPath("/readyz").Do(ctx).Error(); err != nil {
+		return err
+	}
+	if _, err := c.admin.Core.Namespaces().Get(ctx, corev1.NamespaceDefault, metav1.GetOptions{}); err != nil {
+		return err
+	}
+	_, err := c.admin.Core.Services(corev1.NamespaceDefault).Get(ctx, "kubernetes", metav1.GetOptions{})
+	return err
+}
+
+// grant gives the user Edgeway its rights.
+func (c *Cluster) grant(ctx context.Context) error {
+	client, err := rbacv1client.NewForConfig(c.Config(Admin))
+	if err != nil {
+		return fmt.Errorf("client of %s: %w", Admin, err)
+	}
+	meta := metav1.ObjectMeta{Name: Edgeway}
+	verbs := []string{"list", "watch"}
+	role := &rbacv1.ClusterRole{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{
+		{Verbs: verbs, APIGroups: []string{""}, Resources: []string{"services", "nodes"}},
+		{Verbs: verbs, APIGroups: []string{"discovery.k8s.io"}, Resources: []string{"endpointslices"}},
+		{Verbs: verbs, APIGroups: []string{"networking.k8s.io"}, Resources: []string{"servicecidrs"}},
+	}}
+	if _, err := client.ClusterRoles().Create(ctx, role, metav1.CreateOptions{}); ignoreExists(err) != nil {
+		return fmt.Errorf("role of %s: %w", Edgeway, err)
+	}
+	binding := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: meta,
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: Edgeway},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: Edgeway}},
+	}
+	if _, err := client.ClusterRoleBindings().Create(ctx, binding, metav1.CreateOptions{}); ignoreExists(err) != nil {
+		return fmt.Errorf("rights of %s: %w", Edgeway, err)
+	}
+	return nil
+}
+
+func ignoreExists(err error) error {
+	if apierrors.IsAlreadyExists(err) {
+		return nil
+	}
+	return err
+}
