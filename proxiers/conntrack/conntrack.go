@@ -1,0 +1,100 @@
+// Package conntrack deletes the connection-tracking entries that a change of Services made stale.
+//
+// The kernel translates the first packet of a flow by the rules and all later ones by its entry in
+// the connection-tracking table. A UDP flow never ends as long as its client keeps sending, so a
+// client of an endpoint that is gone would talk to nobody for ever, and a client that began before
+// the Service existed would never reach it. An SCTP association does end, but its clients commonly
+// keep one source port (S1AP, NGAP, Diameter), so that a new association meets the old entry.
+//
+// TCP is left alone: the endpoint's kernel, or the router before it, ends the connection with
+// a reset, and the client's next attempt has another source port and so another entry. Deleting the
+// entry of a connection that still drains would cut it.
+//
+// What is stale is told by the flow itself: where it was sent (the original destination must be
+// a frontend of the plan, address and port) and where it really goes (the source of the reply
+// direction must be an endpoint that still serves). Nothing else is touched; a flow that merely
+// goes to the same port number elsewhere is not looked at.
+package conntrack
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"edgeway/proxiers"
+	"edgeway/proxiers/plan"
+)
+
+// Options are what the follower is made with.
+type Options struct {
+	Logger *slog.Logger
+	// Cleaned is called after each look at the flows of one family with the number of entries that
+	// were deleted and the time that it took. Never nil.
+	Cleaned func(family plan.Family, deleted int, took time.Duration)
+}
+
+// New gives the follower that cleans up after each change of the plan. It must be applied after the
+// backend: an entry deleted before the rules are new would come back stale.
+func New(opts Options) proxiers.Proxier { return &follower{opts: opts} }
+
+type follower struct {
+	opts Options
+	// done is the plan after which the table was last known to be clean. A full sync needs it to
+	// know the frontends that have gone since; after a start nobody knows them.
+	done *plan.Plan
+}
+
+// Apply deletes the flows that the change made stale. Without such a change it does not look at the
+// kernel's table at all.
+func (f *follower) Apply(ctx context.Context, change proxiers.Change) error {
+	prev := change.Prev
+	if prev == nil {
+		prev = f.done
+	}
+	suspects := suspectsOf(prev, change.Next)
+	if change.Prev == nil {
+		suspects.addAll(change.Next)
+	}
+	if err := f.clean(ctx, suspects); err != nil {
+		return fmt.Errorf("clean up connection tracking: %w", err)
+	}
+	f.done = change.Next
+	return nil
+}
+
+// Close does nothing: the follower holds nothing between two changes.
+func (f *follower) Close() error { return nil }
+
+func (f *follower) clean(ctx context.Context, suspects suspects) error {
+	if len(suspects) == 0 {
+		return nil
+	}
+	t, err := openTable(ctx)
+	if err != nil {
+		return err
+	}
+	defer t.close()
+	for _, family := range []plan.Family{plan.IPv4, plan.IPv6} {
+		start, deleted, looked := time.Now(), 0, false
+		for _, protocol := range cleaned {
+			s := suspects[scope{family, protocol}]
+			if len(s) == 0 {
+				continue
+			}
+			looked = true
+			n, err := t.deleteStale(scope{family, protocol}, s)
+			deleted += n
+			if err != nil {
+				return fmt.Errorf("%s %s flows: %w", family, protocol, err)
+			}
+		}
+		if looked {
+			f.opts.Cleaned(family, deleted, time.Since(start))
+		}
+		if deleted > 0 {
+			f.opts.Logger.DebugContext(ctx, "stale flows deleted", "family", family, "flows", deleted)
+		}
+	}
+	return nil
+}

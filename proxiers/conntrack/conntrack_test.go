@@ -1,0 +1,414 @@
+package conntrack
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"edgeway/proxiers"
+	"edgeway/proxiers/plan"
+)
+
+var (
+	udp4  = scope{plan.IPv4, plan.UDP}
+	udp6  = scope{plan.IPv6, plan.UDP}
+	sctp4 = scope{plan.IPv4, plan.SCTP}
+)
+
+// step is a follower with the plan that it applied last.
+type step struct {
+	t        *testing.T
+	follower proxiers.Proxier
+	last     *plan.Plan
+	deleted  int
+	looks    int
+}
+
+func newStep(t *testing.T) *step {
+	s := &step{t: t}
+	s.follower = New(Options{Logger: slog.New(slog.DiscardHandler), Cleaned: func(_ plan.Family, n int, _ time.Duration) {
+		s.deleted += n
+		s.looks++
+	}})
+	return s
+}
+
+// to applies the step to next and wants this number of flows deleted.
+func (s *step) to(next *plan.Plan, deleted int) {
+	s.t.Helper()
+	s.apply(proxiers.Change{Prev: s.last, Next: next}, deleted)
+}
+
+func (s *step) full(next *plan.Plan, deleted int) {
+	s.t.Helper()
+	s.apply(proxiers.Change{Next: next}, deleted)
+}
+
+func (s *step) apply(c proxiers.Change, deleted int) {
+	s.t.Helper()
+	s.deleted = 0
+	if err := s.follower.Apply(s.t.Context(), c); err != nil {
+		s.t.Fatal(err)
+	}
+	if s.deleted != deleted {
+		s.t.Errorf("%d flows deleted, want %d", s.deleted, deleted)
+	}
+	s.last = c.Next
+}
+
+func planOf(services ...*plan.ServicePort) *plan.Plan {
+	slices.SortFunc(services, (*plan.ServicePort).Compare)
+	return &plan.Plan{
+		Node:     &plan.Node{NodePortAddrs: []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")}},
+		Services: services,
+	}
+}
+
+// service has the frontends "ADDR:PORT" or ":NODEPORT".
+func service(s scope, name string, frontends []string, serving ...string) *plan.ServicePort {
+	svc := &plan.ServicePort{Name: plan.ServicePortName{Namespace: "default", Name: name, Protocol: s.protocol}, Family: s.family}
+	for _, f := range frontends {
+		if f[0] == ':' {
+			var port uint16
+			if _, err := fmt.Sscanf(f, ":%d", &port); err != nil {
+				panic(err)
+			}
+			svc.Frontends = append(svc.Frontends, plan.Frontend{Kind: plan.NodePort, Port: port})
+			continue
+		}
+		a := netip.MustParseAddrPort(f)
+		svc.Frontends = append(svc.Frontends, plan.Frontend{Addr: a.Addr(), Port: a.Port()})
+	}
+	for _, e := range serving {
+		svc.Serving = append(svc.Serving, netip.MustParseAddrPort(e))
+	}
+	svc.Seal()
+	return svc
+}
+
+const (
+	vip      = "10.96.0.10:53"
+	toFirst  = "ip daddr 10.96.0.10 udp dport 53 dnat ip to 10.0.0.1:5353"
+	toSecond = "ip daddr 10.96.0.10 udp dport 53 dnat ip to 10.0.0.2:5353"
+	first    = "10.0.0.1:5353"
+	second   = "10.0.0.2:5353"
+)
+
+func TestClientOfRemovedEndpointGetsAnotherOne(t *testing.T) {
+	enterNamespace(t)
+	echo(t, first)
+	echo(t, second)
+	s := newStep(t)
+	translate(t, toFirst)
+	s.to(planOf(service(udp4, "dns", []string{vip}, first, second)), 0)
+	moved, other := dial(t, vip), dial(t, vip)
+	moved.wantAnswer(first)
+	translate(t, toSecond)
+	other.wantAnswer(second)
+	moved.wantAnswer(first) // the entry, not the rule, decides
+
+	s.to(planOf(service(udp4, "dns", []string{vip}, second)), 1)
+	moved.wantAnswer(second)
+	other.wantAnswer(second)
+}
+
+func TestIPv6ClientOfRemovedEndpointGetsAnotherOne(t *testing.T) {
+	enterNamespace(t)
+	echo(t, "[fd00::1]:5353")
+	echo(t, "[fd00::2]:5353")
+	const vip = "[fd00:96::10]:53"
+	rule := "ip6 daddr fd00:96::10 udp dport 53 dnat ip6 to [fd00::%d]:5353"
+	s := newStep(t)
+	translate(t, fmt.Sprintf(rule, 1))
+	s.to(planOf(service(udp6, "dns", []string{vip}, "[fd00::1]:5353")), 0)
+	c := dial(t, vip)
+	c.wantAnswer("[fd00::1]:5353")
+	translate(t, fmt.Sprintf(rule, 2))
+	s.to(planOf(service(udp6, "dns", []string{vip}, "[fd00::2]:5353")), 1)
+	c.wantAnswer("[fd00::2]:5353")
+}
+
+func TestFlowsThatBeganBeforeTheServiceReachIt(t *testing.T) {
+	enterNamespace(t)
+	echo(t, first)
+	s := newStep(t)
+	translate(t)
+	s.to(planOf(), 0)
+	early := dial(t, vip)
+	early.wantAnswer("")
+	translate(t, toFirst)
+	early.wantAnswer("") // the entry that leads nowhere decides
+	s.to(planOf(service(udp4, "dns", []string{vip}, first)), 1)
+	early.wantAnswer(first)
+}
+
+func TestScaleToZeroAndBack(t *testing.T) {
+	enterNamespace(t)
+	echo(t, first)
+	s := newStep(t)
+	translate(t, toFirst)
+	s.to(planOf(service(udp4, "dns", []string{vip}, first)), 0)
+	c := dial(t, vip)
+	c.wantAnswer(first)
+	translate(t)
+	s.to(planOf(service(udp4, "dns", []string{vip})), 1)
+	c.wantAnswer("") // this backend has no reject: the flow goes out untranslated
+	translate(t, toFirst)
+	s.to(planOf(service(udp4, "dns", []string{vip}, first)), 1)
+	c.wantAnswer(first)
+}
+
+func TestDeletedServiceLosesItsFlows(t *testing.T) {
+	enterNamespace(t)
+	echo(t, first)
+	s := newStep(t)
+	translate(t, toFirst)
+	s.to(planOf(service(udp4, "dns", []string{vip}, first)), 0)
+	c := dial(t, vip)
+	c.wantAnswer(first)
+	translate(t)
+	s.to(planOf(), 1)
+	c.wantAnswer("")
+	s.to(planOf(service(udp4, "other", []string{"10.96.0.11:53"}, first)), 0)
+	if idOf(t, udp4, vip) == 0 {
+		t.Error("an untranslated flow to an address that is no Service's any more was deleted")
+	}
+}
+
+func TestFullSyncAfterFailureKnowsWhatHasGone(t *testing.T) {
+	enterNamespace(t)
+	echo(t, first)
+	s := newStep(t)
+	translate(t, toFirst)
+	s.to(planOf(service(udp4, "dns", []string{vip}, first)), 0)
+	dial(t, vip).wantAnswer(first)
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := s.follower.Apply(over, proxiers.Change{Prev: s.last, Next: planOf()}); err == nil {
+		t.Fatal("a clean-up whose context is over succeeded")
+	}
+	s.full(planOf(), 1)
+}
+
+func TestRestartFindsWhatBecameStaleMeanwhile(t *testing.T) {
+	enterNamespace(t)
+	echo(t, first)
+	echo(t, second)
+	translate(t, toFirst, "ip daddr 10.96.0.11 udp dport 53 dnat ip to 10.0.0.2:5353")
+	stale, good := dial(t, vip), dial(t, "10.96.0.11:53")
+	stale.wantAnswer(first)
+	good.wantAnswer(second)
+	kept := idOf(t, udp4, "10.96.0.11:53")
+
+	translate(t, toSecond)
+	newStep(t).full(planOf(
+		service(udp4, "dns", []string{vip}, second),
+		service(udp4, "good", []string{"10.96.0.11:53"}, second),
+	), 1)
+	stale.wantAnswer(second)
+	if idOf(t, udp4, "10.96.0.11:53") != kept {
+		t.Error("a flow to an endpoint that serves was deleted")
+	}
+}
+
+func TestNodePortCleanupTouchesNothingElse(t *testing.T) {
+	enterNamespace(t)
+	echo(t, first)
+	echo(t, second)
+	s := newStep(t)
+	const np = "192.0.2.1:30053"
+	translate(t, "ip daddr 192.0.2.1 udp dport 30053 dnat ip to 10.0.0.1:5353")
+	s.to(planOf(service(udp4, "dns", []string{vip, ":30053"}, first)), 0)
+	c := dial(t, np)
+	c.wantAnswer(first)
+	unrelated := []string{"203.0.113.9:30053", "192.0.2.2:30053", "203.0.113.9:53", "10.96.0.10:54", "10.96.0.11:53"}
+	var ids []uint32
+	for _, dst := range unrelated {
+		if dst == "192.0.2.2:30053" {
+			echo(t, dst) // a local address that is not one for NodePorts
+		}
+		dial(t, dst).send()
+		ids = append(ids, idOf(t, udp4, dst))
+	}
+	translate(t, "ip daddr 192.0.2.1 udp dport 30053 dnat ip to 10.0.0.2:5353")
+	s.to(planOf(service(udp4, "dns", []string{vip, ":30053"}, second)), 1)
+	c.wantAnswer(second)
+	for i, dst := range unrelated {
+		if ids[i] == 0 || idOf(t, udp4, dst) != ids[i] {
+			t.Errorf("the unrelated flow to %s was touched", dst)
+		}
+	}
+}
+
+func TestNewNodeAddressTakesOverItsFlows(t *testing.T) {
+	enterNamespace(t)
+	echo(t, first)
+	echo(t, "192.0.2.2:30053")
+	s := newStep(t)
+	svc := service(udp4, "dns", []string{":30053"}, first)
+	translate(t)
+	s.to(planOf(svc), 0)
+	c := dial(t, "192.0.2.2:30053")
+	c.wantAnswer("192.0.2.2:30053")
+	translate(t, "ip daddr 192.0.2.2 udp dport 30053 dnat ip to 10.0.0.1:5353")
+	next := planOf(svc)
+	next.Node = &plan.Node{NodePortAddrs: []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")}}
+	s.to(next, 1)
+	c.wantAnswer(first)
+}
+
+func TestFrontendThatMovesToAnotherService(t *testing.T) {
+	enterNamespace(t)
+	echo(t, first)
+	echo(t, second)
+	s := newStep(t)
+	translate(t, toFirst)
+	s.to(planOf(service(udp4, "a", []string{vip}, first), service(udp4, "z", []string{"10.96.0.11:53"}, first, second)), 0)
+	c := dial(t, vip)
+	c.wantAnswer(first)
+	before := idOf(t, udp4, vip)
+	s.to(planOf(service(udp4, "z", []string{vip, "10.96.0.11:53"}, first, second)), 0)
+	if idOf(t, udp4, vip) != before {
+		t.Error("the flow was cut though its endpoint serves the new owner of the address too")
+	}
+	translate(t, toSecond)
+	s.to(planOf(service(udp4, "b", []string{vip}, second)), 1)
+	c.wantAnswer(second)
+}
+
+func TestSCTPAssociationOfRemovedEndpoint(t *testing.T) {
+	enterNamespace(t)
+	s := newStep(t)
+	const dst = "10.96.0.20:36412"
+	translate(t, "ip daddr 10.96.0.20 sctp dport 36412 dnat ip to 10.0.0.1:36412")
+	s.to(planOf(service(sctp4, "amf", []string{dst}, "10.0.0.1:36412", "10.0.0.2:36412")), 0)
+	sendInit(t, netip.MustParseAddrPort(dst))
+	if idOf(t, sctp4, dst) == 0 {
+		t.Fatal("the kernel does not track the association")
+	}
+	s.to(planOf(service(sctp4, "amf", []string{dst}, "10.0.0.2:36412")), 1)
+	if idOf(t, sctp4, dst) != 0 {
+		t.Error("the association to the endpoint that is gone is still there")
+	}
+}
+
+// sendInit sends the first packet of an association; the kernel needs no SCTP sockets for that.
+func sendInit(t *testing.T, dst netip.AddrPort) {
+	t.Helper()
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_RAW, int(plan.SCTP))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = syscall.Close(fd) }()
+	packet := make([]byte, 12+20)                                                                       // common header, INIT chunk
+	packet[0], packet[1], packet[2], packet[3] = 0x8e, 0x3c, byte(dst.Port()>>8), byte(dst.Port()&0xff) //nolint:gosec // two halves of a port
+	packet[12], packet[15] = 1, 20                                                                      // type INIT, length 20
+	packet[19], packet[22], packet[25], packet[27], packet[31] = 7 /* initiate tag */, 0xff, 1, 1, 1    /* TSN */
+	if err := syscall.Sendto(fd, packet, 0, &syscall.SockaddrInet4{Addr: dst.Addr().As4()}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestManyDestinationsInOneStep(t *testing.T) {
+	enterNamespace(t)
+	echo(t, first)
+	s := newStep(t)
+	translate(t, "ip daddr 10.96.0.0/16 udp dport 53 dnat ip to 10.0.0.1:5353")
+	var before, after []*plan.ServicePort
+	for i := range 2 * fewDestinations {
+		dst := fmt.Sprintf("10.96.1.%d:53", i)
+		name := fmt.Sprintf("s%02d", i)
+		before = append(before, service(udp4, name, []string{dst}, first))
+		after = append(after, service(udp4, name, []string{dst}))
+	}
+	s.to(planOf(before...), 0)
+	for i := range 2 * fewDestinations {
+		dial(t, fmt.Sprintf("10.96.1.%d:53", i)).wantAnswer(first)
+	}
+	s.to(planOf(after...), 2*fewDestinations)
+}
+
+func TestKernelFilterSparesTheCopy(t *testing.T) {
+	enterNamespace(t)
+	translate(t, "udp dport 1 accept")
+	dial(t, "203.0.113.200:54").send()
+	for i := range 20 {
+		dial(t, fmt.Sprintf("203.0.113.%d:53", i)).send()
+	}
+	tab, err := openTable(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tab.close()
+	seen := 0
+	if err := tab.dump(udp4, netip.MustParseAddrPort("203.0.113.200:54"), func(*flow) { seen++ }); err != nil {
+		t.Fatal(err)
+	}
+	if seen != 1 {
+		t.Errorf("the kernel gave %d flows for one destination, want 1", seen)
+	}
+}
+
+// A context that is over makes every look at the kernel's table fail: no error means no look.
+func TestIrrelevantChangesDoNotReadTheTable(t *testing.T) {
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	tcp := scope{plan.IPv4, plan.TCP}
+	base := []*plan.ServicePort{service(udp4, "dns", []string{vip}, first), service(tcp, "web", []string{"10.96.0.9:80"}, first)}
+	for name, next := range map[string][]*plan.ServicePort{
+		"nothing":           base,
+		"endpoint gained":   {service(udp4, "dns", []string{vip}, first, second), base[1]},
+		"TCP endpoint lost": {base[0], service(tcp, "web", []string{"10.96.0.9:80"})},
+		"TCP removed":       {base[0]},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStep(t)
+			if err := s.follower.Apply(over, proxiers.Change{Prev: planOf(base...), Next: planOf(next...)}); err != nil || s.looks != 0 {
+				t.Errorf("looked at the table %d times: %v", s.looks, err)
+			}
+		})
+	}
+	s := newStep(t)
+	if err := s.follower.Apply(over, proxiers.Change{Prev: planOf(base...), Next: planOf(service(udp4, "dns", []string{vip}), base[1])}); err == nil {
+		t.Error("a lost UDP endpoint did not make the follower look at the table")
+	}
+}
+
+func BenchmarkEndpointLostAmong50000Flows(b *testing.B) {
+	benchmarkApply(b, proxiers.Change{Prev: planOf(service(udp4, "dns", []string{vip}, first)), Next: planOf(service(udp4, "dns", []string{vip}))})
+}
+
+func BenchmarkFullSyncAmong50000Flows(b *testing.B) {
+	var many []*plan.ServicePort
+	for i := range 2 * fewDestinations {
+		many = append(many, service(udp4, fmt.Sprintf("s%02d", i), []string{fmt.Sprintf("10.96.1.%d:53", i)}))
+	}
+	benchmarkApply(b, proxiers.Change{Next: planOf(many...)})
+}
+
+func benchmarkApply(b *testing.B, c proxiers.Change) {
+	enterNamespace(b)
+	translate(b)
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_DGRAM, 0)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _ = syscall.Close(fd) }()
+	for i := range 50000 {
+		to := &syscall.SockaddrInet4{Port: 53, Addr: [4]byte{203, byte(i >> 16), byte(i >> 8), byte(i)}}
+		if err := syscall.Sendto(fd, []byte("?"), 0, to); err != nil {
+			b.Fatal(err)
+		}
+	}
+	f := New(Options{Logger: slog.New(slog.DiscardHandler), Cleaned: func(plan.Family, int, time.Duration) {}})
+	for b.Loop() {
+		if err := f.Apply(b.Context(), c); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

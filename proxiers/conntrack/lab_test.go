@@ -1,0 +1,171 @@
+package conntrack
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netns"
+)
+
+// enterNamespace gives the test a network namespace without a name, which ends with its thread: the
+// thread is never unlocked. It has the endpoints' addresses on lo and a way out to nowhere, so that
+// packets to an address that is no Service's leave the host and have an entry in the table.
+func enterNamespace(t testing.TB) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Fatal("this test needs root: it makes a network namespace")
+	}
+	runtime.LockOSThread()
+	ns, err := netns.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = ns.Close() })
+	for _, args := range [][]string{
+		{"link", "set", "lo", "up"},
+		{"link", "add", "out", "type", "veth", "peer", "name", "away"},
+		{"link", "set", "out", "up"},
+		{"link", "set", "away", "up"},
+		{"addr", "add", "192.0.2.1/24", "dev", "out"},
+		{"addr", "add", "192.0.2.2/24", "dev", "out"},
+		{"addr", "add", "2001:db8::1/64", "dev", "out", "nodad"},
+		{"neigh", "add", "192.0.2.254", "lladdr", "02:00:00:00:00:01", "dev", "out"},
+		{"neigh", "add", "2001:db8::fe", "lladdr", "02:00:00:00:00:01", "dev", "out"},
+		{"route", "add", "default", "via", "192.0.2.254"},
+		{"-6", "route", "add", "default", "via", "2001:db8::fe"},
+		{"addr", "add", "10.0.0.1/32", "dev", "lo"},
+		{"addr", "add", "10.0.0.2/32", "dev", "lo"},
+		{"addr", "add", "fd00::1/128", "dev", "lo", "nodad"},
+		{"addr", "add", "fd00::2/128", "dev", "lo", "nodad"},
+	} {
+		run(t, "", "ip", args...)
+	}
+}
+
+// translate replaces all rules by these, in the output hook, and one that makes the kernel track flows.
+func translate(t testing.TB, rules ...string) {
+	t.Helper()
+	run(t, `flush ruleset
+table inet t {
+	chain track {
+		type filter hook output priority 0
+		ct state new accept
+	}
+	chain nat {
+		type nat hook output priority -100
+		`+strings.Join(rules, "\n")+`
+	}
+}
+`, "nft", "-f", "-")
+}
+
+func run(t testing.TB, stdin, name string, args ...string) {
+	t.Helper()
+	cmd := exec.Command(name, args...)
+	cmd.Stdin = strings.NewReader(stdin)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
+	}
+}
+
+// echo answers every datagram to addr with the address itself.
+func echo(t testing.TB, addr string) {
+	t.Helper()
+	conn, err := net.ListenPacket("udp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	go func() {
+		buf := make([]byte, 64)
+		for {
+			_, from, err := conn.ReadFrom(buf)
+			if err != nil {
+				return
+			}
+			_, _ = conn.WriteTo([]byte(addr), from)
+		}
+	}()
+}
+
+// client is a UDP client that keeps its source port, as resolvers and SIP phones do.
+type client struct {
+	t    testing.TB
+	conn net.Conn
+}
+
+func dial(t testing.TB, addr string) *client {
+	t.Helper()
+	conn, err := net.Dial("udp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return &client{t, conn}
+}
+
+func (c *client) send() {
+	c.t.Helper()
+	if _, err := c.conn.Write([]byte("?")); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// ask sends one datagram and gives the endpoint that answered; "" when nobody did.
+func (c *client) ask() string {
+	c.t.Helper()
+	c.send()
+	if err := c.conn.SetReadDeadline(time.Now().Add(150 * time.Millisecond)); err != nil {
+		c.t.Fatal(err)
+	}
+	buf := make([]byte, 64)
+	n, err := c.conn.Read(buf)
+	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+		c.t.Fatal(err)
+	}
+	return string(buf[:n])
+}
+
+func (c *client) wantAnswer(want string) {
+	c.t.Helper()
+	if got := c.ask(); got != want {
+		c.t.Errorf("datagram to %s: answered by %q, want %q", c.conn.RemoteAddr(), got, want)
+	}
+}
+
+// flows gives every flow of the scope in the table of the test's namespace.
+func flows(t testing.TB, s scope) []*flow {
+	t.Helper()
+	tab, err := openTable(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tab.close()
+	var list []*flow
+	if err := tab.dump(s, netip.AddrPort{}, func(f *flow) { list = append(list, f) }); err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+// idOf gives the id of the only flow to dst; 0 when there is none.
+func idOf(t testing.TB, s scope, dst string) uint32 {
+	t.Helper()
+	var id uint32
+	for _, f := range flows(t, s) {
+		if f.orig.dst == netip.MustParseAddrPort(dst) {
+			if id != 0 {
+				t.Fatalf("more than one flow to %s", dst)
+			}
+			id = f.id
+		}
+	}
+	return id
+}

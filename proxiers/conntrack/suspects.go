@@ -1,0 +1,147 @@
+package conntrack
+
+import (
+	"net/netip"
+	"slices"
+
+	"edgeway/proxiers/plan"
+)
+
+// cleaned are the protocols whose flows are cleaned up; see the package comment.
+var cleaned = [...]plan.Protocol{plan.UDP, plan.SCTP}
+
+// scope is a part of the table that one dump can be restricted to.
+type scope struct {
+	family   plan.Family
+	protocol plan.Protocol
+}
+
+// rule says which flows to one destination are stale.
+type rule struct {
+	// owned says that the destination is a frontend now: a flow is stale unless it goes to one of
+	// endpoints. Otherwise it was a frontend before: a flow is stale if it was translated to one
+	// of endpoints, which are those of the time before.
+	owned     bool
+	endpoints []netip.AddrPort // sorted
+}
+
+func (r rule) stale(f *flow) bool {
+	_, known := slices.BinarySearchFunc(r.endpoints, f.reply.src, netip.AddrPort.Compare)
+	if r.owned {
+		return !known
+	}
+	return known && f.reply.src != f.orig.dst
+}
+
+// suspects are the destinations whose flows must be looked at.
+type suspects map[scope]map[netip.AddrPort]rule
+
+func (s suspects) own(sc scope, dst netip.AddrPort, endpoints []netip.AddrPort) {
+	s.set(sc, dst, rule{owned: true, endpoints: endpoints})
+}
+
+// disown never replaces a rule: a destination that another ServicePort has now belongs to that one.
+func (s suspects) disown(sc scope, dst netip.AddrPort, endpoints []netip.AddrPort) {
+	if _, taken := s[sc][dst]; !taken && len(endpoints) > 0 {
+		s.set(sc, dst, rule{endpoints: endpoints})
+	}
+}
+
+func (s suspects) set(sc scope, dst netip.AddrPort, r rule) {
+	if s[sc] == nil {
+		s[sc] = map[netip.AddrPort]rule{}
+	}
+	s[sc][dst] = r
+}
+
+// addAll makes every frontend of p a suspect.
+func (s suspects) addAll(p *plan.Plan) {
+	for _, svc := range p.Services {
+		if !slices.Contains(cleaned[:], svc.Name.Protocol) {
+			continue
+		}
+		for _, dst := range destinations(svc, p.Node) {
+			s.own(scope{svc.Family, svc.Name.Protocol}, dst, svc.Serving)
+		}
+	}
+}
+
+// suspectsOf gives the destinations that the step from prev to next may have left stale flows to:
+// all frontends of a ServicePort that lost an endpoint or got its first, and frontends that are new
+// or gone. A nil prev gives none.
+func suspectsOf(prev, next *plan.Plan) suspects {
+	s := suspects{}
+	if prev == nil {
+		return s
+	}
+	changed, removed := plan.Diff(prev, next)
+	if !slices.Equal(prev.Node.NodePortAddrs, next.Node.NodePortAddrs) {
+		changed = next.Services
+	}
+	for _, svc := range changed {
+		s.compare(prev.Find(svc.Name, svc.Family), svc, prev.Node, next.Node)
+	}
+	for _, svc := range removed {
+		s.compare(svc, nil, prev.Node, next.Node)
+	}
+	return s
+}
+
+// compare adds the suspects of one ServicePort; before or after is nil when there was or is none.
+func (s suspects) compare(before, after *plan.ServicePort, nodeBefore, nodeAfter *plan.Node) {
+	any := after
+	if any == nil {
+		any = before
+	}
+	if !slices.Contains(cleaned[:], any.Name.Protocol) {
+		return
+	}
+	sc := scope{any.Family, any.Name.Protocol}
+	was, is := destinations(before, nodeBefore), destinations(after, nodeAfter)
+	all := before != nil && after != nil && lost(before.Serving, after.Serving)
+	for _, dst := range is {
+		if all || !slices.Contains(was, dst) {
+			s.own(sc, dst, after.Serving)
+		}
+	}
+	for _, dst := range was {
+		if !slices.Contains(is, dst) {
+			s.disown(sc, dst, before.Serving)
+		}
+	}
+}
+
+// lost reports whether flows that were right before may be stale now. The first endpoint counts:
+// a backend may have let flows through untranslated while there was none.
+func lost(before, after []netip.AddrPort) bool {
+	if len(before) == 0 {
+		return len(after) > 0
+	}
+	for _, e := range before {
+		if _, ok := slices.BinarySearchFunc(after, e, netip.AddrPort.Compare); !ok {
+			return true
+		}
+	}
+	return false
+}
+
+// destinations gives every address and port that svc is reached by.
+func destinations(svc *plan.ServicePort, node *plan.Node) []netip.AddrPort {
+	if svc == nil {
+		return nil
+	}
+	var list []netip.AddrPort
+	for i := range svc.Frontends {
+		f := &svc.Frontends[i]
+		if f.Kind != plan.NodePort {
+			list = append(list, netip.AddrPortFrom(f.Addr, f.Port))
+			continue
+		}
+		for _, a := range node.NodePortAddrs {
+			if plan.FamilyOf(a) == svc.Family {
+				list = append(list, netip.AddrPortFrom(a, f.Port))
+			}
+		}
+	}
+	return list
+}
