@@ -1,6 +1,9 @@
 package tracker
 
 import (
+	"cmp"
+	"slices"
+	"strings"
 	"time"
 
 	"edgeway/daemon/source"
@@ -31,9 +34,28 @@ type Snapshot struct {
 // Name is a Service's namespace and name.
 type Name struct{ Namespace, Name string }
 
+// Compare orders by namespace, then name: the order of Snapshot.Services.
+func (n Name) Compare(o Name) int {
+	return cmp.Or(strings.Compare(n.Namespace, o.Namespace), strings.Compare(n.Name, o.Name))
+}
+
 // Service is a Service with its EndpointSlices. It exists only while the Service itself does.
 type Service struct {
 	Spec *source.Service
 	// Slices is sorted by name.
 	Slices []*source.EndpointSlice
+}
+
+// Name gives the Service's namespace and name.
+func (s *Service) Name() Name { return Name{s.Spec.Namespace, s.Spec.Name} }
+
+func (s *Service) compareName(n Name) int { return s.Name().Compare(n) }
+
+// Find gives the Service of this name by binary search; nil when there is none.
+func (s *Snapshot) Find(n Name) *Service {
+	i, ok := slices.BinarySearchFunc(s.Services, n, (*Service).compareName)
+	if !ok {
+		return nil
+	}
+	return s.Services[i]
 }

@@ -1,0 +1,41 @@
+package tracker
+
+import "edgeway/daemon/source"
+
+// Changes counts changes of merged objects.
+type Changes struct {
+	// Total counts from the start; Pending those since the last snapshot.
+	Total, Pending uint64
+}
+
+func (c *Changes) add() { c.Total++; c.Pending++ }
+
+// LayerStats describes one layer.
+type LayerStats struct {
+	Name    string
+	Synced  bool
+	Objects map[source.Kind]int
+}
+
+// Stats are numbers for metrics and status.
+type Stats struct {
+	// Layers has the highest priority first.
+	Layers []LayerStats
+	// Services and Endpoints are the changes of Services and EndpointSlices.
+	Services, Endpoints Changes
+}
+
+// Stats walks all objects: it is for a scrape or a person, not for every change.
+func (t *Tracker) Stats() Stats {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	stats := Stats{Services: t.view.services, Endpoints: t.view.endpoints}
+	for _, l := range t.layers {
+		ls := LayerStats{Name: l.name, Synced: l.synced, Objects: map[source.Kind]int{}}
+		for key := range l.objects {
+			ls.Objects[key.Kind]++
+		}
+		stats.Layers = append(stats.Layers, ls)
+	}
+	return stats
+}

@@ -1,0 +1,220 @@
+package tracker
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"edgeway/daemon/source"
+	"edgeway/daemon/tracker/sorted"
+)
+
+// maxTriggers bounds the times that are kept between two snapshots: enough for a percentile of the
+// programming latency, and no more than 24 KB when nobody takes snapshots.
+const maxTriggers = 1000
+
+// view is the merged state, and what of it differs from the last snapshot.
+type view struct {
+	started time.Time
+	last    *Snapshot // nil before the first one
+
+	groups map[Name]*group
+	nodes  map[string]*source.Node
+	cidrs  map[string]*source.ServiceCIDR
+	// faults has the problems of all objects by the object that they name, which for manifest files is
+	// not always the one that carries them.
+	faults map[source.Key][]source.Problem
+
+	dirtyServices map[Name]struct{}
+	dirtyFaults   map[source.Key]struct{}
+	dirtyCIDRs    bool
+	triggers      []time.Time
+
+	services, endpoints Changes
+}
+
+// group is a Service with its slices while either is there: slices may come first.
+type group struct {
+	spec   *source.Service
+	slices []*source.EndpointSlice // sorted by name; shared with snapshots, so replaced, not written to
+}
+
+func newView(started time.Time) *view {
+	return &view{
+		started:       started,
+		groups:        map[Name]*group{},
+		nodes:         map[string]*source.Node{},
+		cidrs:         map[string]*source.ServiceCIDR{},
+		faults:        map[source.Key][]source.Problem{},
+		dirtyServices: map[Name]struct{}{},
+		dirtyFaults:   map[source.Key]struct{}{},
+	}
+}
+
+// replace puts after in the place of before; either may be nil, and both have the same key.
+func (v *view) replace(before, after source.Object) {
+	if before != nil {
+		v.remove(before)
+	}
+	if after != nil {
+		v.add(after)
+	}
+	v.count(before, after)
+}
+
+func (v *view) remove(obj source.Object) {
+	switch o := obj.(type) {
+	case *source.Service:
+		v.edit(Name{o.Namespace, o.Name}, func(g *group) { g.spec = nil })
+	case *source.EndpointSlice:
+		v.edit(Name{o.Namespace, o.Service}, func(g *group) { g.slices = spliceSlice(g.slices, o.Name) })
+	case *source.Node:
+		delete(v.nodes, o.Name)
+	case *source.ServiceCIDR:
+		delete(v.cidrs, o.Name)
+		v.dirtyCIDRs = true
+	}
+	for _, p := range obj.Problems() {
+		faults := v.faults[p.Object]
+		if i := slices.Index(faults, p); i >= 0 {
+			faults = slices.Delete(faults, i, i+1)
+		}
+		v.setFaults(p.Object, faults)
+	}
+}
+
+func (v *view) add(obj source.Object) {
+	switch o := obj.(type) {
+	case *source.Service:
+		v.edit(Name{o.Namespace, o.Name}, func(g *group) { g.spec = o })
+	case *source.EndpointSlice:
+		v.edit(Name{o.Namespace, o.Service}, func(g *group) { g.slices = spliceSlice(g.slices, o.Name, o) })
+	case *source.Node:
+		v.nodes[o.Name] = o
+	case *source.ServiceCIDR:
+		v.cidrs[o.Name] = o
+		v.dirtyCIDRs = true
+	}
+	for _, p := range obj.Problems() {
+		v.setFaults(p.Object, append(v.faults[p.Object], p))
+	}
+}
+
+func (v *view) setFaults(key source.Key, faults []source.Problem) {
+	v.dirtyFaults[key] = struct{}{}
+	if len(faults) == 0 {
+		delete(v.faults, key)
+		return
+	}
+	v.faults[key] = faults
+}
+
+// edit changes a group, which exists while it has a Service or a slice.
+func (v *view) edit(name Name, change func(*group)) {
+	g := v.groups[name]
+	if g == nil {
+		g = &group{}
+		v.groups[name] = g
+	}
+	change(g)
+	v.dirtyServices[name] = struct{}{}
+	if g.spec == nil && len(g.slices) == 0 {
+		delete(v.groups, name)
+	}
+}
+
+// spliceSlice gives the list with the slice of this name replaced by fresh (at most one).
+func spliceSlice(list []*source.EndpointSlice, name string, fresh ...*source.EndpointSlice) []*source.EndpointSlice {
+	return sorted.Splice(list, []string{name},
+		func(s *source.EndpointSlice, name string) int { return strings.Compare(s.Name, name) },
+		func(int, []*source.EndpointSlice) []*source.EndpointSlice { return fresh })
+}
+
+// count keeps the numbers for metrics, and the trigger time of a new version of a slice. Times from
+// before the start, as in the first list, say nothing about how fast the present changes are served.
+func (v *view) count(before, after source.Object) {
+	obj := after
+	if obj == nil {
+		obj = before
+	}
+	switch obj.(type) {
+	case *source.Service:
+		v.services.add()
+	case *source.EndpointSlice:
+		v.endpoints.add()
+	}
+	slice, ok := after.(*source.EndpointSlice)
+	if !ok || slice.Triggered.Before(v.started) || len(v.triggers) == maxTriggers {
+		return
+	}
+	if old, ok := before.(*source.EndpointSlice); ok && old.Triggered.Equal(slice.Triggered) {
+		return
+	}
+	v.triggers = append(v.triggers, slice.Triggered)
+}
+
+// snapshot makes the next snapshot.
+func (v *view) snapshot() *Snapshot {
+	prev := v.last
+	if prev == nil {
+		prev = &Snapshot{}
+	}
+	next := &Snapshot{
+		Generation:   prev.Generation + 1,
+		All:          v.last == nil,
+		ServiceCIDRs: prev.ServiceCIDRs,
+		Triggers:     v.triggers,
+	}
+	next.Services, next.Changed = v.snapshotServices(prev.Services)
+	if next.All {
+		next.Changed = nil
+	}
+	next.Problems = v.snapshotProblems(prev.Problems)
+	if len(v.nodes) > 0 {
+		next.Node = v.nodes[slices.Min(slices.Collect(maps.Keys(v.nodes)))]
+	}
+	if v.dirtyCIDRs {
+		next.ServiceCIDRs = slices.SortedFunc(maps.Values(v.cidrs), func(a, b *source.ServiceCIDR) int {
+			return strings.Compare(a.Name, b.Name)
+		})
+	}
+	v.last, v.dirtyCIDRs, v.triggers = next, false, nil
+	v.services.Pending, v.endpoints.Pending = 0, 0
+	return next
+}
+
+func (v *view) snapshotServices(prev []*Service) (services []*Service, changed []Name) {
+	dirty := slices.SortedFunc(maps.Keys(v.dirtyServices), Name.Compare)
+	v.dirtyServices = map[Name]struct{}{} // not cleared: after the first list it is large
+	services = sorted.Splice(prev, dirty, (*Service).compareName, func(i int, run []*Service) []*Service {
+		g := v.groups[dirty[i]]
+		if g == nil || g.spec == nil {
+			if len(run) > 0 {
+				changed = append(changed, dirty[i])
+			}
+			return nil
+		}
+		if len(run) > 0 && run[0].Spec == g.spec && slices.Equal(run[0].Slices, g.slices) {
+			return run
+		}
+		changed = append(changed, dirty[i])
+		return []*Service{{Spec: g.spec, Slices: g.slices}}
+	})
+	return services, changed
+}
+
+func (v *view) snapshotProblems(prev []source.Problem) []source.Problem {
+	dirty := slices.SortedFunc(maps.Keys(v.dirtyFaults), source.Key.Compare)
+	v.dirtyFaults = map[source.Key]struct{}{}
+	return sorted.Splice(prev, dirty,
+		func(p source.Problem, key source.Key) int { return p.Object.Compare(key) },
+		func(i int, _ []source.Problem) []source.Problem {
+			faults := v.faults[dirty[i]]
+			slices.SortStableFunc(faults, func(a, b source.Problem) int {
+				return cmp.Or(strings.Compare(a.Field, b.Field), strings.Compare(a.Message, b.Message))
+			})
+			return faults
+		})
+}
