@@ -1,0 +1,67 @@
+package config
+
+import (
+	"fmt"
+
+	"edgeway/proxiers/plan"
+)
+
+// check finds what is wrong only in the whole: keys that need each other, or exclude each other.
+func (l *loader) check(mainFile string, c *Config) {
+	if c.Source.Kube.Kubeconfig == "" && len(c.Source.File.Paths) == 0 {
+		l.fail(mainFile, "", errNoSource)
+	}
+	seen := make(map[plan.Family]bool)
+	for _, a := range c.Node.Addresses {
+		f := plan.FamilyOf(a)
+		if seen[f] {
+			l.fail(mainFile, "node.addresses", fmt.Errorf("has more than one %s address", f))
+		}
+		seen[f] = true
+	}
+	l.checkDetection(mainFile, &c.Proxy)
+	if c.Metrics.Address != "" && c.Metrics.Address == c.Health.Address {
+		l.fail(mainFile, "metrics.address", fmt.Errorf("%q is health.address too", c.Metrics.Address))
+	}
+	l.checkIdle(mainFile, c)
+}
+
+// checkIdle finds keys that are set although what they belong to is off.
+func (l *loader) checkIdle(mainFile string, c *Config) {
+	kube := c.Source.Kube
+	for _, idle := range []struct {
+		key, needs string
+		set, off   bool
+	}{
+		{"source.kube.namespaces", "source.kube.kubeconfig", len(kube.Namespaces) > 0, kube.Kubeconfig == ""},
+		{"source.kube.label_selector", "source.kube.kubeconfig", kube.LabelSelector != "", kube.Kubeconfig == ""},
+		{"source.kube.allow_exec_plugins", "source.kube.kubeconfig", kube.AllowExecPlugins, kube.Kubeconfig == ""},
+		{"metrics.web_config", "metrics.address", c.Metrics.WebConfig != "", c.Metrics.Address == ""},
+		{"metrics.pprof", "metrics.address", c.Metrics.Pprof, c.Metrics.Address == ""},
+	} {
+		if idle.set && idle.off {
+			l.fail(mainFile, idle.key, fmt.Errorf("is set, but %s is not", idle.needs))
+		}
+	}
+}
+
+// checkDetection wants the key that the mode of local detection needs, and no other: a range or an
+// interface that nothing reads is a misunderstanding.
+func (l *loader) checkDetection(mainFile string, p *Proxy) {
+	for _, need := range []struct {
+		mode LocalDetection
+		key  string
+		set  bool
+	}{
+		{DetectClusterCIDR, "proxy.cluster_cidrs", len(p.ClusterCIDRs) > 0},
+		{DetectBridge, "proxy.bridge_interface", p.BridgeInterface != ""},
+		{DetectPrefix, "proxy.interface_name_prefix", p.InterfaceNamePrefix != ""},
+	} {
+		switch {
+		case p.LocalDetection == need.mode && !need.set:
+			l.fail(mainFile, need.key, fmt.Errorf("must be set, as proxy.local_detection is %q", need.mode))
+		case p.LocalDetection != need.mode && need.set:
+			l.fail(mainFile, need.key, fmt.Errorf("is set, but proxy.local_detection is %q, not %q", p.LocalDetection, need.mode))
+		}
+	}
+}

@@ -1,0 +1,175 @@
+// Package config is Edgeway's configuration: one TOML file, edgeway.toml, and the drop-ins
+// conf.d/*.toml beside it.
+//
+// The schema (schema.go) is the only description of the keys. Loading, checking, printing, the
+// commented file etc/edgeway/edgeway.toml and the key list of the manual edgeway.toml(5) all come
+// from it. Loading is strict: a key that is not in the schema is an error.
+package config
+
+import (
+	"log/slog"
+	"net/netip"
+	"time"
+
+	"edgeway/proxiers/plan"
+)
+
+// Version is the only value of the key "version" that this build reads.
+const Version = 1
+
+// DefaultPath is where the daemon and the commands look for the main file.
+const DefaultPath = "/etc/edgeway/edgeway.toml"
+
+// DefaultSocket is where the commands look for the daemon when there is no configuration to read.
+const DefaultSocket = "/run/edgeway/edgeway.sock"
+
+// Config is the effective configuration. The meaning of each field is the doc text of its key in
+// schema.go; here stands only what a reader of the Go value needs beside it.
+type Config struct {
+	Node      Node
+	Source    Source
+	Proxy     Proxy
+	Conntrack Conntrack
+	Health    Health
+	Metrics   Metrics
+	Log       Log
+	Control   Control
+}
+
+// Node is this host as Kubernetes sees it.
+type Node struct {
+	Name        string       // never empty after Load
+	Addresses   []netip.Addr // empty: the Node object's, else those of the default route
+	Zone        string       // empty: the Node object's
+	LocalPolicy LocalPolicy
+}
+
+// LocalPolicy says what a traffic policy Local means on a host that has no Node object.
+type LocalPolicy string
+
+// The local policies.
+const (
+	LocalDrop    LocalPolicy = "drop"
+	LocalCluster LocalPolicy = "cluster"
+)
+
+// Source holds the sources. After Load at least one of Kube.Kubeconfig and File.Paths is set.
+type Source struct {
+	Kube      Kube
+	File      File
+	LastKnown LastKnown
+}
+
+// Kube is the API server. It is used when Kubeconfig is not empty.
+type Kube struct {
+	Kubeconfig       string // absolute
+	Namespaces       []string
+	LabelSelector    string
+	AllowExecPlugins bool
+}
+
+// File is the manifest files and folders of them. It is used when Paths is not empty.
+type File struct {
+	Paths []string // absolute
+}
+
+// LastKnown is the state kept on disk for a start without the API server.
+type LastKnown struct {
+	Enabled   bool
+	Directory string // absolute
+}
+
+// Proxy is what holds for every backend.
+type Proxy struct {
+	Backend             string
+	IPFamilies          []plan.Family // empty: those that the host has
+	LocalDetection      LocalDetection
+	ClusterCIDRs        []netip.Prefix
+	BridgeInterface     string
+	InterfaceNamePrefix string
+	MasqueradeAll       bool
+	MasqueradeBit       int
+	NodePortAddresses   NodePortAddresses
+	ServiceCIDRs        []netip.Prefix // beside those of ServiceCIDR objects
+	AllowExternalIPs    []netip.Prefix
+	MinSyncPeriod       time.Duration
+	FullSyncPeriod      time.Duration
+}
+
+// LocalDetection is the way to tell the pods of this host.
+type LocalDetection string
+
+// The modes of local detection. DetectClusterCIDR uses ClusterCIDRs, DetectNodeCIDR the pod CIDRs of
+// the Node object, DetectBridge BridgeInterface, DetectPrefix InterfaceNamePrefix.
+const (
+	DetectNone        LocalDetection = "none"
+	DetectClusterCIDR LocalDetection = "cluster_cidr"
+	DetectNodeCIDR    LocalDetection = "node_cidr"
+	DetectBridge      LocalDetection = "bridge_interface"
+	DetectPrefix      LocalDetection = "interface_name_prefix"
+)
+
+// NodePortAddresses are the host's addresses that accept NodePorts: the primary ones, and those in
+// Prefixes.
+type NodePortAddresses struct {
+	Primary  bool
+	Prefixes []netip.Prefix
+}
+
+// Conntrack is connection tracking. A zero number or duration leaves the kernel's setting alone.
+type Conntrack struct {
+	Cleanup               bool
+	MaxPerCore            int
+	Min                   int
+	TCPEstablishedTimeout time.Duration // whole seconds, as the other timeouts
+	TCPCloseWaitTimeout   time.Duration
+	UDPTimeout            time.Duration
+	UDPStreamTimeout      time.Duration
+	TCPBeLiberal          bool
+}
+
+// Health is the server of /healthz, /livez and /readyz. An empty address turns it off.
+type Health struct {
+	Address string
+}
+
+// Metrics is the server of /metrics. An empty address turns it off.
+type Metrics struct {
+	Address   string
+	WebConfig string // absolute, or empty
+	Pprof     bool
+}
+
+// Log is what the daemon writes to standard error.
+type Log struct {
+	Level  slog.Level
+	Format string // "text" or "json"
+}
+
+// Control is the socket that the commands talk to.
+type Control struct {
+	Socket string // absolute
+}
+
+// Default is the configuration of an empty file. It has no source and no node name, so it does not
+// run as it is.
+func Default() *Config {
+	return &Config{
+		Node:   Node{LocalPolicy: LocalDrop},
+		Source: Source{LastKnown: LastKnown{Enabled: true, Directory: "/var/lib/edgeway"}},
+		Proxy: Proxy{
+			Backend:           "nftables",
+			LocalDetection:    DetectNone,
+			MasqueradeBit:     14,
+			NodePortAddresses: NodePortAddresses{Primary: true},
+			AllowExternalIPs:  []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")},
+			MinSyncPeriod:     10 * time.Millisecond,
+			FullSyncPeriod:    time.Hour,
+		},
+		Conntrack: Conntrack{Cleanup: true, MaxPerCore: 32768, Min: 131072},
+		Health:    Health{Address: ":10256"},
+		Metrics:   Metrics{Address: "127.0.0.1:10249"},
+		Log:       Log{Level: slog.LevelInfo, Format: "text"},
+		Control:   Control{Socket: DefaultSocket},
+	}
+}

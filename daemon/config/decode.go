@@ -1,0 +1,102 @@
+package config
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/BurntSushi/toml"
+)
+
+// setting is one "key = value" of a file, or a table that holds nothing.
+type setting struct {
+	key   string // with its section: "proxy.backend"
+	line  int
+	value any
+}
+
+// Error is one fault in the configuration.
+type Error struct {
+	File string
+	Line int    // 0: the file as a whole
+	Key  string // with its section; empty: no key in particular
+	Err  error
+}
+
+// Error gives "file:line: key: fault".
+func (e *Error) Error() string {
+	s := e.File
+	if e.Line > 0 {
+		s = fmt.Sprintf("%s:%d", s, e.Line)
+	}
+	if e.Key != "" {
+		s += ": " + e.Key
+	}
+	return s + ": " + e.Err.Error()
+}
+
+// Unwrap gives the fault itself.
+func (e *Error) Unwrap() error { return e.Err }
+
+// decode reads a file into its settings, in the order of their lines. Tables of the schema are
+// walked into; what stands in other tables is listed the same way, for the caller to refuse.
+func decode(name string, data []byte) ([]setting, error) {
+	var root map[string]toml.Primitive
+	meta, err := toml.Decode(string(data), &root)
+	if err != nil {
+		return nil, syntaxError(name, err)
+	}
+	d := decoder{meta: &meta}
+	d.table("", root)
+	slices.SortStableFunc(d.settings, func(a, b setting) int {
+		return cmp.Or(cmp.Compare(a.line, b.line), cmp.Compare(a.key, b.key))
+	})
+	return d.settings, nil
+}
+
+func syntaxError(name string, err error) error {
+	if parse, ok := errors.AsType[toml.ParseError](err); ok {
+		return &Error{File: name, Line: parse.Position.Line, Err: errors.New(parse.Message)}
+	}
+	return &Error{File: name, Err: err}
+}
+
+type decoder struct {
+	meta     *toml.MetaData
+	settings []setting
+}
+
+func (d *decoder) table(prefix string, table map[string]toml.Primitive) {
+	for name, primitive := range table {
+		key := toml.Key{name}.String()
+		if prefix != "" {
+			key = prefix + "." + key
+		}
+		var inner map[string]toml.Primitive
+		if d.meta.PrimitiveDecode(primitive, &inner) == nil && len(inner) > 0 {
+			d.table(key, inner)
+			continue
+		}
+		var v any
+		if err := d.meta.PrimitiveDecode(primitive, &v); err != nil {
+			v = err // no TOML value fails to become an any; set refuses it by its type
+		}
+		d.settings = append(d.settings, setting{key: key, line: d.line(primitive), value: v})
+	}
+}
+
+// line finds where a key stands. The library (v1.6.0) tells positions only in errors, so we make one.
+func (d *decoder) line(primitive toml.Primitive) int {
+	err := d.meta.PrimitiveDecode(primitive, &refuser{})
+	parse, _ := errors.AsType[toml.ParseError](err)
+	return parse.Position.Line
+}
+
+// refuser takes no value at all.
+type refuser struct{}
+
+var errRefused = errors.New("refused")
+
+// UnmarshalTOML implements toml.Unmarshaler.
+func (*refuser) UnmarshalTOML(any) error { return errRefused }

@@ -1,0 +1,150 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Load reads the main file and its drop-ins, conf.d/*.toml in the folder of the main file, in lexical
+// order; the last one that sets a key wins. It returns every fault that it finds, joined, each an
+// *Error that names the file, the line and the key.
+func Load(path string) (*Config, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, fmt.Errorf("configuration path: %w", err)
+	}
+	dir := filepath.Join(filepath.Dir(path), "conf.d")
+	dropIns, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("drop-in folder: %w", err)
+	}
+	names := []string{path}
+	for _, entry := range dropIns {
+		if !entry.IsDir() && strings.HasSuffix(entry.Name(), ".toml") && !strings.HasPrefix(entry.Name(), ".") {
+			names = append(names, filepath.Join(dir, entry.Name()))
+		}
+	}
+	files := make([]file, len(names))
+	for i, name := range names {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			return nil, fmt.Errorf("configuration file: %w", err)
+		}
+		files[i] = file{name, data}
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return nil, fmt.Errorf("host name: %w", err)
+	}
+	return load(files, strings.ToLower(strings.TrimSpace(host)))
+}
+
+// file is a file's absolute name and its text.
+type file struct {
+	name string
+	data []byte
+}
+
+// load merges the files, the main one first.
+func load(files []file, hostname string) (*Config, error) {
+	c := Default()
+	l := loader{keys: values(c), origin: make(map[string]*Error)}
+	for i, f := range files {
+		settings, err := decode(f.name, f.data)
+		if err != nil {
+			l.errs = append(l.errs, err)
+			continue
+		}
+		l.version(f.name, settings, i == 0)
+		for _, s := range settings {
+			if s.key != versionKey {
+				l.set(f.name, s)
+			}
+		}
+	}
+	if c.Node.Name == "" {
+		c.Node.Name = hostname
+		if err := nodeName(hostname); err != nil {
+			l.fail(files[0].name, "node.name", fmt.Errorf("must be set, as the host's name can not be used: %w", err))
+		}
+	}
+	if len(l.errs) == 0 { // a key that failed has its default, which would make the checks lie
+		l.check(files[0].name, c)
+	}
+	if err := errors.Join(l.errs...); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+type loader struct {
+	keys   map[string]value
+	origin map[string]*Error // where each key was last set, for faults that show only in the whole
+	errs   []error
+}
+
+const versionKey = "version"
+
+func (l *loader) version(name string, settings []setting, main bool) {
+	i := slices.IndexFunc(settings, func(s setting) bool { return s.key == versionKey })
+	switch {
+	case i < 0 && main:
+		l.errs = append(l.errs, &Error{File: name, Key: versionKey, Err: fmt.Errorf("is missing: the file must say version = %d", Version)})
+	case i < 0:
+	case settings[i].value != int64(Version):
+		l.errs = append(l.errs, &Error{File: name, Line: settings[i].line, Key: versionKey, Err: fmt.Errorf("must be %d, the only version that this build reads", Version)})
+	}
+}
+
+func (l *loader) set(name string, s setting) {
+	at := &Error{File: name, Line: s.line, Key: s.key}
+	known, ok := l.keys[s.key]
+	switch {
+	case ok:
+		at.Err = known.set(s.value, filepath.Dir(name))
+	case l.isSection(s.key):
+		if _, table := s.value.(map[string]any); !table {
+			at.Err = fmt.Errorf("must be a table, [%s], not %s", s.key, typeName(s.value))
+		}
+	default:
+		at.Err = fmt.Errorf("unknown key; the nearest known one is %s", l.nearest(s.key))
+	}
+	if at.Err != nil {
+		l.errs = append(l.errs, at)
+		return
+	}
+	l.origin[s.key] = at
+}
+
+func (l *loader) isSection(name string) bool {
+	for k := range l.keys {
+		if strings.HasPrefix(k, name+".") {
+			return true
+		}
+	}
+	return false
+}
+
+// fail notes a fault of the merged configuration, at the place that set the key, if any did.
+func (l *loader) fail(mainFile, key string, err error) {
+	at := Error{File: mainFile, Key: key, Err: err}
+	if o := l.origin[key]; o != nil {
+		at.File, at.Line = o.File, o.Line
+	}
+	l.errs = append(l.errs, &at)
+}
+
+// values gives every key of the schema by its full name.
+func values(c *Config) map[string]value {
+	all := make(map[string]value)
+	for _, s := range schema(c) {
+		for _, k := range s.keys {
+			all[s.name+"."+k.name] = k.value
+		}
+	}
+	return all
+}

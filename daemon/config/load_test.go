@@ -1,0 +1,140 @@
+package config
+
+import (
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"edgeway/proxiers/plan"
+)
+
+var compareAddrs = cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
+
+var comparePrefixes = cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })
+
+func write(t *testing.T, name, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestDropInsOverrideKeyByKeyInLexicalOrder(t *testing.T) {
+	dir := t.TempDir()
+	main := filepath.Join(dir, "edgeway.toml")
+	write(t, main, "version = 1\n[source.kube]\nkubeconfig = \"kc\"\n[proxy]\nmasquerade_bit = 1\nmasquerade_all = true\n")
+	write(t, filepath.Join(dir, "conf.d", "20-b.toml"), "[proxy]\nmasquerade_bit = 3\n[source.file]\npaths = [\"m\", \"/abs\"]\n")
+	write(t, filepath.Join(dir, "conf.d", "10-a.toml"), "version = 1\n[proxy]\nmasquerade_bit = 2\nmin_sync_period = \"1s\"\n")
+	write(t, filepath.Join(dir, "conf.d", "30-not-toml.bak"), "nonsense")
+	write(t, filepath.Join(dir, "conf.d", ".30-hidden.toml"), "nonsense")
+
+	got, err := Load(main)
+	if err != nil {
+		t.Fatal(err)
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Default()
+	want.Node.Name = strings.ToLower(host)
+	want.Source.Kube.Kubeconfig = filepath.Join(dir, "kc")
+	want.Source.File.Paths = []string{filepath.Join(dir, "conf.d", "m"), "/abs"}
+	want.Proxy.MasqueradeBit = 3
+	want.Proxy.MasqueradeAll = true
+	want.Proxy.MinSyncPeriod = time.Second
+	if diff := cmp.Diff(want, got, compareAddrs, comparePrefixes); diff != "" {
+		t.Errorf("Load (-want +got):\n%s", diff)
+	}
+}
+
+func TestEveryKeyReachesItsField(t *testing.T) {
+	text := `version = 1
+node = { name = "edge-1", addresses = ["192.0.2.1", "2001:db8::1"], zone = "z1", local_policy = "cluster" }
+source.lastknown = { enabled = false, directory = "/state" }
+source.kube.kubeconfig = "/kc"
+source.kube.namespaces = ["a", "b"]
+source.kube.label_selector = "edge in (yes, all)"
+source.kube.allow_exec_plugins = true
+[source.file]
+paths = ["/m"]
+[proxy]
+backend = "nftables"
+ip_families = ["IPv6"]
+local_detection = "cluster_cidr"
+cluster_cidrs = ["10.244.0.0/16"]
+masquerade_all = true
+masquerade_bit = 0
+nodeport_addresses = ["primary", "192.0.2.0/24"]
+service_cidrs = ["10.96.0.0/12"]
+allow_external_ips = []
+min_sync_period = "0s"
+full_sync_period = "1h30m"
+[conntrack]
+cleanup = false
+max_per_core = 0
+min = 1
+tcp_established_timeout = "24h"
+tcp_close_wait_timeout = "1h"
+udp_timeout = "10s"
+udp_stream_timeout = "1m"
+tcp_be_liberal = true
+[health]
+address = "[::1]:1"
+[metrics]
+address = ":9"
+web_config = "/web.yml"
+pprof = true
+[log]
+level = "debug"
+format = "json"
+[control]
+socket = "/s"
+`
+	got, err := load([]file{{"/etc/edgeway.toml", []byte(text)}}, "host")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &Config{
+		Node: Node{Name: "edge-1", Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")}, Zone: "z1", LocalPolicy: LocalCluster},
+		Source: Source{
+			Kube:      Kube{Kubeconfig: "/kc", Namespaces: []string{"a", "b"}, LabelSelector: "edge in (yes, all)", AllowExecPlugins: true},
+			File:      File{Paths: []string{"/m"}},
+			LastKnown: LastKnown{Directory: "/state"},
+		},
+		Proxy: Proxy{
+			Backend: "nftables", IPFamilies: []plan.Family{plan.IPv6},
+			LocalDetection: DetectClusterCIDR, ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")},
+			MasqueradeAll:     true,
+			NodePortAddresses: NodePortAddresses{Primary: true, Prefixes: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}},
+			ServiceCIDRs:      []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12")},
+			FullSyncPeriod:    90 * time.Minute,
+		},
+		Conntrack: Conntrack{
+			Min: 1, TCPEstablishedTimeout: 24 * time.Hour, TCPCloseWaitTimeout: time.Hour,
+			UDPTimeout: 10 * time.Second, UDPStreamTimeout: time.Minute, TCPBeLiberal: true,
+		},
+		Health:  Health{Address: "[::1]:1"},
+		Metrics: Metrics{Address: ":9", WebConfig: "/web.yml", Pprof: true},
+		Log:     Log{Level: -4, Format: "json"},
+		Control: Control{Socket: "/s"},
+	}
+	if diff := cmp.Diff(want, got, compareAddrs, comparePrefixes); diff != "" {
+		t.Errorf("load (-want +got):\n%s", diff)
+	}
+}
+
+func TestLoadNamesAnUnreadableFile(t *testing.T) {
+	_, err := Load(filepath.Join(t.TempDir(), "none.toml"))
+	if err == nil || !strings.Contains(err.Error(), "none.toml") {
+		t.Errorf("error %v does not name the file", err)
+	}
+}

@@ -1,0 +1,126 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"edgeway/proxiers/plan"
+)
+
+func parseAddr(s string) (netip.Addr, error) {
+	a, err := netip.ParseAddr(s)
+	switch {
+	case err != nil:
+		return a, fmt.Errorf(`%q is no address, as in "192.0.2.1"`, s)
+	case a.Is4In6():
+		return a, fmt.Errorf("%q is an IPv4 address in IPv6 form; write %s", s, a.Unmap())
+	case a.Zone() != "":
+		return a, fmt.Errorf("%q has a zone, which is not allowed", s)
+	case a.IsUnspecified() || a.IsLoopback() || a.IsMulticast():
+		return a, fmt.Errorf("%q is no address by which a host can be reached", s)
+	}
+	return a, nil
+}
+
+func parsePrefix(s string) (netip.Prefix, error) {
+	p, err := netip.ParsePrefix(s)
+	switch {
+	case err != nil:
+		return p, fmt.Errorf(`%q is no range, as in "10.0.0.0/8"`, s)
+	case p.Addr().Is4In6():
+		return p, fmt.Errorf("%q is an IPv4 range in IPv6 form", s)
+	case p != p.Masked():
+		return p, fmt.Errorf("%q has bits beyond its prefix length; did you mean %s?", s, p.Masked())
+	}
+	return p, nil
+}
+
+func parseFamily(s string) (plan.Family, error) {
+	for _, f := range []plan.Family{plan.IPv4, plan.IPv6} {
+		if s == f.String() {
+			return f, nil
+		}
+	}
+	return 0, fmt.Errorf("%q is no address family (%q or %q)", s, plan.IPv4, plan.IPv6)
+}
+
+func parseNamespace(s string) (string, error) {
+	return s, fault(s, "a namespace", validation.IsDNS1123Label(s))
+}
+
+func nodeName(s string) error {
+	if s == "" {
+		return nil
+	}
+	return fault(s, "a node name", validation.IsDNS1123Subdomain(s))
+}
+
+func labelValue(s string) error {
+	return fault(s, "a label value", validation.IsValidLabelValue(s))
+}
+
+func fault(s, what string, problems []string) error {
+	if len(problems) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%q is not %s: %s", s, what, problems[0])
+}
+
+func labelSelector(s string) error {
+	if _, err := labels.Parse(s); err != nil {
+		return fmt.Errorf("%q is no label selector: %w", s, err)
+	}
+	return nil
+}
+
+// interfaceName checks what the kernel checks (dev_valid_name, up to Linux 6.18), and refuses the
+// characters that have a meaning in rules.
+func interfaceName(s string) error {
+	const most = 15 // IFNAMSIZ - 1
+	if len(s) > most || s == "." || s == ".." || strings.ContainsFunc(s, badInterfaceRune) {
+		return fmt.Errorf("%q is no interface name (at most %d of a-z, A-Z, 0-9, '.', '_', '-' and '@')", s, most)
+	}
+	return nil
+}
+
+func badInterfaceRune(r rune) bool {
+	switch {
+	case 'a' <= r && r <= 'z', 'A' <= r && r <= 'Z', '0' <= r && r <= '9', strings.ContainsRune("._-@", r):
+		return false
+	}
+	return true
+}
+
+// listen is the address of a server: "host:port", ":port", or empty for none. The host must be an
+// address, as a name could resolve to something else after a reboot.
+func listen(p *string) value {
+	v := text(p, func(s string) error {
+		if s == "" {
+			return nil
+		}
+		host, port, err := net.SplitHostPort(s)
+		if err != nil {
+			return fmt.Errorf(`%q is no listen address, as in "127.0.0.1:10249" or ":10256"`, s)
+		}
+		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+			return fmt.Errorf("%q: port %q is out of range (1 to 65535)", s, port)
+		}
+		if host != "" {
+			if _, err := netip.ParseAddr(host); err != nil {
+				return fmt.Errorf("%q: %q is no address", s, host)
+			}
+		}
+		return nil
+	})
+	v.limits = "address:port, :port or empty"
+	return v
+}
+
+var errNoSource = errors.New("no source of Services: set source.kube.kubeconfig, source.file.paths, or both")

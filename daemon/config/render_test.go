@@ -1,0 +1,136 @@
+package config
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var update = flag.Bool("update", false, "write etc/edgeway/edgeway.toml and the key list of packaging/man/edgeway.toml.5")
+
+const root = "../.."
+
+func TestShippedFileIsTheCommentedDefault(t *testing.T) {
+	compareFile(t, filepath.Join(root, "etc/edgeway/edgeway.toml"), CommentedDefault())
+}
+
+// The shipped file, with every key uncommented, must load to the defaults: neither a key nor a default in it can be wrong.
+func TestUncommentedShippedFileEqualsTheDefaults(t *testing.T) {
+	uncommented := regexp.MustCompile(`(?m)^#(\w+ = )`).ReplaceAllString(CommentedDefault(), "$1")
+	if n := len(values(Default())); strings.Count(uncommented, " = ")-1 < n {
+		t.Fatalf("fewer than %d keys in the shipped file", n)
+	}
+	const extra = "\n" // the defaults name no source, which Load refuses
+	c := Default()
+	l := loader{keys: values(c), origin: map[string]*Error{}}
+	settings, err := decode("edgeway.toml", []byte(uncommented+extra))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range settings {
+		if s.key != versionKey {
+			l.set("/edgeway.toml", s)
+		}
+	}
+	if len(l.errs) > 0 {
+		t.Fatal(l.errs)
+	}
+	if got, want := Dump(c), Dump(Default()); got != want {
+		t.Errorf("shipped file differs from the defaults:\n%s", cmp.Diff(want, got))
+	}
+}
+
+func TestManualListsEveryKey(t *testing.T) {
+	name := filepath.Join(root, "packaging/man/edgeway.toml.5")
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const begin, end = ".\\\" Keys: written by go test ./daemon/config -update\n", ".\\\" End of keys\n"
+	head, rest, ok := strings.Cut(string(text), begin)
+	_, tail, ok2 := strings.Cut(rest, end)
+	if !ok || !ok2 {
+		t.Fatalf("%s lacks the marks around the keys", name)
+	}
+	compareFile(t, name, head+begin+manual()+end+tail)
+}
+
+// manual is the list of keys in mdoc.
+func manual() string {
+	escape := strings.NewReplacer(`\`, `\e`, `"`, `\(dq`, "-", `\-`)
+	paragraph := func(b *strings.Builder, text string) {
+		for sentence := range strings.SplitSeq(text, ". ") {
+			sentence = escape.Replace(strings.TrimSuffix(sentence, "."))
+			b.WriteString(`\&` + sentence + ".\n")
+		}
+	}
+	var b strings.Builder
+	for _, s := range schema(Default()) {
+		b.WriteString(".Ss [" + s.name + "]\n")
+		paragraph(&b, s.doc)
+		b.WriteString(".Bl -tag -width Ds\n")
+		for _, k := range s.keys {
+			b.WriteString(".It Sy " + k.name + " No = " + escape.Replace(literal(k.value.get())) + "\n")
+			paragraph(&b, k.describe())
+		}
+		b.WriteString(".El\n")
+	}
+	return b.String()
+}
+
+func compareFile(t *testing.T, name, want string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(name, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, string(got)); diff != "" {
+		t.Errorf("%s is out of date; run go test ./daemon/config -update (-want +got):\n%s", name, diff)
+	}
+}
+
+// A field that no key of the schema reads would be dead; so would a key without a field.
+func TestEveryFieldHasAKey(t *testing.T) {
+	c := Default()
+	fields := 0
+	var count func(v reflect.Type)
+	count = func(v reflect.Type) {
+		for f := range v.Fields() {
+			if f.Type.Kind() == reflect.Struct && f.Type != reflect.TypeFor[NodePortAddresses]() {
+				count(f.Type)
+				continue
+			}
+			fields++
+		}
+	}
+	count(reflect.TypeFor[Config]())
+	if keys := len(values(c)); keys != fields {
+		t.Errorf("%d keys for %d fields", keys, fields)
+	}
+}
+
+func TestDumpLoadsBackToTheSameValue(t *testing.T) {
+	c := Default()
+	c.Node.Name = "edge"
+	c.Source.File.Paths = []string{"/a \"b\"", `/c\d`, "/tab\t", "/del\x7f", "/ü"}
+	c.Source.Kube.LabelSelector = "edge in (yes, all)"
+	c.Source.Kube.Kubeconfig = "/k"
+	got, err := load([]file{{"/e.toml", []byte(Dump(c))}}, "host")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if Dump(got) != Dump(c) {
+		t.Errorf("differs:\n%s", cmp.Diff(Dump(c), Dump(got)))
+	}
+}

@@ -1,0 +1,147 @@
+package config
+
+import "time"
+
+// section is one table of the file.
+type section struct {
+	name string // as in "source.kube"
+	doc  string
+	keys []key
+}
+
+// key is one setting. doc is plain text: it becomes the comment in edgeway.toml and the paragraph in
+// the manual. The value's own limits are added to it.
+type key struct {
+	name  string
+	doc   string
+	value value
+}
+
+// schema binds every key to its field in c.
+func schema(c *Config) []section {
+	return []section{
+		nodeSection(&c.Node),
+		kubeSection(&c.Source.Kube),
+		fileSection(&c.Source.File),
+		lastKnownSection(&c.Source.LastKnown),
+		proxySection(&c.Proxy),
+		conntrackSection(&c.Conntrack),
+		{"health", "Health over HTTP, for load balancers and monitoring.", []key{
+			{"address", "Where /healthz, /livez and /readyz are served. Empty: nowhere.", listen(&c.Health.Address)},
+		}},
+		metricsSection(&c.Metrics),
+		{"log", "The log, on standard error.", []key{
+			{"level", "The least severe messages that are written.", logLevel(&c.Log.Level)},
+			{"format", "The form of a line.", oneOf(&c.Log.Format, "text", "json")},
+		}},
+		{"control", "The socket that the commands status, plan and explain talk to.", []key{
+			{"socket", "The path of the socket, which only its owner may open.", path(&c.Control.Socket, required)},
+		}},
+	}
+}
+
+func nodeSection(n *Node) section {
+	return section{"node", "This host, as Kubernetes sees it. No Node object has to exist.", []key{
+		{
+			"name", "Endpoints with this node name run on this host, and the Node object of this name is read. Empty: the host's name in lower case.",
+			text(&n.Name, nodeName),
+		},
+		{
+			"addresses", "The host's own addresses, at most one of each family. Empty: those of the Node object, else the addresses of the default route.",
+			list(&n.Addresses, parseAddr),
+		},
+		{
+			"zone", "The zone that topology hints are compared with. Empty: the label topology.kubernetes.io/zone of the Node object.",
+			text(&n.Zone, labelValue),
+		},
+		{
+			"local_policy", "What the traffic policy Local means on a host without a Node object, which can have no local endpoints: drop the connection, as Kubernetes does, or use the endpoints of the whole cluster.",
+			oneOf(&n.LocalPolicy, LocalDrop, LocalCluster),
+		},
+	}}
+}
+
+func kubeSection(k *Kube) section {
+	return section{"source.kube", "Services from an API server.", []key{
+		{"kubeconfig", "The file that names the server and the credentials. Empty: no API server.", path(&k.Kubeconfig)},
+		{"namespaces", "Only these namespaces are watched. Empty: all.", list(&k.Namespaces, parseNamespace)},
+		{
+			"label_selector", "Only Services and EndpointSlices with these labels are watched, as in \"edge in (yes, all)\". Mind that both kinds of object need the labels: Kubernetes copies a Service's labels to its EndpointSlices.",
+			text(&k.LabelSelector, labelSelector),
+		},
+		{
+			"allow_exec_plugins", "Whether a kubeconfig may name a program that fetches the credentials. Edgeway then runs that program with its own privileges.",
+			boolean(&k.AllowExecPlugins),
+		},
+	}}
+}
+
+func fileSection(f *File) section {
+	return section{"source.file", "Services from manifest files, alone or beside an API server.", []key{
+		{
+			"paths", "Files, and folders whose *.yaml, *.yml and *.json files are read. They hold Services, EndpointSlices, Nodes and ServiceCIDRs and are read again when they change.",
+			paths(&f.Paths),
+		},
+	}}
+}
+
+func lastKnownSection(l *LastKnown) section {
+	return section{"source.lastknown", "What was last seen of the API server, for a start without it.", []key{
+		{"enabled", "Whether the state is kept.", boolean(&l.Enabled)},
+		{"directory", "Where it is kept.", path(&l.Directory, required)},
+	}}
+}
+
+func proxySection(p *Proxy) section {
+	const anyPrefix = "0.0.0.0/0 and ::/0 stand for all addresses."
+	return section{"proxy", "What happens to connections.", []key{
+		{"backend", "The part of the kernel that forwards.", oneOf(&p.Backend, "nftables")},
+		{"ip_families", "The address families, \"IPv4\" and \"IPv6\". Empty: those that the host has.", list(&p.IPFamilies, parseFamily)},
+		{
+			"local_detection", "How pods that run on this host are told from everything else. cluster_cidr: by cluster_cidrs. node_cidr: by the pod CIDRs of the Node object. bridge_interface and interface_name_prefix: by the interface that a packet comes in by. none: there are no pods here, and ClusterIP traffic keeps its source.",
+			oneOf(&p.LocalDetection, DetectNone, DetectClusterCIDR, DetectNodeCIDR, DetectBridge, DetectPrefix),
+		},
+		{"cluster_cidrs", "The ranges that pods get their addresses from; for local_detection = \"cluster_cidr\".", list(&p.ClusterCIDRs, parsePrefix)},
+		{"bridge_interface", "The bridge that pods are behind; for local_detection = \"bridge_interface\".", text(&p.BridgeInterface, interfaceName)},
+		{"interface_name_prefix", "How the names of the pods' interfaces begin; for local_detection = \"interface_name_prefix\".", text(&p.InterfaceNamePrefix, interfaceName)},
+		{"masquerade_all", "Whether the source of every connection to a ClusterIP becomes this host's address.", boolean(&p.MasqueradeAll)},
+		{"masquerade_bit", "The bit of the packet mark that stands for \"rewrite the source\". Other bits are left alone.", integer(&p.MasqueradeBit, 0, 31)},
+		{
+			"nodeport_addresses", "The host's addresses that accept NodePorts: ranges, and \"primary\" for node.addresses. 127.0.0.0/8 and ::1 are never among them. Empty: none.",
+			nodePortAddresses(&p.NodePortAddresses),
+		},
+		{
+			"service_cidrs", "The ranges that ClusterIPs come from; connections to an address in them that no Service has are dropped. The ranges of ServiceCIDR objects are added.",
+			list(&p.ServiceCIDRs, parsePrefix),
+		},
+		{
+			"allow_external_ips", "Only external IPs of Services in these ranges are served. " + anyPrefix + " Addresses of this host, of the API server, loopback, link-local and multicast ones are always refused.",
+			list(&p.AllowExternalIPs, parsePrefix),
+		},
+		{"min_sync_period", "The least time between two syncs. What changes in between is synced together.", duration(&p.MinSyncPeriod, 0, time.Minute)},
+		{"full_sync_period", "How often the kernel's state is read back and compared, beside the syncs that a loss of rules causes at once.", duration(&p.FullSyncPeriod, 10*time.Second, 7*24*time.Hour)},
+	}}
+}
+
+func conntrackSection(c *Conntrack) section {
+	const leave = " 0s: the kernel's setting stays."
+	const maxTimeout = 30 * 24 * time.Hour
+	return section{"conntrack", "Connection tracking. The sysctls are the whole host's: the table is only ever enlarged, and time-outs are not touched unless set here.", []key{
+		{"cleanup", "Whether flows to endpoints that are gone are deleted, so that clients of UDP Services move on.", boolean(&c.Cleanup)},
+		{"max_per_core", "nf_conntrack_max is raised to this number times the number of CPUs. 0: it stays.", integer(&c.MaxPerCore, 0, 1<<24)},
+		{"min", "nf_conntrack_max is raised to at least this number, whatever max_per_core gives. It has no effect when max_per_core is 0.", integer(&c.Min, 0, 1<<28)},
+		{"tcp_established_timeout", "nf_conntrack_tcp_timeout_established." + leave, seconds(&c.TCPEstablishedTimeout, maxTimeout)},
+		{"tcp_close_wait_timeout", "nf_conntrack_tcp_timeout_close_wait." + leave, seconds(&c.TCPCloseWaitTimeout, maxTimeout)},
+		{"udp_timeout", "nf_conntrack_udp_timeout." + leave, seconds(&c.UDPTimeout, maxTimeout)},
+		{"udp_stream_timeout", "nf_conntrack_udp_timeout_stream." + leave, seconds(&c.UDPStreamTimeout, maxTimeout)},
+		{"tcp_be_liberal", "Whether nf_conntrack_tcp_be_liberal is turned on, so that packets outside the TCP window are not marked invalid.", boolean(&c.TCPBeLiberal)},
+	}}
+}
+
+func metricsSection(m *Metrics) section {
+	return section{"metrics", "Metrics over HTTP, for Prometheus.", []key{
+		{"address", "Where /metrics is served. Empty: nowhere.", listen(&m.Address)},
+		{"web_config", "A web configuration file of the Prometheus exporter toolkit, for TLS and passwords. Empty: plain HTTP.", path(&m.WebConfig)},
+		{"pprof", "Whether /debug/pprof is served beside the metrics.", boolean(&m.Pprof)},
+	}}
+}
