@@ -1,0 +1,89 @@
+package healthcheck
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"edgeway/proxiers/plan"
+)
+
+const (
+	// requestTimeout bounds a request from its first byte to its last.
+	requestTimeout = 5 * time.Second
+	// idleTimeout is longer than the usual interval between two checks.
+	idleTimeout = 2 * time.Minute
+	// closeTimeout is how long requests that are being answered may still take.
+	closeTimeout = time.Second
+)
+
+// server answers on one address and port for one Service at a time.
+type server struct {
+	listener net.Listener
+	http     http.Server
+	check    atomic.Pointer[plan.HealthCheck]
+}
+
+// serve answers on the listener until close.
+func serve(listener net.Listener, check *plan.HealthCheck, opts Options) *server {
+	s := &server{listener: listener}
+	s.check.Store(check)
+	s.http = http.Server{
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			answer(w, s.check.Load(), opts.Healthy())
+		}),
+		// Any method has the same answer, "OPTIONS *" too.
+		DisableGeneralOptionsHandler: true,
+		ReadTimeout:                  requestTimeout,
+		WriteTimeout:                 requestTimeout,
+		IdleTimeout:                  idleTimeout,
+		ErrorLog:                     slog.NewLogLogger(opts.Logger.Handler(), slog.LevelDebug),
+	}
+	go func() {
+		err := s.http.Serve(listener)
+		if !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
+			opts.Logger.Error("health check server stopped", "address", listener.Addr().String(), "error", err)
+		}
+	}()
+	return s
+}
+
+// close frees the port at once; requests that are being answered get a moment more.
+func (s *server) close() {
+	_ = s.listener.Close() // only fails when it is closed
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+		defer cancel()
+		if s.http.Shutdown(ctx) != nil {
+			_ = s.http.Close() // what is cut here has had its time
+		}
+	}()
+}
+
+// answer writes what kube-proxy v1.36 writes.
+func answer(w http.ResponseWriter, check *plan.HealthCheck, healthy bool) {
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("X-Load-Balancing-Endpoint-Weight", strconv.Itoa(check.LocalReady))
+	if check.LocalReady > 0 && healthy {
+		w.WriteHeader(http.StatusOK)
+	} else {
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}
+	// An error here is the client's going away.
+	_, _ = fmt.Fprintf(w, `{
+	"service": {
+		"namespace": %q,
+		"name": %q
+	},
+	"localEndpoints": %d,
+	"serviceProxyHealthy": %t
+}`, check.Namespace, check.Name, check.LocalReady, healthy)
+}
