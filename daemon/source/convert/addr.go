@@ -1,0 +1,116 @@
+package convert
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"edgeway/proxiers/plan"
+)
+
+// parseAddr accepts what Kubernetes accepts in fields that are older than Go 1.17's strict parser
+// (octets with leading zeros, read as decimal), but no zone and no IPv4-mapped IPv6 address.
+func parseAddr(s string) (netip.Addr, error) {
+	a, err := netip.ParseAddr(s)
+	if err != nil {
+		a, err = netip.ParseAddr(trimOctets(s))
+	}
+	switch {
+	case err != nil:
+		return netip.Addr{}, fmt.Errorf("%.64q is no IP address", s)
+	case a.Zone() != "":
+		return netip.Addr{}, fmt.Errorf("%.64q: an address with a zone is not allowed", s)
+	case a.Is4In6():
+		return netip.Addr{}, fmt.Errorf("%s: an IPv4-mapped IPv6 address is not allowed", a)
+	}
+	return a, nil
+}
+
+// trimOctets removes the leading zeros of the octets of an IPv4 address.
+func trimOctets(s string) string {
+	octets := strings.Split(s, ".")
+	if len(octets) != 4 {
+		return s
+	}
+	for i, o := range octets {
+		octets[i] = strings.TrimLeft(o, "0")
+		if octets[i] == "" && o != "" {
+			octets[i] = "0"
+		}
+	}
+	return strings.Join(octets, ".")
+}
+
+// parsePrefix accepts host bits, as Kubernetes does, and clears them.
+func parsePrefix(s string) (netip.Prefix, error) {
+	addr, length, ok := strings.Cut(s, "/")
+	if !ok {
+		return netip.Prefix{}, fmt.Errorf("%.64q is no address range", s)
+	}
+	a, err := parseAddr(addr)
+	if err != nil {
+		return netip.Prefix{}, fmt.Errorf("%.64q is no address range: %w", s, err)
+	}
+	bits, err := strconv.ParseUint(length, 10, 8)
+	if err != nil || int(bits) > a.BitLen() {
+		return netip.Prefix{}, fmt.Errorf("%.64q is no address range: the prefix length must be 0 to %d", s, a.BitLen())
+	}
+	return netip.PrefixFrom(a, int(bits)).Masked(), nil
+}
+
+var (
+	errUnspecified = errors.New("the unspecified address is not allowed")
+	errLoopback    = errors.New("an address in the loopback range is not allowed")
+	errLinkLocal   = errors.New("an address in the link-local range is not allowed")
+	errMulticast   = errors.New("an address in the multicast range is not allowed")
+)
+
+// checkUnicast refuses the addresses that must never be a frontend or an endpoint: traffic to them
+// would stay on this host or on its link.
+func checkUnicast(a netip.Addr) error {
+	switch {
+	case a.IsUnspecified():
+		return errUnspecified
+	case a.IsLoopback():
+		return errLoopback
+	case a.IsLinkLocalUnicast():
+		return errLinkLocal
+	case a.IsMulticast():
+		return errMulticast
+	}
+	return nil
+}
+
+// parseUnicast parses an address that may be a frontend or an endpoint.
+func parseUnicast(s string) (netip.Addr, error) {
+	a, err := parseAddr(s)
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	if err := checkUnicast(a); err != nil {
+		return netip.Addr{}, fmt.Errorf("%s: %w", a, err)
+	}
+	return a, nil
+}
+
+// familiesOf guesses which families a range that does not parse was meant for; both when it can not be told.
+func familiesOf(s string) []plan.Family {
+	colon, dot := strings.Contains(s, ":"), strings.Contains(s, ".")
+	switch {
+	case colon && !dot:
+		return []plan.Family{plan.IPv6}
+	case dot && !colon:
+		return []plan.Family{plan.IPv4}
+	}
+	return []plan.Family{plan.IPv4, plan.IPv6}
+}
+
+// parsePort gives the port, and ok false when n is not 1 to 65535.
+func parsePort(n int32) (port uint16, ok bool) {
+	if n < 1 || n > 65535 {
+		return 0, false
+	}
+	return uint16(n), true
+}

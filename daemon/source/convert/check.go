@@ -1,0 +1,177 @@
+package convert
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"edgeway/daemon/source"
+	"edgeway/proxiers/plan"
+)
+
+// Check reports what in o a conversion could not have made. It is for objects from elsewhere, as from
+// the last-known state on disk. An object that was converted from one without a usable name, family
+// or Service fails it: that has nothing to serve.
+func Check(o source.Object) error {
+	var err error
+	switch o := o.(type) {
+	case *source.Service:
+		err = checkService(o)
+	case *source.EndpointSlice:
+		err = checkSlice(o)
+	case *source.Node:
+		err = checkNode(o)
+	case *source.ServiceCIDR:
+		err = checkServiceCIDR(o)
+	default:
+		return fmt.Errorf("check object: kind %T is not one that a conversion makes", o)
+	}
+	if err != nil {
+		return fmt.Errorf("check %s: %w", o.Key(), err)
+	}
+	return nil
+}
+
+var (
+	errName     = errors.New("a name is not valid")
+	errAddress  = errors.New("an address is not valid")
+	errPrefix   = errors.New("an address range is not valid")
+	errPort     = errors.New("a port is not valid")
+	errRepeated = errors.New("something is there twice")
+	errFamily   = errors.New("an address family is not valid")
+	errValue    = errors.New("a value is out of range")
+)
+
+func checkService(s *source.Service) error {
+	if !isLabel(s.Namespace) || !isLabel(s.Name) {
+		return errName
+	}
+	for _, list := range [][]netip.Addr{s.ClusterIPs, s.ExternalIPs, s.LoadBalancerIPs} {
+		if err := checkAddrs(list); err != nil {
+			return err
+		}
+	}
+	if n := len(s.ClusterIPs); n > 2 || n == 2 && plan.FamilyOf(s.ClusterIPs[0]) == plan.FamilyOf(s.ClusterIPs[1]) {
+		return errFamily
+	}
+	if slices.ContainsFunc(s.NoSources, func(f plan.Family) bool { return !isFamily(f) }) {
+		return errFamily
+	}
+	if s.Affinity < 0 || s.Affinity > maxAffinity*time.Second || s.Affinity%time.Second != 0 {
+		return errValue
+	}
+	if err := checkPrefixes(s.SourceRanges); err != nil {
+		return err
+	}
+	return checkServicePorts(s.Ports)
+}
+
+func checkServicePorts(ports []source.ServicePort) error {
+	names := make(map[string]bool, len(ports))
+	used := make(map[protocolPort]bool, len(ports))
+	for _, p := range ports {
+		key := protocolPort{p.Protocol, p.Port}
+		switch {
+		case !isPort(p.Name, p.Protocol, p.Port):
+			return errPort
+		case names[p.Name] || used[key]:
+			return errRepeated
+		}
+		names[p.Name], used[key] = true, true
+	}
+	return nil
+}
+
+func checkSlice(s *source.EndpointSlice) error {
+	if !isLabel(s.Namespace) || !isSubdomain(s.Name) || !isLabel(s.Service) {
+		return errName
+	}
+	if !isFamily(s.Family) {
+		return errFamily
+	}
+	names := make(map[string]bool, len(s.Ports))
+	for _, p := range s.Ports {
+		switch {
+		case !isPort(p.Name, p.Protocol, p.Port):
+			return errPort
+		case names[p.Name]:
+			return errRepeated
+		}
+		names[p.Name] = true
+	}
+	if len(s.Endpoints) > maxEndpoints {
+		return errValue
+	}
+	return checkEndpoints(s)
+}
+
+func checkEndpoints(s *source.EndpointSlice) error {
+	seen := make(map[netip.Addr]bool, len(s.Endpoints))
+	for i := range s.Endpoints {
+		e := &s.Endpoints[i]
+		switch {
+		case !isAddr(e.Addr) || plan.FamilyOf(e.Addr) != s.Family:
+			return errAddress
+		case seen[e.Addr]:
+			return errRepeated
+		case e.NodeName != "" && !isSubdomain(e.NodeName),
+			slices.ContainsFunc(e.ForNodes, func(n string) bool { return !isSubdomain(n) }),
+			slices.ContainsFunc(e.ForZones, func(z string) bool { return !isLabelValue(z) }):
+			return errName
+		}
+		seen[e.Addr] = true
+	}
+	return nil
+}
+
+func checkNode(n *source.Node) error {
+	if !isSubdomain(n.Name) || n.Zone != "" && !isLabelValue(n.Zone) {
+		return errName
+	}
+	if err := checkAddrs(n.Addresses); err != nil {
+		return err
+	}
+	return checkPrefixes(n.PodCIDRs)
+}
+
+func checkServiceCIDR(c *source.ServiceCIDR) error {
+	if !isSubdomain(c.Name) {
+		return errName
+	}
+	if n := len(c.CIDRs); n > 2 || n == 2 && plan.FamilyOf(c.CIDRs[0].Addr()) == plan.FamilyOf(c.CIDRs[1].Addr()) {
+		return errFamily
+	}
+	if slices.ContainsFunc(c.CIDRs, func(p netip.Prefix) bool { return p.Bits() == 0 }) {
+		return errPrefix
+	}
+	return checkPrefixes(c.CIDRs)
+}
+
+func checkAddrs(list []netip.Addr) error {
+	if slices.ContainsFunc(list, func(a netip.Addr) bool { return !isAddr(a) }) {
+		return errAddress
+	}
+	return nil
+}
+
+func checkPrefixes(list []netip.Prefix) error {
+	if slices.ContainsFunc(list, func(p netip.Prefix) bool {
+		return !p.IsValid() || p.Addr().Is4In6() || p != p.Masked()
+	}) {
+		return errPrefix
+	}
+	return nil
+}
+
+func isAddr(a netip.Addr) bool {
+	return a.IsValid() && !a.Is4In6() && a.Zone() == "" && checkUnicast(a) == nil
+}
+
+func isFamily(f plan.Family) bool { return f == plan.IPv4 || f == plan.IPv6 }
+
+func isPort(name string, protocol plan.Protocol, port uint16) bool {
+	known := protocol == plan.TCP || protocol == plan.UDP || protocol == plan.SCTP
+	return known && port != 0 && (name == "" || isLabel(name))
+}

@@ -1,0 +1,68 @@
+// Package convert makes source objects of Kubernetes objects. It reads only the fields that
+// a service proxy uses and checks each of them as strictly as the API server does, and then refuses
+// what no Service may point at (loopback, link-local, multicast and unspecified addresses:
+// CVE-2021-25737, CVE-2020-8554). A field that is wrong is left out and named in the object's
+// problems; the rest of the object is kept. Nothing in an object can make a conversion fail.
+//
+// Every string that can reach a rule of the kernel is re-printed from a parsed value or consists of
+// [a-z0-9.-] only. What depends on the host (its addresses, the API server's) is the planner's to refuse.
+package convert
+
+import (
+	"fmt"
+
+	"edgeway/daemon/source"
+)
+
+// Converter converts objects and shares the strings that many of them repeat: namespaces, node
+// names, zones, port names. The zero value is ready; it is not safe for concurrent use.
+type Converter struct {
+	strings map[string]string
+}
+
+// maxShared bounds the table of shared strings; a full table is started afresh.
+const maxShared = 1 << 14
+
+// share gives an equal string that other objects use too.
+func (c *Converter) share(s string) string {
+	if s == "" {
+		return ""
+	}
+	if shared, ok := c.strings[s]; ok {
+		return shared
+	}
+	if c.strings == nil || len(c.strings) >= maxShared {
+		c.strings = make(map[string]string)
+	}
+	c.strings[s] = s
+	return s
+}
+
+// maxFaults bounds how many faults of one object are kept; the last one then says how many there are.
+const maxFaults = 20
+
+// faults collects the problems of one object.
+type faults struct {
+	object source.Key
+	list   []source.Problem
+	more   int
+}
+
+// addf adds a fault; field is a path as in "spec.ports[0].port".
+func (f *faults) addf(field, format string, args ...any) {
+	if len(f.list) >= maxFaults {
+		f.more++
+		return
+	}
+	f.list = append(f.list, source.Problem{Object: f.object, Field: field, Message: fmt.Sprintf(format, args...)})
+}
+
+// done gives the collected problems; nil when there are none.
+func (f *faults) done() []source.Problem {
+	if f.more > 0 {
+		f.list = append(f.list, source.Problem{Object: f.object, Message: fmt.Sprintf("%d more faults", f.more)})
+	}
+	return f.list
+}
+
+func at(field string, i int) string { return fmt.Sprintf("%s[%d]", field, i) }

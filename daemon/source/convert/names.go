@@ -1,0 +1,44 @@
+package convert
+
+import "strings"
+
+// isLabel reports whether s is a DNS label (RFC 1123): the names of namespaces, Services and ports.
+func isLabel(s string) bool {
+	return len(s) <= 63 && !strings.Contains(s, ".") && isSubdomain(s)
+}
+
+// isSubdomain reports whether s is a DNS subdomain (RFC 1123): the names of EndpointSlices,
+// Nodes and ServiceCIDRs.
+func isSubdomain(s string) bool {
+	if len(s) > 253 {
+		return false
+	}
+	for part := range strings.SplitSeq(s, ".") {
+		if part == "" || part[0] == '-' || part[len(part)-1] == '-' {
+			return false
+		}
+		for i := range len(part) {
+			if c := part[i]; (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// isLabelValue reports whether s is a label value that is not empty: the names of zones.
+func isLabelValue(s string) bool {
+	if s == "" || len(s) > 63 || !isAlphanumeric(s[0]) || !isAlphanumeric(s[len(s)-1]) {
+		return false
+	}
+	for i := range len(s) {
+		if c := s[i]; !isAlphanumeric(c) && c != '-' && c != '_' && c != '.' {
+			return false
+		}
+	}
+	return true
+}
+
+func isAlphanumeric(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
+}

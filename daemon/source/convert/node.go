@@ -1,0 +1,90 @@
+package convert
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+
+	"edgeway/daemon/source"
+	"edgeway/proxiers/plan"
+)
+
+// leavingTaint is what the cluster autoscaler puts on a Node that it is about to remove.
+const leavingTaint = "ToBeDeletedByClusterAutoscaler"
+
+// Node converts n.
+func (c *Converter) Node(n *corev1.Node) *source.Node {
+	out := &source.Node{
+		Name: n.Name,
+		Leaving: n.DeletionTimestamp != nil ||
+			slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == leavingTaint }),
+	}
+	f := faults{object: out.Key()}
+	for _, wanted := range []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP} {
+		for i := range n.Status.Addresses {
+			if n.Status.Addresses[i].Type == wanted {
+				nodeAddress(&f, out, at("status.addresses", i)+".address", n.Status.Addresses[i].Address)
+			}
+		}
+	}
+	if zone, ok := n.Labels[corev1.LabelTopologyZone]; ok && zone != "" {
+		if isLabelValue(zone) {
+			out.Zone = c.share(zone)
+		} else {
+			f.addf("metadata.labels["+corev1.LabelTopologyZone+"]", "%.64q is no label value", zone)
+		}
+	}
+	podCIDRs(&f, out, &n.Spec)
+	out.Faults = f.done()
+	return out
+}
+
+func nodeAddress(f *faults, out *source.Node, field, s string) {
+	a, err := parseUnicast(s)
+	if err != nil {
+		f.addf(field, "%s", err)
+		return
+	}
+	if !slices.Contains(out.Addresses, a) {
+		out.Addresses = append(out.Addresses, a)
+	}
+}
+
+func podCIDRs(f *faults, out *source.Node, spec *corev1.NodeSpec) {
+	ranges := spec.PodCIDRs
+	if len(ranges) == 0 && spec.PodCIDR != "" {
+		ranges = []string{spec.PodCIDR}
+	}
+	for i, s := range ranges {
+		p, err := parsePrefix(s)
+		if err != nil {
+			f.addf(at("spec.podCIDRs", i), "%s", err)
+			continue
+		}
+		out.PodCIDRs = append(out.PodCIDRs, p)
+	}
+}
+
+// ServiceCIDR converts s.
+func (c *Converter) ServiceCIDR(s *networkingv1.ServiceCIDR) *source.ServiceCIDR {
+	out := &source.ServiceCIDR{Name: s.Name}
+	f := faults{object: out.Key()}
+	for i, r := range s.Spec.CIDRs {
+		field := at("spec.cidrs", i)
+		p, err := parsePrefix(r)
+		switch {
+		case err != nil:
+			f.addf(field, "%s", err)
+		case p.Bits() == 0:
+			// Unallocated addresses of the range are dropped: that would be all traffic of the host.
+			f.addf(field, "%s: the whole address family can not be a range of Services", p)
+		case len(out.CIDRs) > 0 && plan.FamilyOf(out.CIDRs[0].Addr()) == plan.FamilyOf(p.Addr()) || len(out.CIDRs) == 2:
+			f.addf(field, "%s is a second range of the family %s", p, plan.FamilyOf(p.Addr()))
+		default:
+			out.CIDRs = append(out.CIDRs, p)
+		}
+	}
+	out.Faults = f.done()
+	return out
+}

@@ -1,0 +1,142 @@
+package convert
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	"edgeway/daemon/source"
+	"edgeway/proxiers/plan"
+)
+
+// protocolPort is what the ports of one Service may not repeat.
+type protocolPort struct {
+	protocol plan.Protocol
+	port     uint16
+}
+
+func (b *serviceBuilder) ports() {
+	ports := b.in.Spec.Ports
+	if len(ports) == 0 {
+		b.addf("spec.ports", "at least one port is required")
+		return
+	}
+	names := make(map[string]bool, len(ports))
+	used := make(map[protocolPort]bool, len(ports))
+	nodePorts := make(map[protocolPort]bool)
+	b.out.Ports = make([]source.ServicePort, 0, len(ports))
+	for i := range ports {
+		field := at("spec.ports", i)
+		p, ok := b.port(field, &ports[i])
+		if !ok {
+			continue
+		}
+		if names[p.Name] {
+			b.addf(field+".name", "%q is the name of another port too", p.Name)
+			continue
+		}
+		if used[protocolPort{p.Protocol, p.Port}] {
+			b.addf(field, "%d/%s is there twice", p.Port, p.Protocol)
+			continue
+		}
+		names[p.Name], used[protocolPort{p.Protocol, p.Port}] = true, true
+		if np := (protocolPort{p.Protocol, p.NodePort}); p.NodePort != 0 {
+			if nodePorts[np] {
+				b.addf(field+".nodePort", "%d/%s is there twice", p.NodePort, p.Protocol)
+				p.NodePort = 0
+			}
+			nodePorts[np] = true
+		}
+		b.out.Ports = append(b.out.Ports, p)
+	}
+}
+
+// port converts one port; false: it can not be served.
+func (b *serviceBuilder) port(field string, in *corev1.ServicePort) (p source.ServicePort, ok bool) {
+	switch {
+	case in.Name == "" && len(b.in.Spec.Ports) > 1:
+		b.addf(field+".name", "a name is required when there are several ports")
+		return p, false
+	case in.Name != "" && !isLabel(in.Name):
+		b.addf(field+".name", "%.64q is no DNS label", in.Name)
+		return p, false
+	}
+	p.Name = b.share(in.Name)
+	if p.Protocol, ok = parseProtocol(in.Protocol); !ok {
+		b.addf(field+".protocol", "%.64q is none of TCP, UDP and SCTP", in.Protocol)
+		return p, false
+	}
+	if p.Port, ok = parsePort(in.Port); !ok {
+		b.addf(field+".port", "%d is not 1 to 65535", in.Port)
+		return p, false
+	}
+	p.NodePort = b.nodePort(field+".nodePort", in.NodePort)
+	return p, true
+}
+
+// nodePort gives 0 when there is none or it is wrong.
+func (b *serviceBuilder) nodePort(field string, n int32) uint16 {
+	if n == 0 {
+		return 0
+	}
+	port, ok := parsePort(n)
+	if !ok {
+		b.addf(field, "%d is not 1 to 65535", n)
+		return 0
+	}
+	if b.typ == corev1.ServiceTypeClusterIP {
+		b.addf(field, "a Service of type ClusterIP may not have it")
+		return 0
+	}
+	return port
+}
+
+// parseProtocol reads an empty protocol as the API's default, TCP.
+func parseProtocol(p corev1.Protocol) (plan.Protocol, bool) {
+	if p == "" {
+		return plan.TCP, true
+	}
+	return plan.ParseProtocol(string(p))
+}
+
+func (b *serviceBuilder) policies() {
+	spec := &b.in.Spec
+	if p := spec.InternalTrafficPolicy; p != nil {
+		b.out.InternalLocal = b.policy("spec.internalTrafficPolicy", string(*p))
+	}
+	accessible := b.typ != corev1.ServiceTypeClusterIP || len(spec.ExternalIPs) > 0
+	switch {
+	case accessible:
+		b.out.ExternalLocal = b.policy("spec.externalTrafficPolicy", string(spec.ExternalTrafficPolicy))
+	case spec.ExternalTrafficPolicy != "":
+		b.addf("spec.externalTrafficPolicy", "only a Service that can be reached from outside may have it")
+	}
+	b.healthCheck()
+}
+
+// policy reports whether a traffic policy is Local; an unknown one counts as Cluster.
+func (b *serviceBuilder) policy(field, value string) (local bool) {
+	switch value {
+	case "", "Cluster":
+		return false
+	case "Local":
+		return true
+	}
+	b.addf(field, "%.64q is neither Cluster nor Local", value)
+	return false
+}
+
+func (b *serviceBuilder) healthCheck() {
+	const field = "spec.healthCheckNodePort"
+	n := b.in.Spec.HealthCheckNodePort
+	if b.typ != corev1.ServiceTypeLoadBalancer || !b.out.ExternalLocal {
+		if n != 0 {
+			b.addf(field, "only a Service of type LoadBalancer with externalTrafficPolicy Local may have it")
+		}
+		return
+	}
+	port, ok := parsePort(n)
+	if !ok {
+		b.addf(field, "%d is not 1 to 65535", n)
+		return
+	}
+	b.out.HealthCheckNodePort = port
+}

@@ -1,0 +1,238 @@
+package convert
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"edgeway/daemon/source"
+	"edgeway/proxiers/plan"
+)
+
+// TrafficHint is the annotation that opts a Service in to the flowtable fast path, with the only
+// value "LongLived". KEP-4963 proposes it as the field spec.trafficHint, which k8s.io/api v0.37 does not
+// have: an API server drops the field, so the annotation carries the same value until it does.
+const TrafficHint = "edgeway.io/traffic-hint"
+
+// The values of SessionAffinityConfig.ClientIP.TimeoutSeconds that the API server allows, and its default.
+const (
+	defaultAffinity = 10800
+	maxAffinity     = 86400
+)
+
+// Service converts s. It gives false for Services that have no ClusterIP (headless and ExternalName
+// ones), and for those that ask for another proxy.
+func (c *Converter) Service(s *corev1.Service) (*source.Service, bool) {
+	if !isOurs(s) {
+		return nil, false
+	}
+	out := &source.Service{
+		Namespace: c.share(s.Namespace),
+		Name:      s.Name,
+		UID:       string(s.UID),
+		Created:   s.CreationTimestamp.UTC(),
+	}
+	b := serviceBuilder{Converter: c, in: s, out: out, faults: faults{object: out.Key()}}
+	if b.checkName() {
+		b.kind()
+		b.clusterIPs()
+		b.externalIPs()
+		b.loadBalancer()
+		b.ports()
+		b.affinity()
+		b.policies()
+		b.trafficHint()
+	}
+	out.Faults = b.done()
+	return out, true
+}
+
+func isOurs(s *corev1.Service) bool {
+	if _, other := s.Labels["service.kubernetes.io/service-proxy-name"]; other {
+		return false
+	}
+	ip := s.Spec.ClusterIP
+	return ip != "" && ip != corev1.ClusterIPNone && s.Spec.Type != corev1.ServiceTypeExternalName
+}
+
+type serviceBuilder struct {
+	*Converter
+	faults
+	in  *corev1.Service
+	out *source.Service
+	// typ is spec.type; ClusterIP when that is unknown.
+	typ corev1.ServiceType
+}
+
+func (b *serviceBuilder) checkName() bool {
+	if !isLabel(b.in.Namespace) {
+		b.addf("metadata.namespace", "%.64q is no DNS label", b.in.Namespace)
+		return false
+	}
+	if !isLabel(b.in.Name) {
+		b.addf("metadata.name", "%.64q is no DNS label", b.in.Name)
+		return false
+	}
+	return true
+}
+
+func (b *serviceBuilder) kind() {
+	switch t := b.in.Spec.Type; t {
+	case corev1.ServiceTypeNodePort, corev1.ServiceTypeLoadBalancer:
+		b.typ = t
+	case corev1.ServiceTypeClusterIP, "":
+		b.typ = corev1.ServiceTypeClusterIP
+	default:
+		b.addf("spec.type", "%.64q is unknown; served as a ClusterIP", t)
+		b.typ = corev1.ServiceTypeClusterIP
+	}
+}
+
+// clusterIPs takes one address of each family. spec.ipFamilies, where it is set, says which family
+// each address must have.
+func (b *serviceBuilder) clusterIPs() {
+	spec := &b.in.Spec
+	field, list := "spec.clusterIPs", spec.ClusterIPs
+	if len(list) > 0 && list[0] != spec.ClusterIP {
+		b.addf(field, "the first address must be spec.clusterIP")
+		list = nil
+	}
+	if len(list) == 0 {
+		field, list = "spec.clusterIP", []string{spec.ClusterIP}
+	}
+	for i, s := range list {
+		name := field
+		if field == "spec.clusterIPs" {
+			name = at(field, i)
+		}
+		a, err := parseUnicast(s)
+		if err != nil {
+			b.addf(name, "%s", err)
+			continue
+		}
+		family := plan.FamilyOf(a)
+		if n := len(spec.IPFamilies); n > 0 && (i >= n || string(spec.IPFamilies[i]) != family.String()) {
+			b.addf(name, "%s is not of the family that spec.ipFamilies has at this place", a)
+			continue
+		}
+		if slices.ContainsFunc(b.out.ClusterIPs, func(o netip.Addr) bool { return plan.FamilyOf(o) == family }) {
+			b.addf(name, "%s is a second address of the family %s", a, family)
+			continue
+		}
+		b.out.ClusterIPs = append(b.out.ClusterIPs, a)
+	}
+}
+
+func (b *serviceBuilder) externalIPs() {
+	for i, s := range b.in.Spec.ExternalIPs {
+		// Old API servers did not check this field; empty strings are common and mean nothing.
+		if strings.TrimSpace(s) == "" {
+			continue
+		}
+		a, err := parseUnicast(s)
+		if err != nil {
+			b.addf(at("spec.externalIPs", i), "%s", err)
+			continue
+		}
+		if !slices.Contains(b.out.ExternalIPs, a) {
+			b.out.ExternalIPs = append(b.out.ExternalIPs, a)
+		}
+	}
+}
+
+func (b *serviceBuilder) loadBalancer() {
+	ingress := b.in.Status.LoadBalancer.Ingress
+	if b.typ != corev1.ServiceTypeLoadBalancer {
+		if len(ingress) > 0 {
+			b.addf("status.loadBalancer.ingress", "only a Service of type LoadBalancer may have it")
+		}
+		if len(b.in.Spec.LoadBalancerSourceRanges) > 0 {
+			b.addf("spec.loadBalancerSourceRanges", "only a Service of type LoadBalancer may have it")
+		}
+		return
+	}
+	for i := range ingress {
+		b.ingress(at("status.loadBalancer.ingress", i), &ingress[i])
+	}
+	b.sourceRanges()
+}
+
+// ingress takes an address that is delivered to the hosts as it is; in the mode Proxy the load
+// balancer sends to the hosts' own addresses, and one with only a host name has nothing to match.
+func (b *serviceBuilder) ingress(field string, in *corev1.LoadBalancerIngress) {
+	if in.IP == "" {
+		return
+	}
+	switch mode := in.IPMode; {
+	case mode == nil || *mode == corev1.LoadBalancerIPModeVIP:
+	case *mode == corev1.LoadBalancerIPModeProxy:
+		return
+	default:
+		b.addf(field+".ipMode", "%.64q is neither VIP nor Proxy", *mode)
+		return
+	}
+	a, err := parseUnicast(in.IP)
+	if err != nil {
+		b.addf(field+".ip", "%s", err)
+		return
+	}
+	if !slices.Contains(b.out.LoadBalancerIPs, a) {
+		b.out.LoadBalancerIPs = append(b.out.LoadBalancerIPs, a)
+	}
+}
+
+// sourceRanges fails closed: a family whose ranges are all invalid is closed, never open.
+func (b *serviceBuilder) sourceRanges() {
+	var broken []plan.Family
+	for i, s := range b.in.Spec.LoadBalancerSourceRanges {
+		s = strings.TrimSpace(s)
+		p, err := parsePrefix(s)
+		if err != nil {
+			b.addf(at("spec.loadBalancerSourceRanges", i), "%s", err)
+			broken = append(broken, familiesOf(s)...)
+			continue
+		}
+		if !slices.Contains(b.out.SourceRanges, p) {
+			b.out.SourceRanges = append(b.out.SourceRanges, p)
+		}
+	}
+	for _, family := range []plan.Family{plan.IPv4, plan.IPv6} {
+		valid := slices.ContainsFunc(b.out.SourceRanges, func(p netip.Prefix) bool { return plan.FamilyOf(p.Addr()) == family })
+		if slices.Contains(broken, family) && !valid {
+			b.out.NoSources = append(b.out.NoSources, family)
+		}
+	}
+}
+
+func (b *serviceBuilder) affinity() {
+	switch b.in.Spec.SessionAffinity {
+	case corev1.ServiceAffinityNone, "":
+		return
+	case corev1.ServiceAffinityClientIP:
+	default:
+		b.addf("spec.sessionAffinity", "%.64q is neither None nor ClientIP", b.in.Spec.SessionAffinity)
+		return
+	}
+	seconds := int32(defaultAffinity)
+	if cfg := b.in.Spec.SessionAffinityConfig; cfg != nil && cfg.ClientIP != nil && cfg.ClientIP.TimeoutSeconds != nil {
+		seconds = *cfg.ClientIP.TimeoutSeconds
+	}
+	if seconds < 1 || seconds > maxAffinity {
+		b.addf("spec.sessionAffinityConfig.clientIP.timeoutSeconds", "%d is not 1 to %d; the default %d is used", seconds, maxAffinity, defaultAffinity)
+		seconds = defaultAffinity
+	}
+	b.out.Affinity = time.Duration(seconds) * time.Second
+}
+
+func (b *serviceBuilder) trafficHint() {
+	switch hint, ok := b.in.Annotations[TrafficHint]; {
+	case !ok:
+	case hint == "LongLived":
+		b.out.LongLived = true
+	default:
+		b.addf("metadata.annotations["+TrafficHint+"]", "%.64q is not LongLived", hint)
+	}
+}

@@ -1,0 +1,216 @@
+package convert
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"edgeway/daemon/source"
+	"edgeway/proxiers/plan"
+)
+
+// maxEndpoints is the number of endpoints that the API server allows in one EndpointSlice.
+const maxEndpoints = 1000
+
+// EndpointSlice converts s. It gives false for slices of headless Services and for those of host names.
+func (c *Converter) EndpointSlice(s *discoveryv1.EndpointSlice) (*source.EndpointSlice, bool) {
+	if _, headless := s.Labels[corev1.IsHeadlessService]; headless || s.AddressType == discoveryv1.AddressTypeFQDN {
+		return nil, false
+	}
+	out := &source.EndpointSlice{Namespace: c.share(s.Namespace), Name: s.Name, Service: s.Labels[discoveryv1.LabelServiceName]}
+	b := sliceBuilder{Converter: c, out: out, faults: faults{object: out.Key()}}
+	if b.checkNames() && b.family(s.AddressType) {
+		b.ports(s.Ports)
+		b.endpoints(s.Endpoints)
+	}
+	// A time that does not parse only makes one latency sample less.
+	if t, err := time.Parse(time.RFC3339Nano, s.Annotations[corev1.EndpointsLastChangeTriggerTime]); err == nil {
+		out.Triggered = t.UTC()
+	}
+	out.Faults = b.done()
+	return out, true
+}
+
+type sliceBuilder struct {
+	*Converter
+	faults
+	out *source.EndpointSlice
+}
+
+func (b *sliceBuilder) checkNames() bool {
+	const label = "metadata.labels[" + discoveryv1.LabelServiceName + "]"
+	switch {
+	case !isLabel(b.out.Namespace):
+		b.addf("metadata.namespace", "%.64q is no DNS label", b.out.Namespace)
+	case !isSubdomain(b.out.Name):
+		b.addf("metadata.name", "%.64q is no DNS subdomain", b.out.Name)
+	case b.out.Service == "":
+		b.addf(label, "the label is missing: it names the Service of the endpoints")
+	case !isLabel(b.out.Service):
+		b.addf(label, "%.64q is no DNS label", b.out.Service)
+		b.out.Service = ""
+	default:
+		return true
+	}
+	return false
+}
+
+func (b *sliceBuilder) family(t discoveryv1.AddressType) bool {
+	switch t {
+	case discoveryv1.AddressTypeIPv4:
+		b.out.Family = plan.IPv4
+	case discoveryv1.AddressTypeIPv6:
+		b.out.Family = plan.IPv6
+	default:
+		b.addf("addressType", "%.64q is none of IPv4, IPv6 and FQDN", t)
+		return false
+	}
+	return true
+}
+
+func (b *sliceBuilder) ports(ports []discoveryv1.EndpointPort) {
+	names := make(map[string]bool, len(ports))
+	b.out.Ports = make([]source.SlicePort, 0, len(ports))
+	for i := range ports {
+		field := at("ports", i)
+		p, ok := b.port(field, &ports[i])
+		if !ok {
+			continue
+		}
+		if names[p.Name] {
+			b.addf(field+".name", "%q is the name of another port too", p.Name)
+			continue
+		}
+		names[p.Name] = true
+		b.out.Ports = append(b.out.Ports, p)
+	}
+}
+
+func (b *sliceBuilder) port(field string, in *discoveryv1.EndpointPort) (p source.SlicePort, ok bool) {
+	switch {
+	case in.Name == nil:
+		b.addf(field+".name", "it is missing; an empty name is needed for a port without one")
+		return p, false
+	case *in.Name != "" && !isLabel(*in.Name):
+		b.addf(field+".name", "%.64q is no DNS label", *in.Name)
+		return p, false
+	case in.Port == nil:
+		b.addf(field+".port", "it is missing; \"all ports\" can not be served")
+		return p, false
+	}
+	p.Name, p.Protocol = b.share(*in.Name), plan.TCP
+	if in.Protocol != nil {
+		if p.Protocol, ok = parseProtocol(*in.Protocol); !ok {
+			b.addf(field+".protocol", "%.64q is none of TCP, UDP and SCTP", *in.Protocol)
+			return p, false
+		}
+	}
+	if p.Port, ok = parsePort(*in.Port); !ok {
+		b.addf(field+".port", "%d is not 1 to 65535", *in.Port)
+		return p, false
+	}
+	return p, true
+}
+
+func (b *sliceBuilder) endpoints(endpoints []discoveryv1.Endpoint) {
+	if len(endpoints) > maxEndpoints {
+		b.addf("endpoints", "there are %d, more than the %d that are allowed; the others are left out", len(endpoints), maxEndpoints)
+		endpoints = endpoints[:maxEndpoints]
+	}
+	b.out.Endpoints = make([]source.Endpoint, 0, len(endpoints))
+	for i := range endpoints {
+		field := at("endpoints", i)
+		if e, ok := b.endpoint(field, &endpoints[i]); ok {
+			b.merge(field, e)
+		}
+	}
+}
+
+// merge adds e, or lets it replace its duplicate. While an address passes from a pod that terminates
+// to a new one, a slice may hold both: then the new one counts, and nothing is wrong.
+func (b *sliceBuilder) merge(field string, e source.Endpoint) {
+	i := slices.IndexFunc(b.out.Endpoints, func(o source.Endpoint) bool { return o.Addr == e.Addr })
+	if i < 0 {
+		b.out.Endpoints = append(b.out.Endpoints, e)
+		return
+	}
+	old := &b.out.Endpoints[i]
+	if old.Terminating == e.Terminating {
+		b.addf(field+".addresses[0]", "%s is there twice; the last one counts", e.Addr)
+	}
+	if !e.Terminating || old.Terminating {
+		*old = e
+	}
+}
+
+func (b *sliceBuilder) endpoint(field string, in *discoveryv1.Endpoint) (source.Endpoint, bool) {
+	a, ok := b.address(field+".addresses", in.Addresses)
+	if !ok {
+		return source.Endpoint{}, false
+	}
+	e := source.Endpoint{
+		Addr:        a,
+		Ready:       in.Conditions.Ready == nil || *in.Conditions.Ready,
+		Serving:     in.Conditions.Serving == nil || *in.Conditions.Serving,
+		Terminating: in.Conditions.Terminating != nil && *in.Conditions.Terminating,
+	}
+	if in.NodeName != nil {
+		if isSubdomain(*in.NodeName) {
+			e.NodeName = b.share(*in.NodeName)
+		} else {
+			b.addf(field+".nodeName", "%.64q is no DNS subdomain", *in.NodeName)
+		}
+	}
+	if in.Hints != nil {
+		b.hints(field+".hints", in.Hints, &e)
+	}
+	return e, true
+}
+
+// address reads the first address: the API gives the others no meaning.
+func (b *sliceBuilder) address(field string, addresses []string) (netip.Addr, bool) {
+	if len(addresses) == 0 {
+		b.addf(field, "an address is required")
+		return netip.Addr{}, false
+	}
+	a, err := parseUnicast(addresses[0])
+	if err != nil {
+		b.addf(field+"[0]", "%s", err)
+		return netip.Addr{}, false
+	}
+	if plan.FamilyOf(a) != b.out.Family {
+		b.addf(field+"[0]", "%s is not an %s address", a, b.out.Family)
+		return netip.Addr{}, false
+	}
+	return a, true
+}
+
+// hints keeps the valid names. Endpoints of one slice mostly have equal hints and then share them.
+func (b *sliceBuilder) hints(field string, in *discoveryv1.EndpointHints, e *source.Endpoint) {
+	for i, n := range in.ForNodes {
+		if !isSubdomain(n.Name) {
+			b.addf(at(field+".forNodes", i)+".name", "%.64q is no DNS subdomain", n.Name)
+			continue
+		}
+		e.ForNodes = append(e.ForNodes, b.share(n.Name))
+	}
+	for i, z := range in.ForZones {
+		if !isLabelValue(z.Name) {
+			b.addf(at(field+".forZones", i)+".name", "%.64q is no label value", z.Name)
+			continue
+		}
+		e.ForZones = append(e.ForZones, b.share(z.Name))
+	}
+	if n := len(b.out.Endpoints); n > 0 {
+		prev := &b.out.Endpoints[n-1]
+		if slices.Equal(prev.ForNodes, e.ForNodes) {
+			e.ForNodes = prev.ForNodes
+		}
+		if slices.Equal(prev.ForZones, e.ForZones) {
+			e.ForZones = prev.ForZones
+		}
+	}
+}
