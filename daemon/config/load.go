@@ -11,36 +11,56 @@ import (
 
 // Load reads the main file and its drop-ins, conf.d/*.toml in the folder of the main file, in lexical
 // order; the last one that sets a key wins. It returns every fault that it finds, joined, each an
-// *Error that names the file, the line and the key.
+// *Error that names the file and, where there is one, the line and the key.
 func Load(path string) (*Config, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
-		return nil, fmt.Errorf("configuration path: %w", err)
+		return nil, unreadable(path, err)
 	}
-	dir := filepath.Join(filepath.Dir(path), "conf.d")
-	dropIns, err := os.ReadDir(dir)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("drop-in folder: %w", err)
+	dropIns, err := dropIns(filepath.Join(filepath.Dir(path), "conf.d"))
+	if err != nil {
+		return nil, err
 	}
-	names := []string{path}
-	for _, entry := range dropIns {
-		if !entry.IsDir() && strings.HasSuffix(entry.Name(), ".toml") && !strings.HasPrefix(entry.Name(), ".") {
-			names = append(names, filepath.Join(dir, entry.Name()))
-		}
-	}
-	files := make([]file, len(names))
-	for i, name := range names {
+	var files []file
+	var errs []error
+	for _, name := range append([]string{path}, dropIns...) {
 		data, err := os.ReadFile(name)
 		if err != nil {
-			return nil, fmt.Errorf("configuration file: %w", err)
+			errs = append(errs, unreadable(name, err))
 		}
-		files[i] = file{name, data}
+		files = append(files, file{name, data})
+	}
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
 	}
 	host, err := os.Hostname()
 	if err != nil {
 		return nil, fmt.Errorf("host name: %w", err)
 	}
 	return load(files, strings.ToLower(strings.TrimSpace(host)))
+}
+
+// dropIns gives the files of the folder in lexical order. The folder need not exist.
+func dropIns(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, unreadable(dir, err)
+	}
+	var names []string
+	for _, e := range entries {
+		if !e.IsDir() && strings.HasSuffix(e.Name(), ".toml") && !strings.HasPrefix(e.Name(), ".") {
+			names = append(names, filepath.Join(dir, e.Name()))
+		}
+	}
+	return names, nil
+}
+
+// unreadable names the file once, which an fs.PathError would do a second time.
+func unreadable(name string, err error) error {
+	if pathErr, ok := errors.AsType[*os.PathError](err); ok {
+		err = pathErr.Err
+	}
+	return &Error{File: name, Err: err}
 }
 
 // file is a file's absolute name and its text.

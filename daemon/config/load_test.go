@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -132,9 +133,19 @@ socket = "/s"
 	}
 }
 
-func TestLoadNamesAnUnreadableFile(t *testing.T) {
-	_, err := Load(filepath.Join(t.TempDir(), "none.toml"))
-	if err == nil || !strings.Contains(err.Error(), "none.toml") {
-		t.Errorf("error %v does not name the file", err)
+func TestUnreadableFilesAreNamed(t *testing.T) {
+	dir := t.TempDir()
+	main, dropIn := filepath.Join(dir, "none.toml"), filepath.Join(dir, "conf.d", "gone.toml")
+	write(t, filepath.Join(dir, "conf.d", "x"), "")
+	if err := os.Symlink("/nonexistent", dropIn); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Load(main)
+	want := main + ": no such file or directory\n" + dropIn + ": no such file or directory"
+	if err == nil || err.Error() != want {
+		t.Errorf("error:\n%v\nwant:\n%s", err, want)
+	}
+	if _, ok := errors.AsType[*Error](err); !ok {
+		t.Errorf("%T holds no *Error", err)
 	}
 }
