@@ -1,0 +1,50 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"edgeway/daemon/config"
+)
+
+func configCommand(g *globals) *cobra.Command {
+	cmd := group("config", "Show and check the configuration")
+	cmd.AddCommand(
+		&cobra.Command{
+			Use:   "default",
+			Short: "Print a configuration file with every key, its meaning and its default",
+			Args:  cobra.NoArgs,
+			RunE: func(cmd *cobra.Command, _ []string) error {
+				_, err := fmt.Fprint(cmd.OutOrStdout(), config.CommentedDefault())
+				return err
+			},
+		},
+		&cobra.Command{
+			Use:   "check",
+			Short: "Say what is wrong with the configuration file and its drop-ins",
+			Args:  cobra.NoArgs,
+			RunE: func(cmd *cobra.Command, _ []string) error {
+				if _, err := config.Load(g.config); err != nil {
+					return err
+				}
+				_, err := fmt.Fprintln(cmd.OutOrStdout(), "The configuration is valid.")
+				return err
+			},
+		},
+		&cobra.Command{
+			Use:   "dump",
+			Short: "Print the configuration that is in force: the file, its drop-ins and the defaults",
+			Args:  cobra.NoArgs,
+			RunE: func(cmd *cobra.Command, _ []string) error {
+				c, err := config.Load(g.config)
+				if err != nil {
+					return err
+				}
+				_, err = fmt.Fprint(cmd.OutOrStdout(), config.Dump(c))
+				return err
+			},
+		},
+	)
+	return cmd
+}

@@ -1,0 +1,40 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"edgeway/daemon/config"
+)
+
+// globals are the flags that every command has.
+type globals struct {
+	config string
+}
+
+// rootCommand makes the tree of commands. started becomes true when a command begins to run, that
+// is, when the command line was right.
+func rootCommand() (root *cobra.Command, started *bool) {
+	var g globals
+	started = new(bool)
+	root = group("edgeway", "Kubernetes Services on hosts that Kubernetes does not manage")
+	root.SilenceErrors = true
+	root.SilenceUsage = true
+	root.PersistentPreRun = func(*cobra.Command, []string) { *started = true }
+	root.PersistentFlags().StringVar(&g.config, "config", config.DefaultPath, "the configuration file")
+	root.AddCommand(
+		configCommand(&g),
+		versionCommand(),
+	)
+	return root, started
+}
+
+// group is a command that only holds others. Alone it shows its help; with a name that it does not
+// know it is a wrong command line.
+func group(use, short string) *cobra.Command {
+	return &cobra.Command{
+		Use:   use,
+		Short: short,
+		Args:  cobra.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+}

@@ -1,0 +1,67 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+)
+
+// version is set by the linker (-X main.version=1.2.3) in a release; see build.
+var version string
+
+// buildInfo is what `version --json` prints.
+type buildInfo struct {
+	Version  string `json:"version"`
+	Revision string `json:"revision,omitempty"` // of the source; "+dirty" behind it: with changes
+	Go       string `json:"go"`
+	Platform string `json:"platform"` // as in "linux/amd64"
+}
+
+func build() buildInfo {
+	b := buildInfo{Version: version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		info = &debug.BuildInfo{}
+	}
+	if b.Version == "" {
+		b.Version = info.Main.Version
+	}
+	if b.Version == "" || b.Version == "(devel)" {
+		b.Version = "unreleased"
+	}
+	dirty := ""
+	for _, s := range info.Settings {
+		switch {
+		case s.Key == "vcs.revision":
+			b.Revision = s.Value
+		case s.Key == "vcs.modified" && s.Value == "true":
+			dirty = "+dirty"
+		}
+	}
+	if b.Revision != "" {
+		b.Revision += dirty
+	}
+	return b
+}
+
+func versionCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "version",
+		Short: "Print the version",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			b := build()
+			if asJSON {
+				return json.NewEncoder(cmd.OutOrStdout()).Encode(b)
+			}
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "edgeway %s (%s, %s)\n", b.Version, b.Go, b.Platform)
+			return err
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
