@@ -1,0 +1,301 @@
+package pipeline
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"edgeway/daemon/source"
+	"edgeway/daemon/tracker"
+	"edgeway/proxiers"
+	"edgeway/proxiers/plan"
+)
+
+// kernel is an Applier that holds its caller to the contract: a Change with a Prev must start from
+// what the kernel holds, unless something drifted.
+type kernel struct {
+	t     *testing.T
+	mu    sync.Mutex
+	state map[string][32]byte
+	// took is what it was given, in order.
+	took []proxiers.Change
+	// refuses names ServicePorts that no transaction may add or hold.
+	refuses map[string]bool
+	// takes is how long an Apply lasts.
+	takes time.Duration
+	// fault, when set, may fail an Apply before it does anything.
+	fault   func(proxiers.Change) error
+	drifted bool
+	running bool
+	refused map[string]bool // what was refused with Prev nil in this search, to catch a repetition
+	ended   time.Time       // of the last Apply
+}
+
+var errTransport = errors.New("netlink socket gone")
+
+func newKernel(t *testing.T) *kernel {
+	return &kernel{t: t, state: map[string][32]byte{}, refuses: map[string]bool{}, refused: map[string]bool{}}
+}
+
+func key(s *plan.ServicePort) string { return s.Name.String() + "/" + s.Family.String() }
+
+func contents(p *plan.Plan) map[string][32]byte {
+	m := map[string][32]byte{}
+	for _, s := range p.Services {
+		m[key(s)] = s.Digest
+	}
+	return m
+}
+
+func equal(a, b map[string][32]byte) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for k, v := range a {
+		if w, ok := b[k]; !ok || w != v {
+			return false
+		}
+	}
+	return true
+}
+
+func (k *kernel) Apply(ctx context.Context, c proxiers.Change) error {
+	k.mu.Lock()
+	if k.running {
+		k.t.Error("Apply runs concurrently with itself")
+	}
+	k.running = true
+	if time.Since(k.ended) > 100*time.Millisecond {
+		clear(k.refused) // a retry, not the same search
+	}
+	k.took = append(k.took, c)
+	if c.Prev != nil && !k.drifted && !equal(contents(c.Prev), k.state) {
+		k.t.Errorf("Apply %d: Prev is not what the kernel holds", len(k.took))
+	}
+	k.mu.Unlock()
+	defer func() {
+		k.mu.Lock()
+		k.running, k.ended = false, time.Now()
+		k.mu.Unlock()
+	}()
+	if k.takes > 0 {
+		select {
+		case <-time.After(k.takes):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.fault != nil {
+		if err := k.fault(c); err != nil {
+			return err
+		}
+	}
+	return k.commit(c)
+}
+
+func (k *kernel) commit(c proxiers.Change) error {
+	for _, s := range c.Next.Services {
+		if !k.refuses[key(s)] {
+			continue
+		}
+		if c.Prev == nil {
+			bytes := fingerprint(c.Next)
+			if k.refused[bytes] {
+				k.t.Errorf("Apply %d offers again what was refused", len(k.took))
+			}
+			k.refused[bytes] = true
+		}
+		return fmt.Errorf("element of %s: %w", key(s), proxiers.ErrRefused)
+	}
+	if c.Prev == nil {
+		k.state = contents(c.Next)
+		k.drifted = false
+		return nil
+	}
+	changed, removed := plan.Diff(c.Prev, c.Next)
+	for _, s := range changed {
+		k.state[key(s)] = s.Digest
+	}
+	for _, s := range removed {
+		delete(k.state, key(s))
+	}
+	return nil
+}
+
+func fingerprint(p *plan.Plan) string {
+	var b strings.Builder
+	for _, s := range p.Services {
+		b.WriteString(key(s) + hex.EncodeToString(s.Digest[:4]))
+	}
+	return b.String()
+}
+
+// changes gives what was taken since the last call of it.
+func (k *kernel) changes() []proxiers.Change {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	out := k.took
+	k.took = nil
+	return out
+}
+
+func (k *kernel) holds(p *plan.Plan) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return equal(contents(p), k.state)
+}
+
+// world is the tracker, the node and the planner of a test.
+type world struct {
+	mu        sync.Mutex
+	ready     bool
+	changed   chan struct{}
+	node      chan struct{}
+	services  map[string]*plan.ServicePort
+	checks    []*plan.HealthCheck
+	hostNode  *plan.Node
+	triggers  []time.Time
+	problems  []source.Problem
+	snapshots uint64
+}
+
+func newWorld() *world {
+	return &world{
+		ready: true, changed: make(chan struct{}, 1), node: make(chan struct{}, 1),
+		services: map[string]*plan.ServicePort{}, hostNode: &plan.Node{Name: "edge"},
+	}
+}
+
+type nodeChanges struct{ c chan struct{} }
+
+func (n nodeChanges) Changed() <-chan struct{} { return n.c }
+func (w *world) Changed() <-chan struct{}      { return w.changed }
+
+func (w *world) Snapshot() (*tracker.Snapshot, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.ready {
+		return nil, false
+	}
+	w.snapshots++
+	s := &tracker.Snapshot{Generation: w.snapshots, Triggers: w.triggers}
+	w.triggers = nil
+	return s, true
+}
+
+func (w *world) plan(_ *tracker.Snapshot, prev *plan.Plan) (*plan.Plan, []source.Problem) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	p := w.wanted()
+	if prev != nil {
+		p.Generation = prev.Generation + 1
+	}
+	return p, w.problems
+}
+
+func (w *world) wanted() *plan.Plan {
+	p := &plan.Plan{Node: w.hostNode, HealthChecks: w.checks}
+	for _, s := range w.services {
+		p.Services = append(p.Services, s)
+	}
+	slices.SortFunc(p.Services, (*plan.ServicePort).Compare)
+	return p
+}
+
+// set makes Service i have n endpoints and tells nobody; announce does.
+func (w *world) set(i, n int) string {
+	s := &plan.ServicePort{
+		Name:      plan.ServicePortName{Namespace: "default", Name: fmt.Sprintf("s%05d", i), Port: "http", Protocol: plan.TCP},
+		Family:    plan.IPv4,
+		Frontends: []plan.Frontend{{Addr: netip.AddrFrom4([4]byte{10, 96, byte(i >> 8), byte(i)}), Port: 80}},
+	}
+	for e := range n {
+		s.Pools[plan.ClusterPool] = append(s.Pools[plan.ClusterPool], plan.Endpoint{
+			Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 1, byte(e >> 8), byte(e)}), 8080),
+		})
+	}
+	s.Seal()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.services[s.Name.Name] = s
+	return key(s)
+}
+
+func (w *world) remove(i int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.services, fmt.Sprintf("s%05d", i))
+}
+
+func (w *world) announce() {
+	select {
+	case w.changed <- struct{}{}:
+	default:
+	}
+}
+
+// bench runs a pipeline inside a synctest bubble.
+type bench struct {
+	*world
+	kernel *kernel
+	p      *Pipeline
+	synced []Synced
+	events []Applied
+	opts   Options
+}
+
+func start(t *testing.T, w *world, k *kernel, tune func(*Options), followers ...Stage) *bench {
+	b := &bench{world: w, kernel: k}
+	b.opts = Options{
+		Logger: slog.New(slog.DiscardHandler), Tracker: w, Node: nodeChanges{w.node}, Plan: w.plan,
+		MinSync: 10 * time.Millisecond, FullSync: time.Hour,
+		OnApplied: func(a Applied) { b.events = append(b.events, a) },
+		OnSynced:  func(_ *tracker.Snapshot, _ *plan.Plan, s Synced) { b.synced = append(b.synced, s) },
+	}
+	if tune != nil {
+		tune(&b.opts)
+	}
+	b.p = New(b.opts)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := b.p.Run(ctx, Stage{"backend", k}, followers...); err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	}()
+	t.Cleanup(func() { cancel(); <-done })
+	synctest.Wait()
+	return b
+}
+
+// settle lets the given time pass.
+func settle(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+func (b *bench) converged(t *testing.T) {
+	t.Helper()
+	b.mu.Lock()
+	want := b.wanted()
+	b.mu.Unlock()
+	want.Services = slices.DeleteFunc(want.Services, func(s *plan.ServicePort) bool { return b.kernel.refuses[key(s)] })
+	if !b.kernel.holds(want) {
+		t.Errorf("the kernel does not hold what is wanted (%d ServicePorts)", len(want.Services))
+	}
+}
+
+func random(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 1)) }

@@ -1,0 +1,88 @@
+package pipeline
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"edgeway/proxiers"
+)
+
+// Whatever the order of changes, failures, refusals and drift: the host ends up with what is wanted,
+// and at each step the contract of Applier holds (the kernel of the tests checks it).
+func TestRandomFaultsConverge(t *testing.T) {
+	for seed := range uint64(60) {
+		synctest.Test(t, func(t *testing.T) {
+			r := random(seed)
+			w, k, follower := newWorld(), newKernel(t), newKernel(t)
+			faults := func(k *kernel) func(proxiers.Change) error {
+				return func(c proxiers.Change) error {
+					switch r.IntN(10) {
+					case 0:
+						return errTransport
+					case 1: // half done, as IPVS may be
+						for name := range k.state {
+							if r.IntN(2) == 0 {
+								delete(k.state, name)
+							}
+						}
+						return errTransport
+					}
+					return nil
+				}
+			}
+			k.fault, follower.fault = faults(k), faults(follower)
+			b := start(t, w, k, nil, Stage{"follower", follower})
+			for range 300 {
+				i := r.IntN(50)
+				switch r.IntN(8) {
+				case 0:
+					w.remove(i)
+				case 1:
+					k.mu.Lock()
+					clear(k.state)
+					k.drifted = true
+					k.mu.Unlock()
+					b.p.RequestFull("flushed")
+				case 2:
+					name := w.set(i, r.IntN(5))
+					k.mu.Lock()
+					k.refuses[name] = !k.refuses[name]
+					k.takes = time.Duration(r.IntN(50)) * time.Millisecond
+					k.mu.Unlock()
+				default:
+					w.set(i, r.IntN(5))
+				}
+				w.announce()
+				settle(time.Duration(r.IntN(2000)) * time.Millisecond)
+			}
+			k.mu.Lock()
+			k.fault = nil
+			for name := range k.refuses {
+				if !k.refuses[name] {
+					delete(k.refuses, name)
+				}
+			}
+			k.mu.Unlock()
+			follower.mu.Lock()
+			follower.fault = nil
+			follower.mu.Unlock()
+			settle(70 * time.Minute) // past a periodic full sync: what was refused may be taken by now
+			b.converged(t)
+			s := b.p.State()
+			if !equal(contents(s.InForce), follower.state) {
+				t.Error("the follower does not hold what is in force")
+			}
+			if s.Backend.Err != nil || s.Followers[0].Err != nil || !s.OutOfSync.IsZero() {
+				t.Errorf("State: %v, %v, out of sync since %v", s.Backend.Err, s.Followers[0].Err, s.OutOfSync)
+			}
+			if t.Failed() {
+				fmt.Println("seed", seed)
+			}
+		})
+		if t.Failed() {
+			return
+		}
+	}
+}

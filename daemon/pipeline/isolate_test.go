@@ -1,0 +1,171 @@
+package pipeline
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"edgeway/proxiers"
+)
+
+func TestOneRefusedOfAThousandIsFoundByHalves(t *testing.T) {
+	for _, bad := range []int{0, 1, 499, 500, 998, 999} {
+		t.Run(fmt.Sprint(bad), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, k := newWorld(), newKernel(t)
+				for i := range 1000 {
+					name := w.set(i, 1)
+					if i == bad {
+						k.refuses[name] = true
+					}
+				}
+				b := start(t, w, k, nil)
+				if n := len(k.changes()); n > 23 {
+					t.Errorf("%d applies, want at most 2 log2(1000) + 3", n)
+				}
+				b.converged(t)
+				s := b.p.State()
+				if len(s.Quarantined) != 1 || s.Quarantined[0].Name.Name != fmt.Sprintf("s%05d", bad) || len(s.Problems) != 1 {
+					t.Errorf("quarantined: %+v", s.Quarantined)
+				}
+				if s.Backend.Err != nil || !s.OutOfSync.IsZero() || !s.Synced() {
+					t.Errorf("the rest is in sync: %+v", s.Backend)
+				}
+			})
+		})
+	}
+}
+
+func TestARefusedChangeIsBlamedWithoutASearchAmongTheRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, k := newWorld(), newKernel(t)
+		for i := range 1000 {
+			w.set(i, 1)
+		}
+		b := start(t, w, k, nil)
+		k.changes()
+		k.refuses[w.set(7, 2)] = true
+		w.announce()
+		settle(time.Second)
+		// Partial, full (was it drift?), and one without the suspect.
+		if n := len(k.changes()); n != 3 {
+			t.Errorf("%d applies, want 3", n)
+		}
+		b.converged(t)
+
+		w.set(8, 2) // others go on as partial changes
+		w.announce()
+		settle(time.Second)
+		if got := k.changes(); len(got) != 1 || got[0].Prev == nil {
+			t.Errorf("another change: %d applies, want one partial", len(got))
+		}
+		b.converged(t)
+
+		k.mu.Lock()
+		clear(k.refuses)
+		k.mu.Unlock()
+		w.set(7, 3) // a changed one is tried again
+		w.announce()
+		settle(time.Second)
+		if got := k.changes(); len(got) != 1 || got[0].Prev == nil {
+			t.Errorf("the mended Service: %d applies, want one partial", len(got))
+		}
+		b.converged(t)
+		if s := b.p.State(); len(s.Quarantined) != 0 || len(s.Problems) != 0 {
+			t.Errorf("still quarantined: %+v", s.Quarantined)
+		}
+	})
+}
+
+func TestSeveralRefusedAreFound(t *testing.T) {
+	for seed := range uint64(20) {
+		synctest.Test(t, func(t *testing.T) {
+			r := random(seed)
+			w, k := newWorld(), newKernel(t)
+			for i := range 200 {
+				if name := w.set(i, 1); r.IntN(20) == 0 {
+					k.refuses[name] = true
+				}
+			}
+			b := start(t, w, k, nil)
+			b.converged(t)
+			if s := b.p.State(); len(s.Quarantined) != len(k.refuses) {
+				t.Errorf("seed %d: %d quarantined, want %d", seed, len(s.Quarantined), len(k.refuses))
+			}
+		})
+	}
+}
+
+func TestAllRefusedAreFoundOverSeveralRounds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, k := newWorld(), newKernel(t)
+		for i := range 250 {
+			k.refuses[w.set(i, 1)] = true
+		}
+		b := start(t, w, k, nil)
+		if s := b.p.State(); s.Backend.Err == nil || len(s.Quarantined) != maxBlamed {
+			t.Errorf("first round: %d quarantined, error %v", len(s.Quarantined), s.Backend.Err)
+		}
+		settle(time.Minute)
+		if s := b.p.State(); s.Backend.Err != nil || len(s.Quarantined) != 250 {
+			t.Errorf("in the end: %d quarantined, error %v", len(s.Quarantined), s.Backend.Err)
+		}
+		b.converged(t)
+	})
+}
+
+func TestARefusalOfEverythingBlamesNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, k := newWorld(), newKernel(t)
+		for i := range 100 {
+			w.set(i, 1)
+		}
+		refuse := true
+		k.fault = func(proxiers.Change) error {
+			if refuse {
+				return fmt.Errorf("base chain: %w", proxiers.ErrRefused)
+			}
+			return nil
+		}
+		b := start(t, w, k, nil)
+		if s := b.p.State(); s.Backend.Err == nil || len(s.Quarantined) != 0 {
+			t.Errorf("%d quarantined, error %v", len(s.Quarantined), s.Backend.Err)
+		}
+		k.mu.Lock()
+		refuse = false
+		k.mu.Unlock()
+		settle(time.Minute)
+		b.converged(t)
+	})
+}
+
+func TestRefusedIsTriedAgainAtThePeriodicFullSync(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, k := newWorld(), newKernel(t)
+		for i := range 64 {
+			w.set(i, 1)
+		}
+		k.refuses[w.set(9, 1)] = true
+		b := start(t, w, k, nil)
+		k.changes()
+		b.p.RequestFull("drift")
+		settle(time.Second)
+		if got := k.changes(); len(got) != 1 || len(got[0].Next.Services) != 63 {
+			t.Errorf("drift: %d applies, want one, without the refused", len(got))
+		}
+		settle(67 * time.Minute)
+		if n := len(k.changes()); n != 2 {
+			t.Errorf("periodic full sync: %d applies, want 2: all, and all but the refused", n)
+		}
+		b.converged(t)
+		k.mu.Lock()
+		clear(k.refuses)
+		k.mu.Unlock()
+		settle(67 * time.Minute)
+		b.converged(t)
+		if s := b.p.State(); len(s.Quarantined) != 0 {
+			t.Errorf("still quarantined: %+v", s.Quarantined)
+		}
+	})
+}

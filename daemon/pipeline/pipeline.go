@@ -1,0 +1,268 @@
+// Package pipeline owns time: it turns triggers (a changed object, a changed node address, drift in
+// the kernel, the periodic full sync, a retry) into plans, and has the stages make the host agree
+// with them.
+//
+// One goroutine does all of it, in order: snapshot, plan, backend, followers. Each stage remembers
+// the plan that it applied last; when the host's state is not known any more (first sync, failure,
+// drift, periodic full sync) that memory is dropped and the stage gets a Change without Prev.
+package pipeline
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"edgeway/daemon/source"
+	"edgeway/daemon/tracker"
+	"edgeway/proxiers"
+	"edgeway/proxiers/plan"
+)
+
+// Tracker is where snapshots come from.
+type Tracker interface {
+	Changer
+	// Snapshot gives the newest state; false: nothing may be served yet.
+	Snapshot() (*tracker.Snapshot, bool)
+}
+
+// Changer signals that what it stands for has changed since its last signal.
+type Changer interface {
+	Changed() <-chan struct{}
+}
+
+// Stage is a named Applier.
+type Stage struct {
+	Name    string
+	Applier proxiers.Applier
+}
+
+// Options are what a Pipeline is made with. The hooks may be nil; they run on the pipeline's
+// goroutine and must not block.
+type Options struct {
+	Logger  *slog.Logger
+	Tracker Tracker
+	// Node signals that the host changed, as far as a plan depends on it.
+	Node Changer
+	// Plan makes the next plan, sharing with prev what did not change.
+	Plan func(snap *tracker.Snapshot, prev *plan.Plan) (*plan.Plan, []source.Problem)
+	// MinSync is the least time between the end of one sync and the start of the next. The first
+	// change after a quiet time never waits.
+	MinSync time.Duration
+	// FullSync is the mean time between periodic full syncs.
+	FullSync time.Duration
+	// OnApplied is called after every Apply, failed or not.
+	OnApplied func(Applied)
+	// OnSynced is called when the backend agrees with a plan. The plan may lack quarantined
+	// ServicePorts.
+	OnSynced func(*tracker.Snapshot, *plan.Plan, Synced)
+}
+
+// Applied is the outcome of one Apply.
+type Applied struct {
+	Stage string
+	// Full says that the Change had no Prev; Reason says why, in words.
+	Full   bool
+	Reason string
+	// Changed and Removed count the ServicePorts of the Change; of a full one, all are changed.
+	Changed, Removed int
+	Start            time.Time
+	Duration         time.Duration
+	Err              error
+}
+
+// Synced describes a backend sync that succeeded.
+type Synced struct {
+	// Unchanged says that the plan differed in nothing from the last, so nothing was applied.
+	Unchanged bool
+	Full      bool
+	// Start and Duration span all attempts of this sync, a search for refused ServicePorts included.
+	Start    time.Time
+	Duration time.Duration
+	// Triggers are the times of the changes that are now in force, see tracker.Snapshot.Triggers.
+	// Changes from before the pipeline ran are not in it.
+	Triggers []time.Time
+}
+
+// Pipeline is made by New. Its exported methods may be called from any goroutine.
+type Pipeline struct {
+	opts Options
+
+	// Shared with other goroutines.
+	wake     chan struct{}
+	drift    driftRequest
+	beat     heartbeat
+	progress progressMark
+	state    atomic.Pointer[State]
+
+	// The rest belongs to the goroutine of Run.
+	started    time.Time
+	backend    *stage
+	followers  []*stage
+	dirty      bool          // tracker or node changed since the last plan
+	plan       *plan.Plan    // the newest of the planner
+	target     *plan.Plan    // plan without what is quarantined
+	quarantine quarantine    // what the backend refused
+	pace       pacing        // when what may happen
+	record     record        // what State shows
+	driftPace  driftThrottle // keeps a fight with another program bounded
+}
+
+// New has no side effects; Run does the work.
+func New(opts Options) *Pipeline {
+	p := &Pipeline{opts: opts, wake: make(chan struct{}, 1), quarantine: quarantine{}}
+	p.state.Store(&State{})
+	return p
+}
+
+// Run syncs until ctx ends. The backend goes first; the followers get the plan that it has put in
+// force, and a fault of theirs holds up nobody else. Run closes nothing.
+func (p *Pipeline) Run(ctx context.Context, backend Stage, followers ...Stage) error {
+	p.started = time.Now()
+	p.backend = newStage(backend)
+	for _, f := range followers {
+		p.followers = append(p.followers, newStage(f))
+	}
+	p.dirty = true
+	p.pace.planFull(p.started, p.opts.FullSync)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for ctx.Err() == nil {
+		p.beat.idle()
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-p.opts.Tracker.Changed():
+			p.noteChange()
+		case <-p.opts.Node.Changed():
+			p.noteChange()
+		case <-p.wake:
+		case <-timer.C:
+		}
+		p.beat.busy()
+		if at, ok := p.nextSync(); ok && !at.After(time.Now()) {
+			p.sync(ctx)
+		}
+		if at, ok := p.nextSync(); ok {
+			timer.Reset(time.Until(at))
+		} else {
+			timer.Stop()
+		}
+	}
+	return nil
+}
+
+func (p *Pipeline) noteChange() {
+	p.dirty = true
+	p.record.queuedAt = time.Now()
+}
+
+// nextSync says when there will be something to do; false: not before the next trigger.
+func (p *Pipeline) nextSync() (time.Time, bool) {
+	var next time.Time
+	consider := func(t time.Time) {
+		if next.IsZero() || t.Before(next) {
+			next = t
+		}
+	}
+	now := time.Now()
+	if p.dirty {
+		consider(now)
+	}
+	if p.plan != nil {
+		if p.drift.pending() {
+			consider(later(now, p.driftPace.notBefore))
+		}
+		consider(p.pace.nextFull)
+		if p.backend.applied != p.target {
+			consider(later(now, p.backend.retryAt))
+		}
+		for _, f := range p.followers {
+			if p.backend.applied != nil && f.applied != p.backend.applied {
+				consider(later(now, f.retryAt))
+			}
+		}
+	}
+	if next.IsZero() {
+		return next, false
+	}
+	return later(next, p.pace.notBefore), true
+}
+
+// sync does all that is due.
+func (p *Pipeline) sync(ctx context.Context) {
+	p.takeFull()
+	if p.dirty {
+		p.replan()
+	}
+	if p.plan == nil {
+		return
+	}
+	p.syncBackend(ctx)
+	for _, f := range p.followers {
+		p.syncFollower(ctx, f)
+	}
+	p.pace.notBefore = time.Now().Add(p.opts.MinSync)
+	p.publish()
+}
+
+func (p *Pipeline) replan() {
+	p.dirty = false
+	snap, ok := p.opts.Tracker.Snapshot()
+	if !ok {
+		return
+	}
+	next, problems := p.opts.Plan(snap, p.plan)
+	p.record.planned(snap, problems, p.started)
+	p.plan = next
+	p.retarget()
+	if p.backend.applied != p.target {
+		p.record.behind(time.Now())
+	}
+	p.publish()
+}
+
+// retarget derives the plan to put in force from the planner's and the quarantine. It keeps the
+// pointer when nothing differs, so that a target that was reached stays reached.
+func (p *Pipeline) retarget() {
+	p.target = p.quarantine.filter(p.plan)
+}
+
+// takeFull turns a drift report or the periodic full sync into stages that know nothing.
+func (p *Pipeline) takeFull() {
+	now := time.Now()
+	if p.plan == nil {
+		return
+	}
+	if !now.Before(p.pace.nextFull) {
+		p.invalidate("periodic")
+		if len(p.quarantine) > 0 {
+			clear(p.quarantine)
+			p.retarget()
+		}
+		p.pace.planFull(now, p.opts.FullSync)
+	}
+	if now.Before(p.driftPace.notBefore) {
+		return
+	}
+	if reason, since, ok := p.drift.take(); ok {
+		p.opts.Logger.Warn("kernel state drifted, full sync", "cause", reason)
+		p.record.drifted(reason, since, p.backend.lastGood != nil)
+		p.driftPace.hit(now)
+		p.invalidate("drift: " + reason)
+	}
+}
+
+func (p *Pipeline) invalidate(reason string) {
+	p.backend.invalidate(reason)
+	for _, f := range p.followers {
+		f.invalidate(reason)
+	}
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}

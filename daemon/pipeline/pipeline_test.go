@@ -1,0 +1,340 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"edgeway/proxiers"
+	"edgeway/proxiers/plan"
+)
+
+func TestFirstSyncIsFullAndLaterOnesArePartial(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		w.set(1, 1)
+		b := start(t, w, newKernel(t), nil)
+		first := b.kernel.changes()
+		if len(first) != 1 || first[0].Prev != nil {
+			t.Fatalf("first sync: %d changes, want one without Prev", len(first))
+		}
+		settle(time.Minute)
+		w.set(1, 2)
+		w.announce()
+		synctest.Wait()
+		if got := b.kernel.changes(); len(got) != 1 || got[0].Prev != first[0].Next {
+			t.Errorf("a change after quiet: %d changes at once, want one with Prev", len(got))
+		}
+		b.converged(t)
+		s := b.p.State()
+		if s.Backend.FullSyncs != 1 || s.Backend.PartialSyncs != 1 || !s.OutOfSync.IsZero() {
+			t.Errorf("State: %d full, %d partial, out of sync since %v", s.Backend.FullSyncs, s.Backend.PartialSyncs, s.OutOfSync)
+		}
+	})
+}
+
+func TestNothingIsAppliedBeforeTheSourcesAreComplete(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		w.ready = false
+		b := start(t, w, newKernel(t), nil)
+		b.p.RequestFull("too early")
+		settle(time.Hour * 3)
+		if got := b.kernel.changes(); len(got) != 0 {
+			t.Fatalf("%d changes before there was a snapshot", len(got))
+		}
+		w.mu.Lock()
+		w.ready = true
+		w.mu.Unlock()
+		w.announce()
+		settle(time.Second)
+		if got := b.kernel.changes(); len(got) == 0 {
+			t.Error("no sync once there was a snapshot")
+		}
+	})
+}
+
+func TestChangesWithinMinSyncCoalesce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		b := start(t, w, newKernel(t), func(o *Options) { o.MinSync = time.Second })
+		settle(time.Minute)
+		b.kernel.changes()
+		for i := range 100 {
+			w.set(i, 1)
+			w.announce()
+			settle(time.Millisecond)
+		}
+		if got := b.kernel.changes(); len(got) != 1 || len(got[0].Next.Services) != 1 {
+			t.Errorf("within min sync: %d changes, want the first alone", len(got))
+		}
+		settle(time.Second)
+		if got := b.kernel.changes(); len(got) != 1 || len(got[0].Next.Services) != 100 {
+			t.Errorf("after min sync: %d changes, want one with all", len(got))
+		}
+	})
+}
+
+func TestUnchangedPlanIsNotApplied(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		w.set(1, 1)
+		w.checks = []*plan.HealthCheck{{Namespace: "default", Name: "lb", Port: 30000}}
+		b := start(t, w, newKernel(t), nil)
+		b.kernel.changes()
+		syncs := len(b.synced)
+
+		w.mu.Lock()
+		w.checks = []*plan.HealthCheck{{Namespace: "default", Name: "lb", Port: 30000}}
+		w.mu.Unlock()
+		w.announce()
+		settle(time.Second)
+		if got := b.kernel.changes(); len(got) != 0 {
+			t.Errorf("%d changes for an equal plan", len(got))
+		}
+		if len(b.synced) != syncs+1 || !b.synced[syncs].Unchanged {
+			t.Error("an equal plan is synced, and says that nothing changed")
+		}
+		for what, change := range map[string]func(){
+			"health check": func() { w.checks = []*plan.HealthCheck{{Namespace: "default", Name: "lb", Port: 30001}} },
+			"node":         func() { w.hostNode = &plan.Node{Name: "other"} },
+		} {
+			w.mu.Lock()
+			change()
+			w.mu.Unlock()
+			w.node <- struct{}{}
+			settle(time.Second)
+			if got := b.kernel.changes(); len(got) != 1 || got[0].Prev == nil {
+				t.Errorf("changed %s: %d changes, want one partial", what, len(got))
+			}
+		}
+	})
+}
+
+func TestRetriesFromTheFirstFailureWithBackoff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		w.set(1, 1)
+		k := newKernel(t)
+		k.fault = func(proxiers.Change) error { return errTransport }
+		b := start(t, w, k, nil)
+		began := time.Now()
+		settle(250 * time.Millisecond)
+		if n := len(k.changes()); n != 2 {
+			t.Errorf("%d tries within 250 ms, want 2", n)
+		}
+		settle(10 * time.Minute)
+		if n := len(k.changes()); n < 20 || n > 40 {
+			t.Errorf("%d tries in 10 minutes, want about 25 (30 s apart)", n)
+		}
+		s := b.p.State()
+		if !errors.Is(s.Backend.Err, errTransport) || s.Backend.Since.After(began) || s.OutOfSync.IsZero() || s.Synced() {
+			t.Errorf("State of a failing first sync: %+v", s.Backend)
+		}
+		w.set(1, 2) // a change does not break the back-off
+		w.announce()
+		synctest.Wait()
+		if n := len(k.changes()); n != 0 {
+			t.Errorf("a change during the back-off was applied %d times", n)
+		}
+		k.mu.Lock()
+		k.fault = nil
+		k.mu.Unlock()
+		settle(31 * time.Second)
+		got := k.changes()
+		if len(got) != 1 || got[0].Prev != nil {
+			t.Fatalf("recovery: %d changes, want one full", len(got))
+		}
+		b.converged(t)
+		if s := b.p.State(); s.Backend.Err != nil || !s.OutOfSync.IsZero() || !s.Synced() {
+			t.Errorf("State after recovery: %+v", s.Backend)
+		}
+	})
+}
+
+func TestDriftDuringApplyIsRepairedAfterIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		w.set(1, 1)
+		k := newKernel(t)
+		b := start(t, w, k, nil)
+		settle(time.Minute)
+		k.changes()
+		k.takes = time.Second
+		w.set(1, 2)
+		w.announce()
+		settle(100 * time.Millisecond)
+		k.mu.Lock()
+		clear(k.state)
+		k.drifted = true
+		k.mu.Unlock()
+		b.p.RequestFull("table deleted")
+		settle(3 * time.Second)
+		got := k.changes()
+		if len(got) != 2 || got[0].Prev == nil || got[1].Prev != nil {
+			t.Fatalf("%d changes, want a partial and then a full one", len(got))
+		}
+		b.converged(t)
+		if s := b.p.State(); s.Drift != 1 || s.DriftReason != "table deleted" {
+			t.Errorf("State: %d drift repairs, reason %q", s.Drift, s.DriftReason)
+		}
+	})
+}
+
+func TestDriftIsRepairedAtOnceAndAFightIsSlowedDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		b := start(t, w, newKernel(t), nil)
+		settle(time.Minute)
+		b.kernel.changes()
+		b.p.RequestFull("flushed")
+		settle(20 * time.Millisecond)
+		if got := b.kernel.changes(); len(got) != 1 || got[0].Prev != nil {
+			t.Fatalf("first drift: %d changes at once, want one full", len(got))
+		}
+		for range 600 {
+			b.p.RequestFull("flushed again")
+			settle(100 * time.Millisecond)
+		}
+		if n := len(b.kernel.changes()); n < 5 || n > 12 {
+			t.Errorf("a minute of fighting: %d full syncs, want a handful", n)
+		}
+		settle(2 * time.Minute)
+		b.kernel.changes()
+		b.p.RequestFull("flushed later")
+		settle(20 * time.Millisecond)
+		if got := b.kernel.changes(); len(got) != 1 {
+			t.Errorf("drift after quiet: %d changes at once, want one", len(got))
+		}
+	})
+}
+
+func TestPeriodicFullSyncHasJitter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := start(t, newWorld(), newKernel(t), nil)
+		b.kernel.changes()
+		settle(53 * time.Minute)
+		if got := b.kernel.changes(); len(got) != 0 {
+			t.Errorf("%d changes before the period was over", len(got))
+		}
+		settle(23 * time.Hour)
+		n := 0
+		for _, c := range b.kernel.changes() {
+			if c.Prev == nil {
+				n++
+			}
+		}
+		if n < 20 || n > 27 {
+			t.Errorf("%d full syncs in a day, want about 24", n)
+		}
+	})
+}
+
+func TestFollowersGetWhatIsInForceAndFailAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		w.set(1, 1)
+		bad, good := newKernel(t), newKernel(t)
+		bad.fault = func(proxiers.Change) error { return errTransport }
+		k := newKernel(t)
+		k.fault = func(proxiers.Change) error { return errTransport }
+		b := start(t, w, k, nil, Stage{"conntrack", bad}, Stage{"healthcheck", good})
+		settle(time.Minute)
+		if n := len(bad.changes()) + len(good.changes()); n != 0 {
+			t.Fatalf("followers ran %d times before the backend succeeded", n)
+		}
+		k.mu.Lock()
+		k.fault = nil
+		k.mu.Unlock()
+		settle(31 * time.Second)
+		k.changes()
+		if got := good.changes(); len(got) != 1 || got[0].Prev != nil {
+			t.Errorf("healthcheck: %d changes, want one", len(got))
+		}
+		bad.changes()
+		w.set(1, 2)
+		w.announce()
+		settle(time.Minute)
+		if got := k.changes(); len(got) != 1 || got[0].Prev == nil {
+			t.Errorf("a failing follower: the backend got %d changes, want one partial", len(got))
+		}
+		if got := bad.changes(); len(got) < 2 || got[0].Prev != nil {
+			t.Errorf("conntrack was retried %d times, want at least 2 full", len(got))
+		}
+		s := b.p.State()
+		if s.Followers[0].Err == nil || s.Followers[1].Err != nil || s.Backend.Err != nil || !s.OutOfSync.IsZero() {
+			t.Errorf("State: %+v", s)
+		}
+		bad.mu.Lock()
+		bad.fault = nil
+		bad.mu.Unlock()
+		settle(time.Minute)
+		if !bad.holds(w.wanted()) {
+			t.Error("conntrack did not catch up")
+		}
+	})
+}
+
+func TestABlockedStageShowsAndIsCutOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		w.set(1, 1)
+		k := newKernel(t)
+		b := start(t, w, k, nil)
+		settle(time.Hour)
+		if age := time.Since(b.p.Heartbeat()); age != 0 {
+			t.Errorf("idle: the heartbeat is %v old", age)
+		}
+		k.takes = time.Hour
+		w.set(1, 2)
+		w.announce()
+		settle(50 * time.Second)
+		if age := time.Since(b.p.Heartbeat()); age < 49*time.Second {
+			t.Errorf("blocked for 50 s: the heartbeat is %v old", age)
+		}
+		b.p.Progress(3, 10)
+		s := b.p.State()
+		if time.Since(b.p.Heartbeat()) != 0 || s.Done != 3 || s.Total != 10 || s.Backend.Running.IsZero() {
+			t.Errorf("progress shows as a heartbeat and in State: %+v", s)
+		}
+		settle(11 * time.Second)
+		if s := b.p.State(); !errors.Is(s.Backend.Err, context.DeadlineExceeded) {
+			t.Errorf("after a minute: error %v, want a deadline", s.Backend.Err)
+		}
+	})
+}
+
+func TestTriggersAreHandedOverOnceInForce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		w.triggers = []time.Time{time.Now().Add(-time.Hour)} // from before the start: no latency of ours
+		k := newKernel(t)
+		b := start(t, w, k, nil)
+		settle(time.Second)
+		fail := true
+		k.fault = func(proxiers.Change) error {
+			if fail {
+				return errTransport
+			}
+			return nil
+		}
+		for i := range 2 {
+			w.set(i, 1)
+			w.mu.Lock()
+			w.triggers = append(w.triggers, time.Now())
+			w.mu.Unlock()
+			w.announce()
+			settle(time.Millisecond)
+		}
+		k.mu.Lock()
+		fail = false
+		k.mu.Unlock()
+		settle(time.Second)
+		last := b.synced[len(b.synced)-1]
+		if len(b.synced[0].Triggers) != 0 || len(last.Triggers) != 2 || !last.Full {
+			t.Errorf("triggers: %d at first, %d after the recovery", len(b.synced[0].Triggers), len(last.Triggers))
+		}
+	})
+}

@@ -1,0 +1,147 @@
+package pipeline
+
+import (
+	"slices"
+	"time"
+
+	"edgeway/daemon/source"
+	"edgeway/daemon/tracker"
+	"edgeway/proxiers/plan"
+)
+
+// State is a view of the pipeline at one moment. All it points to is immutable.
+type State struct {
+	// Snapshot and Plan are the newest; nil: none yet, as the sources have not said all.
+	Snapshot *tracker.Snapshot
+	Plan     *plan.Plan
+	// InForce is the plan that the backend applied last with success; nil: none yet.
+	InForce *plan.Plan
+	// OutOfSync is since when the kernel lacks something of what is wanted; zero: it agrees.
+	OutOfSync time.Time
+	// Queued is when the last change came in.
+	Queued time.Time
+	// Backend and Followers are the stages in the order they run.
+	Backend   StageState
+	Followers []StageState
+	// Drift counts repairs that were done because something else changed the kernel's state.
+	Drift       uint64
+	DriftReason string
+	LastDrift   time.Time
+	Quarantined []Quarantined
+	// Problems are the faults of objects, of the plan and of the kernel.
+	Problems []source.Problem
+	// Done and Total are ServicePorts of the Apply that is running, as far as it reports them.
+	Done, Total int
+}
+
+// Synced says that the first sync has succeeded.
+func (s *State) Synced() bool { return s.InForce != nil }
+
+// StageState is what is known of one stage.
+type StageState struct {
+	Name string
+	// LastSync is when it last agreed with its plan. Duration, Full and Size (ServicePorts written)
+	// tell of the last Apply that did anything.
+	LastSync time.Time
+	Duration time.Duration
+	Full     bool
+	Size     int
+	// FullSyncs and PartialSyncs count the Applies that succeeded.
+	FullSyncs, PartialSyncs uint64
+	// Err is the fault that holds since Since, after Attempts tries; nil: none. LastErr is when the
+	// last try failed, and stays.
+	Err      error
+	Since    time.Time
+	Attempts int
+	LastErr  time.Time
+	// Running is since when an Apply runs; zero: none.
+	Running     time.Time
+	RunningFull bool
+}
+
+func (s *StageState) applied(e Applied) {
+	s.Duration, s.Full, s.Size = e.Duration, e.Full, e.Changed+e.Removed
+	if e.Full {
+		s.FullSyncs++
+	} else {
+		s.PartialSyncs++
+	}
+}
+
+// State gives the current view.
+func (p *Pipeline) State() State {
+	s := *p.state.Load()
+	if !s.Backend.Running.IsZero() {
+		s.Done, s.Total = p.progress.get()
+	}
+	return s
+}
+
+// record gathers what State shows and no stage knows.
+type record struct {
+	snapshot    *tracker.Snapshot
+	problems    []source.Problem
+	outOfSync   time.Time
+	queuedAt    time.Time
+	triggers    []time.Time
+	drift       uint64
+	driftReason string
+	lastDrift   time.Time
+	repairing   bool
+}
+
+// maxTriggers bounds the memory of changes that wait for a kernel that does not take them.
+const maxTriggers = 10_000
+
+func (r *record) planned(snap *tracker.Snapshot, problems []source.Problem, started time.Time) {
+	if snap != r.snapshot {
+		for _, t := range snap.Triggers {
+			if t.After(started) && len(r.triggers) < maxTriggers {
+				r.triggers = append(r.triggers, t)
+			}
+		}
+	}
+	r.snapshot, r.problems = snap, problems
+}
+
+// behind notes since when the kernel is not as wanted.
+func (r *record) behind(since time.Time) {
+	if r.outOfSync.IsZero() {
+		r.outOfSync = since
+	}
+}
+
+func (r *record) drifted(reason string, since time.Time, wasInForce bool) {
+	r.driftReason, r.lastDrift, r.repairing = reason, since, wasInForce
+	r.behind(since)
+}
+
+func (r *record) synced() (triggers []time.Time) {
+	r.outOfSync = time.Time{}
+	if r.repairing {
+		r.drift++
+		r.repairing = false
+	}
+	triggers, r.triggers = r.triggers, nil
+	return triggers
+}
+
+// publish makes what the loop knows visible to other goroutines.
+func (p *Pipeline) publish() {
+	r := &p.record
+	s := &State{
+		Snapshot: r.snapshot, Plan: p.plan, InForce: p.backend.lastGood,
+		OutOfSync: r.outOfSync, Queued: r.queuedAt,
+		Backend: p.backend.status,
+		Drift:   r.drift, DriftReason: r.driftReason, LastDrift: r.lastDrift,
+		Quarantined: p.quarantine.list(),
+	}
+	for _, f := range p.followers {
+		s.Followers = append(s.Followers, f.status)
+	}
+	s.Problems = slices.Clone(r.problems)
+	for _, q := range s.Quarantined {
+		s.Problems = append(s.Problems, q.Problem())
+	}
+	p.state.Store(s)
+}
