@@ -165,7 +165,7 @@ func (c *Cluster) ResumeAPIServer() error { return c.api.signal(syscall.SIGCONT)
 // freePorts finds TCP ports that nothing uses on the loopback of the namespace.
 func (c *Cluster) freePorts(n int) ([]int, error) {
 	var ports []int
-	err := inNetns(c.opts.Netns, func() error {
+	err := InNetns(c.opts.Netns, func() error {
 		for range n {
 			l, err := net.Listen("tcp", net.JoinHostPort(c.opts.Addr.String(), "0"))
 			if err != nil {

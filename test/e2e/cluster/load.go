@@ -16,6 +16,9 @@ import (
 // EndpointPort is the port of every endpoint that Load makes.
 const EndpointPort = 8080
 
+// parallel is how many writes are under way at a time.
+const parallel = 32
+
 // Load is a set of Services in the namespace default, each with one EndpointSlice: of twenty, 16 are
 // of type ClusterIP, 3 NodePort and 1 LoadBalancer. All of it is IPv4 and TCP, and follows from the
 // Service's number, so that a test knows it without reading it back.
@@ -41,7 +44,7 @@ func offset(base netip.Addr, n int) netip.Addr {
 // Load writes the Services and slices of l. Some thousand objects a second.
 func (c *Cluster) Load(ctx context.Context, l Load) error {
 	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(32)
+	group.SetLimit(parallel)
 	for i := l.First; i < l.First+l.Services; i++ {
 		group.Go(func() error { return c.AddService(ctx, i, l.Endpoints) })
 	}
@@ -89,6 +92,16 @@ func (c *Cluster) UpdateSlice(ctx context.Context, slice *discoveryv1.EndpointSl
 		return fmt.Errorf("EndpointSlice %s: %w", slice.Name, err)
 	}
 	return nil
+}
+
+// UpdateSlices writes many slices at once.
+func (c *Cluster) UpdateSlices(ctx context.Context, slices []*discoveryv1.EndpointSlice) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(parallel)
+	for _, s := range slices {
+		group.Go(func() error { return c.UpdateSlice(ctx, s) })
+	}
+	return group.Wait()
 }
 
 // Slice is the EndpointSlice of Service i with that many endpoints, all ready.

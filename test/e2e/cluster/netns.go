@@ -12,15 +12,15 @@ import (
 // Dial opens a connection from inside of the control plane's network namespace.
 func (c *Cluster) Dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	var conn net.Conn
-	err := inNetns(c.opts.Netns, func() (err error) {
+	err := InNetns(c.opts.Netns, func() (err error) {
 		conn, err = (&net.Dialer{}).DialContext(ctx, network, addr)
 		return err
 	})
 	return conn, err
 }
 
-// inNetns runs f on a thread that is in the network namespace called name; empty: where it is.
-func inNetns(name string, f func() error) error {
+// InNetns runs f on a thread that is in the network namespace called name; empty: where it is.
+func InNetns(name string, f func() error) error {
 	if name == "" {
 		return f()
 	}

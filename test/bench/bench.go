@@ -1,0 +1,218 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"edgeway/test/e2e/cluster"
+)
+
+const (
+	// maxEndpoints of a Service leaves numbers of cluster.EndpointAddr for the endpoints of changes.
+	maxEndpoints = 8
+	// fewServices is the size of the resident memory of an idle edge host.
+	fewServices = 3
+)
+
+// bench is one run.
+type bench struct {
+	opts    options
+	log     *slog.Logger
+	dir     string
+	lab     *lab
+	cluster *cluster.Cluster
+	ours    *program
+	peer    *program // nil: not measured
+	results results
+	size    int // Services that exist
+	changed int // changes made so far
+}
+
+func newBench(ctx context.Context, opts options) (*bench, error) {
+	dir, err := os.MkdirTemp("", "edgeway-bench-")
+	if err != nil {
+		return nil, fmt.Errorf("directory of the bench: %w", err)
+	}
+	b := &bench{opts: opts, dir: dir, log: slog.New(slog.NewTextHandler(os.Stderr, nil)), results: results{}}
+	if err := b.setup(ctx); err != nil {
+		b.close()
+		return nil, err
+	}
+	return b, nil
+}
+
+func (b *bench) setup(ctx context.Context) error {
+	var err error
+	if b.lab, err = newLab(ctx); err != nil {
+		return err
+	}
+	b.cluster, err = cluster.Start(ctx, cluster.Options{Netns: b.lab.core(), Addr: b.lab.api})
+	if err != nil {
+		return err
+	}
+	if b.ours, err = b.newOurs(ctx, b.opts.edgeway); err != nil {
+		return err
+	}
+	if b.opts.kubeProxy != "" {
+		b.peer, err = b.newPeer(ctx, b.opts.kubeProxy)
+	}
+	return err
+}
+
+func (b *bench) close() {
+	for _, p := range []*program{b.ours, b.peer} {
+		if p != nil {
+			b.keepLog(p)
+			p.close()
+		}
+	}
+	if b.cluster != nil {
+		b.cluster.Stop()
+	}
+	if b.lab != nil {
+		b.lab.close()
+	}
+	_ = os.RemoveAll(b.dir)
+}
+
+func (b *bench) newProgram(ctx context.Context, name string) (*program, error) {
+	p := &program{name: name, dir: filepath.Join(b.dir, name+".d")}
+	p.log = p.file("log")
+	if err := os.Mkdir(p.dir, 0o700); err != nil {
+		return nil, fmt.Errorf("directory of %s: %w", name, err)
+	}
+	var err error
+	if p.host, err = b.lab.addHost(ctx, name); err != nil {
+		return nil, err
+	}
+	p.cg, err = newCgroup(b.lab.prefix + name)
+	return p, err
+}
+
+func (b *bench) keepLog(p *program) {
+	if b.opts.logs == "" {
+		return
+	}
+	if err := copyFile(filepath.Join(b.opts.logs, p.name+".log"), p.log); err != nil {
+		b.log.Error("log not kept", "program", p.name, "error", err)
+	}
+}
+
+func copyFile(to, from string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.Create(to)
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	_, err = io.Copy(out, in)
+	return err
+}
+
+// programs are those that are measured at the present size.
+func (b *bench) programs() []*program {
+	if b.peer == nil || b.size > b.opts.peerLimit {
+		return []*program{b.ours}
+	}
+	return []*program{b.ours, b.peer}
+}
+
+// all measures every size in turn, on one API server that fills up.
+func (b *bench) all(ctx context.Context) error {
+	if err := b.grow(ctx, fewServices); err != nil {
+		return err
+	}
+	for _, p := range b.programs() {
+		if err := b.idleMemory(ctx, p); err != nil {
+			return err
+		}
+	}
+	for _, size := range b.opts.sizes {
+		if err := b.grow(ctx, size); err != nil {
+			return err
+		}
+		for _, step := range b.steps() {
+			b.log.Info("measuring", "what", step.name, "services", size)
+			if err := step.run(ctx); err != nil {
+				return fmt.Errorf("%s at %d Services: %w", step.name, size, err)
+			}
+		}
+	}
+	return nil
+}
+
+// grow adds Services up to size.
+func (b *bench) grow(ctx context.Context, size int) error {
+	if size <= b.size {
+		return nil
+	}
+	began := time.Now()
+	err := b.cluster.Load(ctx, cluster.Load{First: b.size, Services: size - b.size, Endpoints: b.opts.endpoints})
+	if err != nil {
+		return err
+	}
+	b.log.Info("loaded", "services", size, "seconds", time.Since(began).Seconds())
+	b.size = size
+	return nil
+}
+
+type step struct {
+	name string
+	run  func(context.Context) error
+}
+
+// steps are in the order in which one leaves what the next one needs: rules that are in force and
+// programs that run, until the last ones.
+func (b *bench) steps() []step {
+	return []step{
+		{"first sync", b.inTurns(b.opts.rounds, b.firstSync)},
+		{"restart", b.inTurns(b.opts.rounds, b.restart)},
+		{"change", b.inTurns(b.opts.changes, b.change)},
+		{"new Service", b.inTurns(b.opts.changes, b.newService)},
+		{"burst", b.inTurns(1, b.burst)},
+		{"resident memory", b.inTurns(1, b.residentMemory)},
+		{"connections", b.connections},
+		{"cold start", b.coldStart},
+		{"kernel memory", b.inTurns(1, b.kernelMemory)},
+	}
+}
+
+// inTurns lets the programs take turns at a measurement. Those whose turn it is not are frozen, and
+// one whose turn begins first catches up with what it missed.
+func (b *bench) inTurns(rounds int, measure func(context.Context, *program) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		for range rounds {
+			for _, p := range b.programs() {
+				if err := b.turn(ctx, p); err != nil {
+					return err
+				}
+				if err := measure(ctx, p); err != nil {
+					return fmt.Errorf("%s: %w", p.name, err)
+				}
+			}
+		}
+		return b.turn(ctx, nil)
+	}
+}
+
+// turn freezes all programs but p and waits until p is idle.
+func (b *bench) turn(ctx context.Context, p *program) error {
+	for _, other := range b.programs() {
+		if err := other.cg.freeze(other != p); err != nil {
+			return err
+		}
+	}
+	if p == nil {
+		return nil
+	}
+	return p.cg.settle(ctx, time.Second)
+}

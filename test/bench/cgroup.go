@@ -1,0 +1,107 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// cgroup is a control group of version 2. It counts the CPU time of a program and of all that it
+// starts, to the microsecond (/proc counts a child only when it has ended, and in ticks), and can
+// freeze them all.
+type cgroup struct{ path string }
+
+// newCgroup makes a control group. cgroup2 may be the only hierarchy or stand beside version 1.
+func newCgroup(name string) (*cgroup, error) {
+	root, err := cgroupRoot()
+	if err != nil {
+		return nil, err
+	}
+	c := &cgroup{filepath.Join(root, name)}
+	if err := os.Mkdir(c.path, 0o755); err != nil {
+		return nil, fmt.Errorf("control group: %w", err)
+	}
+	return c, nil
+}
+
+func cgroupRoot() (string, error) {
+	f, err := os.Open("/proc/self/mounts")
+	if err != nil {
+		return "", fmt.Errorf("mounts: %w", err)
+	}
+	defer f.Close()
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		if fields := strings.Fields(lines.Text()); len(fields) > 2 && fields[2] == "cgroup2" {
+			return fields[1], nil
+		}
+	}
+	return "", errors.New("no cgroup2 is mounted")
+}
+
+func (c *cgroup) close() { _ = os.Remove(c.path) }
+
+// cpu is the CPU time used so far.
+func (c *cgroup) cpu() (time.Duration, error) {
+	raw, err := os.ReadFile(filepath.Join(c.path, "cpu.stat"))
+	if err != nil {
+		return 0, fmt.Errorf("CPU time: %w", err)
+	}
+	for line := range strings.Lines(string(raw)) {
+		if value, ok := strings.CutPrefix(line, "usage_usec "); ok {
+			usec, err := strconv.ParseInt(strings.TrimSpace(value), 10, 64)
+			return time.Duration(usec) * time.Microsecond, err
+		}
+	}
+	return 0, errors.New("CPU time: no usage_usec in cpu.stat")
+}
+
+// freeze stops or resumes all processes of the group.
+func (c *cgroup) freeze(on bool) error {
+	value := "0"
+	if on {
+		value = "1"
+	}
+	if err := os.WriteFile(filepath.Join(c.path, "cgroup.freeze"), []byte(value), 0o644); err != nil {
+		return fmt.Errorf("freezing: %w", err)
+	}
+	return nil
+}
+
+// settle waits until the group used less than 2 % of a CPU for the whole of quiet.
+func (c *cgroup) settle(ctx context.Context, quiet time.Duration) error {
+	const window = 250 * time.Millisecond
+	before, err := c.cpu()
+	if err != nil {
+		return err
+	}
+	for still := time.Duration(0); still < quiet; {
+		if err := sleep(ctx, window); err != nil {
+			return fmt.Errorf("wait for a quiet program: %w", err)
+		}
+		now, err := c.cpu()
+		if err != nil {
+			return err
+		}
+		still += window
+		if now-before > window/50 {
+			still = 0
+		}
+		before = now
+	}
+	return nil
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}

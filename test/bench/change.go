@@ -1,0 +1,104 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"edgeway/test/e2e/cluster"
+)
+
+// change replaces one endpoint of a Service. The time is that from the API write to the first
+// connection that reaches the new endpoint.
+func (b *bench) change(ctx context.Context, p *program) error {
+	slice, g := b.nextChange(rand.IntN(b.size))
+	return b.measureWrite(ctx, p, change, func() (time.Time, error) {
+		return p.after(ctx, []goal{g}, func() error { return b.cluster.UpdateSlice(ctx, slice) })
+	})
+}
+
+// newService adds a Service and its slice, and removes them afterwards.
+func (b *bench) newService(ctx context.Context, p *program) error {
+	// A ClusterIP that was used and freed would be in conntrack still.
+	b.changed++
+	i := b.size + b.changed
+	err := b.measureWrite(ctx, p, newService, func() (time.Time, error) {
+		return p.after(ctx, []goal{serviceGoal(i)}, func() error { return b.cluster.AddService(ctx, i, b.opts.endpoints) })
+	})
+	if err != nil {
+		return err
+	}
+	return b.cluster.RemoveService(ctx, i)
+}
+
+// burst replaces one endpoint of each of many Services (of all, when there are not that many) and
+// waits until all changes have arrived.
+func (b *bench) burst(ctx context.Context, p *program) error {
+	var goals []goal
+	var slices []*discoveryv1.EndpointSlice
+	for _, i := range rand.Perm(b.size)[:min(b.size, b.opts.burst)] {
+		slice, g := b.nextChange(i)
+		slices, goals = append(slices, slice), append(goals, g)
+	}
+	return b.measureWrite(ctx, p, burst, func() (time.Time, error) {
+		return p.after(ctx, goals, func() error { return b.cluster.UpdateSlices(ctx, slices) })
+	})
+}
+
+// nextChange gives the slice of Service i with an endpoint that it never had in its last changes,
+// and the goal that this endpoint is reached.
+func (b *bench) nextChange(i int) (*discoveryv1.EndpointSlice, goal) {
+	b.changed++
+	slice := cluster.Slice(i, b.opts.endpoints)
+	endpoint := cluster.EndpointAddr(i, maxEndpoints+b.changed%maxEndpoints)
+	slice.Endpoints[b.changed%b.opts.endpoints].Addresses[0] = endpoint.String()
+	g := serviceGoal(i)
+	g.endpoint = endpoint
+	return slice, g
+}
+
+// measureWrite records the time that write gives, counted from now, and the CPU time until the
+// program is idle again.
+func (b *bench) measureWrite(ctx context.Context, p *program, what measure, write func() (time.Time, error)) error {
+	before, err := p.cg.cpu()
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	end, err := write()
+	if err != nil {
+		return err
+	}
+	if err := p.cg.settle(ctx, time.Second); err != nil {
+		return err
+	}
+	after, err := p.cg.cpu()
+	if err != nil {
+		return err
+	}
+	b.results.add(what, b.size, p.name, end.Sub(began).Seconds())
+	b.results.add(what.cpu(), b.size, p.name, (after - before).Seconds())
+	return nil
+}
+
+// after gives the time at which all goals came to pass while write runs.
+func (p *program) after(ctx context.Context, goals []goal, write func() error) (time.Time, error) {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
+	defer cancel()
+	written := make(chan error, 1)
+	go func() {
+		err := write()
+		if err != nil {
+			cancel()
+		}
+		written <- err
+	}()
+	end, err := p.host.reach(ctx, goals)
+	if werr := <-written; werr != nil {
+		return end, fmt.Errorf("write: %w", werr)
+	}
+	return end, err
+}

@@ -1,0 +1,165 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"edgeway/test/e2e/cluster"
+)
+
+// patience is how long one connection may take. It bounds the error of every time that is taken
+// by trying until a connection works, since a packet that a rule drops is never answered.
+const patience = 2 * time.Millisecond
+
+var errNoAnswer = errors.New("no answer")
+
+// connect opens one connection and gives the address of the endpoint that answered. It runs on
+// a thread inside of the host. System calls of its own keep the Go runtime's poller out of the time.
+func connect(to netip.AddrPort, timeout time.Duration) (netip.Addr, error) {
+	fd, err := open(to, timeout)
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	defer unix.Close(fd)
+	// The connection exists: the answer is only late.
+	if err := wait(fd, unix.POLLIN, time.Second); err != nil {
+		return netip.Addr{}, err
+	}
+	var raw [4]byte
+	n, err := unix.Read(fd, raw[:])
+	if err != nil {
+		return netip.Addr{}, fmt.Errorf("answer of %s: %w", to, err)
+	}
+	if n != len(raw) {
+		return netip.Addr{}, fmt.Errorf("answer of %s: %d bytes", to, n)
+	}
+	return netip.AddrFrom4(raw), nil
+}
+
+// open gives a connected socket that resets its connection when it is closed, so that neither side
+// keeps a closed connection.
+func open(to netip.AddrPort, timeout time.Duration) (int, error) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return 0, fmt.Errorf("socket: %w", err)
+	}
+	if err := establish(fd, to, timeout); err != nil {
+		_ = unix.Close(fd)
+		return 0, err
+	}
+	return fd, nil
+}
+
+func establish(fd int, to netip.AddrPort, timeout time.Duration) error {
+	if err := unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}); err != nil {
+		return fmt.Errorf("linger: %w", err)
+	}
+	err := unix.Connect(fd, &unix.SockaddrInet4{Addr: to.Addr().As4(), Port: int(to.Port())})
+	if err == nil {
+		return nil
+	}
+	if !errors.Is(err, unix.EINPROGRESS) {
+		return fmt.Errorf("connect to %s: %w", to, err)
+	}
+	if err := wait(fd, unix.POLLOUT, timeout); err != nil {
+		return err
+	}
+	code, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR)
+	if err != nil {
+		return fmt.Errorf("state of a connection: %w", err)
+	}
+	if code != 0 {
+		return fmt.Errorf("connect to %s: %w", to, unix.Errno(code))
+	}
+	return nil
+}
+
+func wait(fd int, events int16, timeout time.Duration) error {
+	until := time.Now().Add(timeout)
+	for {
+		left := unix.NsecToTimespec(max(0, time.Until(until).Nanoseconds()))
+		n, err := unix.Ppoll([]unix.PollFd{{Fd: int32(fd), Events: events}}, &left, nil)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("poll: %w", err)
+		}
+		if n == 0 {
+			return errNoAnswer
+		}
+		return nil
+	}
+}
+
+// goal is a connection that must come to pass: to a Service, and when endpoint is valid, to that
+// endpoint of it.
+type goal struct {
+	to       netip.AddrPort
+	endpoint netip.Addr
+}
+
+func serviceGoal(i int) goal { return goal{to: netip.AddrPortFrom(cluster.ClusterIP(i), 80)} }
+
+// attempts is how often a goal is tried before the next one: a Service picks one of its five
+// endpoints, so that a new one is missed 8 times in a row once in six.
+const attempts = 8
+
+// reach tries until every goal came to pass, and gives the time of the last one.
+func (h *host) reach(ctx context.Context, goals []goal) (time.Time, error) {
+	pending := append([]goal(nil), goals...)
+	var last error
+	err := cluster.InNetns(h.netns, func() error {
+		for ctx.Err() == nil {
+			rest := pending[:0]
+			for _, g := range pending {
+				if err := g.try(); err != nil {
+					last = err
+					rest = append(rest, g)
+				}
+			}
+			if pending = rest; len(pending) == 0 {
+				return nil
+			}
+			time.Sleep(300 * time.Microsecond)
+		}
+		return fmt.Errorf("%d of %d connections: %w: %w", len(pending), len(goals), ctx.Err(), last)
+	})
+	return time.Now(), err
+}
+
+func (g goal) try() error {
+	for range attempts {
+		got, err := connect(g.to, patience)
+		if err != nil {
+			return err
+		}
+		if !g.endpoint.IsValid() || got == g.endpoint {
+			return nil
+		}
+	}
+	return fmt.Errorf("%s never went to %s", g.to, g.endpoint)
+}
+
+// connectAll gives the mean time of one connection, until it is established.
+func (h *host) connectAll(targets []netip.AddrPort) (time.Duration, error) {
+	var total time.Duration
+	err := cluster.InNetns(h.netns, func() error {
+		for _, to := range targets {
+			began := time.Now()
+			fd, err := open(to, time.Second)
+			total += time.Since(began)
+			if err != nil {
+				return fmt.Errorf("connection to %s: %w", to, err)
+			}
+			_ = unix.Close(fd)
+		}
+		return nil
+	})
+	return total / time.Duration(len(targets)), err
+}

@@ -1,0 +1,14 @@
+// Command bench measures the speed and the scale of Edgeway, and of kube-proxy beside it, against
+// a real API server: first sync, restart, one change, a new Service, a burst of changes, memory,
+// connections, and a start without the API server.
+//
+//	go run ./test/bench -kube-proxy "$(scripts/controlplane)/kube-proxy"
+//
+// What counts is the ratio of two figures of one run: a figure alone tells about the machine. Each
+// program has a network namespace of its own, and both watch the same API server; while one is
+// measured the other is frozen, and they take turns. Times are taken from outside: a change has
+// arrived when a connection reaches the new endpoint. CPU is that of the program and of every
+// process that it started, as its control group counts it.
+//
+// It needs root, a mounted cgroup2, and the programs that scripts/controlplane builds.
+package main

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+
+	"edgeway/test/e2e/cluster"
+)
+
+// lab is the network of a run: one namespace that holds the API server and all endpoints, and one
+// for each host that runs a program under test.
+type lab struct {
+	prefix  string
+	api     netip.Addr
+	hosts   []*host
+	servers []net.Listener
+}
+
+// host is a network namespace with one link to the namespace of the endpoints.
+type host struct {
+	netns string
+	addr  netip.Addr
+}
+
+func (l *lab) core() string { return l.prefix + "core" }
+
+// newLab makes the namespace of the endpoints. Every address of 10.128.0.0/9 answers there on
+// cluster.EndpointPort, with its own four bytes.
+func newLab(ctx context.Context) (*lab, error) {
+	l := &lab{prefix: fmt.Sprintf("ewbench%d-", os.Getpid()), api: netip.MustParseAddr("10.255.0.1")}
+	err := ip(ctx,
+		"netns add "+l.core(),
+		"-n "+l.core()+" link set lo up",
+		"-n "+l.core()+" addr add "+l.api.String()+"/32 dev lo",
+		"-n "+l.core()+" route add local 10.128.0.0/9 dev lo")
+	if err != nil {
+		l.close()
+		return nil, err
+	}
+	if err := l.serve(); err != nil {
+		l.close()
+		return nil, err
+	}
+	return l, nil
+}
+
+// addHost makes a namespace for one program.
+func (l *lab) addHost(ctx context.Context, name string) (*host, error) {
+	n := len(l.hosts) + 1
+	link := fmt.Sprintf("host%d", n)
+	gateway := netip.AddrFrom4([4]byte{172, 20, byte(n), 1})
+	h := &host{netns: l.prefix + name, addr: gateway.Next()}
+	l.hosts = append(l.hosts, h)
+	return h, ip(ctx,
+		"netns add "+h.netns,
+		"-n "+h.netns+" link set lo up",
+		"-n "+l.core()+" link add "+link+" type veth peer name eth0 netns "+h.netns,
+		"-n "+l.core()+" addr add "+gateway.String()+"/24 dev "+link,
+		"-n "+l.core()+" link set "+link+" up",
+		"-n "+h.netns+" addr add "+h.addr.String()+"/24 dev eth0",
+		"-n "+h.netns+" link set eth0 up",
+		"-n "+h.netns+" route add default via "+gateway.String())
+}
+
+// close removes all namespaces.
+func (l *lab) close() {
+	for _, s := range l.servers {
+		_ = s.Close()
+	}
+	// The run's own context may be over.
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	for _, h := range l.hosts {
+		_ = ip(ctx, "netns del "+h.netns)
+	}
+	_ = ip(ctx, "netns del "+l.core())
+}
+
+func (l *lab) serve() error {
+	return cluster.InNetns(l.core(), func() error {
+		listener, err := net.Listen("tcp4", fmt.Sprintf(":%d", cluster.EndpointPort))
+		if err != nil {
+			return fmt.Errorf("listener of the endpoints: %w", err)
+		}
+		l.servers = append(l.servers, listener)
+		go answer(listener)
+		return nil
+	})
+}
+
+// answer tells every client which address it reached.
+func answer(listener net.Listener) {
+	for {
+		conn, err := listener.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			continue
+		}
+		own := conn.LocalAddr().(*net.TCPAddr).AddrPort().Addr().Unmap().As4()
+		_, _ = conn.Write(own[:])
+		_ = conn.Close()
+	}
+}
+
+// get fetches a URL from inside of the host.
+func (h *host) get(ctx context.Context, url string) (*http.Response, error) {
+	client := http.Client{Transport: &http.Transport{
+		DisableKeepAlives:  true,
+		DisableCompression: true,
+		DialContext: func(ctx context.Context, network, addr string) (conn net.Conn, err error) {
+			err = cluster.InNetns(h.netns, func() error {
+				conn, err = (&net.Dialer{}).DialContext(ctx, network, addr)
+				return err
+			})
+			return conn, err
+		},
+	}}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, fmt.Errorf("request %s: %w", url, err)
+	}
+	return client.Do(req)
+}
+
+// nft runs one nft command inside of the host.
+func (h *host) nft(ctx context.Context, args ...string) error {
+	return run(ctx, "ip", append([]string{"netns", "exec", h.netns, "nft"}, args...)...)
+}
+
+func ip(ctx context.Context, commands ...string) error {
+	for _, c := range commands {
+		if err := run(ctx, "ip", strings.Fields(c)...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func run(ctx context.Context, name string, args ...string) error {
+	out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, out)
+	}
+	return nil
+}

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// options are the command line.
+type options struct {
+	edgeway   string
+	kubeProxy string
+	sizes     []int
+	peerLimit int
+	rounds    int
+	changes   int
+	burst     int
+	endpoints int
+	json      string
+	logs      string
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	opts, err := parse(os.Args[1:])
+	if err == nil {
+		err = runBench(ctx, opts)
+	}
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func parse(args []string) (options, error) {
+	var o options
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	flags.StringVar(&o.edgeway, "edgeway", "", "the edgeway `binary`; empty: build it")
+	flags.StringVar(&o.kubeProxy, "kube-proxy", "", "a kube-proxy `binary` to measure beside it; empty: none")
+	flags.IntVar(&o.peerLimit, "peer-limit", 10000, "the largest `size` that kube-proxy is measured at; it takes minutes at 10,000")
+	flags.IntVar(&o.rounds, "rounds", 3, "how often first sync and restart are measured; the median counts")
+	flags.IntVar(&o.changes, "changes", 12, "how many single changes and new Services are measured")
+	flags.IntVar(&o.burst, "burst", 200, "the changes of a burst")
+	flags.IntVar(&o.endpoints, "endpoints", 5, "endpoints of each Service, at most 8")
+	flags.StringVar(&o.json, "json", "bench.json", "the `file` for all figures")
+	flags.StringVar(&o.logs, "logs", "", "a `directory` to keep the programs' logs in; empty: they are removed")
+	sizes := flags.String("sizes", "100,1000,10000,30000", "numbers of Services, ascending")
+	if err := flags.Parse(args); err != nil {
+		return o, err
+	}
+	for s := range strings.SplitSeq(*sizes, ",") {
+		n, err := strconv.Atoi(s)
+		if err != nil || n < 1 || len(o.sizes) > 0 && n <= o.sizes[len(o.sizes)-1] {
+			return o, fmt.Errorf("sizes %q: want ascending numbers", *sizes)
+		}
+		o.sizes = append(o.sizes, n)
+	}
+	if o.endpoints < 1 || o.endpoints > maxEndpoints || o.rounds < 1 || o.changes < 1 || o.burst < 1 {
+		return o, fmt.Errorf("endpoints must be 1 to %d, and every count at least 1", maxEndpoints)
+	}
+	if os.Getuid() != 0 {
+		return o, fmt.Errorf("network namespaces and control groups need root")
+	}
+	return o, nil
+}
+
+func runBench(ctx context.Context, opts options) error {
+	b, err := newBench(ctx, opts)
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	if err := b.all(ctx); err != nil {
+		return err
+	}
+	b.results.print(os.Stdout, opts)
+	return b.results.save(opts.json)
+}

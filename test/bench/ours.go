@@ -1,0 +1,52 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"edgeway/test/e2e/cluster"
+)
+
+const oursName = "edgeway"
+
+// newOurs configures Edgeway with its defaults, but for paths and what would change the machine. path
+// empty: build it from this repository.
+func (b *bench) newOurs(ctx context.Context, path string) (*program, error) {
+	p, err := b.newProgram(ctx, oursName)
+	if err != nil {
+		return nil, err
+	}
+	if path == "" {
+		path = filepath.Join(b.dir, "edgeway")
+		if err := run(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", path, "edgeway/cmd/edgeway"); err != nil {
+			return nil, err
+		}
+	}
+	if err := os.Mkdir(p.file("lastknown"), 0o700); err != nil {
+		return nil, fmt.Errorf("configuration of %s: %w", oursName, err)
+	}
+	err = p.write("edgeway.toml", fmt.Sprintf(`version = 1
+[node]
+name = "bench-edge"
+[source.kube]
+kubeconfig = %q
+[source.lastknown]
+directory = %q
+[conntrack]
+max_per_core = 0
+[metrics]
+address = "127.0.0.1:10249"
+pprof = true
+[control]
+socket = %q
+`, b.cluster.Kubeconfig(cluster.Edgeway), p.file("lastknown"), p.file("control.sock")))
+	if err != nil {
+		return nil, err
+	}
+	p.argv = []string{path, "run", "--config", p.file("edgeway.toml")}
+	p.metrics = "http://127.0.0.1:10249/metrics"
+	p.synced, p.families = "edgeway_sync_proxy_rules_last_timestamp_seconds", 1
+	return p, nil
+}

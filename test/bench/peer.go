@@ -1,0 +1,51 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"edgeway/test/e2e/cluster"
+)
+
+const peerName = "kube-proxy"
+
+// newPeer configures kube-proxy in nftables mode as fast as it can be: no waiting between syncs, and
+// a Node, without which it waits for half a minute at each start.
+func (b *bench) newPeer(ctx context.Context, path string) (*program, error) {
+	p, err := b.newProgram(ctx, peerName)
+	if err != nil {
+		return nil, err
+	}
+	client, err := b.cluster.Client(cluster.Admin)
+	if err != nil {
+		return nil, err
+	}
+	nodes := client.Core.Nodes()
+	node, err := nodes.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "peer"}}, metav1.CreateOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("Node of %s: %w", peerName, err)
+	}
+	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: p.host.addr.String()}}
+	if _, err := nodes.UpdateStatus(ctx, node, metav1.UpdateOptions{}); err != nil {
+		return nil, fmt.Errorf("Node of %s: %w", peerName, err)
+	}
+	// It also posts events, which only the administrator may do here.
+	err = p.write("config.yaml", fmt.Sprintf(`apiVersion: kubeproxy.config.k8s.io/v1alpha1
+kind: KubeProxyConfiguration
+mode: nftables
+hostnameOverride: peer
+clientConnection: {kubeconfig: %q}
+nftables: {minSyncPeriod: 1ms, syncPeriod: 30s}
+conntrack: {maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 0s}
+`, b.cluster.Kubeconfig(cluster.Admin)))
+	if err != nil {
+		return nil, err
+	}
+	p.argv = []string{path, "--config=" + p.file("config.yaml")}
+	p.metrics = "http://127.0.0.1:10249/metrics"
+	p.synced, p.families = "kubeproxy_sync_proxy_rules_last_timestamp_seconds", 2
+	return p, nil
+}

@@ -1,0 +1,172 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// program is a service proxy under test on a host of its own.
+type program struct {
+	name string
+	host *host
+	// argv starts it; it was configured beforehand.
+	argv []string
+	// metrics is the URL of its metrics, reachable on the host alone. synced is the gauge that
+	// carries the time of the last sync, once for each of families.
+	metrics  string
+	synced   string
+	families int
+
+	dir string
+	cg  *cgroup
+	cmd *exec.Cmd
+	log string
+}
+
+// start runs the program and gives the moment before it was there.
+func (p *program) start() (time.Time, error) {
+	out, err := os.OpenFile(p.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("log of %s: %w", p.name, err)
+	}
+	defer out.Close()
+	group, err := os.Open(p.cg.path)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("control group of %s: %w", p.name, err)
+	}
+	defer group.Close()
+	// ip becomes the program: same process, with /sys of its namespace.
+	p.cmd = exec.Command("ip", append([]string{"netns", "exec", p.host.netns}, p.argv...)...)
+	p.cmd.Stdout, p.cmd.Stderr = out, out
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, UseCgroupFD: true, CgroupFD: int(group.Fd())}
+	began := time.Now()
+	if err := p.cmd.Start(); err != nil {
+		return began, fmt.Errorf("start of %s: %w", p.name, err)
+	}
+	return began, nil
+}
+
+// stop asks the program to end and waits for it. A program that does not run is left alone.
+func (p *program) stop() error {
+	if p.cmd == nil {
+		return nil
+	}
+	defer func() { p.cmd = nil }()
+	if err := p.cg.freeze(false); err != nil {
+		return err
+	}
+	kill := time.AfterFunc(30*time.Second, func() { _ = p.cmd.Process.Kill() })
+	defer kill.Stop()
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("stop of %s: %w", p.name, err)
+	}
+	var exit *exec.ExitError
+	if err := p.cmd.Wait(); err != nil && !errors.As(err, &exit) {
+		return fmt.Errorf("stop of %s: %w", p.name, err)
+	}
+	return nil
+}
+
+// close stops the program and removes its control group.
+func (p *program) close() {
+	_ = p.stop()
+	p.cg.close()
+}
+
+// resident is the program's resident memory in bytes; helpers that it starts are not in it.
+func (p *program) resident() (float64, error) {
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	if err != nil {
+		return 0, fmt.Errorf("memory of %s: %w", p.name, err)
+	}
+	return field(string(raw), "VmRSS:")
+}
+
+// field reads a figure in kB as the files of /proc give it, in bytes.
+func field(text, name string) (float64, error) {
+	for line := range strings.Lines(text) {
+		if f := strings.Fields(line); len(f) > 1 && f[0] == name {
+			kb, err := strconv.ParseFloat(f[1], 64)
+			return kb * 1024, err
+		}
+	}
+	return 0, fmt.Errorf("no %s in /proc", name)
+}
+
+// waitSynced waits until the program says that it has synced every family, and gives the latest of
+// the times that it says. Each program's own word is the only sign of a restart that changes nothing.
+func (p *program) waitSynced(ctx context.Context, began time.Time) (time.Time, error) {
+	for {
+		last, families := p.lastSync(ctx)
+		if families == p.families && last.After(began) {
+			return last, nil
+		}
+		// Asking costs CPU: at most some hundredths of what is measured.
+		pause := min(max(5*time.Millisecond, time.Since(began)/20), 250*time.Millisecond)
+		if err := sleep(ctx, pause); err != nil {
+			return last, fmt.Errorf("sync of %s: %w; its log ends:\n%s", p.name, err, p.tail())
+		}
+	}
+}
+
+// lastSync gives the latest time and the number of families that have one. A program that does not
+// answer has none.
+func (p *program) lastSync(ctx context.Context) (last time.Time, families int) {
+	resp, err := p.host.get(ctx, p.metrics)
+	if err != nil {
+		return last, 0
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return last, 0
+	}
+	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
+		seconds, ok := gauge(lines.Text(), p.synced)
+		if !ok || seconds == 0 {
+			continue
+		}
+		families++
+		if at := time.UnixMicro(int64(seconds * 1e6)); at.After(last) {
+			last = at
+		}
+	}
+	return last, families
+}
+
+// gauge reads a line of a metrics page.
+func gauge(line, name string) (float64, bool) {
+	rest, ok := strings.CutPrefix(line, name)
+	if !ok || rest == "" || rest[0] != ' ' && rest[0] != '{' {
+		return 0, false
+	}
+	value, err := strconv.ParseFloat(rest[strings.LastIndexByte(rest, ' ')+1:], 64)
+	return value, err == nil
+}
+
+func (p *program) tail() string {
+	raw, err := os.ReadFile(p.log)
+	if err != nil {
+		return err.Error()
+	}
+	lines := strings.Split(strings.TrimSpace(string(raw)), "\n")
+	return strings.Join(lines[max(0, len(lines)-10):], "\n")
+}
+
+func (p *program) file(name string) string { return filepath.Join(p.dir, name) }
+
+func (p *program) write(name, content string) error {
+	if err := os.WriteFile(p.file(name), []byte(content), 0o600); err != nil {
+		return fmt.Errorf("configuration of %s: %w", p.name, err)
+	}
+	return nil
+}
