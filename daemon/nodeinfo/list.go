@@ -1,0 +1,172 @@
+package nodeinfo
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// attempts is how often a listing is tried while the kernel's tables change under it.
+const attempts = 3
+
+// links are the interfaces that are up, by index.
+type links map[int]string
+
+// list reads the addresses of all interfaces that are up, and which of them are primary. steady is
+// false when the tables did not stand still: the result may then lack something.
+func list() (host *Host, steady bool, err error) {
+	up, err := listLinks()
+	if err != nil {
+		return nil, false, err
+	}
+	addrs, steady, err := listAddrs(up)
+	if err != nil {
+		return nil, false, err
+	}
+	primary := map[netip.Addr]int{} // to the index of its interface
+	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
+		routes, routesSteady, err := defaultRoutes(family, up)
+		if err != nil {
+			return nil, false, err
+		}
+		steady = steady && routesSteady
+		if a, ok := preferredSource(routes, addrs); ok {
+			primary[a.addr] = a.link
+		}
+	}
+	host = &Host{}
+	for _, a := range addrs {
+		link, ok := primary[a.addr]
+		host.Addrs = append(host.Addrs, Addr{a.addr, up[a.link], ok && link == a.link})
+	}
+	slices.SortFunc(host.Addrs, Addr.compare)
+	host.Addrs = slices.Compact(host.Addrs)
+	return host, steady, nil
+}
+
+func listLinks() (links, error) {
+	interfaces, err := net.Interfaces()
+	if err != nil {
+		return nil, fmt.Errorf("list of interfaces: %w", err)
+	}
+	up := links{}
+	for _, i := range interfaces {
+		if i.Flags&net.FlagUp != 0 {
+			up[i.Index] = i.Name
+		}
+	}
+	return up, nil
+}
+
+// address is a usable address, with what the choice of a source depends on.
+type address struct {
+	addr   netip.Addr
+	prefix netip.Prefix
+	link   int
+	flags  int
+	scope  int
+}
+
+func listAddrs(up links) (addrs []address, steady bool, err error) {
+	found, steady, err := retry(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_ALL) })
+	if err != nil {
+		return nil, false, fmt.Errorf("list of addresses: %w", err)
+	}
+	for _, a := range found {
+		addr, ok := netip.AddrFromSlice(a.IP)
+		if !ok || up[a.LinkIndex] == "" || !usable(a.Flags) {
+			continue
+		}
+		// For an address with a peer the network is the peer's.
+		network := a.IPNet
+		if a.Peer != nil {
+			network = a.Peer
+		}
+		base, _ := netip.AddrFromSlice(network.IP)
+		bits, _ := network.Mask.Size()
+		addrs = append(addrs, address{addr, netip.PrefixFrom(base, bits).Masked(), a.LinkIndex, a.Flags, a.Scope})
+	}
+	return addrs, steady, nil
+}
+
+// usable reports whether the host answers to an address. A tentative one is not answered to until
+// duplicate address detection has passed, unless it is optimistic (RFC 4429).
+func usable(flags int) bool {
+	if flags&unix.IFA_F_DADFAILED != 0 {
+		return false
+	}
+	return flags&unix.IFA_F_TENTATIVE == 0 || flags&unix.IFA_F_OPTIMISTIC != 0
+}
+
+// route is one way out by default.
+type route struct {
+	is6     bool
+	metric  int
+	link    int
+	source  netip.Addr // invalid: the kernel chooses
+	gateway netip.Addr // invalid: the link itself
+}
+
+// defaultRoutes are those of the main table that lead to an interface that is up, the one that the
+// kernel takes first.
+func defaultRoutes(family int, up links) (routes []route, steady bool, err error) {
+	found, steady, err := retry(func() (routes []netlink.Route, err error) {
+		err = netlink.RouteListFilteredIter(family, &netlink.Route{}, 0, func(r netlink.Route) bool {
+			if r.Type == unix.RTN_UNICAST && isDefault(r.Dst) {
+				routes = append(routes, r)
+			}
+			return true
+		})
+		return routes, err
+	})
+	if err != nil {
+		return nil, false, fmt.Errorf("list of routes: %w", err)
+	}
+	for _, r := range found {
+		one := route{is6: family == unix.AF_INET6, metric: r.Priority, source: addrOf(r.Src)}
+		hops := []netlink.NexthopInfo{{LinkIndex: r.LinkIndex, Gw: r.Gw}}
+		for _, hop := range r.MultiPath {
+			hops = append(hops, *hop)
+		}
+		for _, hop := range hops {
+			if up[hop.LinkIndex] != "" {
+				one.link, one.gateway = hop.LinkIndex, addrOf(hop.Gw)
+				routes = append(routes, one)
+			}
+		}
+	}
+	slices.SortStableFunc(routes, func(a, b route) int { return a.metric - b.metric })
+	return routes, steady, nil
+}
+
+// isDefault: netlink v1.3.1 gives 0.0.0.0/0 or ::/0 for the destination of a default route; a message
+// without a destination means the same.
+func isDefault(dst *net.IPNet) bool {
+	if dst == nil {
+		return true
+	}
+	ones, _ := dst.Mask.Size()
+	return ones == 0
+}
+
+func addrOf(ip net.IP) netip.Addr {
+	a, _ := netip.AddrFromSlice(ip)
+	return a.Unmap()
+}
+
+// retry lists again while the kernel says that the table changed meanwhile, but not for ever: then
+// steady is false.
+func retry[T any](listing func() ([]T, error)) (found []T, steady bool, err error) {
+	for range attempts {
+		found, err = listing()
+		if !errors.Is(err, netlink.ErrDumpInterrupted) {
+			return found, err == nil, err
+		}
+	}
+	return found, false, nil
+}

@@ -1,0 +1,39 @@
+// Package nodeinfo watches the addresses of this host.
+//
+// It listens to rtnetlink and reads everything anew when something moved: an event only says that it
+// is time to look, so a lost event is no lost change.
+package nodeinfo
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// Host is what is known of the host at one moment. It is immutable.
+type Host struct {
+	// Addrs are the addresses of all interfaces that are up, loopback included, sorted by address,
+	// then interface. IPv6 addresses that are still being checked for duplicates, or were found to be
+	// one, are not among them: they become usable, and appear, a moment later or never.
+	Addrs []Addr
+}
+
+// Addr is one address of one interface.
+type Addr struct {
+	// Addr has no zone.
+	Addr      netip.Addr
+	Interface string
+	// Primary says that the host's own connections to far places have this source: it is the preferred
+	// source address of the default route. There is at most one of each family, and none without
+	// a default route.
+	Primary bool
+}
+
+func (a Addr) compare(b Addr) int {
+	if c := a.Addr.Compare(b.Addr); c != 0 {
+		return c
+	}
+	return strings.Compare(a.Interface, b.Interface)
+}
+
+func (h *Host) equal(o *Host) bool { return slices.Equal(h.Addrs, o.Addrs) }

@@ -1,0 +1,185 @@
+package nodeinfo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// debounce is how long events are gathered before the state is read: an interface that comes up sends
+// several.
+const debounce = 50 * time.Millisecond
+
+// unsteadyPause is when the state is read again that changed while it was read.
+const unsteadyPause = time.Second
+
+// The pause after a failure, doubled from the first value to the second.
+const (
+	minPause = 100 * time.Millisecond
+	maxPause = 10 * time.Second
+)
+
+// receiveBuffer holds the events of some thousands of interfaces. When it overflows the kernel says so,
+// which is an event like any other.
+const receiveBuffer = 1 << 20
+
+// Watcher keeps a Host up to date. Its methods, but for Run, may be called from any goroutine.
+type Watcher struct {
+	log     *slog.Logger
+	host    atomic.Pointer[Host]
+	once    sync.Once
+	ready   chan struct{}
+	changed chan struct{}
+}
+
+// New makes a watcher that knows nothing until Run has read the addresses once.
+func New(logger *slog.Logger) *Watcher {
+	w := &Watcher{log: logger, ready: make(chan struct{}), changed: make(chan struct{}, 1)}
+	w.host.Store(&Host{})
+	return w
+}
+
+// Ready is closed when Host has been read once.
+func (w *Watcher) Ready() <-chan struct{} { return w.ready }
+
+// Changed receives after Host became another one than before. Many changes may be announced at once;
+// the first reading is none.
+func (w *Watcher) Changed() <-chan struct{} { return w.changed }
+
+// Host gives the present state; empty, never nil, before Ready.
+func (w *Watcher) Host() *Host { return w.host.Load() }
+
+// Run watches the network namespace of the calling thread until ctx ends. Failures are logged and tried
+// again; it returns nil.
+func (w *Watcher) Run(ctx context.Context) error {
+	pause := minPause
+	for {
+		worked, err := w.watch(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if worked {
+			pause = minPause
+		}
+		w.log.Warn("watching the host's addresses failed", "error", err, "retry_in", pause)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(pause):
+		}
+		pause = min(2*pause, maxPause)
+	}
+}
+
+// watch subscribes, reads, and reads again after events, until something fails or ctx ends. worked says
+// that it read at least once.
+func (w *Watcher) watch(ctx context.Context) (worked bool, err error) {
+	socket, err := nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR,
+		unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE)
+	if err != nil {
+		return false, fmt.Errorf("subscribe to rtnetlink: %w", err)
+	}
+	// Larger than net.core.rmem_max needs CAP_NET_ADMIN; without it the default has to do.
+	_ = socket.SetReceiveBufferSize(receiveBuffer, true)
+	events, failed := make(chan struct{}, 1), make(chan error, 1)
+	var receiver sync.WaitGroup
+	receiver.Go(func() { failed <- receive(socket, events) })
+	defer receiver.Wait()
+	defer socket.Close() // ends the receiver
+
+	for {
+		steady, err := w.read()
+		if err != nil {
+			return worked, err
+		}
+		worked = true
+		var again <-chan time.Time
+		if !steady {
+			again = time.After(unsteadyPause)
+		}
+		select {
+		case <-ctx.Done():
+			return worked, nil
+		case err := <-failed:
+			return worked, err
+		case <-again:
+		case <-events:
+		}
+		select {
+		case <-ctx.Done():
+			return worked, nil
+		case <-time.After(debounce):
+		}
+		// What was announced meanwhile is part of what is read now.
+		select {
+		case <-events:
+		default:
+		}
+	}
+}
+
+// receive announces the events that matter until the socket fails or is closed.
+func receive(socket *nl.NetlinkSocket, events chan<- struct{}) error {
+	for {
+		msgs, _, err := socket.Receive()
+		matters := false
+		switch {
+		case errors.Is(err, unix.ENOBUFS):
+			matters = true // events were lost, the subscription goes on
+		case errors.Is(err, os.ErrClosed):
+			return nil
+		case err != nil:
+			return fmt.Errorf("receive from rtnetlink: %w", err)
+		}
+		for _, m := range msgs {
+			matters = matters || relevant(m.Header.Type, m.Data)
+		}
+		if matters {
+			select {
+			case events <- struct{}{}:
+			default:
+			}
+		}
+	}
+}
+
+// relevant leaves out the routes that are not default routes, of which a router may see thousands
+// a second. The second byte of a route message is the length of the destination's prefix (rtnetlink(7)).
+func relevant(messageType uint16, data []byte) bool {
+	if messageType != unix.RTM_NEWROUTE && messageType != unix.RTM_DELROUTE {
+		return true
+	}
+	return len(data) > 1 && data[1] == 0
+}
+
+// read lists the host's state and publishes it when it is new.
+func (w *Watcher) read() (steady bool, err error) {
+	next, steady, err := list()
+	if err != nil {
+		return false, err
+	}
+	first := false
+	w.once.Do(func() {
+		first = true
+		w.host.Store(next)
+		close(w.ready)
+	})
+	if first || next.equal(w.host.Load()) {
+		return steady, nil
+	}
+	w.host.Store(next)
+	w.log.Info("the host's addresses changed", "addresses", len(next.Addrs))
+	select {
+	case w.changed <- struct{}{}:
+	default:
+	}
+	return steady, nil
+}

@@ -1,0 +1,282 @@
+package nodeinfo
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink/nl"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// lab is a network namespace of the test's own, which ends with the test's thread.
+type lab struct {
+	*testing.T
+	*Watcher
+	log *bytes.Buffer
+}
+
+// newLab moves the test's goroutine into a new namespace and runs a watcher there.
+func newLab(t *testing.T, setup ...string) *lab {
+	t.Helper()
+	runtime.LockOSThread() // never unlocked: the thread ends with the test
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		t.Fatalf("new network namespace (this test needs root): %v", err)
+	}
+	ns, err := netns.Get()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &lab{T: t, log: &bytes.Buffer{}}
+	for _, s := range setup {
+		l.ip(s)
+	}
+	l.Watcher = New(slog.New(slog.NewTextHandler(l.log, nil)))
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		if err := netns.Set(ns); err != nil {
+			done <- err
+			return
+		}
+		done <- l.Watcher.Run(ctx)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		_ = ns.Close()
+		if strings.Contains(l.log.String(), "failed") {
+			t.Errorf("the watcher failed: %s", l.log)
+		}
+	})
+	select {
+	case <-l.Ready():
+	case <-time.After(5 * time.Second):
+		t.Fatal("not ready")
+	}
+	return l
+}
+
+// ip runs ip(8) in the lab: the child starts in the namespace of this thread.
+func (l *lab) ip(args string) {
+	l.Helper()
+	if out, err := exec.Command("ip", strings.Fields(args)...).CombinedOutput(); err != nil {
+		l.Fatalf("ip %s: %v: %s", args, err, out)
+	}
+}
+
+// want waits until the addresses are these, written as "address@interface" with "*" for a primary one.
+// Addresses that the kernel makes by itself (link-local ones) are left out.
+func (l *lab) want(want ...string) {
+	l.Helper()
+	deadline := time.After(5 * time.Second)
+	for {
+		var got []string
+		for _, a := range l.Host().Addrs {
+			if a.Addr.IsLinkLocalUnicast() {
+				continue
+			}
+			mark := ""
+			if a.Primary {
+				mark = "*"
+			}
+			got = append(got, fmt.Sprintf("%s@%s%s", a.Addr, a.Interface, mark))
+		}
+		if slices.Equal(got, want) {
+			return
+		}
+		select {
+		case <-l.Changed():
+		case <-deadline:
+			l.Fatalf("addresses: got %v, want %v", got, want)
+		}
+	}
+}
+
+// quiet fails when a change is announced within a time that is long for the watcher.
+func (l *lab) quiet() {
+	l.Helper()
+	select {
+	case <-l.Changed():
+		l.Errorf("a change was announced: %v", l.Host().Addrs)
+	case <-time.After(4 * debounce):
+	}
+}
+
+// veth is a pair of interfaces of which v0 is used.
+var veth = []string{"link set lo up", "link add v0 type veth peer name v1", "link set v1 up", "link set v0 up"}
+
+func TestAddressesComeAndGo(t *testing.T) {
+	l := newLab(t, veth...)
+	l.want("127.0.0.1@lo", "::1@lo")
+	l.ip("addr add 192.0.2.1/24 dev v0")
+	l.want("127.0.0.1@lo", "192.0.2.1@v0", "::1@lo")
+	l.ip("addr add 192.0.2.2/24 dev v0")
+	l.ip("addr add 10.1.1.1/32 dev lo")
+	l.want("10.1.1.1@lo", "127.0.0.1@lo", "192.0.2.1@v0", "192.0.2.2@v0", "::1@lo")
+	l.ip("addr del 192.0.2.2/24 dev v0")
+	l.want("10.1.1.1@lo", "127.0.0.1@lo", "192.0.2.1@v0", "::1@lo")
+}
+
+func TestDefaultRouteMakesPrimary(t *testing.T) {
+	l := newLab(t, append(veth, "addr add 192.0.2.1/24 dev v0", "addr add 192.0.2.7/24 dev v0", "addr add 198.51.100.1/24 dev v0")...)
+	l.want("127.0.0.1@lo", "192.0.2.1@v0", "192.0.2.7@v0", "198.51.100.1@v0", "::1@lo")
+
+	l.ip("route add default via 192.0.2.254")
+	l.want("127.0.0.1@lo", "192.0.2.1@v0*", "192.0.2.7@v0", "198.51.100.1@v0", "::1@lo")
+
+	l.ip("route replace default via 198.51.100.254")
+	l.want("127.0.0.1@lo", "192.0.2.1@v0", "192.0.2.7@v0", "198.51.100.1@v0*", "::1@lo")
+
+	l.ip("route replace default via 198.51.100.254 src 192.0.2.7")
+	l.want("127.0.0.1@lo", "192.0.2.1@v0", "192.0.2.7@v0*", "198.51.100.1@v0", "::1@lo")
+
+	l.ip("route del default")
+	l.want("127.0.0.1@lo", "192.0.2.1@v0", "192.0.2.7@v0", "198.51.100.1@v0", "::1@lo")
+
+	l.ip("route add unreachable default metric 5")
+	l.quiet()
+}
+
+// The kernel itself is asked which source it takes, wherever it does not choose a temporary address.
+func TestPrimaryIsTheKernelsChoice(t *testing.T) {
+	for name, routes := range map[string][]string{
+		"gateway":       {"route add default via 192.0.2.254", "-6 route add default via 2001:db8::fe"},
+		"on the link":   {"route add default dev v0", "-6 route add default dev v0"},
+		"lowest metric": {"route add default via 192.0.2.254 metric 20", "route add default via 198.51.100.254 metric 10", "-6 route add default dev v0"},
+		"several hops":  {"route add default nexthop via 198.51.100.254 nexthop via 198.51.100.253", "-6 route add default nexthop via 2001:db8::fe nexthop via 2001:db8::fd"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			setup := append(slices.Clone(veth), "addr add 192.0.2.1/24 dev v0", "addr add 198.51.100.1/24 dev v0",
+				"addr add fd00::1/64 dev v0 nodad", "addr add 2001:db8::1/64 dev v0 nodad")
+			l := newLab(t, append(setup, routes...)...)
+			for _, far := range []string{"203.0.113.1", "2600::1"} {
+				out, err := exec.Command("ip", "route", "get", far).Output()
+				if err != nil {
+					t.Fatalf("ip route get %s: %v", far, err)
+				}
+				_, after, _ := strings.Cut(string(out), " src ")
+				kernels := strings.Fields(after)[0]
+				primary := slices.IndexFunc(l.Host().Addrs, func(a Addr) bool { return a.Primary && a.Addr.String() == kernels })
+				if primary < 0 {
+					t.Errorf("the kernel takes %s, but it is not primary: %v", kernels, l.Host().Addrs)
+				}
+			}
+		})
+	}
+}
+
+func TestInterfaceDownAndUp(t *testing.T) {
+	l := newLab(t, append(veth, "addr add 192.0.2.1/24 dev v0", "route add default via 192.0.2.254")...)
+	l.want("127.0.0.1@lo", "192.0.2.1@v0*", "::1@lo")
+	l.ip("link set v0 down") // takes the route away
+	l.want("127.0.0.1@lo", "::1@lo")
+	l.ip("link set v0 up")
+	l.want("127.0.0.1@lo", "192.0.2.1@v0", "::1@lo")
+	l.ip("link del v0")
+	l.want("127.0.0.1@lo", "::1@lo")
+}
+
+func TestTentativeAddressAppearsWhenUsable(t *testing.T) {
+	l := newLab(t, veth...)
+	l.want("127.0.0.1@lo", "::1@lo")
+	begin := time.Now()
+	l.ip("addr add 2001:db8::1/64 dev v0") // duplicate address detection takes a second or so
+	l.want("127.0.0.1@lo", "::1@lo", "2001:db8::1@v0")
+	if took := time.Since(begin); took < 500*time.Millisecond {
+		t.Errorf("appeared after %v, while it was tentative", took)
+	}
+}
+
+func TestWhatChangesNothingIsNoEvent(t *testing.T) {
+	// Without link-local addresses nothing happens by itself.
+	l := newLab(t, "link set lo up", "link add v0 type veth peer name v1", "link set v0 addrgenmode none", "link set v1 addrgenmode none",
+		"link set v1 up", "link set v0 up", "addr add 192.0.2.1/24 dev v0", "route add default via 192.0.2.254")
+	l.ip("link set v0 mtu 1400")
+	l.ip("route add 203.0.113.0/24 via 192.0.2.254")
+	l.ip("addr add 192.0.2.9/24 dev v0")
+	l.ip("addr del 192.0.2.9/24 dev v0")
+	l.quiet()
+}
+
+// batch adds 2000 addresses in 10.net.0.0/16 and deletes all but the last.
+func (l *lab) batch(net int) {
+	l.Helper()
+	var batch strings.Builder
+	for i := range 2000 {
+		fmt.Fprintf(&batch, "addr add 10.%d.%d.%d/32 dev lo\n", net, i/256, i%256)
+	}
+	for i := range 2000 - 1 {
+		fmt.Fprintf(&batch, "addr del 10.%d.%d.%d/32 dev lo\n", net, i/256, i%256)
+	}
+	cmd := exec.Command("ip", "-batch", "-")
+	cmd.Stdin = strings.NewReader(batch.String())
+	if out, err := cmd.CombinedOutput(); err != nil {
+		l.Fatalf("ip -batch: %v: %s", err, out)
+	}
+}
+
+// While the addresses change faster than they can be listed nothing fails, and the state is right in
+// the end.
+func TestStorm(t *testing.T) {
+	l := newLab(t, "link set lo up")
+	l.batch(100)
+	l.want("10.100.7.207@lo", "127.0.0.1@lo", "::1@lo")
+}
+
+// The kernel drops events that the socket has no room for: that is announced as one more event, and
+// later events still come.
+func TestOverrunIsAnEvent(t *testing.T) {
+	l := newLab(t, "link set lo up")
+	socket, err := nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_IPV4_IFADDR)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := socket.SetReceiveBufferSize(4096, true); err != nil {
+		t.Fatal(err)
+	}
+	l.batch(100)
+	for {
+		_, _, err := socket.Receive()
+		if errors.Is(err, unix.ENOBUFS) {
+			break
+		}
+		if err != nil {
+			t.Fatalf("the kernel did not report the overrun: %v", err)
+		}
+	}
+	l.batch(101) // again, for receive to see
+	events, failed := make(chan struct{}, 1), make(chan error, 1)
+	go func() { failed <- receive(socket, events) }()
+	expect := func(what string) {
+		t.Helper()
+		select {
+		case <-events:
+		case err := <-failed:
+			t.Fatalf("%s: receive ended: %v", what, err)
+		case <-time.After(5 * time.Second):
+			t.Fatalf("%s: no event", what)
+		}
+	}
+	expect("after the overrun")
+	time.Sleep(4 * debounce)
+	for len(events) > 0 {
+		<-events
+	}
+	l.ip("addr add 10.200.0.1/32 dev lo")
+	expect("after a later change")
+	socket.Close()
+	<-failed // it ends
+}
