@@ -12,7 +12,7 @@ func TestFaultsNameFileLineKeyAndWhatIsAllowed(t *testing.T) {
 		"misspelt key":      {withSource + "[proxy]\nmasqurade_all = true", "/e.toml:4: proxy.masqurade_all: unknown key; the nearest known one is proxy.masquerade_all"},
 		"wrong section":     {withSource + "[nftables]\nmasquerade_bit = 3", "/e.toml:4: nftables.masquerade_bit: unknown key; the nearest known one is proxy.masquerade_bit"},
 		"misspelt section":  {withSource + "[prxy]\n", "/e.toml:3: prxy: unknown key; the nearest known one is"},
-		"misspelt version":  {withSource + "verison = 1", "/e.toml:3: verison: unknown key; the nearest known one is version"},
+		"misspelt version":  {withSource + "versio = 1", "/e.toml:3: versio: unknown key; the nearest known one is version"},
 		"key of upper case": {withSource + "[proxy]\nBackend = 'nftables'", "/e.toml:4: proxy.Backend: unknown key; the nearest known one is proxy.backend"},
 		"array of tables":   {withSource + "[[proxy]]\nbackend = 'nftables'", "/e.toml:3: proxy: must be a table, [proxy], not an array of tables"},
 		"value for section": {withSource + "proxy = 'nftables'", "/e.toml:3: proxy: must be a table, [proxy], not a string"},

@@ -157,9 +157,9 @@ func duration(p *time.Duration, low, high time.Duration) value {
 	}
 }
 
-// seconds is a duration that the kernel takes in whole seconds.
-func seconds(p *time.Duration, high time.Duration) value {
-	d := duration(p, 0, high)
+// seconds is a time-out that the kernel takes in whole seconds.
+func seconds(p *time.Duration) value {
+	d := duration(p, 0, 30*24*time.Hour)
 	inner := d.set
 	d.set = func(v any, dir string) error {
 		old := *p

@@ -1,0 +1,153 @@
+// Package edgeway_test holds the rules that the whole module keeps. The linter (.golangci.yml)
+// tells of a forbidden import while one writes; here it fails the tests, indirect ones included.
+package edgeway_test
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// listed is what the go command says of a package.
+type listed struct {
+	ImportPath, Doc                    string
+	GoFiles                            []string
+	Deps                               []string // of the package itself, indirect ones included
+	Imports, TestImports, XTestImports []string
+}
+
+// rule forbids imports to the packages below a path. "k8s.io" stands for
+// everything below it too.
+type rule struct {
+	packages  string
+	forbidden []string
+}
+
+// rules: imports go from cmd/edgeway to daemon, proxiers/*, proxiers and proxiers/plan, in this order.
+var rules = []rule{
+	{packages: "edgeway/daemon", forbidden: []string{"edgeway/cmd", "edgeway/test"}},
+	{packages: "edgeway/proxiers", forbidden: []string{"edgeway/cmd", "edgeway/daemon", "edgeway/test", "k8s.io"}},
+}
+
+func TestImportsGoOneWay(t *testing.T) {
+	for _, p := range list(t) {
+		for _, r := range rules {
+			if !within(p.ImportPath, r.packages) {
+				continue
+			}
+			for _, dep := range p.Deps {
+				if slices.ContainsFunc(r.forbidden, func(f string) bool { return within(dep, f) }) {
+					t.Errorf("%s depends on %s", p.ImportPath, dep)
+				}
+			}
+		}
+	}
+}
+
+func TestTestsOfProxiersDoNotNeedTheDaemon(t *testing.T) {
+	for _, p := range list(t) {
+		if !within(p.ImportPath, "edgeway/proxiers") {
+			continue
+		}
+		for _, dep := range slices.Concat(p.TestImports, p.XTestImports) {
+			if within(dep, "edgeway/daemon") || within(dep, "k8s.io") {
+				t.Errorf("a test of %s imports %s", p.ImportPath, dep)
+			}
+		}
+	}
+}
+
+func TestThePlanNeedsOnlyTheStandardLibrary(t *testing.T) {
+	for _, p := range list(t) {
+		allowed := map[string][]string{
+			"edgeway/proxiers/plan": nil,
+			"edgeway/proxiers":      {"edgeway/proxiers/plan"},
+		}
+		ours, limited := allowed[p.ImportPath]
+		if !limited {
+			continue
+		}
+		for _, dep := range p.Imports {
+			if !standard(dep) && !slices.Contains(ours, dep) {
+				t.Errorf("%s imports %s", p.ImportPath, dep)
+			}
+		}
+	}
+}
+
+func TestProxiersDoNotImportEachOther(t *testing.T) {
+	const shared = "edgeway/proxiers/internal"
+	for _, p := range list(t) {
+		mine := proxier(p.ImportPath)
+		if mine == "" {
+			continue
+		}
+		for _, dep := range p.Imports {
+			other := proxier(dep)
+			if other != "" && other != mine && other != "plan" && !within(dep, shared) {
+				t.Errorf("%s imports %s", p.ImportPath, dep)
+			}
+		}
+	}
+}
+
+func TestEveryPackageSaysWhatItIsFor(t *testing.T) {
+	for _, p := range list(t) {
+		if len(p.GoFiles) > 0 && p.Doc == "" {
+			t.Errorf("%s has no doc comment", p.ImportPath)
+		}
+	}
+}
+
+// proxier gives "nftables" for edgeway/proxiers/nftables and what is below it.
+func proxier(path string) string {
+	rest, ok := strings.CutPrefix(path, "edgeway/proxiers/")
+	if !ok {
+		return ""
+	}
+	name, _, _ := strings.Cut(rest, "/")
+	return name
+}
+
+// within says that path is of the tree at root. The k8s.io of sigs.k8s.io is another tree.
+func within(path, root string) bool {
+	return path == root || strings.HasPrefix(path, root+"/")
+}
+
+// standard: a path of the standard library has no dot in its first element, and is not ours.
+func standard(path string) bool {
+	first, _, _ := strings.Cut(path, "/")
+	return !strings.Contains(first, ".") && first != "edgeway"
+}
+
+func list(t *testing.T) []listed {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Doc,GoFiles,Deps,Imports,TestImports,XTestImports", "./...")
+	out, err := cmd.Output()
+	if err != nil {
+		if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+			t.Fatalf("go list: %s", exit.Stderr)
+		}
+		t.Fatal(err)
+	}
+	var all []listed
+	for d := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p listed
+		err := d.Decode(&p)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, p)
+	}
+	if !slices.ContainsFunc(all, func(p listed) bool { return p.ImportPath == "edgeway/proxiers/plan" }) {
+		t.Fatal("go list does not see edgeway/proxiers/plan: this test would check nothing")
+	}
+	return all
+}
