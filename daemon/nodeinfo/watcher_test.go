@@ -78,16 +78,12 @@ func (l *lab) ip(args string) {
 }
 
 // want waits until the addresses are these, written as "address@interface" with "*" for a primary one.
-// Addresses that the kernel makes by itself (link-local ones) are left out.
 func (l *lab) want(want ...string) {
 	l.Helper()
 	deadline := time.After(5 * time.Second)
 	for {
 		var got []string
 		for _, a := range l.Host().Addrs {
-			if a.Addr.IsLinkLocalUnicast() {
-				continue
-			}
 			mark := ""
 			if a.Primary {
 				mark = "*"
@@ -115,8 +111,11 @@ func (l *lab) quiet() {
 	}
 }
 
-// veth is a pair of interfaces of which v0 is used.
-var veth = []string{"link set lo up", "link add v0 type veth peer name v1", "link set v1 up", "link set v0 up"}
+// veth is a pair of interfaces of which v0 is used. Without link-local addresses nothing happens by itself.
+var veth = []string{
+	"link set lo up", "link add v0 type veth peer name v1", "link set v0 addrgenmode none", "link set v1 addrgenmode none",
+	"link set v1 up", "link set v0 up",
+}
 
 func TestAddressesComeAndGo(t *testing.T) {
 	l := newLab(t, veth...)
@@ -201,9 +200,7 @@ func TestTentativeAddressAppearsWhenUsable(t *testing.T) {
 }
 
 func TestWhatChangesNothingIsNoEvent(t *testing.T) {
-	// Without link-local addresses nothing happens by itself.
-	l := newLab(t, "link set lo up", "link add v0 type veth peer name v1", "link set v0 addrgenmode none", "link set v1 addrgenmode none",
-		"link set v1 up", "link set v0 up", "addr add 192.0.2.1/24 dev v0", "route add default via 192.0.2.254")
+	l := newLab(t, append(veth, "addr add 192.0.2.1/24 dev v0", "route add default via 192.0.2.254")...)
 	l.ip("link set v0 mtu 1400")
 	l.ip("route add 203.0.113.0/24 via 192.0.2.254")
 	l.ip("addr add 192.0.2.9/24 dev v0")
