@@ -1,0 +1,210 @@
+package netlab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	namePrefix = "netlab-" // of every namespace; then come the process id and the number of the lab
+	netnsDir   = "/run/netns"
+)
+
+// Host is one machine of a Lab: a network namespace.
+type Host struct {
+	Name string
+	// Addrs are the addresses by which others know it, both families.
+	Addrs []netip.Addr
+	// Netns is the name of the namespace, for `ip netns exec`; empty when it is the process's own.
+	Netns string
+
+	lab   *Lab
+	index int
+	ns    netns.NsHandle
+	link  *netlink.Handle
+
+	mu      sync.Mutex
+	servers []func() error
+}
+
+// Addr gives the host's first address of the family of like.
+func (h *Host) Addr(like netip.Addr) netip.Addr {
+	for _, a := range h.Addrs {
+		if a.Is4() == like.Is4() {
+			return a
+		}
+	}
+	return netip.Addr{}
+}
+
+// Do calls fn on a thread that is in the host's namespace. Sockets and processes that fn makes belong
+// to the host for as long as they live; goroutines that fn starts do not.
+func (h *Host) Do(fn func() error) error {
+	if h.Netns == "" {
+		return fn()
+	}
+	runtime.LockOSThread()
+	home, err := netns.Get()
+	if err != nil {
+		runtime.UnlockOSThread()
+		return fmt.Errorf("own network namespace: %w", err)
+	}
+	defer home.Close()
+	if err := netns.Set(h.ns); err != nil {
+		runtime.UnlockOSThread()
+		return fmt.Errorf("network namespace of %s: %w", h.Name, err)
+	}
+	// A thread that can not go home stays locked, and so ends with its goroutine.
+	defer func() {
+		if netns.Set(home) == nil {
+			runtime.UnlockOSThread()
+		}
+	}()
+	return fn()
+}
+
+// Command prepares a program that runs on the host; it is killed when ctx ends. Its process is the
+// program's own: nsenter replaces itself.
+func (h *Host) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
+	if h.Netns == "" {
+		return exec.CommandContext(ctx, name, args...)
+	}
+	path := filepath.Join(netnsDir, h.Netns)
+	return exec.CommandContext(ctx, "nsenter", append([]string{"--net=" + path, "--", name}, args...)...)
+}
+
+// Sysctl writes a setting below /proc/sys/net, as in Sysctl("ipv4/ip_forward", "1").
+func (h *Host) Sysctl(name, value string) error {
+	return h.Do(func() error {
+		return os.WriteFile(filepath.Join("/proc/sys/net", name), []byte(value), 0)
+	})
+}
+
+// FlushConntrack forgets all tracked connections of the host.
+func (h *Host) FlushConntrack() error { return h.link.ConntrackTableFlush(netlink.ConntrackTable) }
+
+// newHost makes a namespace with a loopback interface.
+func (l *Lab) newHost(name string) (*Host, error) {
+	h := &Host{Name: name, Netns: l.prefix + name, lab: l}
+	err := func() error {
+		runtime.LockOSThread()
+		home, err := netns.Get()
+		if err != nil {
+			return err
+		}
+		defer home.Close()
+		if h.ns, err = netns.NewNamed(h.Netns); err != nil {
+			return err
+		}
+		if err := netns.Set(home); err != nil {
+			return err
+		}
+		runtime.UnlockOSThread()
+		return nil
+	}()
+	if err != nil {
+		return nil, fmt.Errorf("network namespace %s: %w", h.Netns, err)
+	}
+	l.mu.Lock()
+	l.hosts = append(l.hosts, h)
+	h.index = len(l.hosts)
+	l.mu.Unlock()
+	return h, h.setUp()
+}
+
+// ownHost is the namespace that the process is in.
+func ownHost(name string, l *Lab) (*Host, error) {
+	ns, err := netns.Get()
+	if err != nil {
+		return nil, err
+	}
+	return &Host{Name: name, lab: l, ns: ns}, nil
+}
+
+func (h *Host) setUp() error {
+	var err error
+	if h.link, err = netlink.NewHandleAt(h.ns); err != nil {
+		return err
+	}
+	lo, err := h.link.LinkByName("lo")
+	if err != nil {
+		return err
+	}
+	for _, s := range [][2]string{
+		{"ipv4/ip_forward", "1"},
+		{"ipv6/conf/all/forwarding", "1"},
+		{"ipv4/conf/all/rp_filter", "0"},
+		{"ipv4/conf/default/rp_filter", "0"},
+		// Only the addresses that the lab gives, at once, and no router's advice.
+		{"ipv6/conf/default/addr_gen_mode", "1"},
+		{"ipv6/conf/default/accept_dad", "0"},
+		{"ipv6/conf/default/accept_ra", "0"},
+		// A refused connection must always be told.
+		{"ipv4/icmp_ratemask", "0"},
+		{"ipv6/icmp/ratelimit", "0"},
+		{"ipv6/icmp/ratemask", ""},
+	} {
+		if err := h.Sysctl(s[0], s[1]); err != nil {
+			return err
+		}
+	}
+	return h.link.LinkSetUp(lo)
+}
+
+func (h *Host) onClose(f func() error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.servers = append(h.servers, f)
+}
+
+// close stops the servers and removes the interface and the namespace.
+func (h *Host) close() error {
+	var errs []error
+	for _, stop := range h.servers {
+		errs = append(errs, stop())
+	}
+	if h.link != nil {
+		if eth0, err := h.link.LinkByName("eth0"); err == nil && h.Netns != "" {
+			errs = append(errs, h.link.LinkDel(eth0))
+		}
+		h.link.Close()
+	}
+	errs = append(errs, h.ns.Close())
+	if h.Netns != "" {
+		errs = append(errs, netns.DeleteNamed(h.Netns))
+	}
+	return errors.Join(errs...)
+}
+
+// removeStale removes the namespaces of labs whose process is gone, as after a kill.
+func removeStale(t testing.TB) {
+	entries, err := os.ReadDir(netnsDir)
+	if err != nil {
+		return // no namespace was ever named
+	}
+	for _, e := range entries {
+		rest, ours := strings.CutPrefix(e.Name(), namePrefix)
+		pid, err := strconv.Atoi(strings.SplitN(rest, "-", 2)[0])
+		if !ours || err != nil || unix.Kill(pid, 0) != unix.ESRCH {
+			continue
+		}
+		// Another process may be removing it too.
+		if err := netns.DeleteNamed(e.Name()); err != nil && !errors.Is(err, os.ErrNotExist) {
+			t.Logf("lab: removal of the stale namespace %s: %v", e.Name(), err)
+		}
+	}
+}

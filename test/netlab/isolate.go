@@ -1,0 +1,43 @@
+package netlab
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+)
+
+// isolated is set in the environment of a test binary that runs in a network namespace of its own.
+const isolated = "NETLAB_ISOLATED"
+
+// Isolate runs the tests of m in a child process that has a network namespace of its own, and returns
+// the exit code. Every thread of the child is in that namespace, so code under test that starts
+// goroutines and programs of its own can not reach the network of the machine. Call it from TestMain:
+//
+//	func TestMain(m *testing.M) { os.Exit(netlab.Isolate(m)) }
+func Isolate(m *testing.M) int {
+	if os.Getenv(isolated) != "" {
+		return m.Run()
+	}
+	self, err := os.Executable()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "path of the test binary:", err)
+		return 1
+	}
+	cmd := exec.Command(self, os.Args[1:]...)
+	cmd.Env = append(os.Environ(), isolated+"=1")
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
+	err = cmd.Run()
+	var exit *exec.ExitError
+	switch {
+	case errors.As(err, &exit):
+		return exit.ExitCode()
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "test in a network namespace of its own (root is needed):", err)
+		return 1
+	}
+	return 0
+}

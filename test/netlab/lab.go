@@ -1,0 +1,183 @@
+package netlab
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+// Addresses of every lab. The gateway is the node's default route. Routers are the link addresses by
+// which the node is reached on every veth pair.
+var (
+	NodeAddr4    = netip.MustParseAddr("192.0.2.10")
+	NodeAddr6    = netip.MustParseAddr("2001:db8:2::10")
+	GatewayAddr4 = netip.MustParseAddr("192.0.2.1")
+	GatewayAddr6 = netip.MustParseAddr("2001:db8:2::1")
+	router4      = netip.MustParseAddr("169.254.1.1")
+	router6      = netip.MustParseAddr("fe80::1")
+)
+
+// Options choose the kind of Lab.
+type Options struct {
+	// InPlace makes the network namespace of this process the node, for code that can not be held
+	// to one thread. The process must have been started by Isolate; one such Lab at a time.
+	InPlace bool
+}
+
+// Lab is a network of hosts. It is taken down at the end of its test.
+type Lab struct {
+	Node, Gateway *Host
+
+	t      testing.TB
+	prefix string
+
+	mu       sync.Mutex
+	hosts    []*Host
+	lastPort atomic.Uint32
+}
+
+// labs tells the labs of one process apart.
+var labs atomic.Uint32
+
+// New makes a lab with a node and its gateway. It ends the test when that fails, as it does without
+// root. Labs that a dead process left behind are removed first.
+func New(t testing.TB, opts Options) *Lab {
+	t.Helper()
+	removeStale(t)
+	l := &Lab{t: t, prefix: fmt.Sprintf("%s%d-%d-", namePrefix, os.Getpid(), labs.Add(1))}
+	t.Cleanup(l.close)
+	if err := l.makeNode(opts.InPlace); err != nil {
+		t.Fatalf("lab: node: %v", err)
+	}
+	if err := l.makeGateway(); err != nil {
+		t.Fatalf("lab: gateway: %v", err)
+	}
+	return l
+}
+
+// Host adds a host behind the node, on an interface of the node that has the host's name. All its
+// traffic goes through the node. Names are at most 15 bytes, the limit of an interface's name.
+func (l *Lab) Host(name string, addrs ...netip.Addr) *Host {
+	l.t.Helper()
+	h, err := l.newHost(name)
+	if err == nil {
+		err = l.attach(h, addrs)
+	}
+	if err != nil {
+		l.t.Fatalf("lab: host %s: %v", name, err)
+	}
+	return h
+}
+
+// AddNodeAddr gives the node one more address, on "eth0" or on "lo".
+func (l *Lab) AddNodeAddr(device string, addr netip.Addr) {
+	l.t.Helper()
+	if err := l.Node.addAddr(device, netip.PrefixFrom(addr, addr.BitLen()), false); err != nil {
+		l.t.Fatalf("lab: address %s of the node: %v", addr, err)
+	}
+	l.Node.Addrs = append(l.Node.Addrs, addr)
+}
+
+// RemoveNodeAddr takes an address away that AddNodeAddr gave.
+func (l *Lab) RemoveNodeAddr(device string, addr netip.Addr) {
+	l.t.Helper()
+	if err := l.Node.removeAddr(device, netip.PrefixFrom(addr, addr.BitLen())); err != nil {
+		l.t.Fatalf("lab: removal of address %s from the node: %v", addr, err)
+	}
+	l.Node.Addrs = slices.DeleteFunc(l.Node.Addrs, func(a netip.Addr) bool { return a == addr })
+}
+
+func (l *Lab) makeNode(inPlace bool) error {
+	if !inPlace {
+		h, err := l.newHost("node")
+		l.Node = h
+		return err
+	}
+	if os.Getenv(isolated) == "" {
+		return errors.New("the lab is in place, but the process was not started by Isolate")
+	}
+	h, err := ownHost("node", l)
+	if err != nil {
+		return err
+	}
+	l.Node = h
+	l.hosts = append(l.hosts, h)
+	return h.setUp()
+}
+
+func (l *Lab) makeGateway() error {
+	gw, err := l.newHost("gateway")
+	if err != nil {
+		return err
+	}
+	l.Gateway = gw
+	if err := l.pair("eth0", gw); err != nil {
+		return err
+	}
+	for _, a := range []struct {
+		h    *Host
+		addr netip.Prefix
+	}{
+		{l.Node, netip.PrefixFrom(NodeAddr4, 24)}, {l.Node, netip.PrefixFrom(NodeAddr6, 64)},
+		{gw, netip.PrefixFrom(GatewayAddr4, 24)}, {gw, netip.PrefixFrom(GatewayAddr6, 64)},
+	} {
+		if err := a.h.addAddr("eth0", a.addr, false); err != nil {
+			return err
+		}
+		a.h.Addrs = append(a.h.Addrs, a.addr.Addr())
+	}
+	for _, family := range [][2]netip.Addr{{NodeAddr4, GatewayAddr4}, {NodeAddr6, GatewayAddr6}} {
+		node, gateway := family[0], family[1]
+		if err := errors.Join(
+			gw.neighbour("eth0", node, macOf(gw, nodeSide)), l.Node.neighbour("eth0", gateway, macOf(gw, hostSide)),
+			l.Node.defaultRoute("eth0", gateway), gw.defaultRoute("eth0", node),
+		); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// attach connects a host with the node by a routed veth pair.
+func (l *Lab) attach(h *Host, addrs []netip.Addr) error {
+	if err := l.pair(h.Name, h); err != nil {
+		return err
+	}
+	h.Addrs = addrs
+	for _, router := range []netip.Addr{router4, router6} {
+		if err := errors.Join(
+			l.Node.addAddr(h.Name, netip.PrefixFrom(router, router.BitLen()), true),
+			h.linkRoute("eth0", router), h.neighbour("eth0", router, macOf(h, nodeSide)),
+		); err != nil {
+			return err
+		}
+	}
+	for _, a := range addrs {
+		if err := errors.Join(
+			h.addAddr("eth0", netip.PrefixFrom(a, a.BitLen()), false),
+			l.Node.linkRoute(h.Name, a), l.Node.neighbour(h.Name, a, macOf(h, hostSide)),
+		); err != nil {
+			return err
+		}
+	}
+	return errors.Join(h.defaultRoute("eth0", router4), h.defaultRoute("eth0", router6))
+}
+
+func (l *Lab) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := len(l.hosts) - 1; i >= 0; i-- {
+		if err := l.hosts[i].close(); err != nil {
+			l.t.Errorf("lab: removal of %s: %v", l.hosts[i].Name, err)
+		}
+	}
+}
+
+// port gives the next source port: below it are servers and NodePorts, and it comes round only after
+// 30,000 connections, so that connection tracking does not mistake a new flow for an old one.
+func (l *Lab) port() uint16 { return uint16(33000 + l.lastPort.Add(1)%30000) }

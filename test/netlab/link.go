@@ -1,0 +1,110 @@
+package netlab
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// The two ends of a veth pair, as they appear in hardware addresses.
+const (
+	nodeSide = 1
+	hostSide = 2
+)
+
+// macOf gives the hardware address of one end of the link between the node and h. They are fixed, so
+// that neighbours can be entered by hand and no packet ever waits for ARP.
+func macOf(h *Host, side byte) net.HardwareAddr {
+	return net.HardwareAddr{0x02, 0, side, 0, byte(h.index >> 8), byte(h.index)}
+}
+
+// pair connects the node's interface device with eth0 of h.
+func (l *Lab) pair(device string, h *Host) error {
+	veth := netlink.NewVeth(netlink.LinkAttrs{Name: device, HardwareAddr: macOf(h, nodeSide)})
+	veth.PeerName, veth.PeerHardwareAddr, veth.PeerNamespace = "eth0", macOf(h, hostSide), netlink.NsFd(h.ns)
+	if err := l.Node.link.LinkAdd(veth); err != nil {
+		return fmt.Errorf("veth pair: %w", err)
+	}
+	if err := l.Node.up(device); err != nil {
+		return err
+	}
+	return h.up("eth0")
+}
+
+func (h *Host) up(device string) error {
+	link, err := h.link.LinkByName(device)
+	if err != nil {
+		return fmt.Errorf("interface %s: %w", device, err)
+	}
+	return h.link.LinkSetUp(link)
+}
+
+// addAddr adds an address that is usable at once. A hidden one is never chosen as a source.
+func (h *Host) addAddr(device string, p netip.Prefix, hidden bool) error {
+	link, err := h.link.LinkByName(device)
+	if err != nil {
+		return fmt.Errorf("interface %s: %w", device, err)
+	}
+	addr := &netlink.Addr{IPNet: ipNet(p), Flags: unix.IFA_F_NODAD}
+	if hidden {
+		addr.Scope = unix.RT_SCOPE_LINK
+	}
+	if err := h.link.AddrAdd(link, addr); err != nil {
+		return fmt.Errorf("address %s on %s: %w", p, device, err)
+	}
+	return nil
+}
+
+func (h *Host) removeAddr(device string, p netip.Prefix) error {
+	link, err := h.link.LinkByName(device)
+	if err != nil {
+		return fmt.Errorf("interface %s: %w", device, err)
+	}
+	return h.link.AddrDel(link, &netlink.Addr{IPNet: ipNet(p)})
+}
+
+// linkRoute says that addr is on the link of device.
+func (h *Host) linkRoute(device string, addr netip.Addr) error {
+	return h.route(device, &netlink.Route{Dst: ipNet(netip.PrefixFrom(addr, addr.BitLen())), Scope: unix.RT_SCOPE_LINK})
+}
+
+func (h *Host) defaultRoute(device string, via netip.Addr) error {
+	all := netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+	if via.Is6() {
+		all = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+	}
+	return h.route(device, &netlink.Route{Dst: ipNet(all), Gw: via.AsSlice()})
+}
+
+func (h *Host) route(device string, r *netlink.Route) error {
+	link, err := h.link.LinkByName(device)
+	if err != nil {
+		return fmt.Errorf("interface %s: %w", device, err)
+	}
+	r.LinkIndex = link.Attrs().Index
+	if err := h.link.RouteReplace(r); err != nil {
+		return fmt.Errorf("route %s dev %s: %w", r.Dst, device, err)
+	}
+	return nil
+}
+
+func (h *Host) neighbour(device string, addr netip.Addr, mac net.HardwareAddr) error {
+	link, err := h.link.LinkByName(device)
+	if err != nil {
+		return fmt.Errorf("interface %s: %w", device, err)
+	}
+	err = h.link.NeighSet(&netlink.Neigh{
+		LinkIndex: link.Attrs().Index, State: unix.NUD_PERMANENT, IP: addr.AsSlice(), HardwareAddr: mac,
+	})
+	if err != nil {
+		return fmt.Errorf("neighbour %s on %s: %w", addr, device, err)
+	}
+	return nil
+}
+
+func ipNet(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}

@@ -1,0 +1,50 @@
+package netlab
+
+import (
+	"context"
+	"net"
+	"net/netip"
+)
+
+// serveSCTP answers every INIT that comes to one address and port. The kernel hands each SCTP packet
+// of the address to every raw socket, so servers of several ports do not disturb each other.
+func (h *Host) serveSCTP(name string, at netip.AddrPort) (func() error, error) {
+	var conn net.PacketConn
+	err := h.Do(func() (err error) {
+		conn, err = (&net.ListenConfig{}).ListenPacket(context.Background(), rawNetwork(at.Addr()), at.Addr().String())
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	go func() {
+		buf := make([]byte, 1500)
+		for {
+			n, peer, err := conn.ReadFrom(buf)
+			if err != nil {
+				return
+			}
+			p, ok := parseSCTP(buf[:n])
+			if !ok || p.chunk != sctpInit || p.to != at.Port() {
+				continue
+			}
+			src, ok := netip.AddrFromSlice(peer.(*net.IPAddr).IP)
+			if !ok {
+				continue
+			}
+			answer := sctpPacket{
+				from: p.to, to: p.from, tag: p.initTag, chunk: sctpInitAck, initTag: ^p.initTag | 1,
+				cookie: greeting(name, netip.AddrPortFrom(src.Unmap(), p.from)),
+			}
+			_, _ = conn.WriteTo(answer.marshal(), peer)
+		}
+	}()
+	return conn.Close, nil
+}
+
+func rawNetwork(a netip.Addr) string {
+	if a.Is4() {
+		return "ip4:132"
+	}
+	return "ip6:132"
+}

@@ -1,0 +1,217 @@
+package netlab
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"edgeway/proxiers/plan"
+)
+
+// socket is a connected, non-blocking socket in a host's namespace. Go's net package is not enough:
+// the lab reads the error queue, to tell an ICMP error from a reset.
+type socket struct {
+	flow Flow
+	port uint16 // the source port
+	fd   *os.File
+	raw  syscall.RawConn
+}
+
+func (h *Host) newSocket(f Flow) (*socket, error) {
+	s := &socket{flow: f}
+	err := h.Do(func() (err error) {
+		s.fd, err = s.open(h.lab.port)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("socket for %s from %s: %w", f.Protocol, f.From, err)
+	}
+	if s.raw, err = s.fd.SyscallConn(); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *socket) open(nextPort func() uint16) (*os.File, error) {
+	domain, level, recvErr := unix.AF_INET, unix.SOL_IP, unix.IP_RECVERR
+	if s.flow.From.Is6() {
+		domain, level, recvErr = unix.AF_INET6, unix.SOL_IPV6, unix.IPV6_RECVERR
+	}
+	kind := map[plan.Protocol]int{plan.TCP: unix.SOCK_STREAM, plan.UDP: unix.SOCK_DGRAM, plan.SCTP: unix.SOCK_RAW}[s.flow.Protocol]
+	fd, err := unix.Socket(domain, kind|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, int(s.flow.Protocol))
+	if err != nil {
+		return nil, err
+	}
+	err = errors.Join(unix.SetsockoptInt(fd, level, recvErr, 1), s.bind(fd, nextPort))
+	if s.flow.Protocol == plan.TCP {
+		// Close with a reset: the port is free at once.
+		err = errors.Join(err, unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}))
+	}
+	if err == nil {
+		err = unix.Connect(fd, s.sockaddr(s.flow.To))
+	}
+	if err != nil && !errors.Is(err, unix.EINPROGRESS) {
+		unix.Close(fd)
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), "lab socket"), nil
+}
+
+// bind takes the next source port that is free.
+func (s *socket) bind(fd int, nextPort func() uint16) error {
+	for range 100 {
+		s.port = nextPort()
+		err := unix.Bind(fd, s.sockaddr(netip.AddrPortFrom(s.flow.From, s.port)))
+		if !errors.Is(err, unix.EADDRINUSE) {
+			return err
+		}
+	}
+	return unix.EADDRINUSE
+}
+
+// sockaddr leaves the port out for raw sockets, where it would be taken for a protocol (IPv6).
+func (s *socket) sockaddr(a netip.AddrPort) unix.Sockaddr {
+	port := int(a.Port())
+	if s.flow.Protocol == plan.SCTP {
+		port = 0
+	}
+	if a.Addr().Is4() {
+		return &unix.SockaddrInet4{Addr: a.Addr().As4(), Port: port}
+	}
+	return &unix.SockaddrInet6{Addr: a.Addr().As16(), Port: port}
+}
+
+// Close ends the connection; TCP with a reset.
+func (s *socket) Close() { _ = s.fd.Close() }
+
+// established waits until a TCP connection is there; the outcome's Answer is then Served.
+func (s *socket) established(wait time.Duration) Outcome {
+	_ = s.fd.SetDeadline(time.Now().Add(wait))
+	err := s.raw.Write(func(fd uintptr) bool {
+		p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
+		n, _ := unix.Poll(p, 0)
+		return n > 0
+	})
+	if err != nil {
+		return s.failure(err)
+	}
+	var code int
+	if err := s.raw.Control(func(fd uintptr) { code, err = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_ERROR) }); err != nil {
+		return Outcome{Answer: Failed, Err: err}
+	}
+	if code != 0 {
+		return s.failure(unix.Errno(code))
+	}
+	return Outcome{Answer: Served}
+}
+
+func (s *socket) ask(deadline time.Time) Outcome {
+	_ = s.fd.SetDeadline(deadline)
+	if s.flow.Protocol == plan.SCTP {
+		return s.askSCTP()
+	}
+	if _, err := s.fd.Write([]byte("?\n")); err != nil {
+		return s.failure(err)
+	}
+	buf := make([]byte, 1500)
+	n, err := s.fd.Read(buf)
+	if err != nil {
+		return s.failure(err)
+	}
+	return parseGreeting(string(buf[:n]))
+}
+
+// askSCTP sends an INIT and waits for the INIT-ACK. A raw socket also gets the packets, and the refusals,
+// of the other flows between its two addresses; those are passed over.
+func (s *socket) askSCTP() Outcome {
+	init := sctpPacket{from: s.port, to: s.flow.To.Port(), chunk: sctpInit, initTag: uint32(s.port)<<16 | 1}
+	use, buf := s.fd.Write, init.marshal()
+	for sent := false; ; {
+		n, err := use(buf)
+		switch {
+		case err != nil:
+			outcome := s.failure(err)
+			if outcome.Answer != Failed || !errors.Is(err, unix.ECONNREFUSED) {
+				return outcome
+			}
+		case !sent:
+			sent, use, buf = true, s.fd.Read, make([]byte, 1500)
+		default:
+			if p, ok := parseSCTP(s.withoutIPHeader(buf[:n])); ok && p.chunk == sctpInitAck && p.to == s.port {
+				return parseGreeting(string(p.cookie))
+			}
+		}
+	}
+}
+
+// withoutIPHeader removes what IPv4 raw sockets deliver and IPv6 ones do not.
+func (s *socket) withoutIPHeader(b []byte) []byte {
+	if s.flow.From.Is6() || len(b) == 0 {
+		return b
+	}
+	return b[min(len(b), int(b[0]&0xf)*4):]
+}
+
+// failure turns an error of the socket into an outcome.
+func (s *socket) failure(err error) Outcome {
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return Outcome{Answer: Silent}
+	case errors.Is(err, io.EOF), errors.Is(err, unix.ECONNRESET):
+		return Outcome{Answer: Reset}
+	case errors.Is(err, unix.ECONNREFUSED) && s.portUnreachable():
+		return Outcome{Answer: Refused}
+	case errors.Is(err, unix.ECONNREFUSED) && s.flow.Protocol == plan.TCP:
+		return Outcome{Answer: Reset}
+	}
+	return Outcome{Answer: Failed, Err: err}
+}
+
+// portUnreachable reads the error queue and reports whether ICMP said "port unreachable" about this
+// flow. TCP fills the queue while connecting since Linux 5.15.
+func (s *socket) portUnreachable() bool {
+	found := false
+	_ = s.raw.Control(func(fd uintptr) {
+		packet, control := make([]byte, 256), make([]byte, 512)
+		for {
+			n, oobn, _, _, err := unix.Recvmsg(int(fd), packet, control, unix.MSG_ERRQUEUE)
+			if err != nil {
+				return
+			}
+			// The queue of a raw socket holds the errors of all flows between the two addresses.
+			mine := s.flow.Protocol != plan.SCTP || n >= 4 &&
+				binary.BigEndian.Uint16(packet) == s.port && binary.BigEndian.Uint16(packet[2:]) == s.flow.To.Port()
+			if mine && isPortUnreachable(control[:oobn]) {
+				found = true
+			}
+		}
+	})
+	return found
+}
+
+func isPortUnreachable(control []byte) bool {
+	messages, err := unix.ParseSocketControlMessage(control)
+	if err != nil {
+		return false
+	}
+	for _, m := range messages {
+		// struct sock_extended_err: errno (4 bytes), origin, type, code.
+		if len(m.Data) < 7 {
+			continue
+		}
+		switch origin, kind, code := m.Data[4], m.Data[5], m.Data[6]; {
+		case origin == unix.SO_EE_ORIGIN_ICMP && kind == 3 && code == 3,
+			origin == unix.SO_EE_ORIGIN_ICMP6 && kind == 1 && code == 4:
+			return true
+		}
+	}
+	return false
+}
