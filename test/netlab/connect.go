@@ -104,7 +104,7 @@ func (s *Session) Ask(wait time.Duration) Outcome {
 			next = deadline
 		}
 		outcome := s.ask(next)
-		if outcome.Answer != Silent || next == deadline {
+		if outcome.Answer != Silent || next.Equal(deadline) {
 			return outcome
 		}
 	}

@@ -63,7 +63,7 @@ func (h *Host) Do(fn func() error) error {
 		runtime.UnlockOSThread()
 		return fmt.Errorf("own network namespace: %w", err)
 	}
-	defer home.Close()
+	defer func() { _ = home.Close() }()
 	if err := netns.Set(h.ns); err != nil {
 		runtime.UnlockOSThread()
 		return fmt.Errorf("network namespace of %s: %w", h.Name, err)
@@ -106,7 +106,7 @@ func (l *Lab) newHost(name string) (*Host, error) {
 		if err != nil {
 			return err
 		}
-		defer home.Close()
+		defer func() { _ = home.Close() }()
 		if h.ns, err = netns.NewNamed(h.Netns); err != nil {
 			return err
 		}

@@ -123,8 +123,10 @@ func (l *Lab) makeGateway() error {
 		h    *Host
 		addr netip.Prefix
 	}{
-		{l.Node, netip.PrefixFrom(NodeAddr4, 24)}, {l.Node, netip.PrefixFrom(NodeAddr6, 64)},
-		{gw, netip.PrefixFrom(GatewayAddr4, 24)}, {gw, netip.PrefixFrom(GatewayAddr6, 64)},
+		{l.Node, netip.PrefixFrom(NodeAddr4, 24)},
+		{l.Node, netip.PrefixFrom(NodeAddr6, 64)},
+		{gw, netip.PrefixFrom(GatewayAddr4, 24)},
+		{gw, netip.PrefixFrom(GatewayAddr6, 64)},
 	} {
 		if err := a.h.addAddr("eth0", a.addr, false); err != nil {
 			return err
@@ -135,7 +137,7 @@ func (l *Lab) makeGateway() error {
 		node, gateway := family[0], family[1]
 		if err := errors.Join(
 			gw.neighbour("eth0", node, macOf(gw, nodeSide)), l.Node.neighbour("eth0", gateway, macOf(gw, hostSide)),
-			l.Node.defaultRoute("eth0", gateway), gw.defaultRoute("eth0", node),
+			l.Node.defaultRoute(gateway), gw.defaultRoute(node),
 		); err != nil {
 			return err
 		}
@@ -165,7 +167,7 @@ func (l *Lab) attach(h *Host, addrs []netip.Addr) error {
 			return err
 		}
 	}
-	return errors.Join(h.defaultRoute("eth0", router4), h.defaultRoute("eth0", router6))
+	return errors.Join(h.defaultRoute(router4), h.defaultRoute(router6))
 }
 
 func (l *Lab) close() {

@@ -71,12 +71,12 @@ func (h *Host) linkRoute(device string, addr netip.Addr) error {
 	return h.route(device, &netlink.Route{Dst: ipNet(netip.PrefixFrom(addr, addr.BitLen())), Scope: unix.RT_SCOPE_LINK})
 }
 
-func (h *Host) defaultRoute(device string, via netip.Addr) error {
+func (h *Host) defaultRoute(via netip.Addr) error {
 	all := netip.PrefixFrom(netip.IPv4Unspecified(), 0)
 	if via.Is6() {
 		all = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 	}
-	return h.route(device, &netlink.Route{Dst: ipNet(all), Gw: via.AsSlice()})
+	return h.route("eth0", &netlink.Route{Dst: ipNet(all), Gw: via.AsSlice()})
 }
 
 func (h *Host) route(device string, r *netlink.Route) error {

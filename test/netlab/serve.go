@@ -60,7 +60,7 @@ func (h *Host) serveTCP(name string, at netip.AddrPort) (func() error, error) {
 }
 
 func answerLines(conn net.Conn, answer []byte) {
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	for lines := bufio.NewScanner(conn); lines.Scan(); {
 		if _, err := conn.Write(answer); err != nil {
 			return

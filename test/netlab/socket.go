@@ -59,7 +59,7 @@ func (s *socket) open(nextPort func() uint16) (*os.File, error) {
 		err = unix.Connect(fd, s.sockaddr(s.flow.To))
 	}
 	if err != nil && !errors.Is(err, unix.EINPROGRESS) {
-		unix.Close(fd)
+		_ = unix.Close(fd)
 		return nil, err
 	}
 	return os.NewFile(uintptr(fd), "lab socket"), nil
