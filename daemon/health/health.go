@@ -1,0 +1,118 @@
+// Package health says whether the daemon does its work, as a list of known faults.
+//
+// Every fault is a named condition with a sentence for a person. Some only degrade (an API server
+// that is away: what it said before is still served); some make the host unhealthy, at once or when
+// they last longer than a grace time. The answers of /healthz, /livez and /readyz, the status line of
+// the service manager and `edgeway status` are all made of the same report.
+package health
+
+import (
+	"time"
+
+	"edgeway/daemon/pipeline"
+	"edgeway/daemon/source"
+)
+
+// Grace is how long the kernel may disagree with what is wanted before the host is unhealthy. It is
+// kube-proxy's: twice its sync period of 30 s.
+const Grace = time.Minute
+
+// Level says how bad a condition is.
+type Level string
+
+// The levels. A degraded host still serves what it knows.
+const (
+	Degraded  Level = "degraded"
+	Unhealthy Level = "unhealthy"
+)
+
+// Condition is one fault that holds now.
+type Condition struct {
+	// Name is one of first-sync, backend-sync, quarantine, node-leaving, source-NAME and follower-NAME.
+	Name  string    `json:"name"`
+	Level Level     `json:"level"`
+	Since time.Time `json:"since,omitzero"`
+	// Message is a plain sentence.
+	Message string `json:"message"`
+}
+
+// Report is the health at one moment.
+type Report struct {
+	Time time.Time
+	// LastSync is when the kernel last agreed with what was wanted; zero: never.
+	LastSync time.Time
+	// Synced says that the first sync has succeeded.
+	Synced bool
+	// Healthy says that no condition is Unhealthy. A Node that leaves does not count.
+	Healthy bool
+	// NodeEligible is false when the Node is being deleted or the cluster autoscaler is about to. A
+	// host without a Node is eligible.
+	NodeEligible bool
+	// Conditions has the unhealthy ones first.
+	Conditions []Condition
+}
+
+// Summary is one line: "healthy", or what is wrong first.
+func (r Report) Summary() string {
+	switch {
+	case len(r.Conditions) == 0:
+		return "healthy"
+	case r.Healthy:
+		return "serving, but: " + r.Conditions[0].Message
+	}
+	return "unhealthy: " + r.Conditions[0].Message
+}
+
+// Pipeline is where the state of the syncs comes from.
+type Pipeline interface{ State() pipeline.State }
+
+// Source is a source of objects, as far as its health goes.
+type Source interface {
+	Name() string
+	Status() source.Status
+}
+
+// Checker makes reports.
+type Checker struct {
+	pipeline Pipeline
+	sources  []Source
+}
+
+// New gives a Checker of these parts.
+func New(p Pipeline, sources ...Source) *Checker {
+	return &Checker{pipeline: p, sources: sources}
+}
+
+// Healthy is Report().Healthy, for what only wants to know that.
+func (c *Checker) Healthy() bool { return c.Report().Healthy }
+
+// Report looks at all parts. It costs a few microseconds.
+func (c *Checker) Report() Report {
+	now, state := time.Now(), c.pipeline.State()
+	r := Report{Time: now, LastSync: state.Backend.LastSync, Synced: state.Synced(), Healthy: true, NodeEligible: true}
+	var bad, degraded []Condition
+	add := func(conditions ...Condition) {
+		for _, cond := range conditions {
+			if cond.Level == Unhealthy {
+				bad = append(bad, cond)
+				r.Healthy = false
+			} else {
+				degraded = append(degraded, cond)
+			}
+		}
+	}
+	if state.Synced() {
+		add(backendSync(&state, now)...)
+	} else {
+		add(c.firstSync(&state))
+	}
+	add(quarantine(&state)...)
+	add(followers(&state)...)
+	if leaving, cond := nodeLeaving(&state); leaving {
+		r.NodeEligible = false
+		add(cond)
+	}
+	add(c.sourceFaults(now)...)
+	r.Conditions = append(bad, degraded...)
+	return r
+}

@@ -1,0 +1,188 @@
+package health
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"edgeway/daemon/pipeline"
+	"edgeway/daemon/source"
+	"edgeway/daemon/tracker"
+	"edgeway/proxiers/plan"
+)
+
+type fixedState struct{ s *pipeline.State }
+
+func (f fixedState) State() pipeline.State { return *f.s }
+
+type fixedSource struct {
+	name   string
+	status source.Status
+}
+
+func (f fixedSource) Name() string          { return f.name }
+func (f fixedSource) Status() source.Status { return f.status }
+
+func synced() *pipeline.State {
+	p := &plan.Plan{}
+	return &pipeline.State{
+		Snapshot: &tracker.Snapshot{}, Plan: p, InForce: p,
+		Backend: pipeline.StageState{Name: "nftables", LastSync: time.Now()},
+	}
+}
+
+func TestEachFaultHasItsConditionAndAnswers(t *testing.T) {
+	gone := errors.New("netlink socket gone")
+	tests := []struct {
+		name             string
+		tune             func(*pipeline.State)
+		source           source.Status
+		contact          time.Duration // how long ago; 0: never
+		healthz, livez   int
+		condition, words string // of the first condition; empty: none
+	}{
+		{name: "all well", healthz: 200, livez: 200},
+		{
+			name: "waiting for the API server at boot", healthz: 503, livez: 503,
+			tune:      func(s *pipeline.State) { *s = pipeline.State{} },
+			source:    source.Status{Err: "connection refused"},
+			condition: "first-sync", words: "waiting for source kube (connection refused)",
+		},
+		{
+			name: "first sync running", healthz: 503, livez: 503,
+			tune:      func(s *pipeline.State) { s.InForce, s.Done, s.Total = nil, 300, 1000 },
+			condition: "first-sync", words: "300 of 1000",
+		},
+		{
+			name: "first sync failing", healthz: 503, livez: 503,
+			tune:      func(s *pipeline.State) { s.InForce, s.Backend.Err, s.Backend.Attempts = nil, gone, 3 },
+			condition: "first-sync", words: "failed 3 times: netlink socket gone",
+		},
+		{
+			name: "a sync that just failed", healthz: 200, livez: 200,
+			tune: func(s *pipeline.State) {
+				s.Backend.Err, s.Backend.Attempts, s.OutOfSync = gone, 1, time.Now().Add(-Grace)
+			},
+			condition: "backend-sync", words: "failed once: netlink socket gone",
+		},
+		{
+			name: "syncs that fail for longer than the grace time", healthz: 503, livez: 503,
+			tune: func(s *pipeline.State) {
+				s.Backend.Err, s.Backend.Attempts, s.OutOfSync = gone, 9, time.Now().Add(-Grace-1)
+			},
+			condition: "backend-sync", words: "failed 9 times",
+		},
+		{
+			name: "a sync that does not end", healthz: 503, livez: 503,
+			tune:      func(s *pipeline.State) { s.OutOfSync = time.Now().Add(-2 * Grace) },
+			condition: "backend-sync", words: "does not end",
+		},
+		{
+			name: "a change that waits", healthz: 200, livez: 200,
+			tune: func(s *pipeline.State) { s.OutOfSync = time.Now().Add(-time.Second) },
+		},
+		{
+			name: "only the API server is away", healthz: 200, livez: 200,
+			source:    source.Status{Synced: true, Err: "connection refused"},
+			contact:   90 * time.Second,
+			condition: "source-kube", words: "last contact 1m30s ago: connection refused",
+		},
+		{
+			name: "the Node is missing", healthz: 200, livez: 200,
+			tune: func(s *pipeline.State) { s.Snapshot.Node = nil },
+		},
+		{
+			name: "the Node is leaving", healthz: 503, livez: 200,
+			tune:      func(s *pipeline.State) { s.Snapshot.Node = &source.Node{Name: "edge", Leaving: true} },
+			condition: "node-leaving", words: "Node edge",
+		},
+		{
+			name: "a follower fails", healthz: 200, livez: 200,
+			tune: func(s *pipeline.State) {
+				s.Followers = []pipeline.StageState{{Name: "conntrack", Err: gone, Attempts: 1}}
+			},
+			condition: "follower-conntrack", words: "netlink socket gone",
+		},
+		{
+			name: "two ServicePorts are refused", healthz: 200, livez: 200,
+			tune: func(s *pipeline.State) {
+				q := pipeline.Quarantined{Name: plan.ServicePortName{Namespace: "a", Name: "b", Protocol: plan.SCTP}, Family: plan.IPv6, Err: "no such module"}
+				s.Quarantined = []pipeline.Quarantined{q, q}
+			},
+			condition: "quarantine", words: "a/b/SCTP (IPv6) is not served: no such module; and 1 more",
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				state := synced()
+				if tt.tune != nil {
+					tt.tune(state)
+				}
+				if tt.source == (source.Status{}) {
+					tt.source.Synced = true
+				}
+				if tt.contact != 0 {
+					tt.source.LastContact = time.Now().Add(-tt.contact)
+				}
+				c := New(fixedState{state}, fixedSource{"kube", tt.source})
+				for path, want := range map[string]int{"/healthz": tt.healthz, "/readyz": tt.healthz, "/livez": tt.livez} {
+					got := httptest.NewRecorder()
+					c.Handler(HandlerOptions{Answered: func(string, int) {}}).ServeHTTP(got, httptest.NewRequest("GET", path, nil))
+					if got.Code != want {
+						t.Errorf("%s: %d, want %d: %s", path, got.Code, want, got.Body)
+					}
+				}
+				r := c.Report()
+				if tt.condition == "" {
+					if len(r.Conditions) != 0 {
+						t.Errorf("conditions %+v, want none", r.Conditions)
+					}
+					return
+				}
+				if len(r.Conditions) == 0 || r.Conditions[0].Name != tt.condition || !strings.Contains(r.Conditions[0].Message, tt.words) {
+					t.Fatalf("conditions %+v, want first %s with %q", r.Conditions, tt.condition, tt.words)
+				}
+				if !strings.Contains(r.Summary(), tt.words) {
+					t.Errorf("summary %q lacks %q", r.Summary(), tt.words)
+				}
+			})
+		})
+	}
+}
+
+func TestBodyIsKubeProxysWithOurFieldsAfter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		state := synced()
+		time.Sleep(time.Hour)
+		var answered []string
+		h := New(fixedState{state}).Handler(HandlerOptions{
+			Families: []plan.Family{plan.IPv4, plan.IPv6},
+			Answered: func(path string, _ int) { answered = append(answered, path) },
+		})
+		const families = `"status":{"IPv4":{"lastUpdated":"2000-01-01T00:00:00Z","healthy":true},"IPv6":{"lastUpdated":"2000-01-01T00:00:00Z","healthy":true}},"conditions":[]}`
+		for path, want := range map[string]string{
+			"/healthz": `{"lastUpdated":"2000-01-01T01:00:00Z","currentTime":"2000-01-01T01:00:00Z","nodeEligible":true,"healthy":true,` + families,
+			"/livez":   `{"lastUpdated":"2000-01-01T01:00:00Z","currentTime":"2000-01-01T01:00:00Z","healthy":true,` + families,
+		} {
+			got := httptest.NewRecorder()
+			h.ServeHTTP(got, httptest.NewRequest("GET", path, nil))
+			if got.Body.String() != want {
+				t.Errorf("%s:\n got %s\nwant %s", path, got.Body, want)
+			}
+			if got.Header().Get("Content-Type") != "application/json" || got.Header().Get("X-Content-Type-Options") != "nosniff" {
+				t.Errorf("%s: headers %v", path, got.Header())
+			}
+			if !json.Valid(got.Body.Bytes()) {
+				t.Errorf("%s: no JSON", path)
+			}
+		}
+		if len(answered) != 2 {
+			t.Errorf("answers counted: %v", answered)
+		}
+	})
+}

@@ -1,0 +1,78 @@
+package health
+
+import (
+	"encoding/json"
+	"net/http"
+	"time"
+
+	"edgeway/proxiers/plan"
+)
+
+// body has kube-proxy's fields first, in its order and with its meaning; ours follow. Other than
+// kube-proxy's, "healthy" is false until the first sync has succeeded.
+type body struct {
+	LastUpdated  time.Time             `json:"lastUpdated"`
+	CurrentTime  time.Time             `json:"currentTime"`
+	NodeEligible *bool                 `json:"nodeEligible,omitempty"`
+	Healthy      bool                  `json:"healthy"`
+	Status       map[string]familyBody `json:"status"`
+	Conditions   []Condition           `json:"conditions"`
+}
+
+type familyBody struct {
+	LastUpdated time.Time `json:"lastUpdated"`
+	Healthy     bool      `json:"healthy"`
+}
+
+// HandlerOptions are what Handler needs beside reports.
+type HandlerOptions struct {
+	// Families are those that are synced; each has an entry in "status".
+	Families []plan.Family
+	// Answered is called with the path and the status code of every answer. Never nil.
+	Answered func(path string, code int)
+}
+
+// Handler answers /healthz and /readyz (200 when healthy and the Node is not leaving) and /livez (200
+// when healthy), or else with 503.
+func (c *Checker) Handler(opts HandlerOptions) http.Handler {
+	mux := http.NewServeMux()
+	for _, path := range []string{"/healthz", "/readyz"} {
+		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) {
+			r := c.Report()
+			opts.answer(w, path, r, &r.NodeEligible)
+		})
+	}
+	mux.HandleFunc("/livez", func(w http.ResponseWriter, _ *http.Request) {
+		opts.answer(w, "/livez", c.Report(), nil)
+	})
+	return mux
+}
+
+func (o HandlerOptions) answer(w http.ResponseWriter, path string, r Report, eligible *bool) {
+	b := body{
+		LastUpdated: r.LastSync.UTC(), CurrentTime: r.Time.UTC(), NodeEligible: eligible, Healthy: r.Healthy,
+		Status: map[string]familyBody{}, Conditions: r.Conditions,
+	}
+	if b.Conditions == nil {
+		b.Conditions = []Condition{}
+	}
+	for _, f := range o.Families {
+		b.Status[f.String()] = familyBody{LastUpdated: r.LastSync.UTC(), Healthy: r.Healthy}
+	}
+	code := http.StatusOK
+	if !r.Healthy || eligible != nil && !*eligible {
+		code = http.StatusServiceUnavailable
+	} else {
+		// kube-proxy's clients expect a recent time from a healthy server, even when nothing changed.
+		b.LastUpdated = b.CurrentTime
+	}
+	out, err := json.Marshal(b)
+	if err != nil {
+		code, out = http.StatusInternalServerError, []byte(`{"healthy":false}`)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(code)
+	_, _ = w.Write(out)
+	o.Answered(path, code)
+}

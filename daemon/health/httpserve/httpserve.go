@@ -1,0 +1,75 @@
+// Package httpserve runs the daemon's small HTTP servers: one address each, bound again and again
+// until it works, since a port in use or an address that is not there yet must not stop a daemon
+// whose work is elsewhere.
+package httpserve
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+)
+
+// RetryAfter is the time between two attempts to bind, as kube-proxy's.
+const RetryAfter = 5 * time.Second
+
+// Server is what Run serves.
+type Server struct {
+	// Name tells the servers apart in the log.
+	Name string
+	// Addr is "address:port"; without an address, all of both families.
+	Addr    string
+	Handler http.Handler
+	// TLS nil: plain HTTP.
+	TLS    *tls.Config
+	Logger *slog.Logger
+}
+
+// Run serves until ctx ends.
+func (s Server) Run(ctx context.Context) {
+	log := s.Logger.With("server", s.Name, "address", s.Addr)
+	failed := false
+	for ctx.Err() == nil {
+		err := s.serve(ctx, log)
+		if ctx.Err() != nil {
+			return
+		}
+		if !failed {
+			log.Error("server down, trying again until it works", "error", err)
+		}
+		failed = true
+		select {
+		case <-ctx.Done():
+		case <-time.After(RetryAfter):
+		}
+	}
+}
+
+func (s Server) serve(ctx context.Context, log *slog.Logger) error {
+	var lc net.ListenConfig
+	listener, err := lc.Listen(ctx, "tcp", s.Addr)
+	if err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	if s.TLS != nil {
+		listener = tls.NewListener(listener, s.TLS)
+	}
+	log.Info("server listening", "bound", listener.Addr().String(), "tls", s.TLS != nil)
+	server := &http.Server{
+		Handler:           s.Handler,
+		ReadHeaderTimeout: 5 * time.Second,
+		IdleTimeout:       time.Minute,
+		MaxHeaderBytes:    64 << 10,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
+	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
+	defer stop()
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve: %w", err)
+	}
+	return nil
+}

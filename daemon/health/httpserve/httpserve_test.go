@@ -1,0 +1,52 @@
+package httpserve
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"testing"
+	"time"
+)
+
+func TestAPortInUseIsTakenOnceItIsFree(t *testing.T) {
+	blocker, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := blocker.Addr().String()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		Server{
+			Name: "test", Addr: addr, Logger: slog.New(slog.DiscardHandler),
+			Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "here") }),
+		}.Run(ctx)
+	}()
+	time.Sleep(100 * time.Millisecond) // the first attempt fails
+	blocker.Close()
+	deadline := time.Now().Add(RetryAfter + 2*time.Second)
+	for {
+		resp, err := http.Get("http://" + addr)
+		if err == nil {
+			body, _ := io.ReadAll(resp.Body)
+			resp.Body.Close()
+			if string(body) != "here" {
+				t.Errorf("body %q", body)
+			}
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("not serving after the port was free: %v", err)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	cancel()
+	select {
+	case <-done:
+	case <-time.After(5 * time.Second):
+		t.Error("Run does not return")
+	}
+}
