@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -44,7 +45,17 @@ func cgroupRoot() (string, error) {
 	return "", errors.New("no cgroup2 is mounted")
 }
 
-func (c *cgroup) close() { _ = os.Remove(c.path) }
+// close kills what is left in the group (needs Linux 5.14) and removes it.
+func (c *cgroup) close() {
+	_ = os.WriteFile(filepath.Join(c.path, "cgroup.kill"), []byte("1"), 0o644)
+	// A killed process leaves its group a moment later.
+	for range 100 {
+		if err := os.Remove(c.path); !errors.Is(err, syscall.EBUSY) {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
 
 // cpu is the CPU time used so far.
 func (c *cgroup) cpu() (time.Duration, error) {

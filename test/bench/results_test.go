@@ -1,0 +1,144 @@
+package main
+
+import (
+	"encoding/json"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"edgeway/test/e2e/cluster"
+)
+
+// A verdict compares medians: with a peer that takes 100 times as long, ours pass a bound of 1/50,
+// fail it at 20 times, and what was not measured is neither.
+func TestBounds(t *testing.T) {
+	r := results{}
+	for _, ms := range []float64{9, 1, 10, 900, 10} { // median 10
+		r.add(change, boundSize, oursName, ms/1000)
+	}
+	r.add(change, boundSize, peerName, 1.0)
+	r.add(change, smallSize, oursName, 0.0082)
+	r.add(newService, boundSize, oursName, 0.05)
+	r.add(newService, boundSize, peerName, 1.0)
+	r.add(resident, fewServices, oursName, 36e6)
+
+	got := map[string]string{}
+	for _, b := range r.bounds() {
+		got[b.name] = b.format(b.value) + " " + b.verdict()
+	}
+	for name, want := range map[string]string{
+		"one change, of kube-proxy's":      "1/100 pass",
+		"one change, of our own at 100":    "1.22 FAIL",
+		"new Service, of kube-proxy's":     "1/20.0 FAIL",
+		"first sync, of kube-proxy's":      "– not measured",
+		"resident memory at 3":             "34.3 MiB FAIL",
+		"new connection, of kube-proxy's":  "– not measured",
+		"one change, CPU, of kube-proxy's": "– not measured",
+	} {
+		if got[name] != want {
+			t.Errorf("%s: got %q, want %q", name, got[name], want)
+		}
+	}
+}
+
+// Every measure has a row, the peer's figures stand where it was measured, and the file has all.
+func TestOutput(t *testing.T) {
+	r := results{}
+	for i, m := range measures() {
+		r.add(m, 100, oursName, float64(i+1))
+	}
+	r.add(kernelMemory, 100, oursName, 13*(1<<20)-13) // median of the two: half of 13 MiB
+	r.add(kernelMemory, 100, peerName, 26*(1<<20))
+	var out strings.Builder
+	r.print(&out, options{sizes: []int{100}, endpoints: 5, burst: 200})
+	for _, m := range measures() {
+		if !strings.Contains(out.String(), "| "+string(m)+", ") {
+			t.Errorf("no row for %q in:\n%s", m, &out)
+		}
+	}
+	if want := "| 6.50 / 26.0 (1/4.00) |"; !strings.Contains(out.String(), want) {
+		t.Errorf("no %q in:\n%s", want, &out)
+	}
+
+	path := filepath.Join(t.TempDir(), "bench.json")
+	if err := r.save(path); err != nil {
+		t.Fatal(err)
+	}
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var entries []struct {
+		Measure, Program string
+		Services         int
+		Values           []float64
+	}
+	if err := json.Unmarshal(raw, &entries); err != nil {
+		t.Fatal(err)
+	}
+	if len(entries) != len(r) {
+		t.Errorf("the file has %d figures, want %d", len(entries), len(r))
+	}
+}
+
+func TestGauge(t *testing.T) {
+	const name = "x_last_timestamp_seconds"
+	for line, want := range map[string]float64{
+		name + ` 1.7e+09`:                    1.7e9,
+		name + `{ip_family="IPv4"} 12.5`:     12.5,
+		name + `_other 3`:                    -1,
+		`# TYPE ` + name + ` gauge`:          -1,
+		name + `{ip_family="IPv6"} nonsense`: -1,
+	} {
+		got, ok := gauge(line, name)
+		if ok != (want >= 0) || ok && got != want {
+			t.Errorf("%q: got %v, %v", line, got, ok)
+		}
+	}
+}
+
+// A listener in the namespace of the endpoints answers each host with the address that was asked
+// for, and the control group counts the CPU of a program, of its children, and of nobody while frozen.
+func TestLab(t *testing.T) {
+	ctx := t.Context()
+	l, err := newLab(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(l.close)
+	b := &bench{lab: l, dir: t.TempDir()}
+	p, err := b.newProgram(ctx, "busy")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.close)
+	direct := goal{to: netip.AddrPortFrom(cluster.EndpointAddr(7, 3), cluster.EndpointPort), endpoint: cluster.EndpointAddr(7, 3)}
+	if _, err := p.host.reach(ctx, []goal{direct}); err != nil {
+		t.Error(err)
+	}
+	direct.endpoint = cluster.EndpointAddr(7, 4)
+	if err := cluster.InNetns(p.host.netns, direct.try); err == nil {
+		t.Error("another endpoint answered")
+	}
+
+	p.argv = []string{"sh", "-c", "sh -c 'while :; do :; done' & wait"}
+	if _, err := p.start(); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(300 * time.Millisecond)
+	if used, err := p.cg.cpu(); err != nil || used < 20*time.Millisecond {
+		t.Errorf("a busy child used %v of CPU, error %v", used, err)
+	}
+	if err := p.cg.freeze(true); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.cg.settle(ctx, 500*time.Millisecond); err != nil {
+		t.Error(err)
+	}
+	if bytes, err := p.resident(); err != nil || bytes <= 0 {
+		t.Errorf("resident memory %v, error %v", bytes, err)
+	}
+}
