@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -59,6 +60,24 @@ func TestManualListsEveryKey(t *testing.T) {
 		t.Fatalf("%s lacks the marks around the keys", name)
 	}
 	compareFile(t, name, head+begin+manual()+end+tail)
+}
+
+// The table of kube-proxy's settings and the README name keys by hand.
+func TestDocumentsNameOnlyKnownKeys(t *testing.T) {
+	known := values(Default())
+	pattern := regexp.MustCompile(`\b(node|source|proxy|conntrack|health|metrics|log|control)(\.[a-z_]+)+\b`)
+	for _, name := range []string{"packaging/man/edgeway.toml.5", "packaging/man/edgeway.8", "README.md"} {
+		text, err := os.ReadFile(filepath.Join(root, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, word := range pattern.FindAllString(string(text), -1) {
+			section := slices.ContainsFunc(schema(Default()), func(s section) bool { return s.name == word })
+			if _, key := known[word]; !key && !section {
+				t.Errorf("%s: no key %s", name, word)
+			}
+		}
+	}
 }
 
 // manual is the list of keys in mdoc.
