@@ -1,0 +1,279 @@
+package kube
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"edgeway/daemon/source"
+)
+
+// fakeAPI is an API server that speaks real HTTP. Its objects are JSON texts.
+type fakeAPI struct {
+	*httptest.Server
+	t *testing.T
+
+	mu       sync.Mutex
+	objects  map[string]map[string]string // resource, name
+	rv       int
+	events   chan struct{} // closed and renewed at every change
+	changes  []change
+	requests []request
+
+	// hook answers a request itself when it returns true. It is called with mu held.
+	hook func(w http.ResponseWriter, r request) bool
+	// noStream makes it an API server that can not stream lists.
+	noStream bool
+}
+
+type change struct {
+	rv                   int
+	resource, kind, body string
+}
+
+type request struct {
+	at             time.Time
+	resource, verb string // list, stream or watch
+	query          map[string][]string
+	path           string
+}
+
+func (r request) get(key string) string {
+	if v := r.query[key]; len(v) > 0 {
+		return v[0]
+	}
+	return ""
+}
+
+func newFakeAPI(t *testing.T) *fakeAPI {
+	f := &fakeAPI{t: t, objects: map[string]map[string]string{}, rv: 100, events: make(chan struct{})}
+	f.Server = httptest.NewUnstartedServer(http.HandlerFunc(f.serve))
+	f.Config.ErrorLog = nil
+	t.Cleanup(func() { f.CloseClientConnections(); f.Close() })
+	return f
+}
+
+// kinds gives the apiVersion and kind of each resource.
+var kinds = map[string][2]string{
+	"services":       {"v1", "Service"},
+	"nodes":          {"v1", "Node"},
+	"endpointslices": {"discovery.k8s.io/v1", "EndpointSlice"},
+	"servicecidrs":   {"networking.k8s.io/v1", "ServiceCIDR"},
+}
+
+// body completes the rest of an object, as in `"spec":{}`.
+func body(resource, name, rest string, rv int) string {
+	if rest != "" {
+		rest = "," + rest
+	}
+	labels := ""
+	if resource == "endpointslices" {
+		labels = `,"labels":{"kubernetes.io/service-name":"` + name + `"}`
+	}
+	return fmt.Sprintf(`{"apiVersion":%q,"kind":%q,"metadata":{"namespace":"ns","name":%q,"resourceVersion":"%d"%s}%s}`,
+		kinds[resource][0], kinds[resource][1], name, rv, labels, rest)
+}
+
+func (f *fakeAPI) put(resource, name, rest string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.rv++
+	kind := "MODIFIED"
+	if _, ok := f.objects[resource][name]; !ok {
+		kind = "ADDED"
+	}
+	if f.objects[resource] == nil {
+		f.objects[resource] = map[string]string{}
+	}
+	f.objects[resource][name] = body(resource, name, rest, f.rv)
+	f.changed(change{f.rv, resource, kind, f.objects[resource][name]})
+}
+
+func (f *fakeAPI) remove(resource, name string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.rv++
+	old := f.objects[resource][name]
+	delete(f.objects[resource], name)
+	f.changed(change{f.rv, resource, "DELETED", old})
+}
+
+func (f *fakeAPI) changed(c change) {
+	f.changes = append(f.changes, c)
+	close(f.events)
+	f.events = make(chan struct{})
+}
+
+func (f *fakeAPI) setHook(hook func(w http.ResponseWriter, r request) bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.hook = hook
+}
+
+// count gives how many requests there were for the resource with one of the verbs.
+func (f *fakeAPI) count(resource string, verbs ...string) (n int) {
+	for _, r := range f.seen() {
+		if r.resource == resource && slices.Contains(verbs, r.verb) {
+			n++
+		}
+	}
+	return n
+}
+
+func (f *fakeAPI) seen() []request {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.requests)
+}
+
+func (f *fakeAPI) serve(w http.ResponseWriter, r *http.Request) {
+	req := request{at: time.Now(), query: r.URL.Query(), path: r.URL.Path, verb: "list"}
+	req.resource = r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:]
+	switch {
+	case req.get("sendInitialEvents") == "true":
+		req.verb = "stream"
+	case req.get("watch") == "true":
+		req.verb = "watch"
+	}
+	f.mu.Lock()
+	f.requests = append(f.requests, req)
+	hook, rv := f.hook, f.rv
+	objects := slices.Collect(maps.Values(f.objects[req.resource]))
+	if hook != nil && hook(w, req) {
+		f.mu.Unlock()
+		return
+	}
+	f.mu.Unlock()
+
+	w.Header().Set("Content-Type", "application/json")
+	switch {
+	case req.verb == "list":
+		fmt.Fprintf(w, `{"apiVersion":%q,"kind":"%sList","metadata":{"resourceVersion":"%d"},"items":[%s]}`,
+			kinds[req.resource][0], kinds[req.resource][1], rv, strings.Join(objects, ","))
+	case req.verb == "stream" && f.noStream:
+		status(w, 422, "Invalid", "sendInitialEvents is forbidden for watch")
+	case req.verb == "stream":
+		for _, o := range objects {
+			emit(w, "ADDED", o)
+		}
+		emit(w, "BOOKMARK", fmt.Sprintf(`{"apiVersion":%q,"kind":%q,"metadata":{"resourceVersion":"%d","annotations":{"k8s.io/initial-events-end":"true"}}}`,
+			kinds[req.resource][0], kinds[req.resource][1], rv))
+		f.follow(w, r, req, rv)
+	default:
+		from, _ := strconv.Atoi(req.get("resourceVersion"))
+		f.follow(w, r, req, from)
+	}
+}
+
+func (f *fakeAPI) follow(w http.ResponseWriter, r *http.Request, req request, from int) {
+	w.(http.Flusher).Flush()
+	for {
+		f.mu.Lock()
+		for _, c := range f.changes {
+			if c.rv > from && c.resource == req.resource {
+				emit(w, c.kind, c.body)
+			}
+		}
+		from = f.rv
+		wake := f.events
+		f.mu.Unlock()
+		select {
+		case <-wake:
+		case <-r.Context().Done():
+			return
+		}
+	}
+}
+
+func emit(w http.ResponseWriter, kind, object string) {
+	fmt.Fprintf(w, `{"type":%q,"object":%s}`+"\n", kind, object)
+	w.(http.Flusher).Flush()
+}
+
+func status(w http.ResponseWriter, code int, reason, message string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	out, _ := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": message})
+	w.Write(out)
+}
+
+// kubeconfig writes a kubeconfig for the server with this URL.
+func kubeconfig(t *testing.T, url, cluster string) string {
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	text := fmt.Sprintf(`apiVersion: v1
+kind: Config
+current-context: c
+contexts: [{name: c, context: {cluster: k, user: u}}]
+clusters: [{name: k, cluster: {server: %q%s}}]
+users: [{name: u, user: {token: secret}}]
+`, url, cluster)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// memory is a sink that holds what it was given.
+type memory struct {
+	mu      sync.Mutex
+	objects map[source.Key]source.Object
+	upserts int
+	synced  chan struct{}
+}
+
+func newMemory() *memory {
+	return &memory{objects: map[source.Key]source.Object{}, synced: make(chan struct{})}
+}
+
+func (m *memory) Upsert(o source.Object) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.objects[o.Key()] = o
+	m.upserts++
+}
+
+func (m *memory) Delete(k source.Key) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.objects, k)
+}
+
+func (m *memory) Synced() { close(m.synced) }
+
+func (m *memory) names() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var out []string
+	for k := range m.objects {
+		out = append(out, k.Name)
+	}
+	slices.Sort(out)
+	return strings.Join(out, " ")
+}
+
+func (m *memory) count() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.upserts
+}
+
+func eventually(t *testing.T, what string, within time.Duration, ok func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(within)
+	for !ok() {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within %s: %s", within, what)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}

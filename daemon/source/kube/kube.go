@@ -1,0 +1,212 @@
+// Package kube is the source that lists and watches a Kubernetes API server: Services,
+// EndpointSlices, the host's own Node, and ServiceCIDRs.
+//
+// It uses client-go's rest and cache packages, without the clientset, and keeps no Kubernetes object:
+// each is converted as soon as it is decoded. It is made for hosts far away from the API server:
+// a connection that went silent is noticed within half a minute, a watch that went silent within some
+// two minutes; after a loss the watch goes on where it stopped; and an API server in trouble is asked
+// for a full list at most once a second, and ever more rarely.
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"edgeway/daemon/source"
+)
+
+// Options say where the API server is and what to read of it.
+type Options struct {
+	// Kubeconfig is the path of a kubeconfig file; its current context is used.
+	Kubeconfig string
+	// AllowExecPlugins lets the kubeconfig run a program to get credentials.
+	AllowExecPlugins bool
+	// Namespaces limits Services and EndpointSlices to these; empty: all.
+	Namespaces []string
+	// LabelSelector limits Services, and their EndpointSlices by the same labels: the control plane
+	// copies the labels of a Service to its slices. Empty: all.
+	LabelSelector string
+	// NodeName is the name of the host's Node; empty: Nodes are not read.
+	NodeName string
+	// UserAgent is sent with every request; empty: client-go's.
+	UserAgent string
+	Logger    *slog.Logger
+}
+
+// Source is the Kubernetes API as a source. It is made by New.
+type Source struct {
+	log    *slog.Logger
+	client *client
+	feeds  []*feed
+
+	mu     sync.Mutex
+	synced bool
+	logged logState
+}
+
+var _ source.Source = (*Source)(nil)
+
+// New checks the options and reads the kubeconfig, but does not contact the API server. Errors name
+// the file and the field that is to blame.
+func New(o Options) (*Source, error) {
+	selector, err := checkOptions(&o)
+	if err != nil {
+		return nil, err
+	}
+	config, err := loadKubeconfig(o.Kubeconfig, o.AllowExecPlugins)
+	if err != nil {
+		return nil, err
+	}
+	if o.UserAgent != "" {
+		config.UserAgent = o.UserAgent
+	}
+	c, err := newClient(config)
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig %s: %w", o.Kubeconfig, err)
+	}
+	s := &Source{log: o.Logger, client: c}
+	s.feeds = makeFeeds(s, o, selector)
+	return s, nil
+}
+
+func checkOptions(o *Options) (labels.Selector, error) {
+	selector, err := labels.Parse(o.LabelSelector)
+	if err != nil {
+		return nil, fmt.Errorf("label selector %q: %w", o.LabelSelector, err)
+	}
+	for _, ns := range o.Namespaces {
+		if faults := validation.IsDNS1123Label(ns); len(faults) > 0 {
+			return nil, fmt.Errorf("namespace %q: %s", ns, faults[0])
+		}
+	}
+	o.Namespaces = slices.Compact(slices.Sorted(slices.Values(o.Namespaces)))
+	if o.NodeName != "" {
+		if faults := validation.IsDNS1123Subdomain(o.NodeName); len(faults) > 0 {
+			return nil, fmt.Errorf("node name %q: %s", o.NodeName, faults[0])
+		}
+	}
+	if o.Logger == nil {
+		return nil, errors.New("logger: missing")
+	}
+	return selector, nil
+}
+
+// Name implements source.Source.
+func (s *Source) Name() string { return "kube" }
+
+// APIServer gives the URL of the API server as the kubeconfig has it.
+func (s *Source) APIServer() string { return s.client.host }
+
+// APIServerAddrs gives the addresses that connections to the API server have used so far, and the one
+// in its URL if that is an address; sorted. No Service may claim them.
+func (s *Source) APIServerAddrs() []netip.Addr { return s.client.dialer.seen() }
+
+// Status implements source.Source. LastContact is that of whichever of Services and EndpointSlices
+// heard last from the API server longer ago.
+func (s *Source) Status() source.Status {
+	s.mu.Lock()
+	st := source.Status{Synced: s.synced}
+	s.mu.Unlock()
+	first := true
+	for _, f := range s.feeds {
+		if !f.required {
+			continue
+		}
+		contact, fault := f.health.get()
+		if first || contact.Before(st.LastContact) {
+			st.LastContact = contact
+		}
+		if st.Err == "" {
+			st.Err = fault
+		}
+		first = false
+	}
+	return st
+}
+
+// optionalWait is how long Synced waits, once all that must be there is there, for the first answer
+// about the Node and the ServiceCIDRs.
+const optionalWait = time.Second
+
+// Run implements source.Source.
+func (s *Source) Run(ctx context.Context, sink source.Sink) error {
+	ctx, cancel := context.WithCancel(ctx)
+	events := make(chan event, 64)
+	var reflectors sync.WaitGroup
+	for _, f := range s.feeds {
+		reflectors.Go(func() { f.run(ctx, events) })
+	}
+	defer reflectors.Wait()
+	defer cancel()
+
+	waiting := make(map[*feed]bool, len(s.feeds))
+	for _, f := range s.feeds {
+		waiting[f] = f.required
+	}
+	var enough <-chan time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-enough:
+			s.sync(sink)
+			enough, waiting = nil, nil
+		case e := <-events:
+			e.apply(sink)
+			if !e.answered || waiting == nil {
+				continue
+			}
+			delete(waiting, e.feed)
+			switch {
+			case len(waiting) == 0:
+				s.sync(sink)
+				enough, waiting = nil, nil
+			case enough == nil && allOptional(waiting):
+				enough = time.After(optionalWait)
+			}
+		}
+	}
+}
+
+func allOptional(waiting map[*feed]bool) bool {
+	for _, required := range waiting {
+		if required {
+			return false
+		}
+	}
+	return true
+}
+
+func (s *Source) sync(sink source.Sink) {
+	s.mu.Lock()
+	s.synced = true
+	s.mu.Unlock()
+	sink.Synced()
+}
+
+// event is one thing that a feed saw: a new version of an object, its absence, or the feed's first
+// complete answer.
+type event struct {
+	feed     *feed
+	upsert   source.Object
+	gone     source.Key
+	answered bool
+}
+
+func (e event) apply(sink source.Sink) {
+	switch {
+	case e.upsert != nil:
+		sink.Upsert(e.upsert)
+	case e.gone != source.Key{}:
+		sink.Delete(e.gone)
+	}
+}

@@ -1,0 +1,55 @@
+package kube
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"time"
+)
+
+// pace keeps requests apart: the first starts at once, the next ones at least a gap after the one
+// before. The gap doubles with every request, up to max, and is min again after a quiet time.
+type pace struct {
+	min, max time.Duration
+
+	mu   sync.Mutex
+	gap  time.Duration
+	last time.Time // the start of the latest request, which may still be ahead
+	next time.Time // no request starts before
+}
+
+// quietTime is how long a pace must not be used until it starts from the shortest gap again.
+const quietTime = 2 * time.Minute
+
+// wait returns when the next request may start, or when ctx ends.
+func (p *pace) wait(ctx context.Context) error {
+	p.mu.Lock()
+	now := time.Now()
+	start := now
+	if p.next.After(now) {
+		start = p.next
+	}
+	if p.gap == 0 || start.Sub(p.last) > quietTime {
+		p.gap = p.min
+	}
+	p.last = start
+	p.next = start.Add(p.gap + time.Duration(rand.Float64()*0.5*float64(p.gap)))
+	p.gap = min(2*p.gap, p.max)
+	p.mu.Unlock()
+
+	timer := time.NewTimer(start.Sub(now))
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}
+
+// hold lets no request start before d has passed.
+func (p *pace) hold(d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.next = time.Now().Add(d)
+}

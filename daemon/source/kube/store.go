@@ -1,0 +1,191 @@
+package kube
+
+import (
+	"context"
+	"reflect"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"edgeway/daemon/source"
+	"edgeway/daemon/source/convert"
+)
+
+// store is what the reflector of a feed writes to. It converts each object at once, and passes on
+// what differs from the version before: most updates of a Service change only fields that a proxy
+// does not read. It is used by the reflector's goroutine alone.
+type store struct {
+	feed   *feed
+	ctx    context.Context //nolint:containedctx // the reflector's store has no context of its own
+	events chan<- event
+
+	converter convert.Converter
+	// known shares its objects with whoever took them from the sink.
+	known map[source.Key]source.Object
+}
+
+var (
+	_ cache.TransformingStore      = (*store)(nil)
+	_ cache.ReflectorBookmarkStore = (*store)(nil)
+)
+
+// item is a converted object on its way through the reflector.
+type item struct {
+	object source.Object // nil: not ours
+}
+
+// Transformer makes the reflector keep items, not Kubernetes objects, while a list is streamed.
+func (s *store) Transformer() cache.TransformFunc {
+	return func(obj any) (any, error) { return s.item(obj), nil }
+}
+
+func (s *store) item(obj any) item {
+	if it, ok := obj.(item); ok {
+		return it
+	}
+	if o, ok := s.feed.convert(&s.converter, obj); ok {
+		return item{o}
+	}
+	return item{}
+}
+
+// Add implements cache.ReflectorStore.
+func (s *store) Add(obj any) error { return s.Update(obj) }
+
+// Update implements cache.ReflectorStore. An object that is no longer ours, as a Service that became
+// headless, is gone.
+func (s *store) Update(obj any) error {
+	s.heard()
+	it := s.item(obj)
+	if it.object == nil {
+		s.remove(keyOf(obj))
+		return nil
+	}
+	key := it.object.Key()
+	if old, ok := s.known[key]; ok && reflect.DeepEqual(old, it.object) {
+		return nil
+	}
+	if s.known == nil {
+		s.known = make(map[source.Key]source.Object)
+	}
+	s.known[key] = it.object
+	s.send(event{upsert: it.object})
+	return nil
+}
+
+// Delete implements cache.ReflectorStore.
+func (s *store) Delete(obj any) error {
+	s.heard()
+	s.remove(keyOf(obj))
+	return nil
+}
+
+func (s *store) remove(key source.Key) {
+	if _, ok := s.known[key]; ok {
+		delete(s.known, key)
+		s.send(event{gone: key})
+	}
+}
+
+// Replace implements cache.ReflectorStore: a complete list. What is not in it is gone.
+func (s *store) Replace(list []any, _ string) error {
+	next := make(map[source.Key]source.Object, len(list))
+	for i, obj := range list {
+		it := s.item(obj)
+		list[i] = nil // a list that was not streamed is large: let go of it piece by piece
+		if it.object == nil {
+			continue
+		}
+		key := it.object.Key()
+		if old, ok := s.known[key]; ok && reflect.DeepEqual(old, it.object) {
+			next[key] = old
+			continue
+		}
+		next[key] = it.object
+		s.send(event{upsert: it.object})
+	}
+	for key := range s.known {
+		if _, ok := next[key]; !ok {
+			s.send(event{gone: key})
+		}
+	}
+	s.known = next
+	s.heard()
+	s.answered()
+	return nil
+}
+
+// Resync implements cache.ReflectorStore; there is nothing to do.
+func (s *store) Resync() error { return nil }
+
+// Bookmark implements cache.ReflectorBookmarkStore.
+func (s *store) Bookmark(string) error {
+	s.heard()
+	return nil
+}
+
+// heard says that the feed works.
+func (s *store) heard() {
+	if s.feed.health.ok() {
+		s.feed.source.logChange()
+	}
+}
+
+func (s *store) answered() { s.send(event{answered: true}) }
+
+func (s *store) send(e event) {
+	e.feed = s.feed
+	select {
+	case s.events <- e:
+	case <-s.ctx.Done():
+	}
+}
+
+// keyOf gives the key of an object that may not be convertible.
+func keyOf(obj any) source.Key {
+	switch o := obj.(type) {
+	case *corev1.Service:
+		return source.Key{Kind: source.KindService, Namespace: o.Namespace, Name: o.Name}
+	case *discoveryv1.EndpointSlice:
+		return source.Key{Kind: source.KindEndpointSlice, Namespace: o.Namespace, Name: o.Name}
+	case *corev1.Node:
+		return source.Key{Kind: source.KindNode, Name: o.Name}
+	case *networkingv1.ServiceCIDR:
+		return source.Key{Kind: source.KindServiceCIDR, Name: o.Name}
+	}
+	return source.Key{}
+}
+
+func toService(c *convert.Converter, obj any) (source.Object, bool) {
+	if o, ok := obj.(*corev1.Service); ok {
+		if out, ok := c.Service(o); ok {
+			return out, true
+		}
+	}
+	return nil, false
+}
+
+func toEndpointSlice(c *convert.Converter, obj any) (source.Object, bool) {
+	if o, ok := obj.(*discoveryv1.EndpointSlice); ok {
+		if out, ok := c.EndpointSlice(o); ok {
+			return out, true
+		}
+	}
+	return nil, false
+}
+
+func toNode(c *convert.Converter, obj any) (source.Object, bool) {
+	if o, ok := obj.(*corev1.Node); ok {
+		return c.Node(o), true
+	}
+	return nil, false
+}
+
+func toServiceCIDR(c *convert.Converter, obj any) (source.Object, bool) {
+	if o, ok := obj.(*networkingv1.ServiceCIDR); ok {
+		return c.ServiceCIDR(o), true
+	}
+	return nil, false
+}
