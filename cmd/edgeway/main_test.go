@@ -1,0 +1,106 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"edgeway/daemon/config"
+)
+
+// run gives the exit code and what was printed.
+func run(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, errs strings.Builder
+	code = execute(t.Context(), args, &out, &errs)
+	return code, out.String(), errs.String()
+}
+
+func configFile(t *testing.T, text string) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "edgeway.toml")
+	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+func TestWrongCommandLinesExitWith2(t *testing.T) {
+	for _, args := range []string{
+		"nothing", "config nothing", "config check extra", "config dump --nope", "version extra", "--nope", "config default --config",
+	} {
+		code, stdout, stderr := run(t, strings.Fields(args)...)
+		if code != exitUsage || stdout != "" || !strings.HasPrefix(stderr, "edgeway: ") || strings.Count(stderr, "\n") != 1 {
+			t.Errorf("edgeway %s: exit %d, out %q, err %q", args, code, stdout, stderr)
+		}
+	}
+}
+
+func TestWrongConfigurationExitsWith2AndNamesEveryFault(t *testing.T) {
+	name := configFile(t, "version = 1\n[proxy]\nmasquerade_bit = 99\nnope = 1\n")
+	for _, command := range []string{"check", "dump"} {
+		code, stdout, stderr := run(t, "config", command, "--config", name)
+		want := "edgeway: " + name + ":3: proxy.masquerade_bit: 99 is out of range (0 to 31)\nedgeway: " + name + ":4: proxy.nope: unknown key"
+		if code != exitUsage || stdout != "" || !strings.HasPrefix(stderr, want) {
+			t.Errorf("config %s: exit %d, out %q, err %q", command, code, stdout, stderr)
+		}
+	}
+}
+
+func TestConfigDumpShowsWhatIsInForce(t *testing.T) {
+	name := configFile(t, "version = 1\nsource.file.paths = ['m']\nproxy.masquerade_bit = 3")
+	code, stdout, stderr := run(t, "config", "dump", "--config", name)
+	want, err := config.Load(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if code != exitOK || stderr != "" || stdout != config.Dump(want) || !strings.Contains(stdout, "masquerade_bit = 3\n") {
+		t.Errorf("exit %d, err %q, out:\n%s", code, stderr, stdout)
+	}
+	if code, stdout, _ := run(t, "config", "check", "--config", name); code != exitOK || stdout == "" {
+		t.Errorf("config check: exit %d, out %q", code, stdout)
+	}
+}
+
+func TestConfigDefaultIsTheShippedFile(t *testing.T) {
+	shipped, err := os.ReadFile("../../etc/edgeway/edgeway.toml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if code, stdout, _ := run(t, "config", "default"); code != exitOK || stdout != string(shipped) {
+		t.Errorf("exit %d, out:\n%s", code, stdout)
+	}
+}
+
+func TestManualNamesEveryCommandFlagAndExitCode(t *testing.T) {
+	data, err := os.ReadFile("../../packaging/man/edgeway.8")
+	if err != nil {
+		t.Fatal(err)
+	}
+	manual := string(data)
+	root, _ := rootCommand()
+	var visit func(cmd *cobra.Command)
+	visit = func(cmd *cobra.Command) {
+		for _, sub := range cmd.Commands() {
+			if sub.IsAvailableCommand() && sub.Name() != "help" && !strings.Contains(manual, sub.Name()) {
+				t.Errorf("no command %q in the manual", sub.CommandPath())
+			}
+			visit(sub)
+		}
+		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			if !strings.Contains(manual, "Fl Fl "+f.Name) {
+				t.Errorf("no flag --%s of %q in the manual", f.Name, cmd.CommandPath())
+			}
+		})
+	}
+	visit(root)
+	for _, code := range []string{"0", "1", "2", "3", "4"} {
+		if !strings.Contains(manual, ".It "+code+"\n") {
+			t.Errorf("no exit code %s in the manual", code)
+		}
+	}
+}
