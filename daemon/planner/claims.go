@@ -1,0 +1,115 @@
+package planner
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"edgeway/daemon/source"
+	"edgeway/proxiers/plan"
+)
+
+// vip is an address that a Service is to be reached at.
+type vip struct {
+	addr netip.Addr
+	kind plan.FrontendKind
+}
+
+// ranks order the kinds where a Service lists one address twice. A load-balancer address comes before
+// the same external IP, because its source ranges must hold.
+var ranks = [...]int{plan.ClusterIP: 0, plan.LoadBalancerIP: 1, plan.ExternalIP: 2}
+
+// fields are where the kinds stand in a Service.
+var fields = [...]string{
+	plan.ClusterIP:      "spec.clusterIPs",
+	plan.ExternalIP:     "spec.externalIPs",
+	plan.LoadBalancerIP: "status.loadBalancer.ingress",
+}
+
+// vips gives the addresses that the Service may have, each once, sorted by address, and the problems of
+// those that it may not have. Addresses of families that are not served are left out silently.
+func (p *Planner) vips(s *source.Service) (vips []vip, problems []source.Problem) {
+	vips = make([]vip, 0, len(s.ClusterIPs)+len(s.LoadBalancerIPs)+len(s.ExternalIPs))
+	add := func(kind plan.FrontendKind, addrs []netip.Addr) {
+		for _, a := range addrs {
+			if !p.env.serves(plan.FamilyOf(a)) || !hasFamily(s, plan.FamilyOf(a)) {
+				continue
+			}
+			if why := p.refusal(kind, a); why != "" {
+				problems = append(problems, source.Problem{Object: s.Key(), Field: fields[kind], Message: fmt.Sprintf("%s is %s", a, why)})
+				continue
+			}
+			vips = append(vips, vip{a, kind})
+		}
+	}
+	add(plan.ClusterIP, s.ClusterIPs)
+	add(plan.LoadBalancerIP, s.LoadBalancerIPs)
+	add(plan.ExternalIP, s.ExternalIPs)
+	slices.SortFunc(vips, func(a, b vip) int {
+		if c := a.addr.Compare(b.addr); c != 0 {
+			return c
+		}
+		return ranks[a.kind] - ranks[b.kind]
+	})
+	return slices.CompactFunc(vips, func(a, b vip) bool { return a.addr == b.addr }), problems
+}
+
+// refusal says in words why no Service may have the address; empty: it may.
+func (p *Planner) refusal(kind plan.FrontendKind, a netip.Addr) string {
+	switch {
+	case hasAddr(p.env.refused, a):
+		return "an address of this host"
+	case kind == plan.ClusterIP:
+		return ""
+	case slices.Contains(p.opts.APIServerAddrs, a):
+		return "the API server's address"
+	case kind == plan.ExternalIP && !contains(p.opts.AllowExternalIPs, a):
+		return "not among the external IPs that are allowed"
+	}
+	return ""
+}
+
+// hasFamily reports whether the Service exists in the family: it has a ClusterIP of it.
+func hasFamily(s *source.Service, f plan.Family) bool {
+	return slices.ContainsFunc(s.ClusterIPs, func(a netip.Addr) bool { return plan.FamilyOf(a) == f })
+}
+
+// claims calls f with all that the Service wants to be the only one to have.
+func (p *Planner) claims(s *source.Service, f func(claim)) {
+	vips, _ := p.vips(s)
+	for i := range s.Ports {
+		port := &s.Ports[i]
+		for _, v := range vips {
+			f(claim{v.addr, port.Protocol, port.Port})
+		}
+		if port.NodePort != 0 {
+			f(nodePortClaim(port))
+		}
+	}
+	if c, ok := healthCheckClaim(s); ok {
+		f(c)
+	}
+}
+
+func nodePortClaim(port *source.ServicePort) claim {
+	return claim{protocol: port.Protocol, port: port.NodePort}
+}
+
+// healthCheckClaim is false without a healthCheckNodePort, and for one that is the Service's own NodePort.
+func healthCheckClaim(s *source.Service) (c claim, ok bool) {
+	c = claim{protocol: plan.TCP, port: s.HealthCheckNodePort}
+	own := func(p source.ServicePort) bool { return nodePortClaim(&p) == c }
+	return c, c.port != 0 && !slices.ContainsFunc(s.Ports, own)
+}
+
+// owned reports whether the Service has the claim, and says it when another one has it.
+func (p *Planner) owned(s *source.Service, c claim, field string, problems *[]source.Problem) bool {
+	owner := p.owners.owner[c]
+	if owner == s {
+		return true
+	}
+	*problems = append(*problems, source.Problem{
+		Object: s.Key(), Field: field, Message: fmt.Sprintf("%s belongs to Service %s/%s", c, owner.Namespace, owner.Name),
+	})
+	return false
+}

@@ -1,0 +1,135 @@
+package planner
+
+import (
+	"cmp"
+	"net/netip"
+	"reflect"
+	"slices"
+
+	"edgeway/daemon/nodeinfo"
+	"edgeway/daemon/source"
+	"edgeway/daemon/tracker"
+	"edgeway/proxiers/plan"
+)
+
+// environment is all that the plan of a Service depends on besides the options and the Service
+// itself. When it changes, every Service is planned anew; so it leaves out what changes with every
+// pod, the link-local addresses of the host.
+type environment struct {
+	families []plan.Family // to serve
+	detect   []plan.Family // those in which pods can be told
+	nodeName string
+	zone     string
+	// localAsCluster is Options.LocalAsCluster on a host without a Node object.
+	localAsCluster bool
+	// nodeAddrs are the host's own addresses in the cluster's eyes, per family: the options', else the
+	// Node object's, else those of the default route. Sorted.
+	nodeAddrs []netip.Addr
+	// refused are the addresses that no Service may have: the host's and nodeAddrs. Sorted.
+	refused []netip.Addr
+}
+
+func (e *environment) equal(o *environment) bool { return reflect.DeepEqual(e, o) }
+
+func (e *environment) serves(f plan.Family) bool  { return slices.Contains(e.families, f) }
+func (e *environment) detects(f plan.Family) bool { return slices.Contains(e.detect, f) }
+
+// surroundings computes the environment and the plan's view of the host. node may be nil.
+func (o *Options) surroundings(node *source.Node, cidrs []*source.ServiceCIDR, host *nodeinfo.Host) (*environment, *plan.Node) {
+	env := &environment{localAsCluster: o.LocalAsCluster && node == nil}
+	if node == nil {
+		node = &source.Node{}
+	}
+	env.nodeName, env.zone = cmp.Or(o.NodeName, node.Name), cmp.Or(o.Zone, node.Zone)
+	out := &plan.Node{Name: env.nodeName, PodInterfaces: slices.Sorted(slices.Values(o.Pods.Interfaces))}
+	for _, a := range host.Addrs {
+		out.HostAddrs = append(out.HostAddrs, a.Addr)
+		if !a.Addr.IsLinkLocalUnicast() {
+			env.refused = append(env.refused, a.Addr)
+		}
+	}
+	out.HostAddrs = sortAddrs(out.HostAddrs)
+
+	pods, services := slices.Clone(o.Pods.CIDRs), slices.Clone(o.ServiceCIDRs)
+	if o.Pods.NodeCIDRs {
+		pods = append(pods, node.PodCIDRs...)
+	}
+	for _, c := range cidrs {
+		services = append(services, c.CIDRs...)
+	}
+	for _, family := range []plan.Family{plan.IPv4, plan.IPv6} {
+		if !o.serves(family, out.HostAddrs) {
+			continue
+		}
+		env.families = append(env.families, family)
+		own, primary := o.nodeAddrs(family, node, host)
+		env.nodeAddrs = append(env.nodeAddrs, own...)
+		out.NodePortAddrs = append(out.NodePortAddrs, o.nodePortAddrs(family, primary, out.HostAddrs)...)
+		podsOfFamily := normalize(ofFamily(pods, family))
+		out.PodSources = append(out.PodSources, podsOfFamily...)
+		out.ServiceCIDRs = append(out.ServiceCIDRs, normalize(ofFamily(services, family))...)
+		if len(podsOfFamily) > 0 || len(out.PodInterfaces) > 0 {
+			env.detect = append(env.detect, family)
+		}
+	}
+	env.nodeAddrs = sortAddrs(env.nodeAddrs)
+	env.refused = sortAddrs(append(env.refused, env.nodeAddrs...))
+	return env, out
+}
+
+// serves reports whether the family is wanted; hostAddrs may be of either.
+func (o *Options) serves(family plan.Family, hostAddrs []netip.Addr) bool {
+	if len(o.Families) > 0 {
+		return slices.Contains(o.Families, family)
+	}
+	return len(addrsOfFamily(hostAddrs, family)) > 0
+}
+
+// nodeAddrs gives the host's own addresses of a family, and the one that "primary" stands for; invalid
+// when it can not be told.
+func (o *Options) nodeAddrs(family plan.Family, node *source.Node, host *nodeinfo.Host) (own []netip.Addr, primary netip.Addr) {
+	var byRoute []netip.Addr
+	for _, a := range host.Addrs {
+		if a.Primary && plan.FamilyOf(a.Addr) == family {
+			byRoute = append(byRoute, a.Addr)
+		}
+	}
+	onHost := func(own []netip.Addr) netip.Addr {
+		for _, a := range own {
+			if slices.ContainsFunc(host.Addrs, func(h nodeinfo.Addr) bool { return h.Addr == a }) {
+				return a
+			}
+		}
+		return netip.Addr{}
+	}
+	if own = addrsOfFamily(o.NodeAddresses, family); len(own) > 0 {
+		return own, onHost(own)
+	}
+	own = addrsOfFamily(node.Addresses, family)
+	// The Node object may be behind the host: then the host is right.
+	if primary = onHost(own); !primary.IsValid() {
+		primary = onHost(byRoute)
+	}
+	if len(own) == 0 {
+		own = byRoute
+	}
+	return own, primary
+}
+
+// nodePortAddrs resolves Options.NodePorts in one family; the result is sorted.
+func (o *Options) nodePortAddrs(family plan.Family, primary netip.Addr, hostAddrs []netip.Addr) (out []netip.Addr) {
+	for _, a := range addrsOfFamily(hostAddrs, family) {
+		if a.IsLoopback() {
+			continue
+		}
+		if o.NodePorts.Primary && a == primary || contains(o.NodePorts.Prefixes, a) {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// sameSurroundings reports whether two snapshots agree in what surroundings takes from them.
+func sameSurroundings(a, b *tracker.Snapshot) bool {
+	return a.Node == b.Node && slices.Equal(a.ServiceCIDRs, b.ServiceCIDRs)
+}

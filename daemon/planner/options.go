@@ -1,0 +1,59 @@
+package planner
+
+import (
+	"net/netip"
+
+	"edgeway/proxiers/plan"
+)
+
+// Options are what an operator decides. They do not change in the life of a Planner: a reload makes
+// a new one and gives it the plan of the old one.
+type Options struct {
+	// Families are the ones to serve. Empty: those that the host has an address of, loopback included.
+	Families []plan.Family
+	// NodeName is the name that endpoints on this host carry. Empty: that of the Node object.
+	NodeName string
+	// NodeAddresses are the host's own addresses. A family without one has those of the Node object,
+	// else the source of its default route.
+	NodeAddresses []netip.Addr
+	// Zone is compared with topology hints. Empty: that of the Node object.
+	Zone string
+	// LocalAsCluster says what a Local traffic policy does on a host without a Node object, for
+	// a ServicePort that has no endpoint here: the same as Cluster. Otherwise it drops.
+	LocalAsCluster bool
+	// MasqueradeAll rewrites the source of every connection to a ClusterIP.
+	MasqueradeAll bool
+	// Pods says how pods of this host are told from other sources.
+	Pods PodDetection
+	// NodePorts says which addresses accept NodePorts.
+	NodePorts NodePortAddresses
+	// ServiceCIDRs are added to those of the ServiceCIDR objects.
+	ServiceCIDRs []netip.Prefix
+	// AllowExternalIPs are the only ranges that externalIPs may come from. Empty: none.
+	AllowExternalIPs []netip.Prefix
+	// APIServerAddrs are never served as external or load-balancer addresses (CVE-2020-8554).
+	APIServerAddrs []netip.Addr
+}
+
+// PodDetection says how pods of this host are told from other sources. In a family that none of it
+// covers no source is a pod: ClusterIP traffic keeps its source, and nothing is short-circuited.
+type PodDetection struct {
+	// CIDRs are the ranges that pods get their addresses from.
+	CIDRs []netip.Prefix
+	// NodeCIDRs adds the pod ranges of the Node object.
+	NodeCIDRs bool
+	// Interfaces are those that packets of pods come in by: "cni0", or "veth*" for a prefix.
+	Interfaces []string
+}
+
+// NodePortAddresses says which of the host's addresses accept NodePorts. Loopback never does.
+//
+// Only what is listed accepts: unlike kube-proxy, a list that has ranges of one family alone leaves
+// the other family without NodePorts, and the zero value accepts none.
+type NodePortAddresses struct {
+	// Primary is one address of each family: the first of NodeAddresses or of the Node object that is
+	// on the host, else the source of the default route. None when that can not be told.
+	Primary bool
+	// Prefixes select by range; 0.0.0.0/0 and ::/0 stand for all addresses.
+	Prefixes []netip.Prefix
+}

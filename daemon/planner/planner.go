@@ -1,0 +1,145 @@
+// Package planner decides Kubernetes Service policy: of what the sources say and what the host is like
+// it makes the plan that the proxiers translate.
+//
+// From outside a Planner is a pure function: the same arguments give the same plan, whatever was
+// planned before. Inside it is incremental: when the plan before is its own last one and only some
+// Services changed, it plans those alone, and those that gain or lose an address by it.
+package planner
+
+import (
+	"slices"
+
+	"edgeway/daemon/nodeinfo"
+	"edgeway/daemon/source"
+	"edgeway/daemon/tracker"
+	"edgeway/daemon/tracker/sorted"
+	"edgeway/proxiers/plan"
+)
+
+// Planner makes plans. It is for one goroutine.
+type Planner struct {
+	opts Options
+
+	// What the last call was given and gave.
+	snap     *tracker.Snapshot
+	host     *nodeinfo.Host
+	made     *plan.Plan
+	problems []source.Problem
+	// What follows from that, kept up to date.
+	env    *environment
+	owners ownership
+
+	scratch []endpoint // see endpoints
+}
+
+// New makes a Planner.
+func New(opts Options) *Planner { return &Planner{opts: opts} }
+
+// Plan makes the plan for a snapshot and a host; a nil host has no addresses. It shares with prev,
+// which may be nil and of another Planner, what did not change. The problems are what the planner left
+// out, sorted by Service; those of the snapshot are not among them.
+func (p *Planner) Plan(snap *tracker.Snapshot, host *nodeinfo.Host, prev *plan.Plan) (*plan.Plan, []source.Problem) {
+	if host == nil {
+		host = &nodeinfo.Host{}
+	}
+	if prev == nil {
+		prev = &plan.Plan{}
+	}
+	next := &plan.Plan{Generation: prev.Generation + 1}
+	follows := prev == p.made && p.follows(snap)
+	if follows && host == p.host && sameSurroundings(snap, p.snap) {
+		next.Node = prev.Node
+	} else {
+		var env *environment
+		env, next.Node = p.opts.surroundings(snap.Node, snap.ServiceCIDRs, host)
+		if prev.Node != nil && equalNode(prev.Node, next.Node) {
+			next.Node = prev.Node
+		}
+		follows = follows && env.equal(p.env)
+		p.env = env
+	}
+	if follows {
+		p.update(snap, prev, next)
+	} else {
+		p.rebuild(snap, prev, next)
+	}
+	p.snap, p.host, p.made = snap, host, next
+	return next, p.problems
+}
+
+// follows reports whether snap.Changed is all that is between the last snapshot and this one.
+func (p *Planner) follows(snap *tracker.Snapshot) bool {
+	return snap == p.snap || !snap.All && snap.Generation == p.snap.Generation+1
+}
+
+// rebuild plans all Services.
+func (p *Planner) rebuild(snap *tracker.Snapshot, prev, next *plan.Plan) {
+	p.owners, p.problems = newOwnership(), nil
+	for _, svc := range snap.Services {
+		p.claims(svc.Spec, func(c claim) { p.owners.add(c, svc.Spec) })
+	}
+	next.Services = make([]*plan.ServicePort, 0, max(len(prev.Services), len(snap.Services)))
+	for _, svc := range snap.Services {
+		out := p.service(svc)
+		next.Services = append(next.Services, out.ports...)
+		next.HealthChecks = append(next.HealthChecks, out.health...)
+		p.problems = append(p.problems, out.problems...)
+	}
+	shareServices(prev.Services, next.Services)
+	shareHealthChecks(prev.HealthChecks, next.HealthChecks)
+}
+
+// update plans the Services that snap.Changed and the ownership of their addresses concern.
+func (p *Planner) update(snap *tracker.Snapshot, prev, next *plan.Plan) {
+	var names []tracker.Name
+	if snap != p.snap {
+		names = append(p.transfer(snap), snap.Changed...)
+		slices.SortFunc(names, tracker.Name.Compare)
+		names = slices.Compact(names)
+	}
+	results := make([]planned, len(names))
+	for i, name := range names {
+		results[i] = p.service(snap.Find(name))
+	}
+	next.Services = sorted.Splice(prev.Services, names, compareServicePort, func(i int, old []*plan.ServicePort) []*plan.ServicePort {
+		shareServices(old, results[i].ports)
+		return results[i].ports
+	})
+	next.HealthChecks = sorted.Splice(prev.HealthChecks, names, compareHealthCheck, func(i int, old []*plan.HealthCheck) []*plan.HealthCheck {
+		shareHealthChecks(old, results[i].health)
+		return results[i].health
+	})
+	p.problems = sorted.Splice(p.problems, names, compareProblem, func(i int, _ []source.Problem) []source.Problem {
+		return results[i].problems
+	})
+}
+
+// transfer brings the ownership up to date and gives the Services that the change of another one
+// concerns.
+func (p *Planner) transfer(snap *tracker.Snapshot) (disturbed []tracker.Name) {
+	disturb := func(list []*source.Service) {
+		for _, s := range list {
+			disturbed = append(disturbed, nameOf(s))
+		}
+	}
+	for _, name := range snap.Changed {
+		before, after := specOf(p.snap, name), specOf(snap, name)
+		if before == after {
+			continue // only its endpoints changed
+		}
+		if before != nil {
+			p.claims(before, func(c claim) { disturb(p.owners.remove(c, before)) })
+		}
+		if after != nil {
+			p.claims(after, func(c claim) { disturb(p.owners.add(c, after)) })
+		}
+	}
+	return disturbed
+}
+
+func specOf(snap *tracker.Snapshot, name tracker.Name) *source.Service {
+	if svc := snap.Find(name); svc != nil {
+		return svc.Spec
+	}
+	return nil
+}

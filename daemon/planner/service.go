@@ -1,0 +1,156 @@
+package planner
+
+import (
+	"net/netip"
+	"slices"
+	"strconv"
+
+	"edgeway/daemon/source"
+	"edgeway/daemon/tracker"
+	"edgeway/proxiers/plan"
+)
+
+// planned is what becomes of one Service; zero for one that does not exist.
+type planned struct {
+	ports    []*plan.ServicePort
+	health   []*plan.HealthCheck // at most one
+	problems []source.Problem
+}
+
+// service plans one Service. svc may be nil.
+func (p *Planner) service(svc *tracker.Service) (out planned) {
+	if svc == nil {
+		return out
+	}
+	vips, problems := p.vips(svc.Spec)
+	out.problems = problems
+	for i := range svc.Spec.Ports {
+		frontends := p.frontends(svc.Spec, vips, i, &out.problems)
+		for _, family := range p.env.families {
+			if sp := p.servicePort(svc, i, family, frontends); sp != nil {
+				out.ports = append(out.ports, sp)
+			}
+		}
+	}
+	slices.SortFunc(out.ports, (*plan.ServicePort).Compare)
+	if h := p.healthCheck(svc, &out.problems); h != nil {
+		out.health = []*plan.HealthCheck{h}
+	}
+	return out
+}
+
+// frontends gives those of a port that the Service owns, without their routes. A NodePort is there once
+// for both families.
+func (p *Planner) frontends(s *source.Service, vips []vip, index int, problems *[]source.Problem) (out []plan.Frontend) {
+	port := &s.Ports[index]
+	for _, v := range vips {
+		if p.owned(s, claim{v.addr, port.Protocol, port.Port}, fields[v.kind], problems) {
+			out = append(out, plan.Frontend{Kind: v.kind, Addr: v.addr, Port: port.Port})
+		}
+	}
+	field := func() string { return "spec.ports[" + strconv.Itoa(index) + "].nodePort" }
+	if port.NodePort != 0 && p.owned(s, nodePortClaim(port), field(), problems) {
+		out = append(out, plan.Frontend{Kind: plan.NodePort, Port: port.NodePort})
+	}
+	return out
+}
+
+// servicePort plans one port in one family; nil when nothing leads to it.
+func (p *Planner) servicePort(svc *tracker.Service, index int, family plan.Family, frontends []plan.Frontend) *plan.ServicePort {
+	spec, port := svc.Spec, &svc.Spec.Ports[index]
+	if !hasFamily(spec, family) {
+		return nil
+	}
+	sp := &plan.ServicePort{
+		Name:      plan.ServicePortName{Namespace: spec.Namespace, Name: spec.Name, Port: port.Name, Protocol: port.Protocol},
+		Family:    family,
+		Affinity:  spec.Affinity,
+		LongLived: spec.LongLived,
+	}
+	for _, f := range frontends {
+		if f.Kind == plan.NodePort || plan.FamilyOf(f.Addr) == family {
+			sp.Frontends = append(sp.Frontends, f)
+		}
+	}
+	if len(sp.Frontends) == 0 {
+		return nil
+	}
+	slices.SortFunc(sp.Frontends, func(a, b plan.Frontend) int { return a.Compare(&b) })
+
+	endpoints := p.endpoints(svc.Slices, port, family)
+	pools := p.env.choosePools(endpoints)
+	sp.Serving = serving(endpoints)
+	policy := newPolicy(pools, p.env.detects(family), p.opts.MasqueradeAll)
+	bound := !p.env.localAsCluster || pools.local != nil // the Local policies mean what they say
+	for i := range sp.Frontends {
+		f := &sp.Frontends[i]
+		if f.Kind == plan.ClusterIP {
+			f.Routes = policy.internal(spec.InternalLocal && bound)
+		} else {
+			f.Routes = policy.external(spec.ExternalLocal && bound)
+		}
+		if f.Kind == plan.LoadBalancerIP {
+			f.AllowFrom = p.env.allowFrom(spec, f.Addr)
+		}
+	}
+	keepUsedPools(sp, pools)
+	sp.Seal()
+	return sp
+}
+
+// keepUsedPools sets the pools that a route leads to.
+func keepUsedPools(sp *plan.ServicePort, p pools) {
+	for i := range sp.Frontends {
+		for _, r := range sp.Frontends[i].Routes {
+			switch {
+			case r.Verdict != plan.Forward:
+			case r.Pool == plan.LocalPool:
+				sp.Pools[plan.LocalPool] = p.local
+			default:
+				sp.Pools[plan.ClusterPool] = p.cluster
+			}
+		}
+	}
+}
+
+// allowFrom gives the sources that may connect to a load-balancer address; nil: all. When the ranges have
+// an address of this host, the host itself may connect; on a host that has the load-balancer address
+// on an interface the kernel takes that very address as the source, so it is added.
+func (e *environment) allowFrom(s *source.Service, addr netip.Addr) []netip.Prefix {
+	family := plan.FamilyOf(addr)
+	if slices.Contains(s.NoSources, family) {
+		return []netip.Prefix{}
+	}
+	ranges := ofFamily(s.SourceRanges, family)
+	if len(ranges) == 0 || slices.ContainsFunc(ranges, func(r netip.Prefix) bool { return r.Bits() == 0 }) {
+		return nil
+	}
+	if slices.ContainsFunc(e.nodeAddrs, func(a netip.Addr) bool { return contains(ranges, a) }) {
+		ranges = append(ranges, netip.PrefixFrom(addr, addr.BitLen()))
+	}
+	return normalize(ranges)
+}
+
+// healthCheck plans the healthCheckNodePort; nil without one. A pod of a dual-stack Service has an address
+// in each family, so the family with more of them counts.
+func (p *Planner) healthCheck(svc *tracker.Service, problems *[]source.Problem) *plan.HealthCheck {
+	c, ok := healthCheckClaim(svc.Spec)
+	if !ok || !p.owned(svc.Spec, c, "spec.healthCheckNodePort", problems) {
+		return nil
+	}
+	ready := map[plan.Family]map[netip.Addr]struct{}{plan.IPv4: {}, plan.IPv6: {}}
+	for _, s := range svc.Slices {
+		if len(s.Ports) == 0 || !p.env.serves(s.Family) {
+			continue
+		}
+		for i := range s.Endpoints {
+			if e := &s.Endpoints[i]; e.Ready && p.env.isLocal(e) {
+				ready[s.Family][e.Addr] = struct{}{}
+			}
+		}
+	}
+	return &plan.HealthCheck{
+		Namespace: svc.Spec.Namespace, Name: svc.Spec.Name, Port: c.port,
+		LocalReady: max(len(ready[plan.IPv4]), len(ready[plan.IPv6])),
+	}
+}
