@@ -49,6 +49,7 @@ func TestRandomFaultsConverge(t *testing.T) {
 					name := w.set(i, r.IntN(5))
 					k.mu.Lock()
 					k.refuses[name] = !k.refuses[name]
+					clear(k.refused) // what was refused may be taken now
 					k.takes = time.Duration(r.IntN(50)) * time.Millisecond
 					k.mu.Unlock()
 				default:

@@ -31,7 +31,7 @@ func (p *Pipeline) isolate(ctx context.Context, suspects []*plan.ServicePort, pa
 		}
 	}
 	p.opts.Logger.Warn("kernel refused a sync, searching for the ServicePort to blame", "suspects", len(suspects), "error", refusal)
-	s := &search{p: p, target: p.target, out: map[*plan.ServicePort]struct{}{}}
+	s := &search{p: p, target: p.target, out: map[*plan.ServicePort]struct{}{}, refused: map[[32]byte]error{}}
 	err := s.run(ctx, suspects, refusal)
 	if errors.Is(err, errNotToBlame) && len(suspects) < len(p.target.Services) {
 		err = s.run(ctx, p.target.Services, refusal)
@@ -60,6 +60,8 @@ type search struct {
 	blamed []blame
 	// accepted is set when any try succeeded: only then is a refused single proven to be at fault.
 	accepted bool
+	// refused remembers tries by what they left out: suspicion can come back to the same set.
+	refused map[[32]byte]error
 }
 
 type blame struct {
@@ -130,8 +132,11 @@ func (s *search) try(ctx context.Context, add []*plan.ServicePort) (refused, err
 	for _, svc := range add {
 		delete(s.out, svc)
 	}
-	s.p.backend.reason = "search for refused ServicePorts"
-	_, err = s.p.apply(ctx, s.p.backend, s.without())
+	id := s.outID()
+	if err = s.refused[id]; err == nil {
+		s.p.backend.reason = "search for refused ServicePorts"
+		_, err = s.p.apply(ctx, s.p.backend, s.without())
+	}
 	if err == nil {
 		s.accepted = true
 		return nil, nil
@@ -140,9 +145,20 @@ func (s *search) try(ctx context.Context, add []*plan.ServicePort) (refused, err
 		s.out[svc] = struct{}{}
 	}
 	if errors.Is(err, proxiers.ErrRefused) && ctx.Err() == nil {
+		s.refused[id] = err
 		return err, nil
 	}
 	return nil, err
+}
+
+// outID identifies the set that is left out: the exclusive or of the digests of its members.
+func (s *search) outID() (id [32]byte) {
+	for svc := range s.out {
+		for i, b := range svc.Digest {
+			id[i] ^= b
+		}
+	}
+	return id
 }
 
 // without gives the target less what is left out.

@@ -26,7 +26,7 @@ func TestOneRefusedOfAThousandIsFoundByHalves(t *testing.T) {
 				}
 				b.converged(t)
 				s := b.p.State()
-				if len(s.Quarantined) != 1 || s.Quarantined[0].Name.Name != fmt.Sprintf("s%05d", bad) || len(s.Problems) != 1 {
+				if len(s.Quarantined) != 1 || s.Quarantined[0].Name.Name != fmt.Sprintf("s%05d", bad) || len(s.Problems()) != 1 {
 					t.Errorf("quarantined: %+v", s.Quarantined)
 				}
 				if s.Backend.Err != nil || !s.OutOfSync.IsZero() || !s.Synced() {
@@ -72,7 +72,7 @@ func TestARefusedChangeIsBlamedWithoutASearchAmongTheRest(t *testing.T) {
 			t.Errorf("the mended Service: %d applies, want one partial", len(got))
 		}
 		b.converged(t)
-		if s := b.p.State(); len(s.Quarantined) != 0 || len(s.Problems) != 0 {
+		if s := b.p.State(); len(s.Quarantined) != 0 || len(s.Problems()) != 0 {
 			t.Errorf("still quarantined: %+v", s.Quarantined)
 		}
 	})

@@ -44,7 +44,8 @@ type Options struct {
 	Tracker Tracker
 	// Node signals that the host changed, as far as a plan depends on it.
 	Node Changer
-	// Plan makes the next plan, sharing with prev what did not change.
+	// Plan makes the next plan, sharing with prev what did not change, and names the faults that are
+	// no object's own, such as two Services with one address.
 	Plan func(snap *tracker.Snapshot, prev *plan.Plan) (*plan.Plan, []source.Problem)
 	// MinSync is the least time between the end of one sync and the start of the next. The first
 	// change after a quiet time never waits.
@@ -212,8 +213,8 @@ func (p *Pipeline) replan() {
 	if !ok {
 		return
 	}
-	next, problems := p.opts.Plan(snap, p.plan)
-	p.record.planned(snap, problems, p.started)
+	next, conflicts := p.opts.Plan(snap, p.plan)
+	p.record.planned(snap, conflicts, p.started)
 	p.plan = next
 	p.retarget()
 	if p.backend.applied != p.target {

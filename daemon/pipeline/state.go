@@ -1,7 +1,6 @@
 package pipeline
 
 import (
-	"slices"
 	"time"
 
 	"edgeway/daemon/source"
@@ -28,10 +27,23 @@ type State struct {
 	DriftReason string
 	LastDrift   time.Time
 	Quarantined []Quarantined
-	// Problems are the faults of objects, of the plan and of the kernel.
-	Problems []source.Problem
+	// Conflicts are the faults that only planning shows; Snapshot.Problems has those of the objects.
+	Conflicts []source.Problem
 	// Done and Total are ServicePorts of the Apply that is running, as far as it reports them.
 	Done, Total int
+}
+
+// Problems lists the faults of the objects, of the plan and of what the kernel refused, in this order.
+func (s *State) Problems() []source.Problem {
+	var out []source.Problem
+	if s.Snapshot != nil {
+		out = append(out, s.Snapshot.Problems...)
+	}
+	out = append(out, s.Conflicts...)
+	for _, q := range s.Quarantined {
+		out = append(out, q.Problem())
+	}
+	return out
 }
 
 // Synced says that the first sync has succeeded.
@@ -80,7 +92,7 @@ func (p *Pipeline) State() State {
 // record gathers what State shows and no stage knows.
 type record struct {
 	snapshot    *tracker.Snapshot
-	problems    []source.Problem
+	conflicts   []source.Problem
 	outOfSync   time.Time
 	queuedAt    time.Time
 	triggers    []time.Time
@@ -93,7 +105,7 @@ type record struct {
 // maxTriggers bounds the memory of changes that wait for a kernel that does not take them.
 const maxTriggers = 10_000
 
-func (r *record) planned(snap *tracker.Snapshot, problems []source.Problem, started time.Time) {
+func (r *record) planned(snap *tracker.Snapshot, conflicts []source.Problem, started time.Time) {
 	if snap != r.snapshot {
 		for _, t := range snap.Triggers {
 			if t.After(started) && len(r.triggers) < maxTriggers {
@@ -101,7 +113,7 @@ func (r *record) planned(snap *tracker.Snapshot, problems []source.Problem, star
 			}
 		}
 	}
-	r.snapshot, r.problems = snap, problems
+	r.snapshot, r.conflicts = snap, conflicts
 }
 
 // behind notes since when the kernel is not as wanted.
@@ -134,14 +146,10 @@ func (p *Pipeline) publish() {
 		OutOfSync: r.outOfSync, Queued: r.queuedAt,
 		Backend: p.backend.status,
 		Drift:   r.drift, DriftReason: r.driftReason, LastDrift: r.lastDrift,
-		Quarantined: p.quarantine.list(),
+		Quarantined: p.quarantine.list(), Conflicts: r.conflicts,
 	}
 	for _, f := range p.followers {
 		s.Followers = append(s.Followers, f.status)
-	}
-	s.Problems = slices.Clone(r.problems)
-	for _, q := range s.Quarantined {
-		s.Problems = append(s.Problems, q.Problem())
 	}
 	p.state.Store(s)
 }
