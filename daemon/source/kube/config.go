@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/clientcmd/api"
@@ -56,6 +57,9 @@ func checkKubeconfig(config *api.Config, allowExec bool) error {
 	at := fmt.Sprintf("clusters[%s].cluster", context.Cluster)
 	if cluster.Server == "" {
 		return fmt.Errorf("%s.server: it is missing or empty", at)
+	}
+	if _, _, err := rest.DefaultServerURL(cluster.Server, "", schema.GroupVersion{}, true); err != nil {
+		return fmt.Errorf("%s.server: %w", at, err)
 	}
 	if err := checkAuthority(at, cluster); err != nil {
 		return err

@@ -3,6 +3,8 @@ package kube
 import (
 	"encoding/json"
 	"fmt"
+	"io"
+	"log"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -58,7 +60,7 @@ func (r request) get(key string) string {
 func newFakeAPI(t *testing.T) *fakeAPI {
 	f := &fakeAPI{t: t, objects: map[string]map[string]string{}, rv: 100, events: make(chan struct{})}
 	f.Server = httptest.NewUnstartedServer(http.HandlerFunc(f.serve))
-	f.Config.ErrorLog = nil
+	f.Config.ErrorLog = log.New(io.Discard, "", 0)
 	t.Cleanup(func() { f.CloseClientConnections(); f.Close() })
 	return f
 }

@@ -2,6 +2,7 @@ package kube
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -171,6 +172,10 @@ func (f *feed) watch(ctx context.Context, o metav1.ListOptions, st *store) (watc
 	o.TimeoutSeconds, o.Watch = &seconds, true
 	w, err := f.request(&o).Watch(ctx)
 	if err != nil {
+		if stream && refusesStream(err) {
+			f.streamErr = err
+			return nil, err
+		}
 		fault := f.failed(ctx, verb, err, st)
 		if !stream {
 			// The reflector looks at the error itself: after a refused connection it goes on with
@@ -186,31 +191,23 @@ func (f *feed) watch(ctx context.Context, o metav1.ListOptions, st *store) (watc
 	return f.guard(w, st), nil
 }
 
-// failed notes an error of a request and gives it in plain words.
+// failed notes an error of a request and gives it in plain words, as an error that the reflector does
+// not know how to act on.
 func (f *feed) failed(ctx context.Context, verb string, err error, st *store) error {
 	if ctx.Err() != nil && context.Cause(ctx) == context.Canceled {
 		return err // we are stopping
 	}
-	fault := &requestError{text: describe(f.source.client.host, verb+" "+f.resource, err), err: err}
+	fault := errors.New(describe(f.source.client.host, verb+" "+f.resource, err))
 	if !f.required && isDenied(err) {
 		f.lists.hold(deniedPause)
-		f.source.log.Debug("resource not readable", "resource", f.resource, "error", fault.text)
+		f.source.log.Debug("resource not readable", "resource", f.resource, "error", fault)
 		st.answered()
 		return fault
 	}
-	f.health.fail(fault.text)
+	f.health.fail(fault.Error())
 	f.source.logChange()
 	return fault
 }
-
-// requestError is an error in plain words. It does not unwrap, so that the reflector does not act on it.
-type requestError struct {
-	text string
-	err  error
-}
-
-// Error implements error.
-func (e *requestError) Error() string { return e.text }
 
 // String names the feed in tests.
 func (f *feed) String() string { return fmt.Sprintf("%s of namespace %q", f.resource, f.namespace) }

@@ -136,10 +136,6 @@ func isDenied(err error) bool {
 // refusesStream says that the API server can not send a list as a stream (before v1.32, or with the
 // feature WatchList switched off), but may have a plain list.
 func refusesStream(err error) bool {
-	var r *requestError
-	if errors.As(err, &r) {
-		err = r.err
-	}
 	var status apierrors.APIStatus
 	return errors.As(err, &status) && slices.Contains([]int32{400, 405, 406, 415, 422}, status.Status().Code)
 }

@@ -82,6 +82,7 @@ func (r *running) waitSynced(t *testing.T, within time.Duration) {
 }
 
 func TestFollowsObjects(t *testing.T) {
+	t.Parallel()
 	for _, noStream := range []bool{false, true} {
 		t.Run(fmt.Sprintf("noStream=%v", noStream), func(t *testing.T) {
 			api := newFakeAPI(t)
@@ -110,6 +111,7 @@ func TestFollowsObjects(t *testing.T) {
 }
 
 func TestUpdatesWithoutMeaningAreNotPassedOn(t *testing.T) {
+	t.Parallel()
 	api := newFakeAPI(t)
 	api.Start()
 	api.put("services", "web", clusterIP(1))
@@ -125,6 +127,7 @@ func TestUpdatesWithoutMeaningAreNotPassedOn(t *testing.T) {
 }
 
 func TestSelectorsAndNamespacesAreTheServersToApply(t *testing.T) {
+	t.Parallel()
 	api := newFakeAPI(t)
 	api.Start()
 	r := start(t, api.URL, "", func(o *Options) {
@@ -151,6 +154,7 @@ func TestSelectorsAndNamespacesAreTheServersToApply(t *testing.T) {
 // No permission for Nodes, no ServiceCIDRs in the API: neither holds up Synced, nor is it asked for
 // over and over, nor is it a fault.
 func TestOptionalResourcesMayBeDenied(t *testing.T) {
+	t.Parallel()
 	api := newFakeAPI(t)
 	api.hook = func(w http.ResponseWriter, r request) bool {
 		switch r.resource {
@@ -181,6 +185,7 @@ func TestOptionalResourcesMayBeDenied(t *testing.T) {
 }
 
 func TestOptionalResourceThatHangsDoesNotHoldUpSynced(t *testing.T) {
+	t.Parallel()
 	api := newFakeAPI(t)
 	release := make(chan struct{})
 	api.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -200,6 +205,7 @@ func TestOptionalResourceThatHangsDoesNotHoldUpSynced(t *testing.T) {
 
 // Every watch is answered with 410 Gone, every list works.
 func TestStormOfExpiredWatches(t *testing.T) {
+	t.Parallel()
 	api := newFakeAPI(t)
 	api.hook = func(w http.ResponseWriter, r request) bool {
 		switch r.verb {
@@ -235,6 +241,7 @@ func TestStormOfExpiredWatches(t *testing.T) {
 
 // The stream itself is answered with 410: client-go tries again at once, and only the pace holds it.
 func TestStormOfExpiredStreams(t *testing.T) {
+	t.Parallel()
 	api := newFakeAPI(t)
 	api.hook = func(w http.ResponseWriter, _ request) bool {
 		status(w, 410, "Expired", "too old resource version")
@@ -254,6 +261,7 @@ func TestStormOfExpiredStreams(t *testing.T) {
 
 // The API server goes away and comes back with half of the stream, then with all of it.
 func TestHalfAListRemovesNothing(t *testing.T) {
+	t.Parallel()
 	api := newFakeAPI(t)
 	api.Start()
 	api.put("services", "a", clusterIP(1))
@@ -300,6 +308,7 @@ func TestHalfAListRemovesNothing(t *testing.T) {
 
 // After its connections broke, the source goes on from the last event instead of listing again.
 func TestBrokenConnectionResumesTheWatch(t *testing.T) {
+	t.Parallel()
 	api := newFakeAPI(t)
 	api.Start()
 	api.put("services", "a", clusterIP(1))
@@ -315,6 +324,7 @@ func TestBrokenConnectionResumesTheWatch(t *testing.T) {
 }
 
 func TestUnreachableServerIsNamedOnce(t *testing.T) {
+	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -335,6 +345,7 @@ func TestUnreachableServerIsNamedOnce(t *testing.T) {
 
 // Without events, bookmarks or an end, a watch is taken for dead by the time silence has passed.
 func TestContactAges(t *testing.T) {
+	t.Parallel()
 	api := newFakeAPI(t)
 	api.Start()
 	r := start(t, api.URL, "", nil)
@@ -349,6 +360,7 @@ func TestContactAges(t *testing.T) {
 }
 
 func TestAddressesOfTheServer(t *testing.T) {
+	t.Parallel()
 	api := newFakeAPI(t)
 	api.Start()
 	url := strings.Replace(api.URL, "127.0.0.1", "localhost", 1)

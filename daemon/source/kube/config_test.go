@@ -1,0 +1,115 @@
+package kube
+
+import (
+	"encoding/base64"
+	"log/slog"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestFaultyKubeconfigsAreNamed(t *testing.T) {
+	const head = "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: k, user: u}}]\n"
+	const cluster = "clusters: [{name: k, cluster: {server: 'https://192.0.2.1'}}]\n"
+	garbage := base64.StdEncoding.EncodeToString([]byte("garbage"))
+	for name, c := range map[string]struct{ text, want string }{
+		"no YAML":         {"{", "it does not parse"},
+		"no kubeconfig":   {"kind: Pod\napiVersion: v1\n", "it does not parse"},
+		"empty":           {"", "current-context: it is missing or empty"},
+		"unknown context": {"current-context: x\n", `current-context: contexts has no "x"`},
+		"unknown cluster": {head, `contexts[c].context.cluster: clusters has no "k"`},
+		"unknown user":    {head + cluster, `contexts[c].context.user: users has no "u"`},
+		"no server":       {head + "clusters: [{name: k, cluster: {}}]\n", "clusters[k].cluster.server: it is missing or empty"},
+		"authority file": {
+			head + "clusters: [{name: k, cluster: {server: 'https://192.0.2.1', certificate-authority: ca.crt}}]\n",
+			"clusters[k].cluster.certificate-authority: open DIR/ca.crt: no such file or directory",
+		},
+		"authority data": {
+			head + "clusters: [{name: k, cluster: {server: 'https://192.0.2.1', certificate-authority-data: " + garbage + "}}]\n",
+			"clusters[k].cluster.certificate-authority-data: it holds no certificate",
+		},
+		"certificate file": {
+			head + cluster + "users: [{name: u, user: {client-certificate: a.crt, client-key: a.key}}]\n",
+			"users[u].user.client-certificate: open DIR/a.crt: no such file or directory",
+		},
+		"certificate is a directory": {
+			head + cluster + "users: [{name: u, user: {client-certificate: ., client-key: a.key}}]\n",
+			"users[u].user.client-certificate: read DIR: is a directory",
+		},
+		"certificate data": {
+			head + cluster + "users: [{name: u, user: {client-certificate-data: " + garbage + ", client-key-data: " + garbage + "}}]\n",
+			"users[u].user.client-certificate-data and client-key-data: tls: failed to find any PEM data",
+		},
+		"token file": {
+			head + cluster + "users: [{name: u, user: {tokenFile: token}}]\n",
+			"users[u].user.tokenFile: open DIR/token: no such file or directory",
+		},
+		"exec plugin": {
+			head + cluster + "users: [{name: u, user: {exec: {apiVersion: client.authentication.k8s.io/v1, command: gimme, interactiveMode: Never}}}]\n",
+			`users[u].user.exec: it would run "gimme"; exec plugins have to be allowed`,
+		},
+		"auth provider": {
+			head + cluster + "users: [{name: u, user: {auth-provider: {name: oidc}}}]\n",
+			`users[u].user.auth-provider: "oidc" is not supported`,
+		},
+		"server URL": {
+			head + "clusters: [{name: k, cluster: {server: 'https://[::1'}}]\nusers: [{name: u, user: {}}]\n",
+			`clusters[k].cluster.server: host must be a URL or a host:port pair: "https://[::1"`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			path := filepath.Join(dir, "kubeconfig")
+			if err := os.WriteFile(path, []byte(c.text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			_, err := New(Options{Kubeconfig: path, Logger: slog.New(slog.DiscardHandler)})
+			want := strings.ReplaceAll(c.want, "DIR", dir)
+			if err == nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "kubeconfig "+path+": ") {
+				t.Errorf("error %v\n want it to have %q", err, want)
+			}
+		})
+	}
+}
+
+func TestMissingExecPluginIsNamed(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	text := `{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: k, user: u}}],
+clusters: [{name: k, cluster: {server: "https://192.0.2.1"}}],
+users: [{name: u, user: {exec: {apiVersion: client.authentication.k8s.io/v1, command: no-such-plugin, interactiveMode: Never}}}]}`
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := New(Options{Kubeconfig: path, AllowExecPlugins: true, Logger: slog.New(slog.DiscardHandler)})
+	want := "kubeconfig " + path + `: users[u].user.exec.command: exec: "no-such-plugin": executable file not found in $PATH`
+	if err == nil || err.Error() != want {
+		t.Errorf("error %v\n want %s", err, want)
+	}
+}
+
+func TestMissingKubeconfigIsNamed(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	_, err := New(Options{Kubeconfig: path, Logger: slog.New(slog.DiscardHandler)})
+	if want := "kubeconfig: open " + path + ": no such file or directory"; err == nil || err.Error() != want {
+		t.Errorf("error %v\n want %s", err, want)
+	}
+}
+
+func TestWrongOptionsAreNamed(t *testing.T) {
+	srv := httptest.NewServer(nil)
+	defer srv.Close()
+	for want, change := range map[string]func(*Options){
+		`label selector "a in"`: func(o *Options) { o.LabelSelector = "a in" },
+		`namespace "Shop"`:      func(o *Options) { o.Namespaces = []string{"Shop"} },
+		`node name "a,b"`:       func(o *Options) { o.NodeName = "a,b" },
+		"kubeconfig: no path":   func(o *Options) { o.Kubeconfig = "" },
+	} {
+		o := Options{Kubeconfig: kubeconfig(t, srv.URL, ""), Logger: slog.New(slog.DiscardHandler)}
+		change(&o)
+		if _, err := New(o); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("error %v\n want it to begin with %q", err, want)
+		}
+	}
+}

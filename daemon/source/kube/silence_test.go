@@ -1,0 +1,162 @@
+package kube
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/base64"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"net"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+func TestSilentWatchEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &feed{source: &Source{client: &client{}}}
+		in := watch.NewFake()
+		began := time.Now()
+		w := f.guard(in, nil)
+		defer w.Stop()
+		go func() {
+			time.Sleep(time.Minute)
+			in.Action(watch.Bookmark, &corev1.Service{})
+		}()
+		if e, ok := <-w.ResultChan(); !ok || e.Type != watch.Bookmark {
+			t.Fatalf("got %v %v", e, ok)
+		}
+		if e, ok := <-w.ResultChan(); ok {
+			t.Fatalf("got %v", e)
+		}
+		if got := time.Since(began); got != time.Minute+silence {
+			t.Errorf("the watch ended after %s, want %s after the bookmark", got, silence)
+		}
+		if contact, _ := f.health.get(); contact.Sub(began) != time.Minute {
+			t.Errorf("contact at %s", contact.Sub(began))
+		}
+	})
+}
+
+func TestPace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := pace{min: time.Second, max: 10 * time.Second}
+		wait := func() time.Duration {
+			before := time.Now()
+			if err := p.wait(context.Background()); err != nil {
+				t.Fatal(err)
+			}
+			return time.Since(before)
+		}
+		if d := wait(); d != 0 {
+			t.Errorf("the first request waits %s", d)
+		}
+		for i, gap := range []time.Duration{1, 2, 4, 8, 10, 10} {
+			gap *= time.Second
+			if d := wait(); d < gap || d > gap*3/2 {
+				t.Errorf("request %d waits %s, want %s and up to half more", i+2, d, gap)
+			}
+		}
+		time.Sleep(quietTime + time.Second)
+		if d := wait(); d != 0 {
+			t.Errorf("after a quiet time a request waits %s", d)
+		}
+		if d := wait(); d > 1500*time.Millisecond {
+			t.Errorf("after a quiet time the gap is %s", d)
+		}
+		p.hold(time.Hour)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if err := p.wait(ctx); err == nil {
+			t.Error("a held request starts")
+		}
+	})
+}
+
+// hole is a TCP proxy whose connections can go silent without being closed.
+type hole struct {
+	net.Listener
+	target string
+	// epoch counts the times that the connections went silent.
+	epoch atomic.Int64
+}
+
+func newHole(t *testing.T, target string) *hole {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &hole{Listener: l, target: target}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			out, err := net.Dial("tcp", target)
+			if err != nil {
+				conn.Close()
+				continue
+			}
+			t.Cleanup(func() { conn.Close(); out.Close() })
+			epoch := h.epoch.Load()
+			go h.pass(out, conn, epoch)
+			go h.pass(conn, out, epoch)
+		}
+	}()
+	return h
+}
+
+// pass copies until the connections of the epoch have gone silent; then it swallows.
+func (h *hole) pass(to io.Writer, from io.Reader, epoch int64) {
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(buf)
+		if err != nil {
+			return
+		}
+		if h.epoch.Load() == epoch {
+			if _, err := to.Write(buf[:n]); err != nil {
+				return
+			}
+		}
+	}
+}
+
+// A connection whose packets vanish is noticed by the HTTP/2 health check, for which client-go's
+// transport has to be set up as pingOften does. The watch goes on without a new list.
+func TestBlackHoleIsNoticed(t *testing.T) {
+	t.Parallel()
+	api := newFakeAPI(t)
+	api.EnableHTTP2 = true
+	api.StartTLS()
+	api.put("services", "a", clusterIP(1))
+	h := newHole(t, api.Listener.Addr().String())
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: api.Certificate().Raw})
+	r := start(t, fmt.Sprintf("https://%s", h.Addr()), ", certificate-authority-data: "+base64.StdEncoding.EncodeToString(ca), nil)
+	r.waitSynced(t, 3*time.Second)
+	time.Sleep(1200 * time.Millisecond)
+	h.epoch.Add(1)
+	api.put("services", "b", clusterIP(2))
+	eventually(t, "b arrives by a new connection", 30*time.Second, func() bool { return r.names() == "a b" })
+	if n := api.count("services", "list", "stream"); n != 1 {
+		t.Errorf("%d lists, want 1", n)
+	}
+}
+
+func TestUntrustedServerIsNamed(t *testing.T) {
+	t.Parallel()
+	api := newFakeAPI(t)
+	api.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
+	api.StartTLS()
+	r := start(t, api.URL, "", nil)
+	eventually(t, "the status names the certificate", 3*time.Second, func() bool {
+		return r.Status().Err == fmt.Sprintf("list services from %s: tls: failed to verify certificate: x509: certificate signed by unknown authority", api.URL)
+	})
+}
