@@ -1,0 +1,137 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"edgeway/test/e2e/cluster"
+)
+
+// The API server goes away and comes back. Nothing that works stops working, and what changed
+// meanwhile arrives, even when the API server has forgotten the way there (410 Gone).
+func TestAPIServerStoppedCompactedAndStartedAgain(t *testing.T) {
+	l := newLab(t)
+	d := l.newDaemon()
+	d.startReady()
+	n := l.namespace()
+	clusterIP, nodePort := n.web("shop")
+	l.within(patience, answers(l.client, nodePort, "ep1"))
+
+	d.link.cut() // so that the daemon misses the change
+	n.endpoints("shop", ep2Addr)
+	shared.cluster.StopAPIServer()
+	began := time.Now()
+	d.link.mend()
+	l.must(shared.cluster.Compact(t.Context()))
+	l.throughout(2*time.Second, func() error {
+		if err := answers(l.client, nodePort, "ep1")(); err != nil {
+			return err
+		}
+		return d.healthy()
+	})
+	l.within(patience, d.saysStale(time.Since(began).Truncate(time.Second)))
+
+	l.must(shared.cluster.StartAPIServer(t.Context()))
+	took := l.within(patience, answers(l.client, nodePort, "ep2"))
+	t.Logf("the change that was missed arrived %.1f s after the API server was ready", took.Seconds())
+	l.within(patience, answers(l.node, clusterIP, "ep2"))
+	n.endpoints("shop", ep1Addr)
+	l.within(patience, answers(l.client, nodePort, "ep1"))
+}
+
+// The reboot of a host whose API server is away: no rules, only the state on disk.
+func TestBootWithoutAPIServer(t *testing.T) {
+	l := newLab(t)
+	d := l.newDaemon()
+	d.startReady()
+	n := l.namespace()
+	clusterIP, nodePort := n.web("shop")
+	l.within(patience, answers(l.client, nodePort, "ep1"))
+	l.within(patience, d.hasStored(n.name))
+	d.stop()
+	l.onNode("nft", "flush", "ruleset")
+	l.must(unanswered(l.client, nodePort)())
+	d.link.cut()
+
+	d.start()
+	took := l.within(2*time.Second, answers(l.client, nodePort, "ep1"))
+	t.Logf("NodePort served %.0f ms after the start", took.Seconds()*1000)
+	l.within(patience, answers(l.node, clusterIP, "ep1"))
+	l.within(patience, d.healthy)
+	l.within(patience, d.saysStale(time.Second))
+
+	n.endpoints("shop", ep2Addr)
+	d.link.mend()
+	l.within(patience, answers(l.client, nodePort, "ep2"))
+}
+
+// The connections to the API server go silent without being closed, as after a NAT gateway lost its
+// state; nothing but the daemon's own doubts can tell.
+func TestStalledWatchIsNoticed(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	d := l.newDaemon()
+	d.startReady()
+	n := l.namespace()
+	_, nodePort := n.web("shop")
+	l.within(patience, answers(l.client, nodePort, "ep1"))
+	if d.link.stall() == 0 {
+		t.Fatal("the daemon has no connection to stall")
+	}
+	n.endpoints("shop", ep2Addr)
+	took := l.within(2*time.Minute, func() error {
+		time.Sleep(time.Second)
+		return answers(l.client, nodePort, "ep2")()
+	})
+	t.Logf("the change arrived %.0f s after the connections had gone silent", took.Seconds())
+}
+
+func TestReadiness(t *testing.T) {
+	l := newLab(t)
+	clusterIP, _ := l.namespace().web("shop")
+	d := l.newDaemon()
+	d.link.cut()
+	d.start()
+	l.within(patience, d.healthIs(503))
+	l.throughout(time.Second, d.healthIs(503))
+	l.must(unanswered(l.node, clusterIP)())
+	d.link.mend()
+	l.within(patience, d.healthy)
+	// Healthy means that Services work: no grace.
+	l.must(answers(l.node, clusterIP, "ep1")())
+}
+
+// A user without rights is told so; the daemon keeps trying, as the rights may be granted later.
+func TestForbiddenIsSaid(t *testing.T) {
+	l := newLab(t)
+	d := l.newDaemon()
+	d.user = cluster.Stranger
+	d.configure("")
+	d.start()
+	l.within(patience, d.logged("forbidden"))
+	l.must(d.healthIs(503)())
+}
+
+// saysStale wants `edgeway status` to say that the API server was last heard of at least age ago, and
+// /healthz to say that it is away.
+func (d *daemon) saysStale(age time.Duration) func() error {
+	return func() error {
+		out, errs, code := d.edgeway("status")
+		if code != 0 {
+			return fmt.Errorf("edgeway status ended with %d: %s%s", code, out, errs)
+		}
+		if !strings.Contains(out, "ago") {
+			return fmt.Errorf("edgeway status does not say how old the state is (at least %s):\n%s", age, out)
+		}
+		return nil
+	}
+}
+
+// hasStored wants the last-known state on disk to know of a namespace.
+func (d *daemon) hasStored(namespace string) func() error {
+	return func() error {
+		return d.node.Command(d.t.Context(), "grep", "-rqa", namespace, d.stateDir()).Run()
+	}
+}

@@ -1,0 +1,219 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"edgeway/test/e2e/cluster"
+)
+
+// contextOfCleanup is for what happens after the test's own context has ended.
+func contextOfCleanup() context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	context.AfterFunc(ctx, cancel)
+	return ctx
+}
+
+// daemon is edgeway on the node of a lab, with its files.
+type daemon struct {
+	*lab
+	dir, config string
+	user        string // of the cluster
+	link        *link
+	cmd         *exec.Cmd
+	ended       chan struct{}
+}
+
+// The node's name, of which there is no Node object, and the daemon's addresses on its loopback
+// interface.
+const (
+	nodeName    = "edge-1"
+	healthAddr  = "127.0.0.1:10256"
+	metricsAddr = "127.0.0.1:10249"
+)
+
+// newDaemon prepares a daemon that reads the cluster by a link; start starts it.
+func (l *lab) newDaemon() *daemon {
+	l.t.Helper()
+	d := &daemon{lab: l, dir: l.t.TempDir(), user: cluster.Edgeway, link: newLink(l)}
+	d.config = filepath.Join(d.dir, "edgeway.toml")
+	d.configure("")
+	l.t.Cleanup(func() {
+		d.kill()
+		if l.t.Failed() {
+			log, err := os.ReadFile(d.logFile())
+			l.t.Logf("log of the daemon (%v):\n%s", err, log)
+		}
+	})
+	return d
+}
+
+func (d *daemon) logFile() string { return filepath.Join(d.dir, "log") }
+
+func (d *daemon) stateDir() string { return filepath.Join(d.dir, "state") }
+
+// configure writes the configuration; extra lines of TOML follow it.
+func (d *daemon) configure(extra string) {
+	d.t.Helper()
+	kubeconfig := filepath.Join(d.dir, "kubeconfig")
+	d.link.kubeconfig(d.lab, d.user, kubeconfig)
+	text := fmt.Sprintf(`version = 1
+[node]
+name = %q
+[source.kube]
+kubeconfig = %q
+[source.lastknown]
+directory = %q
+[control]
+socket = %q
+[log]
+level = "debug"
+[health]
+address = %q
+[metrics]
+address = %q
+%s`, nodeName, kubeconfig, d.stateDir(), filepath.Join(d.dir, "edgeway.sock"), healthAddr, metricsAddr, extra)
+	d.must(os.WriteFile(d.config, []byte(text), 0o600))
+}
+
+// start starts the daemon and does not wait for it.
+func (d *daemon) start() {
+	d.t.Helper()
+	log, err := os.OpenFile(d.logFile(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	d.must(err)
+	defer log.Close()
+	cmd := d.node.Command(context.Background(), shared.binary, "run", "--config", d.config)
+	cmd.Stdout, cmd.Stderr = log, log
+	d.must(cmd.Start())
+	ended := make(chan struct{})
+	go func() {
+		_ = cmd.Wait()
+		close(ended)
+	}()
+	d.cmd, d.ended = cmd, ended
+}
+
+// startReady starts the daemon and waits until it says that it is healthy.
+func (d *daemon) startReady() {
+	d.t.Helper()
+	d.start()
+	d.within(patience, d.healthy)
+}
+
+// kill ends the daemon as a crash would.
+func (d *daemon) kill() {
+	if d.cmd != nil {
+		_ = d.cmd.Process.Kill()
+		<-d.ended
+		d.cmd = nil
+	}
+}
+
+func (d *daemon) signal(sig os.Signal) {
+	d.t.Helper()
+	d.must(d.cmd.Process.Signal(sig))
+}
+
+// stop ends the daemon as systemd does and wants it to end in order.
+func (d *daemon) stop() {
+	d.t.Helper()
+	d.signal(syscall.SIGTERM)
+	select {
+	case <-d.ended:
+		if code := d.cmd.ProcessState.ExitCode(); code != 0 {
+			d.t.Errorf("the daemon ended with code %d after SIGTERM, want 0", code)
+		}
+		d.cmd = nil
+	case <-time.After(patience):
+		d.t.Fatal("the daemon does not end after SIGTERM")
+	}
+}
+
+// logged wants a line of the log that contains all words.
+func (d *daemon) logged(words ...string) func() error {
+	return func() error {
+		log, err := os.ReadFile(d.logFile())
+		if err != nil {
+			return err
+		}
+		for _, line := range lines(string(log)) {
+			missing := false
+			for _, w := range words {
+				missing = missing || !strings.Contains(line, w)
+			}
+			if !missing {
+				return nil
+			}
+		}
+		return fmt.Errorf("no line of the log has %q", words)
+	}
+}
+
+// get makes an HTTP request from the node itself.
+func (d *daemon) get(addr, path string) (code int, body string, err error) {
+	client := http.Client{
+		Timeout: 2 * time.Second,
+		Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, addr string) (conn net.Conn, err error) {
+			err = d.node.Do(func() error {
+				conn, err = (&net.Dialer{}).DialContext(ctx, network, addr)
+				return err
+			})
+			return conn, err
+		}},
+	}
+	resp, err := client.Get("http://" + addr + path)
+	if err != nil {
+		return 0, "", err
+	}
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(resp.Body)
+	return resp.StatusCode, string(raw), err
+}
+
+func (d *daemon) healthIs(want int) func() error {
+	return func() error {
+		code, body, err := d.get(healthAddr, "/healthz")
+		if err != nil {
+			return err
+		}
+		if code != want {
+			return fmt.Errorf("/healthz is %d, want %d: %s", code, want, body)
+		}
+		return nil
+	}
+}
+
+func (d *daemon) healthy() error { return d.healthIs(http.StatusOK)() }
+
+// edgeway runs a command of the program beside the daemon.
+func (d *daemon) edgeway(args ...string) (stdout, stderr string, code int) {
+	d.t.Helper()
+	cmd := d.node.Command(d.t.Context(), shared.binary, append(args, "--config", d.config)...)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
+		d.t.Fatal(err)
+	}
+	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
+}
+
+// status gives what `edgeway status --json` prints.
+func (d *daemon) status() (map[string]any, error) {
+	out, errs, code := d.edgeway("status", "--json")
+	var s map[string]any
+	if err := json.Unmarshal([]byte(out), &s); err != nil {
+		return nil, fmt.Errorf("edgeway status --json (code %d, %s): %w in %q", code, errs, err, out)
+	}
+	return s, nil
+}

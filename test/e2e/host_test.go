@@ -1,0 +1,66 @@
+package e2e
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// A firewall that is reloaded takes all rules away; no event of the API tells of it.
+func TestFlushedRulesComeBackWithinASecond(t *testing.T) {
+	l := newLab(t)
+	d := l.newDaemon()
+	d.startReady()
+	_, nodePort := l.namespace().web("shop")
+	l.within(patience, answers(l.client, nodePort, "ep1"))
+	for range 3 {
+		l.onNode("nft", "flush", "ruleset")
+		took := l.within(time.Second, answers(l.client, nodePort, "ep1"))
+		t.Logf("a connection works again after %.0f ms", took.Seconds()*1000)
+	}
+	l.must(d.healthy())
+}
+
+// The lease of the node's address ends and DHCP gives it another one.
+func TestNodePortFollowsTheNodesAddress(t *testing.T) {
+	l := newLab(t)
+	d := l.newDaemon()
+	d.startReady()
+	clusterIP, nodePort := l.namespace().web("shop")
+	l.within(patience, answers(l.client, nodePort, "ep1"))
+	port := int(netip.MustParseAddrPort(nodePort).Port())
+
+	l.onNode("ip", "addr", "del", nodeAddr+"/24", "dev", "eth0")
+	l.onNode("ip", "addr", "add", "192.0.2.77/24", "dev", "eth0")
+	l.onNode("ip", "route", "replace", "default", "via", "192.0.2.1")
+	took := l.within(patience, answers(l.client, at("192.0.2.77", port), "ep1"))
+	t.Logf("NodePort served at the new address after %.0f ms", took.Seconds()*1000)
+	l.must(unanswered(l.client, nodePort)())
+	l.must(answers(l.client, clusterIP, "ep1")())
+}
+
+func TestServiceCIDRAddedAtRunTime(t *testing.T) {
+	l := newLab(t)
+	d := l.newDaemon()
+	d.startReady()
+	l.net.Host("other", netip.MustParseAddr("10.200.0.5"))
+	const addr = "10.200.0.5:8080" // nobody listens there: the host itself answers with a reset
+	l.within(patience, reset(l.client, addr))
+
+	cidrs := shared.admin.Networking.ServiceCIDRs()
+	_, err := cidrs.Create(t.Context(), &networkingv1.ServiceCIDR{
+		ObjectMeta: metav1.ObjectMeta{Name: "more"},
+		Spec:       networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.200.0.0/24"}},
+	}, metav1.CreateOptions{})
+	l.must(err)
+	remove := func() error {
+		return cidrs.Delete(contextOfCleanup(), "more", metav1.DeleteOptions{})
+	}
+	t.Cleanup(func() { _ = remove() })
+	l.within(patience, silent(l.client, addr))
+	l.must(remove())
+	l.within(patience, reset(l.client, addr))
+}

@@ -1,0 +1,111 @@
+package e2e
+
+import (
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"edgeway/proxiers/plan"
+)
+
+// A damaged state is neither trusted nor fatal: it is set aside with a word, and the API server's
+// word is waited for.
+func TestDamagedStateOnDisk(t *testing.T) {
+	l := newLab(t)
+	d := l.newDaemon()
+	d.startReady()
+	n := l.namespace()
+	_, nodePort := n.web("shop")
+	l.within(patience, answers(l.client, nodePort, "ep1"))
+	l.within(patience, d.hasStored(n.name))
+	d.stop()
+	l.onNode("nft", "flush", "ruleset")
+	d.link.cut()
+
+	files := d.stateFiles()
+	for _, f := range files {
+		raw, err := os.ReadFile(f)
+		l.must(err)
+		raw[len(raw)/2] ^= 0xff
+		l.must(os.WriteFile(f, raw, 0o600))
+	}
+	d.start()
+	l.within(patience, d.healthIs(503))
+	for _, f := range files {
+		l.within(patience, d.logged(f, "WARN"))
+		if _, err := os.Stat(f); err == nil {
+			t.Errorf("%s is still where a start would read it", f)
+		}
+	}
+	if len(d.stateFiles()) == 0 {
+		t.Error("the damaged file was not kept for a person to look at")
+	}
+	l.must(unanswered(l.client, nodePort)())
+	d.link.mend()
+	l.within(patience, answers(l.client, nodePort, "ep1"))
+	l.within(patience, d.healthy)
+}
+
+func (d *daemon) stateFiles() []string {
+	d.t.Helper()
+	files, err := filepath.Glob(filepath.Join(d.stateDir(), "*"))
+	d.must(err)
+	if len(files) == 0 {
+		d.t.Fatal("there is no state on disk")
+	}
+	return files
+}
+
+// Objects that the API server accepts and that can not all be served leave every other one working.
+func TestBadObjectsHarmNobodyElse(t *testing.T) {
+	l := newLab(t)
+	d := l.newDaemon()
+	d.startReady()
+	n := l.namespace()
+	l.must(l.node.Serve("node", netip.MustParseAddrPort(at(nodeAddr, 80)), plan.TCP))
+	const shared198 = "198.51.100.20"
+	external := func(addr string) func(*corev1.ServiceSpec) {
+		return func(s *corev1.ServiceSpec) { s.ExternalIPs = []string{addr} }
+	}
+
+	n.service("older", external(shared198))
+	n.endpoints("older", ep1Addr)
+	time.Sleep(1100 * time.Millisecond) // creation times are whole seconds
+	younger := n.service("younger", external(shared198))
+	n.endpoints("younger", ep2Addr)
+	n.service("thief", external(nodeAddr))
+	n.endpoints("thief", ep1Addr)
+	n.orphan("orphan")
+	clusterIP, nodePort := n.web("good")
+
+	l.within(patience, answers(l.client, nodePort, "ep1"))
+	l.within(patience, answers(l.node, clusterIP, "ep1"))
+	l.within(patience, answers(l.client, at(younger.Spec.ClusterIP, 80), "ep2"))
+	l.throughout(time.Second, answers(l.client, at(shared198, 80), "ep1"))
+	l.must(answers(l.client, at(nodeAddr, 80), "node")())
+	l.within(patience, d.logged(n.name+"/younger", shared198))
+	l.within(patience, d.logged(n.name+"/thief", nodeAddr))
+	l.must(d.healthy())
+
+	n.remove("older")
+	l.within(patience, answers(l.client, at(shared198, 80), "ep2"))
+}
+
+// orphan writes a slice that names no Service.
+func (n *namespace) orphan(name string) {
+	n.t.Helper()
+	_, err := shared.admin.Discovery.EndpointSlices(n.name).Create(n.t.Context(), &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Name: name},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{ep1Addr}}},
+		Ports:       []discoveryv1.EndpointPort{{Name: new("web"), Port: new(int32(endpointPort))}},
+	}, metav1.CreateOptions{})
+	n.must(err)
+	n.t.Cleanup(func() { n.remove(name) })
+}

@@ -1,0 +1,99 @@
+package e2e
+
+import (
+	"errors"
+	"net/netip"
+	"testing"
+	"time"
+
+	"edgeway/proxiers/plan"
+	"edgeway/test/netlab"
+)
+
+// lab is the network of one test.
+type lab struct {
+	t                      *testing.T
+	net                    *netlab.Lab
+	node, client, ep1, ep2 *netlab.Host
+}
+
+// Addresses, and the port that both endpoints answer on, over TCP and UDP.
+const (
+	nodeAddr     = "192.0.2.10"
+	ep1Addr      = "10.244.1.11"
+	ep2Addr      = "10.244.2.12"
+	clientAddr   = "203.0.113.2"
+	endpointPort = 8080
+)
+
+func newLab(t *testing.T) *lab {
+	t.Helper()
+	n := netlab.New(t, netlab.Options{})
+	l := &lab{
+		t: t, net: n, node: n.Node,
+		client: n.Host("client", netip.MustParseAddr(clientAddr)),
+		ep1:    n.Host("ep1", netip.MustParseAddr(ep1Addr)),
+		ep2:    n.Host("ep2", netip.MustParseAddr(ep2Addr)),
+	}
+	for _, ep := range []*netlab.Host{l.ep1, l.ep2} {
+		l.must(ep.Serve(ep.Name, netip.AddrPortFrom(ep.Addrs[0], endpointPort), plan.TCP, plan.UDP))
+	}
+	return l
+}
+
+func (l *lab) must(err error) {
+	l.t.Helper()
+	if err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+// onNode runs a program on the node and gives what it printed.
+func (l *lab) onNode(name string, args ...string) string {
+	l.t.Helper()
+	out, err := l.node.Command(l.t.Context(), name, args...).CombinedOutput()
+	if err != nil {
+		l.t.Fatalf("%s %v: %v\n%s", name, args, err, out)
+	}
+	return string(out)
+}
+
+// patience is how long a change may take to arrive where nothing is claimed about speed: the machine
+// may be busy.
+const patience = 10 * time.Second
+
+// within tries check until it gives nil, and fails the test unless it does so in time. It gives the
+// time that it took.
+func (l *lab) within(limit time.Duration, check func() error) time.Duration {
+	l.t.Helper()
+	start := time.Now()
+	for {
+		err := check()
+		took := time.Since(start)
+		if err == nil && took <= limit {
+			return took
+		}
+		if took > limit {
+			l.t.Fatalf("after %.1f s: %v", took.Seconds(), orElse(err, "only now it is right"))
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// throughout wants check to give nil all the time.
+func (l *lab) throughout(span time.Duration, check func() error) {
+	l.t.Helper()
+	for start := time.Now(); time.Since(start) < span; time.Sleep(50 * time.Millisecond) {
+		if err := check(); err != nil {
+			l.t.Fatalf("after %.1f s: %v", time.Since(start).Seconds(), err)
+		}
+	}
+}
+
+// orElse puts words to an outcome that is wrong without an error.
+func orElse(err error, words string) error {
+	if err == nil {
+		return errors.New(words)
+	}
+	return err
+}

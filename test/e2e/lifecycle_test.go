@@ -1,0 +1,131 @@
+package e2e
+
+import (
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"edgeway/proxiers/plan"
+)
+
+func TestReload(t *testing.T) {
+	l := newLab(t)
+	d := l.newDaemon()
+	d.startReady()
+	clusterIP, nodePort := l.namespace().web("shop")
+	l.within(patience, answers(l.client, nodePort, "ep1"))
+
+	d.configure("[proxy]\nnodeport_adresses = []\n")
+	d.signal(syscall.SIGHUP)
+	l.within(patience, d.logged("nodeport_adresses", "nodeport_addresses")) // the key, and the one that was meant
+	l.throughout(time.Second, answers(l.client, nodePort, "ep1"))
+	l.must(d.healthy())
+
+	d.configure("[proxy]\nnodeport_addresses = []\n")
+	d.signal(syscall.SIGHUP)
+	l.within(patience, unanswered(l.client, nodePort))
+	l.must(answers(l.client, clusterIP, "ep1")())
+
+	d.configure("")
+	d.signal(syscall.SIGHUP)
+	l.within(patience, answers(l.client, nodePort, "ep1"))
+	l.must(d.healthy())
+}
+
+// What has begun goes on, whatever becomes of the daemon.
+func TestEstablishedFlowOutlivesTheDaemon(t *testing.T) {
+	l := newLab(t)
+	d := l.newDaemon()
+	d.startReady()
+	_, nodePort := l.namespace().web("shop")
+	l.within(patience, answers(l.client, nodePort, "ep1"))
+	long, failure := l.client.Open(flow(l.client, plan.TCP, nodePort))
+	if long == nil {
+		t.Fatal(failure)
+	}
+	defer long.Close()
+	goesOn := func(when string) {
+		t.Helper()
+		if got := long.Ask(dialTimeout); got.Server != "ep1" {
+			t.Errorf("the connection %s: %s", when, got)
+		}
+		l.must(answers(l.client, nodePort, "ep1")())
+	}
+	goesOn("at first")
+	d.kill()
+	goesOn("after a crash")
+	d.startReady()
+	goesOn("after the start that followed")
+	d.stop()
+	goesOn("after an orderly end")
+	d.startReady()
+	goesOn("after one more start")
+	l.onNode("nft", "flush", "ruleset")
+	l.within(patience, answers(l.client, nodePort, "ep1"))
+	goesOn("after a loss of all rules")
+}
+
+func TestCleanupLeavesTheHostAsItWas(t *testing.T) {
+	l := newLab(t)
+	l.onNode("nft", "add table inet foreign; add chain inet foreign input { type filter hook input priority 0; }; add rule inet foreign input tcp dport 9 drop")
+	before := l.traces()
+	d := l.newDaemon()
+	d.startReady()
+	_, nodePort := l.namespace().web("shop")
+	l.within(patience, answers(l.client, nodePort, "ep1"))
+	if l.traces() == before {
+		t.Fatal("the daemon leaves no trace: this test sees nothing")
+	}
+	d.stop()
+	for range 2 { // twice: nothing to remove is no error
+		if out, errs, code := d.edgeway("cleanup"); code != 0 {
+			t.Fatalf("edgeway cleanup ended with %d: %s%s", code, out, errs)
+		}
+		if after := l.traces(); after != before {
+			t.Fatalf("before:\n%s\nafter edgeway cleanup:\n%s", before, after)
+		}
+	}
+	l.must(unanswered(l.client, nodePort)())
+}
+
+// traces is all that a proxy could leave in the kernel.
+func (l *lab) traces() string {
+	l.t.Helper()
+	return l.onNode("nft", "list", "ruleset") + l.onNode("ip", "-o", "addr") + l.onNode("ip", "rule") + l.onNode("ip", "route", "show", "table", "all")
+}
+
+func TestCommandsBesideTheDaemon(t *testing.T) {
+	l := newLab(t)
+	d := l.newDaemon()
+	if _, errs, code := d.edgeway("status"); code != 3 || errs == "" {
+		t.Errorf("status without a daemon ended with %d and said %q, want 3 and a reason", code, errs)
+	}
+	d.startReady()
+	n := l.namespace()
+	clusterIP, nodePort := n.web("shop")
+	l.within(patience, answers(l.client, nodePort, "ep1"))
+	for _, c := range []struct {
+		args []string
+		says []string
+	}{
+		{[]string{"status"}, []string{"kube", "nftables"}},
+		{[]string{"plan", n.name + "/shop"}, []string{n.name + "/shop:web/TCP", ep1Addr}},
+		{[]string{"explain", clientAddr, nodePort + "/tcp"}, []string{"forward", ep1Addr, n.name + "/shop"}},
+		{[]string{"explain", clientAddr, strings.TrimSuffix(clusterIP, ":80") + ":81/tcp"}, []string{"reject"}},
+	} {
+		out, errs, code := d.edgeway(c.args...)
+		for _, want := range c.says {
+			if code != 0 || !strings.Contains(out, want) {
+				t.Errorf("edgeway %v ended with %d; its output should have %q:\n%s%s", c.args, code, want, out, errs)
+			}
+		}
+	}
+	if s, err := d.status(); err != nil || len(s) == 0 {
+		t.Errorf("status --json: %v %v", s, err)
+	}
+	if info, err := os.Stat(d.dir + "/edgeway.sock"); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the control socket is not for its owner alone: %v %v", info.Mode(), err)
+	}
+}

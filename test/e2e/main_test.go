@@ -1,0 +1,61 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"edgeway/test/e2e/cluster"
+)
+
+// shared is what all tests use. TestMain alone writes it.
+var shared struct {
+	cluster *cluster.Cluster
+	admin   *cluster.Client
+	binary  string // the program under test
+}
+
+func TestMain(m *testing.M) {
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "edgeway-e2e-")
+	if err == nil {
+		defer os.RemoveAll(dir)
+		err = setUp(dir)
+	}
+	if shared.cluster != nil {
+		defer shared.cluster.Stop()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "e2e:", err)
+		return 1
+	}
+	return m.Run()
+}
+
+func setUp(dir string) error {
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute)
+	defer cancel()
+	shared.binary = filepath.Join(dir, "edgeway")
+	build := exec.CommandContext(ctx, "go", "build", "-o", shared.binary, "edgeway/cmd/edgeway")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("build of edgeway: %w\n%s", err, out)
+	}
+	var err error
+	if shared.cluster, err = cluster.Start(ctx, cluster.Options{}); err != nil {
+		return fmt.Errorf("control plane: %w", err)
+	}
+	if shared.admin, err = shared.cluster.Client(cluster.Admin); err != nil {
+		return err
+	}
+	fmt.Printf("program built and control plane started in %.1f s\n", time.Since(began).Seconds())
+	return nil
+}

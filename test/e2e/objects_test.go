@@ -1,0 +1,120 @@
+package e2e
+
+import (
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// namespaces counts them, for their names.
+var namespaces atomic.Int32
+
+// namespace is where one test writes, as the cluster's administrator.
+type namespace struct {
+	*lab
+	name string
+}
+
+// namespace makes one. Its Services are deleted at the end of the test; it can not be deleted itself,
+// as no controller runs.
+func (l *lab) namespace() *namespace {
+	l.t.Helper()
+	n := &namespace{lab: l, name: fmt.Sprintf("test-%d", namespaces.Add(1))}
+	_, err := shared.admin.Core.Namespaces().Create(l.t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: n.name}}, metav1.CreateOptions{})
+	l.must(err)
+	return n
+}
+
+// service creates a Service with port 80 over TCP and 53 over UDP, both served by endpointPort.
+func (n *namespace) service(name string, change func(*corev1.ServiceSpec)) *corev1.Service {
+	n.t.Helper()
+	svc := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{
+			{Name: "web", Port: 80, Protocol: corev1.ProtocolTCP, TargetPort: intstr.FromInt32(endpointPort)},
+			{Name: "dns", Port: 53, Protocol: corev1.ProtocolUDP, TargetPort: intstr.FromInt32(endpointPort)},
+		}},
+	}
+	if change != nil {
+		change(&svc.Spec)
+	}
+	made, err := shared.admin.Core.Services(n.name).Create(n.t.Context(), svc, metav1.CreateOptions{})
+	n.must(err)
+	n.t.Cleanup(func() { n.remove(name) })
+	return made
+}
+
+// remove deletes a Service and its slice, as far as they are there.
+func (n *namespace) remove(name string) {
+	n.t.Helper()
+	ctx := contextOfCleanup()
+	if err := shared.admin.Core.Services(n.name).Delete(ctx, name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		n.t.Error(err)
+	}
+	if err := shared.admin.Discovery.EndpointSlices(n.name).Delete(ctx, name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		n.t.Error(err)
+	}
+}
+
+// endpoints writes the slice of a Service: all of its endpoints, ready and on no node.
+func (n *namespace) endpoints(service string, addrs ...string) {
+	n.t.Helper()
+	n.endpointsOn(service, "", addrs...)
+}
+
+// endpointsOn writes endpoints that run on a node.
+func (n *namespace) endpointsOn(service, node string, addrs ...string) {
+	n.t.Helper()
+	slice := &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Name: service, Labels: map[string]string{discoveryv1.LabelServiceName: service}},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Ports: []discoveryv1.EndpointPort{
+			{Name: new("web"), Port: new(int32(endpointPort)), Protocol: new(corev1.ProtocolTCP)},
+			{Name: new("dns"), Port: new(int32(endpointPort)), Protocol: new(corev1.ProtocolUDP)},
+		},
+	}
+	for _, a := range addrs {
+		e := discoveryv1.Endpoint{Addresses: []string{a}, Conditions: discoveryv1.EndpointConditions{Ready: new(true)}}
+		if node != "" {
+			e.NodeName = &node
+		}
+		slice.Endpoints = append(slice.Endpoints, e)
+	}
+	slices := shared.admin.Discovery.EndpointSlices(n.name)
+	_, err := slices.Create(n.t.Context(), slice, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		_, err = slices.Update(n.t.Context(), slice, metav1.UpdateOptions{})
+	}
+	n.must(err)
+}
+
+// web makes a Service of type NodePort that ep1 serves and gives its TCP addresses.
+func (n *namespace) web(name string) (clusterIP, nodePort string) {
+	n.t.Helper()
+	svc := n.service(name, func(s *corev1.ServiceSpec) { s.Type = corev1.ServiceTypeNodePort })
+	n.endpoints(name, ep1Addr)
+	return at(svc.Spec.ClusterIP, 80), at(nodeAddr, int(svc.Spec.Ports[0].NodePort))
+}
+
+func at(addr string, port int) string { return net.JoinHostPort(addr, strconv.Itoa(port)) }
+
+// loadBalancer sets the addresses that a load balancer would give to the Service.
+func (n *namespace) loadBalancer(svc *corev1.Service, addrs ...string) {
+	n.t.Helper()
+	svc = svc.DeepCopy()
+	for _, a := range addrs {
+		svc.Status.LoadBalancer.Ingress = append(svc.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: a})
+	}
+	_, err := shared.admin.Core.Services(n.name).UpdateStatus(n.t.Context(), svc, metav1.UpdateOptions{})
+	n.must(err)
+}
+
+func lines(s string) []string { return strings.Split(strings.TrimSpace(s), "\n") }

@@ -1,0 +1,123 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"edgeway/proxiers/plan"
+)
+
+func TestServicesFollowTheAPI(t *testing.T) {
+	l := newLab(t)
+	d := l.newDaemon()
+	d.startReady()
+	n := l.namespace()
+
+	svc := n.service("shop", func(s *corev1.ServiceSpec) {
+		s.Type = corev1.ServiceTypeLoadBalancer
+		s.ExternalIPs = []string{"198.51.100.7"}
+		s.LoadBalancerSourceRanges = []string{"203.0.113.0/24"}
+	})
+	n.loadBalancer(svc, "198.51.100.8")
+	clusterIP := at(svc.Spec.ClusterIP, 80)
+	nodePort := at(nodeAddr, int(svc.Spec.Ports[0].NodePort))
+	l.within(patience, refused(l.node, clusterIP)) // it has no endpoints yet
+
+	n.endpoints("shop", ep1Addr)
+	l.within(patience, answers(l.node, clusterIP, "ep1"))
+	for _, addr := range []string{clusterIP, nodePort, "198.51.100.7:80", "198.51.100.8:80"} {
+		l.within(patience, answers(l.client, addr, "ep1"))
+	}
+	l.within(patience, answersUDP(l.client, at(svc.Spec.ClusterIP, 53), "ep1"))
+	l.within(patience, silent(l.ep2, "198.51.100.8:80")) // not in the source ranges
+
+	n.endpoints("shop", ep2Addr)
+	l.within(patience, answers(l.client, nodePort, "ep2"))
+	l.within(patience, answersUDP(l.client, at(svc.Spec.ClusterIP, 53), "ep2"))
+
+	patch := `[{"op":"replace","path":"/spec/ports/0/port","value":8000}]`
+	_, err := shared.admin.Core.Services(n.name).Patch(t.Context(), "shop", "application/json-patch+json", []byte(patch), metav1.PatchOptions{})
+	l.must(err)
+	l.within(patience, answers(l.client, at(svc.Spec.ClusterIP, 8000), "ep2"))
+	l.within(patience, refused(l.client, clusterIP)) // a port that the ClusterIP does not have
+
+	n.remove("shop")
+	for _, addr := range []string{at(svc.Spec.ClusterIP, 8000), nodePort, "198.51.100.7:8000", "198.51.100.8:8000"} {
+		l.within(patience, unanswered(l.client, addr))
+	}
+}
+
+// A UDP client that keeps its socket moves on to an endpoint that is there.
+func TestUDPClientFollowsTheEndpoints(t *testing.T) {
+	l := newLab(t)
+	d := l.newDaemon()
+	d.startReady()
+	n := l.namespace()
+	svc := n.service("dns", nil)
+	n.endpoints("dns", ep1Addr)
+	l.within(patience, answersUDP(l.client, at(svc.Spec.ClusterIP, 53), "ep1"))
+
+	c, failure := l.client.Open(flow(l.client, plan.UDP, at(svc.Spec.ClusterIP, 53)))
+	if c == nil {
+		t.Fatal(failure)
+	}
+	defer c.Close()
+	wantFrom := func(name string) func() error {
+		return func() error {
+			if got := c.Ask(dialTimeout); got.Server != name {
+				return fmt.Errorf("one client's next datagram: %s, want served by %s", got, name)
+			}
+			return nil
+		}
+	}
+	l.must(wantFrom("ep1")())
+	n.endpoints("dns", ep2Addr)
+	l.within(patience, wantFrom("ep2"))
+}
+
+// The host has no Node object, and what it must wait for is the first list, nothing else.
+func TestFirstServiceWithinTwoSecondsOfStart(t *testing.T) {
+	l := newLab(t)
+	clusterIP, _ := l.namespace().web("early")
+	d := l.newDaemon()
+	d.start()
+	took := l.within(2*time.Second, answers(l.node, clusterIP, "ep1"))
+	t.Logf("ClusterIP served %.0f ms after the start", took.Seconds()*1000)
+	l.within(patience, d.healthy)
+	if _, body, _ := d.get(healthAddr, "/healthz"); !strings.Contains(body, `"nodeEligible":true`) {
+		t.Errorf("without a Node object /healthz says %s", body)
+	}
+}
+
+// A load balancer asks each host whether it has an endpoint of its own.
+func TestHealthCheckNodePort(t *testing.T) {
+	l := newLab(t)
+	d := l.newDaemon()
+	d.startReady()
+	n := l.namespace()
+	svc := n.service("local", func(s *corev1.ServiceSpec) {
+		s.Type = corev1.ServiceTypeLoadBalancer
+		s.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
+	})
+	n.endpoints("local", ep1Addr)
+	check := at(nodeAddr, int(svc.Spec.HealthCheckNodePort))
+	answerIs := func(want int, endpoints string) func() error {
+		return func() error {
+			code, body, err := d.get(check, "/")
+			if err == nil && (code != want || !strings.Contains(body, endpoints)) {
+				err = fmt.Errorf("the health check port answers %d, want %d: %s", code, want, body)
+			}
+			return err
+		}
+	}
+	l.within(patience, answerIs(503, `"localEndpoints": 0,`))
+	n.endpointsOn("local", nodeName, ep1Addr)
+	l.within(patience, answerIs(200, `"localEndpoints": 1,`))
+	n.remove("local")
+	l.within(patience, reset(l.client, check))
+}
