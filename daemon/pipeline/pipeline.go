@@ -213,8 +213,8 @@ func (p *Pipeline) replan() {
 	if !ok {
 		return
 	}
-	next, conflicts := p.opts.Plan(snap, p.plan)
-	p.record.planned(snap, conflicts, p.started)
+	next, planProblems := p.opts.Plan(snap, p.plan)
+	p.record.planned(snap, planProblems, p.started)
 	p.plan = next
 	p.retarget()
 	if p.backend.applied != p.target {

@@ -27,8 +27,8 @@ type State struct {
 	DriftReason string
 	LastDrift   time.Time
 	Quarantined []Quarantined
-	// Conflicts are the faults that only planning shows; Snapshot.Problems has those of the objects.
-	Conflicts []source.Problem
+	// PlanProblems are the faults that only planning shows; Snapshot.Problems has those of the objects.
+	PlanProblems []source.Problem
 	// Done and Total are ServicePorts of the Apply that is running, as far as it reports them.
 	Done, Total int
 }
@@ -39,7 +39,7 @@ func (s *State) Problems() []source.Problem {
 	if s.Snapshot != nil {
 		out = append(out, s.Snapshot.Problems...)
 	}
-	out = append(out, s.Conflicts...)
+	out = append(out, s.PlanProblems...)
 	for _, q := range s.Quarantined {
 		out = append(out, q.Problem())
 	}
@@ -91,21 +91,21 @@ func (p *Pipeline) State() State {
 
 // record gathers what State shows and no stage knows.
 type record struct {
-	snapshot    *tracker.Snapshot
-	conflicts   []source.Problem
-	outOfSync   time.Time
-	queuedAt    time.Time
-	triggers    []time.Time
-	drift       uint64
-	driftReason string
-	lastDrift   time.Time
-	repairing   bool
+	snapshot     *tracker.Snapshot
+	planProblems []source.Problem
+	outOfSync    time.Time
+	queuedAt     time.Time
+	triggers     []time.Time
+	drift        uint64
+	driftReason  string
+	lastDrift    time.Time
+	repairing    bool
 }
 
 // maxTriggers bounds the memory of changes that wait for a kernel that does not take them.
 const maxTriggers = 10_000
 
-func (r *record) planned(snap *tracker.Snapshot, conflicts []source.Problem, started time.Time) {
+func (r *record) planned(snap *tracker.Snapshot, planProblems []source.Problem, started time.Time) {
 	if snap != r.snapshot {
 		for _, t := range snap.Triggers {
 			if t.After(started) && len(r.triggers) < maxTriggers {
@@ -113,7 +113,7 @@ func (r *record) planned(snap *tracker.Snapshot, conflicts []source.Problem, sta
 			}
 		}
 	}
-	r.snapshot, r.conflicts = snap, conflicts
+	r.snapshot, r.planProblems = snap, planProblems
 }
 
 // behind notes since when the kernel is not as wanted.
@@ -146,7 +146,7 @@ func (p *Pipeline) publish() {
 		OutOfSync: r.outOfSync, Queued: r.queuedAt,
 		Backend: p.backend.status,
 		Drift:   r.drift, DriftReason: r.driftReason, LastDrift: r.lastDrift,
-		Quarantined: p.quarantine.list(), Conflicts: r.conflicts,
+		Quarantined: p.quarantine.list(), PlanProblems: r.planProblems,
 	}
 	for _, f := range p.followers {
 		s.Followers = append(s.Followers, f.status)

@@ -1,0 +1,211 @@
+package metrics
+
+import (
+	"runtime"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"edgeway/daemon/pipeline"
+	"edgeway/daemon/source"
+	"edgeway/proxiers/plan"
+)
+
+// collector reads present values at a scrape.
+type collector struct {
+	opts  Options
+	descs map[string]*prometheus.Desc
+}
+
+// present lists the metrics of the collector: name, help and labels.
+var present = [...]struct {
+	name, help string
+	labels     []string
+}{
+	{"kubeproxy_sync_proxy_rules_last_timestamp_seconds", "When the rules last agreed with what was wanted.", []string{familyLabel}},
+	{"kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds", "When a sync was last asked for.", []string{familyLabel}},
+	{"kubeproxy_sync_proxy_rules_service_changes_total", "Changes of Services.", nil},
+	{"kubeproxy_sync_proxy_rules_service_changes_pending", "Changes of Services that no sync has taken yet.", nil},
+	{"kubeproxy_sync_proxy_rules_endpoint_changes_total", "Changes of EndpointSlices.", nil},
+	{"kubeproxy_sync_proxy_rules_endpoint_changes_pending", "Changes of EndpointSlices that no sync has taken yet.", nil},
+	{"kubeproxy_sync_proxy_rules_no_local_endpoints_total", "Service ports with a Local traffic policy and no endpoint on this host.", []string{"traffic_policy", familyLabel}},
+	{"edgeway_build_info", "1, with the version of Edgeway and of Go.", []string{"version", "revision", "goversion"}},
+	{"edgeway_drift_repairs_total", "Full syncs that repaired what something else had changed in the kernel.", []string{"backend"}},
+	{"edgeway_faulty_objects", "Objects that are left out, wholly or in part. reason: invalid, policy (an address or port that another Service owns, or that no Service may have) or refused (by the kernel).", []string{"kind", "reason"}},
+	{"edgeway_last_error_timestamp_seconds", "When a stage last failed; absent: never.", []string{"stage"}},
+	{"edgeway_last_known_age_seconds", "Age of the state on disk; absent: there is none.", nil},
+	{"edgeway_out_of_sync_seconds", "For how long the kernel has not had the newest changes; 0: it has them.", nil},
+	{"edgeway_programmed_endpoints", "Endpoints in the kernel, each counted once for each Service port.", nil},
+	{"edgeway_programmed_service_ports", "Service ports in the kernel, each address family counted.", nil},
+	{"edgeway_programmed_services", "Services in the kernel.", nil},
+	{"edgeway_source_objects", "Objects that a source has given.", []string{"source", "kind"}},
+	{"edgeway_source_staleness_seconds", "Time since a source last knew that it agreed with its origin; absent: never.", []string{"source"}},
+	{"edgeway_source_synced", "1 when a source has listed all objects once.", []string{"source"}},
+}
+
+func newCollector(opts Options) *collector {
+	c := &collector{opts: opts, descs: map[string]*prometheus.Desc{}}
+	for _, m := range present {
+		c.descs[m.name] = prometheus.NewDesc(m.name, m.help, m.labels, nil)
+	}
+	return c
+}
+
+// Describe implements prometheus.Collector.
+func (c *collector) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range c.descs {
+		out <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *collector) Collect(out chan<- prometheus.Metric) {
+	s := scrape{c, out, time.Now()}
+	state := c.opts.State()
+	s.gauge("edgeway_build_info", 1, c.opts.Version, c.opts.Revision, runtime.Version())
+	s.syncs(&state)
+	s.programmed(state.InForce)
+	s.faults(&state)
+	s.tracker()
+	s.sources()
+}
+
+// scrape is one call of Collect.
+type scrape struct {
+	*collector
+	out chan<- prometheus.Metric
+	now time.Time
+}
+
+func (s scrape) gauge(name string, value float64, labels ...string) {
+	s.out <- prometheus.MustNewConstMetric(s.descs[name], prometheus.GaugeValue, value, labels...)
+}
+
+func (s scrape) counter(name string, value uint64, labels ...string) {
+	s.out <- prometheus.MustNewConstMetric(s.descs[name], prometheus.CounterValue, float64(value), labels...)
+}
+
+// timestamp is absent for a zero time.
+func (s scrape) timestamp(name string, t time.Time, labels ...string) {
+	if !t.IsZero() {
+		s.gauge(name, float64(t.UnixNano())/1e9, labels...)
+	}
+}
+
+// age is absent for a zero time.
+func (s scrape) age(name string, t time.Time, labels ...string) {
+	if !t.IsZero() {
+		s.gauge(name, max(0, s.now.Sub(t).Seconds()), labels...)
+	}
+}
+
+func (s scrape) syncs(state *pipeline.State) {
+	for _, f := range s.opts.Families {
+		s.timestamp("kubeproxy_sync_proxy_rules_last_timestamp_seconds", state.Backend.LastSync, f.String())
+		s.timestamp("kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds", state.Queued, f.String())
+	}
+	s.counter("edgeway_drift_repairs_total", state.Drift, s.opts.Backend)
+	if state.OutOfSync.IsZero() {
+		s.gauge("edgeway_out_of_sync_seconds", 0)
+	} else {
+		s.age("edgeway_out_of_sync_seconds", state.OutOfSync)
+	}
+	s.timestamp("edgeway_last_error_timestamp_seconds", state.Backend.LastErr, s.opts.Backend)
+	for _, f := range state.Followers {
+		s.timestamp("edgeway_last_error_timestamp_seconds", f.LastErr, f.Name)
+	}
+}
+
+func (s scrape) programmed(p *plan.Plan) {
+	n := pipeline.Count(p)
+	s.gauge("edgeway_programmed_services", float64(n.Services))
+	s.gauge("edgeway_programmed_service_ports", float64(n.ServicePorts))
+	s.gauge("edgeway_programmed_endpoints", float64(n.Endpoints))
+	internal, external := noLocalEndpoints(p)
+	for _, f := range s.opts.Families {
+		s.gauge("kubeproxy_sync_proxy_rules_no_local_endpoints_total", float64(internal[f]), "internal", f.String())
+		s.gauge("kubeproxy_sync_proxy_rules_no_local_endpoints_total", float64(external[f]), "external", f.String())
+	}
+}
+
+// noLocalEndpoints counts the ServicePorts that drop for want of an endpoint on this host.
+func noLocalEndpoints(p *plan.Plan) (internal, external map[plan.Family]int) {
+	internal, external = map[plan.Family]int{}, map[plan.Family]int{}
+	if p == nil {
+		return internal, external
+	}
+	for _, svc := range p.Services {
+		var in, ex bool
+		for i := range svc.Frontends {
+			dropped := svc.Frontends[i].Routes[plan.FromOutside].Verdict == plan.Drop
+			if svc.Frontends[i].Kind == plan.ClusterIP {
+				in = in || dropped
+			} else {
+				ex = ex || dropped
+			}
+		}
+		if in {
+			internal[svc.Family]++
+		}
+		if ex {
+			external[svc.Family]++
+		}
+	}
+	return internal, external
+}
+
+func (s scrape) faults(state *pipeline.State) {
+	type object struct {
+		key    source.Key
+		reason string
+	}
+	seen := map[object]bool{}
+	count := map[[2]string]int{}
+	add := func(p source.Problem, reason string) {
+		o := object{p.Object, reason}
+		if !seen[o] {
+			seen[o] = true
+			count[[2]string{p.Object.Kind.String(), reason}]++
+		}
+	}
+	if state.Snapshot != nil {
+		for _, p := range state.Snapshot.Problems {
+			add(p, "invalid")
+		}
+	}
+	for _, p := range state.PlanProblems {
+		add(p, "policy")
+	}
+	for _, q := range state.Quarantined {
+		add(q.Problem(), "refused")
+	}
+	for labels, n := range count {
+		s.gauge("edgeway_faulty_objects", float64(n), labels[0], labels[1])
+	}
+}
+
+func (s scrape) tracker() {
+	t := s.opts.Tracker()
+	s.counter("kubeproxy_sync_proxy_rules_service_changes_total", t.Services.Total)
+	s.gauge("kubeproxy_sync_proxy_rules_service_changes_pending", float64(t.Services.Pending))
+	s.counter("kubeproxy_sync_proxy_rules_endpoint_changes_total", t.Endpoints.Total)
+	s.gauge("kubeproxy_sync_proxy_rules_endpoint_changes_pending", float64(t.Endpoints.Pending))
+	for _, layer := range t.Layers {
+		for kind, n := range layer.Objects {
+			s.gauge("edgeway_source_objects", float64(n), layer.Name, kind.String())
+		}
+	}
+}
+
+func (s scrape) sources() {
+	for _, src := range s.opts.Sources {
+		st := src.Status()
+		synced := 0.0
+		if st.Synced {
+			synced = 1
+		}
+		s.gauge("edgeway_source_synced", synced, src.Name())
+		s.age("edgeway_source_staleness_seconds", st.LastContact, src.Name())
+	}
+	s.age("edgeway_last_known_age_seconds", s.opts.SavedAt())
+}

@@ -1,0 +1,66 @@
+package metrics
+
+import (
+	"strconv"
+	"time"
+
+	"edgeway/daemon/pipeline"
+	"edgeway/daemon/tracker"
+	"edgeway/proxiers/plan"
+)
+
+// Applied is pipeline.Options.OnApplied.
+func (m *Metrics) Applied(a pipeline.Applied) {
+	kind := "partial"
+	if a.Full {
+		kind = "full"
+	}
+	seconds := a.Duration.Seconds()
+	m.stageDuration.WithLabelValues(a.Stage, kind).Observe(seconds)
+	if a.Err != nil {
+		m.stageErrors.WithLabelValues(a.Stage).Inc()
+	}
+	if a.Stage != m.opts.Backend {
+		return
+	}
+	byKind := m.partialDuration
+	if a.Full {
+		byKind = m.fullDuration
+	}
+	for _, f := range m.families {
+		m.duration.WithLabelValues(f).Observe(seconds)
+		byKind.WithLabelValues(f).Observe(seconds)
+		if a.Err != nil && m.failures != nil {
+			m.failures.WithLabelValues(f).Inc()
+		}
+	}
+}
+
+// Synced is pipeline.Options.OnSynced.
+func (m *Metrics) Synced(_ *tracker.Snapshot, _ *plan.Plan, s pipeline.Synced) {
+	end := s.Start.Add(s.Duration)
+	for _, t := range s.Triggers {
+		for _, f := range m.families {
+			m.programming.WithLabelValues(f).Observe(max(0, end.Sub(t).Seconds()))
+		}
+	}
+}
+
+// HealthAnswered is health.HandlerOptions.Answered.
+func (m *Metrics) HealthAnswered(path string, code int) {
+	switch path {
+	case "/healthz":
+		m.healthz.WithLabelValues(strconv.Itoa(code)).Inc()
+	case "/livez":
+		m.livez.WithLabelValues(strconv.Itoa(code)).Inc()
+	}
+}
+
+// ConntrackCleaned counts a look at the connection-tracking entries of one family.
+func (m *Metrics) ConntrackCleaned(family plan.Family, deleted int, took time.Duration) {
+	m.conntrackDuration.WithLabelValues(family.String()).Observe(took.Seconds())
+	m.conntrackDeleted.WithLabelValues(family.String()).Add(float64(deleted))
+}
+
+// HealthCheckBindFailed counts a healthCheckNodePort that could not be listened at.
+func (m *Metrics) HealthCheckBindFailed() { m.bindFailures.Inc() }

@@ -1,0 +1,149 @@
+// Package metrics counts what the daemon does and serves it to Prometheus.
+//
+// Where the meaning is the same, a metric has kube-proxy's name and labels (v1.36), so that its
+// dashboards and alerts go on working; a sync here covers both families at once and is observed for
+// each. What kube-proxy has no metric for begins with "edgeway_".
+//
+// Counters and histograms are fed by hooks (hooks.go); what has a present value is read from its
+// owner at each scrape (collector.go). There is one registry for each Metrics, and no global one.
+package metrics
+
+import (
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"edgeway/daemon/pipeline"
+	"edgeway/daemon/source"
+	"edgeway/daemon/tracker"
+	"edgeway/proxiers/plan"
+)
+
+// Source is a source of objects, as far as its freshness goes.
+type Source interface {
+	Name() string
+	Status() source.Status
+}
+
+// Options say where the values come from. The functions are called at a scrape, from any goroutine,
+// and are never nil.
+type Options struct {
+	Version, Revision string
+	// Backend is the name of the backend and of its stage.
+	Backend string
+	// Families are those that are synced.
+	Families []plan.Family
+	State    func() pipeline.State
+	Tracker  func() tracker.Stats
+	Sources  []Source
+	// SavedAt is when the last-known state on disk was written; zero: there is none.
+	SavedAt func() time.Time
+}
+
+// Metrics is a registry with everything in it.
+type Metrics struct {
+	opts     Options
+	families []string
+	registry *prometheus.Registry
+
+	// kube-proxy's, for the backend.
+	duration, fullDuration, partialDuration *prometheus.HistogramVec
+	programming                             *prometheus.HistogramVec
+	failures                                *prometheus.CounterVec // nil when the backend has none of this name
+	healthz, livez                          *prometheus.CounterVec
+	conntrackDuration                       *prometheus.HistogramVec
+	conntrackDeleted                        *prometheus.CounterVec
+
+	// Ours, for every stage.
+	stageDuration *prometheus.HistogramVec
+	stageErrors   *prometheus.CounterVec
+	bindFailures  prometheus.Counter
+}
+
+// New registers all metrics, those of the Go runtime and the process included.
+func New(opts Options) *Metrics {
+	m := &Metrics{opts: opts, registry: prometheus.NewRegistry()}
+	for _, f := range opts.Families {
+		m.families = append(m.families, f.String())
+	}
+	m.registry.MustRegister(
+		collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		newCollector(opts),
+	)
+	m.makeInherited()
+	m.makeOwn()
+	return m
+}
+
+// Registry is for the tests of others and for further collectors.
+func (m *Metrics) Registry() *prometheus.Registry { return m.registry }
+
+func (m *Metrics) histogram(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+	v := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
+	m.registry.MustRegister(v)
+	return v
+}
+
+func (m *Metrics) counter(name, help string, labels ...string) *prometheus.CounterVec {
+	v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	m.registry.MustRegister(v)
+	return v
+}
+
+const familyLabel = "ip_family"
+
+func (m *Metrics) makeInherited() {
+	syncBuckets := prometheus.ExponentialBuckets(0.001, 2, 15)
+	m.duration = m.histogram("kubeproxy_sync_proxy_rules_duration_seconds", "Time that a sync of the rules took.", syncBuckets, familyLabel)
+	m.fullDuration = m.histogram("kubeproxy_sync_full_proxy_rules_duration_seconds", "Time that a full sync of the rules took.", syncBuckets, familyLabel)
+	m.partialDuration = m.histogram("kubeproxy_sync_partial_proxy_rules_duration_seconds", "Time that a partial sync of the rules took.", syncBuckets, familyLabel)
+	m.programming = m.histogram("kubeproxy_network_programming_duration_seconds",
+		"Time from a change of a Service's Pods to the rules that follow it.", programmingBuckets(), familyLabel)
+	m.healthz = m.counter("kubeproxy_proxy_healthz_total", "Answers of /healthz.", "code")
+	m.livez = m.counter("kubeproxy_proxy_livez_total", "Answers of /livez.", "code")
+	m.conntrackDuration = m.histogram("kubeproxy_conntrack_reconciler_sync_duration_seconds", "Time that a clean-up of connection-tracking entries took.", syncBuckets, familyLabel)
+	m.conntrackDeleted = m.counter("kubeproxy_conntrack_reconciler_deleted_entries_total", "Stale connection-tracking entries that were deleted.", familyLabel)
+	if m.opts.Backend == "nftables" {
+		m.failures = m.counter("kubeproxy_sync_proxy_rules_nftables_sync_failures_total", "Syncs of the nftables rules that failed.", familyLabel)
+	}
+	for _, f := range m.families {
+		m.duration.WithLabelValues(f)
+		m.fullDuration.WithLabelValues(f)
+		m.partialDuration.WithLabelValues(f)
+		m.programming.WithLabelValues(f)
+		m.conntrackDeleted.WithLabelValues(f)
+		if m.failures != nil {
+			m.failures.WithLabelValues(f)
+		}
+	}
+	for _, code := range []string{"200", "503"} {
+		m.healthz.WithLabelValues(code)
+		m.livez.WithLabelValues(code)
+	}
+}
+
+func (m *Metrics) makeOwn() {
+	m.stageDuration = m.histogram("edgeway_sync_duration_seconds", "Time that a stage took to make the host agree with a plan.",
+		prometheus.ExponentialBuckets(0.0001, 4, 11), "stage", "kind")
+	m.stageErrors = m.counter("edgeway_sync_errors_total", "Attempts of a stage that failed.", "stage")
+	m.stageErrors.WithLabelValues(m.opts.Backend)
+	m.bindFailures = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "edgeway_healthcheck_bind_failures_total", Help: "Attempts to listen at a healthCheckNodePort that failed.",
+	})
+	m.registry.MustRegister(m.bindFailures)
+}
+
+// programmingBuckets are kube-proxy's, from 0.25 s to 5 min, and finer ones below, where an edge host
+// spends its time.
+func programmingBuckets() []float64 {
+	return slices.Concat(
+		[]float64{0.005, 0.01, 0.025, 0.05, 0.1},
+		prometheus.LinearBuckets(0.25, 0.25, 2),
+		prometheus.LinearBuckets(1, 1, 59),
+		prometheus.LinearBuckets(60, 5, 12),
+		prometheus.LinearBuckets(120, 30, 7),
+	)
+}

@@ -1,0 +1,200 @@
+package metrics
+
+import (
+	"errors"
+	"flag"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+
+	"edgeway/daemon/pipeline"
+	"edgeway/daemon/source"
+	"edgeway/daemon/tracker"
+	"edgeway/proxiers/plan"
+)
+
+var update = flag.Bool("update", false, "write testdata/exposition.txt anew")
+
+type fixedSource struct {
+	name   string
+	status source.Status
+}
+
+func (f fixedSource) Name() string          { return f.name }
+func (f fixedSource) Status() source.Status { return f.status }
+
+func endpoints(n int) []plan.Endpoint {
+	var out []plan.Endpoint
+	for i := range n {
+		out = append(out, plan.Endpoint{Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 1, 0, byte(i)}), 8080)})
+	}
+	return out
+}
+
+// testPlan has a Service of both families, and one of IPv4 whose policies are Local.
+func testPlan() *plan.Plan {
+	web := func(f plan.Family) *plan.ServicePort {
+		return &plan.ServicePort{
+			Name: plan.ServicePortName{Namespace: "default", Name: "a", Protocol: plan.TCP}, Family: f,
+			Frontends: []plan.Frontend{{Kind: plan.ClusterIP}}, Pools: [2][]plan.Endpoint{endpoints(3), endpoints(2)},
+		}
+	}
+	drop := plan.Route{Verdict: plan.Drop}
+	local := &plan.ServicePort{
+		Name: plan.ServicePortName{Namespace: "default", Name: "b", Protocol: plan.UDP}, Family: plan.IPv4,
+		Frontends: []plan.Frontend{
+			{Kind: plan.ClusterIP, Routes: [3]plan.Route{drop, drop, drop}},
+			{Kind: plan.NodePort, Routes: [3]plan.Route{plan.FromOutside: drop}},
+		},
+		Pools: [2][]plan.Endpoint{endpoints(1), nil},
+	}
+	return &plan.Plan{Services: []*plan.ServicePort{web(plan.IPv4), web(plan.IPv6), local}}
+}
+
+func testMetrics() *Metrics {
+	now := time.Now()
+	slice := source.Key{Kind: source.KindEndpointSlice, Namespace: "default", Name: "a-1"}
+	state := pipeline.State{
+		Snapshot: &tracker.Snapshot{Problems: []source.Problem{{Object: slice, Field: "ports[0]"}, {Object: slice, Field: "ports[1]"}}},
+		InForce:  testPlan(), OutOfSync: now.Add(-3 * time.Second), Queued: now.Add(-3 * time.Second),
+		Backend:      pipeline.StageState{Name: "nftables", LastSync: now.Add(-time.Minute), LastErr: now.Add(-time.Second)},
+		Followers:    []pipeline.StageState{{Name: "conntrack"}},
+		Drift:        2,
+		PlanProblems: []source.Problem{{Object: source.Key{Kind: source.KindService, Namespace: "default", Name: "c"}}},
+		Quarantined:  []pipeline.Quarantined{{Name: plan.ServicePortName{Namespace: "default", Name: "d"}}},
+	}
+	return New(Options{
+		Version: "1.2.3", Revision: "abc", Backend: "nftables", Families: []plan.Family{plan.IPv4, plan.IPv6},
+		State: func() pipeline.State { return state },
+		Tracker: func() tracker.Stats {
+			return tracker.Stats{
+				Layers:   []tracker.LayerStats{{Name: "kube", Objects: map[source.Kind]int{source.KindService: 4}}},
+				Services: tracker.Changes{Total: 7, Pending: 1}, Endpoints: tracker.Changes{Total: 9},
+			}
+		},
+		Sources: []Source{
+			fixedSource{"file", source.Status{}},
+			fixedSource{"kube", source.Status{Synced: true, LastContact: now.Add(-90 * time.Second)}},
+		},
+		SavedAt: func() time.Time { return now.Add(-time.Hour) },
+	})
+}
+
+// scrapeText gives the exposition without the metrics of the Go runtime and the process.
+func scrapeText(t *testing.T, m *Metrics) string {
+	t.Helper()
+	rec := httptest.NewRecorder()
+	m.Handler(HandlerOptions{Config: func() string { return "" }}).ServeHTTP(rec, httptest.NewRequest("GET", "/metrics", nil))
+	if rec.Code != 200 {
+		t.Fatalf("/metrics: %d %s", rec.Code, rec.Body)
+	}
+	var out strings.Builder
+	for line := range strings.Lines(rec.Body.String()) {
+		if strings.Contains(line, "edgeway_") || strings.Contains(line, "kubeproxy_") {
+			out.WriteString(line)
+		}
+	}
+	return regexp.MustCompile(`goversion="[^"]*"`).ReplaceAllString(out.String(), `goversion="go"`)
+}
+
+func TestExpositionIsAsRecorded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(24 * time.Hour)
+		m := testMetrics()
+		m.Applied(pipeline.Applied{Stage: "nftables", Full: true, Duration: 1200 * time.Millisecond})
+		m.Applied(pipeline.Applied{Stage: "nftables", Duration: 6 * time.Millisecond})
+		m.Applied(pipeline.Applied{Stage: "nftables", Duration: 5 * time.Millisecond, Err: errors.New("no")})
+		m.Applied(pipeline.Applied{Stage: "conntrack", Duration: time.Millisecond})
+		m.Synced(nil, nil, pipeline.Synced{
+			Start: time.Now(), Duration: 20 * time.Millisecond, Triggers: []time.Time{time.Now().Add(-time.Second)},
+		})
+		m.HealthAnswered("/healthz", 200)
+		m.HealthAnswered("/livez", 503)
+		m.HealthAnswered("/readyz", 200)
+		m.ConntrackCleaned(plan.IPv4, 3, time.Millisecond)
+		m.HealthCheckBindFailed()
+
+		got := scrapeText(t, m)
+		const golden = "testdata/exposition.txt"
+		if *update {
+			if err := os.WriteFile(golden, []byte(got), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(golden)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(string(want), got); diff != "" {
+			t.Errorf("exposition differs (go test -update writes it anew):\n%s", diff)
+		}
+	})
+}
+
+func TestOwnMetricsAreLinted(t *testing.T) {
+	m := testMetrics()
+	families, err := m.Registry().Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	problems, err := promlint.NewWithMetricFamilies(families).Lint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := 0
+	for _, f := range families {
+		if strings.HasPrefix(f.GetName(), "edgeway_") {
+			own++
+		}
+	}
+	if own < 14 {
+		t.Errorf("only %d own metrics were gathered", own)
+	}
+	for _, p := range problems {
+		// kube-proxy's names are what they are.
+		if !strings.HasPrefix(p.Metric, "kubeproxy_") {
+			t.Errorf("%s: %s", p.Metric, p.Text)
+		}
+	}
+}
+
+func TestServerHasKubeProxysPages(t *testing.T) {
+	get := func(opts HandlerOptions, path string) *httptest.ResponseRecorder {
+		opts.Config = func() string { return "version = 1\n" }
+		rec := httptest.NewRecorder()
+		testMetrics().Handler(opts).ServeHTTP(rec, httptest.NewRequest("GET", path, nil))
+		return rec
+	}
+	for path, want := range map[string]string{"/healthz": "ok", "/proxyMode": "nftables", "/configz": "version = 1\n"} {
+		if got := get(HandlerOptions{}, path); got.Code != 200 || got.Body.String() != want {
+			t.Errorf("%s: %d %q, want %q", path, got.Code, got.Body, want)
+		}
+	}
+	for path, want := range map[string]int{"/livez": 404, "/": 404, "/debug/pprof/": 404} {
+		if got := get(HandlerOptions{}, path); got.Code != want {
+			t.Errorf("%s: %d, want %d", path, got.Code, want)
+		}
+	}
+	if got := get(HandlerOptions{Pprof: true}, "/debug/pprof/"); got.Code != 200 {
+		t.Errorf("/debug/pprof/ when enabled: %d", got.Code)
+	}
+}
+
+func TestAnEmptyDaemonCanBeScraped(t *testing.T) {
+	m := New(Options{
+		Backend: "nftables", State: func() pipeline.State { return pipeline.State{} },
+		Tracker: func() tracker.Stats { return tracker.Stats{} }, SavedAt: func() time.Time { return time.Time{} },
+	})
+	got := scrapeText(t, m)
+	if !strings.Contains(got, "edgeway_programmed_services 0") || strings.Contains(got, "edgeway_last_known_age_seconds") {
+		t.Errorf("exposition of a daemon that has done nothing:\n%s", got)
+	}
+}
