@@ -89,14 +89,14 @@ func suspectsOf(prev, next *plan.Plan) suspects {
 
 // compare adds the suspects of one ServicePort; before or after is nil when there was or is none.
 func (s suspects) compare(before, after *plan.ServicePort, nodeBefore, nodeAfter *plan.Node) {
-	any := after
-	if any == nil {
-		any = before
+	svc := after
+	if svc == nil {
+		svc = before
 	}
-	if !slices.Contains(cleaned[:], any.Name.Protocol) {
+	if !slices.Contains(cleaned[:], svc.Name.Protocol) {
 		return
 	}
-	sc := scope{any.Family, any.Name.Protocol}
+	sc := scope{svc.Family, svc.Name.Protocol}
 	was, is := destinations(before, nodeBefore), destinations(after, nodeAfter)
 	all := before != nil && after != nil && lost(before.Serving, after.Serving)
 	for _, dst := range is {

@@ -83,7 +83,7 @@ func (k *link) stall() int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for p := range k.pairs {
-		p.mu.Lock() //nolint:staticcheck // never unlocked: the copiers stop in the middle
+		p.mu.Lock() // never unlocked: what carries the bytes stops in the middle
 	}
 	n := len(k.pairs)
 	k.pairs = map[*pair]struct{}{}
