@@ -306,7 +306,7 @@ func sendInit(t *testing.T, dst netip.AddrPort) {
 	}
 	defer func() { _ = syscall.Close(fd) }()
 	packet := make([]byte, 12+20)                                                                       // common header, INIT chunk
-	packet[0], packet[1], packet[2], packet[3] = 0x8e, 0x3c, byte(dst.Port()>>8), byte(dst.Port()&0xff) //nolint:gosec // two halves of a port
+	packet[0], packet[1], packet[2], packet[3] = 0x8e, 0x3c, byte(dst.Port()>>8), byte(dst.Port()&0xff) // the two ports
 	packet[12], packet[15] = 1, 20                                                                      // type INIT, length 20
 	packet[19], packet[22], packet[25], packet[27], packet[31] = 7 /* initiate tag */, 0xff, 1, 1, 1    /* TSN */
 	if err := syscall.Sendto(fd, packet, 0, &syscall.SockaddrInet4{Addr: dst.Addr().As4()}); err != nil {
