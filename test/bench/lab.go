@@ -149,7 +149,7 @@ func ip(ctx context.Context, commands ...string) error {
 func run(ctx context.Context, name string, args ...string) error {
 	out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
 	if err != nil {
-		return fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, out)
+		return fmt.Errorf("%s %s: %w: %.500s", name, strings.Join(args, " "), err, out)
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -97,6 +98,57 @@ func TestGauge(t *testing.T) {
 		if ok != (want >= 0) || ok && got != want {
 			t.Errorf("%q: got %v, %v", line, got, ok)
 		}
+	}
+}
+
+// Memory that a rule set takes is measured to a tenth, also when another one of the same kind is
+// mixed with it.
+func TestKernelMemory(t *testing.T) {
+	ctx := t.Context()
+	l, err := newLab(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(l.close)
+	h, err := l.addHost(ctx, "memory")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for table := range 2 {
+		var rules strings.Builder
+		fmt.Fprintf(&rules, "table ip t%d { set s { type ipv4_addr; elements = { ", table)
+		for i := range 20000 {
+			fmt.Fprintf(&rules, "%s, ", cluster.ClusterIP(i))
+		}
+		rules.WriteString("}; }; }\n")
+		file := filepath.Join(t.TempDir(), "rules")
+		if err := os.WriteFile(file, []byte(rules.String()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := h.nft(ctx, "-f", file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	time.Sleep(500 * time.Millisecond) // the kernel frees outgrown hash tables in the background
+	var freed [2]float64
+	for table := range freed {
+		before, err := kernelBytes()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := h.nft(ctx, "delete", "table", "ip", fmt.Sprintf("t%d", table)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(500 * time.Millisecond)
+		after, err := kernelBytes()
+		if err != nil {
+			t.Fatal(err)
+		}
+		freed[table] = before - after
+	}
+	// An element of one address takes 64 bytes at the most, and a bucket or two of 8.
+	if ratio := freed[0] / freed[1]; ratio < 0.9 || ratio > 1.1 || freed[0] < 20000*24 || freed[0] > 20000*120 {
+		t.Errorf("two equal tables took %.0f and %.0f bytes", freed[0], freed[1])
 	}
 }
 
