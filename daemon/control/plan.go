@@ -1,0 +1,171 @@
+package control
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"edgeway/daemon/source"
+	"edgeway/proxiers/plan"
+)
+
+// Plan is a plan.Plan for people: everything spelled out.
+type Plan struct {
+	Generation uint64 `json:"generation"`
+	// InForce is false for a plan that the kernel does not have.
+	InForce      bool          `json:"inForce"`
+	Node         PlanNode      `json:"node"`
+	Services     []PlanService `json:"services"`
+	HealthChecks []HealthCheck `json:"healthChecks,omitempty"`
+	// Problems are one line each.
+	Problems []string `json:"problems,omitempty"`
+}
+
+// PlanNode is the host as the plan sees it.
+type PlanNode struct {
+	Name          string         `json:"name"`
+	NodePortAddrs []netip.Addr   `json:"nodePortAddresses,omitempty"`
+	PodSources    []netip.Prefix `json:"podSources,omitempty"`
+	PodInterfaces []string       `json:"podInterfaces,omitempty"`
+	ServiceCIDRs  []netip.Prefix `json:"serviceCIDRs,omitempty"`
+}
+
+// PlanService is one port of one Service in one family.
+type PlanService struct {
+	Name      string         `json:"name"` // "namespace/name:port/TCP"
+	Family    string         `json:"family"`
+	Affinity  string         `json:"affinity,omitempty"` // a duration
+	LongLived bool           `json:"longLived,omitempty"`
+	Frontends []PlanFrontend `json:"frontends"`
+	Endpoints []PlanEndpoint `json:"endpoints"`
+}
+
+// PlanFrontend is one address and port, and what happens there to connections of each origin.
+type PlanFrontend struct {
+	Kind    string `json:"kind"`
+	Address string `json:"address"` // "*:30080" for a NodePort
+	// AllowFrom absent: anywhere; empty: nowhere.
+	AllowFrom *[]netip.Prefix `json:"allowFrom,omitempty"`
+	// Pod, Host and Outside are as in "forward to the cluster pool, SNAT", "reject" and "drop".
+	Pod     string `json:"pod"`
+	Host    string `json:"host"`
+	Outside string `json:"outside"`
+}
+
+// PlanEndpoint is one endpoint and the pools that it is in.
+type PlanEndpoint struct {
+	Address string   `json:"address"`
+	Pools   []string `json:"pools"`
+	Local   bool     `json:"local,omitempty"`
+}
+
+// HealthCheck is one healthCheckNodePort.
+type HealthCheck struct {
+	Service        string `json:"service"`
+	Port           uint16 `json:"port"`
+	LocalEndpoints int    `json:"localEndpoints"`
+}
+
+// NewPlan spells a plan out. The problems are those of the objects it was made of.
+func NewPlan(p *plan.Plan, problems []source.Problem) Plan {
+	v := Plan{Generation: p.Generation, Services: make([]PlanService, 0, len(p.Services))}
+	if n := p.Node; n != nil {
+		v.Node = PlanNode{
+			Name: n.Name, NodePortAddrs: n.NodePortAddrs, PodSources: n.PodSources,
+			PodInterfaces: n.PodInterfaces, ServiceCIDRs: n.ServiceCIDRs,
+		}
+	}
+	for _, svc := range p.Services {
+		v.Services = append(v.Services, newPlanService(svc))
+	}
+	for _, h := range p.HealthChecks {
+		v.HealthChecks = append(v.HealthChecks, HealthCheck{h.Namespace + "/" + h.Name, h.Port, h.LocalReady})
+	}
+	for _, problem := range problems {
+		v.Problems = append(v.Problems, problem.String())
+	}
+	return v
+}
+
+// Only keeps one Service ("namespace/name") and its problems. It is an error when there is neither.
+func (v Plan) Only(name string) (Plan, error) {
+	if strings.Count(name, "/") != 1 {
+		return v, fmt.Errorf("%q is not of the form NAMESPACE/NAME", name)
+	}
+	all := v
+	v.Services, v.HealthChecks, v.Problems = []PlanService{}, nil, nil
+	for _, s := range all.Services {
+		if strings.HasPrefix(s.Name, name+":") || strings.HasPrefix(s.Name, name+"/") {
+			v.Services = append(v.Services, s)
+		}
+	}
+	for _, h := range all.HealthChecks {
+		if h.Service == name {
+			v.HealthChecks = append(v.HealthChecks, h)
+		}
+	}
+	for _, p := range all.Problems {
+		if strings.HasPrefix(p, source.KindService.String()+" "+name+":") {
+			v.Problems = append(v.Problems, p)
+		}
+	}
+	if len(v.Services)+len(v.Problems) == 0 {
+		return v, fmt.Errorf("Service %s is not known, or has no ClusterIP", name) //nolint:staticcheck // Service is a name
+	}
+	return v, nil
+}
+
+func newPlanService(svc *plan.ServicePort) PlanService {
+	v := PlanService{
+		Name: svc.Name.String(), Family: svc.Family.String(), LongLived: svc.LongLived,
+		Frontends: make([]PlanFrontend, 0, len(svc.Frontends)), Endpoints: []PlanEndpoint{},
+	}
+	if svc.Affinity != 0 {
+		v.Affinity = svc.Affinity.String()
+	}
+	for i := range svc.Frontends {
+		v.Frontends = append(v.Frontends, newPlanFrontend(&svc.Frontends[i]))
+	}
+	at := map[netip.AddrPort]int{}
+	for pool, endpoints := range svc.Pools {
+		for _, e := range endpoints {
+			i, seen := at[e.Addr]
+			if !seen {
+				i = len(v.Endpoints)
+				at[e.Addr] = i
+				v.Endpoints = append(v.Endpoints, PlanEndpoint{Address: e.Addr.String(), Local: e.Local})
+			}
+			v.Endpoints[i].Pools = append(v.Endpoints[i].Pools, plan.Pool(pool).String())
+		}
+	}
+	return v
+}
+
+func newPlanFrontend(f *plan.Frontend) PlanFrontend {
+	v := PlanFrontend{
+		Kind: f.Kind.String(), Address: frontendAddress(f),
+		Pod: route(f.Routes[plan.FromPod]), Host: route(f.Routes[plan.FromHost]), Outside: route(f.Routes[plan.FromOutside]),
+	}
+	if f.AllowFrom != nil {
+		v.AllowFrom = &f.AllowFrom
+	}
+	return v
+}
+
+func frontendAddress(f *plan.Frontend) string {
+	if f.Kind == plan.NodePort {
+		return fmt.Sprintf("*:%d", f.Port)
+	}
+	return netip.AddrPortFrom(f.Addr, f.Port).String()
+}
+
+func route(r plan.Route) string {
+	if r.Verdict != plan.Forward {
+		return r.Verdict.String()
+	}
+	s := fmt.Sprintf("forward to the %s pool", r.Pool)
+	if r.SNAT {
+		s += ", SNAT"
+	}
+	return s
+}

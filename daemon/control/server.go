@@ -1,0 +1,151 @@
+// Package control is how the commands talk to the daemon: JSON over HTTP over a unix socket that only
+// its owner may use.
+//
+//	GET  /v1/status
+//	GET  /v1/plan[?service=NAMESPACE/NAME]
+//	GET  /v1/explain?src=ADDR[@INTERFACE]&dst=ADDR:PORT[&proto=tcp|udp|sctp]
+//	POST /v1/reload
+//
+// A failure is {"error": "..."} with a status of 400 or more. The commands print the same values as
+// text (text_*.go), what is wrong first.
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"edgeway/daemon/pipeline"
+	"edgeway/proxiers/plan"
+)
+
+// Options say what the server answers with. The functions are called from any goroutine and are never
+// nil.
+type Options struct {
+	// Socket is the path of the socket; beside it a file with ".lock" at the end is kept.
+	Socket string
+	Logger *slog.Logger
+	Status func() Status
+	State  func() pipeline.State
+	// Reload returns once the new configuration is known to be good, or says why it is not.
+	Reload func(context.Context) error
+}
+
+// Server answers the commands.
+type Server struct {
+	opts   Options
+	socket *socket
+}
+
+// Listen takes the socket, or fails with ErrRunning when another daemon has it. It is what keeps two
+// daemons off one host, so it comes before anything that changes the host. The caller then calls Serve.
+func Listen(opts Options) (*Server, error) {
+	s, err := bind(opts.Socket)
+	if err != nil {
+		return nil, err
+	}
+	return &Server{opts: opts, socket: s}, nil
+}
+
+// Close gives the socket back without serving.
+func (s *Server) Close() error { return s.socket.Close() }
+
+// Serve answers until ctx ends, lets running answers finish, and gives the socket back.
+func (s *Server) Serve(ctx context.Context) error {
+	server := &http.Server{
+		Handler:           s.handler(),
+		ReadHeaderTimeout: 5 * time.Second,
+		ErrorLog:          slog.NewLogLogger(s.opts.Logger.Handler(), slog.LevelDebug),
+	}
+	finished := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(finished)
+		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+		defer cancel()
+		_ = server.Shutdown(grace)
+	})
+	err := server.Serve(s.socket)
+	if !stop() {
+		<-finished
+	}
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return fmt.Errorf("control socket: %w", err)
+}
+
+func (s *Server) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/status", s.answer(func(*http.Request) (any, error) { return s.opts.Status(), nil }))
+	mux.HandleFunc("GET /v1/plan", s.answer(s.plan))
+	mux.HandleFunc("GET /v1/explain", s.answer(s.explain))
+	mux.HandleFunc("POST /v1/reload", s.answer(func(r *http.Request) (any, error) {
+		return struct{}{}, s.opts.Reload(r.Context())
+	}))
+	return mux
+}
+
+type failure struct {
+	Error string `json:"error"`
+}
+
+func (s *Server) answer(f func(*http.Request) (any, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		value, err := f(r)
+		code := http.StatusOK
+		if err != nil {
+			value, code = failure{err.Error()}, http.StatusUnprocessableEntity
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(code)
+		if err := json.NewEncoder(w).Encode(value); err != nil {
+			s.opts.Logger.Debug("control answer not delivered", "error", err)
+		}
+	}
+}
+
+var errNoPlan = errors.New("there is no plan yet: the sources have not given all objects")
+
+// inForce gives the plan to talk about: what the kernel has, or else what it is to get first.
+func inForce(s *pipeline.State) (p *plan.Plan, ok bool, err error) {
+	switch {
+	case s.InForce != nil:
+		return s.InForce, true, nil
+	case s.Plan != nil:
+		return s.Plan, false, nil
+	}
+	return nil, false, errNoPlan
+}
+
+func (s *Server) plan(r *http.Request) (any, error) {
+	state := s.opts.State()
+	p, ok, err := inForce(&state)
+	if err != nil {
+		return nil, err
+	}
+	view := NewPlan(p, state.Problems())
+	view.InForce = ok
+	if name := r.URL.Query().Get("service"); name != "" {
+		return view.Only(name)
+	}
+	return view, nil
+}
+
+func (s *Server) explain(r *http.Request) (any, error) {
+	state := s.opts.State()
+	p, ok, err := inForce(&state)
+	if err != nil {
+		return nil, err
+	}
+	q := r.URL.Query()
+	e, err := Explain(p, q.Get("src"), q.Get("dst"), q.Get("proto"))
+	if err != nil {
+		return nil, err
+	}
+	e.InForce = ok
+	return e, nil
+}

@@ -1,0 +1,185 @@
+package control
+
+import (
+	"net/netip"
+	"os"
+	"time"
+
+	"edgeway/daemon/health"
+	"edgeway/daemon/pipeline"
+	"edgeway/daemon/source"
+)
+
+// maxProblems bounds the list in a Status; their number is always complete.
+const maxProblems = 50
+
+// Status is how the daemon is at one moment.
+type Status struct {
+	Version  string    `json:"version"`
+	Revision string    `json:"revision,omitempty"`
+	PID      int       `json:"pid"`
+	Started  time.Time `json:"started"`
+	Time     time.Time `json:"time"` // of this status
+	Config   string    `json:"config"`
+
+	// Healthy, Ready and NodeEligible are as /livez and /readyz say.
+	Healthy      bool               `json:"healthy"`
+	Ready        bool               `json:"ready"`
+	NodeEligible bool               `json:"nodeEligible"`
+	Summary      string             `json:"summary"`
+	Conditions   []health.Condition `json:"conditions"`
+
+	Node        StatusNode      `json:"node"`
+	Sources     []StatusSource  `json:"sources"`
+	LastKnown   LastKnown       `json:"lastKnown"`
+	Counts      pipeline.Counts `json:"counts"` // in the kernel
+	Backend     StatusStage     `json:"backend"`
+	Followers   []StatusStage   `json:"followers"`
+	OutOfSync   time.Time       `json:"outOfSync,omitzero"` // since when
+	Drift       StatusDrift     `json:"drift"`
+	Quarantined []string        `json:"quarantined"` // "namespace/name:port/TCP IPv4: why"
+	Problems    StatusProblems  `json:"problems"`
+}
+
+// StatusNode is the host.
+type StatusNode struct {
+	Name string `json:"name"`
+	Zone string `json:"zone,omitempty"`
+	// Object says that there is a Node object.
+	Object        bool         `json:"object"`
+	NodePortAddrs []netip.Addr `json:"nodePortAddresses"`
+}
+
+// StatusSource is one source.
+type StatusSource struct {
+	Name        string    `json:"name"`
+	Synced      bool      `json:"synced"`
+	LastContact time.Time `json:"lastContact,omitzero"`
+	// Staleness is in seconds; absent: there was no contact yet.
+	Staleness *float64 `json:"stalenessSeconds,omitempty"`
+	Err       string   `json:"error,omitempty"`
+}
+
+// LastKnown is the state on disk.
+type LastKnown struct {
+	// Serving says that what is served comes from it.
+	Serving bool `json:"serving"`
+	// SavedAt is when it was written; absent: there is none.
+	SavedAt time.Time `json:"savedAt,omitzero"`
+}
+
+// StatusStage is the backend or a follower.
+type StatusStage struct {
+	Name     string    `json:"name"`
+	LastSync time.Time `json:"lastSync,omitzero"`
+	// Seconds, Full and ServicePorts tell of the last sync that did anything.
+	Seconds      float64   `json:"seconds,omitempty"`
+	Full         bool      `json:"full,omitempty"`
+	ServicePorts int       `json:"servicePorts,omitempty"`
+	FullSyncs    uint64    `json:"fullSyncs"`
+	PartialSyncs uint64    `json:"partialSyncs"`
+	Err          string    `json:"error,omitempty"`
+	FailingSince time.Time `json:"failingSince,omitzero"`
+	Attempts     int       `json:"attempts,omitempty"`
+	// Running is since when a sync runs; Done of Total ServicePorts, as far as it tells.
+	Running time.Time `json:"running,omitzero"`
+	Done    int       `json:"done,omitempty"`
+	Total   int       `json:"total,omitempty"`
+}
+
+// StatusDrift tells of repairs of what something else did in the kernel.
+type StatusDrift struct {
+	Repairs uint64    `json:"repairs"`
+	Last    time.Time `json:"last,omitzero"`
+	Reason  string    `json:"reason,omitempty"`
+}
+
+// StatusProblems are the faults of objects.
+type StatusProblems struct {
+	Total int      `json:"total"`
+	First []string `json:"first"` // at most 50
+}
+
+// StatusInput is what a Status is made of.
+type StatusInput struct {
+	Version, Revision, ConfigPath string
+	Started                       time.Time
+	// Zone is the configured one; empty: the Node object's.
+	Zone      string
+	State     pipeline.State
+	Health    health.Report
+	Sources   []health.Source
+	LastKnown LastKnown
+}
+
+// NewStatus puts a Status together.
+func NewStatus(in StatusInput) Status {
+	s := Status{
+		Version: in.Version, Revision: in.Revision, PID: os.Getpid(), Started: in.Started, Time: in.Health.Time, Config: in.ConfigPath,
+		Healthy: in.Health.Healthy, Ready: in.Health.Healthy && in.Health.NodeEligible, NodeEligible: in.Health.NodeEligible,
+		Summary: in.Health.Summary(), Conditions: in.Health.Conditions,
+		LastKnown: in.LastKnown, Counts: pipeline.Count(in.State.InForce), OutOfSync: in.State.OutOfSync,
+		Backend:     newStage(&in.State.Backend),
+		Drift:       StatusDrift{in.State.Drift, in.State.LastDrift, in.State.DriftReason},
+		Quarantined: []string{}, Followers: []StatusStage{}, Sources: []StatusSource{},
+		Node: newNode(&in), Problems: newProblems(in.State.Problems()),
+	}
+	s.Backend.Done, s.Backend.Total = in.State.Done, in.State.Total
+	if s.Conditions == nil {
+		s.Conditions = []health.Condition{}
+	}
+	for _, q := range in.State.Quarantined {
+		s.Quarantined = append(s.Quarantined, q.Name.String()+" "+q.Family.String()+": "+q.Err)
+	}
+	for i := range in.State.Followers {
+		s.Followers = append(s.Followers, newStage(&in.State.Followers[i]))
+	}
+	for _, src := range in.Sources {
+		s.Sources = append(s.Sources, newSource(src.Name(), src.Status(), s.Time))
+	}
+	return s
+}
+
+func newNode(in *StatusInput) StatusNode {
+	n := StatusNode{Zone: in.Zone, NodePortAddrs: []netip.Addr{}}
+	if p := in.State.Plan; p != nil && p.Node != nil {
+		n.Name = p.Node.Name
+		n.NodePortAddrs = append(n.NodePortAddrs, p.Node.NodePortAddrs...)
+	}
+	if snap := in.State.Snapshot; snap != nil && snap.Node != nil {
+		n.Object = true
+		if n.Zone == "" {
+			n.Zone = snap.Node.Zone
+		}
+	}
+	return n
+}
+
+func newSource(name string, st source.Status, now time.Time) StatusSource {
+	s := StatusSource{Name: name, Synced: st.Synced, LastContact: st.LastContact, Err: st.Err}
+	if !st.LastContact.IsZero() {
+		staleness := max(0, now.Sub(st.LastContact).Seconds())
+		s.Staleness = &staleness
+	}
+	return s
+}
+
+func newStage(st *pipeline.StageState) StatusStage {
+	s := StatusStage{
+		Name: st.Name, LastSync: st.LastSync, Seconds: st.Duration.Seconds(), Full: st.Full, ServicePorts: st.Size,
+		FullSyncs: st.FullSyncs, PartialSyncs: st.PartialSyncs,
+		FailingSince: st.Since, Attempts: st.Attempts, Running: st.Running,
+	}
+	if st.Err != nil {
+		s.Err = st.Err.Error()
+	}
+	return s
+}
+
+func newProblems(problems []source.Problem) StatusProblems {
+	p := StatusProblems{Total: len(problems), First: []string{}}
+	for _, problem := range problems[:min(len(problems), maxProblems)] {
+		p.First = append(p.First, problem.String())
+	}
+	return p
+}

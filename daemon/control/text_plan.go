@@ -1,0 +1,132 @@
+package control
+
+import (
+	"fmt"
+	"io"
+	"net/netip"
+	"strings"
+)
+
+// WriteText prints the plan for a person: problems first.
+func (v Plan) WriteText(w io.Writer) error {
+	p := &printer{w: w}
+	for _, problem := range v.Problems {
+		p.print("problem: %s\n", problem)
+	}
+	n := v.Node
+	p.print("node %s; NodePorts at %s; pods: %s; Service CIDRs: %s\n", n.Name,
+		list(n.NodePortAddrs, "no address"), list(append(texts(n.PodSources), n.PodInterfaces...), "cannot be told"),
+		list(n.ServiceCIDRs, "not known"))
+	for _, s := range v.Services {
+		s.write(p)
+	}
+	for _, h := range v.HealthChecks {
+		p.print("\nhealthCheckNodePort %d of %s: %d local endpoints\n", h.Port, h.Service, h.LocalEndpoints)
+	}
+	return p.err
+}
+
+func (s PlanService) write(p *printer) {
+	extra := ""
+	if s.Affinity != "" {
+		extra += ", affinity " + s.Affinity
+	}
+	if s.LongLived {
+		extra += ", long-lived"
+	}
+	p.print("\n%s %s%s\n", s.Name, s.Family, extra)
+	for _, f := range s.Frontends {
+		p.print("  %-14s %-21s %s\n", f.Kind, f.Address, f.routes())
+		if f.AllowFrom != nil {
+			p.print("  %-14s %-21s from %s only\n", "", "", list(*f.AllowFrom, "nowhere"))
+		}
+	}
+	for _, e := range s.Endpoints {
+		here := ""
+		if e.Local {
+			here = ", on this host"
+		}
+		p.print("  %-14s %-21s %s pool%s\n", "endpoint", e.Address, strings.Join(e.Pools, " and "), here)
+	}
+	if len(s.Endpoints) == 0 {
+		p.print("  no endpoint\n")
+	}
+}
+
+// routes puts origins with the same route together: "all: reject".
+func (f PlanFrontend) routes() string {
+	if f.Pod == f.Host && f.Host == f.Outside {
+		return f.Pod
+	}
+	var out []string
+	add := func(who, what string) { out = append(out, who+": "+what) }
+	switch {
+	case f.Pod == f.Host:
+		add("pod and host", f.Pod)
+		add("outside", f.Outside)
+	case f.Host == f.Outside:
+		add("pod", f.Pod)
+		add("host and outside", f.Host)
+	case f.Pod == f.Outside:
+		add("pod and outside", f.Pod)
+		add("host", f.Host)
+	default:
+		add("pod", f.Pod)
+		add("host", f.Host)
+		add("outside", f.Outside)
+	}
+	return strings.Join(out, "; ")
+}
+
+// WriteText prints the verdict first, then why.
+func (e Explanation) WriteText(w io.Writer) error {
+	p := &printer{w: w}
+	by := ""
+	if e.Interface != "" {
+		by = " by " + e.Interface
+	}
+	p.print("%s: %s\n", e.Verdict, e.Reason)
+	if !e.InForce {
+		p.print("(the kernel does not have this plan)\n")
+	}
+	p.line("from", "%s%s (%s)", e.Source, by, e.Origin)
+	p.line("to", "%s/%s", e.Destination, e.Protocol)
+	if e.Service != "" {
+		p.line("Service", "%s", e.Service)
+		p.line("frontend", "%s", e.Frontend)
+	}
+	if e.Affinity != "" {
+		p.line("affinity", "the client keeps its endpoint for %s after its last new connection", e.Affinity)
+	}
+	for _, ep := range e.Endpoints {
+		sees := "sees the client's address"
+		if ep.SNAT {
+			sees = "sees this host's address (SNAT)"
+		}
+		if ep.Local {
+			sees += ", on this host"
+		}
+		p.line("endpoints", "%s %s", ep.Address, sees)
+	}
+	return p.err
+}
+
+func texts(prefixes []netip.Prefix) []string {
+	out := make([]string, 0, len(prefixes))
+	for _, p := range prefixes {
+		out = append(out, p.String())
+	}
+	return out
+}
+
+// list joins values, or gives what stands for none.
+func list[T any](values []T, none string) string {
+	if len(values) == 0 {
+		return none
+	}
+	out := make([]string, 0, len(values))
+	for _, v := range values {
+		out = append(out, fmt.Sprint(v))
+	}
+	return strings.Join(out, ", ")
+}

@@ -1,0 +1,173 @@
+package control
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"edgeway/daemon/health"
+)
+
+// printer writes lines of a heading and a text, and remembers the first failure.
+type printer struct {
+	w       io.Writer
+	heading string
+	err     error
+}
+
+func (p *printer) line(heading, format string, args ...any) {
+	if heading == p.heading {
+		heading = ""
+	} else {
+		p.heading = heading
+	}
+	p.print("%-10s %s\n", heading, fmt.Sprintf(format, args...))
+}
+
+func (p *printer) print(format string, args ...any) {
+	if p.err == nil {
+		_, p.err = fmt.Fprintf(p.w, format, args...)
+	}
+}
+
+// WriteText prints the status for a person: what is wrong first.
+func (s Status) WriteText(w io.Writer) error {
+	p := &printer{w: w}
+	p.print("edgeway %s: %s\n", s.Version, s.verdict())
+	for _, c := range s.Conditions {
+		p.print("  %-9s %s: %s%s\n", c.Level, c.Name, c.Message, s.since(c))
+	}
+	s.kernel(p)
+	s.sources(p)
+	s.node(p)
+	for _, q := range s.Quarantined {
+		p.line("refused", "%s", q)
+	}
+	s.problems(p)
+	p.line("daemon", "process %d, running for %s, configuration %s", s.PID, age(s.Time.Sub(s.Started)), s.Config)
+	return p.err
+}
+
+func (s Status) verdict() string {
+	switch {
+	case !s.Healthy:
+		return "UNHEALTHY"
+	case !s.NodeEligible:
+		return "healthy, but not eligible for load balancers"
+	case len(s.Conditions) > 0:
+		return "healthy, with restrictions"
+	}
+	return "healthy"
+}
+
+func (s Status) since(c health.Condition) string {
+	if c.Since.IsZero() || strings.HasPrefix(c.Name, "source-") {
+		return "" // a source's message says it
+	}
+	return fmt.Sprintf(" (for %s)", age(s.Time.Sub(c.Since)))
+}
+
+func (s Status) kernel(p *printer) {
+	p.line("serving", "%d Services, %d ServicePorts, %d endpoints", s.Counts.Services, s.Counts.ServicePorts, s.Counts.Endpoints)
+	p.line("backend", "%s", s.stage(s.Backend))
+	for _, f := range s.Followers {
+		p.line("followers", "%s", s.stage(f))
+	}
+	if s.Drift.Repairs > 0 {
+		p.line("drift", "%d repairs, the last %s ago: %s", s.Drift.Repairs, age(s.Time.Sub(s.Drift.Last)), s.Drift.Reason)
+	}
+}
+
+func (s Status) stage(st StatusStage) string {
+	var parts []string
+	if !st.Running.IsZero() {
+		running := fmt.Sprintf("a sync is running for %s", age(s.Time.Sub(st.Running)))
+		if st.Total > 0 {
+			running += fmt.Sprintf(" (%d of %d ServicePorts)", st.Done, st.Total)
+		}
+		parts = append(parts, running)
+	}
+	if st.Err != "" {
+		parts = append(parts, fmt.Sprintf("failing for %s, %d attempts: %s", age(s.Time.Sub(st.FailingSince)), st.Attempts, st.Err))
+	}
+	if st.LastSync.IsZero() {
+		parts = append(parts, "no sync has succeeded yet")
+	} else {
+		kind := "partial"
+		if st.Full {
+			kind = "full"
+		}
+		parts = append(parts, fmt.Sprintf("in agreement %s ago; last change %s, %d ServicePorts, %s; %d full and %d partial syncs",
+			age(s.Time.Sub(st.LastSync)), kind, st.ServicePorts,
+			time.Duration(st.Seconds*float64(time.Second)).Round(100*time.Microsecond), st.FullSyncs, st.PartialSyncs))
+	}
+	return st.Name + ": " + strings.Join(parts, "; ")
+}
+
+func (s Status) sources(p *printer) {
+	for _, src := range s.Sources {
+		text := src.Name + ": "
+		switch {
+		case src.Err != "":
+			text += "away: " + src.Err
+		case src.Synced:
+			text += "synced"
+		default:
+			text += "has not listed all objects yet"
+		}
+		if src.LastContact.IsZero() {
+			text += "; never reached"
+		} else {
+			text += fmt.Sprintf("; last contact %s ago", age(s.Time.Sub(src.LastContact)))
+		}
+		p.line("sources", "%s", text)
+	}
+	switch {
+	case s.LastKnown.Serving:
+		p.line("sources", "serving the last-known state, saved %s ago (%s)", age(s.Time.Sub(s.LastKnown.SavedAt)), s.LastKnown.SavedAt.Format(time.RFC3339))
+	case !s.LastKnown.SavedAt.IsZero():
+		p.line("sources", "last-known state on disk, saved %s ago", age(s.Time.Sub(s.LastKnown.SavedAt)))
+	}
+}
+
+func (s Status) node(p *printer) {
+	text := s.Node.Name
+	if s.Node.Zone != "" {
+		text += ", zone " + s.Node.Zone
+	}
+	if !s.Node.Object {
+		text += ", no Node object"
+	}
+	addrs := make([]string, 0, len(s.Node.NodePortAddrs))
+	for _, a := range s.Node.NodePortAddrs {
+		addrs = append(addrs, a.String())
+	}
+	if len(addrs) == 0 {
+		addrs = []string{"no address"}
+	}
+	p.line("node", "%s; NodePorts at %s", text, strings.Join(addrs, ", "))
+}
+
+func (s Status) problems(p *printer) {
+	for _, problem := range s.Problems.First {
+		p.line("problems", "%s", problem)
+	}
+	if more := s.Problems.Total - len(s.Problems.First); more > 0 {
+		p.line("problems", "and %d more", more)
+	}
+}
+
+// age is a duration without the digits that nobody reads.
+func age(d time.Duration) string {
+	d = max(0, d)
+	switch {
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", int(d.Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("%dm%ds", int(d.Minutes()), int(d.Seconds())%60)
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh%dm", int(d.Hours()), int(d.Minutes())%60)
+	}
+	return fmt.Sprintf("%dd%dh", int(d.Hours())/24, int(d.Hours())%24)
+}
