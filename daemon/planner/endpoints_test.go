@@ -1,0 +1,157 @@
+package planner
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+
+	"edgeway/daemon/source"
+	"edgeway/proxiers/plan"
+)
+
+// Row 14: hints count only when every ready endpoint has them and one is for us; nodes before zones.
+func TestTopologyHints(t *testing.T) {
+	for name, c := range map[string]struct {
+		endpoints []source.Endpoint
+		want      []string
+	}{
+		"no hints":      {[]source.Endpoint{ep("10.2.0.1"), ep("10.2.0.2")}, []string{"10.2.0.1", "10.2.0.2"}},
+		"zone":          {[]source.Endpoint{ep("10.2.0.1", "zone=z1"), ep("10.2.0.2", "zone=z2")}, []string{"10.2.0.1"}},
+		"several zones": {[]source.Endpoint{ep("10.2.0.1", "zone=z1", "zone=z2"), ep("10.2.0.2", "zone=z2", "zone=z1")}, []string{"10.2.0.1", "10.2.0.2"}},
+		"one without":   {[]source.Endpoint{ep("10.2.0.1", "zone=z1"), ep("10.2.0.2")}, []string{"10.2.0.1", "10.2.0.2"}},
+		"none for us":   {[]source.Endpoint{ep("10.2.0.1", "zone=z2"), ep("10.2.0.2", "zone=z3")}, []string{"10.2.0.1", "10.2.0.2"}},
+		"unready ignored": {
+			[]source.Endpoint{ep("10.2.0.1", "zone=z1"), ep("10.2.0.2", "unready"), ep("10.2.0.3", "zone=z2")}, []string{"10.2.0.1"},
+		},
+		"only an unready one is for us": {
+			[]source.Endpoint{ep("10.2.0.1", "zone=z1", "unready"), ep("10.2.0.2", "zone=z2")}, []string{"10.2.0.2"},
+		},
+		"node before zone": {
+			[]source.Endpoint{ep("10.2.0.1", "zone=z1", "node=there"), ep("10.2.0.2", "zone=z2", "node=here")}, []string{"10.2.0.2"},
+		},
+		"node hints that are not for us, then zone": {
+			[]source.Endpoint{ep("10.2.0.1", "zone=z1", "node=there"), ep("10.2.0.2", "zone=z2", "node=else")}, []string{"10.2.0.1"},
+		},
+		"node hint missing on one, then zone": {
+			[]source.Endpoint{ep("10.2.0.1", "zone=z1"), ep("10.2.0.2", "zone=z2", "node=here")}, []string{"10.2.0.1"},
+		},
+		"stopping ones have no topology": {
+			[]source.Endpoint{ep("10.2.0.1", "zone=z1", "stopping"), ep("10.2.0.2", "zone=z2", "stopping")}, []string{"10.2.0.1", "10.2.0.2"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			opts := testOptions()
+			opts.Zone = "z1"
+			w := newWorld(t, opts, testService("svc"), testSlice("svc", c.endpoints...))
+			wantAddrs(t, "cluster pool", w.find("svc", plan.IPv4).Pools[plan.ClusterPool], c.want...)
+		})
+	}
+}
+
+// Row 12: the local pool does not look at hints.
+func TestLocalPoolIgnoresHints(t *testing.T) {
+	opts := testOptions()
+	opts.Zone = "z1"
+	local := func(s *source.Service) { s.ExternalLocal = true }
+	w := newWorld(t, opts, testService("svc", everywhere, local),
+		testSlice("svc", ep(epHere, "here", "zone=z2"), ep(epThere, "zone=z1")))
+	sp := w.find("svc", plan.IPv4)
+	wantAddrs(t, "cluster pool", sp.Pools[plan.ClusterPool], epThere)
+	wantAddrs(t, "local pool", sp.Pools[plan.LocalPool], epHere)
+}
+
+// Row 15: a zone that the Node object gets later is acted upon, other changes of it are not.
+func TestZoneOfNodeObject(t *testing.T) {
+	w := newWorld(t, testOptions(), testService("svc"), testSlice("svc", ep("10.2.0.1", "zone=z1"), ep("10.2.0.2", "zone=z2")))
+	wantAddrs(t, "without a Node", w.find("svc", plan.IPv4).Pools[0], "10.2.0.1", "10.2.0.2")
+	w.put(&source.Node{Name: hostName, Zone: "z2"})
+	wantAddrs(t, "zone z2", w.find("svc", plan.IPv4).Pools[0], "10.2.0.2")
+	before := w.find("svc", plan.IPv4)
+	w.put(&source.Node{Name: hostName, Zone: "z2", Leaving: true})
+	if w.find("svc", plan.IPv4) != before {
+		t.Error("a change of the Node object that does not matter changed the plan")
+	}
+	w.remove(&source.Node{Name: hostName})
+	wantAddrs(t, "Node deleted", w.find("svc", plan.IPv4).Pools[0], "10.2.0.1", "10.2.0.2")
+}
+
+// Row 8: the same endpoint in two slices is one endpoint; the one that does not terminate wins, else the last.
+func TestDuplicateEndpoints(t *testing.T) {
+	second := testSlice("svc", ep("10.1.0.1", "here"), ep("10.1.0.2", "stopping"), ep("10.1.0.3", "here", "stopping"))
+	second.Name = "svc-2"
+	w := newWorld(t, testOptions(), testService("svc"),
+		testSlice("svc", ep("10.1.0.1"), ep("10.1.0.2"), ep("10.1.0.3", "here")), second)
+	sp := w.find("svc", plan.IPv4)
+	want := []plan.Endpoint{
+		{Addr: netip.MustParseAddrPort("10.1.0.1:8080"), Local: true}, // both ready: the last
+		{Addr: netip.MustParseAddrPort("10.1.0.2:8080")},
+		{Addr: netip.MustParseAddrPort("10.1.0.3:8080"), Local: true},
+	}
+	if !slices.Equal(sp.Pools[plan.ClusterPool], want) {
+		t.Errorf("got %v, want %v", sp.Pools[plan.ClusterPool], want)
+	}
+	if len(sp.Serving) != 3 {
+		t.Errorf("serving: %v", sp.Serving)
+	}
+}
+
+// Row 6: ports meet by name and protocol; the number is the slice's, and slices may differ in it.
+func TestPortsMeetByNameAndProtocol(t *testing.T) {
+	svc := testService("svc", func(s *source.Service) {
+		s.Ports = []source.ServicePort{
+			{Name: "dns", Protocol: plan.UDP, Port: 53}, {Name: "dns-tcp", Protocol: plan.TCP, Port: 53}, {Name: "web", Protocol: plan.TCP, Port: 80},
+		}
+	})
+	one, two := testSlice("svc", ep("10.1.0.1")), testSlice("svc", ep("10.1.0.2"))
+	two.Name = "svc-2"
+	one.Ports = []source.SlicePort{{Name: "dns", Protocol: plan.UDP, Port: 5353}, {Name: "dns-tcp", Protocol: plan.TCP, Port: 5353}, {Name: "web", Protocol: plan.UDP, Port: 1}}
+	two.Ports = []source.SlicePort{{Name: "dns", Protocol: plan.UDP, Port: 1053}}
+	w := newWorld(t, testOptions(), svc, one, two)
+	for port, want := range map[source.ServicePort][]string{
+		svc.Ports[0]: {"10.1.0.1:5353", "10.1.0.2:1053"}, svc.Ports[1]: {"10.1.0.1:5353"}, svc.Ports[2]: {},
+	} {
+		sp := w.plan.Find(plan.ServicePortName{Namespace: "ns", Name: "svc", Port: port.Name, Protocol: port.Protocol}, plan.IPv4)
+		got := []string{}
+		for _, e := range sp.Pools[plan.ClusterPool] {
+			got = append(got, e.Addr.String())
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: got %v, want %v", port.Name, got, want)
+		}
+	}
+}
+
+// Row 5: a slice serves its own family only.
+func TestFamiliesOfSlices(t *testing.T) {
+	svc := testService("svc", func(s *source.Service) { s.ClusterIPs = ips("10.96.0.10", "fd00:96::10") })
+	six := testSlice("svc", ep("fd00:2::1"))
+	six.Name = "svc-6"
+	w := newWorld(t, testOptions(), svc, testSlice("svc", ep("10.2.0.1")), six)
+	wantAddrs(t, "IPv4", w.find("svc", plan.IPv4).Pools[0], "10.2.0.1")
+	wantAddrs(t, "IPv6", w.find("svc", plan.IPv6).Pools[0], "fd00:2::1")
+}
+
+// Serving is what connections may still have, chosen or not.
+func TestServing(t *testing.T) {
+	w := newWorld(t, testOptions(), testService("svc"), testSlice("svc",
+		ep("10.2.0.4"), ep("10.2.0.1", "stopping"), ep("10.2.0.2", "gone"), ep("10.2.0.3", "unready")))
+	sp := w.find("svc", plan.IPv4)
+	want := []netip.AddrPort{netip.MustParseAddrPort("10.2.0.1:8080"), netip.MustParseAddrPort("10.2.0.4:8080")}
+	if !slices.Equal(sp.Serving, want) {
+		t.Errorf("got %v, want %v", sp.Serving, want)
+	}
+	wantAddrs(t, "pool", sp.Pools[plan.ClusterPool], "10.2.0.4")
+}
+
+// Row 16: a list that nothing leads to is not there.
+func TestUnusedPoolsAreNil(t *testing.T) {
+	internal := testService("svc", func(s *source.Service) { s.InternalLocal = true })
+	w := newWorld(t, testOptions(), internal, testSlice("svc", ep(epHere, "here"), ep(epThere)))
+	if sp := w.find("svc", plan.IPv4); sp.Pools[plan.ClusterPool] != nil || len(sp.Pools[plan.LocalPool]) != 1 {
+		t.Errorf("internal Local without external frontends: %v", sp.Pools)
+	}
+	w.put(testService("svc"))
+	if sp := w.find("svc", plan.IPv4); len(sp.Pools[plan.ClusterPool]) != 2 || sp.Pools[plan.LocalPool] != nil {
+		t.Errorf("Cluster: %v", sp.Pools)
+	}
+}

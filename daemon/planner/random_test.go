@@ -1,0 +1,272 @@
+package planner
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"edgeway/daemon/nodeinfo"
+	"edgeway/daemon/source"
+	"edgeway/daemon/tracker"
+	"edgeway/proxiers/plan"
+)
+
+// chaos makes random objects from few names, addresses and ports, so that they clash.
+type chaos struct{ *rand.Rand }
+
+func (c chaos) chance(percent int) bool { return c.IntN(100) < percent }
+
+func pick[T any](c chaos, from ...T) T { return from[c.IntN(len(from))] }
+
+// some gives a random part of the list.
+func some[T any](c chaos, percent int, from ...T) (out []T) {
+	for _, v := range from {
+		if c.chance(percent) {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+func (c chaos) service() *source.Service {
+	s := &source.Service{
+		Namespace: pick(c, "ns", "other"), Name: fmt.Sprint("svc", c.IntN(4)), UID: fmt.Sprint(c.IntN(3)),
+		Created:         time.Unix(int64(c.IntN(3)), 0),
+		ExternalIPs:     some(c, 30, ips("198.51.100.1", "198.51.100.2", hostIP, "2001:db8:1::1", "198.51.100.7")...),
+		LoadBalancerIPs: some(c, 30, ips("198.51.100.1", "198.51.100.3", "2001:db8:1::1", "192.0.2.200")...),
+		SourceRanges:    some(c, 20, cidrs("192.0.2.0/24", "203.0.113.0/24", "203.0.113.0/25", "0.0.0.0/0", "2001:db8::/32")...),
+		NoSources:       some(c, 10, plan.IPv4, plan.IPv6),
+		Affinity:        pick(c, 0, 0, time.Hour),
+		InternalLocal:   c.chance(30),
+		ExternalLocal:   c.chance(50),
+		LongLived:       c.chance(20),
+	}
+	s.ClusterIPs = append(some(c, 90, ip(fmt.Sprint("10.96.0.", c.IntN(5)))), some(c, 50, ip(fmt.Sprint("fd00:96::", c.IntN(5))))...)
+	if s.ExternalLocal && c.chance(50) {
+		s.HealthCheckNodePort = pick[uint16](c, 30001, 32000, 32001)
+	}
+	names := some(c, 60, "http", "metrics")
+	for i, name := range names {
+		s.Ports = append(s.Ports, source.ServicePort{
+			Name: name, Protocol: pick(c, plan.TCP, plan.UDP), Port: uint16(80 + i), NodePort: uint16(pick(c, 0, 0, 30000, 30001, 30002) + 10*i),
+		})
+	}
+	return s
+}
+
+func (c chaos) slice() *source.EndpointSlice {
+	s := &source.EndpointSlice{
+		Namespace: pick(c, "ns", "other"), Name: fmt.Sprint("slice", c.IntN(8)), Service: fmt.Sprint("svc", c.IntN(4)),
+		Family: pick(c, plan.IPv4, plan.IPv4, plan.IPv6),
+	}
+	for _, name := range some(c, 80, "http", "metrics") {
+		s.Ports = append(s.Ports, source.SlicePort{Name: name, Protocol: pick(c, plan.TCP, plan.UDP), Port: pick[uint16](c, 8080, 9090)})
+	}
+	for range c.IntN(4) {
+		addr := ip(fmt.Sprint("10.1.0.", c.IntN(6)))
+		if s.Family == plan.IPv6 {
+			addr = ip(fmt.Sprint("fd00:1::", c.IntN(6)))
+		}
+		e := source.Endpoint{Addr: addr, Terminating: c.chance(40), NodeName: pick(c, "", hostName, "there")}
+		e.Ready = !e.Terminating && c.chance(70)
+		e.Serving = e.Ready || e.Terminating && c.chance(60)
+		if c.chance(70) {
+			e.ForZones, e.ForNodes = some(c, 60, "zone1", "zone2"), some(c, 60, hostName, "there")
+		}
+		s.Endpoints = append(s.Endpoints, e)
+	}
+	return s
+}
+
+func (c chaos) host() *nodeinfo.Host {
+	h := &nodeinfo.Host{}
+	for _, a := range ips("10.96.0.3", "127.0.0.1", "192.0.2.200", hostIP, "198.51.100.2", "::1", hostIP6, "fe80::1", "fe80::2") {
+		if c.chance(70) {
+			h.Addrs = append(h.Addrs, nodeinfo.Addr{Addr: a, Interface: "eth0", Primary: a == ip(hostIP) || a == ip(hostIP6)})
+		}
+	}
+	return h
+}
+
+func (c chaos) options() Options {
+	o := testOptions()
+	o.Families = pick(c, nil, []plan.Family{plan.IPv4}, []plan.Family{plan.IPv4, plan.IPv6})
+	o.NodeName = pick(c, "", hostName)
+	o.LocalAsCluster = c.chance(50)
+	o.MasqueradeAll = c.chance(30)
+	o.Zone = pick(c, "", "", "zone1")
+	o.Pods = pick(c, PodDetection{}, o.Pods, PodDetection{NodeCIDRs: true}, PodDetection{Interfaces: []string{"veth*", "cni0"}})
+	o.NodePorts.Prefixes = some(c, 30, cidrs("0.0.0.0/0", "198.51.100.0/24", "::/0")...)
+	o.ServiceCIDRs = some(c, 50, cidrs("10.96.0.0/16", "10.96.3.4/12")...)
+	o.APIServerAddrs = ips("198.51.100.7")
+	return o
+}
+
+// step changes something; the host is what plans are made for next.
+func (c chaos) step(sink source.Sink, host *nodeinfo.Host) *nodeinfo.Host {
+	for range 1 + c.IntN(3) {
+		switch n := c.IntN(20); {
+		case n < 7:
+			sink.Upsert(c.service())
+		case n < 10:
+			sink.Delete(c.service().Key())
+		case n < 15:
+			sink.Upsert(c.slice())
+		case n < 17:
+			sink.Delete(c.slice().Key())
+		case n == 17:
+			host = c.host()
+		case n == 18:
+			cidr := &source.ServiceCIDR{Name: pick(c, "a", "b"), CIDRs: some(c, 70, cidrs("10.96.0.0/24", "10.0.0.0/8", "fd00:96::/64")...)}
+			if c.chance(30) {
+				sink.Delete(cidr.Key())
+			} else {
+				sink.Upsert(cidr)
+			}
+		default:
+			node := &source.Node{
+				Name: hostName, Addresses: some(c, 70, ips(hostIP, "192.0.2.200", hostIP6)...),
+				Zone: pick(c, "", "zone1", "zone2"), PodCIDRs: some(c, 70, cidrs(podCIDR, "fd00:1::/64")...),
+			}
+			if c.chance(30) {
+				sink.Delete(node.Key())
+			} else {
+				sink.Upsert(node)
+			}
+		}
+	}
+	return host
+}
+
+// Whatever changes, the incremental plan equals one made from scratch, shares every pointer that it can
+// with the plan before, and is well formed.
+func TestIncrementalEqualsFromScratch(t *testing.T) {
+	sequences := uint64(4000)
+	if testing.Short() {
+		sequences = 500
+	}
+	for seed := range sequences {
+		c := chaos{rand.New(rand.NewPCG(seed, 7))}
+		opts, host := c.options(), c.host()
+		tr := tracker.New(tracker.Layer{Name: "kube"})
+		sink := tr.Sink("kube")
+		sink.Synced()
+		planner := New(opts)
+		var prev *plan.Plan
+		for range 25 {
+			host = c.step(sink, host)
+			snap, _ := tr.Snapshot()
+			next, problems := planner.Plan(snap, host, prev)
+			scratch, scratchProblems := New(opts).Plan(snap, host, nil)
+			if !slices.Equal(problems, scratchProblems) {
+				t.Fatalf("seed %d: problems %v, from scratch %v", seed, problems, scratchProblems)
+			}
+			if why := differ(next, scratch); why != "" {
+				t.Fatalf("seed %d: incremental and from scratch: %s", seed, why)
+			}
+			checkWellFormed(t, seed, next)
+			checkShared(t, seed, prev, next)
+			prev = next
+		}
+	}
+}
+
+func differ(a, b *plan.Plan) string {
+	if !reflect.DeepEqual(a.Node, b.Node) {
+		return fmt.Sprintf("nodes %+v and %+v", a.Node, b.Node)
+	}
+	byValue := func(a, b *plan.ServicePort) bool { return reflect.DeepEqual(a, b) }
+	if !slices.EqualFunc(a.Services, b.Services, byValue) {
+		for _, s := range a.Services {
+			if o := b.Find(s.Name, s.Family); o == nil || !byValue(s, o) {
+				return fmt.Sprintf("%+v and %+v", s, o)
+			}
+		}
+		return fmt.Sprintf("%d and %d ServicePorts", len(a.Services), len(b.Services))
+	}
+	if !slices.EqualFunc(a.HealthChecks, b.HealthChecks, func(a, b *plan.HealthCheck) bool { return *a == *b }) {
+		return "health checks"
+	}
+	return ""
+}
+
+func checkShared(t *testing.T, seed uint64, prev, next *plan.Plan) {
+	t.Helper()
+	if prev == nil {
+		return
+	}
+	if next.Generation != prev.Generation+1 {
+		t.Fatalf("seed %d: generation %d after %d", seed, next.Generation, prev.Generation)
+	}
+	if reflect.DeepEqual(prev.Node, next.Node) != (prev.Node == next.Node) {
+		t.Fatalf("seed %d: an equal Node is not shared", seed)
+	}
+	for _, s := range next.Services {
+		if old := prev.Find(s.Name, s.Family); old != nil && old != s && old.Digest == s.Digest {
+			t.Fatalf("seed %d: %s did not change, and is not shared", seed, s.Name)
+		}
+	}
+}
+
+func checkWellFormed(t *testing.T, seed uint64, p *plan.Plan) {
+	t.Helper()
+	if !slices.IsSortedFunc(p.Services, (*plan.ServicePort).Compare) || !slices.IsSortedFunc(p.HealthChecks, (*plan.HealthCheck).Compare) {
+		t.Fatalf("seed %d: not in order", seed)
+	}
+	for _, list := range [][]netip.Addr{p.Node.HostAddrs, p.Node.NodePortAddrs} {
+		if !slices.IsSortedFunc(list, netip.Addr.Compare) || slices.ContainsFunc(p.Node.NodePortAddrs, netip.Addr.IsLoopback) {
+			t.Fatalf("seed %d: addresses of the node: %+v", seed, p.Node)
+		}
+	}
+	taken := map[string]bool{}
+	for _, s := range p.Services {
+		for i := range s.Frontends {
+			checkFrontend(t, seed, s, i)
+			f := &s.Frontends[i]
+			key := fmt.Sprint(s.Family, s.Name.Protocol, f.Addr, f.Port)
+			if taken[key] {
+				t.Fatalf("seed %d: %s has two owners", seed, key)
+			}
+			taken[key] = true
+		}
+		resealed := *s
+		resealed.Seal()
+		if resealed.Digest != s.Digest || len(s.Frontends) == 0 {
+			t.Fatalf("seed %d: %+v is not sealed, or has no frontend", seed, s)
+		}
+		used := map[plan.Pool]bool{}
+		for _, f := range s.Frontends {
+			for _, r := range f.Routes {
+				if r.Verdict == plan.Forward {
+					used[r.Pool] = true
+				}
+			}
+		}
+		for pool, endpoints := range s.Pools {
+			if (len(endpoints) > 0) != used[plan.Pool(pool)] || !used[plan.Pool(pool)] && endpoints != nil {
+				t.Fatalf("seed %d: pool %v of %+v; used: %v", seed, plan.Pool(pool), s, slices.Collect(maps.Keys(used)))
+			}
+		}
+	}
+}
+
+func checkFrontend(t *testing.T, seed uint64, s *plan.ServicePort, i int) {
+	t.Helper()
+	f := &s.Frontends[i]
+	if i > 0 && s.Frontends[i-1].Compare(f) >= 0 {
+		t.Fatalf("seed %d: frontends out of order: %+v", seed, s.Frontends)
+	}
+	if f.Addr.IsValid() == (f.Kind == plan.NodePort) || f.Addr.IsValid() && plan.FamilyOf(f.Addr) != s.Family {
+		t.Fatalf("seed %d: frontend %+v of %s %s", seed, f, s.Name, s.Family)
+	}
+	for _, r := range f.Routes {
+		if r.Verdict != plan.Forward && (r.SNAT || r.Pool != 0) {
+			t.Fatalf("seed %d: route %+v", seed, r)
+		}
+	}
+}

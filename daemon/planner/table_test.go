@@ -1,0 +1,221 @@
+package planner
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"edgeway/daemon/source"
+	"edgeway/proxiers/plan"
+)
+
+// The endpoints of the tables: one on this host, one elsewhere.
+const (
+	epHere  = "10.1.0.1"
+	epThere = "10.2.0.1"
+)
+
+// packetTo makes the first packet of a connection from an origin to a frontend of "svc" (see everywhere).
+func packetTo(origin, frontend string) plan.Packet {
+	p := plan.Packet{Protocol: plan.TCP}
+	switch origin {
+	case "pod":
+		p.Src, p.InInterface = ip(podIP), "veth1"
+	case "host":
+		p.Src = ip(hostIP)
+	case "outside":
+		p.Src, p.InInterface = ip(outsideIP), "eth0"
+	}
+	switch frontend {
+	case "ClusterIP":
+		p.Dst = netip.MustParseAddrPort("10.96.0.10:80")
+	case "ExternalIP":
+		p.Dst = netip.MustParseAddrPort("198.51.100.10:80")
+	case "LoadBalancerIP":
+		p.Dst = netip.MustParseAddrPort("198.51.100.20:80")
+	case "NodePort":
+		p.Dst = netip.MustParseAddrPort(hostIP + ":30080")
+	}
+	return p
+}
+
+// outcome renders a decision: the verdict, or for a forward the endpoints as "here", "there" or "any" and
+// "+" when the source is rewritten.
+func outcome(d plan.Decision) string {
+	if d.Verdict != plan.Forward {
+		return d.Verdict.String()
+	}
+	names := map[string]string{epHere: "here", epThere: "there", epHere + "," + epThere: "any"}
+	out := names[strings.Join(addrsOf(d.Endpoints), ",")]
+	if d.SNAT {
+		out += "+"
+	}
+	return out
+}
+
+// Rows 16, 18, 19, 25 and 26 of the semantics: which endpoints, and whether the source is rewritten. The
+// columns are the settings: pods can be told, they can not, and both with masquerade_all.
+func TestTrafficPolicies(t *testing.T) {
+	settings := [4]Options{testOptions(), testOptions(), testOptions(), testOptions()}
+	settings[1].Pods, settings[3].Pods = PodDetection{}, PodDetection{}
+	settings[2].MasqueradeAll, settings[3].MasqueradeAll = true, true
+	type policies struct{ internal, external bool } // Local
+	same := func(s string) [4]string { return [4]string{s, s, s, s} }
+	for _, row := range []struct {
+		local    policies
+		origin   string
+		frontend string
+		want     [4]string
+	}{
+		{policies{}, "pod", "ClusterIP", [4]string{"any", "any", "any+", "any+"}},
+		{policies{}, "pod", "external", same("any+")},
+		{policies{}, "host", "ClusterIP", [4]string{"any+", "any", "any+", "any+"}},
+		{policies{}, "host", "external", same("any+")},
+		{policies{}, "outside", "ClusterIP", [4]string{"any+", "any", "any+", "any+"}},
+		{policies{}, "outside", "external", same("any+")},
+
+		{policies{external: true}, "pod", "ClusterIP", [4]string{"any", "any", "any+", "any+"}},
+		{policies{external: true}, "pod", "external", [4]string{"any", "here", "any", "here"}},
+		{policies{external: true}, "host", "ClusterIP", [4]string{"any+", "any", "any+", "any+"}},
+		{policies{external: true}, "host", "external", same("any+")},
+		{policies{external: true}, "outside", "ClusterIP", [4]string{"any+", "any", "any+", "any+"}},
+		{policies{external: true}, "outside", "external", same("here")},
+
+		{policies{internal: true}, "pod", "ClusterIP", [4]string{"here", "here", "here+", "here+"}},
+		{policies{internal: true}, "pod", "external", same("any+")},
+		{policies{internal: true}, "host", "ClusterIP", [4]string{"here+", "here", "here+", "here+"}},
+		{policies{internal: true}, "host", "external", same("any+")},
+		{policies{internal: true}, "outside", "ClusterIP", [4]string{"here+", "here", "here+", "here+"}},
+		{policies{internal: true}, "outside", "external", same("any+")},
+
+		{policies{true, true}, "pod", "ClusterIP", [4]string{"here", "here", "here+", "here+"}},
+		{policies{true, true}, "pod", "external", [4]string{"any", "here", "any", "here"}},
+		{policies{true, true}, "host", "external", same("any+")},
+		{policies{true, true}, "outside", "external", same("here")},
+	} {
+		for i, opts := range settings {
+			svc := testService("svc", everywhere, func(s *source.Service) {
+				s.InternalLocal, s.ExternalLocal = row.local.internal, row.local.external
+			})
+			w := newWorld(t, opts, svc, testSlice("svc", ep(epHere, "here"), ep(epThere)))
+			frontends := []string{row.frontend}
+			if row.frontend == "external" {
+				frontends = []string{"ExternalIP", "LoadBalancerIP", "NodePort"}
+			}
+			for _, f := range frontends {
+				if got := outcome(w.plan.Decide(packetTo(row.origin, f))); got != row.want[i] {
+					t.Errorf("local %+v, setting %d, %s to %s: got %s, want %s", row.local, i, row.origin, f, got, row.want[i])
+				}
+			}
+		}
+	}
+}
+
+// Rows 11 to 13, 19, 26 and 27: what happens when endpoints are missing or stopping. A column for each
+// origin; pods can be told.
+func TestMissingAndStoppingEndpoints(t *testing.T) {
+	internal := func(s *source.Service) { s.InternalLocal = true }
+	external := func(s *source.Service) { s.ExternalLocal = true }
+	cluster := func(*source.Service) {}
+	all := func(s string) [3]string { return [3]string{s, s, s} }
+	for name, c := range map[string]struct {
+		policy            func(*source.Service)
+		endpoints         []source.Endpoint
+		clusterIP, others [3]string // from a pod, the host, outside
+	}{
+		"none anywhere":                         {cluster, nil, all("reject"), all("reject")},
+		"none anywhere, internal Local":         {internal, nil, all("reject"), all("reject")},
+		"none anywhere, external Local":         {external, nil, all("reject"), all("reject")},
+		"unready counts as none":                {external, []source.Endpoint{ep(epHere, "here", "unready")}, all("reject"), all("reject")},
+		"gone counts as none":                   {external, []source.Endpoint{ep(epHere, "here", "gone")}, all("reject"), all("reject")},
+		"none here, internal Local":             {internal, []source.Endpoint{ep(epThere)}, all("drop"), all("there+")},
+		"none here, external Local":             {external, []source.Endpoint{ep(epThere)}, [3]string{"there", "there+", "there+"}, [3]string{"there", "there+", "drop"}},
+		"no node name is not here":              {internal, []source.Endpoint{ep(epThere, "nowhere")}, all("drop"), all("there+")},
+		"one stops elsewhere":                   {internal, []source.Endpoint{ep(epThere, "stopping")}, all("drop"), all("there+")},
+		"one stops here":                        {external, []source.Endpoint{ep(epHere, "here", "stopping")}, [3]string{"here", "here+", "here+"}, [3]string{"here", "here+", "here"}},
+		"stopping is second to ready":           {cluster, []source.Endpoint{ep(epHere, "here", "stopping"), ep(epThere)}, [3]string{"there", "there+", "there+"}, all("there+")},
+		"each pool falls back by itself":        {external, []source.Endpoint{ep(epHere, "here", "stopping"), ep(epThere)}, [3]string{"there", "there+", "there+"}, [3]string{"there", "there+", "here"}},
+		"each pool falls back by itself, again": {internal, []source.Endpoint{ep(epHere, "here"), ep(epThere, "stopping")}, [3]string{"here", "here+", "here+"}, all("here+")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, testOptions(), testService("svc", everywhere, c.policy), testSlice("svc", c.endpoints...))
+			for i, origin := range []string{"pod", "host", "outside"} {
+				for _, f := range []string{"ClusterIP", "ExternalIP", "LoadBalancerIP", "NodePort"} {
+					want := c.others[i]
+					if f == "ClusterIP" {
+						want = c.clusterIP[i]
+					}
+					if got := outcome(w.plan.Decide(packetTo(origin, f))); got != want {
+						t.Errorf("%s to %s: got %s, want %s", origin, f, got, want)
+					}
+				}
+			}
+		})
+	}
+}
+
+// What local_policy says: without a Node object a Local policy drops, or does as Cluster where there is no
+// endpoint here.
+func TestLocalPolicyWithoutNodeObject(t *testing.T) {
+	local := func(s *source.Service) { s.InternalLocal, s.ExternalLocal = true, true }
+	node := &source.Node{Name: hostName}
+	for name, c := range map[string]struct {
+		asCluster           bool
+		node                source.Object
+		endpoint            source.Endpoint
+		clusterIP, nodePort string // from outside
+	}{
+		"drop":                             {false, nil, ep(epThere), "drop", "drop"},
+		"cluster":                          {true, nil, ep(epThere), "there+", "there+"},
+		"cluster, but the host is a Node":  {true, node, ep(epThere), "drop", "drop"},
+		"cluster, but an endpoint is here": {true, nil, ep(epHere, "here"), "here+", "here"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			opts := testOptions()
+			opts.LocalAsCluster = c.asCluster
+			w := newWorld(t, opts, testService("svc", everywhere, local), testSlice("svc", c.endpoint))
+			if c.node != nil {
+				w.put(c.node)
+			}
+			if got := outcome(w.plan.Decide(packetTo("outside", "ClusterIP"))); got != c.clusterIP {
+				t.Errorf("ClusterIP: got %s, want %s", got, c.clusterIP)
+			}
+			if got := outcome(w.plan.Decide(packetTo("outside", "NodePort"))); got != c.nodePort {
+				t.Errorf("NodePort: got %s, want %s", got, c.nodePort)
+			}
+		})
+	}
+}
+
+// Row 31: an endpoint of this host that reaches itself through its Service is rewritten, another is not.
+func TestHairpin(t *testing.T) {
+	w := newWorld(t, testOptions(), testService("svc"), testSlice("svc", ep(epHere, "here"), ep(epThere)))
+	p := packetTo("pod", "ClusterIP")
+	p.Src = ip(epHere)
+	d := w.plan.Decide(p)
+	if d.SNAT || !d.SNATFor(p.Src, d.Endpoints[0]) || d.SNATFor(p.Src, d.Endpoints[1]) {
+		t.Errorf("hairpin: %+v", d)
+	}
+}
+
+// Row 28: what is in a Service CIDR and no Service's is refused or dropped.
+func TestUnusedPortsAndAddresses(t *testing.T) {
+	opts := testOptions()
+	opts.ServiceCIDRs = cidrs("10.96.0.0/24")
+	w := newWorld(t, opts, testService("svc"), testSlice("svc", ep(epThere)))
+	for dst, want := range map[string]plan.Verdict{
+		"10.96.0.10:80": plan.Forward, "10.96.0.10:81": plan.Reject, "10.96.0.11:80": plan.Drop, "10.97.0.11:80": plan.Pass,
+	} {
+		p := packetTo("host", "")
+		p.Dst = netip.MustParseAddrPort(dst)
+		if got := w.plan.Decide(p).Verdict; got != want {
+			t.Errorf("%s: got %s, want %s", dst, got, want)
+		}
+	}
+	w.put(&source.ServiceCIDR{Name: "more", CIDRs: cidrs("10.97.0.0/24")})
+	p := packetTo("host", "")
+	p.Dst = netip.MustParseAddrPort("10.97.0.11:80")
+	if got := w.plan.Decide(p).Verdict; got != plan.Drop {
+		t.Errorf("an address of a ServiceCIDR that was added: %s", got)
+	}
+}
