@@ -188,29 +188,25 @@ func (b *sliceBuilder) address(field string, addresses []string) (netip.Addr, bo
 	return a, true
 }
 
-// hints keeps the valid names. Endpoints of one slice mostly have equal hints and then share them.
+// hints keeps the valid names.
 func (b *sliceBuilder) hints(field string, in *discoveryv1.EndpointHints, e *source.Endpoint) {
 	for i, n := range in.ForNodes {
 		if !isSubdomain(n.Name) {
 			b.addf(at(field+".forNodes", i)+".name", "%.64q is no DNS subdomain", n.Name)
 			continue
 		}
-		e.ForNodes = append(e.ForNodes, b.share(n.Name))
+		e.ForNodes = append(e.ForNodes, n.Name)
 	}
 	for i, z := range in.ForZones {
 		if !isLabelValue(z.Name) {
 			b.addf(at(field+".forZones", i)+".name", "%.64q is no label value", z.Name)
 			continue
 		}
-		e.ForZones = append(e.ForZones, b.share(z.Name))
+		e.ForZones = append(e.ForZones, z.Name)
 	}
+	var prev *source.Endpoint
 	if n := len(b.out.Endpoints); n > 0 {
-		prev := &b.out.Endpoints[n-1]
-		if slices.Equal(prev.ForNodes, e.ForNodes) {
-			e.ForNodes = prev.ForNodes
-		}
-		if slices.Equal(prev.ForZones, e.ForZones) {
-			e.ForZones = prev.ForZones
-		}
+		prev = &b.out.Endpoints[n-1]
 	}
+	b.shareHints(e, prev)
 }

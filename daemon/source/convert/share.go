@@ -1,0 +1,47 @@
+package convert
+
+import (
+	"slices"
+
+	"edgeway/daemon/source"
+)
+
+// Share makes o, which no one else may have yet, share its strings with other objects, as those that
+// a Converter makes do.
+func (c *Converter) Share(o source.Object) {
+	switch o := o.(type) {
+	case *source.Service:
+		o.Namespace = c.share(o.Namespace)
+		for i := range o.Ports {
+			o.Ports[i].Name = c.share(o.Ports[i].Name)
+		}
+	case *source.EndpointSlice:
+		o.Namespace = c.share(o.Namespace)
+		for i := range o.Ports {
+			o.Ports[i].Name = c.share(o.Ports[i].Name)
+		}
+		var prev *source.Endpoint
+		for i := range o.Endpoints {
+			e := &o.Endpoints[i]
+			e.NodeName = c.share(e.NodeName)
+			c.shareHints(e, prev)
+			prev = e
+		}
+	}
+}
+
+// shareHints makes e use the hints of the endpoint before where they are equal, as they mostly are.
+func (c *Converter) shareHints(e, prev *source.Endpoint) {
+	for i := range e.ForNodes {
+		e.ForNodes[i] = c.share(e.ForNodes[i])
+	}
+	for i := range e.ForZones {
+		e.ForZones[i] = c.share(e.ForZones[i])
+	}
+	if prev != nil && slices.Equal(prev.ForNodes, e.ForNodes) {
+		e.ForNodes = prev.ForNodes
+	}
+	if prev != nil && slices.Equal(prev.ForZones, e.ForZones) {
+		e.ForZones = prev.ForZones
+	}
+}

@@ -1,0 +1,190 @@
+// Package lastknown keeps on disk what the API server said last, so that a host that boots without
+// it still has its Services.
+//
+// There are two files. The snapshot holds a header line, one line of JSON for each object, and a
+// footer line with the SHA-256 of all before it; it is replaced as a whole. The journal holds the
+// changes since the snapshot, one line each, with a checksum in front; when it has outgrown the
+// snapshot, a new snapshot takes its place. So a change costs what it changes, however much there
+// is. Both files can be read with any pager.
+//
+// A snapshot that is damaged in any way is set aside and not used. A journal is used up to its first
+// damaged line: a loss of power tears the last one.
+package lastknown
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"edgeway/daemon/source"
+)
+
+// Options of a Store. All but Confirmed are required.
+type Options struct {
+	// Server identifies the cluster, by the URL of its API server. State that was saved for another
+	// one is not used.
+	Server string
+	// Objects gives all that the source which is recorded has now; Tee's sink is what took it. It is
+	// called from the Store's goroutine.
+	Objects func() iter.Seq[source.Object]
+	// Confirmed tells when the API server last confirmed the state, for Age; nil: when it was written.
+	Confirmed func() time.Time
+	Logger    *slog.Logger
+}
+
+// Store is the state on disk, as a source and as a recorder. It is made by Open.
+type Store struct {
+	dir string
+	o   Options
+	log *slog.Logger
+
+	wake chan struct{} // there is something to write
+
+	mu     sync.Mutex
+	synced bool      // Run has loaded the state
+	age    time.Time // when the state on disk was last confirmed; zero: there is none
+	fault  string
+	rec    *recorder
+
+	journal journal // used by Run alone
+}
+
+var _ source.Source = (*Store)(nil)
+
+// Open makes the directory if need be. It does not read the state yet.
+func Open(dir string, o Options) (*Store, error) {
+	if o.Objects == nil || o.Logger == nil || o.Server == "" {
+		return nil, errors.New("last-known state: options missing")
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("last-known state: %w", err)
+	}
+	// What a crash in the middle of a write left behind.
+	if stale, err := filepath.Glob(filepath.Join(dir, ".lastknown.*")); err == nil {
+		for _, path := range stale {
+			_ = os.Remove(path)
+		}
+	}
+	return &Store{dir: dir, o: o, log: o.Logger, wake: make(chan struct{}, 1)}, nil
+}
+
+// Name implements source.Source.
+func (s *Store) Name() string { return "lastknown" }
+
+// Status implements source.Source. LastContact is Age.
+func (s *Store) Status() source.Status {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return source.Status{Synced: s.synced, LastContact: s.age, Err: s.fault}
+}
+
+// Age gives the time at which the state on disk last agreed with the API server; ok is false when
+// there is no state.
+func (s *Store) Age() (saved time.Time, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.age, !s.age.IsZero()
+}
+
+// The times of writing.
+const (
+	debounce = time.Second
+	// refresh is how often the time of the last confirmation is written when nothing else is.
+	refresh = 10 * time.Minute
+	// retry is when a write that failed is tried again.
+	retry = 30 * time.Second
+)
+
+// Run implements source.Source: it hands over the saved state, then writes what is recorded until
+// ctx ends, and once more before it returns. Faults are in Status, not in its error. Without a saved
+// state it says Synced at once; with one that can not be used it does not: the host then waits
+// for the API server and keeps what it has.
+func (s *Store) Run(ctx context.Context, sink source.Sink) error {
+	s.load(sink)
+	tick := time.NewTicker(refresh)
+	defer tick.Stop()
+	var again <-chan time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			s.write()
+			s.journal.close()
+			return nil
+		case <-s.wake:
+			select {
+			case <-time.After(debounce):
+			case <-ctx.Done():
+			}
+		case <-again:
+		case <-tick.C:
+		}
+		again = nil
+		if !s.write() {
+			again = time.After(retry)
+		}
+	}
+}
+
+// load hands the saved state over.
+func (s *Store) load(sink source.Sink) {
+	start := time.Now()
+	st, err := readState(s.dir)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		s.loaded(time.Time{})
+		sink.Synced()
+		return
+	case err != nil:
+		aside := s.setAside()
+		s.setFault(err.Error())
+		s.log.Error("last-known state not used", "error", err, "set_aside", aside)
+		return
+	case st.server != s.o.Server:
+		err := fmt.Errorf("the state is of another API server, %.200q", st.server)
+		s.setFault(err.Error())
+		s.log.Warn("last-known state not used", "error", err)
+		return
+	}
+	if st.torn > 0 {
+		s.log.Warn("end of the last-known journal is damaged and was left out", "bytes", st.torn, "used_until", st.at)
+	}
+	if st.invalid > 0 {
+		s.log.Warn("objects of the last-known state are not valid and were left out", "objects", st.invalid)
+	}
+	for _, obj := range st.objects {
+		sink.Upsert(obj)
+	}
+	s.loaded(st.at)
+	sink.Synced()
+	s.log.Info("last-known state loaded", "objects", len(st.objects), "saved", st.at, "duration", time.Since(start))
+}
+
+func (s *Store) loaded(at time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.synced, s.age = true, at
+}
+
+func (s *Store) setFault(fault string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fault = fault
+}
+
+// setAside renames both files, so that a person can look at them, and gives the snapshot's new name.
+func (s *Store) setAside() string {
+	suffix := ".damaged-" + time.Now().UTC().Format("20060102T150405Z")
+	for _, name := range []string{snapshotName, journalName} {
+		path := filepath.Join(s.dir, name)
+		if err := os.Rename(path, path+suffix); err != nil && !errors.Is(err, os.ErrNotExist) {
+			s.log.Error("damaged file can not be set aside", "error", err)
+		}
+	}
+	return filepath.Join(s.dir, snapshotName+suffix)
+}

@@ -1,0 +1,472 @@
+package lastknown
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"iter"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"edgeway/daemon/source"
+	"edgeway/proxiers/plan"
+)
+
+var equate = cmp.Options{
+	cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),
+	cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }),
+}
+
+func aService(name string, port uint16) *source.Service {
+	return &source.Service{
+		Namespace: "ns", Name: name, UID: "u", Created: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
+		ClusterIPs: []netip.Addr{netip.MustParseAddr("10.96.0.1")},
+		Ports:      []source.ServicePort{{Name: "http", Protocol: plan.TCP, Port: port, NodePort: 30080}},
+		Affinity:   time.Hour,
+	}
+}
+
+func aSlice(name string, endpoints int) *source.EndpointSlice {
+	s := &source.EndpointSlice{
+		Namespace: "ns", Name: name + "-1", Service: name, Family: plan.IPv4,
+		Ports: []source.SlicePort{{Name: "http", Protocol: plan.TCP, Port: 8080}},
+	}
+	for i := range endpoints {
+		s.Endpoints = append(s.Endpoints, source.Endpoint{
+			Addr: netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), Ready: true, Serving: true,
+			NodeName: fmt.Sprintf("node-%d", i%3), ForZones: []string{"a"},
+		})
+	}
+	return s
+}
+
+func everyKind() []source.Object {
+	svc := aService("web", 80)
+	svc.Faults = []source.Problem{{Object: svc.Key(), Field: "spec.ports[1].port", Message: "0 is not 1 to 65535"}}
+	return []source.Object{
+		svc, aSlice("web", 3),
+		&source.Node{Name: "n", Zone: "a", Addresses: []netip.Addr{netip.MustParseAddr("2001:db8::1")}, PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}},
+		&source.ServiceCIDR{Name: "kubernetes", CIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}},
+	}
+}
+
+// memory is a sink, and the Objects of a Store.
+type memory struct {
+	objects map[source.Key]source.Object
+	synced  bool
+}
+
+func newMemory() *memory                 { return &memory{objects: map[source.Key]source.Object{}} }
+func (m *memory) Upsert(o source.Object) { m.objects[o.Key()] = o }
+func (m *memory) Delete(k source.Key)    { delete(m.objects, k) }
+func (m *memory) Synced()                { m.synced = true }
+
+func (m *memory) all() iter.Seq[source.Object] { return maps.Values(m.objects) }
+
+func (m *memory) sorted() []source.Object {
+	return slices.SortedFunc(m.all(), func(a, b source.Object) int { return a.Key().Compare(b.Key()) })
+}
+
+// host is a daemon's worth of a Store: what it loaded, and what the API server says now.
+type host struct {
+	*Store
+	loaded, api *memory
+	tee         source.Sink
+	log         *bytes.Buffer
+	stop        func()
+}
+
+// boot starts a Store; it runs in a synctest bubble.
+func boot(t *testing.T, dir string) *host {
+	t.Helper()
+	h := &host{loaded: newMemory(), api: newMemory(), log: new(bytes.Buffer)}
+	var err error
+	h.Store, err = Open(dir, Options{Server: "https://192.0.2.1:6443", Objects: h.api.all, Logger: slog.New(slog.NewTextHandler(h.log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.tee = h.Tee(h.api)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := h.Run(ctx, h.loaded); err != nil {
+			t.Error(err)
+		}
+	}()
+	h.stop = func() { cancel(); <-done }
+	synctest.Wait()
+	return h
+}
+
+// serve says all the objects, and that they are in the kernel.
+func (h *host) serve(objects ...source.Object) {
+	for _, o := range objects {
+		h.tee.Upsert(o)
+	}
+	h.tee.Synced()
+	h.Commit()
+}
+
+func TestStateComesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := filepath.Join(t.TempDir(), "state")
+		h := boot(t, dir)
+		if !h.loaded.synced {
+			t.Error("without a state there is nothing to wait for, but it is not synced")
+		}
+		if _, ok := h.Age(); ok {
+			t.Error("a state that is not there has an age")
+		}
+		h.serve(everyKind()...)
+		if diff := cmp.Diff(everyKind(), h.api.sorted(), equate); diff != "" {
+			t.Errorf("what the tee passed on (-want +got):\n%s", diff)
+		}
+		time.Sleep(2 * time.Second)
+		h.tee.Upsert(aService("dns", 53))
+		h.tee.Delete(source.Key{Kind: source.KindServiceCIDR, Name: "kubernetes"})
+		h.Commit()
+		time.Sleep(2 * time.Second)
+		saved := time.Now().UTC().Truncate(time.Second)
+		h.stop()
+		want := h.api.sorted()
+
+		time.Sleep(time.Hour)
+		h = boot(t, dir)
+		defer h.stop()
+		if diff := cmp.Diff(want, h.loaded.sorted(), equate); diff != "" {
+			t.Errorf("state (-want +got):\n%s", diff)
+		}
+		if age, ok := h.Age(); !h.loaded.synced || !ok || saved.Sub(age) > time.Second || age.After(saved) {
+			t.Errorf("synced %v, age %s %v, want %s", h.loaded.synced, age, ok, saved)
+		}
+	})
+}
+
+func TestOnlyWhatWasCommittedAfterSyncIsSaved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		h := boot(t, dir)
+		h.tee.Upsert(aService("half", 80))
+		h.Commit()
+		time.Sleep(2 * time.Second)
+		if _, err := os.Stat(filepath.Join(dir, snapshotName)); err == nil {
+			t.Error("half a list was saved")
+		}
+		h.serve(aService("web", 80))
+		time.Sleep(2 * time.Second)
+		h.tee.Upsert(aService("poison", 80))
+		time.Sleep(2 * time.Second)
+		h.stop()
+		h = boot(t, dir)
+		defer h.stop()
+		if got := len(h.loaded.objects); got != 2 {
+			t.Errorf("%d objects, want the two that were committed", got)
+		}
+	})
+}
+
+func TestFilesAreForTheirOwnerAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := filepath.Join(t.TempDir(), "a", "b")
+		h := boot(t, dir)
+		h.serve(everyKind()...)
+		time.Sleep(2 * time.Second)
+		h.stop()
+		for path, want := range map[string]os.FileMode{
+			dir: 0o700 | os.ModeDir, filepath.Join(dir, snapshotName): 0o600, filepath.Join(dir, journalName): 0o600,
+		} {
+			if fi, err := os.Stat(path); err != nil || fi.Mode() != want {
+				t.Errorf("%s: %v %v, want %v", path, fi, err, want)
+			}
+		}
+	})
+}
+
+func TestDamagedSnapshotIsSetAside(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		h := boot(t, dir)
+		h.serve(everyKind()...)
+		time.Sleep(2 * time.Second)
+		h.stop()
+		path := filepath.Join(dir, snapshotName)
+		good, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		damages := map[string][]byte{
+			"empty": {}, "half": good[:len(good)/2], "no newline": good[:len(good)-1], "longer": append(slices.Clone(good), "{}\n"...),
+			"version": bytes.Replace(good, []byte(`"version":1`), []byte(`"version":2`), 1),
+		}
+		for i := 0; i < len(good); i += 7 {
+			bad := slices.Clone(good)
+			bad[i] ^= 0x10
+			damages[fmt.Sprintf("bit of byte %d", i)] = bad
+		}
+		for name, bad := range damages {
+			if err := os.WriteFile(path, bad, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			h := boot(t, dir)
+			if h.loaded.synced || len(h.loaded.objects) > 0 {
+				t.Errorf("%s: synced %v with %d objects", name, h.loaded.synced, len(h.loaded.objects))
+			}
+			if n := strings.Count(h.log.String(), "level=ERROR"); n != 1 || h.Status().Err == "" {
+				t.Errorf("%s: %d error lines, status %+v", name, n, h.Status())
+			}
+			h.stop()
+			aside, err := filepath.Glob(path + ".damaged-*")
+			if err != nil || len(aside) != 1 {
+				t.Fatalf("%s: set aside: %q %v", name, aside, err)
+			}
+			if kept, err := os.ReadFile(aside[0]); err != nil || !bytes.Equal(kept, bad) {
+				t.Errorf("%s: the file set aside is not the damaged one: %v", name, err)
+			}
+			os.Remove(aside[0])
+		}
+	})
+}
+
+func TestTornJournalCountsUpToTheTear(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		h := boot(t, dir)
+		h.serve(aService("web", 80))
+		time.Sleep(2 * time.Second)
+		for i := range 5 {
+			h.tee.Upsert(aService(fmt.Sprintf("svc-%d", i), 80))
+			h.Commit()
+			time.Sleep(2 * time.Second)
+		}
+		h.stop()
+		path := filepath.Join(dir, journalName)
+		whole, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for cut := len(whole) - 1; cut >= 0; cut -= 11 {
+			if err := os.WriteFile(path, whole[:cut], 0o600); err != nil {
+				t.Fatal(err)
+			}
+			h := boot(t, dir)
+			h.stop()
+			want := 1 + bytes.Count(whole[:cut], []byte("\n"))/2 // a header, then two lines for each Service
+			if lines := bytes.Count(whole[:cut], []byte("\n")); lines == 0 {
+				want = 1
+			}
+			if got := len(h.loaded.objects); !h.loaded.synced || got != want {
+				t.Errorf("cut at %d: %d objects, want %d", cut, got, want)
+			}
+			torn := cut > 0 && whole[cut-1] != '\n'
+			if n := strings.Count(h.log.String(), "level=WARN"); (n == 1) != torn || n > 1 {
+				t.Errorf("cut at %d: %d warnings, torn %v", cut, n, torn)
+			}
+		}
+	})
+}
+
+// A crash between the renames of snapshot and journal leaves a journal that belongs to the snapshot before.
+func TestJournalOfAnotherSnapshotIsIgnored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		h := boot(t, dir)
+		h.serve(aService("web", 80))
+		time.Sleep(2 * time.Second)
+		h.tee.Upsert(aService("old", 80))
+		h.Commit()
+		time.Sleep(2 * time.Second)
+		h.stop()
+		old, err := os.ReadFile(filepath.Join(dir, journalName))
+		if err != nil {
+			t.Fatal(err)
+		}
+		h = boot(t, dir)
+		h.serve(aService("new", 80))
+		time.Sleep(2 * time.Second)
+		h.stop()
+		if err := os.WriteFile(filepath.Join(dir, journalName), old, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		h = boot(t, dir)
+		defer h.stop()
+		if diff := cmp.Diff([]source.Object{aService("new", 80)}, h.loaded.sorted(), equate); diff != "" {
+			t.Errorf("state (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestStateOfAnotherServerIsNotUsed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		h := boot(t, dir)
+		h.serve(aService("web", 80))
+		time.Sleep(2 * time.Second)
+		h.stop()
+		other, err := Open(dir, Options{Server: "https://198.51.100.1", Objects: newMemory().all, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		got := newMemory()
+		if err := other.Run(ctx, got); err != nil || got.synced || len(got.objects) > 0 {
+			t.Errorf("err %v, synced %v with %d objects", err, got.synced, len(got.objects))
+		}
+		if !strings.Contains(other.Status().Err, "another API server") {
+			t.Errorf("status %+v", other.Status())
+		}
+	})
+}
+
+func size(t *testing.T, dir, name string) int64 {
+	t.Helper()
+	fi, err := os.Stat(filepath.Join(dir, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fi.Size()
+}
+
+func TestAChangeCostsWhatItChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		h := boot(t, dir)
+		var many []source.Object
+		for i := range 3000 {
+			many = append(many, aSlice(fmt.Sprintf("svc-%d", i), 5))
+		}
+		h.serve(many...)
+		time.Sleep(2 * time.Second)
+		snapshot, journal := size(t, dir, snapshotName), size(t, dir, journalName)
+		h.tee.Upsert(aSlice("svc-7", 4))
+		h.Commit()
+		time.Sleep(2 * time.Second)
+		if got := size(t, dir, journalName) - journal; got < 100 || got > 1000 {
+			t.Errorf("one change wrote %d bytes", got)
+		}
+
+		// Once the journal has outgrown the snapshot, both begin anew.
+		for round := 0; size(t, dir, journalName) < snapshot; round++ {
+			if round == 100 {
+				t.Fatal("the journal does not grow")
+			}
+			for _, o := range many[:500] {
+				h.tee.Upsert(o)
+			}
+			h.Commit()
+			time.Sleep(2 * time.Second)
+		}
+		for range 2 {
+			h.tee.Upsert(aSlice("svc-7", 3))
+			h.Commit()
+			time.Sleep(2 * time.Second)
+		}
+		if got := size(t, dir, journalName); got > 2000 {
+			t.Errorf("the journal still has %d bytes", got)
+		}
+		want := h.api.sorted()
+		h.stop()
+		h = boot(t, dir)
+		defer h.stop()
+		if diff := cmp.Diff(want, h.loaded.sorted(), equate); diff != "" {
+			t.Errorf("state (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestWriteThatFailsIsNamedAndTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := filepath.Join(t.TempDir(), "state")
+		h := boot(t, dir)
+		if err := os.Remove(dir); err != nil {
+			t.Fatal(err)
+		}
+		h.serve(aService("web", 80))
+		time.Sleep(5 * time.Minute)
+		if n := strings.Count(h.log.String(), "level=ERROR"); n != 1 || h.Status().Err == "" {
+			t.Errorf("%d error lines, status %+v", n, h.Status())
+		}
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if st := h.Status(); st.Err != "" {
+			t.Errorf("status %+v", st)
+		}
+		h.stop()
+		h = boot(t, dir)
+		defer h.stop()
+		if len(h.loaded.objects) != 1 {
+			t.Errorf("%d objects", len(h.loaded.objects))
+		}
+	})
+}
+
+// The age follows the API server's confirmations, even when nothing changes; and it stands still
+// while the API server is away.
+func TestAgeIsThatOfTheLastConfirmation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		contact := time.Now()
+		s, err := Open(dir, Options{
+			Server: "https://192.0.2.1", Objects: newMemory().all,
+			Confirmed: func() time.Time { return contact }, Logger: slog.New(slog.DiscardHandler),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); _ = s.Run(ctx, newMemory()) }()
+		tee := s.Tee(newMemory())
+		tee.Synced()
+		s.Commit()
+		time.Sleep(30 * time.Minute)
+		synctest.Wait()
+		contact = time.Now()
+		time.Sleep(11 * time.Minute)
+		synctest.Wait()
+		if age, _ := s.Age(); contact.Sub(age) > time.Second {
+			t.Errorf("age %s, want %s", age, contact)
+		}
+		last := contact
+		time.Sleep(10 * time.Hour)
+		s.Commit()
+		time.Sleep(2 * time.Second)
+		cancel()
+		<-done
+		st, err := readState(dir)
+		if err != nil || last.Sub(st.at) > time.Second || st.at.After(last) {
+			t.Errorf("saved age %v, want %s: %v", st, last, err)
+		}
+	})
+}
+
+func TestObjectsThatOnlyCarryFaultsAreNotSaved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		h := boot(t, dir)
+		h.serve(&source.EndpointSlice{Namespace: "ns", Name: "nameless"}, aService("web", 80))
+		time.Sleep(2 * time.Second)
+		h.tee.Upsert(&source.EndpointSlice{Namespace: "ns", Name: "nameless-2"})
+		h.Commit()
+		time.Sleep(2 * time.Second)
+		h.stop()
+		h = boot(t, dir)
+		defer h.stop()
+		if len(h.loaded.objects) != 1 || h.log.Len() == 0 || strings.Contains(h.log.String(), "WARN") {
+			t.Errorf("%d objects, log:\n%s", len(h.loaded.objects), h.log)
+		}
+	})
+}

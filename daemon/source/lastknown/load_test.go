@@ -1,0 +1,99 @@
+package lastknown
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"testing"
+	"time"
+
+	"edgeway/daemon/source"
+	"edgeway/daemon/source/convert"
+)
+
+func encode(t testing.TB, objects ...source.Object) (data []byte, sum string) {
+	t.Helper()
+	var out bytes.Buffer
+	sum, _, err := encodeSnapshot(&out, header{Format: snapshotFormat, Version: version, Server: "s", At: time.Unix(1, 0).UTC()}, objects)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes(), sum
+}
+
+// seal makes a snapshot whose checksum is right, and a journal whose checksums are right, whatever
+// the lines say.
+func seal(lines, changes []byte) (snapshot, journal []byte) {
+	snapshot = append(fmt.Appendf(nil, `{"format":%q,"version":1}`+"\n", snapshotFormat), lines...)
+	if len(lines) > 0 && lines[len(lines)-1] != '\n' {
+		snapshot = append(snapshot, '\n')
+	}
+	hash, n := sha256.Sum256(snapshot), bytes.Count(snapshot, []byte("\n"))-1
+	sum := hex.EncodeToString(hash[:])
+	snapshot = fmt.Appendf(snapshot, `{"objects":%d,"sha256":%q}`+"\n", n, sum)
+	head := fmt.Appendf(nil, `{"format":%q,"version":1,"base":%q}`, journalFormat, sum)
+	for line := range bytes.Lines(append(append(head, '\n'), changes...)) {
+		line = bytes.TrimSuffix(line, []byte("\n"))
+		journal = fmt.Appendf(journal, "%08x %s\n", crc(line), line)
+	}
+	return snapshot, journal
+}
+
+// FuzzLastKnown reads arbitrary files, as they are and with all checksums made right: it never
+// panics, and never gives an object that is not valid.
+func FuzzLastKnown(f *testing.F) {
+	good, sum := encode(f, everyKind()...)
+	j, _ := appendSummed(nil, header{Format: journalFormat, Version: version, Base: sum})
+	j, _ = appendSummed(j, recordOf(source.Key{}, aService("b", 1)))
+	j, _ = appendSummed(j, recordOf(aService("web", 1).Key(), nil))
+	f.Add(good, j)
+	lines := bytes.SplitAfter(good, []byte("\n"))
+	f.Add(bytes.Join(lines[1:len(lines)-2], nil), []byte(`{"deleted":{"kind":"Service","namespace":"ns","name":"web"}}`))
+	f.Add([]byte(`{"service":{"namespace":"a","name":"b","ports":[{"protocol":1,"port":0}],"faults":[{"Object":{"Kind":200}}]}}`), []byte("{}"))
+	f.Fuzz(func(t *testing.T, a, b []byte) {
+		sealed, journal := seal(a, b)
+		for _, files := range [][2][]byte{{a, b}, {sealed, journal}, {good, b}} {
+			st, err := parseState(files[0], files[1])
+			if err != nil {
+				continue
+			}
+			for _, obj := range st.objects {
+				if err := convert.Check(obj); err != nil {
+					t.Error(err)
+				}
+				for _, p := range obj.Problems() {
+					_ = p.String()
+				}
+			}
+		}
+	})
+}
+
+func TestInvalidObjectsAreLeftOut(t *testing.T) {
+	snapshot, journal := seal(
+		[]byte(`{"service":{"namespace":"ns","name":"a","ports":[{"protocol":6,"port":80}]}}`+"\n"+
+			`{"service":{"namespace":"ns","name":"b","clusterIPs":["127.0.0.1"]}}`+"\n"+
+			`{"serviceCIDR":{"name":"all","cidrs":["0.0.0.0/0"]}}`+"\n"),
+		[]byte(`{"endpointSlice":{"namespace":"ns","name":"c","service":"a; drop","family":4}}`+"\n"))
+	st, err := parseState(snapshot, journal)
+	if err != nil || len(st.objects) != 1 || st.invalid != 3 {
+		t.Errorf("%+v, %v", st, err)
+	}
+}
+
+func BenchmarkLoad(b *testing.B) {
+	var objects []source.Object
+	for i := range 10000 {
+		name := fmt.Sprintf("service-%05d", i)
+		objects = append(objects, aService(name, 80), aSlice(name, 5))
+	}
+	data, _ := encode(b, objects...)
+	b.SetBytes(int64(len(data)))
+	b.ReportAllocs()
+	for b.Loop() {
+		if st, err := parseState(data, nil); err != nil || len(st.objects) != len(objects) {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,204 @@
+package lastknown
+
+import (
+	"bufio"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/google/renameio/v2"
+
+	"edgeway/daemon/source"
+	"edgeway/daemon/source/convert"
+)
+
+// journal is the file that changes are appended to; file is nil while there is none.
+type journal struct {
+	file  *os.File
+	size  int64 // bytes of changes
+	limit int64 // at this size a snapshot replaces it
+	at    time.Time
+}
+
+// minJournal is the size below which a journal is never worth a new snapshot.
+const minJournal = 1 << 20
+
+func (j *journal) close() {
+	if j.file != nil {
+		_ = j.file.Close() // every write was followed by Sync
+		j.file = nil
+	}
+}
+
+// write saves what is committed, and reports whether nothing is left to be tried again.
+func (s *Store) write() bool {
+	s.mu.Lock()
+	rec := s.rec
+	s.mu.Unlock()
+	if rec == nil {
+		return true
+	}
+	batch, whole, ok := rec.take()
+	if !ok {
+		return true
+	}
+	at := s.confirmed()
+	var err error
+	switch {
+	case whole || s.journal.file == nil || s.journal.size > s.journal.limit:
+		err = s.writeSnapshot(at)
+	case len(batch) > 0 || at.Sub(s.journal.at) >= time.Minute:
+		err = s.appendJournal(batch, at)
+	default:
+		return true
+	}
+	s.written(at, err)
+	if err != nil {
+		s.journal.close()
+		rec.again()
+		return false
+	}
+	return true
+}
+
+// confirmed is rounded: it is for people.
+func (s *Store) confirmed() time.Time {
+	at := time.Now()
+	if s.o.Confirmed != nil {
+		at = s.o.Confirmed()
+	}
+	return at.UTC().Truncate(time.Second)
+}
+
+// written notes the outcome, and logs it when it is another than before.
+func (s *Store) written(at time.Time, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case err != nil:
+		fault := err.Error()
+		if s.fault != fault {
+			s.log.Error("last-known state not saved", "error", err)
+		}
+		s.fault = fault
+	default:
+		if s.fault != "" {
+			s.log.Info("last-known state saved again")
+		}
+		s.fault, s.age = "", at
+	}
+}
+
+// failed leaves the name of the temporary file out: the same fault shall have the same text.
+func (s *Store) failed(what string, err error) error {
+	var errno syscall.Errno
+	if errors.As(err, &errno) {
+		err = errno
+	}
+	return fmt.Errorf("last-known state: %s in %s: %w", what, s.dir, err)
+}
+
+// writeSnapshot writes all there is, and begins a journal that goes on from it.
+func (s *Store) writeSnapshot(at time.Time) error {
+	s.journal.close()
+	objects := slices.Collect(s.o.Objects())
+	slices.SortFunc(objects, func(a, b source.Object) int { return a.Key().Compare(b.Key()) })
+
+	file, err := renameio.NewPendingFile(filepath.Join(s.dir, snapshotName), renameio.WithTempDir(s.dir), renameio.WithStaticPermissions(0o600))
+	if err != nil {
+		return s.failed("make snapshot", err)
+	}
+	defer file.Cleanup() //nolint:errcheck // it does nothing after the file was replaced
+	sum, size, err := encodeSnapshot(file, header{Format: snapshotFormat, Version: version, Server: s.o.Server, At: at}, objects)
+	if err != nil {
+		return s.failed("write snapshot", err)
+	}
+	if err := file.CloseAtomicallyReplace(); err != nil {
+		return s.failed("replace snapshot", err)
+	}
+	return s.newJournal(sum, size, at)
+}
+
+// encodeSnapshot leaves out what Check refuses: objects that carry nothing but their faults.
+func encodeSnapshot(w io.Writer, head header, objects []source.Object) (sum string, size int64, err error) {
+	out := bufio.NewWriter(w)
+	hash := sha256.New()
+	emit := func(v any) error {
+		line, err := appendLine(nil, v)
+		if err != nil {
+			return err
+		}
+		hash.Write(line)
+		size += int64(len(line))
+		_, err = out.Write(line)
+		return err
+	}
+	if err := emit(head); err != nil {
+		return "", 0, err
+	}
+	n := 0
+	for _, obj := range objects {
+		if convert.Check(obj) != nil {
+			continue
+		}
+		if err := emit(recordOf(obj.Key(), obj)); err != nil {
+			return "", 0, err
+		}
+		n++
+	}
+	sum = hex.EncodeToString(hash.Sum(nil))
+	if err := emit(footer{Objects: n, SHA256: sum}); err != nil {
+		return "", 0, err
+	}
+	return sum, size, out.Flush()
+}
+
+func (s *Store) newJournal(base string, snapshotSize int64, at time.Time) error {
+	path := filepath.Join(s.dir, journalName)
+	head, err := appendSummed(nil, header{Format: journalFormat, Version: version, Base: base})
+	if err != nil {
+		return err
+	}
+	if err := renameio.WriteFile(path, head, 0o600, renameio.WithTempDir(s.dir), renameio.WithStaticPermissions(0o600)); err != nil {
+		return s.failed("begin journal", err)
+	}
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		return s.failed("begin journal", err)
+	}
+	s.journal = journal{file: file, limit: max(snapshotSize, minJournal), at: at}
+	return nil
+}
+
+// appendJournal appends a batch of changes, and the time, in one write.
+func (s *Store) appendJournal(batch map[source.Key]source.Object, at time.Time) error {
+	var out []byte
+	var err error
+	for key, obj := range batch {
+		if obj != nil && convert.Check(obj) != nil {
+			obj = nil
+		}
+		if out, err = appendSummed(out, recordOf(key, obj)); err != nil {
+			return err
+		}
+	}
+	if out, err = appendSummed(out, record{At: at}); err != nil {
+		return err
+	}
+	if _, err := s.journal.file.Write(out); err != nil {
+		return s.failed("append to journal", err)
+	}
+	if err := s.journal.file.Sync(); err != nil {
+		return s.failed("append to journal", err)
+	}
+	s.journal.size += int64(len(out))
+	s.journal.at = at
+	return nil
+}
