@@ -46,7 +46,5 @@ socket = %q
 		return nil, err
 	}
 	p.argv = []string{path, "run", "--config", p.file("edgeway.toml")}
-	p.metrics = "http://127.0.0.1:10249/metrics"
-	p.synced, p.families = "edgeway_sync_proxy_rules_last_timestamp_seconds", 1
 	return p, nil
 }

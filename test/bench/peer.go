@@ -45,7 +45,5 @@ conntrack: {maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeou
 		return nil, err
 	}
 	p.argv = []string{path, "--config=" + p.file("config.yaml")}
-	p.metrics = "http://127.0.0.1:10249/metrics"
-	p.synced, p.families = "kubeproxy_sync_proxy_rules_last_timestamp_seconds", 2
 	return p, nil
 }

@@ -21,17 +21,19 @@ type program struct {
 	host *host
 	// argv starts it; it was configured beforehand.
 	argv []string
-	// metrics is the URL of its metrics, reachable on the host alone. synced is the gauge that
-	// carries the time of the last sync, once for each of families.
-	metrics  string
-	synced   string
-	families int
-
-	dir string
-	cg  *cgroup
-	cmd *exec.Cmd
-	log string
+	dir  string
+	log  string
+	cg   *cgroup
+	cmd  *exec.Cmd // nil while it does not run
 }
+
+// Both programs serve their metrics here, on the host alone. The gauge is set for each address family
+// that was synced.
+const (
+	metricsURL = "http://127.0.0.1:10249/metrics"
+	lastSynced = "kubeproxy_sync_proxy_rules_last_timestamp_seconds"
+	families   = 2
+)
 
 // start runs the program and gives the moment before it was there.
 func (p *program) start() (time.Time, error) {
@@ -107,8 +109,8 @@ func field(text, name string) (float64, error) {
 // the times that it says. Each program's own word is the only sign of a restart that changes nothing.
 func (p *program) waitSynced(ctx context.Context, began time.Time) (time.Time, error) {
 	for {
-		last, families := p.lastSync(ctx)
-		if families == p.families && last.After(began) {
+		last, count := p.lastSync(ctx)
+		if count == families && last.After(began) {
 			return last, nil
 		}
 		// Asking costs CPU: at most some hundredths of what is measured.
@@ -121,8 +123,8 @@ func (p *program) waitSynced(ctx context.Context, began time.Time) (time.Time, e
 
 // lastSync gives the latest time and the number of families that have one. A program that does not
 // answer has none.
-func (p *program) lastSync(ctx context.Context) (last time.Time, families int) {
-	resp, err := p.host.get(ctx, p.metrics)
+func (p *program) lastSync(ctx context.Context) (last time.Time, count int) {
+	resp, err := p.host.get(ctx, metricsURL)
 	if err != nil {
 		return last, 0
 	}
@@ -131,16 +133,16 @@ func (p *program) lastSync(ctx context.Context) (last time.Time, families int) {
 		return last, 0
 	}
 	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
-		seconds, ok := gauge(lines.Text(), p.synced)
+		seconds, ok := gauge(lines.Text(), lastSynced)
 		if !ok || seconds == 0 {
 			continue
 		}
-		families++
+		count++
 		if at := time.UnixMicro(int64(seconds * 1e6)); at.After(last) {
 			last = at
 		}
 	}
-	return last, families
+	return last, count
 }
 
 // gauge reads a line of a metrics page.
