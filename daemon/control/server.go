@@ -42,7 +42,7 @@ type Server struct {
 }
 
 // Listen takes the socket, or fails with ErrRunning when another daemon has it. It is what keeps two
-// daemons off one host, so it comes before anything that changes the host. The caller then calls Serve.
+// daemons off one host, so it comes before anything that changes the host. The caller then calls Run or Close.
 func Listen(opts Options) (*Server, error) {
 	s, err := bind(opts.Socket)
 	if err != nil {
@@ -51,11 +51,11 @@ func Listen(opts Options) (*Server, error) {
 	return &Server{opts: opts, socket: s}, nil
 }
 
-// Close gives the socket back without serving.
+// Close gives the socket back without answering.
 func (s *Server) Close() error { return s.socket.Close() }
 
-// Serve answers until ctx ends, lets running answers finish, and gives the socket back.
-func (s *Server) Serve(ctx context.Context) error {
+// Run answers until ctx ends, lets running answers finish, and gives the socket back.
+func (s *Server) Run(ctx context.Context) error {
 	server := &http.Server{
 		Handler:           s.handler(),
 		ReadHeaderTimeout: 5 * time.Second,

@@ -13,8 +13,12 @@ func (v Plan) WriteText(w io.Writer) error {
 	for _, problem := range v.Problems {
 		p.print("problem: %s\n", problem)
 	}
+	inForce := "in force"
+	if !v.InForce {
+		inForce = "not in force"
+	}
 	n := v.Node
-	p.print("node %s; NodePorts at %s; pods: %s; Service CIDRs: %s\n", n.Name,
+	p.print("plan %d, %s; node %s; NodePorts at %s; pods: %s; Service CIDRs: %s\n", v.Generation, inForce, n.Name,
 		list(n.NodePortAddrs, "no address"), list(append(texts(n.PodSources), n.PodInterfaces...), "cannot be told"),
 		list(n.ServiceCIDRs, "not known"))
 	for _, s := range v.Services {
@@ -53,7 +57,7 @@ func (s PlanService) write(p *printer) {
 	}
 }
 
-// routes puts origins with the same route together: "all: reject".
+// routes puts origins with the same route together; one for all stands alone.
 func (f PlanFrontend) routes() string {
 	if f.Pod == f.Host && f.Host == f.Outside {
 		return f.Pod

@@ -41,9 +41,6 @@ func (s Status) WriteText(w io.Writer) error {
 	s.kernel(p)
 	s.sources(p)
 	s.node(p)
-	for _, q := range s.Quarantined {
-		p.line("refused", "%s", q)
-	}
 	s.problems(p)
 	p.line("daemon", "process %d, running for %s, configuration %s", s.PID, age(s.Time.Sub(s.Started)), s.Config)
 	return p.err
@@ -94,15 +91,25 @@ func (s Status) stage(st StatusStage) string {
 	if st.LastSync.IsZero() {
 		parts = append(parts, "no sync has succeeded yet")
 	} else {
+		parts = append(parts, s.lastSync(st))
+	}
+	return st.Name + ": " + strings.Join(parts, "; ")
+}
+
+func (s Status) lastSync(st StatusStage) string {
+	text := fmt.Sprintf("last synced %s ago", age(s.Time.Sub(st.LastSync)))
+	if st.Err == "" && (st.Name != s.Backend.Name || s.OutOfSync.IsZero()) {
+		text = "in sync, " + text
+	}
+	if st.Seconds > 0 {
 		kind := "partial"
 		if st.Full {
 			kind = "full"
 		}
-		parts = append(parts, fmt.Sprintf("in agreement %s ago; last change %s, %d ServicePorts, %s; %d full and %d partial syncs",
-			age(s.Time.Sub(st.LastSync)), kind, st.ServicePorts,
-			time.Duration(st.Seconds*float64(time.Second)).Round(100*time.Microsecond), st.FullSyncs, st.PartialSyncs))
+		took := time.Duration(st.Seconds * float64(time.Second)).Round(100 * time.Microsecond)
+		text += fmt.Sprintf("; last change %s, %d ServicePorts in %s", kind, st.ServicePorts, took)
 	}
-	return st.Name + ": " + strings.Join(parts, "; ")
+	return text + fmt.Sprintf("; %d full and %d partial syncs", st.FullSyncs, st.PartialSyncs)
 }
 
 func (s Status) sources(p *printer) {

@@ -1,0 +1,61 @@
+package control
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestExplainSaysWhatDecideSays(t *testing.T) {
+	p := testPlan()
+	for _, tt := range []struct {
+		src, dst, proto string
+		origin, verdict string
+		says            string // in the text
+	}{
+		{"192.0.2.99", "10.96.0.1:80", "", "outside", "forward", "10.2.0.1:8080 sees the client's address"},
+		{"192.0.2.99", "10.96.0.1:80/tcp", "udp", "outside", "forward", "default/web:http/TCP"},
+		{"10.1.0.1", "10.96.0.1:80", "tcp", "outside", "forward", "10.1.0.1:8080 sees this host's address (SNAT), on this host"},
+		{"10.1.0.9@cni0", "192.0.2.7:30080", "TCP", "pod", "forward", "10.1.0.9 by cni0 (pod)"},
+		{"host", "192.0.2.7:30080", "", "host", "forward", "192.0.2.7 (host)"},
+		{"192.0.2.99", "192.0.2.7:30080", "", "outside", "forward", "NodePort *:30080"},
+		{"192.0.2.99", "203.0.113.1:80", "", "outside", "drop", "loadBalancerSourceRanges"},
+		{"192.0.2.99", "10.96.0.2:53/udp", "", "outside", "reject", "no endpoint"},
+		{"192.0.2.99", "10.96.0.1:81", "", "outside", "reject", "no Service uses port 81/TCP"},
+		{"192.0.2.99", "10.96.9.9:81", "", "outside", "drop", "no Service has it"},
+		{"::ffff:192.0.2.99", "8.8.8.8:53", "udp", "outside", "pass", "no Service's address"},
+		{"fd00::99", "[fd00::1]:80", "", "outside", "reject", "[fd00::1]:80/TCP"},
+	} {
+		e, err := Explain(p, tt.src, tt.dst, tt.proto)
+		if err != nil {
+			t.Errorf("%s to %s: %v", tt.src, tt.dst, err)
+			continue
+		}
+		var text strings.Builder
+		if err := e.WriteText(&text); err != nil {
+			t.Fatal(err)
+		}
+		if e.Origin != tt.origin || e.Verdict != tt.verdict || !strings.Contains(text.String(), tt.says) {
+			t.Errorf("%s to %s: %s %s, want %s %s and %q in\n%s", tt.src, tt.dst, e.Origin, e.Verdict, tt.origin, tt.verdict, tt.says, &text)
+		}
+		if !strings.HasPrefix(text.String(), e.Verdict+": ") {
+			t.Errorf("the text does not begin with the verdict:\n%s", &text)
+		}
+	}
+}
+
+func TestExplainRefusesWhatItCanNotRead(t *testing.T) {
+	p := testPlan()
+	for _, tt := range []struct{ src, dst, proto, want string }{
+		{"", "10.96.0.1:80", "", "source"},
+		{"somewhere", "10.96.0.1:80", "", "somewhere"},
+		{"192.0.2.1", "10.96.0.1", "", "ADDRESS:PORT"},
+		{"192.0.2.1", "10.96.0.1:99999", "", "10.96.0.1:99999"},
+		{"192.0.2.1", "10.96.0.1:80/icmp", "", "icmp"},
+		{"192.0.2.1", "[fd00::1]:80", "", "address family"},
+		{"host", "[fd00::1]:80", "", "no IPv6 address"},
+	} {
+		if _, err := Explain(p, tt.src, tt.dst, tt.proto); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%q to %q: error %v, want %q", tt.src, tt.dst, err, tt.want)
+		}
+	}
+}
