@@ -63,7 +63,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 	pause := minPause
 	for {
 		worked, err := w.watch(ctx)
-		if ctx.Err() != nil {
+		if err == nil {
 			return nil
 		}
 		if worked {
@@ -79,8 +79,8 @@ func (w *Watcher) Run(ctx context.Context) error {
 	}
 }
 
-// watch subscribes, reads, and reads again after events, until something fails or ctx ends. worked says
-// that it read at least once.
+// watch subscribes, reads, and reads again after events, until something fails, or without an error when
+// ctx ends. worked says that it read at least once.
 func (w *Watcher) watch(ctx context.Context) (worked bool, err error) {
 	socket, err := nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR,
 		unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE)

@@ -100,6 +100,7 @@ type Route struct {
 type HealthCheck struct {
 	Namespace, Name string
 	Port            uint16
-	// LocalReady is the number of distinct addresses of ready endpoints on this host.
+	// LocalReady is the number of distinct addresses of ready endpoints on this host, of the family that
+	// has more of them: a pod of a dual-stack Service has one in each.
 	LocalReady int
 }
