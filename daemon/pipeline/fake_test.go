@@ -82,15 +82,16 @@ func (k *kernel) Apply(ctx context.Context, c proxiers.Change) error {
 	if c.Prev != nil && !k.drifted && !equal(contents(c.Prev), k.state) {
 		k.t.Errorf("Apply %d: Prev is not what the kernel holds", len(k.took))
 	}
+	takes := k.takes
 	k.mu.Unlock()
 	defer func() {
 		k.mu.Lock()
 		k.running, k.ended = false, time.Now()
 		k.mu.Unlock()
 	}()
-	if k.takes > 0 {
+	if takes > 0 {
 		select {
-		case <-time.After(k.takes):
+		case <-time.After(takes):
 		case <-ctx.Done():
 			return ctx.Err()
 		}

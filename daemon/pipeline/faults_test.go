@@ -1,7 +1,6 @@
 package pipeline
 
 import (
-	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,6 +16,7 @@ func TestRandomFaultsConverge(t *testing.T) {
 			r := random(seed)
 			w, k, follower := newWorld(), newKernel(t), newKernel(t)
 			faults := func(k *kernel) func(proxiers.Change) error {
+				r := random(seed + 1000) // its own: it is for another goroutine
 				return func(c proxiers.Change) error {
 					switch r.IntN(10) {
 					case 0:
@@ -79,7 +79,7 @@ func TestRandomFaultsConverge(t *testing.T) {
 				t.Errorf("State: %v, %v, out of sync since %v", s.Backend.Err, s.Followers[0].Err, s.OutOfSync)
 			}
 			if t.Failed() {
-				fmt.Println("seed", seed)
+				t.Log("seed", seed)
 			}
 		})
 		if t.Failed() {
