@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -50,6 +51,9 @@ func (h *Host) Addr(like netip.Addr) netip.Addr {
 	}
 	return netip.Addr{}
 }
+
+// Has reports whether a is one of the host's addresses.
+func (h *Host) Has(a netip.Addr) bool { return slices.Contains(h.Addrs, a) }
 
 // Do calls fn on a thread that is in the host's namespace. Sockets and processes that fn makes belong
 // to the host for as long as they live; goroutines that fn starts do not.
@@ -145,8 +149,6 @@ func (h *Host) setUp() error {
 		return err
 	}
 	for _, s := range [][2]string{
-		{"ipv4/ip_forward", "1"},
-		{"ipv6/conf/all/forwarding", "1"},
 		{"ipv4/conf/all/rp_filter", "0"},
 		{"ipv4/conf/default/rp_filter", "0"},
 		// Only the addresses that the lab gives, at once, and no router's advice.
@@ -163,6 +165,11 @@ func (h *Host) setUp() error {
 		}
 	}
 	return h.link.LinkSetUp(lo)
+}
+
+// forward makes a router of the host.
+func (h *Host) forward() error {
+	return errors.Join(h.Sysctl("ipv4/ip_forward", "1"), h.Sysctl("ipv6/conf/all/forwarding", "1"))
 }
 
 func (h *Host) onClose(f func() error) {

@@ -95,8 +95,11 @@ func (l *Lab) RemoveNodeAddr(device string, addr netip.Addr) {
 func (l *Lab) makeNode(inPlace bool) error {
 	if !inPlace {
 		h, err := l.newHost("node")
+		if err != nil {
+			return err
+		}
 		l.Node = h
-		return err
+		return h.forward()
 	}
 	if os.Getenv(isolated) == "" {
 		return errors.New("the lab is in place, but the process was not started by Isolate")
@@ -107,7 +110,7 @@ func (l *Lab) makeNode(inPlace bool) error {
 	}
 	l.Node = h
 	l.hosts = append(l.hosts, h)
-	return h.setUp()
+	return errors.Join(h.setUp(), h.forward())
 }
 
 func (l *Lab) makeGateway() error {

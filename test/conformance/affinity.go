@@ -1,0 +1,197 @@
+package conformance
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"edgeway/proxiers/plan"
+	"edgeway/test/netlab"
+)
+
+// shortAffinity is long enough to outlast a busy machine's pauses between two connections.
+const shortAffinity = 3 * time.Second
+
+// testAffinity holds a backend to session affinity (SEMANTICS row 30), for many clients at once, over
+// every protocol and family.
+func testAffinity(t *testing.T, s *suite) {
+	t.Run("a client keeps its endpoint, at every frontend", func(t *testing.T) { testStickiness(t, s) })
+	t.Run("removal of an endpoint moves its clients only", func(t *testing.T) { testRemovedChoice(t, s) })
+	t.Run("it ends after its time and is refreshed by use", func(t *testing.T) { testExpiry(t, s) })
+	t.Run("a restart and a full sync keep it", func(t *testing.T) { testAffinitySurvives(t, s) })
+}
+
+const stickySpec = `
+service web
+  affinity 1h
+  cluster pod-a pod-b far-a
+  local   pod-a pod-b
+  ClusterIP      cluster-1:80   pod=cluster host=cluster outside=cluster+snat
+  ExternalIP     external-1:80  pod=cluster host=cluster outside=cluster+snat
+  LoadBalancerIP lb-1:80        pod=cluster host=cluster outside=cluster
+  NodePort       30080          pod=cluster host=cluster outside=cluster
+service other
+  affinity 30m
+  cluster pod-a pod-b far-a
+  local   pod-b:9090
+  ClusterIP  cluster-2:80   all=cluster
+  ExternalIP external-2:80  all=local
+`
+
+func testStickiness(t *testing.T, s *suite) {
+	ses := s.fresh(t)
+	p := ses.syncText(t, stickySpec)
+	fail(t, s.sticky(p))
+}
+
+// sticky checks the Services of stickySpec and gives what is wrong.
+func (s *suite) sticky(p *plan.Plan) (problems []string) {
+	first := s.choices(p, "cluster-1:80")
+	for _, at := range []string{"cluster-1:80", "cluster-1:80", "external-1:80", "lb-1:80", "node-1:30080", "node-2:30080", "cluster-1:80"} {
+		problems = append(problems, moved(first, s.choices(p, at), "the second connection, to "+at)...)
+	}
+	for c, server := range s.choices(p, "external-2:80") {
+		if server != "pod-b:9090" {
+			problems = append(problems, fmt.Sprintf("%s: a route to the local pool reached %s", c, server))
+		}
+	}
+	// Clients of another Service choose anew, and not all choose the same.
+	other, differ, met := s.choices(p, "cluster-2:80"), 0, map[string]bool{}
+	for c, server := range other {
+		if server != "pod-b:9090" && server != first[c] {
+			differ++
+		}
+		met[first[c]] = true
+	}
+	if differ == 0 {
+		problems = append(problems, "every client has the same endpoint in two Services")
+	}
+	if len(met) != 3 {
+		problems = append(problems, fmt.Sprintf("all clients together met only the endpoints %v", sortedKeys(met)))
+	}
+	return problems
+}
+
+func testRemovedChoice(t *testing.T, s *suite) {
+	ses := s.fresh(t)
+	const text = `
+service web
+  affinity 1h
+  cluster %s
+  ClusterIP cluster-1:80  all=cluster
+  NodePort  30080         all=cluster
+`
+	p := ses.syncText(t, fmt.Sprintf(text, "pod-a pod-b far-a far-b"))
+	before := s.choices(p, "cluster-1:80")
+	p = ses.syncText(t, fmt.Sprintf(text, "pod-a far-a far-b"))
+	stay := maps.Clone(before)
+	maps.DeleteFunc(stay, func(_ client, server string) bool { return server == "pod-b" })
+	if len(stay) == len(before) {
+		t.Error("no client had the endpoint that was removed")
+	}
+	after := s.choices(p, "node-1:30080")
+	fail(t, moved(stay, after, "another endpoint was removed"))
+	for c, server := range after {
+		if server == "pod-b" {
+			t.Errorf("%s: still sent to the endpoint that was removed", c)
+		}
+	}
+	// The endpoint comes back, and one more with it: nobody moves.
+	p = ses.syncText(t, fmt.Sprintf(text, "pod-a pod-b pod-b:9090 far-a far-b"))
+	fail(t, moved(after, s.choices(p, "cluster-1:80"), "endpoints were added"))
+}
+
+func testExpiry(t *testing.T, s *suite) {
+	ses := s.fresh(t)
+	p := ses.syncText(t, fmt.Sprintf(`
+service used
+  affinity %[1]s
+  cluster pod-a pod-b far-a
+  ClusterIP cluster-1:80  all=cluster
+service unused
+  affinity %[1]s
+  cluster pod-a pod-b far-a
+  ClusterIP cluster-2:80  all=cluster
+`, shortAffinity))
+	used, unused := s.choices(p, "cluster-1:80"), s.choices(p, "cluster-2:80")
+	for start := time.Now(); time.Since(start) < 2*shortAffinity; time.Sleep(shortAffinity / 6) {
+		fail(t, moved(used, s.choices(p, "cluster-1:80"), "it was used all the time"))
+	}
+	if again := s.choices(p, "cluster-2:80"); maps.Equal(unused, again) {
+		t.Errorf("after %s without a connection all %d clients still have their endpoints", 2*shortAffinity, len(again))
+	}
+}
+
+func testAffinitySurvives(t *testing.T, s *suite) {
+	ses := s.fresh(t)
+	p := ses.syncText(t, stickySpec)
+	before := s.choices(p, "cluster-1:80")
+	ses.apply(t, nil, p)
+	fail(t, moved(before, s.choices(p, "cluster-1:80"), "a full sync"))
+	second := s.start(t)
+	second.apply(t, nil, p)
+	defer func() { _ = second.proxier.Close() }()
+	fail(t, moved(before, s.choices(p, "lb-1:80"), "a restart"))
+}
+
+// client is one client of a ServicePort.
+type client struct {
+	source   string
+	from     netip.Addr
+	protocol plan.Protocol
+}
+
+func (c client) String() string { return fmt.Sprintf("client %s over %s", c.from, c.protocol) }
+
+// choices makes one connection of every client to a destination named as in scenarios, over all
+// protocols and families, and gives the server that each met.
+func (s *suite) choices(p *plan.Plan, destination string) map[client]string {
+	f := flow{protocols: protocols, families: families}
+	if err := f.parse([]string{"pod-c", "->", destination, "pass"}); err != nil {
+		panic(err) // destinations are the suite's own
+	}
+	met := map[client]string{}
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, busy)
+	for _, source := range []string{"pod-c", "client-a"} {
+		f.source = source
+		rows, err := f.rows()
+		if err != nil {
+			panic(err)
+		}
+		for _, r := range rows {
+			for _, from := range crowd(source, plan.FamilyOf(r.to.Addr())) {
+				r.from = from
+				wg.Go(func() {
+					slots <- struct{}{}
+					defer func() { <-slots }()
+					outcome := s.world.hosts[source].Connect(netlab.Flow{Protocol: r.protocol, From: from, To: r.to, Wait: patience})
+					s.report.count(r, p.Decide(r.packet()), 1)
+					server := outcome.Server
+					if outcome.Answer != netlab.Served {
+						server = outcome.String()
+					}
+					mu.Lock()
+					defer mu.Unlock()
+					met[client{source, from, r.protocol}] = server
+				})
+			}
+		}
+	}
+	wg.Wait()
+	return met
+}
+
+// moved gives a line for each client of before that has another endpoint in after.
+func moved(before, after map[client]string, why string) (problems []string) {
+	for c, server := range before {
+		if after[c] != server {
+			problems = append(problems, fmt.Sprintf("%s: had %s, and %s after %s", c, server, after[c], why))
+		}
+	}
+	return problems
+}

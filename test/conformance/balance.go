@@ -1,0 +1,67 @@
+package conformance
+
+import (
+	"math"
+	"net/netip"
+	"sync"
+	"testing"
+
+	"edgeway/proxiers/plan"
+	"edgeway/test/netlab"
+)
+
+// testBalance checks that connections spread evenly over the endpoints (SEMANTICS row 17), through
+// a frontend with one pool and through one whose Service has two.
+func testBalance(t *testing.T, s *suite) {
+	ses := s.fresh(t)
+	p := ses.syncText(t, `
+service five
+  cluster pod-a pod-b far-a far-b far-b:9090
+  ClusterIP cluster-1:80  all=cluster
+service three
+  cluster far-a
+  local   pod-a pod-b pod-b:9090
+  ClusterIP cluster-2:80  pod=local host=cluster outside=cluster
+`)
+	const connections = 500
+	for _, svc := range p.Services {
+		row, err := newRow("pod-c", netip.AddrPortFrom(svc.Frontends[0].Addr, 80), svc.Name.Protocol)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := p.Decide(row.packet())
+		met := s.spread(t, row, d, connections)
+		// Six standard deviations: a fair backend fails once in 10^8 runs.
+		n := float64(len(d.Endpoints))
+		mean, bound := connections/n, 6*math.Sqrt(connections/n*(1-1/n))
+		for _, e := range d.Endpoints {
+			if got := float64(met[s.world.endpointName(e.Addr)]); math.Abs(got-mean) > bound {
+				t.Errorf("%s, %s: endpoint %s has %v of %d connections, want %.0f ± %.0f", svc.Name, svc.Family, e.Addr, got, connections, mean, bound)
+			}
+		}
+	}
+}
+
+// spread makes n connections of a row and counts them by server.
+func (s *suite) spread(t *testing.T, r row, d plan.Decision, n int) map[string]int {
+	met := map[string]int{}
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, busy)
+	for range n {
+		wg.Go(func() {
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			outcome := s.world.hosts[r.source].Connect(netlab.Flow{Protocol: r.protocol, From: r.from, To: r.to, Wait: patience})
+			mu.Lock()
+			defer mu.Unlock()
+			if outcome.Answer != netlab.Served {
+				t.Errorf("%s: %s", r, outcome)
+			}
+			met[outcome.Server]++
+		})
+	}
+	wg.Wait()
+	s.report.count(r, d, n)
+	return met
+}

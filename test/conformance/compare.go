@@ -1,0 +1,201 @@
+package conformance
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"edgeway/proxiers/plan"
+	"edgeway/test/netlab"
+)
+
+const (
+	// patience is how long an answer that must come is waited for; it costs time only when it fails.
+	patience = 10 * time.Second
+	// silence is how long a drop is watched.
+	silence = 400 * time.Millisecond
+	// busy and idle limit how many rows run at once: those that keep the processor busy, and those
+	// that mostly wait. A refused TCP connection belongs to the latter: when the ICMP error arrives
+	// while connect still holds the socket, Linux tells it only after the next SYN, a second later.
+	busy = 16
+	idle = 400
+)
+
+// suite is one run of the tests against one backend.
+type suite struct {
+	backend Backend
+	world   *world
+	report  *report
+	// enough is how many differences compare looks for; 0: all.
+	enough int
+}
+
+// compare makes the connections of all rows and gives one line for every row that did not go as p says.
+func (s *suite) compare(p *plan.Plan, rows []row) (differences []string) {
+	if err := s.listenWhereNothingIsDone(p, rows); err != nil {
+		return []string{err.Error()}
+	}
+	slots := map[bool]chan struct{}{true: make(chan struct{}, busy), false: make(chan struct{}, idle)}
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for _, r := range rows {
+		e := s.expect(p, r)
+		slot := slots[e.Verdict == plan.Forward || e.Verdict == plan.Pass]
+		wg.Go(func() {
+			slot <- struct{}{}
+			defer func() { <-slot }()
+			mu.Lock()
+			done := s.enough > 0 && len(differences) >= s.enough
+			mu.Unlock()
+			if done {
+				return
+			}
+			if difference := s.compareRow(r, e); difference != "" {
+				mu.Lock()
+				defer mu.Unlock()
+				differences = append(differences, difference)
+			}
+		})
+	}
+	wg.Wait()
+	s.report.countDifferences(len(differences))
+	slices.Sort(differences)
+	return differences
+}
+
+// expectation is what a row must show: Decide's decision, or that of a declared deviation.
+type expectation struct {
+	plan.Decision
+	should    plan.Decision
+	deviation *Deviation
+	// own says that the destination is an address of the host itself.
+	own bool
+}
+
+func (s *suite) expect(p *plan.Plan, r row) expectation {
+	should := p.Decide(r.packet())
+	e := expectation{Decision: should, should: should, own: slices.Contains(p.Node.HostAddrs, r.to.Addr())}
+	for i, d := range s.backend.Deviations {
+		if does, ok := d.Instead(p, r.packet(), should); ok {
+			e.Decision, e.deviation = does, &s.backend.Deviations[i]
+			break
+		}
+	}
+	return e
+}
+
+// listenWhereNothingIsDone makes the host answer where no Service may take the packet away from it.
+func (s *suite) listenWhereNothingIsDone(p *plan.Plan, rows []row) error {
+	for _, r := range rows {
+		if e := s.expect(p, r); e.Verdict == plan.Pass && e.own {
+			if err := s.world.listen(r.to, r.protocol); err != nil {
+				return fmt.Errorf("server of the host itself at %s/%s: %w", r.to, r.protocol, err)
+			}
+		}
+	}
+	return nil
+}
+
+// compareRow makes the connections of one row: two, or so many that every endpoint must have been met.
+func (s *suite) compareRow(r row, e expectation) string {
+	wait, least, most := patience, 2, 2
+	switch {
+	case s.answer(e) == netlab.Silent:
+		wait, least, most = silence, 1, 1
+	case e.Verdict != plan.Forward:
+		least, most = 1, 1
+	case r.all:
+		// With n endpoints one of them stays unmet in 60n connections with a probability of about e^-60.
+		least, most = len(e.Endpoints), 60*len(e.Endpoints)
+	}
+	met := map[string]bool{}
+	n := 0
+	for n < least || n < most && len(met) < len(e.Endpoints) {
+		n++
+		outcome := s.world.hosts[r.source].Connect(netlab.Flow{Protocol: r.protocol, From: r.from, To: r.to, Wait: wait})
+		if problem := s.judge(r, e, outcome); problem != "" {
+			s.report.count(r, e.should, n)
+			return describe(r, e, problem)
+		}
+		if e.deviation != nil {
+			s.report.countDeviation(e.deviation.Name)
+		}
+		met[outcome.Server] = true
+	}
+	s.report.count(r, e.should, n)
+	if r.all && e.Verdict == plan.Forward && len(met) < len(e.Endpoints) {
+		return describe(r, e, fmt.Sprintf("%d connections met only %v", n, sortedKeys(met)))
+	}
+	return ""
+}
+
+// answer is how the client must learn of the expected verdict.
+func (s *suite) answer(e expectation) netlab.Answer {
+	switch {
+	case e.Verdict == plan.Forward, e.Verdict == plan.Pass && e.own:
+		return netlab.Served
+	case e.Verdict == plan.Reject:
+		return netlab.Refused
+	}
+	return netlab.Silent
+}
+
+// judge compares one outcome with the expectation; "" is agreement.
+func (s *suite) judge(r row, e expectation, outcome netlab.Outcome) string {
+	if s.agrees(r, e.Decision, s.answer(e), outcome) {
+		return ""
+	}
+	if e.deviation != nil && s.agrees(r, e.should, s.answer(expectation{Decision: e.should, own: e.own}), outcome) {
+		return fmt.Sprintf("%s, as it should be; the declared deviation %q is gone", outcome, e.deviation.Name)
+	}
+	return outcome.String()
+}
+
+func (s *suite) agrees(r row, d plan.Decision, answer netlab.Answer, outcome netlab.Outcome) bool {
+	switch {
+	case outcome.Answer != answer:
+		return false
+	case answer != netlab.Served:
+		return true
+	case d.Verdict == plan.Pass:
+		return outcome.Server == selfName && outcome.Seen.Addr() == r.from
+	}
+	i := slices.IndexFunc(d.Endpoints, func(e plan.Endpoint) bool {
+		return e.Addr == s.world.endpoints[outcome.Server][plan.FamilyOf(r.to.Addr())]
+	})
+	if i < 0 {
+		return false
+	}
+	if d.SNATFor(r.from, d.Endpoints[i]) {
+		return slices.Contains(s.world.Node.Addrs, outcome.Seen.Addr())
+	}
+	return outcome.Seen.Addr() == r.from
+}
+
+// describe is a line that names all that a reader needs: the connection, what must happen and why, and
+// what happened.
+func describe(r row, e expectation, saw string) string {
+	frontend := "no frontend"
+	if e.should.Frontend != nil {
+		frontend = e.should.Frontend.Kind.String() + " of " + e.should.Service.Name.String()
+	}
+	want := e.Verdict.String()
+	if e.Verdict == plan.Forward {
+		want = fmt.Sprintf("forward to one of %v, masquerade %v", e.Endpoints, e.SNAT)
+	}
+	if e.deviation != nil {
+		want += fmt.Sprintf(" (declared deviation %q)", e.deviation.Name)
+	}
+	return fmt.Sprintf("origin %s, %s, %s: want %s, because %s; saw: %s", e.should.Origin, frontend, r, want, e.should.Reason, saw)
+}
+
+func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K {
+	keys := make([]K, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}

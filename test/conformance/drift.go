@@ -1,0 +1,52 @@
+package conformance
+
+import (
+	"testing"
+	"time"
+)
+
+// testDrift damages the backend's state and checks that the backend says so and that a full sync mends
+// it, and that the backend does not take its own changes for somebody else's.
+func testDrift(t *testing.T, s *suite) {
+	if len(s.backend.Damages) == 0 {
+		t.Fatalf("%s declares no way to damage its state", s.backend.Name)
+	}
+	for _, name := range sortedKeys(s.backend.Damages) {
+		t.Run(name, func(t *testing.T) {
+			ses := s.fresh(t)
+			c := newChanger(5)
+			p := ses.sync(t, c.spec)
+			whole := ses.dump(t)
+			if err := s.backend.Damages[name](t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			select {
+			case reason := <-ses.drift:
+				t.Logf("reason given: %s", reason)
+			case <-time.After(patience):
+				t.Fatal("the backend did not report drift")
+			}
+			ses.apply(t, nil, p)
+			if mended := ses.dump(t); mended != whole {
+				t.Errorf("a full sync did not mend the state: %s", firstDifference(whole, mended))
+			}
+			s.mustAgree(t, p, c.sample(rowsOf(p, p.Services), 60), "after repair")
+		})
+	}
+	t.Run("none from own changes", func(t *testing.T) {
+		ses := s.fresh(t)
+		s.foreign(t)
+		c := newChanger(6)
+		ses.sync(t, c.spec)
+		for range 10 {
+			c.step()
+			ses.sync(t, c.spec)
+		}
+		ses.apply(t, nil, ses.plan)
+		select {
+		case reason := <-ses.drift:
+			t.Errorf("drift reported, but nobody else changed anything of the backend's: %s", reason)
+		case <-time.After(500 * time.Millisecond):
+		}
+	})
+}

@@ -1,0 +1,85 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"edgeway/proxiers"
+	"edgeway/proxiers/plan"
+)
+
+var errInjected = errors.New("injected fault")
+
+// faulty is a proxier of which one Apply in ten fails: before anything is done, after all is done, or
+// by its context's end in the midst of it.
+type faulty struct {
+	proxiers.Proxier
+	*rand.Rand
+	faults int
+}
+
+func (f *faulty) Apply(ctx context.Context, change proxiers.Change) error {
+	if f.IntN(10) > 0 {
+		return f.Proxier.Apply(ctx, change)
+	}
+	f.faults++
+	switch f.IntN(3) {
+	case 0:
+		return errInjected
+	case 1:
+		return errors.Join(f.Proxier.Apply(ctx, change), errInjected)
+	default:
+		short, cancel := context.WithTimeout(ctx, time.Duration(f.IntN(8000))*time.Microsecond)
+		defer cancel()
+		return f.Proxier.Apply(short, change)
+	}
+}
+
+// testFaults walks random changes through a faulty backend, as the pipeline would: what failed is
+// followed by a full sync. It ends where a full sync on a clean host ends.
+func testFaults(t *testing.T, s *suite) {
+	const steps, sampled = 80, 40
+	ses := s.fresh(t)
+	f := &faulty{Proxier: ses.proxier, Rand: rand.New(rand.NewPCG(4, 0))}
+	c := newChanger(4)
+	var known, next *plan.Plan // known is what the backend has applied for certain
+	for n := range steps {
+		if n > 0 {
+			c.step()
+		}
+		var err error
+		if next, err = c.spec.compile(s.world, next); err != nil {
+			t.Fatal(err)
+		}
+		known = attempt(t, f, known, next)
+		if known != nil && n%10 == 9 {
+			s.mustAgree(t, next, c.sample(rowsOf(next, next.Services), sampled), fmt.Sprintf("step %d, after %d faults", n, f.faults))
+		}
+	}
+	if f.faults < 3 {
+		t.Fatalf("only %d faults were injected", f.faults)
+	}
+	ses.apply(t, known, next)
+	s.mustAgree(t, next, c.sample(rowsOf(next, next.Services), 200), "at the end")
+	s.mustEqualFresh(t, ses)
+	t.Logf("%d faults in %d steps", f.faults, steps)
+}
+
+// attempt applies next and gives what the backend then knows: nothing after an error.
+func attempt(t *testing.T, f *faulty, known, next *plan.Plan) *plan.Plan {
+	ctx, cancel := context.WithTimeout(t.Context(), applyTimeout)
+	defer cancel()
+	before := f.faults
+	err := f.Apply(ctx, proxiers.Change{Prev: known, Next: next})
+	switch {
+	case err == nil:
+		return next
+	case f.faults == before:
+		t.Fatalf("apply without a fault: %v", err)
+	}
+	return nil
+}

@@ -1,0 +1,59 @@
+package conformance
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+)
+
+// contextOf gives a context that also lives while the test cleans up, as t.Context does not.
+func contextOf(t *testing.T) context.Context { return context.WithoutCancel(t.Context()) }
+
+// hostState is what a backend may change of a host, as text: rules, addresses, interfaces, routes,
+// traffic control, and the settings that proxies write.
+func (s *suite) hostState(t *testing.T) string {
+	t.Helper()
+	var b strings.Builder
+	for _, command := range []string{
+		"nft -s list ruleset", "ip -o address show", "ip rule show", "ip -6 rule show",
+		"ip route show table all", "ip -6 route show table all", "tc qdisc show", "tc filter show dev eth0",
+	} {
+		words := strings.Fields(command)
+		out, err := s.world.Node.Command(contextOf(t), words[0], words[1:]...).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s: %v: %s", command, err, out)
+		}
+		fmt.Fprintf(&b, "# %s\n%s", command, out)
+	}
+	for _, name := range []string{
+		"ipv4/conf/all/route_localnet", "ipv4/conf/all/arp_ignore", "ipv4/conf/all/arp_announce",
+		"ipv4/ip_forward", "ipv4/vs/conntrack", "netfilter/nf_conntrack_tcp_be_liberal",
+	} {
+		value, err := os.ReadFile("/proc/sys/net/" + name)
+		if err != nil && !os.IsNotExist(err) {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(&b, "%s = %s", name, value)
+	}
+	return b.String()
+}
+
+// firstDifference gives the first line in which two texts differ.
+func firstDifference(a, b string) string {
+	as, bs := strings.Split(a, "\n"), strings.Split(b, "\n")
+	for i := range max(len(as), len(bs)) {
+		var x, y string
+		if i < len(as) {
+			x = as[i]
+		}
+		if i < len(bs) {
+			y = bs[i]
+		}
+		if x != y {
+			return fmt.Sprintf("line %d is\n\t%s\nand\n\t%s", i+1, x, y)
+		}
+	}
+	return "none"
+}

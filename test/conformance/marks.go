@@ -1,0 +1,140 @@
+package conformance
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+
+	"edgeway/proxiers/plan"
+)
+
+// foreignMark has many bits, and not the one of the masquerade mark (bit 14).
+const foreignMark = "0xa5b40205"
+
+// foreignTable marks every packet that the node forwards or sends, as a VPN or a policy router does,
+// and counts in what state the packets leave. It also translates and filters, out of the way.
+const foreignTable = `
+table inet foreign {
+	counter kept {}
+	counter spoiled {}
+	set friends { type ipv4_addr; elements = { 192.0.2.77 } }
+	chain mark-forwarded {
+		type filter hook prerouting priority raw;
+		meta mark set ` + foreignMark + `
+	}
+	chain mark-own {
+		type route hook output priority raw;
+		meta mark set ` + foreignMark + `
+	}
+	chain remember {
+		type filter hook prerouting priority mangle;
+		ct state new ct mark set 0x77
+	}
+	chain look {
+		type filter hook postrouting priority 300;
+		meta l4proto { tcp, udp, sctp } meta mark ` + foreignMark + ` counter name kept
+		meta l4proto { tcp, udp, sctp } meta mark != ` + foreignMark + ` counter name spoiled
+		iifname "client-a" meta l4proto { tcp, udp, sctp } ct mark != 0x77 counter name spoiled
+	}
+	chain divert {
+		type nat hook prerouting priority dstnat;
+		ip daddr 192.0.2.77 tcp dport 80 dnat ip to 10.244.1.2:8080
+	}
+}
+`
+
+// testMarks checks that the bits of the packet mark which are not the backend's pass it unchanged, for
+// connections that it masquerades, that it does not, and that are none of its business, and that
+// another program's table stays as it is (SEMANTICS row 32).
+func testMarks(t *testing.T, s *suite) {
+	ses := s.fresh(t)
+	s.foreign(t)
+	before := s.nft(t, "-s", "list", "table", "inet", "foreign")
+	p := ses.syncText(t, `
+service web
+  cluster pod-a far-a
+  ClusterIP  cluster-1:80   pod=cluster host=cluster+snat outside=cluster+snat
+  ExternalIP external-1:80  all=cluster
+  NodePort   30080          all=cluster+snat
+service sticky
+  affinity 1h
+  cluster pod-a far-a
+  ClusterIP  cluster-2:80   pod=cluster host=cluster+snat outside=cluster+snat
+`)
+	rows := rowsOf(p, p.Services)
+	// And connections to no Service at all.
+	for _, source := range everySource {
+		for _, family := range families {
+			for _, proto := range protocols {
+				r, err := newRow(source, s.world.endpoints["far-b"][family], proto)
+				if err != nil {
+					t.Fatal(err)
+				}
+				rows = append(rows, r)
+			}
+		}
+	}
+	s.mustAgree(t, p, passing(p, rows), "with foreign marks")
+
+	if n := s.counter(t, "kept"); n < len(p.Services) {
+		t.Errorf("only %d packets with the foreign mark left the node", n)
+	}
+	if n := s.counter(t, "spoiled"); n > 0 {
+		t.Errorf("%d packets left the node with another mark than %s", n, foreignMark)
+	}
+	ses.apply(t, nil, p)
+	if after := s.nft(t, "-s", "list", "table", "inet", "foreign"); after != before {
+		t.Errorf("another program's table was changed:\n%s\nbefore:\n%s", after, before)
+	}
+}
+
+// passing keeps the rows whose packets leave the node for somewhere that answers.
+func passing(p *plan.Plan, rows []row) (kept []row) {
+	for _, r := range rows {
+		if d := p.Decide(r.packet()); d.Verdict == plan.Forward {
+			kept = append(kept, r)
+		}
+	}
+	return kept
+}
+
+// foreign makes another program's table, for this test.
+func (s *suite) foreign(t *testing.T) {
+	t.Helper()
+	s.nftRules(t, foreignTable)
+	t.Cleanup(func() { s.nftRules(t, "delete table inet foreign") })
+}
+
+func (s *suite) nftRules(t *testing.T, rules string) {
+	t.Helper()
+	cmd := s.world.Node.Command(contextOf(t), "nft", "-f", "-")
+	cmd.Stdin = strings.NewReader(rules)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("nft: %v: %s", err, out)
+	}
+}
+
+func (s *suite) nft(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := s.world.Node.Command(contextOf(t), "nft", args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("nft %v: %v: %s", args, err, out)
+	}
+	return string(out)
+}
+
+var packetsCounted = regexp.MustCompile(`packets (\d+)`)
+
+func (s *suite) counter(t *testing.T, name string) (packets int) {
+	t.Helper()
+	text := s.nft(t, "list", "counter", "inet", "foreign", name)
+	m := packetsCounted.FindStringSubmatch(text)
+	if m == nil {
+		t.Fatalf("counter %s: %s", name, text)
+	}
+	if _, err := fmt.Sscan(m[1], &packets); err != nil {
+		t.Fatal(err)
+	}
+	return packets
+}

@@ -1,0 +1,163 @@
+package conformance
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"edgeway/proxiers"
+	"edgeway/proxiers/nftables"
+	"edgeway/test/netlab"
+)
+
+func TestMain(m *testing.M) { os.Exit(netlab.Isolate(m)) }
+
+func TestNftables(t *testing.T) {
+	Run(t, Backend{
+		Backend: proxiers.Backend{
+			Name: nftables.Name, Probe: nftables.Probe, New: nftables.New, Cleanup: nftables.Cleanup,
+		},
+		Dump: dumpNftables,
+		Damages: map[string]func(context.Context) error{
+			"all rules are flushed":     nftCommand("flush ruleset"),
+			"one table is deleted":      nftCommand("delete table ip6 edgeway"),
+			"an element is deleted":     deleteAnElement,
+			"a rule is deleted":         nftCommand("flush chain ip edgeway nat-postrouting"),
+			"a rule is added":           nftCommand("insert rule ip edgeway nat-prerouting accept"),
+			"an element is added":       nftCommand("add element ip edgeway cluster-ips { 203.0.113.99 }"),
+			"a foreign chain is added":  nftCommand("add chain ip edgeway stranger"),
+			"all elements of a set go":  nftCommand("flush map ip6 edgeway services"),
+			"service CIDRs are changed": nftCommand("flush set ip edgeway service-cidrs"),
+		},
+	})
+}
+
+func nftCommand(command string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		_, err := nft(ctx, strings.Fields(command)...)
+		return err
+	}
+}
+
+func nft(ctx context.Context, args ...string) (string, error) {
+	out, err := exec.CommandContext(ctx, "nft", args...).CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("nft %v: %w: %s", args, err, out)
+	}
+	return string(out), nil
+}
+
+func deleteAnElement(ctx context.Context) error {
+	objects, err := listNftables(ctx)
+	if err != nil {
+		return err
+	}
+	endpoints := objects["ip map endpoints"]
+	if len(endpoints.elements) == 0 {
+		return fmt.Errorf("no endpoint in %v", slices.Sorted(maps.Keys(objects)))
+	}
+	_, err = nft(ctx, "delete", "element", "ip", "edgeway", "endpoints", "{", endpoints.elements[0], "}")
+	return err
+}
+
+// nftObject is a chain, set or map of the backend's tables.
+type nftObject struct {
+	lines    []string // rules, or the set's properties
+	elements []string // sorted
+}
+
+// dumpNftables prints the backend's tables, sorted, without what clients have taught the affinity
+// maps, and without chains and maps that nothing leads to: they do nothing, and are deleted later.
+func dumpNftables(ctx context.Context) (string, error) {
+	objects, err := listNftables(ctx)
+	if err != nil {
+		return "", err
+	}
+	for removed := true; removed; {
+		removed = false
+		for name := range objects {
+			if !needed(objects, name) {
+				delete(objects, name)
+				removed = true
+			}
+		}
+	}
+	var b strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(objects)) {
+		o := objects[name]
+		fmt.Fprintf(&b, "%s\n\t%s\n", name, strings.Join(append(o.lines, o.elements...), "\n\t"))
+	}
+	return b.String(), nil
+}
+
+// needed reports whether a chain or map is fixed or is mentioned in another object of its family.
+func needed(objects map[string]nftObject, name string) bool {
+	family, rest, _ := strings.Cut(name, " ")
+	_, short, _ := strings.Cut(rest, " ")
+	if strings.Contains(strings.Join(objects[name].lines, "\n"), "hook ") || !strings.Contains(short, "-") {
+		return true
+	}
+	word := regexp.MustCompile(`(^|[ @])` + regexp.QuoteMeta(short) + `($|[ ,])`)
+	for other, o := range objects {
+		if other != name && strings.HasPrefix(other, family+" ") &&
+			(slices.ContainsFunc(o.lines, word.MatchString) || slices.ContainsFunc(o.elements, word.MatchString)) {
+			return true
+		}
+	}
+	return false
+}
+
+// listNftables reads the backend's tables by the nft program: what another program sees of them.
+func listNftables(ctx context.Context) (map[string]nftObject, error) {
+	objects := map[string]nftObject{}
+	for _, family := range []string{"ip", "ip6", "inet"} {
+		text, err := nft(ctx, "-s", "-n", "list", "tables", family)
+		if err != nil {
+			return nil, err
+		}
+		if !strings.Contains(text, "table "+family+" edgeway\n") {
+			continue
+		}
+		if text, err = nft(ctx, "-s", "-n", "list", "table", family, "edgeway"); err != nil {
+			return nil, err
+		}
+		parseNftTable(family, text, objects)
+	}
+	return objects, nil
+}
+
+// parseNftTable reads the output of "nft list table": objects are indented by one tab, their lines by two.
+func parseNftTable(family, text string, objects map[string]nftObject) {
+	var name string
+	var o nftObject
+	inElements := false
+	for _, line := range strings.Split(text, "\n") {
+		trimmed := strings.TrimSpace(line)
+		switch {
+		case strings.HasPrefix(line, "\t") && !strings.HasPrefix(line, "\t\t") && strings.HasSuffix(line, "{"):
+			name, o = family+" "+strings.TrimSuffix(trimmed, " {"), nftObject{}
+		case line == "\t}":
+			slices.Sort(o.elements)
+			if slices.ContainsFunc(o.lines, func(l string) bool { return strings.HasPrefix(l, "flags") && strings.Contains(l, "dynamic") }) {
+				o.elements = nil
+			}
+			objects[name] = o
+		case strings.HasPrefix(trimmed, "elements = {") || inElements:
+			list := strings.TrimPrefix(trimmed, "elements = {")
+			inElements = !strings.HasSuffix(list, "}")
+			for _, e := range strings.Split(strings.TrimSuffix(list, "}"), ",") {
+				if e = strings.TrimSpace(e); e != "" {
+					o.elements = append(o.elements, e)
+				}
+			}
+		case strings.HasPrefix(line, "\t\t"):
+			o.lines = append(o.lines, trimmed)
+		}
+	}
+}

@@ -1,0 +1,168 @@
+package conformance
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+
+	"edgeway/proxiers/plan"
+)
+
+// plantedSpec has what the planted bugs spoil.
+const plantedSpec = `
+service web
+  cluster pod-a pod-b far-a
+  local   pod-a pod-b
+  ClusterIP      cluster-3:80   pod=cluster host=cluster+snat outside=cluster+snat
+  LoadBalancerIP lb-3:80 from client-a  pod=cluster host=cluster+snat outside=local
+  NodePort       30090          pod=cluster host=cluster+snat outside=local
+service empty
+  ClusterIP      cluster-4:80   all=reject
+service elsewhere
+  cluster far-a
+  ExternalIP     external-4:80  pod=cluster host=cluster+snat outside=drop
+` + stickySpec
+
+// bug is a mistake that a backend could make: what it does is right for a plan that is slightly wrong.
+type bug struct {
+	name  string
+	plant func(*plan.Plan)
+}
+
+var bugs = []bug{
+	{"the masquerade is forgotten", eachRoute(func(r *plan.Route) { r.SNAT = false })},
+	{"everything is masqueraded", eachRoute(func(r *plan.Route) { r.SNAT = true })},
+	{"refusals are silent", eachRoute(func(r *plan.Route) {
+		if r.Verdict == plan.Reject {
+			r.Verdict = plan.Drop
+		}
+	})},
+	{"drops are refused", eachRoute(func(r *plan.Route) {
+		if r.Verdict == plan.Drop {
+			r.Verdict = plan.Reject
+		}
+	})},
+	{"the local policy is not honoured", eachRoute(func(r *plan.Route) { r.Pool = plan.ClusterPool })},
+	{"the last endpoint is never used", eachPool(func(es []plan.Endpoint) []plan.Endpoint { return es[:max(1, len(es)-1)] })},
+	{"hairpins are not masqueraded", eachPool(func(es []plan.Endpoint) []plan.Endpoint {
+		for i := range es {
+			es[i].Local = false
+		}
+		return es
+	})},
+	{"source ranges are not looked at", eachFrontend(func(f *plan.Frontend) { f.AllowFrom = nil })},
+	{"pods are taken for clients outside", func(p *plan.Plan) { p.Node.PodSources = nil }},
+	{"NodePorts are accepted everywhere", func(p *plan.Plan) {
+		p.Node.NodePortAddrs = append(p.Node.NodePortAddrs, mustAddress("node-3", plan.IPv4), mustAddress("node-3", plan.IPv6))
+		slices.SortFunc(p.Node.NodePortAddrs, netip.Addr.Compare)
+	}},
+	{"unallocated addresses are let through", func(p *plan.Plan) { p.Node.ServiceCIDRs = nil }},
+	{"session affinity is not kept", func(p *plan.Plan) {
+		for _, svc := range p.Services {
+			svc.Affinity = 0
+		}
+	}},
+	{"SCTP is left out", func(p *plan.Plan) {
+		p.Services = slices.DeleteFunc(p.Services, func(s *plan.ServicePort) bool { return s.Name.Protocol == plan.SCTP })
+	}},
+}
+
+// testPlantedBugs proves that the suite sees a backend's mistakes: each bug alone must make a difference.
+func testPlantedBugs(t *testing.T, s *suite) {
+	sp, err := parseSpec(plantedSpec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	right, err := sp.compile(s.world, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The bugs' differences are not the backend's: they are not counted.
+	watcher := &suite{backend: s.backend, world: s.world, report: newReport(), enough: 1}
+	sound := watcher.fresh(t)
+	sound.apply(t, nil, right)
+	if found := watcher.looks(right); len(found) > 0 {
+		t.Fatalf("without a bug: %s", found[0])
+	}
+	for _, b := range bugs {
+		t.Run(b.name, func(t *testing.T) {
+			wrong := copyPlan(right)
+			b.plant(wrong)
+			for _, svc := range wrong.Services {
+				svc.Seal()
+			}
+			ses := watcher.fresh(t)
+			ses.apply(t, nil, wrong)
+			found := watcher.looks(right)
+			if len(found) == 0 {
+				t.Fatal("the suite did not notice")
+			}
+			t.Logf("%d differences, as %s", len(found), found[0])
+		})
+	}
+}
+
+// looks is the suite in small: it gives the first differences from p that it finds.
+func (s *suite) looks(p *plan.Plan) []string {
+	var some []*plan.ServicePort
+	for _, svc := range p.Services {
+		if (svc.Name.Protocol == plan.UDP) == (svc.Family == plan.IPv6) {
+			some = append(some, svc)
+		}
+	}
+	rows := rowsOf(p, some)
+	for i, r := range rows {
+		d := p.Decide(r.packet())
+		rows[i].all = d.Service != nil && d.Service.Affinity == 0
+	}
+	if found := s.compare(p, rows); len(found) > 0 {
+		return found
+	}
+	return s.sticky(p)
+}
+
+func eachRoute(change func(*plan.Route)) func(*plan.Plan) {
+	return eachFrontend(func(f *plan.Frontend) {
+		for o := range f.Routes {
+			change(&f.Routes[o])
+		}
+	})
+}
+
+func eachFrontend(change func(*plan.Frontend)) func(*plan.Plan) {
+	return func(p *plan.Plan) {
+		for _, svc := range p.Services {
+			for i := range svc.Frontends {
+				change(&svc.Frontends[i])
+			}
+		}
+	}
+}
+
+func eachPool(change func([]plan.Endpoint) []plan.Endpoint) func(*plan.Plan) {
+	return func(p *plan.Plan) {
+		for _, svc := range p.Services {
+			for i, pool := range svc.Pools {
+				if len(pool) > 0 {
+					svc.Pools[i] = change(pool)
+				}
+			}
+		}
+	}
+}
+
+// copyPlan copies what the bugs change.
+func copyPlan(p *plan.Plan) *plan.Plan {
+	node := *p.Node
+	node.NodePortAddrs = slices.Clone(node.NodePortAddrs)
+	c := &plan.Plan{Generation: p.Generation, Node: &node}
+	for _, svc := range p.Services {
+		sp := *svc
+		sp.Frontends = slices.Clone(sp.Frontends)
+		for i := range sp.Pools {
+			sp.Pools[i] = slices.Clone(sp.Pools[i])
+		}
+		c.Services = append(c.Services, &sp)
+	}
+	return c
+}

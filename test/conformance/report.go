@@ -1,0 +1,92 @@
+package conformance
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"edgeway/proxiers/plan"
+)
+
+// report counts what was compared.
+type report struct {
+	mu          sync.Mutex
+	connections int
+	differences int
+	matrix      map[string]map[string]int // dimension, value
+	deviated    map[string]int            // connections by the name of the deviation
+}
+
+func newReport() *report {
+	return &report{matrix: map[string]map[string]int{}, deviated: map[string]int{}}
+}
+
+// count notes n connections of a row.
+func (r *report) count(row row, d plan.Decision, n int) {
+	frontend := "none"
+	if d.Frontend != nil {
+		frontend = d.Frontend.Kind.String()
+	}
+	verdict := d.Verdict.String()
+	if d.Verdict == plan.Forward {
+		verdict += " " + d.Pool.String()
+		if d.SNAT {
+			verdict += " masqueraded"
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.connections += n
+	for dimension, value := range map[string]string{
+		"origin": d.Origin.String(), "frontend": frontend, "protocol": row.protocol.String(),
+		"family": plan.FamilyOf(row.to.Addr()).String(), "verdict": verdict,
+	} {
+		if r.matrix[dimension] == nil {
+			r.matrix[dimension] = map[string]int{}
+		}
+		r.matrix[dimension][value] += n
+	}
+}
+
+func (r *report) countDifferences(n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.differences += n
+}
+
+func (r *report) countDeviation(name string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.deviated[name]++
+}
+
+// text gives the line that sums the suite up, and one line for each dimension of the matrix.
+func (r *report) text(backend string) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var b strings.Builder
+	fmt.Fprintf(&b, "conformance: %s: %s connections compared, %s differences\n", backend, thousands(r.connections), thousands(r.differences))
+	for _, dimension := range []string{"origin", "frontend", "protocol", "family", "verdict"} {
+		fmt.Fprintf(&b, "  %-9s", dimension)
+		for _, value := range slices.Sorted(maps.Keys(r.matrix[dimension])) {
+			fmt.Fprintf(&b, "  %s %s", value, thousands(r.matrix[dimension][value]))
+		}
+		b.WriteByte('\n')
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.deviated)) {
+		fmt.Fprintf(&b, "  declared deviation %q seen in %s connections\n", name, thousands(r.deviated[name]))
+	}
+	return b.String()
+}
+
+// thousands writes 1234567 as "1,234,567".
+func thousands(n int) string {
+	s := strconv.Itoa(n)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}

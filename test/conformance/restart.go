@@ -1,0 +1,176 @@
+package conformance
+
+import (
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"edgeway/proxiers/plan"
+	"edgeway/test/netlab"
+)
+
+const (
+	steadySpec = `
+service steady
+  cluster pod-a
+  ClusterIP cluster-1:80  all=cluster+snat
+service sticky
+  affinity 1h
+  cluster pod-b
+  ClusterIP cluster-4:80  all=cluster
+`
+	changingSpec = `
+service changing
+  cluster pod-a pod-b far-a
+  local   pod-a
+  ClusterIP      cluster-2:80  all=cluster
+  LoadBalancerIP lb-2:80       pod=cluster host=cluster+snat outside=local
+  NodePort       30080         all=cluster+snat
+`
+	changedSpec = `
+service changing
+  cluster pod-b far-a far-b far-b:9090
+  ClusterIP cluster-2:80  all=cluster
+  ClusterIP cluster-3:80  all=reject
+`
+)
+
+// testRestart checks that nothing that is unchanged suffers from changes around it, from full syncs, and
+// from the death of an instance and the start of the next one over the state that it left.
+func testRestart(t *testing.T, s *suite) {
+	ses := s.fresh(t)
+	p := ses.syncText(t, steadySpec+changingSpec)
+	traffic := s.watch(t, p)
+
+	p = ses.syncText(t, steadySpec+changedSpec)
+	p = ses.syncText(t, steadySpec+changingSpec)
+	ses.apply(t, nil, p)
+	traffic.mustBeUnharmed(t, "changes of another Service and a full sync")
+
+	// A kill: the instance is not closed. The next one is given another plan than the kernel holds.
+	next := s.start(t)
+	next.plan = p
+	sp, err := parseSpec(steadySpec + changedSpec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p, err = sp.compile(s.world, p); err != nil {
+		t.Fatal(err)
+	}
+	next.apply(t, nil, p)
+	defer func() { _ = next.proxier.Close() }()
+	s.mustAgree(t, p, rowsOf(p, p.Services), "after a restart with another plan")
+	traffic.mustBeUnharmed(t, "a restart with another plan")
+
+	for range 5 {
+		another := s.start(t)
+		another.apply(t, nil, p)
+		if err := another.proxier.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	traffic.mustBeUnharmed(t, "five restarts")
+	traffic.stop()
+
+	// The established flows of a Service outlive it; only new ones learn that it is gone.
+	next.syncText(t, "")
+	for _, session := range traffic.sessions {
+		if got := session.Ask(patience); got.Answer != netlab.Served {
+			t.Errorf("established flow of a Service that is gone: %s", got)
+		}
+	}
+}
+
+// traffic is what goes on while the backend works: established connections that are used all the time,
+// and a stream of new ones.
+type traffic struct {
+	sessions []*netlab.Session
+	stop     func()
+	made     atomic.Int64
+
+	mu       sync.Mutex
+	failures []string
+}
+
+// watch starts traffic to the Services of steadySpec, and established flows to the changing one.
+func (s *suite) watch(t *testing.T, p *plan.Plan) *traffic {
+	tr := &traffic{}
+	end := make(chan struct{})
+	var wg sync.WaitGroup
+	tr.stop = sync.OnceFunc(func() { close(end); wg.Wait() })
+	t.Cleanup(func() {
+		tr.stop()
+		for _, session := range tr.sessions {
+			session.Close()
+		}
+	})
+	loop := func(try func() netlab.Outcome, what string) {
+		for {
+			select {
+			case <-end:
+				return
+			case <-time.After(5 * time.Millisecond):
+			}
+			tr.made.Add(1)
+			if got := try(); got.Answer != netlab.Served {
+				tr.fail(what + ": " + got.String())
+			}
+		}
+	}
+	for _, family := range families {
+		for _, proto := range []plan.Protocol{plan.TCP, plan.UDP} {
+			for _, name := range []string{"cluster-1", "cluster-2", "cluster-4"} {
+				r, err := newRow("client-a", netip.AddrPortFrom(mustAddress(name, family), 80), proto)
+				if err != nil {
+					t.Fatal(err)
+				}
+				f := netlab.Flow{Protocol: proto, From: r.from, To: r.to, Wait: patience}
+				session, outcome := s.world.hosts[r.source].Open(f)
+				if session == nil {
+					t.Fatalf("%s: %s", r, outcome)
+				}
+				// One question makes a UDP flow known to connection tracking.
+				if got := session.Ask(patience); got.Answer != netlab.Served {
+					t.Fatalf("%s: %s", r, got)
+				}
+				tr.sessions = append(tr.sessions, session)
+				wg.Go(func() { loop(func() netlab.Outcome { return session.Ask(patience) }, "established, "+r.String()) })
+				if name != "cluster-2" {
+					wg.Go(func() {
+						loop(func() netlab.Outcome { return s.world.hosts[r.source].Connect(f) }, "new, "+r.String())
+					})
+				}
+			}
+		}
+	}
+	return tr
+}
+
+func (tr *traffic) fail(line string) {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	tr.failures = append(tr.failures, line)
+}
+
+// mustBeUnharmed fails the test for each connection that failed since the last call.
+func (tr *traffic) mustBeUnharmed(t *testing.T, what string) {
+	t.Helper()
+	time.Sleep(100 * time.Millisecond) // so that traffic goes on after the event, too
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	made := tr.made.Swap(0)
+	if made == 0 {
+		t.Errorf("no traffic during %s", what)
+	}
+	for i, f := range tr.failures {
+		if i == 10 {
+			t.Errorf("… and %d more", len(tr.failures)-i)
+			break
+		}
+		t.Errorf("during %s: %s", what, f)
+	}
+	t.Logf("%s: %s questions asked, %d failures", what, thousands(int(made)), len(tr.failures))
+	tr.failures = nil
+}

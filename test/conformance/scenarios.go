@@ -1,0 +1,54 @@
+package conformance
+
+import "testing"
+
+// testScenarios runs every file of testdata.
+func testScenarios(t *testing.T, s *suite) {
+	all, err := loadScenarios()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, sc := range all {
+		t.Run(sc.name, func(t *testing.T) { s.runScenario(t, sc) })
+	}
+}
+
+func (s *suite) runScenario(t *testing.T, sc scenario) {
+	ses := s.fresh(t)
+	for _, st := range sc.steps {
+		var rows []row
+		var flows []flow // flows[i] is the line of rows[i]
+		for _, f := range st.flows {
+			rs, err := f.rows()
+			if err != nil {
+				t.Fatalf("flow %q: %v", f.line, err)
+			}
+			for range rs {
+				flows = append(flows, f)
+			}
+			rows = append(rows, rs...)
+		}
+		s.ownSources(t, rows)
+		p := ses.sync(t, st.spec)
+		for i, r := range rows {
+			if problem := flows[i].holds(s.world, p, r); problem != "" {
+				t.Errorf("flow %q, %s: %s", flows[i].line, r, problem)
+			}
+			if d := p.Decide(r.packet()); d.Service != nil && d.Service.Affinity > 0 {
+				rows[i].all = false // one client keeps to one endpoint
+			}
+		}
+		s.mustAgree(t, p, rows, "step ", p.Generation)
+	}
+}
+
+// ownSources gives the host, for this test, the addresses that it must have to use them as sources.
+func (s *suite) ownSources(t *testing.T, rows []row) {
+	for _, r := range rows {
+		if r.source != hostName || r.from.IsLoopback() || s.world.Node.Has(r.from) {
+			continue
+		}
+		s.world.AddNodeAddr("lo", r.from)
+		t.Cleanup(func() { s.world.RemoveNodeAddr("lo", r.from) })
+	}
+}

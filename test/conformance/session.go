@@ -1,0 +1,148 @@
+package conformance
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"edgeway/proxiers"
+	"edgeway/proxiers/plan"
+)
+
+// applyTimeout bounds one Apply, as the daemon does.
+const applyTimeout = 30 * time.Second
+
+// session is an instance of the backend on a host that had nothing of it, and the plan it has applied.
+type session struct {
+	*suite
+	proxier proxiers.Proxier
+	plan    *plan.Plan
+	// drift receives the reasons that the backend gives for a full sync.
+	drift chan string
+}
+
+// start makes an instance of the backend, without applying anything.
+func (s *suite) start(t *testing.T) *session {
+	t.Helper()
+	ses := &session{suite: s, drift: make(chan string, 100)}
+	p, err := s.backend.New(t.Context(), ses.options(t))
+	if err != nil {
+		t.Fatalf("%s: new instance: %v", s.backend.Name, err)
+	}
+	ses.proxier = p
+	return ses
+}
+
+// fresh starts on a clean host, and cleans up at the end of the test.
+func (s *suite) fresh(t *testing.T) *session {
+	t.Helper()
+	s.clean(t)
+	ses := s.start(t)
+	t.Cleanup(func() {
+		if err := ses.proxier.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+		s.clean(t)
+	})
+	return ses
+}
+
+// clean removes what the backend left, and the memory of connections.
+func (s *suite) clean(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), applyTimeout)
+	defer cancel()
+	if err := s.backend.Cleanup(ctx, s.options(t)); err != nil {
+		t.Fatalf("%s: cleanup: %v", s.backend.Name, err)
+	}
+	if err := s.world.Node.FlushConntrack(); err != nil {
+		t.Fatalf("conntrack: %v", err)
+	}
+}
+
+func (s *suite) options(t *testing.T) proxiers.Options {
+	return proxiers.Options{
+		Logger:        slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
+		MasqueradeBit: 14,
+		Drift:         func(string) {},
+		Progress:      func(int, int) {},
+	}
+}
+
+func (ses *session) options(t *testing.T) proxiers.Options {
+	opts := ses.suite.options(t)
+	opts.Drift = func(reason string) {
+		select {
+		case ses.drift <- reason:
+		default: // a hundred are enough to see that there is drift
+		}
+	}
+	return opts
+}
+
+// apply makes the step to next; prev is what the backend knows, nil for a full sync.
+func (ses *session) apply(t *testing.T, prev, next *plan.Plan) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), applyTimeout)
+	defer cancel()
+	if err := ses.proxier.Apply(ctx, proxiers.Change{Prev: prev, Next: next}); err != nil {
+		t.Fatalf("apply of plan %d: %v", next.Generation, err)
+	}
+	ses.plan = next
+}
+
+// sync makes the step to the plan of sp.
+func (ses *session) sync(t *testing.T, sp *spec) *plan.Plan {
+	t.Helper()
+	next, err := sp.compile(ses.world, ses.plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ses.apply(t, ses.plan, next)
+	return next
+}
+
+// syncText is sync for a plan in the language of the scenarios.
+func (ses *session) syncText(t *testing.T, text string) *plan.Plan {
+	t.Helper()
+	sp, err := parseSpec(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ses.sync(t, sp)
+}
+
+// dump is the backend's state in the kernel.
+func (ses *session) dump(t *testing.T) string {
+	t.Helper()
+	text, err := ses.backend.Dump(t.Context())
+	if err != nil {
+		t.Fatalf("%s: dump: %v", ses.backend.Name, err)
+	}
+	return text
+}
+
+// mustAgree fails the test for every row that does not go as p says; context tells when it happened.
+func (s *suite) mustAgree(t *testing.T, p *plan.Plan, rows []row, context ...any) {
+	t.Helper()
+	differences := s.compare(p, rows)
+	for i, d := range differences {
+		differences[i] = fmt.Sprint(context...) + ": " + d
+	}
+	fail(t, differences)
+}
+
+// fail fails the test for each problem, and shows the first ones.
+func fail(t *testing.T, problems []string) {
+	t.Helper()
+	const shown = 10
+	for i, p := range problems {
+		if i == shown {
+			t.Errorf("… and %d more", len(problems)-shown)
+			break
+		}
+		t.Error(p)
+	}
+}

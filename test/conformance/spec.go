@@ -1,0 +1,177 @@
+package conformance
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"edgeway/proxiers/plan"
+)
+
+// spec is a plan in the words of the scenarios: one service is up to six ServicePorts.
+type spec struct {
+	pods      podsBy
+	nodePorts []string // address names
+	cidrs     []netip.Prefix
+	services  []*service
+}
+
+// podsBy is how a plan tells the pods of the node.
+type podsBy uint8
+
+const (
+	podsBySource podsBy = iota
+	podsByInterface
+	podsUnknown
+)
+
+type service struct {
+	name      string
+	protocols []plan.Protocol
+	families  []plan.Family
+	affinity  time.Duration
+	pools     [2][]string // endpoint names
+	frontends []frontend
+}
+
+type frontend struct {
+	kind   plan.FrontendKind
+	addr   string // a name; empty for NodePort
+	port   uint16
+	from   []string // names and prefixes; nil: anywhere
+	routes [3]plan.Route
+}
+
+// compile makes the plan of s. Like the planner it shares with prev what did not change.
+func (s *spec) compile(w *world, prev *plan.Plan) (*plan.Plan, error) {
+	p := &plan.Plan{Generation: 1, Node: s.node(w)}
+	if prev != nil {
+		p.Generation = prev.Generation + 1
+	}
+	for _, svc := range s.services {
+		for _, proto := range svc.protocols {
+			for _, family := range svc.families {
+				sp, err := svc.compile(w, proto, family)
+				if err != nil {
+					return nil, fmt.Errorf("service %s: %w", svc.name, err)
+				}
+				if old := prev.Find(sp.Name, family); old != nil && old.Digest == sp.Digest {
+					sp = old
+				}
+				p.Services = append(p.Services, sp)
+			}
+		}
+	}
+	slices.SortFunc(p.Services, (*plan.ServicePort).Compare)
+	for i := 1; i < len(p.Services); i++ {
+		if p.Services[i-1].Compare(p.Services[i]) == 0 {
+			return nil, fmt.Errorf("two services have the name %s", p.Services[i].Name)
+		}
+	}
+	if prev != nil && sameNode(prev.Node, p.Node) {
+		p.Node = prev.Node
+	}
+	return p, nil
+}
+
+func (s *spec) node(w *world) *plan.Node {
+	n := &plan.Node{Name: "node", ServiceCIDRs: s.cidrs}
+	n.HostAddrs = append(n.HostAddrs, w.Node.Addrs...)
+	for _, f := range families {
+		n.HostAddrs = append(n.HostAddrs, mustAddress("loopback", f))
+		for _, name := range s.nodePorts {
+			n.NodePortAddrs = append(n.NodePortAddrs, mustAddress(name, f))
+		}
+	}
+	switch s.pods {
+	case podsBySource:
+		n.PodSources = podRanges
+	case podsByInterface:
+		n.PodInterfaces = []string{"pod-*"}
+	case podsUnknown:
+	}
+	slices.SortFunc(n.HostAddrs, netip.Addr.Compare)
+	slices.SortFunc(n.NodePortAddrs, netip.Addr.Compare)
+	return n
+}
+
+func sameNode(a, b *plan.Node) bool {
+	return slices.Equal(a.HostAddrs, b.HostAddrs) && slices.Equal(a.NodePortAddrs, b.NodePortAddrs) &&
+		slices.Equal(a.PodSources, b.PodSources) && slices.Equal(a.PodInterfaces, b.PodInterfaces) &&
+		slices.Equal(a.ServiceCIDRs, b.ServiceCIDRs)
+}
+
+func (s *service) compile(w *world, proto plan.Protocol, family plan.Family) (*plan.ServicePort, error) {
+	sp := &plan.ServicePort{
+		Name:   plan.ServicePortName{Namespace: "default", Name: s.name, Protocol: proto},
+		Family: family, Affinity: s.affinity,
+	}
+	var used [2]bool
+	for _, f := range s.frontends {
+		pf, err := f.compile(family)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", f.kind, err)
+		}
+		sp.Frontends = append(sp.Frontends, pf)
+		for _, r := range f.routes {
+			used[r.Pool] = used[r.Pool] || r.Verdict == plan.Forward
+		}
+	}
+	slices.SortFunc(sp.Frontends, func(a, b plan.Frontend) int { return a.Compare(&b) })
+	for pool, names := range s.pools {
+		for _, name := range names {
+			at, known := w.endpoints[name][family]
+			if !known {
+				return nil, fmt.Errorf("no endpoint is called %q", name)
+			}
+			host, _, _ := strings.Cut(name, ":")
+			sp.Serving = append(sp.Serving, at)
+			if used[pool] {
+				sp.Pools[pool] = append(sp.Pools[pool], plan.Endpoint{Addr: at, Local: isLocal(host)})
+			}
+		}
+		slices.SortFunc(sp.Pools[pool], func(a, b plan.Endpoint) int { return a.Addr.Compare(b.Addr) })
+		if used[pool] && len(names) == 0 {
+			return nil, fmt.Errorf("a route forwards to the %s pool, which is empty", plan.Pool(pool))
+		}
+	}
+	slices.SortFunc(sp.Serving, netip.AddrPort.Compare)
+	sp.Serving = slices.Compact(sp.Serving)
+	sp.Seal()
+	return sp, nil
+}
+
+func (f *frontend) compile(family plan.Family) (plan.Frontend, error) {
+	pf := plan.Frontend{Kind: f.kind, Port: f.port, Routes: f.routes}
+	if f.kind != plan.NodePort {
+		addr, err := address(f.addr, family)
+		if err != nil {
+			return pf, err
+		}
+		pf.Addr = addr
+	}
+	if f.from == nil {
+		return pf, nil
+	}
+	pf.AllowFrom = []netip.Prefix{}
+	for _, text := range f.from {
+		if prefix, err := netip.ParsePrefix(text); err == nil {
+			if plan.FamilyOf(prefix.Addr()) == family {
+				pf.AllowFrom = append(pf.AllowFrom, prefix)
+			}
+			continue
+		}
+		addr, err := address(text, family)
+		if err != nil {
+			return pf, err
+		}
+		pf.AllowFrom = append(pf.AllowFrom, netip.PrefixFrom(addr, addr.BitLen()))
+	}
+	slices.SortFunc(pf.AllowFrom, func(a, b netip.Prefix) int {
+		return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
+	})
+	return pf, nil
+}

@@ -1,0 +1,124 @@
+package conformance
+
+import (
+	"fmt"
+	"testing"
+
+	"edgeway/proxiers"
+	"edgeway/proxiers/plan"
+)
+
+// testState looks at what the backend keeps in the kernel.
+func testState(t *testing.T, s *suite) {
+	t.Run("the same plan again changes nothing", func(t *testing.T) { testIdempotence(t, s) })
+	t.Run("partial syncs end where a full sync does", func(t *testing.T) { testPartialEqualsFull(t, s) })
+	t.Run("cleanup leaves the host as it was", func(t *testing.T) { testCleanup(t, s) })
+	t.Run("close leaves the host forwarding", func(t *testing.T) { testClose(t, s) })
+	t.Run("new and probe change nothing", func(t *testing.T) { testNoSideEffects(t, s) })
+}
+
+func testIdempotence(t *testing.T, s *suite) {
+	ses := s.fresh(t)
+	c := newChanger(1)
+	p := ses.sync(t, c.spec)
+	first := ses.dump(t)
+	if first == "" {
+		t.Fatal("the dump of a host with Services is empty")
+	}
+	for _, again := range []struct {
+		name string
+		prev *plan.Plan
+	}{{"partial", p}, {"full", nil}, {"full, once more", nil}} {
+		ses.apply(t, again.prev, p)
+		if now := ses.dump(t); now != first {
+			t.Errorf("%s: the state changed: %s", again.name, firstDifference(first, now))
+		}
+	}
+}
+
+// testPartialEqualsFull walks random changes, looks at connections to what is there and to what was
+// there before after each, and compares the end with what a new instance makes on a clean host.
+func testPartialEqualsFull(t *testing.T, s *suite) {
+	const walks, steps, sampled = 3, 10, 60
+	for seed := range uint64(walks) {
+		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
+			ses := s.fresh(t)
+			c := newChanger(seed)
+			p := ses.sync(t, c.spec)
+			for n := range steps {
+				old := p
+				c.step()
+				p = ses.sync(t, c.spec)
+				changed, removed := plan.Diff(old, p)
+				rows := append(c.sample(rowsOf(p, append(changed, removed...)), sampled/2), c.sample(rowsOf(p, p.Services), sampled/2)...)
+				s.mustAgree(t, p, rows, "seed ", seed, ", step ", n)
+			}
+			s.mustEqualFresh(t, ses)
+		})
+	}
+}
+
+// mustEqualFresh compares the state that a session has come to with that of a new one on a clean host.
+func (s *suite) mustEqualFresh(t *testing.T, ses *session) {
+	t.Helper()
+	walked, p := ses.dump(t), ses.plan
+	full := s.fresh(t)
+	full.apply(t, nil, p)
+	if fresh := full.dump(t); walked != fresh {
+		t.Errorf("partial syncs left another state than a full one: %s", firstDifference(walked, fresh))
+	}
+}
+
+func testCleanup(t *testing.T, s *suite) {
+	s.clean(t)
+	s.foreign(t)
+	before := s.hostState(t)
+	ses := s.start(t)
+	c := newChanger(2)
+	for range 3 {
+		ses.sync(t, c.spec)
+		c.step()
+	}
+	if s.hostState(t) == before {
+		t.Error("Services do not show in what is compared")
+	}
+	if err := ses.proxier.Close(); err != nil {
+		t.Error(err)
+	}
+	for _, when := range []string{"cleanup", "cleanup of a clean host"} {
+		s.clean(t)
+		if after := s.hostState(t); after != before {
+			t.Errorf("%s: the host differs from before: %s", when, firstDifference(before, after))
+		}
+	}
+}
+
+func testClose(t *testing.T, s *suite) {
+	ses := s.fresh(t)
+	c := newChanger(3)
+	p := ses.sync(t, c.spec)
+	before := ses.dump(t)
+	if err := ses.proxier.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if after := ses.dump(t); after != before {
+		t.Errorf("close changed the state: %s", firstDifference(before, after))
+	}
+	s.mustAgree(t, p, c.sample(passing(p, rowsOf(p, p.Services)), 60), "after close")
+	ses.proxier = s.start(t).proxier // for the end of the test to close
+}
+
+func testNoSideEffects(t *testing.T, s *suite) {
+	s.clean(t)
+	before := s.hostState(t)
+	if err := s.backend.Probe(t.Context()); err != nil {
+		t.Error(err)
+	}
+	var p proxiers.Proxier = s.start(t).proxier
+	if after := s.hostState(t); after != before {
+		t.Errorf("the host changed: %s", firstDifference(before, after))
+	}
+	if err := p.Close(); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,179 @@
+package conformance
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"edgeway/proxiers/plan"
+	"edgeway/test/netlab"
+)
+
+// The ports that every endpoint listens on; the first is the one of an endpoint named without a port.
+const (
+	endpointPort      = 8080
+	otherEndpointPort = 9090
+)
+
+// crowdSize is the number of further source addresses of client-a and pod-c: one client each to session affinity.
+const crowdSize = 16
+
+// hostName is the node as a source and as an endpoint.
+const hostName = "host"
+
+var (
+	protocols = []plan.Protocol{plan.TCP, plan.UDP, plan.SCTP}
+	families  = []plan.Family{plan.IPv4, plan.IPv6}
+
+	defaultServiceCIDRs = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:96::/112")}
+	podRanges           = []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24"), netip.MustParsePrefix("fd00:10:244:1::/64")}
+)
+
+// hostRanges gives the address ranges of the lab's hosts by the first part of their names.
+var hostRanges = map[string][2]string{
+	"pod":      {"10.244.1.", "fd00:10:244:1::"},
+	"far":      {"10.244.2.", "fd00:10:244:2::"},
+	"client":   {"203.0.113.", "2001:db8:113::"},
+	"cluster":  {"10.96.0.", "fd00:96::"},
+	"external": {"198.51.100.", "2001:db8:51::"},
+	"lb":       {"198.51.101.", "2001:db8:52::"},
+	"node":     {"192.0.2.", "2001:db8:2::"},
+}
+
+// world is the lab of the suite: the names of the scenarios made real.
+type world struct {
+	*netlab.Lab
+	hosts map[string]*netlab.Host
+	// endpoints by the name that their server answers with ("pod-a", "far-a:9090"), per family.
+	endpoints map[string]map[plan.Family]netip.AddrPort
+	// listening are the addresses on the host where the host itself answers.
+	listening map[listener]bool
+}
+
+type listener struct {
+	at       netip.AddrPort
+	protocol plan.Protocol
+}
+
+// selfName is what the host's own servers answer, where no Service is expected to take the packet.
+const selfName = "host itself"
+
+func newWorld(t *testing.T) *world {
+	w := &world{
+		Lab:       netlab.New(t, netlab.Options{InPlace: true}),
+		endpoints: map[string]map[plan.Family]netip.AddrPort{},
+		listening: map[listener]bool{},
+	}
+	w.hosts = map[string]*netlab.Host{hostName: w.Node}
+	for _, name := range []string{"node-2", "node-3"} {
+		for _, f := range families {
+			a := mustAddress(name, f)
+			w.AddNodeAddr("eth0", a)
+			t.Cleanup(func() { w.RemoveNodeAddr("eth0", a) })
+		}
+	}
+	for _, name := range []string{"pod-a", "pod-b", "pod-c", "far-a", "far-b", "client-a", "client-b"} {
+		var addrs []netip.Addr
+		for _, f := range families {
+			addrs = append(addrs, mustAddress(name, f))
+			if name == "client-a" || name == "pod-c" {
+				addrs = append(addrs, crowd(name, f)...)
+			}
+		}
+		w.hosts[name] = w.Host(name, addrs...)
+	}
+	for _, name := range []string{"pod-a", "pod-b", "far-a", "far-b", hostName} {
+		for _, port := range []uint16{endpointPort, otherEndpointPort} {
+			w.serve(t, name, port)
+		}
+	}
+	return w
+}
+
+func (w *world) serve(t *testing.T, host string, port uint16) {
+	name := host
+	if port != endpointPort {
+		name = fmt.Sprintf("%s:%d", host, port)
+	}
+	w.endpoints[name] = map[plan.Family]netip.AddrPort{}
+	for _, f := range families {
+		at := netip.AddrPortFrom(mustAddress(host, f), port)
+		w.endpoints[name][f] = at
+		if err := w.hosts[host].Serve(name, at, protocols...); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// listen makes the host itself answer at an address of its own.
+func (w *world) listen(at netip.AddrPort, protocol plan.Protocol) error {
+	l := listener{at, protocol}
+	if w.listening[l] {
+		return nil
+	}
+	w.listening[l] = true
+	return w.Node.Serve(selfName, at, protocol)
+}
+
+// crowd gives many addresses of one host.
+func crowd(host string, f plan.Family) []netip.Addr {
+	addrs := make([]netip.Addr, crowdSize)
+	first := mustAddress(host, f)
+	for i := range addrs {
+		raw := first.AsSlice()
+		raw[len(raw)-1] = byte(64 + i)
+		addrs[i], _ = netip.AddrFromSlice(raw)
+	}
+	return addrs
+}
+
+// address resolves a name of the scenarios, as "pod-a", "node-2", "cluster-7" or "loopback".
+func address(name string, f plan.Family) (netip.Addr, error) {
+	switch name {
+	case hostName:
+		name = "node-1"
+	case "loopback":
+		if f == plan.IPv6 {
+			return netip.IPv6Loopback(), nil
+		}
+		return netip.AddrFrom4([4]byte{127, 0, 0, 1}), nil
+	}
+	kind, which, _ := strings.Cut(name, "-")
+	ranges, known := hostRanges[kind]
+	if !known || which == "" {
+		return netip.Addr{}, fmt.Errorf("no address is called %q; the first parts of names are %v", name, slices.Sorted(maps.Keys(hostRanges)))
+	}
+	n, err := strconv.ParseUint(which, 10, 8)
+	switch {
+	case len(which) == 1 && which[0] >= 'a' && which[0] <= 'z':
+		n = uint64(which[0]-'a') + 2 // .1 is left for a gateway
+		if which == "b" && kind == "client" {
+			n = 130 // in the other half of the range
+		}
+	case err != nil:
+		return netip.Addr{}, fmt.Errorf("address %q: the part after the dash is neither a letter nor a number below 256", name)
+	case kind == "node":
+		n += 9 // node-1 is the node's address in every lab
+	}
+	text := fmt.Sprintf("%s%d", ranges[0], n)
+	if f == plan.IPv6 {
+		text = fmt.Sprintf("%s%d", ranges[1], n)
+	}
+	return netip.ParseAddr(text)
+}
+
+// mustAddress is for the names that the suite itself writes.
+func mustAddress(name string, f plan.Family) netip.Addr {
+	a, err := address(name, f)
+	if err != nil {
+		panic(err)
+	}
+	return a
+}
+
+// isLocal reports whether the endpoints of a host are on the node.
+func isLocal(host string) bool { return host == hostName || strings.HasPrefix(host, "pod-") }
