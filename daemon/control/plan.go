@@ -110,7 +110,7 @@ func (v Plan) Only(name string) (Plan, error) {
 		}
 	}
 	if len(v.Services)+len(v.Problems) == 0 {
-		return v, fmt.Errorf("Service %s is not known, or has no ClusterIP", name) //nolint:staticcheck // Service is a name
+		return v, fmt.Errorf("Service %s is not known, or has no ClusterIP", name)
 	}
 	return v, nil
 }

@@ -27,7 +27,7 @@ type socket struct {
 // with the process. The socket is made in a folder of its own and then moved, so that at no time
 // anybody else can connect, whatever the umask.
 func bind(path string) (*socket, error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil { //nolint:gosec // the socket is what is private
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, fmt.Errorf("control socket: %w", err)
 	}
 	lock, err := acquire(path + ".lock")
