@@ -3,6 +3,7 @@ package health
 import (
 	"encoding/json"
 	"errors"
+	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -132,7 +133,7 @@ func TestEachFaultHasItsConditionAndAnswers(t *testing.T) {
 				c := New(fixedState{state}, fixedSource{"kube", tt.source})
 				for path, want := range map[string]int{"/healthz": tt.healthz, "/readyz": tt.healthz, "/livez": tt.livez} {
 					got := httptest.NewRecorder()
-					c.Handler(HandlerOptions{Answered: func(string, int) {}}).ServeHTTP(got, httptest.NewRequest("GET", path, nil))
+					c.Handler(HandlerOptions{Answered: func(string, int) {}}).ServeHTTP(got, httptest.NewRequest(http.MethodGet, path, nil))
 					if got.Code != want {
 						t.Errorf("%s: %d, want %d: %s", path, got.Code, want, got.Body)
 					}
@@ -170,7 +171,7 @@ func TestBodyIsKubeProxysWithOurFieldsAfter(t *testing.T) {
 			"/livez":   `{"lastUpdated":"2000-01-01T01:00:00Z","currentTime":"2000-01-01T01:00:00Z","healthy":true,` + families,
 		} {
 			got := httptest.NewRecorder()
-			h.ServeHTTP(got, httptest.NewRequest("GET", path, nil))
+			h.ServeHTTP(got, httptest.NewRequest(http.MethodGet, path, nil))
 			if got.Body.String() != want {
 				t.Errorf("%s:\n got %s\nwant %s", path, got.Body, want)
 			}

@@ -3,6 +3,7 @@ package metrics
 import (
 	"errors"
 	"flag"
+	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"os"
@@ -92,7 +93,7 @@ func testMetrics() *Metrics {
 func scrapeText(t *testing.T, m *Metrics) string {
 	t.Helper()
 	rec := httptest.NewRecorder()
-	m.Handler(HandlerOptions{Config: func() string { return "" }}).ServeHTTP(rec, httptest.NewRequest("GET", "/metrics", nil))
+	m.Handler(HandlerOptions{Config: func() string { return "" }}).ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	if rec.Code != 200 {
 		t.Fatalf("/metrics: %d %s", rec.Code, rec.Body)
 	}
@@ -170,7 +171,7 @@ func TestServerHasKubeProxysPages(t *testing.T) {
 	get := func(opts HandlerOptions, path string) *httptest.ResponseRecorder {
 		opts.Config = func() string { return "version = 1\n" }
 		rec := httptest.NewRecorder()
-		testMetrics().Handler(opts).ServeHTTP(rec, httptest.NewRequest("GET", path, nil))
+		testMetrics().Handler(opts).ServeHTTP(rec, httptest.NewRequest(http.MethodGet, path, nil))
 		return rec
 	}
 	for path, want := range map[string]string{"/healthz": "ok", "/proxyMode": "nftables", "/configz": "version = 1\n"} {

@@ -76,7 +76,7 @@ func serve(t *testing.T, w *Web, client *tls.Config, user, password string) (int
 	}
 	server.Start()
 	defer server.Close()
-	req, err := http.NewRequest("GET", scheme+server.Listener.Addr().String(), nil)
+	req, err := http.NewRequest(http.MethodGet, scheme+server.Listener.Addr().String(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
