@@ -1,0 +1,219 @@
+package nftables
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"sigs.k8s.io/knftables"
+
+	"edgeway/proxiers/plan"
+)
+
+// batch collects what one transaction has to do. Within a transaction the order has no meaning for
+// packets, which see all of it or nothing; it has one for nft, which wants keys deleted before they
+// are added again, and elements of a set together.
+type batch struct {
+	r      *renderer
+	ledger *ledger
+	now    time.Time
+
+	created []object
+	// deleted and added are indexed by family, then set.
+	deleted, added [2][numSets][]entry
+	old, new       footprint
+}
+
+func familyIndex(f plan.Family) int {
+	if f == plan.IPv4 {
+		return 0
+	}
+	return 1
+}
+
+// size is the number of element operations.
+func (b *batch) size() int {
+	n := 0
+	for f := range b.added {
+		for s := range b.added[f] {
+			n += len(b.added[f][s]) + len(b.deleted[f][s])
+		}
+	}
+	return n
+}
+
+func (b *batch) add(e entry) {
+	list := &b.added[familyIndex(e.family)][e.set]
+	*list = append(*list, e)
+}
+
+func (b *batch) delete(e entry) {
+	list := &b.deleted[familyIndex(e.family)][e.set]
+	*list = append(*list, e)
+}
+
+// replace changes one ServicePort. A nil prev is new, a nil next is gone.
+func (b *batch) replace(prev, next *plan.ServicePort) {
+	b.old.describe(prev)
+	b.new.describe(next)
+	for _, o := range b.new.objects {
+		if b.ledger.takeObject(o.objectID) {
+			b.created = append(b.created, o)
+		}
+	}
+	for _, o := range b.old.objects {
+		b.ledger.dropObject(o.objectID, b.now)
+	}
+	for _, e := range b.new.shared {
+		if b.ledger.take(e) {
+			b.add(entry{element: e})
+		}
+	}
+	for _, e := range b.old.shared {
+		if b.ledger.drop(e) {
+			b.delete(entry{element: e})
+		}
+	}
+	b.diff(b.old.entries, b.new.entries)
+}
+
+// diff adds and deletes what differs between two lists without duplicates.
+func (b *batch) diff(old, next []entry) {
+	wanted := make(map[element]value, min(len(old), len(next)))
+	if len(old) > 0 {
+		for _, e := range next {
+			wanted[e.element] = e.value
+		}
+	}
+	kept := make(map[element]bool, len(wanted))
+	for _, e := range old {
+		if v, ok := wanted[e.element]; ok && v == e.value {
+			kept[e.element] = true
+		} else {
+			b.delete(e)
+		}
+	}
+	for _, e := range next {
+		if !kept[e.element] {
+			b.add(e)
+		}
+	}
+}
+
+// replaceNode changes the elements that follow from the host.
+func (b *batch) replaceNode(prev, next *plan.Node) {
+	b.diff(nodeEntries(b.r, prev), nodeEntries(b.r, next))
+}
+
+// nodeEntries gives the addresses that accept NodePorts.
+func nodeEntries(r *renderer, n *plan.Node) []entry {
+	var out []entry
+	if n == nil {
+		return nil
+	}
+	for _, a := range n.NodePortAddrs {
+		if f := plan.FamilyOf(a); r.serves(f) && !a.IsLoopback() {
+			out = append(out, entry{element: element{family: f, set: nodePortAddrs, addr: a}})
+		}
+	}
+	return out
+}
+
+// writeTo adds the batch to a transaction.
+func (b *batch) writeTo(tx *knftables.Transaction) {
+	for _, o := range b.created {
+		b.r.addObject(tx, o)
+	}
+	for _, f := range b.r.families {
+		for set := range numSets {
+			for _, e := range b.deleted[familyIndex(f)][set] {
+				tx.Delete(b.r.element(&e, false))
+			}
+		}
+	}
+	for _, f := range b.r.families {
+		for set := range numSets {
+			for _, e := range b.added[familyIndex(f)][set] {
+				tx.Add(b.r.element(&e, true))
+			}
+		}
+	}
+}
+
+// addObject adds a chain with its rules, or a map.
+func (r *renderer) addObject(tx *knftables.Transaction, o object) {
+	if o.kind == mapObject {
+		tx.Add(r.clientMap(o))
+		return
+	}
+	chain := r.chain(o.objectID)
+	tx.Add(chain)
+	tx.Flush(chain)
+	r.addRules(tx, o.objectID, r.objectRules(o))
+}
+
+func (r *renderer) objectRules(o object) []string {
+	if o.class != nil {
+		return o.class.rules(r)
+	}
+	ip := ipKeyword(o.family)
+	var rules []string
+	for _, name := range o.noted {
+		rules = append(rules, "update @"+name+" { "+ip+" saddr : "+ip+" daddr }")
+	}
+	return rules
+}
+
+func (r *renderer) clientMap(o object) *knftables.Map {
+	size, timeout := uint64(clientsPerMap), o.timeout
+	return &knftables.Map{
+		Family: nftFamily(o.family), Table: r.table, Name: o.name,
+		Type:  addrType(o.family) + " : " + addrType(o.family),
+		Flags: []knftables.SetFlag{knftables.DynamicFlag, knftables.TimeoutFlag}, Timeout: &timeout, Size: &size,
+	}
+}
+
+func (r *renderer) chain(id objectID) *knftables.Chain {
+	return &knftables.Chain{Family: nftFamily(id.family), Table: r.table, Name: id.name}
+}
+
+func (r *renderer) addRules(tx *knftables.Transaction, id objectID, rules []string) {
+	for _, rule := range rules {
+		tx.Add(&knftables.Rule{Family: nftFamily(id.family), Table: r.table, Chain: id.name, Rule: rule})
+	}
+}
+
+// element gives the operand of an add or, without value, of a delete.
+func (r *renderer) element(e *entry, withValue bool) *knftables.Element {
+	spec := &specs[e.set]
+	el := &knftables.Element{Family: nftFamily(e.family), Table: r.table, Key: []string{string(e.appendKey(nil))}}
+	if spec.data == noData {
+		el.Set = spec.name
+		return el
+	}
+	el.Map = spec.name
+	if withValue {
+		el.Value = []string{string(e.appendValue(nil))}
+	}
+	return el
+}
+
+// addRanges writes the interval sets anew.
+func (r *renderer) addRanges(tx *knftables.Transaction, n *plan.Node) {
+	for _, f := range r.families {
+		r.addRange(tx, f, podSources, n.PodSources)
+		r.addRange(tx, f, serviceCIDRs, n.ServiceCIDRs)
+	}
+}
+
+func (r *renderer) addRange(tx *knftables.Transaction, f plan.Family, set string, ranges []netip.Prefix) {
+	tx.Flush(&knftables.Set{Family: nftFamily(f), Table: r.table, Name: set})
+	for _, p := range minimal(ranges, f) {
+		tx.Add(&knftables.Element{Family: nftFamily(f), Table: r.table, Set: set, Key: []string{p.String()}})
+	}
+}
+
+// sameRanges says that addRanges would change nothing.
+func sameRanges(a, b *plan.Node) bool {
+	return a == b || slices.Equal(a.PodSources, b.PodSources) && slices.Equal(a.ServiceCIDRs, b.ServiceCIDRs)
+}

@@ -1,0 +1,39 @@
+// Package nftables programs Services with nftables.
+//
+// # Rules
+//
+// There is one table "edgeway" in each of the families ip and ip6. It holds a fixed set of chains, a
+// fixed set of sets and maps, and a few dozen class chains, whatever the number of Services: all that
+// belongs to a Service is an element of a set or a map.
+//
+//	nat prerouting, output ─► services ─┬─► @services   address . protocol . port ─► class chain
+//	                                    ├─► @nodeports            protocol . port ─► class chain
+//	                                    ├─► @cluster-ips    a ClusterIP's unused port: reject
+//	                                    └─► @service-cidrs  an unallocated address: drop
+//	class chain: source ranges, then for each origin reject, drop, or a pick from @endpoints
+//	nat postrouting: masquerade what is marked, and hairpins
+//
+// A class is what happens to connections of each origin, and the sizes of the pools they are sent
+// to. The name of a class chain says it all: in "addr-tcp-c3-c3m-l2" a pod is sent to one of 3 endpoints of the
+// cluster pool, the host likewise with its source masqueraded, and others to one of 2 of the local pool.
+// Endpoints lie in one map for each protocol under address . port . slot; the rule picks a random slot, and
+// the slots of the local pool start at localSlots.
+//
+// The verdict is given in the nat hooks, which see only the first packet of a connection: rules never
+// touch an established connection. Rejecting in prerouting needs kernel 5.9.
+//
+// # Session affinity
+//
+// A ServicePort with session affinity has class chains of its own, and a dynamic map from client to
+// endpoint address for each pool and endpoint port, shared by all its frontends. The maps are
+// filled after DNAT: map learn leads from frontend and endpoint to the rule that notes the client. The port
+// is not in the map's data because nft up to 1.0.6 aborts on map data of more than 16 bytes in a rule.
+//
+// # Transactions
+//
+// A change is one nft transaction of what changed. The kernel is read, by netlink and only our own
+// table, when its state is unknown: then rules are rewritten and elements compared, in one
+// transaction again, and what clients learned stays. Chains and maps that are no longer used are deleted
+// one Apply later, because kernels before 6.2 refuse to delete a chain in the transaction that
+// deletes the map element that led to it.
+package nftables

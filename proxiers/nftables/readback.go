@@ -1,0 +1,212 @@
+package nftables
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+
+	"edgeway/proxiers/plan"
+)
+
+// tables gives the families that have a table of this name.
+func (c *nfConn) tables(name string) (found []uint8, err error) {
+	err = c.dump(unix.NFT_MSG_GETTABLE, unix.NFPROTO_UNSPEC, nil, func(m message) error {
+		if string(cString(attr(m.attrs, attrTable))) == name {
+			found = append(found, m.family)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read tables: %w", err)
+	}
+	return found, nil
+}
+
+// objects gives the chains, sets and maps of a table. Anonymous sets belong to rules and are left out.
+func (c *nfConn) objects(f plan.Family, table string) (found []objectID, err error) {
+	filter := appendAttr(nil, attrTable, table)
+	add := func(kind objectKind, m message, name []byte) {
+		if string(cString(attr(m.attrs, attrTable))) == table { // kernels do not filter chains by table
+			found = append(found, objectID{f, kind, string(cString(name))})
+		}
+	}
+	err = c.dump(unix.NFT_MSG_GETCHAIN, netlinkFamily(f), filter, func(m message) error {
+		add(chainObject, m, attr(m.attrs, unix.NFTA_CHAIN_NAME))
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read chains: %w", err)
+	}
+	err = c.dump(unix.NFT_MSG_GETSET, netlinkFamily(f), filter, func(m message) error {
+		flags := be32(attr(m.attrs, unix.NFTA_SET_FLAGS))
+		kind := setObject
+		if flags&unix.NFT_SET_MAP != 0 {
+			kind = mapObject
+		}
+		if flags&unix.NFT_SET_ANONYMOUS == 0 {
+			add(kind, m, attr(m.attrs, unix.NFTA_SET_NAME))
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read sets: %w", err)
+	}
+	return found, nil
+}
+
+// rawElement is an element as the kernel tells it; the slices are valid during the visit only.
+type rawElement struct {
+	key, keyEnd, data []byte
+}
+
+// elements visits all elements of a set or map; a set that does not exist has none.
+func (c *nfConn) elements(f plan.Family, table, set string, visit func(rawElement) error) error {
+	filter := appendAttr(appendAttr(nil, unix.NFTA_SET_ELEM_LIST_TABLE, table), unix.NFTA_SET_ELEM_LIST_SET, set)
+	err := c.dump(unix.NFT_MSG_GETSETELEM, netlinkFamily(f), filter, func(m message) error {
+		for t, list := range eachAttr(m.attrs) {
+			if t != unix.NFTA_SET_ELEM_LIST_ELEMENTS {
+				continue
+			}
+			for _, raw := range eachAttr(list) {
+				if err := visit(parseRaw(raw)); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("read elements of %s: %w", set, err)
+	}
+	return nil
+}
+
+func parseRaw(b []byte) (e rawElement) {
+	for t, v := range eachAttr(b) {
+		switch t {
+		case unix.NFTA_SET_ELEM_KEY:
+			e.key = attr(v, unix.NFTA_DATA_VALUE)
+		case attrKeyEnd:
+			e.keyEnd = attr(v, unix.NFTA_DATA_VALUE)
+		case unix.NFTA_SET_ELEM_DATA:
+			e.data = v
+		}
+	}
+	return e
+}
+
+// errUnreadable says that an element is none that we write: another version made the set, or
+// another program the element.
+var errUnreadable = errors.New("not an element of ours")
+
+// decode gives the entry that an element of a fixed set stands for. Chain names are looked up in
+// names, so that equal ones share their text.
+func decode(f plan.Family, set setID, raw rawElement, names map[string]string) (entry, error) {
+	e := entry{element: element{family: f, set: set}}
+	key, end := raw.key, raw.keyEnd
+	for _, k := range specs[set].key {
+		size := 4
+		if k == fieldAddr || k == fieldPeer || k == fieldPeerPrefix {
+			size = addrSize(f)
+		}
+		if len(key) < size {
+			return entry{}, fmt.Errorf("%s: %w", specs[set].name, errUnreadable)
+		}
+		var last []byte
+		if k == fieldPeerPrefix && len(end) == len(key) {
+			last = end[:size]
+		}
+		if !e.setField(k, key[:size], last) {
+			return entry{}, fmt.Errorf("%s: %w", specs[set].name, errUnreadable)
+		}
+		key = key[size:]
+		if len(end) >= size {
+			end = end[size:]
+		}
+	}
+	if len(key) != 0 || !e.setValue(specs[set].data, raw.data, names) {
+		return entry{}, fmt.Errorf("%s: %w", specs[set].name, errUnreadable)
+	}
+	return e, nil
+}
+
+// setField takes a field from the kernel's bytes: addresses and ports are in network order, each field is
+// padded to 4 bytes, and the slot is a number in the host's order.
+func (e *element) setField(k field, b, last []byte) bool {
+	switch k {
+	case fieldAddr:
+		e.addr, _ = netip.AddrFromSlice(b)
+	case fieldPeer:
+		e.peer, _ = netip.AddrFromSlice(b)
+	case fieldProto:
+		e.proto = plan.Protocol(b[0])
+	case fieldPort:
+		e.port = binary.BigEndian.Uint16(b)
+	case fieldPeerPort:
+		e.peerPort = binary.BigEndian.Uint16(b)
+	case fieldSlot:
+		e.slot = binary.NativeEndian.Uint32(b)
+	case fieldPeerPrefix:
+		e.peer, _ = netip.AddrFromSlice(b)
+		bits, ok := prefixBits(b, last)
+		e.peerBits = uint8(bits)
+		return ok
+	}
+	return true
+}
+
+func (v *value) setValue(d data, b []byte, names map[string]string) bool {
+	switch d {
+	case verdictData:
+		verdict := attr(b, unix.NFTA_DATA_VERDICT)
+		name := cString(attr(verdict, unix.NFTA_VERDICT_CHAIN))
+		if int32(be32(attr(verdict, unix.NFTA_VERDICT_CODE))) != unix.NFT_GOTO {
+			name = []byte("?") // no chain of ours: differs from what is wanted
+		}
+		known, ok := names[string(name)]
+		if !ok {
+			known = string(name)
+			names[known] = known
+		}
+		v.chain = known
+	case endpointData:
+		raw := attr(b, unix.NFTA_DATA_VALUE)
+		if len(raw) < 4+2 {
+			return false
+		}
+		a, ok := netip.AddrFromSlice(raw[:len(raw)-4])
+		v.endpoint = netip.AddrPortFrom(a, binary.BigEndian.Uint16(raw[len(raw)-4:]))
+		return ok
+	}
+	return true
+}
+
+// prefixBits gives the length of the prefix that spans first to last; nil last is a single address.
+func prefixBits(first, last []byte) (bits int, ok bool) {
+	if last == nil {
+		return 8 * len(first), true
+	}
+	for bits = 0; bits < 8*len(first); bits++ {
+		mask := byte(0x80 >> (bits % 8))
+		if first[bits/8]&mask != last[bits/8]&mask {
+			break
+		}
+	}
+	for i := bits; i < 8*len(first); i++ {
+		mask := byte(0x80 >> (i % 8))
+		if first[i/8]&mask != 0 || last[i/8]&mask == 0 {
+			return 0, false
+		}
+	}
+	return bits, true
+}
+
+func addrSize(f plan.Family) int {
+	if f == plan.IPv4 {
+		return 4
+	}
+	return 16
+}
