@@ -1,0 +1,194 @@
+package file
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kjson "sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
+
+	"edgeway/daemon/source"
+)
+
+// document is one part of a file.
+type document struct {
+	sum     [sha256.Size]byte // of its text
+	empty   bool              // nothing but white space and comments
+	objects []source.Object
+	// faults are why the document, or an item of its list, can not be used. Faults that leave an
+	// object usable are in the object.
+	faults []fault
+}
+
+type fault struct{ field, message string }
+
+func (d *document) addf(field, format string, args ...any) {
+	d.faults = append(d.faults, fault{field, fmt.Sprintf(format, args...)})
+}
+
+// part is the text of a document in its file.
+type part struct {
+	text  []byte
+	lines int // how many lines come before it
+}
+
+// split gives the documents of a file. What is no JSON in a JSON file is its last document.
+func split(path string, data []byte) []part {
+	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
+	if filepath.Ext(path) == ".json" {
+		return splitJSON(data)
+	}
+	return splitYAML(data)
+}
+
+func splitJSON(data []byte) []part {
+	var out []part
+	dec := json.NewDecoder(bytes.NewReader(data))
+	start, lines := 0, 0
+	for {
+		var raw json.RawMessage
+		err := dec.Decode(&raw)
+		if errors.Is(err, io.EOF) {
+			return out
+		}
+		if err != nil {
+			return append(out, part{data[start:], lines})
+		}
+		end := int(dec.InputOffset())
+		out = append(out, part{data[start:end], lines})
+		lines += bytes.Count(data[start:end], []byte("\n"))
+		start = end
+	}
+}
+
+func splitYAML(data []byte) []part {
+	var out []part
+	start, pos := 0, 0
+	before, lines := 0, 0
+	for line := range bytes.Lines(data) {
+		if rest, ok := bytes.CutPrefix(line, []byte("---")); ok && (len(rest) == 0 || strings.ContainsRune(" \t\r\n", rune(rest[0]))) {
+			out = append(out, part{data[start:pos], before})
+			start, before = pos+3, lines
+		}
+		pos += len(line)
+		lines++
+	}
+	return append(out, part{data[start:], before})
+}
+
+// parse never fails: what is wrong is in the document's faults.
+func (s *Source) parse(p part) *document {
+	d := new(document)
+	data, err := yaml.YAMLToJSONStrict(p.text)
+	switch {
+	case err != nil:
+		// Once more, for the number of the line in the file.
+		if _, again := yaml.YAMLToJSONStrict(append(bytes.Repeat([]byte("\n"), p.lines), p.text...)); again != nil {
+			err = again
+		}
+		d.addf("", "it does not parse: %s", oneLine(err))
+		return d
+	case string(data) == "null":
+		d.empty = true
+		return d
+	}
+	s.decode(d, "", data, metav1.TypeMeta{}, true)
+	return d
+}
+
+// decode adds one object, or the items of a list, to the document. at is the path of the object in
+// the document, inherited the kind that the list gives to items without one.
+func (s *Source) decode(d *document, at string, data []byte, inherited metav1.TypeMeta, lists bool) {
+	var meta metav1.TypeMeta
+	if err := json.Unmarshal(data, &meta); err != nil {
+		d.addf(at, "it is no object with apiVersion and kind: %s", oneLine(err))
+		return
+	}
+	if meta.Kind == "" && meta.APIVersion == "" {
+		meta = inherited
+	}
+	switch {
+	case meta.Kind == "":
+		d.addf(join(at, "kind"), "it is missing")
+		return
+	case meta.APIVersion == "":
+		d.addf(join(at, "apiVersion"), "it is missing")
+		return
+	}
+	item, isList := strings.CutSuffix(meta.Kind, "List")
+	group, _, _ := strings.Cut(meta.APIVersion, "/")
+	for i := range kinds {
+		k := &kinds[i]
+		switch wanted, _, _ := strings.Cut(k.apiVersion, "/"); {
+		case k.kind != meta.Kind && (k.kind != item || !isList):
+		case meta.APIVersion == k.apiVersion && k.kind == meta.Kind:
+			k.add(s, d, at, data)
+			return
+		case meta.APIVersion == k.apiVersion && lists:
+			s.decodeList(d, data, metav1.TypeMeta{Kind: k.kind, APIVersion: k.apiVersion})
+			return
+		case group == wanted || !strings.Contains(meta.APIVersion, "/") && !strings.Contains(k.apiVersion, "/"):
+			d.addf(join(at, "apiVersion"), "%.64q is not supported for the kind %s: it must be %s", meta.APIVersion, meta.Kind, k.apiVersion)
+			return
+		}
+	}
+	if meta.Kind == "List" && meta.APIVersion == "v1" && lists {
+		s.decodeList(d, data, metav1.TypeMeta{})
+		return
+	}
+	if name := meta.APIVersion + " " + meta.Kind; !s.ignored[name] {
+		s.ignored[name] = true
+		s.log.Info("objects of a kind that is not used are ignored", "api_version", meta.APIVersion, "kind", meta.Kind)
+	}
+}
+
+func (s *Source) decodeList(d *document, data []byte, inherited metav1.TypeMeta) {
+	var list struct {
+		Items []json.RawMessage `json:"items"`
+	}
+	if err := json.Unmarshal(data, &list); err != nil {
+		d.addf("items", "%s", oneLine(err))
+		return
+	}
+	for i, item := range list.Items {
+		s.decode(d, fmt.Sprintf("items[%d]", i), item, inherited, false)
+	}
+}
+
+// unmarshal decodes strictly, and adds what is wrong to the document.
+func unmarshal(d *document, at string, data []byte, into any) bool {
+	strict, err := kjson.UnmarshalStrict(data, into)
+	var typeErr *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &typeErr) && typeErr.Field != "":
+		d.addf(join(at, typeErr.Field), "a %s is wrong here", typeErr.Value)
+		return false
+	case err != nil:
+		d.addf(at, "it does not decode: %s", oneLine(err))
+		return false
+	}
+	for _, err := range strict {
+		what, field, ok := strings.Cut(err.Error(), ` "`) // as in: unknown field "spec.prots"
+		if !ok {
+			d.addf(at, "%s", oneLine(err))
+			continue
+		}
+		d.addf(join(at, strings.TrimSuffix(field, `"`)), "%s", what)
+	}
+	return len(strict) == 0
+}
+
+func join(at, field string) string { return strings.TrimPrefix(at+"."+field, ".") }
+
+// oneLine makes an error of the YAML and JSON libraries fit for a log line.
+func oneLine(err error) string {
+	text := strings.TrimPrefix(err.Error(), "error converting YAML to JSON: ")
+	return fmt.Sprintf("%.300s", strings.Join(strings.Fields(text), " "))
+}

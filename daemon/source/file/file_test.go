@@ -1,0 +1,421 @@
+package file
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"edgeway/daemon/source"
+	"edgeway/proxiers/plan"
+)
+
+// memory is a sink that counts.
+type memory struct {
+	mu               sync.Mutex
+	objects          map[source.Key]source.Object
+	upserts, deletes int
+	synced           int
+}
+
+func newMemory() *memory { return &memory{objects: map[source.Key]source.Object{}} }
+
+func (m *memory) Upsert(o source.Object) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.objects[o.Key()] = o
+	m.upserts++
+}
+
+func (m *memory) Delete(k source.Key) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.objects, k)
+	m.deletes++
+}
+
+func (m *memory) Synced() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.synced++
+}
+
+// names lists the objects that are no Documents.
+func (m *memory) names() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var out []string
+	for k := range m.objects {
+		if k.Kind != source.KindDocument {
+			out = append(out, k.String())
+		}
+	}
+	slices.Sort(out)
+	return strings.Join(out, ", ")
+}
+
+// problems lists all problems, with the folder's name left out.
+func (m *memory) problems(dir string) (out []string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, o := range m.objects {
+		for _, p := range o.Problems() {
+			out = append(out, strings.ReplaceAll(p.String(), dir+"/", ""))
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+func (m *memory) service(name string) *source.Service {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s, _ := m.objects[source.Key{Kind: source.KindService, Namespace: "default", Name: name}].(*source.Service)
+	return s
+}
+
+// folder is a folder of manifests that is read on demand.
+type folder struct {
+	t    *testing.T
+	dir  string
+	sink *memory
+	src  *Source
+	log  bytes.Buffer
+}
+
+func newFolder(t *testing.T) *folder {
+	f := &folder{t: t, dir: t.TempDir(), sink: newMemory()}
+	f.src = New(Options{Paths: []string{f.dir}, NodeName: "edge", Logger: slog.New(slog.NewTextHandler(&f.log, nil))})
+	return f
+}
+
+func (f *folder) write(name, text string) {
+	f.t.Helper()
+	if err := os.WriteFile(filepath.Join(f.dir, name), []byte(text), 0o600); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+func (f *folder) read() { f.src.read(f.sink) }
+
+func (f *folder) expect(names string, problems ...string) {
+	f.t.Helper()
+	f.read()
+	if got := f.sink.names(); got != names {
+		f.t.Errorf("objects\n got %s\nwant %s", got, names)
+	}
+	if diff := cmp.Diff(problems, f.sink.problems(f.dir)); diff != "" {
+		f.t.Errorf("problems (-want +got):\n%s", diff)
+	}
+}
+
+const web = `apiVersion: v1
+kind: Service
+metadata: {name: web}
+spec:
+  clusterIP: 10.96.0.10
+  ports: [{port: 80}]
+`
+
+func called(name string) string { return strings.ReplaceAll(web, "name: web", "name: "+name) }
+
+const slice = `apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: web-1, labels: {kubernetes.io/service-name: web}}
+addressType: IPv4
+ports: [{port: 8080}]
+endpoints: [{addresses: [10.1.0.1]}]
+`
+
+func TestDefaultsAreTheAPIServers(t *testing.T) {
+	f := newFolder(t)
+	f.write("a.yaml", web+"---\n"+slice)
+	f.expect("EndpointSlice default/web-1, Service default/web")
+	svc := f.sink.service("web")
+	if len(svc.Ports) != 1 || svc.Ports[0] != (source.ServicePort{Protocol: plan.TCP, Port: 80}) || !svc.Created.IsZero() {
+		t.Errorf("Service %+v", svc)
+	}
+	es := f.sink.objects[source.Key{Kind: source.KindEndpointSlice, Namespace: "default", Name: "web-1"}].(*source.EndpointSlice)
+	if len(es.Ports) != 1 || es.Ports[0] != (source.SlicePort{Protocol: plan.TCP, Port: 8080}) || !es.Endpoints[0].Ready {
+		t.Errorf("EndpointSlice %+v", es)
+	}
+}
+
+func TestFormsOfFiles(t *testing.T) {
+	f := newFolder(t)
+	f.write("a.yaml", "\xef\xbb\xbf# a comment\n---\n---\r\n"+called("a")+"---   # next\n"+called("b")+"...\n")
+	f.write("b.yml", "apiVersion: v1\nkind: List\nitems:\n- "+strings.ReplaceAll(called("c"), "\n", "\n  "))
+	f.write("c.json", `{"apiVersion":"v1","kind":"ServiceList","items":[{"metadata":{"name":"d"},"spec":{"clusterIP":"10.96.0.1","ports":[{"port":80}]}}]}
+{"apiVersion":"v1","kind":"Node","metadata":{"name":"edge"}} {"apiVersion":"v1","kind":"Node","metadata":{"name":"other"}}`)
+	f.write("d.yaml", "{apiVersion: networking.k8s.io/v1, kind: ServiceCIDR, metadata: {name: k}, spec: {cidrs: [10.96.0.0/16]}}")
+	f.write("notes.txt", "not a manifest")
+	f.write(".hidden.yaml", "nonsense: [")
+	if err := os.Mkdir(filepath.Join(f.dir, "sub.yaml"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	f.expect("Node edge, Service default/a, Service default/b, Service default/c, Service default/d, ServiceCIDR k",
+		"Document sub.yaml: the file can not be read: it is not a regular file")
+}
+
+func TestServicesOfOthersAreNoFault(t *testing.T) {
+	f := newFolder(t)
+	f.write("a.yaml", strings.ReplaceAll(web, "10.96.0.10", "None")+"---\n"+
+		"apiVersion: v1\nkind: Service\nmetadata: {name: x}\nspec: {type: ExternalName, externalName: example.com}\n---\n"+
+		"apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d}\nspec: {nonsense: true}\n---\n"+
+		"apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: e}\n---\n"+
+		"apiVersion: serving.knative.dev/v1\nkind: Service\nmetadata: {name: k}\n")
+	f.expect("")
+	if n := strings.Count(f.log.String(), "kind=Deployment"); n != 1 {
+		t.Errorf("the ignored kind is mentioned %d times", n)
+	}
+}
+
+// Each bad document stands between two good ones, which must serve.
+func TestBadDocumentsAreNamedAndTheOthersServe(t *testing.T) {
+	for name, c := range map[string]struct{ text, problem string }{
+		"syntax":          {"a: [", "Document a.yaml#2: it does not parse: yaml: line 8: did not find expected node content"},
+		"tab":             {"a:\n\tb: c\n", "Document a.yaml#2: it does not parse: yaml: line 9: found character that cannot start any token"},
+		"no object":       {"just text", "Document a.yaml#2: it is no object with apiVersion and kind: json: cannot unmarshal string into Go value of type v1.TypeMeta"},
+		"no kind":         {"apiVersion: v1", "Document a.yaml#2: kind: it is missing"},
+		"no apiVersion":   {"kind: Service", "Document a.yaml#2: apiVersion: it is missing"},
+		"misspelt field":  {strings.Replace(web, "ports:", "prots:", 1), "Document a.yaml#2: spec.prots: unknown field"},
+		"wrong case":      {strings.Replace(web, "clusterIP:", "clusterIp:", 1), "Document a.yaml#2: spec.clusterIp: unknown field"},
+		"repeated field":  {web + "  clusterIP: 10.96.0.11\n", `Document a.yaml#2: it does not parse: yaml: unmarshal errors: line 14: key "clusterIP" already set in map`},
+		"wrong type":      {strings.Replace(web, "port: 80", "port: http", 1), "Document a.yaml#2: spec.ports.port: a string is wrong here"},
+		"port 65536 * n":  {strings.Replace(web, "port: 80", "port: 4294967376", 1), "Document a.yaml#2: spec.ports.port: a number 4294967376 is wrong here"},
+		"no name":         {strings.Replace(web, "name: web", "labels: {}", 1), "Document a.yaml#2: metadata.name: it is missing"},
+		"bad name":        {strings.Replace(web, "name: web", "name: Web", 1), `Document a.yaml#2: metadata.name: "Web": a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')`},
+		"no clusterIP":    {strings.Replace(web, "  clusterIP: 10.96.0.10\n", "", 1), "Document a.yaml#2: spec.clusterIP: an address, or None, is required: nobody allocates one for a manifest"},
+		"old slice":       {strings.Replace(slice, "k8s.io/v1", "k8s.io/v1beta1", 1), `Document a.yaml#2: apiVersion: "discovery.k8s.io/v1beta1" is not supported for the kind EndpointSlice: it must be discovery.k8s.io/v1`},
+		"bad item":        {"apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Service, metadata: {nam: x}}", "Document a.yaml#2: items[0].metadata.nam: unknown field"},
+		"port 0":          {strings.Replace(called("bad"), "port: 80", "port: 0", 1), "Service default/bad: spec.ports[0].port: 0 is not 1 to 65535"},
+		"no service name": {strings.Replace(slice, "kubernetes.io/service-name", "x", 1), "EndpointSlice default/web-1: metadata.labels[kubernetes.io/service-name]: the label is missing: it names the Service of the endpoints"},
+		"no nodePort":     {strings.Replace(called("bad"), "spec:", "spec:\n  type: NodePort", 1), "Service default/bad: spec.ports[0].nodePort: it is required with the type NodePort: nobody allocates one for a manifest"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFolder(t)
+			f.write("a.yaml", called("first")+"---\n"+c.text+"\n---\n"+called("last"))
+			f.read()
+			if f.sink.service("first") == nil || f.sink.service("last") == nil {
+				t.Errorf("the good documents do not serve: %s", f.sink.names())
+			}
+			if diff := cmp.Diff([]string{c.problem}, f.sink.problems(f.dir)); diff != "" {
+				t.Errorf("problems (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestNothingIsRemovedWhileADocumentIsUnusable(t *testing.T) {
+	f := newFolder(t)
+	f.write("a.yaml", called("a")+"---\n"+called("b")+"---\n"+called("c"))
+	f.write("z.yaml", called("z"))
+	f.expect("Service default/a, Service default/b, Service default/c, Service default/z")
+
+	// Half-written: b is cut off, c is not there yet. a has changed already.
+	half := strings.Replace(called("a"), "port: 80", "port: 81", 1) + "---\n" + called("b")
+	f.write("a.yaml", half[:len(half)-4])
+	f.expect("Service default/a, Service default/b, Service default/c, Service default/z",
+		"Document a.yaml#2: it does not parse: yaml: line 13: did not find expected ',' or '}'")
+	if got := f.sink.service("a").Ports[0].Port; got != 81 {
+		t.Errorf("the good document of the bad file is not served: port %d", got)
+	}
+	// It stays so over further bad versions, and over one that can not be read at all.
+	f.write("a.yaml", "[")
+	f.read()
+	if err := os.Remove(filepath.Join(f.dir, "a.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(f.dir, "a.yaml"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	f.read()
+	if got := f.sink.names(); got != "Service default/a, Service default/b, Service default/c, Service default/z" {
+		t.Errorf("objects %s", got)
+	}
+	if err := os.Remove(filepath.Join(f.dir, "a.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	f.write("a.yaml", called("b"))
+	f.expect("Service default/b, Service default/z")
+	if err := os.Remove(filepath.Join(f.dir, "a.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	f.expect("Service default/z")
+}
+
+func TestAFolderThatIsGoneTakesNothingAway(t *testing.T) {
+	f := newFolder(t)
+	f.write("a.yaml", web)
+	f.read()
+	if err := os.Rename(f.dir, f.dir+"-away"); err != nil {
+		t.Fatal(err)
+	}
+	f.read()
+	if got := f.sink.names(); got != "Service default/web" {
+		t.Errorf("objects %q", got)
+	}
+	if st := f.src.Status(); !strings.Contains(st.Err, "no such file or directory") {
+		t.Errorf("status %+v", st)
+	}
+	if err := os.Rename(f.dir+"-away", f.dir); err != nil {
+		t.Fatal(err)
+	}
+	f.read()
+	if st := f.src.Status(); st.Err != "" {
+		t.Errorf("status %+v", st)
+	}
+}
+
+func TestTheFirstOfTwoCounts(t *testing.T) {
+	f := newFolder(t)
+	f.write("b.yaml", strings.Replace(web, "port: 80", "port: 82", 1))
+	f.write("a.yaml", called("x")+"---\n"+web)
+	f.expect("Service default/web, Service default/x", "Document b.yaml#1: Service default/web is in a.yaml#2 already; that one counts")
+	if got := f.sink.service("web").Ports[0].Port; got != 80 {
+		t.Errorf("port %d", got)
+	}
+	if err := os.Remove(filepath.Join(f.dir, "a.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	f.expect("Service default/web")
+	if got := f.sink.service("web").Ports[0].Port; got != 82 {
+		t.Errorf("port %d", got)
+	}
+}
+
+func TestOnlyChangesAreHandedOver(t *testing.T) {
+	f := newFolder(t)
+	f.write("a.yaml", called("a")+"---\n"+called("b"))
+	f.write("b.yaml", "nonsense: [")
+	f.read()
+	f.sink.upserts, f.sink.deletes = 0, 0
+	f.read()
+	f.write("a.yaml", "# moved\n---\n"+called("b")+"---\n# a comment\n"+called("a")+"---\n"+called("c"))
+	f.read()
+	if f.sink.upserts != 1 || f.sink.deletes != 0 {
+		t.Errorf("%d upserts, %d deletes; want one upsert", f.sink.upserts, f.sink.deletes)
+	}
+}
+
+func eventually(t *testing.T, what string, within time.Duration, ok func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(within)
+	for !ok() {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within %s: %s", within, what)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// run starts the source until the test ends.
+func run(t *testing.T, paths ...string) *memory {
+	m := newMemory()
+	src := New(Options{Paths: paths, Logger: slog.New(slog.DiscardHandler)})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() { done <- src.Run(ctx, m) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil || m.synced != 1 {
+			t.Errorf("Run: %v, synced %d times", err, m.synced)
+		}
+	})
+	eventually(t, "synced", 2*time.Second, func() bool { return src.Status().Synced })
+	return m
+}
+
+func TestChangesAreSeen(t *testing.T) {
+	f := newFolder(t)
+	f.write("a.yaml", called("a"))
+	single := filepath.Join(t.TempDir(), "single.yaml")
+	if err := os.WriteFile(single, []byte(called("single")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	m := run(t, f.dir, single)
+	see := func(names string) {
+		t.Helper()
+		eventually(t, names, 3*time.Second, func() bool { return m.names() == names })
+	}
+	see("Service default/a, Service default/single")
+	f.write("b.yaml", called("b"))
+	see("Service default/a, Service default/b, Service default/single")
+	f.write("b.yaml.tmp", called("c"))
+	if err := os.Rename(filepath.Join(f.dir, "b.yaml.tmp"), filepath.Join(f.dir, "b.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	see("Service default/a, Service default/c, Service default/single")
+	if err := os.Remove(filepath.Join(f.dir, "a.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	see("Service default/c, Service default/single")
+	for i := range 3 { // a file that is a path of its own can be replaced again and again
+		tmp := filepath.Join(filepath.Dir(single), "tmp")
+		if err := os.WriteFile(tmp, []byte(called(fmt.Sprintf("single-%d", i))), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(tmp, single); err != nil {
+			t.Fatal(err)
+		}
+		see(fmt.Sprintf("Service default/c, Service default/single-%d", i))
+	}
+}
+
+// The kubelet shows a ConfigMap as links to files behind a link to a folder, and replaces that one link.
+func TestSwappedLinkIsSeen(t *testing.T) {
+	dir := t.TempDir()
+	version := func(name, text string) {
+		if err := os.Mkdir(filepath.Join(dir, name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name, "web.yaml"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(name, filepath.Join(dir, "..data_tmp")); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(filepath.Join(dir, "..data_tmp"), filepath.Join(dir, "..data")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	version("..1", called("one"))
+	if err := os.Symlink("..data/web.yaml", filepath.Join(dir, "web.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	m := run(t, dir)
+	eventually(t, "the first version", time.Second, func() bool { return m.names() == "Service default/one" })
+	version("..2", called("two"))
+	eventually(t, "the second version", 3*time.Second, func() bool { return m.names() == "Service default/two" })
+}
+
+func TestAFolderThatComesLaterIsRead(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "later")
+	m := run(t, dir)
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "a.yaml"), []byte(web), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the Service", 2*faultyPoll, func() bool { return m.names() == "Service default/web" })
+}
+
+// The manifests that the project ships must read without a fault.
+func TestExamplesAreGood(t *testing.T) {
+	m := newMemory()
+	src := New(Options{Paths: []string{"../../../etc/edgeway/examples"}, Logger: slog.New(slog.DiscardHandler)})
+	src.read(m)
+	if m.names() == "" || len(m.problems("")) > 0 || src.Status().Err != "" {
+		t.Errorf("objects %s\nproblems %q\nstatus %+v", m.names(), m.problems(""), src.Status())
+	}
+}

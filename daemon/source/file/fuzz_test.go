@@ -1,0 +1,63 @@
+package file
+
+import (
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"edgeway/daemon/source"
+	"edgeway/daemon/source/convert"
+)
+
+// FuzzManifest reads arbitrary files: it never panics, and what it serves is valid or carries only
+// its faults.
+func FuzzManifest(f *testing.F) {
+	f.Add([]byte(web+"---\n"+slice), false)
+	f.Add([]byte("apiVersion: v1\nkind: List\nitems:\n- "+strings.ReplaceAll(web, "\n", "\n  ")), false)
+	f.Add([]byte(`{"apiVersion":"networking.k8s.io/v1","kind":"ServiceCIDR","metadata":{"name":"k"},"spec":{"cidrs":["10.96.0.0/16"]}}{`), true)
+	f.Add([]byte("apiVersion: v1\nkind: Node\nmetadata: {name: edge}\nstatus: {addresses: [{type: InternalIP, address: 192.0.2.1}]}\n"), false)
+	f.Fuzz(func(t *testing.T, data []byte, isJSON bool) {
+		path := "/a.yaml"
+		if isJSON {
+			path = "/a.json"
+		}
+		s := New(Options{NodeName: "edge", Logger: slog.New(slog.DiscardHandler)})
+		m := new(manifest)
+		for _, text := range split(path, data) {
+			m.documents = append(m.documents, s.parse(text))
+		}
+		s.manifests[path] = m
+		for key, obj := range s.merge() {
+			switch obj := obj.(type) {
+			case *source.Document:
+				if len(obj.Faults) == 0 {
+					t.Errorf("%s has no problem", key)
+				}
+			default:
+				if err := convert.Check(obj); err != nil && len(obj.Problems()) == 0 {
+					t.Error(err)
+				}
+			}
+			for _, p := range obj.Problems() {
+				if strings.ContainsAny(p.String(), "\n\r\x00") {
+					t.Errorf("problem %q is more than a line", p)
+				}
+			}
+		}
+	})
+}
+
+func BenchmarkParse(b *testing.B) {
+	var text strings.Builder
+	for i := range 1000 {
+		fmt.Fprintf(&text, "---\n%s---\n%s", called(fmt.Sprintf("svc-%d", i)), strings.Replace(slice, "name: web-1", fmt.Sprintf("name: web-%d", i), 1))
+	}
+	b.SetBytes(int64(text.Len()))
+	for b.Loop() {
+		s := New(Options{Logger: slog.New(slog.DiscardHandler)})
+		for _, t := range split("a.yaml", []byte(text.String())) {
+			s.parse(t)
+		}
+	}
+}

@@ -1,0 +1,126 @@
+package file
+
+import (
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"edgeway/daemon/source"
+)
+
+// kinds are the kinds that are read. add decodes an object, completes it with the API server's
+// defaults, checks what only a manifest can lack, and converts it.
+var kinds = [...]struct {
+	apiVersion, kind string
+	add              func(s *Source, d *document, at string, data []byte)
+}{
+	{"v1", "Service", addService},
+	{"discovery.k8s.io/v1", "EndpointSlice", addEndpointSlice},
+	{"v1", "Node", addNode},
+	{"networking.k8s.io/v1", "ServiceCIDR", addServiceCIDR},
+}
+
+func addService(s *Source, d *document, at string, data []byte) {
+	svc := new(corev1.Service)
+	if !unmarshal(d, at, data, svc) || !namespaced(d, at, &svc.ObjectMeta, validation.IsDNS1123Label) {
+		return
+	}
+	spec := &svc.Spec
+	switch {
+	case spec.ClusterIP == "" && len(spec.ClusterIPs) > 0:
+		spec.ClusterIP = spec.ClusterIPs[0]
+	case spec.ClusterIP == "" && spec.Type != corev1.ServiceTypeExternalName:
+		d.addf(join(at, "spec.clusterIP"), "an address, or None, is required: nobody allocates one for a manifest")
+		return
+	}
+	out, ok := s.converter.Service(svc)
+	if !ok {
+		return
+	}
+	out.Faults = append(out.Faults, missingNodePorts(out.Key(), spec)...)
+	d.objects = append(d.objects, out)
+}
+
+// missingNodePorts finds the ports that an API server would allocate a NodePort for. They are
+// served at the Service's other addresses.
+func missingNodePorts(key source.Key, spec *corev1.ServiceSpec) (faults []source.Problem) {
+	switch spec.Type {
+	case corev1.ServiceTypeNodePort:
+	case corev1.ServiceTypeLoadBalancer:
+		if spec.AllocateLoadBalancerNodePorts != nil && !*spec.AllocateLoadBalancerNodePorts {
+			return nil
+		}
+	default:
+		return nil
+	}
+	for i := range spec.Ports {
+		if spec.Ports[i].NodePort == 0 {
+			faults = append(faults, source.Problem{
+				Object: key, Field: fmt.Sprintf("spec.ports[%d].nodePort", i),
+				Message: fmt.Sprintf("it is required with the type %s: nobody allocates one for a manifest", spec.Type),
+			})
+		}
+	}
+	return faults
+}
+
+func addEndpointSlice(s *Source, d *document, at string, data []byte) {
+	slice := new(discoveryv1.EndpointSlice)
+	if !unmarshal(d, at, data, slice) || !namespaced(d, at, &slice.ObjectMeta, validation.IsDNS1123Subdomain) {
+		return
+	}
+	for i := range slice.Ports {
+		if slice.Ports[i].Name == nil {
+			slice.Ports[i].Name = new(string)
+		}
+	}
+	if out, ok := s.converter.EndpointSlice(slice); ok {
+		d.objects = append(d.objects, out)
+	}
+}
+
+func addNode(s *Source, d *document, at string, data []byte) {
+	node := new(corev1.Node)
+	if !unmarshal(d, at, data, node) || !named(d, at, &node.ObjectMeta, validation.IsDNS1123Subdomain) {
+		return
+	}
+	if node.Name == s.nodeName {
+		d.objects = append(d.objects, s.converter.Node(node))
+	}
+}
+
+func addServiceCIDR(s *Source, d *document, at string, data []byte) {
+	cidr := new(networkingv1.ServiceCIDR)
+	if unmarshal(d, at, data, cidr) && named(d, at, &cidr.ObjectMeta, validation.IsDNS1123Subdomain) {
+		d.objects = append(d.objects, s.converter.ServiceCIDR(cidr))
+	}
+}
+
+// namespaced completes and checks the name of an object that has a namespace.
+func namespaced(d *document, at string, meta *metav1.ObjectMeta, rule func(string) []string) bool {
+	if meta.Namespace == "" {
+		meta.Namespace = metav1.NamespaceDefault
+	}
+	if faults := validation.IsDNS1123Label(meta.Namespace); len(faults) > 0 {
+		d.addf(join(at, "metadata.namespace"), "%.64q: %s", meta.Namespace, strings.Join(faults, "; "))
+		return false
+	}
+	return named(d, at, meta, rule)
+}
+
+func named(d *document, at string, meta *metav1.ObjectMeta, rule func(string) []string) bool {
+	if meta.Name == "" {
+		d.addf(join(at, "metadata.name"), "it is missing")
+		return false
+	}
+	if faults := rule(meta.Name); len(faults) > 0 {
+		d.addf(join(at, "metadata.name"), "%.64q: %s", meta.Name, strings.Join(faults, "; "))
+		return false
+	}
+	return true
+}

@@ -1,0 +1,76 @@
+package file
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+
+	"edgeway/daemon/source"
+)
+
+// merge gives all objects of all files, and a Document for each place that has faults.
+func (s *Source) merge() map[source.Key]source.Object {
+	out := make(map[source.Key]source.Object, len(s.served))
+	from := make(map[source.Key]string)
+	paths := slices.Sorted(maps.Keys(s.manifests))
+	for _, path := range paths {
+		m := s.manifests[path]
+		if m.fault != nil {
+			report(out, path, []fault{{message: fmt.Sprintf("the file can not be read: %s", m.fault)}})
+		}
+		for i, d := range m.documents {
+			place := fmt.Sprintf("%s#%d", path, i+1)
+			faults := d.faults
+			for _, obj := range d.objects {
+				key := obj.Key()
+				if first, taken := from[key]; taken {
+					faults = append(slices.Clip(faults), fault{message: fmt.Sprintf("%s is in %s already; that one counts", key, first)})
+					continue
+				}
+				from[key], out[key] = place, obj
+			}
+			report(out, place, faults)
+		}
+	}
+	for _, path := range paths {
+		for _, obj := range s.manifests[path].kept {
+			if _, taken := out[obj.Key()]; !taken {
+				out[obj.Key()] = obj
+			}
+		}
+	}
+	return out
+}
+
+// report adds a Document when there are faults.
+func report(out map[source.Key]source.Object, place string, faults []fault) {
+	if len(faults) == 0 {
+		return
+	}
+	d := &source.Document{Name: place}
+	for _, f := range faults {
+		d.Faults = append(d.Faults, source.Problem{Object: d.Key(), Field: f.field, Message: f.message})
+	}
+	out[d.Key()] = d
+}
+
+// tell hands over the difference to what is served.
+func (s *Source) tell(sink source.Sink, next map[source.Key]source.Object) {
+	for key, obj := range next {
+		old, ok := s.served[key]
+		switch {
+		case ok && old == obj:
+		case ok && reflect.DeepEqual(old, obj):
+			next[key] = old
+		default:
+			sink.Upsert(obj)
+		}
+	}
+	for key := range s.served {
+		if _, ok := next[key]; !ok {
+			sink.Delete(key)
+		}
+	}
+	s.served = next
+}
