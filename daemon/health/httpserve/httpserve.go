@@ -5,13 +5,14 @@ package httpserve
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
 	"time"
+
+	"github.com/prometheus/exporter-toolkit/web"
 )
 
 // RetryAfter is the time between two attempts to bind, as kube-proxy's.
@@ -24,9 +25,10 @@ type Server struct {
 	// Addr is "address:port"; without an address, all of both families.
 	Addr    string
 	Handler http.Handler
-	// TLS nil: plain HTTP.
-	TLS    *tls.Config
-	Logger *slog.Logger
+	// WebConfig is the path of a web configuration file of the Prometheus exporters, for TLS and
+	// passwords; it is read again for each connection. Empty: plain HTTP for everyone.
+	WebConfig string
+	Logger    *slog.Logger
 }
 
 // Run serves until ctx ends.
@@ -55,10 +57,7 @@ func (s Server) serve(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
-	if s.TLS != nil {
-		listener = tls.NewListener(listener, s.TLS)
-	}
-	log.Info("server listening", "bound", listener.Addr().String(), "tls", s.TLS != nil)
+	log.Info("server listening", "bound", listener.Addr().String(), "web_config", s.WebConfig)
 	server := &http.Server{
 		Handler:           s.Handler,
 		ReadHeaderTimeout: 5 * time.Second,
@@ -68,7 +67,8 @@ func (s Server) serve(ctx context.Context, log *slog.Logger) error {
 	}
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
 	defer stop()
-	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+	err = web.Serve(listener, server, &web.FlagConfig{WebConfigFile: &s.WebConfig}, slog.New(slog.DiscardHandler))
+	if !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve: %w", err)
 	}
 	return nil

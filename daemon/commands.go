@@ -1,0 +1,92 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"golang.org/x/sync/errgroup"
+
+	"edgeway/daemon/config"
+	"edgeway/daemon/nodeinfo"
+	"edgeway/daemon/planner"
+	"edgeway/daemon/source"
+	"edgeway/proxiers"
+	"edgeway/proxiers/plan"
+)
+
+// MakePlan reads the sources once and gives the plan that Run would put in force, with the faults of
+// the objects. It touches nothing on the host, not even the last-known state, which it does not use.
+func MakePlan(ctx context.Context, cfg *config.Config, logger *slog.Logger) (*plan.Plan, []source.Problem, error) {
+	withoutSaved := *cfg
+	withoutSaved.Source.LastKnown.Enabled = false
+	s, err := newSources(&withoutSaved, logger)
+	if err != nil {
+		return nil, nil, err
+	}
+	node := nodeinfo.New(logger)
+	ctx, stop := context.WithCancel(ctx)
+	group, ctx := errgroup.WithContext(ctx)
+	defer func() {
+		stop()
+		_ = group.Wait() // what failed while stopping has no bearing on the plan
+	}()
+	group.Go(func() error { return node.Run(ctx) })
+	s.run(ctx, group.Go)
+	for _, ready := range []<-chan struct{}{node.Ready(), s.tracker.Changed()} {
+		select {
+		case <-ctx.Done():
+			return nil, nil, errors.Join(fmt.Errorf("wait for the sources: %w", context.Cause(ctx)), s.faults())
+		case <-ready:
+		}
+	}
+	snap, ok := s.tracker.Snapshot()
+	if !ok {
+		return nil, nil, errors.New("the sources have not said all")
+	}
+	p, problems := planner.New(plannerOptions(cfg, families(cfg), s.apiServerAddrs())).Plan(snap, node.Host(), nil)
+	return p, append(snap.Problems, problems...), nil
+}
+
+// faults says what the sources are struggling with.
+func (s *sources) faults() error {
+	var errs []error
+	for _, src := range s.list() {
+		if st := src.Status(); st.Err != "" {
+			errs = append(errs, fmt.Errorf("source %s: %s", src.Name(), st.Err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Probed is the outcome of asking whether one backend can run on this host.
+type Probed struct {
+	Backend string
+	// Err says what is missing; nil: it can run.
+	Err error
+}
+
+// Probe asks every backend, and changes nothing.
+func Probe(ctx context.Context) []Probed {
+	var out []Probed
+	for _, b := range Backends() {
+		out = append(out, Probed{Backend: b.Name, Err: b.Probe(ctx)})
+	}
+	return out
+}
+
+// Cleanup removes what any backend has left on the host, whichever is configured now.
+func Cleanup(ctx context.Context, cfg *config.Config, logger *slog.Logger) error {
+	var errs []error
+	for _, b := range Backends() {
+		err := b.Cleanup(ctx, proxiers.Options{
+			Logger: logger, MasqueradeBit: cfg.Proxy.MasqueradeBit,
+			Drift: func(string) {}, Progress: func(int, int) {},
+		})
+		if err != nil {
+			errs = append(errs, fmt.Errorf("backend %s: %w", b.Name, err))
+		}
+	}
+	return errors.Join(errs...)
+}

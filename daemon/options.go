@@ -1,0 +1,66 @@
+package daemon
+
+import (
+	"net/netip"
+	"os"
+	"strings"
+
+	"edgeway/daemon/config"
+	"edgeway/daemon/planner"
+	"edgeway/proxiers/conntrack"
+	"edgeway/proxiers/plan"
+)
+
+func plannerOptions(cfg *config.Config, families []plan.Family, apiServer []netip.Addr) planner.Options {
+	p := cfg.Proxy
+	return planner.Options{
+		Families:         families,
+		NodeName:         cfg.Node.Name,
+		NodeAddresses:    cfg.Node.Addresses,
+		Zone:             cfg.Node.Zone,
+		LocalAsCluster:   cfg.Node.LocalPolicy == config.LocalCluster,
+		MasqueradeAll:    p.MasqueradeAll,
+		Pods:             podDetection(p),
+		NodePorts:        planner.NodePortAddresses{Primary: p.NodePortAddresses.Primary, Prefixes: p.NodePortAddresses.Prefixes},
+		ServiceCIDRs:     p.ServiceCIDRs,
+		AllowExternalIPs: p.AllowExternalIPs,
+		APIServerAddrs:   apiServer,
+	}
+}
+
+func podDetection(p config.Proxy) planner.PodDetection {
+	switch p.LocalDetection {
+	case config.DetectClusterCIDR:
+		return planner.PodDetection{CIDRs: p.ClusterCIDRs}
+	case config.DetectNodeCIDR:
+		return planner.PodDetection{NodeCIDRs: true}
+	case config.DetectBridge:
+		return planner.PodDetection{Interfaces: []string{p.BridgeInterface}}
+	case config.DetectPrefix:
+		return planner.PodDetection{Interfaces: []string{p.InterfaceNamePrefix + "*"}}
+	}
+	return planner.PodDetection{}
+}
+
+func sysctlSettings(c config.Conntrack) conntrack.Settings {
+	return conntrack.Settings{
+		MaxPerCore: c.MaxPerCore, Min: c.Min,
+		TCPEstablished: c.TCPEstablishedTimeout, TCPCloseWait: c.TCPCloseWaitTimeout,
+		UDP: c.UDPTimeout, UDPStream: c.UDPStreamTimeout,
+		TCPBeLiberal: c.TCPBeLiberal,
+	}
+}
+
+// families gives the configured ones, or those that the kernel has: IPv6 can be missing from the
+// kernel or be switched off for all interfaces, as kube-proxy asks too.
+func families(cfg *config.Config) []plan.Family {
+	if len(cfg.Proxy.IPFamilies) > 0 {
+		return cfg.Proxy.IPFamilies
+	}
+	const allDisabled = "/proc/sys/net/ipv6/conf/all/disable_ipv6"
+	disabled, err := os.ReadFile(allDisabled)
+	if err != nil || strings.TrimSpace(string(disabled)) == "1" {
+		return []plan.Family{plan.IPv4}
+	}
+	return []plan.Family{plan.IPv4, plan.IPv6}
+}

@@ -1,0 +1,63 @@
+package daemon
+
+import (
+	"time"
+
+	"edgeway/daemon/control"
+	"edgeway/daemon/health"
+	"edgeway/daemon/metrics"
+	"edgeway/daemon/pipeline"
+)
+
+// What the instance tells others about itself.
+
+func (i *instance) controlOptions() control.Options {
+	return control.Options{
+		Socket: i.cfg.Control.Socket,
+		Logger: i.logger,
+		Status: i.status,
+		State:  func() pipeline.State { return i.pipeline.State() },
+		Reload: i.opts.Reload,
+	}
+}
+
+func (i *instance) status() control.Status {
+	return control.NewStatus(control.StatusInput{
+		Version: i.opts.Version, Revision: i.opts.Revision, ConfigPath: i.opts.ConfigPath, Started: i.opts.Started,
+		Zone:  i.cfg.Node.Zone,
+		State: i.pipeline.State(), Health: i.health.Report(), Sources: i.healthSources(),
+		LastKnown: i.lastKnown(),
+	})
+}
+
+// lastKnown says whether the host runs on what was saved: the API server has not been heard since the start.
+func (i *instance) lastKnown() control.LastKnown {
+	saved := i.sources.saved
+	if saved == nil {
+		return control.LastKnown{}
+	}
+	at, ok := saved.Age()
+	serving := ok && saved.Status().Synced && !i.sources.kube.Status().Synced
+	return control.LastKnown{Serving: serving, SavedAt: at}
+}
+
+func (i *instance) healthSources() []health.Source {
+	var out []health.Source
+	for _, s := range i.sources.list() {
+		out = append(out, s)
+	}
+	return out
+}
+
+func (i *instance) metricsOptions() metrics.Options {
+	o := metrics.Options{
+		Version: i.opts.Version, Revision: i.opts.Revision,
+		Backend: i.cfg.Proxy.Backend, Families: i.families,
+		State: i.pipeline.State, Tracker: i.sources.tracker.Stats,
+		SavedAt: func() time.Time { return i.lastKnown().SavedAt },
+	}
+	for _, s := range i.sources.list() {
+		o.Sources = append(o.Sources, s)
+	}
+	return o
+}

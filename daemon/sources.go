@@ -1,0 +1,116 @@
+package daemon
+
+import (
+	"context"
+	"iter"
+	"log/slog"
+	"net/netip"
+	"time"
+
+	"edgeway/daemon/config"
+	"edgeway/daemon/source"
+	"edgeway/daemon/source/file"
+	"edgeway/daemon/source/kube"
+	"edgeway/daemon/source/lastknown"
+	"edgeway/daemon/tracker"
+)
+
+// The names of the sources, which are those of the tracker's layers. Files come first: what an
+// operator wrote down on the host wins over what the API server says.
+const (
+	fileLayer      = "file"
+	kubeLayer      = "kube"
+	lastKnownLayer = "lastknown"
+)
+
+// sources are the ones that the configuration asks for, and the tracker that they feed.
+type sources struct {
+	tracker *tracker.Tracker
+	file    *file.Source     // nil: none
+	kube    *kube.Source     // nil: none
+	saved   *lastknown.Store // nil: not kept
+}
+
+// newSources contacts nobody. It reads the kubeconfig and makes the folder of the last-known state.
+func newSources(cfg *config.Config, logger *slog.Logger) (*sources, error) {
+	s := &sources{}
+	var layers []tracker.Layer
+	if len(cfg.Source.File.Paths) > 0 {
+		s.file = file.New(file.Options{Paths: cfg.Source.File.Paths, NodeName: cfg.Node.Name, Logger: logger.With("source", fileLayer)})
+		layers = append(layers, tracker.Layer{Name: fileLayer})
+	}
+	if k := cfg.Source.Kube; k.Kubeconfig != "" {
+		var err error
+		s.kube, err = kube.New(kube.Options{
+			Kubeconfig: k.Kubeconfig, AllowExecPlugins: k.AllowExecPlugins,
+			Namespaces: k.Namespaces, LabelSelector: k.LabelSelector,
+			NodeName: cfg.Node.Name, UserAgent: "edgeway", Logger: logger.With("source", kubeLayer),
+		})
+		if err != nil {
+			return nil, err
+		}
+		layers = append(layers, tracker.Layer{Name: kubeLayer})
+	}
+	if s.kube != nil && cfg.Source.LastKnown.Enabled {
+		s.saved = s.openSaved(cfg.Source.LastKnown.Directory, logger.With("source", lastKnownLayer))
+	}
+	if s.saved != nil {
+		layers = append(layers, tracker.Layer{Name: lastKnownLayer, FallbackFor: kubeLayer})
+	}
+	s.tracker = tracker.New(layers...)
+	return s, nil
+}
+
+// openSaved gives nil when the state can not be kept: a read-only disk is no reason to serve nothing.
+func (s *sources) openSaved(dir string, logger *slog.Logger) *lastknown.Store {
+	store, err := lastknown.Open(dir, lastknown.Options{
+		Server:    s.kube.APIServer(),
+		Objects:   func() iter.Seq[source.Object] { return s.tracker.Objects(kubeLayer) },
+		Confirmed: func() time.Time { return s.kube.Status().LastContact },
+		Logger:    logger,
+	})
+	if err != nil {
+		logger.Error("last-known state neither read nor kept, a start without the API server will have no Services", "error", err)
+		return nil
+	}
+	return store
+}
+
+// list gives the sources in the order of the layers.
+func (s *sources) list() []source.Source {
+	var out []source.Source
+	if s.file != nil {
+		out = append(out, s.file)
+	}
+	if s.kube != nil {
+		out = append(out, s.kube)
+	}
+	if s.saved != nil {
+		out = append(out, s.saved)
+	}
+	return out
+}
+
+// sink gives the way into the tracker. What the API server says passes the last-known state on its way.
+func (s *sources) sink(name string) source.Sink {
+	sink := s.tracker.Sink(name)
+	if name == kubeLayer && s.saved != nil {
+		return s.saved.Tee(sink)
+	}
+	return sink
+}
+
+// run feeds the tracker until ctx ends. The last-known state is read before the API server is asked.
+func (s *sources) run(ctx context.Context, start func(func() error)) {
+	for _, src := range s.list() {
+		start(func() error { return src.Run(ctx, s.sink(src.Name())) })
+	}
+}
+
+// apiServerAddrs are the addresses that no Service may claim.
+func (s *sources) apiServerAddrs() []netip.Addr {
+	if s.kube == nil {
+		return nil
+	}
+	return s.kube.APIServerAddrs()
+}
