@@ -125,16 +125,16 @@ func (b *batch) writeTo(tx *knftables.Transaction) {
 		b.r.addObject(tx, o)
 	}
 	for _, f := range b.r.families {
-		for set := range numSets {
-			for _, e := range b.deleted[familyIndex(f)][set] {
-				tx.Delete(b.r.element(&e, false))
+		for _, list := range b.deleted[familyIndex(f)] {
+			for group := range slices.Chunk(list, elementsPerCommand) {
+				tx.Delete(b.r.elements(group, false))
 			}
 		}
 	}
 	for _, f := range b.r.families {
-		for set := range numSets {
-			for _, e := range b.added[familyIndex(f)][set] {
-				tx.Add(b.r.element(&e, true))
+		for _, list := range b.added[familyIndex(f)] {
+			for group := range slices.Chunk(list, elementsPerCommand) {
+				tx.Add(b.r.elements(group, true))
 			}
 		}
 	}
@@ -183,17 +183,33 @@ func (r *renderer) addRules(tx *knftables.Transaction, id objectID, rules []stri
 	}
 }
 
-// element gives the operand of an add or, without value, of a delete.
-func (r *renderer) element(e *entry, withValue bool) *knftables.Element {
-	spec := &specs[e.set]
-	el := &knftables.Element{Family: nftFamily(e.family), Table: r.table, Key: []string{string(e.appendKey(nil))}}
+// elementsPerCommand bounds the length of a command; more than a few hundred saves nothing.
+const elementsPerCommand = 200
+
+// elements gives several elements of one set as the operand of an add or, without values, of a
+// delete. knftables has one element in mind and writes "{ key : value }" as it is told; we make "key" a list
+// that ends with the last key. Compared with a command for each element that halves nft's CPU time.
+func (r *renderer) elements(group []entry, withValues bool) *knftables.Element {
+	spec := &specs[group[0].set]
+	el := &knftables.Element{Family: nftFamily(group[0].family), Table: r.table}
+	var list []byte
+	for i := range group {
+		if i > 0 {
+			list = append(list, ", "...)
+		}
+		list = group[i].appendKey(list)
+		if withValues && spec.data != noData && i < len(group)-1 {
+			list = group[i].appendValue(append(list, " : "...))
+		}
+	}
+	el.Key = []string{string(list)}
 	if spec.data == noData {
 		el.Set = spec.name
 		return el
 	}
 	el.Map = spec.name
-	if withValue {
-		el.Value = []string{string(e.appendValue(nil))}
+	if withValues {
+		el.Value = []string{string(group[len(group)-1].appendValue(nil))}
 	}
 	return el
 }
