@@ -22,7 +22,14 @@ func rootCommand() (root *cobra.Command, started *bool) {
 	root.PersistentPreRun = func(*cobra.Command, []string) { *started = true }
 	root.PersistentFlags().StringVar(&g.config, "config", config.DefaultPath, "the configuration file")
 	root.AddCommand(
+		runCommand(&g),
 		configCommand(&g),
+		statusCommand(&g),
+		planCommand(&g),
+		explainCommand(&g),
+		reloadCommand(&g),
+		probeCommand(),
+		cleanupCommand(&g),
 		versionCommand(),
 	)
 	return root, started

@@ -34,7 +34,7 @@ func schema(c *Config) []section {
 			{"level", "The least severe messages that are written.", logLevel(&c.Log.Level)},
 			{"format", "The form of a line.", oneOf(&c.Log.Format, "text", "json")},
 		}},
-		{"control", "The socket that the commands status, plan and explain talk to.", []key{
+		{"control", "The socket by which the commands status, plan, explain and reload talk to the daemon.", []key{
 			{"socket", "The path of the socket, which only its owner may open.", path(&c.Control.Socket, required)},
 		}},
 	}

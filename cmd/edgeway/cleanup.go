@@ -1,0 +1,31 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+
+	"github.com/spf13/cobra"
+
+	"edgeway/daemon"
+	"edgeway/daemon/config"
+	"edgeway/daemon/control"
+)
+
+func cleanupCommand(g *globals) *cobra.Command {
+	return &cobra.Command{
+		Use:   "cleanup",
+		Short: "Remove everything that the daemon put into the kernel; stop it first",
+		Args:  cobra.NoArgs,
+		RunE: g.asking(func(ctx context.Context, cmd *cobra.Command, c *control.Client, _ []string) error {
+			if _, err := c.Status(ctx); err == nil {
+				return errors.New("the daemon runs and would put everything back: stop it first")
+			}
+			cfg, err := config.Load(g.config)
+			if err != nil {
+				cfg = config.Default() // one cleans up after the configuration is gone, too
+			}
+			return daemon.Cleanup(ctx, cfg, slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil)))
+		}),
+	}
+}

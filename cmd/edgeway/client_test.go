@@ -1,0 +1,105 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"edgeway/daemon/control"
+	"edgeway/daemon/pipeline"
+	"edgeway/proxiers/plan"
+)
+
+// answering starts a control socket that answers as a daemon would, and gives a configuration file
+// that names it.
+func answering(t *testing.T, status control.Status) (configName string) {
+	t.Helper()
+	socket := filepath.Join(t.TempDir(), "s")
+	route := plan.Route{Pool: plan.ClusterPool}
+	p := &plan.Plan{Node: &plan.Node{Name: "edge"}, Services: []*plan.ServicePort{{
+		Name:      plan.ServicePortName{Namespace: "default", Name: "web", Protocol: plan.TCP},
+		Family:    plan.IPv4,
+		Frontends: []plan.Frontend{{Addr: netip.MustParseAddr("10.96.0.10"), Port: 80, Routes: [3]plan.Route{route, route, route}}},
+		Pools:     [2][]plan.Endpoint{{{Addr: netip.MustParseAddrPort("10.77.1.11:8080")}}},
+	}}}
+	server, err := control.Listen(control.Options{
+		Socket: socket,
+		Logger: slog.New(slog.DiscardHandler),
+		Status: func() control.Status { return status },
+		State:  func() pipeline.State { return pipeline.State{InForce: p} },
+		Reload: func(context.Context) error { return errors.New("edgeway.toml:3: it is wrong") },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- server.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	return configFile(t, fmt.Sprintf("version = 1\nsource.file.paths = ['m']\ncontrol.socket = %q", socket))
+}
+
+func TestWithoutADaemonTheCommandsExitWith3(t *testing.T) {
+	name := configFile(t, fmt.Sprintf("version = 1\nsource.file.paths = ['m']\ncontrol.socket = %q", filepath.Join(t.TempDir(), "s")))
+	for _, command := range []string{"status", "plan", "explain host 10.96.0.10:80", "reload"} {
+		code, stdout, stderr := run(t, append(strings.Fields(command), "--config", name)...)
+		if code != exitNotRunning || stdout != "" || !strings.HasPrefix(stderr, "edgeway: the edgeway daemon is not running") {
+			t.Errorf("%s: exit %d, out %q, err %q", command, code, stdout, stderr)
+		}
+	}
+}
+
+func TestStatusExitsWith4WhenUnhealthy(t *testing.T) {
+	for healthy, want := range map[bool]int{true: exitOK, false: exitUnhealthy} {
+		name := answering(t, control.Status{Version: "1.2.3", Healthy: healthy, Ready: healthy})
+		code, stdout, stderr := run(t, "status", "--config", name)
+		if code != want || stderr != "" || !strings.HasPrefix(stdout, "edgeway 1.2.3: ") {
+			t.Errorf("healthy %t: exit %d, err %q, out:\n%s", healthy, code, stderr, stdout)
+		}
+		code, stdout, _ = run(t, "status", "--json", "--config", name)
+		var s control.Status
+		if err := json.Unmarshal([]byte(stdout), &s); err != nil || code != want || s.Version != "1.2.3" || s.Healthy != healthy {
+			t.Errorf("healthy %t, JSON: exit %d, %v, out:\n%s", healthy, code, err, stdout)
+		}
+	}
+}
+
+func TestPlanAndExplainPrintWhatTheDaemonSays(t *testing.T) {
+	name := answering(t, control.Status{})
+	for _, c := range []struct {
+		command, want string
+		code          int
+	}{
+		{"plan", "default/web/TCP IPv4", exitOK},
+		{"plan default/web", "10.77.1.11:8080", exitOK},
+		{"plan --json", `"name": "default/web/TCP"`, exitOK},
+		{"plan default/none", "edgeway: ", exitFailure},
+		{"explain 192.0.2.9 10.96.0.10:80/tcp", "10.77.1.11:8080", exitOK},
+		{"explain --json 192.0.2.9 10.96.0.10:80", `"verdict": "forward"`, exitOK},
+		{"explain 192.0.2.9 10.96.0.10", "edgeway: ", exitFailure},
+		{"reload", "edgeway: edgeway.toml:3: it is wrong", exitFailure},
+	} {
+		code, stdout, stderr := run(t, append(strings.Fields(c.command), "--config", name)...)
+		if code != c.code || !strings.Contains(stdout+stderr, c.want) {
+			t.Errorf("%s: exit %d, want %d and %q; out:\n%s%s", c.command, code, c.code, c.want, stdout, stderr)
+		}
+	}
+}
+
+func TestCleanupRefusesWhileTheDaemonRuns(t *testing.T) {
+	code, _, stderr := run(t, "cleanup", "--config", answering(t, control.Status{}))
+	if code != exitFailure || !strings.Contains(stderr, "stop it first") {
+		t.Errorf("exit %d, err %q", code, stderr)
+	}
+}

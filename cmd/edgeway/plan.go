@@ -1,0 +1,30 @@
+package main
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"edgeway/daemon/control"
+)
+
+func planCommand(g *globals) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "plan [namespace/name]",
+		Short: "Print what the running daemon wants in the kernel, for all Services or for one",
+		Args:  cobra.MaximumNArgs(1),
+	}
+	asJSON := jsonFlag(cmd)
+	cmd.RunE = g.asking(func(ctx context.Context, cmd *cobra.Command, c *control.Client, args []string) error {
+		name := ""
+		if len(args) > 0 {
+			name = args[0]
+		}
+		plan, err := c.Plan(ctx, name)
+		if err != nil {
+			return err
+		}
+		return printAnswer(cmd, plan, *asJSON)
+	})
+	return cmd
+}

@@ -1,0 +1,20 @@
+package main
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"edgeway/daemon/control"
+)
+
+func reloadCommand(g *globals) *cobra.Command {
+	return &cobra.Command{
+		Use:   "reload",
+		Short: "Have the running daemon read its configuration again, and say what is wrong with it",
+		Args:  cobra.NoArgs,
+		RunE: g.asking(func(ctx context.Context, _ *cobra.Command, c *control.Client, _ []string) error {
+			return c.Reload(ctx)
+		}),
+	}
+}

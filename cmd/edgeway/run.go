@@ -1,0 +1,44 @@
+package main
+
+import (
+	"log/slog"
+
+	"github.com/spf13/cobra"
+
+	"edgeway/daemon"
+	"edgeway/daemon/config"
+	"edgeway/daemon/control"
+)
+
+func runCommand(g *globals) *cobra.Command {
+	var dryRun bool
+	cmd := &cobra.Command{
+		Use:   "run",
+		Short: "Be the daemon",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if dryRun {
+				return printPlan(cmd, g)
+			}
+			b := build()
+			return daemon.Run(cmd.Context(), daemon.Options{
+				ConfigPath: g.config, Version: b.Version, Revision: b.Revision, LogOutput: cmd.ErrOrStderr(),
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "read the sources once, print the plan, and touch nothing")
+	return cmd
+}
+
+func printPlan(cmd *cobra.Command, g *globals) error {
+	cfg, err := config.Load(g.config)
+	if err != nil {
+		return err
+	}
+	logger := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn}))
+	plan, problems, err := daemon.MakePlan(cmd.Context(), cfg, logger)
+	if err != nil {
+		return err
+	}
+	return control.NewPlan(plan, problems).WriteText(cmd.OutOrStdout())
+}

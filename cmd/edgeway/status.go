@@ -1,0 +1,32 @@
+package main
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"edgeway/daemon/control"
+)
+
+func statusCommand(g *globals) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Say how the running daemon is, what is wrong first",
+		Args:  cobra.NoArgs,
+	}
+	asJSON := jsonFlag(cmd)
+	cmd.RunE = g.asking(func(ctx context.Context, cmd *cobra.Command, c *control.Client, _ []string) error {
+		status, err := c.Status(ctx)
+		if err != nil {
+			return err
+		}
+		if err := printAnswer(cmd, status, *asJSON); err != nil {
+			return err
+		}
+		if !status.Healthy {
+			return coded{errQuiet, exitUnhealthy}
+		}
+		return nil
+	})
+	return cmd
+}
