@@ -47,10 +47,12 @@ func TestBootWithoutAPIServer(t *testing.T) {
 	d := l.newDaemon()
 	d.startReady()
 	n := l.namespace()
+	began := time.Now()
 	clusterIP, nodePort := n.web("shop")
 	l.within(patience, answers(l.client, nodePort, "ep1"))
 	l.within(patience, d.hasStored(n.name))
 	d.stop()
+	stopped := time.Now()
 	l.onNode("nft", "flush", "ruleset")
 	l.must(unanswered(l.client, nodePort)())
 	d.link.cut()
@@ -60,7 +62,10 @@ func TestBootWithoutAPIServer(t *testing.T) {
 	t.Logf("NodePort served %.0f ms after the start", took.Seconds()*1000)
 	l.within(patience, answers(l.node, clusterIP, "ep1"))
 	l.within(patience, d.healthy)
-	l.within(patience, d.saysStale(time.Second))
+	l.within(patience, d.says("source-kube", "serving the last-known state, saved"))
+	if s, err := d.status(); err != nil || !s.LastKnown.Serving || s.LastKnown.SavedAt.Before(began) || time.Since(s.LastKnown.SavedAt) < time.Since(stopped) {
+		t.Errorf("the state was saved between %s and %s; edgeway status says %+v, %v", began, stopped, s.LastKnown, err)
+	}
 
 	n.endpoints("shop", ep2Addr)
 	d.link.mend()
@@ -114,18 +119,25 @@ func TestForbiddenIsSaid(t *testing.T) {
 	l.must(d.healthIs(503)())
 }
 
-// saysStale wants `edgeway status` to say that the API server was last heard of at least age ago, and
-// /healthz to say that it is away.
+// saysStale wants the daemon to say that it heard of the API server at least age ago: in numbers, in
+// words, and in the answer of /healthz.
 func (d *daemon) saysStale(age time.Duration) func() error {
 	return func() error {
-		out, errs, code := d.edgeway("status")
-		if code != 0 {
-			return fmt.Errorf("edgeway status ended with %d: %s%s", code, out, errs)
+		s, err := d.status()
+		if err != nil {
+			return err
 		}
-		if !strings.Contains(out, "ago") {
-			return fmt.Errorf("edgeway status does not say how old the state is (at least %s):\n%s", age, out)
+		stale := false
+		for _, src := range s.Sources {
+			stale = stale || src.Name == "kube" && src.Error != "" && src.StalenessSeconds >= age.Seconds()
 		}
-		return nil
+		if !s.Healthy || !stale {
+			return fmt.Errorf("edgeway status --json should be healthy and at least %s stale: %+v", age, s)
+		}
+		if code, body, err := d.get(healthAddr, "/healthz"); code != 200 || !strings.Contains(body, "Source kube") {
+			return fmt.Errorf("/healthz is %d and should say that the source is away: %s (%w)", code, body, orElse(err, "no error"))
+		}
+		return d.says("source-kube", "ago")()
 	}
 }
 

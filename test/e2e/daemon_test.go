@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -147,12 +148,8 @@ func (d *daemon) logged(words ...string) func() error {
 		if err != nil {
 			return err
 		}
-		for _, line := range lines(string(log)) {
-			missing := false
-			for _, w := range words {
-				missing = missing || !strings.Contains(line, w)
-			}
-			if !missing {
+		for line := range strings.Lines(string(log)) {
+			if !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(line, w) }) {
 				return nil
 			}
 		}
@@ -208,12 +205,40 @@ func (d *daemon) edgeway(args ...string) (stdout, stderr string, code int) {
 	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
 }
 
-// status gives what `edgeway status --json` prints.
-func (d *daemon) status() (map[string]any, error) {
+// status is what tests read of `edgeway status --json`.
+type status struct {
+	Healthy bool
+	Sources []struct {
+		Name             string
+		StalenessSeconds float64
+		Error            string
+	}
+	LastKnown struct {
+		Serving bool
+		SavedAt time.Time
+	}
+	Drift    struct{ Repairs int }
+	Problems struct{ First []string }
+}
+
+func (d *daemon) status() (status, error) {
 	out, errs, code := d.edgeway("status", "--json")
-	var s map[string]any
+	var s status
 	if err := json.Unmarshal([]byte(out), &s); err != nil {
-		return nil, fmt.Errorf("edgeway status --json (code %d, %s): %w in %q", code, errs, err, out)
+		return s, fmt.Errorf("edgeway status --json (code %d, %s): %w in %q", code, errs, err, out)
 	}
 	return s, nil
+}
+
+// says wants the output of `edgeway status`, for people, to have all these words.
+func (d *daemon) says(words ...string) func() error {
+	return func() error {
+		out, errs, code := d.edgeway("status")
+		for _, w := range words {
+			if code != 0 || !strings.Contains(out, w) {
+				return fmt.Errorf("edgeway status ended with %d and does not say %q:\n%s%s", code, w, out, errs)
+			}
+		}
+		return nil
+	}
 }

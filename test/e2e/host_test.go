@@ -22,6 +22,9 @@ func TestFlushedRulesComeBackWithinASecond(t *testing.T) {
 		t.Logf("a connection works again after %.0f ms", took.Seconds()*1000)
 	}
 	l.must(d.healthy())
+	if s, err := d.status(); err != nil || s.Drift.Repairs != 3 {
+		t.Errorf("edgeway status counts %d repairs, want 3 (%v)", s.Drift.Repairs, err)
+	}
 }
 
 // The lease of the node's address ends and DHCP gives it another one.

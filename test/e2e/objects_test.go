@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net"
 	"strconv"
-	"strings"
 	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
@@ -116,5 +115,3 @@ func (n *namespace) loadBalancer(svc *corev1.Service, addrs ...string) {
 	_, err := shared.admin.Core.Services(n.name).UpdateStatus(n.t.Context(), svc, metav1.UpdateOptions{})
 	n.must(err)
 }
-
-func lines(s string) []string { return strings.Split(strings.TrimSpace(s), "\n") }
