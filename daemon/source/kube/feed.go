@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
@@ -45,6 +47,7 @@ type feed struct {
 	lists   pace // full lists and watches that begin with one
 	watches pace // watches that go on where the last one ended
 
+	expired atomic.Int32 // watches in a row that began too late
 	// streamErr is the error of the last attempt to get the list as a stream; used by the
 	// reflector's goroutine alone.
 	streamErr error
@@ -54,6 +57,7 @@ type feed struct {
 const (
 	minGap      = time.Second
 	maxGap      = 10 * time.Second
+	maxBackoff  = 5 * time.Second // between attempts to connect
 	deniedPause = time.Minute
 	listTimeout = 2 * time.Minute
 	// streamTimeout bounds a watch that begins with the full list, which a thin link may need long for.
@@ -123,7 +127,7 @@ func (f *feed) run(ctx context.Context, events chan<- event) {
 	}, f.example, st, cache.ReflectorOptions{
 		Name:    f.resource,
 		Logger:  &quiet,
-		Backoff: &wait.Backoff{Duration: minGap, Factor: 2, Jitter: 0.5, Steps: 10, Cap: maxGap},
+		Backoff: &wait.Backoff{Duration: minGap, Factor: 2, Jitter: 0.5, Steps: 10, Cap: maxBackoff},
 	})
 	r.RunWithContext(klog.NewContext(ctx, quiet))
 }
@@ -176,6 +180,9 @@ func (f *feed) watch(ctx context.Context, o metav1.ListOptions, st *store) (watc
 			f.streamErr = err
 			return nil, err
 		}
+		if !stream && f.hasExpired(err) {
+			return nil, err
+		}
 		fault := f.failed(ctx, verb, err, st)
 		if !stream {
 			// The reflector looks at the error itself: after a refused connection it goes on with
@@ -188,7 +195,7 @@ func (f *feed) watch(ctx context.Context, o metav1.ListOptions, st *store) (watc
 	}
 	f.streamErr = nil
 	f.health.touch()
-	return f.guard(w, st), nil
+	return f.guard(ctx, w), nil
 }
 
 // failed notes an error of a request and gives it in plain words, as an error that the reflector does
@@ -203,6 +210,10 @@ func (f *feed) failed(ctx context.Context, verb string, err error, st *store) er
 		f.source.log.Debug("resource not readable", "resource", f.resource, "error", fault)
 		st.answered()
 		return fault
+	}
+	var answer apierrors.APIStatus
+	if !errors.As(err, &answer) {
+		f.lists.ease() // a server that was not reached was not asked for a list
 	}
 	f.health.fail(fault.Error())
 	f.source.logChange()

@@ -1,6 +1,8 @@
 package kube
 
 import (
+	"context"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -10,28 +12,33 @@ import (
 
 // guard passes the events of w on, notes that the API server was heard, and ends a watch that is
 // silent for too long; the reflector then goes on with a new one where this one ended.
-func (f *feed) guard(w watch.Interface, st *store) watch.Interface {
-	silent := time.AfterFunc(silence, w.Stop)
+func (f *feed) guard(ctx context.Context, w watch.Interface) watch.Interface {
+	g := &guarded{silent: time.AfterFunc(silence, w.Stop)}
 	started, heard := time.Now(), false
-	filtered := watch.Filter(w, func(e watch.Event) (watch.Event, bool) {
+	g.Interface = watch.Filter(w, func(e watch.Event) (watch.Event, bool) {
 		if e.Type == watch.Error {
-			return e, f.watchError(e, heard || time.Since(started) > minGap)
+			// Stopping a watch makes client-go report a broken connection.
+			stopped := ctx.Err() != nil || g.stopped.Load()
+			return e, !stopped && f.watchError(e, heard || time.Since(started) > minGap)
 		}
 		heard = true
-		silent.Reset(silence)
+		g.silent.Reset(silence)
+		f.expired.Store(0)
 		f.health.touch()
 		return e, true
 	})
-	return &guarded{Interface: filtered, silent: silent}
+	return g
 }
 
 type guarded struct {
 	watch.Interface
-	silent *time.Timer
+	silent  *time.Timer
+	stopped atomic.Bool
 }
 
 // Stop implements watch.Interface.
 func (g *guarded) Stop() {
+	g.stopped.Store(true)
 	g.silent.Stop()
 	g.Interface.Stop()
 }
@@ -44,7 +51,21 @@ func (g *guarded) Stop() {
 func (f *feed) watchError(e watch.Event, worked bool) (pass bool) {
 	err := apierrors.FromObject(e.Object)
 	brokenOff := apierrors.HasStatusCause(err, metav1.CauseType("ClientWatchDecoding"))
-	f.health.fail(describe(f.source.client.host, "watch "+f.resource, err))
-	f.source.logChange()
+	if !f.hasExpired(err) {
+		f.health.fail(describe(f.source.client.host, "watch "+f.resource, err))
+		f.source.logChange()
+	}
 	return !(brokenOff && worked)
+}
+
+// toleratedExpiries is how many watches in a row may be too late before that is a fault. One that is
+// too late is normal after a time without connection, or when the API server was restarted.
+const toleratedExpiries = 2
+
+// hasExpired reports whether err only says that the watch began too late and a list is needed.
+func (f *feed) hasExpired(err error) bool {
+	if !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
+		return false
+	}
+	return f.expired.Add(1) <= toleratedExpiries
 }

@@ -203,6 +203,29 @@ func TestOptionalResourceThatHangsDoesNotHoldUpSynced(t *testing.T) {
 	start(t, api.URL, "", func(o *Options) { o.NodeName = "node-1" }).waitSynced(t, 2*time.Second)
 }
 
+// One watch that is too late is no fault: the list that follows puts it right.
+func TestOneExpiredWatchIsNoFault(t *testing.T) {
+	t.Parallel()
+	api := newFakeAPI(t)
+	api.Start()
+	api.put("services", "a", clusterIP(1))
+	r := start(t, api.URL, "", nil)
+	r.waitSynced(t, 2*time.Second)
+	time.Sleep(1200 * time.Millisecond)
+	api.setHook(func(w http.ResponseWriter, r request) bool {
+		if r.verb == "watch" {
+			status(w, 410, "Expired", "too old resource version")
+		}
+		return r.verb == "watch"
+	})
+	api.put("services", "b", clusterIP(2))
+	api.CloseClientConnections()
+	eventually(t, "b arrives", 10*time.Second, func() bool { return r.names() == "a b" })
+	if n := r.log.count("410"); n > 0 {
+		t.Errorf("%d lines about it", n)
+	}
+}
+
 // Every watch is answered with 410 Gone, every list works.
 func TestStormOfExpiredWatches(t *testing.T) {
 	t.Parallel()
@@ -233,6 +256,9 @@ func TestStormOfExpiredWatches(t *testing.T) {
 	}
 	if n := r.log.count("level=WARN"); n != 1 && n != 2 { // one for each resource at most
 		t.Errorf("%d warnings", n)
+	}
+	if n := r.log.count("usable again"); n > 2 {
+		t.Errorf("%d times usable again", n)
 	}
 	api.setHook(nil)
 	api.put("services", "dns", clusterIP(2))

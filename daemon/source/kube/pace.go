@@ -53,3 +53,11 @@ func (p *pace) hold(d time.Duration) {
 	defer p.mu.Unlock()
 	p.next = time.Now().Add(d)
 }
+
+// ease makes the next gap the shortest again.
+func (p *pace) ease() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.gap = p.min
+	p.next = p.last.Add(p.min)
+}

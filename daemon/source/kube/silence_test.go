@@ -22,7 +22,7 @@ func TestSilentWatchEnds(t *testing.T) {
 		f := &feed{source: &Source{client: &client{}}}
 		in := watch.NewFake()
 		began := time.Now()
-		w := f.guard(in, nil)
+		w := f.guard(t.Context(), in)
 		defer w.Stop()
 		go func() {
 			time.Sleep(time.Minute)
