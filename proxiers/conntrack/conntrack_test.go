@@ -315,22 +315,29 @@ func sendInit(t *testing.T, dst netip.AddrPort) {
 }
 
 func TestManyDestinationsInOneStep(t *testing.T) {
-	enterNamespace(t)
-	echo(t, first)
-	s := newStep(t)
-	translate(t, "ip daddr 10.96.0.0/16 udp dport 53 dnat ip to 10.0.0.1:5353")
-	var before, after []*plan.ServicePort
-	for i := range 2 * fewDestinations {
-		dst := fmt.Sprintf("10.96.1.%d:53", i)
-		name := fmt.Sprintf("s%02d", i)
-		before = append(before, service(udp4, name, []string{dst}, first))
-		after = append(after, service(udp4, name, []string{dst}))
+	for name, others := range map[string]int{"among few flows": 0, "among many flows": 2 * flowsPerWalk} {
+		t.Run(name, func(t *testing.T) {
+			enterNamespace(t)
+			echo(t, first)
+			s := newStep(t)
+			translate(t, "ip daddr 10.96.0.0/16 udp dport 53 dnat ip to 10.0.0.1:5353")
+			fill(t, others)
+			var before, after []*plan.ServicePort
+			for _, dst := range []string{"10.96.1.1:53", "10.96.1.2:53", "10.96.1.3:53"} {
+				name := "s-" + dst
+				before = append(before, service(udp4, name, []string{dst}, first))
+				after = append(after, service(udp4, name, []string{dst}))
+			}
+			s.to(planOf(before...), 0)
+			for _, svc := range before {
+				dial(t, netip.AddrPortFrom(svc.Frontends[0].Addr, svc.Frontends[0].Port).String()).wantAnswer(first)
+			}
+			s.to(planOf(after...), 3)
+			if got := len(flows(t, udp4)); got < others {
+				t.Errorf("%d flows are left of at least %d others", got, others)
+			}
+		})
 	}
-	s.to(planOf(before...), 0)
-	for i := range 2 * fewDestinations {
-		dial(t, fmt.Sprintf("10.96.1.%d:53", i)).wantAnswer(first)
-	}
-	s.to(planOf(after...), 2*fewDestinations)
 }
 
 func TestKernelFilterSparesTheCopy(t *testing.T) {

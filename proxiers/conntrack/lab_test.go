@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -168,4 +169,20 @@ func idOf(t testing.TB, s scope, dst string) uint32 {
 		}
 	}
 	return id
+}
+
+// fill makes flows to n different addresses that are no Service's.
+func fill(t testing.TB, n int) {
+	t.Helper()
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_DGRAM, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = syscall.Close(fd) }()
+	for i := range n {
+		to := &syscall.SockaddrInet4{Port: 53, Addr: [4]byte{203, byte(i >> 16), byte(i >> 8), byte(i)}}
+		if err := syscall.Sendto(fd, []byte("?"), 0, to); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
