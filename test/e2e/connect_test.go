@@ -12,6 +12,9 @@ import (
 // dialTimeout is how long an answer may take before the packets count as dropped.
 const dialTimeout = 700 * time.Millisecond
 
+// impatience is for the tries of a time that is measured: a lost packet must not stretch it.
+const impatience = 100 * time.Millisecond
+
 func flow(h *netlab.Host, protocol plan.Protocol, addr string) netlab.Flow {
 	to := netip.MustParseAddrPort(addr)
 	return netlab.Flow{Protocol: protocol, From: h.Addr(to.Addr()), To: to, Wait: dialTimeout}
@@ -23,6 +26,18 @@ func outcome(h *netlab.Host, protocol plan.Protocol, addr, want string, right fu
 	return func() error {
 		if got := h.Connect(f); !right(got) {
 			return fmt.Errorf("%s from %s to %s: %s, want %s", protocol, h.Name, addr, got, want)
+		}
+		return nil
+	}
+}
+
+// answersSoon is answers for the measuring of times.
+func answersSoon(h *netlab.Host, addr, name string) func() error {
+	f := flow(h, plan.TCP, addr)
+	f.Wait = impatience
+	return func() error {
+		if got := h.Connect(f); got.Server != name {
+			return fmt.Errorf("TCP from %s to %s: %s, want served by %s", h.Name, addr, got, name)
 		}
 		return nil
 	}

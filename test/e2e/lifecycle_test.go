@@ -27,11 +27,12 @@ func TestReload(t *testing.T) {
 	d.signal(syscall.SIGHUP)
 	l.within(patience, unanswered(l.client, nodePort))
 	l.must(answers(l.client, clusterIP, "ep1")())
+	l.within(patience, d.healthy)
 
 	d.configure("")
 	d.signal(syscall.SIGHUP)
 	l.within(patience, answers(l.client, nodePort, "ep1"))
-	l.must(d.healthy())
+	l.within(patience, d.healthy)
 }
 
 // What has begun goes on, whatever becomes of the daemon.

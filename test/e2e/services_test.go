@@ -86,7 +86,7 @@ func TestFirstServiceWithinTwoSecondsOfStart(t *testing.T) {
 	clusterIP, _ := l.namespace().web("early")
 	d := l.newDaemon()
 	d.start()
-	took := l.within(2*time.Second, answers(l.node, clusterIP, "ep1"))
+	took := l.within(2*time.Second, answersSoon(l.node, clusterIP, "ep1"))
 	t.Logf("ClusterIP served %.0f ms after the start", took.Seconds()*1000)
 	l.within(patience, d.healthy)
 	if _, body, _ := d.get(healthAddr, "/healthz"); !strings.Contains(body, `"nodeEligible":true`) {
