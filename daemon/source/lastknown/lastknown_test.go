@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -62,19 +64,57 @@ func everyKind() []source.Object {
 
 // memory is a sink, and the Objects of a Store.
 type memory struct {
+	mu      sync.Mutex
 	objects map[source.Key]source.Object
 	synced  bool
 }
 
-func newMemory() *memory                 { return &memory{objects: map[source.Key]source.Object{}} }
-func (m *memory) Upsert(o source.Object) { m.objects[o.Key()] = o }
-func (m *memory) Delete(k source.Key)    { delete(m.objects, k) }
-func (m *memory) Synced()                { m.synced = true }
+func newMemory() *memory { return &memory{objects: map[source.Key]source.Object{}} }
 
-func (m *memory) all() iter.Seq[source.Object] { return maps.Values(m.objects) }
+func (m *memory) Upsert(o source.Object) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.objects[o.Key()] = o
+}
+
+func (m *memory) Delete(k source.Key) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.objects, k)
+}
+
+func (m *memory) Synced() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.synced = true
+}
+
+func (m *memory) all() iter.Seq[source.Object] {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return maps.Values(maps.Clone(m.objects))
+}
 
 func (m *memory) sorted() []source.Object {
 	return slices.SortedFunc(m.all(), func(a, b source.Object) int { return a.Key().Compare(b.Key()) })
+}
+
+// syncBuffer is a bytes.Buffer for several goroutines.
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *syncBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *syncBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
 }
 
 // host is a daemon's worth of a Store: what it loaded, and what the API server says now.
@@ -82,14 +122,14 @@ type host struct {
 	*Store
 	loaded, api *memory
 	tee         source.Sink
-	log         *bytes.Buffer
+	log         *syncBuffer
 	stop        func()
 }
 
 // boot starts a Store; it runs in a synctest bubble.
 func boot(t *testing.T, dir string) *host {
 	t.Helper()
-	h := &host{loaded: newMemory(), api: newMemory(), log: new(bytes.Buffer)}
+	h := &host{loaded: newMemory(), api: newMemory(), log: new(syncBuffer)}
 	var err error
 	h.Store, err = Open(dir, Options{Server: "https://192.0.2.1:6443", Objects: h.api.all, Logger: slog.New(slog.NewTextHandler(h.log, nil))})
 	if err != nil {
@@ -418,10 +458,12 @@ func TestWriteThatFailsIsNamedAndTriedAgain(t *testing.T) {
 func TestAgeIsThatOfTheLastConfirmation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
-		contact := time.Now()
+		var contact atomic.Pointer[time.Time]
+		hear := func() time.Time { now := time.Now(); contact.Store(&now); return now }
+		hear()
 		s, err := Open(dir, Options{
 			Server: "https://192.0.2.1", Objects: newMemory().all,
-			Confirmed: func() time.Time { return contact }, Logger: slog.New(slog.DiscardHandler),
+			Confirmed: func() time.Time { return *contact.Load() }, Logger: slog.New(slog.DiscardHandler),
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -434,13 +476,12 @@ func TestAgeIsThatOfTheLastConfirmation(t *testing.T) {
 		s.Commit()
 		time.Sleep(30 * time.Minute)
 		synctest.Wait()
-		contact = time.Now()
+		last := hear()
 		time.Sleep(11 * time.Minute)
 		synctest.Wait()
-		if age, _ := s.Age(); contact.Sub(age) > time.Second {
-			t.Errorf("age %s, want %s", age, contact)
+		if age, _ := s.Age(); last.Sub(age) > time.Second {
+			t.Errorf("age %s, want %s", age, last)
 		}
-		last := contact
 		time.Sleep(10 * time.Hour)
 		s.Commit()
 		time.Sleep(2 * time.Second)
@@ -465,7 +506,7 @@ func TestObjectsThatOnlyCarryFaultsAreNotSaved(t *testing.T) {
 		h.stop()
 		h = boot(t, dir)
 		defer h.stop()
-		if len(h.loaded.objects) != 1 || h.log.Len() == 0 || strings.Contains(h.log.String(), "WARN") {
+		if len(h.loaded.objects) != 1 || h.log.String() == "" || strings.Contains(h.log.String(), "WARN") {
 			t.Errorf("%d objects, log:\n%s", len(h.loaded.objects), h.log)
 		}
 	})
