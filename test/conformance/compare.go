@@ -28,6 +28,8 @@ type suite struct {
 	backend Backend
 	world   *world
 	report  *report
+	// patience, if set, is shorter than usual.
+	patience time.Duration
 	// enough is how many differences compare looks for; 0: all.
 	enough int
 }
@@ -100,7 +102,7 @@ func (s *suite) listenWhereNothingIsDone(p *plan.Plan, rows []row) error {
 
 // compareRow makes the connections of one row: two, or so many that every endpoint must have been met.
 func (s *suite) compareRow(r row, e expectation) string {
-	wait, least, most := patience, 2, 2
+	wait, least, most := cmp.Or(s.patience, patience), 2, 2
 	switch {
 	case s.answer(e) == netlab.Silent:
 		wait, least, most = silence, 1, 1
@@ -117,7 +119,7 @@ func (s *suite) compareRow(r row, e expectation) string {
 		outcome := s.world.hosts[r.source].Connect(netlab.Flow{Protocol: r.protocol, From: r.from, To: r.to, Wait: wait})
 		if problem := s.judge(r, e, outcome); problem != "" {
 			s.report.count(r, e.should, n)
-			return describe(r, e, problem)
+			return s.describe(r, e, problem)
 		}
 		if e.deviation != nil {
 			s.report.countDeviation(e.deviation.Name)
@@ -126,7 +128,7 @@ func (s *suite) compareRow(r row, e expectation) string {
 	}
 	s.report.count(r, e.should, n)
 	if r.all && e.Verdict == plan.Forward && len(met) < len(e.Endpoints) {
-		return describe(r, e, fmt.Sprintf("%d connections met only %v", n, sortedKeys(met)))
+		return s.describe(r, e, fmt.Sprintf("%d connections met only %v", n, sortedKeys(met)))
 	}
 	return ""
 }
@@ -138,6 +140,8 @@ func (s *suite) answer(e expectation) netlab.Answer {
 		return netlab.Served
 	case e.Verdict == plan.Reject:
 		return netlab.Refused
+	case e.Verdict == plan.Pass:
+		return netlab.Unreachable // at the gateway, which knows nobody of that address
 	}
 	return netlab.Silent
 }
@@ -176,14 +180,14 @@ func (s *suite) agrees(r row, d plan.Decision, answer netlab.Answer, outcome net
 
 // describe is a line that names all that a reader needs: the connection, what must happen and why, and
 // what happened.
-func describe(r row, e expectation, saw string) string {
+func (s *suite) describe(r row, e expectation, saw string) string {
 	frontend := "no frontend"
 	if e.should.Frontend != nil {
 		frontend = e.should.Frontend.Kind.String() + " of " + e.should.Service.Name.String()
 	}
 	want := e.Verdict.String()
 	if e.Verdict == plan.Forward {
-		want = fmt.Sprintf("forward to one of %v, masquerade %v", e.Endpoints, e.SNAT)
+		want = fmt.Sprintf("forward to one of %v", s.world.endpointNames(e.Decision, r.from))
 	}
 	if e.deviation != nil {
 		want += fmt.Sprintf(" (declared deviation %q)", e.deviation.Name)

@@ -39,6 +39,7 @@
 // The names are those of the lab: pod-a, pod-b, pod-c on the node; far-a, far-b elsewhere; client-a,
 // client-b outside; host, the node itself, with node-1, node-2, node-3 and loopback as addresses (and
 // as an endpoint "host", a pod in the host's network); cluster-N in the Service CIDRs, external-N and
-// lb-N. An endpoint listens on port 8080 or, as in far-a:9090, on 9090. In a pass line the host itself
-// listens at the destination, and must be reached.
+// lb-N. An endpoint listens on port 8080 or, as in far-a:9090, on 9090. In a pass line that
+// names an address of the host, the host itself listens there and must be reached; any other address must
+// turn out to be nobody's.
 package conformance

@@ -58,12 +58,13 @@ func deleteAnElement(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	endpoints := objects["ip map endpoints"]
-	if len(endpoints.elements) == 0 {
-		return fmt.Errorf("no endpoint in %v", slices.Sorted(maps.Keys(objects)))
+	for name, o := range objects {
+		if name, ok := strings.CutPrefix(name, "ip map endpoints"); ok && len(o.elements) > 0 {
+			_, err = nft(ctx, "delete", "element", "ip", "edgeway", "endpoints"+name, "{", o.elements[0], "}")
+			return err
+		}
 	}
-	_, err = nft(ctx, "delete", "element", "ip", "edgeway", "endpoints", "{", endpoints.elements[0], "}")
-	return err
+	return fmt.Errorf("no endpoint in %v", slices.Sorted(maps.Keys(objects)))
 }
 
 // nftObject is a chain, set or map of the backend's tables.
@@ -96,11 +97,12 @@ func dumpNftables(ctx context.Context) (string, error) {
 	return b.String(), nil
 }
 
-// needed reports whether a chain or map is fixed or is mentioned in another object of its family.
+// needed reports whether an object is fixed or is mentioned in another object of its family.
 func needed(objects map[string]nftObject, name string) bool {
-	family, rest, _ := strings.Cut(name, " ")
-	_, short, _ := strings.Cut(rest, " ")
-	if strings.Contains(strings.Join(objects[name].lines, "\n"), "hook ") || !strings.Contains(short, "-") {
+	words := strings.Fields(name)
+	family, kind, short := words[0], words[1], words[2]
+	ofService := kind == "chain" || kind == "map" && strings.HasPrefix(short, "clients-")
+	if !ofService || strings.Contains(strings.Join(objects[name].lines, "\n"), "hook ") {
 		return true
 	}
 	word := regexp.MustCompile(`(^|[ @])` + regexp.QuoteMeta(short) + `($|[ ,])`)

@@ -4,13 +4,14 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+	"time"
 
 	"edgeway/proxiers/plan"
 )
 
 // plantedSpec has what the planted bugs spoil.
 const plantedSpec = `
-service web
+service guarded
   cluster pod-a pod-b far-a
   local   pod-a pod-b
   ClusterIP      cluster-3:80   pod=cluster host=cluster+snat outside=cluster+snat
@@ -78,7 +79,7 @@ func testPlantedBugs(t *testing.T, s *suite) {
 		t.Fatal(err)
 	}
 	// The bugs' differences are not the backend's: they are not counted.
-	watcher := &suite{backend: s.backend, world: s.world, report: newReport(), enough: 1}
+	watcher := &suite{backend: s.backend, world: s.world, report: newReport(), enough: 1, patience: 3 * time.Second}
 	sound := watcher.fresh(t)
 	sound.apply(t, nil, right)
 	if found := watcher.looks(right); len(found) > 0 {

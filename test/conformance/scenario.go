@@ -167,19 +167,25 @@ func (f *flow) holds(w *world, p *plan.Plan, r row) string {
 	if d.Verdict != f.verdict {
 		return fmt.Sprintf("plan.Decide says %s (%s)", d.Verdict, d.Reason)
 	}
-	var says []string
-	for _, e := range d.Endpoints {
-		name := w.endpointName(e.Addr)
-		if d.SNATFor(r.from, e) {
-			name += "+snat"
-		}
-		says = append(says, name)
-	}
-	slices.Sort(says)
+	says := w.endpointNames(d, r.from)
 	if f.verdict == plan.Forward && !slices.Equal(says, f.endpoints) {
 		return fmt.Sprintf("plan.Decide says %v (%s)", says, d.Reason)
 	}
 	return ""
+}
+
+// endpointNames gives the endpoints of a decision as scenarios write them, sorted.
+func (w *world) endpointNames(d plan.Decision, from netip.Addr) []string {
+	var names []string
+	for _, e := range d.Endpoints {
+		name := w.endpointName(e.Addr)
+		if d.SNATFor(from, e) {
+			name += "+snat"
+		}
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
 }
 
 func (w *world) endpointName(at netip.AddrPort) string {

@@ -32,13 +32,16 @@ const (
 	Refused
 	// Reset: a TCP reset came back: the packet reached a host where nobody listens.
 	Reset
+	// Unreachable: an ICMP "unreachable" came back from the gateway: nobody has the address, and no rule of
+	// the node took the packet.
+	Unreachable
 	// Failed: something else, which Outcome.Err tells.
 	Failed
 )
 
 // String gives the answer in lower case.
 func (a Answer) String() string {
-	return [...]string{"silent", "served", "refused", "reset", "failed"}[a]
+	return [...]string{"silent", "served", "refused", "reset", "unreachable", "failed"}[a]
 }
 
 // Outcome is what a client saw.
@@ -112,7 +115,9 @@ func (s *Session) Ask(wait time.Duration) Outcome {
 
 // parseGreeting is the inverse of greeting.
 func parseGreeting(line string) Outcome {
-	name, peer, _ := strings.Cut(strings.TrimSpace(line), " ")
+	line = strings.TrimSpace(line)
+	end := max(0, strings.LastIndexByte(line, ' ')) // the name may have spaces
+	name, peer := line[:end], strings.TrimSpace(line[end:])
 	seen, err := netip.ParseAddrPort(peer)
 	if err != nil {
 		return Outcome{Answer: Failed, Err: fmt.Errorf("answer %q: %w", line, err)}

@@ -8,6 +8,8 @@
 //	gateway (192.0.2.1) ── eth0 (192.0.2.10)  node  pod-a ── 10.244.1.2
 //	                                                client-a ── 203.0.113.2
 //
+// A packet for an address that nobody has ends at the gateway, which says so ("unreachable").
+//
 // Both address families are there. Nothing needs to be waited for: addresses skip duplicate detection,
 // neighbours are entered by hand, and ICMP errors are not rate-limited.
 //

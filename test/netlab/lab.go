@@ -145,7 +145,7 @@ func (l *Lab) makeGateway() error {
 			return err
 		}
 	}
-	return nil
+	return gw.refuseToForward("eth0")
 }
 
 // attach connects a host with the node by a routed veth pair.

@@ -113,6 +113,20 @@ func TestAPortWithoutListenerResetsTCP(t *testing.T) {
 	}
 }
 
+func TestAnAddressThatNobodyHasIsUnreachable(t *testing.T) {
+	l, _, client := twoHosts(t, Options{})
+	for _, from := range []*Host{client, l.Node} {
+		for _, to := range []netip.Addr{netip.MustParseAddr("198.51.100.9"), netip.MustParseAddr("2001:db8:51::9")} {
+			for _, p := range everyProtocol {
+				f := Flow{Protocol: p, From: from.Addr(to), To: netip.AddrPortFrom(to, 80), Wait: patience}
+				if got := from.Connect(f); got.Answer != Unreachable {
+					t.Errorf("%s from %s to %s: %s", p, from.Name, to, got)
+				}
+			}
+		}
+	}
+}
+
 func TestRefusalsAreNotRateLimited(t *testing.T) {
 	l, _, client := twoHosts(t, Options{})
 	nft(t, l.Node, `table inet lab { chain forward { type filter hook forward priority 0; th dport 81 reject; }; }`)

@@ -72,11 +72,11 @@ func (h *Host) linkRoute(device string, addr netip.Addr) error {
 }
 
 func (h *Host) defaultRoute(via netip.Addr) error {
-	all := netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+	family := unix.AF_INET
 	if via.Is6() {
-		all = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+		family = unix.AF_INET6
 	}
-	return h.route("eth0", &netlink.Route{Dst: ipNet(all), Gw: via.AsSlice()})
+	return h.route("eth0", &netlink.Route{Dst: ipNet(everywhere(family)), Gw: via.AsSlice()})
 }
 
 func (h *Host) route(device string, r *netlink.Route) error {
@@ -89,6 +89,29 @@ func (h *Host) route(device string, r *netlink.Route) error {
 		return fmt.Errorf("route %s dev %s: %w", r.Dst, device, err)
 	}
 	return nil
+}
+
+// refuseToForward answers "unreachable" to whatever comes in by device and is not for this host.
+func (h *Host) refuseToForward(device string) error {
+	const table = 100
+	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
+		rule := netlink.NewRule()
+		rule.Family, rule.IifName, rule.Table = family, device, table
+		if err := h.link.RuleAdd(rule); err != nil {
+			return fmt.Errorf("rule for %s: %w", device, err)
+		}
+		if err := h.link.RouteAdd(&netlink.Route{Family: family, Table: table, Type: unix.RTN_UNREACHABLE, Dst: ipNet(everywhere(family))}); err != nil {
+			return fmt.Errorf("unreachable route: %w", err)
+		}
+	}
+	return h.forward()
+}
+
+func everywhere(family int) netip.Prefix {
+	if family == unix.AF_INET {
+		return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+	}
+	return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 }
 
 func (h *Host) neighbour(device string, addr netip.Addr, mac net.HardwareAddr) error {

@@ -118,7 +118,7 @@ func (s *socket) ask(deadline time.Time) Outcome {
 	if s.flow.Protocol == plan.SCTP {
 		return s.askSCTP()
 	}
-	if _, err := s.fd.Write([]byte("?\n")); err != nil {
+	if _, err := s.fd.Write([]byte("?\n")); err != nil && !droppedHere(err) {
 		return s.failure(err)
 	}
 	buf := make([]byte, 1500)
@@ -136,10 +136,13 @@ func (s *socket) askSCTP() Outcome {
 	use, buf := s.fd.Write, init.marshal()
 	for sent := false; ; {
 		n, err := use(buf)
+		if droppedHere(err) {
+			err = nil
+		}
 		switch {
 		case err != nil:
 			outcome := s.failure(err)
-			if outcome.Answer != Failed || !errors.Is(err, unix.ECONNREFUSED) {
+			if outcome.Answer != Failed || !isICMP(err) {
 				return outcome
 			}
 		case !sent:
@@ -151,6 +154,15 @@ func (s *socket) askSCTP() Outcome {
 		}
 	}
 }
+
+// isICMP reports whether an error may come from an ICMP message.
+func isICMP(err error) bool {
+	return errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.EHOSTUNREACH) || errors.Is(err, unix.ENETUNREACH)
+}
+
+// droppedHere says that a rule of the sender's own host took the packet. The program is told so
+// (EPERM), but the packet is as lost as on the way, and if the rule rejects, an ICMP error follows.
+func droppedHere(err error) bool { return errors.Is(err, unix.EPERM) }
 
 // withoutIPHeader removes what IPv4 raw sockets deliver and IPv6 ones do not.
 func (s *socket) withoutIPHeader(b []byte) []byte {
@@ -167,18 +179,19 @@ func (s *socket) failure(err error) Outcome {
 		return Outcome{Answer: Silent}
 	case errors.Is(err, io.EOF), errors.Is(err, unix.ECONNRESET):
 		return Outcome{Answer: Reset}
-	case errors.Is(err, unix.ECONNREFUSED) && s.portUnreachable():
-		return Outcome{Answer: Refused}
-	case errors.Is(err, unix.ECONNREFUSED) && s.flow.Protocol == plan.TCP:
+	}
+	if answer, told := s.toldByICMP(); told {
+		return Outcome{Answer: answer}
+	}
+	if errors.Is(err, unix.ECONNREFUSED) && s.flow.Protocol == plan.TCP {
 		return Outcome{Answer: Reset}
 	}
 	return Outcome{Answer: Failed, Err: err}
 }
 
-// portUnreachable reads the error queue and reports whether ICMP said "port unreachable" about this
-// flow. TCP fills the queue while connecting since Linux 5.15.
-func (s *socket) portUnreachable() bool {
-	found := false
+// toldByICMP reads the error queue, where the kernel keeps what ICMP said about this flow. TCP fills
+// the queue while connecting since Linux 5.15.
+func (s *socket) toldByICMP() (answer Answer, told bool) {
 	_ = s.raw.Control(func(fd uintptr) {
 		packet, control := make([]byte, 256), make([]byte, 512)
 		for {
@@ -189,18 +202,19 @@ func (s *socket) portUnreachable() bool {
 			// The queue of a raw socket holds the errors of all flows between the two addresses.
 			mine := s.flow.Protocol != plan.SCTP || n >= 4 &&
 				binary.BigEndian.Uint16(packet) == s.port && binary.BigEndian.Uint16(packet[2:]) == s.flow.To.Port()
-			if mine && isPortUnreachable(control[:oobn]) {
-				found = true
+			if a, ok := answerOf(control[:oobn]); ok && mine {
+				answer, told = a, true
 			}
 		}
 	})
-	return found
+	return answer, told
 }
 
-func isPortUnreachable(control []byte) bool {
+// answerOf gives the meaning of an entry of the error queue.
+func answerOf(control []byte) (Answer, bool) {
 	messages, err := unix.ParseSocketControlMessage(control)
 	if err != nil {
-		return false
+		return 0, false
 	}
 	for _, m := range messages {
 		// struct sock_extended_err: errno (4 bytes), origin, type, code.
@@ -210,8 +224,11 @@ func isPortUnreachable(control []byte) bool {
 		switch origin, kind, code := m.Data[4], m.Data[5], m.Data[6]; {
 		case origin == unix.SO_EE_ORIGIN_ICMP && kind == 3 && code == 3,
 			origin == unix.SO_EE_ORIGIN_ICMP6 && kind == 1 && code == 4:
-			return true
+			return Refused, true
+		case origin == unix.SO_EE_ORIGIN_ICMP && kind == 3 && code <= 1, // net, host
+			origin == unix.SO_EE_ORIGIN_ICMP6 && kind == 1 && (code == 0 || code == 3): // no route, address
+			return Unreachable, true
 		}
 	}
-	return false
+	return 0, false
 }
