@@ -114,36 +114,26 @@ func (s *Source) decode(d *document, at string, data []byte, inherited metav1.Ty
 	if meta.Kind == "" && meta.APIVersion == "" {
 		meta = inherited
 	}
-	switch {
+	switch use, k := find(meta); {
 	case meta.Kind == "":
 		d.addf(join(at, "kind"), "it is missing")
-		return
 	case meta.APIVersion == "":
 		d.addf(join(at, "apiVersion"), "it is missing")
-		return
+	case use == useObject:
+		k.add(s, d, at, data)
+	case use == useList && lists:
+		s.decodeList(d, data, metav1.TypeMeta{Kind: k.kind, APIVersion: k.apiVersion})
+	case use == otherVersion:
+		d.addf(join(at, "apiVersion"), "%.64q is not supported for the kind %s: it must be %s", meta.APIVersion, meta.Kind, k.apiVersion)
+	default:
+		s.ignore(meta)
 	}
-	item, isList := strings.CutSuffix(meta.Kind, "List")
-	group, _, _ := strings.Cut(meta.APIVersion, "/")
-	for i := range kinds {
-		k := &kinds[i]
-		switch wanted, _, _ := strings.Cut(k.apiVersion, "/"); {
-		case k.kind != meta.Kind && (k.kind != item || !isList):
-		case meta.APIVersion == k.apiVersion && k.kind == meta.Kind:
-			k.add(s, d, at, data)
-			return
-		case meta.APIVersion == k.apiVersion && lists:
-			s.decodeList(d, data, metav1.TypeMeta{Kind: k.kind, APIVersion: k.apiVersion})
-			return
-		case group == wanted || !strings.Contains(meta.APIVersion, "/") && !strings.Contains(k.apiVersion, "/"):
-			d.addf(join(at, "apiVersion"), "%.64q is not supported for the kind %s: it must be %s", meta.APIVersion, meta.Kind, k.apiVersion)
-			return
-		}
-	}
-	if meta.Kind == "List" && meta.APIVersion == "v1" && lists {
-		s.decodeList(d, data, metav1.TypeMeta{})
-		return
-	}
-	if name := meta.APIVersion + " " + meta.Kind; !s.ignored[name] {
+}
+
+// ignore mentions a kind that is not used, once.
+func (s *Source) ignore(meta metav1.TypeMeta) {
+	name := meta.APIVersion + " " + meta.Kind
+	if !s.ignored[name] {
 		s.ignored[name] = true
 		s.log.Info("objects of a kind that is not used are ignored", "api_version", meta.APIVersion, "kind", meta.Kind)
 	}

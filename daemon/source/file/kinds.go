@@ -13,16 +13,57 @@ import (
 	"edgeway/daemon/source"
 )
 
-// kinds are the kinds that are read. add decodes an object, completes it with the API server's
-// defaults, checks what only a manifest can lack, and converts it.
-var kinds = [...]struct {
+// kind is a kind that is read. add decodes an object, completes it with the API server's defaults,
+// checks what only a manifest can lack, and converts it.
+type kind struct {
 	apiVersion, kind string
 	add              func(s *Source, d *document, at string, data []byte)
-}{
+}
+
+var kinds = [...]kind{
 	{"v1", "Service", addService},
 	{"discovery.k8s.io/v1", "EndpointSlice", addEndpointSlice},
 	{"v1", "Node", addNode},
 	{"networking.k8s.io/v1", "ServiceCIDR", addServiceCIDR},
+}
+
+// usage is what becomes of an object in a manifest.
+type usage int
+
+const (
+	notUsed      usage = iota
+	useObject          // it is of a kind that is read
+	useList            // it is a list of a kind that is read, or of kinds that its items name
+	otherVersion       // it is of such a kind, in a version that is not read
+)
+
+// find gives what becomes of an object or list, and its kind.
+func find(meta metav1.TypeMeta) (usage, kind) {
+	if meta.Kind == "List" && meta.APIVersion == "v1" {
+		return useList, kind{}
+	}
+	item, isList := strings.CutSuffix(meta.Kind, "List")
+	for _, k := range kinds {
+		switch {
+		case item != k.kind || groupOf(meta.APIVersion) != groupOf(k.apiVersion):
+		case meta.APIVersion != k.apiVersion:
+			return otherVersion, k
+		case isList:
+			return useList, k
+		default:
+			return useObject, k
+		}
+	}
+	return notUsed, kind{}
+}
+
+// groupOf gives the group of an apiVersion; it is empty for "v1".
+func groupOf(apiVersion string) string {
+	group, _, ok := strings.Cut(apiVersion, "/")
+	if !ok {
+		return ""
+	}
+	return group
 }
 
 func addService(s *Source, d *document, at string, data []byte) {

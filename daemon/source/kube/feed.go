@@ -153,10 +153,10 @@ func (f *feed) list(ctx context.Context, o metav1.ListOptions, st *store) (runti
 	case !refusesStream(streamErr):
 		return nil, streamErr
 	}
-	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	limited, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
 	out := f.newList()
-	if err := f.request(&o).Do(ctx).Into(out); err != nil {
+	if err := f.request(&o).Do(limited).Into(out); err != nil {
 		return nil, f.failed(ctx, "list", err, st)
 	}
 	return out, nil
@@ -201,7 +201,7 @@ func (f *feed) watch(ctx context.Context, o metav1.ListOptions, st *store) (watc
 // failed notes an error of a request and gives it in plain words, as an error that the reflector does
 // not know how to act on.
 func (f *feed) failed(ctx context.Context, verb string, err error, st *store) error {
-	if ctx.Err() != nil && context.Cause(ctx) == context.Canceled {
+	if ctx.Err() != nil {
 		return err // we are stopping
 	}
 	fault := errors.New(describe(f.source.client.host, verb+" "+f.resource, err))

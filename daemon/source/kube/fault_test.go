@@ -1,0 +1,244 @@
+package kube
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+// No permission for Nodes, no ServiceCIDRs in the API: neither holds up Synced, nor is it asked for
+// over and over, nor is it a fault.
+func TestOptionalResourcesMayBeDenied(t *testing.T) {
+	t.Parallel()
+	api := newFakeAPI(t)
+	api.hook = func(w http.ResponseWriter, r request) bool {
+		switch r.resource {
+		case "nodes":
+			status(w, 403, "Forbidden", "nodes is forbidden")
+		case "servicecidrs":
+			http.NotFound(w, nil)
+		default:
+			return false
+		}
+		return true
+	}
+	api.Start()
+	r := start(t, api.URL, "", func(o *Options) { o.NodeName = "node-1" })
+	r.waitSynced(t, time.Second)
+	time.Sleep(3 * time.Second)
+	for _, resource := range []string{"nodes", "servicecidrs"} {
+		if n := api.count(resource, "list", "stream", "watch"); n != 1 {
+			t.Errorf("%d requests for %s, want 1", n, resource)
+		}
+	}
+	if st := r.Status(); st.Err != "" {
+		t.Errorf("status %+v", st)
+	}
+	if n := r.log.count("level=WARN"); n != 0 {
+		t.Errorf("%d warnings", n)
+	}
+}
+
+func TestOptionalResourceThatHangsDoesNotHoldUpSynced(t *testing.T) {
+	t.Parallel()
+	api := newFakeAPI(t)
+	release := make(chan struct{})
+	api.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/nodes") {
+			select {
+			case <-release:
+			case <-r.Context().Done():
+			}
+			return
+		}
+		api.serve(w, r)
+	})
+	api.Start()
+	defer close(release)
+	start(t, api.URL, "", func(o *Options) { o.NodeName = "node-1" }).waitSynced(t, 2*time.Second)
+}
+
+// One watch that is too late is no fault: the list that follows puts it right.
+func TestOneExpiredWatchIsNoFault(t *testing.T) {
+	t.Parallel()
+	api := newFakeAPI(t)
+	api.Start()
+	api.put("services", "a", clusterIP(1))
+	r := start(t, api.URL, "", nil)
+	r.waitSynced(t, 2*time.Second)
+	time.Sleep(1200 * time.Millisecond)
+	api.setHook(func(w http.ResponseWriter, r request) bool {
+		if r.verb == "watch" {
+			status(w, 410, "Expired", "too old resource version")
+		}
+		return r.verb == "watch"
+	})
+	api.put("services", "b", clusterIP(2))
+	api.CloseClientConnections()
+	eventually(t, "b arrives", 10*time.Second, func() bool { return r.names() == "a b" })
+	if n := r.log.count("410"); n > 0 {
+		t.Errorf("%d lines about it", n)
+	}
+}
+
+// Every watch is answered with 410 Gone, every list works.
+func TestStormOfExpiredWatches(t *testing.T) {
+	t.Parallel()
+	api := newFakeAPI(t)
+	api.hook = func(w http.ResponseWriter, r request) bool {
+		switch r.verb {
+		case "stream":
+			status(w, 422, "Invalid", "sendInitialEvents is forbidden")
+		case "watch":
+			status(w, 410, "Expired", "too old resource version")
+		default:
+			return false
+		}
+		return true
+	}
+	api.Start()
+	api.put("services", "web", clusterIP(1))
+	r := start(t, api.URL, "", nil)
+	r.waitSynced(t, 3*time.Second)
+	const seconds = 8
+	before := api.count("services", "list")
+	time.Sleep(seconds * time.Second)
+	if n := api.count("services", "list") - before; n > seconds {
+		t.Errorf("%d lists in %d s", n, seconds)
+	}
+	if n := api.count("services", "list", "watch", "stream"); n > 3*(seconds+2) {
+		t.Errorf("%d requests in about %d s", n, seconds)
+	}
+	if n := r.log.count("level=WARN"); n != 1 && n != 2 { // one for each resource at most
+		t.Errorf("%d warnings", n)
+	}
+	if n := r.log.count("usable again"); n > 2 {
+		t.Errorf("%d times usable again", n)
+	}
+	api.setHook(nil)
+	api.put("services", "dns", clusterIP(2))
+	eventually(t, "it recovers", 20*time.Second, func() bool { return r.names() == "dns web" && r.Status().Err == "" })
+}
+
+// The stream itself is answered with 410: client-go tries again at once, and only the pace holds it.
+func TestStormOfExpiredStreams(t *testing.T) {
+	t.Parallel()
+	api := newFakeAPI(t)
+	api.hook = func(w http.ResponseWriter, _ request) bool {
+		status(w, 410, "Expired", "too old resource version")
+		return true
+	}
+	api.Start()
+	r := start(t, api.URL, "", nil)
+	const seconds = 5
+	time.Sleep(seconds * time.Second)
+	if n := api.count("services", "list", "stream"); n > seconds+1 || n < 2 {
+		t.Errorf("%d lists in %d s", n, seconds)
+	}
+	if st := r.Status(); st.Synced || !strings.Contains(st.Err, "too old resource version (410)") {
+		t.Errorf("status %+v", st)
+	}
+}
+
+// The API server goes away and comes back with half of the stream, then with all of it.
+func TestHalfAListRemovesNothing(t *testing.T) {
+	t.Parallel()
+	api := newFakeAPI(t)
+	api.Start()
+	api.put("services", "a", clusterIP(1))
+	api.put("services", "b", clusterIP(2))
+	r := start(t, api.URL, "", nil)
+	r.waitSynced(t, 2*time.Second)
+	api.remove("services", "b")
+	eventually(t, "b goes", 2*time.Second, func() bool { return r.names() == "a" })
+
+	half := make(chan struct{}, 100)
+	api.setHook(func(w http.ResponseWriter, r request) bool {
+		if r.resource != "services" {
+			return false
+		}
+		w.Header().Set("Content-Type", "application/json")
+		switch r.verb {
+		case "watch":
+			status(w, 410, "Expired", "too old resource version")
+		case "list":
+			fmt.Fprint(w, `{"apiVersion":"v1","kind":"ServiceList","metadata":{"resourceVersion":"500"},"items":[`)
+			half <- struct{}{}
+		default: // a stream that ends before the bookmark
+			emit(w, "ADDED", body("services", "c", clusterIP(3), 300))
+			half <- struct{}{}
+		}
+		return true
+	})
+	api.CloseClientConnections()
+	for range 2 {
+		select {
+		case <-half:
+		case <-time.After(10 * time.Second):
+			t.Fatal("no list was asked for")
+		}
+	}
+	if got := r.names(); got != "a" {
+		t.Errorf("objects after half a list: %q", got)
+	}
+	api.put("services", "d", clusterIP(4))
+	api.remove("services", "a")
+	api.setHook(nil)
+	eventually(t, "the whole list counts", 20*time.Second, func() bool { return r.names() == "d" })
+}
+
+// After its connections broke, the source goes on from the last event instead of listing again.
+func TestBrokenConnectionResumesTheWatch(t *testing.T) {
+	t.Parallel()
+	api := newFakeAPI(t)
+	api.Start()
+	api.put("services", "a", clusterIP(1))
+	r := start(t, api.URL, "", nil)
+	r.waitSynced(t, 2*time.Second)
+	time.Sleep(1200 * time.Millisecond) // a watch that broke at once would be listed again
+	api.CloseClientConnections()
+	api.put("services", "b", clusterIP(2))
+	eventually(t, "b arrives", 5*time.Second, func() bool { return r.names() == "a b" })
+	if n := api.count("services", "list", "stream"); n != 1 {
+		t.Errorf("%d lists, want 1", n)
+	}
+}
+
+func TestUnreachableServerIsNamedOnce(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	host := "https://" + l.Addr().String()
+	l.Close()
+	r := start(t, host, "", nil)
+	want := "connect to " + host + ": connection refused"
+	eventually(t, "the status says why", 2*time.Second, func() bool { return r.Status().Err == want })
+	time.Sleep(4 * time.Second)
+	if st := r.Status(); st.Synced || st.Err != want || !st.LastContact.IsZero() {
+		t.Errorf("status %+v", st)
+	}
+	if n := r.log.count("connection refused"); n != 1 {
+		t.Errorf("%d lines, want 1", n)
+	}
+}
+
+// Without events, bookmarks or an end, a watch is taken for dead by the time silence has passed.
+func TestContactAges(t *testing.T) {
+	t.Parallel()
+	api := newFakeAPI(t)
+	api.Start()
+	r := start(t, api.URL, "", nil)
+	r.waitSynced(t, 2*time.Second)
+	contact := r.Status().LastContact
+	api.CloseClientConnections()
+	api.Listener.Close()
+	eventually(t, "the fault shows", 5*time.Second, func() bool { return r.Status().Err != "" })
+	if got := r.Status().LastContact; got.Sub(contact) > 500*time.Millisecond {
+		t.Errorf("contact %s after the server was gone", got.Sub(contact))
+	}
+}
