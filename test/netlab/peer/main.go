@@ -3,19 +3,24 @@
 //
 //	peer serve NAME NETWORK ADDRESS [NETWORK ADDRESS ...]   answers "NAME PEER-ADDRESS" to each connection or datagram
 //	peer dial NETWORK ADDRESS [SOURCE-IP]                    prints the answer; exit code 1 when there is none
+//	peer wait NETWORK ADDRESS SECONDS                        prints the milliseconds until there is an answer
 package main
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"strings"
 	"time"
 )
 
-const timeout = time.Second
+const (
+	timeout = time.Second
+	// waitTimeout is short: a packet that was dropped is sent again only after a second.
+	waitTimeout = 100 * time.Millisecond
+)
 
 func main() {
 	if err := run(os.Args[1:]); err != nil {
@@ -33,9 +38,30 @@ func run(args []string) error {
 		if len(args) > 3 {
 			source = args[3]
 		}
-		return dial(args[1], args[2], source)
+		answer, err := dial(args[1], args[2], source, timeout)
+		fmt.Print(answer)
+		return err
+	case len(args) == 4 && args[0] == "wait":
+		return wait(args[1], args[2], args[3])
 	}
-	return errors.New("usage: peer serve NAME NETWORK ADDRESS ... | peer dial NETWORK ADDRESS [SOURCE-IP]")
+	return errors.New("usage: peer serve NAME NETWORK ADDRESS ... | peer dial NETWORK ADDRESS [SOURCE-IP] | peer wait NETWORK ADDRESS SECONDS")
+}
+
+func wait(network, address, seconds string) error {
+	limit, err := time.ParseDuration(seconds + "s")
+	if err != nil {
+		return err
+	}
+	for start := time.Now(); ; time.Sleep(time.Millisecond) {
+		_, err := dial(network, address, "", waitTimeout)
+		if err == nil {
+			fmt.Println(time.Since(start).Milliseconds())
+			return nil
+		}
+		if time.Since(start) > limit {
+			return err
+		}
+	}
 }
 
 func serve(name string, listeners []string) error {
@@ -83,31 +109,27 @@ func serveDatagrams(name, network, address string) error {
 	}
 }
 
-func dial(network, address, source string) error {
+func dial(network, address, source string, timeout time.Duration) (string, error) {
 	d := net.Dialer{Timeout: timeout}
-	if source != "" {
+	datagrams := strings.HasPrefix(network, "udp")
+	switch {
+	case source != "" && datagrams:
+		d.LocalAddr = &net.UDPAddr{IP: net.ParseIP(source)}
+	case source != "":
 		d.LocalAddr = &net.TCPAddr{IP: net.ParseIP(source)}
-		if strings.HasPrefix(network, "udp") {
-			d.LocalAddr = &net.UDPAddr{IP: net.ParseIP(source)}
-		}
 	}
 	conn, err := d.Dial(network, address)
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer conn.Close()
 	if err := conn.SetDeadline(time.Now().Add(timeout)); err != nil {
-		return err
+		return "", err
 	}
-	if strings.HasPrefix(network, "udp") {
+	if datagrams {
 		if _, err := conn.Write([]byte("?")); err != nil {
-			return err
+			return "", err
 		}
-		buf := make([]byte, 1500)
-		n, err := conn.Read(buf)
-		_, _ = os.Stdout.Write(buf[:n])
-		return err
 	}
-	_, err = io.Copy(os.Stdout, conn)
-	return err
+	return bufio.NewReader(conn).ReadString('\n')
 }
