@@ -83,12 +83,15 @@ func (i *instance) assemble(ctx context.Context) error {
 
 func (i *instance) newPipeline() *pipeline.Pipeline {
 	p := planner.New(plannerOptions(i.cfg, i.families, i.sources.apiServerAddrs()))
+	faults := &problemLog{logger: i.logger}
 	return pipeline.New(pipeline.Options{
 		Logger:  i.logger,
 		Tracker: i.sources.tracker,
 		Node:    i.node,
 		Plan: func(snap *tracker.Snapshot, prev *plan.Plan) (*plan.Plan, []source.Problem) {
-			return p.Plan(snap, i.node.Host(), prev)
+			next, problems := p.Plan(snap, i.node.Host(), prev)
+			faults.note(snap.Problems, problems)
+			return next, problems
 		},
 		MinSync:   i.cfg.Proxy.MinSyncPeriod,
 		FullSync:  i.cfg.Proxy.FullSyncPeriod,

@@ -3,7 +3,7 @@
 //
 //	peer serve NAME NETWORK ADDRESS [NETWORK ADDRESS ...]   answers "NAME PEER-ADDRESS" to each connection or datagram
 //	peer dial NETWORK ADDRESS [SOURCE-IP]                    prints the answer; exit code 1 when there is none
-//	peer wait NETWORK ADDRESS SECONDS                        prints the milliseconds until there is an answer
+//	peer wait NETWORK ADDRESS SECONDS                        dials until there is an answer
 package main
 
 import (
@@ -55,7 +55,6 @@ func wait(network, address, seconds string) error {
 	for start := time.Now(); ; time.Sleep(time.Millisecond) {
 		_, err := dial(network, address, "", waitTimeout)
 		if err == nil {
-			fmt.Println(time.Since(start).Milliseconds())
 			return nil
 		}
 		if time.Since(start) > limit {

@@ -1,0 +1,47 @@
+package daemon
+
+import (
+	"log/slog"
+	"slices"
+
+	"edgeway/daemon/source"
+)
+
+// maxProblemLines bounds what one plan may add to the log; status and metrics have all problems.
+const maxProblemLines = 50
+
+// problemLog writes each fault of an object once, when it appears.
+type problemLog struct {
+	logger *slog.Logger
+	last   [2][]source.Problem // what the previous call was given
+	seen   map[source.Problem]struct{}
+}
+
+// note is told all faults after each plan: those that the objects came with, and those that the
+// planner found. The sources and the planner share a list that did not change, which is then not
+// looked at.
+func (l *problemLog) note(objects, planned []source.Problem) {
+	if sameList(l.last[0], objects) && sameList(l.last[1], planned) {
+		return
+	}
+	l.last = [2][]source.Problem{objects, planned}
+	before := l.seen
+	l.seen = make(map[source.Problem]struct{}, len(objects)+len(planned))
+	lines := 0
+	for _, p := range slices.Concat(objects, planned) {
+		l.seen[p] = struct{}{}
+		if _, known := before[p]; known {
+			continue
+		}
+		if lines++; lines <= maxProblemLines {
+			l.logger.Warn("object has a fault, what is wrong is left out", "object", p.Object.String(), "field", p.Field, "fault", p.Message)
+		}
+	}
+	if lines > maxProblemLines {
+		l.logger.Warn("more objects have faults, see edgeway status", "more", lines-maxProblemLines)
+	}
+}
+
+func sameList(a, b []source.Problem) bool {
+	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
+}

@@ -1,0 +1,55 @@
+package daemon
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"edgeway/daemon/source"
+)
+
+func problem(name, message string) source.Problem {
+	return source.Problem{Object: source.Key{Kind: source.KindService, Namespace: "default", Name: name}, Field: "spec", Message: message}
+}
+
+func TestEachProblemIsLoggedOnceWhileItLasts(t *testing.T) {
+	var out bytes.Buffer
+	l := problemLog{logger: slog.New(slog.NewTextHandler(&out, nil))}
+	lines := func() int { defer out.Reset(); return strings.Count(out.String(), "\n") }
+	a, b := problem("a", "port 0"), problem("b", "taken by default/a")
+
+	l.note([]source.Problem{a}, []source.Problem{b})
+	if text := out.String(); !strings.Contains(text, "Service default/a") || !strings.Contains(text, "taken by default/a") {
+		t.Errorf("the log does not name object and fault:\n%s", text)
+	}
+	if n := lines(); n != 2 {
+		t.Errorf("%d lines for two problems", n)
+	}
+	l.note([]source.Problem{a}, []source.Problem{b})
+	if n := lines(); n != 0 {
+		t.Errorf("%d lines for problems that are known", n)
+	}
+	l.note(nil, []source.Problem{b})
+	l.note([]source.Problem{a}, []source.Problem{b})
+	if n := lines(); n != 1 {
+		t.Errorf("%d lines for a problem that came back", n)
+	}
+}
+
+func TestManyProblemsDoNotFloodTheLog(t *testing.T) {
+	var out bytes.Buffer
+	l := problemLog{logger: slog.New(slog.NewTextHandler(&out, nil))}
+	var many []source.Problem
+	for i := range 1000 {
+		many = append(many, problem(fmt.Sprint(i), "port 0"))
+	}
+	l.note(many, nil)
+	if n := strings.Count(out.String(), "\n"); n != maxProblemLines+1 {
+		t.Errorf("%d lines, want %d", n, maxProblemLines+1)
+	}
+	if !strings.Contains(out.String(), "more=950") {
+		t.Error("the log does not say how many more there are")
+	}
+}
