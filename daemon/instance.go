@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime/debug"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -107,7 +108,15 @@ func (i *instance) synced(snap *tracker.Snapshot, p *plan.Plan, s pipeline.Synce
 	if i.sources.saved != nil {
 		i.sources.saved.Commit()
 	}
+	if s.Full {
+		time.AfterFunc(memoryRest, debug.FreeOSMemory)
+	}
 }
+
+// memoryRest is when the memory that a full sync needed is given back, lists read at the start included.
+// Go alone (1.26) keeps it until a collection that an idle daemon runs every two minutes: 104 MB
+// instead of 40 MB at 10,000 Services.
+const memoryRest = 3 * time.Second
 
 func (i *instance) newBackend(ctx context.Context) error {
 	b, err := backend(i.cfg.Proxy.Backend)
