@@ -21,6 +21,7 @@ import (
 	"github.com/prometheus/exporter-toolkit/web"
 
 	"edgeway/daemon/config"
+	"edgeway/proxiers/plan"
 )
 
 // Options are what Run needs beside the configuration.
@@ -48,13 +49,13 @@ func Run(ctx context.Context, opts Options) error {
 	defer signal.Stop(hangup)
 	r := &reloader{path: opts.ConfigPath, next: make(chan *config.Config, 1)}
 	logger.Info("edgeway starts", "version", opts.Version, "config", opts.ConfigPath, "backend", cfg.Proxy.Backend)
-	start := func(cfg *config.Config) (*instance, error) {
+	start := func(cfg *config.Config, inForce *plan.Plan) (*instance, error) {
 		return newInstance(ctx, cfg, instanceOptions{
 			Logger: newLogger(cfg.Log, opts.LogOutput), Version: opts.Version, Revision: opts.Revision,
-			ConfigPath: opts.ConfigPath, Started: started, Reload: r.reload,
+			ConfigPath: opts.ConfigPath, Started: started, Reload: r.reload, InForce: inForce,
 		})
 	}
-	inst, err := start(cfg)
+	inst, err := start(cfg, nil)
 	if err != nil {
 		return err
 	}
@@ -63,13 +64,14 @@ func Run(ctx context.Context, opts Options) error {
 		if err != nil || next == nil {
 			return err
 		}
-		if inst, err = start(next); err == nil {
+		inForce := inst.pipeline.State().InForce
+		if inst, err = start(next, inForce); err == nil {
 			cfg = next
 			inst.logger.Info("configuration reloaded", "config", opts.ConfigPath)
 			continue
 		}
 		logger.Error("new configuration does not start, going back to the one before", "error", err)
-		if inst, err = start(cfg); err != nil {
+		if inst, err = start(cfg, inForce); err != nil {
 			return err
 		}
 	}

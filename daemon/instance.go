@@ -32,6 +32,8 @@ type instanceOptions struct {
 	ConfigPath        string
 	Started           time.Time
 	Reload            func(context.Context) error
+	// InForce is what the instance before this one left in the kernel; nil: it is the first.
+	InForce *plan.Plan
 }
 
 // instance is the daemon with one configuration. Its parts are all made before any of them runs.
@@ -96,6 +98,7 @@ func (i *instance) newPipeline() *pipeline.Pipeline {
 		},
 		MinSync:   i.cfg.Proxy.MinSyncPeriod,
 		FullSync:  i.cfg.Proxy.FullSyncPeriod,
+		InForce:   i.opts.InForce,
 		OnApplied: func(a pipeline.Applied) { i.metrics.Applied(a) },
 		OnSynced:  i.synced,
 	})

@@ -52,6 +52,9 @@ type Options struct {
 	MinSync time.Duration
 	// FullSync is the mean time between periodic full syncs.
 	FullSync time.Duration
+	// InForce is what an earlier pipeline of this process left in the kernel; nil: nothing. It keeps
+	// a reload from looking like a host that serves nothing; the first sync is a full one all the same.
+	InForce *plan.Plan
 	// OnApplied is called after every Apply, failed or not.
 	OnApplied func(Applied)
 	// OnSynced is called when the backend agrees with a plan. The plan may lack quarantined
@@ -112,7 +115,7 @@ type Pipeline struct {
 // New has no side effects; Run does the work.
 func New(opts Options) *Pipeline {
 	p := &Pipeline{opts: opts, wake: make(chan struct{}, 1), quarantine: quarantine{}}
-	p.state.Store(&State{})
+	p.state.Store(&State{InForce: opts.InForce})
 	return p
 }
 
@@ -121,6 +124,7 @@ func New(opts Options) *Pipeline {
 func (p *Pipeline) Run(ctx context.Context, backend Stage, followers ...Stage) error {
 	p.started = time.Now()
 	p.backend = newStage(backend)
+	p.backend.lastGood = p.opts.InForce
 	for _, f := range followers {
 		p.followers = append(p.followers, newStage(f))
 	}

@@ -338,3 +338,26 @@ func TestTriggersAreHandedOverOnceInForce(t *testing.T) {
 		}
 	})
 }
+
+func TestWhatAnEarlierPipelineLeftInForceCountsUntilTheFirstSync(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		w.ready = false
+		w.set(1, 1)
+		left := &plan.Plan{Node: &plan.Node{}}
+		b := start(t, w, newKernel(t), func(o *Options) { o.InForce = left })
+		settle(time.Second)
+		if s := b.p.State(); !s.Synced() || s.InForce != left {
+			t.Error("before the first sync, State does not tell of what is in force")
+		}
+		w.mu.Lock()
+		w.ready = true
+		w.mu.Unlock()
+		w.announce()
+		synctest.Wait()
+		if got := b.kernel.changes(); len(got) != 1 || got[0].Prev != nil {
+			t.Errorf("%d changes, want one without Prev: the memory of another pipeline proves nothing", len(got))
+		}
+		b.converged(t)
+	})
+}
