@@ -72,7 +72,8 @@ func (b *bench) measureWrite(ctx context.Context, p *program, what measure, writ
 	if err != nil {
 		return err
 	}
-	if err := p.cg.settle(ctx, time.Second); err != nil {
+	// Longer than the second after which Edgeway writes changes to disk.
+	if err := p.cg.settle(ctx, 1500*time.Millisecond); err != nil {
 		return err
 	}
 	after, err := p.cg.cpu()

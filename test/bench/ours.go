@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 
 	"edgeway/test/e2e/cluster"
@@ -24,9 +23,6 @@ func (b *bench) newOurs(ctx context.Context, path string) (*program, error) {
 			return nil, err
 		}
 	}
-	if err := os.Mkdir(p.file("lastknown"), 0o700); err != nil {
-		return nil, fmt.Errorf("configuration of %s: %w", oursName, err)
-	}
 	err = p.write("edgeway.toml", fmt.Sprintf(`version = 1
 [node]
 name = "bench-edge"
@@ -41,7 +37,7 @@ address = "127.0.0.1:10249"
 pprof = true
 [control]
 socket = %q
-`, b.cluster.Kubeconfig(cluster.Edgeway), p.file("lastknown"), p.file("control.sock")))
+`, b.cluster.Kubeconfig(cluster.Edgeway), p.file(memory), p.file("control.sock")))
 	if err != nil {
 		return nil, err
 	}

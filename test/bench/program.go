@@ -27,6 +27,9 @@ type program struct {
 	cmd  *exec.Cmd // nil while it does not run
 }
 
+// memory is the directory of what a program remembers over restarts.
+const memory = "lastknown"
+
 // Both programs serve their metrics here, on the host alone. The gauge is set for each address family
 // that was synced.
 const (
@@ -75,6 +78,14 @@ func (p *program) stop() error {
 	var exit *exec.ExitError
 	if err := p.cmd.Wait(); err != nil && !errors.As(err, &exit) {
 		return fmt.Errorf("stop of %s: %w", p.name, err)
+	}
+	return nil
+}
+
+// forget removes what the program remembers on disk.
+func (p *program) forget() error {
+	if err := os.RemoveAll(p.file(memory)); err != nil {
+		return fmt.Errorf("memory of %s: %w", p.name, err)
 	}
 	return nil
 }

@@ -16,6 +16,9 @@ func (b *bench) firstSync(ctx context.Context, p *program) error {
 	if err := b.clear(ctx, p); err != nil {
 		return err
 	}
+	if err := p.forget(); err != nil {
+		return err
+	}
 	return b.measureStart(ctx, p, firstSync, func(time.Time) (time.Time, error) {
 		return p.host.reach(ctx, b.sample())
 	})

@@ -11,10 +11,13 @@ import (
 	"strings"
 )
 
-// Programs gives the directory that holds etcd, kube-apiserver and kube-proxy. It runs
-// scripts/controlplane of the repository that the working directory is in, which builds them when
-// they are not there yet (some minutes) and heeds EDGEWAY_CONTROLPLANE_BIN.
+// Programs gives the directory that holds etcd, kube-apiserver and kube-proxy: the one that
+// EDGEWAY_CONTROLPLANE_BIN names, else the one of scripts/controlplane of the repository that the
+// working directory is in, which builds them when they are not there yet (some minutes).
 func Programs(ctx context.Context) (string, error) {
+	if dir := os.Getenv("EDGEWAY_CONTROLPLANE_BIN"); dir != "" {
+		return dir, nil
+	}
 	root, err := repository()
 	if err != nil {
 		return "", err
