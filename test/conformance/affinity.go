@@ -165,6 +165,7 @@ func (s *suite) choices(p *plan.Plan, destination string) map[client]string {
 		}
 		for _, r := range rows {
 			for _, from := range crowd(source, plan.FamilyOf(r.to.Addr())) {
+				r := r
 				r.from = from
 				wg.Go(func() {
 					slots <- struct{}{}

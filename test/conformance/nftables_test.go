@@ -6,7 +6,6 @@ import (
 	"maps"
 	"os"
 	"os/exec"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -80,14 +79,10 @@ func dumpNftables(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	for removed := true; removed; {
-		removed = false
-		for name := range objects {
-			if !needed(objects, name) {
-				delete(objects, name)
-				removed = true
-			}
-		}
+	for n := -1; n != len(objects); {
+		n = len(objects)
+		mentioned := mentionedIn(objects)
+		maps.DeleteFunc(objects, func(name string, o nftObject) bool { return unused(name, o, mentioned) })
 	}
 	var b strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(objects)) {
@@ -97,22 +92,26 @@ func dumpNftables(ctx context.Context) (string, error) {
 	return b.String(), nil
 }
 
-// needed reports whether an object is fixed or is mentioned in another object of its family.
-func needed(objects map[string]nftObject, name string) bool {
+// mentionedIn gives every word of all rules and elements, after the family: "ip endpoints".
+func mentionedIn(objects map[string]nftObject) map[string]bool {
+	words := map[string]bool{}
+	for name, o := range objects {
+		family, _, _ := strings.Cut(name, " ")
+		for _, line := range slices.Concat(o.lines, o.elements) {
+			for _, word := range strings.FieldsFunc(line, func(r rune) bool { return strings.ContainsRune(" @,{}", r) }) {
+				words[family+" "+word] = true
+			}
+		}
+	}
+	return words
+}
+
+// unused reports whether an object comes and goes with Services, and nothing leads to it.
+func unused(name string, o nftObject, mentioned map[string]bool) bool {
 	words := strings.Fields(name)
 	family, kind, short := words[0], words[1], words[2]
 	ofService := kind == "chain" || kind == "map" && strings.HasPrefix(short, "clients-")
-	if !ofService || strings.Contains(strings.Join(objects[name].lines, "\n"), "hook ") {
-		return true
-	}
-	word := regexp.MustCompile(`(^|[ @])` + regexp.QuoteMeta(short) + `($|[ ,])`)
-	for other, o := range objects {
-		if other != name && strings.HasPrefix(other, family+" ") &&
-			(slices.ContainsFunc(o.lines, word.MatchString) || slices.ContainsFunc(o.elements, word.MatchString)) {
-			return true
-		}
-	}
-	return false
+	return ofService && !mentioned[family+" "+short] && !strings.Contains(strings.Join(o.lines, "\n"), "hook ")
 }
 
 // listNftables reads the backend's tables by the nft program: what another program sees of them.

@@ -30,14 +30,16 @@ type bug struct {
 	plant func(*plan.Plan)
 }
 
+var silentBug = bug{"refusals are silent", eachRoute(func(r *plan.Route) {
+	if r.Verdict == plan.Reject {
+		r.Verdict = plan.Drop
+	}
+})}
+
 var bugs = []bug{
 	{"the masquerade is forgotten", eachRoute(func(r *plan.Route) { r.SNAT = false })},
 	{"everything is masqueraded", eachRoute(func(r *plan.Route) { r.SNAT = true })},
-	{"refusals are silent", eachRoute(func(r *plan.Route) {
-		if r.Verdict == plan.Reject {
-			r.Verdict = plan.Drop
-		}
-	})},
+	silentBug,
 	{"drops are refused", eachRoute(func(r *plan.Route) {
 		if r.Verdict == plan.Drop {
 			r.Verdict = plan.Reject
@@ -68,6 +70,17 @@ var bugs = []bug{
 	}},
 }
 
+// silentRefusal is a deviation that no backend has: one of the bugs, declared.
+var silentRefusal = Deviation{
+	Name:   "refusals are silent",
+	Reason: "to see that declared deviations are held to",
+	Instead: func(_ *plan.Plan, _ plan.Packet, should plan.Decision) (plan.Decision, bool) {
+		does := should
+		does.Verdict = plan.Drop
+		return does, should.Verdict == plan.Reject && should.Service != nil
+	},
+}
+
 // testPlantedBugs proves that the suite sees a backend's mistakes: each bug alone must make a difference.
 func testPlantedBugs(t *testing.T, s *suite) {
 	sp, err := parseSpec(plantedSpec)
@@ -80,27 +93,42 @@ func testPlantedBugs(t *testing.T, s *suite) {
 	}
 	// The bugs' differences are not the backend's: they are not counted.
 	watcher := &suite{backend: s.backend, world: s.world, report: newReport(), enough: 1, patience: 3 * time.Second}
-	sound := watcher.fresh(t)
-	sound.apply(t, nil, right)
-	if found := watcher.looks(right); len(found) > 0 {
-		t.Fatalf("without a bug: %s", found[0])
-	}
+	holder := *watcher
+	holder.backend.Deviations = append(slices.Clone(s.backend.Deviations), silentRefusal)
+
+	t.Run("none", func(t *testing.T) { watcher.mustLookRight(t, right, right) })
 	for _, b := range bugs {
-		t.Run(b.name, func(t *testing.T) {
-			wrong := copyPlan(right)
-			b.plant(wrong)
-			for _, svc := range wrong.Services {
-				svc.Seal()
-			}
-			ses := watcher.fresh(t)
-			ses.apply(t, nil, wrong)
-			found := watcher.looks(right)
-			if len(found) == 0 {
-				t.Fatal("the suite did not notice")
-			}
-			t.Logf("%d differences, as %s", len(found), found[0])
-		})
+		t.Run(b.name, func(t *testing.T) { watcher.mustLookWrong(t, b.spoil(right), right) })
 	}
+	t.Run("a declared deviation is accepted", func(t *testing.T) { holder.mustLookRight(t, silentBug.spoil(right), right) })
+	t.Run("a declared deviation that is gone", func(t *testing.T) { holder.mustLookWrong(t, right, right) })
+}
+
+// mustLookRight and mustLookWrong apply one plan and hold what becomes of connections against another.
+func (s *suite) mustLookRight(t *testing.T, applied, specified *plan.Plan) {
+	t.Helper()
+	s.fresh(t).apply(t, nil, applied)
+	fail(t, s.looks(specified))
+}
+
+func (s *suite) mustLookWrong(t *testing.T, applied, specified *plan.Plan) {
+	t.Helper()
+	s.fresh(t).apply(t, nil, applied)
+	found := s.looks(specified)
+	if len(found) == 0 {
+		t.Fatal("the suite did not notice")
+	}
+	t.Logf("%d differences, as %s", len(found), found[0])
+}
+
+// spoil gives a copy of the plan with the bug in it.
+func (b bug) spoil(right *plan.Plan) *plan.Plan {
+	wrong := copyPlan(right)
+	b.plant(wrong)
+	for _, svc := range wrong.Services {
+		svc.Seal()
+	}
+	return wrong
 }
 
 // looks is the suite in small: it gives the first differences from p that it finds.

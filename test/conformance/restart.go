@@ -44,7 +44,7 @@ func testRestart(t *testing.T, s *suite) {
 	p := ses.syncText(t, steadySpec+changingSpec)
 	traffic := s.watch(t, p)
 
-	p = ses.syncText(t, steadySpec+changedSpec)
+	ses.syncText(t, steadySpec+changedSpec)
 	p = ses.syncText(t, steadySpec+changingSpec)
 	ses.apply(t, nil, p)
 	traffic.mustBeUnharmed(t, "changes of another Service and a full sync")

@@ -47,10 +47,21 @@ type frontend struct {
 
 // compile makes the plan of s. Like the planner it shares with prev what did not change.
 func (s *spec) compile(w *world, prev *plan.Plan) (*plan.Plan, error) {
-	p := &plan.Plan{Generation: 1, Node: s.node(w)}
+	services, err := s.compileServices(w, prev)
+	if err != nil {
+		return nil, err
+	}
+	p := &plan.Plan{Generation: 1, Node: s.node(w), Services: services}
 	if prev != nil {
 		p.Generation = prev.Generation + 1
+		if sameNode(prev.Node, p.Node) {
+			p.Node = prev.Node
+		}
 	}
+	return p, nil
+}
+
+func (s *spec) compileServices(w *world, prev *plan.Plan) (all []*plan.ServicePort, err error) {
 	for _, svc := range s.services {
 		for _, proto := range svc.protocols {
 			for _, family := range svc.families {
@@ -61,20 +72,17 @@ func (s *spec) compile(w *world, prev *plan.Plan) (*plan.Plan, error) {
 				if old := prev.Find(sp.Name, family); old != nil && old.Digest == sp.Digest {
 					sp = old
 				}
-				p.Services = append(p.Services, sp)
+				all = append(all, sp)
 			}
 		}
 	}
-	slices.SortFunc(p.Services, (*plan.ServicePort).Compare)
-	for i := 1; i < len(p.Services); i++ {
-		if p.Services[i-1].Compare(p.Services[i]) == 0 {
-			return nil, fmt.Errorf("two services have the name %s", p.Services[i].Name)
+	slices.SortFunc(all, (*plan.ServicePort).Compare)
+	for i := 1; i < len(all); i++ {
+		if all[i-1].Compare(all[i]) == 0 {
+			return nil, fmt.Errorf("two services have the name %s", all[i].Name)
 		}
 	}
-	if prev != nil && sameNode(prev.Node, p.Node) {
-		p.Node = prev.Node
-	}
-	return p, nil
+	return all, nil
 }
 
 func (s *spec) node(w *world) *plan.Node {

@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	namePrefix = "netlab-" // of every namespace; then come the process id and the number of the lab
+	namePrefix = "netlab-" // of every namespace; then come the process id and a random number for the lab
 	netnsDir   = "/run/netns"
 )
 

@@ -3,6 +3,7 @@ package netlab
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/netip"
 	"os"
 	"slices"
@@ -41,15 +42,12 @@ type Lab struct {
 	lastPort atomic.Uint32
 }
 
-// labs tells the labs of one process apart.
-var labs atomic.Uint32
-
 // New makes a lab with a node and its gateway. It ends the test when that fails, as it does without
 // root. Labs that a dead process left behind are removed first.
 func New(t testing.TB, opts Options) *Lab {
 	t.Helper()
 	removeStale(t)
-	l := &Lab{t: t, prefix: fmt.Sprintf("%s%d-%d-", namePrefix, os.Getpid(), labs.Add(1))}
+	l := &Lab{t: t, prefix: fmt.Sprintf("%s%d-%08x-", namePrefix, os.Getpid(), rand.Uint32())}
 	t.Cleanup(l.close)
 	if err := l.makeNode(opts.InPlace); err != nil {
 		t.Fatalf("lab: node: %v", err)
