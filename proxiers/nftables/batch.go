@@ -105,6 +105,13 @@ func (b *batch) replaceNode(prev, next *plan.Node) {
 	b.diff(nodeEntries(b.r, prev), nodeEntries(b.r, next))
 }
 
+// addNode adds the elements that follow from the host to tables that have none.
+func (r *renderer) addNode(tx *knftables.Transaction, node *plan.Node) {
+	b := &batch{r: r}
+	b.replaceNode(nil, node)
+	b.writeTo(tx)
+}
+
 // nodeEntries gives the addresses that accept NodePorts.
 func nodeEntries(r *renderer, n *plan.Node) []entry {
 	var out []entry

@@ -50,6 +50,7 @@ func (p *proxier) build(ctx context.Context, next *plan.Plan) error {
 		tx := p.renderer.nft.NewTransaction()
 		if first {
 			p.renderer.base(tx, next.Node, false)
+			p.renderer.addNode(tx, next.Node)
 		}
 		rest = p.renderer.chunk(tx, p.ledger, rest, chunkSize)
 		if err := p.commit(ctx, tx); err != nil {
@@ -65,6 +66,7 @@ func (p *proxier) recreate(ctx context.Context, next *plan.Plan) error {
 	p.ledger = newLedger()
 	tx := p.renderer.nft.NewTransaction()
 	p.renderer.base(tx, next.Node, true)
+	p.renderer.addNode(tx, next.Node)
 	p.renderer.chunk(tx, p.ledger, next.Services, len(next.Services))
 	if err := p.commit(ctx, tx); err != nil {
 		return fullError("new tables", err)

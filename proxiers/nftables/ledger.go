@@ -31,15 +31,12 @@ func (l *ledger) drop(e element) (last bool) {
 	return true
 }
 
-// takeObject counts one more user of an object; absent says that it is not in the kernel.
-func (l *ledger) takeObject(id objectID) (absent bool) {
+// takeObject counts one more user of an object; first says that there was none. An idle object must be
+// written again, because the rules of an idle chain may be gone.
+func (l *ledger) takeObject(id objectID) (first bool) {
 	l.objects[id]++
-	if l.objects[id] > 1 {
-		return false
-	}
-	_, present := l.idle[id]
 	delete(l.idle, id)
-	return !present
+	return l.objects[id] == 1
 }
 
 // dropObject counts one user less, and notes when there is none left.

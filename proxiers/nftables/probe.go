@@ -26,6 +26,7 @@ func Probe(ctx context.Context) error {
 	r.podInterfaces = sample.Node.PodInterfaces
 	tx := nft.NewTransaction()
 	r.base(tx, sample.Node, false)
+	r.addNode(tx, sample.Node)
 	r.chunk(tx, newLedger(), sample.Services, len(sample.Services))
 	err = nft.Check(ctx, tx)
 	var exit *exec.ExitError

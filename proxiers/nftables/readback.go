@@ -51,7 +51,7 @@ func (c *nfConn) objects(f plan.Family, table string) (found []objectID, err err
 		}
 		return nil
 	})
-	if err != nil {
+	if err != nil && !errors.Is(err, unix.ENOENT) { // no table
 		return nil, fmt.Errorf("read sets: %w", err)
 	}
 	return found, nil
