@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"os"
 	"strings"
 	"syscall"
@@ -25,8 +26,14 @@ func TestReload(t *testing.T) {
 
 	d.configure("[proxy]\nnodeport_addresses = []\n")
 	d.signal(syscall.SIGHUP)
+	// A load balancer that asks in the middle of a reload must not be sent away.
+	l.throughout(time.Second, func() error {
+		if code, body, err := d.get(healthAddr, "/healthz"); err == nil && code != 200 {
+			return fmt.Errorf("/healthz is %d during a reload: %s", code, body)
+		}
+		return answers(l.client, clusterIP, "ep1")()
+	})
 	l.within(patience, unanswered(l.client, nodePort))
-	l.must(answers(l.client, clusterIP, "ep1")())
 	l.within(patience, d.healthy)
 
 	d.configure("")
