@@ -3,6 +3,7 @@ package e2e
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -40,6 +41,24 @@ func TestReload(t *testing.T) {
 	d.signal(syscall.SIGHUP)
 	l.within(patience, answers(l.client, nodePort, "ep1"))
 	l.within(patience, d.healthy)
+}
+
+// A configuration can be valid and yet not start; then the one before goes on.
+func TestReloadThatDoesNotStart(t *testing.T) {
+	l := newLab(t)
+	d := l.newDaemon()
+	d.startReady()
+	clusterIP, _ := l.namespace().web("shop")
+	l.within(patience, answers(l.client, clusterIP, "ep1"))
+
+	dropIn := filepath.Join(d.dir, "conf.d", "50-socket.toml")
+	l.must(os.Mkdir(filepath.Dir(dropIn), 0o755))
+	l.must(os.WriteFile(dropIn, []byte("[control]\nsocket = \"/proc/nowhere.sock\"\n"), 0o600))
+	d.signal(syscall.SIGHUP)
+	l.within(patience, d.logged("level=ERROR", "/proc/nowhere.sock"))
+	l.must(os.Remove(dropIn)) // the commands read the configuration too
+	l.within(patience, d.says("healthy"))
+	l.must(answers(l.client, clusterIP, "ep1")())
 }
 
 // What has begun goes on, whatever becomes of the daemon.
