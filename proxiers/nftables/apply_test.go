@@ -1,33 +1,278 @@
 package nftables
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"sigs.k8s.io/knftables"
+
+	"edgeway/proxiers"
 	"edgeway/proxiers/plan"
 )
 
 func TestFirstSyncInChunks(t *testing.T) {
 	newHost(t)
 	p, drift := newProxier(t)
+	var steps []int
+	p.progress = func(done, total int) {
+		if total != 3000 {
+			t.Errorf("progress with total %d, want 3000", total)
+		}
+		steps = append(steps, done)
+	}
 	full := newPlan(testNode(), manyServices(3000, 5)...)
-	start := time.Now()
 	apply(t, p, nil, full)
-	t.Log("first", time.Since(start))
-	start = time.Now()
-	apply(t, p, nil, full)
-	t.Log("again", time.Since(start))
-	next := withEndpoints(full, 7, endpoint("10.1.1.1:80"))
-	start = time.Now()
-	apply(t, p, full, next)
-	t.Log("one", time.Since(start))
+	if want := []int{1000, 2000, 3000}; !slices.Equal(steps, want) {
+		t.Errorf("progress %v, want %v", steps, want)
+	}
+	chunked := kernelState(t, p)
+	if err := p.recreate(t.Context(), full); err != nil {
+		t.Fatal(err)
+	}
+	if diff := firstDifference(chunked, kernelState(t, p)); diff != "" {
+		t.Errorf("chunks and one transaction lead to different states: %s", diff)
+	}
 	if drift.count() != 0 {
 		t.Errorf("drift reported for our own transactions: %q", drift.reasons)
 	}
-	state := kernelState(t, p)
-	apply(t, p, nil, next)
-	if again := kernelState(t, p); again != state {
-		t.Errorf("states differ %d %d", len(state), len(again))
+}
+
+// TestPartialEqualsFull goes through random plans by partial syncs and compares with a first sync.
+func TestPartialEqualsFull(t *testing.T) {
+	sequences := 200
+	if testing.Short() {
+		sequences = 20
 	}
-	_ = plan.TCP
+	newHost(t)
+	p, drift := newProxier(t)
+	for seed := range sequences {
+		rng := rand.New(rand.NewPCG(uint64(seed), 1))
+		cur := randomPlan(rng, nil)
+		apply(t, p, nil, cur)
+		for range 4 {
+			next := randomPlan(rng, cur)
+			apply(t, p, cur, next)
+			cur = next
+		}
+		partial := kernelState(t, p)
+		if seed%2 == 0 {
+			tx := p.renderer.nft.NewTransaction()
+			for _, f := range p.renderer.families {
+				tx.Delete(&knftables.Table{Family: nftFamily(f), Name: tableName})
+			}
+			if err := p.commit(t.Context(), tx); err != nil {
+				t.Fatal(err)
+			}
+		}
+		apply(t, p, nil, cur)
+		if diff := firstDifference(partial, kernelState(t, p)); diff != "" {
+			t.Fatalf("sequence %d: partial syncs and a full one lead to different states: %s", seed, diff)
+		}
+	}
+	if drift.count() != 0 {
+		t.Errorf("drift reported for our own transactions: %q", drift.reasons)
+	}
+}
+
+// randomPlan changes some ServicePorts of prev, or all.
+func randomPlan(rng *rand.Rand, prev *plan.Plan) *plan.Plan {
+	next := &plan.Plan{Node: testNode()}
+	if prev != nil && rng.IntN(3) > 0 {
+		next.Node = prev.Node
+	} else {
+		for i := range rng.IntN(4) {
+			next.Node.NodePortAddrs = append(next.Node.NodePortAddrs, addr(fmt.Sprintf("192.0.2.%d", 10+i)))
+			next.Node.PodSources = append(next.Node.PodSources, prefix(fmt.Sprintf("10.%d.0.0/16", 200+i)), prefix(fmt.Sprintf("10.%d.3.0/24", 200+i)))
+		}
+	}
+	for i := range 8 {
+		for _, f := range []plan.Family{plan.IPv4, plan.IPv6} {
+			for _, proto := range []plan.Protocol{plan.TCP, plan.UDP} {
+				svc := randomService(rng, i, f, proto)
+				if old := prev.Find(svc.Name, f); old != nil && rng.IntN(3) > 0 {
+					svc = old
+				}
+				if rng.IntN(4) > 0 {
+					next.Services = append(next.Services, svc)
+				}
+			}
+		}
+	}
+	slices.SortFunc(next.Services, func(a, b *plan.ServicePort) int { return a.Compare(b) })
+	return next
+}
+
+func randomService(rng *rand.Rand, i int, f plan.Family, proto plan.Protocol) *plan.ServicePort {
+	ip := func(v4, v6 string, n int) netip.Addr {
+		if f == plan.IPv4 {
+			return addr(fmt.Sprintf(v4, n))
+		}
+		return addr(fmt.Sprintf(v6, n))
+	}
+	svc := &plan.ServicePort{Name: plan.ServicePortName{Namespace: "default", Name: fmt.Sprintf("s%d", i), Protocol: proto}, Family: f}
+	if rng.IntN(4) == 0 {
+		svc.Affinity = time.Duration(1+rng.IntN(2)) * time.Hour
+	}
+	for pool := range svc.Pools {
+		for n := range 6 {
+			if rng.IntN(2) == 0 {
+				a := ip("10.244.0.%d", "fd00:10:244::%d", n+1)
+				svc.Pools[pool] = append(svc.Pools[pool], plan.Endpoint{Addr: netip.AddrPortFrom(a, uint16(8080+rng.IntN(2))), Local: n < 3})
+			}
+		}
+	}
+	routes := func() (r [3]plan.Route) {
+		for o := range r {
+			r[o] = plan.Route{Verdict: plan.Verdict(max(0, rng.IntN(5)-2)), Pool: plan.Pool(rng.IntN(2)), SNAT: rng.IntN(2) == 0}
+		}
+		return r
+	}
+	svc.Frontends = []plan.Frontend{{Kind: plan.ClusterIP, Addr: ip("10.96.0.%d", "fd00:10:96::%d", i/2+1), Port: uint16(80 + i%2), Routes: routes()}}
+	if rng.IntN(2) == 0 {
+		lb := plan.Frontend{Kind: plan.LoadBalancerIP, Addr: ip("203.0.113.%d", "2001:db8:113::%d", i+1), Port: 80, Routes: routes()}
+		if rng.IntN(2) == 0 {
+			lb.AllowFrom = []netip.Prefix{netip.PrefixFrom(ip("198.51.%d.0", "2001:db8:%d::", rng.IntN(3)), 16+rng.IntN(8)), netip.PrefixFrom(ip("198.51.%d.0", "2001:db8:%d::", rng.IntN(3)), 24)}
+		}
+		svc.Frontends = append(svc.Frontends, lb)
+	}
+	if rng.IntN(2) == 0 {
+		svc.Frontends = append(svc.Frontends, plan.Frontend{Kind: plan.NodePort, Port: uint16(30000 + i), Routes: routes()})
+	}
+	svc.Seal()
+	return svc
+}
+
+// TestFullSyncOverGarbage starts from what older versions, other programs or half a deletion leave.
+func TestFullSyncOverGarbage(t *testing.T) {
+	newHost(t)
+	p, _ := newProxier(t)
+	full := newPlan(testNode(), webServices()...)
+	apply(t, p, nil, full)
+	want := kernelState(t, p)
+	for name, script := range map[string]string{
+		"nothing":             "flush ruleset",
+		"one family":          "delete table ip edgeway",
+		"empty table":         "flush ruleset\nadd table ip edgeway",
+		"foreign element":     "add element ip edgeway cluster-ips { 198.51.100.9 }",
+		"missing elements":    "flush map ip edgeway endpoints-tcp\nflush set ip edgeway cluster-ips",
+		"changed element":     "delete element ip edgeway services { 10.96.0.2 . tcp . 80 }\nadd element ip edgeway services { 10.96.0.2 . tcp . 80 : drop }",
+		"foreign range":       "add element ip edgeway allowed { 10.96.0.2 . tcp . 80 . 198.51.100.3-198.51.100.9 }",
+		"foreign rule":        "insert rule ip edgeway services drop",
+		"missing rules":       "flush chain ip edgeway services\nflush chain ip6 edgeway nat-postrouting",
+		"foreign objects":     "add chain ip edgeway strange\nadd rule ip edgeway strange drop\nadd set ip edgeway odd { type ipv4_addr; }\nadd map ip edgeway odder { type ipv4_addr : verdict; }\nadd element ip edgeway odder { 192.0.2.1 : goto strange }",
+		"foreign base chain":  "add chain ip edgeway stranger { type filter hook input priority 0; policy drop; }",
+		"changed policy":      "add chain ip edgeway nat-prerouting { policy drop; }",
+		"another type of set": "flush ruleset\nadd table ip edgeway\nadd set ip edgeway services { type ipv4_addr; }",
+		"another hook":        "flush ruleset\nadd table ip edgeway\nadd chain ip edgeway nat-prerouting { type filter hook prerouting priority 0; }",
+		"dormant table":       "add table ip edgeway { flags dormant; }",
+	} {
+		nft(t, script) // no subtests: they would leave the thread, and with it the namespace
+		apply(t, p, nil, full)
+		if diff := firstDifference(want, kernelState(t, p)); diff != "" {
+			t.Errorf("%s: a full sync left a difference: %s", name, diff)
+		}
+	}
+}
+
+func TestRefusedContentIsTold(t *testing.T) {
+	newHost(t)
+	p, _ := newProxier(t)
+	good := newPlan(testNode(), webServices()...)
+	apply(t, p, nil, good)
+	want := kernelState(t, p)
+	twice := service("twice", []plan.Frontend{clusterIP("10.96.0.2", 80)}, endpoint("10.244.1.1:1"))
+	bad := newPlan(good.Node, append(webServices(), twice)...)
+	err := p.Apply(t.Context(), proxiers.Change{Prev: good, Next: bad})
+	if err == nil || errors.Is(err, proxiers.ErrRefused) {
+		t.Errorf("partial sync: error %v, want one that is not ErrRefused: the kernel may have another state than thought", err)
+	}
+	if err := p.Apply(t.Context(), proxiers.Change{Next: bad}); !errors.Is(err, proxiers.ErrRefused) {
+		t.Errorf("full sync: error %v, want ErrRefused", err)
+	} else if strings.Count(err.Error(), "\n") != 0 || len(err.Error()) > 400 {
+		t.Errorf("error is not short: %q", err)
+	}
+	apply(t, p, nil, good)
+	if diff := firstDifference(want, kernelState(t, p)); diff != "" {
+		t.Errorf("after the refusal: %s", diff)
+	}
+}
+
+func TestCancelledApplyIsNoRefusal(t *testing.T) {
+	newHost(t)
+	p, _ := newProxier(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	err := p.Apply(ctx, proxiers.Change{Next: newPlan(testNode(), webServices()...)})
+	if !errors.Is(err, ctx.Err()) || errors.Is(err, proxiers.ErrRefused) {
+		t.Errorf("error %v, want %v", err, ctx.Err())
+	}
+}
+
+func TestIdleChainsAreDeletedLater(t *testing.T) {
+	newHost(t)
+	p, _ := newProxier(t)
+	full := newPlan(testNode(), webServices()...)
+	none := newPlan(full.Node)
+	apply(t, p, nil, full)
+	apply(t, p, full, none)
+	for id := range p.ledger.idle {
+		p.ledger.idle[id] = time.Now().Add(-2 * sweepAfter)
+	}
+	other := *none
+	apply(t, p, none, &other)
+	if len(p.ledger.idle) != 0 {
+		t.Errorf("idle objects remain: %v", p.ledger.idle)
+	}
+	state := nft(t, "list ruleset")
+	for _, name := range []string{"chain addr-", "chain port-", "chain learn-8", "map clients-"} {
+		if strings.Contains(state, name) {
+			t.Errorf("a %q remains", name)
+		}
+	}
+	apply(t, p, &other, full)
+}
+
+func TestInterfaceThatIsNoName(t *testing.T) {
+	newHost(t)
+	p, _ := newProxier(t)
+	for _, name := range []string{`eth0" drop`, "", "*", "a*b", "name-of-17-letters", "a b", "a\nb"} {
+		n := testNode()
+		n.PodInterfaces = []string{name}
+		if err := p.Apply(t.Context(), proxiers.Change{Next: newPlan(n)}); err == nil || !strings.Contains(err.Error(), "pod interface") {
+			t.Errorf("pod interface %q: error %v, want one about the interface", name, err)
+		}
+	}
+}
+
+func TestProbeAndCleanup(t *testing.T) {
+	newHost(t)
+	if err := Probe(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if state := nft(t, "list ruleset"); state != "" {
+		t.Errorf("the probe left rules:\n%s", state)
+	}
+	nft(t, "add table ip edgeway\nadd table ip6 edgeway\nadd table inet edgeway\nadd table ip other")
+	for range 2 { // the second time there is nothing to do
+		if err := Cleanup(t.Context(), proxiers.Options{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if state := nft(t, "list ruleset"); strings.Contains(state, "edgeway") || !strings.Contains(state, "other") {
+		t.Errorf("after cleanup:\n%s", state)
+	}
+}
+
+func TestMissingProgram(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	if err := Probe(t.Context()); !errors.Is(err, proxiers.ErrUnsupported) || !strings.Contains(err.Error(), "install") {
+		t.Errorf("error %v, want ErrUnsupported and what to install", err)
+	}
 }

@@ -34,6 +34,7 @@ func TestScale(t *testing.T) {
 			m("again", func() { apply(t, p, nil, full) })
 			next := withEndpoints(full, 7, append([]plan.Endpoint{endpoint("10.1.1.1:80")}, full.Services[7].Pools[0][1:]...)...)
 			m("warm", func() { apply(t, p, full, next) })
+			m("new x20", func() { for range 10 { less := newPlan(full.Node, full.Services[1:]...); less.Node = next.Node; apply(t, p, next, less); apply(t, p, less, next) } })
 			m("one x 20", func() {
 				for range 10 {
 					apply(t, p, next, full)

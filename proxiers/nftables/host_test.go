@@ -3,7 +3,9 @@ package nftables
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"log/slog"
+	"maps"
 	"os/exec"
 	"runtime"
 	"slices"
@@ -123,26 +125,62 @@ func kernelState(t *testing.T, p *proxier) string {
 			b.WriteString(strings.Join(lines, "\n") + "\n")
 		}
 	}
-	state := nft(t, "list ruleset")
-	var sections []string
-	for _, section := range strings.Split(state, "\n\n") {
-		name := strings.Fields(strings.TrimSpace(section))
-		if len(name) > 1 && (name[0] == "chain" || name[0] == "map") && isIdle(p, name[1]) {
-			continue
-		}
-		section, _, _ = strings.Cut(section, "elements = {")
-		sections = append(sections, strings.TrimSpace(strings.ReplaceAll(section, "}", "")))
-	}
-	slices.Sort(sections)
-	b.WriteString(strings.Join(sections, "\n"))
+	b.WriteString(strings.Join(ruleLines(p, nft(t, "list ruleset")), "\n"))
 	return b.String()
 }
 
-func isIdle(p *proxier, name string) bool {
+// ruleLines gives each line of a listing behind its table and object, in the order of objects' names,
+// without elements and without idle objects.
+func ruleLines(p *proxier, listing string) []string {
+	objects := map[string][]string{}
+	var table, object string
+	for line := range strings.Lines(listing) {
+		words := strings.Fields(line)
+		switch {
+		case strings.HasPrefix(line, "table "):
+			table, object = words[1]+" "+words[2], ""
+		case strings.HasPrefix(line, "\t}"):
+			object = ""
+		case strings.HasPrefix(line, "\t\telements = "):
+			object = "" // to the end of the set
+		case strings.HasPrefix(line, "\t\t") && object != "":
+			objects[object] = append(objects[object], object+": "+strings.TrimSpace(line))
+		case strings.HasPrefix(line, "\t") && len(words) == 3 && !isIdle(p, table, words[1]):
+			object = table + " " + words[0] + " " + words[1]
+			objects[object] = append(objects[object], object)
+		}
+	}
+	var lines []string
+	for _, name := range slices.Sorted(maps.Keys(objects)) {
+		lines = append(lines, objects[name]...)
+	}
+	return lines
+}
+
+func isIdle(p *proxier, table, name string) bool {
 	for id := range p.ledger.idle {
-		if id.name == name {
+		if id.name == name && table == ipKeyword(id.family)+" "+tableName {
 			return true
 		}
 	}
 	return false
+}
+
+// firstDifference gives the first line in which two states differ; empty when they are equal.
+func firstDifference(want, got string) string {
+	if want == got {
+		return ""
+	}
+	w, g := strings.Split(want, "\n"), strings.Split(got, "\n")
+	for i := range max(len(w), len(g)) {
+		switch {
+		case i >= len(w):
+			return fmt.Sprintf("more: %q", g[i])
+		case i >= len(g):
+			return fmt.Sprintf("missing: %q", w[i])
+		case w[i] != g[i]:
+			return fmt.Sprintf("line %d is %q, want %q", i, g[i], w[i])
+		}
+	}
+	return ""
 }

@@ -76,7 +76,8 @@ func sameService(a, b *plan.ServicePort) bool {
 	return a.Name.Namespace == b.Name.Namespace && a.Name.Name == b.Name.Name
 }
 
-// sweep renders the deletion of objects that nothing needs.
+// sweep renders the deletion of objects that nothing needs. Rules hold maps, and maps hold chains: so the
+// rules go first, then the maps, then the chains.
 func (r *renderer) sweep(tx *knftables.Transaction, objects []objectID) {
 	slices.SortFunc(objects, compareObjects)
 	for _, id := range objects {
@@ -85,16 +86,16 @@ func (r *renderer) sweep(tx *knftables.Transaction, objects []objectID) {
 		}
 	}
 	for _, id := range objects {
-		if id.kind == chainObject {
-			tx.Delete(r.chain(id))
-		}
-	}
-	for _, id := range objects {
 		switch id.kind {
 		case mapObject:
 			tx.Delete(&knftables.Map{Family: nftFamily(id.family), Table: r.table, Name: id.name})
 		case setObject:
 			tx.Delete(&knftables.Set{Family: nftFamily(id.family), Table: r.table, Name: id.name})
+		}
+	}
+	for _, id := range objects {
+		if id.kind == chainObject {
+			tx.Delete(r.chain(id))
 		}
 	}
 }
