@@ -2,9 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"os"
-	"strings"
 	"time"
 )
 
@@ -44,71 +41,17 @@ func (b *bench) kernelMemory(ctx context.Context, p *program) error {
 	if err := sleep(ctx, time.Second); err != nil {
 		return err
 	}
-	before, err := kernelBytes()
+	before, err := p.cg.kernel()
 	if err != nil {
 		return err
 	}
 	if err := b.clear(ctx, p); err != nil {
 		return err
 	}
-	after, err := kernelBytes()
+	after, err := p.cg.kernel()
 	if err != nil {
 		return err
 	}
 	b.results.add(kernelMemory, b.size, p.name, before-after)
 	return nil
-}
-
-// kernelBytes is the memory that nftables' objects are part of: the live objects of the kernel's
-// general allocator, and what is too large for it (the buckets of hash tables). Slabs as a whole
-// would not do: one that two programs' rules share is given back when both are gone.
-func kernelBytes() (float64, error) {
-	// The counters of meminfo are kept for each CPU; this sums them up.
-	if err := os.WriteFile("/proc/sys/vm/stat_refresh", []byte("1"), 0o600); err != nil {
-		return 0, fmt.Errorf("kernel memory: %w", err)
-	}
-	info, err := os.ReadFile("/proc/slabinfo")
-	if err != nil {
-		return 0, fmt.Errorf("kernel memory: %w", err)
-	}
-	live, pages, err := slabs(string(info))
-	if err != nil {
-		return 0, err
-	}
-	raw, err := os.ReadFile("/proc/meminfo")
-	if err != nil {
-		return 0, fmt.Errorf("kernel memory: %w", err)
-	}
-	sum := live - pages*float64(os.Getpagesize())
-	for _, name := range []string{"Slab:", "Percpu:", "VmallocUsed:"} {
-		bytes, err := field(string(raw), name)
-		if err != nil {
-			return 0, err
-		}
-		sum += bytes
-	}
-	return sum, nil
-}
-
-// slabs reads /proc/slabinfo, version 2.1: the bytes of live objects of the kmalloc caches (those of
-// caches that file systems fill left out), and the pages of all caches.
-func slabs(info string) (live, pages float64, err error) {
-	for line := range strings.Lines(info) {
-		if strings.HasPrefix(line, "slabinfo") || strings.HasPrefix(line, "#") {
-			continue
-		}
-		var name, limits, data string
-		var active, objects, size, perSlab, slabPages, slabs float64
-		var skip [3]float64
-		_, err := fmt.Sscanf(line, "%s %f %f %f %f %f : %s %f %f %f : %s %f %f",
-			&name, &active, &objects, &size, &perSlab, &slabPages, &limits, &skip[0], &skip[1], &skip[2], &data, &skip[0], &slabs)
-		if err != nil {
-			return 0, 0, fmt.Errorf("slabinfo: %q: %w", line, err)
-		}
-		pages += slabs * slabPages
-		if strings.HasPrefix(name, "kmalloc-") && !strings.HasPrefix(name, "kmalloc-rcl-") {
-			live += active * size
-		}
-	}
-	return live, pages, nil
 }
