@@ -223,7 +223,7 @@ func TestIdleChainsAreDeletedLater(t *testing.T) {
 	apply(t, p, nil, full)
 	apply(t, p, full, none)
 	for id := range p.ledger.idle {
-		p.ledger.idle[id] = time.Now().Add(-2 * sweepAfter)
+		p.ledger.idle[id] = idleness{time.Now().Add(-2 * sweepAfter), true}
 	}
 	other := *none
 	apply(t, p, none, &other)

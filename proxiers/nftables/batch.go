@@ -1,6 +1,7 @@
 package nftables
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"time"
@@ -166,7 +167,8 @@ func (r *renderer) objectRules(o object) []string {
 	ip := ipKeyword(o.family)
 	var rules []string
 	for _, name := range o.noted {
-		rules = append(rules, "update @"+name+" { "+ip+" saddr : "+ip+" daddr }")
+		// The packet's own source may be masqueraded already, when the host talks to itself.
+		rules = append(rules, fmt.Sprintf("update @%s { ct original %s saddr : %s daddr }", name, ip, ip))
 	}
 	return rules
 }

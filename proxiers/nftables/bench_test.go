@@ -1,55 +1,95 @@
 package nftables
 
 import (
-	"edgeway/proxiers/plan"
 	"fmt"
+	"log/slog"
 	"syscall"
 	"testing"
 	"time"
+
+	"edgeway/proxiers"
+	"edgeway/proxiers/plan"
 )
 
-func cpu() time.Duration {
-	var u syscall.Rusage
-	_ = syscall.Getrusage(syscall.RUSAGE_CHILDREN, &u)
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
-func own() time.Duration {
-	var u syscall.Rusage
-	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
+// The benchmarks report, beside the time, the CPU time of the nft processes, kernel included.
 
-func TestScale(t *testing.T) {
-	for _, n := range []int{100, 1000, 10000, 30000} {
-		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			newHost(t)
-			p, _ := newProxier(t)
+func BenchmarkFirstSync(b *testing.B) {
+	for _, n := range []int{1000, 10000, 30000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			p := benchProxier(b)
 			full := newPlan(testNode(), manyServices(n, 5)...)
-			m := func(what string, f func()) {
-				s, c, o := time.Now(), cpu(), own()
-				f()
-				t.Logf("%-8s %8.1f ms, nft CPU %8.1f ms, own CPU %8.1f", what, time.Since(s).Seconds()*1000, (cpu()-c).Seconds()*1000, (own()-o).Seconds()*1000)
-			}
-			m("first", func() { apply(t, p, nil, full) })
-			m("again", func() { apply(t, p, nil, full) })
-			next := withEndpoints(full, 7, append([]plan.Endpoint{endpoint("10.1.1.1:80")}, full.Services[7].Pools[0][1:]...)...)
-			m("warm", func() { apply(t, p, full, next) })
-			m("new x20", func() { for range 10 { less := newPlan(full.Node, full.Services[1:]...); less.Node = next.Node; apply(t, p, next, less); apply(t, p, less, next) } })
-			m("one x 20", func() {
-				for range 10 {
-					apply(t, p, next, full)
-					apply(t, p, full, next)
+			childCPU(b)
+			for b.Loop() {
+				mustApply(b, p, nil, full)
+				b.StopTimer()
+				if err := Cleanup(b.Context(), proxiers.Options{}); err != nil {
+					b.Fatal(err)
 				}
-			})
-			p.applied = nil
-			m("restart", func() { apply(t, p, nil, next) })
-			if n <= 30000 {
-				m("recreate", func() {
-					if err := p.recreate(t.Context(), full); err != nil {
-						t.Error(err)
-					}
-				})
+				b.StartTimer()
 			}
 		})
 	}
+}
+
+func BenchmarkRestart(b *testing.B) {
+	for _, n := range []int{1000, 10000, 30000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			p := benchProxier(b)
+			full := newPlan(testNode(), manyServices(n, 5)...)
+			mustApply(b, p, nil, full)
+			childCPU(b)
+			for b.Loop() {
+				mustApply(b, p, nil, full)
+			}
+		})
+	}
+}
+
+func BenchmarkOneEndpoint(b *testing.B) {
+	for _, n := range []int{100, 1000, 10000, 30000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			p := benchProxier(b)
+			full := newPlan(testNode(), manyServices(n, 5)...)
+			next := withEndpoints(full, n/2, full.Services[n/2].Pools[0][1:]...)
+			mustApply(b, p, nil, full)
+			childCPU(b)
+			for b.Loop() {
+				mustApply(b, p, full, next)
+				full, next = next, full
+			}
+		})
+	}
+}
+
+func benchProxier(b *testing.B) proxiers.Proxier {
+	b.Helper()
+	newHost(b)
+	p, err := New(b.Context(), proxiers.Options{
+		Logger: slog.New(slog.DiscardHandler), MasqueradeBit: 14, Drift: func(reason string) { b.Error(reason) }, Progress: func(int, int) {},
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = p.Close() })
+	return p
+}
+
+func mustApply(b *testing.B, p proxiers.Proxier, prev, next *plan.Plan) {
+	b.Helper()
+	if err := p.Apply(b.Context(), proxiers.Change{Prev: prev, Next: next}); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// childCPU reports the CPU time of child processes from now on.
+func childCPU(b *testing.B) {
+	used := func() time.Duration {
+		var u syscall.Rusage
+		if err := syscall.Getrusage(syscall.RUSAGE_CHILDREN, &u); err != nil {
+			b.Fatal(err)
+		}
+		return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	}
+	before := used()
+	b.Cleanup(func() { b.ReportMetric((used()-before).Seconds()*1000/float64(b.N), "nft-cpu-ms/op") })
 }

@@ -34,6 +34,6 @@
 // A change is one nft transaction of what changed. The kernel is read, by netlink and only our own
 // table, when its state is unknown: then rules are rewritten and elements compared, in one
 // transaction again, and what clients learned stays. Chains and maps that are no longer used are deleted
-// one Apply later, because kernels before 6.2 refuse to delete a chain in the transaction that
-// deletes the map element that led to it.
+// by an Apply a minute later: they may be needed again, and kernels before 6.2 refuse to delete a chain in
+// the transaction that deletes the map element that led to it.
 package nftables

@@ -92,7 +92,7 @@ func (p *proxier) repair(ctx context.Context, c *nfConn, next *plan.Plan) error 
 			return err
 		}
 		for _, id := range r.unknown(p.ledger, list) {
-			p.ledger.idle[id] = time.Time{}
+			p.ledger.idle[id] = idleness{}
 		}
 	}
 	differing, err := r.compare(c, p.ledger, next)

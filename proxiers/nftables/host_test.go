@@ -22,7 +22,7 @@ import (
 
 // newHost moves the test into a network namespace of its own. The thread is never unlocked, so it ends
 // with the test, and the namespace with it.
-func newHost(t *testing.T) {
+func newHost(t testing.TB) {
 	t.Helper()
 	runtime.LockOSThread()
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {

@@ -27,8 +27,9 @@ const (
 	chunkSize = 1000
 	// bigTransaction is the number of operations above which the monitor leaves its group.
 	bigTransaction = 1000
-	// sweepAfter is how long an idle object is kept; see the package comment.
-	sweepAfter = time.Second
+	// sweepAfter is how long an idle object is kept: a class that a Service leaves is often needed
+	// again soon. See also the package comment.
+	sweepAfter = time.Minute
 )
 
 // proxier is the running backend.
@@ -125,8 +126,8 @@ func (p *proxier) applyPartial(ctx context.Context, prev, next *plan.Plan) (touc
 // sweep deletes what has been idle since before. What can not be deleted stays for the next time.
 func (p *proxier) sweep(ctx context.Context, before time.Time) {
 	var objects []objectID
-	for id, since := range p.ledger.idle {
-		if since.Before(before) {
+	for id, idle := range p.ledger.idle {
+		if idle.since.Before(before) {
 			objects = append(objects, id)
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"time"
 
 	"edgeway/proxiers/plan"
 )
@@ -85,5 +84,3 @@ func withEndpoints(p *plan.Plan, i int, list ...plan.Endpoint) *plan.Plan {
 	next.Services[i] = &svc
 	return &next
 }
-
-const affinityTimeout = 3 * time.Hour

@@ -1,0 +1,136 @@
+package nftables
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"edgeway/proxiers"
+)
+
+// settle gives notices that are already sent the time to be read.
+const settle = 50 * time.Millisecond
+
+func TestDriftIsReportedAndMended(t *testing.T) {
+	newHost(t)
+	p, drift := newProxier(t)
+	full := newPlan(testNode(), webServices()...)
+	apply(t, p, nil, full)
+	want := kernelState(t, p)
+	for _, script := range []string{
+		"flush ruleset",
+		"delete table ip6 edgeway",
+		"add element ip edgeway cluster-ips { 198.51.100.9 }",
+		"delete element ip edgeway services { 10.96.0.2 . tcp . 80 }",
+		"flush chain ip edgeway services",
+		"insert rule ip edgeway nat-output accept",
+		"add chain ip edgeway nat-prerouting { policy drop; }",
+	} {
+		before := drift.count()
+		nft(t, script)
+		drift.wait(t)
+		nft(t, "add table ip other\nadd table ip edgeway\nadd chain ip edgeway more") // until the full sync more of it is no news
+		time.Sleep(settle)
+		if n := drift.count() - before; n != 1 {
+			t.Errorf("%s: reported %d times, want once", script, n)
+		}
+		apply(t, p, nil, full)
+		if diff := firstDifference(want, strings.ReplaceAll(kernelState(t, p), "ip other", "")); diff != "" {
+			t.Errorf("%s: not mended: %s", script, diff)
+		}
+	}
+}
+
+func TestDriftAtPartialSync(t *testing.T) {
+	newHost(t)
+	p, drift := newProxier(t)
+	full := newPlan(testNode(), webServices()...)
+	apply(t, p, nil, full)
+	nft(t, "delete element ip edgeway cluster-ips { 10.96.0.3 }")
+	apply(t, p, full, newPlan(full.Node, webServices()[:4]...))
+	if drift.count() != 1 {
+		t.Errorf("reported %d times, want once", drift.count())
+	}
+}
+
+func TestOtherTablesAreNoDrift(t *testing.T) {
+	newHost(t)
+	p, drift := newProxier(t)
+	apply(t, p, nil, newPlan(testNode(), webServices()...))
+	for i := range 20 {
+		nft(t, fmt.Sprintf("add table ip other\nadd set ip other s%d { type ipv4_addr; }\nadd element ip other s%d { 192.0.2.1 }\nadd table inet edgeway", i, i))
+	}
+	time.Sleep(settle)
+	if drift.count() != 0 {
+		t.Errorf("reported: %q", drift.reasons)
+	}
+}
+
+// TestForeignChangeDuringOwn has another program change rules while we do.
+func TestForeignChangeDuringOwn(t *testing.T) {
+	newHost(t)
+	for _, c := range []struct {
+		name   string
+		big    bool
+		script []string
+		want   int
+	}{
+		{"only ours", false, []string{"add element ip edgeway cluster-ips { 192.0.2.1 }"}, 0},
+		{"ours and a foreign one", false, []string{"add element ip edgeway cluster-ips { 192.0.2.2 }", "add element ip edgeway cluster-ips { 192.0.2.3 }"}, 1},
+		{"ours and another table", false, []string{"add element ip edgeway cluster-ips { 192.0.2.4 }", "add table ip other"}, 0},
+		{"big, only ours", true, []string{"add element ip edgeway cluster-ips { 192.0.2.5 }"}, 0},
+		{"big, and a foreign one", true, []string{"add element ip edgeway cluster-ips { 192.0.2.6 }", "add element ip edgeway cluster-ips { 192.0.2.7 }"}, 1},
+	} {
+		p, drift := newProxier(t)
+		apply(t, p, nil, newPlan(testNode()))
+		err := p.monitor.own(c.big, func() error {
+			for _, s := range c.script {
+				nft(t, s)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(settle)
+		if drift.count() != c.want {
+			t.Errorf("%s: reported %q, want %d times", c.name, drift.reasons, c.want)
+		}
+		before := drift.count()
+		p.monitor.forget()
+		nft(t, "delete element ip edgeway cluster-ips { "+strings.Fields(c.script[0])[6]+" }")
+		drift.wait(t)
+		if drift.count() != before+1 {
+			t.Errorf("%s: afterwards a foreign change is not noticed", c.name)
+		}
+		if err := Cleanup(t.Context(), proxiers.Options{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestLostNoticesAreDrift(t *testing.T) {
+	newHost(t)
+	p, drift := newProxier(t)
+	apply(t, p, nil, newPlan(testNode()))
+	err := p.monitor.raw.Control(func(fd uintptr) {
+		if err := unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 1); err != nil {
+			t.Error(err)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var script strings.Builder
+	script.WriteString("add table ip other\nadd set ip other s { type ipv4_addr; }\n")
+	for i := range 2000 {
+		fmt.Fprintf(&script, "add element ip other s { 10.0.%d.%d }\n", i/250, i%250)
+	}
+	p.monitor.mu.Lock() // nobody reads
+	nft(t, script.String())
+	p.monitor.mu.Unlock()
+	drift.wait(t)
+}
