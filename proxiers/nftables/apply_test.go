@@ -162,7 +162,7 @@ func TestFullSyncOverGarbage(t *testing.T) {
 		"empty table":         "flush ruleset\nadd table ip edgeway",
 		"foreign element":     "add element ip edgeway cluster-ips { 198.51.100.9 }",
 		"missing elements":    "flush map ip edgeway endpoints-tcp\nflush set ip edgeway cluster-ips",
-		"changed element":     "delete element ip edgeway services { 10.96.0.2 . tcp . 80 }\nadd element ip edgeway services { 10.96.0.2 . tcp . 80 : drop }",
+		"changed element":     "delete element ip edgeway services { 10.96.0.2 . tcp . 80 }\nadd element ip edgeway services { 10.96.0.2 . tcp . 80 : 1:1 }\nflush map ip6 edgeway classes\nadd element ip6 edgeway classes { 1:1 : drop }",
 		"foreign range":       "add element ip edgeway allowed { 10.96.0.2 . tcp . 80 . 198.51.100.3-198.51.100.9 }",
 		"foreign rule":        "insert rule ip edgeway services drop",
 		"missing rules":       "flush chain ip edgeway services\nflush chain ip6 edgeway nat-postrouting",

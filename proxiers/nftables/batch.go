@@ -25,6 +25,10 @@ type batch struct {
 	old, new       footprint
 }
 
+func newBatch(r *renderer, l *ledger, now time.Time) *batch {
+	return &batch{r: r, ledger: l, now: now, old: footprint{ledger: l}, new: footprint{ledger: l}}
+}
+
 func familyIndex(f plan.Family) int {
 	if f == plan.IPv4 {
 		return 0
@@ -58,12 +62,18 @@ func (b *batch) replace(prev, next *plan.ServicePort) {
 	b.old.describe(prev)
 	b.new.describe(next)
 	for _, o := range b.new.objects {
-		if b.ledger.takeObject(o.objectID) {
+		first, absent := b.ledger.takeObject(o.objectID)
+		if absent {
 			b.created = append(b.created, o)
+		}
+		if first && o.class != nil {
+			b.add(b.ledger.classEntry(o.objectID))
 		}
 	}
 	for _, o := range b.old.objects {
-		b.ledger.dropObject(o.objectID, b.now)
+		if b.ledger.dropObject(o.objectID, b.now) && o.class != nil {
+			b.delete(b.ledger.classEntry(o.objectID))
+		}
 	}
 	for _, e := range b.new.shared {
 		if b.ledger.take(e) {
@@ -108,7 +118,7 @@ func (b *batch) replaceNode(prev, next *plan.Node) {
 
 // addNode adds the elements that follow from the host to tables that have none.
 func (r *renderer) addNode(tx *knftables.Transaction, node *plan.Node) {
-	b := &batch{r: r}
+	b := newBatch(r, nil, time.Time{})
 	b.replaceNode(nil, node)
 	b.writeTo(tx)
 }

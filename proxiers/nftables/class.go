@@ -90,7 +90,7 @@ func poolLetter(p plan.Pool) byte { return p.String()[0] }
 // rules gives the rules of the class's chain.
 func (c *class) rules(r *renderer) []string {
 	ip := ipKeyword(c.family)
-	var rules []string
+	rules := []string{"meta priority set none"}
 	if c.guarded {
 		set := specs[allowed].name
 		if c.nodePort {

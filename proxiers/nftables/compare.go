@@ -35,14 +35,14 @@ func (s *summer) add(c *checksum, e *entry) {
 
 // enlist counts in an empty ledger what the plan needs, and gives the objects.
 func (r *renderer) enlist(l *ledger, next *plan.Plan) (objects []object) {
-	var fp footprint
+	fp := footprint{ledger: l}
 	for _, svc := range next.Services {
 		if !r.serves(svc.Family) {
 			continue
 		}
 		fp.describe(svc)
 		for _, o := range fp.objects {
-			if l.takeObject(o.objectID) {
+			if first, _ := l.takeObject(o.objectID); first {
 				objects = append(objects, o)
 			}
 		}
@@ -56,7 +56,7 @@ func (r *renderer) enlist(l *ledger, next *plan.Plan) (objects []object) {
 // each visits every entry that the plan wants; the ledger is the plan's. Entries are not held in
 // memory: there are several for each endpoint.
 func (r *renderer) each(l *ledger, next *plan.Plan, visit func(*entry)) {
-	var fp footprint
+	fp := footprint{ledger: l}
 	for _, svc := range next.Services {
 		if !r.serves(svc.Family) {
 			continue
@@ -68,6 +68,10 @@ func (r *renderer) each(l *ledger, next *plan.Plan, visit func(*entry)) {
 	}
 	for e := range l.shared {
 		visit(&entry{element: e})
+	}
+	for id := range l.classes {
+		e := l.classEntry(id)
+		visit(&e)
 	}
 	for _, e := range nodeEntries(r, next.Node) {
 		visit(&e)

@@ -26,6 +26,7 @@ const (
 	hairpin
 	clusterIPs
 	nodePortAddrs
+	classes
 	numSets
 )
 
@@ -40,6 +41,7 @@ const (
 	fieldPeer
 	fieldPeerPort
 	fieldPeerPrefix
+	fieldClass
 )
 
 // data is what a map's elements lead to; a set's lead to nothing.
@@ -49,6 +51,7 @@ const (
 	noData data = iota
 	verdictData
 	endpointData
+	classData
 )
 
 // setSpec describes the elements of a set or map.
@@ -62,8 +65,8 @@ type setSpec struct {
 
 // specs describes the fixed sets whose elements are written one by one.
 var specs = [numSets]setSpec{
-	services:              {"services", []field{fieldAddr, fieldProto, fieldPort}, verdictData, 0},
-	nodePorts:             {"nodeports", []field{fieldProto, fieldPort}, verdictData, 0},
+	services:              {"services", []field{fieldAddr, fieldProto, fieldPort}, classData, 0},
+	nodePorts:             {"nodeports", []field{fieldProto, fieldPort}, classData, 0},
 	endpointsTCP:          {"endpoints-tcp", []field{fieldAddr, fieldPort, fieldSlot}, endpointData, plan.TCP},
 	endpointsUDP:          {"endpoints-udp", []field{fieldAddr, fieldPort, fieldSlot}, endpointData, plan.UDP},
 	endpointsSCTP:         {"endpoints-sctp", []field{fieldAddr, fieldPort, fieldSlot}, endpointData, plan.SCTP},
@@ -77,6 +80,7 @@ var specs = [numSets]setSpec{
 	hairpin:               {"hairpin", []field{fieldPeer, fieldAddr, fieldProto, fieldPort}, noData, 0},
 	clusterIPs:            {"cluster-ips", []field{fieldAddr}, noData, 0},
 	nodePortAddrs:         {"nodeport-addresses", []field{fieldAddr}, noData, 0},
+	classes:               {"classes", []field{fieldClass}, verdictData, 0},
 }
 
 // endpointSet gives the map of the endpoints of a frontend. There is one for each protocol because nft
@@ -116,13 +120,15 @@ type element struct {
 	port     uint16
 	peerPort uint16
 	slot     uint32
+	class    classID
 	addr     netip.Addr
 	peer     netip.Addr
 }
 
-// value is what a map element leads to: a chain (by goto) or an endpoint.
+// value is what a map element leads to: a chain (by goto), a class or an endpoint.
 type value struct {
 	chain    string
+	class    classID
 	endpoint netip.AddrPort
 }
 
@@ -155,6 +161,8 @@ func (e *element) appendKey(b []byte) []byte {
 			b = appendAddr(b, e.peer)
 			b = append(b, '/')
 			b = strconv.AppendUint(b, uint64(e.peerBits), 10)
+		case fieldClass:
+			b = e.class.append(b)
 		}
 	}
 	return b
@@ -166,6 +174,8 @@ func (v *value) appendValue(b []byte) []byte {
 	case v.chain != "":
 		b = append(b, "goto "...)
 		b = append(b, v.chain...)
+	case v.class != 0:
+		b = v.class.append(b)
 	case v.endpoint.IsValid():
 		b = appendAddr(b, v.endpoint.Addr())
 		b = append(b, " . "...)

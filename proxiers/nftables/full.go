@@ -85,7 +85,8 @@ func fullError(what string, err error) error {
 // repair compares the tables with the plan and writes the difference, and all rules.
 func (p *proxier) repair(ctx context.Context, c *nfConn, next *plan.Plan) error {
 	r := p.renderer
-	b := &batch{r: r, ledger: p.ledger, created: r.enlist(p.ledger, next)}
+	b := newBatch(r, p.ledger, time.Time{})
+	b.created = r.enlist(p.ledger, next)
 	for _, f := range r.families {
 		list, err := c.objects(f, r.table)
 		if err != nil {

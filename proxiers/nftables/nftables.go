@@ -141,7 +141,7 @@ func (p *proxier) sweep(ctx context.Context, before time.Time) {
 		return
 	}
 	for _, id := range objects {
-		delete(p.ledger.idle, id)
+		p.ledger.forget(id)
 	}
 }
 

@@ -149,6 +149,8 @@ func (e *element) setField(k field, b, last []byte) bool {
 		e.peerPort = binary.BigEndian.Uint16(b)
 	case fieldSlot:
 		e.slot = binary.NativeEndian.Uint32(b)
+	case fieldClass:
+		e.class = classID(binary.NativeEndian.Uint32(b))
 	case fieldPeerPrefix:
 		e.peer, _ = netip.AddrFromSlice(b)
 		bits, ok := prefixBits(b, last)
@@ -172,6 +174,12 @@ func (v *value) setValue(d data, b []byte, names map[string]string) bool {
 			names[known] = known
 		}
 		v.chain = known
+	case classData:
+		raw := attr(b, unix.NFTA_DATA_VALUE)
+		if len(raw) != 4 {
+			return false
+		}
+		v.class = classID(binary.NativeEndian.Uint32(raw))
 	case endpointData:
 		raw := attr(b, unix.NFTA_DATA_VALUE)
 		if len(raw) < 4+2 {

@@ -14,7 +14,7 @@ import (
 // ServicePorts.
 func (r *renderer) partial(l *ledger, prev, next *plan.Plan, now time.Time) (tx *knftables.Transaction, touched []*plan.ServicePort) {
 	changed, removed := plan.Diff(prev, next)
-	b := &batch{r: r, ledger: l, now: now}
+	b := newBatch(r, l, now)
 	for _, svc := range removed {
 		if r.serves(svc.Family) {
 			b.replace(svc, nil)
@@ -62,7 +62,7 @@ func (r *renderer) chunk(tx *knftables.Transaction, l *ledger, list []*plan.Serv
 	for n > 0 && n < len(list) && sameService(list[n-1], list[n]) {
 		n++
 	}
-	b := &batch{r: r, ledger: l}
+	b := newBatch(r, l, time.Time{})
 	for _, svc := range list[:n] {
 		if r.serves(svc.Family) {
 			b.replace(nil, svc)

@@ -79,11 +79,16 @@ func (s *setSpec) typ(f plan.Family) string {
 			parts = append(parts, "inet_proto")
 		case fieldPort, fieldPeerPort:
 			parts = append(parts, "inet_service")
+		case fieldClass:
+			parts = append(parts, "classid")
 		}
 	}
 	t := strings.Join(parts, " . ")
-	if s.data == verdictData {
+	switch s.data {
+	case verdictData:
 		t += " : verdict"
+	case classData:
+		t += " : classid"
 	}
 	return t
 }
@@ -119,8 +124,8 @@ var fixedChains = []fixedChain{
 	{
 		name: "services",
 		rules: []string{
-			"IP daddr . meta l4proto . th dport vmap @services",
-			"IP daddr @nodeport-addresses meta l4proto . th dport vmap @nodeports",
+			"meta priority set IP daddr . meta l4proto . th dport map @services meta priority vmap @classes",
+			"IP daddr @nodeport-addresses meta priority set meta l4proto . th dport map @nodeports meta priority vmap @classes",
 			"IP daddr @cluster-ips reject",
 			"IP daddr @service-cidrs drop",
 		},

@@ -37,6 +37,7 @@ type object struct {
 
 // footprint is all that a ServicePort needs in its table. It is reused from one ServicePort to the next.
 type footprint struct {
+	ledger *ledger
 	// entries belong to this ServicePort alone.
 	entries []entry
 	// shared may be needed by other ServicePorts too: ClusterIPs and hairpins.
@@ -101,7 +102,7 @@ func (fp *footprint) addFrontend(svc *plan.ServicePort, f *plan.Frontend, aff *a
 		key.addr = f.Addr
 		dispatch, guard, lessons = services, allowed, learn
 	}
-	fp.add(key, dispatch, value{chain: c.chain()})
+	fp.add(key, dispatch, value{class: fp.ledger.class(objectID{c.family, chainObject, c.chain()})})
 	for _, p := range minimal(f.AllowFrom, svc.Family) {
 		e := key
 		e.peer, e.peerBits = p.Addr(), uint8(p.Bits())
