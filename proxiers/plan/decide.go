@@ -78,7 +78,7 @@ func (p *Plan) Decide(pkt Packet) Decision {
 	switch {
 	case p.isClusterIP(dst):
 		return Decision{Verdict: Reject, Origin: origin, Reason: fmt.Sprintf("%s is a ClusterIP, but no Service uses port %d/%s of it", dst, pkt.Dst.Port(), pkt.Protocol)}
-	case containsAddr(p.Node.ServiceCIDRs, dst):
+	case containsAddr(p.Node.ServiceCIDRs, dst) && !slices.Contains(p.Node.HostAddrs, dst):
 		return Decision{Verdict: Drop, Origin: origin, Reason: fmt.Sprintf("%s is in a Service CIDR, but no Service has it", dst)}
 	}
 	return Decision{Verdict: Pass, Origin: origin, Reason: fmt.Sprintf("%s is no Service's address", pkt.Dst)}

@@ -54,7 +54,7 @@ func testPlan() *Plan {
 	}}
 	return &Plan{
 		Node: &Node{
-			HostAddrs:     []netip.Addr{addr("127.0.0.1"), addr("192.0.2.1"), addr("192.0.2.2"), addr("2001:db8::1")},
+			HostAddrs:     []netip.Addr{addr("10.96.0.9"), addr("127.0.0.1"), addr("192.0.2.1"), addr("192.0.2.2"), addr("2001:db8::1")},
 			NodePortAddrs: []netip.Addr{addr("192.0.2.1"), addr("2001:db8::1")},
 			PodSources:    prefixes("10.1.0.0/16"),
 			PodInterfaces: []string{"cni0", "veth*"},
@@ -81,6 +81,7 @@ func TestDecide(t *testing.T) {
 		"ClusterIP, UDP":                    {UDP, outside, "10.96.0.1:53", "eth0", Forward, "dns", "ClusterIP of ns/dns"},
 		"no endpoints":                      {TCP, outside, "10.96.0.2:80", "eth0", Reject, "empty", "no endpoint that is ready"},
 		"Service CIDR, nobody's":            {TCP, outside, "10.96.9.9:80", "eth0", Drop, "", "no Service has it"},
+		"Service CIDR, the host's own":      {UDP, outside, "10.96.0.9:53", "eth0", Pass, "", ""},
 		"somewhere else":                    {TCP, outside, "8.8.8.8:53", "eth0", Pass, "", "no Service's address"},
 		"allowed source":                    {TCP, outside, "198.51.100.1:80", "eth0", Forward, "web", "LoadBalancerIP"},
 		"another source":                    {TCP, "203.0.114.9", "198.51.100.1:80", "eth0", Drop, "web", "does not allow connections from 203.0.114.9"},
