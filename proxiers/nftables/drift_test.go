@@ -134,3 +134,18 @@ func TestLostNoticesAreDrift(t *testing.T) {
 	p.monitor.mu.Unlock()
 	drift.wait(t)
 }
+
+// The caller skips plans that differ in nothing, so Prev can be one that the backend has not seen. That
+// must stay a partial sync: a full one reads the whole table, and would remove what stands in it here.
+func TestPrevThatWasSkippedIsStillPartial(t *testing.T) {
+	newHost(t)
+	p, _ := newProxier(t)
+	full := newPlan(testNode(), webServices()...)
+	apply(t, p, nil, full)
+	nft(t, "add element ip edgeway cluster-ips { 198.51.100.9 }")
+	skipped := *full
+	apply(t, p, &skipped, newPlan(full.Node, webServices()[:4]...))
+	if !strings.Contains(nft(t, "list set ip edgeway cluster-ips"), "198.51.100.9") {
+		t.Error("the sync was a full one")
+	}
+}

@@ -86,13 +86,15 @@ func newRenderer(nft knftables.Interface, table string, masqueradeBit int) *rend
 
 // Apply implements proxiers.Applier.
 func (p *proxier) Apply(ctx context.Context, change proxiers.Change) error {
-	next := change.Next
-	known := change.Prev != nil && change.Prev == p.applied && sameInterfaces(change.Prev, next)
+	// The ledger is that of p.applied. change.Prev may be another pointer: the caller skips a plan that
+	// differs in nothing.
+	prev, next := p.applied, change.Next
+	known := change.Prev != nil && prev != nil && sameInterfaces(prev, next)
 	p.applied = nil
 	touched := next.Services
 	var err error
 	if known {
-		touched, err = p.applyPartial(ctx, change.Prev, next)
+		touched, err = p.applyPartial(ctx, prev, next)
 	} else {
 		err = p.applyFull(ctx, next)
 	}
