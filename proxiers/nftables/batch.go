@@ -36,17 +36,6 @@ func familyIndex(f plan.Family) int {
 	return 1
 }
 
-// size is the number of element operations.
-func (b *batch) size() int {
-	n := 0
-	for f := range b.added {
-		for s := range b.added[f] {
-			n += len(b.added[f][s]) + len(b.deleted[f][s])
-		}
-	}
-	return n
-}
-
 func (b *batch) add(e entry) {
 	list := &b.added[familyIndex(e.family)][e.set]
 	*list = append(*list, e)

