@@ -131,7 +131,7 @@ func (c *Cluster) StartAPIServer(ctx context.Context) error {
 		"--service-account-key-file="+c.creds.serviceAccountKeyFile,
 		"--service-account-signing-key-file="+c.creds.serviceAccountKeyFile,
 		"--service-cluster-ip-range="+cidrs[0].String()+","+cidrs[1].String(),
-		"--service-node-port-range=20000-32767",
+		"--service-node-port-range="+strconv.Itoa(firstNodePort)+"-32767",
 		// Nothing here runs pods, and no controller-manager makes the accounts that it would ask for.
 		"--disable-admission-plugins=ServiceAccount",
 		// Keeps the API server from writing an endpoint of its own, which a namespace can not reach.

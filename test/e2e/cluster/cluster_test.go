@@ -69,6 +69,19 @@ func TestCluster(t *testing.T) {
 		t.Errorf("the user %s deletes a Service: %v", cluster.Edgeway, err)
 	}
 
+	// Services that were loaded are like those that the API server made.
+	if err := c.AddService(ctx, 45); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.RemoveService(ctx, 45); !apierrors.IsNotFound(err) { // it has no slice
+		t.Fatal(err)
+	}
+	if err := c.AddService(ctx, 8); !apierrors.IsInvalid(err) { // its ClusterIP is allocated
+		t.Errorf("a loaded Service is made again: %v", err)
+	}
+	if err := c.UpdateSlice(ctx, cluster.Slice(8, 3)); err != nil {
+		t.Error(err)
+	}
 	if err := c.RemoveService(ctx, 7); err != nil {
 		t.Fatal(err)
 	}

@@ -3,15 +3,17 @@ package cluster
 import (
 	"bytes"
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"time"
 )
+
+const maxTxnOps = 1024
 
 func (c *Cluster) etcdData() string { return filepath.Join(c.dir, "etcd") }
 
@@ -27,6 +29,7 @@ func (c *Cluster) StartEtcd(ctx context.Context) error {
 		"--initial-advertise-peer-urls="+c.peerURL,
 		"--initial-cluster=test="+c.peerURL,
 		"--unsafe-no-fsync",
+		"--max-txn-ops="+strconv.Itoa(maxTxnOps),
 		"--quota-backend-bytes=4294967296",
 		"--log-level=warn",
 	)
@@ -76,9 +79,18 @@ func (c *Cluster) etcdRevision(ctx context.Context) (string, error) {
 	var reply struct {
 		Header struct{ Revision string }
 	}
-	query := map[string]any{"key": base64.StdEncoding.EncodeToString([]byte("any"))}
+	query := map[string]any{"key": []byte("any")} // JSON of bytes is base64, as the gateway wants it
 	err := c.etcdCall(ctx, "/v3/kv/range", query, &reply)
 	return reply.Header.Revision, err
+}
+
+// etcdPut writes keys in one transaction, at most maxTxnOps.
+func (c *Cluster) etcdPut(ctx context.Context, objects map[string][]byte) error {
+	var puts []any
+	for key, value := range objects {
+		puts = append(puts, map[string]any{"requestPut": map[string][]byte{"key": []byte(key), "value": value}})
+	}
+	return c.etcdCall(ctx, "/v3/kv/txn", map[string]any{"success": puts}, nil)
 }
 
 // etcdCall uses etcd's JSON gateway, which spares this module etcd's client and gRPC.

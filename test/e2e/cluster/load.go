@@ -13,15 +13,18 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
+// firstNodePort is the port of Service 0; every fifth Service has the next one.
+const firstNodePort = 20000
+
 // EndpointPort is the port of every endpoint that Load makes.
 const EndpointPort = 8080
 
-// parallel is how many writes are under way at a time.
+// parallel is how many API writes are under way at a time.
 const parallel = 32
 
 // Load is a set of Services in the namespace default, each with one EndpointSlice: of twenty, 16 are
 // of type ClusterIP, 3 NodePort and 1 LoadBalancer. All of it is IPv4 and TCP, and follows from the
-// Service's number, so that a test knows it without reading it back.
+// Service's number, which is less than 60000, so that a test knows it without reading it back.
 type Load struct {
 	First, Services int // numbers of the Services: First ≤ i < First+Services
 	Endpoints       int // of each Service
@@ -41,22 +44,8 @@ func offset(base netip.Addr, n int) netip.Addr {
 	return netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, binary.BigEndian.Uint32(raw[:])+uint32(n))))
 }
 
-// Load writes the Services and slices of l. Some thousand objects a second.
-func (c *Cluster) Load(ctx context.Context, l Load) error {
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(parallel)
-	for i := l.First; i < l.First+l.Services; i++ {
-		group.Go(func() error { return c.AddService(ctx, i, l.Endpoints) })
-	}
-	return group.Wait()
-}
-
-// AddService writes Service i of a Load and its slice with that many endpoints.
-func (c *Cluster) AddService(ctx context.Context, i, endpoints int) error {
-	slice := Slice(i, endpoints)
-	if _, err := c.admin.Discovery.EndpointSlices(slice.Namespace).Create(ctx, slice, metav1.CreateOptions{}); err != nil {
-		return fmt.Errorf("EndpointSlice %s: %w", slice.Name, err)
-	}
+// AddService creates Service i of a Load through the API server, and returns when it is there.
+func (c *Cluster) AddService(ctx context.Context, i int) error {
 	svc := service(i)
 	services := c.admin.Core.Services(svc.Namespace)
 	made, err := services.Create(ctx, svc, metav1.CreateOptions{})
@@ -66,10 +55,17 @@ func (c *Cluster) AddService(ctx context.Context, i, endpoints int) error {
 	if svc.Spec.Type != corev1.ServiceTypeLoadBalancer {
 		return nil
 	}
-	vip := offset(netip.MustParseAddr("10.112.0.0"), i)
-	made.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: vip.String()}}
+	made.Status = svc.Status
 	if _, err := services.UpdateStatus(ctx, made, metav1.UpdateOptions{}); err != nil {
 		return fmt.Errorf("status of Service %s: %w", svc.Name, err)
+	}
+	return nil
+}
+
+// AddSlice creates an EndpointSlice through the API server.
+func (c *Cluster) AddSlice(ctx context.Context, slice *discoveryv1.EndpointSlice) error {
+	if _, err := c.admin.Discovery.EndpointSlices(slice.Namespace).Create(ctx, slice, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("EndpointSlice %s: %w", slice.Name, err)
 	}
 	return nil
 }
@@ -128,25 +124,31 @@ func Slice(i, endpoints int) *discoveryv1.EndpointSlice {
 }
 
 func service(i int) *corev1.Service {
-	kind := corev1.ServiceTypeClusterIP
-	switch i % 20 {
-	case 5, 10, 15:
-		kind = corev1.ServiceTypeNodePort
-	case 0:
-		kind = corev1.ServiceTypeLoadBalancer
-	}
-	return &corev1.Service{
+	svc := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: corev1.NamespaceDefault,
 			Name:      ServiceName(i),
 			Labels:    map[string]string{"app": ServiceName(i)},
 		},
 		Spec: corev1.ServiceSpec{
-			Type:      kind,
-			ClusterIP: ClusterIP(i).String(),
+			Type:       corev1.ServiceTypeClusterIP,
+			ClusterIP:  ClusterIP(i).String(),
+			ClusterIPs: []string{ClusterIP(i).String()},
+			IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
 			Ports: []corev1.ServicePort{{
 				Name: "http", Protocol: corev1.ProtocolTCP, Port: 80, TargetPort: intstr.FromInt32(EndpointPort),
 			}},
 		},
 	}
+	if i%5 > 0 {
+		return svc
+	}
+	svc.Spec.Type = corev1.ServiceTypeNodePort
+	svc.Spec.Ports[0].NodePort = firstNodePort + int32(i/5)
+	if i%20 == 0 {
+		svc.Spec.Type = corev1.ServiceTypeLoadBalancer
+		vip := offset(netip.MustParseAddr("10.112.0.0"), i)
+		svc.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: vip.String()}}
+	}
+	return svc
 }
