@@ -57,7 +57,7 @@ func storedObjects(i, endpoints int) (map[string][]byte, error) {
 		"/registry/ipaddresses/" + address.Name:                          address,
 	} {
 		var buf bytes.Buffer
-		// Neither a creater nor a typer is needed to encode.
+		// Encoding needs no object creator and no typer.
 		if err := protobuf.NewSerializer(nil, nil).Encode(obj, &buf); err != nil {
 			return nil, fmt.Errorf("encoding of %s: %w", key, err)
 		}
