@@ -9,7 +9,7 @@
 //	nat prerouting, output ─► services ─┬─► @services   address . protocol . port ─► @classes ─► class chain
 //	                                    ├─► @nodeports            protocol . port ─► @classes ─► class chain
 //	                                    ├─► @cluster-ips    a ClusterIP's unused port: reject
-//	                                    └─► @service-cidrs  an unallocated address: drop
+//	                                    └─► @service-cidrs  an unallocated address, not of the host: drop
 //	class chain: source ranges, then for each origin reject, drop, or a pick from @endpoints
 //	nat postrouting: masquerade what is marked, and hairpins
 //

@@ -127,7 +127,7 @@ var fixedChains = []fixedChain{
 			"meta priority set IP daddr . meta l4proto . th dport map @services meta priority vmap @classes",
 			"IP daddr @nodeport-addresses meta priority set meta l4proto . th dport map @nodeports meta priority vmap @classes",
 			"IP daddr @cluster-ips reject",
-			"IP daddr @service-cidrs drop",
+			"IP daddr @service-cidrs fib daddr type != local drop",
 		},
 	},
 	{
