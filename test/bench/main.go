@@ -4,6 +4,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"strconv"
@@ -29,7 +30,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	opts, err := parse(os.Args[1:])
 	if err == nil {
-		err = runBench(ctx, opts)
+		err = runBench(ctx, opts, os.Stdout)
 	}
 	stop()
 	if err != nil {
@@ -70,7 +71,8 @@ func parse(args []string) (options, error) {
 	return o, nil
 }
 
-func runBench(ctx context.Context, opts options) error {
+// runBench measures everything and writes the tables to out.
+func runBench(ctx context.Context, opts options, out io.Writer) error {
 	b, err := newBench(ctx, opts)
 	if err != nil {
 		return err
@@ -79,6 +81,6 @@ func runBench(ctx context.Context, opts options) error {
 	if err := b.all(ctx); err != nil {
 		return err
 	}
-	b.results.print(os.Stdout, opts)
+	b.results.print(out, opts)
 	return b.results.save(opts.json)
 }
