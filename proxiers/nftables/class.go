@@ -49,6 +49,15 @@ func classOf(svc *plan.ServicePort, f *plan.Frontend, aff *affinity) class {
 	return c
 }
 
+// plain is the class without affinity. A chain with affinity hands clients that it does not know to the
+// plain one, because a rule that names an endpoint map makes the kernel (6.18) walk the whole map when
+// it is the first in its chain: no chain of a single ServicePort may do that.
+func (c *class) plain() class {
+	p := *c
+	p.affinity = nil
+	return p
+}
+
 // chain gives the name of the class's chain.
 func (c *class) chain() string {
 	b := make([]byte, 0, 64)
@@ -130,6 +139,8 @@ func (c *class) pickRules(r *renderer, condition string, p pick) []string {
 		for _, port := range c.affinity.ports[p.Pool] {
 			rules = append(rules, fmt.Sprintf("%s%s saddr map @%s : %d", prefix, ip, c.affinity.mapName(p.Pool, port), port))
 		}
+		plain := c.plain()
+		return append(rules, condition+"goto "+plain.chain())
 	}
 	offset := ""
 	if p.Pool == plan.LocalPool {

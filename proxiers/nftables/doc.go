@@ -30,8 +30,9 @@
 //
 // # Session affinity
 //
-// A ServicePort with session affinity has class chains of its own, and a dynamic map from client to
-// endpoint address for each pool and endpoint port, shared by all its frontends. The maps are
+// A ServicePort with session affinity has class chains of its own, which send the clients that they know
+// to their endpoints and all others on to the plain class chain. They know them from a dynamic map from
+// client to endpoint address for each pool and endpoint port, shared by all its frontends. The maps are
 // filled after DNAT: map learn leads from frontend and endpoint to the rule that notes the client. The port
 // is not in the map's data because nft up to 1.0.6 aborts on map data of more than 16 bytes in a rule.
 //

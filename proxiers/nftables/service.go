@@ -145,9 +145,15 @@ func (fp *footprint) addLessons(svc *plan.ServicePort, aff *affinity, key elemen
 	}
 }
 
+// addClass adds the chain of a class, behind the one that it hands packets to.
 func (fp *footprint) addClass(c *class) {
+	if c.affinity != nil {
+		plain := c.plain()
+		fp.addClass(&plain)
+	}
 	id := objectID{c.family, chainObject, c.chain()}
 	if !slices.ContainsFunc(fp.objects, func(o object) bool { return o.objectID == id }) {
+		fp.ledger.class(id) // each chain has its number, led to or not: another ServicePort may need it
 		fp.objects = append(fp.objects, object{objectID: id, class: c})
 	}
 }
