@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -15,106 +14,48 @@ import (
 )
 
 // cgroup is a control group. It counts the CPU time of a program and of all that it starts, to the
-// microsecond (/proc counts a child only when it has ended, and in ticks), and the kernel memory that
-// they caused, and can freeze them all.
+// microsecond (/proc counts a child only when it has ended, and in ticks), and can freeze them all.
 type cgroup struct {
-	// path is the group in the hierarchy of version 2, memory the one that has the memory controller:
-	// the same, or on hosts that use both versions one of version 1.
-	path, memory string
+	path string // in the hierarchy of version 2
 }
 
 // newCgroup makes a control group. cgroup2 may be the only hierarchy or stand beside version 1.
 func newCgroup(name string) (*cgroup, error) {
-	root, err := mountPoint("cgroup2", "")
+	root, err := cgroup2Root()
 	if err != nil {
 		return nil, err
 	}
-	// Some init systems delegate no controller; where memory is of version 1 this fails.
-	_ = os.WriteFile(filepath.Join(root, "cgroup.subtree_control"), []byte("+memory"), 0o644)
 	c := &cgroup{path: filepath.Join(root, name)}
 	if err := os.Mkdir(c.path, 0o755); err != nil {
-		return nil, fmt.Errorf("control group: %w", err)
-	}
-	c.memory = c.path
-	if _, err := os.Stat(filepath.Join(c.path, "memory.stat")); err == nil {
-		return c, nil
-	}
-	if root, err = mountPoint("cgroup", "memory"); err != nil {
-		c.close()
-		return nil, err
-	}
-	c.memory = filepath.Join(root, name)
-	if err := os.Mkdir(c.memory, 0o755); err != nil {
-		c.close()
 		return nil, fmt.Errorf("control group: %w", err)
 	}
 	return c, nil
 }
 
-// mountPoint finds a mounted file system by its type and, if not empty, one of its options.
-func mountPoint(kind, option string) (string, error) {
+// cgroup2Root finds where the hierarchy is mounted.
+func cgroup2Root() (string, error) {
 	f, err := os.Open("/proc/self/mounts")
 	if err != nil {
 		return "", fmt.Errorf("mounts: %w", err)
 	}
 	defer f.Close()
 	for lines := bufio.NewScanner(f); lines.Scan(); {
-		fields := strings.Fields(lines.Text())
-		if len(fields) < 4 || fields[2] != kind {
-			continue
-		}
-		if option == "" || slices.Contains(strings.Split(fields[3], ","), option) {
+		if fields := strings.Fields(lines.Text()); len(fields) > 2 && fields[2] == "cgroup2" {
 			return fields[1], nil
 		}
 	}
-	return "", fmt.Errorf("no %s %s is mounted", kind, option)
-}
-
-// join puts a process that was started in the group into the hierarchy of version 1 as well.
-func (c *cgroup) join(pid int) error {
-	if c.memory == c.path {
-		return nil
-	}
-	if err := os.WriteFile(filepath.Join(c.memory, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0o644); err != nil {
-		return fmt.Errorf("control group: %w", err)
-	}
-	return nil
-}
-
-// kernel is the kernel memory in bytes that processes of the group caused and that is not free yet,
-// rules of nftables included (since Linux 5.18), which outlive their process. Hash tables that the
-// kernel enlarges in the background are not in it: 8 to 16 bytes for each element of a set.
-func (c *cgroup) kernel() (float64, error) {
-	if c.memory != c.path {
-		raw, err := os.ReadFile(filepath.Join(c.memory, "memory.kmem.usage_in_bytes"))
-		if err != nil {
-			return 0, fmt.Errorf("kernel memory: %w", err)
-		}
-		return strconv.ParseFloat(strings.TrimSpace(string(raw)), 64)
-	}
-	raw, err := os.ReadFile(filepath.Join(c.memory, "memory.stat"))
-	if err != nil {
-		return 0, fmt.Errorf("kernel memory: %w", err)
-	}
-	for line := range strings.Lines(string(raw)) {
-		if value, ok := strings.CutPrefix(line, "kernel "); ok {
-			return strconv.ParseFloat(strings.TrimSpace(value), 64)
-		}
-	}
-	return 0, errors.New("kernel memory: memory.stat does not have it (needs Linux 5.18)")
+	return "", errors.New("no cgroup2 is mounted")
 }
 
 // close kills what is left in the group (needs Linux 5.14) and removes it.
 func (c *cgroup) close() {
 	_ = os.WriteFile(filepath.Join(c.path, "cgroup.kill"), []byte("1"), 0o644)
-	for _, dir := range []string{c.path, c.memory} {
-		// A killed process leaves its group a moment later.
-		for range 100 {
-			if err := os.Remove(dir); !errors.Is(err, syscall.EBUSY) {
-				break
-			}
-			time.Sleep(10 * time.Millisecond)
+	// A killed process leaves its group a moment later.
+	for range 100 {
+		if err := os.Remove(c.path); !errors.Is(err, syscall.EBUSY) {
+			break
 		}
+		time.Sleep(10 * time.Millisecond)
 	}
 }
 

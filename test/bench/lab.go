@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/vishvananda/netlink"
+
 	"edgeway/test/e2e/cluster"
 )
 
@@ -135,6 +137,19 @@ func (h *host) get(ctx context.Context, url string) (*http.Response, error) {
 // nft runs one nft command inside of the host.
 func (h *host) nft(ctx context.Context, args ...string) error {
 	return run(ctx, "ip", append([]string{"netns", "exec", h.netns, "nft"}, args...)...)
+}
+
+// forgetFlows empties the connection tracking tables. Else closed connections take memory for a
+// while, and a connection that was tried before there were rules keeps its port pair from being
+// translated for two minutes.
+func (b *bench) forgetFlows() error {
+	for _, p := range b.programs() {
+		err := cluster.InNetns(p.host.netns, func() error { return netlink.ConntrackTableFlush(netlink.ConntrackTable) })
+		if err != nil {
+			return fmt.Errorf("connection tracking of %s's host: %w", p.name, err)
+		}
+	}
+	return nil
 }
 
 func ip(ctx context.Context, commands ...string) error {

@@ -58,7 +58,7 @@ func (p *program) start() (time.Time, error) {
 	if err := p.cmd.Start(); err != nil {
 		return began, fmt.Errorf("start of %s: %w", p.name, err)
 	}
-	return began, p.cg.join(p.cmd.Process.Pid)
+	return began, nil
 }
 
 // stop asks the program to end and waits for it. A program that does not run is left alone.
