@@ -71,6 +71,9 @@ func matchInterface(pattern, name string) bool {
 // It walks every ServicePort: it is for tests and for people, not for packets.
 func (p *Plan) Decide(pkt Packet) Decision {
 	origin := p.Node.Origin(pkt.Src, pkt.InInterface)
+	if slices.Contains(p.Node.LoopbackAddrs, pkt.Dst.Addr()) {
+		return p.decideLoopback(pkt, origin)
+	}
 	if svc, f := p.lookup(pkt); svc != nil {
 		return decideFrontend(svc, f, origin, pkt.Src)
 	}
@@ -82,6 +85,38 @@ func (p *Plan) Decide(pkt Packet) Decision {
 		return Decision{Verdict: Drop, Origin: origin, Reason: fmt.Sprintf("%s is in a Service CIDR, but no Service has it", dst)}
 	}
 	return Decision{Verdict: Pass, Origin: origin, Reason: fmt.Sprintf("%s is no Service's address", pkt.Dst)}
+}
+
+// decideLoopback judges a connection to a loopback address that accepts NodePorts.
+func (p *Plan) decideLoopback(pkt Packet, origin Origin) Decision {
+	for _, svc := range p.Services {
+		if svc.Name.Protocol != pkt.Protocol || svc.Family != FamilyOf(pkt.Dst.Addr()) {
+			continue
+		}
+		for i := range svc.Frontends {
+			f := &svc.Frontends[i]
+			if f.Kind != NodePort || f.Port != pkt.Dst.Port() {
+				continue
+			}
+			pool, ok := svc.LoopbackPool(f)
+			if !ok {
+				return Decision{Verdict: Reject, Origin: origin, Service: svc, Frontend: f, Reason: fmt.Sprintf("%s can not be reached on loopback", svc.Name)}
+			}
+			return Decision{
+				Verdict: Forward, Origin: origin, Service: svc, Frontend: f, Pool: pool, Endpoints: svc.Pools[pool], SNAT: true,
+				Reason: fmt.Sprintf("%s of %s on loopback: relayed to one of %d endpoints of the %s pool", f.Kind, svc.Name, len(svc.Pools[pool]), pool),
+			}
+		}
+	}
+	return Decision{Verdict: Pass, Origin: origin, Reason: fmt.Sprintf("%s is no Service's address", pkt.Dst)}
+}
+
+// LoopbackPool gives the endpoints for connections to f, a NodePort, on a loopback address. They get
+// what a client outside gets (KEP-6032: externalTrafficPolicy Local holds, there is no short-circuit).
+// false: nobody listens. Only TCP can be relayed.
+func (s *ServicePort) LoopbackPool(f *Frontend) (Pool, bool) {
+	r := f.Routes[FromOutside]
+	return r.Pool, s.Name.Protocol == TCP && r.Verdict == Forward && len(s.Pools[r.Pool]) > 0
 }
 
 func decideFrontend(svc *ServicePort, f *Frontend, origin Origin, src netip.Addr) Decision {

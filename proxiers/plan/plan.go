@@ -36,6 +36,9 @@ type Node struct {
 	HostAddrs []netip.Addr
 	// NodePortAddrs are the addresses that accept NodePorts. Never loopback.
 	NodePortAddrs []netip.Addr
+	// LoopbackAddrs are the loopback addresses that accept NodePorts, at most 127.0.0.1 and ::1: TCP is
+	// relayed in user space (proxiers/localnodeport, KEP-6032), the other protocols are rejected.
+	LoopbackAddrs []netip.Addr
 	// PodSources are the source ranges of pods on this host; PodInterfaces are the interfaces that
 	// their packets come in by ("cni0", or "veth*" for a prefix). Both empty: no way to tell pods,
 	// and no packet is FromPod.
