@@ -6,9 +6,11 @@
 // the Service existed would never reach it. An SCTP association does end, but its clients commonly
 // keep one source port (S1AP, NGAP, Diameter), so that a new association meets the old entry.
 //
-// TCP is left alone: the endpoint's kernel, or the router before it, ends the connection with
-// a reset, and the client's next attempt has another source port and so another entry. Deleting the
-// entry of a connection that still drains would cut it.
+// TCP connections are left alone: the endpoint's kernel, or the router before it, ends the connection
+// with a reset, and the client's next attempt has another source port and so another entry. Deleting
+// the entry of a connection that still drains would cut it. Only what a client tries to connect while
+// there are no rules, at boot or after another program wiped them, is helped: its SYN went nowhere and
+// left an entry that keeps the repeated ones from being translated too, for two minutes.
 //
 // What is stale is told by the flow itself: where it was sent (the original destination must be
 // a frontend of the plan, address and port) and where it really goes (the source of the reply
@@ -77,7 +79,7 @@ func (f *follower) clean(ctx context.Context, suspects suspects) error {
 	defer t.close()
 	for _, family := range []plan.Family{plan.IPv4, plan.IPv6} {
 		start, deleted, looked := time.Now(), 0, false
-		for _, protocol := range cleaned {
+		for _, protocol := range []plan.Protocol{plan.TCP, plan.UDP, plan.SCTP} {
 			s := suspects[scope{family, protocol}]
 			if len(s) == 0 {
 				continue

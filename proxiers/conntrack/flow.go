@@ -16,9 +16,11 @@ import (
 const (
 	ctaTupleOrig  = 1
 	ctaTupleReply = 2
+	ctaStatus     = 3
 	ctaID         = 12
 	ctaZone       = 18
 	ctaFilter     = 25
+	ctaStatusMask = 26
 
 	ctaTupleIP    = 1
 	ctaTupleProto = 2
@@ -42,12 +44,21 @@ const (
 	filterProtoDstPort = 1 << 5
 )
 
+// Bits of a flow's status, from linux/netfilter/nf_conntrack_common.h.
+const (
+	statusSeenReply = 1 << 1
+	statusDstNAT    = 1 << 5
+)
+
 // flow is an entry of the connection-tracking table.
 type flow struct {
 	orig, reply tuple
 	id          uint32
 	zone        uint16
+	status      uint32
 }
+
+func (f *flow) answered() bool { return f.status&statusSeenReply != 0 }
 
 // tuple is one direction of a flow.
 type tuple struct{ src, dst netip.AddrPort }
@@ -61,6 +72,8 @@ func decodeFlow(data []byte) *flow {
 			f.orig = decodeTuple(value)
 		case ctaTupleReply:
 			f.reply = decodeTuple(value)
+		case ctaStatus:
+			f.status = binary.BigEndian.Uint32(value)
 		case ctaID:
 			f.id = binary.BigEndian.Uint32(value)
 		case ctaZone:
@@ -115,7 +128,9 @@ func (f *flow) encodeDelete(s scope) ([]byte, error) {
 }
 
 // encodeFilter restricts a dump to one protocol and, when dst is valid, to one destination, as far as
-// the kernel can: the reader must look at the destination again. Kernels before 5.8 do not know the attribute, ignore it and dump the whole family.
+// the kernel can: the reader must look at the destination again. Kernels before 5.8 do not know the
+// attribute, ignore it and dump the whole family. Of TCP it spares what is answered or translated, on
+// kernels that can.
 func encodeFilter(s scope, dst netip.AddrPort) ([]byte, error) {
 	flags := uint32(filterProtoNum)
 	switch {
@@ -137,6 +152,10 @@ func encodeFilter(s scope, dst netip.AddrPort) ([]byte, error) {
 		ae.Uint32(ctaFilterOrigFlags, flags)
 		return nil
 	})
+	if s.protocol == plan.TCP {
+		ae.Uint32(ctaStatus, 0)
+		ae.Uint32(ctaStatusMask, statusSeenReply|statusDstNAT)
+	}
 	return ae.Encode()
 }
 

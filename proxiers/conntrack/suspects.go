@@ -7,7 +7,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// cleaned are the protocols whose flows are cleaned up; see the package comment.
+// cleaned are the protocols whose flows are cleaned up after a change; see the package comment.
 var cleaned = [...]plan.Protocol{plan.UDP, plan.SCTP}
 
 // scope is a part of the table that one dump can be restricted to.
@@ -23,9 +23,14 @@ type rule struct {
 	// of endpoints, which are those of the time before.
 	owned     bool
 	endpoints []netip.AddrPort // sorted
+	// unanswered says that only flows that nobody has answered yet are stale.
+	unanswered bool
 }
 
 func (r rule) stale(f *flow) bool {
+	if r.unanswered && f.answered() {
+		return false
+	}
 	_, known := slices.BinarySearchFunc(r.endpoints, f.reply.src, netip.AddrPort.Compare)
 	if r.owned {
 		return !known
@@ -54,14 +59,13 @@ func (s suspects) set(sc scope, dst netip.AddrPort, r rule) {
 	s[sc][dst] = r
 }
 
-// addAll makes every frontend of p a suspect.
+// addAll makes every frontend of p a suspect. Of TCP, these are the connections that a client tried
+// while there were no rules.
 func (s suspects) addAll(p *plan.Plan) {
 	for _, svc := range p.Services {
-		if !slices.Contains(cleaned[:], svc.Name.Protocol) {
-			continue
-		}
+		tcp := svc.Name.Protocol == plan.TCP
 		for _, dst := range destinations(svc, p.Node) {
-			s.own(scope{svc.Family, svc.Name.Protocol}, dst, svc.Serving)
+			s.set(scope{svc.Family, svc.Name.Protocol}, dst, rule{owned: true, endpoints: svc.Serving, unanswered: tcp})
 		}
 	}
 }
