@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"edgeway/test/bench/cgroup"
 	"edgeway/test/e2e/cluster"
 )
 
@@ -90,7 +91,7 @@ func (b *bench) newProgram(ctx context.Context, name string) (*program, error) {
 	if p.host, err = b.lab.addHost(ctx, name); err != nil {
 		return nil, err
 	}
-	p.cg, err = newCgroup(b.lab.prefix + name)
+	p.cg, err = cgroup.New(b.lab.prefix + name)
 	return p, err
 }
 
@@ -207,12 +208,12 @@ func (b *bench) inTurns(rounds int, measure func(context.Context, *program) erro
 // turn freezes all programs but p and waits until p is idle.
 func (b *bench) turn(ctx context.Context, p *program) error {
 	for _, other := range b.programs() {
-		if err := other.cg.freeze(other != p); err != nil {
+		if err := other.cg.Freeze(other != p); err != nil {
 			return err
 		}
 	}
 	if p == nil {
 		return nil
 	}
-	return p.cg.settle(ctx, time.Second)
+	return p.cg.Settle(ctx, time.Second)
 }

@@ -15,7 +15,7 @@ import (
 // connection that reaches the new endpoint.
 func (b *bench) change(ctx context.Context, p *program) error {
 	slice, g := b.nextChange(rand.IntN(b.size))
-	before, err := p.cg.cpu()
+	before, err := p.cg.CPU()
 	if err != nil {
 		return err
 	}
@@ -31,7 +31,7 @@ func (b *bench) newService(ctx context.Context, p *program) error {
 	// A ClusterIP that was used and freed would be in conntrack still.
 	b.changed++
 	i := b.size + b.changed
-	before, err := p.cg.cpu()
+	before, err := p.cg.CPU()
 	if err != nil {
 		return err
 	}
@@ -57,7 +57,7 @@ func (b *bench) burst(ctx context.Context, p *program) error {
 		slice, g := b.nextChange(i)
 		slices, goals = append(slices, slice), append(goals, g)
 	}
-	before, err := p.cg.cpu()
+	before, err := p.cg.CPU()
 	if err != nil {
 		return err
 	}
@@ -87,10 +87,10 @@ func (b *bench) measureWrite(ctx context.Context, p *program, what measure, befo
 		return err
 	}
 	// Longer than the second after which Edgeway writes changes to disk.
-	if err := p.cg.settle(ctx, 1500*time.Millisecond); err != nil {
+	if err := p.cg.Settle(ctx, 1500*time.Millisecond); err != nil {
 		return err
 	}
-	after, err := p.cg.cpu()
+	after, err := p.cg.CPU()
 	if err != nil {
 		return err
 	}

@@ -23,7 +23,7 @@ func (b *bench) idleMemory(ctx context.Context, p *program) error {
 
 // residentMemory is what the program holds after all that it was put through.
 func (b *bench) residentMemory(ctx context.Context, p *program) error {
-	if err := p.cg.settle(ctx, settled); err != nil {
+	if err := p.cg.Settle(ctx, settled); err != nil {
 		return err
 	}
 	bytes, err := p.resident()

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"edgeway/test/bench/cgroup"
 )
 
 // program is a service proxy under test on a host of its own.
@@ -23,7 +25,7 @@ type program struct {
 	argv []string
 	dir  string
 	log  string
-	cg   *cgroup
+	cg   *cgroup.Group
 	cmd  *exec.Cmd // nil while it does not run
 }
 
@@ -45,17 +47,11 @@ func (p *program) start() (time.Time, error) {
 		return time.Time{}, fmt.Errorf("log of %s: %w", p.name, err)
 	}
 	defer out.Close()
-	group, err := os.Open(p.cg.path)
-	if err != nil {
-		return time.Time{}, fmt.Errorf("control group of %s: %w", p.name, err)
-	}
-	defer group.Close()
 	// ip becomes the program: same process, with /sys of its namespace.
 	p.cmd = exec.Command("ip", append([]string{"netns", "exec", p.host.netns}, p.argv...)...)
 	p.cmd.Stdout, p.cmd.Stderr = out, out
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, UseCgroupFD: true, CgroupFD: int(group.Fd())}
 	began := time.Now()
-	if err := p.cmd.Start(); err != nil {
+	if err := p.cg.Start(p.cmd); err != nil {
 		return began, fmt.Errorf("start of %s: %w", p.name, err)
 	}
 	return began, nil
@@ -67,7 +63,7 @@ func (p *program) stop() error {
 		return nil
 	}
 	defer func() { p.cmd = nil }()
-	if err := p.cg.freeze(false); err != nil {
+	if err := p.cg.Freeze(false); err != nil {
 		return err
 	}
 	kill := time.AfterFunc(30*time.Second, func() { _ = p.cmd.Process.Kill() })
@@ -93,7 +89,7 @@ func (p *program) forget() error {
 // close stops the program and removes its control group.
 func (p *program) close() {
 	_ = p.stop()
-	p.cg.close()
+	p.cg.Close()
 }
 
 // resident is the program's resident memory in bytes; helpers that it starts are not in it.
@@ -182,4 +178,13 @@ func (p *program) write(name, content string) error {
 		return fmt.Errorf("configuration of %s: %w", p.name, err)
 	}
 	return nil
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
 }

@@ -170,13 +170,13 @@ func TestLab(t *testing.T) {
 		t.Fatal(err)
 	}
 	time.Sleep(300 * time.Millisecond)
-	if used, err := p.cg.cpu(); err != nil || used < 20*time.Millisecond {
+	if used, err := p.cg.CPU(); err != nil || used < 20*time.Millisecond {
 		t.Errorf("a busy child used %v of CPU, error %v", used, err)
 	}
-	if err := p.cg.freeze(true); err != nil {
+	if err := p.cg.Freeze(true); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.cg.settle(ctx, 500*time.Millisecond); err != nil {
+	if err := p.cg.Settle(ctx, 500*time.Millisecond); err != nil {
 		t.Error(err)
 	}
 	if bytes, err := p.resident(); err != nil || bytes <= 0 {

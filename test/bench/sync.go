@@ -47,7 +47,7 @@ func (b *bench) clear(ctx context.Context, p *program) error {
 }
 
 func (b *bench) measureStart(ctx context.Context, p *program, what measure, over func(time.Time) (time.Time, error)) error {
-	before, err := p.cg.cpu()
+	before, err := p.cg.CPU()
 	if err != nil {
 		return err
 	}
@@ -63,10 +63,10 @@ func (b *bench) measureStart(ctx context.Context, p *program, what measure, over
 	if _, err := p.waitSynced(ctx, began); err != nil {
 		return err
 	}
-	if err := p.cg.settle(ctx, settled); err != nil {
+	if err := p.cg.Settle(ctx, settled); err != nil {
 		return err
 	}
-	after, err := p.cg.cpu()
+	after, err := p.cg.CPU()
 	if err != nil {
 		return err
 	}

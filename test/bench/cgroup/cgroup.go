@@ -1,0 +1,143 @@
+// Package cgroup counts and freezes what the benchmarks measure: a program and all that it starts.
+package cgroup
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Group is a control group. It counts the CPU time of a program and of all that it starts, to the
+// microsecond (/proc counts a child only when it has ended, and in ticks), and can freeze them all.
+type Group struct {
+	path string // in the hierarchy of version 2
+}
+
+// New makes a control group. cgroup2 may be the only hierarchy or stand beside version 1.
+func New(name string) (*Group, error) {
+	root, err := mountpoint()
+	if err != nil {
+		return nil, err
+	}
+	c := &Group{path: filepath.Join(root, name)}
+	if err := os.Mkdir(c.path, 0o755); err != nil {
+		return nil, fmt.Errorf("control group: %w", err)
+	}
+	return c, nil
+}
+
+// mountpoint finds where the hierarchy is mounted.
+func mountpoint() (string, error) {
+	f, err := os.Open("/proc/self/mounts")
+	if err != nil {
+		return "", fmt.Errorf("mounts: %w", err)
+	}
+	defer f.Close()
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		if fields := strings.Fields(lines.Text()); len(fields) > 2 && fields[2] == "cgroup2" {
+			return fields[1], nil
+		}
+	}
+	return "", errors.New("no cgroup2 is mounted")
+}
+
+// Start starts a command in the group.
+func (c *Group) Start(cmd *exec.Cmd) error {
+	group, err := os.Open(c.path)
+	if err != nil {
+		return fmt.Errorf("control group: %w", err)
+	}
+	defer group.Close()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, UseCgroupFD: true, CgroupFD: int(group.Fd())}
+	return cmd.Start()
+}
+
+// Processes lists the ids of all processes in the group.
+func (c *Group) Processes() ([]int, error) {
+	raw, err := os.ReadFile(filepath.Join(c.path, "cgroup.procs"))
+	if err != nil {
+		return nil, fmt.Errorf("processes of a control group: %w", err)
+	}
+	var pids []int
+	for _, word := range strings.Fields(string(raw)) {
+		pid, err := strconv.Atoi(word)
+		if err != nil {
+			return nil, fmt.Errorf("processes of a control group: %w", err)
+		}
+		pids = append(pids, pid)
+	}
+	return pids, nil
+}
+
+// Close kills what is left in the group (needs Linux 5.14) and removes it.
+func (c *Group) Close() {
+	_ = os.WriteFile(filepath.Join(c.path, "cgroup.kill"), []byte("1"), 0o644)
+	// A killed process leaves its group a moment later.
+	for range 100 {
+		if err := os.Remove(c.path); !errors.Is(err, syscall.EBUSY) {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// CPU is the CPU time used so far.
+func (c *Group) CPU() (time.Duration, error) {
+	raw, err := os.ReadFile(filepath.Join(c.path, "cpu.stat"))
+	if err != nil {
+		return 0, fmt.Errorf("CPU time: %w", err)
+	}
+	for line := range strings.Lines(string(raw)) {
+		if value, ok := strings.CutPrefix(line, "usage_usec "); ok {
+			usec, err := strconv.ParseInt(strings.TrimSpace(value), 10, 64)
+			return time.Duration(usec) * time.Microsecond, err
+		}
+	}
+	return 0, errors.New("CPU time: no usage_usec in cpu.stat")
+}
+
+// Freeze stops or resumes all processes of the group.
+func (c *Group) Freeze(on bool) error {
+	value := "0"
+	if on {
+		value = "1"
+	}
+	if err := os.WriteFile(filepath.Join(c.path, "cgroup.freeze"), []byte(value), 0o644); err != nil {
+		return fmt.Errorf("freezing: %w", err)
+	}
+	return nil
+}
+
+// Settle waits until the group used less than 2 % of a CPU for the whole of quiet.
+func (c *Group) Settle(ctx context.Context, quiet time.Duration) error {
+	const window = 250 * time.Millisecond
+	before, err := c.CPU()
+	if err != nil {
+		return err
+	}
+	for still := time.Duration(0); still < quiet; {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for a quiet program: %w", ctx.Err())
+		case <-time.After(window):
+		}
+		now, err := c.CPU()
+		if err != nil {
+			return err
+		}
+		still += window
+		if now-before > window/50 {
+			still = 0
+		}
+		before = now
+	}
+	return nil
+}
