@@ -32,10 +32,11 @@ const (
 	entriesPerBucket = 4
 )
 
-// The files, below the root.
+// The files, below the root. All are sysctls of the network, which CAP_NET_ADMIN alone may write: the
+// daemon need not be root. (The table's size is also a parameter of the module, which only root reads.)
 const (
 	maxFile      = "proc/sys/net/netfilter/nf_conntrack_max"
-	hashFile     = "sys/module/nf_conntrack/parameters/hashsize"
+	hashFile     = "proc/sys/net/netfilter/nf_conntrack_buckets"
 	timeoutFiles = "proc/sys/net/netfilter/nf_conntrack_"
 )
 

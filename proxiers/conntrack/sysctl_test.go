@@ -34,7 +34,7 @@ func TestLimitsAreRaisedNeverLowered(t *testing.T) {
 				t.Errorf("nf_conntrack_max is %s, want %s", got, c.wantMax)
 			}
 			if got := read(t, root, hashFile); got != c.wantTab {
-				t.Errorf("hashsize is %s, want %s", got, c.wantTab)
+				t.Errorf("nf_conntrack_buckets is %s, want %s", got, c.wantTab)
 			}
 		})
 	}
