@@ -3,6 +3,7 @@ package daemon
 import (
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 
 	"edgeway/daemon/config"
@@ -21,11 +22,19 @@ func plannerOptions(cfg *config.Config, families []plan.Family, apiServer []neti
 		LocalAsCluster:   cfg.Node.LocalPolicy == config.LocalCluster,
 		MasqueradeAll:    p.MasqueradeAll,
 		Pods:             podDetection(p),
-		NodePorts:        planner.NodePortAddresses{Primary: p.NodePortAddresses.Primary, Prefixes: p.NodePortAddresses.Prefixes},
+		NodePorts:        nodePorts(p.NodePortAddresses),
 		ServiceCIDRs:     p.ServiceCIDRs,
 		AllowExternalIPs: p.AllowExternalIPs,
 		APIServerAddrs:   apiServer,
 	}
+}
+
+func nodePorts(n config.NodePortAddresses) planner.NodePortAddresses {
+	out := planner.NodePortAddresses{Primary: n.Primary, Localhost: n.Localhost, Prefixes: n.Prefixes}
+	if n.All {
+		out.Prefixes = append(slices.Clone(out.Prefixes), netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0))
+	}
+	return out
 }
 
 func podDetection(p config.Proxy) planner.PodDetection {

@@ -109,11 +109,11 @@ const (
 	DetectPrefix      LocalDetection = "interface_name_prefix"
 )
 
-// NodePortAddresses are the host's addresses that accept NodePorts: the primary ones, and those in
-// Prefixes.
+// NodePortAddresses are the host's addresses that accept NodePorts: the primary ones, 127.0.0.1 and ::1
+// (Localhost), all but loopback, and those in Prefixes.
 type NodePortAddresses struct {
-	Primary  bool
-	Prefixes []netip.Prefix
+	Primary, Localhost, All bool
+	Prefixes                []netip.Prefix
 }
 
 // Conntrack is connection tracking. A zero number or duration leaves the kernel's setting alone.

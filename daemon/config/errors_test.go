@@ -33,7 +33,7 @@ func TestFaultsNameFileLineKeyAndWhatIsAllowed(t *testing.T) {
 		"two of a family":   {withSource + "[node]\naddresses = ['192.0.2.1','192.0.2.2']", "/e.toml:4: node.addresses: has more than one IPv4 address"},
 		"range with host":   {withSource + "[proxy]\nservice_cidrs = ['10.96.0.1/12']", `/e.toml:4: proxy.service_cidrs: "10.96.0.1/12" has bits beyond its prefix length; did you mean 10.96.0.0/12?`},
 		"twice":             {withSource + "[proxy]\nservice_cidrs = ['10.0.0.0/8', '10.0.0.0/8']", `/e.toml:4: proxy.service_cidrs: "10.0.0.0/8" stands there twice`},
-		"node port address": {withSource + "[proxy]\nnodeport_addresses = ['all']", `/e.toml:4: proxy.nodeport_addresses: "all" is no range, as in "10.0.0.0/8"; "primary" is allowed too`},
+		"node port address": {withSource + "[proxy]\nnodeport_addresses = ['any']", `/e.toml:4: proxy.nodeport_addresses: "any" is no range, as in "10.0.0.0/8"; "primary", "localhost" and "all" are allowed too`},
 		"family":            {withSource + "[proxy]\nip_families = ['ipv4']", `/e.toml:4: proxy.ip_families: "ipv4" is no address family ("IPv4" or "IPv6")`},
 		"interface":         {withSource + "[proxy]\nbridge_interface = 'a b'", `/e.toml:4: proxy.bridge_interface: "a b" is no interface name`},
 		"listen address":    {withSource + "[health]\naddress = 'localhost:80'", `/e.toml:4: health.address: "localhost:80": "localhost" is no address`},

@@ -74,7 +74,7 @@ local_detection = "cluster_cidr"
 cluster_cidrs = ["10.244.0.0/16"]
 masquerade_all = true
 masquerade_bit = 0
-nodeport_addresses = ["primary", "192.0.2.0/24"]
+nodeport_addresses = ["localhost", "192.0.2.0/24", "primary", "all"]
 service_cidrs = ["10.96.0.0/12"]
 allow_external_ips = []
 min_sync_period = "0s"
@@ -115,7 +115,7 @@ socket = "/s"
 			Backend: "nftables", IPFamilies: []plan.Family{plan.IPv6},
 			LocalDetection: DetectClusterCIDR, ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")},
 			MasqueradeAll:     true,
-			NodePortAddresses: NodePortAddresses{Primary: true, Prefixes: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}},
+			NodePortAddresses: NodePortAddresses{Primary: true, Localhost: true, All: true, Prefixes: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}},
 			ServiceCIDRs:      []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12")},
 			FullSyncPeriod:    90 * time.Minute,
 		},

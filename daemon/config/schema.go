@@ -107,7 +107,8 @@ func proxySection(p *Proxy) section {
 		{"masquerade_all", "Whether the source of every connection to a ClusterIP becomes this host's address.", boolean(&p.MasqueradeAll)},
 		{"masquerade_bit", "The bit of the packet mark that stands for \"rewrite the source\". Other bits are left alone.", integer(&p.MasqueradeBit, 0, 31)},
 		{
-			"nodeport_addresses", "The host's addresses that accept NodePorts: ranges, and \"primary\" for node.addresses. 127.0.0.0/8 and ::1 are never among them. Empty: none.",
+			"nodeport_addresses", "The host's addresses that accept NodePorts: ranges, \"primary\" for node.addresses, \"localhost\" for 127.0.0.1 and ::1, and \"all\" (or 0.0.0.0/0 and ::/0) for all but those two. " +
+				"On 127.0.0.1 and ::1 TCP alone is served, by a relay in this process, and not unless \"localhost\" or a range within 127.0.0.0/8 or ::1/128 asks for it. Empty: none.",
 			nodePortAddresses(&p.NodePortAddresses),
 		},
 		{

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/netip"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -298,47 +297,4 @@ func logLevel(p *slog.Level) value {
 	}
 	inner.get = func() any { return strings.ToLower(p.String()) }
 	return inner
-}
-
-func nodePortAddresses(p *NodePortAddresses) value {
-	const primary = "primary"
-	type element struct {
-		primary bool
-		prefix  netip.Prefix
-	}
-	parse := func(s string) (element, error) {
-		if s == primary {
-			return element{primary: true}, nil
-		}
-		prefix, err := parsePrefix(s)
-		if err != nil {
-			err = fmt.Errorf("%w; %q is allowed too", err, primary)
-		}
-		return element{prefix: prefix}, err
-	}
-	var elements []element
-	inner := list(&elements, parse)
-	return value{
-		set: func(v any, dir string) error {
-			if err := inner.set(v, dir); err != nil {
-				return err
-			}
-			*p = NodePortAddresses{}
-			for _, e := range elements {
-				if e.primary {
-					p.Primary = true
-				} else {
-					p.Prefixes = append(p.Prefixes, e.prefix)
-				}
-			}
-			return nil
-		},
-		get: func() any {
-			var out []string
-			if p.Primary {
-				out = append(out, primary)
-			}
-			return append(out, texts(p.Prefixes)...)
-		},
-	}
 }

@@ -43,6 +43,7 @@ func testPlan() *plan.Plan {
 			Name:          "edge",
 			HostAddrs:     []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("192.0.2.7")},
 			NodePortAddrs: []netip.Addr{netip.MustParseAddr("192.0.2.7")},
+			LoopbackAddrs: []netip.Addr{netip.MustParseAddr("127.0.0.1")},
 			PodInterfaces: []string{"cni0"},
 			ServiceCIDRs:  []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")},
 		},

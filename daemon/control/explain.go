@@ -89,6 +89,9 @@ func packet(p *plan.Plan, src, dst, proto string) (plan.Packet, error) {
 	}
 	to = netip.AddrPortFrom(to.Addr().Unmap(), to.Port())
 	pkt = plan.Packet{Protocol: protocol, Dst: to}
+	if src == "host" && to.Addr().IsLoopback() {
+		src = to.Addr().String() // what the kernel takes
+	}
 	pkt.Src, pkt.InInterface, err = origin(p, src, plan.FamilyOf(to.Addr()))
 	if err == nil && plan.FamilyOf(pkt.Src) != plan.FamilyOf(to.Addr()) {
 		err = fmt.Errorf("source %s and destination %s are not of one address family", pkt.Src, to.Addr())

@@ -22,6 +22,9 @@ func TestExplainSaysWhatDecideSays(t *testing.T) {
 		{"192.0.2.99", "10.96.0.2:53/udp", "", "outside", "reject", "no endpoint"},
 		{"192.0.2.99", "10.96.0.1:81", "", "outside", "reject", "no Service uses port 81/TCP"},
 		{"192.0.2.99", "10.96.9.9:81", "", "outside", "drop", "no Service has it"},
+		{"host", "127.0.0.1:30080", "", "host", "forward", "10.1.0.1:8080 sees this host's address"},
+		{"host", "127.0.0.1:30080", "", "host", "forward", "relayed to one of 1 endpoints of the local pool"},
+		{"host", "127.0.0.1:22", "", "host", "pass", "no Service's address"},
 		{"::ffff:192.0.2.99", "8.8.8.8:53", "udp", "outside", "pass", "no Service's address"},
 		{"fd00::99", "[fd00::1]:80", "", "outside", "reject", "[fd00::1]:80/TCP"},
 	} {

@@ -3,6 +3,7 @@ package control
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"edgeway/daemon/source"
@@ -71,7 +72,7 @@ func NewPlan(p *plan.Plan, problems []source.Problem) Plan {
 	v := Plan{Generation: p.Generation, Services: make([]PlanService, 0, len(p.Services))}
 	if n := p.Node; n != nil {
 		v.Node = PlanNode{
-			Name: n.Name, NodePortAddrs: n.NodePortAddrs, PodSources: n.PodSources,
+			Name: n.Name, NodePortAddrs: nodePortAddrs(n), PodSources: n.PodSources,
 			PodInterfaces: n.PodInterfaces, ServiceCIDRs: n.ServiceCIDRs,
 		}
 	}
@@ -85,6 +86,11 @@ func NewPlan(p *plan.Plan, problems []source.Problem) Plan {
 		v.Problems = append(v.Problems, problem.String())
 	}
 	return v
+}
+
+// nodePortAddrs gives all addresses that accept NodePorts, loopback last.
+func nodePortAddrs(n *plan.Node) []netip.Addr {
+	return slices.Concat(n.NodePortAddrs, n.LoopbackAddrs)
 }
 
 // Only keeps one Service ("namespace/name") and its problems. It is an error when there is neither.

@@ -144,7 +144,7 @@ func newNode(in *StatusInput) StatusNode {
 	n := StatusNode{Zone: in.Zone, NodePortAddrs: []netip.Addr{}}
 	if p := in.State.Plan; p != nil && p.Node != nil {
 		n.Name = p.Node.Name
-		n.NodePortAddrs = append(n.NodePortAddrs, p.Node.NodePortAddrs...)
+		n.NodePortAddrs = append(n.NodePortAddrs, nodePortAddrs(p.Node)...)
 	}
 	if snap := in.State.Snapshot; snap != nil && snap.Node != nil {
 		n.Object = true

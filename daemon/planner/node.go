@@ -65,6 +65,9 @@ func (o *Options) surroundings(node *source.Node, cidrs []*source.ServiceCIDR, h
 		own, primary := o.nodeAddrs(family, node, host)
 		env.nodeAddrs = append(env.nodeAddrs, own...)
 		out.NodePortAddrs = append(out.NodePortAddrs, o.nodePortAddrs(family, primary, out.HostAddrs)...)
+		if lo := loopback(family); o.NodePorts.loopback(family) && slices.Contains(out.HostAddrs, lo) {
+			out.LoopbackAddrs = append(out.LoopbackAddrs, lo)
+		}
 		podsOfFamily := normalize(ofFamily(pods, family))
 		out.PodSources = append(out.PodSources, podsOfFamily...)
 		out.ServiceCIDRs = append(out.ServiceCIDRs, normalize(ofFamily(services, family))...)
@@ -127,6 +130,29 @@ func (o *Options) nodePortAddrs(family plan.Family, primary netip.Addr, hostAddr
 		}
 	}
 	return out
+}
+
+// loopback reports whether NodePorts are wanted on the loopback address of a family.
+func (n *NodePortAddresses) loopback(family plan.Family) bool {
+	return n.Localhost || slices.ContainsFunc(n.Prefixes, func(p netip.Prefix) bool {
+		return plan.FamilyOf(p.Addr()) == family && p.Addr().IsLoopback() && p.Bits() >= loopbackBits(family)
+	})
+}
+
+// loopback gives the one loopback address that NodePorts can have in a family.
+func loopback(family plan.Family) netip.Addr {
+	if family == plan.IPv4 {
+		return netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	}
+	return netip.IPv6Loopback()
+}
+
+// loopbackBits gives the length of the prefix of all loopback addresses.
+func loopbackBits(family plan.Family) int {
+	if family == plan.IPv4 {
+		return 8
+	}
+	return 128
 }
 
 // sameSurroundings reports whether two snapshots agree in what surroundings takes from them.

@@ -24,7 +24,7 @@ func TestNodePortAddrs(t *testing.T) {
 		host    func(*nodeinfo.Host)
 		node    []string // addresses of the Node object
 		options []string // addresses in the options
-		want    []string
+		want    []string // loopback addresses too
 	}{
 		"primary":                             {primary, nil, nil, nil, []string{hostIP, hostIP6}},
 		"primary, no default route":           {primary, noRoute, nil, nil, nil},
@@ -34,9 +34,15 @@ func TestNodePortAddrs(t *testing.T) {
 		"primary by the options":              {primary, second, []string{hostIP}, []string{"192.0.2.50"}, []string{"192.0.2.50", hostIP6}},
 		"primary by the options, not on host": {primary, nil, nil, []string{"198.51.100.9"}, []string{hostIP6}},
 		"ranges": {
-			NodePortAddresses{Prefixes: cidrs("192.0.2.0/24", "127.0.0.0/8")}, second, nil, nil, []string{hostIP, "192.0.2.50"},
+			NodePortAddresses{Prefixes: cidrs("192.0.2.0/24", "127.0.0.0/8")}, second, nil, nil, []string{hostIP, "192.0.2.50", "127.0.0.1"},
 		},
-		"all of IPv4 is no IPv6": {NodePortAddresses{Prefixes: cidrs("0.0.0.0/0")}, nil, nil, nil, []string{hostIP}},
+		"localhost":                           {NodePortAddresses{Localhost: true}, nil, nil, nil, []string{"127.0.0.1", "::1"}},
+		"localhost, IPv6 alone on loopback":   {NodePortAddresses{Localhost: true}, func(h *nodeinfo.Host) { h.Addrs = h.Addrs[1:] }, nil, nil, []string{"::1"}},
+		"primary and localhost":               {NodePortAddresses{Primary: true, Localhost: true}, nil, nil, nil, []string{hostIP, hostIP6, "127.0.0.1", "::1"}},
+		"another loopback address":            {NodePortAddresses{Prefixes: cidrs("127.0.0.53/32")}, nil, nil, nil, []string{"127.0.0.1"}},
+		"all of IPv6 and its loopback":        {NodePortAddresses{Prefixes: cidrs("::/0", "::1/128")}, nil, nil, nil, []string{hostIP6, "fe80::1", "::1"}},
+		"a range that is wider than loopback": {NodePortAddresses{Prefixes: cidrs("126.0.0.0/7", "::/127")}, nil, nil, nil, nil},
+		"all of IPv4 is no IPv6":              {NodePortAddresses{Prefixes: cidrs("0.0.0.0/0")}, nil, nil, nil, []string{hostIP}},
 		"all": {
 			NodePortAddresses{Prefixes: cidrs("0.0.0.0/0", "::/0")}, nil, nil, nil, []string{hostIP, hostIP6, "fe80::1"},
 		},
@@ -52,7 +58,7 @@ func TestNodePortAddrs(t *testing.T) {
 			}
 			w.Planner = New(opts)
 			w.put(&source.Node{Name: hostName, Addresses: ips(c.node...)})
-			if got := w.plan.Node.NodePortAddrs; !slices.Equal(got, ips(c.want...)) {
+			if got := slices.Concat(w.plan.Node.NodePortAddrs, w.plan.Node.LoopbackAddrs); !slices.Equal(got, ips(c.want...)) {
 				t.Errorf("got %v, want %v", got, c.want)
 			}
 		})

@@ -46,14 +46,18 @@ type PodDetection struct {
 	Interfaces []string
 }
 
-// NodePortAddresses says which of the host's addresses accept NodePorts. Loopback never does.
+// NodePortAddresses says which of the host's addresses accept NodePorts.
 //
 // Only what is listed accepts: unlike kube-proxy, a list that has ranges of one family alone leaves
-// the other family without NodePorts, and the zero value accepts none.
+// the other family without NodePorts, and the zero value accepts none. Loopback must be asked for
+// by name (KEP-6032): no range that is wider than it includes it.
 type NodePortAddresses struct {
 	// Primary is one address of each family: the first of NodeAddresses or of the Node object that is
 	// on the host, else the source of the default route. None when that can not be told.
 	Primary bool
-	// Prefixes select by range; 0.0.0.0/0 and ::/0 stand for all addresses.
+	// Localhost is 127.0.0.1 and ::1.
+	Localhost bool
+	// Prefixes select by range; 0.0.0.0/0 and ::/0 stand for all addresses but loopback. A range within
+	// 127.0.0.0/8 or ::1/128 stands for Localhost in its family.
 	Prefixes []netip.Prefix
 }
