@@ -32,6 +32,14 @@ type Proxier interface {
 	Close() error
 }
 
+// LoopbackRejecter is a Proxier that rejects packets to UDP and SCTP NodePorts on loopback addresses,
+// which proxiers/localnodeport does not relay (KEP-6032).
+type LoopbackRejecter interface {
+	// LoopbackRejected gives the packets rejected since the backend's state was made, of each protocol.
+	// It may be called at any time, from any goroutine.
+	LoopbackRejected() (map[plan.Protocol]uint64, error)
+}
+
 // Backend is a kernel implementation of Services.
 type Backend struct {
 	// Name is the value of `backend` in the configuration.

@@ -87,6 +87,7 @@ func randomPlan(rng *rand.Rand, prev *plan.Plan) *plan.Plan {
 	if prev != nil && rng.IntN(3) > 0 {
 		next.Node = prev.Node
 	} else {
+		next.Node.LoopbackAddrs = []netip.Addr{addr("127.0.0.1"), addr("::1")}[:rng.IntN(3)]
 		for i := range rng.IntN(4) {
 			next.Node.NodePortAddrs = append(next.Node.NodePortAddrs, addr(fmt.Sprintf("192.0.2.%d", 10+i)))
 			next.Node.PodSources = append(next.Node.PodSources, prefix(fmt.Sprintf("10.%d.0.0/16", 200+i)), prefix(fmt.Sprintf("10.%d.3.0/24", 200+i)))
@@ -171,6 +172,7 @@ func TestFullSyncOverGarbage(t *testing.T) {
 		"changed policy":      "add chain ip edgeway nat-prerouting { policy drop; }",
 		"another type of set": "flush ruleset\nadd table ip edgeway\nadd set ip edgeway services { type ipv4_addr; }",
 		"another hook":        "flush ruleset\nadd table ip edgeway\nadd chain ip edgeway nat-prerouting { type filter hook prerouting priority 0; }",
+		"no counter":          "flush chain ip edgeway loopback\ndelete counter ip edgeway loopback-rejected-udp",
 		"dormant table":       "add table ip edgeway { flags dormant; }",
 	} {
 		nft(t, script) // no subtests: they would leave the thread, and with it the namespace

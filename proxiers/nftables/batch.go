@@ -112,7 +112,7 @@ func (r *renderer) addNode(tx *knftables.Transaction, node *plan.Node) {
 	b.writeTo(tx)
 }
 
-// nodeEntries gives the addresses that accept NodePorts.
+// nodeEntries gives the addresses that accept NodePorts: those served here, and those on loopback.
 func nodeEntries(r *renderer, n *plan.Node) []entry {
 	var out []entry
 	if n == nil {
@@ -121,6 +121,11 @@ func nodeEntries(r *renderer, n *plan.Node) []entry {
 	for _, a := range n.NodePortAddrs {
 		if f := plan.FamilyOf(a); r.serves(f) && !a.IsLoopback() {
 			out = append(out, entry{element: element{family: f, set: nodePortAddrs, addr: a}})
+		}
+	}
+	for _, a := range n.LoopbackAddrs {
+		if f := plan.FamilyOf(a); r.serves(f) {
+			out = append(out, entry{element: element{family: f, set: loopbackAddrs, addr: a}})
 		}
 	}
 	return out

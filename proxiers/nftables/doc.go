@@ -8,6 +8,7 @@
 //
 //	nat prerouting, output ─► services ─┬─► @services   address . protocol . port ─► @classes ─► class chain
 //	                                    ├─► @nodeports            protocol . port ─► @classes ─► class chain
+//	                                    ├─► @loopback-addresses   a NodePort of UDP or SCTP: count, reject
 //	                                    ├─► @cluster-ips    a ClusterIP's unused port: reject
 //	                                    └─► @service-cidrs  an unallocated address, not of the host: drop
 //	class chain: source ranges, then for each origin reject, drop, or a pick from @endpoints

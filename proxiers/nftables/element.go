@@ -26,6 +26,7 @@ const (
 	hairpin
 	clusterIPs
 	nodePortAddrs
+	loopbackAddrs
 	classes
 	numSets
 )
@@ -80,6 +81,7 @@ var specs = [numSets]setSpec{
 	hairpin:               {"hairpin", []field{fieldPeer, fieldAddr, fieldProto, fieldPort}, noData, 0},
 	clusterIPs:            {"cluster-ips", []field{fieldAddr}, noData, 0},
 	nodePortAddrs:         {"nodeport-addresses", []field{fieldAddr}, noData, 0},
+	loopbackAddrs:         {"loopback-addresses", []field{fieldAddr}, noData, 0},
 	classes:               {"classes", []field{fieldClass}, verdictData, 0},
 }
 

@@ -68,12 +68,16 @@ func goldenChanges() []goldenChange {
 	movedNode.NodePortAddrs = []netip.Addr{addr("192.0.2.9"), addr("2001:db8::1")}
 	newRange := *testNode()
 	newRange.ServiceCIDRs = append([]netip.Prefix{prefix("10.80.0.0/16")}, newRange.ServiceCIDRs...)
+	onLoopback := *testNode()
+	onLoopback.LoopbackAddrs = []netip.Addr{addr("127.0.0.1"), addr("::1")}
 	onNode := func(n *plan.Node) *plan.Plan {
 		next := *base
 		next.Node = n
 		return &next
 	}
 	return []goldenChange{
+		{"loopback-on", base, onNode(&onLoopback)},
+		{"loopback-off", onNode(&onLoopback), base},
 		{"endpoint-added", base, withEndpoints(base, web, endpoint("10.244.1.7:8080"), endpoint("10.244.2.7:8080"), endpoint("10.244.3.7:8080"))},
 		{"endpoint-removed", base, withEndpoints(base, web, endpoint("10.244.2.7:8080"))},
 		{"endpoint-replaced", base, withEndpoints(base, web, endpoint("10.244.1.7:8080"), endpoint("10.244.2.8:8080"))},

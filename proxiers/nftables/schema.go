@@ -53,6 +53,9 @@ func (r *renderer) addSchema(tx *knftables.Transaction, f plan.Family) {
 	for _, name := range []string{podSources, serviceCIDRs} {
 		tx.Add(&knftables.Set{Family: nf, Table: r.table, Name: name, Type: addrType(f), Flags: []knftables.SetFlag{knftables.IntervalFlag}})
 	}
+	for _, proto := range rejectedOnLoopback {
+		tx.Add(&knftables.Counter{Family: nf, Table: r.table, Name: loopbackCounter(proto)})
+	}
 	for i := range fixedChains {
 		tx.Add(fixedChains[i].object(r.table, f))
 	}
@@ -126,8 +129,18 @@ var fixedChains = []fixedChain{
 		rules: []string{
 			"meta priority set IP daddr . meta l4proto . th dport map @services meta priority vmap @classes",
 			"IP daddr @nodeport-addresses meta priority set meta l4proto . th dport map @nodeports meta priority vmap @classes",
+			"IP daddr @loopback-addresses goto loopback",
 			"IP daddr @cluster-ips reject",
 			"IP daddr @service-cidrs fib daddr type != local drop",
+		},
+	},
+	{
+		// The lookups in @nodeports are only for whether there is something: kernels before 6.11 know no other
+		// way to ask a map that.
+		name: "loopback",
+		rules: []string{
+			"meta l4proto udp meta priority set meta l4proto . th dport map @nodeports counter name loopback-rejected-udp reject",
+			"meta l4proto sctp meta priority set meta l4proto . th dport map @nodeports counter name loopback-rejected-sctp reject",
 		},
 	},
 	{
