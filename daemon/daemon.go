@@ -18,9 +18,11 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/coreos/go-systemd/v22/activation"
 	"github.com/prometheus/exporter-toolkit/web"
 
 	"edgeway/daemon/config"
+	"edgeway/daemon/sdunit"
 	"edgeway/proxiers/plan"
 )
 
@@ -49,10 +51,13 @@ func Run(ctx context.Context, opts Options) error {
 	defer signal.Stop(hangup)
 	r := &reloader{path: opts.ConfigPath, next: make(chan *config.Config, 1)}
 	logger.Info("edgeway starts", "version", opts.Version, "config", opts.ConfigPath, "backend", cfg.Proxy.Backend)
+	manager := sdunit.NewManager(logger)
+	sockets := sdunit.NewSockets(manager, activation.Files(true), logger)
 	start := func(cfg *config.Config, inForce *plan.Plan) (*instance, error) {
+		sockets.Renew()
 		return newInstance(ctx, cfg, instanceOptions{
 			Logger: newLogger(cfg.Log, opts.LogOutput), Version: opts.Version, Revision: opts.Revision,
-			ConfigPath: opts.ConfigPath, Started: started, Reload: r.reload, InForce: inForce,
+			ConfigPath: opts.ConfigPath, Started: started, Reload: r.reload, InForce: inForce, Sockets: sockets,
 		})
 	}
 	inst, err := start(cfg, nil)

@@ -18,6 +18,7 @@ import (
 	"edgeway/daemon/nodeinfo"
 	"edgeway/daemon/pipeline"
 	"edgeway/daemon/planner"
+	"edgeway/daemon/sdunit"
 	"edgeway/daemon/source"
 	"edgeway/daemon/tracker"
 	"edgeway/proxiers"
@@ -34,6 +35,8 @@ type instanceOptions struct {
 	Reload            func(context.Context) error
 	// InForce is what the instance before this one left in the kernel; nil: it is the first.
 	InForce *plan.Plan
+	// Sockets outlive the instance: they listen at NodePorts on loopback.
+	Sockets *sdunit.Sockets
 }
 
 // instance is the daemon with one configuration. Its parts are all made before any of them runs.

@@ -1,0 +1,85 @@
+// Package sdunit is the daemon's side of its systemd unit: it says when the host serves and how it is
+// (sd_notify), answers the watchdog while the sync loop is alive, and takes over and keeps listening
+// sockets (socket units and the fd store).
+//
+// Without systemd, that is without NOTIFY_SOCKET and LISTEN_FDS, nothing here does anything but open
+// and close sockets.
+package sdunit
+
+import (
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	sd "github.com/coreos/go-systemd/v22/daemon"
+)
+
+// sendTimeout bounds how long a socket is offered to a service manager that does not read.
+const sendTimeout = 5 * time.Second
+
+// Manager is the way to the service manager. A fault of it is logged once and is never the caller's.
+type Manager struct {
+	logger *slog.Logger
+
+	mu     sync.Mutex
+	failed bool
+}
+
+// NewManager takes the address from NOTIFY_SOCKET, as package daemon of go-systemd does. It contacts nobody.
+func NewManager(logger *slog.Logger) *Manager { return &Manager{logger: logger} }
+
+// present says that there is a service manager that wants to be told.
+func (m *Manager) present() bool { return address() != "" }
+
+func address() string { return os.Getenv("NOTIFY_SOCKET") }
+
+// send gives the assignments in one datagram.
+func (m *Manager) send(assignments ...string) {
+	_, err := sd.SdNotify(false, strings.Join(assignments, "\n"))
+	m.note(err)
+}
+
+// sendSocket gives assignments and the descriptor of a socket, which stays the caller's.
+func (m *Manager) sendSocket(socket syscall.Conn, assignments ...string) {
+	if m.present() {
+		m.note(sendSocket(socket, []byte(strings.Join(assignments, "\n"))))
+	}
+}
+
+// sendSocket is what go-systemd (22.7) has no function for.
+func sendSocket(socket syscall.Conn, text []byte) error {
+	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Net: "unixgram", Name: address()})
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return fmt.Errorf("descriptor of the socket: %w", err)
+	}
+	var sent error
+	err = raw.Control(func(fd uintptr) {
+		if sent = conn.SetWriteDeadline(time.Now().Add(sendTimeout)); sent == nil {
+			_, _, sent = conn.WriteMsgUnix(text, syscall.UnixRights(int(fd)), nil)
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("descriptor of the socket: %w", err)
+	}
+	return sent
+}
+
+// note logs the first of several faults in a row.
+func (m *Manager) note(err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err != nil && !m.failed {
+		m.logger.Warn("service manager can not be told, the daemon goes on without it", "notify_socket", address(), "error", err)
+	}
+	m.failed = err != nil
+}

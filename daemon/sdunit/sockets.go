@@ -1,0 +1,160 @@
+package sdunit
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// Sockets are the listening sockets of NodePorts on loopback. It is what
+// proxiers/localnodeport.Sockets asks for.
+//
+// There is one for the process: sockets outlive a reload of the configuration in it, and a restart of
+// the process in the fd store of the service manager, which holds a copy of each. Sockets of socket
+// units are held by the service manager anyway. A client that connects while nobody accepts waits.
+type Sockets struct {
+	manager *Manager
+	logger  *slog.Logger
+
+	mu   sync.Mutex
+	open map[netip.AddrPort]*socket
+}
+
+// socket is one listening socket, handed in or opened here.
+type socket struct {
+	addr     netip.AddrPort
+	listener *net.TCPListener
+	// unit is the name of a descriptor that a socket unit holds; stored is the name in the fd store.
+	// One of them is set where there is a service manager.
+	unit, stored string
+	claimed      bool
+	refusal      *refusal // not nil: clients are being reset
+	warned       bool
+}
+
+// NewSockets adopts the sockets among the files that the service manager passed
+// (activation.Files(true) of go-systemd) and closes the others.
+func NewSockets(manager *Manager, passed []*os.File, logger *slog.Logger) *Sockets {
+	s := &Sockets{manager: manager, logger: logger, open: map[netip.AddrPort]*socket{}}
+	for _, f := range passed {
+		s.adopt(f)
+	}
+	return s
+}
+
+// Listen gives the listening socket of a loopback address: one that was handed in or opened before,
+// else a new one, a copy of which goes to the fd store. The error of a port in use wraps
+// syscall.EADDRINUSE. The caller does not close the listener, and may set deadlines to stop accepting:
+// they are cleared here.
+func (s *Sockets) Listen(addr netip.AddrPort) (*net.TCPListener, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if sock := s.open[addr]; sock != nil {
+		sock.claim()
+		return sock.listener, nil
+	}
+	listener, err := listen(addr)
+	if err != nil {
+		return nil, err
+	}
+	sock := &socket{addr: addr, listener: listener, claimed: true}
+	s.open[addr] = sock
+	s.store(sock, storeName(addr))
+	return listener, nil
+}
+
+// Release ends what Listen began, or what is to be done about a socket that nobody asked for: it is
+// closed, here and in the fd store, and refuses clients from then on. A socket unit's can not be
+// closed: its clients are reset until somebody asks for it again. Nobody may be accepting any more.
+func (s *Sockets) Release(addr netip.AddrPort) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sock := s.open[addr]
+	switch {
+	case sock == nil:
+	case sock.unit != "":
+		s.refuse(sock)
+	default:
+		delete(s.open, addr)
+		s.remove(sock)
+	}
+}
+
+// Unclaimed lists the sockets that were handed in, by the service manager or by Renew, and that
+// nobody has asked for since, nor released.
+func (s *Sockets) Unclaimed() []netip.AddrPort {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []netip.AddrPort
+	for addr, sock := range s.open {
+		if !sock.claimed && sock.refusal == nil {
+			out = append(out, addr)
+		}
+	}
+	slices.SortFunc(out, netip.AddrPort.Compare)
+	return out
+}
+
+// Renew hands all sockets in again, for whoever asks for them under a new configuration. Nobody may
+// be accepting.
+func (s *Sockets) Renew() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, sock := range s.open {
+		sock.claimed = false
+	}
+}
+
+// storePrefix begins the names of sockets in the fd store; those of socket units have the unit's name
+// if nothing else is set.
+const storePrefix = "nodeport-"
+
+// storeName names a socket in the fd store, where a colon is not allowed.
+func storeName(addr netip.AddrPort) string {
+	host := addr.Addr().String()
+	if addr.Addr().Is6() { // there is one only
+		host = "ip6-loopback"
+	}
+	return fmt.Sprintf("%s%s-%d", storePrefix, host, addr.Port())
+}
+
+// store has the service manager keep a copy. It keeps none when FileDescriptorStoreMax= is reached.
+func (s *Sockets) store(sock *socket, name string) {
+	sock.stored = name
+	s.manager.sendSocket(sock.listener, "FDSTORE=1", "FDNAME="+name)
+}
+
+// remove closes the socket for good.
+func (s *Sockets) remove(sock *socket) {
+	// Closing alone would leave the service manager's copy listening until the manager has read the
+	// message: clients would hang, and the address could not be bound again.
+	shut(sock.listener)
+	sock.listener.Close()
+	if sock.stored != "" {
+		s.manager.send("FDSTOREREMOVE=1", "FDNAME="+sock.stored)
+	}
+}
+
+// listen is plain TCP: nothing is to be won by Go's default of Multipath TCP on loopback, and a relay
+// of a Multipath TCP connection is slower. "tcp6" keeps IPv4 out (IPV6_V6ONLY).
+func listen(addr netip.AddrPort) (*net.TCPListener, error) {
+	network := "tcp4"
+	if addr.Addr().Is6() {
+		network = "tcp6"
+	}
+	var config net.ListenConfig
+	config.SetMultipathTCP(false)
+	listener, err := config.Listen(context.Background(), network, addr.String())
+	if err != nil {
+		return nil, err
+	}
+	return listener.(*net.TCPListener), nil
+}
+
+func isOurs(name string) bool { return strings.HasPrefix(name, storePrefix) }
