@@ -1,0 +1,74 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os/exec"
+	"strings"
+	"time"
+
+	"edgeway/test/e2e/cluster"
+)
+
+// lab is the network namespace of a run.
+type lab struct{ netns string }
+
+// endpointAddr is where connections are relayed to. No address of 127.0.0.0/8: those can be no endpoints.
+var endpointAddr = netip.MustParseAddrPort("10.128.0.1:7000")
+
+func newLab(ctx context.Context, name string) (*lab, error) {
+	l := &lab{netns: name}
+	err := ip(ctx,
+		"netns add "+name,
+		"-n "+name+" link set lo up",
+		"-n "+name+" addr add "+endpointAddr.Addr().String()+"/32 dev lo")
+	if err == nil {
+		err = l.sysctl(ctx,
+			// Closed connections leave nothing behind: else all ports would be taken within seconds,
+			// and each program would find what its predecessor left.
+			"net.ipv4.tcp_max_tw_buckets=0",
+			"net.ipv4.tcp_max_syn_backlog=4096")
+	}
+	if err != nil {
+		l.close()
+		return nil, err
+	}
+	return l, nil
+}
+
+func (l *lab) close() {
+	// The run's own context may be over.
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	_ = ip(ctx, "netns del "+l.netns)
+}
+
+// do calls f on a thread inside of the namespace.
+func (l *lab) do(f func() error) error { return cluster.InNetns(l.netns, f) }
+
+// command is one that runs inside of the namespace: ip becomes it, so that it is the same process.
+func (l *lab) command(argv ...string) *exec.Cmd {
+	return exec.Command("ip", append([]string{"netns", "exec", l.netns}, argv...)...)
+}
+
+func (l *lab) sysctl(ctx context.Context, settings ...string) error {
+	return run(ctx, "ip", append([]string{"netns", "exec", l.netns, "sysctl", "-q", "-w"}, settings...)...)
+}
+
+func ip(ctx context.Context, commands ...string) error {
+	for _, c := range commands {
+		if err := run(ctx, "ip", strings.Fields(c)...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func run(ctx context.Context, name string, args ...string) error {
+	out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%s %s: %w: %.500s", name, strings.Join(args, " "), err, out)
+	}
+	return nil
+}
