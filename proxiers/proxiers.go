@@ -35,9 +35,16 @@ type Proxier interface {
 // LoopbackRejecter is a Proxier that rejects packets to UDP and SCTP NodePorts on loopback addresses,
 // which proxiers/localnodeport does not relay (KEP-6032).
 type LoopbackRejecter interface {
-	// LoopbackRejected gives the packets rejected since the backend's state was made, of each protocol.
+	// LoopbackRejected gives a count for each family that the backend serves and each of the protocols.
 	// It may be called at any time, from any goroutine.
-	LoopbackRejected() (map[plan.Protocol]uint64, error)
+	LoopbackRejected() ([]Rejected, error)
+}
+
+// Rejected is the number of packets that were rejected since the backend's state was made.
+type Rejected struct {
+	Family   plan.Family
+	Protocol plan.Protocol
+	Packets  uint64
 }
 
 // Backend is a kernel implementation of Services.

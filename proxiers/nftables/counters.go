@@ -3,10 +3,10 @@ package nftables
 import (
 	"encoding/binary"
 	"fmt"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
+	"edgeway/proxiers"
 	"edgeway/proxiers/plan"
 )
 
@@ -14,41 +14,38 @@ import (
 // rejected and counted, in one counter for each protocol and family.
 var rejectedOnLoopback = []plan.Protocol{plan.UDP, plan.SCTP}
 
-const loopbackCounterPrefix = "loopback-rejected-"
+func loopbackCounter(p plan.Protocol) string { return "loopback-rejected-" + protoName(p) }
 
-func loopbackCounter(p plan.Protocol) string { return loopbackCounterPrefix + protoName(p) }
-
-// LoopbackRejected implements proxiers.LoopbackRejecter. It may be called at any time, from any
-// goroutine; tables that are not there have counted nothing.
-func (p *proxier) LoopbackRejected() (map[plan.Protocol]uint64, error) {
+// LoopbackRejected implements proxiers.LoopbackRejecter. A table that is not there has counted nothing.
+func (p *proxier) LoopbackRejected() ([]proxiers.Rejected, error) {
 	c, err := dialNetfilter()
 	if err != nil {
 		return nil, err
 	}
 	defer c.close()
-	return c.loopbackRejected(p.renderer.table, p.renderer.families)
+	var out []proxiers.Rejected
+	for _, f := range p.renderer.families {
+		packets, err := c.loopbackCounters(f, p.renderer.table)
+		if err != nil {
+			return nil, err
+		}
+		for _, proto := range rejectedOnLoopback {
+			out = append(out, proxiers.Rejected{Family: f, Protocol: proto, Packets: packets[loopbackCounter(proto)]})
+		}
+	}
+	return out, nil
 }
 
-// loopbackRejected sums up the counters of all families.
-func (c *nfConn) loopbackRejected(table string, families []plan.Family) (map[plan.Protocol]uint64, error) {
-	packets := map[plan.Protocol]uint64{}
-	for _, proto := range rejectedOnLoopback {
-		packets[proto] = 0
-	}
-	for _, f := range families {
-		err := c.dump(unix.NFT_MSG_GETOBJ, netlinkFamily(f), appendAttr(nil, unix.NFTA_OBJ_TABLE, table), func(m message) error {
-			name, ok := strings.CutPrefix(string(cString(attr(m.attrs, unix.NFTA_OBJ_NAME))), loopbackCounterPrefix)
-			if !ok || string(cString(attr(m.attrs, unix.NFTA_OBJ_TABLE))) != table {
-				return nil
-			}
-			if proto, ok := plan.ParseProtocol(strings.ToUpper(name)); ok {
-				packets[proto] += be64(attr(attr(m.attrs, unix.NFTA_OBJ_DATA), unix.NFTA_COUNTER_PACKETS))
-			}
-			return nil
-		})
-		if err != nil {
-			return nil, fmt.Errorf("read counters: %w", err)
-		}
+// loopbackCounters gives the packets of the counters of one table by their names.
+func (c *nfConn) loopbackCounters(f plan.Family, table string) (map[string]uint64, error) {
+	packets := map[string]uint64{}
+	filter := appendAttr(nil, unix.NFTA_OBJ_TABLE, table)
+	err := c.dump(unix.NFT_MSG_GETOBJ, netlinkFamily(f), filter, func(m message) error {
+		packets[string(cString(attr(m.attrs, unix.NFTA_OBJ_NAME)))] = be64(attr(attr(m.attrs, unix.NFTA_OBJ_DATA), unix.NFTA_COUNTER_PACKETS))
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read counters: %w", err)
 	}
 	return packets, nil
 }
