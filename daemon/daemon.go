@@ -49,15 +49,23 @@ func Run(ctx context.Context, opts Options) error {
 	hangup := make(chan os.Signal, 1)
 	signal.Notify(hangup, syscall.SIGHUP)
 	defer signal.Stop(hangup)
-	r := &reloader{path: opts.ConfigPath, next: make(chan *config.Config, 1)}
-	logger.Info("edgeway starts", "version", opts.Version, "config", opts.ConfigPath, "backend", cfg.Proxy.Backend)
 	manager := sdunit.NewManager(logger)
+	notifier := sdunit.NewNotifier(manager, logger)
+	stopping := context.AfterFunc(ctx, notifier.Stopping)
+	defer func() {
+		if !stopping() {
+			notifier.Stopping() // returns when it is said
+		}
+	}()
+	r := &reloader{path: opts.ConfigPath, next: make(chan *config.Config, 1), notifier: notifier}
+	logger.Info("edgeway starts", "version", opts.Version, "config", opts.ConfigPath, "backend", cfg.Proxy.Backend)
 	sockets := sdunit.NewSockets(manager, activation.Files(true), logger)
 	start := func(cfg *config.Config, inForce *plan.Plan) (*instance, error) {
 		sockets.Renew()
 		return newInstance(ctx, cfg, instanceOptions{
 			Logger: newLogger(cfg.Log, opts.LogOutput), Version: opts.Version, Revision: opts.Revision,
-			ConfigPath: opts.ConfigPath, Started: started, Reload: r.reload, InForce: inForce, Sockets: sockets,
+			ConfigPath: opts.ConfigPath, Started: started, Reload: r.reload, InForce: inForce,
+			Notifier: notifier, Sockets: sockets,
 		})
 	}
 	inst, err := start(cfg, nil)
@@ -108,15 +116,22 @@ func runUntilReload(ctx context.Context, inst *instance, r *reloader, hangup <-c
 
 // reloader reads the configuration again and hands it to the loop of Run.
 type reloader struct {
-	path string
-	next chan *config.Config
+	path     string
+	next     chan *config.Config
+	notifier *sdunit.Notifier
 }
 
 // errReloading says that a reload is already under way.
 var errReloading = errors.New("another reload is under way")
 
 // reload returns once the new configuration is known to be good; it is in force a moment later.
-func (r *reloader) reload(ctx context.Context) error {
+func (r *reloader) reload(ctx context.Context) (err error) {
+	r.notifier.Reloading()
+	defer func() {
+		if err != nil {
+			r.notifier.NotReloaded()
+		}
+	}()
 	cfg, err := loadAndCheck(ctx, r.path)
 	if err != nil {
 		return err

@@ -35,8 +35,9 @@ type instanceOptions struct {
 	Reload            func(context.Context) error
 	// InForce is what the instance before this one left in the kernel; nil: it is the first.
 	InForce *plan.Plan
-	// Sockets outlive the instance: they listen at NodePorts on loopback.
-	Sockets *sdunit.Sockets
+	// Notifier and Sockets outlive the instance. The sockets listen at NodePorts on loopback.
+	Notifier *sdunit.Notifier
+	Sockets  *sdunit.Sockets
 }
 
 // instance is the daemon with one configuration. Its parts are all made before any of them runs.
@@ -168,6 +169,10 @@ func (i *instance) run(ctx context.Context) error {
 	i.sources.run(ctx, group.Go)
 	group.Go(func() error { return i.runPipeline(ctx) })
 	group.Go(func() error { return i.control.Run(ctx) })
+	group.Go(func() error {
+		i.opts.Notifier.Run(ctx, sdunit.Subject{View: i.view, Heartbeat: i.pipeline.Heartbeat})
+		return nil
+	})
 	i.serve(ctx, group)
 	return group.Wait()
 }

@@ -7,6 +7,7 @@ import (
 	"edgeway/daemon/health"
 	"edgeway/daemon/metrics"
 	"edgeway/daemon/pipeline"
+	"edgeway/daemon/sdunit"
 )
 
 // What the instance tells others about itself.
@@ -28,6 +29,17 @@ func (i *instance) status() control.Status {
 		State: i.pipeline.State(), Health: i.health.Report(), Sources: i.healthSources(),
 		LastKnown: i.lastKnown(),
 	})
+}
+
+// view is what the service manager is told.
+func (i *instance) view() sdunit.View {
+	v := sdunit.View{
+		Backend: i.cfg.Proxy.Backend, State: i.pipeline.State(), Health: i.health.Report(), Sources: i.healthSources(),
+	}
+	if saved := i.lastKnown(); saved.Serving {
+		v.SavedAt = saved.SavedAt
+	}
+	return v
 }
 
 // lastKnown says whether the host runs on what was saved: the API server has not been heard since the start.

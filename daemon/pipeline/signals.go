@@ -51,14 +51,19 @@ func (d *driftRequest) take() (reason string, since time.Time, ok bool) {
 // timer keeps it young.
 func (p *Pipeline) Heartbeat() time.Time { return p.beat.last() }
 
-type heartbeat struct{ at atomic.Int64 } // Unix nanoseconds; 0: idle
+// heartbeat keeps times with their monotonic reading: a host's clock may be set while a stage runs.
+type heartbeat struct{ at atomic.Pointer[time.Time] } // nil: idle
 
-func (h *heartbeat) idle() { h.at.Store(0) }
-func (h *heartbeat) busy() { h.at.Store(time.Now().UnixNano()) }
+func (h *heartbeat) idle() { h.at.Store(nil) }
+
+func (h *heartbeat) busy() {
+	now := time.Now()
+	h.at.Store(&now)
+}
 
 func (h *heartbeat) last() time.Time {
-	if ns := h.at.Load(); ns != 0 {
-		return time.Unix(0, ns)
+	if at := h.at.Load(); at != nil {
+		return *at
 	}
 	return time.Now()
 }

@@ -1,0 +1,191 @@
+package sdunit
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	sd "github.com/coreos/go-systemd/v22/daemon"
+)
+
+const (
+	// eager and steady are how often the daemon is looked at: until it is ready, and from then on.
+	eager  = 100 * time.Millisecond
+	steady = time.Second
+	// statusEvery is the least time between two texts for STATUS=: each wakes the service manager and
+	// all who watch it.
+	statusEvery = 5 * time.Second
+	// A start that is alive asks every extendEvery for extendBy more time.
+	extendEvery = 10 * time.Second
+	extendBy    = 30 * time.Second
+	// reloadPatience is how long a new configuration may wait for what it has to say (an API server
+	// that is away) until the reload counts as done. The Services from before it work meanwhile.
+	reloadPatience = 10 * time.Second
+)
+
+// Subject is the daemon with one configuration, as far as the service manager is told of it.
+type Subject struct {
+	View func() View
+	// Heartbeat is when the sync loop was last seen alive.
+	Heartbeat func() time.Time
+}
+
+// Notifier tells the service manager how the daemon is. Its methods may be called from any goroutine.
+type Notifier struct {
+	manager *Manager
+	logger  *slog.Logger
+	// watchdog is the time after which a silent daemon is killed; 0: never.
+	watchdog time.Duration
+
+	mu        sync.Mutex
+	ready     bool // READY=1 was sent
+	reloading bool // RELOADING=1 was sent, and no READY=1 since
+	stopping  bool
+	stalled   bool // was logged
+	status    statusLine
+	pinged    time.Time
+	extended  time.Time
+}
+
+// NewNotifier takes the interval of the watchdog from the environment.
+func NewNotifier(manager *Manager, logger *slog.Logger) *Notifier {
+	interval, err := sd.SdWatchdogEnabled(false)
+	if err != nil {
+		logger.Warn("watchdog is not answered", "error", err)
+	}
+	return &Notifier{manager: manager, logger: logger, watchdog: interval}
+}
+
+// Run speaks for s until ctx ends.
+func (n *Notifier) Run(ctx context.Context, s Subject) {
+	if !n.manager.present() {
+		return
+	}
+	n.mu.Lock()
+	reload := reload{under: n.reloading, since: time.Now()}
+	n.mu.Unlock()
+	for ctx.Err() == nil {
+		pause := n.look(s, &reload)
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+	}
+}
+
+// reload is what is left to do of one.
+type reload struct {
+	under bool
+	since time.Time
+}
+
+// done says whether the new configuration is in force, or has been tried at least.
+func (r *reload) done(v View) bool {
+	backend := v.State.Backend
+	return !backend.LastSync.IsZero() || backend.Err != nil || time.Since(r.since) > reloadPatience
+}
+
+// look sends what is due, in one datagram, and says when to look again.
+func (n *Notifier) look(s Subject, r *reload) time.Duration {
+	view, beat := s.View(), s.Heartbeat()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.stopping {
+		return steady
+	}
+	var lines []string
+	if !n.ready && view.State.Synced() || r.under && r.done(view) {
+		n.ready, n.reloading, r.under = true, false, false
+		n.status.force()
+		lines = append(lines, sd.SdNotifyReady)
+	}
+	if text, changed := n.status.next(view); changed {
+		lines = append(lines, "STATUS="+text)
+	}
+	if n.alive(beat) {
+		lines = append(lines, n.aliveLines()...)
+	}
+	if len(lines) > 0 {
+		n.manager.send(lines...)
+	}
+	return n.pause(r)
+}
+
+// pause keeps pings well within half of the watchdog's time.
+func (n *Notifier) pause(r *reload) time.Duration {
+	pause := steady
+	if !n.ready || r.under {
+		pause = eager
+	}
+	if n.watchdog > 0 {
+		pause = max(time.Millisecond, min(pause, n.watchdog/8))
+	}
+	return pause
+}
+
+// alive says whether the sync loop is. One that has nothing to do is; a stage may be silent for half
+// of the watchdog's time.
+func (n *Notifier) alive(beat time.Time) bool {
+	limit := n.watchdog / 2
+	if limit == 0 {
+		limit = extendBy
+	}
+	alive := time.Since(beat) < limit
+	if !alive && !n.stalled && n.watchdog > 0 {
+		n.logger.Error("sync does not end, the watchdog is not answered until it does", "silent_since", beat, "watchdog", n.watchdog)
+	}
+	n.stalled = !alive
+	return alive
+}
+
+// aliveLines are what a daemon may send that is alive: a ping of the watchdog, and a request for more
+// time while it starts, however long that takes: it waits for the API server, or the first sync is long.
+func (n *Notifier) aliveLines() []string {
+	var lines []string
+	now := time.Now()
+	if n.watchdog > 0 && now.Sub(n.pinged) >= n.watchdog/4 {
+		n.pinged = now
+		lines = append(lines, sd.SdNotifyWatchdog)
+	}
+	if !n.ready && now.Sub(n.extended) >= extendEvery {
+		n.extended = now
+		lines = append(lines, fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", extendBy.Microseconds()))
+	}
+	return lines
+}
+
+// Reloading says that the configuration is being read again. The READY=1 that must follow is sent by
+// NotReloaded, or by Run for the new configuration. A daemon that is not ready yet stays starting.
+func (n *Notifier) Reloading() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.ready && !n.stopping {
+		n.reloading = true
+		// In one datagram: Type=notify-reload (systemd 253) takes the time for that of this reload.
+		n.manager.send(sd.SdNotifyReloading, strings.TrimSuffix(sd.SdNotifyMonotonicUsec(), "\n"))
+	}
+}
+
+// NotReloaded says that the configuration from before stays in force.
+func (n *Notifier) NotReloaded() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.reloading && !n.stopping {
+		n.reloading = false
+		n.manager.send(sd.SdNotifyReady)
+	}
+}
+
+// Stopping says that the daemon ends. Nothing is said after it.
+func (n *Notifier) Stopping() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.stopping {
+		return
+	}
+	n.stopping = true
+	n.manager.send(sd.SdNotifyStopping, "STATUS=Stopping; the Services go on working in the kernel")
+}

@@ -1,0 +1,145 @@
+package sdunit
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"edgeway/daemon/health"
+	"edgeway/daemon/pipeline"
+	"edgeway/proxiers/plan"
+)
+
+// View is how the daemon is at one moment.
+type View struct {
+	Backend string
+	State   pipeline.State
+	Health  health.Report
+	// Sources are asked for what holds now.
+	Sources []health.Source
+	// SavedAt is when the last-known state was saved that is being served; zero: the API server's own is.
+	SavedAt time.Time
+}
+
+// statusLine is the text of STATUS=, such as
+//
+//	nftables: 412 Services, 1,203 endpoints, synced 3 s ago; API away 5 min
+//
+// It is sent when its meaning changes. An age means the same until it has grown by a tenth or so.
+type statusLine struct {
+	meaning string
+	sent    time.Time // zero: now is the time
+
+	counted *plan.Plan
+	counts  pipeline.Counts
+}
+
+// force has the next text sent in any case.
+func (l *statusLine) force() { l.meaning, l.sent = "", time.Time{} }
+
+// next gives the text when it is to be sent.
+func (l *statusLine) next(v View) (text string, changed bool) {
+	now := time.Now()
+	if now.Sub(l.sent) < statusEvery {
+		return "", false
+	}
+	if l.counted != v.State.InForce {
+		l.counted, l.counts = v.State.InForce, pipeline.Count(v.State.InForce)
+	}
+	meaning := v.text(l.counts, func(t time.Time) string { return age(coarse(now.Sub(t))) })
+	if meaning == l.meaning {
+		return "", false
+	}
+	l.meaning, l.sent = meaning, now
+	return v.text(l.counts, func(t time.Time) string { return age(now.Sub(t)) }), true
+}
+
+func (v View) text(counts pipeline.Counts, since func(time.Time) string) string {
+	if !v.State.Synced() {
+		return oneLine(v.Backend + ": " + v.waiting())
+	}
+	parts := []string{fmt.Sprintf("%s: %s Services, %s endpoints", v.Backend, grouped(counts.Services), grouped(counts.Endpoints))}
+	if at := v.State.Backend.LastSync; !at.IsZero() {
+		parts[0] += ", synced " + since(at) + " ago"
+	}
+	if !v.State.OutOfSync.IsZero() && v.State.Backend.Err != nil {
+		parts = append(parts, "sync failing for "+since(v.State.OutOfSync))
+	}
+	if !v.SavedAt.IsZero() {
+		parts = append(parts, "last-known state, saved "+since(v.SavedAt)+" ago")
+	}
+	parts = append(parts, v.away(since)...)
+	for i := range v.State.Followers {
+		if f := &v.State.Followers[i]; f.Err != nil {
+			parts = append(parts, f.Name+" failing for "+since(f.Since))
+		}
+	}
+	if n := len(v.State.Problems()); n > 0 {
+		parts = append(parts, grouped(n)+" faults of objects")
+	}
+	return oneLine(strings.Join(parts, "; "))
+}
+
+// waiting says why nothing is programmed yet.
+func (v View) waiting() string {
+	if len(v.Health.Conditions) == 0 {
+		return "starting"
+	}
+	return v.Health.Conditions[0].Message
+}
+
+// away names the sources that do not say what holds now.
+func (v View) away(since func(time.Time) string) []string {
+	var out []string
+	for _, src := range v.Sources {
+		st := src.Status()
+		if st.Synced && st.Err == "" {
+			continue
+		}
+		name := "source " + src.Name()
+		if src.Name() == "kube" {
+			name = "API"
+		}
+		if st.LastContact.IsZero() {
+			out = append(out, name+" not reached yet")
+		} else {
+			out = append(out, name+" away "+since(st.LastContact))
+		}
+	}
+	return out
+}
+
+// oneLine keeps an error's text from adding assignments to the datagram.
+func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
+
+// coarse rounds down so that an age keeps its text for a while: 10 s in the first minute, then what
+// age shows.
+func coarse(d time.Duration) time.Duration {
+	if d < time.Minute {
+		return d.Truncate(10 * time.Second)
+	}
+	return d
+}
+
+// age has one unit.
+func age(d time.Duration) string {
+	d = max(0, d)
+	switch {
+	case d < time.Minute:
+		return fmt.Sprintf("%d s", int(d.Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("%d min", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%d h", int(d.Hours()))
+	}
+	return fmt.Sprintf("%d days", int(d.Hours())/24)
+}
+
+// grouped writes 1203 as 1,203.
+func grouped(n int) string {
+	s := fmt.Sprint(n)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
