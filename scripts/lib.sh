@@ -35,6 +35,13 @@ install_commands() {
 	fi
 }
 
+# need_vm installs what builds and runs the virtual machines of test/vm.
+need_vm() {
+	[ "$(uname -m)" = x86_64 ] || die "the virtual machines are for x86_64"
+	command -v apt-get >/dev/null || die "the virtual machines are built by apt-get: a Debian host is needed"
+	install_commands qemu-system-x86_64=qemu-system-x86 mmdebstrap=mmdebstrap
+}
+
 # find_go puts a Go toolchain on PATH. Go 1.21 or newer fetches the version that go.mod asks for by itself.
 find_go() {
 	[ -x /usr/local/go/bin/go ] && PATH=$PATH:/usr/local/go/bin
@@ -46,4 +53,19 @@ find_go() {
 		die "$version is too old: install Go 1.21 or newer (it fetches the version of go.mod by itself)" ;;
 	esac
 	export PATH
+}
+
+# version prints what this tree is: a release, like 1.2.3, or one with the commits since, 1.2.3+5.gabcdef0; 0.0.0 came before all.
+# Debian and rpm order them rightly.
+version() {
+	local described
+	if [ -n "${EDGEWAY_VERSION:-}" ]; then
+		echo "$EDGEWAY_VERSION"
+	elif described=$(git -C "$repo" describe --tags --match 'v[0-9]*' --dirty=.dirty 2>/dev/null); then
+		sed -E 's/^v//; s/-([0-9]+)-g/+\1.g/; s/^([^+]*)\.dirty$/\1+dirty/' <<<"$described"
+	elif described=$(git -C "$repo" describe --always --dirty=.dirty 2>/dev/null); then
+		echo "0.0.0+$(git -C "$repo" rev-list --count HEAD).g$described"
+	else
+		echo 0.0.0+unknown
+	fi
 }
