@@ -7,6 +7,8 @@
 package sdunit
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -58,20 +60,28 @@ func sendSocket(socket syscall.Conn, text []byte) error {
 		return err
 	}
 	defer conn.Close()
-	raw, err := socket.SyscallConn()
+	if err := conn.SetWriteDeadline(time.Now().Add(sendTimeout)); err != nil {
+		return err
+	}
+	to, err := conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	what, err := socket.SyscallConn()
 	if err != nil {
 		return fmt.Errorf("descriptor of the socket: %w", err)
 	}
 	var sent error
-	err = raw.Control(func(fd uintptr) {
-		if sent = conn.SetWriteDeadline(time.Now().Add(sendTimeout)); sent == nil {
-			_, _, sent = conn.WriteMsgUnix(text, syscall.UnixRights(int(fd)), nil)
-		}
+	errWhat := what.Control(func(fd uintptr) {
+		rights := syscall.UnixRights(int(fd))
+		// Not WriteMsgUnix, which Go (1.26) refuses for connected datagram sockets; a socket that is not
+		// connected would not notice when the manager has read its queue.
+		err = to.Write(func(manager uintptr) bool {
+			sent = syscall.Sendmsg(int(manager), text, rights, nil, 0)
+			return !errors.Is(sent, syscall.EAGAIN)
+		})
 	})
-	if err != nil {
-		return fmt.Errorf("descriptor of the socket: %w", err)
-	}
-	return sent
+	return cmp.Or(errWhat, err, os.NewSyscallError("sendmsg", sent))
 }
 
 // note logs the first of several faults in a row.

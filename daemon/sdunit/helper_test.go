@@ -1,0 +1,221 @@
+package sdunit
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// serviceManager is the socket that NOTIFY_SOCKET names.
+type serviceManager struct {
+	t    *testing.T
+	conn *net.UnixConn
+}
+
+// datagram is what one of them held. The descriptors are closed at the end of the test.
+type datagram struct {
+	lines []string
+	fds   []int
+}
+
+func (d datagram) has(line string) bool { return slices.Contains(d.lines, line) }
+
+// value gives what stands behind "NAME=".
+func (d datagram) value(name string) string {
+	for _, line := range d.lines {
+		if v, ok := strings.CutPrefix(line, name+"="); ok {
+			return v
+		}
+	}
+	return ""
+}
+
+func newServiceManager(t *testing.T) *serviceManager {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "notify")
+	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Net: "unixgram", Name: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	t.Setenv("NOTIFY_SOCKET", path)
+	return &serviceManager{t: t, conn: conn}
+}
+
+// received gives the datagrams since the last call. It does not wait, so that the time of a synctest
+// bubble stands still.
+func (m *serviceManager) received() []datagram {
+	m.t.Helper()
+	raw, err := m.conn.SyscallConn()
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	var out []datagram
+	for {
+		text, oob := make([]byte, 4096), make([]byte, 256)
+		var n, oobn int
+		if rawErr := raw.Control(func(fd uintptr) {
+			n, oobn, _, _, err = syscall.Recvmsg(int(fd), text, oob, syscall.MSG_DONTWAIT|syscall.MSG_CMSG_CLOEXEC)
+		}); rawErr != nil {
+			m.t.Fatal(rawErr)
+		}
+		if errors.Is(err, syscall.EAGAIN) {
+			return out
+		}
+		if err != nil {
+			m.t.Fatal(err)
+		}
+		out = append(out, datagram{lines: strings.Split(string(text[:n]), "\n"), fds: m.rights(oob[:oobn])})
+	}
+}
+
+func (m *serviceManager) rights(oob []byte) []int {
+	m.t.Helper()
+	messages, err := syscall.ParseSocketControlMessage(oob)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	var fds []int
+	for i := range messages {
+		got, err := syscall.ParseUnixRights(&messages[i])
+		if err != nil {
+			m.t.Fatal(err)
+		}
+		fds = append(fds, got...)
+	}
+	m.t.Cleanup(func() {
+		for _, fd := range fds {
+			_ = syscall.Close(fd)
+		}
+	})
+	return fds
+}
+
+// logBuffer is a log that a test may read while others write.
+type logBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *logBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *logBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+func newLog() (*slog.Logger, *logBuffer) {
+	var b logBuffer
+	return slog.New(slog.NewTextHandler(&b, nil)), &b
+}
+
+// freeAddr gives a loopback address that nobody listens at.
+func freeAddr(t *testing.T, host string) netip.AddrPort {
+	t.Helper()
+	l := mustListen(t, netip.AddrPortFrom(netip.MustParseAddr(host), 0))
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).AddrPort()
+}
+
+func mustListen(t *testing.T, addr netip.AddrPort) *net.TCPListener {
+	t.Helper()
+	l, err := listen(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// passed gives a listening socket as the service manager passes it. The listener plays the service
+// manager's copy.
+func passed(t *testing.T, name string) (*os.File, *net.TCPListener, netip.AddrPort) {
+	t.Helper()
+	l := mustListen(t, netip.MustParseAddrPort("127.0.0.1:0"))
+	t.Cleanup(func() { l.Close() })
+	return fileOf(t, l, name), l, l.Addr().(*net.TCPAddr).AddrPort()
+}
+
+// fileOf gives a second descriptor of a socket, with the name that it has in LISTEN_FDNAMES.
+func fileOf(t *testing.T, socket syscall.Conn, name string) *os.File {
+	t.Helper()
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var dup int
+	if rawErr := raw.Control(func(fd uintptr) { dup, err = syscall.Dup(int(fd)) }); rawErr != nil || err != nil {
+		t.Fatal(rawErr, err)
+	}
+	syscall.CloseOnExec(dup)
+	return os.NewFile(uintptr(dup), name)
+}
+
+func connect(t *testing.T, addr netip.AddrPort) *net.TCPConn {
+	t.Helper()
+	conn, err := net.DialTimeout("tcp", addr.String(), 5*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return conn.(*net.TCPConn)
+}
+
+// ending reads what a server sends until it ends the connection, and gives the error of the end.
+func ending(t *testing.T, conn *net.TCPConn) (string, error) {
+	t.Helper()
+	_ = conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+	var out []byte
+	buf := make([]byte, 64)
+	for {
+		n, err := conn.Read(buf)
+		out = append(out, buf[:n]...)
+		if err != nil {
+			return string(out), err
+		}
+	}
+}
+
+// serveOne accepts a client and says hello.
+func serveOne(t *testing.T, l *net.TCPListener) {
+	t.Helper()
+	_ = l.SetDeadline(time.Now().Add(5 * time.Second))
+	conn, err := l.AcceptTCP()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := conn.Write([]byte("hello")); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func inode(t *testing.T, fd int) uint64 {
+	t.Helper()
+	var st syscall.Stat_t
+	if err := syscall.Fstat(fd, &st); err != nil {
+		t.Fatal(err)
+	}
+	return st.Ino
+}
+
+func inodeOf(t *testing.T, socket syscall.Conn) uint64 {
+	t.Helper()
+	f := fileOf(t, socket, "")
+	defer f.Close()
+	return inode(t, int(f.Fd()))
+}

@@ -1,0 +1,330 @@
+package sdunit
+
+import (
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+func newSockets(t *testing.T, files ...*os.File) (*Sockets, *logBuffer) {
+	t.Helper()
+	logger, log := newLog()
+	return NewSockets(NewManager(logger), files, logger), log
+}
+
+func TestNewListenersGoToTheStoreAndComeBackAfterARestart(t *testing.T) {
+	manager := newServiceManager(t)
+	for _, host := range []string{"127.0.0.1", "::1"} {
+		addr := freeAddr(t, host)
+		first, log := newSockets(t)
+		listener, err := first.Listen(addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sent := manager.received()
+		if len(sent) != 1 || !sent[0].has("FDSTORE=1") || len(sent[0].fds) != 1 {
+			t.Fatalf("%s: the service manager got %+v; log %s", addr, sent, log)
+		}
+		if inode(t, sent[0].fds[0]) != inodeOf(t, listener) {
+			t.Errorf("%s: the stored descriptor is another socket", addr)
+		}
+		name := sent[0].value("FDNAME")
+		if !strings.HasPrefix(name, storePrefix) || strings.Contains(name, ":") {
+			t.Errorf("%s: the name in the store is %q", addr, name)
+		}
+
+		listener.Close() // the process ends
+		waiting := connect(t, addr)
+		second, log := newSockets(t, os.NewFile(uintptr(dup(t, sent[0].fds[0])), name))
+		if got := second.Unclaimed(); len(got) != 1 || got[0] != addr {
+			t.Fatalf("%s: unclaimed %v", addr, got)
+		}
+		again, err := second.Listen(addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		serveOne(t, again)
+		if text, err := ending(t, waiting); text != "hello" || err != io.EOF {
+			t.Errorf("%s: a client of the pause got %q, %v", addr, text, err)
+		}
+		if len(second.Unclaimed()) != 0 || log.String() != "" {
+			t.Errorf("%s: unclaimed %v, log %s", addr, second.Unclaimed(), log)
+		}
+		if sent := manager.received(); len(sent) != 0 {
+			t.Errorf("%s: what is stored was stored again: %+v", addr, sent)
+		}
+		second.Release(addr)
+		if sent := manager.received(); len(sent) != 1 || !sent[0].has("FDSTOREREMOVE=1") || sent[0].value("FDNAME") != name {
+			t.Errorf("%s: the end of the socket was told as %+v", addr, sent)
+		}
+	}
+}
+
+func dup(t *testing.T, fd int) int {
+	t.Helper()
+	n, err := syscall.Dup(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	syscall.CloseOnExec(n)
+	return n
+}
+
+func TestAReleasedSocketRefusesAtOnceAndCanBeOpenedAgain(t *testing.T) {
+	manager := newServiceManager(t)
+	s, _ := newSockets(t)
+	addr := freeAddr(t, "127.0.0.1")
+	for range 3 {
+		if _, err := s.Listen(addr); err != nil {
+			t.Fatal(err) // EADDRINUSE while the service manager holds its copy
+		}
+		s.Release(addr)
+		// The service manager has read nothing yet: its copies are open.
+		if conn, err := net.Dial("tcp", addr.String()); !errors.Is(err, syscall.ECONNREFUSED) {
+			t.Fatalf("dial gave %v, %v", conn, err)
+		}
+	}
+	if n := len(manager.received()); n != 6 {
+		t.Errorf("%d messages, want 6", n)
+	}
+}
+
+func TestASecondListenGivesTheSame(t *testing.T) {
+	s, _ := newSockets(t)
+	addr := freeAddr(t, "127.0.0.1")
+	a, err := s.Listen(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Release(addr)
+	if b, err := s.Listen(addr); a != b || err != nil {
+		t.Errorf("%p and %p, %v", a, b, err)
+	}
+}
+
+func TestATakenPortIsNamed(t *testing.T) {
+	s, _ := newSockets(t)
+	l := mustListen(t, netip.MustParseAddrPort("127.0.0.1:0"))
+	defer l.Close()
+	if _, err := s.Listen(l.Addr().(*net.TCPAddr).AddrPort()); !errors.Is(err, syscall.EADDRINUSE) {
+		t.Errorf("the error is %v", err)
+	}
+	s.Release(l.Addr().(*net.TCPAddr).AddrPort()) // of what was never had
+}
+
+func TestIPv6ListenersLeaveIPv4Alone(t *testing.T) {
+	s, _ := newSockets(t)
+	six := freeAddr(t, "::1")
+	if _, err := s.Listen(six); err != nil {
+		t.Fatal(err)
+	}
+	defer s.Release(six)
+	four := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), six.Port())
+	if _, err := s.Listen(four); err != nil {
+		t.Fatal(err)
+	}
+	s.Release(four)
+}
+
+func TestClientsOfAnUnwantedSocketUnitAreReset(t *testing.T) {
+	manager := newServiceManager(t)
+	file, _, addr := passed(t, "edgeway-nodeport@30080.socket")
+	s, log := newSockets(t, file)
+	waiting := connect(t, addr) // since before the daemon knew
+	if got := s.Unclaimed(); len(got) != 1 || got[0] != addr {
+		t.Fatalf("unclaimed: %v", got)
+	}
+	s.Release(addr)
+	if _, err := ending(t, waiting); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("a client of before got %v", err)
+	}
+	wantReset(t, addr)
+	wantReset(t, addr)
+	if len(s.Unclaimed()) != 0 {
+		t.Error("a socket that was released is still unclaimed")
+	}
+
+	listener, err := s.Listen(addr) // the Service exists now
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn := connect(t, addr)
+	serveOne(t, listener)
+	if text, err := ending(t, conn); text != "hello" || err != io.EOF {
+		t.Errorf("a client of the Service got %q, %v", text, err)
+	}
+	s.Release(addr)
+	wantReset(t, addr)
+	if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, addr.String()) || !strings.Contains(text, "edgeway-nodeport@30080.socket") {
+		t.Errorf("not one warning with address and unit:\n%s", text)
+	}
+	if sent := manager.received(); len(sent) != 0 {
+		t.Errorf("a socket unit's socket was stored or removed: %+v", sent)
+	}
+}
+
+// wantReset: the reset can come before connect(2) has returned.
+func wantReset(t *testing.T, addr netip.AddrPort) {
+	t.Helper()
+	conn, err := net.DialTimeout("tcp", addr.String(), 5*time.Second)
+	if err == nil {
+		_, err = ending(t, conn.(*net.TCPConn))
+		conn.Close()
+	}
+	if !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("a client got %v", err)
+	}
+}
+
+func TestAReloadHandsAllSocketsInAgain(t *testing.T) {
+	file, _, unit := passed(t, "x.socket")
+	s, _ := newSockets(t, file)
+	own := freeAddr(t, "127.0.0.1")
+	before := map[netip.AddrPort]*net.TCPListener{}
+	for _, addr := range []netip.AddrPort{unit, own} {
+		l, err := s.Listen(addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = l.SetDeadline(time.Now()) // how its user stops accepting
+		before[addr] = l
+	}
+	s.Renew()
+	if got := s.Unclaimed(); len(got) != 2 {
+		t.Errorf("unclaimed: %v", got)
+	}
+	for addr, l := range before {
+		conn := connect(t, addr)
+		if again, err := s.Listen(addr); err != nil || again != l {
+			t.Errorf("another listener, %v", err)
+		}
+		accepted := make(chan error, 1)
+		go func() {
+			_, err := l.AcceptTCP()
+			accepted <- err
+		}()
+		if err := <-accepted; err != nil {
+			t.Errorf("the socket does not accept after the reload: %v", err)
+		}
+		conn.Close()
+		s.Release(addr)
+	}
+}
+
+func TestUselessDescriptorsAreClosedAndNamed(t *testing.T) {
+	manager := newServiceManager(t)
+	pipe, other, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	udp, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer udp.Close()
+	unix, err := net.Listen("unix", t.TempDir()+"/socket")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close()
+	everywhere := mustListen(t, netip.MustParseAddrPort("0.0.0.0:0"))
+	defer everywhere.Close()
+	listener := mustListen(t, netip.MustParseAddrPort("127.0.0.1:0"))
+	defer listener.Close()
+	connected := connect(t, listener.Addr().(*net.TCPAddr).AddrPort())
+
+	for name, file := range map[string]*os.File{
+		"pipe":             os.NewFile(uintptr(dup(t, int(pipe.Fd()))), "pipe"),
+		"udp.socket":       fileOf(t, udp.(*net.UDPConn), "udp.socket"),
+		"unix.socket":      fileOf(t, unix.(*net.UnixListener), "unix.socket"),
+		"any.socket":       fileOf(t, everywhere, "any.socket"),
+		"connected":        fileOf(t, connected, "connected"),
+		"nodeport-strange": fileOf(t, udp.(*net.UDPConn), "nodeport-strange"),
+	} {
+		fd := int(file.Fd())
+		s, log := newSockets(t, file)
+		if got := s.Unclaimed(); len(got) != 0 {
+			t.Errorf("%s: adopted as %v", name, got)
+		}
+		if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "fd_name="+name) {
+			t.Errorf("%s: not one warning with the name:\n%s", name, text)
+		}
+		if _, err := file.Stat(); !errors.Is(err, os.ErrClosed) {
+			t.Errorf("%s: descriptor %d is still open", name, fd)
+		}
+	}
+	sent := manager.received()
+	if len(sent) != 1 || !sent[0].has("FDSTOREREMOVE=1") || sent[0].value("FDNAME") != "nodeport-strange" {
+		t.Errorf("only what is in our part of the store is to be removed: %+v", sent)
+	}
+}
+
+func TestAnAddressThatIsPassedTwiceIsKeptOnce(t *testing.T) {
+	const unit = "x.socket"
+	for _, order := range [][]string{{unit, "nodeport-a"}, {"nodeport-a", unit}, {"nodeport-a", "nodeport-a"}, {unit, "y.socket"}} {
+		t.Run(strings.Join(order, " "), func(t *testing.T) {
+			manager := newServiceManager(t)
+			addr := freeAddr(t, "127.0.0.1")
+			var files []*os.File
+			for _, name := range order {
+				l := listenReusePort(t, addr)
+				files = append(files, fileOf(t, l, name))
+				l.Close()
+			}
+			s, log := newSockets(t, files...)
+			if got := s.Unclaimed(); len(got) != 1 || got[0] != addr {
+				t.Fatalf("unclaimed: %v", got)
+			}
+			wantUnit := ""
+			if order[0] == unit || order[1] == unit {
+				wantUnit = unit
+			}
+			if got := s.open[addr].unit; got != wantUnit {
+				t.Errorf("the one that is kept is of unit %q, want %q", got, wantUnit)
+			}
+			if !strings.Contains(log.String(), addr.String()) {
+				t.Errorf("no warning with the address: %s", log)
+			}
+			removed := order[0] == "nodeport-a" || order[1] == "nodeport-a"
+			sent := manager.received()
+			if removed != (len(sent) > 0 && sent[0].has("FDSTOREREMOVE=1")) {
+				t.Errorf("the store was told %+v", sent)
+			}
+			if order[0] == order[1] && (len(sent) != 2 || !sent[1].has("FDSTORE=1") || len(sent[1].fds) != 1) {
+				t.Errorf("what is kept lost its place in the store: %+v", sent)
+			}
+			for range 10 { // all clients reach the one that is kept
+				conn := connect(t, addr)
+				listener, err := s.Listen(addr)
+				if err != nil {
+					t.Fatal(err)
+				}
+				serveOne(t, listener)
+				conn.Close()
+			}
+		})
+	}
+}
+
+func listenReusePort(t *testing.T, addr netip.AddrPort) *net.TCPListener {
+	t.Helper()
+	config := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
+		var err error
+		_ = raw.Control(func(fd uintptr) {
+			err = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, 15 /* SO_REUSEPORT */, 1)
+		})
+		return err
+	}}
+	l, err := config.Listen(t.Context(), "tcp4", addr.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l.(*net.TCPListener)
+}
