@@ -16,7 +16,11 @@ func cleanupCommand(g *globals) *cobra.Command {
 	return &cobra.Command{
 		Use:   "cleanup",
 		Short: "Remove everything that the daemon put into the kernel; stop it first",
-		Args:  cobra.NoArgs,
+		Long: `Remove from the kernel everything that a daemon of any version has put there.
+
+It refuses while the daemon runs, which would put everything back. Established connections to Services end. The packages
+run it when they are removed.`,
+		Args: cobra.NoArgs,
 		RunE: g.asking(func(ctx context.Context, cmd *cobra.Command, c *control.Client, _ []string) error {
 			if _, err := c.Status(ctx); err == nil {
 				return errors.New("the daemon runs and would put everything back: stop it first")

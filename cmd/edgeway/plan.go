@@ -12,7 +12,11 @@ func planCommand(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "plan [namespace/name]",
 		Short: "Print what the running daemon wants in the kernel, for all Services or for one",
-		Args:  cobra.MaximumNArgs(1),
+		Long: `Print what the running daemon wants in the kernel, for all Services or for one.
+
+For each port of a Service: its addresses, what happens to connections from pods, from this host and from outside, and
+the endpoints. An object that is left out, wholly or in part, is named with the reason.`,
+		Args: cobra.MaximumNArgs(1),
 	}
 	asJSON := jsonFlag(cmd)
 	cmd.RunE = g.asking(func(ctx context.Context, cmd *cobra.Command, c *control.Client, args []string) error {

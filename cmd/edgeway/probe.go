@@ -13,7 +13,10 @@ func probeCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "probe",
 		Short: "Say whether this host has what the backends need; changes nothing",
-		Args:  cobra.NoArgs,
+		Long: `Say for each backend whether this host has what it needs: the kernel's features and the programs.
+
+Nothing is changed.`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var faults []error
 			for _, p := range daemon.Probe(cmd.Context()) {

@@ -12,7 +12,11 @@ func reloadCommand(g *globals) *cobra.Command {
 	return &cobra.Command{
 		Use:   "reload",
 		Short: "Have the running daemon read its configuration again, and say what is wrong with it",
-		Args:  cobra.NoArgs,
+		Long: `Have the running daemon read its configuration again, and say what is wrong with it.
+
+With a fault in it the old configuration stays in force, and the exit code is not 0. "systemctl reload edgeway" runs this
+command.`,
+		Args: cobra.NoArgs,
 		RunE: g.asking(func(ctx context.Context, _ *cobra.Command, c *control.Client, _ []string) error {
 			return c.Reload(ctx)
 		}),

@@ -20,7 +20,7 @@ func rootCommand() (root *cobra.Command, started *bool) {
 	root.SilenceErrors = true
 	root.SilenceUsage = true
 	root.PersistentPreRun = func(*cobra.Command, []string) { *started = true }
-	root.PersistentFlags().StringVar(&g.config, "config", config.DefaultPath, "the configuration file")
+	root.PersistentFlags().StringVar(&g.config, "config", config.DefaultPath, "the configuration `file`")
 	root.AddCommand(
 		runCommand(&g),
 		configCommand(&g),
@@ -31,6 +31,7 @@ func rootCommand() (root *cobra.Command, started *bool) {
 		probeCommand(),
 		cleanupCommand(&g),
 		versionCommand(),
+		manCommand(),
 	)
 	return root, started
 }

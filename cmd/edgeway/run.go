@@ -15,7 +15,11 @@ func runCommand(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "Be the daemon",
-		Args:  cobra.NoArgs,
+		Long: `Be the daemon, until SIGTERM or SIGINT. The Services stay in the kernel and go on working after it ended.
+
+SIGHUP reads the configuration again; one with a fault changes nothing. Under systemd the unit edgeway.service runs this
+command: it is ready when the kernel has been programmed, and it need not be root: CAP_NET_ADMIN is enough.`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if dryRun {
 				return printPlan(cmd, g)

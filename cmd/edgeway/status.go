@@ -12,7 +12,10 @@ func statusCommand(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Say how the running daemon is, what is wrong first",
-		Args:  cobra.NoArgs,
+		Long: `Say how the running daemon is, what is wrong first.
+
+The exit code is 0 when it is healthy, 4 when it is not, and 3 when no daemon answers.`,
+		Args: cobra.NoArgs,
 	}
 	asJSON := jsonFlag(cmd)
 	cmd.RunE = g.asking(func(ctx context.Context, cmd *cobra.Command, c *control.Client, _ []string) error {
