@@ -16,8 +16,23 @@ package relay
 import (
 	"context"
 	"errors"
+	"fmt"
+	"maps"
 	"net/netip"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
+)
+
+const (
+	// maxLoops is the default limit of loops: one moves several gigabytes a second.
+	maxLoops = 8
+	// defaultDialTimeout is in milliseconds. The kernel has repeated a lost SYN after one second by then.
+	defaultDialTimeout = 3000
+	// shutdownTick is how often Shutdown looks whether connections have ended.
+	shutdownTick = 20 * time.Millisecond
 )
 
 // Reasons why accepting pauses, for Options.Paused. Clients that connect meanwhile wait in the queues of
@@ -34,7 +49,7 @@ var (
 
 // Options of a Relay. The zero value is good.
 type Options struct {
-	// Loops is the number of event loops; 0: one for each CPU that Go uses.
+	// Loops is the number of event loops; 0: one for each CPU that Go uses, at most 8.
 	Loops int
 	// MaxConnections is the greatest number of open connections of all Ports; 0: what the process's
 	// limit of descriptors (RLIMIT_NOFILE) allows, less a part for the rest of the process.
@@ -61,27 +76,54 @@ type Target interface {
 	Failed(endpoint netip.AddrPort, err error)
 }
 
-// Stats are counts since the Relay was made, but for Active.
-type Stats struct {
-	Accepted         uint64 // connections of clients
-	Active           uint64 // connections open now, those that are being dialled included
-	ToEndpoint       uint64 // bytes written to endpoints
-	ToClient         uint64 // bytes written to clients
-	DialFailures     uint64 // dials that failed
-	Retries          uint64 // dials that followed a failed one
-	NoEndpoint       uint64 // clients reset because Target.Pick had no endpoint (left)
-	Resets           uint64 // connections that a reset or another error of one side ended
-	DescriptorPauses uint64 // times that accepting paused for ErrDescriptors
-	LimitPauses      uint64 // times that accepting paused for ErrLimit
-}
-
 // Relay is a set of event loops that Ports share. It is meant to be made once in a process and to
 // outlive the Ports, so that connections go on when the configuration is loaded anew and other Ports take
 // over the listening sockets. Its methods may be called from several goroutines.
-type Relay struct{}
+type Relay struct {
+	loops       []*loop
+	dialTimeout uint32 // milliseconds
+	report      func(error)
+	start       time.Time
+	active      atomic.Int64 // connections
+	limit       atomic.Int64
+	pauses      [pauseKinds]pauseLog
+	running     sync.WaitGroup // loops
+
+	mu     sync.Mutex // held while the loops are told of Ports
+	ports  map[uint32]*Port
+	last   uint32 // number of the last Port
+	closed bool   // no more Ports
+}
 
 // New starts a Relay. It holds goroutines and a few descriptors until Shutdown.
-func New(opts Options) (*Relay, error) { return nil, errors.ErrUnsupported }
+func New(opts Options) (*Relay, error) {
+	r := &Relay{
+		dialTimeout: uint32(opts.DialTimeout.Milliseconds()), report: opts.Paused, start: time.Now(),
+		ports: map[uint32]*Port{},
+	}
+	if r.dialTimeout == 0 {
+		r.dialTimeout = defaultDialTimeout
+	}
+	count := opts.Loops
+	if count == 0 {
+		count = min(runtime.GOMAXPROCS(0), maxLoops)
+	}
+	for range count {
+		l, err := newLoop(r)
+		if err != nil {
+			for _, made := range r.loops {
+				made.free()
+			}
+			return nil, fmt.Errorf("event loop: %w", err)
+		}
+		r.loops = append(r.loops, l)
+	}
+	r.SetMaxConnections(opts.MaxConnections)
+	for _, l := range r.loops {
+		r.running.Go(l.run)
+	}
+	return r, nil
+}
 
 // Serve accepts connections of a listening TCP socket and relays them to the endpoints of t until
 // Port.Stop. The socket stays the caller's: Serve works on a duplicate of the descriptor, so that the
@@ -91,17 +133,68 @@ func New(opts Options) (*Relay, error) { return nil, errors.ErrUnsupported }
 // The options TCP_NODELAY and keep-alive are set on the listening socket, because accepted ones inherit
 // them; it is made non-blocking.
 //
-// A *net.TCPListener is registered in Go's own poller too, which wakes a thread for each connection for
+// Two things make connections dearer than they need be. Go makes listening sockets for Multipath TCP unless
+// net.ListenConfig.SetMultipathTCP says no. And a *net.TCPListener is registered in Go's own poller too, which wakes a thread for each connection for
 // nothing. An *os.File of a listening socket that was blocking when the File was made is not.
-func (r *Relay) Serve(l Listener, t Target) (*Port, error) { return nil, errors.ErrUnsupported }
+func (r *Relay) Serve(l Listener, t Target) (*Port, error) {
+	fd, plain, err := duplicate(l)
+	if err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		closeFD(fd)
+		return nil, ErrClosed
+	}
+	r.last++
+	p := &Port{relay: r, fd: fd, plain: plain, number: r.last}
+	p.SetTarget(t)
+	r.ports[p.number] = p
+	r.each(func(l *loop) {
+		l.ports[p.number] = p
+		if !l.pause.on {
+			l.listen(p)
+		}
+	})
+	return p, nil
+}
 
 // SetMaxConnections changes Options.MaxConnections. Open connections stay when there are more.
-func (r *Relay) SetMaxConnections(n int) {}
-
-// Stats reads the counters. It costs a few atomic loads for each loop.
-func (r *Relay) Stats() Stats { return Stats{} }
+func (r *Relay) SetMaxConnections(n int) {
+	if n == 0 {
+		n = affordable(len(r.loops))
+	}
+	r.limit.Store(int64(n))
+}
 
 // Shutdown stops all Ports, waits until the last connection has ended or ctx is done, resets those
 // that are left, ends the loops and frees everything. The error is ctx's when connections were reset.
 // With a ctx that is done already it ends everything at once. A process that exits does not need it.
-func (r *Relay) Shutdown(ctx context.Context) error { return errors.ErrUnsupported }
+func (r *Relay) Shutdown(ctx context.Context) error {
+	r.mu.Lock()
+	first := !r.closed
+	r.closed = true
+	ports := slices.Collect(maps.Values(r.ports))
+	r.mu.Unlock()
+	if !first {
+		r.running.Wait()
+		return nil
+	}
+	for _, p := range ports {
+		p.Stop()
+	}
+	var err error
+	for tick := time.NewTicker(shutdownTick); r.active.Load() > 0 && err == nil; {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+	}
+	for _, l := range r.loops {
+		l.post(l.resetAll)
+	}
+	r.running.Wait()
+	return err
+}

@@ -1,0 +1,287 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// pool is a Target that tries endpoints in their order.
+type pool struct {
+	endpoints []netip.AddrPort
+
+	mu     sync.Mutex
+	failed []error
+	client netip.AddrPort
+}
+
+func (p *pool) Pick(client netip.AddrPort, tried []netip.AddrPort) (netip.AddrPort, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.client = client
+	for _, e := range p.endpoints {
+		if !slices.Contains(tried, e) {
+			return e, true
+		}
+	}
+	return netip.AddrPort{}, false
+}
+
+func (p *pool) Failed(_ netip.AddrPort, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.failed = append(p.failed, err)
+}
+
+func (p *pool) failures() []error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.failed)
+}
+
+// listen makes a listening socket on an address of loopback.
+func listen(t testing.TB, addr string) *net.TCPListener {
+	t.Helper()
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return l.(*net.TCPListener)
+}
+
+func addrOf(l net.Listener) netip.AddrPort { return l.Addr().(*net.TCPAddr).AddrPort() }
+
+// closedPort is an address that refuses.
+func closedPort(t testing.TB) netip.AddrPort {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return addrOf(l)
+}
+
+// server is an endpoint that gives each connection to handle.
+func server(t testing.TB, handle func(*net.TCPConn)) netip.AddrPort {
+	t.Helper()
+	l := listen(t, "127.0.0.1:0")
+	go func() {
+		for {
+			c, err := l.AcceptTCP()
+			if err != nil {
+				return
+			}
+			go handle(c)
+		}
+	}()
+	return addrOf(l)
+}
+
+func echo(c *net.TCPConn) {
+	_, _ = io.Copy(c, c)
+	c.Close()
+}
+
+// relayTo makes a Relay with one Port.
+func relayTo(t testing.TB, opts Options, target Target) (*Relay, *Port, netip.AddrPort) {
+	t.Helper()
+	r := newRelay(t, opts)
+	l := listen(t, "127.0.0.1:0")
+	p, err := r.Serve(l, target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r, p, addrOf(l)
+}
+
+func newRelay(t testing.TB, opts Options) *Relay {
+	t.Helper()
+	r, err := New(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = r.Shutdown(done()) })
+	return r
+}
+
+// done is a context that is over.
+func done() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}
+
+func dialTCP(t testing.TB, to netip.AddrPort) *net.TCPConn {
+	t.Helper()
+	c, err := net.DialTimeout("tcp", to.String(), 10*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	if err := c.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	return c.(*net.TCPConn)
+}
+
+// exchange expects that what is sent comes back.
+func exchange(t testing.TB, c *net.TCPConn, text string) {
+	t.Helper()
+	if _, err := io.WriteString(c, text); err != nil {
+		t.Fatal(err)
+	}
+	got := make([]byte, len(text))
+	if _, err := io.ReadFull(c, got); err != nil || string(got) != text {
+		t.Fatalf("sent %q, got %q, %v", text, got, err)
+	}
+}
+
+// eventually waits until a condition holds.
+func eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !holds(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("never: " + what)
+		}
+	}
+}
+
+func expectReset(t testing.TB, c *net.TCPConn) {
+	t.Helper()
+	if _, err := io.Copy(io.Discard, c); !errors.Is(err, syscall.ECONNRESET) {
+		t.Fatalf("read: %v, want a reset", err)
+	}
+}
+
+func TestHalfCloseOfClient(t *testing.T) {
+	target := &pool{endpoints: []netip.AddrPort{server(t, func(c *net.TCPConn) {
+		defer c.Close()
+		all, _ := io.ReadAll(c) // ends with the client's half
+		_, _ = io.WriteString(c, "got "+string(all))
+	})}}
+	r, _, addr := relayTo(t, Options{}, target)
+	c := dialTCP(t, addr)
+	_, _ = io.WriteString(c, "question")
+	if err := c.CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	if answer, err := io.ReadAll(c); err != nil || string(answer) != "got question" {
+		t.Fatalf("got %q, %v", answer, err)
+	}
+	eventually(t, "the connection is gone", func() bool { return r.Stats().Active == 0 })
+	want := Stats{Accepted: 1, ToEndpoint: 8, ToClient: 12}
+	if got := r.Stats(); got != want {
+		t.Errorf("stats %+v, want %+v", got, want)
+	}
+	if target.client != c.LocalAddr().(*net.TCPAddr).AddrPort() {
+		t.Errorf("Pick saw client %v, want %v", target.client, c.LocalAddr())
+	}
+}
+
+func TestHalfCloseOfEndpoint(t *testing.T) {
+	got := make(chan string, 1)
+	_, _, addr := relayTo(t, Options{}, &pool{endpoints: []netip.AddrPort{server(t, func(c *net.TCPConn) {
+		defer c.Close()
+		_, _ = io.WriteString(c, "bye")
+		_ = c.CloseWrite()
+		all, _ := io.ReadAll(c)
+		got <- string(all)
+	})}})
+	c := dialTCP(t, addr)
+	if all, err := io.ReadAll(c); err != nil || string(all) != "bye" {
+		t.Fatalf("got %q, %v", all, err)
+	}
+	_, _ = io.WriteString(c, "still here")
+	c.Close()
+	if s := <-got; s != "still here" {
+		t.Fatalf("endpoint got %q", s)
+	}
+}
+
+func TestResetOfClient(t *testing.T) {
+	got := make(chan error, 1)
+	r, _, addr := relayTo(t, Options{}, &pool{endpoints: []netip.AddrPort{server(t, func(c *net.TCPConn) {
+		defer c.Close()
+		_, _ = io.CopyN(c, c, 1)
+		_, err := io.Copy(io.Discard, c)
+		got <- err
+	})}})
+	c := dialTCP(t, addr)
+	exchange(t, c, "x")
+	_ = c.SetLinger(0)
+	c.Close()
+	if err := <-got; !errors.Is(err, syscall.ECONNRESET) {
+		t.Fatalf("endpoint read: %v, want a reset", err)
+	}
+	eventually(t, "the reset is counted", func() bool { return r.Stats().Resets == 1 })
+}
+
+func TestResetOfEndpoint(t *testing.T) {
+	_, _, addr := relayTo(t, Options{}, &pool{endpoints: []netip.AddrPort{server(t, func(c *net.TCPConn) {
+		_, _ = io.CopyN(c, c, 1)
+		_ = c.SetLinger(0)
+		c.Close()
+	})}})
+	c := dialTCP(t, addr)
+	exchange(t, c, "x")
+	expectReset(t, c)
+}
+
+func TestResetAfterHalfClose(t *testing.T) {
+	_, _, addr := relayTo(t, Options{}, &pool{endpoints: []netip.AddrPort{server(t, func(c *net.TCPConn) {
+		_, _ = io.Copy(io.Discard, c)
+		_ = c.SetLinger(0)
+		c.Close()
+	})}})
+	c := dialTCP(t, addr)
+	_ = c.CloseWrite()
+	expectReset(t, c)
+}
+
+func TestIPv6AndMixedFamilies(t *testing.T) {
+	l := listen(t, "[::1]:0")
+	r := newRelay(t, Options{})
+	if _, err := r.Serve(l, &pool{endpoints: []netip.AddrPort{server(t, echo)}}); err != nil {
+		t.Fatal(err)
+	}
+	exchange(t, dialTCP(t, addrOf(l)), "from ::1 to 127.0.0.1")
+
+	six := listen(t, "[::1]:0")
+	go func() {
+		for {
+			c, err := six.AcceptTCP()
+			if err != nil {
+				return
+			}
+			go echo(c)
+		}
+	}()
+	_, _, addr := relayTo(t, Options{}, &pool{endpoints: []netip.AddrPort{addrOf(six)}})
+	exchange(t, dialTCP(t, addr), "from 127.0.0.1 to ::1")
+}
+
+func TestServeRefusesOtherSockets(t *testing.T) {
+	r := newRelay(t, Options{})
+	udp, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer udp.Close()
+	if _, err := r.Serve(udp.(*net.UDPConn), &pool{}); !errors.Is(err, unix.EINVAL) {
+		t.Errorf("UDP socket: %v", err)
+	}
+	if _, err := r.Serve(dialTCP(t, server(t, echo)), &pool{}); !errors.Is(err, unix.EINVAL) {
+		t.Errorf("connected socket: %v", err)
+	}
+}
