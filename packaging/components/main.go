@@ -1,0 +1,181 @@
+// Command components writes down what the program is made of, from what the linker has noted in it: a bill of materials
+// (CycloneDX 1.5, JSON), and the notices that the licenses of its modules ask for.
+//
+//	go run ./packaging/components PROGRAM VERSION FOLDER
+//
+// It makes sbom.cdx.json and third-party-notices in the folder. The same program gives the same bytes; SOURCE_DATE_EPOCH is the time.
+package main
+
+import (
+	"bytes"
+	"debug/buildinfo"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"time"
+)
+
+func main() {
+	if len(os.Args) != 4 {
+		fmt.Fprintln(os.Stderr, "usage: components PROGRAM VERSION FOLDER")
+		os.Exit(2)
+	}
+	if err := write(os.Args[1], os.Args[2], os.Args[3]); err != nil {
+		fmt.Fprintln(os.Stderr, "components:", err)
+		os.Exit(1)
+	}
+}
+
+func write(program, version, folder string) error {
+	epoch, err := strconv.ParseInt(os.Getenv("SOURCE_DATE_EPOCH"), 10, 64)
+	if err != nil {
+		return fmt.Errorf("SOURCE_DATE_EPOCH: %w", err)
+	}
+	info, err := buildinfo.ReadFile(program)
+	if err != nil {
+		return fmt.Errorf("modules: %w", err)
+	}
+	sbom, err := json.MarshalIndent(billOfMaterials(info, version, time.Unix(epoch, 0).UTC()), "", "  ")
+	if err != nil {
+		return err
+	}
+	text, err := notices(info)
+	if err != nil {
+		return fmt.Errorf("notices: %w", err)
+	}
+	return errors.Join(
+		os.WriteFile(filepath.Join(folder, "sbom.cdx.json"), append(sbom, '\n'), 0o644),
+		os.WriteFile(filepath.Join(folder, "third-party-notices"), text, 0o644),
+	)
+}
+
+// bom and component are those parts of CycloneDX that a Go program has something to say to.
+type bom struct {
+	Format   string `json:"bomFormat"`
+	Spec     string `json:"specVersion"`
+	Version  int    `json:"version"`
+	Metadata struct {
+		Timestamp string    `json:"timestamp"`
+		Component component `json:"component"`
+	} `json:"metadata"`
+	Components []component `json:"components"`
+}
+
+type component struct {
+	Type       string     `json:"type"`
+	Ref        string     `json:"bom-ref"`
+	Name       string     `json:"name"`
+	Version    string     `json:"version"`
+	PURL       string     `json:"purl"`
+	Properties []property `json:"properties,omitempty"`
+}
+
+type property struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
+
+func billOfMaterials(info *debug.BuildInfo, version string, at time.Time) bom {
+	out := bom{Format: "CycloneDX", Spec: "1.5", Version: 1}
+	out.Metadata.Timestamp = at.Format(time.RFC3339)
+	out.Metadata.Component = module("application", info.Main.Path, version)
+	for _, s := range info.Settings {
+		if s.Key == "GOOS" || s.Key == "GOARCH" {
+			out.Metadata.Component.Properties = append(out.Metadata.Component.Properties, property{"go:" + s.Key, s.Value})
+		}
+	}
+	out.Components = append(out.Components, module("library", "std", strings.TrimPrefix(info.GoVersion, "go")))
+	for _, m := range modules(info) {
+		c := module("library", m.Path, m.Version)
+		c.Properties = []property{{"go:sum", m.Sum}}
+		out.Components = append(out.Components, c)
+	}
+	return out
+}
+
+// module: a version may hold a plus, which a purl writes as %2B.
+func module(kind, path, version string) component {
+	purl := "pkg:golang/" + path + "@" + strings.ReplaceAll(version, "+", "%2B")
+	return component{Type: kind, Ref: purl, Name: path, Version: version, PURL: purl}
+}
+
+// modules are those that the program is linked with, in the linker's order, which is that of their paths.
+func modules(info *debug.BuildInfo) []*debug.Module {
+	var out []*debug.Module
+	for _, m := range info.Deps {
+		if m.Replace != nil {
+			m = m.Replace
+		}
+		out = append(out, m)
+	}
+	return out
+}
+
+// noticeFile has the names by which modules ship their license and what it asks to be passed on.
+var noticeFile = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice|patents)([.-].*)?$`)
+
+// notices gathers the files of each module, Go's own first. A module without any is an error.
+func notices(info *debug.BuildInfo) ([]byte, error) {
+	root, err := output("go", "env", "GOROOT")
+	if err != nil {
+		return nil, err
+	}
+	var out bytes.Buffer
+	// Debian's Go has no such file there. golang.org/x/sys, among the modules, has the same text.
+	_ = notice(&out, "Go "+info.GoVersion, strings.TrimSpace(root))
+	for _, m := range modules(info) {
+		found, err := output("go", "mod", "download", "-json", m.Path+"@"+m.Version)
+		if err != nil {
+			return nil, err
+		}
+		var at struct{ Dir string }
+		if err := json.Unmarshal([]byte(found), &at); err != nil {
+			return nil, err
+		}
+		if err := notice(&out, m.Path+" "+m.Version, at.Dir); err != nil {
+			return nil, err
+		}
+	}
+	return out.Bytes(), nil
+}
+
+func notice(out io.Writer, title, folder string) error {
+	entries, err := os.ReadDir(folder)
+	if err != nil {
+		return err
+	}
+	found := false
+	for _, e := range entries {
+		if !e.Type().IsRegular() || !noticeFile.MatchString(e.Name()) {
+			continue
+		}
+		text, err := os.ReadFile(filepath.Join(folder, e.Name()))
+		if err != nil {
+			return err
+		}
+		found = true
+		fmt.Fprintf(out, "==== %s: %s\n\n%s\n\n", title, e.Name(), bytes.TrimSpace(text))
+	}
+	if !found {
+		return fmt.Errorf("%s has no license file in %s", title, folder)
+	}
+	return nil
+}
+
+func output(name string, args ...string) (string, error) {
+	cmd := exec.Command(name, args...)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", strings.Join(cmd.Args, " "), err)
+	}
+	return string(out), nil
+}
