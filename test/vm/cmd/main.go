@@ -1,0 +1,54 @@
+// Command cmd runs a command in a virtual machine: see scripts/vm.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"edgeway/test/vm"
+)
+
+const usage = `Usage: scripts/vm [OPTION]... DIR COMMAND [ARGUMENT]...
+
+Runs COMMAND in a virtual machine, in a copy of the folder DIR, as root. Its output goes to standard
+output, and its exit code is that of this program (125: there was no machine, or the job was killed).
+
+`
+
+// failed is the exit code when there is none of the command.
+const failed = 125
+
+func main() { os.Exit(run()) }
+
+func run() int {
+	var j vm.Job
+	kernel := flag.String("kernel", "bookworm", "the Debian `suite` of kernel and user space: bookworm, trixie or newest")
+	flag.BoolVar(&j.Systemd, "systemd", false, "have systemd as init, for packages and units")
+	flag.DurationVar(&j.Timeout, "timeout", vm.DefaultTimeout, "kill a job that takes longer")
+	flag.StringVar(&j.Out, "out", "", "the `folder` that receives what the command leaves in /vm/out")
+	flag.Usage = func() { fmt.Fprint(flag.CommandLine.Output(), usage); flag.PrintDefaults() }
+	flag.Parse()
+	if flag.NArg() < 2 {
+		flag.Usage()
+		return failed
+	}
+	suite, err := vm.ParseSuite(*kernel)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "vm:", err)
+		return failed
+	}
+	j.Suite, j.Output = suite, os.Stdout
+	j.Files, j.Command = map[string]string{".": flag.Arg(0)}, flag.Args()[1:]
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	exit, err := vm.Run(ctx, j)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "vm:", err)
+		return failed
+	}
+	return exit
+}

@@ -1,0 +1,215 @@
+package vm
+
+import (
+	"archive/tar"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// packages are what every machine has beside Debian's essential packages.
+var packages = []string{
+	"linux-image-cloud-amd64", "systemd", "systemd-sysv", "dbus", "udev", "kmod", "procps",
+	"nftables", "iptables", "ipset", "ipvsadm", "conntrack", "iproute2", "iputils-ping",
+	"iperf3", "socat", "curl", "ca-certificates",
+}
+
+// leftOut is not in the image; the machine would only load them into memory. The first one also spares the
+// installation the making of an initrd.
+var leftOut = []string{
+	"/etc/kernel/postinst.d/*", "/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*",
+	"/usr/share/info/*", "/usr/lib/udev/hwdb.d/*", "/lib/udev/hwdb.d/*",
+}
+
+// image is a bootable machine in the cache.
+type image struct {
+	kernel, root string
+}
+
+// The files of an image. The sums are written last: an image without them is half-built.
+const (
+	kernelFile = "kernel"
+	rootFile   = "root.cpio"
+	sumsFile   = "SHA256SUMS"
+)
+
+// recipe is everything that an image is a function of, apart from the state of the archive.
+func recipe(s Suite) []string {
+	args := []string{"--mode=root", "--variant=minbase", "--format=tar", "--quiet", "--include=" + strings.Join(packages, ",")}
+	for _, pattern := range leftOut {
+		args = append(args, "--dpkgopt=path-exclude="+pattern)
+	}
+	return append(args, string(s), "-")
+}
+
+// cacheDir is where images are kept: a folder for each recipe.
+func cacheDir(s Suite) (string, error) {
+	base, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("cache folder: %w", err)
+	}
+	// The number stands for the program below: count it up when the same packages give another image.
+	sum := sha256.Sum256([]byte("2 " + strings.Join(recipe(s), " ")))
+	return filepath.Join(base, "edgeway", "vm", fmt.Sprintf("%s-%x", s, sum[:6])), nil
+}
+
+// Prepare builds the image of a suite if the cache has none, or a broken one. Several processes may do
+// so at once: one builds, the others wait. To have an image built with today's packages, remove it.
+func Prepare(ctx context.Context, s Suite) error {
+	_, err := prepare(ctx, s)
+	return err
+}
+
+func prepare(ctx context.Context, s Suite) (image, error) {
+	dir, err := cacheDir(s)
+	if err != nil {
+		return image{}, err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return image{}, fmt.Errorf("cache folder: %w", err)
+	}
+	lock, err := os.OpenFile(dir+".lock", os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return image{}, fmt.Errorf("lock of the cache: %w", err)
+	}
+	defer func() { _ = lock.Close() }() // and with it the lock
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
+		return image{}, fmt.Errorf("lock of the cache: %w", err)
+	}
+	if verify(dir) != nil {
+		if err := build(ctx, s, dir); err != nil {
+			return image{}, fmt.Errorf("build the image of %s: %w", s, err)
+		}
+	}
+	return image{kernel: filepath.Join(dir, kernelFile), root: filepath.Join(dir, rootFile)}, nil
+}
+
+// sums gives the SHA-256 sums of an image's files.
+func sums(dir string) (string, error) {
+	var b strings.Builder
+	for _, name := range []string{kernelFile, rootFile} {
+		f, err := os.Open(filepath.Join(dir, name))
+		if err != nil {
+			return "", err
+		}
+		h := sha256.New()
+		_, err = io.Copy(h, f)
+		_ = f.Close()
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprintf(&b, "%x  %s\n", h.Sum(nil), name)
+	}
+	return b.String(), nil
+}
+
+// seal says that an image is complete.
+func seal(dir string) error {
+	text, err := sums(dir)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, sumsFile), []byte(text), 0o644)
+}
+
+// verify fails for an image that is not what was built.
+func verify(dir string) error {
+	want, err := os.ReadFile(filepath.Join(dir, sumsFile))
+	if err != nil {
+		return err
+	}
+	got, err := sums(dir)
+	if err != nil {
+		return err
+	}
+	if got != string(want) {
+		return errors.New("an image has changed since it was built")
+	}
+	return nil
+}
+
+func build(ctx context.Context, s Suite, dir string) error {
+	mirror, err := debianMirror(ctx)
+	if err != nil {
+		return err
+	}
+	settings, err := aptSettings(ctx)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o755)); err != nil {
+		return err
+	}
+	cmd := exec.CommandContext(ctx, "mmdebstrap", slices.Concat(settings, recipe(s), []string{mirror})...)
+	cmd.Env = append(os.Environ(), "LC_ALL=C.UTF-8")
+	var log strings.Builder
+	cmd.Stderr = &log
+	pipe, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	err = convert(pipe, dir)
+	_, _ = io.Copy(io.Discard, pipe) // so that mmdebstrap can end in order, and clean up
+	if failed := cmd.Wait(); failed != nil {
+		return fmt.Errorf("mmdebstrap: %w\n%s", failed, log.String())
+	}
+	if err != nil {
+		return err
+	}
+	return seal(dir)
+}
+
+// convert makes the image's files from the tar file of the whole system.
+func convert(r io.Reader, dir string) error {
+	out, err := os.Create(filepath.Join(dir, rootFile))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = out.Close() }()
+	a, kernels := newArchive(out), 0
+	for t := tar.NewReader(r); ; {
+		h, err := t.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return fmt.Errorf("read the system: %w", err)
+		}
+		switch {
+		case strings.HasPrefix(h.Name, "./boot/vmlinuz-"):
+			kernels++
+			err = save(t, filepath.Join(dir, kernelFile))
+		case strings.HasPrefix(h.Name, "./boot/") && h.Typeflag != tar.TypeDir: // nothing of it is needed
+		default:
+			err = a.tarEntry(h, t)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if kernels != 1 {
+		return fmt.Errorf("the system has %d kernels", kernels)
+	}
+	return errors.Join(a.close(), out.Close())
+}
+
+func save(r io.Reader, file string) error {
+	f, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, r)
+	return errors.Join(err, f.Close())
+}

@@ -1,0 +1,64 @@
+package vm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+)
+
+// debianMirror gives the URI of the Debian archive that this host's own apt uses.
+func debianMirror(ctx context.Context) (string, error) {
+	uri, err := findMirror(ctx)
+	if err != nil || uri != "" {
+		return uri, err
+	}
+	// Without package lists apt does not know whose archive is whose.
+	if out, err := exec.CommandContext(ctx, "apt-get", "update", "-qq").CombinedOutput(); err != nil {
+		return "", fmt.Errorf("apt-get update: %w: %s", err, out)
+	}
+	if uri, err = findMirror(ctx); err == nil && uri == "" {
+		err = errors.New("the apt sources of this host name no Debian archive")
+	}
+	return uri, err
+}
+
+func findMirror(ctx context.Context) (string, error) {
+	out, err := exec.CommandContext(ctx, "apt-get", "indextargets",
+		"--format", "$(ORIGIN)|$(COMPONENT)|$(RELEASE)|$(REPO_URI)", "Identifier: Packages").Output()
+	if err != nil {
+		return "", fmt.Errorf("apt sources of this host: %w", err)
+	}
+	return mirrorOf(string(out)), nil
+}
+
+// mirrorOf takes the first Debian archive from a list of apt's targets. That of security updates has no
+// other suites.
+func mirrorOf(targets string) string {
+	for _, line := range strings.Split(targets, "\n") {
+		f := strings.Split(line, "|")
+		if len(f) == 4 && f[0] == "Debian" && f[1] == "main" && !strings.Contains(f[2], "security") {
+			return f[3]
+		}
+	}
+	return ""
+}
+
+// aptSettings gives what this host tells apt about downloads (proxies, certificates, archives that are
+// older than they should be) as options of mmdebstrap.
+func aptSettings(ctx context.Context) ([]string, error) {
+	out, err := exec.CommandContext(ctx, "apt-config", "dump", "--no-empty", "--format", "%f \"%v\";%n", "Acquire").Output()
+	if err != nil {
+		return nil, fmt.Errorf("apt settings of this host: %w", err)
+	}
+	var options []string
+	for _, line := range strings.Split(string(out), "\n") {
+		for _, prefix := range []string{"Acquire::Check-", "Acquire::http::", "Acquire::https::", "Acquire::Retries"} {
+			if strings.HasPrefix(line, prefix) {
+				options = append(options, "--aptopt="+line)
+			}
+		}
+	}
+	return options, nil
+}

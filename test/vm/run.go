@@ -1,0 +1,210 @@
+package vm
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+const (
+	// bootTime is how long a machine may take to start its job; about 15 s on an idle host.
+	bootTime = 3 * time.Minute
+	// boots is how often a machine is started that dies before its init: QEMU 7.2 crashes early in one
+	// boot of eight or so. A job that was started is never repeated.
+	boots = 3
+	// poll is how often the machine's files are looked at.
+	poll = 50 * time.Millisecond
+)
+
+// errBoot is a machine that ended, or was ended, before it started its job.
+var errBoot = errors.New("the machine did not boot")
+
+// Run runs a job and gives the exit code of its command. A job that does not end in time is killed, and
+// that is an error; so is a machine that ends without an exit code.
+func Run(ctx context.Context, j Job) (exit int, err error) {
+	if j.Suite == "" {
+		j.Suite = Bookworm
+	}
+	if j.Timeout == 0 {
+		j.Timeout = DefaultTimeout
+	}
+	if j.MemoryMB == 0 {
+		j.MemoryMB = 2048
+	}
+	if j.Output == nil {
+		j.Output = io.Discard
+	}
+	img, err := prepare(ctx, j.Suite)
+	if err != nil {
+		return 0, err
+	}
+	for n := 1; ; n++ {
+		exit, err = j.boot(ctx, img)
+		if !errors.Is(err, errBoot) || n == boots || ctx.Err() != nil {
+			return exit, err
+		}
+		_, _ = fmt.Fprintf(j.Output, "(boot %d of %s failed, trying again: %v)\n", n, j.Suite, err)
+	}
+}
+
+// machine is a started virtual machine. Its folder has a file for each of its ports.
+type machine struct {
+	job   *Job
+	dir   string
+	ended chan struct{} // closed when QEMU has ended
+	kill  func()
+}
+
+// The files of a machine's ports.
+const (
+	consoleFile = "console"
+	outputFile  = "output"
+	eventsFile  = "events"
+	tarFile     = "out.tar"
+)
+
+func (j *Job) boot(ctx context.Context, img image) (int, error) {
+	dir, err := os.MkdirTemp("", "edgeway-vm-")
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	initrd := filepath.Join(dir, "initrd")
+	if err := j.initrd(img, initrd); err != nil {
+		return 0, fmt.Errorf("files of the job: %w", err)
+	}
+	m := &machine{job: j, dir: dir, ended: make(chan struct{})}
+	ctx, m.kill = context.WithCancel(ctx)
+	defer m.kill()
+	failed := make(chan error, 1)
+	go func() {
+		// The kernel ends QEMU when the thread that started it ends: the thread must stay.
+		runtime.LockOSThread()
+		defer close(m.ended)
+		failed <- m.qemu(ctx, img.kernel, initrd)
+	}()
+	exit, err := m.watch(ctx)
+	m.kill()
+	<-m.ended
+	switch text := m.read(consoleFile); {
+	case err == nil && j.Out != "":
+		return exit, m.unpack(ctx)
+	case err != nil:
+		return 0, fmt.Errorf("%w (qemu: %w; the end of the console:)\n%s", err, <-failed, tail(text, 30))
+	}
+	return exit, nil
+}
+
+// qemu runs the emulator until it ends, and says how it ended.
+func (m *machine) qemu(ctx context.Context, kernel, initrd string) error {
+	flavour := "minimal"
+	if m.job.Systemd {
+		flavour = "systemd"
+	}
+	args := []string{
+		"-accel", "tcg,thread=multi", "-smp", "2", "-m", strconv.Itoa(m.job.MemoryMB),
+		// QEMU 7.2 crashes in one boot of eight unless these two are off. Linux 7.2 needs cx16 for the
+		// socket storage of BPF, which no job uses so far.
+		"-cpu", "max,cx16=off,la57=off",
+		"-M", "pc", "-nodefaults", "-display", "none", "-no-reboot", "-no-user-config",
+		"-kernel", kernel, "-initrd", initrd,
+		"-append", "console=ttyS0 quiet panic=-1 mitigations=off rdinit=/vm/init -- " + flavour,
+		"-chardev", "file,id=console,path=" + filepath.Join(m.dir, consoleFile), "-serial", "chardev:console",
+		"-device", "virtio-serial-pci",
+	}
+	for n, name := range []string{outputFile, eventsFile, tarFile} {
+		args = append(args,
+			"-chardev", fmt.Sprintf("file,id=%s,path=%s", name, filepath.Join(m.dir, name)),
+			"-device", fmt.Sprintf("virtserialport,nr=%d,chardev=%s,name=%s", n+1, name, name))
+	}
+	cmd := exec.CommandContext(ctx, "qemu-system-x86_64", args...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%w %s", err, bytes.TrimSpace(out))
+	}
+	return errors.New("ended by itself")
+}
+
+var exitEvent = regexp.MustCompile(`(?m)^exit (\d+)$`)
+
+// watch passes the output on until the machine ends, and gives the exit code of the command.
+func (m *machine) watch(ctx context.Context) (int, error) {
+	start, passed := time.Now(), int64(0)
+	for ended := false; ; {
+		select {
+		case <-m.ended:
+			ended = true
+		case <-time.After(poll):
+		}
+		if err := m.pass(&passed); err != nil {
+			return 0, fmt.Errorf("output of the job: %w", err)
+		}
+		events := m.read(eventsFile)
+		started := bytes.HasPrefix(events, []byte("started\n"))
+		switch after := time.Since(start).Round(time.Second); {
+		case ended && exitEvent.Match(events):
+			return strconv.Atoi(string(exitEvent.FindSubmatch(events)[1]))
+		case ctx.Err() != nil:
+			return 0, context.Cause(ctx)
+		case after >= m.job.Timeout:
+			return 0, fmt.Errorf("the job was killed: it has not ended within %s", m.job.Timeout)
+		case ended && started:
+			return 0, fmt.Errorf("the machine ended in the midst of the job, %s after its start", after)
+		case ended, !started && after >= bootTime:
+			return 0, fmt.Errorf("%w within %s", errBoot, after)
+		}
+	}
+}
+
+// pass copies what the command has written since the last time.
+func (m *machine) pass(passed *int64) error {
+	f, err := os.Open(filepath.Join(m.dir, outputFile))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil // QEMU has not made it yet
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	if _, err := f.Seek(*passed, io.SeekStart); err != nil {
+		return err
+	}
+	n, err := io.Copy(m.job.Output, f)
+	*passed += n
+	return err
+}
+
+// read gives a file of the machine; nothing when QEMU has not made it.
+func (m *machine) read(name string) []byte {
+	b, _ := os.ReadFile(filepath.Join(m.dir, name))
+	return b
+}
+
+// unpack puts what the command left in /vm/out where the job wants it.
+func (m *machine) unpack(ctx context.Context) error {
+	if err := os.MkdirAll(m.job.Out, 0o755); err != nil {
+		return err
+	}
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), "tar", "-xf", filepath.Join(m.dir, tarFile), "-C", m.job.Out)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("files from the job: %w: %s", err, out)
+	}
+	return nil
+}
+
+// tail gives the last lines of a text.
+func tail(text []byte, lines int) []byte {
+	all := bytes.Split(bytes.TrimSpace(text), []byte("\n"))
+	return bytes.Join(all[max(0, len(all)-lines):], []byte("\n"))
+}

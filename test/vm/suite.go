@@ -1,0 +1,38 @@
+package vm
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Suite is the Debian suite that kernel and user space come from.
+type Suite string
+
+// The suites, with what they had when this was written.
+const (
+	// Bookworm has Linux 6.1, nft 1.0.6 and systemd 252.
+	Bookworm Suite = "bookworm"
+	// Trixie has Linux 6.12, nft 1.1.3 and systemd 257.
+	Trixie Suite = "trixie"
+	// Newest is Debian testing: Linux 7.2, nft 1.1.7 and systemd 262. Unstable has hardly newer ones, and
+	// can often not be installed.
+	Newest Suite = "testing"
+)
+
+// Suites gives all of them, oldest first.
+func Suites() []Suite { return []Suite{Bookworm, Trixie, Newest} }
+
+// ParseSuite reads what a person writes: the name of the suite, or "newest".
+func ParseSuite(name string) (Suite, error) {
+	if name == "newest" {
+		return Newest, nil
+	}
+	var names []string
+	for _, s := range Suites() {
+		if string(s) == name {
+			return s, nil
+		}
+		names = append(names, string(s))
+	}
+	return "", fmt.Errorf("no suite %q: use newest, %s", name, strings.Join(names, ", "))
+}

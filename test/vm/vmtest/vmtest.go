@@ -1,0 +1,86 @@
+// Package vmtest runs the jobs of tests in virtual machines.
+package vmtest
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"testing"
+
+	"edgeway/test/vm"
+)
+
+// tools are the programs that package vm starts.
+var tools = []string{"qemu-system-x86_64", "mmdebstrap", "apt-get", "tar"}
+
+// Need ends the test when this machine can not run virtual machines, or should not (-short): as skipped,
+// saying why, and in continuous integration (CI=true) as failed.
+func Need(t testing.TB) {
+	t.Helper()
+	skip := t.Skipf
+	if os.Getenv("CI") == "true" {
+		skip = t.Fatalf
+	}
+	if testing.Short() {
+		skip("a virtual machine takes too long for -short")
+	}
+	if os.Geteuid() != 0 {
+		skip("root is needed to build a virtual machine")
+	}
+	for _, tool := range tools {
+		if _, err := exec.LookPath(tool); err != nil {
+			skip("no virtual machine without %s: scripts/test vm installs it", tool)
+		}
+	}
+}
+
+// Run runs a job, with its output in the test's log, and gives that output. The test ends as failed
+// unless the command exits with 0.
+func Run(t testing.TB, j vm.Job) string {
+	t.Helper()
+	out, exit := RunAny(t, j)
+	if exit != 0 {
+		t.Fatalf("%s: %q ended with exit code %d", j.Suite, j.Command, exit)
+	}
+	return out
+}
+
+// RunAny is Run for a command with any exit code.
+func RunAny(t testing.TB, j vm.Job) (output string, exit int) {
+	t.Helper()
+	Need(t)
+	var out bytes.Buffer
+	j.Output = io.MultiWriter(&out, t.Output())
+	exit, err := vm.Run(t.Context(), j)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out.String(), exit
+}
+
+// BuildTest compiles the tests of a package into a file that needs nothing but a kernel.
+func BuildTest(t testing.TB, pkg string) (file string) {
+	t.Helper()
+	return build(t, pkg, "test", "-c")
+}
+
+// Build compiles a program in the same way.
+func Build(t testing.TB, pkg string) (file string) {
+	t.Helper()
+	return build(t, pkg, "build", "-trimpath")
+}
+
+func build(t testing.TB, pkg string, args ...string) string {
+	t.Helper()
+	Need(t)
+	file := filepath.Join(t.TempDir(), path.Base(pkg))
+	cmd := exec.CommandContext(t.Context(), "go", append(args, "-o", file, pkg)...)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build %s: %v\n%s", pkg, err, out)
+	}
+	return file
+}
