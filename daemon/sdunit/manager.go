@@ -21,19 +21,25 @@ import (
 	sd "github.com/coreos/go-systemd/v22/daemon"
 )
 
-// sendTimeout bounds how long a socket is offered to a service manager that does not read.
-const sendTimeout = 5 * time.Second
+// sendTimeout bounds how long a service manager is waited for that does not read.
+const sendTimeout = 2 * time.Second
+
+var errDeaf = errors.New("it does not read what it is sent")
 
 // Manager is the way to the service manager. A fault of it is logged once and is never the caller's.
 type Manager struct {
 	logger *slog.Logger
+	// sending has room for the one datagram that is being sent: they stay in order.
+	sending chan struct{}
 
 	mu     sync.Mutex
 	failed bool
 }
 
 // NewManager takes the address from NOTIFY_SOCKET, as package daemon of go-systemd does. It contacts nobody.
-func NewManager(logger *slog.Logger) *Manager { return &Manager{logger: logger} }
+func NewManager(logger *slog.Logger) *Manager {
+	return &Manager{logger: logger, sending: make(chan struct{}, 1)}
+}
 
 // present says that there is a service manager that wants to be told.
 func (m *Manager) present() bool { return address() != "" }
@@ -42,14 +48,41 @@ func address() string { return os.Getenv("NOTIFY_SOCKET") }
 
 // send gives the assignments in one datagram.
 func (m *Manager) send(assignments ...string) {
-	_, err := sd.SdNotify(false, strings.Join(assignments, "\n"))
-	m.note(err)
+	m.deliver(func() error {
+		_, err := sd.SdNotify(false, strings.Join(assignments, "\n"))
+		return err
+	})
 }
 
 // sendSocket gives assignments and the descriptor of a socket, which stays the caller's.
 func (m *Manager) sendSocket(socket syscall.Conn, assignments ...string) {
-	if m.present() {
-		m.note(sendSocket(socket, []byte(strings.Join(assignments, "\n"))))
+	m.deliver(func() error { return sendSocket(socket, []byte(strings.Join(assignments, "\n"))) })
+}
+
+// deliver sends, but not for longer than sendTimeout: SdNotify of go-systemd (22.7) waits for ever.
+// What has no place until then is dropped.
+func (m *Manager) deliver(send func() error) {
+	if !m.present() {
+		return
+	}
+	timeout := time.NewTimer(sendTimeout)
+	defer timeout.Stop()
+	select {
+	case m.sending <- struct{}{}:
+	case <-timeout.C:
+		m.note(errDeaf)
+		return
+	}
+	sent := make(chan error, 1)
+	go func() {
+		sent <- send()
+		<-m.sending
+	}()
+	select {
+	case err := <-sent:
+		m.note(err)
+	case <-timeout.C:
+		m.note(errDeaf)
 	}
 }
 
@@ -60,9 +93,6 @@ func sendSocket(socket syscall.Conn, text []byte) error {
 		return err
 	}
 	defer conn.Close()
-	if err := conn.SetWriteDeadline(time.Now().Add(sendTimeout)); err != nil {
-		return err
-	}
 	to, err := conn.SyscallConn()
 	if err != nil {
 		return err

@@ -1,0 +1,190 @@
+package sdunit
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/activation"
+)
+
+// childRole makes the test program play the daemon in a process of its own, with the descriptors that
+// a service manager passes at a start.
+const childRole = "EDGEWAY_TEST_CHILD"
+
+func TestMain(m *testing.M) {
+	roles := map[string]func() error{"adopt": childAdopts, "exhausted": childExhausted}
+	if role := roles[os.Getenv(childRole)]; role != nil {
+		if err := role(); err != nil {
+			fmt.Println("error:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// child starts the test program with descriptors from 3 on. Only the shell can know the process id
+// that LISTEN_PID must have before the program runs.
+func child(t *testing.T, role string, names string, files ...*os.File) (*exec.Cmd, *bufio.Scanner) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", `LISTEN_PID=$$ exec "$0"`, os.Args[0])
+	cmd.Env = append(os.Environ(), childRole+"="+role, "LISTEN_FDNAMES="+names, fmt.Sprintf("LISTEN_FDS=%d", len(files)))
+	cmd.ExtraFiles = files
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return cmd, bufio.NewScanner(out)
+}
+
+// expect reads lines until one begins with the prefix, and gives the rest of it.
+func expect(t *testing.T, out *bufio.Scanner, prefix string) string {
+	t.Helper()
+	for out.Scan() {
+		if rest, ok := strings.CutPrefix(out.Text(), prefix); ok {
+			return rest
+		}
+		if strings.HasPrefix(out.Text(), "error:") {
+			t.Fatal(out.Text())
+		}
+	}
+	t.Fatalf("the child ended before %q", prefix)
+	return ""
+}
+
+func TestTheServiceManagersDescriptorsAreAdoptedAndNotPassedOn(t *testing.T) {
+	unit, unitCopy, unitAddr := passed(t, "")
+	stored, storedCopy, storedAddr := passed(t, "")
+	inodes := fmt.Sprintf("[%d] [%d]", inodeOf(t, unitCopy), inodeOf(t, storedCopy))
+	cmd, out := child(t, "adopt", "x.socket:"+storeName(storedAddr), unit, stored)
+	if got, want := expect(t, out, "unit: "), unitAddr.String()+" x.socket"; got != want {
+		t.Errorf("adopted of the unit: %s, want %s", got, want)
+	}
+	if got, want := expect(t, out, "stored: "), storedAddr.String()+" "+storeName(storedAddr); got != want {
+		t.Errorf("adopted of the store: %s, want %s", got, want)
+	}
+	for range 2 {
+		if link := expect(t, out, "own: "); !strings.Contains(inodes, strings.TrimPrefix(link, "socket:")) {
+			t.Errorf("the listener of the child is %s, not one of %s", link, inodes)
+		}
+	}
+	if links := expect(t, out, "grandchild: "); strings.Contains(links, "socket:") || !strings.Contains(links, "pipe:") {
+		t.Errorf("a program that the daemon starts has these descriptors: %s", links)
+	}
+	if env := expect(t, out, "environment: "); env != "" {
+		t.Errorf("a program that the daemon starts sees %s", env)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+func childAdopts() error {
+	logger, log := newLog()
+	s := NewSockets(NewManager(logger), activation.Files(true), logger)
+	for _, addr := range s.Unclaimed() {
+		if sock := s.open[addr]; sock.unit != "" {
+			fmt.Println("unit:", addr, sock.unit)
+		}
+	}
+	for _, addr := range s.Unclaimed() {
+		if sock := s.open[addr]; sock.stored != "" {
+			fmt.Println("stored:", addr, sock.stored)
+		}
+	}
+	for _, addr := range s.Unclaimed() {
+		listener, err := s.Listen(addr)
+		if err != nil {
+			return err
+		}
+		raw, err := listener.SyscallConn()
+		if err != nil {
+			return err
+		}
+		_ = raw.Control(func(fd uintptr) {
+			link, _ := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
+			fmt.Println("own:", link)
+		})
+	}
+	links, err := exec.Command("sh", "-c", "readlink /proc/self/fd/* | tr '\\n' ' '").Output()
+	if err != nil && len(links) == 0 {
+		return err
+	}
+	fmt.Println("grandchild:", string(links))
+	env, _ := exec.Command("sh", "-c", "env | grep ^LISTEN_ | tr '\\n' ' '").Output()
+	fmt.Println("environment:", string(env))
+	if log.String() != "" {
+		return errors.New(log.String())
+	}
+	return nil
+}
+
+// Out of file descriptors, accept(2) fails at once and for as long as a client waits.
+func TestNoSpinningOutOfFileDescriptors(t *testing.T) {
+	t.Parallel()
+	file, _, addr := passed(t, "")
+	cmd, out := child(t, "exhausted", "x.socket", file)
+	expect(t, out, "exhausted")
+	conn := connect(t, addr)
+	if spent, err := time.ParseDuration(expect(t, out, "spent: ")); err != nil || spent > 200*time.Millisecond {
+		t.Errorf("waiting for a second took %v of the processor, %v", spent, err)
+	}
+	if _, err := ending(t, conn); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("when there were descriptors again the client got %v", err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+func childExhausted() error {
+	logger, _ := newLog()
+	s := NewSockets(NewManager(logger), activation.Files(true), logger)
+	addrs := s.Unclaimed()
+	if len(addrs) != 1 {
+		return fmt.Errorf("adopted %v", addrs)
+	}
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		return err
+	}
+	var taken []*os.File
+	low := syscall.Rlimit{Cur: 64, Max: limit.Max}
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &low); err != nil {
+		return err
+	}
+	for {
+		f, err := os.Open("/dev/null")
+		if err != nil {
+			break
+		}
+		taken = append(taken, f)
+	}
+	before := processorTime()
+	s.Release(addrs[0])
+	fmt.Println("exhausted")
+	time.Sleep(time.Second)
+	fmt.Println("spent:", processorTime()-before)
+	for _, f := range taken {
+		f.Close()
+	}
+	time.Sleep(lastPause + time.Second)
+	return nil
+}
+
+func processorTime() time.Duration {
+	var u syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}

@@ -1,0 +1,59 @@
+package sdunit
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"edgeway/daemon/pipeline"
+	"edgeway/daemon/source"
+	"edgeway/daemon/tracker"
+	"edgeway/proxiers"
+	"edgeway/proxiers/plan"
+)
+
+// away is an API server that can not be reached.
+type away struct{ since time.Time }
+
+func (away) Name() string { return "kube" }
+
+func (a away) Status() source.Status {
+	return source.Status{Synced: !a.since.IsZero(), LastContact: a.since, Err: "connection refused"}
+}
+
+// blocking is a backend that hangs and does not heed its context.
+type blocking struct{ release chan struct{} }
+
+func (b *blocking) Apply(context.Context, proxiers.Change) error {
+	<-b.release
+	return nil
+}
+
+// never is a host that does not change.
+type never struct{}
+
+func (never) Changed() <-chan struct{} { return nil }
+
+// late has nothing to serve until it is told to.
+type late struct {
+	changed chan struct{}
+	ready   atomic.Bool
+}
+
+func (l *late) serve() {
+	l.ready.Store(true)
+	l.changed <- struct{}{}
+}
+
+func (l *late) Changed() <-chan struct{}            { return l.changed }
+func (l *late) Snapshot() (*tracker.Snapshot, bool) { return &tracker.Snapshot{}, l.ready.Load() }
+
+func newPipeline(logger *slog.Logger, l *late) *pipeline.Pipeline {
+	return pipeline.New(pipeline.Options{
+		Logger: logger, Tracker: l, Node: never{},
+		Plan: func(*tracker.Snapshot, *plan.Plan) (*plan.Plan, []source.Problem) {
+			return &plan.Plan{Node: &plan.Node{}}, nil
+		},
+	})
+}

@@ -1,0 +1,423 @@
+package sdunit
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"edgeway/daemon/health"
+	"edgeway/daemon/pipeline"
+	"edgeway/daemon/source"
+	"edgeway/proxiers/plan"
+)
+
+// host is a daemon as the Notifier sees it.
+type host struct {
+	mu   sync.Mutex
+	view View
+	beat time.Time // zero: idle
+}
+
+func (h *host) subject() Subject {
+	return Subject{
+		View: func() View {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			return h.view
+		},
+		Heartbeat: func() time.Time {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			if h.beat.IsZero() {
+				return time.Now()
+			}
+			return h.beat
+		},
+	}
+}
+
+func (h *host) set(change func(*View)) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	change(&h.view)
+}
+
+func (h *host) block() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.beat = time.Now()
+}
+
+func (h *host) unblock() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.beat = time.Time{}
+}
+
+// synced puts a plan with n Services in force.
+func synced(n int) func(*View) {
+	p := &plan.Plan{}
+	for i := range n {
+		p.Services = append(p.Services, &plan.ServicePort{Name: plan.ServicePortName{Namespace: "default", Name: string(rune('a' + i))}})
+	}
+	return func(v *View) {
+		v.State.InForce = p
+		v.State.Backend.LastSync = time.Now()
+		v.Health.Conditions = nil
+	}
+}
+
+func newHost() *host {
+	return &host{view: View{Backend: "nftables", Health: health.Report{Conditions: []health.Condition{
+		{Message: "Nothing is programmed yet: waiting for source kube (connect to api:6443: connection refused)"},
+	}}}}
+}
+
+// notified runs a Notifier for h inside a bubble whose time is the test's.
+func notified(t *testing.T, watchdog string, test func(t *testing.T, n *Notifier, h *host, m *serviceManager)) {
+	t.Helper()
+	m := newServiceManager(t)
+	t.Setenv("WATCHDOG_USEC", watchdog)
+	synctest.Test(t, func(t *testing.T) {
+		logger, _ := newLog()
+		n, h := NewNotifier(NewManager(logger), logger), newHost()
+		run(t, n, h)
+		test(t, n, h, m)
+	})
+}
+
+func run(t *testing.T, n *Notifier, h *host) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		n.Run(ctx, h.subject())
+		close(done)
+	}()
+	stop = func() { cancel(); <-done }
+	t.Cleanup(stop)
+	return stop
+}
+
+// during lets time pass and gives what was sent in it. A socket's queue has room for few datagrams.
+func during(m *serviceManager, d time.Duration) []datagram {
+	var out []datagram
+	for end := time.Now().Add(d); time.Now().Before(end); {
+		synctest.Wait()
+		time.Sleep(min(time.Until(end), time.Second))
+		synctest.Wait()
+		out = append(out, m.received()...)
+	}
+	return out
+}
+
+func count(sent []datagram, line string) int {
+	n := 0
+	for _, d := range sent {
+		if d.has(line) {
+			n++
+		}
+	}
+	return n
+}
+
+func statuses(sent []datagram) []string {
+	var out []string
+	for _, d := range sent {
+		if text := d.value("STATUS"); text != "" {
+			out = append(out, text)
+		}
+	}
+	return out
+}
+
+func TestReadyComesWithTheFirstSyncAndNotBefore(t *testing.T) {
+	notified(t, "", func(t *testing.T, _ *Notifier, h *host, m *serviceManager) {
+		sent := during(m, time.Hour)
+		if count(sent, "READY=1") != 0 {
+			t.Error("ready, and nothing is programmed")
+		}
+		if texts := statuses(sent); len(texts) != 1 || !strings.Contains(texts[0], "waiting for source kube (connect to api:6443") {
+			t.Errorf("STATUS does not say what the start waits for: %q", texts)
+		}
+		if n := count(sent, "EXTEND_TIMEOUT_USEC=30000000"); n < 120 {
+			t.Errorf("%d requests for more time in an hour of waiting; systemd would end the start", n)
+		}
+
+		h.set(synced(2))
+		sent = during(m, time.Second)
+		if len(sent) != 1 || !sent[0].has("READY=1") || sent[0].value("STATUS") != "nftables: 2 Services, 0 endpoints, synced 0 s ago" {
+			t.Fatalf("the first sync was told as %+v", sent)
+		}
+		if n := count(during(m, time.Hour), "EXTEND_TIMEOUT_USEC=30000000"); n != 0 {
+			t.Errorf("%d requests for more time after the start", n)
+		}
+	})
+}
+
+func TestABlockedStartAsksForNoMoreTime(t *testing.T) {
+	notified(t, "", func(t *testing.T, _ *Notifier, h *host, m *serviceManager) {
+		h.block()
+		during(m, extendBy)
+		if sent := during(m, time.Hour); count(sent, "EXTEND_TIMEOUT_USEC=30000000") != 0 {
+			t.Error("a start that hangs asks for more time")
+		}
+	})
+}
+
+func TestTheWatchdogIsAnsweredWhileTheSyncLoopLives(t *testing.T) {
+	const timeout = 20 * time.Second
+	notified(t, "20000000", func(t *testing.T, _ *Notifier, h *host, m *serviceManager) {
+		h.set(synced(1))
+		h.set(func(v *View) {
+			v.Sources = []health.Source{away{since: time.Now()}}
+			v.State.Backend.Err = errors.New("nft: no such file") // fails, but does not hang
+			v.State.OutOfSync = time.Now()
+		})
+		for range 100 { // an idle loop, and an API server that is away
+			if count(during(m, timeout/2), "WATCHDOG=1") == 0 {
+				t.Fatal("no ping in half of the time")
+			}
+		}
+		h.block()
+		during(m, timeout/2)
+		if n := count(during(m, 10*timeout), "WATCHDOG=1"); n != 0 {
+			t.Errorf("%d pings while a stage is blocked", n)
+		}
+		h.unblock()
+		if count(during(m, timeout/4), "WATCHDOG=1") == 0 {
+			t.Error("no ping after the stage has ended")
+		}
+	})
+}
+
+func TestPingsOfAShortWatchdog(t *testing.T) {
+	notified(t, "100000", func(t *testing.T, _ *Notifier, _ *host, m *serviceManager) {
+		for range 100 {
+			if count(during(m, 50*time.Millisecond), "WATCHDOG=1") == 0 {
+				t.Fatal("no ping in half of the time")
+			}
+		}
+	})
+}
+
+func TestAStageThatBlocksStopsThePings(t *testing.T) {
+	m := newServiceManager(t)
+	t.Setenv("WATCHDOG_USEC", "60000000")
+	synctest.Test(t, func(t *testing.T) {
+		logger, log := newLog()
+		stage := &blocking{release: make(chan struct{})}
+		objects := &late{changed: make(chan struct{}, 1)}
+		p := newPipeline(logger, objects)
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { _ = p.Run(ctx, pipeline.Stage{Name: "backend", Applier: stage}) }()
+		n := NewNotifier(NewManager(logger), logger)
+		go n.Run(ctx, Subject{Heartbeat: p.Heartbeat, View: func() View { return View{Backend: "backend", State: p.State()} }})
+
+		if sent := during(m, time.Minute); count(sent, "WATCHDOG=1") == 0 || count(sent, "READY=1") != 0 {
+			t.Errorf("before the start of the sync: %+v", sent)
+		}
+		objects.serve()
+		during(m, 30*time.Second)
+		if n := count(during(m, 10*time.Minute), "WATCHDOG=1"); n != 0 {
+			t.Errorf("%d pings while the stage is blocked", n)
+		}
+		if strings.Count(log.String(), "watchdog is not answered") != 1 {
+			t.Errorf("the log does not say once why:\n%s", log)
+		}
+		close(stage.release)
+		if sent := during(m, time.Minute); count(sent, "WATCHDOG=1") == 0 || count(sent, "READY=1") != 1 {
+			t.Errorf("after the sync: %+v", sent)
+		}
+		cancel()
+	})
+}
+
+func TestStatusIsSentWhenItsMeaningChanges(t *testing.T) {
+	notified(t, "", func(t *testing.T, _ *Notifier, h *host, m *serviceManager) {
+		h.set(synced(1))
+		if texts := statuses(during(m, time.Hour)); len(texts) > 70 {
+			t.Errorf("%d texts in an hour in which nothing happened", len(texts))
+		}
+		h.set(func(v *View) { v.Sources = []health.Source{away{since: time.Now().Add(-5 * time.Minute)}} })
+		if texts := statuses(during(m, statusEvery+steady)); len(texts) != 1 || !strings.HasSuffix(texts[0], "; API away 5 min") {
+			t.Errorf("texts when the API server went away: %q", texts)
+		}
+		sent := 0
+		for i := range 600 {
+			h.set(synced(i % 20))
+			sent += len(statuses(during(m, 100*time.Millisecond)))
+		}
+		if sent < 10 || sent > 13 {
+			t.Errorf("%d texts in a minute of constant change", sent)
+		}
+	})
+}
+
+func TestStatusTexts(t *testing.T) {
+	now := time.Now()
+	ago := func(at time.Time) string { return age(now.Sub(at)) }
+	base := View{Backend: "nftables"}
+	synced(1)(&base)
+	base.State.Backend.LastSync = now.Add(-3 * time.Second)
+	for want, change := range map[string]func(*View){
+		"nftables: 412 Services, 1,203 endpoints, synced 3 s ago": func(*View) {},
+		"nftables: 412 Services, 1,203 endpoints, synced 3 s ago; last-known state, saved 2 h ago; API not reached yet": func(v *View) {
+			v.SavedAt, v.Sources = now.Add(-2*time.Hour-time.Minute), []health.Source{away{}}
+		},
+		"nftables: 412 Services, 1,203 endpoints, synced 3 s ago; sync failing for 1 min": func(v *View) {
+			v.State.OutOfSync, v.State.Backend.Err = now.Add(-time.Minute), errors.New("x\nREADY=1")
+		},
+		"nftables: 412 Services, 1,203 endpoints, synced 3 s ago; conntrack failing for 3 days; 2 faults of objects": func(v *View) {
+			v.State.Followers = []pipeline.StageState{{Name: "conntrack", Err: errors.New("x"), Since: now.Add(-80 * time.Hour)}}
+			v.State.PlanProblems = make([]source.Problem, 2)
+		},
+		"nftables: the first sync failed: x READY=1": func(v *View) {
+			v.State.InForce = nil
+			v.Health.Conditions = []health.Condition{{Message: "the first sync failed: x\nREADY=1"}}
+		},
+	} {
+		v := base
+		change(&v)
+		if got := v.text(pipeline.Counts{Services: 412, Endpoints: 1203}, ago); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+func TestAReloadIsOneDatagramAndEndsWithReady(t *testing.T) {
+	m := newServiceManager(t)
+	t.Setenv("WATCHDOG_USEC", "")
+	synctest.Test(t, func(t *testing.T) {
+		logger, _ := newLog()
+		n, h := NewNotifier(NewManager(logger), logger), newHost()
+		stop := run(t, n, h)
+		n.Reloading()
+		if sent := during(m, time.Minute); count(sent, "RELOADING=1") != 0 {
+			t.Error("a daemon that starts can not be reloading")
+		}
+		h.set(synced(1))
+		during(m, time.Minute)
+
+		n.Reloading()
+		sent := m.received()
+		if len(sent) != 1 || !slices.Equal(names(sent[0]), []string{"RELOADING", "MONOTONIC_USEC"}) || sent[0].value("MONOTONIC_USEC") == "" {
+			t.Fatalf("a reload began with %+v", sent)
+		}
+		if count(during(m, time.Minute), "READY=1") != 0 {
+			t.Error("ready, and the configuration is still being read")
+		}
+		n.NotReloaded()
+		if sent := m.received(); len(sent) != 1 || !sent[0].has("READY=1") {
+			t.Errorf("a refused configuration: %+v", sent)
+		}
+
+		n.Reloading()
+		stop()
+		m.received()
+		next := newHost() // a pipeline that has done nothing yet, with the old plan in force
+		next.set(synced(1))
+		next.set(func(v *View) { v.State.Backend.LastSync = time.Time{} })
+		stop = run(t, n, next)
+		if count(during(m, time.Second), "READY=1") != 0 {
+			t.Error("ready, and the new configuration is not in force")
+		}
+		next.set(synced(1))
+		if sent := during(m, time.Second); count(sent, "READY=1") != 1 {
+			t.Errorf("the new configuration is in force: %+v", sent)
+		}
+		stop()
+
+		n.Reloading()
+		run(t, n, newHost()) // waits for an API server that is away
+		if count(during(m, reloadPatience+time.Second), "READY=1") != 1 {
+			t.Error("a reload that waits does not end")
+		}
+	})
+}
+
+func names(d datagram) []string {
+	var out []string
+	for _, line := range d.lines {
+		name, _, _ := strings.Cut(line, "=")
+		out = append(out, name)
+	}
+	return out
+}
+
+func TestStoppingIsTheLastWord(t *testing.T) {
+	notified(t, "1000000", func(t *testing.T, n *Notifier, h *host, m *serviceManager) {
+		h.set(synced(1))
+		during(m, time.Minute)
+		n.Stopping()
+		n.Stopping()
+		n.Reloading()
+		n.NotReloaded()
+		if sent := during(m, time.Minute); len(sent) != 1 || !sent[0].has("STOPPING=1") {
+			t.Errorf("the end was told as %+v", sent)
+		}
+	})
+}
+
+func TestADeafServiceManagerHoldsNothingUp(t *testing.T) {
+	m := newServiceManager(t)
+	logger, log := newLog()
+	n := NewNotifier(NewManager(logger), logger)
+	for range 600 { // more than a queue holds (net.unix.max_dgram_qlen, 10 or 512)
+		if log.String() != "" {
+			break
+		}
+		n.manager.send("WATCHDOG=1")
+	}
+	if !strings.Contains(log.String(), errDeaf.Error()) {
+		t.Errorf("no warning: %s", log)
+	}
+	n.Stopping() // returns
+	m.received()
+	time.Sleep(100 * time.Millisecond) // for what is still being sent
+	m.received()
+	n.manager.send("STATUS=back")
+	if sent := m.received(); count(sent, "STATUS=back") != 1 {
+		t.Errorf("a manager that reads again got %+v", sent)
+	}
+}
+
+func TestABadNotifySocketIsOneWarning(t *testing.T) {
+	addr := freeAddr(t, "127.0.0.1")
+	for _, path := range []string{"/run/systemd/not", "@", "relative", strings.Repeat("/long", 40)} {
+		t.Setenv("NOTIFY_SOCKET", path)
+		t.Setenv("WATCHDOG_USEC", "20000000")
+		synctest.Test(t, func(t *testing.T) {
+			logger, log := newLog()
+			m := NewManager(logger)
+			n, h := NewNotifier(m, logger), newHost()
+			h.set(synced(1))
+			run(t, n, h)
+			s := NewSockets(m, nil, logger)
+			if _, err := s.Listen(addr); err != nil {
+				t.Error(err)
+			}
+			s.Release(addr)
+			time.Sleep(time.Hour)
+			if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, path) {
+				t.Errorf("%q: not one warning that names it:\n%s", path, text)
+			}
+		})
+	}
+}
+
+func TestWithoutAServiceManagerNothingIsSaid(t *testing.T) {
+	t.Setenv("NOTIFY_SOCKET", "")
+	t.Setenv("WATCHDOG_USEC", "nonsense")
+	logger, log := newLog()
+	n := NewNotifier(NewManager(logger), logger)
+	n.Run(t.Context(), Subject{}) // returns
+	n.Stopping()
+	if strings.Count(log.String(), "\n") != 1 || !strings.Contains(log.String(), "watchdog") {
+		t.Errorf("want a warning about the watchdog alone: %s", log)
+	}
+}
