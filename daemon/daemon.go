@@ -61,7 +61,6 @@ func Run(ctx context.Context, opts Options) error {
 	logger.Info("edgeway starts", "version", opts.Version, "config", opts.ConfigPath, "backend", cfg.Proxy.Backend)
 	sockets := sdunit.NewSockets(manager, activation.Files(true), logger)
 	start := func(cfg *config.Config, inForce *plan.Plan) (*instance, error) {
-		sockets.Renew()
 		return newInstance(ctx, cfg, instanceOptions{
 			Logger: newLogger(cfg.Log, opts.LogOutput), Version: opts.Version, Revision: opts.Revision,
 			ConfigPath: opts.ConfigPath, Started: started, Reload: r.reload, InForce: inForce,

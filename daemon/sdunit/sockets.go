@@ -86,8 +86,7 @@ func (s *Sockets) Release(addr netip.AddrPort) {
 	}
 }
 
-// Unclaimed lists the sockets that were handed in, by the service manager or by Renew, and that
-// nobody has asked for since, nor released.
+// Unclaimed lists the sockets that were handed in and that nobody has asked for, nor released.
 func (s *Sockets) Unclaimed() []netip.AddrPort {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -99,16 +98,6 @@ func (s *Sockets) Unclaimed() []netip.AddrPort {
 	}
 	slices.SortFunc(out, netip.AddrPort.Compare)
 	return out
-}
-
-// Renew hands all sockets in again, for whoever asks for them under a new configuration. Nobody may
-// be accepting.
-func (s *Sockets) Renew() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, sock := range s.open {
-		sock.claimed = false
-	}
 }
 
 // storePrefix begins the names of sockets in the fd store; those of socket units have the unit's name

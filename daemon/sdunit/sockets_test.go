@@ -159,14 +159,28 @@ func TestClientsOfAnUnwantedSocketUnitAreReset(t *testing.T) {
 	if text, err := ending(t, conn); text != "hello" || err != io.EOF {
 		t.Errorf("a client of the Service got %q, %v", text, err)
 	}
+	_ = listener.SetDeadline(time.Now()) // how its user may stop accepting
 	s.Release(addr)
 	wantReset(t, addr)
+	if listener, err = s.Listen(addr); err != nil {
+		t.Fatal(err)
+	}
+	if conn, err := acceptSoon(listener); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the socket of a Service that is back has %v, %v in its queue", conn, err)
+	}
+	s.Release(addr)
 	if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, addr.String()) || !strings.Contains(text, "edgeway-nodeport@30080.socket") {
 		t.Errorf("not one warning with address and unit:\n%s", text)
 	}
 	if sent := manager.received(); len(sent) != 0 {
 		t.Errorf("a socket unit's socket was stored or removed: %+v", sent)
 	}
+}
+
+// acceptSoon waits a little.
+func acceptSoon(l *net.TCPListener) (net.Conn, error) {
+	_ = l.SetDeadline(time.Now().Add(50 * time.Millisecond))
+	return l.Accept()
 }
 
 // wantReset: the reset can come before connect(2) has returned.
@@ -179,41 +193,6 @@ func wantReset(t *testing.T, addr netip.AddrPort) {
 	}
 	if !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("a client got %v", err)
-	}
-}
-
-func TestAReloadHandsAllSocketsInAgain(t *testing.T) {
-	file, _, unit := passed(t, "x.socket")
-	s, _ := newSockets(t, file)
-	own := freeAddr(t, "127.0.0.1")
-	before := map[netip.AddrPort]*net.TCPListener{}
-	for _, addr := range []netip.AddrPort{unit, own} {
-		l, err := s.Listen(addr)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = l.SetDeadline(time.Now()) // how its user stops accepting
-		before[addr] = l
-	}
-	s.Renew()
-	if got := s.Unclaimed(); len(got) != 2 {
-		t.Errorf("unclaimed: %v", got)
-	}
-	for addr, l := range before {
-		conn := connect(t, addr)
-		if again, err := s.Listen(addr); err != nil || again != l {
-			t.Errorf("another listener, %v", err)
-		}
-		accepted := make(chan error, 1)
-		go func() {
-			_, err := l.AcceptTCP()
-			accepted <- err
-		}()
-		if err := <-accepted; err != nil {
-			t.Errorf("the socket does not accept after the reload: %v", err)
-		}
-		conn.Close()
-		s.Release(addr)
 	}
 }
 
