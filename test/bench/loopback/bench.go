@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"edgeway/test/bench/cgroup"
@@ -45,7 +46,7 @@ func (b *bench) setup(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if b.lab, err = newLab(ctx, fmt.Sprintf("ewloop%d", os.Getpid())); err != nil {
+	if b.lab, err = newLab(ctx, labName()); err != nil {
 		return err
 	}
 	if err := b.startEndpoint(); err != nil {
@@ -55,7 +56,11 @@ func (b *bench) setup(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.relays = []*relay{direct(), haproxy, newSocketProxyd(), newSocat()}
+	ours, err := newOurs(ctx, b.dir, b.opts.edgeway)
+	if err != nil {
+		return err
+	}
+	b.relays = []*relay{direct(), ours, haproxy, newSocketProxyd(), newSocat()}
 	for _, r := range b.relays {
 		r.idle = idleConnections(r.name, b.opts.idle, files)
 		r.log = filepath.Join(b.dir, r.name+".log")
@@ -181,6 +186,10 @@ func (b *bench) inTurns(ctx context.Context, s step, round int) error {
 		}
 		r := b.relays[(i+round)%len(b.relays)]
 		err := b.lab.do(func() error {
+			// Our rules have the kernel track connections, everybody's here, and remember closed ones.
+			if err := netlink.ConntrackTableFlush(netlink.ConntrackTable); err != nil {
+				return fmt.Errorf("connection tracking: %w", err)
+			}
 			if err := s.run(ctx, r); err != nil {
 				return err
 			}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"os"
 	"os/exec"
 	"strings"
 	"time"
@@ -16,6 +17,8 @@ type lab struct{ netns string }
 
 // endpointAddr is where connections are relayed to. No address of 127.0.0.0/8: those can be no endpoints.
 var endpointAddr = netip.MustParseAddrPort("10.128.0.1:7000")
+
+func labName() string { return fmt.Sprintf("ewloop%d", os.Getpid()) }
 
 func newLab(ctx context.Context, name string) (*lab, error) {
 	l := &lab{netns: name}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -60,7 +61,9 @@ func (r *relay) start(l *lab) error {
 
 func (r *relay) listener(l *lab) (file *os.File, err error) {
 	err = l.do(func() error {
-		listener, err := net.Listen("tcp4", r.addr.String())
+		var config net.ListenConfig
+		config.SetMultipathTCP(false) // systemd makes plain sockets
+		listener, err := config.Listen(context.Background(), "tcp4", r.addr.String())
 		if err != nil {
 			return fmt.Errorf("listener of %s: %w", r.name, err)
 		}
@@ -117,9 +120,17 @@ func (r *relay) cpu() (time.Duration, error) {
 	return r.cg.CPU()
 }
 
+// processes are the program and all that it has started, none for the direct way.
+func (r *relay) processes() ([]int, error) {
+	if r.cg == nil {
+		return nil, nil
+	}
+	return r.cg.Processes()
+}
+
 // memory is what all processes of the program hold in bytes, pages that they share counted once.
 func (r *relay) memory() (float64, error) {
-	pids, err := r.cg.Processes()
+	pids, err := r.processes()
 	if err != nil {
 		return 0, err
 	}
