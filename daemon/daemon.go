@@ -22,7 +22,9 @@ import (
 	"github.com/prometheus/exporter-toolkit/web"
 
 	"edgeway/daemon/config"
+	"edgeway/daemon/journal"
 	"edgeway/daemon/sdunit"
+	"edgeway/proxiers/localnodeport"
 	"edgeway/proxiers/plan"
 )
 
@@ -59,12 +61,15 @@ func Run(ctx context.Context, opts Options) error {
 	}()
 	r := &reloader{path: opts.ConfigPath, next: make(chan *config.Config, 1), notifier: notifier}
 	logger.Info("edgeway starts", "version", opts.Version, "config", opts.ConfigPath, "backend", cfg.Proxy.Backend)
-	sockets := sdunit.NewSockets(manager, activation.Files(true), logger)
+	loopback := localnodeport.New(localnodeport.Options{
+		Logger: logger, Sockets: sdunit.NewSockets(manager, activation.Files(true), logger),
+	})
+	defer drain(loopback)
 	start := func(cfg *config.Config, inForce *plan.Plan) (*instance, error) {
 		return newInstance(ctx, cfg, instanceOptions{
 			Logger: newLogger(cfg.Log, opts.LogOutput), Version: opts.Version, Revision: opts.Revision,
 			ConfigPath: opts.ConfigPath, Started: started, Reload: r.reload, InForce: inForce,
-			Notifier: notifier, Sockets: sockets,
+			Notifier: notifier, Loopback: loopback,
 		})
 	}
 	inst, err := start(cfg, nil)
@@ -87,6 +92,16 @@ func Run(ctx context.Context, opts Options) error {
 			return err
 		}
 	}
+}
+
+// drainTime is how long connections to NodePorts on loopback may take to end. New ones wait meanwhile,
+// for the next process, when there is a service manager that keeps their sockets.
+const drainTime = 500 * time.Millisecond
+
+func drain(loopback *localnodeport.Proxier) {
+	ctx, cancel := context.WithTimeout(context.Background(), drainTime)
+	defer cancel()
+	loopback.Shutdown(ctx)
 }
 
 // runUntilReload gives the configuration to go on with; nil when ctx has ended.
@@ -164,10 +179,15 @@ func loadAndCheck(ctx context.Context, path string) (*config.Config, error) {
 	return cfg, err
 }
 
+// newLogger writes text with fields where the journal takes them, unless JSON is asked for.
 func newLogger(c config.Log, w io.Writer) *slog.Logger {
 	opts := &slog.HandlerOptions{Level: c.Level}
 	if c.Format == "json" {
 		return slog.New(slog.NewJSONHandler(w, opts))
 	}
-	return slog.New(slog.NewTextHandler(w, opts))
+	var h slog.Handler = slog.NewTextHandler(w, opts)
+	if w == os.Stderr && journal.Wanted() {
+		h = journal.NewHandler(c.Level, h)
+	}
+	return slog.New(h)
 }

@@ -24,6 +24,7 @@ import (
 	"edgeway/proxiers"
 	"edgeway/proxiers/conntrack"
 	"edgeway/proxiers/healthcheck"
+	"edgeway/proxiers/localnodeport"
 	"edgeway/proxiers/plan"
 )
 
@@ -35,9 +36,10 @@ type instanceOptions struct {
 	Reload            func(context.Context) error
 	// InForce is what the instance before this one left in the kernel; nil: it is the first.
 	InForce *plan.Plan
-	// Notifier and Sockets outlive the instance. The sockets listen at NodePorts on loopback.
+	// Notifier and Loopback outlive the instance: like the kernel, NodePorts on loopback go on as they are
+	// while the next instance starts.
 	Notifier *sdunit.Notifier
-	Sockets  *sdunit.Sockets
+	Loopback *localnodeport.Proxier
 }
 
 // instance is the daemon with one configuration. Its parts are all made before any of them runs.
@@ -153,6 +155,8 @@ func (i *instance) newFollowers() {
 			Logger: i.logger.With("stage", "conntrack"), Cleaned: i.metrics.ConntrackCleaned,
 		}))
 	}
+	i.opts.Loopback.SetLogger(i.logger.With("stage", "localnodeport"))
+	i.followers = append(i.followers, pipeline.Stage{Name: "localnodeport", Applier: i.opts.Loopback})
 	follow("healthcheck", healthcheck.New(healthcheck.Options{
 		Logger: i.logger.With("stage", "healthcheck"), Healthy: i.health.Healthy, BindFailed: i.metrics.HealthCheckBindFailed,
 	}))

@@ -8,6 +8,7 @@ import (
 	"edgeway/daemon/metrics"
 	"edgeway/daemon/pipeline"
 	"edgeway/daemon/sdunit"
+	"edgeway/proxiers"
 )
 
 // What the instance tells others about itself.
@@ -66,7 +67,14 @@ func (i *instance) metricsOptions() metrics.Options {
 		Version: i.opts.Version, Revision: i.opts.Revision,
 		Backend: i.cfg.Proxy.Backend, Families: i.families,
 		State: i.pipeline.State, Tracker: i.sources.tracker.Stats,
-		SavedAt: func() time.Time { return i.lastKnown().SavedAt },
+		SavedAt:  func() time.Time { return i.lastKnown().SavedAt },
+		Loopback: i.opts.Loopback.Stats,
+		LoopbackRejected: func() ([]proxiers.Rejected, error) {
+			if backend, ok := i.backend.(proxiers.LoopbackRejecter); ok {
+				return backend.LoopbackRejected()
+			}
+			return nil, nil
+		},
 	}
 	for _, s := range i.sources.list() {
 		o.Sources = append(o.Sources, s)

@@ -29,11 +29,22 @@ var present = [...]struct {
 	{"kubeproxy_sync_proxy_rules_endpoint_changes_total", "Changes of EndpointSlices.", nil},
 	{"kubeproxy_sync_proxy_rules_endpoint_changes_pending", "Changes of EndpointSlices that no sync has taken yet.", nil},
 	{"kubeproxy_sync_proxy_rules_no_local_endpoints_total", "Service ports with a Local traffic policy and no endpoint on this host.", []string{"traffic_policy", familyLabel}},
+	{"kubeproxy_nftables_localhost_nodeport_listeners", "NodePorts that are listened on at loopback addresses.", []string{familyLabel}},
+	{"kubeproxy_nftables_localhost_nodeport_listener_creation_failures_total", "Attempts to listen at a NodePort on a loopback address that failed.", []string{familyLabel}},
+	{"kubeproxy_nftables_localhost_nodeport_rejected_packets_total", "Packets to UDP and SCTP NodePorts on loopback addresses that were rejected.", []string{familyLabel, "protocol"}},
 	{"edgeway_build_info", "1, with the version of Edgeway and of Go.", []string{"version", "revision", "goversion"}},
 	{"edgeway_drift_repairs_total", "Full syncs that repaired what something else had changed in the kernel.", []string{"backend"}},
 	{"edgeway_faulty_objects", "Objects that are left out, wholly or in part. reason: invalid, policy (an address or port that another Service owns, or that no Service may have) or refused (by the kernel).", []string{"kind", "reason"}},
 	{"edgeway_last_error_timestamp_seconds", "When a stage last failed; absent: never.", []string{"stage"}},
 	{"edgeway_last_known_age_seconds", "Age of the state on disk; absent: there is none.", nil},
+	{"edgeway_loopback_accept_pauses_total", "Times that new connections to NodePorts on loopback had to wait. reason: descriptors (there was none left) or limit (of connections).", []string{"reason"}},
+	{"edgeway_loopback_bytes_total", "Bytes relayed for NodePorts on loopback.", []string{"direction"}},
+	{"edgeway_loopback_connections", "Open connections to NodePorts on loopback.", nil},
+	{"edgeway_loopback_connections_total", "Connections to NodePorts on loopback that were accepted.", nil},
+	{"edgeway_loopback_dial_failures_total", "Endpoints that could not be reached for a connection to a NodePort on loopback.", nil},
+	{"edgeway_loopback_dial_retries_total", "Further endpoints that were tried for a connection to a NodePort on loopback.", nil},
+	{"edgeway_loopback_resets_total", "Connections to NodePorts on loopback that a reset of one side ended.", nil},
+	{"edgeway_loopback_unserved_connections_total", "Connections to NodePorts on loopback that were reset for want of an endpoint that answers.", nil},
 	{"edgeway_out_of_sync_seconds", "For how long the kernel has not had the newest changes; 0: it has them.", nil},
 	{"edgeway_programmed_endpoints", "Endpoints in the kernel, each counted once for each Service port.", nil},
 	{"edgeway_programmed_service_ports", "Service ports in the kernel, each address family counted.", nil},
@@ -68,6 +79,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	s.faults(&state)
 	s.tracker()
 	s.sources()
+	s.loopback()
 }
 
 // scrape is one call of Collect.

@@ -18,6 +18,8 @@ import (
 	"edgeway/daemon/pipeline"
 	"edgeway/daemon/source"
 	"edgeway/daemon/tracker"
+	"edgeway/proxiers"
+	"edgeway/proxiers/localnodeport"
 	"edgeway/proxiers/plan"
 )
 
@@ -40,6 +42,10 @@ type Options struct {
 	Sources  []Source
 	// SavedAt is when the last-known state on disk was written; zero: there is none.
 	SavedAt func() time.Time
+	// Loopback tells of the NodePorts on loopback addresses.
+	Loopback func() localnodeport.Stats
+	// LoopbackRejected is that of a proxiers.LoopbackRejecter; it gives none when the backend is none.
+	LoopbackRejected func() ([]proxiers.Rejected, error)
 }
 
 // Metrics is a registry with everything in it.

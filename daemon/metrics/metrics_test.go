@@ -19,6 +19,9 @@ import (
 	"edgeway/daemon/pipeline"
 	"edgeway/daemon/source"
 	"edgeway/daemon/tracker"
+	"edgeway/proxiers"
+	"edgeway/proxiers/localnodeport"
+	"edgeway/proxiers/localnodeport/relay"
 	"edgeway/proxiers/plan"
 )
 
@@ -86,6 +89,19 @@ func testMetrics() *Metrics {
 			fixedSource{"kube", source.Status{Synced: true, LastContact: now.Add(-90 * time.Second)}},
 		},
 		SavedAt: func() time.Time { return now.Add(-time.Hour) },
+		Loopback: func() localnodeport.Stats {
+			return localnodeport.Stats{
+				Stats: relay.Stats{
+					Accepted: 21, Active: 3, ToEndpoint: 1000, ToClient: 2000, DialFailures: 5, Retries: 4, NoEndpoint: 1, Resets: 2,
+					DescriptorPauses: 6, LimitPauses: 7,
+				},
+				Listeners:      map[plan.Family]int{plan.IPv4: 2, plan.IPv6: 1},
+				ListenFailures: map[plan.Family]uint64{plan.IPv6: 8},
+			}
+		},
+		LoopbackRejected: func() ([]proxiers.Rejected, error) {
+			return []proxiers.Rejected{{Family: plan.IPv4, Protocol: plan.UDP, Packets: 9}, {Family: plan.IPv6, Protocol: plan.SCTP}}, nil
+		},
 	})
 }
 
@@ -193,6 +209,8 @@ func TestAnEmptyDaemonCanBeScraped(t *testing.T) {
 	m := New(Options{
 		Backend: "nftables", State: func() pipeline.State { return pipeline.State{} },
 		Tracker: func() tracker.Stats { return tracker.Stats{} }, SavedAt: func() time.Time { return time.Time{} },
+		Loopback:         func() localnodeport.Stats { return localnodeport.Stats{} },
+		LoopbackRejected: func() ([]proxiers.Rejected, error) { return nil, errors.New("no") },
 	})
 	got := scrapeText(t, m)
 	if !strings.Contains(got, "edgeway_programmed_services 0") || strings.Contains(got, "edgeway_last_known_age_seconds") {

@@ -1,0 +1,207 @@
+package localnodeport
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"edgeway/proxiers"
+	"edgeway/proxiers/localnodeport/relay"
+	"edgeway/proxiers/plan"
+)
+
+// Options of a Proxier.
+type Options struct {
+	Logger  *slog.Logger
+	Sockets Sockets
+}
+
+// Proxier listens on the loopback addresses of the plan, for each TCP NodePort that has an endpoint.
+//
+// It is made once in a process and outlives the instances of the daemon: while the configuration is
+// loaded anew it goes on as it is, like the kernel does, and clients keep their endpoints.
+type Proxier struct {
+	logger  atomic.Pointer[slog.Logger]
+	sockets Sockets
+
+	// mu is never taken by a relay.Target: it is held while the relay's loops are waited for.
+	mu    sync.Mutex
+	ports map[netip.AddrPort]*port
+	// waiting are the ports that can not be listened on; retry is set to the one that is due next.
+	waiting map[netip.AddrPort]*port
+	retry   *time.Timer
+	// relay is made with the first port.
+	relay *relay.Relay
+	// listeners and failures are indexed by familyIndex.
+	listeners [2]int
+	failures  [2]uint64
+}
+
+// New gives a Proxier that does nothing until the first Apply.
+func New(opts Options) *Proxier {
+	p := &Proxier{sockets: opts.Sockets, ports: map[netip.AddrPort]*port{}, waiting: map[netip.AddrPort]*port{}}
+	p.SetLogger(opts.Logger)
+	p.retry = time.AfterFunc(longest, p.listenAgain)
+	p.retry.Stop()
+	return p
+}
+
+// SetLogger changes where the log goes.
+func (p *Proxier) SetLogger(l *slog.Logger) { p.logger.Store(l) }
+
+// Apply implements proxiers.Applier. An address that is in use is no error: it is tried again until it
+// is free, and everything else is served meanwhile.
+func (p *Proxier) Apply(ctx context.Context, change proxiers.Change) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	defer p.schedule()
+	prev, next := change.Prev, change.Next
+	gone, want := map[netip.AddrPort]bool{}, map[netip.AddrPort]backing{}
+	if prev == nil || !slices.Equal(prev.Node.LoopbackAddrs, next.Node.LoopbackAddrs) {
+		for at := range p.ports {
+			gone[at] = true
+		}
+		eachBacking(next.Node, next.Services, func(at netip.AddrPort, b backing) { want[at] = b })
+	} else {
+		changed, removed := plan.Diff(prev, next)
+		for _, svc := range changed {
+			if old := prev.Find(svc.Name, svc.Family); old != nil {
+				removed = append(removed, old)
+			}
+		}
+		eachBacking(prev.Node, removed, func(at netip.AddrPort, _ backing) { gone[at] = true })
+		eachBacking(next.Node, changed, func(at netip.AddrPort, b backing) { want[at] = b })
+	}
+	for at := range gone {
+		if _, stays := want[at]; !stays {
+			p.stop(at)
+		}
+	}
+	for at, b := range want {
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("NodePorts on loopback: %w", err)
+		}
+		if err := p.serve(at, b); err != nil {
+			return err
+		}
+	}
+	if prev == nil {
+		p.releaseUnclaimed()
+	}
+	return nil
+}
+
+// releaseUnclaimed lets go of what was handed in for NodePorts that are none any more. A socket whose
+// address is in use by nobody but waits in p.ports has been asked for.
+func (p *Proxier) releaseUnclaimed() {
+	for _, at := range p.sockets.Unclaimed() {
+		if p.ports[at] == nil {
+			p.sockets.Release(at)
+		}
+	}
+}
+
+// Close stops accepting. The sockets stay in Sockets, so that clients wait in their queues for the next
+// Proxier, and running connections go on until they end.
+func (p *Proxier) Close() error {
+	if r := p.end(); r != nil {
+		go func() { _ = r.Shutdown(context.Background()) }()
+	}
+	return nil
+}
+
+// Shutdown is Close for a process that is about to end: it waits for running connections, and resets
+// those that are left when ctx is done, as an end that looks like a proper one would be a lie.
+func (p *Proxier) Shutdown(ctx context.Context) {
+	if r := p.end(); r != nil {
+		_ = r.Shutdown(ctx) // it only tells that some were left
+	}
+}
+
+// end stops accepting, and gives the relay that running connections are in; nil when there is none.
+func (p *Proxier) end() *relay.Relay {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.retry.Stop()
+	for _, port := range p.ports {
+		if port.relayed != nil {
+			port.relayed.Stop()
+		}
+	}
+	clear(p.ports)
+	clear(p.waiting)
+	p.listeners = [2]int{}
+	r := p.relay
+	p.relay = nil
+	return r
+}
+
+// Stats are present values and counts since the Proxier was made.
+type Stats struct {
+	relay.Stats
+	// Listeners are the addresses that are listened on, and ListenFailures the attempts to listen that
+	// failed.
+	Listeners      map[plan.Family]int
+	ListenFailures map[plan.Family]uint64
+}
+
+// Stats may be called from any goroutine.
+func (p *Proxier) Stats() Stats {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := Stats{
+		Listeners:      map[plan.Family]int{plan.IPv4: p.listeners[0], plan.IPv6: p.listeners[1]},
+		ListenFailures: map[plan.Family]uint64{plan.IPv4: p.failures[0], plan.IPv6: p.failures[1]},
+	}
+	if p.relay != nil {
+		s.Stats = p.relay.Stats()
+	}
+	return s
+}
+
+// paused is told by the relay.
+func (p *Proxier) paused(reason error) {
+	p.logger.Load().Warn("connections to NodePorts on loopback wait until others end", "error", reason)
+}
+
+func familyIndex(a netip.Addr) int {
+	if a.Is4() {
+		return 0
+	}
+	return 1
+}
+
+// backing is what a NodePort leads to.
+type backing struct {
+	svc  *plan.ServicePort
+	pool []plan.Endpoint
+}
+
+// eachBacking visits the addresses on loopback at which the services can be reached.
+func eachBacking(node *plan.Node, services []*plan.ServicePort, visit func(netip.AddrPort, backing)) {
+	if len(node.LoopbackAddrs) == 0 {
+		return
+	}
+	for _, svc := range services {
+		for i := range svc.Frontends {
+			f := &svc.Frontends[i]
+			if f.Kind != plan.NodePort {
+				continue
+			}
+			pool, ok := svc.LoopbackPool(f)
+			if !ok {
+				continue
+			}
+			for _, addr := range node.LoopbackAddrs {
+				if plan.FamilyOf(addr) == svc.Family {
+					visit(netip.AddrPortFrom(addr, f.Port), backing{svc, svc.Pools[pool]})
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,125 @@
+package localnodeport
+
+import (
+	"fmt"
+	"net/netip"
+	"time"
+
+	"edgeway/proxiers/localnodeport/relay"
+)
+
+// An address that is in use is tried again after shortest, then after twice that, and so on to longest.
+const (
+	shortest = time.Second
+	longest  = 30 * time.Second
+)
+
+// port is a NodePort on one loopback address.
+type port struct {
+	at     netip.AddrPort
+	target *target
+	// relayed is nil while the port waits; then it is due for another try, after a delay.
+	relayed *relay.Port
+	delay   time.Duration
+	due     time.Time
+}
+
+// serve makes a port lead to b, and begins to listen if it is new.
+func (p *Proxier) serve(at netip.AddrPort, b backing) error {
+	if p.relay == nil {
+		r, err := relay.New(relay.Options{Paused: p.paused})
+		if err != nil {
+			return fmt.Errorf("relay for NodePorts on loopback: %w", err)
+		}
+		p.relay = r
+	}
+	known := p.ports[at]
+	switch {
+	case known == nil:
+		known = &port{at: at, target: newTarget(b, &p.logger)}
+		p.ports[at] = known
+		p.listen(known)
+	case known.target.name != b.svc.Name:
+		known.target = newTarget(b, &p.logger)
+		if known.relayed != nil {
+			known.relayed.SetTarget(known.target)
+		}
+	default:
+		known.target.update(b)
+	}
+	return nil
+}
+
+// stop ends a port, not its running connections.
+func (p *Proxier) stop(at netip.AddrPort) {
+	known := p.ports[at]
+	if known == nil {
+		return
+	}
+	delete(p.ports, at)
+	delete(p.waiting, at)
+	if known.relayed != nil {
+		known.relayed.Stop()
+		p.sockets.Release(at)
+		p.listeners[familyIndex(at.Addr())]--
+	}
+}
+
+// listen begins to accept, or has the port wait for another try.
+func (p *Proxier) listen(known *port) {
+	logger := p.logger.Load().With("address", known.at, "service", known.target.name.String())
+	var err error
+	if known.relayed, err = p.accept(known); err == nil {
+		p.listeners[familyIndex(known.at.Addr())]++
+		delete(p.waiting, known.at)
+		if known.delay > 0 {
+			logger.Info("NodePort is served on loopback now, its address has become free")
+		}
+		return
+	}
+	p.failures[familyIndex(known.at.Addr())]++
+	if known.delay == 0 {
+		logger.Warn("NodePort is not served on loopback until its address can be listened on", "error", err)
+	}
+	known.delay = min(max(2*known.delay, shortest), longest)
+	known.due = time.Now().Add(known.delay)
+	p.waiting[known.at] = known
+}
+
+func (p *Proxier) accept(known *port) (*relay.Port, error) {
+	l, err := p.sockets.Listen(known.at)
+	if err != nil {
+		return nil, err
+	}
+	relayed, err := p.relay.Serve(l, known.target)
+	if err != nil {
+		p.sockets.Release(known.at)
+	}
+	return relayed, err
+}
+
+// listenAgain tries the addresses that are due.
+func (p *Proxier) listenAgain() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	for _, known := range p.waiting {
+		if !known.due.After(now) {
+			p.listen(known)
+		}
+	}
+	p.schedule()
+}
+
+// schedule sets the timer to the address that is due next.
+func (p *Proxier) schedule() {
+	var next time.Time
+	for _, known := range p.waiting {
+		if next.IsZero() || known.due.Before(next) {
+			next = known.due
+		}
+	}
+	if !next.IsZero() {
+		p.retry.Reset(time.Until(next))
+	}
+}

@@ -1,0 +1,116 @@
+package localnodeport
+
+import (
+	"log/slog"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"edgeway/proxiers/plan"
+)
+
+const (
+	// mostDials bounds the endpoints that are tried for one connection: each of them may take seconds,
+	// and a Service may have thousands.
+	mostDials = 16
+	// mostClients bounds the clients that a ServicePort remembers; more get random endpoints.
+	mostClients = 4096
+)
+
+// target chooses the endpoints of one ServicePort. It is the relay.Target of its port.
+type target struct {
+	name   plan.ServicePortName
+	logger *atomic.Pointer[slog.Logger]
+
+	mu       sync.Mutex
+	pool     []plan.Endpoint
+	affinity time.Duration
+	// clients are remembered for session affinity. A client whose endpoint is gone chooses anew.
+	clients map[netip.Addr]choice
+}
+
+type choice struct {
+	endpoint netip.AddrPort
+	expires  time.Time
+}
+
+func newTarget(b backing, logger *atomic.Pointer[slog.Logger]) *target {
+	t := &target{name: b.svc.Name, logger: logger, clients: map[netip.Addr]choice{}}
+	t.update(b)
+	return t
+}
+
+// update takes over the endpoints of a newer plan.
+func (t *target) update(b backing) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.pool, t.affinity = b.pool, b.svc.Affinity; t.affinity == 0 {
+		clear(t.clients)
+	}
+	t.forget(func(c choice) bool { return !t.has(c.endpoint) })
+}
+
+// Pick implements relay.Target.
+func (t *target) Pick(client netip.AddrPort, tried []netip.AddrPort) (netip.AddrPort, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	who, now := client.Addr().Unmap(), time.Now()
+	known, ok := t.clients[who]
+	endpoint := known.endpoint
+	if !ok || now.After(known.expires) || slices.Contains(tried, endpoint) {
+		if endpoint, ok = t.random(tried); !ok {
+			delete(t.clients, who)
+			return endpoint, false
+		}
+	}
+	t.remember(who, endpoint, now)
+	return endpoint, true
+}
+
+// random gives one of the endpoints that were not tried.
+func (t *target) random(tried []netip.AddrPort) (netip.AddrPort, bool) {
+	left := t.pool
+	if len(tried) > 0 {
+		left = slices.DeleteFunc(slices.Clone(left), func(e plan.Endpoint) bool { return slices.Contains(tried, e.Addr) })
+	}
+	if len(left) == 0 || len(tried) >= mostDials {
+		return netip.AddrPort{}, false
+	}
+	return left[rand.IntN(len(left))].Addr, true
+}
+
+// remember notes a client's endpoint, from now on for the time of the affinity.
+func (t *target) remember(who netip.Addr, endpoint netip.AddrPort, now time.Time) {
+	if t.affinity == 0 {
+		return
+	}
+	if _, known := t.clients[who]; !known && len(t.clients) >= mostClients {
+		t.forget(func(c choice) bool { return now.After(c.expires) })
+		if len(t.clients) >= mostClients {
+			return
+		}
+	}
+	t.clients[who] = choice{endpoint, now.Add(t.affinity)}
+}
+
+func (t *target) forget(which func(choice) bool) {
+	for who, c := range t.clients {
+		if which(c) {
+			delete(t.clients, who)
+		}
+	}
+}
+
+// has relies on the order of pools.
+func (t *target) has(endpoint netip.AddrPort) bool {
+	_, found := slices.BinarySearchFunc(t.pool, endpoint, func(e plan.Endpoint, a netip.AddrPort) int { return e.Addr.Compare(a) })
+	return found
+}
+
+// Failed implements relay.Target.
+func (t *target) Failed(endpoint netip.AddrPort, err error) {
+	t.logger.Load().Debug("endpoint could not be dialled", "service", t.name.String(), "endpoint", endpoint, "error", err)
+}
