@@ -21,6 +21,7 @@ func testAffinity(t *testing.T, s *suite) {
 	t.Run("a client keeps its endpoint, at every frontend", func(t *testing.T) { testStickiness(t, s) })
 	t.Run("removal of an endpoint moves its clients only", func(t *testing.T) { testRemovedChoice(t, s) })
 	t.Run("it ends after its time and is refreshed by use", func(t *testing.T) { testExpiry(t, s) })
+	t.Run("a client of loopback is its source address", func(t *testing.T) { testLoopbackAffinity(t, s) })
 	t.Run("a restart and a full sync keep it", func(t *testing.T) { testAffinitySurvives(t, s) })
 }
 

@@ -27,6 +27,7 @@ const (
 type suite struct {
 	backend Backend
 	world   *world
+	sockets *sockets
 	report  *report
 	// patience, if set, is shorter than usual.
 	patience time.Duration
@@ -36,6 +37,7 @@ type suite struct {
 
 // compare makes the connections of all rows and gives one line for every row that did not go as p says.
 func (s *suite) compare(p *plan.Plan, rows []row) (differences []string) {
+	defer s.world.leaveLoopback()
 	if err := s.listenWhereNothingIsDone(p, rows); err != nil {
 		return []string{err.Error()}
 	}
@@ -104,7 +106,7 @@ func (s *suite) listenWhereNothingIsDone(p *plan.Plan, rows []row) error {
 func (s *suite) compareRow(r row, e expectation) string {
 	wait, least, most := cmp.Or(s.patience, patience), 2, 2
 	switch {
-	case s.answer(e) == netlab.Silent:
+	case s.answer(r, e) == netlab.Silent:
 		wait, least, most = silence, 1, 1
 	case e.Verdict != plan.Forward:
 		least, most = 1, 1
@@ -134,8 +136,10 @@ func (s *suite) compareRow(r row, e expectation) string {
 }
 
 // answer is how the client must learn of the expected verdict.
-func (s *suite) answer(e expectation) netlab.Answer {
+func (s *suite) answer(r row, e expectation) netlab.Answer {
 	switch {
+	case e.Verdict == plan.Reject && r.protocol == plan.TCP && r.to.Addr().IsLoopback():
+		return netlab.Reset // nobody listens, and no rule is needed to say so
 	case e.Verdict == plan.Forward, e.Verdict == plan.Pass && e.own:
 		return netlab.Served
 	case e.Verdict == plan.Reject:
@@ -148,10 +152,10 @@ func (s *suite) answer(e expectation) netlab.Answer {
 
 // judge compares one outcome with the expectation; "" is agreement.
 func (s *suite) judge(r row, e expectation, outcome netlab.Outcome) string {
-	if s.agrees(r, e.Decision, s.answer(e), outcome) {
+	if s.agrees(r, e.Decision, s.answer(r, e), outcome) {
 		return ""
 	}
-	if e.deviation != nil && s.agrees(r, e.should, s.answer(expectation{Decision: e.should, own: e.own}), outcome) {
+	if e.deviation != nil && s.agrees(r, e.should, s.answer(r, expectation{Decision: e.should, own: e.own}), outcome) {
 		return fmt.Sprintf("%s, as it should be; the declared deviation %q is gone", outcome, e.deviation.Name)
 	}
 	return outcome.String()
@@ -173,7 +177,9 @@ func (s *suite) agrees(r row, d plan.Decision, answer netlab.Answer, outcome net
 		return false
 	}
 	if d.SNATFor(r.from, d.Endpoints[i]) {
-		return slices.Contains(s.world.Node.Addrs, outcome.Seen.Addr())
+		// A relay has the address that its host would have: that of the link, where there is one.
+		relayed := r.to.Addr().IsLoopback() && outcome.Seen.Addr() == netlab.RouterAddr4
+		return relayed || slices.Contains(s.world.Node.Addrs, outcome.Seen.Addr())
 	}
 	return outcome.Seen.Addr() == r.from
 }

@@ -38,7 +38,7 @@ func Run(t *testing.T, b Backend) {
 	if err := b.Probe(t.Context()); err != nil {
 		t.Fatalf("%s: %v", b.Name, err)
 	}
-	s := &suite{backend: b, world: newWorld(t), report: newReport()}
+	s := &suite{backend: b, world: newWorld(t), sockets: newSockets(t), report: newReport()}
 	// Whatever happens below, the log says how much was compared.
 	defer func() { t.Log("\n" + s.report.text(b.Name)) }()
 
@@ -50,6 +50,7 @@ func Run(t *testing.T, b Backend) {
 		{"matrix", testMatrix},
 		{"balance", testBalance},
 		{"affinity", testAffinity},
+		{"loopback counters", testLoopbackCounters},
 		{"marks", testMarks},
 		{"state", testState},
 		{"restart", testRestart},

@@ -32,7 +32,8 @@
 // loadBalancerSourceRanges, and the route of each origin as origin=pool[+snat], origin=reject or
 // origin=drop, where "all" means the three of them. Lines about the node come before the first service:
 // "pods source" (the default), "pods interface" or "pods unknown" say how the plan tells pods,
-// "nodeports ADDRESS..." which addresses accept NodePorts (node-1 and node-2 if not given), and
+// "nodeports ADDRESS..." which addresses accept NodePorts (node-1 and node-2 if not given; loopback too if
+// it is among them, by the follower proxiers/localnodeport, which runs beside every backend), and
 // "cidrs PREFIX..." the Service CIDRs.
 //
 // More sections "plan" and "flows" may follow; each plan is applied as a change of the one before.

@@ -21,7 +21,7 @@ var routes = []plan.Route{
 // frontend (36 triples do what all 216 would). Each Service has every kind of frontend, with the
 // triples dealt out so that each kind meets each of them; and the same once more under source ranges.
 func matrixSpec() *spec {
-	s := &spec{nodePorts: []string{"node-1", "node-2"}, cidrs: defaultServiceCIDRs}
+	s := &spec{nodePorts: []string{"node-1", "node-2", "loopback"}, cidrs: defaultServiceCIDRs}
 	triple := func(n int) [3]plan.Route {
 		p, h := n%6, n/6%6
 		return [3]plan.Route{routes[p], routes[h], routes[(p+h)%6]}

@@ -11,6 +11,7 @@ import (
 
 // plantedSpec has what the planted bugs spoil.
 const plantedSpec = `
+nodeports node-1 node-2 loopback
 service guarded
   cluster pod-a pod-b far-a
   local   pod-a pod-b
@@ -59,6 +60,7 @@ var bugs = []bug{
 		p.Node.NodePortAddrs = append(p.Node.NodePortAddrs, mustAddress("node-3", plan.IPv4), mustAddress("node-3", plan.IPv6))
 		slices.SortFunc(p.Node.NodePortAddrs, netip.Addr.Compare)
 	}},
+	{"NodePorts are not served on loopback", func(p *plan.Plan) { p.Node.LoopbackAddrs = nil }},
 	{"unallocated addresses are let through", func(p *plan.Plan) { p.Node.ServiceCIDRs = nil }},
 	{"session affinity is not kept", func(p *plan.Plan) {
 		for _, svc := range p.Services {
@@ -74,10 +76,10 @@ var bugs = []bug{
 var silentRefusal = Deviation{
 	Name:   "refusals are silent",
 	Reason: "to see that declared deviations are held to",
-	Instead: func(_ *plan.Plan, _ plan.Packet, should plan.Decision) (plan.Decision, bool) {
+	Instead: func(_ *plan.Plan, pkt plan.Packet, should plan.Decision) (plan.Decision, bool) {
 		does := should
 		does.Verdict = plan.Drop
-		return does, should.Verdict == plan.Reject && should.Service != nil
+		return does, should.Verdict == plan.Reject && should.Service != nil && !pkt.Dst.Addr().IsLoopback()
 	},
 }
 
@@ -92,7 +94,7 @@ func testPlantedBugs(t *testing.T, s *suite) {
 		t.Fatal(err)
 	}
 	// The bugs' differences are not the backend's: they are not counted.
-	watcher := &suite{backend: s.backend, world: s.world, report: newReport(), enough: 1, patience: 3 * time.Second}
+	watcher := &suite{backend: s.backend, world: s.world, sockets: s.sockets, report: newReport(), enough: 1, patience: 3 * time.Second}
 	holder := *watcher
 	holder.backend.Deviations = append(slices.Clone(s.backend.Deviations), silentRefusal)
 

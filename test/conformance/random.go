@@ -58,7 +58,7 @@ func (c *changer) step() {
 
 func (c *changer) changeNode() {
 	c.spec.pods = podsBy(c.IntN(3))
-	c.spec.nodePorts = [][]string{{"node-1", "node-2"}, {"node-1"}, {"node-2"}, {}}[c.IntN(4)]
+	c.spec.nodePorts = [][]string{{"node-1", "node-2"}, {"node-1"}, {"node-2", "loopback"}, {"loopback"}, {}}[c.IntN(5)]
 	c.spec.cidrs = defaultServiceCIDRs[:1+c.IntN(2)]
 }
 

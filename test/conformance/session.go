@@ -14,7 +14,7 @@ import (
 // applyTimeout bounds one Apply, as the daemon does.
 const applyTimeout = 30 * time.Second
 
-// session is an instance of the backend on a host that had nothing of it, and the plan it has applied.
+// session is an instance of the backend, with its followers, on a host that had nothing of it, and the plan it has applied.
 type session struct {
 	*suite
 	proxier proxiers.Proxier
@@ -27,11 +27,12 @@ type session struct {
 func (s *suite) start(t *testing.T) *session {
 	t.Helper()
 	ses := &session{suite: s, drift: make(chan string, 100)}
-	p, err := s.backend.New(t.Context(), ses.options(t))
+	opts := ses.options(t)
+	p, err := s.backend.New(t.Context(), opts)
 	if err != nil {
 		t.Fatalf("%s: new instance: %v", s.backend.Name, err)
 	}
-	ses.proxier = p
+	ses.proxier = append(stages{p}, s.follow(opts)...)
 	return ses
 }
 
@@ -57,6 +58,7 @@ func (s *suite) clean(t *testing.T) {
 	if err := s.backend.Cleanup(ctx, s.options(t)); err != nil {
 		t.Fatalf("%s: cleanup: %v", s.backend.Name, err)
 	}
+	s.sockets.closeAll()
 	if err := s.world.Node.FlushConntrack(); err != nil {
 		t.Fatalf("conntrack: %v", err)
 	}

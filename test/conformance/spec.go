@@ -91,7 +91,11 @@ func (s *spec) node(w *world) *plan.Node {
 	for _, f := range families {
 		n.HostAddrs = append(n.HostAddrs, mustAddress("loopback", f))
 		for _, name := range s.nodePorts {
-			n.NodePortAddrs = append(n.NodePortAddrs, mustAddress(name, f))
+			if name == "loopback" {
+				n.LoopbackAddrs = append(n.LoopbackAddrs, mustAddress(name, f))
+			} else {
+				n.NodePortAddrs = append(n.NodePortAddrs, mustAddress(name, f))
+			}
 		}
 	}
 	switch s.pods {
@@ -108,7 +112,7 @@ func (s *spec) node(w *world) *plan.Node {
 
 func sameNode(a, b *plan.Node) bool {
 	return slices.Equal(a.HostAddrs, b.HostAddrs) && slices.Equal(a.NodePortAddrs, b.NodePortAddrs) &&
-		slices.Equal(a.PodSources, b.PodSources) && slices.Equal(a.PodInterfaces, b.PodInterfaces) &&
+		slices.Equal(a.LoopbackAddrs, b.LoopbackAddrs) && slices.Equal(a.PodSources, b.PodSources) && slices.Equal(a.PodInterfaces, b.PodInterfaces) &&
 		slices.Equal(a.ServiceCIDRs, b.ServiceCIDRs)
 }
 

@@ -50,8 +50,8 @@ type world struct {
 	hosts map[string]*netlab.Host
 	// endpoints by the name that their server answers with ("pod-a", "far-a:9090"), per family.
 	endpoints map[string]map[plan.Family]netip.AddrPort
-	// listening are the addresses on the host where the host itself answers.
-	listening map[listener]bool
+	// listening are the addresses on the host where the host itself answers, with how to end it.
+	listening map[listener]func() error
 }
 
 type listener struct {
@@ -66,8 +66,13 @@ func newWorld(t *testing.T) *world {
 	w := &world{
 		Lab:       netlab.New(t, netlab.Options{InPlace: true}),
 		endpoints: map[string]map[plan.Family]netip.AddrPort{},
-		listening: map[listener]bool{},
+		listening: map[listener]func() error{},
 	}
+	t.Cleanup(func() {
+		for _, stop := range w.listening {
+			_ = stop() // the lab ends
+		}
+	})
 	w.hosts = map[string]*netlab.Host{hostName: w.Node}
 	for _, name := range []string{"node-2", "node-3"} {
 		for _, f := range families {
@@ -110,13 +115,22 @@ func (w *world) serve(t *testing.T, host string, port uint16) {
 }
 
 // listen makes the host itself answer at an address of its own.
-func (w *world) listen(at netip.AddrPort, protocol plan.Protocol) error {
+func (w *world) listen(at netip.AddrPort, protocol plan.Protocol) (err error) {
 	l := listener{at, protocol}
-	if w.listening[l] {
-		return nil
+	if w.listening[l] == nil {
+		w.listening[l], err = w.Node.Start(selfName, at, protocol)
 	}
-	w.listening[l] = true
-	return w.Node.Serve(selfName, at, protocol)
+	return err
+}
+
+// leaveLoopback ends what listen began on loopback over TCP, where the next plan may want to listen.
+func (w *world) leaveLoopback() {
+	for l, stop := range w.listening {
+		if l.protocol == plan.TCP && l.at.Addr().IsLoopback() {
+			_ = stop() // the worst is that the next plan can not listen there, and that shows
+			delete(w.listening, l)
+		}
+	}
 }
 
 // crowd gives many addresses of one host.

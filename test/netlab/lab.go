@@ -19,8 +19,8 @@ var (
 	NodeAddr6    = netip.MustParseAddr("2001:db8:2::10")
 	GatewayAddr4 = netip.MustParseAddr("192.0.2.1")
 	GatewayAddr6 = netip.MustParseAddr("2001:db8:2::1")
-	router4      = netip.MustParseAddr("169.254.1.1")
-	router6      = netip.MustParseAddr("fe80::1")
+	RouterAddr4  = netip.MustParseAddr("169.254.1.1")
+	RouterAddr6  = netip.MustParseAddr("fe80::1")
 )
 
 // Options choose the kind of Lab.
@@ -152,7 +152,7 @@ func (l *Lab) attach(h *Host, addrs []netip.Addr) error {
 		return err
 	}
 	h.Addrs = addrs
-	for _, router := range []netip.Addr{router4, router6} {
+	for _, router := range []netip.Addr{RouterAddr4, RouterAddr6} {
 		if err := errors.Join(
 			l.Node.addAddr(h.Name, netip.PrefixFrom(router, router.BitLen()), true),
 			h.linkRoute("eth0", router), h.neighbour("eth0", router, macOf(h, nodeSide)),
@@ -168,7 +168,7 @@ func (l *Lab) attach(h *Host, addrs []netip.Addr) error {
 			return err
 		}
 	}
-	return errors.Join(h.defaultRoute(router4), h.defaultRoute(router6))
+	return errors.Join(h.defaultRoute(RouterAddr4), h.defaultRoute(RouterAddr6))
 }
 
 func (l *Lab) close() {

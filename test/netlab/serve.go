@@ -3,6 +3,7 @@ package netlab
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -15,24 +16,31 @@ import (
 // seen here. It ends with the lab.
 func (h *Host) Serve(name string, at netip.AddrPort, protocols ...plan.Protocol) error {
 	for _, p := range protocols {
-		var stop func() error
-		var err error
-		switch p {
-		case plan.TCP:
-			stop, err = h.serveTCP(name, at)
-		case plan.UDP:
-			stop, err = h.serveUDP(name, at)
-		case plan.SCTP:
-			stop, err = h.serveSCTP(name, at)
-		default:
-			err = fmt.Errorf("no server for %s", p)
-		}
+		stop, err := h.Start(name, at, p)
 		if err != nil {
-			return fmt.Errorf("server %s on %s/%s: %w", name, at, p, err)
+			return err
 		}
 		h.onClose(stop)
 	}
 	return nil
+}
+
+// Start is Serve over one protocol, until stop is called.
+func (h *Host) Start(name string, at netip.AddrPort, p plan.Protocol) (stop func() error, err error) {
+	switch p {
+	case plan.TCP:
+		stop, err = h.serveTCP(name, at)
+	case plan.UDP:
+		stop, err = h.serveUDP(name, at)
+	case plan.SCTP:
+		stop, err = h.serveSCTP(name, at)
+	default:
+		err = errors.New("no server for this protocol")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("server %s on %s/%s: %w", name, at, p, err)
+	}
+	return stop, nil
 }
 
 // greeting is what a server answers.

@@ -1,0 +1,106 @@
+package conformance
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+
+	"edgeway/proxiers"
+	"edgeway/proxiers/plan"
+	"edgeway/test/netlab"
+)
+
+// testLoopbackAffinity is session affinity where a relay and not the kernel keeps it: on loopback.
+func testLoopbackAffinity(t *testing.T, s *suite) {
+	ses := s.fresh(t)
+	const text = `
+nodeports node-1 loopback
+service web
+  for TCP
+  affinity 1h
+  cluster %s
+  NodePort 30080  all=cluster
+`
+	ses.syncText(t, fmt.Sprintf(text, "pod-a pod-b far-a"))
+	before := s.loopbackChoices(t)
+	fail(t, moved(before, s.loopbackChoices(t), "the second connection"))
+	ses.syncText(t, fmt.Sprintf(text, "pod-a pod-b far-a far-b"))
+	fail(t, moved(before, s.loopbackChoices(t), "an endpoint was added"))
+	ses.syncText(t, fmt.Sprintf(text, "pod-b far-a far-b"))
+	met := map[string]bool{}
+	for c, server := range s.loopbackChoices(t) {
+		met[before[c]] = true
+		switch {
+		case before[c] != "pod-a" && server != before[c]:
+			t.Errorf("%s: had %s, and %s after another endpoint was removed", c, before[c], server)
+		case server == "pod-a":
+			t.Errorf("%s: still sent to the endpoint that was removed", c)
+		}
+	}
+	if len(met) != 3 {
+		t.Errorf("all clients together met only the endpoints %v", sortedKeys(met))
+	}
+}
+
+// loopbackChoices makes a connection to NodePort 30080 from each of many loopback addresses, and from the
+// one that IPv6 has, and gives the server that each met.
+func (s *suite) loopbackChoices(t *testing.T) map[client]string {
+	t.Helper()
+	sources := []netip.Addr{netip.IPv6Loopback()}
+	for i := range byte(32) {
+		sources = append(sources, netip.AddrFrom4([4]byte{127, 0, 0, i + 1}))
+	}
+	met := map[client]string{}
+	for _, from := range sources {
+		to := netip.AddrPortFrom(mustAddress("loopback", plan.FamilyOf(from)), 30080)
+		outcome := s.world.Node.Connect(netlab.Flow{Protocol: plan.TCP, From: from, To: to, Wait: patience})
+		if outcome.Answer != netlab.Served {
+			t.Fatalf("from %s to %s: %s", from, to, outcome)
+		}
+		met[client{hostName, from, plan.TCP}] = outcome.Server
+	}
+	return met
+}
+
+// testLoopbackCounters checks that the backend counts the packets that it rejects on loopback.
+func testLoopbackCounters(t *testing.T, s *suite) {
+	ses := s.fresh(t)
+	p := ses.syncText(t, `
+nodeports node-1 loopback
+service web
+  cluster pod-a
+  NodePort 30080  all=cluster
+`)
+	backend, ok := ses.proxier.(stages)[0].(proxiers.LoopbackRejecter)
+	if !ok {
+		t.Fatalf("%s does not count what it rejects on loopback", s.backend.Name)
+	}
+	before := rejected(t, backend)
+	for _, r := range rowsOf(p, p.Services) {
+		if r.to.Addr().IsLoopback() {
+			s.mustAgree(t, p, []row{r, r, r}, "counted")
+		}
+	}
+	for kind, n := range rejected(t, backend) {
+		if n-before[kind] != 3 {
+			t.Errorf("%v: %d packets counted, want 3", kind, n-before[kind])
+		}
+	}
+}
+
+// rejected gives the counts by family and protocol: those of UDP and SCTP, and no other.
+func rejected(t *testing.T, backend proxiers.LoopbackRejecter) map[string]uint64 {
+	t.Helper()
+	list, err := backend.LoopbackRejected()
+	if err != nil {
+		t.Fatal(err)
+	}
+	counts := map[string]uint64{}
+	for _, r := range list {
+		counts[r.Family.String()+" "+r.Protocol.String()] = r.Packets
+	}
+	if len(counts) != 4 || len(list) != 4 {
+		t.Errorf("counts %v, want one of UDP and SCTP in each family", list)
+	}
+	return counts
+}

@@ -1,0 +1,73 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/netip"
+	"sync"
+	"testing"
+
+	"edgeway/daemon/sdunit"
+	"edgeway/proxiers"
+	"edgeway/proxiers/localnodeport"
+)
+
+// stages are a backend and the followers that plan.Decide speaks of too, as one Proxier. They run in
+// this order, as in the daemon.
+type stages []proxiers.Proxier
+
+// Apply implements proxiers.Applier.
+func (s stages) Apply(ctx context.Context, change proxiers.Change) error {
+	for _, stage := range s {
+		if err := stage.Apply(ctx, change); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Close implements proxiers.Proxier.
+func (s stages) Close() error {
+	var errs []error
+	for _, stage := range s {
+		errs = append(errs, stage.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// sockets keep what the followers of one instance listen on for those of the next, as the daemon does.
+type sockets struct {
+	*sdunit.Sockets
+	mu   sync.Mutex
+	open map[netip.AddrPort]bool
+}
+
+func newSockets(t *testing.T) *sockets {
+	logger := slog.New(slog.NewTextHandler(t.Output(), nil))
+	return &sockets{Sockets: sdunit.NewSockets(sdunit.NewManager(logger), nil, logger), open: map[netip.AddrPort]bool{}}
+}
+
+// Listen implements localnodeport.Sockets.
+func (s *sockets) Listen(at netip.AddrPort) (*net.TCPListener, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.open[at] = true
+	return s.Sockets.Listen(at)
+}
+
+// closeAll closes what instances that are closed have left.
+func (s *sockets) closeAll() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for at := range s.open {
+		s.Release(at)
+	}
+	clear(s.open)
+}
+
+// follow gives the followers of a new instance of the backend.
+func (s *suite) follow(opts proxiers.Options) stages {
+	return stages{localnodeport.New(localnodeport.Options{Logger: opts.Logger, Sockets: s.sockets})}
+}
