@@ -1,0 +1,125 @@
+package journal
+
+import (
+	"fmt"
+	"log/slog"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+)
+
+// attr is an attribute outside of any group, with its value as text.
+type attr struct{ key, value string }
+
+// flatten appends an attribute, or those of a group.
+func flatten(out []attr, group string, a slog.Attr) []attr {
+	value := a.Value.Resolve()
+	if value.Kind() == slog.KindGroup {
+		if a.Key != "" {
+			group += a.Key + "_"
+		}
+		for _, member := range value.Group() {
+			out = flatten(out, group, member)
+		}
+		return out
+	}
+	if a.Key == "" {
+		return out
+	}
+	return append(out, attr{group + a.Key, textOf(value)})
+}
+
+func textOf(v slog.Value) string {
+	switch v.Kind() {
+	case slog.KindTime:
+		return v.Time().Format(time.RFC3339)
+	case slog.KindAny:
+		return fmt.Sprint(v.Any())
+	}
+	return v.String()
+}
+
+// prefix keeps our fields apart from the journal's own: an attribute "unit" must not look like the
+// field UNIT, which decides where systemctl status shows a line.
+const prefix = "EDGEWAY_"
+
+// fieldsOf names the fields: letters A to Z, digits and underscores. Of two attributes with one name
+// the later counts. Three have no prefix: SERVICE, BACKEND and STAGE are what one filters by.
+func fieldsOf(attrs []attr) map[string]string {
+	fields := make(map[string]string, len(attrs)+4)
+	for _, a := range attrs {
+		if name := service(a); name != "" {
+			fields["SERVICE"] = name
+		}
+		switch a.key {
+		case "backend", "stage":
+			fields[strings.ToUpper(a.key)] = a.value
+		default:
+			fields[prefix+fieldName(a.key)] = a.value
+		}
+	}
+	return fields
+}
+
+// service gives namespace/name of the Service that the attribute names, be it the Service, one of its
+// ports (plan.ServicePortName) or an object (source.Key).
+func service(a attr) string {
+	name := a.value
+	switch a.key {
+	case "service", "service_port":
+	case "object":
+		var is bool
+		if name, is = strings.CutPrefix(name, "Service "); !is {
+			return ""
+		}
+	default:
+		return ""
+	}
+	namespace, name, ok := strings.Cut(name, "/")
+	if !ok {
+		return ""
+	}
+	if end := strings.IndexAny(name, ":/"); end >= 0 {
+		name = name[:end]
+	}
+	return namespace + "/" + name
+}
+
+func fieldName(key string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z':
+			return r - 'a' + 'A'
+		case r >= 'A' && r <= 'Z', r >= '0' && r <= '9':
+			return r
+		}
+		return '_'
+	}, key)
+}
+
+// text is the message with its attributes behind it, as slog's text handler writes them.
+func text(message string, attrs []attr) string {
+	var b strings.Builder
+	b.WriteString(message)
+	for i, a := range attrs {
+		if i == 0 {
+			b.WriteByte(':')
+		}
+		b.WriteByte(' ')
+		b.WriteString(a.key)
+		b.WriteByte('=')
+		if needsQuotes(a.value) {
+			b.WriteString(strconv.Quote(a.value))
+		} else {
+			b.WriteString(a.value)
+		}
+	}
+	return b.String()
+}
+
+func needsQuotes(s string) bool {
+	return s == "" || strings.ContainsFunc(s, func(r rune) bool {
+		return r == ' ' || r == '"' || r == '=' || !unicode.IsPrint(r)
+	})
+}

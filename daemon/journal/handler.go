@@ -1,0 +1,105 @@
+// Package journal writes the log to systemd's journal, with priorities and fields.
+//
+//	journalctl -u edgeway SERVICE=default/web     lines about one Service
+//	journalctl -u edgeway STAGE=conntrack -p err  errors of one stage
+//	journalctl -u edgeway -x                      named faults with an explanation (units/edgeway.catalog)
+//
+// The message holds the attributes as well, since that is all that journalctl shows of a line.
+package journal
+
+import (
+	"context"
+	"log/slog"
+
+	sd "github.com/coreos/go-systemd/v22/journal"
+)
+
+// identifier is what journalctl shows before the process id, and -t asks for.
+const identifier = "edgeway"
+
+// Wanted says that what is written to standard error ends in the journal, and that the journal can be
+// written to directly.
+func Wanted() bool {
+	ours, err := sd.StderrIsJournalStream()
+	return err == nil && ours && sd.Enabled()
+}
+
+// handler is a slog.Handler. Groups become a part of the names of their attributes.
+type handler struct {
+	level slog.Leveler
+	// fallback gets what the journal does not take.
+	fallback slog.Handler
+	send     func(message string, priority sd.Priority, fields map[string]string) error
+	ids      map[string]string // of named faults, by message
+	attrs    []attr
+	group    string // begins the keys of attributes to come
+}
+
+// NewHandler gives a handler for records of level and above. The fallback is used for a record that
+// the journal does not take.
+func NewHandler(level slog.Leveler, fallback slog.Handler) slog.Handler {
+	return newHandler(level, fallback, sd.Send)
+}
+
+func newHandler(level slog.Leveler, fallback slog.Handler, send func(string, sd.Priority, map[string]string) error) *handler {
+	h := &handler{level: level, fallback: fallback, send: send, ids: map[string]string{}}
+	for _, f := range Faults() {
+		h.ids[f.Message] = f.ID
+	}
+	return h
+}
+
+// Enabled implements slog.Handler.
+func (h *handler) Enabled(_ context.Context, level slog.Level) bool { return level >= h.level.Level() }
+
+// Handle implements slog.Handler.
+func (h *handler) Handle(ctx context.Context, r slog.Record) error {
+	attrs := h.attrs[:len(h.attrs):len(h.attrs)]
+	r.Attrs(func(a slog.Attr) bool {
+		attrs = flatten(attrs, h.group, a)
+		return true
+	})
+	fields := fieldsOf(attrs)
+	fields["SYSLOG_IDENTIFIER"] = identifier
+	if id := h.ids[r.Message]; id != "" {
+		fields["MESSAGE_ID"] = id
+	}
+	if h.send(text(r.Message, attrs), priority(r.Level), fields) == nil {
+		return nil
+	}
+	return h.fallback.Handle(ctx, r)
+}
+
+// WithAttrs implements slog.Handler.
+func (h *handler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	next := *h
+	next.attrs = h.attrs[:len(h.attrs):len(h.attrs)]
+	for _, a := range attrs {
+		next.attrs = flatten(next.attrs, h.group, a)
+	}
+	next.fallback = h.fallback.WithAttrs(attrs)
+	return &next
+}
+
+// WithGroup implements slog.Handler.
+func (h *handler) WithGroup(name string) slog.Handler {
+	if name == "" {
+		return h
+	}
+	next := *h
+	next.group = h.group + name + "_"
+	next.fallback = h.fallback.WithGroup(name)
+	return &next
+}
+
+func priority(l slog.Level) sd.Priority {
+	switch {
+	case l >= slog.LevelError:
+		return sd.PriErr
+	case l >= slog.LevelWarn:
+		return sd.PriWarning
+	case l >= slog.LevelInfo:
+		return sd.PriInfo
+	}
+	return sd.PriDebug
+}
