@@ -1,0 +1,328 @@
+package relay
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestDialFailover(t *testing.T) {
+	target := &pool{endpoints: []netip.AddrPort{closedPort(t), closedPort(t), server(t, echo)}}
+	r, _, addr := relayTo(t, Options{}, target)
+	exchange(t, dialTCP(t, addr), "hello")
+	if got := target.failures(); len(got) != 2 || !errors.Is(got[0], syscall.ECONNREFUSED) || !errors.Is(got[1], syscall.ECONNREFUSED) {
+		t.Errorf("failures %v", got)
+	}
+	if s := r.Stats(); s.DialFailures != 2 || s.Retries != 2 || s.NoEndpoint != 0 {
+		t.Errorf("stats %+v", s)
+	}
+}
+
+func TestNoEndpointLeft(t *testing.T) {
+	r, _, addr := relayTo(t, Options{}, &pool{endpoints: []netip.AddrPort{closedPort(t), closedPort(t)}})
+	expectReset(t, dialTCP(t, addr))
+	eventually(t, "the connection is gone", func() bool { return r.Stats().Active == 0 })
+	if s := r.Stats(); s.DialFailures != 2 || s.Retries != 1 || s.NoEndpoint != 1 {
+		t.Errorf("stats %+v", s)
+	}
+}
+
+// fullListener is an address that does not answer a SYN: the queue of its socket is full.
+func fullListener(t *testing.T) netip.AddrPort {
+	t.Helper()
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(fd) })
+	if err := errors.Join(unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}), unix.Listen(fd, 0)); err != nil {
+		t.Fatal(err)
+	}
+	sa, err := unix.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(sa.(*unix.SockaddrInet4).Port))
+	for range 8 {
+		c, err := net.DialTimeout("tcp", addr.String(), 200*time.Millisecond)
+		if err != nil {
+			return addr
+		}
+		t.Cleanup(func() { c.Close() })
+	}
+	t.Fatal("the queue never filled")
+	return addr
+}
+
+func TestEndpointThatDoesNotAnswer(t *testing.T) {
+	target := &pool{endpoints: []netip.AddrPort{fullListener(t), server(t, echo)}}
+	_, _, addr := relayTo(t, Options{DialTimeout: 300 * time.Millisecond}, target)
+	start := time.Now()
+	exchange(t, dialTCP(t, addr), "hello")
+	if took := time.Since(start); took < 300*time.Millisecond || took > 3*time.Second {
+		t.Errorf("took %v", took)
+	}
+	if got := target.failures(); len(got) != 1 || !errors.Is(got[0], os.ErrDeadlineExceeded) {
+		t.Errorf("failures %v", got)
+	}
+}
+
+// What the client sends while endpoints are tried reaches the one that answers.
+func TestBytesSentDuringFailover(t *testing.T) {
+	_, _, addr := relayTo(t, Options{DialTimeout: 300 * time.Millisecond},
+		&pool{endpoints: []netip.AddrPort{fullListener(t), closedPort(t), server(t, echo)}})
+	c := dialTCP(t, addr)
+	_, _ = io.WriteString(c, "early")
+	_ = c.CloseWrite()
+	if got, err := io.ReadAll(c); err != nil || string(got) != "early" {
+		t.Fatalf("got %q, %v", got, err)
+	}
+}
+
+func TestSetTarget(t *testing.T) {
+	say := func(s string) *pool {
+		return &pool{endpoints: []netip.AddrPort{server(t, func(c *net.TCPConn) {
+			_, _ = io.WriteString(c, s)
+			echo(c)
+		})}}
+	}
+	_, p, addr := relayTo(t, Options{}, say("one"))
+	first := dialTCP(t, addr)
+	buf := make([]byte, 3)
+	if _, err := io.ReadFull(first, buf); err != nil || string(buf) != "one" {
+		t.Fatalf("%q, %v", buf, err)
+	}
+	p.SetTarget(say("two"))
+	if _, err := io.ReadFull(dialTCP(t, addr), buf); err != nil || string(buf) != "two" {
+		t.Fatalf("%q, %v", buf, err)
+	}
+	exchange(t, first, "still there")
+}
+
+func TestLimit(t *testing.T) {
+	var told atomic.Int32
+	r, _, addr := relayTo(t, Options{Loops: 2, MaxConnections: 2, Paused: func(err error) {
+		if errors.Is(err, ErrLimit) {
+			told.Add(1)
+		}
+	}}, &pool{endpoints: []netip.AddrPort{server(t, echo)}})
+	first, second := dialTCP(t, addr), dialTCP(t, addr)
+	exchange(t, first, "a")
+	exchange(t, second, "b")
+	third := dialTCP(t, addr) // waits in the queue
+	_, _ = io.WriteString(third, "c")
+	_ = third.SetReadDeadline(time.Now().Add(300 * time.Millisecond))
+	if _, err := third.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatalf("third connection: %v, want it to wait", err)
+	}
+	first.Close()
+	_ = third.SetReadDeadline(time.Now().Add(10 * time.Second))
+	buf := make([]byte, 1)
+	if _, err := io.ReadFull(third, buf); err != nil || buf[0] != 'c' {
+		t.Fatalf("%q, %v", buf, err)
+	}
+	exchange(t, second, "unharmed")
+	if s := r.Stats(); told.Load() != 1 || s.LimitPauses != 1 || s.Active != 2 {
+		t.Errorf("told %d times, stats %+v", told.Load(), s)
+	}
+	r.SetMaxConnections(3)
+	exchange(t, dialTCP(t, addr), "d")
+}
+
+func TestStopKeepsConnectionsAndQueue(t *testing.T) {
+	r := newRelay(t, Options{Loops: 2})
+	l := listen(t, "127.0.0.1:0")
+	target := &pool{endpoints: []netip.AddrPort{server(t, echo)}}
+	for range 10 {
+		p, err := r.Serve(l, target)
+		if err != nil {
+			t.Fatal(err)
+		}
+		running := dialTCP(t, addrOf(l))
+		exchange(t, running, "before")
+		p.Stop()
+		p.Stop()
+		accepted := r.Stats().Accepted
+		queued := dialTCP(t, addrOf(l))
+		_, _ = io.WriteString(queued, "x")
+		exchange(t, running, "after")
+		time.Sleep(10 * time.Millisecond)
+		if now := r.Stats().Accepted; now != accepted {
+			t.Fatalf("accepted %d while stopped", now-accepted)
+		}
+		other := newRelay(t, Options{Loops: 1})
+		next, err := other.Serve(l, target)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(queued, make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+		next.Stop()
+		exchange(t, running, "after all")
+	}
+}
+
+func TestShutdownWaits(t *testing.T) {
+	r, _, addr := relayTo(t, Options{}, &pool{endpoints: []netip.AddrPort{server(t, echo)}})
+	c := dialTCP(t, addr)
+	exchange(t, c, "x")
+	var ended sync.WaitGroup
+	var err error
+	ended.Go(func() { err = r.Shutdown(context.Background()) })
+	time.Sleep(100 * time.Millisecond)
+	exchange(t, c, "y")
+	c.Close()
+	ended.Wait()
+	if err != nil {
+		t.Error(err)
+	}
+	if _, err := r.Serve(listen(t, "127.0.0.1:0"), &pool{}); !errors.Is(err, ErrClosed) {
+		t.Errorf("Serve after Shutdown: %v", err)
+	}
+}
+
+func TestShutdownResets(t *testing.T) {
+	r, p, addr := relayTo(t, Options{}, &pool{endpoints: []netip.AddrPort{server(t, echo)}})
+	c := dialTCP(t, addr)
+	exchange(t, c, "x")
+	if err := r.Shutdown(done()); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	expectReset(t, c)
+	p.Stop()
+}
+
+// outOfDescriptors is the child process of TestOutOfDescriptors.
+func outOfDescriptors() error {
+	var rlimit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &rlimit); err != nil {
+		return err
+	}
+	rlimit.Cur = 64
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &rlimit); err != nil {
+		return err
+	}
+	to, err := netip.ParseAddrPort(os.Getenv("RELAY_TEST_ENDPOINT"))
+	if err != nil {
+		return err
+	}
+	r, err := New(Options{MaxConnections: 1000, Paused: func(err error) { fmt.Println("paused:", err) }})
+	if err != nil {
+		return err
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	if _, err := r.Serve(l.(*net.TCPListener), &pool{endpoints: []netip.AddrPort{to}}); err != nil {
+		return err
+	}
+	fmt.Println(l.Addr())
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	var usage unix.Rusage
+	_ = unix.Getrusage(unix.RUSAGE_SELF, &usage)
+	fmt.Println("cpu:", time.Duration(usage.Utime.Nano()+usage.Stime.Nano()))
+	fmt.Printf("%+v\n", r.Stats())
+	return nil
+}
+
+func TestMain(m *testing.M) {
+	if os.Getenv("RELAY_TEST_ENDPOINT") != "" {
+		if err := outOfDescriptors(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+func TestOutOfDescriptors(t *testing.T) {
+	child := exec.Command(os.Args[0])
+	child.Env = append(os.Environ(), "RELAY_TEST_ENDPOINT="+server(t, echo).String())
+	child.Stderr = os.Stderr
+	stdin, err := child.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := child.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = child.Process.Kill() })
+	out := bufio.NewScanner(stdout)
+	out.Scan()
+	addr, err := netip.ParseAddrPort(out.Text())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var served []*net.TCPConn
+	var waiting []*net.TCPConn
+	for range 60 {
+		c := dialTCP(t, addr)
+		_, _ = io.WriteString(c, "x")
+		_ = c.SetReadDeadline(time.Now().Add(500 * time.Millisecond))
+		if _, err := c.Read(make([]byte, 1)); err == nil && len(waiting) == 0 {
+			served = append(served, c)
+			continue
+		} else if !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Fatalf("connection %d: %v", len(served)+len(waiting), err)
+		}
+		if waiting = append(waiting, c); len(waiting) == 4 {
+			break
+		}
+	}
+	if len(served) < 10 || len(waiting) != 4 {
+		t.Fatalf("%d served, %d waiting", len(served), len(waiting))
+	}
+	time.Sleep(2 * time.Second) // of which a spinning loop would take most
+	for _, c := range served[4:] {
+		_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
+		exchange(t, c, "unharmed")
+	}
+	for _, c := range served[:4] {
+		c.Close()
+	}
+	for _, c := range waiting {
+		_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
+		if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
+			t.Fatal("after descriptors are free:", err)
+		}
+	}
+	stdin.Close()
+	var lines []string
+	for out.Scan() {
+		lines = append(lines, out.Text())
+	}
+	if err := child.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if len(lines) != 3 || !strings.HasPrefix(lines[0], "paused: out of descriptors: too many open files") {
+		t.Fatalf("output %q: want one report, the CPU time and the counts", lines)
+	}
+	cpu, err := time.ParseDuration(strings.TrimPrefix(lines[1], "cpu: "))
+	if err != nil || cpu > time.Second {
+		t.Errorf("CPU time %v, %v", cpu, err)
+	}
+	if !strings.Contains(lines[2], "DescriptorPauses:1 ") {
+		t.Errorf("counts %s", lines[2])
+	}
+}

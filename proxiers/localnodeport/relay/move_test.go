@@ -1,0 +1,155 @@
+package relay
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"testing"
+	"time"
+)
+
+// noise is a stream of n bytes that a seed gives, and its hash.
+type noise struct {
+	rng  *rand.ChaCha8
+	left int
+	sum  hash.Hash
+}
+
+func newNoise(seed byte, n int) *noise {
+	return &noise{rng: rand.NewChaCha8([32]byte{seed}), left: n, sum: sha256.New()}
+}
+
+func (n *noise) Read(p []byte) (int, error) {
+	if n.left == 0 {
+		return 0, io.EOF
+	}
+	p = p[:min(len(p), n.left)]
+	_, _ = n.rng.Read(p)
+	n.sum.Write(p)
+	n.left -= len(p)
+	return len(p), nil
+}
+
+// slowly reads everything with pauses, so that the other end is held up.
+func slowly(r io.Reader, pause time.Duration) (hash.Hash, error) {
+	sum, buf := sha256.New(), make([]byte, 512<<10)
+	for {
+		n, err := r.Read(buf)
+		sum.Write(buf[:n])
+		if errors.Is(err, io.EOF) {
+			return sum, nil
+		}
+		if err != nil {
+			return sum, err
+		}
+		time.Sleep(pause)
+	}
+}
+
+// duplex sends noise and reads slowly, both at once.
+func duplex(c *net.TCPConn, seed byte, size int, pause time.Duration) (sent, got string, err error) {
+	out := newNoise(seed, size)
+	writeErr := make(chan error, 1)
+	go func() {
+		_, err := io.CopyBuffer(struct{ io.Writer }{c}, out, make([]byte, 200<<10))
+		writeErr <- errors.Join(err, c.CloseWrite())
+	}()
+	sum, err := slowly(c, pause)
+	err = errors.Join(err, <-writeErr)
+	return fmt.Sprintf("%x", out.sum.Sum(nil)), fmt.Sprintf("%x", sum.Sum(nil)), err
+}
+
+func TestBigTransferBothWaysWithSlowReaders(t *testing.T) {
+	type result struct {
+		sent, got string
+		err       error
+	}
+	const size = 40 << 20
+	results := make(chan result, 1)
+	r, _, addr := relayTo(t, Options{}, &pool{endpoints: []netip.AddrPort{server(t, func(c *net.TCPConn) {
+		defer c.Close()
+		sent, got, err := duplex(c, 1, size, time.Millisecond)
+		results <- result{sent, got, err}
+	})}})
+	c := dialTCP(t, addr)
+	sent, got, err := duplex(c, 2, size, 2*time.Millisecond)
+	other := <-results
+	if err != nil || other.err != nil {
+		t.Fatal(err, other.err)
+	}
+	if sent != other.got || got != other.sent {
+		t.Error("bytes changed on their way")
+	}
+	eventually(t, "the connection is gone", func() bool { return r.Stats().Active == 0 })
+	if s := r.Stats(); s.ToEndpoint != size || s.ToClient != size || s.Resets != 0 {
+		t.Errorf("stats %+v", s)
+	}
+}
+
+// A reader that takes nothing holds the writer up: the relay does not hoard.
+func TestBackpressure(t *testing.T) {
+	release := make(chan struct{})
+	_, _, addr := relayTo(t, Options{}, &pool{endpoints: []netip.AddrPort{server(t, func(c *net.TCPConn) {
+		defer c.Close()
+		<-release
+		_, _ = io.Copy(io.Discard, c)
+	})}})
+	c := dialTCP(t, addr)
+	_ = c.SetWriteBuffer(64 << 10)
+	var written int
+	buf := make([]byte, 64<<10)
+	for {
+		_ = c.SetWriteDeadline(time.Now().Add(300 * time.Millisecond))
+		n, err := c.Write(buf)
+		written += n
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if written > 256<<20 {
+			t.Fatal("256 MB went to nobody")
+		}
+	}
+	close(release)
+	_ = c.SetWriteDeadline(time.Now().Add(20 * time.Second))
+	if _, err := c.Write(make([]byte, 1<<20)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// More stuck bulk flows than a loop has pipes: the others are copied.
+func TestMoreBulkFlowsThanPipes(t *testing.T) {
+	const flows, size = 3 * maxPipes, 1 << 20
+	release := make(chan struct{})
+	_, _, addr := relayTo(t, Options{Loops: 1}, &pool{endpoints: []netip.AddrPort{server(t, func(c *net.TCPConn) {
+		defer c.Close()
+		_ = c.SetReadBuffer(16 << 10)
+		<-release
+		sum, _ := slowly(c, 0)
+		_, _ = fmt.Fprintf(c, "%x", sum.Sum(nil))
+	})}})
+	var all sync.WaitGroup
+	for i := range flows {
+		c := dialTCP(t, addr)
+		all.Go(func() {
+			out := newNoise(byte(i), size)
+			_, _ = io.CopyBuffer(struct{ io.Writer }{c}, out, make([]byte, 128<<10))
+			_ = c.CloseWrite()
+			if got, err := io.ReadAll(c); err != nil || string(got) != fmt.Sprintf("%x", out.sum.Sum(nil)) {
+				t.Errorf("flow %d: %q, %v", i, got, err)
+			}
+		})
+	}
+	time.Sleep(300 * time.Millisecond)
+	close(release)
+	all.Wait()
+}
