@@ -1,0 +1,147 @@
+package e2e
+
+import (
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"edgeway/proxiers/plan"
+	"edgeway/test/netlab"
+)
+
+const onLoopback = "[proxy]\nnodeport_addresses = [\"primary\", \"localhost\"]\n"
+
+// fromLoopback is a flow of the node to itself.
+func fromLoopback(protocol plan.Protocol, addr string) netlab.Flow {
+	to := netip.MustParseAddrPort(addr)
+	return netlab.Flow{Protocol: protocol, From: to.Addr(), To: to, Wait: dialTimeout}
+}
+
+// loopback wants TCP connections of the node to itself to have an answer: that of an endpoint, or else
+// a reset.
+func (l *lab) loopback(addr, endpoint string) func() error {
+	f := fromLoopback(plan.TCP, addr)
+	return func() error {
+		got := l.node.Connect(f)
+		if got.Server != endpoint || endpoint == "" && got.Answer != netlab.Reset {
+			return fmt.Errorf("TCP to %s: %s, want an answer of %q", addr, got, endpoint)
+		}
+		return nil
+	}
+}
+
+// metric wants a line of /metrics to have at least this value.
+func (d *daemon) metric(line string, least float64) func() error {
+	return func() error {
+		_, body, err := d.get(metricsAddr, "/metrics")
+		if err != nil {
+			return err
+		}
+		for l := range strings.Lines(body) {
+			if value, ok := strings.CutPrefix(l, line+" "); ok {
+				if n, err := strconv.ParseFloat(strings.TrimSpace(value), 64); err != nil || n < least {
+					return fmt.Errorf("%s is %q, want %g or more", line, value, least)
+				}
+				return nil
+			}
+		}
+		return fmt.Errorf("there is no metric %s", line)
+	}
+}
+
+// The life of a NodePort on loopback: its Service, its endpoints, the configuration and the daemon come
+// and go; what has begun goes on as long as the daemon is there.
+func TestNodePortOnLoopback(t *testing.T) {
+	l := newLab(t)
+	d := l.newDaemon()
+	d.configure(onLoopback)
+	d.startReady()
+	n := l.namespace()
+	svc := n.service("shop", func(s *corev1.ServiceSpec) { s.Type = corev1.ServiceTypeNodePort })
+	port := int(svc.Spec.Ports[0].NodePort)
+	tcp, udp := at("127.0.0.1", port), at("127.0.0.1", int(svc.Spec.Ports[1].NodePort))
+	l.must(l.loopback(tcp, "")())
+	n.endpoints("shop", ep1Addr)
+	l.within(patience, l.loopback(tcp, "ep1"))
+	l.within(patience, answers(l.client, at(nodeAddr, port), "ep1"))
+	if got := l.node.Connect(fromLoopback(plan.UDP, udp)); got.Answer != netlab.Refused {
+		t.Errorf("UDP to %s: %s, want a refusal", udp, got)
+	}
+	l.within(patience, d.metric(`kubeproxy_nftables_localhost_nodeport_listeners{ip_family="IPv4"}`, 1))
+	l.must(d.metric(`kubeproxy_nftables_localhost_nodeport_rejected_packets_total{ip_family="IPv4",protocol="UDP"}`, 1)())
+	l.must(d.metric(`edgeway_loopback_bytes_total{direction="to_client"}`, 1)())
+	if out, errs, code := d.edgeway("explain", "host", tcp); code != 0 || !strings.Contains(out, ep1Addr) {
+		t.Errorf("edgeway explain ended with %d: %s%s", code, out, errs)
+	}
+
+	long, failure := l.node.Open(fromLoopback(plan.TCP, tcp))
+	if long == nil {
+		t.Fatal(failure)
+	}
+	defer long.Close()
+	goesOn := func(when string) {
+		t.Helper()
+		if got := long.Ask(dialTimeout); got.Server != "ep1" {
+			t.Errorf("the connection %s: %s", when, got)
+		}
+	}
+	goesOn("at first")
+	d.configure(onLoopback + "min_sync_period = \"20ms\"\n")
+	d.signal(syscall.SIGHUP)
+	l.throughout(time.Second, l.loopback(tcp, "ep1"))
+	l.must(d.logged("configuration reloaded")())
+	goesOn("after a reload")
+	n.endpoints("shop")
+	l.within(patience, l.loopback(tcp, ""))
+	goesOn("after the last endpoint was removed")
+	n.endpoints("shop", ep2Addr)
+	l.within(patience, l.loopback(tcp, "ep2"))
+	d.configure("")
+	d.signal(syscall.SIGHUP)
+	l.within(patience, l.loopback(tcp, ""))
+	l.must(answers(l.client, at(nodeAddr, port), "ep2")())
+	goesOn("after loopback was turned off")
+	d.configure(onLoopback)
+	d.signal(syscall.SIGHUP)
+	l.within(patience, l.loopback(tcp, "ep2"))
+	goesOn("after loopback was turned on again")
+
+	d.stop()
+	l.must(l.loopback(tcp, "")()) // nobody keeps the socket here
+	d.startReady()
+	l.within(patience, l.loopback(tcp, "ep2"))
+	n.remove("shop")
+	l.within(patience, l.loopback(tcp, ""))
+}
+
+// Something else on the host listens where a NodePort should be.
+func TestNodePortInUseOnLoopback(t *testing.T) {
+	l := newLab(t)
+	d := l.newDaemon()
+	d.configure(onLoopback)
+	d.startReady()
+	n := l.namespace()
+	const taken = "127.0.0.1:31999"
+	free, err := l.node.Start("squatter", netip.MustParseAddrPort(taken), plan.TCP)
+	l.must(err)
+	n.service("unlucky", func(s *corev1.ServiceSpec) {
+		s.Type = corev1.ServiceTypeNodePort
+		s.Ports[0].NodePort = 31999
+	})
+	n.endpoints("unlucky", ep1Addr)
+	_, nodePort := n.web("lucky")
+	l.within(patience, d.logged("level=WARN", taken, n.name+"/unlucky"))
+	l.within(patience, l.loopback(at("127.0.0.1", int(netip.MustParseAddrPort(nodePort).Port())), "ep1"))
+	l.within(patience, answers(l.client, at(nodeAddr, 31999), "ep1"))
+	l.must(l.loopback(taken, "squatter")())
+	l.must(d.metric(`kubeproxy_nftables_localhost_nodeport_listener_creation_failures_total{ip_family="IPv4"}`, 1)())
+	l.must(d.healthy())
+	l.must(free())
+	l.within(patience, l.loopback(taken, "ep1"))
+}
