@@ -10,6 +10,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"edgeway/proxiers/plan"
 	"edgeway/test/netlab"
@@ -144,4 +146,29 @@ func TestNodePortInUseOnLoopback(t *testing.T) {
 	l.must(d.healthy())
 	l.must(free())
 	l.within(patience, l.loopback(taken, "ep1"))
+}
+
+func TestNodePortOnLoopbackOverIPv6(t *testing.T) {
+	l := newLab(t)
+	endpoint := netip.MustParseAddr("fd00:10:244:2::16")
+	l.must(l.net.Host("ep6", endpoint).Serve("ep6", netip.AddrPortFrom(endpoint, endpointPort), plan.TCP))
+	d := l.newDaemon()
+	d.configure(onLoopback)
+	d.startReady()
+	n := l.namespace()
+	svc := n.service("six", func(s *corev1.ServiceSpec) {
+		s.Type, s.IPFamilies = corev1.ServiceTypeNodePort, []corev1.IPFamily{corev1.IPv6Protocol}
+	})
+	_, err := shared.admin.Discovery.EndpointSlices(n.name).Create(t.Context(), &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Name: "six", Labels: map[string]string{discoveryv1.LabelServiceName: "six"}},
+		AddressType: discoveryv1.AddressTypeIPv6,
+		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{endpoint.String()}}},
+		Ports:       []discoveryv1.EndpointPort{{Name: new("web"), Port: new(int32(endpointPort)), Protocol: new(corev1.ProtocolTCP)}},
+	}, metav1.CreateOptions{})
+	l.must(err)
+	l.within(patience, l.loopback(at("::1", int(svc.Spec.Ports[0].NodePort)), "ep6"))
+	l.must(l.loopback(at("127.0.0.1", int(svc.Spec.Ports[0].NodePort)), "")())
+	if got := l.node.Connect(fromLoopback(plan.UDP, at("::1", int(svc.Spec.Ports[1].NodePort)))); got.Answer != netlab.Refused {
+		t.Errorf("UDP: %s, want a refusal", got)
+	}
 }
