@@ -97,7 +97,7 @@ func checkPlugins(at string, user *api.AuthInfo, allowExec bool) error {
 		return nil
 	}
 	if !allowExec {
-		return fmt.Errorf("%s.exec: it would run %q; exec plugins have to be allowed in the configuration", at, user.Exec.Command)
+		return fmt.Errorf("%s.exec: it would run %q; exec plugins have to be allowed, by source.kube.allow_exec_plugins", at, user.Exec.Command)
 	}
 	if _, err := exec.LookPath(user.Exec.Command); err != nil {
 		return fmt.Errorf("%s.exec.command: %w", at, err)
