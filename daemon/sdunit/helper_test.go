@@ -2,104 +2,22 @@ package sdunit
 
 import (
 	"bytes"
-	"errors"
 	"log/slog"
 	"net"
 	"net/netip"
 	"os"
-	"path/filepath"
-	"slices"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"edgeway/daemon/sdunit/sdtest"
 )
 
-// serviceManager is the socket that NOTIFY_SOCKET names.
-type serviceManager struct {
-	t    *testing.T
-	conn *net.UnixConn
-}
+// serviceManager is what NOTIFY_SOCKET leads to.
+type serviceManager = sdtest.Manager
 
-// datagram is what one of them held. The descriptors are closed at the end of the test.
-type datagram struct {
-	lines []string
-	fds   []int
-}
-
-func (d datagram) has(line string) bool { return slices.Contains(d.lines, line) }
-
-// value gives what stands behind "NAME=".
-func (d datagram) value(name string) string {
-	for _, line := range d.lines {
-		if v, ok := strings.CutPrefix(line, name+"="); ok {
-			return v
-		}
-	}
-	return ""
-}
-
-func newServiceManager(t *testing.T) *serviceManager {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "notify")
-	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Net: "unixgram", Name: path})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { conn.Close() })
-	t.Setenv("NOTIFY_SOCKET", path)
-	return &serviceManager{t: t, conn: conn}
-}
-
-// received gives the datagrams since the last call. It does not wait, so that the time of a synctest
-// bubble stands still.
-func (m *serviceManager) received() []datagram {
-	m.t.Helper()
-	raw, err := m.conn.SyscallConn()
-	if err != nil {
-		m.t.Fatal(err)
-	}
-	var out []datagram
-	for {
-		text, oob := make([]byte, 4096), make([]byte, 256)
-		var n, oobn int
-		if rawErr := raw.Control(func(fd uintptr) {
-			n, oobn, _, _, err = syscall.Recvmsg(int(fd), text, oob, syscall.MSG_DONTWAIT|syscall.MSG_CMSG_CLOEXEC)
-		}); rawErr != nil {
-			m.t.Fatal(rawErr)
-		}
-		if errors.Is(err, syscall.EAGAIN) {
-			return out
-		}
-		if err != nil {
-			m.t.Fatal(err)
-		}
-		out = append(out, datagram{lines: strings.Split(string(text[:n]), "\n"), fds: m.rights(oob[:oobn])})
-	}
-}
-
-func (m *serviceManager) rights(oob []byte) []int {
-	m.t.Helper()
-	messages, err := syscall.ParseSocketControlMessage(oob)
-	if err != nil {
-		m.t.Fatal(err)
-	}
-	var fds []int
-	for i := range messages {
-		got, err := syscall.ParseUnixRights(&messages[i])
-		if err != nil {
-			m.t.Fatal(err)
-		}
-		fds = append(fds, got...)
-	}
-	m.t.Cleanup(func() {
-		for _, fd := range fds {
-			_ = syscall.Close(fd)
-		}
-	})
-	return fds
-}
+type datagram = sdtest.Datagram
 
 // logBuffer is a log that a test may read while others write.
 type logBuffer struct {

@@ -12,6 +12,7 @@ import (
 
 	"edgeway/daemon/health"
 	"edgeway/daemon/pipeline"
+	"edgeway/daemon/sdunit/sdtest"
 	"edgeway/daemon/source"
 	"edgeway/proxiers/plan"
 )
@@ -81,7 +82,7 @@ func newHost() *host {
 // notified runs a Notifier for h inside a bubble whose time is the test's.
 func notified(t *testing.T, watchdog string, test func(t *testing.T, n *Notifier, h *host, m *serviceManager)) {
 	t.Helper()
-	m := newServiceManager(t)
+	m := sdtest.New(t)
 	t.Setenv("WATCHDOG_USEC", watchdog)
 	synctest.Test(t, func(t *testing.T) {
 		logger, _ := newLog()
@@ -110,7 +111,7 @@ func during(m *serviceManager, d time.Duration) []datagram {
 		synctest.Wait()
 		time.Sleep(min(time.Until(end), time.Second))
 		synctest.Wait()
-		out = append(out, m.received()...)
+		out = append(out, m.Received()...)
 	}
 	return out
 }
@@ -118,7 +119,7 @@ func during(m *serviceManager, d time.Duration) []datagram {
 func count(sent []datagram, line string) int {
 	n := 0
 	for _, d := range sent {
-		if d.has(line) {
+		if d.Has(line) {
 			n++
 		}
 	}
@@ -128,7 +129,7 @@ func count(sent []datagram, line string) int {
 func statuses(sent []datagram) []string {
 	var out []string
 	for _, d := range sent {
-		if text := d.value("STATUS"); text != "" {
+		if text := d.Value("STATUS"); text != "" {
 			out = append(out, text)
 		}
 	}
@@ -150,7 +151,7 @@ func TestReadyComesWithTheFirstSyncAndNotBefore(t *testing.T) {
 
 		h.set(synced(2))
 		sent = during(m, time.Second)
-		if len(sent) != 1 || !sent[0].has("READY=1") || sent[0].value("STATUS") != "nftables: 2 Services, 0 endpoints, synced 0 s ago" {
+		if len(sent) != 1 || !sent[0].Has("READY=1") || sent[0].Value("STATUS") != "nftables: 2 Services, 0 endpoints, synced 0 s ago" {
 			t.Fatalf("the first sync was told as %+v", sent)
 		}
 		if n := count(during(m, time.Hour), "EXTEND_TIMEOUT_USEC=30000000"); n != 0 {
@@ -206,7 +207,7 @@ func TestPingsOfAShortWatchdog(t *testing.T) {
 }
 
 func TestAStageThatBlocksStopsThePings(t *testing.T) {
-	m := newServiceManager(t)
+	m := sdtest.New(t)
 	t.Setenv("WATCHDOG_USEC", "60000000")
 	synctest.Test(t, func(t *testing.T) {
 		logger, log := newLog()
@@ -290,7 +291,7 @@ func TestStatusTexts(t *testing.T) {
 }
 
 func TestAReloadIsOneDatagramAndEndsWithReady(t *testing.T) {
-	m := newServiceManager(t)
+	m := sdtest.New(t)
 	t.Setenv("WATCHDOG_USEC", "")
 	synctest.Test(t, func(t *testing.T) {
 		logger, _ := newLog()
@@ -304,21 +305,21 @@ func TestAReloadIsOneDatagramAndEndsWithReady(t *testing.T) {
 		during(m, time.Minute)
 
 		n.Reloading()
-		sent := m.received()
-		if len(sent) != 1 || !slices.Equal(names(sent[0]), []string{"RELOADING", "MONOTONIC_USEC"}) || sent[0].value("MONOTONIC_USEC") == "" {
+		sent := m.Received()
+		if len(sent) != 1 || !slices.Equal(names(sent[0]), []string{"RELOADING", "MONOTONIC_USEC"}) || sent[0].Value("MONOTONIC_USEC") == "" {
 			t.Fatalf("a reload began with %+v", sent)
 		}
 		if count(during(m, time.Minute), "READY=1") != 0 {
 			t.Error("ready, and the configuration is still being read")
 		}
 		n.NotReloaded()
-		if sent := m.received(); len(sent) != 1 || !sent[0].has("READY=1") {
+		if sent := m.Received(); len(sent) != 1 || !sent[0].Has("READY=1") {
 			t.Errorf("a refused configuration: %+v", sent)
 		}
 
 		n.Reloading()
 		stop()
-		m.received()
+		m.Received()
 		next := newHost() // a pipeline that has done nothing yet, with the old plan in force
 		next.set(synced(1))
 		next.set(func(v *View) { v.State.Backend.LastSync = time.Time{} })
@@ -342,7 +343,7 @@ func TestAReloadIsOneDatagramAndEndsWithReady(t *testing.T) {
 
 func names(d datagram) []string {
 	var out []string
-	for _, line := range d.lines {
+	for _, line := range d.Lines {
 		name, _, _ := strings.Cut(line, "=")
 		out = append(out, name)
 	}
@@ -357,14 +358,14 @@ func TestStoppingIsTheLastWord(t *testing.T) {
 		n.Stopping()
 		n.Reloading()
 		n.NotReloaded()
-		if sent := during(m, time.Minute); len(sent) != 1 || !sent[0].has("STOPPING=1") {
+		if sent := during(m, time.Minute); len(sent) != 1 || !sent[0].Has("STOPPING=1") {
 			t.Errorf("the end was told as %+v", sent)
 		}
 	})
 }
 
 func TestADeafServiceManagerHoldsNothingUp(t *testing.T) {
-	m := newServiceManager(t)
+	m := sdtest.New(t)
 	logger, log := newLog()
 	n := NewNotifier(NewManager(logger), logger)
 	for range 600 { // more than a queue holds (net.unix.max_dgram_qlen, 10 or 512)
@@ -377,11 +378,11 @@ func TestADeafServiceManagerHoldsNothingUp(t *testing.T) {
 		t.Errorf("no warning: %s", log)
 	}
 	n.Stopping() // returns
-	m.received()
+	m.Received()
 	time.Sleep(100 * time.Millisecond) // for what is still being sent
-	m.received()
+	m.Received()
 	n.manager.send("STATUS=back")
-	if sent := m.received(); count(sent, "STATUS=back") != 1 {
+	if sent := m.Received(); count(sent, "STATUS=back") != 1 {
 		t.Errorf("a manager that reads again got %+v", sent)
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"edgeway/daemon/sdunit/sdtest"
 )
 
 func newSockets(t *testing.T, files ...*os.File) (*Sockets, *logBuffer) {
@@ -19,7 +21,7 @@ func newSockets(t *testing.T, files ...*os.File) (*Sockets, *logBuffer) {
 }
 
 func TestNewListenersGoToTheStoreAndComeBackAfterARestart(t *testing.T) {
-	manager := newServiceManager(t)
+	manager := sdtest.New(t)
 	for _, host := range []string{"127.0.0.1", "::1"} {
 		addr := freeAddr(t, host)
 		first, log := newSockets(t)
@@ -27,21 +29,21 @@ func TestNewListenersGoToTheStoreAndComeBackAfterARestart(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		sent := manager.received()
-		if len(sent) != 1 || !sent[0].has("FDSTORE=1") || len(sent[0].fds) != 1 {
+		sent := manager.Received()
+		if len(sent) != 1 || !sent[0].Has("FDSTORE=1") || len(sent[0].FDs) != 1 {
 			t.Fatalf("%s: the service manager got %+v; log %s", addr, sent, log)
 		}
-		if inode(t, sent[0].fds[0]) != inodeOf(t, listener) {
+		if inode(t, sent[0].FDs[0]) != inodeOf(t, listener) {
 			t.Errorf("%s: the stored descriptor is another socket", addr)
 		}
-		name := sent[0].value("FDNAME")
+		name := sent[0].Value("FDNAME")
 		if !strings.HasPrefix(name, storePrefix) || strings.Contains(name, ":") {
 			t.Errorf("%s: the name in the store is %q", addr, name)
 		}
 
 		listener.Close() // the process ends
 		waiting := connect(t, addr)
-		second, log := newSockets(t, os.NewFile(uintptr(dup(t, sent[0].fds[0])), name))
+		second, log := newSockets(t, os.NewFile(uintptr(dup(t, sent[0].FDs[0])), name))
 		if got := second.Unclaimed(); len(got) != 1 || got[0] != addr {
 			t.Fatalf("%s: unclaimed %v", addr, got)
 		}
@@ -56,11 +58,11 @@ func TestNewListenersGoToTheStoreAndComeBackAfterARestart(t *testing.T) {
 		if len(second.Unclaimed()) != 0 || log.String() != "" {
 			t.Errorf("%s: unclaimed %v, log %s", addr, second.Unclaimed(), log)
 		}
-		if sent := manager.received(); len(sent) != 0 {
+		if sent := manager.Received(); len(sent) != 0 {
 			t.Errorf("%s: what is stored was stored again: %+v", addr, sent)
 		}
 		second.Release(addr)
-		if sent := manager.received(); len(sent) != 1 || !sent[0].has("FDSTOREREMOVE=1") || sent[0].value("FDNAME") != name {
+		if sent := manager.Received(); len(sent) != 1 || !sent[0].Has("FDSTOREREMOVE=1") || sent[0].Value("FDNAME") != name {
 			t.Errorf("%s: the end of the socket was told as %+v", addr, sent)
 		}
 	}
@@ -77,7 +79,7 @@ func dup(t *testing.T, fd int) int {
 }
 
 func TestAReleasedSocketRefusesAtOnceAndCanBeOpenedAgain(t *testing.T) {
-	manager := newServiceManager(t)
+	manager := sdtest.New(t)
 	s, _ := newSockets(t)
 	addr := freeAddr(t, "127.0.0.1")
 	for range 3 {
@@ -90,7 +92,7 @@ func TestAReleasedSocketRefusesAtOnceAndCanBeOpenedAgain(t *testing.T) {
 			t.Fatalf("dial gave %v, %v", conn, err)
 		}
 	}
-	if n := len(manager.received()); n != 6 {
+	if n := len(manager.Received()); n != 6 {
 		t.Errorf("%d messages, want 6", n)
 	}
 }
@@ -133,7 +135,7 @@ func TestIPv6ListenersLeaveIPv4Alone(t *testing.T) {
 }
 
 func TestClientsOfAnUnwantedSocketUnitAreReset(t *testing.T) {
-	manager := newServiceManager(t)
+	manager := sdtest.New(t)
 	file, _, addr := passed(t, "edgeway-nodeport@30080.socket")
 	s, log := newSockets(t, file)
 	waiting := connect(t, addr) // since before the daemon knew
@@ -172,7 +174,7 @@ func TestClientsOfAnUnwantedSocketUnitAreReset(t *testing.T) {
 	if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, addr.String()) || !strings.Contains(text, "edgeway-nodeport@30080.socket") {
 		t.Errorf("not one warning with address and unit:\n%s", text)
 	}
-	if sent := manager.received(); len(sent) != 0 {
+	if sent := manager.Received(); len(sent) != 0 {
 		t.Errorf("a socket unit's socket was stored or removed: %+v", sent)
 	}
 }
@@ -197,7 +199,7 @@ func wantReset(t *testing.T, addr netip.AddrPort) {
 }
 
 func TestUselessDescriptorsAreClosedAndNamed(t *testing.T) {
-	manager := newServiceManager(t)
+	manager := sdtest.New(t)
 	pipe, other, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -239,8 +241,8 @@ func TestUselessDescriptorsAreClosedAndNamed(t *testing.T) {
 			t.Errorf("%s: descriptor %d is still open", name, fd)
 		}
 	}
-	sent := manager.received()
-	if len(sent) != 1 || !sent[0].has("FDSTOREREMOVE=1") || sent[0].value("FDNAME") != "nodeport-strange" {
+	sent := manager.Received()
+	if len(sent) != 1 || !sent[0].Has("FDSTOREREMOVE=1") || sent[0].Value("FDNAME") != "nodeport-strange" {
 		t.Errorf("only what is in our part of the store is to be removed: %+v", sent)
 	}
 }
@@ -249,7 +251,7 @@ func TestAnAddressThatIsPassedTwiceIsKeptOnce(t *testing.T) {
 	const unit = "x.socket"
 	for _, order := range [][]string{{unit, "nodeport-a"}, {"nodeport-a", unit}, {"nodeport-a", "nodeport-a"}, {unit, "y.socket"}} {
 		t.Run(strings.Join(order, " "), func(t *testing.T) {
-			manager := newServiceManager(t)
+			manager := sdtest.New(t)
 			addr := freeAddr(t, "127.0.0.1")
 			var files []*os.File
 			for _, name := range order {
@@ -272,11 +274,11 @@ func TestAnAddressThatIsPassedTwiceIsKeptOnce(t *testing.T) {
 				t.Errorf("no warning with the address: %s", log)
 			}
 			removed := order[0] == "nodeport-a" || order[1] == "nodeport-a"
-			sent := manager.received()
-			if removed != (len(sent) > 0 && sent[0].has("FDSTOREREMOVE=1")) {
+			sent := manager.Received()
+			if removed != (len(sent) > 0 && sent[0].Has("FDSTOREREMOVE=1")) {
 				t.Errorf("the store was told %+v", sent)
 			}
-			if order[0] == order[1] && (len(sent) != 2 || !sent[1].has("FDSTORE=1") || len(sent[1].fds) != 1) {
+			if order[0] == order[1] && (len(sent) != 2 || !sent[1].Has("FDSTORE=1") || len(sent[1].FDs) != 1) {
 				t.Errorf("what is kept lost its place in the store: %+v", sent)
 			}
 			for range 10 { // all clients reach the one that is kept

@@ -58,7 +58,7 @@ func (v View) text(counts pipeline.Counts, since func(time.Time) string) string 
 	if !v.State.Synced() {
 		return oneLine(v.Backend + ": " + v.waiting())
 	}
-	parts := []string{fmt.Sprintf("%s: %s Services, %s endpoints", v.Backend, grouped(counts.Services), grouped(counts.Endpoints))}
+	parts := []string{v.Backend + ": " + several(counts.Services, "Service") + ", " + several(counts.Endpoints, "endpoint")}
 	if at := v.State.Backend.LastSync; !at.IsZero() {
 		parts[0] += ", synced " + since(at) + " ago"
 	}
@@ -75,7 +75,7 @@ func (v View) text(counts pipeline.Counts, since func(time.Time) string) string 
 		}
 	}
 	if n := len(v.State.Problems()); n > 0 {
-		parts = append(parts, grouped(n)+" faults of objects")
+		parts = append(parts, several(n, "fault")+" of objects")
 	}
 	return oneLine(strings.Join(parts, "; "))
 }
@@ -135,11 +135,14 @@ func age(d time.Duration) string {
 	return fmt.Sprintf("%d days", int(d.Hours())/24)
 }
 
-// grouped writes 1203 as 1,203.
-func grouped(n int) string {
+// several writes 1203 things as "1,203 things".
+func several(n int, thing string) string {
 	s := fmt.Sprint(n)
 	for i := len(s) - 3; i > 0; i -= 3 {
 		s = s[:i] + "," + s[i:]
 	}
-	return s
+	if n != 1 {
+		thing += "s"
+	}
+	return s + " " + thing
 }

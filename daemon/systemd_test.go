@@ -1,0 +1,236 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"edgeway/daemon/sdunit/sdtest"
+	"edgeway/proxiers/plan"
+	"edgeway/test/netlab"
+)
+
+// childConfig makes the test program the daemon, with the configuration that it names.
+const childConfig = "EDGEWAY_TEST_CONFIG"
+
+func TestMain(m *testing.M) {
+	path := os.Getenv(childConfig)
+	if path == "" {
+		os.Exit(m.Run())
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	if err := Run(ctx, Options{ConfigPath: path, Version: "test", LogOutput: os.Stderr}); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// unit is a daemon under a service manager that the test plays, on the node of a lab.
+type unit struct {
+	*testing.T
+	manager *sdtest.Manager
+	lab     *netlab.Lab
+	config  string
+	cmd     *exec.Cmd
+	seen    []sdtest.Datagram
+	stored  map[string]*os.File
+}
+
+var (
+	endpoint     = netip.MustParseAddrPort("10.244.1.11:8080")
+	loopbackPort = netip.MustParseAddrPort("127.0.0.1:30080")
+)
+
+const manifest = `
+apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: default}
+spec:
+  type: NodePort
+  clusterIP: 10.96.0.10
+  clusterIPs: [10.96.0.10]
+  ipFamilies: [IPv4]
+  ports: [{port: 80, targetPort: 8080, nodePort: 30080, protocol: TCP}]
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: web-1, namespace: default, labels: {kubernetes.io/service-name: web}}
+addressType: IPv4
+ports: [{port: 8080, protocol: TCP}]
+endpoints: [{addresses: [10.244.1.11], conditions: {ready: true}}]
+`
+
+func newUnit(t *testing.T) *unit {
+	t.Helper()
+	u := &unit{T: t, manager: sdtest.New(t), lab: netlab.New(t, netlab.Options{}), stored: map[string]*os.File{}}
+	if err := u.lab.Host("ep", endpoint.Addr()).Serve("ep", endpoint, plan.TCP); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	u.config = filepath.Join(dir, "edgeway.toml")
+	u.configure("")
+	if err := os.WriteFile(filepath.Join(dir, "web.yaml"), []byte(manifest), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if u.cmd != nil {
+			_ = u.cmd.Process.Kill()
+			_ = u.cmd.Wait()
+		}
+	})
+	return u
+}
+
+func (u *unit) configure(extra string) {
+	u.Helper()
+	dir := filepath.Dir(u.config)
+	text := fmt.Sprintf(`version = 1
+[node]
+name = "edge"
+[source.file]
+paths = [%q]
+[proxy]
+ip_families = ["IPv4"]
+nodeport_addresses = ["localhost"]
+[health]
+address = ""
+[metrics]
+address = ""
+[control]
+socket = %q
+%s`, filepath.Join(dir, "web.yaml"), filepath.Join(dir, "edgeway.sock"), extra)
+	if err := os.WriteFile(u.config, []byte(text), 0o600); err != nil {
+		u.Fatal(err)
+	}
+}
+
+// start starts the daemon as a service manager does, with what is in the store.
+func (u *unit) start() {
+	u.Helper()
+	var names []string
+	var files []*os.File
+	for name, f := range u.stored {
+		names, files = append(names, name), append(files, f)
+	}
+	u.cmd = u.lab.Node.Command(context.Background(), "sh", "-c", `LISTEN_PID=$$ exec "$0"`, os.Args[0])
+	u.cmd.Env = append(os.Environ(), childConfig+"="+u.config, "WATCHDOG_USEC=1000000",
+		"LISTEN_FDNAMES="+strings.Join(names, ":"), fmt.Sprintf("LISTEN_FDS=%d", len(files)))
+	u.cmd.ExtraFiles, u.cmd.Stderr = files, os.Stderr
+	if err := u.cmd.Start(); err != nil {
+		u.Fatal(err)
+	}
+}
+
+// receive keeps what was sent, and does to the store what is asked for.
+func (u *unit) receive() {
+	for _, d := range u.manager.Received() {
+		u.seen = append(u.seen, d)
+		name := d.Value("FDNAME")
+		switch {
+		case d.Has("FDSTORE=1") && len(d.FDs) == 1:
+			copied, err := syscall.Dup(d.FDs[0])
+			if err != nil {
+				u.Fatal(err)
+			}
+			syscall.CloseOnExec(copied)
+			u.stored[name] = os.NewFile(uintptr(copied), name)
+		case d.Has("FDSTOREREMOVE=1") && u.stored[name] != nil:
+			u.stored[name].Close()
+			delete(u.stored, name)
+		}
+	}
+}
+
+// await waits for a datagram with the assignment, and forgets those before it.
+func (u *unit) await(assignment string) sdtest.Datagram {
+	u.Helper()
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		u.receive()
+		for i, d := range u.seen {
+			if d.Has(assignment) {
+				u.seen = u.seen[i+1:]
+				return d
+			}
+		}
+	}
+	u.Fatalf("the service manager was not told %s; it was told %+v", assignment, u.seen)
+	return sdtest.Datagram{}
+}
+
+func (u *unit) ask() netlab.Outcome {
+	return u.lab.Node.Connect(netlab.Flow{
+		Protocol: plan.TCP, From: loopbackPort.Addr(), To: loopbackPort, Wait: 10 * time.Second,
+	})
+}
+
+func (u *unit) signal(sig os.Signal) {
+	u.Helper()
+	if err := u.cmd.Process.Signal(sig); err != nil {
+		u.Fatal(err)
+	}
+}
+
+// The life of the unit, as its service manager and a client of a NodePort on loopback see it.
+func TestUnderAServiceManager(t *testing.T) {
+	u := newUnit(t)
+	u.start()
+	ready := u.await("READY=1")
+	if text := ready.Value("STATUS"); !strings.HasPrefix(text, "nftables: 1 Service, 1 endpoint, synced ") {
+		t.Errorf("it is ready with the status %q", text)
+	}
+	out, err := u.lab.Node.Command(t.Context(), "nft", "list", "table", "ip", "edgeway").CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "10.96.0.10") {
+		t.Errorf("it is ready, and the kernel has %v\n%s", err, out)
+	}
+	u.await("WATCHDOG=1")
+	if got := u.ask(); got.Server != "ep" {
+		t.Fatalf("the NodePort on loopback: %s", got)
+	}
+
+	u.configure("[log]\nlevel = \"debug\"\n")
+	u.signal(syscall.SIGHUP)
+	if d := u.await("RELOADING=1"); d.Value("MONOTONIC_USEC") == "" {
+		t.Errorf("a reload began with %+v", d)
+	}
+	u.await("READY=1")
+	u.configure("[log]\nlevel = \"nonsense\"\n")
+	u.signal(syscall.SIGHUP)
+	u.await("RELOADING=1")
+	u.await("READY=1")
+	u.await("WATCHDOG=1")
+	u.configure("")
+
+	for _, end := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
+		u.receive()
+		if len(u.stored) != 1 {
+			t.Fatalf("stored are %v", u.stored)
+		}
+		u.signal(end)
+		if end == syscall.SIGTERM {
+			u.await("STOPPING=1")
+		}
+		_ = u.cmd.Wait()
+		waiting := make(chan netlab.Outcome, 1)
+		go func() { waiting <- u.ask() }()
+		time.Sleep(200 * time.Millisecond) // the client is there before the daemon
+		u.start()
+		u.await("READY=1")
+		if got := <-waiting; got.Server != "ep" {
+			t.Errorf("a client that came after %s: %s", end, got)
+		}
+	}
+	u.signal(syscall.SIGTERM)
+	if err := u.cmd.Wait(); err != nil {
+		t.Errorf("the end: %v", err)
+	}
+	u.cmd = nil
+}
