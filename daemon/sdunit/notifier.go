@@ -97,7 +97,7 @@ func (n *Notifier) look(s Subject, r *reload) time.Duration {
 		return steady
 	}
 	var lines []string
-	if !n.ready && view.State.Synced() || r.under && r.done(view) {
+	if !n.ready && view.served() || r.under && r.done(view) {
 		n.ready, n.reloading, r.under = true, false, false
 		n.status.force()
 		lines = append(lines, sd.SdNotifyReady)

@@ -21,6 +21,17 @@ type View struct {
 	SavedAt time.Time
 }
 
+// served says that the kernel is programmed, and that the followers, which listen on loopback and serve
+// health checks, had their first turn, whatever came of it.
+func (v View) served() bool {
+	for i := range v.State.Followers {
+		if f := &v.State.Followers[i]; f.LastSync.IsZero() && f.Err == nil {
+			return false
+		}
+	}
+	return v.State.Synced()
+}
+
 // statusLine is the text of STATUS=, such as
 //
 //	nftables: 412 Services, 1,203 endpoints, synced 3 s ago; API away 5 min
