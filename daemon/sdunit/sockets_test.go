@@ -52,7 +52,7 @@ func TestNewListenersGoToTheStoreAndComeBackAfterARestart(t *testing.T) {
 			t.Fatal(err)
 		}
 		serveOne(t, again)
-		if text, err := ending(t, waiting); text != "hello" || err != io.EOF {
+		if text, err := ending(t, waiting); text != "hello" || !errors.Is(err, io.EOF) {
 			t.Errorf("%s: a client of the pause got %q, %v", addr, text, err)
 		}
 		if len(second.Unclaimed()) != 0 || log.String() != "" {
@@ -158,7 +158,7 @@ func TestClientsOfAnUnwantedSocketUnitAreReset(t *testing.T) {
 	}
 	conn := connect(t, addr)
 	serveOne(t, listener)
-	if text, err := ending(t, conn); text != "hello" || err != io.EOF {
+	if text, err := ending(t, conn); text != "hello" || !errors.Is(err, io.EOF) {
 		t.Errorf("a client of the Service got %q, %v", text, err)
 	}
 	_ = listener.SetDeadline(time.Now()) // how its user may stop accepting

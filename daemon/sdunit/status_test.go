@@ -1,0 +1,65 @@
+package sdunit
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"edgeway/daemon/health"
+	"edgeway/daemon/pipeline"
+	"edgeway/daemon/sdunit/sdtest"
+	"edgeway/daemon/source"
+)
+
+func TestStatusIsSentWhenItsMeaningChanges(t *testing.T) {
+	notified(t, "", func(t *testing.T, _ *Notifier, h *host, m *serviceManager) {
+		h.set(synced(1))
+		if texts := statuses(during(m, time.Hour)); len(texts) > 70 {
+			t.Errorf("%d texts in an hour in which nothing happened", len(texts))
+		}
+		h.set(func(v *View) { v.Sources = []health.Source{away{since: time.Now().Add(-5 * time.Minute)}} })
+		if texts := statuses(during(m, statusEvery+steady)); len(texts) != 1 || !strings.HasSuffix(texts[0], "; API away 5 min") {
+			t.Errorf("texts when the API server went away: %q", texts)
+		}
+		sent := 0
+		for i := range 600 {
+			h.set(synced(i % 20))
+			sent += len(statuses(during(m, 100*time.Millisecond)))
+		}
+		if sent < 10 || sent > 13 {
+			t.Errorf("%d texts in a minute of constant change", sent)
+		}
+	})
+}
+
+func TestStatusTexts(t *testing.T) {
+	now := time.Now()
+	ago := func(at time.Time) string { return age(now.Sub(at)) }
+	base := View{Backend: "nftables"}
+	synced(1)(&base)
+	base.State.Backend.LastSync = now.Add(-3 * time.Second)
+	for want, change := range map[string]func(*View){
+		"nftables: 412 Services, 1,203 endpoints, synced 3 s ago": func(*View) {},
+		"nftables: 412 Services, 1,203 endpoints, synced 3 s ago; last-known state, saved 2 h ago; API not reached yet": func(v *View) {
+			v.SavedAt, v.Sources = now.Add(-2*time.Hour-time.Minute), []health.Source{away{}}
+		},
+		"nftables: 412 Services, 1,203 endpoints, synced 3 s ago; sync failing for 1 min": func(v *View) {
+			v.State.OutOfSync, v.State.Backend.Err = now.Add(-time.Minute), errors.New("x\nREADY=1")
+		},
+		"nftables: 412 Services, 1,203 endpoints, synced 3 s ago; conntrack failing for 3 days; 2 faults of objects": func(v *View) {
+			v.State.Followers = []pipeline.StageState{{Name: "conntrack", Err: errors.New("x"), Since: now.Add(-80 * time.Hour)}}
+			v.State.PlanProblems = make([]source.Problem, 2)
+		},
+		"nftables: the first sync failed: x READY=1": func(v *View) {
+			v.State.InForce = nil
+			v.Health.Conditions = []health.Condition{{Message: "the first sync failed: x\nREADY=1"}}
+		},
+	} {
+		v := base
+		change(&v)
+		if got := v.text(pipeline.Counts{Services: 412, Endpoints: 1203}, ago); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
