@@ -8,7 +8,6 @@ import (
 
 	"edgeway/daemon/health"
 	"edgeway/daemon/pipeline"
-	"edgeway/daemon/sdunit/sdtest"
 	"edgeway/daemon/source"
 )
 
