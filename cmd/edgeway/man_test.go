@@ -37,7 +37,7 @@ func TestEachCommandGetsItsManual(t *testing.T) {
 func TestManualEscapesWhatRoffTakesForItsOwn(t *testing.T) {
 	for in, want := range map[string]string{
 		".toml is\n'quoted' \\ a-b": "\\&.toml is\n\\&'quoted' \\e a\\-b",
-		"One. Two: three.\nFour":     "One.\nTwo: three.\nFour",
+		"One. Two: three.\nFour":    "One.\nTwo: three.\nFour",
 	} {
 		if got := paragraphs(in); got != want {
 			t.Errorf("%q becomes %q, want %q", in, got, want)
