@@ -28,7 +28,7 @@ func (i *instance) status() control.Status {
 		Version: i.opts.Version, Revision: i.opts.Revision, ConfigPath: i.opts.ConfigPath, Started: i.opts.Started,
 		Zone:  i.cfg.Node.Zone,
 		State: i.pipeline.State(), Health: i.health.Report(), Sources: i.healthSources(),
-		LastKnown: i.lastKnown(),
+		LastKnown: i.lastKnown(), Waiting: i.opts.Loopback.Waiting(),
 	})
 }
 

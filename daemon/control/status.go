@@ -1,6 +1,7 @@
 package control
 
 import (
+	"fmt"
 	"net/netip"
 	"os"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"edgeway/daemon/health"
 	"edgeway/daemon/pipeline"
 	"edgeway/daemon/source"
+	"edgeway/proxiers/localnodeport"
 )
 
 // maxProblems bounds the list in a Status; their number is always complete.
@@ -38,7 +40,10 @@ type Status struct {
 	OutOfSync   time.Time       `json:"outOfSync,omitzero"` // since when
 	Drift       StatusDrift     `json:"drift"`
 	Quarantined []string        `json:"quarantined"` // "namespace/name:port/TCP IPv4: why"
-	Problems    StatusProblems  `json:"problems"`
+	// NotListening are the NodePorts that are not served on loopback because something else listens there, or
+	// the like: "127.0.0.1:30080 of namespace/name:port/TCP: why".
+	NotListening []string       `json:"notListening"`
+	Problems     StatusProblems `json:"problems"`
 }
 
 // StatusNode is the host.
@@ -110,6 +115,7 @@ type StatusInput struct {
 	Health    health.Report
 	Sources   []health.Source
 	LastKnown LastKnown
+	Waiting   []localnodeport.Waiting
 }
 
 // NewStatus puts a Status together.
@@ -121,7 +127,7 @@ func NewStatus(in StatusInput) Status {
 		LastKnown: in.LastKnown, Counts: pipeline.Count(in.State.InForce), OutOfSync: in.State.OutOfSync,
 		Backend:     newStage(&in.State.Backend),
 		Drift:       StatusDrift{in.State.Drift, in.State.LastDrift, in.State.DriftReason},
-		Quarantined: []string{}, Followers: []StatusStage{}, Sources: []StatusSource{},
+		Quarantined: []string{}, NotListening: []string{}, Followers: []StatusStage{}, Sources: []StatusSource{},
 		Node: newNode(&in), Problems: newProblems(in.State.Problems()),
 	}
 	s.Backend.Done, s.Backend.Total = in.State.Done, in.State.Total
@@ -130,6 +136,9 @@ func NewStatus(in StatusInput) Status {
 	}
 	for _, q := range in.State.Quarantined {
 		s.Quarantined = append(s.Quarantined, q.Name.String()+" "+q.Family.String()+": "+q.Err)
+	}
+	for _, w := range in.Waiting {
+		s.NotListening = append(s.NotListening, fmt.Sprintf("%s of %s: %s", w.Address, w.Service, w.Err))
 	}
 	for i := range in.State.Followers {
 		s.Followers = append(s.Followers, newStage(&in.State.Followers[i]))

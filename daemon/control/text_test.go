@@ -3,8 +3,10 @@ package control
 import (
 	"errors"
 	"flag"
+	"net/netip"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,6 +17,7 @@ import (
 	"edgeway/daemon/pipeline"
 	"edgeway/daemon/source"
 	"edgeway/daemon/tracker"
+	"edgeway/proxiers/localnodeport"
 	"edgeway/proxiers/plan"
 )
 
@@ -62,10 +65,17 @@ func TestPlanText(t *testing.T) {
 
 func statusText(t *testing.T, state pipeline.State, lastKnown LastKnown, sources ...health.Source) string {
 	t.Helper()
-	s := NewStatus(StatusInput{
+	in := StatusInput{
 		Version: "1.2.3", ConfigPath: "/etc/edgeway/edgeway.toml", Started: time.Now().Add(-50 * time.Hour), Zone: "north",
 		State: state, Health: health.New(fixedState{state}, sources...).Report(), Sources: sources, LastKnown: lastKnown,
-	})
+	}
+	if lastKnown.Serving {
+		in.Waiting = []localnodeport.Waiting{{
+			Address: netip.MustParseAddrPort("127.0.0.1:30080"), Service: plan.ServicePortName{Namespace: "default", Name: "web", Protocol: plan.TCP},
+			Err: syscall.EADDRINUSE,
+		}}
+	}
+	s := NewStatus(in)
 	s.PID = 4711
 	var text strings.Builder
 	if err := s.WriteText(&text); err != nil {

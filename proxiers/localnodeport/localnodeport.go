@@ -164,6 +164,25 @@ func (p *Proxier) Stats() Stats {
 	return s
 }
 
+// Waiting is a NodePort that can not be listened on. It is tried again from time to time.
+type Waiting struct {
+	Address netip.AddrPort
+	Service plan.ServicePortName
+	Err     error
+}
+
+// Waiting gives those NodePorts by address. It may be called from any goroutine.
+func (p *Proxier) Waiting() []Waiting {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var out []Waiting
+	for at, known := range p.waiting {
+		out = append(out, Waiting{at, known.target.name, known.err})
+	}
+	slices.SortFunc(out, func(a, b Waiting) int { return a.Address.Compare(b.Address) })
+	return out
+}
+
 // paused is told by the relay.
 func (p *Proxier) paused(reason error) {
 	p.logger.Load().Warn("connections to NodePorts on loopback wait until others end", "error", reason)

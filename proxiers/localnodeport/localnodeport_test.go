@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"syscall"
 	"testing"
 	"time"
 
@@ -153,6 +154,9 @@ func TestAddressInUse(t *testing.T) {
 	if got := w.Stats().ListenFailures; got[plan.IPv4] != 2 || got[plan.IPv6] != 0 {
 		t.Errorf("failures %v, want 2 of IPv4", got)
 	}
+	if got := w.Waiting(); len(got) != 1 || got[0].Address != addrPort("127.0.0.1:30000") || got[0].Service.Name != "a" || !errors.Is(got[0].Err, syscall.EADDRINUSE) {
+		t.Errorf("waiting: %v", got)
+	}
 	// Endpoints go on to change meanwhile.
 	serve(t, "127.0.1.2:8080")
 	w.apply(service("a", 30000, "127.0.1.2:8080"), service("b", 30001, "127.0.1.1:8080"))
@@ -163,7 +167,7 @@ func TestAddressInUse(t *testing.T) {
 		}
 	}
 	answers(t, "127.0.0.1:30000", "127.0.1.2:8080")
-	if w.log.count("is served on loopback now") != 1 || w.log.count(complaint) != 1 {
+	if len(w.Waiting()) != 0 || w.log.count("is served on loopback now") != 1 || w.log.count(complaint) != 1 {
 		t.Error("it is not logged, once, that the NodePort is served now")
 	}
 }

@@ -18,8 +18,9 @@ const (
 type port struct {
 	at     netip.AddrPort
 	target *target
-	// relayed is nil while the port waits; then it is due for another try, after a delay.
+	// relayed is nil while the port waits because of err; then it is due for another try, after a delay.
 	relayed *relay.Port
+	err     error
 	delay   time.Duration
 	due     time.Time
 }
@@ -68,8 +69,7 @@ func (p *Proxier) stop(at netip.AddrPort) {
 // listen begins to accept, or has the port wait for another try.
 func (p *Proxier) listen(known *port) {
 	logger := p.logger.Load().With("address", known.at, "service", known.target.name.String())
-	var err error
-	if known.relayed, err = p.accept(known); err == nil {
+	if known.relayed, known.err = p.accept(known); known.err == nil {
 		p.listeners[familyIndex(known.at.Addr())]++
 		delete(p.waiting, known.at)
 		if known.delay > 0 {
@@ -79,7 +79,7 @@ func (p *Proxier) listen(known *port) {
 	}
 	p.failures[familyIndex(known.at.Addr())]++
 	if known.delay == 0 {
-		logger.Warn("NodePort is not served on loopback until its address can be listened on", "error", err)
+		logger.Warn("NodePort is not served on loopback until its address can be listened on", "error", known.err)
 	}
 	known.delay = min(max(2*known.delay, shortest), longest)
 	known.due = time.Now().Add(known.delay)
