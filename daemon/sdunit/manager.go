@@ -15,6 +15,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -31,6 +32,8 @@ type Manager struct {
 	logger *slog.Logger
 	// sending has room for the one datagram that is being sent: they stay in order.
 	sending chan struct{}
+	// deaf says that the one being sent takes longer than sendTimeout.
+	deaf atomic.Bool
 
 	mu     sync.Mutex
 	failed bool
@@ -46,9 +49,9 @@ func (m *Manager) present() bool { return address() != "" }
 
 func address() string { return os.Getenv("NOTIFY_SOCKET") }
 
-// send gives the assignments in one datagram.
-func (m *Manager) send(assignments ...string) {
-	m.deliver(func() error {
+// send gives the assignments in one datagram, and reports whether the service manager has it.
+func (m *Manager) send(assignments ...string) bool {
+	return m.deliver(func() error {
 		_, err := sd.SdNotify(false, strings.Join(assignments, "\n"))
 		return err
 	})
@@ -59,30 +62,50 @@ func (m *Manager) sendSocket(socket syscall.Conn, assignments ...string) {
 	m.deliver(func() error { return sendSocket(socket, []byte(strings.Join(assignments, "\n"))) })
 }
 
-// deliver sends, but not for longer than sendTimeout: SdNotify of go-systemd (22.7) waits for ever.
-// What has no place until then is dropped.
-func (m *Manager) deliver(send func() error) {
+// deliver sends, but waits no longer than sendTimeout: SdNotify of go-systemd (22.7) would for ever. It
+// does not wait for a manager that was waited for in vain before.
+func (m *Manager) deliver(send func() error) bool {
 	if !m.present() {
-		return
+		return false
 	}
 	timeout := time.NewTimer(sendTimeout)
 	defer timeout.Stop()
-	select {
-	case m.sending <- struct{}{}:
-	case <-timeout.C:
+	if !m.begin(timeout.C) {
 		m.note(errDeaf)
-		return
+		return false
 	}
 	sent := make(chan error, 1)
 	go func() {
 		sent <- send()
+		m.deaf.Store(false)
 		<-m.sending
 	}()
 	select {
 	case err := <-sent:
 		m.note(err)
+		return err == nil
 	case <-timeout.C:
+		m.deaf.Store(true)
 		m.note(errDeaf)
+		return false
+	}
+}
+
+// begin waits for the datagram before.
+func (m *Manager) begin(timeout <-chan time.Time) bool {
+	select {
+	case m.sending <- struct{}{}:
+		return true
+	default:
+	}
+	if m.deaf.Load() {
+		return false
+	}
+	select {
+	case m.sending <- struct{}{}:
+		return true
+	case <-timeout:
+		return false
 	}
 }
 

@@ -97,8 +97,8 @@ func (n *Notifier) look(s Subject, r *reload) time.Duration {
 		return steady
 	}
 	var lines []string
-	if !n.ready && view.served() || r.under && r.done(view) {
-		n.ready, n.reloading, r.under = true, false, false
+	becomesReady := !n.ready && view.served() || r.under && r.done(view)
+	if becomesReady {
 		n.status.force()
 		lines = append(lines, sd.SdNotifyReady)
 	}
@@ -108,8 +108,12 @@ func (n *Notifier) look(s Subject, r *reload) time.Duration {
 	if n.alive(beat) {
 		lines = append(lines, n.aliveLines()...)
 	}
-	if len(lines) > 0 {
-		n.manager.send(lines...)
+	if len(lines) > 0 && !n.manager.send(lines...) {
+		n.status.force()
+		return steady // then it is tried again
+	}
+	if becomesReady {
+		n.ready, n.reloading, r.under = true, false, false
 	}
 	return n.pause(r)
 }

@@ -334,7 +334,7 @@ func TestStoppingIsTheLastWord(t *testing.T) {
 func TestADeafServiceManagerHoldsNothingUp(t *testing.T) {
 	m := sdtest.New(t)
 	logger, log := newLog()
-	n := NewNotifier(NewManager(logger), logger)
+	n, h := NewNotifier(NewManager(logger), logger), newHost()
 	for range 600 { // more than a queue holds (net.unix.max_dgram_qlen, 10 or 512)
 		if log.String() != "" {
 			break
@@ -344,14 +344,28 @@ func TestADeafServiceManagerHoldsNothingUp(t *testing.T) {
 	if !strings.Contains(log.String(), errDeaf.Error()) {
 		t.Errorf("no warning: %s", log)
 	}
-	n.Stopping() // returns
-	m.Received()
-	time.Sleep(100 * time.Millisecond) // for what is still being sent
-	m.Received()
-	n.manager.send("STATUS=back")
-	if sent := m.Received(); count(sent, "STATUS=back") != 1 {
-		t.Errorf("a manager that reads again got %+v", sent)
+	start := time.Now()
+	h.set(synced(1))
+	run(t, n, h)
+	s := NewSockets(n.manager, nil, logger)
+	for range 100 {
+		addr := freeAddr(t, "127.0.0.1")
+		if _, err := s.Listen(addr); err != nil {
+			t.Fatal(err)
+		}
+		s.Release(addr)
 	}
+	if d := time.Since(start); d > sendTimeout {
+		t.Errorf("200 messages took %v", d)
+	}
+	var sent []datagram
+	for deadline := time.Now().Add(10 * time.Second); count(sent, "READY=1") == 0 && time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		sent = m.Received()
+	}
+	if count(sent, "READY=1") == 0 {
+		t.Error("a manager that reads again is not told that the daemon is ready")
+	}
+	n.Stopping() // returns
 }
 
 func TestABadNotifySocketIsOneWarning(t *testing.T) {
