@@ -114,7 +114,9 @@ func TestServiceIsNamespaceAndName(t *testing.T) {
 func TestNamedFaultsHaveTheirIdentifier(t *testing.T) {
 	r, log, _ := newRecorder()
 	for _, f := range Faults() {
-		log.Error(f.Message)
+		if err := log.Handler().Handle(t.Context(), slog.NewRecord(time.Now(), slog.LevelError, f.Message, 0)); err != nil {
+			t.Error(err)
+		}
 		if got := r.last(t).fields["MESSAGE_ID"]; got != f.ID {
 			t.Errorf("%q has MESSAGE_ID=%s", f.Message, got)
 		}
