@@ -1,0 +1,152 @@
+package inside
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"edgeway/proxiers/plan"
+	"edgeway/test/netlab"
+)
+
+// Addresses of the Service default/web, and the host's own.
+const (
+	clusterIP   = "10.96.0.10:80"
+	clusterIP6  = "[fd00:96::10]:80"
+	nodePort    = "192.0.2.10:30080"
+	loopback    = "127.0.0.1:30080"
+	loopback6   = "[::1]:30080"
+	askPatience = 30 * time.Second
+)
+
+// ask connects from the machine itself and asks once: the answer is the endpoint's name.
+func ask(addr string) (string, error) {
+	conn, err := net.DialTimeout("tcp", addr, askPatience)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	return askOn(conn)
+}
+
+func askOn(conn net.Conn) (string, error) {
+	_ = conn.SetDeadline(time.Now().Add(askPatience))
+	if _, err := conn.Write([]byte("?\n")); err != nil {
+		return "", err
+	}
+	line, err := bufio.NewReader(conn).ReadString('\n')
+	if err != nil {
+		return "", fmt.Errorf("answer: %w", err)
+	}
+	name, _, _ := strings.Cut(line, " ")
+	return name, nil
+}
+
+// answers wants each address to be served for the machine itself, now.
+func (h *host) answers(addrs ...string) {
+	h.Helper()
+	for _, addr := range addrs {
+		if _, err := ask(addr); err != nil {
+			h.Errorf("%s: %v", addr, err)
+		}
+	}
+}
+
+// answersOutside wants an address to be served for the client outside.
+func (h *host) answersOutside(addr string) {
+	h.Helper()
+	to := netip.MustParseAddrPort(addr)
+	o := h.client.Connect(netlab.Flow{Protocol: plan.TCP, From: h.client.Addr(to.Addr()), To: to, Wait: 10 * time.Second})
+	if o.Answer != netlab.Served {
+		h.Errorf("%s from outside: %s", addr, o)
+	}
+}
+
+// traffic is a client that connects to one address again and again, one connection after the other.
+type traffic struct {
+	addr string
+	stop chan struct{}
+	done sync.WaitGroup
+
+	// Connections by what became of them. cut were accepted and ended without an answer.
+	served, refused, cut, failed int
+	longest                      time.Duration // until the answer
+	outage                       time.Duration // the longest time from a failure to the next answer
+	faults                       []string
+}
+
+// traffic starts a client.
+func (h *host) traffic(addr string, pause time.Duration) *traffic {
+	c := &traffic{addr: addr, stop: make(chan struct{})}
+	c.done.Go(func() {
+		var down time.Time
+		for {
+			select {
+			case <-c.stop:
+				return
+			case <-time.After(pause):
+			}
+			start := time.Now()
+			if err := c.once(start); err == nil {
+				if !down.IsZero() {
+					c.outage = max(c.outage, time.Since(down))
+				}
+				down = time.Time{}
+			} else if down.IsZero() {
+				down = start
+			}
+		}
+	})
+	return c
+}
+
+func (c *traffic) once(start time.Time) error {
+	conn, err := net.DialTimeout("tcp", c.addr, askPatience)
+	if err == nil {
+		_, err = askOn(conn)
+		conn.Close()
+		if err != nil {
+			c.cut++
+		}
+	} else if errors.Is(err, syscall.ECONNREFUSED) {
+		c.refused++
+	} else {
+		c.failed++
+	}
+	if err != nil {
+		if len(c.faults) < 5 {
+			c.faults = append(c.faults, time.Now().Format("15:04:05.000 ")+err.Error())
+		}
+		return err
+	}
+	c.served++
+	c.longest = max(c.longest, time.Since(start))
+	return nil
+}
+
+// end stops the client and logs what it saw.
+func (h *host) end(c *traffic) {
+	h.Helper()
+	close(c.stop)
+	c.done.Wait()
+	h.Logf("%s: %d served, %d refused, %d cut, %d failed; longest %d ms %s", c.addr, c.served, c.refused, c.cut, c.failed,
+		c.longest.Milliseconds(), strings.Join(c.faults, "; "))
+	if c.served == 0 {
+		h.Errorf("%s: nothing was served", c.addr)
+	}
+}
+
+// undisturbed ends a client that must have seen no fault at all.
+func (h *host) undisturbed(c *traffic) {
+	h.Helper()
+	h.end(c)
+	if n := c.refused + c.cut + c.failed; n > 0 {
+		h.Errorf("%s: %d connections failed, want none", c.addr, n)
+	}
+}

@@ -1,0 +1,133 @@
+package inside
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"edgeway/proxiers/plan"
+	"edgeway/test/netlab"
+)
+
+// network is the machine and who is around it: a client outside, and two endpoints that answer on port
+// 8080 of both families.
+type network struct {
+	client, ep1, ep2 *netlab.Host
+}
+
+func newNetwork(t *testing.T) *network {
+	lab := netlab.New(t, netlab.Options{InPlace: true})
+	n := &network{
+		client: lab.Host("client", netip.MustParseAddr("203.0.113.2")),
+		ep1:    lab.Host("ep1", netip.MustParseAddr("10.244.1.11"), netip.MustParseAddr("fd00:244:1::11")),
+		ep2:    lab.Host("ep2", netip.MustParseAddr("10.244.2.12"), netip.MustParseAddr("fd00:244:2::12")),
+	}
+	for _, ep := range []*netlab.Host{n.ep1, n.ep2} {
+		for _, addr := range ep.Addrs {
+			if err := ep.Serve(ep.Name, netip.AddrPortFrom(addr, 8080), plan.TCP); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return n
+}
+
+// host is the machine in one scenario.
+type host struct {
+	*testing.T
+	*network
+}
+
+// patience is how long something may take for which no time is promised: the machine is slow.
+const patience = 60 * time.Second
+
+// run runs a program that must succeed, and gives what it printed.
+func (h *host) run(name string, args ...string) string {
+	h.Helper()
+	out, code := h.try(name, args...)
+	if code != 0 {
+		h.Fatalf("%s %s: exit code %d\n%s", name, strings.Join(args, " "), code, out)
+	}
+	return out
+}
+
+// try runs a program and gives what it printed and its exit code.
+func (h *host) try(name string, args ...string) (out string, code int) {
+	h.Helper()
+	cmd := exec.CommandContext(context.WithoutCancel(h.Context()), name, args...) // in clean-ups too
+	cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C.UTF-8", "SYSTEMD_PAGER=", "SYSTEMD_COLORS=0")
+	start := time.Now()
+	raw, err := cmd.CombinedOutput()
+	if took := time.Since(start); took > 3*time.Second {
+		h.Logf("%s %s took %.1f s", name, strings.Join(args, " "), took.Seconds())
+	}
+	if cmd.ProcessState == nil {
+		h.Fatalf("%s: %v", name, err)
+	}
+	return strings.TrimSpace(string(raw)), cmd.ProcessState.ExitCode()
+}
+
+// show gives a property of a unit.
+func (h *host) show(unit, property string) string {
+	h.Helper()
+	return h.run("systemctl", "show", "-P", property, unit)
+}
+
+// write makes a file that everybody may read, with its folder.
+func (h *host) write(path, text string) {
+	h.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		h.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		h.Fatal(err)
+	}
+}
+
+// remove removes a file or folder.
+func (h *host) remove(path string) {
+	h.Helper()
+	if err := os.RemoveAll(path); err != nil {
+		h.Error(err)
+	}
+}
+
+// within tries check until it gives nil, and tells how long that took.
+func (h *host) within(limit time.Duration, check func() error) time.Duration {
+	h.Helper()
+	for start := time.Now(); ; time.Sleep(20 * time.Millisecond) {
+		err, took := check(), time.Since(start)
+		switch {
+		case err == nil:
+			return took
+		case took > limit:
+			h.Fatalf("after %.1f s: %v", took.Seconds(), err)
+		}
+	}
+}
+
+// eventually waits for text in what a program prints.
+func (h *host) eventually(text, name string, args ...string) {
+	h.Helper()
+	h.within(patience, func() error {
+		out, _ := h.try(name, args...)
+		if !strings.Contains(out, text) {
+			return fmt.Errorf("%s %s does not say %q:\n%s", name, strings.Join(args, " "), text, out)
+		}
+		return nil
+	})
+}
+
+// contains wants text in what a program printed.
+func (h *host) contains(out, text string) {
+	h.Helper()
+	if !strings.Contains(out, text) {
+		h.Errorf("%q is not in:\n%s", text, out)
+	}
+}

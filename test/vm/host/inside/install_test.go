@@ -1,0 +1,153 @@
+package inside
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/user"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// apt installs a package file as an operator does.
+func (h *host) apt(file string) {
+	h.Helper()
+	h.run("apt-get", "install", "-q", "-y", "--no-install-recommends", jobDir+"/"+file)
+}
+
+func installStartsNothing(h *host) {
+	h.apt("edgeway_1.0.0-1_amd64.deb")
+	if out, _ := h.try("systemctl", "is-enabled", "edgeway"); out != "disabled" {
+		h.Errorf("is-enabled says %q, want disabled", out)
+	}
+	if out, _ := h.try("systemctl", "is-active", "edgeway"); out != "inactive" {
+		h.Errorf("is-active says %q, want inactive", out)
+	}
+	if out := h.run("systemctl", "--failed", "--no-legend", "--plain"); out != "" {
+		h.Errorf("failed units: %s", out)
+	}
+	if tables := h.run("nft", "list", "tables"); strings.Contains(tables, "edgeway") {
+		h.Errorf("there are rules: %s", tables)
+	}
+	if _, err := user.Lookup("edgeway"); err != nil {
+		h.Error(err)
+	}
+}
+
+func startWithoutSources(h *host) {
+	if out, code := h.try("systemctl", "start", "edgeway"); code == 0 {
+		h.Errorf("start succeeded: %s", out)
+	}
+	h.contains(h.run("journalctl", "-u", "edgeway", "-o", "cat"), "source")
+	if out, _ := h.try("systemctl", "is-active", "edgeway"); out != "failed" {
+		h.Errorf("is-active says %q, want failed: it must not be tried again and again", out)
+	}
+	h.run("systemctl", "reset-failed", "edgeway")
+}
+
+// siteConfig makes the host serve the manifests.
+const siteConfig = `[source.file]
+paths = ["/etc/edgeway/manifests"]
+
+[proxy]
+service_cidrs = ["10.96.0.0/12", "fd00:96::/108"]
+nodeport_addresses = ["primary", "localhost"]
+`
+
+const siteFile = "/etc/edgeway/conf.d/site.toml"
+
+func enableAndStart(h *host) {
+	h.write(siteFile, siteConfig)
+	h.write("/etc/edgeway/manifests/web.yaml", manifest("web", "10.96.0.10", "fd00:96::10", 30080))
+	h.run("edgeway", "config", "check")
+	h.run("systemctl", "enable", "--now", "edgeway")
+	h.answers(clusterIP, clusterIP6, loopback, loopback6)
+	h.answersOutside(nodePort)
+	if out := h.run("systemctl", "is-active", "edgeway", "edgeway-ready.target"); out != "active\nactive" {
+		h.Errorf("is-active of service and target: %q", out)
+	}
+	if name, err := userOf(h.show("edgeway", "MainPID")); name != "edgeway" {
+		h.Errorf("the daemon runs as %q (%v), want edgeway", name, err)
+	}
+	status := h.show("edgeway", "StatusText")
+	h.Logf("STATUS: %s", status)
+	h.contains(status, "nftables: 1 Service, 4 endpoints, synced")
+	h.run("edgeway", "status")
+}
+
+// userOf gives the name of the user that a process runs as.
+func userOf(pid string) (string, error) {
+	status, err := os.ReadFile("/proc/" + pid + "/status")
+	if err != nil {
+		return "", err
+	}
+	for line := range strings.Lines(string(status)) {
+		if ids, ok := strings.CutPrefix(line, "Uid:"); ok {
+			u, err := user.LookupId(strings.Fields(ids)[0])
+			if err != nil {
+				return "", err
+			}
+			return u.Username, nil
+		}
+	}
+	return "", errors.New("no Uid in the status of the process")
+}
+
+func startReturnsWhenServicesWork(h *host) {
+	for range 3 {
+		h.run("systemctl", "stop", "edgeway")
+		h.run("edgeway", "cleanup")
+		if _, err := ask(clusterIP); err == nil {
+			h.Fatal("the ClusterIP answers although there are no rules: this test says nothing")
+		}
+		h.run("systemctl", "start", "edgeway")
+		h.answers(clusterIP)
+	}
+}
+
+// exposure is what systemd thinks of the sandbox; peers' units have 9.0 to 9.6.
+func exposure(h *host) {
+	out := h.run("systemd-analyze", "security", "--no-pager", "edgeway.service")
+	found := regexp.MustCompile(`Overall exposure level for edgeway.service: ([\d.]+) .*`).FindStringSubmatch(out)
+	if found == nil {
+		h.Fatalf("no level in:\n%s", out)
+	}
+	h.Log(found[0])
+	if level, err := strconv.ParseFloat(found[1], 64); err != nil || level > 2.0 {
+		h.Errorf("want at most 2.0 in:\n%s", out)
+	}
+}
+
+// manifest is a Service with a ClusterIP of each family, port 80, a NodePort, and both endpoints.
+func manifest(name, ip4, ip6 string, nodePort int) string {
+	text := fmt.Sprintf(`apiVersion: v1
+kind: Service
+metadata: {name: %[1]s, namespace: default}
+spec:
+  type: NodePort
+  clusterIP: %[2]s
+  clusterIPs: [%[2]s, "%[3]s"]
+  ipFamilies: [IPv4, IPv6]
+  ipFamilyPolicy: RequireDualStack
+  ports:
+    - {name: http, protocol: TCP, port: 80, targetPort: 8080, nodePort: %[4]d}
+`, name, ip4, ip6, nodePort)
+	for _, family := range [][]string{{"IPv4", "10.244.1.11", "10.244.2.12"}, {"IPv6", "fd00:244:1::11", "fd00:244:2::12"}} {
+		text += fmt.Sprintf(`---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata:
+  name: %[1]s-%[2]s
+  namespace: default
+  labels: {kubernetes.io/service-name: %[1]s}
+addressType: %[3]s
+ports:
+  - {name: http, protocol: TCP, port: 8080}
+endpoints:
+  - {addresses: ["%[4]s"], conditions: {ready: true}}
+  - {addresses: ["%[5]s"], conditions: {ready: true}}
+`, name, strings.ToLower(family[0]), family[0], family[1], family[2])
+	}
+	return text
+}

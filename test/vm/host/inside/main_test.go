@@ -1,0 +1,61 @@
+package inside
+
+import (
+	"fmt"
+	"os"
+	"testing"
+)
+
+// jobDir is where the files of the job are: packages, manifests and this program.
+const jobDir = "/vm/job"
+
+func TestMain(m *testing.M) {
+	if _, err := os.Stat(jobDir); err != nil {
+		fmt.Println("these tests run in a virtual machine: test/vm/host starts it")
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// scenario is one case. They share the machine and stand in the order in which they run.
+type scenario struct {
+	name string
+	run  func(*host)
+	// vital: without it the ones after it say nothing.
+	vital bool
+}
+
+// TestPackage is the life of the package on a host.
+func TestPackage(t *testing.T) {
+	before := takeInventory(t)
+	play(t, []scenario{
+		{"install starts nothing", installStartsNothing, true},
+		{"start without sources says what is missing", startWithoutSources, false},
+		{"enable and start", enableAndStart, false},
+		{"start returns when Services work", startReturnsWhenServicesWork, false},
+		{"exposure of the unit", exposure, false},
+		{"20 restarts", restarts, false},
+		{"kill -9", killed, false},
+		{"stopped process", watchdog, false},
+		{"restart of the firewall", firewallRestart, false},
+		{"reload of a bad file", reloadBadFile, false},
+		{"reload of a good file", reloadGoodFile, false},
+		{"port that another program has", portTaken, false},
+		{"socket unit, client before the daemon", socketBeforeDaemon, false},
+		{"socket unit, client starts the daemon", socketStartsDaemon, false},
+		{"socket unit of a port that is no NodePort", socketOfNoNodePort, false},
+		{"upgrade", upgrade, false},
+		{"remove keeps configuration and state", removeKeeps, false},
+		{"purge leaves nothing", func(h *host) { purgeLeavesNothing(h, before) }, false},
+	})
+}
+
+func play(t *testing.T, scenarios []scenario) {
+	net := newNetwork(t)
+	for _, s := range scenarios {
+		ok := t.Run(s.name, func(t *testing.T) { s.run(&host{T: t, network: net}) })
+		if !ok && s.vital {
+			t.Fatalf("nothing more can be said after %q", s.name)
+		}
+	}
+}

@@ -1,0 +1,103 @@
+package inside
+
+import (
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// inventory is what a package could leave behind.
+type inventory struct {
+	files                 map[string]bool
+	rules, users, sysctls string
+}
+
+// others are folders that change in any case: dpkg's and apt's own records, logs, and the job's.
+var others = []string{
+	"/proc", "/sys", "/dev", "/vm", "/tmp", "/run/systemd/units", "/run/systemd/journal", "/run/netns", "/run/udev", "/run/log",
+	"/var/lib/dpkg", "/var/lib/apt", "/var/lib/systemd", "/var/cache", "/var/log", "/var/tmp", "/var/backups",
+}
+
+func takeInventory(t *testing.T) inventory {
+	t.Helper()
+	inv := inventory{files: map[string]bool{}}
+	err := filepath.WalkDir("/", func(path string, d fs.DirEntry, err error) error {
+		if slices.Contains(others, path) {
+			return fs.SkipDir
+		}
+		if err == nil {
+			inv.files[path] = true
+		}
+		return nil // what vanishes meanwhile is no matter
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range []string{"/etc/passwd", "/etc/group", "/etc/shadow", "/etc/gshadow"} {
+		text, err := os.ReadFile(f)
+		if err != nil && !os.IsNotExist(err) {
+			t.Fatal(err)
+		}
+		inv.users += f + ":\n" + string(text)
+	}
+	rules, err := exec.CommandContext(t.Context(), "nft", "list", "ruleset").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, rules)
+	}
+	inv.rules = string(rules)
+	return inv
+}
+
+func removeKeeps(h *host) {
+	h.run("apt-get", "remove", "-q", "-y", "edgeway")
+	if tables := h.run("nft", "list", "tables"); strings.Contains(tables, "edgeway") {
+		h.Errorf("rules are left: %s", tables)
+	}
+	for _, kept := range []string{siteFile, "/etc/edgeway/edgeway.toml", "/var/lib/edgeway"} {
+		if _, err := os.Stat(kept); err != nil {
+			h.Error(err)
+		}
+	}
+	if _, err := user.Lookup("edgeway"); err != nil {
+		h.Error(err)
+	}
+	if out, _ := h.try("systemctl", "is-active", "edgeway"); out != "inactive" {
+		h.Errorf("is-active says %q, want inactive", out)
+	}
+	if out := h.run("systemctl", "--failed", "--no-legend", "--plain"); out != "" {
+		h.Errorf("failed units: %s", out)
+	}
+	h.apt("edgeway_1.1.0-1_amd64.deb")
+	h.run("systemctl", "enable", "--now", "edgeway", "edgeway-nodeport@30080.socket")
+	h.answers(clusterIP)
+}
+
+// purgeLeavesNothing purges a package that runs.
+func purgeLeavesNothing(h *host, before inventory) {
+	h.run("systemctl", "is-active", "edgeway")
+	for _, own := range []string{siteFile, "/etc/edgeway/manifests", "/etc/edgeway/more"} {
+		h.remove(own) // the operator's own are the operator's business
+	}
+	h.run("apt-get", "purge", "-q", "-y", "edgeway")
+	after := takeInventory(h.T)
+	for _, path := range slices.Sorted(maps.Keys(after.files)) {
+		if !before.files[path] {
+			h.Errorf("%s is left behind", path)
+		}
+	}
+	if after.rules != before.rules {
+		h.Errorf("rules before:\n%s\nand after:\n%s", before.rules, after.rules)
+	}
+	if after.users != before.users {
+		h.Errorf("users before:\n%s\nand after:\n%s", before.users, after.users)
+	}
+	if units := h.run("systemctl", "list-units", "--all", "--no-legend", "--plain", "edgeway*"); strings.TrimSpace(units) != "" {
+		h.Errorf("systemd still knows %s", units)
+	}
+}

@@ -1,0 +1,150 @@
+package inside
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+)
+
+// While the daemon is stopped or restarted, nobody may notice:
+//   - new connections to a ClusterIP are all served: the kernel does it;
+//   - none to a NodePort on loopback is refused: systemd holds the listener;
+//   - a connection that was there before goes on, to a ClusterIP.
+func (h *host) unnoticed(disturb func()) {
+	h.Helper()
+	held := h.hold(clusterIP, clusterIP6)
+	cluster := h.traffic(clusterIP, 20*time.Millisecond)
+	loop4, loop6 := h.traffic(loopback, 20*time.Millisecond), h.traffic(loopback6, 20*time.Millisecond)
+	time.Sleep(500 * time.Millisecond)
+	disturb()
+	h.answers(loopback, loopback6)
+	h.undisturbed(cluster)
+	for _, c := range []*traffic{loop4, loop6} {
+		h.end(c)
+		// A connection that the daemon was relaying ends with it.
+		if c.refused+c.failed > 0 {
+			h.Errorf("%s: %d connections refused, %d failed, want none", c.addr, c.refused, c.failed)
+		}
+	}
+	held.stillServed(h)
+}
+
+// held are open connections.
+type held []net.Conn
+
+func (h *host) hold(addrs ...string) (open held) {
+	h.Helper()
+	for _, addr := range addrs {
+		conn, err := net.DialTimeout("tcp", addr, askPatience)
+		if err != nil {
+			h.Fatal(err)
+		}
+		h.Cleanup(func() { conn.Close() })
+		open = append(open, conn)
+	}
+	open.stillServed(h)
+	return open
+}
+
+func (open held) stillServed(h *host) {
+	h.Helper()
+	for _, conn := range open {
+		if _, err := askOn(conn); err != nil {
+			h.Errorf("connection to %s that was open: %v", conn.RemoteAddr(), err)
+		}
+	}
+}
+
+func restarts(h *host) {
+	const times = 20
+	h.unnoticed(func() {
+		start := time.Now()
+		for range times {
+			h.run("systemctl", "restart", "edgeway")
+		}
+		h.Logf("%d restarts, %.1f s each", times, time.Since(start).Seconds()/times)
+	})
+}
+
+func killed(h *host) {
+	before := h.show("edgeway", "MainPID")
+	h.unnoticed(func() {
+		h.run("systemctl", "kill", "-s", "KILL", "edgeway")
+		h.restarted(before)
+	})
+}
+
+// restarted waits for another process than before, and for it to be ready.
+func (h *host) restarted(before string) {
+	h.Helper()
+	took := h.within(2*patience, func() error {
+		pid, state := h.show("edgeway", "MainPID"), h.show("edgeway", "ActiveState")
+		if pid == before || state != "active" {
+			return fmt.Errorf("edgeway is %s with process %s, before %s", state, pid, before)
+		}
+		return nil
+	})
+	h.Logf("active again after %.1f s", took.Seconds())
+}
+
+func upgrade(h *host) {
+	before := h.show("edgeway", "MainPID")
+	h.unnoticed(func() {
+		h.apt("edgeway_1.1.0-1_amd64.deb")
+		h.restarted(before)
+	})
+	h.contains(h.run("edgeway", "status"), "edgeway 1.1.0: healthy")
+}
+
+// watchdog stops the daemon's process: that it does nothing any more has to be noticed.
+func watchdog(h *host) {
+	const dropIn = "/etc/systemd/system/edgeway.service.d/watchdog.conf"
+	h.write(dropIn, "[Service]\nWatchdogSec=8s\nTimeoutAbortSec=5s\n")
+	h.run("systemctl", "daemon-reload")
+	h.run("systemctl", "restart", "edgeway")
+	h.Cleanup(func() {
+		h.remove(dropIn)
+		h.try("systemctl", "daemon-reload")
+	})
+	before := h.show("edgeway", "MainPID")
+	h.unnoticed(func() {
+		h.run("systemctl", "kill", "-s", "STOP", "edgeway")
+		h.restarted(before)
+	})
+	h.contains(h.run("journalctl", "-u", "edgeway", "-o", "cat"), "Watchdog timeout")
+}
+
+// firewallRestart is what flushes all rules on most hosts: the start of nftables.service.
+func firewallRestart(h *host) {
+	h.contains(h.run("cat", "/etc/nftables.conf"), "flush ruleset")
+	repairs := h.repairs()
+	c := h.traffic(clusterIP, 2*time.Millisecond)
+	start := time.Now()
+	h.run("systemctl", "restart", "nftables")
+	h.Logf("systemctl restart nftables took %d ms", time.Since(start).Milliseconds())
+	h.within(patience, func() error {
+		if h.repairs() == repairs {
+			return errors.New("no repair is noted")
+		}
+		return nil
+	})
+	h.end(c)
+	h.Logf("no answer for %d ms", c.outage.Milliseconds())
+	if c.outage == 0 || c.outage > time.Second {
+		h.Errorf("the rules were lost for %s, want some time up to 1 s", c.outage)
+	}
+	h.answers(clusterIP, clusterIP6, loopback)
+	h.answersOutside(nodePort)
+}
+
+// repairs gives the line about repairs of the status.
+func (h *host) repairs() string {
+	for line := range strings.Lines(h.run("edgeway", "status")) {
+		if strings.HasPrefix(line, "drift") {
+			return strings.Fields(line)[1]
+		}
+	}
+	return ""
+}

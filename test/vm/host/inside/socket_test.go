@@ -1,0 +1,88 @@
+package inside
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"syscall"
+	"time"
+)
+
+// socketBeforeDaemon: who connects to a port that is held from early boot waits for the daemon.
+func socketBeforeDaemon(h *host) {
+	h.run("systemctl", "stop", "edgeway")
+	h.run("systemctl", "enable", "--now", "edgeway-nodeport@30080.socket")
+	answered := make(chan error, 2)
+	for _, addr := range []string{loopback, loopback6} {
+		go func() {
+			_, err := ask(addr)
+			answered <- err
+		}()
+	}
+	h.run("systemctl", "start", "edgeway")
+	for range 2 {
+		if err := <-answered; err != nil {
+			h.Errorf("client that came before the daemon: %v", err)
+		}
+	}
+	h.run("systemctl", "is-active", "edgeway-nodeport@30080.socket", "edgeway-nodeport-ipv6@30080.socket")
+	h.run("systemctl", "restart", "edgeway")
+	h.answers(loopback, loopback6)
+}
+
+// socketStartsDaemon: a client is reason enough to start it.
+func socketStartsDaemon(h *host) {
+	h.run("systemctl", "stop", "edgeway")
+	h.answers(loopback)
+	h.run("systemctl", "is-active", "edgeway")
+}
+
+// socketOfNoNodePort has no Service behind it.
+func socketOfNoNodePort(h *host) {
+	h.run("systemctl", "stop", "edgeway")
+	h.run("systemctl", "start", "edgeway-nodeport@30999.socket")
+	h.run("systemctl", "start", "edgeway")
+	h.Cleanup(func() {
+		h.try("systemctl", "stop", "edgeway", "edgeway-nodeport@30999.socket", "edgeway-nodeport-ipv6@30999.socket")
+		h.try("systemctl", "start", "edgeway")
+	})
+	h.within(patience, func() error {
+		start := time.Now()
+		name, err := ask("127.0.0.1:30999")
+		if !errors.Is(err, syscall.ECONNRESET) {
+			return fmt.Errorf("answer %q after %s, error %w; want a reset", name, time.Since(start), err)
+		}
+		return nil
+	})
+	h.eventually("is no NodePort", "journalctl", "-u", "edgeway", "-o", "cat", "-n", "30")
+	h.answers(clusterIP, loopback)
+}
+
+// portTaken: a NodePort on loopback that another program has is served when that program lets go.
+func portTaken(h *host) {
+	const addr = "127.0.0.1:30085"
+	other, err := net.Listen("tcp", addr)
+	if err != nil {
+		h.Fatal(err)
+	}
+	defer other.Close()
+	if out, code := h.try("systemctl", "start", "edgeway-nodeport@30085.socket"); code == 0 {
+		h.Errorf("socket unit started: %s", out)
+	}
+	h.contains(h.run("journalctl", "-u", "edgeway-nodeport@30085.socket", "-o", "cat"), "Address already in use")
+	h.run("systemctl", "reset-failed", "edgeway-nodeport@30085.socket")
+	h.try("systemctl", "stop", "edgeway-nodeport-ipv6@30085.socket")
+
+	h.write("/etc/edgeway/manifests/taken.yaml", manifest("taken", "10.96.0.30", "fd00:96::30", 30085))
+	h.Cleanup(func() { h.remove("/etc/edgeway/manifests/taken.yaml") })
+	h.eventually("NodePort is not served on loopback", "journalctl", "-u", "edgeway", "-o", "cat", "-n", "30")
+	h.answers("10.96.0.30:80", "[::1]:30085", loopback)
+	h.run("systemctl", "restart", "edgeway") // with a port that is taken from the start
+	h.answers("10.96.0.30:80", loopback)
+	other.Close()
+	took := h.within(2*patience, func() error {
+		_, err := ask(addr)
+		return err
+	})
+	h.Logf("served %.1f s after the port became free", took.Seconds())
+}

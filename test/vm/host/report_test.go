@@ -1,0 +1,57 @@
+package host
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// result is what a test program with -test.v said about one case, that is one subtest of a test.
+type result struct {
+	name, verdict, seconds string
+	lines                  []string
+}
+
+// report makes the case a test.
+func (r *result) report(t *testing.T) {
+	t.Logf("%s s in the machine\n%s", r.seconds, strings.Join(r.lines, "\n"))
+	// A skip in the machine is a failure: it has all that the cases need.
+	if r.verdict != "PASS" {
+		t.Error(r.verdict)
+	}
+}
+
+var (
+	beginning = regexp.MustCompile(`^=== (?:RUN|NAME|CONT)\s+(\S+)$`)
+	ending    = regexp.MustCompile(`^\s*--- (PASS|FAIL|SKIP): (\S+) \(([\d.]+)s\)$`)
+)
+
+// parse gives the cases in their order. One that did not end, as in a panic, has no verdict of its own.
+func parse(output string) []*result {
+	var all []*result
+	byName := map[string]*result{}
+	var current *result
+	for line := range strings.Lines(output) {
+		line = strings.TrimRight(line, "\r\n")
+		if m := beginning.FindStringSubmatch(line); m != nil {
+			_, name, isCase := strings.Cut(m[1], "/")
+			if current = byName[m[1]]; current == nil && isCase {
+				current = &result{name: name, verdict: "did not end", seconds: "?"}
+				byName[m[1]] = current
+				all = append(all, current)
+			}
+			continue
+		}
+		if m := ending.FindStringSubmatch(line); m != nil {
+			if r := byName[m[2]]; r != nil {
+				r.verdict, r.seconds = m[1], m[3]
+			}
+			current = nil
+			continue
+		}
+		if current != nil {
+			current.lines = append(current.lines, line)
+		}
+	}
+	return all
+}
