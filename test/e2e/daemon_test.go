@@ -30,7 +30,8 @@ func contextOfCleanup() context.Context {
 type daemon struct {
 	*lab
 	dir, config string
-	user        string // of the cluster
+	user        string   // of the cluster
+	manager     *manager // nil: there is none
 	link        *link
 	cmd         *exec.Cmd
 	ended       chan struct{}
@@ -94,7 +95,11 @@ func (d *daemon) start() {
 	log, err := os.OpenFile(d.logFile(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	d.must(err)
 	defer log.Close()
-	cmd := d.node.Command(context.Background(), shared.binary, "run", "--config", d.config)
+	command := d.node.Command
+	if d.manager != nil {
+		command = d.manager.command(d.node)
+	}
+	cmd := command(context.Background(), shared.binary, "run", "--config", d.config)
 	cmd.Stdout, cmd.Stderr = log, log
 	d.must(cmd.Start())
 	ended := make(chan struct{})

@@ -172,3 +172,55 @@ func TestNodePortOnLoopbackOverIPv6(t *testing.T) {
 		t.Errorf("UDP: %s, want a refusal", got)
 	}
 }
+
+// With a service manager that keeps the sockets, nobody is refused while the daemon is started again,
+// and who is being served has the time to finish.
+func TestNodePortOnLoopbackOverRestarts(t *testing.T) {
+	l := newLab(t)
+	d := l.newDaemon()
+	d.manager = l.newManager(d.dir)
+	d.configure(onLoopback)
+	d.startReady()
+	n := l.namespace()
+	_, nodePort := n.web("shop")
+	loopback := at("127.0.0.1", int(netip.MustParseAddrPort(nodePort).Port()))
+	l.within(patience, l.loopback(loopback, "ep1"))
+	l.within(patience, d.manager.keeps(1))
+
+	f := fromLoopback(plan.TCP, loopback)
+	f.Wait = patience
+	end, ended := make(chan struct{}), make(chan struct{})
+	var failures []string
+	served, longest := 0, time.Duration(0)
+	go func() {
+		defer close(ended)
+		for {
+			select {
+			case <-end:
+				return
+			default:
+			}
+			start := time.Now()
+			if got := l.node.Connect(f); got.Server == "ep1" {
+				served++
+			} else {
+				failures = append(failures, got.String())
+			}
+			longest = max(longest, time.Since(start))
+		}
+	}()
+	for range 5 {
+		d.stop()
+		d.startReady()
+		time.Sleep(100 * time.Millisecond)
+	}
+	close(end)
+	<-ended
+	t.Logf("%d connections over 5 restarts, the longest took %.0f ms", served, longest.Seconds()*1000)
+	if len(failures) > 0 || served < 20 {
+		t.Errorf("%d connections of %d failed: %q", len(failures), len(failures)+served, failures[:min(len(failures), 3)])
+	}
+	n.remove("shop")
+	l.within(patience, d.manager.keeps(0))
+	l.must(l.loopback(loopback, "")())
+}

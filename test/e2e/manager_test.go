@@ -1,0 +1,107 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"edgeway/test/netlab"
+)
+
+// manager is a service manager as far as it keeps sockets: what the daemon puts into its fd store is
+// passed to the next one. The tests in test/vm have systemd itself.
+type manager struct {
+	conn *net.UnixConn
+	path string
+
+	mu    sync.Mutex
+	files map[string]*os.File
+}
+
+func (l *lab) newManager(dir string) *manager {
+	l.t.Helper()
+	m := &manager{path: filepath.Join(dir, "notify"), files: map[string]*os.File{}}
+	var err error
+	m.conn, err = net.ListenUnixgram("unixgram", &net.UnixAddr{Name: m.path, Net: "unixgram"})
+	l.must(err)
+	l.t.Cleanup(func() {
+		_ = m.conn.Close()
+		for _, f := range m.files {
+			_ = f.Close()
+		}
+	})
+	go m.receive()
+	return m
+}
+
+func (m *manager) receive() {
+	text, control := make([]byte, 4096), make([]byte, 256)
+	for {
+		n, c, _, _, err := m.conn.ReadMsgUnix(text, control)
+		if err != nil {
+			return
+		}
+		m.take(strings.Fields(string(text[:n])), control[:c])
+	}
+}
+
+// take keeps or closes the sockets that a message is about.
+func (m *manager) take(assignments []string, control []byte) {
+	var fds []int
+	if messages, err := unix.ParseSocketControlMessage(control); err == nil && len(messages) > 0 {
+		fds, _ = unix.ParseUnixRights(&messages[0])
+	}
+	name := ""
+	for _, a := range assignments {
+		if value, ok := strings.CutPrefix(a, "FDNAME="); ok {
+			name = value
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, fd := range fds {
+		m.files[name] = os.NewFile(uintptr(fd), name)
+	}
+	if slices.Contains(assignments, "FDSTOREREMOVE=1") && m.files[name] != nil {
+		_ = m.files[name].Close()
+		delete(m.files, name)
+	}
+}
+
+// command is netlab.Host.Command for a program that gets the sockets. The shell sets LISTEN_PID, which is
+// the process's own.
+func (m *manager) command(on *netlab.Host) func(context.Context, string, ...string) *exec.Cmd {
+	return func(ctx context.Context, name string, args ...string) *exec.Cmd {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		cmd := on.Command(ctx, "sh", slices.Concat([]string{"-c", `LISTEN_PID=$$ exec "$@"`, "sh", name}, args)...)
+		names := slices.Sorted(maps.Keys(m.files))
+		for _, name := range names {
+			cmd.ExtraFiles = append(cmd.ExtraFiles, m.files[name])
+		}
+		cmd.Env = append(os.Environ(), "NOTIFY_SOCKET="+m.path,
+			fmt.Sprintf("LISTEN_FDS=%d", len(names)), "LISTEN_FDNAMES="+strings.Join(names, ":"))
+		return cmd
+	}
+}
+
+// keeps wants a number of sockets in the store.
+func (m *manager) keeps(want int) func() error {
+	return func() error {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if len(m.files) != want {
+			return fmt.Errorf("the service manager keeps %v, want %d", slices.Sorted(maps.Keys(m.files)), want)
+		}
+		return nil
+	}
+}
