@@ -126,5 +126,24 @@ func (l *loop) open(fd int32, p *Port, from netip.AddrPort) {
 	}
 	c.sides[endpoint].fd = -1
 	c.dial = l.newDial(from)
+	if !l.early(c) {
+		l.abort(c)
+		return
+	}
 	l.dialNext(c)
+}
+
+// early reads what the client has sent already, so that it can go out with the dial. False: a reset.
+func (l *loop) early(c *conn) bool {
+	s, f, h := &c.sides[client], &c.flows[client], l.store()
+	n, errno := recv(s.fd, h.store, 0)
+	f.held, h.bytes = h, h.store[:max(n, 0)]
+	if n > 0 && n < len(h.store) {
+		s.flags &^= readable // a new event, if there is more
+	}
+	if n <= 0 {
+		l.drop(f)
+	}
+	f.end = n == 0
+	return n >= 0 || errno == unix.EAGAIN || errno == unix.EINTR
 }

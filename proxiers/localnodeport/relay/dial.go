@@ -67,11 +67,21 @@ func (l *loop) dial(c *conn) bool {
 	s := &c.sides[endpoint]
 	fd, errno := l.socket(c.dial.endpoint)
 	if errno == 0 {
-		*s = side{fd: fd, flags: watchOut}
+		*s = side{fd: fd}
 		if errno = connect(fd, c.dial.endpoint); errno == unix.EINPROGRESS || errno == 0 {
-			e := event(watched|unix.EPOLLOUT, tagEndpoint, c.index, c.generation)
-			errno = epollCtl(l.epoll, unix.EPOLL_CTL_ADD, fd, &e)
+			errno = l.greet(c)
 		}
+	}
+	if errno == 0 {
+		e := event(watched, tagEndpoint, c.index, c.generation)
+		if s.flags&watchOut != 0 {
+			e.Events |= unix.EPOLLOUT
+		}
+		errno = epollCtl(l.epoll, unix.EPOLL_CTL_ADD, fd, &e)
+	}
+	if errno != 0 && s.flags&written != 0 {
+		l.abort(c) // bytes of the client are gone
+		return false
 	}
 	switch errno {
 	case 0:
@@ -83,8 +93,38 @@ func (l *loop) dial(c *conn) bool {
 		l.dialFailed(c, errno)
 		return true
 	}
+	if s.flags&written != 0 {
+		l.established(c)
+		return false
+	}
 	l.table.push(dialing, c, l.now)
 	return false
+}
+
+// greet sends what the client has sent already. On this host a dial is often done when connect(2)
+// returns, though it says EINPROGRESS; then this spares a turn of the loop.
+func (l *loop) greet(c *conn) unix.Errno {
+	s, f := &c.sides[endpoint], &c.flows[client]
+	if f.held == nil {
+		s.flags |= watchOut
+		return 0
+	}
+	n, errno := send(s.fd, f.held.bytes)
+	if errno == unix.EAGAIN {
+		s.flags |= watchOut
+		return 0
+	}
+	if errno != 0 {
+		return errno
+	}
+	s.flags |= written
+	l.bytes[client].add(uint64(n))
+	if f.held.bytes = f.held.bytes[n:]; len(f.held.bytes) > 0 {
+		s.flags |= blocked | watchOut
+		return 0
+	}
+	l.drop(f)
+	return 0
 }
 
 // socket makes a socket, with the reserve if need be. Accepting pauses until there is a reserve again.
@@ -126,6 +166,15 @@ func (l *loop) answered(c *conn, events uint32) {
 		l.dialAgain(c)
 		return
 	}
+	generation := c.generation
+	l.established(c)
+	if events &^= unix.EPOLLOUT; events != 0 && l.table.find(c.index, generation) != nil {
+		l.ready(c, endpoint, events)
+	}
+}
+
+// established begins to relay. c may have ended afterwards.
+func (l *loop) established(c *conn) {
 	l.endDial(c)
 	l.table.push(young, c, l.now)
 	generation := c.generation
@@ -136,10 +185,6 @@ func (l *loop) answered(c *conn, events uint32) {
 	e := event(watched, tagClient, c.index, c.generation)
 	if errno := epollCtl(l.epoll, unix.EPOLL_CTL_ADD, c.sides[client].fd, &e); errno != 0 {
 		l.abort(c)
-		return
-	}
-	if events &^= unix.EPOLLOUT; events != 0 {
-		l.ready(c, endpoint, events)
 	}
 }
 

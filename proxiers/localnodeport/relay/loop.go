@@ -23,6 +23,7 @@ type loop struct {
 	buf      []byte
 	from     unix.RawSockaddrAny
 	pipes    pipes
+	stores   []*held // unused ones
 	table    table
 	again    []token
 	spare    []token
@@ -201,8 +202,8 @@ func (l *loop) repeat() {
 // end closes both sides of a connection by how, and forgets it.
 func (l *loop) end(c *conn, how func(int32)) {
 	for i := range c.flows {
-		if h := c.flows[i].held; h != nil && h.isPipe() {
-			l.pipes.release(h)
+		if c.flows[i].held != nil {
+			l.drop(&c.flows[i])
 		}
 	}
 	for i := range c.sides {

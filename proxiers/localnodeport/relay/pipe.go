@@ -5,24 +5,48 @@ import "golang.org/x/sys/unix"
 const (
 	// pipeSize is the capacity that is asked for; the default of fs.pipe-max-size is 1 MiB. An
 	// unprivileged user who has many pipes gets less, which only makes pieces smaller.
-	pipeSize = 256 << 10
+	pipeSize = 1 << 20
 	// bulkSize is what a read must bring for the flow to go on through a pipe: below it a copy costs less
 	// than the two system calls.
 	bulkSize = 16 << 10
 	// maxPipes is how many pipes a loop has at most; further flows are copied. Two descriptors each.
-	maxPipes = 32
+	maxPipes = 16
+	// storeSize is how much is read from a client before the endpoint has answered.
+	storeSize = 4 << 10
 )
 
 // held are bytes between two sockets: in a pipe, or copied.
 type held struct {
-	in, out int32 // of the pipe; 0, 0: copied
-	left    int   // bytes in the pipe
-	bytes   []byte
+	in, out int32  // of the pipe; 0, 0: copied
+	left    int    // bytes in the pipe
+	bytes   []byte // the copied ones
+	store   []byte // where the first bytes of a client are; nil: other bytes
 }
 
 func copied(b []byte) *held { return &held{bytes: append([]byte(nil), b...)} }
 
 func (h *held) isPipe() bool { return h.in != 0 }
+
+// drop ends what is held for a flow.
+func (l *loop) drop(f *flow) {
+	switch h := f.held; {
+	case h.isPipe():
+		l.pipes.release(h)
+	case h.store != nil:
+		l.stores = append(l.stores, h)
+	}
+	f.held = nil
+}
+
+// store gives a place for the first bytes of a client.
+func (l *loop) store() *held {
+	if n := len(l.stores); n > 0 {
+		h := l.stores[n-1]
+		l.stores = l.stores[:n-1]
+		return h
+	}
+	return &held{store: make([]byte, storeSize)}
+}
 
 // pipes are the empty pipes of a loop. A flow has one only while bytes are in it.
 type pipes struct {

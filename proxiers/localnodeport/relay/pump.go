@@ -6,7 +6,7 @@ const (
 	// copySize is the buffer of a loop. A read that fills it makes the flow a bulk flow.
 	copySize = 64 << 10
 	// turns is how often a flow may read before the loop turns to the others.
-	turns = 16
+	turns = 8
 )
 
 // pump moves what there is from the side source to the other one, until the source has no more, the other
@@ -97,7 +97,7 @@ func (l *loop) flush(c *conn, source int) unix.Errno {
 		n, errno := l.write(c, source, h.bytes)
 		h.bytes = h.bytes[n:]
 		if len(h.bytes) == 0 {
-			f.held = nil
+			l.drop(f)
 		}
 		return errno
 	}
@@ -109,8 +109,7 @@ func (l *loop) flush(c *conn, source int) unix.Errno {
 	want := h.left
 	h.left -= n
 	if h.left == 0 {
-		f.held = nil
-		l.pipes.release(h)
+		l.drop(f)
 	}
 	// A pipe is written piece by piece: less than all of it is no sign that the socket is full.
 	return l.wrote(c, source, n, min(want, n), 0)
