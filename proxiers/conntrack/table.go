@@ -38,6 +38,10 @@ type table struct {
 
 // openTable gives access to the table of the current network namespace until ctx ends.
 func openTable(ctx context.Context) (*table, error) {
+	// AfterFunc below does its work a moment after the end of ctx, even when that is past.
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("open connection tracking: %w", err)
+	}
 	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
 	if err != nil {
 		return nil, fmt.Errorf("open netfilter netlink: %w", err)
