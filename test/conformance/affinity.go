@@ -106,6 +106,7 @@ service web
 }
 
 func testExpiry(t *testing.T, s *suite) {
+	affinity := paced(shortAffinity)
 	ses := s.fresh(t)
 	p := ses.syncText(t, fmt.Sprintf(`
 service used
@@ -116,13 +117,13 @@ service unused
   affinity %[1]s
   cluster pod-a pod-b far-a
   ClusterIP cluster-2:80  all=cluster
-`, shortAffinity))
+`, affinity))
 	used, unused := s.choices(p, "cluster-1:80"), s.choices(p, "cluster-2:80")
-	for start := time.Now(); time.Since(start) < 2*shortAffinity; time.Sleep(shortAffinity / 6) {
+	for start := time.Now(); time.Since(start) < 2*affinity; time.Sleep(affinity / 6) {
 		fail(t, moved(used, s.choices(p, "cluster-1:80"), "it was used all the time"))
 	}
 	if again := s.choices(p, "cluster-2:80"); maps.Equal(unused, again) {
-		t.Errorf("after %s without a connection all %d clients still have their endpoints", 2*shortAffinity, len(again))
+		t.Errorf("after %s without a connection all %d clients still have their endpoints", 2*affinity, len(again))
 	}
 }
 

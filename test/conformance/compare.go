@@ -13,7 +13,7 @@ import (
 
 const (
 	// patience is how long an answer that must come is waited for; it costs time only when it fails.
-	patience = 10 * time.Second
+	patience = 30 * time.Second
 	// silence is how long a drop is watched.
 	silence = 400 * time.Millisecond
 	// busy and idle limit how many rows run at once: those that keep the processor busy, and those
@@ -107,7 +107,7 @@ func (s *suite) compareRow(r row, e expectation) string {
 	wait, least, most := cmp.Or(s.patience, patience), 2, 2
 	switch {
 	case s.answer(r, e) == netlab.Silent:
-		wait, least, most = silence, 1, 1
+		wait, least, most = paced(silence), 1, 1
 	case e.Verdict != plan.Forward:
 		least, most = 1, 1
 	case r.all:

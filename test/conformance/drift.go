@@ -46,7 +46,7 @@ func testDrift(t *testing.T, s *suite) {
 		select {
 		case reason := <-ses.drift:
 			t.Errorf("drift reported, but nobody else changed anything of the backend's: %s", reason)
-		case <-time.After(500 * time.Millisecond):
+		case <-time.After(paced(500 * time.Millisecond)):
 		}
 	})
 }

@@ -33,7 +33,7 @@ func (f *faulty) Apply(ctx context.Context, change proxiers.Change) error {
 	case 1:
 		return errors.Join(f.Proxier.Apply(ctx, change), errInjected)
 	default:
-		short, cancel := context.WithTimeout(ctx, time.Duration(f.IntN(8000))*time.Microsecond)
+		short, cancel := context.WithTimeout(ctx, paced(time.Duration(f.IntN(8000))*time.Microsecond))
 		defer cancel()
 		return f.Proxier.Apply(short, change)
 	}

@@ -158,7 +158,9 @@ func parseNftTable(family, text string, objects map[string]nftObject) {
 				}
 			}
 		case strings.HasPrefix(line, "\t\t"):
-			o.lines = append(o.lines, trimmed)
+			// nft 1.1.7 says how many elements a map with a size has, even without state (-s).
+			line, _, _ := strings.Cut(trimmed, "\t# count ")
+			o.lines = append(o.lines, line)
 		}
 	}
 }
