@@ -2,6 +2,7 @@ package vm
 
 import (
 	"archive/tar"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -65,7 +66,7 @@ func cacheDir(s Suite) (string, error) {
 // Prepare builds the image of a suite if the cache has none, or a broken one. Several processes may do
 // so at once: one builds, the others wait. To have an image built with today's packages, remove it.
 func Prepare(ctx context.Context, s Suite) error {
-	_, err := prepare(ctx, s)
+	_, err := prepare(ctx, cmp.Or(s, Bookworm))
 	return err
 }
 

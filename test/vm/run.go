@@ -2,6 +2,7 @@ package vm
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,15 +33,9 @@ var errBoot = errors.New("the machine did not boot")
 // Run runs a job and gives the exit code of its command. A job that does not end in time is killed, and
 // that is an error; so is a machine that ends without an exit code.
 func Run(ctx context.Context, j Job) (exit int, err error) {
-	if j.Suite == "" {
-		j.Suite = Bookworm
-	}
-	if j.Timeout == 0 {
-		j.Timeout = DefaultTimeout
-	}
-	if j.MemoryMB == 0 {
-		j.MemoryMB = 2048
-	}
+	j.Suite = cmp.Or(j.Suite, Bookworm)
+	j.Timeout = cmp.Or(j.Timeout, DefaultTimeout)
+	j.MemoryMB = cmp.Or(j.MemoryMB, 2048)
 	if j.Output == nil {
 		j.Output = io.Discard
 	}

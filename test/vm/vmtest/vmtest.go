@@ -9,6 +9,7 @@ import (
 	"path"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"edgeway/test/vm"
 )
@@ -52,6 +53,13 @@ func Run(t testing.TB, j vm.Job) string {
 func RunAny(t testing.TB, j vm.Job) (output string, exit int) {
 	t.Helper()
 	Need(t)
+	start := time.Now()
+	if err := vm.Prepare(t.Context(), j.Suite); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(start); took > 5*time.Second {
+		t.Logf("the image of %s was built in %.0f s", j.Suite, took.Seconds())
+	}
 	var out bytes.Buffer
 	j.Output = io.MultiWriter(&out, t.Output())
 	exit, err := vm.Run(t.Context(), j)
