@@ -196,7 +196,7 @@ func (b *bench) inTurns(ctx context.Context, s step, round int) error {
 			return b.monitor.idle()
 		})
 		if err != nil {
-			return fmt.Errorf("%s of %s: %w; its log ends:\n%s", s.name, r.name, err, r.tail())
+			return fmt.Errorf("%s of %s: %w; %s", s.name, r.name, err, r.describe())
 		}
 	}
 	return nil

@@ -83,7 +83,7 @@ func (r *relay) await(l *lab) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%s does not relay: %w; its log ends:\n%s", r.name, err, r.tail())
+	return fmt.Errorf("%s does not relay: %w; %s", r.name, err, r.describe())
 }
 
 // stop ends the program and all that it started.
@@ -160,10 +160,18 @@ func proportional(rollup string) (float64, error) {
 	return 0, errors.New("no Pss in smaps_rollup")
 }
 
-func (r *relay) tail() string {
+// describe says what an error needs beside it: whether the program still runs, and the end of its log.
+func (r *relay) describe() string {
+	if r.cg == nil {
+		return "it has no program"
+	}
+	pids, err := r.processes()
+	if err != nil {
+		return err.Error()
+	}
 	raw, err := os.ReadFile(r.log)
 	if err != nil {
 		return err.Error()
 	}
-	return string(raw[max(0, len(raw)-2000):])
+	return fmt.Sprintf("%d processes of it run; its log ends:\n%s", len(pids), raw[max(0, len(raw)-2000):])
 }
