@@ -129,20 +129,21 @@ func (j *Job) script() string {
 
 func quote(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'" }
 
-// initrd writes the image's files and the job's into one file.
-func (j *Job) initrd(img image, file string) error {
-	out, err := os.Create(file)
+// initrd writes the image's files and the job's into one file, which has no name: it is large, and must
+// not stay when this process is killed.
+func (j *Job) initrd(img image) (*os.File, error) {
+	out, err := os.CreateTemp("", "edgeway-vm-initrd-")
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer func() { _ = out.Close() }()
 	root, err := os.Open(img.root)
 	if err != nil {
-		return err
+		return nil, errors.Join(err, os.Remove(out.Name()), out.Close())
 	}
 	defer func() { _ = root.Close() }()
-	if _, err := io.Copy(out, root); err != nil {
-		return err
+	_, err = io.Copy(out, root)
+	if err := errors.Join(os.Remove(out.Name()), err, j.files(out, time.Now())); err != nil {
+		return nil, errors.Join(err, out.Close())
 	}
-	return errors.Join(j.files(out, time.Now()), out.Close())
+	return out, nil
 }

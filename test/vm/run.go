@@ -43,6 +43,11 @@ func Run(ctx context.Context, j Job) (exit int, err error) {
 	if err != nil {
 		return 0, err
 	}
+	return j.run(ctx, img)
+}
+
+// run boots until the job was started.
+func (j *Job) run(ctx context.Context, img image) (exit int, err error) {
 	for n := 1; ; n++ {
 		exit, err = j.boot(ctx, img)
 		if !errors.Is(err, errBoot) || n == boots || ctx.Err() != nil {
@@ -74,10 +79,11 @@ func (j *Job) boot(ctx context.Context, img image) (int, error) {
 		return 0, err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	initrd := filepath.Join(dir, "initrd")
-	if err := j.initrd(img, initrd); err != nil {
+	initrd, err := j.initrd(img)
+	if err != nil {
 		return 0, fmt.Errorf("files of the job: %w", err)
 	}
+	defer func() { _ = initrd.Close() }()
 	m := &machine{job: j, dir: dir, ended: make(chan struct{})}
 	ctx, m.kill = context.WithCancel(ctx)
 	defer m.kill()
@@ -101,7 +107,7 @@ func (j *Job) boot(ctx context.Context, img image) (int, error) {
 }
 
 // qemu runs the emulator until it ends, and says how it ended.
-func (m *machine) qemu(ctx context.Context, kernel, initrd string) error {
+func (m *machine) qemu(ctx context.Context, kernel string, initrd *os.File) error {
 	flavour := "minimal"
 	if m.job.Systemd {
 		flavour = "systemd"
@@ -112,7 +118,7 @@ func (m *machine) qemu(ctx context.Context, kernel, initrd string) error {
 		// socket storage of BPF, which no job uses so far.
 		"-cpu", "max,cx16=off,la57=off",
 		"-M", "pc", "-nodefaults", "-display", "none", "-no-reboot", "-no-user-config",
-		"-kernel", kernel, "-initrd", initrd,
+		"-kernel", kernel, "-initrd", "/proc/self/fd/3", // the first of the extra files below
 		"-append", "console=ttyS0 quiet panic=-1 mitigations=off rdinit=/vm/init -- " + flavour,
 		"-chardev", "file,id=console,path=" + filepath.Join(m.dir, consoleFile), "-serial", "chardev:console",
 		"-device", "virtio-serial-pci",
@@ -123,6 +129,7 @@ func (m *machine) qemu(ctx context.Context, kernel, initrd string) error {
 			"-device", fmt.Sprintf("virtserialport,nr=%d,chardev=%s,name=%s", n+1, name, name))
 	}
 	cmd := exec.CommandContext(ctx, "qemu-system-x86_64", args...)
+	cmd.ExtraFiles = []*os.File{initrd}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	out, err := cmd.CombinedOutput()
 	if err != nil {
@@ -131,7 +138,7 @@ func (m *machine) qemu(ctx context.Context, kernel, initrd string) error {
 	return errors.New("ended by itself")
 }
 
-var exitEvent = regexp.MustCompile(`(?m)^exit (\d+)$`)
+var exitEvent = regexp.MustCompile(`(?m)^exit (\d+)\n`)
 
 // watch passes the output on until the machine ends, and gives the exit code of the command.
 func (m *machine) watch(ctx context.Context) (int, error) {
