@@ -71,6 +71,7 @@ func (h *host) answersOutside(addr string) {
 // traffic is a client that connects to one address again and again, one connection after the other.
 type traffic struct {
 	addr string
+	wait time.Duration // for a connection
 	stop chan struct{}
 	done sync.WaitGroup
 
@@ -83,7 +84,12 @@ type traffic struct {
 
 // traffic starts a client.
 func (h *host) traffic(addr string, pause time.Duration) *traffic {
-	c := &traffic{addr: addr, stop: make(chan struct{})}
+	return h.impatientTraffic(addr, pause, askPatience)
+}
+
+// impatientTraffic starts one that gives a connection up soon.
+func (h *host) impatientTraffic(addr string, pause, wait time.Duration) *traffic {
+	c := &traffic{addr: addr, wait: wait, stop: make(chan struct{})}
 	c.done.Go(func() {
 		var down time.Time
 		for {
@@ -107,7 +113,7 @@ func (h *host) traffic(addr string, pause time.Duration) *traffic {
 }
 
 func (c *traffic) once(start time.Time) error {
-	conn, err := net.DialTimeout("tcp", c.addr, askPatience)
+	conn, err := net.DialTimeout("tcp", c.addr, c.wait)
 	if err == nil {
 		_, err = askOn(conn)
 		conn.Close()

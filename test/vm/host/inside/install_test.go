@@ -2,7 +2,6 @@ package inside
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"os/user"
 	"regexp"
@@ -59,7 +58,7 @@ const siteFile = "/etc/edgeway/conf.d/site.toml"
 
 func enableAndStart(h *host) {
 	h.write(siteFile, siteConfig)
-	h.write("/etc/edgeway/manifests/web.yaml", manifest("web", "10.96.0.10", "fd00:96::10", 30080))
+	h.write("/etc/edgeway/manifests/web.yaml", Manifest("web", "10.96.0.10", "fd00:96::10", 30080))
 	h.run("edgeway", "config", "check")
 	h.run("systemctl", "enable", "--now", "edgeway")
 	h.answers(clusterIP, clusterIP6, loopback, loopback6)
@@ -117,37 +116,4 @@ func exposure(h *host) {
 	if level, err := strconv.ParseFloat(found[1], 64); err != nil || level > 2.0 {
 		h.Errorf("want at most 2.0 in:\n%s", out)
 	}
-}
-
-// manifest is a Service with a ClusterIP of each family, port 80, a NodePort, and both endpoints.
-func manifest(name, ip4, ip6 string, nodePort int) string {
-	text := fmt.Sprintf(`apiVersion: v1
-kind: Service
-metadata: {name: %[1]s, namespace: default}
-spec:
-  type: NodePort
-  clusterIP: %[2]s
-  clusterIPs: [%[2]s, "%[3]s"]
-  ipFamilies: [IPv4, IPv6]
-  ipFamilyPolicy: RequireDualStack
-  ports:
-    - {name: http, protocol: TCP, port: 80, targetPort: 8080, nodePort: %[4]d}
-`, name, ip4, ip6, nodePort)
-	for _, family := range [][]string{{"IPv4", "10.244.1.11", "10.244.2.12"}, {"IPv6", "fd00:244:1::11", "fd00:244:2::12"}} {
-		text += fmt.Sprintf(`---
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata:
-  name: %[1]s-%[2]s
-  namespace: default
-  labels: {kubernetes.io/service-name: %[1]s}
-addressType: %[3]s
-ports:
-  - {name: http, protocol: TCP, port: 8080}
-endpoints:
-  - {addresses: ["%[4]s"], conditions: {ready: true}}
-  - {addresses: ["%[5]s"], conditions: {ready: true}}
-`, name, strings.ToLower(family[0]), family[0], family[1], family[2])
-	}
-	return text
 }

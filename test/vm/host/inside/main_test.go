@@ -40,6 +40,7 @@ func TestPackage(t *testing.T) {
 		{"restart of the firewall", firewallRestart, false},
 		{"reload of a bad file", reloadBadFile, false},
 		{"reload of a good file", reloadGoodFile, false},
+		{"journal", journal, false},
 		{"port that another program has", portTaken, false},
 		{"socket unit, client before the daemon", socketBeforeDaemon, false},
 		{"socket unit, client starts the daemon", socketStartsDaemon, false},
@@ -47,6 +48,16 @@ func TestPackage(t *testing.T) {
 		{"upgrade", upgrade, false},
 		{"remove keeps configuration and state", removeKeeps, false},
 		{"purge leaves nothing", func(h *host) { purgeLeavesNothing(h, before) }, false},
+	})
+}
+
+// TestBoot is a host that boots while its API server can not be reached. The package is there, with a
+// kubeconfig, and with the state that a daemon left behind.
+func TestBoot(t *testing.T) {
+	play(t, []scenario{
+		{"Services from the last-known state", servicesFromLastKnown, false},
+		{"kubeconfig as a credential", kubeconfigAsCredential, false},
+		{"start without state waits", startWithoutState, false},
 	})
 }
 

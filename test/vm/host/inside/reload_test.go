@@ -27,7 +27,7 @@ func reloadGoodFile(h *host) {
 	open := h.hold(clusterIP, loopback, loopback6)
 	before := h.show("edgeway", "MainPID")
 	cluster, loop := h.traffic(clusterIP, 0), h.traffic(loopback, 0)
-	h.write("/etc/edgeway/more/shop.yaml", manifest("shop", "10.96.0.20", "fd00:96::20", 30081))
+	h.write("/etc/edgeway/more/shop.yaml", Manifest("shop", "10.96.0.20", "fd00:96::20", 30081))
 	h.write(siteFile, strings.Replace(siteConfig, `"]`, `", "/etc/edgeway/more"]`, 1))
 	h.run("systemctl", "reload", "edgeway")
 	h.within(patience, func() error {

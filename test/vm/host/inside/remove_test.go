@@ -20,7 +20,7 @@ type inventory struct {
 
 // others are folders that change in any case: dpkg's and apt's own records, logs, and the job's.
 var others = []string{
-	"/proc", "/sys", "/dev", "/vm", "/tmp", "/run/systemd/units", "/run/systemd/journal", "/run/netns", "/run/udev", "/run/log",
+	"/proc", "/sys", "/dev", "/vm", "/tmp", "/run/systemd/units", "/run/systemd/journal", "/run/systemd/propagate", "/run/netns", "/run/udev", "/run/log",
 	"/var/lib/dpkg", "/var/lib/apt", "/var/lib/systemd", "/var/cache", "/var/log", "/var/tmp", "/var/backups",
 }
 
@@ -81,9 +81,6 @@ func removeKeeps(h *host) {
 // purgeLeavesNothing purges a package that runs.
 func purgeLeavesNothing(h *host, before inventory) {
 	h.run("systemctl", "is-active", "edgeway")
-	for _, own := range []string{siteFile, "/etc/edgeway/manifests", "/etc/edgeway/more"} {
-		h.remove(own) // the operator's own are the operator's business
-	}
 	h.run("apt-get", "purge", "-q", "-y", "edgeway")
 	after := takeInventory(h.T)
 	for _, path := range slices.Sorted(maps.Keys(after.files)) {

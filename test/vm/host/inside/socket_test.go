@@ -34,7 +34,7 @@ func socketBeforeDaemon(h *host) {
 func socketStartsDaemon(h *host) {
 	h.run("systemctl", "stop", "edgeway")
 	h.answers(loopback)
-	h.run("systemctl", "is-active", "edgeway")
+	h.eventually("active", "systemctl", "show", "-P", "ActiveState", "edgeway")
 }
 
 // socketOfNoNodePort has no Service behind it.
@@ -66,14 +66,16 @@ func portTaken(h *host) {
 		h.Fatal(err)
 	}
 	defer other.Close()
+	h.run("systemctl", "stop", "edgeway") // systemd starts no socket unit of a service that runs
 	if out, code := h.try("systemctl", "start", "edgeway-nodeport@30085.socket"); code == 0 {
 		h.Errorf("socket unit started: %s", out)
 	}
-	h.contains(h.run("journalctl", "-u", "edgeway-nodeport@30085.socket", "-o", "cat"), "Address already in use")
-	h.run("systemctl", "reset-failed", "edgeway-nodeport@30085.socket")
-	h.try("systemctl", "stop", "edgeway-nodeport-ipv6@30085.socket")
+	h.contains(h.run("journalctl", "-u", "edgeway-nodeport@30085.socket", "-o", "cat"), "127.0.0.1:30085")
+	h.try("systemctl", "stop", "edgeway-nodeport@30085.socket", "edgeway-nodeport-ipv6@30085.socket")
+	h.try("systemctl", "reset-failed", "edgeway-nodeport@30085.socket")
+	h.run("systemctl", "start", "edgeway")
 
-	h.write("/etc/edgeway/manifests/taken.yaml", manifest("taken", "10.96.0.30", "fd00:96::30", 30085))
+	h.write("/etc/edgeway/manifests/taken.yaml", Manifest("taken", "10.96.0.30", "fd00:96::30", 30085))
 	h.Cleanup(func() { h.remove("/etc/edgeway/manifests/taken.yaml") })
 	h.eventually("NodePort is not served on loopback", "journalctl", "-u", "edgeway", "-o", "cat", "-n", "30")
 	h.answers("10.96.0.30:80", "[::1]:30085", loopback)

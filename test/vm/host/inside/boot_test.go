@@ -1,0 +1,88 @@
+package inside
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"time"
+)
+
+func servicesFromLastKnown(h *host) {
+	h.eventually("active", "systemctl", "show", "-P", "ActiveState", "edgeway")
+	h.answers(clusterIP, clusterIP6, loopback, loopback6)
+	h.answersOutside(nodePort)
+	h.Logf("ready %s µs after the start of the kernel", h.show("edgeway", "ActiveEnterTimestampMonotonic"))
+	// A unit that is ordered after the target found the rules.
+	h.eventually("SubState=exited\nExecMainStatus=0", "systemctl", "show", "-p", "SubState,ExecMainStatus", "needs-services")
+	h.tellsAge()
+}
+
+// tellsAge wants the age of the state, and that the API server is away, wherever an operator looks.
+func (h *host) tellsAge() {
+	h.Helper()
+	says := regexp.MustCompile(`^nftables: 1 Service, 4 endpoints, synced .*; last-known state, saved \d+ (s|min) ago; API not reached yet`)
+	h.within(patience, func() error {
+		if status := h.show("edgeway", "StatusText"); !says.MatchString(status) {
+			return fmt.Errorf("STATUS: %s", status)
+		}
+		return nil
+	})
+	h.Logf("STATUS: %s", h.show("edgeway", "StatusText"))
+	out := h.run("edgeway", "status")
+	h.contains(out, "healthy")
+	h.contains(out, "serving the last-known state, saved ")
+}
+
+// kubeconfigAsCredential has the file readable for root alone, as edgeway(8) says.
+func kubeconfigAsCredential(h *host) {
+	raw, err := os.ReadFile("/etc/edgeway/kubeconfig")
+	if err != nil {
+		h.Fatal(err)
+	}
+	h.write("/root/edgeway.kubeconfig", string(raw))
+	if err := os.Chmod("/root/edgeway.kubeconfig", 0o600); err != nil {
+		h.Fatal(err)
+	}
+	h.remove("/etc/edgeway/kubeconfig")
+	h.write("/etc/systemd/system/edgeway.service.d/credential.conf", "[Service]\nLoadCredential=kubeconfig:/root/edgeway.kubeconfig\n")
+	site, err := os.ReadFile(siteFile)
+	if err != nil {
+		h.Fatal(err)
+	}
+	h.write(siteFile, strings.Replace(string(site), "/etc/edgeway/kubeconfig", "/run/credentials/edgeway.service/kubeconfig", 1))
+	h.run("systemctl", "daemon-reload")
+	h.run("systemctl", "restart", "edgeway")
+	h.answers(clusterIP, loopback)
+	h.tellsAge() // the state is used for the server that the kubeconfig names alone
+	h.run("systemctl", "reload", "edgeway")
+	h.tellsAge()
+}
+
+// startWithoutState can not do anything yet: it must go on waiting, however short the time for a start.
+func startWithoutState(h *host) {
+	const limit = 15 * time.Second
+	h.run("systemctl", "stop", "edgeway")
+	h.run("edgeway", "cleanup")
+	entries, err := os.ReadDir("/var/lib/edgeway")
+	if err != nil {
+		h.Fatal(err)
+	}
+	for _, e := range entries {
+		h.remove("/var/lib/edgeway/" + e.Name())
+	}
+	h.write("/etc/systemd/system/edgeway.service.d/limit.conf", fmt.Sprintf("[Service]\nTimeoutStartSec=%d\n", int(limit.Seconds())))
+	h.run("systemctl", "daemon-reload")
+	h.run("systemctl", "start", "--no-block", "edgeway")
+	h.eventually("activating", "systemctl", "show", "-P", "ActiveState", "edgeway")
+	before := h.show("edgeway", "MainPID")
+	time.Sleep(2 * limit)
+	if state, pid := h.show("edgeway", "ActiveState"), h.show("edgeway", "MainPID"); state != "activating" || pid != before {
+		h.Errorf("edgeway is %s with process %s, before %s; want it to be activating", state, pid, before)
+	}
+	h.Logf("STATUS: %s", h.show("edgeway", "StatusText"))
+	h.contains(h.show("edgeway", "StatusText"), "nftables: ")
+	if state, _ := h.try("systemctl", "is-active", "edgeway-ready.target"); state == "active" {
+		h.Error("edgeway-ready.target is active")
+	}
+}
