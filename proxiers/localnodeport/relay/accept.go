@@ -39,6 +39,9 @@ func (l *loop) accept(p *Port) {
 	case 0:
 	case unix.EAGAIN, unix.EINTR, unix.ECONNABORTED:
 		return
+	case unix.EINVAL: // shutdown(2) has ended the listening socket: the others go on
+		l.forget(p)
+		return
 	case unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM:
 		l.starve(fmt.Errorf("%w: %w", ErrDescriptors, errno))
 		return
@@ -105,6 +108,12 @@ func (l *loop) listen(p *Port) {
 	if errno := epollCtl(l.epoll, unix.EPOLL_CTL_ADD, p.fd, &e); errno != 0 {
 		l.starve(fmt.Errorf("watch listening socket: %w", errno)) // ENOMEM, ENOSPC: tried again
 	}
+}
+
+// forget ends the watch of a port.
+func (l *loop) forget(p *Port) {
+	delete(l.ports, p.number)
+	_ = epollCtl(l.epoll, unix.EPOLL_CTL_DEL, p.fd, nil)
 }
 
 // give hands a client over to this loop, from another one.

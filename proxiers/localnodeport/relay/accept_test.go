@@ -182,6 +182,33 @@ func TestStopKeepsConnectionsAndQueue(t *testing.T) {
 	}
 }
 
+// A listening socket that was shut down must neither spin nor hold up the others.
+func TestListenerThatIsShutDown(t *testing.T) {
+	target := &pool{endpoints: []netip.AddrPort{server(t, echo)}}
+	r, _, addr := relayTo(t, Options{}, target)
+	l := listen(t, "127.0.0.1:0")
+	p, err := r.Serve(l, target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := l.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = raw.Control(func(fd uintptr) { err = unix.Shutdown(int(fd), unix.SHUT_RDWR) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	start := time.Now()
+	for range 10 {
+		exchange(t, dialTCP(t, addr), "other port")
+	}
+	if took := time.Since(start); took > 5*time.Second || r.Stats().DescriptorPauses != 0 {
+		t.Errorf("took %v, stats %+v", took, r.Stats())
+	}
+	p.Stop()
+}
+
 func TestShutdownWaits(t *testing.T) {
 	r, _, addr := relayTo(t, Options{}, &pool{endpoints: []netip.AddrPort{server(t, echo)}})
 	c := dialTCP(t, addr)

@@ -35,10 +35,7 @@ func (p *Port) Stop() {
 		return
 	}
 	delete(r.ports, p.number)
-	r.each(func(l *loop) {
-		delete(l.ports, p.number)
-		_ = epollCtl(l.epoll, unix.EPOLL_CTL_DEL, p.fd, nil)
-	})
+	r.each(func(l *loop) { l.forget(p) })
 	closeFD(p.fd)
 }
 
