@@ -116,15 +116,6 @@ func (l *loop) forget(p *Port) {
 	_ = epollCtl(l.epoll, unix.EPOLL_CTL_DEL, p.fd, nil)
 }
 
-// give hands a client over to this loop, from another one.
-func (l *loop) give(a arrival) {
-	l.active.Add(1)
-	l.inbox.mu.Lock()
-	l.inbox.arrivals = append(l.inbox.arrivals, a)
-	l.inbox.mu.Unlock()
-	l.wake()
-}
-
 // open begins a connection with a client.
 func (l *loop) open(fd int32, p *Port, from netip.AddrPort) {
 	c := l.table.take()

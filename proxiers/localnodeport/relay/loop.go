@@ -1,10 +1,7 @@
 package relay
 
 import (
-	"encoding/binary"
-	"net/netip"
 	"runtime"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -52,22 +49,6 @@ type loop struct {
 type token struct {
 	index, generation uint32
 	source            int
-}
-
-// inbox is what others want a loop to do.
-type inbox struct {
-	mu       sync.Mutex
-	calls    []func()
-	arrivals []arrival
-	pending  atomic.Bool // not empty
-	sleeping atomic.Bool // the loop is in epoll_wait, or about to be
-}
-
-// arrival is a client that another loop accepted.
-type arrival struct {
-	fd   int32
-	port *Port
-	from netip.AddrPort
 }
 
 func newLoop(r *Relay) (*loop, error) {
@@ -229,39 +210,6 @@ func (l *loop) end(c *conn, how func(int32)) {
 	l.table.release(c)
 	l.active.Add(-1)
 	l.relay.active.Add(-1)
-}
-
-// post has a loop call f.
-func (l *loop) post(f func()) {
-	l.inbox.mu.Lock()
-	l.inbox.calls = append(l.inbox.calls, f)
-	l.inbox.mu.Unlock()
-	l.wake()
-}
-
-func (l *loop) wake() {
-	l.inbox.pending.Store(true)
-	if l.inbox.sleeping.Load() {
-		var one [8]byte
-		binary.NativeEndian.PutUint64(one[:], 1)
-		_, _ = unix.Write(int(l.wakeup), one[:])
-	}
-}
-
-// receive does what others want.
-func (l *loop) receive() {
-	l.inbox.mu.Lock()
-	calls, arrivals := l.inbox.calls, l.inbox.arrivals
-	l.inbox.calls, l.inbox.arrivals = nil, l.arrivals[:0]
-	l.inbox.pending.Store(false)
-	l.inbox.mu.Unlock()
-	for _, a := range arrivals {
-		l.open(a.fd, a.port, a.from)
-	}
-	l.arrivals = arrivals
-	for _, f := range calls {
-		f()
-	}
 }
 
 // resetAll ends the loop and its connections.
