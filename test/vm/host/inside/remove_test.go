@@ -15,7 +15,7 @@ import (
 // inventory is what a package could leave behind.
 type inventory struct {
 	files                 map[string]bool
-	rules, users, sysctls string
+	rules, users string
 }
 
 // others are folders that change in any case: dpkg's and apt's own records, logs, and the job's.
