@@ -87,7 +87,8 @@ func runInside(t *testing.T, suite vm.Suite, name string, files, links map[strin
 		Suite: suite, Systemd: true, Files: files, Links: links, Output: &out,
 		// The machine itself is the isolation that package netlab asks for.
 		Env:     []string{"NETLAB_ISOLATED=1"},
-		Command: []string{"./inside", "-test.v", "-test.run=^" + name + "$", "-test.timeout=9m"},
+		Command: []string{"./inside", "-test.v", "-test.run=^" + name + "$", "-test.timeout=19m"},
+		Timeout: 20 * time.Minute, // takes 3 on a machine that does nothing else
 	})
 	t.Logf("%s: exit code %d after %.0f s", suite, exit, time.Since(start).Seconds())
 	cases := parse(out.String())

@@ -14,7 +14,7 @@ type result struct {
 
 // report makes the case a test.
 func (r *result) report(t *testing.T) {
-	t.Logf("%s s in the machine\n%s", r.seconds, strings.Join(r.lines, "\n"))
+	t.Logf("%s: %s, %s s in the machine\n%s", r.name, r.verdict, r.seconds, strings.Join(r.lines, "\n"))
 	// A skip in the machine is a failure: it has all that the cases need.
 	if r.verdict != "PASS" {
 		t.Error(r.verdict)

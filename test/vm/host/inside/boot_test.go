@@ -9,19 +9,19 @@ import (
 )
 
 func servicesFromLastKnown(h *host) {
-	h.eventually("active", "systemctl", "show", "-P", "ActiveState", "edgeway")
+	h.becomes("edgeway", "active")
 	h.answers(clusterIP, clusterIP6, loopback, loopback6)
 	h.answersOutside(nodePort)
 	h.Logf("ready %s µs after the start of the kernel", h.show("edgeway", "ActiveEnterTimestampMonotonic"))
 	// A unit that is ordered after the target found the rules.
-	h.eventually("SubState=exited\nExecMainStatus=0", "systemctl", "show", "-p", "SubState,ExecMainStatus", "needs-services")
+	h.becomes("needs-services", "active")
 	h.tellsAge()
 }
 
 // tellsAge wants the age of the state, and that the API server is away, wherever an operator looks.
 func (h *host) tellsAge() {
 	h.Helper()
-	says := regexp.MustCompile(`^nftables: 1 Service, 4 endpoints, synced .*; last-known state, saved \d+ (s|min) ago; API not reached yet`)
+	says := regexp.MustCompile(`^nftables: 2 Services, 4 endpoints, synced .*; last-known state, saved \d+ (s|min) ago; API not reached yet`)
 	h.within(patience, func() error {
 		if status := h.show("edgeway", "StatusText"); !says.MatchString(status) {
 			return fmt.Errorf("STATUS: %s", status)
@@ -74,7 +74,7 @@ func startWithoutState(h *host) {
 	h.write("/etc/systemd/system/edgeway.service.d/limit.conf", fmt.Sprintf("[Service]\nTimeoutStartSec=%d\n", int(limit.Seconds())))
 	h.run("systemctl", "daemon-reload")
 	h.run("systemctl", "start", "--no-block", "edgeway")
-	h.eventually("activating", "systemctl", "show", "-P", "ActiveState", "edgeway")
+	h.becomes("edgeway", "activating")
 	before := h.show("edgeway", "MainPID")
 	time.Sleep(2 * limit)
 	if state, pid := h.show("edgeway", "ActiveState"), h.show("edgeway", "MainPID"); state != "activating" || pid != before {

@@ -79,6 +79,17 @@ func (h *host) show(unit, property string) string {
 	return h.run("systemctl", "show", "-P", property, unit)
 }
 
+// becomes waits for a unit's state.
+func (h *host) becomes(unit, want string) {
+	h.Helper()
+	h.within(patience, func() error {
+		if state := h.show(unit, "ActiveState"); state != want {
+			return fmt.Errorf("%s is %s, want %s", unit, state, want)
+		}
+		return nil
+	})
+}
+
 // write makes a file that everybody may read, with its folder.
 func (h *host) write(path, text string) {
 	h.Helper()

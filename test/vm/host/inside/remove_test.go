@@ -14,7 +14,7 @@ import (
 
 // inventory is what a package could leave behind.
 type inventory struct {
-	files                 map[string]bool
+	files        map[string]bool
 	rules, users string
 }
 

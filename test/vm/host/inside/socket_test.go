@@ -34,7 +34,7 @@ func socketBeforeDaemon(h *host) {
 func socketStartsDaemon(h *host) {
 	h.run("systemctl", "stop", "edgeway")
 	h.answers(loopback)
-	h.eventually("active", "systemctl", "show", "-P", "ActiveState", "edgeway")
+	h.becomes("edgeway", "active")
 }
 
 // socketOfNoNodePort has no Service behind it.
