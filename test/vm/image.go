@@ -152,6 +152,8 @@ func build(ctx context.Context, s Suite, dir string) error {
 	}
 	cmd := exec.CommandContext(ctx, "mmdebstrap", slices.Concat(settings, recipe(s), []string{mirror})...)
 	cmd.Env = append(os.Environ(), "LC_ALL=C.UTF-8")
+	// Asked to end, it removes what it has mounted and written.
+	cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGTERM) }
 	var log strings.Builder
 	cmd.Stderr = &log
 	pipe, err := cmd.StdoutPipe()

@@ -33,6 +33,8 @@ type Job struct {
 	MemoryMB int
 	// Output receives what the command writes to its standard output and error, as it does so.
 	Output io.Writer
+	// Notes receives what the runner has to say: a boot that is tried again. Standard error if not given.
+	Notes io.Writer
 	// Out, if given, is a folder that receives what the command leaves in /vm/out.
 	Out string
 }

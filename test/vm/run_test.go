@@ -48,11 +48,14 @@ func TestOnlyABootThatDiedIsRepeated(t *testing.T) {
 			}
 			t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 			t.Setenv("BOOTS", boots)
-			var out strings.Builder
-			j := Job{Command: []string{"true"}, Timeout: 2 * time.Second, Output: &out}
+			var out, notes strings.Builder
+			j := Job{Command: []string{"true"}, Timeout: 2 * time.Second, Output: &out, Notes: &notes}
 			exit, err := j.run(t.Context(), image{kernel: "kernel", root: root})
 			if exit != c.exit || (err == nil) != (c.problem == "") || !strings.Contains(fmt.Sprint(err), c.problem) {
 				t.Errorf("exit code %d, error %v; want %d, %q", exit, err, c.exit, c.problem)
+			}
+			if (notes.Len() > 0) != (c.boots > 1) {
+				t.Errorf("notes: %q", notes.String())
 			}
 			if lines, _ := os.ReadFile(boots); len(lines) != c.boots {
 				t.Errorf("%d boots, want %d", len(lines), c.boots)

@@ -61,7 +61,7 @@ func RunAny(t testing.TB, j vm.Job) (output string, exit int) {
 		t.Logf("the image of %s was built in %.0f s", j.Suite, took.Seconds())
 	}
 	var out bytes.Buffer
-	j.Output = io.MultiWriter(&out, t.Output())
+	j.Output, j.Notes = io.MultiWriter(&out, t.Output()), t.Output()
 	exit, err := vm.Run(t.Context(), j)
 	if err != nil {
 		t.Fatal(err)
