@@ -28,7 +28,12 @@ func (s *Sockets) adopt(f *os.File) {
 		}
 		return
 	}
-	sock := &socket{addr: addr, listener: listener}
+	file, err := plainFile(listener)
+	if err != nil {
+		s.logger.Warn("passed descriptor is of no use and is closed", "fd_name", name, "error", err)
+		return
+	}
+	sock := &socket{addr: addr, file: file}
 	if isOurs(name) {
 		sock.stored = name
 	} else {
@@ -53,7 +58,7 @@ func (s *Sockets) add(sock *socket) {
 	s.logger.Warn("address was passed twice, one socket is closed", "address", sock.addr.String(),
 		"kept", sock.unit+sock.stored, "closed", drop.unit+drop.stored)
 	if drop.unit != "" {
-		drop.listener.Close() // not more: it is another process' too
+		drop.file.Close() // not more: it is another process' too
 		return
 	}
 	s.remove(drop)
@@ -95,8 +100,8 @@ func listenerOf(f *os.File) (*net.TCPListener, netip.AddrPort, error) {
 }
 
 // shut ends listening for all who hold the socket: clients in its queue are reset, new ones refused.
-func shut(listener *net.TCPListener) {
-	raw, err := listener.SyscallConn()
+func shut(socket *os.File) {
+	raw, err := socket.SyscallConn()
 	if err != nil {
 		return // closed already
 	}

@@ -108,11 +108,21 @@ func ending(t *testing.T, conn *net.TCPConn) (string, error) {
 	}
 }
 
+// acceptFrom waits for a client of a listening socket.
+func acceptFrom(socket *os.File, within time.Duration) (net.Conn, error) {
+	l, err := net.FileListener(socket)
+	if err != nil {
+		return nil, err
+	}
+	defer l.Close()
+	_ = l.(*net.TCPListener).SetDeadline(time.Now().Add(within))
+	return l.Accept()
+}
+
 // serveOne accepts a client and says hello.
-func serveOne(t *testing.T, l *net.TCPListener) {
+func serveOne(t *testing.T, socket *os.File) {
 	t.Helper()
-	_ = l.SetDeadline(time.Now().Add(5 * time.Second))
-	conn, err := l.AcceptTCP()
+	conn, err := acceptFrom(socket, 5*time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}

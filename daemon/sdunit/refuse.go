@@ -1,7 +1,7 @@
 package sdunit
 
 import (
-	"errors"
+	"context"
 	"net"
 	"os"
 	"time"
@@ -15,9 +15,9 @@ const (
 
 // refusal resets the clients of a socket that can not be closed.
 type refusal struct {
-	listener *net.TCPListener
-	stop     chan struct{}
-	done     chan struct{}
+	socket *os.File
+	stop   context.CancelFunc
+	done   chan struct{}
 }
 
 // refuse has the clients of a socket unit's socket reset, until somebody claims it.
@@ -30,7 +30,7 @@ func (s *Sockets) refuse(sock *socket) {
 		sock.warned = true
 		s.logger.Warn("socket of a socket unit is no NodePort, its clients are reset", "address", sock.addr.String(), "socket_unit", sock.unit)
 	}
-	sock.refusal = startRefusal(sock.listener)
+	sock.refusal = startRefusal(sock.file)
 }
 
 // claim makes the socket accept for its user.
@@ -39,45 +39,50 @@ func (s *socket) claim() {
 		s.refusal.end()
 		s.refusal = nil
 	}
-	if !s.claimed {
-		_ = s.listener.SetDeadline(time.Time{})
-	}
 	s.claimed = true
 }
 
-func startRefusal(listener *net.TCPListener) *refusal {
-	r := &refusal{listener: listener, stop: make(chan struct{}), done: make(chan struct{})}
-	_ = listener.SetDeadline(time.Time{})
-	go r.run()
+func startRefusal(socket *os.File) *refusal {
+	ctx, stop := context.WithCancel(context.Background())
+	r := &refusal{socket: socket, stop: stop, done: make(chan struct{})}
+	go r.run(ctx)
 	return r
 }
 
 // end returns when the socket is nobody's.
 func (r *refusal) end() {
-	close(r.stop)
-	_ = r.listener.SetDeadline(time.Unix(1, 0))
+	r.stop()
 	<-r.done
 }
 
-func (r *refusal) run() {
+func (r *refusal) run(ctx context.Context) {
 	defer close(r.done)
-	pause := firstPause
-	for {
-		conn, err := r.listener.AcceptTCP()
-		switch {
-		case err == nil:
-			_ = conn.SetLinger(0) // makes Close send a reset
-			conn.Close()
+	for pause := firstPause; ctx.Err() == nil; pause = min(2*pause, lastPause) {
+		if r.resetClients(ctx) > 0 {
 			pause = firstPause
-			continue
-		case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, net.ErrClosed):
-			return
 		}
 		select {
-		case <-r.stop:
-			return
+		case <-ctx.Done():
 		case <-time.After(pause):
-			pause = min(2*pause, lastPause)
 		}
+	}
+}
+
+// resetClients counts those that it reset until ctx ended or one could not be accepted.
+func (r *refusal) resetClients(ctx context.Context) (count int) {
+	listener, err := net.FileListener(r.socket) // another descriptor of it
+	if err != nil {
+		return 0
+	}
+	defer listener.Close()
+	defer context.AfterFunc(ctx, func() { listener.Close() })()
+	for {
+		conn, err := listener.(*net.TCPListener).AcceptTCP()
+		if err != nil {
+			return count
+		}
+		count++
+		_ = conn.SetLinger(0) // makes Close send a reset
+		conn.Close()
 	}
 }

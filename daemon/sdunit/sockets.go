@@ -2,6 +2,7 @@ package sdunit
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -10,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"golang.org/x/sys/unix"
 )
 
 // Sockets are the listening sockets of NodePorts on loopback. It is what
@@ -28,8 +31,8 @@ type Sockets struct {
 
 // socket is one listening socket, handed in or opened here.
 type socket struct {
-	addr     netip.AddrPort
-	listener *net.TCPListener
+	addr netip.AddrPort
+	file *os.File // not watched by Go's poller, see plainFile
 	// unit is the name of a descriptor that a socket unit holds; stored is the name in the fd store.
 	// One of them is set where there is a service manager.
 	unit, stored string
@@ -50,23 +53,26 @@ func NewSockets(manager *Manager, passed []*os.File, logger *slog.Logger) *Socke
 
 // Listen gives the listening socket of a loopback address: one that was handed in or opened before,
 // else a new one, a copy of which goes to the fd store. The error of a port in use wraps
-// syscall.EADDRINUSE. The caller does not close the listener, and may set deadlines to stop accepting:
-// they are cleared here.
-func (s *Sockets) Listen(addr netip.AddrPort) (*net.TCPListener, error) {
+// syscall.EADDRINUSE. The caller does not close the file.
+func (s *Sockets) Listen(addr netip.AddrPort) (*os.File, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if sock := s.open[addr]; sock != nil {
 		sock.claim()
-		return sock.listener, nil
+		return sock.file, nil
 	}
 	listener, err := listen(addr)
 	if err != nil {
 		return nil, err
 	}
-	sock := &socket{addr: addr, listener: listener, claimed: true}
+	file, err := plainFile(listener)
+	if err != nil {
+		return nil, err
+	}
+	sock := &socket{addr: addr, file: file, claimed: true}
 	s.open[addr] = sock
 	s.store(sock, storeName(addr))
-	return listener, nil
+	return file, nil
 }
 
 // Release ends what Listen began, or what is to be done about a socket that nobody asked for: it is
@@ -116,15 +122,15 @@ func storeName(addr netip.AddrPort) string {
 // store has the service manager keep a copy. It keeps none when FileDescriptorStoreMax= is reached.
 func (s *Sockets) store(sock *socket, name string) {
 	sock.stored = name
-	s.manager.sendSocket(sock.listener, "FDSTORE=1", "FDNAME="+name)
+	s.manager.sendSocket(sock.file, "FDSTORE=1", "FDNAME="+name)
 }
 
 // remove closes the socket for good.
 func (s *Sockets) remove(sock *socket) {
 	// Closing alone would leave the service manager's copy listening until the manager has read the
 	// message: clients would hang, and the address could not be bound again.
-	shut(sock.listener)
-	sock.listener.Close()
+	shut(sock.file)
+	sock.file.Close()
 	if sock.stored != "" {
 		s.manager.send("FDSTOREREMOVE=1", "FDNAME="+sock.stored)
 	}
@@ -144,6 +150,27 @@ func listen(addr netip.AddrPort) (*net.TCPListener, error) {
 		return nil, err
 	}
 	return listener.(*net.TCPListener), nil
+}
+
+// plainFile gives the socket of a listener, which it closes. Go's poller (1.26) watches a listener for as long
+// as it is open, and a file whose descriptor is non-blocking when it is made; for each client that the
+// relay accepts it would wake a thread in vain. The relay makes the socket non-blocking again.
+func plainFile(listener *net.TCPListener) (*os.File, error) {
+	defer listener.Close()
+	raw, err := listener.SyscallConn()
+	if err != nil {
+		return nil, fmt.Errorf("listening socket: %w", err)
+	}
+	fd, dupErr := -1, error(nil)
+	err = raw.Control(func(original uintptr) {
+		if fd, dupErr = unix.FcntlInt(original, unix.F_DUPFD_CLOEXEC, 0); dupErr == nil {
+			dupErr = unix.SetNonblock(fd, false)
+		}
+	})
+	if err := errors.Join(err, dupErr); err != nil {
+		return nil, fmt.Errorf("descriptor of listening socket: %w", err)
+	}
+	return os.NewFile(uintptr(fd), listener.Addr().String()), nil
 }
 
 func isOurs(name string) bool { return strings.HasPrefix(name, storePrefix) }

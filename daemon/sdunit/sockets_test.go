@@ -161,13 +161,12 @@ func TestClientsOfAnUnwantedSocketUnitAreReset(t *testing.T) {
 	if text, err := ending(t, conn); text != "hello" || !errors.Is(err, io.EOF) {
 		t.Errorf("a client of the Service got %q, %v", text, err)
 	}
-	_ = listener.SetDeadline(time.Now()) // how its user may stop accepting
 	s.Release(addr)
 	wantReset(t, addr)
 	if listener, err = s.Listen(addr); err != nil {
 		t.Fatal(err)
 	}
-	if conn, err := acceptSoon(listener); !errors.Is(err, os.ErrDeadlineExceeded) {
+	if conn, err := acceptFrom(listener, 50*time.Millisecond); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("the socket of a Service that is back has %v, %v in its queue", conn, err)
 	}
 	s.Release(addr)
@@ -177,12 +176,6 @@ func TestClientsOfAnUnwantedSocketUnitAreReset(t *testing.T) {
 	if sent := manager.Received(); len(sent) != 0 {
 		t.Errorf("a socket unit's socket was stored or removed: %+v", sent)
 	}
-}
-
-// acceptSoon waits a little.
-func acceptSoon(l *net.TCPListener) (net.Conn, error) {
-	_ = l.SetDeadline(time.Now().Add(50 * time.Millisecond))
-	return l.Accept()
 }
 
 // wantReset: the reset can come before connect(2) has returned.

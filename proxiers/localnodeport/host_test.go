@@ -30,25 +30,28 @@ func TestMain(m *testing.M) { os.Exit(netlab.Isolate(m)) }
 // sockets keeps listeners, and notes what is asked of it.
 type sockets struct {
 	mu       sync.Mutex
-	open     map[netip.AddrPort]*net.TCPListener
+	open     map[netip.AddrPort]*os.File
 	unasked  map[netip.AddrPort]bool
 	listened []netip.AddrPort
 	released []netip.AddrPort
 }
 
-func (s *sockets) Listen(at netip.AddrPort) (*net.TCPListener, error) {
+func (s *sockets) Listen(at netip.AddrPort) (*os.File, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.listened = append(s.listened, at)
 	delete(s.unasked, at)
-	if l := s.open[at]; l != nil {
-		return l, nil
+	if f := s.open[at]; f != nil {
+		return f, nil
 	}
 	l, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(at))
-	if err == nil {
-		s.open[at] = l
+	if err != nil {
+		return nil, err
 	}
-	return l, err
+	defer l.Close()
+	f, err := l.File()
+	s.open[at] = f
+	return f, err
 }
 
 func (s *sockets) Release(at netip.AddrPort) {
@@ -108,7 +111,7 @@ func newWorld(t *testing.T) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{t: t, log: &lockedBuffer{}, sockets: &sockets{open: map[netip.AddrPort]*net.TCPListener{}, unasked: map[netip.AddrPort]bool{}}}
+	w := &world{t: t, log: &lockedBuffer{}, sockets: &sockets{open: map[netip.AddrPort]*os.File{}, unasked: map[netip.AddrPort]bool{}}}
 	w.Proxier = w.newProxier()
 	t.Cleanup(func() {
 		_ = w.Close()

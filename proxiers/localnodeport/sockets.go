@@ -1,8 +1,8 @@
 package localnodeport
 
 import (
-	"net"
 	"net/netip"
+	"os"
 )
 
 // Sockets is where listening sockets come from. They may outlive the Proxier: the service manager can
@@ -11,8 +11,9 @@ import (
 type Sockets interface {
 	// Listen gives the listening socket of an address: the one that was handed in or kept before, else
 	// a new one, which is kept. A second Listen without a Release in between gives the same one.
-	// The caller does not close it.
-	Listen(addr netip.AddrPort) (*net.TCPListener, error)
+	// The caller does not close it. It is no net.Listener, which Go's own poller would watch beside
+	// the relay's.
+	Listen(addr netip.AddrPort) (*os.File, error)
 	// Release ends what Listen began, or closes a socket that nobody has asked for. When a socket unit
 	// holds the socket too, so that it can not be closed, its clients are reset from now on.
 	Release(addr netip.AddrPort)

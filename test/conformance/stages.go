@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net"
 	"net/netip"
+	"os"
 	"sync"
 	"testing"
 
@@ -50,7 +50,7 @@ func newSockets(t *testing.T) *sockets {
 }
 
 // Listen implements localnodeport.Sockets.
-func (s *sockets) Listen(at netip.AddrPort) (*net.TCPListener, error) {
+func (s *sockets) Listen(at netip.AddrPort) (*os.File, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.open[at] = true
