@@ -18,9 +18,9 @@ type inventory struct {
 	rules, users string
 }
 
-// others are folders that change in any case: dpkg's and apt's own records, logs, and the job's.
+// others are folders that change in any case: systemd's, dpkg's and apt's own records, logs, and the job's.
 var others = []string{
-	"/proc", "/sys", "/dev", "/vm", "/tmp", "/run/systemd/units", "/run/systemd/journal", "/run/systemd/propagate", "/run/netns", "/run/udev", "/run/log",
+	"/proc", "/sys", "/dev", "/vm", "/tmp", "/run/systemd", "/run/netns", "/run/udev", "/run/log",
 	"/var/lib/dpkg", "/var/lib/apt", "/var/lib/systemd", "/var/cache", "/var/log", "/var/tmp", "/var/backups",
 }
 

@@ -100,12 +100,12 @@ func upgrade(h *host) {
 
 // watchdog stops the daemon's process: that it does nothing any more has to be noticed.
 func watchdog(h *host) {
-	const dropIn = "/etc/systemd/system/edgeway.service.d/watchdog.conf"
-	h.write(dropIn, "[Service]\nWatchdogSec=8s\nTimeoutAbortSec=5s\n")
+	const dropIns = "/etc/systemd/system/edgeway.service.d"
+	h.write(dropIns+"/watchdog.conf", "[Service]\nWatchdogSec=8s\nTimeoutAbortSec=5s\n")
 	h.run("systemctl", "daemon-reload")
 	h.run("systemctl", "restart", "edgeway")
 	h.Cleanup(func() {
-		h.remove(dropIn)
+		h.remove(dropIns)
 		h.try("systemctl", "daemon-reload")
 	})
 	before := h.show("edgeway", "MainPID")
