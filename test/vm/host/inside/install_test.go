@@ -1,7 +1,6 @@
 package inside
 
 import (
-	"errors"
 	"os"
 	"os/user"
 	"regexp"
@@ -66,31 +65,61 @@ func enableAndStart(h *host) {
 	if out := h.run("systemctl", "is-active", "edgeway", "edgeway-ready.target"); out != "active\nactive" {
 		h.Errorf("is-active of service and target: %q", out)
 	}
-	if name, err := userOf(h.show("edgeway", "MainPID")); name != "edgeway" {
-		h.Errorf("the daemon runs as %q (%v), want edgeway", name, err)
-	}
+	h.unprivileged(h.show("edgeway", "MainPID"))
 	status := h.show("edgeway", "StatusText")
 	h.Logf("STATUS: %s", status)
 	h.contains(status, "nftables: 1 Service, 4 endpoints, synced")
 	h.run("edgeway", "status")
 }
 
-// userOf gives the name of the user that a process runs as.
-func userOf(pid string) (string, error) {
+// unprivileged wants a process to be the user edgeway with CAP_NET_ADMIN alone.
+func (h *host) unprivileged(pid string) {
+	h.Helper()
 	status, err := os.ReadFile("/proc/" + pid + "/status")
 	if err != nil {
-		return "", err
+		h.Fatal(err)
 	}
-	for line := range strings.Lines(string(status)) {
-		if ids, ok := strings.CutPrefix(line, "Uid:"); ok {
-			u, err := user.LookupId(strings.Fields(ids)[0])
-			if err != nil {
-				return "", err
-			}
-			return u.Username, nil
+	u, err := user.Lookup("edgeway")
+	if err != nil {
+		h.Fatal(err)
+	}
+	const netAdmin = "0000000000001000"
+	for _, want := range [][]string{{"Uid:", u.Uid}, {"Gid:", u.Gid}, {"CapPrm:", netAdmin}, {"CapEff:", netAdmin}, {"CapBnd:", netAdmin}} {
+		_, rest, _ := strings.Cut(string(status), want[0])
+		if fields := strings.Fields(rest); len(fields) == 0 || fields[0] != want[1] {
+			h.Errorf("want %s %s in\n%s", want[0], want[1], status)
 		}
 	}
-	return "", errors.New("no Uid in the status of the process")
+}
+
+// quiet wants no warning so far, and that systemd likes the units and keeps the two listeners.
+func quiet(h *host) {
+	if out := h.run("journalctl", "-p", "warning", "-q", "-o", "cat", "SYSLOG_IDENTIFIER=edgeway", "_TRANSPORT=journal"); out != "" {
+		h.Errorf("warnings of a daemon that has all it needs:\n%s", out)
+	}
+	if out := h.run("journalctl", "-q", "-o", "cat", "_TRANSPORT=journal", "SYSLOG_IDENTIFIER=edgeway"); out == "" {
+		h.Error("the daemon does not write to the journal itself")
+	}
+	units := []string{"verify", "--man=no", "edgeway.service", "edgeway-ready.target", "edgeway-nodeport@30080.socket", "edgeway-nodeport-ipv6@30080.socket"}
+	if out, code := h.try("systemd-analyze", units...); code != 0 || strings.Contains(out, "edgeway") {
+		h.Errorf("systemd-analyze verify: exit code %d: %s", code, out)
+	}
+	if n := h.show("edgeway", "NFileDescriptorStore"); n != "2" {
+		h.Errorf("%s sockets in the fd store, want 2", n)
+	}
+}
+
+// stopLeavesServices: the kernel does the work.
+func stopLeavesServices(h *host) {
+	open := h.hold(clusterIP)
+	h.run("systemctl", "stop", "edgeway")
+	if out, _ := h.try("systemctl", "is-active", "edgeway", "edgeway-ready.target"); out != "inactive\ninactive" {
+		h.Errorf("is-active of service and target: %q", out)
+	}
+	h.answers(clusterIP, clusterIP6)
+	h.answersOutside(nodePort)
+	open.stillServed(h)
+	h.run("systemctl", "start", "edgeway")
 }
 
 func startReturnsWhenServicesWork(h *host) {

@@ -32,6 +32,8 @@ func TestPackage(t *testing.T) {
 		{"install starts nothing", installStartsNothing, true},
 		{"start without sources says what is missing", startWithoutSources, false},
 		{"enable and start", enableAndStart, false},
+		{"nothing to complain about", quiet, false},
+		{"stop leaves the Services", stopLeavesServices, false},
 		{"start returns when Services work", startReturnsWhenServicesWork, false},
 		{"exposure of the unit", exposure, false},
 		{"20 restarts", restarts, false},

@@ -29,6 +29,7 @@ func (h *host) unnoticed(disturb func()) {
 		}
 	}
 	held.stillServed(h)
+	h.becomes("edgeway-ready.target", "active")
 }
 
 // held are open connections.
