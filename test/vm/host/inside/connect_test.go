@@ -95,6 +95,9 @@ func (h *host) impatientTraffic(addr string, pause, wait time.Duration) *traffic
 		for {
 			select {
 			case <-c.stop:
+				if !down.IsZero() { // never answered again
+					c.outage = max(c.outage, time.Since(down))
+				}
 				return
 			case <-time.After(pause):
 			}
