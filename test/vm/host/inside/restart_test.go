@@ -153,9 +153,11 @@ func (h *host) flushed() time.Duration {
 		return err
 	})
 	h.end(c)
-	h.Logf("no answer for %d ms", c.outage.Milliseconds())
-	// The status has counted a repair: the rules were gone, even when no connection fell into that time.
-	return c.outage
+	// A connection may have waited for the repair instead of failing. That the rules were gone is what the
+	// counted repair says.
+	outage := max(c.outage, c.longest)
+	h.Logf("no answer for %d ms", outage.Milliseconds())
+	return outage
 }
 
 // repairs gives the line about repairs of the status.
