@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"time"
 
 	"edgeway/proxiers/plan"
 )
@@ -45,6 +46,32 @@ type Rejected struct {
 	Family   plan.Family
 	Protocol plan.Protocol
 	Packets  uint64
+}
+
+// RestoreReporter is a Proxier that works through iptables-restore (KEP-3453).
+type RestoreReporter interface {
+	// RestoreReports gives one for each family that the backend serves. It may be called at any time,
+	// from any goroutine.
+	RestoreReports() []RestoreReport
+}
+
+// RestoreReport is what a RestoreReporter did for one family since it was made.
+type RestoreReport struct {
+	Family plan.Family
+	Tables []RestoredTable
+	// Failures counts every restore that failed, PartialFailures those that were partial.
+	Failures, PartialFailures uint64
+	// Locks is how often the lock of the iptables programs was taken, LockWait how long that took in all.
+	// Both are 0 for iptables-nft, which has no lock.
+	Locks    uint64
+	LockWait time.Duration
+}
+
+// RestoredTable counts rules of one table.
+type RestoredTable struct {
+	Name string
+	// Total is the number of our rules in the kernel, Last those that the last sync wrote.
+	Total, Last int
 }
 
 // Backend is a kernel implementation of Services.
