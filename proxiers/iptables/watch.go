@@ -1,0 +1,26 @@
+package iptables
+
+import "edgeway/proxiers/plan"
+
+// watcher notices that another program changed or removed rules of ours. All methods may be called from
+// any goroutine.
+type watcher interface {
+	// own runs a restore of ours over that many tables, and reports what others did before or meanwhile.
+	// big says that it changes more than about a thousand rules.
+	own(tables int, big bool, commit func() error) error
+	// forget drops what was noticed so far, and what was reported: a full sync begins.
+	forget()
+	// run reports until close.
+	run()
+	close() error
+}
+
+// watchOptions are what both watchers are made with.
+type watchOptions struct {
+	families []plan.Family
+	// notify is called without any lock held. After it there is silence until forget.
+	notify func(reason string)
+	// intact reads a table from the kernel and compares it with what we wrote: empty when it is so. Only the
+	// canary calls it: from run, and from own before or after the commit, never during it.
+	intact func(f plan.Family, table string) (reason string)
+}
