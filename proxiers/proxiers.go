@@ -48,6 +48,15 @@ type Rejected struct {
 	Packets  uint64
 }
 
+// Alias is a Proxier of a Backend that can be another Backend under a second name: "iptables" is
+// iptables-nft or iptables-legacy, as the host uses it. The daemon asks, so that it does not clean up what
+// is in force when it cleans up after all other Backends.
+type Alias interface {
+	// Actual is the Name of the Backend whose Cleanup removes what this Proxier writes: another one's, or
+	// its own. It never changes.
+	Actual() string
+}
+
 // RestoreReporter is a Proxier that works through iptables-restore (KEP-3453).
 type RestoreReporter interface {
 	// RestoreReports gives one for each family that the backend serves. It may be called at any time,
@@ -83,8 +92,11 @@ type Backend struct {
 	Probe func(ctx context.Context) error
 	// New has no side effect on the host.
 	New func(ctx context.Context, opts Options) (Proxier, error)
-	// Cleanup removes everything that any version of the backend left on the host. It needs no
-	// instance and is not an error when there is nothing.
+	// Cleanup removes everything that any version of the backend left on the host, and nothing of
+	// another Backend. It needs no instance, changes nothing when there is nothing (loads no module, for
+	// one), and is not an error then. An error that wraps ErrUnsupported says that nobody can tell on this
+	// host: the tool or the privilege is missing. The daemon runs it for all other backends once its own
+	// serves. Nil: the backend is only a second name of others, see Alias; theirs do it.
 	Cleanup func(ctx context.Context, opts Options) error
 }
 
