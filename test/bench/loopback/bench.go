@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"edgeway/test/bench/cgroup"
+	"edgeway/test/bench/kit"
 )
 
 // bench is one run.
@@ -33,7 +34,7 @@ func newBench(ctx context.Context, opts options) (*bench, error) {
 	if err != nil {
 		return nil, fmt.Errorf("directory of the bench: %w", err)
 	}
-	b := &bench{opts: opts, dir: dir, log: slog.New(slog.NewTextHandler(os.Stderr, nil)), results: results{}}
+	b := &bench{opts: opts, dir: dir, log: slog.New(slog.NewTextHandler(os.Stderr, nil)), results: results{kit.Figures{}}}
 	if err := b.setup(ctx); err != nil {
 		b.close()
 		return nil, err

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"edgeway/test/bench/kit"
 )
 
 // tiny is a bench in which every measure takes some hundredths of a second.
@@ -51,13 +53,13 @@ func TestEveryProgramIsMeasured(t *testing.T) {
 
 // ofProgram says that a measure is about a program itself. In so short a run it may be 0.
 func ofProgram(m measure) bool {
-	return m == idleMemory || m == rate.cpu() || m == down1.cpu() || m == up1.cpu() || m == down8.cpu() || m == up8.cpu()
+	return m == idleMemory || m == rate.CPU() || m == down1.CPU() || m == up1.CPU() || m == down8.CPU() || m == up8.CPU()
 }
 
 // bare is a lab with the endpoint, and no program.
 func bare(t *testing.T) *bench {
 	t.Helper()
-	b := &bench{results: results{}}
+	b := &bench{results: results{kit.Figures{}}}
 	t.Cleanup(b.close)
 	var err error
 	if b.lab, err = newLab(t.Context(), labName()); err != nil {

@@ -6,9 +6,9 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
-	"strings"
 	"time"
 
+	"edgeway/test/bench/kit"
 	"edgeway/test/e2e/cluster"
 )
 
@@ -22,7 +22,7 @@ func labName() string { return fmt.Sprintf("ewloop%d", os.Getpid()) }
 
 func newLab(ctx context.Context, name string) (*lab, error) {
 	l := &lab{netns: name}
-	err := ip(ctx,
+	err := kit.IP(ctx,
 		"netns add "+name,
 		"-n "+name+" link set lo up",
 		"-n "+name+" addr add "+endpointAddr.Addr().String()+"/32 dev lo")
@@ -44,7 +44,7 @@ func (l *lab) close() {
 	// The run's own context may be over.
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	_ = ip(ctx, "netns del "+l.netns)
+	_ = kit.IP(ctx, "netns del "+l.netns)
 }
 
 // do calls f on a thread inside of the namespace.
@@ -56,22 +56,5 @@ func (l *lab) command(argv ...string) *exec.Cmd {
 }
 
 func (l *lab) sysctl(ctx context.Context, settings ...string) error {
-	return run(ctx, "ip", append([]string{"netns", "exec", l.netns, "sysctl", "-q", "-w"}, settings...)...)
-}
-
-func ip(ctx context.Context, commands ...string) error {
-	for _, c := range commands {
-		if err := run(ctx, "ip", strings.Fields(c)...); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func run(ctx context.Context, name string, args ...string) error {
-	out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("%s %s: %w: %.500s", name, strings.Join(args, " "), err, out)
-	}
-	return nil
+	return kit.Run(ctx, "ip", append([]string{"netns", "exec", l.netns, "sysctl", "-q", "-w"}, settings...)...)
 }

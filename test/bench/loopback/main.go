@@ -4,12 +4,11 @@ import (
 	"context"
 	"errors"
 	"flag"
-	"fmt"
 	"io"
 	"os"
-	"os/signal"
-	"syscall"
 	"time"
+
+	"edgeway/test/bench/kit"
 )
 
 // options are the command line.
@@ -23,24 +22,21 @@ type options struct {
 }
 
 func main() {
-	if len(os.Args) == 2 && os.Args[1] == endpointCommand {
-		exit(serveEndpoint(endpointAddr))
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	opts, err := parse(os.Args[1:])
-	if err == nil {
-		err = runBench(ctx, opts, os.Stdout)
-	}
-	stop()
-	exit(err)
+	maybeServe()
+	kit.Main("loopback", func(ctx context.Context, args []string) error {
+		opts, err := parse(args)
+		if err != nil {
+			return err
+		}
+		return runBench(ctx, opts, os.Stdout)
+	})
 }
 
-func exit(err error) {
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "loopback:", err)
-		os.Exit(1)
+// maybeServe is the endpoint, when this process was started as that.
+func maybeServe() {
+	if len(os.Args) == 2 && os.Args[1] == endpointCommand {
+		kit.Exit("endpoint", serveEndpoint(endpointAddr))
 	}
-	os.Exit(0)
 }
 
 func parse(args []string) (options, error) {
@@ -75,5 +71,5 @@ func runBench(ctx context.Context, opts options, out io.Writer) error {
 		return err
 	}
 	b.results.print(out, b.relays)
-	return b.results.save(opts.json)
+	return b.results.Save(opts.json)
 }

@@ -7,9 +7,7 @@ import (
 
 // The tests' binary is the endpoint too, as the program is.
 func TestMain(m *testing.M) {
-	if len(os.Args) == 2 && os.Args[1] == endpointCommand {
-		exit(serveEndpoint(endpointAddr))
-	}
+	maybeServe()
 	os.Exit(m.Run())
 }
 

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+
+	"edgeway/test/bench/kit"
 )
 
 const oursName = "edgeway"
@@ -16,7 +18,7 @@ const ourNodePort = 30080
 func newOurs(ctx context.Context, dir, binary string) (*relay, error) {
 	if binary == "" {
 		binary = filepath.Join(dir, "edgeway")
-		if err := run(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", binary, "edgeway/cmd/edgeway"); err != nil {
+		if err := kit.Build(ctx, binary); err != nil {
 			return nil, err
 		}
 	}

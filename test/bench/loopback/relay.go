@@ -10,10 +10,10 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"edgeway/test/bench/cgroup"
+	"edgeway/test/bench/kit"
 )
 
 // relay is a program under test, or the direct way to the endpoint, which needs none.
@@ -92,13 +92,7 @@ func (r *relay) stop() error {
 		return nil
 	}
 	defer func() { r.cmd = nil }()
-	kill := time.AfterFunc(10*time.Second, func() { _ = r.cmd.Process.Kill() })
-	defer kill.Stop()
-	if err := r.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return fmt.Errorf("stop of %s: %w", r.name, err)
-	}
-	var exit *exec.ExitError
-	if err := r.cmd.Wait(); err != nil && !errors.As(err, &exit) {
+	if err := kit.Stop(r.cmd, 10*time.Second); err != nil {
 		return fmt.Errorf("stop of %s: %w", r.name, err)
 	}
 	return nil

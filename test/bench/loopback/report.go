@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"edgeway/test/bench/kit"
 )
 
 // bound is what one of our figures must be, as a part of a peer's.
@@ -32,7 +34,7 @@ func (r results) bounds() []bound {
 		for _, m := range append(throughputs(), rate) {
 			compare(m, peer, 1, true)
 		}
-		for _, m := range []measure{delay1.p99(), delayGroup.p99()} {
+		for _, m := range []measure{p99(delay1), p99(delayGroup)} {
 			compare(m, peer, 1, false)
 		}
 	}
@@ -52,23 +54,12 @@ func (b bound) verdict() string {
 func (b bound) String() string {
 	measured, limit := "–", "at most"
 	if b.known {
-		measured = short(b.ratio)
+		measured = kit.Short(b.ratio)
 	}
 	if b.atLeast {
 		limit = "at least"
 	}
-	return fmt.Sprintf("| %s, of %s's | %s | %s %s | %s |", b.measure, b.peer, measured, limit, short(b.limit), b.verdict())
-}
-
-// short prints three digits.
-func short(v float64) string {
-	switch {
-	case v >= 100:
-		return fmt.Sprintf("%.0f", v)
-	case v >= 10:
-		return fmt.Sprintf("%.1f", v)
-	}
-	return fmt.Sprintf("%.2f", v)
+	return fmt.Sprintf("| %s, of %s's | %s | %s %s | %s |", b.measure, b.peer, measured, limit, kit.Short(b.limit), b.verdict())
 }
 
 // print writes the medians and the bounds as two tables in Markdown.
@@ -79,12 +70,12 @@ func (r results) print(w io.Writer, relays []*relay) {
 	}
 	fmt.Fprintln(w, "\n|---|"+strings.Repeat("---:|", len(relays)))
 	for _, m := range measures() {
-		divisor, unit := m.unit()
+		divisor, unit := unit(m)
 		fmt.Fprintf(w, "| %s, %s |", m, unit)
 		for _, p := range relays {
 			cell := ""
 			if median, ok := r.median(m, p.name); ok {
-				cell = short(median / divisor)
+				cell = kit.Short(median / divisor)
 			}
 			fmt.Fprintf(w, " %s |", cell)
 		}

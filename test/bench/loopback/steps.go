@@ -50,7 +50,7 @@ func (b *bench) throughput(m measure, ask byte, streams int) func(context.Contex
 		}
 		b.results.add(m, r.name, bytes/took.Seconds())
 		if r.cg != nil {
-			b.results.add(m.cpu(), r.name, (marks[1]-marks[0]).Seconds()/bytes)
+			b.results.add(m.CPU(), r.name, (marks[1]-marks[0]).Seconds()/bytes)
 		}
 		return nil
 	}
@@ -77,7 +77,7 @@ func (b *bench) connections(_ context.Context, r *relay) error {
 	}
 	b.results.add(rate, r.name, float64(v.count)/took.Seconds())
 	if r.cg != nil {
-		b.results.add(rate.cpu(), r.name, (after-before).Seconds()/float64(v.count))
+		b.results.add(rate.CPU(), r.name, (after-before).Seconds()/float64(v.count))
 	}
 	return nil
 }
@@ -90,7 +90,7 @@ func (b *bench) delay(m measure, width int) func(context.Context, *relay) error 
 			return err
 		}
 		b.results.add(m, r.name, percentile(v.delays, 50).Seconds())
-		b.results.add(m.p99(), r.name, percentile(v.delays, 99).Seconds())
+		b.results.add(p99(m), r.name, percentile(v.delays, 99).Seconds())
 		return nil
 	}
 }

@@ -1,0 +1,84 @@
+package kit
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+)
+
+// Measure is what a figure is about.
+type Measure string
+
+// CPU is the CPU time that goes with a measure.
+func (m Measure) CPU() Measure { return m + ", CPU" }
+
+// Key says what a figure is about and whose it is.
+type Key struct {
+	Measure  Measure
+	Services int `json:",omitempty"` // 0: their number is no matter
+	Program  string
+}
+
+// Figures holds every figure of a run. Times are in seconds, sizes in bytes.
+type Figures map[Key][]float64
+
+// Add keeps one more figure.
+func (f Figures) Add(k Key, value float64) { f[k] = append(f[k], value) }
+
+// Median gives the middle figure; false: it was not measured.
+func (f Figures) Median(k Key) (float64, bool) {
+	values := slices.Sorted(slices.Values(f[k]))
+	if len(values) == 0 {
+		return 0, false
+	}
+	mid := len(values) / 2
+	if len(values)%2 == 1 {
+		return values[mid], true
+	}
+	return (values[mid-1] + values[mid]) / 2, true
+}
+
+// Ratio divides one median by another; false: one of them was not measured.
+func (f Figures) Ratio(mine, other Key) (float64, bool) {
+	value, ok := f.Median(mine)
+	divisor, okOther := f.Median(other)
+	return value / divisor, ok && okOther && divisor > 0
+}
+
+// Save writes all figures as JSON: a list sorted by measure, number of Services and program.
+func (f Figures) Save(path string) error {
+	type entry struct {
+		Key
+		Median float64
+		Values []float64
+	}
+	var all []entry
+	for k, values := range f {
+		median, _ := f.Median(k)
+		all = append(all, entry{k, median, values})
+	}
+	slices.SortFunc(all, func(a, b entry) int {
+		return cmp.Or(cmp.Compare(a.Measure, b.Measure), cmp.Compare(a.Services, b.Services), cmp.Compare(a.Program, b.Program))
+	})
+	raw, err := json.MarshalIndent(all, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encoding of the figures: %w", err)
+	}
+	if err := os.WriteFile(path, append(raw, '\n'), 0o644); err != nil {
+		return fmt.Errorf("figures: %w", err)
+	}
+	return nil
+}
+
+// Short prints three digits.
+func Short(v float64) string {
+	switch {
+	case v >= 100:
+		return fmt.Sprintf("%.0f", v)
+	case v >= 10:
+		return fmt.Sprintf("%.1f", v)
+	}
+	return fmt.Sprintf("%.2f", v)
+}

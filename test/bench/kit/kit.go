@@ -1,0 +1,70 @@
+// Package kit is what the benchmarks share: figures, and the commands that they run.
+package kit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Main runs a benchmark with the arguments of the command line until it is over or interrupted, and
+// exits.
+func Main(name string, bench func(ctx context.Context, args []string) error) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := bench(ctx, os.Args[1:])
+	stop()
+	Exit(name, err)
+}
+
+// Exit ends the process: with 1 when there is an error, which it prints.
+func Exit(name string, err error) {
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// Run runs a command. An error has the begin of what it printed.
+func Run(ctx context.Context, name string, args ...string) error {
+	out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%s %s: %w: %.500s", name, strings.Join(args, " "), err, out)
+	}
+	return nil
+}
+
+// IP runs ip(8) once for each of the commands, until one fails.
+func IP(ctx context.Context, commands ...string) error {
+	for _, c := range commands {
+		if err := Run(ctx, "ip", strings.Fields(c)...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Build builds Edgeway from this repository, as it is released.
+func Build(ctx context.Context, path string) error {
+	return Run(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", path, "edgeway/cmd/edgeway")
+}
+
+// Stop asks a command to end and waits for it, however it ends; after patience it is killed.
+func Stop(cmd *exec.Cmd, patience time.Duration) error {
+	kill := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
+	defer kill.Stop()
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	var exit *exec.ExitError
+	if err := cmd.Wait(); err != nil && !errors.As(err, &exit) {
+		return err
+	}
+	return nil
+}
