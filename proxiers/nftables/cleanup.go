@@ -27,7 +27,7 @@ func Cleanup(ctx context.Context, _ proxiers.Options) error {
 	if err != nil {
 		return err
 	}
-	defer c.close()
+	defer c.Close()
 	present, err := c.tables(tableName)
 	if err != nil {
 		return err

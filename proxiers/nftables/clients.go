@@ -7,6 +7,7 @@ import (
 
 	"sigs.k8s.io/knftables"
 
+	"edgeway/proxiers/internal/nfnetlink"
 	"edgeway/proxiers/plan"
 )
 
@@ -29,7 +30,7 @@ func (p *proxier) forgetClients(ctx context.Context, list []*plan.ServicePort) e
 			if c, err = dialNetfilter(); err != nil {
 				return err
 			}
-			defer c.close()
+			defer c.Close()
 		}
 		for pool, ports := range aff.ports {
 			for _, port := range ports {
@@ -60,7 +61,7 @@ func (p *proxier) forgetStale(ctx context.Context, c *nfConn, f plan.Family, nam
 		tx := p.renderer.nft.NewTransaction()
 		err := c.elements(f, p.renderer.table, name, func(raw rawElement) error {
 			client, ok := netip.AddrFromSlice(raw.key)
-			target, _ := netip.AddrFromSlice(attr(raw.data, 1))
+			target, _ := netip.AddrFromSlice(nfnetlink.Attr(raw.data, 1))
 			if ok && !valid[target] {
 				tx.Delete(&knftables.Element{Family: nftFamily(f), Table: p.renderer.table, Map: name, Key: []string{client.String()}})
 			}

@@ -10,6 +10,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"edgeway/proxiers/internal/nfnetlink"
 	"edgeway/proxiers/plan"
 )
 
@@ -20,11 +21,11 @@ func clients(t *testing.T, p *proxier, svc *plan.ServicePort, port uint16) map[s
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.close()
+	defer c.Close()
 	found := map[string]string{}
 	err = c.elements(svc.Family, p.renderer.table, affinityOf(svc).mapName(plan.ClusterPool, port), func(raw rawElement) error {
 		client, _ := netip.AddrFromSlice(raw.key)
-		endpoint, _ := netip.AddrFromSlice(attr(raw.data, unix.NFTA_DATA_VALUE))
+		endpoint, _ := netip.AddrFromSlice(nfnetlink.Attr(raw.data, unix.NFTA_DATA_VALUE))
 		found[client.String()] = endpoint.String()
 		return nil
 	})

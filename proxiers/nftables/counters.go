@@ -1,12 +1,12 @@
 package nftables
 
 import (
-	"encoding/binary"
 	"fmt"
 
 	"golang.org/x/sys/unix"
 
 	"edgeway/proxiers"
+	"edgeway/proxiers/internal/nfnetlink"
 	"edgeway/proxiers/plan"
 )
 
@@ -22,7 +22,7 @@ func (p *proxier) LoopbackRejected() ([]proxiers.Rejected, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer c.close()
+	defer c.Close()
 	var out []proxiers.Rejected
 	for _, f := range p.renderer.families {
 		packets, err := c.loopbackCounters(f, p.renderer.table)
@@ -39,20 +39,13 @@ func (p *proxier) LoopbackRejected() ([]proxiers.Rejected, error) {
 // loopbackCounters gives the packets of the counters of one table by their names.
 func (c *nfConn) loopbackCounters(f plan.Family, table string) (map[string]uint64, error) {
 	packets := map[string]uint64{}
-	filter := appendAttr(nil, unix.NFTA_OBJ_TABLE, table)
-	err := c.dump(unix.NFT_MSG_GETOBJ, netlinkFamily(f), filter, func(m message) error {
-		packets[string(cString(attr(m.attrs, unix.NFTA_OBJ_NAME)))] = be64(attr(attr(m.attrs, unix.NFTA_OBJ_DATA), unix.NFTA_COUNTER_PACKETS))
+	filter := nfnetlink.AppendAttr(nil, unix.NFTA_OBJ_TABLE, table)
+	err := c.Dump(unix.NFT_MSG_GETOBJ, nfnetlink.Family(f), filter, func(m nfnetlink.Message) error {
+		packets[string(nfnetlink.Text(nfnetlink.Attr(m.Attrs, unix.NFTA_OBJ_NAME)))] = nfnetlink.Uint64(nfnetlink.Attr(nfnetlink.Attr(m.Attrs, unix.NFTA_OBJ_DATA), unix.NFTA_COUNTER_PACKETS))
 		return nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read counters: %w", err)
 	}
 	return packets, nil
-}
-
-func be64(b []byte) uint64 {
-	if len(b) != 8 {
-		return 0
-	}
-	return binary.BigEndian.Uint64(b)
 }

@@ -6,8 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"edgeway/proxiers"
 )
 
@@ -86,7 +84,7 @@ func TestForeignChangeDuringOwn(t *testing.T) {
 	} {
 		p, drift := newProxier(t)
 		apply(t, p, nil, newPlan(testNode()))
-		err := p.monitor.own(c.big, func() error {
+		err := p.monitor.Own(1, c.big, func() error {
 			for _, s := range c.script {
 				nft(t, s)
 			}
@@ -100,7 +98,7 @@ func TestForeignChangeDuringOwn(t *testing.T) {
 			t.Errorf("%s: reported %q, want %d times", c.name, drift.reasons, c.want)
 		}
 		before := drift.count()
-		p.monitor.forget()
+		p.monitor.Forget()
 		nft(t, "delete element ip edgeway cluster-ips { "+strings.Fields(c.script[0])[6]+" }")
 		drift.wait(t)
 		if drift.count() != before+1 {
@@ -110,29 +108,6 @@ func TestForeignChangeDuringOwn(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-}
-
-func TestLostNoticesAreDrift(t *testing.T) {
-	newHost(t)
-	p, drift := newProxier(t)
-	apply(t, p, nil, newPlan(testNode()))
-	err := p.monitor.raw.Control(func(fd uintptr) {
-		if err := unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 1); err != nil {
-			t.Error(err)
-		}
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var script strings.Builder
-	script.WriteString("add table ip other\nadd set ip other s { type ipv4_addr; }\n")
-	for i := range 2000 {
-		fmt.Fprintf(&script, "add element ip other s { 10.0.%d.%d }\n", i/250, i%250)
-	}
-	p.monitor.mu.Lock() // nobody reads
-	nft(t, script.String())
-	p.monitor.mu.Unlock()
-	drift.wait(t)
 }
 
 // The caller skips plans that differ in nothing, so Prev can be one that the backend has not seen. That

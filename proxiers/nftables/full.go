@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"edgeway/proxiers"
+	"edgeway/proxiers/internal/nfnetlink"
 	"edgeway/proxiers/plan"
 )
 
@@ -20,18 +21,18 @@ func (p *proxier) applyFull(ctx context.Context, next *plan.Plan) error {
 		}
 	}
 	p.renderer.podInterfaces = next.Node.PodInterfaces
-	p.monitor.forget()
+	p.monitor.Forget()
 	p.ledger = newLedger()
 	c, err := dialNetfilter()
 	if err != nil {
 		return err
 	}
-	defer c.close()
+	defer c.Close()
 	present, err := c.tables(tableName)
 	if err != nil {
 		return err
 	}
-	if !slices.ContainsFunc(p.renderer.families, func(f plan.Family) bool { return slices.Contains(present, netlinkFamily(f)) }) {
+	if !slices.ContainsFunc(p.renderer.families, func(f plan.Family) bool { return slices.Contains(present, nfnetlink.Family(f)) }) {
 		return p.build(ctx, next)
 	}
 	err = p.repair(ctx, c, next)

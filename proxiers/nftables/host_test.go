@@ -111,7 +111,7 @@ func kernelState(t *testing.T, p *proxier) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.close()
+	defer c.Close()
 	for _, f := range p.renderer.families {
 		for set := range numSets {
 			var lines []string

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/knftables"
 
 	"edgeway/proxiers"
+	"edgeway/proxiers/internal/nfnetlink"
 	"edgeway/proxiers/plan"
 )
 
@@ -37,7 +38,7 @@ type proxier struct {
 	logger   *slog.Logger
 	progress func(done, total int)
 	renderer *renderer
-	monitor  *monitor
+	monitor  *nfnetlink.Monitor
 	watching sync.WaitGroup
 
 	// applied and ledger are what the kernel has; nil when that is unknown.
@@ -56,7 +57,7 @@ func New(_ context.Context, opts proxiers.Options) (proxiers.Proxier, error) {
 	if err != nil {
 		return nil, fmt.Errorf("subscription to nftables notices: %w", err)
 	}
-	p.watching.Go(p.monitor.run)
+	p.watching.Go(p.monitor.Run)
 	return p, nil
 }
 
@@ -110,7 +111,7 @@ func (p *proxier) Apply(ctx context.Context, change proxiers.Change) error {
 
 // Close implements proxiers.Proxier.
 func (p *proxier) Close() error {
-	err := p.monitor.close()
+	err := p.monitor.Close()
 	p.watching.Wait()
 	return err
 }
@@ -153,7 +154,7 @@ func (p *proxier) commit(ctx context.Context, tx *knftables.Transaction) error {
 	if n == 0 {
 		return nil
 	}
-	return p.monitor.own(n > bigTransaction, func() error {
+	return p.monitor.Own(1, n > bigTransaction, func() error {
 		err := p.renderer.nft.Run(ctx, tx)
 		if err != nil && ctx.Err() != nil {
 			return fmt.Errorf("nft: %w", ctx.Err())

@@ -8,14 +8,15 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"edgeway/proxiers/internal/nfnetlink"
 	"edgeway/proxiers/plan"
 )
 
 // tables gives the families that have a table of this name.
 func (c *nfConn) tables(name string) (found []uint8, err error) {
-	err = c.dump(unix.NFT_MSG_GETTABLE, unix.NFPROTO_UNSPEC, nil, func(m message) error {
-		if string(cString(attr(m.attrs, attrTable))) == name {
-			found = append(found, m.family)
+	err = c.Dump(unix.NFT_MSG_GETTABLE, unix.NFPROTO_UNSPEC, nil, func(m nfnetlink.Message) error {
+		if string(nfnetlink.Text(nfnetlink.Attr(m.Attrs, nfnetlink.AttrTable))) == name {
+			found = append(found, m.Family)
 		}
 		return nil
 	})
@@ -27,27 +28,27 @@ func (c *nfConn) tables(name string) (found []uint8, err error) {
 
 // objects gives the chains, sets and maps of a table. Anonymous sets belong to rules and are left out.
 func (c *nfConn) objects(f plan.Family, table string) (found []objectID, err error) {
-	filter := appendAttr(nil, attrTable, table)
-	add := func(kind objectKind, m message, name []byte) {
-		if string(cString(attr(m.attrs, attrTable))) == table { // kernels do not filter chains by table
-			found = append(found, objectID{f, kind, string(cString(name))})
+	filter := nfnetlink.AppendAttr(nil, nfnetlink.AttrTable, table)
+	add := func(kind objectKind, m nfnetlink.Message, name []byte) {
+		if string(nfnetlink.Text(nfnetlink.Attr(m.Attrs, nfnetlink.AttrTable))) == table { // kernels do not filter chains by table
+			found = append(found, objectID{f, kind, string(nfnetlink.Text(name))})
 		}
 	}
-	err = c.dump(unix.NFT_MSG_GETCHAIN, netlinkFamily(f), filter, func(m message) error {
-		add(chainObject, m, attr(m.attrs, unix.NFTA_CHAIN_NAME))
+	err = c.Dump(unix.NFT_MSG_GETCHAIN, nfnetlink.Family(f), filter, func(m nfnetlink.Message) error {
+		add(chainObject, m, nfnetlink.Attr(m.Attrs, unix.NFTA_CHAIN_NAME))
 		return nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read chains: %w", err)
 	}
-	err = c.dump(unix.NFT_MSG_GETSET, netlinkFamily(f), filter, func(m message) error {
-		flags := be32(attr(m.attrs, unix.NFTA_SET_FLAGS))
+	err = c.Dump(unix.NFT_MSG_GETSET, nfnetlink.Family(f), filter, func(m nfnetlink.Message) error {
+		flags := nfnetlink.Uint32(nfnetlink.Attr(m.Attrs, unix.NFTA_SET_FLAGS))
 		kind := setObject
 		if flags&unix.NFT_SET_MAP != 0 {
 			kind = mapObject
 		}
 		if flags&unix.NFT_SET_ANONYMOUS == 0 {
-			add(kind, m, attr(m.attrs, unix.NFTA_SET_NAME))
+			add(kind, m, nfnetlink.Attr(m.Attrs, unix.NFTA_SET_NAME))
 		}
 		return nil
 	})
@@ -64,13 +65,13 @@ type rawElement struct {
 
 // elements visits all elements of a set or map; a set that does not exist has none.
 func (c *nfConn) elements(f plan.Family, table, set string, visit func(rawElement) error) error {
-	filter := appendAttr(appendAttr(nil, unix.NFTA_SET_ELEM_LIST_TABLE, table), unix.NFTA_SET_ELEM_LIST_SET, set)
-	err := c.dump(unix.NFT_MSG_GETSETELEM, netlinkFamily(f), filter, func(m message) error {
-		for t, list := range eachAttr(m.attrs) {
+	filter := nfnetlink.AppendAttr(nfnetlink.AppendAttr(nil, unix.NFTA_SET_ELEM_LIST_TABLE, table), unix.NFTA_SET_ELEM_LIST_SET, set)
+	err := c.Dump(unix.NFT_MSG_GETSETELEM, nfnetlink.Family(f), filter, func(m nfnetlink.Message) error {
+		for t, list := range nfnetlink.EachAttr(m.Attrs) {
 			if t != unix.NFTA_SET_ELEM_LIST_ELEMENTS {
 				continue
 			}
-			for _, raw := range eachAttr(list) {
+			for _, raw := range nfnetlink.EachAttr(list) {
 				if err := visit(parseRaw(raw)); err != nil {
 					return err
 				}
@@ -85,12 +86,12 @@ func (c *nfConn) elements(f plan.Family, table, set string, visit func(rawElemen
 }
 
 func parseRaw(b []byte) (e rawElement) {
-	for t, v := range eachAttr(b) {
+	for t, v := range nfnetlink.EachAttr(b) {
 		switch t {
 		case unix.NFTA_SET_ELEM_KEY:
-			e.key = attr(v, unix.NFTA_DATA_VALUE)
+			e.key = nfnetlink.Attr(v, unix.NFTA_DATA_VALUE)
 		case attrKeyEnd:
-			e.keyEnd = attr(v, unix.NFTA_DATA_VALUE)
+			e.keyEnd = nfnetlink.Attr(v, unix.NFTA_DATA_VALUE)
 		case unix.NFTA_SET_ELEM_DATA:
 			e.data = v
 		}
@@ -163,9 +164,9 @@ func (e *element) setField(k field, b, last []byte) bool {
 func (v *value) setValue(d data, b []byte, names map[string]string) bool {
 	switch d {
 	case verdictData:
-		verdict := attr(b, unix.NFTA_DATA_VERDICT)
-		name := cString(attr(verdict, unix.NFTA_VERDICT_CHAIN))
-		if int32(be32(attr(verdict, unix.NFTA_VERDICT_CODE))) != unix.NFT_GOTO {
+		verdict := nfnetlink.Attr(b, unix.NFTA_DATA_VERDICT)
+		name := nfnetlink.Text(nfnetlink.Attr(verdict, unix.NFTA_VERDICT_CHAIN))
+		if int32(nfnetlink.Uint32(nfnetlink.Attr(verdict, unix.NFTA_VERDICT_CODE))) != unix.NFT_GOTO {
 			name = []byte("?") // no chain of ours: differs from what is wanted
 		}
 		known, ok := names[string(name)]
@@ -175,13 +176,13 @@ func (v *value) setValue(d data, b []byte, names map[string]string) bool {
 		}
 		v.chain = known
 	case classData:
-		raw := attr(b, unix.NFTA_DATA_VALUE)
+		raw := nfnetlink.Attr(b, unix.NFTA_DATA_VALUE)
 		if len(raw) != 4 {
 			return false
 		}
 		v.class = classID(binary.NativeEndian.Uint32(raw))
 	case endpointData:
-		raw := attr(b, unix.NFTA_DATA_VALUE)
+		raw := nfnetlink.Attr(b, unix.NFTA_DATA_VALUE)
 		if len(raw) < 4+2 {
 			return false
 		}

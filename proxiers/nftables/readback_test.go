@@ -43,6 +43,5 @@ func FuzzDecode(f *testing.F) {
 				}
 			}
 		}
-		_, _ = eachMessage(key, func(m message) { _ = attr(m.attrs, attrTable) })
 	})
 }

@@ -1,0 +1,69 @@
+package nfnetlink
+
+import (
+	"encoding/binary"
+	"iter"
+)
+
+// AttrTable is attribute 1 of every message about a table or its contents: the table's name. The kernel's
+// nf_tables.h has a name of its own for each kind of message (NFTA_TABLE_NAME, NFTA_CHAIN_TABLE and so on).
+const AttrTable = 1
+
+const attrTypeMask = 0x3fff
+
+// EachAttr walks over netlink attributes. It ends at the first that is malformed.
+func EachAttr(b []byte) iter.Seq2[uint16, []byte] {
+	return func(yield func(uint16, []byte) bool) {
+		for len(b) >= 4 {
+			size := int(binary.NativeEndian.Uint16(b))
+			if size < 4 || size > len(b) || !yield(binary.NativeEndian.Uint16(b[2:])&attrTypeMask, b[4:size]) {
+				return
+			}
+			b = b[min(align(size), len(b)):]
+		}
+	}
+}
+
+// Attr gives the first attribute of the type; nil when there is none.
+func Attr(b []byte, typ uint16) []byte {
+	for t, v := range EachAttr(b) {
+		if t == typ {
+			return v
+		}
+	}
+	return nil
+}
+
+// AppendAttr adds an attribute that holds text.
+func AppendAttr(b []byte, typ uint16, text string) []byte {
+	b = binary.NativeEndian.AppendUint16(b, uint16(4+len(text)+1))
+	b = binary.NativeEndian.AppendUint16(b, typ)
+	b = append(b, text...)
+	return append(b, make([]byte, align(len(text)+1)-len(text))...)
+}
+
+func align(n int) int { return (n + 3) &^ 3 }
+
+// Uint32 gives the number in an attribute of 4 bytes, and 0 for any other.
+func Uint32(b []byte) uint32 {
+	if len(b) != 4 {
+		return 0
+	}
+	return binary.BigEndian.Uint32(b)
+}
+
+// Uint64 gives the number in an attribute of 8 bytes, and 0 for any other.
+func Uint64(b []byte) uint64 {
+	if len(b) != 8 {
+		return 0
+	}
+	return binary.BigEndian.Uint64(b)
+}
+
+// Text gives the text of an attribute without the zero at its end.
+func Text(b []byte) []byte {
+	if n := len(b); n > 0 && b[n-1] == 0 {
+		return b[:n-1]
+	}
+	return b
+}

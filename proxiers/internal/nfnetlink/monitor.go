@@ -1,0 +1,230 @@
+package nfnetlink
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// monitorBuffer is room for the notices of about 1,000 element operations on kernels that send each
+// in a buffer of its own (before 5.13), and of many more on later ones.
+const monitorBuffer = 8 << 20
+
+// MonitorOptions are what a Monitor is made with.
+type MonitorOptions struct {
+	// Concerns says what of ours a notice is about, for the report; empty when it is nothing of ours. It is
+	// called with the monitor's lock held, and not for every notice of a transaction that is known to
+	// concern us.
+	Concerns func(Message) (what string)
+	// Notify is called with a reason when another program changed something of ours, from Run's goroutine or
+	// that of Own, without the lock. After it there is silence until Forget.
+	Notify func(reason string)
+}
+
+// Monitor notices transactions of other programs that touch what is ours.
+//
+// The kernel sends a notice for each object that a transaction changed, then one for the transaction.
+// All are in the socket's buffer when the transaction's sender returns. So our own transactions are told
+// from others without knowing the process that sends them: mu is held while we run some, the notices from
+// before are read first, and of those that came during the run as many may concern us as we made.
+//
+// For a big transaction the kernel would allocate a page for each notice. There the monitor leaves the
+// group, and compares the kernel's count of transactions instead.
+type Monitor struct {
+	opts MonitorOptions
+	file *os.File
+	raw  syscall.RawConn
+
+	mu  sync.Mutex
+	buf []byte
+	// dirty says what of ours the transaction touches whose notices are being read.
+	dirty string
+	// reported is set from a report of drift until the full sync that answers it.
+	reported bool
+}
+
+// NewMonitor subscribes to the notices of the calling thread's network namespace.
+func NewMonitor(opts MonitorOptions) (*Monitor, error) {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_NETFILTER)
+	if err != nil {
+		return nil, os.NewSyscallError("netlink socket", err)
+	}
+	m := &Monitor{opts: opts, buf: make([]byte, 1<<16), file: os.NewFile(uintptr(fd), "nftables notices")}
+	if err := m.subscribe(fd); err != nil {
+		_ = m.file.Close()
+		return nil, err
+	}
+	return m, nil
+}
+
+func (m *Monitor) subscribe(fd int) (err error) {
+	// Forcing needs CAP_NET_ADMIN in the first user namespace; without it a smaller buffer has to do.
+	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, monitorBuffer) != nil {
+		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, monitorBuffer)
+	}
+	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return os.NewSyscallError("netlink bind", err)
+	}
+	if m.raw, err = m.file.SyscallConn(); err != nil {
+		return err
+	}
+	return m.member(true)
+}
+
+// member joins or leaves the group.
+func (m *Monitor) member(join bool) error {
+	option := unix.NETLINK_DROP_MEMBERSHIP
+	if join {
+		option = unix.NETLINK_ADD_MEMBERSHIP
+	}
+	var failed error
+	err := m.raw.Control(func(fd uintptr) {
+		failed = os.NewSyscallError("nftables notices", unix.SetsockoptInt(int(fd), unix.SOL_NETLINK, option, unix.NFNLGRP_NFTABLES))
+	})
+	return errors.Join(err, failed)
+}
+
+// Run reports drift until the monitor is closed.
+func (m *Monitor) Run() {
+	for {
+		reason := ""
+		err := m.raw.Read(func(uintptr) bool {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			reason = m.foreign(0)
+			return reason != ""
+		})
+		if err != nil {
+			return // closed
+		}
+		m.opts.Notify(reason)
+	}
+}
+
+// Close ends the subscription, and Run.
+func (m *Monitor) Close() error { return m.file.Close() }
+
+// Forget drops what was noticed so far: a full sync begins, which will find it all out.
+func (m *Monitor) Forget() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.drain()
+	m.dirty, m.reported = "", false
+}
+
+// Own runs commit, which makes that many transactions of ours, one after the other until one fails, and
+// reports drift if others touched what is ours before or meanwhile. big says that they have more than
+// about a thousand operations.
+func (m *Monitor) Own(transactions int, big bool, commit func() error) error {
+	m.mu.Lock()
+	before := m.foreign(0)
+	var meanwhile string
+	var err error
+	if big {
+		meanwhile, err = m.counted(transactions, commit)
+	} else if err = commit(); err == nil {
+		meanwhile = m.foreign(transactions)
+	} else {
+		meanwhile = m.foreign(transactions - 1) // the one that failed changed nothing
+	}
+	m.mu.Unlock()
+	for _, reason := range []string{before, meanwhile} {
+		if reason != "" {
+			m.opts.Notify(reason)
+		}
+	}
+	return err
+}
+
+// counted runs transactions outside of the group.
+func (m *Monitor) counted(transactions int, commit func() error) (foreign string, err error) {
+	before, err := currentGeneration()
+	if err != nil {
+		return "", err
+	}
+	if err := m.member(false); err != nil {
+		return "", err
+	}
+	failed := commit()
+	if err := m.member(true); err != nil {
+		return "", errors.Join(failed, err)
+	}
+	after, err := currentGeneration()
+	if failed == nil && err == nil && after-before > uint32(transactions) {
+		foreign = m.report("another program changed rules during a big transaction")
+	}
+	return foreign, errors.Join(failed, err)
+}
+
+func currentGeneration() (uint32, error) {
+	c, err := Dial()
+	if err != nil {
+		return 0, err
+	}
+	defer c.Close()
+	return c.Generation()
+}
+
+// foreign reads what the kernel has sent and gives the reason when more transactions than our own
+// touched what is ours; empty when all is well or the drift is known.
+func (m *Monitor) foreign(own int) string {
+	touched, last, overrun := m.drain()
+	switch {
+	case overrun:
+		return m.report("notices of the kernel were lost")
+	case touched > own:
+		return m.report(last)
+	}
+	return ""
+}
+
+func (m *Monitor) report(reason string) string {
+	if m.reported {
+		return ""
+	}
+	m.reported = true
+	return reason
+}
+
+// drain reads until the buffer is empty and counts the transactions that touched what is ours. last
+// describes the last of them.
+func (m *Monitor) drain() (touched int, last string, overrun bool) {
+	_ = m.raw.Control(func(fd uintptr) {
+		for {
+			n, _, err := unix.Recvfrom(int(fd), m.buf, unix.MSG_DONTWAIT)
+			switch {
+			case errors.Is(err, unix.EINTR):
+				continue
+			case errors.Is(err, unix.ENOBUFS):
+				overrun = true
+				continue
+			case err != nil:
+				return
+			}
+			_, err = EachMessage(m.buf[:n], func(msg Message) {
+				if what := m.note(msg); what != "" {
+					touched++
+					last = fmt.Sprintf("%q changed %s", Text(Attr(msg.Attrs, unix.NFTA_GEN_PROC_NAME)), what)
+				}
+			})
+			overrun = overrun || err != nil
+		}
+	})
+	return touched, last, overrun
+}
+
+// note takes one notice. At the end of a transaction it says what of ours that touched.
+func (m *Monitor) note(msg Message) (touched string) {
+	if msg.Kind == unix.NFT_MSG_NEWGEN {
+		touched, m.dirty = m.dirty, ""
+		return touched
+	}
+	if m.dirty == "" {
+		m.dirty = m.opts.Concerns(msg)
+	}
+	return ""
+}

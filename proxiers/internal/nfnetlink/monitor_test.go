@@ -1,0 +1,197 @@
+package nfnetlink
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// settle gives notices that are already sent the time to be read.
+const settle = 50 * time.Millisecond
+
+// reports collects what a monitor tells.
+type reports struct {
+	mu   sync.Mutex
+	list []string
+}
+
+func (r *reports) add(reason string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.list = append(r.list, reason)
+}
+
+func (r *reports) take() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	list := r.list
+	r.list = nil
+	return list
+}
+
+// newMonitor runs one that cares for the table "ours", in a network namespace of the test's own. The thread
+// is never unlocked, so it ends with the test, and the namespace with it.
+func newMonitor(t *testing.T) (*Monitor, *reports) {
+	t.Helper()
+	runtime.LockOSThread()
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		t.Fatalf("new network namespace (the test needs root): %v", err)
+	}
+	r := &reports{}
+	m, err := NewMonitor(MonitorOptions{Notify: r.add, Concerns: func(m Message) string {
+		if string(Text(Attr(m.Attrs, AttrTable))) == "ours" {
+			return "the table"
+		}
+		return ""
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var running sync.WaitGroup
+	running.Go(m.Run)
+	t.Cleanup(func() {
+		if err := m.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+		running.Wait()
+	})
+	return m, r
+}
+
+func nft(t *testing.T, script string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "nft", "-f", "-")
+	cmd.Stdin = strings.NewReader(script)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("nft: %v\n%s", err, out)
+	}
+}
+
+func TestOwnCountsTransactions(t *testing.T) {
+	m, r := newMonitor(t)
+	nft(t, "add table ip ours")
+	m.Forget()
+	r.take()
+	refused := errors.New("refused")
+	for _, c := range []struct {
+		name              string
+		promised, made    int
+		big, other, fails bool
+		want              int
+	}{
+		{name: "as many as promised", promised: 2, made: 2},
+		{name: "fewer", promised: 2, made: 1},
+		{name: "one more", promised: 2, made: 3, want: 1},
+		{name: "and another table", promised: 2, made: 2, other: true},
+		{name: "the second failed", promised: 2, made: 1, fails: true},
+		{name: "the second failed, and a foreign one", promised: 2, made: 2, fails: true, want: 1},
+		{name: "big", promised: 2, made: 2, big: true},
+		{name: "big, one more", promised: 2, made: 3, big: true, want: 1},
+	} {
+		err := m.Own(c.promised, c.big, func() error {
+			for i := range c.made {
+				nft(t, fmt.Sprintf("add chain ip ours c%d\ndelete chain ip ours c%d", i, i))
+			}
+			if c.other {
+				nft(t, "add table ip other")
+			}
+			if c.fails {
+				return refused
+			}
+			return nil
+		})
+		if c.fails != errors.Is(err, refused) {
+			t.Errorf("%s: error %v", c.name, err)
+		}
+		time.Sleep(settle)
+		if got := r.take(); len(got) != c.want {
+			t.Errorf("%s: reported %q, want %d times", c.name, got, c.want)
+		}
+		m.Forget()
+	}
+}
+
+func TestReportNamesTheProgram(t *testing.T) {
+	m, r := newMonitor(t)
+	nft(t, "add table ip ours")
+	time.Sleep(settle)
+	nft(t, "delete table ip ours") // no news before the full sync
+	time.Sleep(settle)
+	if got := r.take(); len(got) != 1 || got[0] != `"nft" changed the table` {
+		t.Errorf("reported %q", got)
+	}
+	m.Forget()
+	nft(t, "add table ip ours")
+	time.Sleep(settle)
+	if got := r.take(); len(got) != 1 {
+		t.Errorf("after the full sync reported %q, want one report", got)
+	}
+}
+
+func TestLostNoticesAreReported(t *testing.T) {
+	m, r := newMonitor(t)
+	err := m.raw.Control(func(fd uintptr) {
+		if err := unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 1); err != nil {
+			t.Error(err)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var script strings.Builder
+	script.WriteString("add table ip other\nadd set ip other s { type ipv4_addr; }\n")
+	for i := range 2000 {
+		fmt.Fprintf(&script, "add element ip other s { 10.0.%d.%d }\n", i/250, i%250)
+	}
+	m.mu.Lock() // nobody reads
+	nft(t, script.String())
+	m.mu.Unlock()
+	time.Sleep(settle)
+	if got := r.take(); len(got) != 1 {
+		t.Errorf("reported %q, want one report", got)
+	}
+}
+
+func TestGenerationCountsTransactions(t *testing.T) {
+	newMonitor(t)
+	before, err := currentGeneration()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		nft(t, fmt.Sprintf("add table ip t%d", i))
+	}
+	after, err := currentGeneration()
+	if err != nil || after-before != 3 {
+		t.Errorf("%d transactions counted, error %v; want 3", after-before, err)
+	}
+}
+
+// FuzzMessages gives the readers any bytes: what they yield must lie within them.
+func FuzzMessages(f *testing.F) {
+	f.Add([]byte{24, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 4, 0, 1, 0})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		_, _ = EachMessage(b, func(m Message) {
+			total := 0
+			for typ, v := range EachAttr(m.Attrs) {
+				total += 4 + len(v)
+				if typ > attrTypeMask {
+					t.Errorf("attribute of type %d", typ)
+				}
+			}
+			if total > len(m.Attrs) {
+				t.Errorf("%d bytes of attributes in %d", total, len(m.Attrs))
+			}
+		})
+	})
+}
