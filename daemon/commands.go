@@ -79,14 +79,18 @@ func Probe(ctx context.Context) []Probed {
 // Cleanup removes what any backend has left on the host, whichever is configured now.
 func Cleanup(ctx context.Context, cfg *config.Config, logger *slog.Logger) error {
 	var errs []error
-	for _, b := range Backends() {
-		err := b.Cleanup(ctx, proxiers.Options{
-			Logger: logger, MasqueradeBit: cfg.Proxy.MasqueradeBit,
-			Drift: func(string) {}, Progress: func(int, int) {},
-		})
-		if err != nil {
+	for _, b := range others(Backends(), "") {
+		err := b.Cleanup(ctx, cleanupOptions(cfg, logger))
+		if err != nil && !errors.Is(err, proxiers.ErrUnsupported) {
 			errs = append(errs, fmt.Errorf("backend %s: %w", b.Name, err))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+func cleanupOptions(cfg *config.Config, logger *slog.Logger) proxiers.Options {
+	return proxiers.Options{
+		Logger: logger, MasqueradeBit: cfg.Proxy.MasqueradeBit,
+		Drift: func(string) {}, Progress: func(int, int) {},
+	}
 }

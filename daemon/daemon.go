@@ -65,14 +65,14 @@ func Run(ctx context.Context, opts Options) error {
 		Logger: logger, Sockets: sdunit.NewSockets(manager, activation.Files(true), logger),
 	})
 	defer drain(loopback)
-	start := func(cfg *config.Config, inForce *plan.Plan) (*instance, error) {
+	start := func(cfg *config.Config, inForce *plan.Plan, before string) (*instance, error) {
 		return newInstance(ctx, cfg, instanceOptions{
 			Logger: newLogger(cfg.Log, opts.LogOutput), Version: opts.Version, Revision: opts.Revision,
-			ConfigPath: opts.ConfigPath, Started: started, Reload: r.reload, InForce: inForce,
+			ConfigPath: opts.ConfigPath, Started: started, Reload: r.reload, InForce: inForce, Before: before,
 			Notifier: notifier, Loopback: loopback,
 		})
 	}
-	inst, err := start(cfg, nil)
+	inst, err := start(cfg, nil, "")
 	if err != nil {
 		return err
 	}
@@ -82,13 +82,13 @@ func Run(ctx context.Context, opts Options) error {
 			return err
 		}
 		inForce := inst.pipeline.State().InForce
-		if inst, err = start(next, inForce); err == nil {
+		if inst, err = start(next, inForce, cfg.Proxy.Backend); err == nil {
 			cfg = next
 			inst.logger.Info("configuration reloaded", "config", opts.ConfigPath)
 			continue
 		}
 		logger.Error("new configuration does not start, going back to the one before", "error", err)
-		if inst, err = start(cfg, inForce); err != nil {
+		if inst, err = start(cfg, inForce, ""); err != nil {
 			return err
 		}
 	}

@@ -36,6 +36,8 @@ type instanceOptions struct {
 	Reload            func(context.Context) error
 	// InForce is what the instance before this one left in the kernel; nil: it is the first.
 	InForce *plan.Plan
+	// Before is the backend of the instance before this one; empty: it is the first.
+	Before string
 	// Notifier and Loopback outlive the instance: like the kernel, NodePorts on loopback go on as they are
 	// while the next instance starts.
 	Notifier *sdunit.Notifier
@@ -52,9 +54,11 @@ type instance struct {
 	node     *nodeinfo.Watcher
 	pipeline *pipeline.Pipeline
 	backend  proxiers.Proxier
-	health   *health.Checker
-	metrics  *metrics.Metrics
-	control  *control.Server
+	// leftovers are those of other backends.
+	leftovers *leftovers
+	health    *health.Checker
+	metrics   *metrics.Metrics
+	control   *control.Server
 	// Followers of the backend, in the order they run.
 	followers []pipeline.Stage
 	closers   []proxiers.Proxier
@@ -118,6 +122,7 @@ func (i *instance) synced(snap *tracker.Snapshot, p *plan.Plan, s pipeline.Synce
 		i.sources.saved.Commit()
 	}
 	if s.Full {
+		i.leftovers.noteFull()
 		time.AfterFunc(memoryRest, debug.FreeOSMemory)
 	}
 }
@@ -132,16 +137,23 @@ func (i *instance) newBackend(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	i.backend, err = b.New(ctx, proxiers.Options{
+	opts := proxiers.Options{
 		Logger:        i.logger.With("backend", b.Name),
 		MasqueradeBit: i.cfg.Proxy.MasqueradeBit,
 		Drift:         i.pipeline.RequestFull,
 		Progress:      i.pipeline.Progress,
-	})
-	if err != nil {
+	}
+	if i.backend, err = b.New(ctx, opts); err != nil {
 		return fmt.Errorf("backend %s: %w", b.Name, err)
 	}
 	i.closers = append(i.closers, i.backend)
+	actual, err := actualBackend(b, i.backend)
+	if err != nil {
+		return fmt.Errorf("backend %s: %w", b.Name, err)
+	}
+	i.leftovers = newLeftovers(others(Backends(), actual), b.Name, i.opts.Before)
+	i.leftovers.logger, i.leftovers.options = i.logger, cleanupOptions(i.cfg, i.logger)
+	i.health.Include(i.leftovers.conditions)
 	return nil
 }
 
@@ -172,6 +184,10 @@ func (i *instance) run(ctx context.Context) error {
 	group.Go(func() error { return i.node.Run(ctx) })
 	i.sources.run(ctx, group.Go)
 	group.Go(func() error { return i.runPipeline(ctx) })
+	group.Go(func() error {
+		i.leftovers.run(ctx)
+		return nil
+	})
 	group.Go(func() error { return i.control.Run(ctx) })
 	group.Go(func() error {
 		i.opts.Notifier.Run(ctx, sdunit.Subject{View: i.view, Heartbeat: i.pipeline.Heartbeat})

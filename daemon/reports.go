@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"strings"
 	"time"
 
 	"edgeway/daemon/control"
@@ -36,6 +37,7 @@ func (i *instance) status() control.Status {
 func (i *instance) view() sdunit.View {
 	v := sdunit.View{
 		Backend: i.cfg.Proxy.Backend, State: i.pipeline.State(), Health: i.health.Report(), Sources: i.healthSources(),
+		Switching: i.leftovers.switching(),
 	}
 	if saved := i.lastKnown(); saved.Serving {
 		v.SavedAt = saved.SavedAt
@@ -65,7 +67,7 @@ func (i *instance) healthSources() []health.Source {
 func (i *instance) metricsOptions() metrics.Options {
 	o := metrics.Options{
 		Version: i.opts.Version, Revision: i.opts.Revision,
-		Backend: i.cfg.Proxy.Backend, Families: i.families,
+		Backend: i.cfg.Proxy.Backend, Mode: proxyMode(i.cfg.Proxy.Backend), Families: i.families,
 		State: i.pipeline.State, Tracker: i.sources.tracker.Stats,
 		SavedAt:  func() time.Time { return i.lastKnown().SavedAt },
 		Loopback: i.opts.Loopback.Stats,
@@ -75,9 +77,21 @@ func (i *instance) metricsOptions() metrics.Options {
 			}
 			return nil, nil
 		},
+		Restores: func() []proxiers.RestoreReport {
+			if backend, ok := i.backend.(proxiers.RestoreReporter); ok {
+				return backend.RestoreReports()
+			}
+			return nil
+		},
 	}
 	for _, s := range i.sources.list() {
 		o.Sources = append(o.Sources, s)
 	}
 	return o
+}
+
+// proxyMode is kube-proxy's name for a backend: it knows iptables in one implementation only.
+func proxyMode(backend string) string {
+	mode, _, _ := strings.Cut(backend, "-")
+	return mode
 }

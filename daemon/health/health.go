@@ -28,7 +28,8 @@ const (
 
 // Condition is one fault that holds now.
 type Condition struct {
-	// Name is one of first-sync, backend-sync, quarantine, node-leaving, source-NAME and follower-NAME.
+	// Name is one of first-sync, backend-sync, quarantine, other-backend, node-leaving, source-NAME and
+	// follower-NAME.
 	Name  string    `json:"name"`
 	Level Level     `json:"level"`
 	Since time.Time `json:"since,omitzero"`
@@ -76,12 +77,17 @@ type Source interface {
 type Checker struct {
 	pipeline Pipeline
 	sources  []Source
+	others   []func() []Condition
 }
 
 // New gives a Checker of these parts.
 func New(p Pipeline, sources ...Source) *Checker {
 	return &Checker{pipeline: p, sources: sources}
 }
+
+// Include adds the conditions of another part to each report, which it may be asked for from any
+// goroutine. Call it before the first report.
+func (c *Checker) Include(conditions func() []Condition) { c.others = append(c.others, conditions) }
 
 // Healthy is Report().Healthy, for what only wants to know that.
 func (c *Checker) Healthy() bool { return c.Report().Healthy }
@@ -108,6 +114,9 @@ func (c *Checker) Report() Report {
 	}
 	add(quarantine(&state)...)
 	add(followers(&state)...)
+	for _, conditions := range c.others {
+		add(conditions()...)
+	}
 	if leaving, cond := nodeLeaving(&state); leaving {
 		r.NodeEligible = false
 		add(cond)

@@ -32,9 +32,15 @@ var present = [...]struct {
 	{"kubeproxy_nftables_localhost_nodeport_listeners", "NodePorts that are listened on at loopback addresses.", []string{familyLabel}},
 	{"kubeproxy_nftables_localhost_nodeport_listener_creation_failures_total", "Attempts to listen at a NodePort on a loopback address that failed.", []string{familyLabel}},
 	{"kubeproxy_nftables_localhost_nodeport_rejected_packets_total", "Packets to UDP and SCTP NodePorts on loopback addresses that were rejected.", []string{familyLabel, "protocol"}},
+	{"kubeproxy_sync_proxy_rules_iptables_restore_failures_total", "Restores of iptables rules that failed.", []string{familyLabel}},
+	{"kubeproxy_sync_proxy_rules_iptables_partial_restore_failures_total", "Restores of the rules of Services that changed that failed; a restore of all rules follows.", []string{familyLabel}},
+	{"kubeproxy_sync_proxy_rules_iptables_total", "Rules in the kernel that are ours.", []string{"table", familyLabel}},
+	{"kubeproxy_sync_proxy_rules_iptables_last", "Rules that the last sync wrote.", []string{"table", familyLabel}},
 	{"edgeway_build_info", "1, with the version of Edgeway and of Go.", []string{"version", "revision", "goversion"}},
 	{"edgeway_drift_repairs_total", "Full syncs that repaired what something else had changed in the kernel.", []string{"backend"}},
 	{"edgeway_faulty_objects", "Objects that are left out, wholly or in part. reason: invalid, policy (an address or port that another Service owns, or that no Service may have) or refused (by the kernel).", []string{"kind", "reason"}},
+	{"edgeway_iptables_lock_acquisitions_total", "Times that the lock of the iptables programs was taken; iptables-nft has none.", []string{familyLabel}},
+	{"edgeway_iptables_lock_wait_seconds_total", "Time that passed until the lock of the iptables programs was taken.", []string{familyLabel}},
 	{"edgeway_last_error_timestamp_seconds", "When a stage last failed; absent: never.", []string{"stage"}},
 	{"edgeway_last_known_age_seconds", "Age of the state on disk; absent: there is none.", nil},
 	{"edgeway_loopback_accept_pauses_total", "Times that new connections to NodePorts on loopback had to wait. reason: descriptors (there was none left) or limit (of connections).", []string{"reason"}},
@@ -80,6 +86,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	s.tracker()
 	s.sources()
 	s.loopback()
+	s.restores()
 }
 
 // scrape is one call of Collect.
@@ -94,7 +101,12 @@ func (s scrape) gauge(name string, value float64, labels ...string) {
 }
 
 func (s scrape) counter(name string, value uint64, labels ...string) {
-	s.out <- prometheus.MustNewConstMetric(s.descs[name], prometheus.CounterValue, float64(value), labels...)
+	s.total(name, float64(value), labels...)
+}
+
+// total is a counter of what is not counted in whole numbers.
+func (s scrape) total(name string, value float64, labels ...string) {
+	s.out <- prometheus.MustNewConstMetric(s.descs[name], prometheus.CounterValue, value, labels...)
 }
 
 // timestamp is absent for a zero time.

@@ -33,8 +33,8 @@ type Source interface {
 // and are never nil.
 type Options struct {
 	Version, Revision string
-	// Backend is the name of the backend and of its stage.
-	Backend string
+	// Backend is the name of the backend and of its stage, Mode kube-proxy's name for its like.
+	Backend, Mode string
 	// Families are those that are synced.
 	Families []plan.Family
 	State    func() pipeline.State
@@ -46,6 +46,8 @@ type Options struct {
 	Loopback func() localnodeport.Stats
 	// LoopbackRejected is that of a proxiers.LoopbackRejecter; it gives none when the backend is none.
 	LoopbackRejected func() ([]proxiers.Rejected, error)
+	// Restores is that of a proxiers.RestoreReporter; it gives none when the backend is none.
+	Restores func() []proxiers.RestoreReport
 }
 
 // Metrics is a registry with everything in it.

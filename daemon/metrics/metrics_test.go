@@ -76,7 +76,7 @@ func testMetrics() *Metrics {
 		Quarantined:  []pipeline.Quarantined{{Name: plan.ServicePortName{Namespace: "default", Name: "d"}}},
 	}
 	return New(Options{
-		Version: "1.2.3", Revision: "abc", Backend: "nftables", Families: []plan.Family{plan.IPv4, plan.IPv6},
+		Version: "1.2.3", Revision: "abc", Backend: "nftables", Mode: "a mode", Families: []plan.Family{plan.IPv4, plan.IPv6},
 		State: func() pipeline.State { return state },
 		Tracker: func() tracker.Stats {
 			return tracker.Stats{
@@ -101,6 +101,15 @@ func testMetrics() *Metrics {
 		},
 		LoopbackRejected: func() ([]proxiers.Rejected, error) {
 			return []proxiers.Rejected{{Family: plan.IPv4, Protocol: plan.UDP, Packets: 9}, {Family: plan.IPv6, Protocol: plan.SCTP}}, nil
+		},
+		Restores: func() []proxiers.RestoreReport {
+			return []proxiers.RestoreReport{
+				{
+					Family: plan.IPv4, Failures: 3, PartialFailures: 2, Locks: 40, LockWait: 1500 * time.Millisecond,
+					Tables: []proxiers.RestoredTable{{Name: "nat", Total: 120, Last: 7}, {Name: "filter", Total: 9, Last: 1}},
+				},
+				{Family: plan.IPv6, Tables: []proxiers.RestoredTable{{Name: "nat", Total: 11, Last: 11}}},
+			}
 		},
 	})
 }
@@ -190,7 +199,7 @@ func TestServerHasKubeProxysPages(t *testing.T) {
 		testMetrics().Handler(opts).ServeHTTP(rec, httptest.NewRequest(http.MethodGet, path, nil))
 		return rec
 	}
-	for path, want := range map[string]string{"/healthz": "ok", "/proxyMode": "nftables", "/configz": "version = 1\n"} {
+	for path, want := range map[string]string{"/healthz": "ok", "/proxyMode": "a mode", "/configz": "version = 1\n"} {
 		if got := get(HandlerOptions{}, path); got.Code != 200 || got.Body.String() != want {
 			t.Errorf("%s: %d %q, want %q", path, got.Code, got.Body, want)
 		}
@@ -211,9 +220,10 @@ func TestAnEmptyDaemonCanBeScraped(t *testing.T) {
 		Tracker: func() tracker.Stats { return tracker.Stats{} }, SavedAt: func() time.Time { return time.Time{} },
 		Loopback:         func() localnodeport.Stats { return localnodeport.Stats{} },
 		LoopbackRejected: func() ([]proxiers.Rejected, error) { return nil, errors.New("no") },
+		Restores:         func() []proxiers.RestoreReport { return nil },
 	})
 	got := scrapeText(t, m)
-	if !strings.Contains(got, "edgeway_programmed_services 0") || strings.Contains(got, "edgeway_last_known_age_seconds") {
+	if !strings.Contains(got, "edgeway_programmed_services 0") || strings.Contains(got, "edgeway_last_known_age_seconds") || strings.Contains(got, "iptables") {
 		t.Errorf("exposition of a daemon that has done nothing:\n%s", got)
 	}
 }

@@ -17,13 +17,13 @@ type HandlerOptions struct {
 	Pprof bool
 }
 
-// Handler serves /metrics, and kube-proxy's /healthz ("ok": the process answers), /proxyMode (the
-// backend's name) and /configz.
+// Handler serves /metrics, and kube-proxy's /healthz ("ok": the process answers), /proxyMode
+// and /configz.
 func (m *Metrics) Handler(opts HandlerOptions) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4}))
 	mux.HandleFunc("GET /healthz", text(func() string { return "ok" }))
-	mux.HandleFunc("GET /proxyMode", text(func() string { return m.opts.Backend }))
+	mux.HandleFunc("GET /proxyMode", text(func() string { return m.opts.Mode }))
 	mux.HandleFunc("GET /configz", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/toml")
 		w.Header().Set("X-Content-Type-Options", "nosniff")

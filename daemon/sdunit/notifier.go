@@ -85,7 +85,7 @@ type reload struct {
 // done says whether the new configuration is in force, or has been tried at least.
 func (r *reload) done(v View) bool {
 	backend := v.State.Backend
-	return !backend.LastSync.IsZero() || backend.Err != nil || time.Since(r.since) > reloadPatience
+	return !backend.LastSync.IsZero() && !v.Switching || backend.Err != nil || time.Since(r.since) > reloadPatience
 }
 
 // look sends what is due, in one datagram, and says when to look again.

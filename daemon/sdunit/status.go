@@ -15,6 +15,8 @@ type View struct {
 	Backend string
 	State   pipeline.State
 	Health  health.Report
+	// Switching says that the backend before a reload still has rules.
+	Switching bool
 	// Sources are asked for what holds now.
 	Sources []health.Source
 	// SavedAt is when the last-known state was saved that is being served; zero: the API server's own is.
