@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"edgeway/test/bench/cgroup"
+	"edgeway/test/bench/kit"
 	"edgeway/test/e2e/cluster"
 )
 
@@ -39,7 +40,7 @@ func newBench(ctx context.Context, opts options) (*bench, error) {
 	if err != nil {
 		return nil, fmt.Errorf("directory of the bench: %w", err)
 	}
-	b := &bench{opts: opts, dir: dir, log: slog.New(slog.NewTextHandler(os.Stderr, nil)), results: results{}}
+	b := &bench{opts: opts, dir: dir, log: slog.New(slog.NewTextHandler(os.Stderr, nil)), results: results{kit.Figures{}}}
 	if err := b.setup(ctx); err != nil {
 		b.close()
 		return nil, err
@@ -84,6 +85,8 @@ func (b *bench) close() {
 func (b *bench) newProgram(ctx context.Context, name string) (*program, error) {
 	p := &program{name: name, dir: filepath.Join(b.dir, name+".d")}
 	p.log = p.file("log")
+	// A program that is frozen with the lock of iptables-legacy must not hold up the other one.
+	p.env = []string{"XTABLES_LOCKFILE=" + p.file("xtables.lock")}
 	if err := os.Mkdir(p.dir, 0o700); err != nil {
 		return nil, fmt.Errorf("directory of %s: %w", name, err)
 	}
@@ -141,7 +144,7 @@ func (b *bench) all(ctx context.Context) error {
 		if err := b.grow(ctx, size); err != nil {
 			return err
 		}
-		for _, step := range b.steps() {
+		for _, step := range b.opts.mode.steps(b) {
 			b.log.Info("measuring", "what", step.name, "services", size)
 			if err := step.run(ctx); err != nil {
 				return fmt.Errorf("%s at %d Services: %w", step.name, size, err)
@@ -171,34 +174,25 @@ type step struct {
 	run  func(context.Context) error
 }
 
-// steps are in the order in which one leaves what the next one needs: rules that are in force and
-// programs that run, until the last ones.
-func (b *bench) steps() []step {
-	return []step{
-		{"first sync", b.inTurns(b.opts.rounds, b.firstSync)},
-		{"restart", b.inTurns(b.opts.rounds, b.restart)},
-		{"change", b.inTurns(b.opts.changes, b.change)},
-		{"new Service", b.inTurns(b.opts.changes, b.newService)},
-		{"burst", b.inTurns(1, b.burst)},
-		{"resident memory", b.inTurns(1, b.residentMemory)},
-		{"connections", b.connections},
-		{"cold start", b.coldStart},
-		{"kernel memory", b.inTurns(1, b.kernelMemory)},
-	}
-}
-
 // inTurns lets the programs take turns at a measurement. Those whose turn it is not are frozen, and
-// one whose turn begins first catches up with what it missed.
+// one whose turn begins first catches up with what it missed. One that has taken too long has no
+// further turn.
 func (b *bench) inTurns(rounds int, measure func(context.Context, *program) error) func(context.Context) error {
 	return func(ctx context.Context) error {
+		taken := map[*program]time.Duration{}
 		for range rounds {
 			for _, p := range b.programs() {
+				if taken[p] > b.opts.patience {
+					continue
+				}
+				began := time.Now()
 				if err := b.turn(ctx, p); err != nil {
 					return err
 				}
 				if err := measure(ctx, p); err != nil {
 					return fmt.Errorf("%s: %w", p.name, err)
 				}
+				taken[p] += time.Since(began)
 			}
 		}
 		return b.turn(ctx, nil)

@@ -95,7 +95,7 @@ func (b *bench) measureWrite(ctx context.Context, p *program, what measure, befo
 		return err
 	}
 	b.results.add(what, b.size, p.name, end.Sub(began).Seconds())
-	b.results.add(what.cpu(), b.size, p.name, (after - before).Seconds())
+	b.results.add(what.CPU(), b.size, p.name, (after - before).Seconds())
 	return nil
 }
 

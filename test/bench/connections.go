@@ -11,8 +11,12 @@ import (
 // connections measures the time of a new connection through a Service, each to another Service, in
 // short blocks that take turns: what disturbs one program disturbs the other. Which one is first
 // alternates, for the second finds the caches of the processor as the first left them.
-func (b *bench) connections(ctx context.Context) error {
-	const blocks, block = 400, 250
+func (b *bench) connections(blocks int) func(context.Context) error {
+	return func(ctx context.Context) error { return b.connectBlocks(ctx, blocks) }
+}
+
+func (b *bench) connectBlocks(ctx context.Context, blocks int) error {
+	const block = 250
 	if err := b.forgetFlows(); err != nil {
 		return err
 	}

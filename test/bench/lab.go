@@ -8,12 +8,11 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
-	"os/exec"
-	"strings"
 	"time"
 
 	"github.com/vishvananda/netlink"
 
+	"edgeway/test/bench/kit"
 	"edgeway/test/e2e/cluster"
 )
 
@@ -38,7 +37,7 @@ func (l *lab) core() string { return l.prefix + "core" }
 // cluster.EndpointPort, with its own four bytes.
 func newLab(ctx context.Context) (*lab, error) {
 	l := &lab{prefix: fmt.Sprintf("ewbench%d-", os.Getpid()), api: netip.MustParseAddr("10.255.0.1")}
-	err := ip(ctx,
+	err := kit.IP(ctx,
 		"netns add "+l.core(),
 		"-n "+l.core()+" link set lo up",
 		"-n "+l.core()+" addr add "+l.api.String()+"/32 dev lo",
@@ -61,7 +60,7 @@ func (l *lab) addHost(ctx context.Context, name string) (*host, error) {
 	gateway := netip.AddrFrom4([4]byte{172, 20, byte(n), 1})
 	h := &host{netns: l.prefix + name, addr: gateway.Next()}
 	l.hosts = append(l.hosts, h)
-	return h, ip(ctx,
+	return h, kit.IP(ctx,
 		"netns add "+h.netns,
 		"-n "+h.netns+" link set lo up",
 		"-n "+l.core()+" link add "+link+" type veth peer name eth0 netns "+h.netns,
@@ -81,9 +80,9 @@ func (l *lab) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	for _, h := range l.hosts {
-		_ = ip(ctx, "netns del "+h.netns)
+		_ = kit.IP(ctx, "netns del "+h.netns)
 	}
-	_ = ip(ctx, "netns del "+l.core())
+	_ = kit.IP(ctx, "netns del "+l.core())
 }
 
 func (l *lab) serve() error {
@@ -134,11 +133,6 @@ func (h *host) get(ctx context.Context, url string) (*http.Response, error) {
 	return client.Do(req)
 }
 
-// nft runs one nft command inside of the host.
-func (h *host) nft(ctx context.Context, args ...string) error {
-	return run(ctx, "ip", append([]string{"netns", "exec", h.netns, "nft"}, args...)...)
-}
-
 // forgetFlows empties the connection tracking tables. Else closed connections take memory for a
 // while, and a connection that was tried before there were rules keeps its port pair from being
 // translated for two minutes.
@@ -148,23 +142,6 @@ func (b *bench) forgetFlows() error {
 		if err != nil {
 			return fmt.Errorf("connection tracking of %s's host: %w", p.name, err)
 		}
-	}
-	return nil
-}
-
-func ip(ctx context.Context, commands ...string) error {
-	for _, c := range commands {
-		if err := run(ctx, "ip", strings.Fields(c)...); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func run(ctx context.Context, name string, args ...string) error {
-	out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("%s %s: %w: %.500s", name, strings.Join(args, " "), err, out)
 	}
 	return nil
 }

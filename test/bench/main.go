@@ -6,14 +6,16 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"strconv"
 	"strings"
-	"syscall"
+	"time"
+
+	"edgeway/test/bench/kit"
 )
 
 // options are the command line.
 type options struct {
+	mode      mode
 	edgeway   string
 	kubeProxy string
 	sizes     []int
@@ -22,21 +24,19 @@ type options struct {
 	changes   int
 	burst     int
 	endpoints int
+	patience  time.Duration
 	json      string
 	logs      string
 }
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	opts, err := parse(os.Args[1:])
-	if err == nil {
-		err = runBench(ctx, opts, os.Stdout)
-	}
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "bench:", err)
-		os.Exit(1)
-	}
+	kit.Main("bench", func(ctx context.Context, args []string) error {
+		opts, err := parse(args)
+		if err != nil {
+			return err
+		}
+		return runBench(ctx, opts, os.Stdout)
+	})
 }
 
 func parse(args []string) (options, error) {
@@ -49,11 +49,20 @@ func parse(args []string) (options, error) {
 	flags.IntVar(&o.changes, "changes", 12, "how many single changes and new Services are measured")
 	flags.IntVar(&o.burst, "burst", 200, "the changes of a burst")
 	flags.IntVar(&o.endpoints, "endpoints", 5, "endpoints of each Service, at most 8")
+	flags.DurationVar(&o.patience, "patience", 2*time.Minute, "how long one program may take at one measure; its turn is not cut, but it has no further one")
 	flags.StringVar(&o.json, "json", "bench.json", "the `file` for all figures")
 	flags.StringVar(&o.logs, "logs", "", "a `directory` to keep the programs' logs in; empty: they are removed")
-	sizes := flags.String("sizes", "100,1000,10000,30000", "numbers of Services, ascending")
-	if err := flags.Parse(args); err != nil {
+	modeName := flags.String("mode", "nftables", "what both programs use: nftables, iptables-nft or iptables-legacy")
+	sizes := flags.String("sizes", "", "numbers of Services, ascending; empty: what the mode's bounds are about")
+	err := flags.Parse(args)
+	if err != nil {
 		return o, err
+	}
+	if o.mode, err = findMode(*modeName); err != nil {
+		return o, err
+	}
+	if *sizes == "" {
+		*sizes = o.mode.sizes
 	}
 	for s := range strings.SplitSeq(*sizes, ",") {
 		n, err := strconv.Atoi(s)
@@ -82,5 +91,5 @@ func runBench(ctx context.Context, opts options, out io.Writer) error {
 		return err
 	}
 	b.results.print(out, opts)
-	return b.results.save(opts.json)
+	return b.results.Save(opts.json)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 
+	"edgeway/test/bench/kit"
 	"edgeway/test/e2e/cluster"
 )
 
@@ -19,7 +20,7 @@ func (b *bench) newOurs(ctx context.Context, path string) (*program, error) {
 	}
 	if path == "" {
 		path = filepath.Join(b.dir, "edgeway")
-		if err := run(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", path, "edgeway/cmd/edgeway"); err != nil {
+		if err := kit.Build(ctx, path); err != nil {
 			return nil, err
 		}
 	}
@@ -30,6 +31,8 @@ name = "bench-edge"
 kubeconfig = %q
 [source.lastknown]
 directory = %q
+[proxy]
+backend = %q
 [conntrack]
 max_per_core = 0
 [metrics]
@@ -37,7 +40,7 @@ address = "127.0.0.1:10249"
 pprof = true
 [control]
 socket = %q
-`, b.cluster.Kubeconfig(cluster.Edgeway), p.file(memory), p.file("control.sock")))
+`, b.cluster.Kubeconfig(cluster.Edgeway), p.file(memory), b.opts.mode.name, p.file("control.sock")))
 	if err != nil {
 		return nil, err
 	}

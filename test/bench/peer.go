@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -12,7 +13,7 @@ import (
 
 const peerName = "kube-proxy"
 
-// newPeer configures kube-proxy in nftables mode as fast as it can be: no waiting between syncs, and
+// newPeer configures kube-proxy in the mode of this run as fast as it can be: no waiting between syncs, and
 // a Node, without which it waits for half a minute at each start.
 func (b *bench) newPeer(ctx context.Context, path string) (*program, error) {
 	p, err := b.newProgram(ctx, peerName)
@@ -35,15 +36,20 @@ func (b *bench) newPeer(ctx context.Context, path string) (*program, error) {
 	// It also posts events, which only the administrator may do here.
 	err = p.write("config.yaml", fmt.Sprintf(`apiVersion: kubeproxy.config.k8s.io/v1alpha1
 kind: KubeProxyConfiguration
-mode: nftables
+mode: %[1]s
 hostnameOverride: peer
-clientConnection: {kubeconfig: %q}
-nftables: {minSyncPeriod: 1ms, syncPeriod: 30s}
+clientConnection: {kubeconfig: %[2]q}
+%[1]s: {minSyncPeriod: 1ms, syncPeriod: 30s}
 conntrack: {maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 0s}
-`, b.cluster.Kubeconfig(cluster.Admin)))
+`, b.opts.mode.peerMode, b.cluster.Kubeconfig(cluster.Admin)))
 	if err != nil {
 		return nil, err
 	}
 	p.argv = []string{path, "--config=" + p.file("config.yaml")}
-	return p, nil
+	if b.opts.mode.variant == "" {
+		return p, nil
+	}
+	dir, err := p.linkIPTables(b.opts.mode.variant)
+	p.env = append(p.env, "PATH="+dir+":"+os.Getenv("PATH"))
+	return p, err
 }

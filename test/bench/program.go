@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -11,10 +10,10 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"edgeway/test/bench/cgroup"
+	"edgeway/test/bench/kit"
 )
 
 // program is a service proxy under test on a host of its own.
@@ -23,6 +22,7 @@ type program struct {
 	host *host
 	// argv starts it; it was configured beforehand.
 	argv []string
+	env  []string // beside this process's
 	dir  string
 	log  string
 	cg   *cgroup.Group
@@ -47,14 +47,29 @@ func (p *program) start() (time.Time, error) {
 		return time.Time{}, fmt.Errorf("log of %s: %w", p.name, err)
 	}
 	defer out.Close()
-	// ip becomes the program: same process, with /sys of its namespace.
-	p.cmd = exec.Command("ip", append([]string{"netns", "exec", p.host.netns}, p.argv...)...)
+	p.cmd = p.command(p.argv...)
 	p.cmd.Stdout, p.cmd.Stderr = out, out
 	began := time.Now()
 	if err := p.cg.Start(p.cmd); err != nil {
 		return began, fmt.Errorf("start of %s: %w", p.name, err)
 	}
 	return began, nil
+}
+
+// command is one that runs on the program's host: ip becomes it, so that it is the same process, with
+// /sys of that namespace.
+func (p *program) command(argv ...string) *exec.Cmd {
+	cmd := exec.Command("ip", append([]string{"netns", "exec", p.host.netns}, argv...)...)
+	cmd.Env = append(os.Environ(), p.env...)
+	return cmd
+}
+
+// run runs a short command on the program's host.
+func (p *program) run(argv ...string) error {
+	if out, err := p.command(argv...).CombinedOutput(); err != nil {
+		return fmt.Errorf("%s on the host of %s: %w: %.500s", strings.Join(argv, " "), p.name, err, out)
+	}
+	return nil
 }
 
 // stop asks the program to end and waits for it. A program that does not run is left alone.
@@ -66,13 +81,7 @@ func (p *program) stop() error {
 	if err := p.cg.Freeze(false); err != nil {
 		return err
 	}
-	kill := time.AfterFunc(30*time.Second, func() { _ = p.cmd.Process.Kill() })
-	defer kill.Stop()
-	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return fmt.Errorf("stop of %s: %w", p.name, err)
-	}
-	var exit *exec.ExitError
-	if err := p.cmd.Wait(); err != nil && !errors.As(err, &exit) {
+	if err := kit.Stop(p.cmd, 30*time.Second); err != nil {
 		return fmt.Errorf("stop of %s: %w", p.name, err)
 	}
 	return nil

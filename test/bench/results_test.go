@@ -1,43 +1,41 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"edgeway/test/bench/kit"
 	"edgeway/test/e2e/cluster"
 )
 
 // A verdict compares medians: with a peer that takes 100 times as long, ours pass a bound of 1/50,
 // fail it at 20 times, and what was not measured is neither.
 func TestBounds(t *testing.T) {
-	r := results{}
+	r := results{kit.Figures{}}
 	for _, ms := range []float64{9, 1, 10, 900, 10} { // median 10
-		r.add(change, boundSize, oursName, ms/1000)
+		r.add(change, largeSize, oursName, ms/1000)
 	}
-	r.add(change, boundSize, peerName, 1.0)
+	r.add(change, largeSize, peerName, 1.0)
 	r.add(change, smallSize, oursName, 0.0082)
-	r.add(newService, boundSize, oursName, 0.05)
-	r.add(newService, boundSize, peerName, 1.0)
+	r.add(newService, largeSize, oursName, 0.05)
+	r.add(newService, largeSize, peerName, 1.0)
 	r.add(resident, fewServices, oursName, 36e6)
 
 	got := map[string]string{}
-	for _, b := range r.bounds() {
+	for _, b := range r.nftablesBounds() {
 		got[b.name] = b.format(b.value) + " " + b.verdict()
 	}
 	for name, want := range map[string]string{
-		"one change, of kube-proxy's":      "1/100 pass",
-		"one change, of our own at 100":    "1.22 FAIL",
-		"new Service, of kube-proxy's":     "1/20.0 FAIL",
-		"first sync, of kube-proxy's":      "– not measured",
-		"resident memory at 3":             "34.3 MiB FAIL",
-		"new connection, of kube-proxy's":  "– not measured",
-		"one change, CPU, of kube-proxy's": "– not measured",
+		"one change at 10000, of kube-proxy's":      "1/100 pass",
+		"one change at 10000, of our own at 100":    "1.22 FAIL",
+		"new Service at 10000, of kube-proxy's":     "1/20.0 FAIL",
+		"first sync at 10000, of kube-proxy's":      "– not measured",
+		"resident memory at 3":                      "34.3 MiB FAIL",
+		"new connection at 10000, of kube-proxy's":  "– not measured",
+		"one change, CPU at 10000, of kube-proxy's": "– not measured",
 	} {
 		if got[name] != want {
 			t.Errorf("%s: got %q, want %q", name, got[name], want)
@@ -45,16 +43,16 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// Every measure has a row, the peer's figures stand where it was measured, and the file has all.
+// Every measure has a row, and the peer's figures stand where it was measured.
 func TestOutput(t *testing.T) {
-	r := results{}
+	r := results{kit.Figures{}}
 	for i, m := range measures() {
 		r.add(m, 100, oursName, float64(i+1))
 	}
 	r.add(kernelMemory, 100, oursName, 13*(1<<20)-13) // median of the two: half of 13 MiB
 	r.add(kernelMemory, 100, peerName, 26*(1<<20))
 	var out strings.Builder
-	r.print(&out, options{sizes: []int{100}, endpoints: 5, burst: 200})
+	r.print(&out, options{mode: modes()[0], sizes: []int{100}, endpoints: 5, burst: 200})
 	for _, m := range measures() {
 		if !strings.Contains(out.String(), "| "+string(m)+", ") {
 			t.Errorf("no row for %q in:\n%s", m, &out)
@@ -62,26 +60,6 @@ func TestOutput(t *testing.T) {
 	}
 	if want := "| 6.50 / 26.0 (1/4.00) |"; !strings.Contains(out.String(), want) {
 		t.Errorf("no %q in:\n%s", want, &out)
-	}
-
-	path := filepath.Join(t.TempDir(), "bench.json")
-	if err := r.save(path); err != nil {
-		t.Fatal(err)
-	}
-	raw, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var entries []struct {
-		Measure, Program string
-		Services         int
-		Values           []float64
-	}
-	if err := json.Unmarshal(raw, &entries); err != nil {
-		t.Fatal(err)
-	}
-	if len(entries) != len(r) {
-		t.Errorf("the file has %d figures, want %d", len(entries), len(r))
 	}
 }
 
@@ -110,7 +88,7 @@ func TestKernelMemory(t *testing.T) {
 	}
 	t.Cleanup(l.close)
 	// Many, as what other tests do to the kernel meanwhile counts too.
-	b := &bench{lab: l, dir: t.TempDir(), size: 200000, results: results{}}
+	b := &bench{lab: l, dir: t.TempDir(), size: 200000, results: results{kit.Figures{}}}
 	p, err := b.newProgram(ctx, "writer")
 	if err != nil {
 		t.Fatal(err)

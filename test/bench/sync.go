@@ -39,7 +39,7 @@ func (b *bench) clear(ctx context.Context, p *program) error {
 	if err := p.stop(); err != nil {
 		return err
 	}
-	if err := p.host.nft(ctx, "flush", "ruleset"); err != nil {
+	if err := b.clearRules(p); err != nil {
 		return err
 	}
 	// The kernel frees what was removed in the background.
@@ -71,7 +71,7 @@ func (b *bench) measureStart(ctx context.Context, p *program, what measure, over
 		return err
 	}
 	b.results.add(what, b.size, p.name, end.Sub(began).Seconds())
-	b.results.add(what.cpu(), b.size, p.name, (after - before).Seconds())
+	b.results.add(what.CPU(), b.size, p.name, (after - before).Seconds())
 	return nil
 }
 

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"fmt"
+
+	"edgeway/test/bench/kit"
+)
+
+// bound is what a ratio, or a figure, must not exceed.
+type bound struct {
+	name  string
+	value float64 // measured
+	limit float64
+	unit  string // empty: a ratio
+	known bool   // false: not measured in this run
+}
+
+// Numbers of Services that bounds are about, and the one that growth is judged against.
+const (
+	largeSize  = 10000
+	mediumSize = 5000
+	smallSize  = 100
+)
+
+// nftablesBounds judges a run in nftables mode.
+func (r results) nftablesBounds() []bound {
+	var all []bound
+	for _, m := range []measure{change, change.CPU(), newService, newService.CPU()} {
+		all = append(all, r.versusPeer(m, largeSize, 1.0/50), r.growth(m, 1.2))
+	}
+	all = append(all,
+		r.versusPeer(burst, largeSize, 1.0/10),
+		r.versusPeer(burst.CPU(), largeSize, 1.0/10),
+		r.versusPeer(firstSync, largeSize, 1.0/8),
+		r.versusPeer(restart, largeSize, 1.0/8),
+		r.versusPeer(kernelMemory, largeSize, 1.0/5),
+		r.versusPeer(resident, largeSize, 1.0/2),
+		r.absolute(resident, fewServices, 35e6),
+		r.versusPeer(connection, largeSize, 1),
+		r.absolute(coldPlanned, largeSize, 1),
+	)
+	if first, ok := r.median(firstSync, largeSize, oursName); ok {
+		all = append(all, r.absolute(coldStart, largeSize, first))
+	}
+	return all
+}
+
+// iptablesBounds judges a run in one of the iptables modes.
+func (r results) iptablesBounds(firstSyncLimit float64) []bound {
+	var all []bound
+	for _, services := range []int{mediumSize, largeSize} {
+		for _, m := range []measure{change, change.CPU()} {
+			all = append(all, r.versusPeer(m, services, 1.0/3))
+		}
+	}
+	return append(all, r.versusPeer(firstSync, mediumSize, firstSyncLimit), r.versusPeer(resident, largeSize, 1.0/2))
+}
+
+func (r results) versusPeer(m measure, services int, limit float64) bound {
+	value, known := r.ratio(m, services, services, peerName)
+	return bound{name: fmt.Sprintf("%s at %d, of %s's", m, services, peerName), value: value, limit: limit, known: known}
+}
+
+func (r results) growth(m measure, limit float64) bound {
+	value, known := r.ratio(m, largeSize, smallSize, oursName)
+	return bound{name: fmt.Sprintf("%s at %d, of our own at %d", m, largeSize, smallSize), value: value, limit: limit, known: known}
+}
+
+func (r results) absolute(m measure, services int, limit float64) bound {
+	value, known := r.median(m, services, oursName)
+	divisor, unit := unit(m)
+	return bound{name: fmt.Sprintf("%s at %d", m, services), value: value / divisor, limit: limit / divisor, unit: unit, known: known}
+}
+
+func (b bound) verdict() string {
+	switch {
+	case !b.known:
+		return "not measured"
+	case b.value <= b.limit:
+		return "pass"
+	}
+	return "FAIL"
+}
+
+func (b bound) format(v float64) string {
+	switch {
+	case !b.known:
+		return "–"
+	case b.unit != "":
+		return fmt.Sprintf("%s %s", kit.Short(v), b.unit)
+	case v > 0 && v < 0.5:
+		return fmt.Sprintf("1/%s", kit.Short(1/v))
+	}
+	return kit.Short(v)
+}

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"edgeway/test/bench/kit"
+)
+
+// The first sync has another limit in each of the iptables modes, the rest has the same.
+func TestIPTablesBounds(t *testing.T) {
+	r := results{kit.Figures{}}
+	for m, ours := range map[measure]float64{change: 0.33, change.CPU(): 0.34, firstSync: 0.75} {
+		r.add(m, mediumSize, oursName, ours)
+		r.add(m, mediumSize, peerName, 1)
+	}
+	for name, firstSync := range map[string]string{"iptables-nft": "FAIL", "iptables-legacy": "pass"} {
+		m, err := findMode(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]string{}
+		for _, b := range m.bounds(r) {
+			got[b.name] = b.verdict()
+		}
+		for about, want := range map[string]string{
+			"one change at 5000, of kube-proxy's":       "pass",
+			"one change, CPU at 5000, of kube-proxy's":  "FAIL",
+			"one change, CPU at 10000, of kube-proxy's": "not measured",
+			"first sync at 5000, of kube-proxy's":       firstSync,
+			"resident memory at 10000, of kube-proxy's": "not measured",
+		} {
+			if got[about] != want {
+				t.Errorf("%s: %s: got %q, want %q", name, about, got[about], want)
+			}
+		}
+	}
+	if _, err := findMode("iptables-neither"); err == nil {
+		t.Error("an unknown mode is accepted")
+	}
+}
+
+// hosts makes a bench of a mode with two programs that do nothing.
+func hosts(t *testing.T, m mode) *bench {
+	t.Helper()
+	l, err := newLab(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(l.close)
+	b := &bench{opts: options{mode: m, peerLimit: 1}, lab: l, dir: t.TempDir(), results: results{kit.Figures{}}}
+	for name, p := range map[string]**program{"one": &b.ours, "other": &b.peer} {
+		if *p, err = b.newProgram(t.Context(), name); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup((*p).close)
+	}
+	return b
+}
+
+// The plain names are those of the variant, whatever this machine uses; rules that were written are
+// gone after clearing, those of the other host stay.
+func TestVariants(t *testing.T) {
+	for variant, says := range map[string]string{"nft": "(nf_tables)", "legacy": "(legacy)"} {
+		t.Run(variant, func(t *testing.T) {
+			m, err := findMode("iptables-" + variant)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b := hosts(t, m)
+			dir, err := b.ours.linkIPTables(variant)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, name := range iptablesNames {
+				if out, err := b.ours.command(dir+"/"+name, "--version").CombinedOutput(); err != nil || !strings.Contains(string(out), says) {
+					t.Errorf("%s: %q, %v, want %s", name, out, err, says)
+				}
+			}
+			rules := "*nat\n:A-CHAIN - [0:0]\n-A OUTPUT -j A-CHAIN\nCOMMIT\n*mangle\n:A-CHAIN - [0:0]\nCOMMIT\n"
+			saved := func(p *program) string {
+				var all []byte
+				for _, name := range []string{"/iptables-save", "/ip6tables-save"} {
+					out, err := p.command(dir + name).CombinedOutput()
+					if err != nil {
+						t.Fatalf("%s: %v: %s", name, err, out)
+					}
+					all = append(all, out...)
+				}
+				return string(all)
+			}
+			for _, p := range []*program{b.ours, b.peer} {
+				if err := p.write("rules", rules); err != nil {
+					t.Fatal(err)
+				}
+				for _, name := range []string{"/iptables-restore", "/ip6tables-restore"} {
+					if err := p.run(dir+name, p.file("rules")); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			if err := b.clearRules(b.ours); err != nil {
+				t.Fatal(err)
+			}
+			if left := saved(b.ours); strings.Contains(left, "A-CHAIN") {
+				t.Errorf("after clearing:\n%s", left)
+			}
+			if n := strings.Count(saved(b.peer), ":A-CHAIN"); n != 4 {
+				t.Errorf("the other host has %d of 4 chains", n)
+			}
+		})
+	}
+}
+
+// A program that has taken too long has no further turn, the other one has all of its turns.
+func TestPatience(t *testing.T) {
+	b := hosts(t, modes()[0])
+	b.opts.patience = 3 * time.Second // waiting for a quiet program takes one already
+	turns := map[*program]int{}
+	err := b.inTurns(2, func(_ context.Context, p *program) error {
+		turns[p]++
+		if p == b.peer {
+			time.Sleep(b.opts.patience)
+		}
+		return nil
+	})(t.Context())
+	if err != nil || turns[b.ours] != 2 || turns[b.peer] != 1 {
+		t.Errorf("%d and %d turns, error %v", turns[b.ours], turns[b.peer], err)
+	}
+}
