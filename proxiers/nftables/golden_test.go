@@ -2,7 +2,6 @@ package nftables
 
 import (
 	"flag"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"testing"
@@ -10,6 +9,7 @@ import (
 
 	"sigs.k8s.io/knftables"
 
+	"edgeway/proxiers/internal/plantest"
 	"edgeway/proxiers/plan"
 )
 
@@ -19,86 +19,14 @@ func testRenderer(families ...plan.Family) *renderer {
 	return &renderer{nft: knftables.NewFake("", ""), table: tableName, families: families, masqueradeMark: 1 << 14}
 }
 
-// webServices is a plan with one Service of each kind.
-func webServices() []*plan.ServicePort {
-	toLocal := plan.Route{Pool: plan.LocalPool}
-	local := service("local", []plan.Frontend{
-		clusterIP("10.96.0.3", 80),
-		{
-			Kind: plan.LoadBalancerIP, Addr: addr("203.0.113.3"), Port: 80,
-			AllowFrom: []netip.Prefix{prefix("198.51.100.0/24"), prefix("198.51.100.7/32")},
-			Routes:    [3]plan.Route{{}, {SNAT: true}, toLocal},
-		},
-		{Kind: plan.NodePort, Port: 30003, Routes: [3]plan.Route{{}, {SNAT: true}, toLocal}},
-	}, localEndpoint("10.244.0.7:8080"), endpoint("10.244.1.7:8080"))
-	local.Pools[plan.LocalPool] = []plan.Endpoint{localEndpoint("10.244.0.7:8080")}
-
-	sticky := service("sticky", []plan.Frontend{clusterIP("10.96.0.4", 53)}, endpoint("10.244.1.8:53"), endpoint("10.244.1.9:5353"))
-	sticky.Name.Protocol, sticky.Affinity = plan.UDP, 3*time.Hour
-
-	reject := plan.Route{Verdict: plan.Reject}
-	empty := service("empty", []plan.Frontend{{Kind: plan.ClusterIP, Addr: addr("10.96.0.5"), Port: 80, Routes: [3]plan.Route{reject, reject, reject}}})
-
-	six := service("web", []plan.Frontend{{Kind: plan.ClusterIP, Addr: addr("fd00:10:96::2"), Port: 80, Routes: toPods}}, endpoint("[fd00:10:244:1::7]:8080"))
-	six.Family = plan.IPv6
-	return []*plan.ServicePort{
-		service("web", []plan.Frontend{clusterIP("10.96.0.2", 80)}, endpoint("10.244.1.7:8080"), endpoint("10.244.2.7:8080")),
-		six, local, sticky, empty,
-	}
-}
-
-// goldenChange is one step whose transaction is kept in testdata.
-type goldenChange struct {
-	name       string
-	prev, next *plan.Plan
-}
-
-func goldenChanges() []goldenChange {
-	base := newPlan(testNode(), webServices()...)
-	index := func(name string, f plan.Family) int {
-		for i, svc := range base.Services {
-			if svc.Name.Name == name && svc.Family == f {
-				return i
-			}
-		}
-		panic("no service " + name)
-	}
-	web, sticky := index("web", plan.IPv4), index("sticky", plan.IPv4)
-	movedNode := *testNode()
-	movedNode.NodePortAddrs = []netip.Addr{addr("192.0.2.9"), addr("2001:db8::1")}
-	newRange := *testNode()
-	newRange.ServiceCIDRs = append([]netip.Prefix{prefix("10.80.0.0/16")}, newRange.ServiceCIDRs...)
-	onLoopback := *testNode()
-	onLoopback.LoopbackAddrs = []netip.Addr{addr("127.0.0.1"), addr("::1")}
-	onNode := func(n *plan.Node) *plan.Plan {
-		next := *base
-		next.Node = n
-		return &next
-	}
-	return []goldenChange{
-		{"loopback-on", base, onNode(&onLoopback)},
-		{"loopback-off", onNode(&onLoopback), base},
-		{"endpoint-added", base, withEndpoints(base, web, endpoint("10.244.1.7:8080"), endpoint("10.244.2.7:8080"), endpoint("10.244.3.7:8080"))},
-		{"endpoint-removed", base, withEndpoints(base, web, endpoint("10.244.2.7:8080"))},
-		{"endpoint-replaced", base, withEndpoints(base, web, endpoint("10.244.1.7:8080"), endpoint("10.244.2.8:8080"))},
-		{"last-endpoint-removed", base, withEndpoints(base, web)},
-		{"affinity-endpoint-removed", base, withEndpoints(base, sticky, endpoint("10.244.1.8:53"))},
-		{"nodeport-address-changed", base, onNode(&movedNode)},
-		{"service-cidr-added", base, onNode(&newRange)},
-		{"services-removed", base, newPlan(base.Node)},
-		{"service-added", newPlan(base.Node, webServices()[:2]...), newPlan(base.Node, webServices()[:3]...)},
-		{"nothing", base, base},
-	}
-}
-
 func TestPartialTransactions(t *testing.T) {
-	for _, c := range goldenChanges() {
-		t.Run(c.name, func(t *testing.T) {
+	for _, c := range plantest.Changes() {
+		t.Run(c.Name, func(t *testing.T) {
 			r := testRenderer(plan.IPv4, plan.IPv6)
 			l := newLedger()
-			r.enlist(l, c.prev)
-			tx, _ := r.partial(l, c.prev, c.next, time.Now())
-			compareGolden(t, c.name, tx.String())
+			r.enlist(l, c.Prev)
+			tx, _ := r.partial(l, c.Prev, c.Next, time.Now())
+			compareGolden(t, c.Name, tx.String())
 		})
 	}
 }

@@ -1,0 +1,2 @@
+// Package plantest makes plans for the tests of the proxiers.
+package plantest
