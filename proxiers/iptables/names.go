@@ -16,8 +16,8 @@ const (
 	tableFilter = "filter"
 )
 
-// tables in the order in which they are written: nobody is sent to an endpoint by nat before filter
-// has stopped refusing, and the other way around does no harm.
+// tables in the order in which they are written. A new Service works as soon as nat has it: filter
+// refuses only what nat leaves alone.
 var tables = []string{tableNAT, tableFilter}
 
 // Chains that exist whether there are Services or not.
@@ -75,11 +75,7 @@ func hash(parts ...string) string {
 
 // servicePortHash is kube-proxy's own for the same ServicePort: of its name and protocol.
 func servicePortHash(n plan.ServicePortName) string {
-	name := n.Namespace + "/" + n.Name
-	if n.Port != "" {
-		name += ":" + n.Port
-	}
-	return hash(name, protocolName(n.Protocol))
+	return hash(label(n), protocolName(n.Protocol))
 }
 
 func protocolName(p plan.Protocol) string { return strings.ToLower(p.String()) }

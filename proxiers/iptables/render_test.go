@@ -1,0 +1,139 @@
+package iptables
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"edgeway/proxiers/internal/plantest"
+	"edgeway/proxiers/plan"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+// initial gives the state that a full sync of p ends with, and its input.
+func initial(f plan.Family, p *plan.Plan) (*state, *input) {
+	s, in := newState(rendererFor(f, p.Node)), newInput()
+	for _, c := range constants(14, true) {
+		s.write(in, c)
+	}
+	for _, sp := range p.Services {
+		if sp.Family == f {
+			s.build(in, sp)
+		}
+	}
+	frame(s.trees, f, p)
+	s.flush(in)
+	return s, in
+}
+
+func TestFullInput(t *testing.T) {
+	p := plantest.Plan(plantest.Node(), plantest.Web()...)
+	p.HealthChecks = []*plan.HealthCheck{{Namespace: "default", Name: "local", Port: 32000, LocalReady: 1}}
+	for _, f := range []plan.Family{plan.IPv4, plan.IPv6} {
+		_, in := initial(f, p)
+		compareGolden(t, "full-"+f.String(), string(in.bytes()))
+	}
+}
+
+func TestPartialInputs(t *testing.T) {
+	for _, c := range plantest.Changes() {
+		t.Run(c.Name, func(t *testing.T) {
+			var text strings.Builder
+			for _, f := range []plan.Family{plan.IPv4, plan.IPv6} {
+				s, _ := initial(f, c.Prev)
+				if !s.equal(rendererFor(f, c.Next.Node)) {
+					text.WriteString("# " + f.String() + ": a full sync\n")
+					continue
+				}
+				in := newInput()
+				s.partial(in, c.Prev, c.Next)
+				text.WriteString("# " + f.String() + "\n" + string(in.bytes()))
+			}
+			compareGolden(t, "partial-"+c.Name, text.String())
+		})
+	}
+}
+
+func compareGolden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name+".golden")
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("input differs from %s (run with -update to accept it):\n%s", path, got)
+	}
+}
+
+// The total is what the chains have, whatever the way to them.
+func TestTotals(t *testing.T) {
+	for _, c := range plantest.Changes() {
+		for _, f := range []plan.Family{plan.IPv4, plan.IPv6} {
+			walked, _ := initial(f, c.Prev)
+			walked.partial(newInput(), c.Prev, c.Next)
+			if fresh, _ := initial(f, c.Next); walked.equal(fresh.renderer) && (walked.totals[tableNAT] != fresh.totals[tableNAT] || walked.totals[tableFilter] != fresh.totals[tableFilter]) {
+				t.Errorf("%s, %s: %v after the change, %v from the start", c.Name, f, walked.totals, fresh.totals)
+			}
+		}
+	}
+}
+
+func TestCommentsCanNotBreakOut(t *testing.T) {
+	for in, want := range map[string]string{
+		"default/web:http ClusterIP":   "default/web:http ClusterIP",
+		"a\"\n-A INPUT -j DROP\nb":     "a__-A INPUT -j DROP_b",
+		`\" -j ACCEPT`:                 "__ -j ACCEPT",
+		"ümlaut*":                      "_mlaut_",
+		strings.Repeat("x", 300):       strings.Repeat("x", maxComment),
+		"COMMIT\n*filter\n:INPUT DROP": "COMMIT__filter_:INPUT DROP",
+	} {
+		if got := safeText(in); got != want {
+			t.Errorf("%q became %q, want %q", in, got, want)
+		}
+	}
+}
+
+func FuzzComment(f *testing.F) {
+	f.Add("default/web\"\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		c := comment(text)
+		inner, ok := strings.CutPrefix(c, `-m comment --comment "`)
+		if inner, ok = strings.CutSuffix(inner, `"`); !ok || strings.ContainsAny(inner, "\"'\\\n\r\x00") || len(inner) > maxComment {
+			t.Errorf("%q became %q", text, c)
+		}
+	})
+}
+
+func TestPodInterfacesAreChecked(t *testing.T) {
+	for name, good := range map[string]bool{
+		"veth*": true, "cni0": true, "eth0.100": true, "*": false, "": false, "a b": false, "x -j DROP": false,
+		"v*th": false, "line\n": false, "sixteen_letters_": false, "-j": true,
+	} {
+		err := checkInterfaces(&plan.Node{PodInterfaces: []string{name}})
+		if (err == nil) != good {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+}
+
+func TestOurs(t *testing.T) {
+	for name, want := range map[string]bool{
+		"KUBE-SERVICES": true, "KUBE-SERVICES-5a": true, "KUBE-SVC-ABC": true, "KUBE-EXT-X": true, "KUBE-MARK-MASQ": true,
+		"KUBE-NODEPORTS-8475": true, "KUBE-LOOPBACK-UDP": true, "KUBE-FIREWALL": false, "KUBE-KUBELET-CANARY": false,
+		"KUBE-SERVICES-xyz": false, "DOCKER": false, "": false, "KUBE": false, "KUBE-FW-X": true,
+	} {
+		if ours(name) != want {
+			t.Errorf("%q: want %v", name, want)
+		}
+	}
+}
