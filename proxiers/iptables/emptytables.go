@@ -75,14 +75,6 @@ func isEmpty(c *nfnetlink.Conn, f plan.Family, table string) (bool, error) {
 	return !used && int(objects) == len(chains), nil
 }
 
-// Kinds and attributes of the messages around a transaction, from the kernel's nfnetlink.h, which
-// golang.org/x/sys/unix lacks.
-const (
-	batchBegin      = unix.NLMSG_MIN_TYPE
-	batchEnd        = unix.NLMSG_MIN_TYPE + 1
-	batchGeneration = 1
-)
-
 // deleteTable fails with unix.ERESTART when anything changed since the generation.
 func deleteTable(f plan.Family, table string, generation uint32) error {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
@@ -91,13 +83,13 @@ func deleteTable(f plan.Family, table string, generation uint32) error {
 	}
 	defer unix.Close(fd)
 	begin := binary.NativeEndian.AppendUint16(nil, 8)
-	begin = binary.NativeEndian.AppendUint16(begin, batchGeneration)
+	begin = binary.NativeEndian.AppendUint16(begin, unix.NFNL_BATCH_GENID)
 	begin = binary.BigEndian.AppendUint32(begin, generation)
 	var b []byte
-	b = appendMessage(b, batchBegin, unix.AF_UNSPEC, 0, begin)
+	b = appendMessage(b, unix.NFNL_MSG_BATCH_BEGIN, unix.AF_UNSPEC, 0, begin)
 	b = appendMessage(b, unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_DELTABLE, nfnetlink.Family(f), unix.NLM_F_ACK,
 		nfnetlink.AppendAttr(nil, unix.NFTA_TABLE_NAME, table))
-	b = appendMessage(b, batchEnd, unix.AF_UNSPEC, 0, nil)
+	b = appendMessage(b, unix.NFNL_MSG_BATCH_END, unix.AF_UNSPEC, 0, nil)
 	if err := unix.Sendto(fd, b, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return os.NewSyscallError("netlink send", err)
 	}
@@ -121,7 +113,7 @@ func appendMessage(b []byte, kind uint16, family uint8, flags uint16, attrs []by
 	b = append(b, 0, 0, 0, 0, 0, 0, 0, 0) // sequence and port
 	b = append(b, family, unix.NFNETLINK_V0)
 	subsystem := uint16(0)
-	if kind == batchBegin || kind == batchEnd {
+	if kind == unix.NFNL_MSG_BATCH_BEGIN || kind == unix.NFNL_MSG_BATCH_END {
 		subsystem = unix.NFNL_SUBSYS_NFTABLES
 	}
 	b = binary.BigEndian.AppendUint16(b, subsystem)
