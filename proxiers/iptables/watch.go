@@ -20,7 +20,9 @@ type watchOptions struct {
 	families []plan.Family
 	// notify is called without any lock held. After it there is silence until forget.
 	notify func(reason string)
-	// intact reads a table from the kernel and compares it with what we wrote: empty when it is so. Only the
-	// canary calls it: from run, and from own before or after the commit, never during it.
-	intact func(f plan.Family, table string) (reason string)
+	// intact reads a table from the kernel and compares it with what we wrote: the reason is empty when it is
+	// so. known false says that it can not be told now, because what the kernel should have is not settled.
+	// Only the canary calls it, with its lock held: from run, and from own after the commit, so that what the
+	// commit changed counts.
+	intact func(f plan.Family, table string) (reason string, known bool)
 }
