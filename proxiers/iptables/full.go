@@ -149,20 +149,20 @@ func (s *fullSync) removeStale(found map[string]*saved) {
 }
 
 // intact implements watchOptions.intact.
-func (p *proxier) intact(name plan.Family, table string) (reason string) {
+func (p *proxier) intact(name plan.Family, table string) (reason string, settled bool) {
 	i := slices.IndexFunc(p.families, func(f *family) bool { return f.Family == name })
 	f := p.families[i]
 	f.mu.Lock()
 	want, known := f.wrote[table]
 	f.mu.Unlock()
 	if !known {
-		return ""
+		return "", false
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), intactTimeout)
 	defer cancel()
 	found, err := f.tools.save(ctx, table)
 	if err != nil {
-		return fmt.Sprintf("rules of %s can not be read: %v", f.Family, err)
+		return fmt.Sprintf("rules of %s can not be read: %v", f.Family, err), true
 	}
 	for _, h := range hooks() {
 		if h.table != table {
@@ -170,7 +170,7 @@ func (p *proxier) intact(name plan.Family, table string) (reason string) {
 		}
 		for _, r := range h.rules {
 			if !slices.Contains(found.builtin[h.chain], r) {
-				return fmt.Sprintf("a rule of %s %s %s is gone", f.Family, table, h.chain)
+				return fmt.Sprintf("a rule of %s %s %s is gone", f.Family, table, h.chain), true
 			}
 		}
 	}
@@ -181,7 +181,7 @@ func (p *proxier) intact(name plan.Family, table string) (reason string) {
 		}
 	}
 	if got := (total{chains, found.rules}); got != want {
-		return fmt.Sprintf("%s %s has %d chains with %d rules of ours instead of %d with %d", f.Family, table, got.chains, got.rules, want.chains, want.rules)
+		return fmt.Sprintf("%s %s has %d chains with %d rules of ours instead of %d with %d", f.Family, table, got.chains, got.rules, want.chains, want.rules), true
 	}
-	return ""
+	return "", true
 }
