@@ -2,16 +2,19 @@ package daemon
 
 import (
 	"fmt"
+	"slices"
 
 	"edgeway/proxiers"
+	"edgeway/proxiers/iptables"
 	"edgeway/proxiers/nftables"
 )
 
 // Backends lists every backend. A new one is a folder below proxiers and a line here.
 func Backends() []proxiers.Backend {
-	return []proxiers.Backend{
-		{Name: nftables.Name, Probe: nftables.Probe, New: nftables.New, Cleanup: nftables.Cleanup},
-	}
+	return slices.Concat(
+		[]proxiers.Backend{{Name: nftables.Name, Probe: nftables.Probe, New: nftables.New, Cleanup: nftables.Cleanup}},
+		iptables.Backends(),
+	)
 }
 
 // backend gives the one with this name. The configuration accepts no name that is not in the list.

@@ -5,6 +5,8 @@ import (
 	"reflect"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"edgeway/daemon/config"
 	"edgeway/daemon/planner"
 	"edgeway/proxiers/plan"
@@ -42,9 +44,14 @@ func TestEveryBackendOfTheConfigurationExists(t *testing.T) {
 	if _, err := backend("none"); err == nil {
 		t.Error("an unknown backend is no error")
 	}
+	var names []string
 	for _, b := range Backends() {
-		if b.Name == "" || b.Probe == nil || b.New == nil || b.Cleanup == nil {
+		names = append(names, b.Name)
+		if b.Name == "" || b.Probe == nil || b.New == nil {
 			t.Errorf("backend %q is incomplete", b.Name)
 		}
+	}
+	if diff := cmp.Diff(config.Backends(), names); diff != "" {
+		t.Errorf("what the configuration takes, and what there is:\n%s", diff)
 	}
 }

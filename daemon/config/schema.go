@@ -92,10 +92,16 @@ func lastKnownSection(l *LastKnown) section {
 	}}
 }
 
+// Backends are the values that proxy.backend may have; the daemon has each.
+func Backends() []string { return []string{"nftables", "iptables", "iptables-nft", "iptables-legacy"} }
+
 func proxySection(p *Proxy) section {
 	const anyPrefix = "0.0.0.0/0 and ::/0 stand for all addresses."
 	return section{"proxy", "What happens to connections.", []key{
-		{"backend", "The part of the kernel that forwards.", oneOf(&p.Backend, "nftables")},
+		{
+			"backend", "What programs the kernel. nftables: tables of its own. iptables: chains in iptables' tables, by iptables-nft or iptables-legacy, whichever this host uses already; iptables-nft and iptables-legacy: by that one. After a change and a reload the rules of the one before stay until the new one serves.",
+			oneOf(&p.Backend, Backends()...),
+		},
 		{"ip_families", "The address families, \"IPv4\" and \"IPv6\". Empty: those that the host has.", list(&p.IPFamilies, parseFamily)},
 		{
 			"local_detection", "How pods that run on this host are told from everything else. cluster_cidr: by cluster_cidrs. node_cidr: by the pod CIDRs of the Node object. bridge_interface and interface_name_prefix: by the interface that a packet comes in by. none: there are no pods here, and ClusterIP traffic keeps its source.",
