@@ -49,8 +49,10 @@ type service struct {
 	*plan.ServicePort
 	hash string
 	out  rendered
-	// masquerade are rules at the top of each pool's chain, as kube-proxy has them for ClusterIPs.
+	// masquerade are rules at the top of each pool's chain, as kube-proxy has them for ClusterIPs. leadsTo
+	// says that a rule names the chain.
 	masquerade [2][]string
+	leadsTo    [2]bool
 	// routes and ranges that have a chain, by their place in the list.
 	routes []routes
 	guards []guard
@@ -72,13 +74,11 @@ func (r *renderer) render(sp *plan.ServicePort) rendered {
 		s.frontend(&sp.Frontends[i])
 	}
 	for _, pool := range []plan.Pool{plan.ClusterPool, plan.LocalPool} {
-		if len(sp.Pools[pool]) > 0 {
+		if s.leadsTo[pool] {
 			s.pool(pool)
 		}
 	}
-	if sp.Affinity > 0 || slices.ContainsFunc(slices.Concat(sp.Pools[0], sp.Pools[1]), func(e plan.Endpoint) bool { return e.Local }) {
-		s.endpoints()
-	}
+	s.endpoints()
 	return s.out
 }
 
@@ -168,7 +168,13 @@ func (s *service) target(f *plan.Frontend, rt routes) string {
 	default:
 		return s.routesChain(tableNAT, rt)
 	}
-	return s.poolName(pool)
+	return s.toPool(pool)
+}
+
+// toPool gives the name of a pool's chain to a rule that leads there.
+func (s *service) toPool(p plan.Pool) string {
+	s.leadsTo[p] = true
+	return s.poolName(p)
 }
 
 func (s *service) poolName(p plan.Pool) string {
@@ -209,7 +215,7 @@ func (s *service) routesChain(table string, rt routes) string {
 			if c.route.SNAT {
 				rules = append(rules, rule(c.match, jump(chainMarkMasq)))
 			}
-			rules = append(rules, rule(c.match, jump(s.poolName(c.route.Pool))))
+			rules = append(rules, rule(c.match, jump(s.toPool(c.route.Pool))))
 		}
 	}
 	s.add(table, name, rules)
@@ -347,7 +353,12 @@ func (s *service) endpointName(e plan.Endpoint) string {
 
 // endpoints makes the chains of endpoints that need one.
 func (s *service) endpoints() {
-	all := slices.Concat(s.Pools[plan.ClusterPool], s.Pools[plan.LocalPool])
+	var all []plan.Endpoint
+	for pool, used := range s.leadsTo {
+		if used {
+			all = append(all, s.Pools[pool]...)
+		}
+	}
 	slices.SortFunc(all, func(a, b plan.Endpoint) int { return a.Addr.Compare(b.Addr) })
 	for _, e := range slices.CompactFunc(all, func(a, b plan.Endpoint) bool { return a.Addr == b.Addr }) {
 		if s.Affinity == 0 && !e.Local {
