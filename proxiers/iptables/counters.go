@@ -37,15 +37,15 @@ func missingChain(err error) bool {
 	return strings.Contains(text, "No chain/target/match by that name") || strings.Contains(text, "is incompatible")
 }
 
-// sumPackets adds up the first number after each "-c".
+// sumPackets adds up the first number after each rule's "-c": the last one, as a comment comes before it.
 func sumPackets(listing string) (uint64, error) {
 	var sum uint64
 	for line := range strings.Lines(listing) {
-		_, rest, ok := strings.Cut(line, " -c ")
-		if !ok || !strings.HasPrefix(line, "-A ") {
+		i := strings.LastIndex(line, " -c ")
+		if i < 0 || !strings.HasPrefix(line, "-A ") {
 			continue
 		}
-		number, _, _ := strings.Cut(rest, " ")
+		number, _, _ := strings.Cut(line[i+len(" -c "):], " ")
 		n, err := strconv.ParseUint(number, 10, 64)
 		if err != nil {
 			return 0, fmt.Errorf("packets of %q: %w", strings.TrimSpace(line), err)

@@ -28,8 +28,8 @@ const (
 )
 
 var (
-	// greeting begins a message: "iptables-nft-restore v1.8.9 (nf_tables): ".
-	greeting = regexp.MustCompile(`^\S+ v[0-9.]+ \(\w+\): *`)
+	// greeting begins a message: "iptables-nft-restore v1.8.9 (nf_tables): ", or only the name.
+	greeting = regexp.MustCompile(`^(\S*tables\S*( v[0-9.]+ \(\w+\))?: *)+`)
 	// lineNumber is in one: "Error occurred at line: 3", "line 4: RULE_INSERT failed", "line 2 failed".
 	lineNumber = regexp.MustCompile(`\bline:? (\d+)`)
 )

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"edgeway/proxiers"
 	"edgeway/proxiers/plan"
 )
 
@@ -127,6 +128,16 @@ func onlyPrograms(t *testing.T, programs map[string]string) {
 		}
 	}
 	t.Setenv("PATH", dir)
+}
+
+func testBackend(t testing.TB, name string) proxiers.Backend {
+	t.Helper()
+	list := Backends()
+	i := slices.IndexFunc(list, func(b proxiers.Backend) bool { return b.Name == name })
+	if i < 0 {
+		t.Fatalf("no backend %q", name)
+	}
+	return list[i]
 }
 
 func testLogger(t testing.TB) *slog.Logger { return slog.New(slog.NewTextHandler(t.Output(), nil)) }

@@ -61,7 +61,10 @@ func findVariant(ctx context.Context, want variant) (variant, error) {
 	}
 	switch len(usable) {
 	case 0:
-		return "", errs[0]
+		if v, _, err := askVersion(ctx, "iptables"); err == nil && v == nft {
+			return "", errs[0]
+		}
+		return "", errs[1]
 	case 1:
 		return usable[0], nil
 	}
@@ -144,13 +147,15 @@ func programName(f plan.Family) string {
 	return "iptables"
 }
 
-func lookPrograms(name string) (p programs, err error) {
-	for suffix, path := range map[string]*string{"": &p.list, "-restore": &p.restore, "-save": &p.save} {
-		if *path, err = exec.LookPath(name + suffix); err != nil {
+func lookPrograms(name string) (programs, error) {
+	var paths [3]string
+	for i, suffix := range []string{"", "-restore", "-save"} {
+		var err error
+		if paths[i], err = exec.LookPath(name + suffix); err != nil {
 			return programs{}, fmt.Errorf("the program %s is missing", name+suffix)
 		}
 	}
-	return p, nil
+	return programs{list: paths[0], restore: paths[1], save: paths[2]}, nil
 }
 
 var versionLine = regexp.MustCompile(`v(\d+)\.(\d+)(?:\.(\d+))?\s*(\(nf_tables\))?`)
