@@ -32,6 +32,7 @@ type daemon struct {
 	dir, config string
 	user        string   // of the cluster
 	manager     *manager // nil: there is none
+	env         []string // beside the test's own
 	link        *link
 	cmd         *exec.Cmd
 	ended       chan struct{}
@@ -101,6 +102,7 @@ func (d *daemon) start() {
 	}
 	cmd := command(context.Background(), shared.binary, "run", "--config", d.config)
 	cmd.Stdout, cmd.Stderr = log, log
+	cmd.Env = append(cmd.Environ(), d.env...)
 	d.must(cmd.Start())
 	ended := make(chan struct{})
 	go func() {
@@ -222,8 +224,13 @@ type status struct {
 		Serving bool
 		SavedAt time.Time
 	}
-	Drift    struct{ Repairs int }
-	Problems struct{ First []string }
+	Backend struct {
+		Name     string
+		LastSync time.Time
+	}
+	Conditions []struct{ Name, Message string }
+	Drift      struct{ Repairs int }
+	Problems   struct{ First []string }
 }
 
 func (d *daemon) status() (status, error) {

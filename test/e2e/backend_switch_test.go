@@ -1,0 +1,240 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"edgeway/proxiers/plan"
+	"edgeway/test/netlab"
+)
+
+func withBackend(name string) string { return fmt.Sprintf("[proxy]\nbackend = %q\n", name) }
+
+// load is clients that do the same again and again, each as fast as it is answered.
+type load struct {
+	stop chan struct{}
+	done sync.WaitGroup
+
+	mu       sync.Mutex
+	count    int
+	failures []string
+}
+
+func startLoad(clients ...func() error) *load {
+	w := &load{stop: make(chan struct{})}
+	for _, client := range clients {
+		w.done.Go(func() { w.repeat(client) })
+	}
+	return w
+}
+
+func (w *load) repeat(client func() error) {
+	for {
+		select {
+		case <-w.stop:
+			return
+		case <-time.After(time.Millisecond): // leave the daemon a processor
+		}
+		err := client()
+		w.mu.Lock()
+		w.count++
+		if err != nil {
+			w.failures = append(w.failures, time.Now().Format("15:04:05.000 ")+err.Error())
+		}
+		w.mu.Unlock()
+	}
+}
+
+// soFar gives what happened since the last call.
+func (w *load) soFar() (count int, failures []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	count, failures = w.count, w.failures
+	w.count, w.failures = 0, nil
+	return count, failures
+}
+
+// traceOf says whether the kernel has rules of each backend.
+func (l *lab) traceOf() map[string]bool {
+	l.t.Helper()
+	traces := map[string]bool{"nftables": strings.Contains(l.onNode("nft", "list", "tables"), "edgeway")}
+	for _, variant := range []string{"nft", "legacy"} {
+		rules := l.onNode("iptables-"+variant+"-save") + l.onNode("ip6tables-"+variant+"-save")
+		traces["iptables-"+variant] = strings.Contains(rules, "KUBE-")
+	}
+	return traces
+}
+
+// onlyRulesOf wants the kernel to have rules of one backend, and none of any other.
+func (l *lab) onlyRulesOf(backend string) func() error {
+	return func() error {
+		for name, has := range l.traceOf() {
+			if has != (name == backend) {
+				return fmt.Errorf("the kernel has rules of %s: %v; it should have those of %s alone", name, has, backend)
+			}
+		}
+		return nil
+	}
+}
+
+// switched wants the daemon to say that a backend is in force and that no other is left.
+func (d *daemon) switched(backend string) func() error {
+	return func() error {
+		s, err := d.status()
+		switch {
+		case err != nil:
+			return err
+		case s.Backend.Name != backend || s.Backend.LastSync.IsZero() || len(s.Conditions) > 0:
+			return fmt.Errorf("the backend is %+v, want %s, and conditions are %+v, want none", s.Backend, backend, s.Conditions)
+		}
+		return nil
+	}
+}
+
+// Whoever connects while the backend is switched finds the rules of the one or of the other.
+func TestSwitchOfTheBackendUnderLoad(t *testing.T) {
+	l := newLab(t)
+	d := l.newDaemon()
+	d.configure(withBackend("nftables"))
+	d.startReady()
+	n := l.namespace()
+	clusterIP, nodePort := n.web("shop")
+	empty := n.service("empty", nil)
+	dns := strings.TrimSuffix(clusterIP, ":80") + ":53"
+	refusal := refused(l.client, at(empty.Spec.ClusterIP, 80))
+	l.within(patience, answers(l.client, nodePort, "ep1"))
+	l.within(patience, refusal)
+
+	type open struct {
+		*netlab.Session
+		what string
+	}
+	var held []open
+	for what, f := range map[string]struct {
+		from *netlab.Host
+		to   string
+	}{"ClusterIP": {l.client, clusterIP}, "NodePort": {l.client, nodePort}, "ClusterIP for the node": {l.node, clusterIP}} {
+		session, failure := f.from.Open(flow(f.from, plan.TCP, f.to))
+		if session == nil {
+			t.Fatal(failure)
+		}
+		defer session.Close()
+		held = append(held, open{session, what})
+	}
+	clients := startLoad(
+		answers(l.client, clusterIP, "ep1"), answers(l.client, nodePort, "ep1"), answers(l.node, clusterIP, "ep1"),
+		answers(l.ep2, clusterIP, "ep1"), answersUDP(l.client, dns, "ep1"), refusal,
+	)
+	defer clients.done.Wait()
+	defer close(clients.stop)
+
+	for _, to := range []struct{ backend, actual string }{
+		{"iptables-nft", "iptables-nft"},
+		{"iptables", "iptables-nft"}, // the host has no rules but ours
+		{"iptables-legacy", "iptables-legacy"},
+		{"iptables", "iptables-legacy"},
+		{"nftables", "nftables"},
+		{"iptables-legacy", "iptables-legacy"},
+		{"iptables-nft", "iptables-nft"},
+		{"nftables", "nftables"},
+	} {
+		d.configure(withBackend(to.backend))
+		if out, errs, code := d.edgeway("reload"); code != 0 {
+			t.Fatalf("edgeway reload to %s ended with %d: %s%s", to.backend, code, out, errs)
+		}
+		took := l.within(patience, d.switched(to.backend))
+		l.must(l.onlyRulesOf(to.actual)())
+		time.Sleep(200 * time.Millisecond)
+		count, failures := clients.soFar()
+		t.Logf("to %s in %.0f ms: %d connections", to.backend, took.Seconds()*1000, count)
+		if len(failures) > 0 || count < 100 {
+			t.Errorf("to %s: %d connections of %d failed: %q", to.backend, len(failures), count, failures[:min(len(failures), 5)])
+		}
+		for _, h := range held {
+			if got := h.Ask(dialTimeout); got.Server != "ep1" {
+				t.Errorf("the open connection to the %s, after the switch to %s: %s", h.what, to.backend, got)
+			}
+		}
+		mode, _, _ := strings.Cut(to.backend, "-")
+		if _, body, err := d.get(metricsAddr, "/proxyMode"); err != nil || body != mode {
+			t.Errorf("/proxyMode says %q (%v), want %s", body, err, mode)
+		}
+	}
+}
+
+// The configuration can change while no daemon runs; and a daemon can end in the middle of a switch.
+func TestRulesOfAnotherBackendGoAtTheStart(t *testing.T) {
+	l := newLab(t)
+	d := l.newDaemon()
+	n := l.namespace()
+	clusterIP, _ := n.web("shop")
+	for _, backend := range []string{"nftables", "iptables-legacy", "iptables-nft", "nftables"} {
+		d.configure(withBackend(backend))
+		d.startReady()
+		l.must(answers(l.client, clusterIP, "ep1")())
+		l.within(patience, l.onlyRulesOf(backend))
+		d.kill()
+		l.must(answers(l.client, clusterIP, "ep1")())
+	}
+}
+
+// What could not be removed stays in sight, and is removed later.
+func TestRulesOfAnotherBackendThatCanNotBeRemoved(t *testing.T) {
+	l := newLab(t)
+	d := l.newDaemon()
+	lock, err := os.Create(filepath.Join(d.dir, "xtables.lock")) // the host's own is for all tests
+	l.must(err)
+	defer lock.Close()
+	d.env = []string{"XTABLES_LOCKFILE=" + lock.Name()}
+	d.configure(withBackend("iptables-legacy"))
+	d.startReady()
+	clusterIP, _ := l.namespace().web("shop")
+	l.within(patience, answers(l.client, clusterIP, "ep1"))
+	l.must(syscall.Flock(int(lock.Fd()), syscall.LOCK_EX)) // as a program that hangs
+	d.configure(withBackend("nftables"))
+	d.edgeway("reload")
+	l.within(20*time.Second, d.logged("level=ERROR", "rules of another backend are left", "iptables-legacy"))
+	l.within(patience, d.says("other-backend", "iptables-legacy"))
+	l.must(d.healthy())
+	l.must(answers(l.client, clusterIP, "ep1")())
+	l.must(syscall.Flock(int(lock.Fd()), syscall.LOCK_UN))
+	l.onNode("nft", "flush", "ruleset") // a full sync follows
+	l.within(patience, d.switched("nftables"))
+	l.must(l.onlyRulesOf("nftables")())
+	l.must(answers(l.client, clusterIP, "ep1")())
+}
+
+// The metrics of KEP-3453.
+func TestMetricsOfIPTables(t *testing.T) {
+	l := newLab(t)
+	d := l.newDaemon()
+	d.configure(withBackend("iptables-legacy"))
+	d.startReady()
+	n := l.namespace()
+	clusterIP, _ := n.web("shop")
+	l.within(patience, answers(l.client, clusterIP, "ep1"))
+	n.endpoints("shop", ep2Addr)
+	l.within(patience, answers(l.client, clusterIP, "ep2"))
+	for _, m := range []struct {
+		line  string
+		least float64
+	}{
+		{`kubeproxy_sync_full_proxy_rules_duration_seconds_count{ip_family="IPv4"}`, 1},
+		{`kubeproxy_sync_partial_proxy_rules_duration_seconds_count{ip_family="IPv4"}`, 1},
+		{`kubeproxy_sync_proxy_rules_iptables_total{ip_family="IPv4",table="nat"}`, 5},
+		{`kubeproxy_sync_proxy_rules_iptables_total{ip_family="IPv6",table="filter"}`, 1},
+		{`kubeproxy_sync_proxy_rules_iptables_last{ip_family="IPv4",table="nat"}`, 1},
+		{`kubeproxy_sync_proxy_rules_iptables_restore_failures_total{ip_family="IPv4"}`, 0},
+		{`kubeproxy_sync_proxy_rules_iptables_partial_restore_failures_total{ip_family="IPv6"}`, 0},
+		{`edgeway_iptables_lock_acquisitions_total{ip_family="IPv4"}`, 2},
+		{`edgeway_iptables_lock_wait_seconds_total{ip_family="IPv4"}`, 0},
+	} {
+		l.must(d.metric(m.line, m.least)())
+	}
+}
