@@ -157,11 +157,30 @@ func TestTakesOverFromKubeProxy(t *testing.T) {
 		if slices.Contains(found.chains, "KUBE-SVC-OLD") || !slices.Contains(found.chains, "DOCKER") || !slices.Contains(found.chains, "KUBE-FIREWALL") {
 			t.Errorf("chains: %q", found.chains)
 		}
-		if got := found.builtin["PREROUTING"]; len(got) != 2 || jumpOf(got[0]) != chainServices || jumpOf(got[1]) != "DOCKER" || !strings.Contains(got[0], owner) {
+		if got := found.builtin["PREROUTING"]; len(got) != 2 || target(got[0]) != chainServices || target(got[1]) != "DOCKER" || !strings.Contains(got[0], owner) {
 			t.Errorf("PREROUTING: %q", got)
 		}
-		if got := found.builtin["OUTPUT"]; len(got) != 2 || jumpOf(got[1]) != "KUBE-FIREWALL" {
+		if got := found.builtin["OUTPUT"]; len(got) != 2 || target(got[1]) != "KUBE-FIREWALL" {
 			t.Errorf("OUTPUT: %q", got)
+		}
+	})
+}
+
+// The programs show our rules in built-in chains as we write them, so that a full sync sees that they are there.
+func TestRulesInBuiltinChainsAreRecognised(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v variant) {
+		p := startProxier(t, v, func(string) {})
+		apply(t, p, nil, plantest.Plan(plantest.Node(), plantest.Web()...))
+		for _, f := range p.families {
+			for _, h := range hooks() {
+				found, err := f.tools.save(t.Context(), h.table)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got := found.builtin[h.chain]; !slices.Equal(got, h.rules) {
+					t.Errorf("%s %s %s has %q, want %q", f.Family, h.table, h.chain, got, h.rules)
+				}
+			}
 		}
 	})
 }

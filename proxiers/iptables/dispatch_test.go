@@ -94,7 +94,7 @@ func checkReached(t *testing.T, kernel treeText, p place) {
 	follow = func(name string) bool {
 		for _, r := range kernel[name] {
 			walked++
-			to := jumpOf(r)
+			to := target(r)
 			if to == "" && r == fmt.Sprint(p) || to != "" && matches(t, r, p) && follow(to) {
 				return true
 			}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 
 	"edgeway/proxiers/plan"
 )
@@ -109,7 +108,7 @@ func (s *fullSync) hook(found map[string]*saved) {
 	for _, h := range hooks() {
 		var present []string
 		for _, r := range found[h.table].builtin[h.chain] {
-			if ours(jumpOf(r)) {
+			if ours(target(r)) {
 				present = append(present, r)
 			}
 		}
@@ -123,17 +122,6 @@ func (s *fullSync) hook(found map[string]*saved) {
 			s.in.hook(h.table, "-I", h.chain, fmt.Sprintf("%d %s", i+1, r))
 		}
 	}
-}
-
-// jumpOf gives the chain that a rule leads to; empty when it leads to none.
-func jumpOf(rule string) string {
-	words := strings.Fields(rule)
-	for i := len(words) - 2; i >= 0; i-- {
-		if words[i] == "-j" || words[i] == "-g" {
-			return words[i+1]
-		}
-	}
-	return ""
 }
 
 // removeStale deletes what is ours by name and not by content.
