@@ -107,8 +107,9 @@ func FuzzComment(f *testing.F) {
 	f.Add("default/web\"\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		c := comment(text)
-		inner, ok := strings.CutPrefix(c, `-m comment --comment "`)
-		if inner, ok = strings.CutSuffix(inner, `"`); !ok || strings.ContainsAny(inner, "\"'\\\n\r\x00") || len(inner) > maxComment {
+		inner, begins := strings.CutPrefix(c, `-m comment --comment "`)
+		inner, ends := strings.CutSuffix(inner, `"`)
+		if !begins || !ends || strings.ContainsAny(inner, "\"'\\\n\r\x00") || len(inner) > maxComment {
 			t.Errorf("%q became %q", text, c)
 		}
 	})

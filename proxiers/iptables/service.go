@@ -126,8 +126,6 @@ func (r routes) forwards() bool {
 	return slices.ContainsFunc(r[:], func(r plan.Route) bool { return r.Verdict == plan.Forward })
 }
 
-func (r routes) uniform() bool { return r[0] == r[1] && r[1] == r[2] }
-
 // onePool says that all origins are forwarded to the same pool.
 func (r routes) onePool() bool {
 	for _, x := range r {

@@ -7,7 +7,6 @@ var (
 	addr          = plantest.Addr
 	prefix        = plantest.Prefix
 	endpoint      = plantest.Endpoint
-	localEndpoint = plantest.LocalEndpoint
 	testNode      = plantest.Node
 	newPlan       = plantest.Plan
 	service       = plantest.Service

@@ -53,6 +53,7 @@ func Run(t *testing.T, b Backend) {
 		{"loopback counters", testLoopbackCounters},
 		{"marks", testMarks},
 		{"state", testState},
+		{"partial syncs", testPartialSyncs},
 		{"restart", testRestart},
 		{"faults", testFaults},
 		{"drift", testDrift},

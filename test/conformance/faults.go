@@ -52,7 +52,7 @@ func testFaults(t *testing.T, s *suite) {
 			c.step()
 		}
 		var err error
-		if next, err = c.spec.compile(s.world, next); err != nil {
+		if next, err = c.spec.compile(s.world.lab(), next); err != nil {
 			t.Fatal(err)
 		}
 		known = attempt(t, f, known, next)

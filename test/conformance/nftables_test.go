@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -12,13 +11,12 @@ import (
 
 	"edgeway/proxiers"
 	"edgeway/proxiers/nftables"
-	"edgeway/test/netlab"
 )
 
-func TestMain(m *testing.M) { os.Exit(netlab.Isolate(m)) }
+func TestNftables(t *testing.T) { Run(t, nftablesBackend()) }
 
-func TestNftables(t *testing.T) {
-	Run(t, Backend{
+func nftablesBackend() Backend {
+	return Backend{
 		Backend: proxiers.Backend{
 			Name: nftables.Name, Probe: nftables.Probe, New: nftables.New, Cleanup: nftables.Cleanup,
 		},
@@ -34,7 +32,7 @@ func TestNftables(t *testing.T) {
 			"all elements of a set go":  nftCommand("flush map ip6 edgeway services"),
 			"service CIDRs are changed": nftCommand("flush set ip edgeway service-cidrs"),
 		},
-	})
+	}
 }
 
 func nftCommand(command string) func(context.Context) error {

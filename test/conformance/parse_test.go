@@ -33,7 +33,7 @@ func TestFaultsInAScenarioAreNamed(t *testing.T) {
 }
 
 func TestUnknownNamesAreNamed(t *testing.T) {
-	w := &world{} // nothing of it is needed
+	l := &lab{} // nothing of it is needed
 	for text, want := range map[string]string{
 		"service web\n  cluster pod-z\n  ClusterIP cluster-1:80 all=cluster":                   `no endpoint is called "pod-z"`,
 		"service web\n  ClusterIP moon-1:80 all=reject":                                        `no address is called "moon-1"`,
@@ -43,7 +43,7 @@ func TestUnknownNamesAreNamed(t *testing.T) {
 	} {
 		sp, err := parseSpec(text)
 		if err == nil {
-			_, err = sp.compileServices(w, nil)
+			_, err = sp.compileServices(l, nil)
 		}
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("plan %q: error %v, want one with %q", text, err, want)

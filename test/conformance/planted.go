@@ -89,7 +89,7 @@ func testPlantedBugs(t *testing.T, s *suite) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	right, err := sp.compile(s.world, nil)
+	right, err := sp.compile(s.world.lab(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,14 +9,20 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// allEndpoints are the endpoints that random Services choose from.
-var allEndpoints = []string{"pod-a", "pod-b", "far-a", "far-b", "pod-a:9090", "pod-b:9090", "far-a:9090", "far-b:9090"}
+// allEndpoints are the endpoints that random Services choose from, localEndpoints those of local pools.
+var (
+	allEndpoints   = []string{"pod-a", "pod-b", "far-a", "far-b", "pod-a:9090", "pod-b:9090", "far-a:9090", "far-b:9090"}
+	localEndpoints = []string{"pod-a", "pod-b", "pod-a:9090", "pod-b:9090"}
+)
 
 // changer makes random plans, one small step after the other. The same seed makes the same plans.
 type changer struct {
 	*rand.Rand
 	spec *spec
-	made int
+	// numbers are what Services have their addresses and NodePorts by, one each.
+	numbers []int
+	// done are the names of the changes made.
+	done []string
 }
 
 func newChanger(seed uint64) *changer {
@@ -24,70 +30,118 @@ func newChanger(seed uint64) *changer {
 		Rand: rand.New(rand.NewPCG(seed, 0)),
 		spec: &spec{nodePorts: []string{"node-1", "node-2"}, cidrs: defaultServiceCIDRs},
 	}
-	for range 5 {
-		c.add()
+	for n := range 40 {
+		c.numbers = append(c.numbers, n+1)
 	}
+	c.addSome(5)
 	return c
 }
 
 // step changes one thing, now and then several.
 func (c *changer) step() {
 	for again := true; again; again = c.IntN(4) == 0 {
-		if len(c.spec.services) < 3 {
-			c.add()
-			continue
+		kinds := serviceChanges
+		if c.IntN(6) == 0 {
+			kinds = nodeChanges
 		}
-		i := c.IntN(len(c.spec.services))
-		svc := c.spec.services[i]
-		switch c.IntN(10) {
-		case 0, 1:
-			c.add()
-		case 2, 3:
-			c.spec.services = slices.Delete(c.spec.services, i, i+1)
-		case 4, 5, 6:
-			c.choosePools(svc)
-		case 7:
-			c.chooseRoutes(svc)
-		case 8:
-			svc.affinity = c.chooseAffinity()
-		case 9:
-			c.changeNode()
-		}
+		c.change(kinds[c.IntN(len(kinds))])
 	}
 }
 
-func (c *changer) changeNode() {
-	c.spec.pods = podsBy(c.IntN(3))
-	c.spec.nodePorts = [][]string{{"node-1", "node-2"}, {"node-1"}, {"node-2", "loopback"}, {"loopback"}, {}}[c.IntN(5)]
-	c.spec.cidrs = defaultServiceCIDRs[:1+c.IntN(2)]
+// change makes one change; when there is hardly a Service left, it adds one instead.
+func (c *changer) change(k kind) {
+	if len(c.spec.services) < 3 {
+		k = appearance
+	}
+	k.change(c)
+	c.done = append(c.done, k.name)
+	for _, svc := range c.spec.services {
+		c.repair(svc)
+	}
 }
 
-// add makes a Service with addresses of its own, some of which an earlier one, now gone, may have had.
+// add makes a Service with addresses of its own, which an earlier one, now gone, may have had.
 func (c *changer) add() {
-	c.made++
-	n := c.made%40 + 1
-	if slices.ContainsFunc(c.spec.services, func(s *service) bool { return s.frontends[0].addr == fmt.Sprintf("cluster-%d", n) }) {
-		return
+	isFree := func(n int) bool {
+		return !slices.ContainsFunc(c.spec.services, func(s *service) bool { return s.number == n })
 	}
-	svc := &service{name: fmt.Sprintf("random-%03d", c.made), protocols: protocols, families: families, affinity: c.chooseAffinity()}
-	if c.IntN(3) == 0 {
-		svc.protocols = protocols[c.IntN(3):]
+	if n, ok := c.chooseNumber(isFree); ok {
+		c.spec.services = append(c.spec.services, c.newService(n))
 	}
-	svc.frontends = []frontend{{kind: plan.ClusterIP, addr: fmt.Sprintf("cluster-%d", n), port: 80}}
-	if c.IntN(2) == 0 {
-		svc.frontends = append(svc.frontends, frontend{kind: plan.ExternalIP, addr: fmt.Sprintf("external-%d", n), port: 80})
+}
+
+func (c *changer) chooseNumber(isFree func(int) bool) (n int, ok bool) {
+	first := c.IntN(len(c.numbers))
+	for i := range c.numbers {
+		if n = c.numbers[(first+i)%len(c.numbers)]; isFree(n) {
+			return n, true
+		}
 	}
-	if c.IntN(2) == 0 {
-		f := frontend{kind: plan.LoadBalancerIP, addr: fmt.Sprintf("lb-%d", n), port: 80}
-		f.from = [][]string{nil, {"client-a", "pod-a", "node-1"}, {"client-b"}, {}}[c.IntN(4)]
-		svc.frontends = append(svc.frontends, f)
+	return 0, false
+}
+
+func (c *changer) addSome(n int) {
+	for range n {
+		c.add()
 	}
-	if c.IntN(2) == 0 {
-		svc.frontends = append(svc.frontends, frontend{kind: plan.NodePort, port: uint16(30100 + n)})
+}
+
+func (c *changer) newService(n int) *service {
+	svc := &service{name: c.newName(), number: n}
+	c.chooseProtocols(svc)
+	svc.affinity = c.chooseAffinity()
+	for _, k := range []plan.FrontendKind{plan.ClusterIP, plan.ExternalIP, plan.LoadBalancerIP, plan.NodePort} {
+		if k == plan.ClusterIP || c.IntN(2) == 0 {
+			svc.frontends = append(svc.frontends, c.newFrontend(svc, k, 80))
+		}
 	}
 	c.choosePools(svc)
 	c.chooseRoutes(svc)
-	c.spec.services = append(c.spec.services, svc)
+	return svc
+}
+
+// newName gives a name that no Service has now; earlier ones may have had it.
+func (c *changer) newName() (name string) {
+	c.chooseNumber(func(n int) bool {
+		name = fmt.Sprintf("random-%03d", n)
+		if n%5 == 0 {
+			name += ":http"
+		}
+		return !slices.ContainsFunc(c.spec.services, func(s *service) bool { return s.name == name })
+	})
+	return name
+}
+
+func (c *changer) newFrontend(svc *service, k plan.FrontendKind, port uint16) frontend {
+	f := frontend{kind: k, port: port}
+	switch k {
+	case plan.ClusterIP:
+		f.addr = fmt.Sprintf("cluster-%d", svc.number)
+	case plan.ExternalIP:
+		f.addr = fmt.Sprintf("external-%d", svc.number)
+	case plan.LoadBalancerIP:
+		f.addr, f.from = fmt.Sprintf("lb-%d", svc.number), c.chooseSources()
+	case plan.NodePort:
+		f.port = 30208 + 4*uint16(svc.number) + port%4
+	}
+	for o := range f.routes {
+		f.routes[o] = c.chooseRoute(svc)
+	}
+	return f
+}
+
+func (c *changer) chooseSources() []string {
+	return [][]string{nil, {"client-a", "pod-a", "node-1"}, {"client-b"}, {"203.0.113.0/25", "2001:db8:113::/64"}, {}}[c.IntN(5)]
+}
+
+func (c *changer) chooseProtocols(svc *service) {
+	svc.protocols, svc.families = protocols, families
+	if c.IntN(3) == 0 {
+		svc.protocols = protocols[c.IntN(3):]
+	}
+	if c.IntN(6) == 0 {
+		svc.families = families[c.IntN(2):][:1]
+	}
 }
 
 func (c *changer) chooseAffinity() time.Duration {
@@ -96,22 +150,39 @@ func (c *changer) chooseAffinity() time.Duration {
 
 // choosePools gives both pools at least one endpoint, as any route may use either.
 func (c *changer) choosePools(svc *service) {
-	for pool := range svc.pools {
-		from := allEndpoints
-		if pool == int(plan.LocalPool) {
-			from = []string{"pod-a", "pod-b", "pod-a:9090", "pod-b:9090"}
-		}
+	for pool, from := range [][]string{allEndpoints, localEndpoints} {
 		svc.pools[pool] = nil
 		for _, i := range c.Perm(len(from))[:1+c.IntN(len(from))] {
 			svc.pools[pool] = append(svc.pools[pool], from[i])
 		}
 	}
+	svc.leaving = nil
 }
 
 func (c *changer) chooseRoutes(svc *service) {
 	for i := range svc.frontends {
 		for o := range svc.frontends[i].routes {
-			svc.frontends[i].routes[o] = routes[c.IntN(len(routes))]
+			svc.frontends[i].routes[o] = c.chooseRoute(svc)
+		}
+	}
+}
+
+// chooseRoute leaves out what the Service has no endpoints for.
+func (c *changer) chooseRoute(svc *service) plan.Route {
+	r := routes[c.IntN(len(routes))]
+	if r.Verdict == plan.Forward && len(svc.pools[r.Pool]) == 0 {
+		r = plan.Route{Verdict: plan.Reject + plan.Verdict(c.IntN(2))}
+	}
+	return r
+}
+
+// repair takes away what a Service can not have: routes to a pool that has no endpoints.
+func (c *changer) repair(svc *service) {
+	for i := range svc.frontends {
+		for o, r := range svc.frontends[i].routes {
+			if r.Verdict == plan.Forward && len(svc.pools[r.Pool]) == 0 {
+				svc.frontends[i].routes[o] = c.chooseRoute(svc)
+			}
 		}
 	}
 }

@@ -56,7 +56,7 @@ func testRestart(t *testing.T, s *suite) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p, err = sp.compile(s.world, p); err != nil {
+	if p, err = sp.compile(s.world.lab(), p); err != nil {
 		t.Fatal(err)
 	}
 	next.apply(t, nil, p)

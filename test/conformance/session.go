@@ -65,12 +65,9 @@ func (s *suite) clean(t *testing.T) {
 }
 
 func (s *suite) options(t *testing.T) proxiers.Options {
-	return proxiers.Options{
-		Logger:        slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
-		MasqueradeBit: 14,
-		Drift:         func(string) {},
-		Progress:      func(int, int) {},
-	}
+	opts := silentOptions()
+	opts.Logger = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
+	return opts
 }
 
 func (ses *session) options(t *testing.T) proxiers.Options {
@@ -98,7 +95,7 @@ func (ses *session) apply(t *testing.T, prev, next *plan.Plan) {
 // sync makes the step to the plan of sp.
 func (ses *session) sync(t *testing.T, sp *spec) *plan.Plan {
 	t.Helper()
-	next, err := sp.compile(ses.world, ses.plan)
+	next, err := sp.compile(ses.world.lab(), ses.plan)
 	if err != nil {
 		t.Fatal(err)
 	}

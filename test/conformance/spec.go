@@ -17,6 +17,9 @@ type spec struct {
 	nodePorts []string // address names
 	cidrs     []netip.Prefix
 	services  []*service
+	// moreHostAddrs are names of addresses of the node that the lab does not have.
+	moreHostAddrs []string
+	checks        []*plan.HealthCheck
 }
 
 // podsBy is how a plan tells the pods of the node.
@@ -29,11 +32,13 @@ const (
 )
 
 type service struct {
-	name      string
+	name      string // of the Service, or SERVICE:PORT
+	number    int    // of a random Service
 	protocols []plan.Protocol
 	families  []plan.Family
 	affinity  time.Duration
 	pools     [2][]string // endpoint names
+	leaving   []string    // endpoints that still serve, but no new connection
 	frontends []frontend
 }
 
@@ -45,13 +50,20 @@ type frontend struct {
 	routes [3]plan.Route
 }
 
+// lab is what a plan needs to know of the lab: the node's addresses, and where endpoints listen.
+type lab struct {
+	hostAddrs []netip.Addr
+	// endpoints by the name that their server answers with ("pod-a", "far-a:9090"), per family.
+	endpoints map[string]map[plan.Family]netip.AddrPort
+}
+
 // compile makes the plan of s. Like the planner it shares with prev what did not change.
-func (s *spec) compile(w *world, prev *plan.Plan) (*plan.Plan, error) {
-	services, err := s.compileServices(w, prev)
+func (s *spec) compile(l *lab, prev *plan.Plan) (*plan.Plan, error) {
+	services, err := s.compileServices(l, prev)
 	if err != nil {
 		return nil, err
 	}
-	p := &plan.Plan{Generation: 1, Node: s.node(w), Services: services}
+	p := &plan.Plan{Generation: 1, Node: s.node(l), Services: services, HealthChecks: s.checks}
 	if prev != nil {
 		p.Generation = prev.Generation + 1
 		if sameNode(prev.Node, p.Node) {
@@ -61,11 +73,11 @@ func (s *spec) compile(w *world, prev *plan.Plan) (*plan.Plan, error) {
 	return p, nil
 }
 
-func (s *spec) compileServices(w *world, prev *plan.Plan) (all []*plan.ServicePort, err error) {
+func (s *spec) compileServices(l *lab, prev *plan.Plan) (all []*plan.ServicePort, err error) {
 	for _, svc := range s.services {
 		for _, proto := range svc.protocols {
 			for _, family := range svc.families {
-				sp, err := svc.compile(w, proto, family)
+				sp, err := svc.compile(l, proto, family)
 				if err != nil {
 					return nil, fmt.Errorf("service %s: %w", svc.name, err)
 				}
@@ -85,11 +97,14 @@ func (s *spec) compileServices(w *world, prev *plan.Plan) (all []*plan.ServicePo
 	return all, nil
 }
 
-func (s *spec) node(w *world) *plan.Node {
+func (s *spec) node(l *lab) *plan.Node {
 	n := &plan.Node{Name: "node", ServiceCIDRs: s.cidrs}
-	n.HostAddrs = append(n.HostAddrs, w.Node.Addrs...)
+	n.HostAddrs = append(n.HostAddrs, l.hostAddrs...)
 	for _, f := range families {
 		n.HostAddrs = append(n.HostAddrs, mustAddress("loopback", f))
+		for _, name := range s.moreHostAddrs {
+			n.HostAddrs = append(n.HostAddrs, mustAddress(name, f))
+		}
 		for _, name := range s.nodePorts {
 			if name == "loopback" {
 				n.LoopbackAddrs = append(n.LoopbackAddrs, mustAddress(name, f))
@@ -116,9 +131,10 @@ func sameNode(a, b *plan.Node) bool {
 		slices.Equal(a.ServiceCIDRs, b.ServiceCIDRs)
 }
 
-func (s *service) compile(w *world, proto plan.Protocol, family plan.Family) (*plan.ServicePort, error) {
+func (s *service) compile(l *lab, proto plan.Protocol, family plan.Family) (*plan.ServicePort, error) {
+	name, port, _ := strings.Cut(s.name, ":")
 	sp := &plan.ServicePort{
-		Name:   plan.ServicePortName{Namespace: "default", Name: s.name, Protocol: proto},
+		Name:   plan.ServicePortName{Namespace: "default", Name: name, Port: port, Protocol: proto},
 		Family: family, Affinity: s.affinity,
 	}
 	var used [2]bool
@@ -135,7 +151,7 @@ func (s *service) compile(w *world, proto plan.Protocol, family plan.Family) (*p
 	slices.SortFunc(sp.Frontends, func(a, b plan.Frontend) int { return a.Compare(&b) })
 	for pool, names := range s.pools {
 		for _, name := range names {
-			at, known := w.endpoints[name][family]
+			at, known := l.endpoints[name][family]
 			if !known {
 				return nil, fmt.Errorf("no endpoint is called %q", name)
 			}
@@ -149,6 +165,9 @@ func (s *service) compile(w *world, proto plan.Protocol, family plan.Family) (*p
 		if used[pool] && len(names) == 0 {
 			return nil, fmt.Errorf("a route forwards to the %s pool, which is empty", plan.Pool(pool))
 		}
+	}
+	for _, name := range s.leaving {
+		sp.Serving = append(sp.Serving, l.endpoints[name][family])
 	}
 	slices.SortFunc(sp.Serving, netip.AddrPort.Compare)
 	sp.Serving = slices.Compact(sp.Serving)

@@ -47,9 +47,8 @@ var hostRanges = map[string][2]string{
 // world is the lab of the suite: the names of the scenarios made real.
 type world struct {
 	*netlab.Lab
-	hosts map[string]*netlab.Host
-	// endpoints by the name that their server answers with ("pod-a", "far-a:9090"), per family.
-	endpoints map[string]map[plan.Family]netip.AddrPort
+	hosts     map[string]*netlab.Host
+	endpoints map[string]map[plan.Family]netip.AddrPort // as in lab
 	// listening are the addresses on the host where the host itself answers, with how to end it.
 	listening map[listener]func() error
 }
@@ -65,7 +64,7 @@ const selfName = "host itself"
 func newWorld(t *testing.T) *world {
 	w := &world{
 		Lab:       netlab.New(t, netlab.Options{InPlace: true}),
-		endpoints: map[string]map[plan.Family]netip.AddrPort{},
+		endpoints: endpointAddrs(),
 		listening: map[listener]func() error{},
 	}
 	t.Cleanup(func() {
@@ -91,27 +90,32 @@ func newWorld(t *testing.T) *world {
 		}
 		w.hosts[name] = w.Host(name, addrs...)
 	}
-	for _, name := range []string{"pod-a", "pod-b", "far-a", "far-b", hostName} {
-		for _, port := range []uint16{endpointPort, otherEndpointPort} {
-			w.serve(t, name, port)
+	for name, addrs := range w.endpoints {
+		host, _, _ := strings.Cut(name, ":")
+		for _, at := range addrs {
+			if err := w.hosts[host].Serve(name, at, protocols...); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 	return w
 }
 
-func (w *world) serve(t *testing.T, host string, port uint16) {
-	name := host
-	if port != endpointPort {
-		name = fmt.Sprintf("%s:%d", host, port)
-	}
-	w.endpoints[name] = map[plan.Family]netip.AddrPort{}
-	for _, f := range families {
-		at := netip.AddrPortFrom(mustAddress(host, f), port)
-		w.endpoints[name][f] = at
-		if err := w.hosts[host].Serve(name, at, protocols...); err != nil {
-			t.Fatal(err)
+// lab is the world as it is now, for plans.
+func (w *world) lab() *lab { return &lab{hostAddrs: w.Node.Addrs, endpoints: w.endpoints} }
+
+// endpointAddrs gives the endpoints that there are, by name and family.
+func endpointAddrs() map[string]map[plan.Family]netip.AddrPort {
+	all := map[string]map[plan.Family]netip.AddrPort{}
+	for _, host := range []string{"pod-a", "pod-b", "far-a", "far-b", hostName} {
+		for name, port := range map[string]uint16{host: endpointPort, fmt.Sprintf("%s:%d", host, otherEndpointPort): otherEndpointPort} {
+			all[name] = map[plan.Family]netip.AddrPort{}
+			for _, f := range families {
+				all[name][f] = netip.AddrPortFrom(mustAddress(host, f), port)
+			}
 		}
 	}
+	return all
 }
 
 // listen makes the host itself answer at an address of its own.

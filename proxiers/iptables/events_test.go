@@ -1,0 +1,150 @@
+package iptables
+
+import (
+	"strings"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"edgeway/proxiers/internal/nfnetlink"
+	"edgeway/proxiers/plan"
+)
+
+// What others do while we write is told from what we write by the number of transactions.
+func TestForeignChangeDuringOwn(t *testing.T) {
+	newHost(t)
+	w := newWatched(t, nft)
+	both := strings.NewReplacer("*nat", "*nat\n-A KUBE-SVC-A -j RETURN", "*filter", "*filter\n-A KUBE-SERVICES -j RETURN").Replace("*nat\nCOMMIT\n*filter\nCOMMIT\n")
+	for _, c := range []struct {
+		name    string
+		big     bool
+		foreign string
+		want    bool
+	}{
+		{"nothing", false, "", false},
+		{"damage", false, "iptables -t filter -F FORWARD", true},
+		{"another program's chain", false, "iptables -t nat -N DOCKER-A", false},
+		{"big, nothing", true, "", false},
+		{"big, damage", true, "iptables -t filter -F FORWARD", true},
+	} {
+		err := w.watcher.own(2, c.big, func() error {
+			run(t, both, "iptables-nft-restore", "--noflush")
+			if c.foreign != "" {
+				w.foreign(t, c.foreign)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.want {
+			w.wantReport(t, c.name)
+			w.fullSync(t)
+		} else {
+			w.wantSilence(t, c.name)
+		}
+	}
+}
+
+// The first restore on a host makes tables, built-in chains and ours in one transaction for each table.
+func TestFirstRestoreIsOneTransactionForEachTable(t *testing.T) {
+	newHost(t)
+	for _, c := range []struct {
+		tables int
+		want   bool
+	}{{1, true}, {2, false}} {
+		run(t, "", "nft", "flush", "ruleset")
+		w := &watched{variant: nft, reports: make(chan string, 10)}
+		e, err := newEvents(watchOptions{families: []plan.Family{plan.IPv4}, notify: func(reason string) { w.reports <- reason }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = e.own(c.tables, false, func() error {
+			run(t, watchedRules, "iptables-nft-restore", "--noflush")
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.want {
+			w.wantReport(t, "one transaction more than promised")
+		} else {
+			w.wantSilence(t, "as many transactions as tables")
+		}
+		if err := e.close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// heard collects the notices of what a function does.
+func heard(t *testing.T, do func()) (notices []nfnetlink.Message) {
+	t.Helper()
+	var mu sync.Mutex
+	m, err := nfnetlink.NewMonitor(nfnetlink.MonitorOptions{Notify: func(string) {}, Concerns: func(m nfnetlink.Message) string {
+		mu.Lock()
+		defer mu.Unlock()
+		m.Attrs = append([]byte(nil), m.Attrs...)
+		notices = append(notices, m)
+		return ""
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	do()
+	m.Forget() // reads what has come
+	if err := m.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return notices
+}
+
+// The watcher relies on the kernel's notice of a deleted rule to say what the rule was.
+func TestNoticeOfDeletedRuleHasItsVerdict(t *testing.T) {
+	newHost(t)
+	run(t, watchedRules, "iptables-nft-restore")
+	run(t, "", "iptables-nft", "-t", "nat", "-A", "PREROUTING", "-j", "ACCEPT")
+	rules := 0
+	for _, m := range heard(t, func() { run(t, "", "iptables-nft", "-t", "nat", "-F", "PREROUTING") }) {
+		if m.Kind != unix.NFT_MSG_DELRULE {
+			continue
+		}
+		if nfnetlink.Attr(m.Attrs, unix.NFTA_RULE_EXPRESSIONS) == nil {
+			t.Error("a deleted rule without its expressions")
+		}
+		if got, want := leadsToOurs(m.Attrs), rules == 0; got != want {
+			t.Errorf("rule %d leads to a chain of ours: %v, want %v", rules, got, want)
+		}
+		rules++
+	}
+	if rules != 2 {
+		t.Errorf("%d notices of deleted rules, want 2", rules)
+	}
+}
+
+// FuzzConcerns gives the reader of notices any bytes. Starting from a real one it must not see our chains where
+// there is none.
+func FuzzConcerns(f *testing.F) {
+	jump := []byte("\x08\x00\x01\x00nat\x00\x0f\x00\x02\x00PREROUTING\x00\x00" +
+		"\x44\x00\x04\x00\x40\x00\x01\x00\x0e\x00\x01\x00immediate\x00\x00\x00" +
+		"\x2c\x00\x02\x00\x08\x00\x01\x00\x00\x00\x00\x00\x20\x00\x02\x00\x1c\x00\x02\x00" +
+		"\x08\x00\x01\x00\xff\xff\xff\xfd\x12\x00\x02\x00KUBE-SERVICES\x00\x00\x00")
+	e := &events{families: []plan.Family{plan.IPv4, plan.IPv6}}
+	if e.concerns(nfnetlink.Message{Kind: unix.NFT_MSG_DELRULE, Family: unix.NFPROTO_IPV4, Attrs: jump}) == "" {
+		f.Fatal("the jump is not seen")
+	}
+	f.Add(uint16(unix.NFT_MSG_DELRULE), jump)
+	f.Add(uint16(unix.NFT_MSG_DELTABLE), jump[:8])
+	f.Add(uint16(unix.NFT_MSG_NEWCHAIN), []byte("\x08\x00\x01\x00nat\x00\x0b\x00\x03\x00DOCKER\x00\x00"))
+	f.Fuzz(func(t *testing.T, kind uint16, attrs []byte) {
+		text := string(attrs)
+		what := e.concerns(nfnetlink.Message{Kind: kind, Family: unix.NFPROTO_IPV6, Attrs: attrs})
+		if what != "" && !strings.Contains(text, "nat") && !strings.Contains(text, "filter") {
+			t.Errorf("%q in %q", what, text)
+		}
+		if strings.HasPrefix(what, "chain") && !strings.Contains(text, "KUBE-") && strings.Contains(text, "PREROUTING") && nfnetlink.Attr(attrs, unix.NFTA_RULE_EXPRESSIONS) != nil {
+			t.Errorf("%q in %q", what, text)
+		}
+	})
+}

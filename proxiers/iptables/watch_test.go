@@ -1,0 +1,323 @@
+package iptables
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"edgeway/proxiers/plan"
+)
+
+// watched is a host with rules of ours in both families, and a watcher over them.
+type watched struct {
+	variant variant
+	watcher watcher
+	netns   *os.File
+	reports chan string
+
+	mu sync.Mutex
+	// wrote is what iptables-save shows after our last restore, by table; nil while a full sync runs.
+	wrote map[tableID]string
+	// inspected counts how often a table was read.
+	inspected int
+}
+
+// watchedRules are the whole of a table.
+const watchedRules = `*nat
+:PREROUTING ACCEPT [0:0]
+:INPUT ACCEPT [0:0]
+:OUTPUT ACCEPT [0:0]
+:POSTROUTING ACCEPT [0:0]
+:KUBE-SERVICES - [0:0]
+:KUBE-SVC-A - [0:0]
+:KUBE-SVC-UNUSED - [0:0]
+-A PREROUTING -m comment --comment edgeway -j KUBE-SERVICES
+-A OUTPUT -m comment --comment edgeway -j KUBE-SERVICES
+-A KUBE-SERVICES -p tcp -m tcp --dport 80 -j KUBE-SVC-A
+-A KUBE-SVC-A -j ACCEPT
+COMMIT
+*filter
+:INPUT ACCEPT [0:0]
+:FORWARD ACCEPT [0:0]
+:OUTPUT ACCEPT [0:0]
+:KUBE-SERVICES - [0:0]
+-A FORWARD -m comment --comment edgeway -j KUBE-SERVICES
+-A KUBE-SERVICES -p tcp -m tcp --dport 81 -j REJECT
+COMMIT
+`
+
+// newWatched is called on a new host.
+func newWatched(t *testing.T, v variant) *watched {
+	t.Helper()
+	netns, err := os.Open("/proc/thread-self/ns/net")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = netns.Close() })
+	w := &watched{variant: v, netns: netns, reports: make(chan string, 100)}
+	o := watchOptions{
+		families: []plan.Family{plan.IPv4, plan.IPv6},
+		notify:   func(reason string) { w.reports <- reason },
+		intact:   w.intact,
+	}
+	newWatcher := map[variant]func(watchOptions) (watcher, error){nft: newEvents, legacy: newCanary}[v]
+	if w.watcher, err = newWatcher(o); err != nil {
+		t.Fatal(err)
+	}
+	var running sync.WaitGroup
+	running.Go(w.watcher.run)
+	t.Cleanup(func() {
+		if err := w.watcher.close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+		running.Wait()
+	})
+	w.fullSync(t)
+	return w
+}
+
+// save shows a table from any thread. Counters are left out.
+func (w *watched) save(id tableID) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	netns := fmt.Sprintf("--net=/proc/%d/fd/%d", os.Getpid(), w.netns.Fd())
+	program := fmt.Sprintf("%s-%s-save", programName(id.family), w.variant)
+	out, err := exec.CommandContext(ctx, "nsenter", netns, "--", program, "-t", id.table).Output()
+	return saveDetails.ReplaceAllString(string(out), ""), err
+}
+
+// intact implements watchOptions.intact. Only what is ours counts.
+func (w *watched) intact(f plan.Family, table string) (reason string, settled bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.inspected++
+	want, settled := w.wrote[tableID{f, table}]
+	if !settled {
+		return "", false
+	}
+	now, err := w.save(tableID{f, table})
+	if err != nil {
+		return err.Error(), true
+	}
+	if owned(now) != owned(want) {
+		return fmt.Sprintf("%s %s differs", f, table), true
+	}
+	return "", true
+}
+
+func owned(saved string) string {
+	var b strings.Builder
+	for line := range strings.Lines(saved) {
+		if strings.Contains(line, "KUBE-S") {
+			b.WriteString(line)
+		}
+	}
+	return b.String()
+}
+
+// settle takes the kernel's state as ours.
+func (w *watched) settle(t *testing.T) {
+	t.Helper()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.wrote = map[tableID]string{}
+	for _, f := range []plan.Family{plan.IPv4, plan.IPv6} {
+		for _, table := range tables {
+			var err error
+			if w.wrote[tableID{f, table}], err = w.save(tableID{f, table}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// fullSync makes both tables of both families what they should be.
+func (w *watched) fullSync(t *testing.T) {
+	t.Helper()
+	w.mu.Lock()
+	w.wrote = nil
+	w.mu.Unlock()
+	w.watcher.forget()
+	for _, f := range []plan.Family{plan.IPv4, plan.IPv6} {
+		w.own(t, 2, false, func() { run(t, watchedRules, fmt.Sprintf("%s-%s-restore", programName(f), w.variant)) })
+	}
+}
+
+// own runs a change of ours.
+func (w *watched) own(t *testing.T, tables int, big bool, change func()) {
+	t.Helper()
+	err := w.watcher.own(tables, big, func() error {
+		change()
+		w.settle(t)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// foreign runs programs of somebody else; "iptables" is replaced by the variant's.
+func (w *watched) foreign(t *testing.T, lines ...string) {
+	t.Helper()
+	for _, line := range lines {
+		words := strings.Fields(line)
+		if name := words[0]; name == "iptables" || name == "ip6tables" {
+			words[0] += "-" + string(w.variant)
+		}
+		run(t, "", words[0], words[1:]...)
+	}
+}
+
+// wantReport waits 2 seconds for the one report of what happened since the last full sync.
+func (w *watched) wantReport(t *testing.T, what string) {
+	t.Helper()
+	start := time.Now()
+	select {
+	case reason := <-w.reports:
+		t.Logf("%s: %q after %v", what, reason, time.Since(start).Round(time.Millisecond))
+	case <-time.After(2 * time.Second):
+		t.Errorf("%s: no report within 2 seconds", what)
+	}
+}
+
+// wantSilence gives the watcher the time to see what has happened.
+func (w *watched) wantSilence(t *testing.T, what string) {
+	t.Helper()
+	patience := 50 * time.Millisecond
+	if w.variant == legacy {
+		patience += canaryInterval
+	}
+	select {
+	case reason := <-w.reports:
+		t.Errorf("%s: reported %q", what, reason)
+	case <-time.After(patience):
+	}
+}
+
+func TestDamageIsReported(t *testing.T) {
+	damages := [][]string{
+		{"iptables -t nat -F PREROUTING"},
+		{"iptables -t nat -D PREROUTING -m comment --comment edgeway -j KUBE-SERVICES"},
+		{"iptables -t nat -D OUTPUT 1"},
+		{"iptables -t nat -F KUBE-SVC-A"},
+		{"iptables -t nat -D KUBE-SERVICES 1"},
+		{"iptables -t nat -A KUBE-SERVICES -j RETURN"},
+		{"iptables -t nat -X KUBE-SVC-UNUSED"},
+		{"iptables -t nat -N KUBE-SVC-MORE"},
+		{"iptables -t filter -F FORWARD"},
+		{"iptables -t filter -F", "iptables -t filter -X"},
+		{"ip6tables -t nat -F PREROUTING"},
+		{"ip6tables -t filter -F KUBE-SERVICES"},
+		{"iptables -t nat -N DOCKER", "iptables -t nat -I PREROUTING -j DOCKER", "iptables -t nat -D PREROUTING 2"},
+	}
+	inNFT := [][]string{
+		{"nft flush ruleset"},
+		{"nft delete table ip nat"},
+		{"nft delete table ip6 filter"},
+		{"nft flush table ip filter"},
+		{"nft flush chain ip nat PREROUTING"},
+		{"nft flush chain ip nat KUBE-SERVICES"},
+	}
+	eachVariant(t, func(t *testing.T, v variant) {
+		w := newWatched(t, v)
+		if v == nft {
+			damages = append(damages, inNFT...)
+		}
+		for _, lines := range damages {
+			w.foreign(t, lines...)
+			w.wantReport(t, strings.Join(lines, ", "))
+			w.fullSync(t)
+		}
+		w.wantSilence(t, "after the last full sync")
+	})
+}
+
+func TestDamageIsReportedOnce(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v variant) {
+		w := newWatched(t, v)
+		w.foreign(t, "iptables -t nat -F PREROUTING")
+		w.wantReport(t, "a flush")
+		w.foreign(t, "iptables -t nat -F KUBE-SERVICES", "ip6tables -t filter -F")
+		w.wantSilence(t, "more damage before the full sync")
+	})
+}
+
+func TestOthersChangesAreNotReported(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v variant) {
+		w := newWatched(t, v)
+		for _, lines := range [][]string{
+			{"iptables -t nat -N DOCKER", "iptables -t nat -A DOCKER -i docker0 -j RETURN"},
+			{"iptables -t nat -A PREROUTING -m addrtype --dst-type LOCAL -j DOCKER", "iptables -t nat -I OUTPUT -j DOCKER"},
+			{"iptables -t filter -N DOCKER-USER", "iptables -t filter -I FORWARD -j DOCKER-USER", "iptables -t filter -P FORWARD DROP"},
+			{"iptables -t filter -N KUBE-FIREWALL", "iptables -t filter -A KUBE-FIREWALL -j DROP", "iptables -t filter -A OUTPUT -j KUBE-FIREWALL"},
+			{"iptables -t mangle -N KUBE-KUBELET-CANARY", "iptables -t nat -N KUBE-KUBELET-CANARY", "ip6tables -t filter -N KUBE-KUBELET-CANARY"},
+			{"iptables -t filter -F OUTPUT", "iptables -t filter -F KUBE-FIREWALL", "iptables -t filter -X KUBE-FIREWALL"},
+			{"iptables -t nat -D OUTPUT -j DOCKER", "iptables -t nat -D PREROUTING 2", "iptables -t nat -F DOCKER", "iptables -t nat -X DOCKER"},
+			{"iptables -t mangle -A PREROUTING -j ACCEPT", "iptables -t mangle -F", "iptables -t raw -A PREROUTING -j ACCEPT"},
+			{"iptables -t nat -L -n", "ip6tables -t filter -S"},
+		} {
+			w.foreign(t, lines...)
+			w.wantSilence(t, strings.Join(lines, ", "))
+		}
+		w.foreign(t, "iptables -t nat -F PREROUTING")
+		w.wantReport(t, "damage after all that")
+	})
+}
+
+// manyChains is an input with a line for each of so many chains.
+func manyChains(n int, line string) string {
+	var b strings.Builder
+	b.WriteString("*nat\n")
+	for i := range n {
+		fmt.Fprintf(&b, line+"\n", i)
+	}
+	b.WriteString("COMMIT\n")
+	return b.String()
+}
+
+func TestOwnChangesAreNotReported(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v variant) {
+		w := newWatched(t, v)
+		for _, big := range []bool{false, true} {
+			for range 3 {
+				w.own(t, 1, big, func() { restore(t, v, plan.IPv4, "nat", "-A KUBE-SVC-A -j RETURN") })
+				w.own(t, 1, big, func() { restore(t, v, plan.IPv6, "nat", ":KUBE-SVC-A - [0:0]", "-A KUBE-SVC-A -j DROP") })
+			}
+			w.own(t, 1, big, func() {
+				run(t, manyChains(3000, ":KUBE-SVC-%d - [0:0]"), "iptables-"+string(v)+"-restore", "--noflush")
+			})
+			w.own(t, 1, big, func() { run(t, manyChains(3000, "-X KUBE-SVC-%d"), "iptables-"+string(v)+"-restore", "--noflush") })
+			w.own(t, 2, big, func() { run(t, watchedRules, "iptables-"+string(v)+"-restore") })
+		}
+		w.wantSilence(t, "own changes")
+		w.foreign(t, "iptables -t nat -F KUBE-SERVICES")
+		w.wantReport(t, "damage after all that")
+	})
+}
+
+// What happened before a change of ours is reported by it, even if the watcher has not run yet.
+func TestDamageBeforeOwnIsReported(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v variant) {
+		for _, big := range []bool{false, true} {
+			w := newWatched(t, v)
+			w.foreign(t, "iptables -t nat -F PREROUTING")
+			err := w.watcher.own(1, big, func() error {
+				restore(t, v, plan.IPv4, "nat", ":KUBE-SVC-A - [0:0]")
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			select {
+			case <-w.reports:
+			default:
+				t.Errorf("big %v: not reported", big)
+			}
+		}
+	})
+}
