@@ -1,0 +1,112 @@
+package iptables
+
+import (
+	"net/netip"
+	"slices"
+	"strconv"
+
+	"edgeway/proxiers/plan"
+)
+
+// routes is what a frontend does with each origin.
+type routes [3]plan.Route
+
+func (r routes) forwards() bool {
+	return slices.ContainsFunc(r[:], func(r plan.Route) bool { return r.Verdict == plan.Forward })
+}
+
+// onePool says that all origins are forwarded to the same pool.
+func (r routes) onePool() bool {
+	for _, x := range r {
+		if x.Verdict != plan.Forward || x.Pool != r[0].Pool {
+			return false
+		}
+	}
+	return true
+}
+
+// guard lets sources through to a chain.
+type guard struct {
+	table   string
+	sources []netip.Prefix
+	to      string
+}
+
+// numbered is the name of the i-th chain of a kind: the first has the ServicePort's own hash.
+func (s *service) numbered(prefix string, i int) string {
+	if i == 0 {
+		return prefix + s.hash
+	}
+	return prefix + hash(s.hash, strconv.Itoa(i))
+}
+
+// routesChain gives the name of the chain that does with each origin as rt says, in the nat table as
+// far as packets are forwarded, in the filter table as far as they are refused.
+func (s *service) routesChain(table string, rt routes) string {
+	i := slices.Index(s.routes, rt)
+	if i < 0 {
+		i = len(s.routes)
+		s.routes = append(s.routes, rt)
+	}
+	name := s.numbered("KUBE-EXT-", i)
+	if slices.ContainsFunc(s.out.chains, func(c chain) bool { return c.table == table && c.name == name }) {
+		return name
+	}
+	var rules []string
+	for _, c := range s.conditions(rt) {
+		switch {
+		case table == tableFilter:
+			rules = append(rules, refusal(c.match, c.route)...)
+		case c.route.Verdict != plan.Forward:
+			rules = append(rules, rule(c.match, "-j RETURN"))
+		default:
+			if c.route.SNAT {
+				rules = append(rules, rule(c.match, jump(chainMarkMasq)))
+			}
+			rules = append(rules, rule(c.match, jump(s.toPool(c.route.Pool))))
+		}
+	}
+	s.add(table, name, rules)
+	return name
+}
+
+// condition is a route and the match of the packets that take it, if no condition before it held.
+type condition struct {
+	match string
+	route plan.Route
+}
+
+// conditions are in the order of Node.Origin: pods, the host, all others.
+func (s *service) conditions(rt routes) []condition {
+	pod, host, outside := rt[plan.FromPod], rt[plan.FromHost], rt[plan.FromOutside]
+	var out []condition
+	if pod != host || pod != outside {
+		for _, m := range s.pods {
+			out = append(out, condition{m, pod})
+		}
+	}
+	if host != outside {
+		out = append(out, condition{fromLocal, host})
+	}
+	return append(out, condition{"", outside})
+}
+
+// guard gives the name of the chain that lets only some sources through (loadBalancerSourceRanges).
+func (s *service) guard(g guard) string {
+	same := func(o guard) bool { return o.table == g.table && o.to == g.to && slices.Equal(o.sources, g.sources) }
+	i := slices.IndexFunc(s.guards, same)
+	if i >= 0 {
+		return s.numbered("KUBE-FW-", i)
+	}
+	s.guards = append(s.guards, g)
+	name := s.numbered("KUBE-FW-", len(s.guards)-1)
+	var rules []string
+	for _, p := range g.sources {
+		rules = append(rules, rule(source(p), jump(g.to)))
+	}
+	if g.table == tableFilter {
+		rules = append(rules, "-j DROP")
+	}
+	s.add(g.table, name, rules)
+	return name
+}
