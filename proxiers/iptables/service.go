@@ -110,7 +110,7 @@ func (s *service) normal(r routes) routes {
 	return r
 }
 
-// match is empty for what the place in the tree does not tell.
+// match is the frontend's address, if it has one of its own, and port.
 func (s *service) match(f *plan.Frontend) string {
 	if f.Kind == plan.NodePort {
 		return port(s.Name.Protocol, f.Port)
