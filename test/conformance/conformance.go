@@ -15,6 +15,8 @@ type Backend struct {
 	// function of the applied plan alone: no handles, no counters, no client's session affinity, and
 	// nothing that only the order of changes decides.
 	Dump func(ctx context.Context) (string, error)
+	// Sequences is how many sequences of partial syncs are compared with full ones, if not as many as usual.
+	Sequences int
 	// Deviations are what the backend can not express. The suite holds it to them.
 	Deviations []Deviation
 	// Damages are ways in which something else breaks the backend's state, by name. After each the

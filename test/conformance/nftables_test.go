@@ -20,7 +20,8 @@ func nftablesBackend() Backend {
 		Backend: proxiers.Backend{
 			Name: nftables.Name, Probe: nftables.Probe, New: nftables.New, Cleanup: nftables.Cleanup,
 		},
-		Dump: dumpNftables,
+		Dump:      dumpNftables,
+		Sequences: 15, // nft 1.0.6 takes seconds to list large maps
 		Damages: map[string]func(context.Context) error{
 			"all rules are flushed":     nftCommand("flush ruleset"),
 			"one table is deleted":      nftCommand("delete table ip6 edgeway"),

@@ -1,0 +1,167 @@
+package conformance
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"edgeway/proxiers/plan"
+)
+
+// kind is one kind of change that a plan can go through.
+type kind struct {
+	name   string
+	change func(*changer)
+}
+
+var appearance = kind{"a Service appears", (*changer).add}
+
+// serviceChanges leave the lab as it is: connections can be made after each of them.
+var serviceChanges = []kind{
+	appearance,
+	{"a Service goes", (*changer).remove},
+	{"a Service goes and another takes its name", (*changer).replace},
+	{"all endpoints are others", ofOne((*changer).choosePools)},
+	{"an endpoint comes", ofOne((*changer).addEndpoint)},
+	{"an endpoint goes", ofOne((*changer).removeEndpoint)},
+	{"an endpoint terminates", ofOne((*changer).terminateEndpoint)},
+	{"no endpoint is left", ofOne((*changer).removeEndpoints)},
+	{"traffic policies change", ofOne((*changer).chooseRoutes)},
+	{"session affinity changes", ofOne(func(c *changer, svc *service) { svc.affinity = c.chooseAffinity() })},
+	{"a frontend appears", ofOne((*changer).addFrontend)},
+	{"a frontend goes", ofOne((*changer).removeFrontend)},
+	{"source ranges change", ofOne((*changer).changeSources)},
+	{"protocols and families change", ofOne((*changer).chooseProtocols)},
+}
+
+// nodeChanges are of what a plan says of the node; they too leave the lab as it is.
+var nodeChanges = []kind{
+	{"NodePort addresses change", (*changer).changeNodePorts},
+	{"Service CIDRs change", (*changer).changeServiceCIDRs},
+	{"pods are told in another way", func(c *changer) { c.spec.pods = podsBy(c.IntN(3)) }},
+}
+
+// wildChanges are those after which only the kernel's state can be looked at.
+var wildChanges = []kind{
+	{"two Services swap addresses", (*changer).swap},
+	{"many Services appear", func(c *changer) { c.addSome(10 + c.IntN(30)) }},
+	{"many Services go", (*changer).removeMany},
+	{"many Services change", func(c *changer) {
+		for range 20 {
+			ofOne((*changer).choosePools)(c)
+		}
+	}},
+	{"health checks change", (*changer).changeHealthChecks},
+}
+
+// wildNodeChanges are those of the node.
+var wildNodeChanges = []kind{
+	{"addresses of the node change", func(c *changer) { c.spec.moreHostAddrs = []string{"node-7", "lb-9", "cluster-9"}[:c.IntN(4)] }},
+}
+
+// ofOne is a change of one Service.
+func ofOne(change func(*changer, *service)) func(*changer) {
+	return func(c *changer) { change(c, c.spec.services[c.IntN(len(c.spec.services))]) }
+}
+
+func (c *changer) remove() {
+	i := c.IntN(len(c.spec.services))
+	c.spec.services = slices.Delete(c.spec.services, i, i+1)
+}
+
+func (c *changer) removeMany() {
+	c.Shuffle(len(c.spec.services), func(i, j int) {
+		c.spec.services[i], c.spec.services[j] = c.spec.services[j], c.spec.services[i]
+	})
+	c.spec.services = c.spec.services[:c.IntN(len(c.spec.services))]
+}
+
+func (c *changer) replace() {
+	i := c.IntN(len(c.spec.services))
+	c.spec.services[i] = c.newService(c.spec.services[i].number)
+}
+
+// swap gives two Services each other's addresses and ports.
+func (c *changer) swap() {
+	services := c.spec.services
+	i, j := c.IntN(len(services)), c.IntN(len(services))
+	services[i].frontends, services[j].frontends = services[j].frontends, services[i].frontends
+	services[i].number, services[j].number = services[j].number, services[i].number
+}
+
+func (c *changer) addEndpoint(svc *service) {
+	for pool, from := range [][]string{allEndpoints, localEndpoints} {
+		if e := from[c.IntN(len(from))]; !slices.Contains(svc.pools[pool], e) {
+			svc.pools[pool] = append(svc.pools[pool], e)
+		}
+	}
+}
+
+func (c *changer) removeEndpoint(svc *service) {
+	for pool := range svc.pools {
+		if n := len(svc.pools[pool]); n > 0 {
+			i := c.IntN(n)
+			svc.pools[pool] = slices.Delete(svc.pools[pool], i, i+1)
+		}
+	}
+}
+
+func (c *changer) terminateEndpoint(svc *service) {
+	for pool := range svc.pools {
+		if n := len(svc.pools[pool]); n > 0 {
+			i := c.IntN(n)
+			svc.leaving = append(svc.leaving, svc.pools[pool][i])
+			svc.pools[pool] = slices.Delete(svc.pools[pool], i, i+1)
+		}
+	}
+}
+
+func (c *changer) removeEndpoints(svc *service) {
+	svc.leaving = nil
+	svc.pools[plan.LocalPool] = nil
+	if c.IntN(2) == 0 {
+		svc.pools[plan.ClusterPool] = nil
+	}
+}
+
+func (c *changer) addFrontend(svc *service) {
+	f := c.newFrontend(svc, plan.FrontendKind(c.IntN(4)), uint16(80+c.IntN(4)))
+	if !slices.ContainsFunc(svc.frontends, func(o frontend) bool { return o.addr == f.addr && o.port == f.port }) {
+		svc.frontends = append(svc.frontends, f)
+	}
+}
+
+func (c *changer) removeFrontend(svc *service) {
+	if n := len(svc.frontends); n > 1 {
+		i := c.IntN(n)
+		svc.frontends = slices.Delete(svc.frontends, i, i+1)
+	}
+}
+
+func (c *changer) changeSources(svc *service) {
+	for i := range svc.frontends {
+		if svc.frontends[i].kind == plan.LoadBalancerIP {
+			svc.frontends[i].from = c.chooseSources()
+		}
+	}
+}
+
+func (c *changer) changeNodePorts() {
+	c.spec.nodePorts = [][]string{{"node-1", "node-2"}, {"node-1"}, {"node-2", "loopback"}, {"loopback"}, {}}[c.IntN(5)]
+}
+
+func (c *changer) changeServiceCIDRs() {
+	more := netip.MustParsePrefix("10.97.0.0/16")
+	c.spec.cidrs = [][]netip.Prefix{defaultServiceCIDRs, defaultServiceCIDRs[:1], {}, append(slices.Clone(defaultServiceCIDRs), more)}[c.IntN(4)]
+	c.spec.cidrs = slices.SortedFunc(slices.Values(c.spec.cidrs), func(a, b netip.Prefix) int { return strings.Compare(a.String(), b.String()) })
+}
+
+func (c *changer) changeHealthChecks() {
+	c.spec.checks = nil
+	for n := range c.IntN(3) {
+		c.spec.checks = append(c.spec.checks, &plan.HealthCheck{
+			Namespace: "default", Name: fmt.Sprintf("random-%d", n), Port: uint16(32700 + c.IntN(3)*10 + n), LocalReady: c.IntN(2),
+		})
+	}
+}

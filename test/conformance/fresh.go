@@ -1,0 +1,167 @@
+package conformance
+
+import (
+	"context"
+	"encoding/gob"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+
+	"edgeway/proxiers"
+	"edgeway/test/netlab"
+)
+
+// freshVariable of the environment makes the test binary a fresh host for the backend that it names.
+const freshVariable = "CONFORMANCE_FRESH"
+
+// Main runs the tests of m in a network namespace of their own. Call it from TestMain with all backends
+// that the tests hand to Run.
+func Main(m *testing.M, backends ...Backend) int {
+	name := os.Getenv(freshVariable)
+	if name == "" {
+		return netlab.Isolate(m)
+	}
+	for _, b := range backends {
+		if b.Name != name {
+			continue
+		}
+		if err := serveFresh(b, os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, "fresh host:", err)
+			return 1
+		}
+		return 0
+	}
+	fmt.Fprintf(os.Stderr, "fresh host: no backend %q\n", name)
+	return 1
+}
+
+// fresh is a second host, in a process and a network namespace of its own. It walks the same sequences, but
+// never by partial syncs: after each it makes the state from scratch.
+type fresh struct {
+	cmd *exec.Cmd
+	enc *gob.Encoder
+	dec *gob.Decoder
+	in  io.Closer
+}
+
+type freshRequest struct {
+	Sequence sequence
+	// Reset: first go back to where every walk begins.
+	Reset bool
+}
+
+type freshState struct{ Dump, Error string }
+
+func startFresh(t testing.TB, b Backend) *fresh {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &fresh{cmd: exec.Command(self)}
+	f.cmd.Env = append(os.Environ(), freshVariable+"="+b.Name)
+	f.cmd.Stderr = t.Output()
+	f.cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
+	in, err := f.cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := f.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.cmd.Start(); err != nil {
+		t.Fatalf("start a fresh host: %v", err)
+	}
+	f.in, f.enc, f.dec = in, gob.NewEncoder(in), gob.NewDecoder(out)
+	t.Cleanup(func() {
+		if err := errors.Join(f.in.Close(), f.cmd.Wait()); err != nil {
+			t.Errorf("fresh host: %v", err)
+		}
+	})
+	return f
+}
+
+// begin lets the fresh host walk seq while the caller does; end gives the state that it then has.
+func (f *fresh) begin(r freshRequest) error { return f.enc.Encode(r) }
+
+func (f *fresh) end() (dump string, err error) {
+	var s freshState
+	if err := f.dec.Decode(&s); err != nil {
+		return "", fmt.Errorf("fresh host: %w", err)
+	}
+	if s.Error != "" {
+		return "", fmt.Errorf("fresh host: %s", s.Error)
+	}
+	return s.Dump, nil
+}
+
+func serveFresh(b Backend, in io.Reader, out io.Writer) error {
+	enc, dec := gob.NewEncoder(out), gob.NewDecoder(in)
+	c := newWildChanger()
+	for {
+		var r freshRequest
+		if err := dec.Decode(&r); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		if r.Reset {
+			c = newWildChanger()
+		}
+		var s freshState
+		err := c.walk(r.Sequence, func() error { return nil })
+		if err == nil {
+			s.Dump, err = fromScratch(b, c.spec)
+		}
+		if err != nil {
+			s.Error = err.Error()
+		}
+		if err := enc.Encode(s); err != nil {
+			return err
+		}
+	}
+}
+
+// fromScratch applies a plan where there is nothing, and gives the state.
+func fromScratch(b Backend, sp *spec) (dump string, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), applyTimeout)
+	defer cancel()
+	opts := silentOptions()
+	if err := b.Cleanup(ctx, opts); err != nil {
+		return "", fmt.Errorf("cleanup: %w", err)
+	}
+	next, err := sp.compile(imaginaryLab(), nil)
+	if err != nil {
+		return "", err
+	}
+	p, err := b.New(ctx, opts)
+	if err != nil {
+		return "", fmt.Errorf("new instance: %w", err)
+	}
+	defer func() { err = errors.Join(err, p.Close()) }()
+	if err := p.Apply(ctx, proxiers.Change{Next: next}); err != nil {
+		return "", fmt.Errorf("full sync: %w", err)
+	}
+	return b.Dump(ctx)
+}
+
+// imaginaryLab has the addresses of the lab, and no hosts.
+func imaginaryLab() *lab {
+	l := &lab{endpoints: endpointAddrs()}
+	for _, f := range families {
+		l.hostAddrs = append(l.hostAddrs, mustAddress(hostName, f), mustAddress("node-2", f), mustAddress("node-3", f))
+	}
+	return l
+}
+
+func silentOptions() proxiers.Options {
+	return proxiers.Options{
+		Logger: slog.New(slog.DiscardHandler), MasqueradeBit: 14, Drift: func(string) {}, Progress: func(int, int) {},
+	}
+}

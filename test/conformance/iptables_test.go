@@ -1,0 +1,161 @@
+package conformance
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"edgeway/proxiers"
+	"edgeway/proxiers/iptables"
+)
+
+func TestIptablesNft(t *testing.T) { runIptables(t, "nft") }
+
+func TestIptablesLegacy(t *testing.T) { runIptables(t, "legacy") }
+
+func runIptables(t *testing.T, variant string) {
+	b := iptablesBackend(variant)
+	if err := b.Probe(t.Context()); errors.Is(err, proxiers.ErrUnsupported) {
+		t.Skip(err)
+	}
+	Run(t, b)
+}
+
+func iptablesBackend(variant string) Backend {
+	name := "iptables-" + variant
+	all := iptables.Backends()
+	i := slices.IndexFunc(all, func(b proxiers.Backend) bool { return b.Name == name })
+	ipt := variantOf(variant)
+	b := Backend{
+		Backend: all[i],
+		Dump:    ipt.dump,
+		Damages: map[string]func(context.Context) error{
+			"all rules of one table are flushed": ipt.run("iptables -t nat -F"),
+			"all rules are flushed":              ipt.run("iptables -F", "iptables -t nat -F", "ip6tables -F", "ip6tables -t nat -F"),
+			"all rules and chains go":            ipt.run("ip6tables -F", "ip6tables -t nat -F", "ip6tables -X", "ip6tables -t nat -X"),
+			"a jump is deleted":                  ipt.deleteJump,
+			"one of its chains is flushed":       ipt.run("iptables -t nat -F KUBE-POSTROUTING"),
+			"a dispatch chain is flushed":        ipt.run("ip6tables -F KUBE-SERVICES"),
+			"a chain of a Service is flushed":    ipt.onServiceChain("-F %s"),
+			"a rule of a Service is deleted":     ipt.onServiceChain("-D %s 1"),
+			"a rule is added to its chain":       ipt.run("iptables -t nat -I KUBE-SERVICES -p tcp --dport 9 -j ACCEPT"),
+		},
+	}
+	if variant == "nft" {
+		b.Damages["the ruleset of nftables is flushed"] = nftCommand("flush ruleset")
+		b.Damages["one table of nftables is deleted"] = nftCommand("delete table ip6 nat")
+	}
+	return b
+}
+
+// variantOf is "nft" or "legacy", with the programs that other programs would use.
+type variantOf string
+
+// command runs "iptables ARGUMENTS", "ip6tables-save ARGUMENTS" and the like.
+func (v variantOf) command(ctx context.Context, command string) (string, error) {
+	words := strings.Fields(command)
+	family, what, isOther := strings.Cut(words[0], "-")
+	program := family + "-" + string(v)
+	if isOther {
+		program += "-" + what
+	}
+	cmd := exec.CommandContext(ctx, program, words[1:]...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("%s %s: %w: %s", program, strings.Join(words[1:], " "), err, &stderr)
+	}
+	return string(out), nil
+}
+
+func (v variantOf) run(commands ...string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		for _, c := range commands {
+			if _, err := v.command(ctx, c); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// dump prints our chains and the built-in ones of both families, sorted.
+func (v variantOf) dump(ctx context.Context) (string, error) {
+	var b strings.Builder
+	for _, family := range []string{"iptables", "ip6tables"} {
+		for _, table := range []string{"nat", "filter"} {
+			chains, err := v.chains(ctx, family, table)
+			if err != nil {
+				return "", err
+			}
+			for _, name := range slices.Sorted(maps.Keys(chains)) {
+				fmt.Fprintf(&b, "%s %s %s\n\t%s\n", family, table, name, strings.Join(chains[name], "\n\t"))
+			}
+		}
+	}
+	return b.String(), nil
+}
+
+var savedChain = regexp.MustCompile(`^:(\S+) (\S+)`)
+
+// chains reads the rules of a table by chain, without counters. Chains that are neither built in nor have
+// names of ours are left out; so are empty built-in ones, which come into being by looking.
+func (v variantOf) chains(ctx context.Context, family, table string) (map[string][]string, error) {
+	text, err := v.command(ctx, family+"-save -t "+table)
+	if err != nil {
+		return nil, err
+	}
+	chains := map[string][]string{}
+	for _, line := range strings.Split(text, "\n") {
+		if m := savedChain.FindStringSubmatch(line); m != nil && strings.HasPrefix(m[1], "KUBE-") {
+			chains[m[1]] = nil
+		}
+		if rule, ok := strings.CutPrefix(line, "-A "); ok {
+			name, rest, _ := strings.Cut(rule, " ")
+			if _, ours := chains[name]; ours || name == strings.ToUpper(name) && !strings.Contains(name, "-") {
+				chains[name] = append(chains[name], rest)
+			}
+		}
+	}
+	return chains, nil
+}
+
+// deleteJump deletes the first of our rules in a built-in chain.
+func (v variantOf) deleteJump(ctx context.Context) error {
+	chains, err := v.chains(ctx, "iptables", "filter")
+	if err != nil {
+		return err
+	}
+	for i, rule := range chains["FORWARD"] {
+		if strings.Contains(rule, "edgeway") {
+			_, err := v.command(ctx, fmt.Sprintf("iptables -D FORWARD %d", i+1))
+			return err
+		}
+	}
+	return fmt.Errorf("no jump in %q", chains["FORWARD"])
+}
+
+// onServiceChain runs a command on a chain that belongs to one Service.
+func (v variantOf) onServiceChain(command string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		chains, err := v.chains(ctx, "ip6tables", "nat")
+		if err != nil {
+			return err
+		}
+		for _, name := range slices.Sorted(maps.Keys(chains)) {
+			if strings.HasPrefix(name, "KUBE-SVC-") && len(chains[name]) > 0 {
+				_, err := v.command(ctx, "ip6tables -t nat "+fmt.Sprintf(command, name))
+				return err
+			}
+		}
+		return errors.New("no chain of a Service")
+	}
+}

@@ -1,0 +1,189 @@
+package conformance
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+
+	"edgeway/proxiers"
+	"edgeway/proxiers/plan"
+)
+
+// sequencesVariable of the environment says how many sequences testPartialSyncs walks.
+const (
+	sequencesVariable = "CONFORMANCE_SEQUENCES"
+	sequencesUsually  = 200
+	// longestSequence is the number of changes that a sequence has at most.
+	longestSequence = 8
+)
+
+// testPartialSyncs walks random sequences of changes by partial syncs, and after each compares the state
+// with that of a full sync on a fresh host. What is there at the end of a sequence is there at the
+// beginning of the next.
+func testPartialSyncs(t *testing.T, s *suite) {
+	s.clean(t)
+	t.Cleanup(func() { s.clean(t) })
+	w := newWalk(t, s.backend)
+	defer func() { t.Log(w) }()
+	for n := range sequences(t, s.backend) {
+		if err := w.check(t.Context(), randomSequence(n, longestSequence), false); err != nil {
+			t.Fatalf("sequence %d: %v", n, err)
+		}
+	}
+	w.mustHaveBeenPartial(t)
+}
+
+func sequences(t *testing.T, b Backend) int {
+	text, set := os.LookupEnv(sequencesVariable)
+	if !set {
+		return cmp.Or(b.Sequences, sequencesUsually)
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 {
+		t.Fatalf("%s=%s: want a whole number from 1", sequencesVariable, text)
+	}
+	return n
+}
+
+// walk is an instance of a backend that goes from plan to plan by partial syncs, beside a fresh host.
+type walk struct {
+	backend Backend
+	proxier proxiers.Proxier
+	fresh   *fresh
+	lab     *lab
+	changer *changer
+	plan    *plan.Plan
+	drift   chan string
+
+	sequences, changes, syncs, differences int
+	// written and total count rules, of the syncs in which the node did not change.
+	written, total int
+}
+
+func newWalk(t testing.TB, b Backend) *walk {
+	t.Helper()
+	w := &walk{backend: b, fresh: startFresh(t, b), lab: imaginaryLab(), drift: make(chan string, 1)}
+	opts := silentOptions()
+	opts.Drift = func(reason string) {
+		select {
+		case w.drift <- reason:
+		default: // one is one too many
+		}
+	}
+	var err error
+	if w.proxier, err = b.New(t.Context(), opts); err != nil {
+		t.Fatalf("%s: new instance: %v", b.Name, err)
+	}
+	t.Cleanup(func() {
+		if err := w.proxier.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	if err := w.reset(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// reset goes to where every walk begins, by a full sync.
+func (w *walk) reset(ctx context.Context) error {
+	w.changer, w.plan = newWildChanger(), nil
+	return w.sync(ctx)
+}
+
+// check walks a sequence, from where the last one ended or from where every walk begins, and gives the
+// first difference from the state of the fresh host.
+func (w *walk) check(ctx context.Context, seq sequence, fromStart bool) error {
+	if fromStart {
+		w.changer = newWildChanger()
+	}
+	if err := w.fresh.begin(freshRequest{Sequence: seq, Reset: fromStart}); err != nil {
+		return fmt.Errorf("fresh host: %w", err)
+	}
+	w.changer.done = nil
+	err := w.changer.walk(seq, func() error { return w.sync(ctx) })
+	if fromStart && seq.changes() == 0 {
+		err = w.sync(ctx)
+	}
+	want, freshErr := w.fresh.end()
+	if err = errors.Join(err, freshErr); err != nil {
+		return fmt.Errorf("after %s: %w", strings.Join(w.changer.done, ", "), err)
+	}
+	got, err := w.backend.Dump(ctx)
+	if err != nil {
+		return fmt.Errorf("dump: %w", err)
+	}
+	w.sequences++
+	w.changes += seq.changes()
+	if got != want {
+		w.differences++
+		return fmt.Errorf("after %s: partial syncs left another state than a full one: %s", strings.Join(w.changer.done, ", "), firstDifference(got, want))
+	}
+	select {
+	case reason := <-w.drift:
+		return fmt.Errorf("drift reported, but nobody else changed anything: %s", reason)
+	default:
+		return nil
+	}
+}
+
+// sync goes to the plan of the changer.
+func (w *walk) sync(ctx context.Context) error {
+	next, err := w.changer.spec.compile(w.lab, w.plan)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, applyTimeout)
+	defer cancel()
+	prev := w.plan
+	w.plan = nil // unless all goes well
+	if err := w.proxier.Apply(ctx, proxiers.Change{Prev: prev, Next: next}); err != nil {
+		return fmt.Errorf("apply: %w", err)
+	}
+	w.plan = next
+	w.syncs++
+	if prev != nil && prev.Node == next.Node {
+		for _, r := range w.reports() {
+			for _, table := range r.Tables {
+				w.written += table.Last
+				w.total += table.Total
+			}
+		}
+	}
+	return nil
+}
+
+func (w *walk) reports() []proxiers.RestoreReport {
+	if r, ok := w.proxier.(proxiers.RestoreReporter); ok {
+		return r.RestoreReports()
+	}
+	return nil
+}
+
+// mustHaveBeenPartial fails when a backend that tells what it writes has written more than it needed to.
+func (w *walk) mustHaveBeenPartial(t *testing.T) {
+	t.Helper()
+	for _, r := range w.reports() {
+		if r.Failures+r.PartialFailures > 0 {
+			t.Errorf("%s: %d restores failed, %d of them partial ones", r.Family, r.Failures, r.PartialFailures)
+		}
+	}
+	if w.written > w.total/2 {
+		t.Errorf("partial syncs wrote %d of %d rules", w.written, w.total)
+	}
+}
+
+// String is the line that sums the walk up.
+func (w *walk) String() string {
+	s := fmt.Sprintf("partial syncs: %s: %s sequences, %s changes, %s differences; %s syncs", w.backend.Name,
+		thousands(w.sequences), thousands(w.changes), thousands(w.differences), thousands(w.syncs))
+	if w.total > 0 {
+		s += fmt.Sprintf(", %d %% of the rules written", 100*w.written/w.total)
+	}
+	return s
+}
