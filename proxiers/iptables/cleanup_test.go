@@ -1,10 +1,15 @@
 package iptables
 
 import (
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"edgeway/proxiers"
+	"edgeway/proxiers/internal/nfnetlink"
 	"edgeway/proxiers/plan"
 )
 
@@ -132,5 +137,49 @@ func TestCleanupWithoutPrograms(t *testing.T) {
 	onlyPrograms(t, nil)
 	for _, v := range variants {
 		cleanupBackend(t, v.backend())
+	}
+}
+
+func TestCleanupWhileOthersChange(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v variant) {
+		const rounds = 50
+		restore(t, v, plan.IPv4, tableNAT, ":OTHER - [0:0]")
+		writeOwn(t, v, plan.IPv4)
+		wait := startOther(t, fmt.Sprintf("for i in $(seq %d); do iptables-%s --wait -t nat -A OTHER -j ACCEPT || exit 1; done", rounds, v))
+		for range 5 {
+			cleanupBackend(t, v.backend())
+			writeOwn(t, v, plan.IPv4)
+		}
+		cleanupBackend(t, v.backend())
+		wait()
+		got := ruleset(t, v, plan.IPv4)
+		if n := strings.Count(got, "-A OTHER -j ACCEPT"); n != rounds || strings.Contains(got, "KUBE-") {
+			t.Errorf("%d rules of the other program, want %d and none of ours:\n%s", n, rounds, got)
+		}
+	})
+}
+
+// A rule that another program adds after we looked is not deleted with the table.
+func TestTableIsNotDeletedAfterAChange(t *testing.T) {
+	newHost(t)
+	run(t, "add table ip nat", "nft", "-f", "-")
+	c, err := nfnetlink.Dial()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	generation, err := c.Generation()
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(t, "add chain ip nat mine", "nft", "-f", "-")
+	if err := deleteTable(plan.IPv4, tableNAT, generation); !errors.Is(err, unix.ERESTART) {
+		t.Errorf("want ERESTART, got %v", err)
+	}
+	if got := nftRuleset(t); !strings.Contains(got, "chain mine") {
+		t.Errorf("the table is gone:\n%s", got)
+	}
+	if err := deleteTable(plan.IPv4, tableNAT, generation+1); err != nil || nftRuleset(t) != "" {
+		t.Errorf("the table stays: %v", err)
 	}
 }

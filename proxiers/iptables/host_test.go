@@ -67,6 +67,21 @@ func run(t testing.TB, stdin, name string, args ...string) string {
 	return string(out)
 }
 
+// startOther runs a script of another program on this host meanwhile. It must succeed.
+func startOther(t *testing.T, script string) (wait func()) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", script)
+	cmd.Stderr = t.Output()
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("other program: %v", err)
+		}
+	}
+}
+
 // restore is what another program does: the input is lines of one table.
 func restore(t testing.TB, v variant, f plan.Family, table string, lines ...string) {
 	t.Helper()

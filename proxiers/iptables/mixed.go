@@ -25,7 +25,7 @@ var writers = []struct{ prefix, name string }{
 }
 
 // mixedHost says whether rules are present in both variants, and whose they are, in one sentence. Rules that
-// nobody may read do not count.
+// this process may not read do not count.
 func mixedHost(ctx context.Context) (string, bool) {
 	var found []string
 	for _, v := range variants {

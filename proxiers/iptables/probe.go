@@ -1,6 +1,7 @@
 package iptables
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -49,26 +50,35 @@ func probe(ctx context.Context, v variant) error {
 		if err != nil {
 			return err
 		}
-		all := features(f)
-		err = t.tryRules(ctx, all)
-		if err == nil {
-			continue
+		if err := t.probe(ctx); err != nil {
+			return fmt.Errorf("%s: %w", f, err)
 		}
-		if ctx.Err() != nil {
-			return err
-		}
-		var missing []string
-		for _, one := range all {
-			if t.tryRules(ctx, []feature{one}) != nil {
-				missing = append(missing, one.name)
-			}
-		}
-		if len(missing) == 0 {
-			return err
-		}
-		return fmt.Errorf("%w: iptables-%s or the kernel lacks for %s: %s: %w", proxiers.ErrUnsupported, v, f, strings.Join(missing, ", "), err)
 	}
 	return nil
+}
+
+func (t *tools) probe(ctx context.Context) error {
+	all := features(t.family)
+	err := t.tryRules(ctx, all)
+	switch {
+	case err == nil || ctx.Err() != nil || unprivileged(err):
+		return err
+	case !errors.Is(err, proxiers.ErrRefused):
+		return fmt.Errorf("%w: %w", proxiers.ErrUnsupported, err)
+	}
+	var missing []string
+	for _, one := range all {
+		if t.tryRules(ctx, []feature{one}) != nil {
+			missing = append(missing, one.name)
+		}
+	}
+	return fmt.Errorf("%w: iptables-%s or the kernel lacks %s: %w", proxiers.ErrUnsupported, t.variant, strings.Join(missing, ", "), err)
+}
+
+// unprivileged says that the host may well have all that is needed, but not for this process, or not now.
+func unprivileged(err error) bool {
+	text := err.Error()
+	return strings.Contains(text, "ermission denied") || strings.Contains(text, "not permitted") || strings.Contains(text, "xtables lock")
 }
 
 // tryRules runs the program in a network namespace of its own. Where that is forbidden the program only
@@ -98,11 +108,11 @@ func (t *tools) try(ctx context.Context, input []byte, attr *syscall.SysProcAttr
 	if t.lock != nil {
 		cmd.Args = append(cmd.Args, t.lock.wait(ctx))
 	}
-	cmd.Stdin = strings.NewReader(string(input))
+	cmd.Stdin = bytes.NewReader(input)
 	cmd.SysProcAttr = attr
 	_, err := cmd.Output()
 	if _, ran := errors.AsType[*exec.ExitError](err); err == nil || !ran {
 		return err
 	}
-	return runError(ctx, cmd, err)
+	return restoreError(ctx, cmd, err, input)
 }

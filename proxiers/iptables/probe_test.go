@@ -7,7 +7,10 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"edgeway/proxiers"
+	"edgeway/proxiers/plan"
 )
 
 func TestProbeChangesNothing(t *testing.T) {
@@ -20,6 +23,32 @@ func TestProbeChangesNothing(t *testing.T) {
 	}
 	if after := nftRuleset(t) + registeredTables(t); after != before {
 		t.Errorf("before %q, after %q", before, after)
+	}
+}
+
+// Without CAP_SYS_ADMIN, as under systemd, there is no network namespace to try rules in.
+func TestProbeWithoutPrivilege(t *testing.T) {
+	newHost(t)
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var caps [2]unix.CapUserData
+	if err := unix.Capget(&header, &caps[0]); err != nil {
+		t.Fatal(err)
+	}
+	caps[0].Effective &^= 1 << unix.CAP_SYS_ADMIN
+	if err := unix.Capset(&header, &caps[0]); err != nil { // of this thread, which ends with the test
+		t.Fatal(err)
+	}
+	before := nftRuleset(t)
+	for _, b := range Backends() {
+		if err := b.Probe(t.Context()); err != nil {
+			t.Errorf("%s: %v", b.Name, err)
+		}
+	}
+	if after := nftRuleset(t); after != before {
+		t.Errorf("before %q, after %q", before, after)
+	}
+	if got := ruleset(t, legacy, plan.IPv4); strings.Contains(got, probeChain) {
+		t.Errorf("left:\n%s", got)
 	}
 }
 

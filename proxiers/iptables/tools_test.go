@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -189,15 +188,9 @@ func TestConcurrentChanges(t *testing.T) {
 		tools := testTools(t, v, plan.IPv4)
 		const rounds = 40
 		restore(t, v, plan.IPv4, tableNAT, ":OTHER-0 - [0:0]", ":OTHER-1 - [0:0]")
-		var others []*exec.Cmd
-		for writer := range 2 {
-			script := fmt.Sprintf("for i in $(seq %d); do iptables-%s --wait -t nat -A OTHER-%d -j ACCEPT || exit 1; done", rounds, v, writer)
-			cmd := exec.CommandContext(t.Context(), "sh", "-c", script)
-			cmd.Stderr = t.Output()
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			others = append(others, cmd)
+		var wait [2]func()
+		for i := range wait {
+			wait[i] = startOther(t, fmt.Sprintf("for i in $(seq %d); do iptables-%s --wait -t nat -A OTHER-%d -j ACCEPT || exit 1; done", rounds, v, i))
 		}
 		for i := range rounds {
 			in := newInput()
@@ -206,10 +199,8 @@ func TestConcurrentChanges(t *testing.T) {
 				t.Errorf("round %d: %v", i, err)
 			}
 		}
-		for _, cmd := range others {
-			if err := cmd.Wait(); err != nil {
-				t.Errorf("another program: %v", err)
-			}
+		for _, w := range wait {
+			w()
 		}
 		s, err := tools.save(t.Context(), tableNAT)
 		if err != nil {

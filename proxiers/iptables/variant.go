@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"regexp"
@@ -76,6 +77,9 @@ func preferred(ctx context.Context) (variant, error) {
 	var foreign, own []variant
 	for _, v := range variants {
 		c, err := takeCensus(ctx, v)
+		if errors.Is(err, fs.ErrPermission) { // iptables-legacy's rules, for a daemon that is not root
+			continue
+		}
 		if err != nil {
 			return "", fmt.Errorf("rules of other programs: %w", err)
 		}
