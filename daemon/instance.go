@@ -140,6 +140,7 @@ func (i *instance) newBackend(ctx context.Context) error {
 	opts := proxiers.Options{
 		Logger:        i.logger.With("backend", b.Name),
 		MasqueradeBit: i.cfg.Proxy.MasqueradeBit,
+		Takeover:      i.opts.Before != "" && i.opts.Before != b.Name,
 		Drift:         i.pipeline.RequestFull,
 		Progress:      i.pipeline.Progress,
 	}

@@ -105,6 +105,9 @@ type Options struct {
 	Logger *slog.Logger
 	// MasqueradeBit is the bit (0 to 31) of the packet mark that means "rewrite the source".
 	MasqueradeBit int
+	// Takeover says that another backend serves until the first Apply has succeeded: what an Apply in
+	// several steps has not written yet is left to that one's rules, neither dropped nor rejected.
+	Takeover bool
 	// Drift is called, from any goroutine, when the backend sees that something else changed or
 	// removed its state in the kernel. The caller answers with a full sync. Never nil.
 	Drift func(reason string)

@@ -44,6 +44,31 @@ func TestFirstSyncInChunks(t *testing.T) {
 	}
 }
 
+// What is still to come is refused only when nobody else serves it.
+func TestTakeoverRefusesOnlyAtTheEnd(t *testing.T) {
+	for _, takeover := range []bool{false, true} {
+		newHost(t)
+		p, _ := newProxier(t)
+		p.takeover = takeover
+		var refuses []bool
+		p.progress = func(int, int) {
+			refuses = append(refuses, strings.Contains(nft(t, "list set ip edgeway service-cidrs"), "elements"))
+		}
+		full := newPlan(testNode(), manyServices(3000, 5)...)
+		apply(t, p, nil, full)
+		if want := []bool{!takeover, !takeover, true}; !slices.Equal(refuses, want) {
+			t.Errorf("takeover %v: addresses of Service CIDRs are dropped after each chunk: %v, want %v", takeover, refuses, want)
+		}
+		chunked := kernelState(t, p)
+		if err := p.recreate(t.Context(), full); err != nil {
+			t.Fatal(err)
+		}
+		if diff := firstDifference(chunked, kernelState(t, p)); diff != "" {
+			t.Errorf("takeover %v and one transaction lead to different states: %s", takeover, diff)
+		}
+	}
+}
+
 // TestPartialEqualsFull goes through random plans by partial syncs and compares with a first sync.
 func TestPartialEqualsFull(t *testing.T) {
 	sequences := 200

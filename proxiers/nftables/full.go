@@ -44,16 +44,23 @@ func (p *proxier) applyFull(ctx context.Context, next *plan.Plan) error {
 }
 
 // build fills tables that do not exist, in chunks. Each chunk is complete in itself, and addresses
-// of the Service CIDRs that are still to come are dropped, which clients answer by trying again.
+// of the Service CIDRs that are still to come are dropped, which clients answer by trying again; in a
+// takeover they are left to the other backend.
 func (p *proxier) build(ctx context.Context, next *plan.Plan) error {
-	rest := next.Services
+	rest, node := next.Services, *next.Node
+	if p.takeover {
+		node.ServiceCIDRs = nil
+	}
 	for first := true; first || len(rest) > 0; first = false {
 		tx := p.renderer.nft.NewTransaction()
 		if first {
-			p.renderer.base(tx, next.Node, false)
-			p.renderer.addNode(tx, next.Node)
+			p.renderer.base(tx, &node, false)
+			p.renderer.addNode(tx, &node)
 		}
 		rest = p.renderer.chunk(tx, p.ledger, rest, chunkSize)
+		if len(rest) == 0 && p.takeover {
+			p.renderer.addRanges(tx, next.Node)
+		}
 		if err := p.commit(ctx, tx); err != nil {
 			return fullError("first sync", err)
 		}

@@ -40,6 +40,8 @@ type proxier struct {
 	renderer *renderer
 	monitor  *nfnetlink.Monitor
 	watching sync.WaitGroup
+	// takeover is that of proxiers.Options.
+	takeover bool
 
 	// applied and ledger are what the kernel has; nil when that is unknown.
 	applied *plan.Plan
@@ -52,7 +54,7 @@ func New(_ context.Context, opts proxiers.Options) (proxiers.Proxier, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &proxier{logger: opts.Logger, progress: opts.Progress, renderer: newRenderer(nft, tableName, opts.MasqueradeBit)}
+	p := &proxier{logger: opts.Logger, progress: opts.Progress, takeover: opts.Takeover, renderer: newRenderer(nft, tableName, opts.MasqueradeBit)}
 	p.monitor, err = newMonitor(tableName, p.renderer.families, opts.Drift)
 	if err != nil {
 		return nil, fmt.Errorf("subscription to nftables notices: %w", err)
@@ -105,7 +107,7 @@ func (p *proxier) Apply(ctx context.Context, change proxiers.Change) error {
 	if err := p.forgetClients(ctx, touched); err != nil {
 		return err
 	}
-	p.applied = next
+	p.applied, p.takeover = next, false
 	return nil
 }
 
