@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -166,6 +167,59 @@ func TestSwitchOfTheBackendUnderLoad(t *testing.T) {
 			t.Errorf("/proxyMode says %q (%v), want %s", body, err, mode)
 		}
 	}
+}
+
+// A first sync of many Services has several steps; none of them may take away what is still to come.
+func TestSwitchOfTheBackendWithManyServices(t *testing.T) {
+	l := newLab(t)
+	d := l.newDaemon()
+	manifest := filepath.Join(d.dir, "many.yaml")
+	l.must(os.WriteFile(manifest, []byte(manyServices(2500)), 0o600))
+	configure := func(backend string) {
+		d.configure(withBackend(backend) + fmt.Sprintf("[source.file]\npaths = [%q]\n", manifest))
+	}
+	configure("iptables-nft")
+	d.startReady()
+	clusterIP, nodePort := l.namespace().web("last-of-all")
+	l.within(patience, answers(l.client, nodePort, "ep1"))
+	clients := startLoad(answers(l.client, clusterIP, "ep1"), answers(l.client, nodePort, "ep1"), answers(l.node, clusterIP, "ep1"))
+	defer clients.done.Wait()
+	defer close(clients.stop)
+	for _, backend := range []string{"nftables", "iptables-legacy", "nftables", "iptables-nft"} {
+		configure(backend)
+		if out, errs, code := d.edgeway("reload"); code != 0 {
+			t.Fatalf("edgeway reload to %s ended with %d: %s%s", backend, code, out, errs)
+		}
+		took := l.within(6*patience, d.switched(backend))
+		time.Sleep(dialTimeout) // who waits in vain has to be heard
+		count, failures := clients.soFar()
+		t.Logf("to %s in %.0f ms: %d connections", backend, took.Seconds()*1000, count)
+		if len(failures) > 0 || count < 100 {
+			t.Errorf("to %s: %d connections of %d failed: %q", backend, len(failures), count, failures[:min(len(failures), 5)])
+		}
+		l.must(l.onlyRulesOf(backend)())
+	}
+}
+
+// manyServices is a manifest of Services that come before those of other tests in the order of names.
+func manyServices(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, `---
+apiVersion: v1
+kind: Service
+metadata: {name: s%[1]d, namespace: a}
+spec: {clusterIP: %[2]s, clusterIPs: [%[2]s], ipFamilies: [IPv4], ports: [{port: 80, targetPort: 8080}]}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: s%[1]d, namespace: a, labels: {kubernetes.io/service-name: s%[1]d}}
+addressType: IPv4
+ports: [{port: 8080}]
+endpoints: [{addresses: [10.244.2.12]}]
+`, i, netip.AddrFrom4([4]byte{10, 0, byte(100 + i/250), byte(1 + i%250)}))
+	}
+	return b.String()
 }
 
 // The configuration can change while no daemon runs; and a daemon can end in the middle of a switch.
