@@ -61,19 +61,7 @@ func (t *tools) cleanup(ctx context.Context, logger *slog.Logger) error {
 	}
 	in := newInput()
 	for table, s := range found {
-		for chain, rules := range s.builtin {
-			for _, r := range rules {
-				if ownJump(r) {
-					in.hook(table, "-D", chain, r)
-				}
-			}
-		}
-		if foreign > 0 {
-			continue
-		}
-		for _, name := range s.ownChains() {
-			in.remove(chainID{table, name})
-		}
+		s.removeOwn(in, table, foreign == 0)
 	}
 	if err := t.restore(ctx, in.bytes()); err != nil {
 		return err
@@ -82,6 +70,22 @@ func (t *tools) cleanup(ctx context.Context, logger *slog.Logger) error {
 		return deleteEmptyTables(t.family)
 	}
 	return nil
+}
+
+// removeOwn deletes our rules in built-in chains, and all chains with names of ours if they are ours, too.
+func (s *saved) removeOwn(in *input, table string, chains bool) {
+	for chain, rules := range s.builtin {
+		for _, r := range rules {
+			if ownJump(r) {
+				in.hook(table, "-D", chain, r)
+			}
+		}
+	}
+	if chains {
+		for _, name := range s.ownChains() {
+			in.remove(chainID{table, name})
+		}
+	}
 }
 
 // ownChains are the chains with names of ours.

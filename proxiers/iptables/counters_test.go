@@ -23,6 +23,11 @@ func TestChainPackets(t *testing.T) {
 		if n, err := tools.chainPackets(t.Context(), tableFilter, chainLoopbackUDP); n != sent || err != nil {
 			t.Errorf("got %d, %v", n, err)
 		}
+		restore(t, v, plan.IPv4, tableNAT, ":KUBE-SERVICES - [0:0]", "-A OUTPUT -m conntrack --ctstate NEW -j KUBE-SERVICES", "-A KUBE-SERVICES -p tcp -j RETURN", "-A KUBE-SERVICES -p udp")
+		send(t, "127.0.0.1:30001")
+		if n, err := tools.chainPackets(t.Context(), tableNAT, chainServices); n != 1 || err != nil {
+			t.Errorf("rule without target: got %d, %v", n, err)
+		}
 		if n, err := tools.chainPackets(t.Context(), tableFilter, chainLoopbackSCTP); n != 0 || err != nil {
 			t.Errorf("chain that is missing: got %d, %v", n, err)
 		}
