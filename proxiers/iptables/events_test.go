@@ -126,10 +126,12 @@ func TestNoticeOfDeletedRuleHasItsVerdict(t *testing.T) {
 // FuzzConcerns gives the reader of notices any bytes. Starting from a real one it must not see our chains where
 // there is none.
 func FuzzConcerns(f *testing.F) {
-	jump := []byte("\x08\x00\x01\x00nat\x00\x0f\x00\x02\x00PREROUTING\x00\x00" +
-		"\x44\x00\x04\x00\x40\x00\x01\x00\x0e\x00\x01\x00immediate\x00\x00\x00" +
-		"\x2c\x00\x02\x00\x08\x00\x01\x00\x00\x00\x00\x00\x20\x00\x02\x00\x1c\x00\x02\x00" +
-		"\x08\x00\x01\x00\xff\xff\xff\xfd\x12\x00\x02\x00KUBE-SERVICES\x00\x00\x00")
+	nest := func(typ uint16, inner []byte) []byte { return nfnetlink.AppendAttr(nil, typ, string(inner)) }
+	verdict := nest(unix.NFTA_DATA_VERDICT, nfnetlink.AppendAttr(nil, unix.NFTA_VERDICT_CHAIN, "KUBE-SERVICES"))
+	immediate := append(nfnetlink.AppendAttr(nil, unix.NFTA_EXPR_NAME, "immediate"),
+		nest(unix.NFTA_EXPR_DATA, nest(unix.NFTA_IMMEDIATE_DATA, verdict))...)
+	jump := nfnetlink.AppendAttr(nfnetlink.AppendAttr(nil, unix.NFTA_RULE_TABLE, "nat"), unix.NFTA_RULE_CHAIN, "PREROUTING")
+	jump = append(jump, nest(unix.NFTA_RULE_EXPRESSIONS, nest(unix.NFTA_LIST_ELEM, immediate))...)
 	e := &events{families: []plan.Family{plan.IPv4, plan.IPv6}}
 	if e.concerns(nfnetlink.Message{Kind: unix.NFT_MSG_DELRULE, Family: unix.NFPROTO_IPV4, Attrs: jump}) == "" {
 		f.Fatal("the jump is not seen")

@@ -120,10 +120,19 @@ func (m *Monitor) Forget() {
 // reports drift if others touched what is ours before or meanwhile. big says that they have more than
 // about a thousand operations.
 func (m *Monitor) Own(transactions int, big bool, commit func() error) error {
+	before, meanwhile, err := m.watched(transactions, big, commit)
+	for _, reason := range []string{before, meanwhile} {
+		if reason != "" {
+			m.opts.Notify(reason)
+		}
+	}
+	return err
+}
+
+func (m *Monitor) watched(transactions int, big bool, commit func() error) (before, meanwhile string, err error) {
 	m.mu.Lock()
-	before := m.foreign(0)
-	var meanwhile string
-	var err error
+	defer m.mu.Unlock()
+	before = m.foreign(0)
 	if big {
 		meanwhile, err = m.counted(transactions, commit)
 	} else if err = commit(); err == nil {
@@ -131,13 +140,7 @@ func (m *Monitor) Own(transactions int, big bool, commit func() error) error {
 	} else {
 		meanwhile = m.foreign(transactions - 1) // the one that failed changed nothing
 	}
-	m.mu.Unlock()
-	for _, reason := range []string{before, meanwhile} {
-		if reason != "" {
-			m.opts.Notify(reason)
-		}
-	}
-	return err
+	return before, meanwhile, err
 }
 
 // counted runs transactions outside of the group.
