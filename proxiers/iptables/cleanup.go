@@ -37,31 +37,31 @@ func cleanupFamily(ctx context.Context, v variant, f plan.Family, logger *slog.L
 	return t.cleanup(ctx, logger)
 }
 
-// cleanup removes our rules from the built-in chains, and then the chains that they led to. Chains without
-// such a rule are a kube-proxy's, or nobody's; those to which rules of others lead, too, have become a kube-proxy's.
+// cleanup removes our rules from the built-in chains, and then the chains that they led to. Without such
+// a rule chains are a kube-proxy's, unless they have been emptied ("iptables -F"): then nobody has a use for
+// them. Those to which rules of others lead, too, have become a kube-proxy's.
 func (t *tools) cleanup(ctx context.Context, logger *slog.Logger) error {
 	found := map[string]*saved{}
-	own, foreign, chains := 0, 0, 0
+	var own, foreign, rules, chains int
 	for _, table := range tables {
 		s, err := t.save(ctx, table)
 		if err != nil {
 			return err
 		}
 		found[table] = s
-		own, foreign, chains = own+s.ownJumps, foreign+s.foreignJumps, chains+len(s.ownChains())
+		own, foreign, rules, chains = own+s.ownJumps, foreign+s.foreignJumps, rules+s.rules, chains+len(s.ownChains())
 	}
-	if own == 0 || foreign > 0 {
-		if chains > 0 {
-			logger.Info("chains stay: they are not known to be this program's alone", "variant", string(t.variant),
-				"family", t.family.String(), "chains", chains, "rules_of_others_that_use_them", foreign)
-		}
-		if own == 0 {
-			return nil
-		}
+	stay := foreign > 0 || own == 0 && rules > 0
+	if stay && chains > 0 {
+		logger.Info("chains stay: they are not known to be this program's alone", "variant", string(t.variant),
+			"family", t.family.String(), "chains", chains, "rules_of_others_that_use_them", foreign)
+	}
+	if own == 0 && (stay || chains == 0) {
+		return nil
 	}
 	in := newInput()
 	for table, s := range found {
-		s.removeOwn(in, table, foreign == 0)
+		s.removeOwn(in, table, !stay)
 	}
 	if err := t.restore(ctx, in.bytes()); err != nil {
 		return err

@@ -183,3 +183,18 @@ func TestTableIsNotDeletedAfterAChange(t *testing.T) {
 		t.Errorf("the table stays: %v", err)
 	}
 }
+
+// After another program's "iptables -F" no rule says whose the chains are: empty, they are nobody's.
+func TestCleanupOfEmptiedChains(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v variant) {
+		for _, table := range tables {
+			restore(t, v, plan.IPv4, table, ":KUBE-SERVICES - [0:0]", ":KUBE-SVC-X - [0:0]", ":DOCKER - [0:0]", "-A INPUT -j DOCKER")
+		}
+		if err := cleanupVariant(t.Context(), v, testLogger(t)); err != nil {
+			t.Fatal(err)
+		}
+		if text := ruleset(t, v, plan.IPv4); strings.Contains(text, "KUBE-") || !strings.Contains(text, "-A INPUT -j DOCKER") {
+			t.Errorf("left:\n%s", text)
+		}
+	})
+}

@@ -17,12 +17,6 @@ func (p *proxier) applyFull(ctx context.Context, next *plan.Plan) error {
 	if err := checkInterfaces(next.Node); err != nil {
 		return err
 	}
-	if !p.looked {
-		p.looked = true
-		if text, mixed := mixedHost(ctx); mixed {
-			p.logger.Warn("host has rules of iptables-nft and of iptables-legacy, which do not see each other", "found", text)
-		}
-	}
 	p.watcher.forget()
 	p.invalid = !liberal()
 	done := 0
@@ -33,7 +27,19 @@ func (p *proxier) applyFull(ctx context.Context, next *plan.Plan) error {
 		}
 		f.setLast(full.written)
 	}
+	p.warnOfMixture(ctx)
 	return nil
+}
+
+// warnOfMixture looks once, after the first sync: our own rules count too.
+func (p *proxier) warnOfMixture(ctx context.Context) {
+	if p.looked {
+		return
+	}
+	p.looked = true
+	if text, mixed := mixedHost(ctx); mixed {
+		p.logger.Warn("host has rules of iptables-nft and of iptables-legacy, which do not see each other", "found", text)
+	}
 }
 
 // fullSync is that of one family.

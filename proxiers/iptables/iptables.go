@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"os"
 	"regexp"
 	"sync"
 
@@ -53,12 +52,7 @@ type family struct {
 
 func newProxier(_ context.Context, v variant, opts proxiers.Options) (proxiers.Proxier, error) {
 	p := &proxier{logger: opts.Logger, progress: opts.Progress, variant: v, masqueradeBit: opts.MasqueradeBit}
-	names := []plan.Family{plan.IPv4}
-	// A kernel started with ipv6.disable=1 has no such file, and refuses rules of the family.
-	if _, err := os.Stat("/proc/net/if_inet6"); err == nil {
-		names = append(names, plan.IPv6)
-	}
-	for _, f := range names {
+	for _, f := range hostFamilies() {
 		t, err := openTools(v, f)
 		if err != nil {
 			return nil, err
@@ -70,7 +64,7 @@ func newProxier(_ context.Context, v variant, opts proxiers.Options) (proxiers.P
 		newWatcher = newCanary
 	}
 	var err error
-	p.watcher, err = newWatcher(watchOptions{families: names, notify: opts.Drift, intact: p.intact})
+	p.watcher, err = newWatcher(watchOptions{families: hostFamilies(), notify: opts.Drift, intact: p.intact})
 	if err != nil {
 		return nil, fmt.Errorf("watch over the rules: %w", err)
 	}
@@ -86,7 +80,7 @@ func (p *proxier) Close() error {
 }
 
 // Actual implements proxiers.Alias.
-func (p *proxier) Actual() string { return "iptables-" + string(p.variant) }
+func (p *proxier) Actual() string { return p.variant.backend() }
 
 // Apply implements proxiers.Applier.
 func (p *proxier) Apply(ctx context.Context, change proxiers.Change) error {
