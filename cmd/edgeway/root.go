@@ -28,7 +28,7 @@ func rootCommand() (root *cobra.Command, started *bool) {
 		planCommand(&g),
 		explainCommand(&g),
 		reloadCommand(&g),
-		probeCommand(),
+		probeCommand(&g),
 		cleanupCommand(&g),
 		versionCommand(),
 		manCommand(),

@@ -1,0 +1,35 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"edgeway/daemon/config"
+)
+
+// Only the backend that is configured has to be able to run. Here nft and iptables are no programs that it can
+// be asked with.
+func TestProbeIsAboutTheConfiguredBackend(t *testing.T) {
+	bin := t.TempDir()
+	t.Setenv("PATH", bin)
+	for _, backend := range config.Backends() {
+		name := configFile(t, "version = 1\nsource.file.paths = ['m']\nproxy.backend = '"+backend+"'")
+		code, stdout, stderr := run(t, "probe", "--config", name)
+		if code != exitFailure || !strings.HasPrefix(stderr, "edgeway: "+backend+", the configured backend, can not run: ") {
+			t.Errorf("probe with %s exit %d, err %q", backend, code, stderr)
+		}
+		if n := strings.Count(stdout, ": can not run: "); n != len(config.Backends())-1 || strings.Contains(stdout, "\n"+backend+":") {
+			t.Errorf("probe with %s says\n%s", backend, stdout)
+		}
+	}
+	nft := filepath.Join(bin, "nft") // takes everything
+	if err := os.WriteFile(nft, []byte("#!/bin/sh\necho 'nftables v1.0.6 (Lester Gooch #5)'\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	code, stdout, stderr := run(t, "probe", "--config", filepath.Join(bin, "none"))
+	if code != exitOK || !strings.Contains(stdout, "nftables: can run\n") || !strings.Contains(stdout, "iptables-nft: can not run: ") {
+		t.Errorf("probe without a configuration: exit %d, out %q, err %q", code, stdout, stderr)
+	}
+}
