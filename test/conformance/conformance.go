@@ -34,9 +34,12 @@ type Deviation struct {
 	Instead func(p *plan.Plan, pkt plan.Packet, should plan.Decision) (does plan.Decision, ok bool)
 }
 
-// Run holds a backend against the specification. The test binary must have been started by
-// netlab.Isolate; root is needed.
+// Run holds a backend against the specification, in a process of its own. TestMain must have called Main;
+// root is needed.
 func Run(t *testing.T, b Backend) {
+	if alone(t) {
+		return
+	}
 	if err := b.Probe(t.Context()); err != nil {
 		t.Fatalf("%s: %v", b.Name, err)
 	}

@@ -9,6 +9,8 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
+	"runtime"
+	"slices"
 	"syscall"
 	"testing"
 
@@ -24,6 +26,10 @@ const freshVariable = "CONFORMANCE_FRESH"
 func Main(m *testing.M, backends ...Backend) int {
 	name := os.Getenv(freshVariable)
 	if name == "" {
+		if err := isolateFuzzWorker(); err != nil {
+			fmt.Fprintln(os.Stderr, "network namespace for a fuzz worker:", err)
+			return 1
+		}
 		return netlab.Isolate(m)
 	}
 	for _, b := range backends {
@@ -38,6 +44,24 @@ func Main(m *testing.M, backends ...Backend) int {
 	}
 	fmt.Fprintf(os.Stderr, "fresh host: no backend %q\n", name)
 	return 1
+}
+
+// isolateFuzzWorker starts this program anew in a network namespace of its own if it is a worker of "go test
+// -fuzz": they come from one process, whose namespace they would share. The pipes to it stay as they are.
+func isolateFuzzWorker() error {
+	const done = "CONFORMANCE_FUZZ_WORKER"
+	if !slices.Contains(os.Args, "-test.fuzzworker") || os.Getenv(done) != "" {
+		return nil
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	runtime.LockOSThread() // the thread that starts it is the one that goes on
+	if err := syscall.Unshare(syscall.CLONE_NEWNET); err != nil {
+		return os.NewSyscallError("unshare", err)
+	}
+	return syscall.Exec(self, os.Args, append(os.Environ(), done+"=1"))
 }
 
 // fresh is a second host, in a process and a network namespace of its own. It walks the same sequences, but

@@ -27,6 +27,9 @@ func (s *suite) hostState(t *testing.T) string {
 		}
 		fmt.Fprintf(&b, "# %s\n%s", command, out)
 	}
+	for _, family := range []string{"ip", "ip6"} {
+		s.legacyRules(t, &b, family)
+	}
 	for _, name := range []string{
 		"ipv4/conf/all/route_localnet", "ipv4/conf/all/arp_ignore", "ipv4/conf/all/arp_announce",
 		"ipv4/ip_forward", "ipv4/vs/conntrack", "netfilter/nf_conntrack_tcp_be_liberal",
@@ -38,6 +41,30 @@ func (s *suite) hostState(t *testing.T) string {
 		fmt.Fprintf(&b, "%s = %s", name, value)
 	}
 	return b.String()
+}
+
+// legacyRules writes what iptables-legacy has in the tables that exist. Empty built-in chains are left out: a
+// table can not be removed again, and programs that look at one make it.
+func (s *suite) legacyRules(t *testing.T, b *strings.Builder, family string) {
+	t.Helper()
+	if names, err := os.ReadFile("/proc/net/" + family + "_tables_names"); err != nil || len(names) == 0 {
+		return // the kernel does without
+	}
+	program := family + "tables-legacy-save"
+	out, err := s.world.Node.Command(contextOf(t), program).Output()
+	if err != nil {
+		t.Fatalf("%s: %v", program, err)
+	}
+	table := ""
+	for _, line := range strings.Split(string(out), "\n") {
+		line, _, _ = strings.Cut(line, " [") // counters
+		switch {
+		case strings.HasPrefix(line, "*"):
+			table = line
+		case strings.HasPrefix(line, "-A"), strings.HasPrefix(line, ":") && !strings.HasSuffix(line, " ACCEPT"):
+			fmt.Fprintln(b, family, table, line)
+		}
+	}
 }
 
 // firstDifference gives the first line in which two texts differ.

@@ -16,16 +16,17 @@ import (
 	"edgeway/proxiers/iptables"
 )
 
-func TestIptablesNft(t *testing.T) { runIptables(t, "nft") }
+func TestIptablesNft(t *testing.T) { Run(t, usable(t, iptablesBackend("nft"))) }
 
-func TestIptablesLegacy(t *testing.T) { runIptables(t, "legacy") }
+func TestIptablesLegacy(t *testing.T) { Run(t, usable(t, iptablesBackend("legacy"))) }
 
-func runIptables(t *testing.T, variant string) {
-	b := iptablesBackend(variant)
+// usable skips the test where the kernel, or the host, lacks what the backend needs, and says what that is.
+func usable(t testing.TB, b Backend) Backend {
+	t.Helper()
 	if err := b.Probe(t.Context()); errors.Is(err, proxiers.ErrUnsupported) {
 		t.Skip(err)
 	}
-	Run(t, b)
+	return b
 }
 
 func iptablesBackend(variant string) Backend {
@@ -97,7 +98,10 @@ func (v variantOf) dump(ctx context.Context) (string, error) {
 				return "", err
 			}
 			for _, name := range slices.Sorted(maps.Keys(chains)) {
-				fmt.Fprintf(&b, "%s %s %s\n\t%s\n", family, table, name, strings.Join(chains[name], "\n\t"))
+				fmt.Fprintf(&b, "%s -t %s -N %s\n", family, table, name)
+				for _, rule := range chains[name] {
+					fmt.Fprintf(&b, "%s -t %s -A %s %s\n", family, table, name, rule)
+				}
 			}
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -17,7 +18,7 @@ import (
 // sequencesVariable of the environment says how many sequences testPartialSyncs walks.
 const (
 	sequencesVariable = "CONFORMANCE_SEQUENCES"
-	sequencesUsually  = 200
+	sequencesUsually  = 250
 	// longestSequence is the number of changes that a sequence has at most.
 	longestSequence = 8
 )
@@ -36,6 +37,9 @@ func testPartialSyncs(t *testing.T, s *suite) {
 		}
 	}
 	w.mustHaveBeenPartial(t)
+	if w.sequences >= sequencesUsually {
+		w.mustHaveSeenAll(t)
+	}
 }
 
 func sequences(t *testing.T, b Backend) int {
@@ -60,14 +64,16 @@ type walk struct {
 	plan    *plan.Plan
 	drift   chan string
 
-	sequences, changes, syncs, differences int
+	sequences, syncs, differences int
+	// changes counts them by kind.
+	changes map[string]int
 	// written and total count rules, of the syncs in which the node did not change.
 	written, total int
 }
 
 func newWalk(t testing.TB, b Backend) *walk {
 	t.Helper()
-	w := &walk{backend: b, fresh: startFresh(t, b), lab: imaginaryLab(), drift: make(chan string, 1)}
+	w := &walk{backend: b, fresh: startFresh(t, b), lab: imaginaryLab(), drift: make(chan string, 1), changes: map[string]int{}}
 	opts := silentOptions()
 	opts.Drift = func(reason string) {
 		select {
@@ -107,7 +113,7 @@ func (w *walk) check(ctx context.Context, seq sequence, fromStart bool) error {
 	}
 	w.changer.done = nil
 	err := w.changer.walk(seq, func() error { return w.sync(ctx) })
-	if fromStart && seq.changes() == 0 {
+	if fromStart && len(seq) < changeBytes {
 		err = w.sync(ctx)
 	}
 	want, freshErr := w.fresh.end()
@@ -119,7 +125,9 @@ func (w *walk) check(ctx context.Context, seq sequence, fromStart bool) error {
 		return fmt.Errorf("dump: %w", err)
 	}
 	w.sequences++
-	w.changes += seq.changes()
+	for _, name := range w.changer.done {
+		w.changes[name]++
+	}
 	if got != want {
 		w.differences++
 		return fmt.Errorf("after %s: partial syncs left another state than a full one: %s", strings.Join(w.changer.done, ", "), firstDifference(got, want))
@@ -173,15 +181,29 @@ func (w *walk) mustHaveBeenPartial(t *testing.T) {
 			t.Errorf("%s: %d restores failed, %d of them partial ones", r.Family, r.Failures, r.PartialFailures)
 		}
 	}
-	if w.written > w.total/2 {
+	if w.written > w.total/3 {
 		t.Errorf("partial syncs wrote %d of %d rules", w.written, w.total)
+	}
+}
+
+// mustHaveSeenAll fails when a kind of change is missing.
+func (w *walk) mustHaveSeenAll(t *testing.T) {
+	t.Helper()
+	for _, k := range slices.Concat(serviceChanges, nodeChanges, wildChanges, wildNodeChanges) {
+		if w.changes[k.name] == 0 {
+			t.Errorf("never: %s", k.name)
+		}
 	}
 }
 
 // String is the line that sums the walk up.
 func (w *walk) String() string {
+	changes := 0
+	for _, n := range w.changes {
+		changes += n
+	}
 	s := fmt.Sprintf("partial syncs: %s: %s sequences, %s changes, %s differences; %s syncs", w.backend.Name,
-		thousands(w.sequences), thousands(w.changes), thousands(w.differences), thousands(w.syncs))
+		thousands(w.sequences), thousands(changes), thousands(w.differences), thousands(w.syncs))
 	if w.total > 0 {
 		s += fmt.Sprintf(", %d %% of the rules written", 100*w.written/w.total)
 	}

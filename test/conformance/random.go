@@ -21,6 +21,8 @@ type changer struct {
 	spec *spec
 	// numbers are what Services have their addresses and NodePorts by, one each.
 	numbers []int
+	// small Services have few endpoints, and one protocol more often than three.
+	small bool
 	// done are the names of the changes made.
 	done []string
 }
@@ -136,7 +138,10 @@ func (c *changer) chooseSources() []string {
 
 func (c *changer) chooseProtocols(svc *service) {
 	svc.protocols, svc.families = protocols, families
-	if c.IntN(3) == 0 {
+	switch {
+	case c.small && c.IntN(6) > 0:
+		svc.protocols = protocols[c.IntN(3):][:1]
+	case c.IntN(3) == 0:
 		svc.protocols = protocols[c.IntN(3):]
 	}
 	if c.IntN(6) == 0 {
@@ -152,7 +157,11 @@ func (c *changer) chooseAffinity() time.Duration {
 func (c *changer) choosePools(svc *service) {
 	for pool, from := range [][]string{allEndpoints, localEndpoints} {
 		svc.pools[pool] = nil
-		for _, i := range c.Perm(len(from))[:1+c.IntN(len(from))] {
+		most := len(from)
+		if c.small {
+			most = 3 - pool
+		}
+		for _, i := range c.Perm(len(from))[:1+c.IntN(most)] {
 			svc.pools[pool] = append(svc.pools[pool], from[i])
 		}
 	}

@@ -26,6 +26,7 @@ func randomSequence(n, most int) sequence {
 // chance would have it: a backend that sorts by them has many in one place.
 func newWildChanger() *changer {
 	c := newChanger(0)
+	c.small = true
 	for n := 48; n <= 240; n += 16 {
 		c.numbers = append(c.numbers, n)
 	}
@@ -52,6 +53,3 @@ func (c *changer) walk(seq sequence, apply func() error) error {
 	}
 	return nil
 }
-
-// changes is how many changes the sequence has.
-func (s sequence) changes() int { return len(s) / changeBytes }

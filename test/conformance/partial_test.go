@@ -1,0 +1,101 @@
+package conformance
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"edgeway/proxiers"
+)
+
+// FuzzPartial lets the fuzzer choose sequences. Each begins at the same place, so that it fails again
+// by itself: go test -run '^$' -fuzz FuzzPartial -fuzzminimizetime 10x ./test/conformance
+func FuzzPartial(f *testing.F) {
+	f.Add([]byte{})
+	for n := range 3 {
+		f.Add([]byte(randomSequence(n, longestSequence)))
+	}
+	var walks []*walk
+	for _, variant := range []string{"nft", "legacy"} {
+		walks = append(walks, newWalk(f, usable(f, iptablesBackend(variant))))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		const most = 12 * changeBytes
+		for _, w := range walks {
+			if err := w.check(t.Context(), data[:min(len(data), most)], true); err != nil {
+				if resetErr := w.reset(t.Context()); resetErr != nil {
+					t.Error(resetErr)
+				}
+				t.Errorf("%s: %v", w.backend.Name, err)
+			}
+		}
+	})
+}
+
+// chainOmitted is a program that leaves one chain out of what it hands to another, once there is a file "armed".
+const chainOmitted = `#!/bin/sh
+[ -e %[1]s/armed ] || exec %[2]s "$@"
+awk '
+	/^:KUBE-SVC-/ && !name { name = substr($1, 2); next }
+	name && $2 == name     { next }
+	                       { print }
+' | %[2]s "$@"
+`
+
+// TestPartialSyncWithoutAChainIsNoticed plants a bug: partial restores without one of the chains that changed.
+func TestPartialSyncWithoutAChainIsNoticed(t *testing.T) {
+	for _, variant := range []string{"nft", "legacy"} {
+		t.Run(variant, func(t *testing.T) {
+			b := usable(t, iptablesBackend(variant))
+			dir := t.TempDir()
+			for _, family := range []string{"iptables", "ip6tables"} {
+				omitChain(t, dir, family+"-"+variant+"-restore")
+			}
+			honest := b.New
+			b.New = func(ctx context.Context, opts proxiers.Options) (proxiers.Proxier, error) {
+				// Not before: the fresh host has the programs as they are.
+				t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+				return honest(ctx, opts)
+			}
+			w := newWalk(t, b)
+			if err := w.check(t.Context(), newEndpoints(0, 10), false); err != nil {
+				t.Fatalf("without the bug: %v", err)
+			}
+			if err := os.WriteFile(filepath.Join(dir, "armed"), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			err := w.check(t.Context(), newEndpoints(10, 20), false)
+			if w.differences != 1 {
+				t.Fatalf("%d differences, error %v; want the one that is there", w.differences, err)
+			}
+			t.Log(err)
+		})
+	}
+}
+
+func omitChain(t *testing.T, dir, program string) {
+	t.Helper()
+	real, err := exec.LookPath(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	script := fmt.Sprintf(chainOmitted, dir, real)
+	if err := os.WriteFile(filepath.Join(dir, program), []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// newEndpoints is a sequence of changes that delete no chain: the kernel refuses to while a rule names it,
+// as one that is left out may.
+func newEndpoints(from, to int) (seq sequence) {
+	i := slices.IndexFunc(serviceChanges, func(k kind) bool { return k.name == "an endpoint comes" })
+	kinds := len(serviceChanges) + len(wildChanges)
+	for n := from; n < to; n++ {
+		seq = append(seq, byte(i+kinds), byte(n), 0)
+	}
+	return seq
+}
