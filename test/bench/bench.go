@@ -154,10 +154,16 @@ func (b *bench) all(ctx context.Context) error {
 	return nil
 }
 
-// grow adds Services up to size.
+// grow adds Services up to size. The programs are stopped, for what they would make of so many new Services
+// is not measured: they start again with none.
 func (b *bench) grow(ctx context.Context, size int) error {
 	if size <= b.size {
 		return nil
+	}
+	for _, p := range b.programs() {
+		if err := p.stop(); err != nil {
+			return err
+		}
 	}
 	began := time.Now()
 	err := b.cluster.Load(ctx, cluster.Load{First: b.size, Services: size - b.size, Endpoints: b.opts.endpoints})

@@ -2,7 +2,10 @@
 // a real API server: first sync, restart, one change, a new Service, a burst of changes, memory,
 // connections, and a start without the API server.
 //
-//	go run ./test/bench -kube-proxy "$(scripts/controlplane)/kube-proxy"
+//	go run ./test/bench -kube-proxy "$(scripts/controlplane)/kube-proxy" -mode iptables-legacy
+//
+// Both use the kernel in the same way: nftables, which is the default, or iptables in one of its two
+// variants, where less is measured.
 //
 // What counts is the ratio of two figures of one run: a figure alone tells about the machine. Each
 // program has a network namespace of its own, and both watch the same API server; while one is
@@ -10,5 +13,6 @@
 // arrived when a connection reaches the new endpoint. CPU is that of the program and of every
 // process that it started, as its control group counts it.
 //
-// It needs root, a mounted cgroup2, and the programs that scripts/controlplane builds.
+// It needs root, a mounted cgroup2, the programs that scripts/controlplane builds, and those of iptables where
+// these are measured.
 package main
