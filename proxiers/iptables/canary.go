@@ -35,15 +35,24 @@ type tableID struct {
 	table  string
 }
 
+// sight is what a table was like at one time.
+type sight struct {
+	tableInfo
+	// ours is how many of the entries were ours, if that was settled.
+	ours    int
+	settled bool
+}
+
 // canary is the watcher of iptables-legacy, where the kernel tells nobody of a change. It looks at each table's
 // number of entries, size and places of built-in chains: the kernel copies nothing for that, and the four
 // tables of 5,000 Services take 12 µs of CPU each second (Linux 6.18). Only when they are not as our last
 // restore left them is the table read.
 //
+// A restore of ours may wait seconds for the lock of the iptables programs, while another program changes the
+// table. So the number of entries must change by what we wrote, too.
+//
 // What leaves all these numbers as they are is not noticed: a rule replaced by another of the same size in
-// the same chain, or a change that is undone elsewhere by its like within a second. Nor is what another program
-// does after own has looked and before our restore has the lock of the iptables programs. The periodic
-// full sync mends both.
+// the same chain, or a change and its opposite elsewhere within a second. The periodic full sync mends that.
 type canary struct {
 	watchOptions
 	sockets map[plan.Family]int
@@ -53,13 +62,13 @@ type canary struct {
 	// known is what each table was like when it was last as we wrote it, or when a full sync began. Tables
 	// that did not exist then and that we have not written since are not in it and not looked at: the
 	// kernel would load their modules.
-	known map[tableID]tableInfo
+	known map[tableID]sight
 	// reported is set from a report of drift until the full sync that answers it.
 	reported bool
 }
 
 func newCanary(o watchOptions) (watcher, error) {
-	c := &canary{watchOptions: o, sockets: map[plan.Family]int{}, known: map[tableID]tableInfo{}, closed: make(chan struct{})}
+	c := &canary{watchOptions: o, sockets: map[plan.Family]int{}, known: map[tableID]sight{}, closed: make(chan struct{})}
 	for _, f := range o.families {
 		domain := unix.AF_INET
 		if f == plan.IPv6 {
@@ -121,19 +130,36 @@ func (c *canary) commit(commit func() error) (reason string, err error) {
 			if slices.Contains(suspects, id) {
 				continue
 			}
-			now, err := c.read(id)
-			_, written := c.known[id]
-			switch {
-			case err == nil:
-				c.known[id] = now
-			case written:
+			plausible, err := c.learn(id)
+			if err != nil {
+				return "", err
+			}
+			if !plausible {
 				suspects = append(suspects, id)
-			case !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENOPROTOOPT):
-				return "", fmt.Errorf("state of table %s of %s: %w", table, f, err)
 			}
 		}
 	}
 	return c.inspect(suspects), nil
+}
+
+// learn notes what a table is like after a restore, unless it can not have become so by that alone.
+func (c *canary) learn(id tableID) (plausible bool, err error) {
+	before, written := c.known[id]
+	now, err := c.read(id)
+	ours, settled := c.entries(id.family, id.table)
+	grown, wrote := int(now.numEntries)-int(before.numEntries), ours-before.ours
+	switch {
+	case err != nil && written:
+		return false, nil
+	case errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOPROTOOPT):
+		return true, nil
+	case err != nil:
+		return false, fmt.Errorf("state of table %s of %s: %w", id.table, id.family, err)
+	case settled && before.settled && grown != wrote:
+		return false, nil
+	}
+	c.known[id] = sight{now, ours, settled}
+	return true, nil
 }
 
 // differing gives the tables that are not as known. One that is gone differs from any.
@@ -142,7 +168,7 @@ func (c *canary) differing() (suspects []tableID) {
 		return nil
 	}
 	for id, known := range c.known {
-		if now, err := c.read(id); err != nil || now != known {
+		if now, err := c.read(id); err != nil || now != known.tableInfo {
 			suspects = append(suspects, id)
 		}
 	}
@@ -160,7 +186,8 @@ func (c *canary) inspect(suspects []tableID) (reason string) {
 			return reason
 		}
 		if settled {
-			c.known[id] = now
+			ours, settled := c.entries(id.family, id.table)
+			c.known[id] = sight{now, ours, settled}
 		}
 	}
 	return ""
@@ -179,7 +206,7 @@ func (c *canary) forget() {
 				continue
 			}
 			if now, err := c.read(id); err == nil {
-				c.known[id] = now
+				c.known[id] = sight{tableInfo: now}
 			}
 		}
 	}

@@ -11,42 +11,6 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// What others do while we write is told from what we write by the number of transactions.
-func TestForeignChangeDuringOwn(t *testing.T) {
-	newHost(t)
-	w := newWatched(t, nft)
-	both := strings.NewReplacer("*nat", "*nat\n-A KUBE-SVC-A -j RETURN", "*filter", "*filter\n-A KUBE-SERVICES -j RETURN").Replace("*nat\nCOMMIT\n*filter\nCOMMIT\n")
-	for _, c := range []struct {
-		name    string
-		big     bool
-		foreign string
-		want    bool
-	}{
-		{"nothing", false, "", false},
-		{"damage", false, "iptables -t filter -F FORWARD", true},
-		{"another program's chain", false, "iptables -t nat -N DOCKER-A", false},
-		{"big, nothing", true, "", false},
-		{"big, damage", true, "iptables -t filter -F FORWARD", true},
-	} {
-		err := w.watcher.own(2, c.big, func() error {
-			run(t, both, "iptables-nft-restore", "--noflush")
-			if c.foreign != "" {
-				w.foreign(t, c.foreign)
-			}
-			return nil
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if c.want {
-			w.wantReport(t, c.name)
-			w.fullSync(t)
-		} else {
-			w.wantSilence(t, c.name)
-		}
-	}
-}
-
 // The first restore on a host makes tables, built-in chains and ours in one transaction for each table.
 func TestFirstRestoreIsOneTransactionForEachTable(t *testing.T) {
 	newHost(t)

@@ -144,12 +144,9 @@ func (s *fullSync) removeStale(found map[string]*saved) {
 
 // intact implements watchOptions.intact.
 func (p *proxier) intact(name plan.Family, table string) (reason string, settled bool) {
-	i := slices.IndexFunc(p.families, func(f *family) bool { return f.Family == name })
-	f := p.families[i]
-	f.mu.Lock()
-	want, known := f.wrote[table]
-	f.mu.Unlock()
-	if !known {
+	f := p.family(name)
+	want, settled := f.written(table)
+	if !settled {
 		return "", false
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), intactTimeout)
@@ -178,4 +175,22 @@ func (p *proxier) intact(name plan.Family, table string) (reason string, settled
 		return fmt.Sprintf("%s %s has %d chains with %d rules of ours instead of %d with %d", f.Family, table, got.chains, got.rules, want.chains, want.rules), true
 	}
 	return "", true
+}
+
+// entries implements watchOptions.entries.
+func (p *proxier) entries(name plan.Family, table string) (n int, settled bool) {
+	t, settled := p.family(name).written(table)
+	return 2*t.chains + t.rules, settled
+}
+
+func (p *proxier) family(name plan.Family) *family {
+	return p.families[slices.IndexFunc(p.families, func(f *family) bool { return f.Family == name })]
+}
+
+// written is what the kernel has of ours in a table; settled false says that it is unknown.
+func (f *family) written(table string) (t total, settled bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	t, settled = f.wrote[table]
+	return t, settled
 }

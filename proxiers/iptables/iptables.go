@@ -64,7 +64,7 @@ func newProxier(_ context.Context, v variant, opts proxiers.Options) (proxiers.P
 		newWatcher = newCanary
 	}
 	var err error
-	p.watcher, err = newWatcher(watchOptions{families: hostFamilies(), notify: opts.Drift, intact: p.intact})
+	p.watcher, err = newWatcher(watchOptions{families: hostFamilies(), notify: opts.Drift, intact: p.intact, entries: p.entries})
 	if err != nil {
 		return nil, fmt.Errorf("watch over the rules: %w", err)
 	}

@@ -21,8 +21,11 @@ type watchOptions struct {
 	// notify is called without any lock held. After it there is silence until forget.
 	notify func(reason string)
 	// intact reads a table from the kernel and compares it with what we wrote: the reason is empty when it is
-	// so. known false says that it can not be told now, because what the kernel should have is not settled.
-	// Only the canary calls it, with its lock held: from run, and from own after the commit, so that what the
-	// commit changed counts.
-	intact func(f plan.Family, table string) (reason string, known bool)
+	// so. settled false says that it can not be told now, because what the kernel should have is not known.
+	// Only the canary calls it, and entries, with its lock held: from run, and from own after the commit, so
+	// that what the commit changed counts.
+	intact func(f plan.Family, table string) (reason string, settled bool)
+	// entries is how many entries a table of iptables-legacy has for what we wrote: one for each rule, and two
+	// for each chain.
+	entries func(f plan.Family, table string) (n int, settled bool)
 }

@@ -65,6 +65,7 @@ func newWatched(t *testing.T, v variant) *watched {
 		families: []plan.Family{plan.IPv4, plan.IPv6},
 		notify:   func(reason string) { w.reports <- reason },
 		intact:   w.intact,
+		entries:  w.entries,
 	}
 	newWatcher := map[variant]func(watchOptions) (watcher, error){nft: newEvents, legacy: newCanary}[v]
 	if w.watcher, err = newWatcher(o); err != nil {
@@ -109,6 +110,14 @@ func (w *watched) intact(f plan.Family, table string) (reason string, settled bo
 		return fmt.Sprintf("%s %s differs", f, table), true
 	}
 	return "", true
+}
+
+// entries implements watchOptions.entries.
+func (w *watched) entries(f plan.Family, table string) (n int, settled bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	saved, settled := w.wrote[tableID{f, table}]
+	return 2*strings.Count(saved, "\n:KUBE-S") + strings.Count(saved, "\n-A KUBE-S"), settled
 }
 
 func owned(saved string) string {
@@ -300,6 +309,55 @@ func TestOwnChangesAreNotReported(t *testing.T) {
 		w.foreign(t, "iptables -t nat -F KUBE-SERVICES")
 		w.wantReport(t, "damage after all that")
 	})
+}
+
+// What others do while we write is told from what we write by its amount: another program may have had the lock
+// before us.
+func TestForeignChangeDuringOwn(t *testing.T) {
+	const input = "*nat\n-A KUBE-SVC-A -j RETURN\nCOMMIT\n*filter\n:KUBE-SVC-%d%d - [0:0]\n-A KUBE-SERVICES -j KUBE-SVC-%[1]d%[2]d\nCOMMIT\n"
+	eachVariant(t, func(t *testing.T, v variant) {
+		w := newWatched(t, v)
+		for i, c := range []struct {
+			name    string
+			big     bool
+			foreign string
+			want    bool
+		}{
+			{"nothing", false, "", false},
+			{"damage", false, "iptables -t filter -F FORWARD", true},
+			{"another program's chain", false, "iptables -t nat -N DOCKER-A", false},
+			{"nothing again", false, "", false},
+			{"big, nothing", true, "", false},
+			{"big, damage", true, "iptables -t filter -F FORWARD", true},
+		} {
+			w.own(t, 2, c.big, func() {
+				run(t, fmt.Sprintf(input, i, 0), "iptables-"+string(v)+"-restore", "--noflush")
+			})
+			w.ownAmidst(t, c.big, c.foreign, fmt.Sprintf(input, i, 1))
+			if c.want {
+				w.wantReport(t, c.name)
+				w.fullSync(t)
+			} else {
+				w.wantSilence(t, c.name)
+			}
+		}
+	})
+}
+
+// ownAmidst restores both tables after another program has changed one; what we wrote is noted without that.
+func (w *watched) ownAmidst(t *testing.T, big bool, foreign, input string) {
+	t.Helper()
+	err := w.watcher.own(2, big, func() error {
+		run(t, input, "iptables-"+string(w.variant)+"-restore", "--noflush")
+		w.settle(t)
+		if foreign != "" {
+			w.foreign(t, foreign)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // What happened before a change of ours is reported by it, even if the watcher has not run yet.
