@@ -1,10 +1,8 @@
 package main
 
 import (
-	"context"
 	"strings"
 	"testing"
-	"time"
 
 	"edgeway/test/bench/kit"
 )
@@ -114,19 +112,11 @@ func TestVariants(t *testing.T) {
 	}
 }
 
-// A program that has taken too long has no further turn, the other one has all of its turns.
-func TestPatience(t *testing.T) {
+// A program that is too slow at its first sync has no further one.
+func TestSlow(t *testing.T) {
 	b := hosts(t, modes()[0])
-	b.opts.patience = 3 * time.Second // waiting for a quiet program takes one already
-	turns := map[*program]int{}
-	err := b.inTurns(2, func(_ context.Context, p *program) error {
-		turns[p]++
-		if p == b.peer {
-			time.Sleep(b.opts.patience)
-		}
-		return nil
-	})(t.Context())
-	if err != nil || turns[b.ours] != 2 || turns[b.peer] != 1 {
-		t.Errorf("%d and %d turns, error %v", turns[b.ours], turns[b.peer], err)
+	b.ours.slow = true
+	if err := b.firstSync(t.Context(), b.ours); err != nil || len(b.results.Figures) > 0 || b.ours.cmd != nil {
+		t.Errorf("error %v, %d figures", err, len(b.results.Figures))
 	}
 }

@@ -27,6 +27,8 @@ type program struct {
 	log  string
 	cg   *cgroup.Group
 	cmd  *exec.Cmd // nil while it does not run
+	// slow says that a first sync took longer than the bench has time for: there is no further one.
+	slow bool
 }
 
 // memory is the directory of what a program remembers over restarts.
