@@ -79,7 +79,9 @@ func (c *changer) removeMany() {
 
 func (c *changer) replace() {
 	i := c.IntN(len(c.spec.services))
-	c.spec.services[i] = c.newService(c.spec.services[i].number)
+	old := c.spec.services[i]
+	c.spec.services[i] = c.newService(old.number)
+	c.spec.services[i].name = old.name
 }
 
 // swap gives two Services each other's addresses and ports.

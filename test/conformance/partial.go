@@ -18,7 +18,7 @@ import (
 // sequencesVariable of the environment says how many sequences testPartialSyncs walks.
 const (
 	sequencesVariable = "CONFORMANCE_SEQUENCES"
-	sequencesUsually  = 250
+	sequencesUsually  = 200
 	// longestSequence is the number of changes that a sequence has at most.
 	longestSequence = 8
 )
