@@ -2,6 +2,7 @@ package iptables
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"os/exec"
 	"strings"
@@ -29,15 +30,7 @@ func TestProbeChangesNothing(t *testing.T) {
 // Without CAP_SYS_ADMIN, as under systemd, there is no network namespace to try rules in.
 func TestProbeWithoutPrivilege(t *testing.T) {
 	newHost(t)
-	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var caps [2]unix.CapUserData
-	if err := unix.Capget(&header, &caps[0]); err != nil {
-		t.Fatal(err)
-	}
-	caps[0].Effective &^= 1 << unix.CAP_SYS_ADMIN
-	if err := unix.Capset(&header, &caps[0]); err != nil { // of this thread, which ends with the test
-		t.Fatal(err)
-	}
+	dropCapability(t, unix.CAP_SYS_ADMIN)
 	before := nftRuleset(t)
 	for _, b := range Backends() {
 		if err := b.Probe(t.Context()); err != nil {
@@ -49,6 +42,40 @@ func TestProbeWithoutPrivilege(t *testing.T) {
 	}
 	if got := ruleset(t, legacy, plan.IPv4); strings.Contains(got, probeChain) {
 		t.Errorf("left:\n%s", got)
+	}
+}
+
+// dropCapability is for this thread alone, which ends with the test. Programs of root have all again.
+func dropCapability(t *testing.T, number uint) {
+	t.Helper()
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var caps [2]unix.CapUserData
+	if err := unix.Capget(&header, &caps[0]); err != nil {
+		t.Fatal(err)
+	}
+	caps[0].Effective &^= 1 << number
+	if err := unix.Capset(&header, &caps[0]); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Rules of iptables-legacy that may not be read stand in nobody's way, as in the service of the package.
+func TestLegacyRulesThatMayNotBeRead(t *testing.T) {
+	newHost(t)
+	run(t, "", "iptables-legacy", "-t", tableNAT, "-A", "OUTPUT", "-j", "ACCEPT")
+	dropCapability(t, unix.CAP_NET_RAW)
+	if names, err := legacyTables(plan.IPv4); !errors.Is(err, fs.ErrPermission) {
+		t.Errorf("tables %q, %v; want that it is not permitted", names, err)
+	}
+	if v, err := findVariant(t.Context(), ""); err != nil {
+		t.Errorf("variant %q, %v", v, err)
+	}
+	if text, mixed := mixedHost(t.Context()); mixed {
+		t.Errorf("a mixed host: %s", text)
+	}
+	err := testBackend(t, legacy.backend()).Cleanup(t.Context(), proxiers.Options{Logger: testLogger(t)})
+	if !errors.Is(err, proxiers.ErrUnsupported) {
+		t.Errorf("cleanup: %v, want that nobody can tell", err)
 	}
 }
 

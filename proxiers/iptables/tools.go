@@ -101,14 +101,23 @@ func tableNames(v variant, f plan.Family) ([]string, error) {
 }
 
 // legacyTables reads the list of the calling thread's network namespace. There is none before the kernel
-// has loaded ip_tables. Only root may read it.
+// has loaded ip_tables. Only root may read it, and only who has CAP_NET_RAW what is in the tables.
 func legacyTables(f plan.Family) ([]string, error) {
 	name := map[plan.Family]string{plan.IPv4: "ip_tables_names", plan.IPv6: "ip6_tables_names"}[f]
 	text, err := os.ReadFile(filepath.Join("/proc/thread-self/net", name))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	return strings.Fields(string(text)), err
+	if err != nil || len(text) == 0 {
+		return nil, err
+	}
+	// The programs ask the kernel through such a socket.
+	raw, err := unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
+	if err != nil {
+		return nil, os.NewSyscallError("raw socket", err)
+	}
+	_ = unix.Close(raw)
+	return strings.Fields(string(text)), nil
 }
 
 // nftTables also gives none where the kernel lacks nf_tables.
