@@ -19,8 +19,6 @@ const (
 	maxEndpoints = 8
 	// fewServices is the size of the resident memory of an idle edge host.
 	fewServices = 3
-	// growStep is how many Services are added at a time.
-	growStep = 1000
 )
 
 // bench is one run.
@@ -157,36 +155,52 @@ func (b *bench) all(ctx context.Context) error {
 }
 
 // grow adds Services up to size. The programs are stopped, for what they make of so many new Services is not
-// measured. One that takes too long to start with all of them follows instead, a thousand at a time.
+// measured. One that takes too long to start with all of them follows instead.
 func (b *bench) grow(ctx context.Context, size int) error {
 	var followers []*program
-	step := size
+	// All at once, or so many that a program follows soon.
+	step, write := size, size
 	for _, p := range b.programs() {
 		if p.slow && size <= b.opts.peerLimit {
-			followers, step = append(followers, p), growStep
+			// Load writes many objects under one revision. A watch that ends between two of them, as it
+			// does when a program is slow to read, goes on behind both.
+			followers, step, write = append(followers, p), 1000, 1
 		} else if err := p.stop(); err != nil {
 			return err
 		}
 	}
 	for b.size < size {
-		began, added := time.Now(), min(step, size-b.size)
-		err := b.cluster.Load(ctx, cluster.Load{First: b.size, Services: added, Endpoints: b.opts.endpoints})
-		if err != nil {
+		if err := b.load(ctx, min(b.size+step, size), write); err != nil {
 			return err
 		}
-		b.size += added
 		for _, p := range followers {
 			if err := b.follow(ctx, p); err != nil {
 				return err
 			}
 		}
-		b.log.Info("loaded", "services", b.size, "seconds", time.Since(began).Seconds())
 	}
+	return nil
+}
+
+// load adds Services up to size, that many in each write.
+func (b *bench) load(ctx context.Context, size, write int) error {
+	began := time.Now()
+	for b.size < size {
+		added := min(write, size-b.size)
+		err := b.cluster.Load(ctx, cluster.Load{First: b.size, Services: added, Endpoints: b.opts.endpoints})
+		if err != nil {
+			return err
+		}
+		b.size += added
+	}
+	b.log.Info("loaded", "services", b.size, "seconds", time.Since(began).Seconds())
 	return nil
 }
 
 // follow lets a program catch up with new Services.
 func (b *bench) follow(ctx context.Context, p *program) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
+	defer cancel()
 	if err := b.turn(ctx, p); err != nil {
 		return err
 	}
