@@ -37,7 +37,7 @@ func (p *proxier) warnOfMixture(ctx context.Context) {
 		return
 	}
 	p.looked = true
-	if text, mixed := mixedHost(ctx); mixed {
+	if text, mixed := mixedHost(ctx, p.variant); mixed {
 		p.logger.Warn("host has rules of iptables-nft and of iptables-legacy, which do not see each other", "found", text)
 	}
 }

@@ -25,11 +25,15 @@ var writers = []struct{ prefix, name string }{
 }
 
 // mixedHost says whether rules are present in both variants, and whose they are, in one sentence. Rules that
-// this process may not read do not count.
-func mixedHost(ctx context.Context) (string, bool) {
+// this process may not read do not count, nor do our own in the variant that is not in force: they go when the
+// backend has been switched.
+func mixedHost(ctx context.Context, inForce variant) (string, bool) {
 	var found []string
 	for _, v := range variants {
 		c, err := takeCensus(ctx, v)
+		if v != inForce {
+			c.own = 0
+		}
 		if err != nil || c.empty() {
 			return "", false
 		}

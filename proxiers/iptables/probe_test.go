@@ -70,7 +70,7 @@ func TestLegacyRulesThatMayNotBeRead(t *testing.T) {
 	if v, err := findVariant(t.Context(), ""); err != nil {
 		t.Errorf("variant %q, %v", v, err)
 	}
-	if text, mixed := mixedHost(t.Context()); mixed {
+	if text, mixed := mixedHost(t.Context(), nft); mixed {
 		t.Errorf("a mixed host: %s", text)
 	}
 	err := testBackend(t, legacy.backend()).Cleanup(t.Context(), proxiers.Options{Logger: testLogger(t)})

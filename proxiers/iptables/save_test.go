@@ -65,7 +65,7 @@ func TestLookingMakesNothing(t *testing.T) {
 				t.Errorf("packets of no chain: %d, %v", n, err)
 			}
 		}
-		if _, mixed := mixedHost(t.Context()); mixed {
+		if _, mixed := mixedHost(t.Context(), nft); mixed {
 			t.Error("a host without rules is mixed")
 		}
 		if err := cleanupVariant(t.Context(), v, testLogger(t)); err != nil {
