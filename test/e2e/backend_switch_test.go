@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -167,6 +168,7 @@ func TestSwitchOfTheBackendUnderLoad(t *testing.T) {
 			t.Errorf("/proxyMode says %q (%v), want %s", body, err, mode)
 		}
 	}
+	l.must(d.uncomplaining())
 }
 
 // A first sync of many Services has several steps; none of them may take away what is still to come.
@@ -220,6 +222,20 @@ endpoints: [{addresses: [10.244.2.12]}]
 `, i, netip.AddrFrom4([4]byte{10, 0, byte(100 + i/250), byte(1 + i%250)}))
 	}
 	return b.String()
+}
+
+// uncomplaining wants no warning in the log.
+func (d *daemon) uncomplaining() error {
+	log, err := os.ReadFile(d.logFile())
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(string(log)) {
+		if strings.Contains(line, "level=WARN") || strings.Contains(line, "level=ERROR") {
+			return errors.New(line)
+		}
+	}
+	return nil
 }
 
 // The configuration can change while no daemon runs; and a daemon can end in the middle of a switch.
