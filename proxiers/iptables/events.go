@@ -83,11 +83,11 @@ func builtIn(chain string) bool {
 	return slices.ContainsFunc(hooks(), func(h hook) bool { return h.chain == chain })
 }
 
-// leadsToOurs says that a rule jumps to a chain of ours, by the verdict in it: iptables-nft (1.8.0 to 1.8.11)
-// writes targets that are extensions as compat expressions, but a jump to a chain as nftables' own.
+// leadsToOurs says that a rule jumps to a chain of ours, by the verdict in it: iptables-nft writes targets that
+// are extensions as compat expressions, but a jump to a chain as nftables' own (seen with 1.8.9 and 1.8.13).
 //
-// Since Linux 6.3 notices of deleted chains, sets and tables have little more than names; those of deleted
-// rules are exempt, because nft monitor shows them (6.18 does as 6.1 did). Should a kernel leave out the
+// Later kernels' notices of deleted chains, sets and tables have little more than names; those of deleted rules
+// are exempt, because nft monitor shows them (seen with 6.1, 6.18 and 7.2). Should a kernel leave out the
 // expressions, the rule counts as ours: one full sync too many is better than one too few.
 func leadsToOurs(rule []byte) bool {
 	list := nfnetlink.Attr(rule, unix.NFTA_RULE_EXPRESSIONS)
