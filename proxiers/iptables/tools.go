@@ -71,10 +71,11 @@ func (t *tools) lockWait() (locks uint64, waited time.Duration) {
 	return t.lock.stats()
 }
 
-// command prepares a program. It is killed when ctx ends.
+// command prepares a program. It is killed when ctx ends. What it has written is then waited for as long as a
+// very busy machine may need, but not for ever: a child of its own (modprobe) may keep the pipes open.
 func (t *tools) command(ctx context.Context, program string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, program, args...)
-	cmd.WaitDelay = time.Second // a child of its own (modprobe) may keep the pipes open
+	cmd.WaitDelay = 10 * time.Second
 	return cmd
 }
 
