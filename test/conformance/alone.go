@@ -2,7 +2,6 @@ package conformance
 
 import (
 	"flag"
-	"fmt"
 	"os"
 	"os/exec"
 	"runtime"
@@ -30,8 +29,11 @@ func alone(t *testing.T) bool {
 	if _, parts, some := strings.Cut(flag.Lookup("test.run").Value.String(), "/"); some {
 		pattern += "/" + parts
 	}
-	cmd := exec.CommandContext(t.Context(), self, "-test.run="+pattern, fmt.Sprintf("-test.v=%t", testing.Verbose()),
-		"-test.timeout="+flag.Lookup("test.timeout").Value.String())
+	args := []string{"-test.run=" + pattern}
+	for _, name := range []string{"test.skip", "test.timeout", "test.v"} {
+		args = append(args, "-"+name+"="+flag.Lookup(name).Value.String())
+	}
+	cmd := exec.CommandContext(t.Context(), self, args...)
 	cmd.Env = append(os.Environ(), aloneVariable+"="+t.Name())
 	cmd.Stdout, cmd.Stderr = t.Output(), t.Output()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
