@@ -11,6 +11,7 @@ import (
 const (
 	backendFile = "/etc/edgeway/conf.d/backend.toml"
 	legacyDir   = "/etc/systemd/system/edgeway.service.d"
+	legacyLock  = "/run/xtables.lock" // its programs leave it behind
 )
 
 // Capabilities as /proc/PID/status has them.
@@ -37,7 +38,7 @@ func iptablesLegacy(h *host) {
 		h.remove(legacyDir)
 		h.try("systemctl", "daemon-reload")
 		h.try("systemctl", "restart", "edgeway")
-		h.remove("/run/xtables.lock")
+		h.remove(legacyLock)
 	})
 	h.run("systemctl", "daemon-reload")
 	h.switches("iptables-legacy", func() { h.run("systemctl", "restart", "edgeway") })
@@ -58,6 +59,7 @@ func iptablesLegacy(h *host) {
 
 // iptablesWithoutRights: a daemon that may not even look at iptables-legacy has nothing to complain about.
 func iptablesWithoutRights(h *host) {
+	h.Cleanup(func() { h.remove(legacyLock) })
 	h.run("modprobe", "ip_tables")
 	h.run("iptables-legacy", "-w", "-t", "nat", "-L", "-n")
 	for _, backend := range []string{"iptables", "nftables"} {
