@@ -16,7 +16,7 @@ func cleanupCommand(g *globals) *cobra.Command {
 	return &cobra.Command{
 		Use:   "cleanup",
 		Short: "Remove everything that the daemon put into the kernel; stop it first",
-		Long: `Remove from the kernel everything that a daemon of any version has put there.
+		Long: `Remove from the kernel everything that a daemon of any version has put there, with any backend.
 
 It refuses while the daemon runs, which would put everything back. Established connections to Services end. The packages
 run it when they are removed.`,
