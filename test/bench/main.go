@@ -50,7 +50,7 @@ func parse(args []string) (options, error) {
 	flags.IntVar(&o.changes, "changes", 12, "how many single changes and new Services are measured")
 	flags.IntVar(&o.burst, "burst", 200, "the changes of a burst")
 	flags.IntVar(&o.endpoints, "endpoints", 5, "endpoints of each Service, at most 8")
-	flags.DurationVar(&o.firstSyncLimit, "first-sync-limit", time.Minute, "a program whose first sync takes longer has no further one")
+	flags.DurationVar(&o.firstSyncLimit, "first-sync-limit", 30*time.Second, "a program whose first sync takes longer has no further one")
 	flags.StringVar(&o.json, "json", "bench.json", "the `file` for all figures")
 	flags.StringVar(&o.logs, "logs", "", "a `directory` to keep the programs' logs in; empty: they are removed")
 	modeName := flags.String("mode", "nftables", "what both programs use: nftables, iptables-nft or iptables-legacy")
