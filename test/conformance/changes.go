@@ -47,11 +47,10 @@ var wildChanges = []kind{
 	{"two Services swap addresses", (*changer).swap},
 	{"many Services appear", func(c *changer) { c.addSome(10 + c.IntN(30)) }},
 	{"many Services go", (*changer).removeMany},
-	{"many Services change", func(c *changer) {
-		for range 20 {
-			ofOne((*changer).choosePools)(c)
-		}
-	}},
+	{"many frontends appear", ofSome((*changer).addFrontends)},
+	{"frontends go, but for one", ofSome(func(_ *changer, svc *service) { svc.frontends = svc.frontends[:1] })},
+	{"many endpoints go", ofSome((*changer).removeEndpoints)},
+	{"endpoints of many Services change", ofSome((*changer).choosePools)},
 	{"health checks change", (*changer).changeHealthChecks},
 }
 
@@ -63,6 +62,15 @@ var wildNodeChanges = []kind{
 // ofOne is a change of one Service.
 func ofOne(change func(*changer, *service)) func(*changer) {
 	return func(c *changer) { change(c, c.spec.services[c.IntN(len(c.spec.services))]) }
+}
+
+// ofSome is a change of up to a dozen Services.
+func ofSome(change func(*changer, *service)) func(*changer) {
+	return func(c *changer) {
+		for range 1 + c.IntN(12) {
+			ofOne(change)(c)
+		}
+	}
 }
 
 func (c *changer) remove() {
@@ -128,7 +136,19 @@ func (c *changer) removeEndpoints(svc *service) {
 }
 
 func (c *changer) addFrontend(svc *service) {
-	f := c.newFrontend(svc, plan.FrontendKind(c.IntN(4)), uint16(80+c.IntN(4)))
+	c.addFrontendAt(svc, plan.FrontendKind(c.IntN(4)), uint16(80+c.IntN(4)))
+}
+
+// addFrontends gives a Service many frontends of one kind.
+func (c *changer) addFrontends(svc *service) {
+	kind := plan.FrontendKind(c.IntN(4))
+	for port := range uint16(8 + c.IntN(9)) {
+		c.addFrontendAt(svc, kind, 80+port)
+	}
+}
+
+func (c *changer) addFrontendAt(svc *service, kind plan.FrontendKind, port uint16) {
+	f := c.newFrontend(svc, kind, port)
 	if !slices.ContainsFunc(svc.frontends, func(o frontend) bool { return o.addr == f.addr && o.port == f.port }) {
 		svc.frontends = append(svc.frontends, f)
 	}

@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"regexp"
 	"testing"
 
 	"edgeway/proxiers"
@@ -17,6 +18,8 @@ type Backend struct {
 	Dump func(ctx context.Context) (string, error)
 	// Sequences is how many sequences of partial syncs are compared with full ones, if not as many as usual.
 	Sequences int
+	// Shapes are what the dump must match now and then while random Services come and go.
+	Shapes []*regexp.Regexp
 	// Deviations are what the backend can not express. The suite holds it to them.
 	Deviations []Deviation
 	// Damages are ways in which something else breaks the backend's state, by name. After each the

@@ -41,6 +41,13 @@ func iptablesBackend(variant string) Backend {
 	b := Backend{
 		Backend: all[i],
 		Dump:    ipt.dump,
+		// Dispatch trees of more than one level.
+		Shapes: []*regexp.Regexp{
+			regexp.MustCompile(`-t nat -N KUBE-SERVICES-[0-9a-f]{2}\n`),
+			regexp.MustCompile(`-t nat -N KUBE-NODEPORTS-[0-9a-f]+\n`),
+			regexp.MustCompile(`-t filter -N KUBE-SERVICES-[0-9a-f]\n`),
+			regexp.MustCompile(`-t filter -N KUBE-EXTERNAL-SERVICES-[0-9a-f]\n`),
+		},
 		Damages: map[string]func(context.Context) error{
 			"all rules of one table are flushed": ipt.run("iptables -t nat -F"),
 			"all rules are flushed":              ipt.run("iptables -F", "iptables -t nat -F", "ip6tables -F", "ip6tables -t nat -F"),

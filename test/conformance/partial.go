@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -65,15 +66,16 @@ type walk struct {
 	drift   chan string
 
 	sequences, syncs, differences int
-	// changes counts them by kind.
+	// changes counts them by kind, shapes the dumps that matched one.
 	changes map[string]int
+	shapes  map[*regexp.Regexp]int
 	// written and total count rules, of the syncs in which the node did not change.
 	written, total int
 }
 
 func newWalk(t testing.TB, b Backend) *walk {
 	t.Helper()
-	w := &walk{backend: b, fresh: startFresh(t, b), lab: imaginaryLab(), drift: make(chan string, 1), changes: map[string]int{}}
+	w := &walk{backend: b, fresh: startFresh(t, b), lab: imaginaryLab(), drift: make(chan string, 1), changes: map[string]int{}, shapes: map[*regexp.Regexp]int{}}
 	opts := silentOptions()
 	opts.Drift = func(reason string) {
 		select {
@@ -127,6 +129,11 @@ func (w *walk) check(ctx context.Context, seq sequence, fromStart bool) error {
 	w.sequences++
 	for _, name := range w.changer.done {
 		w.changes[name]++
+	}
+	for _, shape := range w.backend.Shapes {
+		if shape.MatchString(got) {
+			w.shapes[shape]++
+		}
 	}
 	if got != want {
 		w.differences++
@@ -186,12 +193,17 @@ func (w *walk) mustHaveBeenPartial(t *testing.T) {
 	}
 }
 
-// mustHaveSeenAll fails when a kind of change is missing.
+// mustHaveSeenAll fails when a kind of change is missing, or a shape of the backend's state.
 func (w *walk) mustHaveSeenAll(t *testing.T) {
 	t.Helper()
 	for _, k := range slices.Concat(serviceChanges, nodeChanges, wildChanges, wildNodeChanges) {
 		if w.changes[k.name] == 0 {
 			t.Errorf("never: %s", k.name)
+		}
+	}
+	for _, shape := range w.backend.Shapes {
+		if n := w.shapes[shape]; n == 0 || n == w.sequences {
+			t.Errorf("%d of %d states match %s", n, w.sequences, shape)
 		}
 	}
 }

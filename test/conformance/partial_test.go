@@ -79,11 +79,11 @@ func TestPartialSyncWithoutAChainIsNoticed(t *testing.T) {
 
 func omitChain(t *testing.T, dir, program string) {
 	t.Helper()
-	real, err := exec.LookPath(program)
+	path, err := exec.LookPath(program)
 	if err != nil {
 		t.Fatal(err)
 	}
-	script := fmt.Sprintf(chainOmitted, dir, real)
+	script := fmt.Sprintf(chainOmitted, dir, path)
 	if err := os.WriteFile(filepath.Join(dir, program), []byte(script), 0o700); err != nil {
 		t.Fatal(err)
 	}

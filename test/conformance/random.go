@@ -124,7 +124,7 @@ func (c *changer) newFrontend(svc *service, k plan.FrontendKind, port uint16) fr
 	case plan.LoadBalancerIP:
 		f.addr, f.from = fmt.Sprintf("lb-%d", svc.number), c.chooseSources()
 	case plan.NodePort:
-		f.port = 30208 + 4*uint16(svc.number) + port%4
+		f.port = 30208 + 16*uint16(svc.number) + port%16
 	}
 	for o := range f.routes {
 		f.routes[o] = c.chooseRoute(svc)
