@@ -32,11 +32,11 @@ func ask(addr string) (string, error) {
 		return "", err
 	}
 	defer conn.Close()
-	return askOn(conn)
+	return askOn(conn, askPatience)
 }
 
-func askOn(conn net.Conn) (string, error) {
-	_ = conn.SetDeadline(time.Now().Add(askPatience))
+func askOn(conn net.Conn, wait time.Duration) (string, error) {
+	_ = conn.SetDeadline(time.Now().Add(wait))
 	if _, err := conn.Write([]byte("?\n")); err != nil {
 		return "", err
 	}
@@ -71,7 +71,7 @@ func (h *host) answersOutside(addr string) {
 // traffic is a client that connects to one address again and again, one connection after the other.
 type traffic struct {
 	addr string
-	wait time.Duration // for a connection
+	wait time.Duration // for a connection, and for its answer
 	stop chan struct{}
 	done sync.WaitGroup
 
@@ -87,7 +87,8 @@ func (h *host) traffic(addr string, pause time.Duration) *traffic {
 	return h.impatientTraffic(addr, pause, askPatience)
 }
 
-// impatientTraffic starts one that gives a connection up soon.
+// impatientTraffic starts one that gives a connection up soon. One that was open when the rules went has lost its
+// translation, and its endpoint has been told that nobody knows it: that shows only when TCP sends again.
 func (h *host) impatientTraffic(addr string, pause, wait time.Duration) *traffic {
 	c := &traffic{addr: addr, wait: wait, stop: make(chan struct{})}
 	c.done.Go(func() {
@@ -118,7 +119,7 @@ func (h *host) impatientTraffic(addr string, pause, wait time.Duration) *traffic
 func (c *traffic) once(start time.Time) error {
 	conn, err := net.DialTimeout("tcp", c.addr, c.wait)
 	if err == nil {
-		_, err = askOn(conn)
+		_, err = askOn(conn, c.wait)
 		conn.Close()
 		if err != nil {
 			c.cut++

@@ -52,7 +52,7 @@ func (h *host) hold(addrs ...string) (open held) {
 func (open held) stillServed(h *host) {
 	h.Helper()
 	for _, conn := range open {
-		if _, err := askOn(conn); err != nil {
+		if _, err := askOn(conn, askPatience); err != nil {
 			h.Errorf("connection to %s that was open: %v", conn.RemoteAddr(), err)
 		}
 	}
