@@ -295,6 +295,11 @@ func TestAReloadIsOneDatagramAndEndsWithReady(t *testing.T) {
 			t.Error("ready, and the new configuration is not in force")
 		}
 		next.set(synced(1))
+		next.set(func(v *View) { v.Switching = true })
+		if count(during(m, time.Second), "READY=1") != 0 {
+			t.Error("ready, and the rules of the backend before are still there")
+		}
+		next.set(func(v *View) { v.Switching = false })
 		if sent := during(m, time.Second); count(sent, "READY=1") != 1 {
 			t.Errorf("the new configuration is in force: %+v", sent)
 		}
