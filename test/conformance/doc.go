@@ -43,4 +43,12 @@
 // lb-N. An endpoint listens on port 8080 or, as in far-a:9090, on 9090. In a pass line that
 // names an address of the host, the host itself listens there and must be reached; any other address must
 // turn out to be nobody's.
+//
+// Beside the scenarios, random Services come and go by partial syncs, and after each sequence of changes the
+// kernel's state is compared with that of a full sync on a host where nothing was before. Environment:
+//
+//	CONFORMANCE_SEQUENCES=5000  that many sequences, not a minute's worth
+//	CONFORMANCE_PACE=3          a machine three times slower than usual
+//
+// FuzzPartial is the same with sequences that the fuzzer makes, for iptables.
 package conformance
