@@ -71,7 +71,7 @@ func testFaults(t *testing.T, s *suite) {
 
 // attempt applies next and gives what the backend then knows: nothing after an error.
 func attempt(t *testing.T, f *faulty, known, next *plan.Plan) *plan.Plan {
-	ctx, cancel := context.WithTimeout(t.Context(), applyTimeout)
+	ctx, cancel := context.WithTimeout(t.Context(), paced(applyTimeout))
 	defer cancel()
 	before := f.faults
 	err := f.Apply(ctx, proxiers.Change{Prev: known, Next: next})

@@ -154,7 +154,7 @@ func serveFresh(b Backend, in io.Reader, out io.Writer) error {
 
 // fromScratch applies a plan where there is nothing, and gives the state.
 func fromScratch(b Backend, sp *spec) (dump string, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), applyTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), paced(applyTimeout))
 	defer cancel()
 	opts := silentOptions()
 	if err := b.Cleanup(ctx, opts); err != nil {

@@ -153,7 +153,7 @@ func (w *walk) sync(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, applyTimeout)
+	ctx, cancel := context.WithTimeout(ctx, paced(applyTimeout))
 	defer cancel()
 	prev := w.plan
 	w.plan = nil // unless all goes well

@@ -53,7 +53,7 @@ func (s *suite) fresh(t *testing.T) *session {
 // clean removes what the backend left, and the memory of connections.
 func (s *suite) clean(t *testing.T) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), applyTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), paced(applyTimeout))
 	defer cancel()
 	if err := s.backend.Cleanup(ctx, s.options(t)); err != nil {
 		t.Fatalf("%s: cleanup: %v", s.backend.Name, err)
@@ -84,7 +84,7 @@ func (ses *session) options(t *testing.T) proxiers.Options {
 // apply makes the step to next; prev is what the backend knows, nil for a full sync.
 func (ses *session) apply(t *testing.T, prev, next *plan.Plan) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), applyTimeout)
+	ctx, cancel := context.WithTimeout(t.Context(), paced(applyTimeout))
 	defer cancel()
 	if err := ses.proxier.Apply(ctx, proxiers.Change{Prev: prev, Next: next}); err != nil {
 		t.Fatalf("apply of plan %d: %v", next.Generation, err)
