@@ -42,7 +42,8 @@ func (f *faulty) Apply(ctx context.Context, change proxiers.Change) error {
 // testFaults walks random changes through a faulty backend, as the pipeline would: what failed is
 // followed by a full sync. It ends where a full sync on a clean host ends.
 func testFaults(t *testing.T, s *suite) {
-	const steps, sampled = 80, 40
+	const sampled = 40
+	steps := fewer(80, 40)
 	ses := s.fresh(t)
 	f := &faulty{Proxier: ses.proxier, Rand: rand.New(rand.NewPCG(4, 0))}
 	c := newChanger(4)

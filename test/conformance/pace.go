@@ -9,18 +9,23 @@ import (
 
 // paceVariable of the environment says how many times slower than usual this machine is; it is set in
 // emulated ones. Times that decide about an outcome are stretched by it: how long a drop is watched, and
-// how soon session affinity ends. What is compared stays the same.
+// how soon session affinity ends. Random walks are shorter; all else that is compared stays the same.
 const paceVariable = "CONFORMANCE_PACE"
 
 // paced stretches a time.
-func paced(d time.Duration) time.Duration {
+func paced(d time.Duration) time.Duration { return time.Duration(pace()) * d }
+
+// fewer shortens a random walk of n steps.
+func fewer(n, least int) int { return max(least, n/pace()) }
+
+func pace() int {
 	text, set := os.LookupEnv(paceVariable)
 	if !set {
-		return d
+		return 1
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 {
 		panic(fmt.Sprintf("%s=%s: want a whole number from 1", paceVariable, text))
 	}
-	return time.Duration(n) * d
+	return n
 }

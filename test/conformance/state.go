@@ -39,8 +39,8 @@ func testIdempotence(t *testing.T, s *suite) {
 // testPartialEqualsFull walks random changes, looks at connections to what is there and to what was
 // there before after each, and compares the end with what a new instance makes on a clean host.
 func testPartialEqualsFull(t *testing.T, s *suite) {
-	const walks, steps, sampled = 3, 10, 60
-	for seed := range uint64(walks) {
+	const steps, sampled = 10, 60
+	for seed := range uint64(fewer(3, 1)) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			ses := s.fresh(t)
 			c := newChanger(seed)
