@@ -12,8 +12,11 @@ import (
 // the peer's, and our part of the peer's.
 func (r results) print(w io.Writer, opts options) {
 	sizes := append([]int{fewServices}, opts.sizes...)
-	fmt.Fprintf(w, "Mode %s. Medians: %s / %s (ratio). %d endpoints for each Service; bursts of %d.\n\n",
-		opts.mode.name, oursName, peerName, opts.endpoints, opts.burst)
+	fmt.Fprintf(w, "Mode %s. Medians: %s / %s (ratio). %d endpoints for each Service", opts.mode.name, oursName, peerName, opts.endpoints)
+	if opts.mode.variant == "" {
+		fmt.Fprintf(w, "; bursts of %d", opts.burst)
+	}
+	fmt.Fprint(w, ".\n\n")
 	fmt.Fprint(w, "| Services |")
 	for _, s := range sizes {
 		fmt.Fprintf(w, " %d |", s)
