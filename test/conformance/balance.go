@@ -23,7 +23,7 @@ service three
   local   pod-a pod-b pod-b:9090
   ClusterIP cluster-2:80  pod=local host=cluster outside=cluster
 `)
-	const connections = 500
+	connections := fewer(500, 200)
 	for _, svc := range p.Services {
 		row, err := newRow("pod-c", netip.AddrPortFrom(svc.Frontends[0].Addr, 80), svc.Name.Protocol)
 		if err != nil {
@@ -33,7 +33,8 @@ service three
 		met := s.spread(t, row, d, connections)
 		// Six standard deviations: a fair backend fails once in 10^8 runs.
 		n := float64(len(d.Endpoints))
-		mean, bound := connections/n, 6*math.Sqrt(connections/n*(1-1/n))
+		mean := float64(connections) / n
+		bound := 6 * math.Sqrt(mean*(1-1/n))
 		for _, e := range d.Endpoints {
 			if got := float64(met[s.world.endpointName(e.Addr)]); math.Abs(got-mean) > bound {
 				t.Errorf("%s, %s: endpoint %s has %v of %d connections, want %.0f ± %.0f", svc.Name, svc.Family, e.Addr, got, connections, mean, bound)
