@@ -87,7 +87,6 @@ func TestKernelMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(l.close)
-	// Many, as what other tests do to the kernel meanwhile counts too.
 	b := &bench{lab: l, dir: t.TempDir(), size: 200000, results: results{kit.Figures{}}}
 	p, err := b.newProgram(ctx, "writer")
 	if err != nil {
@@ -105,15 +104,18 @@ func TestKernelMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.argv = []string{"sh", "-c", "sleep 0.2; nft -f " + p.file("rules")}
-	if _, err := p.start(); err != nil {
-		t.Fatal(err)
-	}
-	if err := p.cmd.Wait(); err != nil {
-		t.Fatal(err)
-	}
-	p.cmd = nil
-	if err := b.kernelMemory(ctx, p); err != nil {
-		t.Fatal(err)
+	// The median of three, as what else this machine does counts too.
+	for range 3 {
+		if _, err := p.start(); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.cmd.Wait(); err != nil {
+			t.Fatal(err)
+		}
+		p.cmd = nil
+		if err := b.kernelMemory(ctx, p); err != nil {
+			t.Fatal(err)
+		}
 	}
 	// An element of one address takes some 60 bytes.
 	if got, _ := b.results.median(kernelMemory, b.size, p.name); got < float64(32*b.size) || got > float64(128*b.size) {
