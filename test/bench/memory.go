@@ -62,7 +62,7 @@ func (b *bench) kernelMemory(ctx context.Context, p *program) error {
 // the background, seconds later when it was much. On a machine that does other work too it may never be steady:
 // the last figure counts then.
 func steadyKernel(ctx context.Context) (float64, error) {
-	const pause, steady, patience = 250 * time.Millisecond, 64 << 10, 80
+	const pause, steady, patience = 250 * time.Millisecond, 64 << 10, 40
 	last, err := kernelBytes()
 	for still, n := 0, 0; err == nil && still < 8 && n < patience; still, n = still+1, n+1 {
 		if err := sleep(ctx, pause); err != nil {
