@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -55,7 +56,20 @@ func (h *Host) addAddr(device string, p netip.Prefix, hidden bool) error {
 	if err := h.link.AddrAdd(link, addr); err != nil {
 		return fmt.Errorf("address %s on %s: %w", p, device, err)
 	}
-	return nil
+	return h.awaitLocal(p.Addr())
+}
+
+// awaitLocal waits for the route that makes packets to a new address the host's own. Linux 6.18 adds that of IPv6
+// later, in a worker; packets that come before are answered with "unreachable" if the address is on lo.
+func (h *Host) awaitLocal(addr netip.Addr) error {
+	for range 10_000 {
+		routes, err := h.link.RouteGet(addr.AsSlice())
+		if err == nil && len(routes) > 0 && routes[0].Type == unix.RTN_LOCAL {
+			return nil
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return fmt.Errorf("address %s: no local route", addr)
 }
 
 func (h *Host) removeAddr(device string, p netip.Prefix) error {
