@@ -2,8 +2,6 @@ package iptables
 
 import (
 	"flag"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -34,7 +32,7 @@ func TestFullInput(t *testing.T) {
 	p.HealthChecks = []*plan.HealthCheck{{Namespace: "default", Name: "local", Port: 32000, LocalReady: 1}}
 	for _, f := range []plan.Family{plan.IPv4, plan.IPv6} {
 		_, in := initial(f, p)
-		compareGolden(t, "full-"+f.String(), string(in.bytes()))
+		plantest.Golden(t, *update, "full-"+f.String(), string(in.bytes()))
 	}
 }
 
@@ -52,26 +50,8 @@ func TestPartialInputs(t *testing.T) {
 				s.partial(in, c.Prev, c.Next)
 				text.WriteString("# " + f.String() + "\n" + string(in.bytes()))
 			}
-			compareGolden(t, "partial-"+c.Name, text.String())
+			plantest.Golden(t, *update, "partial-"+c.Name, text.String())
 		})
-	}
-}
-
-func compareGolden(t *testing.T, name, got string) {
-	t.Helper()
-	path := filepath.Join("testdata", name+".golden")
-	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got != string(want) {
-		t.Errorf("input differs from %s (run with -update to accept it):\n%s", path, got)
 	}
 }
 

@@ -2,8 +2,6 @@ package nftables
 
 import (
 	"flag"
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -26,7 +24,7 @@ func TestPartialTransactions(t *testing.T) {
 			l := newLedger()
 			r.enlist(l, c.Prev)
 			tx, _ := r.partial(l, c.Prev, c.Next, time.Now())
-			compareGolden(t, c.Name, tx.String())
+			plantest.Golden(t, *update, c.Name, tx.String())
 		})
 	}
 }
@@ -39,25 +37,7 @@ func TestFirstTransaction(t *testing.T) {
 	r.base(tx, next.Node, false)
 	r.addNode(tx, next.Node)
 	r.chunk(tx, newLedger(), next.Services, len(next.Services))
-	compareGolden(t, "first", tx.String())
-}
-
-func compareGolden(t *testing.T, name, got string) {
-	t.Helper()
-	path := filepath.Join("testdata", name+".golden")
-	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got != string(want) {
-		t.Errorf("transaction differs from %s (run with -update to accept it):\n%s", path, got)
-	}
+	plantest.Golden(t, *update, "first", tx.String())
 }
 
 func TestChunkKeepsServicesTogether(t *testing.T) {

@@ -1,0 +1,26 @@
+package plantest
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// Golden compares got with testdata/NAME.golden, or writes it there.
+func Golden(t *testing.T, update bool, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name+".golden")
+	if update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s differs (run with -update to accept it):\n%s", path, got)
+	}
+}
