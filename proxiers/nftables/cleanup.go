@@ -39,14 +39,29 @@ func Cleanup(ctx context.Context, _ proxiers.Options) error {
 	if err != nil {
 		return err
 	}
-	tx := nft.NewTransaction()
+	disable, remove := nft.NewTransaction(), nft.NewTransaction()
 	for _, f := range cleanupFamilies {
 		if slices.Contains(present, f.number) {
-			tx.Delete(&knftables.Table{Family: f.name, Name: tableName})
+			disable.Add(&knftables.Table{Family: f.name, Name: tableName, Flags: []knftables.TableFlag{knftables.DormantFlag}})
+			remove.Delete(&knftables.Table{Family: f.name, Name: tableName})
 		}
 	}
-	if err := nft.Run(ctx, tx); err != nil {
+	// A packet that is among our rules keeps to those of the old generation, but each lookup in a map or set
+	// asks for the generation of that moment (Linux 6.18): in the midst of a deletion it misses its Service,
+	// which another backend serves, and can be rejected by the rules for the rest. So no packet may be there.
+	if err := nft.Run(ctx, disable); err != nil {
+		return fmt.Errorf("disable tables: %w", short(err))
+	}
+	awaitPackets()
+	if err := nft.Run(ctx, remove); err != nil {
 		return fmt.Errorf("delete tables: %w", short(err))
 	}
 	return nil
+}
+
+// awaitPackets returns when no packet is among rules that the kernel has stopped using. It does nothing where
+// the kernel refuses it, as with nohz_full: the nft program takes longer to start than a packet to pass.
+func awaitPackets() {
+	const global = 1 // MEMBARRIER_CMD_GLOBAL of linux/membarrier.h: waits for an RCU grace period
+	_, _, _ = unix.Syscall(unix.SYS_MEMBARRIER, global, 0, 0)
 }

@@ -27,12 +27,26 @@ const (
 
 // ask connects from the machine itself and asks once: the answer is the endpoint's name.
 func ask(addr string) (string, error) {
-	conn, err := net.DialTimeout("tcp", addr, askPatience)
+	conn, err := dial(addr, askPatience)
 	if err != nil {
 		return "", err
 	}
 	defer conn.Close()
 	return askOn(conn, askPatience)
+}
+
+// ownAddr6 is an address of the machine that nobody chooses unasked.
+const ownAddr6 = "2001:db8:2::11"
+
+// dial connects to a Service. To an IPv6 ClusterIP it does so from an address of its own: Linux 6.1 (6.12 not) gives the
+// answer to a wrong socket when the machine has used the same port for a connection to the endpoint itself, as
+// the relay for loopback does ("netfilter: nf_nat: undo erroneous tcp edemux lookup after port clash").
+func dial(addr string, wait time.Duration) (net.Conn, error) {
+	d := net.Dialer{Timeout: wait}
+	if addr == clusterIP6 {
+		d.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(ownAddr6), 0))
+	}
+	return d.Dial("tcp", addr)
 }
 
 func askOn(conn net.Conn, wait time.Duration) (string, error) {
@@ -117,7 +131,7 @@ func (h *host) impatientTraffic(addr string, pause, wait time.Duration) *traffic
 }
 
 func (c *traffic) once(start time.Time) error {
-	conn, err := net.DialTimeout("tcp", c.addr, c.wait)
+	conn, err := dial(c.addr, c.wait)
 	if err == nil {
 		_, err = askOn(conn, c.wait)
 		conn.Close()

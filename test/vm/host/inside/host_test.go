@@ -35,6 +35,11 @@ func newNetwork(t *testing.T) *network {
 			}
 		}
 	}
+	// Deprecated: a source only for those that ask for it.
+	out, err := exec.CommandContext(t.Context(), "ip", "address", "add", ownAddr6, "dev", "lo", "preferred_lft", "0", "nodad").CombinedOutput()
+	if err != nil {
+		t.Fatalf("ip address add: %v\n%s", err, out)
+	}
 	return n
 }
 

@@ -38,7 +38,7 @@ type held []net.Conn
 func (h *host) hold(addrs ...string) (open held) {
 	h.Helper()
 	for _, addr := range addrs {
-		conn, err := net.DialTimeout("tcp", addr, askPatience)
+		conn, err := dial(addr, askPatience)
 		if err != nil {
 			h.Fatal(err)
 		}

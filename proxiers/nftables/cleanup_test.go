@@ -1,0 +1,117 @@
+package nftables
+
+import (
+	"errors"
+	"os/exec"
+	"runtime"
+	"sync"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"edgeway/proxiers"
+	"edgeway/proxiers/internal/plantest"
+	"edgeway/proxiers/plan"
+)
+
+// A packet that is among our rules when they go must not meet those that are left when the maps before
+// them are empty already: another backend serves its Service by now.
+func TestCleanupRefusesNoPacketOnItsWay(t *testing.T) {
+	newHost(t)
+	// A listener, and a way to the ClusterIP that no packet goes.
+	for _, args := range [][]string{
+		{"link", "set", "lo", "up"}, {"address", "add", "192.0.2.1/32", "dev", "lo"}, {"route", "add", "default", "dev", "lo"},
+	} {
+		if out, err := exec.CommandContext(t.Context(), "ip", args...).CombinedOutput(); err != nil {
+			t.Fatalf("ip %q: %v\n%s", args, err, out)
+		}
+	}
+	p, _ := newProxier(t)
+	dns := plantest.Service("dns", []plan.Frontend{plantest.ClusterIP("10.96.0.1", 53)}, plantest.Endpoint("192.0.2.1:5353"))
+	dns.Name.Protocol = plan.UDP
+	next := plantest.Plan(plantest.Node(), dns)
+	nft(t, `table ip other {
+		chain output { type nat hook output priority -99; ip daddr 10.96.0.1 udp dport 53 dnat to 192.0.2.1:5353; }
+	}`)
+	var sent, refused int
+	for range 30 { // 2 packets are refused in each if the tables are deleted at once
+		apply(t, p, nil, next)
+		stop := make(chan struct{})
+		var senders sync.WaitGroup
+		var all []*sender
+		for range runtime.NumCPU() {
+			s := newSender(t, &unix.SockaddrInet4{Addr: [4]byte{10, 96, 0, 1}, Port: 53})
+			all = append(all, s)
+			senders.Go(func() { s.run(stop) })
+		}
+		if err := Cleanup(t.Context(), proxiers.Options{}); err != nil {
+			t.Fatal(err)
+		}
+		close(stop)
+		senders.Wait()
+		for _, s := range all {
+			if s.failure != nil {
+				t.Fatal(s.failure)
+			}
+			sent, refused = sent+s.sent, refused+s.refused
+		}
+		if err := netlink.ConntrackTableFlush(netlink.ConntrackTable); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("%d first packets", sent)
+	if refused > 0 || sent < 1000 {
+		t.Errorf("%d of %d first packets were refused, want none of many", refused, sent)
+	}
+}
+
+// sender opens flow after flow in the test's network namespace.
+type sender struct {
+	namespace int
+	to        unix.Sockaddr
+
+	sent, refused int
+	failure       error
+}
+
+func newSender(t *testing.T, to unix.Sockaddr) *sender {
+	t.Helper()
+	ns, err := unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(ns) })
+	return &sender{namespace: ns, to: to}
+}
+
+// run counts the packets, and those for which a rule said no: the send fails with EPERM.
+func (s *sender) run(stop <-chan struct{}) {
+	runtime.LockOSThread() // never unlocked: the thread ends
+	if s.failure = unix.Setns(s.namespace, unix.CLONE_NEWNET); s.failure != nil {
+		return
+	}
+	for {
+		select {
+		case <-stop:
+			return
+		default:
+		}
+		if err := s.send(); errors.Is(err, unix.EPERM) {
+			s.refused++
+		} else if err != nil {
+			s.failure = err
+			return
+		}
+		s.sent++
+	}
+}
+
+func (s *sender) send() error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	return unix.Sendto(fd, []byte("?"), 0, s.to)
+}
