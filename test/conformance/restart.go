@@ -111,7 +111,7 @@ func (s *suite) watch(t *testing.T, p *plan.Plan) *traffic {
 			select {
 			case <-end:
 				return
-			case <-time.After(5 * time.Millisecond):
+			case <-time.After(rest()):
 			}
 			tr.made.Add(1)
 			if got := try(); got.Answer != netlab.Served {
