@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os/exec"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 
@@ -19,7 +20,7 @@ import (
 // them are empty already: another backend serves its Service by now.
 func TestCleanupRefusesNoPacketOnItsWay(t *testing.T) {
 	newHost(t)
-	// A listener, and a way to the ClusterIP that no packet goes.
+	// The endpoint, and a way to the ClusterIP that no packet goes.
 	for _, args := range [][]string{
 		{"link", "set", "lo", "up"}, {"address", "add", "192.0.2.1/32", "dev", "lo"}, {"route", "add", "default", "dev", "lo"},
 	} {
@@ -63,6 +64,29 @@ func TestCleanupRefusesNoPacketOnItsWay(t *testing.T) {
 	t.Logf("%d first packets", sent)
 	if refused > 0 || sent < 1000 {
 		t.Errorf("%d of %d first packets were refused, want none of many", refused, sent)
+	}
+}
+
+// A Cleanup that ends in the middle leaves tables that are disabled. They come back to life when the backend is
+// wanted again, whether it is running or starts.
+func TestDisabledTablesAreRepaired(t *testing.T) {
+	newHost(t)
+	p, d := newProxier(t)
+	next := plantest.Plan(plantest.Node(), plantest.Many(3, 2)...)
+	apply(t, p, nil, next)
+	restarted, _ := newProxier(t)
+	for _, q := range []*proxier{p, restarted} {
+		nft(t, "add table ip edgeway { flags dormant; }\nadd table ip6 edgeway { flags dormant; }")
+		if q == p {
+			d.wait(t)
+		}
+		if !strings.Contains(nft(t, "list ruleset"), "dormant") {
+			t.Fatal("the tables are not disabled: this test says nothing")
+		}
+		apply(t, q, nil, next)
+		if state := nft(t, "list ruleset"); strings.Contains(state, "dormant") {
+			t.Errorf("after a full sync tables are disabled:\n%s", state)
+		}
 	}
 }
 

@@ -30,7 +30,7 @@ func testDrift(t *testing.T, s *suite) {
 			if mended := ses.dump(t); mended != whole {
 				t.Errorf("a full sync did not mend the state: %s", firstDifference(whole, mended))
 			}
-			s.mustAgree(t, p, c.sample(rowsOf(p, p.Services), fewer(60, 20)), "after repair")
+			s.mustAgree(t, p, c.sample(rowsOf(p, p.Services), 60), "after repair")
 		})
 	}
 	t.Run("none from own changes", func(t *testing.T) {

@@ -9,8 +9,8 @@ import (
 
 // paceVariable of the environment says how many times slower than usual this machine is; it is set in
 // emulated ones. Times that decide about an outcome are stretched by it: how long a drop is watched, and
-// how soon session affinity ends. Random walks and samples are smaller, and clients that ask all the time ask less
-// often; all else that is compared stays the same.
+// how soon session affinity ends. Random walks are shorter, and clients that ask all the time ask less often; all
+// else that is compared stays the same.
 const paceVariable = "CONFORMANCE_PACE"
 
 // paced stretches a time.
