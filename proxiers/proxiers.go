@@ -1,27 +1,48 @@
-// Package proxiers holds the contracts between the daemon, which decides, and the packages below it,
-// which make the host agree: one backend that programs the kernel, and its followers.
+// Package proxiers holds the contract between the daemon, which decides, and the packages below it, which
+// make the host agree: one backend that programs the kernel, and the followers that run after it.
+//
+// Backends and followers are Components alike. A Component describes; its New gives a running Proxier. What a
+// Proxier can do besides is told by the interfaces that it has: a Tender has later work to do, and one that has
+// figures is a prometheus.Collector.
 package proxiers
 
 import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"time"
 
 	"edgeway/proxiers/plan"
 )
 
-// Change is one step from the plan that was last applied to the next one.
+// Change is one step from the plan that was last applied to the next one. NewChange makes it.
 type Change struct {
 	// Prev nil: the host's state is unknown: read it back and make it right (a full sync).
 	Prev, Next *plan.Plan
+	// Changed are the ServicePorts of Next that are new or differ from Prev's, Removed those of Prev that Next
+	// lacks, both in plan order. Of a full sync all are changed.
+	Changed, Removed []*plan.ServicePort
+}
+
+// NewChange computes the difference of the plans. It costs 0.3 ms at 30,000 ServicePorts: the caller does it once
+// for all that take the same step.
+func NewChange(prev, next *plan.Plan) Change {
+	changed, removed := plan.Diff(prev, next)
+	return Change{Prev: prev, Next: next, Changed: changed, Removed: removed}
+}
+
+// Empty says that the plans differ in nothing, so that a partial Apply would do nothing.
+func (c Change) Empty() bool {
+	return c.Prev != nil && len(c.Changed)+len(c.Removed) == 0 && c.Prev.Node == c.Next.Node &&
+		slices.EqualFunc(c.Prev.HealthChecks, c.Next.HealthChecks, func(a, b *plan.HealthCheck) bool { return a == b || *a == *b })
 }
 
 // Applier makes the host agree with a plan.
 //
 // Apply is idempotent, never runs concurrently with itself, and is bounded by its context. After an
 // error the caller's next Change has a nil Prev. With Prev set it costs what changed, never what
-// exists.
+// exists. Prev is the plan of the last Apply that succeeded, or one that differs from it in nothing.
 type Applier interface {
 	Apply(ctx context.Context, change Change) error
 }
@@ -33,90 +54,75 @@ type Proxier interface {
 	Close() error
 }
 
-// LoopbackRejecter is a Proxier that rejects packets to UDP and SCTP NodePorts on loopback addresses,
-// which proxiers/localnodeport does not relay (KEP-6032).
-type LoopbackRejecter interface {
-	// LoopbackRejected gives a count for each family that the backend serves and each of the protocols.
-	// It may be called at any time, from any goroutine.
-	LoopbackRejected() ([]Rejected, error)
+// Tender is a Proxier with work that is due later: what has been idle for a while goes, a port that was taken is
+// tried again. Both methods are called on the goroutine of Apply, never beside it.
+type Tender interface {
+	// Due is when Tend has something to do; zero: nothing is left.
+	Due() time.Time
+	// Tend does what is due. What it cannot do stays due, at a later time: an error is shown as the
+	// Proxier's, but what Apply did stays in force.
+	Tend(ctx context.Context) error
 }
 
-// Rejected is the number of packets that were rejected since the backend's state was made.
-type Rejected struct {
-	Family   plan.Family
-	Protocol plan.Protocol
-	Packets  uint64
-}
-
-// Alias is a Proxier of a Backend that can be another Backend under a second name: "iptables" is
-// iptables-nft or iptables-legacy, as the host uses it. The daemon asks, so that it does not clean up what
-// is in force when it cleans up after all other Backends.
-type Alias interface {
-	// Actual is the Name of the Backend whose Cleanup removes what this Proxier writes: another one's, or
-	// its own. It never changes.
-	Actual() string
-}
-
-// RestoreReporter is a Proxier that works through iptables-restore (KEP-3453).
-type RestoreReporter interface {
-	// RestoreReports gives one for each family that the backend serves. It may be called at any time,
-	// from any goroutine.
-	RestoreReports() []RestoreReport
-}
-
-// RestoreReport is what a RestoreReporter did for one family since it was made.
-type RestoreReport struct {
-	Family plan.Family
-	Tables []RestoredTable
-	// Failures counts every restore that failed, PartialFailures those that were partial.
-	Failures, PartialFailures uint64
-	// Locks is how often the lock of the iptables programs was taken, LockWait how long that took in all.
-	// Both are 0 for iptables-nft, which has no lock.
-	Locks    uint64
-	LockWait time.Duration
-}
-
-// RestoredTable counts rules of one table.
-type RestoredTable struct {
+// Component is a backend or a follower: how to tell whether it can run here, to make it, and to remove
+// what it left. All but Name may be nil.
+type Component struct {
+	// Name of a backend is a value of `proxy.backend` in the configuration.
 	Name string
-	// Total is the number of our rules in the kernel, Last those that the last sync wrote.
-	Total, Last int
-}
-
-// Backend is a kernel implementation of Services.
-type Backend struct {
-	// Name is the value of `backend` in the configuration.
-	Name string
-	// Probe reports why the backend can not run on this host, wrapping ErrUnsupported when a kernel
+	// Resolve gives the Name of the Component that this one stands for on this host: "iptables" is iptables-nft
+	// or iptables-legacy. A Component with Resolve has nothing else.
+	Resolve func(ctx context.Context) (string, error)
+	// Probe reports why the Component cannot run on this host, wrapping ErrUnsupported when a kernel
 	// feature or a tool is missing. It changes nothing on the host.
 	Probe func(ctx context.Context) error
 	// New has no side effect on the host.
-	New func(ctx context.Context, opts Options) (Proxier, error)
-	// Cleanup removes everything that any version of the backend left on the host, and nothing of
-	// another Backend. It needs no instance, changes nothing when there is nothing (loads no module, for
-	// one), and is not an error then. An error that wraps ErrUnsupported says that nobody can tell on this
-	// host: the tool or the privilege is missing. The daemon runs it for all other backends once its own
-	// serves. Nil: the backend is only a second name of others, see Alias; theirs do it.
-	Cleanup func(ctx context.Context, opts Options) error
+	New func(ctx context.Context, env Env) (Proxier, error)
+	// Cleanup removes everything that any version of the Component left on the host, and nothing of
+	// another one. It needs no instance, changes nothing when there is nothing (loads no module, for one), and
+	// is not an error then. An error that wraps ErrUnsupported says that nobody can tell on this host: the
+	// tool or the privilege is missing. The daemon runs it for what the configuration does not have, once the
+	// backend serves. Nil: it leaves nothing.
+	Cleanup func(ctx context.Context, env Env) error
+	// Gaps gives what the Component leaves out of a ServicePort, or does otherwise. It looks at the
+	// ServicePort alone. Nil: it leaves out nothing.
+	Gaps func(svc *plan.ServicePort) []Gap
+	// Traits are what other parts of the daemon need to know of it.
+	Traits Traits
 }
 
-// Options are what every backend is made with.
-type Options struct {
+// Gap is a declared difference from what the plan asks for.
+type Gap struct {
+	// Feature is the term of the field, such as "session affinity".
+	Feature string
+	// Reason is a sentence: what happens instead, and why.
+	Reason string
+}
+
+// Traits are facts about a Component.
+type Traits struct {
+	// Devices are names of network devices that it makes. Their addresses are not the host's own.
+	Devices []string
+}
+
+// Env is what a Component is made with, and cleans up with.
+type Env struct {
 	Logger *slog.Logger
+	// Families are those that the kernel serves, IPv4 first.
+	Families []plan.Family
 	// MasqueradeBit is the bit (0 to 31) of the packet mark that means "rewrite the source".
 	MasqueradeBit int
 	// Takeover says that another backend serves until the first Apply has succeeded: what an Apply in
 	// several steps has not written yet is left to that one's rules, neither dropped nor rejected.
 	Takeover bool
-	// Drift is called, from any goroutine, when the backend sees that something else changed or
-	// removed its state in the kernel. The caller answers with a full sync. Never nil.
+	// Drift is called, from any goroutine, when the Component sees that something else changed or
+	// removed its state in the kernel. The caller answers with a full sync of it. Never nil.
 	Drift func(reason string)
 	// Progress is called during a long Apply with the ServicePorts done so far and their total.
 	// Never nil.
 	Progress func(done, total int)
 }
 
-// ErrUnsupported says that the host lacks something that the backend needs. The wrapping error names it.
+// ErrUnsupported says that the host lacks something that the Component needs. The wrapping error names it.
 var ErrUnsupported = errors.New("not supported on this host")
 
 // ErrRefused says that the kernel read the transaction and refused its content, as opposed to a
