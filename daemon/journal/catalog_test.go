@@ -106,7 +106,7 @@ func note(call *ast.CallExpr, lines map[string]logLine, with logLine) {
 		for _, key := range literals[1:] {
 			with[key] = true
 		}
-	case slices.Contains([]string{"Debug", "Info", "Warn", "Error"}, name):
+	case slices.Contains([]string{"Debug", "Info", "Warn", "Error", "Log"}, name):
 		if lines[literals[0]] == nil {
 			lines[literals[0]] = logLine{}
 		}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -29,7 +30,7 @@ type kernel struct {
 	state map[string][32]byte
 	// took is what it was given, in order.
 	took []proxiers.Change
-	// refuses names ServicePorts that no transaction may add or hold.
+	// refuses has versions of ServicePorts that no transaction may add or hold.
 	refuses map[string]bool
 	// takes is how long an Apply lasts.
 	takes time.Duration
@@ -48,6 +49,9 @@ func newKernel(t *testing.T) *kernel {
 }
 
 func key(s *plan.ServicePort) string { return s.Name.String() + "/" + s.Family.String() }
+
+// version names a ServicePort as it is.
+func version(s *plan.ServicePort) string { return key(s) + " " + hex.EncodeToString(s.Digest[:]) }
 
 func contents(p *plan.Plan) map[string][32]byte {
 	m := map[string][32]byte{}
@@ -108,7 +112,7 @@ func (k *kernel) Apply(ctx context.Context, c proxiers.Change) error {
 
 func (k *kernel) commit(c proxiers.Change) error {
 	for _, s := range c.Next.Services {
-		if !k.refuses[key(s)] {
+		if !k.refuses[version(s)] {
 			continue
 		}
 		if c.Prev == nil {
@@ -125,11 +129,10 @@ func (k *kernel) commit(c proxiers.Change) error {
 		k.drifted = false
 		return nil
 	}
-	changed, removed := plan.Diff(c.Prev, c.Next)
-	for _, s := range changed {
+	for _, s := range c.Changed {
 		k.state[key(s)] = s.Digest
 	}
-	for _, s := range removed {
+	for _, s := range c.Removed {
 		delete(k.state, key(s))
 	}
 	return nil
@@ -215,7 +218,7 @@ func (w *world) wanted() *plan.Plan {
 	return p
 }
 
-// set makes Service i have n endpoints and tells nobody; announce does.
+// set makes Service i have n endpoints and tells nobody; announce does. It gives the version.
 func (w *world) set(i, n int) string {
 	s := &plan.ServicePort{
 		Name:      plan.ServicePortName{Namespace: "default", Name: fmt.Sprintf("s%05d", i), Port: "http", Protocol: plan.TCP},
@@ -231,7 +234,7 @@ func (w *world) set(i, n int) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.services[s.Name.Name] = s
-	return key(s)
+	return version(s)
 }
 
 func (w *world) remove(i int) {
@@ -288,14 +291,25 @@ func settle(d time.Duration) {
 	synctest.Wait()
 }
 
+// converged checks that the kernel holds what is wanted, as far as it does not refuse it; of what it refuses it holds
+// nothing, or another version.
 func (b *bench) converged(t *testing.T) {
 	t.Helper()
 	b.mu.Lock()
 	want := b.wanted()
 	b.mu.Unlock()
-	want.Services = slices.DeleteFunc(want.Services, func(s *plan.ServicePort) bool { return b.kernel.refuses[key(s)] })
-	if !b.kernel.holds(want) {
-		t.Errorf("the kernel does not hold what is wanted (%d ServicePorts)", len(want.Services))
+	b.kernel.mu.Lock()
+	defer b.kernel.mu.Unlock()
+	left := maps.Clone(b.kernel.state)
+	for _, s := range want.Services {
+		digest, held := left[key(s)]
+		delete(left, key(s))
+		if refused := b.kernel.refuses[version(s)]; refused == (held && digest == s.Digest) {
+			t.Errorf("%s: refused %t, held %t, as wanted %t", key(s), refused, held, digest == s.Digest)
+		}
+	}
+	if len(left) > 0 {
+		t.Errorf("the kernel holds what nobody wants: %v", slices.Collect(maps.Keys(left)))
 	}
 }
 

@@ -44,7 +44,7 @@ func TestRandomFaultsConverge(t *testing.T) {
 					clear(k.state)
 					k.drifted = true
 					k.mu.Unlock()
-					b.p.RequestFull("flushed")
+					b.p.RequestFull("backend", "flushed")
 				case 2:
 					name := w.set(i, r.IntN(5))
 					k.mu.Lock()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 
 	"edgeway/proxiers"
 	"edgeway/proxiers/plan"
@@ -19,48 +20,99 @@ var (
 )
 
 // isolate finds the ServicePorts that make the backend refuse the target, quarantines them, and puts
-// the rest in force. Suspects are those that the kernel has not taken before.
+// the rest in force. Suspects are those that the kernel has not taken before; while one is left out its previous
+// version stays, where there is one and nothing else claims its addresses.
 //
 // A refused partial change can also mean that the kernel's state is not what was thought, so a full
 // sync comes first. No set of ServicePorts that was refused is offered again.
-func (p *Pipeline) isolate(ctx context.Context, suspects []*plan.ServicePort, partial bool, refusal error) error {
+func (p *Pipeline) isolate(ctx context.Context, partial bool, refusal error) error {
+	suspects := proxiers.NewChange(p.backend.lastGood, p.target).Changed
 	if partial {
 		p.backend.reason = "partial sync refused"
 		if _, refusal = p.apply(ctx, p.backend, p.target); !errors.Is(refusal, proxiers.ErrRefused) {
 			return refusal
 		}
 	}
-	p.opts.Logger.Warn("kernel refused a sync, searching for the ServicePort to blame", "suspects", len(suspects), "error", refusal)
-	s := &search{p: p, target: p.target, out: map[*plan.ServicePort]struct{}{}, refused: map[[32]byte]error{}}
-	err := s.run(ctx, suspects, refusal)
-	if errors.Is(err, errNotToBlame) && len(suspects) < len(p.target.Services) {
-		err = s.run(ctx, p.target.Services, refusal)
-	}
+	p.logRefusal(refusal, len(suspects))
+	s, err := p.search(ctx, suspects, refusal)
 	for _, b := range s.blamed {
 		p.opts.Logger.Error("ServicePort left out", "service_port", b.svc.Name.String(), "family", b.svc.Family.String(), "error", b.err)
-		p.quarantine.add(b.svc, b.err)
+		p.quarantine.add(b.svc, s.previous[b.svc], b.err)
 	}
+	p.retarget()
 	if err != nil {
-		p.retarget()
 		return fmt.Errorf("search for refused ServicePorts: %w", err)
 	}
 	if p.backend.applied == nil { // the last try was a refused one
 		p.backend.reason = "refused ServicePorts left out"
-		_, err = p.apply(ctx, p.backend, s.without())
 	}
-	p.target = p.backend.lastGood
+	_, err = p.apply(ctx, p.backend, p.target)
 	return err
+}
+
+// search looks among the suspects, then among all. Previous versions may be what is refused by now, so it also
+// looks without them.
+func (p *Pipeline) search(ctx context.Context, suspects []*plan.ServicePort, refusal error) (s *search, err error) {
+	all := p.target.Services
+	if len(suspects) == 0 {
+		suspects = all
+	}
+	refused := map[[32]byte]error{}
+	s = &search{p: p, target: p.target, refused: refused, previous: previousVersions(p.backend.lastGood, p.target, suspects)}
+	if err = s.run(ctx, suspects, refusal); !errors.Is(err, errNotToBlame) {
+		return s, err
+	}
+	if len(s.previous) > 0 {
+		s = &search{p: p, target: p.target, refused: refused}
+		err = s.run(ctx, suspects, refusal)
+	}
+	if errors.Is(err, errNotToBlame) && len(suspects) < len(all) {
+		err = s.run(ctx, all, refusal)
+	}
+	return s, err
+}
+
+// logRefusal says the same thing once.
+func (p *Pipeline) logRefusal(refusal error, suspects int) {
+	level := slog.LevelWarn
+	if refusal.Error() == p.refusal {
+		level = slog.LevelDebug
+	}
+	p.refusal = refusal.Error()
+	p.opts.Logger.Log(context.Background(), level, "kernel refused a sync, searching for the ServicePort to blame", "suspects", suspects, "error", refusal)
+}
+
+// previousVersions gives, for suspects that differ from what the kernel accepted last, that version, unless another
+// ServicePort of the target has one of its addresses now.
+func previousVersions(accepted, target *plan.Plan, suspects []*plan.ServicePort) map[*plan.ServicePort]*plan.ServicePort {
+	previous := map[*plan.ServicePort]*plan.ServicePort{}
+	var versions []*plan.ServicePort
+	for _, svc := range suspects {
+		if before := accepted.Find(svc.Name, svc.Family); before != nil && before.Digest != svc.Digest {
+			previous[svc] = before
+			versions = append(versions, before)
+		}
+	}
+	claimed := claimedByOthers(target, versions)
+	for svc := range previous {
+		if claimed[keyOf(svc)] {
+			delete(previous, svc)
+		}
+	}
+	return previous
 }
 
 // search narrows down a refusal by halves.
 type search struct {
 	p      *Pipeline
 	target *plan.Plan
-	out    map[*plan.ServicePort]struct{} // left out of the next try
-	blamed []blame
+	// out is left out of the next try, or is there in its previous version.
+	out      map[*plan.ServicePort]struct{}
+	previous map[*plan.ServicePort]*plan.ServicePort
+	blamed   []blame
 	// accepted is set when any try succeeded: only then is a refused single proven to be at fault.
 	accepted bool
-	// refused remembers tries by what they left out: suspicion can come back to the same set.
+	// refused remembers tries by what they offered: suspicion can come back to the same set.
 	refused map[[32]byte]error
 }
 
@@ -75,7 +127,7 @@ func (s *search) run(ctx context.Context, suspects []*plan.ServicePort, refusal 
 	if len(suspects) == 0 {
 		return fmt.Errorf("%w: %w", errNotToBlame, refusal)
 	}
-	clear(s.out)
+	s.out = make(map[*plan.ServicePort]struct{}, len(suspects))
 	for _, svc := range suspects {
 		s.out[svc] = struct{}{}
 	}
@@ -103,6 +155,11 @@ func (s *search) admit(ctx context.Context, set []*plan.ServicePort, refusal err
 	if err != nil {
 		return err
 	}
+	if refusedB != nil {
+		if err := s.mustAcceptRest(ctx); err != nil {
+			return err
+		}
+	}
 	if err := s.admit(ctx, a, refusedA); err != nil || refusedB == nil {
 		return err
 	}
@@ -110,14 +167,8 @@ func (s *search) admit(ctx context.Context, set []*plan.ServicePort, refusal err
 }
 
 func (s *search) blame(ctx context.Context, svc *plan.ServicePort, refusal error) error {
-	if !s.accepted {
-		refused, err := s.try(ctx, nil)
-		if err != nil {
-			return err
-		}
-		if refused != nil {
-			return fmt.Errorf("%w: %w", errNotToBlame, refused)
-		}
+	if err := s.mustAcceptRest(ctx); err != nil {
+		return err
 	}
 	if len(s.blamed) == maxBlamed {
 		return fmt.Errorf("%w: %w", errTooMany, refusal)
@@ -126,13 +177,25 @@ func (s *search) blame(ctx context.Context, svc *plan.ServicePort, refusal error
 	return nil
 }
 
+// mustAcceptRest ends the search when no suspect can be at fault, because what is left without them is refused too.
+func (s *search) mustAcceptRest(ctx context.Context) error {
+	if s.accepted {
+		return nil
+	}
+	refused, err := s.try(ctx, nil)
+	if err == nil && refused != nil {
+		err = fmt.Errorf("%w: %w", errNotToBlame, refused)
+	}
+	return err
+}
+
 // try offers all that is not left out, and add. A refusal is its first result, anything that ends
 // the search its second.
 func (s *search) try(ctx context.Context, add []*plan.ServicePort) (refused, err error) {
 	for _, svc := range add {
 		delete(s.out, svc)
 	}
-	id := s.outID()
+	id := s.offer()
 	if err = s.refused[id]; err == nil {
 		s.p.backend.reason = "search for refused ServicePorts"
 		_, err = s.p.apply(ctx, s.p.backend, s.without())
@@ -151,20 +214,30 @@ func (s *search) try(ctx context.Context, add []*plan.ServicePort) (refused, err
 	return nil, err
 }
 
-// outID identifies the set that is left out: the exclusive or of the digests of its members.
-func (s *search) outID() (id [32]byte) {
+// offer identifies what a try offers, by what it does not have of the target and has instead: the exclusive or of
+// the digests.
+func (s *search) offer() (id [32]byte) {
 	for svc := range s.out {
-		for i, b := range svc.Digest {
-			id[i] ^= b
+		mix(&id, svc)
+		if previous := s.previous[svc]; previous != nil {
+			mix(&id, previous)
 		}
 	}
 	return id
 }
 
+func mix(id *[32]byte, svc *plan.ServicePort) {
+	for i, b := range svc.Digest {
+		id[i] ^= b
+	}
+}
+
 // without gives the target less what is left out.
 func (s *search) without() *plan.Plan {
-	return filter(s.target, func(svc *plan.ServicePort) bool {
-		_, out := s.out[svc]
-		return !out
+	return replace(s.target, func(svc *plan.ServicePort) *plan.ServicePort {
+		if _, out := s.out[svc]; out {
+			return s.previous[svc]
+		}
+		return svc
 	})
 }

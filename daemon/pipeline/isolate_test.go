@@ -2,6 +2,9 @@ package pipeline
 
 import (
 	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -48,7 +51,7 @@ func TestARefusedChangeIsBlamedWithoutASearchAmongTheRest(t *testing.T) {
 		k.refuses[w.set(7, 2)] = true
 		w.announce()
 		settle(time.Second)
-		// Partial, full (was it drift?), and one without the suspect.
+		// Partial, full (was it drift?), and one with the suspect's previous version.
 		if n := len(k.changes()); n != 3 {
 			t.Errorf("%d applies, want 3", n)
 		}
@@ -149,7 +152,7 @@ func TestRefusedIsTriedAgainAtThePeriodicFullSync(t *testing.T) {
 		k.refuses[w.set(9, 1)] = true
 		b := start(t, w, k, nil)
 		k.changes()
-		b.p.RequestFull("drift")
+		b.p.RequestFull("backend", "drift")
 		settle(time.Second)
 		if got := k.changes(); len(got) != 1 || len(got[0].Next.Services) != 63 {
 			t.Errorf("drift: %d applies, want one, without the refused", len(got))
@@ -166,6 +169,103 @@ func TestRefusedIsTriedAgainAtThePeriodicFullSync(t *testing.T) {
 		b.converged(t)
 		if s := b.p.State(); len(s.Quarantined) != 0 {
 			t.Errorf("still quarantined: %+v", s.Quarantined)
+		}
+	})
+}
+
+func TestAServiceWhoseNewVersionIsRefusedKeepsItsPreviousOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, k := newWorld(), newKernel(t)
+		for i := range 100 {
+			w.set(i, 1)
+		}
+		b := start(t, w, k, nil)
+		accepted := w.services["s00007"]
+		k.refuses[w.set(7, 2)] = true
+		w.announce()
+		settle(time.Second)
+		if got := k.state[key(accepted)]; got != accepted.Digest {
+			t.Fatal("the kernel does not hold the previous version")
+		}
+		s := b.p.State()
+		if len(s.Quarantined) != 1 || !s.Quarantined[0].Previous || s.Backend.Err != nil {
+			t.Errorf("quarantined: %+v, error %v", s.Quarantined, s.Backend.Err)
+		}
+		k.changes()
+		w.set(8, 2)
+		w.announce()
+		settle(time.Second)
+		if got := k.changes(); len(got) != 1 || len(got[0].Changed) != 1 {
+			t.Errorf("another change: %d applies, want one of one ServicePort", len(got))
+		}
+
+		// Another Service gets its address: nothing is left of the previous version.
+		other := *w.services["s00008"]
+		other.Frontends = slices.Clone(accepted.Frontends)
+		other.Seal()
+		w.mu.Lock()
+		w.services["s00008"] = &other
+		w.mu.Unlock()
+		w.announce()
+		settle(time.Second)
+		if _, held := k.state[key(accepted)]; held {
+			t.Error("two Services have one address")
+		}
+		if s := b.p.State(); len(s.Quarantined) != 1 || s.Quarantined[0].Previous {
+			t.Errorf("quarantined: %+v", s.Quarantined)
+		}
+		b.converged(t)
+		w.remove(7)
+		w.announce()
+		settle(time.Second)
+		b.converged(t)
+		if s := b.p.State(); len(s.Quarantined) != 0 {
+			t.Errorf("still quarantined: %+v", s.Quarantined)
+		}
+	})
+}
+
+func TestAPreviousVersionThatIsRefusedAsWellGoes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, k := newWorld(), newKernel(t)
+		for i := range 100 {
+			w.set(i, 1)
+		}
+		first := w.set(7, 1)
+		b := start(t, w, k, nil)
+		k.mu.Lock()
+		k.refuses[first] = true
+		k.mu.Unlock()
+		k.refuses[w.set(7, 2)] = true
+		w.set(9, 2)
+		w.announce()
+		settle(time.Minute)
+		b.converged(t)
+		if _, held := k.state[key(w.services["s00007"])]; held {
+			t.Error("a refused version is held")
+		}
+		if s := b.p.State(); len(s.Quarantined) != 1 || s.Quarantined[0].Previous || s.Backend.Err != nil {
+			t.Errorf("quarantined: %+v, error %v", s.Quarantined, s.Backend.Err)
+		}
+	})
+}
+
+// What no ServicePort caused is found out by a few syncs, not by halving all of them at each retry.
+func TestARefusalThatNoServiceCausedIsNotSearchedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, k := newWorld(), newKernel(t)
+		for i := range 10_000 {
+			w.set(i, 1)
+		}
+		k.fault = func(proxiers.Change) error { return fmt.Errorf("base chain: %w", proxiers.ErrRefused) }
+		var log strings.Builder
+		start(t, w, k, func(o *Options) { o.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
+		if n := len(k.changes()); n > 4 {
+			t.Errorf("%d applies before it is clear, want at most 4: all, both halves, none", n)
+		}
+		settle(2 * time.Minute)
+		if n := strings.Count(log.String(), "searching"); n != 1 {
+			t.Errorf("a fault that stays is logged %d times", n)
 		}
 	})
 }

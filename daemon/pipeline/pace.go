@@ -29,7 +29,7 @@ func (b *backoff) wait() time.Duration {
 
 func (b *backoff) reset() { b.next = 0 }
 
-// pacing holds the times that belong to no stage.
+// pacing holds the times that belong to all stages.
 type pacing struct {
 	notBefore time.Time // end of the last sync and the least time between syncs
 	nextFull  time.Time
@@ -68,3 +68,6 @@ func (d *driftThrottle) hit(now time.Time) {
 func applyTimeout(n int) time.Duration {
 	return time.Minute + time.Duration(n)*10*time.Millisecond
 }
+
+// tendTimeout bounds later work of a stage.
+const tendTimeout = time.Minute

@@ -94,7 +94,7 @@ type Pipeline struct {
 
 	// Shared with other goroutines.
 	wake     chan struct{}
-	drift    driftRequest
+	drift    driftReports
 	beat     heartbeat
 	progress progressMark
 	state    atomic.Pointer[State]
@@ -103,13 +103,15 @@ type Pipeline struct {
 	started    time.Time
 	backend    *stage
 	followers  []*stage
-	dirty      bool          // tracker or node changed since the last plan
-	plan       *plan.Plan    // the newest of the planner
-	target     *plan.Plan    // plan without what is quarantined
-	quarantine quarantine    // what the backend refused
-	pace       pacing        // when what may happen
-	record     record        // what State shows
-	driftPace  driftThrottle // keeps a fight with another program bounded
+	stages     []*stage        // all of them, the backend first
+	dirty      bool            // tracker or node changed since the last plan
+	plan       *plan.Plan      // the newest of the planner
+	target     *plan.Plan      // plan without what is quarantined
+	quarantine quarantine      // what the backend refused
+	refusal    string          // the refusal that was logged last
+	step       proxiers.Change // the newest, which most stages have in common
+	pace       pacing          // when what may happen
+	record     record          // what State shows
 }
 
 // New has no side effects; Run does the work.
@@ -126,8 +128,11 @@ func (p *Pipeline) Run(ctx context.Context, backend Stage, followers ...Stage) e
 	p.backend = newStage(backend)
 	p.backend.lastGood = p.opts.InForce
 	for _, f := range followers {
-		p.followers = append(p.followers, newStage(f))
+		follower := newStage(f)
+		follower.eager = true
+		p.followers = append(p.followers, follower)
 	}
+	p.stages = append([]*stage{p.backend}, p.followers...)
 	p.dirty = true
 	p.pace.planFull(p.started, p.opts.FullSync)
 	timer := time.NewTimer(0)
@@ -165,8 +170,8 @@ func (p *Pipeline) noteChange() {
 // nextSync says when there will be something to do; false: not before the next trigger.
 func (p *Pipeline) nextSync() (time.Time, bool) {
 	var next time.Time
-	consider := func(t time.Time) {
-		if next.IsZero() || t.Before(next) {
+	consider := func(t time.Time) { // zero: never
+		if !t.IsZero() && (next.IsZero() || t.Before(next)) {
 			next = t
 		}
 	}
@@ -174,17 +179,20 @@ func (p *Pipeline) nextSync() (time.Time, bool) {
 	if p.dirty {
 		consider(now)
 	}
+	for _, s := range p.stages {
+		if due := s.tendAt(); !due.IsZero() {
+			consider(later(now, due))
+		}
+		if p.plan != nil && p.drift.pending(s.Name) {
+			consider(later(now, s.driftPace.notBefore))
+		}
+	}
 	if p.plan != nil {
-		if p.drift.pending() {
-			consider(later(now, p.driftPace.notBefore))
-		}
 		consider(p.pace.nextFull)
-		if p.backend.applied != p.target {
-			consider(later(now, p.backend.retryAt))
-		}
-		for _, f := range p.followers {
-			if p.backend.applied != nil && f.applied != p.backend.applied {
-				consider(later(now, f.retryAt))
+		consider(p.backend.dueAt(p.target, now))
+		if p.backend.applied != nil {
+			for _, f := range p.followers {
+				consider(f.dueAt(p.backend.applied, now))
 			}
 		}
 	}
@@ -200,12 +208,14 @@ func (p *Pipeline) sync(ctx context.Context) {
 	if p.dirty {
 		p.replan()
 	}
-	if p.plan == nil {
-		return
+	if p.plan != nil {
+		p.syncBackend(ctx)
+		for _, f := range p.followers {
+			p.syncFollower(ctx, f)
+		}
 	}
-	p.syncBackend(ctx)
-	for _, f := range p.followers {
-		p.syncFollower(ctx, f)
+	for _, s := range p.stages {
+		p.tend(ctx, s)
 	}
 	p.pace.notBefore = time.Now().Add(p.opts.MinSync)
 	p.publish()
@@ -247,21 +257,32 @@ func (p *Pipeline) takeFull() {
 		}
 		p.pace.planFull(now, p.opts.FullSync)
 	}
-	if now.Before(p.driftPace.notBefore) {
-		return
-	}
-	if reason, since, ok := p.drift.take(); ok {
-		p.opts.Logger.Warn("kernel state drifted, full sync", "cause", reason)
-		p.record.drifted(reason, since, p.backend.lastGood != nil)
-		p.driftPace.hit(now)
-		p.invalidate("drift: " + reason)
+	for _, s := range p.stages {
+		if now.Before(s.driftPace.notBefore) {
+			continue
+		}
+		if report, ok := p.drift.take(s.Name); ok {
+			p.drifted(s, report, now)
+		}
 	}
 }
 
+// drifted has a stage begin anew. With the backend all begin anew: while its rules were gone, connections came to
+// be that its followers have to look at.
+func (p *Pipeline) drifted(s *stage, report driftReport, now time.Time) {
+	p.opts.Logger.Warn("kernel state drifted, full sync", "stage", s.Name, "cause", report.reason)
+	s.drifted(report, now)
+	if s != p.backend {
+		s.invalidate("drift: " + report.reason)
+		return
+	}
+	p.record.behind(report.since)
+	p.invalidate("drift: " + report.reason)
+}
+
 func (p *Pipeline) invalidate(reason string) {
-	p.backend.invalidate(reason)
-	for _, f := range p.followers {
-		f.invalidate(reason)
+	for _, s := range p.stages {
+		s.invalidate(reason)
 	}
 }
 

@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -9,7 +10,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Quarantined is a ServicePort that is left out because the kernel refused it. It is tried again
+// Quarantined is a version of a ServicePort that is left out because the kernel refused it. It is tried again
 // when it changes, and at the periodic full sync.
 type Quarantined struct {
 	Name   plan.ServicePortName
@@ -17,6 +18,17 @@ type Quarantined struct {
 	Since  time.Time
 	// Err is the kernel's or the tool's refusal.
 	Err string
+	// Previous says that the version that the kernel accepted last is served instead.
+	Previous bool
+}
+
+// String says what became of the ServicePort, and why.
+func (q Quarantined) String() string {
+	what := "is not served"
+	if q.Previous {
+		what = "is served in its previous version, the new one is refused"
+	}
+	return fmt.Sprintf("%s (%s) %s: %s", q.Name, q.Family, what, q.Err)
 }
 
 // Problem says it as the fault of the Service.
@@ -25,10 +37,14 @@ func (q Quarantined) Problem() source.Problem {
 	if q.Name.Port != "" {
 		field = fmt.Sprintf("spec.ports[name=%s]", q.Name.Port)
 	}
+	what := "is left out"
+	if q.Previous {
+		what = "stays in its previous version"
+	}
 	return source.Problem{
 		Object:  source.Key{Kind: source.KindService, Namespace: q.Name.Namespace, Name: q.Name.Name},
 		Field:   field,
-		Message: fmt.Sprintf("%s over %s is left out: %s", q.Name.Protocol, q.Family, q.Err),
+		Message: fmt.Sprintf("%s over %s %s: %s", q.Name.Protocol, q.Family, what, q.Err),
 	}
 }
 
@@ -37,48 +53,103 @@ type quarantineKey struct {
 	family plan.Family
 }
 
+func keyOf(svc *plan.ServicePort) quarantineKey { return quarantineKey{svc.Name, svc.Family} }
+
 type quarantineEntry struct {
 	Quarantined
 	digest [32]byte
+	// previous is the version that the kernel accepted last; nil: there is none, or it is refused as well.
+	previous *plan.ServicePort
 }
 
 // quarantine holds what the backend refused, until it changes.
-type quarantine map[quarantineKey]quarantineEntry
+type quarantine map[quarantineKey]*quarantineEntry
 
-func (q quarantine) add(svc *plan.ServicePort, err error) {
-	q[quarantineKey{svc.Name, svc.Family}] = quarantineEntry{
+func (q quarantine) add(svc, previous *plan.ServicePort, err error) {
+	if e := q[keyOf(svc)]; e != nil && e.previous == svc {
+		e.previous = nil // the replacement is refused as well
+		return
+	}
+	q[keyOf(svc)] = &quarantineEntry{
 		Quarantined: Quarantined{Name: svc.Name, Family: svc.Family, Since: time.Now(), Err: err.Error()},
-		digest:      svc.Digest,
+		digest:      svc.Digest, previous: previous,
 	}
 }
 
-// filter forgets entries that changed or are gone, and gives p without the others: p itself when
-// there are none.
+// filter forgets entries that changed or are gone, and gives p without the others, or with their previous
+// versions: p itself when there are none.
 func (q quarantine) filter(p *plan.Plan) *plan.Plan {
+	var kept []*plan.ServicePort
 	for key, entry := range q {
 		if svc := p.Find(key.name, key.family); svc == nil || svc.Digest != entry.digest {
 			delete(q, key)
+		} else if entry.previous != nil {
+			kept = append(kept, entry.previous)
 		}
 	}
 	if len(q) == 0 {
 		return p
 	}
-	return filter(p, func(svc *plan.ServicePort) bool {
-		_, out := q[quarantineKey{svc.Name, svc.Family}]
-		return !out
+	claimed := claimedByOthers(p, kept)
+	for _, entry := range q {
+		entry.Previous = entry.previous != nil && !claimed[keyOf(entry.previous)]
+	}
+	return replace(p, func(svc *plan.ServicePort) *plan.ServicePort {
+		switch entry := q[keyOf(svc)]; {
+		case entry == nil:
+			return svc
+		case entry.Previous:
+			return entry.previous
+		}
+		return nil
 	})
 }
 
-// filter gives a plan with the ServicePorts that keep accepts; all else is shared.
-func filter(p *plan.Plan, keep func(*plan.ServicePort) bool) *plan.Plan {
+// replace gives a plan with what with gives for each ServicePort; nil leaves it out. All else is shared.
+func replace(p *plan.Plan, with func(*plan.ServicePort) *plan.ServicePort) *plan.Plan {
 	sub := *p
 	sub.Services = make([]*plan.ServicePort, 0, len(p.Services))
 	for _, svc := range p.Services {
-		if keep(svc) {
+		if svc = with(svc); svc != nil {
 			sub.Services = append(sub.Services, svc)
 		}
 	}
 	return &sub
+}
+
+// claim is an address and port that one ServicePort alone may have; of a NodePort without the address.
+type claim struct {
+	addr     netip.Addr
+	family   plan.Family
+	protocol plan.Protocol
+	port     uint16
+}
+
+func claimOf(svc *plan.ServicePort, f *plan.Frontend) claim {
+	return claim{f.Addr, svc.Family, svc.Name.Protocol, f.Port}
+}
+
+// claimedByOthers tells which of versions, which are not in p, have an address and port that in p belongs to
+// another ServicePort.
+func claimedByOthers(p *plan.Plan, versions []*plan.ServicePort) map[quarantineKey]bool {
+	if len(versions) == 0 {
+		return nil
+	}
+	had := map[claim]quarantineKey{}
+	for _, svc := range versions {
+		for i := range svc.Frontends {
+			had[claimOf(svc, &svc.Frontends[i])] = keyOf(svc)
+		}
+	}
+	claimed := map[quarantineKey]bool{}
+	for _, svc := range p.Services {
+		for i := range svc.Frontends {
+			if owner, ok := had[claimOf(svc, &svc.Frontends[i])]; ok && owner != keyOf(svc) {
+				claimed[owner] = true
+			}
+		}
+	}
+	return claimed
 }
 
 // list is sorted by name and family.

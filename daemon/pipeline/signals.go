@@ -7,71 +7,80 @@ import (
 	"time"
 )
 
-// RequestFull asks for a full sync of all stages, as the kernel's state is no longer what was last
+// RequestFull asks for a full sync of a stage, as its part of the kernel's state is no longer what was last
 // applied. A request that comes while a sync runs is answered by another one after it.
-func (p *Pipeline) RequestFull(reason string) {
-	p.drift.request(reason)
+func (p *Pipeline) RequestFull(stage, reason string) {
+	p.drift.request(stage, reason)
 	select {
 	case p.wake <- struct{}{}:
 	default:
 	}
 }
 
-// driftRequest keeps the oldest unanswered report of drift.
-type driftRequest struct {
-	mu     sync.Mutex
+// driftReport is the oldest unanswered one of a stage.
+type driftReport struct {
 	reason string
-	since  time.Time // zero: none
+	since  time.Time
 }
 
-func (d *driftRequest) request(reason string) {
+// driftReports are those that no sync has answered yet, by stage.
+type driftReports struct {
+	mu      sync.Mutex
+	reports map[string]driftReport
+}
+
+func (d *driftReports) request(stage, reason string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.since.IsZero() {
-		d.reason, d.since = reason, time.Now()
+	if d.reports == nil {
+		d.reports = map[string]driftReport{}
+	}
+	if _, known := d.reports[stage]; !known {
+		d.reports[stage] = driftReport{reason, time.Now()}
 	}
 }
 
-func (d *driftRequest) pending() bool {
+func (d *driftReports) pending(stage string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return !d.since.IsZero()
+	_, ok := d.reports[stage]
+	return ok
 }
 
-func (d *driftRequest) take() (reason string, since time.Time, ok bool) {
+func (d *driftReports) take(stage string) (driftReport, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	reason, since = d.reason, d.since
-	d.reason, d.since = "", time.Time{}
-	return reason, since, !since.IsZero()
+	r, ok := d.reports[stage]
+	delete(d.reports, stage)
+	return r, ok
 }
 
-// Heartbeat is when the sync loop was last seen alive: now while it waits for a trigger, else the
-// last time that a stage started, ended or reported progress. A stage that blocks makes it age; no
-// timer keeps it young.
+// Heartbeat is when the sync loop was last seen alive: now while it waits for a trigger, and while a stage is within
+// the time that it may take; else the last time that a stage started, ended or reported progress, or should have
+// ended. A stage that does not end in time makes it age; no timer keeps it young.
 func (p *Pipeline) Heartbeat() time.Time { return p.beat.last() }
 
 // heartbeat keeps times with their monotonic reading: a host's clock may be set while a stage runs.
-type heartbeat struct{ at atomic.Pointer[time.Time] } // nil: idle
+type heartbeat struct{ until atomic.Pointer[time.Time] } // nil: idle
 
-func (h *heartbeat) idle() { h.at.Store(nil) }
+func (h *heartbeat) idle() { h.until.Store(nil) }
 
-func (h *heartbeat) busy() {
-	now := time.Now()
-	h.at.Store(&now)
-}
+func (h *heartbeat) busy() { h.busyUntil(time.Now()) }
+
+// busyUntil says that the loop may be silent until then.
+func (h *heartbeat) busyUntil(t time.Time) { h.until.Store(&t) }
 
 func (h *heartbeat) last() time.Time {
-	if at := h.at.Load(); at != nil {
-		return *at
+	now := time.Now()
+	if until := h.until.Load(); until != nil && until.Before(now) {
+		return *until
 	}
-	return time.Now()
+	return now
 }
 
-// Progress notes how far the Apply that is running has come. It is what proxiers.Options.Progress
+// Progress notes how far the Apply that is running has come. It is what proxiers.Env.Progress
 // wants to be.
 func (p *Pipeline) Progress(done, total int) {
-	p.beat.busy()
 	p.progress.set(p.opts.Logger, done, total)
 }
 

@@ -3,7 +3,7 @@ package pipeline
 import (
 	"context"
 	"errors"
-	"slices"
+	"log/slog"
 	"time"
 
 	"edgeway/proxiers"
@@ -18,10 +18,18 @@ type stage struct {
 	// lastGood is the last plan that was applied with success, even when the state is unknown since.
 	lastGood *plan.Plan
 	// reason says why applied is nil.
-	reason  string
+	reason string
+	// failed is the plan whose Apply failed last. An eager stage does not wait to try another one.
+	failed  *plan.Plan
+	eager   bool
 	retry   backoff
 	retryAt time.Time
-	status  StageState
+	// driftPace bounds a fight with another program; repairing says that the next success mends drift.
+	driftPace driftThrottle
+	repairing bool
+	// said is the fault that was logged last.
+	said   string
+	status StageState
 }
 
 func newStage(s Stage) *stage {
@@ -38,47 +46,76 @@ func (s *stage) invalidate(reason string) {
 	}
 }
 
+// dueAt is when the stage may be brought to the target; zero: it is there.
+func (s *stage) dueAt(target *plan.Plan, now time.Time) time.Time {
+	switch {
+	case s.applied == target:
+		return time.Time{}
+	case s.eager && target != s.failed:
+		return now
+	}
+	return later(now, s.retryAt)
+}
+
 func (s *stage) due(target *plan.Plan) bool {
-	return s.applied != target && !time.Now().Before(s.retryAt)
+	now := time.Now()
+	at := s.dueAt(target, now)
+	return !at.IsZero() && !at.After(now)
+}
+
+// tendAt is when the stage has later work to do; zero: never.
+func (s *stage) tendAt() time.Time {
+	if t, ok := s.Applier.(proxiers.Tender); ok {
+		return t.Due()
+	}
+	return time.Time{}
+}
+
+// drifted notes a report of drift, whose repair counts once it is done.
+func (s *stage) drifted(report driftReport, now time.Time) {
+	s.status.DriftReason, s.status.LastDrift = report.reason, report.since
+	s.repairing = s.lastGood != nil
+	s.driftPace.hit(now)
 }
 
 // settle notes the outcome of a sync and plans the retry.
-func (s *stage) settle(now time.Time, err error) {
+func (s *stage) settle(now time.Time, target *plan.Plan, err error) {
 	if err == nil {
 		s.retry.reset()
-		s.retryAt = time.Time{}
-		s.status.Err, s.status.Since, s.status.Attempts = nil, time.Time{}, 0
+		s.retryAt, s.failed = time.Time{}, nil
+		s.status.recovered()
 		s.status.LastSync = now
+		if s.repairing {
+			s.status.Drift++
+			s.repairing = false
+		}
 		return
 	}
 	s.invalidate("retry")
-	if s.status.Err == nil {
-		s.status.Since = now
-	}
-	s.status.Err, s.status.LastErr = err, now
-	s.status.Attempts++
+	s.failed = target
+	s.status.failed(now, err)
 	s.retryAt = now.Add(s.retry.wait())
 }
 
-// unchanged reports that a change has no content, so that a partial Apply would do nothing.
-func unchanged(c proxiers.Change, changed, removed []*plan.ServicePort) bool {
-	return c.Prev != nil && len(changed)+len(removed) == 0 && c.Prev.Node == c.Next.Node &&
-		slices.EqualFunc(c.Prev.HealthChecks, c.Next.HealthChecks, func(a, b *plan.HealthCheck) bool {
-			return a == b || *a == *b
-		})
+// change gives the step from prev to next. Stages that take the same step share it.
+func (p *Pipeline) change(prev, next *plan.Plan) proxiers.Change {
+	if p.step.Prev != prev || p.step.Next != next {
+		p.step = proxiers.NewChange(prev, next)
+	}
+	return p.step
 }
 
 // apply brings the stage to target and reports whether there was anything to do. While it runs, and
 // after an error, the host's state counts as unknown.
 func (p *Pipeline) apply(ctx context.Context, s *stage, target *plan.Plan) (bool, error) {
-	change := proxiers.Change{Prev: s.applied, Next: target}
-	changed, removed := plan.Diff(change.Prev, change.Next)
-	if unchanged(change, changed, removed) {
+	change := p.change(s.applied, target)
+	if change.Empty() {
 		s.applied = target
 		return false, nil
 	}
+	changes := len(change.Changed) + len(change.Removed)
 	event := Applied{
-		Stage: s.Name, Full: change.Prev == nil, Changed: len(changed), Removed: len(removed), Start: time.Now(),
+		Stage: s.Name, Full: change.Prev == nil, Changed: len(change.Changed), Removed: len(change.Removed), Start: time.Now(),
 	}
 	if event.Full {
 		event.Reason = s.reason
@@ -86,15 +123,10 @@ func (p *Pipeline) apply(ctx context.Context, s *stage, target *plan.Plan) (bool
 	s.applied, s.reason = nil, "retry"
 	s.status.Running, s.status.RunningFull = event.Start, event.Full
 	p.progress.start()
-	p.beat.busy()
 	p.publish()
-
-	applyCtx, cancel := context.WithTimeout(ctx, applyTimeout(len(changed)+len(removed)))
-	event.Err = s.Applier.Apply(applyCtx, change)
-	cancel()
+	event.Err = p.bounded(ctx, applyTimeout(changes), func(ctx context.Context) error { return s.Applier.Apply(ctx, change) })
 
 	event.Duration = time.Since(event.Start)
-	p.beat.busy()
 	s.status.Running, s.status.RunningFull = time.Time{}, false
 	if event.Err == nil {
 		s.applied, s.lastGood = target, target
@@ -107,6 +139,15 @@ func (p *Pipeline) apply(ctx context.Context, s *stage, target *plan.Plan) (bool
 		}
 	}
 	return true, event.Err
+}
+
+// bounded runs a stage's work, which may be silent for as long as it may take.
+func (p *Pipeline) bounded(ctx context.Context, limit time.Duration, work func(context.Context) error) error {
+	p.beat.busyUntil(time.Now().Add(limit))
+	defer p.beat.busy()
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	return work(ctx)
 }
 
 func (p *Pipeline) logApplied(e Applied) {
@@ -125,22 +166,51 @@ func (p *Pipeline) syncFollower(ctx context.Context, f *stage) {
 		return
 	}
 	_, err := p.apply(ctx, f, target)
-	p.settle(ctx, f, err)
+	p.settle(ctx, f, target, err)
+}
+
+// tend has a stage do what is due later. A failure does not change what is known of the kernel.
+func (p *Pipeline) tend(ctx context.Context, s *stage) {
+	at := s.tendAt()
+	if at.IsZero() || at.After(time.Now()) || ctx.Err() != nil {
+		return
+	}
+	err := p.bounded(ctx, tendTimeout, s.Applier.(proxiers.Tender).Tend)
+	switch {
+	case err != nil && ctx.Err() != nil: // stopping, not failing
+	case err != nil:
+		s.status.failed(time.Now(), err)
+		p.logFailure(s, err)
+	case s.applied != nil:
+		s.status.recovered()
+	}
 }
 
 // settle is the one place where a failed sync is logged.
-func (p *Pipeline) settle(ctx context.Context, s *stage, err error) {
+func (p *Pipeline) settle(ctx context.Context, s *stage, target *plan.Plan, err error) {
 	if err != nil && ctx.Err() != nil {
 		return // stopping, not failing
 	}
 	failed := s.status.Attempts
-	s.settle(time.Now(), err)
+	s.settle(time.Now(), target, err)
 	switch {
 	case err != nil:
-		p.opts.Logger.Error("sync failed", "stage", s.Name, "attempt", s.status.Attempts, "retry_in", time.Until(s.retryAt), "error", err)
+		p.logFailure(s, err)
 	case failed > 0:
+		s.said = ""
 		p.opts.Logger.Info("sync recovered", "stage", s.Name, "failed_attempts", failed)
 	}
+}
+
+// logFailure says a fault once, and again when it becomes another one: a stage may fail for good.
+func (p *Pipeline) logFailure(s *stage, err error) {
+	level := slog.LevelError
+	if err.Error() == s.said {
+		level = slog.LevelDebug
+	}
+	s.said = err.Error()
+	p.opts.Logger.Log(context.Background(), level, "sync failed", "stage", s.Name, "attempt", s.status.Attempts,
+		"retry_in", max(0, time.Until(s.retryAt)), "error", err)
 }
 
 // syncBackend brings the backend to the target, without what the kernel refuses.
@@ -150,19 +220,17 @@ func (p *Pipeline) syncBackend(ctx context.Context) {
 		return
 	}
 	start, full := time.Now(), b.applied == nil
-	suspects, _ := plan.Diff(b.lastGood, p.target)
-	if len(suspects) == 0 {
-		suspects = p.target.Services
-	}
-	worked, err := p.apply(ctx, b, p.target)
+	target := p.target
+	worked, err := p.apply(ctx, b, target)
 	if errors.Is(err, proxiers.ErrRefused) && ctx.Err() == nil {
-		err = p.isolate(ctx, suspects, !full, err)
+		err = p.isolate(ctx, !full, err)
 	}
-	p.settle(ctx, b, err)
+	p.settle(ctx, b, target, err)
 	if err != nil {
 		p.record.behind(start)
 		return
 	}
+	p.refusal = ""
 	triggers := p.record.synced()
 	if p.opts.OnSynced != nil {
 		p.opts.OnSynced(p.record.snapshot, b.applied, Synced{

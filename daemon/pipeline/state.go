@@ -20,12 +20,8 @@ type State struct {
 	// Queued is when the last change came in.
 	Queued time.Time
 	// Backend and Followers are the stages in the order they run.
-	Backend   StageState
-	Followers []StageState
-	// Drift counts repairs that were done because something else changed the kernel's state.
-	Drift       uint64
-	DriftReason string
-	LastDrift   time.Time
+	Backend     StageState
+	Followers   []StageState
 	Quarantined []Quarantined
 	// PlanProblems are the faults that only planning shows; Snapshot.Problems has those of the objects.
 	PlanProblems []source.Problem
@@ -69,7 +65,21 @@ type StageState struct {
 	// Running is since when an Apply runs; zero: none.
 	Running     time.Time
 	RunningFull bool
+	// Drift counts repairs that were done because something else changed the kernel's state.
+	Drift       uint64
+	DriftReason string
+	LastDrift   time.Time
 }
+
+func (s *StageState) failed(now time.Time, err error) {
+	if s.Err == nil {
+		s.Since = now
+	}
+	s.Err, s.LastErr = err, now
+	s.Attempts++
+}
+
+func (s *StageState) recovered() { s.Err, s.Since, s.Attempts = nil, time.Time{}, 0 }
 
 func (s *StageState) applied(e Applied) {
 	s.Duration, s.Full, s.Size = e.Duration, e.Full, e.Changed+e.Removed
@@ -79,6 +89,9 @@ func (s *StageState) applied(e Applied) {
 		s.PartialSyncs++
 	}
 }
+
+// Stages gives the backend and its followers.
+func (s *State) Stages() []StageState { return append([]StageState{s.Backend}, s.Followers...) }
 
 // State gives the current view.
 func (p *Pipeline) State() State {
@@ -96,10 +109,6 @@ type record struct {
 	outOfSync    time.Time
 	queuedAt     time.Time
 	triggers     []time.Time
-	drift        uint64
-	driftReason  string
-	lastDrift    time.Time
-	repairing    bool
 }
 
 // maxTriggers bounds the memory of changes that wait for a kernel that does not take them.
@@ -123,17 +132,8 @@ func (r *record) behind(since time.Time) {
 	}
 }
 
-func (r *record) drifted(reason string, since time.Time, wasInForce bool) {
-	r.driftReason, r.lastDrift, r.repairing = reason, since, wasInForce
-	r.behind(since)
-}
-
 func (r *record) synced() (triggers []time.Time) {
 	r.outOfSync = time.Time{}
-	if r.repairing {
-		r.drift++
-		r.repairing = false
-	}
 	triggers, r.triggers = r.triggers, nil
 	return triggers
 }
@@ -144,8 +144,7 @@ func (p *Pipeline) publish() {
 	s := &State{
 		Snapshot: r.snapshot, Plan: p.plan, InForce: p.backend.lastGood,
 		OutOfSync: r.outOfSync, Queued: r.queuedAt,
-		Backend: p.backend.status,
-		Drift:   r.drift, DriftReason: r.driftReason, LastDrift: r.lastDrift,
+		Backend:     p.backend.status,
 		Quarantined: p.quarantine.list(), PlanProblems: r.planProblems,
 	}
 	for _, f := range p.followers {
