@@ -30,7 +30,7 @@ func Faults() []Fault {
 		{"f088e8c25a75bbc5c34d4e03a0910804", "manifests can not be read, what they held before is kept"},
 		{"5d429eb86365e3deb43b44ec8652151d", "NodePort is not served on loopback until its address can be listened on"},
 		{"ca97d23969d69912aeb09ae68c8bec9c", "connections to NodePorts on loopback wait until others end"},
-		{"6bfe0afc9e0dae1cc08663771d53eb6b", "health check port can not be opened; it is tried again"},
+		{"6bfe0afc9e0dae1cc08663771d53eb6b", "health check port cannot be opened; it is tried again"},
 		{"0f7e7edbf875130bcd15af1ebf772c2d", "socket of a socket unit is no NodePort, its clients are reset"},
 		{"ab50b6980826500132143b2510059cd2", "passed descriptor is of no use and is closed"},
 		{"8835e4b204eeff9d12371501f8143ca4", "sync does not end, the watchdog is not answered until it does"},

@@ -2,16 +2,14 @@ package conntrack
 
 import (
 	"fmt"
-	"log/slog"
 	"testing"
-	"time"
 
 	"edgeway/proxiers"
 	"edgeway/proxiers/plan"
 )
 
 func BenchmarkEndpointLostAmong50000Flows(b *testing.B) {
-	benchmarkApply(b, proxiers.Change{Prev: planOf(service(udp4, "dns", []string{vip}, first)), Next: planOf(service(udp4, "dns", []string{vip}))})
+	benchmarkApply(b, proxiers.NewChange(planOf(service(udp4, "dns", []string{vip}, first)), planOf(service(udp4, "dns", []string{vip}))))
 }
 
 func BenchmarkFullSyncAmong50000Flows(b *testing.B) {
@@ -19,14 +17,14 @@ func BenchmarkFullSyncAmong50000Flows(b *testing.B) {
 	for i := range 100 {
 		many = append(many, service(udp4, fmt.Sprintf("s%02d", i), []string{fmt.Sprintf("10.96.1.%d:53", i)}))
 	}
-	benchmarkApply(b, proxiers.Change{Next: planOf(many...)})
+	benchmarkApply(b, proxiers.NewChange(nil, planOf(many...)))
 }
 
 func benchmarkApply(b *testing.B, c proxiers.Change) {
 	enterNamespace(b)
 	translate(b)
 	fill(b, 50000)
-	f := New(Options{Logger: slog.New(slog.DiscardHandler), Cleaned: func(plan.Family, int, time.Duration) {}})
+	f := newFollower(b)
 	for b.Loop() {
 		if err := f.Apply(b.Context(), c); err != nil {
 			b.Fatal(err)

@@ -28,20 +28,23 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Options are what the follower is made with.
-type Options struct {
-	Logger *slog.Logger
-	// Cleaned is called after each look at the flows of one family with the number of entries that
-	// were deleted and the time that it took. Never nil.
-	Cleaned func(family plan.Family, deleted int, took time.Duration)
+// Name is the follower's.
+const Name = "conntrack"
+
+// Component describes the follower that cleans up after each change of the plan. It must be applied after the
+// backend: an entry deleted before the rules are new would come back stale. Its Proxier is a prometheus.Collector.
+func Component() proxiers.Component {
+	return proxiers.Component{
+		Name: Name,
+		New: func(_ context.Context, env proxiers.Env) (proxiers.Proxier, error) {
+			return &follower{logger: env.Logger, counts: newCounts(env.Families)}, nil
+		},
+	}
 }
 
-// New gives the follower that cleans up after each change of the plan. It must be applied after the
-// backend: an entry deleted before the rules are new would come back stale.
-func New(opts Options) proxiers.Proxier { return &follower{opts: opts} }
-
 type follower struct {
-	opts Options
+	logger *slog.Logger
+	*counts
 	// done is the plan after which the table was last known to be clean. A full sync needs it to
 	// know the frontends that have gone since; after a start nobody knows them.
 	done *plan.Plan
@@ -50,12 +53,12 @@ type follower struct {
 // Apply deletes the flows that the change made stale. Without such a change it does not look at the
 // kernel's table at all.
 func (f *follower) Apply(ctx context.Context, change proxiers.Change) error {
-	prev := change.Prev
-	if prev == nil {
-		prev = f.done
+	full := change.Prev == nil
+	if full && f.done != nil {
+		change = proxiers.NewChange(f.done, change.Next)
 	}
-	suspects := suspectsOf(prev, change.Next)
-	if change.Prev == nil {
+	suspects := suspectsOf(change)
+	if full {
 		suspects.addAll(change.Next)
 	}
 	if err := f.clean(ctx, suspects); err != nil {
@@ -92,10 +95,10 @@ func (f *follower) clean(ctx context.Context, suspects suspects) error {
 			}
 		}
 		if looked {
-			f.opts.Cleaned(family, deleted, time.Since(start))
+			f.note(family, deleted, time.Since(start))
 		}
 		if deleted > 0 {
-			f.opts.Logger.DebugContext(ctx, "stale flows deleted", "family", family, "flows", deleted)
+			f.logger.DebugContext(ctx, "stale flows deleted", "family", family, "flows", deleted)
 		}
 	}
 	return nil

@@ -8,7 +8,8 @@ import (
 	"slices"
 	"syscall"
 	"testing"
-	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"edgeway/proxiers"
 	"edgeway/proxiers/plan"
@@ -23,40 +24,57 @@ var (
 // step is a follower with the plan that it applied last.
 type step struct {
 	t        *testing.T
-	follower proxiers.Proxier
+	follower *follower
 	last     *plan.Plan
-	deleted  int
-	looks    int
 }
 
-func newStep(t *testing.T) *step {
-	s := &step{t: t}
-	s.follower = New(Options{Logger: slog.New(slog.DiscardHandler), Cleaned: func(_ plan.Family, n int, _ time.Duration) {
-		s.deleted += n
-		s.looks++
-	}})
-	return s
+func newStep(t *testing.T) *step { return &step{t: t, follower: newFollower(t)} }
+
+func newFollower(t testing.TB) *follower {
+	t.Helper()
+	p, err := Component().New(t.Context(), proxiers.Env{Logger: slog.New(slog.DiscardHandler), Families: []plan.Family{plan.IPv4, plan.IPv6}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p.(*follower)
+}
+
+// counted gives the follower's figures: flows deleted, and looks at the table.
+func (s *step) counted() (deleted, looks int) {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(s.follower)
+	families, err := registry.Gather()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			deleted += int(m.GetCounter().GetValue())
+			looks += int(m.GetHistogram().GetSampleCount())
+		}
+	}
+	return deleted, looks
 }
 
 // to applies the step to next and wants this number of flows deleted.
 func (s *step) to(next *plan.Plan, deleted int) {
 	s.t.Helper()
-	s.apply(proxiers.Change{Prev: s.last, Next: next}, deleted)
+	s.apply(proxiers.NewChange(s.last, next), deleted)
 }
 
 func (s *step) full(next *plan.Plan, deleted int) {
 	s.t.Helper()
-	s.apply(proxiers.Change{Next: next}, deleted)
+	s.apply(proxiers.NewChange(nil, next), deleted)
 }
 
 func (s *step) apply(c proxiers.Change, deleted int) {
 	s.t.Helper()
-	s.deleted = 0
+	before, _ := s.counted()
 	if err := s.follower.Apply(s.t.Context(), c); err != nil {
 		s.t.Fatal(err)
 	}
-	if s.deleted != deleted {
-		s.t.Errorf("%d flows deleted, want %d", s.deleted, deleted)
+	if after, _ := s.counted(); after-before != deleted {
+		s.t.Errorf("%d flows deleted, want %d", after-before, deleted)
 	}
 	s.last = c.Next
 }
@@ -189,7 +207,7 @@ func TestFullSyncAfterFailureKnowsWhatHasGone(t *testing.T) {
 	dial(t, vip).wantAnswer(first)
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := s.follower.Apply(over, proxiers.Change{Prev: s.last, Next: planOf()}); err == nil {
+	if err := s.follower.Apply(over, proxiers.NewChange(s.last, planOf())); err == nil {
 		t.Fatal("a clean-up whose context is over succeeded")
 	}
 	s.full(planOf(), 1)
@@ -375,13 +393,14 @@ func TestIrrelevantChangesDoNotReadTheTable(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStep(t)
-			if err := s.follower.Apply(over, proxiers.Change{Prev: planOf(base...), Next: planOf(next...)}); err != nil || s.looks != 0 {
-				t.Errorf("looked at the table %d times: %v", s.looks, err)
+			err := s.follower.Apply(over, proxiers.NewChange(planOf(base...), planOf(next...)))
+			if _, looks := s.counted(); err != nil || looks != 0 {
+				t.Errorf("looked at the table %d times: %v", looks, err)
 			}
 		})
 	}
 	s := newStep(t)
-	if err := s.follower.Apply(over, proxiers.Change{Prev: planOf(base...), Next: planOf(service(udp4, "dns", []string{vip}), base[1])}); err == nil {
+	if err := s.follower.Apply(over, proxiers.NewChange(planOf(base...), planOf(service(udp4, "dns", []string{vip}), base[1]))); err == nil {
 		t.Error("a lost UDP endpoint did not make the follower look at the table")
 	}
 }

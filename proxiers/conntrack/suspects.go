@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"edgeway/proxiers"
 	"edgeway/proxiers/plan"
 )
 
@@ -64,29 +65,29 @@ func (s suspects) set(sc scope, dst netip.AddrPort, r rule) {
 func (s suspects) addAll(p *plan.Plan) {
 	for _, svc := range p.Services {
 		tcp := svc.Name.Protocol == plan.TCP
-		for _, dst := range destinations(svc, p.Node) {
+		for dst := range svc.Destinations(p.Node) {
 			s.set(scope{svc.Family, svc.Name.Protocol}, dst, rule{owned: true, endpoints: svc.Serving, unanswered: tcp})
 		}
 	}
 }
 
-// suspectsOf gives the destinations that the step from prev to next may have left stale flows to:
+// suspectsOf gives the destinations that a change may have left stale flows to:
 // all frontends of a ServicePort that lost an endpoint or got its first, and frontends that are new
-// or gone. A nil prev gives none.
-func suspectsOf(prev, next *plan.Plan) suspects {
+// or gone. Without a Prev there are none.
+func suspectsOf(c proxiers.Change) suspects {
 	s := suspects{}
-	if prev == nil {
+	if c.Prev == nil {
 		return s
 	}
-	changed, removed := plan.Diff(prev, next)
-	if !slices.Equal(prev.Node.NodePortAddrs, next.Node.NodePortAddrs) {
-		changed = next.Services
+	changed := c.Changed
+	if !slices.Equal(c.Prev.Node.NodePortAddrs, c.Next.Node.NodePortAddrs) {
+		changed = c.Next.Services
 	}
 	for _, svc := range changed {
-		s.compare(prev.Find(svc.Name, svc.Family), svc, prev.Node, next.Node)
+		s.compare(c.Prev.Find(svc.Name, svc.Family), svc, c.Prev.Node, c.Next.Node)
 	}
-	for _, svc := range removed {
-		s.compare(svc, nil, prev.Node, next.Node)
+	for _, svc := range c.Removed {
+		s.compare(svc, nil, c.Prev.Node, c.Next.Node)
 	}
 	return s
 }
@@ -131,20 +132,10 @@ func lost(before, after []netip.AddrPort) bool {
 
 // destinations gives every address and port that svc is reached by.
 func destinations(svc *plan.ServicePort, node *plan.Node) []netip.AddrPort {
-	if svc == nil {
-		return nil
-	}
 	var list []netip.AddrPort
-	for i := range svc.Frontends {
-		f := &svc.Frontends[i]
-		if f.Kind != plan.NodePort {
-			list = append(list, netip.AddrPortFrom(f.Addr, f.Port))
-			continue
-		}
-		for _, a := range node.NodePortAddrs {
-			if plan.FamilyOf(a) == svc.Family {
-				list = append(list, netip.AddrPortFrom(a, f.Port))
-			}
+	if svc != nil {
+		for dst := range svc.Destinations(node) {
+			list = append(list, dst)
 		}
 	}
 	return list

@@ -9,74 +9,158 @@ package healthcheck
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
 	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"edgeway/proxiers"
 	"edgeway/proxiers/plan"
 )
 
-// Options are what the follower is made with. The functions are never nil.
+// Name is the follower's.
+const Name = "healthcheck"
+
+// Options are what a Proxier is made with. The functions are never nil.
 type Options struct {
 	Logger *slog.Logger
 	// Healthy reports whether the daemon keeps this host's Services in order. It is called for each
 	// request, from any goroutine.
 	Healthy func() bool
-	// BindFailed is called each time that a listener could not be opened.
-	BindFailed func()
 }
 
-// New gives the follower. It listens from the first Apply to Close.
-func New(opts Options) proxiers.Proxier {
-	return &follower{opts: opts, servers: map[netip.AddrPort]*server{}, refused: map[netip.AddrPort]bool{}}
-}
-
-type follower struct {
+// Proxier serves the health checks from the first Apply to Close. It is made once in a process and outlives the
+// instances of the daemon: a load balancer is answered while the configuration is loaded anew, however long the next
+// full sync takes. It is a prometheus.Collector.
+type Proxier struct {
 	opts    Options
 	servers map[netip.AddrPort]*server
-	// refused are the addresses whose failure has been logged.
-	refused map[netip.AddrPort]bool
+	failed  prometheus.Counter
+
+	mu sync.Mutex
+	// waiting are the addresses that cannot be listened on.
+	waiting map[netip.AddrPort]*waiting
+}
+
+// waiting is an address that is due for another try after a delay.
+type waiting struct {
+	check *plan.HealthCheck
+	err   error
+	delay time.Duration
+	due   time.Time
+}
+
+// An address that is in use is tried again after shortest, then after twice that, and so on to longest.
+const (
+	shortest = 250 * time.Millisecond
+	longest  = 30 * time.Second
+)
+
+// New gives a Proxier that does nothing until the first Apply.
+func New(opts Options) *Proxier {
+	return &Proxier{
+		opts: opts, servers: map[netip.AddrPort]*server{}, waiting: map[netip.AddrPort]*waiting{},
+		failed: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "edgeway_healthcheck_bind_failures_total", Help: "Attempts to listen at a healthCheckNodePort that failed.",
+		}),
+	}
 }
 
 // Apply opens, closes and updates servers. What is right already is left alone. An address that
-// cannot be bound (a port in use, an IPv6 address still being checked for duplicates) is an error
-// after all others were done, so that the caller tries again.
-func (f *follower) Apply(ctx context.Context, change proxiers.Change) error {
+// cannot be bound (a port in use, an IPv6 address still being checked for duplicates) is no error: it is tried
+// again until it can, and everything else is served meanwhile.
+func (p *Proxier) Apply(ctx context.Context, change proxiers.Change) error {
 	if unchanged(change) {
 		return nil
 	}
-	want := f.wanted(change.Next)
-	for addr, s := range f.servers {
+	want := wanted(change.Next)
+	for addr, s := range p.servers {
 		if want[addr] == nil {
 			s.close()
-			delete(f.servers, addr)
+			delete(p.servers, addr)
 		}
 	}
-	for addr := range f.refused {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for addr := range p.waiting {
 		if want[addr] == nil {
-			delete(f.refused, addr)
+			delete(p.waiting, addr)
 		}
 	}
-	var errs []error
 	for addr, check := range want {
-		if s := f.servers[addr]; s != nil {
+		if s := p.servers[addr]; s != nil {
 			s.check.Store(check)
-		} else if err := f.open(ctx, addr, check); err != nil {
-			errs = append(errs, err)
+		} else if w := p.waiting[addr]; w != nil {
+			w.check = check
+		} else {
+			p.open(ctx, addr, &waiting{check: check})
 		}
 	}
-	return errors.Join(errs...)
+	return ctx.Err()
 }
 
+// Due implements proxiers.Tender.
+func (p *Proxier) Due() (due time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, w := range p.waiting {
+		if due.IsZero() || w.due.Before(due) {
+			due = w.due
+		}
+	}
+	return due
+}
+
+// Tend tries the addresses that are due.
+func (p *Proxier) Tend(ctx context.Context) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	for addr, w := range p.waiting {
+		if !w.due.After(now) {
+			p.open(ctx, addr, w)
+		}
+	}
+	return nil
+}
+
+// Waiting is a healthCheckNodePort that cannot be listened on. It is tried again from time to time.
+type Waiting struct {
+	Address netip.AddrPort
+	// Service is namespace/name.
+	Service string
+	Err     error
+}
+
+// Waiting gives those by address. It may be called from any goroutine.
+func (p *Proxier) Waiting() []Waiting {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var out []Waiting
+	for addr, w := range p.waiting {
+		out = append(out, Waiting{addr, service(w.check), w.err})
+	}
+	slices.SortFunc(out, func(a, b Waiting) int { return a.Address.Compare(b.Address) })
+	return out
+}
+
+func service(check *plan.HealthCheck) string { return check.Namespace + "/" + check.Name }
+
+// Describe implements prometheus.Collector.
+func (p *Proxier) Describe(out chan<- *prometheus.Desc) { p.failed.Describe(out) }
+
+// Collect implements prometheus.Collector.
+func (p *Proxier) Collect(out chan<- prometheus.Metric) { p.failed.Collect(out) }
+
 // Close stops all servers.
-func (f *follower) Close() error {
-	for addr, s := range f.servers {
+func (p *Proxier) Close() error {
+	for addr, s := range p.servers {
 		s.close()
-		delete(f.servers, addr)
+		delete(p.servers, addr)
 	}
 	return nil
 }
@@ -88,7 +172,7 @@ func unchanged(c proxiers.Change) bool {
 
 // wanted gives what to serve, by address and port. Of two Services with one port the first in the
 // order of the plan has it.
-func (f *follower) wanted(p *plan.Plan) map[netip.AddrPort]*plan.HealthCheck {
+func wanted(p *plan.Plan) map[netip.AddrPort]*plan.HealthCheck {
 	want := map[netip.AddrPort]*plan.HealthCheck{}
 	for _, check := range p.HealthChecks {
 		for _, a := range p.Node.NodePortAddrs {
@@ -104,19 +188,24 @@ func (f *follower) wanted(p *plan.Plan) map[netip.AddrPort]*plan.HealthCheck {
 	return want
 }
 
-func (f *follower) open(ctx context.Context, addr netip.AddrPort, check *plan.HealthCheck) error {
+// open begins to answer at an address, or has it wait for another try.
+func (p *Proxier) open(ctx context.Context, addr netip.AddrPort, w *waiting) {
+	logger := p.opts.Logger.With("address", addr.String(), "service", service(w.check))
 	var config net.ListenConfig
 	listener, err := config.Listen(ctx, "tcp", addr.String())
-	if err != nil {
-		f.opts.BindFailed()
-		err = fmt.Errorf("health check port of %s/%s: %w", check.Namespace, check.Name, err)
-		if !f.refused[addr] {
-			f.refused[addr] = true
-			f.opts.Logger.WarnContext(ctx, "health check port can not be opened; it is tried again", "error", err)
+	if err == nil {
+		delete(p.waiting, addr)
+		p.servers[addr] = serve(listener, w.check, p.opts)
+		if w.delay > 0 {
+			logger.InfoContext(ctx, "health check port is open now, its address has become free")
 		}
-		return err
+		return
 	}
-	delete(f.refused, addr)
-	f.servers[addr] = serve(listener, check, f.opts)
-	return nil
+	p.failed.Inc()
+	if w.delay == 0 {
+		logger.WarnContext(ctx, "health check port cannot be opened; it is tried again", "error", err)
+	}
+	w.err, w.delay = err, min(max(2*w.delay, shortest), longest)
+	w.due = time.Now().Add(w.delay)
+	p.waiting[addr] = w
 }

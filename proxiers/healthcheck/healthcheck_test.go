@@ -11,8 +11,11 @@ import (
 	"os"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"edgeway/proxiers"
 	"edgeway/proxiers/plan"
@@ -20,9 +23,8 @@ import (
 
 type lab struct {
 	t        *testing.T
-	follower proxiers.Proxier
+	follower *Proxier
 	healthy  atomic.Bool
-	failures int
 	log      strings.Builder
 	last     *plan.Plan
 }
@@ -31,9 +33,8 @@ func newLab(t *testing.T) *lab {
 	l := &lab{t: t}
 	l.healthy.Store(true)
 	l.follower = New(Options{
-		Logger:     slog.New(slog.NewTextHandler(&l.log, nil)),
-		Healthy:    l.healthy.Load,
-		BindFailed: func() { l.failures++ },
+		Logger:  slog.New(slog.NewTextHandler(&l.log, nil)),
+		Healthy: l.healthy.Load,
 	})
 	t.Cleanup(func() {
 		if err := l.follower.Close(); err != nil {
@@ -48,7 +49,7 @@ func (l *lab) apply(addrs []string, checks ...*plan.HealthCheck) error {
 	for _, a := range addrs {
 		next.Node.NodePortAddrs = append(next.Node.NodePortAddrs, netip.MustParseAddr(a))
 	}
-	err := l.follower.Apply(l.t.Context(), proxiers.Change{Prev: l.last, Next: next})
+	err := l.follower.Apply(l.t.Context(), proxiers.NewChange(l.last, next))
 	l.last = next
 	if err != nil {
 		l.last = nil
@@ -208,24 +209,51 @@ func TestPortInUseIsTriedAgainAndLoggedOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	checks := []*plan.HealthCheck{{Namespace: "a", Name: "b", Port: port, LocalReady: 1}, {Namespace: "a", Name: "c", Port: free, LocalReady: 1}}
-	for range 2 {
-		if err := l.apply([]string{one}, checks...); err == nil || !strings.Contains(err.Error(), "health check port of a/b") {
-			t.Fatalf("error %v does not name the Service", err)
-		}
-	}
+	l.must(l.apply([]string{one}, checks...))
 	if code, _, body := get(one, free); code != 200 {
 		t.Errorf("a port in use took another one down: %d %s", code, body)
 	}
-	if n := strings.Count(l.log.String(), "health check port can not be opened"); n != 1 || l.failures != 2 {
-		t.Errorf("logged %d times and counted %d times, want 1 and 2", n, l.failures)
+	// A new plan reaches the others, whatever waits.
+	l.must(l.apply([]string{one}, checks[0], &plan.HealthCheck{Namespace: "a", Name: "c", Port: free}))
+	if code, _, body := get(one, free); code != 503 {
+		t.Errorf("after its last local endpoint left: %d %s", code, body)
+	}
+	if w := l.follower.Waiting(); len(w) != 1 || w[0].Service != "a/b" || w[0].Address.Port() != port || !errors.Is(w[0].Err, syscall.EADDRINUSE) {
+		t.Errorf("waiting: %v", w)
+	}
+	l.tend()
+	if n := strings.Count(l.log.String(), "health check port cannot be opened"); n != 1 || l.failures() != 2 {
+		t.Errorf("logged %d times and counted %d times, want 1 and 2", n, l.failures())
 	}
 	if err := taken.Close(); err != nil {
 		t.Fatal(err)
 	}
-	l.must(l.apply([]string{one}, checks...))
+	l.tend()
 	if code, _, body := get(one, port); code != 200 {
 		t.Errorf("after the port came free: %d %s", code, body)
 	}
+	if !l.follower.Due().IsZero() || len(l.follower.Waiting()) != 0 {
+		t.Error("it still waits")
+	}
+	l.must(l.apply([]string{one}))
+	if !l.follower.Due().IsZero() {
+		t.Error("a health check that is gone is tried again")
+	}
+}
+
+// tend waits until something is due, and does it.
+func (l *lab) tend() {
+	l.t.Helper()
+	time.Sleep(time.Until(l.follower.Due()))
+	l.must(l.follower.Tend(l.t.Context()))
+}
+
+func (l *lab) failures() int {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(l.follower)
+	got, err := registry.Gather()
+	l.must(err)
+	return int(got[0].GetMetric()[0].GetCounter().GetValue())
 }
 
 func TestCloseFreesThePortsThoughAClientHangs(t *testing.T) {

@@ -136,10 +136,23 @@ func (w *world) applyTo(next *plan.Plan, services ...*plan.ServicePort) {
 	w.t.Helper()
 	slices.SortFunc(services, (*plan.ServicePort).Compare)
 	next.Services = services
-	if err := w.Apply(w.t.Context(), proxiers.Change{Prev: w.plan, Next: next}); err != nil {
+	if err := w.Apply(w.t.Context(), proxiers.NewChange(w.plan, next)); err != nil {
 		w.t.Fatal(err)
 	}
 	w.plan = next
+}
+
+// tend does what is due in a span of time.
+func (w *world) tend(span time.Duration) {
+	w.t.Helper()
+	for end := time.Now().Add(span); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if due := w.Due(); due.IsZero() || due.After(time.Now()) {
+			continue
+		}
+		if err := w.Tend(w.t.Context()); err != nil {
+			w.t.Fatal(err)
+		}
+	}
 }
 
 func (w *world) stats(listeners4, listeners6 int) {

@@ -7,8 +7,6 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
-	"sync/atomic"
-	"time"
 
 	"edgeway/proxiers"
 	"edgeway/proxiers/localnodeport/relay"
@@ -24,17 +22,17 @@ type Options struct {
 // Proxier listens on the loopback addresses of the plan, for each TCP NodePort that has an endpoint.
 //
 // It is made once in a process and outlives the instances of the daemon: while the configuration is
-// loaded anew it goes on as it is, like the kernel does, and clients keep their endpoints.
+// loaded anew it goes on as it is, like the kernel does, and clients keep their endpoints. It is a
+// prometheus.Collector.
 type Proxier struct {
-	logger  atomic.Pointer[slog.Logger]
+	logger  *slog.Logger
 	sockets Sockets
 
 	// mu is never taken by a relay.Target: it is held while the relay's loops are waited for.
 	mu    sync.Mutex
 	ports map[netip.AddrPort]*port
-	// waiting are the ports that can not be listened on; retry is set to the one that is due next.
+	// waiting are the ports that cannot be listened on.
 	waiting map[netip.AddrPort]*port
-	retry   *time.Timer
 	// relay is made with the first port.
 	relay *relay.Relay
 	// listeners and failures are indexed by familyIndex.
@@ -44,22 +42,17 @@ type Proxier struct {
 
 // New gives a Proxier that does nothing until the first Apply.
 func New(opts Options) *Proxier {
-	p := &Proxier{sockets: opts.Sockets, ports: map[netip.AddrPort]*port{}, waiting: map[netip.AddrPort]*port{}}
-	p.SetLogger(opts.Logger)
-	p.retry = time.AfterFunc(longest, p.listenAgain)
-	p.retry.Stop()
-	return p
+	return &Proxier{
+		logger: opts.Logger, sockets: opts.Sockets,
+		ports: map[netip.AddrPort]*port{}, waiting: map[netip.AddrPort]*port{},
+	}
 }
-
-// SetLogger changes where the log goes.
-func (p *Proxier) SetLogger(l *slog.Logger) { p.logger.Store(l) }
 
 // Apply implements proxiers.Applier. An address that is in use is no error: it is tried again until it
 // is free, and everything else is served meanwhile.
 func (p *Proxier) Apply(ctx context.Context, change proxiers.Change) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	defer p.schedule()
 	prev, next := change.Prev, change.Next
 	gone, want := map[netip.AddrPort]bool{}, map[netip.AddrPort]backing{}
 	if prev == nil || !slices.Equal(prev.Node.LoopbackAddrs, next.Node.LoopbackAddrs) {
@@ -68,14 +61,14 @@ func (p *Proxier) Apply(ctx context.Context, change proxiers.Change) error {
 		}
 		eachBacking(next.Node, next.Services, func(at netip.AddrPort, b backing) { want[at] = b })
 	} else {
-		changed, removed := plan.Diff(prev, next)
-		for _, svc := range changed {
+		before := slices.Clone(change.Removed)
+		for _, svc := range change.Changed {
 			if old := prev.Find(svc.Name, svc.Family); old != nil {
-				removed = append(removed, old)
+				before = append(before, old)
 			}
 		}
-		eachBacking(prev.Node, removed, func(at netip.AddrPort, _ backing) { gone[at] = true })
-		eachBacking(next.Node, changed, func(at netip.AddrPort, b backing) { want[at] = b })
+		eachBacking(prev.Node, before, func(at netip.AddrPort, _ backing) { gone[at] = true })
+		eachBacking(next.Node, change.Changed, func(at netip.AddrPort, b backing) { want[at] = b })
 	}
 	for at := range gone {
 		if _, stays := want[at]; !stays {
@@ -127,7 +120,6 @@ func (p *Proxier) Shutdown(ctx context.Context) {
 func (p *Proxier) end() *relay.Relay {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.retry.Stop()
 	for _, port := range p.ports {
 		if port.relayed != nil {
 			port.relayed.Stop()
@@ -164,7 +156,7 @@ func (p *Proxier) Stats() Stats {
 	return s
 }
 
-// Waiting is a NodePort that can not be listened on. It is tried again from time to time.
+// Waiting is a NodePort that cannot be listened on. It is tried again from time to time.
 type Waiting struct {
 	Address netip.AddrPort
 	Service plan.ServicePortName
@@ -185,7 +177,7 @@ func (p *Proxier) Waiting() []Waiting {
 
 // paused is told by the relay.
 func (p *Proxier) paused(reason error) {
-	p.logger.Load().Warn("connections to NodePorts on loopback wait until others end", "error", reason)
+	p.logger.Warn("connections to NodePorts on loopback wait until others end", "error", reason)
 }
 
 func familyIndex(a netip.Addr) int {

@@ -146,7 +146,7 @@ func TestAddressInUse(t *testing.T) {
 	w.apply(service("a", 30000, "127.0.1.1:8080"), service("b", 30001, "127.0.1.1:8080"), service("six", 30000, "[::1]:8080"))
 	answers(t, "127.0.0.1:30001", "127.0.1.1:8080")
 	w.stats(1, 1)
-	time.Sleep(1200 * time.Millisecond) // one more try
+	w.tend(1200 * time.Millisecond) // one more try
 	const complaint = "NodePort is not served on loopback"
 	if n := w.log.count(complaint); n != 1 || w.log.count("address=127.0.0.1:30000 service=default/a/TCP") != 1 {
 		t.Errorf("logged %d times, want once with the address and the Service", n)
@@ -161,7 +161,7 @@ func TestAddressInUse(t *testing.T) {
 	serve(t, "127.0.1.2:8080")
 	w.apply(service("a", 30000, "127.0.1.2:8080"), service("b", 30001, "127.0.1.1:8080"))
 	_ = squatter.Close()
-	for deadline := time.Now().Add(5 * time.Second); w.Stats().Listeners[plan.IPv4] < 2; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(5 * time.Second); w.Stats().Listeners[plan.IPv4] < 2; w.tend(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the address is free and not listened on")
 		}
@@ -183,7 +183,7 @@ func TestAddressInUseOfAServiceThatGoes(t *testing.T) {
 	w.apply()
 	_ = squatter.Close()
 	w.sockets.calls()
-	time.Sleep(1200 * time.Millisecond)
+	w.tend(1200 * time.Millisecond)
 	if got := w.sockets.calls(); got != "listen [], release []" {
 		t.Errorf("after the Service has gone: %s", got)
 	}
@@ -273,7 +273,7 @@ func TestApplyEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	next := &plan.Plan{Node: &plan.Node{LoopbackAddrs: []netip.Addr{netip.IPv6Loopback()}}, Services: []*plan.ServicePort{service("a", 30000, "[::1]:8080")}}
-	if err := w.Apply(ctx, proxiers.Change{Next: next}); !errors.Is(err, context.Canceled) {
+	if err := w.Apply(ctx, proxiers.NewChange(nil, next)); !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v, want %v", err, context.Canceled)
 	}
 }

@@ -1,6 +1,7 @@
 package localnodeport
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"time"
@@ -37,11 +38,11 @@ func (p *Proxier) serve(at netip.AddrPort, b backing) error {
 	known := p.ports[at]
 	switch {
 	case known == nil:
-		known = &port{at: at, target: newTarget(b, &p.logger)}
+		known = &port{at: at, target: newTarget(b, p.logger)}
 		p.ports[at] = known
 		p.listen(known)
 	case known.target.name != b.svc.Name:
-		known.target = newTarget(b, &p.logger)
+		known.target = newTarget(b, p.logger)
 		if known.relayed != nil {
 			known.relayed.SetTarget(known.target)
 		}
@@ -68,7 +69,7 @@ func (p *Proxier) stop(at netip.AddrPort) {
 
 // listen begins to accept, or has the port wait for another try.
 func (p *Proxier) listen(known *port) {
-	logger := p.logger.Load().With("address", known.at, "service", known.target.name.String())
+	logger := p.logger.With("address", known.at, "service", known.target.name.String())
 	if known.relayed, known.err = p.accept(known); known.err == nil {
 		p.listeners[familyIndex(known.at.Addr())]++
 		delete(p.waiting, known.at)
@@ -98,8 +99,20 @@ func (p *Proxier) accept(known *port) (*relay.Port, error) {
 	return relayed, err
 }
 
-// listenAgain tries the addresses that are due.
-func (p *Proxier) listenAgain() {
+// Due implements proxiers.Tender.
+func (p *Proxier) Due() (due time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, known := range p.waiting {
+		if due.IsZero() || known.due.Before(due) {
+			due = known.due
+		}
+	}
+	return due
+}
+
+// Tend tries the addresses that are due.
+func (p *Proxier) Tend(context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
@@ -108,18 +121,5 @@ func (p *Proxier) listenAgain() {
 			p.listen(known)
 		}
 	}
-	p.schedule()
-}
-
-// schedule sets the timer to the address that is due next.
-func (p *Proxier) schedule() {
-	var next time.Time
-	for _, known := range p.waiting {
-		if next.IsZero() || known.due.Before(next) {
-			next = known.due
-		}
-	}
-	if !next.IsZero() {
-		p.retry.Reset(time.Until(next))
-	}
+	return nil
 }

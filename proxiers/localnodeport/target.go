@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"edgeway/proxiers/plan"
@@ -23,7 +22,7 @@ const (
 // target chooses the endpoints of one ServicePort. It is the relay.Target of its port.
 type target struct {
 	name   plan.ServicePortName
-	logger *atomic.Pointer[slog.Logger]
+	logger *slog.Logger
 
 	mu       sync.Mutex
 	pool     []plan.Endpoint
@@ -37,7 +36,7 @@ type choice struct {
 	expires  time.Time
 }
 
-func newTarget(b backing, logger *atomic.Pointer[slog.Logger]) *target {
+func newTarget(b backing, logger *slog.Logger) *target {
 	t := &target{name: b.svc.Name, logger: logger, clients: map[netip.Addr]choice{}}
 	t.update(b)
 	return t
@@ -112,5 +111,5 @@ func (t *target) has(endpoint netip.AddrPort) bool {
 
 // Failed implements relay.Target.
 func (t *target) Failed(endpoint netip.AddrPort, err error) {
-	t.logger.Load().Debug("endpoint could not be dialled", "service", t.name.String(), "endpoint", endpoint, "error", err)
+	t.logger.Debug("endpoint could not be dialled", "service", t.name.String(), "endpoint", endpoint, "error", err)
 }

@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"net/netip"
 	"slices"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -26,9 +25,7 @@ func backingOf(affinity time.Duration, endpoints ...string) backing {
 }
 
 func testTarget(b backing) *target {
-	logger := &atomic.Pointer[slog.Logger]{}
-	logger.Store(slog.New(slog.DiscardHandler))
-	return newTarget(b, logger)
+	return newTarget(b, slog.New(slog.DiscardHandler))
 }
 
 // pick wants an endpoint for the client.

@@ -1,6 +1,11 @@
 package relay
 
-import "golang.org/x/sys/unix"
+import (
+	"container/heap"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
 
 // The two sides of a connection. A side is also the number of the flow that it is the source of.
 const (
@@ -51,19 +56,45 @@ type flow struct {
 
 const slabSize = 128
 
-// table holds a loop's connections. Places are numbered from 1 and used again.
+// slab is a part of a table.
+type slab struct {
+	conns [slabSize]conn
+	open  int
+}
+
+// table holds a loop's connections. Places are numbered from 1, and the lowest free one is used first, so that the
+// slabs of a peak become empty and can go.
 type table struct {
-	slabs []*[slabSize]conn
-	free  []uint32
+	slabs []*slab
+	free  places
+	// started counts connections: it gives their generations.
+	started uint32
 
 	queues [queues]ends
 }
 
-func (t *table) at(index uint32) *conn { return &t.slabs[index/slabSize][index%slabSize] }
+// places is a heap of free places.
+type places []uint32
+
+func (p places) Len() int           { return len(p) }
+func (p places) Less(i, j int) bool { return p[i] < p[j] }
+func (p places) Swap(i, j int)      { p[i], p[j] = p[j], p[i] }
+func (p *places) Push(x any)        { *p = append(*p, x.(uint32)) }
+func (p *places) Pop() any {
+	last := len(*p) - 1
+	x := (*p)[last]
+	*p = (*p)[:last]
+	return x
+}
+
+func (t *table) at(index uint32) *conn { return &t.slabs[index/slabSize].conns[index%slabSize] }
 
 // find gives the connection of an event; nil: it has ended. (Between the fork and the exec of a child
 // the child holds our sockets too, so that closed ones still report events.)
 func (t *table) find(index, generation uint32) *conn {
+	if int(index/slabSize) >= len(t.slabs) {
+		return nil
+	}
 	if c := t.at(index); c.open && c.generation == generation {
 		return c
 	}
@@ -73,23 +104,39 @@ func (t *table) find(index, generation uint32) *conn {
 func (t *table) take() *conn {
 	if len(t.free) == 0 {
 		base := uint32(len(t.slabs) * slabSize)
-		t.slabs = append(t.slabs, new([slabSize]conn))
-		for i := uint32(slabSize); i > 0; i-- {
-			if index := base + i - 1; index != 0 {
+		t.slabs = append(t.slabs, new(slab))
+		for i := range uint32(slabSize) { // in order: a heap already
+			if index := base + i; index != 0 {
 				t.free = append(t.free, index)
 			}
 		}
 	}
-	index := t.free[len(t.free)-1]
-	t.free = t.free[:len(t.free)-1]
+	index := heap.Pop(&t.free).(uint32)
+	t.started++
+	t.slabs[index/slabSize].open++
 	c := t.at(index)
-	*c = conn{index: index, generation: c.generation + 1, open: true}
+	*c = conn{index: index, generation: t.started, open: true}
 	return c
 }
 
 func (t *table) release(c *conn) {
 	c.open, c.port, c.dial = false, nil, nil
-	t.free = append(t.free, c.index)
+	heap.Push(&t.free, c.index)
+	t.slabs[c.index/slabSize].open--
+	if n := len(t.slabs); n > 2 && t.slabs[n-1].open == 0 && t.slabs[n-2].open == 0 {
+		t.shrink()
+	}
+}
+
+// shrink drops the empty slabs at the end but for one.
+func (t *table) shrink() {
+	n := len(t.slabs)
+	for n > 1 && t.slabs[n-1].open == 0 {
+		n--
+	}
+	t.slabs = slices.Clone(t.slabs[:n+1])
+	t.free = slices.Clone(slices.DeleteFunc(t.free, func(index uint32) bool { return int(index/slabSize) > n }))
+	heap.Init(&t.free)
 }
 
 // queue is where connections wait for a time to pass, the oldest first.

@@ -38,7 +38,9 @@ func (l *loop) newDial(from netip.AddrPort) *dial {
 
 func (l *loop) endDial(c *conn) {
 	c.dial.target = nil
-	l.dials = append(l.dials, c.dial)
+	if len(l.dials) < maxSpare {
+		l.dials = append(l.dials, c.dial)
+	}
 	c.dial = nil
 }
 

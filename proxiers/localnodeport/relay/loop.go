@@ -16,6 +16,9 @@ const watched = unix.EPOLLIN | unix.EPOLLRDHUP | unix.EPOLLPRI | unix.EPOLLET&0x
 // call, and then looks for more of that kind every 20 µs, which costs more.
 const yieldEvery = 5
 
+// maxSpare is how many unused buffers and dials a loop keeps of each.
+const maxSpare = 64
+
 // loop owns connections: everything of them happens on its goroutine.
 type loop struct {
 	relay    *Relay
@@ -26,12 +29,12 @@ type loop struct {
 	buf      []byte
 	from     unix.RawSockaddrAny
 	pipes    pipes
-	stores   []*held // unused ones
+	stores   []*held // unused ones, maxSpare at most
 	table    table
 	again    []token
 	spare    []token
 	arrivals []arrival // the other buffer of the inbox
-	dials    []*dial   // unused ones
+	dials    []*dial   // unused ones, maxSpare at most
 	ports    map[uint32]*Port
 	pause    pause
 	start    time.Time
@@ -215,9 +218,11 @@ func (l *loop) end(c *conn, how func(int32)) {
 // resetAll ends the loop and its connections.
 func (l *loop) resetAll() {
 	l.quit = true
-	for index := range uint32(len(l.table.slabs) * slabSize) {
-		if c := l.table.at(index); c.open {
-			l.end(c, resetFD)
+	for _, slab := range l.table.slabs {
+		for i := range slab.conns {
+			if c := &slab.conns[i]; c.open {
+				l.end(c, resetFD)
+			}
 		}
 	}
 }

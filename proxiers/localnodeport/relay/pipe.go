@@ -32,7 +32,7 @@ func (l *loop) drop(f *flow) {
 	switch h := f.held; {
 	case h.isPipe():
 		l.pipes.release(h)
-	case h.store != nil:
+	case h.store != nil && len(l.stores) < maxSpare:
 		l.stores = append(l.stores, h)
 	}
 	f.held = nil

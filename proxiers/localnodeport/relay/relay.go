@@ -97,9 +97,9 @@ type Relay struct {
 
 // New starts a Relay. It holds goroutines and a few descriptors until Shutdown.
 //
-// It makes GOMAXPROCS greater than the number of loops. With no processor idle, Go's scheduler looks every
-// 20 µs (Go 1.26) for one whose thread waits in a system call, as loops do, and takes it away: at many short
-// connections that cost a tenth of the CPU time.
+// GOMAXPROCS should be greater than the number of loops, which is main's to see to. With no processor idle, Go's
+// scheduler looks every 20 µs (Go 1.26) for one whose thread waits in a system call, as loops do, and takes it away: at
+// many short connections that cost a tenth of the CPU time.
 func New(opts Options) (*Relay, error) {
 	r := &Relay{
 		dialTimeout: uint32(opts.DialTimeout.Milliseconds()), report: opts.Paused, start: time.Now(),
@@ -111,9 +111,6 @@ func New(opts Options) (*Relay, error) {
 	count := opts.Loops
 	if count == 0 {
 		count = min(runtime.NumCPU(), maxLoops)
-	}
-	if runtime.GOMAXPROCS(0) <= count {
-		runtime.GOMAXPROCS(count + 1)
 	}
 	for range count {
 		l, err := newLoop(r)

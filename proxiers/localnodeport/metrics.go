@@ -1,0 +1,59 @@
+package localnodeport
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"edgeway/proxiers/plan"
+)
+
+// The metrics with a name of kube-proxy's (1.37, KEP-6032) have its name and labels.
+var (
+	listeners        = desc("kubeproxy_nftables_localhost_nodeport_listeners", "NodePorts that are listened on at loopback addresses.", "ip_family")
+	listenFailures   = desc("kubeproxy_nftables_localhost_nodeport_listener_creation_failures_total", "Attempts to listen at a NodePort on a loopback address that failed.", "ip_family")
+	acceptPauses     = desc("edgeway_loopback_accept_pauses_total", "Times that new connections to NodePorts on loopback had to wait. reason: descriptors (there was none left) or limit (of connections).", "reason")
+	relayedBytes     = desc("edgeway_loopback_bytes_total", "Bytes relayed for NodePorts on loopback.", "direction")
+	openConnections  = desc("edgeway_loopback_connections", "Open connections to NodePorts on loopback.")
+	connections      = desc("edgeway_loopback_connections_total", "Connections to NodePorts on loopback that were accepted.")
+	dialFailures     = desc("edgeway_loopback_dial_failures_total", "Endpoints that could not be reached for a connection to a NodePort on loopback.")
+	dialRetries      = desc("edgeway_loopback_dial_retries_total", "Further endpoints that were tried for a connection to a NodePort on loopback.")
+	resets           = desc("edgeway_loopback_resets_total", "Connections to NodePorts on loopback that a reset of one side ended.")
+	unservedCounts   = desc("edgeway_loopback_unserved_connections_total", "Connections to NodePorts on loopback that were reset for want of an endpoint that answers.")
+	loopbackDescs    = []*prometheus.Desc{listeners, listenFailures, acceptPauses, relayedBytes, openConnections, connections, dialFailures, dialRetries, resets, unservedCounts}
+	loopbackFamilies = []plan.Family{plan.IPv4, plan.IPv6}
+)
+
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc(name, help, labels, nil)
+}
+
+// Describe implements prometheus.Collector.
+func (p *Proxier) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range loopbackDescs {
+		out <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (p *Proxier) Collect(out chan<- prometheus.Metric) {
+	s := p.Stats()
+	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
+	}
+	count := func(d *prometheus.Desc, value uint64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(value), labels...)
+	}
+	for _, f := range loopbackFamilies {
+		gauge(listeners, float64(s.Listeners[f]), f.String())
+		count(listenFailures, s.ListenFailures[f], f.String())
+	}
+	gauge(openConnections, float64(s.Active))
+	count(connections, s.Accepted)
+	count(relayedBytes, s.ToEndpoint, "to_endpoint")
+	count(relayedBytes, s.ToClient, "to_client")
+	count(dialFailures, s.DialFailures)
+	count(dialRetries, s.Retries)
+	count(unservedCounts, s.NoEndpoint)
+	count(resets, s.Resets)
+	count(acceptPauses, s.DescriptorPauses, "descriptors")
+	count(acceptPauses, s.LimitPauses, "limit")
+}
