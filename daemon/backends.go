@@ -1,28 +1,72 @@
 package daemon
 
 import (
+	"context"
 	"fmt"
 	"slices"
 
+	"edgeway/daemon/config"
 	"edgeway/proxiers"
+	"edgeway/proxiers/conntrack"
+	"edgeway/proxiers/healthcheck"
 	"edgeway/proxiers/iptables"
+	"edgeway/proxiers/localnodeport"
 	"edgeway/proxiers/nftables"
 )
 
 // Backends lists every backend. A new one is a folder below proxiers and a line here.
-func Backends() []proxiers.Backend {
-	return slices.Concat(
-		[]proxiers.Backend{{Name: nftables.Name, Probe: nftables.Probe, New: nftables.New, Cleanup: nftables.Cleanup}},
-		iptables.Backends(),
-	)
+func Backends() []proxiers.Component {
+	return append([]proxiers.Component{nftables.Component()}, iptables.Components()...)
 }
 
-// backend gives the one with this name. The configuration accepts no name that is not in the list.
-func backend(name string) (proxiers.Backend, error) {
-	for _, b := range Backends() {
-		if b.Name == name {
-			return b, nil
+// follower is a Component that runs after the backend.
+type follower struct {
+	proxiers.Component
+	// on says that the configuration wants it. What it does not want is cleaned up.
+	on bool
+	// lasting is a Proxier that outlives the instances of the daemon; nil: each makes its own.
+	lasting proxiers.Proxier
+}
+
+// followers lists every follower, in the order in which they run. A new one is a folder below proxiers and a line here.
+func followers(cfg *config.Config, l lasting) []follower {
+	return []follower{
+		{Component: conntrack.Component(), on: cfg.Conntrack.Cleanup},
+		{Component: proxiers.Component{Name: localnodeport.Name}, on: true, lasting: l.loopback},
+		{Component: proxiers.Component{Name: healthcheck.Name}, on: true, lasting: l.checks},
+	}
+}
+
+// pick gives the backend of this name. One that stands for another one is resolved. The configuration accepts no name
+// that is not in the list.
+func pick(ctx context.Context, list []proxiers.Component, name string) (proxiers.Component, error) {
+	i := slices.IndexFunc(list, func(c proxiers.Component) bool { return c.Name == name })
+	if i < 0 {
+		return proxiers.Component{}, fmt.Errorf("proxy.backend: there is no backend %q", name)
+	}
+	if list[i].Resolve == nil {
+		return list[i], nil
+	}
+	actual, err := list[i].Resolve(ctx)
+	if err != nil {
+		return proxiers.Component{}, fmt.Errorf("backend %s: %w", name, err)
+	}
+	return pick(ctx, list, actual)
+}
+
+// unused gives the Components that can have left something on the host and do not run: all backends but one, and the
+// followers that the configuration does not want.
+func unused(backends []proxiers.Component, backend string, followers []follower) []proxiers.Component {
+	var out []proxiers.Component
+	for _, b := range backends {
+		if b.Cleanup != nil && b.Name != backend {
+			out = append(out, b)
 		}
 	}
-	return proxiers.Backend{}, fmt.Errorf("proxy.backend: there is no backend %q", name)
+	for _, f := range followers {
+		if f.Cleanup != nil && !f.on {
+			out = append(out, f.Component)
+		}
+	}
+	return out
 }

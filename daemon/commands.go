@@ -71,26 +71,34 @@ type Probed struct {
 func Probe(ctx context.Context) []Probed {
 	var out []Probed
 	for _, b := range Backends() {
-		out = append(out, Probed{Backend: b.Name, Err: b.Probe(ctx)})
+		actual, err := pick(ctx, Backends(), b.Name)
+		if err == nil {
+			err = actual.Probe(ctx)
+		}
+		out = append(out, Probed{Backend: b.Name, Err: err})
 	}
 	return out
 }
 
-// Cleanup removes what any backend has left on the host, whichever is configured now.
+// Cleanup removes what any backend and any follower has left on the host, whichever are configured now.
 func Cleanup(ctx context.Context, cfg *config.Config, logger *slog.Logger) error {
 	var errs []error
-	for _, b := range others(Backends(), "") {
-		err := b.Cleanup(ctx, cleanupOptions(cfg, logger))
+	all := followers(cfg, lasting{})
+	for i := range all {
+		all[i].on = false
+	}
+	for _, c := range unused(Backends(), "", all) {
+		err := c.Cleanup(ctx, cleanupEnv(cfg, logger.With("component", c.Name)))
 		if err != nil && !errors.Is(err, proxiers.ErrUnsupported) {
-			errs = append(errs, fmt.Errorf("backend %s: %w", b.Name, err))
+			errs = append(errs, fmt.Errorf("%s: %w", c.Name, err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-func cleanupOptions(cfg *config.Config, logger *slog.Logger) proxiers.Options {
-	return proxiers.Options{
-		Logger: logger, MasqueradeBit: cfg.Proxy.MasqueradeBit,
+func cleanupEnv(cfg *config.Config, logger *slog.Logger) proxiers.Env {
+	return proxiers.Env{
+		Logger: logger, Families: kernelFamilies(), MasqueradeBit: cfg.Proxy.MasqueradeBit,
 		Drift: func(string) {}, Progress: func(int, int) {},
 	}
 }

@@ -22,10 +22,8 @@ import (
 	"github.com/prometheus/exporter-toolkit/web"
 
 	"edgeway/daemon/config"
-	"edgeway/daemon/journal"
 	"edgeway/daemon/sdunit"
-	"edgeway/proxiers/localnodeport"
-	"edgeway/proxiers/plan"
+	"edgeway/proxiers"
 )
 
 // Options are what Run needs beside the configuration.
@@ -36,18 +34,21 @@ type Options struct {
 	Version, Revision string
 	// LogOutput is where the log goes.
 	LogOutput io.Writer
+	// RelayLoops is relay.Options.Loops, of the relay for NodePorts on loopback.
+	RelayLoops int
 }
 
 // Run serves until ctx ends, and leaves the kernel forwarding. It returns an error for what only the
 // operator can mend: a wrong configuration at the start, a second daemon, a host that cannot run the
 // backend. SIGHUP reloads the configuration; a wrong one is refused, and the old one stays in force.
 func Run(ctx context.Context, opts Options) error {
-	cfg, err := loadAndCheck(ctx, opts.ConfigPath)
+	set, err := loadAndCheck(ctx, opts.ConfigPath)
 	if err != nil {
 		return err
 	}
 	started := time.Now()
-	logger := newLogger(cfg.Log, opts.LogOutput)
+	logs := newLogSwitch(set.cfg.Log, opts.LogOutput)
+	logger := slog.New(logs)
 	hangup := make(chan os.Signal, 1)
 	signal.Notify(hangup, syscall.SIGHUP)
 	defer signal.Stop(hangup)
@@ -59,20 +60,19 @@ func Run(ctx context.Context, opts Options) error {
 			notifier.Stopping() // returns when it is said
 		}
 	}()
-	r := &reloader{path: opts.ConfigPath, next: make(chan *config.Config, 1), notifier: notifier}
-	logger.Info("edgeway starts", "version", opts.Version, "config", opts.ConfigPath, "backend", cfg.Proxy.Backend)
-	loopback := localnodeport.New(localnodeport.Options{
-		Logger: logger, Sockets: sdunit.NewSockets(manager, activation.Files(true), logger),
-	})
-	defer drain(loopback)
-	start := func(cfg *config.Config, inForce *plan.Plan, before string) (*instance, error) {
-		return newInstance(ctx, cfg, instanceOptions{
-			Logger: newLogger(cfg.Log, opts.LogOutput), Version: opts.Version, Revision: opts.Revision,
-			ConfigPath: opts.ConfigPath, Started: started, Reload: r.reload, InForce: inForce, Before: before,
-			Notifier: notifier, Loopback: loopback,
+	r := &reloader{path: opts.ConfigPath, next: make(chan settings, 1), notifier: notifier}
+	logger.Info("edgeway starts", "version", opts.Version, "config", opts.ConfigPath, "backend", set.backend.Name)
+	lasting := newLasting(logger, sdunit.NewSockets(manager, activation.Files(true), logger), opts.RelayLoops)
+	defer lasting.close()
+	start := func(set settings, before inForce) (*instance, error) {
+		logs.use(set.cfg.Log, opts.LogOutput)
+		return newInstance(ctx, set, instanceOptions{
+			Logger: logger, Version: opts.Version, Revision: opts.Revision,
+			ConfigPath: opts.ConfigPath, Started: started, Reload: r.reload, InForce: before,
+			Notifier: notifier, Lasting: lasting,
 		})
 	}
-	inst, err := start(cfg, nil, "")
+	inst, err := start(set, inForce{})
 	if err != nil {
 		return err
 	}
@@ -81,31 +81,21 @@ func Run(ctx context.Context, opts Options) error {
 		if err != nil || next == nil {
 			return err
 		}
-		inForce := inst.pipeline.State().InForce
-		if inst, err = start(next, inForce, cfg.Proxy.Backend); err == nil {
-			cfg = next
-			inst.logger.Info("configuration reloaded", "config", opts.ConfigPath)
+		before := inst.inForce()
+		if inst, err = start(*next, before); err == nil {
+			set = *next
+			logger.Info("configuration reloaded", "config", opts.ConfigPath)
 			continue
 		}
 		logger.Error("new configuration does not start, going back to the one before", "error", err)
-		if inst, err = start(cfg, inForce, ""); err != nil {
+		if inst, err = start(set, before); err != nil {
 			return err
 		}
 	}
 }
 
-// drainTime is how long connections to NodePorts on loopback may take to end. New ones wait meanwhile,
-// for the next process, when there is a service manager that keeps their sockets.
-const drainTime = 500 * time.Millisecond
-
-func drain(loopback *localnodeport.Proxier) {
-	ctx, cancel := context.WithTimeout(context.Background(), drainTime)
-	defer cancel()
-	loopback.Shutdown(ctx)
-}
-
 // runUntilReload gives the configuration to go on with; nil when ctx has ended.
-func runUntilReload(ctx context.Context, inst *instance, r *reloader, hangup <-chan os.Signal) (*config.Config, error) {
+func runUntilReload(ctx context.Context, inst *instance, r *reloader, hangup <-chan os.Signal) (*settings, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	done := make(chan error, 1)
@@ -123,7 +113,7 @@ func runUntilReload(ctx context.Context, inst *instance, r *reloader, hangup <-c
 			if err := <-done; err != nil {
 				return nil, err
 			}
-			return next, nil
+			return &next, nil
 		}
 	}
 }
@@ -131,7 +121,7 @@ func runUntilReload(ctx context.Context, inst *instance, r *reloader, hangup <-c
 // reloader reads the configuration again and hands it to the loop of Run.
 type reloader struct {
 	path     string
-	next     chan *config.Config
+	next     chan settings
 	notifier *sdunit.Notifier
 }
 
@@ -146,48 +136,47 @@ func (r *reloader) reload(ctx context.Context) (err error) {
 			r.notifier.NotReloaded()
 		}
 	}()
-	cfg, err := loadAndCheck(ctx, r.path)
+	set, err := loadAndCheck(ctx, r.path)
 	if err != nil {
 		return err
 	}
 	select {
-	case r.next <- cfg:
+	case r.next <- set:
 		return nil
 	default:
 		return errReloading
 	}
 }
 
-// loadAndCheck also finds what a configuration that is valid in itself asks for in vain, without
-// starting anything.
-func loadAndCheck(ctx context.Context, path string) (*config.Config, error) {
-	cfg, err := config.Load(path)
-	if err != nil {
-		return nil, err
-	}
-	b, err := backend(cfg.Proxy.Backend)
-	if err != nil {
-		return nil, err
-	}
-	if err := b.Probe(ctx); err != nil {
-		return nil, fmt.Errorf("backend %s: %w", b.Name, err)
-	}
-	if err := web.Validate(cfg.Metrics.WebConfig); err != nil {
-		return nil, fmt.Errorf("metrics.web_config: %s: %w", cfg.Metrics.WebConfig, err)
-	}
-	_, err = newSources(cfg, slog.New(slog.DiscardHandler))
-	return cfg, err
+// settings are a configuration that was checked, and the backend that it means on this host.
+type settings struct {
+	cfg     *config.Config
+	backend proxiers.Component
 }
 
-// newLogger writes text with fields where the journal takes them, unless JSON is asked for.
-func newLogger(c config.Log, w io.Writer) *slog.Logger {
-	opts := &slog.HandlerOptions{Level: c.Level}
-	if c.Format == "json" {
-		return slog.New(slog.NewJSONHandler(w, opts))
+// loadAndCheck also finds what a configuration that is valid in itself asks for in vain, without
+// starting anything.
+func loadAndCheck(ctx context.Context, path string) (settings, error) {
+	cfg, err := config.Load(path)
+	if err != nil {
+		return settings{}, err
 	}
-	var h slog.Handler = slog.NewTextHandler(w, opts)
-	if w == os.Stderr && journal.Wanted() {
-		h = journal.NewHandler(c.Level, h)
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	b, err := pick(ctx, Backends(), cfg.Proxy.Backend)
+	if err != nil {
+		return settings{}, err
 	}
-	return slog.New(h)
+	if err := b.Probe(ctx); err != nil {
+		return settings{}, fmt.Errorf("backend %s: %w", b.Name, err)
+	}
+	if err := web.Validate(cfg.Metrics.WebConfig); err != nil {
+		return settings{}, fmt.Errorf("metrics.web_config: %s: %w", cfg.Metrics.WebConfig, err)
+	}
+	_, err = newSources(cfg, slog.New(slog.DiscardHandler))
+	return settings{cfg, b}, err
 }
+
+// checkTimeout bounds the look at the host for what a configuration asks for. A busy board takes seconds to run the
+// programs of a backend.
+const checkTimeout = time.Minute

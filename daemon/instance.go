@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -23,8 +24,6 @@ import (
 	"edgeway/daemon/tracker"
 	"edgeway/proxiers"
 	"edgeway/proxiers/conntrack"
-	"edgeway/proxiers/healthcheck"
-	"edgeway/proxiers/localnodeport"
 	"edgeway/proxiers/plan"
 )
 
@@ -34,14 +33,16 @@ type instanceOptions struct {
 	ConfigPath        string
 	Started           time.Time
 	Reload            func(context.Context) error
-	// InForce is what the instance before this one left in the kernel; nil: it is the first.
-	InForce *plan.Plan
-	// Before is the backend of the instance before this one; empty: it is the first.
-	Before string
-	// Notifier and Loopback outlive the instance: like the kernel, NodePorts on loopback go on as they are
-	// while the next instance starts.
+	// InForce is what the instance before this one left in the kernel.
+	InForce  inForce
 	Notifier *sdunit.Notifier
-	Loopback *localnodeport.Proxier
+	Lasting  lasting
+}
+
+// inForce is a plan in the kernel and the backend that put it there; zero: nothing was put there by this process.
+type inForce struct {
+	plan    *plan.Plan
+	backend string
 }
 
 // instance is the daemon with one configuration. Its parts are all made before any of them runs.
@@ -53,20 +54,22 @@ type instance struct {
 	sources  *sources
 	node     *nodeinfo.Watcher
 	pipeline *pipeline.Pipeline
-	backend  proxiers.Proxier
-	// leftovers are those of other backends.
+	// component is the backend's.
+	component proxiers.Component
+	// served says that the backend has synced. Until then what was in force before is.
+	served    atomic.Bool
 	leftovers *leftovers
 	health    *health.Checker
 	metrics   *metrics.Metrics
 	control   *control.Server
-	// Followers of the backend, in the order they run.
-	followers []pipeline.Stage
-	closers   []proxiers.Proxier
+	// stages are the backend and its followers, in the order they run. Those in closers end with the instance.
+	stages  []pipeline.Stage
+	closers []proxiers.Proxier
 }
 
 // newInstance takes the control socket first: it keeps two daemons off one host.
-func newInstance(ctx context.Context, cfg *config.Config, opts instanceOptions) (*instance, error) {
-	i := &instance{cfg: cfg, opts: opts, logger: opts.Logger, families: families(cfg)}
+func newInstance(ctx context.Context, set settings, opts instanceOptions) (*instance, error) {
+	i := &instance{cfg: set.cfg, component: set.backend, opts: opts, logger: opts.Logger, families: families(set.cfg)}
 	var err error
 	if i.control, err = control.Listen(i.controlOptions()); err != nil {
 		return nil, err
@@ -86,11 +89,12 @@ func (i *instance) assemble(ctx context.Context) error {
 	i.node = nodeinfo.New(i.logger)
 	i.pipeline = i.newPipeline()
 	i.health = health.New(i.pipeline, i.healthSources()...)
-	i.metrics = metrics.New(i.metricsOptions())
-	if err := i.newBackend(ctx); err != nil {
+	healthy := i.health.Healthy
+	i.opts.Lasting.healthy.Store(&healthy)
+	if err := i.newStages(ctx); err != nil {
 		return err
 	}
-	i.newFollowers()
+	i.metrics = metrics.New(i.metricsOptions())
 	return nil
 }
 
@@ -108,7 +112,7 @@ func (i *instance) newPipeline() *pipeline.Pipeline {
 		},
 		MinSync:   i.cfg.Proxy.MinSyncPeriod,
 		FullSync:  i.cfg.Proxy.FullSyncPeriod,
-		InForce:   i.opts.InForce,
+		InForce:   i.opts.InForce.plan,
 		OnApplied: func(a pipeline.Applied) { i.metrics.Applied(a) },
 		OnSynced:  i.synced,
 	})
@@ -117,6 +121,7 @@ func (i *instance) newPipeline() *pipeline.Pipeline {
 // synced runs after each sync of the backend that succeeded: only what the kernel took is worth
 // starting from the next time.
 func (i *instance) synced(snap *tracker.Snapshot, p *plan.Plan, s pipeline.Synced) {
+	i.served.Store(true)
 	i.metrics.Synced(snap, p, s)
 	if i.sources.saved != nil {
 		i.sources.saved.Commit()
@@ -132,47 +137,59 @@ func (i *instance) synced(snap *tracker.Snapshot, p *plan.Plan, s pipeline.Synce
 // instead of 40 MB at 10,000 Services.
 const memoryRest = 3 * time.Second
 
-func (i *instance) newBackend(ctx context.Context) error {
-	b, err := backend(i.cfg.Proxy.Backend)
-	if err != nil {
-		return err
+// newStages makes the backend and its followers.
+func (i *instance) newStages(ctx context.Context) error {
+	before := i.opts.InForce.backend
+	env := i.env(i.component.Name)
+	env.Logger = i.logger.With("backend", i.component.Name)
+	env.Takeover = before != "" && before != i.component.Name
+	if err := i.newStage(ctx, i.component, env); err != nil {
+		return fmt.Errorf("backend %s: %w", i.component.Name, err)
 	}
-	opts := proxiers.Options{
-		Logger:        i.logger.With("backend", b.Name),
-		MasqueradeBit: i.cfg.Proxy.MasqueradeBit,
-		Takeover:      i.opts.Before != "" && i.opts.Before != b.Name,
-		Drift:         i.pipeline.RequestFull,
-		Progress:      i.pipeline.Progress,
+	followers := followers(i.cfg, i.opts.Lasting)
+	for _, f := range followers {
+		switch {
+		case !f.on:
+		case f.lasting != nil:
+			i.stages = append(i.stages, pipeline.Stage{Name: f.Name, Applier: f.lasting})
+		default:
+			if err := i.newStage(ctx, f.Component, i.env(f.Name)); err != nil {
+				return fmt.Errorf("follower %s: %w", f.Name, err)
+			}
+		}
 	}
-	if i.backend, err = b.New(ctx, opts); err != nil {
-		return fmt.Errorf("backend %s: %w", b.Name, err)
-	}
-	i.closers = append(i.closers, i.backend)
-	actual, err := actualBackend(b, i.backend)
-	if err != nil {
-		return fmt.Errorf("backend %s: %w", b.Name, err)
-	}
-	i.leftovers = newLeftovers(others(Backends(), actual), b.Name, i.opts.Before)
-	i.leftovers.logger, i.leftovers.options = i.logger, cleanupOptions(i.cfg, i.logger)
+	i.leftovers = newLeftovers(unused(Backends(), i.component.Name, followers), cleanupEnv(i.cfg, i.logger), i.component.Name, before)
 	i.health.Include(i.leftovers.conditions)
 	return nil
 }
 
-func (i *instance) newFollowers() {
-	follow := func(name string, p proxiers.Proxier) {
-		i.followers = append(i.followers, pipeline.Stage{Name: name, Applier: p})
-		i.closers = append(i.closers, p)
+func (i *instance) newStage(ctx context.Context, c proxiers.Component, env proxiers.Env) error {
+	p, err := c.New(ctx, env)
+	if err != nil {
+		return err
 	}
-	if i.cfg.Conntrack.Cleanup {
-		follow("conntrack", conntrack.New(conntrack.Options{
-			Logger: i.logger.With("stage", "conntrack"), Cleaned: i.metrics.ConntrackCleaned,
-		}))
+	i.stages = append(i.stages, pipeline.Stage{Name: c.Name, Applier: p})
+	i.closers = append(i.closers, p)
+	return nil
+}
+
+func (i *instance) env(stage string) proxiers.Env {
+	return proxiers.Env{
+		Logger:        i.logger.With("stage", stage),
+		Families:      kernelFamilies(),
+		MasqueradeBit: i.cfg.Proxy.MasqueradeBit,
+		Drift:         func(reason string) { i.pipeline.RequestFull(stage, reason) },
+		Progress:      i.pipeline.Progress,
 	}
-	i.opts.Loopback.SetLogger(i.logger.With("stage", "localnodeport"))
-	i.followers = append(i.followers, pipeline.Stage{Name: "localnodeport", Applier: i.opts.Loopback})
-	follow("healthcheck", healthcheck.New(healthcheck.Options{
-		Logger: i.logger.With("stage", "healthcheck"), Healthy: i.health.Healthy, BindFailed: i.metrics.HealthCheckBindFailed,
-	}))
+}
+
+// inForce is what this instance leaves to the next one.
+func (i *instance) inForce() inForce {
+	out := inForce{i.pipeline.State().InForce, i.opts.InForce.backend}
+	if i.served.Load() {
+		out.backend = i.component.Name
+	}
+	return out
 }
 
 // run serves until ctx ends or a part fails for good. The kernel goes on forwarding afterwards.
@@ -205,7 +222,7 @@ func (i *instance) runPipeline(ctx context.Context) error {
 		return nil
 	case <-i.node.Ready():
 	}
-	return i.pipeline.Run(ctx, pipeline.Stage{Name: i.cfg.Proxy.Backend, Applier: i.backend}, i.followers...)
+	return i.pipeline.Run(ctx, i.stages[0], i.stages[1:]...)
 }
 
 func (i *instance) serve(ctx context.Context, group *errgroup.Group) {

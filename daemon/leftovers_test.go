@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"slices"
 	"strings"
@@ -20,64 +21,65 @@ type fakeBackends struct {
 	fail    map[string]error
 }
 
-func (f *fakeBackends) list() []proxiers.Backend {
-	out := []proxiers.Backend{{Name: "alias"}}
+func (f *fakeBackends) list() []proxiers.Component {
+	out := []proxiers.Component{{Name: "alias", Resolve: func(context.Context) (string, error) { return "variant-b", f.fail["alias"] }}}
 	for _, name := range []string{"nftables", "variant-a", "variant-b"} {
-		out = append(out, proxiers.Backend{Name: name, Cleanup: func(context.Context, proxiers.Options) error {
-			f.cleaned = append(f.cleaned, name)
-			return f.fail[name]
-		}})
+		out = append(out, f.component(name))
 	}
 	return out
 }
 
-type fakeProxier struct{ proxiers.Proxier }
-
-type fakeAlias struct {
-	proxiers.Proxier
-	actual string
+func (f *fakeBackends) component(name string) proxiers.Component {
+	return proxiers.Component{Name: name, Cleanup: func(context.Context, proxiers.Env) error {
+		f.cleaned = append(f.cleaned, name)
+		return f.fail[name]
+	}}
 }
 
-func (f fakeAlias) Actual() string { return f.actual }
+func TestANameThatStandsForAnotherIsResolved(t *testing.T) {
+	f := &fakeBackends{}
+	for name, want := range map[string]string{"nftables": "nftables", "alias": "variant-b"} {
+		if got, err := pick(t.Context(), f.list(), name); err != nil || got.Name != want {
+			t.Errorf("%s: %s, %v; want %s", name, got.Name, err, want)
+		}
+	}
+	f.fail = map[string]error{"alias": errors.New("no program")}
+	for _, name := range []string{"alias", "none"} {
+		if got, err := pick(t.Context(), f.list(), name); err == nil {
+			t.Errorf("%s is taken for %q", name, got.Name)
+		}
+	}
+}
 
-// What is in force is never cleaned up, under whichever name it is configured.
-func TestAllOtherBackendsAreCleanedUp(t *testing.T) {
-	for _, tt := range []struct {
-		backend proxiers.Backend
-		proxier proxiers.Proxier
-		want    string
-	}{
-		{proxiers.Backend{Name: "nftables", Cleanup: nothing}, fakeProxier{}, "variant-a variant-b"},
-		{proxiers.Backend{Name: "variant-a", Cleanup: nothing}, fakeProxier{}, "nftables variant-b"},
-		{proxiers.Backend{Name: "variant-b", Cleanup: nothing}, fakeAlias{actual: "variant-b"}, "nftables variant-a"},
-		{proxiers.Backend{Name: "alias"}, fakeAlias{actual: "variant-a"}, "nftables variant-b"},
-		{proxiers.Backend{Name: "alias"}, fakeAlias{actual: "variant-b"}, "nftables variant-a"},
+// What is in force is never cleaned up; what the configuration turns off is, followers too.
+func TestAllUnusedComponentsAreCleanedUp(t *testing.T) {
+	f := &fakeBackends{}
+	followers := []follower{
+		{Component: f.component("flowtable")},
+		{Component: f.component("other"), on: true},
+		{Component: proxiers.Component{Name: "leaves nothing"}},
+	}
+	for backend, want := range map[string]string{
+		"nftables":  "variant-a variant-b flowtable",
+		"variant-a": "nftables variant-b flowtable",
+		"variant-b": "nftables variant-a flowtable",
+		"":          "nftables variant-a variant-b flowtable",
 	} {
-		actual, err := actualBackend(tt.backend, tt.proxier)
-		if err != nil {
-			t.Fatal(err)
-		}
 		var names []string
-		for _, b := range others(new(fakeBackends).list(), actual) {
-			names = append(names, b.Name)
+		for _, c := range unused(f.list(), backend, followers) {
+			names = append(names, c.Name)
 		}
-		if got := strings.Join(names, " "); got != tt.want {
-			t.Errorf("beside %s (%s): %s, want %s", tt.backend.Name, actual, got, tt.want)
+		if got := strings.Join(names, " "); got != want {
+			t.Errorf("beside %s: %s, want %s", backend, got, want)
 		}
-	}
-	if actual, err := actualBackend(proxiers.Backend{Name: "alias"}, fakeProxier{}); err == nil {
-		t.Errorf("a second name without Actual is taken for %q", actual)
 	}
 }
-
-func nothing(context.Context, proxiers.Options) error { return nil }
 
 func TestLeftoversGoWhenTheBackendServes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeBackends{fail: map[string]error{"variant-a": proxiers.ErrUnsupported, "variant-b": errors.New("lock is held")}}
 		var log strings.Builder
-		l := newLeftovers(others(f.list(), "nftables"), "nftables", "variant-b")
-		l.logger = slog.New(slog.NewTextHandler(&log, nil))
+		l := newLeftovers(unused(f.list(), "nftables", nil), env(&log), "nftables", "variant-b")
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
@@ -92,7 +94,7 @@ func TestLeftoversGoWhenTheBackendServes(t *testing.T) {
 
 		l.noteFull()
 		synctest.Wait()
-		l.says(t, "Rules of backend variant-b are left beside those of nftables", "lock is held")
+		l.says(t, "Rules of variant-b, which is not configured, are left beside those of nftables", "lock is held")
 		since := l.conditions()[0].Since
 		if !slices.Equal(f.cleaned, []string{"variant-a", "variant-b"}) || !l.switching() {
 			t.Errorf("cleaned up after %v, want both", f.cleaned)
@@ -121,6 +123,10 @@ func TestLeftoversGoWhenTheBackendServes(t *testing.T) {
 	})
 }
 
+func env(log io.Writer) proxiers.Env {
+	return proxiers.Env{Logger: slog.New(slog.NewTextHandler(log, nil))}
+}
+
 func (l *leftovers) says(t *testing.T, words ...string) {
 	t.Helper()
 	got := fmt.Sprint(l.conditions())
@@ -136,8 +142,7 @@ func TestLeftoversOfAnEarlierDaemon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeBackends{}
 		for _, before := range []string{"", "nftables"} {
-			l := newLeftovers(others(f.list(), "nftables"), "nftables", before)
-			l.logger = slog.New(slog.DiscardHandler)
+			l := newLeftovers(unused(f.list(), "nftables", nil), env(io.Discard), "nftables", before)
 			if c := l.conditions(); len(c) > 0 || l.switching() {
 				t.Errorf("before %q: %v", before, c)
 			}
@@ -155,11 +160,10 @@ func TestLeftoversWhenStopping(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var log strings.Builder
-		l := newLeftovers([]proxiers.Backend{{Name: "slow", Cleanup: func(ctx context.Context, _ proxiers.Options) error {
+		l := newLeftovers([]proxiers.Component{{Name: "slow", Cleanup: func(ctx context.Context, _ proxiers.Env) error {
 			cancel()
 			return ctx.Err()
-		}}}, "nftables", "slow")
-		l.logger = slog.New(slog.NewTextHandler(&log, nil))
+		}}}, env(&log), "nftables", "slow")
 		l.noteFull()
 		l.run(ctx)
 		if log.Len() > 0 || !l.pending() {

@@ -60,6 +60,15 @@ func sysctlSettings(c config.Conntrack) conntrack.Settings {
 	}
 }
 
+// kernelFamilies are those that the kernel serves. One started with ipv6.disable=1 has no such file, and refuses rules
+// of the family.
+func kernelFamilies() []plan.Family {
+	if _, err := os.Stat("/proc/net/if_inet6"); err != nil {
+		return []plan.Family{plan.IPv4}
+	}
+	return []plan.Family{plan.IPv4, plan.IPv6}
+}
+
 // families gives the configured ones, or those that the kernel has: IPv6 can be missing from the
 // kernel or be switched off for all interfaces, as kube-proxy asks too.
 func families(cfg *config.Config) []plan.Family {

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"edgeway/daemon/control"
 	"edgeway/daemon/health"
 	"edgeway/daemon/metrics"
@@ -29,14 +31,14 @@ func (i *instance) status() control.Status {
 		Version: i.opts.Version, Revision: i.opts.Revision, ConfigPath: i.opts.ConfigPath, Started: i.opts.Started,
 		Zone:  i.cfg.Node.Zone,
 		State: i.pipeline.State(), Health: i.health.Report(), Sources: i.healthSources(),
-		LastKnown: i.lastKnown(), Waiting: i.opts.Loopback.Waiting(),
+		LastKnown: i.lastKnown(), Waiting: i.waiting(),
 	})
 }
 
 // view is what the service manager is told.
 func (i *instance) view() sdunit.View {
 	v := sdunit.View{
-		Backend: i.cfg.Proxy.Backend, State: i.pipeline.State(), Health: i.health.Report(), Sources: i.healthSources(),
+		Backend: i.component.Name, State: i.pipeline.State(), Health: i.health.Report(), Sources: i.healthSources(),
 		Switching: i.leftovers.switching(),
 	}
 	if saved := i.lastKnown(); saved.Serving {
@@ -56,6 +58,17 @@ func (i *instance) lastKnown() control.LastKnown {
 	return control.LastKnown{Serving: serving, SavedAt: at}
 }
 
+// waiting are the ports that no stage can listen on.
+func (i *instance) waiting() []proxiers.Waiting {
+	var out []proxiers.Waiting
+	for _, s := range i.stages {
+		if l, ok := s.Applier.(proxiers.Listener); ok {
+			out = append(out, l.Waiting()...)
+		}
+	}
+	return out
+}
+
 func (i *instance) healthSources() []health.Source {
 	var out []health.Source
 	for _, s := range i.sources.list() {
@@ -67,22 +80,14 @@ func (i *instance) healthSources() []health.Source {
 func (i *instance) metricsOptions() metrics.Options {
 	o := metrics.Options{
 		Version: i.opts.Version, Revision: i.opts.Revision,
-		Backend: i.cfg.Proxy.Backend, Mode: proxyMode(i.cfg.Proxy.Backend), Families: i.families,
+		Backend: i.component.Name, Mode: proxyMode(i.component.Name), Families: i.families,
 		State: i.pipeline.State, Tracker: i.sources.tracker.Stats,
-		SavedAt:  func() time.Time { return i.lastKnown().SavedAt },
-		Loopback: i.opts.Loopback.Stats,
-		LoopbackRejected: func() ([]proxiers.Rejected, error) {
-			if backend, ok := i.backend.(proxiers.LoopbackRejecter); ok {
-				return backend.LoopbackRejected()
-			}
-			return nil, nil
-		},
-		Restores: func() []proxiers.RestoreReport {
-			if backend, ok := i.backend.(proxiers.RestoreReporter); ok {
-				return backend.RestoreReports()
-			}
-			return nil
-		},
+		SavedAt: func() time.Time { return i.lastKnown().SavedAt },
+	}
+	for _, s := range i.stages {
+		if c, ok := s.Applier.(prometheus.Collector); ok {
+			o.Proxiers = append(o.Proxiers, c)
+		}
 	}
 	for _, s := range i.sources.list() {
 		o.Sources = append(o.Sources, s)

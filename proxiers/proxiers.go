@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -62,6 +63,20 @@ type Tender interface {
 	// Tend does what is due. What it cannot do stays due, at a later time: an error is shown as the
 	// Proxier's, but what Apply did stays in force.
 	Tend(ctx context.Context) error
+}
+
+// Waiting is a port that a Proxier cannot listen on. It is tried again from time to time.
+type Waiting struct {
+	Address netip.AddrPort
+	// Service is the ServicePort or the Service that it is for.
+	Service string
+	Err     error
+}
+
+// Listener is a Proxier that listens on ports of the host. Waiting gives those that it cannot listen on, by address;
+// it may be called from any goroutine.
+type Listener interface {
+	Waiting() []Waiting
 }
 
 // Component is a backend or a follower: how to tell whether it can run here, to make it, and to remove

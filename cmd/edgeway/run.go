@@ -2,6 +2,7 @@ package main
 
 import (
 	"log/slog"
+	"runtime"
 
 	"github.com/spf13/cobra"
 
@@ -27,11 +28,21 @@ command: it is ready when the kernel has been programmed, and it need not be roo
 			b := build()
 			return daemon.Run(cmd.Context(), daemon.Options{
 				ConfigPath: g.config, Version: b.Version, Revision: b.Revision, LogOutput: cmd.ErrOrStderr(),
+				RelayLoops: spareProcessor(),
 			})
 		},
 	}
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "read the sources once, print the plan, and touch nothing")
 	return cmd
+}
+
+// spareProcessor gives the number of processors that Go would use (a control group's limit counts, as it is now), and
+// has it use one more: the relay's loops wait in system calls, and Go's scheduler should find a processor idle then
+// (see relay.New).
+func spareProcessor() int {
+	n := runtime.GOMAXPROCS(0)
+	runtime.GOMAXPROCS(n + 1)
+	return n
 }
 
 func printPlan(cmd *cobra.Command, g *globals) error {

@@ -9,7 +9,7 @@ import (
 	"edgeway/daemon/health"
 	"edgeway/daemon/pipeline"
 	"edgeway/daemon/source"
-	"edgeway/proxiers/localnodeport"
+	"edgeway/proxiers"
 )
 
 // maxProblems bounds the list in a Status; their number is always complete.
@@ -31,17 +31,18 @@ type Status struct {
 	Summary      string             `json:"summary"`
 	Conditions   []health.Condition `json:"conditions"`
 
-	Node        StatusNode      `json:"node"`
-	Sources     []StatusSource  `json:"sources"`
-	LastKnown   LastKnown       `json:"lastKnown"`
-	Counts      pipeline.Counts `json:"counts"` // in the kernel
-	Backend     StatusStage     `json:"backend"`
-	Followers   []StatusStage   `json:"followers"`
-	OutOfSync   time.Time       `json:"outOfSync,omitzero"` // since when
-	Drift       StatusDrift     `json:"drift"`
-	Quarantined []string        `json:"quarantined"` // "namespace/name:port/TCP IPv4: why"
-	// NotListening are the NodePorts that are not served on loopback because something else listens there, or
-	// the like: "127.0.0.1:30080 of namespace/name:port/TCP: why".
+	Node      StatusNode      `json:"node"`
+	Sources   []StatusSource  `json:"sources"`
+	LastKnown LastKnown       `json:"lastKnown"`
+	Counts    pipeline.Counts `json:"counts"` // in the kernel
+	Backend   StatusStage     `json:"backend"`
+	Followers []StatusStage   `json:"followers"`
+	OutOfSync time.Time       `json:"outOfSync,omitzero"` // since when
+	Drift     StatusDrift     `json:"drift"`
+	// Quarantined is what the kernel refuses: "namespace/name:port/TCP (IPv4) is not served: why".
+	Quarantined []string `json:"quarantined"`
+	// NotListening are the NodePorts on loopback and healthCheckNodePorts that are not served because something else
+	// listens there, or the like: "127.0.0.1:30080 of namespace/name:port/TCP: why".
 	NotListening []string       `json:"notListening"`
 	Problems     StatusProblems `json:"problems"`
 }
@@ -115,7 +116,7 @@ type StatusInput struct {
 	Health    health.Report
 	Sources   []health.Source
 	LastKnown LastKnown
-	Waiting   []localnodeport.Waiting
+	Waiting   []proxiers.Waiting
 }
 
 // NewStatus puts a Status together.
@@ -126,7 +127,7 @@ func NewStatus(in StatusInput) Status {
 		Summary: in.Health.Summary(), Conditions: in.Health.Conditions,
 		LastKnown: in.LastKnown, Counts: pipeline.Count(in.State.InForce), OutOfSync: in.State.OutOfSync,
 		Backend:     newStage(&in.State.Backend),
-		Drift:       StatusDrift{in.State.Drift, in.State.LastDrift, in.State.DriftReason},
+		Drift:       newDrift(in.State.Stages()),
 		Quarantined: []string{}, NotListening: []string{}, Followers: []StatusStage{}, Sources: []StatusSource{},
 		Node: newNode(&in), Problems: newProblems(in.State.Problems()),
 	}
@@ -135,7 +136,7 @@ func NewStatus(in StatusInput) Status {
 		s.Conditions = []health.Condition{}
 	}
 	for _, q := range in.State.Quarantined {
-		s.Quarantined = append(s.Quarantined, q.Name.String()+" "+q.Family.String()+": "+q.Err)
+		s.Quarantined = append(s.Quarantined, q.String())
 	}
 	for _, w := range in.Waiting {
 		s.NotListening = append(s.NotListening, fmt.Sprintf("%s of %s: %s", w.Address, w.Service, w.Err))
@@ -147,6 +148,17 @@ func NewStatus(in StatusInput) Status {
 		s.Sources = append(s.Sources, newSource(src.Name(), src.Status(), s.Time))
 	}
 	return s
+}
+
+// newDrift sums up the stages.
+func newDrift(stages []pipeline.StageState) (d StatusDrift) {
+	for _, st := range stages {
+		d.Repairs += st.Drift
+		if st.LastDrift.After(d.Last) {
+			d.Last, d.Reason = st.LastDrift, st.DriftReason
+		}
+	}
+	return d
 }
 
 func newNode(in *StatusInput) StatusNode {

@@ -158,7 +158,7 @@ func (s Status) node(p *printer) {
 
 func (s Status) problems(p *printer) {
 	for _, n := range s.NotListening {
-		p.line("loopback", "%s", n)
+		p.line("waiting", "%s", n)
 	}
 	for _, problem := range s.Problems.First {
 		p.line("problems", "%s", problem)

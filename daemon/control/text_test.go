@@ -17,7 +17,7 @@ import (
 	"edgeway/daemon/pipeline"
 	"edgeway/daemon/source"
 	"edgeway/daemon/tracker"
-	"edgeway/proxiers/localnodeport"
+	"edgeway/proxiers"
 	"edgeway/proxiers/plan"
 )
 
@@ -70,8 +70,8 @@ func statusText(t *testing.T, state pipeline.State, lastKnown LastKnown, sources
 		State: state, Health: health.New(fixedState{state}, sources...).Report(), Sources: sources, LastKnown: lastKnown,
 	}
 	if lastKnown.Serving {
-		in.Waiting = []localnodeport.Waiting{{
-			Address: netip.MustParseAddrPort("127.0.0.1:30080"), Service: plan.ServicePortName{Namespace: "default", Name: "web", Protocol: plan.TCP},
+		in.Waiting = []proxiers.Waiting{{
+			Address: netip.MustParseAddrPort("127.0.0.1:30080"), Service: "default/web/TCP",
 			Err: syscall.EADDRINUSE,
 		}}
 	}
@@ -105,7 +105,7 @@ func TestStatusText(t *testing.T) {
 			Running: ago(time.Second),
 		}
 		bad.Done, bad.Total = 1, 3
-		bad.Drift, bad.LastDrift, bad.DriftReason = 2, ago(10*time.Minute), "table deleted"
+		bad.Backend.Drift, bad.Backend.LastDrift, bad.Backend.DriftReason = 2, ago(10*time.Minute), "table deleted"
 		bad.Quarantined = []pipeline.Quarantined{{
 			Name: plan.ServicePortName{Namespace: "a", Name: "b", Protocol: plan.SCTP}, Family: plan.IPv6, Since: ago(time.Hour), Err: "no such module",
 		}}

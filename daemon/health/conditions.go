@@ -67,7 +67,7 @@ func quarantine(s *pipeline.State) []Condition {
 	}
 	first := s.Quarantined[0]
 	cond := Condition{Name: "quarantine", Level: Degraded, Since: first.Since}
-	cond.Message = fmt.Sprintf("%s (%s) is not served: %s", first.Name, first.Family, first.Err)
+	cond.Message = first.String()
 	if more := len(s.Quarantined) - 1; more > 0 {
 		cond.Message += fmt.Sprintf("; and %d more", more)
 	}

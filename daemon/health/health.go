@@ -28,7 +28,7 @@ const (
 
 // Condition is one fault that holds now.
 type Condition struct {
-	// Name is one of first-sync, backend-sync, quarantine, other-backend, node-leaving, source-NAME and
+	// Name is one of first-sync, backend-sync, quarantine, leftovers, node-leaving, source-NAME and
 	// follower-NAME.
 	Name  string    `json:"name"`
 	Level Level     `json:"level"`

@@ -29,28 +29,11 @@ var present = [...]struct {
 	{"kubeproxy_sync_proxy_rules_endpoint_changes_total", "Changes of EndpointSlices.", nil},
 	{"kubeproxy_sync_proxy_rules_endpoint_changes_pending", "Changes of EndpointSlices that no sync has taken yet.", nil},
 	{"kubeproxy_sync_proxy_rules_no_local_endpoints_total", "Service ports with a Local traffic policy and no endpoint on this host.", []string{"traffic_policy", familyLabel}},
-	{"kubeproxy_nftables_localhost_nodeport_listeners", "NodePorts that are listened on at loopback addresses.", []string{familyLabel}},
-	{"kubeproxy_nftables_localhost_nodeport_listener_creation_failures_total", "Attempts to listen at a NodePort on a loopback address that failed.", []string{familyLabel}},
-	{"kubeproxy_nftables_localhost_nodeport_rejected_packets_total", "Packets to UDP and SCTP NodePorts on loopback addresses that were rejected.", []string{familyLabel, "protocol"}},
-	{"kubeproxy_sync_proxy_rules_iptables_restore_failures_total", "Restores of iptables rules that failed.", []string{familyLabel}},
-	{"kubeproxy_sync_proxy_rules_iptables_partial_restore_failures_total", "Restores of the rules of Services that changed that failed; a restore of all rules follows.", []string{familyLabel}},
-	{"kubeproxy_sync_proxy_rules_iptables_total", "Rules in the kernel that are ours.", []string{"table", familyLabel}},
-	{"kubeproxy_sync_proxy_rules_iptables_last", "Rules that the last sync wrote.", []string{"table", familyLabel}},
 	{"edgeway_build_info", "1, with the version of Edgeway and of Go.", []string{"version", "revision", "goversion"}},
-	{"edgeway_drift_repairs_total", "Full syncs that repaired what something else had changed in the kernel.", []string{"backend"}},
+	{"edgeway_drift_repairs_total", "Full syncs that repaired what something else had changed in the kernel.", []string{"stage"}},
 	{"edgeway_faulty_objects", "Objects that are left out, wholly or in part. reason: invalid, policy (an address or port that another Service owns, or that no Service may have) or refused (by the kernel).", []string{"kind", "reason"}},
-	{"edgeway_iptables_lock_acquisitions_total", "Times that the lock of the iptables programs was taken; iptables-nft has none.", []string{familyLabel}},
-	{"edgeway_iptables_lock_wait_seconds_total", "Time that passed until the lock of the iptables programs was taken.", []string{familyLabel}},
 	{"edgeway_last_error_timestamp_seconds", "When a stage last failed; absent: never.", []string{"stage"}},
 	{"edgeway_last_known_age_seconds", "Age of the state on disk; absent: there is none.", nil},
-	{"edgeway_loopback_accept_pauses_total", "Times that new connections to NodePorts on loopback had to wait. reason: descriptors (there was none left) or limit (of connections).", []string{"reason"}},
-	{"edgeway_loopback_bytes_total", "Bytes relayed for NodePorts on loopback.", []string{"direction"}},
-	{"edgeway_loopback_connections", "Open connections to NodePorts on loopback.", nil},
-	{"edgeway_loopback_connections_total", "Connections to NodePorts on loopback that were accepted.", nil},
-	{"edgeway_loopback_dial_failures_total", "Endpoints that could not be reached for a connection to a NodePort on loopback.", nil},
-	{"edgeway_loopback_dial_retries_total", "Further endpoints that were tried for a connection to a NodePort on loopback.", nil},
-	{"edgeway_loopback_resets_total", "Connections to NodePorts on loopback that a reset of one side ended.", nil},
-	{"edgeway_loopback_unserved_connections_total", "Connections to NodePorts on loopback that were reset for want of an endpoint that answers.", nil},
 	{"edgeway_out_of_sync_seconds", "For how long the kernel has not had the newest changes; 0: it has them.", nil},
 	{"edgeway_programmed_endpoints", "Endpoints in the kernel, each counted once for each Service port.", nil},
 	{"edgeway_programmed_service_ports", "Service ports in the kernel, each address family counted.", nil},
@@ -85,8 +68,6 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	s.faults(&state)
 	s.tracker()
 	s.sources()
-	s.loopback()
-	s.restores()
 }
 
 // scrape is one call of Collect.
@@ -101,12 +82,7 @@ func (s scrape) gauge(name string, value float64, labels ...string) {
 }
 
 func (s scrape) counter(name string, value uint64, labels ...string) {
-	s.total(name, float64(value), labels...)
-}
-
-// total is a counter of what is not counted in whole numbers.
-func (s scrape) total(name string, value float64, labels ...string) {
-	s.out <- prometheus.MustNewConstMetric(s.descs[name], prometheus.CounterValue, value, labels...)
+	s.out <- prometheus.MustNewConstMetric(s.descs[name], prometheus.CounterValue, float64(value), labels...)
 }
 
 // timestamp is absent for a zero time.
@@ -128,15 +104,18 @@ func (s scrape) syncs(state *pipeline.State) {
 		s.timestamp("kubeproxy_sync_proxy_rules_last_timestamp_seconds", state.Backend.LastSync, f.String())
 		s.timestamp("kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds", state.Queued, f.String())
 	}
-	s.counter("edgeway_drift_repairs_total", state.Drift, s.opts.Backend)
 	if state.OutOfSync.IsZero() {
 		s.gauge("edgeway_out_of_sync_seconds", 0)
 	} else {
 		s.age("edgeway_out_of_sync_seconds", state.OutOfSync)
 	}
-	s.timestamp("edgeway_last_error_timestamp_seconds", state.Backend.LastErr, s.opts.Backend)
-	for _, f := range state.Followers {
-		s.timestamp("edgeway_last_error_timestamp_seconds", f.LastErr, f.Name)
+	for _, st := range state.Stages() {
+		name := st.Name
+		if name == "" { // no sync yet
+			name = s.opts.Backend
+		}
+		s.counter("edgeway_drift_repairs_total", st.Drift, name)
+		s.timestamp("edgeway_last_error_timestamp_seconds", st.LastErr, name)
 	}
 }
 

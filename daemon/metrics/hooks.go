@@ -2,7 +2,6 @@ package metrics
 
 import (
 	"strconv"
-	"time"
 
 	"edgeway/daemon/pipeline"
 	"edgeway/daemon/tracker"
@@ -30,9 +29,6 @@ func (m *Metrics) Applied(a pipeline.Applied) {
 	for _, f := range m.families {
 		m.duration.WithLabelValues(f).Observe(seconds)
 		byKind.WithLabelValues(f).Observe(seconds)
-		if a.Err != nil && m.failures != nil {
-			m.failures.WithLabelValues(f).Inc()
-		}
 	}
 }
 
@@ -55,12 +51,3 @@ func (m *Metrics) HealthAnswered(path string, code int) {
 		m.livez.WithLabelValues(strconv.Itoa(code)).Inc()
 	}
 }
-
-// ConntrackCleaned counts a look at the connection-tracking entries of one family.
-func (m *Metrics) ConntrackCleaned(family plan.Family, deleted int, took time.Duration) {
-	m.conntrackDuration.WithLabelValues(family.String()).Observe(took.Seconds())
-	m.conntrackDeleted.WithLabelValues(family.String()).Add(float64(deleted))
-}
-
-// HealthCheckBindFailed counts a healthCheckNodePort that could not be listened at.
-func (m *Metrics) HealthCheckBindFailed() { m.bindFailures.Inc() }

@@ -5,7 +5,8 @@
 // each. What kube-proxy has no metric for begins with "edgeway_".
 //
 // Counters and histograms are fed by hooks (hooks.go); what has a present value is read from its
-// owner at each scrape (collector.go). There is one registry for each Metrics, and no global one.
+// owner at each scrape (collector.go); proxiers with figures of their own are collectors. There is one registry for
+// each Metrics, and no global one.
 package metrics
 
 import (
@@ -18,8 +19,6 @@ import (
 	"edgeway/daemon/pipeline"
 	"edgeway/daemon/source"
 	"edgeway/daemon/tracker"
-	"edgeway/proxiers"
-	"edgeway/proxiers/localnodeport"
 	"edgeway/proxiers/plan"
 )
 
@@ -42,12 +41,8 @@ type Options struct {
 	Sources  []Source
 	// SavedAt is when the last-known state on disk was written; zero: there is none.
 	SavedAt func() time.Time
-	// Loopback tells of the NodePorts on loopback addresses.
-	Loopback func() localnodeport.Stats
-	// LoopbackRejected is that of a proxiers.LoopbackRejecter; it gives none when the backend is none.
-	LoopbackRejected func() ([]proxiers.Rejected, error)
-	// Restores is that of a proxiers.RestoreReporter; it gives none when the backend is none.
-	Restores func() []proxiers.RestoreReport
+	// Proxiers are those of the backend and its followers that have figures of their own.
+	Proxiers []prometheus.Collector
 }
 
 // Metrics is a registry with everything in it.
@@ -59,15 +54,11 @@ type Metrics struct {
 	// kube-proxy's, for the backend.
 	duration, fullDuration, partialDuration *prometheus.HistogramVec
 	programming                             *prometheus.HistogramVec
-	failures                                *prometheus.CounterVec // nil when the backend has none of this name
 	healthz, livez                          *prometheus.CounterVec
-	conntrackDuration                       *prometheus.HistogramVec
-	conntrackDeleted                        *prometheus.CounterVec
 
 	// Ours, for every stage.
 	stageDuration *prometheus.HistogramVec
 	stageErrors   *prometheus.CounterVec
-	bindFailures  prometheus.Counter
 }
 
 // New registers all metrics, those of the Go runtime and the process included.
@@ -81,6 +72,7 @@ func New(opts Options) *Metrics {
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		newCollector(opts),
 	)
+	m.registry.MustRegister(opts.Proxiers...)
 	m.makeInherited()
 	m.makeOwn()
 	return m
@@ -112,20 +104,11 @@ func (m *Metrics) makeInherited() {
 		"Time from a change of a Service's Pods to the rules that follow it.", programmingBuckets(), familyLabel)
 	m.healthz = m.counter("kubeproxy_proxy_healthz_total", "Answers of /healthz.", "code")
 	m.livez = m.counter("kubeproxy_proxy_livez_total", "Answers of /livez.", "code")
-	m.conntrackDuration = m.histogram("kubeproxy_conntrack_reconciler_sync_duration_seconds", "Time that a clean-up of connection-tracking entries took.", syncBuckets, familyLabel)
-	m.conntrackDeleted = m.counter("kubeproxy_conntrack_reconciler_deleted_entries_total", "Stale connection-tracking entries that were deleted.", familyLabel)
-	if m.opts.Backend == "nftables" {
-		m.failures = m.counter("kubeproxy_sync_proxy_rules_nftables_sync_failures_total", "Syncs of the nftables rules that failed.", familyLabel)
-	}
 	for _, f := range m.families {
 		m.duration.WithLabelValues(f)
 		m.fullDuration.WithLabelValues(f)
 		m.partialDuration.WithLabelValues(f)
 		m.programming.WithLabelValues(f)
-		m.conntrackDeleted.WithLabelValues(f)
-		if m.failures != nil {
-			m.failures.WithLabelValues(f)
-		}
 	}
 	for _, code := range []string{"200", "503"} {
 		m.healthz.WithLabelValues(code)
@@ -138,10 +121,6 @@ func (m *Metrics) makeOwn() {
 		prometheus.ExponentialBuckets(0.0001, 4, 11), "stage", "kind")
 	m.stageErrors = m.counter("edgeway_sync_errors_total", "Attempts of a stage that failed.", "stage")
 	m.stageErrors.WithLabelValues(m.opts.Backend)
-	m.bindFailures = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "edgeway_healthcheck_bind_failures_total", Help: "Attempts to listen at a healthCheckNodePort that failed.",
-	})
-	m.registry.MustRegister(m.bindFailures)
 }
 
 // programmingBuckets are kube-proxy's, from 0.25 s to 5 min, and finer ones below, where an edge host

@@ -14,14 +14,14 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
 	"edgeway/daemon/pipeline"
 	"edgeway/daemon/source"
 	"edgeway/daemon/tracker"
-	"edgeway/proxiers"
+	"edgeway/proxiers/healthcheck"
 	"edgeway/proxiers/localnodeport"
-	"edgeway/proxiers/localnodeport/relay"
 	"edgeway/proxiers/plan"
 )
 
@@ -69,9 +69,8 @@ func testMetrics() *Metrics {
 	state := pipeline.State{
 		Snapshot: &tracker.Snapshot{Problems: []source.Problem{{Object: slice, Field: "ports[0]"}, {Object: slice, Field: "ports[1]"}}},
 		InForce:  testPlan(), OutOfSync: now.Add(-3 * time.Second), Queued: now.Add(-3 * time.Second),
-		Backend:      pipeline.StageState{Name: "nftables", LastSync: now.Add(-time.Minute), LastErr: now.Add(-time.Second)},
+		Backend:      pipeline.StageState{Name: "nftables", LastSync: now.Add(-time.Minute), LastErr: now.Add(-time.Second), Drift: 2},
 		Followers:    []pipeline.StageState{{Name: "conntrack"}},
-		Drift:        2,
 		PlanProblems: []source.Problem{{Object: source.Key{Kind: source.KindService, Namespace: "default", Name: "c"}}},
 		Quarantined:  []pipeline.Quarantined{{Name: plan.ServicePortName{Namespace: "default", Name: "d"}}},
 	}
@@ -88,29 +87,8 @@ func testMetrics() *Metrics {
 			fixedSource{"file", source.Status{}},
 			fixedSource{"kube", source.Status{Synced: true, LastContact: now.Add(-90 * time.Second)}},
 		},
-		SavedAt: func() time.Time { return now.Add(-time.Hour) },
-		Loopback: func() localnodeport.Stats {
-			return localnodeport.Stats{
-				Stats: relay.Stats{
-					Accepted: 21, Active: 3, ToEndpoint: 1000, ToClient: 2000, DialFailures: 5, Retries: 4, NoEndpoint: 1, Resets: 2,
-					DescriptorPauses: 6, LimitPauses: 7,
-				},
-				Listeners:      map[plan.Family]int{plan.IPv4: 2, plan.IPv6: 1},
-				ListenFailures: map[plan.Family]uint64{plan.IPv6: 8},
-			}
-		},
-		LoopbackRejected: func() ([]proxiers.Rejected, error) {
-			return []proxiers.Rejected{{Family: plan.IPv4, Protocol: plan.UDP, Packets: 9}, {Family: plan.IPv6, Protocol: plan.SCTP}}, nil
-		},
-		Restores: func() []proxiers.RestoreReport {
-			return []proxiers.RestoreReport{
-				{
-					Family: plan.IPv4, Failures: 3, PartialFailures: 2, Locks: 40, LockWait: 1500 * time.Millisecond,
-					Tables: []proxiers.RestoredTable{{Name: "nat", Total: 120, Last: 7}, {Name: "filter", Total: 9, Last: 1}},
-				},
-				{Family: plan.IPv6, Tables: []proxiers.RestoredTable{{Name: "nat", Total: 11, Last: 11}}},
-			}
-		},
+		SavedAt:  func() time.Time { return now.Add(-time.Hour) },
+		Proxiers: []prometheus.Collector{localnodeport.New(localnodeport.Options{}), healthcheck.New(healthcheck.Options{})},
 	})
 }
 
@@ -145,8 +123,6 @@ func TestExpositionIsAsRecorded(t *testing.T) {
 		m.HealthAnswered("/healthz", 200)
 		m.HealthAnswered("/livez", 503)
 		m.HealthAnswered("/readyz", 200)
-		m.ConntrackCleaned(plan.IPv4, 3, time.Millisecond)
-		m.HealthCheckBindFailed()
 
 		got := scrapeText(t, m)
 		const golden = "testdata/exposition.txt"
@@ -218,9 +194,6 @@ func TestAnEmptyDaemonCanBeScraped(t *testing.T) {
 	m := New(Options{
 		Backend: "nftables", State: func() pipeline.State { return pipeline.State{} },
 		Tracker: func() tracker.Stats { return tracker.Stats{} }, SavedAt: func() time.Time { return time.Time{} },
-		Loopback:         func() localnodeport.Stats { return localnodeport.Stats{} },
-		LoopbackRejected: func() ([]proxiers.Rejected, error) { return nil, errors.New("no") },
-		Restores:         func() []proxiers.RestoreReport { return nil },
 	})
 	got := scrapeText(t, m)
 	if !strings.Contains(got, "edgeway_programmed_services 0") || strings.Contains(got, "edgeway_last_known_age_seconds") || strings.Contains(got, "iptables") {

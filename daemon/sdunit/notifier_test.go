@@ -225,6 +225,7 @@ func TestPingsOfAShortWatchdog(t *testing.T) {
 	})
 }
 
+// A sync may take longer than the watchdog waits; one that overstays its time (a minute here) stops the pings.
 func TestAStageThatBlocksStopsThePings(t *testing.T) {
 	m := sdtest.New(t)
 	t.Setenv("WATCHDOG_USEC", "60000000")
@@ -242,6 +243,11 @@ func TestAStageThatBlocksStopsThePings(t *testing.T) {
 			t.Errorf("before the start of the sync: %+v", sent)
 		}
 		objects.serve()
+		for range 2 {
+			if n := count(during(m, 30*time.Second), "WATCHDOG=1"); n == 0 {
+				t.Error("no ping for half of the watchdog's time, in a sync that is within its own")
+			}
+		}
 		during(m, 30*time.Second)
 		if n := count(during(m, 10*time.Minute), "WATCHDOG=1"); n != 0 {
 			t.Errorf("%d pings while the stage is blocked", n)

@@ -128,23 +128,15 @@ func (p *Proxier) Tend(ctx context.Context) error {
 	return nil
 }
 
-// Waiting is a healthCheckNodePort that cannot be listened on. It is tried again from time to time.
-type Waiting struct {
-	Address netip.AddrPort
-	// Service is namespace/name.
-	Service string
-	Err     error
-}
-
-// Waiting gives those by address. It may be called from any goroutine.
-func (p *Proxier) Waiting() []Waiting {
+// Waiting implements proxiers.Listener.
+func (p *Proxier) Waiting() []proxiers.Waiting {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var out []Waiting
+	var out []proxiers.Waiting
 	for addr, w := range p.waiting {
-		out = append(out, Waiting{addr, service(w.check), w.err})
+		out = append(out, proxiers.Waiting{Address: addr, Service: service(w.check), Err: w.err})
 	}
-	slices.SortFunc(out, func(a, b Waiting) int { return a.Address.Compare(b.Address) })
+	slices.SortFunc(out, func(a, b proxiers.Waiting) int { return a.Address.Compare(b.Address) })
 	return out
 }
 

@@ -13,10 +13,15 @@ import (
 	"edgeway/proxiers/plan"
 )
 
+// Name is the follower's.
+const Name = "localnodeport"
+
 // Options of a Proxier.
 type Options struct {
 	Logger  *slog.Logger
 	Sockets Sockets
+	// Loops is relay.Options.Loops.
+	Loops int
 }
 
 // Proxier listens on the loopback addresses of the plan, for each TCP NodePort that has an endpoint.
@@ -27,6 +32,7 @@ type Options struct {
 type Proxier struct {
 	logger  *slog.Logger
 	sockets Sockets
+	loops   int
 
 	// mu is never taken by a relay.Target: it is held while the relay's loops are waited for.
 	mu    sync.Mutex
@@ -43,7 +49,7 @@ type Proxier struct {
 // New gives a Proxier that does nothing until the first Apply.
 func New(opts Options) *Proxier {
 	return &Proxier{
-		logger: opts.Logger, sockets: opts.Sockets,
+		logger: opts.Logger, sockets: opts.Sockets, loops: opts.Loops,
 		ports: map[netip.AddrPort]*port{}, waiting: map[netip.AddrPort]*port{},
 	}
 }
@@ -156,22 +162,15 @@ func (p *Proxier) Stats() Stats {
 	return s
 }
 
-// Waiting is a NodePort that cannot be listened on. It is tried again from time to time.
-type Waiting struct {
-	Address netip.AddrPort
-	Service plan.ServicePortName
-	Err     error
-}
-
-// Waiting gives those NodePorts by address. It may be called from any goroutine.
-func (p *Proxier) Waiting() []Waiting {
+// Waiting implements proxiers.Listener.
+func (p *Proxier) Waiting() []proxiers.Waiting {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var out []Waiting
+	var out []proxiers.Waiting
 	for at, known := range p.waiting {
-		out = append(out, Waiting{at, known.target.name, known.err})
+		out = append(out, proxiers.Waiting{Address: at, Service: known.target.name.String(), Err: known.err})
 	}
-	slices.SortFunc(out, func(a, b Waiting) int { return a.Address.Compare(b.Address) })
+	slices.SortFunc(out, func(a, b proxiers.Waiting) int { return a.Address.Compare(b.Address) })
 	return out
 }
 

@@ -154,7 +154,7 @@ func TestAddressInUse(t *testing.T) {
 	if got := w.Stats().ListenFailures; got[plan.IPv4] != 2 || got[plan.IPv6] != 0 {
 		t.Errorf("failures %v, want 2 of IPv4", got)
 	}
-	if got := w.Waiting(); len(got) != 1 || got[0].Address != addrPort("127.0.0.1:30000") || got[0].Service.Name != "a" || !errors.Is(got[0].Err, syscall.EADDRINUSE) {
+	if got := w.Waiting(); len(got) != 1 || got[0].Address != addrPort("127.0.0.1:30000") || got[0].Service != "default/a/TCP" || !errors.Is(got[0].Err, syscall.EADDRINUSE) {
 		t.Errorf("waiting: %v", got)
 	}
 	// Endpoints go on to change meanwhile.

@@ -27,7 +27,7 @@ import (
 )
 
 const (
-	// maxLoops is the default limit of loops: one moves several gigabytes a second.
+	// maxLoops is the limit of loops: one moves several gigabytes a second.
 	maxLoops = 8
 	// defaultDialTimeout is in milliseconds. The kernel has repeated a lost SYN after one second by then.
 	defaultDialTimeout = 3000
@@ -49,7 +49,7 @@ var (
 
 // Options of a Relay. The zero value is good.
 type Options struct {
-	// Loops is the number of event loops; 0: one for each CPU, at most 8.
+	// Loops is the number of event loops, at most 8; 0: GOMAXPROCS.
 	Loops int
 	// MaxConnections is the greatest number of open connections of all Ports; 0: what the process's
 	// limit of descriptors (RLIMIT_NOFILE) allows, less a part for the rest of the process.
@@ -110,8 +110,9 @@ func New(opts Options) (*Relay, error) {
 	}
 	count := opts.Loops
 	if count == 0 {
-		count = min(runtime.NumCPU(), maxLoops)
+		count = runtime.GOMAXPROCS(0)
 	}
+	count = min(count, maxLoops)
 	for range count {
 		l, err := newLoop(r)
 		if err != nil {

@@ -1,0 +1,41 @@
+package daemon
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"edgeway/proxiers/healthcheck"
+	"edgeway/proxiers/localnodeport"
+)
+
+// lasting are the followers that outlive the instances: like the kernel, what they listen on goes on as it is while the
+// next instance starts.
+type lasting struct {
+	loopback *localnodeport.Proxier
+	checks   *healthcheck.Proxier
+	// healthy is the answer of the instance that runs.
+	healthy *atomic.Pointer[func() bool]
+}
+
+func newLasting(logger *slog.Logger, sockets localnodeport.Sockets, relayLoops int) lasting {
+	l := lasting{healthy: new(atomic.Pointer[func() bool])}
+	l.loopback = localnodeport.New(localnodeport.Options{Logger: logger.With("stage", localnodeport.Name), Sockets: sockets, Loops: relayLoops})
+	l.checks = healthcheck.New(healthcheck.Options{
+		Logger:  logger.With("stage", healthcheck.Name),
+		Healthy: func() bool { return (*l.healthy.Load())() },
+	})
+	return l
+}
+
+// drainTime is how long connections to NodePorts on loopback may take to end. New ones wait meanwhile,
+// for the next process, when there is a service manager that keeps their sockets.
+const drainTime = 500 * time.Millisecond
+
+func (l lasting) close() {
+	_ = l.checks.Close() // it has no error to tell
+	ctx, cancel := context.WithTimeout(context.Background(), drainTime)
+	defer cancel()
+	l.loopback.Shutdown(ctx)
+}

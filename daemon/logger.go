@@ -1,0 +1,60 @@
+package daemon
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"os"
+	"sync/atomic"
+
+	"edgeway/daemon/config"
+	"edgeway/daemon/journal"
+)
+
+// logSwitch is a slog.Handler that hands records to that of the configuration in force. What outlives a reload logs
+// as the new configuration says, too.
+type logSwitch struct {
+	current *atomic.Pointer[slog.Handler]
+	// with adds the attributes and groups of a logger that was made of this one.
+	with func(slog.Handler) slog.Handler
+}
+
+func newLogSwitch(c config.Log, w io.Writer) logSwitch {
+	l := logSwitch{current: new(atomic.Pointer[slog.Handler]), with: func(h slog.Handler) slog.Handler { return h }}
+	l.use(c, w)
+	return l
+}
+
+// use makes a configuration the one in force. It writes text with fields where the journal takes them, unless JSON is
+// asked for.
+func (l logSwitch) use(c config.Log, w io.Writer) {
+	opts := &slog.HandlerOptions{Level: c.Level}
+	var h slog.Handler = slog.NewTextHandler(w, opts)
+	switch {
+	case c.Format == "json":
+		h = slog.NewJSONHandler(w, opts)
+	case w == os.Stderr && journal.Wanted():
+		h = journal.NewHandler(c.Level, h)
+	}
+	l.current.Store(&h)
+}
+
+// Enabled implements slog.Handler.
+func (l logSwitch) Enabled(ctx context.Context, level slog.Level) bool {
+	return (*l.current.Load()).Enabled(ctx, level)
+}
+
+// Handle implements slog.Handler.
+func (l logSwitch) Handle(ctx context.Context, r slog.Record) error {
+	return l.with(*l.current.Load()).Handle(ctx, r)
+}
+
+// WithAttrs implements slog.Handler.
+func (l logSwitch) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return logSwitch{l.current, func(h slog.Handler) slog.Handler { return l.with(h).WithAttrs(attrs) }}
+}
+
+// WithGroup implements slog.Handler.
+func (l logSwitch) WithGroup(name string) slog.Handler {
+	return logSwitch{l.current, func(h slog.Handler) slog.Handler { return l.with(h).WithGroup(name) }}
+}
