@@ -5,16 +5,21 @@ package edgeway_test
 import (
 	"encoding/json"
 	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"io"
 	"os/exec"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
 
 // listed is what the go command says of a package.
 type listed struct {
-	ImportPath, Doc                    string
+	ImportPath, Doc, Dir               string
 	GoFiles                            []string
 	Deps                               []string // of the package itself, indirect ones included
 	Imports, TestImports, XTestImports []string
@@ -103,6 +108,52 @@ func TestEveryPackageSaysWhatItIsFor(t *testing.T) {
 	}
 }
 
+// backendNames are the values of proxy.backend.
+var backendNames = []string{"nftables", "iptables", "iptables-nft", "iptables-legacy", "ipvs", "ebpf"}
+
+// TestNobodyNamesABackend: what holds for one backend alone belongs into its folder. The list in the daemon knows them
+// by their packages, and the configuration has a default.
+func TestNobodyNamesABackend(t *testing.T) {
+	found := 0
+	for _, p := range list(t) {
+		if !within(p.ImportPath, "edgeway/cmd") && !within(p.ImportPath, "edgeway/daemon") && !within(p.ImportPath, "edgeway/proxiers") {
+			continue
+		}
+		if slices.Contains(backendNames, proxier(p.ImportPath)) {
+			found++
+			continue
+		}
+		for _, file := range p.GoFiles {
+			for _, text := range stringLiterals(t, filepath.Join(p.Dir, file)) {
+				isDefault := p.ImportPath == "edgeway/daemon/config" && file == "config.go" && text == "nftables"
+				if slices.Contains(backendNames, text) && !isDefault {
+					t.Errorf("%s/%s names the backend %q", p.ImportPath, file, text)
+				}
+			}
+		}
+	}
+	if found < 2 {
+		t.Errorf("only %d packages of backends were found: this test may check nothing", found)
+	}
+}
+
+func stringLiterals(t *testing.T, path string) []string {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	ast.Inspect(file, func(n ast.Node) bool {
+		if lit, ok := n.(*ast.BasicLit); ok && lit.Kind == token.STRING {
+			text, _ := strconv.Unquote(lit.Value) // what is no literal does not parse
+			out = append(out, text)
+		}
+		return true
+	})
+	return out
+}
+
 // proxier gives "nftables" for edgeway/proxiers/nftables and what is below it.
 func proxier(path string) string {
 	rest, ok := strings.CutPrefix(path, "edgeway/proxiers/")
@@ -126,7 +177,7 @@ func standard(path string) bool {
 
 func list(t *testing.T) []listed {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Doc,GoFiles,Deps,Imports,TestImports,XTestImports", "./...")
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Doc,Dir,GoFiles,Deps,Imports,TestImports,XTestImports", "./...")
 	out, err := cmd.Output()
 	if err != nil {
 		if exit, ok := errors.AsType[*exec.ExitError](err); ok {

@@ -75,12 +75,9 @@ func newUnit(t *testing.T) *unit {
 	if err := u.lab.Host("ep", endpoint.Addr()).Serve("ep", endpoint, plan.TCP); err != nil {
 		t.Fatal(err)
 	}
-	dir := t.TempDir()
-	u.config = filepath.Join(dir, "edgeway.toml")
+	u.config = filepath.Join(t.TempDir(), "edgeway.toml")
 	u.configure("")
-	if err := os.WriteFile(filepath.Join(dir, "web.yaml"), []byte(manifest), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	u.write("web.yaml", manifest)
 	t.Cleanup(func() {
 		if u.cmd != nil {
 			_ = u.cmd.Process.Kill()
@@ -90,7 +87,22 @@ func newUnit(t *testing.T) *unit {
 	return u
 }
 
+// write gives the path of a file beside the configuration.
+func (u *unit) write(name, text string) string {
+	u.Helper()
+	path := filepath.Join(filepath.Dir(u.config), name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		u.Fatal(err)
+	}
+	return path
+}
+
 func (u *unit) configure(extra string) {
+	u.Helper()
+	u.configureProxy(`nodeport_addresses = ["localhost"]`, extra)
+}
+
+func (u *unit) configureProxy(proxy, extra string) {
 	u.Helper()
 	dir := filepath.Dir(u.config)
 	text := fmt.Sprintf(`version = 1
@@ -100,17 +112,15 @@ name = "edge"
 paths = [%q]
 [proxy]
 ip_families = ["IPv4"]
-nodeport_addresses = ["localhost"]
+%s
 [health]
 address = ""
 [metrics]
 address = ""
 [control]
 socket = %q
-%s`, filepath.Join(dir, "web.yaml"), filepath.Join(dir, "edgeway.sock"), extra)
-	if err := os.WriteFile(u.config, []byte(text), 0o600); err != nil {
-		u.Fatal(err)
-	}
+%s`, filepath.Join(dir, "web.yaml"), proxy, filepath.Join(dir, "edgeway.sock"), extra)
+	u.write(filepath.Base(u.config), text)
 }
 
 // start starts the daemon as a service manager does, with what is in the store.
@@ -233,4 +243,60 @@ func TestUnderAServiceManager(t *testing.T) {
 		t.Errorf("the end: %v", err)
 	}
 	u.cmd = nil
+}
+
+const checkedManifest = `
+apiVersion: v1
+kind: Service
+metadata: {name: lb, namespace: default}
+spec:
+  type: LoadBalancer
+  clusterIP: 10.96.0.11
+  clusterIPs: [10.96.0.11]
+  ipFamilies: [IPv4]
+  externalTrafficPolicy: Local
+  healthCheckNodePort: 30999
+  ports: [{port: 80, targetPort: 8080, nodePort: 30081, protocol: TCP}]
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: lb-1, namespace: default, labels: {kubernetes.io/service-name: lb}}
+addressType: IPv4
+ports: [{port: 8080, protocol: TCP}]
+endpoints: [{addresses: [10.244.1.11], nodeName: edge, conditions: {ready: true}}]
+`
+
+const absentServer = `
+apiVersion: v1
+kind: Config
+clusters: [{name: c, cluster: {server: "http://127.0.0.1:1"}}]
+users: [{name: u, user: {}}]
+contexts: [{name: x, context: {cluster: c, user: u}}]
+current-context: x
+`
+
+// A load balancer is answered while the configuration is loaded anew, also when nothing can be planned after that
+// because an API server was added that cannot be reached.
+func TestHealthChecksOutliveAReload(t *testing.T) {
+	u := newUnit(t)
+	u.write("web.yaml", checkedManifest)
+	kubeconfig := u.write("kubeconfig", absentServer)
+	node := u.lab.Node.Addr(endpoint.Addr())
+	proxy := fmt.Sprintf("nodeport_addresses = [\"%s/32\"]", node)
+	u.configureProxy(proxy, "")
+	u.start()
+	u.await("READY=1")
+	ask := func(when string) {
+		t.Helper()
+		out, err := u.lab.Node.Command(t.Context(), "curl", "-sS", "-m", "5", fmt.Sprintf("http://%s:30999/", node)).CombinedOutput()
+		if err != nil || !strings.Contains(string(out), `"localEndpoints": 1`) {
+			t.Errorf("%s: %v\n%s", when, err, out)
+		}
+	}
+	ask("at first")
+	u.configureProxy(proxy, fmt.Sprintf("[source.kube]\nkubeconfig = %q\n[source.lastknown]\nenabled = false\n", kubeconfig))
+	u.signal(syscall.SIGHUP)
+	u.await("RELOADING=1")
+	u.await("READY=1")
+	ask("after a reload, without the API server")
 }

@@ -1,0 +1,67 @@
+package daemon
+
+import (
+	"context"
+	"log/slog"
+	"path/filepath"
+	"testing"
+
+	"edgeway/daemon/config"
+	"edgeway/daemon/sdunit"
+	"edgeway/proxiers"
+	"edgeway/proxiers/plan"
+)
+
+// idle is a Proxier that does nothing.
+type idle struct{}
+
+func (idle) Apply(context.Context, proxiers.Change) error { return nil }
+func (idle) Close() error                                 { return nil }
+
+// A backend takes over until it has served, however often the configuration is reloaded before that.
+func TestASecondReloadStillTakesOver(t *testing.T) {
+	dir := t.TempDir()
+	cfg := config.Default()
+	cfg.Node.Name = "edge"
+	cfg.Source.File.Paths = []string{dir}
+	cfg.Control.Socket = filepath.Join(dir, "edgeway.sock")
+	logger := slog.New(slog.DiscardHandler)
+	lasting := newLasting(logger, nil, 1)
+	var env proxiers.Env
+	next := func(before inForce) *instance {
+		t.Helper()
+		backend := proxiers.Component{Name: "new", New: func(_ context.Context, e proxiers.Env) (proxiers.Proxier, error) {
+			env = e
+			return idle{}, nil
+		}}
+		i, err := newInstance(t.Context(), settings{cfg, backend}, instanceOptions{
+			Logger: logger, InForce: before, Lasting: lasting, Notifier: sdunit.NewNotifier(sdunit.NewManager(logger), logger),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		i.close()
+		if err := i.control.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return i
+	}
+	before := inForce{&plan.Plan{Node: &plan.Node{}}, "old"}
+	var i *instance
+	for reload := range 3 {
+		if i = next(before); !env.Takeover {
+			t.Errorf("reload %d: the old backend serves, and the new one does not take over", reload+1)
+		}
+		before = i.inForce()
+		if before.plan == nil || before.backend != "old" {
+			t.Errorf("reload %d: in force is %+v", reload+1, before)
+		}
+	}
+	i.served.Store(true)
+	if before = i.inForce(); before.backend != "new" {
+		t.Errorf("after the new one has served: in force is that of %s", before.backend)
+	}
+	if next(before); env.Takeover {
+		t.Error("a backend takes over from itself")
+	}
+}
