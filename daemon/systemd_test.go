@@ -3,6 +3,8 @@ package daemon
 import (
 	"context"
 	"fmt"
+	"io"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -288,9 +290,20 @@ func TestHealthChecksOutliveAReload(t *testing.T) {
 	u.await("READY=1")
 	ask := func(when string) {
 		t.Helper()
-		out, err := u.lab.Node.Command(t.Context(), "curl", "-sS", "-m", "5", fmt.Sprintf("http://%s:30999/", node)).CombinedOutput()
-		if err != nil || !strings.Contains(string(out), `"localEndpoints": 1`) {
-			t.Errorf("%s: %v\n%s", when, err, out)
+		var answer []byte
+		err := u.lab.Node.Do(func() error {
+			conn, err := net.DialTimeout("tcp", net.JoinHostPort(node.String(), "30999"), 5*time.Second)
+			if err != nil {
+				return err
+			}
+			defer conn.Close()
+			if _, err = io.WriteString(conn, "GET / HTTP/1.0\r\n\r\n"); err == nil {
+				answer, err = io.ReadAll(conn)
+			}
+			return err
+		})
+		if err != nil || !strings.Contains(string(answer), `"localEndpoints": 1`) {
+			t.Errorf("%s: %v\n%s", when, err, answer)
 		}
 	}
 	ask("at first")
