@@ -12,6 +12,7 @@ import (
 	"edgeway/proxiers/iptables"
 	"edgeway/proxiers/localnodeport"
 	"edgeway/proxiers/nftables"
+	"edgeway/proxiers/plan"
 )
 
 // Backends lists every backend. A new one is a folder below proxiers and a line here.
@@ -52,6 +53,33 @@ func pick(ctx context.Context, list []proxiers.Component, name string) (proxiers
 		return proxiers.Component{}, fmt.Errorf("backend %s: %w", name, err)
 	}
 	return pick(ctx, list, actual)
+}
+
+// Gaps gives the declared differences of the backend that a configuration means on this host, and of its followers;
+// none of a backend that cannot be told.
+func Gaps(ctx context.Context, cfg *config.Config) func(*plan.ServicePort) []proxiers.Gap {
+	backend, err := pick(ctx, Backends(), cfg.Proxy.Backend)
+	if err != nil {
+		return func(*plan.ServicePort) []proxiers.Gap { return nil }
+	}
+	return gaps(backend, followers(cfg, lasting{}))
+}
+
+func gaps(backend proxiers.Component, followers []follower) func(*plan.ServicePort) []proxiers.Gap {
+	components := []proxiers.Component{backend}
+	for _, f := range followers {
+		if f.on {
+			components = append(components, f.Component)
+		}
+	}
+	return func(svc *plan.ServicePort) (out []proxiers.Gap) {
+		for _, c := range components {
+			if c.Gaps != nil {
+				out = append(out, c.Gaps(svc)...)
+			}
+		}
+		return out
+	}
 }
 
 // unused gives the Components that can have left something on the host and do not run: all backends but one, and the

@@ -22,6 +22,7 @@ func (i *instance) controlOptions() control.Options {
 		Logger: i.logger,
 		Status: i.status,
 		State:  func() pipeline.State { return i.pipeline.State() },
+		Gaps:   gaps(i.component, followers(i.cfg, i.opts.Lasting)),
 		Reload: i.opts.Reload,
 	}
 }

@@ -55,5 +55,5 @@ func printPlan(cmd *cobra.Command, g *globals) error {
 	if err != nil {
 		return err
 	}
-	return control.NewPlan(plan, problems).WriteText(cmd.OutOrStdout())
+	return control.NewPlan(plan, problems, daemon.Gaps(cmd.Context(), cfg)).WriteText(cmd.OutOrStdout())
 }

@@ -102,6 +102,7 @@ func start(t *testing.T, d *daemon) (c *Client, stop func()) {
 	d.Status = func() Status {
 		return NewStatus(StatusInput{Version: "1.2.3", State: d.state, Health: health.Report{Healthy: true}})
 	}
+	d.Gaps = noGaps
 	d.Reload = func(context.Context) error { return d.reloadErr }
 	s, err := Listen(d.Options)
 	if err != nil {

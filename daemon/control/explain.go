@@ -26,6 +26,8 @@ type Explanation struct {
 	// Affinity is how long the client keeps its endpoint.
 	Affinity  string              `json:"affinity,omitempty"`
 	Endpoints []ExplainedEndpoint `json:"endpoints,omitempty"`
+	// Gaps are those of PlanService.
+	Gaps []string `json:"gaps,omitempty"`
 }
 
 // ExplainedEndpoint is an endpoint that the connection may go to.
@@ -43,7 +45,7 @@ const elsewhere = "?"
 // Explain asks the plan about a connection. src is an address, with "@INTERFACE" behind it when pods
 // are told by their interface, or "host"; dst is "ADDR:PORT" and may end in "/PROTOCOL"; proto is
 // "tcp" (also when it is empty), "udp" or "sctp".
-func Explain(p *plan.Plan, src, dst, proto string) (Explanation, error) {
+func Explain(p *plan.Plan, gaps Gaps, src, dst, proto string) (Explanation, error) {
 	pkt, err := packet(p, src, dst, proto)
 	if err != nil {
 		return Explanation{}, err
@@ -59,7 +61,7 @@ func Explain(p *plan.Plan, src, dst, proto string) (Explanation, error) {
 	if d.Service == nil {
 		return e, nil
 	}
-	e.Service = d.Service.Name.String()
+	e.Service, e.Gaps = d.Service.Name.String(), gaps.texts(d.Service)
 	e.Frontend = d.Frontend.Kind.String() + " " + frontendAddress(d.Frontend)
 	if d.Service.Affinity != 0 && d.Verdict == plan.Forward {
 		e.Affinity = d.Service.Affinity.String()

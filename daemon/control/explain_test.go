@@ -3,6 +3,9 @@ package control
 import (
 	"strings"
 	"testing"
+
+	"edgeway/proxiers"
+	"edgeway/proxiers/plan"
 )
 
 func TestExplainSaysWhatDecideSays(t *testing.T) {
@@ -28,7 +31,7 @@ func TestExplainSaysWhatDecideSays(t *testing.T) {
 		{"::ffff:192.0.2.99", "8.8.8.8:53", "udp", "outside", "pass", "no Service's address"},
 		{"fd00::99", "[fd00::1]:80", "", "outside", "reject", "[fd00::1]:80/TCP"},
 	} {
-		e, err := Explain(p, tt.src, tt.dst, tt.proto)
+		e, err := Explain(p, noGaps, tt.src, tt.dst, tt.proto)
 		if err != nil {
 			t.Errorf("%s to %s: %v", tt.src, tt.dst, err)
 			continue
@@ -57,8 +60,43 @@ func TestExplainRefusesWhatItCanNotRead(t *testing.T) {
 		{"192.0.2.1", "[fd00::1]:80", "", "address family"},
 		{"host", "[fd00::1]:80", "", "no IPv6 address"},
 	} {
-		if _, err := Explain(p, tt.src, tt.dst, tt.proto); err == nil || !strings.Contains(err.Error(), tt.want) {
+		if _, err := Explain(p, noGaps, tt.src, tt.dst, tt.proto); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%q to %q: error %v, want %q", tt.src, tt.dst, err, tt.want)
 		}
+	}
+}
+
+func noGaps(*plan.ServicePort) []proxiers.Gap { return nil }
+
+func TestGapsAreShown(t *testing.T) {
+	gaps := func(svc *plan.ServicePort) []proxiers.Gap {
+		if svc.Affinity == 0 {
+			return nil
+		}
+		return []proxiers.Gap{{Feature: "session affinity", Reason: "it forgets"}}
+	}
+	p := testPlan()
+	found := 0
+	for i, s := range NewPlan(p, nil, gaps).Services {
+		if (len(s.Gaps) == 1) != (p.Services[i].Affinity != 0) {
+			t.Errorf("%s: gaps %q", s.Name, s.Gaps)
+		}
+		found += len(s.Gaps)
+		for _, f := range s.Frontends {
+			if f.Kind != plan.ClusterIP.String() {
+				continue
+			}
+			var text strings.Builder
+			e, err := Explain(p, gaps, "host", f.Address, strings.ToLower(p.Services[i].Name.Protocol.String()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := e.WriteText(&text); err != nil || strings.Contains(text.String(), "session affinity: it forgets") != (len(s.Gaps) == 1) {
+				t.Errorf("%v\n%s", err, &text)
+			}
+		}
+	}
+	if found == 0 {
+		t.Error("no Service of the test has a gap")
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"edgeway/daemon/source"
+	"edgeway/proxiers"
 	"edgeway/proxiers/plan"
 )
 
@@ -39,6 +40,19 @@ type PlanService struct {
 	LongLived bool           `json:"longLived,omitempty"`
 	Frontends []PlanFrontend `json:"frontends"`
 	Endpoints []PlanEndpoint `json:"endpoints"`
+	// Gaps are what the backend or a follower does otherwise, one sentence each.
+	Gaps []string `json:"gaps,omitempty"`
+}
+
+// Gaps gives the declared differences of all Components for a ServicePort.
+type Gaps func(*plan.ServicePort) []proxiers.Gap
+
+// texts gives a line for each.
+func (g Gaps) texts(svc *plan.ServicePort) (out []string) {
+	for _, gap := range g(svc) {
+		out = append(out, gap.Feature+": "+gap.Reason)
+	}
+	return out
 }
 
 // PlanFrontend is one address and port, and what happens there to connections of each origin.
@@ -68,7 +82,7 @@ type HealthCheck struct {
 }
 
 // NewPlan spells a plan out. The problems are those of the objects it was made of.
-func NewPlan(p *plan.Plan, problems []source.Problem) Plan {
+func NewPlan(p *plan.Plan, problems []source.Problem, gaps Gaps) Plan {
 	v := Plan{Generation: p.Generation, Services: make([]PlanService, 0, len(p.Services))}
 	if n := p.Node; n != nil {
 		v.Node = PlanNode{
@@ -77,7 +91,9 @@ func NewPlan(p *plan.Plan, problems []source.Problem) Plan {
 		}
 	}
 	for _, svc := range p.Services {
-		v.Services = append(v.Services, newPlanService(svc))
+		s := newPlanService(svc)
+		s.Gaps = gaps.texts(svc)
+		v.Services = append(v.Services, s)
 	}
 	for _, h := range p.HealthChecks {
 		v.HealthChecks = append(v.HealthChecks, HealthCheck{h.Namespace + "/" + h.Name, h.Port, h.LocalReady})

@@ -31,6 +31,8 @@ type Options struct {
 	Logger *slog.Logger
 	Status func() Status
 	State  func() pipeline.State
+	// Gaps are those of the backend and its followers.
+	Gaps Gaps
 	// Reload returns once the new configuration is known to be good, or says why it is not.
 	Reload func(context.Context) error
 }
@@ -127,7 +129,7 @@ func (s *Server) plan(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	view := NewPlan(p, state.Problems())
+	view := NewPlan(p, state.Problems(), s.opts.Gaps)
 	view.InForce = ok
 	if name := r.URL.Query().Get("service"); name != "" {
 		return view.Only(name)
@@ -142,7 +144,7 @@ func (s *Server) explain(r *http.Request) (any, error) {
 		return nil, err
 	}
 	q := r.URL.Query()
-	e, err := Explain(p, q.Get("src"), q.Get("dst"), q.Get("proto"))
+	e, err := Explain(p, s.opts.Gaps, q.Get("src"), q.Get("dst"), q.Get("proto"))
 	if err != nil {
 		return nil, err
 	}

@@ -55,6 +55,9 @@ func (s PlanService) write(p *printer) {
 	if len(s.Endpoints) == 0 {
 		p.print("  no endpoint\n")
 	}
+	for _, gap := range s.Gaps {
+		p.print("  %-14s %s\n", "gap", gap)
+	}
 }
 
 // routes puts origins with the same route together; one for all stands alone.
@@ -101,6 +104,9 @@ func (e Explanation) WriteText(w io.Writer) error {
 	}
 	if e.Affinity != "" {
 		p.line("affinity", "the client keeps its endpoint for %s after its last new connection", e.Affinity)
+	}
+	for _, gap := range e.Gaps {
+		p.line("gap", "%s", gap)
 	}
 	for _, ep := range e.Endpoints {
 		sees := "sees the client's address"

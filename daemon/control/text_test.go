@@ -55,7 +55,7 @@ func (f fixedSource) Status() source.Status { return f.status }
 func TestPlanText(t *testing.T) {
 	var text strings.Builder
 	state := testState()
-	view := NewPlan(testPlan(), state.Problems())
+	view := NewPlan(testPlan(), state.Problems(), noGaps)
 	view.InForce = true
 	if err := view.WriteText(&text); err != nil {
 		t.Fatal(err)
