@@ -87,7 +87,11 @@ func TestGapsAreShown(t *testing.T) {
 				continue
 			}
 			var text strings.Builder
-			e, err := Explain(p, gaps, "host", f.Address, strings.ToLower(p.Services[i].Name.Protocol.String()))
+			from := "192.0.2.99"
+			if p.Services[i].Family == plan.IPv6 {
+				from = "2001:db8::99"
+			}
+			e, err := Explain(p, gaps, from, f.Address, strings.ToLower(p.Services[i].Name.Protocol.String()))
 			if err != nil {
 				t.Fatal(err)
 			}
