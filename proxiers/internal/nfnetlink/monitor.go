@@ -6,13 +6,18 @@ import (
 	"os"
 	"sync"
 	"syscall"
+	"time"
 
+	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 )
 
 // monitorBuffer is room for the notices of about 1,000 element operations on kernels that send each
 // in a buffer of its own (before 5.13), and of many more on later ones.
 const monitorBuffer = 8 << 20
+
+// rejoinAfter is when a group that could not be joined is tried again.
+const rejoinAfter = 2 * time.Second
 
 // MonitorOptions are what a Monitor is made with.
 type MonitorOptions struct {
@@ -36,7 +41,7 @@ type MonitorOptions struct {
 // group, and compares the kernel's count of transactions instead.
 type Monitor struct {
 	opts MonitorOptions
-	file *os.File
+	sock *netlink.Conn
 	raw  syscall.RawConn
 
 	mu  sync.Mutex
@@ -45,47 +50,41 @@ type Monitor struct {
 	dirty string
 	// reported is set from a report of drift until the full sync that answers it.
 	reported bool
+	// outside says that the group could not be joined again. The read deadline is when Run tries next.
+	outside bool
 }
 
 // NewMonitor subscribes to the notices of the calling thread's network namespace.
 func NewMonitor(opts MonitorOptions) (*Monitor, error) {
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_NETFILTER)
+	sock, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
 	if err != nil {
-		return nil, os.NewSyscallError("netlink socket", err)
+		return nil, fmt.Errorf("netlink socket: %w", err)
 	}
-	m := &Monitor{opts: opts, buf: make([]byte, 1<<16), file: os.NewFile(uintptr(fd), "nftables notices")}
-	if err := m.subscribe(fd); err != nil {
-		_ = m.file.Close()
-		return nil, err
+	_ = sock.SetReadBuffer(monitorBuffer) // without CAP_NET_ADMIN in the first user namespace a smaller one has to do
+	m := &Monitor{opts: opts, sock: sock, buf: make([]byte, 1<<16)}
+	if m.raw, err = sock.SyscallConn(); err == nil {
+		err = sock.JoinGroup(unix.NFNLGRP_NFTABLES)
+	}
+	if err != nil {
+		_ = sock.Close()
+		return nil, fmt.Errorf("nftables notices: %w", err)
 	}
 	return m, nil
 }
 
-func (m *Monitor) subscribe(fd int) (err error) {
-	// Forcing needs CAP_NET_ADMIN in the first user namespace; without it a smaller buffer has to do.
-	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, monitorBuffer) != nil {
-		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, monitorBuffer)
+// join joins the group again, and gives the reason to report when notices were lost.
+func (m *Monitor) join() (reason string) {
+	if err := m.sock.JoinGroup(unix.NFNLGRP_NFTABLES); err != nil {
+		m.outside = true
+		_ = m.sock.SetReadDeadline(time.Now().Add(rejoinAfter))
+		return m.report("no notices of the kernel: " + err.Error())
 	}
-	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-		return os.NewSyscallError("netlink bind", err)
+	if m.outside {
+		m.outside = false
+		_ = m.sock.SetReadDeadline(time.Time{})
+		return m.report("notices of the kernel were lost")
 	}
-	if m.raw, err = m.file.SyscallConn(); err != nil {
-		return err
-	}
-	return m.member(true)
-}
-
-// member joins or leaves the group.
-func (m *Monitor) member(join bool) error {
-	option := unix.NETLINK_DROP_MEMBERSHIP
-	if join {
-		option = unix.NETLINK_ADD_MEMBERSHIP
-	}
-	var failed error
-	err := m.raw.Control(func(fd uintptr) {
-		failed = os.NewSyscallError("nftables notices", unix.SetsockoptInt(int(fd), unix.SOL_NETLINK, option, unix.NFNLGRP_NFTABLES))
-	})
-	return errors.Join(err, failed)
+	return ""
 }
 
 // Run reports drift until the monitor is closed.
@@ -98,15 +97,22 @@ func (m *Monitor) Run() {
 			reason = m.foreign(0)
 			return reason != ""
 		})
-		if err != nil {
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			m.mu.Lock()
+			reason = m.join()
+			m.mu.Unlock()
+		case err != nil:
 			return // closed
 		}
-		m.opts.Notify(reason)
+		if reason != "" {
+			m.opts.Notify(reason)
+		}
 	}
 }
 
 // Close ends the subscription, and Run.
-func (m *Monitor) Close() error { return m.file.Close() }
+func (m *Monitor) Close() error { return m.sock.Close() }
 
 // Forget drops what was noticed so far: a full sync begins, which will find it all out.
 func (m *Monitor) Forget() {
@@ -149,18 +155,16 @@ func (m *Monitor) counted(transactions int, commit func() error) (foreign string
 	if err != nil {
 		return "", err
 	}
-	if err := m.member(false); err != nil {
-		return "", err
+	if err := m.sock.LeaveGroup(unix.NFNLGRP_NFTABLES); err != nil {
+		return "", fmt.Errorf("nftables notices: %w", err)
 	}
 	failed := commit()
-	if err := m.member(true); err != nil {
-		return "", errors.Join(failed, err)
-	}
+	foreign = m.join()
 	after, err := currentGeneration()
-	if failed == nil && err == nil && after-before > uint32(transactions) {
+	if failed == nil && (err != nil || after-before > uint32(transactions)) && foreign == "" {
 		foreign = m.report("another program changed rules during a big transaction")
 	}
-	return foreign, errors.Join(failed, err)
+	return foreign, failed
 }
 
 func currentGeneration() (uint32, error) {
@@ -198,10 +202,8 @@ func (m *Monitor) report(reason string) string {
 func (m *Monitor) drain() (touched int, last string, overrun bool) {
 	_ = m.raw.Control(func(fd uintptr) {
 		for {
-			n, _, err := unix.Recvfrom(int(fd), m.buf, unix.MSG_DONTWAIT)
+			n, err := read(fd, m.buf)
 			switch {
-			case errors.Is(err, unix.EINTR):
-				continue
 			case errors.Is(err, unix.ENOBUFS):
 				overrun = true
 				continue
