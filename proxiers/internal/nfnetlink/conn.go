@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 	"syscall"
 	"time"
 
@@ -27,29 +28,45 @@ const (
 	receiveTimeout = 10 * time.Second // the kernel answers at once
 )
 
-// Conn is a netlink socket for reading nftables. It is used for one task and closed.
+// Conn is a netlink socket for reading nftables, from any goroutine. Who reads often keeps one: closing any socket
+// of the kind waits until the kernel (6.18) has freed what transactions have deleted, 16 ms after one.
 type Conn struct {
 	sock *netlink.Conn
 	raw  syscall.RawConn
-	buf  []byte
+
+	mu  sync.Mutex // held for a request and its answer
+	buf []byte
+	// stuck says that an answer was not read to its end: the kernel takes no further request.
+	stuck bool
 }
 
 // Dial opens a socket in the network namespace of the calling thread.
 func Dial() (*Conn, error) {
+	c := &Conn{buf: make([]byte, 1<<16)}
+	return c, c.open()
+}
+
+func (c *Conn) open() error {
 	sock, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
 	if err != nil {
-		return nil, fmt.Errorf("netlink socket: %w", err)
+		return fmt.Errorf("netlink socket: %w", err)
 	}
 	raw, err := sock.SyscallConn()
 	if err != nil {
 		_ = sock.Close()
-		return nil, err
+		return err
 	}
-	return &Conn{sock: sock, raw: raw, buf: make([]byte, 1<<16)}, nil
+	c.sock, c.raw, c.stuck = sock, raw, false
+	return nil
 }
 
 // Close closes the socket.
-func (c *Conn) Close() { _ = c.sock.Close() }
+func (c *Conn) Close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_ = c.sock.Close()
+	c.stuck = false
+}
 
 // Message is one netlink message about nftables.
 type Message struct {
@@ -63,8 +80,10 @@ type Message struct {
 
 // Dump asks for all objects of a kind and calls visit for each message, until that fails. The NLM_F_DUMP_INTR
 // mark is ignored on purpose: it says that any table changed meanwhile, and a change in ours is told by the
-// Monitor. Errors of the kernel are unix.Errno.
+// Monitor. Errors of the kernel are unix.Errno. visit must not use the Conn.
 func (c *Conn) Dump(kind uint16, family uint8, attrs []byte, visit func(Message) error) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if err := c.request(kind, netlink.Request|netlink.Dump, family, attrs); err != nil {
 		return err
 	}
@@ -79,17 +98,17 @@ func (c *Conn) Dump(kind uint16, family uint8, attrs []byte, visit func(Message)
 				failed = visit(m)
 			}
 		})
-		if err != nil {
-			return err
-		}
-		if done {
-			return failed
+		if done || err != nil {
+			c.stuck = !done
+			return errors.Join(failed, err)
 		}
 	}
 }
 
 // Generation gives the number of transactions so far in the network namespace, modulo 2^32.
 func (c *Conn) Generation() (uint32, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if err := c.request(unix.NFT_MSG_GETGEN, netlink.Request, unix.AF_UNSPEC, nil); err != nil {
 		return 0, err
 	}
@@ -103,6 +122,12 @@ func (c *Conn) Generation() (uint32, error) {
 }
 
 func (c *Conn) request(kind uint16, flags netlink.HeaderFlags, family uint8, attrs []byte) error {
+	if c.stuck {
+		_ = c.sock.Close()
+		if err := c.open(); err != nil {
+			return err
+		}
+	}
 	_, err := c.sock.Send(netlink.Message{
 		Header: netlink.Header{Type: netlink.HeaderType(unix.NFNL_SUBSYS_NFTABLES<<8 | kind), Flags: flags},
 		Data:   append([]byte{family, unix.NFNETLINK_V0, 0, 0}, attrs...),
@@ -115,12 +140,14 @@ func (c *Conn) receive() (n int, err error) {
 	if err := c.sock.SetReadDeadline(time.Now().Add(receiveTimeout)); err != nil {
 		return 0, err
 	}
-	if late := c.raw.Read(func(fd uintptr) bool {
+	late := c.raw.Read(func(fd uintptr) bool {
 		n, err = read(fd, c.buf)
 		return !errors.Is(err, unix.EAGAIN)
-	}); late != nil {
+	})
+	if late != nil {
 		err = late
 	}
+	c.stuck = err != nil
 	return n, os.NewSyscallError("netlink receive", err)
 }
 

@@ -43,6 +43,7 @@ type Monitor struct {
 	opts MonitorOptions
 	sock *netlink.Conn
 	raw  syscall.RawConn
+	conn *Conn
 
 	mu  sync.Mutex
 	buf []byte
@@ -56,17 +57,21 @@ type Monitor struct {
 
 // NewMonitor subscribes to the notices of the calling thread's network namespace.
 func NewMonitor(opts MonitorOptions) (*Monitor, error) {
-	sock, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
+	conn, err := Dial()
 	if err != nil {
+		return nil, err
+	}
+	m := &Monitor{opts: opts, conn: conn, buf: make([]byte, 1<<16)}
+	if m.sock, err = netlink.Dial(unix.NETLINK_NETFILTER, nil); err != nil {
+		conn.Close()
 		return nil, fmt.Errorf("netlink socket: %w", err)
 	}
-	_ = sock.SetReadBuffer(monitorBuffer) // without CAP_NET_ADMIN in the first user namespace a smaller one has to do
-	m := &Monitor{opts: opts, sock: sock, buf: make([]byte, 1<<16)}
-	if m.raw, err = sock.SyscallConn(); err == nil {
-		err = sock.JoinGroup(unix.NFNLGRP_NFTABLES)
+	_ = m.sock.SetReadBuffer(monitorBuffer) // without CAP_NET_ADMIN in the first user namespace a smaller one has to do
+	if m.raw, err = m.sock.SyscallConn(); err == nil {
+		err = m.sock.JoinGroup(unix.NFNLGRP_NFTABLES)
 	}
 	if err != nil {
-		_ = sock.Close()
+		_ = m.Close()
 		return nil, fmt.Errorf("nftables notices: %w", err)
 	}
 	return m, nil
@@ -112,7 +117,10 @@ func (m *Monitor) Run() {
 }
 
 // Close ends the subscription, and Run.
-func (m *Monitor) Close() error { return m.sock.Close() }
+func (m *Monitor) Close() error {
+	m.conn.Close()
+	return m.sock.Close()
+}
 
 // Forget drops what was noticed so far: a full sync begins, which will find it all out.
 func (m *Monitor) Forget() {
@@ -151,7 +159,7 @@ func (m *Monitor) watched(transactions int, big bool, commit func() error) (befo
 
 // counted runs transactions outside of the group.
 func (m *Monitor) counted(transactions int, commit func() error) (foreign string, err error) {
-	before, err := currentGeneration()
+	before, err := m.conn.Generation()
 	if err != nil {
 		return "", err
 	}
@@ -160,20 +168,11 @@ func (m *Monitor) counted(transactions int, commit func() error) (foreign string
 	}
 	failed := commit()
 	foreign = m.join()
-	after, err := currentGeneration()
+	after, err := m.conn.Generation()
 	if failed == nil && (err != nil || after-before > uint32(transactions)) && foreign == "" {
 		foreign = m.report("another program changed rules during a big transaction")
 	}
 	return foreign, failed
-}
-
-func currentGeneration() (uint32, error) {
-	c, err := Dial()
-	if err != nil {
-		return 0, err
-	}
-	defer c.Close()
-	return c.Generation()
 }
 
 // foreign reads what the kernel has sent and gives the reason when more transactions than our own

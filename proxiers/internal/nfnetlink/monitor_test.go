@@ -169,15 +169,15 @@ func TestLostNoticesAreReported(t *testing.T) {
 }
 
 func TestGenerationCountsTransactions(t *testing.T) {
-	newMonitor(t)
-	before, err := currentGeneration()
+	m, _ := newMonitor(t)
+	before, err := m.conn.Generation()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i := range 3 {
 		nft(t, fmt.Sprintf("add table ip t%d", i))
 	}
-	after, err := currentGeneration()
+	after, err := m.conn.Generation()
 	if err != nil || after-before != 3 {
 		t.Errorf("%d transactions counted, error %v; want 3", after-before, err)
 	}
@@ -228,6 +228,26 @@ func capabilities(t *testing.T) (data [2]unix.CapUserData) {
 		t.Fatal("the test needs CAP_NET_ADMIN, to be without it for a while")
 	}
 	return data
+}
+
+// The kernel refuses a request while the answer to another one is not read to its end.
+func TestAnswerThatIsNotReadToItsEnd(t *testing.T) {
+	m, _ := newMonitor(t)
+	nft(t, "add table ip ours\nadd chain ip ours c")
+	if err := m.conn.request(unix.NFT_MSG_GETCHAIN, unix.NLM_F_REQUEST|unix.NLM_F_DUMP, unix.NFPROTO_IPV4, nil); err != nil {
+		t.Fatal(err)
+	}
+	tables := func() (n int, err error) {
+		err = m.conn.Dump(unix.NFT_MSG_GETTABLE, unix.NFPROTO_IPV4, nil, func(Message) error { n++; return nil })
+		return n, err
+	}
+	if _, err := tables(); !errors.Is(err, unix.EBUSY) {
+		t.Errorf("error %v, want %v: the rest of this test says nothing", err, unix.EBUSY)
+	}
+	m.conn.stuck = true // as after a time-out
+	if n, err := tables(); n != 1 || err != nil {
+		t.Errorf("%d tables, error %v, want one", n, err)
+	}
 }
 
 // FuzzEachMessage gives the reader any bytes: the messages must lie within them, one behind the other.
