@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"edgeway/proxiers"
 	"edgeway/proxiers/nftables"
 )
 
@@ -17,9 +16,7 @@ func TestNftables(t *testing.T) { Run(t, nftablesBackend()) }
 
 func nftablesBackend() Backend {
 	return Backend{
-		Backend: proxiers.Backend{
-			Name: nftables.Name, Probe: nftables.Probe, New: nftables.New, Cleanup: nftables.Cleanup,
-		},
+		Component: nftables.Component(),
 		Dump:      dumpNftables,
 		Sequences: 15, // nft 1.0.6 takes seconds to list large maps
 		Damages: map[string]func(context.Context) error{

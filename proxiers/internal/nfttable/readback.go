@@ -1,4 +1,4 @@
-package nftables
+package nfttable
 
 import (
 	"encoding/binary"
@@ -12,8 +12,19 @@ import (
 	"edgeway/proxiers/plan"
 )
 
+// attrKeyEnd is an attribute number of the kernel's nf_tables.h that golang.org/x/sys/unix lacks.
+const attrKeyEnd = 10
+
+// reader reads what our tables hold.
+type reader struct{ *nfnetlink.Conn }
+
+func dial() (*reader, error) {
+	c, err := nfnetlink.Dial()
+	return &reader{c}, err
+}
+
 // tables gives the families that have a table of this name.
-func (c *nfConn) tables(name string) (found []uint8, err error) {
+func (c *reader) tables(name string) (found []uint8, err error) {
 	err = c.Dump(unix.NFT_MSG_GETTABLE, unix.NFPROTO_UNSPEC, nil, func(m nfnetlink.Message) error {
 		if string(nfnetlink.Text(nfnetlink.Attr(m.Attrs, nfnetlink.AttrTable))) == name {
 			found = append(found, m.Family)
@@ -27,15 +38,15 @@ func (c *nfConn) tables(name string) (found []uint8, err error) {
 }
 
 // objects gives the chains, sets and maps of a table. Anonymous sets belong to rules and are left out.
-func (c *nfConn) objects(f plan.Family, table string) (found []objectID, err error) {
+func (c *reader) objects(f plan.Family, table string) (found []ObjectID, err error) {
 	filter := nfnetlink.AppendAttr(nil, nfnetlink.AttrTable, table)
-	add := func(kind objectKind, m nfnetlink.Message, name []byte) {
+	add := func(kind ObjectKind, m nfnetlink.Message, name []byte) {
 		if string(nfnetlink.Text(nfnetlink.Attr(m.Attrs, nfnetlink.AttrTable))) == table { // kernels do not filter chains by table
-			found = append(found, objectID{f, kind, string(nfnetlink.Text(name))})
+			found = append(found, ObjectID{f, kind, string(nfnetlink.Text(name))})
 		}
 	}
 	err = c.Dump(unix.NFT_MSG_GETCHAIN, nfnetlink.Family(f), filter, func(m nfnetlink.Message) error {
-		add(chainObject, m, nfnetlink.Attr(m.Attrs, unix.NFTA_CHAIN_NAME))
+		add(ChainObject, m, nfnetlink.Attr(m.Attrs, unix.NFTA_CHAIN_NAME))
 		return nil
 	})
 	if err != nil {
@@ -45,7 +56,7 @@ func (c *nfConn) objects(f plan.Family, table string) (found []objectID, err err
 		flags := nfnetlink.Uint32(nfnetlink.Attr(m.Attrs, unix.NFTA_SET_FLAGS))
 		kind := setObject
 		if flags&unix.NFT_SET_MAP != 0 {
-			kind = mapObject
+			kind = MapObject
 		}
 		if flags&unix.NFT_SET_ANONYMOUS == 0 {
 			add(kind, m, nfnetlink.Attr(m.Attrs, unix.NFTA_SET_NAME))
@@ -64,7 +75,7 @@ type rawElement struct {
 }
 
 // elements visits all elements of a set or map; a set that does not exist has none.
-func (c *nfConn) elements(f plan.Family, table, set string, visit func(rawElement) error) error {
+func (c *reader) elements(f plan.Family, table, set string, visit func(rawElement) error) error {
 	filter := nfnetlink.AppendAttr(nfnetlink.AppendAttr(nil, unix.NFTA_SET_ELEM_LIST_TABLE, table), unix.NFTA_SET_ELEM_LIST_SET, set)
 	err := c.Dump(unix.NFT_MSG_GETSETELEM, nfnetlink.Family(f), filter, func(m nfnetlink.Message) error {
 		for t, list := range nfnetlink.EachAttr(m.Attrs) {
@@ -105,65 +116,65 @@ var errUnreadable = errors.New("not an element of ours")
 
 // decode gives the entry that an element of a fixed set stands for. Chain names are looked up in
 // names, so that equal ones share their text.
-func decode(f plan.Family, set setID, raw rawElement, names map[string]string) (entry, error) {
-	e := entry{element: element{family: f, set: set}}
+func (s *Set) decode(f plan.Family, id SetID, raw rawElement, names map[string]string) (Entry, error) {
+	e := Entry{Element: Element{Family: f, Set: id}}
 	key, end := raw.key, raw.keyEnd
-	for _, k := range specs[set].key {
+	for _, k := range s.Key {
 		size := 4
-		if k == fieldAddr || k == fieldPeer || k == fieldPeerPrefix {
+		if k == Addr || k == Peer || k == PeerPrefix {
 			size = addrSize(f)
 		}
 		if len(key) < size {
-			return entry{}, fmt.Errorf("%s: %w", specs[set].name, errUnreadable)
+			return Entry{}, fmt.Errorf("%s: %w", s.Name, errUnreadable)
 		}
 		var last []byte
-		if k == fieldPeerPrefix && len(end) == len(key) {
+		if k == PeerPrefix && len(end) == len(key) {
 			last = end[:size]
 		}
 		if !e.setField(k, key[:size], last) {
-			return entry{}, fmt.Errorf("%s: %w", specs[set].name, errUnreadable)
+			return Entry{}, fmt.Errorf("%s: %w", s.Name, errUnreadable)
 		}
 		key = key[size:]
 		if len(end) >= size {
 			end = end[size:]
 		}
 	}
-	if len(key) != 0 || !e.setValue(specs[set].data, raw.data, names) {
-		return entry{}, fmt.Errorf("%s: %w", specs[set].name, errUnreadable)
+	if len(key) != 0 || !e.setValue(s.Data, raw.data, names) {
+		return Entry{}, fmt.Errorf("%s: %w", s.Name, errUnreadable)
 	}
 	return e, nil
 }
 
 // setField takes a field from the kernel's bytes: addresses and ports are in network order, each field is
-// padded to 4 bytes, and the slot is a number in the host's order.
-func (e *element) setField(k field, b, last []byte) bool {
+// padded to 4 bytes, and slots and numbers of chains are in the host's order.
+func (e *Element) setField(k Field, b, last []byte) bool {
 	switch k {
-	case fieldAddr:
-		e.addr, _ = netip.AddrFromSlice(b)
-	case fieldPeer:
-		e.peer, _ = netip.AddrFromSlice(b)
-	case fieldProto:
-		e.proto = plan.Protocol(b[0])
-	case fieldPort:
-		e.port = binary.BigEndian.Uint16(b)
-	case fieldPeerPort:
-		e.peerPort = binary.BigEndian.Uint16(b)
-	case fieldSlot:
-		e.slot = binary.NativeEndian.Uint32(b)
-	case fieldClass:
-		e.class = classID(binary.NativeEndian.Uint32(b))
-	case fieldPeerPrefix:
-		e.peer, _ = netip.AddrFromSlice(b)
+	case Addr:
+		e.Addr, _ = netip.AddrFromSlice(b)
+	case Peer:
+		e.Peer, _ = netip.AddrFromSlice(b)
+	case Proto:
+		e.Proto = plan.Protocol(b[0])
+	case Port:
+		e.Port = binary.BigEndian.Uint16(b)
+	case PeerPort:
+		e.PeerPort = binary.BigEndian.Uint16(b)
+	case Slot:
+		e.Slot = binary.NativeEndian.Uint32(b)
+	case Number:
+		e.Number = ChainNumber(binary.NativeEndian.Uint32(b))
+	case PeerPrefix:
+		e.Peer, _ = netip.AddrFromSlice(b)
 		bits, ok := prefixBits(b, last)
-		e.peerBits = uint8(bits)
+		e.PeerBits = uint8(bits)
 		return ok
 	}
 	return true
 }
 
-func (v *value) setValue(d data, b []byte, names map[string]string) bool {
+func (v *Value) setValue(d Data, b []byte, names map[string]string) bool {
 	switch d {
-	case verdictData:
+	case ToChain:
 		verdict := nfnetlink.Attr(b, unix.NFTA_DATA_VERDICT)
 		name := nfnetlink.Text(nfnetlink.Attr(verdict, unix.NFTA_VERDICT_CHAIN))
 		if int32(nfnetlink.Uint32(nfnetlink.Attr(verdict, unix.NFTA_VERDICT_CODE))) != unix.NFT_GOTO {
@@ -174,20 +185,20 @@ func (v *value) setValue(d data, b []byte, names map[string]string) bool {
 			known = string(name)
 			names[known] = known
 		}
-		v.chain = known
-	case classData:
+		v.Chain = known
+	case ToNumber:
 		raw := nfnetlink.Attr(b, unix.NFTA_DATA_VALUE)
 		if len(raw) != 4 {
 			return false
 		}
-		v.class = classID(binary.NativeEndian.Uint32(raw))
-	case endpointData:
+		v.Number = ChainNumber(binary.NativeEndian.Uint32(raw))
+	case ToEndpoint:
 		raw := nfnetlink.Attr(b, unix.NFTA_DATA_VALUE)
 		if len(raw) < 4+2 {
 			return false
 		}
 		a, ok := netip.AddrFromSlice(raw[:len(raw)-4])
-		v.endpoint = netip.AddrPortFrom(a, binary.BigEndian.Uint16(raw[len(raw)-4:]))
+		v.Endpoint = netip.AddrPortFrom(a, binary.BigEndian.Uint16(raw[len(raw)-4:]))
 		return ok
 	}
 	return true

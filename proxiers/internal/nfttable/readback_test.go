@@ -1,4 +1,4 @@
-package nftables
+package nfttable
 
 import (
 	"errors"
@@ -27,21 +27,31 @@ func TestPrefixBits(t *testing.T) {
 	}
 }
 
-// FuzzDecode gives the reader of elements any bytes: it must refuse what it can not read.
+// FuzzDecode gives the reader of elements any bytes: it must refuse what it cannot read.
 func FuzzDecode(f *testing.F) {
 	f.Add([]byte{10, 96, 0, 1, 6, 0, 0, 0, 0, 80, 0, 0}, []byte{}, []byte{8, 0, 1, 0, 1, 2, 3, 4})
 	f.Add([]byte{10, 96, 0, 1}, []byte{10, 96, 0, 255}, []byte{})
 	f.Fuzz(func(t *testing.T, key, keyEnd, data []byte) {
-		for set := range numSets {
+		for i, set := range testSchema().Sets {
 			for _, family := range []plan.Family{plan.IPv4, plan.IPv6} {
-				e, err := decode(family, set, rawElement{key, keyEnd, data}, map[string]string{})
+				e, err := set.decode(family, SetID(i), rawElement{key, keyEnd, data}, map[string]string{})
 				if err != nil && !errors.Is(err, errUnreadable) {
-					t.Errorf("%s: error %v, want errUnreadable", specs[set].name, err)
+					t.Errorf("%s: error %v, want errUnreadable", set.Name, err)
 				}
-				if err == nil && e.family != family {
-					t.Errorf("%s: entry of family %v, want %v", specs[set].name, e.family, family)
+				if err == nil && (e.Family != family || e.Set != SetID(i)) {
+					t.Errorf("%s: entry %+v, want one of %v", set.Name, e, family)
 				}
 			}
+		}
+	})
+}
+
+// FuzzParseElement gives the reader any attributes.
+func FuzzParseElement(f *testing.F) {
+	f.Add([]byte{16, 0, 1, 128, 12, 0, 1, 0, 10, 96, 0, 1, 6, 0, 0, 0})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if e := parseRaw(b); len(e.key) > len(b) || len(e.keyEnd) > len(b) || len(e.data) > len(b) {
+			t.Errorf("%+v in %d bytes", e, len(b))
 		}
 	})
 }
