@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 )
 
 // Packet is the first packet of a connection.
@@ -58,13 +57,6 @@ func (n *Node) Origin(src netip.Addr, inInterface string) Origin {
 	return FromOutside
 }
 
-func matchInterface(pattern, name string) bool {
-	if prefix, ok := strings.CutSuffix(pattern, "*"); ok {
-		return strings.HasPrefix(name, prefix)
-	}
-	return pattern == name
-}
-
 // Decide is the specification of the dataplane: what must happen to the first packet of a connection.
 // Frontends with an address win over NodePorts; then come the ports of a ClusterIP that no Service
 // uses (rejected) and the unallocated addresses of the Service CIDRs (dropped).
@@ -80,9 +72,9 @@ func (p *Plan) Decide(pkt Packet) Decision {
 	dst := pkt.Dst.Addr()
 	switch {
 	case p.isClusterIP(dst):
-		return Decision{Verdict: Reject, Origin: origin, Reason: fmt.Sprintf("%s is a ClusterIP, but no Service uses port %d/%s of it", dst, pkt.Dst.Port(), pkt.Protocol)}
+		return Decision{Verdict: OtherPort, Origin: origin, Reason: fmt.Sprintf("%s is a ClusterIP, but no Service uses port %d/%s of it", dst, pkt.Dst.Port(), pkt.Protocol)}
 	case containsAddr(p.Node.ServiceCIDRs, dst) && !slices.Contains(p.Node.HostAddrs, dst):
-		return Decision{Verdict: Drop, Origin: origin, Reason: fmt.Sprintf("%s is in a Service CIDR, but no Service has it", dst)}
+		return Decision{Verdict: Unallocated, Origin: origin, Reason: fmt.Sprintf("%s is in a Service CIDR, but no Service has it", dst)}
 	}
 	return Decision{Verdict: Pass, Origin: origin, Reason: fmt.Sprintf("%s is no Service's address", pkt.Dst)}
 }
@@ -100,7 +92,7 @@ func (p *Plan) decideLoopback(pkt Packet, origin Origin) Decision {
 			}
 			pool, ok := svc.LoopbackPool(f)
 			if !ok {
-				return Decision{Verdict: Reject, Origin: origin, Service: svc, Frontend: f, Reason: fmt.Sprintf("%s can not be reached on loopback", svc.Name)}
+				return Decision{Verdict: NotRelayed, Origin: origin, Service: svc, Frontend: f, Reason: fmt.Sprintf("%s cannot be reached on loopback", svc.Name)}
 			}
 			return Decision{
 				Verdict: Forward, Origin: origin, Service: svc, Frontend: f, Pool: pool, Endpoints: svc.Pools[pool], SNAT: true,

@@ -40,11 +40,11 @@ type Node struct {
 	// relayed in user space (proxiers/localnodeport, KEP-6032), the other protocols are rejected.
 	LoopbackAddrs []netip.Addr
 	// PodSources are the source ranges of pods on this host; PodInterfaces are the interfaces that
-	// their packets come in by ("cni0", or "veth*" for a prefix). Both empty: no way to tell pods,
+	// their packets come in by ("cni0", or "veth*" for a prefix, see CheckInterface). Both empty: no way to tell pods,
 	// and no packet is FromPod.
 	PodSources    []netip.Prefix
 	PodInterfaces []string
-	// ServiceCIDRs are the ranges that ClusterIPs are allocated from. An address in them that is no
+	// ServiceCIDRs, as PodSources, are as Minimal gives them: the ranges that ClusterIPs are allocated from. An address in them that is no
 	// active ClusterIP is dropped.
 	ServiceCIDRs []netip.Prefix
 }
@@ -83,7 +83,8 @@ type Frontend struct {
 	// Addr is invalid for NodePort, which is reached at each of Node.NodePortAddrs.
 	Addr netip.Addr
 	Port uint16
-	// AllowFrom lists the sources that may connect (loadBalancerSourceRanges). nil: anywhere.
+	// AllowFrom lists the sources of the family that may connect (loadBalancerSourceRanges), as Minimal gives
+	// them. nil: anywhere.
 	// Empty but not nil: nowhere.
 	AllowFrom []netip.Prefix
 	// Routes says what happens to a new connection, indexed by Origin.

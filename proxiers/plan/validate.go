@@ -1,0 +1,71 @@
+package plan
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+)
+
+// Validate says what of the plan a proxier could not translate as it is. A planner makes no such plan; tests hold
+// it to that.
+func (p *Plan) Validate() error {
+	var errs []error
+	add := func(err error) {
+		if err != nil {
+			errs = append(errs, err)
+		}
+	}
+	add(checkPrefixes("pod sources", p.Node.PodSources))
+	add(checkPrefixes("Service CIDRs", p.Node.ServiceCIDRs))
+	for _, pattern := range p.Node.PodInterfaces {
+		add(CheckInterface(pattern))
+	}
+	if !slices.IsSortedFunc(p.Services, func(a, b *ServicePort) int { return a.Compare(b) }) {
+		add(errors.New("ServicePorts are not sorted"))
+	}
+	for _, svc := range p.Services {
+		if err := svc.validate(); err != nil {
+			add(fmt.Errorf("%s over %s: %w", svc.Name, svc.Family, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (s *ServicePort) validate() error {
+	for i := range s.Frontends {
+		f := &s.Frontends[i]
+		if f.Kind != NodePort && FamilyOf(f.Addr) != s.Family {
+			return fmt.Errorf("%s %s is of another family", f.Kind, f.Addr)
+		}
+		if err := checkPrefixes("allowed sources", f.AllowFrom); err != nil {
+			return err
+		}
+		for _, prefix := range f.AllowFrom {
+			if FamilyOf(prefix.Addr()) != s.Family {
+				return fmt.Errorf("allowed source %s is of another family", prefix)
+			}
+		}
+		for origin, r := range f.Routes {
+			if r.Verdict == Forward && len(s.Pools[r.Pool]) == 0 {
+				return fmt.Errorf("%s from %s goes to the %s pool, which is empty", f.Kind, Origin(origin), r.Pool)
+			}
+		}
+	}
+	for pool, list := range s.Pools {
+		for _, e := range list {
+			if FamilyOf(e.Addr.Addr()) != s.Family {
+				return fmt.Errorf("endpoint %s of the %s pool is of another family", e.Addr, Pool(pool))
+			}
+		}
+	}
+	return nil
+}
+
+// checkPrefixes wants what Minimal gives: of dual-stack lists, IPv4 first.
+func checkPrefixes(what string, list []netip.Prefix) error {
+	if !slices.Equal(list, Minimal(list)) {
+		return fmt.Errorf("%s %v are not masked, sorted and disjoint", what, list)
+	}
+	return nil
+}
