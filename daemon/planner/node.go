@@ -25,8 +25,11 @@ type environment struct {
 	// nodeAddrs are the host's own addresses in the cluster's eyes, per family: the options', else the
 	// Node object's, else those of the default route. Sorted.
 	nodeAddrs []netip.Addr
-	// refused are the addresses that no Service may have: the host's and nodeAddrs. Sorted.
-	refused []netip.Addr
+	// held are the host's addresses and nodeAddrs; real are those of them that are not on a device of type
+	// dummy alone. Both are sorted.
+	held, real []netip.Addr
+	// apiServers are those of the snapshot.
+	apiServers []netip.Addr
 }
 
 func (e *environment) equal(o *environment) bool { return reflect.DeepEqual(e, o) }
@@ -34,9 +37,10 @@ func (e *environment) equal(o *environment) bool { return reflect.DeepEqual(e, o
 func (e *environment) serves(f plan.Family) bool  { return slices.Contains(e.families, f) }
 func (e *environment) detects(f plan.Family) bool { return slices.Contains(e.detect, f) }
 
-// surroundings computes the environment and the plan's view of the host. node may be nil.
-func (o *Options) surroundings(node *source.Node, cidrs []*source.ServiceCIDR, host *nodeinfo.Host) (*environment, *plan.Node) {
-	env := &environment{localAsCluster: o.LocalAsCluster && node == nil}
+// surroundings computes the environment and the plan's view of the host.
+func (o *Options) surroundings(snap *tracker.Snapshot, host *nodeinfo.Host) (*environment, *plan.Node) {
+	node := snap.Node
+	env := &environment{localAsCluster: o.LocalAsCluster && node == nil, apiServers: snap.APIServers}
 	if node == nil {
 		node = &source.Node{}
 	}
@@ -44,8 +48,12 @@ func (o *Options) surroundings(node *source.Node, cidrs []*source.ServiceCIDR, h
 	out := &plan.Node{Name: env.nodeName, PodInterfaces: slices.Sorted(slices.Values(o.Pods.Interfaces))}
 	for _, a := range host.Addrs {
 		out.HostAddrs = append(out.HostAddrs, a.Addr)
-		if !a.Addr.IsLinkLocalUnicast() {
-			env.refused = append(env.refused, a.Addr)
+		if a.Addr.IsLinkLocalUnicast() {
+			continue
+		}
+		env.held = append(env.held, a.Addr)
+		if !a.Dummy || a.Primary {
+			env.real = append(env.real, a.Addr)
 		}
 	}
 	out.HostAddrs = sortAddrs(out.HostAddrs)
@@ -54,7 +62,7 @@ func (o *Options) surroundings(node *source.Node, cidrs []*source.ServiceCIDR, h
 	if o.Pods.NodeCIDRs {
 		pods = append(pods, node.PodCIDRs...)
 	}
-	for _, c := range cidrs {
+	for _, c := range snap.ServiceCIDRs {
 		services = append(services, c.CIDRs...)
 	}
 	for _, family := range []plan.Family{plan.IPv4, plan.IPv6} {
@@ -68,15 +76,16 @@ func (o *Options) surroundings(node *source.Node, cidrs []*source.ServiceCIDR, h
 		if lo := loopback(family); o.NodePorts.loopback(family) && slices.Contains(out.HostAddrs, lo) {
 			out.LoopbackAddrs = append(out.LoopbackAddrs, lo)
 		}
-		podsOfFamily := normalize(ofFamily(pods, family))
+		podsOfFamily := plan.Minimal(plan.OfFamily(pods, family))
 		out.PodSources = append(out.PodSources, podsOfFamily...)
-		out.ServiceCIDRs = append(out.ServiceCIDRs, normalize(ofFamily(services, family))...)
+		out.ServiceCIDRs = append(out.ServiceCIDRs, plan.Minimal(plan.OfFamily(services, family))...)
 		if len(podsOfFamily) > 0 || len(out.PodInterfaces) > 0 {
 			env.detect = append(env.detect, family)
 		}
 	}
 	env.nodeAddrs = sortAddrs(env.nodeAddrs)
-	env.refused = sortAddrs(append(env.refused, env.nodeAddrs...))
+	env.held = sortAddrs(append(env.held, env.nodeAddrs...))
+	env.real = sortAddrs(append(env.real, env.nodeAddrs...))
 	return env, out
 }
 
@@ -157,5 +166,5 @@ func loopbackBits(family plan.Family) int {
 
 // sameSurroundings reports whether two snapshots agree in what surroundings takes from them.
 func sameSurroundings(a, b *tracker.Snapshot) bool {
-	return a.Node == b.Node && slices.Equal(a.ServiceCIDRs, b.ServiceCIDRs)
+	return a.Node == b.Node && slices.Equal(a.ServiceCIDRs, b.ServiceCIDRs) && slices.Equal(a.APIServers, b.APIServers)
 }
