@@ -161,7 +161,7 @@ func (r *reloader) reload(ctx context.Context) (err error) {
 // loadAndCheck also finds what a configuration that is valid in itself asks for in vain, without
 // starting anything.
 func loadAndCheck(ctx context.Context, path string) (*config.Config, error) {
-	cfg, err := config.Load(path)
+	cfg, err := LoadConfig(path)
 	if err != nil {
 		return nil, err
 	}

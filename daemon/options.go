@@ -8,11 +8,12 @@ import (
 
 	"edgeway/daemon/config"
 	"edgeway/daemon/planner"
+	"edgeway/daemon/source"
 	"edgeway/proxiers/conntrack"
 	"edgeway/proxiers/plan"
 )
 
-func plannerOptions(cfg *config.Config, families []plan.Family, apiServer []netip.Addr) planner.Options {
+func plannerOptions(cfg *config.Config, families []plan.Family, held func() []source.Holding) planner.Options {
 	p := cfg.Proxy
 	return planner.Options{
 		Families:         families,
@@ -24,10 +25,28 @@ func plannerOptions(cfg *config.Config, families []plan.Family, apiServer []neti
 		Pods:             podDetection(p),
 		NodePorts:        nodePorts(p.NodePortAddresses),
 		ServiceCIDRs:     p.ServiceCIDRs,
-		AllowExternalIPs: p.AllowExternalIPs,
-		APIServerAddrs:   apiServer,
+		AllowExternalIPs: p.AllowExternalIPs.Prefixes,
+		AllowHostIPs:     p.AllowExternalIPs.Host,
+		Held:             held,
 	}
 }
+
+// LoadConfig reads the configuration; see config.Load.
+func LoadConfig(path string) (*config.Config, error) { return config.Load(path, Choices()) }
+
+// Choices are the backends as the configuration's documentation has them.
+func Choices() []config.Choice {
+	return []config.Choice{
+		{Name: "nftables", Doc: "tables of its own"},
+		{Name: "iptables", Doc: "iptables-nft or iptables-legacy, whichever this host uses already"},
+		{Name: "iptables-nft", Doc: "chains in the tables of iptables-nft"},
+		{Name: "iptables-legacy", Doc: "chains in the tables of iptables-legacy"},
+	}
+}
+
+// foreignDevices are the network devices whose addresses are not the host's own: kube-proxy in
+// the mode ipvs binds all addresses of Services to kube-ipvs0, and leaves them there.
+func foreignDevices() []string { return []string{"kube-ipvs0"} }
 
 func nodePorts(n config.NodePortAddresses) planner.NodePortAddresses {
 	out := planner.NodePortAddresses{Primary: n.Primary, Localhost: n.Localhost, Prefixes: n.Prefixes}

@@ -6,7 +6,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"edgeway/daemon"
-	"edgeway/daemon/config"
 	"edgeway/daemon/control"
 )
 
@@ -35,7 +34,7 @@ command: it is ready when the kernel has been programmed, and it need not be roo
 }
 
 func printPlan(cmd *cobra.Command, g *globals) error {
-	cfg, err := config.Load(g.config)
+	cfg, err := daemon.LoadConfig(g.config)
 	if err != nil {
 		return err
 	}

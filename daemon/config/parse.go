@@ -80,22 +80,21 @@ func labelSelector(s string) error {
 	return nil
 }
 
-// interfaceName checks what the kernel checks (dev_valid_name, up to Linux 6.18), and refuses the
-// characters that have a meaning in rules.
-func interfaceName(s string) error {
-	const most = 15 // IFNAMSIZ - 1
-	if len(s) > most || s == "." || s == ".." || strings.ContainsFunc(s, badInterfaceRune) {
-		return fmt.Errorf("%q is no interface name (at most %d of a-z, A-Z, 0-9, '.', '_', '-' and '@')", s, most)
+func bridgeName(s string) error {
+	switch {
+	case s == "":
+		return nil
+	case strings.HasSuffix(s, "*"):
+		return fmt.Errorf("%q stands for several interfaces: use proxy.interface_name_prefix", s)
 	}
-	return nil
+	return plan.CheckInterface(s)
 }
 
-func badInterfaceRune(r rune) bool {
-	switch {
-	case 'a' <= r && r <= 'z', 'A' <= r && r <= 'Z', '0' <= r && r <= '9', strings.ContainsRune("._-@", r):
-		return false
+func interfacePrefix(s string) error {
+	if s == "" {
+		return nil
 	}
-	return true
+	return plan.CheckInterface(s + "*")
 }
 
 // listen is the address of a server: "host:port", ":port", or empty for none. The host must be an

@@ -12,9 +12,8 @@
 // file that reads well is removed. Where two documents have the same object the first one counts, by
 // path and then by place.
 //
-// A Service without a creationTimestamp counts as created at the beginning of time, not when its file
-// was written: in a clash over an address or a NodePort the older Service wins, and so what an operator
-// wrote down on the host wins over the cluster, and no edit ever changes the winner.
+// A Service without a creationTimestamp is the youngest: it takes no address and no NodePort from one of the cluster,
+// and keeps what it has. One that must come first says when it was created.
 package file
 
 import (

@@ -257,7 +257,9 @@ func (m *memory) names() string {
 	defer m.mu.Unlock()
 	var out []string
 	for k := range m.objects {
-		out = append(out, k.Name)
+		if k.Kind != source.KindAPIServer {
+			out = append(out, k.Name)
+		}
 	}
 	slices.Sort(out)
 	return strings.Join(out, " ")
