@@ -90,7 +90,7 @@ func load(files []file, hostname string, backends []Choice) (*Config, error) {
 	if c.Node.Name == "" {
 		c.Node.Name = hostname
 		if err := nodeName(hostname); err != nil {
-			l.fail(files[0].name, "node.name", fmt.Errorf("must be set, as the host's name can not be used: %w", err))
+			l.fail(files[0].name, "node.name", fmt.Errorf("must be set, as the host's name cannot be used: %w", err))
 		}
 	}
 	if len(l.errs) == 0 { // a key that failed has its default, which would make the checks lie

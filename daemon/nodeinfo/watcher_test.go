@@ -215,8 +215,10 @@ const foreignName = "kube-ipvs0"
 // A proxy that binds 5,000 addresses and removes them, one by one, is none of our business, whenever it made its
 // interface; the host's own addresses are. The type of the interface does not matter.
 func TestForeignInterface(t *testing.T) {
-	foreign := []string{"link add " + foreignName + " type veth peer name v3",
-		"link set v3 addrgenmode none", "link set " + foreignName + " addrgenmode none", "link set v3 up", "link set " + foreignName + " up"}
+	foreign := []string{
+		"link add " + foreignName + " type veth peer name v3",
+		"link set v3 addrgenmode none", "link set " + foreignName + " addrgenmode none", "link set v3 up", "link set " + foreignName + " up",
+	}
 	for name, setup := range map[string][2][]string{
 		"there before": {append(slices.Clone(veth), foreign...), nil},
 		"made later":   {veth, foreign},
@@ -227,7 +229,7 @@ func TestForeignInterface(t *testing.T) {
 			for _, s := range setup[1] {
 				l.ip(s)
 			}
-			socket, err := nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV4_ROUTE)
+			socket, err := nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV4_ROUTE)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -46,17 +46,7 @@ func (o *Options) surroundings(snap *tracker.Snapshot, host *nodeinfo.Host) (*en
 	}
 	env.nodeName, env.zone = cmp.Or(o.NodeName, node.Name), cmp.Or(o.Zone, node.Zone)
 	out := &plan.Node{Name: env.nodeName, PodInterfaces: slices.Sorted(slices.Values(o.Pods.Interfaces))}
-	for _, a := range host.Addrs {
-		out.HostAddrs = append(out.HostAddrs, a.Addr)
-		if a.Addr.IsLinkLocalUnicast() {
-			continue
-		}
-		env.held = append(env.held, a.Addr)
-		if !a.Dummy || a.Primary {
-			env.real = append(env.real, a.Addr)
-		}
-	}
-	out.HostAddrs = sortAddrs(out.HostAddrs)
+	out.HostAddrs = env.takeAddrs(host)
 
 	pods, services := slices.Clone(o.Pods.CIDRs), slices.Clone(o.ServiceCIDRs)
 	if o.Pods.NodeCIDRs {
@@ -89,6 +79,22 @@ func (o *Options) surroundings(snap *tracker.Snapshot, host *nodeinfo.Host) (*en
 	return env, out
 }
 
+// takeAddrs sets what is held and real of the host's addresses, and gives all of them.
+func (e *environment) takeAddrs(host *nodeinfo.Host) []netip.Addr {
+	var all []netip.Addr
+	for _, a := range host.Addrs {
+		all = append(all, a.Addr)
+		if a.Addr.IsLinkLocalUnicast() {
+			continue
+		}
+		e.held = append(e.held, a.Addr)
+		if !a.Dummy || a.Primary {
+			e.real = append(e.real, a.Addr)
+		}
+	}
+	return sortAddrs(all)
+}
+
 // serves reports whether the family is wanted; hostAddrs may be of either.
 func (o *Options) serves(family plan.Family, hostAddrs []netip.Addr) bool {
 	if len(o.Families) > 0 {
@@ -98,7 +104,7 @@ func (o *Options) serves(family plan.Family, hostAddrs []netip.Addr) bool {
 }
 
 // nodeAddrs gives the host's own addresses of a family, and the one that "primary" stands for; invalid
-// when it can not be told.
+// when it cannot be told.
 func (o *Options) nodeAddrs(family plan.Family, node *source.Node, host *nodeinfo.Host) (own []netip.Addr, primary netip.Addr) {
 	var byRoute []netip.Addr
 	for _, a := range host.Addrs {

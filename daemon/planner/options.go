@@ -58,7 +58,7 @@ type PodDetection struct {
 // by name (KEP-6032): no range that is wider than it includes it.
 type NodePortAddresses struct {
 	// Primary is one address of each family: the first of NodeAddresses or of the Node object that is
-	// on the host, else the source of the default route. None when that can not be told.
+	// on the host, else the source of the default route. None when that cannot be told.
 	Primary bool
 	// Localhost is 127.0.0.1 and ::1.
 	Localhost bool

@@ -37,12 +37,12 @@ func Check(o source.Object) error {
 }
 
 var (
-	errName     = errors.New("a name is not valid")
-	errAddress  = errors.New("an address is not valid")
-	errPrefix   = errors.New("an address range is not valid")
-	errPort     = errors.New("a port is not valid")
+	errName     = errors.New("a name is invalid")
+	errAddress  = errors.New("an address is invalid")
+	errPrefix   = errors.New("an address range is invalid")
+	errPort     = errors.New("a port is invalid")
 	errRepeated = errors.New("something is there twice")
-	errFamily   = errors.New("an address family is not valid")
+	errFamily   = errors.New("an address family is invalid")
 	errValue    = errors.New("a value is out of range")
 )
 

@@ -100,7 +100,7 @@ const (
 
 // Run implements source.Source: it hands over the saved state, then writes what is recorded until
 // ctx ends, and once more before it returns. Faults are in Status, not in its error. Without a saved
-// state it says Synced at once; with one that can not be used it does not: the host then waits
+// state it says Synced at once; with one that cannot be used it does not: the host then waits
 // for the API server and keeps what it has.
 func (s *Store) Run(ctx context.Context, sink source.Sink) error {
 	s.removeTemporary()
@@ -164,7 +164,7 @@ func (s *Store) load(sink source.Sink) {
 		s.log.Warn("end of the last-known journal is damaged and was left out", "bytes", st.torn, "used_until", st.at)
 	}
 	if st.invalid > 0 {
-		s.log.Warn("objects of the last-known state are not valid and were left out", "objects", st.invalid)
+		s.log.Warn("invalid objects of the last-known state were left out", "objects", st.invalid)
 	}
 	for _, obj := range st.objects {
 		sink.Upsert(obj)
