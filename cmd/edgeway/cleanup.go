@@ -25,7 +25,7 @@ run it when they are removed.`,
 			if _, err := c.Status(ctx); err == nil {
 				return errors.New("the daemon runs and would put everything back: stop it first")
 			}
-			cfg, err := config.Load(g.config)
+			cfg, err := daemon.LoadConfig(g.config)
 			if err != nil {
 				cfg = config.Default() // one cleans up after the configuration is gone, too
 			}

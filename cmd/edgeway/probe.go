@@ -18,7 +18,7 @@ func probeCommand(g *globals) *cobra.Command {
 Nothing is changed. The exit code is about the backend of the configuration, or the default one while there is none.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, err := config.Load(g.config)
+			cfg, err := daemon.LoadConfig(g.config)
 			if err != nil {
 				cfg = config.Default() // one asks before there is a configuration, too
 			}

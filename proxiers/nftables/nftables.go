@@ -14,6 +14,7 @@ import (
 func Component() proxiers.Component {
 	return proxiers.Component{
 		Name:  "nftables",
+		Doc:   "tables of its own",
 		Probe: func(ctx context.Context) error { return nfttable.Probe(ctx, schema(), probePlan()) },
 		New: func(ctx context.Context, env proxiers.Env) (proxiers.Proxier, error) {
 			p, err := newProxier(ctx, schema(), env)
