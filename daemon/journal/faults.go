@@ -25,7 +25,6 @@ func Faults() []Fault {
 		{"614da61f805c2a085a92c2bc23e9a1a6", "configuration not reloaded, the running one stays in force"},
 		{"9c2b3373a7c329c71177f2cdfa37802c", "new configuration does not start, going back to the one before"},
 		{"0567f645e7b6f0c5f87185be05ad4baf", "rules of an unused component are left until the next full sync"},
-		{"912cfdc111b42abefb81413c74bfeeb2", "host has rules of iptables-nft and of iptables-legacy, which do not see each other"},
 		{"f088e8c25a75bbc5c34d4e03a0910804", "manifests cannot be read, what they held before is kept"},
 		{"5d429eb86365e3deb43b44ec8652151d", "NodePort is not served on loopback until its address can be listened on"},
 		{"ca97d23969d69912aeb09ae68c8bec9c", "connections to NodePorts on loopback wait until others end"},

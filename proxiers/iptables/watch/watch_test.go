@@ -1,4 +1,4 @@
-package iptables
+package watch
 
 import (
 	"context"
@@ -11,13 +11,32 @@ import (
 	"testing"
 	"time"
 
+	"edgeway/proxiers/internal/iptablestest"
+	"edgeway/proxiers/iptables/xtables"
 	"edgeway/proxiers/plan"
 )
 
+var families = []plan.Family{plan.IPv4, plan.IPv6}
+
+// testOptions are those of rules in chains whose names begin with "KUBE-S".
+func testOptions() Options {
+	return Options{
+		Families: families,
+		Tables:   []string{xtables.NAT, xtables.Filter},
+		Ours:     func(chain string) bool { return strings.HasPrefix(chain, "KUBE-S") },
+		Builtin: func(chain string) bool {
+			return slices.Contains([]string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"}, chain)
+		},
+		Notify:  func(string) {},
+		Intact:  func(plan.Family, string) string { return "" },
+		Entries: func(plan.Family, string) (int, bool) { return 0, false },
+	}
+}
+
 // watched is a host with rules of ours in both families, and a watcher over them.
 type watched struct {
-	variant variant
-	watcher watcher
+	variant xtables.Variant
+	watcher Watcher
 	netns   *os.File
 	reports chan string
 
@@ -53,7 +72,7 @@ COMMIT
 `
 
 // newWatched is called on a new host.
-func newWatched(t *testing.T, v variant) *watched {
+func newWatched(t *testing.T, v xtables.Variant) *watched {
 	t.Helper()
 	netns, err := os.Open("/proc/thread-self/ns/net")
 	if err != nil {
@@ -61,20 +80,16 @@ func newWatched(t *testing.T, v variant) *watched {
 	}
 	t.Cleanup(func() { _ = netns.Close() })
 	w := &watched{variant: v, netns: netns, reports: make(chan string, 100)}
-	o := watchOptions{
-		families: []plan.Family{plan.IPv4, plan.IPv6},
-		notify:   func(reason string) { w.reports <- reason },
-		intact:   w.intact,
-		entries:  w.entries,
-	}
-	newWatcher := map[variant]func(watchOptions) (watcher, error){nft: newEvents, legacy: newCanary}[v]
-	if w.watcher, err = newWatcher(o); err != nil {
+	o := testOptions()
+	o.Notify = func(reason string) { w.reports <- reason }
+	o.Intact, o.Entries = w.intact, w.entries
+	if w.watcher, err = New(v, o); err != nil {
 		t.Fatal(err)
 	}
 	var running sync.WaitGroup
-	running.Go(w.watcher.run)
+	running.Go(w.watcher.Run)
 	t.Cleanup(func() {
-		if err := w.watcher.close(); err != nil {
+		if err := w.watcher.Close(); err != nil {
 			t.Errorf("close: %v", err)
 		}
 		running.Wait()
@@ -88,31 +103,27 @@ func (w *watched) save(id tableID) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	netns := fmt.Sprintf("--net=/proc/%d/fd/%d", os.Getpid(), w.netns.Fd())
-	program := fmt.Sprintf("%s-%s-save", programName(id.family), w.variant)
+	program := iptablestest.Program(w.variant, id.family) + "-save"
 	out, err := exec.CommandContext(ctx, "nsenter", netns, "--", program, "-t", id.table).Output()
-	return saveDetails.ReplaceAllString(string(out), ""), err
+	return iptablestest.WithoutDetails(string(out)), err
 }
 
-// intact implements watchOptions.intact. Only what is ours counts.
-func (w *watched) intact(f plan.Family, table string) (reason string, settled bool) {
+// intact implements Options.Intact. Only what is ours counts.
+func (w *watched) intact(f plan.Family, table string) (reason string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.inspected++
-	want, settled := w.wrote[tableID{f, table}]
-	if !settled {
-		return "", false
-	}
 	now, err := w.save(tableID{f, table})
 	if err != nil {
-		return err.Error(), true
+		return err.Error()
 	}
-	if owned(now) != owned(want) {
-		return fmt.Sprintf("%s %s differs", f, table), true
+	if owned(now) != owned(w.wrote[tableID{f, table}]) {
+		return fmt.Sprintf("%s %s differs", f, table)
 	}
-	return "", true
+	return ""
 }
 
-// entries implements watchOptions.entries.
+// entries implements Options.Entries.
 func (w *watched) entries(f plan.Family, table string) (n int, settled bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -136,8 +147,8 @@ func (w *watched) settle(t *testing.T) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.wrote = map[tableID]string{}
-	for _, f := range []plan.Family{plan.IPv4, plan.IPv6} {
-		for _, table := range tables {
+	for _, f := range families {
+		for _, table := range testOptions().Tables {
 			var err error
 			if w.wrote[tableID{f, table}], err = w.save(tableID{f, table}); err != nil {
 				t.Fatal(err)
@@ -152,16 +163,16 @@ func (w *watched) fullSync(t *testing.T) {
 	w.mu.Lock()
 	w.wrote = nil
 	w.mu.Unlock()
-	w.watcher.forget()
-	for _, f := range []plan.Family{plan.IPv4, plan.IPv6} {
-		w.own(t, 2, false, func() { run(t, watchedRules, fmt.Sprintf("%s-%s-restore", programName(f), w.variant)) })
+	w.watcher.Forget()
+	for _, f := range families {
+		w.own(t, 2, false, func() { iptablestest.Run(t, watchedRules, iptablestest.Program(w.variant, f)+"-restore") })
 	}
 }
 
 // own runs a change of ours.
 func (w *watched) own(t *testing.T, tables int, big bool, change func()) {
 	t.Helper()
-	err := w.watcher.own(tables, big, func() error {
+	err := w.watcher.Own(tables, big, func() error {
 		change()
 		w.settle(t)
 		return nil
@@ -179,7 +190,7 @@ func (w *watched) foreign(t *testing.T, lines ...string) {
 		if name := words[0]; name == "iptables" || name == "ip6tables" {
 			words[0] += "-" + string(w.variant)
 		}
-		run(t, "", words[0], words[1:]...)
+		iptablestest.Run(t, "", words[0], words[1:]...)
 	}
 }
 
@@ -199,8 +210,8 @@ func (w *watched) wantReport(t *testing.T, what string) {
 func (w *watched) wantSilence(t *testing.T, what string) {
 	t.Helper()
 	patience := 50 * time.Millisecond
-	if w.variant == legacy {
-		patience += canaryInterval
+	if w.variant == xtables.Legacy {
+		patience += pollInterval
 	}
 	select {
 	case reason := <-w.reports:
@@ -233,10 +244,10 @@ func TestDamageIsReported(t *testing.T) {
 		{"nft flush chain ip nat PREROUTING"},
 		{"nft flush chain ip nat KUBE-SERVICES"},
 	}
-	eachVariant(t, func(t *testing.T, v variant) {
+	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
 		w := newWatched(t, v)
 		here := damages
-		if v == nft {
+		if v == xtables.NFT {
 			here = slices.Concat(damages, inNFT)
 		}
 		for _, lines := range here {
@@ -249,7 +260,7 @@ func TestDamageIsReported(t *testing.T) {
 }
 
 func TestDamageIsReportedOnce(t *testing.T) {
-	eachVariant(t, func(t *testing.T, v variant) {
+	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
 		w := newWatched(t, v)
 		w.foreign(t, "iptables -t nat -F PREROUTING")
 		w.wantReport(t, "a flush")
@@ -259,7 +270,7 @@ func TestDamageIsReportedOnce(t *testing.T) {
 }
 
 func TestOthersChangesAreNotReported(t *testing.T) {
-	eachVariant(t, func(t *testing.T, v variant) {
+	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
 		w := newWatched(t, v)
 		for _, lines := range [][]string{
 			{"iptables -t nat -N DOCKER", "iptables -t nat -A DOCKER -i docker0 -j RETURN"},
@@ -292,18 +303,20 @@ func manyChains(n int, line string) string {
 }
 
 func TestOwnChangesAreNotReported(t *testing.T) {
-	eachVariant(t, func(t *testing.T, v variant) {
+	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
 		w := newWatched(t, v)
 		for _, big := range []bool{false, true} {
 			for range 3 {
-				w.own(t, 1, big, func() { restore(t, v, plan.IPv4, "nat", "-A KUBE-SVC-A -j RETURN") })
-				w.own(t, 1, big, func() { restore(t, v, plan.IPv6, "nat", ":KUBE-SVC-A - [0:0]", "-A KUBE-SVC-A -j RETURN") })
+				w.own(t, 1, big, func() { iptablestest.Restore(t, v, plan.IPv4, "nat", "-A KUBE-SVC-A -j RETURN") })
+				w.own(t, 1, big, func() { iptablestest.Restore(t, v, plan.IPv6, "nat", ":KUBE-SVC-A - [0:0]", "-A KUBE-SVC-A -j RETURN") })
 			}
 			w.own(t, 1, big, func() {
-				run(t, manyChains(3000, ":KUBE-SVC-%d - [0:0]"), "iptables-"+string(v)+"-restore", "--noflush")
+				iptablestest.Run(t, manyChains(3000, ":KUBE-SVC-%d - [0:0]"), "iptables-"+string(v)+"-restore", "--noflush")
 			})
-			w.own(t, 1, big, func() { run(t, manyChains(3000, "-X KUBE-SVC-%d"), "iptables-"+string(v)+"-restore", "--noflush") })
-			w.own(t, 2, big, func() { run(t, watchedRules, "iptables-"+string(v)+"-restore") })
+			w.own(t, 1, big, func() {
+				iptablestest.Run(t, manyChains(3000, "-X KUBE-SVC-%d"), "iptables-"+string(v)+"-restore", "--noflush")
+			})
+			w.own(t, 2, big, func() { iptablestest.Run(t, watchedRules, "iptables-"+string(v)+"-restore") })
 		}
 		w.wantSilence(t, "own changes")
 		w.foreign(t, "iptables -t nat -F KUBE-SERVICES")
@@ -315,7 +328,7 @@ func TestOwnChangesAreNotReported(t *testing.T) {
 // before us.
 func TestForeignChangeDuringOwn(t *testing.T) {
 	const input = "*nat\n-A KUBE-SVC-A -j RETURN\nCOMMIT\n*filter\n:KUBE-SVC-%d%d - [0:0]\n-A KUBE-SERVICES -j KUBE-SVC-%[1]d%[2]d\nCOMMIT\n"
-	eachVariant(t, func(t *testing.T, v variant) {
+	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
 		w := newWatched(t, v)
 		for i, c := range []struct {
 			name    string
@@ -331,7 +344,7 @@ func TestForeignChangeDuringOwn(t *testing.T) {
 			{"big, damage", true, "iptables -t filter -F FORWARD", true},
 		} {
 			w.own(t, 2, c.big, func() {
-				run(t, fmt.Sprintf(input, i, 0), "iptables-"+string(v)+"-restore", "--noflush")
+				iptablestest.Run(t, fmt.Sprintf(input, i, 0), "iptables-"+string(v)+"-restore", "--noflush")
 			})
 			w.ownAmidst(t, c.big, c.foreign, fmt.Sprintf(input, i, 1))
 			if c.want {
@@ -347,8 +360,8 @@ func TestForeignChangeDuringOwn(t *testing.T) {
 // ownAmidst restores both tables after another program has changed one; what we wrote is noted without that.
 func (w *watched) ownAmidst(t *testing.T, big bool, foreign, input string) {
 	t.Helper()
-	err := w.watcher.own(2, big, func() error {
-		run(t, input, "iptables-"+string(w.variant)+"-restore", "--noflush")
+	err := w.watcher.Own(2, big, func() error {
+		iptablestest.Run(t, input, "iptables-"+string(w.variant)+"-restore", "--noflush")
 		w.settle(t)
 		if foreign != "" {
 			w.foreign(t, foreign)
@@ -362,12 +375,12 @@ func (w *watched) ownAmidst(t *testing.T, big bool, foreign, input string) {
 
 // What happened before a change of ours is reported by it, even if the watcher has not run yet.
 func TestDamageBeforeOwnIsReported(t *testing.T) {
-	eachVariant(t, func(t *testing.T, v variant) {
+	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
 		for _, big := range []bool{false, true} {
 			w := newWatched(t, v)
 			w.foreign(t, "iptables -t nat -F PREROUTING")
-			err := w.watcher.own(1, big, func() error {
-				restore(t, v, plan.IPv4, "nat", ":KUBE-SVC-A - [0:0]")
+			err := w.watcher.Own(1, big, func() error {
+				iptablestest.Restore(t, v, plan.IPv4, "nat", ":KUBE-SVC-A - [0:0]")
 				return nil
 			})
 			if err != nil {

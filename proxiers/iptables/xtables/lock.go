@@ -1,11 +1,12 @@
-package iptables
+package xtables
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -16,28 +17,22 @@ import (
 const lockPath = "/run/xtables.lock"
 
 const (
-	// lockBound is how long a restore waits for others.
+	// lockBound is how long a program waits for others.
 	lockBound = 5 * time.Second
-	// lockPoll is how often it looks.
+	// lockPoll is how often pass looks.
 	lockPoll = 10 * time.Millisecond
 )
 
-// lock measures the time until the programs' lock is free. The program takes it then by itself: there is no
+// lock measures the time until the programs' lock is free. The program then takes it by itself: there is no
 // way to hand it over.
 type lock struct {
-	path string
-
-	mu     sync.Mutex
-	taken  uint64
-	waited time.Duration
+	path  string
+	taken atomic.Uint64
+	// waited is a time.Duration.
+	waited atomic.Int64
 }
 
-func newLock() *lock {
-	if path := os.Getenv("XTABLES_LOCKFILE"); path != "" {
-		return &lock{path: path}
-	}
-	return &lock{path: lockPath}
-}
+func newLock() *lock { return &lock{path: cmp.Or(os.Getenv("XTABLES_LOCKFILE"), lockPath)} }
 
 // pass takes the lock and lets it go.
 func (l *lock) pass(ctx context.Context) error {
@@ -45,13 +40,11 @@ func (l *lock) pass(ctx context.Context) error {
 	defer cancel()
 	start := time.Now()
 	err := l.take(ctx)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.waited += time.Since(start)
+	l.waited.Add(int64(time.Since(start)))
 	if err != nil {
 		return fmt.Errorf("lock %s: %w", l.path, err)
 	}
-	l.taken++
+	l.taken.Add(1)
 	return nil
 }
 
@@ -61,8 +54,6 @@ func (l *lock) take(ctx context.Context) error {
 		return errors.Unwrap(err)
 	}
 	defer file.Close()
-	tick := time.NewTicker(lockPoll)
-	defer tick.Stop()
 	for {
 		err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if !errors.Is(err, unix.EWOULDBLOCK) {
@@ -71,22 +62,16 @@ func (l *lock) take(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-tick.C:
+		case <-time.After(lockPoll):
 		}
 	}
 }
 
-// wait is the option by which a program waits, in seconds, at least one.
-func (l *lock) wait(ctx context.Context) string {
+// waitOption has a program wait for the lock: a number of seconds, at least one.
+func waitOption(ctx context.Context) string {
 	bound := lockBound
 	if deadline, ok := ctx.Deadline(); ok {
 		bound = min(bound, time.Until(deadline))
 	}
 	return fmt.Sprintf("--wait=%d", max(1, int(bound/time.Second)))
-}
-
-func (l *lock) stats() (taken uint64, waited time.Duration) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.taken, l.waited
 }

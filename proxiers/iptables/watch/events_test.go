@@ -1,31 +1,35 @@
-package iptables
+package watch
 
 import (
 	"strings"
 	"sync"
 	"testing"
 
+	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
+	"edgeway/proxiers/internal/iptablestest"
 	"edgeway/proxiers/internal/nfnetlink"
-	"edgeway/proxiers/plan"
+	"edgeway/proxiers/iptables/xtables"
 )
 
 // The first restore on a host makes tables, built-in chains and ours in one transaction for each table.
 func TestFirstRestoreIsOneTransactionForEachTable(t *testing.T) {
-	newHost(t)
+	iptablestest.NewHost(t)
 	for _, c := range []struct {
 		tables int
 		want   bool
 	}{{1, true}, {2, false}} {
-		run(t, "", "nft", "flush", "ruleset")
-		w := &watched{variant: nft, reports: make(chan string, 10)}
-		e, err := newEvents(watchOptions{families: []plan.Family{plan.IPv4}, notify: func(reason string) { w.reports <- reason }})
+		iptablestest.Run(t, "", "nft", "flush", "ruleset")
+		w := &watched{variant: xtables.NFT, reports: make(chan string, 10)}
+		o := testOptions()
+		o.Notify = func(reason string) { w.reports <- reason }
+		e, err := New(xtables.NFT, o)
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = e.own(c.tables, false, func() error {
-			run(t, watchedRules, "iptables-nft-restore", "--noflush")
+		err = e.Own(c.tables, false, func() error {
+			iptablestest.Run(t, watchedRules, "iptables-nft-restore", "--noflush")
 			return nil
 		})
 		if err != nil {
@@ -36,7 +40,7 @@ func TestFirstRestoreIsOneTransactionForEachTable(t *testing.T) {
 		} else {
 			w.wantSilence(t, "as many transactions as tables")
 		}
-		if err := e.close(); err != nil {
+		if err := e.Close(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -66,18 +70,18 @@ func heard(t *testing.T, do func()) (notices []nfnetlink.Message) {
 
 // The watcher relies on the kernel's notice of a deleted rule to say what the rule was.
 func TestNoticeOfDeletedRuleHasItsVerdict(t *testing.T) {
-	newHost(t)
-	run(t, watchedRules, "iptables-nft-restore")
-	run(t, "", "iptables-nft", "-t", "nat", "-A", "PREROUTING", "-j", "ACCEPT")
+	iptablestest.NewHost(t)
+	iptablestest.Run(t, watchedRules, "iptables-nft-restore")
+	iptablestest.Run(t, "", "iptables-nft", "-t", "nat", "-A", "PREROUTING", "-j", "ACCEPT")
 	rules := 0
-	for _, m := range heard(t, func() { run(t, "", "iptables-nft", "-t", "nat", "-F", "PREROUTING") }) {
+	for _, m := range heard(t, func() { iptablestest.Run(t, "", "iptables-nft", "-t", "nat", "-F", "PREROUTING") }) {
 		if m.Kind != unix.NFT_MSG_DELRULE {
 			continue
 		}
 		if nfnetlink.Attr(m.Attrs, unix.NFTA_RULE_EXPRESSIONS) == nil {
 			t.Error("a deleted rule without its expressions")
 		}
-		if got, want := leadsToOurs(m.Attrs), rules == 0; got != want {
+		if got, want := testOptions().leadsToOurs(m.Attrs), rules == 0; got != want {
 			t.Errorf("rule %d leads to a chain of ours: %v, want %v", rules, got, want)
 		}
 		rules++
@@ -90,13 +94,18 @@ func TestNoticeOfDeletedRuleHasItsVerdict(t *testing.T) {
 // FuzzConcerns gives the reader of notices any bytes. Starting from a real one it must not see our chains where
 // there is none.
 func FuzzConcerns(f *testing.F) {
-	nest := func(typ uint16, inner []byte) []byte { return nfnetlink.AppendAttr(nil, typ, string(inner)) }
-	verdict := nest(unix.NFTA_DATA_VERDICT, nfnetlink.AppendAttr(nil, unix.NFTA_VERDICT_CHAIN, "KUBE-SERVICES"))
-	immediate := append(nfnetlink.AppendAttr(nil, unix.NFTA_EXPR_NAME, "immediate"),
-		nest(unix.NFTA_EXPR_DATA, nest(unix.NFTA_IMMEDIATE_DATA, verdict))...)
-	jump := nfnetlink.AppendAttr(nfnetlink.AppendAttr(nil, unix.NFTA_RULE_TABLE, "nat"), unix.NFTA_RULE_CHAIN, "PREROUTING")
-	jump = append(jump, nest(unix.NFTA_RULE_EXPRESSIONS, nest(unix.NFTA_LIST_ELEM, immediate))...)
-	e := &events{families: []plan.Family{plan.IPv4, plan.IPv6}}
+	attr := func(typ uint16, data string) string {
+		b, err := netlink.MarshalAttributes([]netlink.Attribute{{Type: typ, Data: []byte(data)}})
+		if err != nil {
+			f.Fatal(err)
+		}
+		return string(b)
+	}
+	verdict := attr(unix.NFTA_DATA_VERDICT, attr(unix.NFTA_VERDICT_CHAIN, "KUBE-SERVICES\x00"))
+	immediate := attr(unix.NFTA_EXPR_NAME, "immediate\x00") + attr(unix.NFTA_EXPR_DATA, attr(unix.NFTA_IMMEDIATE_DATA, verdict))
+	jump := []byte(attr(unix.NFTA_RULE_TABLE, "nat\x00") + attr(unix.NFTA_RULE_CHAIN, "PREROUTING\x00") +
+		attr(unix.NFTA_RULE_EXPRESSIONS, attr(unix.NFTA_LIST_ELEM, immediate)))
+	e := testOptions()
 	if e.concerns(nfnetlink.Message{Kind: unix.NFT_MSG_DELRULE, Family: unix.NFPROTO_IPV4, Attrs: jump}) == "" {
 		f.Fatal("the jump is not seen")
 	}

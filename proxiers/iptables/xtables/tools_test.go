@@ -1,4 +1,4 @@
-package iptables
+package xtables
 
 import (
 	"context"
@@ -6,26 +6,28 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"edgeway/proxiers"
+	"edgeway/proxiers/internal/iptablestest"
 	"edgeway/proxiers/plan"
 )
 
 func TestRestoreWritesTables(t *testing.T) {
-	eachVariant(t, func(t *testing.T, v variant) {
+	iptablestest.Each(t, Variants(), func(t *testing.T, v Variant) {
 		for _, f := range []plan.Family{plan.IPv4, plan.IPv6} {
-			in := newInput()
-			in.write(chain{tableNAT, "KUBE-SVC-A", []string{"-j MASQUERADE --random-fully"}})
-			in.write(chain{tableFilter, "KUBE-FORWARD", []string{"-j ACCEPT"}})
-			if err := testTools(t, v, f).restore(t.Context(), in.bytes()); err != nil {
+			in := NewInput()
+			in.Write(Chain{ChainID{NAT, "KUBE-SVC-A"}, []string{"-j MASQUERADE --random-fully"}})
+			in.Write(Chain{ChainID{Filter, "KUBE-FORWARD"}, []string{"-j ACCEPT"}})
+			if err := testTools(t, v, f).Restore(t.Context(), in.Bytes()); err != nil {
 				t.Fatal(err)
 			}
 			for _, want := range []string{"-A KUBE-SVC-A -j MASQUERADE --random-fully", "-A KUBE-FORWARD -j ACCEPT"} {
-				if got := ruleset(t, v, f); !strings.Contains(got, want) {
+				if got := iptablestest.Ruleset(t, v, f); !strings.Contains(got, want) {
 					t.Errorf("%s lacks %q:\n%s", f, want, got)
 				}
 			}
@@ -36,7 +38,7 @@ func TestRestoreWritesTables(t *testing.T) {
 func TestRefusedContentIsQuoted(t *testing.T) {
 	cases := []struct {
 		name, lines string
-		// quote is what the error must say of the input; legacy if it differs there.
+		// quote is what the error must say of the input; Legacy if it differs there.
 		quote, legacyQuote string
 	}{
 		{name: "bad number", lines: ":KUBE-X - [0:0]\n-A KUBE-X -p tcp -m tcp --dport 99999 -j ACCEPT", quote: "--dport 99999"},
@@ -46,16 +48,16 @@ func TestRefusedContentIsQuoted(t *testing.T) {
 		{name: "kernel refuses", lines: ":KUBE-X - [0:0]\n-A KUBE-X -j REJECT", quote: "-A KUBE-X -j REJECT", legacyQuote: "*nat"},
 		{name: "nonsense", lines: "nonsense", quote: "nonsense"},
 	}
-	eachVariant(t, func(t *testing.T, v variant) {
+	iptablestest.Each(t, Variants(), func(t *testing.T, v Variant) {
 		tools := testTools(t, v, plan.IPv4)
 		for _, c := range cases {
-			err := tools.restore(t.Context(), []byte("*nat\n:KUBE-KEPT - [0:0]\n"+c.lines+"\nCOMMIT\n"))
+			err := tools.Restore(t.Context(), []byte("*nat\n:KUBE-KEPT - [0:0]\n"+c.lines+"\nCOMMIT\n"))
 			if !errors.Is(err, proxiers.ErrRefused) {
 				t.Errorf("%s: %v is no refusal", c.name, err)
 				continue
 			}
 			quote := c.quote
-			if v == legacy && c.legacyQuote != "" {
+			if v == Legacy && c.legacyQuote != "" {
 				quote = c.legacyQuote
 			}
 			if text := err.Error(); !strings.Contains(text, fmt.Sprintf("%q", quote)[1:len(quote)+1]) || strings.Contains(text, "\n") || len(text) > 400 {
@@ -63,23 +65,18 @@ func TestRefusedContentIsQuoted(t *testing.T) {
 			}
 			t.Logf("%s: %v", c.name, err)
 		}
-		if got := ruleset(t, v, plan.IPv4); strings.Contains(got, "KUBE-") {
+		if got := iptablestest.Ruleset(t, v, plan.IPv4); strings.Contains(got, "KUBE-") {
 			t.Errorf("a refused input left something behind:\n%s", got)
 		}
 	})
 }
 
 func TestNoPrivilegeIsNoRefusal(t *testing.T) {
-	eachVariant(t, func(t *testing.T, v variant) {
+	iptablestest.Each(t, Variants(), func(t *testing.T, v Variant) {
 		tools := testTools(t, v, plan.IPv4)
-		onlyPrograms(t, map[string]string{"setpriv": "", "sh": ""})
-		script := fmt.Sprintf("#!/bin/sh\nexec /usr/bin/setpriv --bounding-set=-net_admin %s \"$@\"\n", tools.programs.restore)
-		path := t.TempDir() + "/weak"
-		if err := os.WriteFile(path, []byte(script), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		tools.programs.restore = path
-		err := tools.restore(t.Context(), []byte("*nat\n:KUBE-X - [0:0]\nCOMMIT\n"))
+		iptablestest.OnlyPrograms(t, map[string]string{"setpriv": "", "sh": ""})
+		tools.programs.restore = script(t, "exec /usr/bin/setpriv --bounding-set=-net_admin "+tools.programs.restore+` "$@"`)
+		err := tools.Restore(t.Context(), []byte("*nat\n:KUBE-X - [0:0]\nCOMMIT\n"))
 		if err == nil || errors.Is(err, proxiers.ErrRefused) {
 			t.Errorf("want an error that is no refusal, got %v", err)
 		}
@@ -87,13 +84,13 @@ func TestNoPrivilegeIsNoRefusal(t *testing.T) {
 }
 
 func TestRestoreEndsWithItsContext(t *testing.T) {
-	newHost(t)
-	tools := testTools(t, nft, plan.IPv4)
+	iptablestest.NewHost(t)
+	tools := testTools(t, NFT, plan.IPv4)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	tools.programs.restore = sleeper(t)
+	tools.programs.restore = script(t, "exec sleep 60")
 	start := time.Now()
-	err := tools.restore(ctx, []byte("*nat\nCOMMIT\n"))
+	err := tools.Restore(ctx, []byte("*nat\nCOMMIT\n"))
 	if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, proxiers.ErrRefused) {
 		t.Errorf("want the end of the context, got %v", err)
 	}
@@ -102,17 +99,41 @@ func TestRestoreEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// sleeper is a program that hangs.
-func sleeper(t *testing.T) string {
-	t.Helper()
-	path := t.TempDir() + "/sleeper"
-	if err := os.WriteFile(path, []byte("#!/bin/sh\nexec sleep 60\n"), 0o755); err != nil {
-		t.Fatal(err)
+// A program that hangs is ended although the caller sets no limit, and one whose child hangs, too.
+func TestProgramsThatHang(t *testing.T) {
+	path := script(t, "exec /bin/sleep 60")
+	withChild := script(t, "/bin/sleep 60 & echo; exec /bin/sleep 60")
+	iptablestest.OnlyPrograms(t, map[string]string{
+		"iptables-nft": "#!/bin/sh\nexec /bin/sleep 60\n", "iptables-nft-restore": path, "iptables-nft-save": path,
+	})
+	short, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	var wait sync.WaitGroup
+	for name, run := range map[string]func() error{
+		"version": func() error {
+			_, err := Open(t.Context(), NFT, plan.IPv4)
+			return err
+		},
+		"restore with a child": func() error {
+			tools := &Tools{Variant: NFT, Family: plan.IPv4, programs: programs{restore: withChild}}
+			return tools.Restore(short, write(NAT, "KUBE-X"))
+		},
+		"save with a child": func() error {
+			return call{path: withChild, stdout: &saveReader{visit: func(Line) {}}, bound: queryBound}.run(short)
+		},
+	} {
+		wait.Go(func() {
+			start := time.Now()
+			err := run()
+			if took := time.Since(start); !errors.Is(err, context.DeadlineExceeded) || took > queryBound+waitDelay {
+				t.Errorf("%s: %v after %v", name, err, took)
+			}
+		})
 	}
-	return path
+	wait.Wait()
 }
 
-// holdLock takes the lock of iptables-legacy as another process does, and gives how to release it.
+// holdLock takes the lock of iptables-Legacy as another process does, and gives how to release it.
 func holdLock(t *testing.T) (release func()) {
 	t.Helper()
 	file, err := os.OpenFile(os.Getenv("XTABLES_LOCKFILE"), os.O_RDONLY|os.O_CREATE, 0o600)
@@ -126,88 +147,91 @@ func holdLock(t *testing.T) (release func()) {
 }
 
 func TestLockIsWaitedForAndMeasured(t *testing.T) {
-	newHost(t)
-	tools := testTools(t, legacy, plan.IPv4)
+	iptablestest.NewHost(t)
+	tools := testTools(t, Legacy, plan.IPv4)
 	const held = 200 * time.Millisecond
 	time.AfterFunc(held, holdLock(t))
 	for range 2 {
-		if err := tools.restore(t.Context(), []byte("*nat\n:KUBE-X - [0:0]\nCOMMIT\n")); err != nil {
+		if err := tools.Restore(t.Context(), []byte("*nat\n:KUBE-X - [0:0]\nCOMMIT\n")); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if locks, waited := tools.lockWait(); locks != 2 || waited < held || waited > held+time.Second {
+	if locks, waited := tools.LockWait(); locks != 2 || waited < held || waited > held+time.Second {
 		t.Errorf("%d locks in %v, want 2 in a little more than %v", locks, waited, held)
 	}
 }
 
 func TestLockThatIsNeverFree(t *testing.T) {
-	newHost(t)
-	tools := testTools(t, legacy, plan.IPv4)
+	iptablestest.NewHost(t)
+	tools := testTools(t, Legacy, plan.IPv4)
 	defer holdLock(t)()
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	err := tools.restore(ctx, []byte("*nat\n:KUBE-X - [0:0]\nCOMMIT\n"))
+	err := tools.Restore(ctx, []byte("*nat\n:KUBE-X - [0:0]\nCOMMIT\n"))
 	if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, proxiers.ErrRefused) || !strings.Contains(err.Error(), os.Getenv("XTABLES_LOCKFILE")) {
 		t.Errorf("want an error that names the lock, got %v", err)
 	}
-	if locks, waited := tools.lockWait(); locks != 0 || waited < 100*time.Millisecond {
+	if locks, waited := tools.LockWait(); locks != 0 || waited < 100*time.Millisecond {
 		t.Errorf("%d locks in %v, want none in 100 ms or more", locks, waited)
 	}
 }
 
 // The lock is taken by another program between our look and the program's own.
 func TestProgramThatDoesNotGetTheLock(t *testing.T) {
-	newHost(t)
-	tools := testTools(t, legacy, plan.IPv4)
+	iptablestest.NewHost(t)
+	tools := testTools(t, Legacy, plan.IPv4)
 	release := holdLock(t)
 	defer release()
 	tools.lock.path += "-free"
 	ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
 	defer cancel()
-	err := tools.restore(ctx, []byte("*nat\n:KUBE-X - [0:0]\nCOMMIT\n"))
+	err := tools.Restore(ctx, []byte("*nat\n:KUBE-X - [0:0]\nCOMMIT\n"))
 	if err == nil || errors.Is(err, proxiers.ErrRefused) || !strings.Contains(err.Error(), "holding the xtables lock") {
 		t.Errorf("want an error about the lock that is no refusal, got %v", err)
 	}
 }
 
 func TestLockIsOnlyLegacys(t *testing.T) {
-	newHost(t)
-	tools := testTools(t, nft, plan.IPv4)
+	iptablestest.NewHost(t)
+	tools := testTools(t, NFT, plan.IPv4)
 	defer holdLock(t)()
-	if err := tools.restore(t.Context(), []byte("*nat\n:KUBE-X - [0:0]\nCOMMIT\n")); err != nil {
+	if err := tools.Restore(t.Context(), []byte("*nat\n:KUBE-X - [0:0]\nCOMMIT\n")); err != nil {
 		t.Error(err)
 	}
-	if locks, waited := tools.lockWait(); locks != 0 || waited != 0 {
+	if locks, waited := tools.LockWait(); locks != 0 || waited != 0 {
 		t.Errorf("%d locks in %v, want none", locks, waited)
 	}
 }
 
 // Other programs change the same tables all the while; neither loses anything.
 func TestConcurrentChanges(t *testing.T) {
-	eachVariant(t, func(t *testing.T, v variant) {
+	iptablestest.Each(t, Variants(), func(t *testing.T, v Variant) {
 		tools := testTools(t, v, plan.IPv4)
 		const rounds = 40
-		restore(t, v, plan.IPv4, tableNAT, ":OTHER-0 - [0:0]", ":OTHER-1 - [0:0]")
+		iptablestest.Restore(t, v, plan.IPv4, NAT, ":OTHER-0 - [0:0]", ":OTHER-1 - [0:0]")
 		var wait [2]func()
 		for i := range wait {
-			wait[i] = startOther(t, fmt.Sprintf("for i in $(seq %d); do iptables-%s --wait -t nat -A OTHER-%d -j ACCEPT || exit 1; done", rounds, v, i))
+			wait[i] = iptablestest.StartOther(t, fmt.Sprintf("for i in $(seq %d); do iptables-%s --wait -t nat -A OTHER-%d -j ACCEPT || exit 1; done", rounds, v, i))
 		}
 		for i := range rounds {
-			in := newInput()
-			in.write(chain{tableNAT, fmt.Sprintf("KUBE-SVC-%d", i), []string{"-j ACCEPT"}})
-			if err := tools.restore(t.Context(), in.bytes()); err != nil {
+			if err := tools.Restore(t.Context(), write(NAT, fmt.Sprintf("KUBE-SVC-%d", i), "-j ACCEPT")); err != nil {
 				t.Errorf("round %d: %v", i, err)
 			}
 		}
 		for _, w := range wait {
 			w()
 		}
-		s, err := tools.save(t.Context(), tableNAT)
+		count := map[string]int{}
+		err := tools.Save(t.Context(), NAT, func(l Line) {
+			if l.IsRule {
+				count[l.Chain]++
+			}
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if s.rules != rounds || s.foreign["OTHER-0"] != rounds || s.foreign["OTHER-1"] != rounds {
-			t.Errorf("want %d rules of ours and of each other, got %d and %v", rounds, s.rules, s.foreign)
+		if len(count) != rounds+2 || count["OTHER-0"] != rounds || count["OTHER-1"] != rounds {
+			t.Errorf("want %d chains of ours and %d rules of each other program, got %v", rounds, rounds, count)
 		}
 	})
 }

@@ -1,11 +1,9 @@
-package iptables
+package xtables
 
 import (
 	"bytes"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -28,21 +26,16 @@ func TestRefusals(t *testing.T) {
 		{4, "iptables-restore v1.8.7 (nf_tables): \nline 3: RULE_APPEND failed (Device or resource busy): rule in chain KUBE-X\nline 4: CHAIN_USER_DEL failed (Device or resource busy): chain KUBE-X", true, "line 3: RULE_APPEND"},
 		{4, "iptables-nft-restore v1.8.9 (nf_tables): Could not fetch rule set generation id: Permission denied (you must be root)", false, "generation id"},
 		{4, "line 3: RULE_APPEND failed (Cannot allocate memory): rule in chain KUBE-X", false, "Cannot allocate memory"},
-		{4, "Can't lock /run/xtables.lock: Resource temporarily unavailable\nAnother app is currently holding the xtables lock. Stopped waiting after 5s.", false, "Another app is currently holding"},
-		{4, "Fatal: can't open lock file /run/xtables.lock: Permission denied", false, "can't open lock file"},
+		{4, "Can't lock /run/lock: Resource temporarily unavailable\nAnother app is currently holding the xtables lock. Stopped waiting after 5s.", false, "Another app is currently holding"},
+		{4, "Fatal: can't open lock file /run/lock: Permission denied", false, "can't open lock file"},
 		{2, "iptables-restore v1.8.9 (legacy): iptables-restore: unable to initialize table 'nat'\nError occurred at line: 1", false, "unable to initialize"},
 		{3, "iptables-restore v1.8.7 (legacy): can't initialize iptables table `nat': Table does not exist (do you need to insmod?)", false, "do you need to insmod?"},
 		{111, "", false, "exit status 111"},
 	}
-	tools := &tools{variant: nft, family: plan.IPv4}
-	dir := t.TempDir()
-	for i, c := range cases {
-		tools.programs.restore = filepath.Join(dir, fmt.Sprint(i))
-		script := fmt.Sprintf("#!/bin/sh\ncat >&2 <<'END'\n%s\nEND\nexit %d\n", c.text, c.exit)
-		if err := os.WriteFile(tools.programs.restore, []byte(script), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		err := tools.restore(t.Context(), []byte("*nat\n:KUBE-X - [0:0]\n-A KUBE-X -j ACCEPT\nCOMMIT\n"))
+	for _, c := range cases {
+		tools := &Tools{Variant: NFT, Family: plan.IPv4}
+		tools.programs.restore = script(t, fmt.Sprintf("cat >&2 <<'END'\n%s\nEND\nexit %d\n", c.text, c.exit))
+		err := tools.Restore(t.Context(), []byte("*nat\n:KUBE-X - [0:0]\n-A KUBE-X -j ACCEPT\nCOMMIT\n"))
 		if errors.Is(err, proxiers.ErrRefused) != c.refused {
 			t.Errorf("%q: refused %v", c.text, !c.refused)
 		}
