@@ -35,7 +35,7 @@ const Name = "iptables"
 
 // Components lists the backend under its three names.
 func Components() []proxiers.Component {
-	list := []proxiers.Component{{Name: Name, Resolve: func(ctx context.Context) (string, error) {
+	list := []proxiers.Component{{Name: Name, Doc: "iptables-nft or iptables-legacy, whichever this host uses already", Resolve: func(ctx context.Context) (string, error) {
 		v, err := xtables.Choose(ctx)
 		if err != nil {
 			return "", err
@@ -45,6 +45,7 @@ func Components() []proxiers.Component {
 	for _, v := range xtables.Variants() {
 		list = append(list, proxiers.Component{
 			Name:    backendName(v),
+			Doc:     "chains in the tables of " + backendName(v),
 			Probe:   func(ctx context.Context) error { return probe(ctx, v) },
 			New:     func(ctx context.Context, env proxiers.Env) (proxiers.Proxier, error) { return newProxier(ctx, v, env) },
 			Cleanup: func(ctx context.Context, env proxiers.Env) error { return cleanup(ctx, v, env) },
