@@ -127,7 +127,7 @@ func (f *fresh) end() (dump string, err error) {
 
 func serveFresh(b Backend, in io.Reader, out io.Writer) error {
 	enc, dec := gob.NewEncoder(out), gob.NewDecoder(in)
-	c := newWildChanger()
+	c := newSequenceChanger()
 	for {
 		var r freshRequest
 		if err := dec.Decode(&r); errors.Is(err, io.EOF) {
@@ -136,7 +136,7 @@ func serveFresh(b Backend, in io.Reader, out io.Writer) error {
 			return err
 		}
 		if r.Reset {
-			c = newWildChanger()
+			c = newSequenceChanger()
 		}
 		var s freshState
 		err := c.walk(r.Sequence, func() error { return nil })
@@ -157,16 +157,16 @@ func fromScratch(b Backend, sp *spec) (dump string, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), paced(applyTimeout))
 	defer cancel()
 	opts := silentOptions()
-	if err := b.Cleanup(ctx, opts); err != nil {
-		return "", fmt.Errorf("cleanup: %w", err)
+	if err := b.cleanUp(ctx, opts); err != nil {
+		return "", err
 	}
 	next, err := sp.compile(imaginaryLab(), nil)
 	if err != nil {
 		return "", err
 	}
-	p, err := b.New(ctx, opts)
+	p, err := b.start(ctx, opts)
 	if err != nil {
-		return "", fmt.Errorf("new instance: %w", err)
+		return "", err
 	}
 	defer func() { err = errors.Join(err, p.Close()) }()
 	if err := p.Apply(ctx, proxiers.Change{Next: next}); err != nil {

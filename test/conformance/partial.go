@@ -84,8 +84,8 @@ func newWalk(t testing.TB, b Backend) *walk {
 		}
 	}
 	var err error
-	if w.proxier, err = b.New(t.Context(), opts); err != nil {
-		t.Fatalf("%s: new instance: %v", b.Name, err)
+	if w.proxier, err = b.start(t.Context(), opts); err != nil {
+		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		if err := w.proxier.Close(); err != nil {
@@ -100,7 +100,7 @@ func newWalk(t testing.TB, b Backend) *walk {
 
 // reset goes to where every walk begins, by a full sync.
 func (w *walk) reset(ctx context.Context) error {
-	w.changer, w.plan = newWildChanger(), nil
+	w.changer, w.plan = newSequenceChanger(), nil
 	return w.sync(ctx)
 }
 
@@ -108,7 +108,7 @@ func (w *walk) reset(ctx context.Context) error {
 // first difference from the state of the fresh host.
 func (w *walk) check(ctx context.Context, seq sequence, fromStart bool) error {
 	if fromStart {
-		w.changer = newWildChanger()
+		w.changer = newSequenceChanger()
 	}
 	if err := w.fresh.begin(freshRequest{Sequence: seq, Reset: fromStart}); err != nil {
 		return fmt.Errorf("fresh host: %w", err)
@@ -196,7 +196,7 @@ func (w *walk) mustHaveBeenPartial(t *testing.T) {
 // mustHaveSeenAll fails when a kind of change is missing, or a shape of the backend's state.
 func (w *walk) mustHaveSeenAll(t *testing.T) {
 	t.Helper()
-	for _, k := range slices.Concat(serviceChanges, nodeChanges, wildChanges, wildNodeChanges) {
+	for _, k := range slices.Concat(serviceChanges, nodeChanges, stateOnlyChanges, stateOnlyNodeChanges) {
 		if w.changes[k.name] == 0 {
 			t.Errorf("never: %s", k.name)
 		}

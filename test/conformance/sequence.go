@@ -22,9 +22,9 @@ func randomSequence(n, most int) sequence {
 	return seq
 }
 
-// newWildChanger gives a changer for sequences. Its Services share the low bits of addresses more often than
+// newSequenceChanger gives a changer for sequences. Its Services share the low bits of addresses more often than
 // chance would have it: a backend that sorts by them has many in one place.
-func newWildChanger() *changer {
+func newSequenceChanger() *changer {
 	c := newChanger(0)
 	c.small = true
 	for n := 48; n <= 240; n += 16 {
@@ -39,9 +39,9 @@ func (c *changer) walk(seq sequence, apply func() error) error {
 		b := seq[:changeBytes]
 		seq = seq[changeBytes:]
 		// One change in sixteen is of the node: it may be answered with a full sync, which hides what came before.
-		kinds := slices.Concat(serviceChanges, wildChanges)
+		kinds := slices.Concat(serviceChanges, stateOnlyChanges)
 		if b[0]>>3&15 == 0 {
-			kinds = slices.Concat(nodeChanges, wildNodeChanges)
+			kinds = slices.Concat(nodeChanges, stateOnlyNodeChanges)
 		}
 		c.Rand = rand.New(rand.NewPCG(uint64(b[1]), uint64(b[2])))
 		c.change(kinds[int(b[0])%len(kinds)])
