@@ -88,6 +88,7 @@ func Run(t *testing.T, b Backend) {
 		{"marks", testMarks},
 		{"state", testState},
 		{"partial syncs", testPartialSyncs},
+		{"writes", testWrites},
 		{"restart", testRestart},
 		{"faults", testFaults},
 		{"drift", testDrift},

@@ -45,6 +45,9 @@
 // names an address of the host, the host itself listens there and must be reached; any other address must
 // turn out to be nobody's.
 //
+// What is written to the kernel is counted (nftables gives notice of it, and what programs of iptables-legacy
+// are handed is recorded): a partial sync may write what changed, and little more.
+//
 // Beside the scenarios, random Services come and go by partial syncs, and after each sequence of changes the
 // kernel's state is compared with that of a full sync on a host where nothing was before. Environment:
 //

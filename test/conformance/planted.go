@@ -112,6 +112,7 @@ func testPlantedBugs(t *testing.T, s *suite) {
 	for _, b := range bugs {
 		t.Run(b.name, func(t *testing.T) { watcher.mustLookWrong(t, b.spoil(right), right) })
 	}
+	t.Run("partial syncs write everything", func(t *testing.T) { testPlantedRewrites(t, watcher) })
 	t.Run("a declared deviation is accepted", func(t *testing.T) { holder.mustLookRight(t, silentBug.spoil(right), right) })
 	t.Run("a declared deviation that is gone", func(t *testing.T) { holder.mustLookWrong(t, right, right) })
 	forgetful := *watcher
