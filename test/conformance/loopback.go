@@ -23,17 +23,18 @@ service web
 `
 	ses.syncText(t, fmt.Sprintf(text, "pod-a pod-b far-a"))
 	before := s.loopbackChoices(t)
-	fail(t, moved(before, s.loopbackChoices(t), "the second connection"))
+	fail(t, s.moved(before, s.loopbackChoices(t), "the second connection"))
 	ses.syncText(t, fmt.Sprintf(text, "pod-a pod-b far-a far-b"))
-	fail(t, moved(before, s.loopbackChoices(t), "an endpoint was added"))
+	fail(t, s.moved(before, s.loopbackChoices(t), "an endpoint was added"))
 	ses.syncText(t, fmt.Sprintf(text, "pod-b far-a far-b"))
 	met := map[string]bool{}
-	for c, server := range s.loopbackChoices(t) {
-		met[before[c]] = true
+	for c, now := range s.loopbackChoices(t) {
+		had := before[c].server
+		met[had] = true
 		switch {
-		case before[c] != "pod-a" && server != before[c]:
-			t.Errorf("%s: had %s, and %s after another endpoint was removed", c, before[c], server)
-		case server == "pod-a":
+		case had != "pod-a" && now.server != had:
+			t.Errorf("%s: had %s, and %s after another endpoint was removed", c, had, now.server)
+		case now.server == "pod-a":
 			t.Errorf("%s: still sent to the endpoint that was removed", c)
 		}
 	}
@@ -44,20 +45,20 @@ service web
 
 // loopbackChoices makes a connection to NodePort 30080 from each of many loopback addresses, and from the
 // one that IPv6 has, and gives the server that each met.
-func (s *suite) loopbackChoices(t *testing.T) map[client]string {
+func (s *suite) loopbackChoices(t *testing.T) map[client]choice {
 	t.Helper()
 	sources := []netip.Addr{netip.IPv6Loopback()}
 	for i := range byte(32) {
 		sources = append(sources, netip.AddrFrom4([4]byte{127, 0, 0, i + 1}))
 	}
-	met := map[client]string{}
+	met := map[client]choice{}
 	for _, from := range sources {
 		to := netip.AddrPortFrom(mustAddress("loopback", plan.FamilyOf(from)), 30080)
 		outcome := s.world.Node.Connect(netlab.Flow{Protocol: plan.TCP, From: from, To: to, Wait: patience})
 		if outcome.Answer != netlab.Served {
 			t.Fatalf("from %s to %s: %s", from, to, outcome)
 		}
-		met[client{hostName, from, plan.TCP}] = outcome.Server
+		met[client{hostName, from, plan.TCP}] = choice{server: outcome.Server}
 	}
 	return met
 }

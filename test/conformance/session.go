@@ -28,11 +28,11 @@ func (s *suite) start(t *testing.T) *session {
 	t.Helper()
 	ses := &session{suite: s, drift: make(chan string, 100)}
 	opts := ses.options(t)
-	p, err := s.backend.New(t.Context(), opts)
+	p, err := s.backend.start(t.Context(), opts)
 	if err != nil {
-		t.Fatalf("%s: new instance: %v", s.backend.Name, err)
+		t.Fatal(err)
 	}
-	ses.proxier = append(stages{p}, s.follow(opts)...)
+	ses.proxier = append(p, s.follow(opts)...)
 	return ses
 }
 
@@ -55,8 +55,8 @@ func (s *suite) clean(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), paced(applyTimeout))
 	defer cancel()
-	if err := s.backend.Cleanup(ctx, s.options(t)); err != nil {
-		t.Fatalf("%s: cleanup: %v", s.backend.Name, err)
+	if err := s.backend.cleanUp(ctx, s.options(t)); err != nil {
+		t.Fatal(err)
 	}
 	s.sockets.closeAll()
 	if err := s.world.Node.FlushConntrack(); err != nil {

@@ -34,20 +34,25 @@ var errBoot = errors.New("the machine did not boot")
 // Run runs a job and gives the exit code of its command. A job that does not end in time is killed, and
 // that is an error; so is a machine that ends without an exit code.
 func Run(ctx context.Context, j Job) (exit int, err error) {
+	j.setDefaults()
+	img, err := prepare(ctx, j.Suite)
+	if err != nil {
+		return 0, err
+	}
+	return j.run(ctx, img)
+}
+
+func (j *Job) setDefaults() {
 	j.Suite = cmp.Or(j.Suite, Bookworm)
 	j.Timeout = cmp.Or(j.Timeout, DefaultTimeout)
 	j.MemoryMB = cmp.Or(j.MemoryMB, 2048)
+	j.CPU = cmp.Or(j.CPU, DefaultCPU)
 	if j.Output == nil {
 		j.Output = io.Discard
 	}
 	if j.Notes == nil {
 		j.Notes = os.Stderr
 	}
-	img, err := prepare(ctx, j.Suite)
-	if err != nil {
-		return 0, err
-	}
-	return j.run(ctx, img)
 }
 
 // run boots until the job was started.
@@ -118,9 +123,7 @@ func (m *machine) qemu(ctx context.Context, kernel string, initrd *os.File) erro
 	}
 	args := []string{
 		"-accel", "tcg,thread=multi", "-smp", "2", "-m", strconv.Itoa(m.job.MemoryMB),
-		// QEMU 7.2 crashes in one boot of eight unless these two are off. Linux 7.2 needs cx16 for the
-		// socket storage of BPF, which no job uses so far.
-		"-cpu", "max,cx16=off,la57=off",
+		"-cpu", m.job.CPU,
 		"-M", "pc", "-nodefaults", "-display", "none", "-no-reboot", "-no-user-config",
 		"-kernel", kernel, "-initrd", "/proc/self/fd/3", // the first of the extra files below
 		"-append", "console=ttyS0 quiet panic=-1 mitigations=off rdinit=/vm/init -- " + flavour,
