@@ -70,7 +70,7 @@ func (s *sources) openSaved(dir string, logger *slog.Logger) *lastknown.Store {
 		Logger:    logger,
 	})
 	if err != nil {
-		logger.Error("last-known state neither read nor kept, a start without the API server will have no Services", "error", err)
+		logger.Error("last-known state cannot be read or saved, a start without the API server will have no Services", "error", err)
 		return nil
 	}
 	return store
