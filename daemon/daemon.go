@@ -87,7 +87,7 @@ func Run(ctx context.Context, opts Options) error {
 			logger.Info("configuration reloaded", "config", opts.ConfigPath)
 			continue
 		}
-		logger.Error("new configuration does not start, going back to the one before", "error", err)
+		logger.Error("new configuration does not start, going back to the previous one", "error", err)
 		if inst, err = start(set, before); err != nil {
 			return err
 		}

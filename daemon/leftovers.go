@@ -93,7 +93,7 @@ func (l *leftovers) remove(ctx context.Context) {
 		case errors.Is(err, proxiers.ErrUnsupported):
 			l.logger.Debug("cannot tell whether an unused component left rules", "component", c.Name, "error", err)
 		case err != nil:
-			l.logger.Error("rules of an unused component are left until the next full sync", "component", c.Name, "error", err)
+			l.logger.Error("rules of an unused component not removed, retrying at the next full sync", "component", c.Name, "error", err)
 			left, failed = append(left, c), failedCleanup{c.Name, time.Now(), err}
 		}
 	}

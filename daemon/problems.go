@@ -34,7 +34,7 @@ func (l *problemLog) note(objects, planned []source.Problem) {
 			continue
 		}
 		if lines++; lines <= maxProblemLines {
-			l.logger.Warn("object has a fault, what is wrong is left out", "object", p.Object.String(), "field", p.Field, "fault", p.Message)
+			l.logger.Warn("object has a problem, the affected part is ignored", "object", p.Object.String(), "field", p.Field, "fault", p.Message)
 		}
 	}
 	if lines > maxProblemLines {

@@ -17,8 +17,8 @@ import (
 // answerTime is long enough for the plan of tens of thousands of Services.
 const answerTime = 30 * time.Second
 
-// socket gives the daemon's socket. A configuration with faults does not keep one from asking
-// a daemon that still runs with an older one.
+// socket gives the daemon's socket. With an invalid configuration a daemon that still runs with a previous
+// one can be asked.
 func (g *globals) socket() string {
 	if c, err := daemon.LoadConfig(g.config); err == nil {
 		return c.Control.Socket
@@ -26,7 +26,7 @@ func (g *globals) socket() string {
 	return config.DefaultSocket
 }
 
-// asking makes a command's function out of a question to the daemon.
+// asking makes a command's function from a question to the daemon.
 func (g *globals) asking(question func(context.Context, *cobra.Command, *control.Client, []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		ctx, cancel := context.WithTimeout(cmd.Context(), answerTime)
@@ -39,7 +39,7 @@ func (g *globals) asking(question func(context.Context, *cobra.Command, *control
 	}
 }
 
-// answer is what the daemon says, for people and (by its JSON form) for programs.
+// answer is the daemon's answer, as text for people and as JSON for programs.
 type answer interface {
 	WriteText(w io.Writer) error
 }

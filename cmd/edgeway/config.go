@@ -23,7 +23,7 @@ func configCommand(g *globals) *cobra.Command {
 		},
 		&cobra.Command{
 			Use:   "check",
-			Short: "Say what is wrong with the configuration file and its drop-ins",
+			Short: "Check the configuration file and its drop-ins, and list all errors",
 			Args:  cobra.NoArgs,
 			RunE: func(cmd *cobra.Command, _ []string) error {
 				if _, err := daemon.LoadConfig(g.config); err != nil {

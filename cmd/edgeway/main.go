@@ -20,7 +20,7 @@ import (
 const (
 	exitOK         = 0
 	exitFailure    = 1 // what was asked for failed
-	exitUsage      = 2 // the command line or the configuration is wrong
+	exitUsage      = 2 // the command line or the configuration is invalid
 	exitNotRunning = 3 // no daemon answers at the socket
 	exitUnhealthy  = 4 // status: the daemon runs, but Services do not work as they should
 )
@@ -32,7 +32,7 @@ func main() {
 	os.Exit(code)
 }
 
-// execute runs one command line and gives its exit code. A fault is printed here and nowhere else.
+// execute runs one command line and gives its exit code. An error is printed here and nowhere else.
 func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root, started := rootCommand()
 	root.SetArgs(args)
@@ -57,7 +57,7 @@ type coded struct {
 // Unwrap gives the error without its code.
 func (c coded) Unwrap() error { return c.error }
 
-// errQuiet goes with an exit code when the output has already said all.
+// errQuiet goes with an exit code when the output has already said everything.
 var errQuiet = errors.New("said already")
 
 // exitCode: an error from before the command began is cobra's, about the command line.

@@ -13,8 +13,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// manCommand makes the manuals of the subcommands for the packages out of the commands themselves.
-// edgeway(8), which tells of all of them, is written by hand.
+// manCommand makes the manuals of the subcommands for the packages from the commands themselves.
+// edgeway(8), which describes all of them, is written by hand.
 func manCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    "man folder",
@@ -87,7 +87,7 @@ func ends(cmd *cobra.Command) []*cobra.Command {
 	return cmd.Commands()
 }
 
-// about leaves out what cobra (1.10) says at length of each shell, other systems' included.
+// about leaves out cobra's (1.10) long texts about each shell, which are about other systems too.
 func about(cmd *cobra.Command) string {
 	if cmd.Long != "" && cmd.Parent().Name() != "completion" {
 		return strings.TrimSpace(cmd.Long)
@@ -116,7 +116,7 @@ func paragraphs(s string) string {
 	return strings.Join(out, "\n.Pp\n")
 }
 
-// text escapes what roff would take for its own.
+// text escapes what roff would interpret.
 func text(s string) string {
 	s = strings.NewReplacer(`\`, `\e`, `-`, `\-`, "`", `\(ga`).Replace(s)
 	lines := strings.Split(s, "\n")
@@ -128,7 +128,7 @@ func text(s string) string {
 	return strings.Join(lines, "\n")
 }
 
-// macro is what mdoc takes for a macro among the words of a line that begins with one.
+// macro matches words that mdoc would take for macros on a line that begins with one.
 var macro = regexp.MustCompile(`\b[A-Z][a-z]{1,2}\b`)
 
 func onMacroLine(s string) string { return macro.ReplaceAllString(text(s), `\&$0`) }

@@ -11,11 +11,11 @@ import (
 func planCommand(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "plan [namespace/name]",
-		Short: "Print what the running daemon wants in the kernel, for all Services or for one",
-		Long: `Print what the running daemon wants in the kernel, for all Services or for one.
+		Short: "Print the plan of the running daemon, for all Services or for one",
+		Long: `Print the plan of the running daemon, for all Services or for one: what it programs into the kernel.
 
 For each port of a Service: its addresses, what happens to connections from pods, from this host and from outside, and
-the endpoints. An object that is left out, wholly or in part, is named with the reason.`,
+the endpoints. An object that is ignored, wholly or in part, is named with the reason.`,
 		Args: cobra.MaximumNArgs(1),
 	}
 	asJSON := jsonFlag(cmd)

@@ -11,11 +11,11 @@ import (
 func reloadCommand(g *globals) *cobra.Command {
 	return &cobra.Command{
 		Use:   "reload",
-		Short: "Have the running daemon read its configuration again, and say what is wrong with it",
-		Long: `Have the running daemon read its configuration again, and say what is wrong with it.
+		Short: "Make the running daemon read its configuration again, and report errors in it",
+		Long: `Make the running daemon read its configuration again, and report errors in it.
 
-With a fault in it the old configuration stays in force, and the exit code is not 0. "systemctl reload edgeway" runs this
-command.`,
+If the new configuration is invalid, the previous one stays in force, and the exit code is not 0. "systemctl reload edgeway"
+runs this command.`,
 		Args: cobra.NoArgs,
 		RunE: g.asking(func(ctx context.Context, _ *cobra.Command, c *control.Client, _ []string) error {
 			return c.Reload(ctx)

@@ -12,7 +12,7 @@ type globals struct {
 }
 
 // rootCommand makes the tree of commands. started becomes true when a command begins to run, that
-// is, when the command line was right.
+// is, when the command line was valid.
 func rootCommand() (root *cobra.Command, started *bool) {
 	var g globals
 	started = new(bool)
@@ -36,8 +36,8 @@ func rootCommand() (root *cobra.Command, started *bool) {
 	return root, started
 }
 
-// group is a command that only holds others. Alone it shows its help; with a name that it does not
-// know it is a wrong command line.
+// group is a command that only holds others. Alone it shows its help; with an unknown name it is an
+// invalid command line.
 func group(use, short string) *cobra.Command {
 	return &cobra.Command{
 		Use:   use,

@@ -14,11 +14,11 @@ func runCommand(g *globals) *cobra.Command {
 	var dryRun bool
 	cmd := &cobra.Command{
 		Use:   "run",
-		Short: "Be the daemon",
-		Long: `Be the daemon, until SIGTERM or SIGINT. The Services stay in the kernel and go on working after it ended.
+		Short: "Run the daemon",
+		Long: `Run the daemon, until SIGTERM or SIGINT. The rules stay in the kernel and keep working after it ends.
 
-SIGHUP reads the configuration again; one with a fault changes nothing. Under systemd the unit edgeway.service runs this
-command: it is ready when the kernel has been programmed, and it need not be root: CAP_NET_ADMIN is enough.`,
+SIGHUP reads the configuration again; an invalid one changes nothing. Under systemd, the unit edgeway.service runs this
+command. It is ready when the kernel has been programmed, and needs CAP_NET_ADMIN, not root.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if dryRun {

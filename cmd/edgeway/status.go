@@ -11,8 +11,8 @@ import (
 func statusCommand(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Say how the running daemon is, what is wrong first",
-		Long: `Say how the running daemon is, what is wrong first.
+		Short: "Show the state of the running daemon, problems first",
+		Long: `Show the state of the running daemon, problems first.
 
 The exit code is 0 when it is healthy, 4 when it is not, and 3 when no daemon answers.`,
 		Args: cobra.NoArgs,

@@ -21,7 +21,7 @@ type Client struct {
 	http   http.Client
 }
 
-// NewClient does nothing yet; each call connects.
+// NewClient does not connect; each call does.
 func NewClient(socket string) *Client {
 	c := &Client{socket: socket}
 	c.http.Transport = &http.Transport{
@@ -34,7 +34,7 @@ func NewClient(socket string) *Client {
 	return c
 }
 
-// Status asks how the daemon is.
+// Status asks for the state of the daemon.
 func (c *Client) Status(ctx context.Context) (Status, error) {
 	var s Status
 	return s, c.call(ctx, http.MethodGet, "status", nil, &s)
@@ -46,13 +46,13 @@ func (c *Client) Plan(ctx context.Context, name string) (Plan, error) {
 	return p, c.call(ctx, http.MethodGet, "plan", url.Values{"service": {name}}, &p)
 }
 
-// Explain asks what becomes of a connection; see the function Explain.
+// Explain asks what happens to a connection; see the function Explain.
 func (c *Client) Explain(ctx context.Context, src, dst, proto string) (Explanation, error) {
 	var e Explanation
 	return e, c.call(ctx, http.MethodGet, "explain", url.Values{"src": {src}, "dst": {dst}, "proto": {proto}}, &e)
 }
 
-// Reload has the daemon read its configuration again.
+// Reload makes the daemon read its configuration again.
 func (c *Client) Reload(ctx context.Context) error {
 	return c.call(ctx, http.MethodPost, "reload", nil, &struct{}{})
 }
@@ -75,7 +75,7 @@ func (c *Client) call(ctx context.Context, method, what string, query url.Values
 		return errors.New(f.Error)
 	}
 	if err := json.NewDecoder(resp.Body).Decode(into); err != nil {
-		return fmt.Errorf("%s: answer of the daemon: %w", what, err)
+		return fmt.Errorf("%s: read the daemon's answer: %w", what, err)
 	}
 	return nil
 }
@@ -83,7 +83,7 @@ func (c *Client) call(ctx context.Context, method, what string, query url.Values
 func (c *Client) explainFailure(what string, err error) error {
 	switch {
 	case errors.Is(err, os.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("%w: nobody answers at %s", ErrNotRunning, c.socket)
+		return fmt.Errorf("%w: nothing listens on %s", ErrNotRunning, c.socket)
 	case errors.Is(err, os.ErrPermission):
 		return fmt.Errorf("%s: no permission to use %s: run the command as root", what, c.socket)
 	}

@@ -8,9 +8,9 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Explanation says what becomes of a new connection, and why.
+// Explanation says what happens to a new connection, and why.
 type Explanation struct {
-	// InForce is false when it tells of a plan that the kernel does not have.
+	// InForce is false when it is about a plan that is not in the kernel.
 	InForce     bool   `json:"inForce"`
 	Source      string `json:"source"`
 	Interface   string `json:"interface,omitempty"`
@@ -38,12 +38,12 @@ type ExplainedEndpoint struct {
 	SNAT bool `json:"snat"`
 }
 
-// elsewhere is the interface of a packet that comes from another host by an interface that was not
-// named. No pattern for pods' interfaces should match it.
+// elsewhere is the interface of a packet from another host when no interface was given. No pattern
+// for pods' interfaces should match it.
 const elsewhere = "?"
 
-// Explain asks the plan about a connection. src is an address, with "@INTERFACE" behind it when pods
-// are told by their interface, or "host"; dst is "ADDR:PORT" and may end in "/PROTOCOL"; proto is
+// Explain asks the plan about a connection. src is an address, followed by "@INTERFACE" when pods
+// are detected by their interface, or "host"; dst is "ADDR:PORT" and may end in "/PROTOCOL"; proto is
 // "tcp" (also when it is empty), "udp" or "sctp".
 func Explain(p *plan.Plan, gaps Gaps, src, dst, proto string) (Explanation, error) {
 	pkt, err := packet(p, src, dst, proto)
@@ -83,7 +83,7 @@ func packet(p *plan.Plan, src, dst, proto string) (plan.Packet, error) {
 	}
 	protocol, ok := plan.ParseProtocol(strings.ToUpper(proto))
 	if !ok {
-		return pkt, fmt.Errorf("protocol %q is none of tcp, udp and sctp", proto)
+		return pkt, fmt.Errorf("protocol %q is not tcp, udp or sctp", proto)
 	}
 	to, err := netip.ParseAddrPort(addrPort)
 	if err != nil {
@@ -92,16 +92,16 @@ func packet(p *plan.Plan, src, dst, proto string) (plan.Packet, error) {
 	to = netip.AddrPortFrom(to.Addr().Unmap(), to.Port())
 	pkt = plan.Packet{Protocol: protocol, Dst: to}
 	if src == "host" && to.Addr().IsLoopback() {
-		src = to.Addr().String() // what the kernel takes
+		src = to.Addr().String() // as the kernel does
 	}
 	pkt.Src, pkt.InInterface, err = origin(p, src, plan.FamilyOf(to.Addr()))
 	if err == nil && plan.FamilyOf(pkt.Src) != plan.FamilyOf(to.Addr()) {
-		err = fmt.Errorf("source %s and destination %s are not of one address family", pkt.Src, to.Addr())
+		err = fmt.Errorf("source %s and destination %s are of different address families", pkt.Src, to.Addr())
 	}
 	return pkt, err
 }
 
-// origin parses the source and tells by which interface it comes in: none for the host's own.
+// origin parses the source and gives the interface that it comes in by: none for the host's own.
 func origin(p *plan.Plan, src string, family plan.Family) (netip.Addr, string, error) {
 	if src == "host" {
 		return hostAddr(p, family)
@@ -109,7 +109,7 @@ func origin(p *plan.Plan, src string, family plan.Family) (netip.Addr, string, e
 	addr, iface, _ := strings.Cut(src, "@")
 	a, err := netip.ParseAddr(addr)
 	if err != nil {
-		return a, "", fmt.Errorf(`source %q is neither "host" nor an address, with @INTERFACE behind it if need be`, src)
+		return a, "", fmt.Errorf(`source %q is neither "host" nor of the form ADDRESS or ADDRESS@INTERFACE`, src)
 	}
 	a = a.Unmap()
 	if iface != "" {

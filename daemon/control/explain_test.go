@@ -17,18 +17,18 @@ func TestExplainSaysWhatDecideSays(t *testing.T) {
 	}{
 		{"192.0.2.99", "10.96.0.1:80", "", "outside", "forward", "10.2.0.1:8080 sees the client's address"},
 		{"192.0.2.99", "10.96.0.1:80/tcp", "udp", "outside", "forward", "default/web:http/TCP"},
-		{"10.1.0.1", "10.96.0.1:80", "tcp", "outside", "forward", "10.1.0.1:8080 sees this host's address (SNAT), on this host"},
-		{"10.1.0.9@cni0", "192.0.2.7:30080", "TCP", "pod", "forward", "10.1.0.9 by cni0 (pod)"},
+		{"10.1.0.1", "10.96.0.1:80", "tcp", "outside", "forward", "10.1.0.1:8080 sees this host's address (masquerade), on this host"},
+		{"10.1.0.9@cni0", "192.0.2.7:30080", "TCP", "pod", "forward", "10.1.0.9 via cni0 (pod)"},
 		{"host", "192.0.2.7:30080", "", "host", "forward", "192.0.2.7 (host)"},
 		{"192.0.2.99", "192.0.2.7:30080", "", "outside", "forward", "NodePort *:30080"},
 		{"192.0.2.99", "203.0.113.1:80", "", "outside", "drop", "loadBalancerSourceRanges"},
-		{"192.0.2.99", "10.96.0.2:53/udp", "", "outside", "reject", "no endpoint"},
-		{"192.0.2.99", "10.96.0.1:81", "", "outside", "reject", "no Service uses port 81/TCP"},
+		{"192.0.2.99", "10.96.0.2:53/udp", "", "outside", "reject", "no ready endpoint"},
+		{"192.0.2.99", "10.96.0.1:81", "", "outside", "reject", "no Service uses its port 81/TCP"},
 		{"192.0.2.99", "10.96.9.9:81", "", "outside", "drop", "no Service has it"},
 		{"host", "127.0.0.1:30080", "", "host", "forward", "10.1.0.1:8080 sees this host's address"},
 		{"host", "127.0.0.1:30080", "", "host", "forward", "relayed to one of 1 endpoints of the local pool"},
-		{"host", "127.0.0.1:22", "", "host", "pass", "no Service's address"},
-		{"::ffff:192.0.2.99", "8.8.8.8:53", "udp", "outside", "pass", "no Service's address"},
+		{"host", "127.0.0.1:22", "", "host", "pass", "not an address of a Service"},
+		{"::ffff:192.0.2.99", "8.8.8.8:53", "udp", "outside", "pass", "not an address of a Service"},
 		{"fd00::99", "[fd00::1]:80", "", "outside", "reject", "[fd00::1]:80/TCP"},
 	} {
 		e, err := Explain(p, noGaps, tt.src, tt.dst, tt.proto)
@@ -57,7 +57,7 @@ func TestExplainRefusesWhatItCanNotRead(t *testing.T) {
 		{"192.0.2.1", "10.96.0.1", "", "ADDRESS:PORT"},
 		{"192.0.2.1", "10.96.0.1:99999", "", "10.96.0.1:99999"},
 		{"192.0.2.1", "10.96.0.1:80/icmp", "", "icmp"},
-		{"192.0.2.1", "[fd00::1]:80", "", "address family"},
+		{"192.0.2.1", "[fd00::1]:80", "", "address families"},
 		{"host", "[fd00::1]:80", "", "no IPv6 address"},
 	} {
 		if _, err := Explain(p, noGaps, tt.src, tt.dst, tt.proto); err == nil || !strings.Contains(err.Error(), tt.want) {

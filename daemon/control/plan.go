@@ -11,10 +11,10 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Plan is a plan.Plan for people: everything spelled out.
+// Plan is a plan.Plan for people, with everything written out.
 type Plan struct {
 	Generation uint64 `json:"generation"`
-	// InForce is false for a plan that the kernel does not have.
+	// InForce is false for a plan that is not in the kernel.
 	InForce      bool          `json:"inForce"`
 	Node         PlanNode      `json:"node"`
 	Services     []PlanService `json:"services"`
@@ -40,7 +40,7 @@ type PlanService struct {
 	LongLived bool           `json:"longLived,omitempty"`
 	Frontends []PlanFrontend `json:"frontends"`
 	Endpoints []PlanEndpoint `json:"endpoints"`
-	// Gaps are what the backend or a follower does otherwise, one sentence each.
+	// Gaps are what the backend or a follower does differently, one sentence each.
 	Gaps []string `json:"gaps,omitempty"`
 }
 
@@ -59,9 +59,9 @@ func (g Gaps) texts(svc *plan.ServicePort) (out []string) {
 type PlanFrontend struct {
 	Kind    string `json:"kind"`
 	Address string `json:"address"` // "*:30080" for a NodePort
-	// AllowFrom absent: anywhere; empty: nowhere.
+	// AllowFrom absent: any source; empty: none.
 	AllowFrom *[]netip.Prefix `json:"allowFrom,omitempty"`
-	// Pod, Host and Outside are as in "forward to the cluster pool, SNAT", "reject" and "drop".
+	// Pod, Host and Outside are as in "forward to the cluster pool, masquerade", "reject" and "drop".
 	Pod     string `json:"pod"`
 	Host    string `json:"host"`
 	Outside string `json:"outside"`
@@ -81,7 +81,7 @@ type HealthCheck struct {
 	LocalEndpoints int    `json:"localEndpoints"`
 }
 
-// NewPlan spells a plan out. The problems are those of the objects it was made of.
+// NewPlan writes a plan out. The problems are those of the objects that it was made from.
 func NewPlan(p *plan.Plan, problems []source.Problem, gaps Gaps) Plan {
 	v := Plan{Generation: p.Generation, Services: make([]PlanService, 0, len(p.Services))}
 	if n := p.Node; n != nil {
@@ -132,7 +132,7 @@ func (v Plan) Only(name string) (Plan, error) {
 		}
 	}
 	if len(v.Services)+len(v.Problems) == 0 {
-		return v, fmt.Errorf("Service %s is not known, or has no ClusterIP", name)
+		return v, fmt.Errorf("Service %s does not exist, or has no ClusterIP", name)
 	}
 	return v, nil
 }
@@ -187,7 +187,7 @@ func route(r plan.Route) string {
 	}
 	s := fmt.Sprintf("forward to the %s pool", r.Pool)
 	if r.SNAT {
-		s += ", SNAT"
+		s += ", masquerade"
 	}
 	return s
 }

@@ -7,7 +7,7 @@
 //	POST /v1/reload
 //
 // A failure is {"error": "..."} with a status of 400 or more. The commands print the same values as
-// text (text_*.go), what is wrong first.
+// text (text_*.go), problems first.
 package control
 
 import (
@@ -23,7 +23,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Options say what the server answers with. The functions are called from any goroutine and are never
+// Options give the server its answers. The functions are called from any goroutine and are never
 // nil.
 type Options struct {
 	// Socket is the path of the socket; beside it a file with ".lock" at the end is kept.
@@ -53,10 +53,10 @@ func Listen(opts Options) (*Server, error) {
 	return &Server{opts: opts, socket: s}, nil
 }
 
-// Close gives the socket back without answering.
+// Close releases the socket without answering.
 func (s *Server) Close() error { return s.socket.Close() }
 
-// Run answers until ctx ends, lets running answers finish, and gives the socket back.
+// Run answers until ctx ends, lets running answers finish, and releases the socket.
 func (s *Server) Run(ctx context.Context) error {
 	server := &http.Server{
 		Handler:           s.handler(),
@@ -110,9 +110,9 @@ func (s *Server) answer(f func(*http.Request) (any, error)) http.HandlerFunc {
 	}
 }
 
-var errNoPlan = errors.New("there is no plan yet: the sources have not given all objects")
+var errNoPlan = errors.New("there is no plan yet: the sources have not listed all objects; see edgeway status")
 
-// inForce gives the plan to talk about: what the kernel has, or else what it is to get first.
+// inForce gives the plan to show: the one in the kernel, or else the first one to come.
 func inForce(s *pipeline.State) (p *plan.Plan, ok bool, err error) {
 	switch {
 	case s.InForce != nil:

@@ -24,8 +24,8 @@ type socket struct {
 // bind makes a socket that only its owner may use, in place of one that a dead daemon left.
 //
 // A lock file beside it decides between two daemons that start at once, and the kernel frees the lock
-// with the process. The socket is made in a folder of its own and then moved, so that at no time
-// anybody else can connect, whatever the umask.
+// with the process. The socket is made in a folder of its own and then moved, so that nobody else
+// can connect at any time, whatever the umask.
 func bind(path string) (*socket, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, fmt.Errorf("control socket: %w", err)

@@ -15,7 +15,7 @@ import (
 // maxProblems bounds the list in a Status; their number is always complete.
 const maxProblems = 50
 
-// Status is how the daemon is at one moment.
+// Status is the state of the daemon at one moment.
 type Status struct {
 	Version  string    `json:"version"`
 	Revision string    `json:"revision,omitempty"`
@@ -41,8 +41,8 @@ type Status struct {
 	Drift     StatusDrift     `json:"drift"`
 	// Quarantined is what the kernel refuses: "namespace/name:port/TCP (IPv4) is not served: why".
 	Quarantined []string `json:"quarantined"`
-	// NotListening are the NodePorts on loopback and healthCheckNodePorts that are not served because something else
-	// listens there, or the like: "127.0.0.1:30080 of namespace/name:port/TCP: why".
+	// NotListening are the NodePorts on loopback and healthCheckNodePorts that are not served because another program
+	// listens there, or for a similar reason: "127.0.0.1:30080 of namespace/name:port/TCP: why".
 	NotListening []string       `json:"notListening"`
 	Problems     StatusProblems `json:"problems"`
 }
@@ -78,7 +78,7 @@ type LastKnown struct {
 type StatusStage struct {
 	Name     string    `json:"name"`
 	LastSync time.Time `json:"lastSync,omitzero"`
-	// Seconds, Full and ServicePorts tell of the last sync that did anything.
+	// Seconds, Full and ServicePorts describe the last sync that changed anything.
 	Seconds      float64   `json:"seconds,omitempty"`
 	Full         bool      `json:"full,omitempty"`
 	ServicePorts int       `json:"servicePorts,omitempty"`
@@ -87,20 +87,20 @@ type StatusStage struct {
 	Err          string    `json:"error,omitempty"`
 	FailingSince time.Time `json:"failingSince,omitzero"`
 	Attempts     int       `json:"attempts,omitempty"`
-	// Running is since when a sync runs; Done of Total ServicePorts, as far as it tells.
+	// Running is when the running sync began; Done of Total ServicePorts, if it reports them.
 	Running time.Time `json:"running,omitzero"`
 	Done    int       `json:"done,omitempty"`
 	Total   int       `json:"total,omitempty"`
 }
 
-// StatusDrift tells of repairs of what something else did in the kernel.
+// StatusDrift counts repairs of rules that another program changed.
 type StatusDrift struct {
 	Repairs uint64    `json:"repairs"`
 	Last    time.Time `json:"last,omitzero"`
 	Reason  string    `json:"reason,omitempty"`
 }
 
-// StatusProblems are the faults of objects.
+// StatusProblems are the problems with objects.
 type StatusProblems struct {
 	Total int      `json:"total"`
 	First []string `json:"first"` // at most 50
@@ -119,7 +119,7 @@ type StatusInput struct {
 	Waiting   []proxiers.Waiting
 }
 
-// NewStatus puts a Status together.
+// NewStatus makes a Status.
 func NewStatus(in StatusInput) Status {
 	s := Status{
 		Version: in.Version, Revision: in.Revision, PID: os.Getpid(), Started: in.Started, Time: in.Health.Time, Config: in.ConfigPath,
@@ -150,7 +150,7 @@ func NewStatus(in StatusInput) Status {
 	return s
 }
 
-// newDrift sums up the stages.
+// newDrift adds up the stages.
 func newDrift(stages []pipeline.StageState) (d StatusDrift) {
 	for _, st := range stages {
 		d.Repairs += st.Drift

@@ -19,8 +19,8 @@ func (v Plan) WriteText(w io.Writer) error {
 	}
 	n := v.Node
 	p.print("plan %d, %s; node %s; NodePorts at %s; pods: %s; Service CIDRs: %s\n", v.Generation, inForce, n.Name,
-		list(n.NodePortAddrs, "no address"), list(append(texts(n.PodSources), n.PodInterfaces...), "cannot be told"),
-		list(n.ServiceCIDRs, "not known"))
+		list(n.NodePortAddrs, "no address"), list(append(texts(n.PodSources), n.PodInterfaces...), "not detected"),
+		list(n.ServiceCIDRs, "unknown"))
 	for _, s := range v.Services {
 		s.write(p)
 	}
@@ -60,7 +60,7 @@ func (s PlanService) write(p *printer) {
 	}
 }
 
-// routes puts origins with the same route together; one for all stands alone.
+// routes groups the origins that have the same route; one route for all needs no origin.
 func (f PlanFrontend) routes() string {
 	if f.Pod == f.Host && f.Host == f.Outside {
 		return f.Pod
@@ -90,11 +90,11 @@ func (e Explanation) WriteText(w io.Writer) error {
 	p := &printer{w: w}
 	by := ""
 	if e.Interface != "" {
-		by = " by " + e.Interface
+		by = " via " + e.Interface
 	}
 	p.print("%s: %s\n", e.Verdict, e.Reason)
 	if !e.InForce {
-		p.print("(the kernel does not have this plan)\n")
+		p.print("(this plan is not in the kernel yet)\n")
 	}
 	p.line("from", "%s%s (%s)", e.Source, by, e.Origin)
 	p.line("to", "%s/%s", e.Destination, e.Protocol)
@@ -111,7 +111,7 @@ func (e Explanation) WriteText(w io.Writer) error {
 	for _, ep := range e.Endpoints {
 		sees := "sees the client's address"
 		if ep.SNAT {
-			sees = "sees this host's address (SNAT)"
+			sees = "sees this host's address (masquerade)"
 		}
 		if ep.Local {
 			sees += ", on this host"

@@ -31,7 +31,7 @@ func (p *printer) print(format string, args ...any) {
 	}
 }
 
-// WriteText prints the status for a person: what is wrong first.
+// WriteText prints the status for a person: problems first.
 func (s Status) WriteText(w io.Writer) error {
 	p := &printer{w: w}
 	p.print("edgeway %s: %s\n", s.Version, s.verdict())
@@ -117,14 +117,14 @@ func (s Status) sources(p *printer) {
 		text := src.Name + ": "
 		switch {
 		case src.Err != "":
-			text += "away: " + src.Err
+			text += "unreachable: " + src.Err
 		case src.Synced:
 			text += "synced"
 		default:
 			text += "has not listed all objects yet"
 		}
 		if src.LastContact.IsZero() {
-			text += "; never reached"
+			text += "; no contact yet"
 		} else {
 			text += fmt.Sprintf("; last contact %s ago", age(s.Time.Sub(src.LastContact)))
 		}
@@ -168,7 +168,7 @@ func (s Status) problems(p *printer) {
 	}
 }
 
-// age is a duration without the digits that nobody reads.
+// age is a duration in its two largest units.
 func age(d time.Duration) string {
 	d = max(0, d)
 	switch {

@@ -8,7 +8,7 @@ import (
 	"edgeway/daemon/pipeline"
 )
 
-// firstSync is unhealthy from the start: nobody may rely on a host that has programmed nothing.
+// firstSync is unhealthy from the start: a host that has programmed nothing serves nothing.
 func (c *Checker) firstSync(s *pipeline.State) Condition {
 	cond := Condition{Name: "first-sync", Level: Unhealthy, Since: s.OutOfSync}
 	switch {
@@ -24,7 +24,7 @@ func (c *Checker) firstSync(s *pipeline.State) Condition {
 	return cond
 }
 
-// missing names the sources that have not said all.
+// missing names the sources that have not listed all objects.
 func (c *Checker) missing() string {
 	var names []string
 	for _, src := range c.sources {
@@ -43,7 +43,7 @@ func (c *Checker) missing() string {
 }
 
 // backendSync is degraded from the first failure, and unhealthy when the kernel has not agreed for
-// longer than the grace time, whether the syncs fail or one of them does not end.
+// longer than the grace time, whether the syncs fail or one of them is stuck.
 func backendSync(s *pipeline.State, now time.Time) []Condition {
 	late := !s.OutOfSync.IsZero() && now.Sub(s.OutOfSync) > Grace
 	if s.Backend.Err == nil && !late {
@@ -54,9 +54,9 @@ func backendSync(s *pipeline.State, now time.Time) []Condition {
 		cond.Level = Unhealthy
 	}
 	if s.Backend.Err != nil {
-		cond.Message = fmt.Sprintf("The kernel does not have the newest changes: the sync failed %s: %v", times(s.Backend.Attempts), s.Backend.Err)
+		cond.Message = fmt.Sprintf("The latest changes are not in the kernel: the sync failed %s: %v", times(s.Backend.Attempts), s.Backend.Err)
 	} else {
-		cond.Message = "The kernel does not have the newest changes: a sync does not end"
+		cond.Message = "The latest changes are not in the kernel: a sync is stuck"
 	}
 	return []Condition{cond}
 }
@@ -94,11 +94,11 @@ func nodeLeaving(s *pipeline.State) (bool, Condition) {
 	}
 	return true, Condition{
 		Name: "node-leaving", Level: Degraded,
-		Message: fmt.Sprintf("Node %s is being removed from the cluster: load balancers are told to go elsewhere", s.Snapshot.Node.Name),
+		Message: fmt.Sprintf("Node %s is being removed from the cluster: load balancers are told not to use it", s.Snapshot.Node.Name),
 	}
 }
 
-// sourceFaults never make the host unhealthy: what was said before is still served.
+// sourceFaults never make the host unhealthy: the last objects of a source are still served.
 func (c *Checker) sourceFaults(now time.Time) []Condition {
 	var out []Condition
 	for _, src := range c.sources {
@@ -114,7 +114,7 @@ func (c *Checker) sourceFaults(now time.Time) []Condition {
 		if st.LastContact.IsZero() {
 			cond.Message = fmt.Sprintf("Source %s has not been reached yet: %s", src.Name(), why)
 		} else {
-			cond.Message = fmt.Sprintf("Source %s is away, last contact %s ago: %s", src.Name(), now.Sub(st.LastContact).Round(time.Second), why)
+			cond.Message = fmt.Sprintf("Source %s is unreachable, last contact %s ago: %s", src.Name(), now.Sub(st.LastContact).Round(time.Second), why)
 		}
 		out = append(out, cond)
 	}

@@ -1,7 +1,7 @@
 // Package health says whether the daemon does its work, as a list of known faults.
 //
 // Every fault is a named condition with a sentence for a person. Some only degrade (an API server
-// that is away: what it said before is still served); some make the host unhealthy, at once or when
+// that is unreachable: its last objects are still served); some make the host unhealthy, at once or when
 // they last longer than a grace time. The answers of /healthz, /livez and /readyz, the status line of
 // the service manager and `edgeway status` are all made of the same report.
 package health
@@ -20,7 +20,7 @@ const Grace = time.Minute
 // Level says how bad a condition is.
 type Level string
 
-// The levels. A degraded host still serves what it knows.
+// The levels. A degraded host still serves the Services that it knows.
 const (
 	Degraded  Level = "degraded"
 	Unhealthy Level = "unhealthy"
@@ -53,7 +53,7 @@ type Report struct {
 	Conditions []Condition
 }
 
-// Summary is one line: "healthy", or what is wrong first.
+// Summary is one line: "healthy", or the worst problem.
 func (r Report) Summary() string {
 	switch {
 	case len(r.Conditions) == 0:
@@ -67,7 +67,7 @@ func (r Report) Summary() string {
 // Pipeline is where the state of the syncs comes from.
 type Pipeline interface{ State() pipeline.State }
 
-// Source is a source of objects, as far as its health goes.
+// Source is the part of a source of objects that says how healthy it is.
 type Source interface {
 	Name() string
 	Status() source.Status
@@ -85,11 +85,11 @@ func New(p Pipeline, sources ...Source) *Checker {
 	return &Checker{pipeline: p, sources: sources}
 }
 
-// Include adds the conditions of another part to each report, which it may be asked for from any
+// Include adds the conditions of another part to each report. The function may be called from any
 // goroutine. Call it before the first report.
 func (c *Checker) Include(conditions func() []Condition) { c.others = append(c.others, conditions) }
 
-// Healthy is Report().Healthy, for what only wants to know that.
+// Healthy is Report().Healthy.
 func (c *Checker) Healthy() bool { return c.Report().Healthy }
 
 // Report looks at all parts. It costs a few microseconds.

@@ -78,16 +78,16 @@ func TestEachFaultHasItsConditionAndAnswers(t *testing.T) {
 			condition: "backend-sync", words: "failed 9 times",
 		},
 		{
-			name: "a sync that does not end", healthz: 503, livez: 503,
+			name: "a sync that is stuck", healthz: 503, livez: 503,
 			tune:      func(s *pipeline.State) { s.OutOfSync = time.Now().Add(-2 * Grace) },
-			condition: "backend-sync", words: "does not end",
+			condition: "backend-sync", words: "is stuck",
 		},
 		{
 			name: "a change that waits", healthz: 200, livez: 200,
 			tune: func(s *pipeline.State) { s.OutOfSync = time.Now().Add(-time.Second) },
 		},
 		{
-			name: "only the API server is away", healthz: 200, livez: 200,
+			name: "only the API server is unreachable", healthz: 200, livez: 200,
 			source:    source.Status{Synced: true, Err: "connection refused"},
 			contact:   90 * time.Second,
 			condition: "source-kube", words: "last contact 1m30s ago: connection refused",

@@ -8,7 +8,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// body has kube-proxy's fields first, in its order and with its meaning; ours follow. Other than
+// body has kube-proxy's fields first, in its order and with its meaning; ours follow. Unlike
 // kube-proxy's, "healthy" is false until the first sync has succeeded.
 type body struct {
 	LastUpdated  time.Time             `json:"lastUpdated"`

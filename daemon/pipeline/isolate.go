@@ -79,7 +79,7 @@ func (p *Pipeline) logRefusal(refusal error, suspects int) {
 		level = slog.LevelDebug
 	}
 	p.refusal = refusal.Error()
-	p.opts.Logger.Log(context.Background(), level, "kernel refused a sync, searching for the ServicePort to blame", "suspects", suspects, "error", refusal)
+	p.opts.Logger.Log(context.Background(), level, "kernel refused a sync, searching for the refused ServicePort", "suspects", suspects, "error", refusal)
 }
 
 // previousVersions gives, for suspects that differ from what the kernel accepted last, that version, unless another

@@ -19,7 +19,7 @@ func (s *Sockets) adopt(f *os.File) {
 		err = fmt.Errorf("%s is no loopback address", addr)
 	}
 	if err != nil {
-		s.logger.Warn("passed descriptor is of no use and is closed", "fd_name", name, "error", err)
+		s.logger.Warn("passed descriptor cannot be used and is closed", "fd_name", name, "error", err)
 		if listener != nil {
 			listener.Close()
 		}
@@ -30,7 +30,7 @@ func (s *Sockets) adopt(f *os.File) {
 	}
 	file, err := plainFile(listener)
 	if err != nil {
-		s.logger.Warn("passed descriptor is of no use and is closed", "fd_name", name, "error", err)
+		s.logger.Warn("passed descriptor cannot be used and is closed", "fd_name", name, "error", err)
 		return
 	}
 	sock := &socket{addr: addr, file: file}

@@ -142,7 +142,7 @@ func (m *Manager) note(err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err != nil && !m.failed {
-		m.logger.Warn("service manager can not be told, the daemon goes on without it", "notify_socket", address(), "error", err)
+		m.logger.Warn("service manager cannot be notified, the daemon continues without it", "notify_socket", address(), "error", err)
 	}
 	m.failed = err != nil
 }

@@ -139,7 +139,7 @@ func (n *Notifier) alive(beat time.Time) bool {
 	}
 	alive := time.Since(beat) < limit
 	if !alive && !n.stalled && n.watchdog > 0 {
-		n.logger.Error("sync does not end, the watchdog is not answered until it does", "silent_since", beat, "watchdog", n.watchdog)
+		n.logger.Error("sync is stuck, the watchdog is not notified until it finishes", "silent_since", beat, "watchdog", n.watchdog)
 	}
 	n.stalled = !alive
 	return alive

@@ -28,7 +28,7 @@ func (s *Sockets) refuse(sock *socket) {
 	}
 	if !sock.warned {
 		sock.warned = true
-		s.logger.Warn("socket of a socket unit is no NodePort, its clients are reset", "address", sock.addr.String(), "socket_unit", sock.unit)
+		s.logger.Warn("port of a socket unit is not a NodePort, its clients are reset", "address", sock.addr.String(), "socket_unit", sock.unit)
 	}
 	sock.refusal = startRefusal(sock.file)
 }

@@ -10,14 +10,14 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// View is how the daemon is at one moment.
+// View is the state of the daemon at one moment.
 type View struct {
 	Backend string
 	State   pipeline.State
 	Health  health.Report
 	// Switching says that the backend before a reload still has rules.
 	Switching bool
-	// Sources are asked for what holds now.
+	// Sources are asked for their current status.
 	Sources []health.Source
 	// SavedAt is when the last-known state was saved that is being served; zero: the API server's own is.
 	SavedAt time.Time
@@ -36,7 +36,7 @@ func (v View) served() bool {
 
 // statusLine is the text of STATUS=, such as
 //
-//	nftables: 412 Services, 1,203 endpoints, synced 3 s ago; API away 5 min
+//	nftables: 412 Services, 1,203 endpoints, synced 3 s ago; API server unreachable for 5 min
 //
 // It is sent when its meaning changes. An age means the same until it has grown by a tenth or so.
 type statusLine struct {
@@ -81,14 +81,14 @@ func (v View) text(counts pipeline.Counts, since func(time.Time) string) string 
 	if !v.SavedAt.IsZero() {
 		parts = append(parts, "last-known state, saved "+since(v.SavedAt)+" ago")
 	}
-	parts = append(parts, v.away(since)...)
+	parts = append(parts, v.unreachable(since)...)
 	for i := range v.State.Followers {
 		if f := &v.State.Followers[i]; f.Err != nil {
 			parts = append(parts, f.Name+" failing for "+since(f.Since))
 		}
 	}
 	if n := len(v.State.Problems()); n > 0 {
-		parts = append(parts, several(n, "fault")+" of objects")
+		parts = append(parts, several(n, "object problem"))
 	}
 	return oneLine(strings.Join(parts, "; "))
 }
@@ -101,8 +101,8 @@ func (v View) waiting() string {
 	return v.Health.Conditions[0].Message
 }
 
-// away names the sources that do not say what holds now.
-func (v View) away(since func(time.Time) string) []string {
+// unreachable names the sources that do not give the current objects.
+func (v View) unreachable(since func(time.Time) string) []string {
 	var out []string
 	for _, src := range v.Sources {
 		st := src.Status()
@@ -111,12 +111,12 @@ func (v View) away(since func(time.Time) string) []string {
 		}
 		name := "source " + src.Name()
 		if src.Name() == "kube" {
-			name = "API"
+			name = "API server"
 		}
 		if st.LastContact.IsZero() {
 			out = append(out, name+" not reached yet")
 		} else {
-			out = append(out, name+" away "+since(st.LastContact))
+			out = append(out, name+" unreachable for "+since(st.LastContact))
 		}
 	}
 	return out

@@ -18,8 +18,8 @@ func TestStatusIsSentWhenItsMeaningChanges(t *testing.T) {
 			t.Errorf("%d texts in an hour in which nothing happened", len(texts))
 		}
 		h.set(func(v *View) { v.Sources = []health.Source{away{since: time.Now().Add(-5 * time.Minute)}} })
-		if texts := statuses(during(m, statusEvery+steady)); len(texts) != 1 || !strings.HasSuffix(texts[0], "; API away 5 min") {
-			t.Errorf("texts when the API server went away: %q", texts)
+		if texts := statuses(during(m, statusEvery+steady)); len(texts) != 1 || !strings.HasSuffix(texts[0], "; API server unreachable for 5 min") {
+			t.Errorf("texts when the API server became unreachable: %q", texts)
 		}
 		sent := 0
 		for i := range 600 {
@@ -40,13 +40,13 @@ func TestStatusTexts(t *testing.T) {
 	base.State.Backend.LastSync = now.Add(-3 * time.Second)
 	for want, change := range map[string]func(*View){
 		"nftables: 412 Services, 1,203 endpoints, synced 3 s ago": func(*View) {},
-		"nftables: 412 Services, 1,203 endpoints, synced 3 s ago; last-known state, saved 2 h ago; API not reached yet": func(v *View) {
+		"nftables: 412 Services, 1,203 endpoints, synced 3 s ago; last-known state, saved 2 h ago; API server not reached yet": func(v *View) {
 			v.SavedAt, v.Sources = now.Add(-2*time.Hour-time.Minute), []health.Source{away{}}
 		},
 		"nftables: 412 Services, 1,203 endpoints, synced 3 s ago; sync failing for 1 min": func(v *View) {
 			v.State.OutOfSync, v.State.Backend.Err = now.Add(-time.Minute), errors.New("x\nREADY=1")
 		},
-		"nftables: 412 Services, 1,203 endpoints, synced 3 s ago; conntrack failing for 3 days; 2 faults of objects": func(v *View) {
+		"nftables: 412 Services, 1,203 endpoints, synced 3 s ago; conntrack failing for 3 days; 2 object problems": func(v *View) {
 			v.State.Followers = []pipeline.StageState{{Name: "conntrack", Err: errors.New("x"), Since: now.Add(-80 * time.Hour)}}
 			v.State.PlanProblems = make([]source.Problem, 2)
 		},

@@ -189,13 +189,13 @@ func (p *Proxier) open(ctx context.Context, addr netip.AddrPort, w *waiting) {
 		delete(p.waiting, addr)
 		p.servers[addr] = serve(listener, w.check, p.opts)
 		if w.delay > 0 {
-			logger.InfoContext(ctx, "health check port is open now, its address has become free")
+			logger.InfoContext(ctx, "health check port is open now")
 		}
 		return
 	}
 	p.failed.Inc()
 	if w.delay == 0 {
-		logger.WarnContext(ctx, "health check port cannot be opened; it is tried again", "error", err)
+		logger.WarnContext(ctx, "health check port cannot be bound, retrying", "error", err)
 	}
 	w.err, w.delay = err, min(max(2*w.delay, shortest), longest)
 	w.due = time.Now().Add(w.delay)

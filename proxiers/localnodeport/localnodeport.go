@@ -176,7 +176,7 @@ func (p *Proxier) Waiting() []proxiers.Waiting {
 
 // paused is told by the relay.
 func (p *Proxier) paused(reason error) {
-	p.logger.Warn("connections to NodePorts on loopback wait until others end", "error", reason)
+	p.logger.Warn("new connections to NodePorts on loopback wait until others close", "error", reason)
 }
 
 func familyIndex(a netip.Addr) int {

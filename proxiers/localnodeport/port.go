@@ -74,13 +74,13 @@ func (p *Proxier) listen(known *port) {
 		p.listeners[familyIndex(known.at.Addr())]++
 		delete(p.waiting, known.at)
 		if known.delay > 0 {
-			logger.Info("NodePort is served on loopback now, its address has become free")
+			logger.Info("NodePort is served on loopback now")
 		}
 		return
 	}
 	p.failures[familyIndex(known.at.Addr())]++
 	if known.delay == 0 {
-		logger.Warn("NodePort is not served on loopback until its address can be listened on", "error", known.err)
+		logger.Warn("NodePort not served on loopback, its address cannot be bound, retrying", "error", known.err)
 	}
 	known.delay = min(max(2*known.delay, shortest), longest)
 	known.due = time.Now().Add(known.delay)

@@ -72,11 +72,11 @@ func (p *Plan) Decide(pkt Packet) Decision {
 	dst := pkt.Dst.Addr()
 	switch {
 	case p.isClusterIP(dst):
-		return Decision{Verdict: OtherPort, Origin: origin, Reason: fmt.Sprintf("%s is a ClusterIP, but no Service uses port %d/%s of it", dst, pkt.Dst.Port(), pkt.Protocol)}
+		return Decision{Verdict: OtherPort, Origin: origin, Reason: fmt.Sprintf("%s is a ClusterIP, but no Service uses its port %d/%s", dst, pkt.Dst.Port(), pkt.Protocol)}
 	case containsAddr(p.Node.ServiceCIDRs, dst) && !slices.Contains(p.Node.HostAddrs, dst):
 		return Decision{Verdict: Unallocated, Origin: origin, Reason: fmt.Sprintf("%s is in a Service CIDR, but no Service has it", dst)}
 	}
-	return Decision{Verdict: Pass, Origin: origin, Reason: fmt.Sprintf("%s is no Service's address", pkt.Dst)}
+	return Decision{Verdict: Pass, Origin: origin, Reason: fmt.Sprintf("%s is not an address of a Service", pkt.Dst)}
 }
 
 // decideLoopback judges a connection to a loopback address that accepts NodePorts.
@@ -100,7 +100,7 @@ func (p *Plan) decideLoopback(pkt Packet, origin Origin) Decision {
 			}
 		}
 	}
-	return Decision{Verdict: Pass, Origin: origin, Reason: fmt.Sprintf("%s is no Service's address", pkt.Dst)}
+	return Decision{Verdict: Pass, Origin: origin, Reason: fmt.Sprintf("%s is not an address of a Service", pkt.Dst)}
 }
 
 // LoopbackPool gives the endpoints for connections to f, a NodePort, on a loopback address. They get
@@ -121,7 +121,7 @@ func decideFrontend(svc *ServicePort, f *Frontend, origin Origin, src netip.Addr
 	}
 	switch route.Verdict {
 	case Reject:
-		d.Reason = fmt.Sprintf("%s has no endpoint that is ready", svc.Name)
+		d.Reason = fmt.Sprintf("%s has no ready endpoint", svc.Name)
 	case Drop:
 		d.Reason = fmt.Sprintf("%s has endpoints, but none on this host, and its traffic policy is Local", svc.Name)
 	default:

@@ -76,13 +76,13 @@ func TestDecide(t *testing.T) {
 		why      string // a part of the reason
 	}{
 		"ClusterIP":                         {TCP, outside, "10.96.0.1:80", "eth0", Forward, "web", "ClusterIP of ns/web"},
-		"ClusterIP, unused port":            {TCP, outside, "10.96.0.1:81", "eth0", Reject, "", "no Service uses port 81/TCP"},
-		"ClusterIP, port of the other kind": {UDP, outside, "10.96.0.1:80", "eth0", Reject, "", "no Service uses port 80/UDP"},
+		"ClusterIP, unused port":            {TCP, outside, "10.96.0.1:81", "eth0", Reject, "", "no Service uses its port 81/TCP"},
+		"ClusterIP, port of the other kind": {UDP, outside, "10.96.0.1:80", "eth0", Reject, "", "no Service uses its port 80/UDP"},
 		"ClusterIP, UDP":                    {UDP, outside, "10.96.0.1:53", "eth0", Forward, "dns", "ClusterIP of ns/dns"},
-		"no endpoints":                      {TCP, outside, "10.96.0.2:80", "eth0", Reject, "empty", "no endpoint that is ready"},
+		"no endpoints":                      {TCP, outside, "10.96.0.2:80", "eth0", Reject, "empty", "no ready endpoint"},
 		"Service CIDR, nobody's":            {TCP, outside, "10.96.9.9:80", "eth0", Drop, "", "no Service has it"},
 		"Service CIDR, the host's own":      {UDP, outside, "10.96.0.9:53", "eth0", Pass, "", ""},
-		"somewhere else":                    {TCP, outside, "8.8.8.8:53", "eth0", Pass, "", "no Service's address"},
+		"somewhere else":                    {TCP, outside, "8.8.8.8:53", "eth0", Pass, "", "not an address of a Service"},
 		"allowed source":                    {TCP, outside, "198.51.100.1:80", "eth0", Forward, "web", "LoadBalancerIP"},
 		"another source":                    {TCP, "203.0.114.9", "198.51.100.1:80", "eth0", Drop, "web", "does not allow connections from 203.0.114.9"},
 		"no source is allowed":              {TCP, outside, "198.51.100.2:80", "eth0", Drop, "web", "does not allow"},

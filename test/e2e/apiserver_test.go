@@ -41,7 +41,7 @@ func TestAPIServerStoppedCompactedAndStartedAgain(t *testing.T) {
 	l.within(patience, answers(l.client, nodePort, "ep1"))
 }
 
-// The reboot of a host whose API server is away: no rules, only the state on disk.
+// The reboot of a host whose API server is unreachable: no rules, only the state on disk.
 func TestBootWithoutAPIServer(t *testing.T) {
 	l := newLab(t)
 	d := l.newDaemon()
@@ -135,7 +135,7 @@ func (d *daemon) saysStale(age time.Duration) func() error {
 			return fmt.Errorf("edgeway status --json should be healthy and at least %s stale: %+v", age, s)
 		}
 		if code, body, err := d.get(healthAddr, "/healthz"); code != 200 || !strings.Contains(body, "Source kube") {
-			return fmt.Errorf("/healthz is %d and should say that the source is away: %s (%w)", code, body, orElse(err, "no error"))
+			return fmt.Errorf("/healthz is %d and should say that the source is unreachable: %s (%w)", code, body, orElse(err, "no error"))
 		}
 		return d.says("source-kube", "ago")()
 	}

@@ -1,6 +1,5 @@
-// Package httpserve runs the daemon's small HTTP servers: one address each, bound again and again
-// until it works, since a port in use or an address that is not there yet must not stop a daemon
-// whose work is elsewhere.
+// Package httpserve runs the daemon's small HTTP servers, one address each. It retries an address that
+// cannot be bound: a port in use, or an address that the host does not have yet, must not stop the daemon.
 package httpserve
 
 import (
@@ -41,7 +40,7 @@ func (s Server) Run(ctx context.Context) {
 			return
 		}
 		if !failed {
-			log.Error("server down, trying again until it works", "error", err)
+			log.Error("server is down, retrying", "error", err)
 		}
 		failed = true
 		select {

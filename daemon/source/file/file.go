@@ -131,6 +131,6 @@ func (s *Source) setFault(fault string) {
 	case fault == "":
 		s.log.Info("manifests can be read again")
 	default:
-		s.log.Warn("manifests cannot be read, what they held before is kept", "error", fault)
+		s.log.Warn("manifests cannot be read, their previous objects are kept", "error", fault)
 	}
 }

@@ -54,7 +54,7 @@ func socketOfNoNodePort(h *host) {
 		}
 		return nil
 	})
-	h.eventually("is no NodePort", "journalctl", "-u", "edgeway", "-o", "cat", "-n", "30")
+	h.eventually("is not a NodePort", "journalctl", "-u", "edgeway", "-o", "cat", "-n", "30")
 	h.answers(clusterIP, loopback)
 }
 
