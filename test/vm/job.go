@@ -27,7 +27,7 @@ type Job struct {
 	// Command starts in /vm/job, with Env ("NAME=value") in its environment.
 	Command []string
 	Env     []string
-	// Timeout is for everything from the start of the machine; DefaultTimeout if not given.
+	// Timeout is for the command; DefaultTimeout if not given. It is there for what hangs: a busy host is slow.
 	Timeout time.Duration
 	// MemoryMB is the machine's memory; 2048 if not given.
 	MemoryMB int
@@ -40,7 +40,7 @@ type Job struct {
 }
 
 // DefaultTimeout of a job.
-const DefaultTimeout = 10 * time.Minute
+const DefaultTimeout = time.Hour
 
 //go:embed guest/init
 var initScript string
