@@ -2,7 +2,7 @@
 // a real API server: first sync, restart, one change, a new Service, a burst of changes, memory,
 // connections, and a start without the API server.
 //
-//	go run ./test/bench -kube-proxy "$(scripts/controlplane)/kube-proxy" -mode iptables-legacy
+//	go run ./test/bench -kube-proxy "$(scripts/controlplane kube-proxy)/kube-proxy" -mode iptables-legacy
 //
 // Both use the kernel in the same way: nftables, which is the default, or iptables in one of its two
 // variants, where less is measured. With -previous an earlier edgeway takes kube-proxy's place, and no figure may be worse

@@ -13,7 +13,7 @@ import (
 
 // Backend is a backend under test.
 type Backend struct {
-	proxiers.Backend
+	proxiers.Component
 	// Dump gives what the backend keeps in the kernel of this network namespace, in a form that is a
 	// function of the applied plan alone: no handles, no counters, no client's session affinity, and
 	// nothing that only the order of changes decides.
@@ -27,7 +27,9 @@ type Backend struct {
 	// Affinity are its differences in session affinity, which is about several connections.
 	Affinity []AffinityDeviation
 	// Followers run after the backend wherever the suite runs it, as they would in the daemon.
-	Followers []proxiers.Backend
+	Followers []proxiers.Component
+	// CountsLoopback says that it counts what it rejects on loopback addresses, in a metric of kube-proxy's.
+	CountsLoopback bool
 	// NotHere says why the backend can run in the virtual machines alone; "" when it can run anywhere.
 	NotHere string
 	// Damages are ways in which something else breaks the backend's state, by name. After each the
@@ -68,6 +70,9 @@ func Run(t *testing.T, b Backend) {
 		return
 	}
 	for _, c := range b.all() {
+		if c.Probe == nil {
+			continue
+		}
 		if err := c.Probe(t.Context()); err != nil {
 			t.Fatalf("%s: %v", c.Name, err)
 		}

@@ -169,7 +169,7 @@ func serveFresh(b Backend, in io.Reader, out io.Writer) (err error) {
 func fromScratch(b Backend, sp *spec, m *meter) (s freshState, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), paced(applyTimeout))
 	defer cancel()
-	opts := silentOptions()
+	opts := silentEnv()
 	if err := b.cleanUp(ctx, opts); err != nil {
 		return s, err
 	}
@@ -185,7 +185,7 @@ func fromScratch(b Backend, sp *spec, m *meter) (s freshState, err error) {
 	if _, err := m.written(); err != nil {
 		return s, err
 	}
-	if err := p.Apply(ctx, proxiers.Change{Next: next}); err != nil {
+	if err := p.Apply(ctx, proxiers.NewChange(nil, next)); err != nil {
 		return s, fmt.Errorf("full sync: %w", err)
 	}
 	if s.Written, err = m.written(); err != nil {
@@ -204,8 +204,8 @@ func imaginaryLab() *lab {
 	return l
 }
 
-func silentOptions() proxiers.Options {
-	return proxiers.Options{
-		Logger: slog.New(slog.DiscardHandler), MasqueradeBit: 14, Drift: func(string) {}, Progress: func(int, int) {},
+func silentEnv() proxiers.Env {
+	return proxiers.Env{
+		Logger: slog.New(slog.DiscardHandler), Families: families[:], MasqueradeBit: 14, Drift: func(string) {}, Progress: func(int, int) {},
 	}
 }

@@ -60,16 +60,16 @@ table ip mangle {
 }
 
 // component is one that does nothing but say so.
-func component(name string, done *[]string, fails error) proxiers.Backend {
+func component(name string, done *[]string, fails error) proxiers.Component {
 	note := func(what string) { *done = append(*done, name+" "+what) }
-	return proxiers.Backend{
+	return proxiers.Component{
 		Name:  name,
 		Probe: func(context.Context) error { note("probe"); return nil },
-		New: func(context.Context, proxiers.Options) (proxiers.Proxier, error) {
+		New: func(context.Context, proxiers.Env) (proxiers.Proxier, error) {
 			note("new")
 			return noted{note}, fails
 		},
-		Cleanup: func(context.Context, proxiers.Options) error { note("cleanup"); return nil },
+		Cleanup: func(context.Context, proxiers.Env) error { note("cleanup"); return nil },
 	}
 }
 
@@ -81,12 +81,12 @@ func (n noted) Close() error                                 { n.note("close"); 
 // TestFollowersRunBesideTheirBackend: after it, and they are cleaned up before it.
 func TestFollowersRunBesideTheirBackend(t *testing.T) {
 	var done []string
-	b := Backend{Backend: component("backend", &done, nil), Followers: []proxiers.Backend{component("follower", &done, nil)}}
-	s, err := b.start(t.Context(), silentOptions())
+	b := Backend{Component: component("backend", &done, nil), Followers: []proxiers.Component{component("follower", &done, nil)}}
+	s, err := b.start(t.Context(), silentEnv())
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, err := range []error{s.Apply(t.Context(), proxiers.Change{}), s.Close(), b.cleanUp(t.Context(), silentOptions())} {
+	for _, err := range []error{s.Apply(t.Context(), proxiers.Change{}), s.Close(), b.cleanUp(t.Context(), silentEnv())} {
 		if err != nil {
 			t.Error(err)
 		}
@@ -101,8 +101,8 @@ func TestFollowersRunBesideTheirBackend(t *testing.T) {
 	// One that can not start leaves no other running.
 	done = nil
 	b.Followers[0] = component("follower", &done, errors.New("no"))
-	b.Backend = component("backend", &done, nil)
-	if _, err := b.start(t.Context(), silentOptions()); err == nil || !slices.Contains(done, "backend close") {
+	b.Component = component("backend", &done, nil)
+	if _, err := b.start(t.Context(), silentEnv()); err == nil || !slices.Contains(done, "backend close") {
 		t.Errorf("a follower that can not start: error %v, done was %q", err, done)
 	}
 }

@@ -81,7 +81,7 @@ type walk struct {
 func newWalk(t testing.TB, b Backend) *walk {
 	t.Helper()
 	w := &walk{backend: b, fresh: startFresh(t, b), lab: imaginaryLab(), drift: make(chan string, 1), changes: map[string]int{}, shapes: map[*regexp.Regexp]int{}}
-	opts := silentOptions()
+	opts := silentEnv()
 	opts.Drift = func(reason string) {
 		select {
 		case w.drift <- reason:
@@ -170,7 +170,7 @@ func (w *walk) sync(ctx context.Context) error {
 	if _, err := w.meter.written(); err != nil {
 		return err
 	}
-	if err := w.proxier.Apply(ctx, proxiers.Change{Prev: prev, Next: next}); err != nil {
+	if err := w.proxier.Apply(ctx, proxiers.NewChange(prev, next)); err != nil {
 		return fmt.Errorf("apply: %w", err)
 	}
 	n, err := w.meter.written()

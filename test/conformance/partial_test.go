@@ -56,7 +56,7 @@ func TestPartialSyncWithoutAChainIsNoticed(t *testing.T) {
 				omitChain(t, dir, family+"-"+variant+"-restore")
 			}
 			honest := b.New
-			b.New = func(ctx context.Context, opts proxiers.Options) (proxiers.Proxier, error) {
+			b.New = func(ctx context.Context, opts proxiers.Env) (proxiers.Proxier, error) {
 				// Not before: the fresh host has the programs as they are.
 				t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 				return honest(ctx, opts)

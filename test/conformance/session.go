@@ -64,13 +64,13 @@ func (s *suite) clean(t *testing.T) {
 	}
 }
 
-func (s *suite) options(t *testing.T) proxiers.Options {
-	opts := silentOptions()
+func (s *suite) options(t *testing.T) proxiers.Env {
+	opts := silentEnv()
 	opts.Logger = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 	return opts
 }
 
-func (ses *session) options(t *testing.T) proxiers.Options {
+func (ses *session) options(t *testing.T) proxiers.Env {
 	opts := ses.suite.options(t)
 	opts.Drift = func(reason string) {
 		select {
@@ -86,7 +86,7 @@ func (ses *session) apply(t *testing.T, prev, next *plan.Plan) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), paced(applyTimeout))
 	defer cancel()
-	if err := ses.proxier.Apply(ctx, proxiers.Change{Prev: prev, Next: next}); err != nil {
+	if err := ses.proxier.Apply(ctx, proxiers.NewChange(prev, next)); err != nil {
 		t.Fatalf("apply of plan %d: %v", next.Generation, err)
 	}
 	ses.plan = next

@@ -21,12 +21,12 @@ import (
 type stages []proxiers.Proxier
 
 // all gives the backend and its followers.
-func (b Backend) all() []proxiers.Backend {
-	return append([]proxiers.Backend{b.Backend}, b.Followers...)
+func (b Backend) all() []proxiers.Component {
+	return append([]proxiers.Component{b.Component}, b.Followers...)
 }
 
 // start makes an instance of the backend and its followers.
-func (b Backend) start(ctx context.Context, opts proxiers.Options) (stages, error) {
+func (b Backend) start(ctx context.Context, opts proxiers.Env) (stages, error) {
 	var s stages
 	for _, c := range b.all() {
 		p, err := c.New(ctx, opts)
@@ -39,7 +39,7 @@ func (b Backend) start(ctx context.Context, opts proxiers.Options) (stages, erro
 }
 
 // cleanUp removes what the followers and the backend have left.
-func (b Backend) cleanUp(ctx context.Context, opts proxiers.Options) error {
+func (b Backend) cleanUp(ctx context.Context, opts proxiers.Env) error {
 	for _, c := range slices.Backward(b.all()) {
 		if c.Cleanup == nil {
 			continue
@@ -101,6 +101,6 @@ func (s *sockets) closeAll() {
 }
 
 // follow gives the followers of a new instance of the backend.
-func (s *suite) follow(opts proxiers.Options) stages {
+func (s *suite) follow(opts proxiers.Env) stages {
 	return stages{localnodeport.New(localnodeport.Options{Logger: opts.Logger, Sockets: s.sockets})}
 }

@@ -23,7 +23,7 @@ func testWrites(t *testing.T, s *suite) {
 
 // testPlantedRewrites is a backend whose partial syncs write everything.
 func testPlantedRewrites(t *testing.T, s *suite) {
-	problem := s.partialWrites(t, func(ctx context.Context, opts proxiers.Options) (stages, error) {
+	problem := s.partialWrites(t, func(ctx context.Context, opts proxiers.Env) (stages, error) {
 		honest, err := s.backend.start(ctx, opts)
 		return stages{rewriter{honest, s.backend, opts}}, err
 	}, 3)
@@ -36,16 +36,16 @@ func testPlantedRewrites(t *testing.T, s *suite) {
 type rewriter struct {
 	proxiers.Proxier
 	backend Backend
-	opts    proxiers.Options
+	opts    proxiers.Env
 }
 
 func (r rewriter) Apply(ctx context.Context, change proxiers.Change) error {
-	return errors.Join(r.backend.cleanUp(ctx, r.opts), r.Proxier.Apply(ctx, proxiers.Change{Next: change.Next}))
+	return errors.Join(r.backend.cleanUp(ctx, r.opts), r.Proxier.Apply(ctx, proxiers.NewChange(nil, change.Next)))
 }
 
 // partialWrites changes one Service of fifty after the other, each by a partial sync, and counts what is written, in parts
 // of what it takes to write all Services. It gives what is wrong with that.
-func (s *suite) partialWrites(t *testing.T, start func(context.Context, proxiers.Options) (stages, error), changes int) (problem string) {
+func (s *suite) partialWrites(t *testing.T, start func(context.Context, proxiers.Env) (stages, error), changes int) (problem string) {
 	t.Helper()
 	s.clean(t)
 	t.Cleanup(func() { s.clean(t) })
@@ -70,7 +70,7 @@ func (s *suite) partialWrites(t *testing.T, start func(context.Context, proxiers
 		if _, err := m.written(); err != nil {
 			t.Fatal(err)
 		}
-		if err := p.Apply(t.Context(), proxiers.Change{Prev: prev, Next: next}); err != nil {
+		if err := p.Apply(t.Context(), proxiers.NewChange(prev, next)); err != nil {
 			t.Fatal(err)
 		}
 		prev = next

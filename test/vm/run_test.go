@@ -39,7 +39,7 @@ func withFakeQEMU(t *testing.T, does string) (img image, boots string) {
 
 // TestAJobChoosesItsProcessor looks at the arguments that QEMU gets.
 func TestAJobChoosesItsProcessor(t *testing.T) {
-	for cpu, want := range map[string]string{"": "max,cx16=off,la57=off", "max,la57=off": "max,la57=off"} {
+	for cpu, want := range map[string]string{"": DefaultCPU, "max,la57=off": "max,la57=off"} {
 		img, arguments := withFakeQEMU(t, `echo "$@" >"$BOOTS"; echo started >>$EVENTS; echo exit 0 >>$EVENTS`)
 		j := Job{Command: []string{"true"}, CPU: cpu}
 		j.setDefaults()
