@@ -20,6 +20,9 @@ func testEnv(families ...plan.Family) proxiers.Env {
 func TestPartialTransactions(t *testing.T) {
 	for _, c := range plantest.Changes() {
 		t.Run(c.Name, func(t *testing.T) {
+			if err := c.Next.Validate(); err != nil {
+				t.Errorf("the test's plan: %v", err)
+			}
 			tx := nfttable.Render(schema(), testEnv(plan.IPv4, plan.IPv6), proxiers.NewChange(c.Prev, c.Next))
 			plantest.Golden(t, *update, c.Name, tx)
 		})

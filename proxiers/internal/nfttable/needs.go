@@ -10,7 +10,7 @@ import (
 // ObjectKind tells objects apart.
 type ObjectKind uint8
 
-// Only foreign sets are objects.
+// What the Schema has is no object. A set that it does not have is one, which nothing needs.
 const (
 	ChainObject ObjectKind = iota
 	MapObject

@@ -129,7 +129,8 @@ func (t *Table) commit(ctx context.Context, tx *knftables.Transaction) error {
 	return t.monitor.Own(1, n > bigTransaction, func() error { return run(ctx, t.nft.Run, tx) })
 }
 
-// Render gives the transaction that leads from one plan to the next, in nft's syntax. Prev nil: from no tables.
+// Render gives the transaction that leads from one plan to the next, in nft's syntax, for tests of a Schema. Prev nil:
+// from no tables.
 func Render(s Schema, env proxiers.Env, change proxiers.Change) string {
 	r, refs := newRenderer(knftables.NewFake("", ""), s, env.Families, env.MasqueradeBit), newReferences()
 	if change.Prev == nil {
