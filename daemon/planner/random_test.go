@@ -225,11 +225,13 @@ func checkKept(t *testing.T, seed uint64, prev *plan.Plan, problems []source.Pro
 	if prev == nil {
 		return
 	}
-	for _, sp := range prev.Services {
-		for _, f := range sp.Frontends {
-			lost := fmt.Sprintf("%s belongs to", claim{f.Addr, sp.Name.Protocol, f.Port})
-			for _, p := range problems {
-				if p.Object.Name == sp.Name.Name && p.Object.Namespace == sp.Name.Namespace && strings.HasPrefix(p.Message, lost) {
+	for _, p := range problems {
+		for _, sp := range prev.Services {
+			if p.Object.Name != sp.Name.Name || p.Object.Namespace != sp.Name.Namespace {
+				continue
+			}
+			for _, f := range sp.Frontends {
+				if strings.HasPrefix(p.Message, claim{f.Addr, sp.Name.Protocol, f.Port}.String()+" belongs to") {
 					t.Fatalf("seed %d: %s had it before: %s", seed, sp.Name, p)
 				}
 			}
