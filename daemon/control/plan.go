@@ -44,11 +44,14 @@ type PlanService struct {
 	Gaps []string `json:"gaps,omitempty"`
 }
 
-// Gaps gives the declared differences of all Components for a ServicePort.
+// Gaps gives the declared differences of all Components for a ServicePort; nil: there are none.
 type Gaps func(*plan.ServicePort) []proxiers.Gap
 
 // texts gives a line for each.
 func (g Gaps) texts(svc *plan.ServicePort) (out []string) {
+	if g == nil {
+		return nil
+	}
 	for _, gap := range g(svc) {
 		out = append(out, gap.Feature+": "+gap.Reason)
 	}
