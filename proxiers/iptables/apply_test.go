@@ -26,7 +26,7 @@ func startProxier(t *testing.T, v xtables.Variant, drift func(string)) *proxier 
 			t.Errorf("close: %v", err)
 		}
 	})
-	return p
+	return p.(*proxier)
 }
 
 func apply(t *testing.T, p proxiers.Applier, prev, next *plan.Plan) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"regexp"
 	"strings"
 
 	"edgeway/proxiers"
@@ -96,16 +97,9 @@ func read(ctx context.Context, tools *xtables.Tools, table string) (*found, erro
 	})
 }
 
+var ruleComment = regexp.MustCompile(`--comment ("[^"]*"|\S+)`)
+
 // ownJump says that a rule of a built-in chain is this backend's.
-func ownJump(text string) bool {
-	_, rest, ok := strings.Cut(text, "--comment ")
-	if !ok || !ours(xtables.Target(text)) {
-		return false
-	}
-	end := " "
-	if quoted, ok := strings.CutPrefix(rest, `"`); ok {
-		rest, end = quoted, `"`
-	}
-	text, _, _ = strings.Cut(rest, end)
-	return strings.Contains(text, owner)
+func ownJump(rule string) bool {
+	return ours(xtables.Target(rule)) && strings.Contains(ruleComment.FindString(rule), owner)
 }

@@ -11,11 +11,10 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Up to leafSize frontends are a list in one chain, as kube-proxy has them. More are spread over
-// sixteen chains by four bits of the address, the lowest first, as ClusterIPs are allocated in
-// sequence; and so on. A packet that is no Service's passes some 70 rules at 10,000 Services, not 10,000,
-// and a new Service rewrites one small chain. NodePorts are spread by protocol and the port's high byte
-// first.
+// Up to leafSize frontends are a list in one chain, as kube-proxy has them. More are spread over sixteen chains by four
+// bits of the address, the lowest first, as ClusterIPs are allocated in sequence; and so on. A packet that is no
+// Service's passes some 70 rules at 10,000 Services, not 10,000, and a new Service rewrites one small chain. NodePorts
+// are spread by protocol and the port's high byte first.
 const (
 	leafSize = 64
 	// maxDepth keeps names of chains below the 29 bytes that iptables allows.
@@ -68,12 +67,12 @@ func (p place) match(depth int) string {
 // tree is a chain, and those below it, that lead packets to the chains of Services. Its shape is
 // a function of what is in it, not of how that came to be.
 type tree struct {
-	table, root string
+	table string
+	root  *node
 	// head and tail are rules of the root chain around those that the tree makes.
 	head, tail []string
-	nodes      map[string]*node
-	// dirty are the names of chains that may differ from the kernel's.
-	dirty map[string]bool
+	// dirty are the chains that may differ from the kernel's, by name; nil those that are no more.
+	dirty map[string]*node
 }
 
 // node is one chain of the tree: a leaf has items, an inner node has children.
@@ -94,101 +93,86 @@ type item struct {
 }
 
 func newTree(table, root string) *tree {
-	t := &tree{table: table, root: root, nodes: map[string]*node{}, dirty: map[string]bool{}}
-	t.newNode(root, 0, place{})
+	t := &tree{table: table, dirty: map[string]*node{}}
+	t.root = t.newNode(root, 0, place{})
 	return t
 }
 
 func (t *tree) newNode(name string, depth int, sample place) *node {
 	n := &node{name: name, depth: depth, sample: sample, items: map[place]*item{}}
-	t.nodes[name] = n
-	t.dirty[name] = true
+	t.dirty[name] = n
 	return n
 }
 
 // surround replaces the rules around the tree's own.
 func (t *tree) surround(head, tail []string) {
 	if !slices.Equal(head, t.head) || !slices.Equal(tail, t.tail) {
-		t.head, t.tail, t.dirty[t.root] = head, tail, true
+		t.head, t.tail, t.dirty[t.root.name] = head, tail, t.root
 	}
 }
 
 // add puts rules at a place. Rules that are there already must be the same.
-func (t *tree) add(p place, rules []string) {
-	path := t.path(p, true)
-	leaf := path[len(path)-1]
-	if it := leaf.items[p]; it != nil {
-		it.users++
-		return
-	}
-	leaf.items[p] = &item{rules: rules, users: 1}
-	t.dirty[leaf.name] = true
-	for _, n := range path {
+func (t *tree) add(p place, rules []string) { t.addBelow(t.root, p, rules) }
+
+func (t *tree) addBelow(n *node, p place, rules []string) (grown bool) {
+	switch kid, it := n.kids[p.branch(n.depth)], n.items[p]; {
+	case n.kids != nil:
+		if kid == nil {
+			kid = t.newKid(n, p)
+		}
+		if !t.addBelow(kid, p, rules) {
+			return false
+		}
 		n.size++
+	case it != nil:
+		it.users++
+		return false
+	default:
+		n.items[p] = &item{rules: rules, users: 1}
+		n.size++
+		t.reshape(n)
 	}
-	if leaf.size > leafSize {
-		t.reshape(leaf)
-	}
+	return true
 }
 
 // remove takes back one add.
-func (t *tree) remove(p place) {
-	path := t.path(p, false)
-	leaf := path[len(path)-1]
-	it := leaf.items[p]
-	if it == nil {
-		return
-	}
-	if it.users--; it.users > 0 {
-		return
-	}
-	delete(leaf.items, p)
-	t.dirty[leaf.name] = true
-	for _, n := range path {
-		n.size--
-	}
-	for i, n := range path[:len(path)-1] {
-		kid := path[i+1]
-		switch {
-		case n.size <= leafSize:
-			t.reshape(n)
-			return
-		case kid.size == 0:
+func (t *tree) remove(p place) { t.removeBelow(t.root, p) }
+
+func (t *tree) removeBelow(n *node, p place) (shrunk bool) {
+	if n.kids == nil {
+		it := n.items[p]
+		if it == nil {
+			return false
+		}
+		if it.users--; it.users > 0 {
+			return false
+		}
+		delete(n.items, p)
+	} else {
+		kid := n.kids[p.branch(n.depth)]
+		if kid == nil || !t.removeBelow(kid, p) {
+			return false
+		}
+		if kid.size == 0 {
 			delete(n.kids, p.branch(n.depth))
-			t.drop(kid)
-			t.dirty[n.name] = true
-			return
+			t.dirty[kid.name], t.dirty[n.name] = nil, n
 		}
 	}
-}
-
-// path leads from the root to the leaf of a place; with make, to a new leaf where there is none.
-func (t *tree) path(p place, create bool) []*node {
-	n := t.nodes[t.root]
-	path := []*node{n}
-	for n.kids != nil {
-		b := p.branch(n.depth)
-		kid := n.kids[b]
-		if kid == nil {
-			if !create {
-				break
-			}
-			kid = t.newKid(n, b, p)
-			t.dirty[n.name] = true
-		}
-		n = kid
-		path = append(path, n)
+	if n.size--; n.kids == nil || n.size <= leafSize {
+		t.reshape(n)
 	}
-	return path
+	return true
 }
 
-func (t *tree) newKid(n *node, branch int, sample place) *node {
-	separator := ""
+// newKid is for the places that have the same branch.
+func (t *tree) newKid(n *node, sample place) *node {
+	separator, branch := "", sample.branch(n.depth)
 	if n.depth == 0 {
 		separator = "-"
 	}
 	kid := t.newNode(fmt.Sprintf("%s%s%x", n.name, separator, branch), n.depth+1, sample)
 	n.kids[branch] = kid
+	t.dirty[n.name] = n
 	return kid
 }
 
@@ -200,18 +184,18 @@ func (t *tree) reshape(n *node) {
 		t.collect(n.kids, items)
 	}
 	n.items, n.kids = items, nil
-	t.dirty[n.name] = true
+	t.dirty[n.name] = n
 	if n.size <= leafSize || n.depth == maxDepth || n.depth == 3 && !n.sample.addr.IsValid() {
 		return
 	}
 	n.items, n.kids = nil, map[int]*node{}
 	for p, it := range items {
-		b := p.branch(n.depth)
-		if n.kids[b] == nil {
-			t.newKid(n, b, p)
+		kid := n.kids[p.branch(n.depth)]
+		if kid == nil {
+			kid = t.newKid(n, p)
 		}
-		n.kids[b].items[p] = it
-		n.kids[b].size++
+		kid.items[p] = it
+		kid.size++
 	}
 	for _, kid := range n.kids {
 		t.reshape(kid)
@@ -223,20 +207,15 @@ func (t *tree) collect(kids map[int]*node, items map[place]*item) {
 	for _, kid := range kids {
 		maps.Copy(items, kid.items)
 		t.collect(kid.kids, items)
-		t.drop(kid)
+		t.dirty[kid.name] = nil
 	}
-}
-
-func (t *tree) drop(n *node) {
-	delete(t.nodes, n.name)
-	t.dirty[n.name] = true
 }
 
 // flush gives the chains to write and those that are gone since the last flush, sorted by name.
 func (t *tree) flush() (write []xtables.Chain, gone []xtables.ChainID) {
 	for _, name := range slices.Sorted(maps.Keys(t.dirty)) {
 		id := xtables.ChainID{Table: t.table, Name: name}
-		if n := t.nodes[name]; n != nil {
+		if n := t.dirty[name]; n != nil {
 			write = append(write, xtables.Chain{ChainID: id, Rules: t.rules(n)})
 		} else {
 			gone = append(gone, id)
@@ -248,7 +227,7 @@ func (t *tree) flush() (write []xtables.Chain, gone []xtables.ChainID) {
 
 func (t *tree) rules(n *node) []string {
 	var rules []string
-	if n.name == t.root {
+	if n == t.root {
 		rules = append(rules, t.head...)
 	}
 	for _, b := range slices.Sorted(maps.Keys(n.kids)) {
@@ -258,7 +237,7 @@ func (t *tree) rules(n *node) []string {
 	for _, p := range slices.SortedFunc(maps.Keys(n.items), place.compare) {
 		rules = append(rules, n.items[p].rules...)
 	}
-	if n.name == t.root {
+	if n == t.root {
 		rules = append(rules, t.tail...)
 	}
 	return rules

@@ -24,12 +24,11 @@ func (p *proxier) applyFull(ctx context.Context, next *plan.Plan) error {
 	p.dropInvalid = !liberal()
 	done := 0
 	for _, f := range p.families {
-		full := &fullSync{proxier: p, family: f, in: xtables.NewInput(), next: next, done: done, written: map[string]int{}}
+		full := &fullSync{proxier: p, family: f, in: xtables.NewInput(), next: next, done: done}
 		if err := full.run(ctx); err != nil {
 			return fmt.Errorf("full sync of %s: %w", f.Family, err)
 		}
 		done = full.done
-		f.update(func() { f.last = full.written })
 	}
 	return nil
 }
@@ -40,14 +39,13 @@ type fullSync struct {
 	*family
 	next *plan.Plan
 	in   *xtables.Input
-	// written are the numbers of rules, by table.
-	written map[string]int
 	// done are the ServicePorts in the kernel, of all families, and pending those in the input.
 	done, pending int
 }
 
 func (s *fullSync) run(ctx context.Context) error {
 	s.state = newState(rendererFor(s.Family, s.next.Node))
+	s.update(func() { s.last = map[string]int{} })
 	before := map[string]*found{}
 	for _, table := range tables() {
 		var err error
@@ -83,9 +81,6 @@ func (s *fullSync) run(ctx context.Context) error {
 }
 
 func (s *fullSync) commit(ctx context.Context, settled bool) error {
-	for table, n := range s.in.Rules {
-		s.written[table] += n
-	}
 	if err := s.proxier.commit(ctx, s.family, s.in, settled); err != nil {
 		return err
 	}

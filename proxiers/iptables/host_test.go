@@ -36,15 +36,6 @@ func variantComponents() []proxiers.Component {
 	return slices.DeleteFunc(Components(), func(c proxiers.Component) bool { return c.Resolve != nil })
 }
 
-func testTools(t testing.TB, v xtables.Variant, f plan.Family) *xtables.Tools {
-	t.Helper()
-	tools, err := xtables.Open(t.Context(), v, f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return tools
-}
-
 // registeredTables are those of iptables-legacy.
 func registeredTables(t testing.TB) (all []string) {
 	t.Helper()

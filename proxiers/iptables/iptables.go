@@ -46,20 +46,21 @@ type family struct {
 	failures, partialFailures uint64
 }
 
-func newProxier(ctx context.Context, v xtables.Variant, env proxiers.Env) (*proxier, error) {
+func newProxier(ctx context.Context, v xtables.Variant, env proxiers.Env) (proxiers.Proxier, error) {
 	p := &proxier{env: env}
+	o := watch.Options{Ours: ours, Builtin: builtin, Notify: env.Drift, Intact: p.intact, Entries: p.entries}
 	for _, f := range env.Families {
 		t, err := xtables.Open(ctx, v, f)
 		if err != nil {
 			return nil, err
 		}
 		p.families = append(p.families, &family{Tools: t})
+		for _, table := range tables() {
+			o.Tables = append(o.Tables, watch.Table{Family: f, Name: table})
+		}
 	}
 	var err error
-	p.watcher, err = watch.New(v, watch.Options{
-		Families: env.Families, Tables: tables(), Ours: ours, Builtin: builtin, Notify: env.Drift, Intact: p.intact, Entries: p.entries,
-	})
-	if err != nil {
+	if p.watcher, err = watch.New(v, o); err != nil {
 		return nil, fmt.Errorf("watch over the rules: %w", err)
 	}
 	p.watching.Go(p.watcher.Run)
@@ -92,7 +93,7 @@ func (p *proxier) applyPartial(ctx context.Context, change proxiers.Change) erro
 	for _, f := range p.families {
 		in := xtables.NewInput()
 		f.state.partial(in, change)
-		f.update(func() { f.last = in.Rules })
+		f.update(func() { f.last = map[string]int{} })
 		if in.Lines == 0 {
 			continue
 		}
@@ -110,10 +111,14 @@ func (p *proxier) commit(ctx context.Context, f *family, in *xtables.Input, sett
 		err := f.Restore(ctx, in.Bytes())
 		f.update(func() {
 			f.kernel = nil
-			switch {
-			case err != nil:
+			if err != nil {
 				f.failures++
-			case settled:
+				return
+			}
+			for table, n := range in.Rules {
+				f.last[table] += n
+			}
+			if settled {
 				f.kernel = maps.Clone(f.state.totals)
 			}
 		})
@@ -128,42 +133,40 @@ func (f *family) update(set func()) {
 }
 
 // intact implements watch.Options.Intact.
-func (p *proxier) intact(name plan.Family, table string) (reason string) {
-	f := p.family(name)
-	want, _ := f.inKernel(table)
+func (p *proxier) intact(t watch.Table) (reason string) {
+	f := p.family(t.Family)
+	var want total
+	f.update(func() { want = f.kernel[t.Name] })
 	ctx, cancel := context.WithTimeout(context.Background(), intactTimeout)
 	defer cancel()
-	now, err := read(ctx, f.Tools, table)
+	now, err := read(ctx, f.Tools, t.Name)
 	if err != nil {
-		return fmt.Sprintf("rules of %s cannot be read: %v", f.Family, err)
+		return fmt.Sprintf("%s cannot be read: %v", t, err)
 	}
 	for _, h := range hooks() {
 		for _, r := range h.Rules {
-			if h.Table == table && !slices.Contains(now.jumps[h.Name], r) {
-				return fmt.Sprintf("a rule of %s %s %s is gone", f.Family, table, h.Name)
+			if h.Table == t.Name && !slices.Contains(now.jumps[h.Name], r) {
+				return fmt.Sprintf("a rule in chain %s of %s is gone", h.Name, t)
 			}
 		}
 	}
 	if got := (total{len(now.chains), now.rules}); got != want {
-		return fmt.Sprintf("%s %s has %d chains with %d rules of ours instead of %d with %d", f.Family, table, got.chains, got.rules, want.chains, want.rules)
+		return fmt.Sprintf("%s has %d chains with %d rules of ours instead of %d with %d", t, got.chains, got.rules, want.chains, want.rules)
 	}
 	return ""
 }
 
 // entries implements watch.Options.Entries.
-func (p *proxier) entries(name plan.Family, table string) (n int, settled bool) {
-	t, settled := p.family(name).inKernel(table)
-	return 2*t.chains + t.rules, settled
+func (p *proxier) entries(t watch.Table) (n int, settled bool) {
+	f := p.family(t.Family)
+	f.update(func() {
+		var has total
+		has, settled = f.kernel[t.Name]
+		n = 2*has.chains + has.rules
+	})
+	return n, settled
 }
 
 func (p *proxier) family(name plan.Family) *family {
 	return p.families[slices.IndexFunc(p.families, func(f *family) bool { return f.Family == name })]
-}
-
-// inKernel is what the kernel has of ours in a table; settled false says that it is unknown.
-func (f *family) inKernel(table string) (t total, settled bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	t, settled = f.kernel[table]
-	return t, settled
 }

@@ -18,11 +18,7 @@ var (
 )
 
 // Describe implements prometheus.Collector.
-func (p *proxier) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{restoreFailures, partialFailures, rulesInKernel, rulesOfSync, locksTaken, lockWait} {
-		out <- d
-	}
-}
+func (p *proxier) Describe(out chan<- *prometheus.Desc) { prometheus.DescribeByCollect(p, out) }
 
 // Collect implements prometheus.Collector.
 func (p *proxier) Collect(out chan<- prometheus.Metric) {

@@ -60,15 +60,10 @@ func ours(chain string) bool {
 	return err == nil
 }
 
-// hash makes a chain's name: 16 characters, as kube-proxy has them.
+// hash makes a chain's name: 16 characters. Those of a ServicePort's name and protocol are kube-proxy's own.
 func hash(parts ...string) string {
 	sum := sha256.Sum256([]byte(strings.Join(parts, "")))
 	return base32.StdEncoding.EncodeToString(sum[:])[:16]
-}
-
-// servicePortHash is kube-proxy's own for the same ServicePort: of its name and protocol.
-func servicePortHash(n plan.ServicePortName) string {
-	return hash(label(n), protocolName(n.Protocol))
 }
 
 func protocolName(p plan.Protocol) string { return strings.ToLower(p.String()) }
@@ -91,14 +86,6 @@ func port(p plan.Protocol, number uint16) string {
 // dnat sends to an endpoint. The protocol has to be named for the port's sake.
 func dnat(p plan.Protocol, to netip.AddrPort) string {
 	return "-p " + protocolName(p) + " -j DNAT --to-destination " + to.String()
-}
-
-// fromLocal matches what comes from an address of this host.
-const fromLocal = "-m addrtype --src-type LOCAL"
-
-// interfaceMatch turns "veth*" into iptables' "veth+".
-func interfaceMatch(pattern string) string {
-	return "-i " + strings.Replace(pattern, "*", "+", 1)
 }
 
 // rule joins what is not empty.

@@ -18,8 +18,8 @@ func chain(table, name string, rules ...string) xtables.Chain {
 // newConnection keeps packets of established connections from walking through the trees.
 const newConnection = "-m conntrack --ctstate NEW"
 
-// hooks are the built-in chains with our rules in them, in order, by which packets come to our chains. External addresses go before ClusterIPs, as the last rule of
-// the latter drops what is in a Service CIDR.
+// hooks are the built-in chains with our rules in them, in order, by which packets come to our chains. External
+// addresses go before ClusterIPs, as the last rule of the latter drops what is in a Service CIDR.
 func hooks() []xtables.Chain {
 	services := comment(owner + ": Services")
 	refused := []string{
@@ -82,7 +82,7 @@ func rendererFor(f plan.Family, n *plan.Node) *renderer {
 		r.pods = append(r.pods, source(p))
 	}
 	for _, pattern := range n.PodInterfaces {
-		r.pods = append(r.pods, interfaceMatch(pattern))
+		r.pods = append(r.pods, "-i "+strings.Replace(pattern, "*", "+", 1))
 	}
 	return r
 }
@@ -102,17 +102,16 @@ func newTrees() []*tree {
 
 // surround puts around the trees' own rules what follows from the node and its health checks.
 func surround(trees []*tree, f plan.Family, p *plan.Plan) {
-	var nodePorts, loopback, unallocated, health []string
-	for _, a := range p.Node.NodePortAddrs {
-		if plan.FamilyOf(a) == f {
-			nodePorts = append(nodePorts, rule(destination(a), jump(chainNodePorts)))
+	jumps := func(addrs []netip.Addr, to string) (rules []string) {
+		for _, a := range addrs {
+			if plan.FamilyOf(a) == f {
+				rules = append(rules, rule(destination(a), jump(to)))
+			}
 		}
+		return rules
 	}
-	for _, a := range p.Node.LoopbackAddrs {
-		if plan.FamilyOf(a) == f {
-			loopback = append(loopback, rule(destination(a), jump(chainLoopback)))
-		}
-	}
+	nodePorts, loopback := jumps(p.Node.NodePortAddrs, chainNodePorts), jumps(p.Node.LoopbackAddrs, chainLoopback)
+	var unallocated, health []string
 	for _, cidr := range plan.OfFamily(p.Node.ServiceCIDRs, f) {
 		unallocated = append(unallocated, refusal(rule("-d "+cidr.String(), "-m addrtype ! --dst-type LOCAL"), plan.Unallocated)...)
 	}

@@ -43,10 +43,10 @@ func features(f plan.Family) []feature {
 func probe(ctx context.Context, v xtables.Variant) error {
 	for _, f := range xtables.HostFamilies() {
 		t, err := xtables.Open(ctx, v, f)
-		if err != nil {
-			return err
+		if err == nil {
+			err = probeFamily(ctx, t)
 		}
-		if err := probeFamily(ctx, t); err != nil {
+		if err != nil {
 			return fmt.Errorf("%s: %w", f, err)
 		}
 	}

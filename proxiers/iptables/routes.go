@@ -87,7 +87,7 @@ func (s *service) conditions(rt routes) []condition {
 		}
 	}
 	if host != outside {
-		out = append(out, condition{fromLocal, host})
+		out = append(out, condition{"-m addrtype --src-type LOCAL", host})
 	}
 	return append(out, condition{"", outside})
 }

@@ -62,7 +62,7 @@ func (r *renderer) render(sp *plan.ServicePort) rendered {
 	if sp == nil || sp.Family != r.family {
 		return rendered{}
 	}
-	s := &service{renderer: r, ServicePort: sp, hash: servicePortHash(sp.Name)}
+	s := &service{renderer: r, ServicePort: sp, hash: hash(label(sp.Name), protocolName(sp.Name.Protocol))}
 	for i := range sp.Frontends {
 		s.frontend(&sp.Frontends[i])
 	}
@@ -146,10 +146,7 @@ func (s *service) toPool(p plan.Pool) string {
 }
 
 func (s *service) poolName(p plan.Pool) string {
-	if p == plan.LocalPool {
-		return "KUBE-SVL-" + s.hash
-	}
-	return "KUBE-SVC-" + s.hash
+	return [...]string{plan.ClusterPool: "KUBE-SVC-", plan.LocalPool: "KUBE-SVL-"}[p] + s.hash
 }
 
 // otherPackets adds what a frontend means for packets that are not for it: other ports of a ClusterIP, and NodePorts

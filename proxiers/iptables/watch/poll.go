@@ -28,12 +28,6 @@ type tableInfo struct {
 	numEntries, size uint32
 }
 
-// tableID names a table of one family.
-type tableID struct {
-	family plan.Family
-	table  string
-}
-
 // observation is what a table was like at one time.
 type observation struct {
 	tableInfo
@@ -54,7 +48,6 @@ type observation struct {
 // the same chain, or a change and its opposite elsewhere within a second. The periodic full sync mends that.
 type poll struct {
 	Options
-	tables []tableID
 	closed chan struct{}
 
 	mu sync.Mutex
@@ -63,7 +56,7 @@ type poll struct {
 	// known is what each table was like when it was last as we wrote it, or when a full sync began. Tables
 	// that did not exist then and that we have not written since are not in it and not looked at: the
 	// kernel would load their modules.
-	known map[tableID]observation
+	known map[Table]observation
 	// reported is set from a report of drift until the full sync that answers it.
 	reported bool
 }
@@ -71,20 +64,14 @@ type poll struct {
 func newPoll(o Options) (*poll, error) {
 	// A socket of IPv6, but for a raw one, takes the options of IPv4, too. Its protocol does not matter.
 	domain := unix.AF_INET
-	if slices.Contains(o.Families, plan.IPv6) {
+	if slices.ContainsFunc(o.Tables, func(t Table) bool { return t.Family == plan.IPv6 }) {
 		domain = unix.AF_INET6
 	}
 	fd, err := unix.Socket(domain, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, os.NewSyscallError("socket", err)
 	}
-	p := &poll{Options: o, socket: fd, known: map[tableID]observation{}, closed: make(chan struct{})}
-	for _, f := range o.Families {
-		for _, table := range o.Tables {
-			p.tables = append(p.tables, tableID{f, table})
-		}
-	}
-	return p, nil
+	return &poll{Options: o, socket: fd, known: map[Table]observation{}, closed: make(chan struct{})}, nil
 }
 
 // Run implements Watcher.
@@ -127,9 +114,9 @@ func (p *poll) commit(commit func() error) (reason string, err error) {
 	if err := commit(); err != nil {
 		return "", err
 	}
-	for _, id := range p.tables {
-		if !slices.Contains(suspects, id) && !p.observe(id) {
-			suspects = append(suspects, id)
+	for _, t := range p.Tables {
+		if !slices.Contains(suspects, t) && !p.observe(t) {
+			suspects = append(suspects, t)
 		}
 	}
 	return p.inspect(suspects), nil
@@ -137,28 +124,28 @@ func (p *poll) commit(commit func() error) (reason string, err error) {
 
 // observe notes what a table is like after a restore, unless it cannot have become so by that alone. A table that was
 // never written need not exist.
-func (p *poll) observe(id tableID) (plausible bool) {
-	before, written := p.known[id]
-	now, err := p.read(id)
+func (p *poll) observe(t Table) (plausible bool) {
+	before, written := p.known[t]
+	now, err := p.read(t)
 	if err != nil {
 		return !written
 	}
-	ours, settled := p.Entries(id.family, id.table)
+	ours, settled := p.Entries(t)
 	if settled && before.settled && int(now.numEntries)-int(before.numEntries) != ours-before.ours {
 		return false
 	}
-	p.known[id] = observation{now, ours, settled}
+	p.known[t] = observation{now, ours, settled}
 	return true
 }
 
 // changed gives the tables that are not as known. One that is gone differs from any.
-func (p *poll) changed() (suspects []tableID) {
+func (p *poll) changed() (suspects []Table) {
 	if p.reported || p.socket < 0 {
 		return nil
 	}
-	for id, known := range p.known {
-		if now, err := p.read(id); err != nil || now != known.tableInfo {
-			suspects = append(suspects, id)
+	for t, known := range p.known {
+		if now, err := p.read(t); err != nil || now != known.tableInfo {
+			suspects = append(suspects, t)
 		}
 	}
 	return suspects
@@ -166,18 +153,18 @@ func (p *poll) changed() (suspects []tableID) {
 
 // inspect reads the contents of suspects. Those that are intact are known from now on by the state from
 // before the reading, so that a later change will show. Those of which nothing can be told stay suspect.
-func (p *poll) inspect(suspects []tableID) (reason string) {
-	for _, id := range suspects {
-		ours, settled := p.Entries(id.family, id.table)
+func (p *poll) inspect(suspects []Table) (reason string) {
+	for _, t := range suspects {
+		ours, settled := p.Entries(t)
 		if !settled {
 			continue
 		}
-		now, _ := p.read(id)
-		if reason := p.Intact(id.family, id.table); reason != "" {
+		now, _ := p.read(t)
+		if reason := p.Intact(t); reason != "" {
 			p.reported = true
 			return reason
 		}
-		p.known[id] = observation{now, ours, true}
+		p.known[t] = observation{now, ours, true}
 	}
 	return ""
 }
@@ -187,26 +174,26 @@ func (p *poll) Forget() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.reported = false
-	for _, id := range p.tables {
+	for _, t := range p.Tables {
 		// Only root may read the list: for others a change before the first restore is not noticed.
-		present, _ := xtables.Tables(xtables.Legacy, id.family)
-		if _, written := p.known[id]; !written && !slices.Contains(present, id.table) {
+		present, _ := xtables.Tables(xtables.Legacy, t.Family)
+		if _, written := p.known[t]; !written && !slices.Contains(present, t.Name) {
 			continue
 		}
-		if now, err := p.read(id); err == nil {
-			p.known[id] = observation{tableInfo: now}
+		if now, err := p.read(t); err == nil {
+			p.known[t] = observation{tableInfo: now}
 		}
 	}
 }
 
 // read asks for the present state of a table. The error is ENOENT or ENOPROTOOPT when there is none, even
 // after the kernel has tried to load the module.
-func (p *poll) read(id tableID) (info tableInfo, err error) {
+func (p *poll) read(t Table) (info tableInfo, err error) {
 	level := unix.SOL_IP
-	if id.family == plan.IPv6 {
+	if t.Family == plan.IPv6 {
 		level = unix.SOL_IPV6
 	}
-	copy(info.name[:], id.table)
+	copy(info.name[:], t.Name)
 	size := uint32(unsafe.Sizeof(info))
 	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(p.socket), uintptr(level), getInfo,
 		uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&size)), 0)

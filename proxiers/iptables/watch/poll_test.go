@@ -13,10 +13,10 @@ import (
 
 // quietPoll does not run by itself. The state is settled as long as no restore of ours was made, and intact answers for
 // all tables.
-func quietPoll(t testing.TB, settled *bool, intact func(plan.Family, string) string) *poll {
+func quietPoll(t testing.TB, settled *bool, intact func(Table) string) *poll {
 	t.Helper()
 	o := testOptions()
-	o.Intact, o.Entries = intact, func(plan.Family, string) (int, bool) { return 0, *settled }
+	o.Intact, o.Entries = intact, func(Table) (int, bool) { return 0, *settled }
 	p, err := newPoll(o)
 	if err != nil {
 		t.Fatal(err)
@@ -57,7 +57,7 @@ func TestPollReadsATableOnceForAChange(t *testing.T) {
 func TestPollMakesNoTable(t *testing.T) {
 	iptablestest.NewHost(t)
 	settled := true
-	p := quietPoll(t, &settled, func(plan.Family, string) string { return "" })
+	p := quietPoll(t, &settled, func(Table) string { return "" })
 	p.Forget()
 	if reason := p.look(); reason != "" {
 		t.Errorf("reported %q", reason)
@@ -73,9 +73,9 @@ func TestPollMakesNoTable(t *testing.T) {
 func TestPollJudgesWhenTheStateIsSettled(t *testing.T) {
 	iptablestest.NewHost(t)
 	settled := false
-	inspected := map[tableID]int{}
-	p := quietPoll(t, &settled, func(f plan.Family, table string) string {
-		inspected[tableID{f, table}]++
+	inspected := map[Table]int{}
+	p := quietPoll(t, &settled, func(t Table) string {
+		inspected[t]++
 		return "the jump is gone"
 	})
 	iptablestest.Run(t, watchedRules, "iptables-legacy-restore")
@@ -110,10 +110,10 @@ func TestPollJudgesWhenTheStateIsSettled(t *testing.T) {
 
 func TestPollMissesATableThatIsGone(t *testing.T) {
 	iptablestest.NewHost(t)
-	gone, settled := tableID{plan.IPv4, "edgeway-none"}, true
-	var inspected []tableID
-	p := quietPoll(t, &settled, func(f plan.Family, table string) string {
-		inspected = append(inspected, tableID{f, table})
+	gone, settled := Table{plan.IPv4, "edgeway-none"}, true
+	var inspected []Table
+	p := quietPoll(t, &settled, func(t Table) string {
+		inspected = append(inspected, t)
 		return "gone"
 	})
 	if _, err := p.read(gone); !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENOPROTOOPT) {
@@ -128,7 +128,7 @@ func TestPollMissesATableThatIsGone(t *testing.T) {
 func TestFailedRestoreLeavesTheTableSuspect(t *testing.T) {
 	iptablestest.NewHost(t)
 	settled := false
-	p := quietPoll(t, &settled, func(plan.Family, string) string { return "" })
+	p := quietPoll(t, &settled, func(Table) string { return "" })
 	refused := errors.New("refused")
 	iptablestest.Run(t, watchedRules, "iptables-legacy-restore")
 	p.Forget()
@@ -139,7 +139,7 @@ func TestFailedRestoreLeavesTheTableSuspect(t *testing.T) {
 	if !errors.Is(err, refused) {
 		t.Errorf("error %v", err)
 	}
-	if got := p.changed(); len(got) != 1 || got[0] != (tableID{plan.IPv4, "nat"}) {
+	if got := p.changed(); len(got) != 1 || got[0] != (Table{plan.IPv4, "nat"}) {
 		t.Errorf("suspect are %v, want nat of IPv4", got)
 	}
 }
@@ -148,7 +148,7 @@ func TestFailedRestoreLeavesTheTableSuspect(t *testing.T) {
 func BenchmarkPoll(b *testing.B) {
 	iptablestest.NewHost(b)
 	settled := false
-	p := quietPoll(b, &settled, func(plan.Family, string) string { return "" })
+	p := quietPoll(b, &settled, func(Table) string { return "" })
 	err := p.Own(1, true, func() error {
 		for _, f := range families {
 			iptablestest.Run(b, manyChains(5000, ":KUBE-SVC-%d - [0:0]"), iptablestest.Program(xtables.Legacy, f)+"-restore", "--noflush")

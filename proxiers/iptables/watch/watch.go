@@ -27,9 +27,8 @@ type Watcher interface {
 
 // Options are what a Watcher is made with.
 type Options struct {
-	Families []plan.Family
 	// Tables are those in which we have rules.
-	Tables []string
+	Tables []Table
 	// Ours says that a chain is ours by its name, Builtin that it is a built-in one in which we have rules.
 	Ours, Builtin func(chain string) bool
 	// Notify is called without any lock held. After it there is silence until Forget.
@@ -37,11 +36,19 @@ type Options struct {
 	// Entries is how many entries a table of iptables-legacy has for what we wrote: one for each rule, and two
 	// for each chain. settled false says that it is not known now. Only the poll calls it, and Intact, with its lock
 	// held: from Run, and from Own after the commit, so that what the commit changed counts.
-	Entries func(f plan.Family, table string) (n int, settled bool)
+	Entries func(Table) (n int, settled bool)
 	// Intact reads a table that is settled from the kernel and compares it with what we wrote: the reason is empty
 	// when it is so.
-	Intact func(f plan.Family, table string) (reason string)
+	Intact func(Table) (reason string)
 }
+
+// Table is a table of one family.
+type Table struct {
+	plan.Family
+	Name string
+}
+
+func (t Table) String() string { return fmt.Sprintf("table %s of %s", t.Name, t.Family) }
 
 // New makes the Watcher for a variant, over the network namespace of the calling thread.
 func New(v xtables.Variant, o Options) (Watcher, error) {
@@ -77,16 +84,16 @@ func newEvents(o Options) (*nfnetlink.Monitor, error) {
 // concerns says what of ours a notice is about; empty for what other programs do with their own. Docker, the
 // kubelet and others work in the same tables all the time.
 func (o Options) concerns(m nfnetlink.Message) (what string) {
-	i := slices.IndexFunc(o.Families, func(f plan.Family) bool { return nfnetlink.Family(f) == m.Family })
 	// Attribute 1 of every message is the table's name.
 	table := text(m.Attrs, unix.NFTA_TABLE_NAME)
-	if i < 0 || !slices.Contains(o.Tables, table) {
+	i := slices.IndexFunc(o.Tables, func(t Table) bool { return t.Name == table && nfnetlink.Family(t.Family) == m.Family })
+	if i < 0 {
 		return ""
 	}
 	chain := ""
 	switch m.Kind {
 	case unix.NFT_MSG_DELTABLE, msgDestroyTable:
-		return fmt.Sprintf("table %s of %s", table, o.Families[i])
+		return o.Tables[i].String()
 	case unix.NFT_MSG_NEWCHAIN, unix.NFT_MSG_DELCHAIN, msgDestroyChain:
 		if name := text(m.Attrs, unix.NFTA_CHAIN_NAME); o.Ours(name) {
 			chain = name
@@ -99,7 +106,7 @@ func (o Options) concerns(m nfnetlink.Message) (what string) {
 	if chain == "" {
 		return ""
 	}
-	return fmt.Sprintf("chain %s in table %s of %s", chain, table, o.Families[i])
+	return fmt.Sprintf("chain %s in %s", chain, o.Tables[i])
 }
 
 // leadsToOurs says that a rule jumps to a chain of ours, by the verdict in it: iptables-nft writes targets that

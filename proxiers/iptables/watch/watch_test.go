@@ -21,15 +21,14 @@ var families = []plan.Family{plan.IPv4, plan.IPv6}
 // testOptions are those of rules in chains whose names begin with "KUBE-S".
 func testOptions() Options {
 	return Options{
-		Families: families,
-		Tables:   []string{xtables.NAT, xtables.Filter},
-		Ours:     func(chain string) bool { return strings.HasPrefix(chain, "KUBE-S") },
+		Tables: []Table{{plan.IPv4, xtables.NAT}, {plan.IPv4, xtables.Filter}, {plan.IPv6, xtables.NAT}, {plan.IPv6, xtables.Filter}},
+		Ours:   func(chain string) bool { return strings.HasPrefix(chain, "KUBE-S") },
 		Builtin: func(chain string) bool {
 			return slices.Contains([]string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"}, chain)
 		},
 		Notify:  func(string) {},
-		Intact:  func(plan.Family, string) string { return "" },
-		Entries: func(plan.Family, string) (int, bool) { return 0, false },
+		Intact:  func(Table) string { return "" },
+		Entries: func(Table) (int, bool) { return 0, false },
 	}
 }
 
@@ -42,7 +41,7 @@ type watched struct {
 
 	mu sync.Mutex
 	// wrote is what iptables-save shows after our last restore, by table; nil while a full sync runs.
-	wrote map[tableID]string
+	wrote map[Table]string
 	// inspected counts how often a table was read.
 	inspected int
 }
@@ -99,35 +98,35 @@ func newWatched(t *testing.T, v xtables.Variant) *watched {
 }
 
 // save shows a table from any thread. Counters are left out.
-func (w *watched) save(id tableID) (string, error) {
+func (w *watched) save(table Table) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	netns := fmt.Sprintf("--net=/proc/%d/fd/%d", os.Getpid(), w.netns.Fd())
-	program := iptablestest.Program(w.variant, id.family) + "-save"
-	out, err := exec.CommandContext(ctx, "nsenter", netns, "--", program, "-t", id.table).Output()
+	program := iptablestest.Program(w.variant, table.Family) + "-save"
+	out, err := exec.CommandContext(ctx, "nsenter", netns, "--", program, "-t", table.Name).Output()
 	return iptablestest.WithoutDetails(string(out)), err
 }
 
 // intact implements Options.Intact. Only what is ours counts.
-func (w *watched) intact(f plan.Family, table string) (reason string) {
+func (w *watched) intact(t Table) (reason string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.inspected++
-	now, err := w.save(tableID{f, table})
+	now, err := w.save(t)
 	if err != nil {
 		return err.Error()
 	}
-	if owned(now) != owned(w.wrote[tableID{f, table}]) {
-		return fmt.Sprintf("%s %s differs", f, table)
+	if owned(now) != owned(w.wrote[t]) {
+		return t.String() + " differs"
 	}
 	return ""
 }
 
 // entries implements Options.Entries.
-func (w *watched) entries(f plan.Family, table string) (n int, settled bool) {
+func (w *watched) entries(t Table) (n int, settled bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	saved, settled := w.wrote[tableID{f, table}]
+	saved, settled := w.wrote[t]
 	return 2*strings.Count(saved, "\n:KUBE-S") + strings.Count(saved, "\n-A KUBE-S"), settled
 }
 
@@ -146,13 +145,11 @@ func (w *watched) settle(t *testing.T) {
 	t.Helper()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.wrote = map[tableID]string{}
-	for _, f := range families {
-		for _, table := range testOptions().Tables {
-			var err error
-			if w.wrote[tableID{f, table}], err = w.save(tableID{f, table}); err != nil {
-				t.Fatal(err)
-			}
+	w.wrote = map[Table]string{}
+	for _, table := range testOptions().Tables {
+		var err error
+		if w.wrote[table], err = w.save(table); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

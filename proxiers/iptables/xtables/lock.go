@@ -12,11 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lockPath is where the programs of iptables-legacy have their lock, unless the environment says
-// otherwise: a change of a table reads it all and writes it all back.
-const lockPath = "/run/xtables.lock"
-
 const (
+	// lockPath is where the programs of iptables-legacy have their lock, unless the environment says
+	// otherwise: a change of a table reads it all and writes it all back.
+	lockPath = "/run/xtables.lock"
 	// lockBound is how long a program waits for others.
 	lockBound = 5 * time.Second
 	// lockPoll is how often pass looks.

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"slices"
 	"strings"
 )
 
@@ -16,10 +18,11 @@ type Line struct {
 	Rule   string
 }
 
-// Save reads one table: all chains, then all rules. One that does not exist has none, and is not made by looking.
+// Save reads one table: all chains, then all rules. One that does not exist has none, and is not made by looking, as
+// iptables-legacy's programs would. Where nobody may ask whether it exists, it does.
 func (t *Tools) Save(ctx context.Context, table string, visit func(Line)) error {
-	exists, err := t.hasTable(table)
-	if err != nil || !exists {
+	names, err := Tables(t.Variant, t.Family)
+	if !errors.Is(err, fs.ErrPermission) && (err != nil || !slices.Contains(names, table)) {
 		return err
 	}
 	r := &saveReader{visit: visit}
@@ -77,15 +80,13 @@ var verdicts = map[string]bool{"ACCEPT": true, "DROP": true, "RETURN": true, "QU
 
 // Target gives the chain that a rule leads to, or the target extension; empty for a verdict.
 func Target(rule string) string {
-	for _, option := range []string{"-j ", "-g "} {
-		i := strings.LastIndex(" "+rule, " "+option)
-		if i < 0 {
-			continue
-		}
-		if to, _, _ := strings.Cut(rule[i+len(option):], " "); !verdicts[to] {
-			return to
-		}
+	i := max(strings.LastIndex(" "+rule, " -j "), strings.LastIndex(" "+rule, " -g "))
+	if i < 0 {
 		return ""
 	}
-	return ""
+	to, _, _ := strings.Cut(rule[i+len("-j "):], " ")
+	if verdicts[to] {
+		return ""
+	}
+	return to
 }

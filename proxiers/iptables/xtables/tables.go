@@ -23,23 +23,12 @@ const (
 // allTables are those that iptables has. Others of nftables' are none of its.
 var allTables = []string{"raw", "mangle", NAT, Filter, "security"}
 
-// Tables gives the tables of iptables that exist. The error is fs.ErrPermission where only the privileged
-// may know.
+// Tables gives the tables of iptables that exist. The error is fs.ErrPermission where only the privileged may know.
 func Tables(v Variant, f plan.Family) ([]string, error) {
 	if v == Legacy {
 		return legacyTables(f)
 	}
 	return nftTables(f)
-}
-
-// hasTable asks the kernel. iptables-legacy's programs would load and register the table. Where nobody
-// may ask, it has it.
-func (t *Tools) hasTable(table string) (bool, error) {
-	names, err := Tables(t.Variant, t.Family)
-	if errors.Is(err, fs.ErrPermission) {
-		return true, nil
-	}
-	return slices.Contains(names, table), err
 }
 
 // legacyTables reads the list of the calling thread's network namespace. There is none before the kernel

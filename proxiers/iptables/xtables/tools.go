@@ -26,7 +26,7 @@ type Tools struct {
 	Variant  Variant
 	Family   plan.Family
 	programs programs
-	// lock is nil for iptables-nft, which has none.
+	// lock is used by Legacy alone.
 	lock *lock
 }
 
@@ -36,17 +36,13 @@ func Open(ctx context.Context, v Variant, f plan.Family) (*Tools, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &Tools{Variant: v, Family: f, programs: p}
-	if v == Legacy {
-		t.lock = newLock()
-	}
-	return t, nil
+	return &Tools{Variant: v, Family: f, programs: p, lock: newLock()}, nil
 }
 
 // Restore runs one input without a flush of the tables. Every table of it is changed as a whole or not at all. The
 // error wraps proxiers.ErrRefused when the content is to blame.
 func (t *Tools) Restore(ctx context.Context, input []byte) error {
-	if t.lock != nil {
+	if t.Variant == Legacy {
 		if err := t.lock.pass(ctx); err != nil {
 			return err
 		}
@@ -68,7 +64,7 @@ func (t *Tools) Try(ctx context.Context, input []byte) error {
 
 func (t *Tools) restore(ctx context.Context, c call) error {
 	c.path, c.args = t.programs.restore, append(c.args, "--noflush")
-	if t.lock != nil {
+	if t.Variant == Legacy {
 		c.args = append(c.args, waitOption(ctx))
 	}
 	return c.run(ctx)
@@ -77,9 +73,6 @@ func (t *Tools) restore(ctx context.Context, c call) error {
 // LockWait says how often Restore has taken the lock of the iptables programs, and how long it
 // waited for it. Both are 0 for iptables-nft.
 func (t *Tools) LockWait() (locks uint64, waited time.Duration) {
-	if t.lock == nil {
-		return 0, 0
-	}
 	return t.lock.taken.Load(), time.Duration(t.lock.waited.Load())
 }
 

@@ -87,7 +87,7 @@ func findPrograms(ctx context.Context, v Variant, f plan.Family) (programs, erro
 	is, number, err := askVersion(ctx, main)
 	switch {
 	case err != nil:
-		return p, fmt.Errorf("%w: %w", proxiers.ErrUnsupported, err)
+		return p, fmt.Errorf("%w: version of %s: %w", proxiers.ErrUnsupported, main, err)
 	case is != v:
 		return p, fmt.Errorf("%w: the program %s is missing, and %s is %s: install the package that has it",
 			proxiers.ErrUnsupported, name, main, is)
@@ -112,13 +112,9 @@ func lookPrograms(name string) (main string, p programs, err error) {
 func askVersion(ctx context.Context, program string) (Variant, version, error) {
 	var out strings.Builder
 	if err := (call{path: program, args: []string{"--version"}, stdout: &out, bound: queryBound}).run(ctx); err != nil {
-		return "", version{}, fmt.Errorf("version query: %w", err)
+		return "", version{}, err
 	}
-	v, number, err := parseVersion(out.String())
-	if err != nil {
-		return "", version{}, fmt.Errorf("version of %s: %w", program, err)
-	}
-	return v, number, nil
+	return parseVersion(out.String())
 }
 
 var versionLine = regexp.MustCompile(`v(\d{1,9})\.(\d{1,9})(?:\.(\d{1,9}))?\s*(\(nf_tables\))?`)
