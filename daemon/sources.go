@@ -16,14 +16,14 @@ import (
 )
 
 // The names of the sources, which are those of the tracker's layers. Files come first: what an
-// operator wrote down on the host wins over what the API server says.
+// operator configured on the host has precedence over the API server.
 const (
 	fileLayer      = "file"
 	kubeLayer      = "kube"
 	lastKnownLayer = "lastknown"
 )
 
-// sources are the ones that the configuration asks for, and the tracker that they feed.
+// sources are the configured sources, and the tracker that they feed.
 type sources struct {
 	tracker *tracker.Tracker
 	file    *file.Source     // nil: none
@@ -31,7 +31,7 @@ type sources struct {
 	saved   *lastknown.Store // nil: not kept
 }
 
-// newSources contacts nobody. It reads the kubeconfig and makes the folder of the last-known state.
+// newSources makes no connection. It reads the kubeconfig and makes the folder of the last-known state.
 func newSources(cfg *config.Config, logger *slog.Logger) (*sources, error) {
 	s := &sources{}
 	var layers []tracker.Layer
@@ -61,7 +61,7 @@ func newSources(cfg *config.Config, logger *slog.Logger) (*sources, error) {
 	return s, nil
 }
 
-// openSaved gives nil when the state can not be kept: a read-only disk is no reason to serve nothing.
+// openSaved gives nil if the state cannot be kept: the host serves without it, on a read-only disk for example.
 func (s *sources) openSaved(dir string, logger *slog.Logger) *lastknown.Store {
 	store, err := lastknown.Open(dir, lastknown.Options{
 		Server:    s.kube.APIServer(),
@@ -91,7 +91,7 @@ func (s *sources) list() []source.Source {
 	return out
 }
 
-// sink gives the way into the tracker. What the API server says passes the last-known state on its way.
+// sink gives the sink of the tracker. Objects of the API server pass the last-known state on their way.
 func (s *sources) sink(name string) source.Sink {
 	sink := s.tracker.Sink(name)
 	if name == kubeLayer && s.saved != nil {
@@ -100,7 +100,7 @@ func (s *sources) sink(name string) source.Sink {
 	return sink
 }
 
-// run feeds the tracker until ctx ends. The last-known state is read before the API server is asked.
+// run feeds the tracker until ctx ends. The last-known state is read before the API server is contacted.
 func (s *sources) run(ctx context.Context, start func(func() error)) {
 	for _, src := range s.list() {
 		start(func() error { return src.Run(ctx, s.sink(src.Name())) })
