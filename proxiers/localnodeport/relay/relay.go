@@ -35,7 +35,7 @@ const (
 	shutdownTick = 20 * time.Millisecond
 )
 
-// Reasons why accepting pauses, for Options.Paused. Clients that connect meanwhile wait in the queues of
+// Reasons why accepting pauses, for Options.Paused. Clients that connect during a pause wait in the queues of
 // the listening sockets.
 var (
 	// ErrDescriptors: the process (or the host) has no descriptor, or no memory, for one more
@@ -77,7 +77,7 @@ type Target interface {
 }
 
 // Relay is a set of event loops that Ports share. It is meant to be made once in a process and to
-// outlive the Ports, so that connections go on when the configuration is loaded anew and other Ports take
+// outlive the Ports, so that connections continue when the configuration is reloaded and other Ports take
 // over the listening sockets. Its methods may be called from several goroutines.
 type Relay struct {
 	loops       []*loop
