@@ -7,7 +7,7 @@ import (
 
 // Sockets is where listening sockets come from. They may outlive the Proxier: the service manager can
 // hold them over a restart, and the process holds them over a reload of its configuration. Clients
-// that connect meanwhile wait in the socket's queue instead of being refused.
+// that connect in between wait in the socket's queue instead of being refused.
 type Sockets interface {
 	// Listen gives the listening socket of an address: the one that was handed in or kept before, else
 	// a new one, which is kept. A second Listen without a Release in between gives the same one.
