@@ -25,7 +25,7 @@ func MakePlan(ctx context.Context, cfg *config.Config, logger *slog.Logger) (*pl
 	if err != nil {
 		return nil, nil, err
 	}
-	node := nodeinfo.New(logger)
+	node := nodeinfo.New(logger, foreignDevices()...)
 	ctx, stop := context.WithCancel(ctx)
 	group, ctx := errgroup.WithContext(ctx)
 	defer func() {
@@ -45,7 +45,7 @@ func MakePlan(ctx context.Context, cfg *config.Config, logger *slog.Logger) (*pl
 	if !ok {
 		return nil, nil, errors.New("the sources have not listed all objects")
 	}
-	p, problems := planner.New(plannerOptions(cfg, families(cfg), s.apiServerAddrs())).Plan(snap, node.Host(), nil)
+	p, problems := planner.New(plannerOptions(cfg, families(cfg), s.held)).Plan(snap, node.Host(), nil)
 	return p, append(snap.Problems, problems...), nil
 }
 

@@ -157,7 +157,7 @@ type settings struct {
 // loadAndCheck also finds what a valid configuration asks for and this host does not have, without
 // starting anything.
 func loadAndCheck(ctx context.Context, path string) (settings, error) {
-	cfg, err := config.Load(path)
+	cfg, err := LoadConfig(path)
 	if err != nil {
 		return settings{}, err
 	}

@@ -53,6 +53,7 @@ type instance struct {
 	families []plan.Family
 	sources  *sources
 	node     *nodeinfo.Watcher
+	planner  *planner.Planner
 	pipeline *pipeline.Pipeline
 	// component is the backend's.
 	component proxiers.Component
@@ -86,7 +87,7 @@ func (i *instance) assemble(ctx context.Context) error {
 	if i.sources, err = newSources(i.cfg, i.logger); err != nil {
 		return err
 	}
-	i.node = nodeinfo.New(i.logger)
+	i.node = nodeinfo.New(i.logger, foreignDevices()...)
 	i.pipeline = i.newPipeline()
 	i.health = health.New(i.pipeline, i.healthSources()...)
 	healthy := i.health.Healthy
@@ -99,14 +100,14 @@ func (i *instance) assemble(ctx context.Context) error {
 }
 
 func (i *instance) newPipeline() *pipeline.Pipeline {
-	p := planner.New(plannerOptions(i.cfg, i.families, i.sources.apiServerAddrs()))
+	i.planner = planner.New(plannerOptions(i.cfg, i.families, i.sources.held))
 	faults := &problemLog{logger: i.logger}
 	return pipeline.New(pipeline.Options{
 		Logger:  i.logger,
 		Tracker: i.sources.tracker,
 		Node:    i.node,
 		Plan: func(snap *tracker.Snapshot, prev *plan.Plan) (*plan.Plan, []source.Problem) {
-			next, problems := p.Plan(snap, i.node.Host(), prev)
+			next, problems := i.planner.Plan(snap, i.node.Host(), prev)
 			faults.note(snap.Problems, problems)
 			return next, problems
 		},
@@ -124,7 +125,7 @@ func (i *instance) synced(snap *tracker.Snapshot, p *plan.Plan, s pipeline.Synce
 	i.served.Store(true)
 	i.metrics.Synced(snap, p, s)
 	if i.sources.saved != nil {
-		i.sources.saved.Commit()
+		i.sources.saved.Commit(i.planner.Contested())
 	}
 	if s.Full {
 		i.leftovers.noteFull()

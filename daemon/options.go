@@ -8,11 +8,12 @@ import (
 
 	"edgeway/daemon/config"
 	"edgeway/daemon/planner"
+	"edgeway/daemon/source"
 	"edgeway/proxiers/conntrack"
 	"edgeway/proxiers/plan"
 )
 
-func plannerOptions(cfg *config.Config, families []plan.Family, apiServer []netip.Addr) planner.Options {
+func plannerOptions(cfg *config.Config, families []plan.Family, held func() []source.Holding) planner.Options {
 	p := cfg.Proxy
 	return planner.Options{
 		Families:         families,
@@ -24,9 +25,32 @@ func plannerOptions(cfg *config.Config, families []plan.Family, apiServer []neti
 		Pods:             podDetection(p),
 		NodePorts:        nodePorts(p.NodePortAddresses),
 		ServiceCIDRs:     p.ServiceCIDRs,
-		AllowExternalIPs: p.AllowExternalIPs,
-		APIServerAddrs:   apiServer,
+		AllowExternalIPs: p.AllowExternalIPs.Prefixes,
+		AllowHostIPs:     p.AllowExternalIPs.Host,
+		Held:             held,
 	}
+}
+
+// LoadConfig reads the configuration; see config.Load.
+func LoadConfig(path string) (*config.Config, error) { return config.Load(path, Choices()) }
+
+// Choices are the backends as the configuration's documentation has them.
+func Choices() []config.Choice {
+	var out []config.Choice
+	for _, b := range Backends() {
+		out = append(out, config.Choice{Name: b.Name, Doc: b.Doc})
+	}
+	return out
+}
+
+// foreignDevices are the network devices whose addresses are not the host's own: those that backends make, and
+// kube-ipvs0, to which kube-proxy in the mode ipvs binds all addresses of Services, and leaves them there.
+func foreignDevices() []string {
+	devices := []string{"kube-ipvs0"}
+	for _, b := range Backends() {
+		devices = append(devices, b.Traits.Devices...)
+	}
+	return devices
 }
 
 func nodePorts(n config.NodePortAddresses) planner.NodePortAddresses {

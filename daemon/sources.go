@@ -4,7 +4,6 @@ import (
 	"context"
 	"iter"
 	"log/slog"
-	"net/netip"
 	"time"
 
 	"edgeway/daemon/config"
@@ -31,7 +30,7 @@ type sources struct {
 	saved   *lastknown.Store // nil: not kept
 }
 
-// newSources makes no connection. It reads the kubeconfig and makes the folder of the last-known state.
+// newSources makes no connection and writes nothing. It reads the kubeconfig.
 func newSources(cfg *config.Config, logger *slog.Logger) (*sources, error) {
 	s := &sources{}
 	var layers []tracker.Layer
@@ -52,28 +51,16 @@ func newSources(cfg *config.Config, logger *slog.Logger) (*sources, error) {
 		layers = append(layers, tracker.Layer{Name: kubeLayer})
 	}
 	if s.kube != nil && cfg.Source.LastKnown.Enabled {
-		s.saved = s.openSaved(cfg.Source.LastKnown.Directory, logger.With("source", lastKnownLayer))
-	}
-	if s.saved != nil {
+		s.saved = lastknown.New(cfg.Source.LastKnown.Directory, lastknown.Options{
+			Server:    s.kube.APIServer(),
+			Objects:   func() iter.Seq[source.Object] { return s.tracker.Objects(kubeLayer) },
+			Confirmed: func() time.Time { return s.kube.Status().LastContact },
+			Logger:    logger.With("source", lastKnownLayer),
+		})
 		layers = append(layers, tracker.Layer{Name: lastKnownLayer, FallbackFor: kubeLayer})
 	}
 	s.tracker = tracker.New(layers...)
 	return s, nil
-}
-
-// openSaved gives nil if the state cannot be kept: the host serves without it, on a read-only disk for example.
-func (s *sources) openSaved(dir string, logger *slog.Logger) *lastknown.Store {
-	store, err := lastknown.Open(dir, lastknown.Options{
-		Server:    s.kube.APIServer(),
-		Objects:   func() iter.Seq[source.Object] { return s.tracker.Objects(kubeLayer) },
-		Confirmed: func() time.Time { return s.kube.Status().LastContact },
-		Logger:    logger,
-	})
-	if err != nil {
-		logger.Error("last-known state cannot be read or saved, a start without the API server will have no Services", "error", err)
-		return nil
-	}
-	return store
 }
 
 // list gives the sources in the order of the layers.
@@ -107,10 +94,10 @@ func (s *sources) run(ctx context.Context, start func(func() error)) {
 	}
 }
 
-// apiServerAddrs are the addresses that no Service may claim.
-func (s *sources) apiServerAddrs() []netip.Addr {
-	if s.kube == nil {
+// held gives which Service had what before the last start; see planner.Options.
+func (s *sources) held() []source.Holding {
+	if s.saved == nil {
 		return nil
 	}
-	return s.kube.APIServerAddrs()
+	return s.saved.Held()
 }

@@ -24,6 +24,7 @@ import (
 const childConfig = "EDGEWAY_TEST_CONFIG"
 
 func TestMain(m *testing.M) {
+	netlab.PeerMain()
 	path := os.Getenv(childConfig)
 	if path == "" {
 		os.Exit(m.Run())

@@ -80,10 +80,12 @@ type Listener interface {
 }
 
 // Component is a backend or a follower: how to check whether it can run here, to make it, and to remove
-// what it left. All but Name may be nil.
+// what it left. All functions may be nil.
 type Component struct {
 	// Name of a backend is a value of `proxy.backend` in the configuration.
 	Name string
+	// Doc says in a few words how a backend uses the kernel, for the configuration's documentation.
+	Doc string
 	// Resolve gives the Name of the Component that this one is an alias of on this host: "iptables" is iptables-nft
 	// or iptables-legacy. A Component with Resolve has nothing else.
 	Resolve func(ctx context.Context) (string, error)

@@ -9,8 +9,14 @@ die() {
 	exit 1
 }
 
+# need_root ARGUMENTS...: starts the script again as root, by sudo, with these arguments. What the environment says to Go, to the
+# tests and to downloads is kept; sudo itself would set PATH anew.
 need_root() {
-	[ "$(id -u)" = 0 ] || die "must run as root: network namespaces and nftables need it (try: sudo $0)"
+	local kept
+	[ "$(id -u)" != 0 ] || return 0
+	command -v sudo >/dev/null || die "root is needed, for network namespaces and nftables, and there is no sudo here: run it as root"
+	kept=$(compgen -e | grep -E '^(CI$|GO|CGO_|EDGEWAY_|CONFORMANCE_|SOURCE_DATE_EPOCH$|(https?|no)_proxy$|(HTTPS?|NO)_PROXY$)' | paste -sd, -)
+	exec sudo ${kept:+"--preserve-env=$kept"} env "PATH=$PATH" "$0" "$@"
 }
 
 # install_commands COMMAND=DEBIAN_PACKAGE[=FEDORA_PACKAGE] ...: installs the packages of the commands that are missing.

@@ -25,7 +25,7 @@ packages run it when they are removed.`,
 			if _, err := c.Status(ctx); err == nil {
 				return errors.New("the daemon is running and would write its rules again: stop it first")
 			}
-			cfg, err := config.Load(g.config)
+			cfg, err := daemon.LoadConfig(g.config)
 			if err != nil {
 				cfg = config.Default() // cleanup works without a valid configuration, too
 			}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"edgeway/daemon"
 	"edgeway/daemon/config"
 	"edgeway/daemon/control"
 )
@@ -19,7 +20,7 @@ const answerTime = 30 * time.Second
 // socket gives the daemon's socket. With an invalid configuration a daemon that still runs with a previous
 // one can be asked.
 func (g *globals) socket() string {
-	if c, err := config.Load(g.config); err == nil {
+	if c, err := daemon.LoadConfig(g.config); err == nil {
 		return c.Control.Socket
 	}
 	return config.DefaultSocket

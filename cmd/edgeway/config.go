@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"edgeway/daemon"
 	"edgeway/daemon/config"
 )
 
@@ -16,7 +17,7 @@ func configCommand(g *globals) *cobra.Command {
 			Short: "Print a configuration file with every key, its meaning and its default",
 			Args:  cobra.NoArgs,
 			RunE: func(cmd *cobra.Command, _ []string) error {
-				_, err := fmt.Fprint(cmd.OutOrStdout(), config.CommentedDefault())
+				_, err := fmt.Fprint(cmd.OutOrStdout(), config.CommentedDefault(daemon.Choices()))
 				return err
 			},
 		},
@@ -25,7 +26,7 @@ func configCommand(g *globals) *cobra.Command {
 			Short: "Check the configuration file and its drop-ins, and list all errors",
 			Args:  cobra.NoArgs,
 			RunE: func(cmd *cobra.Command, _ []string) error {
-				if _, err := config.Load(g.config); err != nil {
+				if _, err := daemon.LoadConfig(g.config); err != nil {
 					return err
 				}
 				_, err := fmt.Fprintln(cmd.OutOrStdout(), "The configuration is valid.")
@@ -37,7 +38,7 @@ func configCommand(g *globals) *cobra.Command {
 			Short: "Print the configuration that is in force: the file, its drop-ins and the defaults",
 			Args:  cobra.NoArgs,
 			RunE: func(cmd *cobra.Command, _ []string) error {
-				c, err := config.Load(g.config)
+				c, err := daemon.LoadConfig(g.config)
 				if err != nil {
 					return err
 				}

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"edgeway/daemon"
 	"edgeway/daemon/config"
 )
 
@@ -54,7 +55,7 @@ func TestWrongConfigurationExitsWith2AndNamesEveryFault(t *testing.T) {
 func TestConfigDumpShowsWhatIsInForce(t *testing.T) {
 	name := configFile(t, "version = 1\nsource.file.paths = ['m']\nproxy.masquerade_bit = 3")
 	code, stdout, stderr := run(t, "config", "dump", "--config", name)
-	want, err := config.Load(name)
+	want, err := daemon.LoadConfig(name)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,7 +19,7 @@ Nothing is changed. The exit code is that of the configured backend, or of the d
 configuration.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, err := config.Load(g.config)
+			cfg, err := daemon.LoadConfig(g.config)
 			if err != nil {
 				cfg = config.Default() // probe works without a valid configuration, too
 			}

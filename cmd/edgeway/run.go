@@ -7,7 +7,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"edgeway/daemon"
-	"edgeway/daemon/config"
 	"edgeway/daemon/control"
 )
 
@@ -46,7 +45,7 @@ func spareProcessor() int {
 }
 
 func printPlan(cmd *cobra.Command, g *globals) error {
-	cfg, err := config.Load(g.config)
+	cfg, err := daemon.LoadConfig(g.config)
 	if err != nil {
 		return err
 	}

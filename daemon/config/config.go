@@ -91,7 +91,7 @@ type Proxy struct {
 	MasqueradeBit       int
 	NodePortAddresses   NodePortAddresses
 	ServiceCIDRs        []netip.Prefix // beside those of ServiceCIDR objects
-	AllowExternalIPs    []netip.Prefix
+	AllowExternalIPs    ExternalIPs
 	MinSyncPeriod       time.Duration
 	FullSyncPeriod      time.Duration
 }
@@ -114,6 +114,20 @@ const (
 type NodePortAddresses struct {
 	Primary, Localhost, All bool
 	Prefixes                []netip.Prefix
+}
+
+// ExternalIPs are the external IPs that are served: those in Prefixes that are not this host's, and with Host this
+// host's.
+type ExternalIPs struct {
+	Host     bool
+	Prefixes []netip.Prefix
+}
+
+// Choice is a value that a key may have, in the words of the part that is chosen.
+type Choice struct {
+	Name string
+	// Doc says in a sentence without a full stop what it is.
+	Doc string
 }
 
 // Conntrack is connection tracking. A zero number or duration leaves the kernel's setting alone.
@@ -162,7 +176,7 @@ func Default() *Config {
 			LocalDetection:    DetectNone,
 			MasqueradeBit:     14,
 			NodePortAddresses: NodePortAddresses{Primary: true},
-			AllowExternalIPs:  []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")},
+			AllowExternalIPs:  ExternalIPs{Prefixes: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}},
 			MinSyncPeriod:     10 * time.Millisecond,
 			FullSyncPeriod:    time.Hour,
 		},

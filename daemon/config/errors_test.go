@@ -24,23 +24,29 @@ func TestFaultsNameFileLineKeyAndWhatIsAllowed(t *testing.T) {
 		"type of list":      {withSource + "[node]\naddresses = '192.0.2.1'", "/e.toml:4: node.addresses: must be an array of strings, not a string"},
 		"range of integer":  {withSource + "[proxy]\nmasquerade_bit = 40", "/e.toml:4: proxy.masquerade_bit: 40 is out of range (0 to 31)"},
 		"range of duration": {withSource + "[proxy]\nfull_sync_period = '100ms'", "/e.toml:4: proxy.full_sync_period: 100ms is out of range (10s to 168h)"},
-		"no unit":           {withSource + "[proxy]\nmin_sync_period = '30'", `/e.toml:4: proxy.min_sync_period: "30" is no duration, as in "30s" or "1h30m"`},
+		"no unit":           {withSource + "[proxy]\nmin_sync_period = '30'", `/e.toml:4: proxy.min_sync_period: "30" is not a duration, as in "30s" or "1h30m"`},
 		"part of a second":  {withSource + "[conntrack]\nudp_timeout = '1500ms'", "/e.toml:4: conntrack.udp_timeout: 1.5s is not a whole number of seconds"},
 		"not one of":        {withSource + "[node]\nlocal_policy = 'reject'", `/e.toml:4: node.local_policy: "reject" is not allowed ("drop" or "cluster")`},
 		"log level":         {withSource + "[log]\nlevel = 'loud'", `/e.toml:4: log.level: "loud" is not allowed ("debug", "info", "warn" or "error")`},
 		"address":           {withSource + "[node]\naddresses = ['::ffff:192.0.2.1']", `/e.toml:4: node.addresses: "::ffff:192.0.2.1" is an IPv4 address in IPv6 form; write 192.0.2.1`},
-		"loopback address":  {withSource + "[node]\naddresses = ['127.0.0.1']", `/e.toml:4: node.addresses: "127.0.0.1" is no address by which a host can be reached`},
+		"loopback address":  {withSource + "[node]\naddresses = ['127.0.0.1']", `/e.toml:4: node.addresses: "127.0.0.1" is not an address that a host can have in a cluster`},
 		"two of a family":   {withSource + "[node]\naddresses = ['192.0.2.1','192.0.2.2']", "/e.toml:4: node.addresses: has more than one IPv4 address"},
 		"range with host":   {withSource + "[proxy]\nservice_cidrs = ['10.96.0.1/12']", `/e.toml:4: proxy.service_cidrs: "10.96.0.1/12" has bits beyond its prefix length; did you mean 10.96.0.0/12?`},
 		"twice":             {withSource + "[proxy]\nservice_cidrs = ['10.0.0.0/8', '10.0.0.0/8']", `/e.toml:4: proxy.service_cidrs: "10.0.0.0/8" stands there twice`},
-		"node port address": {withSource + "[proxy]\nnodeport_addresses = ['any']", `/e.toml:4: proxy.nodeport_addresses: "any" is no range, as in "10.0.0.0/8"; "primary", "localhost" and "all" are allowed too`},
-		"family":            {withSource + "[proxy]\nip_families = ['ipv4']", `/e.toml:4: proxy.ip_families: "ipv4" is no address family ("IPv4" or "IPv6")`},
-		"interface":         {withSource + "[proxy]\nbridge_interface = 'a b'", `/e.toml:4: proxy.bridge_interface: "a b" is no interface name`},
-		"listen address":    {withSource + "[health]\naddress = 'localhost:80'", `/e.toml:4: health.address: "localhost:80": "localhost" is no address`},
+		"node port address": {withSource + "[proxy]\nnodeport_addresses = ['any']", `/e.toml:4: proxy.nodeport_addresses: "any" is not a range, as in "10.0.0.0/8"; or use "primary", "localhost" or "all"`},
+		"external IP":       {withSource + "[proxy]\nallow_external_ips = ['all']", `/e.toml:4: proxy.allow_external_ips: "all" is not a range, as in "10.0.0.0/8"; or use "host"`},
+		"backend":           {withSource + "[proxy]\nbackend = 'x'", `/e.toml:4: proxy.backend: "x" is not allowed ("nftables" or "other")`},
+		"family":            {withSource + "[proxy]\nip_families = ['ipv4']", `/e.toml:4: proxy.ip_families: "ipv4" is not an address family ("IPv4" or "IPv6")`},
+		"interface":         {withSource + "[proxy]\nbridge_interface = 'a b'", `/e.toml:4: proxy.bridge_interface: interface "a b" is invalid`},
+		"long interface":    {withSource + "[proxy]\nbridge_interface = 'a23456789012345b'", `/e.toml:4: proxy.bridge_interface: interface "a23456789012345b" is invalid`},
+		"long prefix":       {withSource + "[proxy]\ninterface_name_prefix = 'a23456789012345'", `/e.toml:4: proxy.interface_name_prefix: interface "a23456789012345*" is invalid`},
+		"prefix as bridge":  {withSource + "[proxy]\nbridge_interface = 'veth*'", `/e.toml:4: proxy.bridge_interface: "veth*" stands for several interfaces: use proxy.interface_name_prefix`},
+		"prefix with a *":   {withSource + "[proxy]\ninterface_name_prefix = 'veth*'", `/e.toml:4: proxy.interface_name_prefix: interface "veth**" is invalid`},
+		"listen address":    {withSource + "[health]\naddress = 'localhost:80'", `/e.toml:4: health.address: "localhost:80": "localhost" is not an address`},
 		"listen port":       {withSource + "[health]\naddress = ':0'", `/e.toml:4: health.address: ":0": port "0" is out of range (1 to 65535)`},
 		"empty path":        {withSource + "[control]\nsocket = ''", "/e.toml:4: control.socket: must not be empty"},
 		"empty path in it":  {"[source.file]\npaths = ['']", "/e.toml:3: source.file.paths: must not be empty"},
-		"label selector":    {"[source.kube]\nkubeconfig = '/k'\nlabel_selector = 'a in'", `/e.toml:4: source.kube.label_selector: "a in" is no label selector`},
+		"label selector":    {"[source.kube]\nkubeconfig = '/k'\nlabel_selector = 'a in'", `/e.toml:4: source.kube.label_selector: "a in" is not a label selector`},
 		"namespace":         {"[source.kube]\nkubeconfig = '/k'\nnamespaces = ['A']", `/e.toml:4: source.kube.namespaces: "A" is not a namespace`},
 		"no source":         {"", "/e.toml: no source of Services: set source.kube.kubeconfig, source.file.paths, or both"},
 		"kube key alone":    {withSource + "[source.kube]\nnamespaces = ['a']", "/e.toml:4: source.kube.namespaces: is set, but source.kube.kubeconfig is not"},
@@ -53,7 +59,7 @@ func TestFaultsNameFileLineKeyAndWhatIsAllowed(t *testing.T) {
 		"new version":       {"version = 2", "/e.toml:2: "},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := load([]file{{"/e.toml", []byte("version = 1\n" + c.text)}}, "host")
+			_, err := load([]file{{"/e.toml", []byte("version = 1\n" + c.text)}}, "host", choices)
 			if err == nil || !strings.HasPrefix(err.Error(), c.want) {
 				t.Errorf("error:\n%v\nwant it to begin with:\n%s", err, c.want)
 			}
@@ -71,7 +77,7 @@ func TestVersion(t *testing.T) {
 		"version = 2":   "/e.toml:1: version: must be 1, the only version that this build reads",
 		"version = '1'": "/e.toml:1: version: must be 1, the only version that this build reads",
 	} {
-		if _, err := load([]file{{"/e.toml", []byte(text + rest)}}, "host"); err == nil || err.Error() != want {
+		if _, err := load([]file{{"/e.toml", []byte(text + rest)}}, "host", choices); err == nil || err.Error() != want {
 			t.Errorf("%q: error %v, want %s", text, err, want)
 		}
 	}
@@ -82,7 +88,7 @@ func TestAllFaultsAreReportedAtOnce(t *testing.T) {
 		{"/e.toml", []byte("version = 1\n[proxy]\nbackend = 'x'\nmasquerade_bit = -1\n[nope]\na = 1\nb = 2")},
 		{"/conf.d/a.toml", []byte("[proxy\n")},
 		{"/conf.d/b.toml", []byte("version = 3\n[log]\nlevel = 1")},
-	}, "host")
+	}, "host", choices)
 	if err == nil {
 		t.Fatal("no error")
 	}
@@ -103,10 +109,10 @@ func TestAllFaultsAreReportedAtOnce(t *testing.T) {
 
 func TestAHostNameThatIsNoNodeNameMustBeReplaced(t *testing.T) {
 	const text = "version = 1\nsource.file.paths=['m']\n"
-	if _, err := load([]file{{"/e.toml", []byte(text)}}, "my_host"); err == nil || !strings.HasPrefix(err.Error(), "/e.toml: node.name: must be set") {
+	if _, err := load([]file{{"/e.toml", []byte(text)}}, "my_host", choices); err == nil || !strings.HasPrefix(err.Error(), "/e.toml: node.name: must be set") {
 		t.Errorf("error %v", err)
 	}
-	c, err := load([]file{{"/e.toml", []byte(text + "node.name='edge'")}}, "my_host")
+	c, err := load([]file{{"/e.toml", []byte(text + "node.name='edge'")}}, "my_host", choices)
 	if err != nil || c.Node.Name != "edge" {
 		t.Errorf("node.name does not help: %v", err)
 	}

@@ -12,14 +12,14 @@ func FuzzLoad(f *testing.F) {
 	f.Add("version = 1\nsource.file.paths=['m']", "")
 	f.Add("version = 1\n[source.kube]\nkubeconfig='/k'\n[proxy]\nnodeport_addresses=['primary','::/0']", "[proxy]\nmin_sync_period='1s'")
 	f.Add("version = 1\n[[proxy]]\n[proxy.x]\na={b={}}", "[nope]\n\"\" = 1979-05-27")
-	f.Add(CommentedDefault(), Dump(Default()))
+	f.Add(CommentedDefault(choices), Dump(Default()))
 	f.Fuzz(func(t *testing.T, main, dropIn string) {
-		c, err := load([]file{{"/e.toml", []byte(main)}, {"/conf.d/a.toml", []byte(dropIn)}}, "host")
+		c, err := load([]file{{"/e.toml", []byte(main)}, {"/conf.d/a.toml", []byte(dropIn)}}, "host", choices)
 		if err != nil {
 			checkFaults(t, err)
 			return
 		}
-		again, err := load([]file{{"/e.toml", []byte(Dump(c))}}, "host")
+		again, err := load([]file{{"/e.toml", []byte(Dump(c))}}, "host", choices)
 		if err != nil {
 			t.Fatalf("what Dump wrote does not load: %v\n%s", err, Dump(c))
 		}

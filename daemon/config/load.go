@@ -11,8 +11,9 @@ import (
 
 // Load reads the main file and its drop-ins, conf.d/*.toml in the folder of the main file, in lexical
 // order; the last one that sets a key wins. It returns every fault that it finds, joined, each an
-// *Error that names the file and, where there is one, the line and the key.
-func Load(path string) (*Config, error) {
+// *Error that names the file and, where there is one, the line and the key. backends are the values that
+// proxy.backend may have.
+func Load(path string, backends []Choice) (*Config, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return nil, unreadable(path, err)
@@ -37,7 +38,7 @@ func Load(path string) (*Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("host name: %w", err)
 	}
-	return load(files, strings.ToLower(strings.TrimSpace(host)))
+	return load(files, strings.ToLower(strings.TrimSpace(host)), backends)
 }
 
 // dropIns gives the files of the folder in lexical order. The folder need not exist.
@@ -70,9 +71,9 @@ type file struct {
 }
 
 // load merges the files, the main one first.
-func load(files []file, hostname string) (*Config, error) {
+func load(files []file, hostname string, backends []Choice) (*Config, error) {
 	c := Default()
-	l := loader{keys: values(c), origin: make(map[string]*Error)}
+	l := loader{keys: values(c, backends), origin: make(map[string]*Error)}
 	for i, f := range files {
 		settings, err := decode(f.name, f.data)
 		if err != nil {
@@ -89,7 +90,7 @@ func load(files []file, hostname string) (*Config, error) {
 	if c.Node.Name == "" {
 		c.Node.Name = hostname
 		if err := nodeName(hostname); err != nil {
-			l.fail(files[0].name, "node.name", fmt.Errorf("must be set, as the host's name can not be used: %w", err))
+			l.fail(files[0].name, "node.name", fmt.Errorf("must be set, as the host's name cannot be used: %w", err))
 		}
 	}
 	if len(l.errs) == 0 { // a key that failed has its default, which would make the checks lie
@@ -159,9 +160,9 @@ func (l *loader) fail(mainFile, key string, err error) {
 }
 
 // values gives every key of the schema by its full name.
-func values(c *Config) map[string]value {
+func values(c *Config, backends []Choice) map[string]value {
 	all := make(map[string]value)
-	for _, s := range schema(c) {
+	for _, s := range schema(c, backends) {
 		for _, k := range s.keys {
 			all[s.name+"."+k.name] = k.value
 		}

@@ -16,6 +16,9 @@ import (
 
 var compareAddrs = cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
 
+// choices are the backends of the tests.
+var choices = []Choice{{Name: "nftables", Doc: "tables of its own"}, {Name: "other", Doc: "something else"}}
+
 var comparePrefixes = cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })
 
 func write(t *testing.T, name, text string) {
@@ -37,7 +40,7 @@ func TestDropInsOverrideKeyByKeyInLexicalOrder(t *testing.T) {
 	write(t, filepath.Join(dir, "conf.d", "30-not-toml.bak"), "nonsense")
 	write(t, filepath.Join(dir, "conf.d", ".30-hidden.toml"), "nonsense")
 
-	got, err := Load(main)
+	got, err := Load(main, choices)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +79,7 @@ masquerade_all = true
 masquerade_bit = 0
 nodeport_addresses = ["localhost", "192.0.2.0/24", "primary", "all"]
 service_cidrs = ["10.96.0.0/12"]
-allow_external_ips = []
+allow_external_ips = ["198.51.100.0/24", "host"]
 min_sync_period = "0s"
 full_sync_period = "1h30m"
 [conntrack]
@@ -100,7 +103,7 @@ format = "json"
 [control]
 socket = "/s"
 `
-	got, err := load([]file{{"/etc/edgeway.toml", []byte(text)}}, "host")
+	got, err := load([]file{{"/etc/edgeway.toml", []byte(text)}}, "host", choices)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,6 +120,7 @@ socket = "/s"
 			MasqueradeAll:     true,
 			NodePortAddresses: NodePortAddresses{Primary: true, Localhost: true, All: true, Prefixes: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}},
 			ServiceCIDRs:      []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12")},
+			AllowExternalIPs:  ExternalIPs{Host: true, Prefixes: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}},
 			FullSyncPeriod:    90 * time.Minute,
 		},
 		Conntrack: Conntrack{
@@ -133,6 +137,27 @@ socket = "/s"
 	}
 }
 
+// What is set twice has the last value as a whole: a keyword of the first one is not left over.
+func TestKeywordsAreReplaced(t *testing.T) {
+	const text = "version = 1\nsource.file.paths = ['m']\nproxy.allow_external_ips = "
+	for list, want := range map[string]ExternalIPs{
+		"[]":                     {},
+		"['host']":               {Host: true},
+		"['::/0', 'host']":       {Host: true, Prefixes: []netip.Prefix{netip.MustParsePrefix("::/0")}},
+		"['::/0', '10.0.0.0/8']": {Prefixes: []netip.Prefix{netip.MustParsePrefix("::/0"), netip.MustParsePrefix("10.0.0.0/8")}},
+	} {
+		for _, before := range []string{"['host']", "['192.0.2.0/24']"} {
+			got, err := load([]file{{"/e.toml", []byte(text + before)}, {"/conf.d/a.toml", []byte("proxy.allow_external_ips = " + list)}}, "host", choices)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, got.Proxy.AllowExternalIPs, comparePrefixes); diff != "" {
+				t.Errorf("%s after %s (-want +got):\n%s", list, before, diff)
+			}
+		}
+	}
+}
+
 func TestUnreadableFilesAreNamed(t *testing.T) {
 	dir := t.TempDir()
 	main, dropIn := filepath.Join(dir, "none.toml"), filepath.Join(dir, "conf.d", "gone.toml")
@@ -140,7 +165,7 @@ func TestUnreadableFilesAreNamed(t *testing.T) {
 	if err := os.Symlink("/nonexistent", dropIn); err != nil {
 		t.Fatal(err)
 	}
-	_, err := Load(main)
+	_, err := Load(main, choices)
 	want := main + ": no such file or directory\n" + dropIn + ": no such file or directory"
 	if err == nil || err.Error() != want {
 		t.Errorf("error:\n%v\nwant:\n%s", err, want)

@@ -18,13 +18,13 @@ func parseAddr(s string) (netip.Addr, error) {
 	a, err := netip.ParseAddr(s)
 	switch {
 	case err != nil:
-		return a, fmt.Errorf(`%q is no address, as in "192.0.2.1"`, s)
+		return a, fmt.Errorf(`%q is not an address, as in "192.0.2.1"`, s)
 	case a.Is4In6():
 		return a, fmt.Errorf("%q is an IPv4 address in IPv6 form; write %s", s, a.Unmap())
 	case a.Zone() != "":
 		return a, fmt.Errorf("%q has a zone, which is not allowed", s)
 	case a.IsUnspecified() || a.IsLoopback() || a.IsMulticast():
-		return a, fmt.Errorf("%q is no address by which a host can be reached", s)
+		return a, fmt.Errorf("%q is not an address that a host can have in a cluster", s)
 	}
 	return a, nil
 }
@@ -33,7 +33,7 @@ func parsePrefix(s string) (netip.Prefix, error) {
 	p, err := netip.ParsePrefix(s)
 	switch {
 	case err != nil:
-		return p, fmt.Errorf(`%q is no range, as in "10.0.0.0/8"`, s)
+		return p, fmt.Errorf(`%q is not a range, as in "10.0.0.0/8"`, s)
 	case p.Addr().Is4In6():
 		return p, fmt.Errorf("%q is an IPv4 range in IPv6 form", s)
 	case p != p.Masked():
@@ -48,7 +48,7 @@ func parseFamily(s string) (plan.Family, error) {
 			return f, nil
 		}
 	}
-	return 0, fmt.Errorf("%q is no address family (%q or %q)", s, plan.IPv4, plan.IPv6)
+	return 0, fmt.Errorf("%q is not an address family (%q or %q)", s, plan.IPv4, plan.IPv6)
 }
 
 func parseNamespace(s string) (string, error) {
@@ -75,27 +75,26 @@ func fault(s, what string, problems []string) error {
 
 func labelSelector(s string) error {
 	if _, err := labels.Parse(s); err != nil {
-		return fmt.Errorf("%q is no label selector: %w", s, err)
+		return fmt.Errorf("%q is not a label selector: %w", s, err)
 	}
 	return nil
 }
 
-// interfaceName checks what the kernel checks (dev_valid_name, up to Linux 6.18), and refuses the
-// characters that have a meaning in rules.
-func interfaceName(s string) error {
-	const most = 15 // IFNAMSIZ - 1
-	if len(s) > most || s == "." || s == ".." || strings.ContainsFunc(s, badInterfaceRune) {
-		return fmt.Errorf("%q is no interface name (at most %d of a-z, A-Z, 0-9, '.', '_', '-' and '@')", s, most)
-	}
-	return nil
-}
-
-func badInterfaceRune(r rune) bool {
+func bridgeName(s string) error {
 	switch {
-	case 'a' <= r && r <= 'z', 'A' <= r && r <= 'Z', '0' <= r && r <= '9', strings.ContainsRune("._-@", r):
-		return false
+	case s == "":
+		return nil
+	case strings.HasSuffix(s, "*"):
+		return fmt.Errorf("%q stands for several interfaces: use proxy.interface_name_prefix", s)
 	}
-	return true
+	return plan.CheckInterface(s)
+}
+
+func interfacePrefix(s string) error {
+	if s == "" {
+		return nil
+	}
+	return plan.CheckInterface(s + "*")
 }
 
 // listen is the address of a server: "host:port", ":port", or empty for none. The host must be an
@@ -107,14 +106,14 @@ func listen(p *string) value {
 		}
 		host, port, err := net.SplitHostPort(s)
 		if err != nil {
-			return fmt.Errorf(`%q is no listen address, as in "127.0.0.1:10249" or ":10256"`, s)
+			return fmt.Errorf(`%q is not a listen address, as in "127.0.0.1:10249" or ":10256"`, s)
 		}
 		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
 			return fmt.Errorf("%q: port %q is out of range (1 to 65535)", s, port)
 		}
 		if host != "" {
 			if _, err := netip.ParseAddr(host); err != nil {
-				return fmt.Errorf("%q: %q is no address", s, host)
+				return fmt.Errorf("%q: %q is not an address", s, host)
 			}
 		}
 		return nil

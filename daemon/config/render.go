@@ -10,7 +10,7 @@ import (
 func Dump(c *Config) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "version = %d\n", Version)
-	for _, s := range schema(c) {
+	for _, s := range schema(c, nil) {
 		fmt.Fprintf(&b, "\n[%s]\n", s.name)
 		for _, k := range s.keys {
 			fmt.Fprintf(&b, "%s = %s\n", k.name, literal(k.value.get()))
@@ -21,11 +21,11 @@ func Dump(c *Config) string {
 
 // CommentedDefault is the text of etc/edgeway/edgeway.toml: every key with its meaning, its limits and
 // its default, the keys commented out.
-func CommentedDefault() string {
+func CommentedDefault(backends []Choice) string {
 	var b strings.Builder
 	b.WriteString(header)
 	fmt.Fprintf(&b, "version = %d\n", Version)
-	for _, s := range schema(Default()) {
+	for _, s := range schema(Default(), backends) {
 		b.WriteString("\n")
 		comment(&b, s.doc)
 		fmt.Fprintf(&b, "[%s]\n", s.name)

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"flag"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -13,23 +12,17 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-var update = flag.Bool("update", false, "write etc/edgeway/edgeway.toml and the key list of packaging/man/edgeway.toml.5")
-
 const root = "../.."
-
-func TestShippedFileIsTheCommentedDefault(t *testing.T) {
-	compareFile(t, filepath.Join(root, "etc/edgeway/edgeway.toml"), CommentedDefault())
-}
 
 // The shipped file, with every key uncommented, must load to the defaults: neither a key nor a default in it can be wrong.
 func TestUncommentedShippedFileEqualsTheDefaults(t *testing.T) {
-	uncommented := regexp.MustCompile(`(?m)^#(\w+ = )`).ReplaceAllString(CommentedDefault(), "$1")
-	if n := len(values(Default())); strings.Count(uncommented, " = ")-1 < n {
+	uncommented := regexp.MustCompile(`(?m)^#(\w+ = )`).ReplaceAllString(CommentedDefault(choices), "$1")
+	if n := len(values(Default(), choices)); strings.Count(uncommented, " = ")-1 < n {
 		t.Fatalf("fewer than %d keys in the shipped file", n)
 	}
 	const extra = "\n" // the defaults name no source, which Load refuses
 	c := Default()
-	l := loader{keys: values(c), origin: map[string]*Error{}}
+	l := loader{keys: values(c, choices), origin: map[string]*Error{}}
 	settings, err := decode("edgeway.toml", []byte(uncommented+extra))
 	if err != nil {
 		t.Fatal(err)
@@ -47,24 +40,9 @@ func TestUncommentedShippedFileEqualsTheDefaults(t *testing.T) {
 	}
 }
 
-func TestManualListsEveryKey(t *testing.T) {
-	name := filepath.Join(root, "packaging/man/edgeway.toml.5")
-	text, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	const begin, end = ".\\\" Keys: written by go test ./daemon/config -update\n", ".\\\" End of keys\n"
-	head, rest, ok := strings.Cut(string(text), begin)
-	_, tail, ok2 := strings.Cut(rest, end)
-	if !ok || !ok2 {
-		t.Fatalf("%s lacks the marks around the keys", name)
-	}
-	compareFile(t, name, head+begin+manual()+end+tail)
-}
-
 // The table of kube-proxy's settings and the README name keys by hand.
 func TestDocumentsNameOnlyKnownKeys(t *testing.T) {
-	known := values(Default())
+	known := values(Default(), choices)
 	pattern := regexp.MustCompile(`\b(node|source|proxy|conntrack|health|metrics|log|control)(\.[a-z_]+)+\b`)
 	for _, name := range []string{"packaging/man/edgeway.toml.5", "packaging/man/edgeway.8", "README.md"} {
 		text, err := os.ReadFile(filepath.Join(root, name))
@@ -72,7 +50,7 @@ func TestDocumentsNameOnlyKnownKeys(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, word := range pattern.FindAllString(string(text), -1) {
-			section := slices.ContainsFunc(schema(Default()), func(s section) bool { return s.name == word })
+			section := slices.ContainsFunc(schema(Default(), choices), func(s section) bool { return s.name == word })
 			if _, key := known[word]; !key && !section {
 				t.Errorf("%s: no key %s", name, word)
 			}
@@ -80,8 +58,8 @@ func TestDocumentsNameOnlyKnownKeys(t *testing.T) {
 	}
 }
 
-// manual is the list of keys in mdoc.
-func manual() string {
+// Manual is the list of keys in mdoc.
+func Manual(backends []Choice) string {
 	escape := strings.NewReplacer(`\`, `\e`, `"`, `\(dq`, "-", `\-`)
 	paragraph := func(b *strings.Builder, text string) {
 		for sentence := range strings.SplitSeq(text, ". ") {
@@ -90,7 +68,7 @@ func manual() string {
 		}
 	}
 	var b strings.Builder
-	for _, s := range schema(Default()) {
+	for _, s := range schema(Default(), backends) {
 		b.WriteString(".Ss [" + s.name + "]\n")
 		paragraph(&b, s.doc)
 		b.WriteString(".Bl -tag -width Ds\n")
@@ -103,22 +81,6 @@ func manual() string {
 	return b.String()
 }
 
-func compareFile(t *testing.T, name, want string) {
-	t.Helper()
-	if *update {
-		if err := os.WriteFile(name, []byte(want), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	got, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(want, string(got)); diff != "" {
-		t.Errorf("%s is out of date; run go test ./daemon/config -update (-want +got):\n%s", name, diff)
-	}
-}
-
 // A field that no key of the schema reads would be dead; so would a key without a field.
 func TestEveryFieldHasAKey(t *testing.T) {
 	c := Default()
@@ -126,7 +88,7 @@ func TestEveryFieldHasAKey(t *testing.T) {
 	var count func(v reflect.Type)
 	count = func(v reflect.Type) {
 		for f := range v.Fields() {
-			if f.Type.Kind() == reflect.Struct && f.Type != reflect.TypeFor[NodePortAddresses]() {
+			if f.Type.Kind() == reflect.Struct && f.Type != reflect.TypeFor[NodePortAddresses]() && f.Type != reflect.TypeFor[ExternalIPs]() {
 				count(f.Type)
 				continue
 			}
@@ -134,7 +96,7 @@ func TestEveryFieldHasAKey(t *testing.T) {
 		}
 	}
 	count(reflect.TypeFor[Config]())
-	if keys := len(values(c)); keys != fields {
+	if keys := len(values(c, choices)); keys != fields {
 		t.Errorf("%d keys for %d fields", keys, fields)
 	}
 }
@@ -145,7 +107,7 @@ func TestDumpLoadsBackToTheSameValue(t *testing.T) {
 	c.Source.File.Paths = []string{"/a \"b\"", `/c\d`, "/tab\t", "/del\x7f", "/ü"}
 	c.Source.Kube.LabelSelector = "edge in (yes, all)"
 	c.Source.Kube.Kubeconfig = "/k"
-	got, err := load([]file{{"/e.toml", []byte(Dump(c))}}, "host")
+	got, err := load([]file{{"/e.toml", []byte(Dump(c))}}, "host", choices)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,9 @@
 package config
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
 // section is one table of the file.
 type section struct {
@@ -17,14 +20,14 @@ type key struct {
 	value value
 }
 
-// schema binds every key to its field in c.
-func schema(c *Config) []section {
+// schema binds every key to its field in c. backends are the values that proxy.backend may have.
+func schema(c *Config, backends []Choice) []section {
 	return []section{
 		nodeSection(&c.Node),
 		kubeSection(&c.Source.Kube),
 		fileSection(&c.Source.File),
 		lastKnownSection(&c.Source.LastKnown),
-		proxySection(&c.Proxy),
+		proxySection(&c.Proxy, backends),
 		conntrackSection(&c.Conntrack),
 		{"health", "Health over HTTP, for load balancers and monitoring.", []key{
 			{"address", "Where /healthz, /livez and /readyz are served. Empty: nowhere.", listen(&c.Health.Address)},
@@ -92,15 +95,28 @@ func lastKnownSection(l *LastKnown) section {
 	}}
 }
 
-// Backends are the values that proxy.backend may have; the daemon has each.
-func Backends() []string { return []string{"nftables", "iptables", "iptables-nft", "iptables-legacy"} }
+// describe gives " NAME: DOC." for each.
+func describe(choices []Choice) string {
+	var b strings.Builder
+	for _, c := range choices {
+		b.WriteString(" " + c.Name + ": " + c.Doc + ".")
+	}
+	return b.String()
+}
 
-func proxySection(p *Proxy) section {
-	const anyPrefix = "0.0.0.0/0 and ::/0 stand for all addresses."
+func names(choices []Choice) []string {
+	out := make([]string, len(choices))
+	for i, c := range choices {
+		out[i] = c.Name
+	}
+	return out
+}
+
+func proxySection(p *Proxy, backends []Choice) section {
 	return section{"proxy", "What happens to connections.", []key{
 		{
-			"backend", "What programs the kernel. nftables: tables of its own. iptables: chains in iptables' tables, by iptables-nft or iptables-legacy, whichever this host uses already; iptables-nft and iptables-legacy: by that one. After a change and a reload the rules of the one before stay until the new one serves.",
-			oneOf(&p.Backend, Backends()...),
+			"backend", "What programs the kernel." + describe(backends) + " After a change and a reload the rules of the previous one stay until the new one serves.",
+			oneOf(&p.Backend, names(backends)...),
 		},
 		{"ip_families", "The address families, \"IPv4\" and \"IPv6\". Empty: those that the host has.", list(&p.IPFamilies, parseFamily)},
 		{
@@ -108,8 +124,8 @@ func proxySection(p *Proxy) section {
 			oneOf(&p.LocalDetection, DetectNone, DetectClusterCIDR, DetectNodeCIDR, DetectBridge, DetectPrefix),
 		},
 		{"cluster_cidrs", "The ranges that pods get their addresses from; for local_detection = \"cluster_cidr\".", list(&p.ClusterCIDRs, parsePrefix)},
-		{"bridge_interface", "The bridge that pods are behind; for local_detection = \"bridge_interface\".", text(&p.BridgeInterface, interfaceName)},
-		{"interface_name_prefix", "How the names of the pods' interfaces begin; for local_detection = \"interface_name_prefix\".", text(&p.InterfaceNamePrefix, interfaceName)},
+		{"bridge_interface", "The bridge that pods are behind; for local_detection = \"bridge_interface\".", text(&p.BridgeInterface, bridgeName)},
+		{"interface_name_prefix", "How the names of the pods' interfaces begin; for local_detection = \"interface_name_prefix\".", text(&p.InterfaceNamePrefix, interfacePrefix)},
 		{"masquerade_all", "Whether the source of every connection to a ClusterIP becomes this host's address.", boolean(&p.MasqueradeAll)},
 		{"masquerade_bit", "The bit of the packet mark that stands for \"rewrite the source\". Other bits are left alone.", integer(&p.MasqueradeBit, 0, 31)},
 		{
@@ -122,8 +138,9 @@ func proxySection(p *Proxy) section {
 			list(&p.ServiceCIDRs, parsePrefix),
 		},
 		{
-			"allow_external_ips", "Only external IPs of Services in these ranges are served. " + anyPrefix + " Addresses of this host, of the API server, loopback, link-local and multicast ones are always refused.",
-			list(&p.AllowExternalIPs, parsePrefix),
+			"allow_external_ips", "The external IPs of Services that are served. \"host\" stands for the addresses of this host, a range for all others in it. " +
+				"Loopback, link-local and multicast addresses and those of the API server are always refused. Load-balancer addresses need no entry.",
+			externalIPs(&p.AllowExternalIPs),
 		},
 		{"min_sync_period", "The least time between two syncs. What changes in between is synced together.", duration(&p.MinSyncPeriod, 0, time.Minute)},
 		{"full_sync_period", "How often the kernel's state is read back and compared, beside the syncs that a loss of rules causes at once.", duration(&p.FullSyncPeriod, 10*time.Second, 7*24*time.Hour)},

@@ -143,7 +143,7 @@ func duration(p *time.Duration, low, high time.Duration) value {
 			}
 			d, err := time.ParseDuration(s)
 			if err != nil {
-				return fmt.Errorf(`%q is no duration, as in "30s" or "1h30m"`, s)
+				return fmt.Errorf(`%q is not a duration, as in "30s" or "1h30m"`, s)
 			}
 			if d < low || d > high {
 				return fmt.Errorf("%s is out of range (%s)", s, limits)

@@ -8,19 +8,20 @@ import (
 	"slices"
 
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
 // attempts is how often a listing is tried while the kernel's tables change under it.
 const attempts = 3
 
-// links are the interfaces that are up, by index.
-type links map[int]string
+// links are the interfaces that are up and not foreign, by index.
+type links map[int]link
 
 // list reads the addresses of all interfaces that are up, and which of them are primary. steady is
 // false when the tables did not stand still: the result may then lack something.
-func list() (host *Host, steady bool, err error) {
-	up, err := listLinks()
+func list(foreign *foreign) (host *Host, steady bool, err error) {
+	up, linksSteady, err := listLinks(foreign)
 	if err != nil {
 		return nil, false, err
 	}
@@ -28,6 +29,7 @@ func list() (host *Host, steady bool, err error) {
 	if err != nil {
 		return nil, false, err
 	}
+	steady = steady && linksSteady
 	primary := map[netip.Addr]int{} // to the index of its interface
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
 		routes, routesSteady, err := defaultRoutes(family, up)
@@ -41,26 +43,37 @@ func list() (host *Host, steady bool, err error) {
 	}
 	host = &Host{}
 	for _, a := range addrs {
-		link, ok := primary[a.addr]
-		host.Addrs = append(host.Addrs, Addr{a.addr, up[a.link], ok && link == a.link})
+		index, ok := primary[a.addr]
+		on := up[a.link]
+		host.Addrs = append(host.Addrs, Addr{Addr: a.addr, Interface: on.name, Dummy: on.kind == "dummy", Primary: ok && index == a.link})
 	}
 	slices.SortFunc(host.Addrs, Addr.compare)
 	host.Addrs = slices.Compact(host.Addrs)
 	return host, steady, nil
 }
 
-func listLinks() (links, error) {
-	interfaces, err := net.Interfaces()
+// skipStats is RTEXT_FILTER_SKIP_STATS of linux/rtnetlink.h, since Linux 4.4.
+const skipStats = 1 << 3
+
+// listLinks reads less of each than netlink.LinkList: a host of many pods has thousands.
+func listLinks(foreign *foreign) (up links, steady bool, err error) {
+	found, steady, err := retry(func() ([][]byte, error) {
+		request := nl.NewNetlinkRequest(unix.RTM_GETLINK, unix.NLM_F_DUMP)
+		request.AddData(nl.NewIfInfomsg(unix.AF_UNSPEC))
+		request.AddData(nl.NewRtAttr(unix.IFLA_EXT_MASK, nl.Uint32Attr(skipStats)))
+		return request.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWLINK)
+	})
 	if err != nil {
-		return nil, fmt.Errorf("list of interfaces: %w", err)
+		return nil, false, fmt.Errorf("list of interfaces: %w", err)
 	}
-	up := links{}
-	for _, i := range interfaces {
-		if i.Flags&net.FlagUp != 0 {
-			up[i.Index] = i.Name
+	up = links{}
+	for _, message := range found {
+		one, ok := parseLink(message)
+		if ok && !foreign.note(one) && one.up {
+			up[one.index] = one
 		}
 	}
-	return up, nil
+	return up, steady, nil
 }
 
 // address is a usable address, with what the choice of a source depends on.
@@ -79,7 +92,7 @@ func listAddrs(up links) (addrs []address, steady bool, err error) {
 	}
 	for _, a := range found {
 		addr, ok := netip.AddrFromSlice(a.IP)
-		if !ok || up[a.LinkIndex] == "" || !usable(a.Flags) {
+		if !ok || up[a.LinkIndex].name == "" || !usable(a.Flags) {
 			continue
 		}
 		// For an address with a peer the network is the peer's.
@@ -134,7 +147,7 @@ func defaultRoutes(family int, up links) (routes []route, steady bool, err error
 			hops = append(hops, *hop)
 		}
 		for _, hop := range hops {
-			if up[hop.LinkIndex] != "" {
+			if up[hop.LinkIndex].name != "" {
 				one.link, one.gateway = hop.LinkIndex, addrOf(hop.Gw)
 				routes = append(routes, one)
 			}

@@ -23,6 +23,8 @@ type Addr struct {
 	// Addr has no zone.
 	Addr      netip.Addr
 	Interface string
+	// Dummy says that the interface is of type dummy, which reaches nothing but this host.
+	Dummy bool
 	// Primary says that the host's own connections to far places have this source: it is the preferred
 	// source address of the default route. There is at most one of each family, and none without
 	// a default route.

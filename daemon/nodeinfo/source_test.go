@@ -77,7 +77,7 @@ func TestRelevantMessages(t *testing.T) {
 		"other route":   {unix.RTM_NEWROUTE, []byte{family, subnet}, false},
 		"stub":          {unix.RTM_NEWROUTE, []byte{family}, false},
 	} {
-		if got := relevant(c.kind, c.data); got != c.want {
+		if got := newForeign(nil).relevant(c.kind, c.data); got != c.want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}

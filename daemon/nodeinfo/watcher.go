@@ -34,15 +34,18 @@ const receiveBuffer = 1 << 20
 // Watcher keeps a Host up to date. Its methods, but for Run, may be called from any goroutine.
 type Watcher struct {
 	log     *slog.Logger
+	foreign *foreign
 	host    atomic.Pointer[Host]
 	once    sync.Once
 	ready   chan struct{}
 	changed chan struct{}
 }
 
-// New makes a watcher that knows nothing until Run has read the addresses once.
-func New(logger *slog.Logger) *Watcher {
-	w := &Watcher{log: logger, ready: make(chan struct{}), changed: make(chan struct{}, 1)}
+// New makes a watcher that knows nothing until Run has read the addresses once. The addresses of the interfaces
+// that are called as in ignore are not the host's own, as those that a proxy binds: they are left out, and their
+// changes are no events.
+func New(logger *slog.Logger, ignore ...string) *Watcher {
+	w := &Watcher{log: logger, foreign: newForeign(ignore), ready: make(chan struct{}), changed: make(chan struct{}, 1)}
 	w.host.Store(&Host{})
 	return w
 }
@@ -91,7 +94,7 @@ func (w *Watcher) watch(ctx context.Context) (worked bool, err error) {
 	_ = socket.SetReceiveBufferSize(receiveBuffer, true)
 	events, failed := make(chan struct{}, 1), make(chan error, 1)
 	var receiver sync.WaitGroup
-	receiver.Go(func() { failed <- receive(socket, events) })
+	receiver.Go(func() { failed <- w.receive(socket, events) })
 	defer receiver.Wait()
 	defer socket.Close() // ends the receiver
 
@@ -127,7 +130,7 @@ func (w *Watcher) watch(ctx context.Context) (worked bool, err error) {
 }
 
 // receive announces the events that matter until the socket fails or is closed.
-func receive(socket *nl.NetlinkSocket, events chan<- struct{}) error {
+func (w *Watcher) receive(socket *nl.NetlinkSocket, events chan<- struct{}) error {
 	for {
 		msgs, _, err := socket.Receive()
 		matters := false
@@ -140,7 +143,7 @@ func receive(socket *nl.NetlinkSocket, events chan<- struct{}) error {
 			return fmt.Errorf("receive from rtnetlink: %w", err)
 		}
 		for _, m := range msgs {
-			matters = matters || relevant(m.Header.Type, m.Data)
+			matters = matters || w.foreign.relevant(m.Header.Type, m.Data)
 		}
 		if matters {
 			select {
@@ -151,18 +154,9 @@ func receive(socket *nl.NetlinkSocket, events chan<- struct{}) error {
 	}
 }
 
-// relevant leaves out the routes that are not default routes, of which a router may see thousands
-// a second. The second byte of a route message is the length of the destination's prefix (rtnetlink(7)).
-func relevant(messageType uint16, data []byte) bool {
-	if messageType != unix.RTM_NEWROUTE && messageType != unix.RTM_DELROUTE {
-		return true
-	}
-	return len(data) > 1 && data[1] == 0
-}
-
 // read lists the host's state and publishes it when it is new.
 func (w *Watcher) read() (steady bool, err error) {
-	next, steady, err := list()
+	next, steady, err := list(w.foreign)
 	if err != nil {
 		return false, err
 	}

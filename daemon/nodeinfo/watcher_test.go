@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os/exec"
 	"runtime"
 	"slices"
@@ -40,7 +41,7 @@ func newLab(t *testing.T, setup ...string) *lab {
 	for _, s := range setup {
 		l.ip(s)
 	}
-	l.Watcher = New(slog.New(slog.NewTextHandler(l.log, nil)))
+	l.Watcher = New(slog.New(slog.NewTextHandler(l.log, nil)), foreignName)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
 	go func() {
@@ -208,15 +209,109 @@ func TestWhatChangesNothingIsNoEvent(t *testing.T) {
 	l.quiet()
 }
 
-// batch adds 2000 addresses in 10.net.0.0/16 and deletes all but the last.
+// foreignName is the interface that the watcher of a lab ignores.
+const foreignName = "kube-ipvs0"
+
+// A proxy that binds 5,000 addresses and removes them, one by one, is none of our business, whenever it made its
+// interface; the host's own addresses are. The type of the interface does not matter.
+func TestForeignInterface(t *testing.T) {
+	foreign := []string{
+		"link add " + foreignName + " type veth peer name v3",
+		"link set v3 addrgenmode none", "link set " + foreignName + " addrgenmode none", "link set v3 up", "link set " + foreignName + " up",
+	}
+	for name, setup := range map[string][2][]string{
+		"there before": {append(slices.Clone(veth), foreign...), nil},
+		"made later":   {veth, foreign},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t, setup[0]...)
+			l.want("127.0.0.1@lo", "::1@lo")
+			for _, s := range setup[1] {
+				l.ip(s)
+			}
+			socket, err := nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV4_ROUTE)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := socket.SetReceiveBufferSize(64*receiveBuffer, true); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(4 * debounce) // what came before has been read
+			events, failed := make(chan struct{}, 1), make(chan error, 1)
+			go func() { failed <- l.receive(socket, events) }()
+			l.batchOn(foreignName, 100, 5000)
+			l.quiet()
+			if len(events) > 0 {
+				t.Error("addresses of a foreign interface are events")
+			}
+			l.want("127.0.0.1@lo", "::1@lo")
+			l.ip("addr add 192.0.2.1/24 dev v0")
+			l.want("127.0.0.1@lo", "192.0.2.1@v0", "::1@lo")
+			socket.Close()
+			<-failed
+		})
+	}
+}
+
+// An interface that gets a name, or loses it, is the host's own or not from then on.
+func TestForeignInterfaceIsRenamed(t *testing.T) {
+	l := newLab(t, append(veth, "addr add 192.0.2.1/24 dev v0")...)
+	l.want("127.0.0.1@lo", "192.0.2.1@v0", "::1@lo")
+	rename := func(from, to string) {
+		l.ip("link set " + from + " down")
+		l.ip("link set " + from + " name " + to)
+		l.ip("link set " + to + " up")
+	}
+	rename("v0", foreignName)
+	l.want("127.0.0.1@lo", "::1@lo")
+	rename(foreignName, "v0")
+	l.want("127.0.0.1@lo", "192.0.2.1@v0", "::1@lo")
+}
+
+// The kernel tells of what type an interface is. One of type dummy would say "dummy".
+func TestLinkKind(t *testing.T) {
+	l := newLab(t, veth...)
+	up, steady, err := listLinks(newForeign([]string{"v1"}))
+	if err != nil || !steady {
+		t.Fatalf("steady %v: %v", steady, err)
+	}
+	kinds := map[string]string{}
+	for _, one := range up {
+		kinds[one.name] = one.kind
+	}
+	if want := map[string]string{"lo": "", "v0": "veth"}; !maps.Equal(kinds, want) {
+		t.Errorf("got %v, want %v", kinds, want)
+	}
+	l.quiet()
+}
+
+// What is no message about an interface is no interface.
+func TestParseLinkOfNothing(t *testing.T) {
+	whole := slices.Concat(make([]byte, unix.SizeofIfInfomsg), []byte{7, 0, unix.IFLA_IFNAME, 0, 'v', '0', 0, 0})
+	if l, ok := parseLink(whole); !ok || l.name != "v0" {
+		t.Fatalf("%+v %v", l, ok)
+	}
+	for i := range whole[:len(whole)-1] {
+		if l, ok := parseLink(whole[:i]); ok {
+			t.Errorf("%d bytes: %+v", i, l)
+		}
+	}
+}
+
+// batch adds 2000 addresses in 10.net.0.0/16 to lo and deletes all but the last.
 func (l *lab) batch(net int) {
 	l.Helper()
+	l.batchOn("lo", net, 2000)
+}
+
+func (l *lab) batchOn(device string, net, count int) {
+	l.Helper()
 	var batch strings.Builder
-	for i := range 2000 {
-		fmt.Fprintf(&batch, "addr add 10.%d.%d.%d/32 dev lo\n", net, i/256, i%256)
+	for i := range count {
+		fmt.Fprintf(&batch, "addr add 10.%d.%d.%d/32 dev %s\n", net, i/256, i%256, device)
 	}
-	for i := range 2000 - 1 {
-		fmt.Fprintf(&batch, "addr del 10.%d.%d.%d/32 dev lo\n", net, i/256, i%256)
+	for i := range count - 1 {
+		fmt.Fprintf(&batch, "addr del 10.%d.%d.%d/32 dev %s\n", net, i/256, i%256, device)
 	}
 	cmd := exec.Command("ip", "-batch", "-")
 	cmd.Stdin = strings.NewReader(batch.String())
@@ -256,7 +351,7 @@ func TestOverrunIsAnEvent(t *testing.T) {
 	}
 	l.batch(101) // again, for receive to see
 	events, failed := make(chan struct{}, 1), make(chan error, 1)
-	go func() { failed <- receive(socket, events) }()
+	go func() { failed <- l.receive(socket, events) }()
 	expect := func(what string) {
 		t.Helper()
 		select {

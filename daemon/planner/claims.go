@@ -36,7 +36,7 @@ func (p *Planner) vips(s *source.Service) (vips []vip, problems []source.Problem
 				continue
 			}
 			if why := p.refusal(kind, a); why != "" {
-				problems = append(problems, source.Problem{Object: s.Key(), Field: fields[kind], Message: fmt.Sprintf("%s is %s", a, why)})
+				problems = append(problems, source.Problem{Object: s.Key(), Field: fields[kind], Message: fmt.Sprintf("%s %s", a, why)})
 				continue
 			}
 			vips = append(vips, vip{a, kind})
@@ -54,17 +54,27 @@ func (p *Planner) vips(s *source.Service) (vips []vip, problems []source.Problem
 	return slices.CompactFunc(vips, func(a, b vip) bool { return a.addr == b.addr }), problems
 }
 
-// refusal says in words why no Service may have the address; empty: it may.
+// refusal says in words why the Service may not have the address; empty: it may.
+//
+// A load-balancer address may be the host's: only controllers write the status, and on a host that answers for the
+// address itself it is on an interface. An external IP is what anybody may write who may write Services. A ClusterIP
+// is on a device of type dummy where somebody binds all of them, as for IPVS.
 func (p *Planner) refusal(kind plan.FrontendKind, a netip.Addr) string {
 	switch {
-	case hasAddr(p.env.refused, a):
-		return "an address of this host"
+	case kind == plan.ClusterIP && hasAddr(p.env.real, a):
+		return "is an address of this host"
 	case kind == plan.ClusterIP:
 		return ""
-	case slices.Contains(p.opts.APIServerAddrs, a):
-		return "the API server's address"
-	case kind == plan.ExternalIP && !contains(p.opts.AllowExternalIPs, a):
-		return "not among the external IPs that are allowed"
+	case hasAddr(p.env.apiServers, a):
+		return "is the API server's address"
+	case kind == plan.LoadBalancerIP:
+		return ""
+	case hasAddr(p.env.held, a):
+		if !p.opts.AllowHostIPs {
+			return `is an address of this host: to serve it here, add "host" to proxy.allow_external_ips`
+		}
+	case !contains(p.opts.AllowExternalIPs, a):
+		return "is not in a range of proxy.allow_external_ips"
 	}
 	return ""
 }
@@ -74,15 +84,21 @@ func hasFamily(s *source.Service, f plan.Family) bool {
 	return slices.ContainsFunc(s.ClusterIPs, func(a netip.Addr) bool { return plan.FamilyOf(a) == f })
 }
 
+// reachable reports whether the Service exists in a family that is served. One that does not needs no NodePort.
+func (p *Planner) reachable(s *source.Service) bool {
+	return slices.ContainsFunc(p.env.families, func(f plan.Family) bool { return hasFamily(s, f) })
+}
+
 // claims calls f with all that the Service wants to be the only one to have.
 func (p *Planner) claims(s *source.Service, f func(claim)) {
 	vips, _ := p.vips(s)
+	reachable := p.reachable(s)
 	for i := range s.Ports {
 		port := &s.Ports[i]
 		for _, v := range vips {
 			f(claim{v.addr, port.Protocol, port.Port})
 		}
-		if port.NodePort != 0 {
+		if port.NodePort != 0 && reachable {
 			f(nodePortClaim(port))
 		}
 	}

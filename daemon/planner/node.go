@@ -25,8 +25,11 @@ type environment struct {
 	// nodeAddrs are the host's own addresses in the cluster's eyes, per family: the options', else the
 	// Node object's, else those of the default route. Sorted.
 	nodeAddrs []netip.Addr
-	// refused are the addresses that no Service may have: the host's and nodeAddrs. Sorted.
-	refused []netip.Addr
+	// held are the host's addresses and nodeAddrs; real are those of them that are not on a device of type
+	// dummy alone. Both are sorted.
+	held, real []netip.Addr
+	// apiServers are those of the snapshot.
+	apiServers []netip.Addr
 }
 
 func (e *environment) equal(o *environment) bool { return reflect.DeepEqual(e, o) }
@@ -34,27 +37,22 @@ func (e *environment) equal(o *environment) bool { return reflect.DeepEqual(e, o
 func (e *environment) serves(f plan.Family) bool  { return slices.Contains(e.families, f) }
 func (e *environment) detects(f plan.Family) bool { return slices.Contains(e.detect, f) }
 
-// surroundings computes the environment and the plan's view of the host. node may be nil.
-func (o *Options) surroundings(node *source.Node, cidrs []*source.ServiceCIDR, host *nodeinfo.Host) (*environment, *plan.Node) {
-	env := &environment{localAsCluster: o.LocalAsCluster && node == nil}
+// surroundings computes the environment and the plan's view of the host.
+func (o *Options) surroundings(snap *tracker.Snapshot, host *nodeinfo.Host) (*environment, *plan.Node) {
+	node := snap.Node
+	env := &environment{localAsCluster: o.LocalAsCluster && node == nil, apiServers: snap.APIServers}
 	if node == nil {
 		node = &source.Node{}
 	}
 	env.nodeName, env.zone = cmp.Or(o.NodeName, node.Name), cmp.Or(o.Zone, node.Zone)
 	out := &plan.Node{Name: env.nodeName, PodInterfaces: slices.Sorted(slices.Values(o.Pods.Interfaces))}
-	for _, a := range host.Addrs {
-		out.HostAddrs = append(out.HostAddrs, a.Addr)
-		if !a.Addr.IsLinkLocalUnicast() {
-			env.refused = append(env.refused, a.Addr)
-		}
-	}
-	out.HostAddrs = sortAddrs(out.HostAddrs)
+	out.HostAddrs = env.takeAddrs(host)
 
 	pods, services := slices.Clone(o.Pods.CIDRs), slices.Clone(o.ServiceCIDRs)
 	if o.Pods.NodeCIDRs {
 		pods = append(pods, node.PodCIDRs...)
 	}
-	for _, c := range cidrs {
+	for _, c := range snap.ServiceCIDRs {
 		services = append(services, c.CIDRs...)
 	}
 	for _, family := range []plan.Family{plan.IPv4, plan.IPv6} {
@@ -68,16 +66,33 @@ func (o *Options) surroundings(node *source.Node, cidrs []*source.ServiceCIDR, h
 		if lo := loopback(family); o.NodePorts.loopback(family) && slices.Contains(out.HostAddrs, lo) {
 			out.LoopbackAddrs = append(out.LoopbackAddrs, lo)
 		}
-		podsOfFamily := normalize(ofFamily(pods, family))
+		podsOfFamily := plan.Minimal(plan.OfFamily(pods, family))
 		out.PodSources = append(out.PodSources, podsOfFamily...)
-		out.ServiceCIDRs = append(out.ServiceCIDRs, normalize(ofFamily(services, family))...)
+		out.ServiceCIDRs = append(out.ServiceCIDRs, plan.Minimal(plan.OfFamily(services, family))...)
 		if len(podsOfFamily) > 0 || len(out.PodInterfaces) > 0 {
 			env.detect = append(env.detect, family)
 		}
 	}
 	env.nodeAddrs = sortAddrs(env.nodeAddrs)
-	env.refused = sortAddrs(append(env.refused, env.nodeAddrs...))
+	env.held = sortAddrs(append(env.held, env.nodeAddrs...))
+	env.real = sortAddrs(append(env.real, env.nodeAddrs...))
 	return env, out
+}
+
+// takeAddrs sets what is held and real of the host's addresses, and gives all of them.
+func (e *environment) takeAddrs(host *nodeinfo.Host) []netip.Addr {
+	var all []netip.Addr
+	for _, a := range host.Addrs {
+		all = append(all, a.Addr)
+		if a.Addr.IsLinkLocalUnicast() {
+			continue
+		}
+		e.held = append(e.held, a.Addr)
+		if !a.Dummy || a.Primary {
+			e.real = append(e.real, a.Addr)
+		}
+	}
+	return sortAddrs(all)
 }
 
 // serves reports whether the family is wanted; hostAddrs may be of either.
@@ -89,7 +104,7 @@ func (o *Options) serves(family plan.Family, hostAddrs []netip.Addr) bool {
 }
 
 // nodeAddrs gives the host's own addresses of a family, and the one that "primary" stands for; invalid
-// when it can not be told.
+// when it cannot be told.
 func (o *Options) nodeAddrs(family plan.Family, node *source.Node, host *nodeinfo.Host) (own []netip.Addr, primary netip.Addr) {
 	var byRoute []netip.Addr
 	for _, a := range host.Addrs {
@@ -157,5 +172,5 @@ func loopbackBits(family plan.Family) int {
 
 // sameSurroundings reports whether two snapshots agree in what surroundings takes from them.
 func sameSurroundings(a, b *tracker.Snapshot) bool {
-	return a.Node == b.Node && slices.Equal(a.ServiceCIDRs, b.ServiceCIDRs)
+	return a.Node == b.Node && slices.Equal(a.ServiceCIDRs, b.ServiceCIDRs) && slices.Equal(a.APIServers, b.APIServers)
 }

@@ -167,10 +167,3 @@ func TestHostAddressChange(t *testing.T) {
 		t.Error("a host that nothing is known of has addresses or families")
 	}
 }
-
-func TestNormalize(t *testing.T) {
-	got := normalize(cidrs("10.1.2.3/16", "10.0.0.0/8", "10.0.0.0/8", "11.0.0.0/8", "fd00::1/64", "10.255.0.0/16", "fd00::/8"))
-	if want := cidrs("10.0.0.0/8", "11.0.0.0/8", "fd00::/8"); !slices.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
-	}
-}

@@ -3,6 +3,7 @@ package planner
 import (
 	"net/netip"
 
+	"edgeway/daemon/source"
 	"edgeway/proxiers/plan"
 )
 
@@ -31,8 +32,12 @@ type Options struct {
 	ServiceCIDRs []netip.Prefix
 	// AllowExternalIPs are the only ranges that externalIPs may come from. Empty: none.
 	AllowExternalIPs []netip.Prefix
-	// APIServerAddrs are never served as external or load-balancer addresses (CVE-2020-8554).
-	APIServerAddrs []netip.Addr
+	// AllowHostIPs allows the addresses of this host as externalIPs, whatever the ranges say. Without it they are
+	// refused (CVE-2020-8554).
+	AllowHostIPs bool
+	// Held gives what Contested gave when the last process ended. It is asked at the first plan that has no
+	// plan before it. nil: nothing is known.
+	Held func() []source.Holding
 }
 
 // PodDetection says how pods of this host are told from other sources. In a family that none of it
@@ -53,7 +58,7 @@ type PodDetection struct {
 // by name (KEP-6032): no range that is wider than it includes it.
 type NodePortAddresses struct {
 	// Primary is one address of each family: the first of NodeAddresses or of the Node object that is
-	// on the host, else the source of the default route. None when that can not be told.
+	// on the host, else the source of the default route. None when that cannot be told.
 	Primary bool
 	// Localhost is 127.0.0.1 and ::1.
 	Localhost bool

@@ -29,49 +29,94 @@ func (c claim) String() string {
 }
 
 // ownership knows who has what. A Service claims each claim once.
+//
+// Who has a claim keeps it for as long as it claims it. A claim that nobody has, or that its owner has left, is
+// open until settle: then it is the first one's by precedence, and no older Service that comes later takes it away.
 type ownership struct {
 	owner map[claim]*source.Service
 	// rivals are those that want what another one has; no entry is empty.
 	rivals map[claim][]*source.Service
+	// open has who had each open claim, an empty name if nobody had. With allOpen all claims are open.
+	open    map[claim]tracker.Name
+	allOpen bool
 }
 
+// newOwnership has all claims open.
 func newOwnership() ownership {
-	return ownership{map[claim]*source.Service{}, map[claim][]*source.Service{}}
+	return ownership{owner: map[claim]*source.Service{}, rivals: map[claim][]*source.Service{}, allOpen: true}
 }
 
-// add enters a claim. When s now has it in the place of another one, that one and all other rivals are
-// returned: the answer to "who has it" is another for them.
-func (o *ownership) add(c claim, s *source.Service) (disturbed []*source.Service) {
+// add enters a claim.
+func (o *ownership) add(c claim, s *source.Service) {
 	owner := o.owner[c]
+	holder, open := o.open[c]
 	switch {
 	case owner == nil:
 		o.owner[c] = s
-		return nil
-	case comparePrecedence(s, owner) < 0:
+		if !o.allOpen {
+			o.open[c] = holder
+		}
+	case (open || o.allOpen) && before(s, owner, holder):
 		o.owner[c] = s
 		o.rivals[c] = append(o.rivals[c], owner)
-		return o.rivals[c]
+	default:
+		o.rivals[c] = append(o.rivals[c], s)
 	}
-	o.rivals[c] = append(o.rivals[c], s)
-	return nil
 }
 
-// remove undoes add. When s had the claim, its rivals are returned, one of which has it now.
-func (o *ownership) remove(c claim, s *source.Service) (disturbed []*source.Service) {
+// remove undoes add. It opens a claim that s had.
+func (o *ownership) remove(c claim, s *source.Service) {
 	rivals := o.rivals[c]
 	if o.owner[c] != s {
 		o.setRivals(c, without(rivals, s))
-		return nil
+		return
+	}
+	if _, open := o.open[c]; !open {
+		o.open[c] = nameOf(s)
 	}
 	if len(rivals) == 0 {
 		delete(o.owner, c)
-		return nil
+		return
 	}
-	disturbed = slices.Clone(rivals)
 	heir := slices.MinFunc(rivals, comparePrecedence)
 	o.owner[c] = heir
 	o.setRivals(c, without(rivals, heir))
+}
+
+// restore gives a claim back to the Service that had it, if that still claims it.
+func (o *ownership) restore(c claim, holder tracker.Name) {
+	rivals := o.rivals[c]
+	i := slices.IndexFunc(rivals, func(s *source.Service) bool { return nameOf(s) == holder })
+	if i >= 0 {
+		o.owner[c], rivals[i] = rivals[i], o.owner[c]
+	}
+}
+
+// settle closes all claims, and gives the Services for which the answer to "who has it" has changed.
+func (o *ownership) settle() (disturbed []tracker.Name) {
+	for c, holder := range o.open {
+		owner := o.owner[c]
+		if owner == nil || nameOf(owner) == holder {
+			continue
+		}
+		disturbed = append(disturbed, nameOf(owner))
+		for _, s := range o.rivals[c] {
+			disturbed = append(disturbed, nameOf(s))
+		}
+	}
+	o.open, o.allOpen = map[claim]tracker.Name{}, false
 	return disturbed
+}
+
+// contested gives the claims that several Services want, with their owners.
+func (o *ownership) contested() []source.Holding {
+	var out []source.Holding
+	for c := range o.rivals {
+		name := nameOf(o.owner[c])
+		out = append(out, source.Holding{Addr: c.addr, Protocol: c.protocol, Port: c.port, Namespace: name.Namespace, Name: name.Name})
+	}
+	slices.SortFunc(out, source.Holding.Compare)
+	return out
 }
 
 func (o *ownership) setRivals(c claim, rivals []*source.Service) {
@@ -86,10 +131,25 @@ func without(list []*source.Service, s *source.Service) []*source.Service {
 	return slices.DeleteFunc(list, func(o *source.Service) bool { return o == s })
 }
 
-// comparePrecedence puts first who has a claim: the oldest, then by UID, then by name. A Service from
-// a manifest file that says nothing of its age counts as the oldest.
+// before reports whether an open claim is a's rather than b's: its holder's, else by precedence.
+func before(a, b *source.Service, holder tracker.Name) bool {
+	switch holder {
+	case nameOf(a):
+		return true
+	case nameOf(b):
+		return false
+	}
+	return comparePrecedence(a, b) < 0
+}
+
+// comparePrecedence puts first who gets a claim that nobody has: the oldest, then by UID, then by name. A Service
+// that says nothing of its age, as one of a manifest, is the youngest.
 func comparePrecedence(a, b *source.Service) int {
-	return cmp.Or(a.Created.Compare(b.Created), strings.Compare(a.UID, b.UID), nameOf(a).Compare(nameOf(b)))
+	age := a.Created.Compare(b.Created)
+	if a.Created.IsZero() || b.Created.IsZero() {
+		age = -age
+	}
+	return cmp.Or(age, strings.Compare(a.UID, b.UID), nameOf(a).Compare(nameOf(b)))
 }
 
 func nameOf(s *source.Service) tracker.Name {

@@ -51,7 +51,7 @@ func (p *Planner) Plan(snap *tracker.Snapshot, host *nodeinfo.Host, prev *plan.P
 		next.Node = prev.Node
 	} else {
 		var env *environment
-		env, next.Node = p.opts.surroundings(snap.Node, snap.ServiceCIDRs, host)
+		env, next.Node = p.opts.surroundings(snap, host)
 		if prev.Node != nil && equalNode(prev.Node, next.Node) {
 			next.Node = prev.Node
 		}
@@ -78,6 +78,8 @@ func (p *Planner) rebuild(snap *tracker.Snapshot, prev, next *plan.Plan) {
 	for _, svc := range snap.Services {
 		p.claims(svc.Spec, func(c claim) { p.owners.add(c, svc.Spec) })
 	}
+	p.restore(prev)
+	p.owners.settle()
 	next.Services = make([]*plan.ServicePort, 0, max(len(prev.Services), len(snap.Services)))
 	for _, svc := range snap.Services {
 		out := p.service(svc)
@@ -117,25 +119,51 @@ func (p *Planner) update(snap *tracker.Snapshot, prev, next *plan.Plan) {
 // transfer brings the ownership up to date and gives the Services that the change of another one
 // concerns.
 func (p *Planner) transfer(snap *tracker.Snapshot) (disturbed []tracker.Name) {
-	disturb := func(list []*source.Service) {
-		for _, s := range list {
-			disturbed = append(disturbed, nameOf(s))
-		}
-	}
+	var after []*source.Service
 	for _, name := range snap.Changed {
-		before, after := specOf(p.snap, name), specOf(snap, name)
-		if before == after {
+		old, fresh := specOf(p.snap, name), specOf(snap, name)
+		if old == fresh {
 			continue // only its endpoints changed
 		}
-		if before != nil {
-			p.claims(before, func(c claim) { disturb(p.owners.remove(c, before)) })
+		if old != nil {
+			p.claims(old, func(c claim) { p.owners.remove(c, old) })
 		}
-		if after != nil {
-			p.claims(after, func(c claim) { disturb(p.owners.add(c, after)) })
+		if fresh != nil {
+			after = append(after, fresh)
 		}
 	}
-	return disturbed
+	for _, s := range after {
+		p.claims(s, func(c claim) { p.owners.add(c, s) })
+	}
+	return p.owners.settle()
 }
+
+// restore has the Services keep what the plan before gave them, or without one what they had when the last
+// process ended.
+func (p *Planner) restore(prev *plan.Plan) {
+	if len(p.owners.rivals) == 0 {
+		return
+	}
+	for _, sp := range prev.Services {
+		name := tracker.Name{Namespace: sp.Name.Namespace, Name: sp.Name.Name}
+		for i := range sp.Frontends {
+			f := &sp.Frontends[i]
+			p.owners.restore(claim{f.Addr, sp.Name.Protocol, f.Port}, name)
+		}
+	}
+	for _, h := range prev.HealthChecks {
+		p.owners.restore(claim{protocol: plan.TCP, port: h.Port}, tracker.Name{Namespace: h.Namespace, Name: h.Name})
+	}
+	if prev.Generation == 0 && p.opts.Held != nil {
+		for _, h := range p.opts.Held() {
+			p.owners.restore(claim{h.Addr, h.Protocol, h.Port}, tracker.Name{Namespace: h.Namespace, Name: h.Name})
+		}
+	}
+}
+
+// Contested gives what several Services claim, with those that have it: what Options.Held is to give after a
+// restart.
+func (p *Planner) Contested() []source.Holding { return p.owners.contested() }
 
 func specOf(snap *tracker.Snapshot, name tracker.Name) *source.Service {
 	if svc := snap.Find(name); svc != nil {

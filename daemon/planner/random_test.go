@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -36,7 +37,7 @@ func some[T any](c chaos, percent int, from ...T) (out []T) {
 func (c chaos) service() *source.Service {
 	s := &source.Service{
 		Namespace: pick(c, "ns", "other"), Name: fmt.Sprint("svc", c.IntN(4)), UID: fmt.Sprint(c.IntN(3)),
-		Created:         time.Unix(int64(c.IntN(3)), 0),
+		Created:         pick(c, time.Time{}, time.Unix(1, 0), time.Unix(2, 0), time.Unix(3, 0)),
 		ExternalIPs:     some(c, 30, ips("198.51.100.1", "198.51.100.2", hostIP, "2001:db8:1::1", "198.51.100.7")...),
 		LoadBalancerIPs: some(c, 30, ips("198.51.100.1", "198.51.100.3", "2001:db8:1::1", "192.0.2.200")...),
 		SourceRanges:    some(c, 20, cidrs("192.0.2.0/24", "203.0.113.0/24", "203.0.113.0/25", "0.0.0.0/0", "2001:db8::/32")...),
@@ -87,7 +88,9 @@ func (c chaos) host() *nodeinfo.Host {
 	h := &nodeinfo.Host{}
 	for _, a := range ips("10.96.0.3", "127.0.0.1", "192.0.2.200", hostIP, "198.51.100.2", "::1", hostIP6, "fe80::1", "fe80::2") {
 		if c.chance(70) {
-			h.Addrs = append(h.Addrs, nodeinfo.Addr{Addr: a, Interface: "eth0", Primary: a == ip(hostIP) || a == ip(hostIP6)})
+			h.Addrs = append(h.Addrs, nodeinfo.Addr{
+				Addr: a, Interface: "eth0", Primary: a == ip(hostIP) || a == ip(hostIP6), Dummy: c.chance(20),
+			})
 		}
 	}
 	return h
@@ -103,14 +106,14 @@ func (c chaos) options() Options {
 	o.Pods = pick(c, PodDetection{}, o.Pods, PodDetection{NodeCIDRs: true}, PodDetection{Interfaces: []string{"veth*", "cni0"}})
 	o.NodePorts.Prefixes = some(c, 30, cidrs("0.0.0.0/0", "198.51.100.0/24", "::/0")...)
 	o.ServiceCIDRs = some(c, 50, cidrs("10.96.0.0/16", "10.96.3.4/12")...)
-	o.APIServerAddrs = ips("198.51.100.7")
+	o.AllowHostIPs = c.chance(30)
 	return o
 }
 
 // step changes something; the host is what plans are made for next.
 func (c chaos) step(sink source.Sink, host *nodeinfo.Host) *nodeinfo.Host {
 	for range 1 + c.IntN(3) {
-		switch n := c.IntN(20); {
+		switch n := c.IntN(21); {
 		case n < 7:
 			sink.Upsert(c.service())
 		case n < 10:
@@ -128,6 +131,8 @@ func (c chaos) step(sink source.Sink, host *nodeinfo.Host) *nodeinfo.Host {
 			} else {
 				sink.Upsert(cidr)
 			}
+		case n == 19:
+			sink.Upsert(apiServer(pick(c, "198.51.100.7", "198.51.100.1", "192.0.2.200")))
 		default:
 			node := &source.Node{
 				Name: hostName, Addresses: some(c, 70, ips(hostIP, "192.0.2.200", hostIP6)...),
@@ -143,8 +148,8 @@ func (c chaos) step(sink source.Sink, host *nodeinfo.Host) *nodeinfo.Host {
 	return host
 }
 
-// Whatever changes, the incremental plan equals one made from scratch, shares every pointer that it can
-// with the plan before, and is well formed.
+// Whatever changes, the incremental plan equals one that another Planner makes of the whole, knowing only the plan
+// before; it shares every pointer that it can with that, is well formed, and takes nothing from who has it.
 func TestIncrementalEqualsFromScratch(t *testing.T) {
 	sequences := uint64(4000)
 	if testing.Short() {
@@ -162,7 +167,7 @@ func TestIncrementalEqualsFromScratch(t *testing.T) {
 			host = c.step(sink, host)
 			snap, _ := tr.Snapshot()
 			next, problems := planner.Plan(snap, host, prev)
-			scratch, scratchProblems := New(opts).Plan(snap, host, nil)
+			scratch, scratchProblems := New(opts).Plan(snap, host, prev)
 			if !slices.Equal(problems, scratchProblems) {
 				t.Fatalf("seed %d: problems %v, from scratch %v", seed, problems, scratchProblems)
 			}
@@ -171,6 +176,7 @@ func TestIncrementalEqualsFromScratch(t *testing.T) {
 			}
 			checkWellFormed(t, seed, next)
 			checkShared(t, seed, prev, next)
+			checkKept(t, seed, prev, problems)
 			prev = next
 		}
 	}
@@ -213,9 +219,30 @@ func checkShared(t *testing.T, seed uint64, prev, next *plan.Plan) {
 	}
 }
 
+// checkKept: no Service lost to another one what it had, as far as the problems tell.
+func checkKept(t *testing.T, seed uint64, prev *plan.Plan, problems []source.Problem) {
+	t.Helper()
+	if prev == nil {
+		return
+	}
+	for _, sp := range prev.Services {
+		for _, f := range sp.Frontends {
+			lost := fmt.Sprintf("%s belongs to", claim{f.Addr, sp.Name.Protocol, f.Port})
+			for _, p := range problems {
+				if p.Object.Name == sp.Name.Name && p.Object.Namespace == sp.Name.Namespace && strings.HasPrefix(p.Message, lost) {
+					t.Fatalf("seed %d: %s had it before: %s", seed, sp.Name, p)
+				}
+			}
+		}
+	}
+}
+
 func checkWellFormed(t *testing.T, seed uint64, p *plan.Plan) {
 	t.Helper()
-	if !slices.IsSortedFunc(p.Services, (*plan.ServicePort).Compare) || !slices.IsSortedFunc(p.HealthChecks, (*plan.HealthCheck).Compare) {
+	if err := p.Validate(); err != nil {
+		t.Fatalf("seed %d: %v", seed, err)
+	}
+	if !slices.IsSortedFunc(p.HealthChecks, (*plan.HealthCheck).Compare) {
 		t.Fatalf("seed %d: not in order", seed)
 	}
 	for _, list := range [][]netip.Addr{p.Node.HostAddrs, p.Node.NodePortAddrs} {

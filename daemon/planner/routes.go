@@ -47,7 +47,7 @@ func (p policy) internal(local bool) (r routes) {
 // With the Local policy connections from outside keep their source. Those of pods and of the host itself
 // are short-circuited: they behave as if they went out to a load balancer and came back, so the policy
 // does not hold for them. The host's are masqueraded, because their source may be the very address that
-// they go to. Where pods can not be told they are like outside.
+// they go to. Where pods cannot be told they are like outside.
 func (p policy) external(local bool) (r routes) {
 	for origin := range r {
 		r[origin] = p.pick(false, !local || plan.Origin(origin) == plan.FromHost)

@@ -49,7 +49,7 @@ func (p *Planner) frontends(s *source.Service, vips []vip, index int, problems *
 		}
 	}
 	field := func() string { return "spec.ports[" + strconv.Itoa(index) + "].nodePort" }
-	if port.NodePort != 0 && p.owned(s, nodePortClaim(port), field(), problems) {
+	if port.NodePort != 0 && p.reachable(s) && p.owned(s, nodePortClaim(port), field(), problems) {
 		out = append(out, plan.Frontend{Kind: plan.NodePort, Port: port.NodePort})
 	}
 	return out
@@ -121,14 +121,14 @@ func (e *environment) allowFrom(s *source.Service, addr netip.Addr) []netip.Pref
 	if slices.Contains(s.NoSources, family) {
 		return []netip.Prefix{}
 	}
-	ranges := ofFamily(s.SourceRanges, family)
+	ranges := plan.OfFamily(s.SourceRanges, family)
 	if len(ranges) == 0 || slices.ContainsFunc(ranges, func(r netip.Prefix) bool { return r.Bits() == 0 }) {
 		return nil
 	}
 	if slices.ContainsFunc(e.nodeAddrs, func(a netip.Addr) bool { return contains(ranges, a) }) {
 		ranges = append(ranges, netip.PrefixFrom(addr, addr.BitLen()))
 	}
-	return normalize(ranges)
+	return plan.Minimal(ranges)
 }
 
 // healthCheck plans the healthCheckNodePort; nil without one. A pod of a dual-stack Service has an address

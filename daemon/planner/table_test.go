@@ -54,7 +54,7 @@ func outcome(d plan.Decision) string {
 }
 
 // Rows 16, 18, 19, 25 and 26 of the semantics: which endpoints, and whether the source is rewritten. The
-// columns are the settings: pods can be told, they can not, and both with masquerade_all.
+// columns are the settings: pods can be told, they cannot, and both with masquerade_all.
 func TestTrafficPolicies(t *testing.T) {
 	settings := [4]Options{testOptions(), testOptions(), testOptions(), testOptions()}
 	settings[1].Pods, settings[3].Pods = PodDetection{}, PodDetection{}

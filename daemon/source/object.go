@@ -12,23 +12,24 @@ import (
 // Kind is a kind of object.
 type Kind uint8
 
-// The kinds of objects. A Document is a part of a manifest file that is no usable object; it carries
-// only its problems.
+// The kinds of objects. An APIServer is not one of Kubernetes: it is what a source knows of the server that it reads.
+// A Document is a part of a manifest file that is no usable object; it carries only its problems.
 const (
 	KindService Kind = iota + 1
 	KindEndpointSlice
 	KindNode
 	KindServiceCIDR
+	KindAPIServer
 	KindDocument
 )
 
 // String gives Kubernetes' kind.
 func (k Kind) String() string {
-	return [...]string{"", "Service", "EndpointSlice", "Node", "ServiceCIDR", "Document"}[k]
+	return [...]string{"", "Service", "EndpointSlice", "Node", "ServiceCIDR", "APIServer", "Document"}[k]
 }
 
-// Key identifies an object. Namespace is empty for Nodes, ServiceCIDRs and Documents; the name of
-// a Document is "FILE#N", N counting from 1.
+// Key identifies an object. Namespace is empty for all but Services and EndpointSlices; the name of
+// a Document is "FILE#N", N counting from 1, that of an APIServer its URL.
 type Key struct {
 	Kind            Kind
 	Namespace, Name string
@@ -53,7 +54,7 @@ func (k Key) Compare(o Key) int {
 	return cmp.Compare(k.Name, o.Name)
 }
 
-// Object is one of *Service, *EndpointSlice, *Node, *ServiceCIDR and *Document.
+// Object is one of *Service, *EndpointSlice, *Node, *ServiceCIDR, *APIServer and *Document.
 type Object interface {
 	Key() Key
 	// Problems are the parts of the object that were left out because they are wrong.
@@ -166,6 +167,29 @@ type ServiceCIDR struct {
 	Faults []Problem `json:"faults,omitempty"`
 }
 
+// APIServer is the server that a source reads. No Service may have its addresses as external or load-balancer
+// addresses (CVE-2020-8554).
+type APIServer struct {
+	Name string `json:"name"`
+	// Addrs are sorted. They are all that its name has stood for since the start, and the proxy's if it is
+	// reached by one.
+	Addrs []netip.Addr `json:"addrs"`
+}
+
+// Holding is a port that several Services claim, and the one of them that has it.
+type Holding struct {
+	Addr      netip.Addr    `json:"addr,omitzero"` // invalid: a port of the host
+	Protocol  plan.Protocol `json:"protocol"`
+	Port      uint16        `json:"port"`
+	Namespace string        `json:"namespace"`
+	Name      string        `json:"name"`
+}
+
+// Compare orders by address, protocol and port.
+func (h Holding) Compare(o Holding) int {
+	return cmp.Or(h.Addr.Compare(o.Addr), cmp.Compare(h.Protocol, o.Protocol), cmp.Compare(h.Port, o.Port))
+}
+
 // Document is a part of a manifest file that could not be used.
 type Document struct {
 	Name   string    `json:"name"`
@@ -185,6 +209,9 @@ func (n *Node) Key() Key { return Key{KindNode, "", n.Name} }
 func (c *ServiceCIDR) Key() Key { return Key{KindServiceCIDR, "", c.Name} }
 
 // Key implements Object.
+func (a *APIServer) Key() Key { return Key{KindAPIServer, "", a.Name} }
+
+// Key implements Object.
 func (d *Document) Key() Key { return Key{KindDocument, "", d.Name} }
 
 // Problems implements Object.
@@ -198,6 +225,9 @@ func (n *Node) Problems() []Problem { return n.Faults }
 
 // Problems implements Object.
 func (c *ServiceCIDR) Problems() []Problem { return c.Faults }
+
+// Problems implements Object.
+func (a *APIServer) Problems() []Problem { return nil }
 
 // Problems implements Object.
 func (d *Document) Problems() []Problem { return d.Faults }

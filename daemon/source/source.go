@@ -15,8 +15,8 @@ import (
 type Source interface {
 	// Name identifies the source in logs, metrics and status: "kube", "file", "lastknown".
 	Name() string
-	// Run feeds the sink, from one goroutine, until ctx ends. A source that can not reach its origin
-	// keeps trying and says so in Status; it returns an error only for what trying again can not mend.
+	// Run feeds the sink, from one goroutine, until ctx ends. A source that cannot reach its origin
+	// keeps trying and says so in Status; it returns an error only for what trying again cannot mend.
 	Run(ctx context.Context, sink Sink) error
 	// Status may be called at any time from any goroutine.
 	Status() Status

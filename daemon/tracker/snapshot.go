@@ -2,6 +2,7 @@ package tracker
 
 import (
 	"cmp"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -24,6 +25,8 @@ type Snapshot struct {
 	Node *source.Node
 	// ServiceCIDRs is sorted by name; the pointers are shared.
 	ServiceCIDRs []*source.ServiceCIDR
+	// APIServers are the addresses of the API servers, sorted.
+	APIServers []netip.Addr
 	// Problems are the faults of all objects, sorted by object.
 	Problems []source.Problem
 	// Triggers are the times of the changes (EndpointSlice.Triggered) that led from the snapshot

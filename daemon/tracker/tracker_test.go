@@ -2,6 +2,7 @@ package tracker
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"testing"
 	"time"
@@ -331,6 +332,49 @@ func TestTriggers(t *testing.T) {
 	if got := len(mustSnapshot(t, tr).Triggers); got != maxTriggers {
 		t.Errorf("%d triggers are kept, the bound is %d", got, maxTriggers)
 	}
+}
+
+// The addresses of all API servers are in the snapshot, those of the last-known state until the source gives its own.
+func TestAPIServers(t *testing.T) {
+	tr, file, kube, last := threeLayers()
+	api := func(name string, addrs ...string) *source.APIServer {
+		a := &source.APIServer{Name: name}
+		for _, s := range addrs {
+			a.Addrs = append(a.Addrs, netip.MustParseAddr(s))
+		}
+		return a
+	}
+	want := func(want ...string) []netip.Addr {
+		t.Helper()
+		got := mustSnapshot(t, tr).APIServers
+		if !slices.Equal(got, api("", want...).Addrs) {
+			t.Errorf("got %v, want %v", got, want)
+		}
+		return got
+	}
+	last.Upsert(api("https://a", "192.0.2.9"))
+	last.Synced()
+	file.Synced()
+	want("192.0.2.9")
+	changed := func() bool { return len(tr.Changed()) > 0 }
+	for changed() {
+		<-tr.Changed()
+	}
+	kube.Upsert(api("https://a", "192.0.2.1", "2001:db8::1"))
+	if !changed() {
+		t.Error("a new address is not announced")
+	}
+	before := want("192.0.2.1", "2001:db8::1")
+	kube.Upsert(svc("a"))
+	if after := want("192.0.2.1", "2001:db8::1"); &after[0] != &before[0] {
+		t.Error("equal addresses are not shared")
+	}
+	kube.Upsert(api("https://b", "192.0.2.1", "192.0.2.0"))
+	kube.Synced()
+	want("192.0.2.0", "192.0.2.1", "2001:db8::1")
+	kube.Delete(api("https://a").Key())
+	kube.Delete(api("https://b").Key())
+	want()
 }
 
 func TestStats(t *testing.T) {

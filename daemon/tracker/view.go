@@ -3,6 +3,7 @@ package tracker
 import (
 	"cmp"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -23,6 +24,7 @@ type view struct {
 	groups map[Name]*group
 	nodes  map[string]*source.Node
 	cidrs  map[string]*source.ServiceCIDR
+	apis   map[string]*source.APIServer
 	// faults has the problems of all objects by the object that they name, which for manifest files is
 	// not always the one that carries them.
 	faults map[source.Key][]source.Problem
@@ -30,6 +32,7 @@ type view struct {
 	dirtyServices map[Name]struct{}
 	dirtyFaults   map[source.Key]struct{}
 	dirtyCIDRs    bool
+	dirtyAPIs     bool
 	triggers      []time.Time
 
 	services, endpoints Changes
@@ -47,6 +50,7 @@ func newView(started time.Time) *view {
 		groups:        map[Name]*group{},
 		nodes:         map[string]*source.Node{},
 		cidrs:         map[string]*source.ServiceCIDR{},
+		apis:          map[string]*source.APIServer{},
 		faults:        map[source.Key][]source.Problem{},
 		dirtyServices: map[Name]struct{}{},
 		dirtyFaults:   map[source.Key]struct{}{},
@@ -75,6 +79,9 @@ func (v *view) remove(obj source.Object) {
 	case *source.ServiceCIDR:
 		delete(v.cidrs, o.Name)
 		v.dirtyCIDRs = true
+	case *source.APIServer:
+		delete(v.apis, o.Name)
+		v.dirtyAPIs = true
 	}
 	for _, p := range obj.Problems() {
 		faults := v.faults[p.Object]
@@ -96,6 +103,9 @@ func (v *view) add(obj source.Object) {
 	case *source.ServiceCIDR:
 		v.cidrs[o.Name] = o
 		v.dirtyCIDRs = true
+	case *source.APIServer:
+		v.apis[o.Name] = o
+		v.dirtyAPIs = true
 	}
 	for _, p := range obj.Problems() {
 		v.setFaults(p.Object, append(v.faults[p.Object], p))
@@ -165,6 +175,7 @@ func (v *view) snapshot() *Snapshot {
 		Generation:   prev.Generation + 1,
 		All:          v.last == nil,
 		ServiceCIDRs: prev.ServiceCIDRs,
+		APIServers:   prev.APIServers,
 		Triggers:     v.triggers,
 	}
 	next.Services, next.Changed = v.snapshotServices(prev.Services)
@@ -180,7 +191,15 @@ func (v *view) snapshot() *Snapshot {
 			return strings.Compare(a.Name, b.Name)
 		})
 	}
-	v.last, v.dirtyCIDRs, v.triggers = next, false, nil
+	if v.dirtyAPIs {
+		next.APIServers = nil
+		for _, api := range v.apis {
+			next.APIServers = append(next.APIServers, api.Addrs...)
+		}
+		slices.SortFunc(next.APIServers, netip.Addr.Compare)
+		next.APIServers = slices.Compact(next.APIServers)
+	}
+	v.last, v.dirtyCIDRs, v.dirtyAPIs, v.triggers = next, false, false, nil
 	v.services.Pending, v.endpoints.Pending = 0, 0
 	return next
 }

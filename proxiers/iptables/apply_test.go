@@ -2,22 +2,22 @@ package iptables
 
 import (
 	"errors"
-	"log/slog"
 	"slices"
 	"strings"
 	"testing"
 
 	"edgeway/proxiers"
+	"edgeway/proxiers/internal/iptablestest"
 	"edgeway/proxiers/internal/plantest"
+	"edgeway/proxiers/iptables/xtables"
 	"edgeway/proxiers/plan"
 )
 
-func startProxier(t *testing.T, v variant, drift func(string)) *proxier {
+func startProxier(t *testing.T, v xtables.Variant, drift func(string)) *proxier {
 	t.Helper()
-	p, err := newProxier(t.Context(), v, proxiers.Options{
-		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)), MasqueradeBit: 14,
-		Drift: drift, Progress: func(int, int) {},
-	})
+	env := testEnv(t)
+	env.Drift = drift
+	p, err := newProxier(t.Context(), v, env)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,34 +26,34 @@ func startProxier(t *testing.T, v variant, drift func(string)) *proxier {
 			t.Errorf("close: %v", err)
 		}
 	})
-	return p.(*proxier)
+	return p
 }
 
 func apply(t *testing.T, p proxiers.Applier, prev, next *plan.Plan) {
 	t.Helper()
-	if err := p.Apply(t.Context(), proxiers.Change{Prev: prev, Next: next}); err != nil {
+	if err := p.Apply(t.Context(), proxiers.NewChange(prev, next)); err != nil {
 		t.Fatalf("apply: %v", err)
 	}
 }
 
-// kernelState is what the programs show of both families, without comments and counters, with chains in order.
+// kernelState is what the programs show of both families, without comments and counters, in order.
 func kernelState(t *testing.T, p *proxier) string {
 	t.Helper()
 	var lines []string
 	for _, f := range p.families {
-		for _, table := range tables {
-			found, err := f.tools.save(t.Context(), table)
+		for _, table := range tables() {
+			now, err := read(t.Context(), f.Tools, table)
 			if err != nil {
 				t.Fatal(err)
 			}
-			where := f.String() + " " + table + " "
-			for _, name := range found.chains {
-				lines = append(lines, where+name)
+			where := f.Family.String() + " " + table + " "
+			for _, id := range now.chains {
+				lines = append(lines, where+id.Name)
 			}
-			for name, rules := range found.builtin {
+			for name, rules := range now.jumps {
 				lines = append(lines, where+name+" "+strings.Join(rules, "; "))
 			}
-			if got, want := (total{len(found.chains), found.rules}), f.state.totals[table]; got != want {
+			if got, want := (total{len(now.chains), now.rules}), f.state.totals[table]; got != want {
 				t.Errorf("%sthe kernel has %v, the backend knows of %v", where, got, want)
 			}
 		}
@@ -64,7 +64,7 @@ func kernelState(t *testing.T, p *proxier) string {
 
 // Every kind of change ends in the state that a full sync makes, and each of the tools takes it.
 func TestChangesInTheKernel(t *testing.T) {
-	eachVariant(t, func(t *testing.T, v variant) {
+	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
 		var drift []string
 		p := startProxier(t, v, func(reason string) { drift = append(drift, reason) })
 		for _, c := range plantest.Changes() {
@@ -84,25 +84,25 @@ func TestChangesInTheKernel(t *testing.T) {
 
 // A change among many Services writes what it is about.
 func TestPartialWritesWhatChanged(t *testing.T) {
-	eachVariant(t, func(t *testing.T, v variant) {
+	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
 		p := startProxier(t, v, func(string) {})
 		many := plantest.Plan(plantest.Node(), plantest.Many(3000, 2)...)
 		apply(t, p, nil, many)
-		report := p.RestoreReports()[0]
-		if nat := report.Tables[0]; nat.Last != nat.Total || nat.Total < 3000*3 {
-			t.Errorf("a full sync wrote %d of %d rules of %s", nat.Last, nat.Total, nat.Name)
+		f := p.families[0]
+		if n := f.last[xtables.NAT]; n != f.kernel[xtables.NAT].rules || n < 3000*3 {
+			t.Errorf("a full sync wrote %d of %d rules", n, f.kernel[xtables.NAT].rules)
 		}
 		next := plantest.WithEndpoints(many, 1500, plantest.Endpoint("10.244.1.1:80"), plantest.Endpoint("10.244.1.2:80"))
 		apply(t, p, many, next)
-		for _, table := range p.RestoreReports()[0].Tables {
-			if table.Last > 3 {
-				t.Errorf("a change of two endpoints wrote %d rules of %s", table.Last, table.Name)
+		for table, n := range f.last {
+			if n > 3 {
+				t.Errorf("a change of two endpoints wrote %d rules of %s", n, table)
 			}
 		}
 		apply(t, p, next, plantest.Plan(many.Node, next.Services[:2999]...))
-		for _, table := range p.RestoreReports()[0].Tables {
-			if table.Last > 2*leafSize {
-				t.Errorf("the removal of a Service wrote %d rules of %s", table.Last, table.Name)
+		for table, n := range f.last {
+			if n > 2*leafSize {
+				t.Errorf("the removal of a Service wrote %d rules of %s", n, table)
 			}
 		}
 	})
@@ -110,25 +110,24 @@ func TestPartialWritesWhatChanged(t *testing.T) {
 
 // When somebody took away what a partial sync builds on, it fails as a whole, and a full one mends all.
 func TestPartialOverLostChains(t *testing.T) {
-	eachVariant(t, func(t *testing.T, v variant) {
+	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
 		p := startProxier(t, v, func(string) {})
 		base := plantest.Plan(plantest.Node(), plantest.Web()...)
 		apply(t, p, nil, base)
 		whole := kernelState(t, p)
-		f := p.families[0]
-		if err := f.tools.cleanup(t.Context(), testLogger(t)); err != nil {
+		if err := cleanup(t.Context(), v, testEnv(t)); err != nil {
 			t.Fatal(err)
 		}
 		web := slices.IndexFunc(base.Services, func(s *plan.ServicePort) bool { return s.Name.Name == "web" })
 		next := plantest.WithEndpoints(base, web, plantest.LocalEndpoint("10.244.0.9:80"))
-		err := p.Apply(t.Context(), proxiers.Change{Prev: base, Next: next})
+		err := p.Apply(t.Context(), proxiers.NewChange(base, next))
 		if !errors.Is(err, proxiers.ErrRefused) {
 			t.Errorf("a partial sync over nothing: %v", err)
 		}
-		if r := p.RestoreReports()[0]; r.Failures != 1 || r.PartialFailures != 1 {
-			t.Errorf("%d failures, %d of them partial", r.Failures, r.PartialFailures)
+		if f := p.families[0]; f.failures != 1 || f.partialFailures != 1 {
+			t.Errorf("%d failures, %d of them partial", f.failures, f.partialFailures)
 		}
-		apply(t, p, base, next) // the state is unknown: a full sync all the same
+		apply(t, p, nil, next)
 		apply(t, p, next, base)
 		if now := kernelState(t, p); now != whole {
 			t.Errorf("afterwards\n%s\nbefore\n%s", now, whole)
@@ -138,47 +137,40 @@ func TestPartialOverLostChains(t *testing.T) {
 
 // Rules and chains of a kube-proxy of the same names make room, and others stay.
 func TestTakesOverFromKubeProxy(t *testing.T) {
-	eachVariant(t, func(t *testing.T, v variant) {
+	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
 		p := startProxier(t, v, func(string) {})
-		err := p.families[0].tools.restore(t.Context(), []byte(strings.Join([]string{
-			"*nat", ":KUBE-SERVICES - [0:0]", ":KUBE-SVC-OLD - [0:0]", ":DOCKER - [0:0]", ":KUBE-FIREWALL - [0:0]",
+		iptablestest.Restore(t, v, plan.IPv4, xtables.NAT,
+			":KUBE-SERVICES - [0:0]", ":KUBE-SVC-OLD - [0:0]", ":DOCKER - [0:0]", ":KUBE-FIREWALL - [0:0]",
 			"-A KUBE-SERVICES -d 10.96.0.99/32 -j KUBE-SVC-OLD",
 			`-A PREROUTING -m comment --comment "kubernetes service portals" -j KUBE-SERVICES`,
-			"-A PREROUTING -j DOCKER", "-A OUTPUT -j KUBE-FIREWALL", "COMMIT", "",
-		}, "\n")))
-		if err != nil {
-			t.Fatal(err)
-		}
+			"-A PREROUTING -j DOCKER", "-A OUTPUT -j KUBE-FIREWALL")
 		apply(t, p, nil, plantest.Plan(plantest.Node(), plantest.Web()...))
-		found, err := p.families[0].tools.save(t.Context(), tableNAT)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if slices.Contains(found.chains, "KUBE-SVC-OLD") || !slices.Contains(found.chains, "DOCKER") || !slices.Contains(found.chains, "KUBE-FIREWALL") {
-			t.Errorf("chains: %q", found.chains)
-		}
-		if got := found.builtin["PREROUTING"]; len(got) != 2 || target(got[0]) != chainServices || target(got[1]) != "DOCKER" || !strings.Contains(got[0], owner) {
-			t.Errorf("PREROUTING: %q", got)
-		}
-		if got := found.builtin["OUTPUT"]; len(got) != 2 || target(got[1]) != "KUBE-FIREWALL" {
-			t.Errorf("OUTPUT: %q", got)
+		saved := iptablestest.Ruleset(t, v, plan.IPv4)
+		for text, want := range map[string]bool{
+			":KUBE-SVC-OLD ": false, "kubernetes service portals": false,
+			":DOCKER ": true, ":KUBE-FIREWALL ": true, "-A OUTPUT -j KUBE-FIREWALL\n": true,
+			"-A PREROUTING -m comment --comment \"edgeway: Services\" -j KUBE-SERVICES\n-A PREROUTING -j DOCKER\n": true,
+		} {
+			if strings.Contains(saved, text) != want {
+				t.Errorf("%q: want %v in\n%s", text, want, saved)
+			}
 		}
 	})
 }
 
 // The programs show our rules in built-in chains as we write them, so that a full sync sees that they are there.
 func TestRulesInBuiltinChainsAreRecognised(t *testing.T) {
-	eachVariant(t, func(t *testing.T, v variant) {
+	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
 		p := startProxier(t, v, func(string) {})
 		apply(t, p, nil, plantest.Plan(plantest.Node(), plantest.Web()...))
 		for _, f := range p.families {
 			for _, h := range hooks() {
-				found, err := f.tools.save(t.Context(), h.table)
+				now, err := read(t.Context(), f.Tools, h.Table)
 				if err != nil {
 					t.Fatal(err)
 				}
-				if got := found.builtin[h.chain]; !slices.Equal(got, h.rules) {
-					t.Errorf("%s %s %s has %q, want %q", f.Family, h.table, h.chain, got, h.rules)
+				if got := now.jumps[h.Name]; !slices.Equal(got, h.Rules) {
+					t.Errorf("%s %s %s has %q, want %q", f.Family, h.Table, h.Name, got, h.Rules)
 				}
 			}
 		}

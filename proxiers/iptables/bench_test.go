@@ -5,30 +5,30 @@ import (
 	"testing"
 
 	"edgeway/proxiers"
+	"edgeway/proxiers/internal/iptablestest"
 	"edgeway/proxiers/internal/plantest"
+	"edgeway/proxiers/iptables/xtables"
 )
 
 // BenchmarkChange is one endpoint that comes and goes, programs included, among that many Services of
 // five endpoints.
 func BenchmarkChange(b *testing.B) {
-	for _, v := range variants {
+	for _, v := range xtables.Variants() {
 		for _, n := range []int{100, 5000} {
 			b.Run(fmt.Sprintf("%s/%d", v, n), func(b *testing.B) {
-				newHost(b)
-				p, err := newProxier(b.Context(), v, proxiers.Options{
-					Logger: testLogger(b), MasqueradeBit: 14, Drift: func(string) {}, Progress: func(int, int) {},
-				})
+				iptablestest.NewHost(b)
+				p, err := newProxier(b.Context(), v, testEnv(b))
 				if err != nil {
 					b.Fatal(err)
 				}
 				defer p.Close()
 				full := plantest.Plan(plantest.Node(), plantest.Many(n, 5)...)
 				next := plantest.WithEndpoints(full, n/2, full.Services[n/2].Pools[0][1:]...)
-				if err := p.Apply(b.Context(), proxiers.Change{Next: full}); err != nil {
+				if err := p.Apply(b.Context(), proxiers.NewChange(nil, full)); err != nil {
 					b.Fatal(err)
 				}
 				for prev := full; b.Loop(); prev, next = next, prev {
-					if err := p.Apply(b.Context(), proxiers.Change{Prev: prev, Next: next}); err != nil {
+					if err := p.Apply(b.Context(), proxiers.NewChange(prev, next)); err != nil {
 						b.Fatal(err)
 					}
 				}
@@ -39,19 +39,17 @@ func BenchmarkChange(b *testing.B) {
 
 // BenchmarkFullSync is a first sync.
 func BenchmarkFullSync(b *testing.B) {
-	for _, v := range variants {
+	for _, v := range xtables.Variants() {
 		b.Run(string(v), func(b *testing.B) {
-			newHost(b)
-			p, err := newProxier(b.Context(), v, proxiers.Options{
-				Logger: testLogger(b), MasqueradeBit: 14, Drift: func(string) {}, Progress: func(int, int) {},
-			})
+			iptablestest.NewHost(b)
+			p, err := newProxier(b.Context(), v, testEnv(b))
 			if err != nil {
 				b.Fatal(err)
 			}
 			defer p.Close()
 			full := plantest.Plan(plantest.Node(), plantest.Many(5000, 5)...)
 			for b.Loop() {
-				if err := p.Apply(b.Context(), proxiers.Change{Next: full}); err != nil {
+				if err := p.Apply(b.Context(), proxiers.NewChange(nil, full)); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -5,96 +5,107 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
+	"strings"
 
 	"edgeway/proxiers"
+	"edgeway/proxiers/iptables/xtables"
 	"edgeway/proxiers/plan"
 )
 
-// cleanupVariant removes what any version of this backend left in both families of one variant.
-func cleanupVariant(ctx context.Context, v variant, logger *slog.Logger) error {
-	for _, f := range hostFamilies() {
-		if err := cleanupFamily(ctx, v, f, logger); err != nil {
+// cleanup needs no program where there is no table.
+func cleanup(ctx context.Context, v xtables.Variant, env proxiers.Env) error {
+	for _, f := range env.Families {
+		names, err := xtables.Tables(v, f)
+		if errors.Is(err, fs.ErrPermission) {
+			err = fmt.Errorf("%w: %w", proxiers.ErrUnsupported, err)
+		}
+		if err == nil && len(names) > 0 {
+			err = cleanupFamily(ctx, v, f, env)
+		}
+		if err != nil {
 			return fmt.Errorf("clean up %s: %w", f, err)
 		}
 	}
 	return nil
 }
 
-// cleanupFamily needs no program where there is no table.
-func cleanupFamily(ctx context.Context, v variant, f plan.Family, logger *slog.Logger) error {
-	names, err := tableNames(v, f)
-	if errors.Is(err, fs.ErrPermission) {
-		return fmt.Errorf("%w: %w", proxiers.ErrUnsupported, err)
-	}
-	if err != nil || len(names) == 0 {
-		return err
-	}
-	t, err := openTools(v, f)
+// cleanupFamily removes our rules from the built-in chains, and then the chains that they led to. Without such
+// a rule chains are a kube-proxy's, unless they have been emptied ("iptables -F"): then nobody has a use for
+// them. Those to which rules of others lead, too, have become a kube-proxy's.
+func cleanupFamily(ctx context.Context, v xtables.Variant, f plan.Family, env proxiers.Env) error {
+	tools, err := xtables.Open(ctx, v, f)
 	if err != nil {
 		return err
 	}
-	return t.cleanup(ctx, logger)
-}
-
-// cleanup removes our rules from the built-in chains, and then the chains that they led to. Without such
-// a rule chains are a kube-proxy's, unless they have been emptied ("iptables -F"): then nobody has a use for
-// them. Those to which rules of others lead, too, have become a kube-proxy's.
-func (t *tools) cleanup(ctx context.Context, logger *slog.Logger) error {
-	found := map[string]*saved{}
-	var own, foreign, rules, chains int
-	for _, table := range tables {
-		s, err := t.save(ctx, table)
+	in, chains, rules, foreign := xtables.NewInput(), []xtables.ChainID(nil), 0, 0
+	for _, table := range tables() {
+		found, err := read(ctx, tools, table)
 		if err != nil {
 			return err
 		}
-		found[table] = s
-		own, foreign, rules, chains = own+s.ownJumps, foreign+s.foreignJumps, rules+s.rules, chains+len(s.ownChains())
-	}
-	stay := foreign > 0 || own == 0 && rules > 0
-	if stay && chains > 0 {
-		logger.Info("chains stay: they are not known to be this program's alone", "variant", string(t.variant),
-			"family", t.family.String(), "chains", chains, "rules_of_others_that_use_them", foreign)
-	}
-	if own == 0 && (stay || chains == 0) {
-		return nil
-	}
-	in := newInput()
-	for table, s := range found {
-		s.removeOwn(in, table, !stay)
-	}
-	if err := t.restore(ctx, in.bytes()); err != nil {
-		return err
-	}
-	if t.variant == nft {
-		return deleteEmptyTables(t.family)
-	}
-	return nil
-}
-
-// removeOwn deletes our rules in built-in chains, and all chains with names of ours if they are ours, too.
-func (s *saved) removeOwn(in *input, table string, chains bool) {
-	for chain, rules := range s.builtin {
-		for _, r := range rules {
-			if ownJump(r) {
-				in.hook(table, "-D", chain, r)
+		for chain, jumps := range found.jumps {
+			for _, r := range jumps {
+				if ownJump(r) {
+					in.Builtin(xtables.ChainID{Table: table, Name: chain}, "-D", r)
+				} else {
+					foreign++
+				}
 			}
 		}
+		chains, rules, foreign = append(chains, found.chains...), rules+found.rules, foreign+found.foreign
 	}
-	if chains {
-		for _, name := range s.ownChains() {
-			in.remove(chainID{table, name})
+	if foreign == 0 && (in.Lines > 0 || rules == 0) {
+		for _, id := range chains {
+			in.Remove(id)
 		}
+	} else if len(chains) > 0 {
+		env.Logger.Info("chains stay: they are not known to be this program's alone", "variant", string(v),
+			"family", f.String(), "chains", len(chains), "rules_of_others_that_use_them", foreign)
 	}
+	if in.Lines == 0 {
+		return nil
+	}
+	return tools.Restore(ctx, in.Bytes())
 }
 
-// ownChains are the chains with names of ours.
-func (s *saved) ownChains() []string {
-	var names []string
-	for _, name := range s.chains {
-		if ours(name) {
-			names = append(names, name)
+// found is what a table has of chains with names of ours.
+type found struct {
+	chains []xtables.ChainID
+	// rules is the number of rules in them.
+	rules int
+	// jumps are the rules of built-in chains that lead to them, in their order, and foreign is the number of such rules
+	// in chains of others.
+	jumps   map[string][]string
+	foreign int
+}
+
+func read(ctx context.Context, tools *xtables.Tools, table string) (*found, error) {
+	f := &found{jumps: map[string][]string{}}
+	return f, tools.Save(ctx, table, func(l xtables.Line) {
+		switch {
+		case ours(l.Chain) && l.IsRule:
+			f.rules++
+		case ours(l.Chain):
+			f.chains = append(f.chains, xtables.ChainID{Table: table, Name: l.Chain})
+		case !ours(xtables.Target(l.Rule)):
+		case builtin(l.Chain):
+			f.jumps[l.Chain] = append(f.jumps[l.Chain], l.Rule)
+		default:
+			f.foreign++
 		}
+	})
+}
+
+// ownJump says that a rule of a built-in chain is this backend's.
+func ownJump(text string) bool {
+	_, rest, ok := strings.Cut(text, "--comment ")
+	if !ok || !ours(xtables.Target(text)) {
+		return false
 	}
-	return names
+	end := " "
+	if quoted, ok := strings.CutPrefix(rest, `"`); ok {
+		rest, end = quoted, `"`
+	}
+	text, _, _ = strings.Cut(rest, end)
+	return strings.Contains(text, owner)
 }

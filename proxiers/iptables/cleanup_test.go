@@ -1,21 +1,18 @@
 package iptables
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
-	"edgeway/proxiers"
-	"edgeway/proxiers/internal/nfnetlink"
+	"edgeway/proxiers/internal/iptablestest"
+	"edgeway/proxiers/iptables/xtables"
 	"edgeway/proxiers/plan"
 )
 
 // ownRules are a small set of ours in each table.
 var ownRules = map[string][]string{
-	tableNAT: {
+	xtables.NAT: {
 		":KUBE-SERVICES - [0:0]", ":KUBE-SERVICES-1 - [0:0]", ":KUBE-SVC-A - [0:0]", ":KUBE-POSTROUTING - [0:0]",
 		`-I PREROUTING -m comment --comment "edgeway: Services" -j KUBE-SERVICES`,
 		`-I OUTPUT -m comment --comment "edgeway: Services" -j KUBE-SERVICES`,
@@ -25,67 +22,71 @@ var ownRules = map[string][]string{
 		"-A KUBE-SVC-A -p tcp -j DNAT --to-destination 192.0.2.2:80",
 		"-A KUBE-POSTROUTING -j MASQUERADE --random-fully",
 	},
-	tableFilter: {
+	xtables.Filter: {
 		":KUBE-FORWARD - [0:0]",
 		`-I FORWARD -m comment --comment "edgeway: forwarding" -j KUBE-FORWARD`,
 		"-A KUBE-FORWARD -m mark --mark 0x4000/0x4000 -j ACCEPT",
 	},
 }
 
-func writeOwn(t *testing.T, v variant, f plan.Family) {
+func writeOwn(t *testing.T, v xtables.Variant, f plan.Family) {
 	t.Helper()
 	for table, lines := range ownRules {
 		text := strings.Join(lines, "\n")
 		if f == plan.IPv6 {
 			text = strings.NewReplacer("0.0.0.1/0.0.0.15", "::1/::f", "192.0.2.2:80", "[2001:db8::2]:80").Replace(text)
 		}
-		restore(t, v, f, table, text)
+		iptablestest.Restore(t, v, f, table, text)
 	}
 }
 
-func cleanupBackend(t *testing.T, name string) {
+func cleanupBackend(t *testing.T, v xtables.Variant) {
 	t.Helper()
-	if err := testBackend(t, name).Cleanup(t.Context(), proxiers.Options{Logger: testLogger(t)}); err != nil {
+	if err := testComponent(t, backendName(v)).Cleanup(t.Context(), testEnv(t)); err != nil {
 		t.Fatalf("cleanup: %v", err)
 	}
 }
 
-func TestCleanupLeavesTheHostAsBefore(t *testing.T) {
-	eachVariant(t, func(t *testing.T, v variant) {
-		before := nftRuleset(t)
-		for _, f := range []plan.Family{plan.IPv4, plan.IPv6} {
+// Empty tables stay, with built-in chains that are empty, as after "iptables -F".
+func TestCleanupLeavesNoRule(t *testing.T) {
+	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
+		for _, f := range families {
 			writeOwn(t, v, f)
 		}
-		cleanupBackend(t, v.backend())
-		if after := nftRuleset(t); after != before {
-			t.Errorf("nftables: before %q, after %q", before, after)
-		}
-		for _, f := range []plan.Family{plan.IPv4, plan.IPv6} {
-			if after := ruleset(t, v, f); strings.Contains(after, "KUBE-") {
-				t.Errorf("left:\n%s", after)
+		cleanupBackend(t, v)
+		for _, f := range families {
+			for line := range strings.Lines(iptablestest.Ruleset(t, v, f)) {
+				if strings.HasPrefix(line, "-A") || strings.HasPrefix(line, ":") && !strings.HasSuffix(line, " ACCEPT\n") {
+					t.Errorf("%s: left %q", f, line)
+				}
 			}
+		}
+		after := iptablestest.NFTRuleset(t)
+		cleanupBackend(t, v)
+		if again := iptablestest.NFTRuleset(t); again != after {
+			t.Errorf("a second time: before %q, after %q", after, again)
 		}
 	})
 }
 
 func TestCleanupLeavesOthersAlone(t *testing.T) {
-	eachVariant(t, func(t *testing.T, v variant) {
-		restore(t, v, plan.IPv4, tableNAT, ":DOCKER - [0:0]", ":KUBE-FIREWALL - [0:0]", "-A PREROUTING -j DOCKER",
+	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
+		iptablestest.Restore(t, v, plan.IPv4, xtables.NAT, ":DOCKER - [0:0]", ":KUBE-FIREWALL - [0:0]", "-A PREROUTING -j DOCKER",
 			`-A OUTPUT -m comment --comment "made by hand for edgeway" -j ACCEPT`, "-A DOCKER -j RETURN", "-A KUBE-FIREWALL -j RETURN")
-		restore(t, v, plan.IPv4, tableFilter, ":FORWARD DROP [0:0]")
-		before := ruleset(t, v, plan.IPv4)
-		other := nft
-		if v == nft {
-			other = legacy
+		iptablestest.Restore(t, v, plan.IPv4, xtables.Filter, ":FORWARD DROP [0:0]")
+		before := iptablestest.Ruleset(t, v, plan.IPv4)
+		other := xtables.NFT
+		if v == xtables.NFT {
+			other = xtables.Legacy
 		}
 		writeOwn(t, other, plan.IPv4)
-		kept := ruleset(t, other, plan.IPv4)
+		kept := iptablestest.Ruleset(t, other, plan.IPv4)
 		writeOwn(t, v, plan.IPv4)
-		cleanupBackend(t, v.backend())
-		if after := ruleset(t, v, plan.IPv4); after != before {
+		cleanupBackend(t, v)
+		if after := iptablestest.Ruleset(t, v, plan.IPv4); after != before {
 			t.Errorf("before:\n%s\nafter:\n%s", before, after)
 		}
-		if after := ruleset(t, other, plan.IPv4); after != kept {
+		if after := iptablestest.Ruleset(t, other, plan.IPv4); after != kept {
 			t.Errorf("iptables-%s before:\n%s\nafter:\n%s", other, kept, after)
 		}
 	})
@@ -93,108 +94,80 @@ func TestCleanupLeavesOthersAlone(t *testing.T) {
 
 // The same chains, but the rules that lead to them are not ours.
 func TestCleanupLeavesKubeProxyAlone(t *testing.T) {
-	eachVariant(t, func(t *testing.T, v variant) {
+	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
 		for table, lines := range ownRules {
-			restore(t, v, plan.IPv4, table, strings.ReplaceAll(strings.Join(lines, "\n"), "edgeway:", "kubernetes"))
+			iptablestest.Restore(t, v, plan.IPv4, table, strings.ReplaceAll(strings.Join(lines, "\n"), "edgeway:", "kubernetes"))
 		}
-		before := ruleset(t, v, plan.IPv4)
-		cleanupBackend(t, v.backend())
-		if after := ruleset(t, v, plan.IPv4); after != before {
+		before := iptablestest.Ruleset(t, v, plan.IPv4)
+		cleanupBackend(t, v)
+		if after := iptablestest.Ruleset(t, v, plan.IPv4); after != before {
 			t.Errorf("before:\n%s\nafter:\n%s", before, after)
 		}
 		// A kube-proxy that came after us uses our chains.
 		jump := `PREROUTING -m comment --comment "edgeway: Services" -j KUBE-SERVICES`
-		restore(t, v, plan.IPv4, tableNAT, "-A "+jump)
-		cleanupBackend(t, v.backend())
-		if after := ruleset(t, v, plan.IPv4); after != before {
+		iptablestest.Restore(t, v, plan.IPv4, xtables.NAT, "-A "+jump)
+		cleanupBackend(t, v)
+		if after := iptablestest.Ruleset(t, v, plan.IPv4); after != before {
 			t.Errorf("with a jump of ours, before:\n%s\nafter:\n%s", before, after)
 		}
 	})
 }
 
-func TestCleanupKeepsTablesThatAreUsed(t *testing.T) {
-	for name, script := range map[string]string{
-		"set":         "add set ip nat clients { type ipv4_addr; }",
-		"own chain":   "add chain ip nat mine",
-		"base chain":  "add chain ip nat mine { type nat hook prerouting priority 5; }",
-		"rule":        "add rule ip nat OUTPUT accept",
-		"policy drop": "add chain ip nat OUTPUT { policy drop; }",
-	} {
-		t.Run(name, func(t *testing.T) {
-			newHost(t)
-			writeOwn(t, nft, plan.IPv4)
-			run(t, script, "nft", "-f", "-")
-			cleanupBackend(t, nft.backend())
-			if after := nftRuleset(t); !strings.Contains(after, "table ip nat") || strings.Contains(after, "table ip filter") || strings.Contains(after, "KUBE-") {
-				t.Errorf("want nat without our chains and no filter, got:\n%s", after)
-			}
-		})
-	}
-}
-
 func TestCleanupWithoutPrograms(t *testing.T) {
-	newHost(t)
-	onlyPrograms(t, nil)
-	for _, v := range variants {
-		cleanupBackend(t, v.backend())
+	iptablestest.NewHost(t)
+	iptablestest.OnlyPrograms(t, nil)
+	for _, v := range xtables.Variants() {
+		cleanupBackend(t, v)
 	}
 }
 
 func TestCleanupWhileOthersChange(t *testing.T) {
-	eachVariant(t, func(t *testing.T, v variant) {
+	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
 		const rounds = 50
-		restore(t, v, plan.IPv4, tableNAT, ":OTHER - [0:0]")
+		iptablestest.Restore(t, v, plan.IPv4, xtables.NAT, ":OTHER - [0:0]")
 		writeOwn(t, v, plan.IPv4)
-		wait := startOther(t, fmt.Sprintf("for i in $(seq %d); do iptables-%s --wait -t nat -A OTHER -j ACCEPT || exit 1; done", rounds, v))
+		wait := iptablestest.StartOther(t, fmt.Sprintf("for i in $(seq %d); do iptables-%s --wait -t nat -A OTHER -j ACCEPT || exit 1; done", rounds, v))
 		for range 5 {
-			cleanupBackend(t, v.backend())
+			cleanupBackend(t, v)
 			writeOwn(t, v, plan.IPv4)
 		}
-		cleanupBackend(t, v.backend())
+		cleanupBackend(t, v)
 		wait()
-		got := ruleset(t, v, plan.IPv4)
+		got := iptablestest.Ruleset(t, v, plan.IPv4)
 		if n := strings.Count(got, "-A OTHER -j ACCEPT"); n != rounds || strings.Contains(got, "KUBE-") {
 			t.Errorf("%d rules of the other program, want %d and none of ours:\n%s", n, rounds, got)
 		}
 	})
 }
 
-// A rule that another program adds after we looked is not deleted with the table.
-func TestTableIsNotDeletedAfterAChange(t *testing.T) {
-	newHost(t)
-	run(t, "add table ip nat", "nft", "-f", "-")
-	c, err := nfnetlink.Dial()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	generation, err := c.Generation()
-	if err != nil {
-		t.Fatal(err)
-	}
-	run(t, "add chain ip nat mine", "nft", "-f", "-")
-	if err := deleteTable(plan.IPv4, tableNAT, generation); !errors.Is(err, unix.ERESTART) {
-		t.Errorf("want ERESTART, got %v", err)
-	}
-	if got := nftRuleset(t); !strings.Contains(got, "chain mine") {
-		t.Errorf("the table is gone:\n%s", got)
-	}
-	if err := deleteTable(plan.IPv4, tableNAT, generation+1); err != nil || nftRuleset(t) != "" {
-		t.Errorf("the table stays: %v", err)
-	}
-}
-
 // After another program's "iptables -F" no rule says whose the chains are: empty, they are nobody's.
 func TestCleanupOfEmptiedChains(t *testing.T) {
-	eachVariant(t, func(t *testing.T, v variant) {
-		for _, table := range tables {
-			restore(t, v, plan.IPv4, table, ":KUBE-SERVICES - [0:0]", ":KUBE-SVC-X - [0:0]", ":DOCKER - [0:0]", "-A INPUT -j DOCKER")
+	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
+		for _, table := range tables() {
+			iptablestest.Restore(t, v, plan.IPv4, table, ":KUBE-SERVICES - [0:0]", ":KUBE-SVC-X - [0:0]", ":DOCKER - [0:0]", "-A INPUT -j DOCKER")
 		}
-		if err := cleanupVariant(t.Context(), v, testLogger(t)); err != nil {
+		if err := cleanup(t.Context(), v, testEnv(t)); err != nil {
 			t.Fatal(err)
 		}
-		if text := ruleset(t, v, plan.IPv4); strings.Contains(text, "KUBE-") || !strings.Contains(text, "-A INPUT -j DOCKER") {
+		if text := iptablestest.Ruleset(t, v, plan.IPv4); strings.Contains(text, "KUBE-") || !strings.Contains(text, "-A INPUT -j DOCKER") {
 			t.Errorf("left:\n%s", text)
 		}
 	})
+}
+
+func TestOwnJump(t *testing.T) {
+	for text, want := range map[string]bool{
+		`-m comment --comment "edgeway: Services" -j KUBE-SERVICES`:          true,
+		`-m comment --comment edgeway -j KUBE-SERVICES`:                      true,
+		`-m comment --comment "kubernetes service portals" -j KUBE-SERVICES`: false,
+		`-m comment --comment portals -m mark --mark 0x1 -j KUBE-SERVICES`:   false,
+		`-j KUBE-SERVICES`: false,
+		`-m comment --comment "made by hand for edgeway" -j ACCEPT`:                  false,
+		`-m comment --comment "-j KUBE-SERVICES of edgeway" -j DOCKER`:               false,
+		`-m comment --comment "edgeway" -m conntrack --ctstate NEW -j KUBE-SERVICES`: true,
+	} {
+		if got := ownJump(text); got != want {
+			t.Errorf("%q: got %v", text, got)
+		}
+	}
 }

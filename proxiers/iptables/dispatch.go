@@ -3,9 +3,11 @@ package iptables
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 
+	"edgeway/proxiers/iptables/xtables"
 	"edgeway/proxiers/plan"
 )
 
@@ -53,7 +55,7 @@ func (p place) match(depth int) string {
 	if !p.addr.IsValid() {
 		width := 8 - 4*min(depth, 2)
 		first := p.port >> width << width
-		return portRange(p.proto, first, first+(1<<width-1))
+		return fmt.Sprintf("%s:%d", port(p.proto, first), first+(1<<width-1))
 	}
 	raw, mask := make([]byte, p.addr.BitLen()/8), make([]byte, p.addr.BitLen()/8)
 	at, shift := len(raw)-1-depth/2, depth%2*4
@@ -70,8 +72,8 @@ type tree struct {
 	// head and tail are rules of the root chain around those that the tree makes.
 	head, tail []string
 	nodes      map[string]*node
-	// dirty are the names of chains that may differ from the kernel's; written those that it has.
-	dirty, written map[string]bool
+	// dirty are the names of chains that may differ from the kernel's.
+	dirty map[string]bool
 }
 
 // node is one chain of the tree: a leaf has items, an inner node has children.
@@ -92,7 +94,7 @@ type item struct {
 }
 
 func newTree(table, root string) *tree {
-	t := &tree{table: table, root: root, nodes: map[string]*node{}, dirty: map[string]bool{}, written: map[string]bool{}}
+	t := &tree{table: table, root: root, nodes: map[string]*node{}, dirty: map[string]bool{}}
 	t.newNode(root, 0, place{})
 	return t
 }
@@ -104,8 +106,8 @@ func (t *tree) newNode(name string, depth int, sample place) *node {
 	return n
 }
 
-// frame replaces the rules around the tree's own.
-func (t *tree) frame(head, tail []string) {
+// surround replaces the rules around the tree's own.
+func (t *tree) surround(head, tail []string) {
 	if !slices.Equal(head, t.head) || !slices.Equal(tail, t.tail) {
 		t.head, t.tail, t.dirty[t.root] = head, tail, true
 	}
@@ -124,7 +126,9 @@ func (t *tree) add(p place, rules []string) {
 	for _, n := range path {
 		n.size++
 	}
-	t.split(leaf)
+	if leaf.size > leafSize {
+		t.reshape(leaf)
+	}
 }
 
 // remove takes back one add.
@@ -147,7 +151,7 @@ func (t *tree) remove(p place) {
 		kid := path[i+1]
 		switch {
 		case n.size <= leafSize:
-			t.merge(n)
+			t.reshape(n)
 			return
 		case kid.size == 0:
 			delete(n.kids, p.branch(n.depth))
@@ -188,13 +192,19 @@ func (t *tree) newKid(n *node, branch int, sample place) *node {
 	return kid
 }
 
-func (t *tree) split(n *node) {
+// reshape makes a node a leaf or an inner node, by its size.
+func (t *tree) reshape(n *node) {
+	items := n.items
+	if n.kids != nil {
+		items = map[place]*item{}
+		t.collect(n.kids, items)
+	}
+	n.items, n.kids = items, nil
+	t.dirty[n.name] = true
 	if n.size <= leafSize || n.depth == maxDepth || n.depth == 3 && !n.sample.addr.IsValid() {
 		return
 	}
-	items := n.items
 	n.items, n.kids = nil, map[int]*node{}
-	t.dirty[n.name] = true
 	for p, it := range items {
 		b := p.branch(n.depth)
 		if n.kids[b] == nil {
@@ -204,27 +214,17 @@ func (t *tree) split(n *node) {
 		n.kids[b].size++
 	}
 	for _, kid := range n.kids {
-		t.split(kid)
+		t.reshape(kid)
 	}
 }
 
-// merge makes an inner node a leaf.
-func (t *tree) merge(n *node) {
-	n.items = map[place]*item{}
-	kids := n.kids
-	n.kids = nil
-	t.dirty[n.name] = true
-	var collect func(map[int]*node)
-	collect = func(kids map[int]*node) {
-		for _, kid := range kids {
-			for p, it := range kid.items {
-				n.items[p] = it
-			}
-			t.drop(kid)
-			collect(kid.kids)
-		}
+// collect takes down nodes and all that is below them.
+func (t *tree) collect(kids map[int]*node, items map[place]*item) {
+	for _, kid := range kids {
+		maps.Copy(items, kid.items)
+		t.collect(kid.kids, items)
+		t.drop(kid)
 	}
-	collect(kids)
 }
 
 func (t *tree) drop(n *node) {
@@ -232,24 +232,18 @@ func (t *tree) drop(n *node) {
 	t.dirty[n.name] = true
 }
 
-// flush gives the chains to write and those to delete since the last flush, sorted by name.
-func (t *tree) flush() (write []chain, remove []chainID) {
-	names := make([]string, 0, len(t.dirty))
-	for name := range t.dirty {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
+// flush gives the chains to write and those that are gone since the last flush, sorted by name.
+func (t *tree) flush() (write []xtables.Chain, gone []xtables.ChainID) {
+	for _, name := range slices.Sorted(maps.Keys(t.dirty)) {
+		id := xtables.ChainID{Table: t.table, Name: name}
 		if n := t.nodes[name]; n != nil {
-			write = append(write, chain{t.table, name, t.rules(n)})
-			t.written[name] = true
-		} else if t.written[name] {
-			remove = append(remove, chainID{t.table, name})
-			delete(t.written, name)
+			write = append(write, xtables.Chain{ChainID: id, Rules: t.rules(n)})
+		} else {
+			gone = append(gone, id)
 		}
 	}
 	clear(t.dirty)
-	return write, remove
+	return write, gone
 }
 
 func (t *tree) rules(n *node) []string {
@@ -257,24 +251,15 @@ func (t *tree) rules(n *node) []string {
 	if n.name == t.root {
 		rules = append(rules, t.head...)
 	}
-	for _, b := range sortedKeys(n.kids, cmp.Compare[int]) {
+	for _, b := range slices.Sorted(maps.Keys(n.kids)) {
 		kid := n.kids[b]
 		rules = append(rules, rule(kid.sample.match(n.depth), jump(kid.name)))
 	}
-	for _, p := range sortedKeys(n.items, place.compare) {
+	for _, p := range slices.SortedFunc(maps.Keys(n.items), place.compare) {
 		rules = append(rules, n.items[p].rules...)
 	}
 	if n.name == t.root {
 		rules = append(rules, t.tail...)
 	}
 	return rules
-}
-
-func sortedKeys[K comparable, V any](m map[K]V, compare func(a, b K) int) []K {
-	keys := make([]K, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.SortFunc(keys, compare)
-	return keys
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"edgeway/proxiers/iptables/xtables"
 	"edgeway/proxiers/plan"
 )
 
@@ -17,21 +18,18 @@ type treeText map[string][]string
 
 func (kernel treeText) flush(t *testing.T, tr *tree) {
 	t.Helper()
-	write, remove := tr.flush()
+	write, gone := tr.flush()
 	for _, c := range write {
-		if len(c.name) > 28 {
-			t.Errorf("chain name %q is too long", c.name)
+		if len(c.Name) > 28 {
+			t.Errorf("chain name %q is too long", c.Name)
 		}
-		if !ours(c.name) {
-			t.Errorf("chain %q is not known as ours", c.name)
+		if !ours(c.Name) {
+			t.Errorf("chain %q is not known as ours", c.Name)
 		}
-		kernel[c.name] = c.rules
+		kernel[c.Name] = c.Rules
 	}
-	for _, id := range remove {
-		if _, ok := kernel[id.name]; !ok {
-			t.Errorf("chain %q is removed, but was never written", id.name)
-		}
-		delete(kernel, id.name)
+	for _, id := range gone {
+		delete(kernel, id.Name)
 	}
 }
 
@@ -54,7 +52,7 @@ func TestTreeIsAFunctionOfItsContent(t *testing.T) {
 	for kind, name := range []string{"NodePorts", "IPv4", "IPv6"} {
 		t.Run(name, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(1, uint64(kind)))
-			walked, kernel, content := newTree(tableNAT, chainExternal), treeText{}, map[place]int{}
+			walked, kernel, content := newTree(xtables.NAT, chainExternal), treeText{}, map[place]int{}
 			for round := range 30 {
 				target := r.IntN(5) * leafSize * (1 + r.IntN(8))
 				for range 400 {
@@ -70,7 +68,7 @@ func TestTreeIsAFunctionOfItsContent(t *testing.T) {
 					}
 				}
 				kernel.flush(t, walked)
-				fresh, want := newTree(tableNAT, chainExternal), treeText{}
+				fresh, want := newTree(xtables.NAT, chainExternal), treeText{}
 				for p := range content {
 					fresh.add(p, []string{fmt.Sprint(p)})
 				}
@@ -94,7 +92,7 @@ func checkReached(t *testing.T, kernel treeText, p place) {
 	follow = func(name string) bool {
 		for _, r := range kernel[name] {
 			walked++
-			to := target(r)
+			to := xtables.Target(r)
 			if to == "" && r == fmt.Sprint(p) || to != "" && matches(t, r, p) && follow(to) {
 				return true
 			}
@@ -130,8 +128,8 @@ func matches(t *testing.T, rule string, p place) bool {
 }
 
 func TestTreeOfFewIsOneChain(t *testing.T) {
-	tr, kernel := newTree(tableNAT, chainServices), treeText{}
-	tr.frame([]string{"first"}, []string{"last"})
+	tr, kernel := newTree(xtables.NAT, chainServices), treeText{}
+	tr.surround([]string{"first"}, []string{"last"})
 	addr := netip.MustParseAddr("10.96.0.1")
 	tr.add(place{addr: addr}, []string{"whole address"})
 	for port := range uint16(leafSize - 1) {
@@ -149,7 +147,7 @@ func TestTreeOfFewIsOneChain(t *testing.T) {
 
 // Two ports of one ClusterIP want the same rule about the address.
 func TestTreeCountsUsers(t *testing.T) {
-	tr, kernel := newTree(tableFilter, chainServices), treeText{}
+	tr, kernel := newTree(xtables.Filter, chainServices), treeText{}
 	whole := place{addr: netip.MustParseAddr("10.96.0.1")}
 	tr.add(whole, []string{"reject"})
 	tr.add(whole, []string{"reject"})

@@ -3,122 +3,101 @@ package iptables
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"maps"
-	"regexp"
+	"reflect"
+	"slices"
 	"sync"
+	"time"
 
 	"edgeway/proxiers"
+	"edgeway/proxiers/iptables/watch"
+	"edgeway/proxiers/iptables/xtables"
 	"edgeway/proxiers/plan"
 )
 
-// bigChange is the number of lines above which the watcher does not read a notice for each.
-const bigChange = 1000
+const (
+	// bigChange is the number of lines above which the watcher does not read a notice for each.
+	bigChange = 1000
+	// intactTimeout bounds a look at the kernel's state.
+	intactTimeout = 30 * time.Second
+)
 
 // proxier is the running backend.
 type proxier struct {
-	logger        *slog.Logger
-	progress      func(done, total int)
-	variant       variant
-	masqueradeBit int
-	families      []*family
-	watcher       watcher
-	watching      sync.WaitGroup
-	// looked says that the host was searched for rules of the other variant.
-	looked bool
-
-	// applied is what the kernel has; nil when that is unknown.
-	applied *plan.Plan
-	// invalid says whether packets that connection tracking finds invalid are dropped now.
-	invalid bool
+	env      proxiers.Env
+	families []*family
+	watcher  watch.Watcher
+	watching sync.WaitGroup
+	// dropInvalid says whether packets that connection tracking finds invalid are dropped now.
+	dropInvalid bool
 }
 
 // family is one address family of the backend.
 type family struct {
-	tools *tools
-	plan.Family
-	// state is that of proxier.applied.
+	*xtables.Tools
+	// state is what the last Apply wrote.
 	state *state
 
 	mu sync.Mutex
-	// wrote is what the kernel has by now, by table; nil while that is unknown.
-	wrote map[string]total
+	// kernel is what the kernel has by now, by table; nil while that is unknown.
+	kernel map[string]total
 	// last are the numbers of rules that the last sync wrote.
 	last                      map[string]int
 	failures, partialFailures uint64
-	// rejected is what chains that were written anew had counted.
-	rejected map[plan.Protocol]uint64
 }
 
-func newProxier(_ context.Context, v variant, opts proxiers.Options) (proxiers.Proxier, error) {
-	p := &proxier{logger: opts.Logger, progress: opts.Progress, variant: v, masqueradeBit: opts.MasqueradeBit}
-	for _, f := range hostFamilies() {
-		t, err := openTools(v, f)
+func newProxier(ctx context.Context, v xtables.Variant, env proxiers.Env) (*proxier, error) {
+	p := &proxier{env: env}
+	for _, f := range env.Families {
+		t, err := xtables.Open(ctx, v, f)
 		if err != nil {
 			return nil, err
 		}
-		p.families = append(p.families, &family{tools: t, Family: f, rejected: map[plan.Protocol]uint64{}})
-	}
-	newWatcher := newEvents
-	if v == legacy {
-		newWatcher = newCanary
+		p.families = append(p.families, &family{Tools: t})
 	}
 	var err error
-	p.watcher, err = newWatcher(watchOptions{families: hostFamilies(), notify: opts.Drift, intact: p.intact, entries: p.entries})
+	p.watcher, err = watch.New(v, watch.Options{
+		Families: env.Families, Tables: tables(), Ours: ours, Builtin: builtin, Notify: env.Drift, Intact: p.intact, Entries: p.entries,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("watch over the rules: %w", err)
 	}
-	p.watching.Go(p.watcher.run)
+	p.watching.Go(p.watcher.Run)
 	return p, nil
 }
 
 // Close implements proxiers.Proxier.
 func (p *proxier) Close() error {
-	err := p.watcher.close()
+	err := p.watcher.Close()
 	p.watching.Wait()
 	return err
 }
 
-// Actual implements proxiers.Alias.
-func (p *proxier) Actual() string { return p.variant.backend() }
-
 // Apply implements proxiers.Applier.
 func (p *proxier) Apply(ctx context.Context, change proxiers.Change) error {
-	// The states are those of p.applied. change.Prev may be another pointer: the caller skips a plan that
-	// differs in nothing.
-	prev, next := p.applied, change.Next
-	p.applied = nil
-	apply := p.applyFull
-	if change.Prev != nil && prev != nil && p.invalid == !liberal() && p.sameRules(next.Node) {
-		apply = func(ctx context.Context, next *plan.Plan) error { return p.applyPartial(ctx, prev, next) }
+	if change.Prev != nil && p.dropInvalid == !liberal() && p.sameRules(change.Next.Node) {
+		return p.applyPartial(ctx, change)
 	}
-	if err := apply(ctx, next); err != nil {
-		return err
-	}
-	p.applied = next
-	return nil
+	return p.applyFull(ctx, change.Next)
 }
 
-// sameRules says that the node asks for no other rules of ServicePorts than before.
+// sameRules says that the node asks for the same rules of ServicePorts as before.
 func (p *proxier) sameRules(n *plan.Node) bool {
-	for _, f := range p.families {
-		if f.state == nil || !f.state.equal(rendererFor(f.Family, n)) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(p.families, func(f *family) bool {
+		return !reflect.DeepEqual(f.state.renderer, rendererFor(f.Family, n))
+	})
 }
 
-func (p *proxier) applyPartial(ctx context.Context, prev, next *plan.Plan) error {
+func (p *proxier) applyPartial(ctx context.Context, change proxiers.Change) error {
 	for _, f := range p.families {
-		in := newInput()
-		f.state.partial(in, prev, next)
-		f.setLast(in.rules)
-		if in.empty() {
+		in := xtables.NewInput()
+		f.state.partial(in, change)
+		f.update(func() { f.last = in.Rules })
+		if in.Lines == 0 {
 			continue
 		}
 		if err := p.commit(ctx, f, in, true); err != nil {
-			f.count(&f.partialFailures)
+			f.update(func() { f.partialFailures++ })
 			return fmt.Errorf("partial sync of %s: %w", f.Family, err)
 		}
 	}
@@ -126,42 +105,65 @@ func (p *proxier) applyPartial(ctx context.Context, prev, next *plan.Plan) error
 }
 
 // commit runs a restore. settled says that the kernel has the family's state afterwards.
-func (p *proxier) commit(ctx context.Context, f *family, in *input, settled bool) error {
-	return p.watcher.own(len(in.parts), in.size() > bigChange, func() error {
-		err := f.tools.restore(ctx, in.bytes())
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		f.wrote = nil
-		switch {
-		case err != nil:
-			f.failures++
-		case settled:
-			f.wrote = maps.Clone(f.state.totals)
-		}
+func (p *proxier) commit(ctx context.Context, f *family, in *xtables.Input, settled bool) error {
+	return p.watcher.Own(in.Tables(), in.Lines > bigChange, func() error {
+		err := f.Restore(ctx, in.Bytes())
+		f.update(func() {
+			f.kernel = nil
+			switch {
+			case err != nil:
+				f.failures++
+			case settled:
+				f.kernel = maps.Clone(f.state.totals)
+			}
+		})
 		return err
 	})
 }
 
-func (f *family) count(n *uint64) {
+func (f *family) update(set func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	*n++
+	set()
 }
 
-func (f *family) setLast(rules map[string]int) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.last = rules
-}
-
-// interfaceName is what an interface, or a prefix of some, may be called in a rule.
-var interfaceName = regexp.MustCompile(`^[A-Za-z0-9_.:@-]{1,15}\*?$`)
-
-func checkInterfaces(n *plan.Node) error {
-	for _, name := range n.PodInterfaces {
-		if !interfaceName.MatchString(name) {
-			return fmt.Errorf("pod interface %q: want at most 15 letters, digits or signs of _.:@-, and one * at the end", name)
+// intact implements watch.Options.Intact.
+func (p *proxier) intact(name plan.Family, table string) (reason string) {
+	f := p.family(name)
+	want, _ := f.inKernel(table)
+	ctx, cancel := context.WithTimeout(context.Background(), intactTimeout)
+	defer cancel()
+	now, err := read(ctx, f.Tools, table)
+	if err != nil {
+		return fmt.Sprintf("rules of %s cannot be read: %v", f.Family, err)
+	}
+	for _, h := range hooks() {
+		for _, r := range h.Rules {
+			if h.Table == table && !slices.Contains(now.jumps[h.Name], r) {
+				return fmt.Sprintf("a rule of %s %s %s is gone", f.Family, table, h.Name)
+			}
 		}
 	}
-	return nil
+	if got := (total{len(now.chains), now.rules}); got != want {
+		return fmt.Sprintf("%s %s has %d chains with %d rules of ours instead of %d with %d", f.Family, table, got.chains, got.rules, want.chains, want.rules)
+	}
+	return ""
+}
+
+// entries implements watch.Options.Entries.
+func (p *proxier) entries(name plan.Family, table string) (n int, settled bool) {
+	t, settled := p.family(name).inKernel(table)
+	return 2*t.chains + t.rules, settled
+}
+
+func (p *proxier) family(name plan.Family) *family {
+	return p.families[slices.IndexFunc(p.families, func(f *family) bool { return f.Family == name })]
+}
+
+// inKernel is what the kernel has of ours in a table; settled false says that it is unknown.
+func (f *family) inKernel(table string) (t total, settled bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	t, settled = f.kernel[table]
+	return t, settled
 }

@@ -7,21 +7,20 @@ import (
 	"slices"
 	"strings"
 
+	"edgeway/proxiers/iptables/xtables"
 	"edgeway/proxiers/plan"
 )
 
-// hook is a built-in chain with our rules in it, in order.
-type hook struct {
-	table, chain string
-	rules        []string
+func chain(table, name string, rules ...string) xtables.Chain {
+	return xtables.Chain{ChainID: xtables.ChainID{Table: table, Name: name}, Rules: rules}
 }
 
 // newConnection keeps packets of established connections from walking through the trees.
 const newConnection = "-m conntrack --ctstate NEW"
 
-// hooks are how packets come to our chains. External addresses go before ClusterIPs, as the last rule of
+// hooks are the built-in chains with our rules in them, in order, by which packets come to our chains. External addresses go before ClusterIPs, as the last rule of
 // the latter drops what is in a Service CIDR.
-func hooks() []hook {
+func hooks() []xtables.Chain {
 	services := comment(owner + ": Services")
 	refused := []string{
 		rule(newConnection, comment(owner+": external addresses of Services"), jump(chainExternal)),
@@ -29,18 +28,23 @@ func hooks() []hook {
 		rule(newConnection, services, jump(chainServices)),
 	}
 	forward := append(slices.Clone(refused), rule(comment(owner+": connections of Services"), jump(chainForward)))
-	return []hook{
-		{tableNAT, "PREROUTING", []string{rule(services, jump(chainServices))}},
-		{tableNAT, "OUTPUT", []string{rule(services, jump(chainServices))}},
-		{tableNAT, "POSTROUTING", []string{rule(comment(owner+": masquerade"), jump(chainPostrouting))}},
-		{tableFilter, "INPUT", refused},
-		{tableFilter, "FORWARD", forward},
-		{tableFilter, "OUTPUT", refused},
+	return []xtables.Chain{
+		chain(xtables.NAT, "PREROUTING", rule(services, jump(chainServices))),
+		chain(xtables.NAT, "OUTPUT", rule(services, jump(chainServices))),
+		chain(xtables.NAT, "POSTROUTING", rule(comment(owner+": masquerade"), jump(chainPostrouting))),
+		chain(xtables.Filter, "INPUT", refused...),
+		chain(xtables.Filter, "FORWARD", forward...),
+		chain(xtables.Filter, "OUTPUT", refused...),
 	}
 }
 
+// builtin says that a chain is one of those that tables have by themselves. We have rules in all of them.
+func builtin(chain string) bool {
+	return slices.Contains([]string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"}, chain)
+}
+
 // constants are the chains that depend on no plan.
-func constants(masqueradeBit int, dropInvalid bool) []chain {
+func constants(masqueradeBit int, dropInvalid bool) []xtables.Chain {
 	mark := fmt.Sprintf("0x%x", uint32(1)<<masqueradeBit)
 	var forward []string
 	if dropInvalid {
@@ -51,17 +55,18 @@ func constants(masqueradeBit int, dropInvalid bool) []chain {
 	forward = append(forward,
 		"-m mark --mark "+mark+"/"+mark+" -j ACCEPT",
 		"-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT")
-	return []chain{
-		{tableNAT, chainMarkMasq, []string{"-j MARK --or-mark " + mark}},
-		{tableNAT, chainPostrouting, []string{
-			"-m mark ! --mark " + mark + "/" + mark + " -j RETURN",
-			"-j MARK --xor-mark " + mark,
-			"-j MASQUERADE --random-fully",
-		}},
-		{tableFilter, chainForward, forward},
-		{tableFilter, chainLoopbackUDP, []string{"-j REJECT"}},
-		{tableFilter, chainLoopbackSCTP, []string{"-j REJECT"}},
+	chains := []xtables.Chain{
+		chain(xtables.NAT, chainMarkMasq, "-j MARK --or-mark "+mark),
+		chain(xtables.NAT, chainPostrouting,
+			"-m mark ! --mark "+mark+"/"+mark+" -j RETURN",
+			"-j MARK --xor-mark "+mark,
+			"-j MASQUERADE --random-fully"),
+		chain(xtables.Filter, chainForward, forward...),
 	}
+	for _, proto := range plan.NotRelayedProtocols() {
+		chains = append(chains, chain(xtables.Filter, notRelayedChain(proto), refusal("", plan.NotRelayed)...))
+	}
+	return chains
 }
 
 // liberal says that connection tracking finds no packet of a TCP connection invalid.
@@ -70,10 +75,10 @@ func liberal() bool {
 	return err == nil && strings.TrimSpace(string(raw)) == "1"
 }
 
-// newRenderer takes from the node what rules of ServicePorts need.
+// rendererFor takes from the node what rules of ServicePorts need.
 func rendererFor(f plan.Family, n *plan.Node) *renderer {
 	r := &renderer{family: f, loopback: slices.ContainsFunc(n.LoopbackAddrs, func(a netip.Addr) bool { return plan.FamilyOf(a) == f })}
-	for _, p := range ofFamily(n.PodSources, f) {
+	for _, p := range plan.OfFamily(n.PodSources, f) {
 		r.pods = append(r.pods, source(p))
 	}
 	for _, pattern := range n.PodInterfaces {
@@ -82,25 +87,21 @@ func rendererFor(f plan.Family, n *plan.Node) *renderer {
 	return r
 }
 
-func (r *renderer) equal(o *renderer) bool {
-	return r.family == o.family && r.loopback == o.loopback && slices.Equal(r.pods, o.pods)
-}
-
 // newTrees makes the empty trees, indexed by their constants.
 func newTrees() []*tree {
-	trees := make([]*tree, numTrees)
-	trees[natServices] = newTree(tableNAT, chainServices)
-	trees[natNodePorts] = newTree(tableNAT, chainNodePorts)
-	trees[filterServices] = newTree(tableFilter, chainServices)
-	trees[filterExternal] = newTree(tableFilter, chainExternal)
-	trees[filterFirewall] = newTree(tableFilter, chainFirewall)
-	trees[filterNodePorts] = newTree(tableFilter, chainNodePorts)
-	trees[filterLoopback] = newTree(tableFilter, chainLoopback)
-	return trees
+	return []*tree{
+		natServices:     newTree(xtables.NAT, chainServices),
+		natNodePorts:    newTree(xtables.NAT, chainNodePorts),
+		filterServices:  newTree(xtables.Filter, chainServices),
+		filterExternal:  newTree(xtables.Filter, chainExternal),
+		filterFirewall:  newTree(xtables.Filter, chainFirewall),
+		filterNodePorts: newTree(xtables.Filter, chainNodePorts),
+		filterLoopback:  newTree(xtables.Filter, chainLoopback),
+	}
 }
 
-// frame puts around the trees what the node and its health checks are.
-func frame(trees []*tree, f plan.Family, p *plan.Plan) {
+// surround puts around the trees' own rules what follows from the node and its health checks.
+func surround(trees []*tree, f plan.Family, p *plan.Plan) {
 	var nodePorts, loopback, unallocated, health []string
 	for _, a := range p.Node.NodePortAddrs {
 		if plan.FamilyOf(a) == f {
@@ -112,24 +113,14 @@ func frame(trees []*tree, f plan.Family, p *plan.Plan) {
 			loopback = append(loopback, rule(destination(a), jump(chainLoopback)))
 		}
 	}
-	for _, cidr := range ofFamily(p.Node.ServiceCIDRs, f) {
-		unallocated = append(unallocated, rule("-d "+cidr.Masked().String(), "-m addrtype ! --dst-type LOCAL -j DROP"))
+	for _, cidr := range plan.OfFamily(p.Node.ServiceCIDRs, f) {
+		unallocated = append(unallocated, refusal(rule("-d "+cidr.String(), "-m addrtype ! --dst-type LOCAL"), plan.Unallocated)...)
 	}
 	for _, h := range p.HealthChecks {
 		health = append(health, rule(port(plan.TCP, h.Port), comment(h.Namespace+"/"+h.Name+" health check"), "-j ACCEPT"))
 	}
-	trees[natServices].frame(nil, nodePorts)
-	trees[filterExternal].frame(nil, slices.Concat(nodePorts, loopback))
-	trees[filterServices].frame(nil, unallocated)
-	trees[filterNodePorts].frame(health, nil)
-}
-
-func ofFamily(list []netip.Prefix, f plan.Family) []netip.Prefix {
-	var out []netip.Prefix
-	for _, p := range list {
-		if plan.FamilyOf(p.Addr()) == f {
-			out = append(out, p)
-		}
-	}
-	return out
+	trees[natServices].surround(nil, nodePorts)
+	trees[filterExternal].surround(nil, slices.Concat(nodePorts, loopback))
+	trees[filterServices].surround(nil, unallocated)
+	trees[filterNodePorts].surround(health, nil)
 }

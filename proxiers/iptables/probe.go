@@ -1,17 +1,13 @@
 package iptables
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"os/exec"
 	"strings"
-	"syscall"
-
-	"golang.org/x/sys/unix"
 
 	"edgeway/proxiers"
+	"edgeway/proxiers/iptables/xtables"
 	"edgeway/proxiers/plan"
 )
 
@@ -28,38 +24,38 @@ func features(f plan.Family) []feature {
 		to, reject = "[2001:db8::1]:80", "icmp6-port-unreachable"
 	}
 	return []feature{
-		{"match comment", tableNAT, `-m comment --comment "probe"`},
-		{"match tcp", tableNAT, "-p tcp -m tcp --dport 1"},
-		{"match udp", tableNAT, "-p udp -m udp --dport 1"},
-		{"match sctp", tableNAT, "-p sctp -m sctp --dport 1"},
-		{"match addrtype", tableNAT, "-m addrtype --dst-type LOCAL"},
-		{"match mark", tableNAT, "-m mark --mark 0x1/0x1"},
-		{"match statistic", tableNAT, "-m statistic --mode random --probability 0.5"},
-		{"match conntrack", tableFilter, "-m conntrack --ctstate INVALID"},
-		{"target MARK", tableNAT, "-j MARK --set-xmark 0x1/0x1"},
-		{"target DNAT", tableNAT, "-p tcp -j DNAT --to-destination " + to},
-		{"target MASQUERADE", tableNAT, "-j MASQUERADE --random-fully"},
-		{"target REJECT", tableFilter, "-j REJECT --reject-with " + reject},
+		{"match comment", xtables.NAT, `-m comment --comment "probe"`},
+		{"match tcp", xtables.NAT, "-p tcp -m tcp --dport 1"},
+		{"match udp", xtables.NAT, "-p udp -m udp --dport 1"},
+		{"match sctp", xtables.NAT, "-p sctp -m sctp --dport 1"},
+		{"match addrtype", xtables.NAT, "-m addrtype --dst-type LOCAL"},
+		{"match mark", xtables.NAT, "-m mark --mark 0x1/0x1"},
+		{"match statistic", xtables.NAT, "-m statistic --mode random --probability 0.5"},
+		{"match conntrack", xtables.Filter, "-m conntrack --ctstate INVALID"},
+		{"target MARK", xtables.NAT, "-j MARK --set-xmark 0x1/0x1"},
+		{"target DNAT", xtables.NAT, "-p tcp -j DNAT --to-destination " + to},
+		{"target MASQUERADE", xtables.NAT, "-j MASQUERADE --random-fully"},
+		{"target REJECT", xtables.Filter, "-j REJECT --reject-with " + reject},
 	}
 }
 
 // probe has the programs and the kernel take a rule of every kind.
-func probe(ctx context.Context, v variant) error {
-	for _, f := range hostFamilies() {
-		t, err := openTools(v, f)
+func probe(ctx context.Context, v xtables.Variant) error {
+	for _, f := range xtables.HostFamilies() {
+		t, err := xtables.Open(ctx, v, f)
 		if err != nil {
 			return err
 		}
-		if err := t.probe(ctx); err != nil {
+		if err := probeFamily(ctx, t); err != nil {
 			return fmt.Errorf("%s: %w", f, err)
 		}
 	}
 	return nil
 }
 
-func (t *tools) probe(ctx context.Context) error {
-	all := features(t.family)
-	err := t.tryRules(ctx, all)
+func probeFamily(ctx context.Context, t *xtables.Tools) error {
+	all := features(t.Family)
+	err := tryRules(ctx, t, all...)
 	switch {
 	case err == nil || ctx.Err() != nil || unprivileged(err):
 		return err
@@ -68,11 +64,11 @@ func (t *tools) probe(ctx context.Context) error {
 	}
 	var missing []string
 	for _, one := range all {
-		if t.tryRules(ctx, []feature{one}) != nil {
+		if tryRules(ctx, t, one) != nil {
 			missing = append(missing, one.name)
 		}
 	}
-	return fmt.Errorf("%w: iptables-%s or the kernel lacks %s: %w", proxiers.ErrUnsupported, t.variant, strings.Join(missing, ", "), err)
+	return fmt.Errorf("%w: iptables-%s or the kernel lacks %s: %w", proxiers.ErrUnsupported, t.Variant, strings.Join(missing, ", "), err)
 }
 
 // unprivileged says that the host may well have all that is needed, but not for this process, or not now.
@@ -81,38 +77,14 @@ func unprivileged(err error) bool {
 	return strings.Contains(text, "ermission denied") || strings.Contains(text, "not permitted") || strings.Contains(text, "xtables lock")
 }
 
-// tryRules runs the program in a network namespace of its own. Where that is forbidden the program only
-// checks the rules (--test): then the kernel is not asked about each, and iptables-legacy registers the tables.
-func (t *tools) tryRules(ctx context.Context, list []feature) error {
-	in := newInput()
-	for _, table := range tables {
-		c := chain{table: table, name: probeChain}
-		for _, f := range list {
-			if f.table == table {
-				c.rules = append(c.rules, f.rule)
-			}
-		}
-		if len(c.rules) > 0 {
-			in.write(c)
-		}
+func tryRules(ctx context.Context, t *xtables.Tools, list ...feature) error {
+	in := xtables.NewInput()
+	rules := map[string][]string{}
+	for _, f := range list {
+		rules[f.table] = append(rules[f.table], f.rule)
 	}
-	err := t.try(ctx, in.bytes(), &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET})
-	if errors.Is(err, unix.EPERM) {
-		err = t.try(ctx, in.bytes(), nil, "--test")
+	for table := range rules {
+		in.Write(chain(table, probeChain, rules[table]...))
 	}
-	return err
-}
-
-func (t *tools) try(ctx context.Context, input []byte, attr *syscall.SysProcAttr, args ...string) error {
-	cmd := t.command(ctx, t.programs.restore, append(args, "--noflush")...)
-	if t.lock != nil {
-		cmd.Args = append(cmd.Args, t.lock.wait(ctx))
-	}
-	cmd.Stdin = bytes.NewReader(input)
-	cmd.SysProcAttr = attr
-	_, err := cmd.Output()
-	if _, ran := errors.AsType[*exec.ExitError](err); err == nil || !ran {
-		return err
-	}
-	return restoreError(ctx, cmd, err, input)
+	return t.Try(ctx, in.Bytes())
 }

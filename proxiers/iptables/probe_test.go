@@ -2,6 +2,7 @@ package iptables
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -11,36 +12,38 @@ import (
 	"golang.org/x/sys/unix"
 
 	"edgeway/proxiers"
+	"edgeway/proxiers/internal/iptablestest"
+	"edgeway/proxiers/iptables/xtables"
 	"edgeway/proxiers/plan"
 )
 
 func TestProbeChangesNothing(t *testing.T) {
-	newHost(t)
-	before := nftRuleset(t) + registeredTables(t)
-	for _, b := range Backends() {
+	iptablestest.NewHost(t)
+	before := fmt.Sprint(iptablestest.NFTRuleset(t), registeredTables(t))
+	for _, b := range variantComponents() {
 		if err := b.Probe(t.Context()); err != nil {
 			t.Errorf("%s: %v", b.Name, err)
 		}
 	}
-	if after := nftRuleset(t) + registeredTables(t); after != before {
+	if after := fmt.Sprint(iptablestest.NFTRuleset(t), registeredTables(t)); after != before {
 		t.Errorf("before %q, after %q", before, after)
 	}
 }
 
 // Without CAP_SYS_ADMIN, as under systemd, there is no network namespace to try rules in.
 func TestProbeWithoutPrivilege(t *testing.T) {
-	newHost(t)
+	iptablestest.NewHost(t)
 	dropCapability(t, unix.CAP_SYS_ADMIN)
-	before := nftRuleset(t)
-	for _, b := range Backends() {
+	before := iptablestest.NFTRuleset(t)
+	for _, b := range variantComponents() {
 		if err := b.Probe(t.Context()); err != nil {
 			t.Errorf("%s: %v", b.Name, err)
 		}
 	}
-	if after := nftRuleset(t); after != before {
+	if after := iptablestest.NFTRuleset(t); after != before {
 		t.Errorf("before %q, after %q", before, after)
 	}
-	if got := ruleset(t, legacy, plan.IPv4); strings.Contains(got, probeChain) {
+	if got := iptablestest.Ruleset(t, xtables.Legacy, plan.IPv4); strings.Contains(got, probeChain) {
 		t.Errorf("left:\n%s", got)
 	}
 }
@@ -59,28 +62,25 @@ func dropCapability(t *testing.T, number uint) {
 	}
 }
 
-// Rules of iptables-legacy that may not be read stand in nobody's way, as in the service of the package.
+// Rules of iptables-xtables.Legacy that may not be read stand in nobody's way, as in the service of the package.
 func TestLegacyRulesThatMayNotBeRead(t *testing.T) {
-	newHost(t)
-	run(t, "", "iptables-legacy", "-t", tableNAT, "-A", "OUTPUT", "-j", "ACCEPT")
+	iptablestest.NewHost(t)
+	iptablestest.Run(t, "", "iptables-legacy", "-t", xtables.NAT, "-A", "OUTPUT", "-j", "ACCEPT")
 	dropCapability(t, unix.CAP_NET_RAW)
-	if names, err := legacyTables(plan.IPv4); !errors.Is(err, fs.ErrPermission) {
+	if names, err := xtables.Tables(xtables.Legacy, plan.IPv4); !errors.Is(err, fs.ErrPermission) {
 		t.Errorf("tables %q, %v; want that it is not permitted", names, err)
 	}
-	if v, err := findVariant(t.Context(), ""); err != nil {
+	if v, err := xtables.Choose(t.Context()); err != nil {
 		t.Errorf("variant %q, %v", v, err)
 	}
-	if text, mixed := mixedHost(t.Context(), nft); mixed {
-		t.Errorf("a mixed host: %s", text)
-	}
-	err := testBackend(t, legacy.backend()).Cleanup(t.Context(), proxiers.Options{Logger: testLogger(t)})
+	err := testComponent(t, "iptables-legacy").Cleanup(t.Context(), testEnv(t))
 	if !errors.Is(err, proxiers.ErrUnsupported) {
 		t.Errorf("cleanup: %v, want that nobody can tell", err)
 	}
 }
 
 func TestProbeNamesWhatIsMissing(t *testing.T) {
-	eachVariant(t, func(t *testing.T, v variant) {
+	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
 		// The programs look for extensions in this directory.
 		dir := t.TempDir()
 		from := extensionDir(t)

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 
+	"edgeway/proxiers/iptables/xtables"
 	"edgeway/proxiers/plan"
 )
 
@@ -49,14 +50,14 @@ func (s *service) routesChain(table string, rt routes) string {
 		s.routes = append(s.routes, rt)
 	}
 	name := s.numbered("KUBE-EXT-", i)
-	if slices.ContainsFunc(s.out.chains, func(c chain) bool { return c.table == table && c.name == name }) {
+	if slices.ContainsFunc(s.out.chains, func(c xtables.Chain) bool { return c.Table == table && c.Name == name }) {
 		return name
 	}
 	var rules []string
 	for _, c := range s.conditions(rt) {
 		switch {
-		case table == tableFilter:
-			rules = append(rules, refusal(c.match, c.route)...)
+		case table == xtables.Filter:
+			rules = append(rules, refusal(c.match, c.route.Verdict)...)
 		case c.route.Verdict != plan.Forward:
 			rules = append(rules, rule(c.match, "-j RETURN"))
 		default:
@@ -104,9 +105,48 @@ func (s *service) guard(g guard) string {
 	for _, p := range g.sources {
 		rules = append(rules, rule(source(p), jump(g.to)))
 	}
-	if g.table == tableFilter {
+	if g.table == xtables.Filter {
 		rules = append(rules, "-j DROP")
 	}
 	s.add(g.table, name, rules)
 	return name
+}
+
+// refusal is the rule for packets that the nat table left alone. Those that it forwards come here with
+// an endpoint as their destination, so nothing has to be said of them.
+func refusal(match string, v plan.Verdict) []string {
+	switch v {
+	case plan.Reject:
+		return []string{rule(match, "-j REJECT")}
+	case plan.Drop:
+		return []string{rule(match, "-j DROP")}
+	}
+	return nil
+}
+
+// refuse rejects and drops in the filter table.
+func (s *service) refuse(f *plan.Frontend, rt routes) {
+	tree, guarded := filterExternal, f.AllowFrom != nil
+	switch {
+	case f.Kind == plan.NodePort:
+		tree = filterNodePorts
+	case f.Kind == plan.ClusterIP:
+		tree = filterServices
+	case guarded:
+		tree = filterFirewall
+	}
+	var rules []string
+	for _, c := range s.conditions(rt) {
+		rules = append(rules, refusal(rule(c.match, s.match(f), comment(label(s.Name)+" has no endpoints")), c.route.Verdict)...)
+	}
+	switch {
+	case guarded && (len(rules) == 0 || len(f.AllowFrom) == 0):
+		rules = []string{rule(s.match(f), comment(label(s.Name)+" source ranges"), "-j DROP")}
+	case guarded:
+		to := s.guard(guard{xtables.Filter, f.AllowFrom, s.routesChain(xtables.Filter, rt)})
+		rules = []string{rule(s.match(f), comment(label(s.Name)+" source ranges"), jump(to))}
+	}
+	if len(rules) > 0 {
+		s.enter(tree, f, rules...)
+	}
 }

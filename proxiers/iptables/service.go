@@ -1,9 +1,11 @@
 package iptables
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 
+	"edgeway/proxiers/iptables/xtables"
 	"edgeway/proxiers/plan"
 )
 
@@ -16,7 +18,6 @@ const (
 	filterFirewall
 	filterNodePorts
 	filterLoopback
-	numTrees
 )
 
 // entry is what a frontend adds to one tree.
@@ -28,7 +29,7 @@ type entry struct {
 
 // rendered is all that one ServicePort is in the kernel, but for its places in the trees' chains.
 type rendered struct {
-	chains  []chain
+	chains  []xtables.Chain
 	entries []entry
 }
 
@@ -56,7 +57,11 @@ type service struct {
 	guards []guard
 }
 
+// render gives nothing for no ServicePort, and for one of the other family.
 func (r *renderer) render(sp *plan.ServicePort) rendered {
+	if sp == nil || sp.Family != r.family {
+		return rendered{}
+	}
 	s := &service{renderer: r, ServicePort: sp, hash: servicePortHash(sp.Name)}
 	for i := range sp.Frontends {
 		s.frontend(&sp.Frontends[i])
@@ -71,26 +76,17 @@ func (r *renderer) render(sp *plan.ServicePort) rendered {
 }
 
 func (s *service) add(table, name string, rules []string) {
-	s.out.chains = append(s.out.chains, chain{table, name, rules})
+	s.out.chains = append(s.out.chains, chain(table, name, rules...))
 }
 
 // frontend leads packets to the frontend, and refuses what must be refused.
 func (s *service) frontend(f *plan.Frontend) {
-	if f.Kind != plan.NodePort && plan.FamilyOf(f.Addr) != s.family {
-		return
-	}
 	rt := s.normal(f.Routes)
-	var sources []netip.Prefix
-	for _, p := range f.AllowFrom {
-		if plan.FamilyOf(p.Addr()) == s.family {
-			sources = append(sources, p)
-		}
-	}
 	guarded := f.AllowFrom != nil
-	if rt.forwards() && (!guarded || len(sources) > 0) {
+	if rt.forwards() && (!guarded || len(f.AllowFrom) > 0) {
 		to := s.target(f, rt)
 		if guarded {
-			to = s.guard(guard{tableNAT, sources, to})
+			to = s.guard(guard{xtables.NAT, f.AllowFrom, to})
 		}
 		tree := natServices
 		if f.Kind == plan.NodePort {
@@ -98,8 +94,8 @@ func (s *service) frontend(f *plan.Frontend) {
 		}
 		s.enter(tree, f, rule(s.match(f), comment(label(s.Name)+" "+f.Kind.String()), jump(to)))
 	}
-	s.refuse(f, rt, guarded, sources)
-	s.besides(f)
+	s.refuse(f, rt)
+	s.otherPackets(f)
 }
 
 // normal removes a difference that no packet can meet: without a way to tell pods there are none.
@@ -125,20 +121,20 @@ func (s *service) enter(tree int, f *plan.Frontend, rules ...string) {
 // target gives the chain for packets to the frontend: a pool's, or one that tells origins apart.
 func (s *service) target(f *plan.Frontend, rt routes) string {
 	if !rt.onePool() {
-		return s.routesChain(tableNAT, rt)
+		return s.routesChain(xtables.NAT, rt)
 	}
 	pool := rt[0].Pool
 	pod, host, outside := rt[plan.FromPod].SNAT, rt[plan.FromHost].SNAT, rt[plan.FromOutside].SNAT
 	switch {
 	case !pod && !host && !outside:
 	case f.Kind != plan.ClusterIP:
-		return s.routesChain(tableNAT, rt)
+		return s.routesChain(xtables.NAT, rt)
 	case pod && host && outside:
 		s.masquerade[pool] = append(s.masquerade[pool], rule(s.match(f), jump(chainMarkMasq)))
 	case !pod && host && outside && len(s.pods) == 1:
 		s.masquerade[pool] = append(s.masquerade[pool], rule("! "+s.pods[0], s.match(f), jump(chainMarkMasq)))
 	default:
-		return s.routesChain(tableNAT, rt)
+		return s.routesChain(xtables.NAT, rt)
 	}
 	return s.toPool(pool)
 }
@@ -156,23 +152,71 @@ func (s *service) poolName(p plan.Pool) string {
 	return "KUBE-SVC-" + s.hash
 }
 
-// besides adds what a frontend means for other packets: other ports of a ClusterIP are rejected, and
-// so is what the relay on loopback does not take.
-func (s *service) besides(f *plan.Frontend) {
+// otherPackets adds what a frontend means for packets that are not for it: other ports of a ClusterIP, and NodePorts
+// on loopback that have no relay.
+func (s *service) otherPackets(f *plan.Frontend) {
 	if f.Kind == plan.ClusterIP {
-		whole := entry{filterServices, place{addr: f.Addr}, []string{rule(destination(f.Addr), "-j REJECT")}}
+		whole := entry{filterServices, place{addr: f.Addr}, refusal(destination(f.Addr), plan.OtherPort)}
 		if !slices.ContainsFunc(s.out.entries, func(e entry) bool { return e.tree == whole.tree && e.place == whole.place }) {
 			s.out.entries = append(s.out.entries, whole)
 		}
 		return
 	}
-	if f.Kind != plan.NodePort || !s.loopback {
-		return
+	if f.Kind == plan.NodePort && s.loopback && slices.Contains(plan.NotRelayedProtocols(), s.Name.Protocol) {
+		s.enter(filterLoopback, f, rule(s.match(f), jump(notRelayedChain(s.Name.Protocol))))
 	}
-	switch s.Name.Protocol {
-	case plan.UDP:
-		s.enter(filterLoopback, f, rule(s.match(f), jump(chainLoopbackUDP)))
-	case plan.SCTP:
-		s.enter(filterLoopback, f, rule(s.match(f), jump(chainLoopbackSCTP)))
+}
+
+// pool makes the chain that chooses one of a pool's endpoints.
+func (s *service) pool(p plan.Pool) {
+	endpoints := s.Pools[p]
+	rules := s.masquerade[p]
+	if s.Affinity > 0 {
+		for _, e := range endpoints {
+			name := s.endpointName(e)
+			rules = append(rules, fmt.Sprintf("-m recent --name %s --rcheck --seconds %d --reap -j %s", name, int(s.Affinity.Seconds()), name))
+		}
+	}
+	for i, e := range endpoints {
+		chance := ""
+		if left := len(endpoints) - i; left > 1 {
+			chance = fmt.Sprintf("-m statistic --mode random --probability %.10f", 1/float64(left))
+		}
+		to := dnat(s.Name.Protocol, e.Addr)
+		if s.Affinity > 0 || e.Local {
+			to = jump(s.endpointName(e))
+		}
+		rules = append(rules, rule(chance, to))
+	}
+	s.add(xtables.NAT, s.poolName(p), rules)
+}
+
+func (s *service) endpointName(e plan.Endpoint) string {
+	return "KUBE-SEP-" + hash(label(s.Name), protocolName(s.Name.Protocol), e.Addr.String())
+}
+
+// endpoints makes the chains of endpoints that need one.
+func (s *service) endpoints() {
+	var all []plan.Endpoint
+	for pool, used := range s.leadsTo {
+		if used {
+			all = append(all, s.Pools[pool]...)
+		}
+	}
+	slices.SortFunc(all, func(a, b plan.Endpoint) int { return a.Addr.Compare(b.Addr) })
+	for _, e := range slices.CompactFunc(all, func(a, b plan.Endpoint) bool { return a.Addr == b.Addr }) {
+		if s.Affinity == 0 && !e.Local {
+			continue
+		}
+		name := s.endpointName(e)
+		var rules []string
+		if e.Local {
+			rules = append(rules, rule(source(netip.PrefixFrom(e.Addr.Addr(), e.Addr.Addr().BitLen())), jump(chainMarkMasq)))
+		}
+		to := dnat(s.Name.Protocol, e.Addr)
+		if s.Affinity > 0 {
+			to = rule("-m recent --name", name, "--set", to)
+		}
+		s.add(xtables.NAT, name, append(rules, to))
 	}
 }

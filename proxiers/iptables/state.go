@@ -3,6 +3,8 @@ package iptables
 import (
 	"slices"
 
+	"edgeway/proxiers"
+	"edgeway/proxiers/iptables/xtables"
 	"edgeway/proxiers/plan"
 )
 
@@ -11,7 +13,7 @@ type state struct {
 	*renderer
 	trees []*tree
 	// sizes are the numbers of rules of our chains, totals their sums by table.
-	sizes  map[chainID]int
+	sizes  map[xtables.ChainID]int
 	totals map[string]total
 }
 
@@ -19,65 +21,59 @@ type state struct {
 type total struct{ chains, rules int }
 
 func newState(r *renderer) *state {
-	return &state{renderer: r, trees: newTrees(), sizes: map[chainID]int{}, totals: map[string]total{}}
+	return &state{renderer: r, trees: newTrees(), sizes: map[xtables.ChainID]int{}, totals: map[string]total{}}
 }
 
-func (s *state) write(in *input, c chain) {
-	in.write(c)
-	t := s.totals[c.table]
-	size, known := s.sizes[c.id()]
+func (s *state) write(in *xtables.Input, c xtables.Chain) {
+	in.Write(c)
+	t := s.totals[c.Table]
+	size, known := s.sizes[c.ChainID]
 	if !known {
 		t.chains++
 	}
-	t.rules += len(c.rules) - size
-	s.sizes[c.id()], s.totals[c.table] = len(c.rules), t
+	t.rules += len(c.Rules) - size
+	s.sizes[c.ChainID], s.totals[c.Table] = len(c.Rules), t
 }
 
-func (s *state) remove(in *input, id chainID) {
-	in.remove(id)
-	t := s.totals[id.table]
-	t.chains--
-	t.rules -= s.sizes[id]
-	s.totals[id.table] = t
+// remove does nothing for a chain that was never written.
+func (s *state) remove(in *xtables.Input, id xtables.ChainID) {
+	if _, known := s.sizes[id]; !known {
+		return
+	}
+	in.Remove(id)
+	t := s.totals[id.Table]
+	s.totals[id.Table] = total{t.chains - 1, t.rules - s.sizes[id]}
 	delete(s.sizes, id)
 }
 
-// build writes a ServicePort that the kernel does not know, or may know in another form. Its places in
-// the trees are written by flush.
-func (s *state) build(in *input, sp *plan.ServicePort) {
-	r := s.render(sp)
-	for _, c := range r.chains {
-		s.write(in, c)
+// step is two forms of a ServicePort, of which either may be nothing.
+type step struct{ before, after rendered }
+
+// replace writes what differs. The places in the trees that go have been taken back before (see partial), as another
+// ServicePort may get them; the trees are written by finish.
+func (s *state) replace(in *xtables.Input, st step) {
+	had := map[xtables.ChainID][]string{}
+	for _, c := range st.before.chains {
+		had[c.ChainID] = c.Rules
 	}
-	for _, e := range r.entries {
+	for _, c := range st.after.chains {
+		if rules, ok := had[c.ChainID]; !ok || !slices.Equal(rules, c.Rules) {
+			s.write(in, c)
+		}
+		delete(had, c.ChainID)
+	}
+	for _, c := range st.before.chains {
+		if _, gone := had[c.ChainID]; gone {
+			s.remove(in, c.ChainID)
+		}
+	}
+	for _, e := range without(st.after.entries, st.before.entries) {
 		s.trees[e.tree].add(e.place, e.rules)
 	}
 }
 
-// replace writes what differs between two forms of a ServicePort, of which either may be nil. All that
-// goes is taken back before anything comes (see partial): another ServicePort may get its place.
-func (s *state) replace(in *input, before, after rendered) {
-	had := map[chainID][]string{}
-	for _, c := range before.chains {
-		had[c.id()] = c.rules
-	}
-	for _, c := range after.chains {
-		rules, ok := had[c.id()]
-		if !ok || !slices.Equal(rules, c.rules) {
-			s.write(in, c)
-		}
-		delete(had, c.id())
-	}
-	for _, c := range before.chains {
-		if _, gone := had[c.id()]; gone {
-			s.remove(in, c.id())
-		}
-	}
-}
-
 // without gives the entries of a that are not in b.
-func without(a, b []entry) []entry {
-	var out []entry
+func without(a, b []entry) (out []entry) {
 	for _, e := range a {
 		same := func(o entry) bool { return o.tree == e.tree && o.place == e.place && slices.Equal(o.rules, e.rules) }
 		if !slices.ContainsFunc(b, same) {
@@ -87,38 +83,28 @@ func without(a, b []entry) []entry {
 	return out
 }
 
-// flush writes the chains of the trees that changed.
-func (s *state) flush(in *input) {
+// finish writes the chains of the trees that changed, by the ServicePorts or by the plan's node.
+func (s *state) finish(in *xtables.Input, p *plan.Plan) {
+	surround(s.trees, s.family, p)
 	for _, t := range s.trees {
-		write, remove := t.flush()
+		write, gone := t.flush()
 		for _, c := range write {
 			s.write(in, c)
 		}
-		for _, id := range remove {
+		for _, id := range gone {
 			s.remove(in, id)
 		}
 	}
 }
 
-// partial writes the step from prev to next. The family's pods and loopback are the same in both.
-func (s *state) partial(in *input, prev, next *plan.Plan) {
-	changed, removed := plan.Diff(prev, next)
-	type step struct{ before, after rendered }
+// partial writes a step between plans. The family's pods and loopback are the same in both.
+func (s *state) partial(in *xtables.Input, change proxiers.Change) {
 	var steps []step
-	for _, sp := range removed {
-		if sp.Family == s.family {
-			steps = append(steps, step{before: s.render(sp)})
-		}
+	for _, sp := range change.Removed {
+		steps = append(steps, step{before: s.render(sp)})
 	}
-	for _, sp := range changed {
-		if sp.Family != s.family {
-			continue
-		}
-		st := step{after: s.render(sp)}
-		if old := prev.Find(sp.Name, sp.Family); old != nil {
-			st.before = s.render(old)
-		}
-		steps = append(steps, st)
+	for _, sp := range change.Changed {
+		steps = append(steps, step{s.render(change.Prev.Find(sp.Name, sp.Family)), s.render(sp)})
 	}
 	for _, st := range steps {
 		for _, e := range without(st.before.entries, st.after.entries) {
@@ -126,11 +112,7 @@ func (s *state) partial(in *input, prev, next *plan.Plan) {
 		}
 	}
 	for _, st := range steps {
-		s.replace(in, st.before, st.after)
-		for _, e := range without(st.after.entries, st.before.entries) {
-			s.trees[e.tree].add(e.place, e.rules)
-		}
+		s.replace(in, st)
 	}
-	frame(s.trees, s.family, next)
-	s.flush(in)
+	s.finish(in, change.Next)
 }

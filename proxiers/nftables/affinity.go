@@ -8,8 +8,12 @@ import (
 	"slices"
 	"time"
 
+	"edgeway/proxiers/internal/nfttable"
 	"edgeway/proxiers/plan"
 )
+
+// clientsPerMap bounds a map of session affinity; with more clients, the surplus goes to random endpoints.
+const clientsPerMap = 1 << 16
 
 // affinity describes the maps of a ServicePort with session affinity. There is one map for each pool
 // and port of its endpoints: a dynamic map from client address to endpoint address.
@@ -52,9 +56,9 @@ func (a *affinity) mapName(pool plan.Pool, port uint16) string {
 	return fmt.Sprintf("clients-%s-%c-%d", a.id, poolLetter(pool), port)
 }
 
-// lesson names the chain that notes a client of an endpoint, and the maps that it notes it in: those
-// of the pools that have the endpoint.
-func (a *affinity) lesson(svc *plan.ServicePort, e plan.Endpoint) (chain string, maps []string) {
+// learnChain names the chain that adds a client of an endpoint to maps, and gives the maps: those of the pools
+// that have the endpoint.
+func (a *affinity) learnChain(svc *plan.ServicePort, e plan.Endpoint) (chain string, maps clientMaps) {
 	letters := ""
 	for pool := range svc.Pools {
 		_, found := slices.BinarySearchFunc(svc.Pools[pool], e.Addr, func(o plan.Endpoint, a netip.AddrPort) int { return o.Addr.Compare(a) })
@@ -64,4 +68,70 @@ func (a *affinity) lesson(svc *plan.ServicePort, e plan.Endpoint) (chain string,
 		}
 	}
 	return fmt.Sprintf("learn-%s-%s-%d", a.id, letters, e.Addr.Port()), maps
+}
+
+// clientMaps are the maps that a learn chain adds clients to.
+type clientMaps []string
+
+// Rules implements nfttable.Rules.
+func (m clientMaps) Rules(*plan.Node) (rules []string) {
+	for _, name := range m {
+		// The packet's own source may be masqueraded already, when the host talks to itself.
+		rules = append(rules, fmt.Sprintf("update @%s { ct original $ip saddr : $ip daddr }", name))
+	}
+	return rules
+}
+
+// addObjects adds the maps of clients and the chains that fill them.
+func (a *affinity) addObjects(n *nfttable.Needs, svc *plan.ServicePort) {
+	for pool, ports := range a.ports {
+		for _, port := range ports {
+			id := nfttable.ObjectID{Family: svc.Family, Kind: nfttable.MapObject, Name: a.mapName(plan.Pool(pool), port)}
+			n.Object(nfttable.Object{ObjectID: id, Timeout: a.timeout, Size: clientsPerMap})
+		}
+	}
+	for _, list := range svc.Pools {
+		for _, e := range list {
+			name, maps := a.learnChain(svc, e)
+			n.Object(nfttable.Object{ObjectID: nfttable.ObjectID{Family: svc.Family, Kind: nfttable.ChainObject, Name: name}, Rules: maps})
+		}
+	}
+}
+
+// addEntries adds the way from a frontend and an endpoint to the chain that learns the client. An
+// endpoint that is in both pools appears once.
+func (a *affinity) addEntries(n *nfttable.Needs, svc *plan.ServicePort, key nfttable.Element, set nfttable.SetID) {
+	for pool, list := range svc.Pools {
+		for _, ep := range list {
+			chain, maps := a.learnChain(svc, ep)
+			if pool == int(plan.LocalPool) && len(maps) == 2 {
+				continue
+			}
+			e := key
+			e.Peer, e.PeerPort = ep.Addr.Addr(), ep.Addr.Port()
+			n.Entry(set, e, nfttable.Value{Chain: chain})
+		}
+	}
+}
+
+// learned gives the maps of the clients of ServicePorts, and the endpoints that they may lead to.
+func learned(list []*plan.ServicePort, families []plan.Family) (maps []nfttable.ClientMap) {
+	for _, svc := range list {
+		a := affinityOf(svc)
+		if a == nil || !slices.Contains(families, svc.Family) {
+			continue
+		}
+		for pool, ports := range a.ports {
+			for _, port := range ports {
+				valid := map[netip.Addr]bool{}
+				for _, e := range svc.Pools[pool] {
+					if e.Addr.Port() == port {
+						valid[e.Addr.Addr()] = true
+					}
+				}
+				maps = append(maps, nfttable.ClientMap{Family: svc.Family, Name: a.mapName(plan.Pool(pool), port), Valid: valid})
+			}
+		}
+	}
+	return maps
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -11,58 +12,61 @@ import (
 	"testing"
 	"time"
 
-	"sigs.k8s.io/knftables"
-
 	"edgeway/proxiers"
 	"edgeway/proxiers/plan"
 )
 
 func TestFirstSyncInChunks(t *testing.T) {
 	newHost(t)
-	p, drift := newProxier(t)
 	var steps []int
-	p.progress = func(done, total int) {
-		if total != 3000 {
-			t.Errorf("progress with total %d, want 3000", total)
+	p, drift := testProxier(t, func(env *proxiers.Env) {
+		env.Progress = func(done, total int) {
+			if total != 3000 {
+				t.Errorf("progress with total %d, want 3000", total)
+			}
+			steps = append(steps, done)
 		}
-		steps = append(steps, done)
-	}
+	})
 	full := newPlan(testNode(), manyServices(3000, 5)...)
 	apply(t, p, nil, full)
 	if want := []int{1000, 2000, 3000}; !slices.Equal(steps, want) {
 		t.Errorf("progress %v, want %v", steps, want)
 	}
 	chunked := kernelState(t, p)
-	if err := p.recreate(t.Context(), full); err != nil {
-		t.Fatal(err)
-	}
-	if diff := firstDifference(chunked, kernelState(t, p)); diff != "" {
-		t.Errorf("chunks and one transaction lead to different states: %s", diff)
-	}
 	if drift.count() != 0 {
 		t.Errorf("drift reported for our own transactions: %q", drift.reasons)
 	}
+	recreate(t, p, full)
+	if diff := firstDifference(chunked, kernelState(t, p)); diff != "" {
+		t.Errorf("chunks and one transaction lead to different states: %s", diff)
+	}
+}
+
+// recreate has the tables written in one transaction, because a set has another type.
+func recreate(t *testing.T, p *proxier, next *plan.Plan) {
+	t.Helper()
+	nft(t, "flush ruleset\nadd table ip edgeway\nadd set ip edgeway services { type ipv4_addr; }")
+	apply(t, p, nil, next)
 }
 
 // What is still to come is refused only when nobody else serves it.
 func TestTakeoverRefusesOnlyAtTheEnd(t *testing.T) {
 	for _, takeover := range []bool{false, true} {
 		newHost(t)
-		p, _ := newProxier(t)
-		p.takeover = takeover
 		var refuses []bool
-		p.progress = func(int, int) {
-			refuses = append(refuses, strings.Contains(nft(t, "list set ip edgeway service-cidrs"), "elements"))
-		}
+		p, _ := testProxier(t, func(env *proxiers.Env) {
+			env.Takeover = takeover
+			env.Progress = func(int, int) {
+				refuses = append(refuses, strings.Contains(nft(t, "list set ip edgeway service-cidrs"), "elements"))
+			}
+		})
 		full := newPlan(testNode(), manyServices(3000, 5)...)
 		apply(t, p, nil, full)
 		if want := []bool{!takeover, !takeover, true}; !slices.Equal(refuses, want) {
 			t.Errorf("takeover %v: addresses of Service CIDRs are dropped after each chunk: %v, want %v", takeover, refuses, want)
 		}
 		chunked := kernelState(t, p)
-		if err := p.recreate(t.Context(), full); err != nil {
-			t.Fatal(err)
-		}
+		recreate(t, p, full)
 		if diff := firstDifference(chunked, kernelState(t, p)); diff != "" {
 			t.Errorf("takeover %v and one transaction lead to different states: %s", takeover, diff)
 		}
@@ -76,7 +80,8 @@ func TestPartialEqualsFull(t *testing.T) {
 		sequences = 20
 	}
 	newHost(t)
-	p, drift := newProxier(t)
+	p, drift := testProxier(t)
+	expected := 0
 	for seed := range sequences {
 		rng := rand.New(rand.NewPCG(uint64(seed), 1))
 		cur := randomPlan(rng, nil)
@@ -88,20 +93,16 @@ func TestPartialEqualsFull(t *testing.T) {
 		}
 		partial := kernelState(t, p)
 		if seed%2 == 0 {
-			tx := p.renderer.nft.NewTransaction()
-			for _, f := range p.renderer.families {
-				tx.Delete(&knftables.Table{Family: nftFamily(f), Name: tableName})
-			}
-			if err := p.commit(t.Context(), tx); err != nil {
-				t.Fatal(err)
-			}
+			nft(t, "delete table ip edgeway\ndelete table ip6 edgeway")
+			drift.wait(t)
+			expected++
 		}
 		apply(t, p, nil, cur)
 		if diff := firstDifference(partial, kernelState(t, p)); diff != "" {
 			t.Fatalf("sequence %d: partial syncs and a full one lead to different states: %s", seed, diff)
 		}
 	}
-	if drift.count() != 0 {
+	if drift.count() != expected {
 		t.Errorf("drift reported for our own transactions: %q", drift.reasons)
 	}
 }
@@ -117,6 +118,7 @@ func randomPlan(rng *rand.Rand, prev *plan.Plan) *plan.Plan {
 			next.Node.NodePortAddrs = append(next.Node.NodePortAddrs, addr(fmt.Sprintf("192.0.2.%d", 10+i)))
 			next.Node.PodSources = append(next.Node.PodSources, prefix(fmt.Sprintf("10.%d.0.0/16", 200+i)), prefix(fmt.Sprintf("10.%d.3.0/24", 200+i)))
 		}
+		next.Node.PodSources = plan.Minimal(next.Node.PodSources)
 	}
 	for i := range 8 {
 		for _, f := range []plan.Family{plan.IPv4, plan.IPv6} {
@@ -157,6 +159,9 @@ func randomService(rng *rand.Rand, i int, f plan.Family, proto plan.Protocol) *p
 	routes := func() (r [3]plan.Route) {
 		for o := range r {
 			r[o] = plan.Route{Verdict: plan.Verdict(max(0, rng.IntN(5)-2)), Pool: plan.Pool(rng.IntN(2)), SNAT: rng.IntN(2) == 0}
+			if len(svc.Pools[r[o].Pool]) == 0 {
+				r[o] = plan.Route{Verdict: plan.Reject}
+			}
 		}
 		return r
 	}
@@ -164,7 +169,7 @@ func randomService(rng *rand.Rand, i int, f plan.Family, proto plan.Protocol) *p
 	if rng.IntN(2) == 0 {
 		lb := plan.Frontend{Kind: plan.LoadBalancerIP, Addr: ip("203.0.113.%d", "2001:db8:113::%d", i+1), Port: 80, Routes: routes()}
 		if rng.IntN(2) == 0 {
-			lb.AllowFrom = []netip.Prefix{netip.PrefixFrom(ip("198.51.%d.0", "2001:db8:%d::", rng.IntN(3)), 16+rng.IntN(8)), netip.PrefixFrom(ip("198.51.%d.0", "2001:db8:%d::", rng.IntN(3)), 24)}
+			lb.AllowFrom = plan.Minimal([]netip.Prefix{netip.PrefixFrom(ip("198.51.%d.0", "2001:db8:%d::", rng.IntN(3)), 16+rng.IntN(8)), netip.PrefixFrom(ip("198.51.%d.0", "2001:db8:%d::", rng.IntN(3)), 24)})
 		}
 		svc.Frontends = append(svc.Frontends, lb)
 	}
@@ -178,7 +183,7 @@ func randomService(rng *rand.Rand, i int, f plan.Family, proto plan.Protocol) *p
 // TestFullSyncOverGarbage starts from what older versions, other programs or half a deletion leave.
 func TestFullSyncOverGarbage(t *testing.T) {
 	newHost(t)
-	p, _ := newProxier(t)
+	p, _ := testProxier(t)
 	full := newPlan(testNode(), webServices()...)
 	apply(t, p, nil, full)
 	want := kernelState(t, p)
@@ -210,17 +215,17 @@ func TestFullSyncOverGarbage(t *testing.T) {
 
 func TestRefusedContentIsTold(t *testing.T) {
 	newHost(t)
-	p, _ := newProxier(t)
+	p, _ := testProxier(t)
 	good := newPlan(testNode(), webServices()...)
 	apply(t, p, nil, good)
 	want := kernelState(t, p)
 	twice := service("twice", []plan.Frontend{clusterIP("10.96.0.2", 80)}, endpoint("10.244.1.1:1"))
 	bad := newPlan(good.Node, append(webServices(), twice)...)
-	err := p.Apply(t.Context(), proxiers.Change{Prev: good, Next: bad})
+	err := p.Apply(t.Context(), proxiers.NewChange(good, bad))
 	if err == nil || errors.Is(err, proxiers.ErrRefused) {
 		t.Errorf("partial sync: error %v, want one that is not ErrRefused: the kernel may have another state than thought", err)
 	}
-	if err := p.Apply(t.Context(), proxiers.Change{Next: bad}); !errors.Is(err, proxiers.ErrRefused) {
+	if err := p.Apply(t.Context(), proxiers.NewChange(nil, bad)); !errors.Is(err, proxiers.ErrRefused) {
 		t.Errorf("full sync: error %v, want ErrRefused", err)
 	} else if strings.Count(err.Error(), "\n") != 0 || len(err.Error()) > 400 {
 		t.Errorf("error is not short: %q", err)
@@ -233,46 +238,93 @@ func TestRefusedContentIsTold(t *testing.T) {
 
 func TestCancelledApplyIsNoRefusal(t *testing.T) {
 	newHost(t)
-	p, _ := newProxier(t)
+	p, _ := testProxier(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	err := p.Apply(ctx, proxiers.Change{Next: newPlan(testNode(), webServices()...)})
+	err := p.Apply(ctx, proxiers.NewChange(nil, newPlan(testNode(), webServices()...)))
 	if !errors.Is(err, ctx.Err()) || errors.Is(err, proxiers.ErrRefused) {
 		t.Errorf("error %v, want %v", err, ctx.Err())
 	}
 }
 
-func TestIdleChainsAreDeletedLater(t *testing.T) {
+// Chains and maps that nothing needs go a minute later, with no further change. Another ServicePort may take them up
+// again before.
+func TestIdleObjectsAreDeletedLater(t *testing.T) {
 	newHost(t)
-	p, _ := newProxier(t)
+	s, env := schema(), testEnv(plan.IPv4, plan.IPv6)
+	if s.Idle != time.Minute {
+		t.Errorf("idle objects are kept for %s, want a minute", s.Idle)
+	}
+	s.Idle = 300 * time.Millisecond
+	env.Logger, env.Drift, env.Progress = slog.New(slog.DiscardHandler), func(string) {}, func(int, int) {}
+	var p proxiers.Proxier = start(t, s, env)
+	tender := p.(proxiers.Tender)
 	full := newPlan(testNode(), webServices()...)
 	none := newPlan(full.Node)
 	apply(t, p, nil, full)
+	if due := tender.Due(); !due.IsZero() {
+		t.Errorf("due at %s with nothing idle", due)
+	}
+	before := time.Now()
 	apply(t, p, full, none)
-	for id := range p.ledger.idle {
-		p.ledger.idle[id] = idleness{time.Now().Add(-2 * sweepAfter), true}
+	due := tender.Due()
+	if early, late := before.Add(s.Idle), time.Now().Add(s.Idle); due.Before(early) || due.After(late) {
+		t.Fatalf("due at %s, want between %s and %s", due, early, late)
 	}
-	other := *none
-	apply(t, p, none, &other)
-	if len(p.ledger.idle) != 0 {
-		t.Errorf("idle objects remain: %v", p.ledger.idle)
-	}
-	state := nft(t, "list ruleset")
-	for _, name := range []string{"chain addr-", "chain port-", "chain learn-8", "map clients-"} {
-		if strings.Contains(state, name) {
-			t.Errorf("a %q remains", name)
+	left := func() (found []string) {
+		state := nft(t, "list ruleset")
+		for _, name := range []string{"chain addr-", "chain port-", "chain learn-8", "map clients-"} {
+			if strings.Contains(state, name) {
+				found = append(found, name)
+			}
 		}
+		return found
 	}
-	apply(t, p, &other, full)
+	if err := tender.Tend(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := left(); len(got) != 4 {
+		t.Errorf("too early there are only %q", got)
+	}
+	time.Sleep(time.Until(due))
+	if err := tender.Tend(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := left(); got != nil || !tender.Due().IsZero() {
+		t.Errorf("when it is due, %q remain, and the next is due at %s", got, tender.Due())
+	}
+	apply(t, p, none, full)
+}
+
+// What cannot be deleted is told and stays due, at a later time.
+func TestIdleObjectThatIsHeld(t *testing.T) {
+	newHost(t)
+	p, _ := testProxier(t)
+	full := newPlan(testNode(), webServices()[:1]...)
+	none := newPlan(full.Node)
+	apply(t, p, nil, full)
+	nft(t, "add chain ip edgeway strange\nadd rule ip edgeway strange jump addr-tcp-c2-c2m-c2m")
+	apply(t, p, full, none)
+	before := time.Now()
+	if err := p.Tend(t.Context()); err == nil {
+		t.Error("a chain that a foreign rule leads to was deleted")
+	}
+	if !p.Due().After(before) {
+		t.Errorf("due at %s, want later than %s", p.Due(), before)
+	}
+	nft(t, "delete chain ip edgeway strange")
+	if err := p.Tend(t.Context()); err != nil || !p.Due().IsZero() {
+		t.Errorf("error %v, due at %s", err, p.Due())
+	}
 }
 
 func TestInterfaceThatIsNoName(t *testing.T) {
 	newHost(t)
-	p, _ := newProxier(t)
-	for _, name := range []string{`eth0" drop`, "", "*", "a*b", "name-of-17-letters", "a b", "a\nb"} {
+	p, _ := testProxier(t)
+	for _, name := range []string{`eth0" drop`, "$ip", "", "*", "a*b", "name-of-17-letters", "a b", "a\nb"} {
 		n := testNode()
 		n.PodInterfaces = []string{name}
-		if err := p.Apply(t.Context(), proxiers.Change{Next: newPlan(n)}); err == nil || !strings.Contains(err.Error(), "pod interface") {
+		if err := p.Apply(t.Context(), proxiers.NewChange(nil, newPlan(n))); err == nil || !strings.Contains(err.Error(), "interface") {
 			t.Errorf("pod interface %q: error %v, want one about the interface", name, err)
 		}
 	}
@@ -280,7 +332,7 @@ func TestInterfaceThatIsNoName(t *testing.T) {
 
 func TestProbeAndCleanup(t *testing.T) {
 	newHost(t)
-	if err := Probe(t.Context()); err != nil {
+	if err := Component().Probe(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if state := nft(t, "list ruleset"); state != "" {
@@ -288,7 +340,7 @@ func TestProbeAndCleanup(t *testing.T) {
 	}
 	nft(t, "add table ip edgeway\nadd table ip6 edgeway\nadd table inet edgeway\nadd table ip other")
 	for range 2 { // the second time there is nothing to do
-		if err := Cleanup(t.Context(), proxiers.Options{}); err != nil {
+		if err := Component().Cleanup(t.Context(), proxiers.Env{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -299,7 +351,7 @@ func TestProbeAndCleanup(t *testing.T) {
 
 func TestMissingProgram(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
-	if err := Probe(t.Context()); !errors.Is(err, proxiers.ErrUnsupported) || !strings.Contains(err.Error(), "install") {
+	if err := Component().Probe(t.Context()); !errors.Is(err, proxiers.ErrUnsupported) || !strings.Contains(err.Error(), "install") {
 		t.Errorf("error %v, want ErrUnsupported and what to install", err)
 	}
 }

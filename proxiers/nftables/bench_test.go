@@ -22,7 +22,7 @@ func BenchmarkFirstSync(b *testing.B) {
 			for b.Loop() {
 				mustApply(b, p, nil, full)
 				b.StopTimer()
-				if err := Cleanup(b.Context(), proxiers.Options{}); err != nil {
+				if err := Component().Cleanup(b.Context(), proxiers.Env{}); err != nil {
 					b.Fatal(err)
 				}
 				b.StartTimer()
@@ -65,8 +65,9 @@ func BenchmarkOneEndpoint(b *testing.B) {
 func benchProxier(b *testing.B) proxiers.Proxier {
 	b.Helper()
 	newHost(b)
-	p, err := New(b.Context(), proxiers.Options{
-		Logger: slog.New(slog.DiscardHandler), MasqueradeBit: 14, Drift: func(string) {}, Progress: func(int, int) {},
+	p, err := Component().New(b.Context(), proxiers.Env{
+		Logger: slog.New(slog.DiscardHandler), Families: []plan.Family{plan.IPv4, plan.IPv6}, MasqueradeBit: 14,
+		Drift: func(string) {}, Progress: func(int, int) {},
 	})
 	if err != nil {
 		b.Fatal(err)
@@ -77,7 +78,7 @@ func benchProxier(b *testing.B) proxiers.Proxier {
 
 func mustApply(b *testing.B, p proxiers.Proxier, prev, next *plan.Plan) {
 	b.Helper()
-	if err := p.Apply(b.Context(), proxiers.Change{Prev: prev, Next: next}); err != nil {
+	if err := p.Apply(b.Context(), proxiers.NewChange(prev, next)); err != nil {
 		b.Fatal(err)
 	}
 }

@@ -3,8 +3,8 @@ package nftables
 import (
 	"fmt"
 	"strconv"
-	"strings"
 
+	"edgeway/proxiers/internal/nfttable"
 	"edgeway/proxiers/plan"
 )
 
@@ -17,10 +17,9 @@ type pick struct {
 	count int
 }
 
-// class is everything that the rules for a frontend depend on. Frontends of equal classes share a
-// chain, whose name spells the class out.
+// class is everything that the rules for a frontend depend on, beside the family. Frontends of equal classes share
+// a chain, whose name spells the class out.
 type class struct {
-	family   plan.Family
 	proto    plan.Protocol
 	nodePort bool
 	// guarded says that source ranges apply.
@@ -32,19 +31,15 @@ type class struct {
 }
 
 // classOf gives the class of a frontend.
-func classOf(svc *plan.ServicePort, f *plan.Frontend, aff *affinity) class {
-	c := class{family: svc.Family, proto: svc.Name.Protocol, nodePort: f.Kind == plan.NodePort, guarded: f.AllowFrom != nil}
+func classOf(svc *plan.ServicePort, f *plan.Frontend, aff *affinity) *class {
+	c := &class{proto: svc.Name.Protocol, nodePort: f.Kind == plan.NodePort, guarded: f.AllowFrom != nil}
 	for origin, route := range f.Routes {
 		if route.Verdict != plan.Forward {
 			c.picks[origin].Verdict = route.Verdict
 			continue
 		}
-		if count := len(svc.Pools[route.Pool]); count > 0 {
-			c.picks[origin] = pick{route, count}
-			c.affinity = aff
-		} else {
-			c.picks[origin].Verdict = plan.Reject // an empty list has nothing to pick from
-		}
+		c.picks[origin] = pick{route, len(svc.Pools[route.Pool])}
+		c.affinity = aff
 	}
 	return c
 }
@@ -52,10 +47,10 @@ func classOf(svc *plan.ServicePort, f *plan.Frontend, aff *affinity) class {
 // plain is the class without affinity. A chain with affinity hands clients that it does not know to the
 // plain one, because a rule that names an endpoint map makes the kernel (6.18) walk the whole map when
 // it is the first in its chain: no chain of a single ServicePort may do that.
-func (c *class) plain() class {
+func (c *class) plain() *class {
 	p := *c
 	p.affinity = nil
-	return p
+	return &p
 }
 
 // chain gives the name of the class's chain.
@@ -67,7 +62,7 @@ func (c *class) chain() string {
 		b = append(b, "addr"...)
 	}
 	b = append(b, '-')
-	b = append(b, protoName(c.proto)...)
+	b = append(b, nfttable.ProtoName(c.proto)...)
 	if c.guarded {
 		b = append(b, "-guarded"...)
 	}
@@ -96,58 +91,59 @@ func (p *pick) appendName(b []byte) []byte {
 
 func poolLetter(p plan.Pool) byte { return p.String()[0] }
 
-// rules gives the rules of the class's chain.
-func (c *class) rules(r *renderer) []string {
-	ip := ipKeyword(c.family)
+// Rules implements nfttable.Rules.
+func (c *class) Rules(n *plan.Node) []string {
 	rules := []string{"meta priority set none"}
 	if c.guarded {
-		set := specs[allowed].name
+		set := "allowed"
 		if c.nodePort {
-			set = specs[nodePortAllowed].name
+			set = "nodeport-allowed"
 		}
-		rules = append(rules, fmt.Sprintf("%s%s . %s saddr != @%s drop", c.daddr(), "meta l4proto . th dport", ip, set))
+		rules = append(rules, fmt.Sprintf("%smeta l4proto . th dport . $ip saddr != @%s drop", c.daddr(), set))
 	}
 	pod, host, outside := c.picks[plan.FromPod], c.picks[plan.FromHost], c.picks[plan.FromOutside]
 	if pod != outside || host != outside {
-		rules = append(rules, c.pickRules(r, fmt.Sprintf("%s saddr @%s ", ip, podSources), pod)...)
-		for _, name := range r.podInterfaces {
-			rules = append(rules, c.pickRules(r, "iifname "+quoteInterface(name)+" ", pod)...)
+		rules = append(rules, c.pickRules("$ip saddr @"+podSources+" ", pod)...)
+		for _, name := range n.PodInterfaces {
+			rules = append(rules, c.pickRules(`iifname "`+name+`" `, pod)...)
 		}
 	}
 	if host != outside {
 		// Only in the output hook a packet has an output interface already.
-		rules = append(rules, c.pickRules(r, "oif != 0 ", host)...)
-		rules = append(rules, c.pickRules(r, "fib saddr type local ", host)...)
+		rules = append(rules, c.pickRules("oif != 0 ", host)...)
+		rules = append(rules, c.pickRules("fib saddr type local ", host)...)
 	}
-	return append(rules, c.pickRules(r, "", outside)...)
+	return append(rules, c.pickRules("", outside)...)
 }
 
 // pickRules gives the rules for the packets of one origin, which condition tells.
-func (c *class) pickRules(r *renderer, condition string, p pick) []string {
+func (c *class) pickRules(condition string, p pick) []string {
 	if p.Verdict != plan.Forward {
 		return []string{condition + p.Verdict.String()}
 	}
-	ip := ipKeyword(c.family)
 	prefix := condition
 	if p.SNAT {
-		prefix += fmt.Sprintf("meta mark set meta mark or 0x%08x ", r.masqueradeMark)
+		prefix += "meta mark set meta mark or $mark "
 	}
 	// nft takes a map that gives a port only after a match of the transport protocol.
-	prefix += fmt.Sprintf("meta l4proto %s dnat to ", protoName(c.proto))
+	prefix += fmt.Sprintf("meta l4proto %s dnat to ", nfttable.ProtoName(c.proto))
 	var rules []string
 	if c.affinity != nil {
 		for _, port := range c.affinity.ports[p.Pool] {
-			rules = append(rules, fmt.Sprintf("%s%s saddr map @%s : %d", prefix, ip, c.affinity.mapName(p.Pool, port), port))
+			rules = append(rules, fmt.Sprintf("%s$ip saddr map @%s : %d", prefix, c.affinity.mapName(p.Pool, port), port))
 		}
-		plain := c.plain()
-		return append(rules, condition+"goto "+plain.chain())
+		return append(rules, condition+"goto "+c.plain().chain())
 	}
 	offset := ""
 	if p.Pool == plan.LocalPool {
 		offset = fmt.Sprintf(" offset %d", localSlots)
 	}
+	endpoints := "endpoints-" + nfttable.ProtoName(c.proto)
+	if c.nodePort {
+		endpoints = "nodeport-" + endpoints
+	}
 	return append(rules, fmt.Sprintf("%s%s%s dport . numgen random mod %d%s map @%s",
-		prefix, c.daddr(), protoName(c.proto), p.count, offset, specs[endpointSet(c.proto, c.nodePort)].name))
+		prefix, c.daddr(), nfttable.ProtoName(c.proto), p.count, offset, endpoints))
 }
 
 // daddr begins a key: NodePorts are the same at each address.
@@ -155,25 +151,5 @@ func (c *class) daddr() string {
 	if c.nodePort {
 		return ""
 	}
-	return ipKeyword(c.family) + " daddr . "
-}
-
-// checkInterface refuses an interface pattern that can not be written in a rule.
-func checkInterface(pattern string) error {
-	name := strings.TrimSuffix(pattern, "*")
-	if name == "" || len(pattern) > 15 || strings.ContainsFunc(name, func(r rune) bool {
-		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_.:@+", r))
-	}) {
-		return fmt.Errorf("pod interface %q: want a name of at most 15 letters, digits or any of -_.:@+ and perhaps a * at its end", pattern)
-	}
-	return nil
-}
-
-func quoteInterface(pattern string) string { return `"` + pattern + `"` }
-
-func ipKeyword(f plan.Family) string {
-	if f == plan.IPv4 {
-		return "ip"
-	}
-	return "ip6"
+	return "$ip daddr . "
 }

@@ -28,7 +28,7 @@ func TestCleanupRefusesNoPacketOnItsWay(t *testing.T) {
 			t.Fatalf("ip %q: %v\n%s", args, err, out)
 		}
 	}
-	p, _ := newProxier(t)
+	p, _ := testProxier(t)
 	dns := plantest.Service("dns", []plan.Frontend{plantest.ClusterIP("10.96.0.1", 53)}, plantest.Endpoint("192.0.2.1:5353"))
 	dns.Name.Protocol = plan.UDP
 	next := plantest.Plan(plantest.Node(), dns)
@@ -46,7 +46,7 @@ func TestCleanupRefusesNoPacketOnItsWay(t *testing.T) {
 			all = append(all, s)
 			senders.Go(func() { s.run(stop) })
 		}
-		if err := Cleanup(t.Context(), proxiers.Options{}); err != nil {
+		if err := Component().Cleanup(t.Context(), proxiers.Env{}); err != nil {
 			t.Fatal(err)
 		}
 		close(stop)
@@ -71,10 +71,10 @@ func TestCleanupRefusesNoPacketOnItsWay(t *testing.T) {
 // wanted again, whether it is running or starts.
 func TestDisabledTablesAreRepaired(t *testing.T) {
 	newHost(t)
-	p, d := newProxier(t)
+	p, d := testProxier(t)
 	next := plantest.Plan(plantest.Node(), plantest.Many(3, 2)...)
 	apply(t, p, nil, next)
-	restarted, _ := newProxier(t)
+	restarted, _ := testProxier(t)
 	for _, q := range []*proxier{p, restarted} {
 		nft(t, "add table ip edgeway { flags dormant; }\nadd table ip6 edgeway { flags dormant; }")
 		if q == p {

@@ -15,23 +15,19 @@ import (
 )
 
 // clients gives the clients in the map of a port of the cluster pool, with their endpoints.
-func clients(t *testing.T, p *proxier, svc *plan.ServicePort, port uint16) map[string]string {
+func clients(t *testing.T, svc *plan.ServicePort, port uint16) map[string]string {
 	t.Helper()
-	c, err := dialNetfilter()
+	c, err := nfnetlink.Dial()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
 	found := map[string]string{}
-	err = c.elements(svc.Family, p.renderer.table, affinityOf(svc).mapName(plan.ClusterPool, port), func(raw rawElement) error {
-		client, _ := netip.AddrFromSlice(raw.key)
-		endpoint, _ := netip.AddrFromSlice(nfnetlink.Attr(raw.data, unix.NFTA_DATA_VALUE))
+	eachElement(t, c, svc.Family, affinityOf(svc).mapName(plan.ClusterPool, port), func(raw []byte) {
+		client, _ := netip.AddrFromSlice(nfnetlink.Attr(nfnetlink.Attr(raw, unix.NFTA_SET_ELEM_KEY), unix.NFTA_DATA_VALUE))
+		endpoint, _ := netip.AddrFromSlice(nfnetlink.Attr(nfnetlink.Attr(raw, unix.NFTA_SET_ELEM_DATA), unix.NFTA_DATA_VALUE))
 		found[client.String()] = endpoint.String()
-		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	return found
 }
 
@@ -43,7 +39,7 @@ func stickyPlan(list ...plan.Endpoint) *plan.Plan {
 
 func TestClientsOfRemovedEndpointsAreForgotten(t *testing.T) {
 	newHost(t)
-	p, drift := newProxier(t)
+	p, drift := testProxier(t)
 	both := stickyPlan(endpoint("10.244.1.8:53"), endpoint("10.244.1.9:53"))
 	apply(t, p, nil, both)
 	name := affinityOf(both.Services[0]).mapName(plan.ClusterPool, 53)
@@ -51,12 +47,12 @@ func TestClientsOfRemovedEndpointsAreForgotten(t *testing.T) {
 	drift.wait(t)
 	apply(t, p, nil, both) // also: a full sync keeps what clients learned
 	want := map[string]string{"198.51.100.1": "10.244.1.8", "198.51.100.2": "10.244.1.9"}
-	if got := clients(t, p, both.Services[0], 53); len(got) != 2 || got["198.51.100.1"] != want["198.51.100.1"] || got["198.51.100.2"] != want["198.51.100.2"] {
+	if got := clients(t, both.Services[0], 53); len(got) != 2 || got["198.51.100.1"] != want["198.51.100.1"] || got["198.51.100.2"] != want["198.51.100.2"] {
 		t.Errorf("after a full sync: clients %v, want %v", got, want)
 	}
 	one := withEndpoints(both, 0, endpoint("10.244.1.9:53"))
 	apply(t, p, both, one)
-	if got := clients(t, p, one.Services[0], 53); len(got) != 1 || got["198.51.100.2"] != "10.244.1.9" {
+	if got := clients(t, one.Services[0], 53); len(got) != 1 || got["198.51.100.2"] != "10.244.1.9" {
 		t.Errorf("after the removal of 10.244.1.8: clients %v", got)
 	}
 	if drift.count() != 1 {
@@ -68,7 +64,7 @@ func TestClientsOfRemovedEndpointsAreForgotten(t *testing.T) {
 func TestPacketsTeach(t *testing.T) {
 	newHost(t)
 	loopback(t, "10.244.1.8/32", "10.244.1.9/32", "192.0.2.1/32")
-	p, drift := newProxier(t)
+	p, drift := testProxier(t)
 	next := stickyPlan(endpoint("10.244.1.8:53"), endpoint("10.244.1.9:53"))
 	apply(t, p, nil, next)
 	var served []string
@@ -107,7 +103,7 @@ func TestPacketsTeach(t *testing.T) {
 	if slices.Sort(served); served[0] != served[9] {
 		t.Errorf("one client was served by %v", served)
 	}
-	if got := clients(t, p, next.Services[0], 53); len(got) != 1 || got["192.0.2.1"] != served[0] {
+	if got := clients(t, next.Services[0], 53); len(got) != 1 || got["192.0.2.1"] != served[0] {
 		t.Errorf("clients %v, want 192.0.2.1 at %s", got, served[0])
 	}
 	time.Sleep(settle)

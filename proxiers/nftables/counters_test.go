@@ -1,17 +1,21 @@
 package nftables
 
 import (
+	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"net"
 	"net/netip"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"edgeway/proxiers"
+	"edgeway/proxiers/internal/nfttable"
 	"edgeway/proxiers/plan"
 )
 
@@ -47,22 +51,81 @@ func knock(t *testing.T, at string) error {
 	return err
 }
 
-// rejectedPackets gives the counts of UDP, by family; those of SCTP must be zero.
-func rejectedPackets(t *testing.T, p proxiers.LoopbackRejecter) string {
+// figures gives the values of a counter by the values of its labels.
+func figures(t *testing.T, p *proxier, name string) map[string]float64 {
 	t.Helper()
-	list, err := p.LoopbackRejected()
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(p)
+	families, err := registry.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
-	var udp []string
-	for _, r := range list {
-		if r.Protocol == plan.UDP {
-			udp = append(udp, fmt.Sprint(r.Family, " ", r.Packets))
-		} else if r.Protocol != plan.SCTP || r.Packets != 0 {
-			t.Errorf("counter %+v", r)
+	found := map[string]float64{}
+	for _, family := range families {
+		if family.GetName() != name {
+			continue
+		}
+		for _, m := range family.GetMetric() {
+			var labels []string
+			for _, l := range m.GetLabel() {
+				labels = append(labels, l.GetName()+"="+l.GetValue())
+			}
+			found[strings.Join(labels, " ")] = m.GetCounter().GetValue()
 		}
 	}
-	return strings.Join(udp, ", ")
+	return found
+}
+
+// mustHaveRejected wants these counts of UDP, and none of SCTP.
+func mustHaveRejected(t *testing.T, p *proxier, v4, v6 float64) {
+	t.Helper()
+	want := map[string]float64{
+		"ip_family=IPv4 protocol=UDP": v4, "ip_family=IPv6 protocol=UDP": v6,
+		"ip_family=IPv4 protocol=SCTP": 0, "ip_family=IPv6 protocol=SCTP": 0,
+	}
+	if got := figures(t, p, "kubeproxy_nftables_localhost_nodeport_rejected_packets_total"); !maps.Equal(got, want) {
+		t.Errorf("rejected packets %v, want %v", got, want)
+	}
+}
+
+// Each family's counter is there from the start.
+func TestFailuresAreCounted(t *testing.T) {
+	newHost(t)
+	p, _ := testProxier(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, n := range []float64{0, 1} {
+		want := map[string]float64{"ip_family=IPv4": n, "ip_family=IPv6": n}
+		if got := figures(t, p, "kubeproxy_sync_proxy_rules_nftables_sync_failures_total"); !maps.Equal(got, want) {
+			t.Errorf("failures %v, want %v", got, want)
+		}
+		_ = p.Apply(ctx, proxiers.NewChange(nil, newPlan(testNode())))
+	}
+}
+
+// A scrape may come at any time, also in the middle of an Apply.
+func TestScrapesBesideApply(t *testing.T) {
+	newHost(t)
+	p, _ := testProxier(t)
+	stop := make(chan struct{})
+	var scraping sync.WaitGroup
+	scraping.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				figures(t, p, "")
+			}
+		}
+	})
+	full := newPlan(testNode(), webServices()...)
+	for range 5 {
+		apply(t, p, nil, full)
+		apply(t, p, full, newPlan(full.Node))
+	}
+	close(stop)
+	scraping.Wait()
 }
 
 // TestLoopbackRejects sends packets to NodePorts on loopback: UDP is refused and counted, TCP is what the
@@ -70,10 +133,8 @@ func rejectedPackets(t *testing.T, p proxiers.LoopbackRejecter) string {
 func TestLoopbackRejects(t *testing.T) {
 	newHost(t)
 	loopback(t)
-	p, drift := newProxier(t)
-	if got := rejectedPackets(t, p); got != "IPv4 0, IPv6 0" {
-		t.Errorf("without tables: %s packets", got)
-	}
+	p, drift := testProxier(t)
+	mustHaveRejected(t, p, 0, 0)
 	off, on := loopbackPlan(), loopbackPlan(addr("127.0.0.1"), addr("::1"))
 	on.Services = off.Services
 	apply(t, p, nil, off)
@@ -96,13 +157,9 @@ func TestLoopbackRejects(t *testing.T) {
 		}
 		_ = knock(t, host+":30001") // no NodePort: not counted
 	}
-	if got := rejectedPackets(t, p); got != "IPv4 1, IPv6 1" {
-		t.Errorf("%s packets counted, want one each", got)
-	}
+	mustHaveRejected(t, p, 1, 1)
 	apply(t, p, nil, on)
-	if got := rejectedPackets(t, p); got != "IPv4 1, IPv6 1" {
-		t.Errorf("after a full sync: %s packets", got)
-	}
+	mustHaveRejected(t, p, 1, 1)
 	if diff := firstDifference(with, kernelState(t, p)); diff != "" {
 		t.Errorf("a full sync: %s", diff)
 	}
@@ -119,7 +176,7 @@ func TestLoopbackRejects(t *testing.T) {
 func TestLoopbackIsLeftAloneUnlessListed(t *testing.T) {
 	newHost(t)
 	loopback(t)
-	p, _ := newProxier(t)
+	p, _ := testProxier(t)
 	apply(t, p, nil, loopbackPlan(addr("::1")))
 	conn, err := net.ListenPacket("udp", "127.0.0.1:30000")
 	if err != nil {
@@ -131,21 +188,15 @@ func TestLoopbackIsLeftAloneUnlessListed(t *testing.T) {
 	if n, _, err := conn.ReadFrom(make([]byte, 1)); n != 1 {
 		t.Errorf("the packet did not arrive: %v", err)
 	}
-	if got := rejectedPackets(t, p); got != "IPv4 0, IPv6 0" {
-		t.Errorf("%s packets counted", got)
-	}
+	mustHaveRejected(t, p, 0, 0)
 }
 
 // The element-only change must not touch anything else.
 func TestLoopbackChangeIsOneElementOfEachFamily(t *testing.T) {
-	r := testRenderer(plan.IPv4, plan.IPv6)
 	off, on := loopbackPlan(), loopbackPlan(addr("127.0.0.1"), addr("::1"))
 	on.Services = off.Services
-	l := newLedger()
-	r.enlist(l, off)
-	before := fmt.Sprint(maps.Clone(l.objects))
-	tx, touched := r.partial(l, off, on, time.Time{})
-	if tx.NumOperations() != 2 || len(touched) != 0 || fmt.Sprint(l.objects) != before {
-		t.Errorf("%d operations:\n%s", tx.NumOperations(), strings.TrimSpace(tx.String()))
+	tx := nfttable.Render(schema(), testEnv(plan.IPv4, plan.IPv6), proxiers.NewChange(off, on))
+	if want := "add element ip edgeway loopback-addresses { 127.0.0.1 }\nadd element ip6 edgeway loopback-addresses { ::1 }\n"; tx != want {
+		t.Errorf("operations:\n%swant:\n%s", tx, want)
 	}
 }

@@ -2,7 +2,7 @@
 //
 // # Rules
 //
-// There is one table "edgeway" in each of the families ip and ip6. It holds a fixed set of chains, a
+// There is one table "edgeway" in each of the families ip and ip6, which nfttable keeps. It holds a fixed set of chains, a
 // fixed set of sets and maps, and a few dozen class chains, whatever the number of Services: all that
 // belongs to a Service is an element of a set or a map.
 //
@@ -20,11 +20,10 @@
 // Endpoints lie in one map for each protocol under address . port . slot; the rule picks a random slot, and
 // the slots of the local pool start at localSlots.
 //
-// Maps services and nodeports give a class's number and not its chain, because a transaction that adds a
-// map element with a chain has the kernel (6.18 still) walk over all elements of all such maps. Between
-// the two maps the number is kept in the packet's priority: the only place that nft can set and look
-// up without taking a mark from others. A class chain begins by setting it to none, so only the first
-// packet of a connection to a Service loses a priority that it had.
+// Maps services and nodeports give a class's number (see nfttable) and not its chain. Between the two maps it is
+// kept in the packet's priority: the only place that nft can set and look up without taking a mark from others. A
+// class chain begins by setting it to none, so only the first packet of a connection to a Service loses a priority
+// that it had.
 //
 // The verdict is given in the nat hooks, which see only the first packet of a connection: rules never
 // touch an established connection. Rejecting in prerouting needs kernel 5.9.
@@ -34,14 +33,6 @@
 // A ServicePort with session affinity has class chains of its own, which send the clients that they know
 // to their endpoints and all others on to the plain class chain. They know them from a dynamic map from
 // client to endpoint address for each pool and endpoint port, shared by all its frontends. The maps are
-// filled after DNAT: map learn leads from frontend and endpoint to the rule that notes the client. The port
+// filled after DNAT: map learn leads from frontend and endpoint to the rule that learns the client. The port
 // is not in the map's data because nft up to 1.0.6 aborts on map data of more than 16 bytes in a rule.
-//
-// # Transactions
-//
-// A change is one nft transaction of what changed. The kernel is read, by netlink and only our own
-// table, when its state is unknown: then rules are rewritten and elements compared, in one
-// transaction again, and what clients learned stays. Chains and maps that are no longer used are deleted
-// by an Apply a minute later: they may be needed again, and kernels before 6.2 refuse to delete a chain in
-// the transaction that deletes the map element that led to it.
 package nftables

@@ -5,8 +5,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"edgeway/proxiers"
 )
 
 // settle gives notices that are already sent the time to be read.
@@ -14,7 +12,7 @@ const settle = 50 * time.Millisecond
 
 func TestDriftIsReportedAndMended(t *testing.T) {
 	newHost(t)
-	p, drift := newProxier(t)
+	p, drift := testProxier(t)
 	full := newPlan(testNode(), webServices()...)
 	apply(t, p, nil, full)
 	want := kernelState(t, p)
@@ -44,7 +42,7 @@ func TestDriftIsReportedAndMended(t *testing.T) {
 
 func TestDriftAtPartialSync(t *testing.T) {
 	newHost(t)
-	p, drift := newProxier(t)
+	p, drift := testProxier(t)
 	full := newPlan(testNode(), webServices()...)
 	apply(t, p, nil, full)
 	nft(t, "delete element ip edgeway cluster-ips { 10.96.0.3 }")
@@ -56,7 +54,7 @@ func TestDriftAtPartialSync(t *testing.T) {
 
 func TestOtherTablesAreNoDrift(t *testing.T) {
 	newHost(t)
-	p, drift := newProxier(t)
+	p, drift := testProxier(t)
 	apply(t, p, nil, newPlan(testNode(), webServices()...))
 	for i := range 20 {
 		nft(t, fmt.Sprintf("add table ip other\nadd set ip other s%d { type ipv4_addr; }\nadd element ip other s%d { 192.0.2.1 }\nadd table inet edgeway", i, i))
@@ -67,54 +65,11 @@ func TestOtherTablesAreNoDrift(t *testing.T) {
 	}
 }
 
-// TestForeignChangeDuringOwn has another program change rules while we do.
-func TestForeignChangeDuringOwn(t *testing.T) {
-	newHost(t)
-	for _, c := range []struct {
-		name   string
-		big    bool
-		script []string
-		want   int
-	}{
-		{"only ours", false, []string{"add element ip edgeway cluster-ips { 192.0.2.1 }"}, 0},
-		{"ours and a foreign one", false, []string{"add element ip edgeway cluster-ips { 192.0.2.2 }", "add element ip edgeway cluster-ips { 192.0.2.3 }"}, 1},
-		{"ours and another table", false, []string{"add element ip edgeway cluster-ips { 192.0.2.4 }", "add table ip other"}, 0},
-		{"big, only ours", true, []string{"add element ip edgeway cluster-ips { 192.0.2.5 }"}, 0},
-		{"big, and a foreign one", true, []string{"add element ip edgeway cluster-ips { 192.0.2.6 }", "add element ip edgeway cluster-ips { 192.0.2.7 }"}, 1},
-	} {
-		p, drift := newProxier(t)
-		apply(t, p, nil, newPlan(testNode()))
-		err := p.monitor.Own(1, c.big, func() error {
-			for _, s := range c.script {
-				nft(t, s)
-			}
-			return nil
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(settle)
-		if drift.count() != c.want {
-			t.Errorf("%s: reported %q, want %d times", c.name, drift.reasons, c.want)
-		}
-		before := drift.count()
-		p.monitor.Forget()
-		nft(t, "delete element ip edgeway cluster-ips { "+strings.Fields(c.script[0])[6]+" }")
-		drift.wait(t)
-		if drift.count() != before+1 {
-			t.Errorf("%s: afterwards a foreign change is not noticed", c.name)
-		}
-		if err := Cleanup(t.Context(), proxiers.Options{}); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
 // The caller skips plans that differ in nothing, so Prev can be one that the backend has not seen. That
 // must stay a partial sync: a full one reads the whole table, and would remove what stands in it here.
 func TestPrevThatWasSkippedIsStillPartial(t *testing.T) {
 	newHost(t)
-	p, _ := newProxier(t)
+	p, _ := testProxier(t)
 	full := newPlan(testNode(), webServices()...)
 	apply(t, p, nil, full)
 	nft(t, "add element ip edgeway cluster-ips { 198.51.100.9 }")

@@ -2,55 +2,52 @@ package nftables
 
 import (
 	"flag"
+	"strings"
 	"testing"
-	"time"
 
-	"sigs.k8s.io/knftables"
-
+	"edgeway/proxiers"
+	"edgeway/proxiers/internal/nfttable"
 	"edgeway/proxiers/internal/plantest"
 	"edgeway/proxiers/plan"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
 
-func testRenderer(families ...plan.Family) *renderer {
-	return &renderer{nft: knftables.NewFake("", ""), table: tableName, families: families, masqueradeMark: 1 << 14}
+func testEnv(families ...plan.Family) proxiers.Env {
+	return proxiers.Env{Families: families, MasqueradeBit: 14}
 }
 
 func TestPartialTransactions(t *testing.T) {
 	for _, c := range plantest.Changes() {
 		t.Run(c.Name, func(t *testing.T) {
-			r := testRenderer(plan.IPv4, plan.IPv6)
-			l := newLedger()
-			r.enlist(l, c.Prev)
-			tx, _ := r.partial(l, c.Prev, c.Next, time.Now())
-			plantest.Golden(t, *update, c.Name, tx.String())
+			if err := c.Next.Validate(); err != nil {
+				t.Errorf("the test's plan: %v", err)
+			}
+			tx := nfttable.Render(schema(), testEnv(plan.IPv4, plan.IPv6), proxiers.NewChange(c.Prev, c.Next))
+			plantest.Golden(t, *update, c.Name, tx)
 		})
 	}
 }
 
 func TestFirstTransaction(t *testing.T) {
-	r := testRenderer(plan.IPv4, plan.IPv6)
-	r.podInterfaces = []string{"veth*"}
-	next := newPlan(testNode(), webServices()...)
-	tx := r.nft.NewTransaction()
-	r.base(tx, next.Node, false)
-	r.addNode(tx, next.Node)
-	r.chunk(tx, newLedger(), next.Services, len(next.Services))
-	plantest.Golden(t, *update, "first", tx.String())
+	node := testNode()
+	node.PodInterfaces = []string{"veth*"}
+	next := newPlan(node, webServices()...)
+	tx := nfttable.Render(schema(), testEnv(plan.IPv4, plan.IPv6), proxiers.NewChange(nil, next))
+	plantest.Golden(t, *update, "first", tx)
 }
 
-func TestChunkKeepsServicesTogether(t *testing.T) {
-	r := testRenderer(plan.IPv4)
-	var list []*plan.ServicePort
-	for _, port := range []string{"a", "b", "c"} {
-		svc := service("multi", nil)
-		svc.Name.Port = port
-		list = append(list, svc)
+// A kernel without IPv6 is asked for no table of it.
+func TestOneFamily(t *testing.T) {
+	tx := nfttable.Render(schema(), testEnv(plan.IPv4), proxiers.NewChange(nil, newPlan(testNode(), webServices()...)))
+	if strings.Contains(tx, "ip6") || !strings.Contains(tx, "10.96.0.2") {
+		t.Errorf("for IPv4 alone:\n%s", tx)
 	}
-	list = append(list, service("next", nil))
-	rest := r.chunk(r.nft.NewTransaction(), newLedger(), list, 2)
-	if len(rest) != 1 || rest[0].Name.Name != "next" {
-		t.Errorf("a chunk of 2 left %d ServicePorts, want the one of the next Service", len(rest))
+}
+
+// What Probe tries must be a plan as the planner makes them.
+func TestProbePlanIsValid(t *testing.T) {
+	if err := probePlan().Validate(); err != nil {
+		t.Error(err)
 	}
 }

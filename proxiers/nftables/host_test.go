@@ -1,8 +1,8 @@
 package nftables
 
 import (
-	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -17,6 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"edgeway/proxiers"
+	"edgeway/proxiers/internal/nfnetlink"
+	"edgeway/proxiers/internal/nfttable"
 	"edgeway/proxiers/plan"
 )
 
@@ -63,13 +65,27 @@ func (d *drifts) wait(t *testing.T) {
 	}
 }
 
-// newProxier makes a backend in the test's namespace.
-func newProxier(t *testing.T) (*proxier, *drifts) {
+// testProxier makes a backend in the test's namespace, which keeps idle objects until the next kernelState.
+func testProxier(t *testing.T, changes ...func(*proxiers.Env)) (*proxier, *drifts) {
 	t.Helper()
 	d := &drifts{came: make(chan struct{}, 1)}
-	p, err := New(t.Context(), proxiers.Options{
-		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)), MasqueradeBit: 14, Drift: d.report, Progress: func(int, int) {},
-	})
+	env := proxiers.Env{
+		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)), Families: []plan.Family{plan.IPv4, plan.IPv6},
+		MasqueradeBit: 14, Drift: d.report, Progress: func(int, int) {},
+	}
+	for _, change := range changes {
+		change(&env)
+	}
+	s := schema()
+	s.Idle = 0
+	p := start(t, s, env)
+	return p, d
+}
+
+// start makes a backend, and closes it at the end of the test.
+func start(t *testing.T, s nfttable.Schema, env proxiers.Env) *proxier {
+	t.Helper()
+	p, err := newProxier(t.Context(), s, env)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,12 +94,15 @@ func newProxier(t *testing.T) (*proxier, *drifts) {
 			t.Errorf("close: %v", err)
 		}
 	})
-	return p.(*proxier), d
+	return p
 }
 
 func apply(t *testing.T, p proxiers.Applier, prev, next *plan.Plan) {
 	t.Helper()
-	if err := p.Apply(t.Context(), proxiers.Change{Prev: prev, Next: next}); err != nil {
+	if err := next.Validate(); err != nil {
+		t.Fatalf("the test's plan: %v", err)
+	}
+	if err := p.Apply(t.Context(), proxiers.NewChange(prev, next)); err != nil {
 		t.Fatalf("apply: %v", err)
 	}
 }
@@ -102,36 +121,52 @@ func nft(t *testing.T, script string) string {
 	return string(out)
 }
 
-// kernelState gives all rules and elements of all tables, with elements in order. It does not show
-// objects that wait for their deletion.
+// kernelState gives all rules and elements of all tables, with elements in order, after what waits for its deletion
+// has gone. Elements are as the kernel tells them, in hexadecimal.
 func kernelState(t *testing.T, p *proxier) string {
 	t.Helper()
-	var b bytes.Buffer
-	c, err := dialNetfilter()
+	if err := p.Tend(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if due := p.Due(); !due.IsZero() {
+		t.Errorf("something is due at %s after what was idle is gone", due)
+	}
+	c, err := nfnetlink.Dial()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	for _, f := range p.renderer.families {
-		for set := range numSets {
+	var b strings.Builder
+	for _, f := range p.families {
+		for _, set := range sets() {
 			var lines []string
-			err := p.renderer.read(c, f, set, map[string]string{}, func(e *entry) {
-				lines = append(lines, specs[set].name+" "+string(e.appendValue(append(e.appendKey(nil), " : "...))))
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			eachElement(t, c, f, set.Name, func(raw []byte) { lines = append(lines, fmt.Sprintf("%s %x", set.Name, raw)) })
 			slices.Sort(lines)
 			b.WriteString(strings.Join(lines, "\n") + "\n")
 		}
 	}
-	b.WriteString(strings.Join(ruleLines(p, nft(t, "list ruleset")), "\n"))
+	b.WriteString(strings.Join(ruleLines(nft(t, "list ruleset")), "\n"))
 	return b.String()
 }
 
+// eachElement visits the elements of a set.
+func eachElement(t *testing.T, c *nfnetlink.Conn, f plan.Family, set string, visit func(raw []byte)) {
+	t.Helper()
+	filter := nfnetlink.AppendAttr(nfnetlink.AppendAttr(nil, unix.NFTA_SET_ELEM_LIST_TABLE, tableName), unix.NFTA_SET_ELEM_LIST_SET, set)
+	err := c.Dump(unix.NFT_MSG_GETSETELEM, nfnetlink.Family(f), filter, func(m nfnetlink.Message) error {
+		for _, raw := range nfnetlink.EachAttr(nfnetlink.Attr(m.Attrs, unix.NFTA_SET_ELEM_LIST_ELEMENTS)) {
+			visit(raw)
+		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, unix.ENOENT) {
+		t.Fatal(err)
+	}
+}
+
 // ruleLines gives each line of a listing behind its table and object, in the order of objects' names,
-// without elements and without idle objects.
-func ruleLines(p *proxier, listing string) []string {
+// without elements.
+func ruleLines(listing string) []string {
 	objects := map[string][]string{}
 	var table, object string
 	for line := range strings.Lines(listing) {
@@ -145,7 +180,7 @@ func ruleLines(p *proxier, listing string) []string {
 			object = "" // to the end of the set
 		case strings.HasPrefix(line, "\t\t") && object != "":
 			objects[object] = append(objects[object], object+": "+strings.TrimSpace(line))
-		case strings.HasPrefix(line, "\t") && len(words) == 3 && !isIdle(p, table, words[1]):
+		case strings.HasPrefix(line, "\t") && len(words) == 3:
 			object = table + " " + words[0] + " " + words[1]
 			objects[object] = append(objects[object], object)
 		}
@@ -155,15 +190,6 @@ func ruleLines(p *proxier, listing string) []string {
 		lines = append(lines, objects[name]...)
 	}
 	return lines
-}
-
-func isIdle(p *proxier, table, name string) bool {
-	for id := range p.ledger.idle {
-		if id.name == name && table == ipKeyword(id.family)+" "+tableName {
-			return true
-		}
-	}
-	return false
 }
 
 // firstDifference gives the first line in which two states differ; empty when they are equal.

@@ -1,45 +1,11 @@
 package nftables
 
 import (
-	"context"
-	"errors"
-	"fmt"
 	"net/netip"
-	"os/exec"
 	"time"
 
-	"edgeway/proxiers"
 	"edgeway/proxiers/plan"
 )
-
-// probeTable is never made: the kernel only checks it.
-const probeTable = "edgeway-probe"
-
-// Probe has nft and the kernel check a transaction with every kind of rule and element that we use.
-func Probe(ctx context.Context) error {
-	nft, err := openNFT()
-	if err != nil {
-		return err
-	}
-	r := newRenderer(nft, probeTable, 14)
-	sample := probePlan()
-	r.podInterfaces = sample.Node.PodInterfaces
-	tx := nft.NewTransaction()
-	r.base(tx, sample.Node, false)
-	r.addNode(tx, sample.Node)
-	r.chunk(tx, newLedger(), sample.Services, len(sample.Services))
-	err = nft.Check(ctx, tx)
-	var exit *exec.ExitError
-	switch {
-	case err == nil:
-		return nil
-	case ctx.Err() != nil:
-		return fmt.Errorf("nft --check: %w", ctx.Err())
-	case errors.As(err, &exit):
-		return fmt.Errorf("%w: nft or the kernel refuses a rule (nftables 1.0.6 and Linux 5.13 or newer are known to do): %w", proxiers.ErrUnsupported, short(err))
-	}
-	return short(err)
-}
 
 // probePlan uses every feature once in each family; addresses are those of documentation.
 func probePlan() *plan.Plan {

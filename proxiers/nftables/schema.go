@@ -2,197 +2,139 @@ package nftables
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
-	"strings"
+	"time"
 
 	"sigs.k8s.io/knftables"
 
+	"edgeway/proxiers/internal/nfttable"
 	"edgeway/proxiers/plan"
 )
 
-// tableName is the name of our table in each family.
-const tableName = "edgeway"
-
-// The interval sets, whose few elements are always written together.
+// The fixed sets and maps.
 const (
-	podSources   = "pod-sources"
-	serviceCIDRs = "service-cidrs"
+	services nfttable.SetID = iota
+	nodePorts
+	endpointsTCP
+	endpointsUDP
+	endpointsSCTP
+	nodePortEndpointsTCP
+	nodePortEndpointsUDP
+	nodePortEndpointsSCTP
+	learn
+	learnNodePorts
+	allowed
+	nodePortAllowed
+	hairpin
+	clusterIPs
+	nodePortAddrs
+	loopbackAddrs
+	classes
 )
 
-// clientsPerMap bounds a map of session affinity; with more clients, the surplus goes to random endpoints.
-const clientsPerMap = 1 << 16
+const (
+	tableName  = "edgeway"
+	podSources = "pod-sources"
+	// idleFor is how long an unused chain or map is kept: a class that a Service leaves is often needed again soon.
+	idleFor = time.Minute
+)
 
-// renderer turns plans into transactions. It knows the options and the host, but not the kernel's state.
-type renderer struct {
-	nft            knftables.Interface
-	table          string
-	families       []plan.Family
-	masqueradeMark uint32
-	// podInterfaces is written into rules: a plan that changes it needs all rules anew.
-	podInterfaces []string
-}
-
-func (r *renderer) serves(f plan.Family) bool { return slices.Contains(r.families, f) }
-
-// addSchema adds what exists whether there are Services or not, except for rules.
-func (r *renderer) addSchema(tx *knftables.Transaction, f plan.Family) {
-	nf := nftFamily(f)
-	tx.Add(&knftables.Table{Family: nf, Name: r.table})
-	for id := range specs {
-		spec := &specs[id]
-		if spec.data == noData {
-			set := &knftables.Set{Family: nf, Table: r.table, Name: spec.name, Type: spec.typ(f)}
-			if spec.has(fieldPeerPrefix) {
-				set.Flags = []knftables.SetFlag{knftables.IntervalFlag}
-			}
-			tx.Add(set)
-			continue
-		}
-		tx.Add(r.fixedMap(f, spec))
+// schema describes the tables.
+func schema() nfttable.Schema {
+	var counters []string
+	for _, proto := range plan.NotRelayedProtocols() {
+		counters = append(counters, loopbackCounter(proto))
 	}
-	for _, name := range []string{podSources, serviceCIDRs} {
-		tx.Add(&knftables.Set{Family: nf, Table: r.table, Name: name, Type: addrType(f), Flags: []knftables.SetFlag{knftables.IntervalFlag}})
-	}
-	for _, proto := range rejectedOnLoopback {
-		tx.Add(&knftables.Counter{Family: nf, Table: r.table, Name: loopbackCounter(proto)})
-	}
-	for i := range fixedChains {
-		tx.Add(fixedChains[i].object(r.table, f))
-	}
-}
-
-func (r *renderer) fixedMap(f plan.Family, spec *setSpec) *knftables.Map {
-	m := &knftables.Map{Family: nftFamily(f), Table: r.table, Name: spec.name}
-	if spec.has(fieldSlot) {
-		m.TypeOf = spec.typeOf(f)
-	} else {
-		m.Type = spec.typ(f)
-	}
-	return m
-}
-
-// typ gives the set's type in nft's syntax.
-func (s *setSpec) typ(f plan.Family) string {
-	var parts []string
-	for _, k := range s.key {
-		switch k {
-		case fieldAddr, fieldPeer, fieldPeerPrefix:
-			parts = append(parts, addrType(f))
-		case fieldProto:
-			parts = append(parts, "inet_proto")
-		case fieldPort, fieldPeerPort:
-			parts = append(parts, "inet_service")
-		case fieldClass:
-			parts = append(parts, "classid")
-		}
-	}
-	t := strings.Join(parts, " . ")
-	switch s.data {
-	case verdictData:
-		t += " : verdict"
-	case classData:
-		t += " : classid"
-	}
-	return t
-}
-
-// typeOf is typ by expressions, because a slot number has no type name in nft.
-func (s *setSpec) typeOf(f plan.Family) string {
-	ip, port := ipKeyword(f), protoName(s.proto)+" dport"
-	var parts []string
-	for _, k := range s.key {
-		switch k {
-		case fieldAddr:
-			parts = append(parts, ip+" daddr")
-		case fieldPort:
-			parts = append(parts, port)
-		case fieldSlot:
-			parts = append(parts, "numgen random mod 65536") // any modulus: the key has 32 bits
-		}
-	}
-	return fmt.Sprintf("%s : %s daddr . %s", strings.Join(parts, " . "), ip, port)
-}
-
-// fixedChain is a chain that always exists. Its rules are templates: IP stands for ip or ip6, MARK for
-// the masquerade mark and REST for its complement.
-type fixedChain struct {
-	name     string
-	kind     knftables.BaseChainType
-	hook     knftables.BaseChainHook
-	priority knftables.BaseChainPriority
-	rules    []string
-}
-
-var fixedChains = []fixedChain{
-	{
-		name: "services",
-		rules: []string{
-			"meta priority set IP daddr . meta l4proto . th dport map @services meta priority vmap @classes",
-			"IP daddr @nodeport-addresses meta priority set meta l4proto . th dport map @nodeports meta priority vmap @classes",
-			"IP daddr @loopback-addresses goto loopback",
-			"IP daddr @cluster-ips reject",
-			"IP daddr @service-cidrs fib daddr type != local drop",
+	return nfttable.Schema{
+		Table: tableName, Sets: sets(), Numbers: classes, Chains: chains(), Counters: counters, Idle: idleFor,
+		Ranges: []nfttable.Range{
+			{Name: podSources, Of: func(n *plan.Node) []netip.Prefix { return n.PodSources }},
+			{Name: "service-cidrs", Of: func(n *plan.Node) []netip.Prefix { return n.ServiceCIDRs }, Last: true},
 		},
-	},
-	{
-		// The lookups in @nodeports are only for whether there is something: kernels before 6.11 know no other
-		// way to ask a map that.
-		name: "loopback",
-		rules: []string{
-			"meta l4proto udp meta priority set meta l4proto . th dport map @nodeports counter name loopback-rejected-udp reject",
-			"meta l4proto sctp meta priority set meta l4proto . th dport map @nodeports counter name loopback-rejected-sctp reject",
-		},
-	},
-	{
-		name: "learn",
-		rules: []string{
-			"meta l4proto { tcp, udp, sctp } ct original IP daddr . meta l4proto . ct original proto-dst . IP daddr . th dport vmap @learn",
-			"meta l4proto { tcp, udp, sctp } ct original IP daddr @nodeport-addresses meta l4proto . ct original proto-dst . IP daddr . th dport vmap @learn-nodeports",
-		},
-	},
-	{"nat-prerouting", knftables.NATType, knftables.PreroutingHook, knftables.DNATPriority, []string{"jump services"}},
-	{"nat-output", knftables.NATType, knftables.OutputHook, knftables.DNATPriority, []string{"jump services"}},
-	{
-		"nat-postrouting", knftables.NATType, knftables.PostroutingHook, knftables.SNATPriority,
-		[]string{
-			"meta mark and MARK != 0 meta mark set meta mark and REST masquerade fully-random",
-			"ct status dnat IP saddr . IP daddr . meta l4proto . th dport @hairpin masquerade fully-random",
-		},
-	},
-	{"learn-prerouting", knftables.FilterType, knftables.PreroutingHook, knftables.DNATPriority + "+10", []string{"ct state new jump learn"}},
-	{"learn-output", knftables.FilterType, knftables.OutputHook, knftables.DNATPriority + "+10", []string{"ct state new jump learn"}},
-}
-
-func (c *fixedChain) object(table string, f plan.Family) *knftables.Chain {
-	chain := &knftables.Chain{Family: nftFamily(f), Table: table, Name: c.name}
-	if c.hook != "" {
-		chain.Type, chain.Hook, chain.Priority = &c.kind, &c.hook, &c.priority
-		chain.Policy = knftables.PtrTo(knftables.AcceptPolicy) // someone may have changed it
+		Service: serviceNeeds, Node: nodeEntries,
+		SameRules: func(a, b *plan.Node) bool { return slices.Equal(a.PodInterfaces, b.PodInterfaces) },
 	}
-	return chain
 }
 
-// fixedRules gives the rules of a fixed chain.
-func (r *renderer) fixedRules(c *fixedChain, f plan.Family) []string {
-	replace := strings.NewReplacer("IP", ipKeyword(f),
-		"MARK", fmt.Sprintf("0x%08x", r.masqueradeMark), "REST", fmt.Sprintf("0x%08x", ^r.masqueradeMark))
-	rules := make([]string, len(c.rules))
-	for i, rule := range c.rules {
-		rules[i] = replace.Replace(rule)
+func sets() []nfttable.Set {
+	frontend := []nfttable.Field{nfttable.Addr, nfttable.Proto, nfttable.Port}
+	with := func(key []nfttable.Field, more ...nfttable.Field) []nfttable.Field { return slices.Concat(key, more) }
+	slots := []nfttable.Field{nfttable.Addr, nfttable.Port, nfttable.Slot}
+	addr := []nfttable.Field{nfttable.Addr}
+	// What is found by a NodePort has the same key without the address.
+	return []nfttable.Set{
+		services:              {Name: "services", Key: frontend, Data: nfttable.ToNumber},
+		nodePorts:             {Name: "nodeports", Key: frontend[1:], Data: nfttable.ToNumber},
+		endpointsTCP:          {Name: "endpoints-tcp", Key: slots, Data: nfttable.ToEndpoint, Proto: plan.TCP},
+		endpointsUDP:          {Name: "endpoints-udp", Key: slots, Data: nfttable.ToEndpoint, Proto: plan.UDP},
+		endpointsSCTP:         {Name: "endpoints-sctp", Key: slots, Data: nfttable.ToEndpoint, Proto: plan.SCTP},
+		nodePortEndpointsTCP:  {Name: "nodeport-endpoints-tcp", Key: slots[1:], Data: nfttable.ToEndpoint, Proto: plan.TCP},
+		nodePortEndpointsUDP:  {Name: "nodeport-endpoints-udp", Key: slots[1:], Data: nfttable.ToEndpoint, Proto: plan.UDP},
+		nodePortEndpointsSCTP: {Name: "nodeport-endpoints-sctp", Key: slots[1:], Data: nfttable.ToEndpoint, Proto: plan.SCTP},
+		learn:                 {Name: "learn", Key: with(frontend, nfttable.Peer, nfttable.PeerPort), Data: nfttable.ToChain},
+		learnNodePorts:        {Name: "learn-nodeports", Key: with(frontend[1:], nfttable.Peer, nfttable.PeerPort), Data: nfttable.ToChain},
+		allowed:               {Name: "allowed", Key: with(frontend, nfttable.PeerPrefix)},
+		nodePortAllowed:       {Name: "nodeport-allowed", Key: with(frontend[1:], nfttable.PeerPrefix)},
+		hairpin:               {Name: "hairpin", Key: with([]nfttable.Field{nfttable.Peer}, frontend...)},
+		clusterIPs:            {Name: "cluster-ips", Key: addr},
+		nodePortAddrs:         {Name: "nodeport-addresses", Key: addr},
+		loopbackAddrs:         {Name: "loopback-addresses", Key: addr},
+		classes:               {Name: "classes", Key: []nfttable.Field{nfttable.Number}, Data: nfttable.ToChain},
+	}
+}
+
+// endpointSet gives the map of the endpoints of a frontend. There is one for each protocol because nft
+// 1.0.6, when it gets a map with "th dport" from the kernel, refuses it in a rule ("conflicting protocols
+// specified: tcp vs. th"); with "tcp dport" it does not.
+func endpointSet(p plan.Protocol, nodePort bool) nfttable.SetID {
+	set := endpointsTCP
+	switch p {
+	case plan.UDP:
+		set = endpointsUDP
+	case plan.SCTP:
+		set = endpointsSCTP
+	}
+	if nodePort {
+		set += nodePortEndpointsTCP - endpointsTCP
+	}
+	return set
+}
+
+func chains() []nfttable.Chain {
+	const nat, filter, dnat = knftables.NATType, knftables.FilterType, knftables.DNATPriority
+	return []nfttable.Chain{
+		{Name: "services", Rules: []string{
+			"meta priority set $ip daddr . meta l4proto . th dport map @services meta priority vmap @classes",
+			"$ip daddr @nodeport-addresses meta priority set meta l4proto . th dport map @nodeports meta priority vmap @classes",
+			"$ip daddr @loopback-addresses goto loopback",
+			"$ip daddr @cluster-ips " + plan.OtherPort.String(),
+			"$ip daddr @service-cidrs fib daddr type != local " + plan.Unallocated.String(),
+		}},
+		{Name: "loopback", Rules: loopbackRules()},
+		{Name: "learn", Rules: []string{
+			"meta l4proto { tcp, udp, sctp } ct original $ip daddr . meta l4proto . ct original proto-dst . $ip daddr . th dport vmap @learn",
+			"meta l4proto { tcp, udp, sctp } ct original $ip daddr @nodeport-addresses meta l4proto . ct original proto-dst . $ip daddr . th dport vmap @learn-nodeports",
+		}},
+		{Name: "nat-prerouting", Type: nat, Hook: knftables.PreroutingHook, Priority: dnat, Rules: []string{"jump services"}},
+		{Name: "nat-output", Type: nat, Hook: knftables.OutputHook, Priority: dnat, Rules: []string{"jump services"}},
+		{Name: "nat-postrouting", Type: nat, Hook: knftables.PostroutingHook, Priority: knftables.SNATPriority, Rules: []string{
+			"meta mark and $mark != 0 meta mark set meta mark and $rest masquerade fully-random",
+			"ct status dnat $ip saddr . $ip daddr . meta l4proto . th dport @hairpin masquerade fully-random",
+		}},
+		{Name: "learn-prerouting", Type: filter, Hook: knftables.PreroutingHook, Priority: dnat + "+10", Rules: []string{"ct state new jump learn"}},
+		{Name: "learn-output", Type: filter, Hook: knftables.OutputHook, Priority: dnat + "+10", Rules: []string{"ct state new jump learn"}},
+	}
+}
+
+// loopbackRules reject and count packets to NodePorts on loopback that are not relayed. The lookups in @nodeports
+// are only for whether there is something: kernels before 6.11 have no other way to ask a map that.
+func loopbackRules() (rules []string) {
+	for _, proto := range plan.NotRelayedProtocols() {
+		rules = append(rules, fmt.Sprintf("meta l4proto %s meta priority set meta l4proto . th dport map @nodeports counter name %s %s",
+			nfttable.ProtoName(proto), loopbackCounter(proto), plan.NotRelayed))
 	}
 	return rules
 }
 
-func nftFamily(f plan.Family) knftables.Family {
-	if f == plan.IPv4 {
-		return knftables.IPv4Family
-	}
-	return knftables.IPv6Family
-}
-
-func addrType(f plan.Family) string {
-	if f == plan.IPv4 {
-		return "ipv4_addr"
-	}
-	return "ipv6_addr"
-}
+func loopbackCounter(p plan.Protocol) string { return "loopback-rejected-" + nfttable.ProtoName(p) }

@@ -57,10 +57,13 @@ func (b *bench) setup(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if b.ours, err = b.newOurs(ctx, b.opts.edgeway); err != nil {
+	if b.ours, err = b.newEdgeway(ctx, oursName, b.opts.edgeway); err != nil {
 		return err
 	}
-	if b.opts.kubeProxy != "" {
+	switch {
+	case b.opts.previous != "":
+		b.peer, err = b.newEdgeway(ctx, peerName, b.opts.previous)
+	case b.opts.kubeProxy != "":
 		b.peer, err = b.newPeer(ctx, b.opts.kubeProxy)
 	}
 	return err

@@ -56,9 +56,22 @@ func (r results) iptablesBounds(firstSyncLimit float64) []bound {
 	return append(all, r.versusPeer(firstSync, mediumSize, firstSyncLimit), r.versusPeer(resident, largeSize, 1.0/2))
 }
 
+// previousBounds wants no figure to be worse than that of an earlier Edgeway in the same run by more than a twentieth.
+func (r results) previousBounds(sizes []int) []bound {
+	var all []bound
+	for _, m := range measures() {
+		for _, services := range append([]int{fewServices}, sizes...) {
+			if b := r.versusPeer(m, services, 1.05); b.known {
+				all = append(all, b)
+			}
+		}
+	}
+	return all
+}
+
 func (r results) versusPeer(m measure, services int, limit float64) bound {
 	value, known := r.ratio(m, services, services, peerName)
-	return bound{name: fmt.Sprintf("%s at %d, of %s's", m, services, peerName), value: value, limit: limit, known: known}
+	return bound{name: fmt.Sprintf("%s at %d, of the %s's", m, services, peerName), value: value, limit: limit, known: known}
 }
 
 func (r results) growth(m measure, limit float64) bound {

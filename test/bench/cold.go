@@ -10,33 +10,51 @@ import (
 	"time"
 )
 
-// coldStart starts Edgeway on a host without rules while the API server is down: all it has is what
-// it saw before.
+// coldStart starts Edgeway, and an earlier one if that is the peer, on a host without rules while the API server is
+// down: all it has is what it saw before.
 func (b *bench) coldStart(ctx context.Context) error {
-	if err := b.turn(ctx, b.ours); err != nil {
-		return err
+	programs := []*program{b.ours}
+	if b.opts.previous != "" {
+		programs = append(programs, b.peer)
+	}
+	for _, p := range programs {
+		if err := b.turn(ctx, p); err != nil {
+			return err
+		}
 	}
 	b.cluster.StopAPIServer()
 	for range b.opts.rounds {
-		if err := b.clear(ctx, b.ours); err != nil {
-			return err
+		for _, p := range programs {
+			if err := b.turn(ctx, p); err != nil {
+				return err
+			}
+			if err := b.startCold(ctx, p); err != nil {
+				return err
+			}
 		}
-		began, err := b.ours.start()
-		if err != nil {
-			return err
-		}
-		end, err := b.ours.host.reach(ctx, b.sample())
-		if err != nil {
-			return fmt.Errorf("%w; the log ends:\n%s", err, b.ours.tail())
-		}
-		planned, err := b.ours.planned(ctx, began)
-		if err != nil {
-			return err
-		}
-		b.results.add(coldStart, b.size, oursName, end.Sub(began).Seconds())
-		b.results.add(coldPlanned, b.size, oursName, planned.Sub(began).Seconds())
 	}
 	return b.cluster.StartAPIServer(ctx)
+}
+
+func (b *bench) startCold(ctx context.Context, p *program) error {
+	if err := b.clear(ctx, p); err != nil {
+		return err
+	}
+	began, err := p.start()
+	if err != nil {
+		return err
+	}
+	end, err := p.host.reach(ctx, b.sample())
+	if err != nil {
+		return fmt.Errorf("%w; the log ends:\n%s", err, p.tail())
+	}
+	planned, err := p.planned(ctx, began)
+	if err != nil {
+		return err
+	}
+	b.results.add(coldStart, b.size, p.name, end.Sub(began).Seconds())
+	b.results.add(coldPlanned, b.size, p.name, planned.Sub(began).Seconds())
+	return nil
 }
 
 var fullSync = regexp.MustCompile(`^time=(\S+) .*msg="full sync done" stage=nftables .*duration=(\S+)`)

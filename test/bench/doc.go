@@ -2,10 +2,11 @@
 // a real API server: first sync, restart, one change, a new Service, a burst of changes, memory,
 // connections, and a start without the API server.
 //
-//	go run ./test/bench -kube-proxy "$(scripts/controlplane)/kube-proxy" -mode iptables-legacy
+//	go run ./test/bench -kube-proxy "$(scripts/controlplane kube-proxy)/kube-proxy" -mode iptables-legacy
 //
 // Both use the kernel in the same way: nftables, which is the default, or iptables in one of its two
-// variants, where less is measured.
+// variants, where less is measured. With -previous an earlier edgeway takes kube-proxy's place, and no figure may be worse
+// than its by more than a twentieth.
 //
 // What counts is the ratio of two figures of one run: a figure alone tells about the machine. Each
 // program has a network namespace of its own, and both watch the same API server; while one is

@@ -18,6 +18,8 @@ type options struct {
 	mode      mode
 	edgeway   string
 	kubeProxy string
+	// previous is an earlier edgeway that is measured in place of kube-proxy.
+	previous  string
 	sizes     []int
 	peerLimit int
 	rounds    int
@@ -45,6 +47,7 @@ func parse(args []string) (options, error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.StringVar(&o.edgeway, "edgeway", "", "the edgeway `binary`; empty: build it")
 	flags.StringVar(&o.kubeProxy, "kube-proxy", "", "a kube-proxy `binary` to measure beside it; empty: none")
+	flags.StringVar(&o.previous, "previous", "", "an earlier edgeway `binary` to measure beside it instead of kube-proxy")
 	flags.IntVar(&o.peerLimit, "peer-limit", 10000, "the largest `size` that kube-proxy is measured at; it takes minutes at 10,000")
 	flags.IntVar(&o.rounds, "rounds", 3, "how often first sync and restart are measured; the median counts")
 	flags.IntVar(&o.changes, "changes", 12, "how many single changes and new Services are measured")
@@ -79,6 +82,22 @@ func parse(args []string) (options, error) {
 		return o, fmt.Errorf("network namespaces and control groups need root")
 	}
 	return o, nil
+}
+
+// peer names what is measured beside Edgeway.
+func (o options) peer() string {
+	if o.previous != "" {
+		return "previous " + oursName
+	}
+	return "kube-proxy"
+}
+
+// bounds judges a run.
+func (o options) bounds(r results) []bound {
+	if o.previous != "" {
+		return r.previousBounds(o.sizes)
+	}
+	return o.mode.bounds(r)
 }
 
 // runBench measures everything and writes the tables to out.

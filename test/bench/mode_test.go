@@ -24,11 +24,11 @@ func TestIPTablesBounds(t *testing.T) {
 			got[b.name] = b.verdict()
 		}
 		for about, want := range map[string]string{
-			"one change at 5000, of kube-proxy's":       "pass",
-			"one change, CPU at 5000, of kube-proxy's":  "FAIL",
-			"one change, CPU at 10000, of kube-proxy's": "not measured",
-			"first sync at 5000, of kube-proxy's":       firstSync,
-			"resident memory at 10000, of kube-proxy's": "not measured",
+			"one change at 5000, of the peer's":       "pass",
+			"one change, CPU at 5000, of the peer's":  "FAIL",
+			"one change, CPU at 10000, of the peer's": "not measured",
+			"first sync at 5000, of the peer's":       firstSync,
+			"resident memory at 10000, of the peer's": "not measured",
 		} {
 			if got[about] != want {
 				t.Errorf("%s: %s: got %q, want %q", name, about, got[about], want)

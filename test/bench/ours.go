@@ -11,10 +11,10 @@ import (
 
 const oursName = "edgeway"
 
-// newOurs configures Edgeway with its defaults, but for paths and what would change the machine. path
+// newEdgeway configures Edgeway with its defaults, but for paths and what would change the machine. path
 // empty: build it from this repository.
-func (b *bench) newOurs(ctx context.Context, path string) (*program, error) {
-	p, err := b.newProgram(ctx, oursName)
+func (b *bench) newEdgeway(ctx context.Context, name, path string) (*program, error) {
+	p, err := b.newProgram(ctx, name)
 	if err != nil {
 		return nil, err
 	}

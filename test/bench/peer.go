@@ -11,7 +11,8 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-const peerName = "kube-proxy"
+// peerName is what figures call the other program, whichever it is; options.peer says that.
+const peerName = "peer"
 
 // newPeer configures kube-proxy in the mode of this run as fast as it can be: no waiting between syncs, and
 // a Node, without which it waits for half a minute at each start.
@@ -27,11 +28,11 @@ func (b *bench) newPeer(ctx context.Context, path string) (*program, error) {
 	nodes := client.Core.Nodes()
 	node, err := nodes.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "peer"}}, metav1.CreateOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("Node of %s: %w", peerName, err)
+		return nil, fmt.Errorf("Node of %s: %w", p.name, err)
 	}
 	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: p.host.addr.String()}}
 	if _, err := nodes.UpdateStatus(ctx, node, metav1.UpdateOptions{}); err != nil {
-		return nil, fmt.Errorf("Node of %s: %w", peerName, err)
+		return nil, fmt.Errorf("Node of %s: %w", p.name, err)
 	}
 	// It also posts events, which only the administrator may do here.
 	err = p.write("config.yaml", fmt.Sprintf(`apiVersion: kubeproxy.config.k8s.io/v1alpha1

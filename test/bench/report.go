@@ -12,7 +12,7 @@ import (
 // the peer's, and our part of the peer's.
 func (r results) print(w io.Writer, opts options) {
 	sizes := append([]int{fewServices}, opts.sizes...)
-	fmt.Fprintf(w, "Mode %s. Medians: %s / %s (ratio). %d endpoints for each Service", opts.mode.name, oursName, peerName, opts.endpoints)
+	fmt.Fprintf(w, "Mode %s. Medians: %s / %s (ratio). %d endpoints for each Service", opts.mode.name, oursName, opts.peer(), opts.endpoints)
 	if opts.mode.variant == "" {
 		fmt.Fprintf(w, "; bursts of %d", opts.burst)
 	}
@@ -34,7 +34,7 @@ func (r results) print(w io.Writer, opts options) {
 		}
 	}
 	fmt.Fprint(w, "\n| bound | measured | at most | |\n|---|---:|---:|---|\n")
-	for _, b := range opts.mode.bounds(r) {
+	for _, b := range opts.bounds(r) {
 		limit := b
 		limit.known = true
 		fmt.Fprintf(w, "| %s | %s | %s | %s |\n", b.name, b.format(b.value), limit.format(b.limit), b.verdict())

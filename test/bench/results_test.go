@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"strings"
 	"testing"
@@ -29,13 +30,13 @@ func TestBounds(t *testing.T) {
 		got[b.name] = b.format(b.value) + " " + b.verdict()
 	}
 	for name, want := range map[string]string{
-		"one change at 10000, of kube-proxy's":      "1/100 pass",
-		"one change at 10000, of our own at 100":    "1.22 FAIL",
-		"new Service at 10000, of kube-proxy's":     "1/20.0 FAIL",
-		"first sync at 10000, of kube-proxy's":      "– not measured",
-		"resident memory at 3":                      "34.3 MiB FAIL",
-		"new connection at 10000, of kube-proxy's":  "– not measured",
-		"one change, CPU at 10000, of kube-proxy's": "– not measured",
+		"one change at 10000, of the peer's":      "1/100 pass",
+		"one change at 10000, of our own at 100":  "1.22 FAIL",
+		"new Service at 10000, of the peer's":     "1/20.0 FAIL",
+		"first sync at 10000, of the peer's":      "– not measured",
+		"resident memory at 3":                    "34.3 MiB FAIL",
+		"new connection at 10000, of the peer's":  "– not measured",
+		"one change, CPU at 10000, of the peer's": "– not measured",
 	} {
 		if got[name] != want {
 			t.Errorf("%s: got %q, want %q", name, got[name], want)
@@ -163,5 +164,26 @@ func TestLab(t *testing.T) {
 	}
 	if bytes, err := p.resident(); err != nil || bytes <= 0 {
 		t.Errorf("resident memory %v, error %v", bytes, err)
+	}
+}
+
+// Beside an earlier Edgeway every figure counts, and none may be worse by more than a twentieth.
+func TestBoundsBesideAnEarlierEdgeway(t *testing.T) {
+	r := results{kit.Figures{}}
+	r.add(change, largeSize, oursName, 1.04)
+	r.add(change, largeSize, peerName, 1)
+	r.add(resident, fewServices, oursName, 1.06)
+	r.add(resident, fewServices, peerName, 1)
+	r.add(burst, largeSize, oursName, 1) // not measured of the other
+	got := map[string]string{}
+	for _, b := range (options{previous: "edgeway"}).bounds(r) {
+		got[b.name] = b.verdict()
+	}
+	want := map[string]string{"resident memory at 3, of the peer's": "FAIL"}
+	if !maps.Equal(got, want) {
+		t.Errorf("without sizes: %v, want %v", got, want)
+	}
+	if all := (options{previous: "edgeway", sizes: []int{largeSize}}).bounds(r); len(all) != 2 || all[0].verdict() != "pass" {
+		t.Errorf("at %d: %+v", largeSize, all)
 	}
 }

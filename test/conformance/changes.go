@@ -42,8 +42,8 @@ var nodeChanges = []kind{
 	{"pods are told in another way", func(c *changer) { c.spec.pods = podsBy(c.IntN(3)) }},
 }
 
-// wildChanges are those after which only the kernel's state can be looked at.
-var wildChanges = []kind{
+// stateOnlyChanges are those after which only the kernel's state can be looked at.
+var stateOnlyChanges = []kind{
 	{"two Services swap addresses", (*changer).swap},
 	{"many Services appear", func(c *changer) { c.addSome(10 + c.IntN(30)) }},
 	{"many Services go", (*changer).removeMany},
@@ -54,8 +54,8 @@ var wildChanges = []kind{
 	{"health checks change", (*changer).changeHealthChecks},
 }
 
-// wildNodeChanges are those of the node.
-var wildNodeChanges = []kind{
+// stateOnlyNodeChanges are those of the node.
+var stateOnlyNodeChanges = []kind{
 	{"addresses of the node change", func(c *changer) { c.spec.moreHostAddrs = []string{"node-7", "lb-9", "cluster-9"}[:c.IntN(4)] }},
 }
 

@@ -3,6 +3,7 @@ package conformance
 import (
 	"cmp"
 	"fmt"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -118,7 +119,7 @@ func (s *suite) compareRow(r row, e expectation) string {
 	n := 0
 	for n < least || n < most && len(met) < len(e.Endpoints) {
 		n++
-		outcome := s.world.hosts[r.source].Connect(netlab.Flow{Protocol: r.protocol, From: r.from, To: r.to, Wait: wait})
+		outcome := s.world.hosts[r.source].Connect(r.flow(wait))
 		if problem := s.judge(r, e, outcome); problem != "" {
 			s.report.count(r, e.should, n)
 			return s.describe(r, e, problem)
@@ -168,7 +169,7 @@ func (s *suite) agrees(r row, d plan.Decision, answer netlab.Answer, outcome net
 	case answer != netlab.Served:
 		return true
 	case d.Verdict == plan.Pass:
-		return outcome.Server == selfName && outcome.Seen.Addr() == r.from
+		return outcome.Server == selfName && s.isSource(r, outcome.Seen.Addr())
 	}
 	i := slices.IndexFunc(d.Endpoints, func(e plan.Endpoint) bool {
 		return e.Addr == s.world.endpoints[outcome.Server][plan.FamilyOf(r.to.Addr())]
@@ -181,7 +182,13 @@ func (s *suite) agrees(r row, d plan.Decision, answer netlab.Answer, outcome net
 		relayed := r.to.Addr().IsLoopback() && outcome.Seen.Addr() == netlab.RouterAddr4
 		return relayed || slices.Contains(s.world.Node.Addrs, outcome.Seen.Addr())
 	}
-	return outcome.Seen.Addr() == r.from
+	return s.isSource(r, outcome.Seen.Addr())
+}
+
+// isSource reports whether a server that sees a client of the row as it is may see it at a: of a socket that is not bound,
+// at any address of the host, also at that of the link.
+func (s *suite) isSource(r row, a netip.Addr) bool {
+	return a == r.from || r.unbound && (slices.Contains(s.world.Node.Addrs, a) || a == netlab.RouterAddr4)
 }
 
 // describe is a line that names all that a reader needs: the connection, what must happen and why, and

@@ -2,6 +2,8 @@ package conformance
 
 import (
 	"context"
+	"fmt"
+	"os"
 	"regexp"
 	"testing"
 
@@ -11,7 +13,7 @@ import (
 
 // Backend is a backend under test.
 type Backend struct {
-	proxiers.Backend
+	proxiers.Component
 	// Dump gives what the backend keeps in the kernel of this network namespace, in a form that is a
 	// function of the applied plan alone: no handles, no counters, no client's session affinity, and
 	// nothing that only the order of changes decides.
@@ -22,6 +24,14 @@ type Backend struct {
 	Shapes []*regexp.Regexp
 	// Deviations are what the backend can not express. The suite holds it to them.
 	Deviations []Deviation
+	// Affinity are its differences in session affinity, which is about several connections.
+	Affinity []AffinityDeviation
+	// Followers run after the backend wherever the suite runs it, as they would in the daemon.
+	Followers []proxiers.Component
+	// CountsLoopback says that it counts what it rejects on loopback addresses, in a metric of kube-proxy's.
+	CountsLoopback bool
+	// NotHere says why the backend can run in the virtual machines alone; "" when it can run anywhere.
+	NotHere string
 	// Damages are ways in which something else breaks the backend's state, by name. After each the
 	// backend must report drift, and a full sync must mend it.
 	Damages map[string]func(ctx context.Context) error
@@ -37,14 +47,35 @@ type Deviation struct {
 	Instead func(p *plan.Plan, pkt plan.Packet, should plan.Decision) (does plan.Decision, ok bool)
 }
 
+// AffinityDeviation is a declared difference in session affinity.
+type AffinityDeviation struct {
+	Name string
+	// Reason says why the backend can not do better.
+	Reason string
+	// Forgets says that a client of the ServicePort, which came by one frontend before and comes by another one or the
+	// same now, may be sent to another endpoint. The suite fails when none ever is.
+	Forgets func(svc *plan.ServicePort, before, now *plan.Frontend) bool
+}
+
+// machineDir is there in the virtual machines of test/vm alone.
+const machineDir = "/vm/job"
+
 // Run holds a backend against the specification, in a process of its own. TestMain must have called Main;
 // root is needed.
 func Run(t *testing.T, b Backend) {
+	if b.NotHere != "" && !inMachine() {
+		t.Skipf("%s: %s", b.Name, b.NotHere)
+	}
 	if alone(t) {
 		return
 	}
-	if err := b.Probe(t.Context()); err != nil {
-		t.Fatalf("%s: %v", b.Name, err)
+	for _, c := range b.all() {
+		if c.Probe == nil {
+			continue
+		}
+		if err := c.Probe(t.Context()); err != nil {
+			t.Fatalf("%s: %v", c.Name, err)
+		}
 	}
 	s := &suite{backend: b, world: newWorld(t), sockets: newSockets(t), report: newReport()}
 	// Whatever happens below, the log says how much was compared.
@@ -62,6 +93,7 @@ func Run(t *testing.T, b Backend) {
 		{"marks", testMarks},
 		{"state", testState},
 		{"partial syncs", testPartialSyncs},
+		{"writes", testWrites},
 		{"restart", testRestart},
 		{"faults", testFaults},
 		{"drift", testDrift},
@@ -70,15 +102,28 @@ func Run(t *testing.T, b Backend) {
 		t.Run(part.name, func(t *testing.T) { part.test(t, s) })
 	}
 	if !t.Failed() {
-		s.checkDeviationsSeen(t)
+		fail(t, s.deviationsUnseen())
 	}
 }
 
-// checkDeviationsSeen fails for a declared deviation that no connection met.
-func (s *suite) checkDeviationsSeen(t *testing.T) {
+func inMachine() bool {
+	_, err := os.Stat(machineDir)
+	return err == nil
+}
+
+// deviationsUnseen gives a line for each declared deviation that no connection met.
+func (s *suite) deviationsUnseen() (problems []string) {
+	declared := map[string]string{}
 	for _, d := range s.backend.Deviations {
-		if s.report.deviated[d.Name] == 0 {
-			t.Errorf("declared deviation %q (%s): no connection met it", d.Name, d.Reason)
+		declared[d.Name] = d.Reason
+	}
+	for _, d := range s.backend.Affinity {
+		declared[d.Name] = d.Reason
+	}
+	for _, name := range sortedKeys(declared) {
+		if s.report.deviated[name] == 0 {
+			problems = append(problems, fmt.Sprintf("declared deviation %q (%s): no connection met it", name, declared[name]))
 		}
 	}
+	return problems
 }

@@ -23,7 +23,8 @@
 // and family. On the left are a source and a destination, on the right the endpoints that must be
 // reached, all of them and no other, or reject, drop or pass (the packet is left alone). An endpoint
 // with +snat must see an address of the node as its peer, one without must see the source itself.
-// "host@lb-1" is the host with lb-1 as its source address, and has that address on lo.
+// "host@lb-1" is the host with lb-1 as its source address, and has that address on lo;
+// "host@" is the host by a socket that is not bound to an address.
 //
 // A service line names a Service that has the ports below it over TCP, UDP and SCTP, IPv4 and IPv6; a
 // line "for TCP IPv4" narrows that, and in flows it narrows the lines that follow. The lines of
@@ -43,6 +44,9 @@
 // lb-N. An endpoint listens on port 8080 or, as in far-a:9090, on 9090. In a pass line that
 // names an address of the host, the host itself listens there and must be reached; any other address must
 // turn out to be nobody's.
+//
+// What is written to the kernel is counted (nftables gives notice of it, and what programs of iptables-legacy
+// are handed is recorded): a partial sync may write what changed, and little more.
 //
 // Beside the scenarios, random Services come and go by partial syncs, and after each sequence of changes the
 // kernel's state is compared with that of a full sync on a host where nothing was before. Environment:

@@ -75,7 +75,7 @@ func attempt(t *testing.T, f *faulty, known, next *plan.Plan) *plan.Plan {
 	ctx, cancel := context.WithTimeout(t.Context(), paced(applyTimeout))
 	defer cancel()
 	before := f.faults
-	err := f.Apply(ctx, proxiers.Change{Prev: known, Next: next})
+	err := f.Apply(ctx, proxiers.NewChange(known, next))
 	switch {
 	case err == nil:
 		return next

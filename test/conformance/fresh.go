@@ -79,7 +79,11 @@ type freshRequest struct {
 	Reset bool
 }
 
-type freshState struct{ Dump, Error string }
+type freshState struct {
+	Dump, Error string
+	// Written is what the full sync has written: all that there is.
+	Written int
+}
 
 func startFresh(t testing.TB, b Backend) *fresh {
 	t.Helper()
@@ -114,20 +118,29 @@ func startFresh(t testing.TB, b Backend) *fresh {
 // begin lets the fresh host walk seq while the caller does; end gives the state that it then has.
 func (f *fresh) begin(r freshRequest) error { return f.enc.Encode(r) }
 
-func (f *fresh) end() (dump string, err error) {
-	var s freshState
+func (f *fresh) end() (s freshState, err error) {
 	if err := f.dec.Decode(&s); err != nil {
-		return "", fmt.Errorf("fresh host: %w", err)
+		return s, fmt.Errorf("fresh host: %w", err)
 	}
 	if s.Error != "" {
-		return "", fmt.Errorf("fresh host: %s", s.Error)
+		return s, fmt.Errorf("fresh host: %s", s.Error)
 	}
-	return s.Dump, nil
+	return s, nil
 }
 
-func serveFresh(b Backend, in io.Reader, out io.Writer) error {
+func serveFresh(b Backend, in io.Reader, out io.Writer) (err error) {
+	dir, err := os.MkdirTemp("", "edgeway-fresh-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	m, err := startMeter(dir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, m.stop()) }()
 	enc, dec := gob.NewEncoder(out), gob.NewDecoder(in)
-	c := newWildChanger()
+	c := newSequenceChanger()
 	for {
 		var r freshRequest
 		if err := dec.Decode(&r); errors.Is(err, io.EOF) {
@@ -136,12 +149,12 @@ func serveFresh(b Backend, in io.Reader, out io.Writer) error {
 			return err
 		}
 		if r.Reset {
-			c = newWildChanger()
+			c = newSequenceChanger()
 		}
 		var s freshState
 		err := c.walk(r.Sequence, func() error { return nil })
 		if err == nil {
-			s.Dump, err = fromScratch(b, c.spec)
+			s, err = fromScratch(b, c.spec, m)
 		}
 		if err != nil {
 			s.Error = err.Error()
@@ -153,26 +166,33 @@ func serveFresh(b Backend, in io.Reader, out io.Writer) error {
 }
 
 // fromScratch applies a plan where there is nothing, and gives the state.
-func fromScratch(b Backend, sp *spec) (dump string, err error) {
+func fromScratch(b Backend, sp *spec, m *meter) (s freshState, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), paced(applyTimeout))
 	defer cancel()
-	opts := silentOptions()
-	if err := b.Cleanup(ctx, opts); err != nil {
-		return "", fmt.Errorf("cleanup: %w", err)
+	opts := silentEnv()
+	if err := b.cleanUp(ctx, opts); err != nil {
+		return s, err
 	}
 	next, err := sp.compile(imaginaryLab(), nil)
 	if err != nil {
-		return "", err
+		return s, err
 	}
-	p, err := b.New(ctx, opts)
+	p, err := b.start(ctx, opts)
 	if err != nil {
-		return "", fmt.Errorf("new instance: %w", err)
+		return s, err
 	}
 	defer func() { err = errors.Join(err, p.Close()) }()
-	if err := p.Apply(ctx, proxiers.Change{Next: next}); err != nil {
-		return "", fmt.Errorf("full sync: %w", err)
+	if _, err := m.written(); err != nil {
+		return s, err
 	}
-	return b.Dump(ctx)
+	if err := p.Apply(ctx, proxiers.NewChange(nil, next)); err != nil {
+		return s, fmt.Errorf("full sync: %w", err)
+	}
+	if s.Written, err = m.written(); err != nil {
+		return s, err
+	}
+	s.Dump, err = b.Dump(ctx)
+	return s, err
 }
 
 // imaginaryLab has the addresses of the lab, and no hosts.
@@ -184,8 +204,8 @@ func imaginaryLab() *lab {
 	return l
 }
 
-func silentOptions() proxiers.Options {
-	return proxiers.Options{
-		Logger: slog.New(slog.DiscardHandler), MasqueradeBit: 14, Drift: func(string) {}, Progress: func(int, int) {},
+func silentEnv() proxiers.Env {
+	return proxiers.Env{
+		Logger: slog.New(slog.DiscardHandler), Families: families, MasqueradeBit: 14, Drift: func(string) {}, Progress: func(int, int) {},
 	}
 }

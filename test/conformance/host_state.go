@@ -3,7 +3,10 @@ package conformance
 import (
 	"context"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -11,8 +14,8 @@ import (
 // contextOf gives a context that also lives while the test cleans up, as t.Context does not.
 func contextOf(t *testing.T) context.Context { return context.WithoutCancel(t.Context()) }
 
-// hostState is what a backend may change of a host, as text: rules, addresses, interfaces, routes,
-// traffic control, and the settings that proxies write.
+// hostState is what a backend or a follower may change of a host, as text: rules, addresses, interfaces, routes of all
+// tables, traffic control, virtual servers, what is pinned of BPF, and the settings that proxies write.
 func (s *suite) hostState(t *testing.T) string {
 	t.Helper()
 	var b strings.Builder
@@ -25,11 +28,13 @@ func (s *suite) hostState(t *testing.T) string {
 		if err != nil {
 			t.Fatalf("%s: %v: %s", command, err, out)
 		}
-		fmt.Fprintf(&b, "# %s\n%s", command, out)
+		fmt.Fprintf(&b, "# %s\n%s", command, withoutEmptyTables(string(out)))
 	}
 	for _, family := range []string{"ip", "ip6"} {
 		s.legacyRules(t, &b, family)
 	}
+	virtualServers(t, &b)
+	pins(t, &b)
 	for _, name := range []string{
 		"ipv4/conf/all/route_localnet", "ipv4/conf/all/arp_ignore", "ipv4/conf/all/arp_announce",
 		"ipv4/ip_forward", "ipv4/vs/conntrack", "netfilter/nf_conntrack_tcp_be_liberal",
@@ -41,6 +46,39 @@ func (s *suite) hostState(t *testing.T) string {
 		fmt.Fprintf(&b, "%s = %s", name, value)
 	}
 	return b.String()
+}
+
+// emptyTables are those of iptables-nft with nothing but empty built-in chains that accept. Like tables of
+// iptables-legacy they come into being when a program looks, and their removal is left to other programs.
+var emptyTables = regexp.MustCompile(`(?m)^(?:# Warning: table .* is managed by iptables-nft, do not touch!\n)?` +
+	`table ip6? (?:raw|mangle|nat|filter|security) \{\n` +
+	`(?:\tchain (?:PREROUTING|INPUT|FORWARD|OUTPUT|POSTROUTING) \{\n\t\ttype \w+ hook \w+ priority [\w +-]+; policy accept;\n\t\}\n\n?)+\}\n`)
+
+func withoutEmptyTables(ruleset string) string { return emptyTables.ReplaceAllString(ruleset, "") }
+
+// virtualServers writes those of IPVS, without the lines that are there as soon as the kernel has IPVS.
+func virtualServers(t *testing.T, b *strings.Builder) {
+	t.Helper()
+	const heading = 3
+	text, err := os.ReadFile("/proc/net/ip_vs")
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	if lines := strings.SplitAfter(string(text), "\n"); len(lines) > heading {
+		fmt.Fprintf(b, "# virtual servers\n%s", strings.Join(lines[heading:], ""))
+	}
+}
+
+// pins writes what is pinned in the file system of BPF, if it is mounted.
+func pins(t *testing.T, b *strings.Builder) {
+	t.Helper()
+	err := filepath.WalkDir("/sys/fs/bpf", func(path string, _ fs.DirEntry, err error) error {
+		fmt.Fprintln(b, path)
+		return err
+	})
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
 }
 
 // legacyRules writes what iptables-legacy has in the tables that exist. Empty built-in chains are left out: a

@@ -35,12 +35,12 @@ func usable(t testing.TB, b Backend) Backend {
 
 func iptablesBackend(variant string) Backend {
 	name := "iptables-" + variant
-	all := iptables.Backends()
-	i := slices.IndexFunc(all, func(b proxiers.Backend) bool { return b.Name == name })
+	all := iptables.Components()
+	i := slices.IndexFunc(all, func(c proxiers.Component) bool { return c.Name == name })
 	ipt := variantOf(variant)
 	b := Backend{
-		Backend: all[i],
-		Dump:    ipt.dump,
+		Component: all[i],
+		Dump:      ipt.dump,
 		// Dispatch trees of more than one level.
 		Shapes: []*regexp.Regexp{
 			regexp.MustCompile(`-t nat -N KUBE-SERVICES-[0-9a-f]{2}\n`),

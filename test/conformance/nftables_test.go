@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"edgeway/proxiers"
 	"edgeway/proxiers/nftables"
 )
 
@@ -17,11 +16,10 @@ func TestNftables(t *testing.T) { Run(t, nftablesBackend()) }
 
 func nftablesBackend() Backend {
 	return Backend{
-		Backend: proxiers.Backend{
-			Name: nftables.Name, Probe: nftables.Probe, New: nftables.New, Cleanup: nftables.Cleanup,
-		},
-		Dump:      dumpNftables,
-		Sequences: 15, // nft 1.0.6 takes seconds to list large maps
+		Component:      nftables.Component(),
+		CountsLoopback: true,
+		Dump:           dumpNftables,
+		Sequences:      15, // nft 1.0.6 takes seconds to list large maps
 		Damages: map[string]func(context.Context) error{
 			"all rules are flushed":     nftCommand("flush ruleset"),
 			"one table is deleted":      nftCommand("delete table ip6 edgeway"),

@@ -56,7 +56,7 @@ func TestPartialSyncWithoutAChainIsNoticed(t *testing.T) {
 				omitChain(t, dir, family+"-"+variant+"-restore")
 			}
 			honest := b.New
-			b.New = func(ctx context.Context, opts proxiers.Options) (proxiers.Proxier, error) {
+			b.New = func(ctx context.Context, opts proxiers.Env) (proxiers.Proxier, error) {
 				// Not before: the fresh host has the programs as they are.
 				t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 				return honest(ctx, opts)
@@ -93,7 +93,7 @@ func omitChain(t *testing.T, dir, program string) {
 // as one that is left out may.
 func newEndpoints(from, to int) (seq sequence) {
 	i := slices.IndexFunc(serviceChanges, func(k kind) bool { return k.name == "an endpoint comes" })
-	kinds := len(serviceChanges) + len(wildChanges)
+	kinds := len(serviceChanges) + len(stateOnlyChanges)
 	for n := from; n < to; n++ {
 		seq = append(seq, byte(i+kinds), byte(n), 0)
 	}

@@ -3,6 +3,7 @@ package conformance
 import (
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -37,6 +38,12 @@ var silentBug = bug{"refusals are silent", eachRoute(func(r *plan.Route) {
 	}
 })}
 
+var forgetfulBug = bug{"session affinity is not kept", func(p *plan.Plan) {
+	for _, svc := range p.Services {
+		svc.Affinity = 0
+	}
+}}
+
 var bugs = []bug{
 	{"the masquerade is forgotten", eachRoute(func(r *plan.Route) { r.SNAT = false })},
 	{"everything is masqueraded", eachRoute(func(r *plan.Route) { r.SNAT = true })},
@@ -62,11 +69,7 @@ var bugs = []bug{
 	}},
 	{"NodePorts are not served on loopback", func(p *plan.Plan) { p.Node.LoopbackAddrs = nil }},
 	{"unallocated addresses are let through", func(p *plan.Plan) { p.Node.ServiceCIDRs = nil }},
-	{"session affinity is not kept", func(p *plan.Plan) {
-		for _, svc := range p.Services {
-			svc.Affinity = 0
-		}
-	}},
+	forgetfulBug,
 	{"SCTP is left out", func(p *plan.Plan) {
 		p.Services = slices.DeleteFunc(p.Services, func(s *plan.ServicePort) bool { return s.Name.Protocol == plan.SCTP })
 	}},
@@ -81,6 +84,13 @@ var silentRefusal = Deviation{
 		does.Verdict = plan.Drop
 		return does, should.Verdict == plan.Reject && should.Service != nil && !pkt.Dst.Addr().IsLoopback()
 	},
+}
+
+// forgetfulness is another: session affinity that does not last.
+var forgetfulness = AffinityDeviation{
+	Name:    "clients are forgotten",
+	Reason:  "to see that declared deviations are held to",
+	Forgets: func(*plan.ServicePort, *plan.Frontend, *plan.Frontend) bool { return true },
 }
 
 // testPlantedBugs proves that the suite sees a backend's mistakes: each bug alone must make a difference.
@@ -102,8 +112,24 @@ func testPlantedBugs(t *testing.T, s *suite) {
 	for _, b := range bugs {
 		t.Run(b.name, func(t *testing.T) { watcher.mustLookWrong(t, b.spoil(right), right) })
 	}
+	t.Run("partial syncs write everything", func(t *testing.T) { testPlantedRewrites(t, watcher) })
 	t.Run("a declared deviation is accepted", func(t *testing.T) { holder.mustLookRight(t, silentBug.spoil(right), right) })
 	t.Run("a declared deviation that is gone", func(t *testing.T) { holder.mustLookWrong(t, right, right) })
+	forgetful := *watcher
+	forgetful.report = newReport()
+	forgetful.backend.Affinity = append(slices.Clone(s.backend.Affinity), forgetfulness)
+	t.Run("a declared deviation of affinity that is gone", func(t *testing.T) {
+		forgetful.mustLookRight(t, right, right)
+		if unseen := forgetful.deviationsUnseen(); !slices.ContainsFunc(unseen, func(line string) bool { return strings.Contains(line, forgetfulness.Name) }) {
+			t.Errorf("the suite did not notice: %q", unseen)
+		}
+	})
+	t.Run("a declared deviation of affinity is accepted", func(t *testing.T) {
+		forgetful.mustLookRight(t, forgetfulBug.spoil(right), right)
+		if forgetful.report.deviated[forgetfulness.Name] == 0 {
+			t.Error("no client was forgotten")
+		}
+	})
 }
 
 // mustLookRight and mustLookWrong apply one plan and hold what becomes of connections against another.

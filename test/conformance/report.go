@@ -40,8 +40,12 @@ func (r *report) count(row row, d plan.Decision, n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.connections += n
+	origin := d.Origin.String()
+	if row.unbound {
+		origin += " unbound"
+	}
 	for dimension, value := range map[string]string{
-		"origin": d.Origin.String(), "frontend": frontend, "protocol": row.protocol.String(),
+		"origin": origin, "frontend": frontend, "protocol": row.protocol.String(),
 		"family": plan.FamilyOf(row.to.Addr()).String(), "verdict": verdict,
 	} {
 		if r.matrix[dimension] == nil {

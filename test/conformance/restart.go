@@ -145,7 +145,26 @@ func (s *suite) watch(t *testing.T, p *plan.Plan) *traffic {
 			}
 		}
 	}
+	s.mustBeInGroups(t, len(tr.sessions)/2) // those over TCP
 	return tr
+}
+
+// mustBeInGroups holds that the suite makes its connections where a hook of a host's control group sees them, and no hook of
+// another host's does: at least some of client-a's.
+func (s *suite) mustBeInGroups(t *testing.T, least int) {
+	t.Helper()
+	for name, h := range s.world.hosts {
+		if h.Cgroup() == "" {
+			continue // the log says why
+		}
+		own, others, err := h.Sockets(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(others) > 0 || name == "client-a" && own < least {
+			t.Errorf("%s has %d sockets in its control group, and these in others: %q", name, own, others)
+		}
+	}
 }
 
 func (tr *traffic) fail(line string) {

@@ -5,8 +5,10 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"edgeway/proxiers/plan"
+	"edgeway/test/netlab"
 )
 
 // row is one cell of the matrix: connections of one source to one destination.
@@ -15,24 +17,30 @@ type row struct {
 	from     netip.Addr
 	to       netip.AddrPort
 	protocol plan.Protocol
+	// unbound sockets leave it to the kernel to choose their address; from is what it chooses for to. A backend that
+	// translates connect itself has it choose for the endpoint.
+	unbound bool
 	// all asks for so many connections that every endpoint of the pool is reached.
 	all bool
 }
 
 // newRow makes a row from names: source is "pod-a" or, with another source address, "host@lb-1".
+//
+// A host that is not bound ("host@") has the address that it connects to, if it is its own, and else node-1.
 func newRow(source string, to netip.AddrPort, protocol plan.Protocol) (row, error) {
 	host, from, other := strings.Cut(source, "@")
-	if !other {
+	unbound := other && from == ""
+	if !other || unbound {
 		from = host
 	}
 	addr, err := address(from, plan.FamilyOf(to.Addr()))
 	if err != nil {
 		return row{}, err
 	}
-	if host == hostName && to.Addr().IsLoopback() {
+	if host == hostName && (to.Addr().IsLoopback() || unbound && isNodeAddr(to.Addr())) {
 		addr = to.Addr()
 	}
-	return row{source: host, from: addr, to: to, protocol: protocol}, nil
+	return row{source: host, from: addr, to: to, protocol: protocol, unbound: unbound}, nil
 }
 
 // packet is the first packet of the row's connections, as the node sees it.
@@ -44,15 +52,31 @@ func (r row) packet() plan.Packet {
 	return p
 }
 
+// flow is a connection of the row.
+func (r row) flow(wait time.Duration) netlab.Flow {
+	f := netlab.Flow{Protocol: r.protocol, From: r.from, To: r.to, Wait: wait}
+	if r.unbound {
+		f.From = netip.Addr{}
+	}
+	return f
+}
+
 func (r row) String() string {
+	if r.unbound {
+		return fmt.Sprintf("from %s (not bound) to %s over %s, %s", r.source, r.to, r.protocol, plan.FamilyOf(r.to.Addr()))
+	}
 	return fmt.Sprintf("from %s (%s) to %s over %s, %s", r.source, r.from, r.to, r.protocol, plan.FamilyOf(r.to.Addr()))
+}
+
+func isNodeAddr(a netip.Addr) bool {
+	return slices.ContainsFunc([]string{"node-1", "node-2", "node-3"}, func(name string) bool { return mustAddress(name, plan.FamilyOf(a)) == a })
 }
 
 // everySource are the sources that differ to a backend: a pod that is an endpoint, one that is none, the
 // host, and a client outside.
 var everySource = []string{"pod-a", "pod-c", hostName, "client-a"}
 
-// rowsOf gives a row of every source to every frontend of the services, to NodePorts at addresses that
+// rowsOf gives a row of every source, and of the host by a socket that is not bound, to every frontend of the services, to NodePorts at addresses that
 // accept them, at one that does not and on loopback, to an unused port of every ClusterIP, and to an
 // address that no Service has.
 func rowsOf(p *plan.Plan, services []*plan.ServicePort) []row {
@@ -66,14 +90,23 @@ func rowsOf(p *plan.Plan, services []*plan.ServicePort) []row {
 			rows = append(rows, r)
 		}
 	}
+	addUnbound := func(to netip.Addr, port uint16, protocol plan.Protocol) {
+		if protocol != plan.SCTP { // of which the lab has no sockets that connect
+			add([]string{hostName + "@"}, netip.AddrPortFrom(to, port), protocol)
+		}
+	}
 	for _, svc := range services {
 		for _, f := range svc.Frontends {
+			if f.Kind == plan.ClusterIP || f.Kind == plan.ExternalIP {
+				addUnbound(f.Addr, f.Port, svc.Name.Protocol)
+			}
 			if f.Kind != plan.NodePort {
 				add(everySource, netip.AddrPortFrom(f.Addr, f.Port), svc.Name.Protocol)
 			} else {
 				for _, name := range []string{"node-1", "node-2", "node-3"} {
 					add(everySource, netip.AddrPortFrom(mustAddress(name, svc.Family), f.Port), svc.Name.Protocol)
 				}
+				addUnbound(mustAddress("node-2", svc.Family), f.Port, svc.Name.Protocol)
 				add([]string{hostName}, netip.AddrPortFrom(mustAddress("loopback", svc.Family), f.Port), svc.Name.Protocol)
 			}
 			if f.Kind == plan.ClusterIP {

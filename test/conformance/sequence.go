@@ -22,9 +22,42 @@ func randomSequence(n, most int) sequence {
 	return seq
 }
 
-// newWildChanger gives a changer for sequences. Its Services share the low bits of addresses more often than
+// deck deals kinds of changes so that a few sequences have them all: those of Services twice as often as those of the
+// node, which may be answered with a full sync that hides what came before.
+type deck struct {
+	*rand.Rand
+	cards []byte
+}
+
+func newDeck() *deck { return &deck{Rand: rand.New(rand.NewPCG(0, 2))} }
+
+// deal gives the changes of seq other kinds.
+func (d *deck) deal(seq sequence) sequence {
+	for i := 0; i < len(seq); i += changeBytes {
+		if len(d.cards) == 0 {
+			d.shuffle()
+		}
+		seq[i] = d.cards[0]
+		d.cards = d.cards[1:]
+	}
+	return seq
+}
+
+func (d *deck) shuffle() {
+	bytes := map[string][]byte{} // that stand for a kind
+	for b := range 1 << 8 {
+		name := kindOf(byte(b)).name
+		bytes[name] = append(bytes[name], byte(b))
+	}
+	for _, k := range slices.Concat(serviceChanges, stateOnlyChanges, serviceChanges, stateOnlyChanges, nodeChanges, stateOnlyNodeChanges) {
+		d.cards = append(d.cards, bytes[k.name][d.IntN(len(bytes[k.name]))])
+	}
+	d.Shuffle(len(d.cards), func(i, j int) { d.cards[i], d.cards[j] = d.cards[j], d.cards[i] })
+}
+
+// newSequenceChanger gives a changer for sequences. Its Services share the low bits of addresses more often than
 // chance would have it: a backend that sorts by them has many in one place.
-func newWildChanger() *changer {
+func newSequenceChanger() *changer {
 	c := newChanger(0)
 	c.small = true
 	for n := 48; n <= 240; n += 16 {
@@ -38,13 +71,8 @@ func (c *changer) walk(seq sequence, apply func() error) error {
 	for len(seq) >= changeBytes {
 		b := seq[:changeBytes]
 		seq = seq[changeBytes:]
-		// One change in sixteen is of the node: it may be answered with a full sync, which hides what came before.
-		kinds := slices.Concat(serviceChanges, wildChanges)
-		if b[0]>>3&15 == 0 {
-			kinds = slices.Concat(nodeChanges, wildNodeChanges)
-		}
 		c.Rand = rand.New(rand.NewPCG(uint64(b[1]), uint64(b[2])))
-		c.change(kinds[int(b[0])%len(kinds)])
+		c.change(kindOf(b[0]))
 		if together := b[0]>>7 == 1; !together || len(seq) < changeBytes {
 			if err := apply(); err != nil {
 				return err
@@ -52,4 +80,13 @@ func (c *changer) walk(seq sequence, apply func() error) error {
 		}
 	}
 	return nil
+}
+
+// kindOf gives the kind of change that the first byte of a change stands for. One in sixteen is of the node.
+func kindOf(b byte) kind {
+	kinds := slices.Concat(serviceChanges, stateOnlyChanges)
+	if b>>3&15 == 0 {
+		kinds = slices.Concat(nodeChanges, stateOnlyNodeChanges)
+	}
+	return kinds[int(b)%len(kinds)]
 }

@@ -28,11 +28,11 @@ func (s *suite) start(t *testing.T) *session {
 	t.Helper()
 	ses := &session{suite: s, drift: make(chan string, 100)}
 	opts := ses.options(t)
-	p, err := s.backend.New(t.Context(), opts)
+	p, err := s.backend.start(t.Context(), opts)
 	if err != nil {
-		t.Fatalf("%s: new instance: %v", s.backend.Name, err)
+		t.Fatal(err)
 	}
-	ses.proxier = append(stages{p}, s.follow(opts)...)
+	ses.proxier = append(p, s.follow(opts)...)
 	return ses
 }
 
@@ -55,8 +55,8 @@ func (s *suite) clean(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), paced(applyTimeout))
 	defer cancel()
-	if err := s.backend.Cleanup(ctx, s.options(t)); err != nil {
-		t.Fatalf("%s: cleanup: %v", s.backend.Name, err)
+	if err := s.backend.cleanUp(ctx, s.options(t)); err != nil {
+		t.Fatal(err)
 	}
 	s.sockets.closeAll()
 	if err := s.world.Node.FlushConntrack(); err != nil {
@@ -64,13 +64,13 @@ func (s *suite) clean(t *testing.T) {
 	}
 }
 
-func (s *suite) options(t *testing.T) proxiers.Options {
-	opts := silentOptions()
+func (s *suite) options(t *testing.T) proxiers.Env {
+	opts := silentEnv()
 	opts.Logger = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 	return opts
 }
 
-func (ses *session) options(t *testing.T) proxiers.Options {
+func (ses *session) options(t *testing.T) proxiers.Env {
 	opts := ses.suite.options(t)
 	opts.Drift = func(reason string) {
 		select {
@@ -86,7 +86,7 @@ func (ses *session) apply(t *testing.T, prev, next *plan.Plan) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), paced(applyTimeout))
 	defer cancel()
-	if err := ses.proxier.Apply(ctx, proxiers.Change{Prev: prev, Next: next}); err != nil {
+	if err := ses.proxier.Apply(ctx, proxiers.NewChange(prev, next)); err != nil {
 		t.Fatalf("apply of plan %d: %v", next.Generation, err)
 	}
 	ses.plan = next

@@ -3,9 +3,11 @@ package conformance
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"os"
+	"slices"
 	"sync"
 	"testing"
 
@@ -17,6 +19,37 @@ import (
 // stages are a backend and the followers that plan.Decide speaks of too, as one Proxier. They run in
 // this order, as in the daemon.
 type stages []proxiers.Proxier
+
+// all gives the backend and its followers.
+func (b Backend) all() []proxiers.Component {
+	return append([]proxiers.Component{b.Component}, b.Followers...)
+}
+
+// start makes an instance of the backend and its followers.
+func (b Backend) start(ctx context.Context, opts proxiers.Env) (stages, error) {
+	var s stages
+	for _, c := range b.all() {
+		p, err := c.New(ctx, opts)
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("%s: new instance: %w", c.Name, err), s.Close())
+		}
+		s = append(s, p)
+	}
+	return s, nil
+}
+
+// cleanUp removes what the followers and the backend have left.
+func (b Backend) cleanUp(ctx context.Context, opts proxiers.Env) error {
+	for _, c := range slices.Backward(b.all()) {
+		if c.Cleanup == nil {
+			continue
+		}
+		if err := c.Cleanup(ctx, opts); err != nil {
+			return fmt.Errorf("%s: cleanup: %w", c.Name, err)
+		}
+	}
+	return nil
+}
 
 // Apply implements proxiers.Applier.
 func (s stages) Apply(ctx context.Context, change proxiers.Change) error {
@@ -68,6 +101,6 @@ func (s *sockets) closeAll() {
 }
 
 // follow gives the followers of a new instance of the backend.
-func (s *suite) follow(opts proxiers.Options) stages {
+func (s *suite) follow(opts proxiers.Env) stages {
 	return stages{localnodeport.New(localnodeport.Options{Logger: opts.Logger, Sockets: s.sockets})}
 }

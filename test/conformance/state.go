@@ -111,8 +111,10 @@ func testClose(t *testing.T, s *suite) {
 func testNoSideEffects(t *testing.T, s *suite) {
 	s.clean(t)
 	before := s.hostState(t)
-	if err := s.backend.Probe(t.Context()); err != nil {
-		t.Error(err)
+	for _, c := range s.backend.all() {
+		if err := c.Probe(t.Context()); err != nil {
+			t.Error(err)
+		}
 	}
 	var p proxiers.Proxier = s.start(t).proxier
 	if after := s.hostState(t); after != before {

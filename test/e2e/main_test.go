@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"edgeway/test/e2e/cluster"
+	"edgeway/test/netlab"
 )
 
 // shared is what all tests use. TestMain alone writes it.
@@ -20,6 +21,7 @@ var shared struct {
 }
 
 func TestMain(m *testing.M) {
+	netlab.PeerMain()
 	os.Exit(run(m))
 }
 

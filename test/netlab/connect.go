@@ -12,7 +12,8 @@ import (
 // Flow is a connection to try.
 type Flow struct {
 	Protocol plan.Protocol
-	// From must be an address of the host that connects.
+	// From must be an address of the host that connects. Without one the socket is not bound, and the kernel
+	// chooses its address and port.
 	From netip.Addr
 	To   netip.AddrPort
 	// Wait is how long silence is waited for before it is called that.
@@ -35,7 +36,7 @@ const (
 	// Unreachable: an ICMP "unreachable" came back from the gateway: nobody has the address, and no rule of
 	// the node took the packet.
 	Unreachable
-	// Failed: something else, which Outcome.Err tells.
+	// Failed: something else, which Outcome.Problem tells.
 	Failed
 )
 
@@ -50,7 +51,8 @@ type Outcome struct {
 	// Server is the name of the server that answered, and Seen the client as that server saw it.
 	Server string
 	Seen   netip.AddrPort
-	Err    error
+	// Problem says what has Failed.
+	Problem string
 }
 
 // String is one line for a person.
@@ -59,7 +61,7 @@ func (o Outcome) String() string {
 	case Served:
 		return fmt.Sprintf("served by %s, which saw %s", o.Server, o.Seen.Addr())
 	case Failed:
-		return "failed: " + o.Err.Error()
+		return "failed: " + o.Problem
 	default:
 		return o.Answer.String()
 	}
@@ -67,51 +69,53 @@ func (o Outcome) String() string {
 
 // Connect opens a connection, asks once, and closes it.
 func (h *Host) Connect(f Flow) Outcome {
-	s, outcome := h.Open(f)
-	if s == nil {
-		return outcome
+	return h.fromFreePort("Connect", f).Outcome
+}
+
+// fromFreePort asks the host's process for a connection. Source ports are the lab's: all hosts together use each once.
+func (h *Host) fromFreePort(method string, f Flow) (r Reply) {
+	for range 100 {
+		r = Reply{}
+		if err := h.call(method, Question{Flow: f, Port: h.lab.port()}, &r); err != nil {
+			return Reply{Outcome: failed(err)}
+		}
+		if !r.InUse {
+			break
+		}
 	}
-	defer s.Close()
-	return s.Ask(f.Wait)
+	return r
 }
 
 // Session is an open connection. TCP and UDP sessions may ask many times; an SCTP session repeats its
 // INIT.
 type Session struct {
-	*socket
+	host *Host
+	id   int
 }
 
 // Open opens a connection that stays. The session is nil when that failed, and the outcome says why;
 // UDP and SCTP find out only when asking.
 func (h *Host) Open(f Flow) (*Session, Outcome) {
-	s, err := h.newSocket(f)
-	if err != nil {
-		return nil, Outcome{Answer: Failed, Err: err}
+	r := h.fromFreePort("Open", f)
+	if r.ID == 0 {
+		return nil, r.Outcome
 	}
-	if f.Protocol == plan.TCP {
-		if outcome := s.established(f.Wait); outcome.Answer != Served {
-			s.Close()
-			return nil, outcome
-		}
-	}
-	return &Session{s}, Outcome{}
+	return &Session{h, r.ID}, Outcome{}
 }
 
-// Ask sends a question and waits for the server's answer. It asks again every second, as a resolver
-// does, so that one lost packet is not taken for a refusal to serve.
+// Ask sends a question and waits for the server's answer.
 func (s *Session) Ask(wait time.Duration) Outcome {
-	deadline := time.Now().Add(wait)
-	for {
-		next := time.Now().Add(time.Second)
-		if next.After(deadline) || s.flow.Protocol == plan.TCP {
-			next = deadline
-		}
-		outcome := s.ask(next)
-		if outcome.Answer != Silent || next.Equal(deadline) {
-			return outcome
-		}
+	var r Reply
+	if err := s.host.call("Ask", Question{ID: s.id, Flow: Flow{Wait: wait}}, &r); err != nil {
+		return failed(err)
 	}
+	return r.Outcome
 }
+
+// Close ends the connection; TCP with a reset.
+func (s *Session) Close() { _ = s.host.call("Close", s.id, &struct{}{}) }
+
+func failed(err error) Outcome { return Outcome{Answer: Failed, Problem: err.Error()} }
 
 // parseGreeting is the inverse of greeting.
 func parseGreeting(line string) Outcome {
@@ -120,7 +124,7 @@ func parseGreeting(line string) Outcome {
 	name, peer := line[:end], strings.TrimSpace(line[end:])
 	seen, err := netip.ParseAddrPort(peer)
 	if err != nil {
-		return Outcome{Answer: Failed, Err: fmt.Errorf("answer %q: %w", line, err)}
+		return failed(fmt.Errorf("answer %q: %w", line, err))
 	}
 	return Outcome{Answer: Served, Server: name, Seen: seen}
 }

@@ -5,19 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"net/rpc"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"testing"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
-	"golang.org/x/sys/unix"
 )
 
 const (
@@ -25,7 +23,8 @@ const (
 	netnsDir   = "/run/netns"
 )
 
-// Host is one machine of a Lab: a network namespace.
+// Host is one machine of a Lab: a network namespace, a control group, and a process there that has its sockets.
+// The process starts with the first of them.
 type Host struct {
 	Name string
 	// Addrs are the addresses by which others know it, both families.
@@ -38,8 +37,10 @@ type Host struct {
 	ns    netns.NsHandle
 	link  *netlink.Handle
 
-	mu      sync.Mutex
-	servers []func() error
+	group *group // nil: that of the tests
+	peer  func() (*rpc.Client, error)
+	// stop ends the process, and leave takes the process of the tests out of the control group, if not nil.
+	stop, leave func() error
 }
 
 // Addr gives the host's first address of the family of like.
@@ -55,8 +56,8 @@ func (h *Host) Addr(like netip.Addr) netip.Addr {
 // Has reports whether a is one of the host's addresses.
 func (h *Host) Has(a netip.Addr) bool { return slices.Contains(h.Addrs, a) }
 
-// Do calls fn on a thread that is in the host's namespace. Sockets and processes that fn makes belong
-// to the host for as long as they live; goroutines that fn starts do not.
+// Do calls fn on a thread that is in the host's namespace. Sockets and processes that fn makes stay in that
+// namespace for as long as they live, but not in the host's control group; goroutines that fn starts are in neither.
 func (h *Host) Do(fn func() error) error {
 	if h.Netns == "" {
 		return fn()
@@ -82,13 +83,15 @@ func (h *Host) Do(fn func() error) error {
 }
 
 // Command prepares a program that runs on the host; it is killed when ctx ends. Its process is the
-// program's own: nsenter replaces itself.
+// program's own: nsenter replaces itself. Its control group is the host's.
 func (h *Host) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	if h.Netns == "" {
 		return exec.CommandContext(ctx, name, args...)
 	}
 	path := filepath.Join(netnsDir, h.Netns)
-	return exec.CommandContext(ctx, "nsenter", append([]string{"--net=" + path, "--", name}, args...)...)
+	cmd := exec.CommandContext(ctx, "nsenter", append([]string{"--net=" + path, "--", name}, args...)...)
+	cmd.SysProcAttr = h.inGroup()
+	return cmd
 }
 
 // Sysctl writes a setting below /proc/sys/net, as in Sysctl("ipv4/ip_forward", "1").
@@ -104,6 +107,7 @@ func (h *Host) FlushConntrack() error { return h.link.ConntrackTableFlush(netlin
 // newHost makes a namespace with a loopback interface.
 func (l *Lab) newHost(name string) (*Host, error) {
 	h := &Host{Name: name, Netns: l.prefix + name, lab: l}
+	h.peer = sync.OnceValues(h.startPeer)
 	err := func() error {
 		runtime.LockOSThread()
 		home, err := netns.Get()
@@ -127,7 +131,7 @@ func (l *Lab) newHost(name string) (*Host, error) {
 	l.hosts = append(l.hosts, h)
 	h.index = len(l.hosts)
 	l.mu.Unlock()
-	return h, h.setUp()
+	return h, errors.Join(h.makeGroup(), h.setUp())
 }
 
 // ownHost is the namespace that the process is in.
@@ -136,7 +140,9 @@ func ownHost(name string, l *Lab) (*Host, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Host{Name: name, lab: l, ns: ns}, nil
+	h := &Host{Name: name, lab: l, ns: ns}
+	h.peer = sync.OnceValues(h.startPeer)
+	return h, nil
 }
 
 func (h *Host) setUp() error {
@@ -172,18 +178,15 @@ func (h *Host) forward() error {
 	return errors.Join(h.Sysctl("ipv4/ip_forward", "1"), h.Sysctl("ipv6/conf/all/forwarding", "1"))
 }
 
-func (h *Host) onClose(f func() error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.servers = append(h.servers, f)
-}
-
-// close stops the servers and removes the interface and the namespace.
+// close ends the process and removes the interface, the namespace and the control group.
 func (h *Host) close() error {
 	var errs []error
-	for _, stop := range h.servers {
-		errs = append(errs, stop())
+	for _, end := range []func() error{h.stop, h.leave} {
+		if end != nil {
+			errs = append(errs, end())
+		}
 	}
+	errs = append(errs, h.removeGroup())
 	if h.link != nil {
 		if eth0, err := h.link.LinkByName("eth0"); err == nil && h.Netns != "" {
 			errs = append(errs, h.link.LinkDel(eth0))
@@ -204,9 +207,7 @@ func removeStale(t testing.TB) {
 		return // no namespace was ever named
 	}
 	for _, e := range entries {
-		rest, ours := strings.CutPrefix(e.Name(), namePrefix)
-		pid, err := strconv.Atoi(strings.SplitN(rest, "-", 2)[0])
-		if !ours || err != nil || unix.Kill(pid, 0) != unix.ESRCH {
+		if !isStale(e.Name()) {
 			continue
 		}
 		// Another process may be removing it too.

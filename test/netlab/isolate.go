@@ -18,6 +18,7 @@ const isolated = "NETLAB_ISOLATED"
 //
 //	func TestMain(m *testing.M) { os.Exit(netlab.Isolate(m)) }
 func Isolate(m *testing.M) int {
+	PeerMain()
 	if os.Getenv(isolated) != "" {
 		return m.Run()
 	}

@@ -52,6 +52,7 @@ func New(t testing.TB, opts Options) *Lab {
 	if err := l.makeNode(opts.InPlace); err != nil {
 		t.Fatalf("lab: node: %v", err)
 	}
+	removeStaleGroups(t, l.Node.Cgroup())
 	if err := l.makeGateway(); err != nil {
 		t.Fatalf("lab: gateway: %v", err)
 	}
@@ -108,7 +109,7 @@ func (l *Lab) makeNode(inPlace bool) error {
 	}
 	l.Node = h
 	l.hosts = append(l.hosts, h)
-	return errors.Join(h.setUp(), h.forward())
+	return errors.Join(h.makeGroup(), h.enterGroup(), h.setUp(), h.forward())
 }
 
 func (l *Lab) makeGateway() error {

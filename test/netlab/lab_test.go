@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"edgeway/proxiers/plan"
+	"edgeway/test/bench/cgroup"
 )
 
 const (
@@ -188,19 +189,33 @@ func TestDoAndCommandStayOnTheirHost(t *testing.T) {
 }
 
 func TestALabLeavesNothingBehind(t *testing.T) {
-	var names []string
-	t.Run("lab", func(t *testing.T) {
-		l, pod, client := twoHosts(t, Options{})
-		names = []string{l.Node.Netns, l.Gateway.Netns, pod.Netns, client.Netns}
-		for _, n := range names {
-			if _, err := os.Stat(netnsDir + "/" + n); err != nil {
-				t.Error(err)
+	for _, inPlace := range []bool{false, true} {
+		var left []string
+		before, err := os.ReadFile("/proc/self/cgroup")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Run(fmt.Sprintf("in place %v", inPlace), func(t *testing.T) {
+			l, pod, client := twoHosts(t, Options{InPlace: inPlace})
+			for _, h := range []*Host{l.Node, l.Gateway, pod, client} {
+				left = append(left, groupOf(t, h))
+				if h.Netns != "" {
+					left = append(left, netnsDir+"/"+h.Netns)
+				}
+			}
+			for _, path := range left {
+				if _, err := os.Stat(path); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+		for _, path := range left {
+			if _, err := os.Stat(path); !os.IsNotExist(err) {
+				t.Errorf("%s is still there (%v)", path, err)
 			}
 		}
-	})
-	for _, n := range names {
-		if _, err := os.Stat(netnsDir + "/" + n); !os.IsNotExist(err) {
-			t.Errorf("namespace %s is still there (%v)", n, err)
+		if after, err := os.ReadFile("/proc/self/cgroup"); err != nil || string(after) != string(before) {
+			t.Errorf("control groups of the tests: %s (%v), and before %s", after, err, before)
 		}
 	}
 }
@@ -214,8 +229,14 @@ func TestTheLabOfADeadProcessIsRemoved(t *testing.T) {
 	if out, err := exec.Command("ip", "netns", "add", stale).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
+	g, err := cgroup.New(stale)
+	if err != nil {
+		t.Fatal(err)
+	}
 	New(t, Options{})
-	if _, err := os.Stat(netnsDir + "/" + stale); !os.IsNotExist(err) {
-		t.Errorf("namespace %s is still there (%v)", stale, err)
+	for _, path := range []string{netnsDir + "/" + stale, g.Path()} {
+		if _, err := os.Stat(path); !os.IsNotExist(err) {
+			t.Errorf("%s is still there (%v)", path, err)
+		}
 	}
 }

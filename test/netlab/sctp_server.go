@@ -2,18 +2,15 @@ package netlab
 
 import (
 	"context"
+	"io"
 	"net"
 	"net/netip"
 )
 
 // serveSCTP answers every INIT that comes to one address and port. The kernel hands each SCTP packet
 // of the address to every raw socket, so servers of several ports do not disturb each other.
-func (h *Host) serveSCTP(name string, at netip.AddrPort) (func() error, error) {
-	var conn net.PacketConn
-	err := h.Do(func() (err error) {
-		conn, err = (&net.ListenConfig{}).ListenPacket(context.Background(), rawNetwork(at.Addr()), at.Addr().String())
-		return err
-	})
+func serveSCTP(name string, at netip.AddrPort) (io.Closer, error) {
+	conn, err := (&net.ListenConfig{}).ListenPacket(context.Background(), rawNetwork(at.Addr()), at.Addr().String())
 	if err != nil {
 		return nil, err
 	}
@@ -39,7 +36,7 @@ func (h *Host) serveSCTP(name string, at netip.AddrPort) (func() error, error) {
 			_, _ = conn.WriteTo(answer.marshal(), peer)
 		}
 	}()
-	return conn.Close, nil
+	return conn, nil
 }
 
 func rawNetwork(a netip.Addr) string {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 
@@ -16,42 +17,40 @@ import (
 // seen here. It ends with the lab.
 func (h *Host) Serve(name string, at netip.AddrPort, protocols ...plan.Protocol) error {
 	for _, p := range protocols {
-		stop, err := h.Start(name, at, p)
-		if err != nil {
+		if _, err := h.Start(name, at, p); err != nil {
 			return err
 		}
-		h.onClose(stop)
 	}
 	return nil
 }
 
 // Start is Serve over one protocol, until stop is called.
 func (h *Host) Start(name string, at netip.AddrPort, p plan.Protocol) (stop func() error, err error) {
-	switch p {
-	case plan.TCP:
-		stop, err = h.serveTCP(name, at)
-	case plan.UDP:
-		stop, err = h.serveUDP(name, at)
-	case plan.SCTP:
-		stop, err = h.serveSCTP(name, at)
-	default:
-		err = errors.New("no server for this protocol")
-	}
-	if err != nil {
+	var r Reply
+	if err := h.call("Serve", Question{Server: name, At: at, Flow: Flow{Protocol: p}}, &r); err != nil {
 		return nil, fmt.Errorf("server %s on %s/%s: %w", name, at, p, err)
 	}
-	return stop, nil
+	return func() error { return h.call("Close", r.ID, &struct{}{}) }, nil
+}
+
+// serve starts a server in this process.
+func serve(name string, at netip.AddrPort, p plan.Protocol) (io.Closer, error) {
+	switch p {
+	case plan.TCP:
+		return serveTCP(name, at)
+	case plan.UDP:
+		return serveUDP(name, at)
+	case plan.SCTP:
+		return serveSCTP(name, at)
+	}
+	return nil, errors.New("no server for this protocol")
 }
 
 // greeting is what a server answers.
 func greeting(name string, peer any) []byte { return fmt.Appendf(nil, "%s %s\n", name, peer) }
 
-func (h *Host) serveTCP(name string, at netip.AddrPort) (func() error, error) {
-	var l net.Listener
-	err := h.Do(func() (err error) {
-		l, err = (&net.ListenConfig{}).Listen(context.Background(), "tcp", at.String())
-		return err
-	})
+func serveTCP(name string, at netip.AddrPort) (io.Closer, error) {
+	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", at.String())
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +63,7 @@ func (h *Host) serveTCP(name string, at netip.AddrPort) (func() error, error) {
 			go answerLines(conn, greeting(name, conn.RemoteAddr()))
 		}
 	}()
-	return l.Close, nil
+	return l, nil
 }
 
 func answerLines(conn net.Conn, answer []byte) {
@@ -76,12 +75,8 @@ func answerLines(conn net.Conn, answer []byte) {
 	}
 }
 
-func (h *Host) serveUDP(name string, at netip.AddrPort) (func() error, error) {
-	var conn *net.UDPConn
-	err := h.Do(func() (err error) {
-		conn, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(at))
-		return err
-	})
+func serveUDP(name string, at netip.AddrPort) (io.Closer, error) {
+	conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(at))
 	if err != nil {
 		return nil, err
 	}
@@ -96,5 +91,5 @@ func (h *Host) serveUDP(name string, at netip.AddrPort) (func() error, error) {
 			_, _ = conn.WriteToUDPAddrPort(greeting(name, peer), peer)
 		}
 	}()
-	return conn.Close, nil
+	return conn, nil
 }

@@ -3,7 +3,6 @@ package netlab
 import (
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"io"
 	"net/netip"
 	"os"
@@ -15,7 +14,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// socket is a connected, non-blocking socket in a host's namespace. Go's net package is not enough:
+// socket is a connected, non-blocking socket. Go's net package is not enough:
 // the lab reads the error queue, to tell an ICMP error from a reset.
 type socket struct {
 	flow Flow
@@ -24,25 +23,21 @@ type socket struct {
 	raw  syscall.RawConn
 }
 
-func (h *Host) newSocket(f Flow) (*socket, error) {
-	s := &socket{flow: f}
-	err := h.Do(func() (err error) {
-		s.fd, err = s.open(h.lab.port)
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("socket for %s from %s: %w", f.Protocol, f.From, err)
+func newSocket(f Flow, port uint16) (s *socket, err error) {
+	s = &socket{flow: f, port: port}
+	if s.fd, err = s.open(); err != nil {
+		return nil, err
 	}
 	if s.raw, err = s.fd.SyscallConn(); err != nil {
-		s.Close()
+		_ = s.Close()
 		return nil, err
 	}
 	return s, nil
 }
 
-func (s *socket) open(nextPort func() uint16) (*os.File, error) {
+func (s *socket) open() (*os.File, error) {
 	domain, level, recvErr := unix.AF_INET, unix.SOL_IP, unix.IP_RECVERR
-	if s.flow.From.Is6() {
+	if s.flow.To.Addr().Is6() {
 		domain, level, recvErr = unix.AF_INET6, unix.SOL_IPV6, unix.IPV6_RECVERR
 	}
 	kind := map[plan.Protocol]int{plan.TCP: unix.SOCK_STREAM, plan.UDP: unix.SOCK_DGRAM, plan.SCTP: unix.SOCK_RAW}[s.flow.Protocol]
@@ -50,7 +45,10 @@ func (s *socket) open(nextPort func() uint16) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = errors.Join(unix.SetsockoptInt(fd, level, recvErr, 1), s.bind(fd, nextPort))
+	err = unix.SetsockoptInt(fd, level, recvErr, 1)
+	if s.flow.From.IsValid() {
+		err = errors.Join(err, unix.Bind(fd, s.sockaddr(netip.AddrPortFrom(s.flow.From, s.port))))
+	}
 	if s.flow.Protocol == plan.TCP {
 		// Close with a reset: the port is free at once.
 		err = errors.Join(err, unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}))
@@ -63,18 +61,6 @@ func (s *socket) open(nextPort func() uint16) (*os.File, error) {
 		return nil, err
 	}
 	return os.NewFile(uintptr(fd), "lab socket"), nil
-}
-
-// bind takes the next source port that is free.
-func (s *socket) bind(fd int, nextPort func() uint16) error {
-	for range 100 {
-		s.port = nextPort()
-		err := unix.Bind(fd, s.sockaddr(netip.AddrPortFrom(s.flow.From, s.port)))
-		if !errors.Is(err, unix.EADDRINUSE) {
-			return err
-		}
-	}
-	return unix.EADDRINUSE
 }
 
 // sockaddr leaves the port out for raw sockets, where it would be taken for a protocol (IPv6).
@@ -90,7 +76,7 @@ func (s *socket) sockaddr(a netip.AddrPort) unix.Sockaddr {
 }
 
 // Close ends the connection; TCP with a reset.
-func (s *socket) Close() { _ = s.fd.Close() }
+func (s *socket) Close() error { return s.fd.Close() }
 
 // established waits until a TCP connection is there; the outcome's Answer is then Served.
 func (s *socket) established(wait time.Duration) Outcome {
@@ -105,7 +91,7 @@ func (s *socket) established(wait time.Duration) Outcome {
 	}
 	var code int
 	if err := s.raw.Control(func(fd uintptr) { code, err = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_ERROR) }); err != nil {
-		return Outcome{Answer: Failed, Err: err}
+		return failed(err)
 	}
 	if code != 0 {
 		return s.failure(unix.Errno(code))
@@ -166,7 +152,7 @@ func droppedHere(err error) bool { return errors.Is(err, unix.EPERM) }
 
 // withoutIPHeader removes what IPv4 raw sockets deliver and IPv6 ones do not.
 func (s *socket) withoutIPHeader(b []byte) []byte {
-	if s.flow.From.Is6() || len(b) == 0 {
+	if s.flow.To.Addr().Is6() || len(b) == 0 {
 		return b
 	}
 	return b[min(len(b), int(b[0]&0xf)*4):]
@@ -186,7 +172,7 @@ func (s *socket) failure(err error) Outcome {
 	if errors.Is(err, unix.ECONNREFUSED) && s.flow.Protocol == plan.TCP {
 		return Outcome{Answer: Reset}
 	}
-	return Outcome{Answer: Failed, Err: err}
+	return failed(err)
 }
 
 // toldByICMP reads the error queue, where the kernel keeps what ICMP said about this flow. TCP fills

@@ -22,6 +22,37 @@ for arg; do
 done
 `
 
+// withFakeQEMU puts it before the real one. The file boots has a line for each start.
+func withFakeQEMU(t *testing.T, does string) (img image, boots string) {
+	t.Helper()
+	dir := t.TempDir()
+	for file, text := range map[string]string{"qemu-system-x86_64": fakeQEMU + does, "root": ""} {
+		if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	boots = filepath.Join(dir, "boots")
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	t.Setenv("BOOTS", boots)
+	return image{kernel: "kernel", root: filepath.Join(dir, "root")}, boots
+}
+
+// TestAJobChoosesItsProcessor looks at the arguments that QEMU gets.
+func TestAJobChoosesItsProcessor(t *testing.T) {
+	for cpu, want := range map[string]string{"": DefaultCPU, "max,la57=off": "max,la57=off"} {
+		img, arguments := withFakeQEMU(t, `echo "$@" >"$BOOTS"; echo started >>$EVENTS; echo exit 0 >>$EVENTS`)
+		j := Job{Command: []string{"true"}, CPU: cpu}
+		j.setDefaults()
+		if _, err := j.run(t.Context(), img); err != nil {
+			t.Fatal(err)
+		}
+		text, err := os.ReadFile(arguments)
+		if err != nil || !strings.Contains(string(text), " -cpu "+want+" ") {
+			t.Errorf("CPU %q: arguments %q (%v), want -cpu %s", cpu, text, err, want)
+		}
+	}
+}
+
 // TestOnlyABootThatDiedIsRepeated goes through the ways in which a machine may end.
 func TestOnlyABootThatDiedIsRepeated(t *testing.T) {
 	for _, c := range []struct {
@@ -39,18 +70,10 @@ func TestOnlyABootThatDiedIsRepeated(t *testing.T) {
 		{"the exit code is cut off", `echo started >>$EVENTS; printf "exit 1" >>$EVENTS`, 1, 0, "in the midst of the job"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			dir := t.TempDir()
-			root, boots := filepath.Join(dir, "root"), filepath.Join(dir, "boots")
-			for file, text := range map[string]string{"qemu-system-x86_64": fakeQEMU + c.does, "root": ""} {
-				if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o700); err != nil {
-					t.Fatal(err)
-				}
-			}
-			t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
-			t.Setenv("BOOTS", boots)
+			img, boots := withFakeQEMU(t, c.does)
 			var out, notes strings.Builder
 			j := Job{Command: []string{"true"}, Timeout: 2 * time.Second, Output: &out, Notes: &notes}
-			exit, err := j.run(t.Context(), image{kernel: "kernel", root: root})
+			exit, err := j.run(t.Context(), img)
 			if exit != c.exit || (err == nil) != (c.problem == "") || !strings.Contains(fmt.Sprint(err), c.problem) {
 				t.Errorf("exit code %d, error %v; want %d, %q", exit, err, c.exit, c.problem)
 			}

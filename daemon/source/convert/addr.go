@@ -19,7 +19,7 @@ func parseAddr(s string) (netip.Addr, error) {
 	}
 	switch {
 	case err != nil:
-		return netip.Addr{}, fmt.Errorf("%.64q is no IP address", s)
+		return netip.Addr{}, fmt.Errorf("%.64q is not an IP address", s)
 	case a.Zone() != "":
 		return netip.Addr{}, fmt.Errorf("%.64q: an address with a zone is not allowed", s)
 	case a.Is4In6():
@@ -47,15 +47,15 @@ func trimOctets(s string) string {
 func parsePrefix(s string) (netip.Prefix, error) {
 	addr, length, ok := strings.Cut(s, "/")
 	if !ok {
-		return netip.Prefix{}, fmt.Errorf("%.64q is no address range", s)
+		return netip.Prefix{}, fmt.Errorf("%.64q is not an address range", s)
 	}
 	a, err := parseAddr(addr)
 	if err != nil {
-		return netip.Prefix{}, fmt.Errorf("%.64q is no address range: %w", s, err)
+		return netip.Prefix{}, fmt.Errorf("%.64q is not an address range: %w", s, err)
 	}
 	bits, err := strconv.ParseUint(length, 10, 8)
 	if err != nil || int(bits) > a.BitLen() {
-		return netip.Prefix{}, fmt.Errorf("%.64q is no address range: the prefix length must be 0 to %d", s, a.BitLen())
+		return netip.Prefix{}, fmt.Errorf("%.64q is not an address range: the prefix length must be 0 to %d", s, a.BitLen())
 	}
 	return netip.PrefixFrom(a, int(bits)).Masked(), nil
 }
@@ -95,7 +95,7 @@ func parseUnicast(s string) (netip.Addr, error) {
 	return a, nil
 }
 
-// familiesOf guesses which families a range that does not parse was meant for; both when it can not be told.
+// familiesOf guesses which families a range that does not parse was meant for; both when it cannot be told.
 func familiesOf(s string) []plan.Family {
 	colon, dot := strings.Contains(s, ":"), strings.Contains(s, ".")
 	switch {

@@ -11,7 +11,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Check reports what in o a conversion could not have made. It is for objects from elsewhere, as from
+// Check reports what in o a conversion, or the source, could not have made. It is for objects from elsewhere, as from
 // the last-known state on disk. An object that was converted from one without a usable name, family
 // or Service fails it: that has nothing to serve.
 func Check(o source.Object) error {
@@ -25,6 +25,8 @@ func Check(o source.Object) error {
 		err = checkNode(o)
 	case *source.ServiceCIDR:
 		err = checkServiceCIDR(o)
+	case *source.APIServer:
+		err = checkAPIServer(o)
 	default:
 		return fmt.Errorf("check object: kind %T is not one that a conversion makes", o)
 	}
@@ -35,12 +37,12 @@ func Check(o source.Object) error {
 }
 
 var (
-	errName     = errors.New("a name is not valid")
-	errAddress  = errors.New("an address is not valid")
-	errPrefix   = errors.New("an address range is not valid")
-	errPort     = errors.New("a port is not valid")
+	errName     = errors.New("a name is invalid")
+	errAddress  = errors.New("an address is invalid")
+	errPrefix   = errors.New("an address range is invalid")
+	errPort     = errors.New("a port is invalid")
 	errRepeated = errors.New("something is there twice")
-	errFamily   = errors.New("an address family is not valid")
+	errFamily   = errors.New("an address family is invalid")
 	errValue    = errors.New("a value is out of range")
 )
 
@@ -147,6 +149,18 @@ func checkServiceCIDR(c *source.ServiceCIDR) error {
 		return errPrefix
 	}
 	return checkPrefixes(c.CIDRs)
+}
+
+// checkAPIServer: the server may be on this host, and so have a loopback address.
+func checkAPIServer(a *source.APIServer) error {
+	if a.Name == "" {
+		return errName
+	}
+	if slices.ContainsFunc(a.Addrs, func(a netip.Addr) bool { return !a.IsValid() || a.Is4In6() || a.Zone() != "" }) ||
+		!slices.IsSortedFunc(a.Addrs, netip.Addr.Compare) {
+		return errAddress
+	}
+	return nil
 }
 
 func checkAddrs(list []netip.Addr) error {

@@ -32,7 +32,7 @@ func (c *Converter) Node(n *corev1.Node) *source.Node {
 		if isLabelValue(zone) {
 			out.Zone = c.share(zone)
 		} else {
-			f.addf("metadata.labels["+corev1.LabelTopologyZone+"]", "%.64q is no label value", zone)
+			f.addf("metadata.labels["+corev1.LabelTopologyZone+"]", "%.64q is not a label value", zone)
 		}
 	}
 	podCIDRs(&f, out, &n.Spec)
@@ -78,7 +78,7 @@ func (c *Converter) ServiceCIDR(s *networkingv1.ServiceCIDR) *source.ServiceCIDR
 			f.addf(field, "%s", err)
 		case p.Bits() == 0:
 			// Unallocated addresses of the range are dropped: that would be all traffic of the host.
-			f.addf(field, "%s: the whole address family can not be a range of Services", p)
+			f.addf(field, "%s: the whole address family cannot be a range of Services", p)
 		case len(out.CIDRs) > 0 && plan.FamilyOf(out.CIDRs[0].Addr()) == plan.FamilyOf(p.Addr()) || len(out.CIDRs) == 2:
 			f.addf(field, "%s is a second range of the family %s", p, plan.FamilyOf(p.Addr()))
 		default:

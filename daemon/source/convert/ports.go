@@ -49,14 +49,14 @@ func (b *serviceBuilder) ports() {
 	}
 }
 
-// port converts one port; false: it can not be served.
+// port converts one port; false: it cannot be served.
 func (b *serviceBuilder) port(field string, in *corev1.ServicePort) (p source.ServicePort, ok bool) {
 	switch {
 	case in.Name == "" && len(b.in.Spec.Ports) > 1:
 		b.addf(field+".name", "a name is required when there are several ports")
 		return p, false
 	case in.Name != "" && !isLabel(in.Name):
-		b.addf(field+".name", "%.64q is no DNS label", in.Name)
+		b.addf(field+".name", "%.64q is not a DNS label", in.Name)
 		return p, false
 	}
 	p.Name = b.share(in.Name)

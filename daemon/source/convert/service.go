@@ -69,11 +69,11 @@ type serviceBuilder struct {
 
 func (b *serviceBuilder) checkName() bool {
 	if !isLabel(b.in.Namespace) {
-		b.addf("metadata.namespace", "%.64q is no DNS label", b.in.Namespace)
+		b.addf("metadata.namespace", "%.64q is not a DNS label", b.in.Namespace)
 		return false
 	}
 	if !isLabel(b.in.Name) {
-		b.addf("metadata.name", "%.64q is no DNS label", b.in.Name)
+		b.addf("metadata.name", "%.64q is not a DNS label", b.in.Name)
 		return false
 	}
 	return true

@@ -44,13 +44,13 @@ func (b *sliceBuilder) checkNames() bool {
 	const label = "metadata.labels[" + discoveryv1.LabelServiceName + "]"
 	switch {
 	case !isLabel(b.out.Namespace):
-		b.addf("metadata.namespace", "%.64q is no DNS label", b.out.Namespace)
+		b.addf("metadata.namespace", "%.64q is not a DNS label", b.out.Namespace)
 	case !isSubdomain(b.out.Name):
-		b.addf("metadata.name", "%.64q is no DNS subdomain", b.out.Name)
+		b.addf("metadata.name", "%.64q is not a DNS subdomain", b.out.Name)
 	case b.out.Service == "":
 		b.addf(label, "the label is missing: it names the Service of the endpoints")
 	case !isLabel(b.out.Service):
-		b.addf(label, "%.64q is no DNS label", b.out.Service)
+		b.addf(label, "%.64q is not a DNS label", b.out.Service)
 		b.out.Service = ""
 	default:
 		return true
@@ -95,10 +95,10 @@ func (b *sliceBuilder) port(field string, in *discoveryv1.EndpointPort) (p sourc
 		b.addf(field+".name", "it is missing; an empty name is needed for a port without one")
 		return p, false
 	case *in.Name != "" && !isLabel(*in.Name):
-		b.addf(field+".name", "%.64q is no DNS label", *in.Name)
+		b.addf(field+".name", "%.64q is not a DNS label", *in.Name)
 		return p, false
 	case in.Port == nil:
-		b.addf(field+".port", "it is missing; \"all ports\" can not be served")
+		b.addf(field+".port", "it is missing; \"all ports\" cannot be served")
 		return p, false
 	}
 	p.Name, p.Protocol = b.share(*in.Name), plan.TCP
@@ -161,7 +161,7 @@ func (b *sliceBuilder) endpoint(field string, in *discoveryv1.Endpoint) (source.
 		if isSubdomain(*in.NodeName) {
 			e.NodeName = b.share(*in.NodeName)
 		} else {
-			b.addf(field+".nodeName", "%.64q is no DNS subdomain", *in.NodeName)
+			b.addf(field+".nodeName", "%.64q is not a DNS subdomain", *in.NodeName)
 		}
 	}
 	if in.Hints != nil {
@@ -192,14 +192,14 @@ func (b *sliceBuilder) address(field string, addresses []string) (netip.Addr, bo
 func (b *sliceBuilder) hints(field string, in *discoveryv1.EndpointHints, e *source.Endpoint) {
 	for i, n := range in.ForNodes {
 		if !isSubdomain(n.Name) {
-			b.addf(at(field+".forNodes", i)+".name", "%.64q is no DNS subdomain", n.Name)
+			b.addf(at(field+".forNodes", i)+".name", "%.64q is not a DNS subdomain", n.Name)
 			continue
 		}
 		e.ForNodes = append(e.ForNodes, n.Name)
 	}
 	for i, z := range in.ForZones {
 		if !isLabelValue(z.Name) {
-			b.addf(at(field+".forZones", i)+".name", "%.64q is no label value", z.Name)
+			b.addf(at(field+".forZones", i)+".name", "%.64q is not a label value", z.Name)
 			continue
 		}
 		e.ForZones = append(e.ForZones, z.Name)

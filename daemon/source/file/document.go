@@ -22,7 +22,7 @@ type document struct {
 	sum     [sha256.Size]byte // of its text
 	empty   bool              // nothing but white space and comments
 	objects []source.Object
-	// faults are why the document, or an item of its list, can not be used. Faults that leave an
+	// faults are why the document, or an item of its list, cannot be used. Faults that leave an
 	// object usable are in the object.
 	faults []fault
 }
@@ -108,7 +108,7 @@ func (s *Source) parse(p part) *document {
 func (s *Source) decode(d *document, at string, data []byte, inherited metav1.TypeMeta, lists bool) {
 	var meta metav1.TypeMeta
 	if err := json.Unmarshal(data, &meta); err != nil {
-		d.addf(at, "it is no object with apiVersion and kind: %s", oneLine(err))
+		d.addf(at, "it is not an object with apiVersion and kind: %s", oneLine(err))
 		return
 	}
 	if meta.Kind == "" && meta.APIVersion == "" {
@@ -158,7 +158,7 @@ func unmarshal(d *document, at string, data []byte, into any) bool {
 	var typeErr *json.UnmarshalTypeError
 	switch {
 	case errors.As(err, &typeErr) && typeErr.Field != "":
-		d.addf(join(at, typeErr.Field), "a %s is wrong here", typeErr.Value)
+		d.addf(join(at, typeErr.Field), "a %s is not allowed here", typeErr.Value)
 		return false
 	case err != nil:
 		d.addf(at, "it does not decode: %s", oneLine(err))

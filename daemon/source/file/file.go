@@ -6,15 +6,14 @@
 // strict: a misspelt field makes a document unusable, and so does a wrong apiVersion. Kinds that are
 // not a proxy's concern are ignored.
 //
-// A document that can not be used becomes a source.Document with its problems, and the others serve.
-// While a file has such a document, or can not be read at all, nothing that it held before is removed:
+// A document that cannot be used becomes a source.Document with its problems, and the others serve.
+// While a file has such a document, or cannot be read at all, nothing that it held before is removed:
 // a file that is half-written, or edited with a mistake, takes no Service away. What is gone from a
 // file that reads well is removed. Where two documents have the same object the first one counts, by
 // path and then by place.
 //
-// A Service without a creationTimestamp counts as created at the beginning of time, not when its file
-// was written: in a clash over an address or a NodePort the older Service wins, and so what an operator
-// wrote down on the host wins over the cluster, and no edit ever changes the winner.
+// A Service without a creationTimestamp is the youngest: it takes no address and no NodePort from one of the cluster,
+// and keeps what it has. One that must come first says when it was created.
 package file
 
 import (
@@ -85,7 +84,7 @@ const (
 	settle = time.Second
 	// poll finds what no event tells: changes behind symbolic links and on network file systems.
 	poll = 30 * time.Second
-	// faultyPoll is the same while a path can not be read or watched.
+	// faultyPoll is the same while a path cannot be read or watched.
 	faultyPoll = 5 * time.Second
 )
 

@@ -160,7 +160,7 @@ func TestFormsOfFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.expect("Node edge, Service default/a, Service default/b, Service default/c, Service default/d, ServiceCIDR k",
-		"Document sub.yaml: the file can not be read: it is not a regular file")
+		"Document sub.yaml: the file cannot be read: it is not a regular file")
 }
 
 func TestServicesOfOthersAreNoFault(t *testing.T) {
@@ -181,14 +181,14 @@ func TestBadDocumentsAreNamedAndTheOthersServe(t *testing.T) {
 	for name, c := range map[string]struct{ text, problem string }{
 		"syntax":          {"a: [", "Document a.yaml#2: it does not parse: yaml: line 8: did not find expected node content"},
 		"tab":             {"a:\n\tb: c\n", "Document a.yaml#2: it does not parse: yaml: line 9: found character that cannot start any token"},
-		"no object":       {"just text", "Document a.yaml#2: it is no object with apiVersion and kind: json: cannot unmarshal string into Go value of type v1.TypeMeta"},
+		"no object":       {"just text", "Document a.yaml#2: it is not an object with apiVersion and kind: json: cannot unmarshal string into Go value of type v1.TypeMeta"},
 		"no kind":         {"apiVersion: v1", "Document a.yaml#2: kind: it is missing"},
 		"no apiVersion":   {"kind: Service", "Document a.yaml#2: apiVersion: it is missing"},
 		"misspelt field":  {strings.Replace(web, "ports:", "prots:", 1), "Document a.yaml#2: spec.prots: unknown field"},
 		"wrong case":      {strings.Replace(web, "clusterIP:", "clusterIp:", 1), "Document a.yaml#2: spec.clusterIp: unknown field"},
 		"repeated field":  {web + "  clusterIP: 10.96.0.11\n", `Document a.yaml#2: it does not parse: yaml: unmarshal errors: line 14: key "clusterIP" already set in map`},
-		"wrong type":      {strings.Replace(web, "port: 80", "port: http", 1), "Document a.yaml#2: spec.ports.port: a string is wrong here"},
-		"port 65536 * n":  {strings.Replace(web, "port: 80", "port: 4294967376", 1), "Document a.yaml#2: spec.ports.port: a number 4294967376 is wrong here"},
+		"wrong type":      {strings.Replace(web, "port: 80", "port: http", 1), "Document a.yaml#2: spec.ports.port: a string is not allowed here"},
+		"port 65536 * n":  {strings.Replace(web, "port: 80", "port: 4294967376", 1), "Document a.yaml#2: spec.ports.port: a number 4294967376 is not allowed here"},
 		"no name":         {strings.Replace(web, "name: web", "labels: {}", 1), "Document a.yaml#2: metadata.name: it is missing"},
 		"bad name":        {strings.Replace(web, "name: web", "name: Web", 1), `Document a.yaml#2: metadata.name: "Web": a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')`},
 		"no clusterIP":    {strings.Replace(web, "  clusterIP: 10.96.0.10\n", "", 1), "Document a.yaml#2: spec.clusterIP: an address, or None, is required: nobody allocates one for a manifest"},
@@ -226,7 +226,7 @@ func TestNothingIsRemovedWhileADocumentIsUnusable(t *testing.T) {
 	if got := f.sink.service("a").Ports[0].Port; got != 81 {
 		t.Errorf("the good document of the bad file is not served: port %d", got)
 	}
-	// It stays so over further bad versions, and over one that can not be read at all.
+	// It stays so over further bad versions, and over one that cannot be read at all.
 	f.write("a.yaml", "[")
 	f.read()
 	if err := os.Remove(filepath.Join(f.dir, "a.yaml")); err != nil {

@@ -17,7 +17,7 @@ func (s *Source) merge() map[source.Key]source.Object {
 	for _, path := range paths {
 		m := s.manifests[path]
 		if m.fault != nil {
-			report(out, path, []fault{{message: fmt.Sprintf("the file can not be read: %s", m.fault)}})
+			report(out, path, []fault{{message: fmt.Sprintf("the file cannot be read: %s", m.fault)}})
 		}
 		for i, d := range m.documents {
 			place := fmt.Sprintf("%s#%d", path, i+1)

@@ -19,7 +19,7 @@ type manifest struct {
 	documents []*document
 	// kept are objects of earlier versions, for as long as a document is unusable.
 	kept []source.Object
-	// fault is why the file can not be read now; nil: it can.
+	// fault is why the file cannot be read now; nil: it can.
 	fault error
 }
 
@@ -69,16 +69,16 @@ func listFiles(path string, files map[string]error) error {
 	return nil
 }
 
-// keepBelow adds the files that were read from a path which can not be read now.
+// keepBelow adds the files that were read from a path which cannot be read now.
 func (s *Source) keepBelow(path string, files map[string]error) {
 	for known := range s.manifests {
 		if known == path || filepath.Dir(known) == path {
-			files[known] = fmt.Errorf("%s can not be read", path)
+			files[known] = fmt.Errorf("%s cannot be read", path)
 		}
 	}
 }
 
-// readFile reads one file again, unless it is known that it can not be read.
+// readFile reads one file again, unless it is known that it cannot be read.
 func (s *Source) readFile(path string, fault error) {
 	old := s.manifests[path]
 	if old == nil {

@@ -19,7 +19,7 @@ type watcher struct {
 func newWatcher(paths []string, log *slog.Logger) *watcher {
 	inner, err := fsnotify.NewWatcher()
 	if err != nil {
-		log.Warn("manifests can not be watched and are polled", "error", err, "period", faultyPoll)
+		log.Warn("manifests cannot be watched and are polled", "error", err, "period", faultyPoll)
 	}
 	return &watcher{paths: paths, log: log, inner: inner}
 }

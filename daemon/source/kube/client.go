@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/netip"
 	"net/url"
 	"slices"
@@ -100,19 +101,24 @@ func pingOften(rt http.RoundTripper) http.RoundTripper {
 	return rt
 }
 
-// dialer notes the addresses that it connects to, and has the kernel test idle connections too, for
+// dialer notes the addresses that the API server has, and has the kernel test idle connections too, for
 // API servers and proxies that speak only HTTP/1.1.
 type dialer struct {
 	net.Dialer
-	mu    sync.Mutex
-	addrs []netip.Addr
+	// changed has a mark after addrs has grown.
+	changed chan struct{}
+	mu      sync.Mutex
+	addrs   []netip.Addr // sorted
 }
 
 func newDialer(host string) *dialer {
-	d := &dialer{Dialer: net.Dialer{
-		Timeout:         10 * time.Second,
-		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: pingAfter, Interval: pingTimeout / 2, Count: 2},
-	}}
+	d := &dialer{
+		Dialer: net.Dialer{
+			Timeout:         10 * time.Second,
+			KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: pingAfter, Interval: pingTimeout / 2, Count: 2},
+		},
+		changed: make(chan struct{}, 1),
+	}
 	if u, err := url.Parse(host); err == nil {
 		if a, err := netip.ParseAddr(u.Hostname()); err == nil {
 			d.note(a)
@@ -121,9 +127,18 @@ func newDialer(host string) *dialer {
 	return d
 }
 
-// DialContext is net.Dialer's.
+// DialContext is net.Dialer's. It notes all addresses that the name stands for, those that are not tried too: the
+// next connection may use another one.
 func (d *dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
-	conn, err := d.Dialer.DialContext(ctx, network, address)
+	conn, err := d.Dialer.DialContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		DNSDone: func(done httptrace.DNSDoneInfo) {
+			for _, a := range done.Addrs {
+				if addr, ok := netip.AddrFromSlice(a.IP); ok {
+					d.note(addr)
+				}
+			}
+		},
+	}), network, address)
 	if err != nil {
 		return nil, err
 	}
@@ -137,13 +152,20 @@ func (d *dialer) note(a netip.Addr) {
 	a = a.Unmap().WithZone("")
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if i, found := slices.BinarySearchFunc(d.addrs, a, netip.Addr.Compare); !found {
-		d.addrs = slices.Insert(d.addrs, i, a)
+	i, found := slices.BinarySearchFunc(d.addrs, a, netip.Addr.Compare)
+	if found {
+		return
+	}
+	d.addrs = slices.Insert(slices.Clone(d.addrs), i, a)
+	select {
+	case d.changed <- struct{}{}:
+	default:
 	}
 }
 
+// seen gives the addresses, which the caller must not write to.
 func (d *dialer) seen() []netip.Addr {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return slices.Clone(d.addrs)
+	return d.addrs
 }

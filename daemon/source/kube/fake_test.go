@@ -34,7 +34,7 @@ type fakeAPI struct {
 
 	// hook answers a request itself when it returns true. It is called with mu held.
 	hook func(w http.ResponseWriter, r request) bool
-	// noStream makes it an API server that can not stream lists.
+	// noStream makes it an API server that cannot stream lists.
 	noStream bool
 }
 
@@ -257,7 +257,9 @@ func (m *memory) names() string {
 	defer m.mu.Unlock()
 	var out []string
 	for k := range m.objects {
-		out = append(out, k.Name)
+		if k.Kind != source.KindAPIServer {
+			out = append(out, k.Name)
+		}
 	}
 	slices.Sort(out)
 	return strings.Join(out, " ")

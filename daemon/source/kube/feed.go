@@ -139,7 +139,7 @@ func (f *feed) request(o *metav1.ListOptions) *rest.Request {
 		MaxRetries(0) // the pace decides when to try again
 }
 
-// list is the reflector's fallback for API servers that can not stream a list. Where the stream
+// list is the reflector's fallback for API servers that cannot stream a list. Where the stream
 // failed for any other reason the list would fail too.
 func (f *feed) list(ctx context.Context, o metav1.ListOptions, st *store) (runtime.Object, error) {
 	streamErr := f.streamErr

@@ -46,7 +46,7 @@ func (g *guarded) Stop() {
 // watchError reports whether the reflector shall see the error. client-go (v0.37.2) turns the loss
 // of a connection into an error event, and the reflector answers any error with a full list. So
 // when a watch that worked breaks off, its error is left out: its end alone makes the reflector go on
-// from the last event. A watch that fails at once may fail on an event that can not be decoded;
+// from the last event. A watch that fails at once may fail on an event that cannot be decoded;
 // there only a list helps.
 func (f *feed) watchError(e watch.Event, worked bool) (pass bool) {
 	err := apierrors.FromObject(e.Object)

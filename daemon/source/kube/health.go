@@ -133,7 +133,7 @@ func isDenied(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsNotFound(err)
 }
 
-// refusesStream says that the API server can not send a list as a stream (before v1.32, or with the
+// refusesStream says that the API server cannot send a list as a stream (before v1.32, or with the
 // feature WatchList switched off), but may have a plain list.
 func refusesStream(err error) bool {
 	var status apierrors.APIStatus

@@ -13,7 +13,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -47,6 +46,7 @@ type Source struct {
 	log    *slog.Logger
 	client *client
 	feeds  []*feed
+	told   int // how many addresses of the API server; used by Run alone
 
 	mu     sync.Mutex
 	synced bool
@@ -106,10 +106,6 @@ func (s *Source) Name() string { return "kube" }
 // APIServer gives the URL of the API server as the kubeconfig has it.
 func (s *Source) APIServer() string { return s.client.host }
 
-// APIServerAddrs gives the addresses that connections to the API server have used so far, and the one
-// in its URL if that is an address; sorted. No Service may claim them.
-func (s *Source) APIServerAddrs() []netip.Addr { return s.client.dialer.seen() }
-
 // Status implements source.Source. LastContact is that of whichever of Services and EndpointSlices
 // heard last from the API server longer ago.
 func (s *Source) Status() source.Status {
@@ -148,6 +144,7 @@ func (s *Source) Run(ctx context.Context, sink source.Sink) error {
 	defer reflectors.Wait()
 	defer cancel()
 
+	s.tellAddrs(sink)
 	waiting := make(map[*feed]bool, len(s.feeds))
 	for _, f := range s.feeds {
 		waiting[f] = f.required
@@ -157,6 +154,8 @@ func (s *Source) Run(ctx context.Context, sink source.Sink) error {
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-s.client.dialer.changed:
+			s.tellAddrs(sink)
 		case <-enough:
 			s.sync(sink)
 			enough, waiting = nil, nil
@@ -186,7 +185,18 @@ func allOptional(waiting map[*feed]bool) bool {
 	return true
 }
 
+// tellAddrs hands over the addresses of the API server: those of its URL, of all that its name stood for when
+// a connection was made, and of a proxy on the way.
+func (s *Source) tellAddrs(sink source.Sink) {
+	if addrs := s.client.dialer.seen(); len(addrs) > s.told {
+		s.told = len(addrs) // they only become more
+		sink.Upsert(&source.APIServer{Name: s.client.host, Addrs: addrs})
+	}
+}
+
+// sync comes after the addresses of the API server: no plan shall be made without them.
 func (s *Source) sync(sink source.Sink) {
+	s.tellAddrs(sink)
 	s.mu.Lock()
 	s.synced = true
 	s.mu.Unlock()

@@ -43,6 +43,13 @@ type running struct {
 // start runs a source until the test ends.
 func start(t *testing.T, url, cluster string, change func(*Options)) *running {
 	t.Helper()
+	r := prepare(t, url, cluster, change)
+	r.run(t)
+	return r
+}
+
+func prepare(t *testing.T, url, cluster string, change func(*Options)) *running {
+	t.Helper()
 	r := &running{memory: newMemory(), log: new(lockedBuffer)}
 	o := Options{Kubeconfig: kubeconfig(t, url, cluster), Logger: slog.New(slog.NewTextHandler(r.log, nil))}
 	if change != nil {
@@ -53,9 +60,14 @@ func start(t *testing.T, url, cluster string, change func(*Options)) *running {
 		t.Fatal(err)
 	}
 	r.Source = s
+	return r
+}
+
+func (r *running) run(t *testing.T) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx, r.memory) }()
+	go func() { done <- r.Run(ctx, r.memory) }()
 	t.Cleanup(func() {
 		cancel()
 		select {
@@ -67,7 +79,6 @@ func start(t *testing.T, url, cluster string, change func(*Options)) *running {
 			t.Error("Run does not end")
 		}
 	})
-	return r
 }
 
 func (r *running) waitSynced(t *testing.T, within time.Duration) {
@@ -146,21 +157,6 @@ func TestSelectorsAndNamespacesAreTheServersToApply(t *testing.T) {
 	}
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("selectors\n got %v\nwant %v", got, want)
-	}
-}
-
-func TestAddressesOfTheServer(t *testing.T) {
-	t.Parallel()
-	api := newFakeAPI(t)
-	api.Start()
-	url := strings.Replace(api.URL, "127.0.0.1", "localhost", 1)
-	r := start(t, url, "", nil)
-	r.waitSynced(t, 2*time.Second)
-	if got := fmt.Sprint(r.APIServerAddrs()); got != "[127.0.0.1]" {
-		t.Errorf("addresses %s", got)
-	}
-	if r.APIServer() != url {
-		t.Errorf("server %q", r.APIServer())
 	}
 }
 

@@ -7,8 +7,8 @@
 // snapshot, a new snapshot takes its place. So a change costs what it changes, however much there
 // is. Both files can be read with any pager.
 //
-// A snapshot that is damaged in any way is set aside and not used. A journal is used up to its first
-// damaged line: a loss of power tears the last one.
+// A snapshot that is damaged in any way, or larger than any that is written, is set aside and not used. A journal
+// is used up to its first damaged line: a loss of power tears the last one.
 package lastknown
 
 import (
@@ -38,7 +38,7 @@ type Options struct {
 	Logger    *slog.Logger
 }
 
-// Store is the state on disk, as a source and as a recorder. It is made by Open.
+// Store is the state on disk, as a source and as a recorder. It is made by New.
 type Store struct {
 	dir string
 	o   Options
@@ -51,27 +51,16 @@ type Store struct {
 	age    time.Time // when the state on disk was last confirmed; zero: there is none
 	fault  string
 	rec    *recorder
+	held   []source.Holding // of the state that was loaded
 
 	journal journal // used by Run alone
 }
 
 var _ source.Source = (*Store)(nil)
 
-// Open makes the directory if need be. It does not read the state yet.
-func Open(dir string, o Options) (*Store, error) {
-	if o.Objects == nil || o.Logger == nil || o.Server == "" {
-		return nil, errors.New("last-known state: options missing")
-	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("last-known state: %w", err)
-	}
-	// What a crash in the middle of a write left behind.
-	if stale, err := filepath.Glob(filepath.Join(dir, ".lastknown.*")); err == nil {
-		for _, path := range stale {
-			_ = os.Remove(path)
-		}
-	}
-	return &Store{dir: dir, o: o, log: o.Logger, wake: make(chan struct{}, 1)}, nil
+// New touches nothing: Run reads the state, and writing makes the directory.
+func New(dir string, o Options) *Store {
+	return &Store{dir: dir, o: o, log: o.Logger, wake: make(chan struct{}, 1)}
 }
 
 // Name implements source.Source.
@@ -92,6 +81,14 @@ func (s *Store) Age() (saved time.Time, ok bool) {
 	return s.age, !s.age.IsZero()
 }
 
+// Held gives what the last Commit before the start was told; nothing before the state has been loaded, or
+// without one.
+func (s *Store) Held() []source.Holding {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.held
+}
+
 // The times of writing.
 const (
 	debounce = time.Second
@@ -103,9 +100,10 @@ const (
 
 // Run implements source.Source: it hands over the saved state, then writes what is recorded until
 // ctx ends, and once more before it returns. Faults are in Status, not in its error. Without a saved
-// state it says Synced at once; with one that can not be used it does not: the host then waits
+// state it says Synced at once; with one that cannot be used it does not: the host then waits
 // for the API server and keeps what it has.
 func (s *Store) Run(ctx context.Context, sink source.Sink) error {
+	s.removeTemporary()
 	s.load(sink)
 	tick := time.NewTicker(refresh)
 	defer tick.Stop()
@@ -131,13 +129,24 @@ func (s *Store) Run(ctx context.Context, sink source.Sink) error {
 	}
 }
 
+// removeTemporary removes what a crash in the middle of a write left behind.
+func (s *Store) removeTemporary() {
+	stale, err := filepath.Glob(filepath.Join(s.dir, ".lastknown.*"))
+	if err != nil {
+		return // a directory that is called like a faulty pattern: then they stay
+	}
+	for _, path := range stale {
+		_ = os.Remove(path)
+	}
+}
+
 // load hands the saved state over.
 func (s *Store) load(sink source.Sink) {
 	start := time.Now()
 	st, err := readState(s.dir)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		s.loaded(time.Time{})
+		s.loaded(&state{})
 		sink.Synced()
 		return
 	case err != nil:
@@ -155,20 +164,20 @@ func (s *Store) load(sink source.Sink) {
 		s.log.Warn("end of the last-known journal is damaged and was left out", "bytes", st.torn, "used_until", st.at)
 	}
 	if st.invalid > 0 {
-		s.log.Warn("objects of the last-known state are not valid and were left out", "objects", st.invalid)
+		s.log.Warn("invalid objects of the last-known state were left out", "objects", st.invalid)
 	}
 	for _, obj := range st.objects {
 		sink.Upsert(obj)
 	}
-	s.loaded(st.at)
+	s.loaded(st)
 	sink.Synced()
 	s.log.Info("last-known state loaded", "objects", len(st.objects), "saved", st.at, "duration", time.Since(start))
 }
 
-func (s *Store) loaded(at time.Time) {
+func (s *Store) loaded(st *state) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.synced, s.age = true, at
+	s.synced, s.age, s.held = true, st.at, st.held
 }
 
 func (s *Store) setFault(fault string) {
@@ -183,7 +192,7 @@ func (s *Store) setAside() string {
 	for _, name := range []string{snapshotName, journalName} {
 		path := filepath.Join(s.dir, name)
 		if err := os.Rename(path, path+suffix); err != nil && !errors.Is(err, os.ErrNotExist) {
-			s.log.Error("damaged file can not be set aside", "error", err)
+			s.log.Error("damaged file cannot be set aside", "error", err)
 		}
 	}
 	return filepath.Join(s.dir, snapshotName+suffix)

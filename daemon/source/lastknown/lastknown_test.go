@@ -59,6 +59,7 @@ func everyKind() []source.Object {
 		svc, aSlice("web", 3),
 		&source.Node{Name: "n", Zone: "a", Addresses: []netip.Addr{netip.MustParseAddr("2001:db8::1")}, PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}},
 		&source.ServiceCIDR{Name: "kubernetes", CIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}},
+		&source.APIServer{Name: "https://localhost:6443", Addrs: []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("2001:db8::6")}},
 	}
 }
 
@@ -130,11 +131,7 @@ type host struct {
 func boot(t *testing.T, dir string) *host {
 	t.Helper()
 	h := &host{loaded: newMemory(), api: newMemory(), log: new(syncBuffer)}
-	var err error
-	h.Store, err = Open(dir, Options{Server: "https://192.0.2.1:6443", Objects: h.api.all, Logger: slog.New(slog.NewTextHandler(h.log, nil))})
-	if err != nil {
-		t.Fatal(err)
-	}
+	h.Store = New(dir, Options{Server: "https://192.0.2.1:6443", Objects: h.api.all, Logger: slog.New(slog.NewTextHandler(h.log, nil))})
 	h.tee = h.Tee(h.api)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
@@ -155,7 +152,7 @@ func (h *host) serve(objects ...source.Object) {
 		h.tee.Upsert(o)
 	}
 	h.tee.Synced()
-	h.Commit()
+	h.Commit(nil)
 }
 
 func TestStateComesBack(t *testing.T) {
@@ -175,7 +172,7 @@ func TestStateComesBack(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		h.tee.Upsert(aService("dns", 53))
 		h.tee.Delete(source.Key{Kind: source.KindServiceCIDR, Name: "kubernetes"})
-		h.Commit()
+		h.Commit(nil)
 		time.Sleep(2 * time.Second)
 		saved := time.Now().UTC().Truncate(time.Second)
 		h.stop()
@@ -198,7 +195,7 @@ func TestOnlyWhatWasCommittedAfterSyncIsSaved(t *testing.T) {
 		dir := t.TempDir()
 		h := boot(t, dir)
 		h.tee.Upsert(aService("half", 80))
-		h.Commit()
+		h.Commit(nil)
 		time.Sleep(2 * time.Second)
 		if _, err := os.Stat(filepath.Join(dir, snapshotName)); err == nil {
 			t.Error("half a list was saved")
@@ -224,19 +221,16 @@ func TestAgeIsThatOfTheLastConfirmation(t *testing.T) {
 		var contact atomic.Pointer[time.Time]
 		hear := func() time.Time { now := time.Now(); contact.Store(&now); return now }
 		hear()
-		s, err := Open(dir, Options{
+		s := New(dir, Options{
 			Server: "https://192.0.2.1", Objects: newMemory().all,
 			Confirmed: func() time.Time { return *contact.Load() }, Logger: slog.New(slog.DiscardHandler),
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { defer close(done); _ = s.Run(ctx, newMemory()) }()
 		tee := s.Tee(newMemory())
 		tee.Synced()
-		s.Commit()
+		s.Commit(nil)
 		time.Sleep(30 * time.Minute)
 		synctest.Wait()
 		last := hear()
@@ -246,7 +240,7 @@ func TestAgeIsThatOfTheLastConfirmation(t *testing.T) {
 			t.Errorf("age %s, want %s", age, last)
 		}
 		time.Sleep(10 * time.Hour)
-		s.Commit()
+		s.Commit(nil)
 		time.Sleep(2 * time.Second)
 		cancel()
 		<-done
@@ -264,7 +258,7 @@ func TestObjectsThatOnlyCarryFaultsAreNotSaved(t *testing.T) {
 		h.serve(&source.EndpointSlice{Namespace: "ns", Name: "nameless"}, aService("web", 80))
 		time.Sleep(2 * time.Second)
 		h.tee.Upsert(&source.EndpointSlice{Namespace: "ns", Name: "nameless-2"})
-		h.Commit()
+		h.Commit(nil)
 		time.Sleep(2 * time.Second)
 		h.stop()
 		h = boot(t, dir)

@@ -7,9 +7,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"edgeway/daemon/source"
@@ -22,19 +24,26 @@ type state struct {
 	at      time.Time
 	objects []source.Object // sorted by key
 	invalid int             // objects that were left out
-	torn    int             // bytes of the journal that were left out
+	torn    int64           // bytes of the journal that were left out
+	held    []source.Holding
 }
 
 // readState reads both files. The error wraps os.ErrNotExist when there is no snapshot; any other
-// error says that the snapshot can not be trusted.
+// error says that the snapshot cannot be trusted.
 func readState(dir string) (*state, error) {
-	snapshot, err := os.ReadFile(filepath.Join(dir, snapshotName))
+	snapshot, closeSnapshot, err := open(filepath.Join(dir, snapshotName))
 	if err != nil {
 		return nil, fmt.Errorf("last-known state: %w", err)
 	}
-	journal, err := os.ReadFile(filepath.Join(dir, journalName))
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
+	defer closeSnapshot()
+	journal, closeJournal, err := open(filepath.Join(dir, journalName))
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		journal = io.NewSectionReader(strings.NewReader(""), 0, 0)
+	case err != nil:
 		return nil, fmt.Errorf("last-known state: %w", err)
+	default:
+		defer closeJournal()
 	}
 	st, err := parseState(snapshot, journal)
 	if err != nil {
@@ -43,9 +52,22 @@ func readState(dir string) (*state, error) {
 	return st, nil
 }
 
+func open(path string) (content *io.SectionReader, done func(), err error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	info, err := file.Stat()
+	if err != nil {
+		_ = file.Close() // it was only read
+		return nil, nil, err
+	}
+	return io.NewSectionReader(file, 0, info.Size()), func() { _ = file.Close() }, nil
+}
+
 // parseState is readState on the contents of the files. It never gives an object that a conversion
 // could not have made.
-func parseState(snapshot, journal []byte) (*state, error) {
+func parseState(snapshot, journal *io.SectionReader) (*state, error) {
 	b := builder{objects: make(map[source.Key]source.Object)}
 	sum, err := b.snapshot(snapshot)
 	if err != nil {
@@ -67,33 +89,71 @@ type builder struct {
 }
 
 // snapshot checks the whole before it decodes any part, and gives the checksum.
-func (b *builder) snapshot(data []byte) (sum string, err error) {
-	body, ok := bytes.CutSuffix(data, []byte("\n"))
-	if !ok {
-		return "", errors.New("the end is missing")
+func (b *builder) snapshot(data *io.SectionReader) (sum string, err error) {
+	foot, size, err := checkFooter(data)
+	if err != nil {
+		return "", err
 	}
-	end := bytes.LastIndexByte(body, '\n') + 1
-	last, body := body[end:], body[:end]
-	hash := sha256.Sum256(body)
-	sum = hex.EncodeToString(hash[:])
-	want, err := json.Marshal(footer{Objects: bytes.Count(body, []byte("\n")) - 1, SHA256: sum})
-	if err != nil || !bytes.Equal(last, want) {
-		return "", errors.New("the last line is not the number of objects and the SHA-256 of the content")
+	in := newLines(io.NewSectionReader(data, 0, size))
+	first, err := in.next()
+	if err != nil {
+		return "", fmt.Errorf("header: %w", err)
 	}
-	first, body, _ := bytes.Cut(body, []byte("\n"))
 	head, err := parseHeader(first, snapshotFormat)
 	if err != nil {
 		return "", err
 	}
-	b.server, b.at = head.Server, head.At
-	for line := range bytes.Lines(body) {
+	b.server, b.at, b.held = head.Server, head.At, head.Held
+	for n := 0; ; n++ {
+		line, err := in.next()
+		switch {
+		case errors.Is(err, io.EOF) && n == foot.Objects:
+			return foot.SHA256, nil
+		case errors.Is(err, io.EOF):
+			return "", errFooter
+		case err != nil:
+			return "", err
+		}
 		var r record
 		if err := json.Unmarshal(line, &r); err != nil {
 			return "", fmt.Errorf("decode line: %w", err)
 		}
 		b.put(&r)
 	}
-	return sum, nil
+}
+
+var errFooter = errors.New("the last line is not the number of objects and the SHA-256 of the content")
+
+// maxFooter is more than the length of a footer.
+const maxFooter = 256
+
+// checkFooter compares the content with the checksum in the last line, and gives the size without that line.
+func checkFooter(data *io.SectionReader) (f footer, size int64, err error) {
+	if data.Size() > maxFile {
+		return footer{}, 0, fmt.Errorf("it has %d MiB, more than %d", data.Size()>>20, maxFile>>20)
+	}
+	end := make([]byte, min(maxFooter, data.Size()))
+	if _, err := data.ReadAt(end, data.Size()-int64(len(end))); err != nil {
+		return footer{}, 0, fmt.Errorf("read the end: %w", err)
+	}
+	end, whole := bytes.CutSuffix(end, []byte("\n"))
+	if !whole {
+		return footer{}, 0, errNoEnd
+	}
+	last := end[bytes.LastIndexByte(end, '\n')+1:]
+	size = data.Size() - int64(len(last)) - 1
+	hash := sha256.New()
+	if _, err := io.Copy(hash, io.NewSectionReader(data, 0, size)); err != nil {
+		return footer{}, 0, fmt.Errorf("read: %w", err)
+	}
+	// What is not exactly as it was written is damaged, even if it means the same.
+	if json.Unmarshal(last, &f) != nil || f.SHA256 != hex.EncodeToString(hash.Sum(nil)) {
+		return footer{}, 0, errFooter
+	}
+	if want, err := json.Marshal(f); err != nil || !bytes.Equal(last, want) {
+		return footer{}, 0, errFooter
+	}
+	return f, size, nil
 }
 
 func parseHeader(line []byte, format string) (h header, err error) {
@@ -110,12 +170,16 @@ func parseHeader(line []byte, format string) (h header, err error) {
 }
 
 // journal applies the changes up to the first damaged line.
-func (b *builder) journal(data []byte, base string) {
-	left := data
-	for first := true; len(left) > 0; first = false {
-		line, rest, whole := bytes.Cut(left, []byte("\n"))
-		text, err := cutSum(line)
-		if err != nil || !whole {
+func (b *builder) journal(data *io.SectionReader, base string) {
+	in := newLines(io.NewSectionReader(data, 0, min(data.Size(), maxFile)))
+	used := int64(0)
+	for first := true; ; first = false {
+		line, err := in.next()
+		if err != nil {
+			break
+		}
+		text, err := cutSum(bytes.TrimSuffix(line, []byte("\n")))
+		if err != nil {
 			break
 		}
 		if first {
@@ -129,14 +193,17 @@ func (b *builder) journal(data []byte, base string) {
 			}
 			b.apply(&r)
 		}
-		left = rest
+		used += int64(len(line))
 	}
-	b.torn = len(left)
+	b.torn = data.Size() - used
 }
 
 func (b *builder) apply(r *record) {
 	if !r.At.IsZero() {
 		b.at = r.At
+	}
+	if r.Held != nil {
+		b.held = *r.Held
 	}
 	if r.Deleted != nil {
 		if key, ok := r.Deleted.key(); ok {

@@ -1,6 +1,7 @@
 package lastknown
 
 import (
+	"slices"
 	"sync"
 
 	"edgeway/daemon/source"
@@ -18,6 +19,16 @@ type recorder struct {
 	changed, savable map[source.Key]source.Object
 	whole            bool
 	committed        bool
+	held             []source.Holding
+	heldChanged      bool
+}
+
+// pending is what is to be written: changes, and with heldChanged who holds what, or, with whole set, all there is.
+type pending struct {
+	changed     map[source.Key]source.Object
+	held        []source.Holding
+	heldChanged bool
+	whole       bool
 }
 
 // Tee gives a sink that passes everything on to this one and records it. A later Tee replaces an
@@ -31,12 +42,13 @@ func (s *Store) Tee(sink source.Sink) source.Sink {
 }
 
 // Commit says that the host agrees with what was recorded: it may be saved. What was recorded before
-// the source had listed everything is not saved.
-func (s *Store) Commit() {
+// the source had listed everything is not saved. held is what several Services claim, sorted, for Held after the next
+// start; the caller does not write to it any more.
+func (s *Store) Commit(held []source.Holding) {
 	s.mu.Lock()
 	r := s.rec
 	s.mu.Unlock()
-	if r != nil && r.commit() {
+	if r != nil && r.commit(held) {
 		select {
 		case s.wake <- struct{}{}:
 		default:
@@ -45,18 +57,21 @@ func (s *Store) Commit() {
 }
 
 // commit reports whether there is something to write.
-func (r *recorder) commit() bool {
+func (r *recorder) commit(held []source.Holding) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.synced {
 		return false
 	}
 	r.committed = true
+	if !slices.Equal(r.held, held) {
+		r.held, r.heldChanged = held, true
+	}
 	if r.whole {
 		return true
 	}
 	if len(r.changed) == 0 {
-		return false
+		return r.heldChanged
 	}
 	if r.savable == nil {
 		r.savable = make(map[source.Key]source.Object)
@@ -80,17 +95,16 @@ func (r *recorder) note(key source.Key, obj source.Object) {
 	r.changed[key] = obj
 }
 
-// take gives what is to be written: a batch of changes, or, with whole set, all there is.
-// ok is false before the first commit.
-func (r *recorder) take() (batch map[source.Key]source.Object, whole, ok bool) {
+// take gives what is to be written. ok is false before the first commit.
+func (r *recorder) take() (p pending, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.committed {
-		return nil, false, false
+		return pending{}, false
 	}
-	batch, whole = r.savable, r.whole
-	r.savable, r.whole = nil, false
-	return batch, whole, true
+	p = pending{r.savable, r.held, r.heldChanged, r.whole}
+	r.savable, r.heldChanged, r.whole = nil, false, false
+	return p, true
 }
 
 // again makes the next write a whole one.

@@ -45,16 +45,16 @@ func (s *Store) write() bool {
 	if rec == nil {
 		return true
 	}
-	batch, whole, ok := rec.take()
+	batch, ok := rec.take()
 	if !ok {
 		return true
 	}
 	at := s.confirmed()
 	var err error
 	switch {
-	case whole || s.journal.file == nil || s.journal.size > s.journal.limit:
-		err = s.writeSnapshot(at)
-	case len(batch) > 0 || at.Sub(s.journal.at) >= time.Minute:
+	case batch.whole || s.journal.file == nil || s.journal.size > s.journal.limit:
+		err = s.writeSnapshot(batch.held, at)
+	case len(batch.changed) > 0 || batch.heldChanged || at.Sub(s.journal.at) >= time.Minute:
 		err = s.appendJournal(batch, at)
 	default:
 		return true
@@ -106,8 +106,11 @@ func (s *Store) failed(what string, err error) error {
 }
 
 // writeSnapshot writes all there is, and begins a journal that goes on from it.
-func (s *Store) writeSnapshot(at time.Time) error {
+func (s *Store) writeSnapshot(held []source.Holding, at time.Time) error {
 	s.journal.close()
+	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+		return s.failed("make folder", err)
+	}
 	objects := slices.Collect(s.o.Objects())
 	slices.SortFunc(objects, func(a, b source.Object) int { return a.Key().Compare(b.Key()) })
 
@@ -116,9 +119,12 @@ func (s *Store) writeSnapshot(at time.Time) error {
 		return s.failed("make snapshot", err)
 	}
 	defer file.Cleanup() //nolint:errcheck // it does nothing after the file was replaced
-	sum, size, err := encodeSnapshot(file, header{Format: snapshotFormat, Version: version, Server: s.o.Server, At: at}, objects)
+	sum, size, err := encodeSnapshot(file, header{Format: snapshotFormat, Version: version, Server: s.o.Server, At: at, Held: held}, objects)
 	if err != nil {
 		return s.failed("write snapshot", err)
+	}
+	if size > maxFile {
+		return s.failed("write snapshot", fmt.Errorf("it has %d MiB, more than %d", size>>20, maxFile>>20))
 	}
 	if err := file.CloseAtomicallyReplace(); err != nil {
 		return s.failed("replace snapshot", err)
@@ -126,7 +132,8 @@ func (s *Store) writeSnapshot(at time.Time) error {
 	return s.newJournal(sum, size, at)
 }
 
-// encodeSnapshot leaves out what Check refuses: objects that carry nothing but their faults.
+// encodeSnapshot leaves out what Check refuses, objects that carry nothing but their faults, and what is too long to
+// be read again.
 func encodeSnapshot(w io.Writer, head header, objects []source.Object) (sum string, size int64, err error) {
 	out := bufio.NewWriter(w)
 	hash := sha256.New()
@@ -148,10 +155,13 @@ func encodeSnapshot(w io.Writer, head header, objects []source.Object) (sum stri
 		if convert.Check(obj) != nil {
 			continue
 		}
-		if err := emit(recordOf(obj.Key(), obj)); err != nil {
+		switch err := emit(recordOf(obj.Key(), obj)); {
+		case errors.Is(err, errLine):
+		case err != nil:
 			return "", 0, err
+		default:
+			n++
 		}
-		n++
 	}
 	sum = hex.EncodeToString(hash.Sum(nil))
 	if err := emit(footer{Objects: n, SHA256: sum}); err != nil {
@@ -178,18 +188,27 @@ func (s *Store) newJournal(base string, snapshotSize int64, at time.Time) error 
 }
 
 // appendJournal appends a batch of changes, and the time, in one write.
-func (s *Store) appendJournal(batch map[source.Key]source.Object, at time.Time) error {
+func (s *Store) appendJournal(batch pending, at time.Time) error {
 	var out []byte
 	var err error
-	for key, obj := range batch {
+	for key, obj := range batch.changed {
 		if obj != nil && convert.Check(obj) != nil {
 			obj = nil
 		}
-		if out, err = appendSummed(out, recordOf(key, obj)); err != nil {
+		out, err = appendSummed(out, recordOf(key, obj))
+		if errors.Is(err, errLine) {
+			out, err = appendSummed(out, recordOf(key, nil))
+		}
+		if err != nil {
 			return err
 		}
 	}
-	if out, err = appendSummed(out, record{At: at}); err != nil {
+	last := record{At: at}
+	if batch.heldChanged {
+		held := append([]source.Holding{}, batch.held...) // nothing is [], not null
+		last.Held = &held
+	}
+	if out, err = appendSummed(out, last); err != nil {
 		return err
 	}
 	if _, err := s.journal.file.Write(out); err != nil {

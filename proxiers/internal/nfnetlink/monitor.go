@@ -6,13 +6,18 @@ import (
 	"os"
 	"sync"
 	"syscall"
+	"time"
 
+	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 )
 
 // monitorBuffer is room for the notices of about 1,000 element operations on kernels that send each
 // in a buffer of its own (before 5.13), and of many more on later ones.
 const monitorBuffer = 8 << 20
+
+// rejoinAfter is when a group that could not be joined is tried again.
+const rejoinAfter = 2 * time.Second
 
 // MonitorOptions are what a Monitor is made with.
 type MonitorOptions struct {
@@ -36,8 +41,9 @@ type MonitorOptions struct {
 // group, and compares the kernel's count of transactions instead.
 type Monitor struct {
 	opts MonitorOptions
-	file *os.File
+	sock *netlink.Conn
 	raw  syscall.RawConn
+	conn *Conn
 
 	mu  sync.Mutex
 	buf []byte
@@ -45,47 +51,45 @@ type Monitor struct {
 	dirty string
 	// reported is set from a report of drift until the full sync that answers it.
 	reported bool
+	// outside says that the group could not be joined again. The read deadline is when Run tries next.
+	outside bool
 }
 
 // NewMonitor subscribes to the notices of the calling thread's network namespace.
 func NewMonitor(opts MonitorOptions) (*Monitor, error) {
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_NETFILTER)
+	conn, err := Dial()
 	if err != nil {
-		return nil, os.NewSyscallError("netlink socket", err)
-	}
-	m := &Monitor{opts: opts, buf: make([]byte, 1<<16), file: os.NewFile(uintptr(fd), "nftables notices")}
-	if err := m.subscribe(fd); err != nil {
-		_ = m.file.Close()
 		return nil, err
+	}
+	m := &Monitor{opts: opts, conn: conn, buf: make([]byte, 1<<16)}
+	if m.sock, err = netlink.Dial(unix.NETLINK_NETFILTER, nil); err != nil {
+		conn.Close()
+		return nil, fmt.Errorf("netlink socket: %w", err)
+	}
+	_ = m.sock.SetReadBuffer(monitorBuffer) // without CAP_NET_ADMIN in the first user namespace a smaller one has to do
+	if m.raw, err = m.sock.SyscallConn(); err == nil {
+		err = m.sock.JoinGroup(unix.NFNLGRP_NFTABLES)
+	}
+	if err != nil {
+		_ = m.Close()
+		return nil, fmt.Errorf("nftables notices: %w", err)
 	}
 	return m, nil
 }
 
-func (m *Monitor) subscribe(fd int) (err error) {
-	// Forcing needs CAP_NET_ADMIN in the first user namespace; without it a smaller buffer has to do.
-	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, monitorBuffer) != nil {
-		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, monitorBuffer)
+// join joins the group again, and gives the reason to report when notices were lost.
+func (m *Monitor) join() (reason string) {
+	if err := m.sock.JoinGroup(unix.NFNLGRP_NFTABLES); err != nil {
+		m.outside = true
+		_ = m.sock.SetReadDeadline(time.Now().Add(rejoinAfter))
+		return m.report("no notices of the kernel: " + err.Error())
 	}
-	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-		return os.NewSyscallError("netlink bind", err)
+	if m.outside {
+		m.outside = false
+		_ = m.sock.SetReadDeadline(time.Time{})
+		return m.report("notices of the kernel were lost")
 	}
-	if m.raw, err = m.file.SyscallConn(); err != nil {
-		return err
-	}
-	return m.member(true)
-}
-
-// member joins or leaves the group.
-func (m *Monitor) member(join bool) error {
-	option := unix.NETLINK_DROP_MEMBERSHIP
-	if join {
-		option = unix.NETLINK_ADD_MEMBERSHIP
-	}
-	var failed error
-	err := m.raw.Control(func(fd uintptr) {
-		failed = os.NewSyscallError("nftables notices", unix.SetsockoptInt(int(fd), unix.SOL_NETLINK, option, unix.NFNLGRP_NFTABLES))
-	})
-	return errors.Join(err, failed)
+	return ""
 }
 
 // Run reports drift until the monitor is closed.
@@ -98,15 +102,25 @@ func (m *Monitor) Run() {
 			reason = m.foreign(0)
 			return reason != ""
 		})
-		if err != nil {
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			m.mu.Lock()
+			reason = m.join()
+			m.mu.Unlock()
+		case err != nil:
 			return // closed
 		}
-		m.opts.Notify(reason)
+		if reason != "" {
+			m.opts.Notify(reason)
+		}
 	}
 }
 
 // Close ends the subscription, and Run.
-func (m *Monitor) Close() error { return m.file.Close() }
+func (m *Monitor) Close() error {
+	m.conn.Close()
+	return m.sock.Close()
+}
 
 // Forget drops what was noticed so far: a full sync begins, which will find it all out.
 func (m *Monitor) Forget() {
@@ -145,31 +159,20 @@ func (m *Monitor) watched(transactions int, big bool, commit func() error) (befo
 
 // counted runs transactions outside of the group.
 func (m *Monitor) counted(transactions int, commit func() error) (foreign string, err error) {
-	before, err := currentGeneration()
+	before, err := m.conn.Generation()
 	if err != nil {
 		return "", err
 	}
-	if err := m.member(false); err != nil {
-		return "", err
+	if err := m.sock.LeaveGroup(unix.NFNLGRP_NFTABLES); err != nil {
+		return "", fmt.Errorf("nftables notices: %w", err)
 	}
 	failed := commit()
-	if err := m.member(true); err != nil {
-		return "", errors.Join(failed, err)
-	}
-	after, err := currentGeneration()
-	if failed == nil && err == nil && after-before > uint32(transactions) {
+	foreign = m.join()
+	after, err := m.conn.Generation()
+	if failed == nil && (err != nil || after-before > uint32(transactions)) && foreign == "" {
 		foreign = m.report("another program changed rules during a big transaction")
 	}
-	return foreign, errors.Join(failed, err)
-}
-
-func currentGeneration() (uint32, error) {
-	c, err := Dial()
-	if err != nil {
-		return 0, err
-	}
-	defer c.Close()
-	return c.Generation()
+	return foreign, failed
 }
 
 // foreign reads what the kernel has sent and gives the reason when more transactions than our own
@@ -198,10 +201,8 @@ func (m *Monitor) report(reason string) string {
 func (m *Monitor) drain() (touched int, last string, overrun bool) {
 	_ = m.raw.Control(func(fd uintptr) {
 		for {
-			n, _, err := unix.Recvfrom(int(fd), m.buf, unix.MSG_DONTWAIT)
+			n, err := read(fd, m.buf)
 			switch {
-			case errors.Is(err, unix.EINTR):
-				continue
 			case errors.Is(err, unix.ENOBUFS):
 				overrun = true
 				continue

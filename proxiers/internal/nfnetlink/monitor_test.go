@@ -118,6 +118,12 @@ func TestOwnCountsTransactions(t *testing.T) {
 			t.Errorf("%s: reported %q, want %d times", c.name, got, c.want)
 		}
 		m.Forget()
+		nft(t, "add chain ip ours later\ndelete chain ip ours later")
+		time.Sleep(settle)
+		if got := r.take(); len(got) != 1 {
+			t.Errorf("%s: afterwards a foreign change is reported as %q", c.name, got)
+		}
+		m.Forget()
 	}
 }
 
@@ -163,35 +169,113 @@ func TestLostNoticesAreReported(t *testing.T) {
 }
 
 func TestGenerationCountsTransactions(t *testing.T) {
-	newMonitor(t)
-	before, err := currentGeneration()
+	m, _ := newMonitor(t)
+	before, err := m.conn.Generation()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i := range 3 {
 		nft(t, fmt.Sprintf("add table ip t%d", i))
 	}
-	after, err := currentGeneration()
+	after, err := m.conn.Generation()
 	if err != nil || after-before != 3 {
 		t.Errorf("%d transactions counted, error %v; want 3", after-before, err)
 	}
 }
 
-// FuzzMessages gives the readers any bytes: what they yield must lie within them.
-func FuzzMessages(f *testing.F) {
+// A group that cannot be joined again must not end the watch: drift is reported, and again after the full sync
+// that answers it, and then changes are noticed as before.
+func TestGroupIsJoinedAgain(t *testing.T) {
+	m, r := newMonitor(t)
+	nft(t, "add table ip ours")
+	m.Forget()
+	r.take()
+	before := capabilities(t)
+	err := m.Own(1, true, func() error {
+		none := before
+		none[0].Effective = 0
+		return unix.Capset(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &none[0])
+	})
+	if err := unix.Capset(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &before[0]); err != nil {
+		t.Fatal(err)
+	}
+	if err != nil {
+		t.Errorf("the transaction went well, but: %v", err)
+	}
+	if got := r.take(); len(got) != 1 || !strings.Contains(got[0], "no notices") {
+		t.Fatalf("without notices reported %q", got)
+	}
+	m.Forget() // a full sync
+	time.Sleep(rejoinAfter + settle)
+	if got := r.take(); len(got) != 1 || !strings.Contains(got[0], "lost") {
+		t.Fatalf("with notices again reported %q", got)
+	}
+	m.Forget()
+	nft(t, "add chain ip ours c")
+	time.Sleep(settle)
+	if got := r.take(); len(got) != 1 || !strings.Contains(got[0], "changed") {
+		t.Errorf("afterwards a change is reported as %q", got)
+	}
+}
+
+// capabilities gives those of the test's thread.
+func capabilities(t *testing.T) (data [2]unix.CapUserData) {
+	t.Helper()
+	if err := unix.Capget(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &data[0]); err != nil {
+		t.Fatal(err)
+	}
+	if data[0].Effective&(1<<unix.CAP_NET_ADMIN) == 0 {
+		t.Fatal("the test needs CAP_NET_ADMIN, to be without it for a while")
+	}
+	return data
+}
+
+// The kernel refuses a request while the answer to another one is not read to its end.
+func TestAnswerThatIsNotReadToItsEnd(t *testing.T) {
+	m, _ := newMonitor(t)
+	nft(t, "add table ip ours\nadd chain ip ours c")
+	if err := m.conn.request(unix.NFT_MSG_GETCHAIN, unix.NLM_F_REQUEST|unix.NLM_F_DUMP, unix.NFPROTO_IPV4, nil); err != nil {
+		t.Fatal(err)
+	}
+	tables := func() (n int, err error) {
+		err = m.conn.Dump(unix.NFT_MSG_GETTABLE, unix.NFPROTO_IPV4, nil, func(Message) error { n++; return nil })
+		return n, err
+	}
+	if _, err := tables(); !errors.Is(err, unix.EBUSY) {
+		t.Errorf("error %v, want %v: the rest of this test says nothing", err, unix.EBUSY)
+	}
+	m.conn.stuck = true // as after a time-out
+	if n, err := tables(); n != 1 || err != nil {
+		t.Errorf("%d tables, error %v, want one", n, err)
+	}
+}
+
+// FuzzEachMessage gives the reader any bytes: the messages must lie within them, one behind the other.
+func FuzzEachMessage(f *testing.F) {
 	f.Add([]byte{24, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 4, 0, 1, 0})
+	f.Add([]byte{20, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		_, _ = EachMessage(b, func(m Message) {
-			total := 0
-			for typ, v := range EachAttr(m.Attrs) {
-				total += 4 + len(v)
-				if typ > attrTypeMask {
-					t.Errorf("attribute of type %d", typ)
-				}
+		total := 0
+		_, _ = EachMessage(b, func(m Message) { total += netlinkHeader + nfgenHeader + len(m.Attrs) })
+		if total > len(b) {
+			t.Errorf("%d bytes of messages in %d", total, len(b))
+		}
+	})
+}
+
+// FuzzEachAttr does the same for attributes.
+func FuzzEachAttr(f *testing.F) {
+	f.Add([]byte{8, 0, 1, 128, 1, 2, 3, 4, 5, 0, 2, 0, 9, 0, 0, 0})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		total := 0
+		for typ, v := range EachAttr(b) {
+			total += 4 + len(v)
+			if typ > attrTypeMask {
+				t.Errorf("attribute of type %d", typ)
 			}
-			if total > len(m.Attrs) {
-				t.Errorf("%d bytes of attributes in %d", total, len(m.Attrs))
-			}
-		})
+		}
+		if total > len(b) {
+			t.Errorf("%d bytes of attributes in %d", total, len(b))
+		}
 	})
 }

@@ -85,10 +85,20 @@ func Many(n, each int) []*plan.ServicePort {
 	return list
 }
 
-// WithEndpoints gives a copy of the plan in which one ServicePort has another cluster pool.
+// WithEndpoints gives a copy of the plan in which one ServicePort has another cluster pool. What went to an empty
+// one is rejected.
 func WithEndpoints(p *plan.Plan, i int, list ...plan.Endpoint) *plan.Plan {
 	svc := *p.Services[i]
 	svc.Pools[0] = list
+	svc.Frontends = slices.Clone(svc.Frontends)
+	for f := range svc.Frontends {
+		routes := &svc.Frontends[f].Routes
+		for origin, r := range routes {
+			if len(list) == 0 && r.Verdict == plan.Forward && r.Pool == plan.ClusterPool {
+				routes[origin] = plan.Route{Verdict: plan.Reject}
+			}
+		}
+	}
 	svc.Seal()
 	next := *p
 	next.Services = slices.Clone(p.Services)
@@ -103,7 +113,7 @@ func Web() []*plan.ServicePort {
 		ClusterIP("10.96.0.3", 80),
 		{
 			Kind: plan.LoadBalancerIP, Addr: Addr("203.0.113.3"), Port: 80,
-			AllowFrom: []netip.Prefix{Prefix("198.51.100.0/24"), Prefix("198.51.100.7/32")},
+			AllowFrom: []netip.Prefix{Prefix("198.51.100.0/24")},
 			Routes:    [3]plan.Route{{}, {SNAT: true}, toLocal},
 		},
 		{Kind: plan.NodePort, Port: 30003, Routes: [3]plan.Route{{}, {SNAT: true}, toLocal}},

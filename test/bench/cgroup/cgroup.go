@@ -34,6 +34,9 @@ func New(name string) (*Group, error) {
 	return c, nil
 }
 
+// Path is where the group is in the file system.
+func (c *Group) Path() string { return c.path }
+
 // mountpoint finds where the hierarchy is mounted.
 func mountpoint() (string, error) {
 	f, err := os.Open("/proc/self/mounts")

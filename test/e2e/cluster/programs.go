@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// Programs gives the directory that holds etcd, kube-apiserver and kube-proxy: the one that
+// Programs gives the directory that holds etcd and kube-apiserver: the one that
 // EDGEWAY_CONTROLPLANE_BIN names, else the one of scripts/controlplane of the repository that the
 // working directory is in, which builds them when they are not there yet (some minutes).
 func Programs(ctx context.Context) (string, error) {

@@ -15,40 +15,41 @@ import (
 // suites have the versions of systemd that are in use: 252 and 257.
 var suites = []vm.Suite{vm.Bookworm, vm.Trixie}
 
-// TestPackage installs, runs, upgrades and removes the package.
-func TestPackage(t *testing.T) {
+// TestHost starts two machines with each systemd. In one the package is installed, run, upgraded and removed; the other
+// boots while the API server cannot be reached, with what a daemon left behind.
+func TestHost(t *testing.T) {
 	vmtest.Need(t)
-	files := map[string]string{"inside": vmtest.BuildTest(t, "edgeway/test/vm/host/inside")}
-	for _, version := range []string{"1.0.0", "1.1.0"} {
-		deb := buildPackage(t, version)
-		files[filepath.Base(deb)] = deb
-	}
+	inside := vmtest.BuildTest(t, "edgeway/test/vm/host/inside")
+	first, second := buildPackage(t, "1.0.0"), buildPackage(t, "1.1.0")
+	life := vm.Job{Files: map[string]string{"inside": inside, filepath.Base(first): first, filepath.Base(second): second}}
+	boot := booted(t, inside, first)
 	for _, suite := range suites {
-		t.Run(string(suite), func(t *testing.T) { runInside(t, suite, "TestPackage", files, nil) })
+		t.Run(string(suite)+"/package", func(t *testing.T) { runInside(t, suite, "TestPackage", life) })
+		t.Run(string(suite)+"/boot", func(t *testing.T) { runInside(t, suite, "TestBoot", boot) })
 	}
 }
 
-// TestBoot boots while the API server can not be reached, with what a daemon left behind.
-func TestBoot(t *testing.T) {
-	vmtest.Need(t)
-	files := map[string]string{
-		"inside":                             vmtest.BuildTest(t, "edgeway/test/vm/host/inside"),
-		"/usr":                               unpack(t, buildPackage(t, "1.0.0")) + "/usr",
-		"/etc/edgeway/edgeway.toml":          "../../../etc/edgeway/edgeway.toml",
-		"/etc/edgeway/conf.d/site.toml":      "testdata/site.toml",
-		"/etc/systemd/system/uplink.service": "testdata/uplink.service",
-		"/etc/systemd/system/needs-services.service": "testdata/needs-services.service",
-	}
+// booted has the files of a host that starts the daemon at boot.
+func booted(t *testing.T, inside, deb string) vm.Job {
+	t.Helper()
 	const wants = "/etc/systemd/system/multi-user.target.wants/"
-	links := map[string]string{
-		wants + "edgeway.service":        "/usr/lib/systemd/system/edgeway.service",
-		wants + "uplink.service":         "/etc/systemd/system/uplink.service",
-		wants + "needs-services.service": "/etc/systemd/system/needs-services.service",
-	}
 	state := lastKnown(t)
-	files["/var/lib/edgeway"], files["/etc/edgeway/kubeconfig"] = state.dir, state.kubeconfig
-	for _, suite := range suites {
-		t.Run(string(suite), func(t *testing.T) { runInside(t, suite, "TestBoot", files, links) })
+	return vm.Job{
+		Files: map[string]string{
+			"inside":                                     inside,
+			"/usr":                                       unpack(t, deb) + "/usr",
+			"/var/lib/edgeway":                           state.dir,
+			"/etc/edgeway/kubeconfig":                    state.kubeconfig,
+			"/etc/edgeway/edgeway.toml":                  "../../../etc/edgeway/edgeway.toml",
+			"/etc/edgeway/conf.d/site.toml":              "testdata/site.toml",
+			"/etc/systemd/system/uplink.service":         "testdata/uplink.service",
+			"/etc/systemd/system/needs-services.service": "testdata/needs-services.service",
+		},
+		Links: map[string]string{
+			wants + "edgeway.service":        "/usr/lib/systemd/system/edgeway.service",
+			wants + "uplink.service":         "/etc/systemd/system/uplink.service",
+			wants + "needs-services.service": "/etc/systemd/system/needs-services.service",
+		},
 	}
 }
 
@@ -74,22 +75,20 @@ func buildPackage(t *testing.T, version string) string {
 	return filepath.Join(dir, "edgeway_"+version+"-1_amd64.deb")
 }
 
-// runInside runs one test of package inside in a machine with systemd, and reports each of its cases as
+// runInside runs one test of package inside in a machine with systemd, beside others, and reports each of its cases as
 // a test of its own.
-func runInside(t *testing.T, suite vm.Suite, name string, files, links map[string]string) {
+func runInside(t *testing.T, suite vm.Suite, name string, j vm.Job) {
 	t.Helper()
+	t.Parallel()
 	if err := vm.Prepare(t.Context(), suite); err != nil {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
 	start := time.Now()
-	exit, err := vm.Run(t.Context(), vm.Job{
-		Suite: suite, Systemd: true, Files: files, Links: links, Output: &out,
-		// The machine itself is the isolation that package netlab asks for.
-		Env:     []string{"NETLAB_ISOLATED=1"},
-		Command: []string{"./inside", "-test.v", "-test.run=^" + name + "$", "-test.timeout=19m"},
-		Timeout: 20 * time.Minute, // takes 3 on a machine that does nothing else
-	})
+	j.Suite, j.Systemd, j.Output = suite, true, &out
+	j.Env = []string{"NETLAB_ISOLATED=1"} // the machine itself is the isolation that package netlab asks for
+	j.Command = []string{"./inside", "-test.v", "-test.run=^" + name + "$", "-test.timeout=55m"}
+	exit, err := vm.Run(t.Context(), j)
 	t.Logf("%s: exit code %d after %.0f s", suite, exit, time.Since(start).Seconds())
 	cases := parse(out.String())
 	for _, c := range cases {

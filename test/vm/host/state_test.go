@@ -38,7 +38,7 @@ func lastKnown(t *testing.T) state {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(plane.Stop)
+	defer plane.Stop() // it would take time from the machines
 	load(t, plane, inside.Manifest("web", "10.96.0.10", "fd00:96::10", 30080))
 
 	tmp := t.TempDir()

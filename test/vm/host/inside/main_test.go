@@ -4,12 +4,15 @@ import (
 	"fmt"
 	"os"
 	"testing"
+
+	"edgeway/test/netlab"
 )
 
 // jobDir is where the files of the job are: packages, manifests and this program.
 const jobDir = "/vm/job"
 
 func TestMain(m *testing.M) {
+	netlab.PeerMain()
 	if _, err := os.Stat(jobDir); err != nil {
 		fmt.Println("these tests run in a virtual machine: test/vm/host starts it")
 		return

@@ -1,0 +1,67 @@
+package config
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+)
+
+// word is a keyword in a list of address ranges, and what it turns on.
+type word struct {
+	name string
+	on   *bool
+}
+
+// nodePortAddresses takes kube-proxy's keywords, as 1.37 has them (KEP-6032).
+func nodePortAddresses(p *NodePortAddresses) value {
+	return addresses(&p.Prefixes, word{"primary", &p.Primary}, word{"localhost", &p.Localhost}, word{"all", &p.All})
+}
+
+func externalIPs(p *ExternalIPs) value {
+	return addresses(&p.Prefixes, word{"host", &p.Host})
+}
+
+// addresses is a list of ranges and keywords.
+func addresses(prefixes *[]netip.Prefix, words ...word) value {
+	find := func(s string) int { return slices.IndexFunc(words, func(w word) bool { return w.name == s }) }
+	quoted := make([]string, len(words))
+	for i, w := range words {
+		quoted[i] = fmt.Sprintf("%q", w.name)
+	}
+	var elements []string
+	inner := list(&elements, func(s string) (string, error) {
+		if find(s) >= 0 {
+			return s, nil
+		}
+		if _, err := parsePrefix(s); err != nil {
+			return s, fmt.Errorf("%w; or use %s", err, orList(quoted))
+		}
+		return s, nil
+	})
+	return value{
+		set: func(v any, dir string) error {
+			if err := inner.set(v, dir); err != nil {
+				return err
+			}
+			*prefixes = nil
+			for _, w := range words {
+				*w.on = slices.Contains(elements, w.name)
+			}
+			for _, s := range elements {
+				if find(s) < 0 {
+					*prefixes = append(*prefixes, netip.MustParsePrefix(s))
+				}
+			}
+			return nil
+		},
+		get: func() any {
+			var out []string
+			for _, w := range words {
+				if *w.on {
+					out = append(out, w.name)
+				}
+			}
+			return append(out, texts(*prefixes)...)
+		},
+	}
+}

@@ -1,0 +1,172 @@
+package planner
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"edgeway/daemon/source"
+	"edgeway/proxiers/plan"
+)
+
+// rival wants 198.51.100.10:80. It was made on this day of January; 0: nobody knows.
+func rival(name string, day int, change ...func(*source.Service)) *source.Service {
+	return testService(name, append([]func(*source.Service){func(s *source.Service) {
+		s.Created = time.Date(2026, 1, day, 0, 0, 0, 0, time.UTC)
+		if day == 0 {
+			s.Created = time.Time{}
+		}
+		s.ClusterIPs, s.ExternalIPs = nil, ips("198.51.100.10")
+		s.ClusterIPs = append(s.ClusterIPs, ip("10.96.1."+name))
+	}}, change...)...)
+}
+
+// wantOwner says which of the rivals has the address.
+func (w *world) wantOwner(want string) {
+	w.Helper()
+	var got []string
+	for _, sp := range w.plan.Services {
+		if slices.ContainsFunc(sp.Frontends, func(f plan.Frontend) bool { return f.Kind == plan.ExternalIP }) {
+			got = append(got, sp.Name.Name)
+		}
+	}
+	if !slices.Equal(got, []string{want}) {
+		w.Errorf("got %v, want %s; problems %v", got, want, w.problems)
+	}
+}
+
+// Who is served keeps its address and port: against an older Service, one that changes, one without an age.
+func TestOwnerKeepsWhatItHas(t *testing.T) {
+	w := newWorld(t, testOptions(), rival("5", 5))
+	w.wantOwner("5")
+	w.put(rival("1", 1))
+	w.wantOwner("5")
+	w.wantFrontends("1", "ClusterIP 10.96.1.1:80")
+	w.wantProblems("Service ns/1: spec.externalIPs: 198.51.100.10:80/TCP belongs to Service ns/5")
+	w.put(rival("9", 0))
+	w.wantOwner("5")
+	w.put(rival("5", 5, func(s *source.Service) { s.Affinity = time.Hour })) // its own change costs it nothing
+	w.wantOwner("5")
+
+	// A change of what concerns all Services costs nothing either, nor does another Planner after a reload.
+	w.put(&source.Node{Name: hostName, Zone: "elsewhere"})
+	w.wantOwner("5")
+	w.Planner = New(testOptions())
+	w.replan()
+	w.wantOwner("5")
+
+	w.put(rival("5", 5, func(s *source.Service) { s.ExternalIPs = nil })) // gives it up, and the oldest has it
+	w.wantOwner("1")
+	w.put(rival("5", 5))
+	w.wantOwner("1")
+	w.remove(rival("1", 1))
+	w.wantOwner("5")
+	w.remove(rival("5", 5))
+	w.wantOwner("9")
+	w.wantProblems()
+
+	other := rival("3", 3, func(s *source.Service) { s.Ports[0].Protocol = plan.UDP })
+	w.put(other) // another protocol is another thing
+	w.wantProblems()
+}
+
+// Of several that come at once the oldest has it, then the one with the lowest UID, then by name; one without an
+// age comes last. Those that have waited count as they come.
+func TestOldestOfTheNewcomers(t *testing.T) {
+	for name, c := range map[string]struct {
+		list []source.Object
+		want string
+	}{
+		"age":                {[]source.Object{rival("1", 7), rival("2", 3), rival("3", 5)}, "2"},
+		"no age":             {[]source.Object{rival("1", 0), rival("2", 3)}, "2"},
+		"no age at all":      {[]source.Object{rival("2", 0), rival("1", 0)}, "1"},
+		"one age, then UID":  {[]source.Object{rival("1", 3, uid("z")), rival("2", 3, uid("a"))}, "2"},
+		"one UID, then name": {[]source.Object{rival("2", 3, uid("a")), rival("1", 3, uid("a"))}, "1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			newWorld(t, testOptions(), c.list...).wantOwner(c.want)
+			w := newWorld(t, testOptions())
+			w.put(c.list...) // with a plan before
+			w.wantOwner(c.want)
+			w = newWorld(t, testOptions(), rival("4", 1, uid("zz")))
+			w.sink.Delete(rival("4", 1).Key())
+			w.put(c.list...) // it goes as they come
+			w.wantOwner(c.want)
+		})
+	}
+	w := newWorld(t, testOptions(), rival("4", 9))
+	w.put(rival("5", 5)) // waits
+	w.sink.Delete(rival("4", 9).Key())
+	w.put(rival("3", 3))
+	w.wantOwner("3")
+}
+
+func uid(u string) func(*source.Service) { return func(s *source.Service) { s.UID = u } }
+
+// Kinds do not matter: an address is an address.
+func TestClashOfKinds(t *testing.T) {
+	a := testService("a", uid("2"))
+	b := testService("b", uid("1"), func(s *source.Service) {
+		s.ClusterIPs, s.LoadBalancerIPs = ips("10.96.0.11"), ips("10.96.0.10")
+	})
+	w := newWorld(t, testOptions(), a, b)
+	w.wantFrontends("b", "ClusterIP 10.96.0.11:80", "LoadBalancerIP 10.96.0.10:80")
+	w.wantFrontends("a")
+	w.wantProblems("Service ns/a: spec.clusterIPs: 10.96.0.10:80/TCP belongs to Service ns/b")
+	w.put(testService("b", uid("1")))
+	w.wantFrontends("a") // both want it as their ClusterIP, and b has it
+	w.wantFrontends("b", "ClusterIP 10.96.0.10:80")
+}
+
+// Row 20: a NodePort is the host's, whatever the family; a healthCheckNodePort is one too.
+func TestOwnershipOfNodePorts(t *testing.T) {
+	check := testService("check", func(s *source.Service) {
+		s.ClusterIPs, s.ExternalLocal, s.HealthCheckNodePort = ips("10.96.0.3"), true, 30080
+	})
+	four := testService("four", func(s *source.Service) { s.Ports[0].NodePort = 30080 })
+	six := testService("six", func(s *source.Service) { s.ClusterIPs, s.Ports[0].NodePort = ips("fd00:96::1"), 30080 })
+	w := newWorld(t, testOptions(), four, six)
+	w.wantProblems("Service ns/six: spec.ports[0].nodePort: port 30080/TCP belongs to Service ns/four")
+	w.put(check)
+	w.wantProblems("Service ns/check: spec.healthCheckNodePort: port 30080/TCP belongs to Service ns/four",
+		"Service ns/six: spec.ports[0].nodePort: port 30080/TCP belongs to Service ns/four")
+	w.remove(four)
+	if len(w.plan.HealthChecks) != 1 { // "check" sorts before "six" by UID
+		t.Errorf("health checks: %v", w.plan.HealthChecks)
+	}
+	w.put(testService("four", uid("0"), func(s *source.Service) { s.Ports[0].NodePort = 30080 }))
+	w.Planner = New(testOptions())
+	w.replan()
+	w.wantProblems("Service ns/four: spec.ports[0].nodePort: port 30080/TCP belongs to Service ns/check",
+		"Service ns/six: spec.ports[0].nodePort: port 30080/TCP belongs to Service ns/check")
+}
+
+// A Service that no family of the host serves holds no NodePort.
+func TestNodePortOfAnotherFamily(t *testing.T) {
+	opts := testOptions()
+	opts.Families = []plan.Family{plan.IPv4}
+	six := testService("a", func(s *source.Service) { s.ClusterIPs, s.Ports[0].NodePort = ips("fd00:96::1"), 30080 })
+	w := newWorld(t, opts, six, testService("b", func(s *source.Service) { s.Ports[0].NodePort = 30080 }))
+	w.wantFrontends("b", "ClusterIP 10.96.0.10:80", "NodePort port 30080/TCP")
+	w.wantProblems()
+}
+
+// What was contested when the process ended decides at the next start; later plans do not ask.
+func TestOwnershipAfterARestart(t *testing.T) {
+	w := newWorld(t, testOptions(), rival("5", 5))
+	w.put(rival("1", 1), rival("9", 0))
+	held := w.Contested()
+	if want := []source.Holding{{Addr: ip("198.51.100.10"), Protocol: plan.TCP, Port: 80, Namespace: "ns", Name: "5"}}; !slices.Equal(held, want) {
+		t.Fatalf("contested: %v", held)
+	}
+	opts := testOptions()
+	opts.Held = func() []source.Holding { return held }
+	w = newWorld(t, opts, rival("5", 5), rival("1", 1), rival("9", 0))
+	w.wantOwner("5")
+	w.put(rival("5", 5, func(s *source.Service) { s.ExternalIPs = nil }))
+	w.wantOwner("1")
+	w.put(&source.Node{Name: hostName, Zone: "elsewhere"}, rival("5", 5))
+	w.wantOwner("1")
+
+	newWorld(t, opts, rival("1", 1), rival("9", 0)).wantOwner("1") // who had it is gone
+}

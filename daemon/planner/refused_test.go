@@ -1,0 +1,130 @@
+package planner
+
+import (
+	"testing"
+
+	"edgeway/daemon/nodeinfo"
+	"edgeway/daemon/source"
+	"edgeway/proxiers/plan"
+)
+
+func apiServer(addrs ...string) *source.APIServer {
+	return &source.APIServer{Name: "https://api.example:6443", Addrs: ips(addrs...)}
+}
+
+// CVE-2020-8554: nobody gets the host's addresses as external IPs, nor the API server's. A load-balancer address
+// may be the host's.
+func TestRefusedAddresses(t *testing.T) {
+	opts := testOptions()
+	opts.AllowExternalIPs = cidrs("198.51.100.0/24", "192.0.2.0/24")
+	greedy := testService("greedy", func(s *source.Service) {
+		s.ClusterIPs = ips("10.96.0.1") // the API server by its ClusterIP is as it should be
+		s.ExternalIPs = ips(hostIP, "198.51.100.7", "203.0.113.1", "198.51.100.10")
+		s.LoadBalancerIPs = ips("192.0.2.99", hostIP6, "198.51.100.7", "203.0.113.2")
+	})
+	w := newWorld(t, opts, greedy, apiServer("10.96.0.1", "198.51.100.7"))
+	w.put(&source.Node{Name: hostName, Addresses: ips(hostIP, "192.0.2.99")})
+	w.wantFrontends("greedy", "ClusterIP 10.96.0.1:80", "ExternalIP 198.51.100.10:80", "LoadBalancerIP 192.0.2.99:80", "LoadBalancerIP 203.0.113.2:80")
+	w.wantProblems(
+		"Service ns/greedy: status.loadBalancer.ingress: 198.51.100.7 is the API server's address",
+		`Service ns/greedy: spec.externalIPs: 192.0.2.1 is an address of this host: to serve it here, add "host" to proxy.allow_external_ips`,
+		"Service ns/greedy: spec.externalIPs: 198.51.100.7 is the API server's address",
+		"Service ns/greedy: spec.externalIPs: 203.0.113.1 is not in a range of proxy.allow_external_ips",
+	)
+	// A refused claim is none: the next one gets it when it may have it.
+	w.put(testService("modest", func(s *source.Service) {
+		s.UID, s.ClusterIPs, s.LoadBalancerIPs = "zzz", ips("10.96.0.2"), ips("203.0.113.1")
+	}))
+	w.wantFrontends("modest", "ClusterIP 10.96.0.2:80", "LoadBalancerIP 203.0.113.1:80")
+
+	w.host = testHost()
+	w.host.Addrs[1].Addr = ip("10.96.0.2") // the host takes the address of a Service
+	w.replan()
+	w.wantFrontends("modest", "LoadBalancerIP 203.0.113.1:80")
+}
+
+// An address that a virtual router moves to this host, and away, is served in both places.
+func TestLoadBalancerAddressMovesToTheHost(t *testing.T) {
+	w := newWorld(t, testOptions(), testService("svc", everywhere))
+	for range 2 {
+		w.wantFrontends("svc", "ClusterIP 10.96.0.10:80", "ExternalIP 198.51.100.10:80", "LoadBalancerIP 198.51.100.20:80", "NodePort port 30080/TCP")
+		w.wantProblems()
+		w.host = testHost()
+		w.host.Addrs = append(w.host.Addrs, nodeinfo.Addr{Addr: ip("198.51.100.20"), Interface: "eth0"})
+		w.replan()
+	}
+}
+
+// "host" allows this host's addresses, whatever the ranges say, and no others; the API server's never.
+func TestExternalIPsOfTheHost(t *testing.T) {
+	opts := testOptions()
+	opts.AllowExternalIPs, opts.AllowHostIPs = cidrs("198.51.100.0/24"), true
+	w := newWorld(t, opts, apiServer("192.0.2.98"), testService("svc", func(s *source.Service) {
+		s.ExternalIPs = ips(hostIP, "192.0.2.99", "192.0.2.98", "203.0.113.1", "198.51.100.10")
+	}))
+	w.host = testHost()
+	w.host.Addrs = append(w.host.Addrs, nodeinfo.Addr{Addr: ip("192.0.2.98"), Interface: "eth0"})
+	w.put(&source.Node{Name: hostName, Addresses: ips("192.0.2.99")})
+	w.wantFrontends("svc", "ClusterIP 10.96.0.10:80", "ExternalIP 192.0.2.1:80", "ExternalIP 192.0.2.99:80", "ExternalIP 198.51.100.10:80")
+	w.wantProblems("Service ns/svc: spec.externalIPs: 192.0.2.98 is the API server's address",
+		"Service ns/svc: spec.externalIPs: 203.0.113.1 is not in a range of proxy.allow_external_ips")
+}
+
+// The address of an API server that has a name is known only when it has been connected to, and may change.
+func TestAPIServerAddressBecomesKnown(t *testing.T) {
+	w := newWorld(t, testOptions(), testService("svc", everywhere), testService("other", func(s *source.Service) {
+		s.ClusterIPs = ips("10.96.0.11")
+	}))
+	other := w.find("other", plan.IPv4)
+	for addr, want := range map[string][]string{
+		"198.51.100.10": {"ClusterIP 10.96.0.10:80", "LoadBalancerIP 198.51.100.20:80", "NodePort port 30080/TCP"},
+		"198.51.100.20": {"ClusterIP 10.96.0.10:80", "ExternalIP 198.51.100.10:80", "NodePort port 30080/TCP"},
+	} {
+		w.put(apiServer(addr))
+		w.wantFrontends("svc", want...)
+		if len(w.problems) != 1 {
+			t.Errorf("%s: problems %v", addr, w.problems)
+		}
+		if w.find("other", plan.IPv4) != other {
+			t.Errorf("%s: another Service changed", addr)
+		}
+	}
+	w.remove(apiServer())
+	w.wantFrontends("svc", "ClusterIP 10.96.0.10:80", "ExternalIP 198.51.100.10:80", "LoadBalancerIP 198.51.100.20:80", "NodePort port 30080/TCP")
+}
+
+// Where somebody binds the ClusterIPs to a device of type dummy they are served. An address that is on another
+// interface too, or that the host's own connections come from, is the host's.
+func TestClusterIPOnADummy(t *testing.T) {
+	const addr = "10.96.0.10"
+	onDummy := nodeinfo.Addr{Addr: ip(addr), Interface: "dummy0", Dummy: true}
+	for name, c := range map[string]struct {
+		addrs  []nodeinfo.Addr
+		node   *source.Node
+		served bool
+	}{
+		"on a dummy":                   {[]nodeinfo.Addr{onDummy}, &source.Node{Name: hostName}, true},
+		"on an interface":              {[]nodeinfo.Addr{{Addr: ip(addr), Interface: "eth1"}}, &source.Node{Name: hostName}, false},
+		"on both":                      {[]nodeinfo.Addr{onDummy, {Addr: ip(addr), Interface: "eth1"}}, &source.Node{Name: hostName}, false},
+		"on a dummy, and the Node's":   {[]nodeinfo.Addr{onDummy}, &source.Node{Name: hostName, Addresses: ips(addr)}, false},
+		"on a dummy, and the source":   {[]nodeinfo.Addr{{Addr: ip(addr), Interface: "dummy0", Dummy: true, Primary: true}}, &source.Node{Name: hostName}, false},
+		"the Node's, on no interface":  {nil, &source.Node{Name: hostName, Addresses: ips(addr)}, false},
+		"neither here nor of the Node": {nil, &source.Node{Name: hostName}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, testOptions(), testService("svc"), c.node)
+			w.host = testHost()
+			w.host.Addrs = append(w.host.Addrs, c.addrs...)
+			w.replan()
+			if got := w.find("svc", plan.IPv4) != nil; got != c.served || (len(w.problems) == 0) != c.served {
+				t.Errorf("served %v, problems %v", got, w.problems)
+			}
+		})
+	}
+	// It is the host's for all else: an external IP needs "host".
+	w := newWorld(t, testOptions(), testService("svc", func(s *source.Service) { s.ClusterIPs, s.ExternalIPs = ips("10.96.0.1"), ips(addr) }))
+	w.host = testHost()
+	w.host.Addrs = append(w.host.Addrs, onDummy)
+	w.replan()
+	w.wantFrontends("svc", "ClusterIP 10.96.0.1:80")
+}

@@ -1,0 +1,201 @@
+package lastknown
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"edgeway/daemon/source"
+	"edgeway/proxiers/plan"
+)
+
+// allocated gives what f allocates, in MiB: no less than what it holds at any time.
+func allocated(f func()) uint64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.ReadMemStats(&after)
+	return (after.TotalAlloc - before.TotalAlloc) >> 20
+}
+
+// A file that a torn disk or a wrong restore has made large costs next to no memory, and is set aside.
+func TestHugeFiles(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		h := boot(t, dir)
+		h.serve(everyKind()...)
+		time.Sleep(2 * time.Second)
+		h.stop()
+		snapshot, journal := filepath.Join(dir, snapshotName), filepath.Join(dir, journalName)
+		good, err := os.ReadFile(snapshot)
+		if err != nil {
+			t.Fatal(err)
+		}
+		noise := make([]byte, 64<<20)
+		_, _ = rand.NewChaCha8([32]byte{7}).Read(noise)
+		for name, c := range map[string]struct {
+			content []byte
+			size    int64
+			want    string
+		}{
+			"sparse":         {good, 1 << 30, "it has 1024 MiB, more than 512"},
+			"at the bound":   {good, maxFile, "the end is missing"},
+			"noise":          {append(noise, '\n'), 0, "the last line is not"},
+			"one long line":  {seal1(bytes.Repeat([]byte("x"), 32<<20)), 0, "a line is longer than 8 MiB"},
+			"zeros, an end":  {slices.Concat(make([]byte, 32<<20), good), 0, "the last line is not"},
+			"a line of JSON": {seal1(slices.Concat([]byte(`{"service":{"name":"`), bytes.Repeat([]byte("x"), maxLine), []byte(`"}}`))), 0, "a line is longer than 8 MiB"},
+		} {
+			if err := os.WriteFile(snapshot, c.content, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if c.size > 0 {
+				if err := os.Truncate(snapshot, c.size); err != nil {
+					t.Fatal(err)
+				}
+			}
+			used := allocated(func() { h = boot(t, dir) })
+			h.stop()
+			if used > 48 {
+				t.Errorf("%s: reading it took %d MiB", name, used)
+			}
+			if got := h.Status().Err; h.loaded.synced || !strings.Contains(got, c.want) || strings.Count(h.log.String(), "level=ERROR") != 1 {
+				t.Errorf("%s: synced %v, fault %q, want %q", name, h.loaded.synced, got, c.want)
+			}
+			aside, err := filepath.Glob(snapshot + ".damaged-*")
+			if err != nil || len(aside) != 1 {
+				t.Fatalf("%s: set aside: %q %v", name, aside, err)
+			}
+			os.Remove(aside[0])
+		}
+
+		// A journal is used up to where it is damaged.
+		if err := errors.Join(os.WriteFile(snapshot, good, 0o600), os.WriteFile(journal, noise, 0o600), os.Truncate(journal, 1<<30)); err != nil {
+			t.Fatal(err)
+		}
+		used := allocated(func() { h = boot(t, dir) })
+		h.stop()
+		if len(h.loaded.objects) != len(everyKind()) || used > 48 || !strings.Contains(h.log.String(), "bytes=1073741824") {
+			t.Errorf("%d objects, %d MiB, log:\n%s", len(h.loaded.objects), used, h.log)
+		}
+	})
+}
+
+// seal1 makes a snapshot of one line.
+func seal1(line []byte) []byte {
+	snapshot, _ := seal(line, nil)
+	return snapshot
+}
+
+func TestLines(t *testing.T) {
+	long := strings.Repeat("x", 100<<10)
+	in := newLines(strings.NewReader("a\n" + long + "\n\nb\n"))
+	for _, want := range []string{"a\n", long + "\n", "\n", "b\n"} {
+		if line, err := in.next(); err != nil || string(line) != want {
+			t.Fatalf("%d bytes, %v; want %d", len(line), err, len(want))
+		}
+	}
+	if _, err := in.next(); !errors.Is(err, io.EOF) {
+		t.Errorf("at the end: %v", err)
+	}
+	in = newLines(strings.NewReader(strings.Repeat("x", maxLine-1) + "\n" + strings.Repeat("x", maxLine) + "\n"))
+	if line, err := in.next(); err != nil || len(line) != maxLine {
+		t.Errorf("the longest line: %d bytes, %v", len(line), err)
+	}
+	if _, err := in.next(); !errors.Is(err, errLine) {
+		t.Errorf("a longer line: %v", err)
+	}
+	if _, err := newLines(strings.NewReader("no end")).next(); !errors.Is(err, errNoEnd) {
+		t.Errorf("no end: %v", err)
+	}
+}
+
+// An object that could not be read again is left out, in both files, and the others are saved.
+func TestObjectThatIsTooLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		huge := aSlice("huge", 0)
+		for i := range 1000 {
+			e := source.Endpoint{Addr: netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)})}
+			for j := range 50 {
+				e.ForNodes = append(e.ForNodes, strings.Repeat("n", 60)+"."+strings.Repeat("m", 60)+"."+strings.Repeat("o", 60)+fmt.Sprint(".", j))
+			}
+			huge.Endpoints = append(huge.Endpoints, e)
+		}
+		h := boot(t, dir)
+		h.serve(aService("web", 80), huge)
+		time.Sleep(2 * time.Second)
+		h.tee.Upsert(huge)
+		h.tee.Upsert(aService("dns", 53))
+		h.Commit(nil)
+		time.Sleep(2 * time.Second)
+		if st := h.Status(); st.Err != "" {
+			t.Errorf("status %+v", st)
+		}
+		h.stop()
+		h = boot(t, dir)
+		defer h.stop()
+		if len(h.loaded.objects) != 2 {
+			t.Errorf("%d objects", len(h.loaded.objects))
+		}
+	})
+}
+
+// Who holds what comes back with the state, from the snapshot and from the journal.
+func TestHeldComesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		one := []source.Holding{{Addr: netip.MustParseAddr("198.51.100.1"), Protocol: plan.TCP, Port: 80, Namespace: "ns", Name: "web"}}
+		two := append(slices.Clone(one), source.Holding{Protocol: plan.UDP, Port: 30053, Namespace: "ns", Name: "dns"})
+		h := boot(t, dir)
+		if held := h.Held(); held != nil {
+			t.Errorf("without a state: %v", held)
+		}
+		h.tee.Upsert(aService("web", 80))
+		h.tee.Synced()
+		for _, held := range [][]source.Holding{one, two, nil, one} {
+			h.Commit(held)
+			time.Sleep(2 * time.Second)
+			h.stop()
+			h = boot(t, dir)
+			if !slices.Equal(h.Held(), held) {
+				t.Errorf("got %v, want %v", h.Held(), held)
+			}
+			h.serve(aService("web", 80))
+			h.Commit(held) // the snapshot
+			time.Sleep(2 * time.Second)
+		}
+		h.stop()
+	})
+}
+
+// A Store that does not run touches nothing: another one may be running.
+func TestNewTouchesNothing(t *testing.T) {
+	dir := t.TempDir()
+	other := filepath.Join(dir, ".lastknown.jsonl123")
+	if err := os.WriteFile(other, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	New(dir, Options{})
+	New(filepath.Join(dir, "new"), Options{})
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) != 1 || entries[0].Name() != filepath.Base(other) {
+		t.Errorf("%v %v", entries, err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		boot(t, dir).stop()
+		if _, err := os.Stat(other); err == nil {
+			t.Error("what a crash left behind is still there")
+		}
+	})
+}

@@ -1,0 +1,129 @@
+// Package iptablestest gives tests a host of their own, and the programs that others run on it. Variants are "nft" and
+// "legacy".
+package iptablestest
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"edgeway/proxiers/plan"
+)
+
+// NewHost moves the test into a network namespace of its own. The thread is never unlocked, so it ends
+// with the test, and the namespace with it. The lock of iptables-legacy is the test's own, too.
+func NewHost(t testing.TB) {
+	t.Helper()
+	runtime.LockOSThread()
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		t.Fatalf("new network namespace (the test needs root): %v", err)
+	}
+	t.Setenv("XTABLES_LOCKFILE", filepath.Join(t.TempDir(), "lock"))
+}
+
+// Each runs a test for each variant, on a host of its own.
+func Each[V ~string](t *testing.T, variants []V, test func(t *testing.T, v V)) {
+	t.Helper()
+	for _, v := range variants {
+		t.Run(string(v), func(t *testing.T) {
+			NewHost(t)
+			test(t, v)
+		})
+	}
+}
+
+// Run runs a program, which must succeed, and gives what it prints.
+func Run(t testing.TB, stdin, name string, args ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Stdin = strings.NewReader(stdin)
+	var messages strings.Builder
+	cmd.Stderr = &messages
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, &messages)
+	}
+	return string(out)
+}
+
+// StartOther runs a script of another program on this host meanwhile. It must succeed.
+func StartOther(t *testing.T, script string) (wait func()) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", script)
+	cmd.Stderr = t.Output()
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("other program: %v", err)
+		}
+	}
+}
+
+// Program is "iptables-nft" and its like.
+func Program[V ~string](v V, f plan.Family) string {
+	return map[plan.Family]string{plan.IPv4: "iptables-", plan.IPv6: "ip6tables-"}[f] + string(v)
+}
+
+// Restore is what another program does: the input is lines of one table.
+func Restore[V ~string](t testing.TB, v V, f plan.Family, table string, lines ...string) {
+	t.Helper()
+	input := fmt.Sprintf("*%s\n%s\nCOMMIT\n", table, strings.Join(lines, "\n"))
+	Run(t, input, Program(v, f)+"-restore", "--noflush")
+}
+
+// Ruleset gives all rules of one variant and family without comments and counts.
+func Ruleset[V ~string](t testing.TB, v V, f plan.Family) string {
+	t.Helper()
+	return WithoutDetails(Run(t, "", Program(v, f)+"-save"))
+}
+
+var details = regexp.MustCompile(`(?m)^#.*\n| \[\d+:\d+\]`)
+
+// WithoutDetails is the output of iptables-save without comments and counts.
+func WithoutDetails(saved string) string { return details.ReplaceAllString(saved, "") }
+
+// NFTRuleset is what the kernel has of nftables.
+func NFTRuleset(t testing.TB) string {
+	t.Helper()
+	return Run(t, "", "nft", "--stateless", "list", "ruleset")
+}
+
+// OnlyPrograms makes a PATH of nothing but these. Each is a link to the program of that name, or to the one that the
+// text names, or a script if the text is one.
+func OnlyPrograms(t *testing.T, programs map[string]string) {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range programs {
+		path := filepath.Join(dir, name)
+		if strings.HasPrefix(text, "#!") {
+			if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		if text == "" {
+			text = name
+		}
+		target, err := exec.LookPath(text)
+		if err == nil {
+			err = os.Symlink(target, path)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("PATH", dir)
+}

@@ -1,0 +1,148 @@
+package nfttable
+
+import (
+	"slices"
+	"time"
+
+	"sigs.k8s.io/knftables"
+
+	"edgeway/proxiers/plan"
+)
+
+// batch collects what one transaction has to do. Within a transaction the order has no meaning for
+// packets, which see all of it or nothing; it has one for nft, which wants keys deleted before they
+// are added again, and elements of a set together.
+type batch struct {
+	r    *renderer
+	refs *references
+	now  time.Time
+
+	created []Object
+	// deleted and added are indexed by family, then set.
+	deleted, added [2][][]Entry
+	old, new       Needs
+}
+
+func newBatch(r *renderer, refs *references, now time.Time) *batch {
+	b := &batch{r: r, refs: refs, now: now, old: Needs{refs: refs}, new: Needs{refs: refs}}
+	for f := range b.added {
+		b.deleted[f], b.added[f] = make([][]Entry, len(r.Sets)), make([][]Entry, len(r.Sets))
+	}
+	return b
+}
+
+func (b *batch) add(e Entry) {
+	list := &b.added[familyIndex(e.Family)][e.Set]
+	*list = append(*list, e)
+}
+
+func (b *batch) delete(e Entry) {
+	list := &b.deleted[familyIndex(e.Family)][e.Set]
+	*list = append(*list, e)
+}
+
+// replace changes one ServicePort. A nil prev is new, a nil next is gone.
+func (b *batch) replace(prev, next *plan.ServicePort) {
+	b.old.of(&b.r.Schema, prev)
+	b.new.of(&b.r.Schema, next)
+	for _, o := range b.new.objects {
+		first, absent := b.refs.takeObject(o.ObjectID)
+		if absent {
+			b.created = append(b.created, o)
+		}
+		if first && o.numbered {
+			b.add(b.refs.numberEntry(b.r.Numbers, o.ObjectID))
+		}
+	}
+	for _, o := range b.old.objects {
+		if b.refs.dropObject(o.ObjectID, b.now) && o.numbered {
+			b.delete(b.refs.numberEntry(b.r.Numbers, o.ObjectID))
+		}
+	}
+	for _, e := range b.new.shared {
+		if b.refs.take(e) {
+			b.add(Entry{Element: e})
+		}
+	}
+	for _, e := range b.old.shared {
+		if b.refs.drop(e) {
+			b.delete(Entry{Element: e})
+		}
+	}
+	b.diff(b.old.entries, b.new.entries)
+}
+
+// diff adds and deletes what differs between two lists without duplicates.
+func (b *batch) diff(old, next []Entry) {
+	wanted := make(map[Element]Value, min(len(old), len(next)))
+	if len(old) > 0 {
+		for _, e := range next {
+			wanted[e.Element] = e.Value
+		}
+	}
+	kept := make(map[Element]bool, len(wanted))
+	for _, e := range old {
+		if v, ok := wanted[e.Element]; ok && v == e.Value {
+			kept[e.Element] = true
+		} else {
+			b.delete(e)
+		}
+	}
+	for _, e := range next {
+		if !kept[e.Element] {
+			b.add(e)
+		}
+	}
+}
+
+// writeTo adds the batch to a transaction.
+func (b *batch) writeTo(tx *knftables.Transaction) {
+	for _, o := range b.created {
+		b.r.addObject(tx, o)
+	}
+	for _, f := range b.r.families {
+		for _, list := range b.deleted[familyIndex(f)] {
+			for group := range slices.Chunk(list, elementsPerCommand) {
+				tx.Delete(b.r.elements(group, false))
+			}
+		}
+	}
+	for _, f := range b.r.families {
+		for _, list := range b.added[familyIndex(f)] {
+			for group := range slices.Chunk(list, elementsPerCommand) {
+				tx.Add(b.r.elements(group, true))
+			}
+		}
+	}
+}
+
+// elementsPerCommand bounds the length of a command; more than a few hundred saves nothing.
+const elementsPerCommand = 200
+
+// elements gives several elements of one set as the operand of an add or, without values, of a
+// delete. knftables has one element in mind and writes "{ key : value }" as it is told; we make "key" a list
+// that ends with the last key. Compared with a command for each element that halves nft's CPU time.
+func (r *renderer) elements(group []Entry, withValues bool) *knftables.Element {
+	set := &r.Sets[group[0].Set]
+	el := &knftables.Element{Family: nftFamily(group[0].Family), Table: r.Table}
+	var list []byte
+	for i := range group {
+		if i > 0 {
+			list = append(list, ", "...)
+		}
+		list = set.appendKey(list, &group[i].Element)
+		if withValues && set.Data != NoData && i < len(group)-1 {
+			list = group[i].appendValue(append(list, " : "...))
+		}
+	}
+	el.Key = []string{string(list)}
+	if set.Data == NoData {
+		el.Set = set.Name
+		return el
+	}
+	el.Map = set.Name
+	if withValues {
+		el.Value = []string{string(group[len(group)-1].appendValue(nil))}
+	}
+	return el
+}

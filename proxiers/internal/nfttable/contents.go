@@ -1,0 +1,76 @@
+package nfttable
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+	"sigs.k8s.io/knftables"
+
+	"edgeway/proxiers/internal/nfnetlink"
+	"edgeway/proxiers/plan"
+)
+
+// Counters gives the packets of the counters of each family by their names. A table that is not there has counted
+// nothing. It may be called from any goroutine.
+func (t *Table) Counters() (map[plan.Family]map[string]uint64, error) {
+	found := map[plan.Family]map[string]uint64{}
+	for _, f := range t.families {
+		packets := map[string]uint64{}
+		filter := nfnetlink.AppendAttr(nil, unix.NFTA_OBJ_TABLE, t.Table)
+		err := t.kernel.Dump(unix.NFT_MSG_GETOBJ, nfnetlink.Family(f), filter, func(m nfnetlink.Message) error {
+			name := nfnetlink.Text(nfnetlink.Attr(m.Attrs, unix.NFTA_OBJ_NAME))
+			packets[string(name)] = nfnetlink.Uint64(nfnetlink.Attr(nfnetlink.Attr(m.Attrs, unix.NFTA_OBJ_DATA), unix.NFTA_COUNTER_PACKETS))
+			return nil
+		})
+		if err != nil {
+			return nil, fmt.Errorf("read counters: %w", err)
+		}
+		found[f] = packets
+	}
+	return found, nil
+}
+
+// ClientMap is a map that rules fill, from a client's address to another one.
+type ClientMap struct {
+	Family plan.Family
+	Name   string
+	// Valid are the addresses that clients may lead to.
+	Valid map[netip.Addr]bool
+}
+
+// pruneAttempts is how often a deletion of clients is tried: it fails as a whole when one of them
+// times out between the read and the deletion.
+const pruneAttempts = 5
+
+// Prune deletes from the maps the clients that lead to an address that is not valid. It comes after the Apply that
+// took out the address, so that no more are added.
+func (t *Table) Prune(ctx context.Context, maps []ClientMap) error {
+	for _, m := range maps {
+		if err := t.prune(ctx, m); err != nil {
+			return fmt.Errorf("clients in %s: %w", m.Name, err)
+		}
+	}
+	return nil
+}
+
+func (t *Table) prune(ctx context.Context, m ClientMap) error {
+	for attempt := 1; ; attempt++ {
+		tx := t.nft.NewTransaction()
+		err := t.kernel.elements(m.Family, t.Table, m.Name, func(raw rawElement) error {
+			client, ok := netip.AddrFromSlice(raw.key)
+			target, _ := netip.AddrFromSlice(nfnetlink.Attr(raw.data, unix.NFTA_DATA_VALUE))
+			if ok && !m.Valid[target] {
+				tx.Delete(&knftables.Element{Family: nftFamily(m.Family), Table: t.Table, Map: m.Name, Key: []string{client.String()}})
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		if err := t.commit(ctx, tx); err == nil || !knftables.IsNotFound(err) || attempt == pruneAttempts {
+			return err
+		}
+	}
+}

@@ -1,0 +1,19 @@
+// Package nfttable keeps tables of nftables as a plan asks for. A proxier brings a Schema: what the tables hold,
+// as data, and what each ServicePort and the host need in them. The package does the rest.
+//
+// There is one table of the Schema's name for each address family. It holds fixed chains, fixed sets and maps, and
+// objects: chains and maps that come and go with ServicePorts. Several ServicePorts can need one object, or one
+// element: references are counted.
+//
+// # Transactions
+//
+// A change is one nft transaction of what changed. The kernel is read, by netlink and only our own tables, when
+// its state is unknown: then rules are rewritten and elements compared, in one transaction again, and what packets
+// wrote into maps stays. Objects that are no longer needed are deleted later, by Tend: they may be needed again,
+// and kernels before 6.2 refuse to delete a chain in the transaction that deletes the map element that led to it.
+//
+// # Numbers
+//
+// A transaction that adds a map element with a chain has the kernel (6.18 still) walk over all elements of all such
+// maps. So large maps lead to the number of a chain, and one small map, Schema.Numbers, from there to the chain.
+package nfttable

@@ -1,0 +1,110 @@
+package nfttable
+
+import (
+	"net/netip"
+	"strconv"
+
+	"edgeway/proxiers/plan"
+)
+
+// Element is the key of one element of one fixed set; it is comparable. Only the fields in the set's
+// description are used, the others are zero.
+type Element struct {
+	Family   plan.Family
+	Set      SetID
+	Proto    plan.Protocol
+	PeerBits uint8
+	Port     uint16
+	PeerPort uint16
+	Slot     uint32
+	Number   ChainNumber
+	Addr     netip.Addr
+	Peer     netip.Addr
+}
+
+// Value is what a map element leads to.
+type Value struct {
+	Chain    string
+	Number   ChainNumber
+	Endpoint netip.AddrPort
+}
+
+// Entry is an element with its value.
+type Entry struct {
+	Element
+	Value
+}
+
+// ChainNumber stands for a chain in maps. nft shows it as "major:minor" in hexadecimal, because it has the type of
+// a packet's priority.
+type ChainNumber uint32
+
+func (n ChainNumber) append(b []byte) []byte {
+	b = strconv.AppendUint(b, uint64(n>>16), 16)
+	b = append(b, ':')
+	return strconv.AppendUint(b, uint64(n&0xffff), 16)
+}
+
+// appendKey adds the key of an element of the set in nft's syntax. Everything is printed from parsed values.
+func (s *Set) appendKey(b []byte, e *Element) []byte {
+	for i, f := range s.Key {
+		if i > 0 {
+			b = append(b, " . "...)
+		}
+		switch f {
+		case Addr:
+			b = appendAddr(b, e.Addr)
+		case Proto:
+			b = append(b, ProtoName(e.Proto)...)
+		case Port:
+			b = strconv.AppendUint(b, uint64(e.Port), 10)
+		case Slot:
+			b = strconv.AppendUint(b, uint64(e.Slot), 10)
+		case Peer:
+			b = appendAddr(b, e.Peer)
+		case PeerPort:
+			b = strconv.AppendUint(b, uint64(e.PeerPort), 10)
+		case PeerPrefix:
+			b = appendAddr(b, e.Peer)
+			b = append(b, '/')
+			b = strconv.AppendUint(b, uint64(e.PeerBits), 10)
+		case Number:
+			b = e.Number.append(b)
+		}
+	}
+	return b
+}
+
+// appendValue adds the value in nft's syntax; nothing for an element of a set.
+func (v *Value) appendValue(b []byte) []byte {
+	switch {
+	case v.Chain != "":
+		b = append(b, "goto "...)
+		b = append(b, v.Chain...)
+	case v.Number != 0:
+		b = v.Number.append(b)
+	case v.Endpoint.IsValid():
+		b = appendAddr(b, v.Endpoint.Addr())
+		b = append(b, " . "...)
+		b = strconv.AppendUint(b, uint64(v.Endpoint.Port()), 10)
+	}
+	return b
+}
+
+// appendAddr leaves out a zone: a rule has no use for it, and it is free text.
+func appendAddr(b []byte, a netip.Addr) []byte {
+	return a.WithZone("").AppendTo(b)
+}
+
+// ProtoName is the name of a protocol in nft's syntax.
+func ProtoName(p plan.Protocol) string {
+	switch p {
+	case plan.TCP:
+		return "tcp"
+	case plan.UDP:
+		return "udp"
+	case plan.SCTP:
+		return "sctp"
+	}
+	return strconv.Itoa(int(p))
+}

@@ -1,0 +1,49 @@
+package nfttable
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"edgeway/proxiers"
+	"edgeway/proxiers/plan"
+)
+
+// probeLimit bounds the check of a few dozen rules.
+const probeLimit = 30 * time.Second
+
+// Probe has nft and the kernel check a transaction with all of a plan, which has every kind of rule and element. It
+// changes nothing. Its mark is that of any masquerade bit.
+func Probe(ctx context.Context, s Schema, sample *plan.Plan) error {
+	ctx, cancel := context.WithTimeout(ctx, probeLimit)
+	defer cancel()
+	nft, err := openNFT(ctx)
+	if err != nil {
+		return err
+	}
+	s.Table += "-probe"
+	tx := newRenderer(nft, s, kernelFamilies(), 0).whole(newReferences(), sample, false)
+	err = run(ctx, nft.Check, tx)
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		return fmt.Errorf("%w: nft or the kernel refuses a rule (nftables 1.0.6 and Linux 5.13 or newer are known to do): %w", proxiers.ErrUnsupported, err)
+	}
+	return err
+}
+
+// kernelFamilies gives the families that the kernel has. Started with ipv6.disable=1 it has no sockets of IPv6, and
+// refuses rules of the family.
+func kernelFamilies() []plan.Family {
+	fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if errors.Is(err, unix.EAFNOSUPPORT) {
+		return []plan.Family{plan.IPv4}
+	}
+	if err == nil {
+		_ = unix.Close(fd)
+	}
+	return []plan.Family{plan.IPv4, plan.IPv6}
+}

@@ -1,0 +1,232 @@
+package nfttable
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+
+	"edgeway/proxiers/internal/nfnetlink"
+	"edgeway/proxiers/plan"
+)
+
+// attrKeyEnd is an attribute number of the kernel's nf_tables.h that golang.org/x/sys/unix lacks.
+const attrKeyEnd = 10
+
+// reader reads what our tables hold.
+type reader struct{ *nfnetlink.Conn }
+
+func dial() (*reader, error) {
+	c, err := nfnetlink.Dial()
+	return &reader{c}, err
+}
+
+// tables gives the families that have a table of this name.
+func (c *reader) tables(name string) (found []uint8, err error) {
+	err = c.Dump(unix.NFT_MSG_GETTABLE, unix.NFPROTO_UNSPEC, nil, func(m nfnetlink.Message) error {
+		if string(nfnetlink.Text(nfnetlink.Attr(m.Attrs, nfnetlink.AttrTable))) == name {
+			found = append(found, m.Family)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read tables: %w", err)
+	}
+	return found, nil
+}
+
+// objects gives the chains, sets and maps of a table. Anonymous sets belong to rules and are left out.
+func (c *reader) objects(f plan.Family, table string) (found []ObjectID, err error) {
+	filter := nfnetlink.AppendAttr(nil, nfnetlink.AttrTable, table)
+	add := func(kind ObjectKind, m nfnetlink.Message, name []byte) {
+		if string(nfnetlink.Text(nfnetlink.Attr(m.Attrs, nfnetlink.AttrTable))) == table { // kernels do not filter chains by table
+			found = append(found, ObjectID{f, kind, string(nfnetlink.Text(name))})
+		}
+	}
+	err = c.Dump(unix.NFT_MSG_GETCHAIN, nfnetlink.Family(f), filter, func(m nfnetlink.Message) error {
+		add(ChainObject, m, nfnetlink.Attr(m.Attrs, unix.NFTA_CHAIN_NAME))
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read chains: %w", err)
+	}
+	err = c.Dump(unix.NFT_MSG_GETSET, nfnetlink.Family(f), filter, func(m nfnetlink.Message) error {
+		flags := nfnetlink.Uint32(nfnetlink.Attr(m.Attrs, unix.NFTA_SET_FLAGS))
+		kind := setObject
+		if flags&unix.NFT_SET_MAP != 0 {
+			kind = MapObject
+		}
+		if flags&unix.NFT_SET_ANONYMOUS == 0 {
+			add(kind, m, nfnetlink.Attr(m.Attrs, unix.NFTA_SET_NAME))
+		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, unix.ENOENT) { // no table
+		return nil, fmt.Errorf("read sets: %w", err)
+	}
+	return found, nil
+}
+
+// rawElement is an element as the kernel tells it; the slices are valid during the visit only.
+type rawElement struct {
+	key, keyEnd, data []byte
+}
+
+// elements visits all elements of a set or map; a set that does not exist has none.
+func (c *reader) elements(f plan.Family, table, set string, visit func(rawElement) error) error {
+	filter := nfnetlink.AppendAttr(nfnetlink.AppendAttr(nil, unix.NFTA_SET_ELEM_LIST_TABLE, table), unix.NFTA_SET_ELEM_LIST_SET, set)
+	err := c.Dump(unix.NFT_MSG_GETSETELEM, nfnetlink.Family(f), filter, func(m nfnetlink.Message) error {
+		for t, list := range nfnetlink.EachAttr(m.Attrs) {
+			if t != unix.NFTA_SET_ELEM_LIST_ELEMENTS {
+				continue
+			}
+			for _, raw := range nfnetlink.EachAttr(list) {
+				if err := visit(parseRaw(raw)); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("read elements of %s: %w", set, err)
+	}
+	return nil
+}
+
+func parseRaw(b []byte) (e rawElement) {
+	for t, v := range nfnetlink.EachAttr(b) {
+		switch t {
+		case unix.NFTA_SET_ELEM_KEY:
+			e.key = nfnetlink.Attr(v, unix.NFTA_DATA_VALUE)
+		case attrKeyEnd:
+			e.keyEnd = nfnetlink.Attr(v, unix.NFTA_DATA_VALUE)
+		case unix.NFTA_SET_ELEM_DATA:
+			e.data = v
+		}
+	}
+	return e
+}
+
+// errUnreadable says that an element is none that we write: another version made the set, or
+// another program the element.
+var errUnreadable = errors.New("not an element of ours")
+
+// decode gives the entry that an element of a fixed set stands for. Chain names are looked up in
+// names, so that equal ones share their text.
+func (s *Set) decode(f plan.Family, id SetID, raw rawElement, names map[string]string) (Entry, error) {
+	e := Entry{Element: Element{Family: f, Set: id}}
+	key, end := raw.key, raw.keyEnd
+	for _, k := range s.Key {
+		size := 4
+		if k == Addr || k == Peer || k == PeerPrefix {
+			size = addrSize(f)
+		}
+		if len(key) < size {
+			return Entry{}, fmt.Errorf("%s: %w", s.Name, errUnreadable)
+		}
+		var last []byte
+		if k == PeerPrefix && len(end) == len(key) {
+			last = end[:size]
+		}
+		if !e.setField(k, key[:size], last) {
+			return Entry{}, fmt.Errorf("%s: %w", s.Name, errUnreadable)
+		}
+		key = key[size:]
+		if len(end) >= size {
+			end = end[size:]
+		}
+	}
+	if len(key) != 0 || !e.setValue(s.Data, raw.data, names) {
+		return Entry{}, fmt.Errorf("%s: %w", s.Name, errUnreadable)
+	}
+	return e, nil
+}
+
+// setField takes a field from the kernel's bytes: addresses and ports are in network order, each field is
+// padded to 4 bytes, and slots and numbers of chains are in the host's order.
+func (e *Element) setField(k Field, b, last []byte) bool {
+	switch k {
+	case Addr:
+		e.Addr, _ = netip.AddrFromSlice(b)
+	case Peer:
+		e.Peer, _ = netip.AddrFromSlice(b)
+	case Proto:
+		e.Proto = plan.Protocol(b[0])
+	case Port:
+		e.Port = binary.BigEndian.Uint16(b)
+	case PeerPort:
+		e.PeerPort = binary.BigEndian.Uint16(b)
+	case Slot:
+		e.Slot = binary.NativeEndian.Uint32(b)
+	case Number:
+		e.Number = ChainNumber(binary.NativeEndian.Uint32(b))
+	case PeerPrefix:
+		e.Peer, _ = netip.AddrFromSlice(b)
+		bits, ok := prefixBits(b, last)
+		e.PeerBits = uint8(bits)
+		return ok
+	}
+	return true
+}
+
+func (v *Value) setValue(d Data, b []byte, names map[string]string) bool {
+	switch d {
+	case ToChain:
+		verdict := nfnetlink.Attr(b, unix.NFTA_DATA_VERDICT)
+		name := nfnetlink.Text(nfnetlink.Attr(verdict, unix.NFTA_VERDICT_CHAIN))
+		if int32(nfnetlink.Uint32(nfnetlink.Attr(verdict, unix.NFTA_VERDICT_CODE))) != unix.NFT_GOTO {
+			name = []byte("?") // no chain of ours: differs from what is wanted
+		}
+		known, ok := names[string(name)]
+		if !ok {
+			known = string(name)
+			names[known] = known
+		}
+		v.Chain = known
+	case ToNumber:
+		raw := nfnetlink.Attr(b, unix.NFTA_DATA_VALUE)
+		if len(raw) != 4 {
+			return false
+		}
+		v.Number = ChainNumber(binary.NativeEndian.Uint32(raw))
+	case ToEndpoint:
+		raw := nfnetlink.Attr(b, unix.NFTA_DATA_VALUE)
+		if len(raw) < 4+2 {
+			return false
+		}
+		a, ok := netip.AddrFromSlice(raw[:len(raw)-4])
+		v.Endpoint = netip.AddrPortFrom(a, binary.BigEndian.Uint16(raw[len(raw)-4:]))
+		return ok
+	}
+	return true
+}
+
+// prefixBits gives the length of the prefix that spans first to last; nil last is a single address.
+func prefixBits(first, last []byte) (bits int, ok bool) {
+	if last == nil {
+		return 8 * len(first), true
+	}
+	for bits = 0; bits < 8*len(first); bits++ {
+		mask := byte(0x80 >> (bits % 8))
+		if first[bits/8]&mask != last[bits/8]&mask {
+			break
+		}
+	}
+	for i := bits; i < 8*len(first); i++ {
+		mask := byte(0x80 >> (i % 8))
+		if first[i/8]&mask != 0 || last[i/8]&mask == 0 {
+			return 0, false
+		}
+	}
+	return bits, true
+}
+
+func addrSize(f plan.Family) int {
+	if f == plan.IPv4 {
+		return 4
+	}
+	return 16
+}

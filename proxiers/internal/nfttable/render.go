@@ -1,0 +1,231 @@
+package nfttable
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"sigs.k8s.io/knftables"
+
+	"edgeway/proxiers"
+	"edgeway/proxiers/plan"
+)
+
+// renderer turns plans into transactions. It knows nothing of the kernel's state.
+type renderer struct {
+	Schema
+	nft      knftables.Interface
+	families []plan.Family
+	// templates fills in the templates of rules, by family.
+	templates [2]*strings.Replacer
+	// node is the host that the rules are for.
+	node *plan.Node
+}
+
+func newRenderer(nft knftables.Interface, s Schema, families []plan.Family, masqueradeBit int) *renderer {
+	r := &renderer{Schema: s, nft: nft, families: families}
+	mark := uint32(1) << masqueradeBit
+	for _, f := range families {
+		r.templates[familyIndex(f)] = strings.NewReplacer("$ip", ipKeyword(f),
+			"$mark", fmt.Sprintf("0x%08x", mark), "$rest", fmt.Sprintf("0x%08x", ^mark))
+	}
+	return r
+}
+
+func (r *renderer) serves(f plan.Family) bool { return slices.Contains(r.families, f) }
+
+// needs visits what each ServicePort of the plan needs. It is the same Needs each time.
+func (r *renderer) needs(refs *references, p *plan.Plan, visit func(*Needs)) {
+	n := Needs{refs: refs}
+	for _, svc := range p.Services {
+		if r.serves(svc.Family) {
+			n.of(&r.Schema, svc)
+			visit(&n)
+		}
+	}
+}
+
+// count counts in empty references what the plan needs, and gives the objects.
+func (r *renderer) count(refs *references, p *plan.Plan) (objects []Object) {
+	r.needs(refs, p, func(n *Needs) {
+		for _, o := range n.objects {
+			if first, _ := refs.takeObject(o.ObjectID); first {
+				objects = append(objects, o)
+			}
+		}
+		for _, e := range n.shared {
+			refs.take(e)
+		}
+	})
+	return objects
+}
+
+// whole renders all of a plan for tables without any of it.
+func (r *renderer) whole(refs *references, next *plan.Plan, fresh bool) *knftables.Transaction {
+	tx := r.nft.NewTransaction()
+	r.base(tx, next.Node, baseOptions{fresh: fresh, elements: true})
+	r.chunk(tx, refs, next.Services, len(next.Services))
+	return tx
+}
+
+// partial renders a change: what differs, nothing else. The references must be those of change.Prev.
+func (r *renderer) partial(refs *references, change proxiers.Change, now time.Time) *knftables.Transaction {
+	b := newBatch(r, refs, now)
+	for _, svc := range change.Removed {
+		if r.serves(svc.Family) {
+			b.replace(svc, nil)
+		}
+	}
+	for _, svc := range change.Changed {
+		if r.serves(svc.Family) {
+			b.replace(change.Prev.Find(svc.Name, svc.Family), svc)
+		}
+	}
+	tx := r.nft.NewTransaction()
+	if prev, next := change.Prev.Node, change.Next.Node; prev != next {
+		b.diff(r.Node(prev), r.Node(next))
+		if slices.ContainsFunc(r.Ranges, func(set Range) bool { return !slices.Equal(set.Of(prev), set.Of(next)) }) {
+			r.addRanges(tx, next, false)
+		}
+	}
+	b.writeTo(tx)
+	return tx
+}
+
+// baseOptions are for base: replace the tables as a whole, add the elements that follow from the host to tables
+// that have none, and leave the ranges of Range.Last empty.
+type baseOptions struct{ fresh, elements, takeover bool }
+
+// base renders everything but Services.
+func (r *renderer) base(tx *knftables.Transaction, node *plan.Node, o baseOptions) {
+	r.node = node
+	for _, f := range r.families {
+		if o.fresh {
+			t := &knftables.Table{Family: nftFamily(f), Name: r.Table}
+			tx.Add(t)
+			tx.Delete(t)
+		}
+		r.addSchema(tx, f)
+		for _, c := range r.Chains {
+			id := ObjectID{f, ChainObject, c.Name}
+			tx.Flush(r.chain(id))
+			r.addRules(tx, id, c.Rules)
+		}
+	}
+	r.addRanges(tx, node, o.takeover)
+	if o.elements {
+		b := newBatch(r, nil, time.Time{})
+		b.diff(nil, r.Node(node))
+		b.writeTo(tx)
+	}
+}
+
+// addSchema adds what exists whether there are Services or not, except for rules.
+func (r *renderer) addSchema(tx *knftables.Transaction, f plan.Family) {
+	nf := nftFamily(f)
+	tx.Add(&knftables.Table{Family: nf, Name: r.Table})
+	for i := range r.Sets {
+		r.Sets[i].add(tx, r.Table, f)
+	}
+	for _, set := range r.Ranges {
+		tx.Add(&knftables.Set{Family: nf, Table: r.Table, Name: set.Name, Type: addrType(f), Flags: []knftables.SetFlag{knftables.IntervalFlag}})
+	}
+	for _, name := range r.Counters {
+		tx.Add(&knftables.Counter{Family: nf, Table: r.Table, Name: name})
+	}
+	for i := range r.Chains {
+		r.Chains[i].add(tx, r.Table, f)
+	}
+}
+
+// addRanges writes the interval sets anew.
+func (r *renderer) addRanges(tx *knftables.Transaction, n *plan.Node, takeover bool) {
+	for _, f := range r.families {
+		for _, set := range r.Ranges {
+			tx.Flush(&knftables.Set{Family: nftFamily(f), Table: r.Table, Name: set.Name})
+			if takeover && set.Last {
+				continue
+			}
+			for _, p := range plan.OfFamily(set.Of(n), f) {
+				tx.Add(&knftables.Element{Family: nftFamily(f), Table: r.Table, Set: set.Name, Key: []string{p.String()}})
+			}
+		}
+	}
+}
+
+// chunk renders the first ServicePorts of a plan for tables without any, about limit of them, and gives
+// the rest. Ports of one Service stay together: in between, a ClusterIP's other ports are rejected.
+func (r *renderer) chunk(tx *knftables.Transaction, refs *references, list []*plan.ServicePort, limit int) (rest []*plan.ServicePort) {
+	n := min(limit, len(list))
+	for n > 0 && n < len(list) && sameService(list[n-1], list[n]) {
+		n++
+	}
+	b := newBatch(r, refs, time.Time{})
+	for _, svc := range list[:n] {
+		if r.serves(svc.Family) {
+			b.replace(nil, svc)
+		}
+	}
+	b.writeTo(tx)
+	return list[n:]
+}
+
+func sameService(a, b *plan.ServicePort) bool {
+	return a.Name.Namespace == b.Name.Namespace && a.Name.Name == b.Name.Name
+}
+
+// addObject adds a chain with its rules, or a map.
+func (r *renderer) addObject(tx *knftables.Transaction, o Object) {
+	if o.Kind == MapObject {
+		tx.Add(&knftables.Map{
+			Family: nftFamily(o.Family), Table: r.Table, Name: o.Name,
+			Type:  addrType(o.Family) + " : " + addrType(o.Family),
+			Flags: []knftables.SetFlag{knftables.DynamicFlag, knftables.TimeoutFlag}, Timeout: &o.Timeout, Size: &o.Size,
+		})
+		return
+	}
+	chain := r.chain(o.ObjectID)
+	tx.Add(chain)
+	tx.Flush(chain)
+	r.addRules(tx, o.ObjectID, o.Rules.Rules(r.node))
+}
+
+func (r *renderer) chain(id ObjectID) *knftables.Chain {
+	return &knftables.Chain{Family: nftFamily(id.Family), Table: r.Table, Name: id.Name}
+}
+
+func (r *renderer) addRules(tx *knftables.Transaction, id ObjectID, rules []string) {
+	for _, rule := range rules {
+		tx.Add(&knftables.Rule{Family: nftFamily(id.Family), Table: r.Table, Chain: id.Name, Rule: r.templates[familyIndex(id.Family)].Replace(rule)})
+	}
+}
+
+// sweep renders the deletion of objects that nothing needs. Rules hold maps, and maps hold chains: so the
+// rules go first, then the maps, then the chains.
+func (r *renderer) sweep(objects []ObjectID) *knftables.Transaction {
+	tx := r.nft.NewTransaction()
+	slices.SortFunc(objects, func(a, b ObjectID) int {
+		return cmp.Or(cmp.Compare(a.Family, b.Family), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name))
+	})
+	for _, id := range objects {
+		if id.Kind == ChainObject {
+			tx.Flush(r.chain(id))
+		}
+	}
+	for _, id := range objects {
+		switch id.Kind {
+		case MapObject:
+			tx.Delete(&knftables.Map{Family: nftFamily(id.Family), Table: r.Table, Name: id.Name})
+		case setObject:
+			tx.Delete(&knftables.Set{Family: nftFamily(id.Family), Table: r.Table, Name: id.Name})
+		}
+	}
+	for _, id := range objects {
+		if id.Kind == ChainObject {
+			tx.Delete(r.chain(id))
+		}
+	}
+	return tx
+}

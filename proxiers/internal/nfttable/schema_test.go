@@ -1,0 +1,153 @@
+package nfttable
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/knftables"
+
+	"edgeway/proxiers"
+	"edgeway/proxiers/internal/plantest"
+	"edgeway/proxiers/plan"
+)
+
+// The sets of the test's schema, which have each field and each kind of data.
+const (
+	frontends SetID = iota
+	slots
+	peers
+	allowed
+	hosts
+	numbers
+)
+
+// testSchema has a chain for each number of endpoints and a map for each ServicePort.
+func testSchema() Schema {
+	return Schema{
+		Table: "nfttable-test", Numbers: numbers, Idle: time.Minute, Counters: []string{"misses"},
+		Sets: []Set{
+			frontends: {Name: "frontends", Key: []Field{Addr, Proto, Port}, Data: ToNumber},
+			slots:     {Name: "slots", Key: []Field{Addr, Port, Slot}, Data: ToEndpoint, Proto: plan.TCP},
+			peers:     {Name: "peers", Key: []Field{Proto, Peer, PeerPort}, Data: ToChain},
+			allowed:   {Name: "allowed", Key: []Field{Port, PeerPrefix}},
+			hosts:     {Name: "hosts", Key: []Field{Addr}},
+			numbers:   {Name: "numbers", Key: []Field{Number}, Data: ToChain},
+		},
+		Ranges: []Range{{Name: "pods", Of: func(n *plan.Node) []netip.Prefix { return n.PodSources }}},
+		Chains: []Chain{
+			{Name: "misses", Rules: []string{"$ip daddr @hosts counter name misses"}},
+			{
+				Name: "output", Type: knftables.FilterType, Hook: knftables.OutputHook, Priority: knftables.FilterPriority,
+				Rules: []string{"meta mark and $mark != 0 meta mark set meta mark and $rest", "jump misses"},
+			},
+		},
+		Service: testNeeds,
+		Node: func(n *plan.Node) (entries []Entry) {
+			for _, a := range n.HostAddrs {
+				entries = append(entries, Entry{Element: Element{Family: plan.FamilyOf(a), Set: hosts, Addr: a}})
+			}
+			return entries
+		},
+		SameRules: func(a, b *plan.Node) bool { return slices.Equal(a.PodInterfaces, b.PodInterfaces) },
+	}
+}
+
+// ruleList is rules that are the same on every host.
+type ruleList []string
+
+func (l ruleList) Rules(*plan.Node) []string { return l }
+
+func testNeeds(n *Needs, svc *plan.ServicePort) {
+	clients := "clients-" + svc.Name.Name
+	n.Object(Object{ObjectID: ObjectID{svc.Family, MapObject, clients}, Size: 16, Timeout: time.Minute})
+	note := Object{ObjectID: ObjectID{svc.Family, ChainObject, "note-" + svc.Name.Name}, Rules: ruleList{"update @" + clients + " { $ip saddr : $ip daddr }"}}
+	n.Object(note)
+	for _, f := range svc.Frontends {
+		key := Element{Family: svc.Family, Addr: f.Addr, Proto: svc.Name.Protocol, Port: f.Port}
+		number := n.Chain(Object{
+			ObjectID: ObjectID{svc.Family, ChainObject, "of-" + string(rune('0'+len(svc.Pools[0])))}, Rules: ruleList{"accept"},
+		})
+		n.Entry(frontends, key, Value{Number: number})
+		for _, p := range f.AllowFrom {
+			n.Entry(allowed, Element{Family: svc.Family, Port: f.Port, Peer: p.Addr(), PeerBits: uint8(p.Bits())}, Value{})
+		}
+		for i, e := range svc.Pools[0] {
+			n.Entry(slots, Element{Family: svc.Family, Addr: f.Addr, Port: f.Port, Slot: uint32(i)}, Value{Endpoint: e.Addr})
+			n.Entry(peers, Element{Family: svc.Family, Proto: svc.Name.Protocol, Peer: e.Addr.Addr(), PeerPort: e.Addr.Port()}, Value{Chain: note.Name})
+		}
+		n.Shared(hosts, Element{Family: svc.Family, Addr: f.Addr})
+	}
+}
+
+// testPlan has a ServicePort in each family.
+func testPlan() *plan.Plan {
+	one := plantest.Service("one", []plan.Frontend{plantest.ClusterIP("10.96.0.1", 80)}, plantest.Endpoint("10.244.1.1:8080"), plantest.Endpoint("10.244.1.2:8081"))
+	one.Frontends[0].AllowFrom = []netip.Prefix{plantest.Prefix("10.0.0.0/8"), plantest.Prefix("192.0.2.7/32")}
+	six := plantest.Service("six", []plan.Frontend{{Kind: plan.ClusterIP, Addr: plantest.Addr("fd00::1"), Port: 80, Routes: plantest.ToPods}}, plantest.Endpoint("[fd00:1::1]:8080"))
+	six.Family = plan.IPv6
+	six.Frontends[0].AllowFrom = []netip.Prefix{plantest.Prefix("fd00:2::/61")}
+	return plantest.Plan(plantest.Node(), one, six)
+}
+
+func testRenderer() *renderer {
+	return newRenderer(knftables.NewFake("", ""), testSchema(), []plan.Family{plan.IPv4, plan.IPv6}, 14)
+}
+
+func TestChunkKeepsServicesTogether(t *testing.T) {
+	r := testRenderer()
+	var list []*plan.ServicePort
+	for _, port := range []string{"a", "b", "c"} {
+		svc := plantest.Service("multi", nil)
+		svc.Name.Port = port
+		list = append(list, svc)
+	}
+	list = append(list, plantest.Service("next", nil))
+	rest := r.chunk(r.nft.NewTransaction(), newReferences(), list, 2)
+	if len(rest) != 1 || rest[0].Name.Name != "next" {
+		t.Errorf("a chunk of 2 left %d ServicePorts, want the one of the next Service", len(rest))
+	}
+}
+
+// Two names that lead to one number get two, and a number that was given up is free again.
+func TestNumbersAreDistinct(t *testing.T) {
+	refs := newReferences()
+	id := ObjectID{plan.IPv4, ChainObject, "a"}
+	number := refs.number(id)
+	refs.forget(id)
+	refs.taken[familyNumber{plan.IPv4, number}] = true // another name's
+	if got := refs.number(id); got != number+1 || refs.number(id) != got {
+		t.Errorf("number %d, want %d and then the same", got, number+1)
+	}
+	if got := refs.number(ObjectID{plan.IPv6, ChainObject, "a"}); got != number {
+		t.Errorf("number %d in the other family, want %d", got, number)
+	}
+}
+
+// What one ServicePort gives up and another needs stays, and what is idle is not written again.
+func TestSharedObjectsAreCounted(t *testing.T) {
+	env := proxiers.Env{Families: []plan.Family{plan.IPv4}}
+	node := plantest.Node()
+	a := plantest.Service("a", []plan.Frontend{plantest.ClusterIP("10.96.0.1", 80)}, plantest.Endpoint("10.244.1.1:8080"))
+	b := plantest.Service("b", []plan.Frontend{plantest.ClusterIP("10.96.0.1", 81)}, plantest.Endpoint("10.244.1.2:8080"))
+	both, one, none := plantest.Plan(node, a, b), plantest.Plan(node, a), plantest.Plan(node)
+	for _, c := range []struct {
+		name       string
+		prev, next *plan.Plan
+		want       bool
+	}{
+		{"the first", none, one, true},
+		{"another one", one, both, false},
+		{"not the last", both, one, false},
+		{"the last", one, none, true},
+	} {
+		tx := Render(testSchema(), env, proxiers.NewChange(c.prev, c.next))
+		for _, shared := range []string{"numbers { ", "hosts { 10.96.0.1 }"} {
+			if got := strings.Contains(tx, "element ip nfttable-test "+shared); got != c.want {
+				t.Errorf("%s: %q is written: %v, want %v:\n%s", c.name, shared, got, c.want, tx)
+			}
+		}
+	}
+}

@@ -1,0 +1,142 @@
+package nfttable
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"sigs.k8s.io/knftables"
+
+	"edgeway/proxiers"
+	"edgeway/proxiers/internal/nfnetlink"
+	"edgeway/proxiers/plan"
+)
+
+// bigTransaction is the number of operations above which the monitor leaves its group.
+const bigTransaction = 1000
+
+// Table is a table in each family. It is a proxiers.Proxier and a proxiers.Tender.
+type Table struct {
+	*renderer
+	env      proxiers.Env
+	kernel   *reader
+	monitor  *nfnetlink.Monitor
+	watching sync.WaitGroup
+	// refs are those of the plan that the kernel has; nil when its state is unknown.
+	refs *references
+}
+
+// New opens sockets to read the tables and to watch them, in the network namespace of the calling thread. It changes
+// nothing.
+func New(ctx context.Context, s Schema, env proxiers.Env) (*Table, error) {
+	nft, err := openNFT(ctx)
+	if err != nil {
+		return nil, err
+	}
+	t := &Table{renderer: newRenderer(nft, s, env.Families, env.MasqueradeBit), env: env}
+	if t.kernel, err = dial(); err != nil {
+		return nil, err
+	}
+	t.monitor, err = nfnetlink.NewMonitor(nfnetlink.MonitorOptions{Notify: env.Drift, Concerns: t.concerns})
+	if err != nil {
+		t.kernel.Close()
+		return nil, fmt.Errorf("subscription to nftables notices: %w", err)
+	}
+	t.watching.Go(t.monitor.Run)
+	return t, nil
+}
+
+func (t *Table) concerns(m nfnetlink.Message) string {
+	ofFamily := slices.ContainsFunc(t.families, func(f plan.Family) bool { return nfnetlink.Family(f) == m.Family })
+	if ofFamily && string(nfnetlink.Text(nfnetlink.Attr(m.Attrs, nfnetlink.AttrTable))) == t.Table {
+		return "the table"
+	}
+	return ""
+}
+
+// Apply implements proxiers.Applier.
+func (t *Table) Apply(ctx context.Context, change proxiers.Change) (err error) {
+	refs := t.refs
+	t.refs = nil
+	if change.Prev != nil && refs != nil && t.SameRules(t.node, change.Next.Node) {
+		if err := t.commit(ctx, t.partial(refs, change, time.Now())); err != nil {
+			return fmt.Errorf("partial sync: %w", err)
+		}
+	} else if refs, err = t.full(ctx, change.Next); err != nil {
+		return err
+	}
+	t.refs, t.env.Takeover = refs, false
+	return nil
+}
+
+// Close implements proxiers.Proxier.
+func (t *Table) Close() error {
+	t.kernel.Close()
+	err := t.monitor.Close()
+	t.watching.Wait()
+	return err
+}
+
+// Due implements proxiers.Tender: when an object has been idle for as long as it is kept.
+func (t *Table) Due() (due time.Time) {
+	if t.refs == nil {
+		return due
+	}
+	for _, idle := range t.refs.idle {
+		if at := idle.since.Add(t.Idle); due.IsZero() || at.Before(due) {
+			due = at
+		}
+	}
+	return due
+}
+
+// Tend implements proxiers.Tender.
+func (t *Table) Tend(ctx context.Context) error {
+	if t.refs == nil {
+		return nil
+	}
+	return t.sweep(ctx, t.refs, time.Now().Add(-t.Idle))
+}
+
+// sweep deletes what has been idle since before. What cannot be deleted stays for another while.
+func (t *Table) sweep(ctx context.Context, refs *references, before time.Time) error {
+	objects := refs.idleBefore(before)
+	if len(objects) == 0 {
+		return nil
+	}
+	err := t.commit(ctx, t.renderer.sweep(objects))
+	for _, id := range objects {
+		if err != nil {
+			refs.idle[id] = idleness{time.Now(), refs.idle[id].intact}
+		} else {
+			refs.forget(id)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("unused chains and maps: %w", err)
+	}
+	return nil
+}
+
+// commit runs a transaction, if it has anything to do.
+func (t *Table) commit(ctx context.Context, tx *knftables.Transaction) error {
+	n := tx.NumOperations()
+	if n == 0 {
+		return nil
+	}
+	return t.monitor.Own(1, n > bigTransaction, func() error { return run(ctx, t.nft.Run, tx) })
+}
+
+// Render gives the transaction that leads from one plan to the next, in nft's syntax, for tests of a Schema. Prev nil:
+// from no tables.
+func Render(s Schema, env proxiers.Env, change proxiers.Change) string {
+	r, refs := newRenderer(knftables.NewFake("", ""), s, env.Families, env.MasqueradeBit), newReferences()
+	if change.Prev == nil {
+		return r.whole(refs, change.Next, false).String()
+	}
+	r.node = change.Prev.Node
+	r.count(refs, change.Prev)
+	return r.partial(refs, change, time.Now()).String()
+}

@@ -1,0 +1,184 @@
+package nfttable
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"edgeway/proxiers"
+	"edgeway/proxiers/plan"
+)
+
+// newTable makes one in a network namespace of the test's own. The thread is never unlocked, so it ends with the
+// test, and the namespace with it.
+func newTable(t *testing.T) *Table {
+	t.Helper()
+	runtime.LockOSThread()
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		t.Fatalf("new network namespace (the test needs root): %v", err)
+	}
+	table, err := New(t.Context(), testSchema(), proxiers.Env{
+		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)), Families: []plan.Family{plan.IPv4, plan.IPv6},
+		MasqueradeBit: 14, Drift: func(string) {}, Progress: func(int, int) {},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := table.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return table
+}
+
+func nft(t *testing.T, script string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "nft", "--stateless", "-f", "-")
+	cmd.Stdin = strings.NewReader(script)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("nft: %v\n%s", err, out)
+	}
+	return string(out)
+}
+
+// differences gives what a full sync would write and delete of elements.
+func differences(t *testing.T, table *Table, next *plan.Plan) (added, deleted []string) {
+	t.Helper()
+	c, err := dial()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	refs := newReferences()
+	table.count(refs, next)
+	differing, err := table.compare(c, refs, next)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := newBatch(table.renderer, refs, time.Time{})
+	b.reconcile(differing, next)
+	text := func(lists [2][][]Entry) (lines []string) {
+		for _, ofFamily := range lists {
+			for i, list := range ofFamily {
+				for _, e := range list {
+					set := &table.Sets[i]
+					lines = append(lines, set.Name+" "+string(e.appendValue(append(set.appendKey(nil, &e.Element), ' '))))
+				}
+			}
+		}
+		return lines
+	}
+	return text(b.added), text(b.deleted)
+}
+
+// The kernel's elements are read as they were written, of every kind, and the difference is what differs.
+func TestReadBack(t *testing.T) {
+	table, next := newTable(t), testPlan()
+	if err := table.Apply(t.Context(), proxiers.NewChange(nil, next)); err != nil {
+		t.Fatal(err)
+	}
+	if added, deleted := differences(t, table, next); len(added)+len(deleted) != 0 {
+		t.Errorf("of what was just written differ: %q and %q", added, deleted)
+	}
+	for _, c := range []struct{ script, added, deleted string }{
+		{"add element ip T frontends { 10.96.0.9 . udp . 53 : 1:2 }", "", "frontends 10.96.0.9 . udp . 53 1:2"},
+		{"delete element ip T slots { 10.96.0.1 . 80 . 1 }", "slots 10.96.0.1 . 80 . 1 10.244.1.2 . 8081", ""},
+		{"delete element ip6 T peers { tcp . fd00:1::1 . 8080 }", "peers tcp . fd00:1::1 . 8080 goto note-six", ""},
+		{"add element ip T allowed { 81 . 10.1.0.0/16 }", "", "allowed 81 . 10.1.0.0/16"},
+		{"delete element ip6 T allowed { 80 . fd00:2::/61 }", "allowed 80 . fd00:2::/61 ", ""},
+		{"add element ip6 T hosts { fd00::9 }", "", "hosts fd00::9 "},
+	} {
+		nft(t, strings.ReplaceAll(c.script, " T ", " "+table.Table+" "))
+		added, deleted := differences(t, table, next)
+		if strings.TrimSpace(strings.Join(added, "\n")) != strings.TrimSpace(c.added) || strings.TrimSpace(strings.Join(deleted, "\n")) != strings.TrimSpace(c.deleted) {
+			t.Errorf("%s: added %q, deleted %q", c.script, added, deleted)
+		}
+		if err := table.Apply(t.Context(), proxiers.NewChange(nil, next)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A map and a chain that refer to each other's like go in one transaction, a minute after their last need.
+func TestTendSweepsWhatIsIdle(t *testing.T) {
+	table, next := newTable(t), testPlan()
+	none := &plan.Plan{Node: next.Node}
+	for _, change := range []proxiers.Change{proxiers.NewChange(nil, next), proxiers.NewChange(next, none)} {
+		if err := table.Apply(t.Context(), change); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := table.Tend(t.Context()); err != nil || len(table.refs.idle) != 6 {
+		t.Fatalf("error %v, %d objects are idle, want 3 in each family", err, len(table.refs.idle))
+	}
+	for id, idle := range table.refs.idle {
+		table.refs.idle[id] = idleness{idle.since.Add(-table.Idle), idle.intact}
+	}
+	if due := table.Due(); due.After(time.Now()) {
+		t.Errorf("due at %s", due)
+	}
+	if err := table.Tend(t.Context()); err != nil || !table.Due().IsZero() {
+		t.Errorf("error %v, due at %s", err, table.Due())
+	}
+	if state := nft(t, "list ruleset"); strings.Contains(state, "note-") || strings.Contains(state, "clients-") || !strings.Contains(state, "chain misses") {
+		t.Errorf("what is left:\n%s", state)
+	}
+}
+
+// A host that has another way to tell pods has other rules: that is a full sync.
+func TestOtherRulesAreAFullSync(t *testing.T) {
+	table, next := newTable(t), testPlan()
+	node := *next.Node
+	node.PodInterfaces = []string{"veth*"}
+	other := &plan.Plan{Node: &node, Services: next.Services}
+	if err := table.Apply(t.Context(), proxiers.NewChange(nil, next)); err != nil {
+		t.Fatal(err)
+	}
+	nft(t, "flush chain ip "+table.Table+" misses")
+	if err := table.Apply(t.Context(), proxiers.NewChange(next, other)); err != nil {
+		t.Fatal(err)
+	}
+	if state := nft(t, "list chain ip "+table.Table+" misses"); !strings.Contains(state, "@hosts") {
+		t.Errorf("rules are not written anew:\n%s", state)
+	}
+}
+
+// An nft that hangs ends with the context, whatever it is run for.
+func TestHungProgram(t *testing.T) {
+	table := newTable(t)
+	nft(t, "add table ip "+table.Table)
+	path := t.TempDir()
+	if err := os.WriteFile(filepath.Join(path, "nft"), []byte("#!/bin/sh\nexec sleep 5\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", path+":/usr/bin:/bin")
+	for name, run := range map[string]func(context.Context) error{
+		"probe":    func(ctx context.Context) error { return Probe(ctx, testSchema(), testPlan()) },
+		"clean-up": func(ctx context.Context) error { return Cleanup(ctx, table.Table) },
+		"new": func(ctx context.Context) error {
+			_, err := New(ctx, testSchema(), proxiers.Env{})
+			return err
+		},
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		start := time.Now()
+		err := run(ctx)
+		cancel()
+		if took := time.Since(start); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, proxiers.ErrUnsupported) || took > 2*time.Second {
+			t.Errorf("%s: error %v after %s", name, err, took)
+		}
+	}
+}

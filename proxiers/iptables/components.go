@@ -1,0 +1,69 @@
+// Package iptables is the backend for iptables, in either of its implementations: iptables-nft and
+// iptables-legacy. Its chains have the names that kube-proxy's have (KEP-3453), so that people and
+// tools know what they see. Package xtables runs the programs; package watch notices what others change.
+//
+// Each family has the tables nat, which chooses the endpoint, and filter, which refuses what nat left
+// alone. In both, KUBE-SERVICES and KUBE-NODEPORTS lead to the chains of ServicePorts; when they have many
+// rules they are trees (see dispatch.go), so that neither a packet nor a change walks all of them.
+//
+// The chains of a ServicePort, by the hash of its name:
+//
+//	KUBE-SVC-…  one of the cluster pool's endpoints, by chance or by session affinity
+//	KUBE-SVL-…  the same of the local pool
+//	KUBE-EXT-…  tells pods, the host and others apart, and masquerades
+//	KUBE-FW-…   loadBalancerSourceRanges
+//	KUBE-SEP-…  one endpoint, where it needs more than one rule: hairpin or session affinity. Else the DNAT
+//	            rule is in KUBE-SVC-… itself: with a chain for each endpoint iptables-nft 1.8.9 takes ten
+//	            times as long to write 5,000 Services of 5 endpoints, and iptables-legacy's table has
+//	            three times as many entries, all of which every change copies.
+//
+// Cleanup removes all of these and the rules that lead to them. The tables and built-in chains that iptables-nft made
+// for them stay, empty, as they do after "iptables -F": other programs may be about to use them.
+package iptables
+
+import (
+	"context"
+
+	"edgeway/proxiers"
+	"edgeway/proxiers/iptables/xtables"
+	"edgeway/proxiers/plan"
+)
+
+// Name is the backend's name in the configuration where it is whichever variant the host uses. The names of the
+// variants are made of it.
+const Name = "iptables"
+
+// Components lists the backend under its three names.
+func Components() []proxiers.Component {
+	list := []proxiers.Component{{Name: Name, Doc: "iptables-nft or iptables-legacy, whichever this host uses already", Resolve: func(ctx context.Context) (string, error) {
+		v, err := xtables.Choose(ctx)
+		if err != nil {
+			return "", err
+		}
+		return backendName(v), nil
+	}}}
+	for _, v := range xtables.Variants() {
+		list = append(list, proxiers.Component{
+			Name:    backendName(v),
+			Doc:     "chains in the tables of " + backendName(v),
+			Probe:   func(ctx context.Context) error { return probe(ctx, v) },
+			New:     func(ctx context.Context, env proxiers.Env) (proxiers.Proxier, error) { return newProxier(ctx, v, env) },
+			Cleanup: func(ctx context.Context, env proxiers.Env) error { return cleanup(ctx, v, env) },
+			Gaps:    gaps,
+		})
+	}
+	return list
+}
+
+func backendName(v xtables.Variant) string { return Name + "-" + string(v) }
+
+func gaps(svc *plan.ServicePort) []proxiers.Gap {
+	if svc.Affinity == 0 {
+		return nil
+	}
+	return []proxiers.Gap{{
+		Feature: "session affinity",
+		Reason: "Each endpoint remembers 100 clients and forgets the one that has been idle longest when another comes: " +
+			"the kernel's module xt_recent keeps no more, unless it is loaded with a larger ip_list_tot.",
+	}}
+}

@@ -1,0 +1,46 @@
+package iptables
+
+import "github.com/prometheus/client_golang/prometheus"
+
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc(name, help, append(labels, "ip_family"), nil)
+}
+
+// What is told of restores is what kube-proxy tells (KEP-3453).
+var (
+	restoreFailures = desc("kubeproxy_sync_proxy_rules_iptables_restore_failures_total", "Restores of iptables rules that failed.")
+	partialFailures = desc("kubeproxy_sync_proxy_rules_iptables_partial_restore_failures_total",
+		"Restores of the rules of Services that changed that failed; a restore of all rules follows.")
+	rulesInKernel = desc("kubeproxy_sync_proxy_rules_iptables_total", "Rules in the kernel that are ours.", "table")
+	rulesOfSync   = desc("kubeproxy_sync_proxy_rules_iptables_last", "Rules that the last sync wrote.", "table")
+	locksTaken    = desc("edgeway_iptables_lock_acquisitions_total", "Times that the lock of the iptables programs was taken; iptables-nft has none.")
+	lockWait      = desc("edgeway_iptables_lock_wait_seconds_total", "Time that passed until the lock of the iptables programs was taken.")
+)
+
+// Describe implements prometheus.Collector.
+func (p *proxier) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{restoreFailures, partialFailures, rulesInKernel, rulesOfSync, locksTaken, lockWait} {
+		out <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (p *proxier) Collect(out chan<- prometheus.Metric) {
+	send := func(d *prometheus.Desc, kind prometheus.ValueType, value float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, kind, value, labels...)
+	}
+	for _, f := range p.families {
+		family := f.Family.String()
+		locks, waited := f.LockWait()
+		send(locksTaken, prometheus.CounterValue, float64(locks), family)
+		send(lockWait, prometheus.CounterValue, waited.Seconds(), family)
+		f.mu.Lock()
+		send(restoreFailures, prometheus.CounterValue, float64(f.failures), family)
+		send(partialFailures, prometheus.CounterValue, float64(f.partialFailures), family)
+		for _, table := range tables() {
+			send(rulesInKernel, prometheus.GaugeValue, float64(f.kernel[table].rules), table, family)
+			send(rulesOfSync, prometheus.GaugeValue, float64(f.last[table]), table, family)
+		}
+		f.mu.Unlock()
+	}
+}

@@ -1,0 +1,167 @@
+package watch
+
+import (
+	"errors"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"edgeway/proxiers/internal/iptablestest"
+	"edgeway/proxiers/iptables/xtables"
+	"edgeway/proxiers/plan"
+)
+
+// quietPoll does not run by itself. The state is settled as long as no restore of ours was made, and intact answers for
+// all tables.
+func quietPoll(t testing.TB, settled *bool, intact func(plan.Family, string) string) *poll {
+	t.Helper()
+	o := testOptions()
+	o.Intact, o.Entries = intact, func(plan.Family, string) (int, bool) { return 0, *settled }
+	p, err := newPoll(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return p
+}
+
+func (w *watched) inspections() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.inspected
+}
+
+// A change of another program costs one look into the table, not one each second.
+func TestPollReadsATableOnceForAChange(t *testing.T) {
+	iptablestest.NewHost(t)
+	w := newWatched(t, xtables.Legacy)
+	w.wantSilence(t, "nothing")
+	before := w.inspections()
+	w.wantSilence(t, "nothing")
+	if n := w.inspections() - before; n != 0 {
+		t.Errorf("without a change %d tables were read", n)
+	}
+	w.foreign(t, "iptables -t nat -N DOCKER", "ip6tables -t filter -N DOCKER")
+	w.wantSilence(t, "chains of another")
+	w.wantSilence(t, "chains of another")
+	if n := w.inspections() - before; n != 2 {
+		t.Errorf("after a change of two tables %d were read", n)
+	}
+}
+
+// To look at a table makes the kernel load and register it.
+func TestPollMakesNoTable(t *testing.T) {
+	iptablestest.NewHost(t)
+	settled := true
+	p := quietPoll(t, &settled, func(plan.Family, string) string { return "" })
+	p.Forget()
+	if reason := p.look(); reason != "" {
+		t.Errorf("reported %q", reason)
+	}
+	for _, f := range families {
+		if got, err := xtables.Tables(xtables.Legacy, f); err != nil || len(got) > 0 {
+			t.Errorf("tables of %s afterwards: %s, %v", f, got, err)
+		}
+	}
+}
+
+// What others do while a full sync runs can be judged only when it is over.
+func TestPollJudgesWhenTheStateIsSettled(t *testing.T) {
+	iptablestest.NewHost(t)
+	settled := false
+	inspected := map[tableID]int{}
+	p := quietPoll(t, &settled, func(f plan.Family, table string) string {
+		inspected[tableID{f, table}]++
+		return "the jump is gone"
+	})
+	iptablestest.Run(t, watchedRules, "iptables-legacy-restore")
+	p.Forget()
+	ownRule := func() (string, error) {
+		return p.commit(func() error {
+			iptablestest.Restore(t, xtables.Legacy, plan.IPv4, "nat", "-A KUBE-SVC-A -j RETURN")
+			return nil
+		})
+	}
+	iptablestest.Run(t, "", "iptables-legacy", "-t", "nat", "-F", "PREROUTING") // after the full sync has read the table
+	for range 3 {
+		if got, err := ownRule(); got != "" || err != nil {
+			t.Errorf("before the state is settled: %q, %v", got, err)
+		}
+	}
+	settled = true
+	if got, err := ownRule(); got != "the jump is gone" || err != nil {
+		t.Errorf("reported %q, %v", got, err)
+	}
+	if len(inspected) != 1 {
+		t.Errorf("tables read: %v, want only nat of IPv4", inspected)
+	}
+	if got := p.look(); got != "" {
+		t.Errorf("reported twice: %q", got)
+	}
+	p.Forget()
+	if got := p.look(); got != "" {
+		t.Errorf("after a new full sync has begun: %q", got)
+	}
+}
+
+func TestPollMissesATableThatIsGone(t *testing.T) {
+	iptablestest.NewHost(t)
+	gone, settled := tableID{plan.IPv4, "edgeway-none"}, true
+	var inspected []tableID
+	p := quietPoll(t, &settled, func(f plan.Family, table string) string {
+		inspected = append(inspected, tableID{f, table})
+		return "gone"
+	})
+	if _, err := p.read(gone); !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENOPROTOOPT) {
+		t.Errorf("state of a table that does not exist: %v", err)
+	}
+	p.known[gone] = observation{}
+	if got := p.look(); got != "gone" || len(inspected) != 1 || inspected[0] != gone {
+		t.Errorf("reported %q after a look at %v", got, inspected)
+	}
+}
+
+func TestFailedRestoreLeavesTheTableSuspect(t *testing.T) {
+	iptablestest.NewHost(t)
+	settled := false
+	p := quietPoll(t, &settled, func(plan.Family, string) string { return "" })
+	refused := errors.New("refused")
+	iptablestest.Run(t, watchedRules, "iptables-legacy-restore")
+	p.Forget()
+	_, err := p.commit(func() error {
+		iptablestest.Restore(t, xtables.Legacy, plan.IPv4, "nat", "-F PREROUTING")
+		return refused
+	})
+	if !errors.Is(err, refused) {
+		t.Errorf("error %v", err)
+	}
+	if got := p.changed(); len(got) != 1 || got[0] != (tableID{plan.IPv4, "nat"}) {
+		t.Errorf("suspect are %v, want nat of IPv4", got)
+	}
+}
+
+// BenchmarkPoll is one look at the four tables, two of them long, in which nothing has changed.
+func BenchmarkPoll(b *testing.B) {
+	iptablestest.NewHost(b)
+	settled := false
+	p := quietPoll(b, &settled, func(plan.Family, string) string { return "" })
+	err := p.Own(1, true, func() error {
+		for _, f := range families {
+			iptablestest.Run(b, manyChains(5000, ":KUBE-SVC-%d - [0:0]"), iptablestest.Program(xtables.Legacy, f)+"-restore", "--noflush")
+			iptablestest.Restore(b, xtables.Legacy, f, "filter", ":KUBE-SERVICES - [0:0]")
+		}
+		return nil
+	})
+	if err != nil || len(p.known) != 4 {
+		b.Fatal(err, p.known)
+	}
+	for b.Loop() {
+		if suspects := p.changed(); len(suspects) != 0 {
+			b.Fatal(suspects)
+		}
+	}
+}

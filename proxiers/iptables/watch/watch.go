@@ -1,0 +1,129 @@
+// Package watch notices that another program changed or removed rules of ours in the tables of iptables: for
+// iptables-nft by the kernel's notices, for iptables-legacy by a poll.
+package watch
+
+import (
+	"fmt"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"edgeway/proxiers/internal/nfnetlink"
+	"edgeway/proxiers/iptables/xtables"
+	"edgeway/proxiers/plan"
+)
+
+// Watcher is one of either. All methods may be called from any goroutine.
+type Watcher interface {
+	// Own runs a restore of ours over that many tables, and reports what others did before or meanwhile.
+	// big says that it changes more than about a thousand rules.
+	Own(tables int, big bool, commit func() error) error
+	// Forget drops what was noticed so far, and what was reported: a full sync begins.
+	Forget()
+	// Run reports until Close.
+	Run()
+	Close() error
+}
+
+// Options are what a Watcher is made with.
+type Options struct {
+	Families []plan.Family
+	// Tables are those in which we have rules.
+	Tables []string
+	// Ours says that a chain is ours by its name, Builtin that it is a built-in one in which we have rules.
+	Ours, Builtin func(chain string) bool
+	// Notify is called without any lock held. After it there is silence until Forget.
+	Notify func(reason string)
+	// Entries is how many entries a table of iptables-legacy has for what we wrote: one for each rule, and two
+	// for each chain. settled false says that it is not known now. Only the poll calls it, and Intact, with its lock
+	// held: from Run, and from Own after the commit, so that what the commit changed counts.
+	Entries func(f plan.Family, table string) (n int, settled bool)
+	// Intact reads a table that is settled from the kernel and compares it with what we wrote: the reason is empty
+	// when it is so.
+	Intact func(f plan.Family, table string) (reason string)
+}
+
+// New makes the Watcher for a variant, over the network namespace of the calling thread.
+func New(v xtables.Variant, o Options) (Watcher, error) {
+	if v == xtables.Legacy {
+		return newPoll(o)
+	}
+	return newEvents(o)
+}
+
+// Kinds of notices that golang.org/x/sys/unix lacks. Since Linux 6.3 a deletion may be a "destroy", which is
+// no error when there is nothing.
+const (
+	msgDestroyTable = 0x1a
+	msgDestroyChain = 0x1b
+	msgDestroyRule  = 0x1c
+)
+
+// newEvents subscribes to the kernel's notices.
+//
+// iptables-nft-restore makes one transaction of each table in its input; chains of the table that the
+// kernel lacks are made in the same one (1.8.9). A table in which nothing changes makes none.
+//
+// A chain of ours that is renamed is not noticed: the notice has the new name only. The next full sync,
+// or the next change of that chain, mends it.
+func newEvents(o Options) (*nfnetlink.Monitor, error) {
+	m, err := nfnetlink.NewMonitor(nfnetlink.MonitorOptions{Concerns: o.concerns, Notify: o.Notify})
+	if err != nil {
+		return nil, fmt.Errorf("subscription to nftables notices: %w", err)
+	}
+	return m, nil
+}
+
+// concerns says what of ours a notice is about; empty for what other programs do with their own. Docker, the
+// kubelet and others work in the same tables all the time.
+func (o Options) concerns(m nfnetlink.Message) (what string) {
+	i := slices.IndexFunc(o.Families, func(f plan.Family) bool { return nfnetlink.Family(f) == m.Family })
+	// Attribute 1 of every message is the table's name.
+	table := text(m.Attrs, unix.NFTA_TABLE_NAME)
+	if i < 0 || !slices.Contains(o.Tables, table) {
+		return ""
+	}
+	chain := ""
+	switch m.Kind {
+	case unix.NFT_MSG_DELTABLE, msgDestroyTable:
+		return fmt.Sprintf("table %s of %s", table, o.Families[i])
+	case unix.NFT_MSG_NEWCHAIN, unix.NFT_MSG_DELCHAIN, msgDestroyChain:
+		if name := text(m.Attrs, unix.NFTA_CHAIN_NAME); o.Ours(name) {
+			chain = name
+		}
+	case unix.NFT_MSG_NEWRULE, unix.NFT_MSG_DELRULE, msgDestroyRule:
+		if name := text(m.Attrs, unix.NFTA_RULE_CHAIN); o.Ours(name) || o.Builtin(name) && o.leadsToOurs(m.Attrs) {
+			chain = name
+		}
+	}
+	if chain == "" {
+		return ""
+	}
+	return fmt.Sprintf("chain %s in table %s of %s", chain, table, o.Families[i])
+}
+
+// leadsToOurs says that a rule jumps to a chain of ours, by the verdict in it: iptables-nft writes targets that
+// are extensions as compat expressions, but a jump to a chain as nftables' own (seen with 1.8.9 and 1.8.13).
+//
+// Later kernels' notices of deleted chains, sets and tables have little more than names; those of deleted rules
+// are exempt, because nft monitor shows them (seen with 6.1, 6.18 and 7.2). Should a kernel leave out the
+// expressions, the rule counts as ours: one full sync too many is better than one too few.
+func (o Options) leadsToOurs(rule []byte) bool {
+	list := nfnetlink.Attr(rule, unix.NFTA_RULE_EXPRESSIONS)
+	if list == nil {
+		return true
+	}
+	for _, expression := range nfnetlink.EachAttr(list) {
+		if text(expression, unix.NFTA_EXPR_NAME) != "immediate" {
+			continue
+		}
+		data := nfnetlink.Attr(nfnetlink.Attr(expression, unix.NFTA_EXPR_DATA), unix.NFTA_IMMEDIATE_DATA)
+		if o.Ours(text(nfnetlink.Attr(data, unix.NFTA_DATA_VERDICT), unix.NFTA_VERDICT_CHAIN)) {
+			return true
+		}
+	}
+	return false
+}
+
+// text gives the text in the first attribute of the type; empty when there is none.
+func text(attrs []byte, typ uint16) string { return string(nfnetlink.Text(nfnetlink.Attr(attrs, typ))) }

@@ -1,0 +1,396 @@
+package watch
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"edgeway/proxiers/internal/iptablestest"
+	"edgeway/proxiers/iptables/xtables"
+	"edgeway/proxiers/plan"
+)
+
+var families = []plan.Family{plan.IPv4, plan.IPv6}
+
+// testOptions are those of rules in chains whose names begin with "KUBE-S".
+func testOptions() Options {
+	return Options{
+		Families: families,
+		Tables:   []string{xtables.NAT, xtables.Filter},
+		Ours:     func(chain string) bool { return strings.HasPrefix(chain, "KUBE-S") },
+		Builtin: func(chain string) bool {
+			return slices.Contains([]string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"}, chain)
+		},
+		Notify:  func(string) {},
+		Intact:  func(plan.Family, string) string { return "" },
+		Entries: func(plan.Family, string) (int, bool) { return 0, false },
+	}
+}
+
+// watched is a host with rules of ours in both families, and a watcher over them.
+type watched struct {
+	variant xtables.Variant
+	watcher Watcher
+	netns   *os.File
+	reports chan string
+
+	mu sync.Mutex
+	// wrote is what iptables-save shows after our last restore, by table; nil while a full sync runs.
+	wrote map[tableID]string
+	// inspected counts how often a table was read.
+	inspected int
+}
+
+// watchedRules are the whole of a table.
+const watchedRules = `*nat
+:PREROUTING ACCEPT [0:0]
+:INPUT ACCEPT [0:0]
+:OUTPUT ACCEPT [0:0]
+:POSTROUTING ACCEPT [0:0]
+:KUBE-SERVICES - [0:0]
+:KUBE-SVC-A - [0:0]
+:KUBE-SVC-UNUSED - [0:0]
+-A PREROUTING -m comment --comment edgeway -j KUBE-SERVICES
+-A OUTPUT -m comment --comment edgeway -j KUBE-SERVICES
+-A KUBE-SERVICES -p tcp -m tcp --dport 80 -j KUBE-SVC-A
+-A KUBE-SVC-A -j ACCEPT
+COMMIT
+*filter
+:INPUT ACCEPT [0:0]
+:FORWARD ACCEPT [0:0]
+:OUTPUT ACCEPT [0:0]
+:KUBE-SERVICES - [0:0]
+-A FORWARD -m comment --comment edgeway -j KUBE-SERVICES
+-A KUBE-SERVICES -p tcp -m tcp --dport 81 -j REJECT
+COMMIT
+`
+
+// newWatched is called on a new host.
+func newWatched(t *testing.T, v xtables.Variant) *watched {
+	t.Helper()
+	netns, err := os.Open("/proc/thread-self/ns/net")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = netns.Close() })
+	w := &watched{variant: v, netns: netns, reports: make(chan string, 100)}
+	o := testOptions()
+	o.Notify = func(reason string) { w.reports <- reason }
+	o.Intact, o.Entries = w.intact, w.entries
+	if w.watcher, err = New(v, o); err != nil {
+		t.Fatal(err)
+	}
+	var running sync.WaitGroup
+	running.Go(w.watcher.Run)
+	t.Cleanup(func() {
+		if err := w.watcher.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+		running.Wait()
+	})
+	w.fullSync(t)
+	return w
+}
+
+// save shows a table from any thread. Counters are left out.
+func (w *watched) save(id tableID) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	netns := fmt.Sprintf("--net=/proc/%d/fd/%d", os.Getpid(), w.netns.Fd())
+	program := iptablestest.Program(w.variant, id.family) + "-save"
+	out, err := exec.CommandContext(ctx, "nsenter", netns, "--", program, "-t", id.table).Output()
+	return iptablestest.WithoutDetails(string(out)), err
+}
+
+// intact implements Options.Intact. Only what is ours counts.
+func (w *watched) intact(f plan.Family, table string) (reason string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.inspected++
+	now, err := w.save(tableID{f, table})
+	if err != nil {
+		return err.Error()
+	}
+	if owned(now) != owned(w.wrote[tableID{f, table}]) {
+		return fmt.Sprintf("%s %s differs", f, table)
+	}
+	return ""
+}
+
+// entries implements Options.Entries.
+func (w *watched) entries(f plan.Family, table string) (n int, settled bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	saved, settled := w.wrote[tableID{f, table}]
+	return 2*strings.Count(saved, "\n:KUBE-S") + strings.Count(saved, "\n-A KUBE-S"), settled
+}
+
+func owned(saved string) string {
+	var b strings.Builder
+	for line := range strings.Lines(saved) {
+		if strings.Contains(line, "KUBE-S") {
+			b.WriteString(line)
+		}
+	}
+	return b.String()
+}
+
+// settle takes the kernel's state as ours.
+func (w *watched) settle(t *testing.T) {
+	t.Helper()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.wrote = map[tableID]string{}
+	for _, f := range families {
+		for _, table := range testOptions().Tables {
+			var err error
+			if w.wrote[tableID{f, table}], err = w.save(tableID{f, table}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// fullSync makes both tables of both families what they should be.
+func (w *watched) fullSync(t *testing.T) {
+	t.Helper()
+	w.mu.Lock()
+	w.wrote = nil
+	w.mu.Unlock()
+	w.watcher.Forget()
+	for _, f := range families {
+		w.own(t, 2, false, func() { iptablestest.Run(t, watchedRules, iptablestest.Program(w.variant, f)+"-restore") })
+	}
+}
+
+// own runs a change of ours.
+func (w *watched) own(t *testing.T, tables int, big bool, change func()) {
+	t.Helper()
+	err := w.watcher.Own(tables, big, func() error {
+		change()
+		w.settle(t)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// foreign runs programs of somebody else; "iptables" is replaced by the variant's.
+func (w *watched) foreign(t *testing.T, lines ...string) {
+	t.Helper()
+	for _, line := range lines {
+		words := strings.Fields(line)
+		if name := words[0]; name == "iptables" || name == "ip6tables" {
+			words[0] += "-" + string(w.variant)
+		}
+		iptablestest.Run(t, "", words[0], words[1:]...)
+	}
+}
+
+// wantReport waits 2 seconds for the one report of what happened since the last full sync.
+func (w *watched) wantReport(t *testing.T, what string) {
+	t.Helper()
+	start := time.Now()
+	select {
+	case reason := <-w.reports:
+		t.Logf("%s: %q after %v", what, reason, time.Since(start).Round(time.Millisecond))
+	case <-time.After(2 * time.Second):
+		t.Errorf("%s: no report within 2 seconds", what)
+	}
+}
+
+// wantSilence gives the watcher the time to see what has happened.
+func (w *watched) wantSilence(t *testing.T, what string) {
+	t.Helper()
+	patience := 50 * time.Millisecond
+	if w.variant == xtables.Legacy {
+		patience += pollInterval
+	}
+	select {
+	case reason := <-w.reports:
+		t.Errorf("%s: reported %q", what, reason)
+	case <-time.After(patience):
+	}
+}
+
+func TestDamageIsReported(t *testing.T) {
+	damages := [][]string{
+		{"iptables -t nat -F PREROUTING"},
+		{"iptables -t nat -D PREROUTING -m comment --comment edgeway -j KUBE-SERVICES"},
+		{"iptables -t nat -D OUTPUT 1"},
+		{"iptables -t nat -F KUBE-SVC-A"},
+		{"iptables -t nat -D KUBE-SERVICES 1"},
+		{"iptables -t nat -A KUBE-SERVICES -j RETURN"},
+		{"iptables -t nat -X KUBE-SVC-UNUSED"},
+		{"iptables -t nat -N KUBE-SVC-MORE"},
+		{"iptables -t filter -F FORWARD"},
+		{"iptables -t filter -F", "iptables -t filter -X"},
+		{"ip6tables -t nat -F PREROUTING"},
+		{"ip6tables -t filter -F KUBE-SERVICES"},
+		{"iptables -t nat -N DOCKER", "iptables -t nat -I PREROUTING -j DOCKER", "iptables -t nat -D PREROUTING 2"},
+	}
+	inNFT := [][]string{
+		{"nft flush ruleset"},
+		{"nft delete table ip nat"},
+		{"nft delete table ip6 filter"},
+		{"nft flush table ip filter"},
+		{"nft flush chain ip nat PREROUTING"},
+		{"nft flush chain ip nat KUBE-SERVICES"},
+	}
+	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
+		w := newWatched(t, v)
+		here := damages
+		if v == xtables.NFT {
+			here = slices.Concat(damages, inNFT)
+		}
+		for _, lines := range here {
+			w.foreign(t, lines...)
+			w.wantReport(t, strings.Join(lines, ", "))
+			w.fullSync(t)
+		}
+		w.wantSilence(t, "after the last full sync")
+	})
+}
+
+func TestDamageIsReportedOnce(t *testing.T) {
+	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
+		w := newWatched(t, v)
+		w.foreign(t, "iptables -t nat -F PREROUTING")
+		w.wantReport(t, "a flush")
+		w.foreign(t, "iptables -t nat -F KUBE-SERVICES", "ip6tables -t filter -F")
+		w.wantSilence(t, "more damage before the full sync")
+	})
+}
+
+func TestOthersChangesAreNotReported(t *testing.T) {
+	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
+		w := newWatched(t, v)
+		for _, lines := range [][]string{
+			{"iptables -t nat -N DOCKER", "iptables -t nat -A DOCKER -i docker0 -j RETURN"},
+			{"iptables -t nat -A PREROUTING -m addrtype --dst-type LOCAL -j DOCKER", "iptables -t nat -I OUTPUT -j DOCKER"},
+			{"iptables -t filter -N DOCKER-USER", "iptables -t filter -I FORWARD -j DOCKER-USER", "iptables -t filter -P FORWARD DROP"},
+			{"iptables -t filter -N KUBE-FIREWALL", "iptables -t filter -A KUBE-FIREWALL -j DROP", "iptables -t filter -A OUTPUT -j KUBE-FIREWALL"},
+			{"iptables -t mangle -N KUBE-KUBELET-CANARY", "iptables -t nat -N KUBE-KUBELET-CANARY", "ip6tables -t filter -N KUBE-KUBELET-CANARY"},
+			{"iptables -t filter -F OUTPUT", "iptables -t filter -F KUBE-FIREWALL", "iptables -t filter -X KUBE-FIREWALL"},
+			{"iptables -t nat -D OUTPUT -j DOCKER", "iptables -t nat -D PREROUTING 2", "iptables -t nat -F DOCKER", "iptables -t nat -X DOCKER"},
+			{"iptables -t mangle -A PREROUTING -j ACCEPT", "iptables -t mangle -F", "iptables -t raw -A PREROUTING -j ACCEPT"},
+			{"iptables -t nat -L -n", "ip6tables -t filter -S"},
+		} {
+			w.foreign(t, lines...)
+			w.wantSilence(t, strings.Join(lines, ", "))
+		}
+		w.foreign(t, "iptables -t nat -F PREROUTING")
+		w.wantReport(t, "damage after all that")
+	})
+}
+
+// manyChains is an input with a line for each of so many chains.
+func manyChains(n int, line string) string {
+	var b strings.Builder
+	b.WriteString("*nat\n")
+	for i := range n {
+		fmt.Fprintf(&b, line+"\n", i)
+	}
+	b.WriteString("COMMIT\n")
+	return b.String()
+}
+
+func TestOwnChangesAreNotReported(t *testing.T) {
+	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
+		w := newWatched(t, v)
+		for _, big := range []bool{false, true} {
+			for range 3 {
+				w.own(t, 1, big, func() { iptablestest.Restore(t, v, plan.IPv4, "nat", "-A KUBE-SVC-A -j RETURN") })
+				w.own(t, 1, big, func() { iptablestest.Restore(t, v, plan.IPv6, "nat", ":KUBE-SVC-A - [0:0]", "-A KUBE-SVC-A -j RETURN") })
+			}
+			w.own(t, 1, big, func() {
+				iptablestest.Run(t, manyChains(3000, ":KUBE-SVC-%d - [0:0]"), "iptables-"+string(v)+"-restore", "--noflush")
+			})
+			w.own(t, 1, big, func() {
+				iptablestest.Run(t, manyChains(3000, "-X KUBE-SVC-%d"), "iptables-"+string(v)+"-restore", "--noflush")
+			})
+			w.own(t, 2, big, func() { iptablestest.Run(t, watchedRules, "iptables-"+string(v)+"-restore") })
+		}
+		w.wantSilence(t, "own changes")
+		w.foreign(t, "iptables -t nat -F KUBE-SERVICES")
+		w.wantReport(t, "damage after all that")
+	})
+}
+
+// What others do while we write is told from what we write by its amount: another program may have had the lock
+// before us.
+func TestForeignChangeDuringOwn(t *testing.T) {
+	const input = "*nat\n-A KUBE-SVC-A -j RETURN\nCOMMIT\n*filter\n:KUBE-SVC-%d%d - [0:0]\n-A KUBE-SERVICES -j KUBE-SVC-%[1]d%[2]d\nCOMMIT\n"
+	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
+		w := newWatched(t, v)
+		for i, c := range []struct {
+			name    string
+			big     bool
+			foreign string
+			want    bool
+		}{
+			{"nothing", false, "", false},
+			{"damage", false, "iptables -t filter -F FORWARD", true},
+			{"another program's chain", false, "iptables -t nat -N DOCKER-A", false},
+			{"nothing again", false, "", false},
+			{"big, nothing", true, "", false},
+			{"big, damage", true, "iptables -t filter -F FORWARD", true},
+		} {
+			w.own(t, 2, c.big, func() {
+				iptablestest.Run(t, fmt.Sprintf(input, i, 0), "iptables-"+string(v)+"-restore", "--noflush")
+			})
+			w.ownAmidst(t, c.big, c.foreign, fmt.Sprintf(input, i, 1))
+			if c.want {
+				w.wantReport(t, c.name)
+				w.fullSync(t)
+			} else {
+				w.wantSilence(t, c.name)
+			}
+		}
+	})
+}
+
+// ownAmidst restores both tables after another program has changed one; what we wrote is noted without that.
+func (w *watched) ownAmidst(t *testing.T, big bool, foreign, input string) {
+	t.Helper()
+	err := w.watcher.Own(2, big, func() error {
+		iptablestest.Run(t, input, "iptables-"+string(w.variant)+"-restore", "--noflush")
+		w.settle(t)
+		if foreign != "" {
+			w.foreign(t, foreign)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// What happened before a change of ours is reported by it, even if the watcher has not run yet.
+func TestDamageBeforeOwnIsReported(t *testing.T) {
+	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
+		for _, big := range []bool{false, true} {
+			w := newWatched(t, v)
+			w.foreign(t, "iptables -t nat -F PREROUTING")
+			err := w.watcher.Own(1, big, func() error {
+				iptablestest.Restore(t, v, plan.IPv4, "nat", ":KUBE-SVC-A - [0:0]")
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			select {
+			case <-w.reports:
+			default:
+				t.Errorf("big %v: not reported", big)
+			}
+		}
+	})
+}

@@ -1,0 +1,91 @@
+package xtables
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Line is one of the output of iptables-save: a chain, or a rule.
+type Line struct {
+	Chain string
+	// IsRule tells a rule from the declaration of its chain. Rule is the text after "-A CHAIN ".
+	IsRule bool
+	Rule   string
+}
+
+// Save reads one table: all chains, then all rules. One that does not exist has none, and is not made by looking.
+func (t *Tools) Save(ctx context.Context, table string, visit func(Line)) error {
+	exists, err := t.hasTable(table)
+	if err != nil || !exists {
+		return err
+	}
+	r := &saveReader{visit: visit}
+	if err := (call{path: t.programs.save, args: []string{"-t", table}, stdout: r, bound: tableBound}).run(ctx); err != nil {
+		return err
+	}
+	if r.err != nil {
+		return fmt.Errorf("output of %s: %w", t.programs.save, r.err)
+	}
+	return nil
+}
+
+// saveReader reads the output of iptables-save as it comes: it may be long.
+type saveReader struct {
+	visit func(Line)
+	// rest is the beginning of a line.
+	rest []byte
+	err  error
+}
+
+// maxLine is many times what a rule can be.
+const maxLine = 1 << 16
+
+// Write never fails, so that the program comes to its end and tells what it has to tell.
+func (r *saveReader) Write(output []byte) (int, error) {
+	r.rest = append(r.rest, output...)
+	for r.err == nil {
+		line, rest, whole := bytes.Cut(r.rest, []byte("\n"))
+		if len(line) > maxLine {
+			r.err = errors.New("a line is too long")
+		} else if !whole {
+			return len(output), nil
+		} else {
+			r.line(string(line))
+		}
+		r.rest = rest
+	}
+	r.rest = nil
+	return len(output), nil
+}
+
+// line takes ":CHAIN POLICY [0:0]" or "-A CHAIN rule".
+func (r *saveReader) line(line string) {
+	if text, ok := strings.CutPrefix(line, "-A "); ok {
+		chain, rule, _ := strings.Cut(text, " ")
+		r.visit(Line{Chain: chain, IsRule: true, Rule: rule})
+	} else if text, ok := strings.CutPrefix(line, ":"); ok {
+		chain, _, _ := strings.Cut(text, " ")
+		r.visit(Line{Chain: chain})
+	}
+}
+
+// verdicts end a packet's way in a built-in chain: they are no chains.
+var verdicts = map[string]bool{"ACCEPT": true, "DROP": true, "RETURN": true, "QUEUE": true}
+
+// Target gives the chain that a rule leads to, or the target extension; empty for a verdict.
+func Target(rule string) string {
+	for _, option := range []string{"-j ", "-g "} {
+		i := strings.LastIndex(" "+rule, " "+option)
+		if i < 0 {
+			continue
+		}
+		if to, _, _ := strings.Cut(rule[i+len(option):], " "); !verdicts[to] {
+			return to
+		}
+		return ""
+	}
+	return ""
+}

@@ -1,0 +1,87 @@
+package xtables
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"edgeway/proxiers/internal/nfnetlink"
+	"edgeway/proxiers/plan"
+)
+
+// The tables that have a meaning here. An Input is written in this order: a new Service works as soon as nat has it.
+const (
+	NAT    = "nat"
+	Filter = "filter"
+)
+
+// allTables are those that iptables has. Others of nftables' are none of its.
+var allTables = []string{"raw", "mangle", NAT, Filter, "security"}
+
+// Tables gives the tables of iptables that exist. The error is fs.ErrPermission where only the privileged
+// may know.
+func Tables(v Variant, f plan.Family) ([]string, error) {
+	if v == Legacy {
+		return legacyTables(f)
+	}
+	return nftTables(f)
+}
+
+// hasTable asks the kernel. iptables-legacy's programs would load and register the table. Where nobody
+// may ask, it has it.
+func (t *Tools) hasTable(table string) (bool, error) {
+	names, err := Tables(t.Variant, t.Family)
+	if errors.Is(err, fs.ErrPermission) {
+		return true, nil
+	}
+	return slices.Contains(names, table), err
+}
+
+// legacyTables reads the list of the calling thread's network namespace. There is none before the kernel
+// has loaded ip_tables. Only root may read it, and only who has CAP_NET_RAW what is in the tables.
+func legacyTables(f plan.Family) ([]string, error) {
+	name := map[plan.Family]string{plan.IPv4: "ip_tables_names", plan.IPv6: "ip6_tables_names"}[f]
+	text, err := os.ReadFile("/proc/thread-self/net/" + name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil || len(text) == 0 {
+		return nil, err
+	}
+	// The programs ask the kernel through such a socket.
+	raw, err := unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
+	if err != nil {
+		return nil, os.NewSyscallError("raw socket", err)
+	}
+	_ = unix.Close(raw)
+	return strings.Fields(string(text)), nil
+}
+
+// nftTables also gives none where the kernel lacks nf_tables.
+func nftTables(f plan.Family) ([]string, error) {
+	c, err := nfnetlink.Dial()
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	var names []string
+	err = c.Dump(unix.NFT_MSG_GETTABLE, nfnetlink.Family(f), nil, func(m nfnetlink.Message) error {
+		name := string(nfnetlink.Text(nfnetlink.Attr(m.Attrs, unix.NFTA_TABLE_NAME)))
+		if m.Family == nfnetlink.Family(f) && slices.Contains(allTables, name) {
+			names = append(names, name)
+		}
+		return nil
+	})
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EAFNOSUPPORT) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list of nftables' tables: %w", err)
+	}
+	return names, nil
+}

@@ -1,0 +1,125 @@
+// Package xtables runs the programs of iptables, of either variant: it finds them, reads tables by iptables-save and
+// writes them by iptables-restore, and says what went wrong. It knows nothing of Services.
+//
+// Each run has a bound in time. Each run of an iptables-legacy program that takes the lock that all these programs
+// share waits for it for a bounded time, too: without --wait 1.8.9 gives up at once, or waits for ever ("iptables -S").
+package xtables
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"edgeway/proxiers/plan"
+)
+
+// Tools are the programs of one variant and family. They run in the network namespace of the calling
+// thread, and may be used from any goroutine.
+type Tools struct {
+	Variant  Variant
+	Family   plan.Family
+	programs programs
+	// lock is nil for iptables-nft, which has none.
+	lock *lock
+}
+
+// Open finds the programs. The error wraps proxiers.ErrUnsupported.
+func Open(ctx context.Context, v Variant, f plan.Family) (*Tools, error) {
+	p, err := findPrograms(ctx, v, f)
+	if err != nil {
+		return nil, err
+	}
+	t := &Tools{Variant: v, Family: f, programs: p}
+	if v == Legacy {
+		t.lock = newLock()
+	}
+	return t, nil
+}
+
+// Restore runs one input without a flush of the tables. Every table of it is changed as a whole or not at all. The
+// error wraps proxiers.ErrRefused when the content is to blame.
+func (t *Tools) Restore(ctx context.Context, input []byte) error {
+	if t.lock != nil {
+		if err := t.lock.pass(ctx); err != nil {
+			return err
+		}
+	}
+	return t.restore(ctx, call{stdin: input, bound: tableBound})
+}
+
+// Try runs an input in a network namespace of its own. Where that is forbidden the program only checks it (--test):
+// then the kernel is not asked about each rule, and iptables-legacy registers the tables. The error is as Restore's.
+func (t *Tools) Try(ctx context.Context, input []byte) error {
+	c := call{stdin: input, attr: &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET}, bound: tryBound}
+	err := t.restore(ctx, c)
+	if errors.Is(err, unix.EPERM) {
+		c.attr, c.args = nil, []string{"--test"}
+		err = t.restore(ctx, c)
+	}
+	return err
+}
+
+func (t *Tools) restore(ctx context.Context, c call) error {
+	c.path, c.args = t.programs.restore, append(c.args, "--noflush")
+	if t.lock != nil {
+		c.args = append(c.args, waitOption(ctx))
+	}
+	return c.run(ctx)
+}
+
+// LockWait says how often Restore has taken the lock of the iptables programs, and how long it
+// waited for it. Both are 0 for iptables-nft.
+func (t *Tools) LockWait() (locks uint64, waited time.Duration) {
+	if t.lock == nil {
+		return 0, 0
+	}
+	return t.lock.taken.Load(), time.Duration(t.lock.waited.Load())
+}
+
+// Bounds of a run, where its context has none that is shorter.
+const (
+	// queryBound is for a program that has next to nothing to do.
+	queryBound = 10 * time.Second
+	// tryBound is for one that tries a few rules, which may load modules.
+	tryBound = time.Minute
+	// tableBound is for one that reads or writes tables, of any size.
+	tableBound = 10 * time.Minute
+	// waitDelay is for what a program has written when it has ended or was killed: as long as a very busy machine
+	// may need, but not for ever, as a child of its own (modprobe) may keep the pipes open.
+	waitDelay = 10 * time.Second
+)
+
+// call is one run of a program, in the network namespace of the calling thread.
+type call struct {
+	path   string
+	args   []string
+	stdin  []byte
+	stdout io.Writer
+	attr   *syscall.SysProcAttr
+	bound  time.Duration
+}
+
+// run kills the program when its time is over.
+func (c call) run(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, c.bound)
+	defer cancel()
+	var messages bytes.Buffer
+	cmd := exec.CommandContext(ctx, c.path, c.args...)
+	cmd.WaitDelay = waitDelay
+	cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = bytes.NewReader(c.stdin), c.stdout, &messages, c.attr
+	err := cmd.Run()
+	if err != nil && ctx.Err() != nil {
+		return fmt.Errorf("%s: %w", c.path, ctx.Err())
+	}
+	if err != nil {
+		return c.failure(err, cmd.ProcessState.ExitCode(), messages.Bytes())
+	}
+	return nil
+}

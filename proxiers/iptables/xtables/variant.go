@@ -1,0 +1,140 @@
+package xtables
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"edgeway/proxiers"
+	"edgeway/proxiers/plan"
+)
+
+// Variant is an implementation of iptables. Its name is part of the names of its programs.
+type Variant string
+
+// The variants.
+const (
+	NFT    Variant = "nft"
+	Legacy Variant = "legacy"
+)
+
+// Variants lists them.
+func Variants() []Variant { return []Variant{NFT, Legacy} }
+
+// version is major, minor and patch.
+type version [3]int
+
+func (v version) String() string { return fmt.Sprintf("%d.%d.%d", v[0], v[1], v[2]) }
+
+// oldest is the version that has --wait of iptables-restore and --random-fully of MASQUERADE. Programs that say that
+// they are NFT's are of 1.8.0 or newer.
+var oldest = version{1, 6, 2}
+
+// HostFamilies are the families that the kernel serves. One started with ipv6.disable=1 has no such file.
+func HostFamilies() []plan.Family {
+	if _, err := os.Stat("/proc/net/if_inet6"); err != nil {
+		return []plan.Family{plan.IPv4}
+	}
+	return []plan.Family{plan.IPv4, plan.IPv6}
+}
+
+// Choose gives the variant that the host uses: what the program iptables is (Debian has a link for that, which the
+// host's other programs follow), and NFT where there are only programs with long names; the other one when only its
+// programs are usable. Without any the error wraps proxiers.ErrUnsupported.
+func Choose(ctx context.Context) (Variant, error) {
+	first, _, err := askVersion(ctx, "iptables")
+	if err != nil {
+		first = NFT
+	}
+	if err = checkPrograms(ctx, first); err == nil {
+		return first, nil
+	}
+	other := map[Variant]Variant{NFT: Legacy, Legacy: NFT}[first]
+	if checkPrograms(ctx, other) == nil {
+		return other, nil
+	}
+	return "", err
+}
+
+func checkPrograms(ctx context.Context, v Variant) error {
+	for _, f := range HostFamilies() {
+		if _, err := findPrograms(ctx, v, f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// programs are the paths of one variant's programs for one family.
+type programs struct{ restore, save string }
+
+// findPrograms looks for iptables-nft and its like, then for plain names that are of the variant. The
+// error wraps proxiers.ErrUnsupported.
+func findPrograms(ctx context.Context, v Variant, f plan.Family) (programs, error) {
+	plain := map[plan.Family]string{plan.IPv4: "iptables", plan.IPv6: "ip6tables"}[f]
+	name := plain + "-" + string(v)
+	main, p, err := lookPrograms(name)
+	if err != nil {
+		if main, p, err = lookPrograms(plain); err != nil {
+			return p, fmt.Errorf("%w: %w: install the package iptables", proxiers.ErrUnsupported, err)
+		}
+	}
+	is, number, err := askVersion(ctx, main)
+	switch {
+	case err != nil:
+		return p, fmt.Errorf("%w: %w", proxiers.ErrUnsupported, err)
+	case is != v:
+		return p, fmt.Errorf("%w: the program %s is missing, and %s is %s: install the package that has it",
+			proxiers.ErrUnsupported, name, main, is)
+	case slices.Compare(number[:], oldest[:]) < 0:
+		return p, fmt.Errorf("%w: %s is of version %s: upgrade the package iptables to %s or newer",
+			proxiers.ErrUnsupported, main, number, oldest)
+	}
+	return p, nil
+}
+
+func lookPrograms(name string) (main string, p programs, err error) {
+	var paths [3]string
+	for i, suffix := range []string{"", "-restore", "-save"} {
+		if paths[i], err = exec.LookPath(name + suffix); err != nil {
+			return "", programs{}, fmt.Errorf("the program %s is missing", name+suffix)
+		}
+	}
+	return paths[0], programs{restore: paths[1], save: paths[2]}, nil
+}
+
+// askVersion runs the main program, because -restore and -save have not always had --version.
+func askVersion(ctx context.Context, program string) (Variant, version, error) {
+	var out strings.Builder
+	if err := (call{path: program, args: []string{"--version"}, stdout: &out, bound: queryBound}).run(ctx); err != nil {
+		return "", version{}, fmt.Errorf("version query: %w", err)
+	}
+	v, number, err := parseVersion(out.String())
+	if err != nil {
+		return "", version{}, fmt.Errorf("version of %s: %w", program, err)
+	}
+	return v, number, nil
+}
+
+var versionLine = regexp.MustCompile(`v(\d{1,9})\.(\d{1,9})(?:\.(\d{1,9}))?\s*(\(nf_tables\))?`)
+
+// parseVersion reads "iptables v1.8.9 (nf_tables)". Before 1.8 programs do not say that they are the legacy ones.
+func parseVersion(line string) (Variant, version, error) {
+	m := versionLine.FindStringSubmatch(line)
+	if m == nil {
+		return "", version{}, fmt.Errorf("no version in %q", shorten(strings.TrimSpace(line), maxQuote))
+	}
+	var number version
+	for i := range number {
+		number[i], _ = strconv.Atoi(m[i+1]) // digits, or nothing: 0
+	}
+	if m[4] != "" {
+		return NFT, number, nil
+	}
+	return Legacy, number, nil
+}

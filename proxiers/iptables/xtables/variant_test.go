@@ -1,0 +1,174 @@
+package xtables
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"edgeway/proxiers"
+	"edgeway/proxiers/internal/iptablestest"
+	"edgeway/proxiers/plan"
+)
+
+const says = "#!/bin/sh\necho 'iptables v"
+
+// allPrograms has those of Debian.
+func allPrograms() map[string]string {
+	m := map[string]string{}
+	for _, name := range []string{"iptables", "ip6tables"} {
+		for _, v := range []string{"", "-nft", "-legacy"} {
+			for _, suffix := range []string{"", "-restore", "-save"} {
+				m[name+v+suffix] = ""
+			}
+		}
+	}
+	return m
+}
+
+// plainPrograms has only short names, of one variant.
+func plainPrograms(v Variant) map[string]string {
+	m := map[string]string{}
+	for _, name := range []string{"iptables", "ip6tables"} {
+		for _, suffix := range []string{"", "-restore", "-save"} {
+			m[name+suffix] = name + "-" + string(v) + suffix
+		}
+	}
+	return m
+}
+
+// Neither rules of others nor our own count: a host where both variants are usable is what its administrator says.
+func TestVariantIsWhatIptablesIs(t *testing.T) {
+	iptablestest.Each(t, Variants(), func(t *testing.T, v Variant) {
+		programs := allPrograms()
+		programs["iptables"] = "iptables-" + string(v)
+		iptablestest.OnlyPrograms(t, programs)
+		for _, other := range Variants() {
+			if other != v {
+				iptablestest.Restore(t, other, plan.IPv4, NAT, `-A OUTPUT -m comment --comment "edgeway: Services" -j ACCEPT`)
+			}
+		}
+		before := registeredTables(t)
+		wantChoice(t, v)
+		if after := registeredTables(t); !slices.Equal(before, after) {
+			t.Errorf("tables before %s, after %s", before, after)
+		}
+	})
+}
+
+func TestVariantWhereThereAreOnlyLongNames(t *testing.T) {
+	iptablestest.NewHost(t)
+	programs := allPrograms()
+	for name := range plainPrograms(NFT) {
+		delete(programs, name)
+	}
+	iptablestest.OnlyPrograms(t, programs)
+	wantChoice(t, NFT)
+}
+
+// The program iptables is of the other variant, which lacks the rest of its programs.
+func TestOnlyVariantThatIsUsable(t *testing.T) {
+	iptablestest.Each(t, Variants(), func(t *testing.T, v Variant) {
+		programs := map[string]string{"iptables": map[Variant]string{NFT: "iptables-legacy", Legacy: "iptables-nft"}[v]}
+		for name := range allPrograms() {
+			if strings.Contains(name, "-"+string(v)) {
+				programs[name] = ""
+			}
+		}
+		iptablestest.OnlyPrograms(t, programs)
+		wantChoice(t, v)
+	})
+}
+
+func TestPlainProgramsOfOneVariant(t *testing.T) {
+	iptablestest.Each(t, Variants(), func(t *testing.T, v Variant) {
+		iptablestest.OnlyPrograms(t, plainPrograms(v))
+		wantChoice(t, v)
+		if err := testTools(t, v, plan.IPv6).Restore(t.Context(), []byte("*nat\n:KUBE-X - [0:0]\nCOMMIT\n")); err != nil {
+			t.Error(err)
+		}
+		other := map[Variant]Variant{NFT: Legacy, Legacy: NFT}[v]
+		_, err := Open(t.Context(), other, plan.IPv4)
+		if !errors.Is(err, proxiers.ErrUnsupported) || !strings.Contains(err.Error(), "iptables-"+string(other)) {
+			t.Errorf("want an error that names the program that is missing, got %v", err)
+		}
+	})
+}
+
+func wantChoice(t *testing.T, want Variant) {
+	t.Helper()
+	if got, err := Choose(t.Context()); err != nil || got != want {
+		t.Errorf("want %s, got %q, %v", want, got, err)
+	}
+}
+
+func TestProgramsThatWillNotDo(t *testing.T) {
+	cases := []struct {
+		name     string
+		programs map[string]string
+		want     Variant
+		message  string
+	}{
+		{name: "none", message: "install the package iptables"},
+		{name: "none of that variant", want: Legacy, message: "install the package iptables"},
+		{name: "half", programs: map[string]string{"iptables": "", "iptables-save": ""}, message: "iptables-restore is missing"},
+		{name: "old", programs: old("1.6.1"), message: "upgrade the package iptables to 1.6.2"},
+		{name: "too old for nft", programs: old("1.6.2"), want: NFT, message: "iptables-nft is missing"},
+		{name: "not iptables", programs: old("ersion"), message: "no version"},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			iptablestest.NewHost(t)
+			iptablestest.OnlyPrograms(t, c.programs)
+			var err error
+			if c.want == "" {
+				_, err = Choose(t.Context())
+			} else {
+				_, err = Open(t.Context(), c.want, plan.IPv4)
+			}
+			if !errors.Is(err, proxiers.ErrUnsupported) || !strings.Contains(err.Error(), c.message) {
+				t.Errorf("want %q, got %v", c.message, err)
+			}
+		})
+	}
+}
+
+// old makes programs that say only a version, as those before 1.8 did.
+func old(number string) map[string]string {
+	m := map[string]string{}
+	for name := range plainPrograms(Legacy) {
+		m[name] = says + number + "'\n"
+	}
+	return m
+}
+
+func TestOldLegacyWillDo(t *testing.T) {
+	iptablestest.NewHost(t)
+	iptablestest.OnlyPrograms(t, old("1.6.2"))
+	wantChoice(t, Legacy)
+}
+
+func FuzzVersion(f *testing.F) {
+	for _, line := range []string{"iptables v1.8.9 (nf_tables)\n", "iptables v1.8.7 (legacy)", "ip6tables v1.6.2", "v1.99999999999", "version"} {
+		f.Add(line)
+	}
+	f.Fuzz(func(t *testing.T, line string) {
+		v, number, err := parseVersion(line)
+		if err != nil {
+			if len(err.Error()) > 5*maxQuote || strings.Contains(err.Error(), "\n") {
+				t.Errorf("%q: error %q", line, err)
+			}
+			return
+		}
+		if min(number[0], number[1], number[2]) < 0 || (v == NFT) != strings.Contains(line, "(nf_tables)") && v == NFT {
+			t.Errorf("%q is %s %s", line, v, number)
+		}
+		text := "iptables v" + number.String()
+		if v == NFT {
+			text += " (nf_tables)"
+		}
+		if again, same, err := parseVersion(text); again != v || same != number || err != nil {
+			t.Errorf("%q, printed as %q, is %s %s, %v", line, text, again, same, err)
+		}
+	})
+}

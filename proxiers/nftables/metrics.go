@@ -1,0 +1,46 @@
+package nftables
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"edgeway/proxiers/plan"
+)
+
+const familyLabel = "ip_family"
+
+// newFailures counts syncs that failed. A sync covers all families at once and is counted for each.
+func newFailures(families []plan.Family) *prometheus.CounterVec {
+	failures := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "kubeproxy_sync_proxy_rules_nftables_sync_failures_total", Help: "Syncs of the nftables rules that failed.",
+	}, []string{familyLabel})
+	for _, f := range families {
+		failures.WithLabelValues(f.String())
+	}
+	return failures
+}
+
+func rejectedDesc() *prometheus.Desc {
+	return prometheus.NewDesc("kubeproxy_nftables_localhost_nodeport_rejected_packets_total",
+		"Packets to UDP and SCTP NodePorts on loopback addresses that were rejected.", []string{familyLabel, "protocol"}, nil)
+}
+
+// Describe implements prometheus.Collector.
+func (p *proxier) Describe(out chan<- *prometheus.Desc) {
+	p.failures.Describe(out)
+	out <- rejectedDesc()
+}
+
+// Collect implements prometheus.Collector.
+func (p *proxier) Collect(out chan<- prometheus.Metric) {
+	p.failures.Collect(out)
+	counters, err := p.Counters()
+	if err != nil {
+		return // the kernel cannot be asked now, and the metric is absent from this scrape
+	}
+	for _, f := range p.families {
+		for _, proto := range plan.NotRelayedProtocols() {
+			packets := float64(counters[f][loopbackCounter(proto)])
+			out <- prometheus.MustNewConstMetric(rejectedDesc(), prometheus.CounterValue, packets, f.String(), proto.String())
+		}
+	}
+}

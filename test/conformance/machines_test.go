@@ -1,0 +1,64 @@
+package conformance
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"strconv"
+	"testing"
+)
+
+// machineJobs is where the jobs of the virtual machines are.
+const machineJobs = "../vm/jobs"
+
+// TestBackendsForMachinesAloneHaveAJob: what can not run here must run there, by the name that the job's list has.
+func TestBackendsForMachinesAloneHaveAJob(t *testing.T) {
+	if inMachine() {
+		return // where the list is not
+	}
+	listed := textsIn(t, machineJobs)
+	for _, b := range withoutJob(backends(), listed) {
+		t.Errorf("%s can not run here (%s), and no job of %s names it", b.Name, b.NotHere, machineJobs)
+	}
+	// The test can fail, and finds what is there.
+	stranger, known := Backend{NotHere: "to try it"}, nftablesBackend()
+	stranger.Name, known.NotHere = "stranger", "to try it"
+	if missing := withoutJob([]Backend{stranger, known}, listed); len(missing) != 1 || missing[0].Name != "stranger" {
+		t.Errorf("without a job are %d backends, want the stranger", len(missing))
+	}
+}
+
+func withoutJob(all []Backend, listed map[string]bool) (missing []Backend) {
+	for _, b := range all {
+		if b.NotHere != "" && !listed[b.Name] {
+			missing = append(missing, b)
+		}
+	}
+	return missing
+}
+
+// textsIn gives the string literals of a folder's Go files.
+func textsIn(t *testing.T, dir string) map[string]bool {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no Go files in %s (%v)", dir, err)
+	}
+	texts := map[string]bool{}
+	for _, name := range files {
+		f, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(f, func(n ast.Node) bool {
+			if lit, ok := n.(*ast.BasicLit); ok && lit.Kind == token.STRING {
+				if text, err := strconv.Unquote(lit.Value); err == nil {
+					texts[text] = true
+				}
+			}
+			return true
+		})
+	}
+	return texts
+}

@@ -1,0 +1,128 @@
+package conformance
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"syscall"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// meter counts what is written to the kernel in this network namespace, whoever writes it and whatever it says of it:
+// the rules, chains, sets and elements that nftables gives notice of, and the lines that the programs of iptables-legacy
+// are handed, whose tables the kernel only knows as a whole.
+type meter struct {
+	fd  int
+	buf []byte
+	// lines is what the programs in dir have been handed.
+	dir, lines string
+	path       string // the PATH of before
+}
+
+// meterBuffer is room for the notices of one Apply.
+const meterBuffer = 32 << 20
+
+// recording is a program that notes what it hands to another.
+const recording = "#!/bin/sh\ntee -a %s | %s \"$@\"\n"
+
+// startMeter puts recording programs before those of iptables-legacy: what starts later finds them.
+func startMeter(dir string) (*meter, error) {
+	m := &meter{fd: -1, buf: make([]byte, 1<<16), dir: dir, lines: filepath.Join(dir, "lines"), path: os.Getenv("PATH")}
+	for _, program := range []string{"iptables-legacy-restore", "ip6tables-legacy-restore"} {
+		path, err := exec.LookPath(program)
+		if errors.Is(err, exec.ErrNotFound) {
+			continue
+		}
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, program), fmt.Appendf(nil, recording, m.lines, path), 0o700)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	var err error
+	if m.fd, err = unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER); err == nil {
+		err = errors.Join(
+			unix.SetsockoptInt(m.fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, meterBuffer),
+			unix.Bind(m.fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}),
+			unix.SetsockoptInt(m.fd, unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP, unix.NFNLGRP_NFTABLES),
+			os.Setenv("PATH", dir+":"+m.path),
+		)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("notices of nftables: %w", err)
+	}
+	return m, nil
+}
+
+func (m *meter) stop() error { return errors.Join(unix.Close(m.fd), os.Setenv("PATH", m.path)) }
+
+// written counts what was written since the last call. The kernel has sent its notices when a transaction returns.
+func (m *meter) written() (n int, err error) {
+	if n, err = m.lineCount(); err != nil {
+		return 0, err
+	}
+	for {
+		size, _, err := unix.Recvfrom(m.fd, m.buf, unix.MSG_DONTWAIT|unix.MSG_TRUNC)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case errors.Is(err, unix.EAGAIN):
+			return n, nil
+		case err == nil && size > len(m.buf):
+			err = errors.New("a notice is too long")
+		}
+		if err != nil {
+			return 0, fmt.Errorf("notices of nftables: %w", err)
+		}
+		messages, err := syscall.ParseNetlinkMessage(m.buf[:size])
+		if err != nil {
+			return 0, fmt.Errorf("notices of nftables: %w", err)
+		}
+		for _, msg := range messages {
+			n += objectsIn(msg)
+		}
+	}
+}
+
+// objectsIn counts the objects that a notice is about: elements come many at a time, and the end of a transaction is
+// none.
+func objectsIn(msg syscall.NetlinkMessage) int {
+	const subsystem, genHeader = 8, 4
+	switch msg.Header.Type & (1<<subsystem - 1) {
+	case unix.NFT_MSG_NEWGEN:
+		return 0
+	case unix.NFT_MSG_NEWSETELEM, unix.NFT_MSG_DELSETELEM:
+	default:
+		return 1
+	}
+	n := 0
+	attrs, err := netlink.NewAttributeDecoder(msg.Data[min(genHeader, len(msg.Data)):])
+	if err != nil {
+		return 1
+	}
+	attrs.ByteOrder = binary.BigEndian
+	for attrs.Next() {
+		if attrs.Type() == unix.NFTA_SET_ELEM_LIST_ELEMENTS {
+			attrs.Nested(func(elements *netlink.AttributeDecoder) error { n = elements.Len(); return nil })
+		}
+	}
+	return max(1, n)
+}
+
+// ruleLine is a line of a restore that changes a chain.
+var ruleLine = regexp.MustCompile(`(?m)^(:|-[A-Z] )`)
+
+func (m *meter) lineCount() (int, error) {
+	text, err := os.ReadFile(m.lines)
+	if errors.Is(err, os.ErrNotExist) {
+		return 0, nil
+	}
+	return len(ruleLine.FindAllIndex(text, -1)), errors.Join(err, os.Remove(m.lines))
+}

@@ -1,0 +1,93 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"edgeway/proxiers"
+	"edgeway/proxiers/plan"
+)
+
+// mostWritten is how much of what there is a partial sync of one Service of fifty may write on average, in
+// parts of a hundred: what is deleted counts as what is added, and iptables has chains that Services share.
+const mostWritten = 8
+
+// testWrites counts what partial syncs write to the kernel.
+func testWrites(t *testing.T, s *suite) {
+	if problem := s.partialWrites(t, s.backend.start, 2*len(serviceChanges)); problem != "" {
+		t.Error(problem)
+	}
+}
+
+// testPlantedRewrites is a backend whose partial syncs write everything.
+func testPlantedRewrites(t *testing.T, s *suite) {
+	problem := s.partialWrites(t, func(ctx context.Context, opts proxiers.Env) (stages, error) {
+		honest, err := s.backend.start(ctx, opts)
+		return stages{rewriter{honest, s.backend, opts}}, err
+	}, 3)
+	if problem == "" {
+		t.Error("the suite did not notice")
+	}
+}
+
+// rewriter removes everything at each partial sync and makes it anew.
+type rewriter struct {
+	proxiers.Proxier
+	backend Backend
+	opts    proxiers.Env
+}
+
+func (r rewriter) Apply(ctx context.Context, change proxiers.Change) error {
+	return errors.Join(r.backend.cleanUp(ctx, r.opts), r.Proxier.Apply(ctx, proxiers.NewChange(nil, change.Next)))
+}
+
+// partialWrites changes one Service of fifty after the other, each by a partial sync, and counts what is written, in parts
+// of what it takes to write all Services. It gives what is wrong with that.
+func (s *suite) partialWrites(t *testing.T, start func(context.Context, proxiers.Env) (stages, error), changes int) (problem string) {
+	t.Helper()
+	s.clean(t)
+	t.Cleanup(func() { s.clean(t) })
+	m, err := startMeter(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = m.stop() }()
+	p, err := start(t.Context(), s.options(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = p.Close() }()
+	c := newSequenceChanger()
+	c.addSome(50 - len(c.spec.services))
+	var prev *plan.Plan
+	apply := func() int {
+		next, err := c.spec.compile(imaginaryLab(), prev)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := m.written(); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Apply(t.Context(), proxiers.NewChange(prev, next)); err != nil {
+			t.Fatal(err)
+		}
+		prev = next
+		n, err := m.written()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	total, written := changes*apply(), 0
+	for n := range changes {
+		c.change(serviceChanges[n%len(serviceChanges)])
+		written += apply()
+	}
+	t.Logf("%s objects written in %d changes, where full syncs would have written %s", thousands(written), changes, thousands(total))
+	if written == 0 || 100*written > mostWritten*total {
+		return fmt.Sprintf("partial syncs wrote %d objects of %d, want at most %d %%, and not none", written, total, mostWritten)
+	}
+	return ""
+}

@@ -1,0 +1,141 @@
+package netlab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"edgeway/test/bench/cgroup"
+)
+
+// group is the control group of a host (version 2): that of its process, of the programs that run on it, and
+// so of its sockets. The kernel's hooks for sockets are attached to control groups.
+type group struct {
+	*cgroup.Group
+	dir *os.File
+}
+
+// makeGroup makes the host's control group. Where that is impossible, as in a container whose /sys/fs/cgroup is
+// read-only, the log says so and the host shares that of the tests; in continuous integration (CI=true) it is
+// an error.
+func (h *Host) makeGroup() error {
+	g, err := cgroup.New(h.lab.prefix + h.Name)
+	if err == nil {
+		h.group = &group{Group: g}
+		h.group.dir, err = os.Open(g.Path())
+	}
+	if err != nil && os.Getenv("CI") != "true" {
+		h.lab.t.Logf("lab: %s shares the control group of the tests: %v", h.Name, err)
+		return nil
+	}
+	return err
+}
+
+// Cgroup is the path of the host's control group; "" when it has none of its own.
+func (h *Host) Cgroup() string {
+	if h.group == nil {
+		return ""
+	}
+	return h.group.Path()
+}
+
+// Sockets counts the TCP and UDP sockets in the host's namespace that belong to its control group, and lists the
+// others. Of raw sockets the kernel does not tell.
+func (h *Host) Sockets(ctx context.Context) (own int, others []string, err error) {
+	out, err := h.Command(ctx, "ss", "-H", "-t", "-u", "-a", "-n", "--cgroup").Output()
+	if err != nil {
+		return 0, nil, fmt.Errorf("sockets of %s: %w", h.Name, err)
+	}
+	for line := range strings.Lines(string(out)) {
+		switch {
+		case strings.HasSuffix(strings.TrimSpace(line), "cgroup:/"+filepath.Base(h.Cgroup())):
+			own++
+		case strings.Contains(line, "TIME-WAIT"), strings.Contains(line, "SYN-RECV"): // they have none
+		default:
+			others = append(others, line)
+		}
+	}
+	return own, others, nil
+}
+
+// inGroup starts a process in the host's control group.
+func (h *Host) inGroup() *syscall.SysProcAttr {
+	if h.group == nil {
+		return nil
+	}
+	return &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(h.group.dir.Fd())}
+}
+
+// enterGroup moves this process into the host's control group, until the host is removed.
+func (h *Host) enterGroup() error {
+	if h.group == nil {
+		return nil
+	}
+	raw, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return err
+	}
+	home := filepath.Dir(h.Cgroup())
+	for line := range strings.Lines(string(raw)) {
+		if path, ok := strings.CutPrefix(strings.TrimSpace(line), "0::"); ok {
+			home = filepath.Join(home, path)
+		}
+	}
+	h.leave = func() error { return moveTo(home) }
+	return moveTo(h.Cgroup())
+}
+
+func moveTo(group string) error {
+	err := os.WriteFile(filepath.Join(group, "cgroup.procs"), []byte(strconv.Itoa(os.Getpid())), 0)
+	if err != nil {
+		return fmt.Errorf("move to a control group: %w", err)
+	}
+	return nil
+}
+
+func (h *Host) removeGroup() error {
+	if h.group == nil {
+		return nil
+	}
+	err := h.group.dir.Close()
+	h.group.Close()
+	if _, stat := os.Stat(h.Cgroup()); !errors.Is(stat, os.ErrNotExist) {
+		err = errors.Join(err, fmt.Errorf("control group %s is still there", h.Cgroup()))
+	}
+	return err
+}
+
+// isStale says that a name is of a lab whose process is gone.
+func isStale(name string) bool {
+	rest, ours := strings.CutPrefix(name, namePrefix)
+	pid, err := strconv.Atoi(strings.SplitN(rest, "-", 2)[0])
+	return ours && err == nil && unix.Kill(pid, 0) == unix.ESRCH
+}
+
+// removeStaleGroups removes the control groups of labs whose process is gone.
+func removeStaleGroups(t testing.TB, beside string) {
+	if beside == "" {
+		return
+	}
+	entries, err := os.ReadDir(filepath.Dir(beside))
+	if err != nil {
+		t.Logf("lab: control groups: %v", err)
+	}
+	for _, e := range entries {
+		if !isStale(e.Name()) {
+			continue
+		}
+		// Another process may be removing it too.
+		if err := os.Remove(filepath.Join(filepath.Dir(beside), e.Name())); err != nil && !errors.Is(err, os.ErrNotExist) {
+			t.Logf("lab: removal of the stale control group %s: %v", e.Name(), err)
+		}
+	}
+}

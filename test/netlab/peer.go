@@ -1,0 +1,243 @@
+package netlab
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"net/rpc"
+	"os"
+	"os/exec"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"edgeway/proxiers/plan"
+)
+
+const (
+	// peerVariable is set in the environment of a test binary that is a host's process.
+	peerVariable = "NETLAB_PEER"
+	peerFD       = 3 // the first of the extra files of a process
+	peerService  = "Peer"
+)
+
+// PeerMain does not return in a process that a lab started for one of its hosts. Call it first in
+// TestMain; Isolate does so itself.
+func PeerMain() {
+	if os.Getenv(peerVariable) == "" {
+		return
+	}
+	conn, err := net.FileConn(os.NewFile(peerFD, "lab"))
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "process of a host:", err)
+		os.Exit(1)
+	}
+	servePeer(conn)
+	os.Exit(0)
+}
+
+// servePeer does what the lab asks for, many things at a time, until the lab or its process ends.
+func servePeer(conn io.ReadWriteCloser) {
+	p := &peer{open: map[int]io.Closer{}}
+	server := rpc.NewServer()
+	if err := server.RegisterName(peerService, p); err != nil {
+		panic(err) // the methods below are wrong
+	}
+	server.ServeConn(conn)
+	p.closeAll()
+}
+
+// startPeer starts the host's process, in its namespace and control group. The process of the tests is that of the
+// node of a lab in place.
+func (h *Host) startPeer() (*rpc.Client, error) {
+	if h.Netns == "" {
+		far, near := net.Pipe()
+		ended := make(chan struct{})
+		go func() { servePeer(far); close(ended) }()
+		client := rpc.NewClient(near)
+		h.stop = func() error { err := client.Close(); <-ended; return err }
+		return client, nil
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	near, far, err := connected()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = far.Close() }()
+	// One processor is enough for a host; more threads only stand in each other's way.
+	cmd := exec.Command(self, "-test.run=^$")
+	cmd.Env = append(os.Environ(), peerVariable+"=1", "GOMAXPROCS=1")
+	cmd.Stderr, cmd.ExtraFiles = os.Stderr, []*os.File{far}
+	cmd.SysProcAttr = h.inGroup()
+	if err := h.Do(cmd.Start); err != nil {
+		return nil, errors.Join(err, near.Close())
+	}
+	client := rpc.NewClient(near)
+	h.stop = func() error { return errors.Join(client.Close(), cmd.Wait()) }
+	if err := client.Call(peerService+".Close", 0, &struct{}{}); err != nil {
+		return nil, fmt.Errorf("%w (TestMain must call netlab.PeerMain)", err)
+	}
+	return client, nil
+}
+
+// connected gives two ends of a connection, one of them for another process.
+func connected() (near net.Conn, far *os.File, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, os.NewSyscallError("socketpair", err)
+	}
+	mine := os.NewFile(uintptr(fds[0]), "lab")
+	defer func() { _ = mine.Close() }() // near is a duplicate
+	far = os.NewFile(uintptr(fds[1]), "host")
+	if near, err = net.FileConn(mine); err != nil {
+		return nil, nil, errors.Join(err, far.Close())
+	}
+	return near, far, nil
+}
+
+// call asks the host's process.
+func (h *Host) call(method string, question, answer any) error {
+	client, err := h.peer()
+	if err == nil {
+		err = client.Call(peerService+"."+method, question, answer)
+	}
+	if err != nil {
+		return fmt.Errorf("process of %s: %w", h.Name, err)
+	}
+	return nil
+}
+
+// peer has the sockets of one host. The lab calls the exported methods over a connection.
+type peer struct {
+	mu   sync.Mutex
+	last int
+	open map[int]io.Closer
+}
+
+// Question is what the lab asks of a host: a connection, one more question on it, or a server.
+type Question struct {
+	Flow
+	// Port is the source port, of a socket that is bound.
+	Port uint16
+	// ID is what Reply.ID was.
+	ID     int
+	Server string
+	At     netip.AddrPort
+}
+
+// Reply is the host's answer.
+type Reply struct {
+	Outcome Outcome
+	// ID is that of the open connection or server; 0: none.
+	ID int
+	// InUse says that the source port was.
+	InUse bool
+}
+
+// Connect opens a connection, asks once, and closes it.
+func (p *peer) Connect(q Question, r *Reply) error {
+	s := openSocket(q, r)
+	if s == nil {
+		return nil
+	}
+	defer func() { _ = s.Close() }()
+	r.Outcome = s.askAgain(q.Wait)
+	return nil
+}
+
+// Open opens a connection that stays.
+func (p *peer) Open(q Question, r *Reply) error {
+	if s := openSocket(q, r); s != nil {
+		r.ID = p.keep(s)
+	}
+	return nil
+}
+
+// Ask asks on an open connection.
+func (p *peer) Ask(q Question, r *Reply) error {
+	p.mu.Lock()
+	s, ok := p.open[q.ID].(*socket)
+	p.mu.Unlock()
+	if !ok {
+		return errors.New("the connection is closed")
+	}
+	r.Outcome = s.askAgain(q.Wait)
+	return nil
+}
+
+// Serve starts a server.
+func (p *peer) Serve(q Question, r *Reply) error {
+	server, err := serve(q.Server, q.At, q.Protocol)
+	if err == nil {
+		r.ID = p.keep(server)
+	}
+	return err
+}
+
+// Close closes a connection or ends a server.
+func (p *peer) Close(id int, _ *struct{}) error {
+	p.mu.Lock()
+	c := p.open[id]
+	delete(p.open, id)
+	p.mu.Unlock()
+	if c == nil {
+		return nil
+	}
+	return c.Close()
+}
+
+func (p *peer) keep(c io.Closer) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.last++
+	p.open[p.last] = c
+	return p.last
+}
+
+func (p *peer) closeAll() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range p.open {
+		_ = c.Close()
+	}
+	clear(p.open)
+}
+
+// openSocket gives nil when there is no connection; r then says why.
+func openSocket(q Question, r *Reply) *socket {
+	s, err := newSocket(q.Flow, q.Port)
+	if err != nil {
+		r.InUse = errors.Is(err, unix.EADDRINUSE)
+		r.Outcome = failed(fmt.Errorf("socket for %s from %s: %w", q.Protocol, q.From, err))
+		return nil
+	}
+	if q.Protocol == plan.TCP {
+		if r.Outcome = s.established(q.Wait); r.Outcome.Answer != Served {
+			_ = s.Close()
+			return nil
+		}
+	}
+	return s
+}
+
+// askAgain sends a question and waits for the server's answer. It asks again every second, as a resolver
+// does, so that one lost packet is not taken for a refusal to serve.
+func (s *socket) askAgain(wait time.Duration) Outcome {
+	deadline := time.Now().Add(wait)
+	for {
+		next := time.Now().Add(time.Second)
+		if next.After(deadline) || s.flow.Protocol == plan.TCP {
+			next = deadline
+		}
+		outcome := s.ask(next)
+		if outcome.Answer != Silent || next.Equal(deadline) {
+			return outcome
+		}
+	}
+}
