@@ -23,7 +23,7 @@ func Backends() []proxiers.Component {
 // follower is a Component that runs after the backend.
 type follower struct {
 	proxiers.Component
-	// on says that the configuration wants it. What it does not want is cleaned up.
+	// on says that the configuration turns it on. One that is off is cleaned up.
 	on bool
 	// lasting is a Proxier that outlives the instances of the daemon; nil: each makes its own.
 	lasting proxiers.Proxier
@@ -38,12 +38,12 @@ func followers(cfg *config.Config, l lasting) []follower {
 	}
 }
 
-// pick gives the backend of this name. One that stands for another one is resolved. The configuration accepts no name
-// that is not in the list.
+// pick gives the backend of this name. An alias of another backend is resolved. The configuration accepts only names
+// from the list.
 func pick(ctx context.Context, list []proxiers.Component, name string) (proxiers.Component, error) {
 	i := slices.IndexFunc(list, func(c proxiers.Component) bool { return c.Name == name })
 	if i < 0 {
-		return proxiers.Component{}, fmt.Errorf("proxy.backend: there is no backend %q", name)
+		return proxiers.Component{}, fmt.Errorf("proxy.backend: backend %q does not exist", name)
 	}
 	if list[i].Resolve == nil {
 		return list[i], nil
@@ -55,8 +55,8 @@ func pick(ctx context.Context, list []proxiers.Component, name string) (proxiers
 	return pick(ctx, list, actual)
 }
 
-// Gaps gives the declared differences of the backend that a configuration means on this host, and of its followers;
-// none of a backend that cannot be told.
+// Gaps gives the declared differences of the backend that a configuration selects on this host, and of its followers;
+// none if the backend cannot be determined.
 func Gaps(ctx context.Context, cfg *config.Config) func(*plan.ServicePort) []proxiers.Gap {
 	backend, err := pick(ctx, Backends(), cfg.Proxy.Backend)
 	if err != nil {

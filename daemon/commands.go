@@ -16,8 +16,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// MakePlan reads the sources once and gives the plan that Run would put in force, with the faults of
-// the objects. It touches nothing on the host, not even the last-known state, which it does not use.
+// MakePlan reads the sources once and gives the plan that Run would put in force, with the problems of
+// the objects. It changes nothing on the host and does not use the last-known state.
 func MakePlan(ctx context.Context, cfg *config.Config, logger *slog.Logger) (*plan.Plan, []source.Problem, error) {
 	withoutSaved := *cfg
 	withoutSaved.Source.LastKnown.Enabled = false
@@ -30,7 +30,7 @@ func MakePlan(ctx context.Context, cfg *config.Config, logger *slog.Logger) (*pl
 	group, ctx := errgroup.WithContext(ctx)
 	defer func() {
 		stop()
-		_ = group.Wait() // what failed while stopping has no bearing on the plan
+		_ = group.Wait() // a failure while stopping does not affect the plan
 	}()
 	group.Go(func() error { return node.Run(ctx) })
 	s.run(ctx, group.Go)
@@ -43,13 +43,13 @@ func MakePlan(ctx context.Context, cfg *config.Config, logger *slog.Logger) (*pl
 	}
 	snap, ok := s.tracker.Snapshot()
 	if !ok {
-		return nil, nil, errors.New("the sources have not said all")
+		return nil, nil, errors.New("the sources have not listed all objects")
 	}
 	p, problems := planner.New(plannerOptions(cfg, families(cfg), s.held)).Plan(snap, node.Host(), nil)
 	return p, append(snap.Problems, problems...), nil
 }
 
-// faults says what the sources are struggling with.
+// faults gives the errors of the sources.
 func (s *sources) faults() error {
 	var errs []error
 	for _, src := range s.list() {

@@ -1,10 +1,10 @@
-// Package daemon puts the parts together and runs them: it is the only package that knows all the
+// Package daemon assembles the parts and runs them. It is the only package that imports all the
 // others.
 //
 //	sources → tracker → planner → pipeline → backend and followers
 //
 // An instance (instance.go) is all of that for one configuration. A reload makes a new instance of the
-// new configuration; the kernel goes on forwarding in between.
+// new configuration; the kernel keeps forwarding in between.
 package daemon
 
 import (
@@ -39,8 +39,8 @@ type Options struct {
 }
 
 // Run serves until ctx ends, and leaves the kernel forwarding. It returns an error for what only the
-// operator can mend: a wrong configuration at the start, a second daemon, a host that cannot run the
-// backend. SIGHUP reloads the configuration; a wrong one is refused, and the old one stays in force.
+// operator can fix: an invalid configuration at the start, a second daemon, a host that cannot run the
+// backend. SIGHUP reloads the configuration; an invalid one is refused, and the previous one stays in force.
 func Run(ctx context.Context, opts Options) error {
 	set, err := loadAndCheck(ctx, opts.ConfigPath)
 	if err != nil {
@@ -57,7 +57,7 @@ func Run(ctx context.Context, opts Options) error {
 	stopping := context.AfterFunc(ctx, notifier.Stopping)
 	defer func() {
 		if !stopping() {
-			notifier.Stopping() // returns when it is said
+			notifier.Stopping() // returns when it is sent
 		}
 	}()
 	r := &reloader{path: opts.ConfigPath, next: make(chan settings, 1), notifier: notifier}
@@ -94,7 +94,7 @@ func Run(ctx context.Context, opts Options) error {
 	}
 }
 
-// runUntilReload gives the configuration to go on with; nil when ctx has ended.
+// runUntilReload gives the configuration to continue with; nil when ctx has ended.
 func runUntilReload(ctx context.Context, inst *instance, r *reloader, hangup <-chan os.Signal) (*settings, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -125,8 +125,8 @@ type reloader struct {
 	notifier *sdunit.Notifier
 }
 
-// errReloading says that a reload is already under way.
-var errReloading = errors.New("another reload is under way")
+// errReloading says that another reload is running.
+var errReloading = errors.New("another reload is running, try again later")
 
 // reload returns once the new configuration is known to be good; it is in force a moment later.
 func (r *reloader) reload(ctx context.Context) (err error) {
@@ -148,13 +148,13 @@ func (r *reloader) reload(ctx context.Context) (err error) {
 	}
 }
 
-// settings are a configuration that was checked, and the backend that it means on this host.
+// settings are a configuration that was checked, and the backend that it selects on this host.
 type settings struct {
 	cfg     *config.Config
 	backend proxiers.Component
 }
 
-// loadAndCheck also finds what a configuration that is valid in itself asks for in vain, without
+// loadAndCheck also finds what a valid configuration asks for and this host does not have, without
 // starting anything.
 func loadAndCheck(ctx context.Context, path string) (settings, error) {
 	cfg, err := LoadConfig(path)
@@ -177,6 +177,6 @@ func loadAndCheck(ctx context.Context, path string) (settings, error) {
 	return settings{cfg, b}, err
 }
 
-// checkTimeout bounds the look at the host for what a configuration asks for. A busy board takes seconds to run the
+// checkTimeout bounds the check whether the host has what a configuration asks for. A busy board takes seconds to run the
 // programs of a backend.
 const checkTimeout = time.Minute

@@ -57,7 +57,7 @@ type instance struct {
 	pipeline *pipeline.Pipeline
 	// component is the backend's.
 	component proxiers.Component
-	// served says that the backend has synced. Until then what was in force before is.
+	// served says that the backend has synced. Until then the previous plan is in force.
 	served    atomic.Bool
 	leftovers *leftovers
 	health    *health.Checker
@@ -68,7 +68,7 @@ type instance struct {
 	closers []proxiers.Proxier
 }
 
-// newInstance takes the control socket first: it keeps two daemons off one host.
+// newInstance takes the control socket first: it prevents a second daemon on one host.
 func newInstance(ctx context.Context, set settings, opts instanceOptions) (*instance, error) {
 	i := &instance{cfg: set.cfg, component: set.backend, opts: opts, logger: opts.Logger, families: families(set.cfg)}
 	var err error
@@ -119,8 +119,8 @@ func (i *instance) newPipeline() *pipeline.Pipeline {
 	})
 }
 
-// synced runs after each sync of the backend that succeeded: only what the kernel took is worth
-// starting from the next time.
+// synced runs after each successful sync of the backend: only what the kernel accepted is
+// saved for the next start.
 func (i *instance) synced(snap *tracker.Snapshot, p *plan.Plan, s pipeline.Synced) {
 	i.served.Store(true)
 	i.metrics.Synced(snap, p, s)
@@ -193,11 +193,11 @@ func (i *instance) inForce() inForce {
 	return out
 }
 
-// run serves until ctx ends or a part fails for good. The kernel goes on forwarding afterwards.
+// run serves until ctx ends or a part fails permanently. The kernel keeps forwarding afterwards.
 func (i *instance) run(ctx context.Context) error {
 	defer i.close()
 	if err := conntrack.ApplySysctls(sysctlSettings(i.cfg.Conntrack), i.logger); err != nil {
-		i.logger.Warn("connection tracking keeps some of the kernel's settings", "error", err)
+		i.logger.Warn("some connection tracking settings not applied", "error", err)
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return i.node.Run(ctx) })
@@ -216,7 +216,7 @@ func (i *instance) run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// runPipeline waits for the host's addresses: a plan without them would take the NodePorts away.
+// runPipeline waits for the host's addresses: a plan without them would remove the NodePorts.
 func (i *instance) runPipeline(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -253,7 +253,7 @@ func (i *instance) serve(ctx context.Context, group *errgroup.Group) {
 func (i *instance) close() {
 	for _, c := range i.closers {
 		if err := c.Close(); err != nil {
-			i.logger.Warn("part did not close", "error", err)
+			i.logger.Warn("component not closed", "error", err)
 		}
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"edgeway/proxiers/localnodeport"
 )
 
-// lasting are the followers that outlive the instances: like the kernel, what they listen on goes on as it is while the
-// next instance starts.
+// lasting are the followers that outlive the instances: like the rules in the kernel, their listening sockets stay while
+// the next instance starts.
 type lasting struct {
 	loopback *localnodeport.Proxier
 	checks   *healthcheck.Proxier
@@ -29,12 +29,12 @@ func newLasting(logger *slog.Logger, sockets localnodeport.Sockets, relayLoops i
 	return l
 }
 
-// drainTime is how long connections to NodePorts on loopback may take to end. New ones wait meanwhile,
-// for the next process, when there is a service manager that keeps their sockets.
+// drainTime is how long connections to NodePorts on loopback may take to end. New ones wait
+// for the next process, if a service manager keeps their sockets.
 const drainTime = 500 * time.Millisecond
 
 func (l lasting) close() {
-	_ = l.checks.Close() // it has no error to tell
+	_ = l.checks.Close() // never fails
 	ctx, cancel := context.WithTimeout(context.Background(), drainTime)
 	defer cancel()
 	l.loopback.Shutdown(ctx)

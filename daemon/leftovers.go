@@ -12,16 +12,16 @@ import (
 	"edgeway/proxiers"
 )
 
-// leftovers is what Components that the configuration does not have left on the host: another backend before a reload
-// or a restart, one whose daemon ended in between, a follower that was turned off. It stays until the backend of now
-// serves, so that connections always find the rules of one of two backends, and then it goes.
+// leftovers is what Components that are not configured left on the host: another backend before a reload
+// or a restart, one whose daemon ended in between, a follower that was turned off. It stays until the configured backend
+// serves, so that connections always find the rules of one of the two backends, and is then removed.
 //
-// While two backends are there each translates a connection as a whole: the first that chooses an endpoint, and
-// the other one's rules are not asked any more. The mark for "rewrite the source" is the same for both.
+// While both backends have rules, one of them translates a connection as a whole: the first that chooses an endpoint. The
+// rules of the other one do not apply to it then. The mark for masquerade is the same for both.
 type leftovers struct {
 	logger *slog.Logger
 	env    proxiers.Env
-	// backend is the one of now, before the one that served until this reload; empty: the same.
+	// backend is the configured one, before the one that served until this reload; empty: the same.
 	backend, before string
 	// synced has a mark when a full sync has succeeded since the last look.
 	synced chan struct{}
@@ -31,17 +31,17 @@ type leftovers struct {
 	failed failedCleanup
 }
 
-// failedCleanup is why leftovers are still there; zero: nobody has tried, or they are not.
+// failedCleanup is why leftovers are still there; zero: no cleanup has failed.
 type failedCleanup struct {
 	component string
 	since     time.Time
 	err       error
 }
 
-// cleanupTimeout bounds one try. That of 2,500 Services took iptables-nft 1.8.9 1.2 s.
+// cleanupTimeout bounds one attempt. For 2,500 Services iptables-nft 1.8.9 took 1.2 s.
 const cleanupTimeout = 5 * time.Minute
 
-// newLeftovers has the logger of env. before may be backend itself.
+// newLeftovers uses the logger of env. before may be backend itself.
 func newLeftovers(of []proxiers.Component, env proxiers.Env, backend, before string) *leftovers {
 	l := &leftovers{logger: env.Logger, env: env, backend: backend, synced: make(chan struct{}, 1), of: of}
 	if before != backend {
@@ -58,7 +58,7 @@ func (l *leftovers) noteFull() {
 	}
 }
 
-// run cleans up once a full sync has succeeded, and again after each further one until all is gone. It
+// run cleans up once a full sync has succeeded, and again after each further one until everything is removed. It
 // returns then, or when ctx ends.
 func (l *leftovers) run(ctx context.Context) {
 	for l.pending() {
@@ -80,7 +80,7 @@ func (l *leftovers) pending() bool {
 	return len(l.of) > 0
 }
 
-// remove cleans up after each backend, and keeps those where it failed.
+// remove cleans up after each Component, and keeps those where it failed.
 func (l *leftovers) remove(ctx context.Context) {
 	var left []proxiers.Component
 	var failed failedCleanup
@@ -91,7 +91,7 @@ func (l *leftovers) remove(ctx context.Context) {
 		}
 		switch {
 		case errors.Is(err, proxiers.ErrUnsupported):
-			l.logger.Debug("cannot tell whether an unused component left rules", "component", c.Name, "error", err)
+			l.logger.Debug("cannot check whether an unused component left rules", "component", c.Name, "error", err)
 		case err != nil:
 			l.logger.Error("rules of an unused component not removed, retrying at the next full sync", "component", c.Name, "error", err)
 			left, failed = append(left, c), failedCleanup{c.Name, time.Now(), err}
@@ -111,10 +111,10 @@ func cleanUp(ctx context.Context, c proxiers.Component, env proxiers.Env) error 
 	return c.Cleanup(ctx, env)
 }
 
-// switching says that a reload with another backend is not done yet: the one before has rules.
+// switching says that a reload with another backend is not finished: the previous one still has rules.
 func (l *leftovers) switching() bool { return l.before != "" && l.pending() }
 
-// conditions tells of rules that should not be there any more.
+// conditions reports rules that should not be there any more.
 func (l *leftovers) conditions() []health.Condition {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -122,8 +122,8 @@ func (l *leftovers) conditions() []health.Condition {
 	switch {
 	case l.failed.err != nil:
 		cond.Since = l.failed.since
-		cond.Message = fmt.Sprintf("Rules of %s, which is not configured, are left beside those of %s, and can send connections to endpoints that are gone: %v",
-			l.failed.component, l.backend, l.failed.err)
+		cond.Message = fmt.Sprintf("Rules of %s, which is not configured, could not be removed and can send connections to endpoints that are gone: %v",
+			l.failed.component, l.failed.err)
 	case l.before != "" && len(l.of) > 0:
 		cond.Message = fmt.Sprintf("The backend is being switched: the rules of %s stay until %s serves", l.before, l.backend)
 	default:

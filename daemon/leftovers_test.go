@@ -94,7 +94,7 @@ func TestLeftoversGoWhenTheBackendServes(t *testing.T) {
 
 		l.noteFull()
 		synctest.Wait()
-		l.says(t, "Rules of variant-b, which is not configured, are left beside those of nftables", "lock is held")
+		l.says(t, "Rules of variant-b, which is not configured, could not be removed", "lock is held")
 		since := l.conditions()[0].Since
 		if !slices.Equal(f.cleaned, []string{"variant-a", "variant-b"}) || !l.switching() {
 			t.Errorf("cleaned up after %v, want both", f.cleaned)

@@ -11,11 +11,11 @@ import (
 	"edgeway/daemon/journal"
 )
 
-// logSwitch is a slog.Handler that hands records to that of the configuration in force. What outlives a reload logs
-// as the new configuration says, too.
+// logSwitch is a slog.Handler that passes records to the handler of the configuration in force, so that parts that outlive a
+// reload also log as the new configuration says.
 type logSwitch struct {
 	current *atomic.Pointer[slog.Handler]
-	// with adds the attributes and groups of a logger that was made of this one.
+	// with adds the attributes and groups of a logger that was made from this one.
 	with func(slog.Handler) slog.Handler
 }
 
@@ -25,8 +25,7 @@ func newLogSwitch(c config.Log, w io.Writer) logSwitch {
 	return l
 }
 
-// use makes a configuration the one in force. It writes text with fields where the journal takes them, unless JSON is
-// asked for.
+// use puts a configuration in force. If standard error is the journal, text is sent to it with fields.
 func (l logSwitch) use(c config.Log, w io.Writer) {
 	opts := &slog.HandlerOptions{Level: c.Level}
 	var h slog.Handler = slog.NewTextHandler(w, opts)

@@ -84,8 +84,8 @@ func sysctlSettings(c config.Conntrack) conntrack.Settings {
 	}
 }
 
-// kernelFamilies are those that the kernel serves. One started with ipv6.disable=1 has no such file, and refuses rules
-// of the family.
+// kernelFamilies are those that the kernel supports. A kernel started with ipv6.disable=1 does not have this file, and
+// refuses rules of the family.
 func kernelFamilies() []plan.Family {
 	if _, err := os.Stat("/proc/net/if_inet6"); err != nil {
 		return []plan.Family{plan.IPv4}

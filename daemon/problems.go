@@ -10,16 +10,16 @@ import (
 // maxProblemLines bounds what one plan may add to the log; status and metrics have all problems.
 const maxProblemLines = 50
 
-// problemLog writes each fault of an object once, when it appears.
+// problemLog writes each problem with an object once, when it appears.
 type problemLog struct {
 	logger *slog.Logger
 	last   [2][]source.Problem // what the previous call was given
 	seen   map[source.Problem]struct{}
 }
 
-// note is told all faults after each plan: those that the objects came with, and those that the
-// planner found. The sources and the planner share a list that did not change, which is then not
-// looked at.
+// note gets all problems after each plan: those that the sources found, and those that the
+// planner found. The sources and the planner pass the same list if it did not change; it is then
+// skipped.
 func (l *problemLog) note(objects, planned []source.Problem) {
 	if sameList(l.last[0], objects) && sameList(l.last[1], planned) {
 		return
@@ -38,7 +38,7 @@ func (l *problemLog) note(objects, planned []source.Problem) {
 		}
 	}
 	if lines > maxProblemLines {
-		l.logger.Warn("more objects have faults, see edgeway status", "more", lines-maxProblemLines)
+		l.logger.Warn("more objects have problems, see edgeway status", "more", lines-maxProblemLines)
 	}
 }
 

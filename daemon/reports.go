@@ -14,7 +14,7 @@ import (
 	"edgeway/proxiers"
 )
 
-// What the instance tells others about itself.
+// What the instance reports about itself.
 
 func (i *instance) controlOptions() control.Options {
 	return control.Options{
@@ -36,7 +36,7 @@ func (i *instance) status() control.Status {
 	})
 }
 
-// view is what the service manager is told.
+// view is what the service manager is notified of.
 func (i *instance) view() sdunit.View {
 	v := sdunit.View{
 		Backend: i.component.Name, State: i.pipeline.State(), Health: i.health.Report(), Sources: i.healthSources(),
@@ -48,7 +48,7 @@ func (i *instance) view() sdunit.View {
 	return v
 }
 
-// lastKnown says whether the host runs on what was saved: the API server has not been heard since the start.
+// lastKnown says whether the saved state is being served: the API server has not answered since the start.
 func (i *instance) lastKnown() control.LastKnown {
 	saved := i.sources.saved
 	if saved == nil {
@@ -59,7 +59,7 @@ func (i *instance) lastKnown() control.LastKnown {
 	return control.LastKnown{Serving: serving, SavedAt: at}
 }
 
-// waiting are the ports that no stage can listen on.
+// waiting are the ports that stages cannot listen on.
 func (i *instance) waiting() []proxiers.Waiting {
 	var out []proxiers.Waiting
 	for _, s := range i.stages {

@@ -15,14 +15,14 @@ import (
 )
 
 // The names of the sources, which are those of the tracker's layers. Files come first: what an
-// operator wrote down on the host wins over what the API server says.
+// operator configured on the host has precedence over the API server.
 const (
 	fileLayer      = "file"
 	kubeLayer      = "kube"
 	lastKnownLayer = "lastknown"
 )
 
-// sources are the ones that the configuration asks for, and the tracker that they feed.
+// sources are the configured sources, and the tracker that they feed.
 type sources struct {
 	tracker *tracker.Tracker
 	file    *file.Source     // nil: none
@@ -30,7 +30,7 @@ type sources struct {
 	saved   *lastknown.Store // nil: not kept
 }
 
-// newSources contacts nobody and writes nothing. It reads the kubeconfig.
+// newSources makes no connection and writes nothing. It reads the kubeconfig.
 func newSources(cfg *config.Config, logger *slog.Logger) (*sources, error) {
 	s := &sources{}
 	var layers []tracker.Layer
@@ -78,7 +78,7 @@ func (s *sources) list() []source.Source {
 	return out
 }
 
-// sink gives the way into the tracker. What the API server says passes the last-known state on its way.
+// sink gives the sink of the tracker. Objects of the API server pass the last-known state on their way.
 func (s *sources) sink(name string) source.Sink {
 	sink := s.tracker.Sink(name)
 	if name == kubeLayer && s.saved != nil {
@@ -87,7 +87,7 @@ func (s *sources) sink(name string) source.Sink {
 	return sink
 }
 
-// run feeds the tracker until ctx ends. The last-known state is read before the API server is asked.
+// run feeds the tracker until ctx ends. The last-known state is read before the API server is contacted.
 func (s *sources) run(ctx context.Context, start func(func() error)) {
 	for _, src := range s.list() {
 		start(func() error { return src.Run(ctx, s.sink(src.Name())) })

@@ -278,7 +278,7 @@ contexts: [{name: x, context: {cluster: c, user: u}}]
 current-context: x
 `
 
-// A load balancer is answered while the configuration is loaded anew, also when nothing can be planned after that
+// A load balancer gets answers during a reload of the configuration, also when nothing can be planned after that
 // because an API server was added that cannot be reached.
 func TestHealthChecksOutliveAReload(t *testing.T) {
 	u := newUnit(t)

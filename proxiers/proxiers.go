@@ -1,9 +1,9 @@
 // Package proxiers holds the contract between the daemon, which decides, and the packages below it, which
-// make the host agree: one backend that programs the kernel, and the followers that run after it.
+// apply the plan to the host: one backend that programs the kernel, and the followers that run after it.
 //
-// Backends and followers are Components alike. A Component describes; its New gives a running Proxier. What a
-// Proxier can do besides is told by the interfaces that it has: a Tender has later work to do, and one that has
-// figures is a prometheus.Collector.
+// Backends and followers are both Components. A Component is a description; its New gives a running Proxier. Optional
+// features of a Proxier are interfaces that it implements: a Tender has deferred work to do, and one that has
+// metrics is a prometheus.Collector.
 package proxiers
 
 import (
@@ -27,23 +27,23 @@ type Change struct {
 }
 
 // NewChange computes the difference of the plans. It costs 0.3 ms at 30,000 ServicePorts: the caller does it once
-// for all that take the same step.
+// for all Proxiers that need the same Change.
 func NewChange(prev, next *plan.Plan) Change {
 	changed, removed := plan.Diff(prev, next)
 	return Change{Prev: prev, Next: next, Changed: changed, Removed: removed}
 }
 
-// Empty says that the plans differ in nothing, so that a partial Apply would do nothing.
+// Empty says that the plans do not differ, so that a partial Apply would do nothing.
 func (c Change) Empty() bool {
 	return c.Prev != nil && len(c.Changed)+len(c.Removed) == 0 && c.Prev.Node == c.Next.Node &&
 		slices.EqualFunc(c.Prev.HealthChecks, c.Next.HealthChecks, func(a, b *plan.HealthCheck) bool { return a == b || *a == *b })
 }
 
-// Applier makes the host agree with a plan.
+// Applier applies a plan to the host.
 //
 // Apply is idempotent, never runs concurrently with itself, and is bounded by its context. After an
-// error the caller's next Change has a nil Prev. With Prev set it costs what changed, never what
-// exists. Prev is the plan of the last Apply that succeeded, or one that differs from it in nothing.
+// error the caller's next Change has a nil Prev. With Prev set, the cost depends on what changed, not on what
+// exists. Prev is the plan of the last Apply that succeeded, or an equal one.
 type Applier interface {
 	Apply(ctx context.Context, change Change) error
 }
@@ -55,17 +55,17 @@ type Proxier interface {
 	Close() error
 }
 
-// Tender is a Proxier with work that is due later: what has been idle for a while goes, a port that was taken is
-// tried again. Both methods are called on the goroutine of Apply, never beside it.
+// Tender is a Proxier with deferred work: it deletes what has been idle for a while, or retries a port that was
+// in use. Both methods are called on the goroutine of Apply, never concurrently with it.
 type Tender interface {
 	// Due is when Tend has something to do; zero: nothing is left.
 	Due() time.Time
-	// Tend does what is due. What it cannot do stays due, at a later time: an error is shown as the
+	// Tend does what is due. What it cannot do stays due, at a later time: its error is reported as the
 	// Proxier's, but what Apply did stays in force.
 	Tend(ctx context.Context) error
 }
 
-// Waiting is a port that a Proxier cannot listen on. It is tried again from time to time.
+// Waiting is a port that a Proxier cannot listen on. It is retried from time to time.
 type Waiting struct {
 	Address netip.AddrPort
 	// Service is the ServicePort or the Service that it is for.
@@ -79,14 +79,14 @@ type Listener interface {
 	Waiting() []Waiting
 }
 
-// Component is a backend or a follower: how to tell whether it can run here, to make it, and to remove
+// Component is a backend or a follower: how to check whether it can run here, to make it, and to remove
 // what it left. All functions may be nil.
 type Component struct {
 	// Name of a backend is a value of `proxy.backend` in the configuration.
 	Name string
 	// Doc says in a few words how a backend uses the kernel, for the configuration's documentation.
 	Doc string
-	// Resolve gives the Name of the Component that this one stands for on this host: "iptables" is iptables-nft
+	// Resolve gives the Name of the Component that this one is an alias of on this host: "iptables" is iptables-nft
 	// or iptables-legacy. A Component with Resolve has nothing else.
 	Resolve func(ctx context.Context) (string, error)
 	// Probe reports why the Component cannot run on this host, wrapping ErrUnsupported when a kernel
@@ -95,15 +95,15 @@ type Component struct {
 	// New has no side effect on the host.
 	New func(ctx context.Context, env Env) (Proxier, error)
 	// Cleanup removes everything that any version of the Component left on the host, and nothing of
-	// another one. It needs no instance, changes nothing when there is nothing (loads no module, for one), and
-	// is not an error then. An error that wraps ErrUnsupported says that nobody can tell on this host: the
-	// tool or the privilege is missing. The daemon runs it for what the configuration does not have, once the
+	// another one. It needs no instance. If there is nothing to remove, it changes nothing (for example, it loads no
+	// module) and succeeds. An error that wraps ErrUnsupported says that this cannot be determined on this host: the
+	// tool or the privilege is missing. The daemon runs it for Components that are not configured, once the
 	// backend serves. Nil: it leaves nothing.
 	Cleanup func(ctx context.Context, env Env) error
-	// Gaps gives what the Component leaves out of a ServicePort, or does otherwise. It looks at the
-	// ServicePort alone. Nil: it leaves out nothing.
+	// Gaps gives what the Component leaves out of a ServicePort, or does differently. It looks only at the
+	// ServicePort. Nil: it leaves out nothing.
 	Gaps func(svc *plan.ServicePort) []Gap
-	// Traits are what other parts of the daemon need to know of it.
+	// Traits are what other parts of the daemon need to know about it.
 	Traits Traits
 }
 
@@ -124,14 +124,14 @@ type Traits struct {
 // Env is what a Component is made with, and cleans up with.
 type Env struct {
 	Logger *slog.Logger
-	// Families are those that the kernel serves, IPv4 first.
+	// Families are those that the kernel supports, IPv4 first.
 	Families []plan.Family
-	// MasqueradeBit is the bit (0 to 31) of the packet mark that means "rewrite the source".
+	// MasqueradeBit is the bit (0 to 31) of the packet mark that means "masquerade".
 	MasqueradeBit int
-	// Takeover says that another backend serves until the first Apply has succeeded: what an Apply in
-	// several steps has not written yet is left to that one's rules, neither dropped nor rejected.
+	// Takeover says that another backend serves until the first Apply has succeeded: while an Apply in several
+	// steps runs, connections to what it has not written yet are left to that backend's rules, not dropped or rejected.
 	Takeover bool
-	// Drift is called, from any goroutine, when the Component sees that something else changed or
+	// Drift is called, from any goroutine, when the Component sees that another program changed or
 	// removed its state in the kernel. The caller answers with a full sync of it. Never nil.
 	Drift func(reason string)
 	// Progress is called during a long Apply with the ServicePorts done so far and their total.

@@ -13,6 +13,7 @@ import (
 
 	"edgeway/daemon/control"
 	"edgeway/daemon/pipeline"
+	"edgeway/proxiers"
 	"edgeway/proxiers/plan"
 )
 
@@ -33,6 +34,7 @@ func answering(t *testing.T, status control.Status) (configName string) {
 		Logger: slog.New(slog.DiscardHandler),
 		Status: func() control.Status { return status },
 		State:  func() pipeline.State { return pipeline.State{InForce: p} },
+		Gaps:   func(*plan.ServicePort) []proxiers.Gap { return nil },
 		Reload: func(context.Context) error { return errors.New("edgeway.toml:3: it is wrong") },
 	})
 	if err != nil {

@@ -44,8 +44,8 @@ func textOf(v slog.Value) string {
 // field UNIT, which decides where systemctl status shows a line.
 const prefix = "EDGEWAY_"
 
-// fieldsOf names the fields: letters A to Z, digits and underscores. Of two attributes with one name
-// the later counts. Three have no prefix: SERVICE, BACKEND and STAGE are what one filters by.
+// fieldsOf names the fields: letters A to Z, digits and underscores. Of two attributes with the same name
+// the later one is used. Three have no prefix, as users filter by them: SERVICE, BACKEND and STAGE.
 func fieldsOf(attrs []attr) map[string]string {
 	fields := make(map[string]string, len(attrs)+4)
 	for _, a := range attrs {
@@ -62,7 +62,7 @@ func fieldsOf(attrs []attr) map[string]string {
 	return fields
 }
 
-// service gives namespace/name of the Service that the attribute names, be it the Service, one of its
+// service gives namespace/name of the Service that the attribute names: as a Service, one of its
 // ports (plan.ServicePortName) or an object (source.Key).
 func service(a attr) string {
 	name := a.value
@@ -98,7 +98,7 @@ func fieldName(key string) string {
 	}, key)
 }
 
-// text is the message with its attributes behind it, as slog's text handler writes them.
+// text is the message followed by its attributes, as slog's text handler writes them.
 func text(message string, attrs []attr) string {
 	var b strings.Builder
 	b.WriteString(message)

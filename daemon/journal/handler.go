@@ -4,7 +4,7 @@
 //	journalctl -u edgeway STAGE=conntrack -p err  errors of one stage
 //	journalctl -u edgeway -x                      named faults with an explanation (units/edgeway.catalog)
 //
-// The message holds the attributes as well, since that is all that journalctl shows of a line.
+// The message contains the attributes as well, since journalctl shows nothing else of a line by default.
 package journal
 
 import (
@@ -17,7 +17,7 @@ import (
 // identifier is what journalctl shows before the process id, and -t asks for.
 const identifier = "edgeway"
 
-// Wanted says that what is written to standard error ends in the journal, and that the journal can be
+// Wanted says that standard error is connected to the journal, and that the journal can be
 // written to directly.
 func Wanted() bool {
 	ours, err := sd.StderrIsJournalStream()
@@ -27,7 +27,7 @@ func Wanted() bool {
 // handler is a slog.Handler. Groups become a part of the names of their attributes.
 type handler struct {
 	level slog.Leveler
-	// fallback gets what the journal does not take.
+	// fallback gets the records that the journal does not accept.
 	fallback slog.Handler
 	send     func(message string, priority sd.Priority, fields map[string]string) error
 	ids      map[string]string // of named faults, by message
@@ -36,7 +36,7 @@ type handler struct {
 }
 
 // NewHandler gives a handler for records of level and above. The fallback is used for a record that
-// the journal does not take.
+// the journal does not accept.
 func NewHandler(level slog.Leveler, fallback slog.Handler) slog.Handler {
 	return newHandler(level, fallback, sd.Send)
 }

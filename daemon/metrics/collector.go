@@ -11,7 +11,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// collector reads present values at a scrape.
+// collector reads current values at a scrape.
 type collector struct {
 	opts  Options
 	descs map[string]*prometheus.Desc
@@ -22,24 +22,24 @@ var present = [...]struct {
 	name, help string
 	labels     []string
 }{
-	{"kubeproxy_sync_proxy_rules_last_timestamp_seconds", "When the rules last agreed with what was wanted.", []string{familyLabel}},
-	{"kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds", "When a sync was last asked for.", []string{familyLabel}},
+	{"kubeproxy_sync_proxy_rules_last_timestamp_seconds", "When the rules were last in sync with the plan.", []string{familyLabel}},
+	{"kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds", "When a sync was last requested.", []string{familyLabel}},
 	{"kubeproxy_sync_proxy_rules_service_changes_total", "Changes of Services.", nil},
-	{"kubeproxy_sync_proxy_rules_service_changes_pending", "Changes of Services that no sync has taken yet.", nil},
+	{"kubeproxy_sync_proxy_rules_service_changes_pending", "Changes of Services that are not synced yet.", nil},
 	{"kubeproxy_sync_proxy_rules_endpoint_changes_total", "Changes of EndpointSlices.", nil},
-	{"kubeproxy_sync_proxy_rules_endpoint_changes_pending", "Changes of EndpointSlices that no sync has taken yet.", nil},
+	{"kubeproxy_sync_proxy_rules_endpoint_changes_pending", "Changes of EndpointSlices that are not synced yet.", nil},
 	{"kubeproxy_sync_proxy_rules_no_local_endpoints_total", "Service ports with a Local traffic policy and no endpoint on this host.", []string{"traffic_policy", familyLabel}},
 	{"edgeway_build_info", "1, with the version of Edgeway and of Go.", []string{"version", "revision", "goversion"}},
-	{"edgeway_drift_repairs_total", "Full syncs that repaired what something else had changed in the kernel.", []string{"stage"}},
-	{"edgeway_faulty_objects", "Objects that are left out, wholly or in part. reason: invalid, policy (an address or port that another Service owns, or that no Service may have) or refused (by the kernel).", []string{"kind", "reason"}},
+	{"edgeway_drift_repairs_total", "Full syncs that repaired rules which another program had changed.", []string{"stage"}},
+	{"edgeway_faulty_objects", "Objects that are ignored, wholly or in part. reason: invalid, policy (an address or port that belongs to another Service, or that no Service may have) or refused (by the kernel).", []string{"kind", "reason"}},
 	{"edgeway_last_error_timestamp_seconds", "When a stage last failed; absent: never.", []string{"stage"}},
-	{"edgeway_last_known_age_seconds", "Age of the state on disk; absent: there is none.", nil},
-	{"edgeway_out_of_sync_seconds", "For how long the kernel has not had the newest changes; 0: it has them.", nil},
+	{"edgeway_last_known_age_seconds", "Age of the last-known state on disk; absent: there is none.", nil},
+	{"edgeway_out_of_sync_seconds", "How long the kernel has been out of sync with the latest changes; 0: in sync.", nil},
 	{"edgeway_programmed_endpoints", "Endpoints in the kernel, each counted once for each Service port.", nil},
 	{"edgeway_programmed_service_ports", "Service ports in the kernel, each address family counted.", nil},
 	{"edgeway_programmed_services", "Services in the kernel.", nil},
-	{"edgeway_source_objects", "Objects that a source has given.", []string{"source", "kind"}},
-	{"edgeway_source_staleness_seconds", "Time since a source last knew that it agreed with its origin; absent: never.", []string{"source"}},
+	{"edgeway_source_objects", "Objects of a source.", []string{"source", "kind"}},
+	{"edgeway_source_staleness_seconds", "Time since a source was last known to be up to date; absent: never.", []string{"source"}},
 	{"edgeway_source_synced", "1 when a source has listed all objects once.", []string{"source"}},
 }
 
@@ -131,7 +131,7 @@ func (s scrape) programmed(p *plan.Plan) {
 	}
 }
 
-// noLocalEndpoints counts the ServicePorts that drop for want of an endpoint on this host.
+// noLocalEndpoints counts the ServicePorts that drop because no endpoint is on this host.
 func noLocalEndpoints(p *plan.Plan) (internal, external map[plan.Family]int) {
 	internal, external = map[plan.Family]int{}, map[plan.Family]int{}
 	if p == nil {

@@ -1,11 +1,11 @@
 // Package metrics counts what the daemon does and serves it to Prometheus.
 //
 // Where the meaning is the same, a metric has kube-proxy's name and labels (v1.36), so that its
-// dashboards and alerts go on working; a sync here covers both families at once and is observed for
-// each. What kube-proxy has no metric for begins with "edgeway_".
+// dashboards and alerts keep working; a sync here covers both families at once and is observed for
+// each. Other metrics begin with "edgeway_".
 //
-// Counters and histograms are fed by hooks (hooks.go); what has a present value is read from its
-// owner at each scrape (collector.go); proxiers with figures of their own are collectors. There is one registry for
+// Hooks feed the counters and histograms (hooks.go); gauges are read from their
+// owners at each scrape (collector.go); proxiers with metrics of their own are collectors. There is one registry for
 // each Metrics, and no global one.
 package metrics
 
@@ -22,7 +22,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Source is a source of objects, as far as its freshness goes.
+// Source is the part of a source of objects that says how fresh it is.
 type Source interface {
 	Name() string
 	Status() source.Status
@@ -32,7 +32,7 @@ type Source interface {
 // and are never nil.
 type Options struct {
 	Version, Revision string
-	// Backend is the name of the backend and of its stage, Mode kube-proxy's name for its like.
+	// Backend is the name of the backend and of its stage, Mode kube-proxy's name for that kind of backend.
 	Backend, Mode string
 	// Families are those that are synced.
 	Families []plan.Family
@@ -41,7 +41,7 @@ type Options struct {
 	Sources  []Source
 	// SavedAt is when the last-known state on disk was written; zero: there is none.
 	SavedAt func() time.Time
-	// Proxiers are those of the backend and its followers that have figures of their own.
+	// Proxiers are those of the backend and its followers that have metrics of their own.
 	Proxiers []prometheus.Collector
 }
 
@@ -101,7 +101,7 @@ func (m *Metrics) makeInherited() {
 	m.fullDuration = m.histogram("kubeproxy_sync_full_proxy_rules_duration_seconds", "Time that a full sync of the rules took.", syncBuckets, familyLabel)
 	m.partialDuration = m.histogram("kubeproxy_sync_partial_proxy_rules_duration_seconds", "Time that a partial sync of the rules took.", syncBuckets, familyLabel)
 	m.programming = m.histogram("kubeproxy_network_programming_duration_seconds",
-		"Time from a change of a Service's Pods to the rules that follow it.", programmingBuckets(), familyLabel)
+		"Time from a change of a Service's endpoints until the rules are updated.", programmingBuckets(), familyLabel)
 	m.healthz = m.counter("kubeproxy_proxy_healthz_total", "Answers of /healthz.", "code")
 	m.livez = m.counter("kubeproxy_proxy_livez_total", "Answers of /livez.", "code")
 	for _, f := range m.families {
@@ -117,9 +117,9 @@ func (m *Metrics) makeInherited() {
 }
 
 func (m *Metrics) makeOwn() {
-	m.stageDuration = m.histogram("edgeway_sync_duration_seconds", "Time that a stage took to make the host agree with a plan.",
+	m.stageDuration = m.histogram("edgeway_sync_duration_seconds", "Time that a stage took to apply a plan.",
 		prometheus.ExponentialBuckets(0.0001, 4, 11), "stage", "kind")
-	m.stageErrors = m.counter("edgeway_sync_errors_total", "Attempts of a stage that failed.", "stage")
+	m.stageErrors = m.counter("edgeway_sync_errors_total", "Failed attempts of a stage.", "stage")
 	m.stageErrors.WithLabelValues(m.opts.Backend)
 }
 

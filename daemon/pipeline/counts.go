@@ -4,7 +4,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Counts says how much a plan holds.
+// Counts is the size of a plan.
 type Counts struct {
 	Services     int `json:"services"`
 	ServicePorts int `json:"servicePorts"`
@@ -12,7 +12,7 @@ type Counts struct {
 	Endpoints int `json:"endpoints"`
 }
 
-// Count walks the whole plan: about 1 ms at 10,000 Services. A nil plan holds nothing.
+// Count walks the whole plan: about 1 ms at 10,000 Services. A nil plan is empty.
 func Count(p *plan.Plan) Counts {
 	var c Counts
 	if p == nil {

@@ -291,7 +291,7 @@ func settle(d time.Duration) {
 	synctest.Wait()
 }
 
-// converged checks that the kernel holds what is wanted, as far as it does not refuse it; of what it refuses it holds
+// converged checks that the kernel holds what is wanted, unless it refuses it; of what it refuses it holds
 // nothing, or another version.
 func (b *bench) converged(t *testing.T) {
 	t.Helper()

@@ -11,19 +11,19 @@ import (
 )
 
 // maxBlamed bounds how many ServicePorts one search may leave out. A host that refuses more has
-// another fault, which the error then says; the next retry goes on from there.
+// another fault, which the error says; the next retry continues from there.
 const maxBlamed = 100
 
 var (
-	errNotToBlame = errors.New("refused whatever is left out")
-	errTooMany    = errors.New("more ServicePorts are refused than one search leaves out")
+	errNotToBlame = errors.New("refused even without the suspected ServicePorts")
+	errTooMany    = errors.New("too many ServicePorts are refused for one search")
 )
 
 // isolate finds the ServicePorts that make the backend refuse the target, quarantines them, and puts
-// the rest in force. Suspects are those that the kernel has not taken before; while one is left out its previous
+// the rest in force. Suspects are those that the kernel has not accepted before; while one is left out its previous
 // version stays, where there is one and nothing else claims its addresses.
 //
-// A refused partial change can also mean that the kernel's state is not what was thought, so a full
+// A refused partial change can also mean that the kernel's state is not as assumed, so a full
 // sync comes first. No set of ServicePorts that was refused is offered again.
 func (p *Pipeline) isolate(ctx context.Context, partial bool, refusal error) error {
 	suspects := proxiers.NewChange(p.backend.lastGood, p.target).Changed
@@ -50,7 +50,7 @@ func (p *Pipeline) isolate(ctx context.Context, partial bool, refusal error) err
 	return err
 }
 
-// search looks among the suspects, then among all. Previous versions may be what is refused by now, so it also
+// search looks among the suspects, then among all. The kernel may by now refuse previous versions, so it also
 // looks without them.
 func (p *Pipeline) search(ctx context.Context, suspects []*plan.ServicePort, refusal error) (s *search, err error) {
 	all := p.target.Services
@@ -72,7 +72,7 @@ func (p *Pipeline) search(ctx context.Context, suspects []*plan.ServicePort, ref
 	return s, err
 }
 
-// logRefusal says the same thing once.
+// logRefusal logs the same refusal once.
 func (p *Pipeline) logRefusal(refusal error, suspects int) {
 	level := slog.LevelWarn
 	if refusal.Error() == p.refusal {
@@ -134,7 +134,7 @@ func (s *search) run(ctx context.Context, suspects []*plan.ServicePort, refusal 
 	return s.admit(ctx, suspects, refusal)
 }
 
-// admit puts in force as many of set as the kernel takes and blames the others. The set as a whole
+// admit puts in force as many of set as the kernel accepts and blames the others. The set as a whole
 // is known to be refused, with the given error.
 //
 // Both halves are tried before either is split: where one ServicePort is at fault, half of them are

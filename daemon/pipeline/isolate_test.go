@@ -57,7 +57,7 @@ func TestARefusedChangeIsBlamedWithoutASearchAmongTheRest(t *testing.T) {
 		}
 		b.converged(t)
 
-		w.set(8, 2) // others go on as partial changes
+		w.set(8, 2) // others continue as partial changes
 		w.announce()
 		settle(time.Second)
 		if got := k.changes(); len(got) != 1 || got[0].Prev == nil {
@@ -72,7 +72,7 @@ func TestARefusedChangeIsBlamedWithoutASearchAmongTheRest(t *testing.T) {
 		w.announce()
 		settle(time.Second)
 		if got := k.changes(); len(got) != 1 || got[0].Prev == nil {
-			t.Errorf("the mended Service: %d applies, want one partial", len(got))
+			t.Errorf("the corrected Service: %d applies, want one partial", len(got))
 		}
 		b.converged(t)
 		if s := b.p.State(); len(s.Quarantined) != 0 || len(s.Problems()) != 0 {

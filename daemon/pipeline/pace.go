@@ -11,11 +11,11 @@ const (
 
 	driftFirst = 100 * time.Millisecond
 	driftCap   = 30 * time.Second
-	// driftQuiet is how long there must be no drift before the next one is repaired at once again.
+	// driftQuiet is how long there must be no drift until the next one is repaired at once again.
 	driftQuiet = time.Minute
 )
 
-// backoff gives growing waiting times, from first to limit, each with a jitter that takes away up to
+// backoff gives growing waiting times, from first to limit, each with a jitter that subtracts up to
 // a quarter.
 type backoff struct {
 	first, limit, next time.Duration
@@ -29,7 +29,7 @@ func (b *backoff) wait() time.Duration {
 
 func (b *backoff) reset() { b.next = 0 }
 
-// pacing holds the times that belong to all stages.
+// pacing holds the times that all stages share.
 type pacing struct {
 	notBefore time.Time // end of the last sync and the least time between syncs
 	nextFull  time.Time
@@ -38,7 +38,7 @@ type pacing struct {
 // never is further away than any uptime.
 const never = 100 * 365 * 24 * time.Hour
 
-// planFull spreads periodic full syncs by a tenth each way, so that a fleet does not move in step.
+// planFull spreads periodic full syncs by a tenth each way, so that a fleet does not sync at the same time.
 // An interval of 0 means none.
 func (p *pacing) planFull(now time.Time, interval time.Duration) {
 	if interval <= 0 {
@@ -47,8 +47,8 @@ func (p *pacing) planFull(now time.Time, interval time.Duration) {
 	p.nextFull = now.Add(interval - interval/10 + rand.N(interval/5+1))
 }
 
-// driftThrottle lets a first drift be repaired at once and slows down a fight with another program
-// that keeps on removing rules.
+// driftThrottle lets a first drift be repaired at once, and slows down repairs while another program
+// keeps removing rules.
 type driftThrottle struct {
 	notBefore time.Time
 	last      time.Time
@@ -69,5 +69,5 @@ func applyTimeout(n int) time.Duration {
 	return time.Minute + time.Duration(n)*10*time.Millisecond
 }
 
-// tendTimeout bounds later work of a stage.
+// tendTimeout bounds deferred work of a stage.
 const tendTimeout = time.Minute

@@ -1,10 +1,10 @@
-// Package pipeline owns time: it turns triggers (a changed object, a changed node address, drift in
-// the kernel, the periodic full sync, a retry) into plans, and has the stages make the host agree
-// with them.
+// Package pipeline decides when to sync: it turns triggers (a changed object, a changed node address, drift in
+// the kernel, the periodic full sync, a retry) into plans, and makes the stages apply
+// them.
 //
 // One goroutine does all of it, in order: snapshot, plan, backend, followers. Each stage remembers
-// the plan that it applied last; when the host's state is not known any more (first sync, failure,
-// drift, periodic full sync) that memory is dropped and the stage gets a Change without Prev.
+// the plan that it applied last; when the host's state is no longer known (first sync, failure,
+// drift, periodic full sync) the stage forgets it and gets a Change without Prev.
 package pipeline
 
 import (
@@ -26,7 +26,7 @@ type Tracker interface {
 	Snapshot() (*tracker.Snapshot, bool)
 }
 
-// Changer signals that what it stands for has changed since its last signal.
+// Changer signals changes since its last signal.
 type Changer interface {
 	Changed() <-chan struct{}
 }
@@ -42,22 +42,22 @@ type Stage struct {
 type Options struct {
 	Logger  *slog.Logger
 	Tracker Tracker
-	// Node signals that the host changed, as far as a plan depends on it.
+	// Node signals changes of the host that affect the plan.
 	Node Changer
-	// Plan makes the next plan, sharing with prev what did not change, and names the faults that are
-	// no object's own, such as two Services with one address.
+	// Plan makes the next plan, sharing with prev what did not change, and names the problems that
+	// involve several objects, such as two Services with one address.
 	Plan func(snap *tracker.Snapshot, prev *plan.Plan) (*plan.Plan, []source.Problem)
 	// MinSync is the least time between the end of one sync and the start of the next. The first
 	// change after a quiet time never waits.
 	MinSync time.Duration
 	// FullSync is the mean time between periodic full syncs.
 	FullSync time.Duration
-	// InForce is what an earlier pipeline of this process left in the kernel; nil: nothing. It keeps
-	// a reload from looking like a host that serves nothing; the first sync is a full one all the same.
+	// InForce is what an earlier pipeline of this process left in the kernel; nil: nothing. With it, a
+	// reload does not look like a host that serves nothing; the first sync is still a full one.
 	InForce *plan.Plan
 	// OnApplied is called after every Apply, failed or not.
 	OnApplied func(Applied)
-	// OnSynced is called when the backend agrees with a plan. The plan may lack quarantined
+	// OnSynced is called when the backend is in sync with a plan. The plan may lack quarantined
 	// ServicePorts.
 	OnSynced func(*tracker.Snapshot, *plan.Plan, Synced)
 }
@@ -77,14 +77,14 @@ type Applied struct {
 
 // Synced describes a backend sync that succeeded.
 type Synced struct {
-	// Unchanged says that the plan differed in nothing from the last, so nothing was applied.
+	// Unchanged says that the plan was the same as the last, so nothing was applied.
 	Unchanged bool
 	Full      bool
 	// Start and Duration span all attempts of this sync, a search for refused ServicePorts included.
 	Start    time.Time
 	Duration time.Duration
 	// Triggers are the times of the changes that are now in force, see tracker.Snapshot.Triggers.
-	// Changes from before the pipeline ran are not in it.
+	// Changes from before the pipeline ran are not included.
 	Triggers []time.Time
 }
 
@@ -122,7 +122,7 @@ func New(opts Options) *Pipeline {
 }
 
 // Run syncs until ctx ends. The backend goes first; the followers get the plan that it has put in
-// force, and a fault of theirs holds up nobody else. Run closes nothing.
+// force, and a failure of one does not delay the others. Run closes nothing.
 func (p *Pipeline) Run(ctx context.Context, backend Stage, followers ...Stage) error {
 	p.started = time.Now()
 	p.backend = newStage(backend)
@@ -238,12 +238,12 @@ func (p *Pipeline) replan() {
 }
 
 // retarget derives the plan to put in force from the planner's and the quarantine. It keeps the
-// pointer when nothing differs, so that a target that was reached stays reached.
+// pointer when nothing differs, so that a stage which is in sync stays so.
 func (p *Pipeline) retarget() {
 	p.target = p.quarantine.filter(p.plan)
 }
 
-// takeFull turns a drift report or the periodic full sync into stages that know nothing.
+// takeFull invalidates stages after a drift report, or all for the periodic full sync.
 func (p *Pipeline) takeFull() {
 	now := time.Now()
 	if p.plan == nil {
@@ -267,8 +267,8 @@ func (p *Pipeline) takeFull() {
 	}
 }
 
-// drifted has a stage begin anew. With the backend all begin anew: while its rules were gone, connections came to
-// be that its followers have to look at.
+// drifted invalidates a stage. If it is the backend, all are invalidated: while its rules were gone, connections may have
+// been made that the followers must look at.
 func (p *Pipeline) drifted(s *stage, report driftReport, now time.Time) {
 	p.opts.Logger.Warn("kernel state drifted, full sync", "stage", s.Name, "cause", report.reason)
 	s.drifted(report, now)

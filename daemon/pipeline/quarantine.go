@@ -22,7 +22,7 @@ type Quarantined struct {
 	Previous bool
 }
 
-// String says what became of the ServicePort, and why.
+// String says what happened to the ServicePort, and why.
 func (q Quarantined) String() string {
 	what := "is not served"
 	if q.Previous {
@@ -31,7 +31,7 @@ func (q Quarantined) String() string {
 	return fmt.Sprintf("%s (%s) %s: %s", q.Name, q.Family, what, q.Err)
 }
 
-// Problem says it as the fault of the Service.
+// Problem gives it as a problem of the Service.
 func (q Quarantined) Problem() source.Problem {
 	field := "spec.ports"
 	if q.Name.Port != "" {

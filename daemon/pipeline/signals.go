@@ -8,7 +8,7 @@ import (
 )
 
 // RequestFull asks for a full sync of a stage, as its part of the kernel's state is no longer what was last
-// applied. A request that comes while a sync runs is answered by another one after it.
+// applied. A request that arrives during a sync causes another one after it.
 func (p *Pipeline) RequestFull(stage, reason string) {
 	p.drift.request(stage, reason)
 	select {
@@ -57,7 +57,7 @@ func (d *driftReports) take(stage string) (driftReport, bool) {
 
 // Heartbeat is when the sync loop was last seen alive: now while it waits for a trigger, and while a stage is within
 // the time that it may take; else the last time that a stage started, ended or reported progress, or should have
-// ended. A stage that does not end in time makes it age; no timer keeps it young.
+// ended. A stage that does not end in time makes it age; no timer refreshes it.
 func (p *Pipeline) Heartbeat() time.Time { return p.beat.last() }
 
 // heartbeat keeps times with their monotonic reading: a host's clock may be set while a stage runs.
@@ -78,8 +78,8 @@ func (h *heartbeat) last() time.Time {
 	return now
 }
 
-// Progress notes how far the Apply that is running has come. It is what proxiers.Env.Progress
-// wants to be.
+// Progress notes how far the Apply that is running has come. It is used as
+// proxiers.Env.Progress.
 func (p *Pipeline) Progress(done, total int) {
 	p.progress.set(p.opts.Logger, done, total)
 }

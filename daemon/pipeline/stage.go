@@ -10,10 +10,10 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// stage is an Applier with its memory.
+// stage is an Applier with its state.
 type stage struct {
 	Stage
-	// applied is the plan that the host agrees with, as far as is known; nil: not known.
+	// applied is the plan that the host is known to be in sync with; nil: not known.
 	applied *plan.Plan
 	// lastGood is the last plan that was applied with success, even when the state is unknown since.
 	lastGood *plan.Plan
@@ -24,10 +24,10 @@ type stage struct {
 	eager   bool
 	retry   backoff
 	retryAt time.Time
-	// driftPace bounds a fight with another program; repairing says that the next success mends drift.
+	// driftPace bounds repairs while another program keeps changing the rules; repairing says that the next success repairs drift.
 	driftPace driftThrottle
 	repairing bool
-	// said is the fault that was logged last.
+	// said is the error that was logged last.
 	said   string
 	status StageState
 }
@@ -46,7 +46,7 @@ func (s *stage) invalidate(reason string) {
 	}
 }
 
-// dueAt is when the stage may be brought to the target; zero: it is there.
+// dueAt is when the stage may be synced to the target; zero: it is in sync.
 func (s *stage) dueAt(target *plan.Plan, now time.Time) time.Time {
 	switch {
 	case s.applied == target:
@@ -71,7 +71,7 @@ func (s *stage) tendAt() time.Time {
 	return time.Time{}
 }
 
-// drifted notes a report of drift, whose repair counts once it is done.
+// drifted notes a report of drift. Its repair is counted once it has succeeded.
 func (s *stage) drifted(report driftReport, now time.Time) {
 	s.status.DriftReason, s.status.LastDrift = report.reason, report.since
 	s.repairing = s.lastGood != nil
@@ -105,7 +105,7 @@ func (p *Pipeline) change(prev, next *plan.Plan) proxiers.Change {
 	return p.step
 }
 
-// apply brings the stage to target and reports whether there was anything to do. While it runs, and
+// apply syncs the stage to target and reports whether there was anything to do. While it runs, and
 // after an error, the host's state counts as unknown.
 func (p *Pipeline) apply(ctx context.Context, s *stage, target *plan.Plan) (bool, error) {
 	change := p.change(s.applied, target)
@@ -141,7 +141,7 @@ func (p *Pipeline) apply(ctx context.Context, s *stage, target *plan.Plan) (bool
 	return true, event.Err
 }
 
-// bounded runs a stage's work, which may be silent for as long as it may take.
+// bounded runs a stage's work. It may report no progress for the whole time limit.
 func (p *Pipeline) bounded(ctx context.Context, limit time.Duration, work func(context.Context) error) error {
 	p.beat.busyUntil(time.Now().Add(limit))
 	defer p.beat.busy()
@@ -169,7 +169,7 @@ func (p *Pipeline) syncFollower(ctx context.Context, f *stage) {
 	p.settle(ctx, f, target, err)
 }
 
-// tend has a stage do what is due later. A failure does not change what is known of the kernel.
+// tend makes a stage do deferred work that is due. A failure does not change what is known of the kernel.
 func (p *Pipeline) tend(ctx context.Context, s *stage) {
 	at := s.tendAt()
 	if at.IsZero() || at.After(time.Now()) || ctx.Err() != nil {
@@ -202,7 +202,7 @@ func (p *Pipeline) settle(ctx context.Context, s *stage, target *plan.Plan, err 
 	}
 }
 
-// logFailure says a fault once, and again when it becomes another one: a stage may fail for good.
+// logFailure logs an error once, and again when it changes: a stage may fail permanently.
 func (p *Pipeline) logFailure(s *stage, err error) {
 	level := slog.LevelError
 	if err.Error() == s.said {
@@ -213,7 +213,7 @@ func (p *Pipeline) logFailure(s *stage, err error) {
 		"retry_in", max(0, time.Until(s.retryAt)), "error", err)
 }
 
-// syncBackend brings the backend to the target, without what the kernel refuses.
+// syncBackend syncs the backend to the target, without what the kernel refuses.
 func (p *Pipeline) syncBackend(ctx context.Context) {
 	b := p.backend
 	if !b.due(p.target) {

@@ -10,12 +10,12 @@ import (
 
 // State is a view of the pipeline at one moment. All it points to is immutable.
 type State struct {
-	// Snapshot and Plan are the newest; nil: none yet, as the sources have not said all.
+	// Snapshot and Plan are the newest; nil: none yet, as the sources have not listed all objects.
 	Snapshot *tracker.Snapshot
 	Plan     *plan.Plan
 	// InForce is the plan that the backend applied last with success; nil: none yet.
 	InForce *plan.Plan
-	// OutOfSync is since when the kernel lacks something of what is wanted; zero: it agrees.
+	// OutOfSync is since when the kernel is out of sync; zero: it is in sync.
 	OutOfSync time.Time
 	// Queued is when the last change came in.
 	Queued time.Time
@@ -23,13 +23,13 @@ type State struct {
 	Backend     StageState
 	Followers   []StageState
 	Quarantined []Quarantined
-	// PlanProblems are the faults that only planning shows; Snapshot.Problems has those of the objects.
+	// PlanProblems are the problems that the planner found; Snapshot.Problems has those of the objects.
 	PlanProblems []source.Problem
-	// Done and Total are ServicePorts of the Apply that is running, as far as it reports them.
+	// Done and Total are ServicePorts of the running Apply, if it reports them.
 	Done, Total int
 }
 
-// Problems lists the faults of the objects, of the plan and of what the kernel refused, in this order.
+// Problems lists the problems of the objects, of the plan and of what the kernel refused, in this order.
 func (s *State) Problems() []source.Problem {
 	var out []source.Problem
 	if s.Snapshot != nil {
@@ -48,16 +48,16 @@ func (s *State) Synced() bool { return s.InForce != nil }
 // StageState is what is known of one stage.
 type StageState struct {
 	Name string
-	// LastSync is when it last agreed with its plan. Duration, Full and Size (ServicePorts written)
-	// tell of the last Apply that did anything.
+	// LastSync is when it was last in sync. Duration, Full and Size (ServicePorts written)
+	// describe the last Apply that changed anything.
 	LastSync time.Time
 	Duration time.Duration
 	Full     bool
 	Size     int
 	// FullSyncs and PartialSyncs count the Applies that succeeded.
 	FullSyncs, PartialSyncs uint64
-	// Err is the fault that holds since Since, after Attempts tries; nil: none. LastErr is when the
-	// last try failed, and stays.
+	// Err is the error since Since, after Attempts attempts; nil: none. LastErr is when the
+	// last attempt failed, and is kept.
 	Err      error
 	Since    time.Time
 	Attempts int
@@ -65,7 +65,7 @@ type StageState struct {
 	// Running is since when an Apply runs; zero: none.
 	Running     time.Time
 	RunningFull bool
-	// Drift counts repairs that were done because something else changed the kernel's state.
+	// Drift counts repairs after another program changed the kernel's state.
 	Drift       uint64
 	DriftReason string
 	LastDrift   time.Time
@@ -111,7 +111,7 @@ type record struct {
 	triggers     []time.Time
 }
 
-// maxTriggers bounds the memory of changes that wait for a kernel that does not take them.
+// maxTriggers bounds the changes that are remembered while syncs fail.
 const maxTriggers = 10_000
 
 func (r *record) planned(snap *tracker.Snapshot, planProblems []source.Problem, started time.Time) {
@@ -125,7 +125,7 @@ func (r *record) planned(snap *tracker.Snapshot, planProblems []source.Problem, 
 	r.snapshot, r.planProblems = snap, planProblems
 }
 
-// behind notes since when the kernel is not as wanted.
+// behind notes since when the kernel is out of sync.
 func (r *record) behind(since time.Time) {
 	if r.outOfSync.IsZero() {
 		r.outOfSync = since

@@ -16,7 +16,7 @@ func (s *Sockets) adopt(f *os.File) {
 	name := f.Name()
 	listener, addr, err := listenerOf(f)
 	if err == nil && !addr.Addr().IsLoopback() {
-		err = fmt.Errorf("%s is no loopback address", addr)
+		err = fmt.Errorf("%s is not a loopback address", addr)
 	}
 	if err != nil {
 		s.logger.Warn("passed descriptor cannot be used and is closed", "fd_name", name, "error", err)
@@ -43,7 +43,7 @@ func (s *Sockets) adopt(f *os.File) {
 }
 
 // add keeps one socket for each address: the one of a socket unit rather than one of the fd store,
-// as only the latter can be given up. Two can only be if a unit has ReusePort=yes.
+// as only the latter can be given up. There are two only if a unit has ReusePort=yes.
 func (s *Sockets) add(sock *socket) {
 	drop := s.open[sock.addr]
 	if drop == nil {
@@ -58,7 +58,7 @@ func (s *Sockets) add(sock *socket) {
 	s.logger.Warn("address was passed twice, one socket is closed", "address", sock.addr.String(),
 		"kept", sock.unit+sock.stored, "closed", drop.unit+drop.stored)
 	if drop.unit != "" {
-		drop.file.Close() // not more: it is another process' too
+		drop.file.Close() // no shutdown: another process may use it too
 		return
 	}
 	s.remove(drop)
@@ -67,12 +67,12 @@ func (s *Sockets) add(sock *socket) {
 	}
 }
 
-// listenerOf gives a listener with its address when the file is a TCP socket that listens.
+// listenerOf gives a listener with its address if the file is a listening TCP socket.
 func listenerOf(f *os.File) (*net.TCPListener, netip.AddrPort, error) {
 	var none netip.AddrPort
 	l, err := net.FileListener(f)
 	if err != nil {
-		return nil, none, fmt.Errorf("no listening socket: %w", err)
+		return nil, none, fmt.Errorf("not a listening socket: %w", err)
 	}
 	listener, ok := l.(*net.TCPListener)
 	if !ok {
@@ -99,7 +99,7 @@ func listenerOf(f *os.File) (*net.TCPListener, netip.AddrPort, error) {
 	return listener, addr, nil
 }
 
-// shut ends listening for all who hold the socket: clients in its queue are reset, new ones refused.
+// shut ends listening for all holders of the socket: clients in its queue are reset, new ones refused.
 func shut(socket *os.File) {
 	raw, err := socket.SyscallConn()
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// away is an API server that can not be reached.
+// away is an API server that is unreachable.
 type away struct{ since time.Time }
 
 func (away) Name() string { return "kube" }

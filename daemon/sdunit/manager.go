@@ -1,9 +1,9 @@
-// Package sdunit is the daemon's side of its systemd unit: it says when the host serves and how it is
-// (sd_notify), answers the watchdog while the sync loop is alive, and takes over and keeps listening
+// Package sdunit is the daemon's side of its systemd unit: it reports readiness and status
+// (sd_notify), notifies the watchdog while the sync loop is alive, and takes over and keeps listening
 // sockets (socket units and the fd store).
 //
-// Without systemd, that is without NOTIFY_SOCKET and LISTEN_FDS, nothing here does anything but open
-// and close sockets.
+// Without systemd, that is without NOTIFY_SOCKET and LISTEN_FDS, it only opens
+// and closes sockets.
 package sdunit
 
 import (
@@ -22,12 +22,12 @@ import (
 	sd "github.com/coreos/go-systemd/v22/daemon"
 )
 
-// sendTimeout bounds how long a service manager is waited for that does not read.
+// sendTimeout bounds the wait for a service manager that does not read.
 const sendTimeout = 2 * time.Second
 
-var errDeaf = errors.New("it does not read what it is sent")
+var errDeaf = errors.New("the service manager does not read its socket")
 
-// Manager is the way to the service manager. A fault of it is logged once and is never the caller's.
+// Manager sends to the service manager. A failure is logged once and not returned.
 type Manager struct {
 	logger *slog.Logger
 	// sending has room for the one datagram that is being sent: they stay in order.
@@ -39,17 +39,17 @@ type Manager struct {
 	failed bool
 }
 
-// NewManager takes the address from NOTIFY_SOCKET, as package daemon of go-systemd does. It contacts nobody.
+// NewManager takes the address from NOTIFY_SOCKET, as package daemon of go-systemd does. It does not connect.
 func NewManager(logger *slog.Logger) *Manager {
 	return &Manager{logger: logger, sending: make(chan struct{}, 1)}
 }
 
-// present says that there is a service manager that wants to be told.
+// present says that there is a service manager to notify.
 func (m *Manager) present() bool { return address() != "" }
 
 func address() string { return os.Getenv("NOTIFY_SOCKET") }
 
-// send gives the assignments in one datagram, and reports whether the service manager has it.
+// send sends the assignments in one datagram, and reports whether the service manager has it.
 func (m *Manager) send(assignments ...string) bool {
 	return m.deliver(func() error {
 		_, err := sd.SdNotify(false, strings.Join(assignments, "\n"))
@@ -57,13 +57,13 @@ func (m *Manager) send(assignments ...string) bool {
 	})
 }
 
-// sendSocket gives assignments and the descriptor of a socket, which stays the caller's.
+// sendSocket sends assignments and the descriptor of a socket, which stays the caller's.
 func (m *Manager) sendSocket(socket syscall.Conn, assignments ...string) {
 	m.deliver(func() error { return sendSocket(socket, []byte(strings.Join(assignments, "\n"))) })
 }
 
-// deliver sends, but waits no longer than sendTimeout: SdNotify of go-systemd (22.7) would for ever. It
-// does not wait for a manager that was waited for in vain before.
+// deliver sends, but waits no longer than sendTimeout: SdNotify of go-systemd (22.7) would wait for ever. It
+// does not wait for a manager that did not read the previous datagram in time.
 func (m *Manager) deliver(send func() error) bool {
 	if !m.present() {
 		return false
@@ -91,7 +91,7 @@ func (m *Manager) deliver(send func() error) bool {
 	}
 }
 
-// begin waits for the datagram before.
+// begin waits for the previous datagram.
 func (m *Manager) begin(timeout <-chan time.Time) bool {
 	select {
 	case m.sending <- struct{}{}:
@@ -109,7 +109,7 @@ func (m *Manager) begin(timeout <-chan time.Time) bool {
 	}
 }
 
-// sendSocket is what go-systemd (22.7) has no function for.
+// sendSocket exists because go-systemd (22.7) has no function for it.
 func sendSocket(socket syscall.Conn, text []byte) error {
 	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Net: "unixgram", Name: address()})
 	if err != nil {

@@ -12,28 +12,28 @@ import (
 )
 
 const (
-	// eager and steady are how often the daemon is looked at: until it is ready, and from then on.
+	// eager and steady are how often the daemon is checked: until it is ready, and from then on.
 	eager  = 100 * time.Millisecond
 	steady = time.Second
 	// statusEvery is the least time between two texts for STATUS=: each wakes the service manager and
-	// all who watch it.
+	// all its clients.
 	statusEvery = 5 * time.Second
-	// A start that is alive asks every extendEvery for extendBy more time.
+	// A daemon that is starting and alive asks every extendEvery for extendBy more time.
 	extendEvery = 10 * time.Second
 	extendBy    = 30 * time.Second
-	// reloadPatience is how long a new configuration may wait for what it has to say (an API server
-	// that is away) until the reload counts as done. The Services from before it work meanwhile.
+	// reloadPatience is how long a new configuration may wait for its sources (an API server that is
+	// unreachable) until the reload counts as done. The previous Services work until then.
 	reloadPatience = 10 * time.Second
 )
 
-// Subject is the daemon with one configuration, as far as the service manager is told of it.
+// Subject is the part of the daemon with one configuration that the service manager is notified of.
 type Subject struct {
 	View func() View
 	// Heartbeat is when the sync loop was last seen alive.
 	Heartbeat func() time.Time
 }
 
-// Notifier tells the service manager how the daemon is. Its methods may be called from any goroutine.
+// Notifier notifies the service manager of the daemon's state. Its methods may be called from any goroutine.
 type Notifier struct {
 	manager *Manager
 	logger  *slog.Logger
@@ -54,12 +54,12 @@ type Notifier struct {
 func NewNotifier(manager *Manager, logger *slog.Logger) *Notifier {
 	interval, err := sd.SdWatchdogEnabled(false)
 	if err != nil {
-		logger.Warn("watchdog is not answered", "error", err)
+		logger.Warn("watchdog is not notified", "error", err)
 	}
 	return &Notifier{manager: manager, logger: logger, watchdog: interval}
 }
 
-// Run speaks for s until ctx ends.
+// Run reports the state of s until ctx ends.
 func (n *Notifier) Run(ctx context.Context, s Subject) {
 	if !n.manager.present() {
 		return
@@ -110,7 +110,7 @@ func (n *Notifier) look(s Subject, r *reload) time.Duration {
 	}
 	if len(lines) > 0 && !n.manager.send(lines...) {
 		n.status.force()
-		return steady // then it is tried again
+		return steady // then it is sent again
 	}
 	if becomesReady {
 		n.ready, n.reloading, r.under = true, false, false
@@ -130,7 +130,7 @@ func (n *Notifier) pause(r *reload) time.Duration {
 	return pause
 }
 
-// alive says whether the sync loop is. One that has nothing to do is; a stage may be silent for half
+// alive says whether the sync loop is alive. An idle one is; a stage may be silent for half
 // of the watchdog's time.
 func (n *Notifier) alive(beat time.Time) bool {
 	limit := n.watchdog / 2
@@ -145,8 +145,8 @@ func (n *Notifier) alive(beat time.Time) bool {
 	return alive
 }
 
-// aliveLines are what a daemon may send that is alive: a ping of the watchdog, and a request for more
-// time while it starts, however long that takes: it waits for the API server, or the first sync is long.
+// aliveLines are what a daemon sends while it is alive: a ping of the watchdog, and a request for more
+// time during the start, which takes long if it waits for the API server, or if the first sync is long.
 func (n *Notifier) aliveLines() []string {
 	var lines []string
 	now := time.Now()
@@ -173,7 +173,7 @@ func (n *Notifier) Reloading() {
 	}
 }
 
-// NotReloaded says that the configuration from before stays in force.
+// NotReloaded says that the previous configuration stays in force.
 func (n *Notifier) NotReloaded() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -183,7 +183,7 @@ func (n *Notifier) NotReloaded() {
 	}
 }
 
-// Stopping says that the daemon ends. Nothing is said after it.
+// Stopping says that the daemon ends. Nothing is sent after it.
 func (n *Notifier) Stopping() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -191,5 +191,5 @@ func (n *Notifier) Stopping() {
 		return
 	}
 	n.stopping = true
-	n.manager.send(sd.SdNotifyStopping, "STATUS=Stopping; the Services go on working in the kernel")
+	n.manager.send(sd.SdNotifyStopping, "STATUS=Stopping; the rules stay in the kernel and Services keep working")
 }

@@ -198,7 +198,7 @@ func TestTheWatchdogIsAnsweredWhileTheSyncLoopLives(t *testing.T) {
 			v.State.Backend.Err = errors.New("nft: no such file") // fails, but does not hang
 			v.State.OutOfSync = time.Now()
 		})
-		for range 100 { // an idle loop, and an API server that is away
+		for range 100 { // an idle loop, and an API server that is unreachable
 			if count(during(m, timeout/2), "WATCHDOG=1") == 0 {
 				t.Fatal("no ping in half of the time")
 			}
@@ -272,7 +272,7 @@ func TestAReloadIsOneDatagramAndEndsWithReady(t *testing.T) {
 		stop := run(t, n, h)
 		n.Reloading()
 		if sent := during(m, time.Minute); count(sent, "RELOADING=1") != 0 {
-			t.Error("a daemon that starts can not be reloading")
+			t.Error("a daemon that starts cannot be reloading")
 		}
 		h.set(synced(1))
 		during(m, time.Minute)
@@ -312,7 +312,7 @@ func TestAReloadIsOneDatagramAndEndsWithReady(t *testing.T) {
 		stop()
 
 		n.Reloading()
-		run(t, n, newHost()) // waits for an API server that is away
+		run(t, n, newHost()) // waits for an API server that is unreachable
 		if count(during(m, reloadPatience+time.Second), "READY=1") != 1 {
 			t.Error("a reload that waits does not end")
 		}

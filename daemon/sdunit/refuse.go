@@ -13,14 +13,14 @@ const (
 	lastPause  = 2 * time.Second
 )
 
-// refusal resets the clients of a socket that can not be closed.
+// refusal resets the clients of a socket that cannot be closed.
 type refusal struct {
 	socket *os.File
 	stop   context.CancelFunc
 	done   chan struct{}
 }
 
-// refuse has the clients of a socket unit's socket reset, until somebody claims it.
+// refuse resets the clients of a socket unit's socket, until somebody claims it.
 func (s *Sockets) refuse(sock *socket) {
 	sock.claimed = false
 	if sock.refusal != nil {
@@ -49,7 +49,7 @@ func startRefusal(socket *os.File) *refusal {
 	return r
 }
 
-// end returns when the socket is nobody's.
+// end returns when the refusal no longer uses the socket.
 func (r *refusal) end() {
 	r.stop()
 	<-r.done

@@ -18,9 +18,9 @@ import (
 // Sockets are the listening sockets of NodePorts on loopback. It is what
 // proxiers/localnodeport.Sockets asks for.
 //
-// There is one for the process: sockets outlive a reload of the configuration in it, and a restart of
-// the process in the fd store of the service manager, which holds a copy of each. Sockets of socket
-// units are held by the service manager anyway. A client that connects while nobody accepts waits.
+// There is one for the process: it keeps sockets over a reload of the configuration. Over a restart of
+// the process they are in the fd store of the service manager, which holds a copy of each. Sockets of socket
+// units are held by the service manager anyway. A client that connects while nobody accepts waits in the queue.
 type Sockets struct {
 	manager *Manager
 	logger  *slog.Logger
@@ -75,9 +75,9 @@ func (s *Sockets) Listen(addr netip.AddrPort) (*os.File, error) {
 	return file, nil
 }
 
-// Release ends what Listen began, or what is to be done about a socket that nobody asked for: it is
-// closed, here and in the fd store, and refuses clients from then on. A socket unit's can not be
-// closed: its clients are reset until somebody asks for it again. Nobody may be accepting any more.
+// Release ends what Listen began, or drops a socket that nobody asked for: it is
+// closed, here and in the fd store, and refuses clients from then on. A socket unit's cannot be
+// closed: its clients are reset until somebody asks for it again. Nobody may still be accepting from it.
 func (s *Sockets) Release(addr netip.AddrPort) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -113,7 +113,7 @@ const storePrefix = "nodeport-"
 // storeName names a socket in the fd store, where a colon is not allowed.
 func storeName(addr netip.AddrPort) string {
 	host := addr.Addr().String()
-	if addr.Addr().Is6() { // there is one only
+	if addr.Addr().Is6() { // there is only one
 		host = "ip6-loopback"
 	}
 	return fmt.Sprintf("%s%s-%d", storePrefix, host, addr.Port())
@@ -136,7 +136,7 @@ func (s *Sockets) remove(sock *socket) {
 	}
 }
 
-// listen is plain TCP: nothing is to be won by Go's default of Multipath TCP on loopback, and a relay
+// listen uses plain TCP: Go's default of Multipath TCP gains nothing on loopback, and a relay
 // of a Multipath TCP connection is slower. "tcp6" keeps IPv4 out (IPV6_V6ONLY).
 func listen(addr netip.AddrPort) (*net.TCPListener, error) {
 	network := "tcp4"
@@ -154,7 +154,7 @@ func listen(addr netip.AddrPort) (*net.TCPListener, error) {
 
 // plainFile gives the socket of a listener, which it closes. Go's poller (1.26) watches a listener for as long
 // as it is open, and a file whose descriptor is non-blocking when it is made; for each client that the
-// relay accepts it would wake a thread in vain. The relay makes the socket non-blocking again.
+// relay accepts it would wake a thread for nothing. The relay makes the socket non-blocking again.
 func plainFile(listener *net.TCPListener) (*os.File, error) {
 	defer listener.Close()
 	raw, err := listener.SyscallConn()

@@ -19,12 +19,12 @@ type View struct {
 	Switching bool
 	// Sources are asked for their current status.
 	Sources []health.Source
-	// SavedAt is when the last-known state was saved that is being served; zero: the API server's own is.
+	// SavedAt is when the last-known state that is being served was saved; zero: the API server's objects are served.
 	SavedAt time.Time
 }
 
 // served says that the kernel is programmed, and that the followers, which listen on loopback and serve
-// health checks, had their first turn, whatever came of it.
+// health checks, have run once, with or without success.
 func (v View) served() bool {
 	for i := range v.State.Followers {
 		if f := &v.State.Followers[i]; f.LastSync.IsZero() && f.Err == nil {
@@ -47,7 +47,7 @@ type statusLine struct {
 	counts  pipeline.Counts
 }
 
-// force has the next text sent in any case.
+// force makes the next text be sent in any case.
 func (l *statusLine) force() { l.meaning, l.sent = "", time.Time{} }
 
 // next gives the text when it is to be sent.

@@ -2,17 +2,17 @@
 //
 // The kernel translates the first packet of a flow by the rules and all later ones by its entry in
 // the connection-tracking table. A UDP flow never ends as long as its client keeps sending, so a
-// client of an endpoint that is gone would talk to nobody for ever, and a client that began before
+// client of an endpoint that is gone would never get an answer again, and a client that began before
 // the Service existed would never reach it. An SCTP association does end, but its clients commonly
 // keep one source port (S1AP, NGAP, Diameter), so that a new association meets the old entry.
 //
 // TCP connections are left alone: the endpoint's kernel, or the router before it, ends the connection
 // with a reset, and the client's next attempt has another source port and so another entry. Deleting
-// the entry of a connection that still drains would cut it. Only what a client tries to connect while
-// there are no rules, at boot or after another program wiped them, is helped: its SYN went nowhere and
-// left an entry that keeps the repeated ones from being translated too, for two minutes.
+// the entry of a connection that still drains would cut it. The exception is a connection that a client opened while
+// there were no rules, at boot or after another program removed them: its SYN got no answer and
+// left an entry that keeps retransmissions from being translated, for two minutes.
 //
-// What is stale is told by the flow itself: where it was sent (the original destination must be
+// Whether a flow is stale is decided by the flow itself: where it was sent (the original destination must be
 // a frontend of the plan, address and port) and where it really goes (the source of the reply
 // direction must be an endpoint that still serves). Nothing else is touched; a flow that merely
 // goes to the same port number elsewhere is not looked at.
@@ -46,7 +46,7 @@ type follower struct {
 	logger *slog.Logger
 	*counts
 	// done is the plan after which the table was last known to be clean. A full sync needs it to
-	// know the frontends that have gone since; after a start nobody knows them.
+	// find the frontends that were removed since; after a start they are unknown.
 	done *plan.Plan
 }
 

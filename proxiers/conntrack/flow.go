@@ -127,8 +127,8 @@ func (f *flow) encodeDelete(s scope) ([]byte, error) {
 	return ae.Encode()
 }
 
-// encodeFilter restricts a dump to one protocol and, when dst is valid, to one destination, as far as
-// the kernel can: the reader must look at the destination again. Kernels before 5.8 do not know the
+// encodeFilter restricts a dump to one protocol and, when dst is valid, to one destination, if
+// the kernel can: the reader must check the destination again. Kernels before 5.8 do not know the
 // attribute, ignore it and dump the whole family. Of TCP it spares what is answered or translated, on
 // kernels that can.
 func encodeFilter(s scope, dst netip.AddrPort) ([]byte, error) {

@@ -116,7 +116,7 @@ func (s suspects) compare(before, after *plan.ServicePort, nodeBefore, nodeAfter
 	}
 }
 
-// lost reports whether flows that were right before may be stale now. The first endpoint counts:
+// lost reports whether flows that were valid before may be stale now. The first endpoint counts:
 // a backend may have let flows through untranslated while there was none.
 func lost(before, after []netip.AddrPort) bool {
 	if len(before) == 0 {

@@ -40,7 +40,7 @@ const (
 	timeoutFiles = "proc/sys/net/netfilter/nf_conntrack_"
 )
 
-// ApplySysctls makes the kernel's limits agree with s. It tries every one: the error joins the
+// ApplySysctls sets the kernel's limits to s. It tries every one: the error joins the
 // failures, each naming its file. A failure is not fatal (a container may read but not write them):
 // Services work with the kernel's own limits.
 func ApplySysctls(s Settings, logger *slog.Logger) error {
@@ -60,7 +60,7 @@ func applySysctls(root string, s Settings, cores int, logger *slog.Logger) error
 	return errors.Join(t.errs...)
 }
 
-// tuner collects the failures, so that one setting does not stop the others.
+// tuner collects the failures, so that one setting does not prevent the others.
 type tuner struct {
 	root   string
 	logger *slog.Logger

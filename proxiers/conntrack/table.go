@@ -89,7 +89,7 @@ func (t *table) deleteStale(s scope, rules map[netip.AddrPort]rule) (int, error)
 	return deleted, nil
 }
 
-// countFlows gives 0 when it can not tell.
+// countFlows gives 0 if the number is unknown.
 func countFlows() int {
 	raw, err := os.ReadFile(countFile)
 	if err != nil {

@@ -3,8 +3,8 @@
 //
 // The answer is byte for byte kube-proxy's (pkg/proxy/healthcheck of v1.36), since load balancers
 // are configured to read it. Unlike kube-proxy's, the listeners follow the plan: one for each address
-// that accepts NodePorts, opened and closed as addresses come and go. Never a wildcard: what does
-// not accept the Service's NodePort must not say that it is healthy.
+// that accepts NodePorts, opened and closed as addresses come and go. Never a wildcard: an address that does
+// not accept the Service's NodePort must not answer that it is healthy.
 package healthcheck
 
 import (
@@ -28,13 +28,13 @@ const Name = "healthcheck"
 // Options are what a Proxier is made with. The functions are never nil.
 type Options struct {
 	Logger *slog.Logger
-	// Healthy reports whether the daemon keeps this host's Services in order. It is called for each
+	// Healthy reports whether the daemon keeps this host's Services in sync. It is called for each
 	// request, from any goroutine.
 	Healthy func() bool
 }
 
 // Proxier serves the health checks from the first Apply to Close. It is made once in a process and outlives the
-// instances of the daemon: a load balancer is answered while the configuration is loaded anew, however long the next
+// instances of the daemon: a load balancer gets answers during a reload of the configuration, however long the next
 // full sync takes. It is a prometheus.Collector.
 type Proxier struct {
 	opts    Options
@@ -46,7 +46,7 @@ type Proxier struct {
 	waiting map[netip.AddrPort]*waiting
 }
 
-// waiting is an address that is due for another try after a delay.
+// waiting is an address that is retried after a delay.
 type waiting struct {
 	check *plan.HealthCheck
 	err   error
@@ -54,7 +54,7 @@ type waiting struct {
 	due   time.Time
 }
 
-// An address that is in use is tried again after shortest, then after twice that, and so on to longest.
+// An address that is in use is retried after shortest, then after twice that, and so on up to longest.
 const (
 	shortest = 250 * time.Millisecond
 	longest  = 30 * time.Second
@@ -65,14 +65,14 @@ func New(opts Options) *Proxier {
 	return &Proxier{
 		opts: opts, servers: map[netip.AddrPort]*server{}, waiting: map[netip.AddrPort]*waiting{},
 		failed: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "edgeway_healthcheck_bind_failures_total", Help: "Attempts to listen at a healthCheckNodePort that failed.",
+			Name: "edgeway_healthcheck_bind_failures_total", Help: "Failed attempts to listen on a healthCheckNodePort.",
 		}),
 	}
 }
 
-// Apply opens, closes and updates servers. What is right already is left alone. An address that
-// cannot be bound (a port in use, an IPv6 address still being checked for duplicates) is no error: it is tried
-// again until it can, and everything else is served meanwhile.
+// Apply opens, closes and updates servers. Those that need no change are left alone. An address that
+// cannot be bound (a port in use, an IPv6 address still being checked for duplicates) is no error: it is
+// retried until it can, and everything else is served.
 func (p *Proxier) Apply(ctx context.Context, change proxiers.Change) error {
 	if unchanged(change) {
 		return nil
@@ -180,7 +180,7 @@ func wanted(p *plan.Plan) map[netip.AddrPort]*plan.HealthCheck {
 	return want
 }
 
-// open begins to answer at an address, or has it wait for another try.
+// open begins to answer on an address, or schedules another attempt.
 func (p *Proxier) open(ctx context.Context, addr netip.AddrPort, w *waiting) {
 	logger := p.opts.Logger.With("address", addr.String(), "service", service(w.check))
 	var config net.ListenConfig

@@ -61,7 +61,7 @@ func (s *server) close() {
 		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 		defer cancel()
 		if s.http.Shutdown(ctx) != nil {
-			_ = s.http.Close() // what is cut here has had its time
+			_ = s.http.Close() // requests that are cut here were given enough time
 		}
 	}()
 }
@@ -77,7 +77,7 @@ func answer(w http.ResponseWriter, check *plan.HealthCheck, healthy bool) {
 	} else {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}
-	// An error here is the client's going away.
+	// An error here means that the client has gone.
 	_, _ = fmt.Fprintf(w, `{
 	"service": {
 		"namespace": %q,

@@ -26,8 +26,8 @@ type Options struct {
 
 // Proxier listens on the loopback addresses of the plan, for each TCP NodePort that has an endpoint.
 //
-// It is made once in a process and outlives the instances of the daemon: while the configuration is
-// loaded anew it goes on as it is, like the kernel does, and clients keep their endpoints. It is a
+// It is made once in a process and outlives the instances of the daemon: during a reload of the
+// configuration it keeps running, as the rules in the kernel do, and clients keep their endpoints. It is a
 // prometheus.Collector.
 type Proxier struct {
 	logger  *slog.Logger
@@ -54,8 +54,8 @@ func New(opts Options) *Proxier {
 	}
 }
 
-// Apply implements proxiers.Applier. An address that is in use is no error: it is tried again until it
-// is free, and everything else is served meanwhile.
+// Apply implements proxiers.Applier. An address that is in use is no error: it is retried until it
+// is free, and everything else is served.
 func (p *Proxier) Apply(ctx context.Context, change proxiers.Change) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -95,7 +95,7 @@ func (p *Proxier) Apply(ctx context.Context, change proxiers.Change) error {
 	return nil
 }
 
-// releaseUnclaimed lets go of what was handed in for NodePorts that are none any more. A socket whose
+// releaseUnclaimed releases passed sockets of ports that are no longer NodePorts. A socket whose
 // address is in use by nobody but waits in p.ports has been asked for.
 func (p *Proxier) releaseUnclaimed() {
 	for _, at := range p.sockets.Unclaimed() {
@@ -106,7 +106,7 @@ func (p *Proxier) releaseUnclaimed() {
 }
 
 // Close stops accepting. The sockets stay in Sockets, so that clients wait in their queues for the next
-// Proxier, and running connections go on until they end.
+// Proxier, and running connections continue until they end.
 func (p *Proxier) Close() error {
 	if r := p.end(); r != nil {
 		go func() { _ = r.Shutdown(context.Background()) }()
@@ -139,7 +139,7 @@ func (p *Proxier) end() *relay.Relay {
 	return r
 }
 
-// Stats are present values and counts since the Proxier was made.
+// Stats are current values and counts since the Proxier was made.
 type Stats struct {
 	relay.Stats
 	// Listeners are the addresses that are listened on, and ListenFailures the attempts to listen that

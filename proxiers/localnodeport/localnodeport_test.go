@@ -157,7 +157,7 @@ func TestAddressInUse(t *testing.T) {
 	if got := w.Waiting(); len(got) != 1 || got[0].Address != addrPort("127.0.0.1:30000") || got[0].Service != "default/a/TCP" || !errors.Is(got[0].Err, syscall.EADDRINUSE) {
 		t.Errorf("waiting: %v", got)
 	}
-	// Endpoints go on to change meanwhile.
+	// Endpoints keep changing in the meantime.
 	serve(t, "127.0.1.2:8080")
 	w.apply(service("a", 30000, "127.0.1.2:8080"), service("b", 30001, "127.0.1.1:8080"))
 	_ = squatter.Close()

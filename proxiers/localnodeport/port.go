@@ -9,7 +9,7 @@ import (
 	"edgeway/proxiers/localnodeport/relay"
 )
 
-// An address that is in use is tried again after shortest, then after twice that, and so on to longest.
+// An address that is in use is retried after shortest, then after twice that, and so on up to longest.
 const (
 	shortest = time.Second
 	longest  = 30 * time.Second
@@ -19,7 +19,7 @@ const (
 type port struct {
 	at     netip.AddrPort
 	target *target
-	// relayed is nil while the port waits because of err; then it is due for another try, after a delay.
+	// relayed is nil while the port waits because of err; then it is retried after a delay.
 	relayed *relay.Port
 	err     error
 	delay   time.Duration
@@ -67,7 +67,7 @@ func (p *Proxier) stop(at netip.AddrPort) {
 	}
 }
 
-// listen begins to accept, or has the port wait for another try.
+// listen begins to accept, or schedules another attempt.
 func (p *Proxier) listen(known *port) {
 	logger := p.logger.With("address", known.at, "service", known.target.name.String())
 	if known.relayed, known.err = p.accept(known); known.err == nil {

@@ -27,7 +27,7 @@ type target struct {
 	mu       sync.Mutex
 	pool     []plan.Endpoint
 	affinity time.Duration
-	// clients are remembered for session affinity. A client whose endpoint is gone chooses anew.
+	// clients are remembered for session affinity. A client whose endpoint is gone gets another one.
 	clients map[netip.Addr]choice
 }
 

@@ -25,13 +25,13 @@ type Decision struct {
 	// Pool names the list that Endpoints is; both have a meaning only with Forward.
 	Pool      Pool
 	Endpoints []Endpoint
-	// SNAT says that the source is rewritten whichever endpoint is chosen; see SNATFor.
+	// SNAT says that the source is masqueraded whichever endpoint is chosen; see SNATFor.
 	SNAT bool
 	// Reason is one sentence for a person.
 	Reason string
 }
 
-// SNATFor reports whether the source is rewritten when a connection from src goes to e: the route's
+// SNATFor reports whether the source is masqueraded when a connection from src goes to e: the route's
 // masquerade, or a hairpin (an endpoint of this host that reaches itself through its Service).
 func (d Decision) SNATFor(src netip.Addr, e Endpoint) bool {
 	return d.SNAT || e.Local && e.Addr.Addr() == src
@@ -104,7 +104,7 @@ func (p *Plan) decideLoopback(pkt Packet, origin Origin) Decision {
 }
 
 // LoopbackPool gives the endpoints for connections to f, a NodePort, on a loopback address. They get
-// what a client outside gets (KEP-6032: externalTrafficPolicy Local holds, there is no short-circuit).
+// the endpoints that an external client gets (KEP-6032: externalTrafficPolicy Local holds, there is no short-circuit).
 // false: nobody listens. Only TCP can be relayed.
 func (s *ServicePort) LoopbackPool(f *Frontend) (Pool, bool) {
 	r := f.Routes[FromOutside]

@@ -30,7 +30,7 @@ func sample() *ServicePort {
 }
 
 // mutations calls f after each single change of v, which is restored afterwards. A kind of value that it
-// does not know fails the test, so that a new field can not be left out.
+// does not know fails the test, so that a new field cannot be left out.
 func mutations(t *testing.T, path string, v reflect.Value, f func(path string)) {
 	t.Helper()
 	try := func(path string, value any) {

@@ -135,10 +135,10 @@ func (k FrontendKind) String() string {
 	return [...]string{"ClusterIP", "ExternalIP", "LoadBalancerIP", "NodePort"}[k]
 }
 
-// Origin is where a new connection comes from, as far as policy distinguishes it.
+// Origin is where a new connection comes from, as policy distinguishes it.
 type Origin uint8
 
-// The origins. A pod on this host is told by Node.PodSources and Node.PodInterfaces, the host itself
+// The origins. A pod on this host is detected by Node.PodSources and Node.PodInterfaces, the host itself
 // by its addresses; all else is outside.
 const (
 	FromPod Origin = iota
@@ -150,10 +150,10 @@ const (
 // String gives "pod", "host" or "outside".
 func (o Origin) String() string { return [...]string{"pod", "host", "outside"}[o] }
 
-// Verdict is what becomes of a new connection.
+// Verdict is what happens to a new connection.
 type Verdict uint8
 
-// The verdicts. Pass appears only in a Decision: the packet is no Service's and is left alone.
+// The verdicts. Pass appears only in a Decision: the packet belongs to no Service and is left alone.
 const (
 	// Forward sends it to an endpoint of the route's pool.
 	Forward Verdict = iota

@@ -1,5 +1,5 @@
 // Package plan is Kubernetes Service policy resolved to a decision table: which packet goes to which
-// endpoints, is refused or is dropped, and whether its source is rewritten.
+// endpoints, is rejected or is dropped, and whether its source is masqueraded.
 //
 // A Plan is made by daemon/planner and translated by the proxiers. Every choice of policy (traffic
 // policies, topology, readiness, the short-circuit for pods and the host) is already in it, so that
@@ -19,7 +19,7 @@ import (
 type Plan struct {
 	// Generation rises by one with every plan that the planner makes.
 	Generation uint64
-	// Node is what the plan needs to know of the host itself. The pointer is shared with the
+	// Node is what the plan needs to know about the host itself. The pointer is shared with the
 	// previous plan when nothing in it changed.
 	Node *Node
 	// Services is sorted by ServicePort.Compare and holds at most one entry for each (Name, Family).
@@ -40,7 +40,7 @@ type Node struct {
 	// relayed in user space (proxiers/localnodeport, KEP-6032), the other protocols are rejected.
 	LoopbackAddrs []netip.Addr
 	// PodSources are the source ranges of pods on this host; PodInterfaces are the interfaces that
-	// their packets come in by ("cni0", or "veth*" for a prefix, see CheckInterface). Both empty: no way to tell pods,
+	// their packets come in by ("cni0", or "veth*" for a prefix, see CheckInterface). Both empty: pods cannot be detected,
 	// and no packet is FromPod.
 	PodSources    []netip.Prefix
 	PodInterfaces []string

@@ -9,11 +9,11 @@ import (
 )
 
 const (
-	// pauseTick is how often a paused loop looks whether it may go on, in milliseconds.
+	// pauseTick is how often a paused loop checks whether it may continue, in milliseconds.
 	pauseTick = 50
 	// A loop without descriptors tries again after a time that doubles between these, in milliseconds.
 	minBackoff, maxBackoff = 100, 1000
-	// episode is how long accepting must go on for the next pause to be reported.
+	// episode is how long accepting must continue until the next pause is reported.
 	episode = 10 * time.Second
 )
 
@@ -25,7 +25,7 @@ type pause struct {
 }
 
 // accept takes one connection from a port. The listening socket is registered level-triggered: when
-// there are more, epoll says so at little cost, while an accept4 that finds none has made an inode in vain.
+// there are more, epoll says so at little cost, while an accept4 that finds none has created an inode for nothing.
 func (l *loop) accept(p *Port) {
 	if l.pause.on {
 		return
@@ -39,7 +39,7 @@ func (l *loop) accept(p *Port) {
 	case 0:
 	case unix.EAGAIN, unix.EINTR, unix.ECONNABORTED:
 		return
-	case unix.EINVAL: // shutdown(2) has ended the listening socket: the others go on
+	case unix.EINVAL: // shutdown(2) has ended the listening socket: the others continue
 		l.forget(p)
 		return
 	case unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM:

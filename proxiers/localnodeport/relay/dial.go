@@ -190,7 +190,7 @@ func (l *loop) established(c *conn) {
 	}
 }
 
-// dialAgain goes on after a failed dial, unless the client has gone with a reset.
+// dialAgain continues after a failed dial, unless the client has reset the connection.
 func (l *loop) dialAgain(c *conn) {
 	if _, errno := recv(c.sides[client].fd, l.buf[:1], unix.MSG_PEEK); errno != 0 && errno != unix.EAGAIN {
 		l.abort(c)

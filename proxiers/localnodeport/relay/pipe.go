@@ -6,7 +6,7 @@ const (
 	// pipeSize is the capacity that is asked for; the default of fs.pipe-max-size is 1 MiB. An
 	// unprivileged user who has many pipes gets less, which only makes pieces smaller.
 	pipeSize = 1 << 20
-	// bulkSize is what a read must bring for the flow to go on through a pipe: below it a copy costs less
+	// bulkSize is what a read must return for the flow to continue through a pipe: below it a copy costs less
 	// than the two system calls.
 	bulkSize = 16 << 10
 	// maxPipes is how many pipes a loop has at most; further flows are copied. Two descriptors each.

@@ -35,7 +35,7 @@ const (
 	shutdownTick = 20 * time.Millisecond
 )
 
-// Reasons why accepting pauses, for Options.Paused. Clients that connect meanwhile wait in the queues of
+// Reasons why accepting pauses, for Options.Paused. Clients that connect during a pause wait in the queues of
 // the listening sockets.
 var (
 	// ErrDescriptors: the process (or the host) has no descriptor, or no memory, for one more
@@ -58,7 +58,7 @@ type Options struct {
 	// It is kept to a quarter of a second.
 	DialTimeout time.Duration
 	// Paused, if not nil, is told when accepting pauses, and why (ErrDescriptors, ErrLimit): once for each
-	// episode; one has passed when accepting went on for ten seconds. It runs on an event loop: it must
+	// episode; one has passed when accepting has continued for ten seconds. It runs on an event loop: it must
 	// not block and must not call the Relay, its Ports or anything that waits for these.
 	Paused func(reason error)
 }
@@ -77,7 +77,7 @@ type Target interface {
 }
 
 // Relay is a set of event loops that Ports share. It is meant to be made once in a process and to
-// outlive the Ports, so that connections go on when the configuration is loaded anew and other Ports take
+// outlive the Ports, so that connections continue when the configuration is reloaded and other Ports take
 // over the listening sockets. Its methods may be called from several goroutines.
 type Relay struct {
 	loops       []*loop
@@ -133,7 +133,7 @@ func New(opts Options) (*Relay, error) {
 // Serve accepts connections of a listening TCP socket and relays them to the endpoints of t until
 // Port.Stop. The socket stays the caller's: Serve works on a duplicate of the descriptor, so that the
 // caller may close l, or keep it for a later Serve, of this Relay or another one. Nobody else should
-// accept from it meanwhile.
+// accept from it until then.
 //
 // The options TCP_NODELAY and keep-alive are set on the listening socket, because accepted ones inherit
 // them; it is made non-blocking.

@@ -12,7 +12,7 @@ type Stats struct {
 	Retries          uint64 // dials that followed a failed one
 	NoEndpoint       uint64 // clients reset because Target.Pick had no endpoint (left)
 	Resets           uint64 // connections that a reset or another error of one side ended
-	DescriptorPauses uint64 // episodes in which accepting paused for want of descriptors, or another error of accept4
+	DescriptorPauses uint64 // episodes in which accepting paused for lack of descriptors, or another error of accept4
 	LimitPauses      uint64 // episodes in which accepting paused for ErrLimit
 }
 

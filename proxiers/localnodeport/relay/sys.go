@@ -18,7 +18,7 @@ func accept(listener int32, from *unix.RawSockaddrAny) (int32, unix.Errno) {
 	return int32(fd), errno
 }
 
-// connect starts a dial of a new socket. The errno is EINPROGRESS when it goes on.
+// connect starts a dial of a new socket. The errno is EINPROGRESS while it continues.
 func connect(fd int32, to netip.AddrPort) unix.Errno {
 	var port [2]byte
 	binary.BigEndian.PutUint16(port[:], to.Port())
