@@ -15,7 +15,8 @@ need_root() {
 	local kept
 	[ "$(id -u)" != 0 ] || return 0
 	command -v sudo >/dev/null || die "root is needed, for network namespaces and nftables, and there is no sudo here: run it as root"
-	kept=$(compgen -e | grep -E '^(CI$|GO|CGO_|EDGEWAY_|CONFORMANCE_|SOURCE_DATE_EPOCH$|(https?|no)_proxy$|(HTTPS?|NO)_PROXY$)' | paste -sd, -)
+	kept=$(compgen -e | grep -E '^(CI$|GO|CGO_|EDGEWAY_|CONFORMANCE_|SOURCE_DATE_EPOCH$|(https?|no)_proxy$|(HTTPS?|NO)_PROXY$)' | paste -sd, -) || :
+	mkdir -p "$repo/bin" # root's files in it can be replaced, a folder of root's could not be written to
 	exec sudo ${kept:+"--preserve-env=$kept"} env "PATH=$PATH" "$0" "$@"
 }
 

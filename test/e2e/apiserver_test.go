@@ -57,8 +57,9 @@ func TestBootWithoutAPIServer(t *testing.T) {
 	l.must(unanswered(l.client, nodePort)())
 	d.link.cut()
 
+	limit := l.promised(2 * time.Second)
 	d.start()
-	took := l.within(2*time.Second, answersSoon(l.client, nodePort, "ep1"))
+	took := l.within(limit, answersSoon(l.client, nodePort, "ep1"))
 	t.Logf("NodePort served %.0f ms after the start", took.Seconds()*1000)
 	l.within(patience, answers(l.node, clusterIP, "ep1"))
 	l.within(patience, d.healthy)
@@ -86,7 +87,7 @@ func TestStalledWatchIsNoticed(t *testing.T) {
 		t.Fatal("the daemon has no connection to stall")
 	}
 	n.endpoints("shop", ep2Addr)
-	took := l.within(2*time.Minute, func() error {
+	took := l.within(5*time.Minute, func() error {
 		time.Sleep(time.Second)
 		return answers(l.client, nodePort, "ep2")()
 	})

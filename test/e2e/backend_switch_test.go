@@ -269,7 +269,7 @@ func TestRulesOfAnotherBackendThatCanNotBeRemoved(t *testing.T) {
 	l.must(syscall.Flock(int(lock.Fd()), syscall.LOCK_EX)) // as a program that hangs
 	d.configure(withBackend("nftables"))
 	d.edgeway("reload")
-	l.within(20*time.Second, d.logged("level=ERROR", "rules of an unused component not removed", "iptables-legacy"))
+	l.within(patience, d.logged("level=ERROR", "rules of an unused component not removed", "iptables-legacy"))
 	l.within(patience, d.says("leftovers", "iptables-legacy"))
 	l.must(d.healthy())
 	l.must(answers(l.client, clusterIP, "ep1")())

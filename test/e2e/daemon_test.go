@@ -21,7 +21,7 @@ import (
 
 // contextOfCleanup is for what happens after the test's own context has ended.
 func contextOfCleanup() context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	context.AfterFunc(ctx, cancel)
 	return ctx
 }
@@ -167,7 +167,7 @@ func (d *daemon) logged(words ...string) func() error {
 // get makes an HTTP request from the node itself.
 func (d *daemon) get(addr, path string) (code int, body string, err error) {
 	client := http.Client{
-		Timeout: 2 * time.Second,
+		Timeout: patience,
 		Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, addr string) (conn net.Conn, err error) {
 			err = d.node.Do(func() error {
 				conn, err = (&net.Dialer{}).DialContext(ctx, network, addr)

@@ -43,7 +43,7 @@ func run(m *testing.M) int {
 
 func setUp(dir string) error {
 	began := time.Now()
-	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 	defer cancel()
 	shared.binary = filepath.Join(dir, "edgeway")
 	build := exec.CommandContext(ctx, "go", "build", "-o", shared.binary, "edgeway/cmd/edgeway")

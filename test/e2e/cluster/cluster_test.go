@@ -14,7 +14,7 @@ import (
 
 func start(t *testing.T, opts cluster.Options) *cluster.Cluster {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 	t.Cleanup(cancel)
 	c, err := cluster.Start(ctx, opts)
 	if err != nil {

@@ -36,7 +36,7 @@ func (c *Cluster) StartEtcd(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
 	defer cancel()
 	return c.etcd.waitFor(ctx, func(ctx context.Context) error {
 		_, err := c.etcdRevision(ctx)

@@ -80,7 +80,7 @@ func serveOnce(t *testing.T, node *netlab.Host, program, config string) {
 		t.Fatal(err)
 	}
 	var out []byte
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(200 * time.Millisecond) {
+	for deadline := time.Now().Add(10 * time.Minute); ; time.Sleep(200 * time.Millisecond) {
 		out, _ = node.Command(ctx, program, "status", "--config", config).CombinedOutput()
 		if bytes.Contains(out, []byte("4 endpoints")) && bytes.Contains(out, []byte("last-known state on disk")) {
 			break

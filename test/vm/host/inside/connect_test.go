@@ -22,7 +22,7 @@ const (
 	nodePort    = "192.0.2.10:30080"
 	loopback    = "127.0.0.1:30080"
 	loopback6   = "[::1]:30080"
-	askPatience = 30 * time.Second
+	askPatience = 2 * time.Minute
 )
 
 // ask connects from the machine itself and asks once: the answer is the endpoint's name.
@@ -76,7 +76,7 @@ func (h *host) answers(addrs ...string) {
 func (h *host) answersOutside(addr string) {
 	h.Helper()
 	to := netip.MustParseAddrPort(addr)
-	o := h.client.Connect(netlab.Flow{Protocol: plan.TCP, From: h.client.Addr(to.Addr()), To: to, Wait: 10 * time.Second})
+	o := h.client.Connect(netlab.Flow{Protocol: plan.TCP, From: h.client.Addr(to.Addr()), To: to, Wait: askPatience})
 	if o.Answer != netlab.Served {
 		h.Errorf("%s from outside: %s", addr, o)
 	}
