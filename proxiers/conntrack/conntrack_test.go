@@ -3,13 +3,10 @@ package conntrack
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"net/netip"
 	"slices"
 	"syscall"
 	"testing"
-
-	"github.com/prometheus/client_golang/prometheus"
 
 	"edgeway/proxiers"
 	"edgeway/proxiers/plan"
@@ -20,41 +17,6 @@ var (
 	udp6  = scope{plan.IPv6, plan.UDP}
 	sctp4 = scope{plan.IPv4, plan.SCTP}
 )
-
-// step is a follower with the plan that it applied last.
-type step struct {
-	t        *testing.T
-	follower *follower
-	last     *plan.Plan
-}
-
-func newStep(t *testing.T) *step { return &step{t: t, follower: newFollower(t)} }
-
-func newFollower(t testing.TB) *follower {
-	t.Helper()
-	p, err := Component().New(t.Context(), proxiers.Env{Logger: slog.New(slog.DiscardHandler), Families: []plan.Family{plan.IPv4, plan.IPv6}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p.(*follower)
-}
-
-// counted gives the follower's figures: flows deleted, and looks at the table.
-func (s *step) counted() (deleted, looks int) {
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(s.follower)
-	families, err := registry.Gather()
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	for _, family := range families {
-		for _, m := range family.GetMetric() {
-			deleted += int(m.GetCounter().GetValue())
-			looks += int(m.GetHistogram().GetSampleCount())
-		}
-	}
-	return deleted, looks
-}
 
 // to applies the step to next and wants this number of flows deleted.
 func (s *step) to(next *plan.Plan, deleted int) {

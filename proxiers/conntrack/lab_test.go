@@ -2,6 +2,7 @@ package conntrack
 
 import (
 	"errors"
+	"log/slog"
 	"net"
 	"net/netip"
 	"os"
@@ -12,7 +13,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/vishvananda/netns"
+
+	"edgeway/proxiers"
+	"edgeway/proxiers/plan"
 )
 
 // enterNamespace gives the test a network namespace without a name, which ends with its thread: the
@@ -185,4 +190,39 @@ func fill(t testing.TB, n int) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// step is a follower with the plan that it applied last.
+type step struct {
+	t        *testing.T
+	follower *follower
+	last     *plan.Plan
+}
+
+func newStep(t *testing.T) *step { return &step{t: t, follower: newFollower(t)} }
+
+func newFollower(t testing.TB) *follower {
+	t.Helper()
+	p, err := Component().New(t.Context(), proxiers.Env{Logger: slog.New(slog.DiscardHandler), Families: []plan.Family{plan.IPv4, plan.IPv6}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p.(*follower)
+}
+
+// counted gives the follower's figures: flows deleted, and looks at the table.
+func (s *step) counted() (deleted, looks int) {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(s.follower)
+	families, err := registry.Gather()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			deleted += int(m.GetCounter().GetValue())
+			looks += int(m.GetHistogram().GetSampleCount())
+		}
+	}
+	return deleted, looks
 }

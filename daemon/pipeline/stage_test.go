@@ -1,0 +1,134 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"edgeway/proxiers"
+	"edgeway/proxiers/plan"
+)
+
+// A follower that fails must not keep a new plan from those that it can serve.
+func TestANewPlanDoesNotWaitForAFollowersRetry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, follower := newWorld(), newKernel(t)
+		w.set(1, 1)
+		follower.fault = func(proxiers.Change) error { return errTransport }
+		start(t, w, newKernel(t), nil, Stage{"healthcheck", follower})
+		settle(10 * time.Minute) // the retries are 30 s apart by now
+		follower.changes()
+		w.set(1, 2)
+		w.announce()
+		settle(20 * time.Millisecond)
+		if got := follower.changes(); len(got) != 1 || len(got[0].Next.Services[0].Pools[plan.ClusterPool]) != 2 {
+			t.Errorf("within 20 ms a failing follower got %d changes, want the new plan", len(got))
+		}
+	})
+}
+
+func TestAFaultIsLoggedOnceUntilItChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, k := newWorld(), newKernel(t)
+		w.set(1, 1)
+		fault := errTransport
+		k.fault = func(proxiers.Change) error { return fault }
+		var log strings.Builder
+		start(t, w, k, func(o *Options) { o.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
+		settle(time.Hour)
+		if n := strings.Count(log.String(), "sync failed"); n != 1 {
+			t.Errorf("logged %d times in an hour, want once", n)
+		}
+		k.mu.Lock()
+		fault = errors.New("disk full")
+		k.mu.Unlock()
+		settle(time.Hour)
+		if n := strings.Count(log.String(), "sync failed"); n != 2 || !strings.Contains(log.String(), "disk full") {
+			t.Errorf("logged %d times, want again when it is another fault", n)
+		}
+		k.mu.Lock()
+		k.fault = nil
+		k.mu.Unlock()
+		settle(time.Minute)
+		if !strings.Contains(log.String(), "sync recovered") {
+			t.Error("its end is not logged")
+		}
+	})
+}
+
+func TestDriftOfAFollowerIsItsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, k, first, second := newWorld(), newKernel(t), newKernel(t), newKernel(t)
+		w.set(1, 1)
+		b := start(t, w, k, nil, Stage{"flowtable", first}, Stage{"healthcheck", second})
+		settle(time.Minute)
+		k.changes()
+		first.changes()
+		second.changes()
+		b.p.RequestFull("flowtable", "a device came")
+		settle(time.Second)
+		if f := first.changes(); len(f) != 1 || f[0].Prev != nil || len(k.changes()) != 0 || len(second.changes()) != 0 {
+			t.Error("drift of a follower: want one full sync of it, and nothing of others")
+		}
+		if s := b.p.State(); s.Followers[0].Drift != 1 || s.Backend.Drift != 0 {
+			t.Errorf("counted: %d of the follower, %d of the backend", s.Followers[0].Drift, s.Backend.Drift)
+		}
+		b.p.RequestFull("backend", "flushed")
+		settle(time.Second)
+		if len(k.changes()) != 1 || len(first.changes()) != 1 || len(second.changes()) != 1 {
+			t.Error("drift of the backend: want a full sync of all")
+		}
+	})
+}
+
+// lazy is an Applier with later work.
+type lazy struct {
+	*kernel
+	due    time.Time
+	tended int
+	err    error
+}
+
+func (l *lazy) Due() time.Time { return l.due }
+
+func (l *lazy) Tend(context.Context) error {
+	l.tended++
+	l.due = time.Time{}
+	if l.err != nil {
+		l.due = time.Now().Add(time.Minute)
+	}
+	return l.err
+}
+
+func TestLaterWorkIsDoneWhenItIsDue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		w.set(1, 1)
+		l := &lazy{kernel: newKernel(t), due: time.Now().Add(time.Hour), err: errTransport}
+		b := start(t, w, newKernel(t), nil, Stage{"lazy", l})
+		settle(59 * time.Minute)
+		l.changes()
+		if l.tended != 0 {
+			t.Fatalf("%d times before it was due", l.tended)
+		}
+		settle(90 * time.Second)
+		if s := b.p.State(); l.tended != 1 || !errors.Is(s.Followers[0].Err, errTransport) {
+			t.Errorf("done %d times, error %v", l.tended, s.Followers[0].Err)
+		}
+		l.err = nil
+		settle(time.Minute)
+		if s := b.p.State(); l.tended != 2 || s.Followers[0].Err != nil {
+			t.Errorf("done %d times, error %v", l.tended, s.Followers[0].Err)
+		}
+		for _, c := range l.changes() {
+			if c.Prev == nil && c.Next != nil {
+				continue // the periodic full sync may fall into these minutes
+			}
+			t.Error("later work that failed made an Apply")
+		}
+	})
+}
