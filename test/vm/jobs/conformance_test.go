@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"fmt"
 	"regexp"
 	"testing"
 	"time"
@@ -31,10 +32,7 @@ func TestConformance(t *testing.T) {
 	binary := vmtest.BuildTest(t, "edgeway/test/conformance")
 	for backend := range suites {
 		for _, s := range proved[backend] {
-			t.Run(string(s)+"/"+backend, func(t *testing.T) {
-				t.Parallel()
-				conform(t, s, binary, backend, "2", "-test.skip="+leftOut)
-			})
+			proof{suite: s, backend: backend, sequences: 2, leftOut: leftOut}.run(t, binary)
 		}
 	}
 }
@@ -44,25 +42,33 @@ func TestNightlyConformance(t *testing.T) {
 	binary := vmtest.BuildTest(t, "edgeway/test/conformance")
 	for backend := range suites {
 		for _, s := range vm.Suites() {
-			t.Run(string(s)+"/"+backend, func(t *testing.T) {
-				t.Parallel()
-				conform(t, s, binary, backend, "30")
-			})
+			proof{suite: s, backend: backend, sequences: 30}.run(t, binary)
 		}
 	}
 }
 
-// conform runs the suite for one backend, with random walks of that many sequences.
-func conform(t *testing.T, s vm.Suite, binary, backend, sequences string, options ...string) {
-	t.Helper()
-	out := vmtest.Run(t, vm.Job{
-		Suite:   s,
-		Files:   map[string]string{"conformance": binary},
-		Env:     []string{"CONFORMANCE_PACE=3", "CONFORMANCE_SEQUENCES=" + sequences, "CI=true"},
-		Command: append([]string{"./conformance", "-test.v", "-test.timeout=230m", "-test.run=^" + suites[backend] + "$"}, options...),
-		Timeout: 4 * time.Hour,
+// proof is a run of the suite for one backend, with random walks of that many sequences.
+type proof struct {
+	suite     vm.Suite
+	backend   string
+	sequences int
+	leftOut   string
+}
+
+func (p proof) run(t *testing.T, binary string) {
+	t.Run(string(p.suite)+"/"+p.backend, func(t *testing.T) {
+		t.Parallel()
+		out := vmtest.Run(t, vm.Job{
+			Suite: p.suite,
+			Files: map[string]string{"conformance": binary},
+			Env:   []string{"CONFORMANCE_PACE=3", fmt.Sprintf("CONFORMANCE_SEQUENCES=%d", p.sequences), "CI=true"},
+			Command: []string{
+				"./conformance", "-test.v", "-test.timeout=230m", "-test.run=^" + suites[p.backend] + "$", "-test.skip=" + p.leftOut,
+			},
+			Timeout: 4 * time.Hour,
+		})
+		if m := compared.FindStringSubmatch(out); m == nil || m[1] != p.backend {
+			t.Errorf("the suite does not say of %s that it compared connections and found no difference", p.backend)
+		}
 	})
-	if m := compared.FindStringSubmatch(out); m == nil || m[1] != backend {
-		t.Errorf("the suite does not say of %s that it compared connections and found no difference", backend)
-	}
 }

@@ -82,7 +82,8 @@ func (h *host) answersOutside(addr string) {
 	}
 }
 
-// traffic is a client that connects to one address again and again, one connection after the other.
+// traffic is a client that connects to one address again and again, one connection after the other. It leaves most of the
+// time to what happens meanwhile: the machine has one processor, which is slow.
 type traffic struct {
 	addr string
 	wait time.Duration // for a connection, and for its answer
@@ -107,6 +108,7 @@ func (h *host) impatientTraffic(addr string, pause, wait time.Duration) *traffic
 	c := &traffic{addr: addr, wait: wait, stop: make(chan struct{})}
 	c.done.Go(func() {
 		var down time.Time
+		var took time.Duration
 		for {
 			select {
 			case <-c.stop:
@@ -114,10 +116,13 @@ func (h *host) impatientTraffic(addr string, pause, wait time.Duration) *traffic
 					c.outage = max(c.outage, time.Since(down))
 				}
 				return
-			case <-time.After(pause):
+			case <-time.After(max(pause, min(3*took, time.Second))):
 			}
 			start := time.Now()
-			if err := c.once(start); err == nil {
+			err := c.once(start)
+			took = 0 // after a failure none is lost until the next try
+			if err == nil {
+				took = time.Since(start)
 				if !down.IsZero() {
 					c.outage = max(c.outage, time.Since(down))
 				}

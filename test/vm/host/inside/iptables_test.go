@@ -50,8 +50,6 @@ func iptablesLegacy(h *host) {
 			h.run("ip6tables-legacy", "-w", "-t", table, "-F")
 		}
 	})
-	h.switches("iptables-nft", func() { h.run("systemctl", "reload", "edgeway") })
-	h.switches("iptables-legacy", func() { h.run("systemctl", "reload", "edgeway") })
 	h.switches("nftables", func() { h.run("systemctl", "reload", "edgeway") })
 	h.switches("iptables-legacy", func() { h.run("systemctl", "reload", "edgeway") })
 	h.cleansUp()

@@ -39,7 +39,7 @@ func TestPackage(t *testing.T) {
 		{"stop leaves the Services", stopLeavesServices, false},
 		{"start returns when Services work", startReturnsWhenServicesWork, false},
 		{"exposure of the unit", exposure, false},
-		{"20 restarts", restarts, false},
+		{"restarts", restarts, false},
 		{"kill -9", killed, false},
 		{"stopped process", watchdog, false},
 		{"restart of the firewall", firewallRestart, false},

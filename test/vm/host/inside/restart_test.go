@@ -59,7 +59,7 @@ func (open held) stillServed(h *host) {
 }
 
 func restarts(h *host) {
-	const times = 20
+	const times = 5
 	h.unnoticed(func() {
 		start := time.Now()
 		for range times {
