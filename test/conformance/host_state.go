@@ -6,9 +6,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
+
+	"edgeway/test/netlab"
 )
 
 // contextOf gives a context that also lives while the test cleans up, as t.Context does not.
@@ -28,7 +29,7 @@ func (s *suite) hostState(t *testing.T) string {
 		if err != nil {
 			t.Fatalf("%s: %v: %s", command, err, out)
 		}
-		fmt.Fprintf(&b, "# %s\n%s", command, withoutEmptyTables(string(out)))
+		fmt.Fprintf(&b, "# %s\n%s", command, netlab.WithoutEmptyTables(string(out)))
 	}
 	for _, family := range []string{"ip", "ip6"} {
 		s.legacyRules(t, &b, family)
@@ -47,14 +48,6 @@ func (s *suite) hostState(t *testing.T) string {
 	}
 	return b.String()
 }
-
-// emptyTables are those of iptables-nft with nothing but empty built-in chains that accept. Like tables of
-// iptables-legacy they come into being when a program looks, and their removal is left to other programs.
-var emptyTables = regexp.MustCompile(`(?m)^(?:# Warning: table .* is managed by iptables-nft, do not touch!\n)?` +
-	`table ip6? (?:raw|mangle|nat|filter|security) \{\n` +
-	`(?:\tchain (?:PREROUTING|INPUT|FORWARD|OUTPUT|POSTROUTING) \{\n\t\ttype \w+ hook \w+ priority [\w +-]+; policy accept;\n\t\}\n\n?)+\}\n`)
-
-func withoutEmptyTables(ruleset string) string { return emptyTables.ReplaceAllString(ruleset, "") }
 
 // virtualServers writes those of IPVS, without the lines that are there as soon as the kernel has IPVS.
 func virtualServers(t *testing.T, b *strings.Builder) {

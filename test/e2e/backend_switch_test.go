@@ -138,9 +138,9 @@ func TestSwitchOfTheBackendUnderLoad(t *testing.T) {
 
 	for _, to := range []struct{ backend, actual string }{
 		{"iptables-nft", "iptables-nft"},
-		{"iptables", "iptables-nft"}, // the host has no rules but ours
+		{"iptables", "iptables-nft"}, // as the program iptables of this host
 		{"iptables-legacy", "iptables-legacy"},
-		{"iptables", "iptables-legacy"},
+		{"iptables", "iptables-nft"},
 		{"nftables", "nftables"},
 		{"iptables-legacy", "iptables-legacy"},
 		{"iptables-nft", "iptables-nft"},
@@ -150,7 +150,7 @@ func TestSwitchOfTheBackendUnderLoad(t *testing.T) {
 		if out, errs, code := d.edgeway("reload"); code != 0 {
 			t.Fatalf("edgeway reload to %s ended with %d: %s%s", to.backend, code, out, errs)
 		}
-		took := l.within(patience, d.switched(to.backend))
+		took := l.within(patience, d.switched(to.actual))
 		l.must(l.onlyRulesOf(to.actual)())
 		time.Sleep(200 * time.Millisecond)
 		count, failures := clients.soFar()

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"edgeway/test/netlab"
 )
 
 // inventory is what a package could leave behind.
@@ -50,7 +52,7 @@ func takeInventory(t *testing.T) inventory {
 	if err != nil {
 		t.Fatalf("%v: %s", err, rules)
 	}
-	inv.rules = string(rules)
+	inv.rules = netlab.WithoutEmptyTables(string(rules))
 	return inv
 }
 
