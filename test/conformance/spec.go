@@ -1,7 +1,6 @@
 package conformance
 
 import (
-	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -57,7 +56,7 @@ type lab struct {
 	endpoints map[string]map[plan.Family]netip.AddrPort
 }
 
-// compile makes the plan of s. Like the planner it shares with prev what did not change.
+// compile makes the plan of s, which is valid. Like the planner it shares with prev what did not change.
 func (s *spec) compile(l *lab, prev *plan.Plan) (*plan.Plan, error) {
 	services, err := s.compileServices(l, prev)
 	if err != nil {
@@ -70,7 +69,7 @@ func (s *spec) compile(l *lab, prev *plan.Plan) (*plan.Plan, error) {
 			p.Node = prev.Node
 		}
 	}
-	return p, nil
+	return p, p.Validate()
 }
 
 func (s *spec) compileServices(l *lab, prev *plan.Plan) (all []*plan.ServicePort, err error) {
@@ -98,7 +97,7 @@ func (s *spec) compileServices(l *lab, prev *plan.Plan) (all []*plan.ServicePort
 }
 
 func (s *spec) node(l *lab) *plan.Node {
-	n := &plan.Node{Name: "node", ServiceCIDRs: s.cidrs}
+	n := &plan.Node{Name: "node", ServiceCIDRs: plan.Minimal(s.cidrs)}
 	n.HostAddrs = append(n.HostAddrs, l.hostAddrs...)
 	for _, f := range families {
 		n.HostAddrs = append(n.HostAddrs, mustAddress("loopback", f))
@@ -115,7 +114,7 @@ func (s *spec) node(l *lab) *plan.Node {
 	}
 	switch s.pods {
 	case podsBySource:
-		n.PodSources = podRanges
+		n.PodSources = plan.Minimal(podRanges)
 	case podsByInterface:
 		n.PodInterfaces = []string{"pod-*"}
 	case podsUnknown:
@@ -201,8 +200,6 @@ func (f *frontend) compile(family plan.Family) (plan.Frontend, error) {
 		}
 		pf.AllowFrom = append(pf.AllowFrom, netip.PrefixFrom(addr, addr.BitLen()))
 	}
-	slices.SortFunc(pf.AllowFrom, func(a, b netip.Prefix) int {
-		return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
-	})
+	pf.AllowFrom = plan.Minimal(pf.AllowFrom)
 	return pf, nil
 }
