@@ -24,13 +24,13 @@ func TestConnectionTriedBeforeTheRulesComesToPass(t *testing.T) {
 	early := connecting(t, vip)
 	translate(t, rule)
 	answered := connecting(t, vip)
-	if err := connected(answered, time.Second); err != nil {
+	if err := connected(answered, 10*time.Second); err != nil {
 		t.Fatal(err)
 	}
 
 	newStep(t).full(planOf(service(scope{plan.IPv4, plan.TCP}, "web", []string{vip}, endpoint)), 1)
 	// The kernel sends the SYN again after a second.
-	if err := connected(early, 5*time.Second); err != nil {
+	if err := connected(early, 10*time.Second); err != nil {
 		t.Errorf("connection that began before there were rules: %v", err)
 	}
 	if _, err := unix.Write(answered, []byte("still there")); err != nil {

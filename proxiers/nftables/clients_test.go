@@ -95,7 +95,7 @@ func TestPacketsTeach(t *testing.T) {
 		select {
 		case ip := <-got:
 			served = append(served, ip)
-		case <-time.After(time.Second):
+		case <-time.After(10 * time.Second):
 			t.Fatal("a packet to the ClusterIP did not arrive")
 		}
 		conn.Close()

@@ -184,7 +184,7 @@ func TestLoopbackIsLeftAloneUnlessListed(t *testing.T) {
 	}
 	defer func() { _ = conn.Close() }()
 	_ = knock(t, "127.0.0.1:30000")
-	_ = conn.SetReadDeadline(time.Now().Add(time.Second))
+	_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
 	if n, _, err := conn.ReadFrom(make([]byte, 1)); n != 1 {
 		t.Errorf("the packet did not arrive: %v", err)
 	}
