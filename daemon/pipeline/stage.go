@@ -83,7 +83,6 @@ func (s *stage) settle(now time.Time, target *plan.Plan, err error) {
 	if err == nil {
 		s.retry.reset()
 		s.retryAt, s.failed = time.Time{}, nil
-		s.status.recovered()
 		s.status.LastSync = now
 		if s.repairing {
 			s.status.Drift++
@@ -181,9 +180,15 @@ func (p *Pipeline) tend(ctx context.Context, s *stage) {
 	case err != nil:
 		s.status.failed(time.Now(), err)
 		p.logFailure(s, err)
-	case s.applied != nil:
-		s.status.recovered()
+	case s.applied != nil && s.status.Err != nil:
+		p.recovered(s)
 	}
+}
+
+func (p *Pipeline) recovered(s *stage) {
+	p.opts.Logger.Info("sync recovered", "stage", s.Name, "failed_attempts", s.status.Attempts)
+	s.said = ""
+	s.status.recovered()
 }
 
 // settle is the one place where a failed sync is logged.
@@ -191,14 +196,12 @@ func (p *Pipeline) settle(ctx context.Context, s *stage, target *plan.Plan, err 
 	if err != nil && ctx.Err() != nil {
 		return // stopping, not failing
 	}
-	failed := s.status.Attempts
+	if err == nil && s.status.Err != nil {
+		p.recovered(s)
+	}
 	s.settle(time.Now(), target, err)
-	switch {
-	case err != nil:
+	if err != nil {
 		p.logFailure(s, err)
-	case failed > 0:
-		s.said = ""
-		p.opts.Logger.Info("sync recovered", "stage", s.Name, "failed_attempts", failed)
 	}
 }
 
