@@ -24,8 +24,9 @@ var proved = map[string][]vm.Suite{
 
 // leftOut are the parts that ask nothing of a kernel that others do not: which rules a plan becomes is proved without
 // emulation, by the matrix of all pairs of routes, by faults and by random walks; that the suite notices mistakes, by
-// planted bugs.
-const leftOut = "/matrix/every_pair|/planted|/state/partial|/faults"
+// planted bugs. Of the damages the kernel tells by the same kind of message as of one that stays, some are left out.
+const leftOut = "/matrix/every_pair|/planted|/state/partial|/faults|" +
+	"/drift/(one_table|service_CIDRs|all_elements|all_rules_of_one_table|the_ruleset|one_of_its_chains|a_dispatch_chain)"
 
 // TestConformance proves each backend on other kernels.
 func TestConformance(t *testing.T) {
