@@ -86,8 +86,8 @@ type Component struct {
 	Name string
 	// Doc says in a few words how a backend uses the kernel, for the configuration's documentation.
 	Doc string
-	// Resolve gives the Name of the Component that this one is an alias of on this host: "iptables" is iptables-nft
-	// or iptables-legacy. A Component with Resolve has nothing else.
+	// Resolve gives the Name of the Component that this one is an alias of on this host, as of a program with two
+	// implementations the one that the host uses. A Component with Resolve has no other function.
 	Resolve func(ctx context.Context) (string, error)
 	// Probe reports why the Component cannot run on this host, wrapping ErrUnsupported when a kernel
 	// feature or a tool is missing. It changes nothing on the host.
