@@ -179,4 +179,4 @@ func loadAndCheck(ctx context.Context, path string) (settings, error) {
 
 // checkTimeout bounds the check whether the host has what a configuration asks for. A busy board takes seconds to run the
 // programs of a backend.
-const checkTimeout = time.Minute
+const checkTimeout = 5 * time.Minute

@@ -19,7 +19,7 @@ const (
 	// bigChange is the number of lines above which the watcher does not read a notice for each.
 	bigChange = 1000
 	// intactTimeout bounds a look at the kernel's state.
-	intactTimeout = 30 * time.Second
+	intactTimeout = 2 * time.Minute
 )
 
 // proxier is the running backend.

@@ -13,8 +13,8 @@ import (
 	"edgeway/proxiers"
 )
 
-// openLimit bounds the start of nft, which does next to nothing then.
-const openLimit = 20 * time.Second
+// openLimit bounds the start of nft, which does next to nothing then: it takes seconds where the machine is busy.
+const openLimit = time.Minute
 
 // openNFT looks for the nft program and tries it.
 func openNFT(ctx context.Context) (knftables.Interface, error) {

@@ -13,8 +13,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// probeLimit bounds the check of a few dozen rules.
-const probeLimit = 30 * time.Second
+// probeLimit bounds the check of a few dozen rules, which a slow board with other work may take long for.
+const probeLimit = 3 * time.Minute
 
 // Probe has nft and the kernel check a transaction with all of a plan, which has every kind of rule and element. It
 // changes nothing. Its mark is that of any masquerade bit.

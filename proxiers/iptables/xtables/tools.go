@@ -79,9 +79,9 @@ func (t *Tools) LockWait() (locks uint64, waited time.Duration) {
 // Bounds of a run, where its context has none that is shorter.
 const (
 	// queryBound is for a program that has next to nothing to do.
-	queryBound = 10 * time.Second
+	queryBound = time.Minute
 	// tryBound is for one that tries a few rules, which may load modules.
-	tryBound = time.Minute
+	tryBound = 5 * time.Minute
 	// tableBound is for one that reads or writes tables, of any size.
 	tableBound = 10 * time.Minute
 	// waitDelay is for what a program has written when it has ended or was killed: as long as a very busy machine
