@@ -79,7 +79,7 @@ func (t *Tools) LockWait() (locks uint64, waited time.Duration) {
 // Bounds of a run, where its context has none that is shorter.
 const (
 	// queryBound is for a program that has next to nothing to do.
-	queryBound = time.Minute
+	queryBound = 20 * time.Second
 	// tryBound is for one that tries a few rules, which may load modules.
 	tryBound = 5 * time.Minute
 	// tableBound is for one that reads or writes tables, of any size.
