@@ -90,12 +90,12 @@ func (i *instance) assemble(ctx context.Context) error {
 	i.node = nodeinfo.New(i.logger, foreignDevices()...)
 	i.pipeline = i.newPipeline()
 	i.health = health.New(i.pipeline, i.healthSources()...)
-	healthy := i.health.Healthy
-	i.opts.Lasting.healthy.Store(&healthy)
 	if err := i.newStages(ctx); err != nil {
 		return err
 	}
 	i.metrics = metrics.New(i.metricsOptions())
+	healthy := i.health.Healthy // of a complete instance: clients ask at any time
+	i.opts.Lasting.healthy.Store(&healthy)
 	return nil
 }
 

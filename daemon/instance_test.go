@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"path/filepath"
 	"testing"
@@ -17,6 +18,33 @@ type idle struct{}
 
 func (idle) Apply(context.Context, proxiers.Change) error { return nil }
 func (idle) Close() error                                 { return nil }
+
+// The health checks of the running daemon are answered while the next instance is made: not by a part of it, and not by
+// one that does not start.
+func TestHealthIsThatOfACompleteInstance(t *testing.T) {
+	dir := t.TempDir()
+	cfg := config.Default()
+	cfg.Node.Name = "edge"
+	cfg.Source.File.Paths = []string{dir}
+	cfg.Control.Socket = filepath.Join(dir, "edgeway.sock")
+	logger := slog.New(slog.DiscardHandler)
+	lasting := newLasting(logger, nil, 1)
+	before := func() bool { return true }
+	lasting.healthy.Store(&before)
+	gone := errors.New("socket gone")
+	backend := proxiers.Component{Name: "new", New: func(context.Context, proxiers.Env) (proxiers.Proxier, error) {
+		if lasting.healthy.Load() != &before {
+			t.Error("an instance without stages is asked for the health")
+		}
+		return nil, gone
+	}}
+	_, err := newInstance(t.Context(), settings{cfg, backend}, instanceOptions{
+		Logger: logger, Lasting: lasting, Notifier: sdunit.NewNotifier(sdunit.NewManager(logger), logger),
+	})
+	if !errors.Is(err, gone) || lasting.healthy.Load() != &before {
+		t.Errorf("error %v; the health is that of an instance that does not run", err)
+	}
+}
 
 // A backend takes over until it has served, however often the configuration is reloaded before that.
 func TestASecondReloadStillTakesOver(t *testing.T) {

@@ -3,6 +3,7 @@ package pipeline
 import (
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"edgeway/proxiers"
+	"edgeway/proxiers/plan"
 )
 
 func TestOneRefusedOfAThousandIsFoundByHalves(t *testing.T) {
@@ -222,6 +224,43 @@ func TestAServiceWhoseNewVersionIsRefusedKeepsItsPreviousOne(t *testing.T) {
 		if s := b.p.State(); len(s.Quarantined) != 0 {
 			t.Errorf("still quarantined: %+v", s.Quarantined)
 		}
+	})
+}
+
+// A previous version that had to go because another Service got its address does not come back: the other one has the
+// address, if only in a previous version too.
+func TestAPreviousVersionThatGaveWayStaysAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, k := newWorld(), newKernel(t)
+		for i := range 10 {
+			w.set(i, 1)
+		}
+		b := start(t, w, k, nil)
+		first := w.services["s00007"]
+		put := func(name, addr string, refuse bool) *plan.ServicePort {
+			s := *w.services[name]
+			s.Frontends = []plan.Frontend{{Addr: netip.MustParseAddr(addr), Port: 80}}
+			s.Seal()
+			k.mu.Lock()
+			k.refuses[version(&s)] = refuse
+			k.mu.Unlock()
+			w.mu.Lock()
+			w.services[name] = &s
+			w.mu.Unlock()
+			w.announce()
+			settle(time.Second)
+			return &s
+		}
+		put("s00007", "10.96.1.7", true) // stays at 10.96.0.7
+		second := put("s00008", "10.96.0.7", false)
+		put("s00008", "10.96.1.8", true) // stays at 10.96.0.7
+		if k.state[key(second)] != second.Digest {
+			t.Error("the kernel does not hold the version that it accepted last")
+		}
+		if k.state[key(first)] == first.Digest {
+			t.Error("a version that was no longer served is back")
+		}
+		b.converged(t)
 	})
 }
 

@@ -53,7 +53,8 @@ type Options struct {
 	// FullSync is the mean time between periodic full syncs.
 	FullSync time.Duration
 	// InForce is what an earlier pipeline of this process left in the kernel; nil: nothing. With it, a
-	// reload does not look like a host that serves nothing; the first sync is still a full one.
+	// reload does not look like a host that serves nothing, and the first plan follows it; the first sync is still a full
+	// one.
 	InForce *plan.Plan
 	// OnApplied is called after every Apply, failed or not.
 	OnApplied func(Applied)
@@ -227,7 +228,11 @@ func (p *Pipeline) replan() {
 	if !ok {
 		return
 	}
-	next, planProblems := p.opts.Plan(snap, p.plan)
+	prev := p.plan
+	if prev == nil {
+		prev = p.opts.InForce
+	}
+	next, planProblems := p.opts.Plan(snap, prev)
 	p.record.planned(snap, planProblems, p.started)
 	p.plan = next
 	p.retarget()

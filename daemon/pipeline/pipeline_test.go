@@ -362,6 +362,20 @@ func TestTriggersAreHandedOverOnceInForce(t *testing.T) {
 	})
 }
 
+// Who is served keeps its addresses over a reload, which makes another planner.
+func TestTheFirstPlanFollowsTheOneThatIsInForce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		w.set(1, 1)
+		left := w.wanted()
+		left.Generation = 7
+		b := start(t, w, newKernel(t), func(o *Options) { o.InForce = left })
+		if s := b.p.State(); s.Plan.Generation != 8 {
+			t.Errorf("the plan after number 7 has number %d", s.Plan.Generation)
+		}
+	})
+}
+
 func TestWhatAnEarlierPipelineLeftInForceCountsUntilTheFirstSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()

@@ -58,7 +58,8 @@ func keyOf(svc *plan.ServicePort) quarantineKey { return quarantineKey{svc.Name,
 type quarantineEntry struct {
 	Quarantined
 	digest [32]byte
-	// previous is the version that the kernel accepted last; nil: there is none, or it is refused as well.
+	// previous is the version that the kernel accepted last; nil: there is none, it is refused as well, or another
+	// ServicePort has got one of its addresses since, if only in a version that is previous by now.
 	previous *plan.ServicePort
 }
 
@@ -92,7 +93,10 @@ func (q quarantine) filter(p *plan.Plan) *plan.Plan {
 	}
 	claimed := claimedByOthers(p, kept)
 	for _, entry := range q {
-		entry.Previous = entry.previous != nil && !claimed[keyOf(entry.previous)]
+		if entry.previous != nil && claimed[keyOf(entry.previous)] {
+			entry.previous = nil
+		}
+		entry.Previous = entry.previous != nil
 	}
 	return replace(p, func(svc *plan.ServicePort) *plan.ServicePort {
 		switch entry := q[keyOf(svc)]; {

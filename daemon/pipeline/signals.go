@@ -56,8 +56,7 @@ func (d *driftReports) take(stage string) (driftReport, bool) {
 }
 
 // Heartbeat is when the sync loop was last seen alive: now while it waits for a trigger, and while a stage is within
-// the time that it may take; else the last time that a stage started, ended or reported progress, or should have
-// ended. A stage that does not end in time makes it age; no timer refreshes it.
+// the time that it may take; else the last time that a stage started or ended, or should have ended. A stage that does not end in time makes it age; no timer refreshes it.
 func (p *Pipeline) Heartbeat() time.Time { return p.beat.last() }
 
 // heartbeat keeps times with their monotonic reading: a host's clock may be set while a stage runs.

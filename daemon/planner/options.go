@@ -35,8 +35,8 @@ type Options struct {
 	// AllowHostIPs allows the addresses of this host as externalIPs, whatever the ranges say. Without it they are
 	// refused (CVE-2020-8554).
 	AllowHostIPs bool
-	// Held gives what Contested gave when the last process ended. It is asked at the first plan that has no
-	// plan before it. nil: nothing is known.
+	// Held gives what Contested gave when the last process ended. It is asked at the Planner's first plan; the plan
+	// before, if there is one, has precedence. nil: nothing is known.
 	Held func() []source.Holding
 }
 

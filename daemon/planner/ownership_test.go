@@ -170,3 +170,24 @@ func TestOwnershipAfterARestart(t *testing.T) {
 
 	newWorld(t, opts, rival("1", 1), rival("9", 0)).wantOwner("1") // who had it is gone
 }
+
+// A reload has both: what is in force decides, and what was contested decides where nothing is in force, because the
+// kernel refuses it.
+func TestOwnershipAfterAReload(t *testing.T) {
+	old := newWorld(t, testOptions(), rival("5", 5))
+	old.put(rival("1", 1), rival("9", 0))
+	opts := testOptions()
+	opts.Held = func() []source.Holding {
+		return []source.Holding{{Addr: ip("198.51.100.10"), Protocol: plan.TCP, Port: 80, Namespace: "ns", Name: "9"}}
+	}
+	w := newWorld(t, opts, rival("5", 5), rival("1", 1), rival("9", 0))
+	w.wantOwner("9")
+	for _, c := range []struct {
+		inForce *plan.Plan
+		want    string
+	}{{old.plan, "5"}, {&plan.Plan{Generation: 3, Node: old.plan.Node}, "9"}} {
+		w.Planner, w.plan = New(opts), c.inForce
+		w.replan()
+		w.wantOwner(c.want)
+	}
+}

@@ -138,11 +138,16 @@ func (p *Planner) transfer(snap *tracker.Snapshot) (disturbed []tracker.Name) {
 	return p.owners.settle()
 }
 
-// restore has the Services keep what the plan before gave them, or without one what they had when the last
-// process ended.
+// restore has the Services keep what the plan before gave them, and what they had when the last process ended. After
+// a reload there are both: the plan before is what the kernel accepted, and lacks what it refused.
 func (p *Planner) restore(prev *plan.Plan) {
 	if len(p.owners.rivals) == 0 {
 		return
+	}
+	if p.made == nil && p.opts.Held != nil {
+		for _, h := range p.opts.Held() {
+			p.owners.restore(claim{h.Addr, h.Protocol, h.Port}, tracker.Name{Namespace: h.Namespace, Name: h.Name})
+		}
 	}
 	for _, sp := range prev.Services {
 		name := tracker.Name{Namespace: sp.Name.Namespace, Name: sp.Name.Name}
@@ -153,11 +158,6 @@ func (p *Planner) restore(prev *plan.Plan) {
 	}
 	for _, h := range prev.HealthChecks {
 		p.owners.restore(claim{protocol: plan.TCP, port: h.Port}, tracker.Name{Namespace: h.Namespace, Name: h.Name})
-	}
-	if prev.Generation == 0 && p.opts.Held != nil {
-		for _, h := range p.opts.Held() {
-			p.owners.restore(claim{h.Addr, h.Protocol, h.Port}, tracker.Name{Namespace: h.Namespace, Name: h.Name})
-		}
 	}
 }
 
