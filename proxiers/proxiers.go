@@ -60,8 +60,8 @@ type Proxier interface {
 type Tender interface {
 	// Due is when Tend has something to do; zero: nothing is left.
 	Due() time.Time
-	// Tend does what is due. What it cannot do stays due, at a later time: its error is reported as the
-	// Proxier's, but what Apply did stays in force.
+	// Tend does what is due. What it cannot do stays due, at a later time. Its error is logged; what Apply did stays
+	// in force.
 	Tend(ctx context.Context) error
 }
 

@@ -28,8 +28,10 @@ type stage struct {
 	driftPace driftThrottle
 	repairing bool
 	// said is the error that was logged last.
-	said   string
-	status StageState
+	said string
+	// tendSaid is the same for later work.
+	tendSaid string
+	status   StageState
 }
 
 func newStage(s Stage) *stage {
@@ -83,6 +85,7 @@ func (s *stage) settle(now time.Time, target *plan.Plan, err error) {
 	if err == nil {
 		s.retry.reset()
 		s.retryAt, s.failed = time.Time{}, nil
+		s.status.recovered()
 		s.status.LastSync = now
 		if s.repairing {
 			s.status.Drift++
@@ -175,20 +178,14 @@ func (p *Pipeline) tend(ctx context.Context, s *stage) {
 		return
 	}
 	err := p.bounded(ctx, tendTimeout, s.Applier.(proxiers.Tender).Tend)
-	switch {
-	case err != nil && ctx.Err() != nil: // stopping, not failing
-	case err != nil:
-		s.status.failed(time.Now(), err)
-		p.logFailure(s, err)
-	case s.applied != nil && s.status.Err != nil:
-		p.recovered(s)
+	text := ""
+	if err != nil {
+		text = err.Error()
 	}
-}
-
-func (p *Pipeline) recovered(s *stage) {
-	p.opts.Logger.Info("sync recovered", "stage", s.Name, "failed_attempts", s.status.Attempts)
-	s.said = ""
-	s.status.recovered()
+	if text != "" && text != s.tendSaid && ctx.Err() == nil {
+		p.opts.Logger.Warn("later work of a stage failed, retrying", "stage", s.Name, "error", err)
+	}
+	s.tendSaid = text
 }
 
 // settle is the one place where a failed sync is logged.
@@ -196,12 +193,14 @@ func (p *Pipeline) settle(ctx context.Context, s *stage, target *plan.Plan, err 
 	if err != nil && ctx.Err() != nil {
 		return // stopping, not failing
 	}
-	if err == nil && s.status.Err != nil {
-		p.recovered(s)
-	}
+	failed := s.status.Attempts
 	s.settle(time.Now(), target, err)
-	if err != nil {
+	switch {
+	case err != nil:
 		p.logFailure(s, err)
+	case failed > 0:
+		s.said = ""
+		p.opts.Logger.Info("sync recovered", "stage", s.Name, "failed_attempts", failed)
 	}
 }
 
