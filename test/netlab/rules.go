@@ -6,7 +6,7 @@ import "regexp"
 // iptables-legacy they come into being when a program looks, and their removal is left to other programs.
 var emptyTables = regexp.MustCompile(`(?m)^(?:# Warning: table .* is managed by iptables-nft, do not touch!\n)?` +
 	`table ip6? (?:raw|mangle|nat|filter|security) \{\n` +
-	`(?:\tchain (?:PREROUTING|INPUT|FORWARD|OUTPUT|POSTROUTING) \{\n\t\ttype \w+ hook \w+ priority [\w +-]+; policy accept;\n\t\}\n\n?)+\}\n`)
+	`(?:\tchain (?:PREROUTING|INPUT|FORWARD|OUTPUT|POSTROUTING) \{\n\t\ttype \w+ hook \w+ priority [\w +-]+; policy accept;\n\t\}\n\n?)+\}\n?`)
 
 // WithoutEmptyTables gives the output of "nft list ruleset" without them.
 func WithoutEmptyTables(ruleset string) string { return emptyTables.ReplaceAllString(ruleset, "") }
