@@ -35,7 +35,7 @@ const Name = "iptables"
 
 // Components lists the backend under its three names.
 func Components() []proxiers.Component {
-	list := []proxiers.Component{{Name: Name, Doc: "iptables-nft or iptables-legacy, whichever this host uses already", Resolve: func(ctx context.Context) (string, error) {
+	list := []proxiers.Component{{Name: Name, Doc: "iptables-nft or iptables-legacy, whichever the program iptables of this host is", Resolve: func(ctx context.Context) (string, error) {
 		v, err := xtables.Choose(ctx)
 		if err != nil {
 			return "", err
