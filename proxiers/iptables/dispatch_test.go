@@ -53,7 +53,7 @@ func TestTreeIsAFunctionOfItsContent(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(1, uint64(kind)))
 			walked, kernel, content := newTree(xtables.NAT, chainExternal), treeText{}, map[place]int{}
-			for round := range 30 {
+			for round := range 15 {
 				target := r.IntN(5) * leafSize * (1 + r.IntN(8))
 				for range 400 {
 					if p := randomPlace(r, kind); len(content) < target {

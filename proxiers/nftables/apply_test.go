@@ -77,7 +77,7 @@ func TestTakeoverRefusesOnlyAtTheEnd(t *testing.T) {
 func TestPartialEqualsFull(t *testing.T) {
 	sequences := 200
 	if testing.Short() {
-		sequences = 20
+		sequences = 40
 	}
 	newHost(t)
 	p, drift := testProxier(t)
