@@ -194,7 +194,7 @@ func (f *feed) watch(ctx context.Context, o metav1.ListOptions, st *store) (watc
 		return nil, fault
 	}
 	f.streamErr = nil
-	f.health.touch()
+	// No contact yet: client-go gives an empty watch, and no error, after a time-out too (rest/request.go in v0.37.2).
 	return f.guard(ctx, w), nil
 }
 
