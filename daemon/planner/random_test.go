@@ -153,7 +153,7 @@ func (c chaos) step(sink source.Sink, host *nodeinfo.Host) *nodeinfo.Host {
 func TestIncrementalEqualsFromScratch(t *testing.T) {
 	sequences := uint64(4000)
 	if testing.Short() {
-		sequences = 500
+		sequences = 1000
 	}
 	for seed := range sequences {
 		c := chaos{rand.New(rand.NewPCG(seed, 7))}
