@@ -5,11 +5,9 @@ import (
 	"iter"
 	"log/slog"
 	"net/netip"
-	"slices"
 	"time"
 
 	"edgeway/daemon/config"
-	"edgeway/daemon/planner"
 	"edgeway/daemon/source"
 	"edgeway/daemon/source/file"
 	"edgeway/daemon/source/kube"
@@ -50,7 +48,7 @@ func newSources(cfg *config.Config, logger *slog.Logger) (*sources, error) {
 			Kubeconfig: k.Kubeconfig, AllowExecPlugins: k.AllowExecPlugins,
 			Namespaces: k.Namespaces, LabelSelector: k.LabelSelector,
 			NodeName: cfg.Node.Name, UserAgent: "edgeway", Logger: logger.With("source", kubeLayer),
-			Mark: proxiers.OwnMark(cfg.Proxy.MasqueradeBit), KnownAddrs: s.serverAddrs, IsService: s.isAPIService,
+			Mark: proxiers.OwnMark(cfg.Proxy.MasqueradeBit), KnownAddrs: s.serverAddrs,
 		})
 		if err != nil {
 			return nil, err
@@ -107,12 +105,6 @@ func (s *sources) serverAddrs() []netip.Addr {
 		return nil
 	}
 	return s.saved.ServerAddrs()
-}
-
-// isAPIService says that an address is a ClusterIP of the API server's own Service.
-func (s *sources) isAPIService(a netip.Addr) bool {
-	svc, ok := s.tracker.Object(planner.APIService()).(*source.Service)
-	return ok && slices.Contains(svc.ClusterIPs, a)
 }
 
 // held gives which Service had what before the last start; see planner.Options.

@@ -10,7 +10,7 @@ import (
 )
 
 // No Service gets the API server's address as its ClusterIP, which a Service CIDR around it would allow; but for the
-// API server's own Service, which a kubeconfig may name.
+// API server's own Service.
 func TestClusterIPOfTheAPIServer(t *testing.T) {
 	w := newWorld(t, testOptions(), apiServer("10.96.0.1"), testService("thief", func(s *source.Service) {
 		s.ClusterIPs = ips("10.96.0.1")

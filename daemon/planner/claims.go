@@ -80,15 +80,10 @@ func (p *Planner) refusal(kind plan.FrontendKind, a netip.Addr) string {
 	return ""
 }
 
-// APIService names the Service that the API server keeps for itself.
-func APIService() source.Key {
-	return source.Key{Kind: source.KindService, Namespace: "default", Name: "kubernetes"}
-}
-
 // impostor says in words that the Service would take an address from the API server; empty: it would not. Its own
-// Service, whose ClusterIP a kubeconfig may name, takes nothing away.
+// Service takes nothing away: others may use its ClusterIP even if the kubeconfig names it, which it should not.
 func (p *Planner) impostor(s *source.Service, a netip.Addr) string {
-	if hasAddr(p.env.apiServers, a) && s.Key() != APIService() {
+	if hasAddr(p.env.apiServers, a) && (s.Namespace != "default" || s.Name != "kubernetes") {
 		return "is the API server's address"
 	}
 	return ""

@@ -94,13 +94,6 @@ func (t *Tracker) Snapshot() (s *Snapshot, ok bool) {
 	return t.view.snapshot(), true
 }
 
-// Object gives the object that serves the key now; nil when there is none.
-func (t *Tracker) Object(key source.Key) source.Object {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.served(key)
-}
-
 // Objects iterates over what the layer holds at the time of the call, in no particular order. The
 // tracker is not locked meanwhile.
 func (t *Tracker) Objects(name string) iter.Seq[source.Object] {

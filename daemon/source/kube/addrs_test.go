@@ -10,7 +10,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -176,8 +175,7 @@ func TestAPIServerBehindAProxy(t *testing.T) {
 	}
 }
 
-// Each connection has the mark, by name, by address and to a known address; one by this host's own rules has none,
-// and is tried only where a marked one failed.
+// Each connection has the mark: by name, by address and to a known address.
 func TestConnectionsAreMarked(t *testing.T) {
 	t.Parallel()
 	const mark = 0x1000
@@ -193,42 +191,26 @@ func TestConnectionsAreMarked(t *testing.T) {
 	options := Options{
 		Logger: slog.New(slog.DiscardHandler), Mark: mark,
 		KnownAddrs: func() []netip.Addr { return addrs("127.0.0.1") },
-		IsService:  func(a netip.Addr) bool { return a == netip.MustParseAddr("127.0.0.1") },
 	}
 	for name, c := range map[string]struct {
 		host     string
 		resolver *net.Resolver
-		broken   bool // marked connections fail
-		want     int
 	}{
-		"address":         {"127.0.0.1", nil, false, mark},
-		"name":            {"api.edgeway.test", nameServer(t, "127.0.0.1"), false, mark},
-		"known address":   {"api.edgeway.test", noNames(t), false, mark},
-		"ClusterIP":       {"127.0.0.1", nil, true, 0},
-		"ClusterIP, name": {"api.edgeway.test", nameServer(t, "127.0.0.1"), true, 0},
+		"address":       {"127.0.0.1", nil},
+		"name":          {"api.edgeway.test", nameServer(t, "127.0.0.1")},
+		"known address": {"api.edgeway.test", noNames(t)},
 	} {
 		d := newDialer("https://"+net.JoinHostPort(c.host, port), options)
 		d.Resolver = c.resolver
-		if c.broken {
-			d.Control = func(string, string, syscall.RawConn) error { return unix.EHOSTUNREACH }
-		}
 		conn, err := d.DialContext(t.Context(), "tcp", net.JoinHostPort(c.host, port))
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		if got := markOf(t, conn); got != c.want {
-			t.Errorf("%s: mark %#x, want %#x", name, got, c.want)
+		if got := markOf(t, conn); got != mark {
+			t.Errorf("%s: mark %#x, want %#x", name, got, mark)
 		}
 		conn.Close()
-	}
-	// Another address is no Service's.
-	options.IsService = func(netip.Addr) bool { return false }
-	d := newDialer("https://127.0.0.1:6443", options)
-	d.Control = func(string, string, syscall.RawConn) error { return unix.EHOSTUNREACH }
-	if conn, err := d.DialContext(t.Context(), "tcp", net.JoinHostPort("127.0.0.1", port)); err == nil {
-		conn.Close()
-		t.Error("a connection without the mark was made")
 	}
 }
 

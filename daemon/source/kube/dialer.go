@@ -25,9 +25,8 @@ type dialer struct {
 	// host is that of the API server's URL.
 	host string
 	log  *slog.Logger
-	// known and isService are Options.KnownAddrs and Options.IsService.
-	known     func() []netip.Addr
-	isService func(netip.Addr) bool
+	// known is Options.KnownAddrs.
+	known func() []netip.Addr
 	// changed has a mark after addrs has changed.
 	changed chan struct{}
 	mu      sync.Mutex
@@ -43,8 +42,7 @@ func newDialer(server string, o Options) *dialer {
 			Timeout:         10 * time.Second,
 			KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: pingAfter, Interval: pingTimeout / 2, Count: 2},
 		},
-		log: o.Logger, known: o.KnownAddrs, isService: o.IsService,
-		changed: make(chan struct{}, 1),
+		log: o.Logger, known: o.KnownAddrs, changed: make(chan struct{}, 1),
 	}
 	if o.Mark != 0 {
 		d.Control = marking(o.Mark)
@@ -58,8 +56,8 @@ func newDialer(server string, o Options) *dialer {
 	return d
 }
 
-// marking gives a net.Dialer.Control that marks a socket's packets. Without CAP_NET_ADMIN, as in a dry run by a user,
-// they stay as they are.
+// marking gives a net.Dialer.Control that marks a socket's packets; net.Dialer does not use it for questions to name
+// servers, which may be Services. Without CAP_NET_ADMIN, as in a dry run by a user, packets stay as they are.
 func marking(mark uint32) func(network, address string, c syscall.RawConn) error {
 	return func(_, _ string, c syscall.RawConn) error {
 		return c.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_MARK, int(mark)) })
@@ -76,65 +74,43 @@ func (d *dialer) DialContext(ctx context.Context, network, address string) (net.
 	if host != d.host {
 		go d.resolve(ctx) // a proxy: the server's own name is resolved beyond it
 	}
-	var resolved []netip.Addr
+	if literal, err := netip.ParseAddr(host); err == nil {
+		d.note(literal)
+	}
 	conn, err := d.Dialer.DialContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		DNSDone: func(done httptrace.DNSDoneInfo) {
 			for _, a := range done.Addrs {
 				if addr, ok := netip.AddrFromSlice(a.IP); ok {
-					resolved = append(resolved, d.note(addr))
+					d.note(addr)
 				}
 			}
 		},
 	}), network, address)
-	if literal, err := netip.ParseAddr(host); err == nil {
-		resolved = append(resolved, d.note(literal))
-	}
 	var dns *net.DNSError
-	switch {
-	case err == nil:
-		return conn, nil
-	case errors.As(err, &dns):
-		conn = d.dialKnown(ctx, network, host, port)
-	case slices.ContainsFunc(resolved, d.isService):
-		conn = d.dialByRules(ctx, network, address)
+	if errors.As(err, &dns) {
+		if conn := d.dialKnown(ctx, network, host, port); conn != nil {
+			return conn, nil
+		}
 	}
-	if conn == nil {
-		return nil, err
-	}
-	return conn, nil
+	return conn, err
 }
 
-// dialKnown tries the addresses from before; nil when none answers. The name that is asked for, and that a
-// certificate must have, stays the same.
+// dialKnown tries the addresses of this and the last run, of the API server and of the proxy to it; nil when none
+// answers. The name that a certificate must have stays the same.
 func (d *dialer) dialKnown(ctx context.Context, network, host, port string) net.Conn {
-	known := d.seen()
-	if len(known) == 0 {
-		known = d.known()
+	for _, a := range d.known() {
+		d.note(a)
 	}
+	known := d.seen()
 	one := d.Dialer
 	one.Timeout = max(d.Timeout/time.Duration(max(1, len(known))), 2*time.Second)
 	for _, a := range known {
-		d.note(a)
 		if conn, err := one.DialContext(ctx, network, net.JoinHostPort(a.String(), port)); err == nil {
 			d.log.Warn("name cannot be resolved, an address from before is used", "name", host, "address", a)
 			return conn
 		}
 	}
 	return nil
-}
-
-// dialByRules is for a kubeconfig with the ClusterIP of the API server's own Service, where only the rules of this
-// host lead to it; nil when they do not. A name or address outside of the cluster is better: these rules must be there
-// before the first connection, of a manifest or the last-known state. No other Service may have the address
-// (see planner), so they lead to the API server.
-func (d *dialer) dialByRules(ctx context.Context, network, address string) net.Conn {
-	unmarked := d.Dialer
-	unmarked.Control = nil
-	conn, err := unmarked.DialContext(ctx, network, address)
-	if err != nil {
-		return nil
-	}
-	return conn
 }
 
 // resolve notes the addresses of the API server's name, if it can be resolved here.
@@ -150,20 +126,18 @@ func (d *dialer) resolve(ctx context.Context) {
 	}
 }
 
-// note gives the address in the form that is noted.
-func (d *dialer) note(a netip.Addr) netip.Addr {
+func (d *dialer) note(a netip.Addr) {
 	a = a.Unmap().WithZone("")
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if slices.Contains(d.addrs, a) {
-		return a
+		return
 	}
 	d.addrs = append(d.addrs[max(0, len(d.addrs)+1-maxAddrs):], a)
 	select {
 	case d.changed <- struct{}{}:
 	default:
 	}
-	return a
 }
 
 // seen gives the addresses, sorted.

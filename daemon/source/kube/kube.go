@@ -44,10 +44,7 @@ type Options struct {
 	// KnownAddrs gives the addresses that the server or the proxy had before the start: they are used while a
 	// name cannot be resolved. nil: none are known.
 	KnownAddrs func() []netip.Addr
-	// IsService says that an address is the ClusterIP of the API server's own Service: a connection to it that
-	// fails is tried without the mark, too. nil: none is.
-	IsService func(netip.Addr) bool
-	Logger    *slog.Logger
+	Logger     *slog.Logger
 }
 
 // Source is the Kubernetes API as a source. It is made by New.
@@ -108,9 +105,6 @@ func checkOptions(o *Options) (labels.Selector, error) {
 	}
 	if o.KnownAddrs == nil {
 		o.KnownAddrs = func() []netip.Addr { return nil }
-	}
-	if o.IsService == nil {
-		o.IsService = func(netip.Addr) bool { return false }
 	}
 	return selector, nil
 }
