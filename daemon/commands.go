@@ -17,13 +17,17 @@ import (
 )
 
 // MakePlan reads the sources once and gives the plan that Run would put in force, with the problems of
-// the objects. It changes nothing on the host and does not use the last-known state.
+// the objects. It changes nothing on the host, and takes nothing but the addresses of the API server, and which of several
+// Services has an address, from the last-known state.
 func MakePlan(ctx context.Context, cfg *config.Config, logger *slog.Logger) (*plan.Plan, []source.Problem, error) {
-	withoutSaved := *cfg
-	withoutSaved.Source.LastKnown.Enabled = false
-	s, err := newSources(&withoutSaved, logger)
+	s, err := newSources(cfg, logger)
 	if err != nil {
 		return nil, nil, err
+	}
+	if s.aside = true; s.saved != nil {
+		if err := s.saved.Recall(); err != nil {
+			logger.Warn("last-known state not read: of several Services with one address, another one may have it than in a dry run", "error", err)
+		}
 	}
 	node := nodeinfo.New(logger, foreignDevices()...)
 	ctx, stop := context.WithCancel(ctx)

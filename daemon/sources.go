@@ -4,6 +4,7 @@ import (
 	"context"
 	"iter"
 	"log/slog"
+	"net/netip"
 	"time"
 
 	"edgeway/daemon/config"
@@ -12,6 +13,7 @@ import (
 	"edgeway/daemon/source/kube"
 	"edgeway/daemon/source/lastknown"
 	"edgeway/daemon/tracker"
+	"edgeway/proxiers"
 )
 
 // The names of the sources, which are those of the tracker's layers. Files come first: what an
@@ -28,6 +30,8 @@ type sources struct {
 	file    *file.Source     // nil: none
 	kube    *kube.Source     // nil: none
 	saved   *lastknown.Store // nil: not kept
+	// aside says that the last-known state is neither served nor written.
+	aside bool
 }
 
 // newSources makes no connection and writes nothing. It reads the kubeconfig.
@@ -44,6 +48,7 @@ func newSources(cfg *config.Config, logger *slog.Logger) (*sources, error) {
 			Kubeconfig: k.Kubeconfig, AllowExecPlugins: k.AllowExecPlugins,
 			Namespaces: k.Namespaces, LabelSelector: k.LabelSelector,
 			NodeName: cfg.Node.Name, UserAgent: "edgeway", Logger: logger.With("source", kubeLayer),
+			Mark: proxiers.OwnMark(cfg.Proxy.MasqueradeBit), KnownAddrs: s.serverAddrs,
 		})
 		if err != nil {
 			return nil, err
@@ -72,7 +77,7 @@ func (s *sources) list() []source.Source {
 	if s.kube != nil {
 		out = append(out, s.kube)
 	}
-	if s.saved != nil {
+	if s.saved != nil && !s.aside {
 		out = append(out, s.saved)
 	}
 	return out
@@ -81,7 +86,7 @@ func (s *sources) list() []source.Source {
 // sink gives the sink of the tracker. Objects of the API server pass the last-known state on their way.
 func (s *sources) sink(name string) source.Sink {
 	sink := s.tracker.Sink(name)
-	if name == kubeLayer && s.saved != nil {
+	if name == kubeLayer && s.saved != nil && !s.aside {
 		return s.saved.Tee(sink)
 	}
 	return sink
@@ -92,6 +97,14 @@ func (s *sources) run(ctx context.Context, start func(func() error)) {
 	for _, src := range s.list() {
 		start(func() error { return src.Run(ctx, s.sink(src.Name())) })
 	}
+}
+
+// serverAddrs gives the addresses that the API server had before the last start.
+func (s *sources) serverAddrs() []netip.Addr {
+	if s.saved == nil {
+		return nil
+	}
+	return s.saved.ServerAddrs()
 }
 
 // held gives which Service had what before the last start; see planner.Options.

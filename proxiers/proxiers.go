@@ -127,6 +127,7 @@ type Env struct {
 	// Families are those that the kernel supports, IPv4 first.
 	Families []plan.Family
 	// MasqueradeBit is the bit (0 to 31) of the packet mark that means "masquerade".
+	// The mark of the daemon's own connections follows from it; see OwnMark.
 	MasqueradeBit int
 	// Takeover says that another backend serves until the first Apply has succeeded: while an Apply in several
 	// steps runs, connections to what it has not written yet are left to that backend's rules, not dropped or rejected.
@@ -138,6 +139,16 @@ type Env struct {
 	// Never nil.
 	Progress func(done, total int)
 }
+
+// OwnMark gives the packet mark of the daemon's own connections, to its API server: whatever the plan asks for, a
+// backend never redirects, rejects or drops a packet that the host sends with it. It is the bit two below that of the
+// masquerade mark, or above it at the lower end, so that whoever moves the one for the sake of other software moves both.
+//
+// Bit 12 beside the usual bit 14 is one that almost nobody has (https://github.com/fwmark/registry): bit 13 is what
+// the CNI plugin portmap and Podman masquerade by, bit 15 what older kubelets drop by, Tailscale has 16 to 23
+// and Calico 16 to 31. Of 0 to 12 and 16 to 31, all of which are Cilium's, it uses 8 to 11 for packets of the host,
+// and 12 to 15 only for IPsec.
+func OwnMark(masqueradeBit int) uint32 { return 1 << ((masqueradeBit + 30) % 32) }
 
 // ErrUnsupported says that the host lacks something that the Component needs. The wrapping error names it.
 var ErrUnsupported = errors.New("not supported on this host")

@@ -127,14 +127,14 @@ func proxySection(p *Proxy, backends []Choice) section {
 		{"bridge_interface", "The bridge that pods are behind; for local_detection = \"bridge_interface\".", text(&p.BridgeInterface, bridgeName)},
 		{"interface_name_prefix", "How the names of the pods' interfaces begin; for local_detection = \"interface_name_prefix\".", text(&p.InterfaceNamePrefix, interfacePrefix)},
 		{"masquerade_all", "Whether the source of every connection to a ClusterIP becomes this host's address.", boolean(&p.MasqueradeAll)},
-		{"masquerade_bit", "The bit of the packet mark that stands for \"rewrite the source\". Other bits are left alone.", integer(&p.MasqueradeBit, 0, 31)},
+		{"masquerade_bit", "The bit of the packet mark that stands for \"rewrite the source\". The connections to the API server have the bit two below it (12 for 14; 30 and 31 for 0 and 1), and no rule touches them. Other bits are left alone.", integer(&p.MasqueradeBit, 0, 31)},
 		{
 			"nodeport_addresses", "The host's addresses that accept NodePorts: ranges, \"primary\" for node.addresses, \"localhost\" for 127.0.0.1 and ::1, and \"all\" (or 0.0.0.0/0 and ::/0) for all but those two. " +
 				"On 127.0.0.1 and ::1 TCP alone is served, by a relay in this process, and not unless \"localhost\" or a range within 127.0.0.0/8 or ::1/128 asks for it. Empty: none.",
 			nodePortAddresses(&p.NodePortAddresses),
 		},
 		{
-			"service_cidrs", "The ranges that ClusterIPs come from; connections to an address in them that no Service has are dropped. The ranges of ServiceCIDR objects are added.",
+			"service_cidrs", "The ranges that ClusterIPs come from; connections to an address in them that no Service has are dropped. The ranges of ServiceCIDR objects are added. One that has the address of the API server, of the proxy to it or of a default gateway is left out.",
 			list(&p.ServiceCIDRs, parsePrefix),
 		},
 		{

@@ -1,6 +1,7 @@
 package planner
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -35,7 +36,7 @@ func (p *Planner) vips(s *source.Service) (vips []vip, problems []source.Problem
 			if !p.env.serves(plan.FamilyOf(a)) || !hasFamily(s, plan.FamilyOf(a)) {
 				continue
 			}
-			if why := p.refusal(kind, a); why != "" {
+			if why := cmp.Or(p.impostor(s, a), p.refusal(kind, a)); why != "" {
 				problems = append(problems, source.Problem{Object: s.Key(), Field: fields[kind], Message: fmt.Sprintf("%s %s", a, why)})
 				continue
 			}
@@ -75,6 +76,15 @@ func (p *Planner) refusal(kind plan.FrontendKind, a netip.Addr) string {
 		}
 	case !contains(p.opts.AllowExternalIPs, a):
 		return "is not in a range of proxy.allow_external_ips"
+	}
+	return ""
+}
+
+// impostor says in words that the Service would take an address from the API server; empty: it would not. Its own
+// Service takes nothing away: others may use its ClusterIP even if the kubeconfig names it, which it should not.
+func (p *Planner) impostor(s *source.Service, a netip.Addr) string {
+	if hasAddr(p.env.apiServers, a) && (s.Namespace != "default" || s.Name != "kubernetes") {
+		return "is the API server's address"
 	}
 	return ""
 }

@@ -37,8 +37,8 @@ func (e *environment) equal(o *environment) bool { return reflect.DeepEqual(e, o
 func (e *environment) serves(f plan.Family) bool  { return slices.Contains(e.families, f) }
 func (e *environment) detects(f plan.Family) bool { return slices.Contains(e.detect, f) }
 
-// surroundings computes the environment and the plan's view of the host.
-func (o *Options) surroundings(snap *tracker.Snapshot, host *nodeinfo.Host) (*environment, *plan.Node) {
+// surroundings computes the environment and the plan's view of the host, and what is left out of it.
+func (o *Options) surroundings(snap *tracker.Snapshot, host *nodeinfo.Host) (*environment, *plan.Node, []source.Problem) {
 	node := snap.Node
 	env := &environment{localAsCluster: o.LocalAsCluster && node == nil, apiServers: snap.APIServers}
 	if node == nil {
@@ -48,13 +48,11 @@ func (o *Options) surroundings(snap *tracker.Snapshot, host *nodeinfo.Host) (*en
 	out := &plan.Node{Name: env.nodeName, PodInterfaces: slices.Sorted(slices.Values(o.Pods.Interfaces))}
 	out.HostAddrs = env.takeAddrs(host)
 
-	pods, services := slices.Clone(o.Pods.CIDRs), slices.Clone(o.ServiceCIDRs)
+	pods := slices.Clone(o.Pods.CIDRs)
 	if o.Pods.NodeCIDRs {
 		pods = append(pods, node.PodCIDRs...)
 	}
-	for _, c := range snap.ServiceCIDRs {
-		services = append(services, c.CIDRs...)
-	}
+	services, problems := o.serviceCIDRs(snap, host)
 	for _, family := range []plan.Family{plan.IPv4, plan.IPv6} {
 		if !o.serves(family, out.HostAddrs) {
 			continue
@@ -76,7 +74,7 @@ func (o *Options) surroundings(snap *tracker.Snapshot, host *nodeinfo.Host) (*en
 	env.nodeAddrs = sortAddrs(env.nodeAddrs)
 	env.held = sortAddrs(append(env.held, env.nodeAddrs...))
 	env.real = sortAddrs(append(env.real, env.nodeAddrs...))
-	return env, out
+	return env, out, problems
 }
 
 // takeAddrs sets what is held and real of the host's addresses, and gives all of them.

@@ -24,9 +24,10 @@ type Planner struct {
 	snap     *tracker.Snapshot
 	host     *nodeinfo.Host
 	made     *plan.Plan
-	problems []source.Problem
+	problems []source.Problem // of Services
 	// What follows from that, kept up to date.
 	env    *environment
+	around []source.Problem // those of no Service
 	owners ownership
 
 	scratch []endpoint // see endpoints
@@ -37,7 +38,7 @@ func New(opts Options) *Planner { return &Planner{opts: opts} }
 
 // Plan makes the plan for a snapshot and a host; a nil host has no addresses. It shares with prev,
 // which may be nil and of another Planner, what did not change. The problems are what the planner left
-// out, sorted by Service; those of the snapshot are not among them.
+// out, those of Services last and sorted; those of the snapshot are not among them.
 func (p *Planner) Plan(snap *tracker.Snapshot, host *nodeinfo.Host, prev *plan.Plan) (*plan.Plan, []source.Problem) {
 	if host == nil {
 		host = &nodeinfo.Host{}
@@ -51,7 +52,7 @@ func (p *Planner) Plan(snap *tracker.Snapshot, host *nodeinfo.Host, prev *plan.P
 		next.Node = prev.Node
 	} else {
 		var env *environment
-		env, next.Node = p.opts.surroundings(snap, host)
+		env, next.Node, p.around = p.opts.surroundings(snap, host)
 		if prev.Node != nil && equalNode(prev.Node, next.Node) {
 			next.Node = prev.Node
 		}
@@ -64,7 +65,10 @@ func (p *Planner) Plan(snap *tracker.Snapshot, host *nodeinfo.Host, prev *plan.P
 		p.rebuild(snap, prev, next)
 	}
 	p.snap, p.host, p.made = snap, host, next
-	return next, p.problems
+	if len(p.around) == 0 {
+		return next, p.problems
+	}
+	return next, slices.Concat(p.around, p.problems)
 }
 
 // follows reports whether snap.Changed is all that is between the last snapshot and this one.

@@ -18,11 +18,11 @@ func TestRefusedAddresses(t *testing.T) {
 	opts := testOptions()
 	opts.AllowExternalIPs = cidrs("198.51.100.0/24", "192.0.2.0/24")
 	greedy := testService("greedy", func(s *source.Service) {
-		s.ClusterIPs = ips("10.96.0.1") // the API server by its ClusterIP is as it should be
+		s.ClusterIPs = ips("10.96.0.1")
 		s.ExternalIPs = ips(hostIP, "198.51.100.7", "203.0.113.1", "198.51.100.10")
 		s.LoadBalancerIPs = ips("192.0.2.99", hostIP6, "198.51.100.7", "203.0.113.2")
 	})
-	w := newWorld(t, opts, greedy, apiServer("10.96.0.1", "198.51.100.7"))
+	w := newWorld(t, opts, greedy, apiServer("198.51.100.7"))
 	w.put(&source.Node{Name: hostName, Addresses: ips(hostIP, "192.0.2.99")})
 	w.wantFrontends("greedy", "ClusterIP 10.96.0.1:80", "ExternalIP 198.51.100.10:80", "LoadBalancerIP 192.0.2.99:80", "LoadBalancerIP 203.0.113.2:80")
 	w.wantProblems(

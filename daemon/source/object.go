@@ -13,7 +13,8 @@ import (
 type Kind uint8
 
 // The kinds of objects. An APIServer is not one of Kubernetes: it is what a source knows of the server that it reads.
-// A Document is a part of a manifest file that is no usable object; it carries only its problems.
+// A Document is a part of a manifest file that is no usable object; it carries only its problems. A Setting is a key of
+// the configuration, which a Problem may be about; there is no such object.
 const (
 	KindService Kind = iota + 1
 	KindEndpointSlice
@@ -21,15 +22,16 @@ const (
 	KindServiceCIDR
 	KindAPIServer
 	KindDocument
+	KindSetting
 )
 
 // String gives Kubernetes' kind.
 func (k Kind) String() string {
-	return [...]string{"", "Service", "EndpointSlice", "Node", "ServiceCIDR", "APIServer", "Document"}[k]
+	return [...]string{"", "Service", "EndpointSlice", "Node", "ServiceCIDR", "APIServer", "Document", "Setting"}[k]
 }
 
 // Key identifies an object. Namespace is empty for all but Services and EndpointSlices; the name of
-// a Document is "FILE#N", N counting from 1, that of an APIServer its URL.
+// a Document is "FILE#N", N counting from 1, that of an APIServer its URL, that of a Setting its key.
 type Key struct {
 	Kind            Kind
 	Namespace, Name string

@@ -164,7 +164,7 @@ func TestRulesInBuiltinChainsAreRecognised(t *testing.T) {
 		p := startProxier(t, v, func(string) {})
 		apply(t, p, nil, plantest.Plan(plantest.Node(), plantest.Web()...))
 		for _, f := range p.families {
-			for _, h := range hooks() {
+			for _, h := range hooks(testEnv(t).MasqueradeBit) {
 				now, err := read(t.Context(), f.Tools, h.Table)
 				if err != nil {
 					t.Fatal(err)

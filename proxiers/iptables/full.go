@@ -92,7 +92,7 @@ func (s *fullSync) commit(ctx context.Context, settled bool) error {
 
 // hook leads packets to our chains. Rules of somebody else that do so too, a kube-proxy's, go.
 func (s *fullSync) hook(before map[string]*found) {
-	for _, h := range hooks() {
+	for _, h := range hooks(s.env.MasqueradeBit) {
 		present := before[h.Table].jumps[h.Name]
 		if slices.Equal(present, h.Rules) {
 			continue

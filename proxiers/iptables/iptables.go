@@ -143,7 +143,7 @@ func (p *proxier) intact(t watch.Table) (reason string) {
 	if err != nil {
 		return fmt.Sprintf("%s cannot be read: %v", t, err)
 	}
-	for _, h := range hooks() {
+	for _, h := range hooks(p.env.MasqueradeBit) {
 		for _, r := range h.Rules {
 			if h.Table == t.Name && !slices.Contains(now.jumps[h.Name], r) {
 				return fmt.Sprintf("a rule in chain %s of %s is gone", h.Name, t)

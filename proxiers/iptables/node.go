@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"edgeway/proxiers"
 	"edgeway/proxiers/iptables/xtables"
 	"edgeway/proxiers/plan"
 )
@@ -19,22 +20,29 @@ func chain(table, name string, rules ...string) xtables.Chain {
 const newConnection = "-m conntrack --ctstate NEW"
 
 // hooks are the built-in chains with our rules in them, in order, by which packets come to our chains. External
-// addresses go before ClusterIPs, as the last rule of the latter drops what is in a Service CIDR.
-func hooks() []xtables.Chain {
+// addresses go before ClusterIPs, as the last rule of the latter drops what is in a Service CIDR. The daemon's own
+// connections (see proxiers.OwnMark) do not come to them where they leave the host, nor where they arrive at it again
+// by the interface lo.
+func hooks(masqueradeBit int) []xtables.Chain {
+	notOwn := fmt.Sprintf("-m mark ! --mark 0x%[1]x/0x%[1]x", proxiers.OwnMark(masqueradeBit))
 	services := comment(owner + ": Services")
 	refused := []string{
 		rule(newConnection, comment(owner+": external addresses of Services"), jump(chainExternal)),
 		rule(newConnection, comment(owner+": source ranges of load balancers"), jump(chainFirewall)),
 		rule(newConnection, services, jump(chainServices)),
 	}
+	local := make([]string, 0, len(refused))
+	for _, r := range refused {
+		local = append(local, rule(notOwn, r))
+	}
 	forward := append(slices.Clone(refused), rule(comment(owner+": connections of Services"), jump(chainForward)))
 	return []xtables.Chain{
 		chain(xtables.NAT, "PREROUTING", rule(services, jump(chainServices))),
-		chain(xtables.NAT, "OUTPUT", rule(services, jump(chainServices))),
+		chain(xtables.NAT, "OUTPUT", rule(notOwn, services, jump(chainServices))),
 		chain(xtables.NAT, "POSTROUTING", rule(comment(owner+": masquerade"), jump(chainPostrouting))),
-		chain(xtables.Filter, "INPUT", refused...),
+		chain(xtables.Filter, "INPUT", local...),
 		chain(xtables.Filter, "FORWARD", forward...),
-		chain(xtables.Filter, "OUTPUT", refused...),
+		chain(xtables.Filter, "OUTPUT", local...),
 	}
 }
 

@@ -117,7 +117,11 @@ func chains() []nfttable.Chain {
 			"meta l4proto { tcp, udp, sctp } ct original $ip daddr @nodeport-addresses meta l4proto . ct original proto-dst . $ip daddr . th dport vmap @learn-nodeports",
 		}},
 		{Name: "nat-prerouting", Type: nat, Hook: knftables.PreroutingHook, Priority: dnat, Rules: []string{"jump services"}},
-		{Name: "nat-output", Type: nat, Hook: knftables.OutputHook, Priority: dnat, Rules: []string{"jump services"}},
+		{Name: "nat-output", Type: nat, Hook: knftables.OutputHook, Priority: dnat, Rules: []string{
+			// The daemon's own connections; see proxiers.OwnMark.
+			"meta mark and $own != 0 accept",
+			"jump services",
+		}},
 		{Name: "nat-postrouting", Type: nat, Hook: knftables.PostroutingHook, Priority: knftables.SNATPriority, Rules: []string{
 			"meta mark and $mark != 0 meta mark set meta mark and $rest masquerade fully-random",
 			"ct status dnat $ip saddr . $ip daddr . meta l4proto . th dport @hairpin masquerade fully-random",

@@ -91,6 +91,7 @@ func Run(t *testing.T, b Backend) {
 		{"affinity", testAffinity},
 		{"loopback counters", testLoopbackCounters},
 		{"marks", testMarks},
+		{"own mark", testOwnMark},
 		{"state", testState},
 		{"partial syncs", testPartialSyncs},
 		{"writes", testWrites},

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"edgeway/proxiers"
 	"edgeway/proxiers/plan"
 )
 
@@ -87,6 +88,47 @@ service sticky
 	if after := s.nft(t, "-s", "list", "table", "inet", "foreign"); after != before {
 		t.Errorf("another program's table was changed:\n%s\nbefore:\n%s", after, before)
 	}
+}
+
+// testOwnMark checks that what the host sends with the daemon's own mark goes where it would go without any plan:
+// nothing that a Service asks for comes between the daemon and its API server.
+func testOwnMark(t *testing.T, s *suite) {
+	ses := s.fresh(t)
+	p := ses.syncText(t, `
+nodeports node-1 node-2 loopback
+service forwarding
+  cluster pod-a far-a
+  ClusterIP      cluster-1:80   all=cluster+snat
+  ExternalIP     external-1:80  all=cluster
+  ExternalIP     node-3:80      all=cluster
+  LoadBalancerIP lb-1:80        from client-a all=cluster
+  NodePort       30080          all=cluster+snat
+service sticky
+  affinity 1h
+  cluster pod-a far-a
+  ClusterIP      cluster-2:80   all=cluster
+  ExternalIP     external-2:80  all=cluster
+service rejecting
+  ClusterIP      cluster-3:80   all=reject
+  ExternalIP     external-3:80  all=reject
+  ExternalIP     node-3:81      all=reject
+  NodePort       30083          all=reject
+service dropping
+  ClusterIP      cluster-4:80   all=drop
+  ExternalIP     external-4:80  all=drop
+  ExternalIP     node-3:82      all=drop
+  NodePort       30084          all=drop
+`)
+	none := &plan.Plan{Node: &plan.Node{HostAddrs: p.Node.HostAddrs}}
+	var rows []row
+	for _, r := range rowsOf(p, p.Services) {
+		relayed := r.protocol == plan.TCP && r.to.Addr().IsLoopback()
+		if r.source == hostName && !relayed {
+			r.mark = proxiers.OwnMark(silentEnv().MasqueradeBit)
+			rows = append(rows, r)
+		}
+	}
+	s.mustAgree(t, none, rows, "with the daemon's own mark")
 }
 
 // passing keeps the rows whose packets leave the node for somewhere that answers.

@@ -20,6 +20,8 @@ type row struct {
 	// unbound sockets leave it to the kernel to choose their address; from is what it chooses for to. A backend that
 	// translates connect itself has it choose for the endpoint.
 	unbound bool
+	// mark is the packet mark that the host's packets have; 0: none.
+	mark uint32
 	// all asks for so many connections that every endpoint of the pool is reached.
 	all bool
 }
@@ -54,7 +56,7 @@ func (r row) packet() plan.Packet {
 
 // flow is a connection of the row.
 func (r row) flow(wait time.Duration) netlab.Flow {
-	f := netlab.Flow{Protocol: r.protocol, From: r.from, To: r.to, Wait: wait}
+	f := netlab.Flow{Protocol: r.protocol, From: r.from, To: r.to, Mark: r.mark, Wait: wait}
 	if r.unbound {
 		f.From = netip.Addr{}
 	}

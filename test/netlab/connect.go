@@ -16,6 +16,8 @@ type Flow struct {
 	// chooses its address and port.
 	From netip.Addr
 	To   netip.AddrPort
+	// Mark is the packet mark that the host's packets have; 0: none.
+	Mark uint32
 	// Wait is how long silence is waited for before it is called that.
 	Wait time.Duration
 }

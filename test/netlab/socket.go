@@ -46,6 +46,9 @@ func (s *socket) open() (*os.File, error) {
 		return nil, err
 	}
 	err = unix.SetsockoptInt(fd, level, recvErr, 1)
+	if s.flow.Mark != 0 {
+		err = errors.Join(err, unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, int(s.flow.Mark)))
+	}
 	if s.flow.From.IsValid() {
 		err = errors.Join(err, unix.Bind(fd, s.sockaddr(netip.AddrPortFrom(s.flow.From, s.port))))
 	}

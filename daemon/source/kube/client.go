@@ -1,15 +1,8 @@
 package kube
 
 import (
-	"context"
 	"fmt"
-	"net"
 	"net/http"
-	"net/http/httptrace"
-	"net/netip"
-	"net/url"
-	"slices"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -31,9 +24,9 @@ type client struct {
 	core, discovery, networking rest.Interface
 }
 
-func newClient(config *rest.Config) (*client, error) {
+func newClient(config *rest.Config, o Options) (*client, error) {
 	scheme := newScheme()
-	c := &client{host: config.Host, dialer: newDialer(config.Host), params: runtime.NewParameterCodec(scheme)}
+	c := &client{host: config.Host, dialer: newDialer(config.Host, o), params: runtime.NewParameterCodec(scheme)}
 
 	config = rest.CopyConfig(config)
 	config.Dial = c.dialer.DialContext
@@ -99,73 +92,4 @@ func pingOften(rt http.RoundTripper) http.RoundTripper {
 		t.HTTP2 = &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout}
 	}
 	return rt
-}
-
-// dialer notes the addresses that the API server has, and has the kernel test idle connections too, for
-// API servers and proxies that speak only HTTP/1.1.
-type dialer struct {
-	net.Dialer
-	// changed has a mark after addrs has grown.
-	changed chan struct{}
-	mu      sync.Mutex
-	addrs   []netip.Addr // sorted
-}
-
-func newDialer(host string) *dialer {
-	d := &dialer{
-		Dialer: net.Dialer{
-			Timeout:         10 * time.Second,
-			KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: pingAfter, Interval: pingTimeout / 2, Count: 2},
-		},
-		changed: make(chan struct{}, 1),
-	}
-	if u, err := url.Parse(host); err == nil {
-		if a, err := netip.ParseAddr(u.Hostname()); err == nil {
-			d.note(a)
-		}
-	}
-	return d
-}
-
-// DialContext is net.Dialer's. It notes all addresses that the name stands for, those that are not tried too: the
-// next connection may use another one.
-func (d *dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
-	conn, err := d.Dialer.DialContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		DNSDone: func(done httptrace.DNSDoneInfo) {
-			for _, a := range done.Addrs {
-				if addr, ok := netip.AddrFromSlice(a.IP); ok {
-					d.note(addr)
-				}
-			}
-		},
-	}), network, address)
-	if err != nil {
-		return nil, err
-	}
-	if tcp, ok := conn.RemoteAddr().(*net.TCPAddr); ok {
-		d.note(tcp.AddrPort().Addr())
-	}
-	return conn, nil
-}
-
-func (d *dialer) note(a netip.Addr) {
-	a = a.Unmap().WithZone("")
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	i, found := slices.BinarySearchFunc(d.addrs, a, netip.Addr.Compare)
-	if found {
-		return
-	}
-	d.addrs = slices.Insert(slices.Clone(d.addrs), i, a)
-	select {
-	case d.changed <- struct{}{}:
-	default:
-	}
-}
-
-// seen gives the addresses, which the caller must not write to.
-func (d *dialer) seen() []netip.Addr {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.addrs
 }

@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -38,7 +39,12 @@ type Options struct {
 	NodeName string
 	// UserAgent is sent with every request; empty: client-go's.
 	UserAgent string
-	Logger    *slog.Logger
+	// Mark is the packet mark of the connections; 0: none.
+	Mark uint32
+	// KnownAddrs gives the addresses that the server or the proxy had before the start: they are used while a
+	// name cannot be resolved. nil: none are known.
+	KnownAddrs func() []netip.Addr
+	Logger     *slog.Logger
 }
 
 // Source is the Kubernetes API as a source. It is made by New.
@@ -46,7 +52,7 @@ type Source struct {
 	log    *slog.Logger
 	client *client
 	feeds  []*feed
-	told   int // how many addresses of the API server; used by Run alone
+	told   []netip.Addr // the addresses of the API server; used by Run alone
 
 	mu     sync.Mutex
 	synced bool
@@ -69,7 +75,7 @@ func New(o Options) (*Source, error) {
 	if o.UserAgent != "" {
 		config.UserAgent = o.UserAgent
 	}
-	c, err := newClient(config)
+	c, err := newClient(config, o)
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig %s: %w", o.Kubeconfig, err)
 	}
@@ -96,6 +102,9 @@ func checkOptions(o *Options) (labels.Selector, error) {
 	}
 	if o.Logger == nil {
 		return nil, errors.New("logger: missing")
+	}
+	if o.KnownAddrs == nil {
+		o.KnownAddrs = func() []netip.Addr { return nil }
 	}
 	return selector, nil
 }
@@ -186,10 +195,10 @@ func allOptional(waiting map[*feed]bool) bool {
 }
 
 // tellAddrs hands over the addresses of the API server: those of its URL, of all that its name stood for when
-// a connection was made, and of a proxy on the way.
+// a connection was made or tried, and of a proxy on the way.
 func (s *Source) tellAddrs(sink source.Sink) {
-	if addrs := s.client.dialer.seen(); len(addrs) > s.told {
-		s.told = len(addrs) // they only become more
+	if addrs := s.client.dialer.seen(); !slices.Equal(addrs, s.told) {
+		s.told = addrs
 		sink.Upsert(&source.APIServer{Name: s.client.host, Addrs: addrs})
 	}
 }

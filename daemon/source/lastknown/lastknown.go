@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"sync"
@@ -52,6 +53,7 @@ type Store struct {
 	fault  string
 	rec    *recorder
 	held   []source.Holding // of the state that was loaded
+	server []netip.Addr     // likewise: the addresses of the API server
 
 	journal journal // used by Run alone
 }
@@ -87,6 +89,26 @@ func (s *Store) Held() []source.Holding {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.held
+}
+
+// ServerAddrs gives the addresses that the API server and the proxy to it had; nothing before the state has been
+// loaded, or without one.
+func (s *Store) ServerAddrs() []netip.Addr {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.server
+}
+
+// Recall loads the state for Held and ServerAddrs alone, and changes nothing on disk; Run does the same and more.
+func (s *Store) Recall() error {
+	st, err := readState(s.dir)
+	if err == nil && st.server == s.o.Server {
+		s.loaded(st)
+	}
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
 }
 
 // The times of writing.
@@ -178,6 +200,11 @@ func (s *Store) loaded(st *state) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.synced, s.age, s.held = true, st.at, st.held
+	for _, obj := range st.objects {
+		if api, ok := obj.(*source.APIServer); ok {
+			s.server = append(s.server, api.Addrs...)
+		}
+	}
 }
 
 func (s *Store) setFault(fault string) {

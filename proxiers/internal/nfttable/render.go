@@ -29,7 +29,8 @@ func newRenderer(nft knftables.Interface, s Schema, families []plan.Family, masq
 	mark := uint32(1) << masqueradeBit
 	for _, f := range families {
 		r.templates[familyIndex(f)] = strings.NewReplacer("$ip", ipKeyword(f),
-			"$mark", fmt.Sprintf("0x%08x", mark), "$rest", fmt.Sprintf("0x%08x", ^mark))
+			"$mark", fmt.Sprintf("0x%08x", mark), "$rest", fmt.Sprintf("0x%08x", ^mark),
+			"$own", fmt.Sprintf("0x%08x", proxiers.OwnMark(masqueradeBit)))
 	}
 	return r
 }

@@ -1,0 +1,76 @@
+package planner
+
+import (
+	"slices"
+	"testing"
+
+	"edgeway/daemon/nodeinfo"
+	"edgeway/daemon/source"
+	"edgeway/proxiers/plan"
+)
+
+// No Service gets the API server's address as its ClusterIP, which a Service CIDR around it would allow; but for the
+// API server's own Service.
+func TestClusterIPOfTheAPIServer(t *testing.T) {
+	w := newWorld(t, testOptions(), apiServer("10.96.0.1"), testService("thief", func(s *source.Service) {
+		s.ClusterIPs = ips("10.96.0.1")
+		s.Ports[0].NodePort = 30080
+	}))
+	w.wantFrontends("thief", "NodePort port 30080/TCP")
+	w.wantProblems("Service ns/thief: spec.clusterIPs: 10.96.0.1 is the API server's address")
+
+	own := testService("kubernetes", func(s *source.Service) {
+		s.Namespace, s.ClusterIPs, s.ExternalIPs = "default", ips("10.96.0.1"), ips("10.96.0.1")
+	})
+	w.put(own)
+	name := plan.ServicePortName{Namespace: "default", Name: "kubernetes", Protocol: plan.TCP}
+	if sp := w.plan.Find(name, plan.IPv4); sp == nil || len(sp.Frontends) != 1 || sp.Frontends[0].Kind != plan.ClusterIP {
+		t.Errorf("the API server's own Service: %+v", sp)
+	}
+	w.wantProblems("Service default/kubernetes: spec.externalIPs: 10.96.0.1 is the API server's address",
+		"Service ns/thief: spec.clusterIPs: 10.96.0.1 is the API server's address")
+}
+
+// Unused addresses of a Service CIDR are dropped. One that has the address of the API server, or of a gateway, is left
+// out and named, whether an object or the configuration has it, and is used as soon as it has none.
+func TestServiceCIDRsAroundTheAPIServer(t *testing.T) {
+	opts := testOptions()
+	opts.ServiceCIDRs = cidrs("10.96.0.0/16", "203.0.113.0/25", "2001:db8:5::/64")
+	half := &source.ServiceCIDR{Name: "half", CIDRs: cidrs("128.0.0.0/1", "fd00:96::/112")}
+	w := newWorld(t, opts, half)
+	wantCIDRs := func(want ...string) {
+		t.Helper()
+		if !slices.Equal(w.plan.Node.ServiceCIDRs, cidrs(want...)) {
+			t.Errorf("Service CIDRs %v, want %v", w.plan.Node.ServiceCIDRs, want)
+		}
+	}
+	wantCIDRs("10.96.0.0/16", "128.0.0.0/1", "2001:db8:5::/64", "fd00:96::/112")
+	w.wantProblems()
+
+	w.put(apiServer("203.0.113.7", "2001:db8:5::1"))
+	wantCIDRs("10.96.0.0/16", "fd00:96::/112")
+	const what = " of the API server or of the proxy to it: its unused addresses are not dropped; make it a range that only " +
+		"ClusterIPs come from, or have the kubeconfig name an address outside of it"
+	w.wantProblems("Setting proxy.service_cidrs: 203.0.113.0/25 has the address 203.0.113.7"+what,
+		"Setting proxy.service_cidrs: 2001:db8:5::/64 has the address 2001:db8:5::1"+what,
+		"ServiceCIDR half: spec.cidrs: 128.0.0.0/1 has the address 203.0.113.7"+what)
+
+	// Services go on, and have their own problems after these.
+	w.put(testService("svc", everywhere), testService("thief", func(s *source.Service) {
+		s.ClusterIPs, s.ExternalIPs = ips("10.96.0.11"), ips("203.0.113.7")
+	}))
+	w.wantFrontends("svc", "ClusterIP 10.96.0.10:80", "ExternalIP 198.51.100.10:80", "LoadBalancerIP 198.51.100.20:80", "NodePort port 30080/TCP")
+	if len(w.problems) != 4 || w.problems[3].Object.Name != "thief" {
+		t.Errorf("problems %v", w.problems)
+	}
+
+	w.remove(apiServer(), testService("thief"))
+	wantCIDRs("10.96.0.0/16", "128.0.0.0/1", "2001:db8:5::/64", "fd00:96::/112")
+	w.wantProblems()
+
+	w.host = &nodeinfo.Host{Addrs: testHost().Addrs, Gateways: ips("192.0.2.254")}
+	w.replan()
+	wantCIDRs("10.96.0.0/16", "203.0.113.0/25", "2001:db8:5::/64", "fd00:96::/112")
+	w.wantProblems("ServiceCIDR half: spec.cidrs: 128.0.0.0/1 has the address 192.0.2.254 of a default gateway of this host: " +
+		"its unused addresses are not dropped; make it a range that only ClusterIPs come from")
+}
