@@ -18,7 +18,7 @@ const attempts = 3
 // links are the interfaces that are up and not foreign, by index.
 type links map[int]link
 
-// list reads the addresses of all interfaces that are up, and which of them are primary. steady is
+// list reads the addresses of all interfaces that are up, which of them are primary, and the gateways. steady is
 // false when the tables did not stand still: the result may then lack something.
 func list(foreign *foreign) (host *Host, steady bool, err error) {
 	up, linksSteady, err := listLinks(foreign)
@@ -30,6 +30,7 @@ func list(foreign *foreign) (host *Host, steady bool, err error) {
 		return nil, false, err
 	}
 	steady = steady && linksSteady
+	host = &Host{}
 	primary := map[netip.Addr]int{} // to the index of its interface
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
 		routes, routesSteady, err := defaultRoutes(family, up)
@@ -40,8 +41,14 @@ func list(foreign *foreign) (host *Host, steady bool, err error) {
 		if a, ok := preferredSource(routes, addrs); ok {
 			primary[a.addr] = a.link
 		}
+		for _, r := range routes {
+			if r.gateway.IsValid() {
+				host.Gateways = append(host.Gateways, r.gateway)
+			}
+		}
 	}
-	host = &Host{}
+	slices.SortFunc(host.Gateways, netip.Addr.Compare)
+	host.Gateways = slices.Compact(host.Gateways)
 	for _, a := range addrs {
 		index, ok := primary[a.addr]
 		on := up[a.link]
@@ -142,13 +149,13 @@ func defaultRoutes(family int, up links) (routes []route, steady bool, err error
 	}
 	for _, r := range found {
 		one := route{is6: family == unix.AF_INET6, metric: r.Priority, source: addrOf(r.Src)}
-		hops := []netlink.NexthopInfo{{LinkIndex: r.LinkIndex, Gw: r.Gw}}
+		hops := []netlink.NexthopInfo{{LinkIndex: r.LinkIndex, Gw: r.Gw, Via: r.Via}}
 		for _, hop := range r.MultiPath {
 			hops = append(hops, *hop)
 		}
 		for _, hop := range hops {
 			if up[hop.LinkIndex].name != "" {
-				one.link, one.gateway = hop.LinkIndex, addrOf(hop.Gw)
+				one.link, one.gateway = hop.LinkIndex, gatewayOf(hop)
 				routes = append(routes, one)
 			}
 		}
@@ -165,6 +172,14 @@ func isDefault(dst *net.IPNet) bool {
 	}
 	ones, _ := dst.Mask.Size()
 	return ones == 0
+}
+
+// gatewayOf gives the next router; that of an IPv4 route may have an IPv6 address (RTA_VIA, since Linux 5.2).
+func gatewayOf(hop netlink.NexthopInfo) netip.Addr {
+	if via, ok := hop.Via.(*netlink.Via); ok {
+		return addrOf(via.Addr)
+	}
+	return addrOf(hop.Gw)
 }
 
 func addrOf(ip net.IP) netip.Addr {

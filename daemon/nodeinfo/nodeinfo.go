@@ -1,4 +1,4 @@
-// Package nodeinfo watches the addresses of this host.
+// Package nodeinfo watches the addresses of this host, and its gateways.
 //
 // It listens to rtnetlink and reads everything anew when something moved: an event only says that it
 // is time to look, so a lost event is no lost change.
@@ -16,6 +16,9 @@ type Host struct {
 	// then interface. IPv6 addresses that are still being checked for duplicates, or were found to be
 	// one, are not among them: they become usable, and appear, a moment later or never.
 	Addrs []Addr
+	// Gateways are the next routers of the default routes of the main table, sorted, without zones. Several
+	// routes, or several hops of one, may have several.
+	Gateways []netip.Addr
 }
 
 // Addr is one address of one interface.
@@ -38,4 +41,6 @@ func (a Addr) compare(b Addr) int {
 	return strings.Compare(a.Interface, b.Interface)
 }
 
-func (h *Host) equal(o *Host) bool { return slices.Equal(h.Addrs, o.Addrs) }
+func (h *Host) equal(o *Host) bool {
+	return slices.Equal(h.Addrs, o.Addrs) && slices.Equal(h.Gateways, o.Gateways)
+}

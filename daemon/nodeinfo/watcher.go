@@ -170,7 +170,7 @@ func (w *Watcher) read() (steady bool, err error) {
 		return steady, nil
 	}
 	w.host.Store(next)
-	w.log.Info("the host's addresses changed", "addresses", len(next.Addrs))
+	w.log.Info("the host's addresses changed", "addresses", len(next.Addrs), "gateways", len(next.Gateways))
 	select {
 	case w.changed <- struct{}{}:
 	default:

@@ -1,0 +1,43 @@
+package nodeinfo
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+)
+
+// The next routers of all default routes are known, and a change of nothing but them is announced.
+func TestGateways(t *testing.T) {
+	l := newLab(t, append(veth, "addr add 192.0.2.1/24 dev v0", "addr add 2001:db8::1/64 dev v0 nodad")...)
+	for _, step := range []struct {
+		ip   string
+		want []string
+	}{
+		{"route add default via 192.0.2.254", []string{"192.0.2.254"}},
+		{"route add default via 192.0.2.253 metric 9", []string{"192.0.2.253", "192.0.2.254"}},
+		{"route add 203.0.113.0/24 via 192.0.2.2", []string{"192.0.2.253", "192.0.2.254"}},
+		{"-6 route add default nexthop via 2001:db8::fe nexthop via fe80::1 dev v0", []string{"192.0.2.253", "192.0.2.254", "2001:db8::fe", "fe80::1"}},
+		{"-4 route del default metric 9", []string{"192.0.2.254", "2001:db8::fe", "fe80::1"}},
+		{"-4 route replace default via inet6 2001:db8::fd dev v0", []string{"2001:db8::fd", "2001:db8::fe", "fe80::1"}},
+		{"-4 route replace default dev v0", []string{"2001:db8::fe", "fe80::1"}},
+		{"link set v0 down", nil},
+	} {
+		l.ip(step.ip)
+		deadline := time.After(5 * time.Second)
+		for got := texts(l.Host().Gateways); !slices.Equal(got, step.want); got = texts(l.Host().Gateways) {
+			select {
+			case <-l.Changed():
+			case <-deadline:
+				t.Fatalf("after %q: got %v, want %v", step.ip, got, step.want)
+			}
+		}
+	}
+}
+
+func texts(addrs []netip.Addr) (out []string) {
+	for _, a := range addrs {
+		out = append(out, a.String())
+	}
+	return out
+}
