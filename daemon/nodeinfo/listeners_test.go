@@ -54,7 +54,7 @@ func TestParseSockets(t *testing.T) {
 	}
 }
 
-// listeningEnv has the test binary listen at the address until its standard input ends.
+// listeningEnv has the test binary listen, as at "tcp 192.0.2.1:80", until its standard input ends.
 const listeningEnv = "NODEINFO_LISTEN"
 
 func TestMain(m *testing.M) {
@@ -63,10 +63,10 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run())
 	}
 	var err error
-	if rest, ok := strings.CutPrefix(addr, "udp "); ok {
-		_, err = net.ListenPacket("udp", rest)
+	if network, at, _ := strings.Cut(addr, " "); network == "udp" {
+		_, err = net.ListenPacket(network, at)
 	} else {
-		_, err = net.Listen("tcp", addr)
+		_, err = net.Listen(network, at)
 	}
 	if err != nil {
 		panic(err)
@@ -118,7 +118,7 @@ func TestListeners(t *testing.T) {
 	}
 	defer own.Close()
 	var stops []func()
-	for _, addr := range []string{"0.0.0.0:22", "[::]:80", "127.0.0.1:81", "[::1]:82", "[2001:db8::1]:83", "udp 192.0.2.1:53"} {
+	for _, addr := range []string{"tcp4 0.0.0.0:22", "tcp [::]:80", "tcp 127.0.0.1:81", "tcp [::1]:82", "tcp [2001:db8::1]:83", "udp 192.0.2.1:53"} {
 		stops = append(stops, l.program(addr))
 	}
 	want := []string{"tcp 0.0.0.0:22", "tcp [::]:80", "tcp [2001:db8::1]:83", "udp 192.0.2.1:53"}

@@ -135,9 +135,13 @@ func (p *Planner) transfer(snap *tracker.Snapshot, listened map[claim]nodeinfo.L
 			p.owners.remove(c, programs)
 		}
 	}
-	for c := range p.listening {
-		if _, before := listened[c]; !before {
+	for c, now := range p.listening {
+		if before, was := listened[c]; !was {
 			p.owners.add(c, programs)
+		} else if before != now { // the fault names who listens
+			for _, s := range p.owners.rivals[c] {
+				disturbed = append(disturbed, nameOf(s))
+			}
 		}
 	}
 	var after []*source.Service
@@ -156,7 +160,7 @@ func (p *Planner) transfer(snap *tracker.Snapshot, listened map[claim]nodeinfo.L
 	for _, s := range after {
 		p.claims(s, func(c claim) { p.owners.add(c, s) })
 	}
-	return p.owners.settle()
+	return append(disturbed, p.owners.settle()...)
 }
 
 // restore has the Services keep what the plan before gave them, and what they had when the last process ended. After

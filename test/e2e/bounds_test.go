@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"edgeway/proxiers/plan"
+	"edgeway/test/netlab"
 )
 
 // What a real API server (v1.36) thinks of the objects of these tests:
@@ -89,27 +90,31 @@ func TestAddressesThatAreNoServices(t *testing.T) {
 	l := newLab(t)
 	d := l.newDaemon()
 	d.startReady()
-	listener := listenUDP(l, ":6767")
+	var dhcp net.PacketConn
+	l.must(l.node.Do(func() (err error) {
+		dhcp, err = net.ListenPacket("udp4", ":6767")
+		return err
+	}))
+	defer dhcp.Close()
 	n := l.namespace()
 	taken := []string{"255.255.255.255", "192.0.2.255", "192.0.2.0", "192.0.2.1", "0.0.0.1", "240.0.0.1", "100.100.100.200", "192.0.0.192"}
-	svc := n.service("greedy", func(s *corev1.ServiceSpec) {
+	n.service("greedy", func(s *corev1.ServiceSpec) {
 		s.ExternalIPs = append([]string{"198.51.100.9"}, taken...)
 		s.Ports = append(s.Ports, corev1.ServicePort{Name: "dhcp", Port: 6767, Protocol: corev1.ProtocolUDP})
 	})
 	n.endpoints("greedy", ep1Addr)
 	l.within(patience, answers(l.client, "198.51.100.9:80", "ep1"))
-	rules := l.onNode("nft", "list", "table", "ip", "edgeway")
+	rules := l.onNode("nft", "list", "map", "ip", "edgeway", "services")
 	for _, a := range taken {
-		l.must(d.says(a)())
-		if strings.Contains(rules, a+" ") {
-			t.Errorf("%s is in the rules", a)
+		if strings.Contains(rules, " "+a+" ") {
+			t.Errorf("%s is in the rules:\n%s", a, rules)
 		}
 	}
+	l.must(d.says("192.0.2.255 is the broadcast or network address of a network of this host", "192.0.2.1 is a default gateway of this host")())
 	for _, to := range []string{"255.255.255.255:6767", "192.0.2.255:6767"} {
-		l.must(broadcast(l, to))
-		l.must(listener.hears(to))
+		l.sendBroadcast(to)
+		l.must(hears(dhcp, to))
 	}
-	_ = svc
 	_, err := shared.admin.Core.Services(n.name).Create(t.Context(), &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: "metadata"},
 		Spec:       corev1.ServiceSpec{ExternalIPs: []string{"169.254.169.254"}, Ports: []corev1.ServicePort{{Port: 80}}},
@@ -119,17 +124,7 @@ func TestAddressesThatAreNoServices(t *testing.T) {
 	}
 }
 
-// A program keeps the port that it listens on, whatever a Service says; it is served when the program ends. What a
-// Service has a program does not take, also not over a restart.
-func TestNodePortOfAProgramIsNotTaken(t *testing.T) {
-	l := newLab(t)
-	d := l.newDaemon()
-	manifests := filepath.Join(d.dir, "manifests")
-	l.must(os.Mkdir(manifests, 0o700))
-	d.configure(fmt.Sprintf("[source.file]\npaths = [%q]\n", manifests))
-	ssh := l.program(":22")
-	d.startReady()
-	l.must(os.WriteFile(filepath.Join(manifests, "shell.yaml"), []byte(`apiVersion: v1
+const shellManifest = `apiVersion: v1
 kind: Service
 metadata: {name: shell, namespace: local}
 spec:
@@ -141,74 +136,64 @@ apiVersion: discovery.k8s.io/v1
 kind: EndpointSlice
 metadata: {name: shell, namespace: local, labels: {kubernetes.io/service-name: shell}}
 addressType: IPv4
-ports: [{name: web, port: `+fmt.Sprint(endpointPort)+`}]
-endpoints: [{addresses: [`+ep1Addr+`]}]
-`), 0o600))
-	nodePort := at(nodeAddr, 22)
-	l.within(patience, answers(l.client, "10.96.200.200:80", "ep1"))
-	l.within(patience, d.says("port 22/TCP is in use on this host by another program (tcp [::]:22)"))
-	l.must(answers(l.client, nodePort, "")()) // the program accepts, and says nothing
-	l.must(ssh.Close())
+ports: [{name: web, port: 8080}]
+endpoints: [{addresses: [10.244.1.11]}]
+`
+
+// A program keeps the port that it listens on, whatever a Service says; the Service has it when the program ends. What
+// the Service has no program takes, also not over a restart.
+func TestNodePortOfAProgramIsNotTaken(t *testing.T) {
+	l := newLab(t)
+	d := l.newDaemon()
+	manifest := filepath.Join(d.dir, "shell.yaml")
+	l.must(os.WriteFile(manifest, []byte(shellManifest), 0o600))
+	d.configure(fmt.Sprintf("[source.file]\npaths = [%q]\n", manifest))
+	everywhere := netip.MustParseAddrPort("[::]:22")
+	stop, err := l.node.Start("sshd", everywhere, plan.TCP)
+	l.must(err)
+	d.startReady()
+	clusterIP, nodePort := "10.96.200.200:80", at(nodeAddr, 22)
+	l.within(patience, answers(l.client, clusterIP, "ep1"))
+	l.must(answers(l.client, nodePort, "sshd")())
+	l.must(d.says("port 22/TCP is in use on this host by another program (tcp [::]:22)")())
+	l.must(stop())
 	took := l.within(patience, answers(l.client, nodePort, "ep1"))
 	t.Logf("the NodePort is served %.0f s after the program ended", took.Seconds())
 
-	late := l.program(":22")
-	defer late.Close()
-	time.Sleep(25 * time.Second) // the daemon has seen it
-	l.must(answers(l.client, nodePort, "ep1")())
-
-	_, nodePort = l.namespace().web("shop")
-	l.within(patience, answers(l.client, nodePort, "ep1"))
+	l.must(l.node.Serve("late", everywhere, plan.TCP))
+	l.throughout(25*time.Second, answers(l.client, nodePort, "ep1")) // the daemon has read the sockets anew
+	_, other := l.namespace().web("shop")                            // a change is saved
+	l.within(patience, answers(l.client, other, "ep1"))
 	d.stop()
 	d.startReady()
-	l.within(patience, answers(l.client, at(nodeAddr, 22), "ep1"))
-	l.within(patience, answers(l.client, nodePort, "ep1"))
+	l.must(answers(l.client, nodePort, "ep1")())
+	l.must(answers(l.client, other, "ep1")())
 }
 
-// program listens on the node and closes each connection.
-func (l *lab) program(addr string) net.Listener {
+// sendBroadcast sends the address as a text, from the gateway.
+func (l *lab) sendBroadcast(to string) {
 	l.t.Helper()
-	var listener net.Listener
-	l.must(l.node.Do(func() (err error) {
-		listener, err = net.Listen("tcp", addr)
-		return err
-	}))
-	go func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			_ = conn.Close()
+	l.must(l.net.Gateway.Do(func() error {
+		from := net.UDPAddrFromAddrPort(netip.AddrPortFrom(netlab.GatewayAddr4, 0))
+		conn, err := net.DialUDP("udp4", from, net.UDPAddrFromAddrPort(netip.MustParseAddrPort(to)))
+		if err != nil {
+			return err
 		}
-	}()
-	return listener
-}
-
-// udpListener is a program on the node that waits for datagrams.
-type udpListener struct{ *net.UDPConn }
-
-func listenUDP(l *lab, addr string) udpListener {
-	l.t.Helper()
-	var conn net.PacketConn
-	l.must(l.node.Do(func() (err error) {
-		conn, err = net.ListenPacket("udp4", addr)
+		defer conn.Close()
+		_, err = conn.Write([]byte(to))
 		return err
 	}))
-	l.t.Cleanup(func() { _ = conn.Close() })
-	return udpListener{conn.(*net.UDPConn)}
 }
 
-func (u udpListener) hears(text string) error {
+// hears wants a datagram with this text.
+func hears(conn net.PacketConn, text string) error {
 	buffer := make([]byte, 100)
-	if err := u.SetReadDeadline(time.Now().Add(dialTimeout)); err != nil {
+	if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
 		return err
 	}
-	n, err := u.Read(buffer)
+	n, _, err := conn.ReadFrom(buffer)
 	if err == nil && string(buffer[:n]) != text {
 		err = fmt.Errorf("got %q, want %q", buffer[:n], text)
 	}
 	return err
 }
-
-var _ = plan.UDP
