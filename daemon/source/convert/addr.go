@@ -65,10 +65,13 @@ var (
 	errLoopback    = errors.New("an address in the loopback range is not allowed")
 	errLinkLocal   = errors.New("an address in the link-local range is not allowed")
 	errMulticast   = errors.New("an address in the multicast range is not allowed")
+	errThisNetwork = errors.New("an address in 0.0.0.0/8, which means this host, is not allowed")
+	errReserved    = errors.New("an address in 240.0.0.0/4, which has the broadcast address and is otherwise reserved, is not allowed")
+	errMetadata    = errors.New("the address of a cloud's metadata service is not allowed")
 )
 
 // checkUnicast refuses the addresses that must never be a frontend or an endpoint: traffic to them
-// would stay on this host or on its link.
+// would stay on this host or on its link, or goes nowhere.
 func checkUnicast(a netip.Addr) error {
 	switch {
 	case a.IsUnspecified():
@@ -79,8 +82,20 @@ func checkUnicast(a netip.Addr) error {
 		return errLinkLocal
 	case a.IsMulticast():
 		return errMulticast
+	case a.Is4() && a.As4()[0] == 0:
+		return errThisNetwork
+	case a.Is4() && a.As4()[0] >= 240:
+		return errReserved
 	}
 	return nil
+}
+
+// isMetadata reports whether hosts of a cloud ask the address who they are, and for their credentials: AWS over
+// IPv6, Alibaba, Oracle. That of most, 169.254.169.254, is link-local. An endpoint may have them, as a pod network can
+// include 100.100.100.200.
+func isMetadata(a netip.Addr) bool {
+	return a == netip.AddrFrom16([16]byte{0: 0xfd, 2: 0x0e, 3: 0xc2, 14: 0x02, 15: 0x54}) ||
+		a == netip.AddrFrom4([4]byte{100, 100, 100, 200}) || a == netip.AddrFrom4([4]byte{192, 0, 0, 192})
 }
 
 // parseUnicast parses an address that may be a frontend or an endpoint.
@@ -93,6 +108,15 @@ func parseUnicast(s string) (netip.Addr, error) {
 		return netip.Addr{}, fmt.Errorf("%s: %w", a, err)
 	}
 	return a, nil
+}
+
+// parseFrontend parses an address that a Service may be reached at.
+func parseFrontend(s string) (netip.Addr, error) {
+	a, err := parseUnicast(s)
+	if err == nil && isMetadata(a) {
+		err = fmt.Errorf("%s: %w", a, errMetadata)
+	}
+	return a, err
 }
 
 // familiesOf guesses which families a range that does not parse was meant for; both when it cannot be told.

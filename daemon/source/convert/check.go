@@ -54,6 +54,9 @@ func checkService(s *source.Service) error {
 		if err := checkAddrs(list); err != nil {
 			return err
 		}
+		if slices.ContainsFunc(list, isMetadata) {
+			return errAddress
+		}
 	}
 	if n := len(s.ClusterIPs); n > 2 || n == 2 && plan.FamilyOf(s.ClusterIPs[0]) == plan.FamilyOf(s.ClusterIPs[1]) {
 		return errFamily

@@ -1,7 +1,7 @@
 // Package convert makes source objects of Kubernetes objects. It reads only the fields that
 // a service proxy uses and checks each of them as strictly as the API server does, and then refuses
-// what no Service may point at (loopback, link-local, multicast and unspecified addresses:
-// CVE-2021-25737, CVE-2020-8554). A field that is wrong is left out and named in the object's
+// what no Service may point at (loopback, link-local, multicast, broadcast and reserved addresses, and as frontends
+// those of the clouds' metadata: CVE-2021-25737, CVE-2020-8554). A field that is wrong is left out and named in the object's
 // problems; the rest of the object is kept. Nothing in an object can make a conversion fail.
 //
 // Every string that can reach a rule of the kernel is re-printed from a parsed value or consists of
@@ -66,3 +66,13 @@ func (f *faults) done() []source.Problem {
 }
 
 func at(field string, i int) string { return fmt.Sprintf("%s[%d]", field, i) }
+
+// set is what was seen of a list that may be long.
+type set[T comparable] map[T]struct{}
+
+// add reports whether v is new.
+func (s set[T]) add(v T) bool {
+	n := len(s)
+	s[v] = struct{}{}
+	return len(s) > n
+}

@@ -1,6 +1,7 @@
 package convert
 
 import (
+	"net/netip"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -21,10 +22,17 @@ func (c *Converter) Node(n *corev1.Node) *source.Node {
 			slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == leavingTaint }),
 	}
 	f := faults{object: out.Key()}
+	seen := set[netip.Addr]{}
 	for _, wanted := range []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP} {
 		for i := range n.Status.Addresses {
 			if n.Status.Addresses[i].Type == wanted {
-				nodeAddress(&f, out, at("status.addresses", i)+".address", n.Status.Addresses[i].Address)
+				a, err := parseUnicast(n.Status.Addresses[i].Address)
+				switch {
+				case err != nil:
+					f.addf(at("status.addresses", i)+".address", "%s", err)
+				case seen.add(a):
+					out.Addresses = append(out.Addresses, a)
+				}
 			}
 		}
 	}
@@ -38,17 +46,6 @@ func (c *Converter) Node(n *corev1.Node) *source.Node {
 	podCIDRs(&f, out, &n.Spec)
 	out.Faults = f.done()
 	return out
-}
-
-func nodeAddress(f *faults, out *source.Node, field, s string) {
-	a, err := parseUnicast(s)
-	if err != nil {
-		f.addf(field, "%s", err)
-		return
-	}
-	if !slices.Contains(out.Addresses, a) {
-		out.Addresses = append(out.Addresses, a)
-	}
 }
 
 func podCIDRs(f *faults, out *source.Node, spec *corev1.NodeSpec) {

@@ -108,7 +108,7 @@ func (b *serviceBuilder) clusterIPs() {
 		if field == "spec.clusterIPs" {
 			name = at(field, i)
 		}
-		a, err := parseUnicast(s)
+		a, err := parseFrontend(s)
 		if err != nil {
 			b.addf(name, "%s", err)
 			continue
@@ -127,17 +127,18 @@ func (b *serviceBuilder) clusterIPs() {
 }
 
 func (b *serviceBuilder) externalIPs() {
+	seen := set[netip.Addr]{}
 	for i, s := range b.in.Spec.ExternalIPs {
 		// Old API servers did not check this field; empty strings are common and mean nothing.
 		if strings.TrimSpace(s) == "" {
 			continue
 		}
-		a, err := parseUnicast(s)
+		a, err := parseFrontend(s)
 		if err != nil {
 			b.addf(at("spec.externalIPs", i), "%s", err)
 			continue
 		}
-		if !slices.Contains(b.out.ExternalIPs, a) {
+		if seen.add(a) {
 			b.out.ExternalIPs = append(b.out.ExternalIPs, a)
 		}
 	}
@@ -154,39 +155,40 @@ func (b *serviceBuilder) loadBalancer() {
 		}
 		return
 	}
+	seen := set[netip.Addr]{}
 	for i := range ingress {
-		b.ingress(at("status.loadBalancer.ingress", i), &ingress[i])
+		if a, ok := b.ingress(at("status.loadBalancer.ingress", i), &ingress[i]); ok && seen.add(a) {
+			b.out.LoadBalancerIPs = append(b.out.LoadBalancerIPs, a)
+		}
 	}
 	b.sourceRanges()
 }
 
-// ingress takes an address that is delivered to the hosts as it is; in the mode Proxy the load
+// ingress gives an address that is delivered to the hosts as it is; in the mode Proxy the load
 // balancer sends to the hosts' own addresses, and one with only a host name has nothing to match.
-func (b *serviceBuilder) ingress(field string, in *corev1.LoadBalancerIngress) {
+func (b *serviceBuilder) ingress(field string, in *corev1.LoadBalancerIngress) (a netip.Addr, ok bool) {
 	if in.IP == "" {
-		return
+		return a, false
 	}
 	switch mode := in.IPMode; {
 	case mode == nil || *mode == corev1.LoadBalancerIPModeVIP:
 	case *mode == corev1.LoadBalancerIPModeProxy:
-		return
+		return a, false
 	default:
 		b.addf(field+".ipMode", "%.64q is neither VIP nor Proxy", *mode)
-		return
+		return a, false
 	}
-	a, err := parseUnicast(in.IP)
+	a, err := parseFrontend(in.IP)
 	if err != nil {
 		b.addf(field+".ip", "%s", err)
-		return
 	}
-	if !slices.Contains(b.out.LoadBalancerIPs, a) {
-		b.out.LoadBalancerIPs = append(b.out.LoadBalancerIPs, a)
-	}
+	return a, err == nil
 }
 
 // sourceRanges fails closed: a family whose ranges are all invalid is closed, never open.
 func (b *serviceBuilder) sourceRanges() {
 	var broken []plan.Family
+	seen := set[netip.Prefix]{}
 	for i, s := range b.in.Spec.LoadBalancerSourceRanges {
 		s = strings.TrimSpace(s)
 		p, err := parsePrefix(s)
@@ -195,7 +197,7 @@ func (b *serviceBuilder) sourceRanges() {
 			broken = append(broken, familiesOf(s)...)
 			continue
 		}
-		if !slices.Contains(b.out.SourceRanges, p) {
+		if seen.add(p) {
 			b.out.SourceRanges = append(b.out.SourceRanges, p)
 		}
 	}

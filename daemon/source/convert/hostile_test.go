@@ -1,0 +1,134 @@
+package convert
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// hostileService has each address as a ClusterIP, external IP and load-balancer address.
+func hostileService(addr string) *corev1.Service {
+	return &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "svc"},
+		Spec: corev1.ServiceSpec{
+			Type: corev1.ServiceTypeLoadBalancer, ClusterIP: addr,
+			ExternalIPs: []string{addr}, Ports: []corev1.ServicePort{{Port: 80}},
+		},
+		Status: corev1.ServiceStatus{LoadBalancer: corev1.LoadBalancerStatus{Ingress: []corev1.LoadBalancerIngress{{IP: addr}}}},
+	}
+}
+
+// What is no host's address is neither a frontend nor an endpoint. What a cloud's hosts ask for their credentials is no
+// frontend; a pod may have such an address.
+func TestAddressesThatNoServiceMayHave(t *testing.T) {
+	for addr, want := range map[string]struct{ frontend, endpoint bool }{
+		"0.0.0.1":         {},
+		"0.255.255.255":   {},
+		"240.0.0.1":       {},
+		"255.255.255.254": {},
+		"255.255.255.255": {},
+		"169.254.169.254": {},
+		"fd00:ec2::254":   {false, true},
+		"100.100.100.200": {false, true},
+		"192.0.0.192":     {false, true},
+		"1.0.0.0":         {true, true},
+		"223.255.255.255": {true, true},
+		"fd00:ec2::255":   {true, true},
+		"192.0.0.193":     {true, true},
+	} {
+		svc, _ := new(Converter).Service(hostileService(addr))
+		count := len(svc.ClusterIPs) + len(svc.ExternalIPs) + len(svc.LoadBalancerIPs)
+		if want.frontend && (count != 3 || len(svc.Faults) > 0) || !want.frontend && (count != 0 || len(svc.Faults) != 3) {
+			t.Errorf("%s as a frontend: got %+v", addr, svc)
+		}
+		family := discoveryv1.AddressTypeIPv4
+		if strings.Contains(addr, ":") {
+			family = discoveryv1.AddressTypeIPv6
+		}
+		slice, _ := new(Converter).EndpointSlice(&discoveryv1.EndpointSlice{
+			ObjectMeta:  metav1.ObjectMeta{Namespace: "ns", Name: "svc-1", Labels: map[string]string{discoveryv1.LabelServiceName: "svc"}},
+			AddressType: family, Endpoints: []discoveryv1.Endpoint{{Addresses: []string{addr}}},
+		})
+		if got := len(slice.Endpoints) == 1; got != want.endpoint || (len(slice.Faults) == 0) != want.endpoint {
+			t.Errorf("%s as an endpoint: got %+v", addr, slice)
+		}
+	}
+}
+
+// crowdedService has n external IPs, load-balancer addresses and source ranges.
+func crowdedService(n int) *corev1.Service {
+	s := hostileService("10.96.0.1")
+	for i := range n {
+		addr := fmt.Sprintf("203.%d.%d.%d", i>>16, i>>8&0xff, i&0xff)
+		s.Spec.ExternalIPs = append(s.Spec.ExternalIPs, addr)
+		s.Spec.LoadBalancerSourceRanges = append(s.Spec.LoadBalancerSourceRanges, addr+"/32")
+		s.Status.LoadBalancer.Ingress = append(s.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: addr})
+	}
+	return s
+}
+
+// used gives the least processor time of several calls on this thread: other programs do not count.
+func used(f func()) time.Duration {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	least := time.Hour
+	for range 3 {
+		var before, after unix.Rusage
+		_ = unix.Getrusage(unix.RUSAGE_THREAD, &before)
+		f()
+		_ = unix.Getrusage(unix.RUSAGE_THREAD, &after)
+		least = min(least, time.Duration(after.Utime.Nano()-before.Utime.Nano()+after.Stime.Nano()-before.Stime.Nano()))
+	}
+	return least
+}
+
+// Ten times the addresses take ten times the time, more or less, not a hundred times.
+func TestConversionIsLinear(t *testing.T) {
+	small, large := crowdedService(3000), crowdedService(30000)
+	few := used(func() { new(Converter).Service(small) })
+	many := used(func() { new(Converter).Service(large) })
+	if many > 40*max(few, time.Millisecond) {
+		t.Errorf("3,000 addresses take %v, 30,000 take %v", few, many)
+	}
+}
+
+func BenchmarkConvertServiceWithAddresses(b *testing.B) {
+	for _, n := range []int{1000, 5000, 20000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			in := crowdedService(n)
+			b.ReportAllocs()
+			for b.Loop() {
+				new(Converter).Service(in)
+			}
+		})
+	}
+}
+
+// A slice with as many ports and endpoints as the API server allows.
+func BenchmarkConvertSliceWithPorts(b *testing.B) {
+	for _, n := range []int{1000, 5000, 20000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			in := &discoveryv1.EndpointSlice{
+				ObjectMeta:  metav1.ObjectMeta{Namespace: "ns", Name: "svc-1", Labels: map[string]string{discoveryv1.LabelServiceName: "svc"}},
+				AddressType: discoveryv1.AddressTypeIPv4,
+			}
+			for i := range n {
+				in.Ports = append(in.Ports, discoveryv1.EndpointPort{Name: new(fmt.Sprint("p", i)), Port: new(int32(i + 1))})
+			}
+			for i := range maxEndpoints {
+				in.Endpoints = append(in.Endpoints, discoveryv1.Endpoint{Addresses: []string{fmt.Sprintf("10.1.%d.%d", i>>8, i&0xff)}})
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				new(Converter).EndpointSlice(in)
+			}
+		})
+	}
+}
