@@ -137,7 +137,9 @@ func TestProfilesTakeTheirTime(t *testing.T) {
 	serve(t, 10, http.HandlerFunc(pprof.Profile), func(t *testing.T, p *pipes) {
 		conn := p.dial("127.0.0.1:1")
 		defer conn.Close()
-		go func() { _, _ = io.WriteString(conn, "GET /?seconds=30 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n") }()
+		go func() {
+			_, _ = io.WriteString(conn, "GET /?seconds=30 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+		}()
 		start := time.Now()
 		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 		if err != nil {
