@@ -71,6 +71,9 @@ func (r *reporter) rest(path string) {
 
 func (r *reporter) add(place string, faults []fault) {
 	d := &source.Document{Name: place}
+	if known, ok := r.out[d.Key()].(*source.Document); ok {
+		d = known
+	}
 	for _, f := range faults {
 		d.Faults = append(d.Faults, source.Problem{Object: d.Key(), Field: f.field, Message: f.message})
 	}

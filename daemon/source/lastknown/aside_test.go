@@ -16,7 +16,7 @@ import (
 
 // What is no file is not waited for, and makes room for a good one.
 func TestStateThatIsNoFile(t *testing.T) {
-	for name, make := range map[string]func(path string) error{
+	for name, place := range map[string]func(path string) error{
 		"pipe":   func(path string) error { return unix.Mkfifo(path, 0o600) },
 		"device": func(path string) error { return os.Symlink("/dev/zero", path) },
 		"folder": func(path string) error { return os.Mkdir(path, 0o700) },
@@ -29,7 +29,7 @@ func TestStateThatIsNoFile(t *testing.T) {
 				time.Sleep(2 * time.Second)
 				h.stop()
 				path := filepath.Join(dir, file)
-				if err := errors.Join(os.Remove(path), make(path)); err != nil {
+				if err := errors.Join(os.Remove(path), place(path)); err != nil {
 					t.Fatal(err)
 				}
 				h = boot(t, dir)

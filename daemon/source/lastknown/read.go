@@ -169,13 +169,13 @@ func parseHeader(line []byte, format string) (h header, err error) {
 }
 
 // errNewer says that the state is of a later version of the program.
-var errNewer = errors.New("its format is newer than this version reads")
+var errNewer = errors.New("it is of a newer version of Edgeway, and stays until the API server is reached")
 
-// newer looks at the first line alone: what follows it may have another form by then.
+// newer looks at the beginning alone, which is the same in all versions: what follows may have another form by then.
 func newer(data *io.SectionReader) bool {
-	first, err := newLines(io.NewSectionReader(data, 0, data.Size())).next()
-	var h header
-	return err == nil && json.Unmarshal(first, &h) == nil && h.Format == snapshotFormat && h.Version > version
+	v := 0
+	_, err := fmt.Fscanf(io.NewSectionReader(data, 0, maxFooter), `{"format":"`+snapshotFormat+`","version":%d`, &v)
+	return err == nil && v > version
 }
 
 // journal applies the changes up to the first damaged line.
