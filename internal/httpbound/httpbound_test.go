@@ -134,7 +134,7 @@ func TestAnswersAreBounded(t *testing.T) {
 }
 
 func TestProfilesTakeTheirTime(t *testing.T) {
-	serve(t, 10, http.HandlerFunc(pprof.Profile), func(t *testing.T, p *pipes) {
+	serve(t, 10, pprof.Handler("goroutine"), func(t *testing.T, p *pipes) {
 		conn := p.dial("127.0.0.1:1")
 		defer conn.Close()
 		go func() {
