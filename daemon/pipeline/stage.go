@@ -222,6 +222,9 @@ func (p *Pipeline) syncBackend(ctx context.Context) {
 	}
 	start, full := time.Now(), b.applied == nil
 	target := p.target
+	if !full {
+		target = portion(p.change(b.applied, target))
+	}
 	worked, err := p.apply(ctx, b, target)
 	if ctx.Err() == nil && p.tooMuch(err) {
 		err = p.lighten(ctx, err)
@@ -233,6 +236,9 @@ func (p *Pipeline) syncBackend(ctx context.Context) {
 	if err != nil {
 		p.record.behind(start)
 		return
+	}
+	if b.applied != p.target {
+		return // the rest of the portions follows
 	}
 	p.refusal = ""
 	if n := p.held.accepted(); n > 0 {

@@ -127,6 +127,23 @@ func TestOwnCountsTransactions(t *testing.T) {
 	}
 }
 
+// A program that reports success and does nothing, or something elsewhere, has failed.
+func TestOwnWithoutEffect(t *testing.T) {
+	m, r := newMonitor(t)
+	nft(t, "add table ip ours")
+	m.Forget()
+	r.take()
+	for _, big := range []bool{false, true} {
+		if err := m.Own(1, big, func() error { return nil }); !errors.Is(err, ErrNoEffect) {
+			t.Errorf("big %v: error %v, want %v", big, err, ErrNoEffect)
+		}
+		m.Forget()
+	}
+	if err := m.Own(1, false, func() error { nft(t, "add table ip other"); return nil }); !errors.Is(err, ErrNoEffect) {
+		t.Errorf("something elsewhere: error %v, want %v", err, ErrNoEffect)
+	}
+}
+
 func TestReportNamesTheProgram(t *testing.T) {
 	m, r := newMonitor(t)
 	nft(t, "add table ip ours")

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"edgeway/proxiers"
+	"edgeway/proxiers/internal/nfnetlink"
 	"edgeway/proxiers/plan"
 )
 
@@ -174,15 +175,43 @@ func TestOtherRulesAreAFullSync(t *testing.T) {
 	}
 }
 
+// standIn has a script stand in for nft until the test ends.
+func standIn(t *testing.T, script string) {
+	t.Helper()
+	path := t.TempDir()
+	if err := os.WriteFile(filepath.Join(path, "nft"), []byte("#!/bin/sh\n"+script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", path+":/usr/sbin:/usr/bin:/sbin:/bin")
+}
+
+// An nft that ends well without having done anything: that is no sync.
+func TestProgramThatDoesNothing(t *testing.T) {
+	standIn(t, "case $1 in --version) echo nftables v1.0.6;; esac\ncat >/dev/null\n")
+	table, next := newTable(t), testPlan()
+	if err := table.Apply(t.Context(), proxiers.NewChange(nil, next)); !errors.Is(err, nfnetlink.ErrNoEffect) {
+		t.Errorf("error %v, want %v", err, nfnetlink.ErrNoEffect)
+	}
+}
+
+// What an nft has started may keep the pipes open for ever: the sync ends nevertheless.
+func TestProgramThatLeavesAChild(t *testing.T) {
+	standIn(t, "case $1 in --version) echo nftables v1.0.6;; esac\ncat >/dev/null\n[ $1 = --version ] || [ $1 = --check ] || { sleep 60 & sleep 60; }\n")
+	table, next := newTable(t), testPlan()
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	start := time.Now()
+	err := table.Apply(ctx, proxiers.NewChange(nil, next))
+	if took := time.Since(start); !errors.Is(err, context.DeadlineExceeded) || took > 30*time.Second {
+		t.Errorf("error %v after %s", err, took)
+	}
+}
+
 // An nft that hangs ends with the context, whatever it is run for.
 func TestHungProgram(t *testing.T) {
 	table := newTable(t)
 	nft(t, "add table ip "+table.Table)
-	path := t.TempDir()
-	if err := os.WriteFile(filepath.Join(path, "nft"), []byte("#!/bin/sh\nexec sleep 5\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("PATH", path+":/usr/bin:/bin")
+	standIn(t, "exec sleep 5\n")
 	for name, run := range map[string]func(context.Context) error{
 		"probe":    func(ctx context.Context) error { return Probe(ctx, testSchema(), testPlan()) },
 		"clean-up": func(ctx context.Context) error { return Cleanup(ctx, table.Table) },
