@@ -67,7 +67,7 @@ func TestWhatWaitsKeepsItsPreviousVersion(t *testing.T) {
 		w.mu.Unlock()
 		k.changes()
 		w.announce()
-		settle(time.Second + time.Millisecond)
+		settle(1500 * time.Millisecond)
 		s := b.p.State()
 		if got := s.InForce.Find(before.Services[1].Name, plan.IPv4); got != before.Services[1] {
 			t.Errorf("the one that waits is in force as %v", got)

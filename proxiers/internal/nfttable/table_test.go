@@ -211,7 +211,7 @@ func TestProgramThatLeavesAChild(t *testing.T) {
 func TestHungProgram(t *testing.T) {
 	table := newTable(t)
 	nft(t, "add table ip "+table.Table)
-	standIn(t, "exec sleep 5\n")
+	standIn(t, "exec sleep 120\n")
 	for name, run := range map[string]func(context.Context) error{
 		"probe":    func(ctx context.Context) error { return Probe(ctx, testSchema(), testPlan()) },
 		"clean-up": func(ctx context.Context) error { return Cleanup(ctx, table.Table) },
@@ -224,7 +224,7 @@ func TestHungProgram(t *testing.T) {
 		start := time.Now()
 		err := run(ctx)
 		cancel()
-		if took := time.Since(start); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, proxiers.ErrUnsupported) || took > 2*time.Second {
+		if took := time.Since(start); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, proxiers.ErrUnsupported) || took > time.Minute {
 			t.Errorf("%s: error %v after %s", name, err, took)
 		}
 	}
