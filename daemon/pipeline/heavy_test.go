@@ -49,7 +49,7 @@ func TestServicesThatNeedTooMuchAreLeftOut(t *testing.T) {
 				t.Errorf("%q does not say %q", text, part)
 			}
 		}
-		if !strings.Contains(log.String(), "service=s00300 ") || len(s.InForce.Services) != 101 {
+		if !strings.Contains(log.String(), "service=default/s00300 ") || len(s.InForce.Services) != 101 {
 			t.Errorf("%d are in force, the log says\n%s", len(s.InForce.Services), log.String())
 		}
 
