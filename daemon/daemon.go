@@ -49,6 +49,7 @@ func Run(ctx context.Context, opts Options) error {
 	started := time.Now()
 	logs := newLogSwitch(set.cfg.Log, opts.LogOutput)
 	logger := slog.New(logs)
+	limitMemory(logger)
 	hangup := make(chan os.Signal, 1)
 	signal.Notify(hangup, syscall.SIGHUP)
 	defer signal.Stop(hangup)

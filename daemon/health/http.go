@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"edgeway/daemon/clean"
-	"edgeway/internal/httpbound"
+	"edgeway/proxiers/healthcheck/httpbound"
 	"edgeway/proxiers/plan"
 )
 

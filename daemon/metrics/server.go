@@ -8,7 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"edgeway/internal/httpbound"
+	"edgeway/proxiers/healthcheck/httpbound"
 )
 
 // HandlerOptions are what Handler serves beside the metrics.

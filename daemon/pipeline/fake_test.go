@@ -173,6 +173,8 @@ type world struct {
 	triggers  []time.Time
 	problems  []source.Problem
 	snapshots uint64
+	// planning, when set, is what the planner waits for.
+	planning chan struct{}
 }
 
 func newWorld() *world {
@@ -202,6 +204,11 @@ func (w *world) Snapshot() (*tracker.Snapshot, bool) {
 func (w *world) plan(_ *tracker.Snapshot, prev *plan.Plan) (*plan.Plan, []source.Problem) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if wait := w.planning; wait != nil {
+		w.mu.Unlock()
+		<-wait
+		w.mu.Lock()
+	}
 	p := w.wanted()
 	if prev != nil {
 		p.Generation = prev.Generation + 1

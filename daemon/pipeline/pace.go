@@ -3,6 +3,9 @@ package pipeline
 import (
 	"math/rand/v2"
 	"time"
+
+	"edgeway/proxiers"
+	"edgeway/proxiers/plan"
 )
 
 const (
@@ -63,11 +66,23 @@ func (d *driftThrottle) hit(now time.Time) {
 	d.notBefore = now.Add(d.backoff.wait())
 }
 
-// applyTimeout bounds an Apply that writes n ServicePorts. The kernel takes 0.1 ms for one; a slow
-// board with a busy disk gets a hundred times that.
-func applyTimeout(n int) time.Duration {
-	return time.Minute + time.Duration(n)*10*time.Millisecond
+// applyTimeout bounds an Apply. nft and the kernel take 0.1 ms for a ServicePort and 25 µs for each of its elements; a
+// slow board with a busy disk gets a hundred times that, and twenty times.
+func applyTimeout(c proxiers.Change) time.Duration {
+	limit := time.Minute
+	for _, list := range [][]*plan.ServicePort{c.Changed, c.Removed} {
+		for _, svc := range list {
+			limit += 10*time.Millisecond + time.Duration(weight(svc))*500*time.Microsecond
+		}
+	}
+	return min(limit, maxApply)
 }
+
+// maxApply bounds an Apply of any size.
+const maxApply = time.Hour
+
+// ownTimeout bounds what the loop does by itself between two stages: a plan with 10^6 endpoints takes seconds.
+const ownTimeout = time.Minute
 
 // tendTimeout bounds deferred work of a stage.
 const tendTimeout = time.Minute

@@ -107,8 +107,9 @@ type Pipeline struct {
 	stages     []*stage        // all of them, the backend first
 	dirty      bool            // tracker or node changed since the last plan
 	plan       *plan.Plan      // the newest of the planner
-	target     *plan.Plan      // plan without what is quarantined
+	target     *plan.Plan      // plan without what is quarantined or held back
 	quarantine quarantine      // what the backend refused
+	held       heldBack        // what is too big for this host
 	refusal    string          // the refusal that was logged last
 	step       proxiers.Change // the newest, which most stages have in common
 	pace       pacing          // when what may happen
@@ -150,7 +151,7 @@ func (p *Pipeline) Run(ctx context.Context, backend Stage, followers ...Stage) e
 		case <-p.wake:
 		case <-timer.C:
 		}
-		p.beat.busy()
+		p.beat.working()
 		if at, ok := p.nextSync(); ok && !at.After(time.Now()) {
 			p.sync(ctx)
 		}
@@ -190,6 +191,7 @@ func (p *Pipeline) nextSync() (time.Time, bool) {
 	}
 	if p.plan != nil {
 		consider(p.pace.nextFull)
+		consider(p.held.at)
 		consider(p.backend.dueAt(p.target, now))
 		if p.backend.applied != nil {
 			for _, f := range p.followers {
@@ -245,7 +247,7 @@ func (p *Pipeline) replan() {
 // retarget derives the plan to put in force from the planner's and the quarantine. It keeps the
 // pointer when nothing differs, so that a stage which is in sync stays so.
 func (p *Pipeline) retarget() {
-	p.target = p.quarantine.filter(p.plan)
+	p.target = p.held.filter(p.quarantine.filter(p.plan))
 }
 
 // takeFull invalidates stages after a drift report, or all for the periodic full sync.
@@ -261,6 +263,10 @@ func (p *Pipeline) takeFull() {
 			p.retarget()
 		}
 		p.pace.planFull(now, p.opts.FullSync)
+	}
+	if !p.held.at.IsZero() && !now.Before(p.held.at) {
+		p.held.at, p.held.trying = time.Time{}, true
+		p.retarget()
 	}
 	for _, s := range p.stages {
 		if now.Before(s.driftPace.notBefore) {

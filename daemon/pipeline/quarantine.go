@@ -156,17 +156,21 @@ func claimedByOthers(p *plan.Plan, versions []*plan.ServicePort) map[quarantineK
 	return claimed
 }
 
-// list is sorted by name and family.
 func (q quarantine) list() []Quarantined {
 	out := make([]Quarantined, 0, len(q))
 	for _, e := range q {
 		out = append(out, e.Quarantined)
 	}
-	slices.SortFunc(out, func(a, b Quarantined) int {
+	return out
+}
+
+// sortQuarantined sorts by name and family.
+func sortQuarantined(list []Quarantined) []Quarantined {
+	slices.SortFunc(list, func(a, b Quarantined) int {
 		if c := a.Name.Compare(b.Name); c != 0 {
 			return c
 		}
 		return int(a.Family) - int(b.Family)
 	})
-	return out
+	return list
 }

@@ -55,8 +55,9 @@ func (d *driftReports) take(stage string) (driftReport, bool) {
 	return r, ok
 }
 
-// Heartbeat is when the sync loop was last seen alive: now while it waits for a trigger, and while a stage is within
-// the time that it may take; else the last time that a stage started or ended, or should have ended. A stage that does not end in time makes it age; no timer refreshes it.
+// Heartbeat is when the sync loop was last seen alive: now while it waits for a trigger, and while a stage, or the
+// planner, is within the time that it may take; else when that time was over. What does not end in time makes it age; no
+// timer refreshes it.
 func (p *Pipeline) Heartbeat() time.Time { return p.beat.last() }
 
 // heartbeat keeps times with their monotonic reading: a host's clock may be set while a stage runs.
@@ -64,7 +65,8 @@ type heartbeat struct{ until atomic.Pointer[time.Time] } // nil: idle
 
 func (h *heartbeat) idle() { h.until.Store(nil) }
 
-func (h *heartbeat) busy() { h.busyUntil(time.Now()) }
+// working says that the loop plans, or does something else between two stages.
+func (h *heartbeat) working() { h.busyUntil(time.Now().Add(ownTimeout)) }
 
 // busyUntil says that the loop may be silent until then.
 func (h *heartbeat) busyUntil(t time.Time) { h.until.Store(&t) }

@@ -115,7 +115,6 @@ func (p *Pipeline) apply(ctx context.Context, s *stage, target *plan.Plan) (bool
 		s.applied = target
 		return false, nil
 	}
-	changes := len(change.Changed) + len(change.Removed)
 	event := Applied{
 		Stage: s.Name, Full: change.Prev == nil, Changed: len(change.Changed), Removed: len(change.Removed), Start: time.Now(),
 	}
@@ -126,7 +125,7 @@ func (p *Pipeline) apply(ctx context.Context, s *stage, target *plan.Plan) (bool
 	s.status.Running, s.status.RunningFull = event.Start, event.Full
 	p.progress.start()
 	p.publish()
-	event.Err = p.bounded(ctx, applyTimeout(changes), func(ctx context.Context) error { return s.Applier.Apply(ctx, change) })
+	event.Err = p.bounded(ctx, applyTimeout(change), func(ctx context.Context) error { return s.Applier.Apply(ctx, change) })
 
 	event.Duration = time.Since(event.Start)
 	s.status.Running, s.status.RunningFull = time.Time{}, false
@@ -146,7 +145,7 @@ func (p *Pipeline) apply(ctx context.Context, s *stage, target *plan.Plan) (bool
 // bounded runs a stage's work. It may report no progress for the whole time limit.
 func (p *Pipeline) bounded(ctx context.Context, limit time.Duration, work func(context.Context) error) error {
 	p.beat.busyUntil(time.Now().Add(limit))
-	defer p.beat.busy()
+	defer p.beat.working()
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	return work(ctx)
@@ -223,7 +222,13 @@ func (p *Pipeline) syncBackend(ctx context.Context) {
 	}
 	start, full := time.Now(), b.applied == nil
 	target := p.target
+	if !full {
+		target = portion(p.change(b.applied, target))
+	}
 	worked, err := p.apply(ctx, b, target)
+	if ctx.Err() == nil && p.tooMuch(err) {
+		err = p.lighten(ctx, err)
+	}
 	if errors.Is(err, proxiers.ErrRefused) && ctx.Err() == nil {
 		err = p.isolate(ctx, !full, err)
 	}
@@ -232,7 +237,13 @@ func (p *Pipeline) syncBackend(ctx context.Context) {
 		p.record.behind(start)
 		return
 	}
+	if b.applied != p.target {
+		return // the rest of the portions follows
+	}
 	p.refusal = ""
+	if n := p.held.accepted(); n > 0 {
+		p.opts.Logger.Info("Services that were left out because of their size are served again", "services", n)
+	}
 	triggers := p.record.synced()
 	if p.opts.OnSynced != nil {
 		p.opts.OnSynced(p.record.snapshot, b.applied, Synced{

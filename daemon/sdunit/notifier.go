@@ -150,7 +150,7 @@ func (n *Notifier) alive(beat time.Time) bool {
 func (n *Notifier) aliveLines() []string {
 	var lines []string
 	now := time.Now()
-	if n.watchdog > 0 && now.Sub(n.pinged) >= n.watchdog/4 {
+	if n.watchdog > 0 && now.Sub(n.pinged) >= n.watchdog/6 {
 		n.pinged = now
 		lines = append(lines, sd.SdNotifyWatchdog)
 	}

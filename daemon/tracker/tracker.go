@@ -32,10 +32,11 @@ type Layer struct {
 type Tracker struct {
 	changed chan struct{}
 
-	mu     sync.Mutex
-	layers []*layer // highest priority first
-	view   *view    // what the layers amount to
-	open   bool     // the gate: enough is known for a snapshot
+	mu      sync.Mutex
+	layers  []*layer // highest priority first
+	view    *view    // what the layers amount to
+	open    bool     // the gate: enough is known for a snapshot
+	damping damping
 }
 
 // New makes a tracker of the layers, the one with the highest priority first. A name that occurs twice,
@@ -155,8 +156,12 @@ func (t *Tracker) update(key source.Key, before source.Object) {
 		return
 	}
 	t.view.replace(before, after)
-	if t.open {
-		t.notify()
+	switch {
+	case !t.open:
+	case after != nil:
+		t.announce(after)
+	default:
+		t.announce(before)
 	}
 }
 

@@ -18,7 +18,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"edgeway/internal/httpbound"
+	"edgeway/proxiers/healthcheck/httpbound"
 	"edgeway/proxiers"
 	"edgeway/proxiers/plan"
 )

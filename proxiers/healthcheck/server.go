@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"edgeway/internal/httpbound"
+	"edgeway/proxiers/healthcheck/httpbound"
 	"edgeway/proxiers/plan"
 )
 

@@ -9,9 +9,9 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// chunkSize is the number of ServicePorts in one restore of a full sync. Each is whole in itself: what
-// leads to its chains comes last. It limits the time and memory that the programs take, and shows progress.
-const chunkSize = 2000
+// chunkLines is the number of lines from which a restore of a full sync is run, about 2,000 ServicePorts. What leads to
+// chains comes last. It limits the time and memory that the programs take, and shows progress.
+const chunkLines = 50_000
 
 // applyFull makes tables of unknown content agree with the plan. What is served stays served.
 func (p *proxier) applyFull(ctx context.Context, next *plan.Plan) error {
@@ -60,7 +60,7 @@ func (s *fullSync) run(ctx context.Context) error {
 		if sp.Family != s.Family {
 			continue
 		}
-		if s.pending == chunkSize {
+		if s.in.Lines >= chunkLines {
 			if err := s.commit(ctx, false); err != nil {
 				return err
 			}

@@ -76,10 +76,19 @@ func (p *proxier) Close() error {
 
 // Apply implements proxiers.Applier.
 func (p *proxier) Apply(ctx context.Context, change proxiers.Change) error {
-	if change.Prev != nil && p.dropInvalid == !liberal() && p.sameRules(change.Next.Node) {
+	if change.Prev != nil && p.dropInvalid == !liberal() && p.sameRules(change.Next.Node) && small(change) {
 		return p.applyPartial(ctx, change)
 	}
 	return p.applyFull(ctx, change.Next)
+}
+
+// small says that a change fits into one restore; a full sync has chunks.
+func small(change proxiers.Change) bool {
+	endpoints := 0
+	for _, sp := range slices.Concat(change.Removed, change.Changed) {
+		endpoints += len(sp.Pools[plan.ClusterPool]) + len(sp.Pools[plan.LocalPool])
+	}
+	return endpoints <= chunkLines
 }
 
 // sameRules says that the node asks for the same rules of ServicePorts as before.

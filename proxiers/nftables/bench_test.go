@@ -95,3 +95,26 @@ func childCPU(b *testing.B) {
 	before := used()
 	b.Cleanup(func() { b.ReportMetric((used()-before).Seconds()*1000/float64(b.N), "nft-cpu-ms/op") })
 }
+
+// Services with long lists of endpoints: the time for one must not depend on how many there are.
+func BenchmarkElements(b *testing.B) {
+	for _, n := range []int{50, 150, 500} {
+		b.Run(fmt.Sprint(n, ",000"), func(b *testing.B) {
+			p := benchProxier(b)
+			full := newPlan(testNode(), manyServices(n, 1000)...)
+			start := time.Now()
+			mustApply(b, p, nil, full)
+			b.ReportMetric(time.Since(start).Seconds()*1e6/float64(n*1000), "first-us/element")
+			b.ResetTimer()
+			for b.Loop() {
+				mustApply(b, p, nil, full)
+			}
+			b.ReportMetric(b.Elapsed().Seconds()*1e6/float64(b.N*n*1000), "again-us/element")
+			var used syscall.Rusage
+			if err := syscall.Getrusage(syscall.RUSAGE_CHILDREN, &used); err != nil {
+				b.Fatal(err)
+			}
+			b.ReportMetric(float64(used.Maxrss)/1024, "nft-peak-MB")
+		})
+	}
+}

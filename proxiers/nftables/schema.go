@@ -64,8 +64,8 @@ func sets() []nfttable.Set {
 	addr := []nfttable.Field{nfttable.Addr}
 	// What is found by a NodePort has the same key without the address.
 	return []nfttable.Set{
-		services:              {Name: "services", Key: frontend, Data: nfttable.ToNumber},
-		nodePorts:             {Name: "nodeports", Key: frontend[1:], Data: nfttable.ToNumber},
+		services:              {Name: "services", Key: frontend, Data: nfttable.ToNumber, Leads: true},
+		nodePorts:             {Name: "nodeports", Key: frontend[1:], Data: nfttable.ToNumber, Leads: true},
 		endpointsTCP:          {Name: "endpoints-tcp", Key: slots, Data: nfttable.ToEndpoint, Proto: plan.TCP},
 		endpointsUDP:          {Name: "endpoints-udp", Key: slots, Data: nfttable.ToEndpoint, Proto: plan.UDP},
 		endpointsSCTP:         {Name: "endpoints-sctp", Key: slots, Data: nfttable.ToEndpoint, Proto: plan.SCTP},
@@ -77,7 +77,7 @@ func sets() []nfttable.Set {
 		allowed:               {Name: "allowed", Key: with(frontend, nfttable.PeerPrefix)},
 		nodePortAllowed:       {Name: "nodeport-allowed", Key: with(frontend[1:], nfttable.PeerPrefix)},
 		hairpin:               {Name: "hairpin", Key: with([]nfttable.Field{nfttable.Peer}, frontend...)},
-		clusterIPs:            {Name: "cluster-ips", Key: addr},
+		clusterIPs:            {Name: "cluster-ips", Key: addr, Leads: true},
 		nodePortAddrs:         {Name: "nodeport-addresses", Key: addr},
 		loopbackAddrs:         {Name: "loopback-addresses", Key: addr},
 		classes:               {Name: "classes", Key: []nfttable.Field{nfttable.Number}, Data: nfttable.ToChain},

@@ -33,6 +33,7 @@ type daemon struct {
 	user        string   // of the cluster
 	manager     *manager // nil: there is none
 	env         []string // beside the test's own
+	group       string   // the control group's list of processes; empty: the test's own
 	link        *link
 	cmd         *exec.Cmd
 	ended       chan struct{}
@@ -100,7 +101,11 @@ func (d *daemon) start() {
 	if d.manager != nil {
 		command = d.manager.command(d.node)
 	}
-	cmd := command(context.Background(), shared.binary, "run", "--config", d.config)
+	argv := []string{shared.binary, "run", "--config", d.config}
+	if d.group != "" {
+		argv = append([]string{"sh", "-c", `echo $$ >"$0" && exec "$@"`, d.group}, argv...)
+	}
+	cmd := command(context.Background(), argv[0], argv[1:]...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Env = append(cmd.Environ(), d.env...)
 	d.must(cmd.Start())

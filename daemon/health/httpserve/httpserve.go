@@ -13,7 +13,7 @@ import (
 
 	"github.com/prometheus/exporter-toolkit/web"
 
-	"edgeway/internal/httpbound"
+	"edgeway/proxiers/healthcheck/httpbound"
 )
 
 // RetryAfter is the time between two attempts to bind, as kube-proxy's.

@@ -42,6 +42,16 @@ func AppendAttr(b []byte, typ uint16, text string) []byte {
 	return append(b, make([]byte, align(len(text)+1)-len(text))...)
 }
 
+// Begin adds the head of an attribute whose contents follow, and gives the place that End needs.
+func Begin(b []byte, typ uint16) (longer []byte, start int) {
+	return binary.NativeEndian.AppendUint16(append(b, 0, 0), typ), len(b)
+}
+
+// End completes an attribute. Its contents must have a length that is a multiple of 4.
+func End(b []byte, start int) {
+	binary.NativeEndian.PutUint16(b[start:], uint16(len(b)-start))
+}
+
 func align(n int) int { return (n + 3) &^ 3 }
 
 // Uint32 gives the number in an attribute of 4 bytes, and 0 for any other.

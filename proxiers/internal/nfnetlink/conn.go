@@ -82,9 +82,19 @@ type Message struct {
 // mark is ignored on purpose: it says that any table changed meanwhile, and a change in ours is told by the
 // Monitor. Errors of the kernel are unix.Errno. visit must not use the Conn.
 func (c *Conn) Dump(kind uint16, family uint8, attrs []byte, visit func(Message) error) error {
+	return c.ask(netlink.Dump, kind, append([]byte{family, unix.NFNETLINK_V0, 0, 0}, attrs...), visit)
+}
+
+// Get asks for single objects: of elements, for as many as the attributes name. It calls visit as Dump does. The first
+// object that does not exist ends it, with ENOENT.
+func (c *Conn) Get(kind uint16, family uint8, attrs []byte, visit func(Message) error) error {
+	return c.ask(netlink.Acknowledge, kind, append([]byte{family, unix.NFNETLINK_V0, 0, 0}, attrs...), visit)
+}
+
+func (c *Conn) ask(how netlink.HeaderFlags, kind uint16, body []byte, visit func(Message) error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := c.request(kind, netlink.Request|netlink.Dump, family, attrs); err != nil {
+	if err := c.request(kind, netlink.Request|how, body); err != nil {
 		return err
 	}
 	var failed error
@@ -109,7 +119,7 @@ func (c *Conn) Dump(kind uint16, family uint8, attrs []byte, visit func(Message)
 func (c *Conn) Generation() (uint32, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := c.request(unix.NFT_MSG_GETGEN, netlink.Request, unix.AF_UNSPEC, nil); err != nil {
+	if err := c.request(unix.NFT_MSG_GETGEN, netlink.Request, []byte{unix.AF_UNSPEC, unix.NFNETLINK_V0, 0, 0}); err != nil {
 		return 0, err
 	}
 	n, err := c.receive()
@@ -121,7 +131,7 @@ func (c *Conn) Generation() (uint32, error) {
 	return id, err
 }
 
-func (c *Conn) request(kind uint16, flags netlink.HeaderFlags, family uint8, attrs []byte) error {
+func (c *Conn) request(kind uint16, flags netlink.HeaderFlags, body []byte) error {
 	if c.stuck {
 		_ = c.sock.Close()
 		if err := c.open(); err != nil {
@@ -130,7 +140,7 @@ func (c *Conn) request(kind uint16, flags netlink.HeaderFlags, family uint8, att
 	}
 	_, err := c.sock.Send(netlink.Message{
 		Header: netlink.Header{Type: netlink.HeaderType(unix.NFNL_SUBSYS_NFTABLES<<8 | kind), Flags: flags},
-		Data:   append([]byte{family, unix.NFNETLINK_V0, 0, 0}, attrs...),
+		Data:   body,
 	})
 	return err
 }
@@ -160,7 +170,7 @@ func read(fd uintptr, buf []byte) (n int, err error) {
 	}
 }
 
-// EachMessage calls visit for each nftables message in b. done says that a dump ended.
+// EachMessage calls visit for each nftables message in b. done says that an answer ended.
 func EachMessage(b []byte, visit func(Message)) (done bool, err error) {
 	for len(b) >= netlinkHeader {
 		size := int(binary.NativeEndian.Uint32(b))
@@ -172,9 +182,11 @@ func EachMessage(b []byte, visit func(Message)) (done bool, err error) {
 		case kind == unix.NLMSG_DONE:
 			return true, nil
 		case kind == unix.NLMSG_ERROR && len(body) >= 4:
-			if errno := -int32(binary.NativeEndian.Uint32(body)); errno != 0 {
-				return true, os.NewSyscallError("netlink request", unix.Errno(errno))
+			errno := -int32(binary.NativeEndian.Uint32(body))
+			if errno != 0 {
+				err = os.NewSyscallError("netlink request", unix.Errno(errno))
 			}
+			return true, err
 		case kind>>8 == unix.NFNL_SUBSYS_NFTABLES && len(body) >= nfgenHeader:
 			visit(Message{kind & 0xff, body[0], body[nfgenHeader:]})
 		}

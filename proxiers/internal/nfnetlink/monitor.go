@@ -99,7 +99,7 @@ func (m *Monitor) Run() {
 		err := m.raw.Read(func(uintptr) bool {
 			m.mu.Lock()
 			defer m.mu.Unlock()
-			reason = m.foreign(0)
+			reason, _ = m.foreign(0)
 			return reason != ""
 		})
 		switch {
@@ -130,9 +130,12 @@ func (m *Monitor) Forget() {
 	m.dirty, m.reported = "", false
 }
 
-// Own runs commit, which makes that many transactions of ours, one after the other until one fails, and
-// reports drift if others touched what is ours before or meanwhile. big says that they have more than
-// about a thousand operations.
+// ErrNoEffect is the error of a commit after which the kernel has told of no transaction.
+var ErrNoEffect = errors.New("the program reported success, but the kernel saw no change: check that the program is the distribution's own")
+
+// Own runs commit, which makes up to that many transactions of ours, one after the other until one fails, and
+// reports drift if others touched what is ours before or meanwhile. A commit that succeeds must have changed something
+// of ours, or it counts as failed. big says that the transactions have more than about a thousand operations.
 func (m *Monitor) Own(transactions int, big bool, commit func() error) error {
 	before, meanwhile, err := m.watched(transactions, big, commit)
 	for _, reason := range []string{before, meanwhile} {
@@ -146,13 +149,18 @@ func (m *Monitor) Own(transactions int, big bool, commit func() error) error {
 func (m *Monitor) watched(transactions int, big bool, commit func() error) (before, meanwhile string, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	before = m.foreign(0)
+	before, _ = m.foreign(0)
 	if big {
 		meanwhile, err = m.counted(transactions, commit)
-	} else if err = commit(); err == nil {
-		meanwhile = m.foreign(transactions)
-	} else {
-		meanwhile = m.foreign(transactions - 1) // the one that failed changed nothing
+		return before, meanwhile, err
+	}
+	if err = commit(); err != nil {
+		meanwhile, _ = m.foreign(transactions - 1) // the one that failed changed nothing
+		return before, meanwhile, err
+	}
+	meanwhile, idle := m.foreign(transactions)
+	if idle && !m.outside {
+		err = ErrNoEffect
 	}
 	return before, meanwhile, err
 }
@@ -169,23 +177,27 @@ func (m *Monitor) counted(transactions int, commit func() error) (foreign string
 	failed := commit()
 	foreign = m.join()
 	after, err := m.conn.Generation()
-	if failed == nil && (err != nil || after-before > uint32(transactions)) && foreign == "" {
+	switch {
+	case failed != nil:
+	case err == nil && after == before:
+		failed = ErrNoEffect
+	case foreign == "" && (err != nil || after-before > uint32(transactions)):
 		foreign = m.report("another program changed rules during a big transaction")
 	}
 	return foreign, failed
 }
 
 // foreign reads what the kernel has sent and gives the reason when more transactions than our own
-// touched what is ours; empty when all is well or the drift is known.
-func (m *Monitor) foreign(own int) string {
+// touched what is ours; empty when all is well or the drift is known. idle says that surely none did.
+func (m *Monitor) foreign(own int) (reason string, idle bool) {
 	touched, last, overrun := m.drain()
 	switch {
 	case overrun:
-		return m.report("notices of the kernel were lost")
+		return m.report("notices of the kernel were lost"), false
 	case touched > own:
-		return m.report(last)
+		return m.report(last), false
 	}
-	return ""
+	return "", touched == 0
 }
 
 func (m *Monitor) report(reason string) string {

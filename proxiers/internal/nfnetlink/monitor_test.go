@@ -127,6 +127,23 @@ func TestOwnCountsTransactions(t *testing.T) {
 	}
 }
 
+// A program that reports success and does nothing, or something elsewhere, has failed.
+func TestOwnWithoutEffect(t *testing.T) {
+	m, r := newMonitor(t)
+	nft(t, "add table ip ours")
+	m.Forget()
+	r.take()
+	for _, big := range []bool{false, true} {
+		if err := m.Own(1, big, func() error { return nil }); !errors.Is(err, ErrNoEffect) {
+			t.Errorf("big %v: error %v, want %v", big, err, ErrNoEffect)
+		}
+		m.Forget()
+	}
+	if err := m.Own(1, false, func() error { nft(t, "add table ip other"); return nil }); !errors.Is(err, ErrNoEffect) {
+		t.Errorf("something elsewhere: error %v, want %v", err, ErrNoEffect)
+	}
+}
+
 func TestReportNamesTheProgram(t *testing.T) {
 	m, r := newMonitor(t)
 	nft(t, "add table ip ours")
@@ -234,7 +251,7 @@ func capabilities(t *testing.T) (data [2]unix.CapUserData) {
 func TestAnswerThatIsNotReadToItsEnd(t *testing.T) {
 	m, _ := newMonitor(t)
 	nft(t, "add table ip ours\nadd chain ip ours c")
-	if err := m.conn.request(unix.NFT_MSG_GETCHAIN, unix.NLM_F_REQUEST|unix.NLM_F_DUMP, unix.NFPROTO_IPV4, nil); err != nil {
+	if err := m.conn.request(unix.NFT_MSG_GETCHAIN, unix.NLM_F_REQUEST|unix.NLM_F_DUMP, []byte{unix.NFPROTO_IPV4, unix.NFNETLINK_V0, 0, 0}); err != nil {
 		t.Fatal(err)
 	}
 	tables := func() (n int, err error) {

@@ -1,7 +1,6 @@
 package nfttable
 
 import (
-	"slices"
 	"time"
 
 	"sigs.k8s.io/knftables"
@@ -9,36 +8,50 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// batch collects what one transaction has to do. Within a transaction the order has no meaning for
+// batch collects what is to be done, and sends it. Within a transaction the order has no meaning for
 // packets, which see all of it or nothing; it has one for nft, which wants keys deleted before they
 // are added again, and elements of a set together.
 type batch struct {
 	r    *renderer
 	refs *references
 	now  time.Time
+	// tx is the next transaction. What it has already comes before what was collected.
+	tx *knftables.Transaction
+	// send is called with each transaction. Without it the batch is one transaction of any size.
+	send func(*knftables.Transaction) error
+	// sent counts transactions.
+	sent int
 
 	created []Object
-	// deleted and added are indexed by family, then set.
+	// deleted and added are indexed by family, then set; size is the number of all.
 	deleted, added [2][][]Entry
+	size           int
 	old, new       Needs
 }
 
 func newBatch(r *renderer, refs *references, now time.Time) *batch {
-	b := &batch{r: r, refs: refs, now: now, old: Needs{refs: refs}, new: Needs{refs: refs}}
-	for f := range b.added {
-		b.deleted[f], b.added[f] = make([][]Entry, len(r.Sets)), make([][]Entry, len(r.Sets))
-	}
+	b := &batch{r: r, refs: refs, now: now, tx: newTransaction(), old: Needs{refs: refs}, new: Needs{refs: refs}}
+	b.reset()
 	return b
+}
+
+func (b *batch) reset() {
+	b.created, b.size = nil, 0
+	for f := range b.added {
+		b.deleted[f], b.added[f] = make([][]Entry, len(b.r.Sets)), make([][]Entry, len(b.r.Sets))
+	}
 }
 
 func (b *batch) add(e Entry) {
 	list := &b.added[familyIndex(e.Family)][e.Set]
 	*list = append(*list, e)
+	b.size++
 }
 
 func (b *batch) delete(e Entry) {
 	list := &b.deleted[familyIndex(e.Family)][e.Set]
 	*list = append(*list, e)
+	b.size++
 }
 
 // replace changes one ServicePort. A nil prev is new, a nil next is gone.
@@ -91,27 +104,6 @@ func (b *batch) diff(old, next []Entry) {
 	for _, e := range next {
 		if !kept[e.Element] {
 			b.add(e)
-		}
-	}
-}
-
-// writeTo adds the batch to a transaction.
-func (b *batch) writeTo(tx *knftables.Transaction) {
-	for _, o := range b.created {
-		b.r.addObject(tx, o)
-	}
-	for _, f := range b.r.families {
-		for _, list := range b.deleted[familyIndex(f)] {
-			for group := range slices.Chunk(list, elementsPerCommand) {
-				tx.Delete(b.r.elements(group, false))
-			}
-		}
-	}
-	for _, f := range b.r.families {
-		for _, list := range b.added[familyIndex(f)] {
-			for group := range slices.Chunk(list, elementsPerCommand) {
-				tx.Add(b.r.elements(group, true))
-			}
 		}
 	}
 }

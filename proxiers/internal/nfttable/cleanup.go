@@ -40,7 +40,7 @@ func Cleanup(ctx context.Context, table string) error {
 	if err != nil {
 		return err
 	}
-	disable, remove := nft.NewTransaction(), nft.NewTransaction()
+	disable, remove := newTransaction(), newTransaction()
 	for _, f := range cleanupFamilies {
 		if slices.Contains(present, f.number) {
 			disable.Add(&knftables.Table{Family: f.name, Name: table, Flags: []knftables.TableFlag{knftables.DormantFlag}})
@@ -50,11 +50,11 @@ func Cleanup(ctx context.Context, table string) error {
 	// A packet that is among our rules keeps to those of the old generation, but each lookup in a map or set
 	// asks for the generation of that moment (Linux 6.18): in the midst of a deletion it misses its Service,
 	// which another backend serves, and can be rejected by the rules for the rest. So no packet may be there.
-	if err := run(ctx, nft.Run, disable); err != nil {
+	if err := nft.run(ctx, disable); err != nil {
 		return fmt.Errorf("disable tables: %w", err)
 	}
 	awaitPackets()
-	if err := run(ctx, nft.Run, remove); err != nil {
+	if err := nft.run(ctx, remove); err != nil {
 		return fmt.Errorf("delete tables: %w", err)
 	}
 	return nil

@@ -1,9 +1,9 @@
 package nfttable
 
 import (
-	"bytes"
 	"hash/maphash"
 	"slices"
+	"strings"
 
 	"edgeway/proxiers/plan"
 )
@@ -39,24 +39,20 @@ func (s *summer) add(sums *[2][]checksum, e *Entry) {
 	c.sum += maphash.Bytes(s.seed, s.buf)
 }
 
-// each visits every entry that the plan wants; the references are the plan's. Entries are not held in
-// memory: there are several for each endpoint.
-func (r *renderer) each(refs *references, next *plan.Plan, visit func(*Entry)) {
-	r.needs(refs, next, func(n *Needs) {
-		for i := range n.entries {
-			visit(&n.entries[i])
-		}
-	})
-	for e := range refs.shared {
-		visit(&Entry{Element: e})
-	}
+// each visits every entry that the plan wants: numbers before what leads to them, then those of each ServicePort
+// together. The references are the plan's. Entries are not held in memory: there are several for each endpoint.
+func (r *renderer) each(refs *references, next *plan.Plan, visit func([]Entry)) {
+	var one [1]Entry
 	for id := range refs.numbers {
-		e := refs.numberEntry(r.Numbers, id)
-		visit(&e)
+		one[0] = refs.numberEntry(r.Numbers, id)
+		visit(one[:])
 	}
-	for _, e := range r.Node(next.Node) {
-		visit(&e)
+	r.needs(refs, next, func(n *Needs) { visit(n.entries) })
+	for e := range refs.shared {
+		one[0] = Entry{Element: e}
+		visit(one[:])
 	}
+	visit(r.Node(next.Node))
 }
 
 // compare gives the contents of the kernel's sets that differ from the plan. Most often none does, and
@@ -64,19 +60,42 @@ func (r *renderer) each(refs *references, next *plan.Plan, visit func(*Entry)) {
 func (r *renderer) compare(c *reader, refs *references, next *plan.Plan) (contents, error) {
 	s := summer{sets: r.Sets, seed: maphash.MakeSeed()}
 	want, have := s.checksums(), s.checksums()
-	r.each(refs, next, func(e *Entry) { s.add(&want, e) })
+	r.each(refs, next, func(list []Entry) {
+		for i := range list {
+			s.add(&want, &list[i])
+		}
+	})
 	differing := contents{}
 	names := map[string]string{}
+	v := newVerifier(r, c, names)
 	for _, f := range r.families {
 		for i := range r.Sets {
 			set := SetID(i)
+			wanted := want[familyIndex(f)][set]
+			if wanted.count > r.big && !r.Sets[set].has(PeerPrefix) {
+				have, known, err := c.count(f, r.Table, r.Sets[set].Name)
+				if err != nil {
+					return nil, err
+				}
+				if known && have == wanted.count {
+					v.watch(f, set)
+				}
+				if known {
+					differing.mark(set, have != wanted.count)
+					continue
+				}
+			}
 			if err := r.read(c, f, set, names, func(e *Entry) { s.add(&have, e) }); err != nil {
 				return nil, err
 			}
-			if have[familyIndex(f)][set] != want[familyIndex(f)][set] && differing[set] == nil {
-				differing[set] = map[Element]Value{}
-			}
+			differing.mark(set, have[familyIndex(f)][set] != wanted)
 		}
+	}
+	if err := r.verify(v, refs, next); err != nil {
+		return nil, err
+	}
+	for set := range r.Sets {
+		differing.mark(SetID(set), v.wrong[0][set] || v.wrong[1][set])
 	}
 	for set, have := range differing {
 		for _, f := range r.families {
@@ -86,6 +105,12 @@ func (r *renderer) compare(c *reader, refs *references, next *plan.Plan) (conten
 		}
 	}
 	return differing, nil
+}
+
+func (c contents) mark(set SetID, differs bool) {
+	if differs && c[set] == nil {
+		c[set] = map[Element]Value{}
+	}
 }
 
 func (r *renderer) read(c *reader, f plan.Family, id SetID, names map[string]string, visit func(*Entry)) error {
@@ -100,37 +125,63 @@ func (r *renderer) read(c *reader, f plan.Family, id SetID, names map[string]str
 }
 
 // reconcile adds and deletes what the differing sets need; it uses them up.
-func (b *batch) reconcile(differing contents, next *plan.Plan) {
+func (b *batch) reconcile(differing contents, next *plan.Plan) (err error) {
 	if len(differing) == 0 {
-		return
+		return nil
 	}
-	b.r.each(b.refs, next, func(e *Entry) {
-		have, ok := differing[e.Set]
-		if !ok {
+	b.r.each(b.refs, next, func(list []Entry) {
+		if err != nil {
 			return
 		}
-		v, present := have[e.Element]
-		if present && v != e.Value {
-			b.delete(Entry{e.Element, v})
+		for i := range list {
+			e := &list[i]
+			have, ok := differing[e.Set]
+			if !ok {
+				continue
+			}
+			v, present := have[e.Element]
+			if present && v != e.Value {
+				b.delete(Entry{e.Element, v})
+			}
+			if !present || v != e.Value {
+				b.add(*e)
+			}
+			delete(have, e.Element)
 		}
-		if !present || v != e.Value {
-			b.add(*e)
+		if b.size >= 2*b.r.chunk {
+			err = b.spill()
 		}
-		delete(have, e.Element)
 	})
-	for _, have := range differing {
-		for e, v := range have {
-			b.delete(Entry{e, v})
+	for _, leads := range []bool{true, false} {
+		for set := range b.r.Sets {
+			if err == nil && b.r.Sets[set].Leads == leads {
+				err = b.deleteAll(differing[SetID(set)])
+			}
 		}
 	}
-	for f := range b.deleted {
-		for i, list := range b.deleted[f] {
-			set := &b.r.Sets[i]
-			slices.SortFunc(list, func(x, y Entry) int {
-				return bytes.Compare(set.appendKey(nil, &x.Element), set.appendKey(nil, &y.Element))
-			})
+	return err
+}
+
+// deleteAll deletes elements in the order of their keys.
+func (b *batch) deleteAll(have map[Element]Value) error {
+	type keyed struct {
+		key   string
+		entry Entry
+	}
+	list := make([]keyed, 0, len(have))
+	for e, v := range have {
+		list = append(list, keyed{string(b.r.Sets[e.Set].appendKey(nil, &e)), Entry{e, v}})
+	}
+	slices.SortFunc(list, func(x, y keyed) int { return strings.Compare(x.key, y.key) })
+	for i := range list {
+		b.delete(list[i].entry)
+		if b.size >= 2*b.r.chunk {
+			if err := b.spill(); err != nil {
+				return err
+			}
 		}
 	}
+	return nil
 }
 
 // unknown gives those objects of a table that are neither fixed nor needed.

@@ -57,7 +57,7 @@ func (t *Table) Prune(ctx context.Context, maps []ClientMap) error {
 
 func (t *Table) prune(ctx context.Context, m ClientMap) error {
 	for attempt := 1; ; attempt++ {
-		tx := t.nft.NewTransaction()
+		tx := newTransaction()
 		err := t.kernel.elements(m.Family, t.Table, m.Name, func(raw rawElement) error {
 			client, ok := netip.AddrFromSlice(raw.key)
 			target, _ := netip.AddrFromSlice(nfnetlink.Attr(raw.data, unix.NFTA_DATA_VALUE))
@@ -69,7 +69,7 @@ func (t *Table) prune(ctx context.Context, m ClientMap) error {
 		if err != nil {
 			return err
 		}
-		if err := t.commit(ctx, tx); err == nil || !knftables.IsNotFound(err) || attempt == pruneAttempts {
+		if err := t.commit(ctx, tx); err == nil || !missing(err) || attempt == pruneAttempts {
 			return err
 		}
 	}

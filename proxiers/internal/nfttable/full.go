@@ -7,16 +7,13 @@ import (
 	"slices"
 	"time"
 
-	"sigs.k8s.io/knftables"
-
 	"edgeway/proxiers"
 	"edgeway/proxiers/internal/nfnetlink"
 	"edgeway/proxiers/plan"
 )
 
-// chunkSize is the number of ServicePorts in one transaction of a first sync: enough that the start of nft
-// does not count, and small enough for the kernel's limits on a netlink message.
-const chunkSize = 1000
+// maxReplaced is the number of elements up to which tables are replaced in one transaction. nft takes 220 MB for that.
+const maxReplaced = 100_000
 
 // full makes tables of unknown content agree with the plan. Where they exist, what is already
 // served stays served: the difference is one transaction.
@@ -41,32 +38,33 @@ func (t *Table) full(ctx context.Context, next *plan.Plan) (*references, error) 
 // the ranges, such as the one of addresses that are dropped as long as no Service has them, which clients answer
 // by trying again; in a takeover those of Range.Last wait, and it is left to the other backend.
 func (t *Table) build(ctx context.Context, next *plan.Plan) (*references, error) {
-	refs, rest := newReferences(), next.Services
-	for first := true; first || len(rest) > 0; first = false {
-		tx := t.nft.NewTransaction()
-		if first {
-			t.base(tx, next.Node, baseOptions{elements: true, takeover: t.env.Takeover})
-		}
-		rest = t.chunk(tx, refs, rest, chunkSize)
-		if len(rest) == 0 && t.env.Takeover {
-			t.addRanges(tx, next.Node, false)
-		}
-		if err := t.commit(ctx, tx); err != nil {
-			return nil, fullError("first sync", err)
-		}
-		t.env.Progress(len(next.Services)-len(rest), len(next.Services))
+	b := t.batch(ctx, newReferences(), time.Time{})
+	err := b.whole(next, baseOptions{takeover: t.env.Takeover}, func(done int) { t.env.Progress(done, len(next.Services)) })
+	if err != nil {
+		return nil, fullError("first sync", err)
 	}
-	return refs, nil
+	t.env.Progress(len(next.Services), len(next.Services))
+	return b.refs, nil
 }
 
-// recreate replaces the tables as a whole in one transaction. What packets wrote into maps is lost.
+// recreate replaces the tables as a whole: in one transaction, unless they are so large that nothing is served for a
+// moment. What packets wrote into maps is lost.
 func (t *Table) recreate(ctx context.Context, next *plan.Plan) (*references, error) {
-	refs := newReferences()
-	if err := t.commit(ctx, t.whole(refs, next, true)); err != nil {
+	refs, elements := newReferences(), 0
+	t.needs(refs, next, func(n *Needs) { elements += len(n.entries) + len(n.shared) })
+	b := t.batch(ctx, newReferences(), time.Time{})
+	if elements <= maxReplaced {
+		b.send = nil
+	}
+	err := b.whole(next, baseOptions{fresh: true}, nil)
+	if err == nil && b.send == nil {
+		err = t.commit(ctx, b.tx)
+	}
+	if err != nil {
 		return nil, fullError("new tables", err)
 	}
 	t.env.Progress(len(next.Services), len(next.Services))
-	return refs, nil
+	return b.refs, nil
 }
 
 func fullError(what string, err error) error {
@@ -79,7 +77,7 @@ func fullError(what string, err error) error {
 // repair compares the tables with the plan and writes the difference, and all rules.
 func (t *Table) repair(ctx context.Context, next *plan.Plan) (*references, error) {
 	refs := newReferences()
-	b := newBatch(t.renderer, refs, time.Time{})
+	b := t.batch(ctx, refs, time.Time{})
 	b.created = t.count(refs, next)
 	for _, f := range t.families {
 		list, err := t.kernel.objects(f, t.Table)
@@ -94,8 +92,11 @@ func (t *Table) repair(ctx context.Context, next *plan.Plan) (*references, error
 	if err != nil {
 		return nil, err
 	}
-	b.reconcile(differing, next)
-	if err := t.commit(ctx, t.repairs(b, next)); err != nil {
+	t.base(b.tx, next.Node, baseOptions{})
+	if err = b.reconcile(differing, next); err == nil {
+		err = b.finish()
+	}
+	if err != nil {
 		return nil, fmt.Errorf("repair: %w", err)
 	}
 	if err := t.sweep(ctx, refs, time.Now()); err != nil {
@@ -105,16 +106,18 @@ func (t *Table) repair(ctx context.Context, next *plan.Plan) (*references, error
 	return refs, nil
 }
 
-// repairs renders the batch of a repair, with all rules. Those of idle chains go: the chains may be needed again
-// before they are deleted, and are written anew then.
-func (t *Table) repairs(b *batch, next *plan.Plan) *knftables.Transaction {
-	tx := t.nft.NewTransaction()
-	t.base(tx, next.Node, baseOptions{})
-	for id := range b.refs.idle {
-		if id.Kind == ChainObject {
-			tx.Flush(t.chain(id))
+// finish sends what is left of a repair. The rules of idle chains go: the chains may be needed again before they are
+// deleted, and are written anew then. Nothing may lead to them any more, so it is the last transaction.
+func (b *batch) finish() error {
+	if b.sent > 0 || b.size > b.r.chunk {
+		if err := b.flush(); err != nil {
+			return err
 		}
 	}
-	b.writeTo(tx)
-	return tx
+	for id := range b.refs.idle {
+		if id.Kind == ChainObject {
+			b.tx.Flush(b.r.chain(id))
+		}
+	}
+	return b.flush()
 }

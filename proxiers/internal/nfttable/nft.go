@@ -1,6 +1,8 @@
 package nfttable
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,77 +13,88 @@ import (
 	"sigs.k8s.io/knftables"
 
 	"edgeway/proxiers"
+	"edgeway/proxiers/internal/program"
 )
 
-// openLimit bounds the start of nft, which does next to nothing then: it takes seconds where the machine is busy.
-const openLimit = time.Minute
+const (
+	// openLimit bounds the start of nft, which does next to nothing then: it takes seconds where the machine is busy.
+	openLimit = time.Minute
+	// runLimit bounds a transaction of any size.
+	runLimit = 10 * time.Minute
+)
+
+// tool is the program nft. What it is to do comes as a transaction of knftables, which renders it.
+type tool struct{ path string }
 
 // openNFT looks for the nft program and tries it.
-func openNFT(ctx context.Context) (knftables.Interface, error) {
+func openNFT(ctx context.Context) (*tool, error) {
 	ctx, cancel := context.WithTimeout(ctx, openLimit)
 	defer cancel()
-	nft, err := newNFT(ctx)
-	switch {
-	case err == nil:
-		return nft, nil
+	path, err := exec.LookPath("nft")
+	if err != nil {
+		return nil, fmt.Errorf("%w: the nft program is missing: install the package nftables (1.0.1 or newer)", proxiers.ErrUnsupported)
+	}
+	n := &tool{path}
+	var version bytes.Buffer
+	if _, err = (program.Call{Path: path, Args: []string{"--version"}, Stdout: &version, Bound: openLimit}).Run(ctx); err == nil {
+		tx := newTransaction()
+		tx.Add(&knftables.Table{Family: knftables.InetFamily, Name: "test"})
+		err = n.check(ctx, tx)
+	}
+	switch text := strings.TrimSpace(version.String()); {
 	case ctx.Err() != nil:
 		return nil, fmt.Errorf("nft does not answer: %w", ctx.Err())
-	case errors.Is(err, exec.ErrNotFound):
-		return nil, fmt.Errorf("%w: the nft program is missing: install the package nftables (1.0.1 or newer)", proxiers.ErrUnsupported)
-	case strings.Contains(err.Error(), "nft version must be"):
-		return nil, fmt.Errorf("%w: %w: upgrade the package nftables", proxiers.ErrUnsupported, err)
+	case strings.HasPrefix(text, "nftables v0.") || strings.HasPrefix(text, "nftables v1.0.0 "):
+		return nil, fmt.Errorf("%w: %s is too old: upgrade the package nftables to 1.0.1 or newer", proxiers.ErrUnsupported, text)
+	case err == nil:
+		return n, nil
 	case strings.Contains(err.Error(), "Operation not permitted"):
-		return nil, fmt.Errorf("nft may not change rules (it needs CAP_NET_ADMIN): %w", short(err))
+		return nil, fmt.Errorf("nft may not change rules (it needs CAP_NET_ADMIN): %w", err)
 	}
-	return nil, fmt.Errorf("%w: %w", proxiers.ErrUnsupported, short(err))
+	return nil, fmt.Errorf("%w: %w", proxiers.ErrUnsupported, err)
 }
 
-// newNFT is knftables.New with a context: that one (v0.0.22) runs nft without. An nft that hangs is left behind
-// when the context ends.
-func newNFT(ctx context.Context) (knftables.Interface, error) {
-	var nft knftables.Interface
-	done := make(chan error, 1)
-	go func() {
-		var err error
-		nft, err = knftables.New("", "")
-		done <- err
-	}()
-	select {
-	case err := <-done:
-		return nft, err
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
+// newTransaction makes an empty one.
+func newTransaction() *knftables.Transaction { return knftables.NewFake("", "").NewTransaction() }
+
+// run has a transaction put in force.
+func (n *tool) run(ctx context.Context, tx *knftables.Transaction) error {
+	return n.do(ctx, tx, "-f", "-")
 }
 
-// run gives a transaction to nft: to be run or to be checked.
-func run(ctx context.Context, do func(context.Context, *knftables.Transaction) error, tx *knftables.Transaction) error {
-	err := do(ctx, tx)
-	if err != nil && ctx.Err() != nil {
-		return fmt.Errorf("nft: %w", ctx.Err())
+// check has nft and the kernel check a transaction.
+func (n *tool) check(ctx context.Context, tx *knftables.Transaction) error {
+	return n.do(ctx, tx, "--check", "-f", "-")
+}
+
+// do does not use knftables' own way to the program, which (v0.0.22) has no WaitDelay, and at first no context.
+func (n *tool) do(ctx context.Context, tx *knftables.Transaction, args ...string) error {
+	input := tx.String()
+	if _, wrong, ok := strings.Cut(input, "# ERROR: "); ok { // knftables found an operation that is none
+		return fmt.Errorf("nft: %s", strings.TrimSpace(wrong))
 	}
-	return short(err)
+	messages, err := program.Call{Path: n.path, Args: args, Stdin: []byte(input), Bound: runLimit}.Run(ctx)
+	if err == nil {
+		return nil
+	}
+	return &nftError{text: "nft: " + short(cmp.Or(string(messages), err.Error())), messages: string(messages), cause: err}
 }
 
 // maxMessage bounds the part of nft's message that is kept: it quotes its input.
 const maxMessage = 200
 
-// nftError is nft's message in one line.
+// nftError is nft's message in one line, and as a whole.
 type nftError struct {
-	text  string
-	cause error
+	text, messages string
+	cause          error
 }
 
 func (e *nftError) Error() string { return e.text }
 func (e *nftError) Unwrap() error { return e.cause }
 
-// short keeps of an error of nft what tells the cause: the first line that says "Error", without the
+// short keeps of nft's message what tells the cause: the first line that says "Error", without the
 // place in the input, which nobody can look at.
-func short(err error) error {
-	if err == nil {
-		return nil
-	}
-	text := err.Error()
+func short(text string) string {
 	for line := range strings.Lines(text) {
 		if _, message, ok := strings.Cut(line, "Error: "); ok {
 			text = message
@@ -92,16 +105,22 @@ func short(err error) error {
 	if len(text) > maxMessage {
 		text = text[:maxMessage] + "…"
 	}
-	return &nftError{"nft: " + text, err}
+	return text
+}
+
+// saying gives what nft said when it refused to do something; empty for any other error.
+func saying(err error) string {
+	var failed *nftError
+	var exit *exec.ExitError
+	if !errors.As(err, &failed) || !errors.As(err, &exit) || exit.ExitCode() != 1 {
+		return ""
+	}
+	return failed.messages
 }
 
 // refused tells a transaction whose content was refused from one that could not be delivered.
 func refused(err error) bool {
-	var exit *exec.ExitError
-	if !errors.As(err, &exit) || exit.ExitCode() != 1 {
-		return false
-	}
-	text := string(exit.Stderr)
+	text := saying(err)
 	for _, transport := range []string{"Operation not permitted", "No buffer space", "Cannot allocate memory", "Message too long", "Out of memory"} {
 		if strings.Contains(text, transport) {
 			return false
@@ -109,3 +128,6 @@ func refused(err error) bool {
 	}
 	return strings.Contains(text, "Error: ")
 }
+
+// missing says that a transaction was refused because something does not exist.
+func missing(err error) bool { return strings.Contains(saying(err), "No such file or directory") }

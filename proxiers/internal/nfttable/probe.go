@@ -26,8 +26,9 @@ func Probe(ctx context.Context, s Schema, sample *plan.Plan) error {
 		return err
 	}
 	s.Table += "-probe"
-	tx := newRenderer(nft, s, kernelFamilies(), 0).whole(newReferences(), sample, false)
-	err = run(ctx, nft.Check, tx)
+	b := newBatch(newRenderer(s, kernelFamilies(), 0), newReferences(), time.Time{})
+	_ = b.whole(sample, baseOptions{}, nil) // it does not send
+	err = nft.check(ctx, b.tx)
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
 		return fmt.Errorf("%w: nft or the kernel refuses a rule (nftables 1.0.6 and Linux 5.13 or newer are known to do): %w", proxiers.ErrUnsupported, err)

@@ -78,20 +78,25 @@ type rawElement struct {
 func (c *reader) elements(f plan.Family, table, set string, visit func(rawElement) error) error {
 	filter := nfnetlink.AppendAttr(nfnetlink.AppendAttr(nil, unix.NFTA_SET_ELEM_LIST_TABLE, table), unix.NFTA_SET_ELEM_LIST_SET, set)
 	err := c.Dump(unix.NFT_MSG_GETSETELEM, nfnetlink.Family(f), filter, func(m nfnetlink.Message) error {
-		for t, list := range nfnetlink.EachAttr(m.Attrs) {
-			if t != unix.NFTA_SET_ELEM_LIST_ELEMENTS {
-				continue
-			}
-			for _, raw := range nfnetlink.EachAttr(list) {
-				if err := visit(parseRaw(raw)); err != nil {
-					return err
-				}
-			}
-		}
-		return nil
+		return eachElement(m, visit)
 	})
 	if err != nil && !errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("read elements of %s: %w", set, err)
+	}
+	return nil
+}
+
+// eachElement visits the elements of one message.
+func eachElement(m nfnetlink.Message, visit func(rawElement) error) error {
+	for t, list := range nfnetlink.EachAttr(m.Attrs) {
+		if t != unix.NFTA_SET_ELEM_LIST_ELEMENTS {
+			continue
+		}
+		for _, raw := range nfnetlink.EachAttr(list) {
+			if err := visit(parseRaw(raw)); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }

@@ -16,16 +16,17 @@ import (
 // renderer turns plans into transactions. It knows nothing of the kernel's state.
 type renderer struct {
 	Schema
-	nft      knftables.Interface
 	families []plan.Family
 	// templates fills in the templates of rules, by family.
 	templates [2]*strings.Replacer
+	// chunk is chunkElements, and big is bigSet, but in tests.
+	chunk, big int
 	// node is the host that the rules are for.
 	node *plan.Node
 }
 
-func newRenderer(nft knftables.Interface, s Schema, families []plan.Family, masqueradeBit int) *renderer {
-	r := &renderer{Schema: s, nft: nft, families: families}
+func newRenderer(s Schema, families []plan.Family, masqueradeBit int) *renderer {
+	r := &renderer{Schema: s, families: families, chunk: chunkElements, big: bigSet}
 	mark := uint32(1) << masqueradeBit
 	for _, f := range families {
 		r.templates[familyIndex(f)] = strings.NewReplacer("$ip", ipKeyword(f),
@@ -63,36 +64,40 @@ func (r *renderer) count(refs *references, p *plan.Plan) (objects []Object) {
 	return objects
 }
 
-// whole renders all of a plan for tables without any of it.
-func (r *renderer) whole(refs *references, next *plan.Plan, fresh bool) *knftables.Transaction {
-	tx := r.nft.NewTransaction()
-	r.base(tx, next.Node, baseOptions{fresh: fresh, elements: true})
-	r.chunk(tx, refs, next.Services, len(next.Services))
-	return tx
+// whole collects all of a plan for tables without any of it.
+func (b *batch) whole(next *plan.Plan, o baseOptions, done func(int)) error {
+	o.elements = true
+	b.r.base(b.tx, next.Node, o)
+	if err := b.take(step{next.Services, added, done}); err != nil {
+		return err
+	}
+	if o.takeover {
+		if err := b.flush(); err != nil {
+			return err
+		}
+		b.r.addRanges(b.tx, next.Node, false)
+	}
+	return b.flush()
 }
 
-// partial renders a change: what differs, nothing else. The references must be those of change.Prev.
-func (r *renderer) partial(refs *references, change proxiers.Change, now time.Time) *knftables.Transaction {
-	b := newBatch(r, refs, now)
-	for _, svc := range change.Removed {
-		if r.serves(svc.Family) {
-			b.replace(svc, nil)
-		}
+// partial collects a change: what differs, nothing else. The references must be those of change.Prev.
+func (b *batch) partial(change proxiers.Change) error {
+	if err := b.take(step{list: change.Removed, of: removed}); err != nil {
+		return err
 	}
-	for _, svc := range change.Changed {
-		if r.serves(svc.Family) {
-			b.replace(change.Prev.Find(svc.Name, svc.Family), svc)
-		}
+	err := b.take(step{list: change.Changed, of: func(svc *plan.ServicePort) (old, next *plan.ServicePort) {
+		return change.Prev.Find(svc.Name, svc.Family), svc
+	}})
+	if err != nil {
+		return err
 	}
-	tx := r.nft.NewTransaction()
 	if prev, next := change.Prev.Node, change.Next.Node; prev != next {
-		b.diff(r.Node(prev), r.Node(next))
-		if slices.ContainsFunc(r.Ranges, func(set Range) bool { return !slices.Equal(set.Of(prev), set.Of(next)) }) {
-			r.addRanges(tx, next, false)
+		b.diff(b.r.Node(prev), b.r.Node(next))
+		if slices.ContainsFunc(b.r.Ranges, func(set Range) bool { return !slices.Equal(set.Of(prev), set.Of(next)) }) {
+			b.r.addRanges(b.tx, next, false)
 		}
 	}
-	b.writeTo(tx)
-	return tx
+	return b.flush()
 }
 
 // baseOptions are for base: replace the tables as a whole, add the elements that follow from the host to tables
@@ -118,8 +123,9 @@ func (r *renderer) base(tx *knftables.Transaction, node *plan.Node, o baseOption
 	r.addRanges(tx, node, o.takeover)
 	if o.elements {
 		b := newBatch(r, nil, time.Time{})
+		b.tx = tx
 		b.diff(nil, r.Node(node))
-		b.writeTo(tx)
+		b.write(b.added, false, true)
 	}
 }
 
@@ -156,27 +162,6 @@ func (r *renderer) addRanges(tx *knftables.Transaction, n *plan.Node, takeover b
 	}
 }
 
-// chunk renders the first ServicePorts of a plan for tables without any, about limit of them, and gives
-// the rest. Ports of one Service stay together: in between, a ClusterIP's other ports are rejected.
-func (r *renderer) chunk(tx *knftables.Transaction, refs *references, list []*plan.ServicePort, limit int) (rest []*plan.ServicePort) {
-	n := min(limit, len(list))
-	for n > 0 && n < len(list) && sameService(list[n-1], list[n]) {
-		n++
-	}
-	b := newBatch(r, refs, time.Time{})
-	for _, svc := range list[:n] {
-		if r.serves(svc.Family) {
-			b.replace(nil, svc)
-		}
-	}
-	b.writeTo(tx)
-	return list[n:]
-}
-
-func sameService(a, b *plan.ServicePort) bool {
-	return a.Name.Namespace == b.Name.Namespace && a.Name.Name == b.Name.Name
-}
-
 // addObject adds a chain with its rules, or a map.
 func (r *renderer) addObject(tx *knftables.Transaction, o Object) {
 	if o.Kind == MapObject {
@@ -206,7 +191,7 @@ func (r *renderer) addRules(tx *knftables.Transaction, id ObjectID, rules []stri
 // sweep renders the deletion of objects that nothing needs. Rules hold maps, and maps hold chains: so the
 // rules go first, then the maps, then the chains.
 func (r *renderer) sweep(objects []ObjectID) *knftables.Transaction {
-	tx := r.nft.NewTransaction()
+	tx := newTransaction()
 	slices.SortFunc(objects, func(a, b ObjectID) int {
 		return cmp.Or(cmp.Compare(a.Family, b.Family), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name))
 	})

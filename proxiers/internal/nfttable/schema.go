@@ -48,6 +48,9 @@ type Set struct {
 	Data Data
 	// Proto is set where the key has none because the set is for one protocol.
 	Proto plan.Protocol
+	// Leads says that its elements send packets on to those of other sets. A change that takes several transactions adds
+	// them after those, and deletes them before.
+	Leads bool
 }
 
 // Field is one part of an element's key.

@@ -29,7 +29,7 @@ func testSchema() Schema {
 	return Schema{
 		Table: "nfttable-test", Numbers: numbers, Idle: time.Minute, Counters: []string{"misses"},
 		Sets: []Set{
-			frontends: {Name: "frontends", Key: []Field{Addr, Proto, Port}, Data: ToNumber},
+			frontends: {Name: "frontends", Key: []Field{Addr, Proto, Port}, Data: ToNumber, Leads: true},
 			slots:     {Name: "slots", Key: []Field{Addr, Port, Slot}, Data: ToEndpoint, Proto: plan.TCP},
 			peers:     {Name: "peers", Key: []Field{Proto, Peer, PeerPort}, Data: ToChain},
 			allowed:   {Name: "allowed", Key: []Field{Port, PeerPrefix}},
@@ -93,21 +93,94 @@ func testPlan() *plan.Plan {
 }
 
 func testRenderer() *renderer {
-	return newRenderer(knftables.NewFake("", ""), testSchema(), []plan.Family{plan.IPv4, plan.IPv6}, 14)
+	return newRenderer(testSchema(), []plan.Family{plan.IPv4, plan.IPv6}, 14)
 }
 
+// transactions gives those of a full change in chunks of that many elements.
+func transactions(t *testing.T, chunk int, change proxiers.Change) (texts []string) {
+	t.Helper()
+	r, refs := testRenderer(), newReferences()
+	r.chunk = chunk
+	b := newBatch(r, refs, time.Now())
+	b.send = func(tx *knftables.Transaction) error {
+		texts = append(texts, tx.String())
+		return nil
+	}
+	var err error
+	if change.Prev == nil {
+		err = b.whole(change.Next, baseOptions{}, nil)
+	} else {
+		r.node = change.Prev.Node
+		r.count(refs, change.Prev)
+		err = b.partial(change)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return texts
+}
+
+// A ClusterIP's other ports are rejected: ports of one Service come together.
 func TestChunkKeepsServicesTogether(t *testing.T) {
-	r := testRenderer()
 	var list []*plan.ServicePort
-	for _, port := range []string{"a", "b", "c"} {
-		svc := plantest.Service("multi", nil)
-		svc.Name.Port = port
+	for i, name := range []string{"multi", "multi", "multi", "next"} {
+		svc := plantest.Service(name, []plan.Frontend{plantest.ClusterIP("10.96.0.1", uint16(80+i))}, plantest.Endpoint("10.244.1.1:8080"))
+		svc.Name.Port = string(rune('a' + i))
 		list = append(list, svc)
 	}
-	list = append(list, plantest.Service("next", nil))
-	rest := r.chunk(r.nft.NewTransaction(), newReferences(), list, 2)
-	if len(rest) != 1 || rest[0].Name.Name != "next" {
-		t.Errorf("a chunk of 2 left %d ServicePorts, want the one of the next Service", len(rest))
+	texts := transactions(t, 6, proxiers.NewChange(nil, plantest.Plan(plantest.Node(), list...)))
+	if len(texts) != 2 || !strings.Contains(texts[0], "10.96.0.1 . tcp . 82") || !strings.Contains(texts[1], "10.96.0.1 . tcp . 83") {
+		t.Errorf("the first chunk does not end with the Service: %q", texts)
+	}
+}
+
+// many is a ServicePort with n endpoints behind the first one.
+func many(n, first int) *plan.ServicePort {
+	svc := plantest.Service("many", []plan.Frontend{plantest.ClusterIP("10.96.0.1", 80)})
+	for i := range n {
+		addr := netip.AddrFrom4([4]byte{10, 1, byte((first + i) >> 8), byte(first + i)})
+		svc.Pools[0] = append(svc.Pools[0], plan.Endpoint{Addr: netip.AddrPortFrom(addr, 8080)})
+	}
+	return svc
+}
+
+// What has more elements than fit into a transaction is written in several: what packets are led to first, then what leads
+// them there; what goes is deleted in the opposite order.
+func TestLongListsTakeSeveralTransactions(t *testing.T) {
+	const chunk = 1000
+	node := plantest.Node()
+	none, short, long := plantest.Plan(node), plantest.Plan(node, many(2, 0)), plantest.Plan(node, many(5000, 1))
+	for _, c := range []struct {
+		name          string
+		prev, next    *plan.Plan
+		first, second string
+	}{
+		{"new", none, long, "add element ip nfttable-test slots {", "add element ip nfttable-test frontends {"},
+		{"longer", short, long, "add element ip nfttable-test slots {", "add element ip nfttable-test frontends {"},
+		{"shorter", long, short, "add element ip nfttable-test frontends {", "delete element ip nfttable-test slots { 10.96.0.1 . 80 . 2,"},
+		{"gone", long, none, "delete element ip nfttable-test frontends {", "delete element ip nfttable-test slots {"},
+	} {
+		texts := transactions(t, chunk, proxiers.NewChange(c.prev, c.next))
+		if len(texts) < 5 {
+			t.Errorf("%s: %d transactions for 10,000 elements", c.name, len(texts))
+		}
+		place := func(part string) (n int, bytes int) {
+			n = slices.IndexFunc(texts, func(text string) bool { return strings.Contains(text, part) })
+			if n < 0 {
+				t.Fatalf("%s: %q is in none of %d transactions", c.name, part, len(texts))
+			}
+			return n, strings.Index(texts[n], part)
+		}
+		first, before := place(c.first)
+		second, after := place(c.second)
+		if first > second || first == second && before > after {
+			t.Errorf("%s: %q is in transaction %d, %q in %d", c.name, c.first, first, c.second, second)
+		}
+		for i, text := range texts {
+			if n := strings.Count(text, " . 80 . ") + strings.Count(text, "tcp . "); n > 3*chunk {
+				t.Errorf("%s: transaction %d has %d elements", c.name, i, n)
+			}
+		}
 	}
 }
 

@@ -21,6 +21,7 @@ const bigTransaction = 1000
 type Table struct {
 	*renderer
 	env      proxiers.Env
+	nft      *tool
 	kernel   *reader
 	monitor  *nfnetlink.Monitor
 	watching sync.WaitGroup
@@ -35,7 +36,7 @@ func New(ctx context.Context, s Schema, env proxiers.Env) (*Table, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &Table{renderer: newRenderer(nft, s, env.Families, env.MasqueradeBit), env: env}
+	t := &Table{renderer: newRenderer(s, env.Families, env.MasqueradeBit), env: env, nft: nft}
 	if t.kernel, err = dial(); err != nil {
 		return nil, err
 	}
@@ -61,7 +62,7 @@ func (t *Table) Apply(ctx context.Context, change proxiers.Change) (err error) {
 	refs := t.refs
 	t.refs = nil
 	if change.Prev != nil && refs != nil && t.SameRules(t.node, change.Next.Node) {
-		if err := t.commit(ctx, t.partial(refs, change, time.Now())); err != nil {
+		if err := t.batch(ctx, refs, time.Now()).partial(change); err != nil {
 			return fmt.Errorf("partial sync: %w", err)
 		}
 	} else if refs, err = t.full(ctx, change.Next); err != nil {
@@ -120,23 +121,33 @@ func (t *Table) sweep(ctx context.Context, refs *references, before time.Time) e
 	return nil
 }
 
+// batch makes one that sends bounded transactions.
+func (t *Table) batch(ctx context.Context, refs *references, now time.Time) *batch {
+	b := newBatch(t.renderer, refs, now)
+	b.send = func(tx *knftables.Transaction) error { return t.commit(ctx, tx) }
+	return b
+}
+
 // commit runs a transaction, if it has anything to do.
 func (t *Table) commit(ctx context.Context, tx *knftables.Transaction) error {
 	n := tx.NumOperations()
 	if n == 0 {
 		return nil
 	}
-	return t.monitor.Own(1, n > bigTransaction, func() error { return run(ctx, t.nft.Run, tx) })
+	return t.monitor.Own(1, n > bigTransaction, func() error { return t.nft.run(ctx, tx) })
 }
 
 // Render gives the transaction that leads from one plan to the next, in nft's syntax, for tests of a Schema. Prev nil:
 // from no tables.
 func Render(s Schema, env proxiers.Env, change proxiers.Change) string {
-	r, refs := newRenderer(knftables.NewFake("", ""), s, env.Families, env.MasqueradeBit), newReferences()
+	r, refs := newRenderer(s, env.Families, env.MasqueradeBit), newReferences()
+	b := newBatch(r, refs, time.Now())
 	if change.Prev == nil {
-		return r.whole(refs, change.Next, false).String()
+		_ = b.whole(change.Next, baseOptions{}, nil)
+	} else {
+		r.node = change.Prev.Node
+		r.count(refs, change.Prev)
+		_ = b.partial(change)
 	}
-	r.node = change.Prev.Node
-	r.count(refs, change.Prev)
-	return r.partial(refs, change, time.Now()).String()
+	return b.tx.String()
 }

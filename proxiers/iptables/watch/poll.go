@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"edgeway/proxiers/internal/nfnetlink"
 	"edgeway/proxiers/iptables/xtables"
 	"edgeway/proxiers/plan"
 )
@@ -116,6 +117,9 @@ func (p *poll) commit(commit func() error) (reason string, err error) {
 	}
 	for _, t := range p.Tables {
 		if !slices.Contains(suspects, t) && !p.observe(t) {
+			if now, _ := p.read(t); now == p.known[t].tableInfo {
+				return "", nfnetlink.ErrNoEffect
+			}
 			suspects = append(suspects, t)
 		}
 	}
@@ -127,11 +131,12 @@ func (p *poll) commit(commit func() error) (reason string, err error) {
 func (p *poll) observe(t Table) (plausible bool) {
 	before, written := p.known[t]
 	now, err := p.read(t)
-	if err != nil {
-		return !written
-	}
 	ours, settled := p.Entries(t)
-	if settled && before.settled && int(now.numEntries)-int(before.numEntries) != ours-before.ours {
+	if err != nil {
+		return !written && ours == 0
+	}
+	grown := int(now.numEntries) - int(before.numEntries)
+	if settled && (int(now.numEntries) < ours || before.settled && grown != ours-before.ours) {
 		return false
 	}
 	p.known[t] = observation{now, ours, settled}

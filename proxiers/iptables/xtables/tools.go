@@ -6,10 +6,8 @@
 package xtables
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os/exec"
 	"syscall"
@@ -17,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"edgeway/proxiers/internal/program"
 	"edgeway/proxiers/plan"
 )
 
@@ -84,9 +83,6 @@ const (
 	tryBound = 5 * time.Minute
 	// tableBound is for one that reads or writes tables, of any size.
 	tableBound = 10 * time.Minute
-	// waitDelay is for what a program has written when it has ended or was killed: as long as a very busy machine
-	// may need, but not for ever, as a child of its own (modprobe) may keep the pipes open.
-	waitDelay = 10 * time.Second
 )
 
 // call is one run of a program, in the network namespace of the calling thread.
@@ -101,18 +97,10 @@ type call struct {
 
 // run kills the program when its time is over.
 func (c call) run(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, c.bound)
-	defer cancel()
-	var messages bytes.Buffer
-	cmd := exec.CommandContext(ctx, c.path, c.args...)
-	cmd.WaitDelay = waitDelay
-	cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = bytes.NewReader(c.stdin), c.stdout, &messages, c.attr
-	err := cmd.Run()
-	if err != nil && ctx.Err() != nil {
-		return fmt.Errorf("%s: %w", c.path, ctx.Err())
+	messages, err := program.Call{Path: c.path, Args: c.args, Stdin: c.stdin, Stdout: c.stdout, Attr: c.attr, Bound: c.bound}.Run(ctx)
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		return c.failure(err, exit.ExitCode(), messages)
 	}
-	if err != nil {
-		return c.failure(err, cmd.ProcessState.ExitCode(), messages.Bytes())
-	}
-	return nil
+	return err
 }

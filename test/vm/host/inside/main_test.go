@@ -42,6 +42,7 @@ func TestPackage(t *testing.T) {
 		{"restarts", restarts, false},
 		{"kill -9", killed, false},
 		{"stopped process", watchdog, false},
+		{"a big Service and little memory", littleMemory, false},
 		{"restart of the firewall", firewallRestart, false},
 		{"reload of a bad file", reloadBadFile, false},
 		{"reload of a good file", reloadGoodFile, false},

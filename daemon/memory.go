@@ -1,0 +1,74 @@
+package daemon
+
+import (
+	"bufio"
+	"bytes"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"strconv"
+	"strings"
+)
+
+// memoryShare is the part of a control group's memory, in percent, that Go's heap tries to keep to. The rest is for the
+// programs that write rules, which are in the same group, and for the rules themselves, which the kernel accounts to it.
+const memoryShare = 60
+
+// limitMemory has Go collect garbage more often rather than exceed what the daemon's control group may use. GOMEMLIMIT
+// goes before it. Go (1.26) does the same for processors, but not for memory.
+func limitMemory(logger *slog.Logger) {
+	if os.Getenv("GOMEMLIMIT") != "" {
+		return
+	}
+	if limit, ok := groupMemory("/proc/self/cgroup", "/sys/fs/cgroup"); ok {
+		debug.SetMemoryLimit(limit / 100 * memoryShare)
+		logger.Debug("memory limit follows the control group", "group_bytes", limit, "limit_bytes", limit/100*memoryShare)
+	}
+}
+
+// groupMemory gives the least limit of the process's control group and those above it, of version 2, or of version 1
+// in a mount of its own.
+func groupMemory(groups, root string) (limit int64, ok bool) {
+	text, err := os.ReadFile(groups)
+	if err != nil {
+		return 0, false
+	}
+	lines := bufio.NewScanner(bytes.NewReader(text))
+	for lines.Scan() {
+		// "0::/system.slice/edgeway.service", or "4:memory:/..." of version 1.
+		parts := strings.SplitN(lines.Text(), ":", 3)
+		if len(parts) != 3 {
+			continue
+		}
+		top, files := root, []string{"memory.max", "memory.high"}
+		switch parts[1] {
+		case "":
+		case "memory":
+			top, files = filepath.Join(root, "memory"), []string{"memory.limit_in_bytes"}
+		default:
+			continue
+		}
+		for dir := filepath.Join(top, parts[2]); strings.HasPrefix(dir, top); dir = filepath.Dir(dir) {
+			for _, file := range files {
+				if n, found := memoryFile(filepath.Join(dir, file)); found && (!ok || n < limit) {
+					limit, ok = n, true
+				}
+			}
+		}
+	}
+	return limit, ok
+}
+
+// unlimited is what version 1 says when there is no limit, or more than any machine has.
+const unlimited = 1 << 50
+
+// memoryFile reads one limit; "max" is none.
+func memoryFile(path string) (n int64, ok bool) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return 0, false
+	}
+	n, err = strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+	return n, err == nil && n > 0 && n < unlimited
+}

@@ -1,0 +1,43 @@
+package daemon
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func TestGroupMemory(t *testing.T) {
+	for _, c := range []struct {
+		name, groups string
+		files        map[string]string
+		want         int64
+		ok           bool
+	}{
+		{"of its own", "0::/system.slice/edgeway.service\n", map[string]string{"system.slice/edgeway.service/memory.max": "268435456\n"}, 268435456, true},
+		{"high is lower", "0::/a\n", map[string]string{"a/memory.max": "268435456\n", "a/memory.high": "134217728\n"}, 134217728, true},
+		{"of the group above", "0::/a/b\n", map[string]string{"a/memory.max": "1000000\n", "a/b/memory.max": "max\n"}, 1000000, true},
+		{"version 1", "9:name=systemd:/x\n4:memory:/a/b\n0::/x\n", map[string]string{"memory/a/b/memory.limit_in_bytes": "268435456\n"}, 268435456, true},
+		{"none in version 1", "4:memory:/\n", map[string]string{"memory/memory.limit_in_bytes": "9223372036854771712\n"}, 0, false},
+		{"none", "0::/\n", map[string]string{"memory.max": "max\n"}, 0, false},
+		{"no file", "0::/a\n", nil, 0, false},
+		{"nonsense", "a\n::\n", nil, 0, false},
+	} {
+		root := t.TempDir()
+		groups := filepath.Join(root, "cgroup")
+		for name, text := range c.files {
+			path := filepath.Join(root, name)
+			if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.WriteFile(groups, []byte(c.groups), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got, ok := groupMemory(groups, root); got != c.want || ok != c.ok {
+			t.Errorf("%s: %d, %v; want %d, %v", c.name, got, ok, c.want, c.ok)
+		}
+	}
+}

@@ -1,0 +1,168 @@
+package nfttable
+
+import (
+	"slices"
+
+	"edgeway/proxiers/plan"
+)
+
+// chunkElements is the number of elements from which a transaction is sent before more is added: enough that the
+// start of nft does not count, and few enough for a small host, as nft (1.0.6) takes 2.2 kB for each.
+const chunkElements = 10_000
+
+// step is what becomes of some ServicePorts, in plan order.
+type step struct {
+	list []*plan.ServicePort
+	// of gives a ServicePort of the list before and after; nil: there is none.
+	of func(*plan.ServicePort) (old, next *plan.ServicePort)
+	// done is told how many are written; nil: nobody wants to know.
+	done func(int)
+}
+
+func added(svc *plan.ServicePort) (old, next *plan.ServicePort)   { return nil, svc }
+func removed(svc *plan.ServicePort) (old, next *plan.ServicePort) { return svc, nil }
+
+// take collects a step, and sends what gets too much. Ports of one Service stay together as long as they are not too
+// many by themselves: in between, a ClusterIP's other ports are rejected.
+func (b *batch) take(s step) error {
+	for i, svc := range s.list {
+		if b.size >= 2*b.r.chunk || b.size >= b.r.chunk && !sameService(s.list[i-1], svc) {
+			if err := b.spill(); err != nil {
+				return err
+			}
+			if s.done != nil {
+				s.done(i)
+			}
+		}
+		if b.r.serves(svc.Family) {
+			old, next := s.of(svc)
+			b.replace(old, next)
+		}
+	}
+	return nil
+}
+
+func sameService(a, b *plan.ServicePort) bool {
+	return a.Name.Namespace == b.Name.Namespace && a.Name.Name == b.Name.Name
+}
+
+// spill sends what was collected, where there may be several transactions.
+func (b *batch) spill() error {
+	if b.send == nil {
+		return nil
+	}
+	return b.flush()
+}
+
+// flush adds what was collected to the transaction, and sends it. Packets see all of it or nothing, unless it is too
+// much for one transaction.
+func (b *batch) flush() error {
+	for _, o := range b.created {
+		b.r.addObject(b.tx, o)
+	}
+	if b.send != nil && b.size > 3*b.r.chunk {
+		if err := b.split(); err != nil {
+			return err
+		}
+	} else {
+		b.write(b.deleted, true, false)
+		b.write(b.added, false, true)
+	}
+	b.reset()
+	return b.commit()
+}
+
+// write adds commands for all elements to the transaction.
+func (b *batch) write(lists [2][][]Entry, remove, add bool) {
+	for _, f := range b.r.families {
+		for _, list := range lists[familyIndex(f)] {
+			for group := range slices.Chunk(list, elementsPerCommand) {
+				b.command(group, remove, add)
+			}
+		}
+	}
+}
+
+func (b *batch) command(group []Entry, remove, add bool) {
+	if remove {
+		b.tx.Delete(b.r.elements(group, false))
+	}
+	if add {
+		b.tx.Add(b.r.elements(group, true))
+	}
+}
+
+// split sends all in several transactions, as of one ServicePort with a very long list. What packets are led to comes
+// first, then what leads them there, and what nothing leads to any more goes last: each finds an endpoint of the old list
+// or of the new one.
+func (b *batch) split() error {
+	gone, fresh, replaced := b.pairs()
+	for _, s := range []struct {
+		lists              [2][][]Entry
+		leads, remove, add bool
+	}{
+		{replaced, false, true, true},
+		{fresh, false, false, true},
+		{replaced, true, true, true},
+		{gone, true, true, false},
+		{fresh, true, false, true},
+		{gone, false, true, false},
+	} {
+		for f := range s.lists {
+			for set, list := range s.lists[f] {
+				if b.r.Sets[set].Leads != s.leads {
+					continue
+				}
+				for chunk := range slices.Chunk(list, b.r.chunk) {
+					for group := range slices.Chunk(chunk, elementsPerCommand) {
+						b.command(group, s.remove, s.add)
+					}
+					if len(chunk) == b.r.chunk {
+						if err := b.commit(); err != nil {
+							return err
+						}
+					}
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// pairs tells what is only deleted, only added, and what gets another value.
+func (b *batch) pairs() (gone, fresh, replaced [2][][]Entry) {
+	for f := range b.added {
+		gone[f], fresh[f], replaced[f] = make([][]Entry, len(b.r.Sets)), make([][]Entry, len(b.r.Sets)), make([][]Entry, len(b.r.Sets))
+		for set := range b.added[f] {
+			was := make(map[Element]bool, len(b.deleted[f][set]))
+			for _, e := range b.deleted[f][set] {
+				was[e.Element] = true
+			}
+			for _, e := range b.added[f][set] {
+				if was[e.Element] {
+					replaced[f][set] = append(replaced[f][set], e)
+					delete(was, e.Element)
+				} else {
+					fresh[f][set] = append(fresh[f][set], e)
+				}
+			}
+			for _, e := range b.deleted[f][set] {
+				if was[e.Element] {
+					gone[f][set] = append(gone[f][set], e)
+				}
+			}
+		}
+	}
+	return gone, fresh, replaced
+}
+
+// commit sends the transaction, if it has anything to do.
+func (b *batch) commit() error {
+	if b.send == nil || b.tx.NumOperations() == 0 {
+		return nil
+	}
+	tx := b.tx
+	b.tx = newTransaction()
+	b.sent++
+	return b.send(tx)
+}

@@ -1,0 +1,288 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+const (
+	// watchdogTime is the unit's, and longestSilence what is promised of the heart.
+	watchdogTime   = 30 * time.Second
+	longestSilence = 10 * time.Second
+	// programmedWithin is for all of a case, on a machine that has other work.
+	programmedWithin = 15 * time.Minute
+)
+
+// big are Services of one kind. Their slices have endpoints that nobody asks.
+type big struct {
+	name                                 string
+	services, ports, endpoints, external int
+}
+
+// Several Services, each of a size that a bound for one Service need not catch. All of it is admitted by the API server.
+func TestBigServicesHarmNobodyElse(t *testing.T) {
+	for _, c := range []big{
+		{name: "160,000 endpoints x ports", services: 4, ports: 40, endpoints: 1000},
+		{name: "13,500 ports x addresses", services: 15, ports: 20, endpoints: 1, external: 45},
+	} {
+		t.Run(c.name, func(t *testing.T) { c.run(t, surroundings{}) })
+	}
+}
+
+// The sizes at which the daemon once had no heart for a minute, and nft took 3.7 GB.
+func TestNightlyBigServices(t *testing.T) {
+	for _, c := range []big{
+		{name: "a million endpoints x ports", services: 25, ports: 40, endpoints: 1000},
+		{name: "a million endpoints x ports of one Service", services: 1, ports: 1000, endpoints: 1000},
+		{name: "a million ports x addresses of one Service", services: 1, ports: 500, endpoints: 1, external: 2000},
+		{name: "20,000 ports", services: 1, ports: 20_000, endpoints: 1},
+	} {
+		t.Run(c.name, func(t *testing.T) { c.run(t, surroundings{}) })
+		t.Run(c.name+" with little memory for nft", func(t *testing.T) { c.run(t, surroundings{programMemory: 200 << 20}) })
+		t.Run(c.name+" in a control group of 256 MB", func(t *testing.T) { c.run(t, surroundings{groupMemory: 256 << 20}) })
+	}
+}
+
+// surroundings are limits of memory, in bytes: for each run of nft, and for the daemon with all that it starts.
+type surroundings struct{ programMemory, groupMemory int }
+
+func (c big) run(t *testing.T, around surroundings) {
+	l := newLab(t)
+	d := l.newDaemon()
+	h := l.newHeart(d)
+	d.limit(around)
+	d.startReady()
+	n := l.namespace()
+	_, early := n.web("early")
+	l.within(patience, answers(l.client, early, "ep1"))
+
+	if err := n.create(c); err != nil {
+		t.Logf("the API server refuses it: %v", err)
+		return
+	}
+	meanwhile := n.soon("meanwhile")
+	l.within(programmedWithin, d.hasStored(c.service(c.services-1)))
+	synced := n.soon("afterwards")
+	l.must(d.alive())
+
+	// The next full sync has to look at all of it.
+	began := time.Now()
+	if out, errs, code := d.edgeway("reload"); code != 0 {
+		t.Fatalf("edgeway reload ended with %d: %s%s", code, out, errs)
+	}
+	l.within(programmedWithin, d.fullSyncs(2))
+	reload := time.Since(began)
+	after := n.soon("after-reload")
+	l.must(answers(l.client, early, "ep1")())
+	l.must(d.alive())
+
+	silence := h.longest()
+	if silence > longestSilence {
+		t.Errorf("the heart was silent for %.1f s, want at most %s", silence.Seconds(), longestSilence)
+	}
+	daemon := d.peak()
+	all := d.endedWith()
+	t.Logf("| %s | daemon %d MB, daemon or nft %d MB | silence %.1f s | a new Service after %.1f s, %.1f s, %.1f s | reload %.1f s |",
+		c.name, daemon>>20, all>>20, silence.Seconds(), meanwhile.Seconds(), synced.Seconds(), after.Seconds(), reload.Seconds())
+}
+
+// service is the name of one.
+func (c big) service(i int) string { return fmt.Sprintf("big-%d-of-%d", i, c.services) }
+
+// create writes the objects, and gives what the API server finds wrong with them.
+func (n *namespace) create(c big) error {
+	var group errgroup.Group
+	group.SetLimit(4)
+	for i := range c.services {
+		group.Go(func() error {
+			svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: c.service(i)}}
+			for j := range c.external {
+				svc.Spec.ExternalIPs = append(svc.Spec.ExternalIPs, fmt.Sprintf("198.%d.%d.%d", 18+i%2, 8*(i/2)+j/250, 1+j%250))
+			}
+			slice := &discoveryv1.EndpointSlice{
+				ObjectMeta:  metav1.ObjectMeta{Name: c.service(i), Labels: map[string]string{discoveryv1.LabelServiceName: c.service(i)}},
+				AddressType: discoveryv1.AddressTypeIPv4,
+			}
+			for j := range c.ports {
+				name := fmt.Sprint("p", j)
+				svc.Spec.Ports = append(svc.Spec.Ports, corev1.ServicePort{Name: name, Port: int32(1000 + j), TargetPort: intstr.FromInt32(endpointPort)})
+				slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{Name: &name, Port: new(int32(endpointPort)), Protocol: new(corev1.ProtocolTCP)})
+			}
+			for j := range c.endpoints {
+				slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{
+					Addresses: []string{fmt.Sprintf("10.%d.%d.%d", 200+i, j/250, 1+j%250)}, Conditions: discoveryv1.EndpointConditions{Ready: new(true)},
+				})
+			}
+			if _, err := shared.admin.Core.Services(n.name).Create(n.t.Context(), svc, metav1.CreateOptions{}); err != nil {
+				return err
+			}
+			_, err := shared.admin.Discovery.EndpointSlices(n.name).Create(n.t.Context(), slice, metav1.CreateOptions{})
+			return err
+		})
+	}
+	n.t.Cleanup(func() {
+		for i := range c.services {
+			n.remove(c.service(i))
+		}
+	})
+	err := group.Wait()
+	if err != nil && !apierrors.IsInvalid(err) && !apierrors.IsRequestEntityTooLargeError(err) {
+		n.t.Fatal(err)
+	}
+	return err
+}
+
+// soon makes a Service, which must work within 5 s, and gives the time that it took.
+func (n *namespace) soon(name string) time.Duration {
+	n.t.Helper()
+	limit := n.promised(5 * time.Second)
+	began := time.Now()
+	_, nodePort := n.web(name)
+	n.within(limit, answers(n.client, nodePort, "ep1"))
+	return time.Since(began)
+}
+
+// limit has the next start do with little memory.
+func (d *daemon) limit(around surroundings) {
+	d.t.Helper()
+	if around.programMemory > 0 {
+		bin := d.t.TempDir()
+		script := fmt.Sprintf("#!/bin/sh\nPATH=/usr/sbin:/usr/bin:/sbin:/bin exec prlimit --as=%d nft \"$@\"\n", around.programMemory)
+		d.must(os.WriteFile(filepath.Join(bin, "nft"), []byte(script), 0o755))
+		d.env = append(d.env, "PATH="+bin+":/usr/sbin:/usr/bin:/sbin:/bin")
+	}
+	if around.groupMemory > 0 {
+		d.group = d.memoryGroup(around.groupMemory)
+	}
+}
+
+// memoryGroup makes a control group with this much memory, of version 1 or 2.
+func (d *daemon) memoryGroup(limit int) (procs string) {
+	d.t.Helper()
+	for _, kind := range []struct{ above, file string }{
+		{"/sys/fs/cgroup/memory", "memory.limit_in_bytes"}, {"/sys/fs/cgroup", "memory.max"},
+	} {
+		dir := filepath.Join(kind.above, fmt.Sprintf("edgeway-e2e-%d", os.Getpid()))
+		if os.Mkdir(dir, 0o755) != nil {
+			continue
+		}
+		d.t.Cleanup(func() {
+			d.kill()
+			d.within(patience, func() error { return os.Remove(dir) })
+		})
+		if os.WriteFile(filepath.Join(dir, kind.file), []byte(strconv.Itoa(limit)), 0) == nil {
+			return filepath.Join(dir, "cgroup.procs")
+		}
+	}
+	d.t.Fatal("this machine has no control groups for memory")
+	return ""
+}
+
+// alive wants the daemon to be the process that was started.
+func (d *daemon) alive() error {
+	select {
+	case <-d.ended:
+		return errors.New("the daemon has ended")
+	default:
+		return nil
+	}
+}
+
+// fullSyncs wants that many full syncs of the backend in the log.
+func (d *daemon) fullSyncs(want int) func() error {
+	return func() error {
+		log, err := os.ReadFile(d.logFile())
+		if n := strings.Count(string(log), `msg="full sync done" stage=nftables`); err == nil && n < want {
+			err = fmt.Errorf("%d full syncs, want %d", n, want)
+		}
+		return err
+	}
+}
+
+// peak is the most memory that the daemon has had, in bytes.
+func (d *daemon) peak() int64 {
+	d.t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", d.cmd.Process.Pid))
+	d.must(err)
+	for line := range strings.Lines(string(text)) {
+		if value, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+			kB, err := strconv.ParseInt(strings.Fields(value)[0], 10, 64)
+			d.must(err)
+			return kB << 10
+		}
+	}
+	d.t.Fatal("no VmHWM")
+	return 0
+}
+
+// endedWith ends the daemon and gives the most memory that it or any program of its has had.
+func (d *daemon) endedWith() int64 {
+	d.t.Helper()
+	cmd := d.cmd
+	d.stop()
+	return cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss << 10
+}
+
+// heart is a service manager that listens for the watchdog's pings.
+type heart struct {
+	mu      sync.Mutex
+	last    time.Time
+	silence time.Duration
+}
+
+// newHeart has the next start of the daemon ping it.
+func (l *lab) newHeart(d *daemon) *heart {
+	l.t.Helper()
+	path := filepath.Join(d.dir, "heart")
+	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	l.must(err)
+	l.t.Cleanup(func() { _ = conn.Close() })
+	d.env = append(d.env, "NOTIFY_SOCKET="+path, fmt.Sprintf("WATCHDOG_USEC=%d", watchdogTime.Microseconds()))
+	h := &heart{}
+	go func() {
+		buf := make([]byte, 4096)
+		for {
+			n, err := conn.Read(buf)
+			if err != nil {
+				return
+			}
+			if strings.Contains(string(buf[:n]), "WATCHDOG=1") {
+				h.beat()
+			}
+		}
+	}()
+	return h
+}
+
+func (h *heart) beat() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now := time.Now()
+	if !h.last.IsZero() {
+		h.silence = max(h.silence, now.Sub(h.last))
+	}
+	h.last = now
+}
+
+// longest is the longest time without a ping since the first one.
+func (h *heart) longest() time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return max(h.silence, time.Since(h.last))
+}
