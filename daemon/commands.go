@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 
 	"golang.org/x/sync/errgroup"
@@ -12,6 +13,7 @@ import (
 	"edgeway/daemon/nodeinfo"
 	"edgeway/daemon/planner"
 	"edgeway/daemon/source"
+	"edgeway/daemon/source/kube"
 	"edgeway/proxiers"
 	"edgeway/proxiers/plan"
 )
@@ -47,6 +49,20 @@ func MakePlan(ctx context.Context, cfg *config.Config, logger *slog.Logger) (*pl
 	}
 	p, problems := planner.New(plannerOptions(cfg, families(cfg), s.held)).Plan(snap, node.Host(), nil)
 	return p, append(snap.Problems, problems...), nil
+}
+
+// CheckKubeconfig gives what is dangerous about the kubeconfig, and that it cannot be read now: a credential of the
+// service manager is there only while the service runs. It is an error if the daemon could not use it.
+func CheckKubeconfig(cfg *config.Config) (warnings []string, err error) {
+	k := cfg.Source.Kube
+	if k.Kubeconfig == "" {
+		return nil, nil
+	}
+	warnings, err = kube.Warnings(k.Kubeconfig, k.AllowExecPlugins)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+		return []string{err.Error() + ": it could not be checked"}, nil
+	}
+	return warnings, err
 }
 
 // faults gives the errors of the sources.

@@ -65,9 +65,13 @@ func (s *Source) Expiries() map[string]Expiry {
 	return s.credentials.access.expiries
 }
 
-// Insecure gives what is dangerous about a kubeconfig, in sentences. The error says why a daemon could not use it.
-func Insecure(kubeconfig string, allowExec bool) ([]string, error) {
+// Warnings gives what is dangerous about a kubeconfig, and what expires soon, in sentences. The error says why a
+// daemon could not use it.
+func Warnings(kubeconfig string, allowExec bool) ([]string, error) {
 	a, err := loadKubeconfig(kubeconfig, allowExec)
+	if text := expiryMessage(a.expiries, time.Now()); err == nil && text != "" {
+		a.insecure = append(a.insecure, text)
+	}
 	return a.insecure, err
 }
 
