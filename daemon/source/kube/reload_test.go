@@ -19,7 +19,6 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
-
 )
 
 // gate lets requests with one of the tokens through.
@@ -78,7 +77,9 @@ clusters: [{name: k, cluster: {server: %q}}], users: [{name: u, user: {%s}}]}`, 
 // files are replaced.
 func TestReplacedTokenIsPickedUp(t *testing.T) {
 	t.Parallel()
-	for name, way := range map[string]struct{ prepare, replace func(t *testing.T, dir, url string) }{
+	for name, way := range map[string]struct {
+		prepare, replace func(t *testing.T, dir, url string)
+	}{
 		"rewritten": {
 			func(t *testing.T, dir, url string) { mustWrite(t, dir+"/kubeconfig", withUser(url, "token: one")) },
 			func(t *testing.T, dir, url string) { mustWrite(t, dir+"/kubeconfig", withUser(url, "token: two")) },
@@ -322,4 +323,3 @@ users: [{name: u, user: {client-certificate: client.crt, client-key: client.key}
 		t.Errorf("expiries %v", got)
 	}
 }
-
