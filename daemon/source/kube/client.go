@@ -115,7 +115,7 @@ func innermost(rt http.RoundTripper) *http.Transport {
 // API servers and proxies that speak only HTTP/1.1.
 type dialer struct {
 	net.Dialer
-	// changed has a mark after addrs has grown.
+	// changed has a mark after addrs has grown, or the server is another one.
 	changed chan struct{}
 	mu      sync.Mutex
 	addrs   []netip.Addr // sorted
@@ -172,6 +172,10 @@ func (d *dialer) note(a netip.Addr) {
 		return
 	}
 	d.addrs = slices.Insert(slices.Clone(d.addrs), i, a)
+	d.mark()
+}
+
+func (d *dialer) mark() {
 	select {
 	case d.changed <- struct{}{}:
 	default:

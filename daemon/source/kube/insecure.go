@@ -24,7 +24,7 @@ func insecureServer(config *rest.Config) (out []string) {
 	}
 	addr, err := netip.ParseAddr(server.Hostname())
 	if server.Hostname() != "localhost" && (err != nil || !addr.Unmap().IsLoopback()) {
-		out = append(out, fmt.Sprintf("The server %s is used without TLS: anybody on the way can read the credentials and change all Services. Use https", config.Host))
+		out = append(out, fmt.Sprintf("The server %s is used without TLS: no credentials are sent, and anybody on the way can change all Services. Use https", config.Host))
 	}
 	return out
 }

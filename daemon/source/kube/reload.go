@@ -24,6 +24,7 @@ type Concern struct {
 	Since time.Time // zero: unknown
 	// Message is a plain sentence that says what to do.
 	Message string
+	fault   string // for the log
 }
 
 // credentials are those in force, and what is known about them.
@@ -44,8 +45,8 @@ func (s *Source) Concerns() []Concern {
 	var out []Concern
 	if c.faults > 1 {
 		out = append(out, Concern{
-			"kubeconfig-refused", c.since,
-			"The new kubeconfig cannot be used, the previous one stays in force: " + c.fault + ". Correct it, no restart is needed",
+			Name: "kubeconfig-refused", Since: c.since, fault: c.fault,
+			Message: "The new kubeconfig cannot be used, the previous one stays in force: " + c.fault + ". Correct it, no restart is needed",
 		})
 	}
 	if text := expiryMessage(c.access.expiries, time.Now()); text != "" {
@@ -144,7 +145,7 @@ func (s *Source) tellConcerns(told map[string]string) {
 		}
 		switch c.Name {
 		case "kubeconfig-refused":
-			s.log.Error("new kubeconfig cannot be used, the previous one stays in force", "error", c.Message)
+			s.log.Error("new kubeconfig cannot be used, the previous one stays in force", "error", c.fault)
 		case "credential-expiry":
 			s.log.Warn("credential of the API server expires", "error", c.Message)
 		default:

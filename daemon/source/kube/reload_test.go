@@ -67,10 +67,10 @@ func mustLink(t *testing.T, target, path string) {
 	}
 }
 
-// withUser is a kubeconfig for the server with these fields of its user.
+// withUser is a kubeconfig for the server with these fields of its user. client-go sends credentials with TLS alone.
 func withUser(url, user string) string {
 	return fmt.Sprintf(`{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: k, user: u}}],
-clusters: [{name: k, cluster: {server: %q}}], users: [{name: u, user: {%s}}]}`, url, user)
+clusters: [{name: k, cluster: {server: %q, insecure-skip-tls-verify: true}}], users: [{name: u, user: {%s}}]}`, url, user)
 }
 
 // The API server stops to accept the token, and the operator replaces it, in each of the ways in which
@@ -121,7 +121,7 @@ func TestReplacedTokenIsPickedUp(t *testing.T) {
 			t.Parallel()
 			api := newFakeAPI(t)
 			g := newGate(api, "one")
-			api.Start()
+			api.StartTLS()
 			api.put("services", "a", clusterIP(1))
 			dir := t.TempDir()
 			way.prepare(t, dir, api.URL)
@@ -142,7 +142,7 @@ func TestNewCredentialsKeepTheState(t *testing.T) {
 	t.Parallel()
 	api := newFakeAPI(t)
 	g := newGate(api, "one", "two")
-	api.Start()
+	api.StartTLS()
 	api.put("services", "a", clusterIP(1))
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	mustWrite(t, path, withUser(api.URL, "token: one"))

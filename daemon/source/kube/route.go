@@ -48,6 +48,7 @@ func (c *client) use(config *rest.Config) error {
 	next := &route{host: config.Host, server: server, transport: transport}
 	next.replaced, next.replace = context.WithCancel(context.Background())
 	if old := c.route.Swap(next); old != nil {
+		c.dialer.mark() // the addresses may be the same, the server's name is not
 		old.replace()
 		if t := innermost(old.transport); t != nil {
 			t.CloseIdleConnections()
