@@ -47,8 +47,8 @@ func (l *lab) certificate(user string) *api.AuthInfo {
 	return &api.AuthInfo{ClientCertificateData: cert, ClientKeyData: key}
 }
 
-// metric wants a line of the metrics to begin with these words.
-func (d *daemon) metric(want string) func() error {
+// hasMetric wants a line of the metrics to begin with these words.
+func (d *daemon) hasMetric(want string) func() error {
 	return func() error {
 		_, body, err := d.get(metricsAddr, "/metrics")
 		if err != nil || !strings.Contains(body, "\n"+want) {
@@ -114,14 +114,14 @@ func TestReplacedCredentialsAreUsedWithoutARestart(t *testing.T) {
 
 	d.replaceUser(l.certificate(cluster.Edgeway))
 	follows("client certificate")
-	l.within(patience, d.metric(`edgeway_credential_expiry_timestamp_seconds{credential="client-certificate"}`))
-	l.within(patience, d.metric(`edgeway_credential_expiry_timestamp_seconds{credential="ca"}`))
+	l.within(patience, d.hasMetric(`edgeway_credential_expiry_timestamp_seconds{credential="client-certificate"}`))
+	l.within(patience, d.hasMetric(`edgeway_credential_expiry_timestamp_seconds{credential="ca"}`))
 	d.replaceUser(l.certificate(cluster.Stranger))
 	refused("client certificate of a stranger", "forbidden")
 
 	d.replaceUser(l.serviceAccount(n.name))
 	refused("service account without rights", "system:serviceaccount:"+n.name)
-	l.within(patience, d.metric(`edgeway_credential_expiry_timestamp_seconds{credential="token"}`))
+	l.within(patience, d.hasMetric(`edgeway_credential_expiry_timestamp_seconds{credential="token"}`))
 
 	// Another address of the API server; the old one is gone.
 	d.link.cut()
