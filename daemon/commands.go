@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"slices"
 
@@ -14,6 +15,7 @@ import (
 	"edgeway/daemon/planner"
 	"edgeway/daemon/source"
 	"edgeway/daemon/tracker"
+	"edgeway/daemon/source/kube"
 	"edgeway/proxiers"
 	"edgeway/proxiers/plan"
 )
@@ -67,6 +69,20 @@ func withoutHealthChecks(host *nodeinfo.Host, snap *tracker.Snapshot) *nodeinfo.
 		return l.Protocol == plan.TCP && !l.Addr.Addr().IsUnspecified() && ports[l.Addr.Port()]
 	})
 	return &out
+}
+
+// CheckKubeconfig gives what is dangerous about the kubeconfig, and that it cannot be read now: a credential of the
+// service manager is there only while the service runs. It is an error if the daemon could not use it.
+func CheckKubeconfig(cfg *config.Config) (warnings []string, err error) {
+	k := cfg.Source.Kube
+	if k.Kubeconfig == "" {
+		return nil, nil
+	}
+	warnings, err = kube.Warnings(k.Kubeconfig, k.AllowExecPlugins)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+		return []string{err.Error() + ": it could not be checked"}, nil
+	}
+	return warnings, err
 }
 
 // faults gives the errors of the sources.

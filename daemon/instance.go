@@ -90,6 +90,7 @@ func (i *instance) assemble(ctx context.Context) error {
 	i.node = nodeinfo.New(i.logger, foreignDevices()...)
 	i.pipeline = i.newPipeline()
 	i.health = health.New(i.pipeline, i.healthSources()...)
+	i.health.Include(i.sources.concerns)
 	if err := i.newStages(ctx); err != nil {
 		return err
 	}

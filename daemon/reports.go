@@ -83,7 +83,8 @@ func (i *instance) metricsOptions() metrics.Options {
 		Version: i.opts.Version, Revision: i.opts.Revision,
 		Backend: i.component.Name, Mode: proxyMode(i.component.Name), Families: i.families,
 		State: i.pipeline.State, Tracker: i.sources.tracker.Stats,
-		SavedAt: func() time.Time { return i.lastKnown().SavedAt },
+		SavedAt:  func() time.Time { return i.lastKnown().SavedAt },
+		Expiries: i.sources.expiries,
 	}
 	for _, s := range i.stages {
 		if c, ok := s.Applier.(prometheus.Collector); ok {

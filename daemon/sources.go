@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"edgeway/daemon/config"
+	"edgeway/daemon/health"
 	"edgeway/daemon/source"
 	"edgeway/daemon/source/file"
 	"edgeway/daemon/source/kube"
@@ -57,7 +58,7 @@ func newSources(cfg *config.Config, logger *slog.Logger) (*sources, error) {
 	}
 	if s.kube != nil && cfg.Source.LastKnown.Enabled {
 		s.saved = lastknown.New(cfg.Source.LastKnown.Directory, lastknown.Options{
-			Server:    s.kube.APIServer(),
+			Server:    s.kube.APIServer,
 			Objects:   func() iter.Seq[source.Object] { return s.tracker.Objects(kubeLayer) },
 			Confirmed: func() time.Time { return s.kube.Status().LastContact },
 			Logger:    logger.With("source", lastKnownLayer),
@@ -66,6 +67,28 @@ func newSources(cfg *config.Config, logger *slog.Logger) (*sources, error) {
 	}
 	s.tracker = tracker.New(layers...)
 	return s, nil
+}
+
+// concerns are those about the credentials of the API server, which is used all the same.
+func (s *sources) concerns() (out []health.Condition) {
+	if s.kube == nil {
+		return nil
+	}
+	for _, c := range s.kube.Concerns() {
+		out = append(out, health.Condition{Name: c.Name, Level: health.Degraded, Since: c.Since, Message: c.Message})
+	}
+	return out
+}
+
+// expiries are when the credentials of the API server expire.
+func (s *sources) expiries() map[string]time.Time {
+	out := map[string]time.Time{}
+	if s.kube != nil {
+		for credential, e := range s.kube.Expiries() {
+			out[credential] = e.Until
+		}
+	}
+	return out
 }
 
 // list gives the sources in the order of the layers.

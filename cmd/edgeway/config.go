@@ -23,15 +23,9 @@ func configCommand(g *globals) *cobra.Command {
 		},
 		&cobra.Command{
 			Use:   "check",
-			Short: "Check the configuration file and its drop-ins, and list all errors",
+			Short: "Check the configuration file, its drop-ins and the kubeconfig, and list all errors",
 			Args:  cobra.NoArgs,
-			RunE: func(cmd *cobra.Command, _ []string) error {
-				if _, err := daemon.LoadConfig(g.config); err != nil {
-					return err
-				}
-				_, err := fmt.Fprintln(cmd.OutOrStdout(), "The configuration is valid.")
-				return err
-			},
+			RunE:  func(cmd *cobra.Command, _ []string) error { return checkConfig(cmd, g.config) },
 		},
 		&cobra.Command{
 			Use:   "dump",
@@ -48,4 +42,20 @@ func configCommand(g *globals) *cobra.Command {
 		},
 	)
 	return cmd
+}
+
+func checkConfig(cmd *cobra.Command, path string) error {
+	cfg, err := daemon.LoadConfig(path)
+	if err != nil {
+		return err
+	}
+	warnings, err := daemon.CheckKubeconfig(cfg)
+	if err != nil {
+		return coded{err, exitUsage}
+	}
+	for _, w := range warnings {
+		fmt.Fprintf(cmd.ErrOrStderr(), "WARNING: %s\n", w)
+	}
+	_, err = fmt.Fprintln(cmd.OutOrStdout(), "The configuration is valid.")
+	return err
 }

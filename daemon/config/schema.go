@@ -66,7 +66,7 @@ func nodeSection(n *Node) section {
 
 func kubeSection(k *Kube) section {
 	return section{"source.kube", "Services from an API server.", []key{
-		{"kubeconfig", "The file that names the server and the credentials. Empty: no API server.", path(&k.Kubeconfig)},
+		{"kubeconfig", "The file that names the server and the credentials. It is read again when it, or a file that it names, changes. Empty: no API server.", path(&k.Kubeconfig)},
 		{"namespaces", "Only these namespaces are watched. Empty: all.", list(&k.Namespaces, parseNamespace)},
 		{
 			"label_selector", "Only Services and EndpointSlices with these labels are watched, as in \"edge in (yes, all)\". Mind that both kinds of object need the labels: Kubernetes copies a Service's labels to its EndpointSlices.",

@@ -28,8 +28,8 @@ const (
 
 // Condition is one fault that holds now.
 type Condition struct {
-	// Name is one of first-sync, backend-sync, quarantine, leftovers, node-leaving, source-NAME and
-	// follower-NAME.
+	// Name is one of first-sync, backend-sync, quarantine, leftovers, node-leaving, source-NAME, follower-NAME,
+	// kubeconfig-refused, kubeconfig-insecure and credential-expiry.
 	Name  string    `json:"name"`
 	Level Level     `json:"level"`
 	Since time.Time `json:"since,omitzero"`
@@ -114,14 +114,14 @@ func (c *Checker) Report() Report {
 	}
 	add(quarantine(&state)...)
 	add(followers(&state)...)
-	for _, conditions := range c.others {
-		add(conditions()...)
-	}
 	if leaving, cond := nodeLeaving(&state); leaving {
 		r.NodeEligible = false
 		add(cond)
 	}
 	add(c.sourceFaults(now)...)
+	for _, conditions := range c.others {
+		add(conditions()...)
+	}
 	r.Conditions = append(bad, degraded...)
 	return r
 }

@@ -30,6 +30,7 @@ var present = [...]struct {
 	{"kubeproxy_sync_proxy_rules_endpoint_changes_pending", "Changes of EndpointSlices that are not synced yet.", nil},
 	{"kubeproxy_sync_proxy_rules_no_local_endpoints_total", "Service ports with a Local traffic policy and no endpoint on this host.", []string{"traffic_policy", familyLabel}},
 	{"edgeway_build_info", "1, with the version of Edgeway and of Go.", []string{"version", "revision", "goversion"}},
+	{"edgeway_credential_expiry_timestamp_seconds", "When a credential of the API server expires: ca, client-certificate or token; absent: it does not, or it is not known.", []string{"credential"}},
 	{"edgeway_drift_repairs_total", "Full syncs that repaired rules which another program had changed.", []string{"stage"}},
 	{"edgeway_faulty_objects", "Objects that are ignored, wholly or in part. reason: invalid, policy (an address or port that belongs to another Service, or that no Service may have) or refused (by the kernel).", []string{"kind", "reason"}},
 	{"edgeway_last_error_timestamp_seconds", "When a stage last failed; absent: never.", []string{"stage"}},
@@ -211,4 +212,7 @@ func (s scrape) sources() {
 		s.age("edgeway_source_staleness_seconds", st.LastContact, src.Name())
 	}
 	s.age("edgeway_last_known_age_seconds", s.opts.SavedAt())
+	for credential, at := range s.opts.Expiries() {
+		s.timestamp("edgeway_credential_expiry_timestamp_seconds", at, credential)
+	}
 }

@@ -41,6 +41,8 @@ type Options struct {
 	Sources  []Source
 	// SavedAt is when the last-known state on disk was written; zero: there is none.
 	SavedAt func() time.Time
+	// Expiries are when the credentials of the API server expire.
+	Expiries func() map[string]time.Time
 	// Proxiers are those of the backend and its followers that have metrics of their own.
 	Proxiers []prometheus.Collector
 }

@@ -170,8 +170,8 @@ func TestAPIServerBehindAProxy(t *testing.T) {
 	eventually(t, "the addresses are known", 10*time.Second, func() bool {
 		return slices.Equal(r.apiServer("https://api.edgeway.test:6443"), addrs("127.0.0.1", "198.51.100.9"))
 	})
-	if !strings.Contains(r.client.host, "api.edgeway.test") {
-		t.Errorf("server %q", r.client.host)
+	if !strings.Contains(r.client.host(), "api.edgeway.test") {
+		t.Errorf("server %q", r.client.host())
 	}
 }
 

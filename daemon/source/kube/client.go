@@ -3,6 +3,7 @@ package kube
 import (
 	"fmt"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,30 +17,35 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// client holds one REST client for each API group that is read; they share their connections.
+// client holds one REST client for each API group that is read; they share their connections. The clients
+// live as long as the source; where their requests go, and as whom, is the route's, which can be replaced.
 type client struct {
-	host                        string
 	dialer                      *dialer
 	params                      runtime.ParameterCodec
 	core, discovery, networking rest.Interface
+	route                       atomic.Pointer[route]
+	// refused has a mark after the API server has not accepted us, or we have not accepted it.
+	refused chan struct{}
 }
 
 func newClient(config *rest.Config, o Options) (*client, error) {
 	scheme := newScheme()
-	c := &client{host: config.Host, dialer: newDialer(config.Host, o), params: runtime.NewParameterCodec(scheme)}
-
-	config = rest.CopyConfig(config)
-	config.Dial = c.dialer.DialContext
-	config.Wrap(pingOften)
-	config.QPS = -1 // the pace of each feed is the limit
-	config.WarningHandler = rest.NoWarnings{}
-	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
-	config.ContentType = runtime.ContentTypeProtobuf
-	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
-	transport, err := rest.HTTPClientFor(config)
-	if err != nil {
-		return nil, fmt.Errorf("make transport: %w", err)
+	c := &client{dialer: newDialer(config.Host, o), params: runtime.NewParameterCodec(scheme), refused: make(chan struct{}, 1)}
+	if err := c.use(config); err != nil {
+		return nil, err
 	}
+	config = &rest.Config{
+		Host:           "http://" + anyServer,
+		QPS:            -1, // the pace of each feed is the limit
+		WarningHandler: rest.NoWarnings{},
+		ContentConfig: rest.ContentConfig{
+			NegotiatedSerializer: serializer.NewCodecFactory(scheme).WithoutConversion(),
+			ContentType:          runtime.ContentTypeProtobuf,
+			AcceptContentTypes:   runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON,
+		},
+	}
+	transport := &http.Client{Transport: c}
+	var err error
 	for _, group := range []struct {
 		client  *rest.Interface
 		gv      schema.GroupVersion
@@ -80,16 +86,20 @@ const (
 // pingOften sets the HTTP/2 health check of the transport that client-go made. It runs before the
 // transport's first request; client-go may hand the same one out again, already set.
 func pingOften(rt http.RoundTripper) http.RoundTripper {
-	inner := rt
-	for {
-		w, ok := inner.(utilnet.RoundTripperWrapper)
-		if !ok {
-			break
-		}
-		inner = w.WrappedRoundTripper()
-	}
-	if t, ok := inner.(*http.Transport); ok && t.HTTP2 == nil {
+	if t := innermost(rt); t != nil && t.HTTP2 == nil {
 		t.HTTP2 = &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout}
 	}
 	return rt
+}
+
+// innermost gives the transport that client-go has wrapped; nil: it is of another type.
+func innermost(rt http.RoundTripper) *http.Transport {
+	for {
+		w, ok := rt.(utilnet.RoundTripperWrapper)
+		if !ok {
+			t, _ := rt.(*http.Transport)
+			return t
+		}
+		rt = w.WrappedRoundTripper()
+	}
 }

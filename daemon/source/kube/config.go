@@ -1,11 +1,14 @@
 package kube
 
 import (
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
@@ -15,136 +18,216 @@ import (
 	"edgeway/daemon/regular"
 )
 
-// loadKubeconfig reads the current context of the file at path. It opens everything that the file
-// refers to, so that a fault is found now and named, not at some later request.
-func loadKubeconfig(path string, allowExec bool) (*rest.Config, error) {
+// access is what a kubeconfig and the files that it names say: where the API server is, and who we are there.
+type access struct {
+	// config has the content of the files, not their paths: what was checked is what is used.
+	config   *rest.Config
+	files    []file // all that were read, the kubeconfig first
+	digest   [sha256.Size]byte
+	expiries map[string]Expiry // by credential
+	insecure []string          // what is dangerous about it, in sentences
+}
+
+// file is a file as it was when it was read.
+type file struct {
+	path   string
+	info   os.FileInfo
+	secret bool
+}
+
+// reader reads the files of one access.
+type reader struct {
+	files  []file
+	digest []byte
+}
+
+func (r *reader) read(path string, secret bool) ([]byte, error) {
+	raw, err := regular.Read(path, regular.Small)
+	if err != nil {
+		r.files = append(r.files, file{path: path})
+		return nil, err
+	}
+	info, err := os.Stat(path)
+	r.files = append(r.files, file{path, info, secret})
+	sum := sha256.Sum256(raw)
+	r.digest = append(r.digest, sum[:]...)
+	return raw, err
+}
+
+// loadKubeconfig reads the current context of the file at path, and everything that it refers to, so that a
+// fault is found now and named, not at some later request. With an error the access still has the files.
+func loadKubeconfig(path string, allowExec bool) (*access, error) {
+	r := &reader{}
+	out, err := r.load(path, allowExec)
+	out.files, out.digest = r.files, sha256.Sum256(r.digest)
+	return out, err
+}
+
+func (r *reader) load(path string, allowExec bool) (*access, error) {
+	out := &access{expiries: map[string]Expiry{}}
 	if path == "" {
-		return nil, errors.New("kubeconfig: no path given")
+		return out, errors.New("kubeconfig: no path given")
 	}
-	data, err := regular.Read(path, regular.Small)
+	raw, err := r.read(path, false)
 	if err != nil {
-		return nil, fmt.Errorf("kubeconfig: %w", err)
+		return out, fmt.Errorf("kubeconfig: %w", err)
 	}
-	config, err := clientcmd.Load(data)
+	config, err := clientcmd.Load(raw)
 	if err != nil {
-		return nil, fmt.Errorf("kubeconfig %s: it does not parse: %w", path, err)
+		return out, fmt.Errorf("kubeconfig %s: it does not parse: %w", path, err)
 	}
-	// Relative paths in the file are relative to the file.
-	for _, cluster := range config.Clusters {
-		cluster.LocationOfOrigin = path
-	}
-	for _, user := range config.AuthInfos {
-		user.LocationOfOrigin = path
-	}
-	if err := clientcmd.ResolveLocalPaths(config); err != nil {
-		return nil, fmt.Errorf("kubeconfig %s: %w", path, err)
-	}
-	if err := checkKubeconfig(config, allowExec); err != nil {
-		return nil, fmt.Errorf("kubeconfig %s: %w", path, err)
-	}
-	out, err := clientcmd.NewNonInteractiveClientConfig(*config, config.CurrentContext, nil, nil).ClientConfig()
-	if err != nil {
-		return nil, fmt.Errorf("kubeconfig %s: %w", path, err)
+	if err := r.complete(path, config, allowExec, out); err != nil {
+		return out, fmt.Errorf("kubeconfig %s: %w", path, err)
 	}
 	return out, nil
 }
 
-func checkKubeconfig(config *api.Config, allowExec bool) error {
-	if config.CurrentContext == "" {
-		return errors.New("current-context: it is missing or empty")
+func (r *reader) complete(path string, config *api.Config, allowExec bool, out *access) error {
+	// Relative paths in the file are relative to the file.
+	for _, c := range config.Clusters {
+		c.LocationOfOrigin = path
 	}
-	context, ok := config.Contexts[config.CurrentContext]
-	if !ok {
-		return fmt.Errorf("current-context: contexts has no %q", config.CurrentContext)
+	for _, u := range config.AuthInfos {
+		u.LocationOfOrigin = path
 	}
-	cluster, ok := config.Clusters[context.Cluster]
-	if !ok {
-		return fmt.Errorf("contexts[%s].context.cluster: clusters has no %q", config.CurrentContext, context.Cluster)
-	}
-	at := fmt.Sprintf("clusters[%s].cluster", context.Cluster)
-	if cluster.Server == "" {
-		return fmt.Errorf("%s.server: it is missing or empty", at)
-	}
-	if _, _, err := rest.DefaultServerURL(cluster.Server, "", schema.GroupVersion{}, true); err != nil {
-		return fmt.Errorf("%s.server: %w", at, err)
-	}
-	if err := checkAuthority(at, cluster); err != nil {
+	if err := clientcmd.ResolveLocalPaths(config); err != nil {
 		return err
 	}
-	if context.AuthInfo == "" {
-		return nil
-	}
-	user, ok := config.AuthInfos[context.AuthInfo]
-	if !ok {
-		return fmt.Errorf("contexts[%s].context.user: users has no %q", config.CurrentContext, context.AuthInfo)
-	}
-	at = fmt.Sprintf("users[%s].user", context.AuthInfo)
-	if err := checkPlugins(at, user, allowExec); err != nil {
-		return err
-	}
-	return checkCredentials(at, user)
-}
-
-func checkAuthority(at string, cluster *api.Cluster) error {
-	pem, field, err := fileOrData(cluster.CertificateAuthority, cluster.CertificateAuthorityData, "certificate-authority")
+	cluster, user, err := currentContext(config)
 	if err != nil {
-		return fmt.Errorf("%s.%s: %w", at, field, err)
+		return err
 	}
-	if len(pem) > 0 && !x509.NewCertPool().AppendCertsFromPEM(pem) {
-		return fmt.Errorf("%s.%s: it holds no certificate that can be read", at, field)
+	if err := r.readCluster(cluster, out.expiries); err != nil {
+		return fmt.Errorf("clusters[%s].cluster.%w", config.Contexts[config.CurrentContext].Cluster, err)
 	}
+	r.files[0].secret = user.Token != "" || user.Password != "" || len(user.ClientKeyData) > 0
+	if err := r.readUser(user, allowExec, out.expiries); err != nil {
+		return fmt.Errorf("users[%s].user.%w", config.Contexts[config.CurrentContext].AuthInfo, err)
+	}
+	out.config, err = clientcmd.NewNonInteractiveClientConfig(*config, config.CurrentContext, nil, nil).ClientConfig()
+	if err != nil {
+		return err
+	}
+	out.insecure = append(insecureServer(out.config), insecureFiles(r.files)...)
 	return nil
 }
 
-func checkPlugins(at string, user *api.AuthInfo, allowExec bool) error {
+// currentContext gives a user without credentials if the context names none.
+func currentContext(config *api.Config) (*api.Cluster, *api.AuthInfo, error) {
+	if config.CurrentContext == "" {
+		return nil, nil, errors.New("current-context: it is missing or empty")
+	}
+	context, ok := config.Contexts[config.CurrentContext]
+	if !ok {
+		return nil, nil, fmt.Errorf("current-context: contexts has no %q", config.CurrentContext)
+	}
+	cluster, ok := config.Clusters[context.Cluster]
+	if !ok {
+		return nil, nil, fmt.Errorf("contexts[%s].context.cluster: clusters has no %q", config.CurrentContext, context.Cluster)
+	}
+	if context.AuthInfo == "" {
+		return cluster, &api.AuthInfo{}, nil
+	}
+	user, ok := config.AuthInfos[context.AuthInfo]
+	if !ok {
+		return nil, nil, fmt.Errorf("contexts[%s].context.user: users has no %q", config.CurrentContext, context.AuthInfo)
+	}
+	return cluster, user, nil
+}
+
+// readCluster takes the certificates of the authority into the cluster. Errors begin with the field, as those of
+// readUser do.
+func (r *reader) readCluster(cluster *api.Cluster, expiries map[string]Expiry) error {
+	if cluster.Server == "" {
+		return errors.New("server: it is missing or empty")
+	}
+	if _, _, err := rest.DefaultServerURL(cluster.Server, "", schema.GroupVersion{}, true); err != nil {
+		return fmt.Errorf("server: %w", err)
+	}
+	pem, field, err := r.fileOrData(cluster.CertificateAuthority, cluster.CertificateAuthorityData, "certificate-authority", false)
+	if err != nil {
+		return fmt.Errorf("%s: %w", field, err)
+	}
+	if len(pem) == 0 {
+		return nil
+	}
+	if !x509.NewCertPool().AppendCertsFromPEM(pem) {
+		return fmt.Errorf("%s: it holds no certificate that can be read", field)
+	}
+	cluster.CertificateAuthority, cluster.CertificateAuthorityData = "", pem
+	expiries[credentialCA] = authorityExpiry(pem)
+	return nil
+}
+
+func (r *reader) readUser(user *api.AuthInfo, allowExec bool, expiries map[string]Expiry) error {
+	if err := checkPlugins(user, allowExec); err != nil {
+		return err
+	}
+	if user.TokenFile != "" {
+		raw, err := r.read(user.TokenFile, true)
+		token := strings.TrimSpace(string(raw))
+		if err == nil && token == "" {
+			err = fmt.Errorf("%s is empty", user.TokenFile)
+		}
+		if err != nil {
+			return fmt.Errorf("tokenFile: %w", err)
+		}
+		user.Token, user.TokenFile = token, "" // client-go prefers the file's, too
+	}
+	if e, ok := tokenExpiry(user.Token); ok {
+		expiries[credentialToken] = e
+	}
+	return r.readKeyPair(user, expiries)
+}
+
+func checkPlugins(user *api.AuthInfo, allowExec bool) error {
 	if user.AuthProvider != nil {
-		return fmt.Errorf("%s.auth-provider: %q is not supported: client-go has no such providers any more; use a token, a certificate or an exec plugin", at, user.AuthProvider.Name)
+		return fmt.Errorf("auth-provider: %q is not supported: client-go has no such providers any more; use a token, a certificate or an exec plugin", user.AuthProvider.Name)
 	}
 	if user.Exec == nil {
 		return nil
 	}
 	if !allowExec {
-		return fmt.Errorf("%s.exec: it would run %q; exec plugins have to be allowed, by source.kube.allow_exec_plugins", at, user.Exec.Command)
+		return fmt.Errorf("exec: it would run %q; exec plugins have to be allowed, by source.kube.allow_exec_plugins", user.Exec.Command)
 	}
 	if _, err := exec.LookPath(user.Exec.Command); err != nil {
-		return fmt.Errorf("%s.exec.command: %w", at, err)
+		return fmt.Errorf("exec.command: %w", err)
 	}
 	return nil
 }
 
-func checkCredentials(at string, user *api.AuthInfo) error {
-	if user.TokenFile != "" {
-		if _, err := regular.Read(user.TokenFile, regular.Small); err != nil {
-			return fmt.Errorf("%s.tokenFile: %w", at, err)
-		}
-	}
-	cert, certField, err := fileOrData(user.ClientCertificate, user.ClientCertificateData, "client-certificate")
+func (r *reader) readKeyPair(user *api.AuthInfo, expiries map[string]Expiry) error {
+	cert, certField, err := r.fileOrData(user.ClientCertificate, user.ClientCertificateData, "client-certificate", false)
 	if err != nil {
-		return fmt.Errorf("%s.%s: %w", at, certField, err)
+		return fmt.Errorf("%s: %w", certField, err)
 	}
-	key, keyField, err := fileOrData(user.ClientKey, user.ClientKeyData, "client-key")
+	key, keyField, err := r.fileOrData(user.ClientKey, user.ClientKeyData, "client-key", true)
 	if err != nil {
-		return fmt.Errorf("%s.%s: %w", at, keyField, err)
+		return fmt.Errorf("%s: %w", keyField, err)
 	}
 	if len(cert) == 0 && len(key) == 0 {
 		return nil
 	}
-	if _, err := tls.X509KeyPair(cert, key); err != nil {
-		return fmt.Errorf("%s.%s and %s: %w", at, certField, keyField, err)
+	pair, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		return fmt.Errorf("%s and %s: %w", certField, keyField, err)
 	}
+	user.ClientCertificate, user.ClientCertificateData = "", cert
+	user.ClientKey, user.ClientKeyData = "", key
+	expiries[credentialCertificate] = Expiry{pair.Leaf.NotBefore, pair.Leaf.NotAfter}
 	return nil
 }
 
 // fileOrData gives the content of one of the kubeconfig's pairs of fields "name" (a path) and
 // "name-data", and the field that it comes from. The data wins over the path, as in client-go.
-func fileOrData(path string, data []byte, name string) (content []byte, field string, err error) {
+func (r *reader) fileOrData(path string, data []byte, name string, secret bool) (content []byte, field string, err error) {
 	if len(data) > 0 {
 		return data, name + "-data", nil
 	}
 	if path == "" {
 		return nil, name, nil
 	}
-	content, err = regular.Read(path, regular.Small)
+	content, err = r.read(path, secret)
 	if err == nil && len(content) == 0 {
 		err = fmt.Errorf("%s is empty", path)
 	}

@@ -22,14 +22,13 @@ import (
 // resolved; and has the kernel test idle connections, for servers that speak only HTTP/1.1.
 type dialer struct {
 	net.Dialer
-	// host is that of the API server's URL.
-	host string
-	log  *slog.Logger
+	log *slog.Logger
 	// known is Options.KnownAddrs.
 	known func() []netip.Addr
-	// changed has a mark after addrs has changed.
+	// changed has a mark after addrs has changed, or the server is another one.
 	changed chan struct{}
 	mu      sync.Mutex
+	host    string       // of the API server's URL
 	addrs   []netip.Addr // in the order in which they were noted
 }
 
@@ -47,13 +46,28 @@ func newDialer(server string, o Options) *dialer {
 	if o.Mark != 0 {
 		d.Control = marking(o.Mark)
 	}
-	if u, err := url.Parse(server); err == nil {
-		d.host = u.Hostname()
-		if a, err := netip.ParseAddr(d.host); err == nil {
-			d.note(a)
-		}
-	}
+	d.noteServer(server)
 	return d
+}
+
+// noteServer notes the host in the URL of an API server.
+func (d *dialer) noteServer(server string) {
+	u, err := url.Parse(server)
+	if err != nil {
+		return
+	}
+	d.mu.Lock()
+	d.host = u.Hostname()
+	d.mu.Unlock()
+	if a, err := netip.ParseAddr(u.Hostname()); err == nil {
+		d.note(a)
+	}
+}
+
+func (d *dialer) serverName() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.host
 }
 
 // marking gives a net.Dialer.Control that marks a socket's packets; net.Dialer does not use it for questions to name
@@ -71,8 +85,8 @@ func (d *dialer) DialContext(ctx context.Context, network, address string) (net.
 	if err != nil {
 		return nil, err
 	}
-	if host != d.host {
-		go d.resolve(ctx) // a proxy: the server's own name is resolved beyond it
+	if name := d.serverName(); host != name {
+		go d.resolve(ctx, name) // a proxy: the server's own name is resolved beyond it
 	}
 	if literal, err := netip.ParseAddr(host); err == nil {
 		d.note(literal)
@@ -114,10 +128,10 @@ func (d *dialer) dialKnown(ctx context.Context, network, host, port string) net.
 }
 
 // resolve notes the addresses of the API server's name, if it can be resolved here.
-func (d *dialer) resolve(ctx context.Context) {
+func (d *dialer) resolve(ctx context.Context, name string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.Timeout)
 	defer cancel()
-	found, err := cmp.Or(d.Resolver, net.DefaultResolver).LookupNetIP(ctx, "ip", d.host)
+	found, err := cmp.Or(d.Resolver, net.DefaultResolver).LookupNetIP(ctx, "ip", name)
 	if err != nil {
 		return
 	}
@@ -134,6 +148,10 @@ func (d *dialer) note(a netip.Addr) {
 		return
 	}
 	d.addrs = append(d.addrs[max(0, len(d.addrs)+1-maxAddrs):], a)
+	d.mark()
+}
+
+func (d *dialer) mark() {
 	select {
 	case d.changed <- struct{}{}:
 	default:

@@ -51,6 +51,8 @@ type feed struct {
 	// streamErr is the error of the last attempt to get the list as a stream; used by the
 	// reflector's goroutine alone.
 	streamErr error
+	// server is whose list the feed asked for last; used by the reflector's goroutine alone.
+	server string
 }
 
 // The limits of one feed.
@@ -153,6 +155,7 @@ func (f *feed) list(ctx context.Context, o metav1.ListOptions, st *store) (runti
 	case !refusesStream(streamErr):
 		return nil, streamErr
 	}
+	f.fromServer(&o)
 	limited, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
 	out := f.newList()
@@ -171,6 +174,12 @@ func (f *feed) watch(ctx context.Context, o metav1.ListOptions, st *store) (watc
 	}
 	if err := p.wait(ctx); err != nil {
 		return nil, err
+	}
+	if !stream && f.server != f.source.client.host() {
+		return nil, apierrors.NewResourceExpired("the objects are of another API server")
+	}
+	if stream {
+		f.fromServer(&o)
 	}
 	seconds := int64(limit.Seconds())
 	o.TimeoutSeconds, o.Watch = &seconds, true
@@ -198,13 +207,25 @@ func (f *feed) watch(ctx context.Context, o metav1.ListOptions, st *store) (watc
 	return f.guard(ctx, w), nil
 }
 
+// fromServer notes whose list is asked for. Versions of objects mean nothing to another server.
+func (f *feed) fromServer(o *metav1.ListOptions) {
+	host := f.source.client.host()
+	if f.server != host && f.server != "" && o.Continue == "" {
+		o.ResourceVersion = ""
+		if o.SendInitialEvents == nil {
+			o.ResourceVersionMatch = "" // the API server refuses it without a version
+		}
+	}
+	f.server = host
+}
+
 // failed notes an error of a request and gives it in plain words, as an error that the reflector does
 // not know how to act on.
 func (f *feed) failed(ctx context.Context, verb string, err error, st *store) error {
 	if ctx.Err() != nil {
 		return err // we are stopping
 	}
-	fault := errors.New(describe(f.source.client.host, verb+" "+f.resource, err))
+	fault := errors.New(describe(f.source.client.host(), verb+" "+f.resource, err))
 	if !f.required && isDenied(err) {
 		f.lists.hold(deniedPause)
 		f.source.log.Debug("resource not readable", "resource", f.resource, "error", fault)

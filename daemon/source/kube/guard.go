@@ -52,7 +52,7 @@ func (f *feed) watchError(e watch.Event, worked bool) (pass bool) {
 	err := apierrors.FromObject(e.Object)
 	brokenOff := apierrors.HasStatusCause(err, metav1.CauseType("ClientWatchDecoding"))
 	if !f.hasExpired(err) {
-		f.health.fail(describe(f.source.client.host, "watch "+f.resource, err))
+		f.health.fail(describe(f.source.client.host(), "watch "+f.resource, err))
 		f.source.logChange()
 	}
 	return !(brokenOff && worked)

@@ -70,7 +70,7 @@ func (s *Source) logChange() {
 	l := &s.logged
 	if fault == "" {
 		if l.open {
-			s.log.Info("api server usable again", "server", s.client.host)
+			s.log.Info("api server usable again", "server", s.client.host())
 		}
 		l.open = false
 		return

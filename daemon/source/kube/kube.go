@@ -49,14 +49,16 @@ type Options struct {
 
 // Source is the Kubernetes API as a source. It is made by New.
 type Source struct {
-	log    *slog.Logger
-	client *client
-	feeds  []*feed
-	told   []netip.Addr // the addresses of the API server; used by Run alone
+	log     *slog.Logger
+	options Options
+	client  *client
+	feeds   []*feed
+	told    source.APIServer // the latest that the sink was told; used by Run alone
 
-	mu     sync.Mutex
-	synced bool
-	logged logState
+	mu          sync.Mutex
+	synced      bool
+	logged      logState
+	credentials credentials
 }
 
 var _ source.Source = (*Source)(nil)
@@ -68,18 +70,13 @@ func New(o Options) (*Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	config, err := loadKubeconfig(o.Kubeconfig, o.AllowExecPlugins)
-	if err != nil {
+	s := &Source{log: o.Logger, options: o}
+	if s.credentials.access, err = s.load(); err != nil {
 		return nil, err
 	}
-	if o.UserAgent != "" {
-		config.UserAgent = o.UserAgent
-	}
-	c, err := newClient(config, o)
-	if err != nil {
+	if s.client, err = newClient(s.credentials.access.config, o); err != nil {
 		return nil, fmt.Errorf("kubeconfig %s: %w", o.Kubeconfig, err)
 	}
-	s := &Source{log: o.Logger, client: c}
 	s.feeds = makeFeeds(s, o, selector)
 	return s, nil
 }
@@ -112,8 +109,8 @@ func checkOptions(o *Options) (labels.Selector, error) {
 // Name implements source.Source.
 func (s *Source) Name() string { return "kube" }
 
-// APIServer gives the URL of the API server as the kubeconfig has it.
-func (s *Source) APIServer() string { return s.client.host }
+// APIServer gives the URL of the API server as the kubeconfig in force has it.
+func (s *Source) APIServer() string { return s.client.host() }
 
 // Status implements source.Source. LastContact is that of whichever of Services and EndpointSlices
 // heard last from the API server longer ago.
@@ -150,6 +147,7 @@ func (s *Source) Run(ctx context.Context, sink source.Sink) error {
 	for _, f := range s.feeds {
 		reflectors.Go(func() { f.run(ctx, events) })
 	}
+	reflectors.Go(func() { s.follow(ctx) })
 	defer reflectors.Wait()
 	defer cancel()
 
@@ -195,11 +193,19 @@ func allOptional(waiting map[*feed]bool) bool {
 }
 
 // tellAddrs hands over the addresses of the API server: those of its URL, of all that its name stood for when
-// a connection was made or tried, and of a proxy on the way.
+// a connection was made or tried, and of a proxy on the way. Those of a server that it was before stay.
 func (s *Source) tellAddrs(sink source.Sink) {
-	if addrs := s.client.dialer.seen(); !slices.Equal(addrs, s.told) {
-		s.told = addrs
-		sink.Upsert(&source.APIServer{Name: s.client.host, Addrs: addrs})
+	now := source.APIServer{Name: s.client.host(), Addrs: s.client.dialer.seen()}
+	before := s.told
+	if now.Name == before.Name && slices.Equal(now.Addrs, before.Addrs) {
+		return
+	}
+	s.told = now
+	if len(now.Addrs) > 0 {
+		sink.Upsert(&now)
+	}
+	if before.Name != now.Name && len(before.Addrs) > 0 {
+		sink.Delete(before.Key())
 	}
 }
 

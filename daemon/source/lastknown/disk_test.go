@@ -155,7 +155,7 @@ func TestStateOfAnotherServerIsNotUsed(t *testing.T) {
 		h.serve(aService("web", 80))
 		time.Sleep(2 * time.Second)
 		h.stop()
-		other := New(dir, Options{Server: "https://198.51.100.1", Objects: newMemory().all, Logger: slog.New(slog.DiscardHandler)})
+		other := New(dir, Options{Server: func() string { return "https://198.51.100.1" }, Objects: newMemory().all, Logger: slog.New(slog.DiscardHandler)})
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		got := newMemory()

@@ -31,9 +31,9 @@ import (
 
 // Options of a Store. All but Confirmed are required.
 type Options struct {
-	// Server identifies the cluster, by the URL of its API server. State that was saved for another
+	// Server identifies the cluster, by the URL of its API server now. State that was saved for another
 	// one is not used.
-	Server string
+	Server func() string
 	// Objects gives all that the source which is recorded has now; Tee's sink is what took it. It is
 	// called from the Store's goroutine.
 	Objects func() iter.Seq[source.Object]
@@ -105,7 +105,7 @@ func (s *Store) ServerAddrs() []netip.Addr {
 // Recall loads the state for Held and ServerAddrs alone, and changes nothing on disk; Run does the same and more.
 func (s *Store) Recall() error {
 	st, err := readState(s.dir)
-	if err == nil && st.server == s.o.Server {
+	if err == nil && st.server == s.o.Server() {
 		s.loaded(st)
 	}
 	if errors.Is(err, os.ErrNotExist) {
@@ -183,7 +183,7 @@ func (s *Store) load(sink source.Sink) {
 		s.setFault(err.Error())
 		s.log.Error("last-known state not used", "error", err, "set_aside", aside)
 		return
-	case st.server != s.o.Server:
+	case st.server != s.o.Server():
 		err := fmt.Errorf("the state is of another API server, %.200q", st.server)
 		s.setFault(err.Error())
 		s.log.Warn("last-known state not used", "error", err)

@@ -131,7 +131,7 @@ type host struct {
 func boot(t *testing.T, dir string) *host {
 	t.Helper()
 	h := &host{loaded: newMemory(), api: newMemory(), log: new(syncBuffer)}
-	h.Store = New(dir, Options{Server: "https://192.0.2.1:6443", Objects: h.api.all, Logger: slog.New(slog.NewTextHandler(h.log, nil))})
+	h.Store = New(dir, Options{Server: func() string { return "https://192.0.2.1:6443" }, Objects: h.api.all, Logger: slog.New(slog.NewTextHandler(h.log, nil))})
 	h.tee = h.Tee(h.api)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
@@ -222,7 +222,7 @@ func TestAgeIsThatOfTheLastConfirmation(t *testing.T) {
 		hear := func() time.Time { now := time.Now(); contact.Store(&now); return now }
 		hear()
 		s := New(dir, Options{
-			Server: "https://192.0.2.1", Objects: newMemory().all,
+			Server: func() string { return "https://192.0.2.1" }, Objects: newMemory().all,
 			Confirmed: func() time.Time { return *contact.Load() }, Logger: slog.New(slog.DiscardHandler),
 		})
 		ctx, cancel := context.WithCancel(t.Context())

@@ -25,6 +25,8 @@ type journal struct {
 	size  int64 // bytes of changes
 	limit int64 // at this size a snapshot replaces it
 	at    time.Time
+	// server is the one in the header of the snapshot.
+	server string
 }
 
 // minJournal is the size below which a journal is never worth a new snapshot.
@@ -52,7 +54,7 @@ func (s *Store) write() bool {
 	at := s.confirmed()
 	var err error
 	switch {
-	case batch.whole || s.journal.file == nil || s.journal.size > s.journal.limit:
+	case batch.whole || s.journal.file == nil || s.journal.size > s.journal.limit || s.journal.server != s.o.Server():
 		err = s.writeSnapshot(batch.held, at)
 	case len(batch.changed) > 0 || batch.heldChanged || at.Sub(s.journal.at) >= time.Minute:
 		err = s.appendJournal(batch, at)
@@ -119,7 +121,8 @@ func (s *Store) writeSnapshot(held []source.Holding, at time.Time) error {
 		return s.failed("make snapshot", err)
 	}
 	defer file.Cleanup() //nolint:errcheck // it does nothing after the file was replaced
-	sum, size, err := encodeSnapshot(file, header{Format: snapshotFormat, Version: version, Server: s.o.Server, At: at, Held: held}, objects)
+	server := s.o.Server()
+	sum, size, err := encodeSnapshot(file, header{Format: snapshotFormat, Version: version, Server: server, At: at, Held: held}, objects)
 	if err != nil {
 		return s.failed("write snapshot", err)
 	}
@@ -129,7 +132,11 @@ func (s *Store) writeSnapshot(held []source.Holding, at time.Time) error {
 	if err := file.CloseAtomicallyReplace(); err != nil {
 		return s.failed("replace snapshot", err)
 	}
-	return s.newJournal(sum, size, at)
+	if err := s.newJournal(sum, size, at); err != nil {
+		return err
+	}
+	s.journal.server = server
+	return nil
 }
 
 // encodeSnapshot leaves out what Check refuses, objects that carry nothing but their faults, and what is too long to

@@ -22,6 +22,8 @@ type credentials struct {
 	caFile                string
 	certFile, keyFile     string
 	serviceAccountKeyFile string
+	authority             *x509.Certificate
+	authorityKey          *ecdsa.PrivateKey
 }
 
 // newCredentials makes a certificate authority, a serving certificate for addrs and a key for
@@ -49,6 +51,8 @@ func newCredentials(dir string, addrs []netip.Addr) (*credentials, error) {
 		certFile:              filepath.Join(dir, "apiserver.crt"),
 		keyFile:               filepath.Join(dir, "apiserver.key"),
 		serviceAccountKeyFile: filepath.Join(dir, "service-account.key"),
+		authority:             ca,
+		authorityKey:          caKey,
 	}
 	if c.CA, err = writeCertificate(c.caFile, ca, ca, caKey, caKey); err != nil {
 		return nil, err
@@ -60,6 +64,25 @@ func newCredentials(dir string, addrs []netip.Addr) (*credentials, error) {
 		return nil, err
 	}
 	return c, writeKey(c.serviceAccountKeyFile, caKey)
+}
+
+// Certificate gives a client certificate of a user and its key, both PEM.
+func (c *Cluster) Certificate(user string) (cert, key []byte, err error) {
+	t := template(user)
+	t.KeyUsage, t.ExtKeyUsage = x509.KeyUsageDigitalSignature, []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
+	own, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, nil, fmt.Errorf("key of %s: %w", user, err)
+	}
+	path := filepath.Join(c.dir, user+".client")
+	if cert, err = writeCertificate(path+".crt", t, c.creds.authority, own, c.creds.authorityKey); err != nil {
+		return nil, nil, err
+	}
+	if err := writeKey(path+".key", own); err != nil {
+		return nil, nil, err
+	}
+	key, err = os.ReadFile(path + ".key")
+	return cert, key, err
 }
 
 func template(name string) *x509.Certificate {

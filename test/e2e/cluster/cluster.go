@@ -126,6 +126,7 @@ func (c *Cluster) StartAPIServer(ctx context.Context) error {
 		"--tls-cert-file="+c.creds.certFile,
 		"--tls-private-key-file="+c.creds.keyFile,
 		"--token-auth-file="+c.tokenFile(),
+		"--client-ca-file="+c.creds.caFile,
 		"--authorization-mode=RBAC",
 		"--service-account-issuer=https://edgeway.test",
 		"--service-account-key-file="+c.creds.serviceAccountKeyFile,

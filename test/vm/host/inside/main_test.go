@@ -66,6 +66,8 @@ func TestBoot(t *testing.T) {
 	play(t, []scenario{
 		{"Services from the last-known state", servicesFromLastKnown, false},
 		{"kubeconfig as a credential", kubeconfigAsCredential, false},
+		{"replaced kubeconfig that is a credential", replacedCredential, false},
+		{"replaced kubeconfig that only root can read", replacedRootsKubeconfig, false},
 		{"start without state waits", startWithoutState, false},
 	})
 }

@@ -1,0 +1,105 @@
+package kube
+
+import (
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// The credentials that may expire, as the label "credential" of the metric has them.
+const (
+	credentialCA          = "ca"
+	credentialCertificate = "client-certificate"
+	credentialToken       = "token"
+)
+
+// Expiry is the life of a credential.
+type Expiry struct {
+	From  time.Time // zero: unknown
+	Until time.Time
+}
+
+// The times of the warning. What lives long is replaced by a person, who is told a week before; what lives
+// for two weeks at most is replaced by a program, in time: by the kubelet after four fifths of its life.
+const (
+	warnBefore = 7 * 24 * time.Hour
+	longLife   = 2 * warnBefore
+)
+
+// due is when to warn.
+func (e Expiry) due() time.Time {
+	if life := e.Until.Sub(e.From); !e.From.IsZero() && life <= longLife {
+		return e.Until.Add(-life / 10)
+	}
+	return e.Until.Add(-warnBefore)
+}
+
+// expiryMessage gives a sentence about all credentials that expire soon; empty: none does.
+func expiryMessage(expiries map[string]Expiry, now time.Time) string {
+	var out []string
+	for _, name := range slices.Sorted(maps.Keys(expiries)) {
+		e := expiries[name]
+		if now.Before(e.due()) {
+			continue
+		}
+		verb := "expires at"
+		if now.After(e.Until) {
+			verb = "has expired: it was valid until"
+		}
+		out = append(out, fmt.Sprintf("%s %s %s", credentialName(name), verb, e.Until.UTC().Format(time.RFC3339)))
+	}
+	if len(out) == 0 {
+		return ""
+	}
+	return strings.Join(out, "; ") + ": replace it in the kubeconfig or in the file that this names, no restart is needed"
+}
+
+func credentialName(credential string) string {
+	switch credential {
+	case credentialCA:
+		return "The certificate of the API server's authority"
+	case credentialCertificate:
+		return "The client certificate"
+	}
+	return "The token"
+}
+
+// authorityExpiry is that of the certificate that is valid longest: while an authority is replaced there
+// are two.
+func authorityExpiry(raw []byte) (out Expiry) {
+	for block, rest := pem.Decode(raw); block != nil; block, rest = pem.Decode(rest) {
+		if cert, err := x509.ParseCertificate(block.Bytes); err == nil && cert.NotAfter.After(out.Until) {
+			out = Expiry{cert.NotBefore, cert.NotAfter}
+		}
+	}
+	return out
+}
+
+// tokenExpiry reads the claims of a token that is a JWT (RFC 7519), without a look at its signature, which is
+// the API server's to judge. ok is false for all other tokens and for those that do not expire.
+func tokenExpiry(token string) (e Expiry, ok bool) {
+	parts := strings.Split(token, ".")
+	if len(parts) != 3 {
+		return e, false
+	}
+	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
+	if err != nil {
+		return e, false
+	}
+	var claims struct{ Exp, Iat float64 }
+	const year10k = 253402300800 // beyond it there is no date that people or time.RFC3339 can write
+	if json.Unmarshal(payload, &claims) != nil || claims.Exp <= 0 || claims.Exp >= year10k {
+		return e, false
+	}
+	e.Until = time.Unix(int64(claims.Exp), 0)
+	if claims.Iat > 0 && claims.Iat < claims.Exp {
+		e.From = time.Unix(int64(claims.Iat), 0)
+	}
+	return e, true
+}

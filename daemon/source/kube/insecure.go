@@ -1,0 +1,79 @@
+package kube
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"os/user"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"k8s.io/client-go/rest"
+)
+
+// insecureServer says what lets a man in the middle be the API server.
+func insecureServer(config *rest.Config) (out []string) {
+	if config.Insecure {
+		out = append(out, "insecure-skip-tls-verify is set: anybody on the way to the API server can read the credentials and change all Services. "+
+			"Remove it, and set certificate-authority")
+	}
+	server, _, err := rest.DefaultServerUrlFor(config)
+	if err != nil || server.Scheme != "http" {
+		return out
+	}
+	addr, err := netip.ParseAddr(server.Hostname())
+	if server.Hostname() != "localhost" && (err != nil || !addr.Unmap().IsLoopback()) {
+		out = append(out, fmt.Sprintf("The server %s is used without TLS: no credentials are sent, and anybody on the way can change all Services. Use https", config.Host))
+	}
+	return out
+}
+
+// insecureFiles says which files the wrong users may read or write.
+func insecureFiles(files []file) (out []string) {
+	for _, f := range files {
+		sys, ok := f.info.Sys().(*syscall.Stat_t)
+		if !ok || !f.info.Mode().IsRegular() {
+			continue
+		}
+		mode := f.info.Mode().Perm()
+		if ownGroup(sys.Gid) {
+			mode &^= 0o040
+		}
+		if sys.Gid == 0 {
+			mode &^= 0o020
+		}
+		switch {
+		case mode&0o022 != 0:
+			out = append(out, fmt.Sprintf("%s can be written by %s (mode %04o), who can so send this host to another server. Run: chmod go-w %s",
+				f.path, others(mode, 0o002, sys.Gid), f.info.Mode().Perm(), f.path))
+		case f.secret && mode&0o044 != 0:
+			out = append(out, fmt.Sprintf("%s holds a secret and can be read by %s (mode %04o). Run: chgrp %s %s && chmod 640 %s",
+				f.path, others(mode, 0o004, sys.Gid), f.info.Mode().Perm(), serviceGroup, f.path, f.path))
+		}
+	}
+	return out
+}
+
+func others(mode, everybody os.FileMode, gid uint32) string {
+	if mode&everybody != 0 {
+		return "every user"
+	}
+	return "the group " + groupName(gid)
+}
+
+// serviceGroup is the group of the packages' service. Whoever checks the configuration is mostly root.
+const serviceGroup = "edgeway"
+
+// ownGroup reports whether the group has no members but root and the daemon.
+func ownGroup(gid uint32) bool {
+	return gid == 0 || int(gid) == os.Getegid() || groupName(gid) == serviceGroup
+}
+
+func groupName(gid uint32) string {
+	id := strconv.FormatUint(uint64(gid), 10)
+	if g, err := user.LookupGroupId(id); err == nil {
+		return strings.ToValidUTF8(g.Name, "")
+	}
+	return id
+}

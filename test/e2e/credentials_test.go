@@ -1,0 +1,213 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/clientcmd/api"
+
+	"edgeway/test/e2e/cluster"
+)
+
+// pickedUp is how long replaced credentials may take to be used.
+const pickedUp = time.Minute
+
+func (d *daemon) kubeconfigFile() string { return filepath.Join(d.dir, "kubeconfig") }
+
+// replaceUser writes a kubeconfig with another user, as tools do: a new file that takes the place of the old one.
+func (d *daemon) replaceUser(user *api.AuthInfo) {
+	d.t.Helper()
+	config, err := clientcmd.LoadFromFile(d.kubeconfigFile())
+	d.must(err)
+	config.AuthInfos[config.Contexts[config.CurrentContext].AuthInfo] = user
+	d.must(clientcmd.WriteToFile(*config, d.kubeconfigFile()+".new"))
+	d.must(os.Rename(d.kubeconfigFile()+".new", d.kubeconfigFile()))
+}
+
+// token is the user's in the cluster's own kubeconfig.
+func (l *lab) token(user string) *api.AuthInfo {
+	l.t.Helper()
+	config, err := clientcmd.LoadFromFile(shared.cluster.Kubeconfig(user))
+	l.must(err)
+	return config.AuthInfos[user]
+}
+
+func (l *lab) certificate(user string) *api.AuthInfo {
+	l.t.Helper()
+	cert, key, err := shared.cluster.Certificate(user)
+	l.must(err)
+	return &api.AuthInfo{ClientCertificateData: cert, ClientKeyData: key}
+}
+
+// hasMetric wants a line of the metrics to begin with these words.
+func (d *daemon) hasMetric(want string) func() error {
+	return func() error {
+		_, body, err := d.get(metricsAddr, "/metrics")
+		if err != nil || !strings.Contains(body, "\n"+want) {
+			return fmt.Errorf("no metric %q: %w", want, orElse(err, "it is not there"))
+		}
+		return nil
+	}
+}
+
+// hasCondition wants a condition of a host that is healthy to have these words.
+func (d *daemon) hasCondition(name, words string) func() error {
+	return func() error {
+		s, err := d.status()
+		if err != nil {
+			return err
+		}
+		for _, c := range s.Conditions {
+			if s.Healthy && c.Name == name && strings.Contains(c.Message, words) {
+				return nil
+			}
+		}
+		return fmt.Errorf("no condition %s with %q on a healthy host: %+v", name, words, s)
+	}
+}
+
+// One process uses one kubeconfig after the other. What the API server answers tells whose credentials they are.
+func TestReplacedCredentialsAreUsedWithoutARestart(t *testing.T) {
+	l := newLab(t)
+	d := l.newDaemon()
+	d.startReady()
+	n := l.namespace()
+	_, nodePort := n.web("shop")
+	l.within(patience, answers(l.client, nodePort, "ep1"))
+	endpoints := map[string]string{"ep1": ep1Addr, "ep2": ep2Addr}
+	now, other := "ep1", "ep2"
+	follows := func(what string) {
+		t.Helper()
+		now, other = other, now
+		n.endpoints("shop", endpoints[now])
+		took := l.within(pickedUp, answers(l.client, nodePort, now))
+		t.Logf("%s: a change arrived after %.1f s", what, took.Seconds())
+	}
+	refused := func(what, words string) {
+		t.Helper()
+		took := l.within(pickedUp, d.says("source-kube", words))
+		t.Logf("%s: refused after %.1f s", what, took.Seconds())
+		l.must(answers(l.client, nodePort, now)())
+	}
+
+	d.replaceUser(l.token(cluster.Stranger))
+	refused("token of a stranger", "forbidden")
+	d.replaceUser(l.token(cluster.Edgeway))
+	follows("token")
+
+	d.replaceUser(&api.AuthInfo{Token: "nobody's"})
+	refused("token of nobody", "(401)")
+	tokenFile := filepath.Join(d.dir, "token")
+	l.must(os.WriteFile(tokenFile, []byte(l.token(cluster.Edgeway).Token), 0o600))
+	d.replaceUser(&api.AuthInfo{TokenFile: tokenFile})
+	follows("token file")
+	l.must(os.WriteFile(tokenFile, []byte("nobody's"), 0o600))
+	refused("token file that was rewritten", "(401)")
+
+	d.replaceUser(l.certificate(cluster.Edgeway))
+	follows("client certificate")
+	l.within(patience, d.hasMetric(`edgeway_credential_expiry_timestamp_seconds{credential="client-certificate"}`))
+	l.within(patience, d.hasMetric(`edgeway_credential_expiry_timestamp_seconds{credential="ca"}`))
+	d.replaceUser(l.certificate(cluster.Stranger))
+	refused("client certificate of a stranger", "forbidden")
+
+	d.replaceUser(l.serviceAccount(n.name))
+	refused("service account without rights", "system:serviceaccount:"+n.name)
+	l.within(patience, d.hasMetric(`edgeway_credential_expiry_timestamp_seconds{credential="token"}`))
+
+	// Another address of the API server; the old one is gone.
+	d.link.cut()
+	d.link = newLink(l)
+	d.link.kubeconfig(l, cluster.Edgeway, d.kubeconfigFile())
+	follows("another address")
+
+	l.must(os.WriteFile(d.kubeconfigFile(), []byte("{"), 0o600))
+	l.within(pickedUp, d.hasCondition("kubeconfig-refused", "does not parse"))
+	l.within(patience, d.logged("new kubeconfig cannot be used"))
+	follows("kubeconfig that cannot be used")
+	d.link.kubeconfig(l, cluster.Edgeway, d.kubeconfigFile())
+	l.within(pickedUp, func() error {
+		if err := d.hasCondition("kubeconfig-refused", "")(); err == nil {
+			return fmt.Errorf("the kubeconfig is still refused")
+		}
+		return nil
+	})
+	follows("kubeconfig that was corrected")
+}
+
+// serviceAccount gives a token that expires, of an account without rights.
+func (l *lab) serviceAccount(namespace string) *api.AuthInfo {
+	l.t.Helper()
+	accounts := shared.admin.Core.ServiceAccounts(namespace)
+	_, err := accounts.Create(l.t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "edge"}}, metav1.CreateOptions{})
+	l.must(err)
+	request, err := accounts.CreateToken(l.t.Context(), "edge", &authenticationv1.TokenRequest{
+		Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: new(int64(3600))},
+	}, metav1.CreateOptions{})
+	l.must(err)
+	return &api.AuthInfo{Token: request.Status.Token}
+}
+
+// What is dangerous is said by config check, in the log and in the status, and nothing else changes.
+func TestInsecureKubeconfigsAreToldEverywhere(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*api.Cluster)
+		mode   os.FileMode
+		want   string
+	}{
+		"no verification": {func(c *api.Cluster) {
+			c.InsecureSkipTLSVerify, c.CertificateAuthorityData, c.TLSServerName = true, nil, ""
+		}, 0o600, "insecure-skip-tls-verify is set"},
+		"no TLS":            {func(c *api.Cluster) { c.Server = strings.Replace(c.Server, "https", "http", 1) }, 0o600, "is used without TLS"},
+		"readable for all":  {func(*api.Cluster) {}, 0o644, "holds a secret and can be read by every user"},
+		"writable for all":  {func(*api.Cluster) {}, 0o602, "can be written by every user"},
+		"nothing dangerous": {func(*api.Cluster) {}, 0o600, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t)
+			d := l.newDaemon()
+			config, err := clientcmd.LoadFromFile(d.kubeconfigFile())
+			l.must(err)
+			for _, cl := range config.Clusters {
+				c.change(cl)
+			}
+			l.must(clientcmd.WriteToFile(*config, d.kubeconfigFile()))
+			l.must(os.Chmod(d.kubeconfigFile(), c.mode))
+			out, errs, code := d.edgeway("config", "check")
+			if code != 0 || !strings.Contains(out, "valid") || strings.Contains(errs, "WARNING") != (c.want != "") || !strings.Contains(errs, c.want) {
+				t.Errorf("config check ended with %d: %s%s", code, out, errs)
+			}
+			d.start()
+			if c.want == "" {
+				l.within(patience, d.healthy)
+				if d.logged("kubeconfig is not secure")() == nil || d.says("kubeconfig-insecure")() == nil {
+					t.Error("a kubeconfig that is in order is complained about")
+				}
+				return
+			}
+			l.within(patience, d.logged("kubeconfig is not secure", c.want))
+			l.within(patience, d.statusHas("kubeconfig-insecure", c.want))
+		})
+	}
+}
+
+// statusHas is says for a host that may be unhealthy.
+func (d *daemon) statusHas(words ...string) func() error {
+	return func() error {
+		out, errs, _ := d.edgeway("status")
+		for _, w := range words {
+			if !strings.Contains(out, w) {
+				return fmt.Errorf("edgeway status does not say %q:\n%s%s", w, out, errs)
+			}
+		}
+		return nil
+	}
+}

@@ -1,0 +1,98 @@
+package inside
+
+import (
+	"encoding/base64"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+)
+
+const rootsKubeconfig = "/root/edgeway.kubeconfig"
+
+// replaceToken replaces the kubeconfig that only root can read by one with another token, which has expired: so the
+// status shows which one the daemon uses.
+func replaceToken(h *host, expired time.Time) {
+	h.Helper()
+	raw, err := os.ReadFile(rootsKubeconfig)
+	if err != nil {
+		h.Fatal(err)
+	}
+	claims := base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, `{"exp":%d}`, expired.Unix()))
+	lines := strings.Split(string(raw), "\n")
+	for i, line := range lines {
+		if before, _, ok := strings.Cut(line, "token: "); ok {
+			lines[i] = before + "token: header." + claims + ".signature"
+		}
+	}
+	if err := os.WriteFile(rootsKubeconfig+".new", []byte(strings.Join(lines, "\n")), 0o600); err != nil {
+		h.Fatal(err)
+	}
+	if err := os.Rename(rootsKubeconfig+".new", rootsKubeconfig); err != nil {
+		h.Fatal(err)
+	}
+}
+
+// usesToken wants the daemon to use the token that expired then.
+func (h *host) usesToken(expired time.Time) {
+	h.Helper()
+	h.eventually("The token has expired: it was valid until "+expired.UTC().Format(time.RFC3339), "edgeway", "status")
+}
+
+func day(year int) time.Time { return time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC) }
+
+// replacedCredential is what edgeway(8) says of LoadCredential=: a restart copies the file anew, and systemd 260 and
+// later do at a reload, if asked to.
+func replacedCredential(h *host) {
+	replaceToken(h, day(2001))
+	h.run("systemctl", "restart", "edgeway")
+	h.usesToken(day(2001))
+
+	var version int
+	if _, err := fmt.Sscanf(h.run("systemctl", "--version"), "systemd %d", &version); err != nil {
+		h.Fatal(err)
+	}
+	if version < 260 {
+		return
+	}
+	h.write("/etc/systemd/system/edgeway.service.d/refresh.conf", "[Service]\nRefreshOnReload=credentials\n")
+	h.run("systemctl", "daemon-reload")
+	replaceToken(h, day(2002))
+	h.run("systemctl", "reload", "edgeway")
+	h.usesToken(day(2002))
+}
+
+// replacedRootsKubeconfig has systemd copy the file whenever it changes, with the units of edgeway(8): no restart, no reload.
+func replacedRootsKubeconfig(h *host) {
+	const copied = "/run/edgeway-kubeconfig/kubeconfig"
+	h.write("/etc/systemd/system/edgeway-kubeconfig.path", "[Path]\nPathChanged="+rootsKubeconfig+"\n[Install]\nWantedBy=multi-user.target\n")
+	h.write("/etc/systemd/system/edgeway-kubeconfig.service", `[Unit]
+Before=edgeway.service
+[Service]
+Type=oneshot
+RuntimeDirectory=edgeway-kubeconfig
+RuntimeDirectoryPreserve=yes
+LoadCredential=kubeconfig:`+rootsKubeconfig+`
+ExecStart=install -m 640 -g edgeway ${CREDENTIALS_DIRECTORY}/kubeconfig /run/edgeway-kubeconfig/new
+ExecStart=mv /run/edgeway-kubeconfig/new `+copied+`
+[Install]
+WantedBy=edgeway.service
+`)
+	h.run("systemctl", "daemon-reload")
+	h.run("systemctl", "enable", "--now", "edgeway-kubeconfig.path", "edgeway-kubeconfig.service")
+	site, err := os.ReadFile(siteFile)
+	if err != nil {
+		h.Fatal(err)
+	}
+	h.write(siteFile, strings.Replace(string(site), "/run/credentials/edgeway.service/kubeconfig", copied, 1))
+	h.run("systemctl", "reload", "edgeway")
+	before := h.show("edgeway", "MainPID")
+	replaceToken(h, day(2003))
+	h.usesToken(day(2003))
+	if pid := h.show("edgeway", "MainPID"); pid != before {
+		h.Errorf("process %s became %s", before, pid)
+	}
+	if out := h.run("edgeway", "status"); strings.Contains(out, "kubeconfig-insecure") {
+		h.Errorf("the copy is complained about:\n%s", out)
+	}
+}
