@@ -29,15 +29,15 @@ const (
 	programmedWithin = 15 * time.Minute
 )
 
-// big are Services of one kind. Their slices have endpoints that nobody asks.
-type big struct {
+// bulk is a number of Services of one kind. Their slices have endpoints that nobody asks.
+type bulk struct {
 	name                                 string
 	services, ports, endpoints, external int
 }
 
 // Several Services, each of a size that a bound for one Service need not catch. All of it is admitted by the API server.
 func TestBigServicesHarmNobodyElse(t *testing.T) {
-	for _, c := range []big{
+	for _, c := range []bulk{
 		{name: "160,000 endpoints x ports", services: 4, ports: 40, endpoints: 1000},
 		{name: "13,500 ports x addresses", services: 15, ports: 20, endpoints: 1, external: 45},
 	} {
@@ -47,7 +47,7 @@ func TestBigServicesHarmNobodyElse(t *testing.T) {
 
 // The sizes at which the daemon once had no heart for a minute, and nft took 3.7 GB.
 func TestNightlyBigServices(t *testing.T) {
-	for _, c := range []big{
+	for _, c := range []bulk{
 		{name: "a million endpoints x ports", services: 25, ports: 40, endpoints: 1000},
 		{name: "a million endpoints x ports of one Service", services: 1, ports: 1000, endpoints: 1000},
 		{name: "a million ports x addresses of one Service", services: 1, ports: 500, endpoints: 1, external: 2000},
@@ -62,7 +62,7 @@ func TestNightlyBigServices(t *testing.T) {
 // surroundings are limits of memory, in bytes: for each run of nft, and for the daemon with all that it starts.
 type surroundings struct{ programMemory, groupMemory int }
 
-func (c big) run(t *testing.T, around surroundings) {
+func (c bulk) run(t *testing.T, around surroundings) {
 	l := newLab(t)
 	d := l.newDaemon()
 	h := l.newHeart(d)
@@ -103,10 +103,10 @@ func (c big) run(t *testing.T, around surroundings) {
 }
 
 // service is the name of one.
-func (c big) service(i int) string { return fmt.Sprintf("big-%d-of-%d", i, c.services) }
+func (c bulk) service(i int) string { return fmt.Sprintf("big-%d-of-%d", i, c.services) }
 
 // create writes the objects, and gives what the API server finds wrong with them.
-func (n *namespace) create(c big) error {
+func (n *namespace) create(c bulk) error {
 	var group errgroup.Group
 	group.SetLimit(4)
 	for i := range c.services {

@@ -34,6 +34,7 @@ type daemon struct {
 	manager     *manager // nil: there is none
 	env         []string // beside the test's own
 	group       string   // the control group's list of processes; empty: the test's own
+	hosts       string   // a file in the place of /etc/hosts, where no name server answers; "": the machine's
 	link        *link
 	cmd         *exec.Cmd
 	ended       chan struct{}
@@ -101,11 +102,13 @@ func (d *daemon) start() {
 	if d.manager != nil {
 		command = d.manager.command(d.node)
 	}
-	argv := []string{shared.binary, "run", "--config", d.config}
+	on := command
 	if d.group != "" {
-		argv = append([]string{"sh", "-c", `echo $$ >"$0" && exec "$@"`, d.group}, argv...)
+		on = func(ctx context.Context, name string, args ...string) *exec.Cmd {
+			return command(ctx, "sh", append([]string{"-c", `echo $$ >"$0" && exec "$@"`, d.group, name}, args...)...)
+		}
 	}
-	cmd := command(context.Background(), argv[0], argv[1:]...)
+	cmd := d.program(context.Background(), on, "run")
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Env = append(cmd.Environ(), d.env...)
 	d.must(cmd.Start())
@@ -115,6 +118,16 @@ func (d *daemon) start() {
 		close(ended)
 	}()
 	d.cmd, d.ended = cmd, ended
+}
+
+// program prepares a command of the program; on runs one on the node.
+func (d *daemon) program(ctx context.Context, on func(context.Context, string, ...string) *exec.Cmd, args ...string) *exec.Cmd {
+	args = append(args, "--config", d.config)
+	if d.hosts == "" {
+		return on(ctx, shared.binary, args...)
+	}
+	const names = `mount --bind "$0" /etc/hosts && mount --bind "$1" /etc/resolv.conf && shift && exec "$@"`
+	return on(ctx, "unshare", append([]string{"--mount", "sh", "-c", names, d.hosts, "/dev/null", shared.binary}, args...)...)
 }
 
 // startReady starts the daemon and waits until it says that it is healthy.
@@ -208,7 +221,7 @@ func (d *daemon) healthy() error { return d.healthIs(http.StatusOK)() }
 // edgeway runs a command of the program beside the daemon.
 func (d *daemon) edgeway(args ...string) (stdout, stderr string, code int) {
 	d.t.Helper()
-	cmd := d.node.Command(d.t.Context(), shared.binary, append(args, "--config", d.config)...)
+	cmd := d.program(d.t.Context(), d.node.Command, args...)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	if err := cmd.Run(); err != nil && cmd.ProcessState == nil {

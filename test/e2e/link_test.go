@@ -1,12 +1,18 @@
 package e2e
 
 import (
+	"bufio"
 	"context"
+	"io"
 	"net"
+	"net/http"
 	"net/url"
+	"strconv"
 	"sync"
 
 	"k8s.io/client-go/tools/clientcmd"
+
+	"edgeway/test/netlab"
 )
 
 // link carries the daemon's connections to the API server, and breaks as real networks do: cut
@@ -15,6 +21,10 @@ import (
 type link struct {
 	listener net.Listener
 	target   string
+	// name is what the kubeconfig calls the link's begin, if not by its address.
+	name string
+	// proxy has the link begin at an HTTP proxy, which the kubeconfig names beside the server.
+	proxy bool
 
 	mu    sync.Mutex
 	isCut bool
@@ -28,11 +38,14 @@ type pair struct {
 }
 
 // newLink opens a link that begins at the gateway.
-func newLink(l *lab) *link {
+func newLink(l *lab) *link { return newLinkFrom(l, l.net.Gateway) }
+
+// newLinkFrom opens a link that begins at a host.
+func newLinkFrom(l *lab, h *netlab.Host) *link {
 	l.t.Helper()
 	k := &link{pairs: map[*pair]struct{}{}}
-	l.must(l.net.Gateway.Do(func() (err error) {
-		k.listener, err = net.Listen("tcp", "192.0.2.1:0")
+	l.must(h.Do(func() (err error) {
+		k.listener, err = net.Listen("tcp", net.JoinHostPort(h.Addrs[0].String(), "0"))
 		return err
 	}))
 	server, err := url.Parse(shared.cluster.Server())
@@ -51,15 +64,25 @@ func (k *link) kubeconfig(l *lab, user, path string) {
 	l.t.Helper()
 	config, err := clientcmd.LoadFromFile(shared.cluster.Kubeconfig(user))
 	l.must(err)
+	begin := k.listener.Addr().String()
+	if k.name != "" {
+		begin = net.JoinHostPort(k.name, strconv.Itoa(k.port()))
+	}
 	for _, c := range config.Clusters {
+		if k.proxy {
+			c.ProxyURL = "http://" + begin
+			continue
+		}
 		server, err := url.Parse(c.Server)
 		l.must(err)
 		c.TLSServerName = server.Hostname()
-		server.Host = k.listener.Addr().String()
+		server.Host = begin
 		c.Server = server.String()
 	}
 	l.must(clientcmd.WriteToFile(*config, path))
 }
+
+func (k *link) port() int { return k.listener.Addr().(*net.TCPAddr).Port }
 
 // cut ends all connections and refuses new ones.
 func (k *link) cut() {
@@ -107,11 +130,27 @@ func (k *link) accept() {
 			p.close()
 		} else {
 			k.pairs[p] = struct{}{}
-			go k.carry(p, near, far)
-			go k.carry(p, far, near)
+			go k.open(p)
 		}
 		k.mu.Unlock()
 	}
+}
+
+func (k *link) open(p *pair) {
+	if k.proxy {
+		// The only request is CONNECT; there is but one server.
+		request := bufio.NewReader(p.near)
+		if _, err := http.ReadRequest(request); err != nil || request.Buffered() > 0 {
+			p.close()
+			return
+		}
+		if _, err := io.WriteString(p.near, "HTTP/1.1 200 OK\r\n\r\n"); err != nil {
+			p.close()
+			return
+		}
+	}
+	go k.carry(p, p.near, p.far)
+	k.carry(p, p.far, p.near)
 }
 
 func (k *link) carry(p *pair, from, to net.Conn) {

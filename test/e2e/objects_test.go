@@ -35,6 +35,13 @@ func (l *lab) namespace() *namespace {
 // service creates a Service with port 80 over TCP and 53 over UDP, both served by endpointPort.
 func (n *namespace) service(name string, change func(*corev1.ServiceSpec)) *corev1.Service {
 	n.t.Helper()
+	made, err := n.tryService(name, change)
+	n.must(err)
+	return made
+}
+
+// tryService is service where the API server may not be ready to take it.
+func (n *namespace) tryService(name string, change func(*corev1.ServiceSpec)) (*corev1.Service, error) {
 	svc := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{
@@ -46,9 +53,10 @@ func (n *namespace) service(name string, change func(*corev1.ServiceSpec)) *core
 		change(&svc.Spec)
 	}
 	made, err := shared.admin.Core.Services(n.name).Create(n.t.Context(), svc, metav1.CreateOptions{})
-	n.must(err)
-	n.t.Cleanup(func() { n.remove(name) })
-	return made
+	if err == nil {
+		n.t.Cleanup(func() { n.remove(name) })
+	}
+	return made, err
 }
 
 // remove deletes a Service and its slice, as far as they are there.

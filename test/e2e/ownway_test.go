@@ -1,0 +1,199 @@
+package e2e
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// The API server's address in these tests, and a Service CIDR around it, from which nothing else in the lab comes.
+const (
+	apiAddr  = "198.51.100.60"
+	apiName  = "api.edgeway.test"
+	apiRange = "198.51.100.56/29"
+)
+
+// remote has the daemon read the API server, or a proxy to it, by a name of another host.
+func (l *lab) remote(proxy bool) *daemon {
+	l.t.Helper()
+	d := l.newDaemon()
+	d.link = newLinkFrom(l, l.net.Host("api", netip.MustParseAddr(apiAddr)))
+	d.link.name, d.link.proxy = apiName, proxy
+	d.hosts = filepath.Join(d.dir, "hosts")
+	d.resolves(apiAddr)
+	d.configure("")
+	return d
+}
+
+// resolves says which addresses the API server's name stands for; none: it cannot be resolved.
+func (d *daemon) resolves(addrs ...string) {
+	d.t.Helper()
+	var text strings.Builder
+	for _, a := range addrs {
+		fmt.Fprintf(&text, "%s %s\n", a, apiName)
+	}
+	d.must(os.WriteFile(d.hosts, []byte(text.String()), 0o600))
+}
+
+// thieves takes the API server's address and port in every way that the API has, and gives the way back.
+func (n *namespace) thieves(port int) (remove func()) {
+	n.t.Helper()
+	cidrs := shared.admin.Networking.ServiceCIDRs()
+	_, err := cidrs.Create(n.t.Context(), &networkingv1.ServiceCIDR{
+		ObjectMeta: metav1.ObjectMeta{Name: "around"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{apiRange}},
+	}, metav1.CreateOptions{})
+	n.must(err)
+	n.t.Cleanup(func() { _ = cidrs.Delete(contextOfCleanup(), "around", metav1.DeleteOptions{}) })
+	names := []string{"by-external-ip", "by-load-balancer", "by-cluster-ip"}
+	for _, name := range names {
+		n.within(patience, func() error { // the API server has to notice its new range
+			svc, err := n.tryService(name, func(s *corev1.ServiceSpec) {
+				s.Ports[0].Port = int32(port)
+				switch name {
+				case names[0]:
+					s.ExternalIPs = []string{apiAddr}
+				case names[1]:
+					s.Type = corev1.ServiceTypeLoadBalancer
+				default:
+					s.ClusterIP = apiAddr
+				}
+			})
+			if err == nil && name == names[1] {
+				n.loadBalancer(svc, apiAddr)
+			}
+			return err
+		})
+		n.endpoints(name, ep1Addr)
+	}
+	return func() {
+		for _, name := range names {
+			n.remove(name)
+		}
+		n.must(cidrs.Delete(n.t.Context(), "around", metav1.DeleteOptions{}))
+	}
+}
+
+// follows wants a change in the cluster to arrive at the host.
+func (n *namespace) follows(nodePort string) {
+	n.t.Helper()
+	for name, addr := range map[string]string{"ep1": ep1Addr, "ep2": ep2Addr} {
+		n.endpoints("shop", addr)
+		n.within(patience, answers(n.client, nodePort, name))
+	}
+}
+
+// A tenant has the API server's address, and a Service CIDR is around it. The host reads on: after a reload, when each
+// connection is a new one, and after a restart from the last-known state, when nobody can resolve the name any more.
+// It sees when all that is gone.
+func TestTheWayToTheAPIServerCannotBeTaken(t *testing.T) {
+	for what, proxy := range map[string]bool{"by name": false, "by a proxy": true} {
+		t.Run(what, func(t *testing.T) {
+			l := newLab(t)
+			d := l.remote(proxy)
+			n := l.namespace()
+			_, nodePort := n.web("shop")
+			remove := n.thieves(d.link.port())
+			d.startReady()
+			faults := []string{
+				"by-external-ip: spec.externalIPs: " + apiAddr + " is the API server's address",
+				"by-load-balancer: status.loadBalancer.ingress: " + apiAddr + " is the API server's address",
+				"by-cluster-ip: spec.clusterIPs: " + apiAddr + " is the API server's address",
+				"ServiceCIDR around: spec.cidrs: " + apiRange + " has the address " + apiAddr,
+			}
+			l.within(patience, d.says(faults...))
+			if out, errs, code := d.edgeway("run", "--dry-run"); code != 0 || !containsAll(out, faults) {
+				t.Errorf("the dry run, which ended with %d, does not say the same:\n%s%s", code, out, errs)
+			}
+			n.follows(nodePort)
+			l.must(d.marked())
+
+			d.link.cut()
+			d.signal(syscall.SIGHUP)
+			l.within(patience, d.logged("configuration reloaded"))
+			d.link.mend()
+			n.follows(nodePort)
+			l.must(d.marked())
+
+			l.within(patience, d.hasStored(apiAddr))
+			d.stop()
+			d.resolves()
+			d.startReady()
+			l.within(patience, d.logged("an address from before is used", apiAddr))
+			l.within(patience, d.says(faults...))
+			n.follows(nodePort)
+
+			remove()
+			l.within(patience, func() error {
+				s, err := d.status()
+				if err == nil && containsAny(strings.Join(s.Problems.First, "\n"), faults) {
+					err = fmt.Errorf("edgeway status still says %q", s.Problems.First)
+				}
+				return err
+			})
+		})
+	}
+}
+
+// A tenant has the address to which the API server's name moves, before the host can know: the rules that send it
+// elsewhere are there when the first connection is made.
+func TestTheWayToTheAPIServerIsFreeBeforeItIsKnown(t *testing.T) {
+	l := newLab(t)
+	d := l.remote(false)
+	const moved = "198.51.100.61" // nobody listens there
+	l.net.Host("moved", netip.MustParseAddr(moved))
+	d.startReady()
+	n := l.namespace()
+	_, nodePort := n.web("shop")
+	n.service("thief", func(s *corev1.ServiceSpec) {
+		s.ExternalIPs, s.Ports[0].Port = []string{moved}, int32(d.link.port())
+	})
+	n.endpoints("thief", ep1Addr)
+	thief := at(moved, d.link.port())
+	l.within(patience, answers(l.client, thief, "ep1"))
+
+	d.resolves(moved)
+	d.link.cut()
+	l.within(patience, d.says("thief: spec.externalIPs: "+moved+" is the API server's address"))
+	l.within(patience, d.logged("api server not usable", "connection refused"))
+	if err := d.logged("api server not usable", "tls:")(); err == nil {
+		t.Error("the daemon was sent to the tenant's endpoint")
+	}
+	d.resolves(apiAddr)
+	d.link.mend()
+	n.follows(nodePort)
+}
+
+// marked wants the daemon's connections to the API server to have the mark.
+func (d *daemon) marked() error {
+	out := d.onNode("ss", "--tcp", "--no-header", "--extended", "state", "established", "dst", apiAddr)
+	if lines := strings.Count(out, "\n"); lines == 0 || strings.Count(out, "fwmark:0x1000") != lines {
+		return fmt.Errorf("connections without the mark:\n%s", out)
+	}
+	return nil
+}
+
+func containsAll(text string, parts []string) bool {
+	for _, p := range parts {
+		if !strings.Contains(text, p) {
+			return false
+		}
+	}
+	return true
+}
+
+func containsAny(text string, parts []string) bool {
+	for _, p := range parts {
+		if strings.Contains(text, p) {
+			return true
+		}
+	}
+	return false
+}
