@@ -38,6 +38,7 @@ func newClient(config *rest.Config) (*client, error) {
 	config = rest.CopyConfig(config)
 	config.Dial = c.dialer.DialContext
 	config.Wrap(pingOften)
+	config.Wrap(newCourier)
 	config.QPS = -1 // the pace of each feed is the limit
 	config.WarningHandler = rest.NoWarnings{}
 	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
