@@ -14,8 +14,8 @@ import (
 	"edgeway/daemon/nodeinfo"
 	"edgeway/daemon/planner"
 	"edgeway/daemon/source"
-	"edgeway/daemon/tracker"
 	"edgeway/daemon/source/kube"
+	"edgeway/daemon/tracker"
 	"edgeway/proxiers"
 	"edgeway/proxiers/plan"
 )

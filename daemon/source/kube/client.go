@@ -44,7 +44,7 @@ func newClient(config *rest.Config, o Options) (*client, error) {
 			AcceptContentTypes:   runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON,
 		},
 	}
-	transport := &http.Client{Transport: c}
+	transport := &http.Client{Transport: newCourier(c)}
 	var err error
 	for _, group := range []struct {
 		client  *rest.Interface

@@ -93,12 +93,16 @@ func (r *reader) complete(path string, config *api.Config, allowExec bool, out *
 	if err := clientcmd.ResolveLocalPaths(config); err != nil {
 		return err
 	}
-	cluster, user, err := currentContext(config)
+	cluster, err := currentCluster(config)
 	if err != nil {
 		return err
 	}
 	if err := r.readCluster(cluster, out.expiries); err != nil {
 		return fmt.Errorf("clusters[%s].cluster.%w", config.Contexts[config.CurrentContext].Cluster, err)
+	}
+	user, err := currentUser(config)
+	if err != nil {
+		return err
 	}
 	r.files[0].secret = user.Token != "" || user.Password != "" || len(user.ClientKeyData) > 0
 	if err := r.readUser(user, allowExec, out.expiries); err != nil {
@@ -112,27 +116,32 @@ func (r *reader) complete(path string, config *api.Config, allowExec bool, out *
 	return nil
 }
 
-// currentContext gives a user without credentials if the context names none.
-func currentContext(config *api.Config) (*api.Cluster, *api.AuthInfo, error) {
+func currentCluster(config *api.Config) (*api.Cluster, error) {
 	if config.CurrentContext == "" {
-		return nil, nil, errors.New("current-context: it is missing or empty")
+		return nil, errors.New("current-context: it is missing or empty")
 	}
 	context, ok := config.Contexts[config.CurrentContext]
 	if !ok {
-		return nil, nil, fmt.Errorf("current-context: contexts has no %q", config.CurrentContext)
+		return nil, fmt.Errorf("current-context: contexts has no %q", config.CurrentContext)
 	}
 	cluster, ok := config.Clusters[context.Cluster]
 	if !ok {
-		return nil, nil, fmt.Errorf("contexts[%s].context.cluster: clusters has no %q", config.CurrentContext, context.Cluster)
+		return nil, fmt.Errorf("contexts[%s].context.cluster: clusters has no %q", config.CurrentContext, context.Cluster)
 	}
-	if context.AuthInfo == "" {
-		return cluster, &api.AuthInfo{}, nil
+	return cluster, nil
+}
+
+// currentUser gives one without credentials if the current context, which there is, names none.
+func currentUser(config *api.Config) (*api.AuthInfo, error) {
+	name := config.Contexts[config.CurrentContext].AuthInfo
+	if name == "" {
+		return &api.AuthInfo{}, nil
 	}
-	user, ok := config.AuthInfos[context.AuthInfo]
+	user, ok := config.AuthInfos[name]
 	if !ok {
-		return nil, nil, fmt.Errorf("contexts[%s].context.user: users has no %q", config.CurrentContext, context.AuthInfo)
+		return nil, fmt.Errorf("contexts[%s].context.user: users has no %q", config.CurrentContext, name)
 	}
-	return cluster, user, nil
+	return user, nil
 }
 
 // readCluster takes the certificates of the authority into the cluster. Errors begin with the field, as those of

@@ -34,8 +34,12 @@ type fakeAPI struct {
 
 	// hook answers a request itself when it returns true. It is called with mu held.
 	hook func(w http.ResponseWriter, r request) bool
-	// noStream makes it an API server that cannot stream lists.
-	noStream bool
+	// broken answers everything in place of the API server; cut is closed when that begins.
+	broken http.HandlerFunc
+	cut    chan struct{}
+	// noStream makes it an API server that cannot stream lists, noBookmarks one that cannot tell that
+	// nothing happened.
+	noStream, noBookmarks bool
 }
 
 type change struct {
@@ -58,11 +62,15 @@ func (r request) get(key string) string {
 }
 
 func newFakeAPI(t *testing.T) *fakeAPI {
-	f := &fakeAPI{t: t, objects: map[string]map[string]string{}, rv: 100, events: make(chan struct{})}
+	f := unstarted(t)
 	f.Server = httptest.NewUnstartedServer(http.HandlerFunc(f.serve))
 	f.Config.ErrorLog = log.New(io.Discard, "", 0)
 	t.Cleanup(func() { f.CloseClientConnections(); f.Close() })
 	return f
+}
+
+func unstarted(t *testing.T) *fakeAPI {
+	return &fakeAPI{t: t, objects: map[string]map[string]string{}, rv: 100, events: make(chan struct{}), cut: make(chan struct{})}
 }
 
 // kinds gives the apiVersion and kind of each resource.
@@ -138,17 +146,38 @@ func (f *fakeAPI) seen() []request {
 	return slices.Clone(f.requests)
 }
 
-func (f *fakeAPI) serve(w http.ResponseWriter, r *http.Request) {
-	req := request{at: time.Now(), query: r.URL.Query(), path: r.URL.Path, verb: "list"}
-	req.resource = r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:]
-	switch {
-	case req.get("sendInitialEvents") == "true":
-		req.verb = "stream"
-	case req.get("watch") == "true":
-		req.verb = "watch"
+func verbOf(r *http.Request) string {
+	switch q := r.URL.Query(); {
+	case q.Get("sendInitialEvents") == "true":
+		return "stream"
+	case q.Get("watch") == "true":
+		return "watch"
 	}
+	return "list"
+}
+
+// breakWith ends all watches, as the API server does in time, and lets h answer in its place.
+func (f *fakeAPI) breakWith(h http.HandlerFunc) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.broken = h
+	close(f.cut)
+	f.cut = make(chan struct{})
+}
+
+func (f *fakeAPI) mend() { f.breakWith(nil) }
+
+func (f *fakeAPI) serve(w http.ResponseWriter, r *http.Request) {
+	req := request{at: time.Now(), query: r.URL.Query(), path: r.URL.Path}
+	req.resource = r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:]
+	req.verb = verbOf(r)
 	f.mu.Lock()
 	f.requests = append(f.requests, req)
+	if broken := f.broken; broken != nil {
+		f.mu.Unlock()
+		broken(w, r)
+		return
+	}
 	hook, rv := f.hook, f.rv
 	objects := slices.Collect(maps.Values(f.objects[req.resource]))
 	if hook != nil && hook(w, req) {
@@ -177,8 +206,15 @@ func (f *fakeAPI) serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// follow sends bookmarks as a real API server does: every minute, and two seconds before the end.
 func (f *fakeAPI) follow(w http.ResponseWriter, r *http.Request, req request, from int) {
 	w.(http.Flusher).Flush()
+	seconds, _ := strconv.Atoi(req.get("timeoutSeconds"))
+	limit := time.Duration(seconds) * time.Second
+	end, last, minute := time.NewTimer(limit), time.NewTimer(limit-2*time.Second), time.NewTicker(time.Minute)
+	defer end.Stop()
+	defer last.Stop()
+	defer minute.Stop()
 	for {
 		f.mu.Lock()
 		for _, c := range f.changes {
@@ -187,13 +223,28 @@ func (f *fakeAPI) follow(w http.ResponseWriter, r *http.Request, req request, fr
 			}
 		}
 		from = f.rv
-		wake := f.events
+		wake, cut := f.events, f.cut
 		f.mu.Unlock()
 		select {
 		case <-wake:
+		case <-minute.C:
+			f.bookmark(w, req, from)
+		case <-last.C:
+			f.bookmark(w, req, from)
+		case <-end.C:
+			return
+		case <-cut:
+			return
 		case <-r.Context().Done():
 			return
 		}
+	}
+}
+
+func (f *fakeAPI) bookmark(w http.ResponseWriter, req request, rv int) {
+	if !f.noBookmarks {
+		emit(w, "BOOKMARK", fmt.Sprintf(`{"apiVersion":%q,"kind":%q,"metadata":{"resourceVersion":"%d"}}`,
+			kinds[req.resource][0], kinds[req.resource][1], rv))
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -14,6 +15,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
@@ -31,6 +33,7 @@ import (
 // feed follows one resource, in one namespace or in all.
 type feed struct {
 	source    *Source
+	store     *store
 	client    rest.Interface
 	resource  string
 	namespace string
@@ -61,13 +64,21 @@ const (
 	maxGap      = 10 * time.Second
 	maxBackoff  = 5 * time.Second // between attempts to connect
 	deniedPause = time.Minute
-	listTimeout = 2 * time.Minute
-	// streamTimeout bounds a watch that begins with the full list, which a thin link may need long for.
-	streamTimeout = 10 * time.Minute
-	// watchTimeout bounds other watches, plus up to as much again by chance.
-	watchTimeout = time.Minute
-	// silence is how long a watch may bring nothing. The API server sends a bookmark every minute.
-	silence = 2*watchTimeout + 15*time.Second
+	// watchTimeout bounds a watch, plus up to watchJitter by chance. The API server sends a bookmark
+	// every minute and two seconds before the end of a watch: load balancers often close a connection
+	// that is silent for a minute.
+	watchTimeout = 45 * time.Second
+	watchJitter  = 10 * time.Second
+	// probeTimeout bounds a watch that is to show soon whether the API server works again.
+	probeTimeout = 10 * time.Second
+	// streamTimeout bounds a watch that begins with the full list. Only its silence may end it: it
+	// may take hours over a thin link.
+	streamTimeout = 24 * time.Hour
+	// overtime is how long after its time a watch may be silent.
+	overtime = 20 * time.Second
+	// silence is how long a list may be silent. An API server gives up one that it does not get ready
+	// in a minute.
+	silence = watchTimeout + watchJitter + overtime
 )
 
 // The selectors of kube-proxy v1.36.
@@ -120,13 +131,13 @@ func makeFeeds(s *Source, o Options, selector labels.Selector) []*feed {
 
 // run follows the resource until ctx ends.
 func (f *feed) run(ctx context.Context, events chan<- event) {
-	st := &store{feed: f, ctx: ctx, events: events}
+	f.store = &store{feed: f, ctx: ctx, events: events}
 	// What the reflector would log, once for every attempt, this package logs once for every change.
 	quiet := logr.Discard()
 	r := cache.NewReflectorWithOptions(&cache.ListWatch{
-		ListWithContextFunc:  func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return f.list(ctx, o, st) },
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) { return f.watch(ctx, o, st) },
-	}, f.example, st, cache.ReflectorOptions{
+		ListWithContextFunc:  f.list,
+		WatchFuncWithContext: f.watch,
+	}, f.example, f.store, cache.ReflectorOptions{
 		Name:    f.resource,
 		Logger:  &quiet,
 		Backoff: &wait.Backoff{Duration: minGap, Factor: 2, Jitter: 0.5, Steps: 10, Cap: maxBackoff},
@@ -143,7 +154,7 @@ func (f *feed) request(o *metav1.ListOptions) *rest.Request {
 
 // list is the reflector's fallback for API servers that cannot stream a list. Where the stream
 // failed for any other reason the list would fail too.
-func (f *feed) list(ctx context.Context, o metav1.ListOptions, st *store) (runtime.Object, error) {
+func (f *feed) list(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 	streamErr := f.streamErr
 	f.streamErr = nil
 	switch {
@@ -156,21 +167,39 @@ func (f *feed) list(ctx context.Context, o metav1.ListOptions, st *store) (runti
 		return nil, streamErr
 	}
 	f.fromServer(&o)
-	limited, cancel := context.WithTimeout(ctx, listTimeout)
-	defer cancel()
-	out := f.newList()
-	if err := f.request(&o).Do(limited).Into(out); err != nil {
-		return nil, f.failed(ctx, "list", err, st)
+	x := &exchange{verb: "list", list: true, quiet: silence}
+	out, err := f.request(&o).Do(x.in(ctx)).Get()
+	if lost := x.lost(); lost != nil {
+		err = lost
 	}
+	if err == nil {
+		err = checkList(out, f.newList())
+	}
+	if err != nil {
+		return nil, f.failed(ctx, x, err)
+	}
+	f.ok()
 	return out, nil
 }
 
+// checkList refuses what decodes, but is no list of this kind: what is not in a list is deleted.
+func checkList(got, want runtime.Object) error {
+	if reflect.TypeOf(got) != reflect.TypeOf(want) {
+		return fmt.Errorf("a %T instead of a %T", got, want)
+	}
+	if l, err := meta.ListAccessor(got); err != nil || l.GetResourceVersion() == "" {
+		return fmt.Errorf("a %T without a resource version", got)
+	}
+	return nil
+}
+
 // watch starts a watch, or a stream of the list that goes on as a watch.
-func (f *feed) watch(ctx context.Context, o metav1.ListOptions, st *store) (watch.Interface, error) {
+func (f *feed) watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	stream := o.SendInitialEvents != nil && *o.SendInitialEvents
-	limit, p, verb := watchTimeout+rand.N(watchTimeout), &f.watches, "watch"
+	p, x, limit := &f.watches, &exchange{verb: "watch"}, f.watchTime()
+	x.quiet = limit + overtime
 	if stream {
-		limit, p, verb = streamTimeout, &f.lists, "list"
+		p, x, limit = &f.lists, &exchange{verb: "list", list: true, quiet: silence}, streamTimeout
 	}
 	if err := p.wait(ctx); err != nil {
 		return nil, err
@@ -183,28 +212,57 @@ func (f *feed) watch(ctx context.Context, o metav1.ListOptions, st *store) (watc
 	}
 	seconds := int64(limit.Seconds())
 	o.TimeoutSeconds, o.Watch = &seconds, true
-	w, err := f.request(&o).Watch(ctx)
+	w, err := f.request(&o).Watch(x.in(ctx))
+	if lost := x.lost(); lost != nil {
+		err = lost // client-go gives an empty watch where a connection timed out or was closed
+	}
 	if err != nil {
-		if stream && refusesStream(err) {
-			f.streamErr = err
-			return nil, err
-		}
-		if !stream && f.hasExpired(err) {
-			return nil, err
-		}
-		fault := f.failed(ctx, verb, err, st)
-		if !stream {
-			// The reflector looks at the error itself: after a refused connection it goes on with
-			// the watch, it need not list again.
-			return nil, err
-		}
-		// Here it would sleep without regard to ctx (client-go v0.37.2): a plain error prevents that.
-		f.streamErr = fault
-		return nil, fault
+		x.Close()
+		return nil, f.watchFailed(ctx, x, err)
 	}
 	f.streamErr = nil
-	// No contact yet: client-go gives an empty watch, and no error, after a time-out too (rest/request.go in v0.37.2).
-	return f.guard(ctx, w), nil
+	return f.guard(ctx, w, x), nil
+}
+
+// watchTime is short when it is in doubt whether the API server works: a watch that ends soon brings
+// a bookmark soon.
+func (f *feed) watchTime() time.Duration {
+	if contact, fault := f.health.get(); fault != "" || time.Since(contact) > watchTimeout+watchJitter {
+		return probeTimeout
+	}
+	return watchTimeout + rand.N(watchJitter)
+}
+
+// watchFailed gives the error that makes the reflector (client-go v0.37.2) do what is needed.
+func (f *feed) watchFailed(ctx context.Context, x *exchange, err error) error {
+	switch {
+	case x.list && refusesStream(err):
+		f.streamErr = err
+		return err
+	case x.list:
+		// After some errors the reflector would sleep without regard to ctx: a plain one prevents that.
+		fault := f.failed(ctx, x, err)
+		if apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge) {
+			return err // it asks again without a version
+		}
+		f.streamErr = fault
+		return fault
+	case f.hasExpired(err):
+		return err
+	}
+	fault := f.failed(ctx, x, err)
+	if ctx.Err() == nil && (x.lost() != nil || isOverloaded(err)) {
+		// The reflector goes on with the watch after this one; it need not list again.
+		return apierrors.NewTooManyRequestsError(fault.Error())
+	}
+	return err
+}
+
+// ok notes that the API server works.
+func (f *feed) ok() {
+	if f.health.ok() {
+		f.source.logChange()
+	}
 }
 
 // fromServer notes whose list is asked for. Versions of objects mean nothing to another server.
@@ -221,19 +279,18 @@ func (f *feed) fromServer(o *metav1.ListOptions) {
 
 // failed notes an error of a request and gives it in plain words, as an error that the reflector does
 // not know how to act on.
-func (f *feed) failed(ctx context.Context, verb string, err error, st *store) error {
+func (f *feed) failed(ctx context.Context, x *exchange, err error) error {
 	if ctx.Err() != nil {
 		return err // we are stopping
 	}
-	fault := errors.New(describe(f.source.client.host(), verb+" "+f.resource, err))
+	fault := errors.New(describe(f.source.client.host(), x.verb+" "+f.resource, err))
 	if !f.required && isDenied(err) {
 		f.lists.hold(deniedPause)
 		f.source.log.Debug("resource not readable", "resource", f.resource, "error", fault)
-		st.answered()
+		f.store.answered()
 		return fault
 	}
-	var answer apierrors.APIStatus
-	if !errors.As(err, &answer) {
+	if x.lost() != nil {
 		f.lists.ease() // a server that was not reached was not asked for a list
 	}
 	f.health.fail(fault.Error())

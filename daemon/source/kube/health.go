@@ -1,13 +1,15 @@
 package kube
 
 import (
-	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net"
 	"net/url"
+	"regexp"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -20,18 +22,11 @@ import (
 // health is what a feed knows about its connection.
 type health struct {
 	mu      sync.Mutex
-	contact time.Time
+	contact time.Time // when a whole list or an event was decoded last: nothing else shows that the API server works
 	fault   string
 }
 
-// touch notes that the API server was heard.
-func (h *health) touch() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.contact = time.Now()
-}
-
-// ok notes that the API server was heard and that all is well; it reports whether it was not before.
+// ok notes that a list or an event was decoded; it reports whether there was a fault before.
 func (h *health) ok() (changed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -68,6 +63,8 @@ func (s *Source) logChange() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l := &s.logged
+	// The same fault of another request is no other one.
+	_, why, _ := strings.Cut(fault, ": ")
 	if fault == "" {
 		if l.open {
 			s.log.Info("api server usable again", "server", s.client.host())
@@ -76,18 +73,18 @@ func (s *Source) logChange() {
 		return
 	}
 	maps.DeleteFunc(l.faults, func(_ string, at time.Time) bool { return time.Since(at) > repeatAfter })
-	if _, known := l.faults[fault]; known {
+	if _, known := l.faults[why]; known {
 		return
 	}
 	if l.faults == nil {
 		l.faults = make(map[string]time.Time)
 	}
-	l.faults[fault], l.open = time.Now(), true
+	l.faults[why], l.open = time.Now(), true
 	s.log.Warn("api server not usable", "error", fault)
 }
 
 // describe says in plain words what went wrong with a request. The same fault always gives the same
-// text: ports and addresses of a single connection are left out.
+// text: what is of a single connection, as its ports, is left out.
 func describe(host, what string, err error) string { return clean.Line(explain(host, what, err)) }
 
 func explain(host, what string, err error) string {
@@ -101,19 +98,28 @@ func explain(host, what string, err error) string {
 	switch {
 	case errors.As(err, &op) && op.Op == "dial":
 		return fmt.Sprintf("connect to %s: %s", host, root(op.Err))
+	case errors.As(err, &op) && (op.Op == "read" || op.Op == "write"):
+		return fmt.Sprintf("%s: the connection was lost: %s", what, root(op.Err))
 	case errors.As(err, &errno):
 		return fmt.Sprintf("%s: %s", what, errno)
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return what + ": the connection was closed before the end of the answer"
 	case apierrors.IsUnauthorized(err):
 		return fmt.Sprintf("%s: the credentials are not accepted (401)", what)
 	case errors.As(err, &status):
 		return fmt.Sprintf("%s: %.300s (%d)", what, status.Status().Message, status.Status().Code)
-	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Sprintf("%s: no complete answer in time", what)
 	case errors.As(err, &u):
-		return fmt.Sprintf("%s: %.300s", what, u.Err)
+		err = u.Err
 	}
-	return fmt.Sprintf("%s: %.300s", what, err)
+	why := streamID.ReplaceAllString(err.Error(), "")
+	if strings.HasPrefix(why, "stream error: ") {
+		why = "the answer was cut off: " + why
+	}
+	return fmt.Sprintf("%s: %.300s", what, why)
 }
+
+// streamID finds the numbers in net/http's errors of HTTP/2.
+var streamID = regexp.MustCompile(`(stream ID |LastStreamID=)\d+[;,]? ?`)
 
 // root gives the innermost text of a failed dial: "connection refused", "no such host", "i/o timeout".
 func root(err error) string {
@@ -135,6 +141,12 @@ func root(err error) string {
 // isDenied says that asking again soon is pointless: no permission, or no such resource.
 func isDenied(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsNotFound(err)
+}
+
+// isOverloaded says that the API server, or a load balancer before it, asks to come back later.
+func isOverloaded(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status) && slices.Contains([]int32{429, 502, 503}, status.Status().Code)
 }
 
 // refusesStream says that the API server cannot send a list as a stream (before v1.32, or with the

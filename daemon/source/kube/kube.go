@@ -3,9 +3,13 @@
 //
 // It uses client-go's rest and cache packages, without the clientset, and keeps no Kubernetes object:
 // each is converted as soon as it is decoded. It is made for hosts far away from the API server:
-// a connection that went silent is noticed within half a minute, a watch that went silent within some
-// two minutes; after a loss the watch goes on where it stopped; and an API server in trouble is asked
-// for a full list at most once a second, and ever more rarely.
+// a connection that went silent is noticed within half a minute, a request without an answer and a
+// watch that went silent within 75 seconds; after a loss the watch goes on where it stopped; a list is
+// given time as long as something of it arrives; and an API server in trouble is asked for a full list
+// at most once a second, ever more rarely, and not before the time that it names (Retry-After).
+//
+// Only a whole list or an event, of the right kind, counts as contact. In a quiet cluster the
+// bookmarks are these events: every watch ends with one.
 package kube
 
 import (
@@ -142,12 +146,21 @@ const optionalWait = time.Second
 // Run implements source.Source.
 func (s *Source) Run(ctx context.Context, sink source.Sink) error {
 	ctx, cancel := context.WithCancel(ctx)
+	var credentials sync.WaitGroup
+	credentials.Go(func() { s.follow(ctx) })
+	defer credentials.Wait()
+	defer cancel()
+	return s.read(ctx, sink)
+}
+
+// read follows the resources until ctx ends.
+func (s *Source) read(ctx context.Context, sink source.Sink) error {
+	ctx, cancel := context.WithCancel(ctx)
 	events := make(chan event, 64)
 	var reflectors sync.WaitGroup
 	for _, f := range s.feeds {
 		reflectors.Go(func() { f.run(ctx, events) })
 	}
-	reflectors.Go(func() { s.follow(ctx) })
 	defer reflectors.Wait()
 	defer cancel()
 

@@ -37,7 +37,12 @@ func (p *pace) wait(ctx context.Context) error {
 	p.gap = min(2*p.gap, p.max)
 	p.mu.Unlock()
 
-	timer := time.NewTimer(start.Sub(now))
+	return sleep(ctx, start.Sub(now))
+}
+
+// sleep returns after d, or when ctx ends.
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():

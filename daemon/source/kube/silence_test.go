@@ -12,36 +12,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/watch"
 )
-
-func TestSilentWatchEnds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := &feed{source: &Source{client: &client{}}}
-		in := watch.NewFake()
-		began := time.Now()
-		w := f.guard(t.Context(), in)
-		defer w.Stop()
-		go func() {
-			time.Sleep(time.Minute)
-			in.Action(watch.Bookmark, &corev1.Service{})
-		}()
-		if e, ok := <-w.ResultChan(); !ok || e.Type != watch.Bookmark {
-			t.Fatalf("got %v %v", e, ok)
-		}
-		if e, ok := <-w.ResultChan(); ok {
-			t.Fatalf("got %v", e)
-		}
-		if got := time.Since(began); got != time.Minute+silence {
-			t.Errorf("the watch ended after %s, want %s after the bookmark", got, silence)
-		}
-		if contact, _ := f.health.get(); contact.Sub(began) != time.Minute {
-			t.Errorf("contact at %s", contact.Sub(began))
-		}
-	})
-}
 
 func TestPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

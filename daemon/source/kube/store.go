@@ -26,10 +26,7 @@ type store struct {
 	known map[source.Key]source.Object
 }
 
-var (
-	_ cache.TransformingStore      = (*store)(nil)
-	_ cache.ReflectorBookmarkStore = (*store)(nil)
-)
+var _ cache.TransformingStore = (*store)(nil)
 
 // item is a converted object on its way through the reflector.
 type item struct {
@@ -57,7 +54,6 @@ func (s *store) Add(obj any) error { return s.Update(obj) }
 // Update implements cache.ReflectorStore. An object that is no longer ours, as a Service that became
 // headless, is gone.
 func (s *store) Update(obj any) error {
-	s.heard()
 	it := s.item(obj)
 	if it.object == nil {
 		s.remove(keyOf(obj))
@@ -77,7 +73,6 @@ func (s *store) Update(obj any) error {
 
 // Delete implements cache.ReflectorStore.
 func (s *store) Delete(obj any) error {
-	s.heard()
 	s.remove(keyOf(obj))
 	return nil
 }
@@ -112,26 +107,12 @@ func (s *store) Replace(list []any, _ string) error {
 		}
 	}
 	s.known = next
-	s.heard()
 	s.answered()
 	return nil
 }
 
 // Resync implements cache.ReflectorStore; there is nothing to do.
 func (s *store) Resync() error { return nil }
-
-// Bookmark implements cache.ReflectorBookmarkStore.
-func (s *store) Bookmark(string) error {
-	s.heard()
-	return nil
-}
-
-// heard says that the feed works.
-func (s *store) heard() {
-	if s.feed.health.ok() {
-		s.feed.source.logChange()
-	}
-}
 
 func (s *store) answered() { s.send(event{answered: true}) }
 

@@ -168,6 +168,35 @@ func TestStateOfAnotherServerIsNotUsed(t *testing.T) {
 	})
 }
 
+// After the API server's URL was changed the fault lasts until the new server's objects are saved.
+func TestStateOfAnotherServerIsReplaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		h := boot(t, dir)
+		h.serve(aService("web", 80))
+		time.Sleep(2 * time.Second)
+		h.stop()
+		other := New(dir, Options{Server: func() string { return "https://198.51.100.1" }, Objects: h.api.all, Logger: h.o.Logger})
+		h.Store, h.tee = other, other.Tee(h.api)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- h.Run(ctx, newMemory()) }()
+		time.Sleep(time.Minute)
+		if st := h.Status(); st.Synced || st.Err == "" {
+			t.Errorf("status %+v although the new server was not heard", st)
+		}
+		h.serve(aService("web", 80))
+		time.Sleep(2 * time.Second)
+		if st := h.Status(); !st.Synced || st.Err != "" || time.Since(st.LastContact) > 5*time.Second {
+			t.Errorf("status %+v after the new state was saved", st)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func size(t *testing.T, dir, name string) int64 {
 	t.Helper()
 	fi, err := os.Stat(filepath.Join(dir, name))

@@ -51,7 +51,7 @@ type Store struct {
 	wake chan struct{} // there is something to write
 
 	mu     sync.Mutex
-	synced bool      // Run has loaded the state
+	synced bool      // Run has loaded the state, or saved one
 	age    time.Time // when the state on disk was last confirmed; zero: there is none
 	fault  string
 	rec    *recorder
@@ -126,7 +126,7 @@ const (
 // Run implements source.Source: it hands over the saved state, then writes what is recorded until
 // ctx ends, and once more before it returns. Faults are in Status, not in its error. Without a saved
 // state it says Synced at once; with one that cannot be used it does not: the host then waits
-// for the API server and keeps what it has.
+// for the API server and keeps what it has, until its state can be saved.
 func (s *Store) Run(ctx context.Context, sink source.Sink) error {
 	s.removeTemporary()
 	s.load(sink)

@@ -28,7 +28,7 @@ func TestRecall(t *testing.T) {
 		h.stop()
 
 		recall := func(server string) (*Store, error) {
-			s := New(dir, Options{Server: server, Logger: slog.New(slog.DiscardHandler)})
+			s := New(dir, Options{Server: func() string { return server }, Logger: slog.New(slog.DiscardHandler)})
 			return s, s.Recall()
 		}
 		s, err := recall("https://192.0.2.1:6443")

@@ -94,7 +94,8 @@ func (s *Store) written(at time.Time, err error) {
 		if s.fault != "" {
 			s.log.Info("last-known state saved again")
 		}
-		s.fault, s.age = "", at
+		// What could not be used at the start is replaced now.
+		s.fault, s.age, s.synced = "", at, true
 	}
 }
 

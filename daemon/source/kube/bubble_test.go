@@ -1,0 +1,86 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"testing"
+	"testing/synctest"
+
+	"k8s.io/apimachinery/pkg/labels"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/client-go/rest"
+)
+
+// TestMain takes away what slows all reflectors of the process down together: its clock is that of
+// whichever bubble had an error last.
+func TestMain(m *testing.M) {
+	utilruntime.ErrorHandlers = nil
+	m.Run()
+}
+
+// pipes is a listener whose connections need no network, so that they may be in a synctest bubble.
+type pipes struct {
+	conns chan net.Conn
+	done  chan struct{}
+}
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.conns:
+		return c, nil
+	case <-p.done:
+		return nil, errors.New("closed")
+	}
+}
+
+func (p *pipes) Close() error   { close(p.done); return nil }
+func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }
+
+func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	near, far := net.Pipe()
+	select {
+	case p.conns <- far:
+		return near, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// inBubble runs a source and a fake API server in a bubble, where hours pass at once. The source has
+// listed everything when test begins.
+func inBubble(t *testing.T, prepare func(*fakeAPI), test func(t *testing.T, api *fakeAPI, r *running)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		api := unstarted(t)
+		if prepare != nil {
+			prepare(api)
+		}
+		l := &pipes{conns: make(chan net.Conn), done: make(chan struct{})}
+		server := &http.Server{Handler: http.HandlerFunc(api.serve)}
+		go server.Serve(l)
+		transport := &http.Transport{DialContext: l.dial}
+		c, err := newClient(&rest.Config{Host: "http://api", Transport: transport}, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := &running{memory: newMemory(), log: new(lockedBuffer)}
+		r.Source = &Source{log: slog.New(slog.NewTextHandler(r.log, nil)), client: c}
+		r.feeds = makeFeeds(r.Source, Options{}, labels.Everything())
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- r.read(ctx, r.memory) }()
+		defer func() {
+			cancel()
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+			server.Close()
+			transport.CloseIdleConnections()
+		}()
+		<-r.memory.synced
+		test(t, api, r)
+	})
+}

@@ -1,0 +1,53 @@
+package kube
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+)
+
+// Neither a request without an answer nor an answer that goes silent lasts, over HTTP/1.1 and HTTP/2,
+// on a connection that is in order.
+func TestSilenceEndsAnExchange(t *testing.T) {
+	t.Parallel()
+	for _, http2 := range []bool{false, true} {
+		for path, want := range map[string]error{"/hang": errNoAnswer, "/silent": errSilent} {
+			t.Run(fmt.Sprint(path, " http2=", http2), func(t *testing.T) {
+				t.Parallel()
+				server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					if want := map[bool]int{false: 1, true: 2}[http2]; r.ProtoMajor != want {
+						t.Errorf("HTTP/%d, want %d", r.ProtoMajor, want)
+					}
+					if r.URL.Path == "/silent" {
+						fmt.Fprint(w, "some")
+						w.(http.Flusher).Flush()
+					}
+					<-r.Context().Done()
+				}))
+				server.EnableHTTP2 = http2
+				server.StartTLS()
+				defer server.Close()
+				client := server.Client()
+				client.Transport = newCourier(client.Transport)
+				x := &exchange{quiet: 500 * time.Millisecond}
+				req, err := http.NewRequestWithContext(x.in(t.Context()), http.MethodGet, server.URL+path, http.NoBody)
+				if err != nil {
+					t.Fatal(err)
+				}
+				began := time.Now()
+				resp, err := client.Do(req)
+				if err == nil {
+					defer resp.Body.Close()
+					_, err = io.ReadAll(resp.Body)
+				}
+				if took := time.Since(began); !errors.Is(err, want) || !errors.Is(x.lost(), want) || took < x.quiet {
+					t.Errorf("after %s: %v, %v; want %v", took, err, x.lost(), want)
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,311 @@
+package kube
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// noticed lets the time pass until the source names a fault, and gives how long that took.
+func noticed(t *testing.T, r *running) time.Duration {
+	t.Helper()
+	for began := time.Now(); time.Since(began) < 90*time.Second; time.Sleep(time.Second) {
+		if r.Status().Err != "" {
+			return time.Since(began)
+		}
+	}
+	t.Fatalf("nothing noticed in 90 s: %+v", r.Status())
+	return 0
+}
+
+// A quiet cluster: the bookmarks alone show that the API server works.
+func TestQuietClusterIsNoFault(t *testing.T) {
+	inBubble(t, nil, func(t *testing.T, api *fakeAPI, r *running) {
+		for range 3600 {
+			time.Sleep(time.Second)
+			if st := r.Status(); st.Err != "" || time.Since(st.LastContact) > 66*time.Second {
+				t.Fatalf("stale by %s: %+v", time.Since(st.LastContact), st)
+			}
+		}
+		if n := api.count("services", "list", "stream"); n != 1 {
+			t.Errorf("%d lists in an hour", n)
+		}
+		if n := api.count("services", "watch"); n > 80 {
+			t.Errorf("%d watches in an hour", n)
+		}
+	})
+}
+
+// An API server that sends no bookmarks is asked for a list now and then.
+func TestQuietClusterWithoutBookmarks(t *testing.T) {
+	inBubble(t, func(api *fakeAPI) { api.noBookmarks = true }, func(t *testing.T, api *fakeAPI, r *running) {
+		for range 3600 {
+			time.Sleep(time.Second)
+			if st := r.Status(); st.Err != "" || time.Since(st.LastContact) > 5*time.Minute {
+				t.Fatalf("stale by %s: %+v", time.Since(st.LastContact), st)
+			}
+		}
+		if n := api.count("services", "list", "stream"); n < 10 || n > 16 {
+			t.Errorf("%d lists in an hour", n)
+		}
+	})
+}
+
+// What an API server answers, and the fault that the source names then. No answer of these is contact.
+var badAnswers = map[string]struct {
+	answer func(w http.ResponseWriter, r *http.Request)
+	want   []string // one of these
+}{
+	"no answer":    {hang, []string{"no answer in time"}},
+	"headers only": {headers(hang), []string{"nothing arrives any more"}},
+	"empty":        {headers(func(http.ResponseWriter, *http.Request) {}), []string{"it ended at once", "the list ended in the middle"}},
+	"cut off": {headers(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, `{"type":"ADDED","obj`)
+		w.(http.Flusher).Flush()
+		panic(http.ErrAbortHandler)
+	}), []string{"closed before the end of the answer"}},
+	"garbage": {headers(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "\x00\xff{]garbage") }), []string{"unable to decode an event"}},
+	"another kind": {headers(func(w http.ResponseWriter, r *http.Request) {
+		emit(w, "ADDED", `{"apiVersion":"v1","kind":"Node","metadata":{"name":"n","resourceVersion":"500"}}`)
+		<-r.Context().Done()
+	}), []string{"an event with a *v1.Node"}},
+	"HTML": {func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		fmt.Fprint(w, "<html>")
+	}, []string{"text/html"}},
+	"500":             {code(500), []string{"(500)"}},
+	"503":             {code(503), []string{"(503)"}},
+	"410":             {code(410), []string{"(410)"}},
+	"closed at once":  {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, []string{"closed before the end of the answer"}},
+	"half of a list":  {headers(halfList), []string{"the list ended in the middle", "it ended at once"}},
+	"trickle of none": {headers(trickle), []string{"nothing arrives any more", "unable to decode"}},
+}
+
+func hang(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
+
+func headers(then http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.(http.Flusher).Flush()
+		then(w, r)
+	}
+}
+
+func code(n int) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) { status(w, n, map[int]string{410: "Expired"}[n], "no") }
+}
+
+// halfList begins each stream and never ends it; it also begins watches that bring nothing.
+func halfList(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Query().Get("sendInitialEvents") == "true" {
+		emit(w, "ADDED", body("services", "a", clusterIP(1), 300))
+	}
+}
+
+// trickle sends the beginning of an event, and then stops.
+func trickle(w http.ResponseWriter, r *http.Request) {
+	fmt.Fprint(w, `{"type":`)
+	w.(http.Flusher).Flush()
+	<-r.Context().Done()
+}
+
+// Whatever is not a list or an event is noticed within 90 s, named once, asked for again at a decent
+// pace, and is no contact; and it heals.
+func TestBadAnswersAreNoContact(t *testing.T) {
+	for name, c := range badAnswers {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, nil, func(t *testing.T, api *fakeAPI, r *running) {
+				time.Sleep(2 * time.Minute)
+				api.put("services", "a", clusterIP(1))
+				for n := -1; n != len(api.seen()); time.Sleep(2 * atOnce) { // a watch that has just begun would end at once
+					n = len(api.seen())
+				}
+				synctest.Wait()
+				began, contact := time.Now(), r.Status().LastContact
+				api.breakWith(c.answer)
+				took := noticed(t, r)
+				found := false
+				for _, want := range c.want {
+					found = found || strings.Contains(r.Status().Err, want)
+				}
+				if !found {
+					t.Errorf("the fault is %q, want %q", r.Status().Err, c.want)
+				}
+				fault, before := r.Status().Err, len(api.seen())
+				const lasts = 10 * time.Minute
+				for time.Since(began) < lasts {
+					time.Sleep(time.Second)
+					if st := r.Status(); time.Since(began) > took && st.Err == "" || !st.LastContact.Equal(contact) {
+						t.Fatalf("%s after the fault began: contact %s after it, status %+v", time.Since(began), st.LastContact.Sub(began), st)
+					}
+				}
+				if n := len(api.seen()) - before; n > int(lasts.Seconds())*2 || n < 10 {
+					t.Errorf("%d requests in %s", n, lasts)
+				}
+				if n := r.log.count("level=WARN"); n < 1 || n > 3 {
+					t.Errorf("%d warnings:\n%s", n, r.log.b.String())
+				}
+				if r.names() != "a" {
+					t.Errorf("objects %q", r.names())
+				}
+				asked := len(api.seen()) - before
+				api.mend()
+				api.put("services", "b", clusterIP(2))
+				mended := time.Now()
+				for r.names() != "a b" || r.Status().Err != "" {
+					time.Sleep(time.Second)
+					if time.Since(mended) > silence+2*maxGap {
+						t.Fatalf("not healed: %q, %+v", r.names(), r.Status())
+					}
+				}
+				t.Logf("noticed after %s (%s), %d requests in %s, healed after %s", took, fault, asked, lasts, time.Since(mended))
+				if r.log.count("usable again") != 1 {
+					t.Errorf("the log does not say once that all is well again:\n%s", r.log.b.String())
+				}
+			})
+		})
+	}
+}
+
+// A list that decodes and is none of this kind must not delete what the host serves.
+func TestOtherListsDeleteNothing(t *testing.T) {
+	for name, list := range map[string]string{
+		"no kind":    `{}`,
+		"other kind": `{"apiVersion":"v1","kind":"NodeList","metadata":{"resourceVersion":"500"},"items":[]}`,
+		"success":    `{"apiVersion":"v1","kind":"Status","status":"Success"}`,
+		"no version": `{"apiVersion":"v1","kind":"ServiceList","items":[]}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(api *fakeAPI) { api.noStream = true }, func(t *testing.T, api *fakeAPI, r *running) {
+				api.put("services", "a", clusterIP(1))
+				synctest.Wait()
+				contact := r.Status().LastContact
+				api.breakWith(func(w http.ResponseWriter, r *http.Request) {
+					switch q := r.URL.Query(); {
+					case q.Get("sendInitialEvents") == "true":
+						status(w, 422, "Invalid", "sendInitialEvents is forbidden for watch")
+					case q.Get("watch") == "true":
+						status(w, 410, "Expired", "too old resource version")
+					default:
+						w.Header().Set("Content-Type", "application/json")
+						fmt.Fprint(w, list)
+					}
+				})
+				time.Sleep(5 * time.Minute)
+				if st := r.Status(); r.names() != "a" || !st.LastContact.Equal(contact) || st.Err == "" {
+					t.Errorf("%q, %+v", r.names(), st)
+				}
+			})
+		})
+	}
+}
+
+// An overloaded API server says when it wants to be asked again: all feeds wait, for five minutes at most.
+func TestRetryAfter(t *testing.T) {
+	for _, c := range []struct {
+		code    int
+		seconds int
+		atLeast time.Duration
+	}{{429, 60, time.Minute}, {503, 60, time.Minute}, {429, 86400, 5 * time.Minute}, {503, 1 << 40, 5 * time.Minute}} {
+		t.Run(fmt.Sprint(c.code, " ", c.seconds), func(t *testing.T) {
+			inBubble(t, nil, func(t *testing.T, api *fakeAPI, r *running) {
+				time.Sleep(time.Minute)
+				api.breakWith(func(w http.ResponseWriter, _ *http.Request) {
+					w.Header().Set("Retry-After", strconv.Itoa(c.seconds))
+					status(w, c.code, "", "later")
+				})
+				time.Sleep(time.Second)
+				began, before := time.Now(), len(api.seen())
+				time.Sleep(c.atLeast - 2*time.Second)
+				if n := len(api.seen()) - before; n > 0 {
+					t.Errorf("%d requests within %s", n, time.Since(began))
+				}
+				time.Sleep(c.atLeast/10 + 4*time.Second)
+				if n := len(api.seen()) - before; n == 0 {
+					t.Errorf("no request after %s", time.Since(began))
+				}
+				if r.log.count(fmt.Sprintf("later (%d)", c.code)) != 1 || r.Status().Err == "" {
+					t.Errorf("status %+v, log:\n%s", r.Status(), r.log.b.String())
+				}
+			})
+		})
+	}
+}
+
+// Over a thin link a list may take hours, as long as something of it arrives; the others wait for it.
+func TestSlowListIsNotBegunAnew(t *testing.T) {
+	for _, noStream := range []bool{false, true} {
+		t.Run(fmt.Sprint("noStream=", noStream), func(t *testing.T) {
+			inBubble(t, func(api *fakeAPI) { api.noStream = noStream }, func(t *testing.T, api *fakeAPI, r *running) {
+				api.put("services", "a", clusterIP(1))
+				synctest.Wait()
+				api.noStream = noStream
+				slow := false
+				api.breakWith(func(w http.ResponseWriter, req *http.Request) {
+					verb := verbOf(req)
+					switch {
+					case !strings.HasSuffix(req.URL.Path, "/services"):
+						<-req.Context().Done() // it has to wait for the list
+					case verb == "watch" && !slow:
+						slow = true
+						status(w, 410, "Expired", "too old resource version")
+					case verb == "watch":
+						api.follow(w, req, request{resource: "services", query: req.URL.Query()}, 300)
+					case verb == "stream" && noStream:
+						status(w, 422, "Invalid", "sendInitialEvents is forbidden for watch")
+					default:
+						slowly(w, verb)
+					}
+				})
+				lists := api.count("services", "list", "stream")
+				time.Sleep(3 * time.Hour)
+				if got := r.names(); got != "a late" {
+					t.Errorf("objects %q, %+v", got, r.Status())
+				}
+				want := 1
+				if noStream {
+					want = 2 // the stream is tried first
+				}
+				if n := api.count("services", "list", "stream") - lists; n != want {
+					t.Errorf("%d lists, want %d", n, want)
+				}
+			})
+		})
+	}
+}
+
+// slowly writes a list in two hours.
+func slowly(w http.ResponseWriter, verb string) {
+	text := `{"apiVersion":"v1","kind":"ServiceList","metadata":{"resourceVersion":"300"},"items":[` +
+		body("services", "a", clusterIP(1), 101) + "," + body("services", "late", clusterIP(2), 102) + "]}"
+	if verb == "stream" {
+		text = ""
+		for i, name := range []string{"a", "late"} {
+			text += fmt.Sprintf(`{"type":"ADDED","object":%s}`, body("services", name, clusterIP(i+1), 101+i))
+		}
+		text += `{"type":"BOOKMARK","object":{"apiVersion":"v1","kind":"Service","metadata":{"resourceVersion":"300","annotations":{"k8s.io/initial-events-end":"true"}}}}`
+	}
+	w.Header().Set("Content-Type", "application/json")
+	const pieces = 120
+	for i := range pieces {
+		fmt.Fprint(w, text[i*len(text)/pieces:(i+1)*len(text)/pieces])
+		w.(http.Flusher).Flush()
+		time.Sleep(time.Minute)
+	}
+}
+
+// An event that the server sends is told as the server's; a lost connection is not.
+func TestLostConnectionIsToldAsThat(t *testing.T) {
+	inBubble(t, nil, func(t *testing.T, api *fakeAPI, r *running) {
+		time.Sleep(time.Minute)
+		api.breakWith(badAnswers["cut off"].answer)
+		noticed(t, r)
+		if got := r.Status().Err; strings.Contains(got, "error on the server") || strings.Contains(got, "500") {
+			t.Errorf("the fault is %q", got)
+		}
+	})
+}

@@ -1,0 +1,183 @@
+package e2e
+
+import (
+	"context"
+	"encoding/pem"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"edgeway/test/e2e/cluster"
+)
+
+// faultProxy stands between a daemon and the API server, understands HTTP, and can do wrong what a
+// server or what is before it can do wrong. It speaks HTTP/2 and answers pings whatever happens.
+type faultProxy struct {
+	*lab
+	server   *httptest.Server
+	pass     http.Handler
+	requests atomic.Int64
+
+	mu    sync.Mutex
+	fault *fault        // nil: none
+	turn  chan struct{} // closed when the fault begins or ends
+}
+
+// fault is what goes wrong. The zero value is none.
+type fault struct {
+	// answer stands in for the API server; nil: it answers itself. It may call the handler that asks it.
+	answer func(w http.ResponseWriter, r *http.Request, pass http.Handler)
+	// mute stops what is on its way in the middle, and sends nothing more than headers afterwards.
+	mute bool
+	// delay comes before each request and each piece of an answer.
+	delay time.Duration
+	// drop drops all packets.
+	drop bool
+}
+
+// newFaultProxy opens a proxy at the gateway.
+func newFaultProxy(l *lab) *faultProxy {
+	l.t.Helper()
+	config := shared.cluster.Config(cluster.Edgeway)
+	config.BearerToken = "" // the daemon's is passed on
+	transport, err := rest.TransportFor(config)
+	l.must(err)
+	target, err := url.Parse(shared.cluster.Server())
+	l.must(err)
+	p := &faultProxy{lab: l, turn: make(chan struct{})}
+	p.pass = &httputil.ReverseProxy{
+		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(target) },
+		Transport:     transport,
+		FlushInterval: -1,
+		ErrorLog:      log.New(io.Discard, "", 0),
+	}
+	p.server = httptest.NewUnstartedServer(p)
+	p.server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	p.server.EnableHTTP2 = true
+	_ = p.server.Listener.Close()
+	l.must(l.net.Gateway.Do(func() (err error) {
+		p.server.Listener, err = net.Listen("tcp", "192.0.2.1:0")
+		return err
+	}))
+	p.server.StartTLS()
+	l.t.Cleanup(func() {
+		p.begin(nil)
+		p.server.CloseClientConnections()
+		p.server.Close()
+	})
+	return p
+}
+
+// kubeconfig makes that at path go by the proxy.
+func (p *faultProxy) kubeconfig(path string) {
+	p.t.Helper()
+	config, err := clientcmd.LoadFromFile(path)
+	p.must(err)
+	for _, c := range config.Clusters {
+		c.Server = p.server.URL
+		c.TLSServerName = "example.com" // of httptest's certificate
+		c.CertificateAuthorityData = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.server.Certificate().Raw})
+	}
+	p.must(clientcmd.WriteToFile(*config, path))
+}
+
+// begin lets a fault take the place of the one before; nil ends it. Answers that are on their way are
+// cut off, except where the fault is their silence, or packets are dropped.
+func (p *faultProxy) begin(f *fault) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	dropped := p.fault != nil && p.fault.drop
+	p.fault = f
+	close(p.turn)
+	p.turn = make(chan struct{})
+	port := netip.MustParseAddrPort(p.server.Listener.Addr().String()).Port()
+	switch {
+	case f != nil && f.drop:
+		p.onGateway("nft", "add table ip hole; add chain ip hole in { type filter hook input priority 0; }; add rule ip hole in tcp dport "+
+			strconv.Itoa(int(port))+" drop")
+	case dropped:
+		p.onGateway("nft", "delete table ip hole")
+	}
+}
+
+func (p *faultProxy) onGateway(name string, args ...string) {
+	p.t.Helper()
+	out, err := p.net.Gateway.Command(contextOfCleanup(), name, args...).CombinedOutput()
+	if err != nil {
+		p.t.Errorf("%s %v: %v\n%s", name, args, err, out)
+	}
+}
+
+func (p *faultProxy) now() (f fault, turn chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.fault != nil {
+		f = *p.fault
+	}
+	return f, p.turn
+}
+
+// ServeHTTP implements http.Handler.
+func (p *faultProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	p.requests.Add(1)
+	f, turn := p.now()
+	if f.delay > 0 {
+		time.Sleep(f.delay)
+	}
+	switch {
+	case f.answer != nil:
+		f.answer(w, r, p.pass)
+		return
+	case f.mute: // as an empty watch begins
+		w.Header().Set("Content-Type", "application/vnd.kubernetes.protobuf;stream=watch")
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+		return
+	}
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	go func() {
+		select {
+		case <-ctx.Done():
+		case <-turn:
+			if f, _ := p.now(); f.answer != nil {
+				cancel()
+			}
+		}
+	}()
+	p.pass.ServeHTTP(&outgoing{w, p, ctx}, r.WithContext(ctx))
+}
+
+// outgoing is an answer on its way.
+type outgoing struct {
+	http.ResponseWriter
+	proxy *faultProxy
+	ctx   context.Context //nolint:containedctx // the request's
+}
+
+// Unwrap is for http.ResponseController.
+func (o *outgoing) Unwrap() http.ResponseWriter { return o.ResponseWriter }
+
+func (o *outgoing) Write(b []byte) (int, error) {
+	f, _ := o.proxy.now()
+	if f.delay > 0 {
+		time.Sleep(f.delay)
+	}
+	if f.mute {
+		<-o.ctx.Done()
+		return 0, http.ErrAbortHandler
+	}
+	return o.ResponseWriter.Write(b)
+}

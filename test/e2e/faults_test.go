@@ -1,0 +1,283 @@
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// faultRow is one line of the table: a fault, and what is expected while it lasts and after it.
+type faultRow struct {
+	name string
+	fault
+	fresh  bool          // the daemon goes on hearing of the API server
+	limit  time.Duration // how much longer than healing it may take until the daemon asks again
+	reason string        // what the daemon gives as the reason
+
+	d        *daemon
+	proxy    *faultProxy
+	n        *namespace
+	nodePort string
+
+	began             time.Time
+	requests          int64
+	ticks             int
+	lasted            time.Duration
+	mended            time.Time
+	noticed, healed   time.Duration // zero: not
+	staleness, oldest float64
+	warnings          map[string]int
+}
+
+// The limits of the table. A request that the API server does not answer ends after 30 s where the
+// daemon doubts already, a list after 75 s.
+const (
+	faultLasts  = 95 * time.Second
+	noticeLimit = 90 * time.Second
+	healLimit   = 15 * time.Second
+	// listGap is how long after a list that failed the next one may come.
+	listGap = 15 * time.Second
+)
+
+func faultRows() []*faultRow {
+	return []*faultRow{
+		{name: "packets dropped", fault: fault{drop: true}, reason: "client connection lost", limit: 10 * time.Second},
+		{name: "no answer", fault: fault{answer: hangs}, reason: "no answer in time", limit: 75 * time.Second},
+		{name: "silent in the middle", fault: fault{mute: true}, reason: "nothing arrives any more", limit: 75 * time.Second},
+		{name: "delayed by 2 s", fault: fault{delay: 2 * time.Second}, fresh: true, limit: 10 * time.Second},
+		{name: "cut off after 10 bytes", fault: fault{answer: cutOff}, reason: "cut off", limit: listGap},
+		{name: "empty, ends at once", fault: fault{answer: content("application/vnd.kubernetes.protobuf;stream=watch", "")}, reason: "it ended at once", limit: listGap},
+		{name: "410", fault: fault{answer: refuses(410, "Expired", "")}, reason: "(410)", limit: listGap},
+		{name: "410 for watches only", fault: fault{answer: expiredWatches}, fresh: true, limit: listGap},
+		{name: "429, Retry-After 20", fault: fault{answer: refuses(429, "TooManyRequests", "20")}, reason: "(429)", limit: 22 * time.Second},
+		{name: "500", fault: fault{answer: refuses(500, "InternalError", "")}, reason: "(500)", limit: listGap},
+		{name: "HTML with 200", fault: fault{answer: content("text/html", "<html>Welcome to the hotel</html>")}, reason: "text/html", limit: listGap},
+		{name: "another kind", fault: fault{answer: content("application/json", `{"kind":"NodeList","apiVersion":"v1","metadata":{"resourceVersion":"9"},"items":[]}`)}, reason: "from", limit: listGap},
+	}
+}
+
+func hangs(_ http.ResponseWriter, r *http.Request, _ http.Handler) { <-r.Context().Done() }
+
+func content(kind, body string) func(http.ResponseWriter, *http.Request, http.Handler) {
+	return func(w http.ResponseWriter, _ *http.Request, _ http.Handler) {
+		w.Header().Set("Content-Type", kind)
+		fmt.Fprint(w, body)
+	}
+}
+
+func refuses(code int, reason, retryAfter string) func(http.ResponseWriter, *http.Request, http.Handler) {
+	return func(w http.ResponseWriter, _ *http.Request, _ http.Handler) {
+		w.Header().Set("Content-Type", "application/json")
+		if retryAfter != "" {
+			w.Header().Set("Retry-After", retryAfter)
+		}
+		w.WriteHeader(code)
+		fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"not now","reason":%q,"code":%d}`, reason, code)
+	}
+}
+
+func expiredWatches(w http.ResponseWriter, r *http.Request, pass http.Handler) {
+	if q := r.URL.Query(); q.Get("watch") != "" && q.Get("sendInitialEvents") == "" {
+		refuses(410, "Expired", "")(w, r, pass)
+		return
+	}
+	pass.ServeHTTP(w, r)
+}
+
+// cutOff passes the first bytes of what the API server answers on and ends the answer.
+func cutOff(w http.ResponseWriter, r *http.Request, pass http.Handler) {
+	pass.ServeHTTP(&shortened{w, 10}, r)
+}
+
+type shortened struct {
+	http.ResponseWriter
+	left int
+}
+
+// Unwrap is for http.ResponseController.
+func (s *shortened) Unwrap() http.ResponseWriter { return s.ResponseWriter }
+
+func (s *shortened) Write(b []byte) (int, error) {
+	n, err := s.ResponseWriter.Write(b[:min(s.left, len(b))])
+	s.left -= n
+	if err == nil && s.left == 0 {
+		s.ResponseWriter.(http.Flusher).Flush()
+		panic(http.ErrAbortHandler)
+	}
+	return n, err
+}
+
+// What an API server, or what stands before it, can do wrong: how the daemon behaves meanwhile, and how
+// soon it is right again. All faults at the same time, each on a host of its own.
+func TestFaultTable(t *testing.T) {
+	t.Parallel()
+	rows := faultRows()
+	for _, r := range rows {
+		r.prepare(t)
+	}
+	for _, r := range rows {
+		r.d.within(patience, r.d.healthy)
+		r.n = r.d.namespace()
+		_, r.nodePort = r.n.web("shop")
+	}
+	for _, r := range rows {
+		r.d.within(patience, answers(r.d.client, r.nodePort, "ep1"))
+	}
+	for _, r := range rows {
+		r.breaks()
+	}
+	each(rows, func(r *faultRow) {
+		for ; time.Since(r.began) < faultLasts; time.Sleep(500 * time.Millisecond) {
+			r.watch()
+		}
+	})
+	for _, r := range rows {
+		r.mend()
+	}
+	each(rows, (*faultRow).heal)
+	t.Logf("%-24s %10s %6s %9s %9s %7s  %s", "fault", "requests/s", "CPU %", "noticed s", "stale s", "healed s", "said")
+	for _, r := range rows {
+		r.judge()
+	}
+}
+
+func each(rows []*faultRow, do func(*faultRow)) {
+	var all sync.WaitGroup
+	for _, r := range rows {
+		all.Go(func() { do(r) })
+	}
+	all.Wait()
+}
+
+func (r *faultRow) prepare(t *testing.T) {
+	t.Helper()
+	l := newLab(t)
+	r.d, r.proxy = l.newDaemon(), newFaultProxy(l)
+	r.proxy.kubeconfig(filepath.Join(r.d.dir, "kubeconfig"))
+	r.d.start()
+}
+
+func (r *faultRow) breaks() {
+	r.requests, r.ticks = -r.proxy.requests.Load(), -r.cpu()
+	r.began = time.Now()
+	r.proxy.begin(&r.fault)
+}
+
+func (r *faultRow) mend() {
+	r.lasted = time.Since(r.began)
+	r.staleness = r.stale()
+	r.requests += r.proxy.requests.Load()
+	r.ticks += r.cpu()
+	r.warnings = r.usable()
+	r.n.endpoints("shop", ep2Addr)
+	r.mended = time.Now()
+	r.proxy.begin(nil)
+}
+
+// watch looks at the daemon while the fault lasts.
+func (r *faultRow) watch() {
+	r.oldest = max(r.oldest, r.stale())
+	if _, body, err := r.d.get(healthAddr, "/healthz"); r.noticed == 0 && err == nil && strings.Contains(body, "Source kube is unreachable") {
+		r.noticed = time.Since(r.began)
+	}
+}
+
+// heal waits until the change that was missed is there and no fault is told any more.
+func (r *faultRow) heal() {
+	arrived := answersSoon(r.d.client, r.nodePort, "ep2")
+	for began := time.Now(); time.Since(began) < 3*time.Minute; time.Sleep(250 * time.Millisecond) {
+		_, body, err := r.d.get(healthAddr, "/healthz")
+		if err == nil && !strings.Contains(body, "Source kube") && arrived() == nil {
+			r.healed = time.Since(r.mended)
+			return
+		}
+	}
+}
+
+// stale is what the metric says, in seconds; -1: nothing.
+func (r *faultRow) stale() float64 {
+	_, body, err := r.d.get(metricsAddr, "/metrics")
+	if err != nil {
+		return -1
+	}
+	_, value, _ := strings.Cut(body, "\nedgeway_source_staleness_seconds{source=\"kube\"} ")
+	value, _, _ = strings.Cut(value, "\n")
+	seconds, err := strconv.ParseFloat(value, 64)
+	if err != nil {
+		return -1
+	}
+	return seconds
+}
+
+// cpu is what the daemon has used so far, in hundredths of a second.
+func (r *faultRow) cpu() int {
+	r.d.t.Helper()
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", r.d.cmd.Process.Pid))
+	r.d.must(err)
+	_, rest, _ := strings.Cut(string(raw), ") ") // after the name
+	fields := strings.Fields(rest)
+	sum := 0
+	for _, f := range fields[11:13] { // utime, stime: proc_pid_stat(5)
+		n, err := strconv.Atoi(f)
+		r.d.must(err)
+		sum += n
+	}
+	return sum
+}
+
+// usable counts the lines of the log that say why the API server is not usable.
+func (r *faultRow) usable() map[string]int {
+	r.d.t.Helper()
+	log, err := os.ReadFile(r.d.logFile())
+	r.d.must(err)
+	out := map[string]int{}
+	for line := range strings.Lines(string(log)) {
+		if _, why, found := strings.Cut(line, "api server not usable"); found {
+			out[strings.TrimSpace(why)]++
+		}
+	}
+	return out
+}
+
+func (r *faultRow) judge() {
+	t, seconds := r.d.t, r.lasted.Seconds()
+	t.Helper()
+	perSecond, cpu := float64(r.requests)/seconds, float64(r.ticks)/seconds
+	said := fmt.Sprint(len(r.warnings), " warnings")
+	for why := range r.warnings {
+		said += "; " + why
+	}
+	t.Logf("%-24s %10.2f %6.1f %9.1f %9.1f %7.1f  %s", r.name, perSecond, cpu, r.noticed.Seconds(), r.staleness, r.healed.Seconds(), said)
+	if perSecond > 5 || cpu > 10 {
+		t.Errorf("%s: %.1f requests a second, %.1f %% of a processor; at most 5 and 10", r.name, perSecond, cpu)
+	}
+	if r.healed == 0 || r.healed > r.d.promised(healLimit)+r.limit {
+		t.Errorf("%s: healed after %s", r.name, r.healed)
+	}
+	if r.fresh {
+		if r.oldest <= 0 || r.oldest > noticeLimit.Seconds() {
+			t.Errorf("%s: stale by %.0f s although the API server answers", r.name, r.oldest)
+		}
+		return
+	}
+	if r.noticed == 0 || r.noticed > noticeLimit {
+		t.Errorf("%s: noticed after %s", r.name, r.noticed)
+	}
+	if r.staleness < seconds-3 {
+		t.Errorf("%s: it lasted %.0f s and looks %.0f s old", r.name, seconds, r.staleness)
+	}
+	if n := len(r.warnings); n < 1 || n > 4 || !strings.Contains(said, r.reason) {
+		t.Errorf("%s: the log should give the reason %q, once: %s", r.name, r.reason, said)
+	}
+	for why, n := range r.warnings {
+		if n > 1 {
+			t.Errorf("%s: said %d times: %s", r.name, n, why)
+		}
+	}
+}
