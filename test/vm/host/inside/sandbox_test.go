@@ -21,8 +21,8 @@ func sandbox(h *host) {
 		h.Errorf("a program in the daemon's own folder: exit code %d, %q; want it not to be executed", code, out)
 	}
 	h.run("nsenter", append(within, "nft", "--version")...)
-	if out, code := h.try("nsenter", "--target", pid, "--mount", "--", "ls", "/etc/ssh", "/run/dbus"); code == 0 {
-		h.Errorf("there is %s", out)
+	if out := h.run("nsenter", "--target", pid, "--mount", "--", "cat", "/etc/shadow"); out != "" {
+		h.Errorf("/etc/shadow is there: %s", out)
 	}
 	calls := strings.Fields(h.show("edgeway", "SystemCallFilter"))
 	for call, want := range map[string]bool{"pipe2": true, "splice": true, "io_uring_setup": false, "memfd_create": false, "keyctl": false} {
