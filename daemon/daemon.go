@@ -19,9 +19,9 @@ import (
 	"time"
 
 	"github.com/coreos/go-systemd/v22/activation"
-	"github.com/prometheus/exporter-toolkit/web"
 
 	"edgeway/daemon/config"
+	"edgeway/daemon/health/webconfig"
 	"edgeway/daemon/sdunit"
 	"edgeway/proxiers"
 )
@@ -171,7 +171,7 @@ func loadAndCheck(ctx context.Context, path string) (settings, error) {
 	if err := b.Probe(ctx); err != nil {
 		return settings{}, fmt.Errorf("backend %s: %w", b.Name, err)
 	}
-	if err := web.Validate(cfg.Metrics.WebConfig); err != nil {
+	if err := webconfig.Check(cfg.Metrics.WebConfig); err != nil {
 		return settings{}, fmt.Errorf("metrics.web_config: %s: %w", cfg.Metrics.WebConfig, err)
 	}
 	_, err = newSources(cfg, slog.New(slog.DiscardHandler))

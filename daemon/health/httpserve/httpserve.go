@@ -11,8 +11,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/prometheus/exporter-toolkit/web"
-
+	"edgeway/daemon/health/webconfig"
 	"edgeway/proxiers/healthcheck/httpbound"
 )
 
@@ -66,7 +65,7 @@ func (s Server) serve(ctx context.Context, log *slog.Logger) error {
 	server := httpbound.Server(s.Handler, log)
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
 	defer stop()
-	err = web.Serve(listener, server, &web.FlagConfig{WebConfigFile: &s.WebConfig}, slog.New(slog.DiscardHandler))
+	err = webconfig.Serve(listener, server, s.WebConfig)
 	if !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve: %w", err)
 	}

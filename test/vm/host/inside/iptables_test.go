@@ -26,6 +26,7 @@ const (
 func iptablesNFT(h *host) {
 	h.switches("iptables-nft", func() { h.run("systemctl", "reload", "edgeway") })
 	h.privileged(h.show("edgeway", "MainPID"), netAdmin)
+	h.exposed(1.5)
 	h.repaired("iptables-nft", func() { h.run("nft", "flush", "ruleset") })
 	h.repaired("iptables-nft", func() { h.run("iptables-nft", "-t", "nat", "-F") })
 	h.unnoticed(func() { h.run("systemctl", "restart", "edgeway") })
@@ -45,7 +46,7 @@ func iptablesLegacy(h *host) {
 	h.run("systemctl", "daemon-reload")
 	h.switches("iptables-legacy", func() { h.run("systemctl", "restart", "edgeway") })
 	h.privileged(h.show("edgeway", "MainPID"), netAdminAndRaw)
-	h.exposed(2.2)
+	h.exposed(1.6)
 	h.repaired("iptables-legacy", func() {
 		for _, table := range []string{"nat", "filter"} {
 			h.run("iptables-legacy", "-w", "-t", table, "-F")

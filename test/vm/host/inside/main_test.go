@@ -39,6 +39,9 @@ func TestPackage(t *testing.T) {
 		{"stop leaves the Services", stopLeavesServices, false},
 		{"start returns when Services work", startReturnsWhenServicesWork, false},
 		{"exposure of the unit", exposure, false},
+		{"sandbox", sandbox, false},
+		{"program out of memory", programOutOfMemory, false},
+		{"steps of restarts", restartSteps, false},
 		{"restarts", restarts, false},
 		{"kill -9", killed, false},
 		{"stopped process", watchdog, false},
@@ -51,12 +54,13 @@ func TestPackage(t *testing.T) {
 		{"rules of iptables-legacy that may not be read", iptablesWithoutRights, false},
 		{"journal", journal, false},
 		{"port that another program has", portTaken, false},
+		{"fences of the operator", fences, false},
 		{"socket unit, client before the daemon", socketBeforeDaemon, false},
 		{"socket unit, client starts the daemon", socketStartsDaemon, false},
 		{"socket unit of a port that is no NodePort", socketOfNoNodePort, false},
 		{"upgrade", upgrade, false},
 		{"remove keeps configuration and state", removeKeeps, false},
-		{"purge leaves nothing", func(h *host) { purgeLeavesNothing(h, before) }, false},
+		{"purge leaves nothing but the user", func(h *host) { purgeLeavesNothing(h, before) }, false},
 	})
 }
 

@@ -1,0 +1,118 @@
+package inside
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+const fencesFile = "/etc/systemd/system/edgeway.service.d/fences.conf"
+
+// sandbox wants of the process what the unit promises beyond the score of "systemd-analyze security".
+func sandbox(h *host) {
+	pid := h.show("edgeway", "MainPID")
+	h.run("cp", "/usr/bin/true", "/var/lib/edgeway/program")
+	defer h.remove("/var/lib/edgeway/program")
+	within := []string{"--target", pid, "--mount", "--", "setpriv", "--reuid", "edgeway", "--regid", "edgeway", "--clear-groups"}
+	if out, code := h.try("nsenter", append(within, "/var/lib/edgeway/program")...); code == 0 || !strings.Contains(out, "Permission denied") {
+		h.Errorf("a program in the daemon's own folder: exit code %d, %q; want it not to be executed", code, out)
+	}
+	h.run("nsenter", append(within, "nft", "--version")...)
+	if out := h.run("nsenter", "--target", pid, "--mount", "--", "cat", "/etc/shadow"); out != "" {
+		h.Errorf("/etc/shadow is there: %s", out)
+	}
+	calls := strings.Fields(h.show("edgeway", "SystemCallFilter"))
+	for call, want := range map[string]bool{"pipe2": true, "splice": true, "io_uring_setup": false, "memfd_create": false, "keyctl": false} {
+		if has := slices.Contains(calls, call); has != want {
+			h.Errorf("system call %s is allowed: %v, want %v", call, has, want)
+		}
+	}
+	if adj, err := os.ReadFile("/proc/" + pid + "/oom_score_adj"); err != nil || strings.TrimSpace(string(adj)) != "-250" {
+		h.Errorf("oom_score_adj %q, %v; want -250", adj, err)
+	}
+}
+
+// programOutOfMemory: the limit kills a program of the daemon, as it may nft, and nothing else.
+func programOutOfMemory(h *host) {
+	if most, err := strconv.ParseUint(h.show("edgeway", "MemoryMax"), 10, 64); err != nil || most > memory(h)/2+1<<20 {
+		h.Errorf("MemoryMax %d, %v, want half of %d", most, err, memory(h))
+	}
+	h.run("systemctl", "set-property", "--runtime", "edgeway", "MemoryMax=200M", "MemorySwapMax=0")
+	h.Cleanup(func() {
+		h.remove("/run/systemd/system.control/edgeway.service.d")
+		h.try("systemctl", "daemon-reload")
+	})
+	before := h.show("edgeway", "MainPID")
+	cgroup := "/sys/fs/cgroup" + h.show("edgeway", "ControlGroup")
+	_, code := h.try("sh", "-c", "echo $$ >"+cgroup+"/cgroup.procs; echo 1000 >/proc/self/oom_score_adj; exec tail /dev/zero")
+	if code != -1 {
+		h.Fatalf("exit code %d of a program that takes all memory; want it to be killed", code)
+	}
+	h.eventually("OOM killer", "journalctl", "-u", "edgeway", "-o", "cat", "-n", "20")
+	if pid := h.show("edgeway", "MainPID"); pid != before || h.show("edgeway", "ActiveState") != "active" {
+		h.Errorf("process %s became %s, %s", before, pid, h.show("edgeway", "ActiveState"))
+	}
+	h.answers(clusterIP, loopback)
+}
+
+// memory is what the machine has, in bytes.
+func memory(h *host) uint64 {
+	h.Helper()
+	var kib uint64
+	text, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		h.Fatal(err)
+	}
+	if _, err := fmt.Sscanf(string(text), "MemTotal: %d kB", &kib); err != nil {
+		h.Fatal(err)
+	}
+	return kib << 10
+}
+
+// restartSteps are for the versions of systemd that know them; "nothing to complain about" is the test for the others.
+func restartSteps(h *host) {
+	var version int
+	text := h.run("systemctl", "--version")
+	if _, err := fmt.Sscanf(text, "systemd %d", &version); err != nil {
+		h.Fatal(err)
+	}
+	want := "8"
+	if version < 254 {
+		want = ""
+	}
+	if got := h.show("edgeway", "RestartSteps"); got != want {
+		h.Errorf("systemd %d has RestartSteps=%s, want %q", version, got, want)
+	}
+}
+
+// fences are the settings that edgeway(8) leaves to the operator. A port outside of them is named.
+func fences(h *host) {
+	const file = "/etc/edgeway/manifests/fenced.yaml"
+	h.write(fencesFile, "[Service]\nIPAddressDeny=169.254.0.0/16\nSocketBindDeny=any\nSocketBindAllow=tcp:10249 tcp:10256 tcp:30000-30999\n")
+	h.write(file, Manifest("fenced", "10.96.0.50", "fd00:96::50", 31086))
+	h.Cleanup(func() {
+		h.remove(file)
+		h.remove(fencesFile)
+		h.try("systemctl", "daemon-reload")
+		h.try("systemctl", "restart", "edgeway")
+	})
+	h.run("systemctl", "daemon-reload")
+	h.run("systemctl", "restart", "edgeway")
+	h.answers(clusterIP, clusterIP6, loopback, loopback6, "10.96.0.50:80")
+	h.answersOutside(nodePort)
+	if !strings.Contains(h.run("systemctl", "--version"), "+BPF_FRAMEWORK") {
+		h.Log("this systemd cannot do SocketBindDeny=")
+		h.answers("127.0.0.1:31086")
+		return
+	}
+	h.within(patience, func() error {
+		out, _ := h.try("journalctl", "-u", "edgeway", "-x", "-n", "60", "--no-pager")
+		if !strings.Contains(out, "127.0.0.1:31086") || !strings.Contains(out, "operation not permitted") || !strings.Contains(out, "SocketBindDeny") {
+			return errors.New("the journal does not say why the port is not served:\n" + out)
+		}
+		return nil
+	})
+}
