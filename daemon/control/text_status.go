@@ -5,6 +5,7 @@ import (
 	"io"
 	"strings"
 	"time"
+	"unicode"
 
 	"edgeway/daemon/health"
 )
@@ -27,8 +28,16 @@ func (p *printer) line(heading, format string, args ...any) {
 
 func (p *printer) print(format string, args ...any) {
 	if p.err == nil {
-		_, p.err = fmt.Fprintf(p.w, format, args...)
+		_, p.err = io.WriteString(p.w, strings.Map(plain, fmt.Sprintf(format, args...)))
 	}
+}
+
+// plain replaces what a terminal could obey: control characters, and those that change the direction of text.
+func plain(r rune) rune {
+	if r != '\n' && unicode.In(r, unicode.Cc, unicode.Bidi_Control) {
+		return unicode.ReplacementChar
+	}
+	return r
 }
 
 // WriteText prints the status for a person: problems first.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	"unicode"
 
 	"edgeway/daemon/health"
 	"edgeway/daemon/pipeline"
@@ -122,8 +123,16 @@ func (v View) unreachable(since func(time.Time) string) []string {
 	return out
 }
 
-// oneLine keeps an error's text from adding assignments to the datagram.
-func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
+// oneLine keeps an error's text from adding assignments to the datagram, and systemctl's terminal from obeying it.
+func oneLine(s string) string {
+	plain := func(r rune) rune {
+		if !unicode.IsSpace(r) && unicode.In(r, unicode.Cc, unicode.Bidi_Control) {
+			return unicode.ReplacementChar
+		}
+		return r
+	}
+	return strings.Join(strings.Fields(strings.Map(plain, s)), " ")
+}
 
 // coarse rounds down so that an age keeps its text for a while: 10 s in the first minute, then what
 // age shows.

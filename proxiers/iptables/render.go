@@ -13,7 +13,7 @@ import (
 func Render(f plan.Family, env proxiers.Env, change proxiers.Change) []byte {
 	if change.Prev == nil {
 		_, in := initial(f, env, change.Next)
-		(&fullSync{in: in}).hook(map[string]*found{xtables.NAT: {}, xtables.Filter: {}})
+		(&fullSync{proxier: &proxier{env: env}, in: in}).hook(map[string]*found{xtables.NAT: {}, xtables.Filter: {}})
 		return in.Bytes()
 	}
 	s, _ := initial(f, env, change.Prev)
