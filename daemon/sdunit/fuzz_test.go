@@ -22,13 +22,13 @@ import (
 
 // FuzzStatus: whatever errors say, the service manager gets one assignment, which no terminal obeys.
 func FuzzStatus(f *testing.F) {
-	manager := sdtest.New(f)
 	m := NewManager(slog.New(slog.DiscardHandler))
 	for _, text := range []string{"x\nREADY=1", "\x1b]0;owned\x07\x1b[2J", "\r\x00\v\f\u0085\u2028\u202e", "", "\xff\xc0", " \n "} {
 		f.Add(text, "kube", true)
 		f.Add("nftables", text, false)
 	}
 	f.Fuzz(func(t *testing.T, message, name string, running bool) {
+		manager := sdtest.New(t)
 		message, name = message[:min(len(message), 300)], name[:min(len(name), 300)] // in one datagram of the test's reader
 		v := View{Backend: name, Health: health.Report{Conditions: []health.Condition{{Message: message}}}, Sources: []health.Source{away{}}}
 		if running {
@@ -52,8 +52,6 @@ func FuzzStatus(f *testing.F) {
 
 // FuzzNotifySocket sets any NOTIFY_SOCKET: a message arrives if the name leads to the socket, and is lost otherwise.
 func FuzzNotifySocket(f *testing.F) {
-	manager := sdtest.New(f)
-	f.Chdir(filepath.Dir(os.Getenv("NOTIFY_SOCKET")))
 	for _, path := range []string{"notify", "./notify", "/", "@", "@edgeway-nobody", "", ".", "vsock:2:1", "tcp:1", strings.Repeat("x", 107), strings.Repeat("x", 108), strings.Repeat("@", 200), "\x7f"} {
 		f.Add(path)
 	}
@@ -61,6 +59,8 @@ func FuzzNotifySocket(f *testing.F) {
 		if strings.ContainsRune(path, 0) || filepath.IsAbs(path) && path != "/" {
 			return // no environment has the one; the other may lead to somebody
 		}
+		manager := sdtest.New(t)
+		t.Chdir(filepath.Dir(os.Getenv("NOTIFY_SOCKET")))
 		t.Setenv("NOTIFY_SOCKET", path)
 		m := NewManager(slog.New(slog.DiscardHandler))
 		sent := m.send("STATUS=x", "X=y")
@@ -110,13 +110,13 @@ func descriptor(t *testing.T, kind byte, name string) (original io.Closer, file 
 // FuzzPassed has the service manager pass any descriptors by any names: those that listen on loopback are adopted,
 // all others closed, and no name becomes more than a name in what the service manager is told.
 func FuzzPassed(f *testing.F) {
-	manager := sdtest.New(f)
 	f.Add("x.socket:nodeport-127.0.0.1-80", []byte{0, 1, 2, 3, 4, 5, 6})
 	f.Add("nodeport-a:nodeport-b:nodeport-c:nodeport-d:nodeport-e", []byte{6, 5, 4, 3, 2, 1, 0})
 	f.Add(":::", []byte{0, 0, 0})
 	f.Add("nodeport-x\nMAINPID=1:nodeport-\x1b[2J\nFDSTOREREMOVE=1", []byte{4, 2})
 	f.Add("", []byte{})
 	f.Fuzz(func(t *testing.T, names string, kinds []byte) {
+		manager := sdtest.New(t)
 		before, want := openFiles(t), 0
 		logger := slog.New(slog.DiscardHandler)
 		list := strings.Split(names, ":")
