@@ -18,7 +18,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/coreos/go-systemd/v22/activation"
 
 	"edgeway/daemon/config"
 	"edgeway/daemon/health/webconfig"
@@ -63,7 +62,7 @@ func Run(ctx context.Context, opts Options) error {
 	}()
 	r := &reloader{path: opts.ConfigPath, next: make(chan settings, 1), notifier: notifier}
 	logger.Info("edgeway starts", "version", opts.Version, "config", opts.ConfigPath, "backend", set.backend.Name)
-	lasting := newLasting(logger, sdunit.NewSockets(manager, activation.Files(true), logger), opts.RelayLoops)
+	lasting := newLasting(logger, sdunit.NewSockets(manager, sdunit.Passed(), logger), opts.RelayLoops)
 	defer lasting.close()
 	start := func(set settings, before inForce) (*instance, error) {
 		logs.use(set.cfg.Log, opts.LogOutput)

@@ -9,14 +9,14 @@ import (
 	"unicode/utf8"
 )
 
-// hostile would take over a terminal, and forge a line.
-const hostile = "\x1b]0;owned\a\x1b[2J\u009b2J\x9b2J\u202e\r\nbackend    forged"
+// escapes would take over a terminal, and forge a line.
+const escapes = "\x1b]0;owned\a\x1b[2J\u009b2J\x9b2J\u202e\r\nbackend    forged"
 
-// spoil writes hostile into each text that v holds, lists of one and nested ones included.
+// spoil writes escapes into each text that v holds, lists of one and nested ones included.
 func spoil(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.String:
-		v.SetString(hostile)
+		v.SetString(escapes)
 	case reflect.Slice:
 		if v.Type().Elem().PkgPath() != "net/netip" {
 			v.Set(reflect.MakeSlice(v.Type(), 1, 1))

@@ -10,8 +10,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/coreos/go-systemd/v22/activation"
 )
 
 // childRole makes the test program play the daemon in a process of its own, with the descriptors that
@@ -92,7 +90,7 @@ func TestTheServiceManagersDescriptorsAreAdoptedAndNotPassedOn(t *testing.T) {
 
 func childAdopts() error {
 	logger, log := newLog()
-	s := NewSockets(NewManager(logger), activation.Files(true), logger)
+	s := NewSockets(NewManager(logger), Passed(), logger)
 	for _, addr := range s.Unclaimed() {
 		if sock := s.open[addr]; sock.unit != "" {
 			fmt.Println("unit:", addr, sock.unit)
@@ -150,7 +148,7 @@ func TestNoSpinningOutOfFileDescriptors(t *testing.T) {
 
 func childExhausted() error {
 	logger, _ := newLog()
-	s := NewSockets(NewManager(logger), activation.Files(true), logger)
+	s := NewSockets(NewManager(logger), Passed(), logger)
 	addrs := s.Unclaimed()
 	if len(addrs) != 1 {
 		return fmt.Errorf("adopted %v", addrs)

@@ -9,9 +9,11 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
+	"github.com/coreos/go-systemd/v22/activation"
 	"golang.org/x/sys/unix"
 )
 
@@ -41,8 +43,18 @@ type socket struct {
 	warned       bool
 }
 
-// NewSockets adopts the sockets among the files that the service manager passed
-// (activation.Files(true) of go-systemd) and closes the others.
+// Passed gives the files that the service manager passed, and takes them out of the environment. go-systemd (22.7) makes
+// room for as many as the environment says: a number that no process can have is none.
+func Passed() []*os.File {
+	var limit unix.Rlimit
+	n, err := strconv.ParseUint(os.Getenv("LISTEN_FDS"), 10, 64)
+	if err != nil || unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) != nil || n > limit.Max {
+		os.Unsetenv("LISTEN_FDS")
+	}
+	return activation.Files(true)
+}
+
+// NewSockets adopts the sockets among the files that the service manager passed and closes the others.
 func NewSockets(manager *Manager, passed []*os.File, logger *slog.Logger) *Sockets {
 	s := &Sockets{manager: manager, logger: logger, open: map[netip.AddrPort]*socket{}}
 	for _, f := range passed {
@@ -173,4 +185,7 @@ func plainFile(listener *net.TCPListener) (*os.File, error) {
 	return os.NewFile(uintptr(fd), listener.Addr().String()), nil
 }
 
-func isOurs(name string) bool { return strings.HasPrefix(name, storePrefix) }
+// isOurs: a line break in the name would begin another assignment.
+func isOurs(name string) bool {
+	return strings.HasPrefix(name, storePrefix) && !strings.ContainsRune(name, '\n')
+}

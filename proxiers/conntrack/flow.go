@@ -73,11 +73,11 @@ func decodeFlow(data []byte) *flow {
 		case ctaTupleReply:
 			f.reply = decodeTuple(value)
 		case ctaStatus:
-			f.status = binary.BigEndian.Uint32(value)
+			f.status = uint32(number(value, 4))
 		case ctaID:
-			f.id = binary.BigEndian.Uint32(value)
+			f.id = uint32(number(value, 4))
 		case ctaZone:
-			f.zone = binary.BigEndian.Uint16(value)
+			f.zone = uint16(number(value, 2))
 		}
 	}
 	return f
@@ -94,13 +94,24 @@ func decodeTuple(data []byte) tuple {
 			case part == ctaTupleIP && (kind == ctaIPv4Dst || kind == ctaIPv6Dst):
 				dst, _ = netip.AddrFromSlice(value)
 			case part == ctaTupleProto && kind == ctaProtoSrcPort:
-				srcPort = binary.BigEndian.Uint16(value)
+				srcPort = uint16(number(value, 2))
 			case part == ctaTupleProto && kind == ctaProtoDstPort:
-				dstPort = binary.BigEndian.Uint16(value)
+				dstPort = uint16(number(value, 2))
 			}
 		}
 	}
 	return tuple{netip.AddrPortFrom(src, srcPort), netip.AddrPortFrom(dst, dstPort)}
+}
+
+// number reads one of so many bytes; 0 when there are fewer.
+func number(value []byte, size int) (n uint64) {
+	if len(value) < size {
+		return 0
+	}
+	for _, b := range value[:size] {
+		n = n<<8 | uint64(b)
+	}
+	return n
 }
 
 // attributes walks a list of netlink attributes. netlink.AttributeDecoder does the same with about 30

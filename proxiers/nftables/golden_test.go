@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"edgeway/proxiers"
-	"edgeway/proxiers/internal/nfttable"
 	"edgeway/proxiers/internal/plantest"
 	"edgeway/proxiers/plan"
 )
@@ -23,7 +22,7 @@ func TestPartialTransactions(t *testing.T) {
 			if err := c.Next.Validate(); err != nil {
 				t.Errorf("the test's plan: %v", err)
 			}
-			tx := nfttable.Render(schema(), testEnv(plan.IPv4, plan.IPv6), proxiers.NewChange(c.Prev, c.Next))
+			tx := Render(testEnv(plan.IPv4, plan.IPv6), proxiers.NewChange(c.Prev, c.Next))
 			plantest.Golden(t, *update, c.Name, tx)
 		})
 	}
@@ -33,13 +32,13 @@ func TestFirstTransaction(t *testing.T) {
 	node := testNode()
 	node.PodInterfaces = []string{"veth*"}
 	next := newPlan(node, webServices()...)
-	tx := nfttable.Render(schema(), testEnv(plan.IPv4, plan.IPv6), proxiers.NewChange(nil, next))
+	tx := Render(testEnv(plan.IPv4, plan.IPv6), proxiers.NewChange(nil, next))
 	plantest.Golden(t, *update, "first", tx)
 }
 
 // A kernel without IPv6 is asked for no table of it.
 func TestOneFamily(t *testing.T) {
-	tx := nfttable.Render(schema(), testEnv(plan.IPv4), proxiers.NewChange(nil, newPlan(testNode(), webServices()...)))
+	tx := Render(testEnv(plan.IPv4), proxiers.NewChange(nil, newPlan(testNode(), webServices()...)))
 	if strings.Contains(tx, "ip6") || !strings.Contains(tx, "10.96.0.2") {
 		t.Errorf("for IPv4 alone:\n%s", tx)
 	}

@@ -21,7 +21,7 @@ import (
 	"golang.org/x/crypto/bcrypt"
 )
 
-func writeFile(t *testing.T, path string, content []byte) {
+func writeFile(t testing.TB, path string, content []byte) {
 	t.Helper()
 	if err := os.WriteFile(path, content, 0o600); err != nil {
 		t.Fatal(err)
@@ -29,7 +29,7 @@ func writeFile(t *testing.T, path string, content []byte) {
 }
 
 // certificate writes tls.crt and tls.key for 127.0.0.1 and gives a pool that trusts them.
-func certificate(t *testing.T, dir string) *x509.CertPool {
+func certificate(t testing.TB, dir string) *x509.CertPool {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

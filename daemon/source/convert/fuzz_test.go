@@ -8,6 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+
+	"edgeway/test/hostile"
 )
 
 func sameData(a, b string) bool { return unsafe.StringData(a) == unsafe.StringData(b) }
@@ -17,6 +19,9 @@ func FuzzConvert(f *testing.F) {
 	f.Add([]byte(`{"metadata":{"namespace":"a","name":"b"},"spec":{"clusterIP":"10.0.0.1","ports":[{"port":80}]}}`))
 	f.Add([]byte(`{"metadata":{"namespace":"a","name":"b","labels":{"kubernetes.io/service-name":"b"}},"addressType":"IPv4","ports":[{"name":"","port":80}],"endpoints":[{"addresses":["10.0.0.1"]}]}`))
 	f.Add([]byte(`{"metadata":{"name":"n"},"spec":{"podCIDRs":["10.0.0.0/8"],"cidrs":["10.0.0.0/8"]},"status":{"addresses":[{"type":"InternalIP","address":"1.2.3.4"}]}}`))
+	for _, object := range hostile.Objects(f) {
+		f.Add(object)
+	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		var c Converter
 		var svc corev1.Service

@@ -8,6 +8,7 @@ import (
 
 	"edgeway/daemon/source"
 	"edgeway/daemon/source/convert"
+	"edgeway/test/hostile"
 )
 
 // FuzzManifest reads arbitrary files: it never panics, and what it serves is valid or carries only
@@ -17,6 +18,12 @@ func FuzzManifest(f *testing.F) {
 	f.Add([]byte("apiVersion: v1\nkind: List\nitems:\n- "+strings.ReplaceAll(web, "\n", "\n  ")), false)
 	f.Add([]byte(`{"apiVersion":"networking.k8s.io/v1","kind":"ServiceCIDR","metadata":{"name":"k"},"spec":{"cidrs":["10.96.0.0/16"]}}{`), true)
 	f.Add([]byte("apiVersion: v1\nkind: Node\nmetadata: {name: edge}\nstatus: {addresses: [{type: InternalIP, address: 192.0.2.1}]}\n"), false)
+	for _, text := range append(hostile.Manifests(f), hostile.Many(1000, 3)) {
+		f.Add(text, false)
+	}
+	for _, stream := range hostile.Streams(f) {
+		f.Add(stream, true)
+	}
 	f.Fuzz(func(t *testing.T, data []byte, isJSON bool) {
 		path := "/a.yaml"
 		if isJSON {

@@ -4,13 +4,18 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"io"
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
 	"edgeway/daemon/source"
 	"edgeway/daemon/source/convert"
+	"edgeway/test/hostile"
 )
 
 func encode(t testing.TB, objects ...source.Object) (data []byte, sum string) {
@@ -57,6 +62,22 @@ func FuzzLastKnown(f *testing.F) {
 	lines := bytes.SplitAfter(good, []byte("\n"))
 	f.Add(bytes.Join(lines[1:len(lines)-2], nil), []byte(`{"deleted":{"kind":"Service","namespace":"ns","name":"web"}}`))
 	f.Add([]byte(`{"service":{"namespace":"a","name":"b","ports":[{"protocol":1,"port":0}],"faults":[{"Object":{"Kind":200}}]}}`), []byte("{}"))
+	for _, text := range hostile.Objects(f) {
+		var c convert.Converter
+		var svc corev1.Service
+		var slice discoveryv1.EndpointSlice
+		_ = json.Unmarshal(text, &svc) // what does not fit is left out
+		_ = json.Unmarshal(text, &slice)
+		var objects []source.Object
+		if out, ok := c.Service(&svc); ok {
+			objects = append(objects, out)
+		}
+		if out, ok := c.EndpointSlice(&slice); ok {
+			objects = append(objects, out)
+		}
+		state, _ := encode(f, objects...)
+		f.Add(state, text)
+	}
 	f.Fuzz(func(t *testing.T, a, b []byte) {
 		sealed, journal := seal(a, b)
 		for _, files := range [][2][]byte{{a, b}, {sealed, journal}, {good, b}} {

@@ -2,6 +2,7 @@ package nfttable
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"edgeway/proxiers/plan"
@@ -52,6 +53,20 @@ func FuzzParseElement(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if e := parseRaw(b); len(e.key) > len(b) || len(e.keyEnd) > len(b) || len(e.data) > len(b) {
 			t.Errorf("%+v in %d bytes", e, len(b))
+		}
+	})
+}
+
+// FuzzMessage gives the reader of nft's messages any: what is kept is a short line of them.
+func FuzzMessage(f *testing.F) {
+	f.Add("/dev/stdin:1:1-10: Error: Could not process rule: No such file or directory\nadd rule ip x y\n^^^^\n")
+	f.Add("Error: \n")
+	f.Add("\n\n\x1b[2J\r" + strings.Repeat("x", 1000))
+	f.Fuzz(func(t *testing.T, text string) {
+		got := short(text)
+		kept := strings.TrimSuffix(strings.TrimPrefix(got, "nft: "), "…")
+		if len(kept) > maxMessage || strings.Contains(kept, "\n") || !strings.Contains(text, kept) {
+			t.Errorf("%q of %q", got, text)
 		}
 	})
 }

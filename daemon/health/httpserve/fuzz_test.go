@@ -1,0 +1,43 @@
+package httpserve
+
+import (
+	"errors"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"edgeway/daemon/health/webconfig"
+)
+
+// closed is a listener from which nobody comes.
+type closed struct{ net.Listener }
+
+func (closed) Accept() (net.Conn, error) { return nil, net.ErrClosed }
+func (closed) Close() error              { return nil }
+func (closed) Addr() net.Addr            { return &net.TCPAddr{} }
+
+// FuzzWebConfig reads any file of metrics.web_config: what the check at the start accepts can be served, and nothing
+// that it refuses is.
+func FuzzWebConfig(f *testing.F) {
+	dir := f.TempDir()
+	certificate(f, dir)
+	path := filepath.Join(dir, "web.yml")
+	f.Add("tls_server_config: {cert_file: tls.crt, key_file: tls.key}\nbasic_auth_users: {prometheus: '$2y$10$X0h1gDsPszWURQaxFh.zoubFi6DXncSjhoQNJgRrnGs7EsimhC7zG'}\n")
+	f.Add("tls_server_config: {cert_file: tls.crt, key_file: tls.key, min_version: TLS13, cipher_suites: [x], curve_preferences: [X25519], client_auth_type: RequireAndVerifyClientCert, client_ca_file: tls.crt}\n")
+	f.Add("http_server_config: {http2: false, headers: {Strict-Transport-Security: \"\\e[2J\\r\\nX: y\"}}\nrate_limit: {interval: 1s, burst: -1}\n")
+	f.Add("basic_auth_users: {\"\\0\": x, a: ''}\n")
+	f.Add("a: &a [*a]\n")
+	f.Add("")
+	f.Fuzz(func(t *testing.T, text string) {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		refused := webconfig.Check(path)
+		err := webconfig.Serve(closed{}, &http.Server{}, path)
+		if served := errors.Is(err, net.ErrClosed); served != (refused == nil) {
+			t.Errorf("the check says %v, serving %v", refused, err)
+		}
+	})
+}

@@ -1,0 +1,298 @@
+package kube
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"reflect"
+	"runtime/metrics"
+	"strings"
+	"sync"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/runtime/serializer/streaming"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/watch"
+	restwatch "k8s.io/client-go/rest/watch"
+	"sigs.k8s.io/yaml"
+
+	"edgeway/daemon/source"
+	"edgeway/daemon/source/convert"
+	"edgeway/test/hostile"
+)
+
+// oneAnswer is an API server that has the same answer to everything.
+type oneAnswer struct {
+	mu          sync.Mutex
+	contentType string
+	body        []byte
+}
+
+func (a *oneAnswer) set(protobuf bool, body []byte) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.contentType, a.body = runtime.ContentTypeJSON, body
+	if protobuf {
+		a.contentType = runtime.ContentTypeProtobuf
+	}
+}
+
+func (a *oneAnswer) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	w.Header().Set("Content-Type", a.contentType)
+	_, _ = w.Write(a.body)
+}
+
+func newOneAnswer(f *testing.F) (*oneAnswer, *Source) {
+	f.Helper()
+	a := &oneAnswer{}
+	server := httptest.NewServer(a)
+	f.Cleanup(server.Close)
+	path := filepath.Join(f.TempDir(), "kubeconfig")
+	text := fmt.Sprintf("{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: k}}], clusters: [{name: k, cluster: {server: %q}}]}", server.URL)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		f.Fatal(err)
+	}
+	s, err := New(Options{Kubeconfig: path, NodeName: "here", Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		f.Fatal(err)
+	}
+	return a, s
+}
+
+// received has a store take what use gives it, checks what it makes of that, and how much memory that took.
+func received(t *testing.T, f *feed, body []byte, use func(*store)) {
+	t.Helper()
+	events, done := make(chan event), make(chan struct{})
+	go func() {
+		defer close(done)
+		for e := range events {
+			if e.upsert != nil {
+				checkObject(t, e.upsert)
+			}
+		}
+	}()
+	before := allocated()
+	use(&store{feed: f, ctx: t.Context(), events: events})
+	close(events)
+	<-done
+	// The reader of a stream of Protobuf makes room for 16 MB, by doubling it.
+	if n := allocated() - before; n > 64<<20+4096*uint64(len(body)) {
+		t.Errorf("%d bytes took %d of memory", len(body), n)
+	}
+}
+
+func allocated() uint64 {
+	sample := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
+	metrics.Read(sample)
+	return sample[0].Value.Uint64()
+}
+
+// checkObject: an object is as the tracker may have it, or says what is wrong. What it says is short and plain.
+func checkObject(t *testing.T, obj source.Object) {
+	t.Helper()
+	key := obj.Key()
+	named := key.Namespace != "" || len(validation.IsDNS1123Subdomain(key.Name)) == 0 // Nodes and ServiceCIDRs: the API server checks them
+	if err := convert.Check(obj); err != nil && len(obj.Problems()) == 0 && named {
+		t.Error(err)
+	}
+	if len(obj.Problems()) > 50 {
+		t.Errorf("%q has %d problems", key, len(obj.Problems()))
+	}
+	for _, p := range obj.Problems() {
+		if bad := hostile.Control(p.Field + p.Message); bad != "" || len(p.Field+p.Message) > 1000 {
+			t.Errorf("problem %q: %s", p, bad)
+		}
+	}
+}
+
+// objectOf decodes an object of the corpus; nil when it is of another kind than the feed's.
+func objectOf(f *feed, text []byte) runtime.Object {
+	var is metav1.TypeMeta
+	obj := f.example.DeepCopyObject()
+	kind := strings.TrimPrefix(reflect.TypeOf(obj).String(), "*v1.")
+	if yaml.Unmarshal(text, &is) != nil || is.Kind != kind || yaml.Unmarshal(text, obj) != nil {
+		return nil
+	}
+	return obj
+}
+
+// encoderOf gives the encoder that the API server has for a feed's objects.
+func encoderOf(tb testing.TB, f *feed, protobuf bool) (info runtime.SerializerInfo, enc runtime.Encoder) {
+	tb.Helper()
+	codecs, mediaType := serializer.NewCodecFactory(newScheme()).WithoutConversion(), runtime.ContentTypeJSON
+	if protobuf {
+		mediaType = runtime.ContentTypeProtobuf
+	}
+	info, ok := runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), mediaType)
+	if !ok {
+		tb.Fatalf("no serializer for %s", mediaType)
+	}
+	gv := map[string]runtime.GroupVersioner{
+		"endpointslices": discoveryv1.SchemeGroupVersion, "servicecidrs": networkingv1.SchemeGroupVersion,
+	}[f.resource]
+	if gv == nil {
+		gv = corev1.SchemeGroupVersion
+	}
+	return info, codecs.EncoderForVersion(info.Serializer, gv)
+}
+
+// FuzzList gives the feeds any answer to a list, as JSON or Protobuf.
+func FuzzList(f *testing.F) {
+	answer, s := newOneAnswer(f)
+	for i, feed := range s.feeds {
+		for _, protobuf := range []bool{false, true} {
+			list := feed.newList()
+			var items []runtime.Object
+			for _, text := range hostile.Objects(f) {
+				if obj := objectOf(feed, text); obj != nil {
+					items = append(items, obj)
+				}
+			}
+			if err := meta.SetList(list, items); err != nil || len(items) < 2 {
+				f.Fatalf("list of %d %s: %v", len(items), feed.resource, err)
+			}
+			_, enc := encoderOf(f, feed, protobuf)
+			raw, err := runtime.Encode(enc, list)
+			if err != nil {
+				f.Fatal(err)
+			}
+			f.Add(byte(i), protobuf, raw)
+			f.Add(byte(i), protobuf, raw[:len(raw)/2])
+		}
+		f.Add(byte(i), false, bytes.Join(hostile.Objects(f), nil))
+	}
+	f.Fuzz(func(t *testing.T, which byte, protobuf bool, body []byte) {
+		feed := s.feeds[int(which)%len(s.feeds)]
+		answer.set(protobuf, body)
+		received(t, feed, body, func(st *store) {
+			list := feed.newList()
+			if err := feed.request(&metav1.ListOptions{}).Do(t.Context()).Into(list); err != nil {
+				_ = describe(s.APIServer(), "list", err)
+				return
+			}
+			items, err := meta.ExtractList(list)
+			if err != nil {
+				t.Fatal(err)
+			}
+			objects := make([]any, len(items))
+			for i := range items {
+				objects[i] = items[i]
+			}
+			_ = st.Replace(objects, "1")
+		})
+	})
+}
+
+// FuzzWatch does the same with the stream of a watch.
+func FuzzWatch(f *testing.F) {
+	answer, s := newOneAnswer(f)
+	for i, feed := range s.feeds {
+		for _, protobuf := range []bool{false, true} {
+			f.Add(byte(i), protobuf, watchSeed(f, feed, protobuf))
+		}
+		f.Add(byte(i), false, []byte(`{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","code":410,"message":"\u001b[2J"}}{"type":"BOOKMARK","object":{}}{"type":"?"}{}`))
+		f.Add(byte(i), true, []byte{0x7f, 0xff, 0xff, 0xff, 0})
+	}
+	f.Fuzz(func(t *testing.T, which byte, protobuf bool, body []byte) {
+		feed := s.feeds[int(which)%len(s.feeds)]
+		answer.set(protobuf, body)
+		received(t, feed, body, func(st *store) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			x := &exchange{verb: "watch", quiet: silence}
+			w, err := feed.request(&metav1.ListOptions{Watch: true}).Watch(x.in(ctx))
+			if err != nil {
+				_ = describe(s.APIServer(), "watch", err)
+				return
+			}
+			w = feed.guard(ctx, w, x)
+			defer w.Stop()
+			for e := range w.ResultChan() {
+				// The reflector lets nothing else pass.
+				if reflect.TypeOf(e.Object) != reflect.TypeOf(feed.example) {
+					continue
+				}
+				switch e.Type {
+				case watch.Added, watch.Modified:
+					_ = st.Update(e.Object)
+				case watch.Deleted:
+					_ = st.Delete(e.Object)
+				}
+			}
+		})
+	})
+}
+
+// watchSeed is a stream in which each object of the corpus comes, changes and goes.
+func watchSeed(f *testing.F, feed *feed, protobuf bool) []byte {
+	f.Helper()
+	info, enc := encoderOf(f, feed, protobuf)
+	var out bytes.Buffer
+	stream := streaming.NewEncoder(info.StreamSerializer.Framer.NewFrameWriter(&out), info.StreamSerializer.Serializer)
+	w := restwatch.NewEncoder(stream, enc)
+	for _, text := range hostile.Objects(f) {
+		obj := objectOf(feed, text)
+		for _, kind := range []watch.EventType{watch.Added, watch.Modified, watch.Deleted, watch.Bookmark} {
+			if obj == nil {
+				continue
+			}
+			if err := w.Encode(&watch.Event{Type: kind, Object: obj}); err != nil {
+				f.Fatal(err)
+			}
+		}
+	}
+	return out.Bytes()
+}
+
+// FuzzKubeconfig reads any kubeconfig: it is refused with a fault that names the file, or it leads to a server.
+func FuzzKubeconfig(f *testing.F) {
+	path := filepath.Join(f.TempDir(), "kubeconfig")
+	const whole = `{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: k, user: u}}], clusters: [{name: k, cluster: {%s}}], users: [{name: u, user: {%s}}]}`
+	for _, c := range [][2]string{
+		{"server: 'https://192.0.2.1:6443'", "token: secret"},
+		{"server: 'https://[2001:db8::1%eth0]', proxy-url: 'socks5://192.0.2.2'", "username: a, password: b"},
+		{"server: 'http://a', insecure-skip-tls-verify: true, tls-server-name: b", "tokenFile: kubeconfig"},
+		{"server: 'https://a', certificate-authority-data: AAAA", "client-certificate-data: AAAA, client-key-data: AAAA"},
+		{"server: 'https://a', certificate-authority: .", "client-certificate: kubeconfig, client-key: kubeconfig"},
+		{"server: \"https://a\\e[2J\"", "exec: {apiVersion: client.authentication.k8s.io/v1, command: true, interactiveMode: Never}"},
+		{"server: 'unix:///run/x'", "auth-provider: {name: oidc}"},
+		{"server: ':'", "as: a, as-groups: [b], as-user-extra: {c: [d]}"},
+	} {
+		f.Add(fmt.Sprintf(whole, c[0], c[1]), true)
+		f.Add(fmt.Sprintf(whole, c[0], c[1]), false)
+	}
+	f.Add("&a [*a, *a]", false)
+	f.Add("current-context: c\ncontexts: [null]\nclusters: null\n", false)
+	f.Fuzz(func(t *testing.T, text string, allowExec bool) {
+		if strings.Contains(text, "/dev/") || strings.Contains(text, "/proc/") {
+			return // files that do not end
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s, err := New(Options{Kubeconfig: path, AllowExecPlugins: allowExec, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			if !strings.HasPrefix(err.Error(), "kubeconfig "+path+": ") || s != nil {
+				t.Errorf("error %q, source %v", err, s)
+			}
+			return
+		}
+		if s.APIServer() == "" {
+			t.Error("a source without a server")
+		}
+	})
+}

@@ -1,0 +1,44 @@
+package conntrack
+
+import (
+	"net/netip"
+	"testing"
+
+	"edgeway/proxiers/plan"
+)
+
+// FuzzFlow gives the reader of flows any attributes; what it makes of them is written and read again as the same.
+func FuzzFlow(f *testing.F) {
+	for _, s := range []scope{{plan.IPv4, plan.TCP}, {plan.IPv6, plan.UDP}, {plan.IPv4, plan.SCTP}} {
+		fl := &flow{id: 7, orig: tuple{netip.AddrPortFrom(unspecified(s), 1), netip.AddrPortFrom(unspecified(s), 80)}}
+		raw, err := fl.encodeDelete(s)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(raw)
+		f.Add(raw[:len(raw)-3])
+	}
+	// Attributes shorter than what they stand for.
+	for _, kind := range []byte{ctaStatus, ctaID, ctaZone} {
+		f.Add([]byte{4, 0, kind, 0})
+		f.Add([]byte{5, 0, kind, 0, 1})
+	}
+	f.Add([]byte{16, 0, ctaTupleOrig, 128, 12, 0, ctaTupleProto, 128, 5, 0, ctaProtoDstPort, 0, 1, 0, 0, 0})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		fl := decodeFlow(data)
+		for _, family := range []plan.Family{plan.IPv4, plan.IPv6} {
+			s := scope{family: family, protocol: plan.TCP}
+			src, dst := fl.orig.src.Addr(), fl.orig.dst.Addr()
+			if !src.IsValid() || !dst.IsValid() || plan.FamilyOf(src) != family || plan.FamilyOf(dst) != family {
+				continue
+			}
+			raw, err := fl.encodeDelete(s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if again := decodeFlow(raw); again.orig != fl.orig || again.id != fl.id {
+				t.Errorf("%+v is written as %x, which is %+v", fl, raw, again)
+			}
+		}
+	})
+}

@@ -1,0 +1,30 @@
+package xtables
+
+import (
+	"errors"
+	"strings"
+	"testing"
+)
+
+// FuzzFailure gives the reader of messages whatever a program may say of any input: the error is a short line, and what
+// it quotes is of the input.
+func FuzzFailure(f *testing.F) {
+	const input = "*nat\n:KUBE-SVC-A - [0:0]\n-A KUBE-SVC-A -j DNAT\nCOMMIT\n"
+	for _, text := range []string{
+		"iptables-nft-restore v1.8.9 (nf_tables): \nline 3: RULE_INSERT failed (Invalid argument): rule in chain KUBE-SVC-A\n",
+		"iptables-restore: line 4 failed\n", "Error occurred at line: 99999999999999999999\n", "line: -1", "# Warning\n\nCan't lock x\n",
+		"\x1b]0;owned\x07\x1b[2J", strings.Repeat("x", 1000), strings.Repeat("iptables: ", 100), "a\rb\nc",
+	} {
+		f.Add([]byte(text), []byte(input), 1)
+		f.Add([]byte(text), []byte(text), 4)
+	}
+	f.Fuzz(func(t *testing.T, messages, input []byte, exit int) {
+		err := call{path: "/usr/sbin/iptables-restore", stdin: input}.failure(errors.New("exit status 1"), exit, messages)
+		if text := err.Error(); len(text) > maxMessage+5*maxQuote+200 || strings.Contains(text, "\n") {
+			t.Errorf("%q of %q", text, messages)
+		}
+		if quote := strings.TrimSuffix(blamed(messages, input), "…"); !strings.Contains(string(input), quote) {
+			t.Errorf("%q is not in %q", quote, input)
+		}
+	})
+}

@@ -1,0 +1,209 @@
+package hostile_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/netip"
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"edgeway/daemon/nodeinfo"
+	"edgeway/daemon/planner"
+	"edgeway/daemon/source"
+	"edgeway/daemon/source/convert"
+	"edgeway/daemon/tracker"
+	"edgeway/proxiers"
+	"edgeway/proxiers/plan"
+	"edgeway/test/hostile"
+)
+
+var (
+	env       = proxiers.Env{Families: []plan.Family{plan.IPv4, plan.IPv6}, MasqueradeBit: 14}
+	apiServer = netip.MustParseAddr("192.0.2.10")
+	anywhere  = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
+)
+
+func testHost() *nodeinfo.Host {
+	return &nodeinfo.Host{Addrs: []nodeinfo.Addr{
+		{Addr: netip.MustParseAddr("127.0.0.1"), Interface: "lo"},
+		{Addr: netip.MustParseAddr("192.0.2.1"), Interface: "eth0", Primary: true},
+		{Addr: netip.MustParseAddr("::1"), Interface: "lo"},
+		{Addr: netip.MustParseAddr("2001:db8::1"), Interface: "eth0", Primary: true},
+	}}
+}
+
+// options are different hosts, by the bits of a number.
+func options(flags byte) planner.Options {
+	on := func(bit int) bool { return flags&(1<<bit) != 0 }
+	o := planner.Options{NodeName: "here", AllowExternalIPs: anywhere, MasqueradeAll: on(0), LocalAsCluster: on(1)}
+	o.NodePorts = planner.NodePortAddresses{Primary: true, Localhost: on(2)}
+	if on(3) {
+		o.NodePorts.Prefixes = anywhere
+	}
+	o.Pods.NodeCIDRs = on(4)
+	if on(5) {
+		o.Pods.CIDRs = []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("fd00:1::/64")}
+	}
+	if on(6) {
+		o.Pods.Interfaces = []string{"veth*", "cni0"}
+	}
+	if on(7) {
+		o.ServiceCIDRs = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12")}
+	}
+	return o
+}
+
+// decode reads a stream of JSON objects as far as it goes, up to 100.
+func decode(stream []byte) (objects []any) {
+	for d := json.NewDecoder(bytes.NewReader(stream)); len(objects) < 100; {
+		var raw json.RawMessage
+		var meta metav1.TypeMeta
+		if d.Decode(&raw) != nil {
+			return objects
+		}
+		if json.Unmarshal(raw, &meta) != nil {
+			continue
+		}
+		var object any
+		switch meta.Kind {
+		case "Service":
+			object = new(corev1.Service)
+		case "EndpointSlice":
+			object = new(discoveryv1.EndpointSlice)
+		case "Node":
+			object = new(corev1.Node)
+		case "ServiceCIDR":
+			object = new(networkingv1.ServiceCIDR)
+		default:
+			continue
+		}
+		if json.Unmarshal(raw, object) == nil {
+			objects = append(objects, object)
+		}
+	}
+	return objects
+}
+
+// put converts an object as the API server's, and hands it to the tracker.
+func put(c *convert.Converter, sink source.Sink, object any) {
+	switch o := object.(type) {
+	case *corev1.Service:
+		if out, ok := c.Service(o); ok {
+			sink.Upsert(out)
+		}
+	case *discoveryv1.EndpointSlice:
+		if out, ok := c.EndpointSlice(o); ok {
+			sink.Upsert(out)
+		}
+	case *corev1.Node:
+		sink.Upsert(c.Node(o))
+	case *networkingv1.ServiceCIDR:
+		sink.Upsert(c.ServiceCIDR(o))
+	}
+}
+
+// plans goes the way from objects to two plans: of the first half of the objects, and of all.
+func plans(t *testing.T, objects []any, flags byte) (first, second *plan.Plan) {
+	t.Helper()
+	tr := tracker.New(tracker.Layer{Name: "kube"})
+	sink, p, c := tr.Sink("kube"), planner.New(options(flags)), new(convert.Converter)
+	sink.Upsert(&source.APIServer{Name: "https://192.0.2.10", Addrs: []netip.Addr{apiServer}})
+	sink.Synced()
+	host := testHost()
+	step := func(objects []any, prev *plan.Plan) *plan.Plan {
+		for _, o := range objects {
+			put(c, sink, o)
+		}
+		snap, _ := tr.Snapshot()
+		next, problems := p.Plan(snap, host, prev)
+		for _, problem := range slices.Concat(snap.Problems, problems) {
+			text := problem.String()
+			// The name of an object is the API server's to check: it is printed as it came.
+			if bad := hostile.Control(problem.Field + problem.Message); bad != "" || len(problem.Field+problem.Message) > 1000 {
+				t.Errorf("problem %q: %s", text, bad)
+			}
+		}
+		check(t, next)
+		return next
+	}
+	half := (len(objects) + 1) / 2
+	first = step(objects[:half], nil)
+	return first, step(objects[half:], first)
+}
+
+// check: no plan takes what no Service may have, or sends anywhere that no endpoint may be.
+func check(t *testing.T, p *plan.Plan) {
+	t.Helper()
+	if err := p.Validate(); err != nil {
+		t.Error(err)
+	}
+	for _, svc := range p.Services {
+		for _, f := range svc.Frontends {
+			if f.Kind != plan.NodePort && (forbidden(f.Addr) || f.Kind != plan.LoadBalancerIP && slices.Contains(p.Node.HostAddrs, f.Addr) ||
+				f.Kind != plan.ClusterIP && f.Addr == apiServer) {
+				t.Errorf("%s has the %s %s", svc.Name, f.Kind, f.Addr)
+			}
+		}
+		for _, pool := range svc.Pools {
+			for _, e := range pool {
+				if forbidden(e.Addr.Addr()) || e.Addr.Port() == 0 {
+					t.Errorf("%s has the endpoint %s", svc.Name, e.Addr)
+				}
+			}
+		}
+	}
+	for _, cidr := range p.Node.ServiceCIDRs {
+		if cidr.Bits() == 0 {
+			t.Errorf("all addresses of the family %s are the Services'", plan.FamilyOf(cidr.Addr()))
+		}
+	}
+}
+
+func forbidden(a netip.Addr) bool {
+	return !a.IsValid() || a.IsLoopback() || a.IsUnspecified() || a.IsMulticast() || a.IsLinkLocalUnicast() || a.Is4In6() || a.Zone() != ""
+}
+
+// elements is what a rendering may grow with: the destinations of the plan, each with its endpoints and ranges.
+func elements(p *plan.Plan) int {
+	n := len(p.HealthChecks) + len(p.Node.HostAddrs) + len(p.Node.PodSources) + len(p.Node.ServiceCIDRs)
+	for _, svc := range p.Services {
+		endpoints := len(svc.Pools[plan.ClusterPool]) + len(svc.Pools[plan.LocalPool])
+		for _, f := range svc.Frontends {
+			n += 1 + endpoints + len(f.AllowFrom)
+		}
+	}
+	return n
+}
+
+// checkText: what is handed to a program is plain, and its size follows from the plan's.
+func checkText(t *testing.T, text string, limit int) {
+	t.Helper()
+	plain := func(r rune) bool { return r == '\n' || r >= ' ' && r <= '~' }
+	if i := bytes.IndexFunc([]byte(text), func(r rune) bool { return !plain(r) }); i >= 0 {
+		t.Errorf("at %d of the input of the program there is %q", i, text[i:min(len(text), i+20)])
+	}
+	if len(text) > limit {
+		t.Errorf("%d bytes, want at most %d", len(text), limit)
+	}
+}
+
+// addSeeds adds the corpus, and choices: each of a run of lists' entries, and some mixed.
+func addSeeds(f *testing.F) {
+	f.Helper()
+	for i, stream := range hostile.Streams(f) {
+		f.Add(stream, []byte{}, byte(1<<i))
+		f.Add(stream, []byte{}, byte(0xfc))
+	}
+	for seed := range byte(8) {
+		choices := make([]byte, 400)
+		for i := range choices {
+			choices[i] = byte(i*i)*seed + byte(i)/8
+		}
+		f.Add([]byte{}, choices, seed*37)
+	}
+}
