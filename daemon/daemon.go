@@ -18,7 +18,6 @@ import (
 	"syscall"
 	"time"
 
-
 	"edgeway/daemon/config"
 	"edgeway/daemon/health/webconfig"
 	"edgeway/daemon/sdunit"

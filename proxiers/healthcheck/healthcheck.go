@@ -18,8 +18,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"edgeway/proxiers/healthcheck/httpbound"
 	"edgeway/proxiers"
+	"edgeway/proxiers/healthcheck/httpbound"
 	"edgeway/proxiers/plan"
 )
 
