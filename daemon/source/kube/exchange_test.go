@@ -33,7 +33,7 @@ func TestSilenceEndsAnExchange(t *testing.T) {
 				defer server.Close()
 				client := server.Client()
 				client.Transport = newCourier(client.Transport)
-				x := &exchange{quiet: 500 * time.Millisecond}
+				x := &exchange{quiet: 10 * time.Second}
 				req, err := http.NewRequestWithContext(x.in(t.Context()), http.MethodGet, server.URL+path, http.NoBody)
 				if err != nil {
 					t.Fatal(err)

@@ -239,14 +239,10 @@ func (f *feed) watchFailed(ctx context.Context, x *exchange, err error) error {
 	case x.list && refusesStream(err):
 		f.streamErr = err
 		return err
-	case x.list:
+	case x.list && !isAhead(err):
 		// After some errors the reflector would sleep without regard to ctx: a plain one prevents that.
-		fault := f.failed(ctx, x, err)
-		if apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge) {
-			return err // it asks again without a version
-		}
-		f.streamErr = fault
-		return fault
+		f.streamErr = f.failed(ctx, x, err)
+		return f.streamErr
 	case f.hasExpired(err):
 		return err
 	}

@@ -157,13 +157,14 @@ func (g *guard) fail(ctx context.Context, err error) {
 	}
 }
 
-// toleratedExpiries is how many watches in a row may be too late before that is a fault. One that is
-// too late is normal after a time without connection, or when the API server was restarted.
+// toleratedExpiries is how many watches in a row may be too late, or ahead of the API server, before
+// that is a fault. One is normal after a time without connection, or when the API server was restarted.
 const toleratedExpiries = 2
 
-// hasExpired reports whether err only says that the watch began too late and a list is needed.
+// hasExpired reports whether err only says that the watch began too late, or too early for an API server
+// that lags or restored an older state, and a list is needed.
 func (f *feed) hasExpired(err error) bool {
-	if !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
+	if !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) && !isAhead(err) {
 		return false
 	}
 	return f.expired.Add(1) <= toleratedExpiries

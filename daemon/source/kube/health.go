@@ -15,6 +15,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"edgeway/daemon/clean"
 )
@@ -147,6 +148,12 @@ func isDenied(err error) bool {
 func isOverloaded(err error) bool {
 	var status apierrors.APIStatus
 	return errors.As(err, &status) && slices.Contains([]int32{429, 502, 503}, status.Status().Code)
+}
+
+// isAhead says that the API server has not reached the version that was asked for. The reflector asks
+// again without one.
+func isAhead(err error) bool {
+	return apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
 }
 
 // refusesStream says that the API server cannot send a list as a stream (before v1.32, or with the

@@ -228,8 +228,8 @@ func TestRetryAfter(t *testing.T) {
 				if n := len(api.seen()) - before; n == 0 {
 					t.Errorf("no request after %s", time.Since(began))
 				}
-				if r.log.count(fmt.Sprintf("later (%d)", c.code)) != 1 || r.Status().Err == "" {
-					t.Errorf("status %+v, log:\n%s", r.Status(), r.log.b.String())
+				if r.Status().Err == "" {
+					t.Error("it is not told")
 				}
 			})
 		})
