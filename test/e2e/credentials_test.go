@@ -58,6 +58,20 @@ func (d *daemon) hasMetric(want string) func() error {
 	}
 }
 
+// hasNoFault wants no fault of the API server.
+func (d *daemon) hasNoFault() error {
+	s, err := d.status()
+	if err != nil {
+		return err
+	}
+	for _, src := range s.Sources {
+		if src.Name == "kube" && src.Error != "" {
+			return fmt.Errorf("source kube: %s", src.Error)
+		}
+	}
+	return nil
+}
+
 // hasCondition wants a condition of a host that is healthy to have these words.
 func (d *daemon) hasCondition(name, words string) func() error {
 	return func() error {
@@ -90,6 +104,7 @@ func TestReplacedCredentialsAreUsedWithoutARestart(t *testing.T) {
 		n.endpoints("shop", endpoints[now])
 		took := l.within(pickedUp, answers(l.client, nodePort, now))
 		t.Logf("%s: a change arrived after %.1f s", what, took.Seconds())
+		l.within(pickedUp, d.hasNoFault) // what comes next shall not be told of what came before
 	}
 	refused := func(what, words string) {
 		t.Helper()
