@@ -51,7 +51,7 @@ func (w *Watcher) refresh(always bool) {
 	}
 	next := *w.Host()
 	next.Listeners = w.sockets.list(w.log)
-	if next.equal(w.Host()) {
+	if slices.Equal(next.Listeners, w.Host().Listeners) {
 		return
 	}
 	w.host.Store(&next)

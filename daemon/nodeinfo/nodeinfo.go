@@ -64,7 +64,7 @@ func (a Addr) compare(b Addr) int {
 	return strings.Compare(a.Interface, b.Interface)
 }
 
-func (h *Host) equal(o *Host) bool {
-	return slices.Equal(h.Addrs, o.Addrs) && slices.Equal(h.Gateways, o.Gateways) &&
-		slices.Equal(h.Broadcasts, o.Broadcasts) && slices.Equal(h.Listeners, o.Listeners)
+// sameNetwork compares all but the listeners.
+func (h *Host) sameNetwork(o *Host) bool {
+	return slices.Equal(h.Addrs, o.Addrs) && slices.Equal(h.Gateways, o.Gateways) && slices.Equal(h.Broadcasts, o.Broadcasts)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -179,11 +180,14 @@ func (w *Watcher) read() (steady bool, err error) {
 		w.host.Store(next)
 		close(w.ready)
 	})
-	if first || next.equal(w.host.Load()) {
+	before := w.host.Swap(next)
+	same := next.sameNetwork(before)
+	if first || same && slices.Equal(next.Listeners, before.Listeners) {
 		return steady, nil
 	}
-	w.host.Store(next)
-	w.log.Info("the host's addresses changed", "addresses", len(next.Addrs), "gateways", len(next.Gateways))
+	if !same {
+		w.log.Info("the host's addresses changed", "addresses", len(next.Addrs), "gateways", len(next.Gateways))
+	}
 	w.announce()
 	return steady, nil
 }

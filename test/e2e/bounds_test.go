@@ -19,14 +19,6 @@ import (
 	"edgeway/test/netlab"
 )
 
-// What a real API server (v1.36) thinks of the objects of these tests:
-//
-//   - admitted: a Service with 1,000 ports, a slice of 1,000 endpoints and 1,000 ports, 500 ports times 2,000 external
-//     IPs; 0.0.0.1, 240.0.0.1, 255.255.255.255, a network's broadcast address, a gateway and the clouds' metadata
-//     addresses as external IPs and load-balancer addresses, the first three as endpoints;
-//   - refused: 169.254.169.254 as an external IP or an endpoint (link-local), a NodePort beyond
-//     --service-node-port-range, as 22: only a manifest, or a server with another range, has it.
-
 // hugePorts gives the Service n ports and no others.
 func hugePorts(n int) func(*corev1.ServiceSpec) {
 	return func(s *corev1.ServiceSpec) {
@@ -115,13 +107,53 @@ func TestAddressesThatAreNoServices(t *testing.T) {
 		l.sendBroadcast(to)
 		l.must(hears(dhcp, to))
 	}
-	_, err := shared.admin.Core.Services(n.name).Create(t.Context(), &corev1.Service{
-		ObjectMeta: metav1.ObjectMeta{Name: "metadata"},
-		Spec:       corev1.ServiceSpec{ExternalIPs: []string{"169.254.169.254"}, Ports: []corev1.ServicePort{{Port: 80}}},
-	}, metav1.CreateOptions{})
-	if !apierrors.IsInvalid(err) {
-		t.Errorf("the API server says %v of a link-local external IP, want invalid", err)
+}
+
+// What the API server (v1.36) admits of what these tests are about. Against the rest there is no other defence than this
+// program's own: manifests and other versions of the server may have it.
+func TestWhatTheAPIServerAdmits(t *testing.T) {
+	l := newLab(t)
+	n := l.namespace()
+	lb := n.service("lb", func(s *corev1.ServiceSpec) { s.Type = corev1.ServiceTypeLoadBalancer })
+	dryRun := []string{metav1.DryRunAll}
+	create := func(change func(*corev1.ServiceSpec)) error {
+		svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "svc"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}}
+		change(&svc.Spec)
+		_, err := shared.admin.Core.Services(n.name).Create(t.Context(), svc, metav1.CreateOptions{DryRun: dryRun})
+		return err
 	}
+	wantAdmitted := func(what string, err error, want bool) {
+		t.Helper()
+		if err != nil && !apierrors.IsInvalid(err) || (err == nil) != want {
+			t.Errorf("%s: admitted %v, want %v: %v", what, err == nil, want, err)
+		}
+	}
+	for addr, want := range map[string]bool{
+		"0.0.0.1": true, "240.0.0.1": true, "255.255.255.255": true, "192.0.2.255": true, "192.0.2.1": true,
+		"100.100.100.200": true, "192.0.0.192": true, "fd00:ec2::254": true,
+		"169.254.169.254": false, "127.0.0.1": false, "0.0.0.0": false, "224.0.0.1": false,
+	} {
+		wantAdmitted("external IP "+addr, create(func(s *corev1.ServiceSpec) { s.ExternalIPs = []string{addr} }), want)
+
+		family := discoveryv1.AddressTypeIPv4
+		if strings.Contains(addr, ":") {
+			family = discoveryv1.AddressTypeIPv6
+		}
+		_, err := shared.admin.Discovery.EndpointSlices(n.name).Create(t.Context(), &discoveryv1.EndpointSlice{
+			ObjectMeta: metav1.ObjectMeta{Name: "slice"}, AddressType: family, Endpoints: []discoveryv1.Endpoint{{Addresses: []string{addr}}},
+		}, metav1.CreateOptions{DryRun: dryRun})
+		wantAdmitted("endpoint "+addr, err, want)
+
+		status := lb.DeepCopy()
+		status.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: addr}}
+		_, err = shared.admin.Core.Services(n.name).UpdateStatus(t.Context(), status, metav1.UpdateOptions{DryRun: dryRun})
+		wantAdmitted("load-balancer address "+addr, err, true) // only controllers write it
+	}
+	wantAdmitted("NodePort 22", create(func(s *corev1.ServiceSpec) { s.Type, s.Ports[0].NodePort = corev1.ServiceTypeNodePort, 22 }), false)
+	wantAdmitted("1,000 ports times 2,000 external IPs", create(func(s *corev1.ServiceSpec) {
+		hugePorts(1000)(s)
+		s.ExternalIPs = numberedAddrs("198.51.100.0", 2000)
+	}), true)
 }
 
 const shellManifest = `apiVersion: v1
