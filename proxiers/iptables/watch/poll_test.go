@@ -171,10 +171,10 @@ func BenchmarkPoll(b *testing.B) {
 func TestPollRestoreWithoutEffect(t *testing.T) {
 	iptablestest.NewHost(t)
 	o := testOptions()
-	ours := 0
+	ours, settled := 0, false
 	o.Entries = func(table Table) (int, bool) {
 		if table == (Table{plan.IPv4, "nat"}) {
-			return ours, true
+			return ours, settled
 		}
 		return 0, true
 	}
@@ -185,20 +185,21 @@ func TestPollRestoreWithoutEffect(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = p.Close() })
 	p.Forget()
-	ours = 7 // a chain with five rules, of which nothing is written
-	if _, err := p.commit(func() error { return nil }); !errors.Is(err, nfnetlink.ErrNoEffect) {
+	nothing := func() error { ours, settled = 50, true; return nil }
+	if _, err := p.commit(nothing); !errors.Is(err, nfnetlink.ErrNoEffect) {
 		t.Errorf("a first restore: %v, want %v", err, nfnetlink.ErrNoEffect)
 	}
-	ours = 3
+	ours, settled = 0, false
+	p.Forget()
 	write := func() error {
+		ours, settled = 3, true
 		iptablestest.Restore(t, xtables.Legacy, plan.IPv4, "nat", ":KUBE-X - [0:0]\n-A KUBE-X -j RETURN")
 		return nil
 	}
 	if reason, err := p.commit(write); reason != "" || err != nil {
 		t.Errorf("a restore: %q, %v", reason, err)
 	}
-	ours = 4
-	if _, err := p.commit(func() error { return nil }); !errors.Is(err, nfnetlink.ErrNoEffect) {
+	if _, err := p.commit(func() error { ours = 4; return nil }); !errors.Is(err, nfnetlink.ErrNoEffect) {
 		t.Errorf("a later restore: %v, want %v", err, nfnetlink.ErrNoEffect)
 	}
 }
