@@ -77,7 +77,9 @@ func (c bulk) run(t *testing.T, around surroundings) {
 		return
 	}
 	meanwhile := n.soon("meanwhile")
-	l.within(programmedWithin, d.hasStored(c.service(c.services-1)))
+	for i := range c.services { // what is saved is in force, or named
+		l.within(programmedWithin, d.hasStored(c.endpoint(i, c.endpoints-1)))
+	}
 	synced := n.soon("afterwards")
 	l.must(d.alive())
 
@@ -105,6 +107,9 @@ func (c bulk) run(t *testing.T, around surroundings) {
 // service is the name of one.
 func (c bulk) service(i int) string { return fmt.Sprintf("big-%d-of-%d", i, c.services) }
 
+// endpoint is the address of one of a Service.
+func (c big) endpoint(i, j int) string { return fmt.Sprintf("10.%d.%d.%d", 200+i, j/250, 1+j%250) }
+
 // create writes the objects, and gives what the API server finds wrong with them.
 func (n *namespace) create(c bulk) error {
 	var group errgroup.Group
@@ -126,7 +131,7 @@ func (n *namespace) create(c bulk) error {
 			}
 			for j := range c.endpoints {
 				slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{
-					Addresses: []string{fmt.Sprintf("10.%d.%d.%d", 200+i, j/250, 1+j%250)}, Conditions: discoveryv1.EndpointConditions{Ready: new(true)},
+					Addresses: []string{c.endpoint(i, j)}, Conditions: discoveryv1.EndpointConditions{Ready: new(true)},
 				})
 			}
 			if _, err := shared.admin.Core.Services(n.name).Create(n.t.Context(), svc, metav1.CreateOptions{}); err != nil {

@@ -72,30 +72,21 @@ func (r *renderer) compare(c *reader, refs *references, next *plan.Plan) (conten
 		for i := range r.Sets {
 			set := SetID(i)
 			wanted := want[familyIndex(f)][set]
-			if wanted.count > r.big && !r.Sets[set].has(PeerPrefix) {
-				have, known, err := c.count(f, r.Table, r.Sets[set].Name)
-				if err != nil {
-					return nil, err
-				}
-				if known && have == wanted.count {
-					v.watch(f, set)
-				}
-				if known {
-					differing.mark(set, have != wanted.count)
-					continue
-				}
-			}
-			if err := r.read(c, f, set, names, func(e *Entry) { s.add(&have, e) }); err != nil {
+			counted, equal, err := v.counted(f, set, wanted.count)
+			if err != nil {
 				return nil, err
 			}
-			differing.mark(set, have[familyIndex(f)][set] != wanted)
+			if !counted {
+				if err := r.read(c, f, set, names, func(e *Entry) { s.add(&have, e) }); err != nil {
+					return nil, err
+				}
+				equal = have[familyIndex(f)][set] == wanted
+			}
+			differing.mark(set, !equal)
 		}
 	}
-	if err := r.verify(v, refs, next); err != nil {
+	if err := v.verify(refs, next, differing); err != nil {
 		return nil, err
-	}
-	for set := range r.Sets {
-		differing.mark(SetID(set), v.wrong[0][set] || v.wrong[1][set])
 	}
 	for set, have := range differing {
 		for _, f := range r.families {

@@ -60,9 +60,21 @@ func newVerifier(r *renderer, c *reader, names map[string]string) *verifier {
 	return v
 }
 
-// watch has the entries of a set verified.
-func (v *verifier) watch(f plan.Family, set SetID) {
-	v.pending[familyIndex(f)][set] = make([]Entry, 0, perRequest)
+// counted compares the number of elements of a set with what is wanted, if the set is too big to be read and the kernel
+// tells. Where it is equal, verify asks for each element.
+func (v *verifier) counted(f plan.Family, id SetID, want int) (counted, equal bool, err error) {
+	set := &v.r.Sets[id]
+	if want <= v.r.big || set.has(PeerPrefix) {
+		return false, false, nil
+	}
+	have, known, err := v.c.count(f, v.r.Table, set.Name)
+	if err != nil || !known {
+		return false, false, err
+	}
+	if have == want {
+		v.pending[familyIndex(f)][id] = make([]Entry, 0, perRequest)
+	}
+	return true, have == want, nil
 }
 
 // add takes an entry that the set should have.
@@ -101,24 +113,25 @@ func (v *verifier) ask(f plan.Family, id SetID) error {
 	return nil
 }
 
-// verify has all entries of the plan verified in the sets that are watched.
-func (r *renderer) verify(v *verifier, refs *references, next *plan.Plan) (err error) {
-	watched := func(list []Entry) bool { return list != nil }
-	if !slices.ContainsFunc(v.pending[0], watched) && !slices.ContainsFunc(v.pending[1], watched) {
+// verify asks for all entries of the plan in the sets that were counted, and marks those that differ.
+func (v *verifier) verify(refs *references, next *plan.Plan, differing contents) (err error) {
+	counted := func(list []Entry) bool { return list != nil }
+	if !slices.ContainsFunc(v.pending[0], counted) && !slices.ContainsFunc(v.pending[1], counted) {
 		return nil
 	}
-	r.each(refs, next, func(list []Entry) {
+	v.r.each(refs, next, func(list []Entry) {
 		for i := range list {
 			if err == nil {
 				err = v.add(&list[i])
 			}
 		}
 	})
-	for _, f := range r.families {
-		for set := range r.Sets {
+	for _, f := range v.r.families {
+		for set := range v.r.Sets {
 			if err == nil {
 				err = v.ask(f, SetID(set))
 			}
+			differing.mark(SetID(set), v.wrong[familyIndex(f)][set])
 		}
 	}
 	return err

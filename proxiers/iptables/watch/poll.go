@@ -111,19 +111,28 @@ func (p *poll) Own(_ int, _ bool, commit func() error) error {
 func (p *poll) commit(commit func() error) (reason string, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	suspects := p.changed()
+	suspects, was := p.changed(), map[Table]int{}
+	for _, t := range p.Tables {
+		was[t], _ = p.Entries(t)
+	}
 	if err := commit(); err != nil {
 		return "", err
 	}
 	for _, t := range p.Tables {
+		if ours, settled := p.Entries(t); settled && ours != was[t] && p.untouched(t, ours) {
+			return "", nfnetlink.ErrNoEffect
+		}
 		if !slices.Contains(suspects, t) && !p.observe(t) {
-			if now, _ := p.read(t); now == p.known[t].tableInfo {
-				return "", nfnetlink.ErrNoEffect
-			}
 			suspects = append(suspects, t)
 		}
 	}
 	return p.inspect(suspects), nil
+}
+
+// untouched says that a table cannot have got so many entries of ours by the restore that has just ended well.
+func (p *poll) untouched(t Table, ours int) bool {
+	now, _ := p.read(t)
+	return int(now.numEntries) < ours || p.known[t].settled && now == p.known[t].tableInfo
 }
 
 // observe notes what a table is like after a restore, unless it cannot have become so by that alone. A table that was
@@ -131,12 +140,11 @@ func (p *poll) commit(commit func() error) (reason string, err error) {
 func (p *poll) observe(t Table) (plausible bool) {
 	before, written := p.known[t]
 	now, err := p.read(t)
-	ours, settled := p.Entries(t)
 	if err != nil {
-		return !written && ours == 0
+		return !written
 	}
-	grown := int(now.numEntries) - int(before.numEntries)
-	if settled && (int(now.numEntries) < ours || before.settled && grown != ours-before.ours) {
+	ours, settled := p.Entries(t)
+	if settled && before.settled && int(now.numEntries)-int(before.numEntries) != ours-before.ours {
 		return false
 	}
 	p.known[t] = observation{now, ours, settled}

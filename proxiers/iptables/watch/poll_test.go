@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"edgeway/proxiers/internal/iptablestest"
+	"edgeway/proxiers/internal/nfnetlink"
 	"edgeway/proxiers/iptables/xtables"
 	"edgeway/proxiers/plan"
 )
@@ -163,5 +164,42 @@ func BenchmarkPoll(b *testing.B) {
 		if suspects := p.changed(); len(suspects) != 0 {
 			b.Fatal(suspects)
 		}
+	}
+}
+
+// A program that ends well without having written what it was given has failed.
+func TestPollRestoreWithoutEffect(t *testing.T) {
+	iptablestest.NewHost(t)
+	o := testOptions()
+	ours, settled := 0, false
+	o.Entries = func(table Table) (int, bool) {
+		if table == (Table{plan.IPv4, "nat"}) {
+			return ours, settled
+		}
+		return 0, true
+	}
+	o.Intact = func(Table) string { return "" }
+	p, err := newPoll(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.Close() })
+	p.Forget()
+	nothing := func() error { ours, settled = 50, true; return nil }
+	if _, err := p.commit(nothing); !errors.Is(err, nfnetlink.ErrNoEffect) {
+		t.Errorf("a first restore: %v, want %v", err, nfnetlink.ErrNoEffect)
+	}
+	ours, settled = 0, false
+	p.Forget()
+	write := func() error {
+		ours, settled = 3, true
+		iptablestest.Restore(t, xtables.Legacy, plan.IPv4, "nat", ":KUBE-X - [0:0]\n-A KUBE-X -j RETURN")
+		return nil
+	}
+	if reason, err := p.commit(write); reason != "" || err != nil {
+		t.Errorf("a restore: %q, %v", reason, err)
+	}
+	if _, err := p.commit(func() error { ours = 4; return nil }); !errors.Is(err, nfnetlink.ErrNoEffect) {
+		t.Errorf("a later restore: %v, want %v", err, nfnetlink.ErrNoEffect)
 	}
 }

@@ -37,11 +37,11 @@ func (c call) failure(err error, exit int, messages []byte) error {
 	if text := message(messages); text != "" {
 		err = fmt.Errorf("%s (%w)", text, err)
 	}
-	err = fmt.Errorf("%s: %w", filepath.Base(c.path), err)
-	if quote := blamed(messages, c.stdin); quote != "" {
+	err = fmt.Errorf("%s: %w", filepath.Base(c.Path), err)
+	if quote := blamed(messages, c.Stdin); quote != "" {
 		err = fmt.Errorf("%w, input %q", err, quote)
 	}
-	if c.stdin != nil && refused(exit, messages) {
+	if c.Stdin != nil && refused(exit, messages) {
 		return fmt.Errorf("%w: %w", proxiers.ErrRefused, err)
 	}
 	return err

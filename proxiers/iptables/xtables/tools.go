@@ -8,7 +8,6 @@ package xtables
 import (
 	"context"
 	"errors"
-	"io"
 	"os/exec"
 	"syscall"
 	"time"
@@ -46,25 +45,25 @@ func (t *Tools) Restore(ctx context.Context, input []byte) error {
 			return err
 		}
 	}
-	return t.restore(ctx, call{stdin: input, bound: tableBound})
+	return t.restore(ctx, call{Stdin: input, Bound: tableBound})
 }
 
 // Try runs an input in a network namespace of its own. Where that is forbidden the program only checks it (--test):
 // then the kernel is not asked about each rule, and iptables-legacy registers the tables. The error is as Restore's.
 func (t *Tools) Try(ctx context.Context, input []byte) error {
-	c := call{stdin: input, attr: &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET}, bound: tryBound}
+	c := call{Stdin: input, Attr: &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET}, Bound: tryBound}
 	err := t.restore(ctx, c)
 	if errors.Is(err, unix.EPERM) {
-		c.attr, c.args = nil, []string{"--test"}
+		c.Attr, c.Args = nil, []string{"--test"}
 		err = t.restore(ctx, c)
 	}
 	return err
 }
 
 func (t *Tools) restore(ctx context.Context, c call) error {
-	c.path, c.args = t.programs.restore, append(c.args, "--noflush")
+	c.Path, c.Args = t.programs.restore, append(c.Args, "--noflush")
 	if t.Variant == Legacy {
-		c.args = append(c.args, waitOption(ctx))
+		c.Args = append(c.Args, waitOption(ctx))
 	}
 	return c.run(ctx)
 }
@@ -85,19 +84,11 @@ const (
 	tableBound = 10 * time.Minute
 )
 
-// call is one run of a program, in the network namespace of the calling thread.
-type call struct {
-	path   string
-	args   []string
-	stdin  []byte
-	stdout io.Writer
-	attr   *syscall.SysProcAttr
-	bound  time.Duration
-}
+type call program.Call
 
 // run kills the program when its time is over.
 func (c call) run(ctx context.Context) error {
-	messages, err := program.Call{Path: c.path, Args: c.args, Stdin: c.stdin, Stdout: c.stdout, Attr: c.attr, Bound: c.bound}.Run(ctx)
+	messages, err := program.Call(c).Run(ctx)
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
 		return c.failure(err, exit.ExitCode(), messages)

@@ -119,7 +119,7 @@ func TestProgramsThatHang(t *testing.T) {
 			return tools.Restore(short, write(NAT, "KUBE-X"))
 		},
 		"save with a child": func() error {
-			return call{path: withChild, stdout: &saveReader{visit: func(Line) {}}, bound: queryBound}.run(short)
+			return call{Path: withChild, Stdout: &saveReader{visit: func(Line) {}}, Bound: queryBound}.run(short)
 		},
 	} {
 		wait.Go(func() {

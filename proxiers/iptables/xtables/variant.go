@@ -111,7 +111,7 @@ func lookPrograms(name string) (main string, p programs, err error) {
 // askVersion runs the main program, because -restore and -save have not always had --version.
 func askVersion(ctx context.Context, program string) (Variant, version, error) {
 	var out strings.Builder
-	if err := (call{path: program, args: []string{"--version"}, stdout: &out, bound: queryBound}).run(ctx); err != nil {
+	if err := (call{Path: program, Args: []string{"--version"}, Stdout: &out, Bound: queryBound}).run(ctx); err != nil {
 		return "", version{}, err
 	}
 	return parseVersion(out.String())
