@@ -94,7 +94,7 @@ func TestConversionIsLinear(t *testing.T) {
 	small, large := crowdedService(3000), crowdedService(30000)
 	few := used(func() { new(Converter).Service(small) })
 	many := used(func() { new(Converter).Service(large) })
-	if many > 40*max(few, time.Millisecond) {
+	if many > 40*max(few, 5*time.Millisecond) { // the kernel may count in ticks of 4 ms
 		t.Errorf("3,000 addresses take %v, 30,000 take %v", few, many)
 	}
 }

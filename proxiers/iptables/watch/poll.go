@@ -119,7 +119,7 @@ func (p *poll) commit(commit func() error) (reason string, err error) {
 		return "", err
 	}
 	for _, t := range p.Tables {
-		if ours, settled := p.Entries(t); settled && ours != was[t] && p.untouched(t, ours) {
+		if ours, settled := p.Entries(t); settled && ours != was[t] && p.untouched(t, ours, slices.Contains(suspects, t)) {
 			return "", nfnetlink.ErrNoEffect
 		}
 		if !slices.Contains(suspects, t) && !p.observe(t) {
@@ -129,10 +129,11 @@ func (p *poll) commit(commit func() error) (reason string, err error) {
 	return p.inspect(suspects), nil
 }
 
-// untouched says that a table cannot have got so many entries of ours by the restore that has just ended well.
-func (p *poll) untouched(t Table, ours int) bool {
+// untouched says that a table cannot have got so many entries of ours by the restore that has just ended well. One that
+// another program had changed before it may be again what it was.
+func (p *poll) untouched(t Table, ours int, suspect bool) bool {
 	now, _ := p.read(t)
-	return int(now.numEntries) < ours || p.known[t].settled && now == p.known[t].tableInfo
+	return int(now.numEntries) < ours || !suspect && p.known[t].settled && now == p.known[t].tableInfo
 }
 
 // observe notes what a table is like after a restore, unless it cannot have become so by that alone. A table that was
