@@ -105,9 +105,11 @@ func TestTheHealthPortUnderAttack(t *testing.T) {
 			c.Close()
 		}
 	}
-	if most := d.memory(true); most > idle+64 {
+	most := d.memory(true)
+	if most > idle+64 {
 		t.Errorf("the attacks took %d MiB, want at most 64", most-idle)
 	}
+	t.Logf("memory: %d MiB before, at most %d MiB in the attacks", idle, most)
 	l.must(d.healthy())
 }
 
@@ -210,17 +212,19 @@ endpoints: [{addresses: [%s]}]
 `, endpointPort, ep1Addr))
 	d.configure(fmt.Sprintf("[source.file]\npaths = [%q]\n", dir))
 	d.start()
-	l.within(l.promised(10*time.Second), answers(l.client, at(nodeAddr, 30080), "ep1"))
+	took := l.within(l.promised(10*time.Second), answers(l.client, at(nodeAddr, 30080), "ep1"))
 	l.within(patience, d.healthy)
-	if most := d.memory(true); most > 256 {
+	most := d.memory(true)
+	if most > 256 {
 		t.Errorf("the daemon took %d MiB", most)
 	}
+	t.Logf("the good Service was served after %s; memory: at most %d MiB", took, most)
 	for _, words := range [][]string{
 		{"1-bomb.yaml", "16 times"},
 		{"2-sparse.json", "16 MiB"},
 		{"3-pipe.yaml", "not a regular file"},
 		{"4-kmsg.yaml"},
-		{"5-faults.yaml: … and 19980 more faults"},
+		{"5-faults.yaml", "and 19980 more faults"},
 	} {
 		l.within(patience, d.logged(words...))
 	}

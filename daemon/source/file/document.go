@@ -96,7 +96,11 @@ func splitYAML(data []byte) []part {
 // parse never fails: what is wrong is in the document's faults.
 func (s *Source) parse(p part) *document {
 	d := new(document)
-	data, err := toJSON(p.text)
+	text := p.text
+	if p.lines > 0 { // of an error in the first line the library tells no number
+		text = slices.Concat([]byte("\n"), text)
+	}
+	data, err := toJSON(text)
 	switch {
 	case err != nil:
 		d.addf("", "it does not parse: %s", oneLine(inFile(p, err)))
@@ -112,14 +116,10 @@ func (s *Source) parse(p part) *document {
 // place is where the library (go.yaml.in/yaml v2.4) names a line.
 var place = regexp.MustCompile(`(?m)^(yaml: |  )line ([0-9]+): `)
 
-// inFile gives the error with the number of the line in the file.
+// inFile gives the error with the number of the line in the file, for a text that parse put a line before.
 func inFile(p part, err error) error {
 	if p.lines == 0 {
 		return err
-	}
-	// Once more with a line before it: of the first line the library tells no number.
-	if _, again := toJSON(slices.Concat([]byte("\n"), p.text)); again != nil {
-		err = again
 	}
 	return errors.New(place.ReplaceAllStringFunc(err.Error(), func(found string) string {
 		parts := place.FindStringSubmatch(found)
