@@ -12,6 +12,7 @@ import (
 // fileWatch waits for changes of files. Their folders are watched: files are mostly replaced, and in a volume of
 // Kubernetes it is a link beside them that is.
 type fileWatch struct {
+	log   *slog.Logger
 	inner *fsnotify.Watcher // nil: only the poll is left
 	paths []watchedPath
 }
@@ -24,7 +25,7 @@ func newFileWatch(log *slog.Logger) *fileWatch {
 	if err != nil {
 		log.Warn("kubeconfig cannot be watched and is polled", "error", err, "period", credentialPoll)
 	}
-	return &fileWatch{inner: inner}
+	return &fileWatch{log: log, inner: inner}
 }
 
 func (w *fileWatch) close() {
@@ -88,7 +89,8 @@ func (w *fileWatch) wait(ctx context.Context, longest time.Duration, refused <-c
 			return false
 		case <-timer.C:
 			return true
-		case <-errs: // as after an overflow of the kernel's queue: anything may have changed
+		case err := <-errs: // as after an overflow of the kernel's queue: anything may have changed
+			w.log.Debug("watch of the kubeconfig reported a fault", "error", err)
 			return true
 		case <-refused:
 			timer.Reset(min(longest, max(0, time.Until(began.Add(credentialSettle)))))
