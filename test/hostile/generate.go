@@ -32,9 +32,9 @@ func (c *Choices) Number(limit int) int {
 func pick[T any](c *Choices, list ...T) T { return list[c.Number(len(list))] }
 
 // some gives up to a number of values.
-func some[T any](c *Choices, most int, make func(*Choices) T) (out []T) {
+func some[T any](c *Choices, most int, one func(*Choices) T) (out []T) {
 	for range c.Number(most + 1) {
-		out = append(out, make(c))
+		out = append(out, one(c))
 	}
 	return out
 }
