@@ -1,6 +1,7 @@
 package nodeinfo
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
@@ -47,16 +48,22 @@ func list(foreign *foreign) (host *Host, steady bool, err error) {
 			}
 		}
 	}
-	slices.SortFunc(host.Gateways, netip.Addr.Compare)
-	host.Gateways = slices.Compact(host.Gateways)
+	host.Gateways = sorted(host.Gateways)
 	for _, a := range addrs {
 		index, ok := primary[a.addr]
 		on := up[a.link]
 		host.Addrs = append(host.Addrs, Addr{Addr: a.addr, Interface: on.name, Dummy: on.kind == "dummy", Primary: ok && index == a.link})
+		host.Broadcasts = append(host.Broadcasts, a.broadcasts()...)
 	}
+	host.Broadcasts = sorted(host.Broadcasts)
 	slices.SortFunc(host.Addrs, Addr.compare)
 	host.Addrs = slices.Compact(host.Addrs)
 	return host, steady, nil
+}
+
+func sorted(addrs []netip.Addr) []netip.Addr {
+	slices.SortFunc(addrs, netip.Addr.Compare)
+	return slices.Compact(addrs)
 }
 
 // skipStats is RTEXT_FILTER_SKIP_STATS of linux/rtnetlink.h, since Linux 4.4.
@@ -90,6 +97,23 @@ type address struct {
 	link   int
 	flags  int
 	scope  int
+	// broadcast is the one that was configured; invalid: none.
+	broadcast netip.Addr
+}
+
+// broadcasts gives what the network of an IPv4 address has, and the configured one. Networks of two addresses have
+// none (RFC 3021).
+func (a address) broadcasts() (out []netip.Addr) {
+	if a.broadcast.IsValid() && !a.broadcast.IsUnspecified() && a.broadcast != a.addr {
+		out = append(out, a.broadcast)
+	}
+	if a.addr.Is4() && !a.addr.IsLoopback() && a.prefix.Bits() > 0 && a.prefix.Bits() < 31 {
+		first := a.prefix.Addr().As4()
+		var last [4]byte
+		binary.BigEndian.PutUint32(last[:], binary.BigEndian.Uint32(first[:])|^uint32(0)>>a.prefix.Bits())
+		out = append(out, a.prefix.Addr(), netip.AddrFrom4(last))
+	}
+	return out
 }
 
 func listAddrs(up links) (addrs []address, steady bool, err error) {
@@ -109,7 +133,7 @@ func listAddrs(up links) (addrs []address, steady bool, err error) {
 		}
 		base, _ := netip.AddrFromSlice(network.IP)
 		bits, _ := network.Mask.Size()
-		addrs = append(addrs, address{addr, netip.PrefixFrom(base, bits).Masked(), a.LinkIndex, a.Flags, a.Scope})
+		addrs = append(addrs, address{addr, netip.PrefixFrom(base, bits).Masked(), a.LinkIndex, a.Flags, a.Scope, addrOf(a.Broadcast)})
 	}
 	return addrs, steady, nil
 }

@@ -1,13 +1,16 @@
-// Package nodeinfo watches the addresses of this host, and its gateways.
+// Package nodeinfo watches the addresses of this host, its gateways, and the ports that programs listen on.
 //
 // It listens to rtnetlink and reads everything anew when something moved: an event only says that it
 // is time to look, so a lost event is no lost change.
 package nodeinfo
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 	"strings"
+
+	"edgeway/proxiers/plan"
 )
 
 // Host is what is known of the host at one moment. It is immutable.
@@ -19,6 +22,26 @@ type Host struct {
 	// Gateways are the next routers of the default routes of the main table, sorted, without zones. Several
 	// routes, or several hops of one, may have several.
 	Gateways []netip.Addr
+	// Broadcasts are the broadcast and network addresses of the IPv4 networks of the addresses, sorted.
+	Broadcasts []netip.Addr
+	// Listeners are the ports that other programs listen on, sorted; those on loopback alone are left out.
+	Listeners []Listener
+}
+
+// Listener is an address at which a program accepts connections, or an unconnected UDP socket.
+type Listener struct {
+	Protocol plan.Protocol // TCP or UDP
+	// Addr may be unspecified: that of IPv6 then stands for IPv4 too.
+	Addr netip.AddrPort
+}
+
+func (l Listener) compare(o Listener) int {
+	return cmp.Or(cmp.Compare(l.Protocol, o.Protocol), l.Addr.Compare(o.Addr))
+}
+
+// String gives "tcp 0.0.0.0:22".
+func (l Listener) String() string {
+	return strings.ToLower(l.Protocol.String()) + " " + l.Addr.String()
 }
 
 // Addr is one address of one interface.
@@ -41,6 +64,7 @@ func (a Addr) compare(b Addr) int {
 	return strings.Compare(a.Interface, b.Interface)
 }
 
-func (h *Host) equal(o *Host) bool {
-	return slices.Equal(h.Addrs, o.Addrs) && slices.Equal(h.Gateways, o.Gateways)
+// sameNetwork compares all but the listeners.
+func (h *Host) sameNetwork(o *Host) bool {
+	return slices.Equal(h.Addrs, o.Addrs) && slices.Equal(h.Gateways, o.Gateways) && slices.Equal(h.Broadcasts, o.Broadcasts)
 }

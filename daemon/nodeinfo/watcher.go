@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -39,6 +40,8 @@ type Watcher struct {
 	once    sync.Once
 	ready   chan struct{}
 	changed chan struct{}
+
+	sockets sockets
 }
 
 // New makes a watcher that knows nothing until Run has read the addresses once. The addresses of the interfaces
@@ -108,13 +111,8 @@ func (w *Watcher) watch(ctx context.Context) (worked bool, err error) {
 		if !steady {
 			again = time.After(unsteadyPause)
 		}
-		select {
-		case <-ctx.Done():
-			return worked, nil
-		case err := <-failed:
+		if ended, err := w.await(ctx, failed, again, events); ended {
 			return worked, err
-		case <-again:
-		case <-events:
 		}
 		select {
 		case <-ctx.Done():
@@ -125,6 +123,26 @@ func (w *Watcher) watch(ctx context.Context) (worked bool, err error) {
 		select {
 		case <-events:
 		default:
+		}
+	}
+}
+
+// await returns when something may have moved, or with true when the watch ends. Meanwhile it looks who listens.
+func (w *Watcher) await(ctx context.Context, failed <-chan error, again <-chan time.Time, events <-chan struct{}) (ended bool, err error) {
+	tick := time.NewTicker(listenersPeriod)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return true, nil
+		case err := <-failed:
+			return true, err
+		case <-again:
+			return false, nil
+		case <-events:
+			return false, nil
+		case <-tick.C:
+			w.refresh(true)
 		}
 	}
 }
@@ -160,20 +178,30 @@ func (w *Watcher) read() (steady bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	w.sockets.mu.Lock()
+	defer w.sockets.mu.Unlock()
+	next.Listeners = w.sockets.list(w.log)
 	first := false
 	w.once.Do(func() {
 		first = true
 		w.host.Store(next)
 		close(w.ready)
 	})
-	if first || next.equal(w.host.Load()) {
+	before := w.host.Swap(next)
+	same := next.sameNetwork(before)
+	if first || same && slices.Equal(next.Listeners, before.Listeners) {
 		return steady, nil
 	}
-	w.host.Store(next)
-	w.log.Info("the host's addresses changed", "addresses", len(next.Addrs), "gateways", len(next.Gateways))
+	if !same {
+		w.log.Info("the host's addresses changed", "addresses", len(next.Addrs), "gateways", len(next.Gateways))
+	}
+	w.announce()
+	return steady, nil
+}
+
+func (w *Watcher) announce() {
 	select {
 	case w.changed <- struct{}{}:
 	default:
 	}
-	return steady, nil
 }
