@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 
 	"golang.org/x/sync/errgroup"
 
@@ -12,6 +13,7 @@ import (
 	"edgeway/daemon/nodeinfo"
 	"edgeway/daemon/planner"
 	"edgeway/daemon/source"
+	"edgeway/daemon/tracker"
 	"edgeway/proxiers"
 	"edgeway/proxiers/plan"
 )
@@ -45,8 +47,22 @@ func MakePlan(ctx context.Context, cfg *config.Config, logger *slog.Logger) (*pl
 	if !ok {
 		return nil, nil, errors.New("the sources have not listed all objects")
 	}
-	p, problems := planner.New(plannerOptions(cfg, families(cfg), s.held)).Plan(snap, node.Host(), nil)
+	p, problems := planner.New(plannerOptions(cfg, families(cfg), s.held)).Plan(snap, withoutHealthChecks(node.Host(), snap), nil)
 	return p, append(snap.Problems, problems...), nil
+}
+
+// withoutHealthChecks leaves out what the daemon that runs on this host listens on, which this process cannot tell from
+// other programs: health checks, which are never on all addresses.
+func withoutHealthChecks(host *nodeinfo.Host, snap *tracker.Snapshot) *nodeinfo.Host {
+	ports := map[uint16]bool{}
+	for _, svc := range snap.Services {
+		ports[svc.Spec.HealthCheckNodePort] = true
+	}
+	out := *host
+	out.Listeners = slices.DeleteFunc(slices.Clone(host.Listeners), func(l nodeinfo.Listener) bool {
+		return l.Protocol == plan.TCP && !l.Addr.Addr().IsUnspecified() && ports[l.Addr.Port()]
+	})
+	return &out
 }
 
 // faults gives the errors of the sources.

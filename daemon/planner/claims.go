@@ -1,7 +1,6 @@
 package planner
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
 
@@ -26,17 +25,17 @@ var fields = [...]string{
 	plan.LoadBalancerIP: "status.loadBalancer.ingress",
 }
 
-// vips gives the addresses that the Service may have, each once, sorted by address, and the problems of
-// those that it may not have. Addresses of families that are not served are left out silently.
-func (p *Planner) vips(s *source.Service) (vips []vip, problems []source.Problem) {
-	vips = make([]vip, 0, len(s.ClusterIPs)+len(s.LoadBalancerIPs)+len(s.ExternalIPs))
+// vips gives the addresses that the Service may have, each once, sorted by address, and notes those that it
+// may not have. Addresses of families that are not served are left out silently.
+func (p *Planner) vips(s *source.Service, found *faults) []vip {
+	vips := make([]vip, 0, len(s.ClusterIPs)+len(s.LoadBalancerIPs)+len(s.ExternalIPs))
 	add := func(kind plan.FrontendKind, addrs []netip.Addr) {
 		for _, a := range addrs {
 			if !p.env.serves(plan.FamilyOf(a)) || !hasFamily(s, plan.FamilyOf(a)) {
 				continue
 			}
 			if why := p.refusal(kind, a); why != "" {
-				problems = append(problems, source.Problem{Object: s.Key(), Field: fields[kind], Message: fmt.Sprintf("%s %s", a, why)})
+				found.addf(fields[kind], "%s %s", a, why)
 				continue
 			}
 			vips = append(vips, vip{a, kind})
@@ -51,7 +50,7 @@ func (p *Planner) vips(s *source.Service) (vips []vip, problems []source.Problem
 		}
 		return ranks[a.kind] - ranks[b.kind]
 	})
-	return slices.CompactFunc(vips, func(a, b vip) bool { return a.addr == b.addr }), problems
+	return slices.CompactFunc(vips, func(a, b vip) bool { return a.addr == b.addr })
 }
 
 // refusal says in words why the Service may not have the address; empty: it may.
@@ -61,6 +60,10 @@ func (p *Planner) vips(s *source.Service) (vips []vip, problems []source.Problem
 // is on a device of type dummy where somebody binds all of them, as for IPVS.
 func (p *Planner) refusal(kind plan.FrontendKind, a netip.Addr) string {
 	switch {
+	case hasAddr(p.env.broadcasts, a):
+		return "is the broadcast or network address of a network of this host"
+	case hasAddr(p.env.gateways, a):
+		return "is a default gateway of this host"
 	case kind == plan.ClusterIP && hasAddr(p.env.real, a):
 		return "is an address of this host"
 	case kind == plan.ClusterIP:
@@ -68,7 +71,9 @@ func (p *Planner) refusal(kind plan.FrontendKind, a netip.Addr) string {
 	case hasAddr(p.env.apiServers, a):
 		return "is the API server's address"
 	case kind == plan.LoadBalancerIP:
-		return ""
+		if !contains(p.opts.AllowLoadBalancers, a) {
+			return "is not in a range of proxy.allow_load_balancer_ips"
+		}
 	case hasAddr(p.env.held, a):
 		if !p.opts.AllowHostIPs {
 			return `is an address of this host: to serve it here, add "host" to proxy.allow_external_ips`
@@ -91,20 +96,30 @@ func (p *Planner) reachable(s *source.Service) bool {
 
 // claims calls f with all that the Service wants to be the only one to have.
 func (p *Planner) claims(s *source.Service, f func(claim)) {
-	vips, _ := p.vips(s)
+	vips := p.vips(s, nil)
+	if p.excess(s, vips) != "" {
+		return
+	}
 	reachable := p.reachable(s)
 	for i := range s.Ports {
 		port := &s.Ports[i]
 		for _, v := range vips {
 			f(claim{v.addr, port.Protocol, port.Port})
 		}
-		if port.NodePort != 0 && reachable {
+		if port.NodePort != 0 && reachable && p.portRefusal(nodePortClaim(port)) == "" {
 			f(nodePortClaim(port))
 		}
 	}
-	if c, ok := healthCheckClaim(s); ok {
+	if c, ok := healthCheckClaim(s); ok && p.portRefusal(c) == "" {
 		f(c)
 	}
+}
+
+func (p *Planner) portRefusal(c claim) string {
+	if p.opts.PortRefusal == nil {
+		return ""
+	}
+	return p.opts.PortRefusal(c.protocol, c.port)
 }
 
 func nodePortClaim(port *source.ServicePort) claim {
@@ -118,14 +133,21 @@ func healthCheckClaim(s *source.Service) (c claim, ok bool) {
 	return c, c.port != 0 && !slices.ContainsFunc(s.Ports, own)
 }
 
-// owned reports whether the Service has the claim, and says it when another one has it.
-func (p *Planner) owned(s *source.Service, c claim, field string, problems *[]source.Problem) bool {
-	owner := p.owners.owner[c]
-	if owner == s {
-		return true
+// owned reports whether the Service has the claim, and says why it has not.
+func (p *Planner) owned(s *source.Service, c claim, field string, found *faults) bool {
+	if !c.addr.IsValid() {
+		if why := p.portRefusal(c); why != "" {
+			found.addf(field, "%s", why)
+			return false
+		}
 	}
-	*problems = append(*problems, source.Problem{
-		Object: s.Key(), Field: field, Message: fmt.Sprintf("%s belongs to Service %s/%s", c, owner.Namespace, owner.Name),
-	})
+	switch owner := p.owners.owner[c]; owner {
+	case s:
+		return true
+	case programs:
+		found.addf(field, "%s is in use on this host by another program (%s): it is served when that no longer listens", c, p.listening[c])
+	default:
+		found.addf(field, "%s belongs to Service %s/%s", c, owner.Namespace, owner.Name)
+	}
 	return false
 }

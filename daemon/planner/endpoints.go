@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"edgeway/daemon/source"
+	"edgeway/daemon/tracker"
 	"edgeway/proxiers/plan"
 )
 
@@ -18,23 +19,101 @@ type endpoint struct {
 // draining is an endpoint that stops, but still serves.
 func (e *endpoint) draining() bool { return e.Serving && e.Terminating }
 
-// endpoints gives those of the slices' ports of this name and protocol, sorted by address and port, each
-// once: where several slices have it, one that is not terminating wins, then the last one. The result
-// is valid until the next call.
-func (p *Planner) endpoints(slicesOf []*source.EndpointSlice, port *source.ServicePort, family plan.Family) []endpoint {
-	all := p.scratch[:0]
-	for _, s := range slicesOf {
-		if s.Family != family {
+// admit gives the Service without the endpoints that it may not have, and notes them.
+func (p *Planner) admit(svc *tracker.Service, found *faults) *tracker.Service {
+	out := svc
+	for i, s := range svc.Slices {
+		refused := func(e source.Endpoint) bool { return p.endpointRefusal(s, e.Addr) != "" }
+		if !slices.ContainsFunc(s.Endpoints, refused) {
 			continue
 		}
+		if out == svc {
+			out = &tracker.Service{Spec: svc.Spec, Slices: slices.Clone(svc.Slices)}
+		}
+		rest := *s
+		rest.Endpoints = nil
+		for _, e := range s.Endpoints {
+			if why := p.endpointRefusal(s, e.Addr); why != "" {
+				found.addf("", "endpoint %s of EndpointSlice %s %s", e.Addr, s.Name, why)
+			} else {
+				rest.Endpoints = append(rest.Endpoints, e)
+			}
+		}
+		out.Slices[i] = &rest
+	}
+	return out
+}
+
+// endpointRefusal says in words why no Service may lead to the address; empty: it may.
+func (p *Planner) endpointRefusal(s *source.EndpointSlice, a netip.Addr) string {
+	switch {
+	case hasAddr(p.env.broadcasts, a):
+		return "is the broadcast or network address of a network of this host"
+	case contains(p.opts.DenyEndpoints, a):
+		return "is in a range of proxy.deny_endpoints"
+	case p.env.denyHost && !s.Manifest && hasAddr(p.env.held, a):
+		return `is an address of this host, which has no Node object: to allow it, remove "host" from proxy.deny_endpoints`
+	}
+	return ""
+}
+
+// portKey is what a port of a Service has in common with the ports of its EndpointSlices.
+type portKey struct {
+	name     string
+	protocol plan.Protocol
+	family   plan.Family
+}
+
+// candidates are the endpoints of one slice at one of its ports.
+type candidates struct {
+	endpoints []source.Endpoint
+	port      uint16
+}
+
+// backends are what a Service's slices have for its ports. Of each port and family the first limit are used.
+type backends struct {
+	of    map[portKey][]candidates
+	limit int
+}
+
+// maxIndex is how many ports the index of a Service may have had to be used for the next one too: to clear a map
+// costs what it once held.
+const maxIndex = 64
+
+// index looks at each port of each slice once. The result is valid until the next call.
+func (p *Planner) index(svc *tracker.Service, found *faults) backends {
+	if len(p.ports) > maxIndex || p.ports == nil {
+		p.ports = make(map[portKey][]candidates, len(svc.Spec.Ports))
+	}
+	clear(p.ports)
+	for i := range svc.Spec.Ports {
+		for _, f := range p.env.families {
+			if hasFamily(svc.Spec, f) {
+				p.ports[portKey{svc.Spec.Ports[i].Name, svc.Spec.Ports[i].Protocol, f}] = nil
+			}
+		}
+	}
+	count := 0
+	for _, s := range svc.Slices {
 		for _, sp := range s.Ports {
-			if sp.Name != port.Name || sp.Protocol != port.Protocol {
-				continue
+			key := portKey{sp.Name, sp.Protocol, s.Family}
+			if list, ok := p.ports[key]; ok {
+				p.ports[key] = append(list, candidates{s.Endpoints, sp.Port})
+				count += len(s.Endpoints)
 			}
-			for i := range s.Endpoints {
-				e := &s.Endpoints[i]
-				all = append(all, endpoint{e, netip.AddrPortFrom(e.Addr, sp.Port), p.env.isLocal(e)})
-			}
+		}
+	}
+	return backends{p.ports, p.opts.Bounds.perPort(count, len(p.ports), found)}
+}
+
+// endpoints gives those of one port, sorted by address and port, each once: where several slices have it, one
+// that is not terminating wins, then the last one. The result is valid until the next call.
+func (p *Planner) endpoints(b backends, key portKey) []endpoint {
+	all := p.scratch[:0]
+	for _, c := range b.of[key] {
+		for i := range c.endpoints[:min(len(c.endpoints), b.limit-len(all))] {
+			e := &c.endpoints[i]
+			all = append(all, endpoint{e, netip.AddrPortFrom(e.Addr, c.port), p.env.isLocal(e)})
 		}
 	}
 	p.scratch = all

@@ -55,7 +55,7 @@ func testOptions() Options {
 		NodeName:         hostName,
 		Pods:             PodDetection{CIDRs: cidrs(podCIDR, "fd00:1::/64")},
 		NodePorts:        NodePortAddresses{Primary: true},
-		AllowExternalIPs: cidrs("0.0.0.0/0", "::/0"),
+		AllowExternalIPs: cidrs("0.0.0.0/0", "::/0"), AllowLoadBalancers: cidrs("0.0.0.0/0", "::/0"),
 	}
 }
 

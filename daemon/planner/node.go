@@ -28,8 +28,10 @@ type environment struct {
 	// held are the host's addresses and nodeAddrs; real are those of them that are not on a device of type
 	// dummy alone. Both are sorted.
 	held, real []netip.Addr
-	// apiServers are those of the snapshot.
-	apiServers []netip.Addr
+	// apiServers are those of the snapshot, gateways and broadcasts those of the host, but for link-local ones.
+	apiServers, gateways, broadcasts []netip.Addr
+	// denyHost says that endpoints at held addresses are left out.
+	denyHost bool
 }
 
 func (e *environment) equal(o *environment) bool { return reflect.DeepEqual(e, o) }
@@ -40,7 +42,15 @@ func (e *environment) detects(f plan.Family) bool { return slices.Contains(e.det
 // surroundings computes the environment and the plan's view of the host.
 func (o *Options) surroundings(snap *tracker.Snapshot, host *nodeinfo.Host) (*environment, *plan.Node) {
 	node := snap.Node
-	env := &environment{localAsCluster: o.LocalAsCluster && node == nil, apiServers: snap.APIServers}
+	env := &environment{
+		localAsCluster: o.LocalAsCluster && node == nil, denyHost: o.DenyHostEndpoints && node == nil,
+		apiServers: snap.APIServers, broadcasts: host.Broadcasts,
+	}
+	for _, a := range host.Gateways {
+		if !a.IsLinkLocalUnicast() { // no Service may have such an address, and routers with IPv6 have many
+			env.gateways = append(env.gateways, a)
+		}
+	}
 	if node == nil {
 		node = &source.Node{}
 	}
@@ -173,4 +183,19 @@ func loopbackBits(family plan.Family) int {
 // sameSurroundings reports whether two snapshots agree in what surroundings takes from them.
 func sameSurroundings(a, b *tracker.Snapshot) bool {
 	return a.Node == b.Node && slices.Equal(a.ServiceCIDRs, b.ServiceCIDRs) && slices.Equal(a.APIServers, b.APIServers)
+}
+
+// listening gives the ports of the addresses that accept NodePorts which programs listen on. On loopback the relay
+// listens itself, and so takes nothing from anybody.
+func listening(host *nodeinfo.Host, node *plan.Node) map[claim]nodeinfo.Listener {
+	out := map[claim]nodeinfo.Listener{}
+	for _, l := range host.Listeners {
+		at := l.Addr.Addr()
+		takes := func(a netip.Addr) bool { return a == at || at.IsUnspecified() && (at.Is6() || a.Is4()) }
+		c := claim{protocol: l.Protocol, port: l.Addr.Port()}
+		if _, known := out[c]; !known && slices.ContainsFunc(node.NodePortAddrs, takes) {
+			out[c] = l
+		}
+	}
+	return out
 }

@@ -35,6 +35,17 @@ type Options struct {
 	// AllowHostIPs allows the addresses of this host as externalIPs, whatever the ranges say. Without it they are
 	// refused (CVE-2020-8554).
 	AllowHostIPs bool
+	// AllowLoadBalancers are the only ranges that load-balancer addresses may come from.
+	AllowLoadBalancers []netip.Prefix
+	// DenyEndpoints are the ranges that no endpoint may be in. DenyHostEndpoints leaves out the host's own addresses in
+	// EndpointSlices that are no manifests, while the host has no Node object: on a Node they are those of pods in
+	// the host's network.
+	DenyEndpoints     []netip.Prefix
+	DenyHostEndpoints bool
+	// PortRefusal says what is wrong with a NodePort or a health check port; empty: nothing. nil: nothing with any.
+	PortRefusal func(protocol plan.Protocol, port uint16) string
+	// Bounds limit what one Service can make of few lines.
+	Bounds Bounds
 	// Held gives what Contested gave when the last process ended. It is asked at the Planner's first plan; the plan
 	// before, if there is one, has precedence. nil: nothing is known.
 	Held func() []source.Holding

@@ -28,6 +28,10 @@ func (c claim) String() string {
 	return fmt.Sprintf("%s/%s", netip.AddrPortFrom(c.addr, c.port), c.protocol)
 }
 
+// programs stands for all other programs of this host, which have the ports that they listen on. They come before any
+// Service, but as any other one they take nothing from who has it.
+var programs = &source.Service{}
+
 // ownership knows who has what. A Service claims each claim once.
 //
 // Who has a claim keeps it for as long as it claims it. A claim that nobody has, or that its owner has left, is
@@ -112,6 +116,9 @@ func (o *ownership) settle() (disturbed []tracker.Name) {
 func (o *ownership) contested() []source.Holding {
 	var out []source.Holding
 	for c := range o.rivals {
+		if o.owner[c] == programs {
+			continue
+		}
 		name := nameOf(o.owner[c])
 		out = append(out, source.Holding{Addr: c.addr, Protocol: c.protocol, Port: c.port, Namespace: name.Namespace, Name: name.Name})
 	}
@@ -145,6 +152,12 @@ func before(a, b *source.Service, holder tracker.Name) bool {
 // comparePrecedence puts first who gets a claim that nobody has: the oldest, then by UID, then by name. A Service
 // that says nothing of its age, as one of a manifest, is the youngest.
 func comparePrecedence(a, b *source.Service) int {
+	switch programs {
+	case a:
+		return -1
+	case b:
+		return 1
+	}
 	age := a.Created.Compare(b.Created)
 	if a.Created.IsZero() || b.Created.IsZero() {
 		age = -age

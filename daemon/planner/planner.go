@@ -7,6 +7,7 @@
 package planner
 
 import (
+	"maps"
 	"slices"
 
 	"edgeway/daemon/nodeinfo"
@@ -28,8 +29,11 @@ type Planner struct {
 	// What follows from that, kept up to date.
 	env    *environment
 	owners ownership
+	// listening has who listens on the ports that are programs' claims.
+	listening map[claim]nodeinfo.Listener
 
-	scratch []endpoint // see endpoints
+	scratch []endpoint               // see endpoints
+	ports   map[portKey][]candidates // see index
 }
 
 // New makes a Planner.
@@ -45,6 +49,7 @@ func (p *Planner) Plan(snap *tracker.Snapshot, host *nodeinfo.Host, prev *plan.P
 	if prev == nil {
 		prev = &plan.Plan{}
 	}
+	before := p.listening
 	next := &plan.Plan{Generation: prev.Generation + 1}
 	follows := prev == p.made && p.follows(snap)
 	if follows && host == p.host && sameSurroundings(snap, p.snap) {
@@ -56,10 +61,10 @@ func (p *Planner) Plan(snap *tracker.Snapshot, host *nodeinfo.Host, prev *plan.P
 			next.Node = prev.Node
 		}
 		follows = follows && env.equal(p.env)
-		p.env = env
+		p.env, p.listening = env, listening(host, next.Node)
 	}
 	if follows {
-		p.update(snap, prev, next)
+		p.update(snap, prev, next, before)
 	} else {
 		p.rebuild(snap, prev, next)
 	}
@@ -78,6 +83,9 @@ func (p *Planner) rebuild(snap *tracker.Snapshot, prev, next *plan.Plan) {
 	for _, svc := range snap.Services {
 		p.claims(svc.Spec, func(c claim) { p.owners.add(c, svc.Spec) })
 	}
+	for c := range p.listening {
+		p.owners.add(c, programs)
+	}
 	p.restore(prev)
 	p.owners.settle()
 	next.Services = make([]*plan.ServicePort, 0, max(len(prev.Services), len(snap.Services)))
@@ -91,11 +99,14 @@ func (p *Planner) rebuild(snap *tracker.Snapshot, prev, next *plan.Plan) {
 	shareHealthChecks(prev.HealthChecks, next.HealthChecks)
 }
 
-// update plans the Services that snap.Changed and the ownership of their addresses concern.
-func (p *Planner) update(snap *tracker.Snapshot, prev, next *plan.Plan) {
+// update plans the Services that snap.Changed and the ownership of their addresses and ports concern.
+func (p *Planner) update(snap *tracker.Snapshot, prev, next *plan.Plan, listened map[claim]nodeinfo.Listener) {
 	var names []tracker.Name
-	if snap != p.snap {
-		names = append(p.transfer(snap), snap.Changed...)
+	if snap != p.snap || !maps.Equal(listened, p.listening) {
+		names = p.transfer(snap, listened)
+		if snap != p.snap {
+			names = append(names, snap.Changed...)
+		}
 		slices.SortFunc(names, tracker.Name.Compare)
 		names = slices.Compact(names)
 	}
@@ -116,9 +127,23 @@ func (p *Planner) update(snap *tracker.Snapshot, prev, next *plan.Plan) {
 	})
 }
 
-// transfer brings the ownership up to date and gives the Services that the change of another one
-// concerns.
-func (p *Planner) transfer(snap *tracker.Snapshot) (disturbed []tracker.Name) {
+// transfer brings the ownership up to date and gives the Services that the change of another one, or of what
+// programs listen on, concerns.
+func (p *Planner) transfer(snap *tracker.Snapshot, listened map[claim]nodeinfo.Listener) (disturbed []tracker.Name) {
+	for c := range listened {
+		if _, still := p.listening[c]; !still {
+			p.owners.remove(c, programs)
+		}
+	}
+	for c, now := range p.listening {
+		if before, was := listened[c]; !was {
+			p.owners.add(c, programs)
+		} else if before != now { // the fault names who listens
+			for _, s := range p.owners.rivals[c] {
+				disturbed = append(disturbed, nameOf(s))
+			}
+		}
+	}
 	var after []*source.Service
 	for _, name := range snap.Changed {
 		old, fresh := specOf(p.snap, name), specOf(snap, name)
@@ -135,7 +160,7 @@ func (p *Planner) transfer(snap *tracker.Snapshot) (disturbed []tracker.Name) {
 	for _, s := range after {
 		p.claims(s, func(c claim) { p.owners.add(c, s) })
 	}
-	return p.owners.settle()
+	return append(disturbed, p.owners.settle()...)
 }
 
 // restore has the Services keep what the plan before gave them, and what they had when the last process ended. After

@@ -22,18 +22,25 @@ func (p *Planner) service(svc *tracker.Service) (out planned) {
 	if svc == nil {
 		return out
 	}
-	vips, problems := p.vips(svc.Spec)
-	out.problems = problems
+	found := &faults{object: svc.Spec.Key()}
+	defer func() { out.problems = found.done() }()
+	vips := p.vips(svc.Spec, found)
+	if why := p.excess(svc.Spec, vips); why != "" {
+		found.addf("", "%s: the Service is left out", why)
+		return out
+	}
+	svc = p.admit(svc, found)
+	backends := p.index(svc, found)
 	for i := range svc.Spec.Ports {
-		frontends := p.frontends(svc.Spec, vips, i, &out.problems)
+		frontends := p.frontends(svc.Spec, vips, i, found)
 		for _, family := range p.env.families {
-			if sp := p.servicePort(svc, i, family, frontends); sp != nil {
+			if sp := p.servicePort(svc.Spec, i, family, frontends, backends); sp != nil {
 				out.ports = append(out.ports, sp)
 			}
 		}
 	}
 	slices.SortFunc(out.ports, (*plan.ServicePort).Compare)
-	if h := p.healthCheck(svc, &out.problems); h != nil {
+	if h := p.healthCheck(svc, found); h != nil {
 		out.health = []*plan.HealthCheck{h}
 	}
 	return out
@@ -41,23 +48,23 @@ func (p *Planner) service(svc *tracker.Service) (out planned) {
 
 // frontends gives those of a port that the Service owns, without their routes. A NodePort is there once
 // for both families.
-func (p *Planner) frontends(s *source.Service, vips []vip, index int, problems *[]source.Problem) (out []plan.Frontend) {
+func (p *Planner) frontends(s *source.Service, vips []vip, index int, found *faults) (out []plan.Frontend) {
 	port := &s.Ports[index]
 	for _, v := range vips {
-		if p.owned(s, claim{v.addr, port.Protocol, port.Port}, fields[v.kind], problems) {
+		if p.owned(s, claim{v.addr, port.Protocol, port.Port}, fields[v.kind], found) {
 			out = append(out, plan.Frontend{Kind: v.kind, Addr: v.addr, Port: port.Port})
 		}
 	}
 	field := func() string { return "spec.ports[" + strconv.Itoa(index) + "].nodePort" }
-	if port.NodePort != 0 && p.reachable(s) && p.owned(s, nodePortClaim(port), field(), problems) {
+	if port.NodePort != 0 && p.reachable(s) && p.owned(s, nodePortClaim(port), field(), found) {
 		out = append(out, plan.Frontend{Kind: plan.NodePort, Port: port.NodePort})
 	}
 	return out
 }
 
 // servicePort plans one port in one family; nil when nothing leads to it.
-func (p *Planner) servicePort(svc *tracker.Service, index int, family plan.Family, frontends []plan.Frontend) *plan.ServicePort {
-	spec, port := svc.Spec, &svc.Spec.Ports[index]
+func (p *Planner) servicePort(spec *source.Service, index int, family plan.Family, frontends []plan.Frontend, b backends) *plan.ServicePort {
+	port := &spec.Ports[index]
 	if !hasFamily(spec, family) {
 		return nil
 	}
@@ -77,7 +84,7 @@ func (p *Planner) servicePort(svc *tracker.Service, index int, family plan.Famil
 	}
 	slices.SortFunc(sp.Frontends, func(a, b plan.Frontend) int { return a.Compare(&b) })
 
-	endpoints := p.endpoints(svc.Slices, port, family)
+	endpoints := p.endpoints(b, portKey{port.Name, port.Protocol, family})
 	pools := p.env.choosePools(endpoints)
 	sp.Serving = serving(endpoints)
 	policy := newPolicy(pools, p.env.detects(family), p.opts.MasqueradeAll)
@@ -133,9 +140,9 @@ func (e *environment) allowFrom(s *source.Service, addr netip.Addr) []netip.Pref
 
 // healthCheck plans the healthCheckNodePort; nil without one. A pod of a dual-stack Service has an address
 // in each family, so the family with more of them counts.
-func (p *Planner) healthCheck(svc *tracker.Service, problems *[]source.Problem) *plan.HealthCheck {
+func (p *Planner) healthCheck(svc *tracker.Service, found *faults) *plan.HealthCheck {
 	c, ok := healthCheckClaim(svc.Spec)
-	if !ok || !p.owned(svc.Spec, c, "spec.healthCheckNodePort", problems) {
+	if !ok || !p.owned(svc.Spec, c, "spec.healthCheckNodePort", found) {
 		return nil
 	}
 	ready := map[plan.Family]map[netip.Addr]struct{}{plan.IPv4: {}, plan.IPv6: {}}

@@ -124,6 +124,8 @@ type EndpointSlice struct {
 	// Triggered is the time of the change that caused this version (annotation
 	// endpoints.kubernetes.io/last-change-trigger-time); zero when not known.
 	Triggered time.Time `json:"triggered,omitzero"`
+	// Manifest says that it is of a file of this host: who wrote it may do here what it says.
+	Manifest bool `json:"-"`
 
 	Faults []Problem `json:"faults,omitempty"`
 }

@@ -121,6 +121,7 @@ func addEndpointSlice(s *Source, d *document, at string, data []byte) {
 		}
 	}
 	if out, ok := s.converter.EndpointSlice(slice); ok {
+		out.Manifest = true
 		d.objects = append(d.objects, out)
 	}
 }
