@@ -107,7 +107,7 @@ func (i *instance) newPipeline() *pipeline.Pipeline {
 		Tracker: i.sources.tracker,
 		Node:    i.node,
 		Plan: func(snap *tracker.Snapshot, prev *plan.Plan) (*plan.Plan, []source.Problem) {
-			next, problems := i.planner.Plan(snap, i.node.Host(), prev)
+			next, problems := i.planner.Plan(snap, i.node.Latest(), prev)
 			faults.note(snap.Problems, problems)
 			return next, problems
 		},

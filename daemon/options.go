@@ -1,9 +1,12 @@
 package daemon
 
 import (
+	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	"edgeway/daemon/config"
@@ -16,18 +19,47 @@ import (
 func plannerOptions(cfg *config.Config, families []plan.Family, held func() []source.Holding) planner.Options {
 	p := cfg.Proxy
 	return planner.Options{
-		Families:         families,
-		NodeName:         cfg.Node.Name,
-		NodeAddresses:    cfg.Node.Addresses,
-		Zone:             cfg.Node.Zone,
-		LocalAsCluster:   cfg.Node.LocalPolicy == config.LocalCluster,
-		MasqueradeAll:    p.MasqueradeAll,
-		Pods:             podDetection(p),
-		NodePorts:        nodePorts(p.NodePortAddresses),
-		ServiceCIDRs:     p.ServiceCIDRs,
-		AllowExternalIPs: p.AllowExternalIPs.Prefixes,
-		AllowHostIPs:     p.AllowExternalIPs.Host,
-		Held:             held,
+		Families:           families,
+		NodeName:           cfg.Node.Name,
+		NodeAddresses:      cfg.Node.Addresses,
+		Zone:               cfg.Node.Zone,
+		LocalAsCluster:     cfg.Node.LocalPolicy == config.LocalCluster,
+		MasqueradeAll:      p.MasqueradeAll,
+		Pods:               podDetection(p),
+		NodePorts:          nodePorts(p.NodePortAddresses),
+		ServiceCIDRs:       p.ServiceCIDRs,
+		AllowExternalIPs:   p.AllowExternalIPs.Prefixes,
+		AllowHostIPs:       p.AllowExternalIPs.Host,
+		AllowLoadBalancers: p.AllowLoadBalancers,
+		DenyEndpoints:      p.DenyEndpoints.Prefixes,
+		DenyHostEndpoints:  p.DenyEndpoints.Host,
+		PortRefusal:        portRefusal(cfg),
+		Bounds: planner.Bounds{
+			Endpoints: p.MaxServiceEndpoints, Frontends: p.MaxServiceFrontends, SourceRanges: p.MaxServiceRanges,
+		},
+		Held: held,
+	}
+}
+
+// portRefusal keeps NodePorts in their range, and from the ports of the daemon's own servers, which may begin to listen
+// after the first plan.
+func portRefusal(cfg *config.Config) func(plan.Protocol, uint16) string {
+	own := map[uint16]string{}
+	for key, addr := range map[string]string{"health.address": cfg.Health.Address, "metrics.address": cfg.Metrics.Address} {
+		if _, port, err := net.SplitHostPort(addr); err == nil {
+			n, _ := strconv.ParseUint(port, 10, 16) // checked when the configuration was loaded
+			own[uint16(n)] = key
+		}
+	}
+	within := cfg.Proxy.NodePortRange
+	return func(protocol plan.Protocol, port uint16) string {
+		switch key := own[port]; {
+		case protocol == plan.TCP && key != "":
+			return fmt.Sprintf("port %d is that of %s on this host", port, key)
+		case within.Last > 0 && (port < within.First || port > within.Last):
+			return fmt.Sprintf("port %d is not in proxy.nodeport_range (%s)", port, within)
+		}
+		return ""
 	}
 }
 

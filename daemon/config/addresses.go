@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
+	"strings"
 )
 
 // word is a keyword in a list of address ranges, and what it turns on.
@@ -20,6 +22,44 @@ func nodePortAddresses(p *NodePortAddresses) value {
 func externalIPs(p *ExternalIPs) value {
 	return addresses(&p.Prefixes, word{"host", &p.Host})
 }
+
+func deniedEndpoints(p *DeniedEndpoints) value {
+	return addresses(&p.Prefixes, word{"host", &p.Host})
+}
+
+// portRange is "FIRST-LAST", or empty for any port.
+func portRange(p *PortRange) value {
+	return value{
+		set: func(v any, _ string) error {
+			s, err := as[string](v, "a string")
+			if err != nil {
+				return err
+			}
+			if s == "" {
+				*p = PortRange{}
+				return nil
+			}
+			low, high, _ := strings.Cut(s, "-")
+			first, err1 := strconv.ParseUint(low, 10, 16)
+			last, err2 := strconv.ParseUint(high, 10, 16)
+			if err1 != nil || err2 != nil || first == 0 || first > last {
+				return fmt.Errorf(`%q is not a range of ports, as in "30000-32767"`, s)
+			}
+			*p = PortRange{uint16(first), uint16(last)}
+			return nil
+		},
+		get: func() any {
+			if *p == (PortRange{}) {
+				return ""
+			}
+			return p.String()
+		},
+		limits: "FIRST-LAST, or empty for any",
+	}
+}
+
+// String gives "30000-32767".
+func (p PortRange) String() string { return fmt.Sprintf("%d-%d", p.First, p.Last) }
 
 // addresses is a list of ranges and keywords.
 func addresses(prefixes *[]netip.Prefix, words ...word) value {

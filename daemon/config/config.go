@@ -91,7 +91,13 @@ type Proxy struct {
 	MasqueradeBit       int
 	NodePortAddresses   NodePortAddresses
 	ServiceCIDRs        []netip.Prefix // beside those of ServiceCIDR objects
+	NodePortRange       PortRange      // zero: any
 	AllowExternalIPs    ExternalIPs
+	AllowLoadBalancers  []netip.Prefix
+	DenyEndpoints       DeniedEndpoints
+	MaxServiceEndpoints int // times ports
+	MaxServiceFrontends int
+	MaxServiceRanges    int // times load-balancer frontends
 	MinSyncPeriod       time.Duration
 	FullSyncPeriod      time.Duration
 }
@@ -122,6 +128,16 @@ type ExternalIPs struct {
 	Host     bool
 	Prefixes []netip.Prefix
 }
+
+// DeniedEndpoints are the endpoints that are left out: those in Prefixes, and with Host those that an API server says are
+// on this host while the host has no Node object.
+type DeniedEndpoints struct {
+	Host     bool
+	Prefixes []netip.Prefix
+}
+
+// PortRange is the ports from First to Last.
+type PortRange struct{ First, Last uint16 }
 
 // Choice is a value that a key may have, in the words of the part that is chosen.
 type Choice struct {
@@ -168,17 +184,23 @@ type Control struct {
 // Default is the configuration of an empty file. It has no source and no node name, so it does not
 // run as it is.
 func Default() *Config {
+	everything := []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
 	return &Config{
 		Node:   Node{LocalPolicy: LocalDrop},
 		Source: Source{LastKnown: LastKnown{Enabled: true, Directory: "/var/lib/edgeway"}},
 		Proxy: Proxy{
-			Backend:           "nftables",
-			LocalDetection:    DetectNone,
-			MasqueradeBit:     14,
-			NodePortAddresses: NodePortAddresses{Primary: true},
-			AllowExternalIPs:  ExternalIPs{Prefixes: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}},
-			MinSyncPeriod:     10 * time.Millisecond,
-			FullSyncPeriod:    time.Hour,
+			Backend:             "nftables",
+			LocalDetection:      DetectNone,
+			MasqueradeBit:       14,
+			NodePortAddresses:   NodePortAddresses{Primary: true},
+			AllowExternalIPs:    ExternalIPs{Prefixes: everything},
+			AllowLoadBalancers:  everything,
+			DenyEndpoints:       DeniedEndpoints{Host: true},
+			MaxServiceEndpoints: 50000,
+			MaxServiceFrontends: 20000,
+			MaxServiceRanges:    20000,
+			MinSyncPeriod:       10 * time.Millisecond,
+			FullSyncPeriod:      time.Hour,
 		},
 		Conntrack: Conntrack{Cleanup: true, MaxPerCore: 32768, Min: 131072},
 		Health:    Health{Address: ":10256"},

@@ -138,9 +138,34 @@ func proxySection(p *Proxy, backends []Choice) section {
 			list(&p.ServiceCIDRs, parsePrefix),
 		},
 		{
+			"nodeport_range", "NodePorts and health check ports that are not in this range are left out, as a fence against a port that a program of this host may want later. A port that a program listens on is never taken.",
+			portRange(&p.NodePortRange),
+		},
+		{
 			"allow_external_ips", "The external IPs of Services that are served. \"host\" stands for the addresses of this host, a range for all others in it. " +
-				"Loopback, link-local and multicast addresses and those of the API server are always refused. Load-balancer addresses need no entry.",
+				"Always refused, for all kinds of addresses: loopback, link-local, multicast, broadcast and reserved ones, those of the API server, of default gateways and of the clouds' metadata services.",
 			externalIPs(&p.AllowExternalIPs),
+		},
+		{
+			"allow_load_balancer_ips", "The ranges of load-balancer addresses of Services that are served, addresses of this host included. Whoever may write the status of Services can take any address in them.",
+			list(&p.AllowLoadBalancers, parsePrefix),
+		},
+		{
+			"deny_endpoints", "Endpoints in these ranges are left out, so that no Service leads to what only this host should reach. \"host\" stands for the addresses of this host in EndpointSlices of the API server, while the host has no Node object; " +
+				"manifests may always point to this host.",
+			deniedEndpoints(&p.DenyEndpoints),
+		},
+		{
+			"max_service_endpoints", "The bound of endpoints times ports of one Service, which each take memory here and in the kernel. A Service with more is served with fewer endpoints.",
+			integer(&p.MaxServiceEndpoints, 1000, 10_000_000),
+		},
+		{
+			"max_service_frontends", "The bound of addresses times ports of one Service, NodePorts included. A Service with more is left out.",
+			integer(&p.MaxServiceFrontends, 1000, 10_000_000),
+		},
+		{
+			"max_service_source_ranges", "The bound of source ranges times load-balancer addresses times ports of one Service. A Service with more is left out.",
+			integer(&p.MaxServiceRanges, 1000, 10_000_000),
 		},
 		{"min_sync_period", "The least time between two syncs. What changes in between is synced together.", duration(&p.MinSyncPeriod, 0, time.Minute)},
 		{"full_sync_period", "How often the kernel's state is read back and compared, beside the syncs that a loss of rules causes at once.", duration(&p.FullSyncPeriod, 10*time.Second, 7*24*time.Hour)},
