@@ -1,0 +1,232 @@
+package e2e
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"edgeway/proxiers/plan"
+	"edgeway/test/netlab"
+)
+
+// hugePorts gives the Service n ports and no others.
+func hugePorts(n int) func(*corev1.ServiceSpec) {
+	return func(s *corev1.ServiceSpec) {
+		s.Ports = nil
+		for i := range n {
+			s.Ports = append(s.Ports, corev1.ServicePort{Name: fmt.Sprint("p", i), Port: int32(i + 1), Protocol: corev1.ProtocolTCP})
+		}
+	}
+}
+
+func numberedAddrs(base string, n int) (out []string) {
+	b := netip.MustParseAddr(base).As4()
+	for i := range n {
+		out = append(out, netip.AddrFrom4([4]byte{b[0], b[1], b[2] + byte(i/250), byte(1 + i%250)}).String())
+	}
+	return out
+}
+
+// hugeSlice has the ports of hugePorts.
+func (n *namespace) hugeSlice(service string, ports int, addrs []string) {
+	n.t.Helper()
+	slice := &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Name: service, Labels: map[string]string{discoveryv1.LabelServiceName: service}},
+		AddressType: discoveryv1.AddressTypeIPv4,
+	}
+	for i := range ports {
+		slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{Name: new(fmt.Sprint("p", i)), Port: new(int32(endpointPort)), Protocol: new(corev1.ProtocolTCP)})
+	}
+	for _, a := range addrs {
+		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{Addresses: []string{a}, Conditions: discoveryv1.EndpointConditions{Ready: new(true)}})
+	}
+	_, err := shared.admin.Discovery.EndpointSlices(n.name).Create(n.t.Context(), slice, metav1.CreateOptions{})
+	n.must(err)
+}
+
+// Services that ask for a million elements of the kernel do not stop others, and are named.
+func TestHugeServicesAreBounded(t *testing.T) {
+	l := newLab(t)
+	d := l.newDaemon()
+	d.configure("[proxy]\nmax_service_endpoints = 2000\n")
+	d.startReady()
+	n := l.namespace()
+	endpoints := n.service("endpoints", hugePorts(1000))
+	n.hugeSlice("endpoints", 1000, append([]string{ep1Addr}, numberedAddrs("10.250.0.0", 999)...))
+	n.service("frontends", func(s *corev1.ServiceSpec) {
+		hugePorts(500)(s)
+		s.ExternalIPs = numberedAddrs("198.51.100.0", 2000)
+	})
+	l.within(patience, d.says(
+		"endpoints: 1,000,000 endpoints x ports, more than 2,000 (proxy.max_service_endpoints): 2 of each port are served",
+		"frontends: 1,000,500 addresses x ports, more than 20,000 (proxy.max_service_frontends): the Service is left out"))
+	l.within(patience, answers(l.client, at(endpoints.Spec.ClusterIP, 1000), "ep1"))
+	l.must(unanswered(l.client, "198.51.100.1:1")())
+	clusterIP, _ := n.web("benign")
+	took := l.within(patience, answersSoon(l.client, clusterIP, "ep1"))
+	t.Logf("a Service created afterwards is served after %.0f ms", took.Seconds()*1000)
+}
+
+// Addresses that are no one's to have stay whose they are: a broadcast reaches the program that waits for it.
+func TestAddressesThatAreNoServices(t *testing.T) {
+	l := newLab(t)
+	d := l.newDaemon()
+	d.startReady()
+	var dhcp net.PacketConn
+	l.must(l.node.Do(func() (err error) {
+		dhcp, err = net.ListenPacket("udp4", ":6767")
+		return err
+	}))
+	defer dhcp.Close()
+	n := l.namespace()
+	taken := []string{"255.255.255.255", "192.0.2.255", "192.0.2.0", "192.0.2.1", "0.0.0.1", "240.0.0.1", "100.100.100.200", "192.0.0.192"}
+	n.service("greedy", func(s *corev1.ServiceSpec) {
+		s.ExternalIPs = append([]string{"198.51.100.9"}, taken...)
+		s.Ports = append(s.Ports, corev1.ServicePort{Name: "dhcp", Port: 6767, Protocol: corev1.ProtocolUDP})
+	})
+	n.endpoints("greedy", ep1Addr)
+	l.within(patience, answers(l.client, "198.51.100.9:80", "ep1"))
+	rules := l.onNode("nft", "list", "map", "ip", "edgeway", "services")
+	for _, a := range taken {
+		if strings.Contains(rules, " "+a+" ") {
+			t.Errorf("%s is in the rules:\n%s", a, rules)
+		}
+	}
+	l.must(d.says("192.0.2.255 is the broadcast or network address of a network of this host", "192.0.2.1 is a default gateway of this host")())
+	for _, to := range []string{"255.255.255.255:6767", "192.0.2.255:6767"} {
+		l.sendBroadcast(to)
+		l.must(hears(dhcp, to))
+	}
+}
+
+// What the API server (v1.36) admits of what these tests are about. Against the rest there is no other defence than this
+// program's own: manifests and other versions of the server may have it.
+func TestWhatTheAPIServerAdmits(t *testing.T) {
+	l := newLab(t)
+	n := l.namespace()
+	lb := n.service("lb", func(s *corev1.ServiceSpec) { s.Type = corev1.ServiceTypeLoadBalancer })
+	dryRun := []string{metav1.DryRunAll}
+	create := func(change func(*corev1.ServiceSpec), dryRun ...string) error {
+		svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "svc"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}}
+		change(&svc.Spec)
+		_, err := shared.admin.Core.Services(n.name).Create(t.Context(), svc, metav1.CreateOptions{DryRun: dryRun})
+		return err
+	}
+	wantAdmitted := func(what string, err error, want bool) {
+		t.Helper()
+		if err != nil && !apierrors.IsInvalid(err) || (err == nil) != want {
+			t.Errorf("%s: admitted %v, want %v: %v", what, err == nil, want, err)
+		}
+	}
+	for addr, want := range map[string]bool{
+		"0.0.0.1": true, "240.0.0.1": true, "255.255.255.255": true, "192.0.2.255": true, "192.0.2.1": true,
+		"100.100.100.200": true, "192.0.0.192": true, "fd00:ec2::254": true,
+		"169.254.169.254": false, "127.0.0.1": false, "0.0.0.0": false, "224.0.0.1": false,
+	} {
+		wantAdmitted("external IP "+addr, create(func(s *corev1.ServiceSpec) { s.ExternalIPs = []string{addr} }, dryRun...), want)
+
+		family := discoveryv1.AddressTypeIPv4
+		if strings.Contains(addr, ":") {
+			family = discoveryv1.AddressTypeIPv6
+		}
+		_, err := shared.admin.Discovery.EndpointSlices(n.name).Create(t.Context(), &discoveryv1.EndpointSlice{
+			ObjectMeta: metav1.ObjectMeta{Name: "slice"}, AddressType: family, Endpoints: []discoveryv1.Endpoint{{Addresses: []string{addr}}},
+		}, metav1.CreateOptions{DryRun: dryRun})
+		wantAdmitted("endpoint "+addr, err, want)
+
+		status := lb.DeepCopy()
+		status.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: addr}}
+		_, err = shared.admin.Core.Services(n.name).UpdateStatus(t.Context(), status, metav1.UpdateOptions{DryRun: dryRun})
+		wantAdmitted("load-balancer address "+addr, err, true) // only controllers write it
+	}
+	// A dry run allocates no port, and so says nothing.
+	wantAdmitted("NodePort 22", create(func(s *corev1.ServiceSpec) { s.Type, s.Ports[0].NodePort = corev1.ServiceTypeNodePort, 22 }), false)
+	wantAdmitted("1,000 ports times 2,000 external IPs", create(func(s *corev1.ServiceSpec) {
+		hugePorts(1000)(s)
+		s.ExternalIPs = numberedAddrs("198.51.100.0", 2000)
+	}, dryRun...), true)
+}
+
+const shellManifest = `apiVersion: v1
+kind: Service
+metadata: {name: shell, namespace: local}
+spec:
+  type: NodePort
+  clusterIP: 10.96.200.200
+  ports: [{name: web, port: 80, nodePort: 22}]
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: shell, namespace: local, labels: {kubernetes.io/service-name: shell}}
+addressType: IPv4
+ports: [{name: web, port: 8080}]
+endpoints: [{addresses: [10.244.1.11]}]
+`
+
+// A program keeps the port that it listens on, whatever a Service says; the Service has it when the program ends. What
+// the Service has no program takes, also not over a restart.
+func TestNodePortOfAProgramIsNotTaken(t *testing.T) {
+	l := newLab(t)
+	d := l.newDaemon()
+	manifest := filepath.Join(d.dir, "shell.yaml")
+	l.must(os.WriteFile(manifest, []byte(shellManifest), 0o600))
+	d.configure(fmt.Sprintf("[source.file]\npaths = [%q]\n", manifest))
+	everywhere := netip.MustParseAddrPort("[::]:22")
+	stop, err := l.node.Start("sshd", everywhere, plan.TCP)
+	l.must(err)
+	d.startReady()
+	clusterIP, nodePort := "10.96.200.200:80", at(nodeAddr, 22)
+	l.within(patience, answers(l.client, clusterIP, "ep1"))
+	l.must(answers(l.client, nodePort, "sshd")())
+	l.must(d.says("port 22/TCP is in use on this host by another program (tcp [::]:22)")())
+	l.must(stop())
+	took := l.within(patience, answers(l.client, nodePort, "ep1"))
+	t.Logf("the NodePort is served %.0f s after the program ended", took.Seconds())
+
+	l.must(l.node.Serve("late", everywhere, plan.TCP))
+	l.throughout(25*time.Second, answers(l.client, nodePort, "ep1")) // the daemon has read the sockets anew
+	_, other := l.namespace().web("shop")                            // a change is saved
+	l.within(patience, answers(l.client, other, "ep1"))
+	d.stop()
+	d.startReady()
+	l.must(answers(l.client, nodePort, "ep1")())
+	l.must(answers(l.client, other, "ep1")())
+}
+
+// sendBroadcast sends the address as a text, from the gateway.
+func (l *lab) sendBroadcast(to string) {
+	l.t.Helper()
+	l.must(l.net.Gateway.Do(func() error {
+		from := net.UDPAddrFromAddrPort(netip.AddrPortFrom(netlab.GatewayAddr4, 0))
+		conn, err := net.DialUDP("udp4", from, net.UDPAddrFromAddrPort(netip.MustParseAddrPort(to)))
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		_, err = conn.Write([]byte(to))
+		return err
+	}))
+}
+
+// hears wants a datagram with this text.
+func hears(conn net.PacketConn, text string) error {
+	buffer := make([]byte, 100)
+	if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		return err
+	}
+	n, _, err := conn.ReadFrom(buffer)
+	if err == nil && string(buffer[:n]) != text {
+		err = fmt.Errorf("got %q, want %q", buffer[:n], text)
+	}
+	return err
+}
