@@ -101,8 +101,6 @@ func (w *Watcher) watch(ctx context.Context) (worked bool, err error) {
 	defer receiver.Wait()
 	defer socket.Close() // ends the receiver
 
-	tick := time.NewTicker(listenersPeriod)
-	defer tick.Stop()
 	for {
 		steady, err := w.read()
 		if err != nil {
@@ -113,19 +111,8 @@ func (w *Watcher) watch(ctx context.Context) (worked bool, err error) {
 		if !steady {
 			again = time.After(unsteadyPause)
 		}
-		for moved := false; !moved; {
-			select {
-			case <-ctx.Done():
-				return worked, nil
-			case err := <-failed:
-				return worked, err
-			case <-tick.C:
-				w.refresh(true)
-			case <-again:
-				moved = true
-			case <-events:
-				moved = true
-			}
+		if ended, err := w.await(ctx, failed, again, events); ended {
+			return worked, err
 		}
 		select {
 		case <-ctx.Done():
@@ -136,6 +123,26 @@ func (w *Watcher) watch(ctx context.Context) (worked bool, err error) {
 		select {
 		case <-events:
 		default:
+		}
+	}
+}
+
+// await returns when something may have moved, or with true when the watch ends. Meanwhile it looks who listens.
+func (w *Watcher) await(ctx context.Context, failed <-chan error, again <-chan time.Time, events <-chan struct{}) (ended bool, err error) {
+	tick := time.NewTicker(listenersPeriod)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return true, nil
+		case err := <-failed:
+			return true, err
+		case <-again:
+			return false, nil
+		case <-events:
+			return false, nil
+		case <-tick.C:
+			w.refresh(true)
 		}
 	}
 }

@@ -108,7 +108,7 @@ func (c bulk) run(t *testing.T, around surroundings) {
 func (c bulk) service(i int) string { return fmt.Sprintf("big-%d-of-%d", i, c.services) }
 
 // endpoint is the address of one of a Service.
-func (c big) endpoint(i, j int) string { return fmt.Sprintf("10.%d.%d.%d", 200+i, j/250, 1+j%250) }
+func (c bulk) endpoint(i, j int) string { return fmt.Sprintf("10.%d.%d.%d", 200+i, j/250, 1+j%250) }
 
 // create writes the objects, and gives what the API server finds wrong with them.
 func (n *namespace) create(c bulk) error {

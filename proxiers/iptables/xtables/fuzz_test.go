@@ -19,7 +19,7 @@ func FuzzFailure(f *testing.F) {
 		f.Add([]byte(text), []byte(text), 4)
 	}
 	f.Fuzz(func(t *testing.T, messages, input []byte, exit int) {
-		err := call{path: "/usr/sbin/iptables-restore", stdin: input}.failure(errors.New("exit status 1"), exit, messages)
+		err := call{Path: "/usr/sbin/iptables-restore", Stdin: input}.failure(errors.New("exit status 1"), exit, messages)
 		if text := err.Error(); len(text) > maxMessage+5*maxQuote+200 || strings.Contains(text, "\n") {
 			t.Errorf("%q of %q", text, messages)
 		}
