@@ -273,7 +273,11 @@ func start(t *testing.T, w *world, k *kernel, tune func(*Options), followers ...
 		Logger: slog.New(slog.DiscardHandler), Tracker: w, Node: nodeChanges{w.node}, Plan: w.plan,
 		MinSync: 10 * time.Millisecond, FullSync: time.Hour,
 		OnApplied: func(a Applied) { b.events = append(b.events, a) },
-		OnSynced:  func(_ *tracker.Snapshot, _ *plan.Plan, s Synced) { b.synced = append(b.synced, s) },
+		OnSynced: func(_ *tracker.Snapshot, _ *plan.Plan, s Synced) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			b.synced = append(b.synced, s)
+		},
 	}
 	if tune != nil {
 		tune(&b.opts)
@@ -290,6 +294,13 @@ func start(t *testing.T, w *world, k *kernel, tune func(*Options), followers ...
 	t.Cleanup(func() { cancel(); <-done })
 	synctest.Wait()
 	return b
+}
+
+// told gives how often OnSynced was called.
+func (b *bench) told() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.synced)
 }
 
 // settle lets the given time pass.

@@ -28,8 +28,8 @@ func TestAVeryLargeChangeComesInPortions(t *testing.T) {
 		if s.InForce.Find(w.wanted().Services[1].Name, plan.IPv4) == nil {
 			t.Errorf("after 2.5 s the small one is not in force, with %d others", len(s.InForce.Services))
 		}
-		if s.OutOfSync.IsZero() || len(b.synced) != 1 {
-			t.Errorf("in sync with a part: out of sync since %v, told %d times", s.OutOfSync, len(b.synced))
+		if s.OutOfSync.IsZero() || b.told() != 1 {
+			t.Errorf("in sync with a part: out of sync since %v, told %d times", s.OutOfSync, b.told())
 		}
 		settle(time.Minute)
 		for i, c := range k.changes() {
@@ -38,8 +38,8 @@ func TestAVeryLargeChangeComesInPortions(t *testing.T) {
 			}
 		}
 		b.converged(t)
-		if s := b.p.State(); !s.OutOfSync.IsZero() || len(b.synced) != 2 {
-			t.Errorf("in the end out of sync since %v, told %d times", s.OutOfSync, len(b.synced))
+		if s := b.p.State(); !s.OutOfSync.IsZero() || b.told() != 2 {
+			t.Errorf("in the end out of sync since %v, told %d times", s.OutOfSync, b.told())
 		}
 	})
 }
