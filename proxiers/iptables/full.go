@@ -39,8 +39,7 @@ type fullSync struct {
 	*family
 	next *plan.Plan
 	in   *xtables.Input
-	// done are the ServicePorts in the kernel, of all families, and pending those in the input.
-	done, pending int
+	done int // ServicePorts, of all families
 }
 
 func (s *fullSync) run(ctx context.Context) error {
@@ -66,7 +65,7 @@ func (s *fullSync) run(ctx context.Context) error {
 			}
 		}
 		s.state.replace(s.in, step{after: s.state.render(sp)})
-		s.pending++
+		s.done++
 	}
 	s.state.finish(s.in, s.next)
 	s.hook(before)
@@ -85,7 +84,6 @@ func (s *fullSync) commit(ctx context.Context, settled bool) error {
 		return err
 	}
 	s.in = xtables.NewInput()
-	s.done, s.pending = s.done+s.pending, 0
 	s.env.Progress(s.done, len(s.next.Services))
 	return nil
 }

@@ -17,32 +17,27 @@ import (
 
 const (
 	// bigChange is the number of lines above which the watcher does not read a notice for each.
-	bigChange = 1000
-	// intactTimeout bounds a look at the kernel's state.
-	intactTimeout = 2 * time.Minute
+	bigChange     = 1000
+	intactTimeout = 2 * time.Minute // for a look at the kernel's state
 )
 
 // proxier is the running backend.
 type proxier struct {
-	env      proxiers.Env
-	families []*family
-	watcher  watch.Watcher
-	watching sync.WaitGroup
-	// dropInvalid says whether packets that connection tracking finds invalid are dropped now.
-	dropInvalid bool
+	env         proxiers.Env
+	families    []*family
+	watcher     watch.Watcher
+	watching    sync.WaitGroup
+	dropInvalid bool // packets that connection tracking finds invalid are dropped now
 }
 
 // family is one address family of the backend.
 type family struct {
 	*xtables.Tools
-	// state is what the last Apply wrote.
-	state *state
+	state *state // what the last Apply wrote
 
-	mu sync.Mutex
-	// kernel is what the kernel has by now, by table; nil while that is unknown.
-	kernel map[string]total
-	// last are the numbers of rules that the last sync wrote.
-	last                      map[string]int
+	mu                        sync.Mutex
+	kernel                    map[string]total // what the kernel has by now, by table; nil while that is unknown
+	last                      map[string]int   // the numbers of rules that the last sync wrote
 	failures, partialFailures uint64
 }
 

@@ -26,23 +26,21 @@ const newConnection = "-m conntrack --ctstate NEW"
 func hooks(masqueradeBit int) []xtables.Chain {
 	notOwn := fmt.Sprintf("-m mark ! --mark 0x%[1]x/0x%[1]x", proxiers.OwnMark(masqueradeBit))
 	services := comment(owner + ": Services")
-	refused := []string{
-		rule(newConnection, comment(owner+": external addresses of Services"), jump(chainExternal)),
-		rule(newConnection, comment(owner+": source ranges of load balancers"), jump(chainFirewall)),
-		rule(newConnection, services, jump(chainServices)),
+	refused := func(which string) []string {
+		return []string{
+			rule(which, newConnection, comment(owner+": external addresses of Services"), jump(chainExternal)),
+			rule(which, newConnection, comment(owner+": source ranges of load balancers"), jump(chainFirewall)),
+			rule(which, newConnection, services, jump(chainServices)),
+		}
 	}
-	local := make([]string, 0, len(refused))
-	for _, r := range refused {
-		local = append(local, rule(notOwn, r))
-	}
-	forward := append(slices.Clone(refused), rule(comment(owner+": connections of Services"), jump(chainForward)))
+	forward := append(refused(""), rule(comment(owner+": connections of Services"), jump(chainForward)))
 	return []xtables.Chain{
 		chain(xtables.NAT, "PREROUTING", rule(services, jump(chainServices))),
 		chain(xtables.NAT, "OUTPUT", rule(notOwn, services, jump(chainServices))),
 		chain(xtables.NAT, "POSTROUTING", rule(comment(owner+": masquerade"), jump(chainPostrouting))),
-		chain(xtables.Filter, "INPUT", local...),
+		chain(xtables.Filter, "INPUT", refused(notOwn)...),
 		chain(xtables.Filter, "FORWARD", forward...),
-		chain(xtables.Filter, "OUTPUT", local...),
+		chain(xtables.Filter, "OUTPUT", refused(notOwn)...),
 	}
 }
 

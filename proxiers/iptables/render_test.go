@@ -15,11 +15,24 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
+// initial gives the state that a full sync of p ends with, and its input.
+func initial(f plan.Family, p *plan.Plan) (*state, *xtables.Input) {
+	s, in := newState(rendererFor(f, p.Node)), xtables.NewInput()
+	for _, c := range constants(14, true) {
+		s.write(in, c)
+	}
+	for _, sp := range p.Services {
+		s.replace(in, step{after: s.render(sp)})
+	}
+	s.finish(in, p)
+	return s, in
+}
+
 func TestFullInput(t *testing.T) {
 	p := plantest.Plan(plantest.Node(), plantest.Web()...)
 	p.HealthChecks = []*plan.HealthCheck{{Namespace: "default", Name: "local", Port: 32000, LocalReady: 1}}
 	for _, f := range []plan.Family{plan.IPv4, plan.IPv6} {
-		_, in := initial(f, proxiers.Env{MasqueradeBit: 14}, p)
+		_, in := initial(f, p)
 		plantest.Golden(t, *update, "full-"+f.String(), string(in.Bytes()))
 	}
 }
@@ -29,7 +42,7 @@ func TestPartialInputs(t *testing.T) {
 		t.Run(c.Name, func(t *testing.T) {
 			var text strings.Builder
 			for _, f := range []plan.Family{plan.IPv4, plan.IPv6} {
-				s, _ := initial(f, proxiers.Env{MasqueradeBit: 14}, c.Prev)
+				s, _ := initial(f, c.Prev)
 				if !reflect.DeepEqual(s.renderer, rendererFor(f, c.Next.Node)) {
 					text.WriteString("# " + f.String() + ": a full sync\n")
 					continue
@@ -47,9 +60,9 @@ func TestPartialInputs(t *testing.T) {
 func TestTotals(t *testing.T) {
 	for _, c := range plantest.Changes() {
 		for _, f := range []plan.Family{plan.IPv4, plan.IPv6} {
-			walked, _ := initial(f, proxiers.Env{MasqueradeBit: 14}, c.Prev)
+			walked, _ := initial(f, c.Prev)
 			walked.partial(xtables.NewInput(), proxiers.NewChange(c.Prev, c.Next))
-			if fresh, _ := initial(f, proxiers.Env{MasqueradeBit: 14}, c.Next); reflect.DeepEqual(walked.renderer, fresh.renderer) && (walked.totals[xtables.NAT] != fresh.totals[xtables.NAT] || walked.totals[xtables.Filter] != fresh.totals[xtables.Filter]) {
+			if fresh, _ := initial(f, c.Next); reflect.DeepEqual(walked.renderer, fresh.renderer) && (walked.totals[xtables.NAT] != fresh.totals[xtables.NAT] || walked.totals[xtables.Filter] != fresh.totals[xtables.Filter]) {
 				t.Errorf("%s, %s: %v after the change, %v from the start", c.Name, f, walked.totals, fresh.totals)
 			}
 		}

@@ -3,6 +3,7 @@ package hostile_test
 import (
 	"bytes"
 	"encoding/json"
+	"log/slog"
 	"net/netip"
 	"slices"
 	"testing"
@@ -23,7 +24,10 @@ import (
 )
 
 var (
-	env       = proxiers.Env{Families: []plan.Family{plan.IPv4, plan.IPv6}, MasqueradeBit: 14}
+	env = proxiers.Env{
+		Logger: slog.New(slog.DiscardHandler), Families: []plan.Family{plan.IPv4, plan.IPv6}, MasqueradeBit: 14,
+		Drift: func(string) {}, Progress: func(int, int) {},
+	}
 	apiServer = netip.MustParseAddr("192.0.2.10")
 	anywhere  = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
 )
