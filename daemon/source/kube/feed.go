@@ -224,10 +224,10 @@ func (f *feed) watch(ctx context.Context, o metav1.ListOptions) (watch.Interface
 	return f.guard(ctx, w, x), nil
 }
 
-// watchTime is short when it is in doubt whether the API server works: a watch that ends soon brings
-// a bookmark soon.
+// watchTime is short when it is in doubt whether the API server works, as after a watch without a
+// bookmark at its end, which a busy server may be too late to send: a watch that ends soon brings one soon.
 func (f *feed) watchTime() time.Duration {
-	if contact, fault := f.health.get(); fault != "" || time.Since(contact) > watchTimeout+watchJitter {
+	if contact, fault := f.health.get(); fault != "" || time.Since(contact) > probeTimeout {
 		return probeTimeout
 	}
 	return watchTimeout + rand.N(watchJitter)
