@@ -36,6 +36,7 @@ type rule struct {
 var rules = []rule{
 	{packages: "edgeway/daemon", forbidden: []string{"edgeway/cmd", "edgeway/test"}},
 	{packages: "edgeway/proxiers", forbidden: []string{"edgeway/cmd", "edgeway/daemon", "edgeway/test", "k8s.io"}},
+	{packages: "edgeway/internal", forbidden: []string{"edgeway/cmd", "edgeway/daemon", "edgeway/proxiers", "edgeway/test", "k8s.io"}},
 }
 
 func TestImportsGoOneWay(t *testing.T) {

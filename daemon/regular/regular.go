@@ -1,0 +1,95 @@
+// Package regular reads files that somebody else may have put in place. A pipe, a device, a file of /proc that waits or
+// one without an end neither stops the reader nor fills the memory.
+package regular
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Small is the bound of files that a person writes: configuration, kubeconfigs, keys and certificates.
+const Small = 1 << 20
+
+var (
+	// ErrIrregular says that a path is no file with a content: a folder, pipe, socket or device.
+	ErrIrregular = errors.New("it is not a regular file")
+	// ErrTooLarge says that a file has more than it may have.
+	ErrTooLarge = errors.New("it is too large")
+)
+
+// Open opens a file that has a content, be it behind symbolic links. It does not wait for one that has none.
+func Open(path string) (*os.File, fs.FileInfo, error) {
+	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	if errors.Is(err, unix.ENXIO) { // a socket
+		err = &fs.PathError{Op: "open", Path: path, Err: ErrIrregular}
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	info, err := file.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = &fs.PathError{Op: "open", Path: path, Err: ErrIrregular}
+	}
+	if err != nil {
+		_ = file.Close() // nothing was written
+		return nil, nil, err
+	}
+	return file, info, nil
+}
+
+// Read gives a file's content, or fails if it has more than limit bytes.
+func Read(path string, limit int64) ([]byte, error) {
+	file, info, err := Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	if info.Size() > limit {
+		return nil, tooLarge(path, limit)
+	}
+	raw, err := file.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	data, err := io.ReadAll(io.LimitReader(impatient{raw}, limit+1))
+	switch {
+	case err != nil:
+		return nil, &fs.PathError{Op: "read", Path: path, Err: err}
+	case int64(len(data)) > limit: // it grew, or is one of /proc that does not tell its size
+		return nil, tooLarge(path, limit)
+	}
+	return data, nil
+}
+
+func tooLarge(path string, limit int64) error {
+	return &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("%w: more than %d MiB", ErrTooLarge, limit>>20)}
+}
+
+// impatient reads a file without waiting. The reader of package os (Go 1.26) waits for a file that the kernel can
+// tell the readiness of, as of some in /proc.
+type impatient struct{ raw syscall.RawConn }
+
+// Read implements io.Reader.
+func (r impatient) Read(p []byte) (n int, err error) {
+	closed := r.raw.Read(func(fd uintptr) bool {
+		for n, err = unix.Read(int(fd), p); errors.Is(err, unix.EINTR); {
+			n, err = unix.Read(int(fd), p)
+		}
+		return true
+	})
+	switch {
+	case closed != nil:
+		return 0, closed
+	case err != nil:
+		return 0, err
+	case n == 0:
+		return 0, io.EOF
+	}
+	return n, nil
+}
