@@ -2,9 +2,12 @@ package health
 
 import (
 	"encoding/json"
+	"io"
 	"net/http"
 	"time"
 
+	"edgeway/daemon/clean"
+	"edgeway/internal/httpbound"
 	"edgeway/proxiers/plan"
 )
 
@@ -16,7 +19,16 @@ type body struct {
 	NodeEligible *bool                 `json:"nodeEligible,omitempty"`
 	Healthy      bool                  `json:"healthy"`
 	Status       map[string]familyBody `json:"status"`
-	Conditions   []Condition           `json:"conditions"`
+	Conditions   []conditionBody       `json:"conditions"`
+}
+
+// conditionBody is a Condition. Only clients on this host get more than name and level: the rest may have addresses,
+// paths, the names of Services and what a server or a program said.
+type conditionBody struct {
+	Name    string    `json:"name"`
+	Level   Level     `json:"level"`
+	Since   time.Time `json:"since,omitzero"`
+	Message string    `json:"message,omitempty"`
 }
 
 type familyBody struct {
@@ -33,28 +45,33 @@ type HandlerOptions struct {
 }
 
 // Handler answers /healthz and /readyz (200 when healthy and the Node is not leaving) and /livez (200
-// when healthy), or else with 503.
+// when healthy), or else with 503. A query, as in /readyz?verbose, changes nothing.
 func (c *Checker) Handler(opts HandlerOptions) http.Handler {
 	mux := http.NewServeMux()
 	for _, path := range []string{"/healthz", "/readyz"} {
-		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) {
+		mux.HandleFunc(path, func(w http.ResponseWriter, req *http.Request) {
 			r := c.Report()
-			opts.answer(w, path, r, &r.NodeEligible)
+			opts.answer(w, req, r, &r.NodeEligible)
 		})
 	}
-	mux.HandleFunc("/livez", func(w http.ResponseWriter, _ *http.Request) {
-		opts.answer(w, "/livez", c.Report(), nil)
+	mux.HandleFunc("/livez", func(w http.ResponseWriter, req *http.Request) {
+		opts.answer(w, req, c.Report(), nil)
 	})
 	return mux
 }
 
-func (o HandlerOptions) answer(w http.ResponseWriter, path string, r Report, eligible *bool) {
+func (o HandlerOptions) answer(w http.ResponseWriter, req *http.Request, r Report, eligible *bool) {
 	b := body{
 		LastUpdated: r.LastSync.UTC(), CurrentTime: r.Time.UTC(), NodeEligible: eligible, Healthy: r.Healthy,
-		Status: map[string]familyBody{}, Conditions: r.Conditions,
+		Status: map[string]familyBody{}, Conditions: []conditionBody{},
 	}
-	if b.Conditions == nil {
-		b.Conditions = []Condition{}
+	detail := httpbound.FromHere(req)
+	for _, c := range r.Conditions {
+		shown := conditionBody{Name: c.Name, Level: c.Level}
+		if detail {
+			shown = conditionBody(c)
+		}
+		b.Conditions = append(b.Conditions, shown)
 	}
 	for _, f := range o.Families {
 		b.Status[f.String()] = familyBody{LastUpdated: r.LastSync.UTC(), Healthy: r.Healthy}
@@ -73,6 +90,6 @@ func (o HandlerOptions) answer(w http.ResponseWriter, path string, r Report, eli
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(code)
-	_, _ = w.Write(out)
-	o.Answered(path, code)
+	_, _ = io.WriteString(w, clean.Text(string(out)))
+	o.Answered(req.URL.Path, code)
 }

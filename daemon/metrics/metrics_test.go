@@ -169,10 +169,12 @@ func TestOwnMetricsAreLinted(t *testing.T) {
 }
 
 func TestServerHasKubeProxysPages(t *testing.T) {
+	from := "127.0.0.1:1"
 	get := func(opts HandlerOptions, path string) *httptest.ResponseRecorder {
 		opts.Config = func() string { return "version = 1\n" }
-		rec := httptest.NewRecorder()
-		testMetrics().Handler(opts).ServeHTTP(rec, httptest.NewRequest(http.MethodGet, path, nil))
+		rec, req := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, path, nil)
+		req.RemoteAddr = from
+		testMetrics().Handler(opts).ServeHTTP(rec, req)
 		return rec
 	}
 	for path, want := range map[string]string{"/healthz": "ok", "/proxyMode": "a mode", "/configz": "version = 1\n"} {
@@ -187,6 +189,10 @@ func TestServerHasKubeProxysPages(t *testing.T) {
 	}
 	if got := get(HandlerOptions{Pprof: true}, "/debug/pprof/"); got.Code != 200 {
 		t.Errorf("/debug/pprof/ when enabled: %d", got.Code)
+	}
+	from = "192.0.2.1:1"
+	if got := get(HandlerOptions{}, "/configz"); got.Code != 404 || strings.Contains(got.Body.String(), "version") {
+		t.Errorf("/configz tells another host %d %q", got.Code, got.Body)
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"net/http/pprof"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"edgeway/internal/httpbound"
 )
 
 // HandlerOptions are what Handler serves beside the metrics.
@@ -18,13 +20,17 @@ type HandlerOptions struct {
 }
 
 // Handler serves /metrics, and kube-proxy's /healthz ("ok": the process answers), /proxyMode
-// and /configz.
+// and, to clients on this host alone, /configz.
 func (m *Metrics) Handler(opts HandlerOptions) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4}))
 	mux.HandleFunc("GET /healthz", text(func() string { return "ok" }))
 	mux.HandleFunc("GET /proxyMode", text(func() string { return m.opts.Mode }))
-	mux.HandleFunc("GET /configz", func(w http.ResponseWriter, _ *http.Request) {
+	mux.HandleFunc("GET /configz", func(w http.ResponseWriter, r *http.Request) {
+		if !httpbound.FromHere(r) {
+			http.NotFound(w, r)
+			return
+		}
 		w.Header().Set("Content-Type", "application/toml")
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		_, _ = io.WriteString(w, opts.Config())

@@ -18,6 +18,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"edgeway/internal/httpbound"
 	"edgeway/proxiers"
 	"edgeway/proxiers/plan"
 )
@@ -39,6 +40,7 @@ type Options struct {
 type Proxier struct {
 	opts    Options
 	servers map[netip.AddrPort]*server
+	limit   *httpbound.Limit
 	failed  prometheus.Counter
 
 	mu sync.Mutex
@@ -60,10 +62,14 @@ const (
 	longest  = 30 * time.Second
 )
 
+// maxConns is the number of connections that all servers together hold: some load balancers, each with one to each
+// Service, in 32 MB.
+const maxConns = 1024
+
 // New gives a Proxier that does nothing until the first Apply.
 func New(opts Options) *Proxier {
 	return &Proxier{
-		opts: opts, servers: map[netip.AddrPort]*server{}, waiting: map[netip.AddrPort]*waiting{},
+		opts: opts, limit: httpbound.NewLimit(maxConns), servers: map[netip.AddrPort]*server{}, waiting: map[netip.AddrPort]*waiting{},
 		failed: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "edgeway_healthcheck_bind_failures_total", Help: "Failed attempts to listen on a healthCheckNodePort.",
 		}),
@@ -187,7 +193,7 @@ func (p *Proxier) open(ctx context.Context, addr netip.AddrPort, w *waiting) {
 	listener, err := config.Listen(ctx, "tcp", addr.String())
 	if err == nil {
 		delete(p.waiting, addr)
-		p.servers[addr] = serve(listener, w.check, p.opts)
+		p.servers[addr] = p.serve(listener, w.check)
 		if w.delay > 0 {
 			logger.InfoContext(ctx, "health check port is open now")
 		}

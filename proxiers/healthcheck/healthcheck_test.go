@@ -285,3 +285,36 @@ func TestCloseFreesThePortsThoughAClientHangs(t *testing.T) {
 		t.Error("the client that hung was never cut")
 	}
 }
+
+// All ports together hold a bounded number of connections, and one more is answered.
+func TestConnectionsAreBounded(t *testing.T) {
+	l := newLab(t)
+	first, second := freePort(t), freePort(t)
+	l.must(l.apply([]string{one},
+		&plan.HealthCheck{Namespace: "a", Name: "b", Port: first, LocalReady: 1}, &plan.HealthCheck{Namespace: "a", Name: "c", Port: second, LocalReady: 1}))
+	var conns []net.Conn
+	for i := range maxConns + 10 {
+		conn, err := net.Dial("tcp", hostPort(one, []uint16{first, second}[i%2]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = conn.Close() }()
+		_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n") // the time-out of an idle one is the longest
+		conns = append(conns, conn)
+	}
+	for _, port := range []uint16{first, second} {
+		if code, _, body := get(one, port); code != 200 {
+			t.Errorf("%d %s", code, body)
+		}
+	}
+	open := 0
+	for _, c := range conns {
+		_ = c.SetReadDeadline(time.Now().Add(time.Millisecond))
+		if _, err := io.Copy(io.Discard, c); errors.Is(err, os.ErrDeadlineExceeded) {
+			open++
+		}
+	}
+	if open > maxConns {
+		t.Errorf("%d connections are open", open)
+	}
+}

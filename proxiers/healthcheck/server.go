@@ -4,51 +4,38 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/http"
 	"strconv"
 	"sync/atomic"
 	"time"
 
+	"edgeway/internal/httpbound"
 	"edgeway/proxiers/plan"
 )
 
-const (
-	// requestTimeout bounds a request from its first byte to its last.
-	requestTimeout = 5 * time.Second
-	// idleTimeout is longer than the usual interval between two checks.
-	idleTimeout = 2 * time.Minute
-	// closeTimeout is how long requests that are being answered may still take.
-	closeTimeout = time.Second
-)
+// closeTimeout is how long requests that are being answered may still take.
+const closeTimeout = time.Second
 
 // server answers on one address and port for one Service at a time.
 type server struct {
 	listener net.Listener
-	http     http.Server
+	http     *http.Server
 	check    atomic.Pointer[plan.HealthCheck]
 }
 
 // serve answers on the listener until close.
-func serve(listener net.Listener, check *plan.HealthCheck, opts Options) *server {
+func (p *Proxier) serve(listener net.Listener, check *plan.HealthCheck) *server {
 	s := &server{listener: listener}
 	s.check.Store(check)
-	s.http = http.Server{
-		Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			answer(w, s.check.Load(), opts.Healthy())
-		}),
-		// Any method has the same answer, "OPTIONS *" too.
-		DisableGeneralOptionsHandler: true,
-		ReadTimeout:                  requestTimeout,
-		WriteTimeout:                 requestTimeout,
-		IdleTimeout:                  idleTimeout,
-		ErrorLog:                     slog.NewLogLogger(opts.Logger.Handler(), slog.LevelDebug),
-	}
+	s.http = httpbound.Server(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, s.check.Load(), p.opts.Healthy())
+	}), p.opts.Logger)
+	s.http.DisableGeneralOptionsHandler = true // any method has the same answer, "OPTIONS *" too
 	go func() {
-		err := s.http.Serve(listener)
+		err := s.http.Serve(p.limit.Listener(listener))
 		if !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
-			opts.Logger.Error("health check server stopped", "address", listener.Addr().String(), "error", err)
+			p.opts.Logger.Error("health check server stopped", "address", listener.Addr().String(), "error", err)
 		}
 	}()
 	return s

@@ -12,10 +12,15 @@ import (
 	"time"
 
 	"github.com/prometheus/exporter-toolkit/web"
+
+	"edgeway/internal/httpbound"
 )
 
 // RetryAfter is the time between two attempts to bind, as kube-proxy's.
 const RetryAfter = 5 * time.Second
+
+// maxConns is the number of connections that a server holds: some hundred clients, in 8 MB.
+const maxConns = 256
 
 // Server is what Run serves.
 type Server struct {
@@ -57,13 +62,8 @@ func (s Server) serve(ctx context.Context, log *slog.Logger) error {
 		return fmt.Errorf("listen: %w", err)
 	}
 	log.Info("server listening", "bound", listener.Addr().String(), "web_config", s.WebConfig)
-	server := &http.Server{
-		Handler:           s.Handler,
-		ReadHeaderTimeout: 5 * time.Second,
-		IdleTimeout:       time.Minute,
-		MaxHeaderBytes:    64 << 10,
-		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
-	}
+	listener = httpbound.NewLimit(maxConns).Listener(listener)
+	server := httpbound.Server(s.Handler, log)
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
 	defer stop()
 	err = web.Serve(listener, server, &web.FlagConfig{WebConfigFile: &s.WebConfig}, slog.New(slog.DiscardHandler))

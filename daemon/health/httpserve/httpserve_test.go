@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 )
@@ -48,5 +49,34 @@ func TestAPortInUseIsTakenOnceItIsFree(t *testing.T) {
 	case <-done:
 	case <-time.After(5 * time.Second):
 		t.Error("Run does not return")
+	}
+}
+
+// A client whose body never comes is answered and gone; package httpbound has the other ways to hold on.
+func TestAClientCannotHoldOn(t *testing.T) {
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := free.Addr().String()
+	free.Close()
+	go Server{
+		Name: "test", Addr: addr, Logger: slog.New(slog.DiscardHandler),
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "here") }),
+	}.Run(t.Context())
+	var conn net.Conn
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		if conn, err = net.Dial("tcp", addr); err == nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
+	defer conn.Close()
+	_, _ = io.WriteString(conn, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 200000\r\n\r\nx")
+	_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+	if answer, err := io.ReadAll(conn); err != nil || !strings.HasSuffix(string(answer), "here") {
+		t.Errorf("%q %v", answer, err)
 	}
 }

@@ -1,0 +1,45 @@
+package health
+
+import (
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"edgeway/daemon/source"
+)
+
+// Strangers learn that something is wrong; what it is says the daemon on its own host alone, and cleanly.
+func TestTextsAreForThisHost(t *testing.T) {
+	state := synced()
+	state.Backend.Err, state.Backend.Attempts = errors.New("secret of nft \x7f\u202e\u009b2J"), 1
+	h := New(fixedState{state}, fixedSource{"kube", source.Status{Err: "secret of kube", LastContact: time.Now()}}).
+		Handler(HandlerOptions{Answered: func(string, int) {}})
+	ask := func(path, from string) string {
+		req := httptest.NewRequest(http.MethodGet, path, nil)
+		req.RemoteAddr = from
+		got := httptest.NewRecorder()
+		h.ServeHTTP(got, req)
+		return got.Body.String()
+	}
+	for _, path := range []string{"/healthz", "/livez", "/readyz", "/readyz?verbose", "/readyz?verbose=1&exclude=x"} {
+		const want = `"conditions":[{"name":"backend-sync","level":"degraded"},{"name":"source-kube","level":"degraded"}]}`
+		for _, from := range []string{"192.0.2.1:1", "[2001:db8::1]:1"} {
+			if got := ask(path, from); !strings.HasSuffix(got, want) {
+				t.Errorf("%s tells %s %s", path, from, got)
+			}
+		}
+		for _, from := range []string{"127.0.0.1:1", "[::1]:1"} {
+			if got := ask(path, from); !strings.Contains(got, `secret of nft \u007f\u202e\u009b2J`) || !strings.Contains(got, "secret of kube") {
+				t.Errorf("%s tells %s %s", path, from, got)
+			}
+		}
+	}
+	for _, path := range []string{"/", "/healthz/x", "/metrics", "/debug/pprof/", "/.."} {
+		if got := ask(path, "192.0.2.1:1"); strings.Contains(got, "edgeway") || strings.Contains(got, "condition") || len(got) > 100 {
+			t.Errorf("%s says %q", path, got)
+		}
+	}
+}
