@@ -7,6 +7,7 @@ import (
 	"os"
 	"sync/atomic"
 
+	"edgeway/daemon/clean"
 	"edgeway/daemon/config"
 	"edgeway/daemon/journal"
 )
@@ -28,10 +29,10 @@ func newLogSwitch(c config.Log, w io.Writer) logSwitch {
 // use puts a configuration in force. If standard error is the journal, text is sent to it with fields.
 func (l logSwitch) use(c config.Log, w io.Writer) {
 	opts := &slog.HandlerOptions{Level: c.Level}
-	var h slog.Handler = slog.NewTextHandler(w, opts)
+	var h slog.Handler = slog.NewTextHandler(clean.Writer(w), opts)
 	switch {
 	case c.Format == "json":
-		h = slog.NewJSONHandler(w, opts)
+		h = slog.NewJSONHandler(clean.Writer(w), opts)
 	case w == os.Stderr && journal.Wanted():
 		h = journal.NewHandler(c.Level, h)
 	}

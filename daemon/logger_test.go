@@ -4,6 +4,8 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"unicode"
+	"unicode/utf8"
 
 	"edgeway/daemon/config"
 )
@@ -19,5 +21,19 @@ func TestALoggerFollowsTheConfiguration(t *testing.T) {
 	got := out.String()
 	if strings.Contains(got, "not said") || !strings.Contains(got, `"level":"INFO","msg":"said","stage":"a","g":{"n":1}}`) {
 		t.Errorf("logged:\n%s", got)
+	}
+}
+
+func TestLinesAreClean(t *testing.T) {
+	for _, format := range []string{"text", "json"} {
+		var out strings.Builder
+		log := slog.New(newLogSwitch(config.Log{Format: format}, &out))
+		log.Warn("x", "error", "\x1b[2J\u009b\x9b\u202e\x7f\rend")
+		got := out.String()
+		if !strings.Contains(got, `[2J`) || !utf8.ValidString(got) || strings.ContainsFunc(strings.TrimSuffix(got, "\n"), func(r rune) bool {
+			return unicode.IsControl(r) || unicode.Is(unicode.Cf, r)
+		}) {
+			t.Errorf("%s: %q", format, got)
+		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 
+	"edgeway/daemon/clean"
 	"edgeway/daemon/config"
 )
 
@@ -32,9 +33,11 @@ func main() {
 	os.Exit(code)
 }
 
-// execute runs one command line and gives its exit code. An error is printed here and nowhere else.
+// execute runs one command line and gives its exit code. An error is printed here and nowhere else. The daemon's log
+// goes to stderr itself, which may be the journal; everything else that a command prints is cleaned.
 func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	root, started := rootCommand()
+	root, started := rootCommand(stderr)
+	stdout, stderr = clean.Writer(stdout), clean.Writer(stderr)
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -83,7 +84,7 @@ func TestManualNamesEveryCommandFlagAndExitCode(t *testing.T) {
 		t.Fatal(err)
 	}
 	manual := string(data)
-	root, _ := rootCommand()
+	root, _ := rootCommand(io.Discard)
 	var visit func(cmd *cobra.Command)
 	visit = func(cmd *cobra.Command) {
 		for _, sub := range cmd.Commands() {

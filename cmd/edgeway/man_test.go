@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,7 +14,7 @@ func TestEachCommandGetsItsManual(t *testing.T) {
 	if code, _, stderr := run(t, "man", folder); code != exitOK || stderr != "" {
 		t.Fatalf("exit %d, err %q", code, stderr)
 	}
-	root, _ := rootCommand()
+	root, _ := rootCommand(io.Discard)
 	for _, cmd := range root.Commands() {
 		page, err := os.ReadFile(filepath.Join(folder, "edgeway-"+cmd.Name()+".8"))
 		if cmd.Hidden {

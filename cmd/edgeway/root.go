@@ -1,6 +1,8 @@
 package main
 
 import (
+	"io"
+
 	"github.com/spf13/cobra"
 
 	"edgeway/daemon/config"
@@ -9,12 +11,13 @@ import (
 // globals are the flags that every command has.
 type globals struct {
 	config string
+	log    io.Writer // the daemon's log
 }
 
 // rootCommand makes the tree of commands. started becomes true when a command begins to run, that
 // is, when the command line was valid.
-func rootCommand() (root *cobra.Command, started *bool) {
-	var g globals
+func rootCommand(log io.Writer) (root *cobra.Command, started *bool) {
+	g := globals{log: log}
 	started = new(bool)
 	root = group("edgeway", "Kubernetes Services on hosts that Kubernetes does not manage")
 	root.SilenceErrors = true

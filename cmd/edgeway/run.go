@@ -26,7 +26,7 @@ command. It is ready when the kernel has been programmed, and needs CAP_NET_ADMI
 			}
 			b := build()
 			return daemon.Run(cmd.Context(), daemon.Options{
-				ConfigPath: g.config, Version: b.Version, Revision: b.Revision, LogOutput: cmd.ErrOrStderr(),
+				ConfigPath: g.config, Version: b.Version, Revision: b.Revision, LogOutput: g.log,
 				RelayLoops: spareProcessor(),
 			})
 		},

@@ -19,6 +19,7 @@ import (
 	"net/http"
 	"time"
 
+	"edgeway/daemon/clean"
 	"edgeway/daemon/pipeline"
 	"edgeway/proxiers/plan"
 )
@@ -104,7 +105,7 @@ func (s *Server) answer(f func(*http.Request) (any, error)) http.HandlerFunc {
 		}
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(code)
-		if err := json.NewEncoder(w).Encode(value); err != nil {
+		if err := json.NewEncoder(clean.Writer(w)).Encode(value); err != nil {
 			s.opts.Logger.Debug("control answer not delivered", "error", err)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"edgeway/daemon/clean"
 	"edgeway/daemon/health"
 )
 
@@ -25,9 +26,13 @@ func (p *printer) line(heading, format string, args ...any) {
 	p.print("%-10s %s\n", heading, fmt.Sprintf(format, args...))
 }
 
+// print writes a line. The format's own newlines, at its ends, are the only ones: what is foreign cannot look like
+// another line.
 func (p *printer) print(format string, args ...any) {
+	body := strings.TrimLeft(format, "\n")
+	space := format[:len(format)-len(body)]
 	if p.err == nil {
-		_, p.err = fmt.Fprintf(p.w, format, args...)
+		_, p.err = io.WriteString(p.w, space+clean.Line(fmt.Sprintf(strings.TrimSuffix(body, "\n"), args...))+"\n")
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 	"unicode"
+
+	"edgeway/daemon/clean"
 )
 
 // attr is an attribute outside of any group, with its value as text.
@@ -27,7 +29,7 @@ func flatten(out []attr, group string, a slog.Attr) []attr {
 	if a.Key == "" {
 		return out
 	}
-	return append(out, attr{group + a.Key, textOf(value)})
+	return append(out, attr{group + a.Key, clean.Text(textOf(value))}) // journalctl -x prints values as they are
 }
 
 func textOf(v slog.Value) string {

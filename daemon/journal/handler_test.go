@@ -152,3 +152,13 @@ func TestDerivedLoggersDoNotShareAttributes(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// journalctl -x puts the values into its explanations as they are.
+func TestForeignTextIsClean(t *testing.T) {
+	r, log, _ := newRecorder()
+	log.Warn("x", "error", errors.New("\x1b[2J\u009b\x9b\u202e\nline"))
+	const want = `\u001b[2J\u009b\x9b\u202e`
+	if got := r.last(t); got.message != `x: error="`+strings.ReplaceAll(want, `\`, `\\`)+`\nline"` || got.fields["EDGEWAY_ERROR"] != want+"\nline" {
+		t.Errorf("%q %q", got.message, got.fields)
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"edgeway/daemon/clean"
 	"edgeway/daemon/health"
 	"edgeway/daemon/pipeline"
 	"edgeway/proxiers/plan"
@@ -122,8 +123,8 @@ func (v View) unreachable(since func(time.Time) string) []string {
 	return out
 }
 
-// oneLine keeps an error's text from adding assignments to the datagram.
-func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
+// oneLine keeps an error's text from adding assignments to the datagram, and systemctl's terminal from obeying it.
+func oneLine(s string) string { return strings.Join(strings.Fields(clean.Line(s)), " ") }
 
 // coarse rounds down so that an age keeps its text for a while: 10 s in the first minute, then what
 // age shows.

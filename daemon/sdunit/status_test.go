@@ -50,9 +50,9 @@ func TestStatusTexts(t *testing.T) {
 			v.State.Followers = []pipeline.StageState{{Name: "conntrack", Err: errors.New("x"), Since: now.Add(-80 * time.Hour)}}
 			v.State.PlanProblems = make([]source.Problem, 2)
 		},
-		"nftables: the first sync failed: x READY=1": func(v *View) {
+		`nftables: the first sync failed: x READY=1 \u001b[2J\u009b\x9b\u202e`: func(v *View) {
 			v.State.InForce = nil
-			v.Health.Conditions = []health.Condition{{Message: "the first sync failed: x\nREADY=1"}}
+			v.Health.Conditions = []health.Condition{{Message: "the first sync failed: x\nREADY=1 \x1b[2J\u009b\x9b\u202e"}}
 		},
 	} {
 		v := base

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"edgeway/daemon/clean"
 )
 
 // health is what a feed knows about its connection.
@@ -86,7 +88,9 @@ func (s *Source) logChange() {
 
 // describe says in plain words what went wrong with a request. The same fault always gives the same
 // text: ports and addresses of a single connection are left out.
-func describe(host, what string, err error) string {
+func describe(host, what string, err error) string { return clean.Line(explain(host, what, err)) }
+
+func explain(host, what string, err error) string {
 	what = fmt.Sprintf("%s from %s", what, host)
 	var (
 		op     *net.OpError
