@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"edgeway/daemon/regular"
 )
 
 // Load reads the main file and its drop-ins, conf.d/*.toml in the folder of the main file, in lexical
@@ -25,7 +27,7 @@ func Load(path string, backends []Choice) (*Config, error) {
 	var files []file
 	var errs []error
 	for _, name := range append([]string{path}, dropIns...) {
-		data, err := os.ReadFile(name)
+		data, err := regular.Read(name, regular.Small)
 		if err != nil {
 			errs = append(errs, unreadable(name, err))
 		}

@@ -5,13 +5,14 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/clientcmd/api"
+
+	"edgeway/daemon/regular"
 )
 
 // loadKubeconfig reads the current context of the file at path. It opens everything that the file
@@ -20,15 +21,21 @@ func loadKubeconfig(path string, allowExec bool) (*rest.Config, error) {
 	if path == "" {
 		return nil, errors.New("kubeconfig: no path given")
 	}
-	config, err := clientcmd.LoadFromFile(path)
+	data, err := regular.Read(path, regular.Small)
 	if err != nil {
-		var file *os.PathError
-		if errors.As(err, &file) {
-			return nil, fmt.Errorf("kubeconfig: %w", err)
-		}
+		return nil, fmt.Errorf("kubeconfig: %w", err)
+	}
+	config, err := clientcmd.Load(data)
+	if err != nil {
 		return nil, fmt.Errorf("kubeconfig %s: it does not parse: %w", path, err)
 	}
 	// Relative paths in the file are relative to the file.
+	for _, cluster := range config.Clusters {
+		cluster.LocationOfOrigin = path
+	}
+	for _, user := range config.AuthInfos {
+		user.LocationOfOrigin = path
+	}
 	if err := clientcmd.ResolveLocalPaths(config); err != nil {
 		return nil, fmt.Errorf("kubeconfig %s: %w", path, err)
 	}
@@ -107,7 +114,7 @@ func checkPlugins(at string, user *api.AuthInfo, allowExec bool) error {
 
 func checkCredentials(at string, user *api.AuthInfo) error {
 	if user.TokenFile != "" {
-		if _, err := os.ReadFile(user.TokenFile); err != nil {
+		if _, err := regular.Read(user.TokenFile, regular.Small); err != nil {
 			return fmt.Errorf("%s.tokenFile: %w", at, err)
 		}
 	}
@@ -137,7 +144,7 @@ func fileOrData(path string, data []byte, name string) (content []byte, field st
 	if path == "" {
 		return nil, name, nil
 	}
-	content, err = os.ReadFile(path)
+	content, err = regular.Read(path, regular.Small)
 	if err == nil && len(content) == 0 {
 		err = fmt.Errorf("%s is empty", path)
 	}

@@ -36,7 +36,7 @@ func TestFaultyKubeconfigsAreNamed(t *testing.T) {
 		},
 		"certificate is a directory": {
 			head + cluster + "users: [{name: u, user: {client-certificate: ., client-key: a.key}}]\n",
-			"users[u].user.client-certificate: read DIR: is a directory",
+			"users[u].user.client-certificate: open DIR: it is not a regular file",
 		},
 		"certificate data": {
 			head + cluster + "users: [{name: u, user: {client-certificate-data: " + garbage + ", client-key-data: " + garbage + "}}]\n",
