@@ -8,11 +8,13 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kjson "sigs.k8s.io/json"
-	"sigs.k8s.io/yaml"
 
 	"edgeway/daemon/source"
 )
@@ -22,14 +24,22 @@ type document struct {
 	sum     [sha256.Size]byte // of its text
 	empty   bool              // nothing but white space and comments
 	objects []source.Object
-	// faults are why the document, or an item of its list, cannot be used. Faults that leave an
-	// object usable are in the object.
+	// faults are why the document, or an item of its list, cannot be used: the first maxFaults, and more is how many
+	// there are besides. Faults that leave an object usable are in the object.
 	faults []fault
+	more   int
 }
 
 type fault struct{ field, message string }
 
+// maxFaults is how many faults of a file are told.
+const maxFaults = 20
+
 func (d *document) addf(field, format string, args ...any) {
+	if len(d.faults) == maxFaults {
+		d.more++
+		return
+	}
 	d.faults = append(d.faults, fault{field, fmt.Sprintf(format, args...)})
 }
 
@@ -86,14 +96,14 @@ func splitYAML(data []byte) []part {
 // parse never fails: what is wrong is in the document's faults.
 func (s *Source) parse(p part) *document {
 	d := new(document)
-	data, err := yaml.YAMLToJSONStrict(p.text)
+	text := p.text
+	if p.lines > 0 { // of an error in the first line the library tells no number
+		text = slices.Concat([]byte("\n"), text)
+	}
+	data, err := toJSON(text)
 	switch {
 	case err != nil:
-		// Once more, for the number of the line in the file.
-		if _, again := yaml.YAMLToJSONStrict(append(bytes.Repeat([]byte("\n"), p.lines), p.text...)); again != nil {
-			err = again
-		}
-		d.addf("", "it does not parse: %s", oneLine(err))
+		d.addf("", "it does not parse: %s", oneLine(inFile(p, err)))
 		return d
 	case string(data) == "null":
 		d.empty = true
@@ -101,6 +111,21 @@ func (s *Source) parse(p part) *document {
 	}
 	s.decode(d, "", data, metav1.TypeMeta{}, true)
 	return d
+}
+
+// place is where the library (go.yaml.in/yaml v2.4) names a line.
+var place = regexp.MustCompile(`(?m)^(yaml: |  )line ([0-9]+): `)
+
+// inFile gives the error with the number of the line in the file, for a text that parse put a line before.
+func inFile(p part, err error) error {
+	if p.lines == 0 {
+		return err
+	}
+	return errors.New(place.ReplaceAllStringFunc(err.Error(), func(found string) string {
+		parts := place.FindStringSubmatch(found)
+		line, _ := strconv.Atoi(parts[2]) // digits
+		return fmt.Sprintf("%sline %d: ", parts[1], line-1+p.lines)
+	}))
 }
 
 // decode adds one object, or the items of a list, to the document. at is the path of the object in
@@ -130,10 +155,13 @@ func (s *Source) decode(d *document, at string, data []byte, inherited metav1.Ty
 	}
 }
 
+// maxIgnored is how many ignored kinds the log names.
+const maxIgnored = 100
+
 // ignore mentions a kind that is not used, once.
 func (s *Source) ignore(meta metav1.TypeMeta) {
 	name := meta.APIVersion + " " + meta.Kind
-	if !s.ignored[name] {
+	if !s.ignored[name] && len(s.ignored) < maxIgnored {
 		s.ignored[name] = true
 		s.log.Info("objects of a kind that is not used are ignored", "api_version", meta.APIVersion, "kind", meta.Kind)
 	}
@@ -179,6 +207,5 @@ func join(at, field string) string { return strings.TrimPrefix(at+"."+field, "."
 
 // oneLine makes an error of the YAML and JSON libraries fit for a log line.
 func oneLine(err error) string {
-	text := strings.TrimPrefix(err.Error(), "error converting YAML to JSON: ")
-	return fmt.Sprintf("%.300s", strings.Join(strings.Fields(text), " "))
+	return fmt.Sprintf("%.300s", strings.Join(strings.Fields(err.Error()), " "))
 }

@@ -16,8 +16,9 @@ func (s *Source) merge() map[source.Key]source.Object {
 	paths := slices.Sorted(maps.Keys(s.manifests))
 	for _, path := range paths {
 		m := s.manifests[path]
+		r := reporter{out: out}
 		if m.fault != nil {
-			report(out, path, []fault{{message: fmt.Sprintf("the file cannot be read: %s", m.fault)}})
+			r.report(path, []fault{{message: fmt.Sprintf("the file cannot be read: %s", m.fault)}})
 		}
 		for i, d := range m.documents {
 			place := fmt.Sprintf("%s#%d", path, i+1)
@@ -30,8 +31,10 @@ func (s *Source) merge() map[source.Key]source.Object {
 				}
 				from[key], out[key] = place, obj
 			}
-			report(out, place, faults)
+			r.report(place, faults)
+			r.more += d.more
 		}
+		r.rest(path)
 	}
 	for _, path := range paths {
 		for _, obj := range s.manifests[path].kept {
@@ -43,16 +46,38 @@ func (s *Source) merge() map[source.Key]source.Object {
 	return out
 }
 
+// reporter tells the faults of one file, up to maxFaults.
+type reporter struct {
+	out        map[source.Key]source.Object
+	told, more int
+}
+
 // report adds a Document when there are faults.
-func report(out map[source.Key]source.Object, place string, faults []fault) {
-	if len(faults) == 0 {
-		return
+func (r *reporter) report(place string, faults []fault) {
+	n := min(len(faults), maxFaults-r.told)
+	r.told += n
+	r.more += len(faults) - n
+	if n > 0 {
+		r.add(place, faults[:n])
 	}
+}
+
+// rest says how many faults were not told.
+func (r *reporter) rest(path string) {
+	if r.more > 0 {
+		r.add(path, []fault{{message: fmt.Sprintf("… and %d more faults in this file", r.more)}})
+	}
+}
+
+func (r *reporter) add(place string, faults []fault) {
 	d := &source.Document{Name: place}
+	if known, ok := r.out[d.Key()].(*source.Document); ok {
+		d = known
+	}
 	for _, f := range faults {
 		d.Faults = append(d.Faults, source.Problem{Object: d.Key(), Field: f.field, Message: f.message})
 	}
-	out[d.Key()] = d
+	r.out[d.Key()] = d
 }
 
 // tell hands over the difference to what is served.

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	"edgeway/daemon/regular"
 	"edgeway/daemon/source"
 )
 
@@ -38,8 +40,9 @@ func (s *Source) read(sink source.Sink) (healthy bool) {
 			delete(s.manifests, path)
 		}
 	}
-	for path, fault := range files {
-		s.readFile(path, fault)
+	left := int64(maxTotal)
+	for _, path := range slices.Sorted(maps.Keys(files)) {
+		left -= s.readFile(path, files[path], min(left, maxFile))
 	}
 	s.tell(sink, s.merge())
 	s.setFault(strings.Join(faults, "; "))
@@ -78,29 +81,54 @@ func (s *Source) keepBelow(path string, files map[string]error) {
 	}
 }
 
-// readFile reads one file again, unless it is known that it cannot be read.
-func (s *Source) readFile(path string, fault error) {
+// The bounds of what is read, of a file and of all files together; past the second, files are left out by path. An
+// export of 10,000 Services with their EndpointSlices has some 40 MiB.
+const (
+	maxFile  = 16 << 20
+	maxTotal = 128 << 20
+)
+
+// readFile reads one file again, unless it is known that it cannot be read, and gives its size.
+func (s *Source) readFile(path string, fault error, limit int64) (size int64) {
 	old := s.manifests[path]
 	if old == nil {
 		old = &manifest{}
 		s.manifests[path] = old
 	}
 	if old.fault = fault; fault != nil {
-		return
+		return 0
 	}
-	data, err := readRegular(path)
+	data, err := regular.Read(path, limit)
 	switch {
 	case errors.Is(err, fs.ErrNotExist): // deleted since the folder was listed
 		delete(s.manifests, path)
-		return
+		return 0
 	case err != nil:
-		old.fault = err
-		return
+		old.fault = reason(err, limit)
+		return 0
 	}
-	sum := sha256.Sum256(data)
-	if sum == old.sum {
-		return
+	if sum := sha256.Sum256(data); sum != old.sum {
+		s.manifests[path] = s.parseFile(path, data, sum, old)
 	}
+	return int64(len(data))
+}
+
+// reason leaves out the path, which the fault's place has, and says what is too large.
+func reason(err error, limit int64) error {
+	var pathErr *fs.PathError
+	switch {
+	case errors.Is(err, regular.ErrTooLarge) && limit < maxFile:
+		return fmt.Errorf("all manifests together have more than %d MiB: remove some", maxTotal>>20)
+	case errors.Is(err, regular.ErrTooLarge):
+		return fmt.Errorf("it has more than %d MiB: split it", maxFile>>20)
+	case errors.As(err, &pathErr):
+		return pathErr.Err
+	}
+	return err
+}
+
+// parseFile reads what has changed since the old version.
+func (s *Source) parseFile(path string, data []byte, sum [sha256.Size]byte, old *manifest) *manifest {
 	next := &manifest{sum: sum}
 	known := make(map[[sha256.Size]byte]*document, len(old.documents))
 	for _, d := range old.documents {
@@ -120,19 +148,7 @@ func (s *Source) readFile(path string, fault error) {
 		}
 	}
 	next.keep(old)
-	s.manifests[path] = next
-}
-
-// readRegular does not open pipes and devices, which may block for ever.
-func readRegular(path string) ([]byte, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, errors.New("it is not a regular file")
-	}
-	return os.ReadFile(path)
+	return next
 }
 
 // keep takes over what the old version held, if a document of this one is unusable.
