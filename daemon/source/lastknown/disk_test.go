@@ -49,7 +49,7 @@ func TestDamagedSnapshotIsSetAside(t *testing.T) {
 		}
 		damages := map[string][]byte{
 			"empty": {}, "half": good[:len(good)/2], "no newline": good[:len(good)-1], "longer": append(slices.Clone(good), "{}\n"...),
-			"version": bytes.Replace(good, []byte(`"version":1`), []byte(`"version":2`), 1),
+			"version": bytes.Replace(good, []byte(`"version":1`), []byte(`"version":0`), 1),
 		}
 		for i := 0; i < len(good); i += 7 {
 			bad := slices.Clone(good)

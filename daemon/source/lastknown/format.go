@@ -26,7 +26,7 @@ const (
 	journalFormat  = "edgeway last-known journal"
 )
 
-// header is the first line of both files.
+// header is the first line of both files. Format and Version are its beginning in every version.
 type header struct {
 	Format  string    `json:"format"`
 	Version int       `json:"version"`

@@ -8,7 +8,8 @@
 // is. Both files can be read with any pager.
 //
 // A snapshot that is damaged in any way, or larger than any that is written, is set aside and not used. A journal
-// is used up to its first damaged line: a loss of power tears the last one.
+// is used up to its first damaged line: a loss of power tears the last one. A snapshot of a later version of the
+// program is not used either, and stays until there is another.
 package lastknown
 
 import (
@@ -19,6 +20,8 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -149,6 +152,10 @@ func (s *Store) load(sink source.Sink) {
 		s.loaded(&state{})
 		sink.Synced()
 		return
+	case errors.Is(err, errNewer): // the next snapshot replaces it; until then the later version can come back to it
+		s.setFault(err.Error())
+		s.log.Warn("last-known state not used", "error", err)
+		return
 	case err != nil:
 		aside := s.setAside()
 		s.setFault(err.Error())
@@ -186,6 +193,9 @@ func (s *Store) setFault(fault string) {
 	s.fault = fault
 }
 
+// maxAside is how many damaged versions of a file are kept.
+const maxAside = 3
+
 // setAside renames both files, so that a person can look at them, and gives the snapshot's new name.
 func (s *Store) setAside() string {
 	suffix := ".damaged-" + time.Now().UTC().Format("20060102T150405Z")
@@ -194,6 +204,21 @@ func (s *Store) setAside() string {
 		if err := os.Rename(path, path+suffix); err != nil && !errors.Is(err, os.ErrNotExist) {
 			s.log.Error("damaged file cannot be set aside", "error", err)
 		}
+		s.removeOld(name + ".damaged-")
 	}
 	return filepath.Join(s.dir, snapshotName+suffix)
+}
+
+// removeOld leaves the latest files with this beginning.
+func (s *Store) removeOld(prefix string) {
+	entries, err := os.ReadDir(s.dir) // sorted by name, and so by time
+	if err != nil {
+		return // then the damaged state was not even found
+	}
+	entries = slices.DeleteFunc(entries, func(e os.DirEntry) bool { return !strings.HasPrefix(e.Name(), prefix) })
+	for _, e := range entries[:max(0, len(entries)-maxAside)] {
+		if err := os.Remove(filepath.Join(s.dir, e.Name())); err != nil {
+			s.log.Warn("old damaged file not removed", "error", err)
+		}
+	}
 }

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"edgeway/daemon/regular"
 	"edgeway/daemon/source"
 	"edgeway/daemon/source/convert"
 )
@@ -53,13 +54,8 @@ func readState(dir string) (*state, error) {
 }
 
 func open(path string) (content *io.SectionReader, done func(), err error) {
-	file, err := os.Open(path)
+	file, info, err := regular.Open(path)
 	if err != nil {
-		return nil, nil, err
-	}
-	info, err := file.Stat()
-	if err != nil {
-		_ = file.Close() // it was only read
 		return nil, nil, err
 	}
 	return io.NewSectionReader(file, 0, info.Size()), func() { _ = file.Close() }, nil
@@ -90,6 +86,9 @@ type builder struct {
 
 // snapshot checks the whole before it decodes any part, and gives the checksum.
 func (b *builder) snapshot(data *io.SectionReader) (sum string, err error) {
+	if newer(data) {
+		return "", errNewer
+	}
 	foot, size, err := checkFooter(data)
 	if err != nil {
 		return "", err
@@ -167,6 +166,16 @@ func parseHeader(line []byte, format string) (h header, err error) {
 		return h, fmt.Errorf("the version of the format is %d, not %d", h.Version, version)
 	}
 	return h, nil
+}
+
+// errNewer says that the state is of a later version of the program.
+var errNewer = errors.New("it is of a newer version of Edgeway, and stays until the API server is reached")
+
+// newer looks at the beginning alone, which is the same in all versions: what follows may have another form by then.
+func newer(data *io.SectionReader) bool {
+	v := 0
+	_, err := fmt.Fscanf(io.NewSectionReader(data, 0, maxFooter), `{"format":"`+snapshotFormat+`","version":%d`, &v)
+	return err == nil && v > version
 }
 
 // journal applies the changes up to the first damaged line.

@@ -1,0 +1,102 @@
+package lastknown
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// What is no file is not waited for, and makes room for a good one.
+func TestStateThatIsNoFile(t *testing.T) {
+	for name, place := range map[string]func(path string) error{
+		"pipe":   func(path string) error { return unix.Mkfifo(path, 0o600) },
+		"device": func(path string) error { return os.Symlink("/dev/zero", path) },
+		"folder": func(path string) error { return os.Mkdir(path, 0o700) },
+	} {
+		for _, file := range []string{snapshotName, journalName} {
+			synctest.Test(t, func(t *testing.T) {
+				dir := t.TempDir()
+				h := boot(t, dir)
+				h.serve(aService("web", 80))
+				time.Sleep(2 * time.Second)
+				h.stop()
+				path := filepath.Join(dir, file)
+				if err := errors.Join(os.Remove(path), place(path)); err != nil {
+					t.Fatal(err)
+				}
+				h = boot(t, dir)
+				if got := h.Status().Err; !strings.Contains(got, "it is not a regular file") {
+					t.Errorf("%s as %s: fault %q", name, file, got)
+				}
+				h.serve(aService("web", 80))
+				time.Sleep(2 * time.Second)
+				h.stop()
+				h = boot(t, dir)
+				defer h.stop()
+				if len(h.loaded.objects) != 1 {
+					t.Errorf("%s as %s: %d objects afterwards", name, file, len(h.loaded.objects))
+				}
+			})
+		}
+	}
+}
+
+func TestDamagedFilesAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		for i := range 10 {
+			for _, name := range []string{snapshotName, journalName} {
+				if err := os.WriteFile(filepath.Join(dir, name), fmt.Appendf(nil, "damage %d", i), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			boot(t, dir).stop()
+			time.Sleep(time.Minute)
+		}
+		for _, name := range []string{snapshotName, journalName} {
+			aside, err := filepath.Glob(filepath.Join(dir, name+".damaged-*"))
+			if err != nil || len(aside) != maxAside {
+				t.Fatalf("set aside: %q %v", aside, err)
+			}
+			if last, err := os.ReadFile(aside[maxAside-1]); err != nil || string(last) != "damage 9" {
+				t.Errorf("the last one is %q %v", last, err)
+			}
+		}
+	})
+}
+
+// After a downgrade the state is of no use, but it is not damaged: who goes back to the newer version finds it again,
+// unless there has been another since.
+func TestStateOfANewerVersionStays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		path := filepath.Join(dir, snapshotName)
+		newer := []byte(`{"format":"edgeway last-known state","version":2,"new":true}` + "\nanything")
+		if err := os.WriteFile(path, newer, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		h := boot(t, dir)
+		if got := h.Status().Err; h.loaded.synced || !strings.Contains(got, "newer") || strings.Contains(h.log.String(), "level=ERROR") {
+			t.Errorf("synced %v, fault %q, log:\n%s", h.loaded.synced, got, h.log)
+		}
+		if kept, err := os.ReadFile(path); err != nil || !bytes.Equal(kept, newer) {
+			t.Errorf("the state did not stay: %q %v", kept, err)
+		}
+		h.serve(aService("web", 80))
+		time.Sleep(2 * time.Second)
+		h.stop()
+		h = boot(t, dir)
+		defer h.stop()
+		if len(h.loaded.objects) != 1 {
+			t.Errorf("%d objects after the next snapshot", len(h.loaded.objects))
+		}
+	})
+}
