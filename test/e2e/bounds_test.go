@@ -102,7 +102,7 @@ func TestAddressesThatAreNoServices(t *testing.T) {
 			t.Errorf("%s is in the rules:\n%s", a, rules)
 		}
 	}
-	l.must(d.says("192.0.2.255 is the broadcast or network address of a network of this host", "192.0.2.1 is a default gateway of this host")())
+	l.must(d.says("192.0.2.255 is the broadcast or network address of a network of this host", "192.0.2.1 is the API server's address")())
 	for _, to := range []string{"255.255.255.255:6767", "192.0.2.255:6767"} {
 		l.sendBroadcast(to)
 		l.must(hears(dhcp, to))
