@@ -66,8 +66,11 @@ func (n *namespace) thieves(port int) (remove func()) {
 					s.ClusterIP = apiAddr
 				}
 			})
-			if err == nil && name == names[1] {
+			switch {
+			case err == nil && name == names[1]:
 				n.loadBalancer(svc, apiAddr)
+			case err != nil && name == names[2]: // kube-apiserver v1.36 may keep the address of a Service that is gone for minutes
+				_ = shared.admin.Networking.IPAddresses().Delete(n.t.Context(), apiAddr, metav1.DeleteOptions{})
 			}
 			return err
 		})
