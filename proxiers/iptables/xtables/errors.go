@@ -90,7 +90,7 @@ func blamed(text, input []byte) string {
 			return shorten(line, maxQuote)
 		}
 	}
-	return table
+	return shorten(table, maxQuote)
 }
 
 func shorten(s string, limit int) string {

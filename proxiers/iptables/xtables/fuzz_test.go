@@ -18,6 +18,7 @@ func FuzzFailure(f *testing.F) {
 		f.Add([]byte(text), []byte(input), 1)
 		f.Add([]byte(text), []byte(text), 4)
 	}
+	f.Add([]byte("line 2"), []byte("*"+strings.Repeat("x", 10000)+"\nCOMMIT\n"), 1)
 	f.Fuzz(func(t *testing.T, messages, input []byte, exit int) {
 		err := call{Path: "/usr/sbin/iptables-restore", Stdin: input}.failure(errors.New("exit status 1"), exit, messages)
 		if text := err.Error(); len(text) > maxMessage+5*maxQuote+200 || strings.Contains(text, "\n") {
