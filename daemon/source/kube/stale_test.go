@@ -121,9 +121,10 @@ func TestBadAnswersAreNoContact(t *testing.T) {
 			inBubble(t, nil, func(t *testing.T, api *fakeAPI, r *running) {
 				time.Sleep(2 * time.Minute)
 				api.put("services", "a", clusterIP(1))
-				for seen := api.seen(); time.Since(seen[len(seen)-1].at) <= atOnce; seen = api.seen() {
-					time.Sleep(time.Second) // or it would be a fault that the watches end
+				for n := -1; n != len(api.seen()); time.Sleep(2 * atOnce) { // a watch that has just begun would end at once
+					n = len(api.seen())
 				}
+				synctest.Wait()
 				began, contact := time.Now(), r.Status().LastContact
 				api.breakWith(c.answer)
 				took := noticed(t, r)
