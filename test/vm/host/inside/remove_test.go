@@ -87,6 +87,7 @@ func removeKeeps(h *host) {
 // purgeLeavesNothing purges a package that runs. The user stays: a later one could get its number, and its files.
 func purgeLeavesNothing(h *host, before inventory) {
 	h.run("systemctl", "is-active", "edgeway")
+	_ = os.Remove("/etc/systemd/system/edgeway.service.d") // where drop-ins of other scenarios were
 	h.run("apt-get", "purge", "-q", "-y", "edgeway")
 	after := takeInventory(h.T)
 	for _, path := range slices.Sorted(maps.Keys(after.files)) {
