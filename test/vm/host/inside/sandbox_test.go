@@ -118,8 +118,8 @@ func restartSteps(h *host) {
 // fences are the settings that edgeway(8) leaves to the operator. A port outside of them is named.
 func fences(h *host) {
 	const file = "/etc/edgeway/manifests/fenced.yaml"
-	h.write(fencesDir+"/fences.conf", "[Service]\nIPAddressDeny=169.254.0.0/16\nSocketBindDeny=any\nSocketBindAllow=tcp:10249 tcp:10256 tcp:30000-30999\n")
-	h.write(file, Manifest("fenced", "10.96.0.50", "fd00:96::50", 31086))
+	h.write(fencesDir+"/fences.conf", "[Service]\nIPAddressDeny=169.254.0.0/16\nSocketBindDeny=any\n"+
+		"SocketBindAllow=tcp:10249\nSocketBindAllow=tcp:10256\nSocketBindAllow=tcp:30000-30999\n")
 	h.Cleanup(func() {
 		h.remove(file)
 		h.remove(fencesDir)
@@ -128,7 +128,12 @@ func fences(h *host) {
 	})
 	h.run("systemctl", "daemon-reload")
 	h.run("systemctl", "restart", "edgeway")
-	h.answers(clusterIP, clusterIP6, loopback, loopback6, "10.96.0.50:80")
+	h.write(file, Manifest("fenced", "10.96.0.50", "fd00:96::50", 31086)) // a socket from before would be kept
+	h.within(patience, func() error {
+		_, err := ask("10.96.0.50:80")
+		return err
+	})
+	h.answers(clusterIP, clusterIP6, loopback, loopback6)
 	h.answersOutside(nodePort)
 	if !strings.Contains(h.run("systemctl", "--version"), "+BPF_FRAMEWORK") {
 		h.Log("this systemd cannot do SocketBindDeny=")
