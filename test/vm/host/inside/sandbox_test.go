@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-const fencesFile = "/etc/systemd/system/edgeway.service.d/fences.conf"
+const fencesDir = "/etc/systemd/system/edgeway.service.d"
 
 // sandbox wants of the process what the unit promises beyond the score of "systemd-analyze security".
 func sandbox(h *host) {
@@ -21,6 +21,11 @@ func sandbox(h *host) {
 		h.Errorf("a program in the daemon's own folder: exit code %d, %q; want it not to be executed", code, out)
 	}
 	h.run("nsenter", append(within, "nft", "--version")...)
+	for _, mount := range h.mounts(pid) {
+		if mount.has("rw") && !mount.has("noexec") {
+			h.Errorf("what is written below %s can be executed", mount.path)
+		}
+	}
 	if out := h.run("nsenter", "--target", pid, "--mount", "--", "cat", "/etc/shadow"); out != "" {
 		h.Errorf("/etc/shadow is there: %s", out)
 	}
@@ -33,6 +38,28 @@ func sandbox(h *host) {
 	if adj, err := os.ReadFile("/proc/" + pid + "/oom_score_adj"); err != nil || strings.TrimSpace(string(adj)) != "-250" {
 		h.Errorf("oom_score_adj %q, %v; want -250", adj, err)
 	}
+}
+
+// mount is a line of /proc/PID/mountinfo.
+type mount struct {
+	path    string
+	options []string
+}
+
+func (m mount) has(option string) bool { return slices.Contains(m.options, option) }
+
+// mounts are what a process sees.
+func (h *host) mounts(pid string) (all []mount) {
+	h.Helper()
+	text, err := os.ReadFile("/proc/" + pid + "/mountinfo")
+	if err != nil {
+		h.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		f := strings.Fields(line)
+		all = append(all, mount{f[4], strings.Split(f[5], ",")})
+	}
+	return all
 }
 
 // programOutOfMemory: the limit kills a program of the daemon, as it may nft, and nothing else.
@@ -91,17 +118,22 @@ func restartSteps(h *host) {
 // fences are the settings that edgeway(8) leaves to the operator. A port outside of them is named.
 func fences(h *host) {
 	const file = "/etc/edgeway/manifests/fenced.yaml"
-	h.write(fencesFile, "[Service]\nIPAddressDeny=169.254.0.0/16\nSocketBindDeny=any\nSocketBindAllow=tcp:10249 tcp:10256 tcp:30000-30999\n")
-	h.write(file, Manifest("fenced", "10.96.0.50", "fd00:96::50", 31086))
+	h.write(fencesDir+"/fences.conf", "[Service]\nIPAddressDeny=169.254.0.0/16\nSocketBindDeny=any\n"+
+		"SocketBindAllow=tcp:10249\nSocketBindAllow=tcp:10256\nSocketBindAllow=tcp:30000-30999\n")
 	h.Cleanup(func() {
 		h.remove(file)
-		h.remove(fencesFile)
+		h.remove(fencesDir)
 		h.try("systemctl", "daemon-reload")
 		h.try("systemctl", "restart", "edgeway")
 	})
 	h.run("systemctl", "daemon-reload")
 	h.run("systemctl", "restart", "edgeway")
-	h.answers(clusterIP, clusterIP6, loopback, loopback6, "10.96.0.50:80")
+	h.write(file, Manifest("fenced", "10.96.0.50", "fd00:96::50", 31086)) // a socket from before would be kept
+	h.within(patience, func() error {
+		_, err := ask("10.96.0.50:80")
+		return err
+	})
+	h.answers(clusterIP, clusterIP6, loopback, loopback6)
 	h.answersOutside(nodePort)
 	if !strings.Contains(h.run("systemctl", "--version"), "+BPF_FRAMEWORK") {
 		h.Log("this systemd cannot do SocketBindDeny=")
