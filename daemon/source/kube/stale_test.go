@@ -121,6 +121,7 @@ func TestBadAnswersAreNoContact(t *testing.T) {
 			inBubble(t, nil, func(t *testing.T, api *fakeAPI, r *running) {
 				time.Sleep(2 * time.Minute)
 				api.put("services", "a", clusterIP(1))
+				synctest.Wait()
 				for seen := api.seen(); time.Since(seen[len(seen)-1].at) <= atOnce; seen = api.seen() {
 					time.Sleep(time.Second) // or it would be a fault that the watches end
 				}
