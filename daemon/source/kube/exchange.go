@@ -142,10 +142,14 @@ func (x *exchange) check(why error) {
 	x.cancel(why)
 }
 
-// failed notes why there is no answer, or no more of it.
+// failed notes why there is no answer, or no more of it. An answer that ends as it should while the courier ends it, too, has
+// been silent: over HTTP/1.1 the server may take the closed connection for a reason to end it well.
 func (x *exchange) failed(err error) error {
 	if cause := context.Cause(x.ctx); errors.Is(cause, errNoAnswer) || errors.Is(cause, errSilent) {
 		err = cause
+	}
+	if errors.Is(err, io.EOF) {
+		return err
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -166,7 +170,7 @@ func (x *exchange) Read(p []byte) (int, error) {
 	if n > 0 {
 		x.arrived(time.Now())
 	}
-	if err != nil && !errors.Is(err, io.EOF) {
+	if err != nil {
 		err = x.failed(err)
 	}
 	return n, err
