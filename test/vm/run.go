@@ -129,7 +129,7 @@ func (m *machine) qemu(ctx context.Context, kernel string, initrd *os.File) erro
 		"-kernel", kernel, "-initrd", "/proc/self/fd/3", // the first of the extra files below
 		// Without tsc=reliable Linux 6.1 reads the HPET, for which it leaves the emulated code, whenever it tells the time.
 		"-append", "console=ttyS0 quiet panic=-1 mitigations=off tsc=reliable init_on_alloc=0 hardened_usercopy=off " +
-			"rdinit=/vm/init -- " + flavour,
+			"rdinit=/vm/init" + clockParameter() + " -- " + flavour,
 		"-chardev", "file,id=console,path=" + filepath.Join(m.dir, consoleFile), "-serial", "chardev:console",
 		"-device", "virtio-serial-pci",
 	}
