@@ -176,6 +176,7 @@ endpoints: [{addresses: [10.244.1.11]}]
 // A program keeps the port that it listens on, whatever a Service says; the Service has it when the program ends. What
 // the Service has no program takes, also not over a restart.
 func TestNodePortOfAProgramIsNotTaken(t *testing.T) {
+	t.Parallel()
 	l := newLab(t)
 	d := l.newDaemon()
 	manifest := filepath.Join(d.dir, "shell.yaml")

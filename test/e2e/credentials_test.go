@@ -90,6 +90,7 @@ func (d *daemon) hasCondition(name, words string) func() error {
 
 // One process uses one kubeconfig after the other. What the API server answers tells whose credentials they are.
 func TestReplacedCredentialsAreUsedWithoutARestart(t *testing.T) {
+	t.Parallel()
 	l := newLab(t)
 	d := l.newDaemon()
 	d.startReady()
@@ -173,6 +174,7 @@ func (l *lab) serviceAccount(namespace string) *api.AuthInfo {
 
 // What is dangerous is said by config check, in the log and in the status, and nothing else changes.
 func TestInsecureKubeconfigsAreToldEverywhere(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		change func(*api.Cluster)
 		mode   os.FileMode

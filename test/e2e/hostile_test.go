@@ -72,6 +72,7 @@ func (l *lab) storm(from *netlab.Host, to, request string, n int) (conns []net.C
 
 // Whoever can reach the health port can neither fill the memory of the daemon nor keep others from an answer.
 func TestTheHealthPortUnderAttack(t *testing.T) {
+	t.Parallel()
 	l := newLab(t)
 	d := l.newDaemon()
 	config, err := os.ReadFile(d.config)
@@ -187,6 +188,7 @@ contexts: [{name: x, context: {cluster: x}}], clusters: [{name: x, cluster: {ser
 
 // Hostile manifests cost little and keep no other from being served.
 func TestHostileManifests(t *testing.T) {
+	t.Parallel()
 	l := newLab(t)
 	d := l.newDaemon()
 	dir := filepath.Join(d.dir, "manifests")

@@ -148,6 +148,7 @@ func TestTheWayToTheAPIServerCannotBeTaken(t *testing.T) {
 // A tenant has the address to which the API server's name moves, before the host can know: the rules that send it
 // elsewhere are there when the first connection is made.
 func TestTheWayToTheAPIServerIsFreeBeforeItIsKnown(t *testing.T) {
+	t.Parallel()
 	l := newLab(t)
 	d := l.remote(false)
 	const moved = "198.51.100.61" // nobody listens there
