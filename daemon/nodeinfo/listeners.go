@@ -2,6 +2,7 @@ package nodeinfo
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -80,8 +81,11 @@ func (s *sockets) read() ([]Listener, error) {
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
 		for _, p := range []plan.Protocol{plan.TCP, plan.UDP} {
 			of, err := dumpSockets(family, p)
+			if errors.Is(err, unix.ENOENT) {
+				err = fmt.Errorf("%w (load the kernel modules tcp_diag and udp_diag)", err)
+			}
 			if err != nil {
-				return nil, fmt.Errorf("list of %s sockets (it needs the kernel modules tcp_diag and udp_diag): %w", p, err)
+				return nil, fmt.Errorf("list of %s sockets: %w", p, err)
 			}
 			found = append(found, of...)
 		}

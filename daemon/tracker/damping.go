@@ -14,7 +14,7 @@ const (
 	flapRate  = 2.0
 	flapPause = time.Second
 	flapCalm  = 5 * time.Second
-	// flapsKept bounds what is remembered of Services that are quiet again.
+	// flapsKept is how many Services are remembered, quiet ones too, before any is looked for that may be forgotten.
 	flapsKept = 4096
 )
 
