@@ -70,10 +70,11 @@ func (p *Planner) Plan(snap *tracker.Snapshot, host *nodeinfo.Host, prev *plan.P
 		p.rebuild(snap, prev, next)
 	}
 	p.snap, p.host, p.made = snap, host, next
-	if len(p.around) == 0 {
+	around := slices.Concat(p.around, p.env.unserved(next))
+	if len(around) == 0 {
 		return next, p.problems
 	}
-	return next, slices.Concat(p.around, p.problems)
+	return next, append(around, p.problems...)
 }
 
 // follows reports whether snap.Changed is all that is between the last snapshot and this one.
