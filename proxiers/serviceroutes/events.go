@@ -30,7 +30,7 @@ const (
 const receiveBuffer = 1 << 20
 
 // watch listens for what may change which routes are needed, or take ours away. Linux tells of no IPv4 route that goes with
-// its link, and older kernels than 6.8 of none that goes with its source address.
+// its link, and not each version of one that goes with its source address.
 func (f *follower) watch() error {
 	f.mu.Lock()
 	listens := f.socket != nil

@@ -104,7 +104,9 @@ func (k *kernel) finds(to netip.Prefix) (bool, error) {
 	}
 	found, err := k.RouteGetWithOptions(at.AsSlice(), &netlink.RouteGetOptions{FIBMatch: true})
 	switch {
-	case slices.ContainsFunc(noWay, func(e unix.Errno) bool { return errors.Is(err, e) }):
+	case errors.Is(err, unix.ENETUNREACH): // no route
+		return false, nil
+	case errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.EINVAL), errors.Is(err, unix.EACCES): // one that rejects: unreachable, blackhole, prohibit
 		return false, nil
 	case err != nil:
 		return false, fmt.Errorf("look-up of a route to %s: %w", at, err)
@@ -113,9 +115,6 @@ func (k *kernel) finds(to netip.Prefix) (bool, error) {
 		return r.Protocol != Protocol && leads(&r) && prefixOf(r.Dst).Bits() <= to.Bits()
 	}), nil
 }
-
-// noWay are the kernel's answers when there is no route, or one that rejects: unreachable, blackhole or prohibit.
-var noWay = []unix.Errno{unix.ENETUNREACH, unix.EHOSTUNREACH, unix.EINVAL, unix.EACCES}
 
 // put adds a route, or replaces ours to the same place. It leaves alone what another program has there with the same metric.
 func (k *kernel) put(r route, replace bool) error {
