@@ -31,7 +31,7 @@ func schema(c *Config, backends []Choice) []section {
 		{"routes", "Routes that are kept on this host. They have the routing protocol \"edgeway\" (119), and \"edgeway cleanup\" removes them.", []key{
 			{
 				"services", "Routes to the ranges of ClusterIPs, and to each other address of a Service. Without any route the kernel refuses the host's own connections to Services. " +
-					"auto: where the host has none that leads there, as without a default route. always: also beside a less specific one of the host. never: none. " +
+					"auto: where the host has none that leads there, as without a default route. always: to the ranges also beside a less specific one of the host. never: none. " +
 					"Without a default route the host's own connections to ClusterIPs get the address of the link by which they leave.",
 				oneOf(&c.Routes.Services, RoutesAuto, RoutesAlways, RoutesNever),
 			},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -125,10 +126,8 @@ func (f *follower) stepTo(ctx context.Context, r route) error {
 	if r.link == 0 {
 		return nil
 	}
-	if !f.always {
-		if found, err := f.kernel.finds(r.to); err != nil || found {
-			return err
-		}
+	if found, err := f.kernel.finds(r.to); err != nil || found {
+		return err
 	}
 	return f.put(ctx, r, false)
 }
@@ -155,23 +154,21 @@ func (f *follower) wanted(ctx context.Context) (map[netip.Prefix]route, error) {
 		if link == 0 {
 			continue
 		}
-		family := plan.FamilyOf(u.Addr)
-		all := f.places.of(family)
-		if !f.always {
-			if all, err = f.unreached(ctx, family, all); err != nil {
-				return nil, err
-			}
+		needed, err := f.needed(ctx, plan.FamilyOf(u.Addr))
+		if err != nil {
+			return nil, err
 		}
-		for _, to := range all {
+		for _, to := range needed {
 			want[to] = route{to, u.Addr, link}
 		}
 	}
 	return want, nil
 }
 
-// unreached keeps the places to which nobody else's route leads. The main table tells what it would be without
-// ours. What it does not lead to, a table of a rule of the host may: of that the kernel's answer tells.
-func (f *follower) unreached(ctx context.Context, family plan.Family, all []netip.Prefix) (out []netip.Prefix, err error) {
+// needed gives the places to which nobody else's route leads, and with always the ranges too. The main table tells what
+// the answer would be without ours. What it does not lead to, a table of a rule of the host may: of that the kernel's answer tells.
+func (f *follower) needed(ctx context.Context, family plan.Family) (out []netip.Prefix, err error) {
+	all := f.places.of(family)
 	if len(all) == 0 {
 		return nil, nil
 	}
@@ -180,6 +177,10 @@ func (f *follower) unreached(ctx context.Context, family plan.Family, all []neti
 		return nil, err
 	}
 	for _, to := range all {
+		if f.always && slices.Contains(f.places.ranges, to) {
+			out = append(out, to)
+			continue
+		}
 		if others.leads(to) {
 			continue
 		}

@@ -27,7 +27,8 @@ import (
 // Name is the follower's.
 const Name = "serviceroutes"
 
-// Component describes the follower. With always it keeps all routes, without it those to where the kernel finds no way.
+// Component describes the follower. It keeps routes to where the kernel finds no way, and with always to all ranges. Other
+// addresses of Services are left alone that have a way: there may be more at them than Services.
 func Component(always bool) proxiers.Component {
 	return proxiers.Component{
 		Name: Name,

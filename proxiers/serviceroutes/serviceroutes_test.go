@@ -94,9 +94,10 @@ func TestRoutesOfOthersGoFirst(t *testing.T) {
 func TestAlwaysIsBesideADefaultRoute(t *testing.T) {
 	l := newLab(t, true, "route add default via 192.0.2.1", "-6 route add default via 2001:db8:2::1")
 	l.apply(testPlan(), true)
-	l.settled(allOfThem...)
-	p := planOf(servicePort("web", 80, "10.96.0.10"), servicePort("web-tls", 443, "10.96.0.10", "203.0.113.9"))
-	l.apply(p, false)
+	l.settled(range4, range6)
+	l.ip("route del default")
+	l.settled(range4, external4, range6)
+	l.apply(planOf(servicePort("web", 80, "10.96.0.10", "203.0.113.9"), servicePort("web6", 80, "fd00:96::10", "2001:db8:77::8")), false)
 	l.settled(range4, "203.0.113.9 dev v0 src 192.0.2.10", range6)
 }
 
