@@ -22,6 +22,9 @@ type route struct {
 
 // refresh makes our routes in the kernel those that are wanted, whatever they are now.
 func (f *follower) refresh(ctx context.Context) error {
+	f.mu.Lock()
+	f.due, f.lost, f.looked = time.Time{}, netip.Prefix{}, time.Now() // what happens from here on needs another look
+	f.mu.Unlock()
 	want, err := f.wanted(ctx)
 	if err != nil {
 		return err
@@ -32,7 +35,7 @@ func (f *follower) refresh(ctx context.Context) error {
 	}
 	have, changed, extra := compare(own, want)
 	f.mu.Lock()
-	f.have, f.due, f.lost, f.looked = have, time.Time{}, netip.Prefix{}, time.Now()
+	f.have = have
 	f.mu.Unlock()
 	added := 0
 	for to, r := range want {
