@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 	"slices"
 	"syscall"
 	"time"
@@ -57,24 +56,30 @@ func (f *follower) listen(socket *nl.NetlinkSocket) {
 	for {
 		messages, _, err := socket.Receive()
 		switch {
-		case errors.Is(err, os.ErrClosed):
-			return
 		case errors.Is(err, unix.ENOBUFS): // events were lost, the subscription goes on
 			f.look(netip.Prefix{})
 		case err != nil:
-			f.env.Logger.Warn("watching routes failed, beginning again", "error", err)
-			socket.Close()
-			f.mu.Lock()
-			if f.socket == socket {
-				f.socket = nil
-			}
-			f.mu.Unlock()
-			f.look(netip.Prefix{})
+			f.ended(socket, err)
 			return
 		}
 		for i := range messages {
 			f.note(&messages[i])
 		}
+	}
+}
+
+// ended has another socket opened unless Close has closed this one.
+func (f *follower) ended(socket *nl.NetlinkSocket, err error) {
+	f.mu.Lock()
+	failed := f.socket == socket
+	if failed {
+		f.socket = nil
+	}
+	f.mu.Unlock()
+	if failed {
+		socket.Close()
+		f.env.Logger.Warn("watching routes failed, beginning again", "error", err)
+		f.look(netip.Prefix{})
 	}
 }
 
@@ -107,17 +112,20 @@ func (f *follower) note(m *syscall.NetlinkMessage) {
 // look has the routes looked at soon. lost is one that was taken away, or invalid.
 func (f *follower) look(lost netip.Prefix) {
 	f.mu.Lock()
-	if f.due.IsZero() {
+	if lost.IsValid() {
+		f.lost = lost
+	}
+	known := !f.due.IsZero()
+	if !known {
 		f.due = time.Now().Add(settle)
 		if rested := f.looked.Add(pause); rested.After(f.due) {
 			f.due = rested
 		}
 	}
-	if lost.IsValid() {
-		f.lost = lost
-	}
 	f.mu.Unlock()
-	f.env.Wake()
+	if !known {
+		f.env.Wake()
+	}
 }
 
 func (f *follower) has(to netip.Prefix) bool {
