@@ -77,12 +77,8 @@ func (o *Options) surroundings(snap *tracker.Snapshot, host *nodeinfo.Host) (*en
 		env.nodeAddrs = append(env.nodeAddrs, own...)
 		ports := o.nodePortAddrs(family, primary, out.HostAddrs)
 		out.NodePortAddrs = append(out.NodePortAddrs, ports...)
-		if len(ports) == 0 {
-			env.notePortless(o, family)
-		}
-		if o.OwnRoutes {
-			out.Uplinks = append(out.Uplinks, env.uplinks(family, own, host)...)
-		}
+		env.notePortless(o, family, ports)
+		out.Uplinks = append(out.Uplinks, env.uplinks(o, family, own, host)...)
 		if lo := loopback(family); o.NodePorts.loopback(family) && slices.Contains(out.HostAddrs, lo) {
 			out.LoopbackAddrs = append(out.LoopbackAddrs, lo)
 		}

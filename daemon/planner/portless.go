@@ -18,10 +18,10 @@ type portless struct {
 	why    string
 }
 
-// notePortless notes a family in which no address accepts NodePorts, if the host has one that could.
-func (e *environment) notePortless(o *Options, family plan.Family) {
+// notePortless notes a family in which no address accepts NodePorts, if the host has one that could. ports are those that do.
+func (e *environment) notePortless(o *Options, family plan.Family, ports []netip.Addr) {
 	could := func(a netip.Addr) bool { return plan.FamilyOf(a) == family && !a.IsLoopback() }
-	if !o.NodePorts.Primary || !slices.ContainsFunc(e.held, could) {
+	if len(ports) > 0 || !o.NodePorts.Primary || !slices.ContainsFunc(e.held, could) {
 		return
 	}
 	why := "this host has no default route, and node.addresses has no address"
@@ -31,11 +31,22 @@ func (e *environment) notePortless(o *Options, family plan.Family) {
 	e.portless = append(e.portless, portless{family, why})
 }
 
-// unserved gives the problems of a host that could serve NodePorts of a plan, and does not, as it cannot tell which of its
+// count adds to, or takes from, the ServicePorts with a NodePort that no address accepts.
+func (p *Planner) count(ports []*plan.ServicePort, by int) {
+	for _, none := range p.env.portless {
+		for _, sp := range ports {
+			if sp.Family == none.family && hasNodePort(sp) {
+				p.wanting[none.family] += by
+			}
+		}
+	}
+}
+
+// unserved gives the problems of a host that could serve the NodePorts there are, and does not, as it cannot tell which of its
 // addresses is its primary one.
-func (e *environment) unserved(p *plan.Plan) (out []source.Problem) {
-	for _, none := range e.portless {
-		if !slices.ContainsFunc(p.Services, func(sp *plan.ServicePort) bool { return sp.Family == none.family && hasNodePort(sp) }) {
+func (p *Planner) unserved() (out []source.Problem) {
+	for _, none := range p.env.portless {
+		if p.wanting[none.family] == 0 {
 			continue
 		}
 		out = append(out, source.Problem{

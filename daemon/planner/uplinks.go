@@ -12,10 +12,11 @@ import (
 // loopbackDevice is the kernel's name for it in every network namespace.
 const loopbackDevice = "lo"
 
-// uplinks gives that of a family, if there is one, and notes whether its address is guessed: no default route has chosen it.
-func (e *environment) uplinks(family plan.Family, own []netip.Addr, host *nodeinfo.Host) []plan.Uplink {
+// uplinks gives that of a family, if there is one and it is wanted, and notes whether its address is guessed: no default route
+// has chosen it.
+func (e *environment) uplinks(o *Options, family plan.Family, own []netip.Addr, host *nodeinfo.Host) []plan.Uplink {
 	up, ok := uplink(family, own, host)
-	if !ok {
+	if !ok || !o.OwnRoutes {
 		return nil
 	}
 	if !slices.ContainsFunc(host.Addrs, func(a nodeinfo.Addr) bool { return a.Primary && plan.FamilyOf(a.Addr) == family }) {
