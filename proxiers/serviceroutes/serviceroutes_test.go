@@ -233,6 +233,29 @@ func TestManySingleAddresses(t *testing.T) {
 	}
 }
 
+func TestChangeOfEndpointsAsksNoKernel(t *testing.T) {
+	l := newLab(t, false)
+	l.apply(testPlan(), true)
+	f := l.Proxier.(*follower)
+	kernel := f.kernel
+	f.kernel = nil // who asks it fails
+	defer func() { f.kernel = kernel }()
+	next := slices.Clone(l.plan.Services)
+	for i, svc := range next {
+		changed := *svc
+		changed.Serving = []netip.AddrPort{netip.MustParseAddrPort("10.1.2.3:8080")}
+		changed.Seal()
+		next[i] = &changed
+	}
+	change := proxiers.NewChange(l.plan, &plan.Plan{Node: l.plan.Node, Services: next})
+	if len(change.Changed) != len(next) {
+		t.Fatalf("%d of %d have changed", len(change.Changed), len(next))
+	}
+	if err := f.Apply(l.Context(), change); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // Beyond the bound addresses are left out, and the ones that are there stay right.
 func TestPlacesAreBounded(t *testing.T) {
 	addr := func(i int) netip.Addr { return netip.AddrFrom4([4]byte{100, 64, byte(i >> 8), byte(i)}) }
