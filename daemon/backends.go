@@ -13,6 +13,7 @@ import (
 	"edgeway/proxiers/localnodeport"
 	"edgeway/proxiers/nftables"
 	"edgeway/proxiers/plan"
+	"edgeway/proxiers/serviceroutes"
 )
 
 // Backends lists every backend. A new one is a folder below proxiers and a line here.
@@ -32,6 +33,7 @@ type follower struct {
 // followers lists every follower, in the order in which they run. A new one is a folder below proxiers and a line here.
 func followers(cfg *config.Config, l lasting) []follower {
 	return []follower{
+		{Component: serviceroutes.Component(cfg.Routes.Services == config.RoutesAlways), on: cfg.Routes.Services != config.RoutesNever},
 		{Component: conntrack.Component(), on: cfg.Conntrack.Cleanup},
 		{Component: proxiers.Component{Name: localnodeport.Name}, on: true, lasting: l.loopback},
 		{Component: proxiers.Component{Name: healthcheck.Name}, on: true, lasting: l.checks},

@@ -135,6 +135,6 @@ func Cleanup(ctx context.Context, cfg *config.Config, logger *slog.Logger) error
 func cleanupEnv(cfg *config.Config, logger *slog.Logger) proxiers.Env {
 	return proxiers.Env{
 		Logger: logger, Families: kernelFamilies(), MasqueradeBit: cfg.Proxy.MasqueradeBit,
-		Drift: func(string) {}, Progress: func(int, int) {},
+		Drift: func(string) {}, Wake: func() {}, Progress: func(int, int) {},
 	}
 }

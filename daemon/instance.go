@@ -91,6 +91,7 @@ func (i *instance) assemble(ctx context.Context) error {
 	i.pipeline = i.newPipeline()
 	i.health = health.New(i.pipeline, i.healthSources()...)
 	i.health.Include(i.sources.concerns)
+	i.health.Include(func() []health.Condition { return nodePortCondition(i.pipeline.State()) })
 	if err := i.newStages(ctx); err != nil {
 		return err
 	}
@@ -185,6 +186,7 @@ func (i *instance) env(stage string) proxiers.Env {
 		Families:      kernelFamilies(),
 		MasqueradeBit: i.cfg.Proxy.MasqueradeBit,
 		Drift:         func(reason string) { i.pipeline.RequestFull(stage, reason) },
+		Wake:          i.pipeline.Wake,
 		Progress:      i.pipeline.Progress,
 	}
 }

@@ -28,6 +28,7 @@ func plannerOptions(cfg *config.Config, families []plan.Family, held func() []so
 		Pods:               podDetection(p),
 		NodePorts:          nodePorts(p.NodePortAddresses),
 		ServiceCIDRs:       p.ServiceCIDRs,
+		OwnRoutes:          cfg.Routes.Services != config.RoutesNever,
 		AllowExternalIPs:   p.AllowExternalIPs.Prefixes,
 		AllowHostIPs:       p.AllowExternalIPs.Host,
 		AllowLoadBalancers: p.AllowLoadBalancers,

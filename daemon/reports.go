@@ -10,7 +10,9 @@ import (
 	"edgeway/daemon/health"
 	"edgeway/daemon/metrics"
 	"edgeway/daemon/pipeline"
+	"edgeway/daemon/planner"
 	"edgeway/daemon/sdunit"
+	"edgeway/daemon/source"
 	"edgeway/proxiers"
 )
 
@@ -57,6 +59,20 @@ func (i *instance) lastKnown() control.LastKnown {
 	at, ok := saved.Age()
 	serving := ok && saved.Status().Synced && !i.sources.kube.Status().Synced
 	return control.LastKnown{Serving: serving, SavedAt: at}
+}
+
+// nodePortCondition reports a host with no address at all that accepts NodePorts, though there are some and it is to accept
+// them.
+func nodePortCondition(s pipeline.State) []health.Condition {
+	if s.Plan == nil || len(s.Plan.Node.NodePortAddrs) > 0 {
+		return nil
+	}
+	for _, p := range s.PlanProblems {
+		if p.Object.Kind == source.KindSetting && p.Object.Name == planner.NodePortSetting {
+			return []health.Condition{{Name: "nodeport-addresses", Level: health.Degraded, Message: "NodePorts do not work: " + p.Message}}
+		}
+	}
+	return nil
 }
 
 // waiting are the ports that stages cannot listen on.

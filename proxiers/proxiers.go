@@ -135,6 +135,9 @@ type Env struct {
 	// Drift is called, from any goroutine, when the Component sees that another program changed or
 	// removed its state in the kernel. The caller answers with a full sync of it. Never nil.
 	Drift func(reason string)
+	// Wake is called, from any goroutine, by a Tender that has something to do earlier than its last Due said. The caller asks
+	// again. Never nil.
+	Wake func()
 	// Progress is called during a long Apply with the ServicePorts done so far and their total.
 	// Never nil.
 	Progress func(done, total int)

@@ -29,6 +29,7 @@ type Config struct {
 	Node      Node
 	Source    Source
 	Proxy     Proxy
+	Routes    Routes
 	Conntrack Conntrack
 	Health    Health
 	Metrics   Metrics
@@ -146,6 +147,21 @@ type Choice struct {
 	Doc string
 }
 
+// Routes are those that are kept on this host.
+type Routes struct {
+	Services ServiceRoutes
+}
+
+// ServiceRoutes says when routes to the addresses of Services are kept.
+type ServiceRoutes string
+
+// When routes are kept.
+const (
+	RoutesAuto   ServiceRoutes = "auto"
+	RoutesAlways ServiceRoutes = "always"
+	RoutesNever  ServiceRoutes = "never"
+)
+
 // Conntrack is connection tracking. A zero number or duration leaves the kernel's setting alone.
 type Conntrack struct {
 	Cleanup               bool
@@ -202,6 +218,7 @@ func Default() *Config {
 			MinSyncPeriod:       10 * time.Millisecond,
 			FullSyncPeriod:      time.Hour,
 		},
+		Routes:    Routes{Services: RoutesAuto},
 		Conntrack: Conntrack{Cleanup: true, MaxPerCore: 32768, Min: 131072},
 		Health:    Health{Address: ":10256"},
 		Metrics:   Metrics{Address: "127.0.0.1:10249"},

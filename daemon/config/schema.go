@@ -28,6 +28,14 @@ func schema(c *Config, backends []Choice) []section {
 		fileSection(&c.Source.File),
 		lastKnownSection(&c.Source.LastKnown),
 		proxySection(&c.Proxy, backends),
+		{"routes", "Routes that are kept on this host. They have the routing protocol \"edgeway\" (119), and \"edgeway cleanup\" removes them.", []key{
+			{
+				"services", "Routes to the ranges of ClusterIPs, and to each other address of a Service. Without any route the kernel refuses the host's own connections to Services. " +
+					"auto: where the host has none that leads there, as without a default route. always: to the ranges also beside a less specific one of the host. never: none. " +
+					"Without a default route the host's own connections to ClusterIPs get the address of the link by which they leave.",
+				oneOf(&c.Routes.Services, RoutesAuto, RoutesAlways, RoutesNever),
+			},
+		}},
 		conntrackSection(&c.Conntrack),
 		{"health", "Health over HTTP, for load balancers and monitoring.", []key{
 			{"address", "Where /healthz, /livez and /readyz are served. Empty: nowhere.", listen(&c.Health.Address)},
@@ -50,7 +58,7 @@ func nodeSection(n *Node) section {
 			text(&n.Name, nodeName),
 		},
 		{
-			"addresses", "The host's own addresses, at most one of each family. Empty: those of the Node object, else the addresses of the default route.",
+			"addresses", "The host's own addresses, at most one of each family. A host without a default route needs them for \"primary\" in proxy.nodeport_addresses. Empty: those of the Node object, else the addresses of the default route.",
 			list(&n.Addresses, parseAddr),
 		},
 		{

@@ -17,6 +17,7 @@ func Faults() []Fault {
 		{"af24778f7c2d0fb9d1adc0706ce92a61", "kernel refused a sync, searching for the refused ServicePort"},
 		{"2c79c2d4edb3ddd40e465b717bed1bb9", "ServicePort left out"},
 		{"6f1c0a4be2d84c0f9f0e5b7d3a92c816", "Service left out because of its size"},
+		{"cad30e3aa1836ce11ca0de0b0c03cc1e", "more addresses of Services than routes are kept to, the rest cannot be reached from this host"},
 		{"5db7360b7fbe152e57cb132b9db453d6", "object has a problem, the affected part is ignored"},
 		{"20231b606b376222deb6df29ec422462", "api server not usable"},
 		{"a828f323d85811811e9e789be17af262", "api server usable again"},

@@ -11,6 +11,11 @@ import (
 // applied. A request that arrives during a sync causes another one after it.
 func (p *Pipeline) RequestFull(stage, reason string) {
 	p.drift.request(stage, reason)
+	p.Wake()
+}
+
+// Wake has the stages asked again when they have later work to do.
+func (p *Pipeline) Wake() {
 	select {
 	case p.wake <- struct{}{}:
 	default:

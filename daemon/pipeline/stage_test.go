@@ -151,3 +151,26 @@ func TestLaterWorkIsDoneWhenItIsDue(t *testing.T) {
 		}
 	})
 }
+
+// What a stage has to do may become due earlier than it said.
+func TestLaterWorkThatIsDueEarlier(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		w.set(1, 1)
+		l := &lazy{kernel: newKernel(t), due: time.Now().Add(time.Hour)}
+		b := start(t, w, newKernel(t), func(o *Options) { o.FullSync = 0 }, Stage{"lazy", l})
+		settle(time.Minute)
+		l.mu.Lock()
+		l.due = time.Now()
+		l.mu.Unlock()
+		settle(time.Minute)
+		if n := l.times(); n != 0 {
+			t.Fatalf("done %d times before anybody said so", n)
+		}
+		b.p.Wake()
+		settle(time.Second)
+		if n := l.times(); n != 1 {
+			t.Errorf("done %d times, want 1", n)
+		}
+	})
+}

@@ -32,6 +32,11 @@ type environment struct {
 	apiServers, gateways, broadcasts []netip.Addr
 	// denyHost says that endpoints at held addresses are left out.
 	denyHost bool
+	// guessed are the families in which own routes give the host's connections to ClusterIPs their source, before anybody knows which
+	// way the endpoint is.
+	guessed []plan.Family
+	// portless are the families in which "primary" stands for no address, though the host has one, and why.
+	portless []portless
 }
 
 func (e *environment) equal(o *environment) bool { return reflect.DeepEqual(e, o) }
@@ -70,7 +75,10 @@ func (o *Options) surroundings(snap *tracker.Snapshot, host *nodeinfo.Host) (*en
 		env.families = append(env.families, family)
 		own, primary := o.nodeAddrs(family, node, host)
 		env.nodeAddrs = append(env.nodeAddrs, own...)
-		out.NodePortAddrs = append(out.NodePortAddrs, o.nodePortAddrs(family, primary, out.HostAddrs)...)
+		ports := o.nodePortAddrs(family, primary, out.HostAddrs)
+		out.NodePortAddrs = append(out.NodePortAddrs, ports...)
+		env.notePortless(o, family, ports)
+		out.Uplinks = append(out.Uplinks, env.uplinks(o, family, own, host)...)
 		if lo := loopback(family); o.NodePorts.loopback(family) && slices.Contains(out.HostAddrs, lo) {
 			out.LoopbackAddrs = append(out.LoopbackAddrs, lo)
 		}

@@ -30,6 +30,8 @@ type Options struct {
 	NodePorts NodePortAddresses
 	// ServiceCIDRs are added to those of the ServiceCIDR objects.
 	ServiceCIDRs []netip.Prefix
+	// OwnRoutes says that the plan is to have uplinks, for routes to Services.
+	OwnRoutes bool
 	// AllowExternalIPs are the only ranges that externalIPs may come from. Empty: none.
 	AllowExternalIPs []netip.Prefix
 	// AllowHostIPs allows the addresses of this host as externalIPs, whatever the ranges say. Without it they are

@@ -32,6 +32,8 @@ type Planner struct {
 	owners ownership
 	// listening has who listens on the ports that are programs' claims.
 	listening map[claim]nodeinfo.Listener
+	// wanting is how many ServicePorts have a NodePort, for the families of environment.portless.
+	wanting map[plan.Family]int
 
 	scratch []endpoint               // see endpoints
 	ports   map[portKey][]candidates // see index
@@ -70,10 +72,11 @@ func (p *Planner) Plan(snap *tracker.Snapshot, host *nodeinfo.Host, prev *plan.P
 		p.rebuild(snap, prev, next)
 	}
 	p.snap, p.host, p.made = snap, host, next
-	if len(p.around) == 0 {
+	around := slices.Concat(p.around, p.unserved())
+	if len(around) == 0 {
 		return next, p.problems
 	}
-	return next, slices.Concat(p.around, p.problems)
+	return next, append(around, p.problems...)
 }
 
 // follows reports whether snap.Changed is all that is between the last snapshot and this one.
@@ -97,7 +100,7 @@ func (p *Planner) TakesPorts(snap *tracker.Snapshot) (takes bool) {
 
 // rebuild plans all Services.
 func (p *Planner) rebuild(snap *tracker.Snapshot, prev, next *plan.Plan) {
-	p.owners, p.problems = newOwnership(), nil
+	p.owners, p.problems, p.wanting = newOwnership(), nil, map[plan.Family]int{}
 	for _, svc := range snap.Services {
 		p.claims(svc.Spec, func(c claim) { p.owners.add(c, svc.Spec) })
 	}
@@ -113,6 +116,7 @@ func (p *Planner) rebuild(snap *tracker.Snapshot, prev, next *plan.Plan) {
 		next.HealthChecks = append(next.HealthChecks, out.health...)
 		p.problems = append(p.problems, out.problems...)
 	}
+	p.count(next.Services, 1)
 	shareServices(prev.Services, next.Services)
 	shareHealthChecks(prev.HealthChecks, next.HealthChecks)
 }
@@ -133,6 +137,8 @@ func (p *Planner) update(snap *tracker.Snapshot, prev, next *plan.Plan, listened
 		results[i] = p.service(snap.Find(name))
 	}
 	next.Services = sorted.Splice(prev.Services, names, compareServicePort, func(i int, old []*plan.ServicePort) []*plan.ServicePort {
+		p.count(old, -1)
+		p.count(results[i].ports, 1)
 		shareServices(old, results[i].ports)
 		return results[i].ports
 	})

@@ -116,6 +116,7 @@ func (c chaos) options() Options {
 	o.Pods = pick(c, PodDetection{}, o.Pods, PodDetection{NodeCIDRs: true}, PodDetection{Interfaces: []string{"veth*", "cni0"}})
 	o.NodePorts.Prefixes = some(c, 30, cidrs("0.0.0.0/0", "198.51.100.0/24", "::/0")...)
 	o.ServiceCIDRs = some(c, 50, cidrs("10.96.0.0/16", "10.96.3.4/12")...)
+	o.OwnRoutes = c.chance(50)
 	o.AllowHostIPs = c.chance(30)
 	o.DenyHostEndpoints = c.chance(50)
 	o.Bounds = pick(c, Bounds{}, Bounds{Endpoints: 3, Frontends: 6, SourceRanges: 3})

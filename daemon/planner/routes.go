@@ -10,15 +10,16 @@ type policy struct {
 	cluster, local plan.Route // to each pool, source kept
 	detect         bool       // pods can be told
 	masqueradeAll  bool
+	// masqueradeHost is for the host's own connections, whose source a route of ours chose.
+	masqueradeHost bool
 }
 
 // newPolicy: a pool without endpoints refuses, except that a local pool without endpoints drops while
 // there are endpoints elsewhere: a load balancer then tries another host.
-func newPolicy(p pools, detect, masqueradeAll bool) policy {
+func newPolicy(p pools) policy {
 	out := policy{
 		cluster: plan.Route{Verdict: plan.Forward, Pool: plan.ClusterPool},
 		local:   plan.Route{Verdict: plan.Forward, Pool: plan.LocalPool},
-		detect:  detect, masqueradeAll: masqueradeAll,
 	}
 	if p.cluster == nil {
 		out.cluster = plan.Route{Verdict: plan.Reject}
@@ -34,10 +35,12 @@ func newPolicy(p pools, detect, masqueradeAll bool) policy {
 }
 
 // internal gives the routes of a ClusterIP. Where pods can be told, all that is no pod is masqueraded, as
-// it may come from where the endpoint's answer would not find back to.
+// it may come from where the endpoint's answer would not find back to. So is what the host itself sends without a default
+// route: the endpoint may be on another link than the one whose address it has.
 func (p policy) internal(local bool) (r routes) {
 	for origin := range r {
-		r[origin] = p.pick(local, p.masqueradeAll || p.detect && plan.Origin(origin) != plan.FromPod)
+		guessed := p.masqueradeHost && plan.Origin(origin) == plan.FromHost
+		r[origin] = p.pick(local, p.masqueradeAll || guessed || p.detect && plan.Origin(origin) != plan.FromPod)
 	}
 	return r
 }

@@ -87,7 +87,9 @@ func (p *Planner) servicePort(spec *source.Service, index int, family plan.Famil
 	endpoints := p.endpoints(b, portKey{port.Name, port.Protocol, family})
 	pools := p.env.choosePools(endpoints)
 	sp.Serving = serving(endpoints)
-	policy := newPolicy(pools, p.env.detects(family), p.opts.MasqueradeAll)
+	policy := newPolicy(pools)
+	policy.detect, policy.masqueradeAll = p.env.detects(family), p.opts.MasqueradeAll
+	policy.masqueradeHost = slices.Contains(p.env.guessed, family)
 	bound := !p.env.localAsCluster || pools.local != nil // the Local policies mean what they say
 	for i := range sp.Frontends {
 		f := &sp.Frontends[i]

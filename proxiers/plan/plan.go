@@ -47,6 +47,15 @@ type Node struct {
 	// ServiceCIDRs, as PodSources, are as Minimal gives them: the ranges that ClusterIPs are allocated from. An address in them that is no
 	// active ClusterIP is dropped.
 	ServiceCIDRs []netip.Prefix
+	// Uplinks are where the host's own connections to Services begin if no route of the host leads there, IPv4 first and at most
+	// one of each family. Empty: no routes to Services are kept.
+	Uplinks []Uplink
+}
+
+// Uplink is an address of the host, and an interface that is up and not lo. The address may be on another one.
+type Uplink struct {
+	Addr      netip.Addr
+	Interface string
 }
 
 // ServicePort is one port of one Service in one address family.

@@ -206,6 +206,7 @@ func imaginaryLab() *lab {
 
 func silentEnv() proxiers.Env {
 	return proxiers.Env{
-		Logger: slog.New(slog.DiscardHandler), Families: families, MasqueradeBit: 14, Drift: func(string) {}, Progress: func(int, int) {},
+		Logger: slog.New(slog.DiscardHandler), Families: families, MasqueradeBit: 14,
+		Drift: func(string) {}, Wake: func() {}, Progress: func(int, int) {},
 	}
 }

@@ -26,7 +26,7 @@ import (
 var (
 	env = proxiers.Env{
 		Logger: slog.New(slog.DiscardHandler), Families: []plan.Family{plan.IPv4, plan.IPv6}, MasqueradeBit: 14,
-		Drift: func(string) {}, Progress: func(int, int) {},
+		Drift: func(string) {}, Wake: func() {}, Progress: func(int, int) {},
 	}
 	apiServer = netip.MustParseAddr("192.0.2.10")
 	anywhere  = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}

@@ -1,0 +1,140 @@
+package planner
+
+import (
+	"slices"
+	"testing"
+
+	"edgeway/daemon/nodeinfo"
+	"edgeway/daemon/source"
+	"edgeway/proxiers/plan"
+)
+
+// From which address and by which interface an own route leads.
+func TestUplinks(t *testing.T) {
+	lo := nodeinfo.Addr{Addr: ip("127.0.0.1"), Interface: "lo"}
+	eth0 := nodeinfo.Addr{Addr: ip("192.0.2.1"), Interface: "eth0"}
+	eth1 := nodeinfo.Addr{Addr: ip("198.51.100.1"), Interface: "eth1"}
+	primary := nodeinfo.Addr{Addr: ip("198.51.100.1"), Interface: "eth1", Primary: true}
+	dummy := nodeinfo.Addr{Addr: ip("10.0.0.1"), Interface: "dummy0", Dummy: true}
+	onLo := nodeinfo.Addr{Addr: ip("10.0.0.2"), Interface: "lo"}
+	linkLocal := nodeinfo.Addr{Addr: ip("169.254.1.1"), Interface: "eth2"}
+	eth06 := nodeinfo.Addr{Addr: ip("fd00::1"), Interface: "eth0"}
+	for name, c := range map[string]struct {
+		host    []nodeinfo.Addr
+		options []string // addresses in the options
+		node    []string // addresses of the Node object
+		want    []plan.Uplink
+		guessed []plan.Family
+	}{
+		"the only address":             {[]nodeinfo.Addr{lo, eth0}, nil, nil, []plan.Uplink{{Addr: eth0.Addr, Interface: "eth0"}}, []plan.Family{plan.IPv4}},
+		"of two the first":             {[]nodeinfo.Addr{eth0, eth1}, nil, nil, []plan.Uplink{{Addr: eth0.Addr, Interface: "eth0"}}, []plan.Family{plan.IPv4}},
+		"that of the default route":    {[]nodeinfo.Addr{eth0, primary}, nil, nil, []plan.Uplink{{Addr: eth1.Addr, Interface: "eth1"}}, nil},
+		"that of the options":          {[]nodeinfo.Addr{eth0, eth1}, []string{"198.51.100.1"}, []string{"192.0.2.1"}, []plan.Uplink{{Addr: eth1.Addr, Interface: "eth1"}}, []plan.Family{plan.IPv4}},
+		"that of the Node":             {[]nodeinfo.Addr{eth0, eth1}, nil, []string{"203.0.113.1", "198.51.100.1"}, []plan.Uplink{{Addr: eth1.Addr, Interface: "eth1"}}, []plan.Family{plan.IPv4}},
+		"one that is not on the host":  {[]nodeinfo.Addr{eth0}, []string{"203.0.113.1"}, nil, []plan.Uplink{{Addr: eth0.Addr, Interface: "eth0"}}, []plan.Family{plan.IPv4}},
+		"no dummy if there is another": {[]nodeinfo.Addr{dummy, eth0}, nil, nil, []plan.Uplink{{Addr: eth0.Addr, Interface: "eth0"}}, []plan.Family{plan.IPv4}},
+		"a dummy has the address":      {[]nodeinfo.Addr{dummy, eth0}, []string{"10.0.0.1"}, nil, []plan.Uplink{{Addr: dummy.Addr, Interface: "eth0"}}, []plan.Family{plan.IPv4}},
+		"a dummy alone":                {[]nodeinfo.Addr{dummy}, nil, nil, []plan.Uplink{{Addr: dummy.Addr, Interface: "dummy0"}}, []plan.Family{plan.IPv4}},
+		"the address is on lo":         {[]nodeinfo.Addr{onLo, eth0}, []string{"10.0.0.2"}, nil, []plan.Uplink{{Addr: onLo.Addr, Interface: "eth0"}}, []plan.Family{plan.IPv4}},
+		"nothing but lo":               {[]nodeinfo.Addr{onLo, lo}, nil, nil, nil, nil},
+		"nothing but link-local":       {[]nodeinfo.Addr{lo, linkLocal}, nil, nil, nil, nil},
+		"both families": {
+			[]nodeinfo.Addr{eth0, eth06}, nil, nil, []plan.Uplink{{Addr: eth0.Addr, Interface: "eth0"}, {Addr: eth06.Addr, Interface: "eth0"}}, []plan.Family{plan.IPv4, plan.IPv6},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			opts := testOptions()
+			opts.OwnRoutes, opts.NodeAddresses = true, ips(c.options...)
+			w := newWorld(t, opts)
+			w.host = &nodeinfo.Host{Addrs: c.host}
+			w.put(&source.Node{Name: hostName, Addresses: ips(c.node...)})
+			if got := w.plan.Node.Uplinks; !slices.Equal(got, c.want) {
+				t.Errorf("got %v, want %v", got, c.want)
+			}
+			if got := w.env.guessed; !slices.Equal(got, c.guessed) {
+				t.Errorf("guessed in %v, want %v", got, c.guessed)
+			}
+			w.Planner = New(testOptions())
+			if w.replan(); w.plan.Node.Uplinks != nil {
+				t.Errorf("without own routes there are %v", w.plan.Node.Uplinks)
+			}
+		})
+	}
+}
+
+// withoutDefaultRoute is testHost as it is without one.
+func withoutDefaultRoute() *nodeinfo.Host {
+	h := testHost()
+	for i := range h.Addrs {
+		h.Addrs[i].Primary = false
+	}
+	return h
+}
+
+// Where own routes choose the source of the host's connections, before the endpoint is known, it is rewritten to that of the
+// link; a default route that comes or goes changes that.
+func TestGuessedSourceIsRewritten(t *testing.T) {
+	opts := testOptions()
+	opts.OwnRoutes, opts.Pods = true, PodDetection{}
+	w := newWorld(t, opts, testService("svc", everywhere), testSlice("svc", ep(epThere)))
+	check := func(when, host, outside string) {
+		t.Helper()
+		if got := outcome(w.plan.Decide(packetTo("host", "ClusterIP"))); got != host {
+			t.Errorf("%s: from the host %s, want %s", when, got, host)
+		}
+		if got := outcome(w.plan.Decide(packetTo("outside", "ClusterIP"))); got != outside {
+			t.Errorf("%s: from outside %s, want %s", when, got, outside)
+		}
+	}
+	check("with a default route", "there", "there")
+	w.host = withoutDefaultRoute()
+	w.replan()
+	check("without", "there+", "there")
+	w.host = testHost()
+	w.replan()
+	check("with one again", "there", "there")
+	opts.OwnRoutes = false
+	w.Planner, w.host = New(opts), withoutDefaultRoute()
+	w.replan()
+	check("without own routes", "there", "there")
+}
+
+// A host that cannot tell its primary address says so, once there are NodePorts, and what to do.
+func TestNoAddressForNodePorts(t *testing.T) {
+	opts := testOptions()
+	w := newWorld(t, opts, testService("svc"))
+	w.host = withoutDefaultRoute()
+	w.replan()
+	w.wantProblems()
+	w.put(testService("svc", everywhere))
+	const says = `Setting proxy.nodeport_addresses: no address of this host accepts NodePorts over IPv4: "primary" stands for no address, as `
+	const todo = `; set node.addresses to the address that is to have them, or proxy.nodeport_addresses to ranges or "all"`
+	w.wantProblems(says + "this host has no default route, and node.addresses has no address" + todo)
+	w.put(testService("other", everywhere)) // the problems of Services stay the last
+	if last := w.problems[len(w.problems)-1]; len(w.problems) < 2 || last.Object.Kind != source.KindService {
+		t.Errorf("problems: %q", w.problems)
+	}
+	w.remove(testService("other"))
+
+	opts.NodeAddresses = ips("203.0.113.5")
+	w.Planner = New(opts)
+	w.replan()
+	w.wantProblems(says + "node.addresses has 203.0.113.5, which is not an address of this host" + todo)
+	for name, change := range map[string]func(*Options, *nodeinfo.Host){
+		"node.addresses":      func(o *Options, _ *nodeinfo.Host) { o.NodeAddresses = ips(hostIP) },
+		"a default route":     func(_ *Options, h *nodeinfo.Host) { h.Addrs[1].Primary = true },
+		"a range":             func(o *Options, _ *nodeinfo.Host) { o.NodePorts.Prefixes = cidrs("192.0.2.0/24") },
+		"not wanted":          func(o *Options, _ *nodeinfo.Host) { o.NodePorts = NodePortAddresses{} },
+		"no address of IPv4":  func(_ *Options, h *nodeinfo.Host) { h.Addrs = slices.Delete(h.Addrs, 1, 2) },
+		"no address anywhere": func(_ *Options, h *nodeinfo.Host) { h.Addrs = nil },
+	} {
+		opts := testOptions()
+		w.host = withoutDefaultRoute()
+		change(&opts, w.host)
+		w.Planner = New(opts)
+		w.replan()
+		if len(w.problems) > 0 {
+			t.Errorf("%s: %q", name, w.problems)
+		}
+	}
+}

@@ -1,0 +1,213 @@
+package serviceroutes
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"edgeway/proxiers/plan"
+)
+
+const (
+	// settle is how long after an event the routes are looked at: a link that goes down sends several, and a plan with
+	// another uplink is on its way.
+	settle = 100 * time.Millisecond
+	// pause is the least time between two looks at all routes that events cause.
+	pause = time.Second
+	// retry is when a look is tried again that failed.
+	retry = 5 * time.Second
+)
+
+// receiveBuffer holds some thousands of events. When it overflows the kernel says so, which is an event like any other.
+const receiveBuffer = 1 << 20
+
+// watch listens for what may change which routes are needed, or take ours away. Linux tells of no IPv4 route that goes with
+// its link, and not each version of one that goes with its source address.
+func (f *follower) watch() error {
+	f.mu.Lock()
+	listens := f.socket != nil
+	f.mu.Unlock()
+	if listens {
+		return nil
+	}
+	socket, err := nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR,
+		unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE, unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE)
+	if err != nil {
+		return fmt.Errorf("subscribe to rtnetlink: %w", err)
+	}
+	// Larger than net.core.rmem_max needs CAP_NET_ADMIN; without it the default has to do.
+	_ = socket.SetReceiveBufferSize(receiveBuffer, true)
+	f.mu.Lock()
+	f.socket = socket
+	f.mu.Unlock()
+	f.listener.Go(func() { f.listen(socket) })
+	return nil
+}
+
+// listen runs until the socket fails, and is then begun again, or is closed.
+func (f *follower) listen(socket *nl.NetlinkSocket) {
+	for {
+		messages, _, err := socket.Receive()
+		switch {
+		case errors.Is(err, unix.ENOBUFS): // events were lost, the subscription goes on
+			f.look(netip.Prefix{})
+		case err != nil:
+			f.ended(socket, err)
+			return
+		}
+		for i := range messages {
+			f.note(&messages[i])
+		}
+	}
+}
+
+// ended has another socket opened unless Close has closed this one.
+func (f *follower) ended(socket *nl.NetlinkSocket, err error) {
+	f.mu.Lock()
+	failed := f.socket == socket
+	if failed {
+		f.socket = nil
+	}
+	f.mu.Unlock()
+	if failed {
+		socket.Close()
+		f.env.Logger.Warn("watching routes failed, beginning again", "error", err)
+		f.look(netip.Prefix{})
+	}
+}
+
+// note has the routes looked at if an event matters.
+func (f *follower) note(m *syscall.NetlinkMessage) {
+	switch m.Header.Type {
+	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
+		to, own, ok := parseRoute(m.Data)
+		removed := m.Header.Type == unix.RTM_DELROUTE
+		switch {
+		case !ok || own && (!removed || !f.has(to)):
+		case own:
+			f.look(to)
+		case f.touches(to):
+			f.look(netip.Prefix{})
+		}
+	case unix.RTM_NEWRULE, unix.RTM_DELRULE:
+		f.look(netip.Prefix{})
+	case unix.RTM_NEWADDR, unix.RTM_DELADDR:
+		if f.isSource(m.Data) {
+			f.look(netip.Prefix{})
+		}
+	case unix.RTM_NEWLINK:
+		if f.wentDown(m.Data) {
+			f.look(netip.Prefix{})
+		}
+	}
+}
+
+// look has the routes looked at soon. lost is one that was taken away, or invalid.
+func (f *follower) look(lost netip.Prefix) {
+	f.mu.Lock()
+	if lost.IsValid() {
+		f.lost = lost
+	}
+	known := !f.due.IsZero()
+	if !known {
+		f.due = time.Now().Add(settle)
+		if rested := f.looked.Add(pause); rested.After(f.due) {
+			f.due = rested
+		}
+	}
+	f.mu.Unlock()
+	if !known {
+		f.env.Wake()
+	}
+}
+
+func (f *follower) has(to netip.Prefix) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	_, ok := f.have[to]
+	return ok
+}
+
+func (f *follower) touches(to netip.Prefix) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.places.touches(to)
+}
+
+// isSource reports whether a message is about an address that our routes have as their source.
+func (f *follower) isSource(message []byte) bool {
+	if len(message) < unix.SizeofIfAddrmsg {
+		return false
+	}
+	attrs, err := nl.ParseRouteAttr(message[unix.SizeofIfAddrmsg:])
+	if err != nil {
+		return false
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, a := range attrs {
+		// That of an IPv4 address with a peer is IFA_LOCAL, and IPv6 has IFA_ADDRESS alone.
+		addr, ok := netip.AddrFromSlice(a.Value)
+		if ok && (a.Attr.Type == unix.IFA_LOCAL || a.Attr.Type == unix.IFA_ADDRESS) &&
+			slices.ContainsFunc(f.uplinks, func(u plan.Uplink) bool { return u.Addr == addr }) {
+			return true
+		}
+	}
+	return false
+}
+
+// wentDown reports whether a message says that the link of some of our routes is down.
+func (f *follower) wentDown(message []byte) bool {
+	if len(message) < unix.SizeofIfInfomsg {
+		return false
+	}
+	info := nl.DeserializeIfInfomsg(message)
+	if info.Flags&unix.IFF_UP != 0 {
+		return false
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, r := range f.have {
+		if r.link == int(info.Index) {
+			return true
+		}
+	}
+	return false
+}
+
+// parseRoute reads a message of rtnetlink about a route: struct rtmsg and attributes. Entries of a cache are none.
+func parseRoute(message []byte) (to netip.Prefix, own, ok bool) {
+	if len(message) < unix.SizeofRtMsg {
+		return to, false, false
+	}
+	family, bits, protocol := message[0], int(message[1]), message[5]
+	if binary.NativeEndian.Uint32(message[8:])&unix.RTM_F_CLONED != 0 {
+		return to, false, false
+	}
+	addr := netip.IPv4Unspecified()
+	switch family {
+	case unix.AF_INET:
+	case unix.AF_INET6:
+		addr = netip.IPv6Unspecified()
+	default:
+		return to, false, false
+	}
+	attrs, err := nl.ParseRouteAttr(message[unix.SizeofRtMsg:])
+	if err != nil {
+		return to, false, false
+	}
+	for _, a := range attrs {
+		if a.Attr.Type == unix.RTA_DST {
+			addr, _ = netip.AddrFromSlice(a.Value)
+		}
+	}
+	to = netip.PrefixFrom(addr, bits)
+	return to, protocol == Protocol, to.IsValid()
+}

@@ -1,0 +1,172 @@
+package serviceroutes
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"edgeway/proxiers/plan"
+)
+
+// Protocol is the routing protocol number of the routes, which nothing else known uses. The packages name it in
+// /etc/iproute2/rt_protos.d.
+const Protocol = 119
+
+// metric is higher than what anybody gives to a route that is to be used. Of two routes to the same place the kernel takes
+// the one with the lower metric.
+const metric = 1_000_000
+
+// attempts is how often a listing is tried while the kernel's tables change under it.
+const attempts = 5
+
+// kernel is the routing tables. It keeps a socket.
+type kernel struct{ *netlink.Handle }
+
+func openKernel() (*kernel, error) {
+	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, fmt.Errorf("socket of rtnetlink: %w", err)
+	}
+	return &kernel{h}, nil
+}
+
+// link gives the index of an interface; 0: it is not there, or down.
+func (k *kernel) link(name string) (int, error) {
+	l, err := k.LinkByName(name)
+	if _, gone := errors.AsType[netlink.LinkNotFoundError](err); gone {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("interface %s: %w", name, err)
+	}
+	if l.Attrs().Flags&net.FlagUp == 0 {
+		return 0, nil
+	}
+	return l.Attrs().Index, nil
+}
+
+// own gives the routes of our protocol, of all tables.
+func (k *kernel) own(families []plan.Family) (out []netlink.Route, err error) {
+	for _, family := range families {
+		found, err := k.list(family, netlink.RT_FILTER_TABLE, func(r *netlink.Route) bool { return r.Protocol == Protocol })
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, found...)
+	}
+	return out, nil
+}
+
+// others gives the routes of the main table that are not ours and matter.
+func (k *kernel) others(family plan.Family, matters func(netip.Prefix) bool) (*table, error) {
+	found, err := k.list(family, 0, func(r *netlink.Route) bool { return r.Protocol != Protocol && matters(prefixOf(r.Dst)) })
+	if err != nil {
+		return nil, err
+	}
+	return newTable(found), nil
+}
+
+// list filters while it reads: a router may have a million routes.
+func (k *kernel) list(family plan.Family, mask uint64, keep func(*netlink.Route) bool) (out []netlink.Route, err error) {
+	number := unix.AF_INET
+	if family == plan.IPv6 {
+		number = unix.AF_INET6
+	}
+	for range attempts {
+		out = nil
+		err = k.RouteListFilteredIter(number, &netlink.Route{}, mask, func(r netlink.Route) bool {
+			if keep(&r) {
+				out = append(out, r)
+			}
+			return true
+		})
+		if !errors.Is(err, netlink.ErrDumpInterrupted) {
+			break
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list of %s routes: %w", family, err)
+	}
+	return out, nil
+}
+
+// finds asks the kernel for the way to a place, and reports whether there is one that is not ours and leads to the whole
+// of it.
+func (k *kernel) finds(to netip.Prefix) (bool, error) {
+	at := to.Addr()
+	if !to.IsSingleIP() {
+		at = at.Next() // the first address of a network may mean all of it
+	}
+	found, err := k.RouteGetWithOptions(at.AsSlice(), &netlink.RouteGetOptions{FIBMatch: true})
+	switch {
+	case errors.Is(err, unix.ENETUNREACH): // no route
+		return false, nil
+	case errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.EINVAL), errors.Is(err, unix.EACCES): // one that rejects: unreachable, blackhole, prohibit
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("look-up of a route to %s: %w", at, err)
+	}
+	return slices.ContainsFunc(found, func(r netlink.Route) bool {
+		return r.Protocol != Protocol && leads(&r) && prefixOf(r.Dst).Bits() <= to.Bits()
+	}), nil
+}
+
+// put adds a route, or replaces ours to the same place. It leaves alone what another program has there with the same metric.
+func (k *kernel) put(r route, replace bool) error {
+	write := k.RouteAdd
+	if replace {
+		write = k.RouteReplace
+	}
+	if err := write(r.netlink()); err != nil && !errors.Is(err, unix.EEXIST) {
+		return fmt.Errorf("route to %s from %s: %w", r.to, r.from, err)
+	}
+	return nil
+}
+
+// remove succeeds if the route is gone already.
+func (k *kernel) remove(r netlink.Route) error {
+	r.Flags = 0 // those of a link that is down may not be written
+	if err := k.RouteDel(&r); err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("removal of the route to %s: %w", r.Dst, err)
+	}
+	return nil
+}
+
+// netlink gives the route as it is written.
+func (r route) netlink() *netlink.Route {
+	out := &netlink.Route{
+		Dst: &net.IPNet{IP: r.to.Addr().AsSlice(), Mask: net.CIDRMask(r.to.Bits(), r.to.Addr().BitLen())},
+		Src: r.from.AsSlice(), LinkIndex: r.link,
+		Table: unix.RT_TABLE_MAIN, Type: unix.RTN_UNICAST, Protocol: Protocol, Priority: metric,
+	}
+	if r.to.Addr().Is4() {
+		out.Scope = unix.RT_SCOPE_LINK // IPv6 routes have no scope
+	}
+	return out
+}
+
+// parse is the inverse of route.netlink; false for a route that it does not give.
+func parse(raw netlink.Route) (route, bool) {
+	from, _ := netip.AddrFromSlice(raw.Src)
+	r := route{prefixOf(raw.Dst), from.Unmap(), raw.LinkIndex}
+	return r, raw.Table == unix.RT_TABLE_MAIN && raw.Type == unix.RTN_UNICAST && raw.Priority == metric &&
+		raw.Gw == nil && raw.Via == nil && len(raw.MultiPath) == 0 && raw.Tos == 0
+}
+
+// prefixOf gives the destination of a route. That of a default route is 0.0.0.0/0 or ::/0 (netlink v1.3.1).
+func prefixOf(n *net.IPNet) netip.Prefix {
+	if n == nil {
+		return netip.Prefix{}
+	}
+	a, _ := netip.AddrFromSlice(n.IP)
+	bits, size := n.Mask.Size()
+	if size == 32 {
+		a = a.Unmap()
+	}
+	return netip.PrefixFrom(a, bits)
+}

@@ -1,0 +1,196 @@
+package serviceroutes
+
+import (
+	"log/slog"
+	"net/netip"
+	"os/exec"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"edgeway/proxiers"
+	"edgeway/proxiers/plan"
+)
+
+// lab is a network namespace of the test's own, which ends with the test's thread, and a follower there that is driven as
+// the daemon does it.
+type lab struct {
+	*testing.T
+	proxiers.Proxier
+	wake   chan struct{}
+	drift  chan string
+	drifts int
+	plan   *plan.Plan
+}
+
+// The host's two links: v0 with the addresses that the plan has as its uplinks, and w0.
+var twoLinks = []string{
+	"link set lo up",
+	"link add v0 type veth peer name v1", "link set v1 up", "link set v0 up",
+	"link add w0 type veth peer name w1", "link set w1 up", "link set w0 up",
+	"addr add 192.0.2.10/24 dev v0", "addr add 2001:db8:2::10/64 dev v0 nodad",
+	"addr add 198.51.100.10/24 dev w0", "addr add 2001:db8:51::10/64 dev w0 nodad",
+}
+
+// newLab moves the test's goroutine into a new namespace and makes a follower there.
+func newLab(t *testing.T, always bool, setup ...string) *lab {
+	t.Helper()
+	t.Parallel()           // it mostly waits
+	runtime.LockOSThread() // never unlocked: the thread ends with the test
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		t.Fatalf("new network namespace (this test needs root): %v", err)
+	}
+	l := &lab{T: t, wake: make(chan struct{}, 1), drift: make(chan string, 1), plan: testPlan()}
+	for _, s := range slices.Concat(twoLinks, setup) {
+		l.ip(s)
+	}
+	var err error
+	if l.Proxier, err = Component(always).New(t.Context(), l.env()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
+func (l *lab) env() proxiers.Env {
+	return proxiers.Env{
+		Logger: slog.New(slog.DiscardHandler), Families: []plan.Family{plan.IPv4, plan.IPv6},
+		Wake: func() {
+			select {
+			case l.wake <- struct{}{}:
+			default:
+			}
+		},
+		Drift: func(reason string) { l.drift <- reason },
+	}
+}
+
+// ip runs ip(8) in the lab: the child starts in the namespace of this thread.
+func (l *lab) ip(args string) string {
+	l.Helper()
+	out, err := exec.Command("ip", strings.Fields(args)...).CombinedOutput()
+	if err != nil {
+		l.Fatalf("ip %s: %v: %s", args, err, out)
+	}
+	return string(out)
+}
+
+// apply puts a plan in force: a full sync, or a partial one.
+func (l *lab) apply(next *plan.Plan, full bool) {
+	l.Helper()
+	prev := l.plan
+	if full {
+		prev = nil
+	}
+	if err := l.Apply(l.Context(), proxiers.NewChange(prev, next)); err != nil {
+		l.Fatal(err)
+	}
+	l.plan = next
+}
+
+// routes gives our routes of both families, as in "10.96.0.0/16 dev v0 src 192.0.2.10".
+func (l *lab) routes() []string {
+	l.Helper()
+	out := []string{}
+	noise := regexp.MustCompile(` (scope link|metric \d+|pref medium)`)
+	for _, family := range []string{"-4", "-6"} {
+		for line := range strings.Lines(l.ip(family + " route show table all proto 119")) {
+			out = append(out, strings.Join(strings.Fields(noise.ReplaceAllString(line, "")), " "))
+		}
+	}
+	return out
+}
+
+// settled does what is due until our routes are these.
+func (l *lab) settled(want ...string) {
+	l.Helper()
+	deadline := time.After(10 * time.Second)
+	for !slices.Equal(l.routes(), append([]string{}, want...)) {
+		if !l.work(deadline) {
+			l.Fatalf("our routes: %q, want %q; all of them:\n%s%s", l.routes(), want, l.ip("route"), l.ip("-6 route"))
+		}
+	}
+}
+
+// rest does what is due for longer than the follower waits after an event.
+func (l *lab) rest() {
+	l.Helper()
+	for over := time.After(pause + 5*settle); l.work(over); {
+	}
+}
+
+// work waits for something to do and does it, as the pipeline of the daemon does; false: it was over before.
+func (l *lab) work(over <-chan time.Time) bool {
+	l.Helper()
+	tender := l.Proxier.(proxiers.Tender)
+	var due <-chan time.Time
+	if at := tender.Due(); !at.IsZero() {
+		due = time.After(time.Until(at))
+	}
+	select {
+	case <-l.wake:
+	case <-due:
+		if err := tender.Tend(l.Context()); err != nil {
+			l.Fatal(err)
+		}
+	case <-l.drift:
+		l.drifts++
+		l.apply(l.plan, true)
+	case <-over:
+		return false
+	}
+	return true
+}
+
+// Our routes to the ranges, and to the two external IPs, of testPlan.
+const (
+	range4    = "10.96.0.0/16 dev v0 src 192.0.2.10"
+	external4 = "203.0.113.7 dev v0 src 192.0.2.10"
+	range6    = "fd00:96::/112 dev v0 src 2001:db8:2::10"
+	external6 = "2001:db8:77::7 dev v0 src 2001:db8:2::10"
+)
+
+var allOfThem = []string{range4, external4, external6, range6}
+
+func testPlan() *plan.Plan {
+	return planOf(
+		servicePort("web", 80, "10.96.0.10", "203.0.113.7"), servicePort("web-tls", 443, "10.96.0.10", "203.0.113.7"),
+		servicePort("web6", 80, "fd00:96::10", "2001:db8:77::7"),
+	)
+}
+
+func planOf(services ...*plan.ServicePort) *plan.Plan {
+	p := &plan.Plan{
+		Node: &plan.Node{
+			ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:96::/112")},
+			Uplinks: []plan.Uplink{
+				{Addr: netip.MustParseAddr("192.0.2.10"), Interface: "v0"}, {Addr: netip.MustParseAddr("2001:db8:2::10"), Interface: "v0"},
+			},
+		},
+		Services: services,
+	}
+	slices.SortFunc(p.Services, (*plan.ServicePort).Compare)
+	return p
+}
+
+// servicePort has a ClusterIP, external IPs and a NodePort.
+func servicePort(name string, port uint16, clusterIP string, external ...string) *plan.ServicePort {
+	svc := &plan.ServicePort{
+		Name:   plan.ServicePortName{Namespace: "default", Name: name, Protocol: plan.TCP},
+		Family: plan.FamilyOf(netip.MustParseAddr(clusterIP)),
+		Frontends: []plan.Frontend{
+			{Kind: plan.ClusterIP, Addr: netip.MustParseAddr(clusterIP), Port: port}, {Kind: plan.NodePort, Port: 30000 + port},
+		},
+	}
+	for _, a := range external {
+		svc.Frontends = append(svc.Frontends, plan.Frontend{Kind: plan.ExternalIP, Addr: netip.MustParseAddr(a), Port: port})
+	}
+	slices.SortFunc(svc.Frontends, func(a, b plan.Frontend) int { return a.Compare(&b) })
+	svc.Seal()
+	return svc
+}

@@ -1,0 +1,122 @@
+package serviceroutes
+
+import (
+	"net/netip"
+	"slices"
+
+	"edgeway/proxiers"
+	"edgeway/proxiers/plan"
+)
+
+// places are what a plan leads to: the ranges that ClusterIPs come from, and each address of a frontend outside of them.
+type places struct {
+	ranges []netip.Prefix
+	// uses counts the frontends of each single address; singles are its keys, sorted.
+	uses    map[netip.Addr]int
+	singles []netip.Addr
+	// left counts the additions of addresses beyond maxSingles. While there are any no address is added, so that uses is right
+	// for those that are there.
+	left int
+}
+
+// maxSingles bounds the routes to single addresses, and what they take in the kernel, 5 MB. Who has more can name their
+// range.
+const maxSingles = 20_000
+
+func newPlaces(p *plan.Plan) *places {
+	out := &places{ranges: p.Node.ServiceCIDRs, uses: map[netip.Addr]int{}}
+	for _, svc := range p.Services {
+		out.each(svc, func(a netip.Addr) { out.use(a) })
+	}
+	out.singles = make([]netip.Addr, 0, len(out.uses))
+	for a := range out.uses {
+		out.singles = append(out.singles, a)
+	}
+	slices.SortFunc(out.singles, netip.Addr.Compare)
+	return out
+}
+
+// move brings the single addresses up to date, and gives those that came and those that went.
+func (p *places) move(change proxiers.Change) (fresh, gone []netip.Addr) {
+	drop := func(a netip.Addr) {
+		if p.release(a) {
+			i, _ := slices.BinarySearchFunc(p.singles, a, netip.Addr.Compare)
+			p.singles = slices.Delete(p.singles, i, i+1)
+			gone = append(gone, a)
+		}
+	}
+	// First what is added: an address that stays does not go in between.
+	for _, svc := range change.Changed {
+		p.each(svc, func(a netip.Addr) {
+			if p.use(a) {
+				i, _ := slices.BinarySearchFunc(p.singles, a, netip.Addr.Compare)
+				p.singles = slices.Insert(p.singles, i, a)
+				fresh = append(fresh, a)
+			}
+		})
+	}
+	for _, svc := range change.Changed {
+		if before := change.Prev.Find(svc.Name, svc.Family); before != nil {
+			p.each(before, drop)
+		}
+	}
+	for _, svc := range change.Removed {
+		p.each(svc, drop)
+	}
+	return fresh, gone
+}
+
+// each visits the addresses of a ServicePort that are outside of the ranges.
+func (p *places) each(svc *plan.ServicePort, visit func(netip.Addr)) {
+	for i := range svc.Frontends {
+		a := svc.Frontends[i].Addr
+		if svc.Frontends[i].Kind != plan.NodePort && !slices.ContainsFunc(p.ranges, func(r netip.Prefix) bool { return r.Contains(a) }) {
+			visit(a)
+		}
+	}
+}
+
+// use counts one more frontend, and reports whether it is the first of its address.
+func (p *places) use(a netip.Addr) (first bool) {
+	if p.uses[a] == 0 && (p.left > 0 || len(p.uses) >= maxSingles) {
+		p.left++
+		return false
+	}
+	p.uses[a]++
+	return p.uses[a] == 1
+}
+
+// release counts one less, and reports whether it was the last. An address that was left out is not there.
+func (p *places) release(a netip.Addr) (last bool) {
+	switch p.uses[a] {
+	case 0:
+		return false
+	case 1:
+		delete(p.uses, a)
+		return true
+	}
+	p.uses[a]--
+	return false
+}
+
+// of gives all places of a family.
+func (p *places) of(family plan.Family) []netip.Prefix {
+	out := plan.OfFamily(p.ranges, family)
+	for _, a := range p.singles {
+		if plan.FamilyOf(a) == family {
+			out = append(out, single(a))
+		}
+	}
+	return out
+}
+
+// touches reports whether a route to there can be one to a place, or to a part of one.
+func (p *places) touches(to netip.Prefix) bool {
+	if slices.ContainsFunc(p.ranges, to.Overlaps) {
+		return true
+	}
+	i, _ := slices.BinarySearchFunc(p.singles, to.Addr(), netip.Addr.Compare)
+	return i < len(p.singles) && to.Contains(p.singles[i])
+}
+
+func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }

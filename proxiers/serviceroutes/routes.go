@@ -1,0 +1,209 @@
+package serviceroutes
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"edgeway/proxiers"
+	"edgeway/proxiers/plan"
+)
+
+// route is one of ours: to a place, by the link of this index, and from an address of the host.
+type route struct {
+	to   netip.Prefix
+	from netip.Addr
+	link int
+}
+
+// refresh makes our routes in the kernel those that are wanted, whatever they are now.
+func (f *follower) refresh(ctx context.Context) error {
+	f.mu.Lock()
+	f.due, f.lost, f.looked = time.Time{}, netip.Prefix{}, time.Now() // what happens from here on needs another look
+	f.mu.Unlock()
+	want, err := f.wanted(ctx)
+	if err != nil {
+		return err
+	}
+	own, err := f.kernel.own(f.env.Families)
+	if err != nil {
+		return err
+	}
+	have, changed, extra := compare(own, want)
+	f.mu.Lock()
+	f.have = have
+	f.mu.Unlock()
+	added := 0
+	for to, r := range want {
+		if have[to] == r {
+			continue
+		}
+		if err := f.put(ctx, r, changed[to]); err != nil {
+			return err
+		}
+		added++
+	}
+	for i := range extra {
+		if err := errors.Join(ctx.Err(), f.kernel.remove(extra[i])); err != nil {
+			return err
+		}
+	}
+	if added+len(extra) > 0 {
+		f.env.Logger.InfoContext(ctx, "routes to Services changed", "written", added, "removed", len(extra))
+	}
+	f.warn(len(want) > 0)
+	return nil
+}
+
+// warn says once that there are more addresses than routes are kept to, if any are.
+func (f *follower) warn(routes bool) {
+	over := routes && f.places.left > 0
+	if over && !f.warned {
+		f.env.Logger.Warn("more addresses of Services than routes are kept to, the rest cannot be reached from this host", "routes", len(f.places.singles))
+	}
+	f.warned = over
+}
+
+// compare gives the routes that are as they are wanted, those that have to be replaced, and those to remove.
+func compare(own []netlink.Route, want map[netip.Prefix]route) (have map[netip.Prefix]route, changed map[netip.Prefix]bool, extra []netlink.Route) {
+	have, changed = map[netip.Prefix]route{}, map[netip.Prefix]bool{}
+	for _, raw := range own {
+		r, ok := parse(raw)
+		w, wanted := want[r.to]
+		switch {
+		case !ok || !wanted:
+			extra = append(extra, raw)
+		case r == w:
+			have[r.to] = r
+		default:
+			changed[r.to] = true
+		}
+	}
+	return have, changed, extra
+}
+
+// step makes the routes follow a change of frontends. It asks and writes for the addresses that came and went alone.
+func (f *follower) step(ctx context.Context, change proxiers.Change) error {
+	f.mu.Lock()
+	fresh, gone := f.places.move(change)
+	f.mu.Unlock()
+	for _, u := range f.uplinks {
+		link := -1 // not known
+		for _, a := range fresh {
+			if plan.FamilyOf(a) != plan.FamilyOf(u.Addr) {
+				continue
+			}
+			var err error
+			if link < 0 {
+				if link, err = f.kernel.link(u.Interface); err != nil {
+					return err
+				}
+			}
+			if err := f.stepTo(ctx, route{single(a), u.Addr, link}); err != nil {
+				return err
+			}
+		}
+	}
+	for _, a := range gone {
+		r, ours := f.have[single(a)]
+		if !ours {
+			continue
+		}
+		f.mu.Lock()
+		delete(f.have, r.to) // first: what comes by the socket now is our own doing
+		f.mu.Unlock()
+		if err := f.kernel.remove(*r.netlink()); err != nil {
+			return err
+		}
+	}
+	f.warn(len(f.have) > 0)
+	return nil
+}
+
+// stepTo writes a route if there is a link for it and it is needed.
+func (f *follower) stepTo(ctx context.Context, r route) error {
+	if r.link == 0 {
+		return nil
+	}
+	if found, err := f.kernel.finds(r.to); err != nil || found {
+		return err
+	}
+	return f.put(ctx, r, false)
+}
+
+func (f *follower) put(ctx context.Context, r route, replace bool) error {
+	if err := errors.Join(ctx.Err(), f.kernel.put(r, replace)); err != nil {
+		return err
+	}
+	f.mu.Lock()
+	f.have[r.to] = r
+	f.mu.Unlock()
+	return nil
+}
+
+// wanted gives the routes that there should be. A family that has no link that is up has none: the next plan has another
+// uplink.
+func (f *follower) wanted(ctx context.Context) (map[netip.Prefix]route, error) {
+	want := map[netip.Prefix]route{}
+	for _, u := range f.uplinks {
+		link, err := f.kernel.link(u.Interface)
+		if err != nil {
+			return nil, err
+		}
+		if link == 0 {
+			continue
+		}
+		needed, err := f.needed(ctx, plan.FamilyOf(u.Addr))
+		if err != nil {
+			return nil, err
+		}
+		for _, to := range needed {
+			want[to] = route{to, u.Addr, link}
+		}
+	}
+	return want, nil
+}
+
+// needed gives the places to which nobody else's route leads, and with always the ranges too. The main table tells what
+// the answer would be without ours. What it does not lead to, a table of a rule of the host may: of that the kernel's answer tells.
+func (f *follower) needed(ctx context.Context, family plan.Family) (out []netip.Prefix, err error) {
+	all := f.places.of(family)
+	if len(all) == 0 {
+		return nil, nil
+	}
+	others, err := f.kernel.others(family, f.places.touches)
+	if err != nil {
+		return nil, err
+	}
+	for _, to := range all {
+		if f.always && slices.Contains(f.places.ranges, to) {
+			out = append(out, to)
+			continue
+		}
+		if others.leads(to) {
+			continue
+		}
+		found, err := f.kernel.finds(to)
+		if err = errors.Join(err, ctx.Err()); err != nil {
+			return nil, err
+		}
+		if !found {
+			out = append(out, to)
+		}
+	}
+	return out, nil
+}
+
+// linksAreUp reports whether the routes can be where they were.
+func (f *follower) linksAreUp() bool {
+	for _, u := range f.uplinks {
+		if link, err := f.kernel.link(u.Interface); err != nil || link == 0 {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,146 @@
+// Package serviceroutes keeps routes to the addresses of Services on hosts that have none.
+//
+// The kernel looks a route up before it translates: on a host without a default route it answers "network is
+// unreachable" to each connection that the host itself opens to a ClusterIP, and no packet ever meets the backend's rules
+// (kubernetes/kubernetes#123120, #130057). What is missing is any route at all. Where it leads to does not matter: the
+// packet is translated, and looked up once more, before it leaves.
+//
+// The routes are in the main table, have a routing protocol number of their own, by which they are found again, and
+// a metric that any other route to the same place goes before. They lead to an interface that is up and not to lo, on which
+// IPv6 takes no route but one that rejects (Linux 6.18, fib6_is_reject), TCP would announce segments of 65,495 bytes, and
+// a forwarded packet that no rule translates would go round until its hop limit is used up.
+package serviceroutes
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/vishvananda/netlink/nl"
+
+	"edgeway/proxiers"
+	"edgeway/proxiers/plan"
+)
+
+// Name is the follower's.
+const Name = "serviceroutes"
+
+// Component describes the follower. It keeps routes to where the kernel finds no way, and with always to all ranges. Other
+// addresses of Services are left alone that have a way: there may be more at them than Services.
+func Component(always bool) proxiers.Component {
+	return proxiers.Component{
+		Name: Name,
+		New: func(_ context.Context, env proxiers.Env) (proxiers.Proxier, error) {
+			kernel, err := openKernel()
+			if err != nil {
+				return nil, err
+			}
+			return &follower{env: env, always: always, kernel: kernel, places: &places{}}, nil
+		},
+		Cleanup: cleanup,
+	}
+}
+
+// follower keeps the routes. What other goroutines read, too, is written with mu held.
+type follower struct {
+	env    proxiers.Env
+	always bool
+	kernel *kernel
+	// warned says that the log has what places.left counts.
+	warned bool
+
+	listener sync.WaitGroup
+	mu       sync.Mutex
+	socket   *nl.NetlinkSocket // nil: nobody listens
+	uplinks  []plan.Uplink
+	places   *places
+	// have is what the kernel has of the routes that it should have.
+	have map[netip.Prefix]route
+	// looked is when all routes were last looked at, due when that is to happen again. lost is a route that was taken away.
+	looked, due time.Time
+	lost        netip.Prefix
+}
+
+// Apply implements proxiers.Applier.
+func (f *follower) Apply(ctx context.Context, change proxiers.Change) error {
+	if err := f.watch(); err != nil {
+		return err
+	}
+	node := change.Next.Node
+	if prev := change.Prev; prev != nil && slices.Equal(prev.Node.ServiceCIDRs, node.ServiceCIDRs) && slices.Equal(prev.Node.Uplinks, node.Uplinks) {
+		return f.step(ctx, change)
+	}
+	all := newPlaces(change.Next)
+	f.mu.Lock()
+	f.uplinks, f.places = node.Uplinks, all
+	f.mu.Unlock()
+	return f.refresh(ctx)
+}
+
+// Due implements proxiers.Tender.
+func (f *follower) Due() time.Time {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.due
+}
+
+// Tend looks at all routes again, after something happened to routes that could matter. If one of ours was taken away, and
+// not with its interface, that is drift.
+func (f *follower) Tend(ctx context.Context) error {
+	f.mu.Lock()
+	lost := f.lost
+	f.due, f.lost = time.Time{}, netip.Prefix{}
+	f.mu.Unlock()
+	err := f.watch()
+	if err == nil && lost.IsValid() && f.linksAreUp() {
+		f.env.Drift("the route to " + lost.String() + " was removed")
+		return nil
+	}
+	if err == nil {
+		err = f.refresh(ctx)
+	}
+	if err != nil {
+		f.mu.Lock()
+		f.due = time.Now().Add(retry)
+		f.mu.Unlock()
+	}
+	return err
+}
+
+// Close leaves the routes.
+func (f *follower) Close() error {
+	f.mu.Lock()
+	socket := f.socket
+	f.socket = nil
+	f.mu.Unlock()
+	if socket != nil {
+		socket.Close() // ends the listener
+	}
+	f.listener.Wait()
+	f.kernel.Close()
+	return nil
+}
+
+// cleanup removes the routes that any version left.
+func cleanup(ctx context.Context, env proxiers.Env) error {
+	kernel, err := openKernel()
+	if err != nil {
+		return err
+	}
+	defer kernel.Close()
+	own, err := kernel.own(env.Families)
+	if err != nil {
+		return err
+	}
+	for i := range own {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := kernel.remove(own[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}

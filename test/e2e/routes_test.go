@@ -1,0 +1,304 @@
+package e2e
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"edgeway/proxiers/plan"
+	"edgeway/test/netlab"
+)
+
+// island is a host with two links and no default route. On each link is an endpoint that knows this link alone: it can answer
+// to no other address of the host.
+type island struct {
+	*daemon
+	far1, far2 *netlab.Host
+}
+
+// The host's addresses on the links to far1 and far2, and the Services of islandManifest.
+const (
+	island1, island16 = "10.50.1.1", "fd00:50:1::1"
+	island2, island26 = "10.50.2.1", "fd00:50:2::1"
+)
+
+// islandManifest has a Service "one" that far1 serves and a Service "two" that far2 serves, in both families.
+const islandManifest = `
+apiVersion: v1
+kind: Service
+metadata: {name: one, namespace: default}
+spec:
+  type: NodePort
+  clusterIP: 10.97.0.1
+  clusterIPs: [10.97.0.1, "fd00:97::1"]
+  ipFamilies: [IPv4, IPv6]
+  externalIPs: [198.51.100.71, "2001:db8:51::71"]
+  ports: [{port: 80, nodePort: 30081, protocol: TCP}]
+---
+apiVersion: v1
+kind: Service
+metadata: {name: two, namespace: default}
+spec:
+  type: NodePort
+  clusterIP: 10.97.0.2
+  clusterIPs: [10.97.0.2, "fd00:97::2"]
+  ipFamilies: [IPv4, IPv6]
+  externalIPs: [198.51.100.72, "2001:db8:51::72"]
+  ports: [{port: 80, nodePort: 30082, protocol: TCP}]
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: one-4, namespace: default, labels: {kubernetes.io/service-name: one}}
+addressType: IPv4
+ports: [{port: 8080, protocol: TCP}]
+endpoints: [{addresses: [10.50.1.2]}]
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: one-6, namespace: default, labels: {kubernetes.io/service-name: one}}
+addressType: IPv6
+ports: [{port: 8080, protocol: TCP}]
+endpoints: [{addresses: ["fd00:50:1::2"]}]
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: two-4, namespace: default, labels: {kubernetes.io/service-name: two}}
+addressType: IPv4
+ports: [{port: 8080, protocol: TCP}]
+endpoints: [{addresses: [10.50.2.2]}]
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: two-6, namespace: default, labels: {kubernetes.io/service-name: two}}
+addressType: IPv6
+ports: [{port: 8080, protocol: TCP}]
+endpoints: [{addresses: ["fd00:50:2::2"]}]
+`
+
+func newIsland(t *testing.T) *island {
+	t.Helper()
+	l := newLab(t)
+	i := &island{daemon: l.newDaemon()}
+	i.far1 = i.beyond("far1", island1, "10.50.1.2", island16, "fd00:50:1::2")
+	i.far2 = i.beyond("far2", island2, "10.50.2.2", island26, "fd00:50:2::2")
+	l.onNode("ip", "route", "del", "default")
+	l.onNode("ip", "-6", "route", "del", "default")
+	l.must(os.WriteFile(filepath.Join(i.dir, "services.yaml"), []byte(islandManifest), 0o600))
+	return i
+}
+
+// beyond adds a host that has a way to the node's address on their link, and nowhere else.
+func (i *island) beyond(name string, addrs ...string) *netlab.Host {
+	i.t.Helper()
+	h := i.net.Host(name, netip.MustParseAddr(addrs[1]), netip.MustParseAddr(addrs[3]))
+	for n, family := range []string{"-4", "-6"} {
+		node := netip.MustParseAddr(addrs[2*n])
+		i.net.AddNodeAddr(name, node)
+		for _, args := range [][]string{{"route", "del", "default"}, {"route", "add", node.String(), "dev", "eth0"}} {
+			if out, err := h.Command(i.t.Context(), "ip", append([]string{family}, args...)...).CombinedOutput(); err != nil {
+				i.t.Fatalf("%s: ip %v: %v: %s", name, args, err, out)
+			}
+		}
+	}
+	for _, a := range h.Addrs {
+		i.must(h.Serve(name, netip.AddrPortFrom(a, endpointPort), plan.TCP))
+	}
+	return h
+}
+
+// configureIsland writes a configuration with manifests as the only source.
+func (i *island) configureIsland(backend, node, extra string) {
+	i.t.Helper()
+	text := fmt.Sprintf(`version = 1
+[node]
+name = %q
+%s
+[source.file]
+paths = [%q]
+[source.lastknown]
+enabled = false
+[control]
+socket = %q
+[health]
+address = %q
+[metrics]
+address = %q
+[proxy]
+backend = %q
+service_cidrs = ["10.97.0.0/24", "fd00:97::/112"]
+%s`, nodeName, node, filepath.Join(i.dir, "services.yaml"), filepath.Join(i.dir, "edgeway.sock"), healthAddr, metricsAddr, backend, extra)
+	i.must(os.WriteFile(i.config, []byte(text), 0o600))
+}
+
+// fromNode wants a connection of the host itself, whose source the kernel chooses, to be answered by a server.
+func (i *island) fromNode(addr, server string) func() error {
+	f := netlab.Flow{Protocol: plan.TCP, To: netip.MustParseAddrPort(addr), Wait: dialTimeout}
+	return func() error {
+		if got := i.node.Connect(f); got.Server != server {
+			return fmt.Errorf("TCP from the host to %s: %s, want served by %q", addr, got, server)
+		}
+		return nil
+	}
+}
+
+// tables are the routes of both families.
+func (i *island) tables() string {
+	i.t.Helper()
+	return i.onNode("ip", "route", "show", "table", "all") + i.onNode("ip", "-6", "route", "show", "table", "all")
+}
+
+// own wants the routes of the daemon to be those to these places, in the order of ip-route(8).
+func (i *island) own(want ...string) func() error {
+	return func() error {
+		var got []string
+		for line := range strings.Lines(i.onNode("ip", "-4", "route", "show", "proto", "119") + i.onNode("ip", "-6", "route", "show", "proto", "119")) {
+			got = append(got, strings.Fields(line)[0])
+		}
+		if fmt.Sprint(got) != fmt.Sprint(want) {
+			return fmt.Errorf("the daemon has routes to %v, want %v", got, want)
+		}
+		return nil
+	}
+}
+
+var islandRoutes = []string{"10.97.0.0/24", "198.51.100.71", "198.51.100.72", "2001:db8:51::71", "2001:db8:51::72", "fd00:97::/112"}
+
+// What a host without a default route could not reach: each kind of address, in both families, on both links, from the host
+// itself and from outside, with each backend. Its routes are as before when the daemon has been cleaned up.
+func TestHostWithoutADefaultRoute(t *testing.T) {
+	t.Parallel()
+	for _, backend := range []string{"nftables", "iptables-nft", "iptables-legacy"} {
+		t.Run(backend, func(t *testing.T) { testIsland(t, backend) })
+	}
+}
+
+func testIsland(t *testing.T, backend string) {
+	i := newIsland(t)
+	i.settled()
+	before := i.tables()
+	i.configureIsland(backend, fmt.Sprintf("addresses = [%q, %q]", island1, island16), "")
+	if err := i.fromNode("10.97.0.1:80", "")(); err != nil || !strings.Contains(i.onNode("sh", "-c", "ip route get 10.97.0.1 2>&1 || true"), "unreachable") {
+		t.Fatalf("the host has a way to a ClusterIP before: %v", err)
+	}
+	i.startReady()
+	i.within(patience, i.own(islandRoutes...))
+	for _, c := range []struct{ addr, server string }{
+		{"10.97.0.1:80", "far1"},
+		{"10.97.0.2:80", "far2"},
+		{"[fd00:97::1]:80", "far1"},
+		{"[fd00:97::2]:80", "far2"},
+		{"198.51.100.71:80", "far1"},
+		{"198.51.100.72:80", "far2"},
+		{"[2001:db8:51::71]:80", "far1"},
+		{"[2001:db8:51::72]:80", "far2"},
+		{at(island1, 30081), "far1"},
+		{at(island1, 30082), "far2"},
+		{at(island16, 30081), "far1"},
+		{at(island16, 30082), "far2"},
+	} {
+		i.within(patience, i.fromNode(c.addr, c.server))
+	}
+	for _, c := range []struct{ addr, server string }{
+		{"198.51.100.71:80", "far1"}, {"198.51.100.72:80", "far2"}, {at(island1, 30082), "far2"}, {at(island1, 30081), "far1"},
+	} {
+		i.within(patience, answers(i.client, c.addr, c.server))
+	}
+	i.within(patience, answers(i.far1, at(island16, 30082), "far2"))
+
+	i.stop()
+	i.must(i.own(islandRoutes...)())
+	i.must(i.fromNode("10.97.0.2:80", "far2")())
+	for range 2 { // twice: nothing to remove is no error
+		if out, errs, code := i.edgeway("cleanup"); code != 0 {
+			t.Fatalf("edgeway cleanup ended with %d: %s%s", code, out, errs)
+		}
+		if after := i.tables(); after != before {
+			t.Fatalf("routes before:\n%s\nafter edgeway cleanup:\n%s", before, after)
+		}
+	}
+}
+
+// Routes come back that another program removed, go when a default route comes, and follow the configuration.
+func TestRoutesToServicesAreKept(t *testing.T) {
+	t.Parallel()
+	i := newIsland(t)
+	i.configureIsland("nftables", fmt.Sprintf("addresses = [%q, %q]", island1, island16), "")
+	i.startReady()
+	i.within(patience, i.own(islandRoutes...))
+	for n, lost := range []string{"10.97.0.0/24", "2001:db8:51::72"} {
+		i.onNode("ip", "route", "del", lost)
+		took := i.within(patience, i.own(islandRoutes...))
+		t.Logf("the route to %s is back after %.0f ms", lost, took.Seconds()*1000)
+		i.within(patience, func() error {
+			s, err := i.status()
+			if err == nil && s.Drift.Repairs != n+1 {
+				err = fmt.Errorf("edgeway status counts %d repairs, want %d", s.Drift.Repairs, n+1)
+			}
+			return err
+		})
+	}
+	i.must(i.fromNode("10.97.0.2:80", "far2")())
+
+	i.onNode("ip", "route", "add", "default", "via", "192.0.2.1") // as of DHCP
+	i.within(patience, i.own(islandRoutes[3:]...))
+	i.onNode("ip", "route", "del", "default")
+	i.within(patience, i.own(islandRoutes...))
+	i.within(patience, i.fromNode("10.97.0.2:80", "far2"))
+
+	i.configureIsland("nftables", fmt.Sprintf("addresses = [%q, %q]", island1, island16), "[routes]\nservices = \"never\"\n")
+	i.reload()
+	i.within(patience, i.own())
+	i.configureIsland("nftables", fmt.Sprintf("addresses = [%q, %q]", island1, island16), "[routes]\nservices = \"always\"\n")
+	i.onNode("ip", "route", "add", "default", "via", "192.0.2.1")
+	i.reload()
+	i.within(patience, i.own("10.97.0.0/24", "2001:db8:51::71", "2001:db8:51::72", "fd00:97::/112"))
+}
+
+// reload wants the daemon to take its configuration.
+func (i *island) reload() {
+	i.t.Helper()
+	if out, errs, code := i.edgeway("reload"); code != 0 {
+		i.t.Fatalf("edgeway reload ended with %d: %s%s", code, out, errs)
+	}
+}
+
+// Without a default route nobody knows which address is to have the NodePorts: the host says so, and what to do about it.
+func TestNoNodePortWithoutADefaultRoute(t *testing.T) {
+	t.Parallel()
+	i := newIsland(t)
+	i.configureIsland("nftables", "", "")
+	i.startReady()
+	i.within(patience, i.fromNode("10.97.0.2:80", "far2"))
+	i.within(patience, func() error {
+		if said, err := i.portless(); err != nil || !containsAll(said, []string{"node.addresses", "proxy.nodeport_addresses"}) {
+			return fmt.Errorf("edgeway status says %q (%w)", said, orElse(err, "no error"))
+		}
+		return nil
+	})
+	i.must(i.logged("level=WARN", "proxy.nodeport_addresses", "set node.addresses")())
+	i.must(unanswered(i.client, at(island1, 30081))())
+
+	i.configureIsland("nftables", fmt.Sprintf("addresses = [%q]", island1), "")
+	i.reload()
+	i.within(patience, answers(i.client, at(island1, 30081), "far1"))
+	i.within(patience, func() error {
+		if said, err := i.portless(); err != nil || said != "" {
+			return fmt.Errorf("edgeway status still says %q (%w)", said, orElse(err, "no error"))
+		}
+		return nil
+	})
+}
+
+// portless gives what the status says of NodePorts that no address accepts.
+func (i *island) portless() (said string, err error) {
+	s, err := i.status()
+	for _, c := range s.Conditions {
+		if c.Name == "nodeport-addresses" {
+			said = c.Message
+		}
+	}
+	return said, err
+}
