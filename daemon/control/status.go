@@ -64,6 +64,8 @@ type StatusSource struct {
 	// Staleness is in seconds; absent: there was no contact yet.
 	Staleness *float64 `json:"stalenessSeconds,omitempty"`
 	Err       string   `json:"error,omitempty"`
+	// Partial says that the error concerns a part of the source: what else it has is current.
+	Partial bool `json:"partial,omitempty"`
 }
 
 // LastKnown is the state on disk.
@@ -177,7 +179,7 @@ func newNode(in *StatusInput) StatusNode {
 }
 
 func newSource(name string, st source.Status, now time.Time) StatusSource {
-	s := StatusSource{Name: name, Synced: st.Synced, LastContact: st.LastContact, Err: st.Err}
+	s := StatusSource{Name: name, Synced: st.Synced, LastContact: st.LastContact, Err: st.Err, Partial: st.Partial}
 	if !st.LastContact.IsZero() {
 		staleness := max(0, now.Sub(st.LastContact).Seconds())
 		s.Staleness = &staleness

@@ -32,6 +32,8 @@ type document struct {
 
 type fault struct{ field, message string }
 
+func (f fault) String() string { return strings.TrimPrefix(f.field+": "+f.message, ": ") }
+
 // maxFaults is how many faults of a file are told.
 const maxFaults = 20
 

@@ -7,10 +7,12 @@
 // not a proxy's concern are ignored.
 //
 // A document that cannot be used becomes a source.Document with its problems, and the others serve.
-// While a file has such a document, or cannot be read at all, nothing that it held before is removed:
-// a file that is half-written, or edited with a mistake, takes no Service away. What is gone from a
-// file that reads well is removed. Where two documents have the same object the first one counts, by
-// path and then by place.
+// While a document, a file or a path cannot be used, nothing is removed: a file that is half-written, edited with a
+// mistake or unreadable takes no Service away, nor does a folder that was renamed. Where there was something before, a
+// folder without any file and a file without any text count among them: that is how a file system that is not mounted
+// looks, and a file after a loss of power. All of this holds at the start too, by what Options.Known gives. What has no
+// document any more goes once all could be read. Where two documents have the same object the first one counts, by path
+// and then by place.
 //
 // A Service without a creationTimestamp is the youngest: it takes no address and no NodePort from one of the cluster,
 // and keeps what it has. One that must come first says when it was created.
@@ -33,13 +35,16 @@ type Options struct {
 	Paths []string
 	// NodeName is the name of the host's Node; other Nodes are ignored.
 	NodeName string
-	Logger   *slog.Logger
+	// Known gives what the files held before the start; ok is false if that is not known. Nil: it is not.
+	Known  func() (objects []source.Object, ok bool)
+	Logger *slog.Logger
 }
 
 // Source is manifest files as a source. It is made by New.
 type Source struct {
 	paths    []string
 	nodeName string
+	recall   func() ([]source.Object, bool)
 	log      *slog.Logger
 
 	mu     sync.Mutex
@@ -50,6 +55,7 @@ type Source struct {
 	manifests map[string]*manifest // by path of the file
 	served    map[source.Key]source.Object
 	ignored   map[string]bool // kinds that were mentioned in the log
+	known     bool            // served began with all that there was before the start
 }
 
 var _ source.Source = (*Source)(nil)
@@ -59,6 +65,7 @@ func New(o Options) *Source {
 	return &Source{
 		paths:     o.Paths,
 		nodeName:  o.NodeName,
+		recall:    o.Known,
 		log:       o.Logger,
 		manifests: make(map[string]*manifest),
 		served:    make(map[source.Key]source.Object),
@@ -69,7 +76,8 @@ func New(o Options) *Source {
 // Name implements source.Source.
 func (s *Source) Name() string { return "file" }
 
-// Status implements source.Source. LastContact is when all paths could be read last.
+// Status implements source.Source. Synced is set once every path could be read; LastContact is when the last reading
+// without any fault was.
 func (s *Source) Status() source.Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -88,17 +96,22 @@ const (
 	faultyPoll = 5 * time.Second
 )
 
-// Run implements source.Source. It says Synced after the first reading, faults or not.
+// Run implements source.Source. It says Synced after the first reading if it is known what the files held before the
+// start, and else after the first one that counts: until then nobody takes for gone what it does not have.
 func (s *Source) Run(ctx context.Context, sink source.Sink) error {
+	s.begin(sink)
 	w := newWatcher(s.paths, s.log)
 	defer w.close()
-	for {
+	for synced := false; ; {
 		// The watch comes first: what changes while the files are read is read again.
 		watched := w.add()
-		healthy := s.read(sink)
-		s.setSynced(sink)
+		r := s.read(sink)
+		if !synced && (s.known || r.counts()) {
+			synced = true
+			sink.Synced()
+		}
 		wait := poll
-		if !watched || !healthy {
+		if !watched || !r.listed {
 			wait = faultyPoll
 		}
 		if !w.wait(ctx, wait) {
@@ -107,21 +120,29 @@ func (s *Source) Run(ctx context.Context, sink source.Sink) error {
 	}
 }
 
-func (s *Source) setSynced(sink source.Sink) {
-	s.mu.Lock()
-	first := !s.status.Synced
-	s.status.Synced = true
-	s.mu.Unlock()
-	if first {
-		sink.Synced()
+// begin hands over what there was before the start. What of it has gone goes with the first reading without a fault.
+func (s *Source) begin(sink source.Sink) {
+	if s.recall == nil {
+		return
+	}
+	var objects []source.Object
+	objects, s.known = s.recall()
+	for _, obj := range objects {
+		if slice, ok := obj.(*source.EndpointSlice); ok {
+			slice.Manifest = true // it is nobody else's yet
+		}
+		s.served[obj.Key()] = obj
+		sink.Upsert(obj)
 	}
 }
 
-// setFault notes the outcome of a reading, and logs it when it is another than before.
-func (s *Source) setFault(fault string) {
+// note puts the outcome of a reading in the status, and logs it when it is another than before.
+func (s *Source) note(r *reading) {
+	fault := r.String()
 	s.mu.Lock()
 	before := s.status.Err
-	s.status.Err = fault
+	s.status.Synced = s.status.Synced || r.listed && (s.known || r.counts())
+	s.status.Err, s.status.Partial = fault, fault != ""
 	if fault == "" {
 		s.status.LastContact = time.Now()
 	}
@@ -129,8 +150,8 @@ func (s *Source) setFault(fault string) {
 	switch {
 	case fault == before:
 	case fault == "":
-		s.log.Info("manifests can be read again")
+		s.log.Info("manifests read whole again")
 	default:
-		s.log.Warn("manifests cannot be read, their previous objects are kept", "error", fault)
+		s.log.Warn("manifests cannot be read whole, nothing is removed", "error", fault)
 	}
 }

@@ -86,7 +86,7 @@ func (r *recorder) commit(held []source.Holding) bool {
 func (r *recorder) note(key source.Key, obj source.Object) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.whole {
+	if r.whole || key.Kind == source.KindDocument { // a fault of now
 		return
 	}
 	if r.changed == nil {
