@@ -125,7 +125,7 @@ type StatusInput struct {
 func NewStatus(in StatusInput) Status {
 	s := Status{
 		Version: in.Version, Revision: in.Revision, PID: os.Getpid(), Started: in.Started, Time: in.Health.Time, Config: in.ConfigPath,
-		Healthy: in.Health.Healthy, Ready: in.Health.Healthy && in.Health.NodeEligible, NodeEligible: in.Health.NodeEligible,
+		Healthy: in.Health.Healthy, Ready: in.Health.Ready, NodeEligible: in.Health.NodeEligible,
 		Summary: in.Health.Summary(), Conditions: in.Health.Conditions,
 		LastKnown: in.LastKnown, Counts: pipeline.Count(in.State.InForce), OutOfSync: in.State.OutOfSync,
 		Backend:     newStage(&in.State.Backend),

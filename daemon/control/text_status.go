@@ -57,6 +57,8 @@ func (s Status) verdict() string {
 		return "UNHEALTHY"
 	case !s.NodeEligible:
 		return "healthy, but not eligible for load balancers"
+	case !s.Ready:
+		return "healthy, but not ready"
 	case len(s.Conditions) > 0:
 		return "healthy, with restrictions"
 	}

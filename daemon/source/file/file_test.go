@@ -46,13 +46,13 @@ func (m *memory) Synced() {
 	m.synced++
 }
 
-// names lists the objects that are no Documents.
+// names lists the objects of Kubernetes.
 func (m *memory) names() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var out []string
 	for k := range m.objects {
-		if k.Kind != source.KindDocument {
+		if k.Kind != source.KindDocument && k.Kind != source.KindManifest {
 			out = append(out, k.String())
 		}
 	}

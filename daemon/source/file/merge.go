@@ -89,6 +89,13 @@ func (r *reading) addDocument(d *document, place string, kept bool, from map[sou
 	}
 	for _, obj := range d.objects {
 		key := obj.Key()
+		if d.broken[key] { // the version from before is better
+			if !kept {
+				r.addf("%s: %s", place, obj.Problems()[0])
+			}
+			out.carry(place, obj.Problems())
+			continue
+		}
 		if first, taken := from[key]; taken {
 			faults = append(slices.Clip(faults), fault{message: fmt.Sprintf("%s is in %s already; that one counts", key, first)})
 			continue
@@ -126,14 +133,30 @@ func (r *reporter) rest(path string) {
 }
 
 func (r *reporter) add(place string, faults []fault) {
-	d := &source.Document{Name: place}
-	if known, ok := r.out[d.Key()].(*source.Document); ok {
-		d = known
-	}
+	d := r.document(place)
 	for _, f := range faults {
 		d.Faults = append(d.Faults, source.Problem{Object: d.Key(), Field: f.field, Message: f.message})
 	}
+}
+
+// carry has the Document carry problems of an object that is not served.
+func (r *reporter) carry(place string, problems []source.Problem) {
+	n := min(len(problems), maxFaults-r.told)
+	r.told += n
+	r.more += len(problems) - n
+	if n > 0 {
+		d := r.document(place)
+		d.Faults = append(d.Faults, problems[:n]...)
+	}
+}
+
+func (r *reporter) document(place string) *source.Document {
+	d := &source.Document{Name: place}
+	if known, ok := r.out[d.Key()].(*source.Document); ok {
+		return known
+	}
 	r.out[d.Key()] = d
+	return d
 }
 
 // keep adds what is served and in no document that can be read.

@@ -31,11 +31,17 @@ func (s *Source) read(sink source.Sink) *reading {
 	r := &reading{objects: make(map[source.Key]source.Object, len(s.served)), listed: true}
 	files := make(map[string]error)
 	for _, path := range s.paths {
-		if err := s.listFiles(path, files); err != nil {
-			r.listed = false
-			r.addf("%s: %v", path, err)
-			s.keepBelow(path, files)
+		found := make(map[string]error)
+		err := listFiles(path, found)
+		if err == nil && len(found) == 0 && s.heldBelow(path) {
+			err = errEmptyFolder
 		}
+		if err != nil {
+			r.listed = false
+			r.addf("%s: %v", path, advise(reason(err, maxFile)))
+			s.keepBelow(path, found)
+		}
+		maps.Copy(files, found)
 	}
 	for path := range s.manifests {
 		if _, ok := files[path]; !ok {
@@ -53,10 +59,10 @@ func (s *Source) read(sink source.Sink) *reading {
 }
 
 // listFiles adds the files of a path.
-func (s *Source) listFiles(path string, files map[string]error) error {
+func listFiles(path string, files map[string]error) error {
 	info, err := os.Stat(path)
 	if err != nil {
-		return advise(err)
+		return fmt.Errorf("manifests: %w", err)
 	}
 	if !info.IsDir() {
 		files[path] = nil
@@ -64,18 +70,13 @@ func (s *Source) listFiles(path string, files map[string]error) error {
 	}
 	entries, err := os.ReadDir(path)
 	if err != nil {
-		return advise(err)
+		return fmt.Errorf("manifests: %w", err)
 	}
-	found := false
 	for _, e := range entries {
 		name := e.Name()
 		if !strings.HasPrefix(name, ".") && slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(name)) {
 			files[filepath.Join(path, name)] = nil
-			found = true
 		}
-	}
-	if !found && s.heldBelow(path) {
-		return errEmptyFolder
 	}
 	return nil
 }
@@ -137,7 +138,7 @@ func (s *Source) readFile(path string, fault error, limit int64) (size int64) {
 		old.fault = errGone
 		return 0
 	case err != nil:
-		old.fault = reason(err, limit)
+		old.fault = advise(reason(err, limit))
 		return 0
 	case len(bytes.TrimSpace(data)) == 0 && s.held(path):
 		old.fault = errEmptyFile
@@ -149,22 +150,22 @@ func (s *Source) readFile(path string, fault error, limit int64) (size int64) {
 	return int64(len(data))
 }
 
-// reason says what is too large, and what can be done about other faults.
+// reason leaves out the path, which the fault's place has, and says what is too large.
 func reason(err error, limit int64) error {
+	var pathErr *fs.PathError
 	switch {
 	case errors.Is(err, regular.ErrTooLarge) && limit < maxFile:
 		return fmt.Errorf("all manifests together have more than %d MiB: remove some", maxTotal>>20)
 	case errors.Is(err, regular.ErrTooLarge):
 		return fmt.Errorf("it has more than %d MiB: split it", maxFile>>20)
+	case errors.As(err, &pathErr):
+		return pathErr.Err
 	}
-	return advise(err)
+	return err
 }
 
-// advise leaves out the path, which the fault's place has, and says what can be done.
+// advise says what can be done.
 func advise(err error) error {
-	if pathErr := new(fs.PathError); errors.As(err, &pathErr) {
-		err = pathErr.Err
-	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("%w: bring it back, or take it out of source.file.paths", err)
