@@ -128,8 +128,8 @@ func (r *recorder) Delete(key source.Key) {
 
 // Synced implements source.Sink.
 func (r *recorder) Synced() {
-	r.sink.Synced()
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.synced = true
+	r.synced = true // before anybody can commit what the sink makes of it
+	r.mu.Unlock()
+	r.sink.Synced()
 }
