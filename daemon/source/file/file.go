@@ -56,6 +56,7 @@ type Source struct {
 	served    map[source.Key]source.Object
 	ignored   map[string]bool // kinds that were mentioned in the log
 	known     bool            // served began with all that there was before the start
+	recalled  bool            // served is still that
 }
 
 var _ source.Source = (*Source)(nil)
@@ -127,6 +128,7 @@ func (s *Source) begin(sink source.Sink) {
 	}
 	var objects []source.Object
 	objects, s.known = s.recall()
+	s.recalled = true
 	for _, obj := range objects {
 		if slice, ok := obj.(*source.EndpointSlice); ok {
 			slice.Manifest = true // it is nobody else's yet

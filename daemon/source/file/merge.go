@@ -182,7 +182,7 @@ func (s *Source) tell(sink source.Sink, r *reading) {
 		old, ok := s.served[key]
 		switch {
 		case ok && old == obj:
-		case ok && reflect.DeepEqual(old, obj):
+		case ok && !s.recalled && reflect.DeepEqual(old, obj): // else each object would be there twice
 			next[key] = old
 		default:
 			sink.Upsert(obj)
@@ -193,5 +193,5 @@ func (s *Source) tell(sink source.Sink, r *reading) {
 			sink.Delete(key)
 		}
 	}
-	s.served = next
+	s.served, s.recalled = next, false
 }

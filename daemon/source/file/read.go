@@ -171,8 +171,8 @@ func advise(err error) error {
 		return fmt.Errorf("%w: bring it back, or take it out of source.file.paths", err)
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("%w: let the user that the daemon runs as read it", err)
-	case errors.Is(err, unix.EIO):
-		return fmt.Errorf("%w: look for faults of the disk in the kernel's log", err)
+	case errors.As(err, new(unix.Errno)): // EIO, and what network file systems give
+		return fmt.Errorf("%w: look for faults of its file system in the kernel's log", err)
 	}
 	return err
 }
