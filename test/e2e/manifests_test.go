@@ -189,7 +189,7 @@ func damages() []damage {
 				s.write(1)
 			},
 			true,
-			[]string{"a.yaml#1: it does not parse", "b.yaml: it is empty", "bring its content back", "Services kept as they were: 2"},
+			[]string{"a.yaml#1: it does not parse", "b.yaml: it is empty", "bring its content back", "kept as it was: Service default/shop-0, Service default/shop-1"},
 		},
 		{
 			"one on a disk that fails",

@@ -20,7 +20,9 @@ package file
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -57,6 +59,8 @@ type Source struct {
 	ignored   map[string]bool // kinds that were mentioned in the log
 	known     bool            // served began with all that there was before the start
 	recalled  bool            // served is still that
+	said      bool            // Synced
+	late      time.Duration   // see the constant
 }
 
 var _ source.Source = (*Source)(nil)
@@ -71,6 +75,7 @@ func New(o Options) *Source {
 		manifests: make(map[string]*manifest),
 		served:    make(map[source.Key]source.Object),
 		ignored:   make(map[string]bool),
+		late:      late,
 	}
 }
 
@@ -95,6 +100,8 @@ const (
 	poll = 30 * time.Second
 	// faultyPoll is the same while a path cannot be read or watched.
 	faultyPoll = 5 * time.Second
+	// late is when a reading that has not ended is told of. 40 MiB take some seconds on a board.
+	late = 30 * time.Second
 )
 
 // Run implements source.Source. It says Synced after the first reading if it is known what the files held before the
@@ -103,21 +110,56 @@ func (s *Source) Run(ctx context.Context, sink source.Sink) error {
 	s.begin(sink)
 	w := newWatcher(s.paths, s.log)
 	defer w.close()
-	for synced := false; ; {
-		// The watch comes first: what changes while the files are read is read again.
-		watched := w.add()
-		r := s.read(sink)
-		if !synced && (s.known || r.counts()) {
-			synced = true
-			sink.Synced()
+	for {
+		r := &reading{}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			r.watched = w.add() // first: what changes while the files are read is read again
+			s.scan(r)
+		}()
+		if !s.await(ctx, sink, done) {
+			return nil
+		}
+		s.finish(sink, r)
+		if s.known || r.counts() {
+			s.synced(sink)
 		}
 		wait := poll
-		if !watched || !r.listed {
+		if !r.watched || r.unread {
 			wait = faultyPoll
 		}
 		if !w.wait(ctx, wait) {
 			return nil
 		}
+	}
+}
+
+// await waits for the end of a reading, or of ctx. A reading need not end, as with a network file system whose server is
+// away: then what is known from before is served meanwhile.
+func (s *Source) await(ctx context.Context, sink source.Sink, done <-chan struct{}) bool {
+	timer := time.NewTimer(s.late)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-done:
+			return true
+		case <-timer.C:
+			s.setFault(fmt.Sprintf("reading %s takes more than %s: is the server of a network file system away?", strings.Join(s.paths, ", "), s.late))
+			if s.known {
+				s.synced(sink)
+			}
+		}
+	}
+}
+
+// synced says Synced once.
+func (s *Source) synced(sink source.Sink) {
+	if !s.said {
+		s.said = true
+		sink.Synced()
 	}
 }
 
@@ -138,12 +180,20 @@ func (s *Source) begin(sink source.Sink) {
 	}
 }
 
-// note puts the outcome of a reading in the status, and logs it when it is another than before.
-func (s *Source) note(r *reading) {
-	fault := r.String()
+// finish tells the sink what came of a reading, and puts it in the status.
+func (s *Source) finish(sink source.Sink, r *reading) {
+	s.merge(r)
+	s.tell(sink, r)
+	s.mu.Lock()
+	s.status.Synced = s.status.Synced || !r.unread && (s.known || r.counts())
+	s.mu.Unlock()
+	s.setFault(r.String())
+}
+
+// setFault puts the outcome of a reading in the status, and logs it when it is another than before.
+func (s *Source) setFault(fault string) {
 	s.mu.Lock()
 	before := s.status.Err
-	s.status.Synced = s.status.Synced || r.listed && (s.known || r.counts())
 	s.status.Err, s.status.Partial = fault, fault != ""
 	if fault == "" {
 		s.status.LastContact = time.Now()

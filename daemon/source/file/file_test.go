@@ -80,6 +80,13 @@ func (m *memory) service(name string) *source.Service {
 	return s
 }
 
+// read reads what changed and tells the sink, as Run does.
+func (s *Source) read(sink source.Sink) {
+	r := &reading{}
+	s.scan(r)
+	s.finish(sink, r)
+}
+
 // folder is a folder of manifests that is read on demand.
 type folder struct {
 	t    *testing.T

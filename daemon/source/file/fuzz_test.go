@@ -35,7 +35,7 @@ func FuzzManifest(f *testing.F) {
 			m.documents = append(m.documents, s.parse(text))
 		}
 		s.manifests[path] = m
-		r := &reading{objects: make(map[source.Key]source.Object)}
+		r := &reading{}
 		s.merge(r)
 		for key, obj := range r.objects {
 			switch obj := obj.(type) {

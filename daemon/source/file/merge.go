@@ -13,17 +13,19 @@ import (
 
 // reading is what came of reading all files.
 type reading struct {
+	// watched says that a change will be told of.
+	watched bool
 	objects map[source.Key]source.Object
-	// listed says that every path could be read, fresh that an object is of a file that could be.
-	listed, fresh bool
+	// unread says that a path could not be read, fresh that an object is of a file that could be.
+	unread, fresh bool
 	// faults are the first that keep the reading from being whole, and more is how many there are besides.
 	faults []string
 	more   int
-	// kept counts the Services that are served though no document says them now.
-	kept int
+	// kept are the Services that are served though no document says them now.
+	kept []source.Key
 }
 
-// maxNamed is how many faults the status of the source names. The problems of the Documents have more.
+// maxNamed is how many faults the status of the source names, and Services. The problems of the Documents have more.
 const maxNamed = 3
 
 func (r *reading) addf(format string, args ...any) {
@@ -38,7 +40,7 @@ func (r *reading) whole() bool { return len(r.faults) == 0 }
 
 // counts says that the reading may stand for all there is, though nobody knows what there was before. One that has
 // faults and nothing else may not: it looks like an empty cluster.
-func (r *reading) counts() bool { return r.whole() || r.listed && r.fresh }
+func (r *reading) counts() bool { return r.whole() || !r.unread && r.fresh }
 
 // String says why the reading is not whole, and what that means; empty: it is.
 func (r *reading) String() string {
@@ -50,21 +52,30 @@ func (r *reading) String() string {
 		out += fmt.Sprintf("; and %d more", r.more)
 	}
 	out += "; nothing is removed meanwhile"
-	if r.kept > 0 {
-		out += fmt.Sprintf(", Services kept as they were: %d", r.kept)
+	if len(r.kept) > 0 {
+		slices.SortFunc(r.kept, source.Key.Compare)
+		var names []string
+		for _, key := range r.kept[:min(len(r.kept), maxNamed)] {
+			names = append(names, key.String())
+		}
+		out += "; kept as it was: " + strings.Join(names, ", ")
+	}
+	if more := len(r.kept) - maxNamed; more > 0 {
+		out += fmt.Sprintf(" and %d more", more)
 	}
 	return out
 }
 
 // merge adds all objects of all files, a Manifest for each file that has any, and a Document for each place that has faults.
 func (s *Source) merge(r *reading) {
+	r.objects = make(map[source.Key]source.Object, len(s.served))
 	from := make(map[source.Key]string)
 	for _, path := range slices.Sorted(maps.Keys(s.manifests)) {
 		m := s.manifests[path]
 		out := reporter{out: r.objects}
 		if m.fault != nil && !errors.Is(m.fault, errPath) {
 			r.addf("%s: %v", path, m.fault)
-			r.listed = r.listed && !slices.Contains(s.paths, path)
+			r.unread = r.unread || slices.Contains(s.paths, path)
 			out.report(path, []fault{{message: fmt.Sprintf("the file cannot be read: %s", m.fault)}})
 		}
 		holds := false
@@ -102,7 +113,7 @@ func (r *reading) addDocument(d *document, place string, kept bool, from map[sou
 		}
 		from[key], r.objects[key] = place, obj
 		if kept && key.Kind == source.KindService {
-			r.kept++
+			r.kept = append(r.kept, key)
 		}
 	}
 	out.report(place, faults)
@@ -167,7 +178,7 @@ func (s *Source) keep(r *reading) {
 		}
 		r.objects[key] = obj
 		if key.Kind == source.KindService {
-			r.kept++
+			r.kept = append(r.kept, key)
 		}
 	}
 }

@@ -26,9 +26,8 @@ type manifest struct {
 	fault error
 }
 
-// read reads what changed and tells the sink.
-func (s *Source) read(sink source.Sink) *reading {
-	r := &reading{objects: make(map[source.Key]source.Object, len(s.served)), listed: true}
+// scan reads what changed. It is all that may wait for a file system.
+func (s *Source) scan(r *reading) {
 	files := make(map[string]error)
 	for _, path := range s.paths {
 		found := make(map[string]error)
@@ -37,7 +36,7 @@ func (s *Source) read(sink source.Sink) *reading {
 			err = errEmptyFolder
 		}
 		if err != nil {
-			r.listed = false
+			r.unread = true
 			r.addf("%s: %v", path, advise(reason(err, maxFile)))
 			s.keepBelow(path, found)
 		}
@@ -52,10 +51,6 @@ func (s *Source) read(sink source.Sink) *reading {
 	for _, path := range slices.Sorted(maps.Keys(files)) {
 		left -= s.readFile(path, files[path], min(left, maxFile))
 	}
-	s.merge(r)
-	s.tell(sink, r)
-	s.note(r)
-	return r
 }
 
 // listFiles adds the files of a path.

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -126,7 +127,7 @@ func TestNoAccidentTakesAServiceAway(t *testing.T) {
 					}
 					st := f.src.Status()
 					if fault := strings.ReplaceAll(st.Err, f.dir, "FOLDER"); !st.Partial || !strings.HasPrefix(fault, c.says) ||
-						!strings.Contains(fault, "nothing is removed meanwhile") {
+						!strings.Contains(fault, "nothing is removed meanwhile; kept as it was: Service default/") {
 						t.Errorf("status %+v, want %q", st, c.says)
 					}
 				}
@@ -300,4 +301,63 @@ func TestTheLastKnownStateStandsIn(t *testing.T) {
 	})
 	cancel()
 	f.must(<-done)
+}
+
+// hang has everybody who opens the folder wait, as for the server of a network file system, until release is called.
+func (f *folder) hang() (release func()) {
+	f.t.Helper()
+	fd, err := unix.FanotifyInit(unix.FAN_CLASS_CONTENT|unix.FAN_CLOEXEC, unix.O_RDONLY)
+	if err == nil {
+		err = unix.FanotifyMark(fd, unix.FAN_MARK_ADD, unix.FAN_OPEN_PERM|unix.FAN_ONDIR, unix.AT_FDCWD, f.dir)
+	}
+	if err != nil {
+		f.t.Skipf("fanotify with permission events is needed, CONFIG_FANOTIFY_ACCESS_PERMISSIONS and CAP_SYS_ADMIN: %v", err)
+	}
+	release = sync.OnceFunc(func() { _ = unix.Close(fd) }) // permits all that wait
+	f.t.Cleanup(release)
+	return release
+}
+
+// A reading that does not end is told of, what is known is served meanwhile, and the daemon can be stopped.
+func TestAFileSystemThatDoesNotAnswer(t *testing.T) {
+	f := newFolder(t)
+	f.write("a.yaml", web)
+	f.read()
+	f.restart()
+	f.src.late = 100 * time.Millisecond
+	release := f.hang()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- f.src.Run(ctx, f.sink) }()
+	slow := func() bool {
+		st := f.src.Status()
+		return st.Partial && strings.Contains(st.Err, f.dir+" takes more than 100ms")
+	}
+	eventually(t, "the reading is told to be slow", 5*time.Second, slow)
+	eventually(t, "Synced", 5*time.Second, func() bool {
+		f.sink.mu.Lock()
+		defer f.sink.mu.Unlock()
+		return f.sink.synced == 1
+	})
+	if st := f.src.Status(); st.Synced || f.sink.names() != "Service default/web" {
+		t.Errorf("status %+v, objects %s", st, f.sink.names())
+	}
+	release()
+	eventually(t, "the reading ends", 5*time.Second, func() bool {
+		st := f.src.Status()
+		return st.Synced && st.Err == ""
+	})
+	f.hang()
+	f.write("b.yaml", called("b"))
+	eventually(t, "the next reading is told to be slow", 5*time.Second, slow)
+	cancel()
+	select {
+	case err := <-done:
+		f.must(err)
+	case <-time.After(5 * time.Second):
+		t.Error("Run does not end")
+	}
+	if f.sink.synced != 1 {
+		t.Errorf("synced %d times", f.sink.synced)
+	}
 }
