@@ -28,8 +28,9 @@ func MakePlan(ctx context.Context, cfg *config.Config, logger *slog.Logger) (*pl
 	if err != nil {
 		return nil, nil, err
 	}
-	if s.aside = true; s.saved != nil {
-		if err := s.saved.Recall(); err != nil {
+	s.aside = true
+	for _, store := range s.stores() {
+		if err := store.Recall(); err != nil {
 			logger.Warn("last-known state not read: of several Services with one address, another one may have it than in a dry run", "error", err)
 		}
 	}

@@ -130,9 +130,7 @@ func (i *instance) newPipeline() *pipeline.Pipeline {
 func (i *instance) synced(snap *tracker.Snapshot, p *plan.Plan, s pipeline.Synced) {
 	i.served.Store(true)
 	i.metrics.Synced(snap, p, s)
-	if i.sources.saved != nil {
-		i.sources.saved.Commit(i.planner.Contested())
-	}
+	i.sources.commit(i.planner.Contested())
 	if s.Full {
 		i.leftovers.noteFull()
 		time.AfterFunc(memoryRest, debug.FreeOSMemory)

@@ -50,14 +50,10 @@ func (i *instance) view() sdunit.View {
 	return v
 }
 
-// lastKnown says whether the saved state is being served: the API server has not answered since the start.
+// lastKnown says whether saved state is being served: the API server has not answered since the start, or not all paths of
+// manifests could be read.
 func (i *instance) lastKnown() control.LastKnown {
-	saved := i.sources.saved
-	if saved == nil {
-		return control.LastKnown{}
-	}
-	at, ok := saved.Age()
-	serving := ok && saved.Status().Synced && !i.sources.kube.Status().Synced
+	at, serving := i.sources.lastKnown()
 	return control.LastKnown{Serving: serving, SavedAt: at}
 }
 

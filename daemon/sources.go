@@ -5,6 +5,7 @@ import (
 	"iter"
 	"log/slog"
 	"net/netip"
+	"path/filepath"
 	"time"
 
 	"edgeway/daemon/config"
@@ -23,6 +24,9 @@ const (
 	fileLayer      = "file"
 	kubeLayer      = "kube"
 	lastKnownLayer = "lastknown"
+	// The last-known state of the files has no layer: the source of the files hands it over, as it tells what is gone
+	// from what cannot be read now.
+	lastKnownFiles = "lastknown-file"
 )
 
 // sources are the configured sources, and the tracker that they feed.
@@ -30,7 +34,9 @@ type sources struct {
 	tracker *tracker.Tracker
 	file    *file.Source     // nil: none
 	kube    *kube.Source     // nil: none
-	saved   *lastknown.Store // nil: not kept
+	saved   *lastknown.Store // of the API server; nil: not kept
+	// savedFiles is the same of the files.
+	savedFiles *lastknown.Store
 	// aside says that the last-known state is neither served nor written.
 	aside bool
 }
@@ -40,7 +46,7 @@ func newSources(cfg *config.Config, logger *slog.Logger) (*sources, error) {
 	s := &sources{}
 	var layers []tracker.Layer
 	if len(cfg.Source.File.Paths) > 0 {
-		s.file = file.New(file.Options{Paths: cfg.Source.File.Paths, NodeName: cfg.Node.Name, Logger: logger.With("source", fileLayer)})
+		s.addFiles(cfg, logger)
 		layers = append(layers, tracker.Layer{Name: fileLayer})
 	}
 	if k := cfg.Source.Kube; k.Kubeconfig != "" {
@@ -67,6 +73,64 @@ func newSources(cfg *config.Config, logger *slog.Logger) (*sources, error) {
 	}
 	s.tracker = tracker.New(layers...)
 	return s, nil
+}
+
+func (s *sources) addFiles(cfg *config.Config, logger *slog.Logger) {
+	o := file.Options{Paths: cfg.Source.File.Paths, NodeName: cfg.Node.Name, Logger: logger.With("source", fileLayer)}
+	if cfg.Source.LastKnown.Enabled {
+		s.savedFiles = lastknown.New(filepath.Join(cfg.Source.LastKnown.Directory, "manifests"), lastknown.Options{
+			Name:    lastKnownFiles,
+			Server:  func() string { return "" },
+			Objects: func() iter.Seq[source.Object] { return s.tracker.Objects(fileLayer) },
+			Logger:  logger.With("source", lastKnownFiles),
+		})
+		o.Known = s.knownFiles
+	}
+	s.file = file.New(o)
+}
+
+// knownFiles gives what the files held before the start; ok is false if there is no state that says it.
+func (s *sources) knownFiles() (objects []source.Object, ok bool) {
+	if s.aside {
+		return nil, false
+	}
+	objects, _ = s.savedFiles.Load()
+	_, ok = s.savedFiles.Age()
+	return objects, ok
+}
+
+// stores are what is kept on disk.
+func (s *sources) stores() (out []*lastknown.Store) {
+	for _, store := range []*lastknown.Store{s.saved, s.savedFiles} {
+		if store != nil {
+			out = append(out, store)
+		}
+	}
+	return out
+}
+
+// commit says that the kernel has what the sources said: it may be saved.
+func (s *sources) commit(held []source.Holding) {
+	for _, store := range s.stores() {
+		store.Commit(held)
+	}
+}
+
+// lastKnown says whether saved state is being served, as a source has not been read since the start, and when it was saved.
+func (s *sources) lastKnown() (saved time.Time, serving bool) {
+	for _, store := range s.stores() {
+		at, ok := store.Age()
+		serves := ok && store.Status().Synced
+		if store == s.saved {
+			serves = serves && !s.kube.Status().Synced
+		} else {
+			serves = serves && !s.file.Status().Synced
+		}
+		if saved.IsZero() || serves && !serving {
+			saved, serving = at, serves
+		}
+	}
+	return saved, serving
 }
 
 // concerns are those about the credentials of the API server, which is used all the same.
@@ -100,17 +164,23 @@ func (s *sources) list() []source.Source {
 	if s.kube != nil {
 		out = append(out, s.kube)
 	}
-	if s.saved != nil && !s.aside {
-		out = append(out, s.saved)
+	if !s.aside {
+		for _, store := range s.stores() {
+			out = append(out, store)
+		}
 	}
 	return out
 }
 
-// sink gives the sink of the tracker. Objects of the API server pass the last-known state on their way.
+// sink gives the sink of the tracker. What is kept on disk passes there on its way.
 func (s *sources) sink(name string) source.Sink {
 	sink := s.tracker.Sink(name)
-	if name == kubeLayer && s.saved != nil && !s.aside {
+	switch {
+	case s.aside:
+	case name == kubeLayer && s.saved != nil:
 		return s.saved.Tee(sink)
+	case name == fileLayer && s.savedFiles != nil:
+		return s.savedFiles.Tee(sink)
 	}
 	return sink
 }
@@ -118,7 +188,13 @@ func (s *sources) sink(name string) source.Sink {
 // run feeds the tracker until ctx ends. The last-known state is read before the API server is contacted.
 func (s *sources) run(ctx context.Context, start func(func() error)) {
 	for _, src := range s.list() {
-		start(func() error { return src.Run(ctx, s.sink(src.Name())) })
+		start(func() error {
+			if src.Name() == lastKnownFiles {
+				s.savedFiles.Record(ctx)
+				return nil
+			}
+			return src.Run(ctx, s.sink(src.Name()))
+		})
 	}
 }
 
@@ -132,8 +208,10 @@ func (s *sources) serverAddrs() []netip.Addr {
 
 // held gives which Service had what before the last start; see planner.Options.
 func (s *sources) held() []source.Holding {
-	if s.saved == nil {
-		return nil
+	for _, store := range s.stores() {
+		if held := store.Held(); held != nil {
+			return held
+		}
 	}
-	return s.saved.Held()
+	return nil
 }

@@ -1,13 +1,102 @@
 package daemon
 
 import (
+	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"edgeway/daemon/config"
+	"edgeway/daemon/source"
+	"edgeway/proxiers/plan"
 )
+
+// begin starts the sources as the daemon does, until stop is called.
+func begin(t *testing.T, cfg *config.Config) (s *sources, stop func()) {
+	t.Helper()
+	s, err := newSources(cfg, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var parts sync.WaitGroup
+	s.run(ctx, func(part func() error) {
+		parts.Go(func() {
+			if err := part(); err != nil {
+				t.Error(err)
+			}
+		})
+	})
+	return s, func() {
+		cancel()
+		parts.Wait()
+	}
+}
+
+func await(t *testing.T, changed <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-changed:
+	case <-time.After(30 * time.Second):
+		t.Fatal("nothing changes")
+	}
+}
+
+// A folder that is renamed while the daemon is down: with a last-known state its Services are served, and it is said; and
+// without one nothing is.
+func TestManifestsThatCannotBeReadAtTheStart(t *testing.T) {
+	dir := t.TempDir()
+	manifests, state := filepath.Join(dir, "manifests"), filepath.Join(dir, "state")
+	if err := errors.Join(os.Mkdir(manifests, 0o700), os.WriteFile(filepath.Join(manifests, "web.yaml"), []byte(manifest), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	cfg := config.Default()
+	cfg.Source.File.Paths, cfg.Source.LastKnown.Directory = []string{manifests}, state
+	held := []source.Holding{{Protocol: plan.TCP, Port: 30080, Namespace: "default", Name: "web"}}
+	s, stop := begin(t, cfg)
+	await(t, s.tracker.Changed())
+	s.commit(held)
+	stop()
+	if err := os.Rename(manifests, manifests+"-away"); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // what was loaded is saved again
+		s, stop = begin(t, cfg)
+		await(t, s.tracker.Changed())
+		snap, ok := s.tracker.Snapshot()
+		if !ok || len(snap.Services) != 1 || len(snap.Services[0].Slices) != 1 || !snap.Services[0].Slices[0].Manifest {
+			t.Fatalf("the gate is open: %v; snapshot %+v", ok, snap)
+		}
+		if saved, serving := s.lastKnown(); !serving || time.Since(saved) > time.Minute {
+			t.Errorf("last-known state: serving %v, of %s", serving, saved)
+		}
+		if st := s.file.Status(); st.Synced || !strings.Contains(st.Err, manifests+": no such file or directory") {
+			t.Errorf("status %+v", st)
+		}
+		if !slices.Equal(s.held(), held) {
+			t.Errorf("held %v", s.held())
+		}
+		s.commit(held)
+		stop()
+	}
+	if err := os.RemoveAll(state); err != nil {
+		t.Fatal(err)
+	}
+	s, stop = begin(t, cfg)
+	defer stop()
+	for deadline := time.Now().Add(30 * time.Second); s.file.Status().Err == "" && time.Now().Before(deadline); {
+		time.Sleep(10 * time.Millisecond)
+	}
+	if _, ok := s.tracker.Snapshot(); ok || s.file.Status().Err == "" {
+		t.Errorf("without a last-known state: the gate is open: %v; status %+v", ok, s.file.Status())
+	}
+}
 
 // A reload is checked while the daemon runs with the old configuration: what that one writes stays, and nothing is made.
 func TestCheckingAConfigurationTouchesNothing(t *testing.T) {

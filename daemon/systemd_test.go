@@ -122,7 +122,9 @@ address = ""
 address = ""
 [control]
 socket = %q
-%s`, filepath.Join(dir, "web.yaml"), proxy, filepath.Join(dir, "edgeway.sock"), extra)
+[source.lastknown]
+directory = %q
+%s`, filepath.Join(dir, "web.yaml"), proxy, filepath.Join(dir, "edgeway.sock"), filepath.Join(dir, "state"), extra)
 	u.write(filepath.Base(u.config), text)
 }
 
@@ -308,7 +310,7 @@ func TestHealthChecksOutliveAReload(t *testing.T) {
 		}
 	}
 	ask("at first")
-	u.configureProxy(proxy, fmt.Sprintf("[source.kube]\nkubeconfig = %q\n[source.lastknown]\nenabled = false\n", kubeconfig))
+	u.configureProxy(proxy, fmt.Sprintf("enabled = false\n[source.kube]\nkubeconfig = %q\n", kubeconfig))
 	u.signal(syscall.SIGHUP)
 	u.await("RELOADING=1")
 	u.await("READY=1")

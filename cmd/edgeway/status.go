@@ -14,7 +14,8 @@ func statusCommand(g *globals) *cobra.Command {
 		Short: "Show the state of the running daemon, problems first",
 		Long: `Show the state of the running daemon, problems first.
 
-The exit code is 0 when it is healthy, 4 when it is not, and 3 when no daemon answers.`,
+The exit code is 0 when it is healthy, 4 when it is not or has not read its manifests since the start, and 3 when no daemon
+answers.`,
 		Args: cobra.NoArgs,
 	}
 	asJSON := jsonFlag(cmd)
@@ -26,7 +27,7 @@ The exit code is 0 when it is healthy, 4 when it is not, and 3 when no daemon an
 		if err := printAnswer(cmd, status, *asJSON); err != nil {
 			return err
 		}
-		if !status.Healthy {
+		if !status.Healthy || !status.Ready && status.NodeEligible {
 			return coded{errQuiet, exitUnhealthy}
 		}
 		return nil

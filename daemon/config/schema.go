@@ -90,16 +90,18 @@ func kubeSection(k *Kube) section {
 func fileSection(f *File) section {
 	return section{"source.file", "Services from manifest files, alone or beside an API server.", []key{
 		{
-			"paths", "Files, and folders whose *.yaml, *.yml and *.json files are read. They hold Services, EndpointSlices, Nodes and ServiceCIDRs and are read again when they change.",
+			"paths", "Files, and folders whose *.yaml, *.yml and *.json files are read. They hold Services, EndpointSlices, Nodes and ServiceCIDRs and are read again when they change. " +
+				"While a path, a file or a document cannot be used, nothing is removed, at the start included, see source.lastknown. " +
+				"A folder that has no such file any more and a file that has become empty count as such: to remove all that was there, leave a file with a comment.",
 			paths(&f.Paths),
 		},
 	}}
 }
 
 func lastKnownSection(l *LastKnown) section {
-	return section{"source.lastknown", "What was last seen of the API server, for a start without it.", []key{
+	return section{"source.lastknown", "What was last seen of the API server, for a start without it, and of the manifests, for one at which they cannot be read.", []key{
 		{"enabled", "Whether the state is kept.", boolean(&l.Enabled)},
-		{"directory", "Where it is kept.", path(&l.Directory, required)},
+		{"directory", "Where it is kept; that of the manifests in the folder manifests there.", path(&l.Directory, required)},
 	}}
 }
 

@@ -64,6 +64,8 @@ type StatusSource struct {
 	// Staleness is in seconds; absent: there was no contact yet.
 	Staleness *float64 `json:"stalenessSeconds,omitempty"`
 	Err       string   `json:"error,omitempty"`
+	// Partial says that the error concerns a part of the source: what else it has is current.
+	Partial bool `json:"partial,omitempty"`
 }
 
 // LastKnown is the state on disk.
@@ -123,7 +125,7 @@ type StatusInput struct {
 func NewStatus(in StatusInput) Status {
 	s := Status{
 		Version: in.Version, Revision: in.Revision, PID: os.Getpid(), Started: in.Started, Time: in.Health.Time, Config: in.ConfigPath,
-		Healthy: in.Health.Healthy, Ready: in.Health.Healthy && in.Health.NodeEligible, NodeEligible: in.Health.NodeEligible,
+		Healthy: in.Health.Healthy, Ready: in.Health.Ready, NodeEligible: in.Health.NodeEligible,
 		Summary: in.Health.Summary(), Conditions: in.Health.Conditions,
 		LastKnown: in.LastKnown, Counts: pipeline.Count(in.State.InForce), OutOfSync: in.State.OutOfSync,
 		Backend:     newStage(&in.State.Backend),
@@ -177,7 +179,7 @@ func newNode(in *StatusInput) StatusNode {
 }
 
 func newSource(name string, st source.Status, now time.Time) StatusSource {
-	s := StatusSource{Name: name, Synced: st.Synced, LastContact: st.LastContact, Err: st.Err}
+	s := StatusSource{Name: name, Synced: st.Synced, LastContact: st.LastContact, Err: st.Err, Partial: st.Partial}
 	if !st.LastContact.IsZero() {
 		staleness := max(0, now.Sub(st.LastContact).Seconds())
 		s.Staleness = &staleness

@@ -57,6 +57,8 @@ func (s Status) verdict() string {
 		return "UNHEALTHY"
 	case !s.NodeEligible:
 		return "healthy, but not eligible for load balancers"
+	case !s.Ready:
+		return "healthy, but not ready"
 	case len(s.Conditions) > 0:
 		return "healthy, with restrictions"
 	}
@@ -121,6 +123,8 @@ func (s Status) sources(p *printer) {
 	for _, src := range s.Sources {
 		text := src.Name + ": "
 		switch {
+		case src.Partial:
+			text += "not read whole: " + src.Err
 		case src.Err != "":
 			text += "unreachable: " + src.Err
 		case src.Synced:
@@ -128,9 +132,11 @@ func (s Status) sources(p *printer) {
 		default:
 			text += "has not listed all objects yet"
 		}
-		if src.LastContact.IsZero() {
+		switch {
+		case src.LastContact.IsZero() && src.Partial: // said
+		case src.LastContact.IsZero():
 			text += "; no contact yet"
-		} else {
+		default:
 			text += fmt.Sprintf("; last contact %s ago", age(s.Time.Sub(src.LastContact)))
 		}
 		p.line("sources", "%s", text)

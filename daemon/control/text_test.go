@@ -114,6 +114,19 @@ func TestStatusText(t *testing.T) {
 	})
 }
 
+func TestASourceThatWasNotReadWhole(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		text := statusText(t, testState(), LastKnown{},
+			fixedSource{"file", source.Status{Err: "/m: gone", Partial: true}},
+			fixedSource{"kube", source.Status{Synced: true, LastContact: time.Now()}})
+		for _, want := range []string{"healthy, but not ready\n", "source-file: Source file has not been read whole yet: /m: gone", "file: not read whole: /m: gone\n"} {
+			if !strings.Contains(text, want) {
+				t.Errorf("the text does not say %q:\n%s", want, text)
+			}
+		}
+	})
+}
+
 func TestAllProblemsAreCountedAndSomeListed(t *testing.T) {
 	var state pipeline.State
 	state.Snapshot = &tracker.Snapshot{Problems: make([]source.Problem, 60)}

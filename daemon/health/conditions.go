@@ -111,10 +111,16 @@ func (c *Checker) sourceFaults(now time.Time) []Condition {
 		if why == "" {
 			why = "it has not listed all objects yet"
 		}
-		if st.LastContact.IsZero() {
+		ago := now.Sub(st.LastContact).Round(time.Second)
+		switch {
+		case st.Partial && st.LastContact.IsZero():
+			cond.Message = fmt.Sprintf("Source %s has not been read whole yet: %s", src.Name(), why)
+		case st.Partial:
+			cond.Message = fmt.Sprintf("Source %s was read whole %s ago for the last time: %s", src.Name(), ago, why)
+		case st.LastContact.IsZero():
 			cond.Message = fmt.Sprintf("Source %s has not been reached yet: %s", src.Name(), why)
-		} else {
-			cond.Message = fmt.Sprintf("Source %s is unreachable, last contact %s ago: %s", src.Name(), now.Sub(st.LastContact).Round(time.Second), why)
+		default:
+			cond.Message = fmt.Sprintf("Source %s is unreachable, last contact %s ago: %s", src.Name(), ago, why)
 		}
 		out = append(out, cond)
 	}

@@ -7,6 +7,7 @@
 package health
 
 import (
+	"slices"
 	"time"
 
 	"edgeway/daemon/pipeline"
@@ -49,6 +50,9 @@ type Report struct {
 	// NodeEligible is false when the Node is being deleted or the cluster autoscaler is about to. A
 	// host without a Node is eligible.
 	NodeEligible bool
+	// Ready says that the host is healthy and eligible, and that what it serves is what it is configured to: the paths of
+	// manifests have been read since the start. Last-known Services of an API server that is unreachable do count.
+	Ready bool
 	// Conditions has the unhealthy ones first.
 	Conditions []Condition
 }
@@ -123,5 +127,9 @@ func (c *Checker) Report() Report {
 		add(conditions()...)
 	}
 	r.Conditions = append(bad, degraded...)
+	r.Ready = r.Healthy && r.NodeEligible && !slices.ContainsFunc(c.sources, func(src Source) bool {
+		st := src.Status()
+		return st.Partial && !st.Synced
+	})
 	return r
 }

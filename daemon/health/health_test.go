@@ -156,6 +156,34 @@ func TestEachFaultHasItsConditionAndAnswers(t *testing.T) {
 	}
 }
 
+// A source that was not read whole degrades. If not even its paths were read since the start, the host is not ready,
+// whatever it serves; a load balancer may go on using it.
+func TestASourceThatWasNotReadWhole(t *testing.T) {
+	for words, tt := range map[string]struct {
+		status source.Status
+		readyz int
+	}{
+		"Source file was read whole 5m0s ago for the last time: /m/a.yaml#1: no": {
+			source.Status{Synced: true, Partial: true, Err: "/m/a.yaml#1: no", LastContact: time.Now().Add(-5 * time.Minute)}, 200,
+		},
+		"Source file has not been read whole yet: /m/a.yaml#1: no": {source.Status{Synced: true, Partial: true, Err: "/m/a.yaml#1: no"}, 200},
+		"Source file has not been read whole yet: /m: gone":        {source.Status{Partial: true, Err: "/m: gone"}, 503},
+	} {
+		c := New(fixedState{synced()}, fixedSource{"file", tt.status})
+		for path, want := range map[string]int{"/healthz": 200, "/livez": 200, "/readyz": tt.readyz} {
+			got := httptest.NewRecorder()
+			c.Handler(HandlerOptions{Answered: func(string, int) {}}).ServeHTTP(got, httptest.NewRequest(http.MethodGet, path, nil))
+			if got.Code != want {
+				t.Errorf("%s: %s: %d, want %d", words, path, got.Code, want)
+			}
+		}
+		r := c.Report()
+		if len(r.Conditions) != 1 || r.Conditions[0].Name != "source-file" || r.Conditions[0].Level != Degraded || r.Conditions[0].Message != words {
+			t.Errorf("conditions %+v, want %q", r.Conditions, words)
+		}
+	}
+}
+
 func TestBodyIsKubeProxysWithOurFieldsAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		state := synced()

@@ -44,23 +44,26 @@ type HandlerOptions struct {
 	Answered func(path string, code int)
 }
 
-// Handler answers /healthz and /readyz (200 when healthy and the Node is not leaving) and /livez (200
+// Handler answers /healthz (200 when healthy and the Node is not leaving), /readyz (200 when Report.Ready) and /livez (200
 // when healthy), or else with 503. A query, as in /readyz?verbose, changes nothing.
 func (c *Checker) Handler(opts HandlerOptions) http.Handler {
 	mux := http.NewServeMux()
-	for _, path := range []string{"/healthz", "/readyz"} {
-		mux.HandleFunc(path, func(w http.ResponseWriter, req *http.Request) {
-			r := c.Report()
-			opts.answer(w, req, r, &r.NodeEligible)
-		})
-	}
+	mux.HandleFunc("/healthz", func(w http.ResponseWriter, req *http.Request) {
+		r := c.Report()
+		opts.answer(w, req, r, &r.NodeEligible, r.Healthy && r.NodeEligible)
+	})
+	mux.HandleFunc("/readyz", func(w http.ResponseWriter, req *http.Request) {
+		r := c.Report()
+		opts.answer(w, req, r, &r.NodeEligible, r.Ready)
+	})
 	mux.HandleFunc("/livez", func(w http.ResponseWriter, req *http.Request) {
-		opts.answer(w, req, c.Report(), nil)
+		r := c.Report()
+		opts.answer(w, req, r, nil, r.Healthy)
 	})
 	return mux
 }
 
-func (o HandlerOptions) answer(w http.ResponseWriter, req *http.Request, r Report, eligible *bool) {
+func (o HandlerOptions) answer(w http.ResponseWriter, req *http.Request, r Report, eligible *bool, ok bool) {
 	b := body{
 		LastUpdated: r.LastSync.UTC(), CurrentTime: r.Time.UTC(), NodeEligible: eligible, Healthy: r.Healthy,
 		Status: map[string]familyBody{}, Conditions: []conditionBody{},
@@ -77,7 +80,7 @@ func (o HandlerOptions) answer(w http.ResponseWriter, req *http.Request, r Repor
 		b.Status[f.String()] = familyBody{LastUpdated: r.LastSync.UTC(), Healthy: r.Healthy}
 	}
 	code := http.StatusOK
-	if !r.Healthy || eligible != nil && !*eligible {
+	if !ok {
 		code = http.StatusServiceUnavailable
 	} else {
 		// kube-proxy's clients expect a recent time from a healthy server, even when nothing changed.

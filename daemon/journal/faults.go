@@ -31,7 +31,7 @@ func Faults() []Fault {
 		{"614da61f805c2a085a92c2bc23e9a1a6", "configuration not reloaded, the running one stays in force"},
 		{"9c2b3373a7c329c71177f2cdfa37802c", "new configuration does not start, going back to the previous one"},
 		{"0567f645e7b6f0c5f87185be05ad4baf", "rules of an unused component not removed, retrying at the next full sync"},
-		{"f088e8c25a75bbc5c34d4e03a0910804", "manifests cannot be read, their previous objects are kept"},
+		{"f088e8c25a75bbc5c34d4e03a0910804", "manifests cannot be read whole, nothing is removed"},
 		{"5d429eb86365e3deb43b44ec8652151d", "NodePort not served on loopback, its address cannot be bound, retrying"},
 		{"ca97d23969d69912aeb09ae68c8bec9c", "new connections to NodePorts on loopback wait until others close"},
 		{"6bfe0afc9e0dae1cc08663771d53eb6b", "health check port cannot be bound, retrying"},

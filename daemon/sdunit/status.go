@@ -114,10 +114,17 @@ func (v View) unreachable(since func(time.Time) string) []string {
 		if src.Name() == "kube" {
 			name = "API server"
 		}
-		if st.LastContact.IsZero() {
+		fault := " unreachable"
+		if st.Partial {
+			fault = " not read whole"
+		}
+		switch {
+		case !st.LastContact.IsZero():
+			out = append(out, name+fault+" for "+since(st.LastContact))
+		case st.Partial:
+			out = append(out, name+fault+" yet")
+		default:
 			out = append(out, name+" not reached yet")
-		} else {
-			out = append(out, name+" unreachable for "+since(st.LastContact))
 		}
 	}
 	return out

@@ -32,6 +32,15 @@ func TestStatusIsSentWhenItsMeaningChanges(t *testing.T) {
 	})
 }
 
+// unread is a folder of manifests of which a part cannot be read.
+type unread struct{ since time.Time }
+
+func (unread) Name() string { return "file" }
+
+func (u unread) Status() source.Status {
+	return source.Status{Synced: true, LastContact: u.since, Err: "no such file", Partial: true}
+}
+
 func TestStatusTexts(t *testing.T) {
 	now := time.Now()
 	ago := func(at time.Time) string { return age(now.Sub(at)) }
@@ -42,6 +51,12 @@ func TestStatusTexts(t *testing.T) {
 		"nftables: 412 Services, 1,203 endpoints, synced 3 s ago": func(*View) {},
 		"nftables: 412 Services, 1,203 endpoints, synced 3 s ago; last-known state, saved 2 h ago; API server not reached yet": func(v *View) {
 			v.SavedAt, v.Sources = now.Add(-2*time.Hour-time.Minute), []health.Source{away{}}
+		},
+		"nftables: 412 Services, 1,203 endpoints, synced 3 s ago; source file not read whole yet": func(v *View) {
+			v.Sources = []health.Source{unread{}}
+		},
+		"nftables: 412 Services, 1,203 endpoints, synced 3 s ago; source file not read whole for 5 min": func(v *View) {
+			v.Sources = []health.Source{unread{since: now.Add(-5 * time.Minute)}}
 		},
 		"nftables: 412 Services, 1,203 endpoints, synced 3 s ago; sync failing for 1 min": func(v *View) {
 			v.State.OutOfSync, v.State.Backend.Err = now.Add(-time.Minute), errors.New("x\nREADY=1")

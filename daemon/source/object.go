@@ -13,25 +13,27 @@ import (
 type Kind uint8
 
 // The kinds of objects. An APIServer is not one of Kubernetes: it is what a source knows of the server that it reads.
-// A Document is a part of a manifest file that is no usable object; it carries only its problems. A Setting is a key of
-// the configuration, which a Problem may be about; there is no such object.
+// A Manifest is a file that holds objects. A Document is a part of such a file that is no usable object; it carries only
+// its problems. A Setting is a key of the configuration, which a Problem may be about; there is no such object.
 const (
 	KindService Kind = iota + 1
 	KindEndpointSlice
 	KindNode
 	KindServiceCIDR
 	KindAPIServer
+	KindManifest
 	KindDocument
 	KindSetting
 )
 
 // String gives Kubernetes' kind.
 func (k Kind) String() string {
-	return [...]string{"", "Service", "EndpointSlice", "Node", "ServiceCIDR", "APIServer", "Document", "Setting"}[k]
+	return [...]string{"", "Service", "EndpointSlice", "Node", "ServiceCIDR", "APIServer", "Manifest", "Document", "Setting"}[k]
 }
 
 // Key identifies an object. Namespace is empty for all but Services and EndpointSlices; the name of
-// a Document is "FILE#N", N counting from 1, that of an APIServer its URL, that of a Setting its key.
+// a Manifest is its path, that of a Document "FILE#N", N counting from 1, that of an APIServer its URL, that of a Setting
+// its key.
 type Key struct {
 	Kind            Kind
 	Namespace, Name string
@@ -56,7 +58,7 @@ func (k Key) Compare(o Key) int {
 	return cmp.Compare(k.Name, o.Name)
 }
 
-// Object is one of *Service, *EndpointSlice, *Node, *ServiceCIDR, *APIServer and *Document.
+// Object is one of *Service, *EndpointSlice, *Node, *ServiceCIDR, *APIServer, *Manifest and *Document.
 type Object interface {
 	Key() Key
 	// Problems are the parts of the object that were left out because they are wrong.
@@ -194,6 +196,11 @@ func (h Holding) Compare(o Holding) int {
 	return cmp.Or(h.Addr.Compare(o.Addr), cmp.Compare(h.Protocol, o.Protocol), cmp.Compare(h.Port, o.Port))
 }
 
+// Manifest is a file that holds objects. Who finds it empty later knows that something is missing.
+type Manifest struct {
+	Name string `json:"name"`
+}
+
 // Document is a part of a manifest file that could not be used.
 type Document struct {
 	Name   string    `json:"name"`
@@ -216,6 +223,9 @@ func (c *ServiceCIDR) Key() Key { return Key{KindServiceCIDR, "", c.Name} }
 func (a *APIServer) Key() Key { return Key{KindAPIServer, "", a.Name} }
 
 // Key implements Object.
+func (m *Manifest) Key() Key { return Key{KindManifest, "", m.Name} }
+
+// Key implements Object.
 func (d *Document) Key() Key { return Key{KindDocument, "", d.Name} }
 
 // Problems implements Object.
@@ -232,6 +242,9 @@ func (c *ServiceCIDR) Problems() []Problem { return c.Faults }
 
 // Problems implements Object.
 func (a *APIServer) Problems() []Problem { return nil }
+
+// Problems implements Object.
+func (m *Manifest) Problems() []Problem { return nil }
 
 // Problems implements Object.
 func (d *Document) Problems() []Problem { return d.Faults }

@@ -13,7 +13,7 @@ import (
 
 // Source produces objects until its context ends.
 type Source interface {
-	// Name identifies the source in logs, metrics and status: "kube", "file", "lastknown".
+	// Name identifies the source in logs, metrics and status: "kube", "file", "lastknown", "lastknown-file".
 	Name() string
 	// Run feeds the sink, from one goroutine, until ctx ends. A source that cannot reach its origin
 	// keeps trying and says so in Status; it returns an error only for what trying again cannot mend.
@@ -40,4 +40,6 @@ type Status struct {
 	LastContact time.Time
 	// Err is the fault that the source is struggling with now, in words; empty: none.
 	Err string
+	// Partial says that Err concerns a part of the origin: what else it has is current.
+	Partial bool
 }

@@ -27,6 +27,10 @@ func Check(o source.Object) error {
 		err = checkServiceCIDR(o)
 	case *source.APIServer:
 		err = checkAPIServer(o)
+	case *source.Manifest:
+		if o.Name == "" {
+			err = errName
+		}
 	default:
 		return fmt.Errorf("check object: kind %T is not one that a conversion makes", o)
 	}

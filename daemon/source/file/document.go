@@ -24,6 +24,8 @@ type document struct {
 	sum     [sha256.Size]byte // of its text
 	empty   bool              // nothing but white space and comments
 	objects []source.Object
+	// broken are those of the objects that carry nothing but their faults.
+	broken map[source.Key]bool
 	// faults are why the document, or an item of its list, cannot be used: the first maxFaults, and more is how many
 	// there are besides. Faults that leave an object usable are in the object.
 	faults []fault
@@ -31,6 +33,8 @@ type document struct {
 }
 
 type fault struct{ field, message string }
+
+func (f fault) String() string { return strings.TrimPrefix(f.field+": "+f.message, ": ") }
 
 // maxFaults is how many faults of a file are told.
 const maxFaults = 20

@@ -7,10 +7,12 @@
 // not a proxy's concern are ignored.
 //
 // A document that cannot be used becomes a source.Document with its problems, and the others serve.
-// While a file has such a document, or cannot be read at all, nothing that it held before is removed:
-// a file that is half-written, or edited with a mistake, takes no Service away. What is gone from a
-// file that reads well is removed. Where two documents have the same object the first one counts, by
-// path and then by place.
+// While a document, a file or a path cannot be used, nothing is removed: a file that is half-written, edited with a
+// mistake or unreadable takes no Service away, nor does a folder that was renamed. Where there was something before, a
+// folder without any file and a file without any text count among them: that is how a file system that is not mounted
+// looks, and a file after a loss of power. All of this holds at the start too, by what Options.Known gives. What has no
+// document any more goes once all could be read. Where two documents have the same object the first one counts, by path
+// and then by place.
 //
 // A Service without a creationTimestamp is the youngest: it takes no address and no NodePort from one of the cluster,
 // and keeps what it has. One that must come first says when it was created.
@@ -18,7 +20,9 @@ package file
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -33,13 +37,16 @@ type Options struct {
 	Paths []string
 	// NodeName is the name of the host's Node; other Nodes are ignored.
 	NodeName string
-	Logger   *slog.Logger
+	// Known gives what the files held before the start; ok is false if that is not known. Nil: it is not.
+	Known  func() (objects []source.Object, ok bool)
+	Logger *slog.Logger
 }
 
 // Source is manifest files as a source. It is made by New.
 type Source struct {
 	paths    []string
 	nodeName string
+	recall   func() ([]source.Object, bool)
 	log      *slog.Logger
 
 	mu     sync.Mutex
@@ -50,6 +57,10 @@ type Source struct {
 	manifests map[string]*manifest // by path of the file
 	served    map[source.Key]source.Object
 	ignored   map[string]bool // kinds that were mentioned in the log
+	known     bool            // served began with all that there was before the start
+	recalled  bool            // served is still that
+	said      bool            // Synced
+	late      time.Duration   // see the constant
 }
 
 var _ source.Source = (*Source)(nil)
@@ -59,17 +70,20 @@ func New(o Options) *Source {
 	return &Source{
 		paths:     o.Paths,
 		nodeName:  o.NodeName,
+		recall:    o.Known,
 		log:       o.Logger,
 		manifests: make(map[string]*manifest),
 		served:    make(map[source.Key]source.Object),
 		ignored:   make(map[string]bool),
+		late:      late,
 	}
 }
 
 // Name implements source.Source.
 func (s *Source) Name() string { return "file" }
 
-// Status implements source.Source. LastContact is when all paths could be read last.
+// Status implements source.Source. Synced is set once every path could be read; LastContact is when the last reading
+// without any fault was.
 func (s *Source) Status() source.Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -86,19 +100,33 @@ const (
 	poll = 30 * time.Second
 	// faultyPoll is the same while a path cannot be read or watched.
 	faultyPoll = 5 * time.Second
+	// late is when a reading that has not ended is told of. 40 MiB take some seconds on a board.
+	late = 30 * time.Second
 )
 
-// Run implements source.Source. It says Synced after the first reading, faults or not.
+// Run implements source.Source. It says Synced after the first reading if it is known what the files held before the
+// start, and else after the first one that counts: until then nobody takes for gone what it does not have.
 func (s *Source) Run(ctx context.Context, sink source.Sink) error {
+	s.begin(sink)
 	w := newWatcher(s.paths, s.log)
 	defer w.close()
 	for {
-		// The watch comes first: what changes while the files are read is read again.
-		watched := w.add()
-		healthy := s.read(sink)
-		s.setSynced(sink)
+		r := &reading{}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			r.watched = w.add() // first: what changes while the files are read is read again
+			s.scan(r)
+		}()
+		if !s.await(ctx, sink, done) {
+			return nil
+		}
+		s.finish(sink, r)
+		if s.known || r.counts() {
+			s.synced(sink)
+		}
 		wait := poll
-		if !watched || !healthy {
+		if !r.watched || r.unread {
 			wait = faultyPoll
 		}
 		if !w.wait(ctx, wait) {
@@ -107,21 +135,66 @@ func (s *Source) Run(ctx context.Context, sink source.Sink) error {
 	}
 }
 
-func (s *Source) setSynced(sink source.Sink) {
-	s.mu.Lock()
-	first := !s.status.Synced
-	s.status.Synced = true
-	s.mu.Unlock()
-	if first {
+// await waits for the end of a reading, or of ctx. A reading need not end, as with a network file system whose server is
+// away: then what is known from before is served meanwhile.
+func (s *Source) await(ctx context.Context, sink source.Sink, done <-chan struct{}) bool {
+	timer := time.NewTimer(s.late)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-done:
+			return true
+		case <-timer.C:
+			s.setFault(fmt.Sprintf("reading %s takes more than %s: is the server of a network file system away?", strings.Join(s.paths, ", "), s.late))
+			if s.known {
+				s.synced(sink)
+			}
+		}
+	}
+}
+
+// synced says Synced once.
+func (s *Source) synced(sink source.Sink) {
+	if !s.said {
+		s.said = true
 		sink.Synced()
 	}
 }
 
-// setFault notes the outcome of a reading, and logs it when it is another than before.
+// begin hands over what there was before the start. What of it has gone goes with the first reading without a fault.
+func (s *Source) begin(sink source.Sink) {
+	if s.recall == nil {
+		return
+	}
+	var objects []source.Object
+	objects, s.known = s.recall()
+	s.recalled = true
+	for _, obj := range objects {
+		if slice, ok := obj.(*source.EndpointSlice); ok {
+			slice.Manifest = true // it is nobody else's yet
+		}
+		s.served[obj.Key()] = obj
+		sink.Upsert(obj)
+	}
+}
+
+// finish tells the sink what came of a reading, and puts it in the status.
+func (s *Source) finish(sink source.Sink, r *reading) {
+	s.merge(r)
+	s.tell(sink, r)
+	s.mu.Lock()
+	s.status.Synced = s.status.Synced || !r.unread && (s.known || r.counts())
+	s.mu.Unlock()
+	s.setFault(r.String())
+}
+
+// setFault puts the outcome of a reading in the status, and logs it when it is another than before.
 func (s *Source) setFault(fault string) {
 	s.mu.Lock()
 	before := s.status.Err
-	s.status.Err = fault
+	s.status.Err, s.status.Partial = fault, fault != ""
 	if fault == "" {
 		s.status.LastContact = time.Now()
 	}
@@ -129,8 +202,8 @@ func (s *Source) setFault(fault string) {
 	switch {
 	case fault == before:
 	case fault == "":
-		s.log.Info("manifests can be read again")
+		s.log.Info("manifests read whole again")
 	default:
-		s.log.Warn("manifests cannot be read, their previous objects are kept", "error", fault)
+		s.log.Warn("manifests cannot be read whole, nothing is removed", "error", fault)
 	}
 }

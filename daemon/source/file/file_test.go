@@ -46,13 +46,13 @@ func (m *memory) Synced() {
 	m.synced++
 }
 
-// names lists the objects that are no Documents.
+// names lists the objects of Kubernetes.
 func (m *memory) names() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var out []string
 	for k := range m.objects {
-		if k.Kind != source.KindDocument {
+		if k.Kind != source.KindDocument && k.Kind != source.KindManifest {
 			out = append(out, k.String())
 		}
 	}
@@ -78,6 +78,13 @@ func (m *memory) service(name string) *source.Service {
 	defer m.mu.Unlock()
 	s, _ := m.objects[source.Key{Kind: source.KindService, Namespace: "default", Name: name}].(*source.Service)
 	return s
+}
+
+// read reads what changed and tells the sink, as Run does.
+func (s *Source) read(sink source.Sink) {
+	r := &reading{}
+	s.scan(r)
+	s.finish(sink, r)
 }
 
 // folder is a folder of manifests that is read on demand.

@@ -35,7 +35,9 @@ func FuzzManifest(f *testing.F) {
 			m.documents = append(m.documents, s.parse(text))
 		}
 		s.manifests[path] = m
-		for key, obj := range s.merge() {
+		r := &reading{}
+		s.merge(r)
+		for key, obj := range r.objects {
 			switch obj := obj.(type) {
 			case *source.Document:
 				if len(obj.Faults) == 0 {

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"edgeway/daemon/source"
+	"edgeway/daemon/source/convert"
 )
 
 // kind is a kind that is read. add decodes an object, completes it with the API server's defaults,
@@ -123,6 +124,12 @@ func addEndpointSlice(s *Source, d *document, at string, data []byte) {
 	if out, ok := s.converter.EndpointSlice(slice); ok {
 		out.Manifest = true
 		d.objects = append(d.objects, out)
+		if convert.Check(out) != nil && len(out.Faults) > 0 {
+			if d.broken == nil {
+				d.broken = make(map[source.Key]bool)
+			}
+			d.broken[out.Key()] = true
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package file
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -11,6 +12,8 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"edgeway/daemon/regular"
 	"edgeway/daemon/source"
 )
@@ -19,21 +22,25 @@ import (
 type manifest struct {
 	sum       [sha256.Size]byte
 	documents []*document
-	// kept are objects of earlier versions, for as long as a document is unusable.
-	kept []source.Object
-	// fault is why the file cannot be read now; nil: it can.
+	// fault is why the file cannot be read now; nil: it can. The documents are those of before then.
 	fault error
 }
 
-// read reads what changed and tells the sink. It reports whether every path could be read.
-func (s *Source) read(sink source.Sink) (healthy bool) {
-	var faults []string
+// scan reads what changed. It is all that may wait for a file system.
+func (s *Source) scan(r *reading) {
 	files := make(map[string]error)
 	for _, path := range s.paths {
-		if err := listFiles(path, files); err != nil {
-			faults = append(faults, err.Error())
-			s.keepBelow(path, files)
+		found := make(map[string]error)
+		err := listFiles(path, found)
+		if err == nil && len(found) == 0 && s.heldBelow(path) {
+			err = errEmptyFolder
 		}
+		if err != nil {
+			r.unread = true
+			r.addf("%s: %v", path, advise(reason(err, maxFile)))
+			s.keepBelow(path, found)
+		}
+		maps.Copy(files, found)
 	}
 	for path := range s.manifests {
 		if _, ok := files[path]; !ok {
@@ -44,9 +51,6 @@ func (s *Source) read(sink source.Sink) (healthy bool) {
 	for _, path := range slices.Sorted(maps.Keys(files)) {
 		left -= s.readFile(path, files[path], min(left, maxFile))
 	}
-	s.tell(sink, s.merge())
-	s.setFault(strings.Join(faults, "; "))
-	return len(faults) == 0
 }
 
 // listFiles adds the files of a path.
@@ -72,11 +76,36 @@ func listFiles(path string, files map[string]error) error {
 	return nil
 }
 
+// What was there before, and is not there at all now, may be gone by accident: nobody has written that it shall be gone.
+var (
+	errEmptyFolder = errors.New("no manifest is there any more: bring the files back (is a file system not mounted?), or, if all of their Services shall go, leave a file with a comment there")
+	errEmptyFile   = errors.New("it is empty: bring its content back, or, if all of its Services shall go, delete it or (YAML) leave a comment in it")
+	errGone        = errors.New("it is a link to a file that is not there, or was deleted just now: bring the file back, or delete the link")
+	// errPath is the fault of the files below a path that cannot be read, which has been told of the path.
+	errPath = errors.New("its path cannot be read")
+)
+
+// held says whether the file had objects before.
+func (s *Source) held(path string) bool {
+	_, held := s.served[(&source.Manifest{Name: path}).Key()]
+	return held
+}
+
+// heldBelow says whether a file of the folder had objects before.
+func (s *Source) heldBelow(folder string) bool {
+	for key := range s.served {
+		if key.Kind == source.KindManifest && filepath.Dir(key.Name) == folder {
+			return true
+		}
+	}
+	return false
+}
+
 // keepBelow adds the files that were read from a path which cannot be read now.
 func (s *Source) keepBelow(path string, files map[string]error) {
 	for known := range s.manifests {
 		if known == path || filepath.Dir(known) == path {
-			files[known] = fmt.Errorf("%s cannot be read", path)
+			files[known] = errPath
 		}
 	}
 }
@@ -100,11 +129,14 @@ func (s *Source) readFile(path string, fault error, limit int64) (size int64) {
 	}
 	data, err := regular.Read(path, limit)
 	switch {
-	case errors.Is(err, fs.ErrNotExist): // deleted since the folder was listed
-		delete(s.manifests, path)
+	case errors.Is(err, fs.ErrNotExist): // the next list says whether it was deleted since this one, maybe with its folder
+		old.fault = errGone
 		return 0
 	case err != nil:
-		old.fault = reason(err, limit)
+		old.fault = advise(reason(err, limit))
+		return 0
+	case len(bytes.TrimSpace(data)) == 0 && s.held(path):
+		old.fault = errEmptyFile
 		return 0
 	}
 	if sum := sha256.Sum256(data); sum != old.sum {
@@ -123,6 +155,19 @@ func reason(err error, limit int64) error {
 		return fmt.Errorf("it has more than %d MiB: split it", maxFile>>20)
 	case errors.As(err, &pathErr):
 		return pathErr.Err
+	}
+	return err
+}
+
+// advise says what can be done.
+func advise(err error) error {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%w: bring it back, or take it out of source.file.paths", err)
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("%w: let the user that the daemon runs as read it", err)
+	case errors.As(err, new(unix.Errno)): // EIO, and what network file systems give
+		return fmt.Errorf("%w: look for faults of its file system in the kernel's log", err)
 	}
 	return err
 }
@@ -147,32 +192,5 @@ func (s *Source) parseFile(path string, data []byte, sum [sha256.Size]byte, old 
 			next.documents = append(next.documents, d)
 		}
 	}
-	next.keep(old)
 	return next
-}
-
-// keep takes over what the old version held, if a document of this one is unusable.
-func (m *manifest) keep(old *manifest) {
-	if !slices.ContainsFunc(m.documents, func(d *document) bool { return len(d.faults) > 0 }) {
-		return
-	}
-	here := make(map[source.Key]bool)
-	for _, d := range m.documents {
-		for _, obj := range d.objects {
-			here[obj.Key()] = true
-		}
-	}
-	for _, obj := range old.all() {
-		if !here[obj.Key()] {
-			m.kept = append(m.kept, obj)
-		}
-	}
-}
-
-func (m *manifest) all() []source.Object {
-	out := slices.Clone(m.kept)
-	for _, d := range m.documents {
-		out = append(out, d.objects...)
-	}
-	return out
 }

@@ -21,7 +21,7 @@ func eventually(t *testing.T, what string, within time.Duration, ok func() bool)
 	}
 }
 
-// run starts the source until the test ends.
+// run starts the source until the test ends, by when it has said Synced.
 func run(t *testing.T, paths ...string) *memory {
 	m := newMemory()
 	src := New(Options{Paths: paths, Logger: slog.New(slog.DiscardHandler)})
@@ -34,7 +34,10 @@ func run(t *testing.T, paths ...string) *memory {
 			t.Errorf("Run: %v, synced %d times", err, m.synced)
 		}
 	})
-	eventually(t, "synced", 2*time.Second, func() bool { return src.Status().Synced })
+	eventually(t, "the first reading", 2*time.Second, func() bool {
+		st := src.Status()
+		return st.Synced || st.Err != ""
+	})
 	return m
 }
 

@@ -31,7 +31,7 @@ type header struct {
 	Format  string    `json:"format"`
 	Version int       `json:"version"`
 	Server  string    `json:"server,omitempty"`
-	At      time.Time `json:"at,omitzero"` // when the API server confirmed the state
+	At      time.Time `json:"at,omitzero"` // when the source confirmed the state
 	// Held is what Commit was told, in a snapshot.
 	Held []source.Holding `json:"held,omitempty"`
 	// Base is the SHA-256 of the snapshot that a journal goes on from. A journal of another one was
@@ -52,6 +52,7 @@ type record struct {
 	Node          *source.Node          `json:"node,omitempty"`
 	ServiceCIDR   *source.ServiceCIDR   `json:"serviceCIDR,omitempty"`
 	APIServer     *source.APIServer     `json:"apiServer,omitempty"`
+	Manifest      *source.Manifest      `json:"manifest,omitempty"`
 	// The rest occurs only in a journal. Held is there when it has changed.
 	Deleted *reference        `json:"deleted,omitempty"`
 	At      time.Time         `json:"at,omitzero"`
@@ -65,7 +66,7 @@ type reference struct {
 }
 
 func (r reference) key() (source.Key, bool) {
-	for k := source.KindService; k <= source.KindAPIServer; k++ {
+	for k := source.KindService; k <= source.KindManifest; k++ {
 		if k.String() == r.Kind {
 			return source.Key{Kind: k, Namespace: r.Namespace, Name: r.Name}, true
 		}
@@ -86,6 +87,8 @@ func recordOf(key source.Key, obj source.Object) record {
 		return record{ServiceCIDR: o}
 	case *source.APIServer:
 		return record{APIServer: o}
+	case *source.Manifest:
+		return record{Manifest: o}
 	}
 	return record{Deleted: &reference{Kind: key.Kind.String(), Namespace: key.Namespace, Name: key.Name}}
 }
@@ -105,6 +108,8 @@ func (r *record) object() source.Object {
 		obj, faults = r.ServiceCIDR, r.ServiceCIDR.Faults
 	case r.APIServer != nil:
 		obj = r.APIServer
+	case r.Manifest != nil:
+		obj = r.Manifest
 	default:
 		return nil
 	}

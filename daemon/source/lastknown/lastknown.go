@@ -1,5 +1,5 @@
-// Package lastknown keeps on disk what the API server said last, so that a host that boots without
-// it still has its Services.
+// Package lastknown keeps on disk what a source had last, the API server or the manifests, so that a host that boots
+// without it still has its Services.
 //
 // There are two files. The snapshot holds a header line, one line of JSON for each object, and a
 // footer line with the SHA-256 of all before it; it is replaced as a whole. The journal holds the
@@ -29,15 +29,17 @@ import (
 	"edgeway/daemon/source"
 )
 
-// Options of a Store. All but Confirmed are required.
+// Options of a Store. All but Name and Confirmed are required.
 type Options struct {
+	// Name is the Store's as a source; empty: "lastknown".
+	Name string
 	// Server identifies the cluster, by the URL of its API server now. State that was saved for another
-	// one is not used.
+	// one is not used. Manifests have none: it is empty.
 	Server func() string
 	// Objects gives all that the source which is recorded has now; Tee's sink is what took it. It is
 	// called from the Store's goroutine.
 	Objects func() iter.Seq[source.Object]
-	// Confirmed tells when the API server last confirmed the state, for Age; nil: when it was written.
+	// Confirmed tells when the source last confirmed the state, for Age; nil: when it was written.
 	Confirmed func() time.Time
 	Logger    *slog.Logger
 }
@@ -65,11 +67,14 @@ var _ source.Source = (*Store)(nil)
 
 // New touches nothing: Run reads the state, and writing makes the directory.
 func New(dir string, o Options) *Store {
+	if o.Name == "" {
+		o.Name = "lastknown"
+	}
 	return &Store{dir: dir, o: o, log: o.Logger, wake: make(chan struct{}, 1)}
 }
 
 // Name implements source.Source.
-func (s *Store) Name() string { return "lastknown" }
+func (s *Store) Name() string { return s.o.Name }
 
 // Status implements source.Source. LastContact is Age.
 func (s *Store) Status() source.Status {
@@ -78,7 +83,7 @@ func (s *Store) Status() source.Status {
 	return source.Status{Synced: s.synced, LastContact: s.age, Err: s.fault}
 }
 
-// Age gives the time at which the state on disk last agreed with the API server; ok is false when
+// Age gives the time at which the state on disk last agreed with its source; ok is false when
 // there is no state.
 func (s *Store) Age() (saved time.Time, ok bool) {
 	s.mu.Lock()
@@ -123,13 +128,21 @@ const (
 	retry = 30 * time.Second
 )
 
-// Run implements source.Source: it hands over the saved state, then writes what is recorded until
-// ctx ends, and once more before it returns. Faults are in Status, not in its error. Without a saved
-// state it says Synced at once; with one that cannot be used it does not: the host then waits
-// for the API server and keeps what it has, until its state can be saved.
+// Run implements source.Source: Load, then Record. Without a saved state it says Synced at once; with one that cannot be
+// used it does not: the host then waits for the API server and keeps what it has, until its state can be saved.
 func (s *Store) Run(ctx context.Context, sink source.Sink) error {
-	s.removeTemporary()
-	s.load(sink)
+	if objects, ok := s.Load(); ok {
+		for _, obj := range objects {
+			sink.Upsert(obj)
+		}
+		sink.Synced()
+	}
+	s.Record(ctx)
+	return nil
+}
+
+// Record writes what is recorded until ctx ends, and once more before it returns. Faults are in Status.
+func (s *Store) Record(ctx context.Context) {
 	tick := time.NewTicker(refresh)
 	defer tick.Stop()
 	var again <-chan time.Time
@@ -138,7 +151,7 @@ func (s *Store) Run(ctx context.Context, sink source.Sink) error {
 		case <-ctx.Done():
 			s.write()
 			s.journal.close()
-			return nil
+			return
 		case <-s.wake:
 			select {
 			case <-time.After(debounce):
@@ -165,29 +178,30 @@ func (s *Store) removeTemporary() {
 	}
 }
 
-// load hands the saved state over.
-func (s *Store) load(sink source.Sink) {
+// Load gives the saved state, without objects if there is none; ok is false if there is one that cannot be used. It is
+// for one source or the other, before the first Commit.
+func (s *Store) Load() (objects []source.Object, ok bool) {
+	s.removeTemporary()
 	start := time.Now()
 	st, err := readState(s.dir)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		s.loaded(&state{})
-		sink.Synced()
-		return
+		return nil, true
 	case errors.Is(err, errNewer): // the next snapshot replaces it; until then the later version can come back to it
 		s.setFault(err.Error())
 		s.log.Warn("last-known state not used", "error", err)
-		return
+		return nil, false
 	case err != nil:
 		aside := s.setAside()
 		s.setFault(err.Error())
 		s.log.Error("last-known state not used", "error", err, "set_aside", aside)
-		return
+		return nil, false
 	case st.server != s.o.Server():
 		err := fmt.Errorf("the state is of another API server, %.200q", st.server)
 		s.setFault(err.Error())
 		s.log.Warn("last-known state not used", "error", err)
-		return
+		return nil, false
 	}
 	if st.torn > 0 {
 		s.log.Warn("end of the last-known journal is damaged and was left out", "bytes", st.torn, "used_until", st.at)
@@ -195,12 +209,9 @@ func (s *Store) load(sink source.Sink) {
 	if st.invalid > 0 {
 		s.log.Warn("invalid objects of the last-known state were left out", "objects", st.invalid)
 	}
-	for _, obj := range st.objects {
-		sink.Upsert(obj)
-	}
 	s.loaded(st)
-	sink.Synced()
 	s.log.Info("last-known state loaded", "objects", len(st.objects), "saved", st.at, "duration", time.Since(start))
+	return st.objects, true
 }
 
 func (s *Store) loaded(st *state) {

@@ -60,6 +60,7 @@ func everyKind() []source.Object {
 		&source.Node{Name: "n", Zone: "a", Addresses: []netip.Addr{netip.MustParseAddr("2001:db8::1")}, PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}},
 		&source.ServiceCIDR{Name: "kubernetes", CIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}},
 		&source.APIServer{Name: "https://localhost:6443", Addrs: []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("2001:db8::6")}},
+		&source.Manifest{Name: "/etc/edgeway/manifests/web.yaml"},
 	}
 }
 
@@ -247,6 +248,61 @@ func TestAgeIsThatOfTheLastConfirmation(t *testing.T) {
 		st, err := readState(dir)
 		if err != nil || last.Sub(st.at) > time.Second || st.at.After(last) {
 			t.Errorf("saved age %v, want %s: %v", st, last, err)
+		}
+	})
+}
+
+// What is wrong with a manifest now is no state, and costs no writing.
+func TestDocumentsAreNotSaved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		h := boot(t, dir)
+		h.serve(aService("web", 80), &source.Document{Name: "a.yaml#1"})
+		time.Sleep(2 * time.Second)
+		before := size(t, dir, journalName)
+		h.tee.Upsert(&source.Document{Name: "a.yaml#2"})
+		h.tee.Delete(source.Key{Kind: source.KindDocument, Name: "a.yaml#1"})
+		h.Commit(nil)
+		time.Sleep(2 * time.Second)
+		if got := size(t, dir, journalName); got != before {
+			t.Errorf("the journal grew from %d to %d bytes", before, got)
+		}
+		h.stop()
+		h = boot(t, dir)
+		defer h.stop()
+		if len(h.loaded.objects) != 1 {
+			t.Errorf("%d objects", len(h.loaded.objects))
+		}
+	})
+}
+
+// Without a Run of its own a Store gives what it has to whoever asks, once.
+func TestLoad(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "state")
+	synctest.Test(t, func(t *testing.T) {
+		s := New(dir, Options{Name: "other", Server: func() string { return "https://192.0.2.1:6443" }, Logger: slog.New(slog.DiscardHandler)})
+		if objects, ok := s.Load(); !ok || objects != nil || s.Name() != "other" {
+			t.Errorf("without a state: %v %v, as %q", objects, ok, s.Name())
+		}
+		if _, ok := s.Age(); ok {
+			t.Error("a state that is not there has an age")
+		}
+		h := boot(t, dir)
+		h.serve(everyKind()...)
+		time.Sleep(2 * time.Second)
+		h.stop()
+		objects, ok := s.Load()
+		if diff := cmp.Diff(everyKind(), objects, equate); !ok || diff != "" {
+			t.Errorf("ok %v, state (-want +got):\n%s", ok, diff)
+		}
+		if _, ok := s.Age(); !ok {
+			t.Error("the state has no age")
+		}
+		if err := os.WriteFile(filepath.Join(dir, snapshotName), []byte("damaged\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if objects, ok := s.Load(); ok || objects != nil {
+			t.Errorf("a damaged state: %v %v", objects, ok)
 		}
 	})
 }

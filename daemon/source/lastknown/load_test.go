@@ -97,6 +97,17 @@ func FuzzLastKnown(f *testing.F) {
 	})
 }
 
+// The kinds of objects may be more in a later program that has the same format.
+func TestUnknownKindsAreSkipped(t *testing.T) {
+	snapshot, journal := seal(
+		[]byte(`{"future":{"name":"x"}}`+"\n"+`{"service":{"namespace":"ns","name":"a","ports":[{"protocol":6,"port":80}]}}`+"\n"),
+		[]byte(`{"future":{"name":"y"}}`+"\n"+`{"deleted":{"kind":"Future","name":"x"}}`+"\n"))
+	st, err := parse(snapshot, journal)
+	if err != nil || len(st.objects) != 1 || st.invalid != 0 || st.torn != 0 {
+		t.Errorf("%+v, %v", st, err)
+	}
+}
+
 func TestInvalidObjectsAreLeftOut(t *testing.T) {
 	snapshot, journal := seal(
 		[]byte(`{"service":{"namespace":"ns","name":"a","ports":[{"protocol":6,"port":80}]}}`+"\n"+

@@ -169,7 +169,7 @@ func parseHeader(line []byte, format string) (h header, err error) {
 }
 
 // errNewer says that the state is of a later version of the program.
-var errNewer = errors.New("it is of a newer version of Edgeway, and stays until the API server is reached")
+var errNewer = errors.New("it is of a newer version of Edgeway, and stays until the next one is saved")
 
 // newer looks at the beginning alone, which is the same in all versions: what follows may have another form by then.
 func newer(data *io.SectionReader) bool {

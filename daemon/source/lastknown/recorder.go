@@ -86,7 +86,7 @@ func (r *recorder) commit(held []source.Holding) bool {
 func (r *recorder) note(key source.Key, obj source.Object) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.whole {
+	if r.whole || key.Kind == source.KindDocument { // a fault of now
 		return
 	}
 	if r.changed == nil {
@@ -128,8 +128,8 @@ func (r *recorder) Delete(key source.Key) {
 
 // Synced implements source.Sink.
 func (r *recorder) Synced() {
-	r.sink.Synced()
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.synced = true
+	r.synced = true // before anybody can commit what the sink makes of it
+	r.mu.Unlock()
+	r.sink.Synced()
 }

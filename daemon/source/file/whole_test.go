@@ -1,0 +1,363 @@
+package file
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"edgeway/daemon/source"
+)
+
+func (f *folder) must(err error) {
+	f.t.Helper()
+	if err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+func (f *folder) path(name string) string { return filepath.Join(f.dir, name) }
+
+// restart begins anew, with what the last-known state would have: all but the Documents.
+func (f *folder) restart() {
+	var before []source.Object
+	for _, o := range f.sink.objects {
+		switch o := o.(type) {
+		case *source.Document:
+		case *source.EndpointSlice:
+			saved := *o
+			saved.Manifest = false
+			before = append(before, &saved)
+		default:
+			before = append(before, o)
+		}
+	}
+	f.sink = newMemory()
+	f.src = New(Options{
+		Paths: f.src.paths, NodeName: "edge", Known: func() ([]source.Object, bool) { return before, true },
+		Logger: slog.New(slog.NewTextHandler(&f.log, nil)),
+	})
+	f.src.begin(f.sink)
+}
+
+// asNobody reads as a user who owns no file: the superuser may read all of them.
+func (f *folder) asNobody() {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if os.Geteuid() == 0 {
+			runtime.LockOSThread() // the thread ends with the goroutine
+			_, _ = unix.SetfsuidRetUid(65534)
+		}
+		f.read()
+	}()
+	<-done
+}
+
+// accident is what may happen to manifests without anybody wanting a Service to be gone.
+type accident struct {
+	do     func(f *folder)
+	nobody bool   // the daemon's user may not read everything
+	says   string // with the folder's name left out
+}
+
+// accidents happen to a folder where a.yaml has the Services a and b, and z.yaml has z.
+func accidents() map[string]accident {
+	replace := func(name, text string) func(f *folder) { return func(f *folder) { f.write(name, text) } }
+	link := func(to string) func(f *folder) {
+		return func(f *folder) {
+			f.must(os.Remove(f.path("a.yaml")))
+			f.must(os.Symlink(to, f.path("a.yaml")))
+		}
+	}
+	return map[string]accident{
+		"folder renamed": {func(f *folder) { f.must(os.Rename(f.dir, f.dir+"-away")) }, false, "FOLDER: no such file or directory: bring it back"},
+		"file system not mounted": {func(f *folder) {
+			f.must(os.Rename(f.dir, f.dir+"-away"))
+			f.must(os.Mkdir(f.dir, 0o700))
+		}, false, "FOLDER: no manifest is there any more: bring the files back"},
+		"folder that others own": {func(f *folder) { f.must(os.Chmod(f.dir, 0)) }, true, "FOLDER: permission denied: let the user"},
+		"file that others own": {func(f *folder) {
+			f.must(os.Chmod(filepath.Dir(f.dir), 0o755))
+			f.must(os.Chmod(f.dir, 0o755))
+			f.must(os.Chmod(f.path("z.yaml"), 0o644))
+			f.must(os.Chmod(f.path("a.yaml"), 0))
+		}, true, "FOLDER/a.yaml: permission denied: let the user"},
+		"disk that fails":            {link("/proc/self/mem"), false, "FOLDER/a.yaml: input/output error: look for faults"},
+		"file of another folder":     {link("/nowhere/a.yaml"), false, "FOLDER/a.yaml: it is a link to a file that is not there"},
+		"file emptied":               {replace("a.yaml", ""), false, "FOLDER/a.yaml: it is empty: bring its content back"},
+		"file of blanks":             {replace("a.yaml", "\n \n\n"), false, "FOLDER/a.yaml: it is empty"},
+		"loss of power":              {replace("a.yaml", strings.Repeat("\x00", 100)), false, "FOLDER/a.yaml#1: it does not parse"},
+		"document broken":            {replace("a.yaml", called("a")+"---\n"+called("b")+"  ports: ]\n"), false, "FOLDER/a.yaml#2: it does not parse"},
+		"version that is not read":   {replace("a.yaml", called("a")+"---\n"+strings.Replace(called("b"), "apiVersion: v1", "apiVersion: v2", 1)), false, "FOLDER/a.yaml#2: apiVersion: \"v2\" is not supported"},
+		"moved and broken":           {func(f *folder) { f.must(os.Remove(f.path("a.yaml"))); f.write("b.yaml", "a: [") }, false, "FOLDER/b.yaml#1: it does not parse"},
+		"removed, another is broken": {func(f *folder) { f.must(os.Remove(f.path("a.yaml"))); f.write("z.yaml", "a: [") }, false, "FOLDER/z.yaml#1: it does not parse"},
+	}
+}
+
+func TestNoAccidentTakesAServiceAway(t *testing.T) {
+	const all = "Service default/a, Service default/b, Service default/z"
+	for name, c := range accidents() {
+		for _, down := range []bool{false, true} {
+			when := map[bool]string{false: ", while it runs", true: ", before a start"}[down]
+			t.Run(name+when, func(t *testing.T) {
+				f := newFolder(t)
+				f.write("a.yaml", called("a")+"---\n"+called("b"))
+				f.write("z.yaml", called("z"))
+				f.expect(all)
+				read := f.read
+				if c.nobody {
+					read = f.asNobody
+				}
+				c.do(f)
+				for range 2 { // and over another start
+					if down {
+						f.restart()
+					}
+					read()
+					if got := f.sink.names(); got != all {
+						t.Errorf("objects %s", got)
+					}
+					st := f.src.Status()
+					if fault := strings.ReplaceAll(st.Err, f.dir, "FOLDER"); !st.Partial || !strings.HasPrefix(fault, c.says) ||
+						!strings.Contains(fault, "nothing is removed meanwhile; kept as it was: Service default/") {
+						t.Errorf("status %+v, want %q", st, c.says)
+					}
+				}
+				if n := strings.Count(f.log.String(), "nothing is removed\" error"); n < 1 || n > 2 {
+					t.Errorf("%d warnings:\n%s", n, &f.log)
+				}
+
+				// Once all can be read, what has no document goes.
+				_ = os.Chmod(f.dir, 0o700) // fails if it is not there
+				f.must(os.RemoveAll(f.dir))
+				f.must(os.Mkdir(f.dir, 0o700))
+				f.write("a.yaml", called("a"))
+				f.expect("Service default/a")
+				if st := f.src.Status(); st.Err != "" || st.Partial || !st.Synced || st.LastContact.IsZero() {
+					t.Errorf("status %+v", st)
+				}
+			})
+		}
+	}
+}
+
+// Who wants Services to be gone says so, and needs no more than one step for it.
+func TestWhatIsRemovedOnPurposeGoes(t *testing.T) {
+	for name, c := range map[string]struct {
+		do   func(f *folder)
+		left string
+	}{
+		"a file of several":     {func(f *folder) { f.must(os.Remove(f.path("a.yaml"))) }, "Service default/z"},
+		"a document":            {func(f *folder) { f.write("a.yaml", called("b")) }, "Service default/b, Service default/z"},
+		"all of a file":         {func(f *folder) { f.write("a.yaml", "# none\n") }, "Service default/z"},
+		"all of a file, by ---": {func(f *folder) { f.write("a.yaml", "---\n") }, "Service default/z"},
+		"all of a JSON file": {func(f *folder) {
+			f.must(os.Remove(f.path("a.yaml")))
+			f.write("a.json", "null")
+		}, "Service default/z"},
+		"all of the folder": {func(f *folder) {
+			f.must(os.Remove(f.path("a.yaml")))
+			f.must(os.Remove(f.path("z.yaml")))
+			f.write("none.yaml", "# no Services at present\n")
+		}, ""},
+	} {
+		for _, down := range []bool{false, true} {
+			f := newFolder(t)
+			f.write("a.yaml", called("a")+"---\n"+called("b"))
+			f.write("z.yaml", called("z"))
+			f.read()
+			if down {
+				f.restart()
+			}
+			c.do(f)
+			f.read()
+			if got, st := f.sink.names(), f.src.Status(); got != c.left || st.Err != "" {
+				t.Errorf("%s (down: %v): objects %q, want %q; status %+v", name, down, got, c.left, st)
+			}
+		}
+	}
+}
+
+// An empty file or folder is a fault only where there was something.
+func TestEmptyFromTheBeginning(t *testing.T) {
+	f := newFolder(t)
+	f.expect("")
+	f.write("a.yaml", "")
+	f.expect("")
+	if st := f.src.Status(); st.Err != "" || !st.Synced {
+		t.Errorf("status %+v", st)
+	}
+}
+
+// An EndpointSlice that names no Service any more carries nothing but its fault: the previous version is better.
+func TestAnObjectThatHasOnlyFaultsReplacesNone(t *testing.T) {
+	f := newFolder(t)
+	f.write("a.yaml", web+"---\n"+slice)
+	f.read()
+	f.write("a.yaml", web+"---\n"+strings.Replace(slice, "kubernetes.io/service-name", "x", 1))
+	f.expect("EndpointSlice default/web-1, Service default/web",
+		"EndpointSlice default/web-1: metadata.labels[kubernetes.io/service-name]: the label is missing: it names the Service of the endpoints")
+	key := source.Key{Kind: source.KindEndpointSlice, Namespace: "default", Name: "web-1"}
+	if got := f.sink.objects[key].(*source.EndpointSlice); got.Service != "web" || !got.Manifest {
+		t.Errorf("EndpointSlice %+v", got)
+	}
+	f.restart()
+	f.read()
+	if got := f.sink.objects[key].(*source.EndpointSlice); got.Service != "web" || !got.Manifest {
+		t.Errorf("after a restart: EndpointSlice %+v", got)
+	}
+}
+
+// While the first of two files cannot be read, the second one's version does not take its place.
+func TestTheFirstOfTwoCountsWhileItCannotBeRead(t *testing.T) {
+	f := newFolder(t)
+	f.write("a.yaml", web)
+	f.write("b.yaml", strings.Replace(web, "port: 80", "port: 82", 1))
+	f.read()
+	f.must(os.Remove(f.path("a.yaml")))
+	f.must(os.Symlink("/nowhere", f.path("a.yaml")))
+	f.read()
+	if got := f.sink.service("web").Ports[0].Port; got != 80 {
+		t.Errorf("port %d", got)
+	}
+}
+
+// Where nobody knows what there was before, a reading that fails is no empty cluster.
+func TestSyncedOnlyAfterAReadingThatCounts(t *testing.T) {
+	for name, c := range map[string]struct {
+		do     func(f *folder)
+		paths  []string // in the folder; nil: the folder itself
+		synced bool
+	}{
+		"a good file":                  {func(f *folder) { f.write("a.yaml", web) }, nil, true},
+		"an empty folder":              {func(*folder) {}, nil, true},
+		"a bad file beside a good one": {func(f *folder) { f.write("a.yaml", "a: ["); f.write("b.yaml", web) }, nil, true},
+		"a folder that is not there":   {func(*folder) {}, []string{"no"}, false},
+		"one of two paths":             {func(f *folder) { f.write("a.yaml", web) }, []string{"a.yaml", "no"}, false},
+		"a path that cannot be read":   {func(f *folder) { f.must(os.Symlink("/proc/self/mem", f.path("m.yaml"))) }, []string{"m.yaml"}, false},
+		"that, and a good file": {func(f *folder) {
+			f.must(os.Symlink("/proc/self/mem", f.path("m.yaml")))
+			f.write("a.yaml", web)
+		}, []string{"m.yaml", "a.yaml"}, false},
+		"nothing but a bad file": {func(f *folder) { f.write("a.yaml", "a: [") }, nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFolder(t)
+			c.do(f)
+			if c.paths != nil {
+				f.src.paths = nil
+				for _, p := range c.paths {
+					f.src.paths = append(f.src.paths, f.path(p))
+				}
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan error)
+			go func() { done <- f.src.Run(ctx, f.sink) }()
+			eventually(t, "the first reading", 5*time.Second, func() bool {
+				st := f.src.Status()
+				return st.Synced || st.Err != ""
+			})
+			cancel()
+			f.must(<-done)
+			if st := f.src.Status(); st.Synced != c.synced || (f.sink.synced == 1) != c.synced {
+				t.Errorf("synced %v and said so %d times; status %+v", c.synced, f.sink.synced, st)
+			}
+		})
+	}
+}
+
+// With a last-known state the tracker hears Synced, and the status says that the path was not read.
+func TestTheLastKnownStateStandsIn(t *testing.T) {
+	f := newFolder(t)
+	f.write("a.yaml", web)
+	f.read()
+	f.restart()
+	f.must(os.Rename(f.dir, f.dir+"-away"))
+	known := f.src.recall
+	f.src = New(Options{Paths: f.src.paths, Known: known, Logger: slog.New(slog.DiscardHandler)})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- f.src.Run(ctx, f.sink) }()
+	eventually(t, "Synced", 5*time.Second, func() bool {
+		f.sink.mu.Lock()
+		defer f.sink.mu.Unlock()
+		return f.sink.synced == 1
+	})
+	if st := f.src.Status(); st.Synced || st.Err == "" || f.sink.names() != "Service default/web" {
+		t.Errorf("status %+v, objects %s", st, f.sink.names())
+	}
+	f.must(os.Rename(f.dir+"-away", f.dir))
+	eventually(t, "the folder is read again", 2*faultyPoll, func() bool {
+		st := f.src.Status()
+		return st.Synced && st.Err == ""
+	})
+	cancel()
+	f.must(<-done)
+}
+
+// hang has everybody who opens the folder wait, as for the server of a network file system, until release is called.
+func (f *folder) hang() (release func()) {
+	f.t.Helper()
+	fd, err := unix.FanotifyInit(unix.FAN_CLASS_CONTENT|unix.FAN_CLOEXEC, unix.O_RDONLY)
+	if err == nil {
+		err = unix.FanotifyMark(fd, unix.FAN_MARK_ADD, unix.FAN_OPEN_PERM|unix.FAN_ONDIR, unix.AT_FDCWD, f.dir)
+	}
+	if err != nil {
+		f.t.Skipf("fanotify with permission events is needed, CONFIG_FANOTIFY_ACCESS_PERMISSIONS and CAP_SYS_ADMIN: %v", err)
+	}
+	release = sync.OnceFunc(func() { _ = unix.Close(fd) }) // permits all that wait
+	f.t.Cleanup(release)
+	return release
+}
+
+// A reading that does not end is told of, what is known is served meanwhile, and the daemon can be stopped.
+func TestAFileSystemThatDoesNotAnswer(t *testing.T) {
+	f := newFolder(t)
+	f.write("a.yaml", web)
+	f.read()
+	f.restart()
+	f.src.late = 100 * time.Millisecond
+	release := f.hang()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- f.src.Run(ctx, f.sink) }()
+	slow := func() bool {
+		st := f.src.Status()
+		return st.Partial && strings.Contains(st.Err, f.dir+" takes more than 100ms")
+	}
+	eventually(t, "the reading is told to be slow", 5*time.Second, slow)
+	eventually(t, "Synced", 5*time.Second, func() bool {
+		f.sink.mu.Lock()
+		defer f.sink.mu.Unlock()
+		return f.sink.synced == 1
+	})
+	if st := f.src.Status(); st.Synced || f.sink.names() != "Service default/web" {
+		t.Errorf("status %+v, objects %s", st, f.sink.names())
+	}
+	release()
+	eventually(t, "the reading ends", 5*time.Second, func() bool {
+		st := f.src.Status()
+		return st.Synced && st.Err == ""
+	})
+	f.hang()
+	f.write("b.yaml", called("b"))
+	eventually(t, "the next reading is told to be slow", 5*time.Second, slow)
+	cancel()
+	select {
+	case err := <-done:
+		f.must(err)
+	case <-time.After(5 * time.Second):
+		t.Error("Run does not end")
+	}
+	if f.sink.synced != 1 {
+		t.Errorf("synced %d times", f.sink.synced)
+	}
+}

@@ -1,0 +1,307 @@
+package e2e
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// shop is a daemon that has a folder of manifests and no API server. Each of the files shopFiles has one Service.
+type shop struct {
+	*daemon
+	folder string
+}
+
+var shopFiles = [...]string{"a.yaml", "b.yaml", "c.yaml"}
+
+func (l *lab) newShop() *shop {
+	l.t.Helper()
+	d := l.newDaemon()
+	s := &shop{daemon: d, folder: filepath.Join(d.dir, "manifests")}
+	l.must(os.Mkdir(s.folder, 0o700))
+	for i := range shopFiles {
+		s.write(i)
+	}
+	l.must(os.WriteFile(d.config, fmt.Appendf(nil, `version = 1
+[node]
+name = %q
+[source.file]
+paths = [%q]
+[source.lastknown]
+directory = %q
+[control]
+socket = %q
+[health]
+address = %q
+[metrics]
+address = ""
+`, nodeName, s.folder, d.stateDir(), filepath.Join(d.dir, "edgeway.sock"), healthAddr), 0o600))
+	return s
+}
+
+func (s *shop) path(i int) string { return filepath.Join(s.folder, shopFiles[i]) }
+
+// write writes the manifest of Service i as it should be.
+func (s *shop) write(i int) {
+	s.t.Helper()
+	s.must(os.WriteFile(s.path(i), fmt.Appendf(nil, `apiVersion: v1
+kind: Service
+metadata: {name: shop-%[1]d}
+spec: {type: NodePort, clusterIP: 10.97.0.%[2]d, ports: [{port: 80, nodePort: %[3]d}]}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: shop-%[1]d, labels: {kubernetes.io/service-name: shop-%[1]d}}
+addressType: IPv4
+ports: [{port: %[4]d}]
+endpoints: [{addresses: [%[5]s]}]
+`, i, 10+i, 30080+i, endpointPort, ep1Addr), 0o600))
+}
+
+// open wants these Services to answer.
+func (s *shop) open(services ...int) func() error {
+	return func() error {
+		for _, i := range services {
+			if err := answers(s.client, at(nodeAddr, 30080+i), "ep1")(); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+func (s *shop) allOpen() error { return s.open(0, 1, 2)() }
+
+func (s *shop) closed(service int) func() error {
+	return unanswered(s.client, at(nodeAddr, 30080+service))
+}
+
+// stored wants the state on disk to know of all Services.
+func (s *shop) stored() error {
+	for i := range shopFiles {
+		if err := s.hasStored(fmt.Sprintf("shop-%d", i))(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readyIs wants a code of /readyz, and edgeway status to exit with 4 unless it is 200.
+func (s *shop) readyIs(want int) func() error {
+	return func() error {
+		code, body, err := s.get(healthAddr, "/readyz")
+		if err != nil || code != want {
+			return fmt.Errorf("/readyz is %d, want %d: %s (%w)", code, want, body, orElse(err, "no error"))
+		}
+		if out, errs, code := s.edgeway("status"); want != 200 && code != 4 {
+			return fmt.Errorf("edgeway status ended with %d, want 4:\n%s%s", code, out, errs)
+		}
+		return nil
+	}
+}
+
+// tells wants the words everywhere that an operator looks: in the status, for people and for programs, and in the log.
+func (s *shop) tells(synced bool, words ...string) func() error {
+	return func() error {
+		if err := errors.Join(s.statusHas(words...)(), s.logged(append([]string{"nothing is removed"}, words...)...)()); err != nil {
+			return err
+		}
+		out, _, _ := s.edgeway("status", "--json")
+		var st struct {
+			Sources []struct {
+				Name            string
+				Synced, Partial bool
+			}
+			Conditions []struct{ Name, Message string }
+		}
+		if err := json.Unmarshal([]byte(out), &st); err != nil {
+			return fmt.Errorf("edgeway status --json: %w in %q", err, out)
+		}
+		for _, src := range st.Sources {
+			if src.Name == "file" && (src.Synced != synced || !src.Partial) {
+				return fmt.Errorf("source %+v, want synced %v and partial", src, synced)
+			}
+		}
+		for _, c := range st.Conditions {
+			if c.Name == "source-file" && !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(c.Message, w) }) {
+				return nil
+			}
+		}
+		return fmt.Errorf("no condition source-file with %q: %s", words, out)
+	}
+}
+
+// content wants nothing to be wrong with the manifests.
+func (s *shop) content() error {
+	st, err := s.status()
+	for _, c := range st.Conditions {
+		if c.Name == "source-file" {
+			err = fmt.Errorf("condition %+v, want none", c)
+		}
+	}
+	return err
+}
+
+// damage is what happened to the folder while nobody looked.
+type damage struct {
+	name     string
+	do, mend func(*shop)
+	synced   bool // all paths can be read
+	words    []string
+}
+
+func damages() []damage {
+	return []damage{
+		{
+			"the folder renamed",
+			func(s *shop) { s.must(os.Rename(s.folder, s.folder+"-away")) },
+			func(s *shop) { s.must(os.Rename(s.folder+"-away", s.folder)) },
+			false,
+			[]string{"manifests: no such file or directory", "bring it back, or take it out of source.file.paths"},
+		},
+		{
+			"the file system not mounted",
+			func(s *shop) {
+				s.must(os.Rename(s.folder, s.folder+"-away"))
+				s.must(os.Mkdir(s.folder, 0o700))
+			},
+			func(s *shop) {
+				s.must(os.Remove(s.folder))
+				s.must(os.Rename(s.folder+"-away", s.folder))
+			},
+			false,
+			[]string{"manifests: no manifest is there any more", "leave a file with a comment"},
+		},
+		{
+			"one broken, one emptied",
+			func(s *shop) {
+				s.must(os.WriteFile(s.path(0), []byte("kind: Service\nspec: {ports: [{port: 80"), 0o600))
+				s.must(os.Truncate(s.path(1), 0))
+			},
+			func(s *shop) {
+				s.write(0)
+				s.write(1)
+			},
+			true,
+			[]string{"a.yaml#1: it does not parse", "b.yaml: it is empty", "bring its content back", "kept as it was: Service default/shop-0, Service default/shop-1"},
+		},
+		{
+			"one on a disk that fails",
+			func(s *shop) {
+				s.must(os.Remove(s.path(2)))
+				s.must(os.Symlink("/proc/self/mem", s.path(2)))
+			},
+			func(s *shop) {
+				s.must(os.Remove(s.path(2)))
+				s.write(2)
+			},
+			true,
+			[]string{"c.yaml: input/output error", "the kernel's log"},
+		},
+	}
+}
+
+// No Service is lost by what happened before the start, neither from a kernel that has the rules nor over a reboot, and
+// it is said what is wrong where, and what to do.
+func TestManifestsDamagedBeforeTheStart(t *testing.T) {
+	t.Parallel()
+	s := newLab(t).newShop()
+	s.startReady()
+	s.within(patience, s.allOpen)
+	s.within(patience, s.stored)
+	s.must(s.content())
+	for _, c := range damages() {
+		s.stop()
+		c.do(s)
+		for _, reboot := range []bool{false, true} {
+			t.Logf("%s, reboot %v", c.name, reboot)
+			s.must(os.Truncate(s.logFile(), 0))
+			if reboot {
+				s.onNode("nft", "flush", "ruleset")
+				s.must(s.closed(0)())
+			}
+			s.start()
+			if !reboot {
+				s.throughout(2*time.Second, s.allOpen)
+			}
+			s.within(patience, s.healthy)
+			s.must(s.allOpen())
+			s.within(patience, s.tells(c.synced, c.words...))
+			s.must(s.readyIs(map[bool]int{true: 200, false: 503}[c.synced])())
+			s.stop()
+		}
+		c.mend(s)
+		s.startReady()
+		s.must(s.allOpen())
+		s.within(patience, s.content)
+		s.must(s.readyIs(200)())
+	}
+	// What is removed on purpose while the daemon is down goes at the start.
+	s.stop()
+	s.must(os.Remove(s.path(0)))
+	s.startReady()
+	s.must(errors.Join(s.closed(0)(), s.open(1, 2)(), s.content()))
+}
+
+// Without a last-known state, as after an upgrade from a version that kept none, a folder that cannot be read is no empty
+// cluster: the kernel is left alone.
+func TestManifestsThatNobodyKnows(t *testing.T) {
+	t.Parallel()
+	s := newLab(t).newShop()
+	s.startReady()
+	s.within(patience, s.allOpen)
+	s.stop()
+	for _, forget := range []func(){
+		func() { s.must(os.RemoveAll(s.stateDir())) },
+		func() {
+			s.must(os.WriteFile(filepath.Join(s.stateDir(), "manifests", "lastknown.jsonl"), []byte("damaged\n"), 0o600))
+		},
+	} {
+		forget()
+		s.must(os.Rename(s.folder, s.folder+"-away"))
+		s.start()
+		s.within(patience, s.tells(false, s.folder, "no such file or directory", "bring it back"))
+		s.throughout(2*time.Second, s.allOpen)
+		s.must(errors.Join(s.readyIs(503)(), s.healthIs(503)(), s.statusHas("Nothing is programmed yet: waiting for source file")()))
+		s.must(os.Rename(s.folder+"-away", s.folder))
+		s.within(patience, s.healthy)
+		s.within(patience, s.content)
+		s.must(errors.Join(s.allOpen(), s.readyIs(200)()))
+		s.within(patience, s.stored)
+		s.stop()
+	}
+}
+
+// The same accidents while the daemon runs. What somebody removes on purpose goes.
+func TestManifestsDamagedWhileTheDaemonRuns(t *testing.T) {
+	t.Parallel()
+	s := newLab(t).newShop()
+	s.startReady()
+	s.within(patience, s.allOpen)
+	for _, c := range damages() {
+		t.Log(c.name)
+		s.must(os.Truncate(s.logFile(), 0))
+		c.do(s)
+		s.within(patience, s.tells(true, c.words...))
+		s.throughout(time.Second, s.allOpen)
+		s.must(errors.Join(s.healthy(), s.readyIs(200)()))
+		c.mend(s)
+		s.within(patience, s.content)
+		s.must(s.allOpen())
+	}
+	s.must(os.Remove(s.path(0)))
+	s.within(patience, s.closed(0))
+	s.must(os.WriteFile(s.path(1), []byte("# sold out\n"), 0o600))
+	s.within(patience, s.closed(1))
+	s.must(errors.Join(s.open(2)(), s.content()))
+	s.must(os.Remove(s.path(1)))
+	s.must(os.WriteFile(s.path(2), []byte("---\n"), 0o600))
+	s.within(patience, s.closed(2))
+	s.must(s.content())
+}
