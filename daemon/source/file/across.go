@@ -32,11 +32,11 @@ func (c *Checked) across() {
 	for _, name := range slices.Sorted(maps.Keys(found.slices)) {
 		c.orphans(name, found)
 	}
-	ranges := c.ranges()
+	ranges, clean := c.ranges(), len(c.Faults) == 0
 	for _, name := range slices.Sorted(maps.Keys(found.services)) {
 		svc := found.services[name]
 		c.checkRange(svc, ranges)
-		c.checkSlices(svc, found.slices[name])
+		c.checkSlices(svc, found.slices[name], clean)
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.objects)) {
 		if o := c.objects[name]; o.Kind == "Endpoints" && o.APIVersion == "v1" {
@@ -62,7 +62,7 @@ func (c *Checked) add(f Fault, mend string, args ...any) {
 
 // orphans finds slices of a Service that no manifest has. Where there is another source, that may have it.
 func (c *Checked) orphans(name string, found parts) {
-	if _, ok := c.objects[name]; ok || !c.opts.Alone {
+	if _, ok := c.objects[name]; ok || !c.opts.Alone || c.incomplete {
 		return
 	}
 	for _, s := range found.slices[name] {
@@ -129,12 +129,13 @@ func list[T fmt.Stringer](values []T) string {
 	return strings.Join(out, ", ")
 }
 
-// checkSlices wants the slices of a Service to have its ports and its families.
-func (c *Checked) checkSlices(svc *source.Service, all []*source.EndpointSlice) {
+// checkSlices wants the slices of a Service to have its ports and its families. That there is none is told where clean
+// says that no other fault can be the cause.
+func (c *Checked) checkSlices(svc *source.Service, all []*source.EndpointSlice, clean bool) {
 	used := slices.DeleteFunc(slices.Clone(all), func(s *source.EndpointSlice) bool { return len(s.Endpoints) == 0 })
 	if len(used) == 0 {
 		_, old := c.objects["Endpoints "+svc.Namespace+"/"+svc.Name]
-		if c.opts.Alone && !old && len(svc.ClusterIPs) > 0 {
+		if c.opts.Alone && !old && clean {
 			f := c.objects[svc.Key().String()].fault("", "no manifest has an EndpointSlice with endpoints for it, so connections are rejected")
 			f.Warning = true
 			c.add(f, "write one with the label %s: %s", discoveryv1.LabelServiceName, svc.Name)

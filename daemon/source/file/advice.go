@@ -38,6 +38,7 @@ func advice(field, message string) string {
 		{"", "is not an IPv6 address", "write it into an EndpointSlice of its own with addressType: IPv4"},
 		{"", "cannot be served", "write the number of each port"},
 		{"", "more than the 1000", "split the EndpointSlice"},
+		{"", "served as a ClusterIP", "write ClusterIP, NodePort or LoadBalancer"},
 		{"", "belongs to Service", "give one of the two another address or port"},
 		{"", "on this host", "choose another port"},
 		{"", "proxy.nodeport_range", "choose a port in the range"},

@@ -57,6 +57,8 @@ type Checked struct {
 	opts    CheckOptions
 	source  *Source
 	objects map[string]*outline // of all kinds, by their names with namespace: "Service default/web"
+	// incomplete says that there is an object whose name cannot be read: what is missed may be there.
+	incomplete bool
 }
 
 // outline is what all objects have, and where it stands. It is read leniently: the source has been strict already.
@@ -120,7 +122,7 @@ func Check(o CheckOptions) *Checked {
 		before := len(files)
 		switch err := listFiles(path, files); {
 		case err != nil:
-			c.Faults = append(c.Faults, Fault{File: path, Message: fmt.Sprintf("it cannot be read: %s", reason(err, maxFile)), Mend: regular.Advice(path, err)})
+			c.unreadable(path, err)
 		case len(files) == before:
 			c.Faults = append(c.Faults, Fault{
 				File: path, Message: "the folder has no manifests", Mend: "their names must end with .yaml, .yml or .json", Warning: true,
@@ -145,10 +147,15 @@ func (c *Checked) At(p source.Problem) Fault {
 	return f
 }
 
+func (c *Checked) unreadable(path string, err error) {
+	c.incomplete = true
+	c.Faults = append(c.Faults, Fault{File: path, Message: fmt.Sprintf("it cannot be read: %s", reason(err, maxFile)), Mend: regular.Advice(path, err)})
+}
+
 func (c *Checked) file(path string) {
 	data, err := regular.Read(path, maxFile)
 	if err != nil {
-		c.Faults = append(c.Faults, Fault{File: path, Message: fmt.Sprintf("it cannot be read: %s", reason(err, maxFile)), Mend: regular.Advice(path, err)})
+		c.unreadable(path, err)
 		return
 	}
 	for _, p := range split(path, data) {
@@ -161,6 +168,7 @@ func (c *Checked) file(path string) {
 // document takes the faults and the objects of a document.
 func (c *Checked) document(in *page, d *document) {
 	outlines := outlinesOf(in)
+	c.incomplete = c.incomplete || len(outlines) == 0
 	for _, f := range d.faults {
 		c.Faults = append(c.Faults, locate(in, outlines, f))
 	}
@@ -174,6 +182,7 @@ func (c *Checked) document(in *page, d *document) {
 		_, k := find(o.TypeMeta)
 		switch {
 		case name == "":
+			c.incomplete = true
 		case taken && k.kind != "":
 			f := o.fault("", "%s:%d has it already, and that one counts", first.in.file, first.in.line(first.at))
 			f.Mend = "remove one of them"
@@ -243,7 +252,8 @@ func locate(in *page, outlines []*outline, f fault) Fault {
 	return Fault{File: in.file, Line: in.line(f.field), Field: f.field, Message: f.message, Mend: advice(f.field, f.message)}
 }
 
-// checkKind finds what is ignored because its kind or version is misspelt.
+// checkKind finds what is ignored because its kind or version is misspelt. From then on it counts as what it was meant
+// to be.
 func (c *Checked) checkKind(o *outline) {
 	use, _ := find(o.TypeMeta)
 	if use != notUsed || o.Kind == "" || o.APIVersion == "" {
@@ -252,16 +262,21 @@ func (c *Checked) checkKind(o *outline) {
 	known, near := nearestKind(o.Kind)
 	group := groupOf(o.APIVersion)
 	ours := !strings.Contains(group, ".") || strings.HasSuffix(group, ".k8s.io")
+	var f Fault
 	switch {
 	case !near || !ours:
+		return
 	case known.kind == strings.TrimSuffix(o.Kind, "List"):
-		f := o.fault("apiVersion", "%.64q has no kind %s, so the object is ignored", o.APIVersion, o.Kind)
+		f = o.fault("apiVersion", "%.64q has no kind %s, so the object is ignored", o.APIVersion, o.Kind)
 		f.Mend = "write apiVersion: " + known.apiVersion
-		c.Faults = append(c.Faults, f)
 	case groupOf(known.apiVersion) == group || group == "":
-		f := o.fault("kind", "the kind %.64q is unknown, so the object is ignored; did you mean %s?", o.Kind, known.kind)
-		c.Faults = append(c.Faults, f)
+		f = o.fault("kind", "the kind %.64q is unknown, so the object is ignored; did you mean %s?", o.Kind, known.kind)
+	default:
+		return
 	}
+	o.TypeMeta = metav1.TypeMeta{Kind: known.kind, APIVersion: known.apiVersion}
+	f.Object = o.name()
+	c.Faults = append(c.Faults, f)
 }
 
 // Compare orders by file and line.
