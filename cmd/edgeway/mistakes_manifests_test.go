@@ -61,7 +61,7 @@ func TestMistakesInManifests(t *testing.T) {
 		{"one port twice", file, "port: 80\n", "port: 80\n  - {name: web, port: 80}\n", at("10") + service, "80/TCP is there twice", "remove one", false},
 		{"NodePort of a ClusterIP", file, "port: 80\n", "port: 80\n    nodePort: 30080\n", at("10") + service, "a Service of type ClusterIP may not have it", "type: NodePort", false},
 		{"NodePort without one", file, "spec:\n", "spec:\n  type: NodePort\n", at("9") + service + "spec.ports[0].nodePort", "it is required", "nobody allocates one", false},
-		{"NodePort out of the range", file, "spec:\n  clusterIP: 10.96.0.10\n  ports:\n", "spec:\n  clusterIP: 10.96.0.10\n  type: NodePort\n  ports:\n  - {name: x, port: 1, nodePort: 80}\n", at("9") + service, "proxy.nodeport_range", "choose a port in the range", false},
+		{"NodePort out of the range", file, "  ports:\n  - name: http\n", "  type: NodePort\n  ports:\n  - name: http\n    nodePort: 80\n", at("10") + service, "proxy.nodeport_range", "choose a port in the range", false},
 		{"unknown type", file, "spec:\n", "spec:\n  type: Nodeport\n", at("6") + service + "spec.type", `"Nodeport" is unknown`, "write ClusterIP, NodePort or LoadBalancer", false},
 		{"unknown policy", file, "spec:\n", "spec:\n  internalTrafficPolicy: local\n", at("6") + service, `"local" is neither`, "Cluster nor Local", false},
 		{"policy without a way in", file, "spec:\n", "spec:\n  externalTrafficPolicy: Local\n", at("6") + service, "only a Service that can be reached from outside may have it", "remove it, or change spec.type", false},
@@ -84,7 +84,7 @@ func TestMistakesInManifests(t *testing.T) {
 		{"no slice", file, goodManifest[strings.Index(goodManifest, "---"):], "", at("1") + service, "connections are rejected", "write one with the label kubernetes.io/service-name: web", true},
 		{"unknown hint", file, "  name: web\n", "  name: web\n  annotations: {edgeway.io/traffic-hint: long}\n", at("5") + service, `"long" is not`, "LongLived", false},
 		{"one object twice", "m/web2.yaml", "", goodManifest[:strings.Index(goodManifest, "---")], "DIR/m/web2.yaml:1" + service, "DIR/m/web.yaml:1 has it already", "remove one of them", false},
-		{"one ClusterIP for two", "m/zeta.yaml", "", strings.ReplaceAll(goodManifest, "web", "zeta"), "DIR/m/zeta.yaml:6: Service default/zeta", "10.96.0.10:80/TCP belongs to Service default/web", "give one of the two another address", false},
+		{"one ClusterIP for two", "m/zeta.yaml", "", strings.ReplaceAll(goodManifest, "web", "zeta"), "DIR/m/zeta.yaml:5: Service default/zeta", "10.96.0.10:80/TCP belongs to Service default/web", "give one of the two another address", false},
 	} {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()

@@ -1,0 +1,134 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"edgeway/test/e2e/cluster"
+)
+
+// The README's way to a host's kubeconfig, by its own words: the commands are read from there.
+func TestTheReadmesWayToAKubeconfig(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	kubectl, made := l.followReadme()
+	d := l.newDaemon()
+	d.link.carry(l, made, d.kubeconfigFile())
+	if out, errs, code := d.edgeway("config", "check"); code != 0 || errs != "" {
+		t.Errorf("config check of the kubeconfig ended with %d:\n%s%s", code, out, errs)
+	}
+	d.startReady()
+	n := l.namespace()
+	clusterIP, nodePort := n.web("shop")
+	l.within(patience, answers(l.node, clusterIP, "ep1"))
+	n.endpoints("shop", ep2Addr)
+	l.within(patience, answers(l.client, nodePort, "ep2"))
+	l.must(d.hasNoFault())
+	// The ranges come from the cluster's ServiceCIDR.
+	l.within(patience, func() error {
+		out, errs, _ := d.edgeway("plan", "--json")
+		if want := cluster.ServiceCIDRs()[0].String(); !strings.Contains(out, want) {
+			return fmt.Errorf("the plan does not have the range %s:\n%s%s", want, out, errs)
+		}
+		return nil
+	})
+
+	for question, want := range map[string]string{
+		"list services": "yes", "watch services": "yes", "list endpointslices.discovery.k8s.io": "yes", "watch endpointslices.discovery.k8s.io": "yes",
+		"list servicecidrs.networking.k8s.io": "yes", "watch servicecidrs.networking.k8s.io": "yes",
+		"get services": "no", "create endpointslices.discovery.k8s.io": "no", "list secrets": "no",
+		"list nodes": "no", "list pods": "no", "list namespaces": "no", "create tokenreviews": "no", "*  *": "no",
+	} {
+		args := append([]string{"--kubeconfig", made, "auth", "can-i"}, strings.Fields(question)...)
+		out, _ := exec.CommandContext(t.Context(), kubectl, append(args, "--all-namespaces")...).Output() // "no" is an exit code, too
+		if answer := strings.Fields(string(out)); len(answer) == 0 || answer[0] != want {
+			t.Errorf("may the host %s? %q, want %s", question, out, want)
+		}
+	}
+}
+
+// followReadme does as an administrator of the cluster. It gives kubectl and the kubeconfig that came out of it.
+func (l *lab) followReadme() (kubectl, kubeconfig string) {
+	l.t.Helper()
+	programs, err := cluster.Programs(l.t.Context())
+	l.must(err)
+	repository, err := filepath.Abs("../..")
+	l.must(err)
+	dir := l.t.TempDir()
+	l.must(os.Symlink(filepath.Join(repository, "etc"), filepath.Join(dir, "etc")))
+	ctx, cancel := context.WithTimeout(l.t.Context(), 2*patience)
+	defer cancel()
+	issued := make(chan error, 1)
+	go func() { issued <- issueToken(ctx, metav1.NamespaceSystem, "edgeway-token") }()
+	cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", l.commands(filepath.Join(repository, "README.md"), "## With a cluster"))
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "PATH="+programs+":"+os.Getenv("PATH"), "HOME="+dir, "KUBECONFIG="+shared.cluster.Kubeconfig(cluster.Admin))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		l.t.Fatalf("the commands of the README: %v (scripts/controlplane builds kubectl)\n%s", err, out)
+	}
+	l.must(<-issued)
+	return filepath.Join(programs, "kubectl"), filepath.Join(dir, "edgeway.kubeconfig")
+}
+
+// commands gives the first commands of a section of a file in Markdown.
+func (l *lab) commands(path, heading string) string {
+	l.t.Helper()
+	text, err := os.ReadFile(path)
+	l.must(err)
+	_, section, ok := strings.Cut(string(text), "\n"+heading+"\n")
+	var out strings.Builder
+	for line := range strings.Lines(section) {
+		command, isCode := strings.CutPrefix(line, "    ")
+		switch {
+		case isCode:
+			out.WriteString(command)
+		case out.Len() > 0:
+			return out.String()
+		}
+	}
+	l.t.Fatalf("no commands in %s of %s (found: %t)", heading, path, ok)
+	return ""
+}
+
+// issueToken does what the token controller does, which runs in each cluster but this: it fills in the Secret of a
+// service account, once there is one.
+func issueToken(ctx context.Context, namespace, name string) error {
+	secrets := shared.admin.Core.Secrets(namespace)
+	secret, err := secrets.Get(ctx, name, metav1.GetOptions{})
+	for ; apierrors.IsNotFound(err); secret, err = secrets.Get(ctx, name, metav1.GetOptions{}) {
+		time.Sleep(100 * time.Millisecond)
+	}
+	if err != nil {
+		return err
+	}
+	if secret.Type != corev1.SecretTypeServiceAccountToken {
+		return fmt.Errorf("Secret %s is of type %s: no controller fills it in", name, secret.Type)
+	}
+	admin, err := clientcmd.LoadFromFile(shared.cluster.Kubeconfig(cluster.Admin))
+	if err != nil {
+		return err
+	}
+	account := secret.Annotations[corev1.ServiceAccountNameKey]
+	request, err := shared.admin.Core.ServiceAccounts(namespace).CreateToken(ctx, account, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	if err != nil {
+		return fmt.Errorf("service account %s: %w", account, err)
+	}
+	secret.Data = map[string][]byte{
+		corev1.ServiceAccountTokenKey:  []byte(request.Status.Token),
+		corev1.ServiceAccountRootCAKey: admin.Clusters[admin.Contexts[admin.CurrentContext].Cluster].CertificateAuthorityData,
+	}
+	_, err = secrets.Update(ctx, secret, metav1.UpdateOptions{})
+	return err
+}
