@@ -132,7 +132,9 @@ func TestFilesThatTheSandboxHidesAreNamed(t *testing.T) {
 // A restart is for what may pass by itself.
 func TestWhatIsPermanent(t *testing.T) {
 	t.Parallel()
-	at := func(err error) error { return fmt.Errorf("kubeconfig: %w", &fs.PathError{Op: "open", Path: "/k", Err: err}) }
+	at := func(err error) error {
+		return fmt.Errorf("kubeconfig: %w", &fs.PathError{Op: "open", Path: "/k", Err: err})
+	}
 	for _, c := range []struct {
 		err  error
 		want bool
