@@ -155,3 +155,11 @@ func TestWhatIsNoMistake(t *testing.T) {
 		})
 	}
 }
+
+func TestTheExamplesHaveNoMistake(t *testing.T) {
+	t.Parallel()
+	code, stdout, stderr := run(t, "config", "check", "--config", "../../etc/edgeway/examples/lab.toml")
+	if code != exitOK || stderr != "" || stdout != "The configuration is valid.\n" {
+		t.Errorf("exit %d, out %q:\n%s", code, stdout, stderr)
+	}
+}
