@@ -62,10 +62,11 @@ func TestTheReadmesWayToAKubeconfig(t *testing.T) {
 // followReadme does as an administrator of the cluster. It gives kubectl and the kubeconfig that came out of it.
 func (l *lab) followReadme() (kubectl, kubeconfig string) {
 	l.t.Helper()
-	programs, err := cluster.Programs(l.t.Context())
-	l.must(err)
 	repository, err := filepath.Abs("../..")
 	l.must(err)
+	built, err := exec.CommandContext(l.t.Context(), filepath.Join(repository, "scripts", "controlplane"), "kubectl").Output()
+	l.must(err)
+	programs := strings.TrimSpace(string(built))
 	dir := l.t.TempDir()
 	l.must(os.Symlink(filepath.Join(repository, "etc"), filepath.Join(dir, "etc")))
 	ctx, cancel := context.WithTimeout(l.t.Context(), 2*patience)
@@ -76,7 +77,7 @@ func (l *lab) followReadme() (kubectl, kubeconfig string) {
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "PATH="+programs+":"+os.Getenv("PATH"), "HOME="+dir, "KUBECONFIG="+shared.cluster.Kubeconfig(cluster.Admin))
 	if out, err := cmd.CombinedOutput(); err != nil {
-		l.t.Fatalf("the commands of the README: %v (scripts/controlplane builds kubectl)\n%s", err, out)
+		l.t.Fatalf("the commands of the README: %v (scripts/controlplane kubectl builds kubectl)\n%s", err, out)
 	}
 	l.must(<-issued)
 	return filepath.Join(programs, "kubectl"), filepath.Join(dir, "edgeway.kubeconfig")

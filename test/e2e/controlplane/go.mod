@@ -1,5 +1,5 @@
 // The control plane that test/e2e and test/bench run against, built as Go modules:
-// kube-apiserver, kubectl and kube-proxy v1.36.3, and etcd. k8s.io/kubernetes asks for its
+// kube-apiserver and kube-proxy v1.36.3, and etcd. k8s.io/kubernetes asks for its
 // staging modules at v0.0.0, so each of them is replaced by its published tag.
 module edgeway/test/e2e/controlplane
 
