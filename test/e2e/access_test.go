@@ -25,7 +25,7 @@ func TestTheReadmesWayToAKubeconfig(t *testing.T) {
 	l := newLab(t)
 	kubectl, made := l.followReadme()
 	d := l.newDaemon()
-	d.link.carry(l, made, d.kubeconfigFile())
+	d.link.lead(l, made, d.kubeconfigFile())
 	if out, errs, code := d.edgeway("config", "check"); code != 0 || errs != "" {
 		t.Errorf("config check of the kubeconfig ended with %d:\n%s%s", code, out, errs)
 	}

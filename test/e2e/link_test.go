@@ -62,11 +62,11 @@ func newLinkFrom(l *lab, h *netlab.Host) *link {
 // kubeconfig writes the kubeconfig of a user who comes by the link to path.
 func (k *link) kubeconfig(l *lab, user, path string) {
 	l.t.Helper()
-	k.carry(l, shared.cluster.Kubeconfig(user), path)
+	k.lead(l, shared.cluster.Kubeconfig(user), path)
 }
 
-// carry writes a kubeconfig of the cluster to path that comes by the link.
-func (k *link) carry(l *lab, kubeconfig, path string) {
+// lead writes a kubeconfig of the cluster to path that comes by the link.
+func (k *link) lead(l *lab, kubeconfig, path string) {
 	l.t.Helper()
 	config, err := clientcmd.LoadFromFile(kubeconfig)
 	l.must(err)
