@@ -99,6 +99,10 @@ func (c *configCheck) checkSandbox() {
 	if k := c.cfg.Source.Kube; k.Kubeconfig != "" {
 		paths = append(paths, kube.Files(k.Kubeconfig, k.AllowExecPlugins)...)
 	}
+	level := finding.Problem
+	if own, _ := filepath.Glob("/etc/systemd/system/edgeway.service.d/*.conf"); len(own) > 0 {
+		level = finding.Warning // one of them may open the folder
+	}
 	for _, path := range paths {
 		actual, err := filepath.EvalSymlinks(path)
 		if err != nil {
@@ -106,7 +110,7 @@ func (c *configCheck) checkSandbox() {
 		}
 		for _, h := range hidden {
 			if actual == h.folder || strings.HasPrefix(actual, h.folder+"/") {
-				c.add("sandbox", finding.Problem, fmt.Sprintf("%s: edgeway.service does not see what is below %s (%s)", path, h.folder, h.setting),
+				c.add("sandbox", level, fmt.Sprintf("%s: edgeway.service does not see what is below %s (%s)", path, h.folder, h.setting),
 					"move it to "+filepath.Dir(config.DefaultPath))
 			}
 		}

@@ -6,6 +6,9 @@ package nearest
 func Word(word string, known []string) (best string, near bool) {
 	least := min(3, (len(word)+2)/3) + 1
 	for _, k := range known {
+		if max(len(word)-len(k), len(k)-len(word)) >= least {
+			continue
+		}
 		if d := Distance(word, k); d < least {
 			best, least, near = k, d, true
 		}
@@ -13,22 +16,25 @@ func Word(word string, known []string) (best string, near bool) {
 	return best, near
 }
 
-// Distance is the least number of letters to insert, delete or replace to make b of a (Levenshtein).
+// Distance is the least number of letters to insert, delete, replace, or swap with the next one, to make b of a.
 func Distance(a, b string) int {
+	var before, last []int
 	row := make([]int, len(b)+1)
 	for j := range row {
 		row[j] = j
 	}
 	for i := range len(a) {
-		diagonal := row[0]
+		before, last, row = last, row, make([]int, len(b)+1)
 		row[0] = i + 1
 		for j := range len(b) {
-			replace := diagonal
+			replaced := last[j]
 			if a[i] != b[j] {
-				replace++
+				replaced++
 			}
-			diagonal = row[j+1]
-			row[j+1] = min(replace, row[j]+1, row[j+1]+1)
+			row[j+1] = min(replaced, row[j]+1, last[j+1]+1)
+			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
+				row[j+1] = min(row[j+1], before[j-1]+1)
+			}
 		}
 	}
 	return row[len(b)]

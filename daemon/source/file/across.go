@@ -29,11 +29,12 @@ func (c *Checked) across() {
 			}
 		}
 	}
+	found.names = slices.Sorted(maps.Keys(found.services))
 	for _, name := range slices.Sorted(maps.Keys(found.slices)) {
 		c.orphans(name, found)
 	}
 	ranges, clean := c.ranges(), len(c.Faults) == 0
-	for _, name := range slices.Sorted(maps.Keys(found.services)) {
+	for _, name := range found.names {
 		svc := found.services[name]
 		c.checkRange(svc, ranges)
 		c.checkSlices(svc, found.slices[name], clean)
@@ -48,6 +49,7 @@ func (c *Checked) across() {
 // parts are the Services that have a ClusterIP and the slices, by the name of the Service.
 type parts struct {
 	services map[string]*source.Service
+	names    []string // of the Services, in order
 	slices   map[string][]*source.EndpointSlice
 }
 
@@ -79,7 +81,7 @@ func (c *Checked) orphans(name string, found parts) {
 // namespace, or of a similar name.
 func (c *Checked) likelyService(s *source.EndpointSlice, found parts) (string, bool) {
 	var similar []string
-	for _, name := range slices.Sorted(maps.Keys(found.services)) {
+	for _, name := range found.names {
 		svc := found.services[name]
 		if svc.Name == s.Service {
 			return name, true

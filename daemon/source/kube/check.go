@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/client-go/rest"
+
 	"edgeway/daemon/doctor/finding"
 	"edgeway/daemon/regular"
 )
@@ -103,7 +105,7 @@ func (c *checker) checkUser(a *access) {
 		c.fail("decode it, as \"base64 -d\" does, and "+again+c.path, "token: it is in base64, as a Secret has it")
 	case strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' || r == '"' || r == '\'' }):
 		c.fail(again+c.path, "token: it has white space, quotes or other characters that no token has")
-	case token == "" && len(a.config.CertData) == 0 && a.config.ExecProvider == nil && a.config.Username == "":
+	case rest.IsConfigTransportTLS(*a.config) && token == "" && len(a.config.CertData) == 0 && a.config.ExecProvider == nil && a.config.Username == "":
 		c.warn(again+c.path, "users: the current context has no credentials, so the API server sees an anonymous user, who may mostly read nothing")
 	}
 }
