@@ -18,8 +18,8 @@ func convertCommand() *cobra.Command {
 		Long: `Make a configuration of one of kube-proxy: a KubeProxyConfiguration, or the ConfigMap that has one under config.conf. A file "-" is
 the standard input.
 
-The configuration is printed. What has no counterpart, another meaning or another default is said on standard error, a line
-for each setting.`,
+The configuration is printed; "edgeway config check" tells what it cannot take. What has no counterpart, another meaning or another
+default is said on standard error, a line for each setting.`,
 		Example: "  kubectl -n kube-system get configmap kube-proxy -o yaml | edgeway convert - > edgeway.toml",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
