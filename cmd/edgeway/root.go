@@ -33,6 +33,7 @@ func rootCommand(log io.Writer) (root *cobra.Command, started *bool) {
 		reloadCommand(&g),
 		probeCommand(&g),
 		cleanupCommand(&g),
+		convertCommand(),
 		versionCommand(),
 		manCommand(),
 	)

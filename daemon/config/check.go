@@ -2,6 +2,8 @@ package config
 
 import (
 	"fmt"
+	"net"
+	"net/netip"
 
 	"edgeway/proxiers/plan"
 )
@@ -20,10 +22,30 @@ func (l *loader) check(mainFile string, c *Config) {
 		seen[f] = true
 	}
 	l.checkDetection(mainFile, &c.Proxy)
-	if c.Metrics.Address != "" && c.Metrics.Address == c.Health.Address {
-		l.fail(mainFile, "metrics.address", fmt.Errorf("%q is health.address too", c.Metrics.Address))
-	}
+	l.checkListeners(mainFile, c)
 	l.checkIdle(mainFile, c)
+}
+
+// checkListeners wants each server to have a port of its own, or an address of its own.
+func (l *loader) checkListeners(mainFile string, c *Config) {
+	host, port, err := net.SplitHostPort(c.Metrics.Address)
+	other, otherPort, otherErr := net.SplitHostPort(c.Health.Address)
+	if err != nil || otherErr != nil || port != otherPort { // one is empty, as both have been checked
+		return
+	}
+	switch {
+	case host == other:
+		l.fail(mainFile, "metrics.address", fmt.Errorf("%q is health.address too; write another port", c.Metrics.Address))
+	case everywhere(host) || everywhere(other):
+		l.fail(mainFile, "metrics.address", fmt.Errorf("%q and health.address, %q, have the same port, and one of them is all addresses; write another port",
+			c.Metrics.Address, c.Health.Address))
+	}
+}
+
+// everywhere: for a server of both families, which Go's are, 0.0.0.0 is all addresses too.
+func everywhere(host string) bool {
+	addr, err := netip.ParseAddr(host)
+	return host == "" || err == nil && addr.IsUnspecified()
 }
 
 // checkIdle finds keys that are set although what they belong to is off.

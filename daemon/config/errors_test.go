@@ -57,6 +57,8 @@ func TestFaultsNameFileLineKeyAndWhatIsAllowed(t *testing.T) {
 		"kube key alone":    {withSource + "[source.kube]\nnamespaces = ['a']", "/e.toml:4: source.kube.namespaces: is set, but source.kube.kubeconfig is not"},
 		"mode needs key":    {withSource + "[proxy]\nlocal_detection = 'bridge_interface'", `/e.toml: proxy.bridge_interface: must be set, as proxy.local_detection is "bridge_interface"`},
 		"key needs mode":    {withSource + "[proxy]\nbridge_interface = 'cni0'", `/e.toml:4: proxy.bridge_interface: is set, but proxy.local_detection is "none", not "bridge_interface"`},
+		"one port twice":    {withSource + "[metrics]\naddress = '127.0.0.1:10256'", `/e.toml:4: metrics.address: "127.0.0.1:10256" and health.address, ":10256", have the same port`},
+		"one port, IPv6":    {withSource + "[health]\naddress = '192.0.2.1:10249'\n[metrics]\naddress = '[::]:10249'", `/e.toml:6: metrics.address: "[::]:10249" and health.address, "192.0.2.1:10249", have the same port`},
 		"one address twice": {withSource + "[metrics]\naddress = ':10256'", `/e.toml:4: metrics.address: ":10256" is health.address too`},
 		"key for nothing":   {withSource + "[metrics]\naddress = ''\npprof = true", "/e.toml:5: metrics.pprof: is set, but metrics.address is not"},
 		"syntax":            {withSource + "[proxy", "/e.toml:3: "},
@@ -72,6 +74,13 @@ func TestFaultsNameFileLineKeyAndWhatIsAllowed(t *testing.T) {
 				t.Errorf("more than one fault:\n%v", err)
 			}
 		})
+	}
+}
+
+func TestTwoServersMayHaveOnePortAtTwoAddresses(t *testing.T) {
+	const text = "version = 1\nsource.file.paths=['m']\nhealth.address='192.0.2.1:10249'"
+	if _, err := load([]file{{"/e.toml", []byte(text)}}, "host", choices); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -178,7 +178,8 @@ func TestUnreadableFilesAreNamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := Load(main, choices)
-	want := main + ": no such file or directory\n" + dropIn + ": no such file or directory"
+	const missing = ": no such file or directory: create it, or correct the path"
+	want := main + missing + "\n" + dropIn + missing
 	if err == nil || err.Error() != want {
 		t.Errorf("error:\n%v\nwant:\n%s", err, want)
 	}

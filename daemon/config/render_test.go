@@ -118,3 +118,17 @@ func TestDumpLoadsBackToTheSameValue(t *testing.T) {
 		t.Errorf("differs:\n%s", cmp.Diff(Dump(c), Dump(got)))
 	}
 }
+
+func TestDifferenceHasWhatIsNotTheDefault(t *testing.T) {
+	if got := Difference(Default()); got != "version = 1\n" {
+		t.Errorf("the defaults differ from themselves:\n%s", got)
+	}
+	c := Default()
+	c.Source.File.Paths = []string{"/m"}
+	c.Proxy.MasqueradeAll = true
+	c.Conntrack.Cleanup = false
+	const want = "version = 1\n\n[source.file]\npaths = [\"/m\"]\n\n[proxy]\nmasquerade_all = true\n\n[conntrack]\ncleanup = false\n"
+	if got := Difference(c); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}

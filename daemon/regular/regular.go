@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -65,6 +66,35 @@ func Read(path string, limit int64) ([]byte, error) {
 		return nil, tooLarge(path, limit)
 	}
 	return data, nil
+}
+
+// Advice says what to do about a file or folder that could not be opened or read; empty: the error says it.
+func Advice(path string, err error) string {
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		closed := barrier(path)
+		return fmt.Sprintf("run: chgrp edgeway %s && chmod g+rX %s", closed, closed)
+	case errors.Is(err, fs.ErrNotExist) && strings.Contains(path, "/~"):
+		return "write the whole path: ~ is not expanded"
+	case errors.Is(err, fs.ErrNotExist):
+		return "create it, or correct the path"
+	case errors.Is(err, ErrIrregular):
+		return "name a file there"
+	}
+	return ""
+}
+
+// barrier gives the first folder on the way that may not be entered, or else the path itself.
+func barrier(path string) string {
+	for i := 1; i < len(path); i++ {
+		if path[i] != '/' {
+			continue
+		}
+		if _, err := os.Stat(path[:i] + "/."); errors.Is(err, fs.ErrPermission) {
+			return path[:i]
+		}
+	}
+	return path
 }
 
 func tooLarge(path string, limit int64) error {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -97,6 +98,8 @@ func splitYAML(data []byte) []part {
 	return append(out, part{data[start:], before})
 }
 
+const notParsed = "it does not parse: "
+
 // parse never fails: what is wrong is in the document's faults.
 func (s *Source) parse(p part) *document {
 	d := new(document)
@@ -107,7 +110,7 @@ func (s *Source) parse(p part) *document {
 	data, err := toJSON(text)
 	switch {
 	case err != nil:
-		d.addf("", "it does not parse: %s", oneLine(inFile(p, err)))
+		d.addf("", "%s%s", notParsed, oneLine(inFile(p, err)))
 		return d
 	case string(data) == "null":
 		d.empty = true
@@ -202,7 +205,11 @@ func unmarshal(d *document, at string, data []byte, into any) bool {
 			d.addf(at, "%s", oneLine(err))
 			continue
 		}
-		d.addf(join(at, strings.TrimSuffix(field, `"`)), "%s", what)
+		field = strings.TrimSuffix(field, `"`)
+		if name, near := meant(reflect.TypeOf(into), field); near && what == "unknown field" {
+			what += "; did you mean " + name + "?"
+		}
+		d.addf(join(at, field), "%s", what)
 	}
 	return len(strict) == 0
 }

@@ -3,6 +3,8 @@ package file
 import (
 	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -12,7 +14,7 @@ import (
 )
 
 // FuzzManifest reads arbitrary files: it never panics, and what it serves is valid or carries only
-// its faults.
+// its faults. Check finds what is left out, and more, in lines that the file has.
 func FuzzManifest(f *testing.F) {
 	f.Add([]byte(web+"---\n"+slice), false)
 	f.Add([]byte("apiVersion: v1\nkind: List\nitems:\n- "+strings.ReplaceAll(web, "\n", "\n  ")), false)
@@ -35,7 +37,7 @@ func FuzzManifest(f *testing.F) {
 			m.documents = append(m.documents, s.parse(text))
 		}
 		s.manifests[path] = m
-		r := &reading{}
+		r, wrong := &reading{}, false
 		s.merge(r)
 		for key, obj := range r.objects {
 			switch obj := obj.(type) {
@@ -49,12 +51,39 @@ func FuzzManifest(f *testing.F) {
 				}
 			}
 			for _, p := range obj.Problems() {
+				wrong = true
 				if strings.ContainsAny(p.String(), "\n\r\x00") {
 					t.Errorf("problem %q is more than a line", p)
 				}
 			}
 		}
+		checkLines(t, filepath.Join(t.TempDir(), filepath.Base(path)), data, wrong)
 	})
+}
+
+func checkLines(t *testing.T, path string, data []byte, wrong bool) {
+	t.Helper()
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	found := Check(CheckOptions{Paths: []string{path}, NodeName: "edge", Alone: true}).Faults
+	if wrong && len(found) == 0 {
+		t.Error("what the source leaves out is in order for the check")
+	}
+	lines := 2 // the library (go.yaml.in/yaml v2.4) says one too many of an error at the end
+	for _, r := range string(data) {
+		if strings.ContainsRune("\n\r\u0085\u2028\u2029", r) { // each ends a line of YAML 1.1
+			lines++
+		}
+	}
+	for _, f := range found {
+		if f.File != path || f.Line < 0 || f.Line > lines {
+			t.Errorf("%q is in no line of the file", f)
+		}
+		if strings.ContainsAny(f.String(), "\n\r\x00") {
+			t.Errorf("fault %q is more than a line", f)
+		}
+	}
 }
 
 func BenchmarkParse(b *testing.B) {

@@ -44,6 +44,32 @@ func startWithoutSources(h *host) {
 	h.run("systemctl", "reset-failed", "edgeway")
 }
 
+// kubeconfigOfRoot: the check, which root runs, tells what the service's user cannot read, and how to mend it. The service,
+// which nothing but that can mend, is not started again and again.
+func kubeconfigOfRoot(h *host) {
+	const kubeconfig = "/etc/edgeway/kubeconfig"
+	h.write(siteFile, "[source.kube]\nkubeconfig = \""+kubeconfig+"\"\n")
+	h.write(kubeconfig, `{current-context: c, contexts: [{name: c, context: {cluster: k, user: u}}],
+clusters: [{name: k, cluster: {server: "https://192.0.2.1:6443"}}], users: [{name: u, user: {token: a}}]}`)
+	h.run("chmod", "600", kubeconfig)
+	const mend = "chgrp edgeway " + kubeconfig + " && chmod g+rX " + kubeconfig
+	out, code := h.try("edgeway", "config", "check")
+	if h.contains(out, "open "+kubeconfig+": permission denied: run: "+mend); code != 2 {
+		h.Errorf("config check: exit code %d, want 2", code)
+	}
+	if out, code := h.try("systemctl", "start", "edgeway"); code == 0 {
+		h.Errorf("start succeeded: %s", out)
+	}
+	if state, status := h.show("edgeway", "ActiveState"), h.show("edgeway", "ExecMainStatus"); state != "failed" || status != "2" {
+		h.Errorf("the service is %s after exit code %s, want failed after 2", state, status)
+	}
+	h.run("sh", "-c", mend)
+	h.run("edgeway", "config", "check")
+	h.run("systemctl", "reset-failed", "edgeway")
+	h.remove(siteFile)
+	h.remove(kubeconfig)
+}
+
 // siteConfig makes the host serve the manifests.
 const siteConfig = `[source.file]
 paths = ["/etc/edgeway/manifests"]

@@ -34,6 +34,7 @@ func TestPackage(t *testing.T) {
 	play(t, []scenario{
 		{"install starts nothing", installStartsNothing, true},
 		{"start without sources says what is missing", startWithoutSources, false},
+		{"kubeconfig that only root may read", kubeconfigOfRoot, false},
 		{"enable and start", enableAndStart, false},
 		{"nothing to complain about", quiet, false},
 		{"stop leaves the Services", stopLeavesServices, false},
