@@ -165,7 +165,7 @@ func (r *faultRow) prepare(t *testing.T) {
 }
 
 func (r *faultRow) breaks() {
-	r.requests, r.ticks = -r.proxy.requests.Load(), -r.cpu()
+	r.requests, r.ticks = -r.proxy.requests.Load(), -r.d.ticks(2)
 	r.began = time.Now()
 	r.proxy.begin(&r.fault)
 }
@@ -174,7 +174,7 @@ func (r *faultRow) mend() {
 	r.lasted = time.Since(r.began)
 	r.staleness = r.stale()
 	r.requests += r.proxy.requests.Load()
-	r.ticks += r.cpu()
+	r.ticks += r.d.ticks(2)
 	r.warnings = r.usable()
 	r.n.endpoints("shop", ep2Addr)
 	r.mended = time.Now()
@@ -214,22 +214,6 @@ func (r *faultRow) stale() float64 {
 		return -1
 	}
 	return seconds
-}
-
-// cpu is what the daemon has used so far, in hundredths of a second.
-func (r *faultRow) cpu() int {
-	r.d.t.Helper()
-	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", r.d.cmd.Process.Pid))
-	r.d.must(err)
-	_, rest, _ := strings.Cut(string(raw), ") ") // after the name
-	fields := strings.Fields(rest)
-	sum := 0
-	for _, f := range fields[11:13] { // utime, stime: proc_pid_stat(5)
-		n, err := strconv.Atoi(f)
-		r.d.must(err)
-		sum += n
-	}
-	return sum
 }
 
 // usable counts the lines of the log that say why the API server is not usable.
