@@ -109,6 +109,30 @@ func TestAddressesThatAreNoServices(t *testing.T) {
 	}
 }
 
+// An operator fences Services in: where their load balancers' addresses come from, and where they lead to. A host that is no Node
+// of the cluster is no endpoint by default.
+func TestFencesOfTheOperator(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	d := l.newDaemon()
+	d.configure(`[proxy]
+allow_load_balancer_ips = ["198.51.100.0/24"]
+deny_endpoints = ["host", "10.244.2.0/24"]
+`)
+	d.startReady()
+	n := l.namespace()
+	svc := n.service("fenced", func(s *corev1.ServiceSpec) { s.Type = corev1.ServiceTypeLoadBalancer })
+	n.loadBalancer(svc, "198.51.100.20", "198.18.0.20")
+	n.endpoints("fenced", ep1Addr, ep2Addr, nodeAddr)
+	l.within(patience, d.says(
+		"198.18.0.20 is not in a range of proxy.allow_load_balancer_ips",
+		"endpoint "+ep2Addr+" of EndpointSlice fenced is in a range of proxy.deny_endpoints",
+		"endpoint "+nodeAddr+" of EndpointSlice fenced is an address of this host"))
+	l.within(patience, answers(l.client, "198.51.100.20:80", "ep1"))
+	l.throughout(time.Second, answers(l.client, "198.51.100.20:80", "ep1"))
+	l.must(unanswered(l.client, "198.18.0.20:80")())
+}
+
 // What the API server (v1.36) admits of what these tests are about. Against the rest there is no other defence than this
 // program's own: manifests and other versions of the server may have it.
 func TestWhatTheAPIServerAdmits(t *testing.T) {
