@@ -19,6 +19,7 @@ type faultRow struct {
 	fresh  bool          // the daemon goes on hearing of the API server
 	limit  time.Duration // how much longer than healing it may take until the daemon asks again
 	reason string        // what the daemon gives as the reason
+	most   int64         // how many requests it may make; 0: five a second
 
 	d        *daemon
 	proxy    *faultProxy
@@ -55,7 +56,7 @@ func faultRows() []*faultRow {
 		{name: "empty, ends at once", fault: fault{answer: content("application/vnd.kubernetes.protobuf;stream=watch", "")}, reason: "it ended at once", limit: listGap},
 		{name: "410", fault: fault{answer: refuses(410, "Expired", "")}, reason: "(410)", limit: listGap},
 		{name: "410 for watches only", fault: fault{answer: expiredWatches}, fresh: true, limit: listGap},
-		{name: "429, Retry-After 20", fault: fault{answer: refuses(429, "TooManyRequests", "20")}, reason: "(429)", limit: 22 * time.Second},
+		{name: "429, Retry-After 20", fault: fault{answer: refuses(429, "TooManyRequests", "20")}, reason: "(429)", limit: 22 * time.Second, most: 40},
 		{name: "500", fault: fault{answer: refuses(500, "InternalError", "")}, reason: "(500)", limit: listGap},
 		{name: "HTML with 200", fault: fault{answer: content("text/html", "<html>Welcome to the hotel</html>")}, reason: "text/html", limit: listGap},
 		{name: "another kind", fault: fault{answer: content("application/json", `{"kind":"NodeList","apiVersion":"v1","metadata":{"resourceVersion":"9"},"items":[]}`)}, reason: "from", limit: listGap},
@@ -241,6 +242,9 @@ func (r *faultRow) judge(heal time.Duration) {
 	t.Logf("%-24s %10.2f %6.1f %9.1f %9.1f %7.1f  %s", r.name, perSecond, cpu, r.noticed.Seconds(), r.staleness, r.healed.Seconds(), said)
 	if perSecond > 5 || cpu > 10 {
 		t.Errorf("%s: %.1f requests a second, %.1f %% of a processor; at most 5 and 10", r.name, perSecond, cpu)
+	}
+	if r.most > 0 && r.requests > r.most {
+		t.Errorf("%s: %d requests, want at most %d", r.name, r.requests, r.most)
 	}
 	if r.healed == 0 || r.healed > heal+r.limit {
 		t.Errorf("%s: healed after %s", r.name, r.healed)
