@@ -146,12 +146,12 @@ func TestValuesAreBounded(t *testing.T) {
 			}
 			size := 0
 			problems, took := read(text(func(item string, _ int) bool { size += len(item); return size < maxFile-1000 }))
-			if want := "Document " + c.file + ": the file cannot be read: " + errValues.Error(); problems != want || took > 200 {
+			if want := "Document " + c.file + ": the file cannot be read: " + errValues.Error(); problems != want || took > 256 {
 				t.Errorf("16 MiB took %d MiB: %.500s, want %s", took, problems, want)
 			}
 			problems, took = read(text(func(_ string, i int) bool { return i*c.each < maxValues-100 }))
 			t.Logf("%d values took %d MiB", maxValues, took)
-			if strings.Contains(problems, errValues.Error()) || took > 300 {
+			if strings.Contains(problems, errValues.Error()) || took > 256 {
 				t.Errorf("%d values took %d MiB: %.500s", maxValues, took, problems)
 			}
 		})
