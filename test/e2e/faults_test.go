@@ -56,7 +56,7 @@ func faultRows() []*faultRow {
 		{name: "empty, ends at once", fault: fault{answer: content("application/vnd.kubernetes.protobuf;stream=watch", "")}, reason: "it ended at once", limit: listGap},
 		{name: "410", fault: fault{answer: refuses(410, "Expired", "")}, reason: "(410)", limit: listGap},
 		{name: "410 for watches only", fault: fault{answer: expiredWatches}, fresh: true, limit: listGap},
-		{name: "429, Retry-After 20", fault: fault{answer: refuses(429, "TooManyRequests", "20")}, reason: "(429)", limit: 22 * time.Second, most: 40},
+		{name: "429, Retry-After 20", fault: fault{answer: refuses(429, "TooManyRequests", "20")}, reason: "(429)", limit: 22 * time.Second, most: 25},
 		{name: "500", fault: fault{answer: refuses(500, "InternalError", "")}, reason: "(500)", limit: listGap},
 		{name: "HTML with 200", fault: fault{answer: content("text/html", "<html>Welcome to the hotel</html>")}, reason: "text/html", limit: listGap},
 		{name: "another kind", fault: fault{answer: content("application/json", `{"kind":"NodeList","apiVersion":"v1","metadata":{"resourceVersion":"9"},"items":[]}`)}, reason: "from", limit: listGap},
