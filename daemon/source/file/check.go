@@ -158,7 +158,12 @@ func (c *Checked) file(path string) {
 		c.unreadable(path, err)
 		return
 	}
-	for _, p := range split(path, data) {
+	parts, err := split(path, data)
+	if err != nil {
+		c.unreadable(path, err)
+		return
+	}
+	for _, p := range parts {
 		if d := c.source.parse(p); !d.empty {
 			c.document(&page{file: path, part: p}, d)
 		}
