@@ -68,6 +68,7 @@ func (r *Rounds) Problems() []Lasting {
 // Run looks until ctx ends, for the first time after the first Planned.
 func (r *Rounds) Run(ctx context.Context) {
 	var last time.Time
+	gap := time.Duration(0) // the first plan is looked at soon
 	due := time.Now().Add(roundsPeriod)
 	after := func(gap time.Duration) {
 		at := time.Now().Add(settle)
@@ -85,7 +86,8 @@ func (r *Rounds) Run(ctx context.Context) {
 		case <-r.o.Moved:
 			after(afterMove)
 		case <-r.poked:
-			after(afterPlan)
+			after(gap)
+			gap = afterPlan
 		case <-time.After(time.Until(due)):
 			fresh := r.look(ctx)
 			last = time.Now()

@@ -202,4 +202,3 @@ func several(texts []string, limit int) string {
 	}
 	return fmt.Sprintf("%s, and %d more", strings.Join(texts[:limit], ", "), rest)
 }
-

@@ -117,4 +117,6 @@ func match(list []*source.EndpointSlice, port plan.ServicePortName) (m matched) 
 	return m
 }
 
-func portName(name string, protocol plan.Protocol) string { return fmt.Sprintf("%q/%s", name, protocol) }
+func portName(name string, protocol plan.Protocol) string {
+	return fmt.Sprintf("%q/%s", name, protocol)
+}
