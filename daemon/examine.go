@@ -37,7 +37,9 @@ func Examined(ctx context.Context, path string, logger *slog.Logger) (*doctor.Ho
 	h := &doctor.Host{Config: cfg, System: doctor.Kernel{}, Lookups: examinedEndpoints}
 	h.Backend, h.BackendErr = pick(ctx, Backends(), cfg.Proxy.Backend)
 	addKube(h, cfg, logger)
-	h.Facts, err = control.NewClient(cfg.Control.Socket).Facts(ctx)
+	asked, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	h.Facts, err = control.NewClient(cfg.Control.Socket).Facts(asked)
 	if err == nil {
 		return h, found
 	}
@@ -52,6 +54,9 @@ func Examined(ctx context.Context, path string, logger *slog.Logger) (*doctor.Ho
 	}
 	return h, found
 }
+
+// answerTime is how long a daemon may take to answer. A stuck one is a finding.
+const answerTime = 15 * time.Second
 
 // examinedEndpoints is how many routes to endpoints edgeway doctor looks up at most, and the daemon itself.
 const (

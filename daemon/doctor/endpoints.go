@@ -35,6 +35,9 @@ func endpointRoutes(_ context.Context, h *Host) []finding.Finding {
 		var reason string
 		for _, a := range n.addrs {
 			r, why := h.way(a)
+			if why == "" && r.NoCarrier {
+				why = "the link of " + r.Interface + " is down"
+			}
 			if why != "" {
 				failed, reason = append(failed, a), why
 			} else if names := ways[r.String()]; len(names) == 0 || names[len(names)-1] != n.to.String() {
@@ -156,7 +159,7 @@ func (h *Host) router(endpoint netip.Addr) (router netip.Addr, node string) {
 		if e.NodeName != node || e.Addr.Is4() != endpoint.Is4() {
 			continue
 		}
-		if r, why := h.way(e.Addr); why == "" && !r.Local && !r.Gateway.IsValid() {
+		if r, why := h.way(e.Addr); why == "" && !r.Local && !r.NoCarrier && !r.Gateway.IsValid() {
 			return e.Addr, "node " + node
 		}
 	}

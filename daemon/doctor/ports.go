@@ -44,7 +44,7 @@ func (h *Host) taken(listeners []nodeinfo.Listener) (out []finding.Finding) {
 	for _, at := range slices.SortedFunc(maps.Keys(wanted), netip.AddrPort.Compare) {
 		i := slices.IndexFunc(listeners, func(l nodeinfo.Listener) bool { return l.Protocol == plan.TCP && overlap(l.Addr, at) })
 		if i >= 0 {
-			out = append(out, warning("ss -tlnp  # shows which program it is", "a program listens on %s, the port of %s: the daemon could not", listeners[i], wanted[at]))
+			out = append(out, warning("ss -tlnp  # shows which program it is", "a program listens on %s, the port of %s: the daemon could not listen there", listeners[i], wanted[at]))
 		}
 	}
 	return out

@@ -43,13 +43,13 @@ func (h *Host) targets() []target {
 	for _, svc := range h.servicePorts() {
 		for i := range svc.Frontends {
 			f := &svc.Frontends[i]
-			endpoint, remote := h.remote(svc, f.Routes[plan.FromHost])
-			if f.Kind == plan.NodePort || !remote || h.held(f.Addr) {
+			r := f.Routes[plan.FromHost]
+			if f.Kind == plan.NodePort || r.Verdict != plan.Forward || len(svc.Pools[r.Pool]) == 0 || h.held(f.Addr) {
 				continue
 			}
 			t := target{
 				name: "the " + f.Kind.String(), to: netip.PrefixFrom(f.Addr, f.Addr.BitLen()), addr: f.Addr,
-				endpoint: endpoint, svc: svc.Name, snat: f.Routes[plan.FromHost].SNAT,
+				endpoint: svc.Pools[r.Pool][0].Addr.Addr(), svc: svc.Name, snat: r.SNAT,
 			}
 			if at := slices.IndexFunc(h.node().ServiceCIDRs, func(p netip.Prefix) bool { return p.Contains(f.Addr) }); at >= 0 {
 				t.name, t.to = "the Service range", h.node().ServiceCIDRs[at]
@@ -165,7 +165,8 @@ func (h *Host) ownAddr(family plan.Family) netip.Addr {
 	return netip.Addr{}
 }
 
-// way looks up the route of an address. why says in words why packets do not get far; empty: they do.
+// way looks up the route of an address. why says in words why the kernel sends no packet there; empty: it does. Whether the
+// link is up is another question: it does not matter where rules replace the destination.
 func (h *Host) way(to netip.Addr) (r Route, why string) {
 	r, err := h.Route(to)
 	var errno syscall.Errno
@@ -176,8 +177,6 @@ func (h *Host) way(to netip.Addr) (r Route, why string) {
 		return r, err.Error()
 	case r.Local:
 		return r, ""
-	case r.NoCarrier:
-		return r, "the link of " + r.Interface + " is down"
 	case r.Source.IsLoopback():
 		return r, "they would have the source " + r.Source.String()
 	}
