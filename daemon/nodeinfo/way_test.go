@@ -10,21 +10,19 @@ import (
 
 // The way and the source are the kernel's, on a host with two links.
 func TestWayTo(t *testing.T) {
-	newLab(
-		t, "link set lo up",
-		"link add a type dummy", "addr add 10.1.0.1/24 dev a", "addr add fd00:1::1/64 dev a nodad", "link set a up",
-		"link add b type dummy", "addr add 10.2.0.1/24 dev b", "link set b up", "route add 10.96.0.0/16 via 10.2.0.254 dev b",
-		"route add 10.97.0.0/16 dev lo src 10.1.0.1", "route add unreachable 10.98.0.0/16",
-	)
+	newLab(t, append(
+		veth, "addr add 10.1.0.1/24 dev v0", "addr add fd00:1::1/64 dev v0 nodad", "addr add 10.2.0.1/24 dev v1",
+		"route add 10.96.0.0/16 via 10.2.0.254 dev v1", "route add 10.97.0.0/16 dev lo src 10.1.0.1", "route add unreachable 10.98.0.0/16",
+	)...)
 	for to, want := range map[string]struct{ way, source string }{
-		"10.1.0.9":        {"on a", "10.1.0.1"},
+		"10.1.0.9":        {"on v0", "10.1.0.1"},
 		"10.2.0.9":        {"on b", "10.2.0.1"},
-		"10.96.0.10":      {"via 10.2.0.254 on b", "10.2.0.1"},
+		"10.96.0.10":      {"via 10.2.0.254 on v1", "10.2.0.1"},
 		"10.97.0.10":      {"on lo", "10.1.0.1"},
 		"10.2.0.1":        {"to this host", "10.2.0.1"},
 		"127.0.0.1":       {"to this host", "127.0.0.1"},
-		"fd00:1::9":       {"on a", "fd00:1::1"},
-		"::ffff:10.1.0.9": {"on a", "10.1.0.1"},
+		"fd00:1::9":       {"on v0", "fd00:1::1"},
+		"::ffff:10.1.0.9": {"on v0", "10.1.0.1"},
 	} {
 		got, err := WayTo(netip.MustParseAddr(to))
 		if err != nil || got.String() != want.way || got.Source.String() != want.source {
