@@ -3,6 +3,7 @@ package control
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -36,17 +37,17 @@ func (p *printer) print(format string, args ...any) {
 	}
 }
 
-// WriteText prints the status for a person: problems first.
+// WriteText prints the status for a person: faults first, what is served after them.
 func (s Status) WriteText(w io.Writer) error {
 	p := &printer{w: w}
 	p.print("edgeway %s: %s\n", s.Version, s.verdict())
 	for _, c := range s.Conditions {
 		p.print("  %-9s %s: %s%s\n", c.Level, c.Name, c.Message, s.since(c))
 	}
+	s.problems(p)
 	s.kernel(p)
 	s.sources(p)
 	s.node(p)
-	s.problems(p)
 	p.line("daemon", "process %d, running for %s, configuration %s", s.PID, age(s.Time.Sub(s.Started)), s.Config)
 	return p.err
 }
@@ -148,7 +149,7 @@ func (s Status) node(p *printer) {
 	if s.Node.Zone != "" {
 		text += ", zone " + s.Node.Zone
 	}
-	if !s.Node.Object {
+	if !s.Node.Object && s.listed() {
 		text += ", no Node object"
 	}
 	addrs := make([]string, 0, len(s.Node.NodePortAddrs))
@@ -159,6 +160,11 @@ func (s Status) node(p *printer) {
 		addrs = []string{"no address"}
 	}
 	p.line("node", "%s; NodePorts at %s", text, strings.Join(addrs, ", "))
+}
+
+// listed says that the objects are known: right after a reload they are not yet.
+func (s Status) listed() bool {
+	return s.LastKnown.Serving || !slices.ContainsFunc(s.Sources, func(src StatusSource) bool { return !src.Synced })
 }
 
 func (s Status) problems(p *printer) {
