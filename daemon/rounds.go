@@ -56,7 +56,7 @@ func factsOf(state *pipeline.State) doctor.Facts {
 func (i *instance) facts() doctor.Facts {
 	state := i.pipeline.State()
 	f := factsOf(&state)
-	f.Orphans, f.Sources, f.Conditions = i.sources.orphans(), i.sources.facts(), i.health.Report().Conditions
+	f.Orphans, f.Sources, f.Conditions = orphans(i.sources.tracker), i.sources.facts(), i.health.Report().Conditions
 	for _, w := range i.waiting() {
 		f.NotListening = append(f.NotListening, fmt.Sprintf("%s of %s: %v", w.Address, w.Service, w.Err))
 	}

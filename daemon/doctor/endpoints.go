@@ -40,8 +40,8 @@ func endpointRoutes(_ context.Context, h *Host) []finding.Finding {
 			}
 			if why != "" {
 				failed, reason = append(failed, a), why
-			} else if names := ways[r.String()]; len(names) == 0 || names[len(names)-1] != n.to.String() {
-				ways[r.String()] = append(names, n.to.String())
+			} else if names := ways[withSource(r)]; len(names) == 0 || names[len(names)-1] != n.to.String() {
+				ways[withSource(r)] = append(names, n.to.String())
 			}
 		}
 		if len(failed) > 0 {
@@ -120,7 +120,7 @@ func (h *Host) lost(n *network, failed []netip.Addr, why string) finding.Finding
 	if len(failed) < len(n.addrs) || len(failed) == 1 {
 		to = netip.PrefixFrom(a, a.BitLen()) // others of the network have routes, or it is not known to be one
 	}
-	if r, err := h.Route(a); err == nil && r.NoCarrier {
+	if r, err := h.Way(a); err == nil && r.NoCarrier {
 		return problem("ip -brief link show dev "+r.Interface+"  # then plug it in, or give the network another route",
 			"no packet can be sent to endpoints in %s (%s), such as %s of %s", short(to), why, a, n.svc)
 	}

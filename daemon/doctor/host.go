@@ -61,8 +61,9 @@ type Source struct {
 type System interface {
 	// Read gives the content of a file without the white space around it.
 	Read(path string) (string, error)
-	// Route looks up the way of packets that this host sends to an address.
-	Route(to netip.Addr) (Route, error)
+	// Way looks up the way of packets that this host sends to an address. The error wraps the kernel's: ENETUNREACH
+	// without a route; EHOSTUNREACH, EINVAL or EACCES for routes of the types unreachable, blackhole and prohibit.
+	Way(to netip.Addr) (nodeinfo.Way, error)
 	// Links are the names of the interfaces that are up, but for the loopback interface.
 	Links() ([]string, error)
 	// Advertised are the interfaces by which the kernel has a default route of IPv6 from a router's advertisement.
