@@ -117,30 +117,30 @@ func (h *Host) note(found map[netip.Prefix]*network, svc *plan.ServicePort, a ne
 // lost is the finding of a network, some or all of whose addresses cannot be reached.
 func (h *Host) lost(n *network, failed []netip.Addr, why string) finding.Finding {
 	a, to := failed[0], n.to
-	if len(failed) < len(n.addrs) || len(failed) == 1 {
-		to = netip.PrefixFrom(a, a.BitLen()) // others of the network have routes, or it is not known to be one
+	what := fmt.Sprintf("endpoints in %s, such as %s of %s", to, a, n.svc)
+	if len(failed) < len(n.addrs) || len(failed) == 1 { // others of the network have routes, or it is not known to be one
+		to = netip.PrefixFrom(a, a.BitLen())
+		what = fmt.Sprintf("endpoint %s of %s", a, n.svc)
 	}
+	what = fmt.Sprintf("no packet can be sent to %s (%s)", what, why)
 	if r, err := h.Way(a); err == nil && r.NoCarrier {
-		return problem("ip -brief link show dev "+r.Interface+"  # then plug it in, or give the network another route",
-			"no packet can be sent to endpoints in %s (%s), such as %s of %s", short(to), why, a, n.svc)
+		return problem("ip -brief link show dev "+r.Interface+"  # then plug it in, or give the network another route", "%s", what)
 	}
 	ip := "ip"
 	if a.Is6() {
 		ip = "ip -6"
-		if h.ownAddr(plan.IPv6) == (netip.Addr{}) {
-			return warning(`proxy.ip_families = ["IPv4"]`, "no packet can be sent to endpoints in %s (%s), as this host has no address of IPv6", short(to), why)
+		if !h.ownAddr(plan.IPv6).IsValid() {
+			return warning(`proxy.ip_families = ["IPv4"]`, "%s: this host has no address of IPv6", what)
 		}
 	}
 	router, whose := h.router(a)
-	if router.IsValid() {
-		return problem(fmt.Sprintf("%s route add %s via %s", ip, short(to), router),
-			"no packet can be sent to endpoints in %s (%s), such as %s of %s. They are on %s, which has the address %s", short(to), why, a, n.svc, whose, router)
-	}
-	if whose == "" {
+	switch {
+	case router.IsValid():
+		return problem(fmt.Sprintf("%s route add %s via %s", ip, short(to), router), "%s. It is on %s, which has the address %s", what, whose, router)
+	case whose == "":
 		whose = "the host that has them"
 	}
-	return problem(fmt.Sprintf("%s route add %s via $ROUTER  # ROUTER: the address of %s, or of the router to it, on a network of this host", ip, short(to), whose),
-		"no packet can be sent to endpoints in %s (%s), such as %s of %s", short(to), why, a, n.svc)
+	return problem(fmt.Sprintf("%s route add %s via $ROUTER  # ROUTER: the address of %s, or of the router to it, on a network of this host", ip, short(to), whose), "%s", what)
 }
 
 // router gives the address of the node that an endpoint is on, if this host can reach it without another router. The node's

@@ -94,11 +94,11 @@ func (h *Host) alike(single map[netip.Addr]target) (out []target) {
 	return out
 }
 
-// String gives "the Service range 10.96.0.0/12" or "the ExternalIP 203.0.113.9, and to 3 more".
+// String gives "the Service range 10.96.0.0/12" or "the ExternalIP 203.0.113.9 and 3 more".
 func (t target) String() string {
 	name := t.name + " " + short(t.to)
 	if t.count > 0 {
-		name += fmt.Sprintf(", and to %d more,", t.count)
+		name += fmt.Sprintf(" and %d more", t.count)
 	}
 	return name
 }
