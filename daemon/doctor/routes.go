@@ -123,7 +123,7 @@ func (h *Host) judge(t target) finding.Finding {
 func (h *Host) judgeSource(t target, r nodeinfo.Way) finding.Finding {
 	if !t.snat && r.Source.IsValid() {
 		e, why := h.way(t.endpoint)
-		if why == "" && !e.Local && e.Source.IsValid() && e.Source != r.Source {
+		if why == "" && !e.Local && e.Source.IsValid() && !e.Source.IsLinkLocalUnicast() && e.Source != r.Source {
 			return warning("proxy.masquerade_all = true",
 				"%s: %s, but its endpoint %s: %s. It must have a route back to %s", t, withSource(r), t.endpoint, withSource(e), r.Source)
 		}
@@ -137,7 +137,7 @@ func (h *Host) judgeSource(t target, r nodeinfo.Way) finding.Finding {
 func (h *Host) routeFor(t target) string {
 	endpoint, why := h.way(t.endpoint)
 	source := endpoint.Source
-	if why != "" || !source.IsValid() || source.IsLoopback() {
+	if why != "" || !source.IsValid() || source.IsLoopback() || source.IsLinkLocalUnicast() {
 		source = h.ownAddr(plan.FamilyOf(t.addr))
 	}
 	if !source.IsValid() {
