@@ -94,17 +94,9 @@ func (h *Host) held(a netip.Addr) bool {
 	return found
 }
 
-// remote gives an endpoint that a route leads to and that is not on this host.
-func (h *Host) remote(svc *plan.ServicePort, r plan.Route) (netip.Addr, bool) {
-	if r.Verdict != plan.Forward {
-		return netip.Addr{}, false
-	}
-	for _, e := range svc.Pools[r.Pool] {
-		if a := e.Addr.Addr(); !h.held(a) {
-			return a, true
-		}
-	}
-	return netip.Addr{}, false
+// remote reports whether a route leads to an endpoint that is not on this host.
+func (h *Host) remote(svc *plan.ServicePort, r plan.Route) bool {
+	return r.Verdict == plan.Forward && slices.ContainsFunc(svc.Pools[r.Pool], func(e plan.Endpoint) bool { return !h.held(e.Addr.Addr()) })
 }
 
 // endpoints gives all endpoints of all EndpointSlices.
