@@ -87,6 +87,9 @@ func (s *Subject) Explain(src, dst, proto string) (Explanation, error) {
 	}
 	if q.noWay != nil {
 		e.Verdict, e.Reason, e.Mend = unreachable, q.noWay.Error(), mendNoWay(d)
+		if src == "host" {
+			e.Source = src // the kernel chose none
+		}
 		return e, nil
 	}
 	s.because(&e, d)
