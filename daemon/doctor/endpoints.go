@@ -126,9 +126,9 @@ func (h *Host) lost(n *network, failed []netip.Addr, why string) finding.Finding
 	if r, err := h.Way(a); err == nil && r.NoCarrier {
 		return problem("ip -brief link show dev "+r.Interface+"  # then plug it in, or give the network another route", "%s", what)
 	}
-	ip := "ip"
+	ip, instead := "ip", ""
 	if a.Is6() {
-		ip = "ip -6"
+		ip, instead = "ip -6", `; or, without IPv6: proxy.ip_families = ["IPv4"]`
 		if !h.ownAddr(plan.IPv6).IsValid() {
 			return warning(`proxy.ip_families = ["IPv4"]`, "%s: this host has no address of IPv6", what)
 		}
@@ -140,7 +140,7 @@ func (h *Host) lost(n *network, failed []netip.Addr, why string) finding.Finding
 	case whose == "":
 		whose = "the host that has them"
 	}
-	return problem(fmt.Sprintf("%s route add %s via $ROUTER  # ROUTER: the address of %s, or of the router to it, on a network of this host", ip, short(to), whose), "%s", what)
+	return problem(fmt.Sprintf("%s route add %s via $ROUTER  # ROUTER: the address of %s, or of the router to it, on a network of this host%s", ip, short(to), whose, instead), "%s", what)
 }
 
 // router gives the address of the node that an endpoint is on, if this host can reach it without another router. The node's

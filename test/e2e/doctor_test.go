@@ -103,13 +103,14 @@ func (d *daemon) well(check string) {
 // cured wants the daemon and the doctor to name a fault of the host, and the doctor's commands, as printed, to mend it.
 func (d *daemon) cured(check, words string, works func() error) {
 	d.t.Helper()
-	d.within(patience, func() error {
+	took := d.within(patience, func() error {
 		out, errs, code := d.edgeway("status")
 		if code != 4 || !containsAll(out, []string{"DEGRADED", "problem   " + check, words, "mend: "}) {
 			return fmt.Errorf("edgeway status ended with %d and does not name %s:\n%s%s", code, check, out, errs)
 		}
 		return nil
 	})
+	d.t.Logf("edgeway status named it after %.1f s", took.Seconds())
 	d.degraded(check)
 	d.within(patience, d.metric(fmt.Sprintf(`edgeway_condition{name=%q}`, check), 1))
 	d.within(patience, d.logged("connections fail because of a problem of this host", "check="+check))
