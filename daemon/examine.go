@@ -59,7 +59,7 @@ func Examined(ctx context.Context, path string, logger *slog.Logger) (*doctor.Ho
 // answerTime is how long a daemon may take to answer. A stuck one is a finding.
 const answerTime = 15 * time.Second
 
-// examinedEndpoints is how many routes to endpoints edgeway doctor looks up at most, and the daemon itself.
+// examinedEndpoints is how many routes edgeway doctor looks up at most, and the daemon itself: some milliseconds.
 const (
 	examinedEndpoints = 10_000
 	watchedEndpoints  = 256

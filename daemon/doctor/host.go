@@ -31,8 +31,10 @@ type Host struct {
 	Credentials func() ([]string, error)
 	// Saved gives when the last-known state on disk was confirmed.
 	Saved func() (time.Time, error)
-	// Lookups bounds the endpoints whose route is looked up.
+	// Lookups bounds the endpoints, and the addresses of Services, whose route is looked up.
 	Lookups int
+	// known are the networks of the plan, if somebody has gathered them.
+	known []network
 }
 
 // Facts are what a daemon knows; without one, what its sources say.
