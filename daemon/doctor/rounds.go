@@ -71,7 +71,7 @@ func (r *Rounds) Problems() []Lasting {
 	return r.found
 }
 
-// Run looks until ctx ends, for the first time after the first Planned.
+// Run looks until ctx ends, for the first time soon after the first Planned, or after a minute.
 func (r *Rounds) Run(ctx context.Context) {
 	var last time.Time
 	gap := time.Duration(0) // the first plan is looked at soon
