@@ -25,22 +25,27 @@ var (
 
 // Open opens a file that has a content, be it behind symbolic links. It does not wait for one that has none.
 func Open(path string) (*os.File, fs.FileInfo, error) {
-	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
-	if errors.Is(err, unix.ENXIO) { // a socket
-		err = &fs.PathError{Op: "open", Path: path, Err: ErrIrregular}
+	// To open a device may be enough to harm: a watchdog starts, a tape rewinds.
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return nil, nil, irregular(path)
 	}
+	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if err != nil {
 		return nil, nil, err
 	}
 	info, err := file.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = &fs.PathError{Op: "open", Path: path, Err: ErrIrregular}
+	if err == nil && !info.Mode().IsRegular() { // it took the place of a file
+		err = irregular(path)
 	}
 	if err != nil {
 		_ = file.Close() // nothing was written
 		return nil, nil, err
 	}
 	return file, info, nil
+}
+
+func irregular(path string) error {
+	return &fs.PathError{Op: "open", Path: path, Err: ErrIrregular}
 }
 
 // Read gives a file's content, or fails if it has more than limit bytes.
