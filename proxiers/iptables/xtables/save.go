@@ -16,6 +16,8 @@ type Line struct {
 	// IsRule tells a rule from the declaration of its chain. Rule is the text after "-A CHAIN ".
 	IsRule bool
 	Rule   string
+	// Policy is that of a built-in chain, "-" of any other one.
+	Policy string
 }
 
 // Save reads one table: all chains, then all rules. One that does not exist has none, and is not made by looking, as
@@ -70,8 +72,9 @@ func (r *saveReader) line(line string) {
 		chain, rule, _ := strings.Cut(text, " ")
 		r.visit(Line{Chain: chain, IsRule: true, Rule: rule})
 	} else if text, ok := strings.CutPrefix(line, ":"); ok {
-		chain, _, _ := strings.Cut(text, " ")
-		r.visit(Line{Chain: chain})
+		chain, rest, _ := strings.Cut(text, " ")
+		policy, _, _ := strings.Cut(rest, " ")
+		r.visit(Line{Chain: chain, Policy: policy})
 	}
 }
 

@@ -1,0 +1,192 @@
+// Package firewall finds what other programs' rules do to connections of Services.
+//
+// In nftables a packet must be accepted by every base chain of its hook: that our table accepts a packet does not help it
+// in another one. So each base chain of another table is asked by itself what becomes of packets of sample connections of
+// the plan: from each sort of client by each sort of frontend to endpoints on each link, and the answers. Rules are
+// evaluated, not run. What cannot be told (a set's contents, a match that is not known) is taken as possible: a packet is
+// surely dropped, or may be, or is not.
+//
+// A rule that drops some clients, or what is beyond a rate, does so on purpose: it is no finding.
+package firewall
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"edgeway/daemon/doctor/finding"
+	"edgeway/proxiers/plan"
+)
+
+// Check is the name of the findings.
+const Check = "firewall"
+
+// timeBound is for one look. Of tables that are not too big it takes 20 ms, and seconds on a busy board.
+const timeBound = 10 * time.Second
+
+// Checker looks from time to time, never twice at once.
+type Checker struct {
+	host Host
+	// masqueradeBit is of the packet mark.
+	masqueradeBit int
+	reader        reader
+}
+
+// New makes one that looks at the network namespace of the calling thread.
+func New(host Host, masqueradeBit int) *Checker {
+	return &Checker{host: host, masqueradeBit: masqueradeBit, reader: newReader()}
+}
+
+// Look gives what drops connections of the plan's Services, or may do so.
+func (c *Checker) Look(ctx context.Context, p *plan.Plan) []finding.Finding {
+	ctx, cancel := context.WithTimeout(ctx, timeBound)
+	defer cancel()
+	tables := c.reader.read(ctx)
+	return judge(tables, survey(p, c.host), c.masqueradeBit)
+}
+
+// hit is a place that drops packets.
+type hit struct {
+	at     place
+	surely bool
+	// way is the first, and step where on it; ways counts the others.
+	way    *way
+	step   step
+	others int
+}
+
+// weight orders hits: the heaviest is told. What drops connections that no client is known to make is no problem.
+func (h *hit) weight() int {
+	switch {
+	case !h.surely:
+		return 0
+	case h.way.optional:
+		return 1
+	}
+	return 2
+}
+
+// judge sends packets of all ways through all base chains.
+func judge(tables []*table, ways []*way, masqueradeBit int) (out []finding.Finding) {
+	j := judgement{known: allBits, bit: uint64(1) << masqueradeBit, hits: map[place]*hit{}}
+	chains := 0
+	for _, t := range tables {
+		if t.marks {
+			j.known = 0
+		}
+		if t.wrong != nil {
+			out = append(out, unread(t))
+		}
+	}
+	for _, t := range tables {
+		for _, c := range t.order {
+			if c.hook != "" {
+				chains++
+				j.chain(c, ways)
+			}
+		}
+	}
+	for _, h := range j.order {
+		out = append(out, h.finding())
+	}
+	if j.walker.tired() {
+		out = append(out, finding.Finding{
+			Check: Check, Level: finding.Warning, Mend: "nft list ruleset",
+			Seen: fmt.Sprintf("there are too many rules of other programs: after %d steps this check ends; look at the rest yourself", maxSteps),
+		})
+	}
+	if len(out) == 0 {
+		out = append(out, finding.Finding{
+			Check: Check, Level: finding.OK,
+			Seen: fmt.Sprintf("no rule of other programs drops connections of Services: %d base chains were asked about %d sorts of connections", chains, len(ways)),
+		})
+	}
+	return out
+}
+
+// unread is about a table that could not be read.
+func unread(t *table) finding.Finding {
+	look := fmt.Sprintf("nft list table %s %s", t.family, t.name)
+	if t.program != "" {
+		look = fmt.Sprintf("%s-save -t %s", t.program, t.name)
+	}
+	return finding.Finding{
+		Check: Check, Level: finding.Warning, Mend: look,
+		Seen: fmt.Sprintf("whether the %s table %s drops connections of Services is not known: %v", t.family, t.name, t.wrong),
+	}
+}
+
+type judgement struct {
+	walker walker
+	// known are the bits of packet marks that nobody else sets, and bit is the one for masquerade.
+	known, bit uint64
+	hits       map[place]*hit
+	order      []*hit
+}
+
+// chain asks one base chain about all ways that pass its hook.
+func (j *judgement) chain(c *chain, ways []*way) {
+	for _, w := range ways {
+		if c.table.family != "inet" && (c.table.family == "ip") != (w.family == plan.IPv4) {
+			continue
+		}
+		mark := value{kind: number, known: j.known}
+		if w.snat {
+			mark.known &^= j.bit // not every backend marks, and not all the way
+		}
+		counted := map[place]bool{}
+		for _, s := range w.steps() {
+			if s.hook != c.hook || c.kind == "nat" && s.reply { // nat has only a connection's first packet
+				continue
+			}
+			p := w.packet(s, c.priority, mark)
+			at, dropped, surely := j.walker.pass(c, &p)
+			if dropped {
+				j.note(hit{at: at, surely: surely, way: w, step: s}, counted)
+			}
+		}
+	}
+}
+
+// note counts each way once for a place.
+func (j *judgement) note(h hit, counted map[place]bool) {
+	known := j.hits[h.at]
+	switch {
+	case known == nil:
+		j.hits[h.at] = &h
+		j.order = append(j.order, &h)
+	case h.weight() > known.weight():
+		h.others = known.others
+		if !counted[h.at] {
+			h.others++
+		}
+		*known = h
+	case !counted[h.at]:
+		known.others++
+	}
+	counted[h.at] = true
+}
+
+// finding puts a hit into words.
+func (h *hit) finding() finding.Finding {
+	f := finding.Finding{Check: Check, Level: finding.Problem, Mend: h.at.mend(h.way, h.step)}
+	verb := "drops"
+	if h.weight() < 2 {
+		f.Level = finding.Warning
+	}
+	if !h.surely {
+		verb = "may drop (what it asks for is not known here)"
+	}
+	what := "connections"
+	if h.step.reply {
+		what = "the answers to connections"
+	}
+	f.Seen = fmt.Sprintf("%s %s %s %s", h.at, verb, what, h.way)
+	switch {
+	case h.others == 1:
+		f.Seen += ", and one other sort"
+	case h.others > 1:
+		f.Seen += fmt.Sprintf(", and %d other sorts", h.others)
+	}
+	return f
+}

@@ -1,0 +1,170 @@
+package firewall
+
+// verdict is what a rule does with a packet that it matches.
+type verdict uint8
+
+const (
+	goOn   verdict = iota // with the next rule
+	accept                // ends the base chain: the next one goes on
+	drop
+	either // a program or a number decides
+	jump
+	jumpAway // never comes back ("goto")
+	back
+)
+
+// rule is one of a chain.
+type rule struct {
+	conditions []condition
+	do         verdict
+	to         string // jump and jumpAway: the chain
+	// text is the rule as its own program prints it, or nearly so.
+	text string
+}
+
+// holds is as certain as the least certain condition.
+func (r *rule) holds(p *packet) answer {
+	least := yes
+	for i := range r.conditions {
+		if least = min(least, r.conditions[i].holds(p)); least == no {
+			break
+		}
+	}
+	return least
+}
+
+// chain is one of a table. A base chain has a hook.
+type chain struct {
+	table    *table
+	name     string
+	kind     string // "filter", "nat" or "route"
+	hook     string
+	priority int
+	drops    bool // by policy
+	rules    []rule
+}
+
+// table is one of nftables or of iptables.
+type table struct {
+	family string // "ip", "ip6" or "inet"
+	name   string
+	// program is iptables, ip6tables or one of their variants, whose table it is; empty: nft's.
+	program string
+	chains  map[string]*chain
+	order   []*chain
+	// marks says that a rule changes marks.
+	marks bool
+	// wrong says why the table could not be read.
+	wrong error
+}
+
+// chain gives the chain of the name, which is made if there is none.
+func (t *table) chain(name string) *chain {
+	c := t.chains[name]
+	if c == nil {
+		c = &chain{table: t, name: name}
+		t.chains[name] = c
+		t.order = append(t.order, c)
+	}
+	return c
+}
+
+// place is where a packet is dropped.
+type place struct {
+	base, chain *chain
+	rule        *rule // nil: the base chain's policy
+}
+
+// fate is what can become of a packet in a chain.
+type fate struct {
+	accepted, falls bool // falls: off the chain's end
+	dropped         bool
+	at              place // the first where it can be dropped
+}
+
+func (f *fate) dropAt(p place) {
+	if !f.dropped {
+		f.dropped, f.at = true, p
+	}
+}
+
+const (
+	// maxSteps bounds the rules that one look tries, and maxDepth is the kernel's (NFT_JUMP_STACK_SIZE).
+	maxSteps = 5_000_000
+	maxDepth = 16
+)
+
+// walker sends packets through base chains.
+type walker struct {
+	steps int
+	base  *chain
+}
+
+// tired says that not all was tried.
+func (w *walker) tired() bool { return w.steps > maxSteps }
+
+// pass says what can become of a packet in a base chain: whether it can be dropped, where, and whether it surely is.
+func (w *walker) pass(base *chain, p *packet) (at place, dropped, surely bool) {
+	w.base = base
+	f := w.walk(base, p, 0)
+	if f.falls && base.drops {
+		f.dropAt(place{base: base, chain: base})
+	} else if f.falls {
+		f.accepted = true
+	}
+	if w.tired() {
+		return place{}, false, false
+	}
+	return f.at, f.dropped, f.dropped && !f.accepted
+}
+
+func (w *walker) walk(c *chain, p *packet, depth int) (f fate) {
+	for i := range c.rules {
+		if w.steps++; w.tired() {
+			break
+		}
+		r := &c.rules[i]
+		if r.do == goOn {
+			continue
+		}
+		if a := r.holds(p); a != no && w.apply(&f, c, r, a, p, depth) {
+			return f
+		}
+	}
+	f.falls = true
+	return f
+}
+
+// apply adds what a rule that holds does to the fate, and says whether that surely is the end of the chain.
+func (w *walker) apply(f *fate, c *chain, r *rule, a answer, p *packet, depth int) (ends bool) {
+	here := place{base: w.base, chain: c, rule: r}
+	switch r.do {
+	case accept:
+		f.accepted = true
+	case drop, either:
+		if r.do == either {
+			f.accepted = true
+		}
+		if a == some {
+			return false // on purpose
+		}
+		f.dropAt(here)
+	case back:
+		f.falls = true
+	case jump, jumpAway:
+		next := c.table.chains[r.to]
+		if next == nil || depth == maxDepth {
+			return false
+		}
+		sub := w.walk(next, p, depth+1)
+		f.accepted = f.accepted || sub.accepted
+		if sub.dropped && a != some {
+			f.dropAt(sub.at)
+		}
+		if r.do == jump {
+			return a == yes && !sub.falls
+		}
+		f.falls = f.falls || sub.falls
+	}
+	return a == yes
+}

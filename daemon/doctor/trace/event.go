@@ -1,0 +1,92 @@
+package trace
+
+import (
+	"encoding/binary"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// event is one message of the kernel: a packet has met a rule, or a base chain's end.
+type event struct {
+	packet               uint32 // tells packets apart
+	family, table, chain string
+	handle               uint64
+	kind                 uint32 // NFT_TRACETYPE_*
+	dropped              bool
+}
+
+// The kernel's NF_DROP, and the attribute of a verdict's code.
+const (
+	nfDrop      = 0
+	verdictCode = unix.NFTA_VERDICT_CODE
+)
+
+// families are the names of NFPROTO numbers.
+var families = map[uint8]string{
+	unix.NFPROTO_INET: "inet", unix.NFPROTO_IPV4: "ip", unix.NFPROTO_IPV6: "ip6",
+	unix.NFPROTO_NETDEV: "netdev", unix.NFPROTO_BRIDGE: "bridge", unix.NFPROTO_ARP: "arp",
+}
+
+// parse reads a message: struct nfgenmsg, and attributes.
+func parse(m netlink.Message) (e event, ok bool) {
+	if uint16(m.Header.Type) != unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_TRACE || len(m.Data) < 4 {
+		return e, false
+	}
+	e.family = families[m.Data[0]]
+	attrs, err := netlink.NewAttributeDecoder(m.Data[4:])
+	if err != nil {
+		return e, false
+	}
+	attrs.ByteOrder = binary.BigEndian
+	for attrs.Next() {
+		switch attrs.Type() {
+		case unix.NFTA_TRACE_ID:
+			e.packet = attrs.Uint32()
+		case unix.NFTA_TRACE_TYPE:
+			e.kind = attrs.Uint32()
+		case unix.NFTA_TRACE_TABLE:
+			e.table = attrs.String()
+		case unix.NFTA_TRACE_CHAIN:
+			e.chain = attrs.String()
+		case unix.NFTA_TRACE_RULE_HANDLE:
+			e.handle = attrs.Uint64()
+		case unix.NFTA_TRACE_POLICY:
+			e.dropped = attrs.Uint32() == nfDrop
+		case unix.NFTA_TRACE_VERDICT:
+			attrs.Nested(func(verdict *netlink.AttributeDecoder) error {
+				verdict.ByteOrder = binary.BigEndian
+				for verdict.Next() {
+					if verdict.Type() == verdictCode {
+						e.dropped = verdict.Uint32() == nfDrop
+					}
+				}
+				return nil
+			})
+		}
+	}
+	return e, attrs.Err() == nil && e.family != "" && e.table != "" && e.chain != ""
+}
+
+// judge finds the first drop. Packets that met our chain at prerouting are answers.
+func judge(events []event) (v Verdict) {
+	replies := map[uint32]bool{}
+	for _, e := range events {
+		if e.table == table {
+			replies[e.packet] = e.chain == "prerouting"
+			v.Seen = true
+			v.Answered = v.Answered || e.chain == "prerouting"
+		}
+	}
+	for _, e := range events {
+		if e.dropped && e.table != table {
+			v.Dropped, v.Reply = true, replies[e.packet]
+			v.Family, v.Table, v.Chain, v.Handle = e.family, e.table, e.chain, e.handle
+			if e.kind != unix.NFT_TRACETYPE_RULE {
+				v.Handle = 0
+			}
+			return v
+		}
+	}
+	return v
+}
