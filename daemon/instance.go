@@ -13,6 +13,7 @@ import (
 
 	"edgeway/daemon/config"
 	"edgeway/daemon/control"
+	"edgeway/daemon/doctor"
 	"edgeway/daemon/health"
 	"edgeway/daemon/health/httpserve"
 	"edgeway/daemon/metrics"
@@ -60,6 +61,7 @@ type instance struct {
 	// served says that the backend has synced. Until then the previous plan is in force.
 	served    atomic.Bool
 	leftovers *leftovers
+	rounds    *doctor.Rounds
 	health    *health.Checker
 	metrics   *metrics.Metrics
 	control   *control.Server
@@ -90,7 +92,9 @@ func (i *instance) assemble(ctx context.Context) error {
 	i.node = nodeinfo.New(i.logger, foreignDevices()...)
 	i.pipeline = i.newPipeline()
 	i.health = health.New(i.pipeline, i.healthSources()...)
-	i.health.Include(i.sources.concerns)
+	i.health.Include(i.sources.concerns, "kubeconfig-refused", "kubeconfig-insecure", "credential-expiry")
+	i.rounds = i.newRounds()
+	i.health.Include(i.problems, checkNames()...)
 	if err := i.newStages(ctx); err != nil {
 		return err
 	}
@@ -125,6 +129,7 @@ func (i *instance) newPipeline() *pipeline.Pipeline {
 func (i *instance) synced(snap *tracker.Snapshot, p *plan.Plan, s pipeline.Synced) {
 	i.served.Store(true)
 	i.metrics.Synced(snap, p, s)
+	i.rounds.Planned()
 	if i.sources.saved != nil {
 		i.sources.saved.Commit(i.planner.Contested())
 	}
@@ -161,7 +166,7 @@ func (i *instance) newStages(ctx context.Context) error {
 		}
 	}
 	i.leftovers = newLeftovers(unused(Backends(), i.component.Name, followers), cleanupEnv(i.cfg, i.logger), i.component.Name, before)
-	i.health.Include(i.leftovers.conditions)
+	i.health.Include(i.leftovers.conditions, "leftovers")
 	return nil
 }
 
@@ -206,6 +211,10 @@ func (i *instance) run(ctx context.Context) error {
 	group.Go(func() error { return i.runPipeline(ctx) })
 	group.Go(func() error {
 		i.leftovers.run(ctx)
+		return nil
+	})
+	group.Go(func() error {
+		i.rounds.Run(ctx)
 		return nil
 	})
 	group.Go(func() error { return i.control.Run(ctx) })

@@ -22,6 +22,7 @@ func (i *instance) controlOptions() control.Options {
 		Logger: i.logger,
 		Status: i.status,
 		State:  func() pipeline.State { return i.pipeline.State() },
+		Facts:  i.facts,
 		Gaps:   gaps(i.component, followers(i.cfg, i.opts.Lasting)),
 		Reload: i.opts.Reload,
 	}
@@ -84,7 +85,7 @@ func (i *instance) metricsOptions() metrics.Options {
 		Backend: i.component.Name, Mode: proxyMode(i.component.Name), Families: i.families,
 		State: i.pipeline.State, Tracker: i.sources.tracker.Stats,
 		SavedAt:  func() time.Time { return i.lastKnown().SavedAt },
-		Expiries: i.sources.expiries,
+		Expiries: i.sources.expiries, Conditions: i.health.Names,
 	}
 	for _, s := range i.stages {
 		if c, ok := s.Applier.(prometheus.Collector); ok {

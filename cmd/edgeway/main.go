@@ -23,7 +23,7 @@ const (
 	exitFailure    = 1 // what was asked for failed
 	exitUsage      = 2 // the command line or the configuration is invalid
 	exitNotRunning = 3 // no daemon answers at the socket
-	exitUnhealthy  = 4 // status: the daemon runs, but Services do not work as they should
+	exitUnhealthy  = 4 // status, doctor: Services do not work as they should
 )
 
 func main() {

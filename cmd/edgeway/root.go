@@ -30,6 +30,7 @@ func rootCommand(log io.Writer) (root *cobra.Command, started *bool) {
 		statusCommand(&g),
 		planCommand(&g),
 		explainCommand(&g),
+		doctorCommand(&g),
 		reloadCommand(&g),
 		probeCommand(&g),
 		cleanupCommand(&g),

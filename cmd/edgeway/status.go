@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"edgeway/daemon/control"
+	"edgeway/daemon/health"
 )
 
 func statusCommand(g *globals) *cobra.Command {
@@ -14,7 +15,8 @@ func statusCommand(g *globals) *cobra.Command {
 		Short: "Show the state of the running daemon, problems first",
 		Long: `Show the state of the running daemon, problems first.
 
-The exit code is 0 when it is healthy, 4 when it is not, and 3 when no daemon answers.`,
+The exit code is 0 when it is healthy, 4 when it is degraded (connections fail though the rules are right) or unhealthy (the
+rules are not right), and 3 when no daemon answers.`,
 		Args: cobra.NoArgs,
 	}
 	asJSON := jsonFlag(cmd)
@@ -26,7 +28,7 @@ The exit code is 0 when it is healthy, 4 when it is not, and 3 when no daemon an
 		if err := printAnswer(cmd, status, *asJSON); err != nil {
 			return err
 		}
-		if !status.Healthy {
+		if !status.Healthy || status.State == health.StateDegraded {
 			return coded{errQuiet, exitUnhealthy}
 		}
 		return nil

@@ -10,6 +10,8 @@ import (
 	"net/url"
 	"os"
 	"syscall"
+
+	"edgeway/daemon/doctor"
 )
 
 // ErrNotRunning says that no daemon answers at the socket.
@@ -38,6 +40,12 @@ func NewClient(socket string) *Client {
 func (c *Client) Status(ctx context.Context) (Status, error) {
 	var s Status
 	return s, c.call(ctx, http.MethodGet, "status", nil, &s)
+}
+
+// Facts asks for what the daemon knows, in its own terms.
+func (c *Client) Facts(ctx context.Context) (doctor.Facts, error) {
+	var f doctor.Facts
+	return f, c.call(ctx, http.MethodGet, "facts", nil, &f)
 }
 
 // Plan asks for the plan; with a name ("namespace/name"), only for that Service.

@@ -4,6 +4,7 @@
 //	GET  /v1/status
 //	GET  /v1/plan[?service=NAMESPACE/NAME]
 //	GET  /v1/explain?src=ADDR[@INTERFACE]&dst=ADDR:PORT[&proto=tcp|udp|sctp]
+//	GET  /v1/facts    what edgeway doctor and others look at the host with
 //	POST /v1/reload
 //
 // A failure is {"error": "..."} with a status of 400 or more. The commands print the same values as
@@ -20,6 +21,7 @@ import (
 	"time"
 
 	"edgeway/daemon/clean"
+	"edgeway/daemon/doctor"
 	"edgeway/daemon/pipeline"
 	"edgeway/proxiers/plan"
 )
@@ -32,6 +34,7 @@ type Options struct {
 	Logger *slog.Logger
 	Status func() Status
 	State  func() pipeline.State
+	Facts  func() doctor.Facts
 	// Gaps are those of the backend and its followers.
 	Gaps Gaps
 	// Reload returns once the new configuration is known to be good, or says why it is not.
@@ -84,6 +87,7 @@ func (s *Server) Run(ctx context.Context) error {
 func (s *Server) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/status", s.answer(func(*http.Request) (any, error) { return s.opts.Status(), nil }))
+	mux.HandleFunc("GET /v1/facts", s.answer(func(*http.Request) (any, error) { return s.opts.Facts(), nil }))
 	mux.HandleFunc("GET /v1/plan", s.answer(s.plan))
 	mux.HandleFunc("GET /v1/explain", s.answer(s.explain))
 	mux.HandleFunc("POST /v1/reload", s.answer(func(r *http.Request) (any, error) {

@@ -25,11 +25,13 @@ type Status struct {
 	Config   string    `json:"config"`
 
 	// Healthy, Ready and NodeEligible are as /livez and /readyz say.
-	Healthy      bool               `json:"healthy"`
-	Ready        bool               `json:"ready"`
-	NodeEligible bool               `json:"nodeEligible"`
-	Summary      string             `json:"summary"`
-	Conditions   []health.Condition `json:"conditions"`
+	Healthy      bool `json:"healthy"`
+	Ready        bool `json:"ready"`
+	NodeEligible bool `json:"nodeEligible"`
+	// State is healthy, degraded (connections fail although the rules are right) or unhealthy.
+	State      health.State       `json:"state"`
+	Summary    string             `json:"summary"`
+	Conditions []health.Condition `json:"conditions"`
 
 	Node      StatusNode      `json:"node"`
 	Sources   []StatusSource  `json:"sources"`
@@ -124,6 +126,7 @@ func NewStatus(in StatusInput) Status {
 	s := Status{
 		Version: in.Version, Revision: in.Revision, PID: os.Getpid(), Started: in.Started, Time: in.Health.Time, Config: in.ConfigPath,
 		Healthy: in.Health.Healthy, Ready: in.Health.Healthy && in.Health.NodeEligible, NodeEligible: in.Health.NodeEligible,
+		State:   in.Health.State(),
 		Summary: in.Health.Summary(), Conditions: in.Health.Conditions,
 		LastKnown: in.LastKnown, Counts: pipeline.Count(in.State.InForce), OutOfSync: in.State.OutOfSync,
 		Backend:     newStage(&in.State.Backend),

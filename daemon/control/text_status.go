@@ -42,6 +42,9 @@ func (s Status) WriteText(w io.Writer) error {
 	p.print("edgeway %s: %s\n", s.Version, s.verdict())
 	for _, c := range s.Conditions {
 		p.print("  %-9s %s: %s%s\n", c.Level, c.Name, c.Message, s.since(c))
+		if c.Mend != "" {
+			p.print("  %-9s mend: %s\n", "", c.Mend)
+		}
 	}
 	s.kernel(p)
 	s.sources(p)
@@ -55,6 +58,8 @@ func (s Status) verdict() string {
 	switch {
 	case !s.Healthy:
 		return "UNHEALTHY"
+	case s.State == health.StateDegraded:
+		return "DEGRADED, connections fail though the rules are right"
 	case !s.NodeEligible:
 		return "healthy, but not eligible for load balancers"
 	case len(s.Conditions) > 0:

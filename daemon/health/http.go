@@ -29,6 +29,7 @@ type conditionBody struct {
 	Level   Level     `json:"level"`
 	Since   time.Time `json:"since,omitzero"`
 	Message string    `json:"message,omitempty"`
+	Mend    string    `json:"mend,omitempty"`
 }
 
 type familyBody struct {

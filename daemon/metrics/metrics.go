@@ -43,6 +43,8 @@ type Options struct {
 	SavedAt func() time.Time
 	// Expiries are when the credentials of the API server expire.
 	Expiries func() map[string]time.Time
+	// Conditions tells of each condition of the daemon's health whether it holds.
+	Conditions func() map[string]bool
 	// Proxiers are those of the backend and its followers that have metrics of their own.
 	Proxiers []prometheus.Collector
 }

@@ -26,13 +26,13 @@ const udp6Table = `  sl  local_address                         remote_address   
     3: B80D0120000000000000000001000000:9000 B80D0120000000000000000002000000:0035 01 00000000:00000000 00:00000000 00000000     0        0 203 2 0000000000000000 0
 `
 
-// What accepts connections or datagrams from anywhere listens; connections do not, nor what is on loopback.
+// What accepts connections or datagrams from anywhere listens; connections do not.
 func TestParseSockets(t *testing.T) {
 	for text, c := range map[string]struct {
 		protocol plan.Protocol
 		want     []string
 	}{
-		tcpTable:  {plan.TCP, []string{"tcp 0.0.0.0:22", "tcp 192.0.2.1:80"}},
+		tcpTable:  {plan.TCP, []string{"tcp 0.0.0.0:22", "tcp 127.0.0.1:8080", "tcp 192.0.2.1:80"}},
 		udp6Table: {plan.UDP, []string{"udp [2001:db8::1]:5353", "udp 192.0.2.1:53"}},
 	} {
 		found, err := parseSockets(strings.NewReader(text), c.protocol)
@@ -129,6 +129,15 @@ func TestListeners(t *testing.T) {
 	case <-l.Changed():
 	default:
 		t.Error("new listeners are no change")
+	}
+	all, err := Listening()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, addr := range []string{"tcp 127.0.0.1:81", "tcp [::1]:82", "tcp 192.0.2.1:30000"} {
+		if !slices.ContainsFunc(all, func(l Listener) bool { return l.String() == addr }) {
+			t.Errorf("Listening lacks %s: %v", addr, all)
+		}
 	}
 	stops[0]()
 	if got := l.listeners(); !slices.Equal(got, want[1:]) {
