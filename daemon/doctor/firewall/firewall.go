@@ -25,24 +25,24 @@ const Check = "firewall"
 const timeBound = 10 * time.Second
 
 // Checker looks from time to time, never twice at once.
-type Checker struct {
-	host Host
-	// masqueradeBit is of the packet mark.
-	masqueradeBit int
-	reader        reader
-}
+type Checker struct{ reader reader }
 
 // New makes one that looks at the network namespace of the calling thread.
-func New(host Host, masqueradeBit int) *Checker {
-	return &Checker{host: host, masqueradeBit: masqueradeBit, reader: newReader()}
+func New() *Checker { return &Checker{newReader()} }
+
+// Question is what the rules are asked about.
+type Question struct {
+	Plan *plan.Plan
+	Host Host
+	// MasqueradeBit is that of the packet mark.
+	MasqueradeBit int
 }
 
 // Look gives what drops connections of the plan's Services, or may do so.
-func (c *Checker) Look(ctx context.Context, p *plan.Plan) []finding.Finding {
+func (c *Checker) Look(ctx context.Context, q Question) []finding.Finding {
 	ctx, cancel := context.WithTimeout(ctx, timeBound)
 	defer cancel()
-	tables := c.reader.read(ctx)
-	return judge(tables, survey(p, c.host), c.masqueradeBit)
+	return judge(c.reader.read(ctx), survey(q.Plan, q.Host), q.MasqueradeBit)
 }
 
 // hit is a place that drops packets.
@@ -68,11 +68,11 @@ func (h *hit) weight() int {
 
 // judge sends packets of all ways through all base chains.
 func judge(tables []*table, ways []*way, masqueradeBit int) (out []finding.Finding) {
-	j := judgement{known: allBits, bit: uint64(1) << masqueradeBit, hits: map[place]*hit{}}
+	j := judgement{marks: marks{known: allBits, masquerade: uint64(1) << masqueradeBit}, hits: map[place]*hit{}}
 	chains := 0
 	for _, t := range tables {
 		if t.marks {
-			j.known = 0
+			j.marks.known = 0
 		}
 		if t.wrong != nil {
 			out = append(out, unread(t))
@@ -118,10 +118,9 @@ func unread(t *table) finding.Finding {
 
 type judgement struct {
 	walker walker
-	// known are the bits of packet marks that nobody else sets, and bit is the one for masquerade.
-	known, bit uint64
-	hits       map[place]*hit
-	order      []*hit
+	marks  marks
+	hits   map[place]*hit
+	order  []*hit
 }
 
 // chain asks one base chain about all ways that pass its hook.
@@ -130,16 +129,12 @@ func (j *judgement) chain(c *chain, ways []*way) {
 		if c.table.family != "inet" && (c.table.family == "ip") != (w.family == plan.IPv4) {
 			continue
 		}
-		mark := value{kind: number, known: j.known}
-		if w.snat {
-			mark.known &^= j.bit // not every backend marks, and not all the way
-		}
 		counted := map[place]bool{}
 		for _, s := range w.steps() {
 			if s.hook != c.hook || c.kind == "nat" && s.reply { // nat has only a connection's first packet
 				continue
 			}
-			p := w.packet(s, c.priority, mark)
+			p := w.packet(s, c.priority, j.marks)
 			at, dropped, surely := j.walker.pass(c, &p)
 			if dropped {
 				j.note(hit{at: at, surely: surely, way: w, step: s}, counted)

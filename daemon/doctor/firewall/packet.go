@@ -73,15 +73,22 @@ func (w *way) translated(s step, priority int) bool {
 	return w.endpoint.IsValid() && (!s.early() || s.reply || priority > translates)
 }
 
+// marks is what is known of packet marks: the bits that nobody else sets, and the one for masquerade, which a first packet
+// has from its translation to its masquerade.
+type marks struct{ known, masquerade uint64 }
+
 // packet gives the packet that a base chain with this priority sees at a step.
-func (w *way) packet(s step, priority int, marks value) packet {
+func (w *way) packet(s step, priority int, m marks) packet {
 	p := packet{
-		family: w.family, protocol: w.protocol, mark: marks, front: w.front, iif: linkOf(s.iif), oif: linkOf(s.oif),
-		status: value{kind: number, known: statusDNAT},
+		family: w.family, protocol: w.protocol, front: w.front, iif: linkOf(s.iif), oif: linkOf(s.oif),
+		status: value{kind: number, known: statusDNAT}, mark: value{kind: number, known: m.known},
 	}
 	served := w.front
 	if w.translated(s, priority) {
 		served, p.status.bits = w.endpoint, statusDNAT
+		if w.snat && !s.reply && (s.hook != "postrouting" || priority < sourceTranslates) {
+			p.mark.bits = m.masquerade & m.known
+		}
 	}
 	far, near := addressOf(w.client), addressOf(served.Addr())
 	if w.snat && (s.hook == "input" || s.hook == "postrouting") && priority >= sourceTranslates && w.endpoint.IsValid() {
