@@ -34,7 +34,7 @@ func (s *service) findings(ctx context.Context, traces *int, traced bool) (out [
 			s.Name, live[0], s.list(lost))
 	}
 	if len(out) == 0 {
-		say(finding.OK, "", "%s: %s answer, and %s, directly", s.Name, count(len(s.frontends), "frontend"), count(len(s.endpoints), "endpoint"))
+		say(finding.OK, "", "%s works: %s and, directly, %s answered", s.Name, count(len(s.frontends), "frontend"), count(len(s.endpoints), "endpoint"))
 		return out
 	}
 	if !traced {

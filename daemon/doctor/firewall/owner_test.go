@@ -39,7 +39,7 @@ func TestDocker(t *testing.T) {
 	text := testdata(t, "docker.save")
 	const mend = "iptables -I DOCKER-USER -m conntrack --ctstate DNAT -j ACCEPT"
 	compare(t, "as installed", asked(everything(), readSave(text)),
-		seen{finding.Problem, "Docker's policy drop of chain FORWARD (table filter of iptables) drops connections from pods to default/web:http/TCP (10.96.0.10:80, endpoint 10.244.1.11:8080)", mend})
+		seen{finding.Problem, "Docker's policy drop of chain FORWARD (table filter of iptables) drops connections from pods by eth0 to default/web:http/TCP (10.96.0.10:80, endpoint 10.244.1.11:8080)", mend})
 	mended := strings.Replace(text, "-A FORWARD -j DOCKER-USER\n", "-A DOCKER-USER -m conntrack --ctstate DNAT -j ACCEPT\n-A FORWARD -j DOCKER-USER\n", 1)
 	compare(t, "mended", asked(everything(), readSave(mended)))
 	compare(t, "with ClusterIPs for this host alone", asked(testPlan(plan.ClusterIP), readSave(text)),
@@ -92,6 +92,9 @@ func TestLibvirt(t *testing.T) {
 	got := judge(tables(), survey(p, behind{"virbr0"}), 14)
 	compare(t, "endpoints in virtual machines", got, seen{
 		finding.Problem, `libvirt's rule "oifname virbr0 counter reject" in chain guest_input (ip table libvirt_network) drops connections from outside by eth0`,
+		"nft insert rule ip libvirt_network forward ct status dnat accept",
+	}, seen{
+		finding.Problem, `libvirt's rule "iifname virbr0 counter reject" in chain guest_output (ip table libvirt_network) drops the answers to connections from outside by eth0`,
 		"nft insert rule ip libvirt_network forward ct status dnat accept",
 	})
 }

@@ -48,23 +48,35 @@ func (w *way) steps() []step {
 	switch {
 	case w.in == "" && w.toHost:
 		return []step{
-			{"output", false, "", loopback}, {"postrouting", false, "", loopback}, {"input", false, loopback, ""},
-			{"output", true, "", loopback}, {"postrouting", true, "", loopback}, {"input", true, loopback, ""},
+			{"output", false, "", loopback},
+			{"postrouting", false, "", loopback},
+			{"input", false, loopback, ""},
+			{"output", true, "", loopback},
+			{"postrouting", true, "", loopback},
+			{"input", true, loopback, ""},
 		}
 	case w.in == "":
 		return []step{
-			{"output", false, "", w.out}, {"postrouting", false, "", w.out},
-			{"prerouting", true, w.out, ""}, {"input", true, w.out, ""},
+			{"output", false, "", w.out},
+			{"postrouting", false, "", w.out},
+			{"prerouting", true, w.out, ""},
+			{"input", true, w.out, ""},
 		}
 	case w.toHost:
 		return []step{
-			{"prerouting", false, w.in, ""}, {"input", false, w.in, ""},
-			{"output", true, "", w.in}, {"postrouting", true, "", w.in},
+			{"prerouting", false, w.in, ""},
+			{"input", false, w.in, ""},
+			{"output", true, "", w.in},
+			{"postrouting", true, "", w.in},
 		}
 	}
 	return []step{
-		{"prerouting", false, w.in, ""}, {"forward", false, w.in, w.out}, {"postrouting", false, "", w.out},
-		{"prerouting", true, w.out, ""}, {"forward", true, w.out, w.in}, {"postrouting", true, "", w.in},
+		{"prerouting", false, w.in, ""},
+		{"forward", false, w.in, w.out},
+		{"postrouting", false, "", w.out},
+		{"prerouting", true, w.out, ""},
+		{"forward", true, w.out, w.in},
+		{"postrouting", true, "", w.in},
 	}
 }
 
