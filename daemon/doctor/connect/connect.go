@@ -106,38 +106,35 @@ func (o Options) services() (out []*service, left int) {
 // newService takes the frontends that forward connections of this host, and the endpoints that they lead to.
 func newService(n *plan.Node, svc *plan.ServicePort) *service {
 	s := &service{ServicePort: svc, sent: map[netip.AddrPort]outcome{}}
-	add := func(a netip.Addr, port uint16, pool plan.Pool) {
-		if len(s.frontends) == maxFrontends {
-			return
-		}
-		s.frontends = append(s.frontends, netip.AddrPortFrom(a, port))
-		for _, ep := range svc.Pools[pool] {
-			if len(s.endpoints) < maxEndpoints && !slices.Contains(s.endpoints, ep.Addr) {
-				s.endpoints = append(s.endpoints, ep.Addr)
-			}
-		}
-	}
 	for i := range svc.Frontends {
 		f := &svc.Frontends[i]
 		r := f.Routes[plan.FromHost]
-		forwards := r.Verdict == plan.Forward && f.AllowFrom == nil && len(svc.Pools[r.Pool]) > 0
-		switch {
-		case f.Kind != plan.NodePort && forwards:
-			add(f.Addr, f.Port, r.Pool)
-		case f.Kind == plan.NodePort:
-			for _, a := range n.NodePortAddrs {
-				if forwards && plan.FamilyOf(a) == svc.Family {
-					add(a, f.Port, r.Pool)
-				}
+		if r.Verdict == plan.Forward && f.AllowFrom == nil {
+			addrs := []netip.Addr{f.Addr}
+			if f.Kind == plan.NodePort {
+				addrs = n.NodePortAddrs
 			}
-			for _, a := range n.LoopbackAddrs {
-				if pool, ok := svc.LoopbackPool(f); ok && plan.FamilyOf(a) == svc.Family {
-					add(a, f.Port, pool)
-				}
-			}
+			s.add(addrs, f.Port, r.Pool)
+		}
+		if pool, ok := svc.LoopbackPool(f); ok && f.Kind == plan.NodePort {
+			s.add(n.LoopbackAddrs, f.Port, pool)
 		}
 	}
 	return s
+}
+
+// add takes those addresses that are of the ServicePort's family, if the pool has an endpoint.
+func (s *service) add(addrs []netip.Addr, port uint16, pool plan.Pool) {
+	for _, a := range addrs {
+		if plan.FamilyOf(a) == s.Family && len(s.frontends) < maxFrontends && len(s.Pools[pool]) > 0 {
+			s.frontends = append(s.frontends, netip.AddrPortFrom(a, port))
+		}
+	}
+	for _, ep := range s.Pools[pool] {
+		if len(s.endpoints) < maxEndpoints && !slices.Contains(s.endpoints, ep.Addr) {
+			s.endpoints = append(s.endpoints, ep.Addr)
+		}
+	}
 }
 
 // try connects to the endpoints, and then to the frontends.

@@ -49,7 +49,7 @@ func (c *Checker) Look(ctx context.Context, q Question) []finding.Finding {
 type hit struct {
 	at     place
 	surely bool
-	// way is the first, and step where on it; ways counts the others.
+	// way is the first, and step where on it; others counts the others.
 	way    *way
 	step   step
 	others int

@@ -2,6 +2,7 @@ package firewall
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -111,11 +112,7 @@ func (s *set) holds(v value, mask uint64, common bool) answer {
 	case client:
 		found = s.holdsClient()
 	case address:
-		for _, r := range s.addrs {
-			if r.from.Compare(v.addr) <= 0 && v.addr.Compare(r.to) <= 0 {
-				return yes
-			}
-		}
+		found = certainly(slices.ContainsFunc(s.addrs, func(r addrRange) bool { return r.from.Compare(v.addr) <= 0 && v.addr.Compare(r.to) <= 0 }))
 	case ephemeral:
 		found = s.holdsEphemeral()
 	case number:
@@ -123,17 +120,24 @@ func (s *set) holds(v value, mask uint64, common bool) answer {
 			found = max(found, r.holds(v, mask, common))
 		}
 	case name:
-		for _, n := range s.names {
-			prefix, wild := strings.CutSuffix(n, "*")
-			if n == v.name || wild && strings.HasPrefix(v.name, prefix) {
-				return yes
-			}
-		}
+		found = certainly(slices.ContainsFunc(s.names, v.isNamed))
 	}
 	if s.open {
 		found = max(found, openAnswer(v.kind))
 	}
 	return found
+}
+
+func certainly(is bool) answer {
+	if is {
+		return yes
+	}
+	return no
+}
+
+func (v value) isNamed(pattern string) bool {
+	prefix, wild := strings.CutSuffix(pattern, "*")
+	return pattern == v.name || wild && strings.HasPrefix(v.name, prefix)
 }
 
 // openAnswer is for a set whose contents are not known: a list of clients is a list of some.

@@ -250,7 +250,7 @@ func (r *nftRule) set(l operand, v any) set {
 
 // member reads what is not the name of a set.
 func (r *nftRule) member(l operand, v any) set {
-	switch v := value1(v).(type) {
+	switch v := bare(v).(type) {
 	case string:
 		return scalar(l, v)
 	case json.Number:

@@ -199,7 +199,7 @@ func (r *nftRule) verdictMap(o object) {
 		}
 		of := nftRule{parser: r.parser, table: r.table, conditions: append([]condition{}, r.conditions...)}
 		then, _ := kv[1].(object)
-		of.conditions = append(of.conditions, of.keyConditions(o["key"], value1(kv[0]))...)
+		of.conditions = append(of.conditions, of.keyConditions(o["key"], bare(kv[0]))...)
 		for what, v := range then {
 			of.statement(what, v)
 		}
@@ -225,8 +225,8 @@ func (r *nftRule) keyConditions(key, element any) (out []condition) {
 	return out
 }
 
-// value1 takes an element out of what surrounds it if it has a timeout, a counter or a comment.
-func value1(v any) any {
+// bare takes an element out of what surrounds it if it has a timeout, a counter or a comment.
+func bare(v any) any {
 	if o, ok := v.(object); ok {
 		if e, ok := o["elem"].(object); ok {
 			return e["val"]

@@ -108,27 +108,42 @@ func (p place) String() string {
 
 // mend gives the command after which the packets of a way pass the place.
 func (p place) mend(w *way, s step) string {
+	if own := p.ownersMend(w, s); own != "" {
+		return own
+	}
 	t := p.base.table
+	translated := w.translated(s, p.base.priority) && !(s.early() && p.base.priority <= beforeTracking)
+	if t.program == "" {
+		return fmt.Sprintf("nft insert rule %s %s %s %s accept", t.family, t.name, p.base.name, w.nftMatch(s, translated))
+	}
+	command := t.program
+	if t.name != xtables.Filter {
+		command += " -t " + t.name
+	}
+	return fmt.Sprintf("%s -I %s %s -j ACCEPT", command, p.base.name, w.iptablesMatch(s, translated))
+}
+
+// ownersMend is the command of the program whose place it is; empty: there is none.
+func (p place) ownersMend(w *way, s step) string {
 	hook := p.base.hook
-	switch o := p.owner(); {
-	case o == ufw && !s.reply:
-		return ufwMend(w, hook)
-	case o == firewalld && !w.endpoint.IsValid():
-		return fmt.Sprintf("firewall-cmd --permanent --add-port=%d/%s && firewall-cmd --reload", w.front.Port(), lower(w.protocol))
-	case o == firewalld && hook == "forward":
-		return firewalldMend
-	case o == docker && hook == "forward" && t.program != "" && t.chains["DOCKER-USER"] != nil:
-		return t.program + " -I DOCKER-USER -m conntrack --ctstate DNAT -j ACCEPT"
-	}
-	tracked := !s.early() || p.base.priority > beforeTracking
-	if t.program != "" {
-		command := t.program
-		if t.name != "filter" {
-			command += " -t " + t.name
+	switch p.owner() {
+	case ufw:
+		if !s.reply {
+			return ufwMend(w, hook)
 		}
-		return fmt.Sprintf("%s -I %s %s -j ACCEPT", command, p.base.name, w.iptablesMatch(s, tracked && w.translated(s, p.base.priority)))
+	case firewalld:
+		if !w.endpoint.IsValid() {
+			return fmt.Sprintf("firewall-cmd --permanent --add-port=%d/%s && firewall-cmd --reload", w.front.Port(), lower(w.protocol))
+		}
+		if hook == "forward" {
+			return firewalldMend
+		}
+	case docker:
+		if t := p.base.table; hook == "forward" && t.program != "" && t.chains["DOCKER-USER"] != nil {
+			return t.program + " -I DOCKER-USER -m conntrack --ctstate DNAT -j ACCEPT"
+		}
 	}
-	return fmt.Sprintf("nft insert rule %s %s %s %s accept", t.family, t.name, p.base.name, w.nftMatch(s, tracked && w.translated(s, p.base.priority)))
+	return ""
 }
 
 // firewalldMend lets all that is forwarded pass, as a policy of its own. From 2.3.0 on, firewalld lets translated

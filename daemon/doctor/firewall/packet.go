@@ -85,6 +85,11 @@ func (w *way) translated(s step, priority int) bool {
 	return w.endpoint.IsValid() && (!s.early() || s.reply || priority > translates)
 }
 
+// masqueraded says whether a packet has another source by then.
+func (w *way) masqueraded(s step, priority int) bool {
+	return w.snat && priority >= sourceTranslates && (s.hook == "input" || s.hook == "postrouting")
+}
+
 // marks is what is known of packet marks: the bits that nobody else sets, and the one for masquerade, which a first packet
 // has from its translation to its masquerade.
 type marks struct{ known, masquerade uint64 }
@@ -98,12 +103,12 @@ func (w *way) packet(s step, priority int, m marks) packet {
 	served := w.front
 	if w.translated(s, priority) {
 		served, p.status.bits = w.endpoint, statusDNAT
-		if w.snat && !s.reply && (s.hook != "postrouting" || priority < sourceTranslates) {
+		if w.snat && !s.reply && !w.masqueraded(s, priority) {
 			p.mark.bits = m.masquerade & m.known
 		}
 	}
 	far, near := addressOf(w.client), addressOf(served.Addr())
-	if w.snat && (s.hook == "input" || s.hook == "postrouting") && priority >= sourceTranslates && w.endpoint.IsValid() {
+	if w.masqueraded(s, priority) {
 		far = value{}
 	}
 	port := numberOf(uint64(served.Port()))

@@ -82,8 +82,9 @@ type fate struct {
 	at              place // the first where it can be dropped
 }
 
-func (f *fate) dropAt(p place) {
-	if !f.dropped {
+// dropAt notes a drop. What is dropped for some clients alone is on purpose.
+func (f *fate) dropAt(p place, a answer) {
+	if !f.dropped && a != some {
 		f.dropped, f.at = true, p
 	}
 }
@@ -97,7 +98,9 @@ const (
 // walker sends packets through base chains.
 type walker struct {
 	steps int
-	base  *chain
+	// base and packet are those of the walk that goes on.
+	base   *chain
+	packet *packet
 }
 
 // tired says that not all was tried.
@@ -105,10 +108,10 @@ func (w *walker) tired() bool { return w.steps > maxSteps }
 
 // pass says what can become of a packet in a base chain: whether it can be dropped, where, and whether it surely is.
 func (w *walker) pass(base *chain, p *packet) (at place, dropped, surely bool) {
-	w.base = base
-	f := w.walk(base, p, 0)
+	w.base, w.packet = base, p
+	f := w.walk(base, 0)
 	if f.falls && base.drops {
-		f.dropAt(place{base: base, chain: base})
+		f.dropAt(place{base: base, chain: base}, yes)
 	} else if f.falls {
 		f.accepted = true
 	}
@@ -118,7 +121,7 @@ func (w *walker) pass(base *chain, p *packet) (at place, dropped, surely bool) {
 	return f.at, f.dropped, f.dropped && !f.accepted
 }
 
-func (w *walker) walk(c *chain, p *packet, depth int) (f fate) {
+func (w *walker) walk(c *chain, depth int) (f fate) {
 	for i := range c.rules {
 		if w.steps++; w.tired() {
 			break
@@ -127,7 +130,7 @@ func (w *walker) walk(c *chain, p *packet, depth int) (f fate) {
 		if r.do == goOn {
 			continue
 		}
-		if a := r.holds(p); a != no && w.apply(&f, c, r, a, p, depth) {
+		if a := r.holds(w.packet); a != no && w.apply(&f, place{w.base, c, r}, a, depth) {
 			return f
 		}
 	}
@@ -136,35 +139,36 @@ func (w *walker) walk(c *chain, p *packet, depth int) (f fate) {
 }
 
 // apply adds what a rule that holds does to the fate, and says whether that surely is the end of the chain.
-func (w *walker) apply(f *fate, c *chain, r *rule, a answer, p *packet, depth int) (ends bool) {
-	here := place{base: w.base, chain: c, rule: r}
-	switch r.do {
+func (w *walker) apply(f *fate, here place, a answer, depth int) (ends bool) {
+	switch r := here.rule; r.do {
 	case accept:
 		f.accepted = true
-	case drop, either:
-		if r.do == either {
-			f.accepted = true
-		}
-		if a == some {
-			return false // on purpose
-		}
-		f.dropAt(here)
+	case either:
+		f.accepted = true
+		f.dropAt(here, a)
+	case drop:
+		f.dropAt(here, a)
 	case back:
 		f.falls = true
-	case jump, jumpAway:
-		next := c.table.chains[r.to]
-		if next == nil || depth == maxDepth {
-			return false
+	default:
+		if next := here.chain.table.chains[r.to]; next != nil && depth < maxDepth {
+			return w.follow(f, next, r.do, a, depth)
 		}
-		sub := w.walk(next, p, depth+1)
-		f.accepted = f.accepted || sub.accepted
-		if sub.dropped && a != some {
-			f.dropAt(sub.at)
-		}
-		if r.do == jump {
-			return a == yes && !sub.falls
-		}
-		f.falls = f.falls || sub.falls
+		return false
 	}
+	return a == yes
+}
+
+// follow adds the fate in the chain that a rule leads to.
+func (w *walker) follow(f *fate, next *chain, how verdict, a answer, depth int) (ends bool) {
+	sub := w.walk(next, depth+1)
+	f.accepted = f.accepted || sub.accepted
+	if sub.dropped {
+		f.dropAt(sub.at, a)
+	}
+	if how == jump {
+		return a == yes && !sub.falls
+	}
+	f.falls = f.falls || sub.falls
 	return a == yes
 }

@@ -29,7 +29,7 @@ func parseRule(f plan.Family, text string) (r rule, marks bool) {
 // splitWords takes "..." as one word; a backslash in it escapes.
 func splitWords(text string) (words []string) {
 	var word strings.Builder
-	quoted, escaped, any := false, false, false
+	quoted, escaped, begun := false, false, false
 	for _, r := range text {
 		switch {
 		case escaped:
@@ -38,19 +38,19 @@ func splitWords(text string) (words []string) {
 		case quoted && r == '\\':
 			escaped = true
 		case r == '"':
-			quoted, any = !quoted, true
+			quoted, begun = !quoted, true
 		case r == ' ' && !quoted:
-			if any {
+			if begun {
 				words = append(words, word.String())
 			}
 			word.Reset()
-			any = false
+			begun = false
 		default:
 			word.WriteRune(r)
-			any = true
+			begun = true
 		}
 	}
-	if any {
+	if begun {
 		words = append(words, word.String())
 	}
 	return words
@@ -136,6 +136,21 @@ func (p *ruleParser) match(option string, values []string) condition {
 		return condition{of: linkField(option == "-i"), in: set{names: []string{linkPattern(arg)}}}
 	case "--sport", "--sports", "--dport", "--dports":
 		return condition{of: portField(strings.HasPrefix(option, "--s"), plan.TCP, plan.UDP, plan.SCTP), mask: allBits, in: portSet(arg, ":")}
+	case "--mark":
+		return markCondition(arg)
+	case "--dst-type":
+		return condition{of: func(p *packet) value { return p.dstType }, mask: allBits, in: bitSet(arg, addressTypes)}
+	case "--tcp-flags":
+		return flagsCondition(values)
+	case "--match-set":
+		return fixed(setAnswer(values))
+	}
+	return p.matchConnection(option, arg)
+}
+
+// matchConnection is match for what is known of connections.
+func (p *ruleParser) matchConnection(option, arg string) condition {
+	switch option {
 	case "--ctstate", "--state":
 		return condition{of: stateOrStatus, mask: allBits, common: true, in: bitSet(arg, states)}
 	case "--ctstatus":
@@ -146,14 +161,6 @@ func (p *ruleParser) match(option string, values []string) condition {
 		return condition{of: frontAddr(p.family), in: addrSet(arg)}
 	case "--ctorigdstport":
 		return condition{of: frontPort, mask: allBits, in: portSet(arg, ":")}
-	case "--mark":
-		return markCondition(arg)
-	case "--dst-type":
-		return condition{of: func(p *packet) value { return p.dstType }, mask: allBits, in: bitSet(arg, addressTypes)}
-	case "--tcp-flags":
-		return flagsCondition(values)
-	case "--match-set":
-		return fixed(setAnswer(values))
 	}
 	return fixed(otherMatch(option))
 }

@@ -1,6 +1,7 @@
 package firewall
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -92,12 +93,10 @@ func FuzzRule(f *testing.F) {
 	})
 }
 
-func containsAny(words []string, any ...string) bool {
+func containsAny(words []string, others ...string) bool {
 	for _, w := range words {
-		for _, a := range any {
-			if w == a {
-				return true
-			}
+		if slices.Contains(others, w) {
+			return true
 		}
 	}
 	return false

@@ -64,12 +64,12 @@ func (w *way) String() string {
 
 // sort is what ways are told apart by: of several of one sort one is tried.
 type sort struct {
-	family           plan.Family
-	protocol         plan.Protocol
-	origin           plan.Origin
-	kind             plan.FrontendKind
-	in, out          string
-	toHost, snat, hc bool
+	family                         plan.Family
+	protocol                       plan.Protocol
+	origin                         plan.Origin
+	kind                           plan.FrontendKind
+	in, out                        string
+	toHost, snat, optional, health bool
 }
 
 // surveyor finds the ways of a plan.
@@ -152,20 +152,20 @@ func (s *surveyor) frontend(svc *plan.ServicePort, f *plan.Frontend) {
 					front: netip.AddrPortFrom(a, f.Port), endpoint: ep.Addr, snat: r.SNAT,
 					optional: plan.Origin(origin) == plan.FromOutside && !slices.Contains(s.plan.Node.HostAddrs, a),
 				}
-				s.endpoint(&w)
-				s.clients(w, f)
+				if s.endpoint(&w) {
+					s.clients(w, f)
+				}
 			}
 		}
 	}
 }
 
-func (s *surveyor) endpoint(w *way) {
-	to := w.endpoint.Addr()
-	w.toHost = slices.Contains(s.plan.Node.HostAddrs, to)
-	w.out = cmp.Or(s.route(to).link, anyLink)
-	if w.toHost {
-		w.out = ""
+// endpoint finds the link; false: there is no way, which is no matter of rules.
+func (s *surveyor) endpoint(w *way) bool {
+	if w.toHost = slices.Contains(s.plan.Node.HostAddrs, w.endpoint.Addr()); !w.toHost {
+		w.out = s.route(w.endpoint.Addr()).link
 	}
+	return w.toHost || w.out != ""
 }
 
 func (s *surveyor) endpointLink(ep plan.Endpoint) string { return s.route(ep.Addr.Addr()).link }
@@ -214,7 +214,7 @@ func (s *surveyor) clients(w way, f *plan.Frontend) {
 }
 
 func (s *surveyor) add(w way, kind plan.FrontendKind) {
-	of := sort{w.family, w.protocol, w.origin, kind, w.in, w.out, w.toHost, w.snat, !w.endpoint.IsValid()}
+	of := sort{w.family, w.protocol, w.origin, kind, w.in, w.out, w.toHost, w.snat, w.optional, !w.endpoint.IsValid()}
 	if !s.seen[of] {
 		s.seen[of] = true
 		s.ways = append(s.ways, &w)

@@ -40,32 +40,37 @@ func parse(m netlink.Message) (e event, ok bool) {
 	}
 	attrs.ByteOrder = binary.BigEndian
 	for attrs.Next() {
-		switch attrs.Type() {
-		case unix.NFTA_TRACE_ID:
-			e.packet = attrs.Uint32()
-		case unix.NFTA_TRACE_TYPE:
-			e.kind = attrs.Uint32()
-		case unix.NFTA_TRACE_TABLE:
-			e.table = attrs.String()
-		case unix.NFTA_TRACE_CHAIN:
-			e.chain = attrs.String()
-		case unix.NFTA_TRACE_RULE_HANDLE:
-			e.handle = attrs.Uint64()
-		case unix.NFTA_TRACE_POLICY:
-			e.dropped = attrs.Uint32() == nfDrop
-		case unix.NFTA_TRACE_VERDICT:
-			attrs.Nested(func(verdict *netlink.AttributeDecoder) error {
-				verdict.ByteOrder = binary.BigEndian
-				for verdict.Next() {
-					if verdict.Type() == verdictCode {
-						e.dropped = verdict.Uint32() == nfDrop
-					}
-				}
-				return nil
-			})
-		}
+		e.take(attrs)
 	}
 	return e, attrs.Err() == nil && e.family != "" && e.table != "" && e.chain != ""
+}
+
+// take reads one attribute.
+func (e *event) take(attrs *netlink.AttributeDecoder) {
+	switch attrs.Type() {
+	case unix.NFTA_TRACE_ID:
+		e.packet = attrs.Uint32()
+	case unix.NFTA_TRACE_TYPE:
+		e.kind = attrs.Uint32()
+	case unix.NFTA_TRACE_TABLE:
+		e.table = attrs.String()
+	case unix.NFTA_TRACE_CHAIN:
+		e.chain = attrs.String()
+	case unix.NFTA_TRACE_RULE_HANDLE:
+		e.handle = attrs.Uint64()
+	case unix.NFTA_TRACE_POLICY:
+		e.dropped = attrs.Uint32() == nfDrop
+	case unix.NFTA_TRACE_VERDICT:
+		attrs.Nested(func(verdict *netlink.AttributeDecoder) error {
+			verdict.ByteOrder = binary.BigEndian
+			for verdict.Next() {
+				if verdict.Type() == verdictCode {
+					e.dropped = verdict.Uint32() == nfDrop
+				}
+			}
+			return nil
+		})
+	}
 }
 
 // judge finds the first drop. Packets that met our chain at prerouting are answers.

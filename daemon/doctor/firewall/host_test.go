@@ -1,0 +1,75 @@
+package firewall
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"edgeway/daemon/doctor/finding"
+	"edgeway/proxiers/plan"
+	"edgeway/test/netlab"
+)
+
+func TestMain(m *testing.M) {
+	netlab.PeerMain()
+	os.Exit(m.Run())
+}
+
+// rulesOf runs a script of nft on a host of its own and gives what a Checker says there, again and again.
+func rulesOf(t *testing.T, script string) (look func() []finding.Finding) {
+	t.Helper()
+	node := netlab.New(t, netlab.Options{}).Node
+	nft := node.Command(t.Context(), "nft", "-f", "-")
+	nft.Stdin = strings.NewReader(script)
+	if out, err := nft.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	checker := New()
+	return func() (found []finding.Finding) {
+		err := node.Do(func() error {
+			found = checker.Look(t.Context(), Question{Plan: testPlan(plan.NodePort), Host: testHost{}, MasqueradeBit: 14})
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return found
+	}
+}
+
+// What the tests read from files is what nft says of the same rules.
+func TestRulesOfTheKernel(t *testing.T) {
+	for _, name := range []string{"firewalld", "libvirt"} {
+		script := testdata(t, name+".nft")
+		compare(t, name, rulesOf(t, script)())
+		look := rulesOf(t, script+"add table inet edgeway\nadd chain inet edgeway c { type filter hook forward priority 0; policy drop; }\n"+
+			"add table inet foo\nadd chain inet foo c { type filter hook forward priority 0; policy drop; }\n")
+		compare(t, name+", our own table, and another one", look(), seen{
+			finding.Problem, "the policy drop of chain c (inet table foo) drops connections from outside by eth0", "nft insert rule inet foo c ct status dnat accept",
+		})
+	}
+}
+
+// A table that is too big is not read again and again.
+func TestTooManyRules(t *testing.T) {
+	var script strings.Builder
+	script.WriteString("table inet huge {\nchain c {\ntype filter hook forward priority 0; policy accept;\n")
+	for i := range 20_000 {
+		fmt.Fprintf(&script, "ip daddr 10.%d.%d.%d tcp dport %d accept\n", 100+i>>16, i>>8&255, i&255, i)
+	}
+	script.WriteString("}\n}\ntable inet foo {\nchain c {\ntype filter hook forward priority 0; policy drop;\n}\n}\n")
+	look := rulesOf(t, script.String())
+	want := []seen{
+		{finding.Warning, "whether the inet table huge drops connections of Services is not known: it has too many rules", "nft list table inet huge"},
+		{finding.Problem, "the policy drop of chain c (inet table foo)", "nft insert rule inet foo c ct status dnat accept"},
+	}
+	start := time.Now()
+	compare(t, "at first", look(), want...)
+	first := time.Since(start)
+	compare(t, "again", look(), want...)
+	if second := time.Since(start) - first; second > first/2 {
+		t.Errorf("the first look took %s, the second one %s", first, second)
+	}
+}
