@@ -12,7 +12,6 @@ package firewall
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"edgeway/daemon/doctor/finding"
 	"edgeway/proxiers/plan"
@@ -20,9 +19,6 @@ import (
 
 // Check is the name of the findings.
 const Check = "firewall"
-
-// timeBound is for one look. Of tables that are not too big it takes 20 ms, and seconds on a busy board.
-const timeBound = 10 * time.Second
 
 // Checker looks from time to time, never twice at once.
 type Checker struct{ reader reader }
@@ -106,13 +102,16 @@ func judge(tables []*table, ways []*way, masqueradeBit int) (out []finding.Findi
 
 // unread is about a table that could not be read.
 func unread(t *table) finding.Finding {
-	look := fmt.Sprintf("nft list table %s %s", t.family, t.name)
-	if t.program != "" {
+	which, look := fmt.Sprintf("the %s table %s", t.family, t.name), fmt.Sprintf("nft list table %s %s", t.family, t.name)
+	switch {
+	case t.name == "":
+		which, look = "a table of nftables", "nft list ruleset"
+	case t.program != "":
 		look = fmt.Sprintf("%s-save -t %s", t.program, t.name)
 	}
 	return finding.Finding{
 		Check: Check, Level: finding.Warning, Mend: look,
-		Seen: fmt.Sprintf("whether the %s table %s drops connections of Services is not known: %v", t.family, t.name, t.wrong),
+		Seen: fmt.Sprintf("whether %s drops connections of Services is not known: %v", which, t.wrong),
 	}
 }
 

@@ -77,12 +77,12 @@ func everything() *plan.Plan {
 
 // readSave reads the output of iptables-save, of all tables.
 func readSave(text string) (out []*table) {
-	var s saved
+	var s saving
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
 		switch {
 		case strings.HasPrefix(line, "*"):
-			s = saved{family: plan.IPv4, table: &table{family: "ip", name: line[1:], program: xtables.Name(plan.IPv4), chains: map[string]*chain{}}}
+			s = saving{family: plan.IPv4, table: &table{family: "ip", name: line[1:], program: xtables.Name(plan.IPv4), chains: map[string]*chain{}}}
 			if s.table.name != xtables.NAT {
 				out = append(out, s.table)
 			}

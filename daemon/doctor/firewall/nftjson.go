@@ -62,6 +62,8 @@ func (p *parser) table(family, name string) *table {
 
 func (p *parser) take(what string, o object) {
 	switch what {
+	case "table":
+		p.table(text(o, "family"), text(o, "name"))
 	case "chain":
 		c := p.table(text(o, "family"), text(o, "table")).chain(text(o, "name"))
 		c.kind, c.hook, c.drops = text(o, "type"), text(o, "hook"), text(o, "policy") == "drop"

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"edgeway/daemon/doctor/nft"
@@ -13,19 +14,19 @@ import (
 )
 
 const (
-	// maxList bounds the list of all chains, and maxTable the text of one table: some 5,000 rules of nft's, 20,000 of
-	// iptables'.
-	maxList  = 8 << 20
+	// maxList bounds the list of all tables, and maxTable the text of one: some 5,000 rules of nft's, 20,000 of iptables'.
+	maxList  = 1 << 20
 	maxTable = 2 << 20
+	// timeBound is for one look, and tableBound for one table. Tables that are not too big take some 10 ms each, and seconds
+	// on a busy board.
+	timeBound  = 15 * time.Second
+	tableBound = 5 * time.Second
 	// again is when a table that was too big is read again: to find out costs as much as a table that is not.
 	again = 10 * time.Minute
 )
 
 // ownTables are those of this program. The tables of iptables are shared.
 var ownTables = []string{"edgeway", "edgeway-trace"}
-
-// hooks are those that packets of Services pass.
-var hooks = []string{"prerouting", "input", "forward", "output", "postrouting"}
 
 // reader reads tables of other programs.
 type reader struct {
@@ -44,38 +45,37 @@ func newReader() reader {
 	return reader{tools: map[toolsKey]*xtables.Tools{}, tooBig: map[[3]string]time.Time{}}
 }
 
-// read gives all tables that have a base chain at a hook.
+// familyOf is of tables that have one.
+var familyOf = map[string]plan.Family{"ip": plan.IPv4, "ip6": plan.IPv6}
+
+// read gives all tables that packets of Services may pass.
 func (r *reader) read(ctx context.Context) (out []*table) {
-	text, err := nft.Run(ctx, maxList, "", "-j", "list", "chains")
+	text, err := nft.Run(ctx, maxList, "", "-j", "list", "tables")
 	var listed []*table
 	if err == nil {
 		listed, err = parseNFT(text)
 	}
-	if err != nil {
-		out = append(out, &table{family: "any", name: "of nftables", wrong: err})
-	}
 	for _, t := range listed {
-		if r.concerns(t) {
+		if concerns(t) {
 			out = append(out, r.table(ctx, t))
 		}
 	}
 	for _, f := range xtables.HostFamilies() {
-		out = append(out, r.legacy(ctx, f)...)
+		if err != nil {
+			out = append(out, r.saved(ctx, toolsKey{xtables.NFT, f})...)
+		}
+		out = append(out, r.saved(ctx, toolsKey{xtables.Legacy, f})...)
+	}
+	if err != nil {
+		out = append(out, &table{wrong: err})
 	}
 	return out
 }
 
-// familyOf is of tables that have one.
-var familyOf = map[string]plan.Family{"ip": plan.IPv4, "ip6": plan.IPv6}
-
-// concerns says that packets of Services pass the table, and that it is not ours.
-func (r *reader) concerns(t *table) bool {
-	if !slices.Contains([]string{"ip", "ip6", "inet"}, t.family) || slices.Contains(ownTables, t.name) {
-		return false
-	}
-	return slices.ContainsFunc(t.order, func(c *chain) bool {
-		return slices.Contains(hooks, c.hook) && (c.kind != "nat" || !ofIPTables(t))
-	})
+// concerns says that packets of Services may pass the table, and that it is not ours.
+func concerns(t *table) bool {
+	return slices.Contains([]string{"ip", "ip6", "inet"}, t.family) && !slices.Contains(ownTables, t.name) &&
+		(t.name != xtables.NAT || !ofIPTables(t))
 }
 
 // ofIPTables says that the table has a name of iptables', whose nat table drops nothing.
@@ -92,43 +92,44 @@ func (r *reader) table(ctx context.Context, t *table) *table {
 			return read
 		}
 	}
-	return r.bounded(t.family, "", t.name, func() (*table, error) {
+	return r.bounded(ctx, t, func(ctx context.Context) (*table, error) {
 		text, err := nft.Run(ctx, maxTable, "", "-j", "list", "table", t.family, t.name)
+		if err != nil && strings.Contains(err.Error(), "No such file or directory") {
+			return t, nil // it is gone
+		}
 		if err != nil {
 			return nil, err
 		}
 		tables, err := parseNFT(text)
-		if err == nil && len(tables) == 0 {
-			err = errors.New("it is gone")
-		}
-		if err != nil {
-			return nil, err
+		if err != nil || len(tables) == 0 {
+			return t, err
 		}
 		return tables[0], nil
 	})
 }
 
-// bounded reads a table unless it has been found to be too big a short while ago.
-func (r *reader) bounded(family, program, name string, read func() (*table, error)) *table {
-	failed := &table{family: family, name: name, program: program}
-	key := [3]string{family, program, name}
+// bounded reads the table of this name unless it has been found to be too big a short while ago.
+func (r *reader) bounded(ctx context.Context, t *table, read func(context.Context) (*table, error)) *table {
+	key := [3]string{t.family, t.program, t.name}
+	failed := &table{family: t.family, name: t.name, program: t.program, wrong: errTooBig}
 	if until, ok := r.tooBig[key]; ok && time.Now().Before(until) {
-		failed.wrong = errTooBig
 		return failed
 	}
-	t, err := read()
+	limited, cancel := context.WithTimeout(ctx, tableBound)
+	defer cancel()
+	found, err := read(limited)
 	switch {
 	case err == nil:
-		return t
-	case errors.Is(err, nft.ErrTooMuch), errors.Is(err, context.DeadlineExceeded):
-		err = errTooBig
+		return found
+	case errors.Is(err, nft.ErrTooMuch), limited.Err() != nil && ctx.Err() == nil:
 		r.tooBig[key] = time.Now().Add(again)
+	default:
+		failed.wrong = err
 	}
-	failed.wrong = err
 	return failed
 }
 
-var errTooBig = fmt.Errorf("it has too many rules to read them again and again (more than %d MiB of text, or more than %s)", maxTable>>20, timeBound)
+var errTooBig = fmt.Errorf("it has too many rules to read them again and again (more than %d MiB of text, or more than %s)", maxTable>>20, tableBound)
 
 // priorities are those of iptables' tables.
 var priorities = map[string]int{"raw": -300, "mangle": -150, "filter": 0, "security": 50}
@@ -138,15 +139,15 @@ var builtin = map[string]string{
 	"PREROUTING": "prerouting", "INPUT": "input", "FORWARD": "forward", "OUTPUT": "output", "POSTROUTING": "postrouting",
 }
 
-// legacy reads the tables that iptables-legacy has in the kernel beside nftables.
-func (r *reader) legacy(ctx context.Context, f plan.Family) (out []*table) {
-	names, err := xtables.Tables(xtables.Legacy, f)
+// saved reads all tables of a variant of iptables: those of iptables-legacy are in the kernel beside nftables.
+func (r *reader) saved(ctx context.Context, key toolsKey) (out []*table) {
+	names, err := xtables.Tables(key.variant, key.family)
 	if err != nil {
 		return nil // a daemon without privileges cannot know; "edgeway doctor" of root can
 	}
 	for _, name := range names {
 		if _, known := priorities[name]; known {
-			if t := r.save(ctx, toolsKey{xtables.Legacy, f}, name); t != nil {
+			if t := r.save(ctx, key, name); t != nil {
 				out = append(out, t)
 			}
 		}
@@ -165,10 +166,11 @@ func (r *reader) save(ctx context.Context, key toolsKey, name string) *table {
 		r.tools[key] = tools
 	}
 	family := map[plan.Family]string{plan.IPv4: "ip", plan.IPv6: "ip6"}[key.family]
-	return r.bounded(family, tools.Command(), name, func() (*table, error) {
+	t := &table{family: family, name: name, program: tools.Command(), chains: map[string]*chain{}}
+	return r.bounded(ctx, t, func(ctx context.Context) (*table, error) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		s := saved{table: &table{family: family, name: name, program: tools.Command(), chains: map[string]*chain{}}, family: key.family}
+		s := saving{table: t, family: key.family}
 		err := tools.Save(ctx, name, func(l xtables.Line) {
 			if s.line(l); s.size > maxTable {
 				cancel()
@@ -181,14 +183,14 @@ func (r *reader) save(ctx context.Context, key toolsKey, name string) *table {
 	})
 }
 
-// saved is a table that is being read.
-type saved struct {
+// saving is a table that is being read.
+type saving struct {
 	table  *table
 	family plan.Family
 	size   int
 }
 
-func (s *saved) line(l xtables.Line) {
+func (s *saving) line(l xtables.Line) {
 	s.size += len(l.Chain) + len(l.Rule)
 	c := s.table.chain(l.Chain)
 	if l.IsRule {
