@@ -88,7 +88,7 @@ func ofIPTables(t *table) bool {
 // are.
 func (r *reader) table(ctx context.Context, t *table) *table {
 	if ofIPTables(t) {
-		if read := r.save(ctx, toolsKey{xtables.NFT, familyOf[t.family]}, t.name); read != nil && read.wrong == nil {
+		if read := r.save(ctx, toolsKey{xtables.NFT, familyOf[t.family]}, t.name); read.wrong == nil {
 			return read
 		}
 	}
@@ -147,26 +147,24 @@ func (r *reader) saved(ctx context.Context, key toolsKey) (out []*table) {
 	}
 	for _, name := range names {
 		if _, known := priorities[name]; known {
-			if t := r.save(ctx, key, name); t != nil {
-				out = append(out, t)
-			}
+			out = append(out, r.save(ctx, key, name))
 		}
 	}
 	return out
 }
 
-// save reads a table by iptables-save; nil: there is no such program.
+// save reads a table by iptables-save.
 func (r *reader) save(ctx context.Context, key toolsKey, name string) *table {
+	family := map[plan.Family]string{plan.IPv4: "ip", plan.IPv6: "ip6"}[key.family]
+	t := &table{family: family, name: name, program: xtables.Name(key.family) + "-" + string(key.variant), chains: map[string]*chain{}}
 	tools := r.tools[key]
 	if tools == nil {
-		var err error
-		if tools, err = xtables.Open(ctx, key.variant, key.family); err != nil {
-			return nil
+		if tools, t.wrong = xtables.Open(ctx, key.variant, key.family); t.wrong != nil {
+			return t
 		}
 		r.tools[key] = tools
 	}
-	family := map[plan.Family]string{plan.IPv4: "ip", plan.IPv6: "ip6"}[key.family]
-	t := &table{family: family, name: name, program: tools.Command(), chains: map[string]*chain{}}
+	t.program = tools.Command()
 	return r.bounded(ctx, t, func(ctx context.Context) (*table, error) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
@@ -191,7 +189,9 @@ type saving struct {
 }
 
 func (s *saving) line(l xtables.Line) {
-	s.size += len(l.Chain) + len(l.Rule)
+	if s.size += len(l.Chain) + len(l.Rule); s.size > maxTable {
+		return
+	}
 	c := s.table.chain(l.Chain)
 	if l.IsRule {
 		rule, marks := parseRule(s.family, l.Rule)
