@@ -15,6 +15,8 @@ type ruleParser struct {
 	words  []string
 	rule   rule
 	marks  bool
+	// module is the match whose options come.
+	module string
 }
 
 // parseRule reads the text after "-A CHAIN ". marks says that the rule changes marks.
@@ -80,7 +82,10 @@ func (p *ruleParser) option() {
 	case "-j", "-g":
 		p.target(p.next(), word == "-g")
 		return
-	case "-m", "--comment":
+	case "-m":
+		p.module = p.next()
+		return
+	case "--comment":
 		p.next()
 		return
 	}
@@ -137,7 +142,9 @@ func (p *ruleParser) match(option string, values []string) condition {
 	case "--sport", "--sports", "--dport", "--dports":
 		return condition{of: portField(strings.HasPrefix(option, "--s"), plan.TCP, plan.UDP, plan.SCTP), mask: allBits, in: portSet(arg, ":")}
 	case "--mark":
-		return markCondition(arg)
+		if p.module == "mark" {
+			return markCondition(arg)
+		}
 	case "--dst-type":
 		return condition{of: func(p *packet) value { return p.dstType }, mask: allBits, in: bitSet(arg, addressTypes)}
 	case "--tcp-flags":
@@ -168,6 +175,7 @@ func (p *ruleParser) matchConnection(option, arg string) condition {
 // otherMatch judges the matches that are not about what a packet is, but about how many there were.
 func otherMatch(option string) answer {
 	switch {
+	case strings.HasPrefix(option, "--limit-iface"): // of addrtype
 	case option == "-f" || strings.HasPrefix(option, "--icmp"):
 		return no
 	case slices.ContainsFunc([]string{"--limit", "--hashlimit", "--connlimit", "--rcheck", "--seconds", "--hitcount", "--update", "--name", "--rsource"},

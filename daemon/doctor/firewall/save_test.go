@@ -51,6 +51,7 @@ func TestForwardedByIPTables(t *testing.T) {
 		"another mark":                     {"ACCEPT", []string{"-m mark --mark 0x1/0xff -j DROP"}, finding.OK},
 		"another mark, which a rule sets":  {"ACCEPT", []string{"-j MARK --set-xmark 0x1/0xff", "-m mark --mark 0x1/0xff -j DROP"}, finding.Warning},
 		"connections that begin oddly":     {"ACCEPT", []string{"-p tcp -m tcp ! --tcp-flags FIN,SYN,RST,ACK SYN -m conntrack --ctstate NEW -j DROP"}, finding.OK},
+		"a mark of the connection":         {"ACCEPT", []string{"-m connmark --mark 0x1/0xff -j DROP"}, finding.Warning},
 		"beyond a rate":                    {"ACCEPT", []string{"-p tcp -m hashlimit --hashlimit-above 100/sec --hashlimit-mode srcip --hashlimit-name x -j DROP"}, finding.OK},
 		"up to a rate":                     {"DROP", []string{answered, "-m limit --limit 25/sec -j ACCEPT"}, finding.Warning},
 		"destinations of this host":        {"DROP", []string{answered, "-m addrtype ! --dst-type LOCAL -j ACCEPT"}, finding.OK},
