@@ -8,16 +8,16 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"edgeway/daemon/config"
 	"edgeway/daemon/control"
 	"edgeway/daemon/doctor"
 	"edgeway/daemon/doctor/finding"
-	"edgeway/daemon/nodeinfo"
+	"edgeway/daemon/doctor/firewall"
 	"edgeway/daemon/planner"
+	"edgeway/daemon/source"
 	"edgeway/daemon/source/kube"
 	"edgeway/daemon/source/lastknown"
+	"edgeway/daemon/tracker"
 	"edgeway/proxiers"
 )
 
@@ -26,25 +26,28 @@ import (
 // changes nothing.
 func Examined(ctx context.Context, path string, logger *slog.Logger) (*doctor.Host, []finding.Finding) {
 	var found []finding.Finding
-	cfg, err := LoadConfig(path)
-	if err != nil {
+	cfg, invalid := LoadConfig(path)
+	if invalid != nil {
 		found = append(found, finding.Finding{
 			Check: "configuration", Level: finding.Problem, Mend: "edgeway config check",
-			Seen: "the configuration is invalid, and a daemon would not start with it: " + strings.ReplaceAll(err.Error(), "\n", "; "),
+			Seen: "the configuration is invalid, and a daemon would not start with it: " + strings.ReplaceAll(invalid.Error(), "\n", "; "),
 		})
 		cfg = config.Default() // a daemon may run with a previous one
 	}
-	h := &doctor.Host{Config: cfg, System: doctor.Kernel{}, Lookups: examinedEndpoints}
+	h := &doctor.Host{Config: cfg, System: doctor.Kernel{}, Lookups: examinedEndpoints, Rules: firewall.New().Look}
 	h.Backend, h.BackendErr = pick(ctx, Backends(), cfg.Proxy.Backend)
 	addKube(h, cfg, logger)
 	asked, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
-	h.Facts, err = control.NewClient(cfg.Control.Socket).Facts(asked)
-	if err == nil {
+	facts, err := control.NewClient(cfg.Control.Socket).Facts(asked)
+	if h.Facts = facts; err == nil {
 		return h, found
 	}
 	if !errors.Is(err, control.ErrNotRunning) {
 		found = append(found, finding.Finding{Check: "daemon", Level: finding.Warning, Seen: "the daemon cannot be asked: " + err.Error(), Mend: "sudo edgeway doctor"})
+	}
+	if invalid != nil {
+		return h, found // there is nothing to plan with
 	}
 	if h.Facts, err = offline(ctx, cfg, logger); err != nil {
 		found = append(found, finding.Finding{
@@ -79,81 +82,42 @@ func addKube(h *doctor.Host, cfg *config.Config, logger *slog.Logger) {
 	h.Credentials = func() ([]string, error) { return kube.Warnings(k.Kubeconfig, k.AllowExecPlugins) }
 	if cfg.Source.LastKnown.Enabled {
 		h.Saved = func() (time.Time, error) {
-			saved, err := lastknown.Peek(cfg.Source.LastKnown.Directory)
+			saved, err := lastknown.Peek(cfg.Source.LastKnown.Directory, nowhere{})
 			return saved.At, err
 		}
 	}
 }
 
-// offlineWait is how long sources may take while no daemon runs. The last-known state then takes the API server's place.
-const offlineWait = 5 * time.Second
+// readingTime bounds a reading of all sources where there is no last-known state.
+const readingTime = 10 * time.Second
 
-// offline gives what the sources say now.
+// offline gives what the last-known state and the manifests say, or, before a daemon has run, all sources.
 func offline(ctx context.Context, cfg *config.Config, logger *slog.Logger) (doctor.Facts, error) {
-	s, err := newSources(cfg, logger)
+	m, err := recall(ctx, cfg)
+	if err != nil {
+		ctx, cancel := context.WithTimeout(ctx, readingTime)
+		defer cancel()
+		p, _, failed := MakePlan(ctx, cfg, logger)
+		if failed != nil {
+			return doctor.Facts{}, errors.Join(err, failed)
+		}
+		return doctor.Facts{Plan: p}, nil
+	}
+	host, err := lookAround(ctx)
 	if err != nil {
 		return doctor.Facts{}, err
 	}
-	s.standIn(cfg)
-	node := nodeinfo.New(logger, foreignDevices()...)
-	ctx, stop := context.WithTimeout(ctx, offlineWait)
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return node.Run(ctx) })
-	s.run(ctx, group.Go)
-	s.await(ctx, node.Ready())
-	facts := doctor.Facts{Sources: s.facts()}
-	fault := s.faults()
-	stop()
-	if err := group.Wait(); err != nil { // what can never be read
-		return facts, err
-	}
-	snap, ok := s.tracker.Snapshot()
-	if !ok {
-		return facts, errors.Join(errors.New("the sources have not been read whole"), fault)
-	}
-	facts.Services, facts.Orphans = snap.Services, s.orphans()
-	facts.Plan, _ = planner.New(plannerOptions(cfg, families(cfg), s.held)).Plan(snap, withoutHealthChecks(node.Host(), snap), nil)
-	return facts, nil
+	held := func() []source.Holding { return m.saved.Held }
+	p, _ := planner.New(plannerOptions(cfg, families(cfg), held)).Plan(m.snapshot, withoutHealthChecks(host, m.snapshot), nil)
+	return doctor.Facts{Plan: p, Services: m.snapshot.Services, Orphans: orphans(m.tracker)}, nil
 }
 
-// standIn has the last-known state serve until the API server has answered, and writes nothing.
-func (s *sources) standIn(cfg *config.Config) {
-	if s.aside = true; s.saved == nil || s.saved.Recall() != nil {
-		return // the check of the state tells why
-	}
-	saved, err := lastknown.Peek(cfg.Source.LastKnown.Directory)
-	if err != nil || saved.Server != s.kube.APIServer() {
-		return
-	}
-	sink := s.tracker.Sink(lastKnownLayer)
-	for _, obj := range saved.Objects {
-		sink.Upsert(obj)
-	}
-	sink.Synced()
-}
+// nowhere is a sink for who only wants to know whether there is something.
+type nowhere struct{}
 
-// await returns when all sources have been read whole and the host's addresses are known, or ctx ends.
-func (s *sources) await(ctx context.Context, host <-chan struct{}) {
-	select {
-	case <-ctx.Done():
-		return
-	case <-host:
-	}
-	for {
-		done := true
-		for _, src := range s.list() {
-			done = done && src.Status().Synced
-		}
-		if done {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
-}
+func (nowhere) Upsert(source.Object) {}
+func (nowhere) Delete(source.Key)    {}
+func (nowhere) Synced()              {}
 
 // facts gives the state of each source.
 func (s *sources) facts() (out []doctor.Source) {
@@ -164,8 +128,8 @@ func (s *sources) facts() (out []doctor.Source) {
 }
 
 // orphans names the EndpointSlices of manifests that no Service uses.
-func (s *sources) orphans() (out []string) {
-	for _, slice := range s.tracker.Orphans() {
+func orphans(t *tracker.Tracker) (out []string) {
+	for _, slice := range t.Orphans() {
 		out = append(out, fmt.Sprintf("%s of Service %s", slice.Key(), slice.Service))
 	}
 	return out

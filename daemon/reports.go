@@ -9,6 +9,7 @@ import (
 	"edgeway/daemon/control"
 	"edgeway/daemon/health"
 	"edgeway/daemon/metrics"
+	"edgeway/daemon/nodeinfo"
 	"edgeway/daemon/pipeline"
 	"edgeway/daemon/sdunit"
 	"edgeway/proxiers"
@@ -21,9 +22,10 @@ func (i *instance) controlOptions() control.Options {
 		Socket: i.cfg.Control.Socket,
 		Logger: i.logger,
 		Status: i.status,
-		State:  func() pipeline.State { return i.pipeline.State() },
+		State:  i.state,
 		Facts:  i.facts,
 		Gaps:   gaps(i.component, followers(i.cfg, i.opts.Lasting)),
+		Way:    nodeinfo.WayTo,
 		Reload: i.opts.Reload,
 	}
 }
@@ -32,9 +34,22 @@ func (i *instance) status() control.Status {
 	return control.NewStatus(control.StatusInput{
 		Version: i.opts.Version, Revision: i.opts.Revision, ConfigPath: i.opts.ConfigPath, Started: i.opts.Started,
 		Zone:  i.cfg.Node.Zone,
-		State: i.pipeline.State(), Health: i.health.Report(), Sources: i.healthSources(),
+		State: i.state(), Health: i.health.Report(), Sources: i.healthSources(),
 		LastKnown: i.lastKnown(), Waiting: i.waiting(),
 	})
+}
+
+// state is the pipeline's. Before its first sync, as right after a reload, it has the names of the stages already.
+func (i *instance) state() pipeline.State {
+	s := i.pipeline.State()
+	if s.Backend.Name != "" || len(i.stages) == 0 {
+		return s
+	}
+	s.Backend.Name = i.stages[0].Name
+	for _, f := range i.stages[1:] {
+		s.Followers = append(s.Followers, pipeline.StageState{Name: f.Name})
+	}
+	return s
 }
 
 // view is what the service manager is notified of.

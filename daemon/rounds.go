@@ -5,6 +5,7 @@ import (
 	"os"
 
 	"edgeway/daemon/doctor"
+	"edgeway/daemon/doctor/firewall"
 	"edgeway/daemon/health"
 	"edgeway/daemon/pipeline"
 )
@@ -12,12 +13,13 @@ import (
 // The daemon's own look at the host.
 
 func (i *instance) newRounds() *doctor.Rounds {
+	rules := firewall.New() // remembers what it need not read again
 	return doctor.NewRounds(doctor.RoundsOptions{
 		Logger: i.logger, Moved: i.node.Moved(),
 		Host: func() *doctor.Host {
 			state := i.pipeline.State()
 			return &doctor.Host{
-				Config: i.cfg, System: doctor.Kernel{}, Backend: i.component, Lookups: watchedEndpoints,
+				Config: i.cfg, System: doctor.Kernel{}, Backend: i.component, Lookups: watchedEndpoints, Rules: rules.Look,
 				Facts: factsOf(&state),
 			}
 		},
@@ -56,7 +58,7 @@ func factsOf(state *pipeline.State) doctor.Facts {
 func (i *instance) facts() doctor.Facts {
 	state := i.pipeline.State()
 	f := factsOf(&state)
-	f.Orphans, f.Sources, f.Conditions = i.sources.orphans(), i.sources.facts(), i.health.Report().Conditions
+	f.Orphans, f.Sources, f.Conditions = orphans(i.sources.tracker), i.sources.facts(), i.health.Report().Conditions
 	for _, w := range i.waiting() {
 		f.NotListening = append(f.NotListening, fmt.Sprintf("%s of %s: %v", w.Address, w.Service, w.Err))
 	}

@@ -42,6 +42,31 @@ func TestWrongCommandLinesExitWith2(t *testing.T) {
 	}
 }
 
+func TestTheWordThatWasMeantIsProposed(t *testing.T) {
+	for args, want := range map[string]string{
+		"stauts":                    `unknown command "stauts" for "edgeway": did you mean "status"?`,
+		"expl":                      `unknown command "expl" for "edgeway": did you mean "explain"?`,
+		"config chek":               `unknown command "chek" for "edgeway config": did you mean "check"?`,
+		"anything":                  `unknown command "anything" for "edgeway": see "edgeway --help"`,
+		"status --jsno":             `unknown flag: --jsno: did you mean "--json"?`,
+		"status --conifg x":         `unknown flag: --conifg: did you mean "--config"?`,
+		"plan -json":                `unknown shorthand flag: 'j' in -json: did you mean "--json"?`,
+		"config check --everything": `unknown flag: --everything: see "edgeway config check --help"`,
+	} {
+		code, stdout, stderr := run(t, strings.Fields(args)...)
+		if code != exitUsage || stdout != "" || stderr != "edgeway: "+want+"\n" {
+			t.Errorf("edgeway %s: exit %d, out %q, err %q", args, code, stdout, stderr)
+		}
+	}
+}
+
+func TestVersionIsAFlagToo(t *testing.T) {
+	code, flag, stderr := run(t, "--version")
+	if _, command, _ := run(t, "version"); code != exitOK || stderr != "" || flag != command || !strings.HasPrefix(flag, "edgeway ") {
+		t.Errorf("exit %d, err %q: %q and %q", code, stderr, flag, command)
+	}
+}
+
 func TestWrongConfigurationExitsWith2AndNamesEveryFault(t *testing.T) {
 	name := configFile(t, "version = 1\n[proxy]\nmasquerade_bit = 99\nnope = 1\n")
 	for _, command := range []string{"check", "dump"} {

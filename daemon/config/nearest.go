@@ -18,15 +18,15 @@ func (l *loader) nearest(key string) string {
 }
 
 func mistakes(key, name, known string) int {
-	all := distance(key, known)
+	all := Distance(key, known)
 	if known[strings.LastIndex(known, ".")+1:] == name {
 		return min(all, 1)
 	}
 	return all
 }
 
-// distance is the least number of letters to insert, delete or replace to make b of a (Levenshtein).
-func distance(a, b string) int {
+// Distance is the least number of letters to insert, delete or replace to make b of a (Levenshtein).
+func Distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
 		row[j] = j

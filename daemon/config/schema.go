@@ -37,8 +37,11 @@ func schema(c *Config, backends []Choice) []section {
 			{"level", "The least severe messages that are written.", logLevel(&c.Log.Level)},
 			{"format", "The form of a line.", oneOf(&c.Log.Format, "text", "json")},
 		}},
-		{"control", "The socket by which the commands status, plan, explain and reload talk to the daemon.", []key{
-			{"socket", "The path of the socket, which only its owner may open.", path(&c.Control.Socket, required)},
+		{"control", "The socket by which the commands status, plan, explain, doctor and reload talk to the daemon.", []key{
+			{
+				"socket", "The path of the socket. Its owner and its group, those of the daemon, may ask; only root and the owner may reload.",
+				path(&c.Control.Socket, required),
+			},
 		}},
 	}
 }

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"os"
@@ -166,7 +167,8 @@ func newDrift(stages []pipeline.StageState) (d StatusDrift) {
 
 func newNode(in *StatusInput) StatusNode {
 	n := StatusNode{Zone: in.Zone, NodePortAddrs: []netip.Addr{}}
-	if p := in.State.Plan; p != nil && p.Node != nil {
+	// Right after a reload there is no plan but the one in force.
+	if p := cmp.Or(in.State.Plan, in.State.InForce); p != nil && p.Node != nil {
 		n.Name = p.Node.Name
 		n.NodePortAddrs = append(n.NodePortAddrs, nodePortAddrs(p.Node)...)
 	}

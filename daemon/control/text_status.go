@@ -3,6 +3,7 @@ package control
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -36,7 +37,7 @@ func (p *printer) print(format string, args ...any) {
 	}
 }
 
-// WriteText prints the status for a person: problems first.
+// WriteText prints the status for a person: faults first, what is served after them.
 func (s Status) WriteText(w io.Writer) error {
 	p := &printer{w: w}
 	p.print("edgeway %s: %s\n", s.Version, s.verdict())
@@ -46,10 +47,10 @@ func (s Status) WriteText(w io.Writer) error {
 			p.print("  %-9s mend: %s\n", "", c.Mend)
 		}
 	}
+	s.problems(p)
 	s.kernel(p)
 	s.sources(p)
 	s.node(p)
-	s.problems(p)
 	p.line("daemon", "process %d, running for %s, configuration %s", s.PID, age(s.Time.Sub(s.Started)), s.Config)
 	return p.err
 }
@@ -153,7 +154,7 @@ func (s Status) node(p *printer) {
 	if s.Node.Zone != "" {
 		text += ", zone " + s.Node.Zone
 	}
-	if !s.Node.Object {
+	if !s.Node.Object && s.listed() {
 		text += ", no Node object"
 	}
 	addrs := make([]string, 0, len(s.Node.NodePortAddrs))
@@ -164,6 +165,11 @@ func (s Status) node(p *printer) {
 		addrs = []string{"no address"}
 	}
 	p.line("node", "%s; NodePorts at %s", text, strings.Join(addrs, ", "))
+}
+
+// listed says that the objects are known: right after a reload they are not yet.
+func (s Status) listed() bool {
+	return s.LastKnown.Serving || !slices.ContainsFunc(s.Sources, func(src StatusSource) bool { return !src.Synced })
 }
 
 func (s Status) problems(p *printer) {

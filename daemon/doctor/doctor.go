@@ -37,7 +37,7 @@ func Checks() []Check {
 		{Name: "route-services", Doc: "there is a route to each range and address of Services, with a usable source", Cheap: true, Run: serviceRoutes},
 		{Name: "route-endpoints", Doc: "there is a route to the networks of the endpoints", Cheap: true, Run: endpointRoutes},
 		{Name: "rp-filter", Doc: "the reverse path filter drops nothing", Run: rpFilter},
-		{Name: firewall.Check, Doc: "no rule of another program drops connections of Services", Cheap: true, Run: firewalls()},
+		{Name: firewall.Check, Doc: "no rule of another program drops connections of Services", Cheap: true, Run: foreignRules},
 		{Name: "conntrack", Doc: "the table of connections has room", Cheap: true, Run: conntrack},
 		{Name: "sysctls", Doc: "other settings of the kernel", Run: sysctls},
 		{Name: "ports", Doc: "no program has the port of a NodePort or of a health check", Run: ports},

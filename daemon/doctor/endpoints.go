@@ -40,8 +40,8 @@ func endpointRoutes(_ context.Context, h *Host) []finding.Finding {
 			}
 			if why != "" {
 				failed, reason = append(failed, a), why
-			} else if names := ways[r.String()]; len(names) == 0 || names[len(names)-1] != n.to.String() {
-				ways[r.String()] = append(names, n.to.String())
+			} else if names := ways[withSource(r)]; len(names) == 0 || names[len(names)-1] != n.to.String() {
+				ways[withSource(r)] = append(names, n.to.String())
 			}
 		}
 		if len(failed) > 0 {
@@ -117,30 +117,30 @@ func (h *Host) note(found map[netip.Prefix]*network, svc *plan.ServicePort, a ne
 // lost is the finding of a network, some or all of whose addresses cannot be reached.
 func (h *Host) lost(n *network, failed []netip.Addr, why string) finding.Finding {
 	a, to := failed[0], n.to
-	if len(failed) < len(n.addrs) || len(failed) == 1 {
-		to = netip.PrefixFrom(a, a.BitLen()) // others of the network have routes, or it is not known to be one
+	what := fmt.Sprintf("endpoints in %s, such as %s of %s", to, a, n.svc)
+	if len(failed) < len(n.addrs) || len(failed) == 1 { // others of the network have routes, or it is not known to be one
+		to = netip.PrefixFrom(a, a.BitLen())
+		what = fmt.Sprintf("endpoint %s of %s", a, n.svc)
 	}
-	if r, err := h.Route(a); err == nil && r.NoCarrier {
-		return problem("ip -brief link show dev "+r.Interface+"  # then plug it in, or give the network another route",
-			"no packet can be sent to endpoints in %s (%s), such as %s of %s", short(to), why, a, n.svc)
+	what = fmt.Sprintf("no packet can be sent to %s (%s)", what, why)
+	if r, err := h.Way(a); err == nil && r.NoCarrier {
+		return problem("ip -brief link show dev "+r.Interface+"  # then plug it in, or give the network another route", "%s", what)
 	}
-	ip := "ip"
+	ip, instead := "ip", ""
 	if a.Is6() {
-		ip = "ip -6"
-		if h.ownAddr(plan.IPv6) == (netip.Addr{}) {
-			return warning(`proxy.ip_families = ["IPv4"]`, "no packet can be sent to endpoints in %s (%s), as this host has no address of IPv6", short(to), why)
+		ip, instead = "ip -6", `; or, without IPv6: proxy.ip_families = ["IPv4"]`
+		if !h.ownAddr(plan.IPv6).IsValid() {
+			return warning(`proxy.ip_families = ["IPv4"]`, "%s: this host has no address of IPv6", what)
 		}
 	}
 	router, whose := h.router(a)
-	if router.IsValid() {
-		return problem(fmt.Sprintf("%s route add %s via %s", ip, short(to), router),
-			"no packet can be sent to endpoints in %s (%s), such as %s of %s. They are on %s, which has the address %s", short(to), why, a, n.svc, whose, router)
-	}
-	if whose == "" {
+	switch {
+	case router.IsValid():
+		return problem(fmt.Sprintf("%s route add %s via %s", ip, short(to), router), "%s. It is on %s, which has the address %s", what, whose, router)
+	case whose == "":
 		whose = "the host that has them"
 	}
-	return problem(fmt.Sprintf("%s route add %s via $ROUTER  # ROUTER: the address of %s, or of the router to it, on a network of this host", ip, short(to), whose),
-		"no packet can be sent to endpoints in %s (%s), such as %s of %s", short(to), why, a, n.svc)
+	return problem(fmt.Sprintf("%s route add %s via $ROUTER  # ROUTER: the address of %s, or of the router to it, on a network of this host%s", ip, short(to), whose, instead), "%s", what)
 }
 
 // router gives the address of the node that an endpoint is on, if this host can reach it without another router. The node's

@@ -120,10 +120,10 @@ func (h *Host) forwarded(family plan.Family) (needed, useful string) {
 // have no other way.
 func (h *Host) clients(svc *plan.ServicePort, f *plan.Frontend) (who string, must bool) {
 	n := h.node()
-	if _, remote := h.remote(svc, f.Routes[plan.FromPod]); remote && len(plan.OfFamily(n.PodSources, svc.Family))+len(n.PodInterfaces) > 0 {
+	if h.remote(svc, f.Routes[plan.FromPod]) && len(plan.OfFamily(n.PodSources, svc.Family))+len(n.PodInterfaces) > 0 {
 		return " from pods", true
 	}
-	if _, remote := h.remote(svc, f.Routes[plan.FromOutside]); !remote {
+	if !h.remote(svc, f.Routes[plan.FromOutside]) {
 		return "", false
 	}
 	if f.Kind == plan.NodePort {

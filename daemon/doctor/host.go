@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"edgeway/daemon/config"
+	"edgeway/daemon/doctor/finding"
+	"edgeway/daemon/doctor/firewall"
 	"edgeway/daemon/health"
 	"edgeway/daemon/nodeinfo"
 	"edgeway/daemon/source"
@@ -31,6 +33,8 @@ type Host struct {
 	Credentials func() ([]string, error)
 	// Saved gives when the last-known state on disk was confirmed.
 	Saved func() (time.Time, error)
+	// Rules asks the rules of other programs, never twice at once.
+	Rules func(context.Context, firewall.Question) []finding.Finding
 	// Lookups bounds the endpoints whose route is looked up.
 	Lookups int
 }
@@ -61,8 +65,9 @@ type Source struct {
 type System interface {
 	// Read gives the content of a file without the white space around it.
 	Read(path string) (string, error)
-	// Route looks up the way of packets that this host sends to an address.
-	Route(to netip.Addr) (Route, error)
+	// Way looks up the way of packets that this host sends to an address. The error wraps the kernel's: ENETUNREACH
+	// without a route; EHOSTUNREACH, EINVAL or EACCES for routes of the types unreachable, blackhole and prohibit.
+	Way(to netip.Addr) (nodeinfo.Way, error)
 	// Links are the names of the interfaces that are up, but for the loopback interface.
 	Links() ([]string, error)
 	// Advertised are the interfaces by which the kernel has a default route of IPv6 from a router's advertisement.
@@ -93,17 +98,9 @@ func (h *Host) held(a netip.Addr) bool {
 	return found
 }
 
-// remote gives an endpoint that a route leads to and that is not on this host.
-func (h *Host) remote(svc *plan.ServicePort, r plan.Route) (netip.Addr, bool) {
-	if r.Verdict != plan.Forward {
-		return netip.Addr{}, false
-	}
-	for _, e := range svc.Pools[r.Pool] {
-		if a := e.Addr.Addr(); !h.held(a) {
-			return a, true
-		}
-	}
-	return netip.Addr{}, false
+// remote reports whether a route leads to an endpoint that is not on this host.
+func (h *Host) remote(svc *plan.ServicePort, r plan.Route) bool {
+	return r.Verdict == plan.Forward && slices.ContainsFunc(svc.Pools[r.Pool], func(e plan.Endpoint) bool { return !h.held(e.Addr.Addr()) })
 }
 
 // endpoints gives all endpoints of all EndpointSlices.

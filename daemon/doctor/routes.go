@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"edgeway/daemon/doctor/finding"
+	"edgeway/daemon/nodeinfo"
 	"edgeway/proxiers/plan"
 )
 
@@ -81,7 +82,7 @@ func (h *Host) alike(single map[netip.Addr]target) (out []target) {
 		r, why := h.way(addr)
 		c := class{t.name, plan.FamilyOf(addr), why}
 		if why == "" {
-			c.way = r.String()
+			c.way = withSource(r)
 		}
 		if i, known := at[c]; known {
 			out[i].count++
@@ -93,11 +94,11 @@ func (h *Host) alike(single map[netip.Addr]target) (out []target) {
 	return out
 }
 
-// String gives "the Service range 10.96.0.0/12" or "the ExternalIP 203.0.113.9, and to 3 more".
+// String gives "the Service range 10.96.0.0/12" or "the ExternalIP 203.0.113.9 and 3 more".
 func (t target) String() string {
 	name := t.name + " " + short(t.to)
 	if t.count > 0 {
-		name += fmt.Sprintf(", and to %d more,", t.count)
+		name += fmt.Sprintf(" and %d more", t.count)
 	}
 	return name
 }
@@ -119,15 +120,15 @@ func (h *Host) judge(t target) finding.Finding {
 
 // judgeSource compares the source that the kernel chooses for the target with the one that the endpoint is reached from: it
 // chooses only once.
-func (h *Host) judgeSource(t target, r Route) finding.Finding {
+func (h *Host) judgeSource(t target, r nodeinfo.Way) finding.Finding {
 	if !t.snat && r.Source.IsValid() {
 		e, why := h.way(t.endpoint)
-		if why == "" && !e.Local && e.Source.IsValid() && e.Source != r.Source {
+		if why == "" && !e.Local && e.Source.IsValid() && !e.Source.IsLinkLocalUnicast() && e.Source != r.Source {
 			return warning("proxy.masquerade_all = true",
-				"%s: %s, but its endpoint %s: %s. It must have a route back to %s", t, r, t.endpoint, e, r.Source)
+				"%s: %s, but its endpoint %s: %s. It must have a route back to %s", t, withSource(r), t.endpoint, withSource(e), r.Source)
 		}
 	}
-	return ok("%s: %s", t, r)
+	return ok("%s: %s", t, withSource(r))
 }
 
 // routeFor gives the command that adds a route; empty: this host has no address to send from. Rules replace the
@@ -136,7 +137,7 @@ func (h *Host) judgeSource(t target, r Route) finding.Finding {
 func (h *Host) routeFor(t target) string {
 	endpoint, why := h.way(t.endpoint)
 	source := endpoint.Source
-	if why != "" || !source.IsValid() || source.IsLoopback() {
+	if why != "" || !source.IsValid() || source.IsLoopback() || source.IsLinkLocalUnicast() {
 		source = h.ownAddr(plan.FamilyOf(t.addr))
 	}
 	if !source.IsValid() {
@@ -167,8 +168,8 @@ func (h *Host) ownAddr(family plan.Family) netip.Addr {
 
 // way looks up the route of an address. why says in words why the kernel sends no packet there; empty: it does. Whether the
 // link is up is another question: it does not matter where rules replace the destination.
-func (h *Host) way(to netip.Addr) (r Route, why string) {
-	r, err := h.Route(to)
+func (h *Host) way(to netip.Addr) (r nodeinfo.Way, why string) {
+	r, err := h.Way(to)
 	var errno syscall.Errno
 	switch {
 	case errors.As(err, &errno):
@@ -181,6 +182,14 @@ func (h *Host) way(to netip.Addr) (r Route, why string) {
 		return r, "they would have the source " + r.Source.String()
 	}
 	return r, ""
+}
+
+// withSource gives "via 192.0.2.1 on eth0, from 192.0.2.10".
+func withSource(w nodeinfo.Way) string {
+	if !w.Source.IsValid() {
+		return w.String()
+	}
+	return fmt.Sprintf("%s, from %s", w, w.Source)
 }
 
 // short leaves out the length of a prefix that is one address.

@@ -9,24 +9,21 @@ import (
 	"edgeway/daemon/doctor/firewall"
 )
 
-// firewalls gives a check of other programs' rules. It remembers what it need not read again.
-func firewalls() func(context.Context, *Host) []finding.Finding {
-	checker := firewall.New()
-	return func(ctx context.Context, h *Host) []finding.Finding {
-		if h.Plan == nil || h.Plan.Node == nil {
-			return nil
-		}
-		return checker.Look(ctx, firewall.Question{Plan: h.Plan, Host: ways{h}, MasqueradeBit: h.Config.Proxy.MasqueradeBit})
+// foreignRules asks the rules of other programs about connections of the plan.
+func foreignRules(ctx context.Context, h *Host) []finding.Finding {
+	if h.Rules == nil || h.Plan == nil || h.Plan.Node == nil {
+		return nil
 	}
+	return h.Rules(ctx, firewall.Question{Plan: h.Plan, Host: links{h}, MasqueradeBit: h.Config.Proxy.MasqueradeBit})
 }
 
-// ways is what the rules depend on.
-type ways struct{ host *Host }
+// links says by which links connections come and go.
+type links struct{ host *Host }
 
 // LinkOf implements firewall.Host.
-func (ways) LinkOf(addr netip.Addr) string {
-	links, _ := net.Interfaces() // without a list nothing is known
-	for _, l := range links {
+func (links) LinkOf(addr netip.Addr) string {
+	all, _ := net.Interfaces() // without a list nothing is known
+	for _, l := range all {
 		addrs, _ := l.Addrs()
 		for _, a := range addrs {
 			if n, ok := a.(*net.IPNet); ok && n.IP.Equal(addr.AsSlice()) {
@@ -38,10 +35,10 @@ func (ways) LinkOf(addr netip.Addr) string {
 }
 
 // Route implements firewall.Host.
-func (w ways) Route(to netip.Addr) (link string, source netip.Addr) {
-	r, err := w.host.Route(to)
+func (l links) Route(to netip.Addr) (link string, source netip.Addr) {
+	w, err := l.host.Way(to)
 	if err != nil {
 		return "", source
 	}
-	return r.Interface, r.Source
+	return w.Interface, w.Source
 }

@@ -2,12 +2,10 @@ package doctor
 
 import (
 	"context"
-	"fmt"
 	"slices"
-	"strings"
 
 	"edgeway/daemon/doctor/finding"
-	"edgeway/daemon/source"
+	"edgeway/daemon/planner"
 	"edgeway/daemon/tracker"
 	"edgeway/proxiers/plan"
 )
@@ -48,75 +46,12 @@ func forwards(f plan.Frontend) bool {
 
 // idle says why a ServicePort has no endpoint.
 func (h *Host) idle(svc *plan.ServicePort) finding.Finding {
-	object := svc.Name.Namespace + "/" + svc.Name.Name
-	why := "the Service is gone"
 	name := tracker.Name{Namespace: svc.Name.Namespace, Name: svc.Name.Name}
+	why := planner.Absence{Seen: "it has no endpoint that they may go to", Mend: "edgeway plan " + name.Namespace + "/" + name.Name}
 	if i, found := slices.BinarySearchFunc(h.Services, name, func(s *tracker.Service, n tracker.Name) int { return s.Name().Compare(n) }); found {
-		why = WhyNoEndpoint(h.Services[i], svc)
-	}
-	mend := fmt.Sprintf("kubectl -n %s get endpointslices -l kubernetes.io/service-name=%s -o yaml", svc.Name.Namespace, svc.Name.Name)
-	if h.Config.Source.Kube.Kubeconfig == "" {
-		mend = "the EndpointSlices of " + object + " in " + strings.Join(h.Config.Source.File.Paths, ", ")
-	}
-	return warning(mend, "connections to %s (%s) are rejected: %s", svc.Name, svc.Family, why)
-}
-
-// WhyNoEndpoint says in words why a port of a Service has no endpoint that connections can go to.
-func WhyNoEndpoint(of *tracker.Service, svc *plan.ServicePort) string {
-	var ofFamily []*source.EndpointSlice
-	for _, s := range of.Slices {
-		if s.Family == svc.Family {
-			ofFamily = append(ofFamily, s)
+		if absence, absent := planner.Absent(h.Services[i], svc.Name, svc.Family); absent {
+			why = absence
 		}
 	}
-	switch {
-	case len(of.Slices) == 0:
-		return "no EndpointSlice has the label kubernetes.io/service-name: " + svc.Name.Name
-	case len(ofFamily) == 0:
-		return fmt.Sprintf("its EndpointSlices are all of %s", other(svc.Family))
-	}
-	m := match(ofFamily, svc.Name)
-	switch {
-	case !m.found && len(m.others) == 0:
-		return "its EndpointSlices have no ports"
-	case !m.found:
-		return fmt.Sprintf("its EndpointSlices have no port %s, but %s", portName(svc.Name.Port, svc.Name.Protocol), several(m.others, maxNetworks))
-	case m.endpoints == 0:
-		return "its EndpointSlices are empty: no pod matches its selector"
-	case m.ready == 0:
-		return fmt.Sprintf("none of its %d endpoints is ready", m.endpoints)
-	}
-	return "all its endpoints are refused; edgeway status says why"
-}
-
-// matched is what EndpointSlices have for a port.
-type matched struct {
-	found            bool
-	others           []string // the ports that they have besides
-	endpoints, ready int
-}
-
-func match(list []*source.EndpointSlice, port plan.ServicePortName) (m matched) {
-	for _, s := range list {
-		for _, p := range s.Ports {
-			if p.Name != port.Port || p.Protocol != port.Protocol {
-				if text := portName(p.Name, p.Protocol); !slices.Contains(m.others, text) {
-					m.others = append(m.others, text)
-				}
-				continue
-			}
-			m.found = true
-			m.endpoints += len(s.Endpoints)
-			for i := range s.Endpoints {
-				if s.Endpoints[i].Ready || s.Endpoints[i].Serving {
-					m.ready++
-				}
-			}
-		}
-	}
-	return m
-}
-
-func portName(name string, protocol plan.Protocol) string {
-	return fmt.Sprintf("%q/%s", name, protocol)
+	return warning(why.Mend, "connections to %s (%s) are rejected: %s", svc.Name, svc.Family, why.Seen)
 }

@@ -46,9 +46,10 @@ type HandlerOptions struct {
 }
 
 // Handler answers /healthz and /readyz (200 when healthy and the Node is not leaving) and /livez (200
-// when healthy), or else with 503. A query, as in /readyz?verbose, changes nothing.
+// when healthy), or else with 503. A query, as in /readyz?verbose, changes nothing. The page / lists the others.
 func (c *Checker) Handler(opts HandlerOptions) http.Handler {
 	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", httpbound.Index("/healthz", "/livez", "/readyz"))
 	for _, path := range []string{"/healthz", "/readyz"} {
 		mux.HandleFunc(path, func(w http.ResponseWriter, req *http.Request) {
 			r := c.Report()

@@ -184,13 +184,27 @@ func TestServerHasKubeProxysPages(t *testing.T) {
 			t.Errorf("%s: %d %q, want %q", path, got.Code, got.Body, want)
 		}
 	}
-	for path, want := range map[string]int{"/livez": 404, "/": 404, "/debug/pprof/": 404} {
+	for path, want := range map[string]int{"/livez": 404, "/nothing": 404, "/debug/pprof/": 404} {
 		if got := get(HandlerOptions{}, path); got.Code != want {
 			t.Errorf("%s: %d, want %d", path, got.Code, want)
 		}
 	}
 	if got := get(HandlerOptions{Pprof: true}, "/debug/pprof/"); got.Code != 200 {
 		t.Errorf("/debug/pprof/ when enabled: %d", got.Code)
+	}
+	for profiling, want := range map[bool]string{
+		false: "/metrics\n/healthz\n/proxyMode\n/configz\n",
+		true:  "/metrics\n/healthz\n/proxyMode\n/configz\n/debug/pprof/\n",
+	} {
+		page := get(HandlerOptions{Pprof: profiling}, "/")
+		if page.Code != 200 || page.Body.String() != want {
+			t.Errorf("/: %d %q, want %q", page.Code, page.Body, want)
+		}
+		for path := range strings.Lines(page.Body.String()) {
+			if got := get(HandlerOptions{Pprof: profiling}, strings.TrimSpace(path)); got.Code != 200 {
+				t.Errorf("%s, which / lists: %d", path, got.Code)
+			}
+		}
 	}
 	from = "192.0.2.1:1"
 	if got := get(HandlerOptions{}, "/configz"); got.Code != 404 || strings.Contains(got.Body.String(), "version") {

@@ -114,22 +114,6 @@ func (s *Store) Recall() error {
 	return err
 }
 
-// Saved is a state on disk.
-type Saved struct {
-	Server  string    // the URL of the API server
-	At      time.Time // when the API server confirmed it
-	Objects []source.Object
-}
-
-// Peek reads the state in a directory and changes nothing there. The error wraps os.ErrNotExist when there is none.
-func Peek(dir string) (Saved, error) {
-	st, err := readState(dir)
-	if err != nil {
-		return Saved{}, err
-	}
-	return Saved{st.server, st.at, st.objects}, nil
-}
-
 // The times of writing.
 const (
 	debounce = time.Second

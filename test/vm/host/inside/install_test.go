@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/user"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -83,11 +84,20 @@ func (h *host) privileged(pid, caps string) {
 	if err != nil {
 		h.Fatal(err)
 	}
-	for _, want := range [][]string{{"Uid:", u.Uid}, {"Gid:", u.Gid}, {"CapPrm:", caps}, {"CapEff:", caps}, {"CapBnd:", caps}} {
+	g, err := user.LookupGroup("edgeway-status")
+	if err != nil {
+		h.Fatal(err)
+	}
+	for _, want := range [][]string{{"Uid:", u.Uid}, {"Gid:", g.Gid}, {"CapPrm:", caps}, {"CapEff:", caps}, {"CapBnd:", caps}} {
 		_, rest, _ := strings.Cut(string(status), want[0])
 		if fields := strings.Fields(rest); len(fields) == 0 || fields[0] != want[1] {
 			h.Errorf("want %s %s in\n%s", want[0], want[1], status)
 		}
+	}
+	_, rest, _ := strings.Cut(string(status), "Groups:")
+	groups, _, _ := strings.Cut(rest, "\n")
+	if !slices.Contains(strings.Fields(groups), u.Gid) {
+		h.Errorf("the process is not in the group edgeway, for which secret files are:\n%s", status)
 	}
 }
 
@@ -105,6 +115,20 @@ func quiet(h *host) {
 	}
 	if n := h.show("edgeway", "NFileDescriptorStore"); n != "2" {
 		h.Errorf("%s sockets in the fd store, want 2", n)
+	}
+}
+
+// groupMayAsk: who is in the group needs no sudo for a question, and may change nothing.
+func groupMayAsk(h *host) {
+	member := []string{"--reuid", "nobody", "--regid", "edgeway-status", "--clear-groups", "edgeway"}
+	h.contains(h.run("setpriv", append(member, "status")...), "healthy")
+	h.contains(h.run("setpriv", append(member, "explain", "host", "default/web")...), "forward: ")
+	if out, code := h.try("setpriv", append(member, "reload")...); code != 1 || !strings.Contains(out, "run the command as root") {
+		h.Errorf("reload by a member of the group: exit code %d, %s", code, out)
+	}
+	stranger := []string{"--reuid", "nobody", "--regid", "nogroup", "--clear-groups", "edgeway", "status"}
+	if out, code := h.try("setpriv", stranger...); code != 1 || !strings.Contains(out, "or as a member of the group edgeway-status") {
+		h.Errorf("status by a stranger: exit code %d, %s", code, out)
 	}
 }
 

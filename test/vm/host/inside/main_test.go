@@ -40,6 +40,7 @@ func TestPackage(t *testing.T) {
 		{"start returns when Services work", startReturnsWhenServicesWork, false},
 		{"exposure of the unit", exposure, false},
 		{"sandbox", sandbox, false},
+		{"members of the group may ask", groupMayAsk, false},
 		{"program out of memory", programOutOfMemory, false},
 		{"steps of restarts", restartSteps, false},
 		{"restarts", restarts, false},
