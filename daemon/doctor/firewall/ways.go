@@ -24,7 +24,7 @@ const anyLink = "?"
 // maxWays bounds the ways that are tried, one of each sort, and maxRoutes the questions to the kernel that finding them
 // takes.
 const (
-	maxWays   = 500
+	maxWays   = 200
 	maxRoutes = 500
 )
 
@@ -69,6 +69,7 @@ type sort struct {
 	origin                         plan.Origin
 	kind                           plan.FrontendKind
 	in, out                        string
+	port                           uint16 // of the server: firewalls open ports
 	toHost, snat, optional, health bool
 }
 
@@ -214,7 +215,10 @@ func (s *surveyor) clients(w way, f *plan.Frontend) {
 }
 
 func (s *surveyor) add(w way, kind plan.FrontendKind) {
-	of := sort{w.family, w.protocol, w.origin, kind, w.in, w.out, w.toHost, w.snat, w.optional, !w.endpoint.IsValid()}
+	of := sort{w.family, w.protocol, w.origin, kind, w.in, w.out, w.endpoint.Port(), w.toHost, w.snat, w.optional, !w.endpoint.IsValid()}
+	if of.health {
+		of.port = w.front.Port()
+	}
 	if !s.seen[of] {
 		s.seen[of] = true
 		s.ways = append(s.ways, &w)
@@ -225,6 +229,9 @@ func (s *surveyor) add(w way, kind plan.FrontendKind) {
 func (s *surveyor) healthChecks() {
 	for _, h := range s.plan.HealthChecks {
 		for _, a := range s.plan.Node.NodePortAddrs {
+			if len(s.ways) >= maxWays {
+				return
+			}
 			w := way{
 				family: plan.FamilyOf(a), protocol: plan.TCP, origin: plan.FromOutside, toHost: true,
 				service: h.Namespace + "/" + h.Name, front: netip.AddrPortFrom(a, h.Port),
