@@ -32,6 +32,8 @@ is not answered, and names the rule that drops them, whoever made it.
 The exit code is 4 when there is a problem, and else 0, also with warnings.`,
 		Example: "  edgeway doctor\n  edgeway doctor --connect default/web --trace",
 		Args:    cobra.MaximumNArgs(1),
+
+		ValidArgsFunction: g.completeService(0),
 	}
 	asJSON := jsonFlag(cmd)
 	var try connect.Options

@@ -42,6 +42,8 @@ func TestDocker(t *testing.T) {
 		seen{finding.Problem, "Docker's policy drop of chain FORWARD (table filter of iptables) drops connections from pods by eth0 to default/web:http/TCP (10.96.0.10:80, endpoint 10.244.1.11:8080)", mend})
 	mended := strings.Replace(text, "-A FORWARD -j DOCKER-USER\n", "-A DOCKER-USER -m conntrack --ctstate DNAT -j ACCEPT\n-A FORWARD -j DOCKER-USER\n", 1)
 	compare(t, "mended", asked(everything(), readSave(mended)))
+	compare(t, "endpoints in containers", judge(readSave(text), survey(testPlan(plan.NodePort), behind{"docker0"}), 14),
+		seen{finding.Problem, `Docker's rule "! -i docker0 -o docker0 -j DROP" in chain DOCKER (table filter of iptables) drops connections from outside by eth0`, mend})
 	compare(t, "with ClusterIPs for this host alone", asked(testPlan(plan.ClusterIP), readSave(text)),
 		seen{finding.Warning, "Docker's policy drop of chain FORWARD (table filter of iptables) drops connections from outside by eth0 to default/web:http/TCP (10.96.0.10:80,", mend})
 }
