@@ -2,7 +2,6 @@ package connect
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -25,7 +24,7 @@ func (s *service) findings(ctx context.Context, traces *int, traced bool) (out [
 		say(finding.Problem, s.mendEndpoint(dead[0]), "no endpoint of %s can be used, also without the Service: %s. The fault lies there or on the way, not at the Service",
 			s.Name, s.list(dead))
 	case len(dead) > 0:
-		say(finding.Problem, s.mendEndpoint(dead[0]), "%d of %d endpoints of %s cannot be used, also without the Service: %s. So many connections to it fail",
+		say(finding.Problem, s.mendEndpoint(dead[0]), "%d of %d endpoints of %s cannot be used, also without the Service: %s. That share of its connections fails",
 			len(dead), len(s.endpoints), s.Name, s.list(dead))
 	}
 	if len(lost) > 0 && len(live) > 0 {
@@ -41,11 +40,13 @@ func (s *service) findings(ctx context.Context, traces *int, traced bool) (out [
 		return out
 	}
 	for _, to := range append(lost, dead...) {
-		if s.sent[to] != silent && s.sent[to] != forbidden && s.sent[to] != refused || *traces == 0 {
+		if *traces == 0 || s.sent[to] == unreachable {
 			continue
 		}
 		*traces--
-		return append(out, s.trace(ctx, to)) // the others are most likely dropped by the same rule
+		if found, ok := s.trace(ctx, to); ok {
+			return append(out, found) // the others are most likely dropped by the same rule
+		}
 	}
 	return out
 }
@@ -81,9 +82,9 @@ func (s *service) mendEndpoint(to netip.AddrPort) string {
 	return fmt.Sprintf("edgeway doctor --connect %s/%s --trace  # then look at the network and at the firewall of %s", s.Name.Namespace, s.Name.Name, to.Addr())
 }
 
-// trace names the rule that decides about a connection.
-func (s *service) trace(ctx context.Context, to netip.AddrPort) finding.Finding {
-	f := finding.Finding{Check: "trace", Level: finding.Problem}
+// trace names the rule that decides about a connection; false: none does, as an endpoint refuses it.
+func (s *service) trace(ctx context.Context, to netip.AddrPort) (f finding.Finding, found bool) {
+	f = finding.Finding{Check: "trace", Level: finding.Problem}
 	port, err := freePort(s.Name.Protocol)
 	var v trace.Verdict
 	if err == nil {
@@ -93,10 +94,10 @@ func (s *service) trace(ctx context.Context, to netip.AddrPort) finding.Finding 
 	what := fmt.Sprintf("the connection to %s of %s", to, s.Name)
 	switch {
 	case err != nil:
-		f.Level, f.Seen, f.Mend = finding.Warning, fmt.Sprintf("%s could not be traced: %v", what, err), "sudo edgeway doctor --trace"
-		if errors.Is(err, context.DeadlineExceeded) {
-			f.Mend = fmt.Sprintf("edgeway doctor --connect %s/%s --trace", s.Name.Namespace, s.Name.Name)
-		}
+		f.Level, f.Seen = finding.Warning, fmt.Sprintf("%s could not be traced: %v", what, err)
+		f.Mend = fmt.Sprintf("sudo edgeway doctor --connect %s/%s --trace", s.Name.Namespace, s.Name.Name)
+	case !v.Dropped && s.sent[to] == refused:
+		return f, false
 	case !v.Dropped:
 		f.Level, f.Mend = finding.Warning, fmt.Sprintf("ip route get %s", to.Addr())
 		f.Seen = what + notDropped(v)
@@ -110,7 +111,7 @@ func (s *service) trace(ctx context.Context, to netip.AddrPort) finding.Finding 
 		}
 		f.Seen, f.Mend = fmt.Sprintf("%s drops %s", d, what), d.Mend()
 	}
-	return f
+	return f, true
 }
 
 // notDropped says what that means.
