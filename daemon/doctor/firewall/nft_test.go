@@ -134,6 +134,7 @@ func TestNamedSets(t *testing.T) {
 		``: finding.Warning,
 		`, {"set": {"family": "inet", "table": "foo", "name": "nets", "type": "ipv4_addr", "elem": [{"prefix": {"addr": "10.244.0.0", "len": 16}}]}}`: finding.Problem,
 		`, {"set": {"family": "inet", "table": "foo", "name": "nets", "type": "ipv4_addr", "elem": ["10.9.9.9", "@nets"]}}`:                           finding.OK,
+		`, {"set": {"family": "inet", "table": "foo", "name": "nets", "type": "ipv4_addr", "flags": ["interval"]}}`:                                   finding.OK,
 		`, {"set": {"family": "inet", "table": "bar", "name": "nets", "type": "ipv4_addr", "elem": ["10.9.9.9"]}}`:                                    finding.Warning,
 	} {
 		text := strings.Replace(chainJSON("forward", 0, "accept", match), `{"metainfo": {"version": "1.0.6"}}`, `{"metainfo": {"version": "1.0.6"}}`+elements, 1)

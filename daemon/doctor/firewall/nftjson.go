@@ -72,10 +72,8 @@ func (p *parser) take(what string, o object) {
 			c.priority = int(priority)
 		}
 	case "set", "map":
-		elements, ok := o["elem"].([]any)
-		if ok {
-			p.sets[setKey(text(o, "family"), text(o, "table"), text(o, "name"))] = elements
-		}
+		elements, _ := o["elem"].([]any) // an empty set has none
+		p.sets[setKey(text(o, "family"), text(o, "table"), text(o, "name"))] = elements
 	case "rule":
 		t := p.table(text(o, "family"), text(o, "table"))
 		c := t.chain(text(o, "chain"))
