@@ -94,6 +94,9 @@ const readingTime = 10 * time.Second
 // offline gives what the last-known state and the manifests say, or, before a daemon has run, all sources.
 func offline(ctx context.Context, cfg *config.Config, logger *slog.Logger) (doctor.Facts, error) {
 	m, err := recall(ctx, cfg)
+	if err != nil && cfg.Source.Kube.Kubeconfig == "" {
+		return doctor.Facts{}, err
+	}
 	if err != nil {
 		ctx, cancel := context.WithTimeout(ctx, readingTime)
 		defer cancel()

@@ -94,7 +94,7 @@ func TestDoctorMendsAHostWithoutARouteToEndpoints(t *testing.T) {
 func (d *daemon) well(check string) {
 	d.t.Helper()
 	d.within(patience, d.says("healthy"))
-	d.within(patience, d.metric(fmt.Sprintf(`edgeway_condition{name=%q}`, check), 0))
+	d.within(patience, d.hasMetric(fmt.Sprintf(`edgeway_condition{name=%q} 0`, check)))
 	if out, errs, code := d.edgeway("doctor"); code != 0 {
 		d.t.Fatalf("edgeway doctor ended with %d on a host that works:\n%s%s", code, out, errs)
 	}
