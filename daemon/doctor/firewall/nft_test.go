@@ -19,7 +19,7 @@ const (
 	toEth1      = `{"match": {"op": "==", "left": {"meta": {"key": "oifname"}}, "right": "eth*"}}`
 	fromLAN     = `{"match": {"op": "==", "left": {"payload": {"protocol": "ip", "field": "saddr"}}, "right": {"prefix": {"addr": "192.168.0.0", "len": 16}}}}`
 	notFromLAN  = `{"match": {"op": "!=", "left": {"payload": {"protocol": "ip", "field": "saddr"}}, "right": {"prefix": {"addr": "192.168.0.0", "len": 16}}}}`
-	listed      = `{"match": {"op": "==", "left": {"payload": {"protocol": "ip", "field": "saddr"}}, "right": "@blocked"}}`
+	listed      = `{"match": {"op": "==", "left": {"payload": {"protocol": "ip", "field": "saddr"}}, "right": {"set": ["203.0.113.7", {"prefix": {"addr": "198.51.100.0", "len": 24}}]}}}`
 	web         = `{"match": {"op": "==", "left": {"payload": {"protocol": "tcp", "field": "dport"}}, "right": {"set": [80, 443]}}}`
 	high        = `{"match": {"op": "==", "left": {"payload": {"protocol": "tcp", "field": "dport"}}, "right": {"range": [8000, 9000]}}}`
 	above       = `{"match": {"op": ">", "left": {"payload": {"protocol": "tcp", "field": "dport"}}, "right": 8079}}`
@@ -59,7 +59,7 @@ func TestForwardedConnections(t *testing.T) {
 		"an interface by pattern":               {"accept", []string{"[" + toEth1 + ", " + dropped + "]"}, finding.Problem},
 		"a list of clients is dropped":          {"accept", []string{"[" + listed + ", " + dropped + "]", "[" + fromLAN + ", " + dropped + "]"}, finding.OK},
 		"some clients are accepted":             {"drop", []string{"[" + established + ", " + accepted + "]", "[" + fromLAN + ", " + accepted + "]"}, finding.Warning},
-		"all but some clients are dropped":      {"accept", []string{"[" + notFromLAN + ", " + dropped + "]"}, finding.Warning},
+		"all but some clients are dropped":      {"accept", []string{"[" + isNew + ", " + notFromLAN + ", " + dropped + "]"}, finding.Warning},
 		"other ports are accepted":              {"drop", []string{"[" + established + ", " + accepted + "]", "[" + web + ", " + accepted + "]"}, finding.Problem},
 		"the endpoint's port":                   {"accept", []string{"[" + high + ", " + dropped + "]"}, finding.Problem},
 		"the endpoint's port, by comparison":    {"accept", []string{"[" + isNew + ", " + above + ", " + dropped + "]"}, finding.Problem},
