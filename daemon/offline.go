@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"strings"
+	"sync"
 	"time"
 
 	"edgeway/daemon/config"
@@ -102,13 +103,7 @@ func recall(ctx context.Context, cfg *config.Config) (m recalled, err error) {
 // readFiles reads the manifests once.
 func readFiles(ctx context.Context, cfg *config.Config, sink source.Sink) error {
 	files := file.New(file.Options{Paths: cfg.Source.File.Paths, NodeName: cfg.Node.Name, Logger: slog.New(slog.DiscardHandler)})
-	ctx, stop := context.WithCancel(ctx)
-	ended := make(chan error, 1)
-	go func() { ended <- files.Run(ctx, sink) }()
-	defer func() {
-		stop()
-		<-ended
-	}()
+	defer meanwhile(ctx, func(ctx context.Context) error { return files.Run(ctx, sink) })()
 	look := time.NewTicker(10 * time.Millisecond)
 	defer look.Stop()
 	for {
@@ -128,18 +123,23 @@ func readFiles(ctx context.Context, cfg *config.Config, sink source.Sink) error 
 
 // lookAround reads this host's addresses once.
 func lookAround(ctx context.Context) (*nodeinfo.Host, error) {
-	ctx, stop := context.WithCancel(ctx)
 	watcher := nodeinfo.New(slog.New(slog.DiscardHandler), foreignDevices()...)
-	ended := make(chan error, 1)
-	go func() { ended <- watcher.Run(ctx) }()
-	defer func() {
-		stop()
-		<-ended
-	}()
+	defer meanwhile(ctx, watcher.Run)()
 	select {
 	case <-ctx.Done():
 		return nil, fmt.Errorf("this host's addresses: %w", context.Cause(ctx))
 	case <-watcher.Ready():
 		return watcher.Host(), nil
+	}
+}
+
+// meanwhile runs a function until stop is called, which waits for its end.
+func meanwhile(ctx context.Context, run func(context.Context) error) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	running.Go(func() { _ = run(ctx) }) // it ends with the context, or what it gives does not come
+	return func() {
+		cancel()
+		running.Wait()
 	}
 }

@@ -16,7 +16,7 @@ func TestWayTo(t *testing.T) {
 	)...)
 	for to, want := range map[string]struct{ way, source string }{
 		"10.1.0.9":        {"on v0", "10.1.0.1"},
-		"10.2.0.9":        {"on b", "10.2.0.1"},
+		"10.2.0.9":        {"on v1", "10.2.0.1"},
 		"10.96.0.10":      {"via 10.2.0.254 on v1", "10.2.0.1"},
 		"10.97.0.10":      {"on lo", "10.1.0.1"},
 		"10.2.0.1":        {"to this host", "10.2.0.1"},

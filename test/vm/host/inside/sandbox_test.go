@@ -16,7 +16,7 @@ func sandbox(h *host) {
 	pid := h.show("edgeway", "MainPID")
 	h.run("cp", "/usr/bin/true", "/var/lib/edgeway/program")
 	defer h.remove("/var/lib/edgeway/program")
-	within := []string{"--target", pid, "--mount", "--", "setpriv", "--reuid", "edgeway", "--regid", "edgeway", "--clear-groups"}
+	within := []string{"--target", pid, "--mount", "--", "setpriv", "--reuid", "edgeway", "--regid", "edgeway-status", "--groups", "edgeway"}
 	if out, code := h.try("nsenter", append(within, "/var/lib/edgeway/program")...); code == 0 || !strings.Contains(out, "Permission denied") {
 		h.Errorf("a program in the daemon's own folder: exit code %d, %q; want it not to be executed", code, out)
 	}
