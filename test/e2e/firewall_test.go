@@ -13,13 +13,13 @@ func TestDoctorMendsForeignDrops(t *testing.T) {
 		words string
 	}{
 		"another table of nftables": {[][]string{
-			{"nft", "add table inet foo; add chain inet foo fwd { type filter hook forward priority 10; policy drop; }"},
-			{"nft", "add rule inet foo fwd ct state established,related accept"},
-		}, "the policy drop of chain fwd (inet table foo)"},
+			{"nft", "add table inet foo; add chain inet foo forwarded { type filter hook forward priority 10; policy drop; }"},
+			{"nft", "add rule inet foo forwarded ct state established,related accept"},
+		}, "the policy drop of chain forwarded (inet table foo)"},
 		"a rule in another table of nftables": {[][]string{
-			{"nft", "add table ip foo; add chain ip foo fwd { type filter hook forward priority 10; }"},
-			{"nft", "add rule ip foo fwd ip daddr 10.244.0.0/16 tcp dport 8080 drop"},
-		}, `the rule "ip daddr 10.244.0.0/16 tcp dport 8080 drop" in chain fwd (ip table foo)`},
+			{"nft", "add table ip foo; add chain ip foo forwarded { type filter hook forward priority 10; }"},
+			{"nft", "add rule ip foo forwarded ip daddr 10.244.0.0/16 tcp dport 8080 drop"},
+		}, `the rule "ip daddr 10.244.0.0/16 tcp dport 8080 drop" in chain forwarded (ip table foo)`},
 		"iptables-nft": {[][]string{{"iptables-nft", "-P", "FORWARD", "DROP"}}, "the policy drop of chain FORWARD (table filter of iptables-nft)"},
 		"iptables-legacy, as Docker has it": {[][]string{
 			{"iptables-legacy", "-N", "DOCKER-USER"},
