@@ -19,7 +19,7 @@ func TestDoctorMendsForeignDrops(t *testing.T) {
 		"a rule in another table of nftables": {[][]string{
 			{"nft", "add table ip foo; add chain ip foo forwarded { type filter hook forward priority 10; }"},
 			{"nft", "add rule ip foo forwarded ip daddr 10.244.0.0/16 tcp dport 8080 drop"},
-		}, `the rule "ip daddr 10.244.0.0/16 tcp dport 8080 drop" in chain forwarded (ip table foo)`},
+		}, `the rule 'ip daddr 10.244.0.0/16 tcp dport 8080 drop' in chain forwarded (ip table foo)`},
 		"iptables-nft": {[][]string{{"iptables-nft", "-P", "FORWARD", "DROP"}}, "the policy drop of chain FORWARD (table filter of iptables-nft)"},
 		"iptables-legacy, as Docker has it": {[][]string{
 			{"iptables-legacy", "-N", "DOCKER-USER"},

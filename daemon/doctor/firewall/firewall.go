@@ -12,6 +12,7 @@ package firewall
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"edgeway/daemon/doctor/finding"
 	"edgeway/proxiers/plan"
@@ -38,7 +39,11 @@ type Question struct {
 func (c *Checker) Look(ctx context.Context, q Question) []finding.Finding {
 	ctx, cancel := context.WithTimeout(ctx, timeBound)
 	defer cancel()
-	return judge(c.reader.read(ctx), survey(q.Plan, q.Host), q.MasqueradeBit)
+	j := ask(c.reader.read(ctx), survey(q.Plan, q.Host), q.MasqueradeBit)
+	for _, h := range j.order {
+		h.at.describe(ctx)
+	}
+	return j.findings()
 }
 
 // hit is a place that drops packets.
@@ -62,24 +67,30 @@ func (h *hit) weight() int {
 	return 2
 }
 
-// judge sends packets of all ways through all base chains.
-func judge(tables []*table, ways []*way, masqueradeBit int) (out []finding.Finding) {
-	j := judgement{marks: marks{known: allBits, masquerade: uint64(1) << masqueradeBit}, hits: map[place]*hit{}}
-	chains := 0
-	for _, t := range tables {
-		if t.marks {
-			j.marks.known = 0
-		}
-		if t.wrong != nil {
-			out = append(out, unread(t))
-		}
+// ask sends packets of all ways through all base chains.
+func ask(tables []*table, ways []*way, masqueradeBit int) *judgement {
+	j := &judgement{
+		tables: tables, ways: ways, marks: marks{known: allBits, masquerade: uint64(1) << masqueradeBit}, hits: map[place]*hit{},
+	}
+	if slices.ContainsFunc(tables, func(t *table) bool { return t.marks }) {
+		j.marks.known = 0
 	}
 	for _, t := range tables {
 		for _, c := range t.order {
 			if c.hook != "" {
-				chains++
-				j.chain(c, ways)
+				j.chains++
+				j.chain(c)
 			}
+		}
+	}
+	return j
+}
+
+// findings puts it into words.
+func (j *judgement) findings() (out []finding.Finding) {
+	for _, t := range j.tables {
+		if t.wrong != nil {
+			out = append(out, unread(t))
 		}
 	}
 	for _, h := range j.order {
@@ -94,7 +105,7 @@ func judge(tables []*table, ways []*way, masqueradeBit int) (out []finding.Findi
 	if len(out) == 0 {
 		out = append(out, finding.Finding{
 			Check: Check, Level: finding.OK,
-			Seen: fmt.Sprintf("no rule of other programs drops connections of Services: %d base chains were asked about %d sorts of connections", chains, len(ways)),
+			Seen: fmt.Sprintf("no rule of other programs drops connections of Services: %d base chains were asked about %d sorts of connections", j.chains, len(j.ways)),
 		})
 	}
 	return out
@@ -102,29 +113,29 @@ func judge(tables []*table, ways []*way, masqueradeBit int) (out []finding.Findi
 
 // unread is about a table that could not be read.
 func unread(t *table) finding.Finding {
-	which, look := fmt.Sprintf("the %s table %s", t.family, t.name), fmt.Sprintf("nft list table %s %s", t.family, t.name)
-	switch {
-	case t.name == "":
-		which, look = "a table of nftables", "nft list ruleset"
-	case t.program != "":
-		look = fmt.Sprintf("%s-save -t %s", t.program, t.name)
+	which := fmt.Sprintf("the %s table %s", t.family, t.name)
+	if t.name == "" {
+		which = "a table of nftables"
 	}
 	return finding.Finding{
-		Check: Check, Level: finding.Warning, Mend: look,
+		Check: Check, Level: finding.Warning, Mend: t.list(),
 		Seen: fmt.Sprintf("whether %s drops connections of Services is not known: %v", which, t.wrong),
 	}
 }
 
 type judgement struct {
+	tables []*table
+	ways   []*way
 	walker walker
 	marks  marks
+	chains int // base chains that were asked
 	hits   map[place]*hit
 	order  []*hit
 }
 
 // chain asks one base chain about all ways that pass its hook.
-func (j *judgement) chain(c *chain, ways []*way) {
-	for _, w := range ways {
+func (j *judgement) chain(c *chain) {
+	for _, w := range j.ways {
 		if c.table.family != "inet" && (c.table.family == "ip") != (w.family == plan.IPv4) {
 			continue
 		}

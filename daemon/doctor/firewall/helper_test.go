@@ -82,7 +82,7 @@ func readSave(text string) (out []*table) {
 		line = strings.TrimSpace(line)
 		switch {
 		case strings.HasPrefix(line, "*"):
-			s = saving{family: plan.IPv4, table: &table{family: "ip", name: line[1:], program: xtables.Name(plan.IPv4), chains: map[string]*chain{}}}
+			s = saving{family: plan.IPv4, table: &table{family: "ip", name: line[1:], program: "iptables", chains: map[string]*chain{}}}
 			if s.table.name != xtables.NAT {
 				out = append(out, s.table)
 			}
@@ -113,6 +113,10 @@ func mustParse(t testing.TB, text string) []*table {
 		t.Fatal(err)
 	}
 	return tables
+}
+
+func judge(tables []*table, ways []*way, masqueradeBit int) []finding.Finding {
+	return ask(tables, ways, masqueradeBit).findings()
 }
 
 // asked gives the findings about the rules.

@@ -46,9 +46,12 @@ func TestRulesOfTheKernel(t *testing.T) {
 		_, look := rulesOf(t, script)
 		compare(t, name, look())
 		_, look = rulesOf(t, script+"add table inet edgeway\nadd chain inet edgeway c { type filter hook forward priority 0; policy drop; }\n"+
-			"add table inet foo\nadd chain inet foo c { type filter hook forward priority 0; policy drop; }\n")
+			"add table inet foo\nadd chain inet foo c { type filter hook forward priority 0; policy drop; }\n"+
+			"add table inet bar\nadd chain inet bar c { type filter hook forward priority 0; tcp dport 8080 reject; }\n")
 		compare(t, name+", our own table, and another one", look(), seen{
 			finding.Problem, "the policy drop of chain c (inet table foo) drops connections from outside by eth0", "nft insert rule inet foo c ct status dnat accept",
+		}, seen{
+			finding.Problem, `the rule 'tcp dport 8080 reject' in chain c (inet table bar) drops connections from outside by eth0`, "nft insert rule inet bar c ct status dnat accept",
 		})
 	}
 }

@@ -164,7 +164,7 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("%v, and %+v", err, got)
 		}
 		for _, g := range got {
-			if len(g.Seen) > 10*maxRuleText+len(text) || g.Level != finding.OK && g.Mend == "" {
+			if len(g.Seen) > 2000+len(text) || g.Level != finding.OK && g.Mend == "" {
 				t.Errorf("%+v", g)
 			}
 		}

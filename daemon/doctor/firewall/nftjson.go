@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 )
 
@@ -26,10 +27,10 @@ func parseNFT(text []byte) ([]*table, error) {
 	p := &parser{sets: map[string][]any{}}
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
-	for _, want := range []json.Token{json.Delim('{'), "nftables", json.Delim('[')} {
-		if got, err := d.Token(); err != nil || got != want {
-			return nil, errors.New("output of nft: it is no list of nftables' objects")
-		}
+	begin, _ := d.Token()
+	_, _ = d.Token() // the only key
+	if list, err := d.Token(); err != nil || begin != json.Delim('{') || list != json.Delim('[') {
+		return nil, errors.New("output of nft: it is no list of objects")
 	}
 	for d.More() {
 		var item map[string]object
@@ -55,7 +56,7 @@ func (p *parser) table(family, name string) *table {
 			return t
 		}
 	}
-	t := &table{family: family, name: name, chains: map[string]*chain{}}
+	t := newTable(family, name)
 	p.tables = append(p.tables, t)
 	return t
 }
@@ -78,7 +79,9 @@ func (p *parser) take(what string, o object) {
 		t := p.table(text(o, "family"), text(o, "table"))
 		c := t.chain(text(o, "chain"))
 		statements, _ := o["expr"].([]any)
+		handle, _ := o["handle"].(json.Number)
 		r := nftRule{parser: p, table: t}
+		r.handle, _ = strconv.ParseUint(handle.String(), 10, 64)
 		c.rules = append(c.rules, r.read(statements)...)
 	}
 }
@@ -91,6 +94,7 @@ func setKey(family, table, name string) string {
 type nftRule struct {
 	*parser
 	table      *table
+	handle     uint64
 	conditions []condition
 	do         verdict
 	to         string
@@ -99,32 +103,16 @@ type nftRule struct {
 }
 
 func (r *nftRule) read(statements []any) []rule {
-	var words []string
 	for _, s := range statements {
 		o, _ := s.(object)
 		for what, v := range o {
 			r.statement(what, v)
-			words = append(words, statementText(what, v))
 		}
 	}
-	whole := shorten(strings.Join(words, " "))
 	if r.mapped == nil {
-		return []rule{{r.conditions, r.do, r.to, whole}}
-	}
-	for i := range r.mapped {
-		r.mapped[i].text = whole
+		return []rule{{conditions: r.conditions, do: r.do, to: r.to, handle: r.handle}}
 	}
 	return r.mapped
-}
-
-// maxRuleText bounds what is kept of a rule's text.
-const maxRuleText = 200
-
-func shorten(s string) string {
-	if len(s) > maxRuleText {
-		return strings.ToValidUTF8(s[:maxRuleText], "") + "…"
-	}
-	return s
 }
 
 func (r *nftRule) add(c condition) { r.conditions = append(r.conditions, c) }
@@ -203,7 +191,7 @@ func (r *nftRule) verdictMap(o object) {
 		for what, v := range then {
 			of.statement(what, v)
 		}
-		r.mapped = append(r.mapped, rule{conditions: of.conditions, do: of.do, to: of.to})
+		r.mapped = append(r.mapped, rule{conditions: of.conditions, do: of.do, to: of.to, handle: r.handle})
 	}
 }
 

@@ -1,11 +1,15 @@
 package firewall
 
 import (
+	"cmp"
+	"context"
 	"fmt"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
 
+	"edgeway/daemon/doctor/nft"
 	"edgeway/proxiers/iptables/xtables"
 	"edgeway/proxiers/plan"
 )
@@ -89,6 +93,13 @@ func (p place) owner() owner {
 	return ""
 }
 
+// describe asks nft for the text of a rule, which JSON does not have.
+func (p place) describe(ctx context.Context) {
+	if t := p.base.table; p.rule != nil && t.program == "" {
+		p.rule.text = nft.Rule(ctx, t.family, t.name, p.chain.name, p.rule.handle)
+	}
+}
+
 // String names the place, as in "Docker's policy DROP of chain FORWARD (ip table filter)".
 func (p place) String() string {
 	whose := "the "
@@ -103,11 +114,30 @@ func (p place) String() string {
 	if p.rule == nil {
 		return fmt.Sprintf("%spolicy drop of chain %s %s", whose, p.chain.name, where)
 	}
-	return fmt.Sprintf("%srule %q in chain %s %s", whose, p.rule.text, p.chain.name, where)
+	return fmt.Sprintf("%srule '%s' in chain %s %s", whose, cmp.Or(p.rule.text, fmt.Sprintf("handle %d", p.rule.handle)), p.chain.name, where)
+}
+
+// word is a name that neither a shell nor nft nor the options of a program take for something else.
+var word = regexp.MustCompile(`^([\w?][\w./-]*)?$`)
+
+// list is the command that shows the rules, for where no other one can be given.
+func (t *table) list() string {
+	switch {
+	case t.program != "":
+		return fmt.Sprintf("%s-save -t %s", t.program, t.name)
+	case t.name == "", !word.MatchString(t.name):
+		return "nft list ruleset"
+	}
+	return fmt.Sprintf("nft list table %s %s", t.family, t.name)
 }
 
 // mend gives the command after which the packets of a way pass the place.
 func (p place) mend(w *way, s step) string {
+	for _, name := range []string{p.base.table.name, p.base.name, w.in, w.out} {
+		if !word.MatchString(name) {
+			return p.base.table.list()
+		}
+	}
 	if own := p.ownersMend(w, s); own != "" {
 		return own
 	}
@@ -213,9 +243,9 @@ type Drop struct {
 
 // place is what is known of it without the chains around it.
 func (d Drop) place() place {
-	t := &table{family: d.Family, name: d.Table, chains: map[string]*chain{}}
+	t := newTable(d.Family, d.Table)
 	if ofIPTables(t) {
-		t.program = xtables.Name(familyOf[d.Family])
+		t.program = command(t.family, xtables.NFT)
 	}
 	c := &chain{table: t, name: d.Chain}
 	p := place{base: c, chain: c}
@@ -232,6 +262,9 @@ func (d Drop) String() string { return d.place().String() }
 func (d Drop) Mend() string {
 	if slices.Contains(ownTables, d.Table) {
 		return "edgeway explain host DESTINATION:PORT  # the rule is Edgeway's own"
+	}
+	if !word.MatchString(d.Table) || !word.MatchString(d.Chain) {
+		return d.place().base.table.list()
 	}
 	w := way{family: plan.IPv4, protocol: d.Protocol, front: d.To}
 	if d.To.IsValid() && d.To.Addr().Is6() {

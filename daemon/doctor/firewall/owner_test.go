@@ -1,12 +1,14 @@
 package firewall
 
 import (
+	"encoding/json"
 	"net/netip"
 	"slices"
 	"strings"
 	"testing"
 
 	"edgeway/daemon/doctor/finding"
+	"edgeway/proxiers/iptables/xtables"
 	"edgeway/proxiers/plan"
 )
 
@@ -43,7 +45,7 @@ func TestDocker(t *testing.T) {
 	mended := strings.Replace(text, "-A FORWARD -j DOCKER-USER\n", "-A DOCKER-USER -m conntrack --ctstate DNAT -j ACCEPT\n-A FORWARD -j DOCKER-USER\n", 1)
 	compare(t, "mended", asked(everything(), readSave(mended)))
 	compare(t, "endpoints in containers", judge(readSave(text), survey(testPlan(plan.NodePort), behind{"docker0"}), 14),
-		seen{finding.Problem, `Docker's rule "! -i docker0 -o docker0 -j DROP" in chain DOCKER (table filter of iptables) drops connections from outside by eth0`, mend})
+		seen{finding.Problem, `Docker's rule '! -i docker0 -o docker0 -j DROP' in chain DOCKER (table filter of iptables) drops connections from outside by eth0`, mend})
 	compare(t, "with ClusterIPs for this host alone", asked(testPlan(plan.ClusterIP), readSave(text)),
 		seen{finding.Warning, "Docker's policy drop of chain FORWARD (table filter of iptables) drops connections from outside by eth0 to default/web:http/TCP (10.96.0.10:80,", mend})
 }
@@ -75,15 +77,33 @@ func TestFirewalld(t *testing.T) {
 	compare(t, "as installed", asked(p, mustParse(t, text)))
 	p.HealthChecks = []*plan.HealthCheck{{Namespace: "default", Name: "lb", Port: 30999}}
 	compare(t, "with a health check", asked(p, mustParse(t, text)), seen{
-		finding.Problem, `firewalld's rule "reject" in chain filter_IN_public (inet table firewalld) drops connections from outside by eth0 to the health check of default/lb (192.0.2.10:30999)`,
+		finding.Problem, `firewalld's rule 'handle 55' in chain filter_IN_public (inet table firewalld) drops connections from outside by eth0 to the health check of default/lb (192.0.2.10:30999)`,
 		"firewall-cmd --permanent --add-port=30999/tcp && firewall-cmd --reload",
 	})
 	strict := mustParse(t, text)
 	forward := strict[0].chains["filter_FORWARD"]
-	forward.rules = slices.DeleteFunc(forward.rules, func(r rule) bool { return r.text == "ct status dnat accept" })
+	forward.rules = slices.DeleteFunc(forward.rules, func(r rule) bool { return r.handle == 35 }) // ct status dnat accept
 	compare(t, "with StrictForwardPorts", asked(testPlan(plan.NodePort), strict), seen{
-		finding.Problem, `firewalld's rule "reject" in chain filter_FWD_public (inet table firewalld) drops connections from outside by eth0 to default/web:http/TCP`, firewalldMend,
+		finding.Problem, `firewalld's rule 'handle 60' in chain filter_FWD_public (inet table firewalld) drops connections from outside by eth0 to default/web:http/TCP`, firewalldMend,
 	})
+}
+
+// Whoever may change the host's network may name tables and interfaces: a shell and nft would take these words for commands.
+func TestNamesThatAreNoWords(t *testing.T) {
+	text := chainJSON("forward", 0, "drop")
+	for _, name := range []string{"a;reboot", "$(reboot)", "-f", "a b", "`reboot`", "é"} {
+		raw, _ := json.Marshal(name)
+		for was, want := range map[string]string{`"foo"`: "nft list ruleset", `"c"`: "nft list table inet foo"} {
+			got := asked(testPlan(plan.NodePort), mustParse(t, strings.ReplaceAll(text, was, string(raw))))
+			if len(got) != 1 || got[0].Mend != want {
+				t.Errorf("%q instead of %s: %+v", name, was, got)
+			}
+		}
+		got := judge(readSave(testdata(t, "ufw.save")), survey(testPlan(plan.NodePort), behind{name}), 14)
+		if len(got) != 1 || got[0].Mend != "iptables-save -t filter" {
+			t.Errorf("an interface named %q: %+v", name, got)
+		}
+	}
 }
 
 // libvirt's rules are about its own bridges.
@@ -93,10 +113,10 @@ func TestLibvirt(t *testing.T) {
 	compare(t, "endpoints elsewhere", asked(p, tables()))
 	got := judge(tables(), survey(p, behind{"virbr0"}), 14)
 	compare(t, "endpoints in virtual machines", got, seen{
-		finding.Problem, `libvirt's rule "oifname virbr0 counter reject" in chain guest_input (ip table libvirt_network) drops connections from outside by eth0`,
+		finding.Problem, `libvirt's rule 'handle 12' in chain guest_input (ip table libvirt_network) drops connections from outside by eth0`,
 		"nft insert rule ip libvirt_network forward ct status dnat accept",
 	}, seen{
-		finding.Problem, `libvirt's rule "iifname virbr0 counter reject" in chain guest_output (ip table libvirt_network) drops the answers to connections from outside by eth0`,
+		finding.Problem, `libvirt's rule 'handle 10' in chain guest_output (ip table libvirt_network) drops the answers to connections from outside by eth0`,
 		"nft insert rule ip libvirt_network forward ct status dnat accept",
 	})
 }
@@ -117,13 +137,14 @@ func (b behind) Route(to netip.Addr) (string, netip.Addr) {
 // A trace knows the place, and not the chains around it.
 func TestDrop(t *testing.T) {
 	endpoint := netip.MustParseAddrPort("10.244.1.11:8080")
+	iptables := command("ip", xtables.NFT)
 	for _, c := range []struct {
 		drop       Drop
 		says, mend string
 	}{
 		{
 			Drop{Family: "inet", Table: "foo", Chain: "out", Handle: 7, Rule: "tcp dport 8080 drop", Protocol: plan.TCP},
-			`the rule "tcp dport 8080 drop" in chain out (inet table foo)`, "nft insert rule inet foo out handle 7 ct status dnat accept",
+			`the rule 'tcp dport 8080 drop' in chain out (inet table foo)`, "nft insert rule inet foo out handle 7 ct status dnat accept",
 		},
 		{
 			Drop{Family: "inet", Table: "foo", Chain: "out", Protocol: plan.TCP, To: endpoint},
@@ -131,11 +152,15 @@ func TestDrop(t *testing.T) {
 		},
 		{
 			Drop{Family: "ip", Table: "filter", Chain: "ufw-user-output", Handle: 3, Rule: "drop", Protocol: plan.TCP},
-			`ufw's rule "drop" in chain ufw-user-output (table filter of iptables)`, "iptables -t filter -I ufw-user-output -m conntrack --ctstate DNAT -j ACCEPT",
+			`ufw's rule 'drop' in chain ufw-user-output (table filter of ` + iptables + `)`, iptables + " -t filter -I ufw-user-output -m conntrack --ctstate DNAT -j ACCEPT",
+		},
+		{
+			Drop{Family: "inet", Table: "foo", Chain: "out;reboot", Protocol: plan.TCP},
+			"the policy drop of chain out;reboot (inet table foo)", "nft list table inet foo",
 		},
 		{
 			Drop{Family: "ip", Table: "edgeway", Chain: "c-1", Handle: 3, Rule: "drop"},
-			`the rule "drop" in chain c-1 (ip table edgeway)`, "edgeway explain host DESTINATION:PORT  # the rule is Edgeway's own",
+			`the rule 'drop' in chain c-1 (ip table edgeway)`, "edgeway explain host DESTINATION:PORT  # the rule is Edgeway's own",
 		},
 	} {
 		if c.drop.String() != c.says || c.drop.Mend() != c.mend {

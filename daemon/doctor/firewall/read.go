@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os/exec"
 	"slices"
 	"strings"
 	"time"
@@ -14,8 +15,7 @@ import (
 )
 
 const (
-	// maxList bounds the list of all tables, and maxTable the text of one: some 5,000 rules of nft's, 20,000 of iptables'.
-	maxList  = 1 << 20
+	// maxTable bounds the text of a table: some 5,000 rules of nft's, 20,000 of iptables'.
 	maxTable = 2 << 20
 	// timeBound is for one look, and tableBound for one table. Tables that are not too big take some 10 ms each, and seconds
 	// on a busy board.
@@ -50,24 +50,17 @@ var familyOf = map[string]plan.Family{"ip": plan.IPv4, "ip6": plan.IPv6}
 
 // read gives all tables that packets of Services may pass.
 func (r *reader) read(ctx context.Context) (out []*table) {
-	text, err := nft.Run(ctx, maxList, "", "-j", "list", "tables")
-	var listed []*table
-	if err == nil {
-		listed, err = parseNFT(text)
+	listed, err := nft.Tables()
+	if err != nil {
+		out = append(out, &table{wrong: err})
 	}
-	for _, t := range listed {
-		if concerns(t) {
+	for _, l := range listed {
+		if t := newTable(l.Family, l.Name); concerns(t) {
 			out = append(out, r.table(ctx, t))
 		}
 	}
 	for _, f := range xtables.HostFamilies() {
-		if err != nil {
-			out = append(out, r.saved(ctx, toolsKey{xtables.NFT, f})...)
-		}
-		out = append(out, r.saved(ctx, toolsKey{xtables.Legacy, f})...)
-	}
-	if err != nil {
-		out = append(out, &table{wrong: err})
+		out = append(out, r.legacy(ctx, f)...)
 	}
 	return out
 }
@@ -139,24 +132,33 @@ var builtin = map[string]string{
 	"PREROUTING": "prerouting", "INPUT": "input", "FORWARD": "forward", "OUTPUT": "output", "POSTROUTING": "postrouting",
 }
 
-// saved reads all tables of a variant of iptables: those of iptables-legacy are in the kernel beside nftables.
-func (r *reader) saved(ctx context.Context, key toolsKey) (out []*table) {
-	names, err := xtables.Tables(key.variant, key.family)
+// legacy reads all tables of iptables-legacy, which are in the kernel beside nftables.
+func (r *reader) legacy(ctx context.Context, f plan.Family) (out []*table) {
+	names, err := xtables.Tables(xtables.Legacy, f)
 	if err != nil {
 		return nil // a daemon without privileges cannot know; "edgeway doctor" of root can
 	}
 	for _, name := range names {
 		if _, known := priorities[name]; known {
-			out = append(out, r.save(ctx, key, name))
+			out = append(out, r.save(ctx, toolsKey{xtables.Legacy, f}, name))
 		}
 	}
 	return out
 }
 
+// command is the program that changes single rules: that with a long name if there is one.
+func command(family string, v xtables.Variant) string {
+	plain := family + "tables"
+	if long := plain + "-" + string(v); exec.Command(long).Err == nil {
+		return long
+	}
+	return plain
+}
+
 // save reads a table by iptables-save.
 func (r *reader) save(ctx context.Context, key toolsKey, name string) *table {
-	family := map[plan.Family]string{plan.IPv4: "ip", plan.IPv6: "ip6"}[key.family]
-	t := &table{family: family, name: name, program: xtables.Name(key.family) + "-" + string(key.variant), chains: map[string]*chain{}}
+	t := newTable(map[plan.Family]string{plan.IPv4: "ip", plan.IPv6: "ip6"}[key.family], name)
+	t.program = command(t.family, key.variant)
 	tools := r.tools[key]
 	if tools == nil {
 		if tools, t.wrong = xtables.Open(ctx, key.variant, key.family); t.wrong != nil {
@@ -164,7 +166,6 @@ func (r *reader) save(ctx context.Context, key toolsKey, name string) *table {
 		}
 		r.tools[key] = tools
 	}
-	t.program = tools.Command()
 	return r.bounded(ctx, t, func(ctx context.Context) (*table, error) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
@@ -199,5 +200,5 @@ func (s *saving) line(l xtables.Line) {
 		s.table.marks = s.table.marks || marks
 		return
 	}
-	c.kind, c.hook, c.priority, c.drops = "filter", builtin[l.Chain], priorities[s.table.name], l.Policy == "DROP"
+	c.kind, c.hook, c.priority, c.drops = "filter", builtin[l.Chain], priorities[s.table.name], strings.HasPrefix(l.Policy, "DROP")
 }

@@ -18,8 +18,9 @@ type rule struct {
 	conditions []condition
 	do         verdict
 	to         string // jump and jumpAway: the chain
-	// text is the rule as its own program prints it, or nearly so.
-	text string
+	// text is the rule as iptables-save prints it. Of nftables the handle is known, by which nft gives the text.
+	text   string
+	handle uint64
 }
 
 // holds is as certain as the least certain condition.
@@ -56,6 +57,10 @@ type table struct {
 	marks bool
 	// wrong says why the table could not be read.
 	wrong error
+}
+
+func newTable(family, name string) *table {
+	return &table{family: family, name: name, chains: map[string]*chain{}}
 }
 
 // chain gives the chain of the name, which is made if there is none.

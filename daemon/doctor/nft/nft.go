@@ -1,4 +1,5 @@
-// Package nft runs the program nft for a look at the host, within bounds in time and in bytes.
+// Package nft asks for the tables of nftables, and runs the program nft, for a look at the host, within bounds in time and
+// in bytes.
 package nft
 
 import (
@@ -8,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"regexp"
 	"strings"
 	"time"
 )
@@ -15,8 +17,13 @@ import (
 // waitDelay is for what nft has written when it has ended or was killed.
 const waitDelay = 2 * time.Second
 
-// maxMessage bounds the part of nft's message that is kept: it quotes its input.
-const maxMessage = 200
+const (
+	// maxMessage bounds the part of nft's message that is kept: it quotes its input. maxRule is for the text of a rule.
+	maxMessage = 200
+	maxRule    = 200
+	// maxChain bounds the text of a chain.
+	maxChain = 4 << 20
+)
 
 // ErrMissing says that there is no such program.
 var ErrMissing = errors.New("the program nft is missing: install the package nftables")
@@ -24,9 +31,17 @@ var ErrMissing = errors.New("the program nft is missing: install the package nft
 // ErrTooMuch says that the answer is longer than the limit.
 var ErrTooMuch = errors.New("the answer is too long")
 
+// word is what nft takes for one. It reads all arguments as one text: a table may be named "a; flush ruleset".
+var word = regexp.MustCompile(`^[\w./-]+$`)
+
 // Run gives what nft prints, at most limit bytes of it, in the network namespace of the calling thread. input, if not
-// empty, is for nft's standard input ("-f -").
+// empty, is for nft's standard input ("-f -"). Arguments must be single words.
 func Run(ctx context.Context, limit int, input string, args ...string) ([]byte, error) {
+	for _, a := range args {
+		if !word.MatchString(a) {
+			return nil, fmt.Errorf("nft: %q is no name for it", a)
+		}
+	}
 	path, err := exec.LookPath("nft")
 	if err != nil {
 		return nil, ErrMissing
@@ -63,6 +78,18 @@ func failure(err error, messages string) error {
 		return fmt.Errorf("nft: %w", err)
 	}
 	return fmt.Errorf("nft: %s (%w)", text[:min(len(text), maxMessage)], err)
+}
+
+// Rule gives the text of a rule; where it is gone, its handle.
+func Rule(ctx context.Context, family, table, chain string, handle uint64) string {
+	mark := fmt.Sprintf(" # handle %d", handle)
+	out, _ := Run(ctx, maxChain, "", "-a", "-t", "list", "chain", family, table, chain) // without it there is no such line
+	for line := range strings.Lines(string(out)) {
+		if text, ok := strings.CutSuffix(strings.TrimSpace(line), mark); ok && !strings.HasSuffix(text, "{") {
+			return strings.ToValidUTF8(text[:min(len(text), maxRule)], "")
+		}
+	}
+	return mark[len(" # "):]
 }
 
 // bounded keeps what is written. Writing more fails, which ends the program.

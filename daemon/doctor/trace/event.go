@@ -5,6 +5,8 @@ import (
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+
+	"edgeway/daemon/doctor/nft"
 )
 
 // event is one message of the kernel: a packet has met a rule, or a base chain's end.
@@ -22,18 +24,12 @@ const (
 	verdictCode = unix.NFTA_VERDICT_CODE
 )
 
-// families are the names of NFPROTO numbers.
-var families = map[uint8]string{
-	unix.NFPROTO_INET: "inet", unix.NFPROTO_IPV4: "ip", unix.NFPROTO_IPV6: "ip6",
-	unix.NFPROTO_NETDEV: "netdev", unix.NFPROTO_BRIDGE: "bridge", unix.NFPROTO_ARP: "arp",
-}
-
 // parse reads a message: struct nfgenmsg, and attributes.
 func parse(m netlink.Message) (e event, ok bool) {
 	if uint16(m.Header.Type) != unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_TRACE || len(m.Data) < 4 {
 		return e, false
 	}
-	e.family = families[m.Data[0]]
+	e.family = nft.Family(m.Data[0])
 	attrs, err := netlink.NewAttributeDecoder(m.Data[4:])
 	if err != nil {
 		return e, false

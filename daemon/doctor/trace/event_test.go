@@ -40,11 +40,7 @@ func message(t testing.TB, e event) netlink.Message {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for number, name := range families {
-		if name == e.family {
-			raw = append([]byte{number, 0, 0, 0}, raw...)
-		}
-	}
+	raw = append([]byte{map[string]byte{"inet": unix.NFPROTO_INET, "ip": unix.NFPROTO_IPV4}[e.family], 0, 0, 0}, raw...)
 	return netlink.Message{Header: netlink.Header{Type: unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_TRACE}, Data: raw}
 }
 

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -26,8 +27,8 @@ import (
 const table = "edgeway-trace"
 
 const (
-	// maxOutput bounds what nft prints, maxMessages what the kernel tells.
-	maxOutput   = 4 << 20
+	// maxOutput bounds what nft prints, which is nothing, maxMessages what the kernel tells.
+	maxOutput   = 1 << 16
 	maxMessages = 20_000
 	// rest is how long the kernel's last messages may take. It has sent them when the packet has passed.
 	rest = 200 * time.Millisecond
@@ -81,7 +82,7 @@ func Run(ctx context.Context, flow Flow, connect func(context.Context)) (v Verdi
 	}
 	v = judge(events)
 	if v.Dropped && v.Handle != 0 {
-		v.Rule = ruleText(ctx, v)
+		v.Rule = nft.Rule(ctx, v.Family, v.Table, v.Chain, v.Handle)
 	}
 	return v, nil
 }
@@ -109,11 +110,11 @@ table inet %[1]s {
 `, table, ip, addr, proto, f.From, f.To.Port())
 }
 
-// Cleanup removes what a trace has left. Where nft cannot list tables there is none.
+// Cleanup removes what a trace has left.
 func Cleanup(ctx context.Context) error {
-	out, err := nft.Run(ctx, maxOutput, "", "list", "tables")
-	if err != nil || !strings.Contains(string(out), "table inet "+table+"\n") {
-		return nil //nolint:nilerr // what cannot be listed could not be made
+	tables, err := nft.Tables()
+	if err != nil || !slices.Contains(tables, nft.Table{Family: "inet", Name: table}) {
+		return err
 	}
 	return remove(ctx)
 }
@@ -150,19 +151,4 @@ func collect(conn *netlink.Conn) (events []event, err error) {
 		}
 	}
 	return events, nil
-}
-
-// ruleText asks nft for a rule; empty: it is gone.
-func ruleText(ctx context.Context, v Verdict) string {
-	out, err := nft.Run(ctx, maxOutput, "", "-a", "list", "chain", v.Family, v.Table, v.Chain)
-	if err != nil {
-		return ""
-	}
-	mark := fmt.Sprintf(" # handle %d", v.Handle)
-	for line := range strings.Lines(string(out)) {
-		if text, ok := strings.CutSuffix(strings.TrimSpace(line), mark); ok && !strings.HasSuffix(text, "{") {
-			return text
-		}
-	}
-	return ""
 }

@@ -13,11 +13,9 @@ import (
 // Line is one of the output of iptables-save: a chain, or a rule.
 type Line struct {
 	Chain string
-	// IsRule tells a rule from the declaration of its chain. Rule is the text after "-A CHAIN ".
-	IsRule bool
-	Rule   string
-	// Policy is that of a built-in chain, "-" of any other one.
-	Policy string
+	// IsRule tells a rule from the declaration of its chain. Rule is the text after "-A CHAIN ", Policy that after ":CHAIN ".
+	IsRule       bool
+	Rule, Policy string
 }
 
 // Save reads one table: all chains, then all rules. One that does not exist has none, and is not made by looking, as
@@ -72,8 +70,7 @@ func (r *saveReader) line(line string) {
 		chain, rule, _ := strings.Cut(text, " ")
 		r.visit(Line{Chain: chain, IsRule: true, Rule: rule})
 	} else if text, ok := strings.CutPrefix(line, ":"); ok {
-		chain, rest, _ := strings.Cut(text, " ")
-		policy, _, _ := strings.Cut(rest, " ")
+		chain, policy, _ := strings.Cut(text, " ")
 		r.visit(Line{Chain: chain, Policy: policy})
 	}
 }

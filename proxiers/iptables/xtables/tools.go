@@ -9,8 +9,6 @@ import (
 	"context"
 	"errors"
 	"os/exec"
-	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 
@@ -38,9 +36,6 @@ func Open(ctx context.Context, v Variant, f plan.Family) (*Tools, error) {
 	}
 	return &Tools{Variant: v, Family: f, programs: p, lock: newLock()}, nil
 }
-
-// Command is the name of the program that changes single rules, as people call it: "iptables-nft".
-func (t *Tools) Command() string { return strings.TrimSuffix(filepath.Base(t.programs.save), "-save") }
 
 // Restore runs one input without a flush of the tables. Every table of it is changed as a whole or not at all. The
 // error wraps proxiers.ErrRefused when the content is to blame.

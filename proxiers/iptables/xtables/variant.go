@@ -70,18 +70,13 @@ func checkPrograms(ctx context.Context, v Variant) error {
 	return nil
 }
 
-// Name is that of the program for a family, whichever variant it is.
-func Name(f plan.Family) string {
-	return map[plan.Family]string{plan.IPv4: "iptables", plan.IPv6: "ip6tables"}[f]
-}
-
 // programs are the paths of one variant's programs for one family.
 type programs struct{ restore, save string }
 
 // findPrograms looks for iptables-nft and its like, then for plain names that are of the variant. The
 // error wraps proxiers.ErrUnsupported.
 func findPrograms(ctx context.Context, v Variant, f plan.Family) (programs, error) {
-	plain := Name(f)
+	plain := map[plan.Family]string{plan.IPv4: "iptables", plan.IPv6: "ip6tables"}[f]
 	name := plain + "-" + string(v)
 	main, p, err := lookPrograms(name)
 	if err != nil {
