@@ -13,7 +13,6 @@ import (
 	"edgeway/daemon/doctor"
 	"edgeway/daemon/doctor/finding"
 	"edgeway/daemon/doctor/firewall"
-	"edgeway/daemon/planner"
 	"edgeway/daemon/source"
 	"edgeway/daemon/source/kube"
 	"edgeway/daemon/source/lastknown"
@@ -61,7 +60,7 @@ func Examined(ctx context.Context, path string, logger *slog.Logger) (*doctor.Ho
 // answerTime is how long a daemon may take to answer. A stuck one is a finding.
 const answerTime = 15 * time.Second
 
-// examinedEndpoints is how many routes to endpoints edgeway doctor looks up at most, and the daemon itself.
+// examinedEndpoints is how many routes edgeway doctor looks up at most, and the daemon itself: some milliseconds.
 const (
 	examinedEndpoints = 10_000
 	watchedEndpoints  = 256
@@ -91,28 +90,24 @@ func addKube(h *doctor.Host, cfg *config.Config, logger *slog.Logger) {
 // readingTime bounds a reading of all sources where there is no last-known state.
 const readingTime = 10 * time.Second
 
-// offline gives what the last-known state and the manifests say, or, before a daemon has run, all sources.
+// offline gives the facts that foresee has, or, before a daemon has run, the plan that all sources make.
 func offline(ctx context.Context, cfg *config.Config, logger *slog.Logger) (doctor.Facts, error) {
-	m, err := recall(ctx, cfg)
-	if err != nil && cfg.Source.Kube.Kubeconfig == "" {
+	m, state, err := foresee(ctx, cfg)
+	if err == nil {
+		f := factsOf(&state)
+		f.Orphans = orphans(m.tracker)
+		return f, nil
+	}
+	if cfg.Source.Kube.Kubeconfig == "" {
 		return doctor.Facts{}, err
 	}
-	if err != nil {
-		ctx, cancel := context.WithTimeout(ctx, readingTime)
-		defer cancel()
-		p, _, failed := MakePlan(ctx, cfg, logger)
-		if failed != nil {
-			return doctor.Facts{}, errors.Join(err, failed)
-		}
-		return doctor.Facts{Plan: p}, nil
+	ctx, cancel := context.WithTimeout(ctx, readingTime)
+	defer cancel()
+	p, _, failed := MakePlan(ctx, cfg, logger)
+	if failed != nil {
+		return doctor.Facts{}, errors.Join(err, failed)
 	}
-	host, err := lookAround(ctx)
-	if err != nil {
-		return doctor.Facts{}, err
-	}
-	held := func() []source.Holding { return m.saved.Held }
-	p, _ := planner.New(plannerOptions(cfg, families(cfg), held)).Plan(m.snapshot, withoutHealthChecks(host, m.snapshot), nil)
-	return doctor.Facts{Plan: p, Services: m.snapshot.Services, Orphans: orphans(m.tracker)}, nil
+	return doctor.Facts{Plan: p}, nil
 }
 
 // nowhere is a sink for who only wants to know whether there is something.

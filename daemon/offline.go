@@ -32,24 +32,30 @@ type recalled struct {
 	of string
 }
 
-// Offline gives what a daemon that starts now, without its API server, would plan: from the last-known state, the manifests
+// foresee gives what a daemon that starts now, without its API server, would plan: from the last-known state, the manifests
 // and this host. It changes nothing, makes no connection, and needs no kubeconfig, which may be a credential that is there
 // only while the service runs.
-func Offline(ctx context.Context, cfg *config.Config) (*control.Subject, error) {
-	m, err := recall(ctx, cfg)
-	if err != nil {
-		return nil, err
+func foresee(ctx context.Context, cfg *config.Config) (m recalled, state pipeline.State, err error) {
+	if m, err = recall(ctx, cfg); err != nil {
+		return m, state, err
 	}
 	host, err := lookAround(ctx)
 	if err != nil {
-		return nil, err
+		return m, state, err
 	}
 	held := func() []source.Holding { return m.saved.Held }
-	p, problems := planner.New(plannerOptions(cfg, families(cfg), held)).Plan(m.snapshot, withoutHealthChecks(host, m.snapshot), nil)
-	return &control.Subject{
-		State: pipeline.State{Snapshot: m.snapshot, Plan: p, PlanProblems: problems},
-		Gaps:  Gaps(ctx, cfg), Way: nodeinfo.WayTo, Offline: m.of,
-	}, nil
+	state.Snapshot = m.snapshot
+	state.Plan, state.PlanProblems = planner.New(plannerOptions(cfg, families(cfg), held)).Plan(m.snapshot, withoutHealthChecks(host, m.snapshot), nil)
+	return m, state, nil
+}
+
+// Offline answers questions about what foresee gives.
+func Offline(ctx context.Context, cfg *config.Config) (*control.Subject, error) {
+	m, state, err := foresee(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	return &control.Subject{State: state, Gaps: Gaps(ctx, cfg), Way: nodeinfo.WayTo, Offline: m.of}, nil
 }
 
 // OfflineServices gives the names of the Services that Offline would have, sorted.

@@ -44,7 +44,7 @@ func checkNames() (out []string) {
 
 // factsOf gives what the pipeline knows.
 func factsOf(state *pipeline.State) doctor.Facts {
-	f := doctor.Facts{PID: os.Getpid(), Plan: state.InForce, InForce: state.InForce != nil}
+	f := doctor.Facts{Plan: state.InForce, InForce: state.InForce != nil}
 	if f.Plan == nil {
 		f.Plan = state.Plan
 	}
@@ -58,6 +58,7 @@ func factsOf(state *pipeline.State) doctor.Facts {
 func (i *instance) facts() doctor.Facts {
 	state := i.pipeline.State()
 	f := factsOf(&state)
+	f.PID = os.Getpid()
 	f.Orphans, f.Sources, f.Conditions = orphans(i.sources.tracker), i.sources.facts(), i.health.Report().Conditions
 	for _, w := range i.waiting() {
 		f.NotListening = append(f.NotListening, fmt.Sprintf("%s of %s: %v", w.Address, w.Service, w.Err))

@@ -26,7 +26,10 @@ const (
 
 // endpointRoutes looks up the endpoints that connections go to.
 func endpointRoutes(_ context.Context, h *Host) []finding.Finding {
-	networks := h.networks()
+	networks := h.known
+	if networks == nil {
+		networks = h.networks()
+	}
 	ways := map[string][]string{} // the networks of each way
 	var lost []finding.Finding
 	for i := range networks {

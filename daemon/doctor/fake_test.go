@@ -136,7 +136,7 @@ func service(name, node string, endpoints ...string) *tracker.Service {
 }
 
 // run gives the findings of the check of this name as lines: the level, what was seen, and after " | " what mends it.
-func run(t *testing.T, h *Host, name string) (lines []string) {
+func run(t testing.TB, h *Host, name string) (lines []string) {
 	t.Helper()
 	i := slices.IndexFunc(Checks(), func(c Check) bool { return c.Name == name })
 	if i < 0 {
@@ -156,7 +156,7 @@ func run(t *testing.T, h *Host, name string) (lines []string) {
 }
 
 // wants compares the findings of a check, in any order, each with the words of one line.
-func wants(t *testing.T, h *Host, name string, want ...string) {
+func wants(t testing.TB, h *Host, name string, want ...string) {
 	t.Helper()
 	got := run(t, h, name)
 	if len(got) != len(want) {

@@ -44,9 +44,13 @@ func (h *Host) number(path string) (int, error) {
 func set(key string, value any) string { return fmt.Sprintf("sysctl -w %s=%v", key, value) }
 
 func forwarding4(_ context.Context, h *Host) []finding.Finding {
-	found, enabled := h.forwarding(plan.IPv4, forward4, func() string { return set(forward4, 1) })
-	if !enabled {
-		return found
+	return h.forwarding(plan.IPv4, forward4, func() string { return set(forward4, 1) })
+}
+
+// forwardingLinks looks at the interfaces, of which there may be thousands.
+func forwardingLinks(_ context.Context, h *Host) (found []finding.Finding) {
+	if n, err := h.number(sysctlPath(forward4)); err != nil || n == 0 || !h.serves(plan.IPv4) {
+		return nil
 	}
 	links, _ := h.Links() // without the list nothing can be said of any
 	for _, device := range links {
@@ -61,7 +65,7 @@ func forwarding4(_ context.Context, h *Host) []finding.Finding {
 // forwarding6: a router does not obey the advertisements of others, and would so lose a default route that it has from one,
 // unless accept_ra is 2 (Linux, ip-sysctl).
 func forwarding6(_ context.Context, h *Host) []finding.Finding {
-	found, _ := h.forwarding(plan.IPv6, forward6, func() string {
+	return h.forwarding(plan.IPv6, forward6, func() string {
 		var commands []string
 		links, _ := h.Advertised() // then the operator learns nothing of them
 		for _, device := range links {
@@ -72,28 +76,31 @@ func forwarding6(_ context.Context, h *Host) []finding.Finding {
 		}
 		return strings.Join(append(commands, set(forward6, 1)), " && ")
 	})
-	return found
 }
 
-// forwarding says whether the kernel forwards what the plan needs. enabled says that it forwards at all.
-func (h *Host) forwarding(family plan.Family, key string, mend func() string) (found []finding.Finding, enabled bool) {
-	if !slices.ContainsFunc(h.servicePorts(), func(s *plan.ServicePort) bool { return s.Family == family }) {
-		return nil, false
+func (h *Host) serves(family plan.Family) bool {
+	return slices.ContainsFunc(h.servicePorts(), func(s *plan.ServicePort) bool { return s.Family == family })
+}
+
+// forwarding says whether the kernel forwards what the plan needs.
+func (h *Host) forwarding(family plan.Family, key string, mend func() string) []finding.Finding {
+	if !h.serves(family) {
+		return nil
 	}
 	value, err := h.number(sysctlPath(key))
 	if err != nil {
-		return []finding.Finding{warning("", "%s cannot be read: %v", key, err)}, false
+		return []finding.Finding{warning("", "%s cannot be read: %v", key, err)}
 	}
 	needed, useful := h.forwarded(family)
 	switch {
 	case value != 0:
-		return []finding.Finding{ok("%s is %d", key, value)}, true
+		return []finding.Finding{ok("%s is %d", key, value)}
 	case needed != "":
-		return []finding.Finding{problem(mend(), "%s is 0: this host does not forward connections of others, such as those to %s", key, needed)}, false
+		return []finding.Finding{problem(mend(), "%s is 0: this host does not forward connections of others, such as those to %s", key, needed)}
 	case useful != "":
-		return []finding.Finding{warning(mend(), "%s is 0: connections that other hosts send by way of this one, as to %s, are not forwarded; its own work", key, useful)}, false
+		return []finding.Finding{warning(mend(), "%s is 0: connections that other hosts send by way of this one, as to %s, are not forwarded; its own work", key, useful)}
 	}
-	return []finding.Finding{ok("%s is 0, and no Service needs it", key)}, false
+	return []finding.Finding{ok("%s is 0, and no Service needs it", key)}
 }
 
 // forwarded names a frontend whose connections this host has to forward: needed, of one that others reach it by; useful,

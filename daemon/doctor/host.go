@@ -35,8 +35,10 @@ type Host struct {
 	Saved func() (time.Time, error)
 	// Rules asks the rules of other programs, never twice at once.
 	Rules func(context.Context, firewall.Question) []finding.Finding
-	// Lookups bounds the endpoints whose route is looked up.
+	// Lookups bounds the endpoints, and the addresses of Services, whose route is looked up.
 	Lookups int
+	// known are the networks of the plan, if somebody has gathered them.
+	known []network
 }
 
 // Facts are what a daemon knows; without one, what its sources say.

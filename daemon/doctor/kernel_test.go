@@ -18,11 +18,11 @@ import (
 
 // lab is a network namespace of the test's own, which ends with the test's thread. v0 and v1 are the ends of one cable.
 type lab struct {
-	*testing.T
+	testing.TB
 	*Host
 }
 
-func newLab(t *testing.T, services ...*plan.ServicePort) *lab {
+func newLab(t testing.TB, services ...*plan.ServicePort) *lab {
 	t.Helper()
 	runtime.LockOSThread() // never unlocked: the thread ends with the test
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
@@ -81,7 +81,7 @@ func TestCommandsMend(t *testing.T) {
 	l.sh("sysctl -qw net.ipv4.ip_forward=0 net.ipv6.conf.all.forwarding=0")
 	l.mends("ip-forward", "net.ipv4.ip_forward is 0")
 	l.sh("sysctl -qw net.ipv4.conf.v0.forwarding=0")
-	l.mends("ip-forward", "come in by v0")
+	l.mends("links-forward", "come in by v0")
 	l.sh("ip -6 route add default via fe80::1 dev v0 proto ra && sysctl -qw net.ipv6.conf.v0.accept_ra=1")
 	l.mends("ipv6-forward", "net.ipv6.conf.all.forwarding is 0")
 	if n, err := l.number("/proc/sys/net/ipv6/conf/v0/accept_ra"); n != 2 || err != nil {
@@ -112,7 +112,7 @@ func TestAForbiddenWayAndALinkThatIsDownAreFound(t *testing.T) {
 // mendless wants one problem of a check.
 func (l *lab) mendless(check, words string) {
 	l.Helper()
-	wants(l.T, l.Host, check, "problem: … "+words)
+	wants(l.TB, l.Host, check, "problem: … "+words)
 }
 
 func TestListenersOfTheKernel(t *testing.T) {

@@ -46,7 +46,7 @@ func TestInterfacesThatDoNotForwardAreNamed(t *testing.T) {
 	h, f := testHost()
 	f.links = append(f.links, "eth0.7")
 	f.set("ipv4/conf/eth0.7/forwarding", "0")
-	wants(t, h, "ip-forward", "ok: ", "warning: … come in by eth0.7 … | sysctl -w net/ipv4/conf/eth0.7/forwarding=1")
+	wants(t, h, "links-forward", "warning: … come in by eth0.7 … | sysctl -w net/ipv4/conf/eth0.7/forwarding=1")
 }
 
 // A host that becomes a router of IPv6 no longer obeys the advertisement that it has its default route from.

@@ -5,8 +5,10 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+	"weak"
 
 	"edgeway/daemon/doctor/finding"
+	"edgeway/proxiers/plan"
 )
 
 // Rounds is the daemon's own look at the host, again and again.
@@ -14,6 +16,10 @@ type Rounds struct {
 	o      RoundsOptions
 	poked  chan struct{}
 	checks []Check
+
+	// networks are those of plan: in a big cluster to gather them takes longer than to look them up.
+	plan     weak.Pointer[plan.Plan]
+	networks []network
 
 	mu    sync.Mutex
 	found []Lasting
@@ -65,7 +71,7 @@ func (r *Rounds) Problems() []Lasting {
 	return r.found
 }
 
-// Run looks until ctx ends, for the first time after the first Planned.
+// Run looks until ctx ends, for the first time soon after the first Planned, or after a minute.
 func (r *Rounds) Run(ctx context.Context) {
 	var last time.Time
 	gap := time.Duration(0) // the first plan is looked at soon
@@ -101,8 +107,13 @@ func (r *Rounds) Run(ctx context.Context) {
 
 // look runs the checks, logs what has begun and ended, and reports whether there are new problems.
 func (r *Rounds) look(ctx context.Context) (fresh bool) {
+	h := r.o.Host()
+	if of := weak.Make(h.Plan); of != r.plan {
+		r.plan, r.networks = of, h.networks()
+	}
+	h.known = r.networks
 	var now []Lasting
-	for _, f := range Look(ctx, r.o.Host(), r.checks) {
+	for _, f := range Look(ctx, h, r.checks) {
 		if f.Level == finding.Problem {
 			now = append(now, Lasting{Finding: f, Since: time.Now()})
 		}

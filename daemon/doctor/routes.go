@@ -57,7 +57,7 @@ func (h *Host) targets() []target {
 				if _, known := ranges[t.to]; !known {
 					ranges[t.to] = t
 				}
-			} else if len(single) < maxSingle {
+			} else if len(single) < h.Lookups {
 				single[f.Addr] = t
 			}
 		}
@@ -65,9 +65,6 @@ func (h *Host) targets() []target {
 	out := slices.SortedFunc(maps.Values(ranges), func(a, b target) int { return a.to.Compare(b.to) })
 	return append(out, h.alike(single)...)
 }
-
-// maxSingle is how many addresses of Services outside of their ranges are looked up.
-const maxSingle = 1000
 
 // alike joins the targets of one kind that the kernel treats in one way.
 func (h *Host) alike(single map[netip.Addr]target) (out []target) {

@@ -33,10 +33,29 @@ func (w Way) String() string {
 	return "on " + w.Interface
 }
 
-// WayTo asks the kernel (RTM_GETROUTE), in the network namespace of the calling thread. Rules that look at a mark or
-// a source are not known here: it is the way of a packet that has neither. The error is the kernel's: there is no way.
-func WayTo(to netip.Addr) (Way, error) {
-	found, err := netlink.RouteGet(to.Unmap().AsSlice())
+// Ways asks the kernel for many ways at once: of each interface, it asks only once. It is for one goroutine, and for the network
+// namespace of the thread that made it.
+type Ways struct {
+	handle *netlink.Handle
+	links  map[int]*netlink.LinkAttrs
+}
+
+// NewWays makes Ways, which must be closed.
+func NewWays() (*Ways, error) {
+	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, fmt.Errorf("socket of rtnetlink: %w", err)
+	}
+	return &Ways{handle, map[int]*netlink.LinkAttrs{}}, nil
+}
+
+// Close frees the socket.
+func (w *Ways) Close() { w.handle.Close() }
+
+// To asks the kernel (RTM_GETROUTE). Rules that look at a mark or a source are not known here: it is the way of a packet that
+// has neither. The error is the kernel's: there is no way.
+func (w *Ways) To(to netip.Addr) (Way, error) {
+	found, err := w.handle.RouteGet(to.Unmap().AsSlice())
 	if err != nil {
 		return Way{}, fmt.Errorf("no route to %s: %w", to, err)
 	}
@@ -44,12 +63,35 @@ func WayTo(to netip.Addr) (Way, error) {
 		return Way{}, fmt.Errorf("no route to %s: the kernel gives none", to)
 	}
 	r := found[0]
-	w := Way{Source: addrOf(r.Src), Gateway: gatewayOf(netlink.NexthopInfo{Gw: r.Gw, Via: r.Via}), Local: r.Type == unix.RTN_LOCAL}
-	link, err := netlink.LinkByIndex(r.LinkIndex)
+	link, err := w.link(r.LinkIndex)
 	if err != nil {
 		return Way{}, fmt.Errorf("interface of the route to %s: %w", to, err)
 	}
-	w.Interface = link.Attrs().Name
-	w.NoCarrier = slices.Contains([]netlink.LinkOperState{netlink.OperDown, netlink.OperLowerLayerDown, netlink.OperNotPresent}, link.Attrs().OperState)
-	return w, nil
+	return Way{
+		Source: addrOf(r.Src), Gateway: gatewayOf(netlink.NexthopInfo{Gw: r.Gw, Via: r.Via}), Interface: link.Name,
+		Local:     r.Type == unix.RTN_LOCAL,
+		NoCarrier: slices.Contains([]netlink.LinkOperState{netlink.OperDown, netlink.OperLowerLayerDown, netlink.OperNotPresent}, link.OperState),
+	}, nil
+}
+
+func (w *Ways) link(index int) (*netlink.LinkAttrs, error) {
+	if known := w.links[index]; known != nil {
+		return known, nil
+	}
+	link, err := w.handle.LinkByIndex(index)
+	if err != nil {
+		return nil, err
+	}
+	w.links[index] = link.Attrs()
+	return link.Attrs(), nil
+}
+
+// WayTo asks for one way, in the network namespace of the calling thread; see Ways.To.
+func WayTo(to netip.Addr) (Way, error) {
+	w, err := NewWays()
+	if err != nil {
+		return Way{}, err
+	}
+	defer w.Close()
+	return w.To(to)
 }

@@ -28,6 +28,7 @@ func TestDoctorMendsForeignDrops(t *testing.T) {
 		}, "Docker's policy drop of chain FORWARD (table filter of iptables-legacy)"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			l := newLab(t)
 			d := l.newDaemon()
 			d.startReady()

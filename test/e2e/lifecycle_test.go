@@ -184,7 +184,7 @@ func TestCommandsBesideTheDaemon(t *testing.T) {
 			}
 		}
 	}
-	if info, err := os.Stat(d.dir + "/edgeway.sock"); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("the control socket is not for its owner alone: %v %v", info.Mode(), err)
+	if info, err := os.Stat(d.dir + "/edgeway.sock"); err != nil || info.Mode().Perm() != 0o660 {
+		t.Errorf("the control socket is not for its owner and its group alone: %v %v", info.Mode(), err)
 	}
 }

@@ -39,7 +39,12 @@ type Question struct {
 func (c *Checker) Look(ctx context.Context, q Question) []finding.Finding {
 	ctx, cancel := context.WithTimeout(ctx, timeBound)
 	defer cancel()
-	j := ask(c.reader.read(ctx), survey(q.Plan, q.Host), q.MasqueradeBit)
+	tables := c.reader.read(ctx)
+	var ways []*way
+	if slices.ContainsFunc(tables, (*table).meetsPackets) {
+		ways = survey(q.Plan, q.Host) // some 100 ms for 10,000 Services
+	}
+	j := ask(tables, ways, q.MasqueradeBit)
 	for _, h := range j.order {
 		h.at.describe(ctx)
 	}

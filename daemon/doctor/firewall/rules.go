@@ -1,5 +1,7 @@
 package firewall
 
+import "slices"
+
 // verdict is what a rule does with a packet that it matches.
 type verdict uint8
 
@@ -61,6 +63,11 @@ type table struct {
 
 func newTable(family, name string) *table {
 	return &table{family: family, name: name, chains: map[string]*chain{}}
+}
+
+// meetsPackets says that the table has a base chain.
+func (t *table) meetsPackets() bool {
+	return slices.ContainsFunc(t.order, func(c *chain) bool { return c.hook != "" })
 }
 
 // chain gives the chain of the name, which is made if there is none.
