@@ -105,9 +105,9 @@ func (s *service) trace(ctx context.Context, to netip.AddrPort) (f finding.Findi
 		if v.Reply {
 			what = "the answer to " + what
 		}
-		d := firewall.Drop{Family: v.Family, Table: v.Table, Chain: v.Chain, Handle: v.Handle, Rule: v.Rule, Reply: v.Reply, Protocol: s.Name.Protocol}
-		if slices.Contains(s.endpoints, to) {
-			d.To = to // nothing translates it
+		d := firewall.Drop{
+			Family: v.Family, Table: v.Table, Chain: v.Chain, Handle: v.Handle, Rule: v.Rule, Reply: v.Reply,
+			Protocol: s.Name.Protocol, To: to, Direct: slices.Contains(s.endpoints, to),
 		}
 		f.Seen, f.Mend = fmt.Sprintf("%s drops %s", d, what), d.Mend()
 	}

@@ -34,7 +34,7 @@ var (
 		{"ufw6-", ufw},
 		{"DOCKER", docker},
 		{"LIBVIRT_", "libvirt"},
-		{"KUBE-", "kube-proxy or the kubelet"},
+		{"KUBE-", "Edgeway, kube-proxy or the kubelet"},
 		{"NETAVARK", "Podman"},
 		{"CNI-", "a CNI plugin"},
 		{"cali-", "Calico"},
@@ -237,8 +237,9 @@ type Drop struct {
 	// Reply says that it was an answer.
 	Reply    bool
 	Protocol plan.Protocol
-	// To is the destination of a connection that is not translated; invalid: it is.
-	To netip.AddrPort
+	// To is the destination, and Direct says that it is not translated.
+	To     netip.AddrPort
+	Direct bool
 }
 
 // place is what is known of it without the chains around it.
@@ -261,21 +262,21 @@ func (d Drop) String() string { return d.place().String() }
 // Mend gives the command after which packets like this one pass the place.
 func (d Drop) Mend() string {
 	if slices.Contains(ownTables, d.Table) {
-		return "edgeway explain host DESTINATION:PORT  # the rule is Edgeway's own"
+		return fmt.Sprintf("edgeway explain host %s/%s  # the rule is Edgeway's own", d.To, lower(d.Protocol))
 	}
 	if !word.MatchString(d.Table) || !word.MatchString(d.Chain) {
 		return d.place().base.table.list()
 	}
 	w := way{family: plan.IPv4, protocol: d.Protocol, front: d.To}
-	if d.To.IsValid() && d.To.Addr().Is6() {
+	if d.To.Addr().Is6() {
 		w.family = plan.IPv6
 	}
 	step := step{reply: d.Reply}
 	t := d.place().base.table
 	if t.program != "" {
-		return fmt.Sprintf("%s -t %s -I %s %s -j ACCEPT", t.program, d.Table, d.Chain, w.iptablesMatch(step, !d.To.IsValid()))
+		return fmt.Sprintf("%s -t %s -I %s %s -j ACCEPT", t.program, d.Table, d.Chain, w.iptablesMatch(step, !d.Direct))
 	}
-	match := w.nftMatch(step, !d.To.IsValid())
+	match := w.nftMatch(step, !d.Direct)
 	if d.Handle != 0 {
 		return fmt.Sprintf("nft insert rule %s %s %s handle %d %s accept", d.Family, d.Table, d.Chain, d.Handle, match)
 	}

@@ -147,7 +147,7 @@ func TestDrop(t *testing.T) {
 			`the rule 'tcp dport 8080 drop' in chain out (inet table foo)`, "nft insert rule inet foo out handle 7 ct status dnat accept",
 		},
 		{
-			Drop{Family: "inet", Table: "foo", Chain: "out", Protocol: plan.TCP, To: endpoint},
+			Drop{Family: "inet", Table: "foo", Chain: "out", Protocol: plan.TCP, To: endpoint, Direct: true},
 			"the policy drop of chain out (inet table foo)", "nft add rule inet foo out ip daddr 10.244.1.11 tcp dport 8080 accept",
 		},
 		{
@@ -159,8 +159,8 @@ func TestDrop(t *testing.T) {
 			"the policy drop of chain out;reboot (inet table foo)", "nft list table inet foo",
 		},
 		{
-			Drop{Family: "ip", Table: "edgeway", Chain: "c-1", Handle: 3, Rule: "drop"},
-			`the rule 'drop' in chain c-1 (ip table edgeway)`, "edgeway explain host DESTINATION:PORT  # the rule is Edgeway's own",
+			Drop{Family: "ip", Table: "edgeway", Chain: "c-1", Handle: 3, Rule: "drop", Protocol: plan.TCP, To: netip.MustParseAddrPort("10.96.0.10:80")},
+			`the rule 'drop' in chain c-1 (ip table edgeway)`, "edgeway explain host 10.96.0.10:80/tcp  # the rule is Edgeway's own",
 		},
 	} {
 		if c.drop.String() != c.says || c.drop.Mend() != c.mend {

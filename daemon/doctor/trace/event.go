@@ -2,6 +2,7 @@ package trace
 
 import (
 	"encoding/binary"
+	"strings"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
@@ -13,8 +14,7 @@ import (
 type event struct {
 	packet               uint32 // tells packets apart
 	family, table, chain string
-	handle               uint64
-	kind                 uint32 // NFT_TRACETYPE_*
+	handle               uint64 // of the rule; 0: the chain's end, or its policy
 	dropped              bool
 }
 
@@ -46,8 +46,6 @@ func (e *event) take(attrs *netlink.AttributeDecoder) {
 	switch attrs.Type() {
 	case unix.NFTA_TRACE_ID:
 		e.packet = attrs.Uint32()
-	case unix.NFTA_TRACE_TYPE:
-		e.kind = attrs.Uint32()
 	case unix.NFTA_TRACE_TABLE:
 		e.table = attrs.String()
 	case unix.NFTA_TRACE_CHAIN:
@@ -69,24 +67,20 @@ func (e *event) take(attrs *netlink.AttributeDecoder) {
 	}
 }
 
-// judge finds the first drop. Packets that met our chain at prerouting are answers.
+// judge finds the first drop of a packet that a rule of ours has met: others may be traced, too. A packet gets another number on
+// its way over the loopback interface, and numbers are used again.
 func judge(events []event) (v Verdict) {
 	replies := map[uint32]bool{}
 	for _, e := range events {
-		if e.table == table {
-			replies[e.packet] = e.chain == "prerouting"
-			v.Seen = true
-			v.Answered = v.Answered || e.chain == "prerouting"
-		}
-	}
-	for _, e := range events {
-		if e.dropped && e.table != table {
-			v.Dropped, v.Reply = true, replies[e.packet]
+		reply, ours := replies[e.packet]
+		switch {
+		case e.table == table && e.handle != 0:
+			reply = strings.HasPrefix(e.chain, answers)
+			replies[e.packet] = reply
+			v.Seen, v.Answered = true, v.Answered || reply
+		case ours && e.dropped && !v.Dropped:
+			v.Dropped, v.Reply = true, reply
 			v.Family, v.Table, v.Chain, v.Handle = e.family, e.table, e.chain, e.handle
-			if e.kind != unix.NFT_TRACETYPE_RULE {
-				v.Handle = 0
-			}
-			return v
 		}
 	}
 	return v

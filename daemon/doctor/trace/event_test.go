@@ -23,10 +23,9 @@ func message(t testing.TB, e event) netlink.Message {
 	attrs := netlink.NewAttributeEncoder()
 	attrs.ByteOrder = binary.BigEndian
 	attrs.Uint32(unix.NFTA_TRACE_ID, e.packet)
-	attrs.Uint32(unix.NFTA_TRACE_TYPE, e.kind)
 	attrs.String(unix.NFTA_TRACE_TABLE, e.table)
 	attrs.String(unix.NFTA_TRACE_CHAIN, e.chain)
-	if e.kind == unix.NFT_TRACETYPE_POLICY {
+	if e.handle == 0 {
 		attrs.Uint32(unix.NFTA_TRACE_POLICY, verdict)
 	} else {
 		attrs.Uint64(unix.NFTA_TRACE_RULE_HANDLE, e.handle)
@@ -45,20 +44,22 @@ func message(t testing.TB, e event) netlink.Message {
 }
 
 func TestTheFirstDropDecides(t *testing.T) {
-	const rule, policy = unix.NFT_TRACETYPE_RULE, unix.NFT_TRACETYPE_POLICY
-	mark := event{packet: 1, family: "inet", table: table, chain: "output", handle: 3, kind: rule}
-	answer := event{packet: 2, family: "inet", table: table, chain: "prerouting", handle: 4, kind: rule}
-	passed := event{packet: 1, family: "ip", table: "edgeway", chain: "nat-output", handle: 9, kind: rule}
-	dropped := event{packet: 1, family: "inet", table: "foo", chain: "out", handle: 7, kind: rule, dropped: true}
-	byPolicy := event{packet: 2, family: "ip", table: "filter", chain: "INPUT", kind: policy, dropped: true}
+	mark := event{packet: 1, family: "inet", table: table, chain: "output", handle: 3}
+	answer := event{packet: 2, family: "inet", table: table, chain: answers, handle: 4}
+	passed := event{packet: 1, family: "ip", table: "edgeway", chain: "nat-output", handle: 9}
+	dropped := event{packet: 1, family: "inet", table: "foo", chain: "out", handle: 7, dropped: true}
+	passing := event{packet: 3, family: "inet", table: table, chain: answers}
+	foreign := event{packet: 3, family: "inet", table: "foo", chain: "out", handle: 8, dropped: true}
+	byPolicy := event{packet: 2, family: "ip", table: "filter", chain: "INPUT", dropped: true}
 	for name, c := range map[string]struct {
 		events []event
 		want   Verdict
 	}{
-		"nothing":    {nil, Verdict{}},
-		"all passed": {[]event{mark, passed}, Verdict{Seen: true}},
-		"answered":   {[]event{mark, passed, answer}, Verdict{Seen: true, Answered: true}},
-		"a rule":     {[]event{mark, passed, dropped}, Verdict{Seen: true, Dropped: true, Family: "inet", Table: "foo", Chain: "out", Handle: 7}},
+		"nothing":               {nil, Verdict{}},
+		"all passed":            {[]event{mark, passed}, Verdict{Seen: true}},
+		"answered":              {[]event{mark, passed, answer}, Verdict{Seen: true, Answered: true}},
+		"a rule":                {[]event{mark, passed, dropped}, Verdict{Seen: true, Dropped: true, Family: "inet", Table: "foo", Chain: "out", Handle: 7}},
+		"somebody else's trace": {[]event{passing, foreign, mark, passed}, Verdict{Seen: true}},
 		"a policy, for the answer": {
 			[]event{mark, passed, answer, byPolicy},
 			Verdict{Seen: true, Answered: true, Dropped: true, Reply: true, Family: "ip", Table: "filter", Chain: "INPUT"},
@@ -92,8 +93,8 @@ func TestRulesAreOfOneConnection(t *testing.T) {
 
 // FuzzParse gives the reader any message. What it accepts names a place.
 func FuzzParse(f *testing.F) {
-	f.Add(message(f, event{packet: 1, family: "ip", table: "filter", chain: "INPUT", kind: unix.NFT_TRACETYPE_POLICY, dropped: true}).Data)
-	f.Add(message(f, event{packet: 1, family: "inet", table: "t", chain: "c", handle: 1, kind: unix.NFT_TRACETYPE_RULE}).Data)
+	f.Add(message(f, event{packet: 1, family: "ip", table: "filter", chain: "INPUT", dropped: true}).Data)
+	f.Add(message(f, event{packet: 1, family: "inet", table: "t", chain: "c", handle: 1}).Data)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		m := netlink.Message{Header: netlink.Header{Type: unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_TRACE}, Data: data}
 		e, ok := parse(m)

@@ -23,8 +23,11 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// table is in the inet family.
-const table = "edgeway-trace"
+// table is in the inet family. Those of its chains whose name begins with answers meet answers.
+const (
+	table   = "edgeway-trace"
+	answers = "answers"
+)
 
 const (
 	// maxOutput bounds what nft prints, which is nothing, maxMessages what the kernel tells.
@@ -87,7 +90,7 @@ func Run(ctx context.Context, flow Flow, connect func(context.Context)) (v Verdi
 	return v, nil
 }
 
-// rules make the table anew. The priorities are before all others, and for answers, whose port may have been translated,
+// rules make the table anew. The priorities are before all others, and where the address or port may have been translated,
 // after connection tracking (-200).
 func (f Flow) rules() string {
 	ip, proto := "ip", strings.ToLower(f.Protocol.String())
@@ -100,14 +103,22 @@ delete table inet %[1]s
 table inet %[1]s {
 	chain output {
 		type filter hook output priority -450; policy accept;
-		%[2]s daddr %[3]s %[4]s sport %[5]d %[4]s dport %[6]d meta nftrace set 1
+		%[3]s daddr %[4]s %[5]s sport %[6]d %[5]s dport %[7]d meta nftrace set 1
 	}
-	chain prerouting {
+	chain loopback {
 		type filter hook prerouting priority -199; policy accept;
-		ct direction reply ct original %[2]s daddr %[3]s meta l4proto %[4]s ct original proto-src %[5]d meta nftrace set 1
+		ct direction original ct original %[3]s daddr %[4]s meta l4proto %[5]s ct original proto-src %[6]d meta nftrace set 1
+	}
+	chain %[2]s {
+		type filter hook prerouting priority -199; policy accept;
+		ct direction reply ct original %[3]s daddr %[4]s meta l4proto %[5]s ct original proto-src %[6]d meta nftrace set 1
+	}
+	chain %[2]s-of-this-host {
+		type filter hook output priority -199; policy accept;
+		ct direction reply ct original %[3]s daddr %[4]s meta l4proto %[5]s ct original proto-src %[6]d meta nftrace set 1
 	}
 }
-`, table, ip, addr, proto, f.From, f.To.Port())
+`, table, answers, ip, addr, proto, f.From, f.To.Port())
 }
 
 // Cleanup removes what a trace has left.
