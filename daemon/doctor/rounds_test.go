@@ -5,16 +5,41 @@ import (
 	"context"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 )
 
+// record is a log that is read while it is written.
+type record struct {
+	mu  sync.Mutex
+	log bytes.Buffer
+}
+
+func (r *record) Write(line []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.log.Write(line)
+}
+
+func (r *record) String() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.log.String()
+}
+
+func (r *record) Reset() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.log.Reset()
+}
+
 // onRounds runs Rounds in a bubble, on a host that can be changed while they sleep.
-func onRounds(t *testing.T, do func(*Rounds, *fake, chan struct{}, *bytes.Buffer)) {
+func onRounds(t *testing.T, do func(*Rounds, *fake, chan struct{}, *record)) {
 	synctest.Test(t, func(t *testing.T) {
 		h, f := testHost()
-		var log bytes.Buffer
+		var log record
 		moved := make(chan struct{}, 1)
 		r := NewRounds(RoundsOptions{Logger: slog.New(slog.NewTextHandler(&log, nil)), Host: func() *Host { return h }, Moved: moved})
 		ctx, stop := context.WithCancel(t.Context())
@@ -38,11 +63,11 @@ func names(found []Lasting) string {
 }
 
 func TestRoundsFindWhatBeginsAndEnds(t *testing.T) {
-	onRounds(t, func(r *Rounds, f *fake, moved chan struct{}, log *bytes.Buffer) {
+	onRounds(t, func(r *Rounds, f *fake, moved chan struct{}, log *record) {
 		r.Planned()
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if len(r.Problems()) > 0 || log.Len() > 0 {
+		if len(r.Problems()) > 0 || log.String() != "" {
 			t.Fatalf("%+v on a host that has all it needs, log:\n%s", r.Problems(), log)
 		}
 		time.Sleep(roundsPeriod + 2*afterMove)
@@ -52,7 +77,7 @@ func TestRoundsFindWhatBeginsAndEnds(t *testing.T) {
 		moved <- struct{}{}
 		time.Sleep(2 * settle)
 		synctest.Wait()
-		if got := names(r.Problems()); got != "route-services route-endpoints" || log.Len() > 0 {
+		if got := names(r.Problems()); got != "route-services route-endpoints" || log.String() != "" {
 			t.Errorf("problems %q soon after the routes are gone, log:\n%s", got, log)
 		}
 		time.Sleep(time.Hour)
@@ -78,7 +103,7 @@ func TestRoundsFindWhatBeginsAndEnds(t *testing.T) {
 // What nothing announces, as the filling of a table, is found within a minute. What is gone at once, as while a lease is
 // renewed, is not logged.
 func TestRoundsLookEachMinuteAndLogWhatLasts(t *testing.T) {
-	onRounds(t, func(r *Rounds, f *fake, moved chan struct{}, log *bytes.Buffer) {
+	onRounds(t, func(r *Rounds, f *fake, moved chan struct{}, log *record) {
 		r.Planned()
 		time.Sleep(time.Second)
 		f.set("netfilter/nf_conntrack_max", "100")
@@ -91,7 +116,7 @@ func TestRoundsLookEachMinuteAndLogWhatLasts(t *testing.T) {
 		f.set("netfilter/nf_conntrack_count", "9")
 		time.Sleep(roundsPeriod)
 		synctest.Wait()
-		if len(r.Problems()) > 0 || log.Len() > 0 {
+		if len(r.Problems()) > 0 || log.String() != "" {
 			t.Errorf("problems %q, log:\n%s", names(r.Problems()), log)
 		}
 		f.set("netfilter/nf_conntrack_count", "98")
@@ -119,7 +144,7 @@ func TestRoundsArePaced(t *testing.T) {
 		}, afterMove},
 		"plans": {func(r *Rounds, _ chan struct{}) { r.Planned() }, afterPlan},
 	} {
-		onRounds(t, func(r *Rounds, f *fake, moved chan struct{}, _ *bytes.Buffer) {
+		onRounds(t, func(r *Rounds, f *fake, moved chan struct{}, _ *record) {
 			looks := 0
 			host := r.o.Host()
 			host.System = &counting{fake: f, looks: &looks}

@@ -15,6 +15,7 @@ import (
 
 // The kernel forwards nothing, as by default: connections from outside end here, although the rules are right.
 func TestDoctorMendsAHostThatDoesNotForward(t *testing.T) {
+	t.Parallel()
 	l := newLab(t)
 	d := l.newDaemon()
 	d.startReady()
@@ -43,6 +44,7 @@ func TestDoctorMendsAHostThatDoesNotForward(t *testing.T) {
 
 // The kernel looks a route up before it translates: an air-gapped host without a default route has none to any ClusterIP.
 func TestDoctorMendsAHostWithoutARouteToServices(t *testing.T) {
+	t.Parallel()
 	l := newLab(t)
 	d := l.newDaemon()
 	d.startReady()
@@ -66,6 +68,7 @@ func TestDoctorMendsAHostWithoutARouteToServices(t *testing.T) {
 
 // The network of an endpoint has no route. What else runs on its node, in the node's own network, tells the node's address.
 func TestDoctorMendsAHostWithoutARouteToEndpoints(t *testing.T) {
+	t.Parallel()
 	const workerAddr, podAddr = "198.51.100.21", "10.244.7.11"
 	l := newLab(t)
 	worker := l.net.Host("worker", netip.MustParseAddr(workerAddr), netip.MustParseAddr(podAddr))

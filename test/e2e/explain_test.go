@@ -97,7 +97,8 @@ func TestExplainNamesWhatStopsAConnection(t *testing.T) {
 	l.within(patience, answers(l.client, nodePort, "ep1"))
 	port := int(netip.MustParseAddrPort(nodePort).Port())
 	shop := n.name + "/shop"
-	l.must(d.explains("host", shop, 0, "forward: ", "to         "+clusterIP, ep1Addr+":8080", "on ep1")())
+	// The kernel has the rules a moment before the daemon has them as its plan in force.
+	l.within(patience, d.explains("host", shop, 0, "forward: ", "to         "+clusterIP, ep1Addr+":8080", "on ep1"))
 	l.must(d.explains(clientAddr, shop+":web", 0, "to         "+nodePort)())
 	l.must(d.explains(clientAddr, at("127.0.0.1", port), 4, "drop: martian")())
 	notHere := fmt.Sprintf("pass: %d is %s's NodePort, accepted at %s only: proxy.nodeport_addresses", port, shop, nodeAddr)
