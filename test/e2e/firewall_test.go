@@ -8,6 +8,7 @@ import (
 
 // A connection from outside to a NodePort is forwarded; rules of somebody else drop it.
 func TestDoctorMendsForeignDrops(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		plant [][]string
 		words string
@@ -87,6 +88,7 @@ func (d *daemon) only(of []found, words ...string) found {
 
 // --connect says on which side the fault lies, and --trace names the rule. Nothing of the trace stays.
 func TestDoctorConnectsAndTraces(t *testing.T) {
+	t.Parallel()
 	l := newLab(t)
 	d := l.newDaemon()
 	n := l.namespace()
