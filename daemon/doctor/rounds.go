@@ -13,9 +13,10 @@ import (
 
 // Rounds is the daemon's own look at the host, again and again.
 type Rounds struct {
-	o      RoundsOptions
-	poked  chan struct{}
-	checks []Check
+	o       RoundsOptions
+	planned chan struct{}
+	once    sync.Once
+	checks  []Check
 
 	// networks are those of plan: in a big cluster to gather them takes longer than to look them up.
 	plan     weak.Pointer[plan.Plan]
@@ -45,24 +46,19 @@ type Lasting struct {
 const (
 	roundsPeriod = time.Minute
 	settle       = 500 * time.Millisecond
-	afterMove    = 5 * time.Second  // the least time between two looks
-	afterPlan    = 30 * time.Second // the same for a change of the plan
+	afterMove    = 5 * time.Second // the least time between two looks
 	// confirmed is when a new problem is looked at again: it is logged if it is still there.
 	confirmed = 5 * time.Second
 )
 
 // NewRounds makes Rounds that have looked at nothing yet.
 func NewRounds(o RoundsOptions) *Rounds {
-	return &Rounds{o: o, poked: make(chan struct{}, 1), checks: Cheap()}
+	return &Rounds{o: o, planned: make(chan struct{}), checks: Cheap()}
 }
 
-// Planned says that the plan in the kernel is another one. It does not block.
-func (r *Rounds) Planned() {
-	select {
-	case r.poked <- struct{}{}:
-	default:
-	}
-}
+// Planned says that there is a plan in the kernel. It does not block. The first one is looked at soon, others each minute: the
+// changes of a cluster never end.
+func (r *Rounds) Planned() { r.once.Do(func() { close(r.planned) }) }
 
 // Problems gives those that hold now.
 func (r *Rounds) Problems() []Lasting {
@@ -74,26 +70,26 @@ func (r *Rounds) Problems() []Lasting {
 // Run looks until ctx ends, for the first time soon after the first Planned, or after a minute.
 func (r *Rounds) Run(ctx context.Context) {
 	var last time.Time
-	gap := time.Duration(0) // the first plan is looked at soon
 	due := time.Now().Add(roundsPeriod)
-	after := func(gap time.Duration) {
+	soon := func() {
 		at := time.Now().Add(settle)
-		if next := last.Add(gap); next.After(at) {
+		if next := last.Add(afterMove); next.After(at) {
 			at = next
 		}
 		if at.Before(due) {
 			due = at
 		}
 	}
+	planned := r.planned
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-r.o.Moved:
-			after(afterMove)
-		case <-r.poked:
-			after(gap)
-			gap = afterPlan
+			soon()
+		case <-planned:
+			soon()
+			planned = nil
 		case <-time.After(time.Until(due)):
 			fresh := r.look(ctx)
 			last = time.Now()

@@ -142,7 +142,7 @@ func TestRoundsArePaced(t *testing.T) {
 			default:
 			}
 		}, afterMove},
-		"plans": {func(r *Rounds, _ chan struct{}) { r.Planned() }, afterPlan},
+		"plans": {func(r *Rounds, _ chan struct{}) { r.Planned() }, roundsPeriod},
 	} {
 		onRounds(t, func(r *Rounds, f *fake, moved chan struct{}, _ *record) {
 			looks := 0
