@@ -17,17 +17,19 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// rulesOf runs a script of nft on a host of its own and gives what a Checker says there, again and again.
-func rulesOf(t *testing.T, script string) (checker *Checker, look func() []finding.Finding) {
+// rulesOf runs scripts of nft on a host of its own and gives what a Checker says there, again and again.
+func rulesOf(t *testing.T) (checker *Checker, run func(script string), look func() []finding.Finding) {
 	t.Helper()
 	node := netlab.New(t, netlab.Options{}).Node
-	nft := node.Command(t.Context(), "nft", "-f", "-")
-	nft.Stdin = strings.NewReader(script)
-	if out, err := nft.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
+	run = func(script string) {
+		nft := node.Command(t.Context(), "nft", "-f", "-")
+		nft.Stdin = strings.NewReader(script)
+		if out, err := nft.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
 	}
 	checker = New()
-	return checker, func() (found []finding.Finding) {
+	return checker, run, func() (found []finding.Finding) {
 		err := node.Do(func() error {
 			found = checker.Look(t.Context(), Question{Plan: testPlan(plan.NodePort), Host: testHost{}, MasqueradeBit: 14})
 			return nil
@@ -42,11 +44,16 @@ func rulesOf(t *testing.T, script string) (checker *Checker, look func() []findi
 // What the tests read from files is what nft says of the same rules.
 func TestRulesOfTheKernel(t *testing.T) {
 	for _, name := range []string{"firewalld", "libvirt"} {
-		script := testdata(t, name+".nft")
-		_, look := rulesOf(t, script)
+		checker, run, look := rulesOf(t)
+		run(testdata(t, name+".nft"))
 		compare(t, name, look())
-		_, look = rulesOf(t, script+"add table inet edgeway\nadd chain inet edgeway c { type filter hook forward priority 0; policy drop; }\n"+
-			"add table inet foo\nadd chain inet foo c { type filter hook forward priority 0; policy drop; }\n"+
+		before := checker.reader.known[0]
+		compare(t, name+", again", look())
+		if checker.reader.known[0] != before {
+			t.Errorf("%s: rules that did not change were read again", name)
+		}
+		run("add table inet edgeway\nadd chain inet edgeway c { type filter hook forward priority 0; policy drop; }\n" +
+			"add table inet foo\nadd chain inet foo c { type filter hook forward priority 0; policy drop; }\n" +
 			"add table inet bar\nadd chain inet bar c { type filter hook forward priority 0; tcp dport 8080 reject; }\n")
 		compare(t, name+", our own table, and another one", look(), seen{
 			finding.Problem, "the policy drop of chain c (inet table foo) drops connections from outside by eth0", "nft insert rule inet foo c ct status dnat accept",
@@ -64,7 +71,8 @@ func TestTooManyRules(t *testing.T) {
 		fmt.Fprintf(&script, "ip daddr 10.%d.%d.%d tcp dport %d accept\n", 100+i>>16, i>>8&255, i&255, i)
 	}
 	script.WriteString("}\n}\ntable inet foo {\nchain c {\ntype filter hook forward priority 0; policy drop;\n}\n}\n")
-	checker, look := rulesOf(t, script.String())
+	checker, run, look := rulesOf(t)
+	run(script.String())
 	want := []seen{
 		{finding.Warning, "whether the inet table huge drops connections of Services is not known: it has too many rules", "nft list table inet huge"},
 		{finding.Problem, "the policy drop of chain c (inet table foo)", "nft insert rule inet foo c ct status dnat accept"},

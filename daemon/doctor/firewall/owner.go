@@ -93,9 +93,9 @@ func (p place) owner() owner {
 	return ""
 }
 
-// describe asks nft for the text of a rule, which JSON does not have.
+// describe asks nft for the text of a rule that is not known.
 func (p place) describe(ctx context.Context) {
-	if t := p.base.table; p.rule != nil && t.program == "" {
+	if t := p.base.table; p.rule != nil && p.rule.text == "" {
 		p.rule.text = nft.Rule(ctx, t.family, t.name, p.chain.name, p.rule.handle)
 	}
 }

@@ -32,6 +32,9 @@ var ownTables = []string{"edgeway", "edgeway-trace"}
 type reader struct {
 	// tools are the programs of iptables that were found.
 	tools map[toolsKey]*xtables.Tools
+	// known are nftables' tables of a generation of them.
+	known      []*table
+	generation uint16
 	// tooBig says until when a table is left alone, by family, program and name.
 	tooBig map[[3]string]time.Time
 }
@@ -50,14 +53,21 @@ var familyOf = map[string]plan.Family{"ip": plan.IPv4, "ip6": plan.IPv6}
 
 // read gives all tables that packets of Services may pass.
 func (r *reader) read(ctx context.Context) (out []*table) {
-	listed, err := nft.Tables()
+	listed, generation, err := nft.Tables()
 	if err != nil {
 		out = append(out, &table{wrong: err})
 	}
-	for _, l := range listed {
-		if t := newTable(l.Family, l.Name); concerns(t) {
-			out = append(out, r.table(ctx, t))
+	if r.known == nil || generation != r.generation {
+		r.generation, r.known = generation, []*table{}
+		for _, l := range listed {
+			if t := newTable(l.Family, l.Name); concerns(t) {
+				r.known = append(r.known, r.table(ctx, t))
+			}
 		}
+	}
+	out = append(out, r.known...)
+	if slices.ContainsFunc(out, func(t *table) bool { return t.wrong != nil }) {
+		r.known = nil // what failed is tried again
 	}
 	for _, f := range xtables.HostFamilies() {
 		out = append(out, r.legacy(ctx, f)...)

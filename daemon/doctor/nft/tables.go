@@ -1,6 +1,7 @@
 package nft
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 
@@ -20,11 +21,12 @@ func Family(number uint8) string {
 }
 
 // Tables asks the kernel, in the network namespace of the calling thread: for "list tables" nft 1.0.6 reads all elements of
-// all sets, which takes a second for 200,000 of them. A kernel without nf_tables has none.
-func Tables() ([]Table, error) {
+// all sets, which takes a second for 200,000 of them. A kernel without nf_tables has none. Each change of any rules makes
+// another generation, of which these are the last 16 bits.
+func Tables() (out []Table, generation uint16, err error) {
 	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
 	if err != nil {
-		return nil, fmt.Errorf("netlink socket: %w", err)
+		return nil, 0, fmt.Errorf("netlink socket: %w", err)
 	}
 	defer func() { _ = conn.Close() }()
 	answers, err := conn.Execute(netlink.Message{
@@ -32,25 +34,25 @@ func Tables() ([]Table, error) {
 		Data:   []byte{unix.NFPROTO_UNSPEC, 0, 0, 0}, // struct nfgenmsg
 	})
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) {
-		return nil, nil
+		return nil, 0, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("list of nftables' tables: %w", err)
+		return nil, 0, fmt.Errorf("list of nftables' tables: %w", err)
 	}
-	var out []Table
 	for _, a := range answers {
 		if len(a.Data) < 4 {
 			continue
 		}
 		attrs, err := netlink.NewAttributeDecoder(a.Data[4:])
 		if err != nil {
-			return nil, fmt.Errorf("list of nftables' tables: %w", err)
+			return nil, 0, fmt.Errorf("list of nftables' tables: %w", err)
 		}
+		generation = binary.BigEndian.Uint16(a.Data[2:])
 		for attrs.Next() {
 			if attrs.Type() == unix.NFTA_TABLE_NAME {
 				out = append(out, Table{Family(a.Data[0]), attrs.String()})
 			}
 		}
 	}
-	return out, nil
+	return out, generation, nil
 }

@@ -20,6 +20,7 @@ func TestMain(m *testing.M) {
 
 // On the way to this host itself a packet gets another number half way, and its answer begins here, too.
 func TestConnectionsToThisHost(t *testing.T) {
+	t.Parallel()
 	node := netlab.New(t, netlab.Options{}).Node
 	to := netip.AddrPortFrom(node.Addrs[0], 8080)
 	if err := node.Serve("local", to, plan.TCP); err != nil {
@@ -42,7 +43,7 @@ func TestConnectionsToThisHost(t *testing.T) {
 		var got Verdict
 		err := node.Do(func() (err error) {
 			got, err = Run(t.Context(), Flow{Protocol: plan.TCP, To: to, From: from}, func(ctx context.Context) {
-				d := net.Dialer{LocalAddr: &net.TCPAddr{Port: int(from)}, Timeout: 300 * time.Millisecond}
+				d := net.Dialer{LocalAddr: &net.TCPAddr{Port: int(from)}, Timeout: 3 * time.Second}
 				if conn, err := d.DialContext(ctx, "tcp", to.String()); err == nil {
 					_ = conn.Close()
 				}

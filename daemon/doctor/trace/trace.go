@@ -123,7 +123,7 @@ table inet %[1]s {
 
 // Cleanup removes what a trace has left.
 func Cleanup(ctx context.Context) error {
-	tables, err := nft.Tables()
+	tables, _, err := nft.Tables()
 	if err != nil || !slices.Contains(tables, nft.Table{Family: "inet", Name: table}) {
 		return err
 	}
