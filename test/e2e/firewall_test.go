@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	corev1 "k8s.io/api/core/v1"
 )
 
 // A connection from outside to a NodePort is forwarded; rules of somebody else drop it.
@@ -84,6 +86,33 @@ func (d *daemon) only(of []found, words ...string) found {
 		d.t.Fatalf("edgeway doctor --connect says %+v, want one problem with %q", of, words)
 	}
 	return of[0]
+}
+
+// The rules of a backend are in tables that it shares with others. What they reject and drop is no fault of the host.
+func TestDoctorBlamesNoRuleOfABackend(t *testing.T) {
+	t.Parallel()
+	for _, backend := range []string{"nftables", "iptables-nft", "iptables-legacy"} {
+		t.Run(backend, func(t *testing.T) {
+			t.Parallel()
+			l := newLab(t)
+			d := l.newDaemon()
+			d.configure(withBackend(backend))
+			n := l.namespace()
+			_, nodePort := n.web("shop")
+			n.service("empty", func(s *corev1.ServiceSpec) { s.Type = corev1.ServiceTypeNodePort })
+			n.endpoints("few", ep1Addr)
+			few := n.service("few", func(s *corev1.ServiceSpec) {
+				s.Type, s.LoadBalancerSourceRanges = corev1.ServiceTypeLoadBalancer, []string{clientAddr + "/32"}
+				s.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
+			})
+			n.loadBalancer(few, "203.0.113.200")
+			d.startReady()
+			l.within(patience, answers(l.client, nodePort, "ep1"))
+			if got := d.connected("firewall", n.name+"/shop"); len(got) != 0 {
+				t.Errorf("edgeway doctor says %+v", got)
+			}
+		})
+	}
 }
 
 // --connect says on which side the fault lies, and --trace names the rule. Nothing of the trace stays.
