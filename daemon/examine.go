@@ -60,10 +60,11 @@ func Examined(ctx context.Context, path string, logger *slog.Logger) (*doctor.Ho
 // answerTime is how long a daemon may take to answer. A stuck one is a finding.
 const answerTime = 15 * time.Second
 
-// examinedEndpoints is how many routes edgeway doctor looks up at most, and the daemon itself: some milliseconds.
+// examinedEndpoints is how many routes edgeway doctor looks up at most; watchedEndpoints, the daemon in each round, within 5 ms of
+// processor time also with 10,000 Services.
 const (
 	examinedEndpoints = 10_000
-	watchedEndpoints  = 256
+	watchedEndpoints  = 128
 )
 
 // addKube has the host know its API server, if there is one.
