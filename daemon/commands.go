@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"edgeway/daemon/config"
+	"edgeway/daemon/doctor/trace"
 	"edgeway/daemon/nodeinfo"
 	"edgeway/daemon/planner"
 	"edgeway/daemon/source"
@@ -121,6 +122,9 @@ func Cleanup(ctx context.Context, cfg *config.Config, logger *slog.Logger) error
 		if err != nil && !errors.Is(err, proxiers.ErrUnsupported) {
 			errs = append(errs, fmt.Errorf("%s: %w", c.Name, err))
 		}
+	}
+	if err := trace.Cleanup(ctx); err != nil {
+		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }

@@ -12,6 +12,7 @@ import (
 	"edgeway/daemon/control"
 	"edgeway/daemon/doctor"
 	"edgeway/daemon/doctor/finding"
+	"edgeway/daemon/doctor/firewall"
 	"edgeway/daemon/source"
 	"edgeway/daemon/source/kube"
 	"edgeway/daemon/source/lastknown"
@@ -32,7 +33,7 @@ func Examined(ctx context.Context, path string, logger *slog.Logger) (*doctor.Ho
 		})
 		cfg = config.Default() // a daemon may run with a previous one
 	}
-	h := &doctor.Host{Config: cfg, System: doctor.Kernel{}, Lookups: examinedEndpoints}
+	h := &doctor.Host{Config: cfg, System: doctor.Kernel{}, Lookups: examinedEndpoints, Rules: firewall.New().Look}
 	h.Backend, h.BackendErr = pick(ctx, Backends(), cfg.Proxy.Backend)
 	addKube(h, cfg, logger)
 	asked, cancel := context.WithTimeout(ctx, answerTime)

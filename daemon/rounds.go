@@ -5,6 +5,7 @@ import (
 	"os"
 
 	"edgeway/daemon/doctor"
+	"edgeway/daemon/doctor/firewall"
 	"edgeway/daemon/health"
 	"edgeway/daemon/pipeline"
 )
@@ -12,12 +13,13 @@ import (
 // The daemon's own look at the host.
 
 func (i *instance) newRounds() *doctor.Rounds {
+	rules := firewall.New() // remembers what it need not read again
 	return doctor.NewRounds(doctor.RoundsOptions{
 		Logger: i.logger, Moved: i.node.Moved(),
 		Host: func() *doctor.Host {
 			state := i.pipeline.State()
 			return &doctor.Host{
-				Config: i.cfg, System: doctor.Kernel{}, Backend: i.component, Lookups: watchedEndpoints,
+				Config: i.cfg, System: doctor.Kernel{}, Backend: i.component, Lookups: watchedEndpoints, Rules: rules.Look,
 				Facts: factsOf(&state),
 			}
 		},

@@ -34,6 +34,7 @@ func configFile(t *testing.T, text string) string {
 func TestWrongCommandLinesExitWith2(t *testing.T) {
 	for _, args := range []string{
 		"nothing", "config nothing", "config check extra", "config dump --nope", "version extra", "--nope", "config default --config",
+		"doctor --trace", "doctor default/web", "doctor --connect default/web more",
 	} {
 		code, stdout, stderr := run(t, strings.Fields(args)...)
 		if code != exitUsage || stdout != "" || !strings.HasPrefix(stderr, "edgeway: ") || strings.Count(stderr, "\n") != 1 {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"edgeway/daemon/doctor/finding"
+	"edgeway/daemon/doctor/firewall"
 	"edgeway/daemon/nodeinfo"
 )
 
@@ -36,6 +37,7 @@ func Checks() []Check {
 		{Name: "route-services", Cheap: true, Run: serviceRoutes},
 		{Name: "route-endpoints", Cheap: true, Run: endpointRoutes},
 		{Name: "rp-filter", Run: rpFilter},
+		{Name: firewall.Check, Cheap: true, Run: foreignRules},
 		{Name: "conntrack", Cheap: true, Run: conntrack},
 		{Name: "sysctls", Run: sysctls},
 		{Name: "ports", Run: ports},

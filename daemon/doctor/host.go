@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"edgeway/daemon/config"
+	"edgeway/daemon/doctor/finding"
+	"edgeway/daemon/doctor/firewall"
 	"edgeway/daemon/health"
 	"edgeway/daemon/nodeinfo"
 	"edgeway/daemon/source"
@@ -31,6 +33,8 @@ type Host struct {
 	Credentials func() ([]string, error)
 	// Saved gives when the last-known state on disk was confirmed.
 	Saved func() (time.Time, error)
+	// Rules asks the rules of other programs, never twice at once.
+	Rules func(context.Context, firewall.Question) []finding.Finding
 	// Lookups bounds the endpoints, and the addresses of Services, whose route is looked up.
 	Lookups int
 	// known are the networks of the plan, if somebody has gathered them.
