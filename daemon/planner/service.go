@@ -15,6 +15,7 @@ type planned struct {
 	ports    []*plan.ServicePort
 	health   []*plan.HealthCheck // at most one
 	problems []source.Problem
+	checked  []netip.AddrPort // its endpoints that are checked, sorted
 }
 
 // service plans one Service. svc may be nil.
@@ -31,6 +32,8 @@ func (p *Planner) service(svc *tracker.Service) (out planned) {
 	}
 	svc = p.admit(svc, found)
 	backends := p.index(svc, found)
+	out.checked = p.targets(backends)
+	p.checked = out.checked
 	for i := range svc.Spec.Ports {
 		frontends := p.frontends(svc.Spec, vips, i, found)
 		for _, family := range p.env.families {
@@ -86,7 +89,6 @@ func (p *Planner) servicePort(spec *source.Service, index int, family plan.Famil
 
 	endpoints := p.endpoints(b, portKey{port.Name, port.Protocol, family})
 	pools := p.env.choosePools(endpoints)
-	sp.Serving = serving(endpoints)
 	policy := newPolicy(pools, p.env.detects(family), p.opts.MasqueradeAll)
 	bound := !p.env.localAsCluster || pools.local != nil // the Local policies mean what they say
 	for i := range sp.Frontends {
@@ -101,6 +103,7 @@ func (p *Planner) servicePort(spec *source.Service, index int, family plan.Famil
 		}
 	}
 	keepUsedPools(sp, pools)
+	sp.Serving = serving(endpoints, sp)
 	sp.Seal()
 	return sp
 }
@@ -139,25 +142,44 @@ func (e *environment) allowFrom(s *source.Service, addr netip.Addr) []netip.Pref
 }
 
 // healthCheck plans the healthCheckNodePort; nil without one. A pod of a dual-stack Service has an address
-// in each family, so the family with more of them counts.
+// in each family, so the family with more of them counts. Dead ones count only while no endpoint of the Service answers,
+// on whatever host.
 func (p *Planner) healthCheck(svc *tracker.Service, found *faults) *plan.HealthCheck {
 	c, ok := healthCheckClaim(svc.Spec)
 	if !ok || !p.owned(svc.Spec, c, "spec.healthCheckNodePort", found) {
 		return nil
 	}
-	ready := map[plan.Family]map[netip.Addr]struct{}{plan.IPv4: {}, plan.IPv6: {}}
+	ready, alive, answered := newHeadcount(), newHeadcount(), false
 	for _, s := range svc.Slices {
 		if len(s.Ports) == 0 || !p.env.serves(s.Family) {
 			continue
 		}
 		for i := range s.Endpoints {
-			if e := &s.Endpoints[i]; e.Ready && p.env.isLocal(e) {
-				ready[s.Family][e.Addr] = struct{}{}
+			e := &s.Endpoints[i]
+			if !e.Ready {
+				continue
+			}
+			dead := p.isGone(s, e)
+			answered = answered || !dead
+			if !p.env.isLocal(e) {
+				continue
+			}
+			ready[s.Family][e.Addr] = struct{}{}
+			if !dead {
+				alive[s.Family][e.Addr] = struct{}{}
 			}
 		}
 	}
+	if !answered {
+		alive = ready
+	}
 	return &plan.HealthCheck{
 		Namespace: svc.Spec.Namespace, Name: svc.Spec.Name, Port: c.port,
-		LocalReady: max(len(ready[plan.IPv4]), len(ready[plan.IPv6])),
+		LocalReady: max(len(alive[plan.IPv4]), len(alive[plan.IPv6])),
 	}
 }
+
+// headcount is the addresses of each family.
+type headcount map[plan.Family]map[netip.Addr]struct{}
+
+func newHeadcount() headcount { return headcount{plan.IPv4: {}, plan.IPv6: {}} }
