@@ -53,6 +53,7 @@ type instance struct {
 	families []plan.Family
 	sources  *sources
 	node     *nodeinfo.Watcher
+	checks   *checks
 	planner  *planner.Planner
 	pipeline *pipeline.Pipeline
 	// component is the backend's.
@@ -88,9 +89,11 @@ func (i *instance) assemble(ctx context.Context) error {
 		return err
 	}
 	i.node = nodeinfo.New(i.logger, foreignDevices()...)
+	i.checks = useChecks(i.cfg, i.opts.Lasting.endpoints)
 	i.pipeline = i.newPipeline()
 	i.health = health.New(i.pipeline, i.healthSources()...)
 	i.health.Include(i.sources.concerns)
+	i.health.Include(i.checks.conditions)
 	if err := i.newStages(ctx); err != nil {
 		return err
 	}
@@ -101,14 +104,18 @@ func (i *instance) assemble(ctx context.Context) error {
 }
 
 func (i *instance) newPipeline() *pipeline.Pipeline {
-	i.planner = planner.New(plannerOptions(i.cfg, i.families, i.sources.held))
+	opts := plannerOptions(i.cfg, i.families, i.sources.held)
+	opts.Checks = i.checks.of
+	i.planner = planner.New(opts)
 	faults := &problemLog{logger: i.logger}
 	return pipeline.New(pipeline.Options{
 		Logger:  i.logger,
 		Tracker: i.sources.tracker,
 		Node:    i.node,
+		Checks:  i.checks.endpoints,
 		Plan: func(snap *tracker.Snapshot, prev *plan.Plan) (*plan.Plan, []source.Problem) {
 			next, problems := i.planner.Plan(snap, i.node.Latest(), prev)
+			i.checks.follow(i.planner)
 			faults.note(snap.Problems, problems)
 			return next, problems
 		},
@@ -203,6 +210,7 @@ func (i *instance) run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return i.node.Run(ctx) })
 	i.sources.run(ctx, group.Go)
+	i.checks.run(ctx, group.Go)
 	group.Go(func() error { return i.runPipeline(ctx) })
 	group.Go(func() error {
 		i.leftovers.run(ctx)

@@ -12,6 +12,7 @@ import (
 	"edgeway/daemon/pipeline"
 	"edgeway/daemon/sdunit"
 	"edgeway/proxiers"
+	"edgeway/proxiers/plan"
 )
 
 // What the instance reports about itself.
@@ -22,6 +23,7 @@ func (i *instance) controlOptions() control.Options {
 		Logger: i.logger,
 		Status: i.status,
 		State:  func() pipeline.State { return i.pipeline.State() },
+		Out:    func(sp *plan.ServicePort) []string { return i.checks.out(i.pipeline.State(), sp) },
 		Gaps:   gaps(i.component, followers(i.cfg, i.opts.Lasting)),
 		Reload: i.opts.Reload,
 	}
@@ -32,7 +34,7 @@ func (i *instance) status() control.Status {
 		Version: i.opts.Version, Revision: i.opts.Revision, ConfigPath: i.opts.ConfigPath, Started: i.opts.Started,
 		Zone:  i.cfg.Node.Zone,
 		State: i.pipeline.State(), Health: i.health.Report(), Sources: i.healthSources(),
-		LastKnown: i.lastKnown(), Waiting: i.waiting(),
+		LastKnown: i.lastKnown(), Waiting: i.waiting(), Checks: i.checks.status(),
 	})
 }
 
@@ -90,6 +92,9 @@ func (i *instance) metricsOptions() metrics.Options {
 		if c, ok := s.Applier.(prometheus.Collector); ok {
 			o.Proxiers = append(o.Proxiers, c)
 		}
+	}
+	if i.checks.on() {
+		o.Proxiers = append(o.Proxiers, i.checks.endpoints)
 	}
 	for _, s := range i.sources.list() {
 		o.Sources = append(o.Sources, s)

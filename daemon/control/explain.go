@@ -26,8 +26,12 @@ type Explanation struct {
 	// Affinity is how long the client keeps its endpoint.
 	Affinity  string              `json:"affinity,omitempty"`
 	Endpoints []ExplainedEndpoint `json:"endpoints,omitempty"`
+	// Out are those of PlanService.
+	Out []string `json:"out,omitempty"`
 	// Gaps are those of PlanService.
 	Gaps []string `json:"gaps,omitempty"`
+
+	svc *plan.ServicePort
 }
 
 // ExplainedEndpoint is an endpoint that the connection may go to.
@@ -61,7 +65,7 @@ func Explain(p *plan.Plan, gaps Gaps, src, dst, proto string) (Explanation, erro
 	if d.Service == nil {
 		return e, nil
 	}
-	e.Service, e.Gaps = d.Service.Name.String(), gaps.texts(d.Service)
+	e.Service, e.Gaps, e.svc = d.Service.Name.String(), gaps.texts(d.Service), d.Service
 	e.Frontend = d.Frontend.Kind.String() + " " + frontendAddress(d.Frontend)
 	if d.Service.Affinity != 0 && d.Verdict == plan.Forward {
 		e.Affinity = d.Service.Affinity.String()

@@ -15,6 +15,7 @@ import (
 
 	"edgeway/daemon/health"
 	"edgeway/daemon/pipeline"
+	"edgeway/proxiers/plan"
 	"edgeway/test/hostile"
 )
 
@@ -25,6 +26,7 @@ func FuzzRequest(f *testing.F) {
 		Logger: slog.New(slog.DiscardHandler), Gaps: noGaps, Reload: func(context.Context) error { return nil },
 		Status: func() Status { return Status{} },
 		State:  func() pipeline.State { return pipeline.State{InForce: testPlan()} },
+		Out:    func(*plan.ServicePort) []string { return nil },
 	}}
 	handler := s.handler()
 	request := func(method, what string, query url.Values) []byte {

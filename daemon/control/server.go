@@ -34,6 +34,8 @@ type Options struct {
 	State  func() pipeline.State
 	// Gaps are those of the backend and its followers.
 	Gaps Gaps
+	// Out says which endpoints a ServicePort does without because they are dead, and why.
+	Out func(*plan.ServicePort) []string
 	// Reload returns once the new configuration is known to be good, or says why it is not.
 	Reload func(context.Context) error
 }
@@ -132,6 +134,9 @@ func (s *Server) plan(r *http.Request) (any, error) {
 	}
 	view := NewPlan(p, state.Problems(), s.opts.Gaps)
 	view.InForce = ok
+	for i, svc := range p.Services {
+		view.Services[i].Out = s.opts.Out(svc)
+	}
 	if name := r.URL.Query().Get("service"); name != "" {
 		return view.Only(name)
 	}
@@ -150,5 +155,8 @@ func (s *Server) explain(r *http.Request) (any, error) {
 		return nil, err
 	}
 	e.InForce = ok
+	if e.svc != nil {
+		e.Out = s.opts.Out(e.svc)
+	}
 	return e, nil
 }

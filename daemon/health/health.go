@@ -29,7 +29,7 @@ const (
 // Condition is one fault that holds now.
 type Condition struct {
 	// Name is one of first-sync, backend-sync, quarantine, leftovers, node-leaving, source-NAME, follower-NAME,
-	// kubeconfig-refused, kubeconfig-insecure and credential-expiry.
+	// kubeconfig-refused, kubeconfig-insecure, credential-expiry and endpoint-checks.
 	Name  string    `json:"name"`
 	Level Level     `json:"level"`
 	Since time.Time `json:"since,omitzero"`

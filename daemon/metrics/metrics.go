@@ -43,7 +43,7 @@ type Options struct {
 	SavedAt func() time.Time
 	// Expiries are when the credentials of the API server expire.
 	Expiries func() map[string]time.Time
-	// Proxiers are those of the backend and its followers that have metrics of their own.
+	// Proxiers are those of the backend and its followers that have metrics of their own, and the checks of endpoints.
 	Proxiers []prometheus.Collector
 }
 
