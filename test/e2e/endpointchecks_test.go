@@ -45,7 +45,7 @@ const (
 // kill has an endpoint die; revive undoes it.
 func (l *lab) kill(h *netlab.Host, how string) {
 	l.t.Helper()
-	rules := "add table inet dead; add chain inet dead in { type filter hook input priority 0; }; add rule inet dead in " + how
+	rules := "add table inet dead; add chain inet dead input { type filter hook input priority 0; }; add rule inet dead input " + how
 	if out, err := h.Command(l.t.Context(), "nft", rules).CombinedOutput(); err != nil {
 		l.t.Fatalf("nft %s: %v\n%s", rules, err, out)
 	}
@@ -249,8 +249,8 @@ func TestNothingIsCheckedUnasked(t *testing.T) {
 	d.startReady()
 	_, nodePort := l.namespace().web("shop")
 	l.within(patience, answers(l.client, nodePort, "ep1"))
-	rules := "add table inet seen; add counter inet seen syn; add chain inet seen in { type filter hook input priority 0; }; " +
-		"add rule inet seen in tcp dport 8080 tcp flags syn counter name syn"
+	rules := "add table inet seen; add counter inet seen opened; add chain inet seen input { type filter hook input priority 0; }; " +
+		"add rule inet seen input tcp dport 8080 tcp flags syn counter name opened"
 	count := func(args ...string) string {
 		out, err := l.ep1.Command(t.Context(), "nft", args...).CombinedOutput()
 		if err != nil {
@@ -260,7 +260,7 @@ func TestNothingIsCheckedUnasked(t *testing.T) {
 	}
 	count(rules)
 	l.throughout(3*time.Second, func() error {
-		if out := count("list", "counter", "inet", "seen", "syn"); !strings.Contains(out, "packets 0 ") {
+		if out := count("list", "counter", "inet", "seen", "opened"); !strings.Contains(out, "packets 0 ") {
 			return errors.New(out)
 		}
 		return nil
@@ -269,7 +269,7 @@ func TestNothingIsCheckedUnasked(t *testing.T) {
 		t.Error("there are metrics of checks that nobody asked for")
 	}
 	l.must(answers(l.client, at(nodeAddr, int(netip.MustParseAddrPort(nodePort).Port())), "ep1")())
-	if out := count("list", "counter", "inet", "seen", "syn"); strings.Contains(out, "packets 0 ") {
+	if out := count("list", "counter", "inet", "seen", "opened"); strings.Contains(out, "packets 0 ") {
 		t.Errorf("the counter counts nothing: %s", out)
 	}
 }
