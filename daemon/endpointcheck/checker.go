@@ -11,8 +11,7 @@ import (
 )
 
 const (
-	// maxRate bounds the checks of a second: each takes some 50 µs of CPU here, and for ten seconds an entry of the
-	// connection-tracking table.
+	// maxRate bounds the checks of a second: each takes CPU, and for ten seconds an entry of the connection-tracking table.
 	maxRate = 1000
 	// maxFlying bounds the checks that wait for an answer at a time.
 	maxFlying = 256
