@@ -114,7 +114,11 @@ func (i *instance) newPipeline() *pipeline.Pipeline {
 		Node:    i.node,
 		Checks:  i.checks.endpoints,
 		Plan: func(snap *tracker.Snapshot, prev *plan.Plan) (*plan.Plan, []source.Problem) {
-			next, problems := i.planner.Plan(snap, i.node.Latest(), prev)
+			host := i.node.Host()
+			if i.planner.TakesPorts(snap) {
+				host = i.node.Latest()
+			}
+			next, problems := i.planner.Plan(snap, host, prev)
 			i.checks.follow(i.planner)
 			faults.note(snap.Problems, problems)
 			return next, problems

@@ -1,13 +1,9 @@
 package nodeinfo
 
 import (
-	"bufio"
 	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"log/slog"
 	"net/netip"
 	"os"
@@ -16,6 +12,9 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
 
 	"edgeway/proxiers/plan"
 )
@@ -79,24 +78,17 @@ func (s *sockets) list(log *slog.Logger) []Listener {
 
 func (s *sockets) read() ([]Listener, error) {
 	var found []socket
-	for _, table := range []struct {
-		file     string
-		protocol plan.Protocol
-	}{{"tcp", plan.TCP}, {"tcp6", plan.TCP}, {"udp", plan.UDP}, {"udp6", plan.UDP}} {
-		// Of the thread: its network namespace may be another one than the process's.
-		file, err := os.Open("/proc/thread-self/net/" + table.file)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // a kernel without IPv6
+	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
+		for _, p := range []plan.Protocol{plan.TCP, plan.UDP} {
+			of, err := dumpSockets(family, p)
+			if errors.Is(err, unix.ENOENT) {
+				err = fmt.Errorf("%w (load the kernel modules tcp_diag and udp_diag)", err)
+			}
+			if err != nil {
+				return nil, fmt.Errorf("list of %s sockets: %w", p, err)
+			}
+			found = append(found, of...)
 		}
-		if err != nil {
-			return nil, fmt.Errorf("list of sockets: %w", err)
-		}
-		of, err := parseSockets(file, table.protocol)
-		_ = file.Close()
-		if err != nil {
-			return nil, fmt.Errorf("list of sockets %s: %w", table.file, err)
-		}
-		found = append(found, of...)
 	}
 	foreign, err := s.classify(found)
 	if err != nil {
@@ -146,54 +138,51 @@ type socket struct {
 	inode uint64
 }
 
-// The states of linux/net/tcp_states.h, as /proc/net has them.
+// Sizes of sock_diag(7)'s messages: struct inet_diag_req_v2, struct inet_diag_msg.
 const (
-	stateListen      = "0A"
-	stateUnconnected = "07"
+	diagRequest = 56
+	diagMessage = 72
 )
 
-// parseSockets reads proc_net_tcp(5) or its like for UDP. Listening TCP sockets come first, so that the thousands of
-// connections of a busy host are not read.
-func parseSockets(from io.Reader, protocol plan.Protocol) (out []socket, err error) {
-	lines := bufio.NewScanner(from)
-	lines.Scan() // the heading
-	for lines.Scan() {
-		f := strings.Fields(lines.Text())
-		if len(f) < 10 {
-			return nil, fmt.Errorf("line %.100q is not one of a socket", lines.Text())
-		}
-		if protocol == plan.TCP && f[3] != stateListen {
-			break
-		}
-		if protocol == plan.UDP && f[3] != stateUnconnected {
-			continue
-		}
-		at, err := parseSocketAddr(f[1])
-		inode, err2 := strconv.ParseUint(f[9], 10, 64)
-		if err := errors.Join(err, err2); err != nil {
+// dumpSockets asks the kernel for those sockets alone. For /proc/net/tcp it would walk over the table of all connections:
+// 5 ms on an idle host with 24 GB, at each change of a Service.
+func dumpSockets(family uint8, protocol plan.Protocol) (out []socket, err error) {
+	request := make([]byte, diagRequest)
+	request[0], request[1] = family, unix.IPPROTO_TCP
+	state := unix.BPF_TCP_LISTEN
+	if protocol == plan.UDP {
+		request[1], state = unix.IPPROTO_UDP, unix.BPF_TCP_CLOSE // not connected
+	}
+	binary.NativeEndian.PutUint32(request[4:], 1<<state)
+	call := nl.NewNetlinkRequest(nl.SOCK_DIAG_BY_FAMILY, unix.NLM_F_DUMP)
+	call.AddRawData(request)
+	// A socket of the thread: its network namespace may be another one than the process's.
+	messages, err := call.Execute(unix.NETLINK_INET_DIAG, 0)
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range messages {
+		l, err := parseSocket(m, protocol)
+		if err != nil {
 			return nil, err
 		}
-		if !at.Addr().IsLoopback() {
-			out = append(out, socket{Listener{protocol, at}, inode})
+		if !l.Addr.Addr().IsLoopback() {
+			out = append(out, l)
 		}
 	}
-	return out, lines.Err()
+	return out, nil
 }
 
-// parseSocketAddr reads "0100007F:1F90": words in the order of the processor's bytes, and the port.
-func parseSocketAddr(s string) (netip.AddrPort, error) {
-	words, port, _ := strings.Cut(s, ":")
-	raw, err := hex.DecodeString(words)
-	number, err2 := strconv.ParseUint(port, 16, 16)
-	if err := errors.Join(err, err2); err != nil {
-		return netip.AddrPort{}, fmt.Errorf("address of a socket: %w", err)
+// parseSocket reads a struct inet_diag_msg: family, state, timer, retransmissions; the ports and addresses, big-endian; ...;
+// the inode at its end.
+func parseSocket(m []byte, protocol plan.Protocol) (socket, error) {
+	if len(m) < diagMessage {
+		return socket{}, fmt.Errorf("a message of %d bytes, want %d", len(m), diagMessage)
 	}
-	for i := 0; i+4 <= len(raw); i += 4 {
-		binary.NativeEndian.PutUint32(raw[i:], binary.BigEndian.Uint32(raw[i:]))
+	addr := netip.AddrFrom16([16]byte(m[8:24])).Unmap()
+	if m[0] == unix.AF_INET {
+		addr = netip.AddrFrom4([4]byte(m[8:12]))
 	}
-	a, ok := netip.AddrFromSlice(raw)
-	if !ok {
-		return netip.AddrPort{}, fmt.Errorf("address of a socket: %.40q has %d bytes", s, len(raw))
-	}
-	return netip.AddrPortFrom(a.Unmap(), uint16(number)), nil
+	at := netip.AddrPortFrom(addr, binary.BigEndian.Uint16(m[4:]))
+	return socket{Listener{protocol, at}, uint64(binary.NativeEndian.Uint32(m[diagMessage-4:]))}, nil
 }

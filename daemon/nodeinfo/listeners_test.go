@@ -2,54 +2,45 @@ package nodeinfo
 
 import (
 	"bufio"
+	"encoding/binary"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"slices"
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"edgeway/proxiers/plan"
 )
 
-// Little-endian words, as x86 and arm64 have them.
-const tcpTable = `  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
-   0: 00000000:0016 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 101 1 0000000000000000 100 0 0 10 0
-   1: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 102 1 0000000000000000 100 0 0 10 0
-   2: 010200C0:0050 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 103 1 0000000000000000 100 0 0 10 0
-   3: 010200C0:8000 020200C0:01BB 01 00000000:00000000 00:00000000 00000000     0        0 104 1 0000000000000000 100 0 0 10 0
-`
+// inetDiag is a struct inet_diag_msg.
+func inetDiag(family byte, addr string, port uint16, inode uint32) []byte {
+	m := make([]byte, 72)
+	m[0] = family
+	binary.BigEndian.PutUint16(m[4:], port)
+	copy(m[8:], netip.MustParseAddr(addr).AsSlice())
+	binary.NativeEndian.PutUint32(m[68:], inode)
+	return m
+}
 
-const udp6Table = `  sl  local_address                         remote_address                        st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer drops
-    1: B80D0120000000000000000001000000:14E9 00000000000000000000000000000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 201 2 0000000000000000 0
-    2: 0000000000000000FFFF0000010200C0:0035 00000000000000000000000000000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 202 2 0000000000000000 0
-    3: B80D0120000000000000000001000000:9000 B80D0120000000000000000002000000:0035 01 00000000:00000000 00:00000000 00000000     0        0 203 2 0000000000000000 0
-`
-
-// What accepts connections or datagrams from anywhere listens; connections do not, nor what is on loopback.
-func TestParseSockets(t *testing.T) {
-	for text, c := range map[string]struct {
-		protocol plan.Protocol
-		want     []string
-	}{
-		tcpTable:  {plan.TCP, []string{"tcp 0.0.0.0:22", "tcp 192.0.2.1:80"}},
-		udp6Table: {plan.UDP, []string{"udp [2001:db8::1]:5353", "udp 192.0.2.1:53"}},
+func TestParseSocket(t *testing.T) {
+	for want, m := range map[string][]byte{
+		"tcp 0.0.0.0:22":         inetDiag(unix.AF_INET, "0.0.0.0", 22, 7),
+		"tcp 192.0.2.1:80":       inetDiag(unix.AF_INET, "192.0.2.1", 80, 7),
+		"tcp [::]:22":            inetDiag(unix.AF_INET6, "::", 22, 7),
+		"tcp [2001:db8::1]:5353": inetDiag(unix.AF_INET6, "2001:db8::1", 5353, 7),
+		"tcp 192.0.2.1:53":       inetDiag(unix.AF_INET6, "::ffff:192.0.2.1", 53, 7),
 	} {
-		found, err := parseSockets(strings.NewReader(text), c.protocol)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var got []string
-		for _, s := range found {
-			got = append(got, s.String())
-		}
-		if !slices.Equal(got, c.want) {
-			t.Errorf("got %q, want %q", got, c.want)
+		if got, err := parseSocket(m, plan.TCP); err != nil || got.String() != want || got.inode != 7 {
+			t.Errorf("got %v of inode %d, %v; want %s of 7", got, got.inode, err, want)
 		}
 	}
-	for _, line := range []string{"0: 00", "0: 00000000 0 0A 0 0 0 0 0 7", "0: zz:1 0 0A 0 0 0 0 0 7", "0: 0000:1 0 0A 0 0 0 0 0 7", "0: 00000000:1 0 0A 0 0 0 0 0 x"} {
-		if got, err := parseSockets(strings.NewReader("heading\n"+line+"\n"), plan.TCP); err == nil {
-			t.Errorf("%q: got %v", line, got)
+	for n := range diagMessage {
+		if got, err := parseSocket(make([]byte, n), plan.TCP); err == nil {
+			t.Errorf("%d bytes: got %v", n, got)
 		}
 	}
 }
@@ -63,9 +54,12 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run())
 	}
 	var err error
-	if network, at, _ := strings.Cut(addr, " "); network == "udp" {
+	switch network, at, _ := strings.Cut(addr, " "); network {
+	case "udp":
 		_, err = net.ListenPacket(network, at)
-	} else {
+	case "connected":
+		_, err = net.Dial("udp", at)
+	default:
 		_, err = net.Listen(network, at)
 	}
 	if err != nil {
@@ -118,7 +112,7 @@ func TestListeners(t *testing.T) {
 	}
 	defer own.Close()
 	var stops []func()
-	for _, addr := range []string{"tcp4 0.0.0.0:22", "tcp [::]:80", "tcp 127.0.0.1:81", "tcp [::1]:82", "tcp [2001:db8::1]:83", "udp 192.0.2.1:53"} {
+	for _, addr := range []string{"tcp4 0.0.0.0:22", "tcp [::]:80", "tcp 127.0.0.1:81", "tcp [::1]:82", "tcp [2001:db8::1]:83", "udp 192.0.2.1:53", "connected 192.0.2.1:54"} {
 		stops = append(stops, l.program(addr))
 	}
 	want := []string{"tcp 0.0.0.0:22", "tcp [::]:80", "tcp [2001:db8::1]:83", "udp 192.0.2.1:53"}

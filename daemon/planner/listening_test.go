@@ -65,6 +65,33 @@ func TestNodePortOfAProgram(t *testing.T) {
 	}
 }
 
+// Who listens matters where a Service may want another port of the host, and nowhere else: to find it out costs more than to plan.
+func TestTakesPorts(t *testing.T) {
+	w := newWorld(t, testOptions(), testService("svc", onPort(30001)), testSlice("svc", source.Endpoint{Addr: ip("10.244.1.1")}))
+	for _, c := range []struct {
+		what  string
+		obj   source.Object
+		takes bool
+	}{
+		{"other endpoints", testSlice("svc", source.Endpoint{Addr: ip("10.244.1.2")}), false},
+		{"a Service without a NodePort", testService("other", func(s *source.Service) { s.ClusterIPs = ips("10.96.0.11") }), false},
+		{"another NodePort", testService("svc", onPort(30002)), true},
+		{"no NodePort", testService("svc"), false},
+		{"a new NodePort", testService("svc", onPort(30003)), true},
+	} {
+		w.sink.Upsert(c.obj)
+		snap, _ := w.tr.Snapshot()
+		if got := w.TakesPorts(snap); got != c.takes {
+			t.Errorf("%s: %v, want %v", c.what, got, c.takes)
+		}
+		w.replan()
+	}
+	w.Planner = New(testOptions())
+	if snap, _ := w.tr.Snapshot(); !w.TakesPorts(snap) {
+		t.Error("the first plan takes no ports")
+	}
+}
+
 // Who has a port keeps it when a program begins to listen on it, also over a restart; with the Service it goes to the
 // program.
 func TestServiceKeepsItsNodePort(t *testing.T) {

@@ -88,6 +88,20 @@ func (p *Planner) follows(snap *tracker.Snapshot) bool {
 	return snap == p.snap || !snap.All && snap.Generation == p.snap.Generation+1
 }
 
+// TakesPorts reports whether a Service of the snapshot may claim a port of the host that none of the last one did. Only then
+// does it matter who listens at this moment.
+func (p *Planner) TakesPorts(snap *tracker.Snapshot) (takes bool) {
+	if p.snap == nil || !p.follows(snap) {
+		return true
+	}
+	for _, name := range snap.Changed {
+		if fresh := specOf(snap, name); fresh != nil && fresh != specOf(p.snap, name) {
+			p.claims(fresh, func(c claim) { takes = takes || !c.addr.IsValid() })
+		}
+	}
+	return takes
+}
+
 // rebuild plans all Services.
 func (p *Planner) rebuild(snap *tracker.Snapshot, prev, next *plan.Plan) {
 	p.owners, p.problems, p.checks = newOwnership(), nil, newCheckIndex()

@@ -14,13 +14,15 @@ const (
 	flapRate  = 2.0
 	flapPause = time.Second
 	flapCalm  = 5 * time.Second
-	// flapsKept bounds what is remembered of Services that are quiet again.
+	// flapsKept is how many Services are remembered, quiet ones too, before any is looked for that may be forgotten.
 	flapsKept = 4096
 )
 
 // damping holds back the announcements of Services that change all the time, and no others.
 type damping struct {
 	flaps map[Name]*flap
+	// sweepAt is the number of them from which those that are calm again are looked for.
+	sweepAt int
 	// due is when what was held back is announced; it may have passed.
 	due time.Time
 }
@@ -58,12 +60,13 @@ func (d *damping) hit(name Name, now time.Time) time.Duration {
 	return f.next.Sub(now)
 }
 
-// forget drops what has leaked away, when there is much.
+// forget drops what has leaked away, when there is much: twice of what was left the last time, as a list of all Services
+// brings many that have just changed.
 func (d *damping) forget(now time.Time) {
 	if d.flaps == nil {
 		d.flaps = map[Name]*flap{}
 	}
-	if len(d.flaps) < flapsKept {
+	if len(d.flaps) < max(d.sweepAt, flapsKept) {
 		return
 	}
 	for name, f := range d.flaps {
@@ -71,6 +74,7 @@ func (d *damping) forget(now time.Time) {
 			delete(d.flaps, name)
 		}
 	}
+	d.sweepAt = 2 * len(d.flaps)
 }
 
 // announce tells the reader of a change of an object, at once or later. The caller holds the lock.

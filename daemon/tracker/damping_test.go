@@ -119,3 +119,21 @@ func TestDampingForgets(t *testing.T) {
 		}
 	})
 }
+
+// A list of all Services has each of them change at one time. To look through them all for each new one took the square of
+// their number.
+func TestDampingOfAListIsLinear(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var d damping
+		sweeps, at := 0, 0
+		for i := range 16 * flapsKept {
+			d.hit(Name{"a", fmt.Sprint(i)}, time.Now())
+			if d.sweepAt != at {
+				sweeps, at = sweeps+1, d.sweepAt
+			}
+		}
+		if sweeps != 4 {
+			t.Errorf("%d Services at once were looked through %d times, want 4", 16*flapsKept, sweeps)
+		}
+	})
+}

@@ -142,14 +142,18 @@ func (x *exchange) check(why error) {
 	x.cancel(why)
 }
 
-// failed notes why there is no answer, or no more of it. An answer that ends as it should while the courier ends it, too, has
-// been silent: over HTTP/1.1 the server may take the closed connection for a reason to end it well.
-func (x *exchange) failed(err error) error {
+// ended gives why the courier ended the exchange; nil: it did not.
+func (x *exchange) ended() error {
 	if cause := context.Cause(x.ctx); errors.Is(cause, errNoAnswer) || errors.Is(cause, errSilent) {
-		err = cause
+		return cause
 	}
-	if errors.Is(err, io.EOF) {
-		return err
+	return nil
+}
+
+// failed notes why there is no answer, or no more of it.
+func (x *exchange) failed(err error) error {
+	if why := x.ended(); why != nil {
+		err = why
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -164,13 +168,14 @@ func (x *exchange) lost() error {
 	return x.err
 }
 
-// Read implements io.Reader for the answer's body.
+// Read implements io.Reader for the answer's body. One that ends well after the courier ended the exchange was silent: over
+// HTTP/1.1 a server may take the closed connection for a reason to end its answer.
 func (x *exchange) Read(p []byte) (int, error) {
 	n, err := x.body.Read(p)
 	if n > 0 {
 		x.arrived(time.Now())
 	}
-	if err != nil {
+	if err != nil && (!errors.Is(err, io.EOF) || x.ended() != nil) {
 		err = x.failed(err)
 	}
 	return n, err

@@ -41,6 +41,9 @@ func (c *Cluster) tokenFile() string { return filepath.Join(c.dir, "tokens.csv")
 
 // writeUsers makes the users, their tokens and their kubeconfig files.
 func (c *Cluster) writeUsers() error {
+	if err := os.Mkdir(filepath.Dir(c.Kubeconfig(Edgeway)), 0o700); err != nil {
+		return err
+	}
 	c.users = map[string]string{Admin: rand.Text(), Edgeway: rand.Text(), Stranger: rand.Text()}
 	var tokens strings.Builder
 	for user, token := range c.users {
@@ -56,8 +59,11 @@ func (c *Cluster) writeUsers() error {
 	return os.WriteFile(c.tokenFile(), []byte(tokens.String()), 0o600)
 }
 
-// Kubeconfig is the path of a user's kubeconfig file.
-func (c *Cluster) Kubeconfig(user string) string { return filepath.Join(c.dir, user+".kubeconfig") }
+// Kubeconfig is the path of a user's kubeconfig file. Edgeway watches its folder, and like /etc/edgeway that one is
+// quiet: the logs of the control plane lie elsewhere.
+func (c *Cluster) Kubeconfig(user string) string {
+	return filepath.Join(c.dir, "users", user+".kubeconfig")
+}
 
 func (c *Cluster) kubeconfig(user string) *clientcmdapi.Config {
 	cfg := clientcmdapi.NewConfig()
