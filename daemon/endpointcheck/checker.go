@@ -13,6 +13,8 @@ import (
 const (
 	// maxRate bounds the checks of a second: each takes CPU, and for ten seconds an entry of the connection-tracking table.
 	maxRate = 1000
+	// maxBurst is how many checks begin together; the next ones wait until the rate is kept.
+	maxBurst = maxRate / 50
 	// maxFlying bounds the checks that wait for an answer at a time.
 	maxFlying = 256
 	// publishPause is the least time between two changes of Dead, each of which is a sync: when a network goes, its
@@ -38,6 +40,7 @@ type Checker struct {
 	targets  map[netip.AddrPort]*target
 	queue    queue
 	flying   int
+	free     time.Time                // until when no check begins
 	faults   map[netip.AddrPort]Fault // of the dead; published by publish
 	stale    bool                     // something differs from what is published
 	quiet    time.Time                // until when nothing is published
@@ -109,8 +112,7 @@ func (c *Checker) Run(ctx context.Context) error {
 		case <-timer.C:
 		}
 		now := time.Now()
-		for t := c.due(now); t != nil; t = c.due(now) {
-			c.flying++
+		for _, t := range c.burst(now) {
 			flights.Go(func() { results <- c.check(ctx, t) })
 		}
 		c.publish(now)
@@ -187,7 +189,7 @@ const idle = time.Hour
 func (c *Checker) next(now time.Time) time.Duration {
 	wait := idle
 	if len(c.queue) > 0 && c.flying < maxFlying {
-		wait = c.queue[0].due.Sub(now)
+		wait = max(c.queue[0].due.Sub(now), c.free.Sub(now))
 	}
 	if c.stale {
 		wait = min(wait, c.quiet.Sub(now))

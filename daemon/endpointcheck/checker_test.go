@@ -28,6 +28,7 @@ type network struct {
 	mu      sync.Mutex
 	faults  map[netip.AddrPort]error
 	dialled map[netip.AddrPort]int
+	starts  []time.Time
 	flying  int
 	most    int // at a time
 }
@@ -52,6 +53,7 @@ func (n *network) dial(ctx context.Context, to netip.AddrPort) error {
 	n.mu.Lock()
 	fault := n.faults[to]
 	n.dialled[to]++
+	n.starts = append(n.starts, time.Now())
 	n.flying++
 	n.most = max(n.most, n.flying)
 	n.mu.Unlock()
@@ -268,6 +270,31 @@ func TestTheEndIsNoFailure(t *testing.T) {
 		b.start(s)
 		b.wait(10 * time.Second)
 		b.wantDead()
+	})
+}
+
+// Whoever decides what the endpoints are, this host makes no more connections than it says: at the first list, when a
+// network comes back, and while endpoints come and go.
+func TestTheRateHasABound(t *testing.T) {
+	inBubble(t, defaults, func(b *bench) {
+		b.Follow(Targets{All: true, Add: many(10 * maxRate)})
+		b.wait(15 * time.Second)
+		b.set(errSilent, many(10*maxRate)...)
+		b.wait(30 * time.Second)
+		b.set(nil, many(10*maxRate)...)
+		b.wait(15 * time.Second)
+		for i := range 100 {
+			b.Follow(Targets{All: true, Add: many(10 * maxRate)[i*20:]})
+			b.wait(50 * time.Millisecond)
+			b.Follow(Targets{All: true, Add: many(10 * maxRate)[:i*20]})
+			b.wait(50 * time.Millisecond)
+		}
+		b.stop()
+		for i, from := range b.starts[:len(b.starts)-maxRate-maxBurst] {
+			if took := b.starts[i+maxRate+maxBurst].Sub(from); took < time.Second {
+				t.Fatalf("%d checks within %s, after %s", maxRate+maxBurst, took, from.Sub(epoch))
+			}
+		}
 	})
 }
 

@@ -26,12 +26,17 @@ func (c *Checker) enqueue(t *target, due time.Time) {
 	heap.Push(&c.queue, t)
 }
 
-// due takes the next target from the queue whose time has come; nil: there is none, or too many are on their way.
-func (c *Checker) due(now time.Time) *target {
-	if c.flying >= maxFlying || len(c.queue) == 0 || c.queue[0].due.After(now) {
+// burst takes the targets from the queue whose time has come, as far as the bounds allow.
+func (c *Checker) burst(now time.Time) (out []*target) {
+	if now.Before(c.free) {
 		return nil
 	}
-	return heap.Pop(&c.queue).(*target)
+	for len(c.queue) > 0 && !c.queue[0].due.After(now) && len(out) < maxBurst && c.flying < maxFlying {
+		out = append(out, heap.Pop(&c.queue).(*target))
+		c.flying++
+	}
+	c.free = now.Add(time.Duration(len(out)) * time.Second / maxRate)
+	return out
 }
 
 // drop forgets a target. The result of a check that is on its way is nobody's then.

@@ -107,17 +107,20 @@ func gone(s *source.EndpointSlice, a netip.Addr, dead *endpointcheck.Dead, check
 	return found
 }
 
-// targets gives the endpoints of a Service to check, sorted: those of its TCP ports that are ready.
-func (p *Planner) targets(b backends) (out []netip.AddrPort) {
+// targets gives the endpoints to check, sorted: those of the TCP ports of a Service in the plan that are ready.
+func (p *Planner) targets(planned []*plan.ServicePort, b backends) (out []netip.AddrPort) {
 	if !p.opts.Checks.Manifests && !p.opts.Checks.API {
 		return nil
 	}
-	for key, list := range b.of {
+	for _, sp := range planned {
+		if sp.Name.Protocol != plan.TCP {
+			continue
+		}
 		room := b.limit
-		for _, c := range list {
+		for _, c := range b.of[keyOf(sp)] {
 			some := c.slice.Endpoints[:min(len(c.slice.Endpoints), room)]
 			room -= len(some)
-			if key.protocol != plan.TCP || !p.opts.Checks.include(c.slice) {
+			if !p.opts.Checks.include(c.slice) {
 				continue
 			}
 			for i := range some {

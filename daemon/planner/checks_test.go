@@ -212,6 +212,22 @@ func TestWhatIsChecked(t *testing.T) {
 	w.wantTargets("UDP is not checked", false, ports("10.2.0.1:53", "10.2.0.1:9153"), ports("10.2.0.3:8080"))
 }
 
+// Whoever writes Services has this host connect to nothing that a connection through one of them could not reach.
+func TestOnlyEndpointsOfThePlanAreChecked(t *testing.T) {
+	opts := testOptions()
+	opts.DenyEndpoints = cidrs("10.3.0.0/16")
+	with := func(name string, vips []netip.Addr, endpoint string) []source.Object {
+		svc := testService(name, func(s *source.Service) { s.ClusterIPs = vips })
+		return []source.Object{svc, testSlice(name, ep(endpoint), ep("10.3.0.1"))}
+	}
+	var all []source.Object
+	all = append(all, with("svc", ips("10.96.0.10"), "10.2.0.1")...)
+	all = append(all, with("usurper", ips("10.96.0.10"), "10.2.0.2")...)
+	all = append(all, with("headless", nil, "10.2.0.3")...)
+	w := newCheckedWorld(t, opts, append(all, testSlice("nobody", ep("10.2.0.4")))...)
+	w.wantTargets("of all", true, ports("10.2.0.1:8080"), nil)
+}
+
 func TestOutSaysWhatIsWrong(t *testing.T) {
 	w := newCheckedWorld(t, testOptions(), testService("svc", dns), dnsSlice(ep("10.2.0.2"), ep("10.2.0.1"), ep("10.2.0.3", "unready")))
 	out := func(port string, protocol plan.Protocol) []string {

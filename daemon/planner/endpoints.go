@@ -72,6 +72,8 @@ type portKey struct {
 	family   plan.Family
 }
 
+func keyOf(sp *plan.ServicePort) portKey { return portKey{sp.Name.Port, sp.Name.Protocol, sp.Family} }
+
 // candidates are the endpoints of one slice at one of its ports.
 type candidates struct {
 	slice *source.EndpointSlice

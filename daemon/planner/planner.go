@@ -128,13 +128,14 @@ func (p *Planner) rebuild(snap *tracker.Snapshot, prev, next *plan.Plan) {
 // concerned gives the Services to plan anew, sorted: those that changed, that gain or lose a claim to others or to what
 // programs listen on now, or that have an endpoint that died or came back.
 func (p *Planner) concerned(snap *tracker.Snapshot, listened map[claim]nodeinfo.Listener, died *endpointcheck.Dead) []tracker.Name {
-	names := p.checks.concerned(endpointcheck.Difference(died, p.dead))
+	var names []tracker.Name
 	if snap != p.snap || !maps.Equal(listened, p.listening) {
-		names = append(names, p.transfer(snap, listened)...)
+		names = p.transfer(snap, listened)
 		if snap != p.snap {
 			names = append(names, snap.Changed...)
 		}
 	}
+	names = append(names, p.checks.concerned(endpointcheck.Difference(died, p.dead))...)
 	slices.SortFunc(names, tracker.Name.Compare)
 	return slices.Compact(names)
 }

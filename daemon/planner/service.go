@@ -32,15 +32,18 @@ func (p *Planner) service(svc *tracker.Service) (out planned) {
 	}
 	svc = p.admit(svc, found)
 	backends := p.index(svc, found)
-	out.checked = p.targets(backends)
-	p.checked = out.checked
 	for i := range svc.Spec.Ports {
 		frontends := p.frontends(svc.Spec, vips, i, found)
 		for _, family := range p.env.families {
-			if sp := p.servicePort(svc.Spec, i, family, frontends, backends); sp != nil {
+			if sp := servicePort(svc.Spec, i, family, frontends); sp != nil {
 				out.ports = append(out.ports, sp)
 			}
 		}
+	}
+	out.checked = p.targets(out.ports, backends)
+	p.checked = out.checked
+	for _, sp := range out.ports {
+		p.route(svc.Spec, sp, backends)
 	}
 	slices.SortFunc(out.ports, (*plan.ServicePort).Compare)
 	if h := p.healthCheck(svc, found); h != nil {
@@ -65,8 +68,8 @@ func (p *Planner) frontends(s *source.Service, vips []vip, index int, found *fau
 	return out
 }
 
-// servicePort plans one port in one family; nil when nothing leads to it.
-func (p *Planner) servicePort(spec *source.Service, index int, family plan.Family, frontends []plan.Frontend, b backends) *plan.ServicePort {
+// servicePort gives one port in one family, with its frontends alone; nil when nothing leads to it.
+func servicePort(spec *source.Service, index int, family plan.Family, frontends []plan.Frontend) *plan.ServicePort {
 	port := &spec.Ports[index]
 	if !hasFamily(spec, family) {
 		return nil
@@ -86,10 +89,14 @@ func (p *Planner) servicePort(spec *source.Service, index int, family plan.Famil
 		return nil
 	}
 	slices.SortFunc(sp.Frontends, func(a, b plan.Frontend) int { return a.Compare(&b) })
+	return sp
+}
 
-	endpoints := p.endpoints(b, portKey{port.Name, port.Protocol, family})
+// route says where each frontend of a port leads.
+func (p *Planner) route(spec *source.Service, sp *plan.ServicePort, b backends) {
+	endpoints := p.endpoints(b, keyOf(sp))
 	pools := p.env.choosePools(endpoints)
-	policy := newPolicy(pools, p.env.detects(family), p.opts.MasqueradeAll)
+	policy := newPolicy(pools, p.env.detects(sp.Family), p.opts.MasqueradeAll)
 	bound := !p.env.localAsCluster || pools.local != nil // the Local policies mean what they say
 	for i := range sp.Frontends {
 		f := &sp.Frontends[i]
@@ -105,7 +112,6 @@ func (p *Planner) servicePort(spec *source.Service, index int, family plan.Famil
 	keepUsedPools(sp, pools)
 	sp.Serving = serving(endpoints, sp)
 	sp.Seal()
-	return sp
 }
 
 // keepUsedPools sets the pools that a route leads to.
