@@ -1,10 +1,11 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"net/netip"
 	"slices"
-	"time"
 
 	"edgeway/daemon/config"
 	"edgeway/daemon/control"
@@ -56,22 +57,22 @@ func (c *checks) follow(p *planner.Planner) {
 	}
 }
 
-// conditions are one while endpoints are dead.
+// conditions are one while endpoints are dead, which names the one that is dead for longest. Strangers ask for it.
 func (c *checks) conditions() []health.Condition {
 	dead := c.endpoints.Dead()
 	if dead.Len() == 0 {
 		return nil
 	}
-	first := dead.List()[0]
-	text := fmt.Sprintf("%d of %d endpoints that are checked do not answer, %s for one (%s): connections go to the other endpoints of their Services, if there are any",
-		dead.Len(), c.endpoints.Endpoints(), first, dead.Faults[first].Err)
-	since := time.Now()
-	for _, f := range dead.Faults {
-		if f.Since.Before(since) {
-			since = f.Since
+	var first netip.AddrPort
+	for at, f := range dead.Faults {
+		if before := dead.Faults[first]; !first.IsValid() || cmp.Or(f.Since.Compare(before.Since), at.Compare(first)) < 0 {
+			first = at
 		}
 	}
-	return []health.Condition{{Name: "endpoint-checks", Level: health.Degraded, Since: since, Message: text}}
+	fault := dead.Faults[first]
+	text := fmt.Sprintf("%d of %d endpoints that are checked do not answer, %s for one (%s): connections go to the other endpoints of their Services, if there are any",
+		dead.Len(), c.endpoints.Endpoints(), first, fault.Err)
+	return []health.Condition{{Name: "endpoint-checks", Level: health.Degraded, Since: fault.Since, Message: text}}
 }
 
 // status is for edgeway status; nil: nothing is checked.
