@@ -45,17 +45,22 @@ const (
 // kill has an endpoint die; revive undoes it.
 func (l *lab) kill(h *netlab.Host, how string) {
 	l.t.Helper()
-	rules := "add table inet dead; add chain inet dead input { type filter hook input priority 0; }; add rule inet dead input " + how
-	if out, err := h.Command(l.t.Context(), "nft", rules).CombinedOutput(); err != nil {
-		l.t.Fatalf("nft %s: %v\n%s", rules, err, out)
-	}
+	l.nft(h, "add table inet dead; add chain inet dead input { type filter hook input priority 0; }; add rule inet dead input "+how)
 }
 
 func (l *lab) revive(h *netlab.Host) {
 	l.t.Helper()
-	if out, err := h.Command(l.t.Context(), "nft", "delete table inet dead").CombinedOutput(); err != nil {
-		l.t.Fatalf("revival of %s: %v\n%s", h.Name, err, out)
+	l.nft(h, "delete table inet dead")
+}
+
+// nft does what it is told on a host, and gives what it prints.
+func (l *lab) nft(h *netlab.Host, commands string) string {
+	l.t.Helper()
+	out, err := h.Command(l.t.Context(), "nft", commands).CombinedOutput()
+	if err != nil {
+		l.t.Fatalf("nft %s on %s: %v\n%s", commands, h.Name, err, out)
 	}
+	return string(out)
 }
 
 // tries are connections that are made all the time, each a new one.
@@ -172,6 +177,8 @@ func testDeadEndpoints(t *testing.T, backend, source string) {
 	n := l.namespace()
 	only := filepath.Join(d.dir, "conf.d", "namespace.toml") // the endpoints of other tests are none of this lab
 	l.must(errors.Join(os.Mkdir(filepath.Dir(only), 0o755), os.WriteFile(only, fmt.Appendf(nil, "[source.kube]\nnamespaces = [%q]\n", n.name), 0o600)))
+	l.nft(l.node, "add table inet own; add counter inet own checks; add chain inet own output { type filter hook output priority 0; }; "+
+		"add rule inet own output tcp dport 8080 tcp flags syn meta mark and 0x1000 != 0 counter name checks")
 	d.startReady()
 	svc := n.service("shop", nil)
 	n.endpoints("shop", ep1Addr, ep2Addr)
@@ -222,6 +229,10 @@ func testDeadEndpoints(t *testing.T, backend, source string) {
 	l.must(d.logged("level=WARN", "endpoint does not answer", ep1Addr+":8080")())
 	l.must(d.logged("level=INFO", "endpoint answers again", ep1Addr+":8080")())
 
+	if out := l.nft(l.node, "list counter inet own checks"); strings.Contains(out, "packets 0 ") {
+		t.Errorf("the checks do not have the mark that keeps rules off them: %s", out)
+	}
+
 	l.kill(l.ep1, programDies)
 	l.kill(l.ep2, programDies)
 	l.within(patience, d.shows([]string{"status"}, ep1Addr+":8080 does not answer for", ep2Addr+":8080 does not answer for"))
@@ -251,16 +262,10 @@ func TestNothingIsCheckedUnasked(t *testing.T) {
 	l.within(patience, answers(l.client, nodePort, "ep1"))
 	rules := "add table inet seen; add counter inet seen opened; add chain inet seen input { type filter hook input priority 0; }; " +
 		"add rule inet seen input tcp dport 8080 tcp flags syn counter name opened"
-	count := func(args ...string) string {
-		out, err := l.ep1.Command(t.Context(), "nft", args...).CombinedOutput()
-		if err != nil {
-			t.Fatalf("nft %v: %v\n%s", args, err, out)
-		}
-		return string(out)
-	}
-	count(rules)
+	l.nft(l.ep1, rules)
+	count := func() string { return l.nft(l.ep1, "list counter inet seen opened") }
 	l.throughout(3*time.Second, func() error {
-		if out := count("list", "counter", "inet", "seen", "opened"); !strings.Contains(out, "packets 0 ") {
+		if out := count(); !strings.Contains(out, "packets 0 ") {
 			return errors.New(out)
 		}
 		return nil
@@ -269,7 +274,7 @@ func TestNothingIsCheckedUnasked(t *testing.T) {
 		t.Error("there are metrics of checks that nobody asked for")
 	}
 	l.must(answers(l.client, at(nodeAddr, int(netip.MustParseAddrPort(nodePort).Port())), "ep1")())
-	if out := count("list", "counter", "inet", "seen", "opened"); strings.Contains(out, "packets 0 ") {
+	if out := count(); strings.Contains(out, "packets 0 ") {
 		t.Errorf("the counter counts nothing: %s", out)
 	}
 }
