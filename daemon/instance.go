@@ -54,6 +54,7 @@ type instance struct {
 	families []plan.Family
 	sources  *sources
 	node     *nodeinfo.Watcher
+	checks   *checks
 	planner  *planner.Planner
 	pipeline *pipeline.Pipeline
 	// component is the backend's.
@@ -90,10 +91,12 @@ func (i *instance) assemble(ctx context.Context) error {
 		return err
 	}
 	i.node = nodeinfo.New(i.logger, foreignDevices()...)
+	i.checks = useChecks(i.cfg, i.opts.Lasting.endpoints)
 	i.pipeline = i.newPipeline()
 	i.health = health.New(i.pipeline, i.healthSources()...)
 	i.health.Include(i.sources.concerns, "kubeconfig-refused", "kubeconfig-insecure", "credential-expiry")
 	i.health.Include(func() []health.Condition { return nodePortCondition(i.pipeline.State()) }, "nodeport-addresses")
+	i.health.Include(i.checks.conditions, "endpoint-checks")
 	i.rounds = i.newRounds()
 	i.health.Include(i.problems, checkNames()...)
 	if err := i.newStages(ctx); err != nil {
@@ -106,18 +109,22 @@ func (i *instance) assemble(ctx context.Context) error {
 }
 
 func (i *instance) newPipeline() *pipeline.Pipeline {
-	i.planner = planner.New(plannerOptions(i.cfg, i.families, i.sources.held))
+	opts := plannerOptions(i.cfg, i.families, i.sources.held)
+	opts.Checks = i.checks.of
+	i.planner = planner.New(opts)
 	faults := &problemLog{logger: i.logger}
 	return pipeline.New(pipeline.Options{
 		Logger:  i.logger,
 		Tracker: i.sources.tracker,
 		Node:    i.node,
+		Checks:  i.checks.endpoints,
 		Plan: func(snap *tracker.Snapshot, prev *plan.Plan) (*plan.Plan, []source.Problem) {
 			host := i.node.Host()
 			if i.planner.TakesPorts(snap) {
 				host = i.node.Latest()
 			}
 			next, problems := i.planner.Plan(snap, host, prev)
+			i.checks.follow(i.planner)
 			faults.note(snap.Problems, problems)
 			return next, problems
 		},
@@ -212,6 +219,7 @@ func (i *instance) run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return i.node.Run(ctx) })
 	i.sources.run(ctx, group.Go)
+	i.checks.run(ctx, group.Go)
 	group.Go(func() error { return i.runPipeline(ctx) })
 	group.Go(func() error {
 		i.leftovers.run(ctx)

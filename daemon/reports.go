@@ -15,6 +15,7 @@ import (
 	"edgeway/daemon/sdunit"
 	"edgeway/daemon/source"
 	"edgeway/proxiers"
+	"edgeway/proxiers/plan"
 )
 
 // What the instance reports about itself.
@@ -26,6 +27,7 @@ func (i *instance) controlOptions() control.Options {
 		Status: i.status,
 		State:  i.state,
 		Facts:  i.facts,
+		Out:    func(sp *plan.ServicePort) []string { return i.checks.out(i.pipeline.State(), sp) },
 		Gaps:   gaps(i.component, followers(i.cfg, i.opts.Lasting)),
 		Way:    nodeinfo.WayTo,
 		Reload: i.opts.Reload,
@@ -37,7 +39,7 @@ func (i *instance) status() control.Status {
 		Version: i.opts.Version, Revision: i.opts.Revision, ConfigPath: i.opts.ConfigPath, Started: i.opts.Started,
 		Zone:  i.cfg.Node.Zone,
 		State: i.state(), Health: i.health.Report(), Sources: i.healthSources(),
-		LastKnown: i.lastKnown(), Waiting: i.waiting(),
+		LastKnown: i.lastKnown(), Waiting: i.waiting(), Checks: i.checks.status(),
 	})
 }
 
@@ -118,6 +120,9 @@ func (i *instance) metricsOptions() metrics.Options {
 		if c, ok := s.Applier.(prometheus.Collector); ok {
 			o.Proxiers = append(o.Proxiers, c)
 		}
+	}
+	if i.checks.on() {
+		o.Proxiers = append(o.Proxiers, i.checks.endpoints)
 	}
 	for _, s := range i.sources.list() {
 		o.Sources = append(o.Sources, s)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 
 	"edgeway/proxiers/plan"
 )
@@ -24,6 +25,27 @@ func (l *loader) check(mainFile string, c *Config) {
 	l.checkDetection(mainFile, &c.Proxy)
 	l.checkListeners(mainFile, c)
 	l.checkIdle(mainFile, c)
+	l.checkChecks(mainFile, c)
+}
+
+// checkChecks finds checks that check nothing, or that cannot be as often as asked for.
+func (l *loader) checkChecks(mainFile string, c *Config) {
+	t := &c.Checks.TCP
+	for _, need := range []struct {
+		source CheckedSource
+		key    string
+		set    bool
+	}{
+		{CheckedFile, "source.file.paths", len(c.Source.File.Paths) > 0},
+		{CheckedKube, "source.kube.kubeconfig", c.Source.Kube.Kubeconfig != ""},
+	} {
+		if slices.Contains(t.Sources, need.source) && !need.set {
+			l.fail(mainFile, "checks.tcp.sources", fmt.Errorf("has %q, but %s is not set", need.source, need.key))
+		}
+	}
+	if t.Timeout > t.Interval {
+		l.fail(mainFile, "checks.tcp.timeout", fmt.Errorf("%s is longer than checks.tcp.interval, %s", short(t.Timeout), short(t.Interval)))
+	}
 }
 
 // checkListeners wants each server to have a port of its own, or an address of its own.
@@ -50,7 +72,7 @@ func everywhere(host string) bool {
 
 // checkIdle finds keys that are set although what they belong to is off.
 func (l *loader) checkIdle(mainFile string, c *Config) {
-	kube := c.Source.Kube
+	kube, tcp, usual := c.Source.Kube, c.Checks.TCP, Default().Checks.TCP
 	for _, idle := range []struct {
 		key, needs string
 		set, off   bool
@@ -59,6 +81,10 @@ func (l *loader) checkIdle(mainFile string, c *Config) {
 		{"source.kube.label_selector", "source.kube.kubeconfig", kube.LabelSelector != "", kube.Kubeconfig == ""},
 		{"source.kube.allow_exec_plugins", "source.kube.kubeconfig", kube.AllowExecPlugins, kube.Kubeconfig == ""},
 		{"metrics.web_config", "metrics.address", c.Metrics.WebConfig != "", c.Metrics.Address == ""},
+		{"checks.tcp.interval", "checks.tcp.sources", tcp.Interval != usual.Interval, len(tcp.Sources) == 0},
+		{"checks.tcp.timeout", "checks.tcp.sources", tcp.Timeout != usual.Timeout, len(tcp.Sources) == 0},
+		{"checks.tcp.failures", "checks.tcp.sources", tcp.Failures != usual.Failures, len(tcp.Sources) == 0},
+		{"checks.tcp.passes", "checks.tcp.sources", tcp.Passes != usual.Passes, len(tcp.Sources) == 0},
 		{"metrics.pprof", "metrics.address", c.Metrics.Pprof, c.Metrics.Address == ""},
 	} {
 		if idle.set && idle.off {

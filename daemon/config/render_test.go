@@ -43,7 +43,7 @@ func TestUncommentedShippedFileEqualsTheDefaults(t *testing.T) {
 // The table of kube-proxy's settings and the README name keys by hand.
 func TestDocumentsNameOnlyKnownKeys(t *testing.T) {
 	known := values(Default(), choices)
-	pattern := regexp.MustCompile(`\b(node|source|proxy|conntrack|health|metrics|log|control)(\.[a-z_]+)+\b`)
+	pattern := regexp.MustCompile(`\b(node|source|proxy|conntrack|checks|health|metrics|log|control)(\.[a-z_]+)+\b`)
 	for _, name := range []string{"packaging/man/edgeway.toml.5", "packaging/man/edgeway.8", "README.md"} {
 		text, err := os.ReadFile(filepath.Join(root, name))
 		if err != nil {

@@ -106,6 +106,9 @@ func start(t *testing.T, d *daemon) (c *Client, stop func()) {
 		return NewStatus(StatusInput{Version: "1.2.3", State: d.state, Health: health.Report{Healthy: true}})
 	}
 	d.Gaps, d.Way = noGaps, testWay
+	if d.Out == nil {
+		d.Out = func(*plan.ServicePort) []string { return nil }
+	}
 	d.Reload = func(context.Context) error { return d.reloadErr }
 	s, err := Listen(d.Options)
 	if err != nil {

@@ -36,6 +36,8 @@ type Explanation struct {
 	Endpoints []ExplainedEndpoint `json:"endpoints,omitempty"`
 	// Problems are those of the Services that have, or claim, the destination.
 	Problems []string `json:"problems,omitempty"`
+	// Out are those of PlanService.
+	Out []string `json:"out,omitempty"`
 	// Gaps are those of PlanService.
 	Gaps []string `json:"gaps,omitempty"`
 }
@@ -62,6 +64,8 @@ type Subject struct {
 	Gaps  Gaps
 	// Way asks the kernel for its way to an address; see nodeinfo.WayTo. Never nil.
 	Way func(netip.Addr) (nodeinfo.Way, error)
+	// Out says which endpoints a ServicePort does without because they are dead, and why; nil: nobody checks them.
+	Out func(*plan.ServicePort) []string
 	// Offline is that of Explanation.
 	Offline string
 }
@@ -84,6 +88,9 @@ func (s *Subject) Explain(src, dst, proto string) (Explanation, error) {
 	e.Problems = s.problems(q.packet.Dst, d.Service)
 	if d.Service != nil {
 		e.Gaps = s.Gaps.texts(d.Service)
+		if s.Out != nil {
+			e.Out = s.Out(d.Service)
+		}
 	}
 	if q.noWay != nil {
 		e.Verdict, e.Reason, e.Mend = unreachable, q.noWay.Error(), mendNoWay(d)

@@ -15,6 +15,7 @@ import (
 
 	"edgeway/daemon/health"
 	"edgeway/daemon/pipeline"
+	"edgeway/proxiers/plan"
 	"edgeway/test/hostile"
 )
 
@@ -26,6 +27,7 @@ func FuzzRequest(f *testing.F) {
 		Status: func() Status { return Status{} },
 		State:  func() pipeline.State { return pipeline.State{InForce: testPlan()} },
 		Way:    testWay,
+		Out:    func(*plan.ServicePort) []string { return nil },
 	}}
 	handler := s.handler()
 	request := func(method, what string, query url.Values) []byte {

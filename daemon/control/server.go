@@ -40,8 +40,9 @@ type Options struct {
 	Facts  func() doctor.Facts
 	// Gaps are those of the backend and its followers.
 	Gaps Gaps
-	// Way is that of Subject.
+	// Way and Out are those of Subject.
 	Way func(netip.Addr) (nodeinfo.Way, error)
+	Out func(*plan.ServicePort) []string
 	// Reload returns once the new configuration is known to be good, or says why it is not.
 	Reload func(context.Context) error
 }
@@ -149,6 +150,9 @@ func (s *Server) plan(r *http.Request) (any, error) {
 	}
 	view := NewPlan(p, state.Problems(), s.opts.Gaps)
 	view.InForce = ok
+	for i, svc := range p.Services {
+		view.Services[i].Out = s.opts.Out(svc)
+	}
 	if name := r.URL.Query().Get("service"); name != "" {
 		return view.Only(name)
 	}
@@ -161,5 +165,5 @@ func (s *Server) explain(r *http.Request) (any, error) {
 }
 
 func (s *Server) subject() Subject {
-	return Subject{State: s.opts.State(), Gaps: s.opts.Gaps, Way: s.opts.Way}
+	return Subject{State: s.opts.State(), Gaps: s.opts.Gaps, Way: s.opts.Way, Out: s.opts.Out}
 }

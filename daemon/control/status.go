@@ -46,8 +46,10 @@ type Status struct {
 	Quarantined []string `json:"quarantined"`
 	// NotListening are the NodePorts on loopback and healthCheckNodePorts that are not served because another program
 	// listens there, or for a similar reason: "127.0.0.1:30080 of namespace/name:port/TCP: why".
-	NotListening []string       `json:"notListening"`
-	Problems     StatusProblems `json:"problems"`
+	NotListening []string `json:"notListening"`
+	// Checks is absent where no endpoints are checked.
+	Checks   *StatusChecks  `json:"checks,omitempty"`
+	Problems StatusProblems `json:"problems"`
 }
 
 // StatusNode is the host.
@@ -122,6 +124,7 @@ type StatusInput struct {
 	Sources   []health.Source
 	LastKnown LastKnown
 	Waiting   []proxiers.Waiting
+	Checks    *StatusChecks
 }
 
 // NewStatus makes a Status.
@@ -135,7 +138,7 @@ func NewStatus(in StatusInput) Status {
 		Backend:     newStage(&in.State.Backend),
 		Drift:       newDrift(in.State.Stages()),
 		Quarantined: []string{}, NotListening: []string{}, Followers: []StatusStage{}, Sources: []StatusSource{},
-		Node: newNode(&in), Problems: newProblems(in.State.Problems()),
+		Node: newNode(&in), Checks: in.Checks, Problems: newProblems(in.State.Problems()),
 	}
 	s.Backend.Done, s.Backend.Total = in.State.Done, in.State.Total
 	if s.Conditions == nil {

@@ -55,6 +55,9 @@ func (s PlanService) write(p *printer) {
 	if len(s.Endpoints) == 0 {
 		p.print("  no endpoint\n")
 	}
+	for _, out := range s.Out {
+		p.print("  %-14s %s\n", "left out", out)
+	}
 	for _, gap := range s.Gaps {
 		p.print("  %-14s %s\n", "gap", gap)
 	}
@@ -126,6 +129,9 @@ func (e Explanation) WriteText(w io.Writer) error {
 			sees += ", on this host"
 		}
 		p.line("endpoints", "%s %s%s", ep.Address, sees, after(", ", ep.Way))
+	}
+	for _, out := range e.Out {
+		p.line("left out", "%s", out)
 	}
 	return p.err
 }

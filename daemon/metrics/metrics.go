@@ -45,7 +45,7 @@ type Options struct {
 	Expiries func() map[string]time.Time
 	// Conditions tells of each condition of the daemon's health whether it holds.
 	Conditions func() map[string]bool
-	// Proxiers are those of the backend and its followers that have metrics of their own.
+	// Proxiers are those of the backend and its followers that have metrics of their own, and the checks of endpoints.
 	Proxiers []prometheus.Collector
 }
 
