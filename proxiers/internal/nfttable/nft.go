@@ -32,7 +32,7 @@ func openNFT(ctx context.Context) (*tool, error) {
 	defer cancel()
 	path, err := exec.LookPath("nft")
 	if err != nil {
-		return nil, fmt.Errorf("%w: the nft program is missing: install the package nftables (1.0.1 or newer)", proxiers.ErrUnsupported)
+		return nil, fmt.Errorf("%w: the nft program is missing: install the package nftables, 1.0.6 or newer", proxiers.ErrUnsupported)
 	}
 	n := &tool{path}
 	var version bytes.Buffer
@@ -45,7 +45,7 @@ func openNFT(ctx context.Context) (*tool, error) {
 	case ctx.Err() != nil:
 		return nil, fmt.Errorf("nft does not answer: %w", ctx.Err())
 	case strings.HasPrefix(text, "nftables v0.") || strings.HasPrefix(text, "nftables v1.0.0 "):
-		return nil, fmt.Errorf("%w: %s is too old: upgrade the package nftables to 1.0.1 or newer", proxiers.ErrUnsupported, text)
+		return nil, fmt.Errorf("%w: %s is too old: upgrade the package nftables to 1.0.6 or newer", proxiers.ErrUnsupported, text)
 	case err == nil:
 		return n, nil
 	case strings.Contains(err.Error(), "Operation not permitted"):

@@ -229,3 +229,22 @@ func TestHungProgram(t *testing.T) {
 		}
 	}
 }
+
+// Who has configured the backend is told what to install, or to upgrade.
+func TestNFTThatWillNotDo(t *testing.T) {
+	for version, want := range map[string]string{
+		"":                "install the package nftables",
+		"nftables v0.9.8": "upgrade the package nftables",
+	} {
+		folder := t.TempDir()
+		if version != "" {
+			if err := os.WriteFile(filepath.Join(folder, "nft"), []byte("#!/bin/sh\necho '"+version+" (x)'\n"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		t.Setenv("PATH", folder)
+		if _, err := openNFT(t.Context()); !errors.Is(err, proxiers.ErrUnsupported) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: want %q, got %v", version, want, err)
+		}
+	}
+}
