@@ -33,11 +33,11 @@ func (c *courier) heed(resp *http.Response) {
 	if resp.StatusCode != http.StatusTooManyRequests && resp.StatusCode != http.StatusServiceUnavailable {
 		return
 	}
-	seconds, err := strconv.Atoi(resp.Header.Get("Retry-After"))
+	seconds, err := strconv.ParseInt(resp.Header.Get("Retry-After"), 10, 64)
 	if err != nil || seconds <= 0 {
 		return
 	}
-	until := time.Now().Add(time.Duration(min(seconds, int(maxHold/time.Second))) * time.Second)
+	until := time.Now().Add(time.Duration(min(seconds, int64(maxHold/time.Second))) * time.Second)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if until.After(c.hold) {
