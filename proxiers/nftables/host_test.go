@@ -85,7 +85,7 @@ func testProxier(t *testing.T, changes ...func(*proxiers.Env)) (*proxier, *drift
 // start makes a backend, and closes it at the end of the test.
 func start(t *testing.T, s nfttable.Schema, env proxiers.Env) *proxier {
 	t.Helper()
-	p, err := newProxier(t.Context(), s, env)
+	p, err := newProxier(s, env)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,8 +16,8 @@ func Component() proxiers.Component {
 		Name:  "nftables",
 		Doc:   "tables of its own",
 		Probe: func(ctx context.Context) error { return nfttable.Probe(ctx, schema(), probePlan()) },
-		New: func(ctx context.Context, env proxiers.Env) (proxiers.Proxier, error) {
-			p, err := newProxier(ctx, schema(), env)
+		New: func(_ context.Context, env proxiers.Env) (proxiers.Proxier, error) {
+			p, err := newProxier(schema(), env)
 			if err != nil {
 				return nil, err
 			}
@@ -34,8 +34,8 @@ type proxier struct {
 	failures *prometheus.CounterVec
 }
 
-func newProxier(ctx context.Context, s nfttable.Schema, env proxiers.Env) (*proxier, error) {
-	table, err := nfttable.New(ctx, s, env)
+func newProxier(s nfttable.Schema, env proxiers.Env) (*proxier, error) {
+	table, err := nfttable.New(s, env)
 	if err != nil {
 		return nil, err
 	}

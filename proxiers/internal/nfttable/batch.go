@@ -31,14 +31,19 @@ type batch struct {
 
 func newBatch(r *renderer, refs *references, now time.Time) *batch {
 	b := &batch{r: r, refs: refs, now: now, tx: newTransaction(), old: Needs{refs: refs}, new: Needs{refs: refs}}
-	b.reset()
+	for f := range b.added {
+		b.deleted[f], b.added[f] = make([][]Entry, len(r.Sets)), make([][]Entry, len(r.Sets))
+	}
 	return b
 }
 
+// reset empties the lists, and keeps their memory for what comes next: a first sync of 10,000 Services fills them ten times.
 func (b *batch) reset() {
 	b.created, b.size = nil, 0
 	for f := range b.added {
-		b.deleted[f], b.added[f] = make([][]Entry, len(b.r.Sets)), make([][]Entry, len(b.r.Sets))
+		for set := range b.added[f] {
+			b.deleted[f][set], b.added[f][set] = b.deleted[f][set][:0], b.added[f][set][:0]
+		}
 	}
 }
 
@@ -87,11 +92,15 @@ func (b *batch) replace(prev, next *plan.ServicePort) {
 
 // diff adds and deletes what differs between two lists without duplicates.
 func (b *batch) diff(old, next []Entry) {
-	wanted := make(map[Element]Value, min(len(old), len(next)))
-	if len(old) > 0 {
+	if len(old) == 0 {
 		for _, e := range next {
-			wanted[e.Element] = e.Value
+			b.add(e)
 		}
+		return
+	}
+	wanted := make(map[Element]Value, len(next))
+	for _, e := range next {
+		wanted[e.Element] = e.Value
 	}
 	kept := make(map[Element]bool, len(wanted))
 	for _, e := range old {
@@ -111,13 +120,16 @@ func (b *batch) diff(old, next []Entry) {
 // elementsPerCommand bounds the length of a command; more than a few hundred saves nothing.
 const elementsPerCommand = 200
 
+// elementLength is about the length of an element of IPv4 with its value.
+const elementLength = 56
+
 // elements gives several elements of one set as the operand of an add or, without values, of a
 // delete. knftables has one element in mind and writes "{ key : value }" as it is told; we make "key" a list
 // that ends with the last key. Compared with a command for each element that halves nft's CPU time.
 func (r *renderer) elements(group []Entry, withValues bool) *knftables.Element {
 	set := &r.Sets[group[0].Set]
 	el := &knftables.Element{Family: nftFamily(group[0].Family), Table: r.Table}
-	var list []byte
+	list := make([]byte, 0, elementLength*len(group))
 	for i := range group {
 		if i > 0 {
 			list = append(list, ", "...)

@@ -36,7 +36,7 @@ func Cleanup(ctx context.Context, table string) error {
 	if err != nil || len(present) == 0 {
 		return err
 	}
-	nft, err := openNFT(ctx)
+	nft, err := findNFT()
 	if err != nil {
 		return err
 	}

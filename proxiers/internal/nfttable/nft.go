@@ -26,32 +26,28 @@ const (
 // tool is the program nft. What it is to do comes as a transaction of knftables, which renders it.
 type tool struct{ path string }
 
-// openNFT looks for the nft program and tries it.
-func openNFT(ctx context.Context) (*tool, error) {
-	ctx, cancel := context.WithTimeout(ctx, openLimit)
-	defer cancel()
+// findNFT looks for the nft program.
+func findNFT() (*tool, error) {
 	path, err := exec.LookPath("nft")
 	if err != nil {
 		return nil, fmt.Errorf("%w: the nft program is missing: install the package nftables, 1.0.6 or newer", proxiers.ErrUnsupported)
 	}
-	n := &tool{path}
+	return &tool{path}, nil
+}
+
+// tooOld gives an error for a version of nft that is known not to do.
+func (n *tool) tooOld(ctx context.Context) error {
 	var version bytes.Buffer
-	if _, err = (program.Call{Path: path, Args: []string{"--version"}, Stdout: &version, Bound: openLimit}).Run(ctx); err == nil {
-		tx := newTransaction()
-		tx.Add(&knftables.Table{Family: knftables.InetFamily, Name: "test"})
-		err = n.check(ctx, tx)
-	}
+	_, err := program.Call{Path: n.path, Args: []string{"--version"}, Stdout: &version, Bound: openLimit}.Run(ctx)
 	switch text := strings.TrimSpace(version.String()); {
-	case ctx.Err() != nil:
-		return nil, fmt.Errorf("nft does not answer: %w", ctx.Err())
+	case ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("nft does not answer: %w", err)
+	case err != nil:
+		return fmt.Errorf("%w: %w", proxiers.ErrUnsupported, err)
 	case strings.HasPrefix(text, "nftables v0.") || strings.HasPrefix(text, "nftables v1.0.0 "):
-		return nil, fmt.Errorf("%w: %s is too old: upgrade the package nftables to 1.0.6 or newer", proxiers.ErrUnsupported, text)
-	case err == nil:
-		return n, nil
-	case strings.Contains(err.Error(), "Operation not permitted"):
-		return nil, fmt.Errorf("nft may not change rules (it needs CAP_NET_ADMIN): %w", err)
+		return fmt.Errorf("%w: %s is too old: upgrade the package nftables to 1.0.6 or newer", proxiers.ErrUnsupported, text)
 	}
-	return nil, fmt.Errorf("%w: %w", proxiers.ErrUnsupported, err)
+	return nil
 }
 
 // newTransaction makes an empty one.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -21,8 +22,11 @@ const probeLimit = 3 * time.Minute
 func Probe(ctx context.Context, s Schema, sample *plan.Plan) error {
 	ctx, cancel := context.WithTimeout(ctx, probeLimit)
 	defer cancel()
-	nft, err := openNFT(ctx)
+	nft, err := findNFT()
 	if err != nil {
+		return err
+	}
+	if err := nft.tooOld(ctx); err != nil {
 		return err
 	}
 	s.Table += "-probe"
@@ -30,7 +34,10 @@ func Probe(ctx context.Context, s Schema, sample *plan.Plan) error {
 	_ = b.whole(sample, baseOptions{}, nil) // it does not send
 	err = nft.check(ctx, b.tx)
 	var exit *exec.ExitError
-	if errors.As(err, &exit) {
+	switch {
+	case strings.Contains(saying(err), "Operation not permitted"):
+		return fmt.Errorf("nft may not change rules (it needs CAP_NET_ADMIN): %w", err)
+	case errors.As(err, &exit):
 		return fmt.Errorf("%w: nft or the kernel refuses a rule (nftables 1.0.6 and Linux 5.13 or newer are known to do): %w", proxiers.ErrUnsupported, err)
 	}
 	return err

@@ -31,8 +31,8 @@ type Table struct {
 
 // New opens sockets to read the tables and to watch them, in the network namespace of the calling thread. It changes
 // nothing.
-func New(ctx context.Context, s Schema, env proxiers.Env) (*Table, error) {
-	nft, err := openNFT(ctx)
+func New(s Schema, env proxiers.Env) (*Table, error) {
+	nft, err := findNFT()
 	if err != nil {
 		return nil, err
 	}

@@ -27,7 +27,7 @@ func newTable(t *testing.T) *Table {
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		t.Fatalf("new network namespace (the test needs root): %v", err)
 	}
-	table, err := New(t.Context(), testSchema(), proxiers.Env{
+	table, err := New(testSchema(), proxiers.Env{
 		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)), Families: []plan.Family{plan.IPv4, plan.IPv6},
 		MasqueradeBit: 14, Drift: func(string) {}, Progress: func(int, int) {},
 	})
@@ -215,9 +215,8 @@ func TestHungProgram(t *testing.T) {
 	for name, run := range map[string]func(context.Context) error{
 		"probe":    func(ctx context.Context) error { return Probe(ctx, testSchema(), testPlan()) },
 		"clean-up": func(ctx context.Context) error { return Cleanup(ctx, table.Table) },
-		"new": func(ctx context.Context) error {
-			_, err := New(ctx, testSchema(), proxiers.Env{})
-			return err
+		"sync": func(ctx context.Context) error {
+			return newTable(t).Apply(ctx, proxiers.NewChange(nil, testPlan()))
 		},
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
@@ -230,21 +229,26 @@ func TestHungProgram(t *testing.T) {
 	}
 }
 
-// Who has configured the backend is told what to install, or to upgrade.
-func TestNFTThatWillNotDo(t *testing.T) {
-	for version, want := range map[string]string{
-		"":                "install the package nftables",
-		"nftables v0.9.8": "upgrade the package nftables",
+// The probe says what to do about an nft that does not serve.
+func TestProbeSaysWhatToDo(t *testing.T) {
+	for script, want := range map[string]string{
+		"echo 'nftables v1.0.0 (Fearless Fosdick)'": "upgrade the package nftables",
+		"case $1 in --version) echo nftables v1.0.6;; *) echo 'netlink: Error: cache initialization failed: Operation not permitted' >&2; exit 1;; esac": "CAP_NET_ADMIN",
+		"case $1 in --version) echo nftables v1.0.6;; *) echo 'Error: syntax error' >&2; exit 1;; esac":                                                  "refuses a rule",
+		"exit 127": "exit status 127",
 	} {
-		folder := t.TempDir()
-		if version != "" {
-			if err := os.WriteFile(filepath.Join(folder, "nft"), []byte("#!/bin/sh\necho '"+version+" (x)'\n"), 0o755); err != nil {
-				t.Fatal(err)
-			}
+		standIn(t, script+"\n")
+		if err := Probe(t.Context(), testSchema(), testPlan()); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", script, err)
 		}
-		t.Setenv("PATH", folder)
-		if _, err := openNFT(t.Context()); !errors.Is(err, proxiers.ErrUnsupported) || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: want %q, got %v", version, want, err)
-		}
+	}
+}
+
+// Who has configured the backend is told what to install.
+func TestProbeWithoutNFT(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	err := Probe(t.Context(), testSchema(), testPlan())
+	if !errors.Is(err, proxiers.ErrUnsupported) || !strings.Contains(err.Error(), "install the package nftables") {
+		t.Error(err)
 	}
 }
