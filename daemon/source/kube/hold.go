@@ -24,11 +24,11 @@ func (h *holds) heed(server string, resp *http.Response) {
 	if resp.StatusCode != http.StatusTooManyRequests && resp.StatusCode != http.StatusServiceUnavailable {
 		return
 	}
-	seconds, err := strconv.Atoi(resp.Header.Get("Retry-After"))
+	seconds, err := strconv.ParseInt(resp.Header.Get("Retry-After"), 10, 64)
 	if err != nil || seconds <= 0 {
 		return
 	}
-	until := time.Now().Add(time.Duration(min(seconds, int(maxHold/time.Second))) * time.Second)
+	until := time.Now().Add(time.Duration(min(seconds, int64(maxHold/time.Second))) * time.Second)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.until == nil {
