@@ -96,7 +96,6 @@ func servicePort(spec *source.Service, index int, family plan.Family, frontends 
 func (p *Planner) route(spec *source.Service, sp *plan.ServicePort, b backends) {
 	endpoints := p.endpoints(b, keyOf(sp))
 	pools := p.env.choosePools(endpoints)
-	sp.Serving = serving(endpoints)
 	policy := newPolicy(pools)
 	policy.detect, policy.masqueradeAll = p.env.detects(sp.Family), p.opts.MasqueradeAll
 	policy.masqueradeHost = slices.Contains(p.env.guessed, sp.Family)
