@@ -37,16 +37,9 @@ const Name = "iptables"
 func Components() []proxiers.Component {
 	list := []proxiers.Component{{Name: Name, Doc: "iptables-nft or iptables-legacy, whichever the program iptables of this host is", Resolve: func(ctx context.Context) (string, error) {
 		v, err := xtables.Choose(ctx)
-		if err != nil {
-			return "", err
-		}
-		return backendName(v), nil
+		return backendName(v), err
 	}}}
 	for _, v := range xtables.Variants() {
-		traits := proxiers.Traits{}
-		if v == xtables.Legacy {
-			traits.DropIn = backendName(v) + ".conf"
-		}
 		list = append(list, proxiers.Component{
 			Name:    backendName(v),
 			Doc:     "chains in the tables of " + backendName(v),
@@ -54,7 +47,7 @@ func Components() []proxiers.Component {
 			New:     func(ctx context.Context, env proxiers.Env) (proxiers.Proxier, error) { return newProxier(ctx, v, env) },
 			Cleanup: func(ctx context.Context, env proxiers.Env) error { return cleanup(ctx, v, env) },
 			Gaps:    gaps,
-			Traits:  traits,
+			Traits:  map[xtables.Variant]proxiers.Traits{xtables.Legacy: {DropIn: backendName(v) + ".conf"}}[v],
 		})
 	}
 	return list
