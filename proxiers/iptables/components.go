@@ -29,15 +29,17 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Name is the backend's name in the configuration where it is whichever variant the host uses. The names of the
-// variants are made of it.
+// Name is the backend's name in the configuration where the host chooses the variant. Those of the variants begin with it.
 const Name = "iptables"
 
 // Components lists the backend under its three names.
 func Components() []proxiers.Component {
 	list := []proxiers.Component{{Name: Name, Doc: "iptables-nft or iptables-legacy, whichever the program iptables of this host is", Resolve: func(ctx context.Context) (string, error) {
 		v, err := xtables.Choose(ctx)
-		return backendName(v), err
+		if err != nil {
+			return "", err
+		}
+		return backendName(v), nil
 	}}}
 	for _, v := range xtables.Variants() {
 		list = append(list, proxiers.Component{
