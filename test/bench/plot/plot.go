@@ -21,7 +21,7 @@ type Line struct {
 	Points []Point
 }
 
-// Point is one figure; X and Y are above 0.
+// Point is one figure; X and Y are above 0. In the picture it is a place in pixels.
 type Point struct{ X, Y float64 }
 
 // Sizes in pixels: of a panel, of what is drawn in it, and where that begins.
@@ -43,12 +43,12 @@ func SVG(title string, panels []Panel) string {
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="sans-serif" font-size="11" fill="#222">`+"\n",
 		perRow*width, head+rows*height)
 	b.WriteString(`<rect width="100%" height="100%" fill="#fff"/>` + "\n")
-	text(&b, 16, 24, "start", title, `font-size="15" font-weight="bold"`)
+	text(&b, Point{16, 24}, "start", title, `font-size="15" font-weight="bold"`)
 	if len(panels) > 0 {
 		for i, l := range panels[0].Lines {
 			x := 16 + float64(i)*130
 			fmt.Fprintf(&b, `<path d="M%.0f 40h20" stroke="%s" stroke-width="2"/>`+"\n", x, colors[i%len(colors)])
-			text(&b, x+26, 44, "start", l.Name, "")
+			text(&b, Point{x + 26, 44}, "start", l.Name, "")
 		}
 	}
 	for i, p := range panels {
@@ -61,7 +61,7 @@ func SVG(title string, panels []Panel) string {
 }
 
 func (p Panel) draw(b *strings.Builder) {
-	text(b, plotLeft, 18, "start", p.Title, `font-weight="bold"`)
+	text(b, Point{plotLeft, 18}, "start", p.Title, `font-weight="bold"`)
 	var xs, ys []float64
 	for _, l := range p.Lines {
 		for _, point := range l.Points {
@@ -78,12 +78,12 @@ func (p Panel) draw(b *strings.Builder) {
 	for e := up.from; e <= up.to; e++ {
 		_, y := at(Point{1, math.Pow10(e)})
 		fmt.Fprintf(b, `<path d="M%d %.1fh%d" stroke="#ddd"/>`+"\n", plotLeft, y, plotWide)
-		text(b, plotLeft-6, y+4, "end", number(math.Pow10(e)), "")
+		text(b, Point{plotLeft - 6, y + 4}, "end", number(math.Pow10(e)), "")
 	}
 	for e := across.from; e <= across.to; e++ {
 		x, _ := at(Point{math.Pow10(e), 1})
 		fmt.Fprintf(b, `<path d="M%.1f %dv%d" stroke="#ddd"/>`+"\n", x, plotUpper, plotHigh)
-		text(b, x, plotUpper+plotHigh+16, "middle", number(math.Pow10(e)), "")
+		text(b, Point{x, plotUpper + plotHigh + 16}, "middle", number(math.Pow10(e)), "")
 	}
 	for i, l := range p.Lines {
 		color := colors[i%len(colors)]
@@ -127,6 +127,6 @@ func number(v float64) string {
 	return strconv.FormatFloat(v, 'g', 4, 64) + unit
 }
 
-func text(b *strings.Builder, x, y float64, anchor, words, style string) {
-	fmt.Fprintf(b, `<text x="%.1f" y="%.1f" text-anchor="%s" %s>%s</text>`+"\n", x, y, anchor, style, html.EscapeString(words))
+func text(b *strings.Builder, at Point, anchor, words, style string) {
+	fmt.Fprintf(b, `<text x="%.1f" y="%.1f" text-anchor="%s" %s>%s</text>`+"\n", at.X, at.Y, anchor, style, html.EscapeString(words))
 }

@@ -2,6 +2,7 @@ package plot
 
 import (
 	"encoding/xml"
+	"errors"
 	"io"
 	"strconv"
 	"strings"
@@ -16,7 +17,7 @@ func circles(t *testing.T, svg string) []circle {
 	var all []circle
 	for d := xml.NewDecoder(strings.NewReader(svg)); ; {
 		token, err := d.Token()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return all
 		}
 		if err != nil {
