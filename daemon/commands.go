@@ -4,17 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"slices"
 
 	"golang.org/x/sync/errgroup"
 
 	"edgeway/daemon/config"
+	"edgeway/daemon/doctor/trace"
 	"edgeway/daemon/nodeinfo"
 	"edgeway/daemon/planner"
 	"edgeway/daemon/source"
-	"edgeway/daemon/source/kube"
 	"edgeway/daemon/tracker"
 	"edgeway/proxiers"
 	"edgeway/proxiers/plan"
@@ -55,7 +54,15 @@ func MakePlan(ctx context.Context, cfg *config.Config, logger *slog.Logger) (*pl
 		return nil, nil, errors.New("the sources have not listed all objects")
 	}
 	p, problems := planner.New(plannerOptions(cfg, families(cfg), s.held)).Plan(snap, withoutHealthChecks(node.Host(), snap), nil)
-	return p, append(snap.Problems, problems...), nil
+	return p, slices.Concat(s.unread(), snap.Problems, problems), nil
+}
+
+// unread says that manifests could not be read.
+func (s *sources) unread() []source.Problem {
+	if s.file == nil || s.file.Status().Err == "" {
+		return nil
+	}
+	return []source.Problem{{Object: source.Key{Kind: source.KindSetting, Name: "source.file.paths"}, Message: s.file.Status().Err}}
 }
 
 // withoutHealthChecks leaves out what the daemon that runs on this host listens on, which this process cannot tell from
@@ -70,20 +77,6 @@ func withoutHealthChecks(host *nodeinfo.Host, snap *tracker.Snapshot) *nodeinfo.
 		return l.Protocol == plan.TCP && !l.Addr.Addr().IsUnspecified() && ports[l.Addr.Port()]
 	})
 	return &out
-}
-
-// CheckKubeconfig gives what is dangerous about the kubeconfig, and that it cannot be read now: a credential of the
-// service manager is there only while the service runs. It is an error if the daemon could not use it.
-func CheckKubeconfig(cfg *config.Config) (warnings []string, err error) {
-	k := cfg.Source.Kube
-	if k.Kubeconfig == "" {
-		return nil, nil
-	}
-	warnings, err = kube.Warnings(k.Kubeconfig, k.AllowExecPlugins)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
-		return []string{err.Error() + ": it could not be checked"}, nil
-	}
-	return warnings, err
 }
 
 // faults gives the errors of the sources.
@@ -129,6 +122,9 @@ func Cleanup(ctx context.Context, cfg *config.Config, logger *slog.Logger) error
 		if err != nil && !errors.Is(err, proxiers.ErrUnsupported) {
 			errs = append(errs, fmt.Errorf("%s: %w", c.Name, err))
 		}
+	}
+	if err := trace.Cleanup(ctx); err != nil {
+		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }

@@ -38,9 +38,9 @@ type Options struct {
 
 // Run serves until ctx ends, and leaves the kernel forwarding. It returns an error for what only the
 // operator can fix: an invalid configuration at the start, a second daemon, a host that cannot run the
-// backend. SIGHUP reloads the configuration; an invalid one is refused, and the previous one stays in force.
+// backend. A *config.Error and a *Permanent say that another start would fail too. SIGHUP reloads the configuration; an invalid one is refused, and the previous one stays in force.
 func Run(ctx context.Context, opts Options) error {
-	set, err := loadAndCheck(ctx, opts.ConfigPath)
+	set, err := loadAtStart(ctx, opts.ConfigPath)
 	if err != nil {
 		return err
 	}
@@ -154,10 +154,16 @@ type settings struct {
 }
 
 // loadAndCheck also finds what a valid configuration asks for and this host does not have, without
-// starting anything.
+// starting anything: files first, as they need nothing to be run.
 func loadAndCheck(ctx context.Context, path string) (settings, error) {
 	cfg, err := LoadConfig(path)
 	if err != nil {
+		return settings{}, err
+	}
+	if err := webconfig.Check(cfg.Metrics.WebConfig); err != nil {
+		return settings{}, webConfigError(cfg.Metrics.WebConfig, err)
+	}
+	if _, err = newSources(cfg, slog.New(slog.DiscardHandler)); err != nil {
 		return settings{}, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
@@ -169,11 +175,7 @@ func loadAndCheck(ctx context.Context, path string) (settings, error) {
 	if err := b.Probe(ctx); err != nil {
 		return settings{}, fmt.Errorf("backend %s: %w", b.Name, err)
 	}
-	if err := webconfig.Check(cfg.Metrics.WebConfig); err != nil {
-		return settings{}, fmt.Errorf("metrics.web_config: %s: %w", cfg.Metrics.WebConfig, err)
-	}
-	_, err = newSources(cfg, slog.New(slog.DiscardHandler))
-	return settings{cfg, b}, err
+	return settings{cfg, b}, nil
 }
 
 // checkTimeout bounds the check whether the host has what a configuration asks for. A busy board takes seconds to run the

@@ -13,6 +13,7 @@ import (
 
 	"edgeway/daemon/config"
 	"edgeway/daemon/control"
+	"edgeway/daemon/doctor"
 	"edgeway/daemon/health"
 	"edgeway/daemon/health/httpserve"
 	"edgeway/daemon/metrics"
@@ -53,6 +54,7 @@ type instance struct {
 	families []plan.Family
 	sources  *sources
 	node     *nodeinfo.Watcher
+	checks   *checks
 	planner  *planner.Planner
 	pipeline *pipeline.Pipeline
 	// component is the backend's.
@@ -60,6 +62,7 @@ type instance struct {
 	// served says that the backend has synced. Until then the previous plan is in force.
 	served    atomic.Bool
 	leftovers *leftovers
+	rounds    *doctor.Rounds
 	health    *health.Checker
 	metrics   *metrics.Metrics
 	control   *control.Server
@@ -88,10 +91,14 @@ func (i *instance) assemble(ctx context.Context) error {
 		return err
 	}
 	i.node = nodeinfo.New(i.logger, foreignDevices()...)
+	i.checks = useChecks(i.cfg, i.opts.Lasting.endpoints)
 	i.pipeline = i.newPipeline()
 	i.health = health.New(i.pipeline, i.healthSources()...)
-	i.health.Include(i.sources.concerns)
-	i.health.Include(func() []health.Condition { return nodePortCondition(i.pipeline.State()) })
+	i.health.Include(i.sources.concerns, "kubeconfig-refused", "kubeconfig-insecure", "credential-expiry")
+	i.health.Include(func() []health.Condition { return nodePortCondition(i.pipeline.State()) }, "nodeport-addresses")
+	i.health.Include(i.checks.conditions, "endpoint-checks")
+	i.rounds = i.newRounds()
+	i.health.Include(i.problems, checkNames()...)
 	if err := i.newStages(ctx); err != nil {
 		return err
 	}
@@ -102,18 +109,22 @@ func (i *instance) assemble(ctx context.Context) error {
 }
 
 func (i *instance) newPipeline() *pipeline.Pipeline {
-	i.planner = planner.New(plannerOptions(i.cfg, i.families, i.sources.held))
+	opts := plannerOptions(i.cfg, i.families, i.sources.held)
+	opts.Checks = i.checks.of
+	i.planner = planner.New(opts)
 	faults := &problemLog{logger: i.logger}
 	return pipeline.New(pipeline.Options{
 		Logger:  i.logger,
 		Tracker: i.sources.tracker,
 		Node:    i.node,
+		Checks:  i.checks.endpoints,
 		Plan: func(snap *tracker.Snapshot, prev *plan.Plan) (*plan.Plan, []source.Problem) {
 			host := i.node.Host()
 			if i.planner.TakesPorts(snap) {
 				host = i.node.Latest()
 			}
 			next, problems := i.planner.Plan(snap, host, prev)
+			i.checks.follow(i.planner)
 			faults.note(snap.Problems, problems)
 			return next, problems
 		},
@@ -130,6 +141,7 @@ func (i *instance) newPipeline() *pipeline.Pipeline {
 func (i *instance) synced(snap *tracker.Snapshot, p *plan.Plan, s pipeline.Synced) {
 	i.served.Store(true)
 	i.metrics.Synced(snap, p, s)
+	i.rounds.Planned()
 	i.sources.commit(i.planner.Contested())
 	if s.Full {
 		i.leftovers.noteFull()
@@ -164,7 +176,7 @@ func (i *instance) newStages(ctx context.Context) error {
 		}
 	}
 	i.leftovers = newLeftovers(unused(Backends(), i.component.Name, followers), cleanupEnv(i.cfg, i.logger), i.component.Name, before)
-	i.health.Include(i.leftovers.conditions)
+	i.health.Include(i.leftovers.conditions, "leftovers")
 	return nil
 }
 
@@ -207,9 +219,14 @@ func (i *instance) run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return i.node.Run(ctx) })
 	i.sources.run(ctx, group.Go)
+	i.checks.run(ctx, group.Go)
 	group.Go(func() error { return i.runPipeline(ctx) })
 	group.Go(func() error {
 		i.leftovers.run(ctx)
+		return nil
+	})
+	group.Go(func() error {
+		i.rounds.Run(ctx)
 		return nil
 	})
 	group.Go(func() error { return i.control.Run(ctx) })

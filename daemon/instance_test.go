@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"edgeway/daemon/config"
+	"edgeway/daemon/pipeline"
 	"edgeway/daemon/sdunit"
 	"edgeway/proxiers"
 	"edgeway/proxiers/plan"
@@ -91,5 +92,13 @@ func TestASecondReloadStillTakesOver(t *testing.T) {
 	}
 	if next(before); env.Takeover {
 		t.Error("a backend takes over from itself")
+	}
+}
+
+// A status right after a reload names the stages, though none of them has run yet.
+func TestStagesHaveTheirNamesFromTheStart(t *testing.T) {
+	i := &instance{pipeline: pipeline.New(pipeline.Options{}), stages: []pipeline.Stage{{Name: "first"}, {Name: "second"}}}
+	if s := i.state(); s.Backend.Name != "first" || len(s.Followers) != 1 || s.Followers[0].Name != "second" {
+		t.Errorf("%+v", s)
 	}
 }

@@ -6,21 +6,23 @@ import (
 	"sync/atomic"
 	"time"
 
+	"edgeway/daemon/endpointcheck"
 	"edgeway/proxiers/healthcheck"
 	"edgeway/proxiers/localnodeport"
 )
 
-// lasting are the followers that outlive the instances: like the rules in the kernel, their listening sockets stay while
-// the next instance starts.
+// lasting are the parts that outlive the instances: like the rules in the kernel, the listening sockets of followers stay
+// while the next instance starts, and endpoints that are dead do not come to life.
 type lasting struct {
-	loopback *localnodeport.Proxier
-	checks   *healthcheck.Proxier
+	loopback  *localnodeport.Proxier
+	checks    *healthcheck.Proxier
+	endpoints *endpointcheck.Checker
 	// healthy is the answer of the instance that runs.
 	healthy *atomic.Pointer[func() bool]
 }
 
 func newLasting(logger *slog.Logger, sockets localnodeport.Sockets, relayLoops int) lasting {
-	l := lasting{healthy: new(atomic.Pointer[func() bool])}
+	l := lasting{healthy: new(atomic.Pointer[func() bool]), endpoints: endpointcheck.New(logger)}
 	l.loopback = localnodeport.New(localnodeport.Options{Logger: logger.With("stage", localnodeport.Name), Sockets: sockets, Loops: relayLoops})
 	l.checks = healthcheck.New(healthcheck.Options{
 		Logger:  logger.With("stage", healthcheck.Name),

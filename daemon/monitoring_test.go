@@ -46,6 +46,7 @@ func describe(t *testing.T, backend proxiers.Component) (descs []*prometheus.Des
 	cfg.Node.Name = "edge"
 	cfg.Source.File.Paths = []string{t.TempDir()}
 	cfg.Control.Socket = filepath.Join(t.TempDir(), "edgeway.sock")
+	cfg.Checks.TCP.Sources = []config.CheckedSource{config.CheckedFile}
 	logger := slog.New(slog.DiscardHandler)
 	i, err := newInstance(t.Context(), settings{cfg, backend}, instanceOptions{
 		Logger: logger, Lasting: newLasting(logger, nil, 1), Notifier: sdunit.NewNotifier(sdunit.NewManager(logger), logger),

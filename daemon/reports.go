@@ -9,11 +9,13 @@ import (
 	"edgeway/daemon/control"
 	"edgeway/daemon/health"
 	"edgeway/daemon/metrics"
+	"edgeway/daemon/nodeinfo"
 	"edgeway/daemon/pipeline"
 	"edgeway/daemon/planner"
 	"edgeway/daemon/sdunit"
 	"edgeway/daemon/source"
 	"edgeway/proxiers"
+	"edgeway/proxiers/plan"
 )
 
 // What the instance reports about itself.
@@ -23,8 +25,11 @@ func (i *instance) controlOptions() control.Options {
 		Socket: i.cfg.Control.Socket,
 		Logger: i.logger,
 		Status: i.status,
-		State:  func() pipeline.State { return i.pipeline.State() },
+		State:  i.state,
+		Facts:  i.facts,
+		Out:    func(sp *plan.ServicePort) []string { return i.checks.out(i.pipeline.State(), sp) },
 		Gaps:   gaps(i.component, followers(i.cfg, i.opts.Lasting)),
+		Way:    nodeinfo.WayTo,
 		Reload: i.opts.Reload,
 	}
 }
@@ -33,9 +38,22 @@ func (i *instance) status() control.Status {
 	return control.NewStatus(control.StatusInput{
 		Version: i.opts.Version, Revision: i.opts.Revision, ConfigPath: i.opts.ConfigPath, Started: i.opts.Started,
 		Zone:  i.cfg.Node.Zone,
-		State: i.pipeline.State(), Health: i.health.Report(), Sources: i.healthSources(),
-		LastKnown: i.lastKnown(), Waiting: i.waiting(),
+		State: i.state(), Health: i.health.Report(), Sources: i.healthSources(),
+		LastKnown: i.lastKnown(), Waiting: i.waiting(), Checks: i.checks.status(),
 	})
+}
+
+// state is the pipeline's. Before its first sync, as right after a reload, it has the names of the stages already.
+func (i *instance) state() pipeline.State {
+	s := i.pipeline.State()
+	if s.Backend.Name != "" || len(i.stages) == 0 {
+		return s
+	}
+	s.Backend.Name = i.stages[0].Name
+	for _, f := range i.stages[1:] {
+		s.Followers = append(s.Followers, pipeline.StageState{Name: f.Name})
+	}
+	return s
 }
 
 // view is what the service manager is notified of.
@@ -96,12 +114,15 @@ func (i *instance) metricsOptions() metrics.Options {
 		Backend: i.component.Name, Mode: proxyMode(i.component.Name), Families: i.families,
 		State: i.pipeline.State, Tracker: i.sources.tracker.Stats,
 		SavedAt:  func() time.Time { return i.lastKnown().SavedAt },
-		Expiries: i.sources.expiries,
+		Expiries: i.sources.expiries, Conditions: i.health.Names,
 	}
 	for _, s := range i.stages {
 		if c, ok := s.Applier.(prometheus.Collector); ok {
 			o.Proxiers = append(o.Proxiers, c)
 		}
+	}
+	if i.checks.on() {
+		o.Proxiers = append(o.Proxiers, i.checks.endpoints)
 	}
 	for _, s := range i.sources.list() {
 		o.Sources = append(o.Sources, s)

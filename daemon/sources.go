@@ -58,7 +58,7 @@ func newSources(cfg *config.Config, logger *slog.Logger) (*sources, error) {
 			Mark: proxiers.OwnMark(cfg.Proxy.MasqueradeBit), KnownAddrs: s.serverAddrs,
 		})
 		if err != nil {
-			return nil, err
+			return nil, permanent(err)
 		}
 		layers = append(layers, tracker.Layer{Name: kubeLayer})
 	}

@@ -119,6 +119,8 @@ type Gap struct {
 type Traits struct {
 	// Devices are names of network devices that it makes. Their addresses are not the host's own.
 	Devices []string
+	// DropIn is the file among the package's examples that systemd's unit needs as a drop-in for it; empty: none.
+	DropIn string
 }
 
 // Env is what a Component is made with, and cleans up with.

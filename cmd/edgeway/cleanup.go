@@ -59,6 +59,7 @@ packages run it when they are removed. It takes seconds, or minutes where iptabl
 func (g *globals) running(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
-	_, err := control.NewClient(g.socket()).Status(ctx)
+	socket, _ := g.socket() // cleanup works without a valid configuration, too
+	_, err := control.NewClient(socket).Status(ctx)
 	return err == nil
 }

@@ -4,7 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
+	"io/fs"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,13 +20,17 @@ import (
 // answerTime is long enough for the plan of tens of thousands of Services.
 const answerTime = 30 * time.Second
 
-// socket gives the daemon's socket. With an invalid configuration a daemon that still runs with a previous
-// one can be asked.
-func (g *globals) socket() string {
-	if c, err := daemon.LoadConfig(g.config); err == nil {
-		return c.Control.Socket
+// socket gives the daemon's socket. With an invalid configuration, which it gives too, a daemon that still runs with a
+// previous one can be asked at the default socket; so can one whose configuration this user may not read.
+func (g *globals) socket() (path string, invalid error) {
+	c, err := daemon.LoadConfig(g.config)
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return config.DefaultSocket, nil
+	case err != nil:
+		return config.DefaultSocket, err
 	}
-	return config.DefaultSocket
+	return c.Control.Socket, nil
 }
 
 // asking makes a command's function from a question to the daemon.
@@ -31,9 +38,19 @@ func (g *globals) asking(question func(context.Context, *cobra.Command, *control
 	return func(cmd *cobra.Command, args []string) error {
 		ctx, cancel := context.WithTimeout(cmd.Context(), answerTime)
 		defer cancel()
-		err := question(ctx, cmd, control.NewClient(g.socket()), args)
-		if errors.Is(err, control.ErrNotRunning) {
-			err = coded{err, exitNotRunning}
+		socket, invalid := g.socket()
+		err := question(ctx, cmd, control.NewClient(socket), args)
+		switch silent := errors.Is(err, control.ErrNotRunning); {
+		case silent && invalid != nil:
+			// It says more than that nobody is there: why, or where else somebody may be.
+			return coded{fmt.Errorf("%w\n%w, the default socket, which is tried where the configuration is invalid", invalid, err), exitUsage}
+		case silent:
+			return coded{err, exitNotRunning}
+		case invalid != nil && cmd.Name() != "reload": // whose answer says it
+			for line := range strings.SplitSeq(invalid.Error(), "\n") {
+				fmt.Fprintf(cmd.ErrOrStderr(), "WARNING: %s\n", line)
+			}
+			fmt.Fprintln(cmd.ErrOrStderr(), "WARNING: the daemon runs with the previous configuration; a restart would fail")
 		}
 		return err
 	}

@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"edgeway/daemon/control"
+	"edgeway/daemon/nodeinfo"
 	"edgeway/daemon/pipeline"
 	"edgeway/proxiers"
 	"edgeway/proxiers/plan"
@@ -35,6 +37,9 @@ func answering(t *testing.T, status control.Status) (configName string) {
 		Status: func() control.Status { return status },
 		State:  func() pipeline.State { return pipeline.State{InForce: p} },
 		Gaps:   func(*plan.ServicePort) []proxiers.Gap { return nil },
+		Way: func(netip.Addr) (nodeinfo.Way, error) {
+			return nodeinfo.Way{Source: netip.MustParseAddr("192.0.2.1"), Interface: "eth0"}, nil
+		},
 		Reload: func(context.Context) error { return errors.New("edgeway.toml:3: it is wrong") },
 	})
 	if err != nil {
@@ -89,6 +94,11 @@ func TestPlanAndExplainPrintWhatTheDaemonSays(t *testing.T) {
 		{"plan default/none", "edgeway: ", exitFailure},
 		{"explain 192.0.2.9 10.96.0.10:80/tcp", "10.77.1.11:8080", exitOK},
 		{"explain --json 192.0.2.9 10.96.0.10:80", `"verdict": "forward"`, exitOK},
+		{"explain host default/web", "192.0.2.1 (host)", exitOK},
+		{"explain --exit-code host default/web", "forward: ", exitOK},
+		{"explain 192.0.2.9 10.96.0.10:81", "reject: ", exitOK},
+		{"explain --exit-code 192.0.2.9 10.96.0.10:81", "reject: ", exitUnhealthy},
+		{"explain --exit-code 192.0.2.9 127.0.0.1:80", "drop: martian", exitUnhealthy},
 		{"explain 192.0.2.9 10.96.0.10", "edgeway: ", exitFailure},
 		{"reload", "edgeway: edgeway.toml:3: it is wrong", exitFailure},
 	} {
@@ -98,6 +108,48 @@ func TestPlanAndExplainPrintWhatTheDaemonSays(t *testing.T) {
 		}
 	}
 }
+
+// An operator who mistyped a key is told so, not that nothing runs.
+func TestAnInvalidConfigurationIsNamed(t *testing.T) {
+	name := configFile(t, "version = 1\n[proxy]\nnope = 1\n")
+	for _, command := range []string{"status", "plan", "explain host 10.96.0.10:80", "reload"} {
+		code, stdout, stderr := run(t, append(strings.Fields(command), "--config", name)...)
+		if code != exitUsage || stdout != "" || !strings.HasPrefix(stderr, "edgeway: "+name+":3: proxy.nope: unknown key") || !strings.Contains(stderr, "the default socket") {
+			t.Errorf("%s: exit %d, out %q, err %q", command, code, stdout, stderr)
+		}
+	}
+}
+
+func TestExplainAndCompletionsWorkWithoutADaemon(t *testing.T) {
+	folder := t.TempDir()
+	const manifest = `{"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "namespace": "default"}, "spec": {"clusterIP": "10.96.0.10", "ports": [{"port": 80}]}}`
+	if err := os.WriteFile(filepath.Join(folder, "web.json"), []byte(manifest), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	name := configFile(t, fmt.Sprintf("version = 1\nsource.file.paths = [%q]\ncontrol.socket = %q", folder, filepath.Join(t.TempDir(), "s")))
+	code, stdout, stderr := run(t, "explain", "203.0.113.9", "default/web", "--config", name)
+	if code != exitOK || stderr != "" || !strings.HasPrefix(stdout, "reject: default/web/TCP has no ready endpoint: there is no EndpointSlice for it\nmend ") ||
+		!strings.Contains(stdout, "(no daemon answers: this is of the manifests in "+folder+")") {
+		t.Errorf("exit %d, err %q, out:\n%s", code, stderr, stdout)
+	}
+	completes(t, name)
+}
+
+// completes wants the Service default/web to be completed.
+func completes(t *testing.T, configName string) {
+	t.Helper()
+	for command, want := range map[string]string{
+		"plan def": "default/web\n:4\n", "plan x": ":4\n", "plan default/web ": ":4\n",
+		"explain h": "host\n:4\n", "explain host default/": "default/web\n:4\n", "explain host default/web ": ":4\n",
+	} {
+		args := append([]string{"__complete", "--config", configName}, strings.Split(command, " ")...)
+		if code, stdout, _ := run(t, args...); code != exitOK || stdout != want {
+			t.Errorf("%s: exit %d, %q, want %q", command, code, stdout, want)
+		}
+	}
+}
+
+func TestTheDaemonCompletes(t *testing.T) { completes(t, answering(t, control.Status{})) }
 
 func TestCleanupRefusesWhileTheDaemonRuns(t *testing.T) {
 	code, _, stderr := run(t, "cleanup", "--config", answering(t, control.Status{}))

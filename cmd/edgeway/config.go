@@ -7,6 +7,7 @@ import (
 
 	"edgeway/daemon"
 	"edgeway/daemon/config"
+	"edgeway/daemon/doctor/finding"
 )
 
 func configCommand(g *globals) *cobra.Command {
@@ -23,9 +24,16 @@ func configCommand(g *globals) *cobra.Command {
 		},
 		&cobra.Command{
 			Use:   "check",
-			Short: "Check the configuration file, its drop-ins and the kubeconfig, and list all errors",
-			Args:  cobra.NoArgs,
-			RunE:  func(cmd *cobra.Command, _ []string) error { return checkConfig(cmd, g.config) },
+			Short: "Check the configuration, the kubeconfig and the manifests, and list all errors",
+			Long: `Check the configuration file and its drop-ins, the kubeconfig and the files that it names, the web configuration and all
+manifests. What the daemon would refuse or leave out is an error, and so is what it would pass over in silence: a
+misspelt kind, Endpoints, an EndpointSlice of no Service, names of ports that match nothing, addresses out of their range.
+Each line names the file with the line, or the object, and what to do.
+
+As root, what is in /etc/edgeway is read with the rights of the user edgeway, as the service reads it. Nothing is contacted. The exit
+code is 2 if there are errors.`,
+			Args: cobra.NoArgs,
+			RunE: func(cmd *cobra.Command, _ []string) error { return checkConfig(cmd, g.config) },
 		},
 		&cobra.Command{
 			Use:   "dump",
@@ -45,16 +53,23 @@ func configCommand(g *globals) *cobra.Command {
 }
 
 func checkConfig(cmd *cobra.Command, path string) error {
-	cfg, err := daemon.LoadConfig(path)
+	found, err := daemon.CheckConfig(path)
 	if err != nil {
 		return err
 	}
-	warnings, err := daemon.CheckKubeconfig(cfg)
-	if err != nil {
-		return coded{err, exitUsage}
+	for _, f := range found {
+		prefix := "edgeway"
+		if f.Level == finding.Warning {
+			prefix = "WARNING"
+		}
+		text := f.Seen
+		if f.Mend != "" {
+			text += ": " + f.Mend
+		}
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", prefix, text)
 	}
-	for _, w := range warnings {
-		fmt.Fprintf(cmd.ErrOrStderr(), "WARNING: %s\n", w)
+	if finding.Worst(found) == finding.Problem {
+		return coded{errQuiet, exitUsage}
 	}
 	_, err = fmt.Fprintln(cmd.OutOrStdout(), "The configuration is valid.")
 	return err

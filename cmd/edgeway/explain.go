@@ -2,31 +2,68 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 
 	"github.com/spf13/cobra"
 
+	"edgeway/daemon"
 	"edgeway/daemon/control"
 )
 
 func explainCommand(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "explain source destination:port[/protocol]",
-		Short: "Show what happens to a new connection, and why",
-		Long: `Show what happens to a new connection, and why.
+		Use:   "explain source destination[/protocol]",
+		Short: "Show what happens to a new connection, why, and what mends it",
+		Long: `Show what happens to a new connection, why, and what mends it.
 
-The source is an address, or "host" for this host itself. An interface may follow the address, as
-in 10.244.0.5@cni0, where pods are detected by the interface that they come in by. The protocol is
-tcp (the default), udp or sctp.`,
-		Example: "  edgeway explain 198.51.100.7 203.0.113.10:443\n  edgeway explain host 10.96.0.10:53/udp",
+The source is an address, or "host" for this host itself: then the kernel is asked for the route and the source. An
+interface may follow the address, as in 10.244.0.5@cni0, where pods are detected by the interface that they come in by.
+
+The destination is an address and a port, localhost and a port, or the namespace and name of a Service, which may be
+followed by one of its ports, as a number or by its name. Of a Service's addresses, one is taken that such a client uses.
+The protocol is tcp (the default), udp or sctp.
+
+If no daemon runs, the last-known state, the manifests and the routes of this host say what one would do.`,
+		Example: "  edgeway explain 198.51.100.7 203.0.113.10:443\n  edgeway explain host kube-system/kube-dns:53/udp\n  edgeway explain host localhost:30080",
 		Args:    cobra.ExactArgs(2),
 	}
 	asJSON := jsonFlag(cmd)
+	exitCode := cmd.Flags().Bool("exit-code", false, "exit with 4 if the connection is not forwarded to an endpoint")
+	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		if len(args) == 0 {
+			return []cobra.Completion{"host"}, cobra.ShellCompDirectiveNoFileComp
+		}
+		return g.completeService(1)(cmd, args, typed)
+	}
 	cmd.RunE = g.asking(func(ctx context.Context, cmd *cobra.Command, c *control.Client, args []string) error {
 		explanation, err := c.Explain(ctx, args[0], args[1], "")
+		if errors.Is(err, control.ErrNotRunning) {
+			explanation, err = g.explainOffline(ctx, args, err)
+		}
 		if err != nil {
 			return err
 		}
-		return printAnswer(cmd, explanation, *asJSON)
+		if err := printAnswer(cmd, explanation, *asJSON); err != nil {
+			return err
+		}
+		if *exitCode && !explanation.Forwarded() {
+			return coded{errQuiet, exitUnhealthy}
+		}
+		return nil
 	})
 	return cmd
+}
+
+// explainOffline answers for a daemon that does not run.
+func (g *globals) explainOffline(ctx context.Context, args []string, notRunning error) (e control.Explanation, err error) {
+	cfg, err := daemon.LoadConfig(g.config)
+	if err != nil {
+		return e, notRunning // asking names the fault
+	}
+	subject, err := daemon.Offline(ctx, cfg)
+	if err != nil {
+		return e, fmt.Errorf("%w, and what it knew cannot be used: %w", notRunning, err)
+	}
+	return subject.Explain(args[0], args[1], "")
 }

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 
+	"edgeway/daemon"
 	"edgeway/daemon/clean"
 	"edgeway/daemon/config"
 )
@@ -21,9 +22,9 @@ import (
 const (
 	exitOK         = 0
 	exitFailure    = 1 // what was asked for failed
-	exitUsage      = 2 // the command line or the configuration is invalid
+	exitUsage      = 2 // the command line, the configuration or what it names is invalid; edgeway.service is not started again
 	exitNotRunning = 3 // no daemon answers at the socket
-	exitUnhealthy  = 4 // status: the daemon runs, but Services do not work as they should
+	exitUnhealthy  = 4 // status, doctor: Services do not work as they should
 )
 
 func main() {
@@ -71,7 +72,9 @@ func exitCode(err error, started bool) int {
 	if c, ok := errors.AsType[coded](err); ok {
 		return c.code
 	}
-	if _, ok := errors.AsType[*config.Error](err); ok || !started {
+	_, invalid := errors.AsType[*config.Error](err)
+	_, permanent := errors.AsType[*daemon.Permanent](err)
+	if invalid || permanent || !started {
 		return exitUsage
 	}
 	return exitFailure

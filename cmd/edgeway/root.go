@@ -23,6 +23,9 @@ func rootCommand(log io.Writer) (root *cobra.Command, started *bool) {
 	root.SilenceErrors = true
 	root.SilenceUsage = true
 	root.PersistentPreRun = func(*cobra.Command, []string) { *started = true }
+	root.Version = build().String()
+	root.SetVersionTemplate("{{.Version}}\n")
+	root.SetFlagErrorFunc(unknownFlag)
 	root.PersistentFlags().StringVar(&g.config, "config", config.DefaultPath, "the configuration `file`")
 	root.AddCommand(
 		runCommand(&g),
@@ -30,9 +33,11 @@ func rootCommand(log io.Writer) (root *cobra.Command, started *bool) {
 		statusCommand(&g),
 		planCommand(&g),
 		explainCommand(&g),
+		doctorCommand(&g),
 		reloadCommand(&g),
 		probeCommand(&g),
 		cleanupCommand(&g),
+		convertCommand(),
 		versionCommand(),
 		manCommand(),
 	)
@@ -45,7 +50,7 @@ func group(use, short string) *cobra.Command {
 	return &cobra.Command{
 		Use:   use,
 		Short: short,
-		Args:  cobra.NoArgs,
+		Args:  unknownCommand,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 }

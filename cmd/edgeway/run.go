@@ -1,8 +1,12 @@
 package main
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"runtime"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -10,19 +14,31 @@ import (
 	"edgeway/daemon/control"
 )
 
+// dryRun is what the flags of a dry run say.
+type dryRun struct {
+	on, json bool
+	wait     time.Duration
+}
+
 func runCommand(g *globals) *cobra.Command {
-	var dryRun bool
+	var dry dryRun
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "Run the daemon",
 		Long: `Run the daemon, until SIGTERM or SIGINT. The rules stay in the kernel and keep working after it ends.
 
 SIGHUP reads the configuration again; an invalid one changes nothing. Under systemd, the unit edgeway.service runs this
-command. It is ready when the kernel has been programmed, and needs CAP_NET_ADMIN, not root.`,
+command. It is ready when the kernel has been programmed, and needs CAP_NET_ADMIN, not root.
+
+With --dry-run, print the plan and end. The exit code is then 1 if an object has a problem, or if the sources have not listed
+all objects in time.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if dryRun {
-				return printPlan(cmd, g)
+			switch {
+			case dry.on:
+				return printPlan(cmd, g, dry)
+			case cmd.Flags().Changed("json") || cmd.Flags().Changed("wait"):
+				return coded{errors.New("--json and --wait are for --dry-run"), exitUsage}
 			}
 			b := build()
 			return daemon.Run(cmd.Context(), daemon.Options{
@@ -31,7 +47,9 @@ command. It is ready when the kernel has been programmed, and needs CAP_NET_ADMI
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "read the sources once, print the plan, and touch nothing")
+	cmd.Flags().BoolVar(&dry.on, "dry-run", false, "read the sources once, print the plan, and touch nothing")
+	cmd.Flags().BoolVar(&dry.json, "json", false, "print the plan of a dry run as JSON")
+	cmd.Flags().DurationVar(&dry.wait, "wait", 30*time.Second, "the longest `duration` that a dry run waits for the sources")
 	return cmd
 }
 
@@ -44,15 +62,23 @@ func spareProcessor() int {
 	return n
 }
 
-func printPlan(cmd *cobra.Command, g *globals) error {
+func printPlan(cmd *cobra.Command, g *globals, dry dryRun) error {
 	cfg, err := daemon.LoadConfig(g.config)
 	if err != nil {
 		return err
 	}
+	ctx, cancel := context.WithTimeoutCause(cmd.Context(), dry.wait, fmt.Errorf("they have not listed all objects within %s: raise --wait", dry.wait))
+	defer cancel()
 	logger := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn}))
-	plan, problems, err := daemon.MakePlan(cmd.Context(), cfg, logger)
+	plan, problems, err := daemon.MakePlan(ctx, cfg, logger)
 	if err != nil {
 		return err
 	}
-	return control.NewPlan(plan, problems, daemon.Gaps(cmd.Context(), cfg)).WriteText(cmd.OutOrStdout())
+	if err := printAnswer(cmd, control.NewPlan(plan, problems, daemon.Gaps(cmd.Context(), cfg)), dry.json); err != nil {
+		return err
+	}
+	if len(problems) > 0 {
+		return coded{errQuiet, exitFailure}
+	}
+	return nil
 }

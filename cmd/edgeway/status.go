@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"edgeway/daemon/control"
+	"edgeway/daemon/health"
 )
 
 func statusCommand(g *globals) *cobra.Command {
@@ -14,8 +15,8 @@ func statusCommand(g *globals) *cobra.Command {
 		Short: "Show the state of the running daemon, problems first",
 		Long: `Show the state of the running daemon, problems first.
 
-The exit code is 0 when it is healthy, 4 when it is not or has not read its manifests since the start, and 3 when no daemon
-answers.`,
+The exit code is 0 when it is healthy, 4 when it is degraded (connections fail though the rules are right), unhealthy (the
+rules are not right) or has not read its manifests since the start, and 3 when no daemon answers.`,
 		Args: cobra.NoArgs,
 	}
 	asJSON := jsonFlag(cmd)
@@ -27,7 +28,7 @@ answers.`,
 		if err := printAnswer(cmd, status, *asJSON); err != nil {
 			return err
 		}
-		if !status.Healthy || !status.Ready && status.NodeEligible {
+		if !status.Healthy || status.State == health.StateDegraded || !status.Ready && status.NodeEligible {
 			return coded{errQuiet, exitUnhealthy}
 		}
 		return nil

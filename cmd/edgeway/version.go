@@ -47,6 +47,11 @@ func build() buildInfo {
 	return b
 }
 
+// String is the line that `version` and --version print.
+func (b buildInfo) String() string {
+	return fmt.Sprintf("edgeway %s (%s, %s)", b.Version, b.Go, b.Platform)
+}
+
 func versionCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
@@ -58,7 +63,7 @@ func versionCommand() *cobra.Command {
 			if asJSON {
 				return json.NewEncoder(cmd.OutOrStdout()).Encode(b)
 			}
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "edgeway %s (%s, %s)\n", b.Version, b.Go, b.Platform)
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), b)
 			return err
 		},
 	}

@@ -2,6 +2,9 @@ package config
 
 import (
 	"fmt"
+	"net"
+	"net/netip"
+	"slices"
 
 	"edgeway/proxiers/plan"
 )
@@ -20,15 +23,56 @@ func (l *loader) check(mainFile string, c *Config) {
 		seen[f] = true
 	}
 	l.checkDetection(mainFile, &c.Proxy)
-	if c.Metrics.Address != "" && c.Metrics.Address == c.Health.Address {
-		l.fail(mainFile, "metrics.address", fmt.Errorf("%q is health.address too", c.Metrics.Address))
-	}
+	l.checkListeners(mainFile, c)
 	l.checkIdle(mainFile, c)
+	l.checkChecks(mainFile, c)
+}
+
+// checkChecks finds checks that check nothing, or that cannot be as often as asked for.
+func (l *loader) checkChecks(mainFile string, c *Config) {
+	t := &c.Checks.TCP
+	for _, need := range []struct {
+		source CheckedSource
+		key    string
+		set    bool
+	}{
+		{CheckedFile, "source.file.paths", len(c.Source.File.Paths) > 0},
+		{CheckedKube, "source.kube.kubeconfig", c.Source.Kube.Kubeconfig != ""},
+	} {
+		if slices.Contains(t.Sources, need.source) && !need.set {
+			l.fail(mainFile, "checks.tcp.sources", fmt.Errorf("has %q, but %s is not set", need.source, need.key))
+		}
+	}
+	if t.Timeout > t.Interval {
+		l.fail(mainFile, "checks.tcp.timeout", fmt.Errorf("%s is longer than checks.tcp.interval, %s", short(t.Timeout), short(t.Interval)))
+	}
+}
+
+// checkListeners wants each server to have a port of its own, or an address of its own.
+func (l *loader) checkListeners(mainFile string, c *Config) {
+	host, port, err := net.SplitHostPort(c.Metrics.Address)
+	other, otherPort, otherErr := net.SplitHostPort(c.Health.Address)
+	if err != nil || otherErr != nil || port != otherPort { // one is empty, as both have been checked
+		return
+	}
+	switch {
+	case host == other:
+		l.fail(mainFile, "metrics.address", fmt.Errorf("%q is health.address too; write another port", c.Metrics.Address))
+	case everywhere(host) || everywhere(other):
+		l.fail(mainFile, "metrics.address", fmt.Errorf("%q and health.address, %q, have the same port, and one of them is all addresses; write another port",
+			c.Metrics.Address, c.Health.Address))
+	}
+}
+
+// everywhere: for a server of both families, which Go's are, 0.0.0.0 is all addresses too.
+func everywhere(host string) bool {
+	addr, err := netip.ParseAddr(host)
+	return host == "" || err == nil && addr.IsUnspecified()
 }
 
 // checkIdle finds keys that are set although what they belong to is off.
 func (l *loader) checkIdle(mainFile string, c *Config) {
-	kube := c.Source.Kube
+	kube, tcp, usual := c.Source.Kube, c.Checks.TCP, Default().Checks.TCP
 	for _, idle := range []struct {
 		key, needs string
 		set, off   bool
@@ -37,6 +81,10 @@ func (l *loader) checkIdle(mainFile string, c *Config) {
 		{"source.kube.label_selector", "source.kube.kubeconfig", kube.LabelSelector != "", kube.Kubeconfig == ""},
 		{"source.kube.allow_exec_plugins", "source.kube.kubeconfig", kube.AllowExecPlugins, kube.Kubeconfig == ""},
 		{"metrics.web_config", "metrics.address", c.Metrics.WebConfig != "", c.Metrics.Address == ""},
+		{"checks.tcp.interval", "checks.tcp.sources", tcp.Interval != usual.Interval, len(tcp.Sources) == 0},
+		{"checks.tcp.timeout", "checks.tcp.sources", tcp.Timeout != usual.Timeout, len(tcp.Sources) == 0},
+		{"checks.tcp.failures", "checks.tcp.sources", tcp.Failures != usual.Failures, len(tcp.Sources) == 0},
+		{"checks.tcp.passes", "checks.tcp.sources", tcp.Passes != usual.Passes, len(tcp.Sources) == 0},
 		{"metrics.pprof", "metrics.address", c.Metrics.Pprof, c.Metrics.Address == ""},
 	} {
 		if idle.set && idle.off {

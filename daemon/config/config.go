@@ -31,6 +31,7 @@ type Config struct {
 	Proxy     Proxy
 	Routes    Routes
 	Conntrack Conntrack
+	Checks    Checks
 	Health    Health
 	Metrics   Metrics
 	Log       Log
@@ -174,6 +175,27 @@ type Conntrack struct {
 	TCPBeLiberal          bool
 }
 
+// Checks are those of endpoints.
+type Checks struct {
+	TCP TCPChecks
+}
+
+// TCPChecks are connections by TCP. There are none without Sources.
+type TCPChecks struct {
+	Sources           []CheckedSource
+	Interval, Timeout time.Duration
+	Failures, Passes  int
+}
+
+// CheckedSource is a source whose endpoints are checked.
+type CheckedSource string
+
+// The sources whose endpoints can be checked.
+const (
+	CheckedFile CheckedSource = "file"
+	CheckedKube CheckedSource = "kube"
+)
+
 // Health is the server of /healthz, /livez and /readyz. An empty address turns it off.
 type Health struct {
 	Address string
@@ -220,6 +242,7 @@ func Default() *Config {
 		},
 		Routes:    Routes{Services: RoutesAuto},
 		Conntrack: Conntrack{Cleanup: true, MaxPerCore: 32768, Min: 131072},
+		Checks:    Checks{TCP: TCPChecks{Interval: time.Second, Timeout: 500 * time.Millisecond, Failures: 2, Passes: 2}},
 		Health:    Health{Address: ":10256"},
 		Metrics:   Metrics{Address: "127.0.0.1:10249"},
 		Log:       Log{Level: slog.LevelInfo, Format: "text"},

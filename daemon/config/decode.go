@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/BurntSushi/toml"
 )
@@ -57,7 +58,11 @@ func decode(name string, data []byte) ([]setting, error) {
 
 func syntaxError(name string, err error) error {
 	if parse, ok := errors.AsType[toml.ParseError](err); ok {
-		return &Error{File: name, Line: parse.Position.Line, Err: errors.New(parse.Message)}
+		text := parse.Message
+		if strings.Contains(text, "expected value but found \"") || strings.HasPrefix(text, "Invalid float") { // nftables, 127.0.0.1
+			text += "; text needs quotes"
+		}
+		return &Error{File: name, Line: parse.Position.Line, Err: errors.New(text)}
 	}
 	return &Error{File: name, Err: err}
 }

@@ -57,8 +57,18 @@ func TestFaultsNameFileLineKeyAndWhatIsAllowed(t *testing.T) {
 		"kube key alone":    {withSource + "[source.kube]\nnamespaces = ['a']", "/e.toml:4: source.kube.namespaces: is set, but source.kube.kubeconfig is not"},
 		"mode needs key":    {withSource + "[proxy]\nlocal_detection = 'bridge_interface'", `/e.toml: proxy.bridge_interface: must be set, as proxy.local_detection is "bridge_interface"`},
 		"key needs mode":    {withSource + "[proxy]\nbridge_interface = 'cni0'", `/e.toml:4: proxy.bridge_interface: is set, but proxy.local_detection is "none", not "bridge_interface"`},
+		"one port twice":    {withSource + "[metrics]\naddress = '127.0.0.1:10256'", `/e.toml:4: metrics.address: "127.0.0.1:10256" and health.address, ":10256", have the same port`},
+		"one port, IPv6":    {withSource + "[health]\naddress = '192.0.2.1:10249'\n[metrics]\naddress = '[::]:10249'", `/e.toml:6: metrics.address: "[::]:10249" and health.address, "192.0.2.1:10249", have the same port`},
 		"one address twice": {withSource + "[metrics]\naddress = ':10256'", `/e.toml:4: metrics.address: ":10256" is health.address too`},
 		"key for nothing":   {withSource + "[metrics]\naddress = ''\npprof = true", "/e.toml:5: metrics.pprof: is set, but metrics.address is not"},
+		"checked source":    {withSource + "[checks]\ntcp = { sources = ['api'] }", `/e.toml:4: checks.tcp.sources: "api" is not a source whose endpoints can be checked ("file" or "kube")`},
+		"checks of no file": {"[source.kube]\nkubeconfig = '/k'\n[checks.tcp]\nsources = ['kube', 'file']", `/e.toml:5: checks.tcp.sources: has "file", but source.file.paths is not set`},
+		"checks of no API":  {withSource + "[checks.tcp]\nsources = ['kube']", `/e.toml:4: checks.tcp.sources: has "kube", but source.kube.kubeconfig is not set`},
+		"checks of nothing": {withSource + "[checks]\ntcp = { interval = '2s' }", "/e.toml:4: checks.tcp.interval: is set, but checks.tcp.sources is not"},
+		"failures alone":    {withSource + "[checks.tcp]\nfailures = 3", "/e.toml:4: checks.tcp.failures: is set, but checks.tcp.sources is not"},
+		"passes alone":      {withSource + "[checks.tcp]\npasses = 3", "/e.toml:4: checks.tcp.passes: is set, but checks.tcp.sources is not"},
+		"long timeout":      {withSource + "[checks.tcp]\nsources = ['file']\ntimeout = '2s'", "/e.toml:5: checks.tcp.timeout: 2s is longer than checks.tcp.interval, 1s"},
+		"no failure":        {withSource + "[checks.tcp]\nsources = ['file']\nfailures = 0", "/e.toml:5: checks.tcp.failures: 0 is out of range (1 to 100)"},
 		"syntax":            {withSource + "[proxy", "/e.toml:3: "},
 		"same key twice":    {withSource + "[proxy]\nbackend = 'nftables'\nbackend = 'nftables'", "/e.toml:5: "},
 		"new version":       {"version = 2", "/e.toml:2: "},
@@ -72,6 +82,13 @@ func TestFaultsNameFileLineKeyAndWhatIsAllowed(t *testing.T) {
 				t.Errorf("more than one fault:\n%v", err)
 			}
 		})
+	}
+}
+
+func TestTwoServersMayHaveOnePortAtTwoAddresses(t *testing.T) {
+	const text = "version = 1\nsource.file.paths=['m']\nhealth.address='192.0.2.1:10249'"
+	if _, err := load([]file{{"/e.toml", []byte(text)}}, "host", choices); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -58,10 +58,29 @@ func dropIns(dir string) ([]string, error) {
 	return names, nil
 }
 
+// Overlooked gives the files beside the drop-ins of a main file that look like one and are not read.
+func Overlooked(path string) (out []string) {
+	dir := filepath.Join(filepath.Dir(path), "conf.d")
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil // Load tells
+	}
+	for _, e := range entries {
+		if slices.Contains([]string{".conf", ".cfg", ".ini", ".tml", ".txt", ".yaml", ".yml", ".json"}, filepath.Ext(e.Name())) {
+			out = append(out, filepath.Join(dir, e.Name()))
+		}
+	}
+	return out
+}
+
 // unreadable names the file once, which an fs.PathError would do a second time.
 func unreadable(name string, err error) error {
+	advice := regular.Advice(name, err)
 	if pathErr, ok := errors.AsType[*os.PathError](err); ok {
 		err = pathErr.Err
+	}
+	if advice != "" {
+		err = fmt.Errorf("%w: %s", err, advice)
 	}
 	return &Error{File: name, Err: err}
 }

@@ -99,6 +99,8 @@ tcp_close_wait_timeout = "1h"
 udp_timeout = "10s"
 udp_stream_timeout = "1m"
 tcp_be_liberal = true
+[checks]
+tcp = { sources = ["kube", "file"], interval = "2s", timeout = "1s", failures = 3, passes = 4 }
 [health]
 address = "[::1]:1"
 [metrics]
@@ -139,6 +141,9 @@ socket = "/s"
 			Min: 1, TCPEstablishedTimeout: 24 * time.Hour, TCPCloseWaitTimeout: time.Hour,
 			UDPTimeout: 10 * time.Second, UDPStreamTimeout: time.Minute, TCPBeLiberal: true,
 		},
+		Checks: Checks{TCP: TCPChecks{
+			Sources: []CheckedSource{CheckedKube, CheckedFile}, Interval: 2 * time.Second, Timeout: time.Second, Failures: 3, Passes: 4,
+		}},
 		Health:  Health{Address: "[::1]:1"},
 		Metrics: Metrics{Address: ":9", WebConfig: "/web.yml", Pprof: true},
 		Log:     Log{Level: -4, Format: "json"},
@@ -178,7 +183,8 @@ func TestUnreadableFilesAreNamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := Load(main, choices)
-	want := main + ": no such file or directory\n" + dropIn + ": no such file or directory"
+	const missing = ": no such file or directory: create it, or correct the path"
+	want := main + missing + "\n" + dropIn + missing
 	if err == nil || err.Error() != want {
 		t.Errorf("error:\n%v\nwant:\n%s", err, want)
 	}

@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"edgeway/daemon/nearest"
 )
 
 // nearest gives the known key that a person most likely meant: one of the same name in another
@@ -18,30 +20,9 @@ func (l *loader) nearest(key string) string {
 }
 
 func mistakes(key, name, known string) int {
-	all := distance(key, known)
+	all := nearest.Distance(key, known)
 	if known[strings.LastIndex(known, ".")+1:] == name {
 		return min(all, 1)
 	}
 	return all
-}
-
-// distance is the least number of letters to insert, delete or replace to make b of a (Levenshtein).
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			replace := diagonal
-			if a[i] != b[j] {
-				replace++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(replace, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }

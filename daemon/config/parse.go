@@ -51,6 +51,15 @@ func parseFamily(s string) (plan.Family, error) {
 	return 0, fmt.Errorf("%q is not an address family (%q or %q)", s, plan.IPv4, plan.IPv6)
 }
 
+func parseCheckedSource(s string) (CheckedSource, error) {
+	for _, source := range []CheckedSource{CheckedFile, CheckedKube} {
+		if s == string(source) {
+			return source, nil
+		}
+	}
+	return "", fmt.Errorf("%q is not a source whose endpoints can be checked (%q or %q)", s, CheckedFile, CheckedKube)
+}
+
 func parseNamespace(s string) (string, error) {
 	return s, fault(s, "a namespace", validation.IsDNS1123Label(s))
 }

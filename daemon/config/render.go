@@ -19,6 +19,25 @@ func Dump(c *Config) string {
 	return b.String()
 }
 
+// Difference prints the keys that do not have their defaults, as a file that Load reads.
+func Difference(c *Config) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "version = %d\n", Version)
+	defaults := schema(Default(), nil)
+	for i, s := range schema(c, nil) {
+		head := fmt.Sprintf("\n[%s]\n", s.name)
+		for j, k := range s.keys {
+			text := literal(k.value.get())
+			if text == literal(defaults[i].keys[j].value.get()) {
+				continue
+			}
+			fmt.Fprintf(&b, "%s%s = %s\n", head, k.name, text)
+			head = ""
+		}
+	}
+	return b.String()
+}
+
 // CommentedDefault is the text of etc/edgeway/edgeway.toml: every key with its meaning, its limits and
 // its default, the keys commented out.
 func CommentedDefault(backends []Choice) string {

@@ -43,7 +43,7 @@ func TestUncommentedShippedFileEqualsTheDefaults(t *testing.T) {
 // The table of kube-proxy's settings, the README and the other documents name keys by hand.
 func TestDocumentsNameOnlyKnownKeys(t *testing.T) {
 	known := values(Default(), choices)
-	pattern := regexp.MustCompile(`\b(node|source|proxy|conntrack|health|metrics|log|control)(\.[a-z_]+)+\b`)
+	pattern := regexp.MustCompile(`\b(node|source|proxy|conntrack|checks|health|metrics|log|control)(\.[a-z_]+)+\b`)
 	names := []string{
 		"packaging/man/edgeway.toml.5", "packaging/man/edgeway.8", "README.md", "etc/edgeway/examples/monitoring/alerts.yaml",
 		"packaging/doc/routes.md", "packaging/doc/fleet.md",
@@ -120,5 +120,19 @@ func TestDumpLoadsBackToTheSameValue(t *testing.T) {
 	}
 	if Dump(got) != Dump(c) {
 		t.Errorf("differs:\n%s", cmp.Diff(Dump(c), Dump(got)))
+	}
+}
+
+func TestDifferenceHasWhatIsNotTheDefault(t *testing.T) {
+	if got := Difference(Default()); got != "version = 1\n" {
+		t.Errorf("the defaults differ from themselves:\n%s", got)
+	}
+	c := Default()
+	c.Source.File.Paths = []string{"/m"}
+	c.Proxy.MasqueradeAll = true
+	c.Conntrack.Cleanup = false
+	const want = "version = 1\n\n[source.file]\npaths = [\"/m\"]\n\n[proxy]\nmasquerade_all = true\n\n[conntrack]\ncleanup = false\n"
+	if got := Difference(c); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 }

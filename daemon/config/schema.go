@@ -37,6 +37,7 @@ func schema(c *Config, backends []Choice) []section {
 			},
 		}},
 		conntrackSection(&c.Conntrack),
+		checksSection(&c.Checks.TCP),
 		{"health", "Health over HTTP, for load balancers and monitoring.", []key{
 			{"address", "Where /healthz, /livez and /readyz are served. Empty: nowhere.", listen(&c.Health.Address)},
 		}},
@@ -45,8 +46,11 @@ func schema(c *Config, backends []Choice) []section {
 			{"level", "The least severe messages that are written.", logLevel(&c.Log.Level)},
 			{"format", "The form of a line.", oneOf(&c.Log.Format, "text", "json")},
 		}},
-		{"control", "The socket by which the commands status, plan, explain and reload talk to the daemon.", []key{
-			{"socket", "The path of the socket, which only its owner may open.", path(&c.Control.Socket, required)},
+		{"control", "The socket by which the commands status, plan, explain, doctor and reload talk to the daemon.", []key{
+			{
+				"socket", "The path of the socket. Its owner and its group, those of the daemon, may ask; only root and the owner may reload.",
+				path(&c.Control.Socket, required),
+			},
 		}},
 	}
 }
@@ -193,6 +197,20 @@ func conntrackSection(c *Conntrack) section {
 		{"udp_timeout", "nf_conntrack_udp_timeout." + leave, seconds(&c.UDPTimeout)},
 		{"udp_stream_timeout", "nf_conntrack_udp_timeout_stream." + leave, seconds(&c.UDPStreamTimeout)},
 		{"tcp_be_liberal", "Whether nf_conntrack_tcp_be_liberal is turned on, so that packets outside the TCP window are not marked invalid.", boolean(&c.TCPBeLiberal)},
+	}}
+}
+
+func checksSection(t *TCPChecks) section {
+	return section{"checks.tcp", "Checks of endpoints, by TCP connections from this host: one that does not answer gets no new connections until it answers again. While none of a Service's endpoints answers, all of them stay in use.", []key{
+		{
+			"sources", "Whose endpoints are checked. file: those of manifests, of which nobody else says whether they are ready. kube: those of the API server, beside the readiness that it has of them. Empty: nobody's. " +
+				"An endpoint is checked at each TCP port; its UDP and SCTP ports follow when no TCP port of its EndpointSlice answers.",
+			list(&t.Sources, parseCheckedSource),
+		},
+		{"interval", "How often an endpoint is checked. All endpoints together are checked 1000 times a second at most: with more of them, each is checked more rarely.", duration(&t.Interval, 200*time.Millisecond, time.Hour)},
+		{"timeout", "How long an endpoint may take to accept a connection. It may not be longer than the interval.", duration(&t.Timeout, 10*time.Millisecond, time.Minute)},
+		{"failures", "After how many failed checks in a row an endpoint gets no new connections.", integer(&t.Failures, 1, 100)},
+		{"passes", "After how many answers in a row it gets them again.", integer(&t.Passes, 1, 100)},
 	}}
 }
 

@@ -9,7 +9,11 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"os/user"
+	"strconv"
 	"syscall"
+
+	"edgeway/daemon/doctor"
 )
 
 // ErrNotRunning says that no daemon answers at the socket.
@@ -40,13 +44,25 @@ func (c *Client) Status(ctx context.Context) (Status, error) {
 	return s, c.call(ctx, http.MethodGet, "status", nil, &s)
 }
 
+// Facts asks for what the daemon knows, in its own terms.
+func (c *Client) Facts(ctx context.Context) (doctor.Facts, error) {
+	var f doctor.Facts
+	return f, c.call(ctx, http.MethodGet, "facts", nil, &f)
+}
+
 // Plan asks for the plan; with a name ("namespace/name"), only for that Service.
 func (c *Client) Plan(ctx context.Context, name string) (Plan, error) {
 	var p Plan
 	return p, c.call(ctx, http.MethodGet, "plan", url.Values{"service": {name}}, &p)
 }
 
-// Explain asks what happens to a connection; see the function Explain.
+// Services asks for the names of all Services: "namespace/name".
+func (c *Client) Services(ctx context.Context) ([]string, error) {
+	var names []string
+	return names, c.call(ctx, http.MethodGet, "services", nil, &names)
+}
+
+// Explain asks what happens to a connection; see Subject.Explain.
 func (c *Client) Explain(ctx context.Context, src, dst, proto string) (Explanation, error) {
 	var e Explanation
 	return e, c.call(ctx, http.MethodGet, "explain", url.Values{"src": {src}, "dst": {dst}, "proto": {proto}}, &e)
@@ -85,7 +101,24 @@ func (c *Client) explainFailure(what string, err error) error {
 	case errors.Is(err, os.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Errorf("%w: nothing listens on %s", ErrNotRunning, c.socket)
 	case errors.Is(err, os.ErrPermission):
-		return fmt.Errorf("%s: no permission to use %s: run the command as root", what, c.socket)
+		return fmt.Errorf("%s: no permission to use %s: run the command as root%s", what, c.socket, orAsMember(c.socket))
 	}
 	return fmt.Errorf("%s: %w", what, err)
+}
+
+// orAsMember names the socket's group, which may ask, unless it is root's.
+func orAsMember(socket string) string {
+	info, err := os.Stat(socket)
+	if err != nil {
+		return ""
+	}
+	owner, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || owner.Gid == 0 || info.Mode().Perm()&0o060 != 0o060 {
+		return ""
+	}
+	group := strconv.FormatUint(uint64(owner.Gid), 10)
+	if known, err := user.LookupGroupId(group); err == nil {
+		group = known.Name
+	}
+	return ", or as a member of the group " + group
 }

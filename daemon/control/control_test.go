@@ -5,9 +5,12 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -102,7 +105,10 @@ func start(t *testing.T, d *daemon) (c *Client, stop func()) {
 	d.Status = func() Status {
 		return NewStatus(StatusInput{Version: "1.2.3", State: d.state, Health: health.Report{Healthy: true}})
 	}
-	d.Gaps = noGaps
+	d.Gaps, d.Way = noGaps, testWay
+	if d.Out == nil {
+		d.Out = func(*plan.ServicePort) []string { return nil }
+	}
 	d.Reload = func(context.Context) error { return d.reloadErr }
 	s, err := Listen(d.Options)
 	if err != nil {
@@ -151,6 +157,10 @@ func TestClientAndServerAgree(t *testing.T) {
 	d.reloadErr = errors.New("edgeway.toml:3: no such key")
 	if err := c.Reload(ctx); err == nil || err.Error() != d.reloadErr.Error() {
 		t.Errorf("Reload of a bad configuration: %v", err)
+	}
+	d.state.Snapshot = nil // which has no Services in this test
+	if names, err := c.Services(ctx); err != nil || !slices.Equal(names, []string{"default/idle", "default/web"}) {
+		t.Errorf("Services: %q %v", names, err)
 	}
 }
 
@@ -220,18 +230,57 @@ func TestAStaleSocketIsReplacedAndALiveOneRefused(t *testing.T) {
 	}
 }
 
-func TestOnlyTheOwnerCanConnectWhateverTheUmask(t *testing.T) {
+func TestOnlyTheOwnerAndItsGroupCanConnectWhateverTheUmask(t *testing.T) {
 	old := unix.Umask(0)
 	defer unix.Umask(old)
 	d := &daemon{}
 	_, stop := start(t, d)
 	defer stop()
 	info, err := os.Stat(d.Socket)
-	if err != nil || info.Mode().Perm() != 0o600 || info.Mode().Type() != os.ModeSocket {
+	if err != nil || info.Mode().Perm() != 0o660 || info.Mode().Type() != os.ModeSocket {
 		t.Errorf("socket: %v %v", info.Mode(), err)
 	}
 	entries, err := os.ReadDir(filepath.Dir(d.Socket))
 	if err != nil || len(entries) != 2 {
 		t.Errorf("beside the socket is more than the lock: %v %v", entries, err)
+	}
+}
+
+// The group may ask, and change nothing.
+func TestOnlyRootAndTheOwnerMayReload(t *testing.T) {
+	reloads := 0
+	s := &Server{opts: Options{Reload: func(context.Context) error { reloads++; return nil }}}
+	for _, peer := range []any{nil, uint32(4711), uint32(0), uint32(os.Geteuid())} {
+		allowed := peer != nil && peer != uint32(4711)
+		r := httptest.NewRequest(http.MethodPost, "/v1/reload", nil)
+		if peer != nil {
+			r = r.WithContext(context.WithValue(r.Context(), peerKey{}, peer))
+		}
+		w := httptest.NewRecorder()
+		before := reloads
+		s.handler().ServeHTTP(w, r)
+		if done := reloads > before; done != allowed || strings.Contains(w.Body.String(), "run the command as root") == allowed {
+			t.Errorf("user %v: reloaded %t, told %s", peer, done, w.Body)
+		}
+	}
+}
+
+// Whoever may not connect is told which group may.
+func TestTheGroupOfTheSocketIsNamed(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		mode os.FileMode
+		gid  int
+		want string
+	}{{0o660, 4711, ", or as a member of the group 4711"}, {0o600, 4711, ""}, {0o660, 0, ""}} {
+		if err := errors.Join(os.Chmod(path, c.mode), os.Chown(path, -1, c.gid)); err != nil {
+			t.Fatalf("this test needs root: %v", err)
+		}
+		if got := orAsMember(path); got != c.want {
+			t.Errorf("%+v: got %q", c, got)
+		}
 	}
 }

@@ -1,31 +1,43 @@
 package control
 
 import (
-	"fmt"
 	"net/netip"
-	"strings"
+	"slices"
 
+	"edgeway/daemon/nodeinfo"
+	"edgeway/daemon/pipeline"
 	"edgeway/proxiers/plan"
 )
 
 // Explanation says what happens to a new connection, and why.
 type Explanation struct {
 	// InForce is false when it is about a plan that is not in the kernel.
-	InForce     bool   `json:"inForce"`
+	InForce bool `json:"inForce"`
+	// Offline names what it is made of where no daemon answers; empty: the daemon's answer.
+	Offline     string `json:"offline,omitempty"`
 	Source      string `json:"source"`
 	Interface   string `json:"interface,omitempty"`
 	Destination string `json:"destination"`
 	Protocol    string `json:"protocol"`
-	// Origin is "pod", "host" or "outside"; Verdict "forward", "reject", "drop" or "pass".
+	// Origin is "pod", "host" or "outside"; Verdict "forward", "reject", "drop", "pass" or "unreachable": then the kernel
+	// has no way there, or to no endpoint.
 	Origin  string `json:"origin"`
 	Verdict string `json:"verdict"`
 	Reason  string `json:"reason"`
+	// Mend is what to do; empty: nothing, or nobody can tell.
+	Mend string `json:"mend,omitempty"`
+	// Way is the kernel's way from this host to the destination; empty: the packet does not come from it.
+	Way string `json:"way,omitempty"`
 	// Service and Frontend are empty when no Service has the destination.
 	Service  string `json:"service,omitempty"`
 	Frontend string `json:"frontend,omitempty"`
 	// Affinity is how long the client keeps its endpoint.
 	Affinity  string              `json:"affinity,omitempty"`
 	Endpoints []ExplainedEndpoint `json:"endpoints,omitempty"`
+	// Problems are those of the Services that have, or claim, the destination.
+	Problems []string `json:"problems,omitempty"`
+	// Out are those of PlanService.
+	Out []string `json:"out,omitempty"`
 	// Gaps are those of PlanService.
 	Gaps []string `json:"gaps,omitempty"`
 }
@@ -36,107 +48,120 @@ type ExplainedEndpoint struct {
 	Local   bool   `json:"local,omitempty"`
 	// SNAT says that the endpoint sees this host's address instead of the client's.
 	SNAT bool `json:"snat"`
+	// Way is the kernel's, or "no route to …".
+	Way string `json:"way"`
 }
 
-// elsewhere is the interface of a packet from another host when no interface was given. No pattern
-// for pods' interfaces should match it.
-const elsewhere = "?"
+// Forwarded says that the connection gets to an endpoint, as far as this host decides it.
+func (e Explanation) Forwarded() bool { return e.Verdict == plan.Forward.String() }
 
-// Explain asks the plan about a connection. src is an address, followed by "@INTERFACE" when pods
-// are detected by their interface, or "host"; dst is "ADDR:PORT" and may end in "/PROTOCOL"; proto is
-// "tcp" (also when it is empty), "udp" or "sctp".
-func Explain(p *plan.Plan, gaps Gaps, src, dst, proto string) (Explanation, error) {
-	pkt, err := packet(p, src, dst, proto)
+// unreachable is the verdict where the kernel has no route: it is no plan's.
+const unreachable = "unreachable"
+
+// Subject is what questions are answered from.
+type Subject struct {
+	State pipeline.State
+	Gaps  Gaps
+	// Way asks the kernel for its way to an address; see nodeinfo.WayTo. Never nil.
+	Way func(netip.Addr) (nodeinfo.Way, error)
+	// Out says which endpoints a ServicePort does without because they are dead, and why; nil: nobody checks them.
+	Out func(*plan.ServicePort) []string
+	// Offline is that of Explanation.
+	Offline string
+}
+
+// Explain says what happens to a connection. src is an address, followed by "@INTERFACE" when pods are detected by their
+// interface, or "host"; dst is "ADDR:PORT", "localhost:PORT" or "NAMESPACE/NAME[:PORT]" and may end in "/PROTOCOL"; proto
+// is "tcp" (also when it is empty), "udp" or "sctp".
+func (s *Subject) Explain(src, dst, proto string) (Explanation, error) {
+	p, current, err := inForce(&s.State)
 	if err != nil {
 		return Explanation{}, err
 	}
-	d := p.Decide(pkt)
-	e := Explanation{
-		Source: pkt.Src.String(), Destination: pkt.Dst.String(), Protocol: pkt.Protocol.String(),
-		Origin: d.Origin.String(), Verdict: d.Verdict.String(), Reason: d.Reason,
+	q, err := s.ask(p, src, dst, proto)
+	if err != nil {
+		return Explanation{}, err
 	}
-	if pkt.InInterface != elsewhere {
-		e.Interface = pkt.InInterface
+	d := p.Decide(q.packet)
+	e := q.explanation(d)
+	e.InForce, e.Offline = current, s.Offline
+	e.Problems = s.problems(q.packet.Dst, d.Service)
+	if d.Service != nil {
+		e.Gaps = s.Gaps.texts(d.Service)
+		if s.Out != nil {
+			e.Out = s.Out(d.Service)
+		}
 	}
-	if d.Service == nil {
+	if q.noWay != nil {
+		e.Verdict, e.Reason, e.Mend = unreachable, q.noWay.Error(), mendNoWay(d)
+		if src == "host" {
+			e.Source = src // the kernel chose none
+		}
 		return e, nil
 	}
-	e.Service, e.Gaps = d.Service.Name.String(), gaps.texts(d.Service)
+	s.because(&e, d)
+	s.ways(&e, d, q.packet.Src)
+	return e, nil
+}
+
+// explanation is what the packet and the decision say by themselves.
+func (q *question) explanation(d plan.Decision) Explanation {
+	e := Explanation{
+		Source: q.packet.Src.String(), Destination: q.packet.Dst.String(), Protocol: q.packet.Protocol.String(),
+		Origin: d.Origin.String(), Verdict: d.Verdict.String(), Reason: d.Reason,
+	}
+	if q.packet.InInterface != elsewhere {
+		e.Interface = q.packet.InInterface
+	}
+	if q.way != nil {
+		e.Way = q.way.String()
+	}
+	if d.Service == nil {
+		return e
+	}
+	e.Service = d.Service.Name.String()
 	e.Frontend = d.Frontend.Kind.String() + " " + frontendAddress(d.Frontend)
 	if d.Service.Affinity != 0 && d.Verdict == plan.Forward {
 		e.Affinity = d.Service.Affinity.String()
 	}
+	return e
+}
+
+// ways adds the endpoints and the kernel's ways to them. Where there is none to any, the connection goes nowhere.
+func (s *Subject) ways(e *Explanation, d plan.Decision, src netip.Addr) {
+	reachable := len(d.Endpoints) == 0
+	var lost netip.AddrPort
 	for _, ep := range d.Endpoints {
-		e.Endpoints = append(e.Endpoints, ExplainedEndpoint{ep.Addr.String(), ep.Local, d.SNATFor(pkt.Src, ep)})
+		way, err := s.Way(ep.Addr.Addr())
+		text := way.String()
+		if err != nil {
+			text, lost = err.Error(), ep.Addr
+		}
+		reachable = reachable || err == nil
+		e.Endpoints = append(e.Endpoints, ExplainedEndpoint{ep.Addr.String(), ep.Local, d.SNATFor(src, ep), text})
 	}
-	return e, nil
+	if !lost.IsValid() {
+		return
+	}
+	e.Mend = "add a route to " + lost.Addr().String() + ", by the node or the router that has it"
+	if !reachable {
+		e.Verdict, e.Reason = unreachable, e.Reason+", but this host has a route to none of them"
+	}
 }
 
-func packet(p *plan.Plan, src, dst, proto string) (plan.Packet, error) {
-	var pkt plan.Packet
-	addrPort, suffix, has := strings.Cut(dst, "/")
-	if has {
-		proto = suffix
+// Services gives the names of all Services, sorted: "namespace/name".
+func (s *Subject) Services() []string {
+	out := []string{}
+	if snap := s.State.Snapshot; snap != nil {
+		for _, svc := range snap.Services {
+			out = append(out, svc.Spec.Namespace+"/"+svc.Spec.Name)
+		}
+		return out
 	}
-	if proto == "" {
-		proto = "TCP"
-	}
-	protocol, ok := plan.ParseProtocol(strings.ToUpper(proto))
-	if !ok {
-		return pkt, fmt.Errorf("protocol %q is not tcp, udp or sctp", proto)
-	}
-	to, err := netip.ParseAddrPort(addrPort)
-	if err != nil {
-		return pkt, fmt.Errorf("destination %q is not of the form ADDRESS:PORT (or [ADDRESS]:PORT for IPv6)", dst)
-	}
-	to = netip.AddrPortFrom(to.Addr().Unmap(), to.Port())
-	pkt = plan.Packet{Protocol: protocol, Dst: to}
-	if src == "host" && to.Addr().IsLoopback() {
-		src = to.Addr().String() // as the kernel does
-	}
-	pkt.Src, pkt.InInterface, err = origin(p, src, plan.FamilyOf(to.Addr()))
-	if err == nil && plan.FamilyOf(pkt.Src) != plan.FamilyOf(to.Addr()) {
-		err = fmt.Errorf("source %s and destination %s are of different address families", pkt.Src, to.Addr())
-	}
-	return pkt, err
-}
-
-// origin parses the source and gives the interface that it comes in by: none for the host's own.
-func origin(p *plan.Plan, src string, family plan.Family) (netip.Addr, string, error) {
-	if src == "host" {
-		return hostAddr(p, family)
-	}
-	addr, iface, _ := strings.Cut(src, "@")
-	a, err := netip.ParseAddr(addr)
-	if err != nil {
-		return a, "", fmt.Errorf(`source %q is neither "host" nor of the form ADDRESS or ADDRESS@INTERFACE`, src)
-	}
-	a = a.Unmap()
-	if iface != "" {
-		return a, iface, nil
-	}
-	if p.Node != nil {
-		for _, own := range p.Node.HostAddrs {
-			if own == a {
-				return a, "", nil
-			}
+	if p, _, err := inForce(&s.State); err == nil {
+		for _, sp := range p.Services {
+			out = append(out, sp.Name.Namespace+"/"+sp.Name.Name)
 		}
 	}
-	return a, elsewhere, nil
-}
-
-// hostAddr prefers an address that is not loopback.
-func hostAddr(p *plan.Plan, family plan.Family) (netip.Addr, string, error) {
-	var found netip.Addr
-	if p.Node != nil {
-		for _, a := range p.Node.HostAddrs {
-			if plan.FamilyOf(a) == family && (!found.IsValid() || found.IsLoopback()) {
-				found = a
-			}
-		}
-	}
-	if !found.IsValid() {
-		return found, "", fmt.Errorf("this host has no %s address", family)
-	}
-	return found, "", nil
+	return slices.Compact(out)
 }

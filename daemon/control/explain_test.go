@@ -1,21 +1,67 @@
 package control
 
 import (
+	"fmt"
+	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
+	"edgeway/daemon/nodeinfo"
+	"edgeway/daemon/pipeline"
+	"edgeway/daemon/source"
+	"edgeway/daemon/tracker"
 	"edgeway/proxiers"
 	"edgeway/proxiers/plan"
 )
 
+// testWay is the kernel of the host of testPlan: one link, and no IPv6.
+func testWay(to netip.Addr) (nodeinfo.Way, error) {
+	own := netip.MustParseAddr("192.0.2.7")
+	switch {
+	case to.Is6():
+		return noWay(to)
+	case to.IsLoopback() || to == own:
+		return nodeinfo.Way{Source: to, Interface: "lo", Local: true}, nil
+	}
+	return nodeinfo.Way{Source: own, Gateway: netip.MustParseAddr("192.0.2.1"), Interface: "eth0"}, nil
+}
+
+func noWay(to netip.Addr) (nodeinfo.Way, error) {
+	return nodeinfo.Way{}, fmt.Errorf("no route to %s: %w", to, unix.ENETUNREACH)
+}
+
+func subjectOf(p *plan.Plan) *Subject {
+	return &Subject{State: pipeline.State{InForce: p}, Gaps: noGaps, Way: testWay}
+}
+
+// explained gives the answer, and how it is printed.
+func explained(t *testing.T, s *Subject, src, dst, proto string) (Explanation, string) {
+	t.Helper()
+	e, err := s.Explain(src, dst, proto)
+	if err != nil {
+		t.Fatalf("%s to %s: %v", src, dst, err)
+	}
+	var text strings.Builder
+	if err := e.WriteText(&text); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(text.String(), e.Verdict+": ") {
+		t.Errorf("the text does not begin with the verdict:\n%s", &text)
+	}
+	return e, text.String()
+}
+
 func TestExplainSaysWhatDecideSays(t *testing.T) {
-	p := testPlan()
+	s := subjectOf(testPlan())
 	for _, tt := range []struct {
 		src, dst, proto string
 		origin, verdict string
 		says            string // in the text
 	}{
-		{"192.0.2.99", "10.96.0.1:80", "", "outside", "forward", "10.2.0.1:8080 sees the client's address"},
+		{"192.0.2.99", "10.96.0.1:80", "", "outside", "forward", "10.2.0.1:8080 sees the client's address, via 192.0.2.1 on eth0"},
 		{"192.0.2.99", "10.96.0.1:80/tcp", "udp", "outside", "forward", "default/web:http/TCP"},
 		{"10.1.0.1", "10.96.0.1:80", "tcp", "outside", "forward", "10.1.0.1:8080 sees this host's address (masquerade), on this host"},
 		{"10.1.0.9@cni0", "192.0.2.7:30080", "TCP", "pod", "forward", "10.1.0.9 via cni0 (pod)"},
@@ -25,44 +71,166 @@ func TestExplainSaysWhatDecideSays(t *testing.T) {
 		{"192.0.2.99", "10.96.0.2:53/udp", "", "outside", "reject", "no ready endpoint"},
 		{"192.0.2.99", "10.96.0.1:81", "", "outside", "reject", "no Service uses its port 81/TCP"},
 		{"192.0.2.99", "10.96.9.9:81", "", "outside", "drop", "no Service has it"},
+		{"192.0.2.99", "192.0.2.8:30080", "", "outside", "pass", "192.0.2.8 is no address of this host"},
+		{"192.0.2.99", "127.0.0.1:30080", "", "outside", "drop", "martian"},
+		{"192.0.2.99", "localhost:30080", "", "outside", "drop", "martian"},
+		{"127.0.0.1@eth0", "10.96.0.1:80", "", "host", "drop", "martian"},
 		{"host", "127.0.0.1:30080", "", "host", "forward", "10.1.0.1:8080 sees this host's address"},
-		{"host", "127.0.0.1:30080", "", "host", "forward", "relayed to one of 1 endpoints of the local pool"},
+		{"host", "localhost:30080", "", "host", "forward", "relayed to one of 1 endpoints of the local pool"},
 		{"host", "127.0.0.1:22", "", "host", "pass", "not an address of a Service"},
 		{"::ffff:192.0.2.99", "8.8.8.8:53", "udp", "outside", "pass", "not an address of a Service"},
 		{"fd00::99", "[fd00::1]:80", "", "outside", "reject", "[fd00::1]:80/TCP"},
+		{"192.0.2.7", "10.96.0.1:80", "", "host", "forward", "10.96.0.1:80/TCP, via 192.0.2.1 on eth0"},
+		// A Service: a client outside takes the load balancer's address, where it may not connect; all others the ClusterIP.
+		{"host", "default/web", "", "host", "forward", "to         10.96.0.1:80/TCP"},
+		{"10.1.0.9@cni0", "default/web:80", "", "pod", "forward", "to         10.96.0.1:80/TCP"},
+		{"192.0.2.99", "default/web:http/tcp", "", "outside", "drop", "to         203.0.113.1:80/TCP"},
+		{"192.0.2.99", "default/web:30080", "", "outside", "forward", "to         192.0.2.7:30080/TCP"},
+		{"fd00::99", "default/web", "", "outside", "reject", "to         [fd00::1]:80/TCP"},
+		{"host", "default/idle", "", "host", "reject", "to         10.96.0.2:53/UDP"},
+		{"host", "default/idle/udp", "", "host", "reject", "to         10.96.0.2:53/UDP"},
 	} {
-		e, err := Explain(p, noGaps, tt.src, tt.dst, tt.proto)
-		if err != nil {
-			t.Errorf("%s to %s: %v", tt.src, tt.dst, err)
-			continue
+		e, text := explained(t, s, tt.src, tt.dst, tt.proto)
+		if e.Origin != tt.origin || e.Verdict != tt.verdict || !strings.Contains(text, tt.says) {
+			t.Errorf("%s to %s: %s %s, want %s %s and %q in\n%s", tt.src, tt.dst, e.Origin, e.Verdict, tt.origin, tt.verdict, tt.says, text)
 		}
-		var text strings.Builder
-		if err := e.WriteText(&text); err != nil {
-			t.Fatal(err)
-		}
-		if e.Origin != tt.origin || e.Verdict != tt.verdict || !strings.Contains(text.String(), tt.says) {
-			t.Errorf("%s to %s: %s %s, want %s %s and %q in\n%s", tt.src, tt.dst, e.Origin, e.Verdict, tt.origin, tt.verdict, tt.says, &text)
-		}
-		if !strings.HasPrefix(text.String(), e.Verdict+": ") {
-			t.Errorf("the text does not begin with the verdict:\n%s", &text)
+		if e.Forwarded() != (tt.verdict == "forward") {
+			t.Errorf("%s to %s: forwarded %t", tt.src, tt.dst, e.Forwarded())
 		}
 	}
 }
 
 func TestExplainRefusesWhatItCanNotRead(t *testing.T) {
 	p := testPlan()
+	metrics := *p.Services[1]
+	metrics.Name.Port, metrics.Frontends = "metrics", []plan.Frontend{{Addr: netip.MustParseAddr("10.96.0.1"), Port: 9090}}
+	p.Services = slices.Insert(p.Services, 3, &metrics)
+	s := subjectOf(p)
 	for _, tt := range []struct{ src, dst, proto, want string }{
 		{"", "10.96.0.1:80", "", "source"},
 		{"somewhere", "10.96.0.1:80", "", "somewhere"},
 		{"192.0.2.1", "10.96.0.1", "", "ADDRESS:PORT"},
 		{"192.0.2.1", "10.96.0.1:99999", "", "10.96.0.1:99999"},
 		{"192.0.2.1", "10.96.0.1:80/icmp", "", "icmp"},
+		{"192.0.2.1", "localhost:http", "", "localhost:PORT"},
+		{"192.0.2.1", "/web", "", "NAMESPACE/NAME"},
+		{"192.0.2.1", "default/web:80/icmp", "", "icmp"},
 		{"192.0.2.1", "[fd00::1]:80", "", "address families"},
 		{"host", "[fd00::1]:80", "", "no IPv6 address"},
+		{"host", "default/none", "", "Service default/none does not exist"},
+		{"host", "default/web", "", "several ports, 80/TCP (http), 9090/TCP (metrics): name one, as in default/web:PORT/PROTOCOL"},
+		{"host", "default/web:81", "", "no such port in this address family: it has 80/TCP (http), 9090/TCP (metrics)"},
+		{"fd00::99", "default/idle", "", "no such port in this address family"},
 	} {
-		if _, err := Explain(p, noGaps, tt.src, tt.dst, tt.proto); err == nil || !strings.Contains(err.Error(), tt.want) {
+		if _, err := s.Explain(tt.src, tt.dst, tt.proto); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%q to %q: error %v, want %q", tt.src, tt.dst, err, tt.want)
 		}
+	}
+}
+
+// On a host with two links the source depends on where the connection goes, and the source decides.
+func TestExplainAsksTheKernelForTheSource(t *testing.T) {
+	s := subjectOf(testPlan())
+	s.State.InForce.Node.HostAddrs = append(s.State.InForce.Node.HostAddrs, netip.MustParseAddr("198.51.100.9"))
+	for from, verdict := range map[string]string{"198.51.100.9": "forward", "192.0.2.7": "drop"} {
+		s.Way = func(netip.Addr) (nodeinfo.Way, error) {
+			return nodeinfo.Way{Source: netip.MustParseAddr(from), Interface: "eth1"}, nil
+		}
+		e, text := explained(t, s, "host", "203.0.113.1:80", "")
+		if e.Source != from || e.Verdict != verdict || !strings.Contains(text, "203.0.113.1:80/TCP, on eth1") {
+			t.Errorf("from %s: %s\n%s", from, e.Verdict, text)
+		}
+	}
+}
+
+func TestExplainSaysWhereThereIsNoRoute(t *testing.T) {
+	s := subjectOf(testPlan())
+	s.Way = noWay
+	e, text := explained(t, s, "host", "default/web", "")
+	if e.Verdict != "unreachable" || e.Source != "host" || e.Mend == "" || e.Service == "" || !strings.HasPrefix(text, "unreachable: no route to 10.96.0.1: network is unreachable") {
+		t.Errorf("no route to a ClusterIP:\n%s", text)
+	}
+	e, text = explained(t, s, "192.0.2.99", "10.96.0.1:80", "")
+	if e.Verdict != "unreachable" || !strings.Contains(text, "no route to 10.2.0.1") || !strings.Contains(e.Mend, "add a route to 10.2.0.1") {
+		t.Errorf("no route to any endpoint:\n%s", text)
+	}
+	s.Way = func(to netip.Addr) (nodeinfo.Way, error) {
+		if to == netip.MustParseAddr("10.2.0.1") {
+			return noWay(to)
+		}
+		return testWay(to)
+	}
+	e, text = explained(t, s, "192.0.2.99", "10.96.0.1:80", "")
+	if e.Verdict != "forward" || e.Mend != "add a route to 10.2.0.1, by the node or the router that has it" {
+		t.Errorf("no route to one of two endpoints:\n%s", text)
+	}
+}
+
+// withObjects is a Subject of testPlan that knows the objects, too.
+func withObjects(node *source.Node, problems ...source.Problem) *Subject {
+	addrs := func(a string) []netip.Addr { return []netip.Addr{netip.MustParseAddr(a)} }
+	s := subjectOf(testPlan())
+	s.State.Snapshot = &tracker.Snapshot{Node: node, Problems: problems, Services: []*tracker.Service{
+		{Spec: &source.Service{Namespace: "default", Name: "idle", ClusterIPs: addrs("10.96.0.2"), Ports: []source.ServicePort{{Protocol: plan.UDP, Port: 53}}}},
+		{Spec: &source.Service{Namespace: "default", Name: "lost", ExternalIPs: addrs("198.51.100.77"), Ports: []source.ServicePort{{Protocol: plan.TCP, Port: 80}}}},
+	}}
+	return s
+}
+
+func TestExplainSaysWhyAndWhatToDo(t *testing.T) {
+	e, text := explained(t, withObjects(nil), "host", "default/idle", "")
+	if e.Reason != "default/idle/UDP has no ready endpoint: there is no EndpointSlice for it" || !strings.Contains(text, "\nmend       have the Service's selector match pods") {
+		t.Errorf("no endpoint:\n%s", text)
+	}
+	for want, node := range map[string]*source.Node{`node.local_policy = "cluster"`: nil, "have an endpoint on this host": {Name: "edge"}} {
+		s := withObjects(node)
+		s.State.InForce.Services[1].Frontends[2].Routes[plan.FromOutside] = plan.Route{Verdict: plan.Drop}
+		if e, text := explained(t, s, "192.0.2.99", "192.0.2.7:30080", ""); e.Verdict != "drop" || !strings.Contains(e.Mend, want) {
+			t.Errorf("a Local policy: want %q in\n%s", want, text)
+		}
+	}
+	if e, text := explained(t, withObjects(nil), "192.0.2.99", "203.0.113.1:80", ""); !strings.Contains(e.Mend, "loadBalancerSourceRanges") {
+		t.Errorf("source ranges:\n%s", text)
+	}
+	why := source.Problem{
+		Object: source.Key{Kind: source.KindService, Namespace: "default", Name: "lost"}, Field: "spec.externalIPs",
+		Message: "198.51.100.77 is not in a range of proxy.allow_external_ips",
+	}
+	other := why
+	other.Object.Name = "idle"
+	e, text = explained(t, withObjects(nil, why, other), "192.0.2.99", "198.51.100.77:80", "")
+	if e.Verdict != "pass" || !slices.Equal(e.Problems, []string{why.String()}) || !strings.Contains(text, "\nproblem    Service default/lost: spec.externalIPs") {
+		t.Errorf("an address that a Service asks for in vain:\n%s", text)
+	}
+	if _, err := withObjects(nil).Explain("host", "default/lost", ""); err == nil || !strings.Contains(err.Error(), "served at no address: see edgeway plan default/lost") {
+		t.Errorf("a Service that has none of its addresses: %v", err)
+	}
+}
+
+func TestExplainSaysWhatItIsMadeOf(t *testing.T) {
+	s := subjectOf(testPlan())
+	if e, text := explained(t, s, "host", "10.96.0.1:80", ""); !e.InForce || strings.Contains(text, "(no daemon") {
+		t.Errorf("in force:\n%s", text)
+	}
+	s.State = pipeline.State{Plan: testPlan()}
+	if e, text := explained(t, s, "host", "10.96.0.1:80", ""); e.InForce || !strings.Contains(text, "\n(this plan is not in the kernel)\n") {
+		t.Errorf("not in force:\n%s", text)
+	}
+	s.Offline = "the manifests in /etc"
+	if e, text := explained(t, s, "host", "10.96.0.1:80", ""); e.InForce || !strings.Contains(text, "\n(no daemon answers: this is of the manifests in /etc)\n") {
+		t.Errorf("offline:\n%s", text)
+	}
+}
+
+func TestNamesOfServices(t *testing.T) {
+	if got := subjectOf(testPlan()).Services(); !slices.Equal(got, []string{"default/idle", "default/web"}) {
+		t.Errorf("of a plan: %q", got)
+	}
+	if got := withObjects(nil).Services(); !slices.Equal(got, []string{"default/idle", "default/lost"}) {
+		t.Errorf("of the objects: %q", got)
+	}
+	if got := (&Subject{}).Services(); got == nil || len(got) > 0 {
+		t.Errorf("of nothing: %q", got)
 	}
 }
 
@@ -76,6 +244,8 @@ func TestGapsAreShown(t *testing.T) {
 		return []proxiers.Gap{{Feature: "session affinity", Reason: "it forgets"}}
 	}
 	p := testPlan()
+	subject := subjectOf(p)
+	subject.Gaps = gaps
 	found := 0
 	for i, s := range NewPlan(p, nil, gaps).Services {
 		if (len(s.Gaps) == 1) != (p.Services[i].Affinity != 0) {
@@ -86,17 +256,13 @@ func TestGapsAreShown(t *testing.T) {
 			if f.Kind != plan.ClusterIP.String() {
 				continue
 			}
-			var text strings.Builder
 			from := "192.0.2.99"
 			if p.Services[i].Family == plan.IPv6 {
 				from = "2001:db8::99"
 			}
-			e, err := Explain(p, gaps, from, f.Address, strings.ToLower(p.Services[i].Name.Protocol.String()))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := e.WriteText(&text); err != nil || strings.Contains(text.String(), "session affinity: it forgets") != (len(s.Gaps) == 1) {
-				t.Errorf("%v\n%s", err, &text)
+			_, text := explained(t, subject, from, f.Address, strings.ToLower(p.Services[i].Name.Protocol.String()))
+			if strings.Contains(text, "session affinity: it forgets") != (len(s.Gaps) == 1) {
+				t.Error(text)
 			}
 		}
 	}

@@ -15,6 +15,7 @@ import (
 
 	"edgeway/daemon/health"
 	"edgeway/daemon/pipeline"
+	"edgeway/proxiers/plan"
 	"edgeway/test/hostile"
 )
 
@@ -25,6 +26,8 @@ func FuzzRequest(f *testing.F) {
 		Logger: slog.New(slog.DiscardHandler), Gaps: noGaps, Reload: func(context.Context) error { return nil },
 		Status: func() Status { return Status{} },
 		State:  func() pipeline.State { return pipeline.State{InForce: testPlan()} },
+		Way:    testWay,
+		Out:    func(*plan.ServicePort) []string { return nil },
 	}}
 	handler := s.handler()
 	request := func(method, what string, query url.Values) []byte {
@@ -39,11 +42,15 @@ func FuzzRequest(f *testing.F) {
 	explain("fe80::1%eth0", "[2001:db8::1%\x1b[2J]:80", "sctp")
 	explain("::ffff:10.1.0.9", "[::]:0", "\x00")
 	explain("", "", "")
+	explain("192.0.2.9", "default/web:http/tcp", "")
+	explain("host", "localhost:30080", "")
+	explain("host", "a/b:\x1b[2J/udp", "")
 	explain("host@", "0.0.0.0:65536", strings.Repeat("x", 1000))
 	for _, name := range []string{"default/web", "default/nothing", "/", "\x1b[2J", "a/b/c", strings.Repeat("x", 1000)} {
 		f.Add(request(http.MethodGet, "plan", url.Values{"service": {name}}))
 	}
 	f.Add(request(http.MethodGet, "status", nil))
+	f.Add(request(http.MethodGet, "services", nil))
 	f.Add(request(http.MethodPost, "reload", nil))
 	f.Add(request(http.MethodDelete, "../../etc/passwd", nil))
 	f.Fuzz(func(t *testing.T, raw []byte) {
@@ -92,7 +99,7 @@ func FuzzAnswer(f *testing.F) {
 	add("200 OK", view)
 	view.Problems, view.Services[0].Name, view.Services[0].Gaps = []string{escape}, escape, []string{escape}
 	add("200 OK", view)
-	add("200 OK", Explanation{Source: escape, Interface: escape, Verdict: escape, Reason: escape, Service: escape, Gaps: []string{escape}})
+	add("200 OK", Explanation{Source: escape, Interface: escape, Verdict: escape, Reason: escape, Service: escape, Mend: escape, Way: escape, Offline: escape, Problems: []string{escape}, Gaps: []string{escape}})
 	add("500 "+escape, failure{escape})
 	add("422 x", failure{escape})
 	f.Add([]byte("HTTP/1.1 302 x\r\nLocation: /\r\n\r\n"))

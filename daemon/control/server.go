@@ -1,9 +1,11 @@
 // Package control is how the commands talk to the daemon: JSON over HTTP over a unix socket that only
-// its owner may use.
+// its owner and its group may use. The group may ask; only root and the owner may have the daemon reload.
 //
 //	GET  /v1/status
 //	GET  /v1/plan[?service=NAMESPACE/NAME]
 //	GET  /v1/explain?src=ADDR[@INTERFACE]&dst=ADDR:PORT[&proto=tcp|udp|sctp]
+//	GET  /v1/services
+//	GET  /v1/facts    what edgeway doctor looks at the host with
 //	POST /v1/reload
 //
 // A failure is {"error": "..."} with a status of 400 or more. The commands print the same values as
@@ -17,9 +19,12 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"time"
 
 	"edgeway/daemon/clean"
+	"edgeway/daemon/doctor"
+	"edgeway/daemon/nodeinfo"
 	"edgeway/daemon/pipeline"
 	"edgeway/proxiers/plan"
 )
@@ -32,8 +37,12 @@ type Options struct {
 	Logger *slog.Logger
 	Status func() Status
 	State  func() pipeline.State
+	Facts  func() doctor.Facts
 	// Gaps are those of the backend and its followers.
 	Gaps Gaps
+	// Way and Out are those of Subject.
+	Way func(netip.Addr) (nodeinfo.Way, error)
+	Out func(*plan.ServicePort) []string
 	// Reload returns once the new configuration is known to be good, or says why it is not.
 	Reload func(context.Context) error
 }
@@ -61,6 +70,7 @@ func (s *Server) Close() error { return s.socket.Close() }
 func (s *Server) Run(ctx context.Context) error {
 	server := &http.Server{
 		Handler:           s.handler(),
+		ConnContext:       withPeer,
 		ReadHeaderTimeout: 5 * time.Second,
 		ErrorLog:          slog.NewLogLogger(s.opts.Logger.Handler(), slog.LevelDebug),
 	}
@@ -84,9 +94,17 @@ func (s *Server) Run(ctx context.Context) error {
 func (s *Server) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/status", s.answer(func(*http.Request) (any, error) { return s.opts.Status(), nil }))
+	mux.HandleFunc("GET /v1/facts", s.answer(func(*http.Request) (any, error) { return s.opts.Facts(), nil }))
 	mux.HandleFunc("GET /v1/plan", s.answer(s.plan))
 	mux.HandleFunc("GET /v1/explain", s.answer(s.explain))
+	mux.HandleFunc("GET /v1/services", s.answer(func(*http.Request) (any, error) {
+		subject := s.subject()
+		return subject.Services(), nil
+	}))
 	mux.HandleFunc("POST /v1/reload", s.answer(func(r *http.Request) (any, error) {
+		if !mayReload(r.Context()) {
+			return nil, errNotOwner
+		}
 		return struct{}{}, s.opts.Reload(r.Context())
 	}))
 	return mux
@@ -132,6 +150,9 @@ func (s *Server) plan(r *http.Request) (any, error) {
 	}
 	view := NewPlan(p, state.Problems(), s.opts.Gaps)
 	view.InForce = ok
+	for i, svc := range p.Services {
+		view.Services[i].Out = s.opts.Out(svc)
+	}
 	if name := r.URL.Query().Get("service"); name != "" {
 		return view.Only(name)
 	}
@@ -139,16 +160,10 @@ func (s *Server) plan(r *http.Request) (any, error) {
 }
 
 func (s *Server) explain(r *http.Request) (any, error) {
-	state := s.opts.State()
-	p, ok, err := inForce(&state)
-	if err != nil {
-		return nil, err
-	}
-	q := r.URL.Query()
-	e, err := Explain(p, s.opts.Gaps, q.Get("src"), q.Get("dst"), q.Get("proto"))
-	if err != nil {
-		return nil, err
-	}
-	e.InForce = ok
-	return e, nil
+	subject, q := s.subject(), r.URL.Query()
+	return subject.Explain(q.Get("src"), q.Get("dst"), q.Get("proto"))
+}
+
+func (s *Server) subject() Subject {
+	return Subject{State: s.opts.State(), Gaps: s.opts.Gaps, Way: s.opts.Way, Out: s.opts.Out}
 }

@@ -21,11 +21,11 @@ type socket struct {
 	lock *os.File
 }
 
-// bind makes a socket that only its owner may use, in place of one that a dead daemon left.
+// bind makes a socket that only its owner and its group may use, in place of one that a dead daemon left.
 //
 // A lock file beside it decides between two daemons that start at once, and the kernel frees the lock
 // with the process. The socket is made in a folder of its own and then moved, so that nobody else
-// can connect at any time, whatever the umask.
+// can connect at any time, whatever the umask. The group is that of the process.
 func bind(path string) (*socket, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, fmt.Errorf("control socket: %w", err)
@@ -81,7 +81,7 @@ func listen(path string) (net.Listener, error) {
 		return nil, err
 	}
 	listener.SetUnlinkOnClose(false) // it would try the old name
-	err = os.Chmod(addr.Name, 0o600)
+	err = os.Chmod(addr.Name, 0o660)
 	if err == nil {
 		err = os.Rename(addr.Name, path)
 	}

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"os"
@@ -25,11 +26,13 @@ type Status struct {
 	Config   string    `json:"config"`
 
 	// Healthy, Ready and NodeEligible are as /livez and /readyz say.
-	Healthy      bool               `json:"healthy"`
-	Ready        bool               `json:"ready"`
-	NodeEligible bool               `json:"nodeEligible"`
-	Summary      string             `json:"summary"`
-	Conditions   []health.Condition `json:"conditions"`
+	Healthy      bool `json:"healthy"`
+	Ready        bool `json:"ready"`
+	NodeEligible bool `json:"nodeEligible"`
+	// State is healthy, degraded (connections fail although the rules are right) or unhealthy.
+	State      health.State       `json:"state"`
+	Summary    string             `json:"summary"`
+	Conditions []health.Condition `json:"conditions"`
 
 	Node      StatusNode      `json:"node"`
 	Sources   []StatusSource  `json:"sources"`
@@ -43,8 +46,10 @@ type Status struct {
 	Quarantined []string `json:"quarantined"`
 	// NotListening are the NodePorts on loopback and healthCheckNodePorts that are not served because another program
 	// listens there, or for a similar reason: "127.0.0.1:30080 of namespace/name:port/TCP: why".
-	NotListening []string       `json:"notListening"`
-	Problems     StatusProblems `json:"problems"`
+	NotListening []string `json:"notListening"`
+	// Checks is absent where no endpoints are checked.
+	Checks   *StatusChecks  `json:"checks,omitempty"`
+	Problems StatusProblems `json:"problems"`
 }
 
 // StatusNode is the host.
@@ -119,6 +124,7 @@ type StatusInput struct {
 	Sources   []health.Source
 	LastKnown LastKnown
 	Waiting   []proxiers.Waiting
+	Checks    *StatusChecks
 }
 
 // NewStatus makes a Status.
@@ -126,12 +132,13 @@ func NewStatus(in StatusInput) Status {
 	s := Status{
 		Version: in.Version, Revision: in.Revision, PID: os.Getpid(), Started: in.Started, Time: in.Health.Time, Config: in.ConfigPath,
 		Healthy: in.Health.Healthy, Ready: in.Health.Ready, NodeEligible: in.Health.NodeEligible,
+		State:   in.Health.State(),
 		Summary: in.Health.Summary(), Conditions: in.Health.Conditions,
 		LastKnown: in.LastKnown, Counts: pipeline.Count(in.State.InForce), OutOfSync: in.State.OutOfSync,
 		Backend:     newStage(&in.State.Backend),
 		Drift:       newDrift(in.State.Stages()),
 		Quarantined: []string{}, NotListening: []string{}, Followers: []StatusStage{}, Sources: []StatusSource{},
-		Node: newNode(&in), Problems: newProblems(in.State.Problems()),
+		Node: newNode(&in), Checks: in.Checks, Problems: newProblems(in.State.Problems()),
 	}
 	s.Backend.Done, s.Backend.Total = in.State.Done, in.State.Total
 	if s.Conditions == nil {
@@ -165,7 +172,8 @@ func newDrift(stages []pipeline.StageState) (d StatusDrift) {
 
 func newNode(in *StatusInput) StatusNode {
 	n := StatusNode{Zone: in.Zone, NodePortAddrs: []netip.Addr{}}
-	if p := in.State.Plan; p != nil && p.Node != nil {
+	// Right after a reload there is no plan but the one in force.
+	if p := cmp.Or(in.State.Plan, in.State.InForce); p != nil && p.Node != nil {
 		n.Name = p.Node.Name
 		n.NodePortAddrs = append(n.NodePortAddrs, nodePortAddrs(p.Node)...)
 	}

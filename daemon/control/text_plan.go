@@ -55,6 +55,9 @@ func (s PlanService) write(p *printer) {
 	if len(s.Endpoints) == 0 {
 		p.print("  no endpoint\n")
 	}
+	for _, out := range s.Out {
+		p.print("  %-14s %s\n", "left out", out)
+	}
 	for _, gap := range s.Gaps {
 		p.print("  %-14s %s\n", "gap", gap)
 	}
@@ -93,11 +96,20 @@ func (e Explanation) WriteText(w io.Writer) error {
 		by = " via " + e.Interface
 	}
 	p.print("%s: %s\n", e.Verdict, e.Reason)
-	if !e.InForce {
-		p.print("(this plan is not in the kernel yet)\n")
+	if e.Mend != "" {
+		p.line("mend", "%s", e.Mend)
+	}
+	for _, problem := range e.Problems {
+		p.line("problem", "%s", problem)
+	}
+	switch {
+	case e.Offline != "":
+		p.print("(no daemon answers: this is of %s)\n", e.Offline)
+	case !e.InForce:
+		p.print("(this plan is not in the kernel)\n")
 	}
 	p.line("from", "%s%s (%s)", e.Source, by, e.Origin)
-	p.line("to", "%s/%s", e.Destination, e.Protocol)
+	p.line("to", "%s/%s%s", e.Destination, e.Protocol, after(", ", e.Way))
 	if e.Service != "" {
 		p.line("Service", "%s", e.Service)
 		p.line("frontend", "%s", e.Frontend)
@@ -116,9 +128,20 @@ func (e Explanation) WriteText(w io.Writer) error {
 		if ep.Local {
 			sees += ", on this host"
 		}
-		p.line("endpoints", "%s %s", ep.Address, sees)
+		p.line("endpoints", "%s %s%s", ep.Address, sees, after(", ", ep.Way))
+	}
+	for _, out := range e.Out {
+		p.line("left out", "%s", out)
 	}
 	return p.err
+}
+
+// after puts a separator before a text that is not empty.
+func after(separator, text string) string {
+	if text == "" {
+		return ""
+	}
+	return separator + text
 }
 
 func texts(prefixes []netip.Prefix) []string {

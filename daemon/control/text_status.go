@@ -3,6 +3,7 @@ package control
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -36,17 +37,21 @@ func (p *printer) print(format string, args ...any) {
 	}
 }
 
-// WriteText prints the status for a person: problems first.
+// WriteText prints the status for a person: faults first, what is served after them.
 func (s Status) WriteText(w io.Writer) error {
 	p := &printer{w: w}
 	p.print("edgeway %s: %s\n", s.Version, s.verdict())
 	for _, c := range s.Conditions {
 		p.print("  %-9s %s: %s%s\n", c.Level, c.Name, c.Message, s.since(c))
+		if c.Mend != "" {
+			p.print("  %-9s mend: %s\n", "", c.Mend)
+		}
 	}
+	s.problems(p)
 	s.kernel(p)
 	s.sources(p)
 	s.node(p)
-	s.problems(p)
+	s.checks(p)
 	p.line("daemon", "process %d, running for %s, configuration %s", s.PID, age(s.Time.Sub(s.Started)), s.Config)
 	return p.err
 }
@@ -55,6 +60,8 @@ func (s Status) verdict() string {
 	switch {
 	case !s.Healthy:
 		return "UNHEALTHY"
+	case s.State == health.StateDegraded:
+		return "DEGRADED, connections fail though the rules are right"
 	case !s.NodeEligible:
 		return "healthy, but not eligible for load balancers"
 	case !s.Ready:
@@ -154,7 +161,7 @@ func (s Status) node(p *printer) {
 	if s.Node.Zone != "" {
 		text += ", zone " + s.Node.Zone
 	}
-	if !s.Node.Object {
+	if !s.Node.Object && s.listed() {
 		text += ", no Node object"
 	}
 	addrs := make([]string, 0, len(s.Node.NodePortAddrs))
@@ -165,6 +172,11 @@ func (s Status) node(p *printer) {
 		addrs = []string{"no address"}
 	}
 	p.line("node", "%s; NodePorts at %s", text, strings.Join(addrs, ", "))
+}
+
+// listed says that the objects are known: right after a reload they are not yet.
+func (s Status) listed() bool {
+	return s.LastKnown.Serving || !slices.ContainsFunc(s.Sources, func(src StatusSource) bool { return !src.Synced })
 }
 
 func (s Status) problems(p *printer) {

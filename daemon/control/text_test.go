@@ -142,3 +142,17 @@ func TestAllProblemsAreCountedAndSomeListed(t *testing.T) {
 		t.Errorf("the text does not say how many are not listed:\n%s", &text)
 	}
 }
+
+// Right after a reload there are no objects and no plan of the new configuration yet: what is in force has the names.
+func TestStatusHasTheNamesRightAfterAReload(t *testing.T) {
+	state := pipeline.State{InForce: testPlan(), Backend: pipeline.StageState{Name: "nftables"}}
+	reading := fixedSource{"kube", source.Status{}}
+	text := statusText(t, state, LastKnown{}, reading)
+	if !strings.Contains(text, "node       edge, zone north; NodePorts at 192.0.2.7, 127.0.0.1\n") {
+		t.Errorf("before the objects are listed:\n%s", text)
+	}
+	reading.status.Synced = true
+	if text = statusText(t, state, LastKnown{}, reading); !strings.Contains(text, "no Node object") {
+		t.Errorf("when they are listed:\n%s", text)
+	}
+}

@@ -21,22 +21,37 @@ const Grace = time.Minute
 // Level says how bad a condition is.
 type Level string
 
-// The levels. A degraded host still serves the Services that it knows.
+// The levels. A degraded host still serves the Services that it knows. With a problem of the host connections fail although the
+// rules are right: nobody is sent away for it, as another host may have the same, but it is no health.
 const (
 	Degraded  Level = "degraded"
+	Problem   Level = "problem"
 	Unhealthy Level = "unhealthy"
 )
 
 // Condition is one fault that holds now.
 type Condition struct {
 	// Name is one of first-sync, backend-sync, quarantine, leftovers, nodeport-addresses, node-leaving, source-NAME,
-	// follower-NAME, kubeconfig-refused, kubeconfig-insecure and credential-expiry.
+	// follower-NAME, kubeconfig-refused, kubeconfig-insecure, credential-expiry and endpoint-checks, or that of a check of
+	// daemon/doctor, which may have several.
 	Name  string    `json:"name"`
 	Level Level     `json:"level"`
 	Since time.Time `json:"since,omitzero"`
 	// Message is a plain sentence.
 	Message string `json:"message"`
+	// Mend is the command that mends it, if there is one.
+	Mend string `json:"mend,omitempty"`
 }
+
+// State is the health in one word.
+type State string
+
+// The states. A host is degraded when connections fail although the rules are right, and healthy when it is neither.
+const (
+	StateHealthy   State = "healthy"
+	StateDegraded  State = "degraded"
+	StateUnhealthy State = "unhealthy"
+)
 
 // Report is the health at one moment.
 type Report struct {
@@ -53,8 +68,19 @@ type Report struct {
 	// Ready says that the host is healthy and eligible, and that what it serves is what it is configured to: the paths of
 	// manifests have been read since the start. Last-known Services of an API server that is unreachable do count.
 	Ready bool
-	// Conditions has the unhealthy ones first.
+	// Conditions has the unhealthy ones first, then the problems.
 	Conditions []Condition
+}
+
+// State sums the conditions up.
+func (r Report) State() State {
+	switch {
+	case !r.Healthy:
+		return StateUnhealthy
+	case slices.ContainsFunc(r.Conditions, func(c Condition) bool { return c.Level == Problem }):
+		return StateDegraded
+	}
+	return StateHealthy
 }
 
 // Summary is one line: "healthy", or the worst problem.
@@ -62,6 +88,8 @@ func (r Report) Summary() string {
 	switch {
 	case len(r.Conditions) == 0:
 		return "healthy"
+	case r.State() == StateDegraded:
+		return "degraded: " + r.Conditions[0].Message
 	case r.Healthy:
 		return "serving, but: " + r.Conditions[0].Message
 	}
@@ -82,6 +110,7 @@ type Checker struct {
 	pipeline Pipeline
 	sources  []Source
 	others   []func() []Condition
+	names    []string // of the conditions that the others may have
 }
 
 // New gives a Checker of these parts.
@@ -89,9 +118,30 @@ func New(p Pipeline, sources ...Source) *Checker {
 	return &Checker{pipeline: p, sources: sources}
 }
 
-// Include adds the conditions of another part to each report. The function may be called from any
+// Include adds the conditions of another part to each report; it has these names. The function may be called from any
 // goroutine. Call it before the first report.
-func (c *Checker) Include(conditions func() []Condition) { c.others = append(c.others, conditions) }
+func (c *Checker) Include(conditions func() []Condition, names ...string) {
+	c.others = append(c.others, conditions)
+	c.names = append(c.names, names...)
+}
+
+// Names tells of each condition that there can be whether it holds.
+func (c *Checker) Names() map[string]bool {
+	out := map[string]bool{"first-sync": false, "backend-sync": false, "quarantine": false, "node-leaving": false}
+	for _, name := range c.names {
+		out[name] = false
+	}
+	for _, src := range c.sources {
+		out["source-"+src.Name()] = false
+	}
+	for _, f := range c.pipeline.State().Followers {
+		out["follower-"+f.Name] = false
+	}
+	for _, cond := range c.Report().Conditions {
+		out[cond.Name] = true
+	}
+	return out
+}
 
 // Healthy is Report().Healthy.
 func (c *Checker) Healthy() bool { return c.Report().Healthy }
@@ -100,13 +150,16 @@ func (c *Checker) Healthy() bool { return c.Report().Healthy }
 func (c *Checker) Report() Report {
 	now, state := time.Now(), c.pipeline.State()
 	r := Report{Time: now, LastSync: state.Backend.LastSync, Synced: state.Synced(), Healthy: true, NodeEligible: true}
-	var bad, degraded []Condition
+	var bad, problems, degraded []Condition
 	add := func(conditions ...Condition) {
 		for _, cond := range conditions {
-			if cond.Level == Unhealthy {
+			switch cond.Level {
+			case Unhealthy:
 				bad = append(bad, cond)
 				r.Healthy = false
-			} else {
+			case Problem:
+				problems = append(problems, cond)
+			default:
 				degraded = append(degraded, cond)
 			}
 		}
@@ -126,7 +179,7 @@ func (c *Checker) Report() Report {
 	for _, conditions := range c.others {
 		add(conditions()...)
 	}
-	r.Conditions = append(bad, degraded...)
+	r.Conditions = slices.Concat(bad, problems, degraded)
 	r.Ready = r.Healthy && r.NodeEligible && !slices.ContainsFunc(c.sources, func(src Source) bool {
 		st := src.Status()
 		return st.Partial && !st.Synced

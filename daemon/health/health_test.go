@@ -215,3 +215,38 @@ func TestBodyIsKubeProxysWithOurFieldsAfter(t *testing.T) {
 		}
 	})
 }
+
+// A problem of the host comes after what is unhealthy and before all else. It sends nobody away.
+func TestProblemsDegrade(t *testing.T) {
+	state := synced()
+	c := New(fixedState{state}, fixedSource{"kube", source.Status{Err: "refused"}})
+	c.Include(func() []Condition {
+		return []Condition{{Name: "leftovers", Level: Degraded}, {Name: "ip-forward", Level: Problem, Message: "it is 0", Mend: "sysctl"}}
+	}, "leftovers", "ip-forward", "conntrack")
+	r := c.Report()
+	if r.State() != StateDegraded || !r.Healthy || r.Summary() != "degraded: it is 0" || r.Conditions[0].Name != "ip-forward" || len(r.Conditions) != 3 {
+		t.Errorf("state %s, summary %q, %+v", r.State(), r.Summary(), r)
+	}
+	for path, want := range map[string]int{"/healthz": 200, "/livez": 200, "/readyz?verbose": 200} {
+		req := httptest.NewRequest(http.MethodGet, path, nil)
+		req.RemoteAddr = "127.0.0.1:1"
+		got := httptest.NewRecorder()
+		c.Handler(HandlerOptions{Answered: func(string, int) {}}).ServeHTTP(got, req)
+		if got.Code != want || !strings.Contains(got.Body.String(), `{"name":"ip-forward","level":"problem","message":"it is 0","mend":"sysctl"}`) {
+			t.Errorf("%s: %d %s", path, got.Code, got.Body)
+		}
+	}
+	names := c.Names()
+	for name, holds := range map[string]bool{"first-sync": false, "backend-sync": false, "conntrack": false, "ip-forward": true, "leftovers": true, "source-kube": true} {
+		if got, there := names[name]; !there || got != holds {
+			t.Errorf("condition %s: %t, there %t; want %t", name, got, there, holds)
+		}
+	}
+	state.OutOfSync = time.Now().Add(-2 * Grace)
+	if r := c.Report(); r.State() != StateUnhealthy || r.Conditions[0].Level != Unhealthy || r.Conditions[1].Level != Problem {
+		t.Errorf("state %s, %+v", r.State(), r.Conditions)
+	}
+	if r := New(fixedState{synced()}).Report(); r.State() != StateHealthy {
+		t.Errorf("state %s without a condition", r.State())
+	}
+}

@@ -29,6 +29,7 @@ type conditionBody struct {
 	Level   Level     `json:"level"`
 	Since   time.Time `json:"since,omitzero"`
 	Message string    `json:"message,omitempty"`
+	Mend    string    `json:"mend,omitempty"`
 }
 
 type familyBody struct {
@@ -45,9 +46,10 @@ type HandlerOptions struct {
 }
 
 // Handler answers /healthz (200 when healthy and the Node is not leaving), /readyz (200 when Report.Ready) and /livez (200
-// when healthy), or else with 503. A query, as in /readyz?verbose, changes nothing.
+// when healthy), or else with 503. A query, as in /readyz?verbose, changes nothing. The page / lists the others.
 func (c *Checker) Handler(opts HandlerOptions) http.Handler {
 	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", httpbound.Index("/healthz", "/livez", "/readyz"))
 	mux.HandleFunc("/healthz", func(w http.ResponseWriter, req *http.Request) {
 		r := c.Report()
 		opts.answer(w, req, r, &r.NodeEligible, r.Healthy && r.NodeEligible)

@@ -37,6 +37,9 @@ func TestTextsAreForThisHost(t *testing.T) {
 			}
 		}
 	}
+	if got, want := ask("/", "192.0.2.1:1"), "/healthz\n/livez\n/readyz\n"; got != want {
+		t.Errorf("/ lists %q, want %q", got, want)
+	}
 	for _, path := range []string{"/", "/healthz/x", "/metrics", "/debug/pprof/", "/.."} {
 		if got := ask(path, "192.0.2.1:1"); strings.Contains(got, "edgeway") || strings.Contains(got, "condition") || len(got) > 100 {
 			t.Errorf("%s says %q", path, got)

@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"edgeway/daemon/config"
 )
 
 const root = "../.."
@@ -164,4 +166,32 @@ func fieldsWith(line logLine) map[string]bool {
 		fields[name] = true
 	}
 	return fields
+}
+
+// A key that the catalog tells people to set must exist.
+func TestTheCatalogNamesKeysThatExist(t *testing.T) {
+	known := map[string]bool{}
+	section := ""
+	for line := range strings.Lines(config.Dump(config.Default())) {
+		line = strings.TrimSpace(line)
+		if strings.HasPrefix(line, "[") {
+			section = strings.Trim(line, "[]")
+			known[section] = true
+		} else if key, _, ok := strings.Cut(line, " = "); ok {
+			known[section+"."+key] = true
+		}
+	}
+	named := 0
+	key := regexp.MustCompile(`\b(node|source|proxy|conntrack|health|metrics|log|control)(\.[a-z_]+)+`)
+	for id, e := range readCatalog(t) {
+		for _, name := range key.FindAllString(e.body, -1) {
+			named++
+			if !known[name] {
+				t.Errorf("%s names the key %s, which does not exist", id, name)
+			}
+		}
+	}
+	if named == 0 {
+		t.Error("the catalog names no key")
+	}
 }

@@ -32,12 +32,16 @@ func Faults() []Fault {
 		{"9c2b3373a7c329c71177f2cdfa37802c", "new configuration does not start, going back to the previous one"},
 		{"0567f645e7b6f0c5f87185be05ad4baf", "rules of an unused component not removed, retrying at the next full sync"},
 		{"f088e8c25a75bbc5c34d4e03a0910804", "manifests cannot be read whole, nothing is removed"},
+		{"6bb3651d2e2448aca1a989dea77fc526", "endpoint does not answer"},
+		{"0366c059d4b64dabbf31477499dd2a27", "endpoint answers again"},
 		{"5d429eb86365e3deb43b44ec8652151d", "NodePort not served on loopback, its address cannot be bound, retrying"},
 		{"ca97d23969d69912aeb09ae68c8bec9c", "new connections to NodePorts on loopback wait until others close"},
 		{"6bfe0afc9e0dae1cc08663771d53eb6b", "health check port cannot be bound, retrying"},
 		{"0f7e7edbf875130bcd15af1ebf772c2d", "port of a socket unit is not a NodePort, its clients are reset"},
 		{"ab50b6980826500132143b2510059cd2", "passed descriptor cannot be used and is closed"},
 		{"8835e4b204eeff9d12371501f8143ca4", "sync is stuck, the watchdog is not notified until it finishes"},
+		{"3c9d1b64e0a7452f8b6f2e7ad5108c43", "connections fail because of a problem of this host"},
+		{"b7e25f0c93d64a18a2c40d9e71f6835b", "a problem of this host is gone"},
 		{"f919f8385e2e1c698befb2ff691bda33", "service manager cannot be notified, the daemon continues without it"},
 	}
 }

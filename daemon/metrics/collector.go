@@ -30,6 +30,7 @@ var present = [...]struct {
 	{"kubeproxy_sync_proxy_rules_endpoint_changes_pending", "Changes of EndpointSlices that are not synced yet.", nil},
 	{"kubeproxy_sync_proxy_rules_no_local_endpoints_total", "Service ports with a Local traffic policy and no endpoint on this host.", []string{"traffic_policy", familyLabel}},
 	{"edgeway_build_info", "1, with the version of Edgeway and of Go.", []string{"version", "revision", "goversion"}},
+	{"edgeway_condition", "1 while a condition of the daemon's health holds; edgeway status has the text.", []string{"name"}},
 	{"edgeway_credential_expiry_timestamp_seconds", "When a credential of the API server expires: ca, client-certificate or token; absent: it does not, or it is not known.", []string{"credential"}},
 	{"edgeway_drift_repairs_total", "Full syncs that repaired rules which another program had changed.", []string{"stage"}},
 	{"edgeway_faulty_objects", "Objects that are ignored, wholly or in part. reason: invalid, policy (an address or port that belongs to another Service, or that no Service may have) or refused (by the kernel).", []string{"kind", "reason"}},
@@ -67,6 +68,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	s.syncs(&state)
 	s.programmed(state.InForce)
 	s.faults(&state)
+	s.conditions()
 	s.tracker()
 	s.sources()
 }
@@ -185,6 +187,16 @@ func (s scrape) faults(state *pipeline.State) {
 	}
 	for labels, n := range count {
 		s.gauge("edgeway_faulty_objects", float64(n), labels[0], labels[1])
+	}
+}
+
+func (s scrape) conditions() {
+	for name, holds := range s.opts.Conditions() {
+		value := 0.0
+		if holds {
+			value = 1
+		}
+		s.gauge("edgeway_condition", value, name)
 	}
 }
 

@@ -43,7 +43,9 @@ type Options struct {
 	SavedAt func() time.Time
 	// Expiries are when the credentials of the API server expire.
 	Expiries func() map[string]time.Time
-	// Proxiers are those of the backend and its followers that have metrics of their own.
+	// Conditions tells of each condition of the daemon's health whether it holds.
+	Conditions func() map[string]bool
+	// Proxiers are those of the backend and its followers that have metrics of their own, and the checks of endpoints.
 	Proxiers []prometheus.Collector
 }
 

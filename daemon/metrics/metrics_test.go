@@ -87,9 +87,10 @@ func testMetrics() *Metrics {
 			fixedSource{"file", source.Status{}},
 			fixedSource{"kube", source.Status{Synced: true, LastContact: now.Add(-90 * time.Second)}},
 		},
-		SavedAt:  func() time.Time { return now.Add(-time.Hour) },
-		Expiries: func() map[string]time.Time { return map[string]time.Time{"token": time.Unix(2000000000, 0)} },
-		Proxiers: []prometheus.Collector{localnodeport.New(localnodeport.Options{}), healthcheck.New(healthcheck.Options{})},
+		SavedAt:    func() time.Time { return now.Add(-time.Hour) },
+		Expiries:   func() map[string]time.Time { return map[string]time.Time{"token": time.Unix(2000000000, 0)} },
+		Conditions: func() map[string]bool { return map[string]bool{"ip-forward": true, "first-sync": false} },
+		Proxiers:   []prometheus.Collector{localnodeport.New(localnodeport.Options{}), healthcheck.New(healthcheck.Options{})},
 	})
 }
 
@@ -183,13 +184,27 @@ func TestServerHasKubeProxysPages(t *testing.T) {
 			t.Errorf("%s: %d %q, want %q", path, got.Code, got.Body, want)
 		}
 	}
-	for path, want := range map[string]int{"/livez": 404, "/": 404, "/debug/pprof/": 404} {
+	for path, want := range map[string]int{"/livez": 404, "/nothing": 404, "/debug/pprof/": 404} {
 		if got := get(HandlerOptions{}, path); got.Code != want {
 			t.Errorf("%s: %d, want %d", path, got.Code, want)
 		}
 	}
 	if got := get(HandlerOptions{Pprof: true}, "/debug/pprof/"); got.Code != 200 {
 		t.Errorf("/debug/pprof/ when enabled: %d", got.Code)
+	}
+	for profiling, want := range map[bool]string{
+		false: "/metrics\n/healthz\n/proxyMode\n/configz\n",
+		true:  "/metrics\n/healthz\n/proxyMode\n/configz\n/debug/pprof/\n",
+	} {
+		page := get(HandlerOptions{Pprof: profiling}, "/")
+		if page.Code != 200 || page.Body.String() != want {
+			t.Errorf("/: %d %q, want %q", page.Code, page.Body, want)
+		}
+		for path := range strings.Lines(page.Body.String()) {
+			if got := get(HandlerOptions{Pprof: profiling}, strings.TrimSpace(path)); got.Code != 200 {
+				t.Errorf("%s, which / lists: %d", path, got.Code)
+			}
+		}
 	}
 	from = "192.0.2.1:1"
 	if got := get(HandlerOptions{}, "/configz"); got.Code != 404 || strings.Contains(got.Body.String(), "version") {
@@ -201,7 +216,7 @@ func TestAnEmptyDaemonCanBeScraped(t *testing.T) {
 	m := New(Options{
 		Backend: "nftables", State: func() pipeline.State { return pipeline.State{} },
 		Tracker: func() tracker.Stats { return tracker.Stats{} }, SavedAt: func() time.Time { return time.Time{} },
-		Expiries: func() map[string]time.Time { return nil },
+		Expiries: func() map[string]time.Time { return nil }, Conditions: func() map[string]bool { return nil },
 	})
 	got := scrapeText(t, m)
 	if !strings.Contains(got, "edgeway_programmed_services 0") || strings.Contains(got, "edgeway_last_known_age_seconds") || strings.Contains(got, "iptables") {

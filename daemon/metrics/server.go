@@ -20,9 +20,10 @@ type HandlerOptions struct {
 }
 
 // Handler serves /metrics, and kube-proxy's /healthz ("ok": the process answers), /proxyMode
-// and, to clients on this host alone, /configz.
+// and, to clients on this host alone, /configz. The page / lists the others.
 func (m *Metrics) Handler(opts HandlerOptions) http.Handler {
 	mux := http.NewServeMux()
+	paths := []string{"/metrics", "/healthz", "/proxyMode", "/configz"}
 	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4}))
 	mux.HandleFunc("GET /healthz", text(func() string { return "ok" }))
 	mux.HandleFunc("GET /proxyMode", text(func() string { return m.opts.Mode }))
@@ -36,12 +37,14 @@ func (m *Metrics) Handler(opts HandlerOptions) http.Handler {
 		_, _ = io.WriteString(w, opts.Config())
 	})
 	if opts.Pprof {
+		paths = append(paths, "/debug/pprof/")
 		mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 		mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
 		mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
 		mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
 		mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 	}
+	mux.HandleFunc("GET /{$}", httpbound.Index(paths...))
 	return mux
 }
 

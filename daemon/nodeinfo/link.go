@@ -84,8 +84,8 @@ func (f *foreign) has(index int) bool {
 	return ok
 }
 
-// relevant leaves out what happens to foreign interfaces, and the routes that are not default routes, of which
-// a router may see thousands a second.
+// relevant leaves out what happens to foreign interfaces, the routes that are not default routes, of which
+// a router may see thousands a second, and what Host has nothing of.
 func (f *foreign) relevant(messageType uint16, data []byte) bool {
 	switch messageType {
 	case unix.RTM_NEWLINK:
@@ -98,6 +98,8 @@ func (f *foreign) relevant(messageType uint16, data []byte) bool {
 	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
 		// The second byte of struct rtmsg is the length of the destination's prefix.
 		return len(data) > 1 && data[1] == 0
+	case unix.RTM_NEWRULE, unix.RTM_DELRULE, unix.RTM_NEWNETCONF, unix.RTM_DELNETCONF:
+		return false
 	}
 	return true
 }

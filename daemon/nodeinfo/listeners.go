@@ -76,7 +76,39 @@ func (s *sockets) list(log *slog.Logger) []Listener {
 	return s.last
 }
 
+// Listening gives the ports that programs listen on now, this one and those on loopback included, sorted.
+func Listening() ([]Listener, error) {
+	found, err := readSockets()
+	out := make([]Listener, 0, len(found))
+	for _, s := range found {
+		out = append(out, s.Listener)
+	}
+	slices.SortFunc(out, Listener.compare)
+	return slices.Compact(out), err
+}
+
 func (s *sockets) read() ([]Listener, error) {
+	found, err := readSockets()
+	if err != nil {
+		return nil, err
+	}
+	found = slices.DeleteFunc(found, func(l socket) bool { return l.Addr.Addr().IsLoopback() })
+	foreign, err := s.classify(found)
+	if err != nil {
+		return nil, err
+	}
+	var out []Listener
+	for _, l := range found {
+		if foreign[l.inode] {
+			out = append(out, l.Listener)
+		}
+	}
+	slices.SortFunc(out, Listener.compare)
+	return slices.Compact(out), nil
+}
+
+// readSockets gives the listening sockets of the network namespace.
+func readSockets() ([]socket, error) {
 	var found []socket
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
 		for _, p := range []plan.Protocol{plan.TCP, plan.UDP} {
@@ -90,18 +122,7 @@ func (s *sockets) read() ([]Listener, error) {
 			found = append(found, of...)
 		}
 	}
-	foreign, err := s.classify(found)
-	if err != nil {
-		return nil, err
-	}
-	var out []Listener
-	for _, l := range found {
-		if foreign[l.inode] {
-			out = append(out, l.Listener)
-		}
-	}
-	slices.SortFunc(out, Listener.compare)
-	return slices.Compact(out), nil
+	return found, nil
 }
 
 // classify says which sockets are other programs'. This process's are looked up only when there is a new one: it may
@@ -166,9 +187,7 @@ func dumpSockets(family uint8, protocol plan.Protocol) (out []socket, err error)
 		if err != nil {
 			return nil, err
 		}
-		if !l.Addr.Addr().IsLoopback() {
-			out = append(out, l)
-		}
+		out = append(out, l)
 	}
 	return out, nil
 }

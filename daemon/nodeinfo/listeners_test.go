@@ -124,6 +124,15 @@ func TestListeners(t *testing.T) {
 	default:
 		t.Error("new listeners are no change")
 	}
+	all, err := Listening()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, addr := range []string{"tcp 127.0.0.1:81", "tcp [::1]:82", "tcp 192.0.2.1:30000"} {
+		if !slices.ContainsFunc(all, func(l Listener) bool { return l.String() == addr }) {
+			t.Errorf("Listening lacks %s: %v", addr, all)
+		}
+	}
 	stops[0]()
 	if got := l.listeners(); !slices.Equal(got, want[1:]) {
 		t.Errorf("after one ended: got %q, want %q", got, want[1:])

@@ -40,6 +40,7 @@ type Watcher struct {
 	once    sync.Once
 	ready   chan struct{}
 	changed chan struct{}
+	moved   chan struct{}
 
 	sockets sockets
 }
@@ -48,7 +49,7 @@ type Watcher struct {
 // that are called as in ignore are not the host's own, as those that a proxy binds: they are left out, and their
 // changes are no events.
 func New(logger *slog.Logger, ignore ...string) *Watcher {
-	w := &Watcher{log: logger, foreign: newForeign(ignore), ready: make(chan struct{}), changed: make(chan struct{}, 1)}
+	w := &Watcher{log: logger, foreign: newForeign(ignore), ready: make(chan struct{}), changed: make(chan struct{}, 1), moved: make(chan struct{}, 1)}
 	w.host.Store(&Host{})
 	return w
 }
@@ -59,6 +60,11 @@ func (w *Watcher) Ready() <-chan struct{} { return w.ready }
 // Changed receives after Host became another one than before. Many changes may be announced at once;
 // the first reading is none.
 func (w *Watcher) Changed() <-chan struct{} { return w.changed }
+
+// Moved receives after anything of the host's network may have changed: interfaces, addresses, all routes, rules of routing, and
+// the settings of interfaces in net.ipv4.conf and net.ipv6.conf, net.ipv4.ip_forward among them. Many changes may be announced at
+// once.
+func (w *Watcher) Moved() <-chan struct{} { return w.moved }
 
 // Host gives the present state; empty, never nil, before Ready.
 func (w *Watcher) Host() *Host { return w.host.Load() }
@@ -89,7 +95,8 @@ func (w *Watcher) Run(ctx context.Context) error {
 // ctx ends. worked says that it read at least once.
 func (w *Watcher) watch(ctx context.Context) (worked bool, err error) {
 	socket, err := nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR,
-		unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE)
+		unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE,
+		unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE, unix.RTNLGRP_IPV4_NETCONF, unix.RTNLGRP_IPV6_NETCONF)
 	if err != nil {
 		return false, fmt.Errorf("subscribe to rtnetlink: %w", err)
 	}
@@ -162,6 +169,10 @@ func (w *Watcher) receive(socket *nl.NetlinkSocket, events chan<- struct{}) erro
 		}
 		for _, m := range msgs {
 			matters = matters || w.foreign.relevant(m.Header.Type, m.Data)
+		}
+		select {
+		case w.moved <- struct{}{}:
+		default:
 		}
 		if matters {
 			select {

@@ -1,6 +1,5 @@
-// Package pipeline decides when to sync: it turns triggers (a changed object, a changed node address, drift in
-// the kernel, the periodic full sync, a retry) into plans, and makes the stages apply
-// them.
+// Package pipeline decides when to sync: it turns triggers (a changed object, a changed node address, an endpoint that
+// died, drift in the kernel, the periodic full sync, a retry) into plans, and makes the stages apply them.
 //
 // One goroutine does all of it, in order: snapshot, plan, backend, followers. Each stage remembers
 // the plan that it applied last; when the host's state is no longer known (first sync, failure,
@@ -42,8 +41,8 @@ type Stage struct {
 type Options struct {
 	Logger  *slog.Logger
 	Tracker Tracker
-	// Node signals changes of the host that affect the plan.
-	Node Changer
+	// Node signals changes of the host that affect the plan, Checks of who is dead; nil: nothing is checked.
+	Node, Checks Changer
 	// Plan makes the next plan, sharing with prev what did not change, and names the problems that
 	// involve several objects, such as two Services with one address.
 	Plan func(snap *tracker.Snapshot, prev *plan.Plan) (*plan.Plan, []source.Problem)
@@ -105,7 +104,7 @@ type Pipeline struct {
 	backend    *stage
 	followers  []*stage
 	stages     []*stage        // all of them, the backend first
-	dirty      bool            // tracker or node changed since the last plan
+	dirty      bool            // tracker, node or checks changed since the last plan
 	plan       *plan.Plan      // the newest of the planner
 	target     *plan.Plan      // plan without what is quarantined or held back
 	quarantine quarantine      // what the backend refused
@@ -139,6 +138,10 @@ func (p *Pipeline) Run(ctx context.Context, backend Stage, followers ...Stage) e
 	p.pace.planFull(p.started, p.opts.FullSync)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	var checks <-chan struct{} // nil: never
+	if p.opts.Checks != nil {
+		checks = p.opts.Checks.Changed()
+	}
 	for ctx.Err() == nil {
 		p.beat.idle()
 		select {
@@ -147,6 +150,8 @@ func (p *Pipeline) Run(ctx context.Context, backend Stage, followers ...Stage) e
 		case <-p.opts.Tracker.Changed():
 			p.noteChange()
 		case <-p.opts.Node.Changed():
+			p.noteChange()
+		case <-checks:
 			p.noteChange()
 		case <-p.wake:
 		case <-timer.C:

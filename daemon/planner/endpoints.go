@@ -14,7 +14,15 @@ type endpoint struct {
 	*source.Endpoint
 	addr  netip.AddrPort
 	local bool
+	// dead says that it does not answer, though it is ready.
+	dead bool
 }
+
+// alive is the condition to be chosen.
+func (e *endpoint) alive() bool { return e.Ready && !e.dead }
+
+// ready is the condition to be chosen where none is alive.
+func (e *endpoint) ready() bool { return e.Ready }
 
 // draining is an endpoint that stops, but still serves.
 func (e *endpoint) draining() bool { return e.Serving && e.Terminating }
@@ -64,10 +72,12 @@ type portKey struct {
 	family   plan.Family
 }
 
+func keyOf(sp *plan.ServicePort) portKey { return portKey{sp.Name.Port, sp.Name.Protocol, sp.Family} }
+
 // candidates are the endpoints of one slice at one of its ports.
 type candidates struct {
-	endpoints []source.Endpoint
-	port      uint16
+	slice *source.EndpointSlice
+	port  uint16
 }
 
 // backends are what a Service's slices have for its ports. Of each port and family the first limit are used.
@@ -98,7 +108,7 @@ func (p *Planner) index(svc *tracker.Service, found *faults) backends {
 		for _, sp := range s.Ports {
 			key := portKey{sp.Name, sp.Protocol, s.Family}
 			if list, ok := p.ports[key]; ok {
-				p.ports[key] = append(list, candidates{s.Endpoints, sp.Port})
+				p.ports[key] = append(list, candidates{s, sp.Port})
 				count += len(s.Endpoints)
 			}
 		}
@@ -111,9 +121,9 @@ func (p *Planner) index(svc *tracker.Service, found *faults) backends {
 func (p *Planner) endpoints(b backends, key portKey) []endpoint {
 	all := p.scratch[:0]
 	for _, c := range b.of[key] {
-		for i := range c.endpoints[:min(len(c.endpoints), b.limit-len(all))] {
-			e := &c.endpoints[i]
-			all = append(all, endpoint{e, netip.AddrPortFrom(e.Addr, c.port), p.env.isLocal(e)})
+		for i := range c.slice.Endpoints[:min(len(c.slice.Endpoints), b.limit-len(all))] {
+			e := &c.slice.Endpoints[i]
+			all = append(all, endpoint{e, netip.AddrPortFrom(e.Addr, c.port), p.env.isLocal(e), p.isDead(c, e, key.protocol)})
 		}
 	}
 	p.scratch = all
@@ -142,18 +152,25 @@ type pools struct {
 	reachable      bool
 }
 
-// choosePools applies readiness, topology and termination. Each pool holds the ready endpoints, or when
-// there are none those that still serve while they stop; so one pool can be of ready endpoints while
-// the other is of stopping ones. Topology concerns the cluster pool alone, and never the stopping.
+// choosePools applies readiness, checks, topology and termination. Each pool holds the ready endpoints that are alive, or when
+// there are none all that are ready, or else those that still serve while they stop; so one pool can be of ready endpoints
+// while the other is of stopping ones. Topology concerns the cluster pool alone, and never the stopping.
 func (e *environment) choosePools(endpoints []endpoint) pools {
 	var out pools
-	near := e.topology(endpoints)
-	out.cluster = collect(endpoints, func(ep *endpoint) bool { return ep.Ready && near(ep) })
+	usable := (*endpoint).ready
+	if slices.ContainsFunc(endpoints, func(ep endpoint) bool { return ep.alive() }) {
+		usable = (*endpoint).alive
+	}
+	near := e.topology(endpoints, usable)
+	out.cluster = collect(endpoints, func(ep *endpoint) bool { return usable(ep) && near(ep) })
 	if out.cluster == nil {
 		out.cluster = collect(endpoints, (*endpoint).draining)
 	}
 	out.reachable = out.cluster != nil
-	out.local = collect(endpoints, func(ep *endpoint) bool { return ep.Ready && ep.local })
+	out.local = collect(endpoints, func(ep *endpoint) bool { return ep.alive() && ep.local })
+	if out.local == nil {
+		out.local = collect(endpoints, func(ep *endpoint) bool { return ep.Ready && ep.local })
+	}
 	if out.local == nil {
 		out.local = collect(endpoints, func(ep *endpoint) bool { return ep.local && ep.draining() })
 	}
@@ -180,27 +197,27 @@ func collect(endpoints []endpoint, fits func(*endpoint) bool) []plan.Endpoint {
 	return pool
 }
 
-// topology gives the condition that hints set: when every ready endpoint has hints for nodes and one of
+// topology gives the condition that hints set: when every usable endpoint has hints for nodes and one of
 // them is for this node, only those for this node; else the same with zones; else none. A single
 // endpoint without a hint puts the kind of hint out of force. What the Service asks for
 // (spec.trafficDistribution) is already in the hints.
-func (e *environment) topology(endpoints []endpoint) func(*endpoint) bool {
+func (e *environment) topology(endpoints []endpoint, usable func(*endpoint) bool) func(*endpoint) bool {
 	forNode := func(ep *endpoint) []string { return ep.ForNodes }
 	forZone := func(ep *endpoint) []string { return ep.ForZones }
 	switch {
-	case hinted(endpoints, forNode, e.nodeName):
+	case hinted(endpoints, usable, forNode, e.nodeName):
 		return func(ep *endpoint) bool { return slices.Contains(ep.ForNodes, e.nodeName) }
-	case hinted(endpoints, forZone, e.zone):
+	case hinted(endpoints, usable, forZone, e.zone):
 		return func(ep *endpoint) bool { return slices.Contains(ep.ForZones, e.zone) }
 	}
 	return func(*endpoint) bool { return true }
 }
 
-func hinted(endpoints []endpoint, hints func(*endpoint) []string, own string) bool {
+func hinted(endpoints []endpoint, usable func(*endpoint) bool, hints func(*endpoint) []string, own string) bool {
 	found := false
 	for i := range endpoints {
 		ep := &endpoints[i]
-		if !ep.Ready {
+		if !usable(ep) {
 			continue
 		}
 		list := hints(ep)
@@ -212,12 +229,13 @@ func hinted(endpoints []endpoint, hints func(*endpoint) []string, own string) bo
 	return found
 }
 
-// serving gives all endpoints that connections may still have.
-func serving(endpoints []endpoint) []netip.AddrPort {
+// serving gives all endpoints that connections may still have: of the dead ones those that sp has all the same.
+func serving(endpoints []endpoint, sp *plan.ServicePort) []netip.AddrPort {
 	var out []netip.AddrPort
 	for i := range endpoints {
-		if endpoints[i].Ready || endpoints[i].Serving {
-			out = append(out, endpoints[i].addr)
+		ep := &endpoints[i]
+		if (ep.Ready || ep.Serving) && (!ep.dead || chosen(sp, ep.addr)) {
+			out = append(out, ep.addr)
 		}
 	}
 	return out

@@ -95,27 +95,56 @@ func TestTakesPorts(t *testing.T) {
 // Who has a port keeps it when a program begins to listen on it, also over a restart; with the Service it goes to the
 // program.
 func TestServiceKeepsItsNodePort(t *testing.T) {
-	w := newWorld(t, testOptions(), testService("svc", onPort(22)))
-	w.listen("0.0.0.0:22")
+	w := newWorld(t, testOptions(), testService("svc", onPort(30080)))
+	w.listen("0.0.0.0:30080")
 	w.wantProblems()
-	w.put(testService("svc", onPort(22), func(s *source.Service) { s.ExternalLocal = true }))
-	w.wantFrontends("svc", "ClusterIP 10.96.0.10:80", "NodePort port 22/TCP")
+	w.put(testService("svc", onPort(30080), func(s *source.Service) { s.ExternalLocal = true }))
+	w.wantFrontends("svc", "ClusterIP 10.96.0.10:80", "NodePort port 30080/TCP")
 
 	held := w.Contested()
-	if len(held) != 1 || held[0].Name != "svc" || held[0].Port != 22 {
+	if len(held) != 1 || held[0].Name != "svc" || held[0].Port != 30080 {
 		t.Errorf("contested: %v", held)
 	}
 	w.opts.Held = func() []source.Holding { return held }
 	w.Planner, w.plan = New(w.opts), nil
 	w.replan()
-	w.wantFrontends("svc", "ClusterIP 10.96.0.10:80", "NodePort port 22/TCP")
+	w.wantFrontends("svc", "ClusterIP 10.96.0.10:80", "NodePort port 30080/TCP")
 
 	w.remove(testService("svc"))
-	w.put(testService("svc", onPort(22)))
+	w.put(testService("svc", onPort(30080)))
 	w.wantFrontends("svc", "ClusterIP 10.96.0.10:80")
 	if held := w.Contested(); len(held) != 0 {
 		t.Errorf("what a program has is saved: %v", held)
 	}
+}
+
+// A privileged port goes to a program that begins to listen on it, whatever else changes, and over a restart: sshd may start
+// after the daemon.
+func TestPrivilegedPortGoesToTheProgram(t *testing.T) {
+	const nodePort = "NodePort port 22/TCP"
+	w := newWorld(t, testOptions(), testService("svc", onPort(22)))
+	w.wantFrontends("svc", "ClusterIP 10.96.0.10:80", nodePort)
+	w.listen("0.0.0.0:22")
+	w.wantFrontends("svc", "ClusterIP 10.96.0.10:80")
+	if len(w.problems) != 1 || len(w.Contested()) != 0 {
+		t.Errorf("problems %v, saved %v", w.problems, w.Contested())
+	}
+	w.listen()
+	w.wantProblems()
+	w.wantFrontends("svc", "ClusterIP 10.96.0.10:80", nodePort)
+
+	host := *w.host // both at once
+	host.Listeners = []nodeinfo.Listener{{Protocol: plan.TCP, Addr: netip.MustParseAddrPort("[::]:22")}}
+	w.host = &host
+	w.put(testService("svc", onPort(22), func(s *source.Service) { s.ExternalLocal = true }))
+	w.wantFrontends("svc", "ClusterIP 10.96.0.10:80")
+
+	w.opts.Held = func() []source.Holding {
+		return []source.Holding{{Protocol: plan.TCP, Port: 22, Namespace: "ns", Name: "svc"}}
+	}
+	w.Planner, w.plan = New(w.opts), nil
+	w.replan()
+	w.wantFrontends("svc", "ClusterIP 10.96.0.10:80")
 }
 
 // The fault names who listens. A health check port is a port of the host as well.

@@ -48,6 +48,8 @@ type Options struct {
 	PortRefusal func(protocol plan.Protocol, port uint16) string
 	// Bounds limit what one Service can make of few lines.
 	Bounds Bounds
+	// Checks are those of endpoints.
+	Checks Checks
 	// Held gives what Contested gave when the last process ended. It is asked at the Planner's first plan; the plan
 	// before, if there is one, has precedence. nil: nothing is known.
 	Held func() []source.Holding

@@ -28,8 +28,12 @@ func (c claim) String() string {
 	return fmt.Sprintf("%s/%s", netip.AddrPortFrom(c.addr, c.port), c.protocol)
 }
 
+// privileged reports whether the claim is a port of the host that is kept for its own services, sshd above all.
+func (c claim) privileged() bool { return !c.addr.IsValid() && c.port < 1024 }
+
 // programs stands for all other programs of this host, which have the ports that they listen on. They come before any
-// Service, but as any other one they take nothing from who has it.
+// Service, but as any other one they take nothing from who has it: a privileged port excepted, as sshd may start later
+// than the daemon, and an ordering of units would have the last-known Services wait for the network, as sshd does.
 var programs = &source.Service{}
 
 // ownership knows who has what. A Service claims each claim once.
@@ -60,7 +64,10 @@ func (o *ownership) add(c claim, s *source.Service) {
 		if !o.allOpen {
 			o.open[c] = holder
 		}
-	case (open || o.allOpen) && before(s, owner, holder):
+	case (open || o.allOpen) && before(c, s, owner, holder), s == programs && c.privileged():
+		if !open && !o.allOpen {
+			o.open[c] = nameOf(owner)
+		}
 		o.owner[c] = s
 		o.rivals[c] = append(o.rivals[c], owner)
 	default:
@@ -89,6 +96,9 @@ func (o *ownership) remove(c claim, s *source.Service) {
 
 // restore gives a claim back to the Service that had it, if that still claims it.
 func (o *ownership) restore(c claim, holder tracker.Name) {
+	if o.owner[c] == programs && c.privileged() {
+		return
+	}
 	rivals := o.rivals[c]
 	i := slices.IndexFunc(rivals, func(s *source.Service) bool { return nameOf(s) == holder })
 	if i >= 0 {
@@ -139,11 +149,13 @@ func without(list []*source.Service, s *source.Service) []*source.Service {
 }
 
 // before reports whether an open claim is a's rather than b's: its holder's, else by precedence.
-func before(a, b *source.Service, holder tracker.Name) bool {
-	switch holder {
-	case nameOf(a):
+func before(c claim, a, b *source.Service, holder tracker.Name) bool {
+	switch {
+	case b == programs && c.privileged():
+		return false
+	case holder == nameOf(a):
 		return true
-	case nameOf(b):
+	case holder == nameOf(b):
 		return false
 	}
 	return comparePrecedence(a, b) < 0

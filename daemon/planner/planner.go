@@ -8,8 +8,10 @@ package planner
 
 import (
 	"maps"
+	"net/netip"
 	"slices"
 
+	"edgeway/daemon/endpointcheck"
 	"edgeway/daemon/nodeinfo"
 	"edgeway/daemon/source"
 	"edgeway/daemon/tracker"
@@ -34,7 +36,11 @@ type Planner struct {
 	listening map[claim]nodeinfo.Listener
 	// wanting is how many ServicePorts have a NodePort, for the families of environment.portless.
 	wanting map[plan.Family]int
+	// dead are the endpoints that do not answer, and checks has whose they are.
+	dead   *endpointcheck.Dead
+	checks checkIndex
 
+	checked []netip.AddrPort         // of the Service that is being planned, see targets
 	scratch []endpoint               // see endpoints
 	ports   map[portKey][]candidates // see index
 }
@@ -52,7 +58,8 @@ func (p *Planner) Plan(snap *tracker.Snapshot, host *nodeinfo.Host, prev *plan.P
 	if prev == nil {
 		prev = &plan.Plan{}
 	}
-	before := p.listening
+	before, died := p.listening, p.dead
+	p.dead = p.opts.Checks.dead()
 	next := &plan.Plan{Generation: prev.Generation + 1}
 	follows := prev == p.made && p.follows(snap)
 	if follows && host == p.host && sameSurroundings(snap, p.snap) {
@@ -67,7 +74,7 @@ func (p *Planner) Plan(snap *tracker.Snapshot, host *nodeinfo.Host, prev *plan.P
 		p.env, p.listening = env, listening(host, next.Node)
 	}
 	if follows {
-		p.update(snap, prev, next, before)
+		p.update(snap, prev, next, p.concerned(snap, before, died))
 	} else {
 		p.rebuild(snap, prev, next)
 	}
@@ -100,7 +107,7 @@ func (p *Planner) TakesPorts(snap *tracker.Snapshot) (takes bool) {
 
 // rebuild plans all Services.
 func (p *Planner) rebuild(snap *tracker.Snapshot, prev, next *plan.Plan) {
-	p.owners, p.problems, p.wanting = newOwnership(), nil, map[plan.Family]int{}
+	p.owners, p.problems, p.wanting, p.checks = newOwnership(), nil, map[plan.Family]int{}, newCheckIndex()
 	for _, svc := range snap.Services {
 		p.claims(svc.Spec, func(c claim) { p.owners.add(c, svc.Spec) })
 	}
@@ -115,26 +122,34 @@ func (p *Planner) rebuild(snap *tracker.Snapshot, prev, next *plan.Plan) {
 		next.Services = append(next.Services, out.ports...)
 		next.HealthChecks = append(next.HealthChecks, out.health...)
 		p.problems = append(p.problems, out.problems...)
+		p.checks.set(svc.Name(), out.checked)
 	}
 	p.count(next.Services, 1)
 	shareServices(prev.Services, next.Services)
 	shareHealthChecks(prev.HealthChecks, next.HealthChecks)
 }
 
-// update plans the Services that snap.Changed and the ownership of their addresses and ports concern.
-func (p *Planner) update(snap *tracker.Snapshot, prev, next *plan.Plan, listened map[claim]nodeinfo.Listener) {
+// concerned gives the Services to plan anew, sorted: those that changed, that gain or lose a claim to others or to what
+// programs listen on now, or that have an endpoint that died or came back.
+func (p *Planner) concerned(snap *tracker.Snapshot, listened map[claim]nodeinfo.Listener, died *endpointcheck.Dead) []tracker.Name {
 	var names []tracker.Name
 	if snap != p.snap || !maps.Equal(listened, p.listening) {
 		names = p.transfer(snap, listened)
 		if snap != p.snap {
 			names = append(names, snap.Changed...)
 		}
-		slices.SortFunc(names, tracker.Name.Compare)
-		names = slices.Compact(names)
 	}
+	names = append(names, p.checks.concerned(endpointcheck.Difference(died, p.dead))...)
+	slices.SortFunc(names, tracker.Name.Compare)
+	return slices.Compact(names)
+}
+
+// update plans the Services of these names.
+func (p *Planner) update(snap *tracker.Snapshot, prev, next *plan.Plan, names []tracker.Name) {
 	results := make([]planned, len(names))
 	for i, name := range names {
 		results[i] = p.service(snap.Find(name))
+		p.checks.set(name, results[i].checked)
 	}
 	next.Services = sorted.Splice(prev.Services, names, compareServicePort, func(i int, old []*plan.ServicePort) []*plan.ServicePort {
 		p.count(old, -1)
@@ -213,6 +228,9 @@ func (p *Planner) restore(prev *plan.Plan) {
 // Contested gives what several Services claim, with those that have it: what Options.Held is to give after a
 // restart.
 func (p *Planner) Contested() []source.Holding { return p.owners.contested() }
+
+// Checked gives what is new since the last call in what is to be checked. The Planner is made with Options.Checks.
+func (p *Planner) Checked() endpointcheck.Targets { return p.checks.take() }
 
 func specOf(snap *tracker.Snapshot, name tracker.Name) *source.Service {
 	if svc := snap.Find(name); svc != nil {

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"edgeway/daemon/endpointcheck"
 	"edgeway/daemon/nodeinfo"
 	"edgeway/daemon/source"
 	"edgeway/daemon/tracker"
@@ -63,7 +64,7 @@ func (c chaos) service() *source.Service {
 func (c chaos) slice() *source.EndpointSlice {
 	s := &source.EndpointSlice{
 		Namespace: pick(c, "ns", "other"), Name: fmt.Sprint("slice", c.IntN(8)), Service: fmt.Sprint("svc", c.IntN(4)),
-		Family: pick(c, plan.IPv4, plan.IPv4, plan.IPv6),
+		Family: pick(c, plan.IPv4, plan.IPv4, plan.IPv6), Manifest: c.chance(30),
 	}
 	for _, name := range some(c, 80, "http", "metrics") {
 		s.Ports = append(s.Ports, source.SlicePort{Name: name, Protocol: pick(c, plan.TCP, plan.UDP), Port: pick[uint16](c, 8080, 9090)})
@@ -120,7 +121,19 @@ func (c chaos) options() Options {
 	o.AllowHostIPs = c.chance(30)
 	o.DenyHostEndpoints = c.chance(50)
 	o.Bounds = pick(c, Bounds{}, Bounds{Endpoints: 3, Frontends: 6, SourceRanges: 3})
+	o.Checks = Checks{Manifests: c.chance(50), API: c.chance(50)}
 	return o
+}
+
+// dead is some of the endpoints that slices have.
+func (c chaos) dead() *endpointcheck.Dead {
+	var all []netip.AddrPort
+	for i := range 6 {
+		for _, port := range []uint16{8080, 9090} {
+			all = append(all, netip.AddrPortFrom(ip(fmt.Sprint("10.1.0.", i)), port), netip.AddrPortFrom(ip(fmt.Sprint("fd00:1::", i)), port))
+		}
+	}
+	return deadSet(some(c, pick(c, 0, 10, 50, 90), all...)...)
 }
 
 // step changes something; the host is what plans are made for next.
@@ -175,16 +188,24 @@ func TestIncrementalEqualsFromScratch(t *testing.T) {
 	for seed := range sequences {
 		c := chaos{rand.New(rand.NewPCG(seed, 7))}
 		opts, host := c.options(), c.host()
+		var dead *endpointcheck.Dead
+		opts.Checks.Dead = func() *endpointcheck.Dead { return dead }
 		tr := tracker.New(tracker.Layer{Name: "kube"})
 		sink := tr.Sink("kube")
 		sink.Synced()
-		planner := New(opts)
+		planner, checked := New(opts), map[netip.AddrPort]bool{}
 		var prev *plan.Plan
 		for range 25 {
-			host = c.step(sink, host)
+			if c.chance(40) {
+				dead = c.dead()
+			}
+			if c.chance(80) {
+				host = c.step(sink, host)
+			}
 			snap, _ := tr.Snapshot()
 			next, problems := planner.Plan(snap, host, prev)
-			scratch, scratchProblems := New(opts).Plan(snap, host, prev)
+			anew := New(opts)
+			scratch, scratchProblems := anew.Plan(snap, host, prev)
 			if !slices.Equal(problems, scratchProblems) {
 				t.Fatalf("seed %d: problems %v, from scratch %v", seed, problems, scratchProblems)
 			}
@@ -194,8 +215,44 @@ func TestIncrementalEqualsFromScratch(t *testing.T) {
 			checkWellFormed(t, seed, next)
 			checkShared(t, seed, prev, next)
 			checkKept(t, seed, prev, problems)
+			if c.chance(70) {
+				checkFollowed(t, seed, checked, planner.Checked(), anew.Checked().Add)
+			}
+			checkLastStays(t, seed, opts, next, func(p *Planner) (*plan.Plan, []source.Problem) { return p.Plan(snap, host, prev) })
 			prev = next
 		}
+	}
+}
+
+// checkFollowed: who follows the changes checks what a list of all would have.
+func checkFollowed(t *testing.T, seed uint64, checked map[netip.AddrPort]bool, change endpointcheck.Targets, want []netip.AddrPort) {
+	t.Helper()
+	if change.All {
+		clear(checked)
+	}
+	for _, at := range change.Drop {
+		delete(checked, at)
+	}
+	for _, at := range change.Add {
+		checked[at] = true
+	}
+	got := slices.SortedFunc(maps.Keys(checked), netip.AddrPort.Compare)
+	slices.SortFunc(want, netip.AddrPort.Compare)
+	if !slices.Equal(got, want) {
+		t.Fatalf("seed %d: checked are %v, want %v", seed, got, want)
+	}
+}
+
+// checkLastStays: whoever is dead, each connection has the verdict that it has without checks.
+func checkLastStays(t *testing.T, seed uint64, opts Options, p *plan.Plan, again func(*Planner) (*plan.Plan, []source.Problem)) {
+	t.Helper()
+	opts.Checks = Checks{}
+	unchecked, _ := again(New(opts))
+	sameRoutes := func(a, b *plan.ServicePort) bool {
+		return a.Name == b.Name && reflect.DeepEqual(a.Frontends, b.Frontends)
+	}
+	if !slices.EqualFunc(p.Services, unchecked.Services, sameRoutes) {
+		t.Fatalf("seed %d: the dead change more than endpoints: %+v and %+v", seed, p.Services, unchecked.Services)
 	}
 }
 

@@ -15,6 +15,7 @@ type planned struct {
 	ports    []*plan.ServicePort
 	health   []*plan.HealthCheck // at most one
 	problems []source.Problem
+	checked  []netip.AddrPort // its endpoints that are checked, sorted
 }
 
 // service plans one Service. svc may be nil.
@@ -34,10 +35,15 @@ func (p *Planner) service(svc *tracker.Service) (out planned) {
 	for i := range svc.Spec.Ports {
 		frontends := p.frontends(svc.Spec, vips, i, found)
 		for _, family := range p.env.families {
-			if sp := p.servicePort(svc.Spec, i, family, frontends, backends); sp != nil {
+			if sp := servicePort(svc.Spec, i, family, frontends); sp != nil {
 				out.ports = append(out.ports, sp)
 			}
 		}
+	}
+	out.checked = p.targets(out.ports, backends)
+	p.checked = out.checked
+	for _, sp := range out.ports {
+		p.route(svc.Spec, sp, backends)
 	}
 	slices.SortFunc(out.ports, (*plan.ServicePort).Compare)
 	if h := p.healthCheck(svc, found); h != nil {
@@ -62,8 +68,8 @@ func (p *Planner) frontends(s *source.Service, vips []vip, index int, found *fau
 	return out
 }
 
-// servicePort plans one port in one family; nil when nothing leads to it.
-func (p *Planner) servicePort(spec *source.Service, index int, family plan.Family, frontends []plan.Frontend, b backends) *plan.ServicePort {
+// servicePort gives one port in one family, with its frontends alone; nil when nothing leads to it.
+func servicePort(spec *source.Service, index int, family plan.Family, frontends []plan.Frontend) *plan.ServicePort {
 	port := &spec.Ports[index]
 	if !hasFamily(spec, family) {
 		return nil
@@ -83,13 +89,16 @@ func (p *Planner) servicePort(spec *source.Service, index int, family plan.Famil
 		return nil
 	}
 	slices.SortFunc(sp.Frontends, func(a, b plan.Frontend) int { return a.Compare(&b) })
+	return sp
+}
 
-	endpoints := p.endpoints(b, portKey{port.Name, port.Protocol, family})
+// route says where each frontend of a port leads.
+func (p *Planner) route(spec *source.Service, sp *plan.ServicePort, b backends) {
+	endpoints := p.endpoints(b, keyOf(sp))
 	pools := p.env.choosePools(endpoints)
-	sp.Serving = serving(endpoints)
 	policy := newPolicy(pools)
-	policy.detect, policy.masqueradeAll = p.env.detects(family), p.opts.MasqueradeAll
-	policy.masqueradeHost = slices.Contains(p.env.guessed, family)
+	policy.detect, policy.masqueradeAll = p.env.detects(sp.Family), p.opts.MasqueradeAll
+	policy.masqueradeHost = slices.Contains(p.env.guessed, sp.Family)
 	bound := !p.env.localAsCluster || pools.local != nil // the Local policies mean what they say
 	for i := range sp.Frontends {
 		f := &sp.Frontends[i]
@@ -103,8 +112,8 @@ func (p *Planner) servicePort(spec *source.Service, index int, family plan.Famil
 		}
 	}
 	keepUsedPools(sp, pools)
+	sp.Serving = serving(endpoints, sp)
 	sp.Seal()
-	return sp
 }
 
 // keepUsedPools sets the pools that a route leads to.
@@ -141,25 +150,44 @@ func (e *environment) allowFrom(s *source.Service, addr netip.Addr) []netip.Pref
 }
 
 // healthCheck plans the healthCheckNodePort; nil without one. A pod of a dual-stack Service has an address
-// in each family, so the family with more of them counts.
+// in each family, so the family with more of them counts. Dead ones count only while no endpoint of the Service answers,
+// on whatever host.
 func (p *Planner) healthCheck(svc *tracker.Service, found *faults) *plan.HealthCheck {
 	c, ok := healthCheckClaim(svc.Spec)
 	if !ok || !p.owned(svc.Spec, c, "spec.healthCheckNodePort", found) {
 		return nil
 	}
-	ready := map[plan.Family]map[netip.Addr]struct{}{plan.IPv4: {}, plan.IPv6: {}}
+	ready, alive, answered := newHeadcount(), newHeadcount(), false
 	for _, s := range svc.Slices {
 		if len(s.Ports) == 0 || !p.env.serves(s.Family) {
 			continue
 		}
 		for i := range s.Endpoints {
-			if e := &s.Endpoints[i]; e.Ready && p.env.isLocal(e) {
-				ready[s.Family][e.Addr] = struct{}{}
+			e := &s.Endpoints[i]
+			if !e.Ready {
+				continue
+			}
+			dead := p.isGone(s, e)
+			answered = answered || !dead
+			if !p.env.isLocal(e) {
+				continue
+			}
+			ready[s.Family][e.Addr] = struct{}{}
+			if !dead {
+				alive[s.Family][e.Addr] = struct{}{}
 			}
 		}
 	}
+	if !answered {
+		alive = ready
+	}
 	return &plan.HealthCheck{
 		Namespace: svc.Spec.Namespace, Name: svc.Spec.Name, Port: c.port,
-		LocalReady: max(len(ready[plan.IPv4]), len(ready[plan.IPv6])),
+		LocalReady: max(len(alive[plan.IPv4]), len(alive[plan.IPv6])),
 	}
 }
+
+// headcount is the addresses of each family.
+type headcount map[plan.Family]map[netip.Addr]struct{}
+
+func newHeadcount() headcount { return headcount{plan.IPv4: {}, plan.IPv6: {}} }

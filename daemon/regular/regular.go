@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -25,22 +26,27 @@ var (
 
 // Open opens a file that has a content, be it behind symbolic links. It does not wait for one that has none.
 func Open(path string) (*os.File, fs.FileInfo, error) {
-	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
-	if errors.Is(err, unix.ENXIO) { // a socket
-		err = &fs.PathError{Op: "open", Path: path, Err: ErrIrregular}
+	// To open a device may be enough to harm: a watchdog starts, a tape rewinds.
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return nil, nil, irregular(path)
 	}
+	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if err != nil {
 		return nil, nil, err
 	}
 	info, err := file.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = &fs.PathError{Op: "open", Path: path, Err: ErrIrregular}
+	if err == nil && !info.Mode().IsRegular() { // it took the place of a file
+		err = irregular(path)
 	}
 	if err != nil {
 		_ = file.Close() // nothing was written
 		return nil, nil, err
 	}
 	return file, info, nil
+}
+
+func irregular(path string) error {
+	return &fs.PathError{Op: "open", Path: path, Err: ErrIrregular}
 }
 
 // Read gives a file's content, or fails if it has more than limit bytes.
@@ -65,6 +71,35 @@ func Read(path string, limit int64) ([]byte, error) {
 		return nil, tooLarge(path, limit)
 	}
 	return data, nil
+}
+
+// Advice says what to do about a file or folder that could not be opened or read; empty: the error says it.
+func Advice(path string, err error) string {
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		closed := barrier(path)
+		return fmt.Sprintf("run: chgrp edgeway %s && chmod g+rX %s", closed, closed)
+	case errors.Is(err, fs.ErrNotExist) && strings.Contains(path, "/~"):
+		return "write the whole path: ~ is not expanded"
+	case errors.Is(err, fs.ErrNotExist):
+		return "create it, or correct the path"
+	case errors.Is(err, ErrIrregular):
+		return "name a file there"
+	}
+	return ""
+}
+
+// barrier gives the first folder on the way that may not be entered, or else the path itself.
+func barrier(path string) string {
+	for i := 1; i < len(path); i++ {
+		if path[i] != '/' {
+			continue
+		}
+		if _, err := os.Stat(path[:i] + "/."); errors.Is(err, fs.ErrPermission) {
+			return path[:i]
+		}
+	}
+	return path
 }
 
 func tooLarge(path string, limit int64) error {

@@ -52,6 +52,28 @@ func TestWhatIsNoFileIsRefusedAtOnce(t *testing.T) {
 	}
 }
 
+// To open a device may be enough to harm. A pipe can tell whether it was opened.
+func TestWhatIsNoFileIsNotOpened(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := unix.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	watch, err := unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(watch)
+	if _, err := unix.InotifyAddWatch(watch, pipe, unix.IN_OPEN); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Read(pipe, Small); !errors.Is(err, ErrIrregular) {
+		t.Error(err)
+	}
+	if _, err := unix.Read(watch, make([]byte, 4096)); !errors.Is(err, unix.EAGAIN) {
+		t.Errorf("it was opened (%v)", err)
+	}
+}
+
 // Some files of /proc are regular ones, have no size, and make a reader wait.
 func TestFileThatWaitsIsRefused(t *testing.T) {
 	const waiting = "/proc/kmsg" // of root

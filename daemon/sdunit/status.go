@@ -2,6 +2,7 @@ package sdunit
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -76,6 +77,9 @@ func (v View) text(counts pipeline.Counts, since func(time.Time) string) string 
 	if at := v.State.Backend.LastSync; !at.IsZero() {
 		parts[0] += ", synced " + since(at) + " ago"
 	}
+	if names := v.problems(); len(names) > 0 {
+		parts = append(parts, "degraded: "+strings.Join(names, ", "))
+	}
 	if !v.State.OutOfSync.IsZero() && v.State.Backend.Err != nil {
 		parts = append(parts, "sync failing for "+since(v.State.OutOfSync))
 	}
@@ -92,6 +96,16 @@ func (v View) text(counts pipeline.Counts, since func(time.Time) string) string 
 		parts = append(parts, several(n, "object problem"))
 	}
 	return oneLine(strings.Join(parts, "; "))
+}
+
+// problems names those of the host, each once.
+func (v View) problems() (names []string) {
+	for _, c := range v.Health.Conditions {
+		if c.Level == health.Problem && !slices.Contains(names, c.Name) {
+			names = append(names, c.Name)
+		}
+	}
+	return names
 }
 
 // waiting says why nothing is programmed yet.

@@ -58,6 +58,13 @@ func TestStatusTexts(t *testing.T) {
 		"nftables: 412 Services, 1,203 endpoints, synced 3 s ago; source file not read whole for 5 min": func(v *View) {
 			v.Sources = []health.Source{unread{since: now.Add(-5 * time.Minute)}}
 		},
+		"nftables: 412 Services, 1,203 endpoints, synced 3 s ago; degraded: ip-forward, route-services; API server not reached yet": func(v *View) {
+			v.Sources = []health.Source{away{}}
+			for _, name := range []string{"ip-forward", "route-services", "route-services"} {
+				v.Health.Conditions = append(v.Health.Conditions, health.Condition{Name: name, Level: health.Problem})
+			}
+			v.Health.Conditions = append(v.Health.Conditions, health.Condition{Name: "source-kube", Level: health.Degraded})
+		},
 		"nftables: 412 Services, 1,203 endpoints, synced 3 s ago; sync failing for 1 min": func(v *View) {
 			v.State.OutOfSync, v.State.Backend.Err = now.Add(-time.Minute), errors.New("x\nREADY=1")
 		},

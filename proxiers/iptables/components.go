@@ -43,6 +43,10 @@ func Components() []proxiers.Component {
 		return backendName(v), nil
 	}}}
 	for _, v := range xtables.Variants() {
+		traits := proxiers.Traits{}
+		if v == xtables.Legacy {
+			traits.DropIn = backendName(v) + ".conf"
+		}
 		list = append(list, proxiers.Component{
 			Name:    backendName(v),
 			Doc:     "chains in the tables of " + backendName(v),
@@ -50,6 +54,7 @@ func Components() []proxiers.Component {
 			New:     func(ctx context.Context, env proxiers.Env) (proxiers.Proxier, error) { return newProxier(ctx, v, env) },
 			Cleanup: func(ctx context.Context, env proxiers.Env) error { return cleanup(ctx, v, env) },
 			Gaps:    gaps,
+			Traits:  traits,
 		})
 	}
 	return list

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 )
 
 // Packet is the first packet of a connection.
@@ -63,6 +64,9 @@ func (n *Node) Origin(src netip.Addr, inInterface string) Origin {
 // It walks every ServicePort: it is for tests and for people, not for packets.
 func (p *Plan) Decide(pkt Packet) Decision {
 	origin := p.Node.Origin(pkt.Src, pkt.InInterface)
+	if d, martian := decideMartian(pkt, origin); martian {
+		return d
+	}
 	if slices.Contains(p.Node.LoopbackAddrs, pkt.Dst.Addr()) {
 		return p.decideLoopback(pkt, origin)
 	}
@@ -76,7 +80,58 @@ func (p *Plan) Decide(pkt Packet) Decision {
 	case containsAddr(p.Node.ServiceCIDRs, dst) && !slices.Contains(p.Node.HostAddrs, dst):
 		return Decision{Verdict: Unallocated, Origin: origin, Reason: fmt.Sprintf("%s is in a Service CIDR, but no Service has it", dst)}
 	}
-	return Decision{Verdict: Pass, Origin: origin, Reason: fmt.Sprintf("%s is not an address of a Service", pkt.Dst)}
+	return Decision{Verdict: Pass, Origin: origin, Reason: p.whyPass(pkt)}
+}
+
+// decideMartian judges what comes in from another host and is from or to a loopback address. The kernel drops it, unless
+// somebody set route_localnet, which Edgeway never does.
+func decideMartian(pkt Packet, origin Origin) (Decision, bool) {
+	addr := pkt.Dst.Addr()
+	if !addr.IsLoopback() {
+		addr = pkt.Src
+	}
+	if pkt.InInterface == "" || !addr.IsLoopback() {
+		return Decision{}, false
+	}
+	return Decision{Verdict: Drop, Origin: origin, Reason: fmt.Sprintf(
+		"martian: what comes in from another host, from or to %s, is dropped by the kernel before any rule sees it", addr,
+	)}, true
+}
+
+// whyPass names the NodePort that is served, but not at this address.
+func (p *Plan) whyPass(pkt Packet) string {
+	dst := pkt.Dst.Addr()
+	svc := p.nodePortAt(pkt)
+	if svc == nil {
+		return fmt.Sprintf("%s is not an address of a Service", pkt.Dst)
+	}
+	owner := fmt.Sprintf("%d is %s/%s's NodePort", pkt.Dst.Port(), svc.Name.Namespace, svc.Name.Name)
+	if !dst.IsLoopback() && !slices.Contains(p.Node.HostAddrs, dst) {
+		return fmt.Sprintf("%s is no address of this host, where %s", dst, owner)
+	}
+	var accepting []string
+	for _, a := range slices.Concat(p.Node.NodePortAddrs, p.Node.LoopbackAddrs) {
+		if FamilyOf(a) == FamilyOf(dst) {
+			accepting = append(accepting, a.String())
+		}
+	}
+	if len(accepting) == 0 {
+		return fmt.Sprintf("%s, accepted at no %s address: proxy.nodeport_addresses", owner, FamilyOf(dst))
+	}
+	return fmt.Sprintf("%s, accepted at %s only: proxy.nodeport_addresses", owner, strings.Join(accepting, ", "))
+}
+
+// nodePortAt gives who has the packet's port as a NodePort, at whatever address; nil: nobody.
+func (p *Plan) nodePortAt(pkt Packet) *ServicePort {
+	for _, svc := range p.Services {
+		if svc.Name.Protocol != pkt.Protocol || svc.Family != FamilyOf(pkt.Dst.Addr()) {
+			continue
+		}
+		if slices.ContainsFunc(svc.Frontends, func(f Frontend) bool { return f.Kind == NodePort && f.Port == pkt.Dst.Port() }) {
+			return svc
+		}
+	}
+	return nil
 }
 
 // decideLoopback judges a connection to a loopback address that accepts NodePorts.
@@ -92,7 +147,7 @@ func (p *Plan) decideLoopback(pkt Packet, origin Origin) Decision {
 			}
 			pool, ok := svc.LoopbackPool(f)
 			if !ok {
-				return Decision{Verdict: NotRelayed, Origin: origin, Service: svc, Frontend: f, Reason: fmt.Sprintf("%s cannot be reached on loopback", svc.Name)}
+				return Decision{Verdict: NotRelayed, Origin: origin, Service: svc, Frontend: f, Reason: svc.whyNotRelayed()}
 			}
 			return Decision{
 				Verdict: Forward, Origin: origin, Service: svc, Frontend: f, Pool: pool, Endpoints: svc.Pools[pool], SNAT: true,
@@ -101,6 +156,14 @@ func (p *Plan) decideLoopback(pkt Packet, origin Origin) Decision {
 		}
 	}
 	return Decision{Verdict: Pass, Origin: origin, Reason: fmt.Sprintf("%s is not an address of a Service", pkt.Dst)}
+}
+
+// whyNotRelayed is where LoopbackPool gives none.
+func (s *ServicePort) whyNotRelayed() string {
+	if s.Name.Protocol != TCP {
+		return fmt.Sprintf("%s cannot be reached on loopback, where only TCP is relayed", s.Name)
+	}
+	return fmt.Sprintf("%s has no endpoint that a client outside could reach, so nobody listens for it on loopback", s.Name)
 }
 
 // LoopbackPool gives the endpoints for connections to f, a NodePort, on a loopback address. They get

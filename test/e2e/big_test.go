@@ -167,10 +167,7 @@ func (n *namespace) soon(name string) time.Duration {
 func (d *daemon) limit(around surroundings) {
 	d.t.Helper()
 	if around.programMemory > 0 {
-		bin := d.t.TempDir()
-		script := fmt.Sprintf("#!/bin/sh\nPATH=/usr/sbin:/usr/bin:/sbin:/bin exec prlimit --as=%d nft \"$@\"\n", around.programMemory)
-		d.must(os.WriteFile(filepath.Join(bin, "nft"), []byte(script), 0o755))
-		d.env = append(d.env, "PATH="+bin+":/usr/sbin:/usr/bin:/sbin:/bin")
+		d.wrapNFT(fmt.Sprintf("exec prlimit --as=%d nft \"$@\"\n", around.programMemory))
 	}
 	if around.groupMemory > 0 {
 		d.group = d.memoryGroup(around.groupMemory)

@@ -109,6 +109,30 @@ func TestAddressesThatAreNoServices(t *testing.T) {
 	}
 }
 
+// An operator fences Services in: where their load balancers' addresses come from, and where they lead to. A host that is no Node
+// of the cluster is no endpoint by default.
+func TestFencesOfTheOperator(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	d := l.newDaemon()
+	d.configure(`[proxy]
+allow_load_balancer_ips = ["198.51.100.0/24"]
+deny_endpoints = ["host", "10.244.2.0/24"]
+`)
+	d.startReady()
+	n := l.namespace()
+	svc := n.service("fenced", func(s *corev1.ServiceSpec) { s.Type = corev1.ServiceTypeLoadBalancer })
+	n.loadBalancer(svc, "198.51.100.20", "198.18.0.20")
+	n.endpoints("fenced", ep1Addr, ep2Addr, nodeAddr)
+	l.within(patience, d.says(
+		"198.18.0.20 is not in a range of proxy.allow_load_balancer_ips",
+		"endpoint "+ep2Addr+" of EndpointSlice fenced is in a range of proxy.deny_endpoints",
+		"endpoint "+nodeAddr+" of EndpointSlice fenced is an address of this host"))
+	l.within(patience, answers(l.client, "198.51.100.20:80", "ep1"))
+	l.throughout(time.Second, answers(l.client, "198.51.100.20:80", "ep1"))
+	l.must(unanswered(l.client, "198.18.0.20:80")())
+}
+
 // What the API server (v1.36) admits of what these tests are about. Against the rest there is no other defence than this
 // program's own: manifests and other versions of the server may have it.
 func TestWhatTheAPIServerAdmits(t *testing.T) {
@@ -163,18 +187,18 @@ metadata: {name: shell, namespace: local}
 spec:
   type: NodePort
   clusterIP: 10.96.200.200
-  ports: [{name: web, port: 80, nodePort: 22}]
+  ports: [{name: web, port: 80, nodePort: 22}, {name: other, port: 81, nodePort: 30022}]
 ---
 apiVersion: discovery.k8s.io/v1
 kind: EndpointSlice
 metadata: {name: shell, namespace: local, labels: {kubernetes.io/service-name: shell}}
 addressType: IPv4
-ports: [{name: web, port: 8080}]
+ports: [{name: web, port: 8080}, {name: other, port: 8080}]
 endpoints: [{addresses: [10.244.1.11]}]
 `
 
 // A program keeps the port that it listens on, whatever a Service says; the Service has it when the program ends. What
-// the Service has no program takes, also not over a restart.
+// the Service has no program takes, also not over a restart, but for a privileged port: sshd may start late.
 func TestNodePortOfAProgramIsNotTaken(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -194,13 +218,17 @@ func TestNodePortOfAProgramIsNotTaken(t *testing.T) {
 	took := l.within(patience, answers(l.client, nodePort, "ep1"))
 	t.Logf("the NodePort is served %.0f s after the program ended", took.Seconds())
 
-	l.must(l.node.Serve("late", everywhere, plan.TCP))
-	l.throughout(25*time.Second, answers(l.client, nodePort, "ep1")) // the daemon has read the sockets anew
-	_, other := l.namespace().web("shop")                            // a change is saved
+	kept := at(nodeAddr, 30022)
+	l.must(l.node.Serve("late", netip.MustParseAddrPort("[::]:30022"), plan.TCP))
+	l.must(l.node.Serve("sshd", everywhere, plan.TCP))
+	l.throughout(25*time.Second, answers(l.client, kept, "ep1")) // the daemon has read the sockets anew
+	l.within(patience, answers(l.client, nodePort, "sshd"))
+	_, other := l.namespace().web("shop") // a change is saved
 	l.within(patience, answers(l.client, other, "ep1"))
 	d.stop()
 	d.startReady()
-	l.must(answers(l.client, nodePort, "ep1")())
+	l.must(answers(l.client, kept, "ep1")())
+	l.must(answers(l.client, nodePort, "sshd")())
 	l.must(answers(l.client, other, "ep1")())
 }
 

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -164,6 +165,21 @@ func (d *daemon) stop() {
 	case <-time.After(patience):
 		d.t.Fatal("the daemon does not end after SIGTERM")
 	}
+}
+
+// ticks is what the daemon has used of a processor so far, in hundredths of a second: its own time in user and kernel mode, and
+// with 4 fields also that of its programs which have ended.
+func (d *daemon) ticks(fields int) (sum int) {
+	d.t.Helper()
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", d.cmd.Process.Pid))
+	d.must(err)
+	_, rest, _ := strings.Cut(string(raw), ") ")             // after the name
+	for _, f := range strings.Fields(rest)[11 : 11+fields] { // utime, stime, cutime, cstime: proc_pid_stat(5)
+		n, err := strconv.Atoi(f)
+		d.must(err)
+		sum += n
+	}
+	return sum
 }
 
 // logged wants a line of the log that contains all words.

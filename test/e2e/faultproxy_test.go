@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"encoding/pem"
+	"fmt"
 	"io"
 	"log"
 	"net"
@@ -11,7 +12,6 @@ import (
 	"net/http/httputil"
 	"net/netip"
 	"net/url"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -104,8 +104,8 @@ func (p *faultProxy) begin(f *fault) {
 	port := netip.MustParseAddrPort(p.server.Listener.Addr().String()).Port()
 	switch {
 	case f != nil && f.drop:
-		p.onGateway("nft", "add table ip hole; add chain ip hole in { type filter hook input priority 0; }; add rule ip hole in tcp dport "+
-			strconv.Itoa(int(port))+" drop")
+		p.onGateway("nft", fmt.Sprintf("table ip hole { chain in { type filter hook input priority 0; tcp dport %[1]d drop; }; "+
+			"chain out { type filter hook output priority 0; tcp sport %[1]d drop; }; }", port))
 	case dropped:
 		p.onGateway("nft", "delete table ip hole")
 	}

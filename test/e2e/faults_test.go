@@ -19,6 +19,7 @@ type faultRow struct {
 	fresh  bool          // the daemon goes on hearing of the API server
 	limit  time.Duration // how much longer than healing it may take until the daemon asks again
 	reason string        // what the daemon gives as the reason
+	most   int64         // how many requests it may make; 0: five a second
 
 	d        *daemon
 	proxy    *faultProxy
@@ -55,7 +56,7 @@ func faultRows() []*faultRow {
 		{name: "empty, ends at once", fault: fault{answer: content("application/vnd.kubernetes.protobuf;stream=watch", "")}, reason: "it ended at once", limit: listGap},
 		{name: "410", fault: fault{answer: refuses(410, "Expired", "")}, reason: "(410)", limit: listGap},
 		{name: "410 for watches only", fault: fault{answer: expiredWatches}, fresh: true, limit: listGap},
-		{name: "429, Retry-After 20", fault: fault{answer: refuses(429, "TooManyRequests", "20")}, reason: "(429)", limit: 22 * time.Second},
+		{name: "429, Retry-After 20", fault: fault{answer: refuses(429, "TooManyRequests", "20")}, reason: "(429)", limit: 22 * time.Second, most: 25},
 		{name: "500", fault: fault{answer: refuses(500, "InternalError", "")}, reason: "(500)", limit: listGap},
 		{name: "HTML with 200", fault: fault{answer: content("text/html", "<html>Welcome to the hotel</html>")}, reason: "text/html", limit: listGap},
 		{name: "another kind", fault: fault{answer: content("application/json", `{"kind":"NodeList","apiVersion":"v1","metadata":{"resourceVersion":"9"},"items":[]}`)}, reason: "from", limit: listGap},
@@ -165,7 +166,7 @@ func (r *faultRow) prepare(t *testing.T) {
 }
 
 func (r *faultRow) breaks() {
-	r.requests, r.ticks = -r.proxy.requests.Load(), -r.cpu()
+	r.requests, r.ticks = -r.proxy.requests.Load(), -r.d.ticks(2)
 	r.began = time.Now()
 	r.proxy.begin(&r.fault)
 }
@@ -174,7 +175,7 @@ func (r *faultRow) mend() {
 	r.lasted = time.Since(r.began)
 	r.staleness = r.stale()
 	r.requests += r.proxy.requests.Load()
-	r.ticks += r.cpu()
+	r.ticks += r.d.ticks(2)
 	r.warnings = r.usable()
 	r.n.endpoints("shop", ep2Addr)
 	r.mended = time.Now()
@@ -216,22 +217,6 @@ func (r *faultRow) stale() float64 {
 	return seconds
 }
 
-// cpu is what the daemon has used so far, in hundredths of a second.
-func (r *faultRow) cpu() int {
-	r.d.t.Helper()
-	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", r.d.cmd.Process.Pid))
-	r.d.must(err)
-	_, rest, _ := strings.Cut(string(raw), ") ") // after the name
-	fields := strings.Fields(rest)
-	sum := 0
-	for _, f := range fields[11:13] { // utime, stime: proc_pid_stat(5)
-		n, err := strconv.Atoi(f)
-		r.d.must(err)
-		sum += n
-	}
-	return sum
-}
-
 // usable counts the lines of the log that say why the API server is not usable.
 func (r *faultRow) usable() map[string]int {
 	r.d.t.Helper()
@@ -257,6 +242,9 @@ func (r *faultRow) judge(heal time.Duration) {
 	t.Logf("%-24s %10.2f %6.1f %9.1f %9.1f %7.1f  %s", r.name, perSecond, cpu, r.noticed.Seconds(), r.staleness, r.healed.Seconds(), said)
 	if perSecond > 5 || cpu > 10 {
 		t.Errorf("%s: %.1f requests a second, %.1f %% of a processor; at most 5 and 10", r.name, perSecond, cpu)
+	}
+	if r.most > 0 && r.requests > r.most {
+		t.Errorf("%s: %d requests, want at most %d", r.name, r.requests, r.most)
 	}
 	if r.healed == 0 || r.healed > heal+r.limit {
 		t.Errorf("%s: healed after %s", r.name, r.healed)

@@ -13,6 +13,7 @@ import (
 	"math/big"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -46,9 +47,18 @@ func (d *daemon) memory(high bool) int {
 }
 
 // sockets counts the connections that the node has established at a port.
-func (d *daemon) sockets(port string) int {
+func (d *daemon) sockets(port uint16) int {
 	d.t.Helper()
-	return strings.Count(d.onNode("ss", "-Htn", "state", "established", "sport", "=", ":"+port), "\n")
+	return strings.Count(d.onNode("ss", "-Htn", "state", "established", "sport", "=", fmt.Sprintf(":%d", port)), "\n")
+}
+
+// openToAll has the next start of the daemon listen on all addresses instead of this one.
+func (d *daemon) openToAll(listener string) {
+	d.t.Helper()
+	config, err := os.ReadFile(d.config)
+	d.must(err)
+	_, port, _ := strings.Cut(listener, ":")
+	d.must(os.WriteFile(d.config, []byte(strings.Replace(string(config), listener, ":"+port, 1)), 0o600))
 }
 
 // storm opens connections from a host, each with this beginning of a request, and leaves them open.
@@ -73,31 +83,42 @@ func (l *lab) storm(from *netlab.Host, to, request string, n int) (conns []net.C
 // Whoever can reach the health port can neither fill the memory of the daemon nor keep others from an answer.
 func TestTheHealthPortUnderAttack(t *testing.T) {
 	t.Parallel()
-	l := newLab(t)
+	newLab(t).attack(healthAddr, "/healthz")
+}
+
+// Nor can who reaches the metrics.
+func TestTheMetricsPortUnderAttack(t *testing.T) {
+	t.Parallel()
+	newLab(t).attack(metricsAddr, "/metrics")
+}
+
+// attack wants a listener of a daemon, which is opened to all, to hold out against requests for this path.
+func (l *lab) attack(listener, path string) {
+	l.t.Helper()
 	d := l.newDaemon()
-	config, err := os.ReadFile(d.config)
-	l.must(err)
-	l.must(os.WriteFile(d.config, []byte(strings.Replace(string(config), healthAddr, ":10256", 1)), 0o600))
+	d.openToAll(listener)
 	d.startReady()
+	port := netip.MustParseAddrPort(listener).Port()
 	idle := d.memory(false)
-	large := "POST /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: 200000\r\nX-Large: " + strings.Repeat("x", 60<<10)
+	post := "POST " + path + " HTTP/1.1\r\nHost: x\r\nContent-Length: 200000\r\n"
+	large := post + "X-Large: " + strings.Repeat("x", 60<<10)
 	for name, request := range map[string]string{
-		"a body that never comes": "POST /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: 200000\r\n\r\nx",
+		"a body that never comes": post + "\r\nx",
 		"large headers":           large + "\r\n\r\nx",
 		"headers without an end":  large,
-		"idle":                    "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n",
+		"idle":                    "GET " + path + " HTTP/1.1\r\nHost: x\r\n\r\n",
 		"nothing":                 "",
 	} {
-		conns := l.storm(l.client, at(nodeAddr, 10256), request, 3000)
+		conns := l.storm(l.client, at(nodeAddr, int(port)), request, 3000)
 		start := time.Now()
-		if code, body, err := d.get(healthAddr, "/healthz"); code != http.StatusOK || err != nil || time.Since(start) > l.promised(time.Second) {
-			t.Errorf("%s: a probe of this host gets %d %s %v after %s", name, code, body, err, time.Since(start))
+		if code, body, err := d.get(listener, path); code != http.StatusOK || err != nil || time.Since(start) > l.promised(time.Second) {
+			l.t.Errorf("%s: a probe of this host gets %d %s %v after %s", name, code, body, err, time.Since(start))
 		}
-		if n := d.sockets("10256"); n > 300 {
-			t.Errorf("%s: %d connections are open", name, n)
+		if n := d.sockets(port); n > 300 {
+			l.t.Errorf("%s: %d connections are open", name, n)
 		}
 		l.within(2*time.Minute, func() error { // the longest time-out is a minute
-			if n := d.sockets("10256"); n > 0 {
+			if n := d.sockets(port); n > 0 {
 				return fmt.Errorf("%s: %d connections are still open", name, n)
 			}
 			return nil
@@ -108,9 +129,9 @@ func TestTheHealthPortUnderAttack(t *testing.T) {
 	}
 	most := d.memory(true)
 	if most > idle+64 {
-		t.Errorf("the attacks took %d MiB, want at most 64", most-idle)
+		l.t.Errorf("the attacks took %d MiB, want at most 64", most-idle)
 	}
-	t.Logf("memory: %d MiB before, at most %d MiB in the attacks", idle, most)
+	l.t.Logf("memory: %d MiB before, at most %d MiB in the attacks", idle, most)
 	l.must(d.healthy())
 }
 
@@ -118,9 +139,7 @@ func TestTheHealthPortUnderAttack(t *testing.T) {
 func TestTheHealthPortTellsStrangersNoTexts(t *testing.T) {
 	l := newLab(t)
 	d := l.newDaemon()
-	config, err := os.ReadFile(d.config)
-	l.must(err)
-	l.must(os.WriteFile(d.config, []byte(strings.Replace(string(config), healthAddr, ":10256", 1)), 0o600))
+	d.openToAll(healthAddr)
 	d.startReady()
 	d.link.cut()
 	l.within(patience, d.says("source-kube"))
@@ -200,7 +219,8 @@ func TestHostileManifests(t *testing.T) {
 	l.must(syscall.Mkfifo(filepath.Join(dir, "3-pipe.yaml"), 0o600))
 	l.must(os.Symlink("/proc/kmsg", filepath.Join(dir, "4-kmsg.yaml")))
 	write("5-faults.yaml", strings.Repeat("a: [\n---\n", 20_000))
-	write("6-good.yaml", fmt.Sprintf(`apiVersion: v1
+	write("6-values.yaml", "["+strings.Repeat("a,", 8<<20-1)+"]")
+	write("7-good.yaml", fmt.Sprintf(`apiVersion: v1
 kind: Service
 metadata: {name: good}
 spec: {type: NodePort, clusterIP: 10.97.0.10, ports: [{port: 80, nodePort: 30080}]}
@@ -227,6 +247,7 @@ endpoints: [{addresses: [%s]}]
 		{"3-pipe.yaml", "not a regular file"},
 		{"4-kmsg.yaml"},
 		{"5-faults.yaml", "and 19980 more faults"},
+		{"6-values.yaml", "more than 400000 values"},
 	} {
 		l.within(patience, d.logged(words...))
 	}

@@ -62,7 +62,13 @@ func newLinkFrom(l *lab, h *netlab.Host) *link {
 // kubeconfig writes the kubeconfig of a user who comes by the link to path.
 func (k *link) kubeconfig(l *lab, user, path string) {
 	l.t.Helper()
-	config, err := clientcmd.LoadFromFile(shared.cluster.Kubeconfig(user))
+	k.lead(l, shared.cluster.Kubeconfig(user), path)
+}
+
+// lead writes a kubeconfig of the cluster to path that comes by the link.
+func (k *link) lead(l *lab, kubeconfig, path string) {
+	l.t.Helper()
+	config, err := clientcmd.LoadFromFile(kubeconfig)
 	l.must(err)
 	begin := k.listener.Addr().String()
 	if k.name != "" {

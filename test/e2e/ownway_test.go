@@ -112,7 +112,7 @@ func TestTheWayToTheAPIServerCannotBeTaken(t *testing.T) {
 				"ServiceCIDR around: spec.cidrs: " + apiRange + " has the address " + apiAddr,
 			}
 			l.within(patience, d.says(faults...))
-			if out, errs, code := d.edgeway("run", "--dry-run"); code != 0 || !containsAll(out, faults) {
+			if out, errs, code := d.edgeway("run", "--dry-run"); code != 1 || !containsAll(out, faults) {
 				t.Errorf("the dry run, which ended with %d, does not say the same:\n%s%s", code, out, errs)
 			}
 			n.follows(nodePort)

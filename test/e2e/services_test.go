@@ -2,6 +2,8 @@ package e2e
 
 import (
 	"fmt"
+	"net/http"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -121,4 +123,35 @@ func TestHealthCheckNodePort(t *testing.T) {
 	l.within(patience, answerIs(200, `"localEndpoints": 1,`))
 	n.remove("local")
 	l.within(patience, reset(l.client, check))
+}
+
+// A health check port that a program of the host listens on is named, and is a fault of the Service alone.
+func TestHealthCheckPortOfAProgram(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	d := l.newDaemon()
+	n := l.namespace()
+	svc := n.service("local", func(s *corev1.ServiceSpec) {
+		s.Type = corev1.ServiceTypeLoadBalancer
+		s.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
+	})
+	n.endpointsOn("local", nodeName, ep1Addr)
+	port := svc.Spec.HealthCheckNodePort
+	stop, err := l.node.Start("program", netip.MustParseAddrPort(at("::", int(port))), plan.TCP)
+	l.must(err)
+	d.startReady()
+	check := at(nodeAddr, int(port))
+	l.within(patience, d.says(fmt.Sprintf("port %d/TCP is in use on this host by another program", port)))
+	l.must(answers(l.client, check, "program")())
+	if err := d.hasCondition("follower-healthcheck", "")(); err == nil {
+		t.Error("it counts as a fault of the health checks of all Services")
+	}
+	l.must(stop())
+	l.within(patience, func() error {
+		code, body, err := d.get(check, "/")
+		if err == nil && code != http.StatusOK {
+			err = fmt.Errorf("the health check port answers %d: %s", code, body)
+		}
+		return err
+	})
 }

@@ -29,16 +29,38 @@ var (
 		Drift: func(string) {}, Wake: func() {}, Progress: func(int, int) {},
 	}
 	apiServer = netip.MustParseAddr("192.0.2.10")
-	anywhere  = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
+	anywhere  = prefixes("0.0.0.0/0", "::/0")
+	// nowhere are the ranges that are no frontend's and no endpoint's: this host, its links, many hosts at once, or nobody.
+	nowhere = prefixes("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "240.0.0.0/4", "::/128", "::1/128", "fe80::/10", "ff00::/8")
+	// metadata are the addresses of the clouds' metadata services.
+	metadata = addrs("169.254.169.254", "100.100.100.200", "192.0.0.192", "fd00:ec2::254")
 )
 
+func addrs(texts ...string) (out []netip.Addr) {
+	for _, text := range texts {
+		out = append(out, netip.MustParseAddr(text))
+	}
+	return out
+}
+
+func prefixes(texts ...string) (out []netip.Prefix) {
+	for _, text := range texts {
+		out = append(out, netip.MustParsePrefix(text))
+	}
+	return out
+}
+
 func testHost() *nodeinfo.Host {
-	return &nodeinfo.Host{Addrs: []nodeinfo.Addr{
-		{Addr: netip.MustParseAddr("127.0.0.1"), Interface: "lo"},
-		{Addr: netip.MustParseAddr("192.0.2.1"), Interface: "eth0", Primary: true},
-		{Addr: netip.MustParseAddr("::1"), Interface: "lo"},
-		{Addr: netip.MustParseAddr("2001:db8::1"), Interface: "eth0", Primary: true},
-	}}
+	return &nodeinfo.Host{
+		Addrs: []nodeinfo.Addr{
+			{Addr: netip.MustParseAddr("127.0.0.1"), Interface: "lo"},
+			{Addr: netip.MustParseAddr("192.0.2.1"), Interface: "eth0", Primary: true},
+			{Addr: netip.MustParseAddr("::1"), Interface: "lo"},
+			{Addr: netip.MustParseAddr("2001:db8::1"), Interface: "eth0", Primary: true},
+		},
+		Gateways:   addrs("192.0.2.254", "2001:db8::fffe", "fe80::1"),
+		Broadcasts: addrs("192.0.2.0", "192.0.2.255"),
+	}
 }
 
 // options are different hosts, by the bits of a number.
@@ -148,8 +170,7 @@ func check(t *testing.T, p *plan.Plan) {
 	}
 	for _, svc := range p.Services {
 		for _, f := range svc.Frontends {
-			if f.Kind != plan.NodePort && (forbidden(f.Addr) || f.Kind != plan.LoadBalancerIP && slices.Contains(p.Node.HostAddrs, f.Addr) ||
-				f.Kind != plan.ClusterIP && f.Addr == apiServer) {
+			if f.Kind != plan.NodePort && (forbidden(f.Addr) || taken(p, svc.Name, f)) {
 				t.Errorf("%s has the %s %s", svc.Name, f.Kind, f.Addr)
 			}
 		}
@@ -162,14 +183,26 @@ func check(t *testing.T, p *plan.Plan) {
 		}
 	}
 	for _, cidr := range p.Node.ServiceCIDRs {
-		if cidr.Bits() == 0 {
-			t.Errorf("all addresses of the family %s are the Services'", plan.FamilyOf(cidr.Addr()))
+		if cidr.Bits() == 0 || slices.ContainsFunc(append(testHost().Gateways, apiServer), cidr.Contains) {
+			t.Errorf("the addresses of %s are the Services', among them the API server's or a gateway's", cidr)
 		}
 	}
 }
 
+// forbidden: neither a frontend nor an endpoint may have the address.
 func forbidden(a netip.Addr) bool {
-	return !a.IsValid() || a.IsLoopback() || a.IsUnspecified() || a.IsMulticast() || a.IsLinkLocalUnicast() || a.Is4In6() || a.Zone() != ""
+	return !a.IsValid() || a.Is4In6() || a.Zone() != "" || slices.Contains(testHost().Broadcasts, a) ||
+		slices.ContainsFunc(nowhere, func(r netip.Prefix) bool { return r.Contains(a) })
+}
+
+// taken: somebody else than a Service has the address. The API server's own Service may have that as its ClusterIP, and
+// only a load balancer's address may be the host's.
+func taken(p *plan.Plan, name plan.ServicePortName, f plan.Frontend) bool {
+	if f.Addr == apiServer {
+		return f.Kind != plan.ClusterIP || name.Namespace != "default" || name.Name != "kubernetes"
+	}
+	return slices.Contains(metadata, f.Addr) || slices.Contains(testHost().Gateways, f.Addr) ||
+		f.Kind != plan.LoadBalancerIP && slices.Contains(p.Node.HostAddrs, f.Addr)
 }
 
 // elements is what a rendering may grow with: the destinations of the plan, each with its endpoints and ranges.

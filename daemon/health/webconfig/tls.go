@@ -6,9 +6,10 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
+
+	"edgeway/daemon/regular"
 )
 
 // tlsSettings are the key tls_server_config. A certificate, key or CA is named by a file, or is there itself.
@@ -62,7 +63,7 @@ func (s *tlsSettings) content(name, inline, file string) ([]byte, error) {
 	case !filepath.IsAbs(file):
 		file = filepath.Join(s.folder, file)
 	}
-	raw, err := os.ReadFile(file)
+	raw, err := regular.Read(file, regular.Small)
 	if err != nil {
 		return nil, fmt.Errorf("tls_server_config: %s_file: %w", name, err)
 	}

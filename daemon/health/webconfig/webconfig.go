@@ -11,12 +11,13 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"slices"
 
 	"golang.org/x/crypto/bcrypt"
 	"sigs.k8s.io/yaml"
+
+	"edgeway/daemon/regular"
 )
 
 type file struct {
@@ -41,7 +42,7 @@ func Check(path string) error {
 }
 
 func read(path string) (*file, error) {
-	text, err := os.ReadFile(path)
+	text, err := regular.Read(path, regular.Small)
 	if err != nil {
 		return nil, err
 	}

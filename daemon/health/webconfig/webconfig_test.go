@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"io"
 	"log"
 	"math/big"
@@ -19,6 +20,8 @@ import (
 	"time"
 
 	"golang.org/x/crypto/bcrypt"
+
+	"edgeway/daemon/regular"
 )
 
 func write(t *testing.T, path, text string) {
@@ -219,5 +222,25 @@ func TestCheckSaysWhatIsWrong(t *testing.T) {
 	}
 	if err := Check(""); err != nil {
 		t.Error(err)
+	}
+}
+
+// The file is read for each connection, so one that is put in its place must neither fill the memory nor stop the server.
+func TestFilesAreReadWithinBounds(t *testing.T) {
+	dir := t.TempDir()
+	certify(t, dir, "x")
+	path, big := filepath.Join(dir, "web.yml"), filepath.Join(dir, "big")
+	write(t, big, "#"+strings.Repeat("x", regular.Small))
+	for _, c := range []struct{ cert, key string }{{"/dev/null", "x.key"}, {"x.crt", "/dev/null"}, {"big", "x.key"}, {"x.crt", "big"}} {
+		write(t, path, "tls_server_config: {cert_file: "+c.cert+", key_file: "+c.key+"}")
+		if err := Check(path); !errors.Is(err, regular.ErrIrregular) && !errors.Is(err, regular.ErrTooLarge) {
+			t.Errorf("%+v: error %v", c, err)
+		}
+	}
+	if err := Check("/dev/null"); !errors.Is(err, regular.ErrIrregular) {
+		t.Errorf("a device: error %v", err)
+	}
+	if err := Check(big); !errors.Is(err, regular.ErrTooLarge) {
+		t.Errorf("a comment of more than 1 MiB: error %v", err)
 	}
 }

@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -54,48 +56,69 @@ type part struct {
 }
 
 // split gives the documents of a file. What is no JSON in a JSON file is its last document.
-func split(path string, data []byte) []part {
+func split(path string, data []byte) ([]part, error) {
 	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
+	left := maxValues - countValues(data)
+	if left < 0 {
+		return nil, errValues
+	}
+	var parts []part
+	next := splitYAML(data)
 	if filepath.Ext(path) == ".json" {
-		return splitJSON(data)
+		next = splitJSON(data)
 	}
-	return splitYAML(data)
+	for p := range next {
+		if left -= documentValues; left < 0 {
+			return nil, errValues
+		}
+		parts = append(parts, p)
+	}
+	return parts, nil
 }
 
-func splitJSON(data []byte) []part {
-	var out []part
-	dec := json.NewDecoder(bytes.NewReader(data))
-	start, lines := 0, 0
-	for {
-		var raw json.RawMessage
-		err := dec.Decode(&raw)
-		if errors.Is(err, io.EOF) {
-			return out
+func splitJSON(data []byte) iter.Seq[part] {
+	return func(yield func(part) bool) {
+		dec := json.NewDecoder(bytes.NewReader(data))
+		start, lines := 0, 0
+		for {
+			var raw json.RawMessage
+			err := dec.Decode(&raw)
+			if errors.Is(err, io.EOF) {
+				return
+			}
+			if err != nil {
+				yield(part{data[start:], lines})
+				return
+			}
+			end := int(dec.InputOffset())
+			if !yield(part{data[start:end], lines}) {
+				return
+			}
+			lines += bytes.Count(data[start:end], []byte("\n"))
+			start = end
 		}
-		if err != nil {
-			return append(out, part{data[start:], lines})
-		}
-		end := int(dec.InputOffset())
-		out = append(out, part{data[start:end], lines})
-		lines += bytes.Count(data[start:end], []byte("\n"))
-		start = end
 	}
 }
 
-func splitYAML(data []byte) []part {
-	var out []part
-	start, pos := 0, 0
-	before, lines := 0, 0
-	for line := range bytes.Lines(data) {
-		if rest, ok := bytes.CutPrefix(line, []byte("---")); ok && (len(rest) == 0 || strings.ContainsRune(" \t\r\n", rune(rest[0]))) {
-			out = append(out, part{data[start:pos], before})
-			start, before = pos+3, lines
+func splitYAML(data []byte) iter.Seq[part] {
+	return func(yield func(part) bool) {
+		start, pos := 0, 0
+		before, lines := 0, 0
+		for line := range bytes.Lines(data) {
+			if rest, ok := bytes.CutPrefix(line, []byte("---")); ok && (len(rest) == 0 || strings.ContainsRune(" \t\r\n", rune(rest[0]))) {
+				if !yield(part{data[start:pos], before}) {
+					return
+				}
+				start, before = pos+3, lines
+			}
+			pos += len(line)
+			lines++
 		}
-		pos += len(line)
-		lines++
+		yield(part{data[start:], before})
 	}
-	return append(out, part{data[start:], before})
 }
+
+const notParsed = "it does not parse: "
 
 // parse never fails: what is wrong is in the document's faults.
 func (s *Source) parse(p part) *document {
@@ -107,7 +130,7 @@ func (s *Source) parse(p part) *document {
 	data, err := toJSON(text)
 	switch {
 	case err != nil:
-		d.addf("", "it does not parse: %s", oneLine(inFile(p, err)))
+		d.addf("", "%s%s", notParsed, oneLine(inFile(p, err)))
 		return d
 	case string(data) == "null":
 		d.empty = true
@@ -202,7 +225,11 @@ func unmarshal(d *document, at string, data []byte, into any) bool {
 			d.addf(at, "%s", oneLine(err))
 			continue
 		}
-		d.addf(join(at, strings.TrimSuffix(field, `"`)), "%s", what)
+		field = strings.TrimSuffix(field, `"`)
+		if name, near := meant(reflect.TypeOf(into), field); near && what == "unknown field" {
+			what += "; did you mean " + name + "?"
+		}
+		d.addf(join(at, field), "%s", what)
 	}
 	return len(strict) == 0
 }

@@ -1,10 +1,15 @@
 package file
 
 import (
+	"bytes"
 	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"go.yaml.in/yaml/v2"
 
 	"edgeway/daemon/source"
 	"edgeway/daemon/source/convert"
@@ -12,7 +17,7 @@ import (
 )
 
 // FuzzManifest reads arbitrary files: it never panics, and what it serves is valid or carries only
-// its faults.
+// its faults. Check finds what is left out, and more, in lines that the file has.
 func FuzzManifest(f *testing.F) {
 	f.Add([]byte(web+"---\n"+slice), false)
 	f.Add([]byte("apiVersion: v1\nkind: List\nitems:\n- "+strings.ReplaceAll(web, "\n", "\n  ")), false)
@@ -31,11 +36,16 @@ func FuzzManifest(f *testing.F) {
 		}
 		s := New(Options{NodeName: "edge", Logger: slog.New(slog.DiscardHandler)})
 		m := new(manifest)
-		for _, text := range split(path, data) {
+		parts, err := split(path, data)
+		if err != nil {
+			return
+		}
+		for _, text := range parts {
+			checkCount(t, text.text)
 			m.documents = append(m.documents, s.parse(text))
 		}
 		s.manifests[path] = m
-		r := &reading{}
+		r, wrong := &reading{}, false
 		s.merge(r)
 		for key, obj := range r.objects {
 			switch obj := obj.(type) {
@@ -49,12 +59,66 @@ func FuzzManifest(f *testing.F) {
 				}
 			}
 			for _, p := range obj.Problems() {
+				wrong = true
 				if strings.ContainsAny(p.String(), "\n\r\x00") {
 					t.Errorf("problem %q is more than a line", p)
 				}
 			}
 		}
+		checkLines(t, filepath.Join(t.TempDir(), filepath.Base(path)), data, wrong)
 	})
+}
+
+func checkLines(t *testing.T, path string, data []byte, wrong bool) {
+	t.Helper()
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	found := Check(CheckOptions{Paths: []string{path}, NodeName: "edge", Alone: true}).Faults
+	if wrong && len(found) == 0 {
+		t.Error("what the source leaves out is in order for the check")
+	}
+	lines := 2 // the library (go.yaml.in/yaml v2.4) says one too many of an error at the end
+	for _, r := range string(data) {
+		if strings.ContainsRune("\n\r\u0085\u2028\u2029", r) { // each ends a line of YAML 1.1
+			lines++
+		}
+	}
+	for _, f := range found {
+		if f.File != path || f.Line < 0 || f.Line > lines {
+			t.Errorf("%q is in no line of the file", f)
+		}
+		if strings.ContainsAny(f.String(), "\n\r\x00") {
+			t.Errorf("fault %q is more than a line", f)
+		}
+	}
+}
+
+// checkCount: what a text has when it is read follows from its count. An alias stands for what was counted elsewhere.
+func checkCount(t *testing.T, text []byte) {
+	t.Helper()
+	var value any
+	if bytes.ContainsAny(text, "*") || yaml.Unmarshal(text, &value) != nil {
+		return
+	}
+	if n := valuesOf(value); n > 2*countValues(text)+2 {
+		t.Errorf("%q has %d values and counts %d", text, n, countValues(text))
+	}
+}
+
+func valuesOf(value any) int {
+	n := 1
+	switch value := value.(type) {
+	case []any:
+		for _, v := range value {
+			n += valuesOf(v)
+		}
+	case map[any]any:
+		for k, v := range value {
+			n += valuesOf(k) + valuesOf(v)
+		}
+	}
+	return n
 }
 
 func BenchmarkParse(b *testing.B) {
@@ -65,7 +129,11 @@ func BenchmarkParse(b *testing.B) {
 	b.SetBytes(int64(text.Len()))
 	for b.Loop() {
 		s := New(Options{Logger: slog.New(slog.DiscardHandler)})
-		for _, t := range split("a.yaml", []byte(text.String())) {
+		parts, err := split("a.yaml", []byte(text.String()))
+		if err != nil {
+			b.Fatal(err)
+		}
+		for _, t := range parts {
 			s.parse(t)
 		}
 	}

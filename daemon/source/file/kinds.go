@@ -100,13 +100,21 @@ func missingNodePorts(key source.Key, spec *corev1.ServiceSpec) (faults []source
 	default:
 		return nil
 	}
+	more := 0
 	for i := range spec.Ports {
-		if spec.Ports[i].NodePort == 0 {
+		switch {
+		case spec.Ports[i].NodePort != 0:
+		case len(faults) == maxFaults:
+			more++
+		default:
 			faults = append(faults, source.Problem{
 				Object: key, Field: fmt.Sprintf("spec.ports[%d].nodePort", i),
 				Message: fmt.Sprintf("it is required with the type %s: nobody allocates one for a manifest", spec.Type),
 			})
 		}
+	}
+	if more > 0 {
+		faults = append(faults, source.Problem{Object: key, Field: "spec.ports", Message: fmt.Sprintf("%d more have no nodePort", more)})
 	}
 	return faults
 }

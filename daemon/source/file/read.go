@@ -140,7 +140,11 @@ func (s *Source) readFile(path string, fault error, limit int64) (size int64) {
 		return 0
 	}
 	if sum := sha256.Sum256(data); sum != old.sum {
-		s.manifests[path] = s.parseFile(path, data, sum, old)
+		if parts, err := split(path, data); err != nil {
+			old.fault = err
+		} else {
+			s.manifests[path] = s.parseFile(parts, sum, old)
+		}
 	}
 	return int64(len(data))
 }
@@ -173,7 +177,7 @@ func advise(err error) error {
 }
 
 // parseFile reads what has changed since the old version.
-func (s *Source) parseFile(path string, data []byte, sum [sha256.Size]byte, old *manifest) *manifest {
+func (s *Source) parseFile(parts []part, sum [sha256.Size]byte, old *manifest) *manifest {
 	next := &manifest{sum: sum}
 	known := make(map[[sha256.Size]byte]*document, len(old.documents))
 	for _, d := range old.documents {
@@ -181,7 +185,7 @@ func (s *Source) parseFile(path string, data []byte, sum [sha256.Size]byte, old 
 			known[d.sum] = d
 		}
 	}
-	for _, p := range split(path, data) {
+	for _, p := range parts {
 		sum := sha256.Sum256(p.text)
 		d := known[sum]
 		if d == nil {

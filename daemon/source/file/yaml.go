@@ -12,19 +12,30 @@ import (
 	"go.yaml.in/yaml/v2"
 )
 
-// maxGrowth is how many times its text a document may have as JSON. Without aliases it stays below 8.
-const maxGrowth = 16
+// The bounds of a document as JSON. Without aliases it has at most five times its text, and hardly ever more than that.
+const (
+	maxGrowth = 16
+	maxJSON   = 2 * maxFile
+)
 
-var errGrowth = fmt.Errorf("with its aliases replaced it is more than %d times as large: write the values out", maxGrowth)
+var errGrowth = fmt.Errorf("with its aliases replaced it is more than %d times as large, or more than %d MiB: write the values out", maxGrowth, maxJSON>>20)
 
-// toJSON reads YAML as sigs.k8s.io/yaml does, and so as kubectl does. The library bounds how many values aliases
-// stand for (v2.4: some 400,000, or a tenth of a large document's), but not their size.
+// toJSON reads YAML as sigs.k8s.io/yaml does, and so as kubectl does.
 func toJSON(text []byte) ([]byte, error) {
-	var value any
-	if err := yaml.UnmarshalStrict(text, &value); err != nil {
+	if err := checkAliases(text); err != nil {
 		return nil, err
 	}
-	w := writer{limit: maxGrowth * max(len(text), 64)}
+	var value any
+	if err := yaml.UnmarshalStrict(text, &value); err != nil {
+		var all *yaml.TypeError
+		if errors.As(err, &all) {
+			all.Errors = all.Errors[:min(len(all.Errors), maxFaults)] // there may be one for each value
+		}
+		return nil, err
+	}
+	w := writer{limit: min(maxGrowth*max(len(text), 64), maxJSON)}
+	w.json = json.NewEncoder(&w.out)
+	w.json.SetEscapeHTML(false) // six times as large
 	if err := w.value(value); err != nil {
 		return nil, err
 	}
@@ -34,6 +45,7 @@ func toJSON(text []byte) ([]byte, error) {
 // writer writes JSON up to a limit.
 type writer struct {
 	out   bytes.Buffer
+	json  *json.Encoder // to out
 	limit int
 }
 
@@ -48,11 +60,10 @@ func (w *writer) value(v any) error {
 			return errGrowth
 		}
 	}
-	data, err := json.Marshal(v)
-	if err != nil {
+	if err := w.json.Encode(v); err != nil {
 		return err
 	}
-	w.out.Write(data)
+	w.out.Truncate(w.out.Len() - 1) // the end of the line
 	if w.out.Len() > w.limit {
 		return errGrowth
 	}
@@ -111,5 +122,5 @@ func nameOf(key any) (string, error) {
 	case bool:
 		return strconv.FormatBool(key), nil
 	}
-	return "", errors.New("a key is neither a word nor a number")
+	return "", errKey
 }

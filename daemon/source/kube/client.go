@@ -24,6 +24,7 @@ type client struct {
 	params                      runtime.ParameterCodec
 	core, discovery, networking rest.Interface
 	route                       atomic.Pointer[route]
+	holds                       holds
 	// refused has a mark after the API server has not accepted us, or we have not accepted it.
 	refused chan struct{}
 }

@@ -11,10 +11,9 @@ import (
 	"net/url"
 	"slices"
 	"sync"
-	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"edgeway/daemon/ownmark"
 )
 
 // dialer makes the connections to the API server, or to the proxy on the way to it. It marks their packets, so that
@@ -40,11 +39,9 @@ func newDialer(server string, o Options) *dialer {
 		Dialer: net.Dialer{
 			Timeout:         10 * time.Second,
 			KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: pingAfter, Interval: pingTimeout / 2, Count: 2},
+			Control:         ownmark.Control(o.Mark),
 		},
 		log: o.Logger, known: o.KnownAddrs, changed: make(chan struct{}, 1),
-	}
-	if o.Mark != 0 {
-		d.Control = marking(o.Mark)
 	}
 	d.noteServer(server)
 	return d
@@ -68,14 +65,6 @@ func (d *dialer) serverName() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.host
-}
-
-// marking gives a net.Dialer.Control that marks a socket's packets; net.Dialer does not use it for questions to name
-// servers, which may be Services. Without CAP_NET_ADMIN, as in a dry run by a user, packets stay as they are.
-func marking(mark uint32) func(network, address string, c syscall.RawConn) error {
-	return func(_, _ string, c syscall.RawConn) error {
-		return c.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_MARK, int(mark)) })
-	}
 }
 
 // DialContext is net.Dialer's. It notes all addresses that the name stands for, those that are not tried too: the

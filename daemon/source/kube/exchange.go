@@ -4,61 +4,22 @@ import (
 	"context"
 	"errors"
 	"io"
-	"math/rand/v2"
 	"net/http"
-	"strconv"
 	"sync"
 	"time"
 )
 
 // courier carries the requests to the API server. It ends those whose answer does not come or goes
 // silent, which neither HTTP/2's health check nor net/http does: a server that hangs behind a load
-// balancer answers pings. And it waits where the server asked for it. It sits above the routes, one of
-// which may take the place of another.
+// balancer answers pings. It sits above the routes, one of which may take the place of another.
 type courier struct {
 	base http.RoundTripper
 
 	mu   sync.Mutex
 	bulk time.Time // when a piece of a list arrived last
-	hold time.Time // the server wants no request before
 }
 
 func newCourier(base http.RoundTripper) http.RoundTripper { return &courier{base: base} }
-
-// maxHold is the longest that an API server may ask to be left alone.
-const maxHold = 5 * time.Minute
-
-// heed notes the time for which an overloaded server asks all of its clients to wait.
-func (c *courier) heed(resp *http.Response) {
-	if resp.StatusCode != http.StatusTooManyRequests && resp.StatusCode != http.StatusServiceUnavailable {
-		return
-	}
-	seconds, err := strconv.Atoi(resp.Header.Get("Retry-After"))
-	if err != nil || seconds <= 0 {
-		return
-	}
-	until := time.Now().Add(time.Duration(min(seconds, int(maxHold/time.Second))) * time.Second)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if until.After(c.hold) {
-		c.hold = until
-	}
-}
-
-// wait returns when the server wants requests again. Hosts that were told the same come one by one.
-func (c *courier) wait(ctx context.Context) error {
-	for {
-		c.mu.Lock()
-		left := time.Until(c.hold)
-		c.mu.Unlock()
-		if left <= 0 {
-			return nil
-		}
-		if err := sleep(ctx, left+rand.N(left/10+1)); err != nil {
-			return err
-		}
-	}
-}
 
 // exchange is one request and its answer, as the courier saw them: client-go hides why a watch failed
 // or ended. It is the answer's body, too.
@@ -98,9 +59,6 @@ func (c *courier) RoundTrip(req *http.Request) (*http.Response, error) {
 	if !ok {
 		return c.base.RoundTrip(req)
 	}
-	if err := c.wait(req.Context()); err != nil {
-		return nil, err
-	}
 	x.courier = c
 	x.ctx, x.cancel = context.WithCancelCause(req.Context())
 	x.expect(errNoAnswer)
@@ -110,7 +68,6 @@ func (c *courier) RoundTrip(req *http.Request) (*http.Response, error) {
 		defer x.cancel(nil)
 		return nil, x.failed(err)
 	}
-	c.heed(resp)
 	x.body, resp.Body = resp.Body, x
 	x.expect(errSilent)
 	return resp, nil

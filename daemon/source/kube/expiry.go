@@ -50,7 +50,7 @@ func expiryMessage(expiries map[string]Expiry, now time.Time) string {
 		}
 		verb := "expires at"
 		if now.After(e.Until) {
-			verb = "has expired: it was valid until"
+			verb = expired + ": it was valid until"
 		}
 		out = append(out, fmt.Sprintf("%s %s %s", credentialName(name), verb, e.Until.UTC().Format(time.RFC3339)))
 	}
@@ -59,6 +59,8 @@ func expiryMessage(expiries map[string]Expiry, now time.Time) string {
 	}
 	return strings.Join(out, "; ") + ": replace it in the kubeconfig or in the file that this names, no restart is needed"
 }
+
+const expired = "has expired"
 
 func credentialName(credential string) string {
 	switch credential {

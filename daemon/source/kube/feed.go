@@ -166,6 +166,9 @@ func (f *feed) list(ctx context.Context, o metav1.ListOptions) (runtime.Object, 
 	case !refusesStream(streamErr):
 		return nil, streamErr
 	}
+	if err := f.source.client.wait(ctx); err != nil {
+		return nil, err
+	}
 	f.fromServer(&o)
 	x := &exchange{verb: "list", list: true, quiet: silence}
 	out, err := f.request(&o).Do(x.in(ctx)).Get()
@@ -201,7 +204,7 @@ func (f *feed) watch(ctx context.Context, o metav1.ListOptions) (watch.Interface
 	if stream {
 		p, x, limit = &f.lists, &exchange{verb: "list", list: true, quiet: silence}, streamTimeout
 	}
-	if err := p.wait(ctx); err != nil {
+	if err := errors.Join(p.wait(ctx), f.source.client.wait(ctx)); err != nil {
 		return nil, err
 	}
 	if !stream && f.server != f.source.client.host() {

@@ -62,12 +62,17 @@ func others(mode, everybody os.FileMode, gid uint32) string {
 	return "the group " + groupName(gid)
 }
 
-// serviceGroup is the group of the packages' service. Whoever checks the configuration is mostly root.
-const serviceGroup = "edgeway"
+// serviceGroup is a group of the packages' service. Whoever checks the configuration is mostly root. statusGroup is its
+// other one, of people who may ask for its status.
+const (
+	serviceGroup = "edgeway"
+	statusGroup  = "edgeway-status"
+)
 
 // ownGroup reports whether the group has no members but root and the daemon.
 func ownGroup(gid uint32) bool {
-	return gid == 0 || int(gid) == os.Getegid() || groupName(gid) == serviceGroup
+	name := groupName(gid)
+	return gid == 0 || name == serviceGroup || int(gid) == os.Getegid() && name != statusGroup
 }
 
 func groupName(gid uint32) string {

@@ -65,6 +65,9 @@ func (c *client) RoundTrip(req *http.Request) (*http.Response, error) {
 		if err != nil && r.replaced.Err() != nil && req.Context().Err() == nil {
 			continue // its failure says nothing about the new one
 		}
+		if err == nil {
+			c.holds.heed(r.server.Host, resp)
+		}
 		if isRefusal(resp, err) {
 			select {
 			case c.refused <- struct{}{}:

@@ -208,14 +208,14 @@ func TestOtherListsDeleteNothing(t *testing.T) {
 func TestRetryAfter(t *testing.T) {
 	for _, c := range []struct {
 		code    int
-		seconds int
+		seconds int64
 		atLeast time.Duration
 	}{{429, 60, time.Minute}, {503, 60, time.Minute}, {429, 86400, 5 * time.Minute}, {503, 1 << 40, 5 * time.Minute}} {
 		t.Run(fmt.Sprint(c.code, " ", c.seconds), func(t *testing.T) {
 			inBubble(t, nil, func(t *testing.T, api *fakeAPI, r *running) {
 				time.Sleep(time.Minute)
 				api.breakWith(func(w http.ResponseWriter, _ *http.Request) {
-					w.Header().Set("Retry-After", strconv.Itoa(c.seconds))
+					w.Header().Set("Retry-After", strconv.FormatInt(c.seconds, 10))
 					status(w, c.code, "", "later")
 				})
 				time.Sleep(time.Second)

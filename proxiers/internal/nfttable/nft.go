@@ -30,7 +30,7 @@ type tool struct{ path string }
 func findNFT() (*tool, error) {
 	path, err := exec.LookPath("nft")
 	if err != nil {
-		return nil, fmt.Errorf("%w: the nft program is missing: install the package nftables (1.0.1 or newer)", proxiers.ErrUnsupported)
+		return nil, fmt.Errorf("%w: the nft program is missing: install the package nftables, 1.0.6 or newer", proxiers.ErrUnsupported)
 	}
 	return &tool{path}, nil
 }
@@ -45,7 +45,7 @@ func (n *tool) tooOld(ctx context.Context) error {
 	case err != nil:
 		return fmt.Errorf("%w: %w", proxiers.ErrUnsupported, err)
 	case strings.HasPrefix(text, "nftables v0.") || strings.HasPrefix(text, "nftables v1.0.0 "):
-		return fmt.Errorf("%w: %s is too old: upgrade the package nftables to 1.0.1 or newer", proxiers.ErrUnsupported, text)
+		return fmt.Errorf("%w: %s is too old: upgrade the package nftables to 1.0.6 or newer", proxiers.ErrUnsupported, text)
 	}
 	return nil
 }

@@ -212,19 +212,22 @@ func TestHungProgram(t *testing.T) {
 	table := newTable(t)
 	nft(t, "add table ip "+table.Table)
 	standIn(t, "exec sleep 120\n")
-	for name, run := range map[string]func(context.Context) error{
-		"probe":    func(ctx context.Context) error { return Probe(ctx, testSchema(), testPlan()) },
-		"clean-up": func(ctx context.Context) error { return Cleanup(ctx, table.Table) },
-		"sync": func(ctx context.Context) error {
+	for _, c := range []struct {
+		name string
+		run  func(context.Context) error
+	}{
+		{"probe", func(ctx context.Context) error { return Probe(ctx, testSchema(), testPlan()) }},
+		{"clean-up", func(ctx context.Context) error { return Cleanup(ctx, table.Table) }},
+		{"sync", func(ctx context.Context) error { // in a namespace of its own, so it comes last
 			return newTable(t).Apply(ctx, proxiers.NewChange(nil, testPlan()))
-		},
+		}},
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		start := time.Now()
-		err := run(ctx)
+		err := c.run(ctx)
 		cancel()
 		if took := time.Since(start); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, proxiers.ErrUnsupported) || took > time.Minute {
-			t.Errorf("%s: error %v after %s", name, err, took)
+			t.Errorf("%s: error %v after %s", c.name, err, took)
 		}
 	}
 }
@@ -241,5 +244,14 @@ func TestProbeSaysWhatToDo(t *testing.T) {
 		if err := Probe(t.Context(), testSchema(), testPlan()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", script, err)
 		}
+	}
+}
+
+// Who has configured the backend is told what to install.
+func TestProbeWithoutNFT(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	err := Probe(t.Context(), testSchema(), testPlan())
+	if !errors.Is(err, proxiers.ErrUnsupported) || !strings.Contains(err.Error(), "install the package nftables") {
+		t.Error(err)
 	}
 }

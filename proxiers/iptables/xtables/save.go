@@ -13,9 +13,9 @@ import (
 // Line is one of the output of iptables-save: a chain, or a rule.
 type Line struct {
 	Chain string
-	// IsRule tells a rule from the declaration of its chain. Rule is the text after "-A CHAIN ".
-	IsRule bool
-	Rule   string
+	// IsRule tells a rule from the declaration of its chain. Rule is the text after "-A CHAIN ", Policy that after ":CHAIN ".
+	IsRule       bool
+	Rule, Policy string
 }
 
 // Save reads one table: all chains, then all rules. One that does not exist has none, and is not made by looking, as
@@ -70,8 +70,8 @@ func (r *saveReader) line(line string) {
 		chain, rule, _ := strings.Cut(text, " ")
 		r.visit(Line{Chain: chain, IsRule: true, Rule: rule})
 	} else if text, ok := strings.CutPrefix(line, ":"); ok {
-		chain, _, _ := strings.Cut(text, " ")
-		r.visit(Line{Chain: chain})
+		chain, policy, _ := strings.Cut(text, " ")
+		r.visit(Line{Chain: chain, Policy: policy})
 	}
 }
 

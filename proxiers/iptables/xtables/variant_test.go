@@ -89,8 +89,8 @@ func TestPlainProgramsOfOneVariant(t *testing.T) {
 		}
 		other := map[Variant]Variant{NFT: Legacy, Legacy: NFT}[v]
 		_, err := Open(t.Context(), other, plan.IPv4)
-		if !errors.Is(err, proxiers.ErrUnsupported) || !strings.Contains(err.Error(), "iptables-"+string(other)) {
-			t.Errorf("want an error that names the program that is missing, got %v", err)
+		if !errors.Is(err, proxiers.ErrUnsupported) || !strings.Contains(err.Error(), "install the package iptables, 1.8 or newer (Fedora, RHEL: iptables-"+string(other)) {
+			t.Errorf("want an error that names the package of the programs that are missing, got %v", err)
 		}
 	})
 }

@@ -125,13 +125,13 @@ func (c *Cluster) ready(ctx context.Context) error {
 	return err
 }
 
-// grant gives the user Edgeway its rights.
+// grant gives the user Edgeway its rights, under a name that no manifest has.
 func (c *Cluster) grant(ctx context.Context) error {
 	client, err := rbacv1client.NewForConfig(c.Config(Admin))
 	if err != nil {
 		return fmt.Errorf("client of %s: %w", Admin, err)
 	}
-	meta := metav1.ObjectMeta{Name: Edgeway}
+	meta := metav1.ObjectMeta{Name: "user-" + Edgeway}
 	verbs := []string{"list", "watch"}
 	role := &rbacv1.ClusterRole{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{
 		{Verbs: verbs, APIGroups: []string{""}, Resources: []string{"services", "nodes"}},
@@ -143,7 +143,7 @@ func (c *Cluster) grant(ctx context.Context) error {
 	}
 	binding := &rbacv1.ClusterRoleBinding{
 		ObjectMeta: meta,
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: Edgeway},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: meta.Name},
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: Edgeway}},
 	}
 	if _, err := client.ClusterRoleBindings().Create(ctx, binding, metav1.CreateOptions{}); ignoreExists(err) != nil {

@@ -4,6 +4,8 @@ package controlplane
 
 import (
 	_ "go.etcd.io/etcd/server/v3"
+	_ "k8s.io/client-go/plugin/pkg/client/auth"
+	_ "k8s.io/kubectl/pkg/cmd"
 	_ "k8s.io/kubernetes/cmd/kube-apiserver/app"
 	_ "k8s.io/kubernetes/cmd/kube-proxy/app"
 )

@@ -29,9 +29,8 @@ func (h *host) tellsAge() {
 		return nil
 	})
 	h.Logf("STATUS: %s", h.show("edgeway", "StatusText"))
-	out := h.run("edgeway", "status")
-	h.contains(out, "healthy")
-	h.contains(out, "serving the last-known state, saved ")
+	h.eventually("healthy", "edgeway", "status") // the network came up a moment ago
+	h.contains(h.run("edgeway", "status"), "serving the last-known state, saved ")
 }
 
 // kubeconfigAsCredential has the file readable for root alone, as edgeway(8) says.

@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/user"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -42,6 +43,32 @@ func startWithoutSources(h *host) {
 		h.Errorf("is-active says %q, want failed: it must not be tried again and again", out)
 	}
 	h.run("systemctl", "reset-failed", "edgeway")
+}
+
+// kubeconfigOfRoot: the check, which root runs, tells what the service's user cannot read, and how to mend it. The service,
+// which nothing but that can mend, is not started again and again.
+func kubeconfigOfRoot(h *host) {
+	const kubeconfig = "/etc/edgeway/kubeconfig"
+	h.write(siteFile, "[source.kube]\nkubeconfig = \""+kubeconfig+"\"\n")
+	h.write(kubeconfig, `{current-context: c, contexts: [{name: c, context: {cluster: k, user: u}}],
+clusters: [{name: k, cluster: {server: "https://192.0.2.1:6443"}}], users: [{name: u, user: {token: a}}]}`)
+	h.run("chmod", "600", kubeconfig)
+	const mend = "chgrp edgeway " + kubeconfig + " && chmod g+rX " + kubeconfig
+	out, code := h.try("edgeway", "config", "check")
+	if h.contains(out, "open "+kubeconfig+": permission denied: run: "+mend); code != 2 {
+		h.Errorf("config check: exit code %d, want 2", code)
+	}
+	if out, code := h.try("systemctl", "start", "edgeway"); code == 0 {
+		h.Errorf("start succeeded: %s", out)
+	}
+	if state, status := h.show("edgeway", "ActiveState"), h.show("edgeway", "ExecMainStatus"); state != "failed" || status != "2" {
+		h.Errorf("the service is %s after exit code %s, want failed after 2", state, status)
+	}
+	h.run("sh", "-c", mend)
+	h.run("edgeway", "config", "check")
+	h.run("systemctl", "reset-failed", "edgeway")
+	h.remove(siteFile)
+	h.remove(kubeconfig)
 }
 
 // siteConfig makes the host serve the manifests.
@@ -83,11 +110,20 @@ func (h *host) privileged(pid, caps string) {
 	if err != nil {
 		h.Fatal(err)
 	}
-	for _, want := range [][]string{{"Uid:", u.Uid}, {"Gid:", u.Gid}, {"CapPrm:", caps}, {"CapEff:", caps}, {"CapBnd:", caps}} {
+	g, err := user.LookupGroup("edgeway-status")
+	if err != nil {
+		h.Fatal(err)
+	}
+	for _, want := range [][]string{{"Uid:", u.Uid}, {"Gid:", g.Gid}, {"CapPrm:", caps}, {"CapEff:", caps}, {"CapBnd:", caps}} {
 		_, rest, _ := strings.Cut(string(status), want[0])
 		if fields := strings.Fields(rest); len(fields) == 0 || fields[0] != want[1] {
 			h.Errorf("want %s %s in\n%s", want[0], want[1], status)
 		}
+	}
+	_, rest, _ := strings.Cut(string(status), "Groups:")
+	groups, _, _ := strings.Cut(rest, "\n")
+	if !slices.Contains(strings.Fields(groups), u.Gid) {
+		h.Errorf("the process is not in the group edgeway, for which secret files are:\n%s", status)
 	}
 }
 
@@ -105,6 +141,20 @@ func quiet(h *host) {
 	}
 	if n := h.show("edgeway", "NFileDescriptorStore"); n != "2" {
 		h.Errorf("%s sockets in the fd store, want 2", n)
+	}
+}
+
+// groupMayAsk: who is in the group needs no sudo for a question, and may change nothing.
+func groupMayAsk(h *host) {
+	member := []string{"--reuid", "nobody", "--regid", "edgeway-status", "--clear-groups", "edgeway"}
+	h.contains(h.run("setpriv", append(member, "status")...), "healthy")
+	h.contains(h.run("setpriv", append(member, "explain", "host", "default/web")...), "forward: ")
+	if out, code := h.try("setpriv", append(member, "reload")...); code != 1 || !strings.Contains(out, "run the command as root") {
+		h.Errorf("reload by a member of the group: exit code %d, %s", code, out)
+	}
+	stranger := []string{"--reuid", "nobody", "--regid", "nogroup", "--clear-groups", "edgeway", "status"}
+	if out, code := h.try("setpriv", stranger...); code != 1 || !strings.Contains(out, "or as a member of the group edgeway-status") {
+		h.Errorf("status by a stranger: exit code %d, %s", code, out)
 	}
 }
 

@@ -21,8 +21,8 @@ type inventory struct {
 	rules, users string
 }
 
-// ours are the lines of the package's user in inventory.users.
-var ours = regexp.MustCompile(`(?m)^edgeway:.*\n`)
+// ours are the lines of the package's user and groups in inventory.users.
+var ours = regexp.MustCompile(`(?m)^edgeway(-status)?:.*\n`)
 
 // others are folders that change in any case: systemd's, dpkg's and apt's own records, logs, and the job's.
 var others = []string{

@@ -16,13 +16,17 @@ func sandbox(h *host) {
 	pid := h.show("edgeway", "MainPID")
 	h.run("cp", "/usr/bin/true", "/var/lib/edgeway/program")
 	defer h.remove("/var/lib/edgeway/program")
-	within := []string{"--target", pid, "--mount", "--", "setpriv", "--reuid", "edgeway", "--regid", "edgeway", "--clear-groups"}
+	user := []string{"--reuid", "edgeway", "--regid", "edgeway-status", "--groups", "edgeway"}
+	within := append([]string{"--target", pid, "--mount", "--", "setpriv"}, user...)
 	if out, code := h.try("nsenter", append(within, "/var/lib/edgeway/program")...); code == 0 || !strings.Contains(out, "Permission denied") {
 		h.Errorf("a program in the daemon's own folder: exit code %d, %q; want it not to be executed", code, out)
 	}
 	h.run("nsenter", append(within, "nft", "--version")...)
 	if out := h.run("nsenter", append(within, "sh", "-c", programsOfItsOwn)...); out != "" {
 		h.Errorf("the daemon can execute what it has written: %s", out)
+	}
+	if out := h.run("setpriv", append(user, "sh", "-c", programsOfItsOwn)...); !slices.Contains(strings.Fields(out), "/var/lib/edgeway") {
+		h.Errorf("outside of the sandbox the same user can execute what it has written in %q only, and not in the daemon's own folder: the test shows nothing", out)
 	}
 	if out := h.run("nsenter", "--target", pid, "--mount", "--", "cat", "/etc/shadow"); out != "" {
 		h.Errorf("/etc/shadow is there: %s", out)
@@ -38,11 +42,11 @@ func sandbox(h *host) {
 	}
 }
 
-// programsOfItsOwn prints the folders with file systems where a program can be written and executed.
-const programsOfItsOwn = `cut -d' ' -f5 /proc/self/mountinfo | sort -u | while read -r dir; do
-	cp /usr/bin/true "$dir/program" 2>/dev/null || continue
-	if "$dir/program" 2>/dev/null; then echo "$dir"; fi
-	rm "$dir/program"
+// programsOfItsOwn prints where a program can be written and executed, of the daemon's own folder and those with file systems.
+const programsOfItsOwn = `{ echo /var/lib/edgeway; cut -d' ' -f5 /proc/self/mountinfo; } | sort -u | while read -r dir; do
+	cp /usr/bin/true "$dir/own" 2>/dev/null || continue
+	if "$dir/own" 2>/dev/null; then echo "$dir"; fi
+	rm "$dir/own"
 done`
 
 // programOutOfMemory: the limit kills a program of the daemon, as it may nft, and nothing else.

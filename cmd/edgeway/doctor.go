@@ -1,0 +1,63 @@
+package main
+
+import (
+	"errors"
+	"log/slog"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"edgeway/daemon"
+	"edgeway/daemon/doctor"
+	"edgeway/daemon/doctor/connect"
+	"edgeway/daemon/doctor/finding"
+)
+
+func doctorCommand(g *globals) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "doctor [namespace/name]",
+		Short: "Look at this host for what keeps connections to Services from working",
+		Long: `Look at this host for what keeps connections to Services from working, and say what mends it.
+
+Each line is one check: ok, a warning (it works, or nothing needs it now), or a problem (connections fail), with what
+was seen, and below it the command, or the key of the configuration, that mends it. Nothing is changed.
+
+With a running daemon its plan is looked at. Without one it is made of the configuration, the manifests and what the
+API server, or else the last-known state, says. Run it as root: others may not read the kubeconfig and the state.
+
+With --connect it connects from this host to the frontends of Services and to their endpoints, closes the connections at
+once, and says on which side the fault lies. With --trace, too, it has the kernel trace the packets of one connection that
+is not answered, and names the rule that drops them, whoever made it.
+
+The exit code is 4 when there is a problem, and else 0, also with warnings.`,
+		Example: "  edgeway doctor\n  edgeway doctor --connect default/web --trace",
+		Args:    cobra.MaximumNArgs(1),
+
+		ValidArgsFunction: g.completeService(0),
+	}
+	asJSON := jsonFlag(cmd)
+	var try connect.Options
+	connects := cmd.Flags().Bool("connect", false, "connect to all Services, or to the one that is named, and to their endpoints")
+	cmd.Flags().BoolVar(&try.UDP, "udp", false, "with --connect: also over UDP")
+	cmd.Flags().BoolVar(&try.Trace, "trace", false, "with --connect: name the rule that drops what is not answered (traces that one connection)")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if !*connects && (len(args) > 0 || try.UDP || try.Trace) {
+			return coded{errors.New("a Service, --udp and --trace need --connect"), exitUsage}
+		}
+		h, found := daemon.Examined(cmd.Context(), g.config, slog.New(slog.DiscardHandler))
+		found = append(found, doctor.Look(cmd.Context(), h, doctor.Checks())...)
+		if *connects && h.Plan != nil {
+			try.Plan, try.Only = h.Plan, strings.Join(args, "")
+			found = append(found, connect.Look(cmd.Context(), try)...)
+		}
+		report := doctor.NewReport(h, found)
+		if err := printAnswer(cmd, report, *asJSON); err != nil {
+			return err
+		}
+		if report.Level == finding.Problem {
+			return coded{errQuiet, exitUnhealthy}
+		}
+		return nil
+	}
+	return cmd
+}

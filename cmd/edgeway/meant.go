@@ -1,0 +1,64 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"edgeway/daemon/nearest"
+)
+
+// maxMistakes is how many letters may be wrong in a word that somebody meant.
+const maxMistakes = 2
+
+// meant adds to the error about an unknown word the known one that a person most likely meant, or else where the known
+// ones are listed.
+func meant(fault error, word string, known []string, cmd *cobra.Command) error {
+	mistakes := func(k string) int {
+		if strings.HasPrefix(k, word) {
+			return 0
+		}
+		return nearest.Distance(word, k)
+	}
+	if len(known) > 0 {
+		best := slices.MinFunc(known, func(a, b string) int { return cmp.Compare(mistakes(a), mistakes(b)) })
+		if mistakes(best) <= maxMistakes {
+			return fmt.Errorf("%w: did you mean %q?", fault, best)
+		}
+	}
+	return fmt.Errorf("%w: see %q", fault, cmd.CommandPath()+" --help")
+}
+
+// unknownCommand is for the arguments of a command that only holds others.
+func unknownCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	var known []string
+	for _, c := range cmd.Commands() {
+		if c.IsAvailableCommand() {
+			known = append(known, c.Name())
+		}
+	}
+	return meant(fmt.Errorf("unknown command %q for %q", args[0], cmd.CommandPath()), args[0], known, cmd)
+}
+
+// unknownFlag is for a flag that cannot be read.
+func unknownFlag(cmd *cobra.Command, fault error) error {
+	unknown, ok := errors.AsType[*pflag.NotExistError](fault)
+	if !ok {
+		return fault
+	}
+	word := unknown.GetSpecifiedShortnames() // "json" of "-json"
+	if word == "" {
+		word = unknown.GetSpecifiedName()
+	}
+	var known []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { known = append(known, "--"+f.Name) })
+	return meant(fault, "--"+word, known, cmd)
+}

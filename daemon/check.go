@@ -1,0 +1,203 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"edgeway/daemon/asuser"
+	"edgeway/daemon/config"
+	"edgeway/daemon/doctor/finding"
+	"edgeway/daemon/health/webconfig"
+	"edgeway/daemon/planner"
+	"edgeway/daemon/regular"
+	"edgeway/daemon/source"
+	"edgeway/daemon/source/file"
+	"edgeway/daemon/source/kube"
+	"edgeway/daemon/tracker"
+)
+
+// serviceUser is the user of the packages' service.
+const serviceUser = "edgeway"
+
+// CheckConfig finds what Run would refuse, and what it would pass over in silence. It starts nothing. Root reads the
+// configuration of the packages' service as that would. The error is about the configuration files themselves.
+func CheckConfig(path string) ([]finding.Finding, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, fmt.Errorf("configuration: %w", err)
+	}
+	id, err := asuser.Lookup(serviceUser)
+	if os.Geteuid() != 0 || err != nil || filepath.Dir(path) != filepath.Dir(config.DefaultPath) {
+		return checkConfig(path, nil)
+	}
+	return checkConfigAs(path, id)
+}
+
+func checkConfigAs(path string, id asuser.ID) (found []finding.Finding, err error) {
+	if refused := id.Do(func() { found, err = checkConfig(path, &id) }); refused == nil {
+		return found, err
+	}
+	// In a container without the right to it, say.
+	if found, err = checkConfig(path, nil); err != nil {
+		return nil, err
+	}
+	return append(found, finding.Finding{
+		Check: "permissions", Level: finding.Warning, Seen: "it could not be checked whether the user " + id.Name + " may read the files",
+		Mend: "run: sudo -u " + id.Name + " edgeway config check",
+	}), nil
+}
+
+// configCheck collects findings.
+type configCheck struct {
+	cfg   *config.Config
+	id    *asuser.ID // whose rights are in force, if not those of this process
+	found []finding.Finding
+}
+
+func checkConfig(path string, id *asuser.ID) ([]finding.Finding, error) {
+	cfg, err := LoadConfig(path)
+	if err != nil {
+		return nil, err
+	}
+	c := &configCheck{cfg: cfg, id: id}
+	for _, name := range config.Overlooked(path) {
+		c.add("drop-ins", finding.Warning, name+": it is not read, as its name does not end with .toml", "rename it")
+	}
+	c.checkSandbox()
+	c.checkKubeconfig()
+	c.checkWebConfig()
+	c.checkManifests()
+	return c.found, nil
+}
+
+func (c *configCheck) add(check string, level finding.Level, seen, mend string) {
+	c.found = append(c.found, finding.Finding{Check: check, Level: level, Seen: seen, Mend: mend})
+}
+
+// hidden are folders that edgeway.service does not see, or has its own instance of.
+var hidden = [...]struct{ folder, setting string }{
+	{"/home", "ProtectHome=yes"},
+	{"/root", "ProtectHome=yes"},
+	{"/run/user", "ProtectHome=yes"},
+	{"/tmp", "PrivateTmp=yes"},
+	{"/var/tmp", "PrivateTmp=yes"},
+	{"/boot", "InaccessiblePaths="},
+}
+
+// checkSandbox finds files that only the service cannot read.
+func (c *configCheck) checkSandbox() {
+	if c.id == nil {
+		return
+	}
+	paths := slices.Concat(c.cfg.Source.File.Paths, []string{c.cfg.Metrics.WebConfig})
+	if k := c.cfg.Source.Kube; k.Kubeconfig != "" {
+		paths = append(paths, kube.Files(k.Kubeconfig, k.AllowExecPlugins)...)
+	}
+	level := finding.Problem
+	if own, _ := filepath.Glob("/etc/systemd/system/edgeway.service.d/*.conf"); len(own) > 0 {
+		level = finding.Warning // one of them may open the folder
+	}
+	for _, path := range paths {
+		actual, err := filepath.EvalSymlinks(path)
+		if err != nil {
+			actual = path
+		}
+		for _, h := range hidden {
+			if actual == h.folder || strings.HasPrefix(actual, h.folder+"/") {
+				c.add("sandbox", level, fmt.Sprintf("%s: edgeway.service does not see what is below %s (%s)", path, h.folder, h.setting),
+					"move it to "+filepath.Dir(config.DefaultPath))
+			}
+		}
+	}
+}
+
+// credentials is where the service manager puts the credentials of services while these run.
+const credentials = "/run/credentials/"
+
+func (c *configCheck) checkKubeconfig() {
+	k := c.cfg.Source.Kube
+	if k.Kubeconfig == "" {
+		return
+	}
+	_, err := newSources(c.cfg, slog.New(slog.DiscardHandler)) // as Run does
+	var found []finding.Finding
+	if err == nil {
+		found, err = kube.Check(kube.CheckOptions{
+			Kubeconfig: k.Kubeconfig, AllowExecPlugins: k.AllowExecPlugins, ServiceCIDRs: c.cfg.Proxy.ServiceCIDRs,
+		})
+	}
+	if err == nil {
+		c.found = append(c.found, found...)
+		return
+	}
+	failed, _ := errors.AsType[*fs.PathError](err)
+	switch {
+	case failed != nil && strings.HasPrefix(failed.Path, credentials) && errors.Is(err, fs.ErrNotExist):
+		c.add("kubeconfig", finding.Warning, err.Error()+": it could not be checked", "it is there only while the service runs")
+	case errors.Is(err, fs.ErrPermission) && c.id == nil && os.Geteuid() != 0:
+		c.add("kubeconfig", finding.Warning, err.Error()+": it could not be checked", "run this command as root")
+	default:
+		c.add("kubeconfig", finding.Problem, err.Error(), kube.Advice(err))
+	}
+}
+
+func (c *configCheck) checkWebConfig() {
+	path := c.cfg.Metrics.WebConfig
+	err := webconfig.Check(path)
+	if err == nil {
+		return
+	}
+	mend := "the keys are those of Prometheus' exporters: tls_server_config, http_server_config, basic_auth_users"
+	if failed, ok := errors.AsType[*fs.PathError](err); ok {
+		mend = regular.Advice(failed.Path, failed.Err)
+	}
+	c.add("web-config", finding.Problem, webConfigError(path, err).Error(), mend)
+}
+
+// checkManifests also plans for a host without addresses: what depends on this one is a dry run's.
+func (c *configCheck) checkManifests() {
+	if len(c.cfg.Source.File.Paths) == 0 {
+		return
+	}
+	m := file.Check(file.CheckOptions{
+		Paths: c.cfg.Source.File.Paths, NodeName: c.cfg.Node.Name,
+		Alone: c.cfg.Source.Kube.Kubeconfig == "", ServiceCIDRs: c.cfg.Proxy.ServiceCIDRs,
+	})
+	faults := m.Faults
+	for _, p := range planned(c.cfg, m.Objects) {
+		faults = append(faults, m.At(p))
+	}
+	slices.SortStableFunc(faults, file.Fault.Compare)
+	for _, f := range faults {
+		level := finding.Problem
+		if f.Warning {
+			level = finding.Warning
+		}
+		c.add("manifests", level, f.String(), f.Mend)
+	}
+}
+
+// planned gives the problems with objects that a plan of them finds.
+func planned(cfg *config.Config, objects []source.Object) []source.Problem {
+	t := tracker.New(tracker.Layer{Name: fileLayer})
+	sink := t.Sink(fileLayer)
+	for _, obj := range objects {
+		sink.Upsert(obj)
+	}
+	sink.Synced()
+	snap, ok := t.Snapshot()
+	if !ok {
+		return nil
+	}
+	nobody := func() []source.Holding { return nil }
+	_, problems := planner.New(plannerOptions(cfg, families(cfg), nobody)).Plan(snap, nil, nil)
+	return slices.DeleteFunc(slices.Clone(problems), func(p source.Problem) bool {
+		return p.Object.Kind != source.KindService && p.Object.Kind != source.KindEndpointSlice
+	})
+}

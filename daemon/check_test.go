@@ -1,0 +1,154 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"edgeway/daemon/asuser"
+	"edgeway/daemon/doctor/finding"
+)
+
+// site is a folder with a configuration of all files.
+type site struct {
+	t   *testing.T
+	dir string
+}
+
+func newSite(t *testing.T) site {
+	t.Helper()
+	s := site{t, t.TempDir()}
+	for d := s.dir; d != "/" && d != os.TempDir(); d = filepath.Dir(d) {
+		s.must(os.Chmod(d, 0o755))
+	}
+	s.must(os.Mkdir(s.path("m"), 0o755))
+	s.write("m/web.yaml", "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {clusterIP: 10.96.0.10, ports: [{port: 80}]}\n")
+	s.write("kubeconfig", `{current-context: c, contexts: [{name: c, context: {cluster: k, user: u}}],
+clusters: [{name: k, cluster: {server: "https://192.0.2.1"}}], users: [{name: u, user: {tokenFile: token}}]}`)
+	s.write("token", "a")
+	s.write("web.yml", "{}")
+	s.write("edgeway.toml", "version = 1\nsource.file.paths = ['m']\nsource.kube.kubeconfig = 'kubeconfig'\nmetrics.web_config = 'web.yml'\n")
+	return s
+}
+
+func (s site) must(err error) {
+	s.t.Helper()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s site) path(name string) string { return filepath.Join(s.dir, name) }
+
+func (s site) write(name, text string) {
+	s.t.Helper()
+	s.must(os.WriteFile(s.path(name), []byte(text), 0o644))
+}
+
+// problems gives those of the checks with these names, one line each.
+func problems(found []finding.Finding, checks ...string) (out []string) {
+	for _, f := range found {
+		if f.Level == finding.Problem && slices.Contains(checks, f.Check) {
+			out = append(out, f.Seen+": "+f.Mend)
+		}
+	}
+	return out
+}
+
+// Root can read everything; what counts is what the service's user can.
+func TestRootChecksWithTheRightsOfTheServicesUser(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: it takes the rights of another user")
+	}
+	id := asuser.ID{Name: "somebody", UID: 54321, GID: 54322}
+	checks := []string{"kubeconfig", "web-config", "manifests"}
+	for name, c := range map[string]struct {
+		mode os.FileMode
+		want string
+	}{
+		"kubeconfig": {0o600, "kubeconfig: open DIR/kubeconfig: permission denied: run: chgrp edgeway DIR/kubeconfig && chmod g+rX DIR/kubeconfig"},
+		"token":      {0o600, "users[u].user.tokenFile: open DIR/token: permission denied: run: chgrp edgeway DIR/token"},
+		"web.yml":    {0o600, "metrics.web_config: DIR/web.yml: open DIR/web.yml: permission denied: run: chgrp edgeway DIR/web.yml"},
+		"m":          {0o700, "DIR/m: it cannot be read: permission denied: run: chgrp edgeway DIR/m && chmod g+rX DIR/m"},
+		"m/web.yaml": {0o600, "DIR/m/web.yaml: it cannot be read: permission denied: run: chgrp edgeway DIR/m/web.yaml"},
+	} {
+		s := newSite(t)
+		check := func() string {
+			found, err := checkConfigAs(s.path("edgeway.toml"), id)
+			s.must(err)
+			return strings.ReplaceAll(strings.Join(problems(found, checks...), "\n"), s.dir, "DIR")
+		}
+		if got := check(); got != "" {
+			t.Errorf("files that everybody may read: %s", got)
+		}
+		s.must(os.Chmod(s.path(name), c.mode))
+		if got := check(); !strings.Contains(got, c.want) || strings.Contains(got, "\n") {
+			t.Errorf("%s of root alone:\n%s\nwant\n%s", name, got, c.want)
+		}
+		// What is advised helps.
+		s.must(os.Chown(s.path(name), -1, id.GID))
+		s.must(os.Chmod(s.path(name), c.mode|c.mode>>3&0o050))
+		if got := check(); got != "" {
+			t.Errorf("%s that the group may read: %s", name, got)
+		}
+		if found, err := CheckConfig(s.path("edgeway.toml")); err != nil || len(problems(found, checks...)) > 0 {
+			t.Errorf("root's own rights: %v, %v", found, err)
+		}
+	}
+}
+
+func TestFilesThatTheSandboxHidesAreNamed(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: it takes the rights of another user")
+	}
+	s := newSite(t)
+	found, err := checkConfigAs(s.path("edgeway.toml"), asuser.ID{Name: "somebody", UID: 54321, GID: 54322})
+	s.must(err)
+	got := strings.Join(problems(found, "sandbox"), "\n")
+	if !strings.HasPrefix(s.dir, "/tmp/") {
+		t.Skipf("needs temporary files below /tmp, and they are in %s", s.dir)
+	}
+	for _, name := range []string{"m", "kubeconfig", "token", "web.yml"} {
+		want := s.path(name) + ": edgeway.service does not see what is below /tmp (PrivateTmp=yes): move it to /etc/edgeway"
+		if !strings.Contains(got, want) {
+			t.Errorf("no %q in\n%s", want, got)
+		}
+	}
+	unit, err := os.ReadFile("../units/edgeway.service")
+	s.must(err)
+	for _, h := range hidden {
+		if !strings.Contains(string(unit), "\n"+h.setting) {
+			t.Errorf("edgeway.service has no %s, which should hide %s", h.setting, h.folder)
+		}
+	}
+}
+
+// A restart is for what may pass by itself.
+func TestWhatIsPermanent(t *testing.T) {
+	t.Parallel()
+	at := func(err error) error {
+		return fmt.Errorf("kubeconfig: %w", &fs.PathError{Op: "open", Path: "/k", Err: err})
+	}
+	for _, c := range []struct {
+		err  error
+		want bool
+	}{
+		{errors.New("it does not parse"), true},
+		{at(syscall.EACCES), true},
+		{at(syscall.EPERM), true},
+		{at(syscall.ENOENT), false}, // somebody may yet write it
+		{at(syscall.EIO), false},
+		{at(syscall.EMFILE), false},
+	} {
+		err := permanent(c.err)
+		if _, got := errors.AsType[*Permanent](err); got != c.want || err.Error() != c.err.Error() || !errors.Is(err, c.err) {
+			t.Errorf("%v: permanent %t, want %t", c.err, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,96 @@
+package daemon
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"edgeway/daemon/config"
+	"edgeway/daemon/control"
+	"edgeway/daemon/endpointcheck"
+	"edgeway/daemon/health"
+	"edgeway/daemon/pipeline"
+	"edgeway/daemon/planner"
+	"edgeway/daemon/tracker"
+	"edgeway/proxiers"
+	"edgeway/proxiers/plan"
+)
+
+// checks are the checks of endpoints that a configuration asks for. Without any, it does nothing, and costs nothing.
+type checks struct {
+	endpoints *endpointcheck.Checker
+	of        planner.Checks
+}
+
+// useChecks has the Checker, which outlives the instances, do what cfg says.
+func useChecks(cfg *config.Config, endpoints *endpointcheck.Checker) *checks {
+	tcp := cfg.Checks.TCP
+	if len(tcp.Sources) == 0 {
+		endpoints.Forget()
+		return &checks{endpoints: endpoints}
+	}
+	endpoints.Use(endpointcheck.Settings{
+		Interval: tcp.Interval, Timeout: tcp.Timeout, Failures: tcp.Failures, Passes: tcp.Passes,
+		Mark: proxiers.OwnMark(cfg.Proxy.MasqueradeBit),
+	})
+	return &checks{endpoints: endpoints, of: planner.Checks{
+		Manifests: slices.Contains(tcp.Sources, config.CheckedFile), API: slices.Contains(tcp.Sources, config.CheckedKube),
+		Dead: endpoints.Dead,
+	}}
+}
+
+func (c *checks) on() bool { return c.of.Dead != nil }
+
+// run checks until ctx ends.
+func (c *checks) run(ctx context.Context, start func(func() error)) {
+	if c.on() {
+		start(func() error { return c.endpoints.Run(ctx) })
+	}
+}
+
+// follow takes over from the planner what to check.
+func (c *checks) follow(p *planner.Planner) {
+	if c.on() {
+		c.endpoints.Follow(p.Checked())
+	}
+}
+
+// conditions are one while endpoints are dead, which names the one that is dead for longest. Strangers ask for it.
+func (c *checks) conditions() []health.Condition {
+	dead := c.endpoints.Dead()
+	if dead.Len() == 0 {
+		return nil
+	}
+	var first netip.AddrPort
+	for at, f := range dead.Faults {
+		if before := dead.Faults[first]; !first.IsValid() || cmp.Or(f.Since.Compare(before.Since), at.Compare(first)) < 0 {
+			first = at
+		}
+	}
+	fault := dead.Faults[first]
+	text := fmt.Sprintf("%d of %d endpoints that are checked do not answer, %s for one (%s): connections go to the other endpoints of their Services, if there are any",
+		dead.Len(), c.endpoints.Endpoints(), first, fault.Err)
+	return []health.Condition{{Name: "endpoint-checks", Level: health.Degraded, Since: fault.Since, Message: text}}
+}
+
+// status is for edgeway status; nil: nothing is checked.
+func (c *checks) status() *control.StatusChecks {
+	if !c.on() {
+		return nil
+	}
+	return control.NewStatusChecks(c.endpoints.Endpoints(), c.endpoints.Dead())
+}
+
+// out gives what a ServicePort does without because it is dead.
+func (c *checks) out(state pipeline.State, sp *plan.ServicePort) []string {
+	if !c.on() || state.Snapshot == nil {
+		return nil
+	}
+	svc := state.Snapshot.Find(tracker.Name{Namespace: sp.Name.Namespace, Name: sp.Name.Name})
+	if svc == nil {
+		return nil
+	}
+	return c.of.Out(svc, sp)
+}

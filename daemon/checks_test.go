@@ -1,0 +1,138 @@
+package daemon
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"edgeway/daemon/config"
+	"edgeway/daemon/endpointcheck"
+	"edgeway/daemon/health"
+	"edgeway/daemon/nodeinfo"
+	"edgeway/daemon/pipeline"
+	"edgeway/daemon/planner"
+	"edgeway/daemon/source"
+	"edgeway/daemon/tracker"
+	"edgeway/proxiers/plan"
+)
+
+// deadEndpoint is an address where nobody listens.
+func deadEndpoint(t *testing.T) netip.AddrPort {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).AddrPort()
+}
+
+func checking(sources ...config.CheckedSource) *config.Config {
+	cfg := config.Default()
+	cfg.Checks.TCP = config.TCPChecks{
+		Sources: sources, Interval: 10 * time.Millisecond, Timeout: time.Minute, Failures: 2, Passes: 2,
+	}
+	return cfg
+}
+
+// runChecks runs them until the endpoints that are dead are so many.
+func runChecks(t *testing.T, c *checks, dead int) {
+	t.Helper()
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	done := make(chan struct{})
+	c.run(ctx, func(f func() error) {
+		go func() {
+			defer close(done)
+			_ = f()
+		}()
+	})
+	for c.endpoints.Dead().Len() != dead {
+		select {
+		case <-ctx.Done():
+			t.Fatalf("%d endpoints are dead, want %d", c.endpoints.Dead().Len(), dead)
+		case <-c.endpoints.Changed():
+		}
+	}
+	stop()
+	<-done
+}
+
+// What is known of endpoints outlasts a reload, unless that turns the checks off.
+func TestChecksOutlastAReload(t *testing.T) {
+	endpoints := endpointcheck.New(slog.New(slog.DiscardHandler))
+	at := deadEndpoint(t)
+	c := useChecks(checking(config.CheckedFile), endpoints)
+	if !c.of.Manifests || c.of.API || c.conditions() != nil || c.status() == nil {
+		t.Errorf("before the first check: %+v", c)
+	}
+	endpoints.Follow(endpointcheck.Targets{All: true, Add: []netip.AddrPort{at}})
+	runChecks(t, c, 1)
+	next := useChecks(checking(config.CheckedKube, config.CheckedFile), endpoints)
+	if !next.of.Manifests || !next.of.API || !next.of.Dead().Has(at) {
+		t.Errorf("after a reload: %+v, dead are %v", next.of, next.of.Dead().List())
+	}
+	cond := next.conditions()
+	if len(cond) != 1 || cond[0].Level != health.Degraded || cond[0].Since.IsZero() ||
+		!strings.HasPrefix(cond[0].Message, "1 of 1 endpoints that are checked do not answer, "+at.String()+" for one (connection refused)") {
+		t.Errorf("conditions: %+v", cond)
+	}
+	if st := next.status(); st.Dead != 1 || st.Endpoints != 1 {
+		t.Errorf("status: %+v", st)
+	}
+	off := useChecks(checking(), endpoints)
+	off.run(t.Context(), func(func() error) { t.Error("what is off runs") })
+	if off.conditions() != nil || off.status() != nil || endpoints.Dead().Len() != 0 || endpoints.Endpoints() != 0 {
+		t.Errorf("turned off: %+v", off)
+	}
+}
+
+// From a manifest to the plan: the endpoint that does not answer is checked, leaves the pool, and is named.
+func TestADeadEndpointOfAManifest(t *testing.T) {
+	at := deadEndpoint(t)
+	l, err := net.Listen("tcp", "127.0.0.2:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	alive := l.Addr().(*net.TCPAddr).AddrPort()
+	slice := func(name string, at netip.AddrPort) *source.EndpointSlice {
+		return &source.EndpointSlice{
+			Namespace: "a", Name: name, Service: "web", Family: plan.IPv4, Manifest: true,
+			Ports:     []source.SlicePort{{Protocol: plan.TCP, Port: at.Port()}},
+			Endpoints: []source.Endpoint{{Addr: at.Addr(), Ready: true, Serving: true}},
+		}
+	}
+	tr := tracker.New(tracker.Layer{Name: fileLayer})
+	sink := tr.Sink(fileLayer)
+	sink.Upsert(&source.Service{
+		Namespace: "a", Name: "web", ClusterIPs: []netip.Addr{netip.MustParseAddr("10.96.0.1")},
+		Ports: []source.ServicePort{{Protocol: plan.TCP, Port: 80}},
+	})
+	sink.Upsert(slice("one", at))
+	sink.Upsert(slice("two", alive))
+	sink.Synced()
+	snap, _ := tr.Snapshot()
+
+	c := useChecks(checking(config.CheckedFile), endpointcheck.New(slog.New(slog.DiscardHandler)))
+	p := planner.New(planner.Options{Families: []plan.Family{plan.IPv4}, Checks: c.of})
+	host := &nodeinfo.Host{}
+	first, _ := p.Plan(snap, host, nil)
+	c.follow(p)
+	if n := len(first.Services[0].Pools[plan.ClusterPool]); n != 2 {
+		t.Fatalf("%d endpoints at first", n)
+	}
+	runChecks(t, c, 1)
+	next, _ := p.Plan(snap, host, first)
+	if pool := next.Services[0].Pools[plan.ClusterPool]; len(pool) != 1 || pool[0].Addr != alive {
+		t.Errorf("the pool is %v, want %s alone", pool, alive)
+	}
+	out := c.out(pipeline.State{Snapshot: snap}, next.Services[0])
+	if len(out) != 1 || !strings.HasPrefix(out[0], at.String()+" does not answer since ") {
+		t.Errorf("out are %q", out)
+	}
+}

@@ -1,0 +1,95 @@
+package control
+
+import (
+	"net/netip"
+	"slices"
+
+	"edgeway/daemon/planner"
+	"edgeway/daemon/source"
+	"edgeway/daemon/tracker"
+	"edgeway/proxiers/plan"
+)
+
+// because adds to the reason what the objects say, and what to do.
+func (s *Subject) because(e *Explanation, d plan.Decision) {
+	if d.Service == nil {
+		return
+	}
+	switch {
+	case d.Verdict == plan.Reject:
+		if why, absent := s.absent(d.Service); absent {
+			e.Reason += ": " + why.Seen
+			e.Mend = why.Mend
+		}
+	case d.Verdict == plan.Drop && d.Frontend.Routes[d.Origin].Verdict == plan.Drop:
+		e.Mend = s.mendLocal()
+	case d.Verdict == plan.Drop:
+		e.Mend = "add the client to spec.loadBalancerSourceRanges of the Service"
+	}
+}
+
+func (s *Subject) absent(sp *plan.ServicePort) (planner.Absence, bool) {
+	svc := s.find(sp)
+	if svc == nil {
+		return planner.Absence{}, false
+	}
+	return planner.Absent(svc, sp.Name, sp.Family)
+}
+
+// find gives the objects of a ServicePort; nil: they are not known yet, or gone.
+func (s *Subject) find(sp *plan.ServicePort) *tracker.Service {
+	if s.State.Snapshot == nil {
+		return nil
+	}
+	return s.State.Snapshot.Find(tracker.Name{Namespace: sp.Name.Namespace, Name: sp.Name.Name})
+}
+
+// mendLocal is what to do where a Local traffic policy drops.
+func (s *Subject) mendLocal() string {
+	if s.State.Snapshot != nil && s.State.Snapshot.Node != nil {
+		return "have an endpoint on this host, or use an address that has the traffic policy Cluster"
+	}
+	return `node.local_policy = "cluster" uses the endpoints on other hosts: this host has no Node object, so no endpoint is on it`
+}
+
+// mendNoWay is what to do where the kernel has no route to the destination.
+func mendNoWay(d plan.Decision) string {
+	if d.Service == nil {
+		return "add a route"
+	}
+	return "add a route, such as a default route: the kernel looks it up before it sends the packet to an endpoint, so where it leads does not matter"
+}
+
+// problems gives those of the Service that has the destination, and of those that ask for it in vain.
+func (s *Subject) problems(at netip.AddrPort, owner *plan.ServicePort) []string {
+	if s.State.Snapshot == nil {
+		return nil
+	}
+	concerned := map[source.Key]bool{}
+	if owner != nil {
+		concerned[source.Key{Kind: source.KindService, Namespace: owner.Name.Namespace, Name: owner.Name.Name}] = true
+	}
+	for _, svc := range s.State.Snapshot.Services {
+		if claims(svc.Spec, at) {
+			concerned[svc.Spec.Key()] = true
+			for _, slice := range svc.Slices {
+				concerned[slice.Key()] = true
+			}
+		}
+	}
+	var out []string
+	for _, p := range s.State.Problems() {
+		if concerned[p.Object] {
+			out = append(out, p.String())
+		}
+	}
+	return out
+}
+
+// claims reports whether a Service asks for an address and port.
+func claims(svc *source.Service, at netip.AddrPort) bool {
+	listed := slices.Contains(svc.ClusterIPs, at.Addr()) || slices.Contains(svc.ExternalIPs, at.Addr()) || slices.Contains(svc.LoadBalancerIPs, at.Addr())
+	return slices.ContainsFunc(svc.Ports, func(p source.ServicePort) bool {
+		return listed && p.Port == at.Port() || p.NodePort != 0 && p.NodePort == at.Port()
+	})
+}

@@ -1,0 +1,244 @@
+package control
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"edgeway/daemon/nodeinfo"
+	"edgeway/daemon/tracker"
+	"edgeway/proxiers/plan"
+)
+
+// question is a connection that somebody asks about.
+type question struct {
+	packet plan.Packet
+	// way is the kernel's to the destination, where this host sends the packet; noWay says that there is none.
+	way   *nodeinfo.Way
+	noWay error
+}
+
+// elsewhere is the interface of a packet from another host when no interface was given. No pattern
+// for pods' interfaces should match it.
+const elsewhere = "?"
+
+// ask parses a question; see Explain.
+func (s *Subject) ask(p *plan.Plan, src, dst, proto string) (*question, error) {
+	from, err := parseSource(p, src)
+	if err != nil {
+		return nil, err
+	}
+	to, err := parseTarget(dst, proto)
+	if err != nil {
+		return nil, err
+	}
+	q := &question{packet: plan.Packet{Src: from.addr, InInterface: from.iface}}
+	if q.packet.Protocol, q.packet.Dst, err = s.locate(p, from, to); err != nil {
+		return nil, err
+	}
+	if from.iface == "" {
+		err = q.find(p, s.Way)
+	}
+	if err == nil && plan.FamilyOf(q.packet.Src) != plan.FamilyOf(q.packet.Dst.Addr()) {
+		err = fmt.Errorf("source %s and destination %s are of different address families", q.packet.Src, q.packet.Dst.Addr())
+	}
+	return q, err
+}
+
+// find asks the kernel for the way of a packet that this host sends, and for its source unless one was given. Where there
+// is no way the source does not matter: it is any of the family.
+func (q *question) find(p *plan.Plan, way func(netip.Addr) (nodeinfo.Way, error)) error {
+	found, err := way(q.packet.Dst.Addr())
+	if err != nil {
+		q.noWay = err
+	} else {
+		q.way = &found
+	}
+	if !q.packet.Src.IsValid() {
+		q.packet.Src = found.Source
+	}
+	if q.packet.Src.IsValid() {
+		return nil
+	}
+	family := plan.FamilyOf(q.packet.Dst.Addr())
+	for _, a := range p.Node.HostAddrs {
+		if plan.FamilyOf(a) == family && (!q.packet.Src.IsValid() || q.packet.Src.IsLoopback()) {
+			q.packet.Src = a
+		}
+	}
+	if !q.packet.Src.IsValid() {
+		return fmt.Errorf("this host has no %s address", family)
+	}
+	return nil
+}
+
+// origin is where a connection comes from. Without an interface it is this host; without an address the kernel
+// chooses one.
+type origin struct {
+	addr  netip.Addr
+	iface string
+}
+
+func parseSource(p *plan.Plan, src string) (origin, error) {
+	if src == "host" {
+		return origin{}, nil
+	}
+	addr, iface, _ := strings.Cut(src, "@")
+	a, err := netip.ParseAddr(addr)
+	if err != nil {
+		return origin{}, fmt.Errorf(`source %q is neither "host" nor of the form ADDRESS or ADDRESS@INTERFACE`, src)
+	}
+	a = a.Unmap()
+	if iface == "" && !slices.Contains(p.Node.HostAddrs, a) {
+		iface = elsewhere
+	}
+	return origin{a, iface}, nil
+}
+
+// target is where a connection goes: to an address, to a port of this host's loopback, or to a Service.
+type target struct {
+	protocol plan.Protocol // 0: it was not said
+	addr     netip.AddrPort
+	loopback bool // addr has the port only
+	service  tracker.Name
+	port     string // of the Service, a number or a name; empty: it was not said
+}
+
+func parseTarget(dst, proto string) (to target, err error) {
+	rest := dst
+	if i := strings.LastIndexByte(dst, '/'); i >= 0 && strings.ContainsAny(dst[:i], ":/") {
+		rest, proto = dst[:i], dst[i+1:]
+	}
+	if proto != "" {
+		protocol, ok := plan.ParseProtocol(strings.ToUpper(proto))
+		if !ok {
+			return to, fmt.Errorf("protocol %q is not tcp, udp or sctp", proto)
+		}
+		to.protocol = protocol
+	}
+	wrong := fmt.Errorf("destination %q is not of the form ADDRESS:PORT, [ADDRESS]:PORT for IPv6, localhost:PORT or NAMESPACE/NAME[:PORT]", dst)
+	if namespace, name, ok := strings.Cut(rest, "/"); ok {
+		name, to.port, _ = strings.Cut(name, ":")
+		to.service = tracker.Name{Namespace: namespace, Name: name}
+		if namespace == "" || name == "" {
+			return to, wrong
+		}
+		return to, nil
+	}
+	if port, ok := strings.CutPrefix(rest, "localhost:"); ok {
+		n, err := strconv.ParseUint(port, 10, 16)
+		if err != nil {
+			return to, wrong
+		}
+		to.loopback, to.addr = true, netip.AddrPortFrom(netip.Addr{}, uint16(n))
+		return to, nil
+	}
+	at, err := netip.ParseAddrPort(rest)
+	if err != nil {
+		return to, wrong
+	}
+	to.addr = netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
+	return to, nil
+}
+
+// locate gives the address and port of a target, for a client there.
+func (s *Subject) locate(p *plan.Plan, from origin, to target) (plan.Protocol, netip.AddrPort, error) {
+	switch protocol := cmp.Or(to.protocol, plan.TCP); {
+	case to.service.Name != "":
+		return s.locateService(p, from, to)
+	case !to.loopback:
+		return protocol, to.addr, nil
+	case from.addr.Is6():
+		return protocol, netip.AddrPortFrom(netip.IPv6Loopback(), to.addr.Port()), nil
+	default:
+		return protocol, netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), to.addr.Port()), nil
+	}
+}
+
+// locateService takes the port that was asked for, or the only one, over TCP if there is a choice. A client outside takes
+// the address that is meant for it; this host and its pods, the ClusterIP.
+func (s *Subject) locateService(p *plan.Plan, from origin, to target) (plan.Protocol, netip.AddrPort, error) {
+	var ports []string
+	var fit []*plan.ServicePort
+	for _, sp := range p.Services {
+		if sp.Name.Namespace != to.service.Namespace || sp.Name.Name != to.service.Name {
+			continue
+		}
+		ports = append(ports, portText(sp))
+		if (!from.addr.IsValid() || plan.FamilyOf(from.addr) == sp.Family) && to.fits(sp) {
+			fit = append(fit, sp)
+		}
+	}
+	slices.Sort(ports)
+	ports = slices.Compact(ports)
+	isTCP := func(sp *plan.ServicePort) bool { return sp.Name.Protocol == plan.TCP }
+	if to.protocol == 0 && slices.ContainsFunc(fit, isTCP) {
+		fit = slices.DeleteFunc(fit, func(sp *plan.ServicePort) bool { return !isTCP(sp) })
+	}
+	name := to.service.Namespace + "/" + to.service.Name
+	switch {
+	case len(ports) == 0:
+		return 0, netip.AddrPort{}, s.unserved(to.service)
+	case len(fit) == 0:
+		return 0, netip.AddrPort{}, fmt.Errorf("Service %s has no such port in this address family: it has %s", name, strings.Join(ports, ", "))
+	case fit[0].Name != fit[len(fit)-1].Name:
+		return 0, netip.AddrPort{}, fmt.Errorf("Service %s has several ports, %s: name one, as in %s:PORT/PROTOCOL", name, strings.Join(ports, ", "), name)
+	}
+	at, ok := to.choose(p, fit[0], from)
+	if !ok {
+		return 0, netip.AddrPort{}, fmt.Errorf("Service %s is served at no address: see edgeway plan %s", name, name)
+	}
+	return fit[0].Name.Protocol, at, nil
+}
+
+// unserved is the error for a Service that is not in the plan.
+func (s *Subject) unserved(name tracker.Name) error {
+	if snap := s.State.Snapshot; snap != nil && snap.Find(name) != nil {
+		return fmt.Errorf("Service %s/%s is served at no address: see edgeway plan %s/%s", name.Namespace, name.Name, name.Namespace, name.Name)
+	}
+	return fmt.Errorf("Service %s/%s does not exist, or has no ClusterIP", name.Namespace, name.Name)
+}
+
+// fits reports whether the ServicePort is one that was asked for.
+func (t target) fits(sp *plan.ServicePort) bool {
+	if t.protocol != 0 && t.protocol != sp.Name.Protocol {
+		return false
+	}
+	return t.port == "" || t.port == sp.Name.Port ||
+		slices.ContainsFunc(sp.Frontends, func(f plan.Frontend) bool { return t.port == strconv.Itoa(int(f.Port)) })
+}
+
+// choose gives the address of the ServicePort that such a client uses.
+func (t target) choose(p *plan.Plan, sp *plan.ServicePort, from origin) (best netip.AddrPort, ok bool) {
+	// Indexed by kind: ClusterIP, ExternalIP, LoadBalancerIP and NodePort.
+	ranks := [...]int{0, 2, 1, 3}
+	if p.Node.Origin(from.addr, from.iface) == plan.FromOutside {
+		ranks = [...]int{3, 1, 0, 2}
+	}
+	least := len(ranks)
+	for at, f := range sp.Destinations(p.Node) {
+		if t.port != "" && t.port != sp.Name.Port && t.port != strconv.Itoa(int(f.Port)) {
+			continue
+		}
+		if rank := ranks[f.Kind]; rank < least {
+			best, least = at, rank
+		}
+	}
+	return best, least < len(ranks)
+}
+
+// portText is "80/TCP", or "80/TCP (web)" for a port that has a name. The port is that of the first frontend, which is
+// never a NodePort if there is another.
+func portText(sp *plan.ServicePort) string {
+	text := sp.Name.Protocol.String()
+	if len(sp.Frontends) > 0 {
+		text = fmt.Sprintf("%d/%s", sp.Frontends[0].Port, text)
+	}
+	if sp.Name.Port != "" {
+		text += " (" + sp.Name.Port + ")"
+	}
+	return text
+}

@@ -1,0 +1,73 @@
+package doctor
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"edgeway/daemon/doctor/finding"
+)
+
+// How much the clocks of this host and of the API server may differ. Tokens and certificates are valid from a moment on:
+// new ones are refused by a clock that is late, and the expiry of all is judged wrongly.
+const (
+	skewTold   = 10 * time.Second
+	skewBroken = 5 * time.Minute
+)
+
+func apiServer(ctx context.Context, h *Host) []finding.Finding {
+	if h.Contact == nil {
+		return nil
+	}
+	c, err := h.Contact(ctx)
+	var out []finding.Finding
+	switch {
+	case err != nil && h.Plan == nil:
+		out = append(out, problem("edgeway config check", "the API server cannot be used, and no Service is known: %v", err))
+	case err != nil:
+		out = append(out, warning("edgeway config check", "the API server cannot be used, changes do not arrive: %v", err))
+	default:
+		out = append(out, ok("the API server %s answers in %s", c.Server, c.Took.Round(time.Millisecond)))
+	}
+	const clock, mend = "clock", "timedatectl set-ntp true"
+	skew, word := c.Ahead, "ahead of"
+	if skew < 0 {
+		skew, word = -skew, "behind"
+	}
+	var f finding.Finding
+	switch {
+	case !c.Dated:
+		return out
+	case skew > skewBroken:
+		f = problem(mend, "the clock of this host is %s %s that of the API server: credentials are judged wrongly", skew.Round(time.Second), word)
+	case skew > skewTold:
+		f = warning(mend, "the clock of this host is %s %s that of the API server", skew.Round(time.Second), word)
+	default:
+		f = ok("the clock of this host agrees with that of the API server")
+	}
+	f.Check = clock
+	return append(out, f)
+}
+
+func credentials(_ context.Context, h *Host) []finding.Finding {
+	if h.Credentials == nil {
+		return nil
+	}
+	file := h.Config.Source.Kube.Kubeconfig
+	faults, err := h.Credentials()
+	if err != nil {
+		return []finding.Finding{problem("edgeway config check", "the kubeconfig cannot be used: %v", err)}
+	}
+	var out []finding.Finding
+	for _, fault := range faults {
+		_, command, found := strings.Cut(fault, "Run: ")
+		if !found {
+			command = "a new " + file
+		}
+		out = append(out, warning(command, "%s", fault))
+	}
+	if len(out) == 0 {
+		out = append(out, ok("the credentials in %s are secure, and none expires soon", file))
+	}
+	return out
+}

@@ -1,0 +1,57 @@
+package doctor
+
+import (
+	"fmt"
+	"net/netip"
+	"syscall"
+	"testing"
+	"time"
+
+	"edgeway/proxiers/plan"
+)
+
+// BenchmarkCheapChecks is one of the daemon's rounds, on a host that nothing is wrong with. It runs once a minute where nothing
+// changes; "cpu-ms/op" has the kernel's part, too.
+func BenchmarkCheapChecks(b *testing.B) {
+	for _, c := range []struct{ services, endpoints, networks int }{{10, 3, 3}, {1000, 10, 100}, {10_000, 10, 500}} {
+		b.Run(fmt.Sprintf("services=%d,networks=%d", c.services, c.networks), func(b *testing.B) {
+			h := benchHost(c.services, c.endpoints, c.networks)
+			l := newLab(b)
+			l.sh("ip route add default via 192.0.2.1")
+			h.System, h.Lookups = Kernel{}, 128
+			r := NewRounds(RoundsOptions{Host: func() *Host { return h }})
+			r.look(b.Context())
+			before := cpuTime(b)
+			for b.Loop() {
+				r.look(b.Context())
+			}
+			b.ReportMetric(float64((cpuTime(b)-before).Microseconds())/1000/float64(b.N), "cpu-ms/op")
+		})
+	}
+}
+
+// benchHost has Services whose endpoints are spread over networks.
+func benchHost(services, endpoints, networks int) *Host {
+	var list []*plan.ServicePort
+	for s := range services {
+		svc := servicePort("web", []plan.Frontend{frontend(plan.ClusterIP, "10.96.0.10")}, "10.244.0.11:8080")
+		svc.Name.Name, svc.Pools[plan.ClusterPool] = fmt.Sprintf("web-%d", s), nil
+		for e := range endpoints {
+			n := (s*endpoints + e) % networks
+			at := netip.AddrFrom4([4]byte{10, byte(128 + n/250), byte(n % 250), byte(1 + (s*endpoints+e)/networks%250)})
+			svc.Pools[plan.ClusterPool] = append(svc.Pools[plan.ClusterPool], plan.Endpoint{Addr: netip.AddrPortFrom(at, 8080)})
+		}
+		list = append(list, svc)
+	}
+	h, _ := testHost(list...)
+	return h
+}
+
+// cpuTime is this process's processor time: with what the runtime spends on other threads while a socket is waited for.
+func cpuTime(b *testing.B) time.Duration {
+	var r syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &r); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
+}

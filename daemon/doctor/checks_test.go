@@ -1,0 +1,192 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"edgeway/daemon/health"
+	"edgeway/daemon/nodeinfo"
+	"edgeway/daemon/source"
+	"edgeway/daemon/source/kube"
+	"edgeway/daemon/tracker"
+	"edgeway/proxiers"
+	"edgeway/proxiers/plan"
+)
+
+func TestTableOfConnections(t *testing.T) {
+	h, f := testHost()
+	wants(t, h, "conntrack") // not loaded
+	f.set("netfilter/nf_conntrack_max", "1000")
+	for count, want := range map[string]string{
+		"10":  "ok: the table of connections has 10 entries, the limit is 1000",
+		"760": "warning: … 76 % of its limit … | sysctl -w net.netfilter.nf_conntrack_max=2000",
+		"960": "problem: … full to 96 % … | sysctl -w net.netfilter.nf_conntrack_max=2000",
+	} {
+		f.set("netfilter/nf_conntrack_count", count)
+		wants(t, h, "conntrack", want)
+	}
+	f.set("netfilter/nf_conntrack_count", "10")
+	f.files[netFiles+"stat/nf_conntrack"] = "entries  searched insert insert_failed drop early_drop\n0000000a  00000000 00000000 00000009 00000000 00000003\n0000000a  00000000 00000000 00000000 0000000b 00000000\n"
+	wants(t, h, "conntrack", "warning: … was full for 11 new connections")
+}
+
+func TestReversePathFilter(t *testing.T) {
+	h, f := testHost()
+	f.links = []string{"eth0", "eth1"}
+	f.set("ipv4/conf/all/rp_filter", "0")
+	f.set("ipv4/conf/eth0/rp_filter", "2")
+	f.set("ipv4/conf/eth1/rp_filter", "1")
+	f.files[netFiles+"netstat"] = "TcpExt: SyncookiesSent IPReversePathFilter X\nTcpExt: 5 0 7\nIpExt: A B\nIpExt: 1 2\n"
+	wants(t, h, "rp-filter", "ok: rp_filter is strict on eth1, and has dropped nothing")
+	f.files[netFiles+"netstat"] = "TcpExt: SyncookiesSent IPReversePathFilter X\nTcpExt: 5 42 7\n"
+	wants(t, h, "rp-filter", "warning: rp_filter is strict on eth1 … : 42. … | sysctl -w net.ipv4.conf.all.rp_filter=2")
+	f.set("ipv4/conf/all/rp_filter", "2")
+	wants(t, h, "rp-filter", "ok: rp_filter is strict on no interface")
+}
+
+func TestPortsThatConnectionsMayTake(t *testing.T) {
+	h, f := testHost(servicePort("web", []plan.Frontend{{Kind: plan.NodePort, Port: 40080, Routes: forward(plan.ClusterPool)}}, "10.244.1.11:8080"))
+	h.Plan.HealthChecks = []*plan.HealthCheck{{Namespace: "default", Name: "web", Port: 40000}}
+	f.set("ipv4/ip_local_port_range", "32768\t60999")
+	f.set("ipv4/ip_local_reserved_ports", "50000-50010")
+	f.set("ipv4/conf/all/route_localnet", "1")
+	wants(t, h, "sysctls", "warning: … ports 40000, … | sysctl -w net.ipv4.ip_local_reserved_ports=50000-50010,40000", "warning: … CVE-2020-8558 … | sysctl -w net.ipv4.conf.all.route_localnet=0")
+	h.Plan.Node.LoopbackAddrs = []netip.Addr{addr("127.0.0.1")}
+	wants(t, h, "sysctls", "warning: ports 40000, 40080, … =50000-50010,40000,40080", "warning: ")
+	f.set("ipv4/ip_local_reserved_ports", "40000-40080")
+	f.set("ipv4/conf/all/route_localnet", "0")
+	wants(t, h, "sysctls", "ok: ")
+}
+
+func TestPortsOfOtherPrograms(t *testing.T) {
+	listener := func(protocol plan.Protocol, at string) nodeinfo.Listener {
+		return nodeinfo.Listener{Protocol: protocol, Addr: netip.MustParseAddrPort(at)}
+	}
+	h, f := testHost(servicePort("web", []plan.Frontend{{Kind: plan.NodePort, Port: 30080, Routes: forward(plan.ClusterPool)}}, "10.244.1.11:8080"))
+	h.Plan.Node.LoopbackAddrs = []netip.Addr{addr("127.0.0.1")}
+	f.listeners = []nodeinfo.Listener{
+		listener(plan.UDP, "0.0.0.0:30080"), listener(plan.TCP, "203.0.113.5:30080"), listener(plan.TCP, "127.0.0.1:22"), listener(plan.UDP, "127.0.0.1:10249"),
+	}
+	wants(t, h, "ports", "ok: no program listens")
+	f.listeners = append(f.listeners, listener(plan.TCP, "127.0.0.1:30080"), listener(plan.TCP, "[::]:10256"), listener(plan.TCP, "127.0.0.1:10249"))
+	wants(t, h, "ports",
+		"warning: … tcp 127.0.0.1:30080, the port of the NodePort of default/web/TCP", "warning: … tcp [::]:10256, the port of health.address", "warning: … tcp 127.0.0.1:10249, the port of metrics.address")
+	h.PID = 7 // they are the daemon's own
+	wants(t, h, "ports", "ok: ")
+	h.NotListening = []string{"127.0.0.1:30080 of default/web/TCP: address already in use"}
+	f.listeners = append(f.listeners, listener(plan.TCP, "0.0.0.0:30080"))
+	wants(t, h, "ports", "problem: … 127.0.0.1:30080 of default/web/TCP: address already in use", "warning: … tcp 0.0.0.0:30080, the NodePort of default/web/TCP: connections from other hosts go to the Service")
+}
+
+func TestTheDaemonsOwnConditions(t *testing.T) {
+	h, _ := testHost()
+	wants(t, h, "daemon", "warning: no daemon answers at /run/edgeway/edgeway.sock … | systemctl start edgeway")
+	h.PID = 7
+	wants(t, h, "daemon", "problem: … has programmed nothing yet")
+	h.InForce, h.Plan.Generation = true, 5
+	wants(t, h, "daemon", "ok: … process 7, has plan 5 in force")
+	h.Conditions = []health.Condition{
+		{Name: "backend-sync", Level: health.Unhealthy, Message: "late"},
+		{Name: "quarantine", Level: health.Degraded, Message: "left out"},
+		{Name: "ip-forward", Level: health.Problem},
+		{Name: "source-kube", Level: health.Degraded}, // looked at anew
+	}
+	wants(t, h, "daemon", "problem: backend-sync: late | edgeway status", "warning: quarantine: left out")
+}
+
+func TestBackendAndItsDropIn(t *testing.T) {
+	h, f := testHost()
+	h.Backend = proxiers.Component{Name: "a", Probe: func(context.Context) error { return nil }}
+	wants(t, h, "backend", "ok: the backend a can run here")
+	wants(t, h, "systemd") // no unit
+	f.files["/usr/lib/systemd/system/edgeway.service"] = ""
+	wants(t, h, "systemd", "ok: the backend a needs no drop-in")
+	h.Backend.Traits.DropIn = "a.conf"
+	const folder = "/etc/systemd/system/edgeway.service.d"
+	wants(t, h, "systemd", "problem: … | mkdir -p "+folder+" && ln -s /usr/share/edgeway/a.conf "+folder+"/ && systemctl daemon-reload && systemctl restart edgeway")
+	f.files[folder+"/a.conf"] = ""
+	wants(t, h, "systemd", "ok: ")
+	h.Backend.Probe = func(context.Context) error { return errors.New("no program a") }
+	wants(t, h, "backend", "problem: … cannot run here: no program a | edgeway probe")
+	h.BackendErr = errors.New("which one")
+	wants(t, h, "backend", "problem: … which one")
+}
+
+func TestAPIServerAndClock(t *testing.T) {
+	h, _ := testHost()
+	wants(t, h, "api-server") // none is configured
+	contact, err := kube.Contact{Server: "https://192.0.2.9", Took: 12 * time.Millisecond, Dated: true}, error(nil)
+	h.Contact = func(context.Context) (kube.Contact, error) { return contact, err }
+	wants(t, h, "api-server", "ok: the API server https://192.0.2.9 answers in 12ms", "ok: the clock")
+	contact.Ahead = -30 * time.Second
+	wants(t, h, "api-server", "ok: ", "warning: the clock of this host is 30s behind that of the API server | timedatectl set-ntp true")
+	contact.Ahead = time.Hour
+	wants(t, h, "api-server", "ok: ", "problem: the clock of this host is 1h0m0s ahead of that")
+	contact.Dated, err = false, errors.New("connection refused")
+	wants(t, h, "api-server", "warning: … connection refused")
+	h.Plan = nil
+	wants(t, h, "api-server", "problem: … connection refused")
+}
+
+func TestCredentials(t *testing.T) {
+	h, _ := testHost()
+	h.Config.Source.Kube.Kubeconfig = "/etc/edgeway/kubeconfig"
+	var faults []string
+	var err error
+	h.Credentials = func() ([]string, error) { return faults, err }
+	wants(t, h, "credentials", "ok: ")
+	faults = []string{"k can be written by every user. Run: chmod go-w k", "The token expires at 2030"}
+	wants(t, h, "credentials", "warning: k can be written … | chmod go-w k", "warning: The token expires at 2030 | a new /etc/edgeway/kubeconfig")
+	err = errors.New("it does not parse")
+	wants(t, h, "credentials", "problem: … it does not parse")
+}
+
+func TestSourcesAndTheLastKnownState(t *testing.T) {
+	h, _ := testHost()
+	h.Sources = []Source{{"file", source.Status{Synced: true}}, {"kube", source.Status{Err: "refused"}}, {"lastknown", source.Status{Synced: true, Err: "disk full"}}}
+	wants(t, h, "sources", "ok: source file", "warning: source kube has not been read whole: refused", "warning: source lastknown is not up to date: disk full")
+	h.Plan = nil
+	h.Sources = h.Sources[1:2]
+	h.Sources[0].Err = ""
+	wants(t, h, "sources", "problem: … nothing takes its place: no complete list yet")
+
+	wants(t, h, "last-known") // none is kept
+	saved, err := time.Now().Add(-time.Minute), error(nil)
+	h.Saved = func() (time.Time, error) { return saved, err }
+	wants(t, h, "last-known", "ok: … confirmed 1m0s ago")
+	saved = time.Now().Add(-50 * time.Hour)
+	wants(t, h, "last-known", "warning: … 50h0m0s ago")
+	for want, fault := range map[string]error{"warning: there is no last-known state": fs.ErrNotExist, "warning: … cannot be read: ": fs.ErrPermission, "warning: … cannot be used: damaged": errors.New("damaged")} {
+		err = fault
+		wants(t, h, "last-known", want)
+	}
+}
+
+func TestServicesWithoutEndpoints(t *testing.T) {
+	rejected := plan.Frontend{Addr: addr("10.96.0.11"), Port: 80, Routes: [3]plan.Route{{Verdict: plan.Reject}, {Verdict: plan.Reject}, {Verdict: plan.Reject}}}
+	dropped := plan.Frontend{Addr: addr("10.96.0.12"), Port: 80, Routes: [3]plan.Route{{Verdict: plan.Drop}, {Verdict: plan.Drop}, {Verdict: plan.Drop}}}
+	h, _ := testHost()
+	wants(t, h, "services", "ok: each of 1 ports of Services has an endpoint")
+	idle, local := servicePort("idle", []plan.Frontend{rejected}, "10.1.1.1:1"), servicePort("local", []plan.Frontend{dropped}, "10.1.1.1:1")
+	h.Plan.Services = append(h.Plan.Services, idle, local)
+	h.Services = []*tracker.Service{service("idle", ""), service("web", "", "10.244.1.11")}
+	h.Orphans = []string{"EndpointSlice default/x of Service y"}
+	wants(t, h, "services",
+		"warning: connections to default/idle/TCP (IPv4) are rejected: its EndpointSlice idle-1 has no endpoints",
+		`warning: connections to default/local/TCP (IPv4) are dropped: its traffic policy is Local … | node.local_policy = "cluster"`,
+		"warning: EndpointSlice default/x of Service y is used by nothing")
+	h.Services = nil // they are not known
+	h.Plan.Services, h.Orphans = h.Plan.Services[1:2], nil
+	for range 30 {
+		h.Plan.Services = append(h.Plan.Services, idle)
+	}
+	got := run(t, h, "services")
+	if len(got) != maxNetworks+1 || !strings.Contains(got[maxNetworks], "21 more Services without an endpoint") {
+		t.Errorf("%d findings: %s", len(got), strings.Join(got, "\n"))
+	}
+}

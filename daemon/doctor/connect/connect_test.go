@@ -1,0 +1,112 @@
+package connect
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"edgeway/daemon/doctor/finding"
+	"edgeway/proxiers/plan"
+)
+
+// listening gives an address that a server listens on, until the test ends.
+func listening(t *testing.T) netip.AddrPort {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l.Addr().(*net.TCPAddr).AddrPort()
+}
+
+// closed gives an address that refuses connections: nobody has a port below 1024 of that address.
+func closed(n int) netip.AddrPort { return netip.MustParseAddrPort(fmt.Sprintf("127.0.97.%d:9", n)) }
+
+func service1(protocol plan.Protocol, frontend netip.AddrPort, endpoints ...netip.AddrPort) *plan.ServicePort {
+	svc := &plan.ServicePort{
+		Name: plan.ServicePortName{Namespace: "default", Name: "web", Protocol: protocol}, Family: plan.IPv4,
+		Frontends: []plan.Frontend{{Kind: plan.ClusterIP, Addr: frontend.Addr(), Port: frontend.Port()}},
+	}
+	for _, e := range endpoints {
+		svc.Pools[plan.ClusterPool] = append(svc.Pools[plan.ClusterPool], plan.Endpoint{Addr: e})
+	}
+	return svc
+}
+
+// The frontends of these tests are servers of their own: nothing is translated.
+func TestOnWhichSideTheFaultLies(t *testing.T) {
+	up, down := listening(t), closed(1)
+	for name, c := range map[string]struct {
+		svc   *plan.ServicePort
+		level finding.Level
+		says  []string
+		mend  string
+	}{
+		"all answer":         {service1(plan.TCP, up, up), finding.OK, []string{"default/web/TCP works: 1 frontend and, directly, 1 endpoint answered"}, ""},
+		"a dead endpoint":    {service1(plan.TCP, down, closed(2)), finding.Problem, []string{"no endpoint of default/web/TCP can be used", "127.0.97.2:9 refuses connections"}, "start the program at 127.0.97.2:9"},
+		"one of two is dead": {service1(plan.TCP, up, up, closed(3)), finding.Problem, []string{"1 of 2 endpoints", "127.0.97.3:9 refuses connections"}, "start the program at 127.0.97.3:9"},
+		"the frontend":       {service1(plan.TCP, down, up), finding.Problem, []string{"The fault lies on this host", down.String() + " refuses connections"}, "edgeway doctor --connect default/web --trace"},
+		"UDP is not asked":   {service1(plan.UDP, down, down), finding.Problem, []string{"no TCP port of a Service default/web"}, "edgeway plan"},
+		"no endpoint at all": {service1(plan.TCP, down), finding.Problem, []string{"no TCP port of a Service default/web"}, "edgeway plan"},
+		"another Service":    {func() *plan.ServicePort { s := service1(plan.TCP, up, up); s.Name.Name = "other"; return s }(), finding.Problem, []string{"no TCP port of a Service default/web"}, ""},
+		"a refusal over UDP": {service1(plan.UDP, down, closed(4)), finding.Problem, []string{"127.0.97.4:9 refuses connections"}, ""},
+		"a policy of sources": {func() *plan.ServicePort {
+			s := service1(plan.TCP, up, up)
+			s.Frontends[0].AllowFrom = []netip.Prefix{}
+			return s
+		}(), finding.Problem, nil, ""},
+	} {
+		got := Look(t.Context(), Options{
+			Plan: &plan.Plan{Node: &plan.Node{}, Services: []*plan.ServicePort{c.svc}}, Only: "default/web", UDP: strings.Contains(name, "over UDP"),
+		})
+		if len(got) != 1 || got[0].Level != c.level || !strings.HasPrefix(got[0].Mend, c.mend) {
+			t.Errorf("%s: %+v", name, got)
+			continue
+		}
+		for _, words := range c.says {
+			if !strings.Contains(got[0].Seen, words) {
+				t.Errorf("%s: %q is not in %q", name, words, got[0].Seen)
+			}
+		}
+	}
+}
+
+func TestWithoutANameNotAllAreTried(t *testing.T) {
+	p := &plan.Plan{Node: &plan.Node{}}
+	up := listening(t)
+	for i := range maxServices + 3 {
+		svc := service1(plan.TCP, up, up)
+		svc.Name.Name = fmt.Sprintf("web-%d", i)
+		p.Services = append(p.Services, svc)
+	}
+	got := Look(t.Context(), Options{Plan: p})
+	last := got[len(got)-1]
+	if len(got) != maxServices+1 || last.Level != finding.Warning || !strings.HasPrefix(last.Seen, "3 ports of Services were not tried") {
+		t.Errorf("%d findings, at last %+v", len(got), last)
+	}
+}
+
+// A silent server is told from one that refuses.
+func TestSilence(t *testing.T) {
+	conn, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), wait/10)
+	defer cancel()
+	if got := dial(ctx, plan.UDP, conn.LocalAddr().(*net.UDPAddr).AddrPort(), 0); got != silent {
+		t.Errorf("a server that says nothing %s", got)
+	}
+	port, err := freePort(plan.UDP)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := dial(t.Context(), plan.UDP, closed(5), port); got != refused {
+		t.Errorf("nobody %s", got)
+	}
+}

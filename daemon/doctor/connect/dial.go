@@ -1,0 +1,125 @@
+package connect
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"syscall"
+	"time"
+
+	"edgeway/proxiers/plan"
+)
+
+// outcome is what became of a connection.
+type outcome uint8
+
+const (
+	answers outcome = iota
+	silent          // nothing came back
+	refused
+	unreachable // the kernel has no route, or a router said so
+	forbidden   // a rule of this host at output refused it
+	failed      // anything else
+)
+
+// String says it of a server, as in "10.244.1.11:8080 does not answer".
+func (o outcome) String() string {
+	return [...]string{
+		"answers", "does not answer", "refuses connections", "cannot be reached: there is no route, or a router refuses",
+		"cannot be reached: a rule of this host refuses it", "cannot be reached",
+	}[o]
+}
+
+// wait is how long an answer may take. TCP repeats the first packet after a second.
+const wait = 2500 * time.Millisecond
+
+// dial makes one connection, from a port if it is not 0.
+func dial(ctx context.Context, p plan.Protocol, to netip.AddrPort, from uint16) outcome {
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	if p == plan.UDP {
+		return ask(ctx, to, from)
+	}
+	var d net.Dialer
+	if from != 0 {
+		d.LocalAddr = &net.TCPAddr{Port: int(from)}
+	}
+	conn, err := d.DialContext(ctx, "tcp", to.String())
+	if err == nil {
+		_ = conn.Close()
+	}
+	return classify(err)
+}
+
+// dnsPort is the one where an answer can be asked for.
+const dnsPort = 53
+
+// dnsQuestion asks for the name servers of the root, which any DNS server has an answer to, and be it a refusal.
+var dnsQuestion = []byte{0xed, 0x6e, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 1}
+
+// ask sends a datagram. Only DNS owes an answer: of others silence says nothing.
+func ask(ctx context.Context, to netip.AddrPort, from uint16) outcome {
+	var d net.Dialer
+	if from != 0 {
+		d.LocalAddr = &net.UDPAddr{Port: int(from)}
+	}
+	conn, err := d.DialContext(ctx, "udp", to.String())
+	if err != nil {
+		return classify(err)
+	}
+	defer conn.Close()
+	deadline, _ := ctx.Deadline()
+	if err := conn.SetDeadline(deadline); err != nil {
+		return classify(err)
+	}
+	question := dnsQuestion
+	if to.Port() != dnsPort {
+		question = []byte{0}
+	}
+	if _, err := conn.Write(question); err != nil {
+		return classify(err)
+	}
+	_, err = conn.Read(make([]byte, 1500))
+	if errors.Is(err, io.EOF) { // an empty datagram
+		err = nil
+	}
+	return classify(err)
+}
+
+func classify(err error) outcome {
+	var late net.Error
+	switch {
+	case err == nil:
+		return answers
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return refused
+	case errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EHOSTUNREACH):
+		return unreachable
+	case errors.Is(err, syscall.EPERM), errors.Is(err, syscall.EACCES):
+		return forbidden
+	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded), errors.As(err, &late) && late.Timeout():
+		return silent
+	}
+	return failed
+}
+
+// freePort gives one that no program has at the moment.
+func freePort(p plan.Protocol) (uint16, error) {
+	if p == plan.UDP {
+		conn, err := net.ListenUDP("udp", nil)
+		if err != nil {
+			return 0, err
+		}
+		defer conn.Close()
+		return conn.LocalAddr().(*net.UDPAddr).AddrPort().Port(), nil
+	}
+	l, err := net.ListenTCP("tcp", nil)
+	if err != nil {
+		return 0, err
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).AddrPort().Port(), nil
+}

@@ -1,0 +1,105 @@
+// Package doctor looks at this host for what keeps connections to Services from working although the rules are right.
+//
+// A Check looks at one thing and gives findings: what was seen, and what mends it. "edgeway doctor" runs all of them, beside a
+// daemon or without one. The daemon runs the cheap ones itself, again and again (Rounds): what they find are its conditions.
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"edgeway/daemon/doctor/finding"
+	"edgeway/daemon/doctor/firewall"
+	"edgeway/daemon/nodeinfo"
+)
+
+// Check looks at one thing.
+type Check struct {
+	// Name is that of its findings, and of the daemon's condition, in kebab-case.
+	Name string
+	// Cheap says that it takes some milliseconds and asks nobody but the kernel.
+	Cheap bool
+	// Run gives no finding where there is nothing to look at. A finding may have a name of its own.
+	Run func(context.Context, *Host) []finding.Finding
+}
+
+// Checks lists all; edgeway(8) says what each looks at.
+func Checks() []Check {
+	return []Check{
+		{Name: "daemon", Run: daemon},
+		{Name: "backend", Run: backend},
+		{Name: "systemd", Run: dropIn},
+		{Name: "ip-forward", Cheap: true, Run: forwarding4},
+		{Name: "links-forward", Run: forwardingLinks},
+		{Name: "ipv6-forward", Cheap: true, Run: forwarding6},
+		{Name: "route-services", Cheap: true, Run: serviceRoutes},
+		{Name: "route-endpoints", Cheap: true, Run: endpointRoutes},
+		{Name: "rp-filter", Run: rpFilter},
+		{Name: firewall.Check, Cheap: true, Run: foreignRules},
+		{Name: "conntrack", Cheap: true, Run: conntrack},
+		{Name: "sysctls", Run: sysctls},
+		{Name: "ports", Run: ports},
+		{Name: "api-server", Run: apiServer},
+		{Name: "credentials", Run: credentials},
+		{Name: "sources", Run: sources},
+		{Name: "last-known", Run: lastKnown},
+		{Name: "services", Run: services},
+	}
+}
+
+// Cheap lists those that the daemon runs itself.
+func Cheap() []Check {
+	return slices.DeleteFunc(Checks(), func(c Check) bool { return !c.Cheap })
+}
+
+// checkTime bounds one check: what it has not found by then, as an answer of the API server, counts as missing.
+const checkTime = 20 * time.Second
+
+// Look runs the checks and gives their findings, the worst first.
+func Look(ctx context.Context, h *Host, checks []Check) []finding.Finding {
+	if _, isKernel := h.System.(Kernel); isKernel {
+		// A socket for each of hundreds of routes takes four times as long.
+		if ways, err := nodeinfo.NewWays(); err == nil {
+			defer ways.Close()
+			at := *h
+			at.System, h = Kernel{ways}, &at
+		}
+	}
+	var all []finding.Finding
+	for _, c := range checks {
+		all = append(all, c.look(ctx, h)...)
+	}
+	return sorted(all)
+}
+
+func (c Check) look(ctx context.Context, h *Host) []finding.Finding {
+	ctx, cancel := context.WithTimeout(ctx, checkTime)
+	defer cancel()
+	found := c.Run(ctx, h)
+	for i := range found {
+		if found[i].Check == "" {
+			found[i].Check = c.Name
+		}
+	}
+	return found
+}
+
+func sorted(all []finding.Finding) []finding.Finding {
+	rank := map[finding.Level]int{finding.Problem: 0, finding.Warning: 1, finding.OK: 2}
+	slices.SortStableFunc(all, func(a, b finding.Finding) int { return rank[a.Level] - rank[b.Level] })
+	return all
+}
+
+func ok(format string, args ...any) finding.Finding {
+	return finding.Finding{Level: finding.OK, Seen: fmt.Sprintf(format, args...)}
+}
+
+func warning(mend, format string, args ...any) finding.Finding {
+	return finding.Finding{Level: finding.Warning, Seen: fmt.Sprintf(format, args...), Mend: mend}
+}
+
+func problem(mend, format string, args ...any) finding.Finding {
+	return finding.Finding{Level: finding.Problem, Seen: fmt.Sprintf(format, args...), Mend: mend}
+}

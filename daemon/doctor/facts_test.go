@@ -1,0 +1,96 @@
+package doctor
+
+import (
+	"encoding/json"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"edgeway/daemon/doctor/finding"
+	"edgeway/daemon/health"
+	"edgeway/daemon/source"
+	"edgeway/daemon/tracker"
+	"edgeway/proxiers/plan"
+)
+
+// What a daemon knows passes its socket unchanged, with all that makes a difference to a plan.
+func TestFactsPassTheSocket(t *testing.T) {
+	nodePort := plan.Frontend{Kind: plan.NodePort, Port: 30080, AllowFrom: []netip.Prefix{}, Routes: [3]plan.Route{{Verdict: plan.Drop}, {Pool: plan.LocalPool, SNAT: true}, {}}}
+	svc := servicePort("web", []plan.Frontend{frontend(plan.ClusterIP, "10.96.0.10"), nodePort}, "10.244.1.11:8080")
+	svc.Affinity, svc.Pools[plan.LocalPool] = time.Hour, []plan.Endpoint{{Addr: netip.MustParseAddrPort("[fd00::1]:1"), Local: true}}
+	svc.Seal()
+	h, _ := testHost(svc)
+	web := service("web", "edge", "10.244.1.11")
+	web.Spec.NoSources = []plan.Family{plan.IPv6}
+	want := Facts{
+		PID: 7, Plan: h.Plan, InForce: true, Services: []*tracker.Service{web}, Orphans: []string{"x"},
+		Sources: []Source{{"kube", source.Status{Synced: true, LastContact: time.Unix(1e9, 0).UTC(), Err: "y"}}}, NotListening: []string{"z"},
+		Conditions: []health.Condition{{Name: "a", Level: health.Problem, Message: "b", Mend: "c"}},
+	}
+	raw, err := json.Marshal(want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got Facts
+	if err := json.Unmarshal(raw, &got); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }),
+		cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })); diff != "" {
+		t.Errorf("facts (-want +got):\n%s", diff)
+	}
+}
+
+func TestReport(t *testing.T) {
+	r := NewReport(&Host{}, []finding.Finding{
+		{Check: "conntrack", Level: finding.OK, Seen: "room"},
+		{Check: "rp-filter", Level: finding.Warning, Seen: "strict", Mend: "sysctl -w a=2"},
+		{Check: "ip-forward", Level: finding.Problem, Seen: "it is 0\nok       all", Mend: "sysctl -w b=1"},
+	})
+	var text strings.Builder
+	if err := r.WriteText(&text); err != nil {
+		t.Fatal(err)
+	}
+	const want = `problem  ip-forward       it is 0 ok       all
+                          mend: sysctl -w b=1
+warning  rp-filter        strict
+                          mend: sysctl -w a=2
+ok       conntrack        room
+
+1 problem, 1 warning, 1 ok
+`
+	if diff := cmp.Diff(want, text.String()); diff != "" || r.Level != finding.Problem {
+		t.Errorf("level %s, text (-want +got):\n%s", r.Level, diff)
+	}
+	text.Reset()
+	if err := NewReport(&Host{}, nil).WriteText(&text); err != nil || text.String() != "\nno problem, no warning, 0 ok\n" {
+		t.Errorf("%q %v", text.String(), err)
+	}
+}
+
+func TestChecksHaveNames(t *testing.T) {
+	seen := map[string]bool{}
+	for _, c := range Checks() {
+		if c.Name == "" || seen[c.Name] || len(c.Name) > 16 {
+			t.Errorf("check %+v", c)
+		}
+		seen[c.Name] = true
+	}
+	if len(Cheap()) == 0 || len(Cheap()) == len(Checks()) {
+		t.Errorf("%d of %d checks are cheap", len(Cheap()), len(Checks()))
+	}
+}
+
+// A host of which nothing is known, as before the first plan, has no problem.
+func TestNothingKnownIsNoProblem(t *testing.T) {
+	h, _ := testHost()
+	h.Facts = Facts{}
+	for _, c := range Cheap() {
+		if got := run(t, h, c.Name); len(got) > 0 {
+			t.Errorf("%s: %s", c.Name, got)
+		}
+	}
+}

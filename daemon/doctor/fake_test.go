@@ -1,0 +1,177 @@
+package doctor
+
+import (
+	"io/fs"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"edgeway/daemon/config"
+	"edgeway/daemon/doctor/finding"
+	"edgeway/daemon/nodeinfo"
+	"edgeway/daemon/source"
+	"edgeway/daemon/tracker"
+	"edgeway/proxiers/plan"
+)
+
+// fake is a System in memory. Beside Rounds it is changed by edit.
+type fake struct {
+	mu                sync.Mutex
+	files             map[string]string
+	ways              map[string]nodeinfo.Way // by prefix, the longest counts
+	links, advertised []string
+	listeners         []nodeinfo.Listener
+}
+
+func (f *fake) Read(path string) (string, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	text, ok := f.files[path]
+	if !ok {
+		return "", &fs.PathError{Op: "open", Path: path, Err: fs.ErrNotExist}
+	}
+	return text, nil
+}
+
+func (f *fake) Way(to netip.Addr) (found nodeinfo.Way, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	best := -1
+	for text, w := range f.ways {
+		if p := netip.MustParsePrefix(text); p.Contains(to) && p.Bits() > best {
+			found, best = w, p.Bits()
+		}
+	}
+	if best < 0 {
+		return found, unix.ENETUNREACH
+	}
+	return found, nil
+}
+
+func (f *fake) Links() ([]string, error)                { return f.links, nil }
+func (f *fake) Advertised() ([]string, error)           { return f.advertised, nil }
+func (f *fake) Listeners() ([]nodeinfo.Listener, error) { return f.listeners, nil }
+
+func (f *fake) edit(change func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change()
+}
+
+func (f *fake) set(path, value string) { f.edit(func() { f.files["/proc/sys/net/"+path] = value }) }
+
+func on(device, source string) nodeinfo.Way {
+	return nodeinfo.Way{Interface: device, Source: addr(source)}
+}
+
+func via(gateway, device, source string) (w nodeinfo.Way) {
+	w = on(device, source)
+	w.Gateway = addr(gateway)
+	return w
+}
+
+func addr(text string) netip.Addr        { return netip.MustParseAddr(text) }
+func endpoint(text string) plan.Endpoint { return plan.Endpoint{Addr: netip.MustParseAddrPort(text)} }
+
+func forward(pool plan.Pool) [3]plan.Route {
+	r := plan.Route{Pool: pool}
+	return [3]plan.Route{r, r, r}
+}
+
+func frontend(kind plan.FrontendKind, a string) plan.Frontend {
+	return plan.Frontend{Kind: kind, Addr: addr(a), Port: 80, Routes: forward(plan.ClusterPool)}
+}
+
+// servicePort has these endpoints, which its frontends lead to.
+func servicePort(name string, frontends []plan.Frontend, endpoints ...string) *plan.ServicePort {
+	svc := &plan.ServicePort{Name: plan.ServicePortName{Namespace: "default", Name: name, Protocol: plan.TCP}, Family: plan.IPv4, Frontends: frontends}
+	for _, e := range endpoints {
+		svc.Pools[plan.ClusterPool] = append(svc.Pools[plan.ClusterPool], endpoint(e))
+	}
+	if strings.Contains(endpoints[0], "[") {
+		svc.Family = plan.IPv6
+	}
+	return svc
+}
+
+// testHost is a host with one network, a default route, and a Service that nothing is wrong with.
+func testHost(services ...*plan.ServicePort) (*Host, *fake) {
+	f := &fake{
+		files: map[string]string{},
+		ways:  map[string]nodeinfo.Way{"0.0.0.0/0": via("192.0.2.1", "eth0", "192.0.2.10"), "192.0.2.0/24": on("eth0", "192.0.2.10")},
+		links: []string{"eth0"},
+	}
+	f.set("ipv4/ip_forward", "1")
+	f.set("ipv4/conf/eth0/forwarding", "1")
+	f.set("ipv6/conf/all/forwarding", "1")
+	if services == nil {
+		services = append(services, servicePort("web", []plan.Frontend{frontend(plan.ClusterIP, "10.96.0.10")}, "10.244.1.11:8080"))
+	}
+	h := &Host{
+		Config: config.Default(), System: f, Lookups: 1000,
+		Facts: Facts{Plan: &plan.Plan{
+			Node: &plan.Node{
+				Name:          "edge",
+				HostAddrs:     []netip.Addr{addr("127.0.0.1"), addr("192.0.2.10"), addr("::1"), addr("fe80::1")},
+				NodePortAddrs: []netip.Addr{addr("192.0.2.10")},
+				ServiceCIDRs:  []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12"), netip.MustParsePrefix("fd00:96::/108")},
+			},
+			Services: services,
+		}},
+	}
+	return h, f
+}
+
+// service has one slice with these endpoints, all on one node.
+func service(name, node string, endpoints ...string) *tracker.Service {
+	s := &source.EndpointSlice{Namespace: "default", Name: name + "-1", Service: name, Family: plan.IPv4, Ports: []source.SlicePort{{Protocol: plan.TCP, Port: 8080}}}
+	for _, e := range endpoints {
+		s.Endpoints = append(s.Endpoints, source.Endpoint{Addr: addr(e), Ready: true, NodeName: node})
+	}
+	return &tracker.Service{Spec: &source.Service{Namespace: "default", Name: name}, Slices: []*source.EndpointSlice{s}}
+}
+
+// run gives the findings of the check of this name as lines: the level, what was seen, and after " | " what mends it.
+func run(t testing.TB, h *Host, name string) (lines []string) {
+	t.Helper()
+	i := slices.IndexFunc(Checks(), func(c Check) bool { return c.Name == name })
+	if i < 0 {
+		t.Fatalf("there is no check %s", name)
+	}
+	for _, f := range Look(t.Context(), h, Checks()[i:i+1]) {
+		line := string(f.Level) + ": " + f.Seen
+		if f.Mend != "" {
+			line += " | " + f.Mend
+		}
+		lines = append(lines, line)
+		if (f.Level == finding.OK) != (f.Mend == "") && !strings.Contains(f.Seen, "cannot be read") {
+			t.Errorf("%s: a fault without a remedy, or the reverse: %q", name, line)
+		}
+	}
+	return lines
+}
+
+// wants compares the findings of a check, in any order, each with the words of one line.
+func wants(t testing.TB, h *Host, name string, want ...string) {
+	t.Helper()
+	got := run(t, h, name)
+	if len(got) != len(want) {
+		t.Errorf("%s: %d findings, want %d:\n%s", name, len(got), len(want), strings.Join(got, "\n"))
+		return
+	}
+	for _, w := range want {
+		if !slices.ContainsFunc(got, func(line string) bool {
+			return strings.HasPrefix(line, w[:2]) && containsAll(line, strings.Split(w, " … "))
+		}) {
+			t.Errorf("%s: no finding %q in:\n%s", name, w, strings.Join(got, "\n"))
+		}
+	}
+}
+
+func containsAll(text string, parts []string) bool {
+	return !slices.ContainsFunc(parts, func(p string) bool { return !strings.Contains(text, p) })
+}

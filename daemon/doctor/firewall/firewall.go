@@ -1,0 +1,202 @@
+// Package firewall finds what other programs' rules do to connections of Services.
+//
+// In nftables a packet must be accepted by every base chain of its hook: that our table accepts a packet does not help it
+// in another one. So each base chain of another table is asked by itself what becomes of packets of sample connections of
+// the plan: from each sort of client by each sort of frontend to endpoints on each link, and the answers. Rules are
+// evaluated, not run. What cannot be told (a set's contents, a match that is not known) is taken as possible: a packet is
+// surely dropped, or may be, or is not.
+//
+// A rule that drops some clients, or what is beyond a rate, does so on purpose: it is no finding.
+package firewall
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"edgeway/daemon/doctor/finding"
+	"edgeway/proxiers/plan"
+)
+
+// Check is the name of the findings.
+const Check = "firewall"
+
+// Checker looks from time to time, never twice at once.
+type Checker struct{ reader reader }
+
+// New makes one that looks at the network namespace of the calling thread.
+func New() *Checker { return &Checker{newReader()} }
+
+// Question is what the rules are asked about.
+type Question struct {
+	Plan *plan.Plan
+	Host Host
+	// MasqueradeBit is that of the packet mark.
+	MasqueradeBit int
+}
+
+// Look gives what drops connections of the plan's Services, or may do so.
+func (c *Checker) Look(ctx context.Context, q Question) []finding.Finding {
+	ctx, cancel := context.WithTimeout(ctx, timeBound)
+	defer cancel()
+	tables := c.reader.read(ctx)
+	var ways []*way
+	if slices.ContainsFunc(tables, (*table).meetsPackets) {
+		ways = survey(q.Plan, q.Host) // some 100 ms for 10,000 Services
+	}
+	j := ask(tables, ways, q.MasqueradeBit)
+	for _, h := range j.order {
+		h.at.describe(ctx)
+	}
+	return j.findings()
+}
+
+// hit is a place that drops packets.
+type hit struct {
+	at     place
+	surely bool
+	// way is the first, and step where on it; others counts the others.
+	way    *way
+	step   step
+	others int
+}
+
+// weight orders hits: the heaviest is told. What drops connections that no client is known to make is no problem.
+func (h *hit) weight() int {
+	switch {
+	case !h.surely:
+		return 0
+	case h.way.optional:
+		return 1
+	}
+	return 2
+}
+
+// ask sends packets of all ways through all base chains.
+func ask(tables []*table, ways []*way, masqueradeBit int) *judgement {
+	j := &judgement{
+		tables: tables, ways: ways, marks: marks{known: allBits, masquerade: uint64(1) << masqueradeBit}, hits: map[place]*hit{},
+	}
+	if slices.ContainsFunc(tables, func(t *table) bool { return t.marks }) {
+		j.marks.known = 0
+	}
+	for _, t := range tables {
+		for _, c := range t.order {
+			if c.hook != "" {
+				j.chains++
+				j.chain(c)
+			}
+		}
+	}
+	return j
+}
+
+// findings puts it into words.
+func (j *judgement) findings() (out []finding.Finding) {
+	for _, t := range j.tables {
+		if t.wrong != nil {
+			out = append(out, unread(t))
+		}
+	}
+	for _, h := range j.order {
+		out = append(out, h.finding())
+	}
+	if j.walker.tired() {
+		out = append(out, finding.Finding{
+			Check: Check, Level: finding.Warning, Mend: "nft list ruleset",
+			Seen: fmt.Sprintf("there are too many rules of other programs: after %d steps this check ends; look at the rest yourself", maxSteps),
+		})
+	}
+	if len(out) == 0 {
+		out = append(out, finding.Finding{
+			Check: Check, Level: finding.OK,
+			Seen: fmt.Sprintf("no rule of other programs drops connections of Services: %d base chains were asked about %d sorts of connections", j.chains, len(j.ways)),
+		})
+	}
+	return out
+}
+
+// unread is about a table that could not be read.
+func unread(t *table) finding.Finding {
+	which := fmt.Sprintf("the %s table %s", t.family, t.name)
+	if t.name == "" {
+		which = "a table of nftables"
+	}
+	return finding.Finding{
+		Check: Check, Level: finding.Warning, Mend: t.list(),
+		Seen: fmt.Sprintf("whether %s drops connections of Services is not known: %v", which, t.wrong),
+	}
+}
+
+type judgement struct {
+	tables []*table
+	ways   []*way
+	walker walker
+	marks  marks
+	chains int // base chains that were asked
+	hits   map[place]*hit
+	order  []*hit
+}
+
+// chain asks one base chain about all ways that pass its hook.
+func (j *judgement) chain(c *chain) {
+	for _, w := range j.ways {
+		if c.table.family != "inet" && (c.table.family == "ip") != (w.family == plan.IPv4) {
+			continue
+		}
+		counted := map[place]bool{}
+		for _, s := range w.steps() {
+			if s.hook != c.hook || c.kind == "nat" && s.reply { // nat has only a connection's first packet
+				continue
+			}
+			p := w.packet(s, c.priority, j.marks)
+			at, dropped, surely := j.walker.pass(c, &p)
+			if dropped {
+				j.note(hit{at: at, surely: surely, way: w, step: s}, counted)
+			}
+		}
+	}
+}
+
+// note counts each way once for a place.
+func (j *judgement) note(h hit, counted map[place]bool) {
+	known := j.hits[h.at]
+	switch {
+	case known == nil:
+		j.hits[h.at] = &h
+		j.order = append(j.order, &h)
+	case h.weight() > known.weight():
+		h.others = known.others
+		if !counted[h.at] {
+			h.others++
+		}
+		*known = h
+	case !counted[h.at]:
+		known.others++
+	}
+	counted[h.at] = true
+}
+
+// finding puts a hit into words.
+func (h *hit) finding() finding.Finding {
+	f := finding.Finding{Check: Check, Level: finding.Problem, Mend: h.at.mend(h.way, h.step)}
+	verb := "drops"
+	if h.weight() < 2 {
+		f.Level = finding.Warning
+	}
+	if !h.surely {
+		verb = "may drop (what it asks for is not known here)"
+	}
+	what := "connections"
+	if h.step.reply {
+		what = "the answers to connections"
+	}
+	f.Seen = fmt.Sprintf("%s %s %s %s", h.at, verb, what, h.way)
+	switch {
+	case h.others == 1:
+		f.Seen += ", and one other sort"
+	case h.others > 1:
+		f.Seen += fmt.Sprintf(", and %d other sorts", h.others)
+	}
+	return f
+}

@@ -1,0 +1,172 @@
+package firewall
+
+import (
+	"strings"
+	"testing"
+
+	"edgeway/daemon/doctor/finding"
+	"edgeway/proxiers/plan"
+)
+
+// Statements as nft 1.0.6 prints them.
+const (
+	dropped     = `{"drop": null}`
+	accepted    = `{"accept": null}`
+	isNew       = `{"match": {"op": "in", "left": {"ct": {"key": "state"}}, "right": "new"}}`
+	established = `{"match": {"op": "==", "left": {"ct": {"key": "state"}}, "right": {"set": ["established", "related"]}}}`
+	translated  = `{"match": {"op": "in", "left": {"ct": {"key": "status"}}, "right": "dnat"}}`
+	fromEth9    = `{"match": {"op": "==", "left": {"meta": {"key": "iifname"}}, "right": "eth9"}}`
+	toEth1      = `{"match": {"op": "==", "left": {"meta": {"key": "oifname"}}, "right": "eth*"}}`
+	fromLAN     = `{"match": {"op": "==", "left": {"payload": {"protocol": "ip", "field": "saddr"}}, "right": {"prefix": {"addr": "192.168.0.0", "len": 16}}}}`
+	notFromLAN  = `{"match": {"op": "!=", "left": {"payload": {"protocol": "ip", "field": "saddr"}}, "right": {"prefix": {"addr": "192.168.0.0", "len": 16}}}}`
+	listed      = `{"match": {"op": "==", "left": {"payload": {"protocol": "ip", "field": "saddr"}}, "right": {"set": ["203.0.113.7", {"prefix": {"addr": "198.51.100.0", "len": 24}}]}}}`
+	web         = `{"match": {"op": "==", "left": {"payload": {"protocol": "tcp", "field": "dport"}}, "right": {"set": [80, 443]}}}`
+	high        = `{"match": {"op": "==", "left": {"payload": {"protocol": "tcp", "field": "dport"}}, "right": {"range": [8000, 9000]}}}`
+	above       = `{"match": {"op": ">", "left": {"payload": {"protocol": "tcp", "field": "dport"}}, "right": 8079}}`
+	highUDP     = `{"match": {"op": "==", "left": {"payload": {"protocol": "udp", "field": "dport"}}, "right": 8080}}`
+	rate        = `{"limit": {"rate": 25, "burst": 5, "per": "second", "inv": true}}`
+	noSYN       = `{"match": {"op": "!=", "left": {"&": [{"payload": {"protocol": "tcp", "field": "flags"}}, {"|": ["fin", "syn", "rst", "ack"]}]}, "right": "syn"}}`
+	ipv6        = `{"match": {"op": "==", "left": {"meta": {"key": "nfproto"}}, "right": "ipv6"}}`
+	foreignMark = `{"match": {"op": "==", "left": {"meta": {"key": "mark"}}, "right": 7}}`
+	marking     = `{"mangle": {"key": {"meta": {"key": "mark"}}, "value": 7}}`
+	masquerades = `{"match": {"op": "==", "left": {"&": [{"meta": {"key": "mark"}}, 16384]}, "right": 16384}}`
+	mystery     = `{"match": {"op": "==", "left": {"osf": {"key": "name"}}, "right": "Linux"}}`
+	byState     = `{"vmap": {"key": {"ct": {"key": "state"}}, "data": {"set": [["established", {"accept": null}], ["new", {"drop": null}]]}}}`
+	byLinks     = `{"vmap": {"key": {"concat": [{"meta": {"key": "iifname"}}, {"meta": {"key": "oifname"}}]}, "data": {"set": [[{"concat": ["eth0", "eth1"]}, {"jump": {"target": "away"}}]]}}}`
+	away        = `{"jump": {"target": "away"}}`
+	toEndpoint  = `{"match": {"op": "==", "left": {"payload": {"protocol": "ip", "field": "daddr"}}, "right": {"range": ["10.244.0.0", "10.244.255.255"]}}}`
+	toNodePort  = `{"match": {"op": "==", "left": {"ct": {"key": "ip daddr", "dir": "original"}}, "right": "192.0.2.10"}}`
+	reversePath = `{"match": {"op": "==", "left": {"fib": {"result": "oif", "flags": ["saddr", "iif"]}}, "right": false}}`
+	queued      = `{"queue": {"num": 0}}`
+)
+
+// What becomes of a connection from outside by a NodePort, which is forwarded from eth0 to eth1 and answered.
+func TestForwardedConnections(t *testing.T) {
+	cases := map[string]struct {
+		policy string
+		rules  []string
+		want   finding.Level
+	}{
+		"an empty chain":                        {"accept", nil, finding.OK},
+		"policy drop":                           {"drop", nil, finding.Problem},
+		"answers alone are accepted":            {"drop", []string{"[" + established + ", " + accepted + "]"}, finding.Problem},
+		"answers are not accepted":              {"drop", []string{"[" + isNew + ", " + accepted + "]"}, finding.Problem},
+		"translated connections are accepted":   {"drop", []string{"[" + translated + ", " + accepted + "]"}, finding.OK},
+		"both are accepted":                     {"drop", []string{"[" + established + ", " + accepted + "]", "[" + isNew + ", " + accepted + "]"}, finding.OK},
+		"new connections are dropped":           {"accept", []string{"[" + isNew + ", " + dropped + "]"}, finding.Problem},
+		"rejected":                              {"accept", []string{`[{"counter": {"packets": 0, "bytes": 0}}, {"reject": {"type": "icmpx", "expr": "admin-prohibited"}}]`}, finding.Problem},
+		"another interface":                     {"accept", []string{"[" + fromEth9 + ", " + dropped + "]"}, finding.OK},
+		"an interface by pattern":               {"accept", []string{"[" + toEth1 + ", " + dropped + "]"}, finding.Problem},
+		"a list of clients is dropped":          {"accept", []string{"[" + listed + ", " + dropped + "]", "[" + fromLAN + ", " + dropped + "]"}, finding.OK},
+		"some clients are accepted":             {"drop", []string{"[" + established + ", " + accepted + "]", "[" + fromLAN + ", " + accepted + "]"}, finding.Warning},
+		"all but some clients are dropped":      {"accept", []string{"[" + isNew + ", " + notFromLAN + ", " + dropped + "]"}, finding.Warning},
+		"other ports are accepted":              {"drop", []string{"[" + established + ", " + accepted + "]", "[" + web + ", " + accepted + "]"}, finding.Problem},
+		"the endpoint's port":                   {"accept", []string{"[" + high + ", " + dropped + "]"}, finding.Problem},
+		"the endpoint's port, by comparison":    {"accept", []string{"[" + isNew + ", " + above + ", " + dropped + "]"}, finding.Problem},
+		"another protocol":                      {"accept", []string{"[" + highUDP + ", " + dropped + "]"}, finding.OK},
+		"beyond a rate":                         {"accept", []string{"[" + rate + ", " + dropped + "]"}, finding.OK},
+		"connections that begin without SYN":    {"accept", []string{"[" + noSYN + ", " + isNew + ", " + dropped + "]"}, finding.OK},
+		"the other family":                      {"accept", []string{"[" + ipv6 + ", " + dropped + "]"}, finding.OK},
+		"a mark that nobody sets":               {"accept", []string{"[" + foreignMark + ", " + dropped + "]"}, finding.OK},
+		"a mark that somebody sets":             {"accept", []string{"[" + fromEth9 + ", " + marking + "]", "[" + foreignMark + ", " + dropped + "]"}, finding.Warning},
+		"the mark for masquerade":               {"drop", []string{"[" + established + ", " + accepted + "]", "[" + masquerades + ", " + accepted + "]"}, finding.OK},
+		"a match that is not known":             {"accept", []string{"[" + mystery + ", " + dropped + "]"}, finding.Warning},
+		"a match of iptables":                   {"accept", []string{`[{"xt": null}, {"drop": null}]`}, finding.Warning},
+		"a verdict map":                         {"accept", []string{"[" + byState + "]"}, finding.Problem},
+		"a verdict map with two keys":           {"accept", []string{"[" + byLinks + "]", "away: [" + isNew + ", " + dropped + "]"}, finding.Problem},
+		"a chain that returns":                  {"accept", []string{"[" + away + "]", "away: [" + toEth1 + `, {"return": null}]`, "away: [" + dropped + "]"}, finding.OK},
+		"a chain that drops":                    {"accept", []string{"[" + away + "]", "away: [" + fromEth9 + `, {"return": null}]`, "away: [" + dropped + "]"}, finding.Problem},
+		"a chain that is never left":            {"drop", []string{`[{"goto": {"target": "away"}}]`, "[" + accepted + "]", "away: [" + fromEth9 + ", " + accepted + "]"}, finding.Problem},
+		"a chain that calls itself":             {"accept", []string{"[" + away + "]", "away: [" + away + "]"}, finding.OK},
+		"the endpoint's address":                {"accept", []string{"[" + toEndpoint + ", " + dropped + "]"}, finding.Problem},
+		"the address before the translation":    {"accept", []string{"[" + toNodePort + ", " + isNew + ", " + dropped + "]"}, finding.Problem},
+		"forged sources":                        {"accept", []string{"[" + reversePath + ", " + dropped + "]"}, finding.OK},
+		"a program decides":                     {"accept", []string{"[" + queued + "]"}, finding.Warning},
+		"what comes after an unconditional end": {"accept", []string{"[" + accepted + "]", "[" + dropped + "]"}, finding.OK},
+	}
+	for name, c := range cases {
+		got := asked(testPlan(plan.NodePort), mustParse(t, chainJSON("forward", 0, c.policy, c.rules...)))
+		if worst := finding.Worst(got); worst != c.want {
+			t.Errorf("%s: %s, want %s: %+v", name, worst, c.want, got)
+		}
+	}
+}
+
+// A packet has its old destination before -100 at prerouting and output, and the endpoint's behind.
+func TestTheDestinationDependsOnThePriority(t *testing.T) {
+	toClusterIP := strings.Replace(toEndpoint, `{"range": ["10.244.0.0", "10.244.255.255"]}`, `"10.96.0.10"`, 1)
+	for _, c := range []struct {
+		hook     string
+		priority int
+		rule     string
+		want     finding.Level
+	}{
+		{"output", -150, toClusterIP, finding.Problem},
+		{"output", -150, toEndpoint, finding.OK},
+		{"output", 0, toClusterIP, finding.OK},
+		{"output", 0, toEndpoint, finding.Problem},
+		{"postrouting", -150, toEndpoint, finding.Problem},
+		{"input", 0, toEndpoint, finding.OK},
+		{"forward", 0, toEndpoint, finding.Warning}, // nobody must come to a ClusterIP by this host
+	} {
+		got := asked(testPlan(plan.ClusterIP), mustParse(t, chainJSON(c.hook, c.priority, "accept", "["+c.rule+", "+isNew+", "+dropped+"]")))
+		if worst := finding.Worst(got); worst != c.want {
+			t.Errorf("%s at %s, %d: %s, want %s: %+v", c.rule, c.hook, c.priority, worst, c.want, got)
+		}
+	}
+}
+
+// The answers to connections of the host come in by input.
+func TestAnswersToTheHost(t *testing.T) {
+	got := asked(testPlan(plan.ClusterIP), mustParse(t, chainJSON("input", 0, "drop")))
+	if len(got) != 1 || got[0].Level != finding.Problem || !strings.Contains(got[0].Seen, "the answers to connections from this host to default/web:http/TCP") {
+		t.Errorf("%+v", got)
+	}
+	if want := "nft insert rule inet foo c ct status dnat accept"; got[0].Mend != want {
+		t.Errorf("mended by %q, want %q", got[0].Mend, want)
+	}
+}
+
+// A set that is there is looked into; one that was not listed may have anything.
+func TestNamedSets(t *testing.T) {
+	const match = `[{"match": {"op": "==", "left": {"payload": {"protocol": "ip", "field": "daddr"}}, "right": "@nets"}}, {"drop": null}]`
+	for elements, want := range map[string]finding.Level{
+		``: finding.Warning,
+		`, {"set": {"family": "inet", "table": "foo", "name": "nets", "type": "ipv4_addr", "elem": [{"prefix": {"addr": "10.244.0.0", "len": 16}}]}}`: finding.Problem,
+		`, {"set": {"family": "inet", "table": "foo", "name": "nets", "type": "ipv4_addr", "elem": ["10.9.9.9", "@nets"]}}`:                           finding.OK,
+		`, {"set": {"family": "inet", "table": "foo", "name": "nets", "type": "ipv4_addr", "flags": ["interval"]}}`:                                   finding.OK,
+		`, {"set": {"family": "inet", "table": "bar", "name": "nets", "type": "ipv4_addr", "elem": ["10.9.9.9"]}}`:                                    finding.Warning,
+	} {
+		text := strings.Replace(chainJSON("forward", 0, "accept", match), `{"metainfo": {"version": "1.0.6"}}`, `{"metainfo": {"version": "1.0.6"}}`+elements, 1)
+		if got := asked(testPlan(plan.NodePort), mustParse(t, text)); finding.Worst(got) != want {
+			t.Errorf("with %q: %+v, want %s", elements, got, want)
+		}
+	}
+}
+
+// FuzzParse gives the parser anything. Whatever it makes of it, rules without a word that drops drop nothing.
+func FuzzParse(f *testing.F) {
+	for _, name := range []string{"firewalld.json", "libvirt.json"} {
+		f.Add([]byte(testdata(f, name)))
+	}
+	f.Add([]byte(chainJSON("forward", 0, "drop", "["+byState+"]", "["+byLinks+"]", "["+noSYN+", "+queued+"]")))
+	f.Add([]byte(chainJSON("input", -1, "accept", "["+away+"]", "away: ["+away+", "+reversePath+", "+rate+"]")))
+	f.Add([]byte(`{"nftables": [{"set": {"name": "a", "elem": ["@a", {"elem": {"val": "@a"}}, [1, 2], null]}}]}`))
+	ways := survey(everything(), testHost{})
+	f.Fuzz(func(t *testing.T, text []byte) {
+		tables, err := parseNFT(text)
+		got := judge(tables, ways, 14)
+		harmless := true
+		for _, word := range []string{"drop", "reject", "queue", "synproxy", "fwd", "vmap", `\`} {
+			harmless = harmless && !strings.Contains(strings.ToLower(string(text)), word)
+		}
+		if harmless && finding.Worst(got) != finding.OK && !strings.HasPrefix(got[0].Seen, "there are too many rules") {
+			t.Errorf("%v, and %+v", err, got)
+		}
+		for _, g := range got {
+			if len(g.Seen) > 2000+len(text) || g.Level != finding.OK && g.Mend == "" {
+				t.Errorf("%+v", g)
+			}
+		}
+	})
+}

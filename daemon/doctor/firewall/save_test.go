@@ -1,0 +1,104 @@
+package firewall
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"edgeway/daemon/doctor/finding"
+	"edgeway/proxiers/plan"
+)
+
+// filter is a filter table with a built-in chain FORWARD.
+func filter(policy string, rules ...string) string {
+	text := "*filter\n:FORWARD " + policy + " [0:0]\n:OTHER - [0:0]\n"
+	for _, r := range rules {
+		if !strings.HasPrefix(r, "-A ") {
+			r = "-A FORWARD " + r
+		}
+		text += r + "\n"
+	}
+	return text + "COMMIT\n"
+}
+
+// As TestForwardedConnections, in the words of iptables.
+func TestForwardedByIPTables(t *testing.T) {
+	const answered = "-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT"
+	for name, c := range map[string]struct {
+		policy string
+		rules  []string
+		want   finding.Level
+	}{
+		"policy DROP":                      {"DROP", nil, finding.Problem},
+		"answers alone":                    {"DROP", []string{answered}, finding.Problem},
+		"the state DNAT":                   {"DROP", []string{"-m conntrack --ctstate DNAT -j ACCEPT"}, finding.OK},
+		"DNAT among states":                {"DROP", []string{"-m conntrack --ctstate RELATED,ESTABLISHED,DNAT -j ACCEPT"}, finding.OK},
+		"the status DNAT":                  {"DROP", []string{"-m conntrack --ctstatus DNAT -j ACCEPT"}, finding.OK},
+		"not translated ones are dropped":  {"ACCEPT", []string{"-m conntrack ! --ctstate DNAT -j DROP"}, finding.OK},
+		"the original port":                {"DROP", []string{answered, "-p tcp -m conntrack --ctorigdstport 30080 --ctdir ORIGINAL -j ACCEPT"}, finding.OK},
+		"the original address":             {"DROP", []string{answered, "-m conntrack --ctorigdst 192.0.2.99 -j ACCEPT"}, finding.Problem},
+		"interfaces":                       {"DROP", []string{answered, "-i eth0 -o eth+ -j ACCEPT"}, finding.OK},
+		"not by an interface":              {"ACCEPT", []string{"! -i wg0 -j DROP"}, finding.Problem},
+		"the endpoint's port":              {"ACCEPT", []string{"-d 10.244.0.0/16 -p tcp -m tcp --dport 8000:9000 -j REJECT --reject-with tcp-reset"}, finding.Problem},
+		"several ports":                    {"DROP", []string{answered, "-p tcp -m multiport --dports 22,443,8000:8100 -j ACCEPT"}, finding.OK},
+		"another protocol":                 {"ACCEPT", []string{"-p udp -j DROP", "-p gre -j DROP", "-p 47 -j DROP"}, finding.OK},
+		"a port of clients":                {"ACCEPT", []string{"-p tcp -m tcp --sport 1:1023 -j DROP"}, finding.OK},
+		"an ephemeral port":                {"ACCEPT", []string{"-p tcp -m tcp --sport 40000:50000 -j DROP"}, finding.Warning},
+		"some clients":                     {"DROP", []string{answered, "-s 192.168.0.0/16 -j ACCEPT"}, finding.Warning},
+		"a list of clients is dropped":     {"ACCEPT", []string{"-m set --match-set blocked src -j DROP", "-s 203.0.113.0/24 -j DROP"}, finding.OK},
+		"a set of destinations":            {"ACCEPT", []string{"-m set --match-set nets dst -j DROP"}, finding.Warning},
+		"the mark for masquerade":          {"DROP", []string{answered, "-m mark --mark 0x4000/0x4000 -j ACCEPT"}, finding.OK},
+		"another mark":                     {"ACCEPT", []string{"-m mark --mark 0x1/0xff -j DROP"}, finding.OK},
+		"another mark, which a rule sets":  {"ACCEPT", []string{"-j MARK --set-xmark 0x1/0xff", "-m mark --mark 0x1/0xff -j DROP"}, finding.Warning},
+		"connections that begin oddly":     {"ACCEPT", []string{"-p tcp -m tcp ! --tcp-flags FIN,SYN,RST,ACK SYN -m conntrack --ctstate NEW -j DROP"}, finding.OK},
+		"a mark of the connection":         {"ACCEPT", []string{"-m connmark --mark 0x1/0xff -j DROP"}, finding.Warning},
+		"beyond a rate":                    {"ACCEPT", []string{"-p tcp -m hashlimit --hashlimit-above 100/sec --hashlimit-mode srcip --hashlimit-name x -j DROP"}, finding.OK},
+		"up to a rate":                     {"DROP", []string{answered, "-m limit --limit 25/sec -j ACCEPT"}, finding.Warning},
+		"destinations of this host":        {"DROP", []string{answered, "-m addrtype ! --dst-type LOCAL -j ACCEPT"}, finding.OK},
+		"a match that is not known":        {"ACCEPT", []string{"-m u32 --u32 6&0xFF=0x6 -j DROP"}, finding.Warning},
+		"a comment that looks like a rule": {"ACCEPT", []string{`-p udp -m comment --comment "see -j DROP" -j DROP`}, finding.OK},
+		"a comment with quotes":            {"ACCEPT", []string{`-m comment --comment "a \"word\" ! -p" -i wg0 -j DROP`}, finding.OK},
+		"a chain that returns":             {"ACCEPT", []string{"-j OTHER", "-A OTHER -o eth+ -j RETURN", "-A OTHER -j DROP"}, finding.OK},
+		"a chain that drops":               {"ACCEPT", []string{"-g OTHER", "-A OTHER -o wg0 -j RETURN", "-A OTHER -j DROP"}, finding.Problem},
+		"a target of another kind":         {"ACCEPT", []string{"-p tcp -m tcp --tcp-flags SYN,RST SYN -j TCPMSS --clamp-mss-to-pmtu", "-j LOG --log-prefix \"DROP \""}, finding.OK},
+		"a program decides":                {"ACCEPT", []string{"-j NFQUEUE --queue-num 0"}, finding.Warning},
+	} {
+		if got := asked(testPlan(plan.NodePort), readSave(filter(c.policy, c.rules...))); finding.Worst(got) != c.want {
+			t.Errorf("%s: %s, want %s: %+v", name, finding.Worst(got), c.want, got)
+		}
+	}
+}
+
+// FuzzRule gives the parser any rule. One whose target is ACCEPT drops nothing.
+func FuzzRule(f *testing.F) {
+	for line := range strings.Lines(testdata(f, "docker.save") + testdata(f, "ufw.save")) {
+		if _, rule, ok := strings.Cut(strings.TrimPrefix(line, "-A "), " "); ok {
+			f.Add(strings.TrimSpace(rule))
+		}
+	}
+	f.Add(`! -p tcp -m comment --comment "\"" --tcp-flags ! --mark /`)
+	ways := survey(everything(), testHost{})
+	f.Fuzz(func(t *testing.T, text string) {
+		if strings.ContainsAny(text, "\n\r") {
+			return
+		}
+		r, _ := parseRule(plan.IPv4, text)
+		if r.text != text {
+			t.Errorf("the text is %q", r.text)
+		}
+		got := judge(readSave(filter("ACCEPT", text)), ways, 14)
+		words := splitWords(text)
+		if finding.Worst(got) != finding.OK && !containsAny(words, "DROP", "REJECT", "QUEUE", "NFQUEUE", "TARPIT", "CHAOS", "DELUDE", "STEAL") {
+			t.Errorf("%q: %+v", text, got)
+		}
+	})
+}
+
+func containsAny(words []string, others ...string) bool {
+	for _, w := range words {
+		if slices.Contains(others, w) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,153 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"edgeway/daemon/doctor/finding"
+	"edgeway/proxiers/plan"
+)
+
+// The settings that make a router of a host. Those of single interfaces count for IPv4 alone.
+const (
+	forward4    = "net.ipv4.ip_forward"
+	forward6    = "net.ipv6.conf.all.forwarding"
+	interfaces4 = "net.ipv4.conf."
+	interfaces6 = "net.ipv6.conf."
+)
+
+// sysctlPath gives the file of a setting. The name of an interface may have dots: it comes alone.
+func sysctlPath(key string) string { return "/proc/sys/" + strings.ReplaceAll(key, ".", "/") }
+
+// interfaceSetting gives the file and the name, for sysctl(8), of an interface's setting.
+func interfaceSetting(prefix, device, key string) (path, name string) {
+	path = sysctlPath(prefix) + device + "/" + key
+	if name = prefix + device + "." + key; strings.Contains(device, ".") {
+		name = strings.TrimPrefix(path, "/proc/sys/")
+	}
+	return path, name
+}
+
+// number reads a setting.
+func (h *Host) number(path string) (int, error) {
+	text, err := h.Read(path)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(text)
+}
+
+func set(key string, value any) string { return fmt.Sprintf("sysctl -w %s=%v", key, value) }
+
+func forwarding4(_ context.Context, h *Host) []finding.Finding {
+	return h.forwarding(plan.IPv4, forward4, func() string { return set(forward4, 1) })
+}
+
+// forwardingLinks looks at the interfaces, of which there may be thousands.
+func forwardingLinks(_ context.Context, h *Host) (found []finding.Finding) {
+	if n, err := h.number(sysctlPath(forward4)); err != nil || n == 0 || !h.serves(plan.IPv4) {
+		return nil
+	}
+	links, _ := h.Links() // without the list nothing can be said of any
+	for _, device := range links {
+		path, name := interfaceSetting(interfaces4, device, "forwarding")
+		if n, err := h.number(path); err == nil && n == 0 {
+			found = append(found, warning(set(name, 1), "%s is 0: connections that come in by %s are not forwarded to endpoints", name, device))
+		}
+	}
+	return found
+}
+
+// forwarding6: a router does not obey the advertisements of others, and would so lose a default route that it has from one,
+// unless accept_ra is 2 (Linux, ip-sysctl).
+func forwarding6(_ context.Context, h *Host) []finding.Finding {
+	return h.forwarding(plan.IPv6, forward6, func() string {
+		var commands []string
+		links, _ := h.Advertised() // then the operator learns nothing of them
+		for _, device := range links {
+			path, name := interfaceSetting(interfaces6, device, "accept_ra")
+			if n, err := h.number(path); err == nil && n == 1 {
+				commands = append(commands, set(name, 2))
+			}
+		}
+		return strings.Join(append(commands, set(forward6, 1)), " && ")
+	})
+}
+
+func (h *Host) serves(family plan.Family) bool {
+	return slices.ContainsFunc(h.servicePorts(), func(s *plan.ServicePort) bool { return s.Family == family })
+}
+
+// forwarding says whether the kernel forwards what the plan needs.
+func (h *Host) forwarding(family plan.Family, key string, mend func() string) []finding.Finding {
+	if !h.serves(family) {
+		return nil
+	}
+	value, err := h.number(sysctlPath(key))
+	if err != nil {
+		return []finding.Finding{warning("", "%s cannot be read: %v", key, err)}
+	}
+	needed, useful := h.forwarded(family)
+	switch {
+	case value != 0:
+		return []finding.Finding{ok("%s is %d", key, value)}
+	case needed != "":
+		return []finding.Finding{problem(mend(), "%s is 0: this host does not forward connections of others, such as those to %s", key, needed)}
+	case useful != "":
+		return []finding.Finding{warning(mend(), "%s is 0: connections that other hosts send by way of this one, as to %s, are not forwarded; its own work", key, useful)}
+	}
+	return []finding.Finding{ok("%s is 0, and no Service needs it", key)}
+}
+
+// forwarded names a frontend whose connections this host has to forward: needed, of one that others reach it by; useful,
+// of one that others have to have a route by this host for.
+func (h *Host) forwarded(family plan.Family) (needed, useful string) {
+	for _, svc := range h.servicePorts() {
+		if svc.Family != family {
+			continue
+		}
+		for i := range svc.Frontends {
+			f := &svc.Frontends[i]
+			switch who, must := h.clients(svc, f); {
+			case must:
+				return fmt.Sprintf("%s of %s%s", describe(f), svc.Name, who), ""
+			case who != "" && useful == "":
+				useful = fmt.Sprintf("%s of %s", describe(f), svc.Name)
+			}
+		}
+	}
+	return "", useful
+}
+
+// clients says in words who reaches endpoints that are not on this host by a frontend; empty: nobody. must says that they
+// have no other way.
+func (h *Host) clients(svc *plan.ServicePort, f *plan.Frontend) (who string, must bool) {
+	n := h.node()
+	if h.remote(svc, f.Routes[plan.FromPod]) && len(plan.OfFamily(n.PodSources, svc.Family))+len(n.PodInterfaces) > 0 {
+		return " from pods", true
+	}
+	if !h.remote(svc, f.Routes[plan.FromOutside]) {
+		return "", false
+	}
+	if f.Kind == plan.NodePort {
+		for _, a := range n.NodePortAddrs {
+			if plan.FamilyOf(a) == svc.Family {
+				return " from outside", true
+			}
+		}
+		return "", false
+	}
+	return " from outside", h.held(f.Addr)
+}
+
+// describe gives "NodePort 30080" or "ClusterIP 10.96.0.10:80".
+func describe(f *plan.Frontend) string {
+	if f.Kind == plan.NodePort {
+		return fmt.Sprintf("%s %d", f.Kind, f.Port)
+	}
+	return fmt.Sprintf("%s %s", f.Kind, netip.AddrPortFrom(f.Addr, f.Port))
+}

@@ -1,0 +1,121 @@
+package doctor
+
+import (
+	"context"
+	"iter"
+	"net/netip"
+	"slices"
+	"time"
+
+	"edgeway/daemon/config"
+	"edgeway/daemon/doctor/finding"
+	"edgeway/daemon/doctor/firewall"
+	"edgeway/daemon/health"
+	"edgeway/daemon/nodeinfo"
+	"edgeway/daemon/source"
+	"edgeway/daemon/source/kube"
+	"edgeway/daemon/tracker"
+	"edgeway/proxiers"
+	"edgeway/proxiers/plan"
+)
+
+// Host is what the checks look at. What a nil function would tell does not exist here.
+type Host struct {
+	Config *config.Config
+	Facts
+	System
+	// Backend is the configured one, as it is on this host; BackendErr says why it cannot be told.
+	Backend    proxiers.Component
+	BackendErr error
+	// Contact asks the API server as the daemon does.
+	Contact func(context.Context) (kube.Contact, error)
+	// Credentials gives what is wrong with the kubeconfig, in sentences.
+	Credentials func() ([]string, error)
+	// Saved gives when the last-known state on disk was confirmed.
+	Saved func() (time.Time, error)
+	// Rules asks the rules of other programs, never twice at once.
+	Rules func(context.Context, firewall.Question) []finding.Finding
+	// Lookups bounds the endpoints, and the addresses of Services, whose route is looked up.
+	Lookups int
+	// known are the networks of the plan, if somebody has gathered them.
+	known []network
+}
+
+// Facts are what a daemon knows; without one, what its sources say.
+type Facts struct {
+	PID int `json:"pid,omitempty"` // 0: no daemon runs
+	// Plan is the one in the kernel, or else the one to come; nil: there is none.
+	Plan    *plan.Plan `json:"plan,omitempty"`
+	InForce bool       `json:"inForce,omitempty"`
+	// Services are those that the plan is made of.
+	Services []*tracker.Service `json:"services,omitempty"`
+	// Orphans are EndpointSlices of manifests without a Service, in words.
+	Orphans []string `json:"orphans,omitempty"`
+	Sources []Source `json:"sources,omitempty"`
+	// NotListening are ports of the daemon that it cannot listen on, with the reason.
+	NotListening []string           `json:"notListening,omitempty"`
+	Conditions   []health.Condition `json:"conditions,omitempty"`
+}
+
+// Source is the state of a source.
+type Source struct {
+	Name string `json:"name"`
+	source.Status
+}
+
+// System is the kernel that is looked at.
+type System interface {
+	// Read gives the content of a file without the white space around it.
+	Read(path string) (string, error)
+	// Way looks up the way of packets that this host sends to an address. The error wraps the kernel's: ENETUNREACH
+	// without a route; EHOSTUNREACH, EINVAL or EACCES for routes of the types unreachable, blackhole and prohibit.
+	Way(to netip.Addr) (nodeinfo.Way, error)
+	// Links are the names of the interfaces that are up, but for the loopback interface.
+	Links() ([]string, error)
+	// Advertised are the interfaces by which the kernel has a default route of IPv6 from a router's advertisement.
+	Advertised() ([]string, error)
+	// Listeners are the ports that programs listen on, this one and loopback included.
+	Listeners() ([]nodeinfo.Listener, error)
+}
+
+// node is the plan's; empty without a plan.
+func (h *Host) node() *plan.Node {
+	if h.Plan == nil || h.Plan.Node == nil {
+		return &plan.Node{}
+	}
+	return h.Plan.Node
+}
+
+// servicePorts are the plan's.
+func (h *Host) servicePorts() []*plan.ServicePort {
+	if h.Plan == nil {
+		return nil
+	}
+	return h.Plan.Services
+}
+
+// held reports whether a is an address of the host.
+func (h *Host) held(a netip.Addr) bool {
+	_, found := slices.BinarySearchFunc(h.node().HostAddrs, a, netip.Addr.Compare)
+	return found
+}
+
+// remote reports whether a route leads to an endpoint that is not on this host.
+func (h *Host) remote(svc *plan.ServicePort, r plan.Route) bool {
+	return r.Verdict == plan.Forward && slices.ContainsFunc(svc.Pools[r.Pool], func(e plan.Endpoint) bool { return !h.held(e.Addr.Addr()) })
+}
+
+// endpoints gives all endpoints of all EndpointSlices.
+func (h *Host) endpoints() iter.Seq[*source.Endpoint] {
+	return func(yield func(*source.Endpoint) bool) {
+		for _, svc := range h.Services {
+			for _, s := range svc.Slices {
+				for i := range s.Endpoints {
+					if !yield(&s.Endpoints[i]) {
+						return
+					}
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,70 @@
+package doctor
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"edgeway/daemon/nodeinfo"
+	"edgeway/daemon/regular"
+)
+
+// Kernel is the System of the network namespace that the calling thread is in.
+type Kernel struct {
+	ways *nodeinfo.Ways // nil: each question has a socket of its own
+}
+
+// Read implements System.
+func (Kernel) Read(path string) (string, error) {
+	raw, err := regular.Read(path, regular.Small)
+	return strings.TrimSpace(string(raw)), err
+}
+
+// Way implements System.
+func (k Kernel) Way(to netip.Addr) (nodeinfo.Way, error) {
+	if k.ways != nil {
+		return k.ways.To(to)
+	}
+	return nodeinfo.WayTo(to)
+}
+
+// Links implements System.
+func (Kernel) Links() ([]string, error) {
+	links, err := net.Interfaces()
+	if err != nil {
+		return nil, fmt.Errorf("list of interfaces: %w", err)
+	}
+	var out []string
+	for _, l := range links {
+		if l.Flags&net.FlagUp != 0 && l.Flags&net.FlagLoopback == 0 {
+			out = append(out, l.Name)
+		}
+	}
+	return out, nil
+}
+
+// Advertised implements System.
+func (Kernel) Advertised() ([]string, error) {
+	found, err := netlink.RouteListFiltered(netlink.FAMILY_V6, &netlink.Route{Protocol: unix.RTPROT_RA}, netlink.RT_FILTER_PROTOCOL)
+	if err != nil {
+		return nil, fmt.Errorf("list of routes: %w", err)
+	}
+	var out []string
+	for _, r := range found {
+		if r.Gw == nil {
+			continue // a prefix on the link
+		}
+		if link, err := netlink.LinkByIndex(r.LinkIndex); err == nil && !slices.Contains(out, link.Attrs().Name) {
+			out = append(out, link.Attrs().Name)
+		}
+	}
+	return out, nil
+}
+
+// Listeners implements System.
+func (Kernel) Listeners() ([]nodeinfo.Listener, error) { return nodeinfo.Listening() }

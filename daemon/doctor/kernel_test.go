@@ -1,0 +1,130 @@
+package doctor
+
+import (
+	"net/netip"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"edgeway/daemon/config"
+	"edgeway/daemon/doctor/finding"
+	"edgeway/daemon/tracker"
+	"edgeway/proxiers/plan"
+)
+
+// lab is a network namespace of the test's own, which ends with the test's thread. v0 and v1 are the ends of one cable.
+type lab struct {
+	testing.TB
+	*Host
+}
+
+func newLab(t testing.TB, services ...*plan.ServicePort) *lab {
+	t.Helper()
+	runtime.LockOSThread() // never unlocked: the thread ends with the test
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		t.Fatalf("new network namespace (this test needs root): %v", err)
+	}
+	h, _ := testHost(services...)
+	l := &lab{t, &Host{Config: config.Default(), System: Kernel{}, Lookups: 100, Facts: h.Facts}}
+	l.sh("ip link set lo up && ip link add v0 type veth peer name v1 && ip link set v0 addrgenmode none && ip link set v1 addrgenmode none")
+	l.sh("ip link set v1 up && ip link set v0 up && ip addr add 192.0.2.10/24 dev v0 && ip addr add fd00:2::10/64 dev v0 nodad")
+	h.Plan.Node.HostAddrs = slices.Insert(h.Plan.Node.HostAddrs, 3, addr("fd00:2::10"))
+	return l
+}
+
+// sh runs a command line in the lab: the child starts in the namespace of this thread.
+func (l *lab) sh(line string) {
+	l.Helper()
+	if out, err := exec.Command("sh", "-ec", line).CombinedOutput(); err != nil {
+		l.Fatalf("%s: %v: %s", line, err, out)
+	}
+}
+
+// mends wants a check to find these problems, in words, and none any more after its own commands.
+func (l *lab) mends(check string, words ...string) {
+	l.Helper()
+	i := slices.IndexFunc(Checks(), func(c Check) bool { return c.Name == check })
+	look := func() []finding.Finding {
+		found := Look(l.Context(), l.Host, Checks()[i:i+1])
+		return slices.DeleteFunc(found, func(f finding.Finding) bool { return f.Level == finding.OK })
+	}
+	found := look()
+	for _, w := range words {
+		if !slices.ContainsFunc(found, func(f finding.Finding) bool { return strings.Contains(f.Seen, w) }) {
+			l.Errorf("%s: nothing found of %q: %+v", check, w, found)
+		}
+	}
+	if len(found) != len(words) {
+		l.Errorf("%s: %d findings, want %d: %+v", check, len(found), len(words), found)
+	}
+	for _, f := range found {
+		l.sh(f.Mend)
+	}
+	if left := look(); len(left) > 0 {
+		l.Errorf("%s: after its commands: %+v", check, left)
+	}
+}
+
+// Each fault of a real kernel is found, and mended by the command as it is printed.
+func TestCommandsMend(t *testing.T) {
+	nodePort := plan.Frontend{Kind: plan.NodePort, Port: 30080, Routes: forward(plan.ClusterPool)}
+	l := newLab(t,
+		servicePort("web", []plan.Frontend{frontend(plan.ClusterIP, "10.96.0.10"), frontend(plan.ExternalIP, "203.0.113.7"), nodePort}, "10.244.1.11:8080", "10.244.1.12:8080"),
+		servicePort("web6", []plan.Frontend{frontend(plan.ClusterIP, "fd00:96::10"), nodePort}, "[fd00:244::11]:8080"),
+	)
+	l.Plan.Node.NodePortAddrs = append(l.Plan.Node.NodePortAddrs, addr("fd00:2::10"))
+	l.Services = []*tracker.Service{service("web", "worker", "10.244.1.11", "10.244.1.12", "fd00:244::11"), service("agent", "worker", "192.0.2.21", "fd00:2::21")}
+	l.sh("sysctl -qw net.ipv4.ip_forward=0 net.ipv6.conf.all.forwarding=0")
+	l.mends("ip-forward", "net.ipv4.ip_forward is 0")
+	l.sh("sysctl -qw net.ipv4.conf.v0.forwarding=0")
+	l.mends("links-forward", "come in by v0")
+	l.sh("ip -6 route add default via fe80::1 dev v0 proto ra && sysctl -qw net.ipv6.conf.v0.accept_ra=1")
+	l.mends("ipv6-forward", "net.ipv6.conf.all.forwarding is 0")
+	if n, err := l.number("/proc/sys/net/ipv6/conf/v0/accept_ra"); n != 2 || err != nil {
+		t.Errorf("accept_ra is %d after the host has become a router, want 2 (%v)", n, err)
+	}
+	l.sh("ip -6 route del default")
+	l.mends("route-endpoints", "10.244.1.0/24, such as 10.244.1.11", "fd00:244::11")
+	l.mends("route-services", "the Service range 10.96.0.0/12", "the Service range fd00:96::/108", "the ExternalIP 203.0.113.7")
+	for _, vip := range []string{"10.96.0.10", "fd00:96::10"} {
+		if w, err := l.Way(addr(vip)); err != nil || w.Source.IsLoopback() || w.Source.Is4() != addr(vip).Is4() {
+			t.Errorf("the way to %s afterwards: %s from %s, %v", vip, w, w.Source, err)
+		}
+	}
+}
+
+func TestAForbiddenWayAndALinkThatIsDownAreFound(t *testing.T) {
+	l := newLab(t)
+	l.sh("ip route add unreachable 10.244.0.0/16 && ip route add prohibit 10.96.0.0/12")
+	l.mendless("route-services", "permission denied")
+	l.mendless("route-endpoints", "no route to host")
+	l.sh("ip route del unreachable 10.244.0.0/16 && ip route add 10.244.0.0/16 dev v0 && ip link set v1 down")
+	l.mendless("route-endpoints", "the link of v0 is down")
+	if links, err := l.Links(); err != nil || !slices.Contains(links, "v0") || slices.Contains(links, "v1") || slices.Contains(links, "lo") {
+		t.Errorf("links %q, %v", links, err)
+	}
+}
+
+// mendless wants one problem of a check.
+func (l *lab) mendless(check, words string) {
+	l.Helper()
+	wants(l.TB, l.Host, check, "problem: … "+words)
+}
+
+func TestListenersOfTheKernel(t *testing.T) {
+	l := newLab(t)
+	found, err := l.Listeners()
+	if err != nil || len(found) > 0 {
+		t.Errorf("%v %v in an empty namespace", found, err)
+	}
+	if _, err := l.Read("/proc/sys/net/none"); err == nil {
+		t.Error("a setting that does not exist can be read")
+	}
+	if w, err := l.Way(netip.MustParseAddr("192.0.2.10")); err != nil || !w.Local {
+		t.Errorf("the way to itself: %+v %v", w, err)
+	}
+}

@@ -1,0 +1,155 @@
+package doctor
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"edgeway/daemon/nodeinfo"
+	"edgeway/daemon/tracker"
+	"edgeway/proxiers/plan"
+)
+
+func TestForwardingIsAProblemWhereOthersComeByThisHost(t *testing.T) {
+	nodePort := plan.Frontend{Kind: plan.NodePort, Port: 30080, Routes: forward(plan.ClusterPool)}
+	const remote, own = "10.244.1.11:8080", "192.0.2.10:8080"
+	for name, c := range map[string]struct {
+		frontend plan.Frontend
+		endpoint string
+		change   func(*plan.Node)
+		want     string
+	}{
+		"NodePort":                         {nodePort, remote, nil, "problem: net.ipv4.ip_forward is 0 … NodePort 30080 of default/web … | sysctl -w net.ipv4.ip_forward=1"},
+		"NodePort of the host's endpoint":  {nodePort, own, nil, "ok: net.ipv4.ip_forward is 0, and no Service needs it"},
+		"NodePort nowhere":                 {nodePort, remote, func(n *plan.Node) { n.NodePortAddrs = nil }, "ok: "},
+		"ClusterIP":                        {frontend(plan.ClusterIP, "10.96.0.10"), remote, nil, "warning: … ClusterIP 10.96.0.10:80 of default/web … its own work"},
+		"ClusterIP for pods":               {frontend(plan.ClusterIP, "10.96.0.10"), remote, func(n *plan.Node) { n.PodInterfaces = []string{"cni0"} }, "problem: … from pods"},
+		"load balancer elsewhere":          {frontend(plan.LoadBalancerIP, "203.0.113.9"), remote, nil, "warning: … LoadBalancerIP 203.0.113.9:80"},
+		"load balancer's address on a NIC": {frontend(plan.LoadBalancerIP, "192.0.2.10"), remote, nil, "problem: … LoadBalancerIP 192.0.2.10:80 … from outside"},
+		"dropped from outside":             {plan.Frontend{Kind: plan.NodePort, Port: 1, Routes: [3]plan.Route{plan.FromOutside: {Verdict: plan.Drop}}}, remote, nil, "ok: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h, f := testHost(servicePort("web", []plan.Frontend{c.frontend}, c.endpoint))
+			if c.change != nil {
+				c.change(h.Plan.Node)
+			}
+			wants(t, h, "ip-forward", "ok: net.ipv4.ip_forward is 1")
+			f.set("ipv4/ip_forward", "0")
+			wants(t, h, "ip-forward", c.want)
+			wants(t, h, "ipv6-forward") // there is no Service of the family
+		})
+	}
+}
+
+func TestInterfacesThatDoNotForwardAreNamed(t *testing.T) {
+	h, f := testHost()
+	f.links = append(f.links, "eth0.7")
+	f.set("ipv4/conf/eth0.7/forwarding", "0")
+	wants(t, h, "links-forward", "warning: … come in by eth0.7 … | sysctl -w net/ipv4/conf/eth0.7/forwarding=1")
+}
+
+// A host that becomes a router of IPv6 no longer obeys the advertisement that it has its default route from.
+func TestForwardingOfIPv6KeepsTheDefaultRoute(t *testing.T) {
+	svc := servicePort("web", []plan.Frontend{{Kind: plan.NodePort, Port: 30080, Routes: forward(plan.ClusterPool)}}, "[fd00:1::1]:8080")
+	h, f := testHost(svc)
+	h.Plan.Node.NodePortAddrs = append(h.Plan.Node.NodePortAddrs, addr("2001:db8::10"))
+	f.set("ipv6/conf/all/forwarding", "0")
+	wants(t, h, "ipv6-forward", "problem: … | sysctl -w net.ipv6.conf.all.forwarding=1")
+	f.advertised = []string{"eth0"}
+	f.set("ipv6/conf/eth0/accept_ra", "1")
+	wants(t, h, "ipv6-forward", "problem: … | sysctl -w net.ipv6.conf.eth0.accept_ra=2 && sysctl -w net.ipv6.conf.all.forwarding=1")
+	f.set("ipv6/conf/eth0/accept_ra", "2")
+	wants(t, h, "ipv6-forward", "problem: … | sysctl -w net.ipv6.conf.all.forwarding=1")
+}
+
+func TestRoutesToServices(t *testing.T) {
+	h, f := testHost(
+		servicePort("web", []plan.Frontend{
+			frontend(plan.ClusterIP, "10.96.0.10"), frontend(plan.ExternalIP, "198.51.100.7"), frontend(plan.ExternalIP, "198.51.100.8"),
+			frontend(plan.LoadBalancerIP, "192.0.2.10"), // the host's own
+			{Kind: plan.LoadBalancerIP, Addr: addr("203.0.113.1"), Port: 80, Routes: [3]plan.Route{{}, {Verdict: plan.Reject}, {}}},
+		}, "192.0.2.50:8080"),
+		servicePort("web6", []plan.Frontend{frontend(plan.ClusterIP, "fd00:96::10")}, "[fd00:1::1]:8080"),
+	)
+	noIPv6 := `warning: … the Service range fd00:96::/108 (network is unreachable), as this host has no address of IPv6 … | proxy.ip_families = ["IPv4"]`
+	wants(t, h, "route-services",
+		"ok: the Service range 10.96.0.0/12: via 192.0.2.1 on eth0, from 192.0.2.10",
+		"ok: the ExternalIP 198.51.100.7 and 1 more: via 192.0.2.1", noIPv6)
+
+	delete(f.ways, "0.0.0.0/0")
+	wants(t, h, "route-services",
+		"problem: no packet can be sent to the Service range 10.96.0.0/12 (network is unreachable) … 10.96.0.10 of default/web/TCP … | ip route add 10.96.0.0/12 dev lo src 192.0.2.10",
+		"problem: … the ExternalIP 198.51.100.7 and 1 more … | ip route add 198.51.100.7 dev lo src 192.0.2.10", noIPv6)
+
+	h.Plan.Node.HostAddrs = slices.Insert(h.Plan.Node.HostAddrs, 3, addr("fd00:2::10"))
+	wants(t, h, "route-services", "problem: ", "problem: ", "problem: … | ip -6 route add fd00:96::/108 dev eth0 src fd00:2::10")
+	f.ways["10.96.0.0/12"] = nodeinfo.Way{Interface: "eth7", NoCarrier: true, Source: addr("192.0.2.10")}
+	wants(t, h, "route-services", "ok: the Service range 10.96.0.0/12: on eth7", "problem: … ExternalIP", "problem: … fd00:96::")
+}
+
+// The kernel chooses the source for the ClusterIP, not for the endpoint.
+func TestSourceOfAnotherNetworkIsToldOf(t *testing.T) {
+	h, f := testHost(servicePort("web", []plan.Frontend{frontend(plan.ClusterIP, "10.96.0.10")}, "10.77.0.5:8080"))
+	f.ways["10.77.0.0/16"] = on("eth1", "10.77.0.1")
+	wants(t, h, "route-services", "warning: … from 192.0.2.10, but its endpoint 10.77.0.5: on eth1, from 10.77.0.1 … a route back to 192.0.2.10 | proxy.masquerade_all = true")
+	for i := range 3 {
+		h.Plan.Services[0].Frontends[0].Routes[i].SNAT = true
+	}
+	wants(t, h, "route-services", "ok: ")
+	delete(f.ways, "0.0.0.0/0")
+	wants(t, h, "route-services", "problem: … | ip route add 10.96.0.0/12 dev lo src 10.77.0.1")
+	f.ways["0.0.0.0/0"] = on("lo", "127.0.0.1")
+	wants(t, h, "route-services", "problem: … (they would have the source 127.0.0.1) … | ip route add")
+}
+
+func TestRoutesToEndpoints(t *testing.T) {
+	clusterIP := []plan.Frontend{frontend(plan.ClusterIP, "10.96.0.10")}
+	h, f := testHost(
+		servicePort("web", clusterIP, "10.244.1.11:8080", "10.244.1.12:8080", "10.244.2.7:8080", "192.0.2.10:8080"),
+		servicePort("db", clusterIP, "10.244.3.5:5432"),
+	)
+	wants(t, h, "route-endpoints", "ok: endpoints in 10.244.1.0/24, 10.244.2.0/24, 10.244.3.0/24: via 192.0.2.1 on eth0, from 192.0.2.10")
+
+	delete(f.ways, "0.0.0.0/0")
+	f.ways["10.244.2.0/24"] = nodeinfo.Way{Interface: "eth1", Source: addr("192.0.2.10"), NoCarrier: true}
+	f.ways["10.244.1.12/32"] = on("eth0", "192.0.2.10")
+	wants(t, h, "route-endpoints",
+		"ok: endpoints in 10.244.1.0/24: on eth0, from 192.0.2.10",
+		"problem: … endpoint 10.244.1.11 of default/web/TCP (network is unreachable) | ip route add 10.244.1.11 via $ROUTER  # ROUTER: the address of the host that has them",
+		"problem: … endpoint 10.244.2.7 of default/web/TCP (the link of eth1 is down) | ip -brief link show dev eth1",
+		"problem: … 10.244.3.5 of default/db/TCP … | ip route add 10.244.3.5 via $ROUTER")
+
+	delete(f.ways, "10.244.1.12/32")
+	f.ways["10.244.2.0/24"] = on("eth1", "192.0.2.10")
+	h.Services = []*tracker.Service{service("web", "worker-1", "10.244.1.11", "10.244.1.12"), service("agents", "worker-2", "192.0.2.22")}
+	wants(t, h, "route-endpoints",
+		"ok: endpoints in 10.244.2.0/24: on eth1",
+		"problem: … endpoints in 10.244.1.0/24, such as 10.244.1.11 of default/web/TCP (network is unreachable) | ip route add 10.244.1.0/24 via $ROUTER  # ROUTER: the address of node worker-1",
+		"problem: … 10.244.3.5")
+	h.Services = append(h.Services, service("agents", "worker-1", "192.0.2.21"))
+	wants(t, h, "route-endpoints", "ok: ",
+		"problem: … It is on node worker-1, which has the address 192.0.2.21 | ip route add 10.244.1.0/24 via 192.0.2.21", "problem: … 10.244.3.5")
+}
+
+func TestManyNetworksAreCountedAndLookUpsBounded(t *testing.T) {
+	var endpoints []string
+	for i := range 100 {
+		for j := range 50 {
+			endpoints = append(endpoints, netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 244, byte(i), byte(j)}), 80).String())
+		}
+	}
+	h, f := testHost(servicePort("web", []plan.Frontend{frontend(plan.ClusterIP, "10.96.0.10")}, endpoints...))
+	clear(f.ways)
+	got := run(t, h, "route-endpoints")
+	if len(got) != maxNetworks+1 || !strings.Contains(got[maxNetworks], "90 more networks of endpoints without a route, such as: ") {
+		t.Errorf("%d findings:\n%s", len(got), strings.Join(got, "\n"))
+	}
+	for limit, each := range map[int]int{50: 1, 100: 1, 400: 4, 1 << 20: maxPerNetwork} {
+		h.Lookups = limit
+		networks := h.networks()
+		if len(networks) != min(limit, 100) || len(networks[0].addrs) != each {
+			t.Errorf("limit %d: %d networks, %d addresses of the first", limit, len(networks), len(networks[0].addrs))
+		}
+	}
+}

@@ -1,0 +1,32 @@
+package nft
+
+import (
+	"errors"
+	"strings"
+	"testing"
+)
+
+// A name that whoever may make tables has chosen is no command.
+func TestArgumentsAreWords(t *testing.T) {
+	for _, name := range []string{"a; list tables", "a\nlist tables", "{", ""} {
+		if out, err := Run(t.Context(), 1000, "", "list", "table", "inet", name); err == nil || !strings.Contains(err.Error(), "is no name") {
+			t.Errorf("%q: %q, %v", name, out, err)
+		}
+	}
+}
+
+func TestAnswersAreBounded(t *testing.T) {
+	if out, err := Run(t.Context(), 1<<16, "", "--help"); err != nil || !strings.Contains(string(out), "--json") {
+		t.Errorf("%q, %v", out, err)
+	}
+	if out, err := Run(t.Context(), 100, "", "--help"); !errors.Is(err, ErrTooMuch) {
+		t.Errorf("%d bytes, %v", len(out), err)
+	}
+}
+
+func TestFailuresAreOneLine(t *testing.T) {
+	_, err := Run(t.Context(), 1000, "nonsense\nnonsense\n", "-c", "-f", "-")
+	if err == nil || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), "syntax error") {
+		t.Errorf("%v", err)
+	}
+}

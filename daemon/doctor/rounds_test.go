@@ -1,0 +1,175 @@
+package doctor
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// record is a log that is read while it is written.
+type record struct {
+	mu  sync.Mutex
+	log bytes.Buffer
+}
+
+func (r *record) Write(line []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.log.Write(line)
+}
+
+func (r *record) String() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.log.String()
+}
+
+func (r *record) Reset() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.log.Reset()
+}
+
+// onRounds runs Rounds in a bubble, on a host that can be changed while they sleep.
+func onRounds(t *testing.T, do func(*Rounds, *fake, chan struct{}, *record)) {
+	synctest.Test(t, func(t *testing.T) {
+		h, f := testHost()
+		var log record
+		moved := make(chan struct{}, 1)
+		r := NewRounds(RoundsOptions{Logger: slog.New(slog.NewTextHandler(&log, nil)), Host: func() *Host { return h }, Moved: moved})
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			r.Run(ctx)
+		}()
+		do(r, f, moved, &log)
+		stop()
+		<-ended
+	})
+}
+
+func names(found []Lasting) string {
+	var out []string
+	for _, p := range found {
+		out = append(out, p.Check)
+	}
+	return strings.Join(out, " ")
+}
+
+func TestRoundsFindWhatBeginsAndEnds(t *testing.T) {
+	onRounds(t, func(r *Rounds, f *fake, moved chan struct{}, log *record) {
+		r.Planned()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if len(r.Problems()) > 0 || log.String() != "" {
+			t.Fatalf("%+v on a host that has all it needs, log:\n%s", r.Problems(), log)
+		}
+		time.Sleep(roundsPeriod + 2*afterMove)
+
+		began := time.Now()
+		f.edit(func() { delete(f.ways, "0.0.0.0/0") })
+		moved <- struct{}{}
+		time.Sleep(2 * settle)
+		synctest.Wait()
+		if got := names(r.Problems()); got != "route-services route-endpoints" || log.String() != "" {
+			t.Errorf("problems %q soon after the routes are gone, log:\n%s", got, log)
+		}
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if got := strings.Count(log.String(), "connections fail because of a problem of this host"); got != 2 || !strings.Contains(log.String(), "mend=\"ip route add 10.96.0.0/12 dev lo src 192.0.2.10\"") {
+			t.Errorf("told %d times in an hour, want once for each:\n%s", got, log)
+		}
+		if since := r.Problems()[0].Since.Sub(began); since > time.Second {
+			t.Errorf("the problem is said to be %s younger than it is", since)
+		}
+
+		log.Reset()
+		f.edit(func() { f.ways["0.0.0.0/0"] = on("eth0", "192.0.2.10") })
+		moved <- struct{}{}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if got := strings.Count(log.String(), "a problem of this host is gone"); got != 2 || len(r.Problems()) > 0 {
+			t.Errorf("%d ends told, problems %+v", got, r.Problems())
+		}
+	})
+}
+
+// What nothing announces, as the filling of a table, is found within a minute. What is gone at once, as while a lease is
+// renewed, is not logged.
+func TestRoundsLookEachMinuteAndLogWhatLasts(t *testing.T) {
+	onRounds(t, func(r *Rounds, f *fake, moved chan struct{}, log *record) {
+		r.Planned()
+		time.Sleep(time.Second)
+		f.set("netfilter/nf_conntrack_max", "100")
+		f.set("netfilter/nf_conntrack_count", "99")
+		time.Sleep(roundsPeriod)
+		synctest.Wait()
+		if names(r.Problems()) != "conntrack" {
+			t.Errorf("problems %q", names(r.Problems()))
+		}
+		f.set("netfilter/nf_conntrack_count", "9")
+		time.Sleep(roundsPeriod)
+		synctest.Wait()
+		if len(r.Problems()) > 0 || log.String() != "" {
+			t.Errorf("problems %q, log:\n%s", names(r.Problems()), log)
+		}
+		f.set("netfilter/nf_conntrack_count", "98")
+		time.Sleep(2 * roundsPeriod)
+		f.set("netfilter/nf_conntrack_count", "99")
+		time.Sleep(2 * roundsPeriod)
+		synctest.Wait()
+		if got := strings.Count(log.String(), "\n"); got != 1 {
+			t.Errorf("%d lines for one problem with changing figures:\n%s", got, log)
+		}
+	})
+}
+
+// A router whose routes change all the time, and a cluster that does, cost little.
+func TestRoundsArePaced(t *testing.T) {
+	for what, c := range map[string]struct {
+		poke func(*Rounds, chan struct{})
+		most time.Duration
+	}{
+		"routes": {func(_ *Rounds, moved chan struct{}) {
+			select {
+			case moved <- struct{}{}:
+			default:
+			}
+		}, afterMove},
+		"plans": {func(r *Rounds, _ chan struct{}) { r.Planned() }, roundsPeriod},
+	} {
+		onRounds(t, func(r *Rounds, f *fake, moved chan struct{}, _ *record) {
+			looks := 0
+			host := r.o.Host()
+			host.System = &counting{fake: f, looks: &looks}
+			const span = 10 * time.Minute
+			for range int(span / (100 * time.Millisecond)) {
+				c.poke(r, moved)
+				time.Sleep(100 * time.Millisecond)
+			}
+			synctest.Wait()
+			if most := int(span/c.most) + 2; looks < most/2 || looks > most {
+				t.Errorf("%s: %d looks in %s, at most %d", what, looks, span, most)
+			}
+		})
+	}
+}
+
+// counting counts the looks by a file that each reads once.
+type counting struct {
+	*fake
+	looks *int
+}
+
+func (c *counting) Read(path string) (string, error) {
+	if path == sysctlPath(forward4) {
+		*c.looks++
+	}
+	return c.fake.Read(path)
+}

@@ -1,0 +1,209 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"syscall"
+
+	"edgeway/daemon/doctor/finding"
+	"edgeway/daemon/nodeinfo"
+	"edgeway/proxiers/plan"
+)
+
+// target is what packets of this host to Services need a route to: the kernel looks one up before the rules see a packet.
+type target struct {
+	name string // "the Service range"
+	to   netip.Prefix
+	// count is how many addresses beside addr are alike; the Services are of one range.
+	count int
+	// addr is one that svc has, and endpoint one that connections to it go to.
+	addr, endpoint netip.Addr
+	svc            plan.ServicePortName
+	snat           bool
+}
+
+// serviceRoutes looks up the ranges of Services, and the addresses outside of them.
+func serviceRoutes(_ context.Context, h *Host) []finding.Finding {
+	var out []finding.Finding
+	for _, t := range h.targets() {
+		out = append(out, h.judge(t))
+	}
+	return out
+}
+
+// targets gives one for each Service range that has a ClusterIP, and one for each kind of address outside of them and each
+// outcome of its look-up. Addresses of this host, and those that reject its connections, are none.
+func (h *Host) targets() []target {
+	ranges := map[netip.Prefix]target{}
+	single := map[netip.Addr]target{}
+	for _, svc := range h.servicePorts() {
+		for i := range svc.Frontends {
+			f := &svc.Frontends[i]
+			r := f.Routes[plan.FromHost]
+			if f.Kind == plan.NodePort || r.Verdict != plan.Forward || len(svc.Pools[r.Pool]) == 0 || h.held(f.Addr) {
+				continue
+			}
+			t := target{
+				name: "the " + f.Kind.String(), to: netip.PrefixFrom(f.Addr, f.Addr.BitLen()), addr: f.Addr,
+				endpoint: svc.Pools[r.Pool][0].Addr.Addr(), svc: svc.Name, snat: r.SNAT,
+			}
+			if at := slices.IndexFunc(h.node().ServiceCIDRs, func(p netip.Prefix) bool { return p.Contains(f.Addr) }); at >= 0 {
+				t.name, t.to = "the Service range", h.node().ServiceCIDRs[at]
+				if _, known := ranges[t.to]; !known {
+					ranges[t.to] = t
+				}
+			} else if len(single) < h.Lookups {
+				single[f.Addr] = t
+			}
+		}
+	}
+	out := slices.SortedFunc(maps.Values(ranges), func(a, b target) int { return a.to.Compare(b.to) })
+	return append(out, h.alike(single)...)
+}
+
+// alike joins the targets of one kind that the kernel treats in one way.
+func (h *Host) alike(single map[netip.Addr]target) (out []target) {
+	type class struct {
+		name   string
+		family plan.Family
+		way    string
+	}
+	at := map[class]int{}
+	for _, addr := range slices.SortedFunc(maps.Keys(single), netip.Addr.Compare) {
+		t := single[addr]
+		r, why := h.way(addr)
+		c := class{t.name, plan.FamilyOf(addr), why}
+		if why == "" {
+			c.way = withSource(r)
+		}
+		if i, known := at[c]; known {
+			out[i].count++
+			continue
+		}
+		at[c] = len(out)
+		out = append(out, t)
+	}
+	return out
+}
+
+// String gives "the Service range 10.96.0.0/12" or "the ExternalIP 203.0.113.9 and 3 more".
+func (t target) String() string {
+	name := t.name + " " + short(t.to)
+	if t.count > 0 {
+		name += fmt.Sprintf(" and %d more", t.count)
+	}
+	return name
+}
+
+// judge says whether packets to the target have a way.
+func (h *Host) judge(t target) finding.Finding {
+	r, why := h.way(t.addr)
+	if why == "" {
+		return h.judgeSource(t, r)
+	}
+	mend := h.routeFor(t)
+	if mend == "" {
+		family := plan.FamilyOf(t.addr)
+		return warning(fmt.Sprintf("proxy.ip_families = [%q]", other(family)),
+			"no packet can be sent to %s (%s), as this host has no address of %s", t, why, family)
+	}
+	return problem(mend, "no packet can be sent to %s (%s): connections of this host, as to %s of %s, fail before any rule sees them", t, why, t.addr, t.svc)
+}
+
+// judgeSource compares the source that the kernel chooses for the target with the one that the endpoint is reached from: it
+// chooses only once.
+func (h *Host) judgeSource(t target, r nodeinfo.Way) finding.Finding {
+	if !t.snat && r.Source.IsValid() {
+		e, why := h.way(t.endpoint)
+		if why == "" && !e.Local && e.Source.IsValid() && !e.Source.IsLinkLocalUnicast() && e.Source != r.Source {
+			return warning("proxy.masquerade_all = true",
+				"%s: %s, but its endpoint %s: %s. It must have a route back to %s", t, withSource(r), t.endpoint, withSource(e), r.Source)
+		}
+	}
+	return ok("%s: %s", t, withSource(r))
+}
+
+// routeFor gives the command that adds a route; empty: this host has no address to send from. Rules replace the
+// destination before a packet leaves, so the device only has to be one by which the kernel accepts a route: packets to
+// addresses that no Service has end there. That is lo for IPv4; routes of IPv6 by lo reject (ip6_route_info_create).
+func (h *Host) routeFor(t target) string {
+	endpoint, why := h.way(t.endpoint)
+	source := endpoint.Source
+	if why != "" || !source.IsValid() || source.IsLoopback() || source.IsLinkLocalUnicast() {
+		source = h.ownAddr(plan.FamilyOf(t.addr))
+	}
+	if !source.IsValid() {
+		return ""
+	}
+	if source.Is4() {
+		return fmt.Sprintf("ip route add %s dev lo src %s", short(t.to), source)
+	}
+	device := endpoint.Interface
+	if links, err := h.Links(); err == nil && (why != "" || endpoint.Local) && len(links) > 0 {
+		device = links[0]
+	}
+	if device == "" {
+		return ""
+	}
+	return fmt.Sprintf("ip -6 route add %s dev %s src %s", short(t.to), device, source)
+}
+
+// ownAddr gives an address by which others can know this host; invalid: it has none of the family.
+func (h *Host) ownAddr(family plan.Family) netip.Addr {
+	for _, a := range slices.Concat(h.node().NodePortAddrs, h.node().HostAddrs) {
+		if plan.FamilyOf(a) == family && !a.IsLoopback() && !a.IsLinkLocalUnicast() {
+			return a
+		}
+	}
+	return netip.Addr{}
+}
+
+// way looks up the route of an address. why says in words why the kernel sends no packet there; empty: it does. Whether the
+// link is up is another question: it does not matter where rules replace the destination.
+func (h *Host) way(to netip.Addr) (r nodeinfo.Way, why string) {
+	r, err := h.Way(to)
+	var errno syscall.Errno
+	switch {
+	case errors.As(err, &errno):
+		return r, errno.Error()
+	case err != nil:
+		return r, err.Error()
+	case r.Local:
+		return r, ""
+	case r.Source.IsLoopback():
+		return r, "they would have the source " + r.Source.String()
+	}
+	return r, ""
+}
+
+// withSource gives "via 192.0.2.1 on eth0, from 192.0.2.10".
+func withSource(w nodeinfo.Way) string {
+	if !w.Source.IsValid() {
+		return w.String()
+	}
+	return fmt.Sprintf("%s, from %s", w, w.Source)
+}
+
+// short leaves out the length of a prefix that is one address.
+func short(p netip.Prefix) string {
+	if p.IsSingleIP() {
+		return p.Addr().String()
+	}
+	return p.String()
+}
+
+func other(f plan.Family) plan.Family { return plan.IPv4 + plan.IPv6 - f }
+
+// several joins texts, and counts those that are too many.
+func several(texts []string, limit int) string {
+	rest := len(texts) - limit
+	if rest <= 0 {
+		return strings.Join(texts, ", ")
+	}
+	return fmt.Sprintf("%s, and %d more", strings.Join(texts[:limit], ", "), rest)
+}

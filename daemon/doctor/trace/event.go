@@ -1,0 +1,87 @@
+package trace
+
+import (
+	"encoding/binary"
+	"strings"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	"edgeway/daemon/doctor/nft"
+)
+
+// event is one message of the kernel: a packet has met a rule, or a base chain's end.
+type event struct {
+	packet               uint32 // tells packets apart
+	family, table, chain string
+	handle               uint64 // of the rule; 0: the chain's end, or its policy
+	dropped              bool
+}
+
+// The kernel's NF_DROP, and the attribute of a verdict's code.
+const (
+	nfDrop      = 0
+	verdictCode = unix.NFTA_VERDICT_CODE
+)
+
+// parse reads a message: struct nfgenmsg, and attributes.
+func parse(m netlink.Message) (e event, ok bool) {
+	if uint16(m.Header.Type) != unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_TRACE || len(m.Data) < 4 {
+		return e, false
+	}
+	e.family = nft.Family(m.Data[0])
+	attrs, err := netlink.NewAttributeDecoder(m.Data[4:])
+	if err != nil {
+		return e, false
+	}
+	attrs.ByteOrder = binary.BigEndian
+	for attrs.Next() {
+		e.take(attrs)
+	}
+	return e, attrs.Err() == nil && e.family != "" && e.table != "" && e.chain != ""
+}
+
+// take reads one attribute.
+func (e *event) take(attrs *netlink.AttributeDecoder) {
+	switch attrs.Type() {
+	case unix.NFTA_TRACE_ID:
+		e.packet = attrs.Uint32()
+	case unix.NFTA_TRACE_TABLE:
+		e.table = attrs.String()
+	case unix.NFTA_TRACE_CHAIN:
+		e.chain = attrs.String()
+	case unix.NFTA_TRACE_RULE_HANDLE:
+		e.handle = attrs.Uint64()
+	case unix.NFTA_TRACE_POLICY:
+		e.dropped = attrs.Uint32() == nfDrop
+	case unix.NFTA_TRACE_VERDICT:
+		attrs.Nested(func(verdict *netlink.AttributeDecoder) error {
+			verdict.ByteOrder = binary.BigEndian
+			for verdict.Next() {
+				if verdict.Type() == verdictCode {
+					e.dropped = verdict.Uint32() == nfDrop
+				}
+			}
+			return nil
+		})
+	}
+}
+
+// judge finds the first drop of a packet that a rule of ours has met: others may be traced, too. A packet gets another number on
+// its way over the loopback interface, and numbers are used again.
+func judge(events []event) (v Verdict) {
+	replies := map[uint32]bool{}
+	for _, e := range events {
+		reply, ours := replies[e.packet]
+		switch {
+		case e.table == table && e.handle != 0:
+			reply = strings.HasPrefix(e.chain, answers)
+			replies[e.packet] = reply
+			v.Seen, v.Answered = true, v.Answered || reply
+		case ours && e.dropped && !v.Dropped:
+			v.Dropped, v.Reply = true, reply
+			v.Family, v.Table, v.Chain, v.Handle = e.family, e.table, e.chain, e.handle
+		}
+	}
+	return v
+}

@@ -1,0 +1,135 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"edgeway/daemon/config"
+	"edgeway/daemon/control"
+	"edgeway/daemon/doctor"
+	"edgeway/daemon/doctor/finding"
+	"edgeway/daemon/doctor/firewall"
+	"edgeway/daemon/source"
+	"edgeway/daemon/source/kube"
+	"edgeway/daemon/source/lastknown"
+	"edgeway/daemon/tracker"
+	"edgeway/proxiers"
+)
+
+// Examined makes the host ready that edgeway doctor looks at: with what the running daemon knows, or else with what
+// the configuration, the manifests, the API server and the last-known state say. The findings are what was in the way. It
+// changes nothing.
+func Examined(ctx context.Context, path string, logger *slog.Logger) (*doctor.Host, []finding.Finding) {
+	var found []finding.Finding
+	cfg, invalid := LoadConfig(path)
+	if invalid != nil {
+		found = append(found, finding.Finding{
+			Check: "configuration", Level: finding.Problem, Mend: "edgeway config check",
+			Seen: "the configuration is invalid, and a daemon would not start with it: " + strings.ReplaceAll(invalid.Error(), "\n", "; "),
+		})
+		cfg = config.Default() // a daemon may run with a previous one
+	}
+	h := &doctor.Host{Config: cfg, System: doctor.Kernel{}, Lookups: examinedEndpoints, Rules: firewall.New().Look}
+	h.Backend, h.BackendErr = pick(ctx, Backends(), cfg.Proxy.Backend)
+	addKube(h, cfg, logger)
+	asked, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	facts, err := control.NewClient(cfg.Control.Socket).Facts(asked)
+	if h.Facts = facts; err == nil {
+		return h, found
+	}
+	if !errors.Is(err, control.ErrNotRunning) {
+		found = append(found, finding.Finding{Check: "daemon", Level: finding.Warning, Seen: "the daemon cannot be asked: " + err.Error(), Mend: "sudo edgeway doctor"})
+	}
+	if invalid != nil {
+		return h, found // there is nothing to plan with
+	}
+	if h.Facts, err = offline(ctx, cfg, logger); err != nil {
+		found = append(found, finding.Finding{
+			Check: "sources", Level: finding.Problem, Mend: "edgeway config check",
+			Seen: "there is no plan to look at: " + strings.ReplaceAll(err.Error(), "\n", "; "),
+		})
+	}
+	return h, found
+}
+
+// answerTime is how long a daemon may take to answer. A stuck one is a finding.
+const answerTime = 15 * time.Second
+
+// examinedEndpoints is how many routes edgeway doctor looks up at most; watchedEndpoints, the daemon in each round, within 5 ms of
+// processor time also with 10,000 Services.
+const (
+	examinedEndpoints = 10_000
+	watchedEndpoints  = 128
+)
+
+// addKube has the host know its API server, if there is one.
+func addKube(h *doctor.Host, cfg *config.Config, logger *slog.Logger) {
+	k := cfg.Source.Kube
+	if k.Kubeconfig == "" {
+		return
+	}
+	h.Contact = func(ctx context.Context) (kube.Contact, error) {
+		return kube.Try(ctx, kube.Options{
+			Kubeconfig: k.Kubeconfig, AllowExecPlugins: k.AllowExecPlugins, Namespaces: k.Namespaces,
+			UserAgent: "edgeway", Mark: proxiers.OwnMark(cfg.Proxy.MasqueradeBit), Logger: logger,
+		})
+	}
+	h.Credentials = func() ([]string, error) { return kube.Warnings(k.Kubeconfig, k.AllowExecPlugins) }
+	if cfg.Source.LastKnown.Enabled {
+		h.Saved = func() (time.Time, error) {
+			saved, err := lastknown.Peek(cfg.Source.LastKnown.Directory, nowhere{})
+			return saved.At, err
+		}
+	}
+}
+
+// readingTime bounds a reading of all sources where there is no last-known state.
+const readingTime = 10 * time.Second
+
+// offline gives the facts that foresee has, or, before a daemon has run, the plan that all sources make.
+func offline(ctx context.Context, cfg *config.Config, logger *slog.Logger) (doctor.Facts, error) {
+	m, state, err := foresee(ctx, cfg)
+	if err == nil {
+		f := factsOf(&state)
+		f.Orphans = orphans(m.tracker)
+		return f, nil
+	}
+	if cfg.Source.Kube.Kubeconfig == "" {
+		return doctor.Facts{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, readingTime)
+	defer cancel()
+	p, _, failed := MakePlan(ctx, cfg, logger)
+	if failed != nil {
+		return doctor.Facts{}, errors.Join(err, failed)
+	}
+	return doctor.Facts{Plan: p}, nil
+}
+
+// nowhere is a sink for who only wants to know whether there is something.
+type nowhere struct{}
+
+func (nowhere) Upsert(source.Object) {}
+func (nowhere) Delete(source.Key)    {}
+func (nowhere) Synced()              {}
+
+// facts gives the state of each source.
+func (s *sources) facts() (out []doctor.Source) {
+	for _, src := range s.list() {
+		out = append(out, doctor.Source{Name: src.Name(), Status: src.Status()})
+	}
+	return out
+}
+
+// orphans names the EndpointSlices of manifests that no Service uses.
+func orphans(t *tracker.Tracker) (out []string) {
+	for _, slice := range t.Orphans() {
+		out = append(out, fmt.Sprintf("%s of Service %s", slice.Key(), slice.Service))
+	}
+	return out
+}

@@ -1,0 +1,69 @@
+package daemon
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"edgeway/daemon/doctor/finding"
+)
+
+const examinedManifest = `
+apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: default}
+spec: {clusterIP: 10.96.0.10, ports: [{port: 80}]}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: wep-1, namespace: default, labels: {kubernetes.io/service-name: wep}}
+addressType: IPv4
+ports: [{name: "", port: 8080}]
+endpoints: [{addresses: [10.244.1.11]}]
+`
+
+func examinedConfig(t *testing.T, extra string) string {
+	t.Helper()
+	dir := t.TempDir()
+	path := filepath.Join(dir, "edgeway.toml")
+	text := fmt.Sprintf("version = 1\n[source.file]\npaths = [%q]\n[control]\nsocket = %q\n%s", filepath.Join(dir, "m.yaml"), filepath.Join(dir, "s"), extra)
+	for name, content := range map[string]string{path: text, filepath.Join(dir, "m.yaml"): examinedManifest} {
+		if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return path
+}
+
+// Without a daemon the manifests tell what is to be looked at.
+func TestExaminedWithoutADaemon(t *testing.T) {
+	h, found := Examined(t.Context(), examinedConfig(t, ""), slog.New(slog.DiscardHandler))
+	if len(found) > 0 || h.PID != 0 || h.Plan == nil || len(h.Plan.Services) != 1 || len(h.Services) != 1 || h.Contact != nil || h.Saved != nil {
+		t.Fatalf("%+v, found %+v", h, found)
+	}
+	if len(h.Orphans) != 1 || h.Orphans[0] != "EndpointSlice default/wep-1 of Service wep" {
+		t.Errorf("orphans %q", h.Orphans)
+	}
+}
+
+// What is wrong with the configuration is a finding, not the end: a daemon may run with a previous one.
+func TestExaminedWithAnInvalidConfiguration(t *testing.T) {
+	h, found := Examined(t.Context(), examinedConfig(t, "[proxy]\nmasquerade_bit = 99\n"), slog.New(slog.DiscardHandler))
+	if len(found) != 1 || found[0].Check != "configuration" || found[0].Level != finding.Problem || !strings.Contains(found[0].Seen, "masquerade_bit: 99") || h.Plan != nil {
+		t.Errorf("found %+v, plan %v", found, h.Plan)
+	}
+}
+
+func TestExaminedWithSourcesThatCannotBeRead(t *testing.T) {
+	path := examinedConfig(t, "")
+	if err := os.Remove(filepath.Join(filepath.Dir(path), "m.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	h, found := Examined(t.Context(), path, slog.New(slog.DiscardHandler))
+	if len(found) != 1 || found[0].Check != "sources" || found[0].Level != finding.Problem || !strings.Contains(found[0].Seen, "m.yaml") || h.Plan != nil {
+		t.Errorf("found %+v, plan %v", found, h.Plan)
+	}
+}

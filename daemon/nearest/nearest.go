@@ -1,0 +1,41 @@
+// Package nearest finds the word that a person most likely meant.
+package nearest
+
+// Word gives the known word that the fewest typing mistakes lead to. It is false when none is near: a third of the
+// letters may be wrong, and three at most.
+func Word(word string, known []string) (best string, near bool) {
+	least := min(3, (len(word)+2)/3) + 1
+	for _, k := range known {
+		if max(len(word)-len(k), len(k)-len(word)) >= least {
+			continue
+		}
+		if d := Distance(word, k); d < least {
+			best, least, near = k, d, true
+		}
+	}
+	return best, near
+}
+
+// Distance is the least number of letters to insert, delete, replace, or swap with the next one, to make b of a.
+func Distance(a, b string) int {
+	var before, last []int
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		before, last, row = last, row, make([]int, len(b)+1)
+		row[0] = i + 1
+		for j := range len(b) {
+			replaced := last[j]
+			if a[i] != b[j] {
+				replaced++
+			}
+			row[j+1] = min(replaced, row[j]+1, last[j+1]+1)
+			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
+				row[j+1] = min(row[j+1], before[j-1]+1)
+			}
+		}
+	}
+	return row[len(b)]
+}

@@ -1,0 +1,45 @@
+package nodeinfo
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+// What Host has nothing of is no change, but is told of: routes, and settings of the kernel.
+func TestMovedTellsOfRoutesAndSettings(t *testing.T) {
+	l := newLab(t, append(veth, "addr add 192.0.2.1/24 dev v0")...)
+	for what, move := range map[string]func(){
+		"route":  func() { l.ip("route add 198.51.100.0/24 via 192.0.2.254") },
+		"rule":   func() { l.ip("rule add from 192.0.2.99 lookup main") },
+		"sysctl": func() { l.flip("net/ipv4/ip_forward") },
+		"ipv6":   func() { l.flip("net/ipv6/conf/all/forwarding") },
+	} {
+		l.quiet()
+		for len(l.Moved()) > 0 {
+			<-l.Moved()
+		}
+		move()
+		select {
+		case <-l.Moved():
+		case <-time.After(5 * time.Second):
+			t.Errorf("%s: nothing was told", what)
+		}
+		l.quiet()
+	}
+}
+
+// flip changes a setting that is 0 or 1: below /proc/sys/net it is that of the namespace of this thread.
+func (l *lab) flip(name string) {
+	l.Helper()
+	value := "1"
+	if before, err := os.ReadFile("/proc/sys/" + name); err != nil {
+		l.Fatal(err)
+	} else if strings.TrimSpace(string(before)) == "1" {
+		value = "0"
+	}
+	if err := os.WriteFile("/proc/sys/"+name, []byte(value), 0); err != nil {
+		l.Fatal(err)
+	}
+}

@@ -1,0 +1,37 @@
+package nodeinfo
+
+import (
+	"errors"
+	"net/netip"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// The way and the source are the kernel's, on a host with two links.
+func TestWayTo(t *testing.T) {
+	newLab(t, append(
+		veth, "addr add 10.1.0.1/24 dev v0", "addr add fd00:1::1/64 dev v0 nodad", "addr add 10.2.0.1/24 dev v1",
+		"route add 10.96.0.0/16 via 10.2.0.254 dev v1", "route add 10.97.0.0/16 dev lo src 10.1.0.1", "route add unreachable 10.98.0.0/16",
+	)...)
+	for to, want := range map[string]struct{ way, source string }{
+		"10.1.0.9":        {"on v0", "10.1.0.1"},
+		"10.2.0.9":        {"on v1", "10.2.0.1"},
+		"10.96.0.10":      {"via 10.2.0.254 on v1", "10.2.0.1"},
+		"10.97.0.10":      {"on lo", "10.1.0.1"},
+		"10.2.0.1":        {"to this host", "10.2.0.1"},
+		"127.0.0.1":       {"to this host", "127.0.0.1"},
+		"fd00:1::9":       {"on v0", "fd00:1::1"},
+		"::ffff:10.1.0.9": {"on v0", "10.1.0.1"},
+	} {
+		got, err := WayTo(netip.MustParseAddr(to))
+		if err != nil || got.String() != want.way || got.Source.String() != want.source {
+			t.Errorf("%s: %s from %s, %v; want %s from %s", to, got, got.Source, err, want.way, want.source)
+		}
+	}
+	for to, want := range map[string]error{"198.51.100.1": unix.ENETUNREACH, "10.98.0.1": unix.EHOSTUNREACH, "2001:db8::1": unix.ENETUNREACH} {
+		if got, err := WayTo(netip.MustParseAddr(to)); !errors.Is(err, want) {
+			t.Errorf("%s: %s, %v; want %v", to, got, err, want)
+		}
+	}
+}

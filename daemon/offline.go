@@ -1,0 +1,151 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"edgeway/daemon/config"
+	"edgeway/daemon/control"
+	"edgeway/daemon/nodeinfo"
+	"edgeway/daemon/pipeline"
+	"edgeway/daemon/planner"
+	"edgeway/daemon/source"
+	"edgeway/daemon/source/file"
+	"edgeway/daemon/source/lastknown"
+	"edgeway/daemon/tracker"
+)
+
+// What the commands answer while no daemon runs.
+
+// recalled is what is known without the API server.
+type recalled struct {
+	tracker  *tracker.Tracker
+	snapshot *tracker.Snapshot
+	saved    lastknown.Saved
+	// of names where it comes from.
+	of string
+}
+
+// foresee gives what a daemon that starts now, without its API server, would plan: from the last-known state, the manifests
+// and this host. It changes nothing, makes no connection, and needs no kubeconfig, which may be a credential that is there
+// only while the service runs.
+func foresee(ctx context.Context, cfg *config.Config) (m recalled, state pipeline.State, err error) {
+	if m, err = recall(ctx, cfg); err != nil {
+		return m, state, err
+	}
+	host, err := lookAround(ctx)
+	if err != nil {
+		return m, state, err
+	}
+	held := func() []source.Holding { return m.saved.Held }
+	state.Snapshot = m.snapshot
+	state.Plan, state.PlanProblems = planner.New(plannerOptions(cfg, families(cfg), held)).Plan(m.snapshot, withoutHealthChecks(host, m.snapshot), nil)
+	return m, state, nil
+}
+
+// Offline answers questions about what foresee gives.
+func Offline(ctx context.Context, cfg *config.Config) (*control.Subject, error) {
+	m, state, err := foresee(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	return &control.Subject{State: state, Gaps: Gaps(ctx, cfg), Way: nodeinfo.WayTo, Offline: m.of}, nil
+}
+
+// OfflineServices gives the names of the Services that Offline would have, sorted.
+func OfflineServices(ctx context.Context, cfg *config.Config) ([]string, error) {
+	m, err := recall(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	subject := control.Subject{State: pipeline.State{Snapshot: m.snapshot}}
+	return subject.Services(), nil
+}
+
+// recall reads the last-known state and the manifests, once.
+func recall(ctx context.Context, cfg *config.Config) (m recalled, err error) {
+	var layers []tracker.Layer
+	if len(cfg.Source.File.Paths) > 0 {
+		layers = append(layers, tracker.Layer{Name: fileLayer})
+	}
+	kept := cfg.Source.Kube.Kubeconfig != ""
+	if kept {
+		layers = append(layers, tracker.Layer{Name: kubeLayer}, tracker.Layer{Name: lastKnownLayer, FallbackFor: kubeLayer})
+	}
+	all, from := tracker.New(layers...), []string{}
+	if kept {
+		if !cfg.Source.LastKnown.Enabled {
+			return m, errors.New("no last-known state is kept: source.lastknown.enabled is false")
+		}
+		m.saved, err = lastknown.Peek(cfg.Source.LastKnown.Directory, all.Sink(lastKnownLayer))
+		if errors.Is(err, fs.ErrPermission) {
+			err = fmt.Errorf("%w: run the command as root", err)
+		}
+		if err != nil {
+			return m, err
+		}
+		from = append(from, fmt.Sprintf("the last-known state of %s, saved %s", m.saved.Server, m.saved.At.UTC().Format(time.RFC3339)))
+	}
+	if len(cfg.Source.File.Paths) > 0 {
+		if err := readFiles(ctx, cfg, all.Sink(fileLayer)); err != nil {
+			return m, err
+		}
+		from = append(from, "the manifests in "+strings.Join(cfg.Source.File.Paths, ", "))
+	}
+	var ok bool
+	if m.snapshot, ok = all.Snapshot(); !ok {
+		return m, errors.New("last-known state: it has no objects")
+	}
+	m.tracker, m.of = all, strings.Join(from, " and ")
+	return m, nil
+}
+
+// readFiles reads the manifests once.
+func readFiles(ctx context.Context, cfg *config.Config, sink source.Sink) error {
+	files := file.New(file.Options{Paths: cfg.Source.File.Paths, NodeName: cfg.Node.Name, Logger: slog.New(slog.DiscardHandler)})
+	defer meanwhile(ctx, func(ctx context.Context) error { return files.Run(ctx, sink) })()
+	look := time.NewTicker(10 * time.Millisecond)
+	defer look.Stop()
+	for {
+		switch status := files.Status(); {
+		case status.Err != "":
+			return fmt.Errorf("source %s: %s", fileLayer, status.Err)
+		case status.Synced:
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("source %s: %w", fileLayer, context.Cause(ctx))
+		case <-look.C:
+		}
+	}
+}
+
+// lookAround reads this host's addresses once.
+func lookAround(ctx context.Context) (*nodeinfo.Host, error) {
+	watcher := nodeinfo.New(slog.New(slog.DiscardHandler), foreignDevices()...)
+	defer meanwhile(ctx, watcher.Run)()
+	select {
+	case <-ctx.Done():
+		return nil, fmt.Errorf("this host's addresses: %w", context.Cause(ctx))
+	case <-watcher.Ready():
+		return watcher.Host(), nil
+	}
+}
+
+// meanwhile runs a function until stop is called, which waits for its end.
+func meanwhile(ctx context.Context, run func(context.Context) error) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	running.Go(func() { _ = run(ctx) }) // it ends with the context, or what it gives does not come
+	return func() {
+		cancel()
+		running.Wait()
+	}
+}

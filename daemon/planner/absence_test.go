@@ -1,0 +1,62 @@
+package planner
+
+import (
+	"strings"
+	"testing"
+
+	"edgeway/daemon/source"
+	"edgeway/daemon/tracker"
+	"edgeway/proxiers/plan"
+)
+
+func TestWhyThereIsNoEndpoint(t *testing.T) {
+	named := func(name string, protocol plan.Protocol) *source.EndpointSlice {
+		s := testSlice("web", ep(epThere))
+		s.Ports[0].Name, s.Ports[0].Protocol = name, protocol
+		return s
+	}
+	without := testSlice("web", ep(epThere))
+	without.Ports = nil
+	for name, c := range map[string]struct {
+		slices     []*source.EndpointSlice
+		port       string
+		seen, mend string // parts; empty: there is an endpoint
+	}{
+		"no slice":               {nil, "", "no EndpointSlice", "kubernetes.io/service-name: web"},
+		"another family":         {[]*source.EndpointSlice{testSlice("web", ep("fd00:1::1"))}, "", "no EndpointSlice of addressType IPv4 for it, only of IPv6", "IPv4"},
+		"another name":           {[]*source.EndpointSlice{named("http", plan.TCP), named("metrics", plan.TCP)}, "web", `no port "web"/TCP, but "http"/TCP, "metrics"/TCP`, "same name"},
+		"a name for none":        {[]*source.EndpointSlice{named("http", plan.TCP)}, "", `no port TCP without a name, but "http"/TCP`, "same name"},
+		"another protocol":       {[]*source.EndpointSlice{named("", plan.UDP)}, "", "no port TCP without a name, but UDP without a name", "protocol"},
+		"no port":                {[]*source.EndpointSlice{without}, "", "no port at all", "same name"},
+		"empty":                  {[]*source.EndpointSlice{testSlice("web")}, "", "its EndpointSlice web-1 has no endpoints", "selector"},
+		"not ready":              {[]*source.EndpointSlice{testSlice("web", ep("10.1.0.2", "unready"), ep("10.1.0.1", "gone"))}, "", "none of its endpoints is ready: 10.1.0.1, 10.1.0.2", "-n ns describe pods"},
+		"many not ready":         {[]*source.EndpointSlice{testSlice("web", ep("10.1.0.1", "unready"), ep("10.1.0.2", "unready"), ep("10.1.0.3", "unready"), ep("10.1.0.4", "unready"))}, "", "10.1.0.3 and 1 more", "conditions.ready"},
+		"one stops, but serves":  {[]*source.EndpointSlice{testSlice("web", ep("10.1.0.1", "unready"), ep("10.1.0.2", "stopping"))}, "", "", ""},
+		"ready":                  {[]*source.EndpointSlice{testSlice("web", ep("10.1.0.1"))}, "", "", ""},
+		"ready in another slice": {[]*source.EndpointSlice{testSlice("web"), testSlice("web", ep("10.1.0.1"))}, "", "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			svc := &tracker.Service{Spec: testService("web"), Slices: c.slices}
+			got, absent := Absent(svc, plan.ServicePortName{Namespace: "ns", Name: "web", Port: c.port, Protocol: plan.TCP}, plan.IPv4)
+			if absent != (c.seen != "") || !strings.Contains(got.Seen, c.seen) || !strings.Contains(got.Mend, c.mend) {
+				t.Errorf("got %t, %+v", absent, got)
+			}
+		})
+	}
+}
+
+// What Absent says and what the planner does agree: a port is rejected where it is absent.
+func TestAbsentAgreesWithThePlan(t *testing.T) {
+	for name, slices := range map[string][]source.Object{
+		"none": nil, "ready": {testSlice("web", ep(epThere))}, "not ready": {testSlice("web", ep(epThere, "unready"))},
+		"stopping": {testSlice("web", ep(epThere, "stopping"))}, "gone": {testSlice("web", ep(epThere, "gone"))},
+	} {
+		w := newWorld(t, testOptions(), append(slices, testService("web"))...)
+		snap, _ := w.tr.Snapshot()
+		sp := w.plan.Services[0]
+		_, absent := Absent(snap.Services[0], sp.Name, sp.Family)
+		if rejected := w.plan.Decide(packetTo("host", "ClusterIP")).Verdict == plan.Reject; rejected != absent {
+			t.Errorf("%s: rejected %t, absent %t", name, rejected, absent)
+		}
+	}
+}

@@ -1,0 +1,241 @@
+package planner
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"edgeway/daemon/endpointcheck"
+	"edgeway/daemon/source"
+	"edgeway/daemon/tracker"
+	"edgeway/proxiers/plan"
+)
+
+// Checks says whose endpoints are checked, and which of them are dead. Zero: nobody's.
+//
+// A dead endpoint is like one that is not ready, while another endpoint of its port answers. If none does, all stay: the
+// fault is as likely in the way of the checks. The local pool does not lose its last endpoint either; but a health check
+// port, which has load balancers use other hosts, does not count it. What is not ready by itself is not checked.
+type Checks struct {
+	// Manifests and API say whose EndpointSlices are checked.
+	Manifests, API bool
+	// Dead gives those that do not answer. It is asked at each plan.
+	Dead func() *endpointcheck.Dead
+}
+
+func (c *Checks) dead() *endpointcheck.Dead {
+	if c.Dead == nil {
+		return nil
+	}
+	return c.Dead()
+}
+
+// include reports whether the endpoints of a slice are checked.
+func (c *Checks) include(s *source.EndpointSlice) bool {
+	if s.Manifest {
+		return c.Manifests
+	}
+	return c.API
+}
+
+// Out says of each endpoint that a ServicePort of the plan does without because it is dead what is wrong with it.
+func (c *Checks) Out(svc *tracker.Service, sp *plan.ServicePort) (out []string) {
+	dead := c.dead()
+	if dead.Len() == 0 {
+		return nil
+	}
+	texts := map[netip.AddrPort]string{}
+	for _, s := range svc.Slices {
+		for _, port := range s.Ports {
+			if s.Family != sp.Family || port.Name != sp.Name.Port || port.Protocol != sp.Name.Protocol || !c.include(s) {
+				continue
+			}
+			for i := range s.Endpoints {
+				at := netip.AddrPortFrom(s.Endpoints[i].Addr, port.Port)
+				if why := reason(s, at, port.Protocol, dead); why != "" && s.Endpoints[i].Ready && !chosen(sp, at) {
+					texts[at] = fmt.Sprintf("%s does not answer %s", at, why)
+				}
+			}
+		}
+	}
+	for _, at := range slices.SortedFunc(maps.Keys(texts), netip.AddrPort.Compare) {
+		out = append(out, texts[at])
+	}
+	return out
+}
+
+// reason says since when and how an endpoint of a slice fails; empty: it does not.
+func reason(s *source.EndpointSlice, at netip.AddrPort, protocol plan.Protocol, dead *endpointcheck.Dead) string {
+	if protocol == plan.TCP {
+		if !dead.Has(at) {
+			return ""
+		}
+		f := dead.Faults[at]
+		return fmt.Sprintf("since %s: %s", f.Since.Format(time.RFC3339), f.Err)
+	}
+	if gone(s, at.Addr(), dead, func(netip.AddrPort) bool { return true }) {
+		return "at any of its TCP ports"
+	}
+	return ""
+}
+
+// chosen reports whether the endpoint is in a pool.
+func chosen(sp *plan.ServicePort, at netip.AddrPort) bool {
+	for _, pool := range sp.Pools {
+		if _, found := slices.BinarySearchFunc(pool, at, func(e plan.Endpoint, at netip.AddrPort) int { return e.Addr.Compare(at) }); found {
+			return true
+		}
+	}
+	return false
+}
+
+// gone reports whether the slice has TCP ports that are checked, and none of them answers at the address.
+func gone(s *source.EndpointSlice, a netip.Addr, dead *endpointcheck.Dead, checked func(netip.AddrPort) bool) bool {
+	found := false
+	for _, port := range s.Ports {
+		at := netip.AddrPortFrom(a, port.Port)
+		if port.Protocol != plan.TCP || !checked(at) {
+			continue
+		}
+		if !dead.Has(at) {
+			return false
+		}
+		found = true
+	}
+	return found
+}
+
+// targets gives the endpoints to check, sorted: those of the TCP ports of a Service in the plan that are ready.
+func (p *Planner) targets(planned []*plan.ServicePort, b backends) (out []netip.AddrPort) {
+	if !p.opts.Checks.Manifests && !p.opts.Checks.API {
+		return nil
+	}
+	for _, sp := range planned {
+		if sp.Name.Protocol != plan.TCP {
+			continue
+		}
+		room := b.limit
+		for _, c := range b.of[keyOf(sp)] {
+			some := c.slice.Endpoints[:min(len(c.slice.Endpoints), room)]
+			room -= len(some)
+			if !p.opts.Checks.include(c.slice) {
+				continue
+			}
+			for i := range some {
+				if some[i].Ready {
+					out = append(out, netip.AddrPortFrom(some[i].Addr, c.port))
+				}
+			}
+		}
+	}
+	slices.SortFunc(out, netip.AddrPort.Compare)
+	return slices.Compact(out)
+}
+
+// isDead reports whether an endpoint of the Service that is being planned does not answer at a port. One of UDP or SCTP
+// cannot be asked, and goes with the TCP ports of its slice.
+func (p *Planner) isDead(c candidates, e *source.Endpoint, protocol plan.Protocol) bool {
+	switch {
+	case p.dead.Len() == 0 || !e.Ready || !p.opts.Checks.include(c.slice):
+		return false
+	case protocol == plan.TCP:
+		return p.dead.Has(netip.AddrPortFrom(e.Addr, c.port))
+	}
+	return p.isGone(c.slice, e)
+}
+
+// isGone reports whether an endpoint of the Service that is being planned does not answer at any port.
+func (p *Planner) isGone(s *source.EndpointSlice, e *source.Endpoint) bool {
+	if p.dead.Len() == 0 || !p.opts.Checks.include(s) {
+		return false
+	}
+	return gone(s, e.Addr, p.dead, func(at netip.AddrPort) bool { return hasAddrPort(p.checked, at) })
+}
+
+// checkIndex knows which Services have an endpoint that is checked. They alone are planned anew when it dies.
+type checkIndex struct {
+	services map[netip.AddrPort][]tracker.Name
+	targets  map[tracker.Name][]netip.AddrPort
+	// touched has the endpoints that changed hands since the last call of take, and whether somebody had them then.
+	touched map[netip.AddrPort]bool
+	all     bool
+}
+
+func newCheckIndex() checkIndex {
+	return checkIndex{
+		services: map[netip.AddrPort][]tracker.Name{}, targets: map[tracker.Name][]netip.AddrPort{},
+		touched: map[netip.AddrPort]bool{}, all: true,
+	}
+}
+
+// set notes the targets of a Service, sorted; none: it has none, or is gone.
+func (x *checkIndex) set(name tracker.Name, fresh []netip.AddrPort) {
+	old := x.targets[name]
+	if slices.Equal(old, fresh) {
+		return
+	}
+	for _, at := range except(old, fresh) {
+		x.touch(at)
+		if rest := slices.DeleteFunc(x.services[at], func(n tracker.Name) bool { return n == name }); len(rest) > 0 {
+			x.services[at] = rest
+		} else {
+			delete(x.services, at)
+		}
+	}
+	for _, at := range except(fresh, old) {
+		x.touch(at)
+		x.services[at] = append(x.services[at], name)
+	}
+	if len(fresh) == 0 {
+		delete(x.targets, name)
+	} else {
+		x.targets[name] = fresh
+	}
+}
+
+// except gives those of a list that another one, which is sorted, does not have.
+func except(list, sorted []netip.AddrPort) (out []netip.AddrPort) {
+	for _, at := range list {
+		if !hasAddrPort(sorted, at) {
+			out = append(out, at)
+		}
+	}
+	return out
+}
+
+func hasAddrPort(sorted []netip.AddrPort, at netip.AddrPort) bool {
+	_, has := slices.BinarySearchFunc(sorted, at, netip.AddrPort.Compare)
+	return has
+}
+
+func (x *checkIndex) touch(at netip.AddrPort) {
+	if _, known := x.touched[at]; !known {
+		_, had := x.services[at]
+		x.touched[at] = had
+	}
+}
+
+// take gives what to check from now on.
+func (x *checkIndex) take() endpointcheck.Targets {
+	out := endpointcheck.Targets{All: x.all}
+	for at, had := range x.touched {
+		switch _, has := x.services[at]; {
+		case has && !had:
+			out.Add = append(out.Add, at)
+		case had && !has:
+			out.Drop = append(out.Drop, at)
+		}
+	}
+	x.touched, x.all = map[netip.AddrPort]bool{}, false
+	return out
+}
+
+// concerned gives the Services that have one of the endpoints.
+func (x *checkIndex) concerned(list []netip.AddrPort) (names []tracker.Name) {
+	for _, at := range list {
+		names = append(names, x.services[at]...)
+	}
+	return names
+}

@@ -1,0 +1,253 @@
+package planner
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"edgeway/daemon/endpointcheck"
+	"edgeway/daemon/source"
+	"edgeway/proxiers/plan"
+)
+
+func ports(list ...string) (out []netip.AddrPort) {
+	for _, s := range list {
+		out = append(out, netip.MustParseAddrPort(s))
+	}
+	return out
+}
+
+func deadSet(list ...netip.AddrPort) *endpointcheck.Dead {
+	d := &endpointcheck.Dead{Faults: map[netip.AddrPort]endpointcheck.Fault{}}
+	for _, at := range list {
+		d.Faults[at] = endpointcheck.Fault{Since: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), Err: "connection refused"}
+	}
+	return d
+}
+
+// checkedWorld is a world in which all endpoints are checked, at first all alive.
+type checkedWorld struct {
+	*world
+	dead *endpointcheck.Dead
+}
+
+func newCheckedWorld(t *testing.T, opts Options, objects ...source.Object) *checkedWorld {
+	w := &checkedWorld{}
+	opts.Checks = Checks{Manifests: true, API: true, Dead: func() *endpointcheck.Dead { return w.dead }}
+	w.world = newWorld(t, opts, objects...)
+	return w
+}
+
+// die makes these endpoints dead, and no others, and plans.
+func (w *checkedWorld) die(list ...string) {
+	w.Helper()
+	w.dead = deadSet(ports(list...)...)
+	w.replan()
+}
+
+func (w *checkedWorld) wantServing(want ...string) {
+	w.Helper()
+	if got := w.find("svc", plan.IPv4).Serving; !slices.Equal(got, ports(want...)) {
+		w.Errorf("serving: %v, want %v", got, want)
+	}
+}
+
+func TestADeadEndpointLeavesAndComesBack(t *testing.T) {
+	w := newCheckedWorld(t, testOptions(), testService("svc"), testSlice("svc", ep("10.2.0.1"), ep("10.2.0.2"), ep("10.2.0.3", "stopping")))
+	before := w.find("svc", plan.IPv4)
+	w.die("10.2.0.1:8080")
+	wantAddrs(t, "pool", w.find("svc", plan.IPv4).Pools[plan.ClusterPool], "10.2.0.2")
+	w.wantServing("10.2.0.2:8080", "10.2.0.3:8080")
+	w.die("10.2.0.1:8081") // another port of the same address
+	if after := w.find("svc", plan.IPv4); after.Digest != before.Digest {
+		t.Errorf("back again: %+v, want %+v", after, before)
+	}
+}
+
+func TestTheLastEndpointStays(t *testing.T) {
+	w := newCheckedWorld(t, testOptions(), testService("svc"), testSlice("svc", ep("10.2.0.1"), ep("10.2.0.2"), ep("10.2.0.3", "stopping")))
+	w.die("10.2.0.1:8080", "10.2.0.2:8080")
+	wantAddrs(t, "all dead", w.find("svc", plan.IPv4).Pools[plan.ClusterPool], "10.2.0.1", "10.2.0.2")
+	w.wantServing("10.2.0.1:8080", "10.2.0.2:8080", "10.2.0.3:8080")
+	w.die("10.2.0.1:8080")
+	wantAddrs(t, "one is back", w.find("svc", plan.IPv4).Pools[plan.ClusterPool], "10.2.0.2")
+	w.put(testSlice("svc", ep("10.2.0.1"), ep("10.2.0.2", "unready")))
+	wantAddrs(t, "the one that was back is not ready", w.find("svc", plan.IPv4).Pools[plan.ClusterPool], "10.2.0.1")
+}
+
+// When all endpoints of a zone are dead, those of other zones serve, as if the dead ones were not ready.
+func TestTopologyDoesWithoutTheDead(t *testing.T) {
+	opts := testOptions()
+	opts.Zone = "z1"
+	w := newCheckedWorld(t, opts, testService("svc"), testSlice("svc", ep("10.2.0.1", "zone=z1"), ep("10.2.0.2", "zone=z2"), ep("10.2.0.3", "zone=z1")))
+	w.die("10.2.0.1:8080")
+	wantAddrs(t, "one of the zone is left", w.find("svc", plan.IPv4).Pools[plan.ClusterPool], "10.2.0.3")
+	w.die("10.2.0.1:8080", "10.2.0.3:8080")
+	wantAddrs(t, "none of the zone is left", w.find("svc", plan.IPv4).Pools[plan.ClusterPool], "10.2.0.2")
+}
+
+// The local pool keeps its last endpoint, for the policy would drop else; load balancers are told to go elsewhere, unless
+// nobody answers at all.
+func TestLocalEndpointsThatAreDead(t *testing.T) {
+	local := testService("svc", everywhere, func(s *source.Service) { s.ExternalLocal, s.HealthCheckNodePort = true, 32000 })
+	w := newCheckedWorld(t, testOptions(), local, testSlice("svc", ep("10.1.0.1", "here"), ep("10.1.0.2", "here"), ep("10.2.0.1")))
+	for _, c := range []struct {
+		dead, cluster, local, serving []string
+		ready                         int
+	}{
+		{nil, []string{"10.1.0.1", "10.1.0.2", "10.2.0.1"}, []string{"10.1.0.1", "10.1.0.2"}, []string{"10.1.0.1:8080", "10.1.0.2:8080", "10.2.0.1:8080"}, 2},
+		{[]string{"10.1.0.1:8080"}, []string{"10.1.0.2", "10.2.0.1"}, []string{"10.1.0.2"}, []string{"10.1.0.2:8080", "10.2.0.1:8080"}, 1},
+		{
+			[]string{"10.1.0.1:8080", "10.1.0.2:8080"},
+			[]string{"10.2.0.1"},
+			[]string{"10.1.0.1", "10.1.0.2"},
+			[]string{"10.1.0.1:8080", "10.1.0.2:8080", "10.2.0.1:8080"},
+			0,
+		},
+		{
+			[]string{"10.1.0.1:8080", "10.1.0.2:8080", "10.2.0.1:8080"},
+			[]string{"10.1.0.1", "10.1.0.2", "10.2.0.1"},
+			[]string{"10.1.0.1", "10.1.0.2"},
+			[]string{"10.1.0.1:8080", "10.1.0.2:8080", "10.2.0.1:8080"},
+			2,
+		},
+	} {
+		w.die(c.dead...)
+		sp := w.find("svc", plan.IPv4)
+		wantAddrs(t, "cluster pool", sp.Pools[plan.ClusterPool], c.cluster...)
+		wantAddrs(t, "local pool", sp.Pools[plan.LocalPool], c.local...)
+		w.wantServing(c.serving...)
+		if got := w.plan.HealthChecks[0].LocalReady; got != c.ready {
+			t.Errorf("dead are %v: %d local endpoints, want %d", c.dead, got, c.ready)
+		}
+	}
+	w.put(testService("svc")) // nothing uses the local pool
+	w.die("10.1.0.1:8080", "10.1.0.2:8080")
+	w.wantServing("10.2.0.1:8080")
+}
+
+// dns has a port over UDP and over TCP, and metrics.
+func dns(s *source.Service) {
+	s.Ports = []source.ServicePort{
+		{Name: "dns", Protocol: plan.UDP, Port: 53}, {Name: "dns-tcp", Protocol: plan.TCP, Port: 53}, {Name: "metrics", Protocol: plan.TCP, Port: 9153},
+	}
+}
+
+func dnsSlice(endpoints ...source.Endpoint) *source.EndpointSlice {
+	s := testSlice("svc", endpoints...)
+	s.Ports = []source.SlicePort{
+		{Name: "dns", Protocol: plan.UDP, Port: 53}, {Name: "dns-tcp", Protocol: plan.TCP, Port: 53}, {Name: "metrics", Protocol: plan.TCP, Port: 9153},
+	}
+	return s
+}
+
+// Nobody can ask whether a UDP port is alive: it is as dead as the endpoint's TCP ports, all of them.
+func TestUDPGoesWithTheTCPPorts(t *testing.T) {
+	w := newCheckedWorld(t, testOptions(), testService("svc", dns), dnsSlice(ep("10.2.0.1"), ep("10.2.0.2")))
+	pool := func(port string, protocol plan.Protocol) []plan.Endpoint {
+		return w.plan.Find(plan.ServicePortName{Namespace: "ns", Name: "svc", Port: port, Protocol: protocol}, plan.IPv4).Pools[plan.ClusterPool]
+	}
+	w.die("10.2.0.1:9153")
+	wantAddrs(t, "metrics", pool("metrics", plan.TCP), "10.2.0.2")
+	wantAddrs(t, "dns over TCP", pool("dns-tcp", plan.TCP), "10.2.0.1", "10.2.0.2")
+	wantAddrs(t, "dns", pool("dns", plan.UDP), "10.2.0.1", "10.2.0.2")
+	w.die("10.2.0.1:9153", "10.2.0.1:53")
+	wantAddrs(t, "dns over TCP", pool("dns-tcp", plan.TCP), "10.2.0.2")
+	wantAddrs(t, "dns", pool("dns", plan.UDP), "10.2.0.2")
+	w.put(testService("svc", dns, func(s *source.Service) { s.Ports = s.Ports[:1] }))
+	wantAddrs(t, "dns of a Service without TCP", pool("dns", plan.UDP), "10.2.0.1", "10.2.0.2")
+}
+
+// Each source has its switch, whoever else has the same endpoint.
+func TestOnlyTheChosenSourcesAreChecked(t *testing.T) {
+	manifest := testSlice("file", ep("10.2.0.1"), ep("10.2.0.2"))
+	manifest.Manifest = true
+	other := testService("file", func(s *source.Service) { s.ClusterIPs = ips("10.96.0.11") })
+	dead := deadSet(ports("10.2.0.1:8080")...)
+	for _, c := range []struct{ manifests, api bool }{{false, false}, {true, false}, {false, true}, {true, true}} {
+		opts := testOptions()
+		opts.Checks = Checks{Manifests: c.manifests, API: c.api, Dead: func() *endpointcheck.Dead { return dead }}
+		w := newWorld(t, opts, testService("svc"), testSlice("svc", ep("10.2.0.1"), ep("10.2.0.3")), other, manifest)
+		fromFile, fromAPI := []string{"10.2.0.1", "10.2.0.2"}, []string{"10.2.0.1", "10.2.0.3"}
+		if c.manifests {
+			fromFile = fromFile[1:]
+		}
+		if c.api {
+			fromAPI = fromAPI[1:]
+		}
+		wantAddrs(t, "of a manifest", w.find("file", plan.IPv4).Pools[plan.ClusterPool], fromFile...)
+		wantAddrs(t, "of the API", w.find("svc", plan.IPv4).Pools[plan.ClusterPool], fromAPI...)
+	}
+}
+
+func (w *checkedWorld) wantTargets(what string, all bool, add, drop []netip.AddrPort) {
+	w.Helper()
+	got := w.Checked()
+	slices.SortFunc(got.Add, netip.AddrPort.Compare)
+	slices.SortFunc(got.Drop, netip.AddrPort.Compare)
+	if got.All != all || !slices.Equal(got.Add, add) || !slices.Equal(got.Drop, drop) {
+		w.Errorf("%s: to check is %+v, want to add %v and to drop %v", what, got, add, drop)
+	}
+}
+
+// Checked is what a Service could have at its TCP ports, each once, and after a change what differs.
+func TestWhatIsChecked(t *testing.T) {
+	second := testService("second", func(s *source.Service) { s.ClusterIPs = ips("10.96.0.11") })
+	w := newCheckedWorld(t, testOptions(), testService("svc"), second,
+		testSlice("svc", ep("10.2.0.1"), ep("10.2.0.2"), ep("10.2.0.3", "unready"), ep("10.2.0.4", "stopping")), testSlice("second", ep("10.2.0.2")))
+	w.wantTargets("at first", true, ports("10.2.0.1:8080", "10.2.0.2:8080"), nil)
+	w.replan()
+	w.wantTargets("no change", false, nil, nil)
+	w.die("10.2.0.1:8080")
+	w.wantTargets("a dead one is checked on", false, nil, nil)
+	w.put(testSlice("svc", ep("10.2.0.3")))
+	w.wantTargets("another Service has one of them", false, ports("10.2.0.3:8080"), ports("10.2.0.1:8080"))
+	w.put(testSlice("second", ep("10.2.0.3")))
+	w.put(testSlice("second", ep("10.2.0.2"), ep("10.2.0.5")))
+	w.wantTargets("it went and came back", false, ports("10.2.0.5:8080"), nil)
+	w.remove(second)
+	w.wantTargets("the Service is gone", false, nil, ports("10.2.0.2:8080", "10.2.0.5:8080"))
+	w.put(testService("svc", dns), dnsSlice(ep("10.2.0.1")))
+	w.wantTargets("UDP is not checked", false, ports("10.2.0.1:53", "10.2.0.1:9153"), ports("10.2.0.3:8080"))
+}
+
+// Whoever writes Services has this host connect to nothing that a connection through one of them could not reach.
+func TestOnlyEndpointsOfThePlanAreChecked(t *testing.T) {
+	opts := testOptions()
+	opts.DenyEndpoints = cidrs("10.3.0.0/16")
+	with := func(name string, vips []netip.Addr, endpoint string) []source.Object {
+		svc := testService(name, func(s *source.Service) { s.ClusterIPs = vips })
+		return []source.Object{svc, testSlice(name, ep(endpoint), ep("10.3.0.1"))}
+	}
+	var all []source.Object
+	all = append(all, with("svc", ips("10.96.0.10"), "10.2.0.1")...)
+	all = append(all, with("usurper", ips("10.96.0.10"), "10.2.0.2")...)
+	all = append(all, with("headless", nil, "10.2.0.3")...)
+	w := newCheckedWorld(t, opts, append(all, testSlice("nobody", ep("10.2.0.4")))...)
+	w.wantTargets("of all", true, ports("10.2.0.1:8080"), nil)
+}
+
+func TestOutSaysWhatIsWrong(t *testing.T) {
+	w := newCheckedWorld(t, testOptions(), testService("svc", dns), dnsSlice(ep("10.2.0.2"), ep("10.2.0.1"), ep("10.2.0.3", "unready")))
+	out := func(port string, protocol plan.Protocol) []string {
+		snap := w.snap
+		name := plan.ServicePortName{Namespace: "ns", Name: "svc", Port: port, Protocol: protocol}
+		return w.opts.Checks.Out(snap.Services[0], w.plan.Find(name, plan.IPv4))
+	}
+	const refused = ":53 does not answer since 2026-01-01T00:00:00Z: connection refused"
+	w.die("10.2.0.1:53", "10.2.0.1:9153", "10.2.0.3:53")
+	if got := out("dns-tcp", plan.TCP); !slices.Equal(got, []string{"10.2.0.1" + refused}) {
+		t.Errorf("TCP: %q", got)
+	}
+	if got := out("dns", plan.UDP); !slices.Equal(got, []string{"10.2.0.1:53 does not answer at any of its TCP ports"}) {
+		t.Errorf("UDP: %q", got)
+	}
+	w.die("10.2.0.1:53", "10.2.0.2:53")
+	for _, protocol := range []plan.Protocol{plan.TCP, plan.UDP} {
+		port := map[plan.Protocol]string{plan.TCP: "dns-tcp", plan.UDP: "dns"}[protocol]
+		if got := out(port, protocol); got != nil {
+			t.Errorf("%s: all stay, and out are %q", protocol, got)
+		}
+	}
+}

@@ -1,0 +1,67 @@
+package daemon
+
+import (
+	"fmt"
+	"os"
+
+	"edgeway/daemon/doctor"
+	"edgeway/daemon/doctor/firewall"
+	"edgeway/daemon/health"
+	"edgeway/daemon/pipeline"
+)
+
+// The daemon's own look at the host.
+
+func (i *instance) newRounds() *doctor.Rounds {
+	rules := firewall.New() // remembers what it need not read again
+	return doctor.NewRounds(doctor.RoundsOptions{
+		Logger: i.logger, Moved: i.node.Moved(),
+		Host: func() *doctor.Host {
+			state := i.pipeline.State()
+			return &doctor.Host{
+				Config: i.cfg, System: doctor.Kernel{}, Backend: i.component, Lookups: watchedEndpoints, Rules: rules.Look,
+				Facts: factsOf(&state),
+			}
+		},
+	})
+}
+
+// problems are the conditions of the rounds.
+func (i *instance) problems() (out []health.Condition) {
+	for _, p := range i.rounds.Problems() {
+		out = append(out, health.Condition{Name: p.Check, Level: health.Problem, Since: p.Since, Message: p.Seen, Mend: p.Mend})
+	}
+	return out
+}
+
+// checkNames are those of the conditions that the rounds may have.
+func checkNames() (out []string) {
+	for _, c := range doctor.Cheap() {
+		out = append(out, c.Name)
+	}
+	return out
+}
+
+// factsOf gives what the pipeline knows.
+func factsOf(state *pipeline.State) doctor.Facts {
+	f := doctor.Facts{Plan: state.InForce, InForce: state.InForce != nil}
+	if f.Plan == nil {
+		f.Plan = state.Plan
+	}
+	if state.Snapshot != nil {
+		f.Services = state.Snapshot.Services
+	}
+	return f
+}
+
+// facts are what the commands look at the host with.
+func (i *instance) facts() doctor.Facts {
+	state := i.pipeline.State()
+	f := factsOf(&state)
+	f.PID = os.Getpid()
+	f.Orphans, f.Sources, f.Conditions = orphans(i.sources.tracker), i.sources.facts(), i.health.Report().Conditions
+	for _, w := range i.waiting() {
+		f.NotListening = append(f.NotListening, fmt.Sprintf("%s of %s: %v", w.Address, w.Service, w.Err))
+	}
+	return f
+}

@@ -1,0 +1,58 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+)
+
+// Contact is what one request to the API server found.
+type Contact struct {
+	Server string // its URL
+	// Took is how long the answer took.
+	Took time.Duration
+	// Ahead is how far this host's clock is ahead of the server's, exact to a second. Dated says that it is known.
+	Ahead time.Duration
+	Dated bool
+}
+
+// Try asks the API server for one Service, with the credentials and by the way of a Source with these options. The error
+// says in plain words why Services cannot be read; the Contact then has what is known nevertheless.
+func Try(ctx context.Context, o Options) (Contact, error) {
+	if _, err := checkOptions(&o); err != nil {
+		return Contact{}, err
+	}
+	a, err := loadKubeconfig(o.Kubeconfig, o.AllowExecPlugins)
+	if err != nil {
+		return Contact{}, err
+	}
+	c, err := newClient(a.config, o)
+	if err != nil {
+		return Contact{}, fmt.Errorf("kubeconfig %s: %w", o.Kubeconfig, err)
+	}
+	path := "/api/v1/"
+	if len(o.Namespaces) > 0 {
+		path += "namespaces/" + o.Namespaces[0] + "/"
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+anyServer+path+"services?limit=1", nil)
+	if err != nil {
+		return Contact{}, err
+	}
+	out, start := Contact{Server: c.host()}, time.Now()
+	resp, err := c.RoundTrip(req)
+	if err != nil {
+		return out, errors.New(describe(out.Server, "list services", err))
+	}
+	defer resp.Body.Close()
+	out.Took = time.Since(start)
+	// The header (RFC 9110) leaves out the part of the second that has passed.
+	if at, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
+		out.Ahead, out.Dated = start.Add(out.Took/2).Sub(at.Add(time.Second/2)), true
+	}
+	if resp.StatusCode != http.StatusOK {
+		return out, fmt.Errorf("list services from %s: %s", out.Server, resp.Status)
+	}
+	return out, nil
+}

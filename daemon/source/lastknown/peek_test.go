@@ -1,0 +1,70 @@
+package lastknown
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// folder gives the names and sizes in a folder.
+func folder(t *testing.T, dir string) (out map[string]int64) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out = map[string]int64{}
+	for _, e := range entries {
+		info, err := e.Info()
+		if err != nil {
+			t.Fatal(err)
+		}
+		out[e.Name()] = info.Size()
+	}
+	return out
+}
+
+func TestPeekChangesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		h := boot(t, dir)
+		h.serve(everyKind()...)
+		time.Sleep(2 * time.Second)
+		h.stop()
+		writing := filepath.Join(dir, ".lastknown.jsonl4711") // of a daemon that runs
+		if err := os.WriteFile(writing, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		before := folder(t, dir)
+		seen := newMemory()
+		saved, err := Peek(dir, seen)
+		if err != nil || saved.Server != "https://192.0.2.1:6443" || saved.At.IsZero() || !seen.synced {
+			t.Errorf("%+v, %v, synced %t", saved, err, seen.synced)
+		}
+		if diff := cmp.Diff(everyKind(), seen.sorted(), equate); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+		for name, content := range map[string][]byte{"damaged": slices.Repeat([]byte("x"), 100), "empty": nil} {
+			if err := os.WriteFile(filepath.Join(dir, snapshotName), content, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			before[snapshotName] = int64(len(content))
+			seen := newMemory()
+			if _, err := Peek(dir, seen); err == nil || seen.synced || len(seen.objects) > 0 {
+				t.Errorf("%s: %v, synced %t with %d objects", name, err, seen.synced, len(seen.objects))
+			}
+			if diff := cmp.Diff(before, folder(t, dir)); diff != "" {
+				t.Errorf("%s: the folder changed (-before +after):\n%s", name, diff)
+			}
+		}
+		if _, err := Peek(filepath.Join(dir, "none"), newMemory()); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("no state: %v", err)
+		}
+	})
+}

@@ -1,0 +1,280 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"edgeway/proxiers/plan"
+	"edgeway/test/netlab"
+)
+
+// fileAddr is the ClusterIP of the Service that checkedManifest has.
+const fileAddr = "10.99.0.1"
+
+// checkedManifest is a Service as namespace.service makes them, with both endpoints.
+const checkedManifest = `apiVersion: v1
+kind: Service
+metadata: {name: shop, namespace: manifests}
+spec:
+  clusterIP: ` + fileAddr + `
+  clusterIPs: [` + fileAddr + `]
+  ipFamilies: [IPv4]
+  ports: [{name: web, port: 80}, {name: dns, port: 53, protocol: UDP}]
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: shop, namespace: manifests, labels: {kubernetes.io/service-name: shop}}
+addressType: IPv4
+ports: [{name: web, port: 8080}, {name: dns, port: 8080, protocol: UDP}]
+endpoints: [{addresses: [` + ep1Addr + `]}, {addresses: [` + ep2Addr + `]}]
+`
+
+// The ways of an endpoint to die: its program, which its host tells clients of, or its host.
+const (
+	programDies = "tcp dport 8080 reject with tcp reset"
+	hostDies    = "drop"
+)
+
+// kill has an endpoint die; revive undoes it.
+func (l *lab) kill(h *netlab.Host, how string) {
+	l.t.Helper()
+	l.nft(h, "add table inet dead; add chain inet dead input { type filter hook input priority 0; }; add rule inet dead input "+how)
+}
+
+func (l *lab) revive(h *netlab.Host) {
+	l.t.Helper()
+	l.nft(h, "delete table inet dead")
+}
+
+// nft does what it is told on a host, and gives what it prints.
+func (l *lab) nft(h *netlab.Host, commands string) string {
+	l.t.Helper()
+	out, err := h.Command(l.t.Context(), "nft", commands).CombinedOutput()
+	if err != nil {
+		l.t.Fatalf("nft %s on %s: %v\n%s", commands, h.Name, err, out)
+	}
+	return string(out)
+}
+
+// tries are connections that are made all the time, each a new one.
+type tries struct {
+	stop chan struct{}
+	done sync.WaitGroup
+
+	mu     sync.Mutex
+	list   []try
+	served map[string]time.Time // when each endpoint was last reached
+}
+
+type try struct {
+	began time.Time
+	err   error
+}
+
+func (l *lab) tryAllTheTime(addr string, from ...*netlab.Host) *tries {
+	r := &tries{stop: make(chan struct{}), served: map[string]time.Time{}}
+	for _, h := range from {
+		f := flow(h, plan.TCP, addr)
+		r.done.Go(func() {
+			for {
+				select {
+				case <-r.stop:
+					return
+				case <-time.After(10 * time.Millisecond):
+				}
+				t := try{began: time.Now()}
+				got := h.Connect(f)
+				if got.Answer != netlab.Served {
+					t.err = fmt.Errorf("from %s: %s", h.Name, got)
+				}
+				r.mu.Lock()
+				r.list = append(r.list, t)
+				r.served[got.Server] = t.began
+				r.mu.Unlock()
+			}
+		})
+	}
+	l.t.Cleanup(func() {
+		close(r.stop)
+		r.done.Wait()
+	})
+	return r
+}
+
+// since gives how many connections began after a time, those of them that failed, and when the last one did.
+func (r *tries) since(from time.Time) (count int, failed []error, last time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, t := range r.list {
+		if t.began.Before(from) {
+			continue
+		}
+		count++
+		if t.err != nil {
+			failed, last = append(failed, t.err), t.began
+		}
+	}
+	return count, failed, last
+}
+
+// reaches wants new connections that began after a time to reach all these endpoints.
+func (r *tries) reaches(from time.Time, names ...string) func() error {
+	return func() error {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		for _, name := range names {
+			if r.served[name].Before(from) {
+				return fmt.Errorf("no new connection reaches %s", name)
+			}
+		}
+		return nil
+	}
+}
+
+// sticky opens a UDP connection whose datagrams go to one endpoint.
+func (l *lab) sticky(addr, name string) *netlab.Session {
+	l.t.Helper()
+	for range 100 {
+		s, failure := l.client.Open(flow(l.client, plan.UDP, addr))
+		if s == nil {
+			l.t.Fatal(failure)
+		}
+		if s.Ask(dialTimeout).Server == name {
+			return s
+		}
+		s.Close()
+	}
+	l.t.Fatalf("no datagram to %s reaches %s", addr, name)
+	return nil
+}
+
+// A dead endpoint is out of use in less than three seconds with the defaults, whatever its way to die; from then on no
+// new connection fails, over a reload too; and it comes back.
+func TestDeadEndpointsGetNoConnections(t *testing.T) {
+	for _, backend := range []string{"nftables", "iptables-nft"} {
+		for _, source := range []string{"file", "kube"} {
+			t.Run(backend+", "+source, func(t *testing.T) {
+				t.Parallel()
+				testDeadEndpoints(t, backend, source)
+			})
+		}
+	}
+}
+
+func testDeadEndpoints(t *testing.T, backend, source string) {
+	l := newLab(t)
+	d := l.newDaemon()
+	manifest := filepath.Join(d.dir, "shop.yaml")
+	l.must(os.WriteFile(manifest, []byte(checkedManifest), 0o600))
+	d.configure(withBackend(backend) + fmt.Sprintf("[source.file]\npaths = [%q]\n[checks.tcp]\nsources = [%q]\n", manifest, source))
+	n := l.namespace()
+	only := filepath.Join(d.dir, "conf.d", "namespace.toml") // the endpoints of other tests are none of this lab
+	l.must(errors.Join(os.Mkdir(filepath.Dir(only), 0o755), os.WriteFile(only, fmt.Appendf(nil, "[source.kube]\nnamespaces = [%q]\n", n.name), 0o600)))
+	l.nft(l.node, "add table inet own; add counter inet own checks; add chain inet own output { type filter hook output priority 0; }; "+
+		"add rule inet own output tcp dport 8080 tcp flags syn meta mark and 0x1000 != 0 counter name checks")
+	d.startReady()
+	svc := n.service("shop", nil)
+	n.endpoints("shop", ep1Addr, ep2Addr)
+	checked, other, name := fileAddr, svc.Spec.ClusterIP, "manifests/shop"
+	if source == "kube" {
+		checked, other, name = other, checked, n.name+"/shop"
+	}
+	web, dns := at(checked, 80), at(checked, 53)
+	l.within(patience, answers(l.client, web, "ep1"))
+	l.within(patience, answers(l.client, web, "ep2"))
+	l.within(patience, d.metric(`edgeway_endpoint_checks_endpoints{state="alive"}`, 2))
+	all := l.tryAllTheTime(web, l.client, l.node)
+	for _, how := range []string{programDies, hostDies} {
+		stuck := l.sticky(dns, "ep1")
+		limit := l.promised(3 * time.Second)
+		died := time.Now()
+		l.kill(l.ep1, how)
+		l.within(patience, d.shows([]string{"status"}, "endpoint-checks", "2 endpoints are checked, 1 of them do not answer", ep1Addr+":8080 does not answer for"))
+		time.Sleep(time.Until(died.Add(limit)))
+		if got := stuck.Ask(dialTimeout); got.Server != "ep2" {
+			t.Errorf("a client of UDP, %s: %s, want served by ep2", how, got)
+		}
+		stuck.Close()
+		for _, args := range [][]string{{"plan", name}, {"explain", "host", web}} {
+			l.must(d.shows(args, "left out", ep1Addr+":8080 does not answer since", ep2Addr)())
+		}
+		l.must(d.metric(`edgeway_endpoint_checks_endpoints{state="dead"}`, 1)())
+		l.within(patience, unanswered(l.client, at(other, 80))) // nobody checks that one
+		if out, errs, code := d.edgeway("reload"); code != 0 {
+			t.Fatalf("edgeway reload ended with %d: %s%s", code, out, errs)
+		}
+		time.Sleep(3 * time.Second)
+		count, failed, _ := all.since(died.Add(limit))
+		if len(failed) > 0 || count < 50 {
+			t.Errorf("%s: %d of %d connections failed that began more than %s after it: %q", how, len(failed), count, limit, failed[:min(len(failed), 5)])
+		}
+		_, before, last := all.since(died)
+		if len(before) == 0 {
+			t.Errorf("%s: no connection failed, so that this test sees nothing", how)
+		}
+		l.must(d.healthy())
+		back := time.Now()
+		l.revive(l.ep1)
+		took := l.within(patience, all.reaches(back, "ep1", "ep2"))
+		t.Logf("%s: the last connection that failed began %.2f s after it, then %d did not; in use again after %.2f s", how, last.Sub(died).Seconds(), count, took.Seconds())
+		l.within(patience, d.metric(`edgeway_endpoint_checks_endpoints{state="alive"}`, 2))
+	}
+	l.must(d.logged("level=WARN", "endpoint does not answer", ep1Addr+":8080")())
+	l.must(d.logged("level=INFO", "endpoint answers again", ep1Addr+":8080")())
+
+	if out := l.nft(l.node, "list counter inet own checks"); strings.Contains(out, "packets 0 ") {
+		t.Errorf("the checks do not have the mark that keeps rules off them: %s", out)
+	}
+
+	l.kill(l.ep1, programDies)
+	l.kill(l.ep2, programDies)
+	l.within(patience, d.shows([]string{"status"}, ep1Addr+":8080 does not answer for", ep2Addr+":8080 does not answer for"))
+	l.throughout(2*time.Second, reset(l.client, web)) // all of them stay: a client hears what they say
+}
+
+// shows wants a command, whatever its exit status, to print all words.
+func (d *daemon) shows(args []string, words ...string) func() error {
+	return func() error {
+		out, errs, _ := d.edgeway(args...)
+		for _, w := range words {
+			if !strings.Contains(out, w) {
+				return fmt.Errorf("edgeway %v does not say %q:\n%s%s", args, w, out, errs)
+			}
+		}
+		return nil
+	}
+}
+
+// Without the key nothing is checked: no connection is made to an endpoint that nobody asked for.
+func TestNothingIsCheckedUnasked(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	d := l.newDaemon()
+	d.startReady()
+	_, nodePort := l.namespace().web("shop")
+	l.within(patience, answers(l.client, nodePort, "ep1"))
+	rules := "add table inet seen; add counter inet seen opened; add chain inet seen input { type filter hook input priority 0; }; " +
+		"add rule inet seen input tcp dport 8080 tcp flags syn counter name opened"
+	l.nft(l.ep1, rules)
+	count := func() string { return l.nft(l.ep1, "list counter inet seen opened") }
+	l.throughout(3*time.Second, func() error {
+		if out := count(); !strings.Contains(out, "packets 0 ") {
+			return errors.New(out)
+		}
+		return nil
+	})
+	if err := d.metric(`edgeway_endpoint_checks_endpoints{state="alive"}`, 0)(); err == nil {
+		t.Error("there are metrics of checks that nobody asked for")
+	}
+	l.must(answers(l.client, at(nodeAddr, int(netip.MustParseAddrPort(nodePort).Port())), "ep1")())
+	if out := count(); strings.Contains(out, "packets 0 ") {
+		t.Errorf("the counter counts nothing: %s", out)
+	}
+}

@@ -1,0 +1,179 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"edgeway/proxiers/plan"
+	"edgeway/test/netlab"
+)
+
+// explains wants `edgeway explain` to exit with a code and to say all the words.
+func (d *daemon) explains(src, dst string, code int, words ...string) func() error {
+	return func() error {
+		out, errs, got := d.edgeway("explain", "--exit-code", src, dst)
+		if got != code || !containsAll(out, words) {
+			return fmt.Errorf("edgeway explain %s %s: exit code %d, want %d and %q in:\n%s%s", src, dst, got, code, words, out, errs)
+		}
+		return nil
+	}
+}
+
+// explained gives `edgeway explain --json`.
+func (d *daemon) explained(src, dst string) (e struct{ Source, Verdict, Way string }, err error) {
+	out, errs, code := d.edgeway("explain", "--json", src, dst)
+	if err := json.Unmarshal([]byte(out), &e); err != nil {
+		return e, fmt.Errorf("edgeway explain --json (code %d, %s): %w in %q", code, errs, err, out)
+	}
+	return e, nil
+}
+
+// A host with two networks reaches a load balancer's addresses by either, from another source each time, and the Service
+// is open to one of them only. What explain says is what happens.
+func TestExplainOnAHostWithTwoNetworks(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	const second, near, far = "198.18.0.10", "203.0.113.201", "203.0.113.202"
+	l.net.Host("far", netip.MustParseAddr("198.18.0.99"))
+	l.onNode("ip", "addr", "add", second+"/24", "dev", "far")
+	l.onNode("ip", "route", "add", far, "via", "198.18.0.99", "dev", "far", "src", second)
+	d := l.newDaemon()
+	d.startReady()
+	n := l.namespace()
+	for name, open := range map[string]string{"first": nodeAddr, "second": second} {
+		svc := n.service(name, func(s *corev1.ServiceSpec) {
+			s.Type, s.LoadBalancerSourceRanges = corev1.ServiceTypeLoadBalancer, []string{open + "/32"}
+			s.Ports = s.Ports[:1]
+			s.Ports[0].Port = map[string]int32{"first": 81, "second": 82}[name]
+		})
+		n.endpoints(name, ep1Addr)
+		n.loadBalancer(svc, near, far)
+	}
+	for _, c := range []struct {
+		addr, source, device string
+		port                 int
+		open                 bool
+	}{
+		{near, nodeAddr, "eth0", 81, true},
+		{near, nodeAddr, "eth0", 82, false},
+		{far, second, "far", 81, false},
+		{far, second, "far", 82, true},
+	} {
+		to := at(c.addr, c.port)
+		l.within(patience, func() error {
+			e, err := d.explained("host", to)
+			if err != nil {
+				return err
+			}
+			want := map[bool]string{true: "forward", false: "drop"}[c.open]
+			if e.Source != c.source || e.Verdict != want || !strings.HasSuffix(e.Way, " on "+c.device) {
+				return fmt.Errorf("explain host %s: %+v, want %s from %s on %s", to, e, want, c.source, c.device)
+			}
+			got := l.node.Connect(netlab.Flow{Protocol: plan.TCP, To: netip.MustParseAddrPort(to), Wait: dialTimeout})
+			if (got.Server == "ep1") != c.open {
+				return fmt.Errorf("a connection to %s: %s, but explain says %s", to, got, e.Verdict)
+			}
+			return nil
+		})
+	}
+}
+
+// What stops a connection is named, with what to do.
+func TestExplainNamesWhatStopsAConnection(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	d := l.newDaemon()
+	d.startReady()
+	n := l.namespace()
+	clusterIP, nodePort := n.web("shop")
+	l.within(patience, answers(l.client, nodePort, "ep1"))
+	port := int(netip.MustParseAddrPort(nodePort).Port())
+	shop := n.name + "/shop"
+	// The kernel has the rules a moment before the daemon has them as its plan in force.
+	l.within(patience, d.explains("host", shop, 0, "forward: ", "to         "+clusterIP, ep1Addr+":8080", "on ep1"))
+	l.must(d.explains(clientAddr, shop+":web", 0, "to         "+nodePort)())
+	l.must(d.explains(clientAddr, at("127.0.0.1", port), 4, "drop: martian")())
+	notHere := fmt.Sprintf("pass: %d is %s's NodePort, accepted at %s only: proxy.nodeport_addresses", port, shop, nodeAddr)
+	l.must(d.explains("host", at("localhost", port), 4, notHere)())
+	l.must(unanswered(l.node, at("127.0.0.1", port))())
+
+	n.service("idle", nil)
+	l.within(patience, d.explains("host", n.name+"/idle:80", 4, "reject: ", "there is no EndpointSlice for it", "\nmend  "))
+	slice := &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Name: "idle", Labels: map[string]string{discoveryv1.LabelServiceName: "idle"}},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Ports:       []discoveryv1.EndpointPort{{Name: new("http"), Port: new(int32(endpointPort)), Protocol: new(corev1.ProtocolTCP)}},
+		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{ep1Addr}}},
+	}
+	_, err := shared.admin.Discovery.EndpointSlices(n.name).Create(t.Context(), slice, metav1.CreateOptions{})
+	l.must(err)
+	l.within(patience, d.explains("host", n.name+"/idle:80", 4, `its EndpointSlices have no port "web"/TCP, but "http"/TCP`))
+
+	n.service("here", func(s *corev1.ServiceSpec) {
+		s.InternalTrafficPolicy = new(corev1.ServiceInternalTrafficPolicyLocal)
+	})
+	n.endpointsOn("here", "another", ep2Addr)
+	l.within(patience, d.explains("host", n.name+"/here:80", 4, "drop: ", `node.local_policy = "cluster"`))
+
+	vip := netip.MustParseAddrPort(clusterIP).Addr().String()
+	l.onNode("ip", "route", "add", "unreachable", vip+"/32")
+	l.must(d.explains("host", clusterIP, 4, "unreachable: no route to "+vip, "\nmend  ")())
+	l.must(unanswered(l.node, clusterIP)())
+	l.must(d.explains(clientAddr, clusterIP, 0, "forward: ")()) // where it is translated before the route is looked up
+	l.must(answers(l.client, clusterIP, "ep1")())
+	l.onNode("ip", "route", "del", "unreachable", vip+"/32")
+	l.onNode("ip", "route", "replace", "unreachable", ep1Addr+"/32")
+	l.must(d.explains(clientAddr, clusterIP, 4, "unreachable: ", "no route to "+ep1Addr)())
+}
+
+// Without a daemon the last-known state answers, and the configuration's mistakes are named.
+func TestCommandsWithoutADaemon(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	d := l.newDaemon()
+	d.startReady()
+	n := l.namespace()
+	clusterIP, nodePort := n.web("shop")
+	l.within(patience, answers(l.client, nodePort, "ep1"))
+	l.within(patience, d.hasStored(n.name))
+	completed := func() error {
+		cmd := d.node.Command(t.Context(), shared.binary, "__complete", "--config", d.config, "plan", n.name+"/")
+		out, err := cmd.Output()
+		if err != nil || !strings.HasPrefix(string(out), n.name+"/shop\n") {
+			return fmt.Errorf("completion: %q, %w", out, err)
+		}
+		return nil
+	}
+	l.must(completed())
+	d.stop()
+	l.must(completed())
+	l.must(d.explains("host", n.name+"/shop", 0, "forward: ", clusterIP, ep1Addr, "(no daemon answers: this is of the last-known state of https://")())
+	if _, errs, code := d.edgeway("status"); code != 3 || !strings.Contains(errs, "not running") {
+		t.Errorf("status: exit code %d: %s", code, errs)
+	}
+	before, err := os.ReadDir(d.stateDir())
+	l.must(err)
+	for _, path := range d.stateFiles() {
+		l.must(os.WriteFile(path, []byte("damage"), 0o600))
+	}
+	if out, errs, code := d.edgeway("explain", "host", clusterIP); code != 3 || out != "" || !strings.Contains(errs, "not running") || !strings.Contains(errs, d.stateDir()) {
+		t.Errorf("explain with a damaged state: exit code %d: %s%s", code, out, errs)
+	}
+	if after, err := os.ReadDir(d.stateDir()); err != nil || len(after) != len(before) {
+		t.Errorf("explain changed the state on disk: %v, %v", after, err)
+	}
+	d.configure("[proxy]\nnodeport_adresses = []\n")
+	for _, command := range []string{"status", "reload"} {
+		if _, errs, code := d.edgeway(command); code != 2 || !strings.Contains(errs, "nodeport_adresses") {
+			t.Errorf("%s with an invalid configuration: exit code %d: %s", command, code, errs)
+		}
+	}
+}

@@ -1,0 +1,162 @@
+package e2e
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// A connection from outside to a NodePort is forwarded; rules of somebody else drop it.
+func TestDoctorMendsForeignDrops(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		plant [][]string
+		words string
+	}{
+		"another table of nftables": {[][]string{
+			{"nft", "add table inet foo; add chain inet foo forwarded { type filter hook forward priority 10; policy drop; }"},
+			{"nft", "add rule inet foo forwarded ct state established,related accept"},
+		}, "the policy drop of chain forwarded (inet table foo)"},
+		"a rule in another table of nftables": {[][]string{
+			{"nft", "add table ip foo; add chain ip foo forwarded { type filter hook forward priority 10; }"},
+			{"nft", "add rule ip foo forwarded ip daddr 10.244.0.0/16 tcp dport 8080 drop"},
+		}, `the rule 'ip daddr 10.244.0.0/16 tcp dport 8080 drop' in chain forwarded (ip table foo)`},
+		"iptables-nft": {[][]string{{"iptables-nft", "-P", "FORWARD", "DROP"}}, "the policy drop of chain FORWARD (table filter of iptables-nft)"},
+		"iptables-legacy, as Docker has it": {[][]string{
+			{"iptables-legacy", "-N", "DOCKER-USER"},
+			{"iptables-legacy", "-A", "FORWARD", "-j", "DOCKER-USER"},
+			{"iptables-legacy", "-P", "FORWARD", "DROP"},
+		}, "Docker's policy drop of chain FORWARD (table filter of iptables-legacy)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := newLab(t)
+			d := l.newDaemon()
+			d.startReady()
+			_, nodePort := l.namespace().web("shop")
+			reached := answers(l.client, nodePort, "ep1")
+			l.within(patience, reached)
+			d.well("firewall")
+
+			for _, command := range c.plant {
+				l.onNode(command[0], command[1:]...)
+			}
+			l.must(silent(l.client, nodePort)())
+			d.poke()
+			d.cured("firewall", c.words+" drops connections from outside by eth0 to ", func() error {
+				d.poke()
+				return reached()
+			})
+		})
+	}
+}
+
+// poke has the daemon look at the host, which it otherwise does once a minute: its network has changed.
+func (d *daemon) poke() {
+	d.t.Helper()
+	d.onNode("ip", "route", "replace", "198.18.0.0/24", "via", "192.0.2.1")
+	d.onNode("ip", "route", "del", "198.18.0.0/24")
+}
+
+// found is what tests read of one finding of `edgeway doctor --json`.
+type found struct{ Check, Level, Seen, Mend string }
+
+// connected gives the findings of these checks that are not "ok".
+func (d *daemon) connected(check string, args ...string) (out []found) {
+	d.t.Helper()
+	text, errs, code := d.edgeway(append([]string{"doctor", "--json", "--connect"}, args...)...)
+	var report struct{ Findings []found }
+	if err := json.Unmarshal([]byte(text), &report); err != nil {
+		d.t.Fatalf("edgeway doctor (code %d, %s): %v in %q", code, errs, err, text)
+	}
+	for _, f := range report.Findings {
+		if f.Check == check && f.Level != "ok" {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// only wants one finding, a problem with all words.
+func (d *daemon) only(of []found, words ...string) found {
+	d.t.Helper()
+	if len(of) != 1 || of[0].Level != "problem" || !containsAll(of[0].Seen, words) {
+		d.t.Fatalf("edgeway doctor --connect says %+v, want one problem with %q", of, words)
+	}
+	return of[0]
+}
+
+// The rules of a backend are in tables that it shares with others. What they reject and drop is no fault of the host.
+func TestDoctorBlamesNoRuleOfABackend(t *testing.T) {
+	t.Parallel()
+	for _, backend := range []string{"nftables", "iptables-nft", "iptables-legacy"} {
+		t.Run(backend, func(t *testing.T) {
+			t.Parallel()
+			l := newLab(t)
+			d := l.newDaemon()
+			d.configure(withBackend(backend))
+			n := l.namespace()
+			_, nodePort := n.web("shop")
+			n.service("empty", func(s *corev1.ServiceSpec) { s.Type = corev1.ServiceTypeNodePort })
+			n.endpoints("few", ep1Addr)
+			few := n.service("few", func(s *corev1.ServiceSpec) {
+				s.Type, s.LoadBalancerSourceRanges = corev1.ServiceTypeLoadBalancer, []string{clientAddr + "/32"}
+				s.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
+			})
+			n.loadBalancer(few, "203.0.113.200")
+			d.startReady()
+			l.within(patience, answers(l.client, nodePort, "ep1"))
+			if got := d.connected("firewall", n.name+"/shop"); len(got) != 0 {
+				t.Errorf("edgeway doctor says %+v", got)
+			}
+		})
+	}
+}
+
+// --connect says on which side the fault lies, and --trace names the rule. Nothing of the trace stays.
+func TestDoctorConnectsAndTraces(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	d := l.newDaemon()
+	n := l.namespace()
+	clusterIP, _ := n.web("shop")
+	d.startReady()
+	works := answers(l.node, clusterIP, "ep1")
+	l.within(patience, works)
+	service := n.name + "/shop"
+	if got := d.connected("connect", service); len(got) != 0 {
+		t.Fatalf("where all works edgeway doctor --connect says %+v", got)
+	}
+
+	dead := l.ep1.Command(t.Context(), "nft", `table inet off { chain in { type filter hook input priority 0; tcp dport 8080 reject with tcp reset; }; }`)
+	if out, err := dead.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	d.only(d.connected("connect", service), "no endpoint of "+service, ep1Addr+":8080 refuses connections")
+	l.must(l.ep1.Command(t.Context(), "nft", "delete table inet off").Run())
+
+	l.onNode("nft", `table inet foo { chain before { type filter hook output priority -150; ip daddr `+strings.TrimSuffix(clusterIP, ":80")+` tcp dport 80 drop; }; }`)
+	d.only(d.connected("connect", service), "endpoints of "+service, "The fault lies on this host", clusterIP+" does not answer")
+	d.only(d.connected("trace", service, "--trace"), "tcp dport 80 drop", "in chain before (inet table foo) drops the connection to "+clusterIP)
+	if tables := l.onNode("nft", "list", "tables"); strings.Contains(tables, "edgeway-trace") {
+		t.Errorf("the table of the trace stays:\n%s", tables)
+	}
+
+	// The API server is at the other end of eth0.
+	l.onNode("nft", "flush chain inet foo before; add chain inet foo answers { type filter hook input priority 0; policy drop; }; "+
+		"add rule inet foo answers ip saddr 192.0.2.1 accept")
+	traced := d.only(d.connected("trace", service, "--trace"), "the policy drop of chain answers (inet table foo) drops the answer to the connection to "+clusterIP)
+	l.onNode("sh", "-ec", traced.Mend)
+	l.must(works())
+
+	l.onNode("nft", "add table inet edgeway-trace")
+	d.stop()
+	if out, errs, code := d.edgeway("cleanup"); code != 0 {
+		t.Errorf("edgeway cleanup ended with %d: %s%s", code, out, errs)
+	}
+	if tables := l.onNode("nft", "list", "tables"); strings.Contains(tables, "edgeway") {
+		t.Errorf("after a cleanup:\n%s", tables)
+	}
+}

@@ -1,0 +1,77 @@
+package e2e
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// A tenant whose endpoints come and go 50 times a second has the host do no more work than one who changes twice a second. Other
+// tenants' changes arrive at once meanwhile, and its own last one is not lost.
+func TestAFlappingServiceIsDamped(t *testing.T) {
+	l := newLab(t)
+	d := l.newDaemon()
+	d.startReady()
+	n := l.namespace()
+	flapping, _ := n.web("flapping")
+	l.within(patience, answers(l.client, flapping, "ep1"))
+	began, syncs, ticks := time.Now(), d.partialSyncs(), d.ticks(4)
+	done := make(chan error, 1)
+	const changes = 600
+	go func() { done <- n.flap("flapping", changes) }()
+	quick := n.soon("meanwhile")
+	l.must(<-done)
+	span := time.Since(began).Seconds()
+	syncs, ticks = d.partialSyncs()-syncs, d.ticks(4)-ticks
+	if most := 30 + 2*span; float64(syncs) > most {
+		t.Errorf("%d syncs in %.1f s, want at most %.0f", syncs, span, most)
+	}
+	t.Logf("%.0f changes a second: %.1f syncs a second, %.1f %% of a processor with all programs; a new Service after %.1f s",
+		changes/span, float64(syncs)/span, float64(ticks)/span, quick.Seconds())
+	n.endpoints("flapping", ep2Addr)
+	l.within(patience, answers(l.client, flapping, "ep2"))
+}
+
+// flap adds and removes the second endpoint of a Service, 50 times a second where the API server can.
+func (n *namespace) flap(service string, changes int) error {
+	slices := shared.admin.Discovery.EndpointSlices(n.name)
+	slice, err := slices.Get(n.t.Context(), service, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	one := slice.Endpoints
+	two := append(one[:1:1], discoveryv1.Endpoint{Addresses: []string{ep2Addr}, Conditions: discoveryv1.EndpointConditions{Ready: new(true)}})
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for i := range changes {
+		<-tick.C
+		slice.ResourceVersion, slice.Endpoints = "", one
+		if i%2 == 0 {
+			slice.Endpoints = two
+		}
+		if _, err := slices.Update(n.t.Context(), slice, metav1.UpdateOptions{}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// partialSyncs is how many changes the backend has programmed.
+func (d *daemon) partialSyncs() int {
+	d.t.Helper()
+	const name = `edgeway_sync_duration_seconds_count{kind="partial",stage="nftables"} `
+	_, body, err := d.get(metricsAddr, "/metrics")
+	d.must(err)
+	_, value, found := strings.Cut(body, "\n"+name)
+	value, _, _ = strings.Cut(value, "\n")
+	count, err := strconv.Atoi(value)
+	if !found || err != nil {
+		d.t.Fatal(fmt.Errorf("metric %s%q: %w", name, value, orElse(err, "it is not there")))
+	}
+	return count
+}

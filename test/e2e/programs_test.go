@@ -1,0 +1,111 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// wrapNFT has the next start of the daemon run a script of the shell in the place of nft, which the script may run.
+func (d *daemon) wrapNFT(script string) {
+	d.t.Helper()
+	const path = "/usr/sbin:/usr/bin:/sbin:/bin"
+	bin := d.t.TempDir()
+	d.must(os.WriteFile(filepath.Join(bin, "nft"), []byte("#!/bin/sh\nPATH="+path+"\n"+script), 0o755))
+	d.env = append(d.env, "PATH="+bin+":"+path)
+}
+
+// nftMode gives a function that makes nft idle, hang, or work.
+func (d *daemon) nftMode() (set func(mode string)) {
+	d.t.Helper()
+	file := filepath.Join(d.dir, "nft-mode")
+	set = func(mode string) {
+		d.t.Helper()
+		d.must(os.WriteFile(file+".new", []byte(mode), 0o600))
+		d.must(os.Rename(file+".new", file))
+	}
+	set("work")
+	d.wrapNFT(fmt.Sprintf("case $(cat %q) in\nidle) exec cat >/dev/null ;;\nhang) exec sleep 120 ;;\nesac\nexec nft \"$@\"\n", file))
+	return set
+}
+
+// An nft that says that all is well, and does nothing, is not believed: what is missing is programmed as soon as it works again.
+func TestNFTThatDoesNothing(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	d := l.newDaemon()
+	nft := d.nftMode()
+	d.startReady()
+	n := l.namespace()
+	_, early := n.web("early")
+	l.within(patience, answers(l.client, early, "ep1"))
+	nft("idle")
+	_, late := n.web("late")
+	l.within(patience, d.logged("the kernel saw no change"))
+	l.must(answers(l.client, early, "ep1")())
+	l.must(unanswered(l.client, late)())
+	nft("work")
+	l.within(patience, answers(l.client, late, "ep1"))
+}
+
+// An nft that hangs, in a sync and in a reload, keeps the daemon neither from answering nor from ending.
+func TestNFTThatHangs(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	d := l.newDaemon()
+	nft := d.nftMode()
+	d.startReady()
+	n := l.namespace()
+	_, early := n.web("early")
+	l.within(patience, answers(l.client, early, "ep1"))
+	nft("hang")
+	_, late := n.web("late")
+	d.signal(syscall.SIGHUP)
+	l.throughout(3*time.Second, func() error {
+		if _, _, err := d.get(healthAddr, "/livez"); err != nil {
+			return err
+		}
+		return answers(l.client, early, "ep1")()
+	})
+	limit := l.promised(15 * time.Second) // TimeoutStopSec= of the unit
+	began := time.Now()
+	d.stop()
+	if took := time.Since(began); took > limit {
+		t.Errorf("the daemon ended after %s", took)
+	}
+	l.must(answers(l.client, early, "ep1")())
+	nft("work")
+	d.startReady()
+	l.within(patience, answers(l.client, late, "ep1"))
+}
+
+// A state that is no file, and one that never ends, hold the start up no more than a damaged one does.
+func TestStateThatIsNoFile(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	d := l.newDaemon()
+	d.startReady()
+	n := l.namespace()
+	_, nodePort := n.web("shop")
+	l.within(patience, d.hasStored(n.name))
+	for name, place := range map[string]func(path string) error{
+		"a pipe":   func(path string) error { return syscall.Mkfifo(path, 0o600) },
+		"a device": func(path string) error { return os.Symlink("/dev/zero", path) },
+	} {
+		d.stop()
+		l.must(os.Remove(d.logFile()))
+		l.onNode("nft", "flush", "ruleset")
+		for _, f := range d.stateFiles() {
+			l.must(os.RemoveAll(f))
+			l.must(place(f))
+		}
+		d.start()
+		l.within(patience, d.healthy)
+		l.within(patience, d.logged("last-known state not used", "not a regular file"))
+		l.within(patience, answers(l.client, nodePort, "ep1"))
+		t.Logf("state that is %s: served", name)
+	}
+}
