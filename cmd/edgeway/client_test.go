@@ -37,6 +37,7 @@ func answering(t *testing.T, status control.Status) (configName string) {
 		Status: func() control.Status { return status },
 		State:  func() pipeline.State { return pipeline.State{InForce: p} },
 		Gaps:   func(*plan.ServicePort) []proxiers.Gap { return nil },
+		Out:    func(*plan.ServicePort) []string { return nil },
 		Way: func(netip.Addr) (nodeinfo.Way, error) {
 			return nodeinfo.Way{Source: netip.MustParseAddr("192.0.2.1"), Interface: "eth0"}, nil
 		},
