@@ -40,11 +40,15 @@ func TestUncommentedShippedFileEqualsTheDefaults(t *testing.T) {
 	}
 }
 
-// The table of kube-proxy's settings and the README name keys by hand.
+// The table of kube-proxy's settings, the README and the other documents name keys by hand.
 func TestDocumentsNameOnlyKnownKeys(t *testing.T) {
 	known := values(Default(), choices)
 	pattern := regexp.MustCompile(`\b(node|source|proxy|conntrack|checks|health|metrics|log|control)(\.[a-z_]+)+\b`)
-	for _, name := range []string{"packaging/man/edgeway.toml.5", "packaging/man/edgeway.8", "README.md"} {
+	names := []string{
+		"packaging/man/edgeway.toml.5", "packaging/man/edgeway.8", "README.md", "etc/edgeway/examples/monitoring/alerts.yaml",
+		"packaging/doc/routes.md", "packaging/doc/fleet.md", "packaging/doc/limits.md",
+	}
+	for _, name := range names {
 		text, err := os.ReadFile(filepath.Join(root, name))
 		if err != nil {
 			t.Fatal(err)

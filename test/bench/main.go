@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -29,7 +30,10 @@ type options struct {
 	// firstSyncLimit makes a program slow.
 	firstSyncLimit time.Duration
 	json           string
-	logs           string
+	plot           string
+	// figures are of an earlier run, to be drawn; nothing is measured then.
+	figures string
+	logs    string
 }
 
 func main() {
@@ -55,6 +59,8 @@ func parse(args []string) (options, error) {
 	flags.IntVar(&o.endpoints, "endpoints", 5, "endpoints of each Service, at most 8")
 	flags.DurationVar(&o.firstSyncLimit, "first-sync-limit", 30*time.Second, "a program whose first sync takes longer has no further one")
 	flags.StringVar(&o.json, "json", "bench.json", "the `file` for all figures")
+	flags.StringVar(&o.plot, "plot", "", "a `file` for all figures as plots, in SVG; empty: none")
+	flags.StringVar(&o.figures, "figures", "", "a `file` that -json wrote: draw -plot of it, and measure nothing")
 	flags.StringVar(&o.logs, "logs", "", "a `directory` to keep the programs' logs in; empty: they are removed")
 	modeName := flags.String("mode", "nftables", "what both programs use: nftables, iptables-nft or iptables-legacy")
 	sizes := flags.String("sizes", "", "numbers of Services, ascending; empty: what the mode's bounds are about")
@@ -78,7 +84,7 @@ func parse(args []string) (options, error) {
 	if o.endpoints < 1 || o.endpoints > maxEndpoints || o.rounds < 1 || o.changes < 1 || o.burst < 1 {
 		return o, fmt.Errorf("endpoints must be 1 to %d, and every count at least 1", maxEndpoints)
 	}
-	if os.Getuid() != 0 {
+	if o.figures == "" && os.Getuid() != 0 {
 		return o, fmt.Errorf("network namespaces and control groups need root")
 	}
 	return o, nil
@@ -102,6 +108,13 @@ func (o options) bounds(r results) []bound {
 
 // runBench measures everything and writes the tables to out.
 func runBench(ctx context.Context, opts options, out io.Writer) error {
+	if opts.figures != "" {
+		figures, err := kit.Load(opts.figures)
+		if err != nil {
+			return err
+		}
+		return results{figures}.savePlot(opts)
+	}
 	b, err := newBench(ctx, opts)
 	if err != nil {
 		return err
@@ -111,5 +124,5 @@ func runBench(ctx context.Context, opts options, out io.Writer) error {
 		return err
 	}
 	b.results.print(out, opts)
-	return b.results.Save(opts.json)
+	return errors.Join(b.results.Save(opts.json), b.results.savePlot(opts))
 }

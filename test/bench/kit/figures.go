@@ -47,13 +47,34 @@ func (f Figures) Ratio(mine, other Key) (float64, bool) {
 	return value / divisor, ok && okOther && divisor > 0
 }
 
+// entry is what the file has of one Key.
+type entry struct {
+	Key
+	Median float64
+	Values []float64 `json:",omitempty"` // absent: only the median was kept
+}
+
+// Load reads figures that Save wrote.
+func Load(path string) (Figures, error) {
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("figures: %w", err)
+	}
+	var all []entry
+	if err := json.Unmarshal(raw, &all); err != nil {
+		return nil, fmt.Errorf("figures in %s: %w", path, err)
+	}
+	f := Figures{}
+	for _, e := range all {
+		if f[e.Key] = e.Values; len(e.Values) == 0 {
+			f.Add(e.Key, e.Median)
+		}
+	}
+	return f, nil
+}
+
 // Save writes all figures as JSON: a list sorted by measure, number of Services and program.
 func (f Figures) Save(path string) error {
-	type entry struct {
-		Key
-		Median float64
-		Values []float64
-	}
 	var all []entry
 	for k, values := range f {
 		median, _ := f.Median(k)

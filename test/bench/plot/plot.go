@@ -1,0 +1,132 @@
+// Package plot draws figures of a benchmark as SVG: one picture with a panel for each measure, which a browser shows as it is.
+package plot
+
+import (
+	"fmt"
+	"html"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// Panel shows how one measure grows. Both axes are logarithmic, so that a straight line is a power, and a level one a constant.
+type Panel struct {
+	Title string
+	Lines []Line
+}
+
+// Line is what one program measured. The first of each panel has the first colour, and so on.
+type Line struct {
+	Name   string
+	Points []Point
+}
+
+// Point is one figure; X and Y are above 0. In the picture it is a place in pixels.
+type Point struct{ X, Y float64 }
+
+// Sizes in pixels: of a panel, of what is drawn in it, and where that begins.
+const (
+	perRow              = 3
+	width, height       = 300, 220
+	plotWide, plotHigh  = 220, 140
+	plotLeft, plotUpper = 48, 34
+	head                = 56
+)
+
+// colors can be told apart by who does not see red or green.
+var colors = [...]string{"#0072b2", "#d55e00"}
+
+// SVG draws the panels, three in a row.
+func SVG(title string, panels []Panel) string {
+	var b strings.Builder
+	rows := (len(panels) + perRow - 1) / perRow
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="sans-serif" font-size="11" fill="#222">`+"\n",
+		perRow*width, head+rows*height)
+	b.WriteString(`<rect width="100%" height="100%" fill="#fff"/>` + "\n")
+	text(&b, Point{16, 24}, "start", title, `font-size="15" font-weight="bold"`)
+	if len(panels) > 0 {
+		for i, l := range panels[0].Lines {
+			x := 16 + float64(i)*130
+			fmt.Fprintf(&b, `<path d="M%.0f 40h20" stroke="%s" stroke-width="2"/>`+"\n", x, colors[i%len(colors)])
+			text(&b, Point{x + 26, 44}, "start", l.Name, "")
+		}
+	}
+	for i, p := range panels {
+		fmt.Fprintf(&b, `<g transform="translate(%d %d)">`+"\n", i%perRow*width, head+i/perRow*height)
+		p.draw(&b)
+		b.WriteString("</g>\n")
+	}
+	b.WriteString("</svg>\n")
+	return b.String()
+}
+
+func (p Panel) draw(b *strings.Builder) {
+	text(b, Point{plotLeft, 18}, "start", p.Title, `font-weight="bold"`)
+	var xs, ys []float64
+	for _, l := range p.Lines {
+		for _, point := range l.Points {
+			xs, ys = append(xs, point.X), append(ys, point.Y)
+		}
+	}
+	if len(xs) == 0 {
+		return
+	}
+	across, up := axis(xs), axis(ys)
+	at := func(pt Point) (x, y float64) {
+		return plotLeft + plotWide*across.part(pt.X), plotUpper + plotHigh*(1-up.part(pt.Y))
+	}
+	for e := up.from; e <= up.to; e++ {
+		_, y := at(Point{1, math.Pow10(e)})
+		fmt.Fprintf(b, `<path d="M%d %.1fh%d" stroke="#ddd"/>`+"\n", plotLeft, y, plotWide)
+		text(b, Point{plotLeft - 6, y + 4}, "end", number(math.Pow10(e)), "")
+	}
+	for e := across.from; e <= across.to; e++ {
+		x, _ := at(Point{math.Pow10(e), 1})
+		fmt.Fprintf(b, `<path d="M%.1f %dv%d" stroke="#ddd"/>`+"\n", x, plotUpper, plotHigh)
+		text(b, Point{x, plotUpper + plotHigh + 16}, "middle", number(math.Pow10(e)), "")
+	}
+	for i, l := range p.Lines {
+		color := colors[i%len(colors)]
+		var path strings.Builder
+		for j, point := range l.Points {
+			x, y := at(point)
+			fmt.Fprintf(&path, "%c%.1f %.1f", "ML"[min(j, 1)], x, y)
+			fmt.Fprintf(b, `<circle cx="%.1f" cy="%.1f" r="3" fill="%s"><title>%s, %s: %s</title></circle>`+"\n",
+				x, y, color, html.EscapeString(l.Name), number(point.X), number(point.Y))
+		}
+		fmt.Fprintf(b, `<path d="%s" fill="none" stroke="%s" stroke-width="2"/>`+"\n", path.String(), color)
+	}
+}
+
+// decades are the powers of ten that an axis goes from and to.
+type decades struct{ from, to int }
+
+func axis(values []float64) decades {
+	d := decades{math.MaxInt, math.MinInt}
+	for _, v := range values {
+		exact := math.Log10(v)
+		d.from, d.to = min(d.from, int(math.Floor(exact))), max(d.to, int(math.Ceil(exact)))
+	}
+	if d.from == d.to {
+		d.to++
+	}
+	return d
+}
+
+// part says where on the axis a value is: 0 where it begins, 1 where it ends.
+func (d decades) part(v float64) float64 {
+	return (math.Log10(v) - float64(d.from)) / float64(d.to-d.from)
+}
+
+// number prints four digits at most, as 10k from ten thousand on.
+func number(v float64) string {
+	unit := ""
+	if v >= 10_000 {
+		v, unit = v/1000, "k"
+	}
+	return strconv.FormatFloat(v, 'g', 4, 64) + unit
+}
+
+func text(b *strings.Builder, at Point, anchor, words, style string) {
+	fmt.Fprintf(b, `<text x="%.1f" y="%.1f" text-anchor="%s" %s>%s</text>`+"\n", at.X, at.Y, anchor, style, html.EscapeString(words))
+}

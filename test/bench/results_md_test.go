@@ -1,0 +1,114 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"edgeway/test/bench/kit"
+)
+
+var update = flag.Bool("update", false, "draw results/*.svg anew")
+
+// shown gives the figures of results and the options that they were drawn with.
+func shown(t *testing.T, mode string) (results, options) {
+	t.Helper()
+	m, err := findMode(mode)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := kit.Load(filepath.Join("results", mode+".json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return results{f}, options{mode: m}
+}
+
+var shownModes = []string{"nftables", "iptables-legacy", "iptables-nft"}
+
+// The plots are what the figures beside them give.
+func TestPlotsAreOfTheirFigures(t *testing.T) {
+	for _, mode := range shownModes {
+		path := filepath.Join("results", mode+".svg")
+		r, opts := shown(t, mode)
+		opts.plot = path
+		if *update {
+			if err := r.savePlot(opts); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(string(want), r.draw(opts)); diff != "" {
+			t.Errorf("%s is of other figures (go test -update draws it anew):\n%s", path, diff)
+		}
+	}
+}
+
+// The tables of RESULTS.md have the figures of the plots, and all of them.
+func TestTablesHaveTheFigures(t *testing.T) {
+	text, err := os.ReadFile("RESULTS.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, mode := range shownModes {
+		r, _ := shown(t, mode)
+		_, section, found := strings.Cut(string(text), fmt.Sprintf("\n| mode %s |", mode))
+		if !found {
+			t.Fatalf("no table of mode %s", mode)
+		}
+		section, _, _ = strings.Cut(section, "\n\n")
+		head, rows, _ := strings.Cut(section, "\n")
+		seen := 0
+		for line := range strings.Lines(rows) {
+			cells := cellsOf(line)
+			for i, services := range cellsOf(head) {
+				seen += compareCell(t, r, mode+": "+cells[0], services, cells[i+1])
+			}
+		}
+		if seen != len(r.Figures) {
+			t.Errorf("the table of mode %s has %d figures, the file %d", mode, seen, len(r.Figures))
+		}
+	}
+}
+
+func cellsOf(line string) []string {
+	var all []string
+	for cell := range strings.SplitSeq(strings.Trim(line, "| \n"), "|") {
+		all = append(all, strings.TrimSpace(cell))
+	}
+	return all
+}
+
+// compareCell gives the number of figures in a cell: ours, the peer's. row is "mode: measure, unit".
+func compareCell(t *testing.T, r results, row, services, cell string) (seen int) {
+	t.Helper()
+	_, name, _ := strings.Cut(row, ": ")
+	m := measure(name[:max(0, strings.LastIndex(name, ","))])
+	n, err := strconv.Atoi(strings.ReplaceAll(services, ",", ""))
+	divisor, _ := unit(m)
+	for i, program := range []string{oursName, peerName} {
+		parts := strings.Split(cell, "/")
+		if i >= len(parts) || err != nil {
+			break
+		}
+		value, err := strconv.ParseFloat(strings.TrimSpace(parts[i]), 64)
+		if err != nil {
+			continue // a head line, or not measured
+		}
+		seen++
+		if median, ok := r.median(m, n, program); !ok || math.Abs(median/divisor-value) > value/1000 {
+			t.Errorf("%s, %s Services, %s: %v in the table, %v in the file", row, services, program, value, median/divisor)
+		}
+	}
+	return seen
+}
