@@ -110,9 +110,14 @@ func (l *lab) attack(listener, path string) {
 		"nothing":                 "",
 	} {
 		conns := l.storm(l.client, at(nodeAddr, int(port)), request, 3000)
-		start := time.Now()
-		if code, body, err := d.get(listener, path); code != http.StatusOK || err != nil || time.Since(start) > l.promised(time.Second) {
-			l.t.Errorf("%s: a probe of this host gets %d %s %v after %s", name, code, body, err, time.Since(start))
+		for start := time.Now(); ; time.Sleep(50 * time.Millisecond) { // of metrics, few are served at a time
+			code, body, err := d.get(listener, path)
+			if took := time.Since(start); took > l.promised(time.Second) {
+				l.t.Errorf("%s: a probe of this host gets %d %.200s %v after %s", name, code, body, err, took)
+			} else if code != http.StatusOK || err != nil {
+				continue
+			}
+			break
 		}
 		if n := d.sockets(port); n > 300 {
 			l.t.Errorf("%s: %d connections are open", name, n)
