@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"edgeway/proxiers/iptables/xtables"
 	"edgeway/proxiers/plan"
@@ -131,7 +132,7 @@ func (s *service) target(f *plan.Frontend, rt routes) string {
 		return s.routesChain(xtables.NAT, rt)
 	case pod && host && outside:
 		s.masquerade[pool] = append(s.masquerade[pool], rule(s.match(f), jump(chainMarkMasq)))
-	case !pod && host && outside && len(s.pods) == 1:
+	case !pod && host && outside && len(s.pods) == 1 && !strings.HasSuffix(s.pods[0], "/0"): // iptables-nft (1.8.9) refuses "! -s 0.0.0.0/0"
 		s.masquerade[pool] = append(s.masquerade[pool], rule("! "+s.pods[0], s.match(f), jump(chainMarkMasq)))
 	default:
 		return s.routesChain(xtables.NAT, rt)
@@ -149,8 +150,7 @@ func (s *service) poolName(p plan.Pool) string {
 	return [...]string{plan.ClusterPool: "KUBE-SVC-", plan.LocalPool: "KUBE-SVL-"}[p] + s.hash
 }
 
-// otherPackets adds what a frontend means for packets that are not for it: other ports of a ClusterIP, and NodePorts
-// on loopback that have no relay.
+// otherPackets adds what a frontend means for packets to other ports of a ClusterIP, and to NodePorts on loopback without relay.
 func (s *service) otherPackets(f *plan.Frontend) {
 	if f.Kind == plan.ClusterIP {
 		whole := entry{filterServices, place{addr: f.Addr}, refusal(destination(f.Addr), plan.OtherPort)}
