@@ -125,14 +125,14 @@ func (s *service) target(f *plan.Frontend, rt routes) string {
 		return s.routesChain(xtables.NAT, rt)
 	}
 	pool := rt[0].Pool
-	pod, host, outside := rt[plan.FromPod].SNAT, rt[plan.FromHost].SNAT, rt[plan.FromOutside].SNAT
+	snat := [3]bool{rt[plan.FromPod].SNAT, rt[plan.FromHost].SNAT, rt[plan.FromOutside].SNAT}
 	switch {
-	case !pod && !host && !outside:
+	case snat == [3]bool{}:
 	case f.Kind != plan.ClusterIP:
 		return s.routesChain(xtables.NAT, rt)
-	case pod && host && outside:
+	case snat == [3]bool{true, true, true}:
 		s.masquerade[pool] = append(s.masquerade[pool], rule(s.match(f), jump(chainMarkMasq)))
-	case !pod && host && outside && len(s.pods) == 1 && !strings.HasSuffix(s.pods[0], "/0"): // iptables-nft (1.8.9) refuses "! -s 0.0.0.0/0"
+	case snat == [3]bool{false, true, true} && len(s.pods) == 1 && !strings.HasSuffix(s.pods[0], "/0"): // iptables-nft (1.8.9) refuses "! -s 0.0.0.0/0"
 		s.masquerade[pool] = append(s.masquerade[pool], rule("! "+s.pods[0], s.match(f), jump(chainMarkMasq)))
 	default:
 		return s.routesChain(xtables.NAT, rt)
