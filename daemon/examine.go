@@ -13,7 +13,6 @@ import (
 	"edgeway/daemon/doctor"
 	"edgeway/daemon/doctor/finding"
 	"edgeway/daemon/doctor/firewall"
-	"edgeway/daemon/source"
 	"edgeway/daemon/source/kube"
 	"edgeway/daemon/source/lastknown"
 	"edgeway/daemon/tracker"
@@ -82,7 +81,7 @@ func addKube(h *doctor.Host, cfg *config.Config, logger *slog.Logger) {
 	h.Credentials = func() ([]string, error) { return kube.Warnings(k.Kubeconfig, k.AllowExecPlugins) }
 	if cfg.Source.LastKnown.Enabled {
 		h.Saved = func() (time.Time, error) {
-			saved, err := lastknown.Peek(cfg.Source.LastKnown.Directory, nowhere{})
+			saved, err := lastknown.Peek(cfg.Source.LastKnown.Directory, new(gathered))
 			return saved.At, err
 		}
 	}
@@ -110,13 +109,6 @@ func offline(ctx context.Context, cfg *config.Config, logger *slog.Logger) (doct
 	}
 	return doctor.Facts{Plan: p}, nil
 }
-
-// nowhere is a sink for who only wants to know whether there is something.
-type nowhere struct{}
-
-func (nowhere) Upsert(source.Object) {}
-func (nowhere) Delete(source.Key)    {}
-func (nowhere) Synced()              {}
 
 // facts gives the state of each source.
 func (s *sources) facts() (out []doctor.Source) {

@@ -93,10 +93,18 @@ func recall(ctx context.Context, cfg *config.Config) (m recalled, err error) {
 		from = append(from, fmt.Sprintf("the last-known state of %s, saved %s", m.saved.Server, m.saved.At.UTC().Format(time.RFC3339)))
 	}
 	if len(cfg.Source.File.Paths) > 0 {
-		if err := readFiles(ctx, cfg, all.Sink(fileLayer)); err != nil {
+		before, fault, err := readFiles(ctx, cfg, all.Sink(fileLayer))
+		if err != nil {
 			return m, err
 		}
-		from = append(from, "the manifests in "+strings.Join(cfg.Source.File.Paths, ", "))
+		if m.saved.Held == nil { // as sources.held
+			m.saved.Held = before.Held
+		}
+		text := "the manifests in " + strings.Join(cfg.Source.File.Paths, ", ")
+		if fault != "" {
+			text += " (" + fault + ")"
+		}
+		from = append(from, text)
 	}
 	var ok bool
 	if m.snapshot, ok = all.Snapshot(); !ok {
@@ -106,26 +114,44 @@ func recall(ctx context.Context, cfg *config.Config) (m recalled, err error) {
 	return m, nil
 }
 
-// readFiles reads the manifests once.
-func readFiles(ctx context.Context, cfg *config.Config, sink source.Sink) error {
-	files := file.New(file.Options{Paths: cfg.Source.File.Paths, NodeName: cfg.Node.Name, Logger: slog.New(slog.DiscardHandler)})
+// readFiles reads the manifests once. What cannot be read is as the last-known state has it, which before says of itself; the
+// fault says what that is.
+func readFiles(ctx context.Context, cfg *config.Config, sink source.Sink) (before lastknown.Saved, fault string, err error) {
+	o := file.Options{Paths: cfg.Source.File.Paths, NodeName: cfg.Node.Name, Logger: slog.New(slog.DiscardHandler)}
+	var saved gathered
+	if cfg.Source.LastKnown.Enabled {
+		if before, err = lastknown.Peek(savedFilesDir(cfg), &saved); err == nil {
+			o.Known = func() ([]source.Object, bool) { return saved, true }
+		}
+	}
+	files := file.New(o)
 	defer meanwhile(ctx, func(ctx context.Context) error { return files.Run(ctx, sink) })()
 	look := time.NewTicker(10 * time.Millisecond)
 	defer look.Stop()
 	for {
 		switch status := files.Status(); {
-		case status.Err != "":
-			return fmt.Errorf("source %s: %s", fileLayer, status.Err)
 		case status.Synced:
-			return nil
+			return before, status.Err, nil
+		case status.Err != "" && o.Known != nil:
+			sink.Synced() // the source says it a moment later
+			return before, status.Err, nil
+		case status.Err != "":
+			return before, "", fmt.Errorf("source %s: %s", fileLayer, status.Err)
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("source %s: %w", fileLayer, context.Cause(ctx))
+			return before, "", fmt.Errorf("source %s: %w", fileLayer, context.Cause(ctx))
 		case <-look.C:
 		}
 	}
 }
+
+// gathered is a sink that keeps what it is told.
+type gathered []source.Object
+
+func (g *gathered) Upsert(obj source.Object) { *g = append(*g, obj) }
+func (*gathered) Delete(source.Key)          {}
+func (*gathered) Synced()                    {}
 
 // lookAround reads this host's addresses once.
 func lookAround(ctx context.Context) (*nodeinfo.Host, error) {

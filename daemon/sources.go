@@ -78,7 +78,7 @@ func newSources(cfg *config.Config, logger *slog.Logger) (*sources, error) {
 func (s *sources) addFiles(cfg *config.Config, logger *slog.Logger) {
 	o := file.Options{Paths: cfg.Source.File.Paths, NodeName: cfg.Node.Name, Logger: logger.With("source", fileLayer)}
 	if cfg.Source.LastKnown.Enabled {
-		s.savedFiles = lastknown.New(filepath.Join(cfg.Source.LastKnown.Directory, "manifests"), lastknown.Options{
+		s.savedFiles = lastknown.New(savedFilesDir(cfg), lastknown.Options{
 			Name:    lastKnownFiles,
 			Server:  func() string { return "" },
 			Objects: func() iter.Seq[source.Object] { return s.tracker.Objects(fileLayer) },
@@ -87,6 +87,11 @@ func (s *sources) addFiles(cfg *config.Config, logger *slog.Logger) {
 		o.Known = s.knownFiles
 	}
 	s.file = file.New(o)
+}
+
+// savedFilesDir has the last-known state of the manifests.
+func savedFilesDir(cfg *config.Config) string {
+	return filepath.Join(cfg.Source.LastKnown.Directory, "manifests")
 }
 
 // knownFiles gives what the files held before the start; ok is false if there is no state that says it.
