@@ -95,7 +95,8 @@ func (r *relay) stop() error {
 	if err := kit.Stop(r.cmd, 10*time.Second); err != nil {
 		return fmt.Errorf("stop of %s: %w", r.name, err)
 	}
-	return nil
+	// socat's processes outlive the one that listens.
+	return r.cg.Kill()
 }
 
 // close stops the program and removes its control group.
