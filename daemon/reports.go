@@ -83,7 +83,7 @@ func nodePortCondition(s pipeline.State) []health.Condition {
 	}
 	for _, p := range s.PlanProblems {
 		if p.Object.Kind == source.KindSetting && p.Object.Name == planner.NodePortSetting {
-			return []health.Condition{{Name: "nodeport-addresses", Level: health.Degraded, Message: "NodePorts do not work: " + p.Message}}
+			return []health.Condition{{Name: "nodeport-addresses", Level: health.Problem, Message: "NodePorts do not work: " + p.Message}}
 		}
 	}
 	return nil

@@ -35,8 +35,8 @@ func findNFT() (*tool, error) {
 	return &tool{path}, nil
 }
 
-// tooOld gives an error for a version of nft that is known not to do.
-func (n *tool) tooOld(ctx context.Context) error {
+// checkVersion finds an nft that does not answer, or is of a version that is known not to do.
+func (n *tool) checkVersion(ctx context.Context) error {
 	var version bytes.Buffer
 	_, err := program.Call{Path: n.path, Args: []string{"--version"}, Stdout: &version, Bound: openLimit}.Run(ctx)
 	switch text := strings.TrimSpace(version.String()); {

@@ -26,7 +26,7 @@ func Probe(ctx context.Context, s Schema, sample *plan.Plan) error {
 	if err != nil {
 		return err
 	}
-	if err := nft.tooOld(ctx); err != nil {
+	if err := nft.checkVersion(ctx); err != nil {
 		return err
 	}
 	s.Table += "-probe"
