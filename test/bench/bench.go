@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"edgeway/test/bench/cgroup"
@@ -218,12 +219,12 @@ type step struct {
 	run  func(context.Context) error
 }
 
-// inTurns lets the programs take turns at a measurement. Those whose turn it is not are frozen, and
-// one whose turn begins first catches up with what it missed.
+// inTurns lets the programs take turns at a measurement, each as often the first of a round as the other. Those whose turn
+// it is not are frozen, and one whose turn begins first catches up with what it missed.
 func (b *bench) inTurns(rounds int, measure func(context.Context, *program) error) func(context.Context) error {
 	return func(ctx context.Context) error {
-		for range rounds {
-			for _, p := range b.programs() {
+		for round := range rounds {
+			for _, p := range turned(b.programs(), round) {
 				if err := b.turn(ctx, p); err != nil {
 					return err
 				}
@@ -234,6 +235,14 @@ func (b *bench) inTurns(rounds int, measure func(context.Context, *program) erro
 		}
 		return b.turn(ctx, nil)
 	}
+}
+
+// turned gives the programs in the order of a round.
+func turned(programs []*program, round int) []*program {
+	if round%2 == 1 {
+		slices.Reverse(programs)
+	}
+	return programs
 }
 
 // turn freezes all programs but p and waits until p is idle.

@@ -23,8 +23,8 @@ func (b *bench) coldStart(ctx context.Context) error {
 		}
 	}
 	b.cluster.StopAPIServer()
-	for range b.opts.rounds {
-		for _, p := range programs {
+	for round := range b.opts.rounds {
+		for _, p := range turned(programs, round) {
 			if err := b.turn(ctx, p); err != nil {
 				return err
 			}
