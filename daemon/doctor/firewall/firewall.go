@@ -13,6 +13,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"weak"
 
 	"edgeway/daemon/doctor/finding"
 	"edgeway/proxiers/plan"
@@ -21,11 +22,19 @@ import (
 // Check is the name of the findings.
 const Check = "firewall"
 
-// Checker looks from time to time, never twice at once.
-type Checker struct{ reader reader }
+// Checker looks from time to time, never twice at once. Where nothing has changed it asks no more than whether that is so.
+type Checker struct {
+	reader reader
+	// The last look: what was asked, and found.
+	plan          weak.Pointer[plan.Plan]
+	survey        survey
+	tables        []*table
+	masqueradeBit int
+	found         []finding.Finding
+}
 
 // New makes one that looks at the network namespace of the calling thread.
-func New() *Checker { return &Checker{newReader()} }
+func New() *Checker { return &Checker{reader: newReader()} }
 
 // Question is what the rules are asked about.
 type Question struct {
@@ -40,15 +49,20 @@ func (c *Checker) Look(ctx context.Context, q Question) []finding.Finding {
 	ctx, cancel := context.WithTimeout(ctx, timeBound)
 	defer cancel()
 	tables := c.reader.read(ctx)
-	var ways []*way
-	if slices.ContainsFunc(tables, (*table).meetsPackets) {
-		ways = survey(q.Plan, q.Host) // some 100 ms for 10,000 Services
+	if !slices.ContainsFunc(tables, (*table).meetsPackets) {
+		return ask(tables, nil, q.MasqueradeBit).findings()
 	}
-	j := ask(tables, ways, q.MasqueradeBit)
-	for _, h := range j.order {
-		h.at.describe(ctx)
+	if of := weak.Make(q.Plan); of != c.plan || !c.survey.holds(q.Host) {
+		c.plan, c.survey, c.found = of, newSurvey(q.Plan, q.Host), nil
 	}
-	return j.findings()
+	if c.found == nil || !slices.Equal(tables, c.tables) || q.MasqueradeBit != c.masqueradeBit {
+		j := ask(tables, c.survey.ways, q.MasqueradeBit)
+		for _, h := range j.order {
+			h.at.describe(ctx)
+		}
+		c.tables, c.masqueradeBit, c.found = tables, q.MasqueradeBit, j.findings()
+	}
+	return c.found
 }
 
 // hit is a place that drops packets.

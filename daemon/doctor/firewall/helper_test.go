@@ -121,7 +121,7 @@ func judge(tables []*table, ways []*way, masqueradeBit int) []finding.Finding {
 
 // asked gives the findings about the rules.
 func asked(p *plan.Plan, tables []*table) []finding.Finding {
-	return judge(tables, survey(p, testHost{}), 14)
+	return judge(tables, newSurvey(p, testHost{}).ways, 14)
 }
 
 // chainJSON is what nft prints of a table with one base chain and its rules, each a list of statements.

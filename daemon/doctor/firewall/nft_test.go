@@ -152,7 +152,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(chainJSON("forward", 0, "drop", "["+byState+"]", "["+byLinks+"]", "["+noSYN+", "+queued+"]")))
 	f.Add([]byte(chainJSON("input", -1, "accept", "["+away+"]", "away: ["+away+", "+reversePath+", "+rate+"]")))
 	f.Add([]byte(`{"nftables": [{"set": {"name": "a", "elem": ["@a", {"elem": {"val": "@a"}}, [1, 2], null]}}]}`))
-	ways := survey(everything(), testHost{})
+	ways := newSurvey(everything(), testHost{}).ways
 	f.Fuzz(func(t *testing.T, text []byte) {
 		tables, err := parseNFT(text)
 		got := judge(tables, ways, 14)

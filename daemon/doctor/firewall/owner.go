@@ -163,7 +163,7 @@ func (p place) ownersMend(w *way, s step) string {
 		}
 	case firewalld:
 		if !w.endpoint.IsValid() {
-			return fmt.Sprintf("firewall-cmd --permanent --add-port=%d/%s && firewall-cmd --reload", w.front.Port(), lower(w.protocol))
+			return fmt.Sprintf("firewall-cmd --permanent --add-port=%d/%s && firewall-cmd --reload", w.front.Port(), lower(w.service.Protocol))
 		}
 		if hook == "forward" {
 			return firewalldMend
@@ -194,7 +194,7 @@ func ufwMend(w *way, hook string) string {
 	if w.endpoint.IsValid() {
 		served = w.endpoint
 	}
-	to := fmt.Sprintf("to %s port %d proto %s", served.Addr(), served.Port(), lower(w.protocol))
+	to := fmt.Sprintf("to %s port %d proto %s", served.Addr(), served.Port(), lower(w.service.Protocol))
 	switch hook {
 	case "forward":
 		return fmt.Sprintf("ufw route allow in on %s out on %s", w.in, w.out)
@@ -210,9 +210,9 @@ func (w *way) iptablesMatch(s step, translated bool) string {
 		return "-m conntrack --ctstate DNAT"
 	}
 	if s.reply {
-		return fmt.Sprintf("-s %s -p %s --sport %d", w.front.Addr(), lower(w.protocol), w.front.Port())
+		return fmt.Sprintf("-s %s -p %s --sport %d", w.front.Addr(), lower(w.service.Protocol), w.front.Port())
 	}
-	return fmt.Sprintf("-d %s -p %s --dport %d", w.front.Addr(), lower(w.protocol), w.front.Port())
+	return fmt.Sprintf("-d %s -p %s --dport %d", w.front.Addr(), lower(w.service.Protocol), w.front.Port())
 }
 
 func (w *way) nftMatch(s step, translated bool) string {
@@ -221,9 +221,9 @@ func (w *way) nftMatch(s step, translated bool) string {
 		return "ct status dnat"
 	}
 	if s.reply {
-		return fmt.Sprintf("%s saddr %s %s sport %d", ip, w.front.Addr(), lower(w.protocol), w.front.Port())
+		return fmt.Sprintf("%s saddr %s %s sport %d", ip, w.front.Addr(), lower(w.service.Protocol), w.front.Port())
 	}
-	return fmt.Sprintf("%s daddr %s %s dport %d", ip, w.front.Addr(), lower(w.protocol), w.front.Port())
+	return fmt.Sprintf("%s daddr %s %s dport %d", ip, w.front.Addr(), lower(w.service.Protocol), w.front.Port())
 }
 
 func lower(p plan.Protocol) string { return strings.ToLower(p.String()) }
@@ -267,7 +267,7 @@ func (d Drop) Mend() string {
 	if !word.MatchString(d.Table) || !word.MatchString(d.Chain) {
 		return d.place().base.table.list()
 	}
-	w := way{family: plan.IPv4, protocol: d.Protocol, front: d.To}
+	w := way{family: plan.IPv4, service: plan.ServicePortName{Protocol: d.Protocol}, front: d.To}
 	if d.To.Addr().Is6() {
 		w.family = plan.IPv6
 	}

@@ -97,7 +97,7 @@ type marks struct{ known, masquerade uint64 }
 // packet gives the packet that a base chain with this priority sees at a step.
 func (w *way) packet(s step, priority int, m marks) packet {
 	p := packet{
-		family: w.family, protocol: w.protocol, front: w.front, iif: linkOf(s.iif), oif: linkOf(s.oif),
+		family: w.family, protocol: w.service.Protocol, front: w.front, iif: linkOf(s.iif), oif: linkOf(s.oif),
 		status: value{kind: number, known: statusDNAT}, mark: value{kind: number, known: m.known},
 	}
 	served := w.front

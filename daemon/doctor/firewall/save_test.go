@@ -77,7 +77,7 @@ func FuzzRule(f *testing.F) {
 		}
 	}
 	f.Add(`! -p tcp -m comment --comment "\"" --tcp-flags ! --mark /`)
-	ways := survey(everything(), testHost{})
+	ways := newSurvey(everything(), testHost{}).ways
 	f.Fuzz(func(t *testing.T, text string) {
 		if strings.ContainsAny(text, "\n\r") {
 			return
