@@ -59,7 +59,7 @@ func forwardingLinks(_ context.Context, h *Host) (found []finding.Finding) {
 			found = append(found, warning(set(name, 1), "%s is 0: connections that come in by %s are not forwarded to endpoints", name, device))
 		}
 	}
-	return found
+	return shorten(found, len(found), "interfaces")
 }
 
 // forwarding6: a router does not obey the advertisements of others, and would so lose a default route that it has from one,

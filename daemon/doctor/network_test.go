@@ -153,3 +153,23 @@ func TestManyNetworksAreCountedAndLookUpsBounded(t *testing.T) {
 		}
 	}
 }
+
+// A cluster decides how many endpoints there are, and what they say of their nodes: each minute's look asks the kernel no more.
+func TestManyEndpointsWithoutARoute(t *testing.T) {
+	var endpoints, addrs []string
+	for i := range 4000 {
+		addrs = append(addrs, netip.AddrFrom4([4]byte{10, 244, byte(i / 20), byte(1 + i%20)}).String())
+		endpoints = append(endpoints, addrs[i]+":8080")
+	}
+	h, f := testHost(servicePort("web", []plan.Frontend{frontend(plan.ClusterIP, "10.96.0.10")}, endpoints...))
+	delete(f.ways, "0.0.0.0/0")
+	h.Lookups = 128
+	h.Services = []*tracker.Service{service("web", "worker-1", append(addrs, "192.0.2.21")...)}
+	got := run(t, h, "route-endpoints")
+	if len(got) != maxNetworks+1 || !strings.HasPrefix(got[maxNetworks], "problem: 118 more networks of endpoints without a route, such as: ") {
+		t.Errorf("%d findings: %q", len(got), got)
+	}
+	if f.asked > 3*h.Lookups {
+		t.Errorf("the kernel was asked %d times", f.asked)
+	}
+}
