@@ -47,10 +47,8 @@ const (
 func Look(ctx context.Context, o Options) []finding.Finding {
 	services, left := o.services()
 	if o.Only != "" && len(services) == 0 {
-		return []finding.Finding{{
-			Check: Check, Level: finding.Problem, Mend: "edgeway plan",
-			Seen: fmt.Sprintf("no TCP port of a Service %s has an endpoint for connections of this host (UDP is asked only with --udp)", o.Only),
-		}}
+		return []finding.Finding{finding.New(Check, finding.Problem, "edgeway plan",
+			"no TCP port of a Service %s has an endpoint for connections of this host (UDP is asked only with --udp)", o.Only)}
 	}
 	limited, cancel := context.WithTimeout(ctx, timeBound)
 	defer cancel()
@@ -71,10 +69,8 @@ func Look(ctx context.Context, o Options) []finding.Finding {
 	}
 	skipped := func(n int, why string) {
 		if n > 0 {
-			out = append(out, finding.Finding{
-				Check: Check, Level: finding.Warning, Mend: "edgeway doctor --connect NAMESPACE/NAME",
-				Seen: fmt.Sprintf("%d ports of Services were not tried: %s, unless a Service is named", n, why),
-			})
+			out = append(out, finding.New(Check, finding.Warning, "edgeway doctor --connect NAMESPACE/NAME",
+				"%d ports of Services were not tried: %s, unless a Service is named", n, why))
 		}
 	}
 	skipped(late, fmt.Sprintf("all have %s", timeBound))

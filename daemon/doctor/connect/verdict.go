@@ -17,7 +17,7 @@ func (s *service) findings(ctx context.Context, traces *int, traced bool) (out [
 	dead, live := s.which(s.endpoints, false), s.which(s.endpoints, true)
 	lost := s.which(s.frontends, false)
 	say := func(level finding.Level, mend, format string, args ...any) {
-		out = append(out, finding.Finding{Check: Check, Level: level, Mend: mend, Seen: fmt.Sprintf(format, args...)})
+		out = append(out, finding.New(Check, level, mend, format, args...))
 	}
 	switch {
 	case len(dead) > 0 && len(live) == 0:

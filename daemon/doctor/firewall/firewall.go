@@ -116,16 +116,12 @@ func (j *judgement) findings() (out []finding.Finding) {
 		out = append(out, h.finding())
 	}
 	if j.walker.tired() {
-		out = append(out, finding.Finding{
-			Check: Check, Level: finding.Warning, Mend: "nft list ruleset",
-			Seen: fmt.Sprintf("there are too many rules of other programs: after %d steps this check ends; look at the rest yourself", maxSteps),
-		})
+		out = append(out, finding.New(Check, finding.Warning, "nft list ruleset",
+			"there are too many rules of other programs: after %d steps this check ends; look at the rest yourself", maxSteps))
 	}
 	if len(out) == 0 {
-		out = append(out, finding.Finding{
-			Check: Check, Level: finding.OK,
-			Seen: fmt.Sprintf("no rule of other programs drops connections of Services: %d base chains were asked about %d sorts of connections", j.chains, len(j.ways)),
-		})
+		out = append(out, finding.New(Check, finding.OK, "",
+			"no rule of other programs drops connections of Services: %d base chains were asked about %d sorts of connections", j.chains, len(j.ways)))
 	}
 	return out
 }
@@ -136,10 +132,7 @@ func unread(t *table) finding.Finding {
 	if t.name == "" {
 		which = "a table of nftables"
 	}
-	return finding.Finding{
-		Check: Check, Level: finding.Warning, Mend: t.list(),
-		Seen: fmt.Sprintf("whether %s drops connections of Services is not known: %v", which, t.wrong),
-	}
+	return finding.New(Check, finding.Warning, t.list(), "whether %s drops connections of Services is not known: %v", which, t.wrong)
 }
 
 type judgement struct {
@@ -193,24 +186,21 @@ func (j *judgement) note(h hit, counted map[place]bool) {
 
 // finding puts a hit into words.
 func (h *hit) finding() finding.Finding {
-	f := finding.Finding{Check: Check, Level: finding.Problem, Mend: h.at.mend(h.way, h.step)}
-	verb := "drops"
+	level, verb, what, more := finding.Problem, "drops", "connections", ""
 	if h.weight() < 2 {
-		f.Level = finding.Warning
+		level = finding.Warning
 	}
 	if !h.surely {
 		verb = "may drop (what it asks for is not known here)"
 	}
-	what := "connections"
 	if h.step.reply {
 		what = "the answers to connections"
 	}
-	f.Seen = fmt.Sprintf("%s %s %s %s", h.at, verb, what, h.way)
 	switch {
 	case h.others == 1:
-		f.Seen += ", and one other sort"
+		more = ", and one other sort"
 	case h.others > 1:
-		f.Seen += fmt.Sprintf(", and %d other sorts", h.others)
+		more = fmt.Sprintf(", and %d other sorts", h.others)
 	}
-	return f
+	return finding.New(Check, level, h.at.mend(h.way, h.step), "%s %s %s %s%s", h.at, verb, what, h.way, more)
 }

@@ -82,7 +82,7 @@ func readSave(text string) (out []*table) {
 		line = strings.TrimSpace(line)
 		switch {
 		case strings.HasPrefix(line, "*"):
-			s = saving{family: plan.IPv4, table: &table{family: "ip", name: line[1:], program: "iptables", chains: map[string]*chain{}}}
+			s = saving{table: &table{family: "ip", name: line[1:], program: "iptables", chains: map[string]*chain{}}}
 			if s.table.name != xtables.NAT {
 				out = append(out, s.table)
 			}

@@ -37,6 +37,7 @@ const (
 	toEndpoint  = `{"match": {"op": "==", "left": {"payload": {"protocol": "ip", "field": "daddr"}}, "right": {"range": ["10.244.0.0", "10.244.255.255"]}}}`
 	toNodePort  = `{"match": {"op": "==", "left": {"ct": {"key": "ip daddr", "dir": "original"}}, "right": "192.0.2.10"}}`
 	reversePath = `{"match": {"op": "==", "left": {"fib": {"result": "oif", "flags": ["saddr", "iif"]}}, "right": false}}`
+	oldRouting  = `{"match": {"op": "==", "left": {"exthdr": {"name": "rt", "field": "type"}}, "right": 0}}`
 	queued      = `{"queue": {"num": 0}}`
 )
 
@@ -81,6 +82,7 @@ func TestForwardedConnections(t *testing.T) {
 		"the endpoint's address":                {"accept", []string{"[" + toEndpoint + ", " + dropped + "]"}, finding.Problem},
 		"the address before the translation":    {"accept", []string{"[" + toNodePort + ", " + isNew + ", " + dropped + "]"}, finding.Problem},
 		"forged sources":                        {"accept", []string{"[" + reversePath + ", " + dropped + "]"}, finding.OK},
+		"a header that nobody sends":            {"accept", []string{"[" + oldRouting + ", " + dropped + "]"}, finding.OK},
 		"a program decides":                     {"accept", []string{"[" + queued + "]"}, finding.Warning},
 		"what comes after an unconditional end": {"accept", []string{"[" + accepted + "]", "[" + dropped + "]"}, finding.OK},
 	}

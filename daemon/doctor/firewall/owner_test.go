@@ -58,6 +58,9 @@ func TestUFW(t *testing.T) {
 	}
 	p := testPlan(plan.NodePort)
 	compare(t, "as installed", asked(p, readSave(text)), routed)
+	compare(t, "where clients come by a link that is not known", judge(readSave(text), newSurvey(p, adrift{}).ways, 14), seen{
+		finding.Problem, "ufw's policy drop of chain FORWARD (table filter of iptables) drops connections from outside to default/web", "ufw route allow out on eth1",
+	})
 	p.HealthChecks = []*plan.HealthCheck{{Namespace: "default", Name: "lb", Port: 30999}}
 	checked := seen{
 		finding.Problem, "ufw's policy drop of chain INPUT (table filter of iptables) drops connections from outside by eth0 to the health check of default/lb (192.0.2.10:30999)",
@@ -130,6 +133,18 @@ func (b behind) Route(to netip.Addr) (string, netip.Addr) {
 	link, source := testHost{}.Route(to)
 	if link == "eth1" {
 		link = b.link
+	}
+	return link, source
+}
+
+// adrift is a host without a default route, whose links are not known.
+type adrift struct{ testHost }
+
+func (adrift) LinkOf(netip.Addr) string { return "" }
+
+func (a adrift) Route(to netip.Addr) (link string, source netip.Addr) {
+	if link, source = a.testHost.Route(to); link == "eth0" {
+		link = ""
 	}
 	return link, source
 }

@@ -179,7 +179,7 @@ func (r *reader) save(ctx context.Context, key toolsKey, name string) *table {
 	return r.bounded(ctx, t, func(ctx context.Context) (*table, error) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		s := saving{table: t, family: key.family}
+		s := saving{table: t}
 		err := tools.Save(ctx, name, func(l xtables.Line) {
 			if s.line(l); s.size > maxTable {
 				cancel()
@@ -194,9 +194,8 @@ func (r *reader) save(ctx context.Context, key toolsKey, name string) *table {
 
 // saving is a table that is being read.
 type saving struct {
-	table  *table
-	family plan.Family
-	size   int
+	table *table
+	size  int
 }
 
 func (s *saving) line(l xtables.Line) {
@@ -205,7 +204,7 @@ func (s *saving) line(l xtables.Line) {
 	}
 	c := s.table.chain(l.Chain)
 	if l.IsRule {
-		rule, marks := parseRule(s.family, l.Rule)
+		rule, marks := parseRule(l.Rule)
 		c.rules = append(c.rules, rule)
 		s.table.marks = s.table.marks || marks
 		return

@@ -63,13 +63,8 @@ func (w *way) String() string {
 
 // sort is what ways are told apart by: of several of one sort one is tried.
 type sort struct {
-	family                         plan.Family
-	protocol                       plan.Protocol
-	origin                         plan.Origin
-	kind                           plan.FrontendKind
-	in, out                        string
-	port                           uint16 // of the server: firewalls open ports
-	toHost, snat, optional, health bool
+	way  way // without addresses and names
+	kind plan.FrontendKind
 }
 
 // survey is one way of each sort, and what the host was asked to find them.
@@ -242,9 +237,11 @@ func (s *surveyor) clients(w way, f *plan.Frontend) {
 }
 
 func (s *surveyor) add(w way, kind plan.FrontendKind) {
-	of := sort{w.family, w.service.Protocol, w.origin, kind, w.in, w.out, w.endpoint.Port(), w.toHost, w.snat, w.optional, !w.endpoint.IsValid()}
-	if of.health {
-		of.port = w.front.Port()
+	of := sort{w, kind} // with the ports of servers: firewalls open ports
+	of.way.client, of.way.service = netip.Addr{}, plan.ServicePortName{Protocol: w.service.Protocol}
+	of.way.front, of.way.endpoint = netip.AddrPort{}, netip.AddrPortFrom(netip.Addr{}, w.endpoint.Port())
+	if !w.endpoint.IsValid() {
+		of.way.front = netip.AddrPortFrom(netip.Addr{}, w.front.Port())
 	}
 	if !s.seen[of] {
 		s.seen[of] = true
