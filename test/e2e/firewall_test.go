@@ -32,9 +32,7 @@ func TestDoctorMendsForeignDrops(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			l := newLab(t)
-			d := l.newDaemon()
-			d.startReady()
+			l, d := running(t)
 			_, nodePort := l.namespace().web("shop")
 			reached := answers(l.client, nodePort, "ep1")
 			l.within(patience, reached)
