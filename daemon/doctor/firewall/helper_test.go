@@ -1,6 +1,7 @@
 package firewall
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"net/netip"
 	"os"
@@ -82,7 +83,7 @@ func readSave(text string) (out []*table) {
 		line = strings.TrimSpace(line)
 		switch {
 		case strings.HasPrefix(line, "*"):
-			s = saving{table: &table{family: "ip", name: line[1:], program: "iptables", chains: map[string]*chain{}}}
+			s = saving{text: sha256.New(), table: &table{family: "ip", name: line[1:], program: "iptables", chains: map[string]*chain{}}}
 			if s.table.name != xtables.NAT {
 				out = append(out, s.table)
 			}

@@ -1,11 +1,13 @@
 package firewall
 
 import (
+	"crypto/sha256"
 	"slices"
 	"strings"
 	"testing"
 
 	"edgeway/daemon/doctor/finding"
+	"edgeway/proxiers/iptables/xtables"
 	"edgeway/proxiers/plan"
 )
 
@@ -73,6 +75,23 @@ func TestForwardedByIPTables(t *testing.T) {
 		if got := asked(testPlan(plan.NodePort), readSave(filter(c.policy, c.rules...))); finding.Worst(got) != c.want {
 			t.Errorf("%s: %s, want %s: %+v", name, finding.Worst(got), c.want, got)
 		}
+	}
+}
+
+// What counts packets makes no other table, and what drops them does.
+func TestWhatIsAnotherTable(t *testing.T) {
+	sum := func(policy, rule string) string {
+		s := saving{table: newTable("ip", "filter"), text: sha256.New()}
+		s.line(xtables.Line{Chain: "FORWARD", Policy: policy})
+		s.line(xtables.Line{Chain: "FORWARD", IsRule: true, Rule: rule})
+		return string(s.text.Sum(nil))
+	}
+	first := sum("ACCEPT [0:0]", "-j ACCEPT")
+	if sum("ACCEPT [7:1234]", "-j ACCEPT") != first {
+		t.Error("a counter makes another table")
+	}
+	if sum("DROP [0:0]", "-j ACCEPT") == first || sum("ACCEPT [0:0]", "-j DROP") == first {
+		t.Error("another rule makes no other table")
 	}
 }
 
