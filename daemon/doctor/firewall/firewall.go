@@ -57,7 +57,7 @@ func (c *Checker) Look(ctx context.Context, q Question) []finding.Finding {
 	}
 	if c.found == nil || !slices.Equal(tables, c.tables) || q.MasqueradeBit != c.masqueradeBit {
 		j := ask(tables, c.survey.ways, q.MasqueradeBit)
-		for _, h := range j.order {
+		for _, h := range j.told() {
 			h.at.describe(ctx)
 		}
 		c.tables, c.masqueradeBit, c.found = tables, q.MasqueradeBit, j.findings()
@@ -105,6 +105,15 @@ func ask(tables []*table, ways []*way, masqueradeBit int) *judgement {
 	return j
 }
 
+// maxTold is how many places are told: each takes a run of nft, and a condition of the daemon.
+const maxTold = 20
+
+// told gives the heaviest hits, in the order in which packets meet them.
+func (j *judgement) told() []*hit {
+	slices.SortStableFunc(j.order, func(a, b *hit) int { return b.weight() - a.weight() })
+	return j.order[:min(len(j.order), maxTold)]
+}
+
 // findings puts it into words.
 func (j *judgement) findings() (out []finding.Finding) {
 	for _, t := range j.tables {
@@ -112,8 +121,12 @@ func (j *judgement) findings() (out []finding.Finding) {
 			out = append(out, unread(t))
 		}
 	}
-	for _, h := range j.order {
+	for _, h := range j.told() {
 		out = append(out, h.finding())
+	}
+	if more := len(j.order) - maxTold; more > 0 {
+		out = append(out, finding.New(Check, finding.Warning, "nft list ruleset; iptables-save; ip6tables-save",
+			"there are %d more places that drop connections of Services, or may: look again when these are mended", more))
 	}
 	if j.walker.tired() {
 		out = append(out, finding.New(Check, finding.Warning, "nft list ruleset",

@@ -146,6 +146,22 @@ func TestNamedSets(t *testing.T) {
 	}
 }
 
+// However many places drop connections, the heaviest are told, and the others are counted.
+func TestManyPlaces(t *testing.T) {
+	var tables []*table
+	for i := range 50 {
+		text := chainJSON("forward", 0, "accept", "["+mystery+", "+dropped+"]")
+		if i == 49 {
+			text = chainJSON("forward", 0, "drop")
+		}
+		tables = append(tables, mustParse(t, text)...)
+	}
+	got := asked(testPlan(plan.NodePort), tables)
+	if len(got) != maxTold+1 || got[0].Level != finding.Problem || !strings.HasPrefix(got[maxTold].Seen, "there are 30 more places") {
+		t.Errorf("%d findings: %+v", len(got), got)
+	}
+}
+
 // FuzzParse gives the parser anything. Whatever it makes of it, rules without a word that drops drop nothing.
 func FuzzParse(f *testing.F) {
 	for _, name := range []string{"firewalld.json", "libvirt.json"} {
