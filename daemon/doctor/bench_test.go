@@ -18,7 +18,7 @@ func BenchmarkCheapChecks(b *testing.B) {
 			h := benchHost(c.services, c.endpoints, c.networks)
 			l := newLab(b)
 			l.sh("ip route add default via 192.0.2.1")
-			h.System, h.Lookups = Kernel{}, 128
+			h.System, h.Lookups = Kernel{}, 64
 			r := NewRounds(RoundsOptions{Host: func() *Host { return h }})
 			r.look(b.Context())
 			before := cpuTime(b)
