@@ -20,7 +20,7 @@ func BenchmarkCheapChecks(b *testing.B) {
 			l := newLab(b)
 			l.sh("ip route add default via 192.0.2.1")
 			l.sh("nft add table inet other; nft 'add chain inet other c { type filter hook forward priority 0; policy accept; }'")
-			h.System, h.Lookups, h.Rules = Kernel{}, 128, firewall.New().Look
+			h.System, h.Lookups, h.Rules = Kernel{}, 64, firewall.New().Look
 			r := NewRounds(RoundsOptions{Host: func() *Host { return h }})
 			r.look(b.Context())
 			before := cpuTime(b)
