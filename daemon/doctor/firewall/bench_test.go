@@ -18,7 +18,7 @@ func BenchmarkSurvey(b *testing.B) {
 		svc.Name.Name = fmt.Sprintf("svc-%d", i)
 		svc.Pools[plan.ClusterPool] = nil
 		for e := range 3 {
-			svc.Pools[plan.ClusterPool] = append(svc.Pools[plan.ClusterPool], plan.Endpoint{Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 244, byte(i % 50), byte(e)}), 8080)})
+			svc.Pools[plan.ClusterPool] = append(svc.Pools[plan.ClusterPool], plan.Endpoint{Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 244, byte(i % 40), byte(e)}), 8080)})
 		}
 		p.Services = append(p.Services, &svc)
 	}

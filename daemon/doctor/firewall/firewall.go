@@ -53,7 +53,11 @@ func (c *Checker) Look(ctx context.Context, q Question) []finding.Finding {
 		return ask(tables, nil, q.MasqueradeBit).findings()
 	}
 	if of := weak.Make(q.Plan); of != c.plan || !c.survey.holds(q.Host) {
-		c.plan, c.survey, c.found = of, newSurvey(q.Plan, q.Host), nil
+		next := newSurvey(q.Plan, q.Host)
+		if !slices.EqualFunc(next.ways, c.survey.ways, func(a, b *way) bool { return *a == *b }) {
+			c.found = nil
+		}
+		c.plan, c.survey = of, next
 	}
 	if c.found == nil || !slices.Equal(tables, c.tables) || q.MasqueradeBit != c.masqueradeBit {
 		j := ask(tables, c.survey.ways, q.MasqueradeBit)

@@ -110,6 +110,10 @@ func TestNothingIsAskedTwice(t *testing.T) {
 	if again := &h.look()[0]; again != first {
 		t.Error("a change of our own rules had those of others judged again")
 	}
+	h.asked.Plan = testPlan(plan.NodePort)
+	if again := &h.look()[0]; again != first {
+		t.Error("a plan with the same sorts of connections had the rules judged again")
+	}
 	h.asked.Host = behind{"eth7"}
 	const says, mend = `the rule 'oifname "eth7" drop' in chain c (inet table foo) drops`, "nft insert rule inet foo c ct status dnat accept"
 	compare(t, "another route", h.look(), seen{finding.Problem, says, mend})
