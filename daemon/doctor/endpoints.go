@@ -145,7 +145,7 @@ func (h *Host) lost(l *loss) finding.Finding {
 	}
 	what = fmt.Sprintf("no packet can be sent to %s (%s)", what, l.why)
 	if r, err := h.Way(a); err == nil && r.NoCarrier {
-		return problem("ip -brief link show dev "+r.Interface+"  # then plug it in, or give the network another route", "%s", what)
+		return problem("ip -brief link show dev "+quoted(r.Interface)+"  # then plug it in, or give the network another route", "%s", what)
 	}
 	ip, instead := "ip", ""
 	if a.Is6() {

@@ -173,3 +173,17 @@ func TestManyEndpointsWithoutARoute(t *testing.T) {
 		t.Errorf("the kernel was asked %d times", f.asked)
 	}
 }
+
+// What mends is run as it is printed: no name of an interface is a command.
+func TestInterfacesThatAreNamedLikeCommands(t *testing.T) {
+	const name, word = "it's;reboot", `'it'\''s;reboot'`
+	h, f := testHost(servicePort("web", []plan.Frontend{frontend(plan.ClusterIP, "fd00:96::10")}, "[fd00:244::11]:8080"))
+	h.Plan.Node.HostAddrs = slices.Insert(h.Plan.Node.HostAddrs, 3, addr("fd00:2::10"))
+	f.ways["fd00:244::/64"] = nodeinfo.Way{Interface: name, Source: addr("fd00:2::10"), NoCarrier: true}
+	wants(t, h, "route-endpoints", "problem: … | ip -brief link show dev "+word+"  #")
+	wants(t, h, "route-services", "problem: … | ip -6 route add fd00:96::/108 dev "+word+" src fd00:2::10")
+	h, f = testHost()
+	f.links = []string{name}
+	f.files["/proc/sys/net/ipv4/conf/"+name+"/forwarding"] = "0"
+	wants(t, h, "links-forward", `warning: … | sysctl -w 'net.ipv4.conf.it'\''s;reboot.forwarding=1'`)
+}
