@@ -73,10 +73,10 @@ func (c *Checker) Look(ctx context.Context, q Question) []finding.Finding {
 type hit struct {
 	at     place
 	surely bool
-	// way is the first, and step where on it; others counts the others.
-	way    *way
-	step   step
-	others int
+	// way is the first, and step where on it; others counts the others, up to the last.
+	way, last *way
+	step      step
+	others    int
 }
 
 // weight orders hits: the heaviest is told. What drops connections that no client is known to make is no problem.
@@ -168,7 +168,6 @@ func (j *judgement) chain(c *chain) {
 		if c.table.family != "inet" && (c.table.family == "ip") != (w.family == plan.IPv4) {
 			continue
 		}
-		counted := map[place]bool{}
 		for _, s := range w.steps() {
 			if s.hook != c.hook || c.kind == "nat" && s.reply { // nat has only a connection's first packet
 				continue
@@ -176,29 +175,28 @@ func (j *judgement) chain(c *chain) {
 			p := w.packet(s, c.priority, j.marks)
 			at, dropped, surely := j.walker.pass(c, &p)
 			if dropped {
-				j.note(hit{at: at, surely: surely, way: w, step: s}, counted)
+				j.note(hit{at: at, surely: surely, way: w, step: s, last: w})
 			}
 		}
 	}
 }
 
-// note counts each way once for a place.
-func (j *judgement) note(h hit, counted map[place]bool) {
+// note counts each way once for a place: ways come one after the other.
+func (j *judgement) note(h hit) {
 	known := j.hits[h.at]
-	switch {
-	case known == nil:
+	if known == nil {
 		j.hits[h.at] = &h
 		j.order = append(j.order, &h)
-	case h.weight() > known.weight():
-		h.others = known.others
-		if !counted[h.at] {
-			h.others++
-		}
-		*known = h
-	case !counted[h.at]:
-		known.others++
+		return
 	}
-	counted[h.at] = true
+	if known.last != h.last {
+		known.others++
+		known.last = h.last
+	}
+	if h.weight() > known.weight() {
+		h.others = known.others
+		*known = h
+	}
 }
 
 // finding puts a hit into words.

@@ -140,8 +140,11 @@ func (s *set) holds(v value, mask uint64, common bool) answer {
 	case name:
 		found = certainly(slices.ContainsFunc(s.names, v.isNamed))
 	}
-	if s.open {
-		found = max(found, openAnswer(v.kind))
+	switch {
+	case s.open && v.kind == client: // a list of clients is one of some
+		return max(found, some)
+	case s.open:
+		return max(found, maybe)
 	}
 	return found
 }
@@ -156,14 +159,6 @@ func certainly(is bool) answer {
 func (v value) isNamed(pattern string) bool {
 	prefix, wild := strings.CutSuffix(pattern, "*")
 	return pattern == v.name || wild && strings.HasPrefix(v.name, prefix)
-}
-
-// openAnswer is for a set whose contents are not known: a list of clients is a list of some.
-func openAnswer(k kind) answer {
-	if k == client {
-		return some
-	}
-	return maybe
 }
 
 func (s *set) holdsClient() answer {
