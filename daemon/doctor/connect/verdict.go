@@ -107,7 +107,7 @@ func (s *service) trace(ctx context.Context, to netip.AddrPort) (f finding.Findi
 		}
 		d := firewall.Drop{
 			Family: v.Family, Table: v.Table, Chain: v.Chain, Handle: v.Handle, Rule: v.Rule, Reply: v.Reply,
-			Protocol: s.Name.Protocol, To: to, Direct: slices.Contains(s.endpoints, to),
+			Protocol: s.Name.Protocol, To: to, Direct: slices.Contains(s.endpoints, to) || !v.Reply && v.To == to,
 		}
 		f.Seen, f.Mend = fmt.Sprintf("%s drops %s", d, what), d.Mend()
 	}
