@@ -23,8 +23,7 @@ func rootCommand(log io.Writer) (root *cobra.Command, started *bool) {
 	root.SilenceErrors = true
 	root.SilenceUsage = true
 	root.PersistentPreRun = func(*cobra.Command, []string) { *started = true }
-	root.Version = build().String()
-	root.SetVersionTemplate("{{.Version}}\n")
+	takesVersion(root)
 	root.SetFlagErrorFunc(unknownFlag)
 	root.PersistentFlags().StringVar(&g.config, "config", config.DefaultPath, "the configuration `file`")
 	root.AddCommand(
