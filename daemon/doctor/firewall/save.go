@@ -83,7 +83,9 @@ func (p *ruleParser) option() {
 		p.target(p.next(), word == "-g")
 		return
 	case "-m":
-		p.module = p.next()
+		if p.module = p.next(); slices.Contains(headers, p.module) {
+			p.add(fixed(no), false)
+		}
 		return
 	case "--comment":
 		p.next()
@@ -95,6 +97,9 @@ func (p *ruleParser) option() {
 	}
 	p.add(p.match(word, values), not)
 }
+
+// headers are the matches of headers that packets of Services do not have. ufw drops those of source routing.
+var headers = []string{"ah", "dst", "esp", "frag", "hbh", "mh", "rt"}
 
 func (p *ruleParser) add(c condition, not bool) {
 	if c.of == nil && not {

@@ -55,6 +55,7 @@ func TestForwardedByIPTables(t *testing.T) {
 		"beyond a rate":                    {"ACCEPT", []string{"-p tcp -m hashlimit --hashlimit-above 100/sec --hashlimit-mode srcip --hashlimit-name x -j DROP"}, finding.OK},
 		"up to a rate":                     {"DROP", []string{answered, "-m limit --limit 25/sec -j ACCEPT"}, finding.Warning},
 		"destinations of this host":        {"DROP", []string{answered, "-m addrtype ! --dst-type LOCAL -j ACCEPT"}, finding.OK},
+		"a header of IPv6, as ufw has it":  {"ACCEPT", []string{"-m rt --rt-type 0 -j DROP", "-m frag ! --fragres -j DROP"}, finding.OK},
 		"a match that is not known":        {"ACCEPT", []string{"-m u32 --u32 6&0xFF=0x6 -j DROP"}, finding.Warning},
 		"a comment that looks like a rule": {"ACCEPT", []string{`-p udp -m comment --comment "see -j DROP" -j DROP`}, finding.OK},
 		"a comment with quotes":            {"ACCEPT", []string{`-m comment --comment "a \"word\" ! -p" -i wg0 -j DROP`}, finding.OK},
