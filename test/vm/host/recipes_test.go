@@ -23,7 +23,7 @@ func TestNightlyRecipes(t *testing.T) {
 	// A case starts it.
 	beside.Links = map[string]string{"/etc/systemd/system/firewalld.service": "/dev/null"}
 	for _, suite := range suites {
-		t.Run(string(suite)+"/beside", func(t *testing.T) { runInside(t, suite, "TestRecipes", beside) })
-		t.Run(string(suite)+"/iptables", func(t *testing.T) { runInside(t, suite, "TestIPTablesAlone", job) })
+		t.Run(string(suite)+"/beside", func(t *testing.T) { runInside(t, suite, "TestRecipes", beside, false) })
+		t.Run(string(suite)+"/iptables", func(t *testing.T) { runInside(t, suite, "TestIPTablesAlone", job, false) })
 	}
 }

@@ -8,9 +8,9 @@ import (
 // TestIPTablesAlone is a host that has no nft program.
 func TestIPTablesAlone(t *testing.T) {
 	play(t, []scenario{
-		{"apt installs nothing more", installsNothingMore, true},
-		{"the default backend says what is missing", saysWhatIsMissing, false},
-		{"backend iptables", servesWithIPTables, false},
+		{name: "apt installs nothing more", run: installsNothingMore, vital: true},
+		{name: "the default backend says what is missing", run: saysWhatIsMissing},
+		{name: "backend iptables", run: servesWithIPTables},
 	})
 }
 

@@ -10,11 +10,11 @@ import (
 // TestRecipes are the recipes of README.md, beside the programs that they are for.
 func TestRecipes(t *testing.T) {
 	play(t, []scenario{
-		{"a host with Services", hostWithServices, true},
-		{"systemd-resolved", besideResolved, false},
-		{"Docker", besideDocker, false},
-		{"firewalld", besideFirewalld, false},
-		{"ufw", besideUFW, false},
+		{name: "a host with Services", run: hostWithServices, vital: true},
+		{name: "systemd-resolved", run: besideResolved},
+		{name: "Docker", run: besideDocker},
+		{name: "firewalld", run: besideFirewalld},
+		{name: "ufw", run: besideUFW},
 	})
 }
 
