@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"syscall"
 	"time"
 )
 
@@ -156,12 +155,6 @@ func (c *Cluster) StopAPIServer() {
 	c.api.kill()
 	c.api = nil
 }
-
-// PauseAPIServer stops the API server's clock: connections stay open and go silent.
-func (c *Cluster) PauseAPIServer() error { return c.api.signal(syscall.SIGSTOP) }
-
-// ResumeAPIServer ends PauseAPIServer.
-func (c *Cluster) ResumeAPIServer() error { return c.api.signal(syscall.SIGCONT) }
 
 // freePorts finds TCP ports that nothing uses on the loopback of the namespace.
 func (c *Cluster) freePorts(n int) ([]int, error) {
