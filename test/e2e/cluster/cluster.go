@@ -134,7 +134,7 @@ func (c *Cluster) StartAPIServer(ctx context.Context) error {
 		"--service-node-port-range="+strconv.Itoa(firstNodePort)+"-32767",
 		// Nothing here runs pods, and no controller-manager makes the accounts that it would ask for.
 		"--disable-admission-plugins=ServiceAccount",
-		// Keeps the API server from writing an endpoint of its own, which a namespace can not reach.
+		// Keeps the API server from writing an endpoint of its own, which a namespace cannot reach.
 		"--endpoint-reconciler-type=none",
 		// A bench or a test is one client that nobody else has to be protected from.
 		"--enable-priority-and-fairness=false",
