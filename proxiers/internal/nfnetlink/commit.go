@@ -67,7 +67,7 @@ func (c *Conn) Commit(b *Batch, generation uint32) error {
 	if err := c.usable(); err != nil {
 		return err
 	}
-	if b.Size() > c.room {
+	if b.Size() > c.Room {
 		return ErrTooBig
 	}
 	var failed error

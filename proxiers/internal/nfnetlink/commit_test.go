@@ -82,7 +82,7 @@ func TestCommit(t *testing.T) {
 	} {
 		b.Reset()
 		addresses(&b, c.kind, c.lists...)
-		if err := m.Commit(&b); err != nil {
+		if err := m.Commit(&b, false); err != nil {
 			t.Fatalf("batch %d: %v", i, err)
 		}
 		if n := listed(t, m); n != c.want {
@@ -130,18 +130,30 @@ func TestTouchedBatch(t *testing.T) {
 	m.Forget()
 	var b Batch
 	addresses(&b, unix.NFT_MSG_NEWSETELEM, []int{1})
-	for i, want := range []error{nil, ErrTouched, nil} { // what was reported is known
-		if i == 1 {
-			nft(t, "add table ip other")
-			nft(t, "add element ip ours s { 192.0.2.1 }")
-			nft(t, "add table ip another")
+	for i, c := range []struct {
+		before  string
+		anyway  bool
+		want    error
+		reports int
+	}{
+		{want: nil},
+		{before: "add table ip other", want: nil},
+		{before: "add element ip ours s { 192.0.2.1 }", want: ErrTouched, reports: 1},
+		{before: "add table ip another", want: ErrTouched},
+		{before: "add element ip ours s { 192.0.2.2 }", anyway: true, want: nil},
+	} {
+		nft(t, c.before)
+		if err := m.Commit(&b, c.anyway); !errors.Is(err, c.want) {
+			t.Errorf("commit %d: error %v, want %v", i, err, c.want)
 		}
-		if err := m.Commit(&b); !errors.Is(err, want) {
-			t.Errorf("commit %d: error %v, want %v", i, err, want)
-		}
-		if got := r.take(); len(got) != 0 != (want != nil) {
+		if got := r.take(); len(got) != c.reports {
 			t.Errorf("commit %d: reported %q", i, got)
 		}
+	}
+	m.Forget()
+	nft(t, "add element ip ours s { 192.0.2.3 }")
+	if err := m.Commit(&b, true); err != nil || len(r.take()) != 1 {
+		t.Errorf("error %v, or not reported", err)
 	}
 }
 
@@ -152,7 +164,7 @@ func TestRefusedBatch(t *testing.T) {
 	addresses(&b, unix.NFT_MSG_NEWSETELEM, counting(0, 300), counting(300, 600))
 	addresses(&b, unix.NFT_MSG_DELSETELEM, []int{5, 6, 7000, 7, 7001}, []int{7002})
 	var refused *Refused
-	if err := m.Commit(&b); !errors.As(err, &refused) || !errors.Is(err, unix.ENOENT) || !refused.Content() {
+	if err := m.Commit(&b, false); !errors.As(err, &refused) || !errors.Is(err, unix.ENOENT) || !refused.Content() {
 		t.Fatalf("error %v, want a refusal for %v", err, unix.ENOENT)
 	}
 	if listed(t, m) != 0 {
@@ -175,13 +187,13 @@ func TestRefusedBatch(t *testing.T) {
 // A batch that does not fit into the socket is not sent in part.
 func TestTooBigBatch(t *testing.T) {
 	m, _ := newWriter(t)
-	m.Conn.room = 1000
+	m.Conn.Room = 1000
 	var b Batch
 	addresses(&b, unix.NFT_MSG_NEWSETELEM, counting(0, 300))
-	if err := m.Commit(&b); !errors.Is(err, ErrTooBig) {
+	if err := m.Commit(&b, false); !errors.Is(err, ErrTooBig) {
 		t.Errorf("error %v, want %v", err, ErrTooBig)
 	}
-	m.Conn.room = 1 << 30
+	m.Conn.Room = 1 << 30
 	addresses(&b, unix.NFT_MSG_NEWSETELEM, counting(300, 2000))
 	err := m.Conn.raw.Control(func(fd uintptr) {
 		if err := unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUF, 1); err != nil {
@@ -191,10 +203,10 @@ func TestTooBigBatch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := m.Commit(&b); !errors.Is(err, unix.EMSGSIZE) {
+	if err := m.Commit(&b, false); !errors.Is(err, unix.EMSGSIZE) {
 		t.Errorf("error %v, want %v: the socket takes any size, and the rest says nothing", err, unix.EMSGSIZE)
 	}
-	if err := m.Commit(&b); err != nil || listed(t, m) != 2000 {
+	if err := m.Commit(&b, false); err != nil || listed(t, m) != 2000 {
 		t.Errorf("by a new socket: error %v, %d elements", err, listed(t, m))
 	}
 }
@@ -226,7 +238,7 @@ func TestCommitBesideOthers(t *testing.T) {
 		b.Reset()
 		addresses(&b, unix.NFT_MSG_NEWSETELEM, []int{n})
 		for err = ErrStale; errors.Is(err, ErrStale); {
-			err = m.Commit(&b)
+			err = m.Commit(&b, false)
 		}
 		if err != nil {
 			t.Fatalf("batch %d: %v", n, err)

@@ -32,13 +32,15 @@ const (
 // Conn is a netlink socket for nftables, for any goroutine. Who needs it often keeps one: closing any socket
 // of the kind waits until the kernel (6.18) has freed what transactions have deleted, 16 ms after one.
 type Conn struct {
+	// Room is the size of the largest batch that Commit takes.
+	Room int
+
 	mu   sync.Mutex // held for a request and its answer
 	sock *netlink.Conn
 	raw  syscall.RawConn
 	buf  []byte
-	// port is the socket's address, and room the bound of a batch.
+	// port is the socket's address.
 	port uint32
-	room int
 	// stuck says that an answer was not read to its end: the kernel takes no further request.
 	stuck bool
 }
@@ -82,7 +84,7 @@ func (c *Conn) describe(raw syscall.RawConn) error {
 			c.port = own.Pid
 		}
 		size, err := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUF)
-		c.room, failed = size-32, err // netlink_sendmsg takes no more
+		c.Room, failed = size-32, err // netlink_sendmsg takes no more
 	})
 	return errors.Join(err, failed)
 }

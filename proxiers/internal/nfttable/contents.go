@@ -6,7 +6,6 @@ import (
 	"net/netip"
 
 	"golang.org/x/sys/unix"
-	"sigs.k8s.io/knftables"
 
 	"edgeway/proxiers/internal/nfnetlink"
 	"edgeway/proxiers/plan"
@@ -56,20 +55,21 @@ func (t *Table) Prune(ctx context.Context, maps []ClientMap) error {
 }
 
 func (t *Table) prune(ctx context.Context, m ClientMap) error {
+	set := &Set{Name: m.Name, Key: []Field{Addr}}
 	for attempt := 1; ; attempt++ {
-		tx := newTransaction()
+		var gone []Entry
 		err := t.kernel.elements(m.Family, t.Table, m.Name, func(raw rawElement) error {
 			client, ok := netip.AddrFromSlice(raw.key)
 			target, _ := netip.AddrFromSlice(nfnetlink.Attr(raw.data, unix.NFTA_DATA_VALUE))
 			if ok && !m.Valid[target] {
-				tx.Delete(&knftables.Element{Family: nftFamily(m.Family), Table: t.Table, Map: m.Name, Key: []string{client.String()}})
+				gone = append(gone, Entry{Element: Element{Family: m.Family, Addr: client}})
 			}
 			return nil
 		})
-		if err != nil {
+		if err != nil || len(gone) == 0 {
 			return err
 		}
-		if err := t.commit(ctx, tx); err == nil || !missing(err) || attempt == pruneAttempts {
+		if err := t.delete(ctx, set, gone); err == nil || !missing(err) || attempt == pruneAttempts {
 			return err
 		}
 	}

@@ -2,6 +2,7 @@ package nfttable
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -25,11 +26,13 @@ type Table struct {
 	kernel   *reader
 	monitor  *nfnetlink.Monitor
 	watching sync.WaitGroup
+	// wire is what elements are sent with; nil: nft writes them.
+	wire *wire
 	// refs are those of the plan that the kernel has; nil when its state is unknown.
 	refs *references
 }
 
-// New opens sockets to read the tables and to watch them, in the network namespace of the calling thread. It changes
+// New opens sockets for the tables and to watch them, in the network namespace of the calling thread. It changes
 // nothing.
 func New(s Schema, env proxiers.Env) (*Table, error) {
 	nft, err := findNFT()
@@ -37,13 +40,13 @@ func New(s Schema, env proxiers.Env) (*Table, error) {
 		return nil, err
 	}
 	t := &Table{renderer: newRenderer(s, env.Families, env.MasqueradeBit), env: env, nft: nft}
-	if t.kernel, err = dial(); err != nil {
-		return nil, err
-	}
 	t.monitor, err = nfnetlink.NewMonitor(nfnetlink.MonitorOptions{Notify: env.Drift, Concerns: t.concerns})
 	if err != nil {
-		t.kernel.Close()
 		return nil, fmt.Errorf("subscription to nftables notices: %w", err)
+	}
+	t.kernel = &reader{t.monitor.Conn}
+	if !env.ProgramsOnly {
+		t.wire = &wire{}
 	}
 	t.watching.Go(t.monitor.Run)
 	return t, nil
@@ -61,12 +64,17 @@ func (t *Table) concerns(m nfnetlink.Message) string {
 func (t *Table) Apply(ctx context.Context, change proxiers.Change) (err error) {
 	refs := t.refs
 	t.refs = nil
-	if change.Prev != nil && refs != nil && t.SameRules(t.node, change.Next.Node) {
-		if err := t.batch(ctx, refs, time.Now()).partial(change); err != nil {
-			return fmt.Errorf("partial sync: %w", err)
+	partial := change.Prev != nil && refs != nil && t.SameRules(t.node, change.Next.Node)
+	if partial {
+		err = t.batch(ctx, refs, time.Now()).byNetlink(ctx, t, true).partial(change)
+		if err != nil && !errors.Is(err, nfnetlink.ErrTouched) {
+			return fmt.Errorf("partial sync: %w", t.blame(err, change.Next))
 		}
-	} else if refs, err = t.full(ctx, change.Next); err != nil {
-		return err
+	}
+	if !partial || err != nil {
+		if refs, err = t.full(ctx, change.Next); err != nil {
+			return t.blame(err, change.Next)
+		}
 	}
 	t.refs, t.env.Takeover = refs, false
 	return nil
@@ -74,7 +82,6 @@ func (t *Table) Apply(ctx context.Context, change proxiers.Change) (err error) {
 
 // Close implements proxiers.Proxier.
 func (t *Table) Close() error {
-	t.kernel.Close()
 	err := t.monitor.Close()
 	t.watching.Wait()
 	return err
