@@ -15,21 +15,30 @@ import (
 
 // The benchmarks report, beside the time, the CPU time of the nft processes, kernel included.
 
+// ways are the ways that elements are written.
+var ways = map[string]func(*proxiers.Env){
+	"netlink": func(*proxiers.Env) {},
+	"program": func(env *proxiers.Env) { env.ProgramsOnly = true },
+}
+
 func BenchmarkFirstSync(b *testing.B) {
-	for _, n := range []int{1000, 10000, 30000} {
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			p := benchProxier(b)
-			full := newPlan(testNode(), manyServices(n, 5)...)
-			childCPU(b)
-			for b.Loop() {
-				mustApply(b, p, nil, full)
-				b.StopTimer()
-				if err := Component().Cleanup(b.Context(), proxiers.Env{}); err != nil {
-					b.Fatal(err)
+	for way, set := range ways {
+		for _, n := range []int{1000, 10000, 30000} {
+			b.Run(fmt.Sprintf("%s/%d", way, n), func(b *testing.B) {
+				p := benchProxier(b, set)
+				full := newPlan(testNode(), manyServices(n, 5)...)
+				ownCPU(b)
+				childCPU(b)
+				for b.Loop() {
+					mustApply(b, p, nil, full)
+					b.StopTimer()
+					if err := Component().Cleanup(b.Context(), proxiers.Env{}); err != nil {
+						b.Fatal(err)
+					}
+					b.StartTimer()
 				}
-				b.StartTimer()
-			}
-		})
+			})
+		}
 	}
 }
 
@@ -39,6 +48,7 @@ func BenchmarkRestart(b *testing.B) {
 			p := benchProxier(b)
 			full := newPlan(testNode(), manyServices(n, 5)...)
 			mustApply(b, p, nil, full)
+			ownCPU(b)
 			childCPU(b)
 			for b.Loop() {
 				mustApply(b, p, nil, full)
@@ -49,10 +59,10 @@ func BenchmarkRestart(b *testing.B) {
 
 // BenchmarkOneEndpoint is Apply alone: what it costs to find out what changed is the caller's.
 func BenchmarkOneEndpoint(b *testing.B) {
-	for _, way := range []string{"netlink", "program"} {
+	for way, set := range ways {
 		for _, n := range []int{100, 1000, 10000, 30000} {
 			b.Run(fmt.Sprintf("%s/%d", way, n), func(b *testing.B) {
-				p := benchProxier(b, func(env *proxiers.Env) { env.ProgramsOnly = way == "program" })
+				p := benchProxier(b, set)
 				full := newPlan(testNode(), manyServices(n, 5)...)
 				list := slices.Clone(full.Services[n/2].Pools[0])
 				list[2] = endpoint("192.0.2.99:8080")

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"os"
 	"slices"
 	"strconv"
@@ -106,11 +107,19 @@ func TestNetlinkEqualsProgram(t *testing.T) {
 	}
 }
 
-// endpointChange gives plans that differ in one of two endpoints.
+// endpointChange gives plans that differ in an endpoint of two ServicePorts, of which one has session affinity.
 func endpointChange() (full, next *plan.Plan) {
 	full = newPlan(testNode(), webServices()...)
-	i := slices.IndexFunc(full.Services, func(svc *plan.ServicePort) bool { return svc.Name.Name == "web" && svc.Family == plan.IPv4 })
-	return full, withEndpoints(full, i, full.Services[i].Pools[0][0], endpoint("10.244.9.9:8080"))
+	next = full
+	for i, svc := range full.Services {
+		if svc.Family != plan.IPv4 || svc.Name.Name != "web" && svc.Name.Name != "sticky" {
+			continue
+		}
+		list := slices.Clone(svc.Pools[0])
+		list[1] = endpoint(netip.AddrPortFrom(addr("10.244.9.9"), list[1].Addr.Port()).String())
+		next = withEndpoints(next, i, list...)
+	}
+	return full, next
 }
 
 // A change of endpoints starts no program, and opens no socket: it can do without a file descriptor. Closing a socket of
