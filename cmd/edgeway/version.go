@@ -47,9 +47,9 @@ func build() buildInfo {
 	return b
 }
 
-// String is the line that `version` and --version print.
+// String is the version in the line that `version` and --version print.
 func (b buildInfo) String() string {
-	return fmt.Sprintf("edgeway %s (%s, %s)", b.Version, b.Go, b.Platform)
+	return fmt.Sprintf("%s (%s, %s)", b.Version, b.Go, b.Platform)
 }
 
 func versionCommand() *cobra.Command {
@@ -63,7 +63,7 @@ func versionCommand() *cobra.Command {
 			if asJSON {
 				return json.NewEncoder(cmd.OutOrStdout()).Encode(b)
 			}
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), b)
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "edgeway version %s\n", b)
 			return err
 		},
 	}

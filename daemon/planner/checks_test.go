@@ -48,7 +48,11 @@ func (w *checkedWorld) die(list ...string) {
 
 func (w *checkedWorld) wantServing(want ...string) {
 	w.Helper()
-	if got := w.find("svc", plan.IPv4).Serving; !slices.Equal(got, ports(want...)) {
+	var got []netip.AddrPort
+	for _, e := range w.find("svc", plan.IPv4).Serving {
+		got = append(got, e.Addr)
+	}
+	if !slices.Equal(got, ports(want...)) {
 		w.Errorf("serving: %v, want %v", got, want)
 	}
 }

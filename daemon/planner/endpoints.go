@@ -202,13 +202,13 @@ func collect(endpoints []endpoint, fits func(*endpoint) bool) []plan.Endpoint {
 // endpoint without a hint puts the kind of hint out of force. What the Service asks for
 // (spec.trafficDistribution) is already in the hints.
 func (e *environment) topology(endpoints []endpoint, usable func(*endpoint) bool) func(*endpoint) bool {
-	forNode := func(ep *endpoint) []string { return ep.ForNodes }
-	forZone := func(ep *endpoint) []string { return ep.ForZones }
+	forNode := func(ep *endpoint) []string { return ep.Nodes() }
+	forZone := func(ep *endpoint) []string { return ep.Zones() }
 	switch {
 	case hinted(endpoints, usable, forNode, e.nodeName):
-		return func(ep *endpoint) bool { return slices.Contains(ep.ForNodes, e.nodeName) }
+		return func(ep *endpoint) bool { return slices.Contains(ep.Nodes(), e.nodeName) }
 	case hinted(endpoints, usable, forZone, e.zone):
-		return func(ep *endpoint) bool { return slices.Contains(ep.ForZones, e.zone) }
+		return func(ep *endpoint) bool { return slices.Contains(ep.Zones(), e.zone) }
 	}
 	return func(*endpoint) bool { return true }
 }
@@ -229,14 +229,21 @@ func hinted(endpoints []endpoint, usable func(*endpoint) bool, hints func(*endpo
 	return found
 }
 
-// serving gives all endpoints that connections may still have: of the dead ones those that sp has all the same.
-func serving(endpoints []endpoint, sp *plan.ServicePort) []netip.AddrPort {
-	var out []netip.AddrPort
+// serving gives all endpoints that connections may still have: of the dead ones those that sp has all the same. Mostly they are
+// those of a pool.
+func (p *Planner) serving(endpoints []endpoint, sp *plan.ServicePort) []plan.Endpoint {
+	out := p.served[:0]
 	for i := range endpoints {
 		ep := &endpoints[i]
 		if (ep.Ready || ep.Serving) && (!ep.dead || chosen(sp, ep.addr)) {
-			out = append(out, ep.addr)
+			out = append(out, plan.Endpoint{Addr: ep.addr, Local: ep.local})
 		}
 	}
-	return out
+	p.served = out
+	for _, pool := range sp.Pools {
+		if slices.Equal(pool, out) {
+			return pool
+		}
+	}
+	return slices.Clone(out)
 }

@@ -136,11 +136,12 @@ func TestServing(t *testing.T) {
 	w := newWorld(t, testOptions(), testService("svc"), testSlice("svc",
 		ep("10.2.0.4"), ep("10.2.0.1", "stopping"), ep("10.2.0.2", "gone"), ep("10.2.0.3", "unready")))
 	sp := w.find("svc", plan.IPv4)
-	want := []netip.AddrPort{netip.MustParseAddrPort("10.2.0.1:8080"), netip.MustParseAddrPort("10.2.0.4:8080")}
-	if !slices.Equal(sp.Serving, want) {
-		t.Errorf("got %v, want %v", sp.Serving, want)
-	}
+	wantAddrs(t, "serving", sp.Serving, "10.2.0.1", "10.2.0.4")
 	wantAddrs(t, "pool", sp.Pools[plan.ClusterPool], "10.2.0.4")
+	w = newWorld(t, testOptions(), testService("svc"), testSlice("svc", ep("10.2.0.4"), ep("10.2.0.1")))
+	if sp = w.find("svc", plan.IPv4); &sp.Serving[0] != &sp.Pools[plan.ClusterPool][0] {
+		t.Error("there are two lists of the same")
+	}
 }
 
 // Row 16: a list that nothing leads to is not there.

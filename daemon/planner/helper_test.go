@@ -84,6 +84,7 @@ func everywhere(s *source.Service) {
 // (terminating and serving), "gone" (terminating and not serving), "unready", "zone=X", "node=X" (hints).
 func ep(addr string, words ...string) source.Endpoint {
 	e := source.Endpoint{Addr: ip(addr), Ready: true, Serving: true, NodeName: "there"}
+	var hints source.Hints
 	for _, w := range words {
 		switch w {
 		case "here":
@@ -99,13 +100,16 @@ func ep(addr string, words ...string) source.Endpoint {
 			e.Ready, e.Serving = false, false
 		default:
 			if zone, ok := cut(w, "zone="); ok {
-				e.ForZones = append(e.ForZones, zone)
+				hints.ForZones = append(hints.ForZones, zone)
 			} else if node, ok := cut(w, "node="); ok {
-				e.ForNodes = append(e.ForNodes, node)
+				hints.ForNodes = append(hints.ForNodes, node)
 			} else {
 				panic(w)
 			}
 		}
+	}
+	if len(hints.ForNodes) > 0 || len(hints.ForZones) > 0 {
+		e.Hints = &hints
 	}
 	return e
 }

@@ -78,7 +78,7 @@ func (c chaos) slice() *source.EndpointSlice {
 		e.Ready = !e.Terminating && c.chance(70)
 		e.Serving = e.Ready || e.Terminating && c.chance(60)
 		if c.chance(70) {
-			e.ForZones, e.ForNodes = some(c, 60, "zone1", "zone2"), some(c, 60, hostName, "there")
+			e.Hints = &source.Hints{ForZones: some(c, 60, "zone1", "zone2"), ForNodes: some(c, 60, hostName, "there")}
 		}
 		s.Endpoints = append(s.Endpoints, e)
 	}

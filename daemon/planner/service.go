@@ -112,7 +112,7 @@ func (p *Planner) route(spec *source.Service, sp *plan.ServicePort, b backends) 
 		}
 	}
 	keepUsedPools(sp, pools)
-	sp.Serving = serving(endpoints, sp)
+	sp.Serving = p.serving(endpoints, sp)
 	sp.Seal()
 }
 

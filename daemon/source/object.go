@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"edgeway/proxiers/plan"
@@ -149,8 +150,34 @@ type Endpoint struct {
 	Serving     bool       `json:"serving,omitempty"`
 	Terminating bool       `json:"terminating,omitempty"`
 	NodeName    string     `json:"nodeName,omitempty"`
-	ForNodes    []string   `json:"forNodes,omitempty"`
-	ForZones    []string   `json:"forZones,omitempty"`
+	*Hints                 // nil: none
+}
+
+// Hints say for whom an endpoint is. Endpoints with the same hints, as those of a slice mostly are, share them.
+type Hints struct {
+	ForNodes []string `json:"forNodes,omitempty"`
+	ForZones []string `json:"forZones,omitempty"`
+}
+
+// Nodes gives ForNodes. h may be nil.
+func (h *Hints) Nodes() []string {
+	if h == nil {
+		return nil
+	}
+	return h.ForNodes
+}
+
+// Zones gives ForZones. h may be nil.
+func (h *Hints) Zones() []string {
+	if h == nil {
+		return nil
+	}
+	return h.ForZones
+}
+
+// Equal reports whether two hints are the same; either may be nil.
+func (h *Hints) Equal(o *Hints) bool {
+	return slices.Equal(h.Nodes(), o.Nodes()) && slices.Equal(h.Zones(), o.Zones())
 }
 
 // Node is what a proxy reads of its own Node.

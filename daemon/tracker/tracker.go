@@ -118,7 +118,7 @@ func (t *Tracker) Objects(name string) iter.Seq[source.Object] {
 func (t *Tracker) Orphans() (out []*source.EndpointSlice) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, g := range t.view.groups {
+	for g := range t.view.groups.All() {
 		for _, s := range g.slices {
 			if g.spec == nil && s.Manifest && s.Service != "" {
 				out = append(out, s)
@@ -153,8 +153,9 @@ func (t *Tracker) synced(l *layer) {
 		if fallback.primary != l {
 			continue
 		}
-		for key, obj := range fallback.retire() {
-			if t.servedAbove(fallback, key) == nil {
+		past := fallback.retire()
+		for obj := range past.All() {
+			if key := obj.Key(); t.servedAbove(fallback, key) == nil {
 				t.update(key, obj)
 			}
 		}
@@ -190,7 +191,7 @@ func (t *Tracker) servedAbove(below *layer, key source.Key) source.Object {
 		if l == below {
 			return nil
 		}
-		if obj, ok := l.objects[key]; ok {
+		if obj, ok := l.objects.Get(key); ok {
 			return obj
 		}
 	}
@@ -202,7 +203,7 @@ func (t *Tracker) settled() bool {
 	known := false
 	for _, l := range t.layers {
 		if l.primary != nil {
-			known = known || len(l.objects) > 0
+			known = known || l.objects.Len() > 0
 			continue
 		}
 		known = known || l.synced

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"edgeway/daemon/source"
+	"edgeway/daemon/source/keyed"
 	"edgeway/daemon/tracker/sorted"
 )
 
@@ -21,7 +22,7 @@ type view struct {
 	started time.Time
 	last    *Snapshot // nil before the first one
 
-	groups map[Name]*group
+	groups keyed.Set[Name, *group]
 	nodes  map[string]*source.Node
 	cidrs  map[string]*source.ServiceCIDR
 	apis   map[string]*source.APIServer
@@ -47,7 +48,6 @@ type group struct {
 func newView(started time.Time) *view {
 	return &view{
 		started:       started,
-		groups:        map[Name]*group{},
 		nodes:         map[string]*source.Node{},
 		cidrs:         map[string]*source.ServiceCIDR{},
 		apis:          map[string]*source.APIServer{},
@@ -123,16 +123,29 @@ func (v *view) setFaults(key source.Key, faults []source.Problem) {
 
 // edit changes a group, which exists while it has a Service or a slice.
 func (v *view) edit(name Name, change func(*group)) {
-	g := v.groups[name]
-	if g == nil {
-		g = &group{}
-		v.groups[name] = g
+	g, ok := v.groups.Get(name)
+	next := group{}
+	if ok {
+		next = *g
 	}
-	change(g)
+	change(&next)
 	v.dirtyServices[name] = struct{}{}
-	if g.spec == nil && len(g.slices) == 0 {
-		delete(v.groups, name)
+	switch {
+	case next.spec == nil && len(next.slices) == 0:
+		v.groups.Delete(name)
+	case ok:
+		*g = next
+	default:
+		v.groups.Put(&next)
 	}
+}
+
+// Key gives the Service's name, for the set of groups. One of both is there.
+func (g *group) Key() Name {
+	if g.spec != nil {
+		return Name{g.spec.Namespace, g.spec.Name}
+	}
+	return Name{g.slices[0].Namespace, g.slices[0].Service}
 }
 
 // spliceSlice gives the list with the slice of this name replaced by fresh (at most one).
@@ -208,8 +221,8 @@ func (v *view) snapshotServices(prev []*Service) (services []*Service, changed [
 	dirty := slices.SortedFunc(maps.Keys(v.dirtyServices), Name.Compare)
 	v.dirtyServices = map[Name]struct{}{} // not cleared: after the first list it is large
 	services = sorted.Splice(prev, dirty, (*Service).compareName, func(i int, run []*Service) []*Service {
-		g := v.groups[dirty[i]]
-		if g == nil || g.spec == nil {
+		g, ok := v.groups.Get(dirty[i])
+		if !ok || g.spec == nil {
 			if len(run) > 0 {
 				changed = append(changed, dirty[i])
 			}

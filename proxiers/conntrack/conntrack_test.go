@@ -65,7 +65,7 @@ func service(s scope, name string, frontends []string, serving ...string) *plan.
 		svc.Frontends = append(svc.Frontends, plan.Frontend{Addr: a.Addr(), Port: a.Port()})
 	}
 	for _, e := range serving {
-		svc.Serving = append(svc.Serving, netip.MustParseAddrPort(e))
+		svc.Serving = append(svc.Serving, plan.Endpoint{Addr: netip.MustParseAddrPort(e)})
 	}
 	svc.Seal()
 	return svc

@@ -23,7 +23,7 @@ type rule struct {
 	// endpoints. Otherwise it was a frontend before: a flow is stale if it was translated to one
 	// of endpoints, which are those of the time before.
 	owned     bool
-	endpoints []netip.AddrPort // sorted
+	endpoints []plan.Endpoint // sorted
 	// unanswered says that only flows that nobody has answered yet are stale.
 	unanswered bool
 }
@@ -32,7 +32,7 @@ func (r rule) stale(f *flow) bool {
 	if r.unanswered && f.answered() {
 		return false
 	}
-	_, known := slices.BinarySearchFunc(r.endpoints, f.reply.src, netip.AddrPort.Compare)
+	known := has(r.endpoints, f.reply.src)
 	if r.owned {
 		return !known
 	}
@@ -42,12 +42,12 @@ func (r rule) stale(f *flow) bool {
 // suspects are the destinations whose flows must be looked at.
 type suspects map[scope]map[netip.AddrPort]rule
 
-func (s suspects) own(sc scope, dst netip.AddrPort, endpoints []netip.AddrPort) {
+func (s suspects) own(sc scope, dst netip.AddrPort, endpoints []plan.Endpoint) {
 	s.set(sc, dst, rule{owned: true, endpoints: endpoints})
 }
 
 // disown never replaces a rule: a destination that another ServicePort has now belongs to that one.
-func (s suspects) disown(sc scope, dst netip.AddrPort, endpoints []netip.AddrPort) {
+func (s suspects) disown(sc scope, dst netip.AddrPort, endpoints []plan.Endpoint) {
 	if _, taken := s[sc][dst]; !taken && len(endpoints) > 0 {
 		s.set(sc, dst, rule{endpoints: endpoints})
 	}
@@ -118,12 +118,12 @@ func (s suspects) compare(before, after *plan.ServicePort, nodeBefore, nodeAfter
 
 // lost reports whether flows that were valid before may be stale now. The first endpoint counts:
 // a backend may have let flows through untranslated while there was none.
-func lost(before, after []netip.AddrPort) bool {
+func lost(before, after []plan.Endpoint) bool {
 	if len(before) == 0 {
 		return len(after) > 0
 	}
 	for _, e := range before {
-		if _, ok := slices.BinarySearchFunc(after, e, netip.AddrPort.Compare); !ok {
+		if !has(after, e.Addr) {
 			return true
 		}
 	}
@@ -139,4 +139,9 @@ func destinations(svc *plan.ServicePort, node *plan.Node) []netip.AddrPort {
 		}
 	}
 	return list
+}
+
+func has(sorted []plan.Endpoint, at netip.AddrPort) bool {
+	_, ok := slices.BinarySearchFunc(sorted, at, func(e plan.Endpoint, at netip.AddrPort) int { return e.Addr.Compare(at) })
+	return ok
 }

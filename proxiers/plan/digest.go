@@ -23,18 +23,9 @@ func (s *ServicePort) Seal() {
 		b.frontend(&s.Frontends[i])
 	}
 	for _, pool := range s.Pools {
-		b.num(uint64(len(pool)))
-		for _, e := range pool {
-			b.addr(e.Addr.Addr())
-			b.num(uint64(e.Addr.Port()))
-			b.flag(e.Local)
-		}
+		b.endpoints(pool)
 	}
-	b.num(uint64(len(s.Serving)))
-	for _, a := range s.Serving {
-		b.addr(a.Addr())
-		b.num(uint64(a.Port()))
-	}
+	b.endpoints(s.Serving)
 	s.Digest = sha256.Sum256(b)
 }
 
@@ -60,6 +51,15 @@ func (b *digestBuffer) addr(a netip.Addr) {
 	raw := a.AsSlice()
 	b.num(uint64(len(raw)))
 	*b = append(*b, raw...)
+}
+
+func (b *digestBuffer) endpoints(list []Endpoint) {
+	b.num(uint64(len(list)))
+	for _, e := range list {
+		b.addr(e.Addr.Addr())
+		b.num(uint64(e.Addr.Port()))
+		b.flag(e.Local)
+	}
 }
 
 func (b *digestBuffer) frontend(f *Frontend) {

@@ -25,7 +25,7 @@ func sample() *ServicePort {
 			{{netip.MustParseAddrPort("10.1.0.1:8080"), true}},
 			{{netip.MustParseAddrPort("10.1.0.2:8080"), true}},
 		},
-		Serving: []netip.AddrPort{netip.MustParseAddrPort("10.1.0.3:8080")},
+		Serving: []Endpoint{{netip.MustParseAddrPort("10.1.0.3:8080"), false}},
 	}
 }
 

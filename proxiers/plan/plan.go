@@ -72,8 +72,8 @@ type ServicePort struct {
 	// duplicates. A pool that no route uses is nil.
 	Pools [numPools][]Endpoint
 	// Serving is every endpoint, chosen or not, that still serves its connections: ready ones, and
-	// terminating ones that still serve. Flows to any other endpoint are stale. Sorted.
-	Serving []netip.AddrPort
+	// terminating ones that still serve. Flows to any other endpoint are stale. Sorted, and mostly a pool itself.
+	Serving []Endpoint
 	// Digest is the SHA-256 of every field above; see Seal.
 	Digest [32]byte
 }
@@ -89,15 +89,15 @@ type Endpoint struct {
 // Frontend is one address and port by which a ServicePort is reached.
 type Frontend struct {
 	Kind FrontendKind
+	Port uint16
+	// Routes says what happens to a new connection, indexed by Origin.
+	Routes [numOrigins]Route
 	// Addr is invalid for NodePort, which is reached at each of Node.NodePortAddrs.
 	Addr netip.Addr
-	Port uint16
 	// AllowFrom lists the sources of the family that may connect (loadBalancerSourceRanges), as Minimal gives
 	// them. nil: anywhere.
 	// Empty but not nil: nowhere.
 	AllowFrom []netip.Prefix
-	// Routes says what happens to a new connection, indexed by Origin.
-	Routes [numOrigins]Route
 }
 
 // Route is what happens to a new connection of one origin.

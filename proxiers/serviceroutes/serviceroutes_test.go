@@ -243,7 +243,7 @@ func TestChangeOfEndpointsAsksNoKernel(t *testing.T) {
 	next := slices.Clone(l.plan.Services)
 	for i, svc := range next {
 		changed := *svc
-		changed.Serving = []netip.AddrPort{netip.MustParseAddrPort("10.1.2.3:8080")}
+		changed.Serving = []plan.Endpoint{{Addr: netip.MustParseAddrPort("10.1.2.3:8080")}}
 		changed.Seal()
 		next[i] = &changed
 	}

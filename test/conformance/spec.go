@@ -155,9 +155,10 @@ func (s *service) compile(l *lab, proto plan.Protocol, family plan.Family) (*pla
 				return nil, fmt.Errorf("no endpoint is called %q", name)
 			}
 			host, _, _ := strings.Cut(name, ":")
-			sp.Serving = append(sp.Serving, at)
+			e := plan.Endpoint{Addr: at, Local: isLocal(host)}
+			sp.Serving = append(sp.Serving, e)
 			if used[pool] {
-				sp.Pools[pool] = append(sp.Pools[pool], plan.Endpoint{Addr: at, Local: isLocal(host)})
+				sp.Pools[pool] = append(sp.Pools[pool], e)
 			}
 		}
 		slices.SortFunc(sp.Pools[pool], func(a, b plan.Endpoint) int { return a.Addr.Compare(b.Addr) })
@@ -166,9 +167,10 @@ func (s *service) compile(l *lab, proto plan.Protocol, family plan.Family) (*pla
 		}
 	}
 	for _, name := range s.leaving {
-		sp.Serving = append(sp.Serving, l.endpoints[name][family])
+		host, _, _ := strings.Cut(name, ":")
+		sp.Serving = append(sp.Serving, plan.Endpoint{Addr: l.endpoints[name][family], Local: isLocal(host)})
 	}
-	slices.SortFunc(sp.Serving, netip.AddrPort.Compare)
+	slices.SortFunc(sp.Serving, func(a, b plan.Endpoint) int { return a.Addr.Compare(b.Addr) })
 	sp.Serving = slices.Compact(sp.Serving)
 	sp.Seal()
 	return sp, nil

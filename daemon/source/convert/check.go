@@ -78,19 +78,38 @@ func checkService(s *source.Service) error {
 }
 
 func checkServicePorts(ports []source.ServicePort) error {
-	names := make(map[string]bool, len(ports))
-	used := make(map[protocolPort]bool, len(ports))
-	for _, p := range ports {
-		key := protocolPort{p.Protocol, p.Port}
-		switch {
-		case !isPort(p.Name, p.Protocol, p.Port):
+	for i := range ports {
+		if p := &ports[i]; !isPort(p.Name, p.Protocol, p.Port) {
 			return errPort
-		case names[p.Name] || used[key]:
-			return errRepeated
 		}
-		names[p.Name], used[key] = true, true
+	}
+	if repeats(ports, func(p *source.ServicePort) string { return p.Name }) ||
+		repeats(ports, func(p *source.ServicePort) protocolPort { return protocolPort{p.Protocol, p.Port} }) {
+		return errRepeated
 	}
 	return nil
+}
+
+// repeats reports whether a key is there twice. Most lists are short: then a map would cost more than they.
+func repeats[T any, K comparable](list []T, key func(*T) K) bool {
+	const short = 16
+	if len(list) <= short {
+		for i := range list {
+			for j := range i {
+				if key(&list[i]) == key(&list[j]) {
+					return true
+				}
+			}
+		}
+		return false
+	}
+	seen := make(set[K], len(list))
+	for i := range list {
+		if !seen.add(key(&list[i])) {
+			return true
+		}
+	}
+	return false
 }
 
 func checkSlice(s *source.EndpointSlice) error {
@@ -100,15 +119,13 @@ func checkSlice(s *source.EndpointSlice) error {
 	if !isFamily(s.Family) {
 		return errFamily
 	}
-	names := make(map[string]bool, len(s.Ports))
-	for _, p := range s.Ports {
-		switch {
-		case !isPort(p.Name, p.Protocol, p.Port):
+	for i := range s.Ports {
+		if p := &s.Ports[i]; !isPort(p.Name, p.Protocol, p.Port) {
 			return errPort
-		case names[p.Name]:
-			return errRepeated
 		}
-		names[p.Name] = true
+	}
+	if repeats(s.Ports, func(p *source.SlicePort) string { return p.Name }) {
+		return errRepeated
 	}
 	if len(s.Endpoints) > maxEndpoints {
 		return errValue
@@ -117,20 +134,19 @@ func checkSlice(s *source.EndpointSlice) error {
 }
 
 func checkEndpoints(s *source.EndpointSlice) error {
-	seen := make(map[netip.Addr]bool, len(s.Endpoints))
 	for i := range s.Endpoints {
 		e := &s.Endpoints[i]
 		switch {
 		case !isAddr(e.Addr) || plan.FamilyOf(e.Addr) != s.Family:
 			return errAddress
-		case seen[e.Addr]:
-			return errRepeated
 		case e.NodeName != "" && !isSubdomain(e.NodeName),
-			slices.ContainsFunc(e.ForNodes, func(n string) bool { return !isSubdomain(n) }),
-			slices.ContainsFunc(e.ForZones, func(z string) bool { return !isLabelValue(z) }):
+			slices.ContainsFunc(e.Nodes(), func(n string) bool { return !isSubdomain(n) }),
+			slices.ContainsFunc(e.Zones(), func(z string) bool { return !isLabelValue(z) }):
 			return errName
 		}
-		seen[e.Addr] = true
+	}
+	if repeats(s.Endpoints, func(e *source.Endpoint) netip.Addr { return e.Addr }) {
+		return errRepeated
 	}
 	return nil
 }

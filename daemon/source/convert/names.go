@@ -13,17 +13,18 @@ func isSubdomain(s string) bool {
 	if len(s) > 253 {
 		return false
 	}
-	for part := range strings.SplitSeq(s, ".") {
-		if part == "" || part[0] == '-' || part[len(part)-1] == '-' {
+	before := byte('.')
+	for i := range len(s) {
+		c := s[i]
+		switch {
+		case 'a' <= c && c <= 'z', '0' <= c && c <= '9':
+		case c == '-' && before != '.', c == '.' && before != '.' && before != '-':
+		default:
 			return false
 		}
-		for i := range len(part) {
-			if c := part[i]; (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' {
-				return false
-			}
-		}
+		before = c
 	}
-	return true
+	return before != '.' && before != '-'
 }
 
 // isLabelValue reports whether s is a label value that is not empty: the names of zones.

@@ -1,10 +1,6 @@
 package convert
 
-import (
-	"slices"
-
-	"edgeway/daemon/source"
-)
+import "edgeway/daemon/source"
 
 // Share makes o, which no one else may have yet, share its strings with other objects, as those that
 // a Converter makes do.
@@ -30,18 +26,19 @@ func (c *Converter) Share(o source.Object) {
 	}
 }
 
-// shareHints makes e use the hints of the endpoint before where they are equal, as they mostly are.
+// shareHints makes e use the hints of the endpoint before if they are equal, as they mostly are.
 func (c *Converter) shareHints(e, prev *source.Endpoint) {
+	if e.Hints == nil {
+		return
+	}
+	if prev != nil && e.Hints.Equal(prev.Hints) {
+		e.Hints = prev.Hints
+		return
+	}
 	for i := range e.ForNodes {
 		e.ForNodes[i] = c.share(e.ForNodes[i])
 	}
 	for i := range e.ForZones {
 		e.ForZones[i] = c.share(e.ForZones[i])
-	}
-	if prev != nil && slices.Equal(prev.ForNodes, e.ForNodes) {
-		e.ForNodes = prev.ForNodes
-	}
-	if prev != nil && slices.Equal(prev.ForZones, e.ForZones) {
-		e.ForZones = prev.ForZones
 	}
 }

@@ -190,20 +190,25 @@ func (b *sliceBuilder) address(field string, addresses []string) (netip.Addr, bo
 
 // hints keeps the valid names.
 func (b *sliceBuilder) hints(field string, in *discoveryv1.EndpointHints, e *source.Endpoint) {
+	var found source.Hints
 	for i, n := range in.ForNodes {
 		if !isSubdomain(n.Name) {
 			b.addf(at(field+".forNodes", i)+".name", "%.64q is not a DNS subdomain", n.Name)
 			continue
 		}
-		e.ForNodes = append(e.ForNodes, n.Name)
+		found.ForNodes = append(found.ForNodes, n.Name)
 	}
 	for i, z := range in.ForZones {
 		if !isLabelValue(z.Name) {
 			b.addf(at(field+".forZones", i)+".name", "%.64q is not a label value", z.Name)
 			continue
 		}
-		e.ForZones = append(e.ForZones, z.Name)
+		found.ForZones = append(found.ForZones, z.Name)
 	}
+	if found.ForNodes == nil && found.ForZones == nil {
+		return
+	}
+	e.Hints = &found
 	var prev *source.Endpoint
 	if n := len(b.out.Endpoints); n > 0 {
 		prev = &b.out.Endpoints[n-1]

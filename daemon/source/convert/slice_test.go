@@ -39,7 +39,7 @@ endpoints:
 		Ports: []source.SlicePort{{Name: "http", Protocol: plan.TCP, Port: 8080}, {Protocol: plan.UDP, Port: 53}},
 		Endpoints: []source.Endpoint{
 			{Addr: netip.MustParseAddr("10.1.0.1"), Ready: true, Serving: true},
-			{Addr: netip.MustParseAddr("10.1.0.2"), Serving: true, Terminating: true, NodeName: "node-1", ForNodes: []string{"node-1"}, ForZones: []string{"Zone_a"}},
+			{Addr: netip.MustParseAddr("10.1.0.2"), Serving: true, Terminating: true, NodeName: "node-1", Hints: &source.Hints{ForNodes: []string{"node-1"}, ForZones: []string{"Zone_a"}}},
 			{Addr: netip.MustParseAddr("10.1.0.3")},
 		},
 		Triggered: time.Date(2026, 1, 2, 2, 4, 5, 5e8, time.UTC),

@@ -11,6 +11,7 @@ import (
 
 	"edgeway/daemon/source"
 	"edgeway/daemon/source/convert"
+	"edgeway/daemon/source/keyed"
 )
 
 // store is what the reflector of a feed writes to. It converts each object at once, and passes on
@@ -23,7 +24,7 @@ type store struct {
 
 	converter convert.Converter
 	// known shares its objects with whoever took them from the sink.
-	known map[source.Key]source.Object
+	known keyed.Set[source.Key, source.Object]
 }
 
 var _ cache.TransformingStore = (*store)(nil)
@@ -60,13 +61,10 @@ func (s *store) Update(obj any) error {
 		return nil
 	}
 	key := it.object.Key()
-	if old, ok := s.known[key]; ok && reflect.DeepEqual(old, it.object) {
+	if old, ok := s.known.Get(key); ok && reflect.DeepEqual(old, it.object) {
 		return nil
 	}
-	if s.known == nil {
-		s.known = make(map[source.Key]source.Object)
-	}
-	s.known[key] = it.object
+	s.known.Put(it.object)
 	s.send(event{upsert: it.object})
 	return nil
 }
@@ -78,15 +76,15 @@ func (s *store) Delete(obj any) error {
 }
 
 func (s *store) remove(key source.Key) {
-	if _, ok := s.known[key]; ok {
-		delete(s.known, key)
+	if _, ok := s.known.Get(key); ok {
+		s.known.Delete(key)
 		s.send(event{gone: key})
 	}
 }
 
 // Replace implements cache.ReflectorStore: a complete list. What is not in it is gone.
 func (s *store) Replace(list []any, _ string) error {
-	next := make(map[source.Key]source.Object, len(list))
+	var next keyed.Set[source.Key, source.Object]
 	for i, obj := range list {
 		it := s.item(obj)
 		list[i] = nil // a list that was not streamed is large: let go of it piece by piece
@@ -94,16 +92,16 @@ func (s *store) Replace(list []any, _ string) error {
 			continue
 		}
 		key := it.object.Key()
-		if old, ok := s.known[key]; ok && reflect.DeepEqual(old, it.object) {
-			next[key] = old
+		if old, ok := s.known.Get(key); ok && reflect.DeepEqual(old, it.object) {
+			next.Put(old)
 			continue
 		}
-		next[key] = it.object
+		next.Put(it.object)
 		s.send(event{upsert: it.object})
 	}
-	for key := range s.known {
-		if _, ok := next[key]; !ok {
-			s.send(event{gone: key})
+	for old := range s.known.All() {
+		if _, ok := next.Get(old.Key()); !ok {
+			s.send(event{gone: old.Key()})
 		}
 	}
 	s.known = next

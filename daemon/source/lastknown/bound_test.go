@@ -126,7 +126,7 @@ func TestObjectThatIsTooLong(t *testing.T) {
 		dir := t.TempDir()
 		huge := aSlice("huge", 0)
 		for i := range 1000 {
-			e := source.Endpoint{Addr: netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)})}
+			e := source.Endpoint{Addr: netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), Hints: &source.Hints{}}
 			for j := range 50 {
 				e.ForNodes = append(e.ForNodes, strings.Repeat("n", 60)+"."+strings.Repeat("m", 60)+"."+strings.Repeat("o", 60)+fmt.Sprint(".", j))
 			}

@@ -46,7 +46,7 @@ func aSlice(name string, endpoints int) *source.EndpointSlice {
 	for i := range endpoints {
 		s.Endpoints = append(s.Endpoints, source.Endpoint{
 			Addr: netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), Ready: true, Serving: true,
-			NodeName: fmt.Sprintf("node-%d", i%3), ForZones: []string{"a"},
+			NodeName: fmt.Sprintf("node-%d", i%3), Hints: &source.Hints{ForZones: []string{"a"}},
 		})
 	}
 	return s

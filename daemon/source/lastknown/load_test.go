@@ -123,8 +123,10 @@ func TestInvalidObjectsAreLeftOut(t *testing.T) {
 func BenchmarkLoad(b *testing.B) {
 	var objects []source.Object
 	for i := range 10000 {
-		name := fmt.Sprintf("service-%05d", i)
-		objects = append(objects, aService(name, 80), aSlice(name, 5))
+		objects = append(objects, aService(fmt.Sprintf("service-%05d", i), 80))
+	}
+	for i := range 10000 { // as they are sorted
+		objects = append(objects, aSlice(fmt.Sprintf("service-%05d", i), 5))
 	}
 	data, _ := encode(b, objects...)
 	b.SetBytes(int64(len(data)))

@@ -64,24 +64,42 @@ func open(path string) (content *io.SectionReader, done func(), err error) {
 // parseState is readState on the contents of the files. It never gives an object that a conversion
 // could not have made.
 func parseState(snapshot, journal *io.SectionReader) (*state, error) {
-	b := builder{objects: make(map[source.Key]source.Object)}
+	b := builder{later: make(map[source.Key]source.Object)}
+	b.scanner.converter = &b.converter
 	sum, err := b.snapshot(snapshot)
 	if err != nil {
 		return nil, err
 	}
 	b.journal(journal, sum)
-	b.state.objects = make([]source.Object, 0, len(b.objects))
-	for _, obj := range b.objects {
-		b.state.objects = append(b.state.objects, obj)
-	}
-	slices.SortFunc(b.state.objects, func(x, y source.Object) int { return x.Key().Compare(y.Key()) })
+	b.settle()
 	return &b.state, nil
 }
 
+// builder collects the objects of a snapshot in its order, as they are sorted there.
 type builder struct {
 	state
-	objects   map[source.Key]source.Object
+	last source.Key // of the objects
+	// later has what is to take the place of objects, or to be added; nil: to be deleted.
+	later     map[source.Key]source.Object
 	converter convert.Converter
+	scanner   scanner
+}
+
+// settle applies what came later.
+func (b *builder) settle() {
+	if len(b.later) == 0 {
+		return
+	}
+	b.objects = slices.DeleteFunc(b.objects, func(obj source.Object) bool {
+		_, replaced := b.later[obj.Key()]
+		return replaced
+	})
+	for _, obj := range b.later {
+		if obj != nil {
+			b.objects = append(b.objects, obj)
+		}
+	}
+	slices.SortFunc(b.objects, func(x, y source.Object) int { return x.Key().Compare(y.Key()) })
 }
 
 // snapshot checks the whole before it decodes any part, and gives the checksum.
@@ -113,12 +131,31 @@ func (b *builder) snapshot(data *io.SectionReader) (sum string, err error) {
 		case err != nil:
 			return "", err
 		}
-		var r record
-		if err := json.Unmarshal(line, &r); err != nil {
+		r, err := b.record(line)
+		if err != nil {
 			return "", fmt.Errorf("decode line: %w", err)
 		}
-		b.put(&r)
+		obj := b.checked(&r)
+		if obj == nil {
+			continue
+		}
+		if key := obj.Key(); b.last.Compare(key) < 0 {
+			b.objects, b.last = append(b.objects, obj), key
+		} else {
+			b.later[key] = obj
+		}
 	}
+}
+
+// record decodes a line.
+func (b *builder) record(line []byte) (r record, err error) {
+	if obj, ok := b.scanner.object(line); ok {
+		return recordOf(source.Key{}, obj), nil
+	}
+	if err = json.Unmarshal(line, &r); err == nil {
+		b.converter.Share(r.object())
+	}
+	return r, err
 }
 
 var errFooter = errors.New("the last line is not the number of objects and the SHA-256 of the content")
@@ -196,8 +233,8 @@ func (b *builder) journal(data *io.SectionReader, base string) {
 				return
 			}
 		} else {
-			var r record
-			if err := json.Unmarshal(text, &r); err != nil {
+			r, err := b.record(text)
+			if err != nil {
 				break
 			}
 			b.apply(&r)
@@ -216,22 +253,24 @@ func (b *builder) apply(r *record) {
 	}
 	if r.Deleted != nil {
 		if key, ok := r.Deleted.key(); ok {
-			delete(b.objects, key)
+			b.later[key] = nil
 		}
 		return
 	}
-	b.put(r)
+	if obj := b.checked(r); obj != nil {
+		b.later[obj.Key()] = obj
+	}
 }
 
-func (b *builder) put(r *record) {
+// checked gives the record's object if it has one that can be used.
+func (b *builder) checked(r *record) source.Object {
 	obj := r.object()
 	if obj == nil {
-		return
+		return nil
 	}
 	if err := convert.Check(obj); err != nil {
 		b.invalid++
-		return
+		return nil
 	}
-	b.converter.Share(obj)
-	b.objects[obj.Key()] = obj
+	return obj
 }

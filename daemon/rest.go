@@ -1,0 +1,71 @@
+package daemon
+
+import (
+	"runtime/debug"
+	"runtime/metrics"
+	"sync"
+	"time"
+)
+
+const (
+	// memoryRest is how long after a full sync, and after the last of other ones, the memory that they needed is given back, lists
+	// read at the start included. Go alone (1.26) keeps it until a collection that an idle daemon runs every two minutes:
+	// 104 MB instead of 40 MB at 10,000 Services.
+	memoryRest = 3 * time.Second
+	// minGarbage and a quarter of what is kept are less than it is worth to collect: that takes some milliseconds of CPU.
+	minGarbage = 2 << 20
+)
+
+// rest gives memory back to the system when the daemon comes to rest.
+type rest struct {
+	free  func()
+	inUse func() uint64
+
+	mu    sync.Mutex
+	timer *time.Timer
+	// full says that there was a full sync since the last time, and kept what was in use then.
+	full bool
+	kept uint64
+}
+
+func newRest() *rest { return &rest{free: debug.FreeOSMemory, inUse: heapInUse} }
+
+// worked notes a sync.
+func (r *rest) worked(full bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.timer == nil:
+		r.timer = time.AfterFunc(memoryRest, r.begin)
+	case !r.full:
+		r.timer.Reset(memoryRest)
+	}
+	r.full = r.full || full
+}
+
+// begin frees what it is worth to free. Nobody waits for it.
+func (r *rest) begin() {
+	used := r.inUse()
+	r.mu.Lock()
+	worth := r.full || used > r.kept+max(r.kept/4, minGarbage)
+	r.full = false
+	r.mu.Unlock()
+	if !worth {
+		return
+	}
+	r.free()
+	used = r.inUse()
+	r.mu.Lock()
+	r.kept = used
+	r.mu.Unlock()
+}
+
+// heapInUse is the memory of Go's heap that objects are in, dead ones included.
+func heapInUse() (sum uint64) {
+	samples := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/memory/classes/heap/unused:bytes"}}
+	metrics.Read(samples)
+	for _, s := range samples {
+		sum += s.Value.Uint64()
+	}
+	return sum
+}
