@@ -50,11 +50,7 @@ func (r *Refused) Content() bool {
 }
 
 // Port is the sender in the kernel's notices of what Commit did.
-func (c *Conn) Port() uint32 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.port
-}
+func (c *Conn) Port() uint32 { return c.port.Load() }
 
 // Commit has the kernel do a batch, unless there was a transaction after the one of that number (ErrStale). After any
 // error but ErrStale, ErrTooBig and Refused it is not known what the kernel did. The batch can be committed again.

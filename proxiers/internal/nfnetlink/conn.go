@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -40,7 +41,7 @@ type Conn struct {
 	raw  syscall.RawConn
 	buf  []byte
 	// port is the socket's address.
-	port uint32
+	port atomic.Uint32
 	// stuck says that an answer was not read to its end: the kernel takes no further request.
 	stuck bool
 }
@@ -81,7 +82,7 @@ func (c *Conn) describe(raw syscall.RawConn) error {
 			return
 		}
 		if own, ok := addr.(*unix.SockaddrNetlink); ok {
-			c.port = own.Pid
+			c.port.Store(own.Pid)
 		}
 		size, err := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUF)
 		c.Room, failed = size-32, err // netlink_sendmsg takes no more
