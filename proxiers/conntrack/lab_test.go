@@ -153,7 +153,7 @@ func (c *client) wantAnswer(want string) {
 // flows gives every flow of the scope in the table of the test's namespace.
 func flows(t testing.TB, s scope) []*flow {
 	t.Helper()
-	tab, err := openTable(t.Context())
+	tab, err := openTable()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -211,6 +211,7 @@ func newFollower(t testing.TB) *follower {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = p.Close() })
 	return p.(*follower)
 }
 
