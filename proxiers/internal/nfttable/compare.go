@@ -34,7 +34,7 @@ func (s *summer) checksums() (sums [2][]checksum) {
 
 func (s *summer) add(sums *[2][]checksum, e *Entry) {
 	c := &sums[familyIndex(e.Family)][e.Set]
-	s.buf = e.appendValue(append(s.sets[e.Set].appendKey(s.buf[:0], &e.Element), ' '))
+	s.buf = s.sets[e.Set].appendElement(s.buf[:0], e, true)
 	c.count++
 	c.sum += maphash.Bytes(s.seed, s.buf)
 }

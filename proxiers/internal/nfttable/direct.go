@@ -115,7 +115,7 @@ func (t *Table) delete(ctx context.Context, set *Set, list []Entry) error {
 		t.text(tx, s)
 		return t.commit(ctx, tx)
 	}
-	defer t.wire.reset()
+	t.wire.reset() // as in byNetlink
 	t.wire.write(t.Table, s)
 	return t.commitWire(ctx, t.wire, false)
 }
