@@ -50,7 +50,7 @@ func (p *place) enter(t *testing.T) {
 func (p *place) state(t *testing.T) string {
 	t.Helper()
 	tend(t, p.proxier)
-	return kernelElements(t, p.proxier) + sortedListing(nft(t, "list ruleset"))
+	return kernelElements(t, p.proxier) + settled(t, func() string { return sortedListing(nft(t, "list ruleset")) })
 }
 
 // sortedListing gives the objects of a listing in the order of their names, and elements in theirs.
