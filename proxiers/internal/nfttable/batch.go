@@ -141,6 +141,9 @@ func (r *renderer) elements(set *Set, group []Entry, withValues bool) *knftables
 			list = append(list, ", "...)
 		}
 		list = set.appendKey(list, &group[i].Element)
+		if withValues {
+			list = group[i].comment.appendText(list)
+		}
 		if withValues && set.Data != NoData && i < len(group)-1 {
 			list = group[i].appendValue(append(list, " : "...))
 		}

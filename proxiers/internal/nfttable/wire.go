@@ -117,6 +117,9 @@ func (s *Set) appendElement(b []byte, e *Entry, values bool) []byte {
 	if values && s.Data != NoData {
 		b = e.appendRaw(b, s.Data)
 	}
+	if values && e.comment != "" {
+		b = nfnetlink.AppendAttr(b, unix.NFTA_SET_ELEM_USERDATA, string(e.comment))
+	}
 	nfnetlink.End(b, element)
 	return b
 }

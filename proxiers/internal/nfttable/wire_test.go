@@ -52,6 +52,10 @@ func (s *source) entry(set *Set, id SetID, f plan.Family) Entry {
 			e.Element.Number = ChainNumber(binary.BigEndian.Uint32(s.take(4)))
 		}
 	}
+	if set.Named {
+		name := plan.ServicePortName{Namespace: "ns", Name: string(s.take(int(s.take(1)[0]) % 140))}
+		e.comment = commentOf(name)
+	}
 	switch set.Data {
 	case ToChain:
 		e.Chain = "c-" + strings.Repeat("x", int(s.take(1)[0])%120)
