@@ -129,12 +129,17 @@ func TestChangeNeedsNoProgram(t *testing.T) {
 	p, drift := testProxier(t)
 	full, next := endpointChange()
 	apply(t, p, nil, full)
+	before := figures(t, p, "edgeway_nftables_transactions_total")
 	withoutFiles(t, func() {
 		for range 500 {
 			apply(t, p, full, next)
 			apply(t, p, next, full)
 		}
 	})
+	after := figures(t, p, "edgeway_nftables_transactions_total")
+	if n, programs := after["path=netlink"]-before["path=netlink"], after["path=nft"]-before["path=nft"]; n < 1000 || programs != 0 {
+		t.Errorf("1,000 changes took %v transactions by netlink and %v by nft", n, programs)
+	}
 	partial := kernelState(t, p)
 	recreate(t, p, full)
 	if diff := firstDifference(kernelState(t, p), partial); diff != "" {
@@ -210,6 +215,9 @@ func TestChangesBesideOthers(t *testing.T) {
 	time.Sleep(settle)
 	if drift.count() != 0 {
 		t.Errorf("drift: %q", drift.reasons)
+	}
+	if stale := figures(t, p, "edgeway_nftables_transactions_stale_total")[""]; stale == 0 {
+		t.Error("no batch came too late: the rest says little")
 	}
 	nft(t, "delete table ip other")
 	partial := kernelState(t, p)

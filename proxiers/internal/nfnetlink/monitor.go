@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -43,6 +44,8 @@ type MonitorOptions struct {
 type Monitor struct {
 	// Conn is what Commit sends by. It may be used for other requests.
 	Conn *Conn
+	// Stale counts the batches that came too late.
+	Stale atomic.Uint64
 
 	opts MonitorOptions
 	sock *netlink.Conn

@@ -40,6 +40,7 @@ func (m *Monitor) commit(b *Batch, anyway bool) (reason string, err error) {
 		if err = m.Conn.Commit(b, m.generation); !errors.Is(err, ErrStale) {
 			break
 		}
+		m.Stale.Add(1)
 		m.generation = 0 // the notices of the transaction that came before are there
 	}
 	if err == nil {

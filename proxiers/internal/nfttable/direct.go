@@ -51,6 +51,9 @@ func (t *Table) commitWire(ctx context.Context, w *wire, strict bool) error {
 		t.env.Logger.Debug("elements are written by nft", "table", t.Table, "reason", err)
 		return t.commitText(ctx, w)
 	}
+	if err == nil {
+		t.byNetlink.Add(1)
+	}
 	return err
 }
 

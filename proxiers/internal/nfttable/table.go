@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"sigs.k8s.io/knftables"
@@ -30,6 +31,8 @@ type Table struct {
 	wire *wire
 	// refs are those of the plan that the kernel has; nil when its state is unknown.
 	refs *references
+	// byNetlink and byProgram count transactions.
+	byNetlink, byProgram atomic.Uint64
 }
 
 // New opens sockets for the tables and to watch them, in the network namespace of the calling thread. It changes
@@ -141,7 +144,17 @@ func (t *Table) commit(ctx context.Context, tx *knftables.Transaction) error {
 	if n == 0 {
 		return nil
 	}
-	return t.monitor.Own(1, n > bigTransaction, func() error { return t.nft.run(ctx, tx) })
+	err := t.monitor.Own(1, n > bigTransaction, func() error { return t.nft.run(ctx, tx) })
+	if err == nil {
+		t.byProgram.Add(1)
+	}
+	return err
+}
+
+// Transactions gives how many succeeded by netlink, how many by the nft program, and how many by netlink came too late and
+// were sent again. It may be called from any goroutine.
+func (t *Table) Transactions() (netlink, program, stale uint64) {
+	return t.byNetlink.Load(), t.byProgram.Load(), t.monitor.Stale.Load()
 }
 
 // Render gives the transaction that leads from one plan to the next, in nft's syntax, for tests of a Schema. Prev nil:
