@@ -108,7 +108,7 @@ func apply(t *testing.T, p proxiers.Applier, prev, next *plan.Plan) {
 }
 
 // nft runs a script, which must succeed, and gives what it prints.
-func nft(t *testing.T, script string) string {
+func nft(t testing.TB, script string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

@@ -16,7 +16,8 @@
 // notices tell what it did: nothing of ours, and the batch is sent again, or else the table is compared as a whole.
 //
 // The kernel is read, by netlink and only our own tables, when
-// its state is unknown: then rules are rewritten and elements compared, in one transaction again, and what packets
+// its state is unknown, which after a restart it is not if there has been no transaction of anybody since; see sealPrefix.
+// Then rules are rewritten and elements compared, in one transaction again, and what packets
 // wrote into maps stays. Objects that are no longer needed are deleted later, by Tend: they may be needed again,
 // and kernels before 6.2 refuse to delete a chain in the transaction that deletes the map element that led to it.
 //

@@ -31,6 +31,7 @@ type Table struct {
 	wire *wire
 	// refs are those of the plan that the kernel has; nil when its state is unknown.
 	refs *references
+	plan *plan.Plan
 	// byNetlink and byProgram count transactions.
 	byNetlink, byProgram atomic.Uint64
 }
@@ -79,12 +80,13 @@ func (t *Table) Apply(ctx context.Context, change proxiers.Change) (err error) {
 			return t.blame(err, change.Next)
 		}
 	}
-	t.refs, t.env.Takeover = refs, false
+	t.refs, t.plan, t.env.Takeover = refs, change.Next, false
 	return nil
 }
 
 // Close implements proxiers.Proxier.
 func (t *Table) Close() error {
+	t.leaveSeal()
 	err := t.monitor.Close()
 	t.watching.Wait()
 	return err
