@@ -52,7 +52,7 @@ func closed(t *testing.T, p *proxier) {
 // What nobody has touched since it was left is not written anew, whatever came before, and later changes fit.
 func TestRestartOfWhatIsUnchanged(t *testing.T) {
 	full, next := endpointChange()
-	many := newPlan(testNode(), manyServices(3000, 5)...)
+	many := newPlan(testNode(), manyServices(1500, 5)...)
 	for name, plans := range map[string][]*plan.Plan{
 		"after a first sync": {next}, "after full syncs": {full, nil, next}, "after a change": {full, next},
 		"after a big change": {many, next}, "with many Services": {many},
