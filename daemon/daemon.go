@@ -32,8 +32,8 @@ type Options struct {
 	Version, Revision string
 	// LogOutput is where the log goes.
 	LogOutput io.Writer
-	// RelayLoops is relay.Options.Loops, of the relay for NodePorts on loopback.
-	RelayLoops int
+	// RelayLoops gives relay.Options.Loops when the relay for NodePorts on loopback is needed first; nil: the relay's own default.
+	RelayLoops func() int
 }
 
 // Run serves until ctx ends, and leaves the kernel forwarding. It returns an error for what only the

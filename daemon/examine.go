@@ -63,7 +63,7 @@ const answerTime = 15 * time.Second
 // processor time also with 10,000 Services.
 const (
 	examinedEndpoints = 10_000
-	watchedEndpoints  = 128
+	watchedEndpoints  = 64
 )
 
 // addKube has the host know its API server, if there is one.

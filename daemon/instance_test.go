@@ -29,7 +29,7 @@ func TestHealthIsThatOfACompleteInstance(t *testing.T) {
 	cfg.Source.File.Paths = []string{dir}
 	cfg.Control.Socket = filepath.Join(dir, "edgeway.sock")
 	logger := slog.New(slog.DiscardHandler)
-	lasting := newLasting(logger, nil, 1)
+	lasting := newLasting(logger, nil, nil)
 	before := func() bool { return true }
 	lasting.healthy.Store(&before)
 	gone := errors.New("socket gone")
@@ -55,7 +55,7 @@ func TestASecondReloadStillTakesOver(t *testing.T) {
 	cfg.Source.File.Paths = []string{dir}
 	cfg.Control.Socket = filepath.Join(dir, "edgeway.sock")
 	logger := slog.New(slog.DiscardHandler)
-	lasting := newLasting(logger, nil, 1)
+	lasting := newLasting(logger, nil, nil)
 	var env proxiers.Env
 	next := func(before inForce) *instance {
 		t.Helper()

@@ -21,7 +21,7 @@ type lasting struct {
 	healthy *atomic.Pointer[func() bool]
 }
 
-func newLasting(logger *slog.Logger, sockets localnodeport.Sockets, relayLoops int) lasting {
+func newLasting(logger *slog.Logger, sockets localnodeport.Sockets, relayLoops func() int) lasting {
 	l := lasting{healthy: new(atomic.Pointer[func() bool]), endpoints: endpointcheck.New(logger)}
 	l.loopback = localnodeport.New(localnodeport.Options{Logger: logger.With("stage", localnodeport.Name), Sockets: sockets, Loops: relayLoops})
 	l.checks = healthcheck.New(healthcheck.Options{

@@ -49,7 +49,7 @@ func describe(t *testing.T, backend proxiers.Component) (descs []*prometheus.Des
 	cfg.Checks.TCP.Sources = []config.CheckedSource{config.CheckedFile}
 	logger := slog.New(slog.DiscardHandler)
 	i, err := newInstance(t.Context(), settings{cfg, backend}, instanceOptions{
-		Logger: logger, Lasting: newLasting(logger, nil, 1), Notifier: sdunit.NewNotifier(sdunit.NewManager(logger), logger),
+		Logger: logger, Lasting: newLasting(logger, nil, nil), Notifier: sdunit.NewNotifier(sdunit.NewManager(logger), logger),
 	})
 	if err != nil {
 		t.Fatalf("%s: %v", backend.Name, err)

@@ -59,7 +59,9 @@ func answering(t *testing.T, status control.Status) (configName string) {
 }
 
 func TestWithoutADaemonTheCommandsExitWith3(t *testing.T) {
-	name := configFile(t, fmt.Sprintf("version = 1\nsource.file.paths = ['m']\ncontrol.socket = %q", filepath.Join(t.TempDir(), "s")))
+	dir := t.TempDir()
+	name := configFile(t, fmt.Sprintf("version = 1\nsource.file.paths = ['m']\nsource.lastknown.directory = %q\ncontrol.socket = %q",
+		dir, filepath.Join(dir, "s")))
 	for _, command := range []string{"status", "plan", "explain host 10.96.0.10:80", "reload"} {
 		code, stdout, stderr := run(t, append(strings.Fields(command), "--config", name)...)
 		if code != exitNotRunning || stdout != "" || !strings.HasPrefix(stderr, "edgeway: the edgeway daemon is not running") {
@@ -127,7 +129,8 @@ func TestExplainAndCompletionsWorkWithoutADaemon(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(folder, "web.json"), []byte(manifest), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	name := configFile(t, fmt.Sprintf("version = 1\nsource.file.paths = [%q]\ncontrol.socket = %q", folder, filepath.Join(t.TempDir(), "s")))
+	name := configFile(t, fmt.Sprintf("version = 1\nsource.file.paths = [%q]\nsource.lastknown.directory = %q\ncontrol.socket = %q",
+		folder, t.TempDir(), filepath.Join(t.TempDir(), "s")))
 	code, stdout, stderr := run(t, "explain", "203.0.113.9", "default/web", "--config", name)
 	if code != exitOK || stderr != "" || !strings.HasPrefix(stdout, "reject: default/web/TCP has no ready endpoint: there is no EndpointSlice for it\nmend ") ||
 		!strings.Contains(stdout, "(no daemon answers: this is of the manifests in "+folder+")") {

@@ -41,8 +41,12 @@ default is said on standard error, a line for each setting.`,
 }
 
 func readInput(cmd *cobra.Command, path string) ([]byte, error) {
-	if path == "-" {
-		return io.ReadAll(io.LimitReader(cmd.InOrStdin(), regular.Small))
+	if path != "-" {
+		return regular.Read(path, regular.Small)
 	}
-	return regular.Read(path, regular.Small)
+	text, err := io.ReadAll(io.LimitReader(cmd.InOrStdin(), regular.Small+1))
+	if err == nil && len(text) > regular.Small {
+		err = fmt.Errorf("standard input: %w", regular.ErrTooLarge)
+	}
+	return text, err
 }

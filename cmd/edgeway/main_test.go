@@ -63,7 +63,7 @@ func TestTheWordThatWasMeantIsProposed(t *testing.T) {
 
 func TestVersionIsAFlagToo(t *testing.T) {
 	code, flag, stderr := run(t, "--version")
-	if _, command, _ := run(t, "version"); code != exitOK || stderr != "" || flag != command || !strings.HasPrefix(flag, "edgeway ") {
+	if _, command, _ := run(t, "version"); code != exitOK || stderr != "" || flag != command || !strings.HasPrefix(flag, "edgeway version ") {
 		t.Errorf("exit %d, err %q: %q and %q", code, stderr, flag, command)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -43,7 +44,7 @@ all objects in time.`,
 			b := build()
 			return daemon.Run(cmd.Context(), daemon.Options{
 				ConfigPath: g.config, Version: b.Version, Revision: b.Revision, LogOutput: g.log,
-				RelayLoops: spareProcessor(),
+				RelayLoops: sync.OnceValue(spareProcessor),
 			})
 		},
 	}
@@ -55,7 +56,7 @@ all objects in time.`,
 
 // spareProcessor gives the number of processors that Go would use (a control group's limit counts, as it is now), and
 // has it use one more: the relay's loops wait in system calls, and Go's scheduler should find a processor idle then
-// (see relay.New).
+// (see relay.New). Without a relay one more only means that idle threads look for work longer: a tenth of a restart.
 func spareProcessor() int {
 	n := runtime.GOMAXPROCS(0)
 	runtime.GOMAXPROCS(n + 1)

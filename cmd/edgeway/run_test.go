@@ -2,13 +2,16 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"edgeway/daemon/control"
+	"edgeway/daemon/regular"
 )
 
 // The unit does not start a daemon again that ends with 2.
@@ -84,6 +87,20 @@ func TestADryRunEnds(t *testing.T) {
 		if code, _, stderr := run(t, "run", flag, "--config", config); code != exitUsage || !strings.Contains(stderr, "--dry-run") {
 			t.Errorf("%s without --dry-run: exit %d, err %q", flag, code, stderr)
 		}
+	}
+}
+
+// What does not fit is not cut off: the settings behind would be lost without a word.
+func TestConvertRefusesTooMuch(t *testing.T) {
+	t.Parallel()
+	text := "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n#" + strings.Repeat(" ", 1<<20) + "\nhostnameOverride: edge\n"
+	cmd := convertCommand()
+	cmd.SetIn(strings.NewReader(text))
+	cmd.SetArgs([]string{"-"})
+	cmd.SetOut(io.Discard)
+	cmd.SetErr(io.Discard)
+	if err := cmd.Execute(); !errors.Is(err, regular.ErrTooLarge) {
+		t.Errorf("error %v", err)
 	}
 }
 

@@ -47,9 +47,9 @@ func build() buildInfo {
 	return b
 }
 
-// String is the line that `version` and --version print.
+// String is the version in the line that `version` and --version print.
 func (b buildInfo) String() string {
-	return fmt.Sprintf("edgeway %s (%s, %s)", b.Version, b.Go, b.Platform)
+	return fmt.Sprintf("%s (%s, %s)", b.Version, b.Go, b.Platform)
 }
 
 func versionCommand() *cobra.Command {
@@ -63,24 +63,10 @@ func versionCommand() *cobra.Command {
 			if asJSON {
 				return json.NewEncoder(cmd.OutOrStdout()).Encode(b)
 			}
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), b)
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "edgeway version %s\n", b)
 			return err
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
-}
-
-// takesVersion gives the command the flag --version. Cobra's (1.10) own takes a text other than its own only as a template: with
-// text/template Go's linker keeps every exported method of every type, which are 5 MB of Kubernetes' objects.
-func takesVersion(cmd *cobra.Command) {
-	asked := cmd.Flags().BoolP("version", "v", false, "version for "+cmd.Name())
-	help := cmd.RunE
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if !*asked {
-			return help(cmd, args)
-		}
-		_, err := fmt.Fprintln(cmd.OutOrStdout(), build())
-		return err
-	}
 }

@@ -76,6 +76,12 @@ func TestPortsOfOtherPrograms(t *testing.T) {
 	f.listeners = append(f.listeners, listener(plan.TCP, "127.0.0.1:30080"), listener(plan.TCP, "[::]:10256"), listener(plan.TCP, "127.0.0.1:10249"))
 	wants(t, h, "ports",
 		"warning: … tcp 127.0.0.1:30080, the port of the NodePort of default/web/TCP", "warning: … tcp [::]:10256, the port of health.address", "warning: … tcp 127.0.0.1:10249, the port of metrics.address")
+	f.listeners = []nodeinfo.Listener{listener(plan.TCP, "[::1]:10256"), listener(plan.TCP, "203.0.113.5:30999"), listener(plan.TCP, "[::]:30998")}
+	h.Plan.HealthChecks = []*plan.HealthCheck{{Namespace: "default", Name: "lb", Port: 30999}, {Namespace: "default", Name: "lb2", Port: 30998}}
+	h.Plan.Node.NodePortAddrs = append(h.Plan.Node.NodePortAddrs, addr("192.0.2.11"))
+	wants(t, h, "ports", "warning: … tcp [::1]:10256, the port of health.address", "warning: … tcp [::]:30998, the port of the healthCheckNodePort of default/lb2")
+	h.Plan.HealthChecks = nil
+	f.listeners = []nodeinfo.Listener{listener(plan.TCP, "127.0.0.1:30080")}
 	h.PID = 7 // they are the daemon's own
 	wants(t, h, "ports", "ok: ")
 	h.NotListening = []string{"127.0.0.1:30080 of default/web/TCP: address already in use"}

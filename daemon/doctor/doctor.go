@@ -6,7 +6,6 @@ package doctor
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -93,13 +92,13 @@ func sorted(all []finding.Finding) []finding.Finding {
 }
 
 func ok(format string, args ...any) finding.Finding {
-	return finding.Finding{Level: finding.OK, Seen: fmt.Sprintf(format, args...)}
+	return finding.New("", finding.OK, "", format, args...)
 }
 
 func warning(mend, format string, args ...any) finding.Finding {
-	return finding.Finding{Level: finding.Warning, Seen: fmt.Sprintf(format, args...), Mend: mend}
+	return finding.New("", finding.Warning, mend, format, args...)
 }
 
 func problem(mend, format string, args ...any) finding.Finding {
-	return finding.Finding{Level: finding.Problem, Seen: fmt.Sprintf(format, args...), Mend: mend}
+	return finding.New("", finding.Problem, mend, format, args...)
 }

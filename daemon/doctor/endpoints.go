@@ -31,37 +31,51 @@ func endpointRoutes(_ context.Context, h *Host) []finding.Finding {
 		networks = h.networks()
 	}
 	ways := map[string][]string{} // the networks of each way
-	var lost []finding.Finding
+	var lost []*loss
 	for i := range networks {
-		n := &networks[i]
-		var failed []netip.Addr
-		var reason string
-		for _, a := range n.addrs {
+		l := loss{network: &networks[i]}
+		for _, a := range l.addrs {
 			r, why := h.way(a)
 			if why == "" && r.NoCarrier {
 				why = "the link of " + r.Interface + " is down"
 			}
 			if why != "" {
-				failed, reason = append(failed, a), why
-			} else if names := ways[withSource(r)]; len(names) == 0 || names[len(names)-1] != n.to.String() {
-				ways[withSource(r)] = append(names, n.to.String())
+				l.failed, l.why = append(l.failed, a), why
+			} else if names := ways[withSource(r)]; len(names) == 0 || names[len(names)-1] != l.to.String() {
+				ways[withSource(r)] = append(names, l.to.String())
 			}
 		}
-		if len(failed) > 0 {
-			lost = append(lost, h.lost(n, failed, reason))
+		if len(l.failed) > 0 {
+			lost = append(lost, &l)
 		}
 	}
-	return append(shorten(lost, "networks of endpoints without a route"), summary(ways)...)
+	told := lost[:min(len(lost), maxNetworks+1)]
+	h.locate(told)
+	var out []finding.Finding
+	for _, l := range told {
+		out = append(out, h.lost(l))
+	}
+	return append(shorten(out, len(lost), "networks of endpoints without a route"), summary(ways)...)
 }
 
-// shorten keeps the first findings, and counts the others.
-func shorten(all []finding.Finding, of string) []finding.Finding {
-	if len(all) <= maxNetworks {
-		return all
+// loss is a network some or all of whose addresses cannot be reached.
+type loss struct {
+	*network
+	failed []netip.Addr
+	why    string
+	node   string // of the first that failed; empty: it is not known
+	// beside are addresses of other endpoints on the node, one of each network.
+	beside map[netip.Prefix]netip.Addr
+}
+
+// shorten keeps the first findings, and counts the others of so many: all need not be there.
+func shorten(found []finding.Finding, total int, of string) []finding.Finding {
+	if total <= maxNetworks {
+		return found
 	}
-	rest := all[maxNetworks]
-	rest.Seen = fmt.Sprintf("%d more %s, such as: %s", len(all)-maxNetworks, of, rest.Seen)
-	return append(all[:maxNetworks:maxNetworks], rest)
+	rest := found[maxNetworks]
+	rest.Seen = fmt.Sprintf("%d more %s, such as: %s", total-maxNetworks, of, rest.Seen)
+	return append(found[:maxNetworks:maxNetworks], rest)
 }
 
 // summary is one line for each way.
@@ -97,15 +111,11 @@ func (h *Host) networks() []network {
 	return out
 }
 
-// maxPerNetwork is how many addresses of one network are looked up at most.
-const maxPerNetwork = 16
+// maxPerNetwork is how many addresses of one network are looked up at most: they mostly have one route, and an endpoint may have one of its own.
+const maxPerNetwork = 2
 
 func (h *Host) note(found map[netip.Prefix]*network, svc *plan.ServicePort, a netip.Addr) {
-	bits := bits4
-	if a.Is6() {
-		bits = bits6
-	}
-	prefix := netip.PrefixFrom(a, bits).Masked()
+	prefix := networkOf(a)
 	n := found[prefix]
 	switch {
 	case n != nil && (len(n.addrs) == maxPerNetwork || slices.Contains(n.addrs, a)), h.held(a):
@@ -117,17 +127,25 @@ func (h *Host) note(found map[netip.Prefix]*network, svc *plan.ServicePort, a ne
 	n.addrs = append(n.addrs, a)
 }
 
-// lost is the finding of a network, some or all of whose addresses cannot be reached.
-func (h *Host) lost(n *network, failed []netip.Addr, why string) finding.Finding {
-	a, to := failed[0], n.to
-	what := fmt.Sprintf("endpoints in %s, such as %s of %s", to, a, n.svc)
-	if len(failed) < len(n.addrs) || len(failed) == 1 { // others of the network have routes, or it is not known to be one
-		to = netip.PrefixFrom(a, a.BitLen())
-		what = fmt.Sprintf("endpoint %s of %s", a, n.svc)
+func networkOf(a netip.Addr) netip.Prefix {
+	bits := bits4
+	if a.Is6() {
+		bits = bits6
 	}
-	what = fmt.Sprintf("no packet can be sent to %s (%s)", what, why)
+	return netip.PrefixFrom(a, bits).Masked()
+}
+
+// lost puts a loss into words.
+func (h *Host) lost(l *loss) finding.Finding {
+	a, to := l.failed[0], l.to
+	what := fmt.Sprintf("endpoints in %s, such as %s of %s", to, a, l.svc)
+	if len(l.failed) < len(l.addrs) || len(l.failed) == 1 { // others of the network have routes, or it is not known to be one
+		to = netip.PrefixFrom(a, a.BitLen())
+		what = fmt.Sprintf("endpoint %s of %s", a, l.svc)
+	}
+	what = fmt.Sprintf("no packet can be sent to %s (%s)", what, l.why)
 	if r, err := h.Way(a); err == nil && r.NoCarrier {
-		return problem("ip -brief link show dev "+r.Interface+"  # then plug it in, or give the network another route", "%s", what)
+		return problem("ip -brief link show dev "+quoted(r.Interface)+"  # then plug it in, or give the network another route", "%s", what)
 	}
 	ip, instead := "ip", ""
 	if a.Is6() {
@@ -136,35 +154,53 @@ func (h *Host) lost(n *network, failed []netip.Addr, why string) finding.Finding
 			return warning(`proxy.ip_families = ["IPv4"]`, "%s: this host has no address of IPv6", what)
 		}
 	}
-	router, whose := h.router(a)
+	router, whose := h.router(l), "node "+l.node
 	switch {
 	case router.IsValid():
 		return problem(fmt.Sprintf("%s route add %s via %s", ip, short(to), router), "%s. It is on %s, which has the address %s", what, whose, router)
-	case whose == "":
+	case l.node == "":
 		whose = "the host that has them"
 	}
 	return problem(fmt.Sprintf("%s route add %s via $ROUTER  # ROUTER: the address of %s, or of the router to it, on a network of this host%s", ip, short(to), whose, instead), "%s", what)
 }
 
-// router gives the address of the node that an endpoint is on, if this host can reach it without another router. The node's
-// object is not read; but what runs in the node's own network, as an agent or an ingress controller, has its address.
-func (h *Host) router(endpoint netip.Addr) (router netip.Addr, node string) {
-	for e := range h.endpoints() {
-		if e.Addr == endpoint && e.NodeName != "" {
-			node = e.NodeName
-			break
-		}
-	}
-	if node == "" {
-		return netip.Addr{}, ""
+// maxBeside bounds the networks that the endpoints of one node are looked for in.
+const maxBeside = 16
+
+// locate finds the nodes of what is lost, and what else runs there.
+func (h *Host) locate(lost []*loss) {
+	at, on := map[netip.Addr]*loss{}, map[string][]*loss{}
+	for _, l := range lost {
+		at[l.failed[0]] = l
 	}
 	for e := range h.endpoints() {
-		if e.NodeName != node || e.Addr.Is4() != endpoint.Is4() {
-			continue
-		}
-		if r, why := h.way(e.Addr); why == "" && !r.Local && !r.NoCarrier && !r.Gateway.IsValid() {
-			return e.Addr, "node " + node
+		if l := at[e.Addr]; l != nil && l.node == "" && e.NodeName != "" {
+			l.node, l.beside = e.NodeName, map[netip.Prefix]netip.Addr{}
+			on[l.node] = append(on[l.node], l)
 		}
 	}
-	return netip.Addr{}, "node " + node
+	if len(on) == 0 {
+		return
+	}
+	for e := range h.endpoints() {
+		for _, l := range on[e.NodeName] {
+			if e.Addr.Is4() != l.failed[0].Is4() {
+				continue
+			}
+			if to := networkOf(e.Addr); len(l.beside) < maxBeside && !l.beside[to].IsValid() {
+				l.beside[to] = e.Addr
+			}
+		}
+	}
+}
+
+// router gives the address of the node, if this host can reach it without another router. The node's object is not read; but
+// what runs in the node's own network, as an agent or an ingress controller, has its address.
+func (h *Host) router(l *loss) netip.Addr {
+	for _, to := range slices.SortedFunc(maps.Keys(l.beside), netip.Prefix.Compare) {
+		if r, why := h.way(l.beside[to]); why == "" && !r.Local && !r.NoCarrier && !r.Gateway.IsValid() {
+			return l.beside[to]
+		}
+	}
+	return netip.Addr{}
 }

@@ -25,6 +25,7 @@ type fake struct {
 	ways              map[string]nodeinfo.Way // by prefix, the longest counts
 	links, advertised []string
 	listeners         []nodeinfo.Listener
+	asked             int // for ways
 }
 
 func (f *fake) Read(path string) (string, error) {
@@ -40,6 +41,7 @@ func (f *fake) Read(path string) (string, error) {
 func (f *fake) Way(to netip.Addr) (found nodeinfo.Way, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.asked++
 	best := -1
 	for text, w := range f.ways {
 		if p := netip.MustParsePrefix(text); p.Contains(to) && p.Bits() > best {

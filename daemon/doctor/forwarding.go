@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -41,7 +42,20 @@ func (h *Host) number(path string) (int, error) {
 	return strconv.Atoi(text)
 }
 
-func set(key string, value any) string { return fmt.Sprintf("sysctl -w %s=%v", key, value) }
+func set(key string, value any) string {
+	return "sysctl -w " + quoted(fmt.Sprintf("%s=%v", key, value))
+}
+
+// plain is a word that a shell takes as it is.
+var plain = regexp.MustCompile(`^[\w./,=:@+-]+$`)
+
+// quoted makes one word for a shell. Whoever may change the host's network may name interfaces: "a;reboot" is a name.
+func quoted(word string) string {
+	if plain.MatchString(word) {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}
 
 func forwarding4(_ context.Context, h *Host) []finding.Finding {
 	return h.forwarding(plan.IPv4, forward4, func() string { return set(forward4, 1) })
@@ -59,7 +73,7 @@ func forwardingLinks(_ context.Context, h *Host) (found []finding.Finding) {
 			found = append(found, warning(set(name, 1), "%s is 0: connections that come in by %s are not forwarded to endpoints", name, device))
 		}
 	}
-	return found
+	return shorten(found, len(found), "interfaces")
 }
 
 // forwarding6: a router does not obey the advertisements of others, and would so lose a default route that it has from one,

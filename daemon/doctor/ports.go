@@ -24,7 +24,8 @@ func ports(_ context.Context, h *Host) []finding.Finding {
 	if h.PID == 0 {
 		out = append(out, h.taken(listeners)...)
 	}
-	out = append(out, shorten(h.shadowed(listeners), "ports of programs that are NodePorts")...)
+	shadowed := h.shadowed(listeners)
+	out = append(out, shorten(shadowed, len(shadowed), "ports of programs that are NodePorts")...)
 	if len(out) == 0 && h.Plan != nil {
 		out = append(out, ok("no program listens on a port of Edgeway"))
 	}
@@ -37,14 +38,18 @@ func (h *Host) taken(listeners []nodeinfo.Listener) (out []finding.Finding) {
 	for key, addr := range map[string]string{"health.address": h.Config.Health.Address, "metrics.address": h.Config.Metrics.Address} {
 		if at, err := netip.ParseAddrPort(addr); err == nil {
 			wanted[at] = key
-		} else if at, err := netip.ParseAddrPort("0.0.0.0" + addr); err == nil { // ":10256"
+		} else if at, err := netip.ParseAddrPort("[::]" + addr); err == nil { // ":10256", of both families
 			wanted[at] = key
 		}
 	}
 	for _, at := range slices.SortedFunc(maps.Keys(wanted), netip.AddrPort.Compare) {
 		i := slices.IndexFunc(listeners, func(l nodeinfo.Listener) bool { return l.Protocol == plan.TCP && overlap(l.Addr, at) })
-		if i >= 0 {
-			out = append(out, warning("ss -tlnp  # shows which program it is", "a program listens on %s, the port of %s: the daemon could not listen there", listeners[i], wanted[at]))
+		if i < 0 {
+			continue
+		}
+		f := warning("ss -tlnp  # shows which program it is", "a program listens on %s, the port of %s: the daemon could not listen there", listeners[i], wanted[at])
+		if !slices.Contains(out, f) { // of another address
+			out = append(out, f)
 		}
 	}
 	return out

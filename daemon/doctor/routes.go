@@ -150,7 +150,7 @@ func (h *Host) routeFor(t target) string {
 	if device == "" {
 		return ""
 	}
-	return fmt.Sprintf("ip -6 route add %s dev %s src %s", short(t.to), device, source)
+	return fmt.Sprintf("ip -6 route add %s dev %s src %s", short(t.to), quoted(device), source)
 }
 
 // ownAddr gives an address by which others can know this host; invalid: it has none of the family.

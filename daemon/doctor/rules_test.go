@@ -2,7 +2,11 @@ package doctor
 
 import (
 	"context"
+	"fmt"
+	"net/netip"
+	"strings"
 	"testing"
+	"time"
 
 	"edgeway/daemon/doctor/finding"
 	"edgeway/daemon/doctor/firewall"
@@ -23,10 +27,41 @@ func TestForeignRulesAreAskedAboutThePlan(t *testing.T) {
 		t.Fatal(err)
 	}
 	clear(f.ways)
-	if link, source := (links{h}).Route(endpoint); link != "" || source.IsValid() {
+	if link, source := (&links{host: h}).Route(endpoint); link != "" || source.IsValid() {
 		t.Errorf("without a route the endpoint is behind %q, from %s", link, source)
 	}
-	if link := (links{h}).LinkOf(addr("127.0.0.1")); link != "lo" {
+	if link := (&links{host: h}).LinkOf(addr("127.0.0.1")); link != "lo" {
 		t.Errorf("127.0.0.1 is on %q", link)
+	}
+}
+
+// To know the links of many addresses costs little more than to know that of one: the daemon asks each minute.
+func TestLinksOfManyAddresses(t *testing.T) {
+	l := newLab(t)
+	var batch strings.Builder
+	var all []netip.Addr
+	for i := range 400 {
+		a := netip.AddrFrom4([4]byte{198, 18, byte(i >> 8), byte(i)})
+		all = append(all, a)
+		fmt.Fprintf(&batch, "addr add %s/32 dev v0\n", a)
+	}
+	l.sh("ip -batch - <<'E'\n" + batch.String() + "E")
+	cost := func(addrs []netip.Addr) (least time.Duration) {
+		for range 3 {
+			known := &links{host: l.Host}
+			start := cpuTime(t)
+			for _, a := range addrs {
+				if link := known.LinkOf(a); link != "v0" {
+					t.Fatalf("%s is on %q", a, link)
+				}
+			}
+			if took := cpuTime(t) - start; least == 0 || took < least {
+				least = took
+			}
+		}
+		return least
+	}
+	if one, many := cost(all[:1]), cost(all); many > 20*one+10*time.Millisecond {
+		t.Errorf("%d addresses take %s, and one takes %s", len(all), many, one)
 	}
 }

@@ -26,13 +26,13 @@ func services(_ context.Context, h *Host) []finding.Finding {
 			idle = append(idle, h.idle(svc))
 		}
 	}
-	out := append(shorten(idle, "Services without an endpoint"), shorten(local, "Services without an endpoint on this host")...)
+	out := append(shorten(idle, len(idle), "Services without an endpoint"), shorten(local, len(local), "Services without an endpoint on this host")...)
 	var orphans []finding.Finding
 	for _, o := range h.Orphans {
 		orphans = append(orphans, warning("the label kubernetes.io/service-name of it, or the clusterIP of the Service",
 			"%s is used by nothing: no Service of that name has a ClusterIP", o))
 	}
-	out = append(out, shorten(orphans, "EndpointSlices without a Service")...)
+	out = append(out, shorten(orphans, len(orphans), "EndpointSlices without a Service")...)
 	if len(out) == 0 {
 		out = append(out, ok("each of %d ports of Services has an endpoint", len(h.Plan.Services)))
 	}

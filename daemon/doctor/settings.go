@@ -133,10 +133,8 @@ func (h *Host) ownPorts() []finding.Finding {
 	taken, _ := h.Read(sysctlPath(reserved))
 	var at []string
 	for port := range h.listening() {
-		if port.Addr().IsLoopback() || port.Addr().IsUnspecified() {
-			if p := port.Port(); p >= first && p <= last && !contains(taken, p) && !slices.Contains(at, fmt.Sprint(p)) {
-				at = append(at, fmt.Sprint(p))
-			}
+		if p := port.Port(); p >= first && p <= last && !contains(taken, p) && !slices.Contains(at, fmt.Sprint(p)) {
+			at = append(at, fmt.Sprint(p))
 		}
 	}
 	if len(at) == 0 {
@@ -164,7 +162,7 @@ func contains(list string, port uint16) bool {
 }
 
 // listening gives what the daemon listens on for the plan, and for whom: NodePorts on loopback, and the ports of health checks
-// at all addresses.
+// where NodePorts are.
 func (h *Host) listening() map[netip.AddrPort]string {
 	out := map[netip.AddrPort]string{}
 	for _, svc := range h.servicePorts() {
@@ -182,7 +180,9 @@ func (h *Host) listening() map[netip.AddrPort]string {
 	}
 	if h.Plan != nil {
 		for _, c := range h.Plan.HealthChecks {
-			out[netip.AddrPortFrom(netip.IPv4Unspecified(), c.Port)] = "the healthCheckNodePort of " + c.Namespace + "/" + c.Name
+			for _, a := range h.node().NodePortAddrs {
+				out[netip.AddrPortFrom(a, c.Port)] = "the healthCheckNodePort of " + c.Namespace + "/" + c.Name
+			}
 		}
 	}
 	return out

@@ -20,8 +20,8 @@ const Name = "localnodeport"
 type Options struct {
 	Logger  *slog.Logger
 	Sockets Sockets
-	// Loops is relay.Options.Loops.
-	Loops int
+	// Loops gives relay.Options.Loops when the relay is needed; nil: the relay's own default.
+	Loops func() int
 }
 
 // Proxier listens on the loopback addresses of the plan, for each TCP NodePort that has an endpoint.
@@ -32,7 +32,7 @@ type Options struct {
 type Proxier struct {
 	logger  *slog.Logger
 	sockets Sockets
-	loops   int
+	loops   func() int
 
 	// mu is never taken by a relay.Target: it is held while the relay's loops are waited for.
 	mu    sync.Mutex

@@ -29,7 +29,11 @@ type port struct {
 // serve makes a port lead to b, and begins to listen if it is new.
 func (p *Proxier) serve(at netip.AddrPort, b backing) error {
 	if p.relay == nil {
-		r, err := relay.New(relay.Options{Loops: p.loops, Paused: p.paused})
+		opts := relay.Options{Paused: p.paused}
+		if p.loops != nil {
+			opts.Loops = p.loops()
+		}
+		r, err := relay.New(opts)
 		if err != nil {
 			return fmt.Errorf("relay for NodePorts on loopback: %w", err)
 		}

@@ -12,12 +12,8 @@ import (
 // The API server goes away and comes back. Nothing that works stops working, and what changed
 // meanwhile arrives, even when the API server has forgotten the way there (410 Gone).
 func TestAPIServerStoppedCompactedAndStartedAgain(t *testing.T) {
-	l := newLab(t)
-	d := l.newDaemon()
-	d.startReady()
-	n := l.namespace()
-	clusterIP, nodePort := n.web("shop")
-	l.within(patience, answers(l.client, nodePort, "ep1"))
+	l, d := running(t)
+	n, clusterIP, nodePort := d.shop()
 
 	d.link.cut() // so that the daemon misses the change
 	n.endpoints("shop", ep2Addr)
@@ -43,9 +39,7 @@ func TestAPIServerStoppedCompactedAndStartedAgain(t *testing.T) {
 
 // The reboot of a host whose API server is unreachable: no rules, only the state on disk.
 func TestBootWithoutAPIServer(t *testing.T) {
-	l := newLab(t)
-	d := l.newDaemon()
-	d.startReady()
+	l, d := running(t)
 	n := l.namespace()
 	began := time.Now().Truncate(time.Second) // as the file tells time
 	clusterIP, nodePort := n.web("shop")
@@ -77,12 +71,8 @@ func TestBootWithoutAPIServer(t *testing.T) {
 // state; nothing but the daemon's own doubts can tell.
 func TestStalledWatchIsNoticed(t *testing.T) {
 	t.Parallel()
-	l := newLab(t)
-	d := l.newDaemon()
-	d.startReady()
-	n := l.namespace()
-	_, nodePort := n.web("shop")
-	l.within(patience, answers(l.client, nodePort, "ep1"))
+	l, d := running(t)
+	n, _, nodePort := d.shop()
 	if d.link.stall() == 0 {
 		t.Fatal("the daemon has no connection to stall")
 	}

@@ -79,9 +79,7 @@ func TestHugeServicesAreBounded(t *testing.T) {
 
 // Addresses that are no one's to have stay whose they are: a broadcast reaches the program that waits for it.
 func TestAddressesThatAreNoServices(t *testing.T) {
-	l := newLab(t)
-	d := l.newDaemon()
-	d.startReady()
+	l, d := running(t)
 	var dhcp net.PacketConn
 	l.must(l.node.Do(func() (err error) {
 		dhcp, err = net.ListenPacket("udp4", ":6767")

@@ -91,12 +91,8 @@ func (d *daemon) hasCondition(name, words string) func() error {
 // One process uses one kubeconfig after the other. What the API server answers tells whose credentials they are.
 func TestReplacedCredentialsAreUsedWithoutARestart(t *testing.T) {
 	t.Parallel()
-	l := newLab(t)
-	d := l.newDaemon()
-	d.startReady()
-	n := l.namespace()
-	_, nodePort := n.web("shop")
-	l.within(patience, answers(l.client, nodePort, "ep1"))
+	l, d := running(t)
+	n, _, nodePort := d.shop()
 	endpoints := map[string]string{"ep1": ep1Addr, "ep2": ep2Addr}
 	now, other := "ep1", "ep2"
 	follows := func(what string) {

@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"testing"
 	"time"
 
 	"edgeway/test/e2e/cluster"
@@ -39,6 +40,24 @@ type daemon struct {
 	link        *link
 	cmd         *exec.Cmd
 	ended       chan struct{}
+}
+
+// running gives a network with a daemon that is ready.
+func running(t *testing.T) (*lab, *daemon) {
+	t.Helper()
+	l := newLab(t)
+	d := l.newDaemon()
+	d.startReady()
+	return l, d
+}
+
+// shop makes a Service, and returns when it is served.
+func (d *daemon) shop() (n *namespace, clusterIP, nodePort string) {
+	d.t.Helper()
+	n = d.namespace()
+	clusterIP, nodePort = n.web("shop")
+	d.within(patience, answers(d.client, nodePort, "ep1"))
+	return n, clusterIP, nodePort
 }
 
 // The node's name, of which there is no Node object, and the daemon's addresses on its loopback

@@ -16,9 +16,7 @@ import (
 // The kernel forwards nothing, as by default: connections from outside end here, although the rules are right.
 func TestDoctorMendsAHostThatDoesNotForward(t *testing.T) {
 	t.Parallel()
-	l := newLab(t)
-	d := l.newDaemon()
-	d.startReady()
+	l, d := running(t)
 	_, nodePort := l.namespace().web("shop")
 	works := answers(l.client, nodePort, "ep1")
 	l.within(patience, works)

@@ -255,11 +255,8 @@ func (d *daemon) shows(args []string, words ...string) func() error {
 // Without the key nothing is checked: no connection is made to an endpoint that nobody asked for.
 func TestNothingIsCheckedUnasked(t *testing.T) {
 	t.Parallel()
-	l := newLab(t)
-	d := l.newDaemon()
-	d.startReady()
-	_, nodePort := l.namespace().web("shop")
-	l.within(patience, answers(l.client, nodePort, "ep1"))
+	l, d := running(t)
+	_, _, nodePort := d.shop()
 	rules := "add table inet seen; add counter inet seen opened; add chain inet seen input { type filter hook input priority 0; }; " +
 		"add rule inet seen input tcp dport 8080 tcp flags syn counter name opened"
 	l.nft(l.ep1, rules)

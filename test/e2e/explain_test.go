@@ -89,12 +89,8 @@ func TestExplainOnAHostWithTwoNetworks(t *testing.T) {
 // What stops a connection is named, with what to do.
 func TestExplainNamesWhatStopsAConnection(t *testing.T) {
 	t.Parallel()
-	l := newLab(t)
-	d := l.newDaemon()
-	d.startReady()
-	n := l.namespace()
-	clusterIP, nodePort := n.web("shop")
-	l.within(patience, answers(l.client, nodePort, "ep1"))
+	l, d := running(t)
+	n, clusterIP, nodePort := d.shop()
 	port := int(netip.MustParseAddrPort(nodePort).Port())
 	shop := n.name + "/shop"
 	// The kernel has the rules a moment before the daemon has them as its plan in force.
@@ -137,12 +133,8 @@ func TestExplainNamesWhatStopsAConnection(t *testing.T) {
 // Without a daemon the last-known state answers, and the configuration's mistakes are named.
 func TestCommandsWithoutADaemon(t *testing.T) {
 	t.Parallel()
-	l := newLab(t)
-	d := l.newDaemon()
-	d.startReady()
-	n := l.namespace()
-	clusterIP, nodePort := n.web("shop")
-	l.within(patience, answers(l.client, nodePort, "ep1"))
+	l, d := running(t)
+	n, clusterIP, _ := d.shop()
 	l.within(patience, d.hasStored(n.name))
 	completed := func() error {
 		cmd := d.node.Command(t.Context(), shared.binary, "__complete", "--config", d.config, "plan", n.name+"/")

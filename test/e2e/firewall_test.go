@@ -32,9 +32,7 @@ func TestDoctorMendsForeignDrops(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			l := newLab(t)
-			d := l.newDaemon()
-			d.startReady()
+			l, d := running(t)
 			_, nodePort := l.namespace().web("shop")
 			reached := answers(l.client, nodePort, "ep1")
 			l.within(patience, reached)
@@ -139,7 +137,9 @@ func TestDoctorConnectsAndTraces(t *testing.T) {
 
 	l.onNode("nft", `table inet foo { chain before { type filter hook output priority -150; ip daddr `+strings.TrimSuffix(clusterIP, ":80")+` tcp dport 80 drop; }; }`)
 	d.only(d.connected("connect", service), "endpoints of "+service, "The fault lies on this host", clusterIP+" does not answer")
-	d.only(d.connected("trace", service, "--trace"), "tcp dport 80 drop", "in chain before (inet table foo) drops the connection to "+clusterIP)
+	early := d.only(d.connected("trace", service, "--trace"), "tcp dport 80 drop", "in chain before (inet table foo) drops the connection to "+clusterIP)
+	l.onNode("sh", "-ec", early.Mend)
+	l.must(works())
 	if tables := l.onNode("nft", "list", "tables"); strings.Contains(tables, "edgeway-trace") {
 		t.Errorf("the table of the trace stays:\n%s", tables)
 	}

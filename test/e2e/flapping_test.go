@@ -14,9 +14,7 @@ import (
 // A tenant whose endpoints come and go 50 times a second has the host do no more work than one who changes twice a second. Other
 // tenants' changes arrive at once meanwhile, and its own last one is not lost.
 func TestAFlappingServiceIsDamped(t *testing.T) {
-	l := newLab(t)
-	d := l.newDaemon()
-	d.startReady()
+	l, d := running(t)
 	n := l.namespace()
 	flapping, _ := n.web("flapping")
 	l.within(patience, answers(l.client, flapping, "ep1"))

@@ -12,11 +12,8 @@ import (
 
 // A firewall that is reloaded takes all rules away; no event of the API tells of it.
 func TestFlushedRulesComeBackWithinASecond(t *testing.T) {
-	l := newLab(t)
-	d := l.newDaemon()
-	d.startReady()
-	_, nodePort := l.namespace().web("shop")
-	l.within(patience, answers(l.client, nodePort, "ep1"))
+	l, d := running(t)
+	_, _, nodePort := d.shop()
 	for range 3 {
 		limit := l.promised(time.Second)
 		l.onNode("nft", "flush", "ruleset")
@@ -35,11 +32,8 @@ func TestFlushedRulesComeBackWithinASecond(t *testing.T) {
 
 // The lease of the node's address ends and DHCP gives it another one.
 func TestNodePortFollowsTheNodesAddress(t *testing.T) {
-	l := newLab(t)
-	d := l.newDaemon()
-	d.startReady()
-	clusterIP, nodePort := l.namespace().web("shop")
-	l.within(patience, answers(l.client, nodePort, "ep1"))
+	l, d := running(t)
+	_, clusterIP, nodePort := d.shop()
 	port := int(netip.MustParseAddrPort(nodePort).Port())
 
 	l.onNode("ip", "addr", "del", nodeAddr+"/24", "dev", "eth0")
@@ -52,9 +46,7 @@ func TestNodePortFollowsTheNodesAddress(t *testing.T) {
 }
 
 func TestServiceCIDRAddedAtRunTime(t *testing.T) {
-	l := newLab(t)
-	d := l.newDaemon()
-	d.startReady()
+	l, _ := running(t)
 	l.net.Host("other", netip.MustParseAddr("10.200.0.5"))
 	const addr = "10.200.0.5:8080" // nobody listens there: the host itself answers with a reset
 	l.within(patience, reset(l.client, addr))

@@ -20,12 +20,8 @@ import (
 // A damaged state is neither trusted nor fatal: it is set aside with a word, and the API server's
 // word is waited for.
 func TestDamagedStateOnDisk(t *testing.T) {
-	l := newLab(t)
-	d := l.newDaemon()
-	d.startReady()
-	n := l.namespace()
-	_, nodePort := n.web("shop")
-	l.within(patience, answers(l.client, nodePort, "ep1"))
+	l, d := running(t)
+	n, _, nodePort := d.shop()
 	l.within(patience, d.hasStored(n.name))
 	d.stop()
 	l.onNode("nft", "flush", "ruleset")
@@ -62,9 +58,7 @@ func (d *daemon) stateFiles() []string {
 
 // Objects that the API server accepts and that can not all be served leave every other one working.
 func TestBadObjectsHarmNobodyElse(t *testing.T) {
-	l := newLab(t)
-	d := l.newDaemon()
-	d.startReady()
+	l, d := running(t)
 	n := l.namespace()
 	l.must(l.node.Serve("node", netip.MustParseAddrPort(at(nodeAddr, 80)), plan.TCP))
 	const shared198 = "198.51.100.20"

@@ -16,11 +16,8 @@ import (
 )
 
 func TestReload(t *testing.T) {
-	l := newLab(t)
-	d := l.newDaemon()
-	d.startReady()
-	clusterIP, nodePort := l.namespace().web("shop")
-	l.within(patience, answers(l.client, nodePort, "ep1"))
+	l, d := running(t)
+	_, clusterIP, nodePort := d.shop()
 
 	d.configure("[proxy]\nnodeport_adresses = []\n")
 	d.signal(syscall.SIGHUP)
@@ -48,9 +45,7 @@ func TestReload(t *testing.T) {
 
 // A configuration can be valid and yet not start; then the one before goes on.
 func TestReloadThatDoesNotStart(t *testing.T) {
-	l := newLab(t)
-	d := l.newDaemon()
-	d.startReady()
+	l, d := running(t)
 	clusterIP, _ := l.namespace().web("shop")
 	l.within(patience, answers(l.client, clusterIP, "ep1"))
 
@@ -66,11 +61,8 @@ func TestReloadThatDoesNotStart(t *testing.T) {
 
 // What has begun goes on, whatever becomes of the daemon.
 func TestEstablishedFlowOutlivesTheDaemon(t *testing.T) {
-	l := newLab(t)
-	d := l.newDaemon()
-	d.startReady()
-	_, nodePort := l.namespace().web("shop")
-	l.within(patience, answers(l.client, nodePort, "ep1"))
+	l, d := running(t)
+	_, _, nodePort := d.shop()
 	long, failure := l.client.Open(flow(l.client, plan.TCP, nodePort))
 	if long == nil {
 		t.Fatal(failure)
@@ -115,8 +107,7 @@ func testCleanup(t *testing.T, backend string) {
 	d := l.newDaemon()
 	d.configure(withBackend(backend))
 	d.startReady()
-	_, nodePort := l.namespace().web("shop")
-	l.within(patience, answers(l.client, nodePort, "ep1"))
+	_, _, nodePort := d.shop()
 	if l.traces() == before {
 		t.Fatal("the daemon leaves no trace: this test sees nothing")
 	}
@@ -165,9 +156,7 @@ func TestCommandsBesideTheDaemon(t *testing.T) {
 		t.Errorf("status without a daemon ended with %d and said %q, want 3 and a reason", code, errs)
 	}
 	d.startReady()
-	n := l.namespace()
-	clusterIP, nodePort := n.web("shop")
-	l.within(patience, answers(l.client, nodePort, "ep1"))
+	n, clusterIP, nodePort := d.shop()
 	for _, c := range []struct {
 		args []string
 		says []string

@@ -85,9 +85,7 @@ func TestNFTThatHangs(t *testing.T) {
 // A state that is no file, and one that never ends, hold the start up no more than a damaged one does.
 func TestStateThatIsNoFile(t *testing.T) {
 	t.Parallel()
-	l := newLab(t)
-	d := l.newDaemon()
-	d.startReady()
+	l, d := running(t)
 	n := l.namespace()
 	_, nodePort := n.web("shop")
 	l.within(patience, d.hasStored(n.name))

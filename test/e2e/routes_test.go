@@ -25,57 +25,32 @@ const (
 	island2, island26 = "10.50.2.1", "fd00:50:2::1"
 )
 
-// islandManifest has a Service "one" that far1 serves and a Service "two" that far2 serves, in both families.
-const islandManifest = `
+// islandManifest has a Service that far1 or far2 serves, by its name and their number, in both families.
+const islandManifest = `---
 apiVersion: v1
 kind: Service
-metadata: {name: one, namespace: default}
+metadata: {name: %[1]s, namespace: default}
 spec:
   type: NodePort
-  clusterIP: 10.97.0.1
-  clusterIPs: [10.97.0.1, "fd00:97::1"]
+  clusterIP: 10.97.0.%[2]d
+  clusterIPs: [10.97.0.%[2]d, "fd00:97::%[2]d"]
   ipFamilies: [IPv4, IPv6]
-  externalIPs: [198.51.100.71, "2001:db8:51::71"]
-  ports: [{port: 80, nodePort: 30081, protocol: TCP}]
----
-apiVersion: v1
-kind: Service
-metadata: {name: two, namespace: default}
-spec:
-  type: NodePort
-  clusterIP: 10.97.0.2
-  clusterIPs: [10.97.0.2, "fd00:97::2"]
-  ipFamilies: [IPv4, IPv6]
-  externalIPs: [198.51.100.72, "2001:db8:51::72"]
-  ports: [{port: 80, nodePort: 30082, protocol: TCP}]
+  externalIPs: [198.51.100.7%[2]d, "2001:db8:51::7%[2]d"]
+  ports: [{port: 80, nodePort: 3008%[2]d, protocol: TCP}]
 ---
 apiVersion: discovery.k8s.io/v1
 kind: EndpointSlice
-metadata: {name: one-4, namespace: default, labels: {kubernetes.io/service-name: one}}
+metadata: {name: %[1]s-4, namespace: default, labels: {kubernetes.io/service-name: %[1]s}}
 addressType: IPv4
 ports: [{port: 8080, protocol: TCP}]
-endpoints: [{addresses: [10.50.1.2]}]
+endpoints: [{addresses: [10.50.%[2]d.2]}]
 ---
 apiVersion: discovery.k8s.io/v1
 kind: EndpointSlice
-metadata: {name: one-6, namespace: default, labels: {kubernetes.io/service-name: one}}
+metadata: {name: %[1]s-6, namespace: default, labels: {kubernetes.io/service-name: %[1]s}}
 addressType: IPv6
 ports: [{port: 8080, protocol: TCP}]
-endpoints: [{addresses: ["fd00:50:1::2"]}]
----
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata: {name: two-4, namespace: default, labels: {kubernetes.io/service-name: two}}
-addressType: IPv4
-ports: [{port: 8080, protocol: TCP}]
-endpoints: [{addresses: [10.50.2.2]}]
----
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata: {name: two-6, namespace: default, labels: {kubernetes.io/service-name: two}}
-addressType: IPv6
-ports: [{port: 8080, protocol: TCP}]
-endpoints: [{addresses: ["fd00:50:2::2"]}]
+endpoints: [{addresses: ["fd00:50:%[2]d::2"]}]
 `
 
 func newIsland(t *testing.T) *island {
@@ -86,7 +61,7 @@ func newIsland(t *testing.T) *island {
 	i.far2 = i.beyond("far2", island2, "10.50.2.2", island26, "fd00:50:2::2")
 	l.onNode("ip", "route", "del", "default")
 	l.onNode("ip", "-6", "route", "del", "default")
-	l.must(os.WriteFile(filepath.Join(i.dir, "services.yaml"), []byte(islandManifest), 0o600))
+	l.must(os.WriteFile(filepath.Join(i.dir, "services.yaml"), []byte(fmt.Sprintf(islandManifest, "one", 1)+fmt.Sprintf(islandManifest, "two", 2)), 0o600))
 	return i
 }
 

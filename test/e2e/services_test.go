@@ -15,9 +15,7 @@ import (
 )
 
 func TestServicesFollowTheAPI(t *testing.T) {
-	l := newLab(t)
-	d := l.newDaemon()
-	d.startReady()
+	l, _ := running(t)
 	n := l.namespace()
 
 	svc := n.service("shop", func(s *corev1.ServiceSpec) {
@@ -56,9 +54,7 @@ func TestServicesFollowTheAPI(t *testing.T) {
 
 // A UDP client that keeps its socket moves on to an endpoint that is there.
 func TestUDPClientFollowsTheEndpoints(t *testing.T) {
-	l := newLab(t)
-	d := l.newDaemon()
-	d.startReady()
+	l, _ := running(t)
 	n := l.namespace()
 	svc := n.service("dns", nil)
 	n.endpoints("dns", ep1Addr)
@@ -99,9 +95,7 @@ func TestFirstServiceWithinTwoSecondsOfStart(t *testing.T) {
 
 // A load balancer asks each host whether it has an endpoint of its own.
 func TestHealthCheckNodePort(t *testing.T) {
-	l := newLab(t)
-	d := l.newDaemon()
-	d.startReady()
+	l, d := running(t)
 	n := l.namespace()
 	svc := n.service("local", func(s *corev1.ServiceSpec) {
 		s.Type = corev1.ServiceTypeLoadBalancer

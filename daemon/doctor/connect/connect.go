@@ -35,7 +35,7 @@ const (
 	maxFrontends = 8
 	// atOnce is the number of connections at a time.
 	atOnce = 32
-	// timeBound is for all of them.
+	// timeBound is for all of them; traces come after it.
 	timeBound = 3 * time.Minute
 	// tries is how often a frontend with dead endpoints is tried: each connection is to another one.
 	tries = 8
@@ -45,32 +45,36 @@ const (
 
 // Look connects. The connections are closed at once.
 func Look(ctx context.Context, o Options) []finding.Finding {
-	ctx, cancel := context.WithTimeout(ctx, timeBound)
-	defer cancel()
 	services, left := o.services()
 	if o.Only != "" && len(services) == 0 {
-		return []finding.Finding{{
-			Check: Check, Level: finding.Problem, Mend: "edgeway plan",
-			Seen: fmt.Sprintf("no TCP port of a Service %s has an endpoint for connections of this host (UDP is asked only with --udp)", o.Only),
-		}}
+		return []finding.Finding{finding.New(Check, finding.Problem, "edgeway plan",
+			"no TCP port of a Service %s has an endpoint for connections of this host (UDP is asked only with --udp)", o.Only)}
 	}
+	limited, cancel := context.WithTimeout(ctx, timeBound)
+	defer cancel()
 	var all sync.WaitGroup
 	slots := make(chan struct{}, atOnce)
 	for _, s := range services {
-		all.Go(func() { s.try(ctx, slots) })
+		all.Go(func() { s.try(limited, slots) })
 	}
 	all.Wait()
 	var out []finding.Finding
-	traces := maxTraces
+	traces, late := maxTraces, 0
 	for _, s := range services {
+		if s.cut {
+			late++
+			continue
+		}
 		out = append(out, s.findings(ctx, &traces, o.Trace)...)
 	}
-	if left > 0 {
-		out = append(out, finding.Finding{
-			Check: Check, Level: finding.Warning, Mend: "edgeway doctor --connect NAMESPACE/NAME",
-			Seen: fmt.Sprintf("%d ports of Services were not tried: at most %d are, unless a Service is named", left, maxServices),
-		})
+	skipped := func(n int, why string) {
+		if n > 0 {
+			out = append(out, finding.New(Check, finding.Warning, "edgeway doctor --connect NAMESPACE/NAME",
+				"%d ports of Services were not tried: %s, unless a Service is named", n, why))
+		}
 	}
+	skipped(late, fmt.Sprintf("all have %s", timeBound))
+	skipped(left, fmt.Sprintf("at most %d are", maxServices))
 	return out
 }
 
@@ -78,9 +82,10 @@ func Look(ctx context.Context, o Options) []finding.Finding {
 type service struct {
 	*plan.ServicePort
 	frontends, endpoints []netip.AddrPort
-	// sent are the outcomes by destination, under mu while connections run.
+	// sent are the outcomes by destination, under mu while connections run. cut says that some are not known: the time was up.
 	mu   sync.Mutex
 	sent map[netip.AddrPort]outcome
+	cut  bool
 }
 
 // services gives what is to be tried; left is the number of ServicePorts that are too many.
@@ -163,7 +168,7 @@ func (s *service) each(ctx context.Context, slots chan struct{}, list []netip.Ad
 			}
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			s.sent[to] = got
+			s.sent[to], s.cut = got, s.cut || ctx.Err() != nil
 		})
 	}
 	all.Wait()

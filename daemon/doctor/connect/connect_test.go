@@ -90,6 +90,17 @@ func TestWithoutANameNotAllAreTried(t *testing.T) {
 	}
 }
 
+// What was not tried, as there are too many that do not answer, is not said to be dead.
+func TestWhenTheTimeIsUp(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	up := listening(t)
+	got := Look(ctx, Options{Plan: &plan.Plan{Node: &plan.Node{}, Services: []*plan.ServicePort{service1(plan.TCP, up, up)}}})
+	if len(got) != 1 || got[0].Level != finding.Warning || !strings.HasPrefix(got[0].Seen, "1 ports of Services were not tried: all have 3m0s") {
+		t.Errorf("%+v", got)
+	}
+}
+
 // A silent server is told from one that refuses.
 func TestSilence(t *testing.T) {
 	conn, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})

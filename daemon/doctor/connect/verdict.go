@@ -17,7 +17,7 @@ func (s *service) findings(ctx context.Context, traces *int, traced bool) (out [
 	dead, live := s.which(s.endpoints, false), s.which(s.endpoints, true)
 	lost := s.which(s.frontends, false)
 	say := func(level finding.Level, mend, format string, args ...any) {
-		out = append(out, finding.Finding{Check: Check, Level: level, Mend: mend, Seen: fmt.Sprintf(format, args...)})
+		out = append(out, finding.New(Check, level, mend, format, args...))
 	}
 	switch {
 	case len(dead) > 0 && len(live) == 0:
@@ -107,7 +107,7 @@ func (s *service) trace(ctx context.Context, to netip.AddrPort) (f finding.Findi
 		}
 		d := firewall.Drop{
 			Family: v.Family, Table: v.Table, Chain: v.Chain, Handle: v.Handle, Rule: v.Rule, Reply: v.Reply,
-			Protocol: s.Name.Protocol, To: to, Direct: slices.Contains(s.endpoints, to),
+			Protocol: s.Name.Protocol, To: to, Direct: slices.Contains(s.endpoints, to) || !v.Reply && v.To == to,
 		}
 		f.Seen, f.Mend = fmt.Sprintf("%s drops %s", d, what), d.Mend()
 	}

@@ -1,6 +1,8 @@
 // Package finding is what a look at the host found: what edgeway doctor prints, and what the daemon shows as a condition.
 package finding
 
+import "fmt"
+
 // Level says how bad a finding is.
 type Level string
 
@@ -19,6 +21,11 @@ type Finding struct {
 	Seen string `json:"seen"`
 	// Mend is the command, or the configuration key and its value, that mends it; empty for OK.
 	Mend string `json:"mend,omitempty"`
+}
+
+// New puts what was seen into words.
+func New(check string, level Level, mend, format string, args ...any) Finding {
+	return Finding{check, level, fmt.Sprintf(format, args...), mend}
 }
 
 // Worst gives the level of the worst finding; of none, OK.

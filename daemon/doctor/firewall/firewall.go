@@ -13,6 +13,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"weak"
 
 	"edgeway/daemon/doctor/finding"
 	"edgeway/proxiers/plan"
@@ -21,11 +22,19 @@ import (
 // Check is the name of the findings.
 const Check = "firewall"
 
-// Checker looks from time to time, never twice at once.
-type Checker struct{ reader reader }
+// Checker looks from time to time, never twice at once. Where nothing has changed it asks no more than whether that is so.
+type Checker struct {
+	reader reader
+	// The last look: what was asked, and found.
+	plan          weak.Pointer[plan.Plan]
+	survey        survey
+	tables        []*table
+	masqueradeBit int
+	found         []finding.Finding
+}
 
 // New makes one that looks at the network namespace of the calling thread.
-func New() *Checker { return &Checker{newReader()} }
+func New() *Checker { return &Checker{reader: newReader()} }
 
 // Question is what the rules are asked about.
 type Question struct {
@@ -40,25 +49,34 @@ func (c *Checker) Look(ctx context.Context, q Question) []finding.Finding {
 	ctx, cancel := context.WithTimeout(ctx, timeBound)
 	defer cancel()
 	tables := c.reader.read(ctx)
-	var ways []*way
-	if slices.ContainsFunc(tables, (*table).meetsPackets) {
-		ways = survey(q.Plan, q.Host) // some 100 ms for 10,000 Services
+	if !slices.ContainsFunc(tables, (*table).meetsPackets) {
+		return ask(tables, nil, q.MasqueradeBit).findings()
 	}
-	j := ask(tables, ways, q.MasqueradeBit)
-	for _, h := range j.order {
-		h.at.describe(ctx)
+	if of := weak.Make(q.Plan); of != c.plan || !c.survey.holds(q.Host) {
+		next := newSurvey(q.Plan, q.Host)
+		if !slices.EqualFunc(next.ways, c.survey.ways, func(a, b *way) bool { return *a == *b }) {
+			c.found = nil
+		}
+		c.plan, c.survey = of, next
 	}
-	return j.findings()
+	if c.found == nil || !slices.Equal(tables, c.tables) || q.MasqueradeBit != c.masqueradeBit {
+		j := ask(tables, c.survey.ways, q.MasqueradeBit)
+		for _, h := range j.told() {
+			h.at.describe(ctx)
+		}
+		c.tables, c.masqueradeBit, c.found = tables, q.MasqueradeBit, j.findings()
+	}
+	return c.found
 }
 
 // hit is a place that drops packets.
 type hit struct {
 	at     place
 	surely bool
-	// way is the first, and step where on it; others counts the others.
-	way    *way
-	step   step
-	others int
+	// way is the first, and step where on it; others counts the others, up to the last.
+	way, last *way
+	step      step
+	others    int
 }
 
 // weight orders hits: the heaviest is told. What drops connections that no client is known to make is no problem.
@@ -91,6 +109,15 @@ func ask(tables []*table, ways []*way, masqueradeBit int) *judgement {
 	return j
 }
 
+// maxTold is how many places are told: each takes a run of nft, and a condition of the daemon.
+const maxTold = 20
+
+// told gives the heaviest hits, in the order in which packets meet them.
+func (j *judgement) told() []*hit {
+	slices.SortStableFunc(j.order, func(a, b *hit) int { return b.weight() - a.weight() })
+	return j.order[:min(len(j.order), maxTold)]
+}
+
 // findings puts it into words.
 func (j *judgement) findings() (out []finding.Finding) {
 	for _, t := range j.tables {
@@ -98,20 +125,20 @@ func (j *judgement) findings() (out []finding.Finding) {
 			out = append(out, unread(t))
 		}
 	}
-	for _, h := range j.order {
+	for _, h := range j.told() {
 		out = append(out, h.finding())
 	}
+	if more := len(j.order) - maxTold; more > 0 {
+		out = append(out, finding.New(Check, finding.Warning, "nft list ruleset; iptables-save; ip6tables-save",
+			"there are %d more places that drop connections of Services, or may: look again when these are mended", more))
+	}
 	if j.walker.tired() {
-		out = append(out, finding.Finding{
-			Check: Check, Level: finding.Warning, Mend: "nft list ruleset",
-			Seen: fmt.Sprintf("there are too many rules of other programs: after %d steps this check ends; look at the rest yourself", maxSteps),
-		})
+		out = append(out, finding.New(Check, finding.Warning, "nft list ruleset",
+			"there are too many rules of other programs: after %d steps this check ends; look at the rest yourself", maxSteps))
 	}
 	if len(out) == 0 {
-		out = append(out, finding.Finding{
-			Check: Check, Level: finding.OK,
-			Seen: fmt.Sprintf("no rule of other programs drops connections of Services: %d base chains were asked about %d sorts of connections", j.chains, len(j.ways)),
-		})
+		out = append(out, finding.New(Check, finding.OK, "",
+			"no rule of other programs drops connections of Services: %d base chains were asked about %d sorts of connections", j.chains, len(j.ways)))
 	}
 	return out
 }
@@ -122,10 +149,7 @@ func unread(t *table) finding.Finding {
 	if t.name == "" {
 		which = "a table of nftables"
 	}
-	return finding.Finding{
-		Check: Check, Level: finding.Warning, Mend: t.list(),
-		Seen: fmt.Sprintf("whether %s drops connections of Services is not known: %v", which, t.wrong),
-	}
+	return finding.New(Check, finding.Warning, t.list(), "whether %s drops connections of Services is not known: %v", which, t.wrong)
 }
 
 type judgement struct {
@@ -144,7 +168,6 @@ func (j *judgement) chain(c *chain) {
 		if c.table.family != "inet" && (c.table.family == "ip") != (w.family == plan.IPv4) {
 			continue
 		}
-		counted := map[place]bool{}
 		for _, s := range w.steps() {
 			if s.hook != c.hook || c.kind == "nat" && s.reply { // nat has only a connection's first packet
 				continue
@@ -152,51 +175,47 @@ func (j *judgement) chain(c *chain) {
 			p := w.packet(s, c.priority, j.marks)
 			at, dropped, surely := j.walker.pass(c, &p)
 			if dropped {
-				j.note(hit{at: at, surely: surely, way: w, step: s}, counted)
+				j.note(hit{at: at, surely: surely, way: w, step: s, last: w})
 			}
 		}
 	}
 }
 
-// note counts each way once for a place.
-func (j *judgement) note(h hit, counted map[place]bool) {
+// note counts each way once for a place: ways come one after the other.
+func (j *judgement) note(h hit) {
 	known := j.hits[h.at]
-	switch {
-	case known == nil:
+	if known == nil {
 		j.hits[h.at] = &h
 		j.order = append(j.order, &h)
-	case h.weight() > known.weight():
-		h.others = known.others
-		if !counted[h.at] {
-			h.others++
-		}
-		*known = h
-	case !counted[h.at]:
-		known.others++
+		return
 	}
-	counted[h.at] = true
+	if known.last != h.last {
+		known.others++
+		known.last = h.last
+	}
+	if h.weight() > known.weight() {
+		h.others = known.others
+		*known = h
+	}
 }
 
 // finding puts a hit into words.
 func (h *hit) finding() finding.Finding {
-	f := finding.Finding{Check: Check, Level: finding.Problem, Mend: h.at.mend(h.way, h.step)}
-	verb := "drops"
+	level, verb, what, more := finding.Problem, "drops", "connections", ""
 	if h.weight() < 2 {
-		f.Level = finding.Warning
+		level = finding.Warning
 	}
 	if !h.surely {
 		verb = "may drop (what it asks for is not known here)"
 	}
-	what := "connections"
 	if h.step.reply {
 		what = "the answers to connections"
 	}
-	f.Seen = fmt.Sprintf("%s %s %s %s", h.at, verb, what, h.way)
 	switch {
 	case h.others == 1:
-		f.Seen += ", and one other sort"
+		more = ", and one other sort"
 	case h.others > 1:
-		f.Seen += fmt.Sprintf(", and %d other sorts", h.others)
+		more = fmt.Sprintf(", and %d other sorts", h.others)
 	}
-	return f
+	return finding.New(Check, level, h.at.mend(h.way, h.step), "%s %s %s %s%s", h.at, verb, what, h.way, more)
 }

@@ -1,6 +1,7 @@
 package firewall
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"net/netip"
 	"os"
@@ -82,7 +83,7 @@ func readSave(text string) (out []*table) {
 		line = strings.TrimSpace(line)
 		switch {
 		case strings.HasPrefix(line, "*"):
-			s = saving{family: plan.IPv4, table: &table{family: "ip", name: line[1:], program: "iptables", chains: map[string]*chain{}}}
+			s = saving{text: sha256.New(), table: &table{family: "ip", name: line[1:], program: "iptables", chains: map[string]*chain{}}}
 			if s.table.name != xtables.NAT {
 				out = append(out, s.table)
 			}
@@ -121,7 +122,7 @@ func judge(tables []*table, ways []*way, masqueradeBit int) []finding.Finding {
 
 // asked gives the findings about the rules.
 func asked(p *plan.Plan, tables []*table) []finding.Finding {
-	return judge(tables, survey(p, testHost{}), 14)
+	return judge(tables, newSurvey(p, testHost{}).ways, 14)
 }
 
 // chainJSON is what nft prints of a table with one base chain and its rules, each a list of statements.

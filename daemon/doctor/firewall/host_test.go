@@ -17,45 +17,57 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// rulesOf runs scripts of nft on a host of its own and gives what a Checker says there, again and again.
-func rulesOf(t *testing.T) (checker *Checker, run func(script string), look func() []finding.Finding) {
+// rulesHost is a host of its own.
+type rulesHost struct {
+	*testing.T
+	node *netlab.Host
+	*Checker
+	asked Question
+}
+
+func newRulesHost(t *testing.T) *rulesHost {
 	t.Helper()
-	node := netlab.New(t, netlab.Options{}).Node
-	run = func(script string) {
-		nft := node.Command(t.Context(), "nft", "-f", "-")
-		nft.Stdin = strings.NewReader(script)
-		if out, err := nft.CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
+	asked := Question{Plan: testPlan(plan.NodePort), Host: testHost{}, MasqueradeBit: 14}
+	return &rulesHost{t, netlab.New(t, netlab.Options{}).Node, New(), asked}
+}
+
+// run runs a script of nft.
+func (h *rulesHost) run(script string) {
+	h.Helper()
+	nft := h.node.Command(h.Context(), "nft", "-f", "-")
+	nft.Stdin = strings.NewReader(script)
+	if out, err := nft.CombinedOutput(); err != nil {
+		h.Fatalf("%v: %s", err, out)
 	}
-	checker = New()
-	return checker, run, func() (found []finding.Finding) {
-		err := node.Do(func() error {
-			found = checker.Look(t.Context(), Question{Plan: testPlan(plan.NodePort), Host: testHost{}, MasqueradeBit: 14})
-			return nil
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return found
+}
+
+// look gives what the Checker says, again and again.
+func (h *rulesHost) look() (found []finding.Finding) {
+	h.Helper()
+	if err := h.node.Do(func() error {
+		found = h.Look(h.Context(), h.asked)
+		return nil
+	}); err != nil {
+		h.Fatal(err)
 	}
+	return found
 }
 
 // What the tests read from files is what nft says of the same rules.
 func TestRulesOfTheKernel(t *testing.T) {
 	for _, name := range []string{"firewalld", "libvirt"} {
-		checker, run, look := rulesOf(t)
-		run(testdata(t, name+".nft"))
-		compare(t, name, look())
-		before := checker.reader.known[0]
-		compare(t, name+", again", look())
-		if checker.reader.known[0] != before {
+		h := newRulesHost(t)
+		h.run(testdata(t, name+".nft"))
+		compare(t, name, h.look())
+		before := h.reader.known[0]
+		compare(t, name+", again", h.look())
+		if h.reader.known[0] != before {
 			t.Errorf("%s: rules that did not change were read again", name)
 		}
-		run("add table inet edgeway\nadd chain inet edgeway c { type filter hook forward priority 0; policy drop; }\n" +
+		h.run("add table inet edgeway\nadd chain inet edgeway c { type filter hook forward priority 0; policy drop; }\n" +
 			"add table inet foo\nadd chain inet foo c { type filter hook forward priority 0; policy drop; }\n" +
 			"add table inet bar\nadd chain inet bar c { type filter hook forward priority 0; tcp dport 8080 reject; }\n")
-		compare(t, name+", our own table, and another one", look(), seen{
+		compare(t, name+", our own table, and another one", h.look(), seen{
 			finding.Problem, "the policy drop of chain c (inet table foo) drops connections from outside by eth0", "nft insert rule inet foo c ct status dnat accept",
 		}, seen{
 			finding.Problem, `the rule 'tcp dport 8080 reject' in chain c (inet table bar) drops connections from outside by eth0`, "nft insert rule inet bar c ct status dnat accept",
@@ -71,16 +83,44 @@ func TestTooManyRules(t *testing.T) {
 		fmt.Fprintf(&script, "ip daddr 10.%d.%d.%d tcp dport %d accept\n", 100+i>>16, i>>8&255, i&255, i)
 	}
 	script.WriteString("}\n}\ntable inet foo {\nchain c {\ntype filter hook forward priority 0; policy drop;\n}\n}\n")
-	checker, run, look := rulesOf(t)
-	run(script.String())
+	h := newRulesHost(t)
+	h.run(script.String())
 	want := []seen{
 		{finding.Warning, "whether the inet table huge drops connections of Services is not known: it has too many rules", "nft list table inet huge"},
 		{finding.Problem, "the policy drop of chain c (inet table foo)", "nft insert rule inet foo c ct status dnat accept"},
 	}
-	compare(t, "at first", look(), want...)
-	known := maps.Clone(checker.reader.tooBig)
-	compare(t, "again", look(), want...)
-	if len(known) != 1 || !maps.Equal(known, checker.reader.tooBig) {
-		t.Errorf("it was read again: %v, and then %v", known, checker.reader.tooBig)
+	compare(t, "at first", h.look(), want...)
+	known := maps.Clone(h.reader.tooBig)
+	compare(t, "again", h.look(), want...)
+	if len(known) != 1 || !maps.Equal(known, h.reader.tooBig) {
+		t.Errorf("it was read again: %v, and then %v", known, h.reader.tooBig)
 	}
+}
+
+// Each minute's look costs next to nothing while rules, plan and routes are the same; a change of any is seen.
+func TestNothingIsAskedTwice(t *testing.T) {
+	h := newRulesHost(t)
+	h.run("add table inet foo\nadd chain inet foo c { type filter hook forward priority 0; policy accept; }\nadd rule inet foo c oifname eth7 drop")
+	compare(t, "another link", h.look())
+	first := &h.look()[0]
+	if again := &h.look()[0]; again != first {
+		t.Error("what has not changed was judged again")
+	}
+	h.run("add table inet edgeway")
+	if again := &h.look()[0]; again != first {
+		t.Error("a change of our own rules had those of others judged again")
+	}
+	h.asked.Plan = testPlan(plan.NodePort)
+	if again := &h.look()[0]; again != first {
+		t.Error("a plan with the same sorts of connections had the rules judged again")
+	}
+	h.asked.Host = behind{"eth7"}
+	const says, mend = `the rule 'oifname "eth7" drop' in chain c (inet table foo) drops`, "nft insert rule inet foo c ct status dnat accept"
+	compare(t, "another route", h.look(), seen{finding.Problem, says, mend})
+	h.asked.Plan = testPlan(plan.ClusterIP)
+	compare(t, "another plan", h.look(), seen{finding.Warning, says, mend})
+	h.run("add rule inet foo c oifname eth8 drop")
+	compare(t, "another rule", h.look(), seen{finding.Warning, says, mend})
+	h.run("flush chain inet foo c")
+	compare(t, "no rule", h.look())
 }

@@ -80,6 +80,24 @@ type set struct {
 	open bool
 }
 
+func single(n uint64) set { return set{nums: []numRange{{n, n}}} }
+
+func (s *set) add(o set) {
+	s.addrs, s.nums, s.names = append(s.addrs, o.addrs...), append(s.nums, o.nums...), append(s.names, o.names...)
+	s.open = s.open || o.open
+}
+
+// span is from one address or number to another one.
+func span(from, to set) set {
+	switch {
+	case len(from.addrs) == 1 && len(to.addrs) == 1:
+		return set{addrs: []addrRange{{from.addrs[0].from, to.addrs[0].to}}}
+	case len(from.nums) == 1 && len(to.nums) == 1:
+		return set{nums: []numRange{{from.nums[0].from, to.nums[0].to}}}
+	}
+	return set{open: true}
+}
+
 func prefixRange(p netip.Prefix) addrRange {
 	last := p.Masked().Addr().AsSlice()
 	for i := p.Bits(); i < len(last)*8; i++ {
@@ -122,8 +140,11 @@ func (s *set) holds(v value, mask uint64, common bool) answer {
 	case name:
 		found = certainly(slices.ContainsFunc(s.names, v.isNamed))
 	}
-	if s.open {
-		found = max(found, openAnswer(v.kind))
+	switch {
+	case s.open && v.kind == client: // a list of clients is one of some
+		return max(found, some)
+	case s.open:
+		return max(found, maybe)
 	}
 	return found
 }
@@ -138,14 +159,6 @@ func certainly(is bool) answer {
 func (v value) isNamed(pattern string) bool {
 	prefix, wild := strings.CutSuffix(pattern, "*")
 	return pattern == v.name || wild && strings.HasPrefix(v.name, prefix)
-}
-
-// openAnswer is for a set whose contents are not known: a list of clients is a list of some.
-func openAnswer(k kind) answer {
-	if k == client {
-		return some
-	}
-	return maybe
 }
 
 func (s *set) holdsClient() answer {
@@ -194,30 +207,31 @@ func (r numRange) holds(v value, mask uint64, common bool) answer {
 	return maybe
 }
 
-// field gives what a condition looks at.
-type field func(*packet) value
-
-// condition is one of a rule.
+// condition is one of a rule. One that is not understood has a fixed answer.
 type condition struct {
-	// of nil: the condition is not understood, and fixed is its answer.
-	of          field
+	operand
 	fixed       answer
-	mask        uint64
 	common, not bool
 	in          set
 }
 
 func fixed(a answer) condition { return condition{fixed: a} }
 
+// equal compares some of the bits of a number.
+func (o operand) equal(n, mask uint64) condition {
+	o.ignored |= ^mask
+	return condition{operand: o, in: single(n)}
+}
+
 func (c *condition) holds(p *packet) answer {
-	if c.of == nil {
-		return c.fixed
+	a := c.fixed
+	if c.field != noField {
+		v := p.of[c.field]
+		if v.kind == absent || c.family != 0 && c.family != p.family || c.protocol != 0 && c.protocol != p.protocol {
+			return no
+		}
+		a = c.in.holds(v, ^c.ignored, c.common)
 	}
-	v := c.of(p)
-	if v.kind == absent {
-		return no
-	}
-	a := c.in.holds(v, c.mask, c.common)
 	if c.not {
 		a = a.not()
 	}

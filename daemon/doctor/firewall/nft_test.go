@@ -37,6 +37,7 @@ const (
 	toEndpoint  = `{"match": {"op": "==", "left": {"payload": {"protocol": "ip", "field": "daddr"}}, "right": {"range": ["10.244.0.0", "10.244.255.255"]}}}`
 	toNodePort  = `{"match": {"op": "==", "left": {"ct": {"key": "ip daddr", "dir": "original"}}, "right": "192.0.2.10"}}`
 	reversePath = `{"match": {"op": "==", "left": {"fib": {"result": "oif", "flags": ["saddr", "iif"]}}, "right": false}}`
+	oldRouting  = `{"match": {"op": "==", "left": {"exthdr": {"name": "rt", "field": "type"}}, "right": 0}}`
 	queued      = `{"queue": {"num": 0}}`
 )
 
@@ -81,6 +82,7 @@ func TestForwardedConnections(t *testing.T) {
 		"the endpoint's address":                {"accept", []string{"[" + toEndpoint + ", " + dropped + "]"}, finding.Problem},
 		"the address before the translation":    {"accept", []string{"[" + toNodePort + ", " + isNew + ", " + dropped + "]"}, finding.Problem},
 		"forged sources":                        {"accept", []string{"[" + reversePath + ", " + dropped + "]"}, finding.OK},
+		"a header that nobody sends":            {"accept", []string{"[" + oldRouting + ", " + dropped + "]"}, finding.OK},
 		"a program decides":                     {"accept", []string{"[" + queued + "]"}, finding.Warning},
 		"what comes after an unconditional end": {"accept", []string{"[" + accepted + "]", "[" + dropped + "]"}, finding.OK},
 	}
@@ -144,6 +146,22 @@ func TestNamedSets(t *testing.T) {
 	}
 }
 
+// However many places drop connections, the heaviest are told, and the others are counted.
+func TestManyPlaces(t *testing.T) {
+	var tables []*table
+	for i := range 50 {
+		text := chainJSON("forward", 0, "accept", "["+mystery+", "+dropped+"]")
+		if i == 49 {
+			text = chainJSON("forward", 0, "drop")
+		}
+		tables = append(tables, mustParse(t, text)...)
+	}
+	got := asked(testPlan(plan.NodePort), tables)
+	if len(got) != maxTold+1 || got[0].Level != finding.Problem || !strings.HasPrefix(got[maxTold].Seen, "there are 30 more places") {
+		t.Errorf("%d findings: %+v", len(got), got)
+	}
+}
+
 // FuzzParse gives the parser anything. Whatever it makes of it, rules without a word that drops drop nothing.
 func FuzzParse(f *testing.F) {
 	for _, name := range []string{"firewalld.json", "libvirt.json"} {
@@ -152,7 +170,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(chainJSON("forward", 0, "drop", "["+byState+"]", "["+byLinks+"]", "["+noSYN+", "+queued+"]")))
 	f.Add([]byte(chainJSON("input", -1, "accept", "["+away+"]", "away: ["+away+", "+reversePath+", "+rate+"]")))
 	f.Add([]byte(`{"nftables": [{"set": {"name": "a", "elem": ["@a", {"elem": {"val": "@a"}}, [1, 2], null]}}]}`))
-	ways := survey(everything(), testHost{})
+	ways := newSurvey(everything(), testHost{}).ways
 	f.Fuzz(func(t *testing.T, text []byte) {
 		tables, err := parseNFT(text)
 		got := judge(tables, ways, 14)

@@ -122,7 +122,7 @@ func (r *nftRule) statement(what string, v any) {
 	o, _ := v.(object)
 	switch what {
 	case "match":
-		r.add(r.match(o))
+		r.add(r.compare(text(o, "op"), o["left"], o["right"]))
 	case "vmap":
 		r.verdictMap(o)
 	case "limit", "quota", "ct count", "meter":
@@ -201,10 +201,10 @@ func (r *nftRule) keyConditions(key, element any) (out []condition) {
 	e, _ := element.(object)
 	keys, several := k["concat"].([]any)
 	elements, _ := e["concat"].([]any)
-	if !several {
-		return []condition{r.compare("==", key, element)}
-	}
-	if len(keys) != len(elements) {
+	switch {
+	case !several:
+		keys, elements = []any{key}, []any{element}
+	case len(keys) != len(elements):
 		return []condition{fixed(maybe)}
 	}
 	for i := range keys {

@@ -24,12 +24,14 @@ const (
 	firewalld owner = "firewalld"
 )
 
-// chainOwners are told by the beginning of a chain's name, tableOwners by that of a table's.
+// beginning is that of the names that a program gives.
+type beginning struct {
+	prefix string
+	owner  owner
+}
+
 var (
-	chainOwners = []struct {
-		prefix string
-		owner  owner
-	}{
+	chainOwners = []beginning{
 		{"ufw-", ufw},
 		{"ufw6-", ufw},
 		{"DOCKER", docker},
@@ -40,10 +42,7 @@ var (
 		{"cali-", "Calico"},
 		{"f2b-", "fail2ban"},
 	}
-	tableOwners = []struct {
-		prefix string
-		owner  owner
-	}{
+	tableOwners = []beginning{
 		{"firewalld", firewalld},
 		{"libvirt_", "libvirt"},
 		{"docker-", docker},
@@ -54,19 +53,10 @@ var (
 	}
 )
 
-func (t *table) owner() owner {
-	for _, o := range tableOwners {
-		if strings.HasPrefix(t.name, o.prefix) {
-			return o.owner
-		}
-	}
-	return ""
-}
-
-func chainOwner(name string) owner {
-	for _, o := range chainOwners {
-		if strings.HasPrefix(name, o.prefix) {
-			return o.owner
+func ownerOf(name string, list []beginning) owner {
+	for _, b := range list {
+		if strings.HasPrefix(name, b.prefix) {
+			return b.owner
 		}
 	}
 	return ""
@@ -75,15 +65,15 @@ func chainOwner(name string) owner {
 // owner tells whose the place is: the chain's, the table's, or that of who sets the policy of a chain that it shares
 // with others: ufw, or else Docker.
 func (p place) owner() owner {
-	if o := chainOwner(p.chain.name); o != "" {
+	if o := ownerOf(p.chain.name, chainOwners); o != "" {
 		return o
 	}
-	if o := p.base.table.owner(); o != "" || p.rule != nil || p.base.table.program == "" {
+	if o := ownerOf(p.base.table.name, tableOwners); o != "" || p.rule != nil || p.base.table.program == "" {
 		return o
 	}
 	leads := map[owner]bool{}
 	for i := range p.base.rules {
-		leads[chainOwner(p.base.rules[i].to)] = true
+		leads[ownerOf(p.base.rules[i].to, chainOwners)] = true
 	}
 	for _, o := range []owner{ufw, docker} {
 		if leads[o] {
@@ -142,15 +132,14 @@ func (p place) mend(w *way, s step) string {
 		return own
 	}
 	t := p.base.table
-	translated := w.translated(s, p.base.priority) && !(s.early() && p.base.priority <= beforeTracking)
-	if t.program == "" {
-		return fmt.Sprintf("nft insert rule %s %s %s %s accept", t.family, t.name, p.base.name, w.nftMatch(s, translated))
+	match := w.match(t.program, s, w.translated(s, p.base.priority) && !(s.early() && p.base.priority <= beforeTracking))
+	switch {
+	case t.program == "":
+		return fmt.Sprintf("nft insert rule %s %s %s %s accept", t.family, t.name, p.base.name, match)
+	case t.name == xtables.Filter:
+		return fmt.Sprintf("%s -I %s %s -j ACCEPT", t.program, p.base.name, match)
 	}
-	command := t.program
-	if t.name != xtables.Filter {
-		command += " -t " + t.name
-	}
-	return fmt.Sprintf("%s -I %s %s -j ACCEPT", command, p.base.name, w.iptablesMatch(s, translated))
+	return fmt.Sprintf("%s -t %s -I %s %s -j ACCEPT", t.program, t.name, p.base.name, match)
 }
 
 // ownersMend is the command of the program whose place it is; empty: there is none.
@@ -163,7 +152,7 @@ func (p place) ownersMend(w *way, s step) string {
 		}
 	case firewalld:
 		if !w.endpoint.IsValid() {
-			return fmt.Sprintf("firewall-cmd --permanent --add-port=%d/%s && firewall-cmd --reload", w.front.Port(), lower(w.protocol))
+			return fmt.Sprintf("firewall-cmd --permanent --add-port=%d/%s && firewall-cmd --reload", w.front.Port(), lower(w.service.Protocol))
 		}
 		if hook == "forward" {
 			return firewalldMend
@@ -186,44 +175,43 @@ const firewalldMend = "firewall-cmd --permanent --new-policy edgeway && " +
 func ufwMend(w *way, hook string) string {
 	on := func(which, link string) string {
 		if link == "" || link == anyLink {
-			return which + " "
+			return ""
 		}
-		return which + " on " + link + " "
+		return " " + which + " on " + link
 	}
-	served := w.front
+	served, command := w.front, "ufw allow"+cmp.Or(on("in", w.in), " in")
+	switch hook {
+	case "forward":
+		return "ufw route allow" + on("in", w.in) + on("out", w.out)
+	case "output":
+		command = "ufw allow" + cmp.Or(on("out", w.out), " out")
+	}
 	if w.endpoint.IsValid() {
 		served = w.endpoint
 	}
-	to := fmt.Sprintf("to %s port %d proto %s", served.Addr(), served.Port(), lower(w.protocol))
-	switch hook {
-	case "forward":
-		return fmt.Sprintf("ufw route allow in on %s out on %s", w.in, w.out)
-	case "output":
-		return "ufw allow " + on("out", w.out) + to
-	}
-	return "ufw allow " + on("in", w.in) + to
+	return fmt.Sprintf("%s to %s port %d proto %s", command, served.Addr(), served.Port(), lower(w.service.Protocol))
 }
 
-// iptablesMatch and nftMatch are for the way's packets at a step: those of all Services where they can be told.
-func (w *way) iptablesMatch(s step, translated bool) string {
-	if translated {
-		return "-m conntrack --ctstate DNAT"
+// match is for the way's packets at a step, in the words of a program or else of nft: for those of all Services where they
+// can be told.
+func (w *way) match(program string, s step, translated bool) string {
+	ip, end := "ip", "d"
+	if w.family == plan.IPv6 {
+		ip = "ip6"
 	}
 	if s.reply {
-		return fmt.Sprintf("-s %s -p %s --sport %d", w.front.Addr(), lower(w.protocol), w.front.Port())
+		end = "s"
 	}
-	return fmt.Sprintf("-d %s -p %s --dport %d", w.front.Addr(), lower(w.protocol), w.front.Port())
-}
-
-func (w *way) nftMatch(s step, translated bool) string {
-	ip := map[plan.Family]string{plan.IPv4: "ip", plan.IPv6: "ip6"}[w.family]
-	if translated {
+	proto := lower(w.service.Protocol)
+	switch {
+	case translated && program == "":
 		return "ct status dnat"
+	case translated:
+		return "-m conntrack --ctstate DNAT"
+	case program == "":
+		return fmt.Sprintf("%s %saddr %s %s %sport %d", ip, end, w.front.Addr(), proto, end, w.front.Port())
 	}
-	if s.reply {
-		return fmt.Sprintf("%s saddr %s %s sport %d", ip, w.front.Addr(), lower(w.protocol), w.front.Port())
-	}
-	return fmt.Sprintf("%s daddr %s %s dport %d", ip, w.front.Addr(), lower(w.protocol), w.front.Port())
+	return fmt.Sprintf("-%s %s -p %s --%sport %d", end, w.front.Addr(), proto, end, w.front.Port())
 }
 
 func lower(p plan.Protocol) string { return strings.ToLower(p.String()) }
@@ -267,17 +255,13 @@ func (d Drop) Mend() string {
 	if !word.MatchString(d.Table) || !word.MatchString(d.Chain) {
 		return d.place().base.table.list()
 	}
-	w := way{family: plan.IPv4, protocol: d.Protocol, front: d.To}
-	if d.To.Addr().Is6() {
-		w.family = plan.IPv6
-	}
-	step := step{reply: d.Reply}
+	w := way{family: plan.FamilyOf(d.To.Addr()), service: plan.ServicePortName{Protocol: d.Protocol}, front: d.To}
 	t := d.place().base.table
-	if t.program != "" {
-		return fmt.Sprintf("%s -t %s -I %s %s -j ACCEPT", t.program, d.Table, d.Chain, w.iptablesMatch(step, !d.Direct))
-	}
-	match := w.nftMatch(step, !d.Direct)
-	if d.Handle != 0 {
+	match := w.match(t.program, step{reply: d.Reply}, !d.Direct)
+	switch {
+	case t.program != "":
+		return fmt.Sprintf("%s -t %s -I %s %s -j ACCEPT", t.program, d.Table, d.Chain, match)
+	case d.Handle != 0:
 		return fmt.Sprintf("nft insert rule %s %s %s handle %d %s accept", d.Family, d.Table, d.Chain, d.Handle, match)
 	}
 	return fmt.Sprintf("nft add rule %s %s %s %s accept", d.Family, d.Table, d.Chain, match)

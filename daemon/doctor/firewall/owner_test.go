@@ -44,7 +44,7 @@ func TestDocker(t *testing.T) {
 		seen{finding.Problem, "Docker's policy drop of chain FORWARD (table filter of iptables) drops connections from pods by eth0 to default/web:http/TCP (10.96.0.10:80, endpoint 10.244.1.11:8080)", mend})
 	mended := strings.Replace(text, "-A FORWARD -j DOCKER-USER\n", "-A DOCKER-USER -m conntrack --ctstate DNAT -j ACCEPT\n-A FORWARD -j DOCKER-USER\n", 1)
 	compare(t, "mended", asked(everything(), readSave(mended)))
-	compare(t, "endpoints in containers", judge(readSave(text), survey(testPlan(plan.NodePort), behind{"docker0"}), 14),
+	compare(t, "endpoints in containers", judge(readSave(text), newSurvey(testPlan(plan.NodePort), behind{"docker0"}).ways, 14),
 		seen{finding.Problem, `Docker's rule '! -i docker0 -o docker0 -j DROP' in chain DOCKER (table filter of iptables) drops connections from outside by eth0`, mend})
 	compare(t, "with ClusterIPs for this host alone", asked(testPlan(plan.ClusterIP), readSave(text)),
 		seen{finding.Warning, "Docker's policy drop of chain FORWARD (table filter of iptables) drops connections from outside by eth0 to default/web:http/TCP (10.96.0.10:80,", mend})
@@ -58,6 +58,9 @@ func TestUFW(t *testing.T) {
 	}
 	p := testPlan(plan.NodePort)
 	compare(t, "as installed", asked(p, readSave(text)), routed)
+	compare(t, "where clients come by a link that is not known", judge(readSave(text), newSurvey(p, adrift{}).ways, 14), seen{
+		finding.Problem, "ufw's policy drop of chain FORWARD (table filter of iptables) drops connections from outside to default/web", "ufw route allow out on eth1",
+	})
 	p.HealthChecks = []*plan.HealthCheck{{Namespace: "default", Name: "lb", Port: 30999}}
 	checked := seen{
 		finding.Problem, "ufw's policy drop of chain INPUT (table filter of iptables) drops connections from outside by eth0 to the health check of default/lb (192.0.2.10:30999)",
@@ -99,7 +102,7 @@ func TestNamesThatAreNoWords(t *testing.T) {
 				t.Errorf("%q instead of %s: %+v", name, was, got)
 			}
 		}
-		got := judge(readSave(testdata(t, "ufw.save")), survey(testPlan(plan.NodePort), behind{name}), 14)
+		got := judge(readSave(testdata(t, "ufw.save")), newSurvey(testPlan(plan.NodePort), behind{name}).ways, 14)
 		if len(got) != 1 || got[0].Mend != "iptables-save -t filter" {
 			t.Errorf("an interface named %q: %+v", name, got)
 		}
@@ -111,7 +114,7 @@ func TestLibvirt(t *testing.T) {
 	tables := func() []*table { return mustParse(t, testdata(t, "libvirt.json")) }
 	p := testPlan(plan.NodePort)
 	compare(t, "endpoints elsewhere", asked(p, tables()))
-	got := judge(tables(), survey(p, behind{"virbr0"}), 14)
+	got := judge(tables(), newSurvey(p, behind{"virbr0"}).ways, 14)
 	compare(t, "endpoints in virtual machines", got, seen{
 		finding.Problem, `libvirt's rule 'handle 12' in chain guest_input (ip table libvirt_network) drops connections from outside by eth0`,
 		"nft insert rule ip libvirt_network forward ct status dnat accept",
@@ -130,6 +133,18 @@ func (b behind) Route(to netip.Addr) (string, netip.Addr) {
 	link, source := testHost{}.Route(to)
 	if link == "eth1" {
 		link = b.link
+	}
+	return link, source
+}
+
+// adrift is a host without a default route, whose links are not known.
+type adrift struct{ testHost }
+
+func (adrift) LinkOf(netip.Addr) string { return "" }
+
+func (a adrift) Route(to netip.Addr) (link string, source netip.Addr) {
+	if link, source = a.testHost.Route(to); link == "eth0" {
+		link = ""
 	}
 	return link, source
 }

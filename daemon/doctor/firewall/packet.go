@@ -1,10 +1,6 @@
 package firewall
 
-import (
-	"net/netip"
-
-	"edgeway/proxiers/plan"
-)
+import "edgeway/proxiers/plan"
 
 // The priorities from which on packets belong to connections, and have been translated.
 const (
@@ -16,19 +12,8 @@ const (
 type packet struct {
 	family   plan.Family
 	protocol plan.Protocol
-	src, dst value
-	// sport and dport are its ports.
-	sport, dport value
-	iif, oif     value
-	// state, status and direction are the connection's. untracked says that it is not known yet.
-	state, status, direction value
-	untracked                bool
-	dstType, tcpFlags, mark  value
-	// front is the destination before it was translated.
-	front netip.AddrPort
+	of       [fields]value
 }
-
-func (p *packet) is(f plan.Family) bool { return p.family == f }
 
 // step is a hook that a packet passes.
 type step struct {
@@ -45,39 +30,26 @@ const loopback = "lo"
 
 // steps gives the hooks that the first packet of a connection and the answer to it pass, in this order.
 func (w *way) steps() []step {
+	in, out, own := w.in, w.out, w.in == ""
+	if own && w.toHost {
+		in, out = loopback, loopback
+	}
+	return append(hooks(false, in, out, own, w.toHost), hooks(true, out, in, w.toHost, own)...)
+}
+
+// hooks are those of a packet that comes and goes by these links; the host itself may send and receive it.
+func hooks(reply bool, in, out string, fromHost, toHost bool) []step {
+	first := []step{{"prerouting", reply, in, ""}}
+	if fromHost {
+		first = []step{{"output", reply, "", out}, {"postrouting", reply, "", out}}
+	}
 	switch {
-	case w.in == "" && w.toHost:
-		return []step{
-			{"output", false, "", loopback},
-			{"postrouting", false, "", loopback},
-			{"input", false, loopback, ""},
-			{"output", true, "", loopback},
-			{"postrouting", true, "", loopback},
-			{"input", true, loopback, ""},
-		}
-	case w.in == "":
-		return []step{
-			{"output", false, "", w.out},
-			{"postrouting", false, "", w.out},
-			{"prerouting", true, w.out, ""},
-			{"input", true, w.out, ""},
-		}
-	case w.toHost:
-		return []step{
-			{"prerouting", false, w.in, ""},
-			{"input", false, w.in, ""},
-			{"output", true, "", w.in},
-			{"postrouting", true, "", w.in},
-		}
+	case toHost:
+		return append(first, step{"input", reply, in, ""})
+	case fromHost:
+		return first
 	}
-	return []step{
-		{"prerouting", false, w.in, ""},
-		{"forward", false, w.in, w.out},
-		{"postrouting", false, "", w.out},
-		{"prerouting", true, w.out, ""},
-		{"forward", true, w.out, w.in},
-		{"postrouting", true, "", w.in},
-	}
+	return append(first, step{"forward", reply, in, out}, step{"postrouting", reply, "", out})
 }
 
 // translated says whether a packet has been sent to the endpoint when a base chain with this priority sees it.
@@ -96,37 +68,38 @@ type marks struct{ known, masquerade uint64 }
 
 // packet gives the packet that a base chain with this priority sees at a step.
 func (w *way) packet(s step, priority int, m marks) packet {
-	p := packet{
-		family: w.family, protocol: w.protocol, front: w.front, iif: linkOf(s.iif), oif: linkOf(s.oif),
-		status: value{kind: number, known: statusDNAT}, mark: value{kind: number, known: m.known},
-	}
-	served := w.front
+	p := packet{family: w.family, protocol: w.service.Protocol}
+	served, mark := w.front, value{kind: number, known: m.known}
+	status, state, direction := value{kind: number, known: statusDNAT}, value{kind: number, bits: stateNew, known: ^uint64(stateSNAT)}, numberOf(0)
 	if w.translated(s, priority) {
-		served, p.status.bits = w.endpoint, statusDNAT
+		served, status.bits = w.endpoint, statusDNAT
+		state.bits |= stateDNAT
 		if w.snat && !s.reply && !w.masqueraded(s, priority) {
-			p.mark.bits = m.masquerade & m.known
+			mark.bits = m.masquerade & m.known
 		}
 	}
 	far, near := addressOf(w.client), addressOf(served.Addr())
 	if w.masqueraded(s, priority) {
 		far = value{}
 	}
-	port := numberOf(uint64(served.Port()))
-	p.src, p.dst, p.sport, p.dport = far, near, value{kind: ephemeral}, port
-	p.state, p.direction = numberOf(stateNew), numberOf(0)
-	p.tcpFlags = numberOf(tcpSYN)
+	port, other, flags := numberOf(uint64(served.Port())), value{kind: ephemeral}, numberOf(tcpSYN)
+	p.of[srcField], p.of[dstField], p.of[sportField], p.of[dportField] = far, near, other, port
 	if s.reply {
-		p.src, p.dst, p.sport, p.dport = near, far, port, value{kind: ephemeral}
-		p.state, p.direction = numberOf(stateEstablished), numberOf(1)
-		p.tcpFlags = value{kind: number, bits: tcpACK, known: tcpACK}
+		p.of[srcField], p.of[dstField], p.of[sportField], p.of[dportField] = near, far, port, other
+		state.bits ^= stateNew | stateEstablished
+		direction, flags = numberOf(1), value{kind: number, bits: tcpACK, known: tcpACK}
 	}
-	p.dstType = w.typeOf(s)
+	p.of[inField], p.of[outField] = linkOf(s.iif), linkOf(s.oif)
 	if s.hook == "output" && !s.reply && priority <= translates {
-		p.oif = value{} // the kernel looks its route up again when it has translated
+		p.of[outField] = value{} // the kernel looks its route up again when it has translated
 	}
-	if p.untracked = s.early() && priority <= beforeTracking; p.untracked {
-		p.state, p.status, p.direction = value{}, value{}, value{}
+	if !s.early() || priority > beforeTracking { // otherwise the connection is not known yet
+		p.of[stateField], p.of[statusField], p.of[directionField] = state, status, direction
+		p.of[frontAddrField], p.of[frontPortField] = addressOf(w.front.Addr()), numberOf(uint64(w.front.Port()))
 	}
+	p.of[absentField], p.of[tcpFlagsField] = value{kind: absent}, flags
+	p.of[markField], p.of[dstTypeField], p.of[packetTypeField] = mark, w.typeOf(s), numberOf(0)
+	p.of[protocolField], p.of[familyField] = numberOf(uint64(p.protocol)), numberOf(uint64(p.family))
 	return p
 }
 

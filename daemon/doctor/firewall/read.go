@@ -2,8 +2,10 @@ package firewall
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
+	"hash"
 	"os/exec"
 	"slices"
 	"strings"
@@ -32,9 +34,10 @@ var ownTables = []string{"edgeway", "edgeway-trace"}
 type reader struct {
 	// tools are the programs of iptables that were found.
 	tools map[toolsKey]*xtables.Tools
-	// known are nftables' tables of a generation of them.
-	known      []*table
-	generation uint16
+	// known are nftables' tables of a generation of them, and previous all that were read. One that has the same text stays the
+	// same: a sync of our own makes a generation, too.
+	known, previous []*table
+	generation      uint16
 	// tooBig says until when a table is left alone, by family, program and name.
 	tooBig map[[3]string]time.Time
 }
@@ -72,6 +75,7 @@ func (r *reader) read(ctx context.Context) (out []*table) {
 	for _, f := range xtables.HostFamilies() {
 		out = append(out, r.legacy(ctx, f)...)
 	}
+	r.previous = out
 	return out
 }
 
@@ -96,7 +100,7 @@ func (r *reader) table(ctx context.Context, t *table) *table {
 		}
 	}
 	return r.bounded(ctx, t, func(ctx context.Context) (*table, error) {
-		text, err := nft.Run(ctx, maxTable, "", "-j", "list", "table", t.family, t.name)
+		text, err := nft.Run(ctx, maxTable, "", "-s", "-j", "list", "table", t.family, t.name) // without counters
 		if err != nil && strings.Contains(err.Error(), "No such file or directory") {
 			return t, nil // it is gone
 		}
@@ -107,6 +111,7 @@ func (r *reader) table(ctx context.Context, t *table) *table {
 		if err != nil || len(tables) == 0 {
 			return t, err
 		}
+		tables[0].text = sha256.Sum256(text)
 		return tables[0], nil
 	})
 }
@@ -123,6 +128,12 @@ func (r *reader) bounded(ctx context.Context, t *table, read func(context.Contex
 	found, err := read(limited)
 	switch {
 	case err == nil:
+		same := func(t *table) bool {
+			return t.family == found.family && t.program == found.program && t.name == found.name && t.text == found.text && t.wrong == nil
+		}
+		if i := slices.IndexFunc(r.previous, same); i >= 0 {
+			return r.previous[i]
+		}
 		return found
 	case errors.Is(err, nft.ErrTooMuch), limited.Err() != nil && ctx.Err() == nil:
 		r.tooBig[key] = time.Now().Add(again)
@@ -179,7 +190,7 @@ func (r *reader) save(ctx context.Context, key toolsKey, name string) *table {
 	return r.bounded(ctx, t, func(ctx context.Context) (*table, error) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		s := saving{table: t, family: key.family}
+		s := saving{table: t, text: sha256.New()}
 		err := tools.Save(ctx, name, func(l xtables.Line) {
 			if s.line(l); s.size > maxTable {
 				cancel()
@@ -188,27 +199,30 @@ func (r *reader) save(ctx context.Context, key toolsKey, name string) *table {
 		if s.size > maxTable {
 			err = nft.ErrTooMuch
 		}
+		s.text.Sum(t.text[:0])
 		return s.table, err
 	})
 }
 
 // saving is a table that is being read.
 type saving struct {
-	table  *table
-	family plan.Family
-	size   int
+	table *table
+	size  int
+	text  hash.Hash
 }
 
 func (s *saving) line(l xtables.Line) {
 	if s.size += len(l.Chain) + len(l.Rule); s.size > maxTable {
 		return
 	}
+	policy, _, _ := strings.Cut(l.Policy, " ") // a counter follows
+	fmt.Fprintf(s.text, "%q %t %q %q\n", l.Chain, l.IsRule, l.Rule, policy)
 	c := s.table.chain(l.Chain)
 	if l.IsRule {
-		rule, marks := parseRule(s.family, l.Rule)
+		rule, marks := parseRule(l.Rule)
 		c.rules = append(c.rules, rule)
 		s.table.marks = s.table.marks || marks
 		return
 	}
-	c.kind, c.hook, c.priority, c.drops = "filter", builtin[l.Chain], priorities[s.table.name], strings.HasPrefix(l.Policy, "DROP")
+	c.kind, c.hook, c.priority, c.drops = "filter", builtin[l.Chain], priorities[s.table.name], policy == "DROP"
 }

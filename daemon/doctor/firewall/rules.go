@@ -1,6 +1,9 @@
 package firewall
 
-import "slices"
+import (
+	"crypto/sha256"
+	"slices"
+)
 
 // verdict is what a rule does with a packet that it matches.
 type verdict uint8
@@ -57,6 +60,8 @@ type table struct {
 	order   []*chain
 	// marks says that a rule changes marks.
 	marks bool
+	// text is a sum of what it was read from.
+	text [sha256.Size]byte
 	// wrong says why the table could not be read.
 	wrong error
 }

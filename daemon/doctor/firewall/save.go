@@ -1,27 +1,22 @@
 package firewall
 
 import (
-	"net/netip"
-	"slices"
 	"strconv"
 	"strings"
-
-	"edgeway/proxiers/plan"
 )
 
-// ruleParser reads rules as iptables-save prints them, of one family.
+// ruleParser reads rules as iptables-save prints them.
 type ruleParser struct {
-	family plan.Family
-	words  []string
-	rule   rule
-	marks  bool
+	words []string
+	rule  rule
+	marks bool
 	// module is the match whose options come.
 	module string
 }
 
 // parseRule reads the text after "-A CHAIN ". marks says that the rule changes marks.
-func parseRule(f plan.Family, text string) (r rule, marks bool) {
-	p := ruleParser{family: f, words: splitWords(text), rule: rule{text: text}}
+func parseRule(text string) (r rule, marks bool) {
+	p := ruleParser{words: splitWords(text), rule: rule{text: text}}
 	for len(p.words) > 0 && p.rule.do == goOn {
 		p.option()
 	}
@@ -93,13 +88,7 @@ func (p *ruleParser) option() {
 	for len(p.words) > 0 && !isOption(p.words[0]) {
 		values = append(values, p.next())
 	}
-	p.add(p.match(word, values), not)
-}
-
-func (p *ruleParser) add(c condition, not bool) {
-	if c.of == nil && not {
-		c.fixed = c.fixed.not()
-	}
+	c := p.match(word, values)
 	c.not = not
 	p.rule.conditions = append(p.rule.conditions, c)
 }
@@ -126,167 +115,87 @@ func (p *ruleParser) target(name string, away bool) {
 	p.words = nil
 }
 
+// others are the options that are not about what a packet is known to be, but about how many there were, about the reverse path,
+// and about headers that no packet of a Service has.
+var others = [...]struct {
+	begins string
+	answer answer
+}{
+	{"--limit-iface", maybe}, // of addrtype
+	{"--limit", some},
+	{"--hashlimit", some},
+	{"--connlimit", some},
+	{"--rcheck", some},
+	{"--seconds", some},
+	{"--hitcount", some},
+	{"--update", some},
+	{"--name", some},
+	{"--rsource", some},
+	{"--invert", some}, // of rpfilter, as its other options
+	{"--validmark", yes},
+	{"--loose", yes},
+	{"--accept-local", yes},
+	{"-f", no},
+	{"--icmp", no},
+	{"--rt-", no},
+	{"--ahspi", no},
+	{"--espspi", no},
+}
+
 // match reads an option of iptables or of one of its matches. What is not understood may hold.
 func (p *ruleParser) match(option string, values []string) condition {
-	arg := ""
-	if len(values) > 0 {
-		arg = values[0]
-	}
+	values = append(values, "", "") // those that are missing
 	switch option {
-	case "-p":
-		return p.protocol(arg)
-	case "-s", "-d", "--src-range", "--dst-range":
-		return condition{of: addrField(p.family, option == "-s" || option == "--src-range"), in: addrSet(arg)}
-	case "-i", "-o":
-		return condition{of: linkField(option == "-i"), in: set{names: []string{linkPattern(arg)}}}
-	case "--sport", "--sports", "--dport", "--dports":
-		return condition{of: portField(strings.HasPrefix(option, "--s"), plan.TCP, plan.UDP, plan.SCTP), mask: allBits, in: portSet(arg, ":")}
 	case "--mark":
 		if p.module == "mark" {
-			return markCondition(arg)
+			return markCondition(values[0])
 		}
-	case "--dst-type":
-		return condition{of: func(p *packet) value { return p.dstType }, mask: allBits, in: bitSet(arg, addressTypes)}
 	case "--tcp-flags":
-		return flagsCondition(values)
+		o := nftOperands["payload tcp flags"]
+		return o.equal(o.bits(values[1]), o.bits(values[0]))
 	case "--match-set":
-		return fixed(setAnswer(values))
-	}
-	return p.matchConnection(option, arg)
-}
-
-// matchConnection is match for what is known of connections.
-func (p *ruleParser) matchConnection(option, arg string) condition {
-	switch option {
-	case "--ctstate", "--state":
-		return condition{of: stateOrStatus, mask: allBits, common: true, in: bitSet(arg, states)}
-	case "--ctstatus":
-		return condition{of: statusField, mask: allBits, common: true, in: bitSet(arg, statusBits)}
-	case "--ctdir":
-		return condition{of: directionField, mask: allBits, in: bitSet(arg, directions)}
-	case "--ctorigdst":
-		return condition{of: frontAddr(p.family), in: addrSet(arg)}
-	case "--ctorigdstport":
-		return condition{of: frontPort, mask: allBits, in: portSet(arg, ":")}
-	}
-	return fixed(otherMatch(option))
-}
-
-// otherMatch judges the matches that are not about what a packet is, but about how many there were.
-func otherMatch(option string) answer {
-	switch {
-	case strings.HasPrefix(option, "--limit-iface"): // of addrtype
-	case option == "-f" || strings.HasPrefix(option, "--icmp"):
-		return no
-	case slices.ContainsFunc([]string{"--limit", "--hashlimit", "--connlimit", "--rcheck", "--seconds", "--hitcount", "--update", "--name", "--rsource"},
-		func(prefix string) bool { return strings.HasPrefix(option, prefix) }):
-		return some
-	}
-	return maybe
-}
-
-func (p *ruleParser) protocol(arg string) condition {
-	var numbers set
-	if n, ok := protocols[arg]; ok {
-		numbers.nums = []numRange{{n, n}}
-	} else if n, err := strconv.ParseUint(arg, 10, 8); err == nil {
-		numbers.nums = []numRange{{n, n}}
-	} // any other one is none of a Service
-	return condition{of: protocolField, mask: allBits, in: numbers}
-}
-
-// linkPattern has a '*' where iptables has a '+'.
-func linkPattern(s string) string {
-	if prefix, ok := strings.CutSuffix(s, "+"); ok {
-		return prefix + "*"
-	}
-	return s
-}
-
-// addrSet reads an address, a prefix, or a range with a '-'.
-func addrSet(text string) set {
-	if r, ok := parseAddrs(text); ok {
-		return set{addrs: []addrRange{r}}
-	}
-	return set{open: true}
-}
-
-func parseAddrs(text string) (addrRange, bool) {
-	if p, err := netip.ParsePrefix(text); err == nil {
-		return prefixRange(p), true
-	}
-	from, to, isRange := strings.Cut(text, "-")
-	if !isRange {
-		to = from
-	}
-	a, err := netip.ParseAddr(from)
-	b, err2 := netip.ParseAddr(to)
-	return addrRange{a, b}, err == nil && err2 == nil
-}
-
-// portSet reads a list of ports and ranges.
-func portSet(list, between string) (s set) {
-	for text := range strings.SplitSeq(list, ",") {
-		from, to, isRange := strings.Cut(text, between)
-		if !isRange {
-			to = from
+		// The contents are not read: by a set of sources some clients are meant.
+		if strings.HasPrefix(values[1], "src") {
+			return fixed(some)
 		}
-		a, err := strconv.ParseUint(from, 10, 16)
-		b, err2 := strconv.ParseUint(to, 10, 16)
-		if err != nil || err2 != nil {
-			s.open = true
-			continue
+	case "--src-type":
+		if words := strings.ToLower(values[0]); !strings.Contains(words, "unicast") && !strings.Contains(words, "local") {
+			return fixed(no)
 		}
-		s.nums = append(s.nums, numRange{a, b})
-	}
-	return s
-}
-
-// bitSet reads a list of names; those that are not known are left open.
-func bitSet(list string, names map[string]uint64) (s set) {
-	for text := range strings.SplitSeq(list, ",") {
-		n, ok := names[strings.ToLower(text)]
-		if !ok {
-			s.open = true
-			continue
+	case "-i", "-o":
+		if prefix, ok := strings.CutSuffix(values[0], "+"); ok {
+			values[0] = prefix + "*"
 		}
-		s.nums = append(s.nums, numRange{n, n})
 	}
-	return s
+	if o, ok := options[option]; ok {
+		return condition{operand: o, common: o.flags, in: o.list(values[0])}
+	}
+	for _, o := range others {
+		if strings.HasPrefix(option, o.begins) {
+			return fixed(o.answer)
+		}
+	}
+	return fixed(maybe)
 }
 
 // markCondition reads VALUE/MASK.
 func markCondition(arg string) condition {
 	text, maskText, masked := strings.Cut(arg, "/")
+	if !masked {
+		maskText = "0xffffffff"
+	}
 	n, err := strconv.ParseUint(text, 0, 32)
-	mask := uint64(1<<32 - 1)
-	if masked && err == nil {
-		mask, err = strconv.ParseUint(maskText, 0, 32)
-	}
-	if err != nil {
+	mask, maskErr := strconv.ParseUint(maskText, 0, 32)
+	if err != nil || maskErr != nil {
 		return fixed(maybe)
 	}
-	return condition{of: markField, mask: mask, in: set{nums: []numRange{{n, n}}}}
+	return operand{field: markField}.equal(n, mask)
 }
 
-// flagsCondition reads the mask and the flags that must be set.
-func flagsCondition(values []string) condition {
-	if len(values) != 2 {
-		return fixed(maybe)
+// bits adds up the flags of a list.
+func (o operand) bits(list string) (sum uint64) {
+	for word := range strings.SplitSeq(strings.ToLower(list), ",") {
+		sum |= o.words[word]
 	}
-	var sums [2]uint64
-	for i, list := range values {
-		for _, r := range bitSet(list, tcpFlagBits).nums {
-			sums[i] |= r.from
-		}
-	}
-	return condition{of: tcpFlagsField, mask: sums[0], in: set{nums: []numRange{{sums[1], sums[1]}}}}
-}
-
-// setAnswer judges a set of ipset, whose contents are not read: by a set of sources some clients are meant.
-func setAnswer(values []string) answer {
-	if len(values) > 1 && strings.HasPrefix(values[1], "src") {
-		return some
-	}
-	return maybe
+	return sum
 }

@@ -1,11 +1,13 @@
 package firewall
 
 import (
+	"crypto/sha256"
 	"slices"
 	"strings"
 	"testing"
 
 	"edgeway/daemon/doctor/finding"
+	"edgeway/proxiers/iptables/xtables"
 	"edgeway/proxiers/plan"
 )
 
@@ -62,10 +64,34 @@ func TestForwardedByIPTables(t *testing.T) {
 		"a chain that drops":               {"ACCEPT", []string{"-g OTHER", "-A OTHER -o wg0 -j RETURN", "-A OTHER -j DROP"}, finding.Problem},
 		"a target of another kind":         {"ACCEPT", []string{"-p tcp -m tcp --tcp-flags SYN,RST SYN -j TCPMSS --clamp-mss-to-pmtu", "-j LOG --log-prefix \"DROP \""}, finding.OK},
 		"a program decides":                {"ACCEPT", []string{"-j NFQUEUE --queue-num 0"}, finding.Warning},
+		"headers that nobody sends":        {"ACCEPT", []string{"-m rt --rt-type 0 -j DROP", "-p ah -m ah --ahspi 1:5 -j DROP"}, finding.OK}, // of ufw
+		"forged sources":                   {"ACCEPT", []string{"-m rpfilter --validmark --invert -j DROP"}, finding.OK},
+		"all but forged sources return":    {"ACCEPT", []string{"-j OTHER", "-A OTHER -m rpfilter --loose -j RETURN", "-A OTHER -j DROP"}, finding.OK},
+		"broadcasts":                       {"ACCEPT", []string{"-m pkttype --pkt-type broadcast -j DROP", "-m addrtype --src-type BROADCAST,MULTICAST -j DROP"}, finding.OK},
+		"sources of a type":                {"ACCEPT", []string{"-m addrtype --src-type UNICAST -j DROP"}, finding.Warning},
+		"addresses from one to another":    {"ACCEPT", []string{"-m iprange --dst-range 10.244.1.1-10.244.1.20 -j DROP"}, finding.Problem},
+		"addresses of others":              {"ACCEPT", []string{"-m iprange --dst-range 10.244.1.12-10.244.1.20 -j DROP"}, finding.OK},
 	} {
 		if got := asked(testPlan(plan.NodePort), readSave(filter(c.policy, c.rules...))); finding.Worst(got) != c.want {
 			t.Errorf("%s: %s, want %s: %+v", name, finding.Worst(got), c.want, got)
 		}
+	}
+}
+
+// What counts packets makes no other table, and what drops them does.
+func TestWhatIsAnotherTable(t *testing.T) {
+	sum := func(policy, rule string) string {
+		s := saving{table: newTable("ip", "filter"), text: sha256.New()}
+		s.line(xtables.Line{Chain: "FORWARD", Policy: policy})
+		s.line(xtables.Line{Chain: "FORWARD", IsRule: true, Rule: rule})
+		return string(s.text.Sum(nil))
+	}
+	first := sum("ACCEPT [0:0]", "-j ACCEPT")
+	if sum("ACCEPT [7:1234]", "-j ACCEPT") != first {
+		t.Error("a counter makes another table")
+	}
+	if sum("DROP [0:0]", "-j ACCEPT") == first || sum("ACCEPT [0:0]", "-j DROP") == first {
+		t.Error("another rule makes no other table")
 	}
 }
 
@@ -77,12 +103,12 @@ func FuzzRule(f *testing.F) {
 		}
 	}
 	f.Add(`! -p tcp -m comment --comment "\"" --tcp-flags ! --mark /`)
-	ways := survey(everything(), testHost{})
+	ways := newSurvey(everything(), testHost{}).ways
 	f.Fuzz(func(t *testing.T, text string) {
 		if strings.ContainsAny(text, "\n\r") {
 			return
 		}
-		r, _ := parseRule(plan.IPv4, text)
+		r, _ := parseRule(text)
 		if r.text != text {
 			t.Errorf("the text is %q", r.text)
 		}

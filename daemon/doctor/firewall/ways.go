@@ -22,18 +22,17 @@ type Host interface {
 const anyLink = "?"
 
 // maxWays bounds the ways that are tried, one of each sort, and maxRoutes the questions to the kernel that finding them
-// takes.
+// takes, of which each look repeats all: 2 ms.
 const (
 	maxWays   = 200
-	maxRoutes = 500
+	maxRoutes = 128
 )
 
 // way is a connection that must work: from a client by a frontend to an endpoint, and back.
 type way struct {
-	family   plan.Family
-	protocol plan.Protocol
-	origin   plan.Origin
-	service  string
+	family  plan.Family
+	origin  plan.Origin
+	service plan.ServicePortName // with the protocol; of a health check without a port's name
 	// client is one of the host or of a pod; invalid: any other one.
 	client netip.Addr
 	// in is the link by which packets of the client come; empty: the host makes them.
@@ -57,32 +56,22 @@ func (w *way) String() string {
 		from += " by " + w.in
 	}
 	if !w.endpoint.IsValid() {
-		return fmt.Sprintf("from %s to the health check of %s (%s)", from, w.service, w.front)
+		return fmt.Sprintf("from %s to the health check of %s/%s (%s)", from, w.service.Namespace, w.service.Name, w.front)
 	}
 	return fmt.Sprintf("from %s to %s (%s, endpoint %s)", from, w.service, w.front, w.endpoint)
 }
 
 // sort is what ways are told apart by: of several of one sort one is tried.
 type sort struct {
-	family                         plan.Family
-	protocol                       plan.Protocol
-	origin                         plan.Origin
-	kind                           plan.FrontendKind
-	in, out                        string
-	port                           uint16 // of the server: firewalls open ports
-	toHost, snat, optional, health bool
+	way  way // without addresses and names
+	kind plan.FrontendKind
 }
 
-// surveyor finds the ways of a plan.
-type surveyor struct {
-	plan *plan.Plan
-	host Host
-	seen map[sort]bool
-	ways []*way
-	// routes are those that the host was asked for.
+// survey is one way of each sort, and what the host was asked to find them.
+type survey struct {
+	ways   []*way
 	routes map[netip.Addr]route
-	// entries are the links by which clients of other hosts come.
-	entries map[plan.Family][]string
+	links  map[netip.Addr]string
 }
 
 type route struct {
@@ -90,31 +79,57 @@ type route struct {
 	source netip.Addr
 }
 
-// survey gives one way of each sort.
-func survey(p *plan.Plan, host Host) []*way {
-	s := &surveyor{plan: p, host: host, seen: map[sort]bool{}, routes: map[netip.Addr]route{}, entries: map[plan.Family][]string{}}
+// holds says that the host still gives the same answers.
+func (s *survey) holds(h Host) bool {
+	for to, known := range s.routes {
+		if link, source := h.Route(to); (route{link, source}) != known {
+			return false
+		}
+	}
+	for a, known := range s.links {
+		if h.LinkOf(a) != known {
+			return false
+		}
+	}
+	return true
+}
+
+// surveyor makes a survey.
+type surveyor struct {
+	survey
+	plan *plan.Plan
+	host Host
+	seen map[sort]bool
+	// entries are the links by which clients of other hosts come.
+	entries map[plan.Family][]string
+}
+
+func newSurvey(p *plan.Plan, host Host) survey {
+	s := &surveyor{plan: p, host: host, seen: map[sort]bool{}, entries: map[plan.Family][]string{}}
+	s.routes, s.links = map[netip.Addr]route{}, map[netip.Addr]string{}
 	for _, f := range []plan.Family{plan.IPv4, plan.IPv6} {
-		s.entries[f] = s.links(f)
+		s.entries[f] = s.entriesOf(f)
 	}
 	for _, svc := range p.Services {
-		for i := range svc.Frontends {
-			if len(s.ways) < maxWays && len(s.routes) < maxRoutes {
-				s.frontend(svc, &svc.Frontends[i])
-			}
+		if len(s.ways) < maxWays && len(s.routes) < maxRoutes {
+			s.servicePort(svc)
 		}
 	}
 	s.healthChecks()
-	return s.ways
+	return s.survey
 }
 
 // elsewhere are addresses of no host, for the question which route leads to the rest of the world.
 var elsewhere = map[plan.Family]string{plan.IPv4: "198.51.100.1", plan.IPv6: "2001:db8::1"}
 
-// links are those that have an address for NodePorts, and that of the default route.
-func (s *surveyor) links(f plan.Family) []string {
+// entriesOf are the links that have an address for NodePorts, and that of the default route.
+func (s *surveyor) entriesOf(f plan.Family) []string {
 	var out []string
-	for _, a := range ofFamily(s.plan.Node.NodePortAddrs, f) {
-		out = append(out, s.host.LinkOf(a))
+	for _, a := range s.plan.Node.NodePortAddrs {
+		if plan.FamilyOf(a) == f {
+			s.links[a] = s.host.LinkOf(a)
+			out = append(out, s.links[a])
+		}
 	}
 	out = append(out, s.route(netip.MustParseAddr(elsewhere[f])).link)
 	slices.Sort(out)
@@ -134,54 +149,61 @@ func (s *surveyor) route(to netip.Addr) route {
 	return r
 }
 
-func (s *surveyor) frontend(svc *plan.ServicePort, f *plan.Frontend) {
-	fronts := []netip.Addr{f.Addr}
-	if f.Kind == plan.NodePort {
-		fronts = ofFamily(s.plan.Node.NodePortAddrs, svc.Family)
+func (s *surveyor) servicePort(svc *plan.ServicePort) {
+	var ends [len(svc.Pools)][]way
+	for pool, endpoints := range svc.Pools {
+		ends[pool] = s.reached(endpoints)
 	}
-	if f.AllowFrom != nil && len(f.AllowFrom) == 0 {
-		return // from nowhere
-	}
-	for _, a := range fronts {
+	for i := range svc.Frontends {
+		f := &svc.Frontends[i]
+		a := f.Addr
+		if f.Kind == plan.NodePort {
+			a = s.nodePortAddr(svc.Family)
+		}
+		if !a.IsValid() || f.AllowFrom != nil && len(f.AllowFrom) == 0 {
+			continue // nowhere, or from nowhere
+		}
 		for origin, r := range f.Routes {
 			if r.Verdict != plan.Forward {
 				continue
 			}
-			for _, ep := range oneOfEach(svc.Pools[r.Pool], s.endpointLink) {
-				w := way{
-					family: svc.Family, protocol: svc.Name.Protocol, origin: plan.Origin(origin), service: svc.Name.String(),
-					front: netip.AddrPortFrom(a, f.Port), endpoint: ep.Addr, snat: r.SNAT,
-					optional: plan.Origin(origin) == plan.FromOutside && !slices.Contains(s.plan.Node.HostAddrs, a),
-				}
-				if s.endpoint(&w) {
-					s.clients(w, f)
-				}
+			for _, w := range ends[r.Pool] {
+				w.family, w.origin, w.service, w.snat = svc.Family, plan.Origin(origin), svc.Name, r.SNAT
+				w.front = netip.AddrPortFrom(a, f.Port)
+				w.optional = w.origin == plan.FromOutside && !s.held(a)
+				s.clients(w, f)
 			}
 		}
 	}
 }
 
-// endpoint finds the link; false: there is no way, which is no matter of rules.
-func (s *surveyor) endpoint(w *way) bool {
-	if w.toHost = slices.Contains(s.plan.Node.HostAddrs, w.endpoint.Addr()); !w.toHost {
-		w.out = s.route(w.endpoint.Addr()).link
-	}
-	return w.toHost || w.out != ""
-}
-
-func (s *surveyor) endpointLink(ep plan.Endpoint) string { return s.route(ep.Addr.Addr()).link }
-
-// oneOfEach gives one endpoint for each link, of the first ones.
-func oneOfEach(list []plan.Endpoint, link func(plan.Endpoint) string) (out []plan.Endpoint) {
+// reached gives the ends of ways to one endpoint for each link, of the first ones. Where there is no way it is no matter of rules.
+func (s *surveyor) reached(list []plan.Endpoint) (out []way) {
 	const most = 16
-	seen := map[string]bool{}
 	for _, ep := range list[:min(len(list), most)] {
-		if l := link(ep); !seen[l] {
-			seen[l] = true
-			out = append(out, ep)
+		w := way{endpoint: ep.Addr, toHost: s.held(ep.Addr.Addr())}
+		if !w.toHost {
+			w.out = s.route(ep.Addr.Addr()).link
+		}
+		if (w.toHost || w.out != "") && !slices.ContainsFunc(out, func(o way) bool { return o.out == w.out }) {
+			out = append(out, w)
 		}
 	}
 	return out
+}
+
+// nodePortAddr gives one for all: a way by another one would be of the same sort.
+func (s *surveyor) nodePortAddr(f plan.Family) netip.Addr {
+	i := slices.IndexFunc(s.plan.Node.NodePortAddrs, func(a netip.Addr) bool { return plan.FamilyOf(a) == f })
+	if i < 0 {
+		return netip.Addr{}
+	}
+	return s.plan.Node.NodePortAddrs[i]
+}
+
+func (s *surveyor) held(a netip.Addr) bool {
+	_, found := slices.BinarySearchFunc(s.plan.Node.HostAddrs, a, netip.Addr.Compare)
+	return found
 }
 
 // clients adds the way from each sort of client of its origin that the frontend allows.
@@ -215,37 +237,29 @@ func (s *surveyor) clients(w way, f *plan.Frontend) {
 }
 
 func (s *surveyor) add(w way, kind plan.FrontendKind) {
-	of := sort{w.family, w.protocol, w.origin, kind, w.in, w.out, w.endpoint.Port(), w.toHost, w.snat, w.optional, !w.endpoint.IsValid()}
-	if of.health {
-		of.port = w.front.Port()
+	of := sort{w, kind} // with the ports of servers: firewalls open ports
+	of.way.client, of.way.service = netip.Addr{}, plan.ServicePortName{Protocol: w.service.Protocol}
+	of.way.front, of.way.endpoint = netip.AddrPort{}, netip.AddrPortFrom(netip.Addr{}, w.endpoint.Port())
+	if !w.endpoint.IsValid() {
+		of.way.front = netip.AddrPortFrom(netip.Addr{}, w.front.Port())
 	}
 	if !s.seen[of] {
 		s.seen[of] = true
-		s.ways = append(s.ways, &w)
+		own := w // most ways are not kept
+		s.ways = append(s.ways, &own)
 	}
 }
 
 // healthChecks adds the ways of load balancers to what the host itself answers.
 func (s *surveyor) healthChecks() {
 	for _, h := range s.plan.HealthChecks {
-		for _, a := range s.plan.Node.NodePortAddrs {
-			if len(s.ways) >= maxWays {
-				return
+		for _, f := range []plan.Family{plan.IPv4, plan.IPv6} {
+			if a := s.nodePortAddr(f); a.IsValid() && len(s.ways) < maxWays {
+				s.clients(way{
+					family: f, origin: plan.FromOutside, toHost: true, front: netip.AddrPortFrom(a, h.Port),
+					service: plan.ServicePortName{Namespace: h.Namespace, Name: h.Name, Protocol: plan.TCP},
+				}, &plan.Frontend{Kind: plan.NodePort})
 			}
-			w := way{
-				family: plan.FamilyOf(a), protocol: plan.TCP, origin: plan.FromOutside, toHost: true,
-				service: h.Namespace + "/" + h.Name, front: netip.AddrPortFrom(a, h.Port),
-			}
-			s.clients(w, &plan.Frontend{Kind: plan.NodePort})
 		}
 	}
-}
-
-func ofFamily(addrs []netip.Addr, f plan.Family) (out []netip.Addr) {
-	for _, a := range addrs {
-		if plan.FamilyOf(a) == f {
-			out = append(out, a)
-		}
-	}
-	return out
 }

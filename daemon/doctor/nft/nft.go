@@ -25,9 +25,6 @@ const (
 	maxChain = 4 << 20
 )
 
-// ErrMissing says that there is no such program.
-var ErrMissing = errors.New("the program nft is missing: install the package nftables")
-
 // ErrTooMuch says that the answer is longer than the limit.
 var ErrTooMuch = errors.New("the answer is too long")
 
@@ -44,7 +41,7 @@ func Run(ctx context.Context, limit int, input string, args ...string) ([]byte, 
 	}
 	path, err := exec.LookPath("nft")
 	if err != nil {
-		return nil, ErrMissing
+		return nil, errors.New("the program nft is missing: install the package nftables")
 	}
 	var messages bytes.Buffer
 	out := &bounded{left: limit}

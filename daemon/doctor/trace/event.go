@@ -2,6 +2,7 @@ package trace
 
 import (
 	"encoding/binary"
+	"net/netip"
 	"strings"
 
 	"github.com/mdlayher/netlink"
@@ -16,6 +17,7 @@ type event struct {
 	family, table, chain string
 	handle               uint64 // of the rule; 0: the chain's end, or its policy
 	dropped              bool
+	to                   netip.AddrPort // invalid: the kernel has told it with an event before
 }
 
 // The kernel's NF_DROP, and the attribute of a verdict's code.
@@ -52,6 +54,12 @@ func (e *event) take(attrs *netlink.AttributeDecoder) {
 		e.chain = attrs.String()
 	case unix.NFTA_TRACE_RULE_HANDLE:
 		e.handle = attrs.Uint64()
+	case unix.NFTA_TRACE_NETWORK_HEADER:
+		e.to = netip.AddrPortFrom(destination(attrs.Bytes()), e.to.Port())
+	case unix.NFTA_TRACE_TRANSPORT_HEADER:
+		if ports := attrs.Bytes(); len(ports) >= 4 {
+			e.to = netip.AddrPortFrom(e.to.Addr(), binary.BigEndian.Uint16(ports[2:]))
+		}
 	case unix.NFTA_TRACE_POLICY:
 		e.dropped = attrs.Uint32() == nfDrop
 	case unix.NFTA_TRACE_VERDICT:
@@ -67,11 +75,24 @@ func (e *event) take(attrs *netlink.AttributeDecoder) {
 	}
 }
 
+// destination is that of a header of IPv4 (RFC 791) or of IPv6 (RFC 8200).
+func destination(header []byte) netip.Addr {
+	at, end := 16, 20
+	if len(header) > 0 && header[0]>>4 == 6 {
+		at, end = 24, 40
+	}
+	a, _ := netip.AddrFromSlice(header[min(at, len(header)):min(end, len(header))]) // of a part there is none
+	return a
+}
+
 // judge finds the first drop of a packet that a rule of ours has met: others may be traced, too. A packet gets another number on
 // its way over the loopback interface, and numbers are used again.
 func judge(events []event) (v Verdict) {
-	replies := map[uint32]bool{}
+	replies, to := map[uint32]bool{}, map[uint32]netip.AddrPort{}
 	for _, e := range events {
+		if e.to.IsValid() {
+			to[e.packet] = e.to
+		}
 		reply, ours := replies[e.packet]
 		switch {
 		case e.table == table && e.handle != 0:
@@ -79,7 +100,7 @@ func judge(events []event) (v Verdict) {
 			replies[e.packet] = reply
 			v.Seen, v.Answered = true, v.Answered || reply
 		case ours && e.dropped && !v.Dropped:
-			v.Dropped, v.Reply = true, reply
+			v.Dropped, v.Reply, v.To = true, reply, to[e.packet]
 			v.Family, v.Table, v.Chain, v.Handle = e.family, e.table, e.chain, e.handle
 		}
 	}

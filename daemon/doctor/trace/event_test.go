@@ -35,6 +35,10 @@ func message(t testing.TB, e event) netlink.Message {
 			return nil
 		})
 	}
+	if e.to.IsValid() {
+		attrs.Bytes(unix.NFTA_TRACE_NETWORK_HEADER, append([]byte{0x45, 15: 0}, e.to.Addr().AsSlice()...))
+		attrs.Bytes(unix.NFTA_TRACE_TRANSPORT_HEADER, binary.BigEndian.AppendUint16([]byte{0, 0}, e.to.Port()))
+	}
 	raw, err := attrs.Encode()
 	if err != nil {
 		t.Fatal(err)
@@ -51,6 +55,8 @@ func TestTheFirstDropDecides(t *testing.T) {
 	passing := event{packet: 3, family: "inet", table: table, chain: answers}
 	foreign := event{packet: 3, family: "inet", table: "foo", chain: "out", handle: 8, dropped: true}
 	byPolicy := event{packet: 2, family: "ip", table: "filter", chain: "INPUT", dropped: true}
+	early, late := netip.MustParseAddrPort("10.96.0.10:80"), netip.MustParseAddrPort("10.244.1.11:8080")
+	mark.to, passed.to = early, late
 	for name, c := range map[string]struct {
 		events []event
 		want   Verdict
@@ -58,7 +64,8 @@ func TestTheFirstDropDecides(t *testing.T) {
 		"nothing":               {nil, Verdict{}},
 		"all passed":            {[]event{mark, passed}, Verdict{Seen: true}},
 		"answered":              {[]event{mark, passed, answer}, Verdict{Seen: true, Answered: true}},
-		"a rule":                {[]event{mark, passed, dropped}, Verdict{Seen: true, Dropped: true, Family: "inet", Table: "foo", Chain: "out", Handle: 7}},
+		"before translation":    {[]event{mark, dropped}, Verdict{Seen: true, Dropped: true, To: early, Family: "inet", Table: "foo", Chain: "out", Handle: 7}},
+		"a rule":                {[]event{mark, passed, dropped}, Verdict{Seen: true, Dropped: true, To: late, Family: "inet", Table: "foo", Chain: "out", Handle: 7}},
 		"somebody else's trace": {[]event{passing, foreign, mark, passed}, Verdict{Seen: true}},
 		"a policy, for the answer": {
 			[]event{mark, passed, answer, byPolicy},

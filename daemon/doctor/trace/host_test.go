@@ -56,7 +56,10 @@ func TestConnectionsToThisHost(t *testing.T) {
 		want.Seen = true
 		if want.Dropped {
 			want.Family, want.Table, want.Chain, want.Rule = "inet", "foo", "c", rule[strings.Index(rule, "; ")+2:]
-			want.Handle = got.Handle
+			want.Handle, want.To = got.Handle, to
+			if want.Reply {
+				want.To = netip.AddrPortFrom(to.Addr(), from)
+			}
 		}
 		if got != want || got.Dropped && got.Handle == 0 {
 			t.Errorf("%s:\n got %+v\nwant %+v", rule, got, want)

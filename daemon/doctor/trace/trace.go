@@ -54,6 +54,8 @@ type Verdict struct {
 	Dropped bool
 	// Reply says that it was the answer that was dropped.
 	Reply bool
+	// To is the packet's destination there: translated, or not yet.
+	To netip.AddrPort
 	// Family, Table and Chain are where; Handle is the rule's, 0 for the chain's policy, and Rule its text.
 	Family, Table, Chain string
 	Handle               uint64

@@ -68,13 +68,18 @@ func (c *Checked) orphans(name string, found parts) {
 	}
 	for _, s := range found.slices[name] {
 		f := c.objects[s.Key().String()].fault("metadata.labels["+api.LabelServiceName+"]", "no manifest has %s", name)
-		if other, near := c.likelyService(s, found); near {
-			c.add(f, "did you mean %s?", other)
-		} else {
-			c.add(f, "write this Service, or remove the EndpointSlice")
+		mend := "write this Service, or remove the EndpointSlice"
+		if c.guesses++; c.guesses <= maxGuesses {
+			if other, near := c.likelyService(s, found); near {
+				mend = "did you mean " + other + "?"
+			}
 		}
+		c.add(f, "%s", mend)
 	}
 }
+
+// maxGuesses bounds the slices whose Service is guessed: each looks at the names of all Services.
+const maxGuesses = 100
 
 // likelyService gives the Service that a slice of none was likely meant for: one of the same name in another
 // namespace, or of a similar name.

@@ -59,6 +59,7 @@ type Checked struct {
 	objects map[string]*outline // of all kinds, by their names with namespace: "Service default/web"
 	// incomplete says that there is an object whose name cannot be read: what is missed may be there.
 	incomplete bool
+	guesses    int
 }
 
 // outline is what all objects have, and where it stands. It is read leniently: the source has been strict already.

@@ -223,7 +223,8 @@ func (s *scanner) prefix() netip.Prefix {
 }
 
 func (s *scanner) time() (t time.Time) {
-	s.bad = s.bad || t.UnmarshalText(s.raw()) != nil
+	err := t.UnmarshalText(s.raw())
+	s.bad = s.bad || err != nil
 	return t
 }
 

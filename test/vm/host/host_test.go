@@ -2,6 +2,7 @@ package host
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,15 +18,21 @@ var suites = []vm.Suite{vm.Bookworm, vm.Trixie}
 
 // TestHost starts two machines with each systemd. In one the package is installed, run, upgraded and removed; the other
 // boots while the API server cannot be reached, with what a daemon left behind.
-func TestHost(t *testing.T) {
+func TestHost(t *testing.T) { hosts(t, vm.Bookworm) }
+
+// TestNightlyHost leaves nothing out.
+func TestNightlyHost(t *testing.T) { hosts(t, "") }
+
+// hosts runs the machines. That of suite short leaves out what the other one shows as well.
+func hosts(t *testing.T, short vm.Suite) {
 	vmtest.Need(t)
 	inside := vmtest.BuildTest(t, "edgeway/test/vm/host/inside")
 	first, second := buildPackage(t, "1.0.0"), buildPackage(t, "1.1.0")
 	life := vm.Job{Files: map[string]string{"inside": inside, filepath.Base(first): first, filepath.Base(second): second}}
 	boot := booted(t, inside, first)
 	for _, suite := range suites {
-		t.Run(string(suite)+"/package", func(t *testing.T) { runInside(t, suite, "TestPackage", life) })
-		t.Run(string(suite)+"/boot", func(t *testing.T) { runInside(t, suite, "TestBoot", boot) })
+		t.Run(string(suite)+"/package", func(t *testing.T) { runInside(t, suite, "TestPackage", life, suite == short) })
+		t.Run(string(suite)+"/boot", func(t *testing.T) { runInside(t, suite, "TestBoot", boot, false) })
 	}
 }
 
@@ -76,8 +83,8 @@ func buildPackage(t *testing.T, version string) string {
 }
 
 // runInside runs one test of package inside in a machine with systemd, beside others, and reports each of its cases as
-// a test of its own.
-func runInside(t *testing.T, suite vm.Suite, name string, j vm.Job) {
+// a test of its own. A short one leaves out what another machine shows.
+func runInside(t *testing.T, suite vm.Suite, name string, j vm.Job, short bool) {
 	t.Helper()
 	t.Parallel()
 	if err := vm.Prepare(t.Context(), suite); err != nil {
@@ -87,7 +94,7 @@ func runInside(t *testing.T, suite vm.Suite, name string, j vm.Job) {
 	start := time.Now()
 	j.Suite, j.Systemd, j.Output = suite, true, &out
 	j.Env = []string{"NETLAB_ISOLATED=1"} // the machine itself is the isolation that package netlab asks for
-	j.Command = []string{"./inside", "-test.v", "-test.run=^" + name + "$", "-test.timeout=55m"}
+	j.Command = []string{"./inside", "-test.v", "-test.run=^" + name + "$", "-test.timeout=55m", fmt.Sprintf("-test.short=%v", short)}
 	exit, err := vm.Run(t.Context(), j)
 	t.Logf("%s: exit code %d after %.0f s", suite, exit, time.Since(start).Seconds())
 	cases := parse(out.String())

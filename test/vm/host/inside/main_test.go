@@ -26,43 +26,45 @@ type scenario struct {
 	run  func(*host)
 	// vital: without it the ones after it say nothing.
 	vital bool
+	// once: one machine shows it in every run, and the others each night.
+	once bool
 }
 
 // TestPackage is the life of the package on a host.
 func TestPackage(t *testing.T) {
 	before := takeInventory(t)
 	play(t, []scenario{
-		{"install starts nothing", installStartsNothing, true},
-		{"start without sources says what is missing", startWithoutSources, false},
-		{"kubeconfig that only root may read", kubeconfigOfRoot, false},
-		{"enable and start", enableAndStart, false},
-		{"nothing to complain about", quiet, false},
-		{"stop leaves the Services", stopLeavesServices, false},
-		{"start returns when Services work", startReturnsWhenServicesWork, false},
-		{"exposure of the unit", exposure, false},
-		{"sandbox", sandbox, false},
-		{"members of the group may ask", groupMayAsk, false},
-		{"program out of memory", programOutOfMemory, false},
-		{"steps of restarts", restartSteps, false},
-		{"restarts", restarts, false},
-		{"kill -9", killed, false},
-		{"stopped process", watchdog, false},
-		{"a big Service and little memory", littleMemory, false},
-		{"restart of the firewall", firewallRestart, false},
-		{"reload of a bad file", reloadBadFile, false},
-		{"reload of a good file", reloadGoodFile, false},
-		{"backend iptables-nft", iptablesNFT, false},
-		{"backend iptables-legacy, with the drop-in", iptablesLegacy, false},
-		{"rules of iptables-legacy that may not be read", iptablesWithoutRights, false},
-		{"journal", journal, false},
-		{"port that another program has", portTaken, false},
-		{"fences of the operator", fences, false},
-		{"socket unit, client before the daemon", socketBeforeDaemon, false},
-		{"socket unit, client starts the daemon", socketStartsDaemon, false},
-		{"socket unit of a port that is no NodePort", socketOfNoNodePort, false},
-		{"upgrade", upgrade, false},
-		{"remove keeps configuration and state", removeKeeps, false},
-		{"purge leaves nothing but the user", func(h *host) { purgeLeavesNothing(h, before) }, false},
+		{name: "install starts nothing", run: installStartsNothing, vital: true},
+		{name: "start without sources says what is missing", run: startWithoutSources},
+		{name: "kubeconfig that only root may read", run: kubeconfigOfRoot},
+		{name: "enable and start", run: enableAndStart},
+		{name: "nothing to complain about", run: quiet},
+		{name: "stop leaves the Services", run: stopLeavesServices},
+		{name: "start returns when Services work", run: startReturnsWhenServicesWork},
+		{name: "exposure of the unit", run: exposure},
+		{name: "sandbox", run: sandbox},
+		{name: "members of the group may ask", run: groupMayAsk},
+		{name: "program out of memory", run: programOutOfMemory, once: true},
+		{name: "steps of restarts", run: restartSteps},
+		{name: "restarts", run: restarts},
+		{name: "kill -9", run: killed},
+		{name: "stopped process", run: watchdog},
+		{name: "a big Service and little memory", run: littleMemory, once: true},
+		{name: "restart of the firewall", run: firewallRestart},
+		{name: "reload of a bad file", run: reloadBadFile},
+		{name: "reload of a good file", run: reloadGoodFile},
+		{name: "backend iptables-nft", run: iptablesNFT},
+		{name: "backend iptables-legacy, with the drop-in", run: iptablesLegacy},
+		{name: "rules of iptables-legacy that may not be read", run: iptablesWithoutRights, once: true},
+		{name: "journal", run: journal},
+		{name: "port that another program has", run: portTaken, once: true},
+		{name: "fences of the operator", run: fences, once: true},
+		{name: "socket unit, client before the daemon", run: socketBeforeDaemon},
+		{name: "socket unit, client starts the daemon", run: socketStartsDaemon},
+		{name: "socket unit of a port that is no NodePort", run: socketOfNoNodePort, once: true},
+		{name: "upgrade", run: upgrade},
+		{name: "remove keeps configuration and state", run: removeKeeps},
+		{name: "purge leaves nothing but the user", run: func(h *host) { purgeLeavesNothing(h, before) }},
 	})
 }
 
@@ -70,17 +72,20 @@ func TestPackage(t *testing.T) {
 // kubeconfig, and with the state that a daemon left behind.
 func TestBoot(t *testing.T) {
 	play(t, []scenario{
-		{"Services from the last-known state", servicesFromLastKnown, false},
-		{"kubeconfig as a credential", kubeconfigAsCredential, false},
-		{"replaced kubeconfig that is a credential", replacedCredential, false},
-		{"replaced kubeconfig that only root can read", replacedRootsKubeconfig, false},
-		{"start without state waits", startWithoutState, false},
+		{name: "Services from the last-known state", run: servicesFromLastKnown},
+		{name: "kubeconfig as a credential", run: kubeconfigAsCredential},
+		{name: "replaced kubeconfig that is a credential", run: replacedCredential},
+		{name: "replaced kubeconfig that only root can read", run: replacedRootsKubeconfig},
+		{name: "start without state waits", run: startWithoutState},
 	})
 }
 
 func play(t *testing.T, scenarios []scenario) {
 	net := newNetwork(t)
 	for _, s := range scenarios {
+		if s.once && testing.Short() {
+			continue
+		}
 		ok := t.Run(s.name, func(t *testing.T) { s.run(&host{T: t, network: net}) })
 		if !ok && s.vital {
 			t.Fatalf("nothing more can be said after %q", s.name)
