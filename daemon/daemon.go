@@ -169,11 +169,16 @@ func loadAndCheck(ctx context.Context, path string) (settings, error) {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	b, err := pick(ctx, Backends(), cfg.Proxy.Backend)
+	if err == nil {
+		if err = b.Probe(ctx); err != nil {
+			err = fmt.Errorf("backend %s: %w", b.Name, err)
+		}
+	}
+	if errors.Is(err, proxiers.ErrUnsupported) {
+		err = fmt.Errorf("%w; or set proxy.backend to one that `edgeway probe` says can run", err)
+	}
 	if err != nil {
 		return settings{}, err
-	}
-	if err := b.Probe(ctx); err != nil {
-		return settings{}, fmt.Errorf("backend %s: %w", b.Name, err)
 	}
 	return settings{cfg, b}, nil
 }

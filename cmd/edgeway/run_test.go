@@ -47,6 +47,18 @@ func TestFaultsThatNoRestartMendsExitWith2(t *testing.T) {
 	}
 }
 
+// A host may have the programs of another backend.
+func TestAMissingProgramIsNamed(t *testing.T) {
+	config := configFile(t, goodConfig)
+	t.Setenv("PATH", t.TempDir())
+	code, stdout, stderr := run(t, "run", "--config", config)
+	for _, want := range []string{"is missing: install the package", "or set proxy.backend to one that `edgeway probe` says can run"} {
+		if code != exitFailure || stdout != "" || !strings.Contains(stderr, want) {
+			t.Errorf("exit %d, out %q, no %q in %q", code, stdout, want, stderr)
+		}
+	}
+}
+
 func TestADryRunTellsAPipeline(t *testing.T) {
 	t.Parallel()
 	site := func(manifest string) string {

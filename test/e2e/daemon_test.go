@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -58,6 +59,13 @@ func (d *daemon) shop() (n *namespace, clusterIP, nodePort string) {
 	clusterIP, nodePort = n.web("shop")
 	d.within(patience, answers(d.client, nodePort, "ep1"))
 	return n, clusterIP, nodePort
+}
+
+// watchOnly has the daemon leave the Services of other tests alone, whose endpoints are in none of this lab's networks.
+func (d *daemon) watchOnly(n *namespace) {
+	d.t.Helper()
+	only := filepath.Join(d.dir, "conf.d", "namespace.toml")
+	d.must(errors.Join(os.Mkdir(filepath.Dir(only), 0o755), os.WriteFile(only, fmt.Appendf(nil, "[source.kube]\nnamespaces = [%q]\n", n.name), 0o600)))
 }
 
 // The node's name, of which there is no Node object, and the daemon's addresses on its loopback

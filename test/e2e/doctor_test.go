@@ -46,8 +46,10 @@ func TestDoctorMendsAHostWithoutARouteToServices(t *testing.T) {
 	l := newLab(t)
 	d := l.newDaemon()
 	d.configure("[routes]\nservices = \"never\"\n")
+	n := l.namespace()
+	d.watchOnly(n)
 	d.startReady()
-	clusterIP, _ := l.namespace().web("shop")
+	clusterIP, _ := n.web("shop")
 	flow := netlab.Flow{Protocol: plan.TCP, To: netip.MustParseAddrPort(clusterIP), Wait: dialTimeout}
 	works := func() error {
 		if got := l.node.Connect(flow); got.Server != "ep1" {
@@ -74,8 +76,9 @@ func TestDoctorMendsAHostWithoutARouteToEndpoints(t *testing.T) {
 	l.must(worker.Serve("worker", netip.AddrPortFrom(netip.MustParseAddr(podAddr), endpointPort), plan.TCP))
 	d := l.newDaemon()
 	d.configure("[proxy]\nnodeport_addresses = [\"192.0.2.0/24\"]\n") // there will be no default route to go by
-	d.startReady()
 	n := l.namespace()
+	d.watchOnly(n)
+	d.startReady()
 	svc := n.service("shop", func(s *corev1.ServiceSpec) { s.Type = corev1.ServiceTypeNodePort })
 	n.endpointsOn("shop", "worker-1", podAddr)
 	n.service("agents", nil)

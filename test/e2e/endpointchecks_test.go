@@ -175,8 +175,7 @@ func testDeadEndpoints(t *testing.T, backend, source string) {
 	l.must(os.WriteFile(manifest, []byte(checkedManifest), 0o600))
 	d.configure(withBackend(backend) + fmt.Sprintf("[source.file]\npaths = [%q]\n[checks.tcp]\nsources = [%q]\n", manifest, source))
 	n := l.namespace()
-	only := filepath.Join(d.dir, "conf.d", "namespace.toml") // the endpoints of other tests are none of this lab
-	l.must(errors.Join(os.Mkdir(filepath.Dir(only), 0o755), os.WriteFile(only, fmt.Appendf(nil, "[source.kube]\nnamespaces = [%q]\n", n.name), 0o600)))
+	d.watchOnly(n)
 	l.nft(l.node, "add table inet own; add counter inet own checks; add chain inet own output { type filter hook output priority 0; }; "+
 		"add rule inet own output tcp dport 8080 tcp flags syn meta mark and 0x1000 != 0 counter name checks")
 	d.startReady()

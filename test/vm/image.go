@@ -44,8 +44,9 @@ const (
 )
 
 // recipe is everything that an image is a function of, apart from the state of the archive.
-func recipe(s Suite) []string {
-	args := []string{"--mode=root", "--variant=minbase", "--format=tar", "--quiet", "--include=" + strings.Join(packages, ",")}
+func recipe(s Suite, more []string) []string {
+	include := strings.Join(slices.Concat(packages, more), ",")
+	args := []string{"--mode=root", "--variant=minbase", "--format=tar", "--quiet", "--include=" + include}
 	for _, pattern := range leftOut {
 		args = append(args, "--dpkgopt=path-exclude="+pattern)
 	}
@@ -53,25 +54,26 @@ func recipe(s Suite) []string {
 }
 
 // cacheDir is where images are kept: a folder for each recipe.
-func cacheDir(s Suite) (string, error) {
+func cacheDir(s Suite, recipe []string) (string, error) {
 	base, err := os.UserCacheDir()
 	if err != nil {
 		return "", fmt.Errorf("cache folder: %w", err)
 	}
 	// The number stands for the program below: count it up when the same packages give another image.
-	sum := sha256.Sum256([]byte("2 " + strings.Join(recipe(s), " ")))
+	sum := sha256.Sum256([]byte("2 " + strings.Join(recipe, " ")))
 	return filepath.Join(base, "edgeway", "vm", fmt.Sprintf("%s-%x", s, sum[:6])), nil
 }
 
-// Prepare builds the image of a suite if the cache has none, or a broken one. Several processes may do
-// so at once: one builds, the others wait. To have an image built with today's packages, remove it.
-func Prepare(ctx context.Context, s Suite) error {
-	_, err := prepare(ctx, cmp.Or(s, Bookworm))
+// Prepare builds the image of a suite, with more packages, if the cache has none, or a broken one. Several processes may
+// do so at once: one builds, the others wait. To have an image built with today's packages, remove it.
+func Prepare(ctx context.Context, s Suite, more ...string) error {
+	_, err := prepare(ctx, cmp.Or(s, Bookworm), more)
 	return err
 }
 
-func prepare(ctx context.Context, s Suite) (image, error) {
-	dir, err := cacheDir(s)
+func prepare(ctx context.Context, s Suite, more []string) (image, error) {
+	args := recipe(s, more)
+	dir, err := cacheDir(s, args)
 	if err != nil {
 		return image{}, err
 	}
@@ -87,7 +89,7 @@ func prepare(ctx context.Context, s Suite) (image, error) {
 		return image{}, fmt.Errorf("lock of the cache: %w", err)
 	}
 	if verify(dir) != nil {
-		if err := build(ctx, s, dir); err != nil {
+		if err := build(ctx, args, dir); err != nil {
 			return image{}, fmt.Errorf("build the image of %s: %w", s, err)
 		}
 	}
@@ -138,7 +140,7 @@ func verify(dir string) error {
 	return nil
 }
 
-func build(ctx context.Context, s Suite, dir string) error {
+func build(ctx context.Context, recipe []string, dir string) error {
 	mirror, err := debianMirror(ctx)
 	if err != nil {
 		return err
@@ -150,7 +152,7 @@ func build(ctx context.Context, s Suite, dir string) error {
 	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o755)); err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(ctx, "mmdebstrap", slices.Concat(settings, recipe(s), []string{mirror})...)
+	cmd := exec.CommandContext(ctx, "mmdebstrap", slices.Concat(settings, recipe, []string{mirror})...)
 	cmd.Env = append(os.Environ(), "LC_ALL=C.UTF-8")
 	// Asked to end, it removes what it has mounted and written.
 	cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGTERM) }

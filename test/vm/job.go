@@ -17,6 +17,8 @@ import (
 type Job struct {
 	// Suite says which kernel and user space; Bookworm if not given.
 	Suite Suite
+	// Packages are Debian packages that the machine has beside those of every machine: it boots from an image of its own.
+	Packages []string
 	// Systemd has systemd as init, in place of a script that runs the job alone.
 	Systemd bool
 	// Files are put into the machine before it boots: path there to file or folder here. Paths there are

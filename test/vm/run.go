@@ -35,7 +35,7 @@ var errBoot = errors.New("the machine did not boot")
 // that is an error; so is a machine that ends without an exit code.
 func Run(ctx context.Context, j Job) (exit int, err error) {
 	j.setDefaults()
-	img, err := prepare(ctx, j.Suite)
+	img, err := prepare(ctx, j.Suite, j.Packages)
 	if err != nil {
 		return 0, err
 	}

@@ -154,7 +154,7 @@ func (p place) ownersMend(w *way, s step) string {
 		if !w.endpoint.IsValid() {
 			return fmt.Sprintf("firewall-cmd --permanent --add-port=%d/%s && firewall-cmd --reload", w.front.Port(), lower(w.service.Protocol))
 		}
-		if hook == "forward" {
+		if strings.HasSuffix(p.chain.name, "_dnat") {
 			return firewalldMend
 		}
 	case docker:
@@ -165,12 +165,9 @@ func (p place) ownersMend(w *way, s step) string {
 	return ""
 }
 
-// firewalldMend lets all that is forwarded pass, as a policy of its own. From 2.3.0 on, firewalld lets translated
-// connections pass unless StrictForwardPorts=yes; before it always does.
-const firewalldMend = "firewall-cmd --permanent --new-policy edgeway && " +
-	"firewall-cmd --permanent --policy edgeway --add-ingress-zone ANY && " +
-	"firewall-cmd --permanent --policy edgeway --add-egress-zone ANY && " +
-	"firewall-cmd --permanent --policy edgeway --set-target ACCEPT && firewall-cmd --reload"
+// firewalldMend lets translated connections pass, as firewalld does by default; before 2.3.0 it always does. With
+// StrictForwardPorts=yes it rejects those that it has not translated itself, before any zone or policy is asked.
+const firewalldMend = "sed -i 's/^StrictForwardPorts=.*/StrictForwardPorts=no/' /etc/firewalld/firewalld.conf && firewall-cmd --reload"
 
 func ufwMend(w *way, hook string) string {
 	on := func(which, link string) string {

@@ -83,11 +83,14 @@ func TestFirewalld(t *testing.T) {
 		finding.Problem, `firewalld's rule 'handle 55' in chain filter_IN_public (inet table firewalld) drops connections from outside by eth0 to the health check of default/lb (192.0.2.10:30999)`,
 		"firewall-cmd --permanent --add-port=30999/tcp && firewall-cmd --reload",
 	})
-	strict := mustParse(t, text)
+	strict := mustParse(t, text) // as of firewalld 2.3.1
 	forward := strict[0].chains["filter_FORWARD"]
-	forward.rules = slices.DeleteFunc(forward.rules, func(r rule) bool { return r.handle == 35 }) // ct status dnat accept
+	accepts := slices.IndexFunc(forward.rules, func(r rule) bool { return r.handle == 35 }) // ct status dnat accept
+	forward.rules[accepts].do, forward.rules[accepts].to = jump, "filter_FORWARD_dnat"
+	rejects := strict[0].chain("filter_FORWARD_dnat")
+	rejects.rules = []rule{{do: drop, handle: 134}}
 	compare(t, "with StrictForwardPorts", asked(testPlan(plan.NodePort), strict), seen{
-		finding.Problem, `firewalld's rule 'handle 60' in chain filter_FWD_public (inet table firewalld) drops connections from outside by eth0 to default/web:http/TCP`, firewalldMend,
+		finding.Problem, `firewalld's rule 'handle 134' in chain filter_FORWARD_dnat (inet table firewalld) drops connections from outside by eth0 to default/web:http/TCP`, firewalldMend,
 	})
 }
 

@@ -87,7 +87,7 @@ func buildPackage(t *testing.T, version string) string {
 func runInside(t *testing.T, suite vm.Suite, name string, j vm.Job, short bool) {
 	t.Helper()
 	t.Parallel()
-	if err := vm.Prepare(t.Context(), suite); err != nil {
+	if err := vm.Prepare(t.Context(), suite, j.Packages...); err != nil {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer

@@ -54,7 +54,7 @@ func RunAny(t testing.TB, j vm.Job) (output string, exit int) {
 	t.Helper()
 	Need(t)
 	start := time.Now()
-	if err := vm.Prepare(t.Context(), j.Suite); err != nil {
+	if err := vm.Prepare(t.Context(), j.Suite, j.Packages...); err != nil {
 		t.Fatal(err)
 	}
 	if took := time.Since(start); took > 5*time.Second {

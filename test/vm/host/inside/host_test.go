@@ -19,14 +19,16 @@ import (
 // 8080 of both families.
 type network struct {
 	client, ep1, ep2 *netlab.Host
+	gateway          *netlab.Host // on the network of the machine's address
 }
 
 func newNetwork(t *testing.T) *network {
 	lab := netlab.New(t, netlab.Options{InPlace: true})
 	n := &network{
-		client: lab.Host("client", netip.MustParseAddr("203.0.113.2")),
-		ep1:    lab.Host("ep1", netip.MustParseAddr("10.244.1.11"), netip.MustParseAddr("fd00:244:1::11")),
-		ep2:    lab.Host("ep2", netip.MustParseAddr("10.244.2.12"), netip.MustParseAddr("fd00:244:2::12")),
+		gateway: lab.Gateway,
+		client:  lab.Host("client", netip.MustParseAddr("203.0.113.2")),
+		ep1:     lab.Host("ep1", netip.MustParseAddr("10.244.1.11"), netip.MustParseAddr("fd00:244:1::11")),
+		ep2:     lab.Host("ep2", netip.MustParseAddr("10.244.2.12"), netip.MustParseAddr("fd00:244:2::12")),
 	}
 	for _, ep := range []*netlab.Host{n.ep1, n.ep2} {
 		for _, addr := range ep.Addrs {

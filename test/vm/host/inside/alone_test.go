@@ -1,0 +1,75 @@
+package inside
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestIPTablesAlone is a host that has no nft program.
+func TestIPTablesAlone(t *testing.T) {
+	play(t, []scenario{
+		{name: "apt installs nothing more", run: installsNothingMore, vital: true},
+		{name: "the default backend says what is missing", run: saysWhatIsMissing},
+		{name: "backend iptables", run: servesWithIPTables},
+	})
+}
+
+// installsNothingMore asks for what is recommended, too, as an operator does who gives no option.
+func installsNothingMore(h *host) {
+	h.run("dpkg", "--purge", "nftables")
+	if out, code := h.try("sh", "-c", "command -v nft"); code == 0 {
+		h.Fatalf("%s is still there", out)
+	}
+	plan := h.run("apt-get", "install", "-s", "-q", jobDir+"/edgeway_1.0.0-1_amd64.deb")
+	for line := range strings.Lines(plan) {
+		if strings.HasPrefix(line, "Inst ") && !strings.HasPrefix(line, "Inst edgeway ") {
+			h.Errorf("apt would install more: %s", line)
+		}
+	}
+	h.run("apt-get", "install", "-q", "-y", jobDir+"/edgeway_1.0.0-1_amd64.deb")
+	if out, code := h.try("dpkg-query", "-W", "-f", "${Status}", "nftables"); code == 0 && !strings.Contains(out, "not-installed") {
+		h.Errorf("nftables is %s", out)
+	}
+	h.run("apt-get", "check")
+}
+
+func saysWhatIsMissing(h *host) {
+	const missing = "install the package nftables"
+	h.write(siteFile, siteConfig)
+	h.write("/etc/edgeway/manifests/web.yaml", Manifest("web", "10.96.0.10", "fd00:96::10", 30080))
+	for command, want := range map[string]int{"probe": 1, "doctor": 4, "run": 1} {
+		out, code := h.try("edgeway", command)
+		if h.contains(out, missing); code != want {
+			h.Errorf("edgeway %s: exit code %d, want %d", command, code, want)
+		}
+	}
+	if out, code := h.try("systemctl", "start", "edgeway"); code == 0 {
+		h.Errorf("start succeeded: %s", out)
+	}
+	h.eventually(missing, "journalctl", "-u", "edgeway", "-o", "cat")
+	h.contains(h.run("journalctl", "-u", "edgeway", "-o", "cat"), "or set proxy.backend")
+	// It may pass by itself: nftables is installed. Then the service starts.
+	h.becomes("edgeway", "activating")
+}
+
+func servesWithIPTables(h *host) {
+	h.write(backendFile, "[proxy]\nbackend = \"iptables\"\n")
+	h.run("systemctl", "restart", "edgeway")
+	h.answers(clusterIP, clusterIP6, loopback, loopback6)
+	h.answersOutside(nodePort)
+	h.eventually(": healthy\n", "edgeway", "status")
+	h.contains(h.run("edgeway", "status"), "backend    iptables-nft: in sync")
+	if out, code := h.try("edgeway", "doctor"); code != 0 {
+		h.Errorf("edgeway doctor: exit code %d:\n%s", code, out)
+	}
+	h.run("iptables", "-t", "nat", "-F")
+	h.within(patience, func() error {
+		_, err := ask(clusterIP)
+		return err
+	})
+	h.run("systemctl", "restart", "edgeway")
+	h.answers(clusterIP, clusterIP6, loopback)
+	if out := h.run("journalctl", "-p", "warning", "-q", "-o", "cat", "_PID="+h.show("edgeway", "MainPID")); out != "" {
+		h.Errorf("warnings: %s", out)
+	}
+}

@@ -1,0 +1,126 @@
+package inside
+
+import (
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"golang.org/x/net/dns/dnsmessage"
+
+	"edgeway/test/netlab"
+)
+
+// nameServer knows one name, and what it was asked for.
+type nameServer struct {
+	name string
+	addr netip.Addr
+
+	mu    sync.Mutex
+	asked []string
+}
+
+// serveNames starts a server on a host, for UDP and TCP.
+func serveNames(t *testing.T, on *netlab.Host, at netip.AddrPort, name string, addr netip.Addr) *nameServer {
+	t.Helper()
+	s := &nameServer{name: name, addr: addr}
+	var datagrams net.PacketConn
+	var streams net.Listener
+	err := on.Do(func() (err error) {
+		var config net.ListenConfig
+		if datagrams, err = config.ListenPacket(t.Context(), "udp", at.String()); err == nil {
+			streams, err = config.Listen(t.Context(), "tcp", at.String())
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { datagrams.Close(); streams.Close() })
+	go func() {
+		buf := make([]byte, 1500)
+		for {
+			n, from, err := datagrams.ReadFrom(buf)
+			if err != nil {
+				return
+			}
+			if out, err := s.answer(buf[:n]); err == nil {
+				_, _ = datagrams.WriteTo(out, from)
+			}
+		}
+	}()
+	go func() {
+		for {
+			conn, err := streams.Accept()
+			if err != nil {
+				return
+			}
+			go s.stream(conn)
+		}
+	}()
+	return s
+}
+
+// stream answers over TCP, where each message has its length before it.
+func (s *nameServer) stream(conn net.Conn) {
+	defer conn.Close()
+	for {
+		var size uint16
+		if binary.Read(conn, binary.BigEndian, &size) != nil {
+			return
+		}
+		question := make([]byte, size)
+		if _, err := io.ReadFull(conn, question); err != nil {
+			return
+		}
+		out, err := s.answer(question)
+		if err != nil {
+			return
+		}
+		if _, err := conn.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(out))), out...)); err != nil {
+			return
+		}
+	}
+}
+
+// answer gives the address of the name, for IPv4; other names do not exist.
+func (s *nameServer) answer(message []byte) ([]byte, error) {
+	var p dnsmessage.Parser
+	header, err := p.Start(message)
+	if err != nil {
+		return nil, err
+	}
+	q, err := p.Question()
+	if err != nil {
+		return nil, err
+	}
+	name := strings.ToLower(strings.TrimSuffix(q.Name.String(), "."))
+	s.mu.Lock()
+	s.asked = append(s.asked, name)
+	s.mu.Unlock()
+	reply := dnsmessage.Header{ID: header.ID, Response: true, Authoritative: true, RecursionDesired: header.RecursionDesired, RecursionAvailable: true}
+	if name != s.name {
+		reply.RCode = dnsmessage.RCodeNameError
+	}
+	b := dnsmessage.NewBuilder(nil, reply)
+	err = errors.Join(b.StartQuestions(), b.Question(q), b.StartAnswers())
+	if name == s.name && q.Type == dnsmessage.TypeA {
+		err = errors.Join(err, b.AResource(dnsmessage.ResourceHeader{Name: q.Name, Class: dnsmessage.ClassINET}, dnsmessage.AResource{A: s.addr.As4()}))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return b.Finish()
+}
+
+// heard gives the names that it was asked for and that end so.
+func (s *nameServer) heard(suffix string) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(s.asked), func(name string) bool { return !strings.HasSuffix(name, suffix) })
+}

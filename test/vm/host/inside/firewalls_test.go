@@ -1,0 +1,219 @@
+package inside
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"edgeway/proxiers/plan"
+	"edgeway/test/netlab"
+)
+
+// nodePorts are those of the Service web, for a client on the network of the host's address.
+var nodePorts = []string{nodePort, "[2001:db8:2::10]:30080"}
+
+// asLeft is the state that the host has without rules of others.
+const (
+	noRules = "iptables -P INPUT ACCEPT; iptables -P FORWARD ACCEPT; iptables -F; iptables -X; " +
+		"ip6tables -P INPUT ACCEPT; ip6tables -P FORWARD ACCEPT; ip6tables -F; ip6tables -X"
+	// lookAgain makes the daemon look at the host, which it otherwise does once a minute: its network has changed.
+	lookAgain = "ip route replace 198.18.0.0/24 via 192.0.2.1 && ip route del 198.18.0.0/24"
+)
+
+// found is what a test reads of one finding of "edgeway doctor --json".
+type found struct{ Check, Level, Seen, Mend string }
+
+// dropped wants the connections from outside to fail, and the doctor and the status to say whose rules drop them. It gives
+// the commands that the doctor knows.
+func (h *host) dropped(whose string) (mend []string) {
+	h.Helper()
+	for _, addr := range nodePorts {
+		if o := h.outside(addr, 3*time.Second); o.Answer == netlab.Served {
+			h.Errorf("%s from outside: %s, though %s should drop it", addr, o, whose)
+		}
+	}
+	out, code := h.try("edgeway", "doctor", "--json")
+	var report struct{ Findings []found }
+	if err := json.Unmarshal([]byte(out), &report); err != nil || code != 4 {
+		h.Fatalf("edgeway doctor: exit code %d, %v:\n%s", code, err, out)
+	}
+	for _, f := range report.Findings {
+		if f.Check == "firewall" && f.Level == "problem" {
+			h.contains(f.Seen, whose)
+			h.Logf("doctor: %s\nmend: %s", f.Seen, f.Mend)
+			if !slices.Contains(mend, f.Mend) {
+				mend = append(mend, f.Mend)
+			}
+		}
+	}
+	if mend == nil {
+		h.Errorf("edgeway doctor finds no firewall:\n%s", out)
+	}
+	h.within(patience, func() error {
+		h.run("sh", "-c", lookAgain)
+		out, code := h.try("edgeway", "status")
+		if code != 4 || !strings.Contains(out, ": DEGRADED") || !strings.Contains(out, "problem   firewall") || !strings.Contains(out, whose) {
+			return fmt.Errorf("exit code %d, want 4, for %s:\n%s", code, whose, out)
+		}
+		return nil
+	})
+	return mend
+}
+
+// works wants all connections to be served, and nobody to complain.
+func (h *host) works() {
+	h.Helper()
+	h.served()
+	if out, code := h.try("edgeway", "doctor"); code != 0 || !strings.Contains(out, "no rule of other programs drops connections of Services") {
+		h.Errorf("edgeway doctor: exit code %d:\n%s", code, out)
+	}
+}
+
+// served leaves it to the doctor to warn of what needs a route that clients seldom have, to a ClusterIP.
+func (h *host) served() {
+	h.Helper()
+	for _, addr := range nodePorts {
+		if o := h.outside(addr, askPatience); o.Answer != netlab.Served {
+			h.Errorf("%s from outside: %s", addr, o)
+		}
+	}
+	h.answers(webIP, webIP6)
+	h.within(patience, func() error {
+		h.run("sh", "-c", lookAgain)
+		if out, code := h.try("edgeway", "status"); code != 0 || !strings.Contains(out, ": healthy\n") {
+			return fmt.Errorf("edgeway status: exit code %d:\n%s", code, out)
+		}
+		return nil
+	})
+}
+
+// outside connects from the network that the host has its address on.
+func (h *host) outside(addr string, wait time.Duration) netlab.Outcome {
+	to := netip.MustParseAddrPort(addr)
+	return h.gateway.Connect(netlab.Flow{Protocol: plan.TCP, From: h.gateway.Addr(to.Addr()), To: to, Wait: wait})
+}
+
+// withIPTables: the backend's rules stand before those of the others, and need no recipe.
+func (h *host) withIPTables() {
+	h.Helper()
+	h.write(backendFile, "[proxy]\nbackend = \"iptables\"\n")
+	h.run("systemctl", "reload", "edgeway")
+	h.onlyRulesOf("iptables-nft")
+	h.served()
+	h.remove(backendFile)
+	h.run("systemctl", "reload", "edgeway")
+	h.onlyRulesOf("nftables")
+}
+
+// withoutRules is how each of the cases below ends.
+func (h *host) withoutRules() {
+	h.Cleanup(func() {
+		h.remove(backendFile)
+		h.try("systemctl", "reload", "edgeway")
+		h.try("sh", "-c", noRules)
+	})
+}
+
+func besideUFW(h *host) {
+	h.withoutRules()
+	h.Cleanup(func() { h.try("ufw", "disable") })
+	h.run("ufw", "--force", "enable")
+	h.contains(h.run("ufw", "status", "verbose"), "deny (routed)")
+	h.dropped("ufw's policy drop of chain FORWARD")
+	h.withIPTables()
+	h.follow("ufw")
+	h.works()
+	h.run("ufw", "reload")
+	h.works()
+}
+
+// dockerUnit does to the rules what Docker 28 does when it starts: it keeps those of DOCKER-USER.
+const dockerUnit = `[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart=/bin/sh -ec 'for i in iptables ip6tables; do \
+	for c in DOCKER-USER DOCKER-FORWARD DOCKER-CT DOCKER-BRIDGE DOCKER; do $i -N $c || $i -L $c; done; \
+	$i -P FORWARD DROP; \
+	for c in DOCKER-FORWARD DOCKER-USER; do $i -D FORWARD -j $c || :; $i -I FORWARD -j $c; done; \
+	$i -F DOCKER-FORWARD; \
+	$i -A DOCKER-FORWARD -j DOCKER-CT; \
+	$i -A DOCKER-FORWARD -j DOCKER-BRIDGE; \
+	$i -A DOCKER-FORWARD -i docker0 -j ACCEPT; \
+	$i -F DOCKER-CT; \
+	$i -A DOCKER-CT -o docker0 -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT; \
+	$i -F DOCKER-BRIDGE; \
+	$i -A DOCKER-BRIDGE -o docker0 -j DOCKER; \
+	$i -F DOCKER; \
+	$i -A DOCKER ! -i docker0 -o docker0 -j DROP; \
+done'
+`
+
+func besideDocker(h *host) {
+	const user = "-S DOCKER-USER"
+	h.withoutRules()
+	h.Cleanup(func() {
+		h.try("systemctl", "stop", "docker")
+		h.remove("/etc/systemd/system/docker.service")
+		h.remove("/etc/systemd/system/docker.service.d")
+		h.try("systemctl", "daemon-reload")
+	})
+	h.write("/etc/systemd/system/docker.service", dockerUnit)
+	h.run("systemctl", "daemon-reload")
+	h.run("systemctl", "start", "docker")
+	for _, command := range h.dropped("Docker's policy drop of chain FORWARD") {
+		h.run("sh", "-c", command)
+	}
+	h.works()
+	h.run("sh", "-c", noRules) // as a boot does
+	h.run("systemctl", "restart", "docker")
+	h.dropped("Docker's policy drop of chain FORWARD")
+	h.withIPTables()
+
+	h.follow("Docker")
+	h.works()
+	h.run("systemctl", "restart", "docker")
+	h.works()
+	if out := h.run("sh", "-c", "iptables "+user+"; ip6tables "+user); strings.Count(out, "-j ACCEPT") != 2 {
+		h.Errorf("one rule for each family, not more after a restart:\n%s", out)
+	}
+	h.run("sh", "-c", noRules)
+	h.run("systemctl", "restart", "docker")
+	h.works()
+}
+
+// besideFirewalld: it accepts what is translated, unless it is told not to, which 2.3.0 and later can be.
+func besideFirewalld(h *host) {
+	h.run("systemctl", "unmask", "firewalld")
+	h.Cleanup(func() { h.try("systemctl", "stop", "firewalld") })
+	h.run("systemctl", "start", "firewalld")
+	h.contains(h.run("firewall-cmd", "--get-default-zone"), "public")
+	h.contains(h.run("nft", "list", "chain", "inet", "firewalld", "filter_FORWARD"), "reject")
+	h.works()
+	h.run("firewall-cmd", "--reload")
+	h.works()
+
+	const config = "/etc/firewalld/firewalld.conf"
+	if out := h.run("cat", config); !strings.Contains(out, "StrictForwardPorts=no") {
+		h.Logf("firewalld %s cannot be stricter", h.run("firewall-cmd", "--version"))
+		return
+	}
+	h.run("sed", "-i", "s/^StrictForwardPorts=no/StrictForwardPorts=yes/", config)
+	h.run("firewall-cmd", "--reload")
+	mend := h.dropped("firewalld's rule ")
+	if _, err := ask(webIP); err == nil || len(mend) != 1 {
+		h.Errorf("the host's own connections: %v; want an error, and one command for all that is dropped: %q", err, mend)
+	}
+	h.run("sh", "-c", mend[0])
+	h.works()
+	h.run("sed", "-i", "s/^StrictForwardPorts=no/StrictForwardPorts=yes/", config)
+	h.run("firewall-cmd", "--reload")
+	h.follow("firewalld")
+	h.works()
+	h.run("firewall-cmd", "--reload")
+	h.works()
+	h.run("systemctl", "restart", "firewalld")
+	h.works()
+}

@@ -1,0 +1,124 @@
+package inside
+
+import (
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+)
+
+// TestRecipes are the recipes of README.md, beside the programs that they are for.
+func TestRecipes(t *testing.T) {
+	play(t, []scenario{
+		{name: "a host with Services", run: hostWithServices, vital: true},
+		{name: "systemd-resolved", run: besideResolved},
+		{name: "Docker", run: besideDocker},
+		{name: "firewalld", run: besideFirewalld},
+		{name: "ufw", run: besideUFW},
+	})
+}
+
+// The Service web of a host whose cluster has a name server.
+const (
+	webIP  = "10.96.0.20:80"
+	webIP6 = "[fd00:96::20]:80"
+	dnsIP  = "10.96.0.10"
+)
+
+const nameService = `apiVersion: v1
+kind: Service
+metadata: {name: kube-dns, namespace: kube-system}
+spec:
+  clusterIP: 10.96.0.10
+  ports:
+    - {name: dns, protocol: UDP, port: 53}
+    - {name: dns-tcp, protocol: TCP, port: 53}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata:
+  name: kube-dns
+  namespace: kube-system
+  labels: {kubernetes.io/service-name: kube-dns}
+addressType: IPv4
+ports:
+  - {name: dns, protocol: UDP, port: 53}
+  - {name: dns-tcp, protocol: TCP, port: 53}
+endpoints:
+  - {addresses: ["10.244.1.11"], conditions: {ready: true}}
+`
+
+func hostWithServices(h *host) {
+	h.apt("edgeway_1.0.0-1_amd64.deb")
+	h.write(siteFile, siteConfig)
+	h.write("/etc/edgeway/manifests/web.yaml", Manifest("web", "10.96.0.20", "fd00:96::20", 30080))
+	h.write("/etc/edgeway/manifests/dns.yaml", nameService)
+	h.run("systemctl", "enable", "--now", "edgeway")
+	h.works()
+}
+
+// follow runs the commands that the README shows below the line that begins with the name of a program.
+func (h *host) follow(program string) {
+	h.Helper()
+	text, err := os.ReadFile(jobDir + "/README.md")
+	if err != nil {
+		h.Fatal(err)
+	}
+	_, rest, ok := strings.Cut(string(text), "\n**"+program+"**")
+	if !ok {
+		h.Fatalf("README.md has no recipe for %s", program)
+	}
+	var commands strings.Builder
+	for line := range strings.Lines(rest) {
+		command, shown := strings.CutPrefix(line, "    ")
+		switch {
+		case shown:
+			commands.WriteString(command)
+		case commands.Len() > 0 && strings.TrimSpace(line) != "":
+			h.Logf("%s", commands.String())
+			h.run("sh", "-ec", "sudo() { \"$@\"; }\n"+commands.String()) // the machine is without it
+			return
+		}
+	}
+	h.Fatalf("README.md shows no command for %s", program)
+}
+
+// besideResolved asks for names of the cluster and for others, which have name servers of their own.
+func besideResolved(h *host) {
+	const name, other = "web.default.svc.cluster.local", "www.example.org"
+	cluster := serveNames(h.T, h.ep1, netip.MustParseAddrPort("10.244.1.11:53"), name, netip.MustParseAddr("10.96.0.20"))
+	uplink := serveNames(h.T, h.gateway, netip.MustParseAddrPort("192.0.2.1:53"), other, netip.MustParseAddr("198.51.100.80"))
+	h.run("resolvectl", "dns", "eth0", "192.0.2.1")
+	resolves := func() {
+		h.Helper()
+		h.run("resolvectl", "flush-caches")
+		h.contains(h.run("resolvectl", "query", "--legend=no", name), ": 10.96.0.20")
+		h.contains(h.run("resolvectl", "query", "--legend=no", other), ": 198.51.100.80")
+		h.contains(h.run("getent", "ahostsv4", name), "10.96.0.20")
+	}
+	if out, code := h.try("resolvectl", "query", name); code == 0 {
+		h.Errorf("the name is known without the recipe: %s", out)
+	}
+	before := len(uplink.heard(".cluster.local"))
+
+	h.follow("systemd-resolved")
+	resolves()
+	h.run("systemctl", "restart", "systemd-resolved")
+	resolves()
+	if out, code := h.try("resolvectl", "query", "no.default.svc.cluster.local"); code == 0 {
+		h.Errorf("a name that does not exist: %s", out)
+	}
+
+	// Without a default route Edgeway has one to the ClusterIPs.
+	h.run("ip", "route", "del", "default")
+	h.Cleanup(func() { h.run("ip", "route", "add", "default", "via", "192.0.2.1") })
+	h.eventually("10.96.0.0/12", "ip", "route", "show", "proto", "edgeway")
+	resolves()
+
+	if heard := cluster.heard("example.org"); len(heard) > 0 {
+		h.Errorf("the cluster's name server was asked for %q", heard)
+	}
+	if heard := uplink.heard(".cluster.local"); len(heard) != before {
+		h.Errorf("the name server of the uplink was asked for %q, %d before the recipe", heard, before)
+	}
+}

@@ -1,0 +1,29 @@
+package host
+
+import (
+	"path/filepath"
+	"testing"
+
+	"edgeway/test/vm"
+	"edgeway/test/vm/vmtest"
+)
+
+// besides are the packages of programs that the README has recipes for.
+var besides = []string{"ufw", "firewalld", "systemd-resolved"}
+
+// TestNightlyRecipes follows the README's recipes, beside the programs of each suite that they are for, and installs the
+// package on a host that has iptables alone.
+func TestNightlyRecipes(t *testing.T) {
+	vmtest.Need(t)
+	inside := vmtest.BuildTest(t, "edgeway/test/vm/host/inside")
+	deb := buildPackage(t, "1.0.0")
+	job := vm.Job{Files: map[string]string{"inside": inside, filepath.Base(deb): deb, "README.md": "../../../README.md"}}
+	beside := job
+	beside.Packages = besides
+	// A case starts it.
+	beside.Links = map[string]string{"/etc/systemd/system/firewalld.service": "/dev/null"}
+	for _, suite := range suites {
+		t.Run(string(suite)+"/beside", func(t *testing.T) { runInside(t, suite, "TestRecipes", beside, false) })
+		t.Run(string(suite)+"/iptables", func(t *testing.T) { runInside(t, suite, "TestIPTablesAlone", job, false) })
+	}
+}
