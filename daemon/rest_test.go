@@ -3,6 +3,7 @@ package daemon
 import (
 	"runtime"
 	"runtime/debug"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,33 +11,34 @@ import (
 
 func TestMemoryIsGivenBackAtRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		frees, used := 0, uint64(100<<20)
-		percent := startPercent
+		var frees, used, percent atomic.Int64 // the timer's goroutine writes them, too
+		used.Store(100 << 20)
+		percent.Store(startPercent)
 		r := rest{
-			free: func() { frees++; used = 40 << 20 }, inUse: func() uint64 { return used },
-			percent: func(p int) int { percent = p; return 0 },
+			free: func() { frees.Add(1); used.Store(40 << 20) }, inUse: func() uint64 { return uint64(used.Load()) },
+			percent: func(p int) int { return int(percent.Swap(int64(p))) },
 		}
-		want := func(n int, when string) {
+		want := func(n int64, when string) {
 			t.Helper()
-			if synctest.Wait(); frees != n {
-				t.Fatalf("%s: freed %d times, want %d", when, frees, n)
+			if synctest.Wait(); frees.Load() != n {
+				t.Fatalf("%s: freed %d times, want %d", when, frees.Load(), n)
 			}
 		}
 		r.worked(true)
 		time.Sleep(memoryRest - time.Second)
 		want(0, "before the rest")
-		if percent != startPercent {
-			t.Errorf("GOGC is %d before the first rest", percent)
+		if percent.Load() != startPercent {
+			t.Errorf("GOGC is %d before the first rest", percent.Load())
 		}
 		r.worked(false) // changes do not put it off
 		time.Sleep(time.Second)
 		want(1, "after a full sync")
-		if percent != restPercent {
-			t.Errorf("GOGC is %d after it", percent)
+		if percent.Load() != restPercent {
+			t.Errorf("GOGC is %d after it", percent.Load())
 		}
 
 		for range 5 {
-			used += 3 << 20
+			used.Add(3 << 20)
 			r.worked(false)
 			time.Sleep(memoryRest - time.Second)
 		}
@@ -44,7 +46,7 @@ func TestMemoryIsGivenBackAtRest(t *testing.T) {
 		time.Sleep(time.Second)
 		want(2, "after them")
 
-		used += 5 << 20
+		used.Add(5 << 20)
 		r.worked(false)
 		time.Sleep(time.Minute)
 		want(2, "with little to free")

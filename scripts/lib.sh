@@ -3,6 +3,9 @@
 
 repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
+# How a tool is built that no debugger will look at: it takes a sixth less time.
+lean=(-gcflags=all=-dwarf=false "-ldflags=-s -w")
+
 say() { printf '\n== %s\n' "$*"; }
 die() {
 	printf '%s: %s\n' "${0##*/}" "$*" >&2

@@ -111,7 +111,8 @@ func (h *Host) networks() []network {
 	return out
 }
 
-// maxPerNetwork is how many addresses of one network are looked up at most: they mostly have one route, and an endpoint may have one of its own.
+// maxPerNetwork is how many addresses of one network are looked up at most: they mostly have one route, and an endpoint may
+// have one of its own.
 const maxPerNetwork = 2
 
 func (h *Host) note(found map[netip.Prefix]*network, svc *plan.ServicePort, a netip.Addr) {

@@ -112,10 +112,13 @@ func (l *lab) attack(listener, path string) {
 		conns := l.storm(l.client, at(nodeAddr, int(port)), request, 3000)
 		for start := time.Now(); ; time.Sleep(50 * time.Millisecond) { // of metrics, few are served at a time
 			code, body, err := d.get(listener, path)
-			if took := time.Since(start); took > l.promised(time.Second) {
-				l.t.Errorf("%s: a probe of this host gets %d %.200s %v after %s", name, code, body, err, took)
-			} else if code != http.StatusOK || err != nil {
+			took, failed := time.Since(start), code != http.StatusOK || err != nil
+			late := took > l.promised(time.Second)
+			if failed && !late && listener == metricsAddr {
 				continue
+			}
+			if failed || late {
+				l.t.Errorf("%s: a probe of this host gets %d %.200s %v after %s", name, code, body, err, took)
 			}
 			break
 		}
