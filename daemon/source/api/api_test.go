@@ -3,305 +3,320 @@ package api_test
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
+	"maps"
+	"math/rand"
 	"reflect"
-	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/apitesting/fuzzer"
+	metafuzzer "k8s.io/apimachinery/pkg/apis/meta/fuzzer"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	utiljson "sigs.k8s.io/json"
 
 	"edgeway/daemon/source/api"
-	"edgeway/daemon/source/convert"
-	"edgeway/test/hostile"
 )
 
-// pair is an object as k8s.io/api has it, and as it is read here.
-type pair struct {
-	kube interface{ Marshal() ([]byte, error) }
-	ours interface{ Unmarshal([]byte) error }
+// message is an object or a list, of k8s.io/api or of this package.
+type message interface {
+	Reset()
+	Unmarshal(data []byte) error
 }
+
+// pair is what Kubernetes has, and what is read of it here.
+type pair struct{ kube, ours message }
 
 func pairs() []pair {
 	return []pair{
 		{&corev1.Service{}, &api.Service{}},
 		{&corev1.ServiceList{}, &api.ServiceList{}},
-		{&corev1.Node{}, &api.Node{}},
-		{&corev1.NodeList{}, &api.NodeList{}},
 		{&discoveryv1.EndpointSlice{}, &api.EndpointSlice{}},
 		{&discoveryv1.EndpointSliceList{}, &api.EndpointSliceList{}},
+		{&corev1.Node{}, &api.Node{}},
+		{&corev1.NodeList{}, &api.NodeList{}},
 		{&networkingv1.ServiceCIDR{}, &api.ServiceCIDR{}},
 		{&networkingv1.ServiceCIDRList{}, &api.ServiceCIDRList{}},
 	}
 }
 
-// fields gives the paths of a type's fields in JSON, with the kinds of their values.
-func fields(t reflect.Type, path string, out map[string]string) map[string]string {
-	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice && t.Elem().Kind() != reflect.Uint8 {
-		t = t.Elem()
+// filled gives random objects of Kubernetes, as bytes of protobuf and of JSON.
+func filled(tb testing.TB, into message, seed int64) (proto, text []byte) {
+	tb.Helper()
+	fill := fuzzer.FuzzerFor(metafuzzer.Funcs, rand.NewSource(seed), serializer.NewCodecFactory(runtime.NewScheme())).NilChance(.2).NumElements(0, 3)
+	fill.Fill(into)
+	if o, ok := into.(metav1.Object); ok {
+		for i, key := range meanings() {
+			if seed>>i&1 == 1 {
+				o.SetLabels(with(o.GetLabels(), key, "l"+key))
+				o.SetAnnotations(with(o.GetAnnotations(), key, "a"+key))
+			}
+		}
 	}
-	if t == reflect.TypeFor[api.Unread]() || t.Kind() != reflect.Struct || strings.HasPrefix(t.PkgPath(), "k8s.io/apimachinery") && path != "" {
-		out[path] = t.Kind().String()
-		return out
+	proto, err := into.(interface{ Marshal() ([]byte, error) }).Marshal()
+	if err != nil {
+		tb.Fatal(err)
 	}
-	for f := range t.Fields() {
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		switch {
-		case f.Anonymous && name == "":
-			fields(f.Type, path+".", out)
-		case name != "-":
-			fields(f.Type, path+"."+name, out)
+	if text, err = json.Marshal(into); err != nil {
+		tb.Fatal(err)
+	}
+	return proto, text
+}
+
+func with(m map[string]string, key, value string) map[string]string {
+	out := map[string]string{key: value}
+	maps.Copy(out, m)
+	return out
+}
+
+// meanings are the keys of labels and annotations that are read.
+func meanings() []string {
+	return []string{
+		"kubernetes.io/service-name", "service.kubernetes.io/service-proxy-name", "service.kubernetes.io/headless", "topology.kubernetes.io/zone",
+		"endpoints.kubernetes.io/last-change-trigger-time", "edgeway.io/traffic-hint", "k8s.io/initial-events-end",
+	}
+}
+
+// read leaves of metadata what is read of protobuf.
+func read(m metav1.ObjectMeta) metav1.ObjectMeta {
+	out := metav1.ObjectMeta{
+		Name: m.Name, Namespace: m.Namespace, UID: m.UID, ResourceVersion: m.ResourceVersion,
+		CreationTimestamp: m.CreationTimestamp, DeletionTimestamp: m.DeletionTimestamp,
+	}
+	for _, key := range meanings() {
+		if v, ok := m.Labels[key]; ok {
+			out.Labels = with(out.Labels, key, v)
+		}
+		if v, ok := m.Annotations[key]; ok {
+			out.Annotations = with(out.Annotations, key, v)
 		}
 	}
 	return out
 }
 
-// A manifest may have every field that there is: one that is not known is a fault.
-func TestEveryFieldIsKnown(t *testing.T) {
+// difference gives the path of a field that is not what Kubernetes' own types have, of those with a tag; empty: there is none.
+// Those that are there are counted.
+func difference(ours, kube reflect.Value, tag, path string, seen map[string]int) string {
+	if m, ok := kube.Interface().(metav1.ObjectMeta); ok && tag == "protobuf" {
+		kube = reflect.ValueOf(read(m))
+	}
+	if !kube.IsZero() {
+		seen[path]++
+	}
+	different := false
+	switch {
+	case ours.Kind() == reflect.Struct && ours.Type() != kube.Type():
+		for f := range ours.Type().Fields() {
+			if f.Tag.Get(tag) == "" || f.Type == reflect.TypeFor[api.Unread]() {
+				continue
+			}
+			if d := difference(ours.FieldByIndex(f.Index), kube.FieldByName(f.Name), tag, path+"."+f.Name, seen); d != "" {
+				return d
+			}
+		}
+	case ours.Kind() == reflect.Pointer:
+		different = ours.IsNil() != kube.IsNil()
+		if !ours.IsNil() && !different {
+			return difference(ours.Elem(), kube.Elem(), tag, path, seen)
+		}
+	case ours.Kind() == reflect.Slice && ours.Type() != kube.Type():
+		different = ours.Len() != kube.Len()
+		for i := 0; i < ours.Len() && !different; i++ {
+			if d := difference(ours.Index(i), kube.Index(i), tag, path, seen); d != "" {
+				return d
+			}
+		}
+	default:
+		different = !reflect.DeepEqual(ours.Interface(), kube.Convert(ours.Type()).Interface())
+	}
+	if different {
+		return path
+	}
+	return ""
+}
+
+// The types have the same fields, with the same names and numbers.
+func TestTypesAreKubernetes(t *testing.T) {
 	for _, p := range pairs() {
-		kube, ours := fields(reflect.TypeOf(p.kube), "", map[string]string{}), fields(reflect.TypeOf(p.ours), "", map[string]string{})
-		for path, kind := range kube {
-			unread := slices.ContainsFunc(slices.Collect(prefixes(path)), func(p string) bool { return ours[p] == "struct" })
-			if got := ours[path]; got != kind && !unread {
-				t.Errorf("%T: %s is %q, not %q", p.ours, path, got, kind)
-			}
-		}
-		for path := range ours {
-			if !slices.ContainsFunc(slices.Collect(keys(kube)), func(k string) bool { return k == path || strings.HasPrefix(k, path+".") }) {
-				t.Errorf("%T: there is no %s", p.ours, path)
-			}
-		}
+		sameType(t, reflect.TypeOf(p.ours), reflect.TypeOf(p.kube), reflect.TypeOf(p.ours).String())
 	}
 }
 
-func keys(m map[string]string) func(func(string) bool) {
-	return func(yield func(string) bool) {
-		for k := range m {
-			if !yield(k) {
-				return
-			}
-		}
-	}
-}
-
-// prefixes gives a path, and those of what it is in.
-func prefixes(path string) func(func(string) bool) {
-	return func(yield func(string) bool) {
-		for ; path != ""; path = path[:strings.LastIndexByte(path, '.')] {
-			if !yield(path) {
-				return
-			}
-		}
-	}
-}
-
-// full are objects with something in every field that is read, and in some others.
-func full() []any {
-	at := metav1.NewTime(time.Unix(1_700_000_000, 0))
-	meta := metav1.ObjectMeta{
-		Name: "a", Namespace: "ns", UID: "b7a5c8a2", ResourceVersion: "17", Generation: 3, GenerateName: "a-", CreationTimestamp: at, DeletionTimestamp: &at,
-		Labels:          map[string]string{api.LabelServiceName: "a", api.LabelZone: "z", "app": "x", api.LabelHeadless: "", api.LabelServiceProxyName: "p"},
-		Annotations:     map[string]string{api.AnnotationLastChange: "2026-01-02T03:04:05Z", api.AnnotationTrafficHint: "LongLived", "k8s.io/initial-events-end": "true", "x": "y"},
-		OwnerReferences: []metav1.OwnerReference{{Kind: "K", Name: "n"}}, Finalizers: []string{"f"},
-		ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m", FieldsV1: metav1.NewFieldsV1(`{"f:a":{}}`)}},
-	}
-	return []any{
-		&corev1.Service{
-			ObjectMeta: meta,
-			Spec: corev1.ServiceSpec{
-				Type: corev1.ServiceTypeLoadBalancer, ClusterIP: "10.96.0.1", ClusterIPs: []string{"10.96.0.1", "fd00::1"}, ExternalIPs: []string{"192.0.2.1", "192.0.2.2"},
-				LoadBalancerSourceRanges: []string{"192.0.2.0/24", "2001:db8::/32"}, IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol},
-				Ports: []corev1.ServicePort{
-					{Name: "a", Protocol: corev1.ProtocolTCP, Port: 80, NodePort: 30080, TargetPort: intstr.FromString("http"), AppProtocol: new("h2c")},
-					{Name: "b", Protocol: corev1.ProtocolUDP, Port: -1},
-				},
-				SessionAffinity: corev1.ServiceAffinityClientIP, SessionAffinityConfig: &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: new(int32(7))}},
-				InternalTrafficPolicy: new(corev1.ServiceInternalTrafficPolicyLocal), ExternalTrafficPolicy: corev1.ServiceExternalTrafficPolicyLocal,
-				HealthCheckNodePort: 30123, Selector: map[string]string{"a": "b"}, IPFamilyPolicy: new(corev1.IPFamilyPolicyPreferDualStack), TrafficDistribution: new("PreferClose"),
-			},
-			Status: corev1.ServiceStatus{LoadBalancer: corev1.LoadBalancerStatus{Ingress: []corev1.LoadBalancerIngress{
-				{IP: "198.51.100.1", IPMode: new(corev1.LoadBalancerIPModeVIP)}, {Hostname: "a.example"}, {IP: "198.51.100.2", IPMode: new(corev1.LoadBalancerIPModeProxy)},
-			}}},
-		},
-		&discoveryv1.EndpointSlice{
-			ObjectMeta: meta, AddressType: discoveryv1.AddressTypeIPv4,
-			Ports: []discoveryv1.EndpointPort{{Name: new("a"), Protocol: new(corev1.ProtocolSCTP), Port: new(int32(80))}, {}},
-			Endpoints: []discoveryv1.Endpoint{
-				{
-					Addresses: []string{"10.1.0.1", "10.1.0.2"}, Conditions: discoveryv1.EndpointConditions{Ready: new(true), Serving: new(false), Terminating: new(true)},
-					NodeName: new("n"), Zone: new("z"), TargetRef: &corev1.ObjectReference{Kind: "Pod", Name: "p"},
-					Hints: &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: "z"}, {Name: "y"}}, ForNodes: []discoveryv1.ForNode{{Name: "n"}}},
-				},
-				{Addresses: []string{"10.1.0.3"}},
-			},
-		},
-		&corev1.Node{
-			ObjectMeta: meta,
-			Spec:       corev1.NodeSpec{PodCIDR: "10.1.0.0/24", PodCIDRs: []string{"10.1.0.0/24", "fd00::/64"}, Taints: []corev1.Taint{{Key: "ToBeDeletedByClusterAutoscaler", Effect: "NoSchedule"}, {Key: "x"}}},
-			Status: corev1.NodeStatus{
-				Addresses: []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: "h"}, {Type: corev1.NodeInternalIP, Address: "192.0.2.9"}},
-				NodeInfo:  corev1.NodeSystemInfo{KernelVersion: "6.1"}, Images: []corev1.ContainerImage{{Names: []string{"i"}}},
-			},
-		},
-		&networkingv1.ServiceCIDR{ObjectMeta: meta, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.96.0.0/12", "fd00:96::/108"}}},
-	}
-}
-
-// compare reads an object of k8s.io/api as protobuf and as JSON: both must come to the same, of what is read of it.
-func compare(t *testing.T, obj any) {
+func sameType(t *testing.T, ours, kube reflect.Type, path string) {
 	t.Helper()
-	for _, p := range pairs() {
-		if reflect.TypeOf(p.kube) != reflect.TypeOf(obj) {
+	for ours.Kind() == kube.Kind() && (ours.Kind() == reflect.Pointer || ours.Kind() == reflect.Slice) {
+		ours, kube = ours.Elem(), kube.Elem()
+	}
+	if ours == reflect.TypeFor[api.Unread]() || ours == kube {
+		return
+	}
+	if ours.Kind() != kube.Kind() {
+		t.Errorf("%s is of kind %s, not %s", path, ours.Kind(), kube.Kind())
+		return
+	}
+	if ours.Kind() != reflect.Struct {
+		return
+	}
+	for f := range kube.Fields() {
+		if _, ok := ours.FieldByName(f.Name); !ok {
+			t.Errorf("%s has no field %s", path, f.Name)
+		}
+	}
+	for f := range ours.Fields() {
+		want, ok := kube.FieldByName(f.Name)
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		wantName, _, _ := strings.Cut(want.Tag.Get("json"), ",")
+		number := f.Tag.Get("protobuf")
+		if !ok || name != wantName || number != "" && !strings.HasPrefix(want.Tag.Get("protobuf"), number+",") {
+			t.Errorf("%s.%s is %q, not %q", path, f.Name, f.Tag, want.Tag)
 			continue
 		}
-		proto, err := obj.(interface{ Marshal() ([]byte, error) }).Marshal()
-		if err != nil {
-			t.Fatal(err)
+		sameType(t, f.Type, want.Type, path+"."+f.Name)
+	}
+}
+
+// What is read of an API server's answer is what the generated code reads of it, in protobuf and in JSON. Nothing that is read may be left out
+// by the test itself.
+func TestAnswersAreReadAsKubernetesReadsThem(t *testing.T) {
+	for _, p := range pairs() {
+		seen := map[string]map[string]int{"protobuf": {}, "json": {}}
+		for seed := range int64(200) {
+			p.kube.Reset()
+			proto, text := filled(t, p.kube, seed)
+			compare(t, p, proto, seen["protobuf"])
+			p.ours.Reset()
+			p.kube.Reset()
+			// As apimachinery reads it.
+			if err := utiljson.UnmarshalCaseSensitivePreserveInts(text, p.kube); err != nil {
+				t.Fatal(err)
+			}
+			if err := utiljson.UnmarshalCaseSensitivePreserveInts(text, p.ours); err != nil {
+				t.Fatalf("%s: %v", text, err)
+			}
+			if d := difference(reflect.ValueOf(p.ours), reflect.ValueOf(p.kube), "json", "", seen["json"]); d != "" {
+				t.Fatalf("%T, seed %d: JSON gives another %s", p.kube, seed, d)
+			}
 		}
-		if err := p.ours.Unmarshal(proto); err != nil {
-			t.Fatalf("%+v: %v", obj, err)
-		}
-		text, err := json.Marshal(obj)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if bytes.Contains(text, []byte(`\ufffd`)) {
-			continue // JSON does not have all strings
-		}
-		other := reflect.New(reflect.TypeOf(p.ours).Elem()).Interface()
-		if err := json.Unmarshal(text, other); err != nil {
-			t.Fatal(err)
-		}
-		got, gotOK := converted(p.ours)
-		want, wantOK := converted(other)
-		if gotOK != wantOK || !reflect.DeepEqual(got, want) {
-			t.Fatalf("%s\nprotobuf gives %v %+v\nJSON gives %v %+v", text, gotOK, got, wantOK, want)
+		for tag, seen := range seen {
+			unseen(t, reflect.TypeOf(p.ours), tag, "", seen)
 		}
 	}
 }
 
-func converted(obj any) (out any, ok bool) {
-	var c convert.Converter
-	switch o := obj.(type) {
-	case *api.Service:
-		return c.Service(o)
-	case *api.EndpointSlice:
-		return c.EndpointSlice(o)
-	case *api.Node:
-		return c.Node(o), true
-	case *api.ServiceCIDR:
-		return c.ServiceCIDR(o), true
+// unseen finds fields that never had a value.
+func unseen(t *testing.T, ours reflect.Type, tag, path string, seen map[string]int) {
+	t.Helper()
+	for ours.Kind() == reflect.Pointer || ours.Kind() == reflect.Slice {
+		ours = ours.Elem()
 	}
-	return nil, false
-}
-
-func TestProtobufIsReadAsJSONIs(t *testing.T) {
-	for _, obj := range full() {
-		compare(t, obj)
+	if seen[path] == 0 && ours != reflect.TypeFor[metav1.Time]() { // the filler makes none of a pointer
+		t.Errorf("%s%s never had a value in %s", ours, path, tag)
 	}
-	for seed := range 2000 {
-		choices := bytes.Repeat(fmt.Append(nil, seed*7919, seed*104729, seed*31), 30)
-		for _, obj := range hostile.NewChoices(choices).Objects() {
-			compare(t, obj)
+	if ours.Kind() != reflect.Struct || strings.HasPrefix(ours.PkgPath(), "k8s.io/") {
+		return
+	}
+	for f := range ours.Fields() {
+		if f.Tag.Get(tag) != "" && f.Type != reflect.TypeFor[metav1.TypeMeta]() && f.Type != reflect.TypeFor[api.Unread]() {
+			unseen(t, f.Type, tag, path+"."+f.Name, seen)
 		}
 	}
 }
 
-// What the reflector reads is there, and what is read leaves nothing out.
-func TestProtobufWithEveryField(t *testing.T) {
-	objects := full()
-	raw, err := objects[0].(*corev1.Service).Marshal()
-	if err != nil {
-		t.Fatal(err)
+// compare reads protobuf in both ways. It reports what each said of it.
+func compare(t *testing.T, p pair, raw []byte, seen map[string]int) (ours, kube error) {
+	t.Helper()
+	p.ours.Reset()
+	p.kube.Reset()
+	ours, kube = p.ours.Unmarshal(raw), p.kube.Unmarshal(raw)
+	if ours == nil && kube == nil {
+		if d := difference(reflect.ValueOf(p.ours), reflect.ValueOf(p.kube), "protobuf", "", seen); d != "" {
+			t.Fatalf("%x: another %s of a %T", raw, d, p.kube)
+		}
 	}
-	var s api.Service
-	if err := s.Unmarshal(raw); err != nil {
-		t.Fatal(err)
-	}
-	in := objects[0].(*corev1.Service)
-	if s.ResourceVersion != "17" || s.UID != in.UID || s.Annotations["k8s.io/initial-events-end"] != "true" || !s.DeletionTimestamp.Equal(in.DeletionTimestamp) ||
-		len(s.Labels) != 4 || len(s.Annotations) != 3 || s.ManagedFields != nil {
-		t.Errorf("%+v", s.ObjectMeta)
-	}
-	in.Labels, in.Annotations, in.ManagedFields, in.OwnerReferences, in.Finalizers, in.GenerateName, in.Generation = s.Labels, s.Annotations, nil, nil, nil, "", 0
-	in.Spec.Selector, in.Spec.IPFamilyPolicy, in.Spec.TrafficDistribution, in.Spec.Ports[0].AppProtocol, in.Spec.Ports[0].TargetPort = nil, nil, nil, nil, intstr.IntOrString{}
-	in.Status.LoadBalancer.Ingress[1].Hostname = ""
-	got, errGot := json.Marshal(&s)
-	want, errWant := json.Marshal(in)
-	var a, b map[string]any
-	if errGot != nil || errWant != nil || json.Unmarshal(got, &a) != nil || json.Unmarshal(want, &b) != nil || !reflect.DeepEqual(a, b) {
-		t.Errorf("got\n%s\nwant\n%s", got, want)
-	}
+	return ours, kube
+}
 
-	remaining := int64(3)
-	list := &corev1.ServiceList{ListMeta: metav1.ListMeta{ResourceVersion: "9", Continue: "c", RemainingItemCount: &remaining}, Items: []corev1.Service{*in, *in}}
-	if raw, err = list.Marshal(); err != nil {
-		t.Fatal(err)
+// unknown are fields that no version has, of each kind that protobuf knows: a group with a number in it among them.
+var unknown = [][]byte{
+	{0xf8, 0x7f, 0x96, 0x01},
+	{0xf9, 0x7f, 1, 2, 3, 4, 5, 6, 7, 8},
+	{0xfa, 0x7f, 2, 0xff, 0xff},
+	{0xfb, 0x7f, 0x08, 0x01, 0xfc, 0x7f},
+	{0xfd, 0x7f, 1, 2, 3, 4},
+}
+
+func TestUnknownFieldsArePassedOver(t *testing.T) {
+	for _, p := range pairs() {
+		raw, _ := filled(t, p.kube, 7)
+		for _, field := range unknown {
+			for _, raw := range [][]byte{append(bytes.Clone(raw), field...), append(bytes.Clone(field), raw...)} {
+				if ours, kube := compare(t, p, raw, map[string]int{}); ours != nil || kube != nil {
+					t.Errorf("%T and the field %x: %v, and in Kubernetes %v", p.kube, field, ours, kube)
+				}
+			}
+		}
 	}
-	var l api.ServiceList
-	if err := l.Unmarshal(raw); err != nil || len(l.Items) != 2 || !reflect.DeepEqual(l.ListMeta, list.ListMeta) || !reflect.DeepEqual(l.Items[1], s) {
-		t.Errorf("%v: %+v", err, l)
+}
+
+// What is cut off is refused as there, and no byte does harm.
+func TestDamagedAnswers(t *testing.T) {
+	for _, p := range pairs() {
+		raw, _ := filled(t, p.kube, 3)
+		for n := range raw[:min(len(raw), 1500)] {
+			if ours, kube := compare(t, p, raw[:n], map[string]int{}); (ours == nil) != (kube == nil) {
+				t.Fatalf("%T, %d of %d bytes: %v, and in Kubernetes %v", p.kube, n, len(raw), ours, kube)
+			}
+			for _, flip := range []byte{1, 0x80, 0xff, 7} {
+				damaged := bytes.Clone(raw)
+				damaged[n] ^= flip
+				compare(t, p, damaged, map[string]int{})
+			}
+		}
 	}
 }
 
 // FuzzProtobuf: bytes that are read here come to what they are to k8s.io/api, unless that refuses them for what is not read here.
 func FuzzProtobuf(f *testing.F) {
-	for _, obj := range full() {
-		for i, p := range pairs() {
-			if raw, err := obj.(interface{ Marshal() ([]byte, error) }).Marshal(); err == nil && reflect.TypeOf(p.kube) == reflect.TypeOf(obj) {
-				f.Add(byte(i), raw)
-				f.Add(byte(i), raw[:len(raw)/2])
-			}
-		}
+	for i, p := range pairs() {
+		raw, _ := filled(f, p.kube, 1)
+		f.Add(byte(i), raw)
+		f.Add(byte(i), append(raw[:len(raw)/2:len(raw)/2], unknown[3]...))
 	}
 	f.Add(byte(0), []byte{0x0a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f})
 	f.Add(byte(1), bytes.Repeat([]byte{0x12, 0x00}, 1000))
 	f.Fuzz(func(t *testing.T, which byte, raw []byte) {
-		p := pairs()[int(which)%len(pairs())]
-		kube := p.kube.(interface{ Unmarshal([]byte) error })
-		if p.ours.Unmarshal(raw) != nil || kube.Unmarshal(raw) != nil {
-			return
-		}
-		text, err := json.Marshal(p.kube)
-		if err != nil {
-			return // a time that JSON does not have
-		}
-		other := reflect.New(reflect.TypeOf(p.ours).Elem()).Interface()
-		if json.Unmarshal(text, other) != nil || bytes.Contains(text, []byte(`\ufffd`)) {
-			return
-		}
-		got, gotOK := converted(p.ours)
-		want, wantOK := converted(other)
-		if gotOK != wantOK || !reflect.DeepEqual(got, want) {
-			t.Errorf("%x\nprotobuf gives %v %+v\nJSON gives %v %+v", raw, gotOK, got, wantOK, want)
-		}
+		compare(t, pairs()[int(which)%len(pairs())], raw, map[string]int{})
 	})
 }
 
-func BenchmarkProtobuf(b *testing.B) {
-	raw, err := full()[1].(*discoveryv1.EndpointSlice).Marshal()
+func BenchmarkEndpointSlice(b *testing.B) {
+	s := &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Namespace: "ns", Name: "a-x7k2p", ResourceVersion: "17", Labels: map[string]string{"kubernetes.io/service-name": "a", "app": "a"}},
+		AddressType: "IPv4", Ports: []discoveryv1.EndpointPort{{Name: new("http"), Protocol: new(corev1.ProtocolTCP), Port: new(int32(80))}},
+	}
+	for range 5 {
+		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{
+			Addresses: []string{"10.1.0.1"}, Conditions: discoveryv1.EndpointConditions{Ready: new(true)}, NodeName: new("n"),
+			TargetRef: &corev1.ObjectReference{Kind: "Pod", Namespace: "ns", Name: "a-5c9f7-x7k2p"},
+		})
+	}
+	raw, err := s.Marshal()
 	if err != nil {
 		b.Fatal(err)
 	}
-	b.Run("api", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			if err := new(api.EndpointSlice).Unmarshal(raw); err != nil {
-				b.Fatal(err)
+	for name, m := range map[string]message{"ours": &api.EndpointSlice{}, "kube": &discoveryv1.EndpointSlice{}} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				m.Reset()
+				if err := m.Unmarshal(raw); err != nil {
+					b.Fatal(err)
+				}
 			}
-		}
-	})
-	b.Run("k8s.io", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			if err := new(discoveryv1.EndpointSlice).Unmarshal(raw); err != nil {
-				b.Fatal(err)
-			}
-		}
-	})
+		})
+	}
 }

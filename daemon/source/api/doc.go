@@ -1,9 +1,9 @@
 // Package api has the objects of Kubernetes that are read, as an API server sends them and as manifests have them.
 //
 // They have all fields of k8s.io/api v0.37, as a misspelt one in a manifest is a fault, but of a Node's status, where Unread stands
-// for what nobody looks at. Of an API server's answer only what a service proxy reads is decoded: most bytes of an object are
-// about who wrote which of its fields. The generated types would also take a sixth of the program, as those of one kind
-// bring those of all.
+// for what nobody looks at. Of protobuf, which an API server sends, only the fields with a tag of that name are read, and of metadata
+// what inMetadata says: most bytes of an object are about who wrote which of its fields. The generated types would take a sixth of the
+// program, as those of one kind bring those of all; tests compare these ones with them.
 package api
 
 import "k8s.io/apimachinery/pkg/runtime/schema"

@@ -7,25 +7,22 @@ import (
 )
 
 // ServiceList is a list of Services.
-type ServiceList = List[Service, *Service]
+type ServiceList = List[Service]
 
 // EndpointSliceList is a list of EndpointSlices.
-type EndpointSliceList = List[EndpointSlice, *EndpointSlice]
+type EndpointSliceList = List[EndpointSlice]
 
 // NodeList is a list of Nodes.
-type NodeList = List[Node, *Node]
+type NodeList = List[Node]
 
 // ServiceCIDRList is a list of ServiceCIDRs.
-type ServiceCIDRList = List[ServiceCIDR, *ServiceCIDR]
+type ServiceCIDRList = List[ServiceCIDR]
 
 // List is a list of objects, as an API server answers with.
-type List[T any, P interface {
-	*T
-	part
-}] struct {
+type List[T any] struct {
 	metav1.TypeMeta `json:",inline"`
-	metav1.ListMeta `json:"metadata,omitempty"`
-	Items           []T `json:"items"`
+	metav1.ListMeta `json:"metadata,omitempty" protobuf:"bytes,1"`
+	Items           []T `json:"items" protobuf:"bytes,2"`
 }
 
 // AddTo makes a scheme know the objects, and no others.
@@ -56,7 +53,7 @@ func (n *Node) DeepCopyObject() runtime.Object { return new(*n) }
 func (c *ServiceCIDR) DeepCopyObject() runtime.Object { return new(*c) }
 
 // DeepCopyObject implements runtime.Object, as that of a Service does.
-func (l *List[T, P]) DeepCopyObject() runtime.Object { return new(*l) }
+func (l *List[T]) DeepCopyObject() runtime.Object { return new(*l) }
 
 // Reset and Unmarshal are what the protobuf serializer of apimachinery asks for.
 
@@ -73,19 +70,19 @@ func (n *Node) Reset() { *n = Node{} }
 func (c *ServiceCIDR) Reset() { *c = ServiceCIDR{} }
 
 // Reset empties it.
-func (l *List[T, P]) Reset() { *l = List[T, P]{} }
+func (l *List[T]) Reset() { *l = List[T]{} }
 
 // Unmarshal reads protobuf.
-func (s *Service) Unmarshal(data []byte) error { return decode(data, s) }
+func (s *Service) Unmarshal(data []byte) error { return unmarshal(data, s) }
 
 // Unmarshal reads protobuf.
-func (s *EndpointSlice) Unmarshal(data []byte) error { return decode(data, s) }
+func (s *EndpointSlice) Unmarshal(data []byte) error { return unmarshal(data, s) }
 
 // Unmarshal reads protobuf.
-func (n *Node) Unmarshal(data []byte) error { return decode(data, n) }
+func (n *Node) Unmarshal(data []byte) error { return unmarshal(data, n) }
 
 // Unmarshal reads protobuf.
-func (c *ServiceCIDR) Unmarshal(data []byte) error { return decode(data, c) }
+func (c *ServiceCIDR) Unmarshal(data []byte) error { return unmarshal(data, c) }
 
 // Unmarshal reads protobuf.
-func (l *List[T, P]) Unmarshal(data []byte) error { return decode(data, l) }
+func (l *List[T]) Unmarshal(data []byte) error { return unmarshal(data, l) }

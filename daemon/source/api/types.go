@@ -8,26 +8,26 @@ import (
 // Service is one of the group Core.
 type Service struct {
 	metav1.TypeMeta   `json:",inline"`
-	metav1.ObjectMeta `json:"metadata,omitempty"`
+	metav1.ObjectMeta `json:"metadata,omitempty" protobuf:"bytes,1"`
 
-	Spec   ServiceSpec   `json:"spec,omitempty"`
-	Status ServiceStatus `json:"status,omitempty"`
+	Spec   ServiceSpec   `json:"spec,omitempty" protobuf:"bytes,2"`
+	Status ServiceStatus `json:"status,omitempty" protobuf:"bytes,3"`
 }
 
 // ServiceSpec is what a Service shall be.
 type ServiceSpec struct {
-	Type                          string                 `json:"type,omitempty"`
-	ClusterIP                     string                 `json:"clusterIP,omitempty"`
-	ClusterIPs                    []string               `json:"clusterIPs,omitempty"`
-	ExternalIPs                   []string               `json:"externalIPs,omitempty"`
-	LoadBalancerSourceRanges      []string               `json:"loadBalancerSourceRanges,omitempty"`
-	IPFamilies                    []string               `json:"ipFamilies,omitempty"`
-	Ports                         []ServicePort          `json:"ports,omitempty"`
-	SessionAffinity               string                 `json:"sessionAffinity,omitempty"`
-	SessionAffinityConfig         *SessionAffinityConfig `json:"sessionAffinityConfig,omitempty"`
-	InternalTrafficPolicy         *string                `json:"internalTrafficPolicy,omitempty"`
-	ExternalTrafficPolicy         string                 `json:"externalTrafficPolicy,omitempty"`
-	HealthCheckNodePort           int32                  `json:"healthCheckNodePort,omitempty"`
+	Type                          string                 `json:"type,omitempty" protobuf:"bytes,4"`
+	ClusterIP                     string                 `json:"clusterIP,omitempty" protobuf:"bytes,3"`
+	ClusterIPs                    []string               `json:"clusterIPs,omitempty" protobuf:"bytes,18"`
+	ExternalIPs                   []string               `json:"externalIPs,omitempty" protobuf:"bytes,5"`
+	LoadBalancerSourceRanges      []string               `json:"loadBalancerSourceRanges,omitempty" protobuf:"bytes,9"`
+	IPFamilies                    []string               `json:"ipFamilies,omitempty" protobuf:"bytes,19"`
+	Ports                         []ServicePort          `json:"ports,omitempty" protobuf:"bytes,1"`
+	SessionAffinity               string                 `json:"sessionAffinity,omitempty" protobuf:"bytes,7"`
+	SessionAffinityConfig         *SessionAffinityConfig `json:"sessionAffinityConfig,omitempty" protobuf:"bytes,14"`
+	InternalTrafficPolicy         *string                `json:"internalTrafficPolicy,omitempty" protobuf:"bytes,22"`
+	ExternalTrafficPolicy         string                 `json:"externalTrafficPolicy,omitempty" protobuf:"bytes,11"`
+	HealthCheckNodePort           int32                  `json:"healthCheckNodePort,omitempty" protobuf:"bytes,12"`
 	AllocateLoadBalancerNodePorts *bool                  `json:"allocateLoadBalancerNodePorts,omitempty"` // of manifests alone
 
 	// What follows is not read.
@@ -42,10 +42,10 @@ type ServiceSpec struct {
 
 // ServicePort is a port of a Service.
 type ServicePort struct {
-	Name     string `json:"name,omitempty"`
-	Protocol string `json:"protocol,omitempty"`
-	Port     int32  `json:"port"`
-	NodePort int32  `json:"nodePort,omitempty"`
+	Name     string `json:"name,omitempty" protobuf:"bytes,1"`
+	Protocol string `json:"protocol,omitempty" protobuf:"bytes,2"`
+	Port     int32  `json:"port" protobuf:"varint,3"`
+	NodePort int32  `json:"nodePort,omitempty" protobuf:"varint,5"`
 
 	// What follows is not read.
 	AppProtocol *string            `json:"appProtocol,omitempty"`
@@ -54,29 +54,29 @@ type ServicePort struct {
 
 // SessionAffinityConfig has the time of SessionAffinity.
 type SessionAffinityConfig struct {
-	ClientIP *ClientIPConfig `json:"clientIP,omitempty"`
+	ClientIP *ClientIPConfig `json:"clientIP,omitempty" protobuf:"bytes,1"`
 }
 
 // ClientIPConfig is that of ServiceAffinityClientIP.
 type ClientIPConfig struct {
-	TimeoutSeconds *int32 `json:"timeoutSeconds,omitempty"`
+	TimeoutSeconds *int32 `json:"timeoutSeconds,omitempty" protobuf:"varint,1"`
 }
 
 // ServiceStatus is what a Service is.
 type ServiceStatus struct {
-	LoadBalancer LoadBalancerStatus `json:"loadBalancer,omitempty"`
+	LoadBalancer LoadBalancerStatus `json:"loadBalancer,omitempty" protobuf:"bytes,1"`
 	Conditions   []metav1.Condition `json:"conditions,omitempty"` // not read
 }
 
 // LoadBalancerStatus has the addresses of the load balancer.
 type LoadBalancerStatus struct {
-	Ingress []LoadBalancerIngress `json:"ingress,omitempty"`
+	Ingress []LoadBalancerIngress `json:"ingress,omitempty" protobuf:"bytes,1"`
 }
 
 // LoadBalancerIngress is one address, or a name alone.
 type LoadBalancerIngress struct {
-	IP     string  `json:"ip,omitempty"`
-	IPMode *string `json:"ipMode,omitempty"`
+	IP     string  `json:"ip,omitempty" protobuf:"bytes,1"`
+	IPMode *string `json:"ipMode,omitempty" protobuf:"bytes,3"`
 
 	// What follows is not read.
 	Hostname string       `json:"hostname,omitempty"`
@@ -93,19 +93,19 @@ type PortStatus struct {
 // EndpointSlice is one of the group Discovery.
 type EndpointSlice struct {
 	metav1.TypeMeta   `json:",inline"`
-	metav1.ObjectMeta `json:"metadata,omitempty"`
+	metav1.ObjectMeta `json:"metadata,omitempty" protobuf:"bytes,1"`
 
-	AddressType string         `json:"addressType"`
-	Endpoints   []Endpoint     `json:"endpoints"`
-	Ports       []EndpointPort `json:"ports"`
+	AddressType string         `json:"addressType" protobuf:"bytes,4"`
+	Endpoints   []Endpoint     `json:"endpoints" protobuf:"bytes,2"`
+	Ports       []EndpointPort `json:"ports" protobuf:"bytes,3"`
 }
 
 // Endpoint is one of an EndpointSlice.
 type Endpoint struct {
-	Addresses  []string           `json:"addresses"`
-	Conditions EndpointConditions `json:"conditions,omitempty"`
-	NodeName   *string            `json:"nodeName,omitempty"`
-	Hints      *EndpointHints     `json:"hints,omitempty"`
+	Addresses  []string           `json:"addresses" protobuf:"bytes,1"`
+	Conditions EndpointConditions `json:"conditions,omitempty" protobuf:"bytes,2"`
+	NodeName   *string            `json:"nodeName,omitempty" protobuf:"bytes,6"`
+	Hints      *EndpointHints     `json:"hints,omitempty" protobuf:"bytes,8"`
 
 	// What follows is not read.
 	Hostname           *string           `json:"hostname,omitempty"`
@@ -116,20 +116,20 @@ type Endpoint struct {
 
 // EndpointConditions are true or false, or not known.
 type EndpointConditions struct {
-	Ready       *bool `json:"ready,omitempty"`
-	Serving     *bool `json:"serving,omitempty"`
-	Terminating *bool `json:"terminating,omitempty"`
+	Ready       *bool `json:"ready,omitempty" protobuf:"bytes,1"`
+	Serving     *bool `json:"serving,omitempty" protobuf:"bytes,2"`
+	Terminating *bool `json:"terminating,omitempty" protobuf:"bytes,3"`
 }
 
 // EndpointHints say for whom an endpoint is.
 type EndpointHints struct {
-	ForZones []Hint `json:"forZones,omitempty"`
-	ForNodes []Hint `json:"forNodes,omitempty"`
+	ForZones []Hint `json:"forZones,omitempty" protobuf:"bytes,1"`
+	ForNodes []Hint `json:"forNodes,omitempty" protobuf:"bytes,2"`
 }
 
 // Hint names a zone or a Node.
 type Hint struct {
-	Name string `json:"name"`
+	Name string `json:"name" protobuf:"bytes,1"`
 }
 
 // ObjectReference is not read.
@@ -145,38 +145,38 @@ type ObjectReference struct {
 
 // EndpointPort is a port of an EndpointSlice.
 type EndpointPort struct {
-	Name        *string `json:"name,omitempty"`
-	Protocol    *string `json:"protocol,omitempty"`
-	Port        *int32  `json:"port,omitempty"`
+	Name        *string `json:"name,omitempty" protobuf:"bytes,1"`
+	Protocol    *string `json:"protocol,omitempty" protobuf:"bytes,2"`
+	Port        *int32  `json:"port,omitempty" protobuf:"bytes,3"`
 	AppProtocol *string `json:"appProtocol,omitempty"` // not read
 }
 
 // Node is one of the group Core.
 type Node struct {
 	metav1.TypeMeta   `json:",inline"`
-	metav1.ObjectMeta `json:"metadata,omitempty"`
+	metav1.ObjectMeta `json:"metadata,omitempty" protobuf:"bytes,1"`
 
-	Spec   NodeSpec   `json:"spec,omitempty"`
-	Status NodeStatus `json:"status,omitempty"`
+	Spec   NodeSpec   `json:"spec,omitempty" protobuf:"bytes,2"`
+	Status NodeStatus `json:"status,omitempty" protobuf:"bytes,3"`
 }
 
 // NodeSpec is what a Node shall be.
 type NodeSpec struct {
-	PodCIDR  string   `json:"podCIDR,omitempty"`
-	PodCIDRs []string `json:"podCIDRs,omitempty"`
-	Taints   []Taint  `json:"taints,omitempty"`
+	PodCIDR  string   `json:"podCIDR,omitempty" protobuf:"bytes,1"`
+	PodCIDRs []string `json:"podCIDRs,omitempty" protobuf:"bytes,7"`
+	Taints   []Taint  `json:"taints,omitempty" protobuf:"bytes,5"`
 
 	// What follows is not read.
 	ProviderID          string `json:"providerID,omitempty"`
 	Unschedulable       bool   `json:"unschedulable,omitempty"`
-	ExternalID          string `json:"externalID,omitempty"`
+	DoNotUseExternalID  string `json:"externalID,omitempty"`
 	PodPreemptionPolicy Unread `json:"podPreemptionPolicy,omitzero"`
 	ConfigSource        Unread `json:"configSource,omitzero"`
 }
 
 // Taint keeps pods away.
 type Taint struct {
-	Key string `json:"key"`
+	Key string `json:"key" protobuf:"bytes,1"`
 
 	// What follows is not read.
 	Value     string       `json:"value,omitempty"`
@@ -186,7 +186,7 @@ type Taint struct {
 
 // NodeStatus is what a Node is.
 type NodeStatus struct {
-	Addresses []NodeAddress `json:"addresses,omitempty"`
+	Addresses []NodeAddress `json:"addresses,omitempty" protobuf:"bytes,5"`
 
 	Capacity         Unread `json:"capacity,omitzero"`
 	Allocatable      Unread `json:"allocatable,omitzero"`
@@ -205,22 +205,22 @@ type NodeStatus struct {
 
 // NodeAddress is an address of a Node.
 type NodeAddress struct {
-	Type    string `json:"type"`
-	Address string `json:"address"`
+	Type    string `json:"type" protobuf:"bytes,1"`
+	Address string `json:"address" protobuf:"bytes,2"`
 }
 
 // ServiceCIDR is one of the group Networking.
 type ServiceCIDR struct {
 	metav1.TypeMeta   `json:",inline"`
-	metav1.ObjectMeta `json:"metadata,omitempty"`
+	metav1.ObjectMeta `json:"metadata,omitempty" protobuf:"bytes,1"`
 
-	Spec   ServiceCIDRSpec   `json:"spec,omitempty"`
+	Spec   ServiceCIDRSpec   `json:"spec,omitempty" protobuf:"bytes,2"`
 	Status ServiceCIDRStatus `json:"status,omitempty"`
 }
 
 // ServiceCIDRSpec has the ranges.
 type ServiceCIDRSpec struct {
-	CIDRs []string `json:"cidrs,omitempty"`
+	CIDRs []string `json:"cidrs,omitempty" protobuf:"bytes,1"`
 }
 
 // ServiceCIDRStatus is not read.

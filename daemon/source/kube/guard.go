@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"strings"
 	"sync"
 	"time"
 
@@ -74,19 +73,13 @@ func (g *guard) pass(e watch.Event) {
 	}
 }
 
-// kindOf gives the name of an object's type.
-func kindOf(obj any) string {
-	name := fmt.Sprintf("%T", obj)
-	return name[strings.LastIndexByte(name, '.')+1:]
-}
-
 // take judges an event and reports whether the reflector shall see it.
 func (g *guard) take(ctx context.Context, e watch.Event) bool {
 	if e.Type == watch.Error {
 		return g.takeError(ctx, apierrors.FromObject(e.Object))
 	}
 	if want := reflect.TypeOf(g.feed.example); reflect.TypeOf(e.Object) != want {
-		g.fail(ctx, fmt.Errorf("an event with a %s instead of a %s", kindOf(e.Object), kindOf(g.feed.example)))
+		g.fail(ctx, fmt.Errorf("an event with something other than %s", g.feed.resource))
 		g.Interface.Stop()
 		return false
 	}
