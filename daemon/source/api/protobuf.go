@@ -17,7 +17,7 @@ type layout []field
 // field is one that is read: its second word of the tag protobuf is its number.
 type field struct {
 	read  bool
-	place int // in the struct
+	place int    // in the struct
 	of    layout // what it, or each of its list, has; nil: it is no struct, or one that reads itself
 }
 

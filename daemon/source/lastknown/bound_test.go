@@ -97,6 +97,20 @@ func seal1(line []byte) []byte {
 	return snapshot
 }
 
+func TestASnapshotLeavesLittleGarbage(t *testing.T) {
+	objects := slices.Repeat(full(), 20_000)
+	size := int64(0)
+	used := allocated(func() {
+		var err error
+		if _, size, err = encodeSnapshot(io.Discard, header{Format: snapshotFormat, Version: version}, objects); err != nil {
+			t.Error(err)
+		}
+	})
+	if used > uint64(size)>>20 {
+		t.Errorf("%d MiB of garbage for %d MiB", used, size>>20)
+	}
+}
+
 func TestLines(t *testing.T) {
 	long := strings.Repeat("x", 100<<10)
 	in := newLines(strings.NewReader("a\n" + long + "\n\nb\n"))
