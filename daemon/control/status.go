@@ -47,6 +47,8 @@ type Status struct {
 	// NotListening are the NodePorts on loopback and healthCheckNodePorts that are not served because another program
 	// listens there, or for a similar reason: "127.0.0.1:30080 of namespace/name:port/TCP: why".
 	NotListening []string `json:"notListening"`
+	// Draining is absent where there is nothing of another backend.
+	Draining []StatusDraining `json:"draining,omitempty"`
 	// Checks is absent where no endpoints are checked.
 	Checks   *StatusChecks  `json:"checks,omitempty"`
 	Problems StatusProblems `json:"problems"`
@@ -100,6 +102,13 @@ type StatusStage struct {
 	Total   int       `json:"total,omitempty"`
 }
 
+// StatusDraining is a backend, or a follower, that is not configured any more, and whose connections may end by themselves.
+type StatusDraining struct {
+	Name string `json:"name"`
+	// Deadline is when those that are left are cut.
+	Deadline time.Time `json:"deadline"`
+}
+
 // StatusDrift counts repairs of rules that another program changed.
 type StatusDrift struct {
 	Repairs uint64    `json:"repairs"`
@@ -124,6 +133,7 @@ type StatusInput struct {
 	Sources   []health.Source
 	LastKnown LastKnown
 	Waiting   []proxiers.Waiting
+	Draining  []StatusDraining
 	Checks    *StatusChecks
 }
 
@@ -138,7 +148,7 @@ func NewStatus(in StatusInput) Status {
 		Backend:     newStage(&in.State.Backend),
 		Drift:       newDrift(in.State.Stages()),
 		Quarantined: []string{}, NotListening: []string{}, Followers: []StatusStage{}, Sources: []StatusSource{},
-		Node: newNode(&in), Checks: in.Checks, Problems: newProblems(in.State.Problems()),
+		Node: newNode(&in), Draining: in.Draining, Checks: in.Checks, Problems: newProblems(in.State.Problems()),
 	}
 	s.Backend.Done, s.Backend.Total = in.State.Done, in.State.Total
 	if s.Conditions == nil {

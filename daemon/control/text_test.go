@@ -74,6 +74,7 @@ func statusText(t *testing.T, state pipeline.State, lastKnown LastKnown, sources
 			Address: netip.MustParseAddrPort("127.0.0.1:30080"), Service: "default/web/TCP",
 			Err: syscall.EADDRINUSE,
 		}}
+		in.Draining = []StatusDraining{{Name: "carrier", Deadline: in.Health.Time.Add(4 * time.Minute)}}
 	}
 	s := NewStatus(in)
 	s.PID = 4711
