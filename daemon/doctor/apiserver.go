@@ -2,10 +2,10 @@ package doctor
 
 import (
 	"context"
-	"strings"
 	"time"
 
 	"edgeway/daemon/doctor/finding"
+	"edgeway/daemon/source/kube"
 )
 
 // How much the clocks of this host and of the API server may differ. Tokens and certificates are valid from a moment on:
@@ -23,9 +23,9 @@ func apiServer(ctx context.Context, h *Host) []finding.Finding {
 	var out []finding.Finding
 	switch {
 	case err != nil && h.Plan == nil:
-		out = append(out, problem("edgeway config check", "the API server cannot be used, and no Service is known: %v", err))
+		out = append(out, problem(orElse(c.Mend, "edgeway config check"), "the API server cannot be used, and no Service is known: %v", err))
 	case err != nil:
-		out = append(out, warning("edgeway config check", "the API server cannot be used, changes do not arrive: %v", err))
+		out = append(out, warning(orElse(c.Mend, "edgeway config check"), "the API server cannot be used, changes do not arrive: %v", err))
 	default:
 		out = append(out, ok("the API server %s answers in %s", c.Server, c.Took.Round(time.Millisecond)))
 	}
@@ -60,11 +60,7 @@ func credentials(_ context.Context, h *Host) []finding.Finding {
 	}
 	var out []finding.Finding
 	for _, fault := range faults {
-		_, command, found := strings.Cut(fault, "Run: ")
-		if !found {
-			command = "a new " + file
-		}
-		out = append(out, warning(command, "%s", fault))
+		out = append(out, warning(kube.Remedy(fault, file), "%s", fault))
 	}
 	if len(out) == 0 {
 		out = append(out, ok("the credentials in %s are secure, and none expires soon", file))

@@ -133,10 +133,10 @@ func TestAPIServerAndClock(t *testing.T) {
 	wants(t, h, "api-server", "ok: ", "warning: the clock of this host is 30s behind that of the API server | timedatectl set-ntp true")
 	contact.Ahead = time.Hour
 	wants(t, h, "api-server", "ok: ", "problem: the clock of this host is 1h0m0s ahead of that")
-	contact.Dated, err = false, errors.New("connection refused")
-	wants(t, h, "api-server", "warning: … connection refused")
+	contact.Dated, contact.Mend, err = false, "ip route get 192.0.2.9", errors.New("connection refused")
+	wants(t, h, "api-server", "warning: … connection refused | ip route get 192.0.2.9")
 	h.Plan = nil
-	wants(t, h, "api-server", "problem: … connection refused")
+	wants(t, h, "api-server", "problem: … connection refused | ip route get 192.0.2.9")
 }
 
 func TestCredentials(t *testing.T) {
@@ -147,15 +147,15 @@ func TestCredentials(t *testing.T) {
 	h.Credentials = func() ([]string, error) { return faults, err }
 	wants(t, h, "credentials", "ok: ")
 	faults = []string{"k can be written by every user. Run: chmod go-w k", "The token expires at 2030"}
-	wants(t, h, "credentials", "warning: k can be written … | chmod go-w k", "warning: The token expires at 2030 | a new /etc/edgeway/kubeconfig")
+	wants(t, h, "credentials", "warning: k can be written … | chmod go-w k", "warning: The token expires at 2030 | kubectl -n kube-system create token edgeway … /etc/edgeway/kubeconfig")
 	err = errors.New("it does not parse")
 	wants(t, h, "credentials", "problem: … it does not parse")
 }
 
 func TestSourcesAndTheLastKnownState(t *testing.T) {
 	h, _ := testHost()
-	h.Sources = []Source{{"file", source.Status{Synced: true}}, {"kube", source.Status{Err: "refused"}}, {"lastknown", source.Status{Synced: true, Err: "disk full"}}}
-	wants(t, h, "sources", "ok: source file", "warning: source kube has not been read whole: refused", "warning: source lastknown is not up to date: disk full")
+	h.Sources = []Source{{"file", source.Status{Synced: true}}, {"kube", source.Status{Err: "refused", Mend: "ip route"}}, {"lastknown", source.Status{Synced: true, Err: "disk full"}}}
+	wants(t, h, "sources", "ok: source file", "warning: source kube has not been read whole: refused | ip route", "warning: source lastknown is not up to date: disk full")
 	h.Plan = nil
 	h.Sources = h.Sources[1:2]
 	h.Sources[0].Err = ""

@@ -84,13 +84,14 @@ func dropIn(_ context.Context, h *Host) []finding.Finding {
 func sources(_ context.Context, h *Host) []finding.Finding {
 	var out []finding.Finding
 	for _, s := range h.Sources {
+		mend := orElse(s.Mend, "edgeway config check")
 		switch {
 		case !s.Synced && h.Plan == nil:
-			out = append(out, problem("edgeway config check", "source %s has not been read whole, and nothing takes its place: %s", s.Name, orElse(s.Err, "no complete list yet")))
+			out = append(out, problem(mend, "source %s has not been read whole, and nothing takes its place: %s", s.Name, orElse(s.Err, "no complete list yet")))
 		case !s.Synced:
-			out = append(out, warning("edgeway config check", "source %s has not been read whole: %s", s.Name, orElse(s.Err, "no complete list yet")))
+			out = append(out, warning(mend, "source %s has not been read whole: %s", s.Name, orElse(s.Err, "no complete list yet")))
 		case s.Err != "":
-			out = append(out, warning("edgeway config check", "source %s is not up to date: %s", s.Name, s.Err))
+			out = append(out, warning(mend, "source %s is not up to date: %s", s.Name, s.Err))
 		default:
 			out = append(out, ok("source %s has been read whole", s.Name))
 		}
