@@ -32,7 +32,7 @@ func Examined(ctx context.Context, path string, logger *slog.Logger) (*doctor.Ho
 		})
 		cfg = config.Default() // a daemon may run with a previous one
 	}
-	h := &doctor.Host{Config: cfg, System: doctor.Kernel{}, Lookups: examinedEndpoints, Rules: firewall.New().Look}
+	h := &doctor.Host{Config: cfg, System: doctor.Kernel{}, Lookups: examinedEndpoints, Rules: firewall.New().Look, Saved: saved(cfg)}
 	h.Backend, h.BackendErr = pick(ctx, Backends(), cfg.Proxy.Backend)
 	addKube(h, cfg, logger)
 	asked, cancel := context.WithTimeout(ctx, answerTime)
@@ -79,12 +79,26 @@ func addKube(h *doctor.Host, cfg *config.Config, logger *slog.Logger) {
 		})
 	}
 	h.Credentials = func() ([]string, error) { return kube.Warnings(k.Kubeconfig, k.AllowExecPlugins) }
-	if cfg.Source.LastKnown.Enabled {
-		h.Saved = func() (time.Time, error) {
-			saved, err := lastknown.Peek(cfg.Source.LastKnown.Directory, new(gathered))
-			return saved.At, err
-		}
+}
+
+// saved lists the last-known states that a daemon keeps.
+func saved(cfg *config.Config) (out []doctor.Saved) {
+	if !cfg.Source.LastKnown.Enabled {
+		return nil
 	}
+	state := func(of, folder string, ages bool) doctor.Saved {
+		return doctor.Saved{Of: of, Folder: folder, Ages: ages, At: func() (time.Time, error) {
+			saved, err := lastknown.Peek(folder, new(gathered))
+			return saved.At, err
+		}}
+	}
+	if cfg.Source.Kube.Kubeconfig != "" {
+		out = append(out, state("the API server", cfg.Source.LastKnown.Directory, true))
+	}
+	if len(cfg.Source.File.Paths) > 0 {
+		out = append(out, state("the manifests", savedFilesDir(cfg), false))
+	}
+	return out
 }
 
 // readingTime bounds a reading of all sources where there is no last-known state.
@@ -96,6 +110,9 @@ func offline(ctx context.Context, cfg *config.Config, logger *slog.Logger) (doct
 	if err == nil {
 		f := factsOf(&state)
 		f.Orphans = orphans(m.tracker)
+		if len(cfg.Source.File.Paths) > 0 {
+			f.Sources = []doctor.Source{{Name: fileLayer, Status: m.files}}
+		}
 		return f, nil
 	}
 	if cfg.Source.Kube.Kubeconfig == "" {
@@ -103,11 +120,15 @@ func offline(ctx context.Context, cfg *config.Config, logger *slog.Logger) (doct
 	}
 	ctx, cancel := context.WithTimeout(ctx, readingTime)
 	defer cancel()
-	p, _, failed := MakePlan(ctx, cfg, logger)
+	s, failed := newSources(cfg, logger)
 	if failed != nil {
 		return doctor.Facts{}, errors.Join(err, failed)
 	}
-	return doctor.Facts{Plan: p}, nil
+	p, _, failed := s.plan(ctx, cfg, logger)
+	if failed != nil {
+		return doctor.Facts{}, errors.Join(err, failed)
+	}
+	return doctor.Facts{Plan: p, Sources: s.facts()}, nil
 }
 
 // facts gives the state of each source.

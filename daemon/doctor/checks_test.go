@@ -163,13 +163,14 @@ func TestSourcesAndTheLastKnownState(t *testing.T) {
 
 	wants(t, h, "last-known") // none is kept
 	saved, err := time.Now().Add(-time.Minute), error(nil)
-	h.Saved = func() (time.Time, error) { return saved, err }
-	wants(t, h, "last-known", "ok: … confirmed 1m0s ago")
+	at := func() (time.Time, error) { return saved, err }
+	h.Saved = []Saved{{"the API server", "/s", true, at}, {"the manifests", "/s/manifests", false, at}}
+	wants(t, h, "last-known", "ok: … of the API server in /s was confirmed 1m0s ago", "ok: … of the manifests in /s/manifests was written 1m0s ago")
 	saved = time.Now().Add(-50 * time.Hour)
-	wants(t, h, "last-known", "warning: … 50h0m0s ago")
-	for want, fault := range map[string]error{"warning: there is no last-known state": fs.ErrNotExist, "warning: … cannot be read: ": fs.ErrPermission, "warning: … cannot be used: damaged": errors.New("damaged")} {
+	wants(t, h, "last-known", "warning: … confirmed 50h0m0s ago", "ok: … written 50h0m0s ago") // manifests need not change
+	for want, fault := range map[string]error{"warning: there is no last-known state of": fs.ErrNotExist, "warning: … cannot be read: ": fs.ErrPermission, "warning: … cannot be used: damaged": errors.New("damaged")} {
 		err = fault
-		wants(t, h, "last-known", want)
+		wants(t, h, "last-known", want+" … of the API server", want+" … of the manifests")
 	}
 }
 

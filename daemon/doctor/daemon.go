@@ -109,22 +109,28 @@ func orElse(text, instead string) string {
 // oldState is when the last-known state is old enough to be told of.
 const oldState = 24 * time.Hour
 
-func lastKnown(_ context.Context, h *Host) []finding.Finding {
-	if h.Saved == nil {
-		return nil
+func lastKnown(_ context.Context, h *Host) (out []finding.Finding) {
+	for _, s := range h.Saved {
+		out = append(out, s.look())
 	}
-	folder := h.Config.Source.LastKnown.Directory
-	saved, err := h.Saved()
-	switch age := time.Since(saved); {
+	return out
+}
+
+func (s Saved) look() finding.Finding {
+	at, err := s.At()
+	age, was := time.Since(at), "written"
+	if s.Ages {
+		was = "confirmed"
+	}
+	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return []finding.Finding{warning("systemctl start edgeway", "there is no last-known state in %s: after a start without the API server there are no Services", folder)}
+		return warning("systemctl start edgeway", "there is no last-known state of %s in %s: after a start at which %s cannot be read there are no Services of it", s.Of, s.Folder, s.Of)
 	case errors.Is(err, fs.ErrPermission):
-		return []finding.Finding{warning("sudo edgeway doctor", "the last-known state cannot be read: %v", err)}
+		return warning("sudo edgeway doctor", "the last-known state of %s cannot be read: %v", s.Of, err)
 	case err != nil:
-		return []finding.Finding{warning("systemctl restart edgeway  # while the API server can be reached: the daemon writes it anew", "the last-known state cannot be used: %v", err)}
-	case age > oldState:
-		return []finding.Finding{warning("edgeway status  # says why", "the last-known state was confirmed %s ago", age.Round(time.Hour))}
-	default:
-		return []finding.Finding{ok("the last-known state in %s was confirmed %s ago", folder, age.Round(time.Second))}
+		return warning("systemctl restart edgeway  # while "+s.Of+" can be read: the daemon writes it anew", "the last-known state of %s cannot be used: %v", s.Of, err)
+	case s.Ages && age > oldState:
+		return warning("edgeway status  # says why", "the last-known state of %s was confirmed %s ago", s.Of, age.Round(time.Hour))
 	}
+	return ok("the last-known state of %s in %s was %s %s ago", s.Of, s.Folder, was, age.Round(time.Second))
 }

@@ -31,14 +31,22 @@ type Host struct {
 	Contact func(context.Context) (kube.Contact, error)
 	// Credentials gives what is wrong with the kubeconfig, in sentences.
 	Credentials func() ([]string, error)
-	// Saved gives when the last-known state on disk was confirmed.
-	Saved func() (time.Time, error)
+	Saved       []Saved
 	// Rules asks the rules of other programs, never twice at once.
 	Rules func(context.Context, firewall.Question) []finding.Finding
 	// Lookups bounds the endpoints, and the addresses of Services, whose route is looked up.
 	Lookups int
 	// known are the networks of the plan, if somebody has gathered them.
 	known []network
+}
+
+// Saved is a last-known state on disk.
+type Saved struct {
+	// Of is what it takes the place of: "the API server" or "the manifests".
+	Of, Folder string
+	// Ages says that At is when it was confirmed, which is again and again; otherwise it is when it was written.
+	Ages bool
+	At   func() (time.Time, error)
 }
 
 // Facts are what a daemon knows; without one, what its sources say.

@@ -32,7 +32,7 @@ const (
 	mendToken     = "kubectl -n kube-system create token edgeway --duration=720h  # where kubectl may: write what it prints as the token into %s"
 	mendAuthority = `kubectl -n kube-system get configmap kube-root-ca.crt -o 'jsonpath={.data.ca\.crt}'  # where kubectl may: write what it prints as the certificate-authority into %s`
 	mendRights    = "kubectl apply -f /usr/share/doc/edgeway/examples/kubernetes-access.yaml  # where kubectl may: the rights for the service account edgeway"
-	mendClock   = "timedatectl set-ntp true  # if the clock is right, the API server, or an authority in %s, needs a new certificate"
+	mendClock     = "timedatectl set-ntp true  # if the clock is right, the API server, or an authority in %s, needs a new certificate"
 )
 
 // remedy says what to do about an error of a request to the API server.
