@@ -174,6 +174,20 @@ func TestSourcesAndTheLastKnownState(t *testing.T) {
 	}
 }
 
+// Each origin is judged by itself, as explain does: one way that works hides no other one that drops.
+func TestServicesThatDropForSome(t *testing.T) {
+	drop, works := plan.Route{Verdict: plan.Drop}, plan.Route{Pool: plan.ClusterPool}
+	clusterIP := plan.Frontend{Addr: addr("10.96.0.12"), Port: 80, Routes: [3]plan.Route{drop, drop, drop}}
+	nodePort := plan.Frontend{Kind: plan.NodePort, Port: 30080, Routes: [3]plan.Route{plan.FromHost: works, plan.FromOutside: drop}}
+	h, _ := testHost(servicePort("local", []plan.Frontend{clusterIP, nodePort}, "10.1.1.1:1"))
+	wants(t, h, "services", `warning: connections to default/local/TCP (IPv4) from this host to its ClusterIP, and from other hosts to its ClusterIP and NodePort are dropped: … | node.local_policy = "cluster"`)
+	h.NodeObject = true // node.local_policy is for hosts that have none
+	wants(t, h, "services", "warning: … | have an endpoint on this host, or give the Service the traffic policy Cluster")
+	clusterIP.Routes = forward(plan.ClusterPool)
+	h.Plan.Services[0].Frontends = []plan.Frontend{clusterIP, nodePort}
+	wants(t, h, "services", "warning: connections to default/local/TCP (IPv4) from other hosts to its NodePort are dropped: ")
+}
+
 func TestServicesWithoutEndpoints(t *testing.T) {
 	rejected := plan.Frontend{Addr: addr("10.96.0.11"), Port: 80, Routes: [3]plan.Route{{Verdict: plan.Reject}, {Verdict: plan.Reject}, {Verdict: plan.Reject}}}
 	dropped := plan.Frontend{Addr: addr("10.96.0.12"), Port: 80, Routes: [3]plan.Route{{Verdict: plan.Drop}, {Verdict: plan.Drop}, {Verdict: plan.Drop}}}

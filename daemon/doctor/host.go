@@ -57,6 +57,8 @@ type Facts struct {
 	InForce bool       `json:"inForce,omitempty"`
 	// Services are those that the plan is made of.
 	Services []*tracker.Service `json:"services,omitempty"`
+	// NodeObject says that the cluster has a Node for this host, which endpoints may be on.
+	NodeObject bool `json:"nodeObject,omitempty"`
 	// Orphans are EndpointSlices of manifests without a Service, in words.
 	Orphans []string `json:"orphans,omitempty"`
 	Sources []Source `json:"sources,omitempty"`
