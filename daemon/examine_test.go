@@ -3,6 +3,8 @@ package daemon
 import (
 	"fmt"
 	"log/slog"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -44,7 +46,7 @@ func examinedConfig(t *testing.T, extra string) string {
 // Without a daemon the manifests tell what is to be looked at.
 func TestExaminedWithoutADaemon(t *testing.T) {
 	h, found := Examined(t.Context(), examinedConfig(t, ""), slog.New(slog.DiscardHandler))
-	if len(found) > 0 || h.PID != 0 || h.Plan == nil || len(h.Plan.Services) != 1 || len(h.Services) != 1 || h.Contact != nil {
+	if len(found) > 0 || h.PID != 0 || h.Plan == nil || len(h.Plan.Services) != 1 || len(h.Services) != 1 || h.Contact != nil || h.Unasked.Seen != "" {
 		t.Fatalf("%+v, found %+v", h, found)
 	}
 	if len(h.Orphans) != 1 || h.Orphans[0] != "EndpointSlice default/wep-1 of Service wep" {
@@ -76,6 +78,26 @@ func TestExaminedWithAnInvalidConfiguration(t *testing.T) {
 	h, found := Examined(t.Context(), examinedConfig(t, "[proxy]\nmasquerade_bit = 99\n"), slog.New(slog.DiscardHandler))
 	if len(found) != 1 || found[0].Check != "configuration" || found[0].Level != finding.Problem || !strings.Contains(found[0].Seen, "masquerade_bit: 99") || h.Plan != nil {
 		t.Errorf("found %+v, plan %v", found, h.Plan)
+	}
+}
+
+// Who may not ask a daemon, or does not know where, must not be told that none runs: its ports would be a stranger's.
+func TestExaminedBesideADaemonThatIsNotAsked(t *testing.T) {
+	path := examinedConfig(t, "")
+	l, err := net.Listen("unix", filepath.Join(filepath.Dir(path), "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) })}
+	go func() { _ = server.Serve(l) }() // until Close
+	t.Cleanup(func() { _ = server.Close() })
+	h, found := Examined(t.Context(), path, slog.New(slog.DiscardHandler))
+	if len(found) > 0 || h.Plan == nil || !strings.Contains(h.Unasked.Seen, "the daemon cannot be asked: facts: the daemon answered 403") {
+		t.Errorf("a daemon that refuses: %+v, found %+v", h.Unasked, found)
+	}
+	h, _ = Examined(t.Context(), examinedConfig(t, "[proxy]\nmasquerade_bit = 99\n"), slog.New(slog.DiscardHandler))
+	if !strings.Contains(h.Unasked.Seen, "one that runs may have another") {
+		t.Errorf("an invalid configuration: %+v", h.Unasked)
 	}
 }
 

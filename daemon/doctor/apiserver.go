@@ -2,6 +2,8 @@ package doctor
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"time"
 
 	"edgeway/daemon/doctor/finding"
@@ -22,6 +24,8 @@ func apiServer(ctx context.Context, h *Host) []finding.Finding {
 	c, err := h.Contact(ctx)
 	var out []finding.Finding
 	switch {
+	case errors.Is(err, fs.ErrPermission):
+		out = append(out, warning(asRoot, "the API server cannot be asked: %v", err))
 	case err != nil && h.Plan == nil:
 		out = append(out, problem(orElse(c.Mend, "edgeway config check"), "the API server cannot be used, and no Service is known: %v", err))
 	case err != nil:
@@ -55,7 +59,10 @@ func credentials(_ context.Context, h *Host) []finding.Finding {
 	}
 	file := h.Config.Source.Kube.Kubeconfig
 	faults, err := h.Credentials()
-	if err != nil {
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return []finding.Finding{warning(asRoot, "the kubeconfig cannot be read: %v", err)}
+	case err != nil:
 		return []finding.Finding{problem("edgeway config check", "the kubeconfig cannot be used: %v", err)}
 	}
 	var out []finding.Finding

@@ -3,12 +3,14 @@ package doctor
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
+	"edgeway/daemon/doctor/finding"
 	"edgeway/daemon/health"
 	"edgeway/daemon/nodeinfo"
 	"edgeway/daemon/source"
@@ -82,7 +84,9 @@ func TestPortsOfOtherPrograms(t *testing.T) {
 	wants(t, h, "ports", "warning: … tcp [::1]:10256, the port of health.address", "warning: … tcp [::]:30998, the port of the healthCheckNodePort of default/lb2")
 	h.Plan.HealthChecks = nil
 	f.listeners = []nodeinfo.Listener{listener(plan.TCP, "127.0.0.1:30080")}
-	h.PID = 7 // they are the daemon's own
+	h.Unasked = finding.New("daemon", finding.Warning, "sudo edgeway doctor", "the daemon cannot be asked")
+	wants(t, h, "ports", "ok: ") // they may be the daemon's own
+	h.Unasked, h.PID = finding.Finding{}, 7
 	wants(t, h, "ports", "ok: ")
 	h.NotListening = []string{"127.0.0.1:30080 of default/web/TCP: address already in use"}
 	f.listeners = append(f.listeners, listener(plan.TCP, "0.0.0.0:30080"))
@@ -92,6 +96,9 @@ func TestPortsOfOtherPrograms(t *testing.T) {
 func TestTheDaemonsOwnConditions(t *testing.T) {
 	h, _ := testHost()
 	wants(t, h, "daemon", "warning: no daemon answers at /run/edgeway/edgeway.sock … | systemctl start edgeway")
+	h.Unasked = finding.New("daemon", finding.Warning, "sudo edgeway doctor", "the daemon cannot be asked: no permission")
+	wants(t, h, "daemon", "warning: the daemon cannot be asked: no permission | sudo edgeway doctor") // and not that none answers
+	h.Unasked = finding.Finding{}
 	h.PID = 7
 	wants(t, h, "daemon", "problem: … has programmed nothing yet")
 	h.InForce, h.Plan.Generation = true, 5
@@ -119,7 +126,11 @@ func TestBackendAndItsDropIn(t *testing.T) {
 	wants(t, h, "systemd", "ok: ")
 	h.Backend.Probe = func(context.Context) error { return errors.New("no program a") }
 	wants(t, h, "backend", "problem: … cannot run here: no program a | edgeway probe")
-	h.BackendErr = errors.New("which one")
+	h.Unprivileged = true
+	wants(t, h, "backend", "warning: it cannot be told whether the backend … no program a | sudo edgeway doctor")
+	h.Backend.Probe = func(context.Context) error { return fmt.Errorf("%w: no program a", proxiers.ErrUnsupported) }
+	wants(t, h, "backend", "problem: … cannot run here: … no program a | edgeway probe")
+	h.BackendErr, h.Unprivileged = errors.New("which one"), false
 	wants(t, h, "backend", "problem: … which one")
 }
 
@@ -136,6 +147,10 @@ func TestAPIServerAndClock(t *testing.T) {
 	contact.Dated, contact.Mend, err = false, "ip route get 192.0.2.9", errors.New("connection refused")
 	wants(t, h, "api-server", "warning: … connection refused | ip route get 192.0.2.9")
 	h.Plan = nil
+	refused := err
+	err = &fs.PathError{Op: "open", Path: "/etc/edgeway/kubeconfig", Err: fs.ErrPermission}
+	wants(t, h, "api-server", "warning: … permission denied | sudo edgeway doctor")
+	err = refused
 	wants(t, h, "api-server", "problem: … connection refused | ip route get 192.0.2.9")
 }
 
@@ -148,6 +163,8 @@ func TestCredentials(t *testing.T) {
 	wants(t, h, "credentials", "ok: ")
 	faults = []string{"k can be written by every user. Run: chmod go-w k", "The token expires at 2030"}
 	wants(t, h, "credentials", "warning: k can be written … | chmod go-w k", "warning: The token expires at 2030 | kubectl -n kube-system create token edgeway … /etc/edgeway/kubeconfig")
+	err = &fs.PathError{Op: "open", Path: "/etc/edgeway/kubeconfig", Err: fs.ErrPermission}
+	wants(t, h, "credentials", "warning: … permission denied | sudo edgeway doctor")
 	err = errors.New("it does not parse")
 	wants(t, h, "credentials", "problem: … it does not parse")
 }

@@ -12,11 +12,15 @@ import (
 
 	"edgeway/daemon/doctor/finding"
 	"edgeway/daemon/health"
+	"edgeway/proxiers"
 )
 
 // daemon tells the daemon's own conditions, but for those that are checks here.
 func daemon(_ context.Context, h *Host) []finding.Finding {
-	if h.PID == 0 {
+	switch {
+	case h.Unasked.Seen != "":
+		return []finding.Finding{h.Unasked}
+	case h.PID == 0:
 		return []finding.Finding{warning("systemctl start edgeway", "no daemon answers at %s: what follows is of the configuration, the manifests and the last-known state", h.Config.Control.Socket)}
 	}
 	const details = "edgeway status"
@@ -41,13 +45,19 @@ func daemon(_ context.Context, h *Host) []finding.Finding {
 	return out
 }
 
+// asRoot is for what others than root may not look at.
+const asRoot = "sudo edgeway doctor"
+
 func backend(ctx context.Context, h *Host) []finding.Finding {
 	const others = "edgeway probe  # shows which backends can run here"
 	err := h.BackendErr
 	if err == nil && h.Backend.Probe != nil {
 		err = h.Backend.Probe(ctx)
 	}
-	if err != nil {
+	switch {
+	case err != nil && h.Unprivileged && !errors.Is(err, proxiers.ErrUnsupported):
+		return []finding.Finding{warning(asRoot, "it cannot be told whether the backend %s can run here: %v", h.Config.Proxy.Backend, err)}
+	case err != nil:
 		return []finding.Finding{problem(others, "the backend %s cannot run here: %v", h.Config.Proxy.Backend, err)}
 	}
 	return []finding.Finding{ok("the backend %s can run here", h.Backend.Name)}
@@ -126,7 +136,7 @@ func (s Saved) look() finding.Finding {
 	case errors.Is(err, fs.ErrNotExist):
 		return warning("systemctl start edgeway", "there is no last-known state of %s in %s: after a start at which %s cannot be read there are no Services of it", s.Of, s.Folder, s.Of)
 	case errors.Is(err, fs.ErrPermission):
-		return warning("sudo edgeway doctor", "the last-known state of %s cannot be read: %v", s.Of, err)
+		return warning(asRoot, "the last-known state of %s cannot be read: %v", s.Of, err)
 	case err != nil:
 		return warning("systemctl restart edgeway  # while "+s.Of+" can be read: the daemon writes it anew", "the last-known state of %s cannot be used: %v", s.Of, err)
 	case s.Ages && age > oldState:

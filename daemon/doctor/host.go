@@ -24,6 +24,10 @@ type Host struct {
 	Config *config.Config
 	Facts
 	System
+	// Unasked says why a daemon that runs, or may run, was not asked; zero: it was, or none runs.
+	Unasked finding.Finding
+	// Unprivileged says that this process may not look at everything.
+	Unprivileged bool
 	// Backend is the configured one, as it is on this host; BackendErr says why it cannot be told.
 	Backend    proxiers.Component
 	BackendErr error
