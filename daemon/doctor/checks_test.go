@@ -63,6 +63,10 @@ func TestPortsThatConnectionsMayTake(t *testing.T) {
 	f.set("ipv4/ip_local_reserved_ports", "40000-40080")
 	f.set("ipv4/conf/all/route_localnet", "0")
 	wants(t, h, "sysctls", "ok: ")
+	f.links = []string{"eth0", "docker0"} // Docker sets it for its own
+	f.set("ipv4/conf/eth0/route_localnet", "0")
+	f.set("ipv4/conf/docker0/route_localnet", "1")
+	wants(t, h, "sysctls", "ok: ", "warning: net.ipv4.conf.docker0.route_localnet is 1: … CVE-2020-8558 … | sysctl -w net.ipv4.conf.docker0.route_localnet=0")
 }
 
 func TestPortsOfOtherPrograms(t *testing.T) {
