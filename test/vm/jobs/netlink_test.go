@@ -1,0 +1,43 @@
+package jobs
+
+import (
+	"fmt"
+	"path"
+	"testing"
+	"time"
+
+	"edgeway/test/vm"
+	"edgeway/test/vm/vmtest"
+)
+
+// netlinkTests are those of what depends on how a kernel takes and tells transactions of nftables, by package.
+var netlinkTests = []struct{ pkg, run string }{
+	{"proxiers/internal/nfnetlink", "."},
+	{"proxiers/internal/nfttable", "^Test(ReadBack|ReadWhile|BatchTooBig|RefusedByNetlink|TouchedTable|TendSweeps)"},
+	{"proxiers/nftables", "^Test(NetlinkEqualsProgram|ChangeNeedsNoProgram|ChangesBesideOthers|FirstSyncNames|ElementsName|Restart|NoSeal)"},
+}
+
+// TestNetlink has the oldest kernel take transactions by netlink, beside those of other programs.
+func TestNetlink(t *testing.T) { runNetlink(t, 2, vm.Bookworm) }
+
+// TestNightlyNetlink has every kernel take them.
+func TestNightlyNetlink(t *testing.T) { runNetlink(t, 50, vm.Suites()...) }
+
+// runNetlink also walks through that many sequences of random changes.
+func runNetlink(t *testing.T, sequences int, suites ...vm.Suite) {
+	files, command := map[string]string{}, "set -e"
+	for _, p := range netlinkTests {
+		name := path.Base(p.pkg)
+		files[name] = vmtest.BuildTest(t, "edgeway/"+p.pkg)
+		command += fmt.Sprintf("\n./%s -test.v -test.timeout=60m -test.run='%s'", name, p.run)
+	}
+	for _, suite := range suites {
+		t.Run(string(suite), func(t *testing.T) {
+			t.Parallel()
+			vmtest.Run(t, vm.Job{
+				Suite: suite, Files: files, Env: []string{fmt.Sprintf("CONFORMANCE_SEQUENCES=%d", sequences)},
+				Command: []string{"sh", "-c", command}, Timeout: 2 * time.Hour,
+			})
+		})
+	}
+}
