@@ -73,6 +73,8 @@ type StatusSource struct {
 	Err       string   `json:"error,omitempty"`
 	// Partial says that the error concerns a part of the source: what else it has is current.
 	Partial bool `json:"partial,omitempty"`
+	// Refused says that the error is what the source answers: it is reached.
+	Refused bool `json:"refused,omitempty"`
 }
 
 // LastKnown is the state on disk.
@@ -197,7 +199,7 @@ func newNode(in *StatusInput) StatusNode {
 }
 
 func newSource(name string, st source.Status, now time.Time) StatusSource {
-	s := StatusSource{Name: name, Synced: st.Synced, LastContact: st.LastContact, Err: st.Err, Partial: st.Partial}
+	s := StatusSource{Name: name, Synced: st.Synced, LastContact: st.LastContact, Err: st.Err, Partial: st.Partial, Refused: st.Refused}
 	if !st.LastContact.IsZero() {
 		staleness := max(0, now.Sub(st.LastContact).Seconds())
 		s.Staleness = &staleness

@@ -135,6 +135,8 @@ func (s Status) sources(p *printer) {
 		switch {
 		case src.Partial:
 			text += "not read whole: " + src.Err
+		case src.Refused:
+			text += "answers, but does not give its objects: " + src.Err
 		case src.Err != "":
 			text += "unreachable: " + src.Err
 		case src.Synced:
@@ -143,7 +145,7 @@ func (s Status) sources(p *printer) {
 			text += "has not listed all objects yet"
 		}
 		switch {
-		case src.LastContact.IsZero() && src.Partial: // said
+		case src.LastContact.IsZero() && (src.Partial || src.Refused): // said
 		case src.LastContact.IsZero():
 			text += "; no contact yet"
 		default:

@@ -27,7 +27,7 @@ func TestFactsPassTheSocket(t *testing.T) {
 	web := service("web", "edge", "10.244.1.11")
 	web.Spec.NoSources = []plan.Family{plan.IPv6}
 	want := Facts{
-		PID: 7, Plan: h.Plan, InForce: true, Services: []*tracker.Service{web}, Orphans: []string{"x"},
+		PID: 7, NodeObject: true, Plan: h.Plan, InForce: true, Services: []*tracker.Service{web}, Orphans: []string{"x"},
 		Sources: []Source{{"kube", source.Status{Synced: true, LastContact: time.Unix(1e9, 0).UTC(), Err: "y"}}}, NotListening: []string{"z"},
 		Conditions: []health.Condition{{Name: "a", Level: health.Problem, Message: "b", Mend: "c"}},
 	}

@@ -228,7 +228,7 @@ func (f *feed) watch(ctx context.Context, o metav1.ListOptions) (watch.Interface
 // watchTime is short when it is in doubt whether the API server works, as after a watch without a
 // bookmark at its end, which a busy server may be too late to send: a watch that ends soon brings one soon.
 func (f *feed) watchTime() time.Duration {
-	if contact, fault := f.health.get(); fault != "" || time.Since(contact) > probeTimeout {
+	if contact, fault := f.health.get(); fault.text != "" || time.Since(contact) > probeTimeout {
 		return probeTimeout
 	}
 	return watchTimeout + rand.N(watchJitter)
@@ -280,7 +280,8 @@ func (f *feed) failed(ctx context.Context, x *exchange, err error) error {
 	if ctx.Err() != nil {
 		return err // we are stopping
 	}
-	fault := errors.New(describe(f.source.client.host(), x.verb+" "+f.resource, err))
+	now := newFault(f.source.client.host(), x.verb+" "+f.resource, err, f.source.options.Kubeconfig)
+	fault := errors.New(now.text)
 	if !f.required && isDenied(err) {
 		f.lists.hold(deniedPause)
 		f.source.log.Debug("resource not readable", "resource", f.resource, "error", fault)
@@ -290,7 +291,7 @@ func (f *feed) failed(ctx context.Context, x *exchange, err error) error {
 	if x.lost() != nil {
 		f.lists.ease() // a server that was not reached was not asked for a list
 	}
-	f.health.fail(fault.Error())
+	f.health.fail(now)
 	f.source.logChange()
 	return fault
 }
