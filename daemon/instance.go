@@ -96,7 +96,7 @@ func (i *instance) assemble(ctx context.Context) error {
 	i.health = health.New(i.pipeline, i.healthSources()...)
 	i.health.Include(i.sources.concerns, "kubeconfig-refused", "kubeconfig-insecure", "credential-expiry")
 	i.health.Include(func() []health.Condition { return nodePortCondition(i.pipeline.State()) }, "nodeport-addresses")
-	i.health.Include(i.checks.conditions, "endpoint-checks")
+	i.health.Include(func() []health.Condition { return i.checks.conditions(i.pipeline.State().InForce) }, "endpoint-checks", "services-dead")
 	i.rounds = i.newRounds()
 	i.health.Include(i.problems, checkNames()...)
 	if err := i.newStages(ctx); err != nil {

@@ -49,7 +49,7 @@ func TestDeadEndpointsAreListed(t *testing.T) {
 	}
 }
 
-func TestPlanAndExplainSayWhatIsLeftOut(t *testing.T) {
+func TestPlanAndExplainSayWhatIsDead(t *testing.T) {
 	const why = "10.3.0.1:8080 does not answer since noon: connection refused"
 	d := &daemon{state: testState()}
 	d.Out = func(sp *plan.ServicePort) []string {
@@ -79,7 +79,7 @@ func TestPlanAndExplainSayWhatIsLeftOut(t *testing.T) {
 		if err := e.WriteText(&text); err != nil {
 			t.Fatal(err)
 		}
-		if got := strings.Contains(text.String(), fmt.Sprintf("left out   %s\n", why)); got != want {
+		if got := strings.Contains(text.String(), fmt.Sprintf("dead       %s\n", why)); got != want {
 			t.Errorf("explain %s:\n%s", dst, &text)
 		}
 	}

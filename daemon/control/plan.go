@@ -40,7 +40,7 @@ type PlanService struct {
 	LongLived bool           `json:"longLived,omitempty"`
 	Frontends []PlanFrontend `json:"frontends"`
 	Endpoints []PlanEndpoint `json:"endpoints"`
-	// Out are the endpoints that checks keep out of the pools, with the reason, one line each.
+	// Out are the dead endpoints, and how they fail, one line each. They are in no pool while another one answers.
 	Out []string `json:"out,omitempty"`
 	// Gaps are what the backend or a follower does differently, one sentence each.
 	Gaps []string `json:"gaps,omitempty"`

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"edgeway/daemon/config"
 	"edgeway/daemon/health"
 	"edgeway/daemon/nodeinfo"
 	"edgeway/daemon/source"
@@ -99,10 +100,11 @@ func TestTheDaemonsOwnConditions(t *testing.T) {
 	h.Conditions = []health.Condition{
 		{Name: "backend-sync", Level: health.Unhealthy, Message: "late"},
 		{Name: "quarantine", Level: health.Degraded, Message: "left out"},
+		{Name: "services-dead", Level: health.Problem, Message: "refused", Mend: "start it"},
 		{Name: "ip-forward", Level: health.Problem},
 		{Name: "source-kube", Level: health.Degraded}, // looked at anew
 	}
-	wants(t, h, "daemon", "problem: backend-sync: late | edgeway status", "warning: quarantine: left out")
+	wants(t, h, "daemon", "problem: backend-sync: late | edgeway status", "problem: services-dead: refused | start it", "warning: quarantine: left out")
 }
 
 func TestBackendAndItsDropIn(t *testing.T) {
@@ -178,6 +180,12 @@ func TestServicesWithoutEndpoints(t *testing.T) {
 	dropped := plan.Frontend{Addr: addr("10.96.0.12"), Port: 80, Routes: [3]plan.Route{{Verdict: plan.Drop}, {Verdict: plan.Drop}, {Verdict: plan.Drop}}}
 	h, _ := testHost()
 	wants(t, h, "services", "ok: each of 1 ports of Services has an endpoint")
+	h.Config.Source.File.Paths, h.Config.Source.Kube.Kubeconfig = []string{"/m"}, "/k"
+	wants(t, h, "services", `ok: … has an endpoint; edgeway doctor --connect tries whether they answer, and with checks.tcp.sources = ["file", "kube"] the daemon`)
+	h.Config.Checks.TCP.Sources = []config.CheckedSource{config.CheckedKube, config.CheckedFile}
+	if got := run(t, h, "services"); len(got) != 1 || strings.Contains(got[0], ";") {
+		t.Errorf("where all endpoints are checked: %q", got)
+	}
 	idle, local := servicePort("idle", []plan.Frontend{rejected}, "10.1.1.1:1"), servicePort("local", []plan.Frontend{dropped}, "10.1.1.1:1")
 	h.Plan.Services = append(h.Plan.Services, idle, local)
 	h.Services = []*tracker.Service{service("idle", ""), service("web", "", "10.244.1.11")}

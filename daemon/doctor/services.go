@@ -2,8 +2,11 @@ package doctor
 
 import (
 	"context"
+	"fmt"
 	"slices"
+	"strings"
 
+	"edgeway/daemon/config"
 	"edgeway/daemon/doctor/finding"
 	"edgeway/daemon/planner"
 	"edgeway/daemon/tracker"
@@ -34,9 +37,38 @@ func services(_ context.Context, h *Host) []finding.Finding {
 	}
 	out = append(out, shorten(orphans, len(orphans), "EndpointSlices without a Service")...)
 	if len(out) == 0 {
-		out = append(out, ok("each of %d ports of Services has an endpoint", len(h.Plan.Services)))
+		out = append(out, ok("each of %d ports of Services has an endpoint%s", len(h.Plan.Services), h.unchecked()))
 	}
 	return out
+}
+
+// unchecked says how to know whether the endpoints answer. This check connects to nothing.
+func (h *Host) unchecked() string {
+	setting := h.Unchecked()
+	if setting == "" {
+		return ""
+	}
+	return "; edgeway doctor --connect tries whether they answer, and with " + setting + " the daemon always does"
+}
+
+// Unchecked is the setting with which a daemon checks the endpoints that it does not check; empty: there are none.
+func (h *Host) Unchecked() string {
+	var all []string
+	missing := false
+	add := func(source config.CheckedSource) {
+		all = append(all, fmt.Sprintf("%q", source))
+		missing = missing || !slices.Contains(h.Config.Checks.TCP.Sources, source)
+	}
+	if len(h.Config.Source.File.Paths) > 0 {
+		add(config.CheckedFile)
+	}
+	if h.Config.Source.Kube.Kubeconfig != "" {
+		add(config.CheckedKube)
+	}
+	if !missing {
+		return ""
+	}
+	return "checks.tcp.sources = [" + strings.Join(all, ", ") + "]"
 }
 
 // forwards reports whether any connection to the frontend goes to an endpoint.

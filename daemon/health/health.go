@@ -32,8 +32,8 @@ const (
 // Condition is one fault that holds now.
 type Condition struct {
 	// Name is one of first-sync, backend-sync, quarantine, leftovers, nodeport-addresses, node-leaving, source-NAME,
-	// follower-NAME, kubeconfig-refused, kubeconfig-insecure, credential-expiry and endpoint-checks, or that of a check of
-	// daemon/doctor, which may have several.
+	// follower-NAME, kubeconfig-refused, kubeconfig-insecure, credential-expiry, endpoint-checks and services-dead, or that of
+	// a check of daemon/doctor, which may have several.
 	Name  string    `json:"name"`
 	Level Level     `json:"level"`
 	Since time.Time `json:"since,omitzero"`

@@ -24,6 +24,8 @@ type Options struct {
 	Only string
 	// UDP has UDP asked, too. An answer is owed by DNS alone: elsewhere only a refusal tells something.
 	UDP bool
+	// Unchecked is the setting with which a daemon leaves out what does not answer; empty: it does.
+	Unchecked string
 	// Trace looks for the rule that drops what is not answered. It needs root.
 	Trace bool
 }
@@ -65,7 +67,7 @@ func Look(ctx context.Context, o Options) []finding.Finding {
 			late++
 			continue
 		}
-		out = append(out, s.findings(ctx, &traces, o.Trace)...)
+		out = append(out, s.findings(ctx, &traces, o)...)
 	}
 	skipped := func(n int, why string) {
 		if n > 0 {
