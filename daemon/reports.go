@@ -42,7 +42,7 @@ func (i *instance) status() control.Status {
 		Version: i.opts.Version, Revision: i.opts.Revision, ConfigPath: i.opts.ConfigPath, Started: i.opts.Started,
 		Zone:  i.cfg.Node.Zone,
 		State: shown(i.state()), Health: i.health.Report(), Sources: i.healthSources(),
-		LastKnown: i.lastKnown(), Waiting: i.waiting(), Checks: i.checks.status(),
+		LastKnown: i.lastKnown(), Waiting: slices.Concat(i.waiting(), i.unserved.waiting()), Checks: i.checks.status(),
 	})
 }
 
@@ -130,7 +130,7 @@ func shown(s pipeline.State) pipeline.State {
 	return s
 }
 
-// waiting are the ports that stages cannot listen on.
+// waiting are the ports of Services that stages cannot listen on.
 func (i *instance) waiting() []proxiers.Waiting {
 	var out []proxiers.Waiting
 	for _, s := range i.stages {

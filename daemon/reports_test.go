@@ -1,14 +1,18 @@
 package daemon
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
+	"edgeway/daemon/health"
 	"edgeway/daemon/pipeline"
 	"edgeway/daemon/planner"
 	"edgeway/daemon/source"
+	"edgeway/proxiers"
 	"edgeway/proxiers/plan"
 )
 
@@ -38,5 +42,28 @@ func TestNoNodePortIsACondition(t *testing.T) {
 		if again := slices.Contains(shown(c.state).PlanProblems, problem); again != (len(c.state.PlanProblems) > 0 && c.want == "") {
 			t.Errorf("%s: that it is among the problems is %t", name, again)
 		}
+	}
+}
+
+// A port that another program has is a condition: of a Service, a problem; of the daemon itself, a restriction.
+func TestPortsThatAreNotServed(t *testing.T) {
+	var own unserved
+	inUse := fmt.Errorf("listen: %w", syscall.EADDRINUSE)
+	own.note("metrics.address", "127.0.0.1:10249", inUse)
+	own.note("health.address", ":10256", inUse)
+	got := portConditions(nil, own.waiting())
+	if len(got) != 2 || got[0].Level != health.Degraded || got[0].Message != "[::]:10256 of health.address is not served: address already in use" ||
+		got[1].Message != "127.0.0.1:10249 of metrics.address is not served: address already in use" {
+		t.Errorf("those of the daemon: %+v", got)
+	}
+	own.note("metrics.address", "127.0.0.1:10249", nil)
+	services := slices.Repeat([]proxiers.Waiting{{Address: netip.MustParseAddrPort("127.0.0.1:30080"), Service: "a/web/TCP", Err: syscall.EADDRINUSE}}, 13)
+	got = portConditions(services, own.waiting())
+	if len(got) != maxPorts+1 || got[0].Level != health.Problem || got[0].Message != "127.0.0.1:30080 of a/web/TCP is not served: address already in use" ||
+		!strings.HasSuffix(got[maxPorts-1].Message, "; and so are 3 more") || got[maxPorts].Level != health.Degraded {
+		t.Errorf("with those of Services: %+v", got)
+	}
+	if got := portConditions(services[:maxPorts], nil); len(got) != maxPorts || strings.Contains(got[maxPorts-1].Message, "more") {
+		t.Errorf("no more than shown: %+v", got)
 	}
 }

@@ -180,9 +180,6 @@ func (s Status) listed() bool {
 }
 
 func (s Status) problems(p *printer) {
-	for _, n := range s.NotListening {
-		p.line("waiting", "%s", n)
-	}
 	for _, problem := range s.Problems.First {
 		p.line("problems", "%s", problem)
 	}

@@ -85,9 +85,12 @@ func TestPortsOfOtherPrograms(t *testing.T) {
 	f.listeners = []nodeinfo.Listener{listener(plan.TCP, "127.0.0.1:30080")}
 	h.PID = 7 // they are the daemon's own
 	wants(t, h, "ports", "ok: ")
-	h.NotListening = []string{"127.0.0.1:30080 of default/web/TCP: address already in use"}
+	h.Conditions = []health.Condition{
+		{Name: "ports", Level: health.Problem, Message: "127.0.0.1:30080 of default/web/TCP is not served: in use", Mend: "ss"},
+		{Name: "ports", Level: health.Degraded, Message: "[::]:10256 of health.address is not served: in use", Mend: "ss"},
+	}
 	f.listeners = append(f.listeners, listener(plan.TCP, "0.0.0.0:30080"))
-	wants(t, h, "ports", "problem: … 127.0.0.1:30080 of default/web/TCP: address already in use", "warning: … tcp 0.0.0.0:30080, the NodePort of default/web/TCP: connections from other hosts go to the Service")
+	wants(t, h, "ports", "problem: 127.0.0.1:30080 of default/web/TCP is not served: in use | ss", "warning: [::]:10256 of health.address is not served: in use | ss", "warning: … tcp 0.0.0.0:30080, the NodePort of default/web/TCP: connections from other hosts go to the Service")
 }
 
 func TestTheDaemonsOwnConditions(t *testing.T) {

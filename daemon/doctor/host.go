@@ -50,11 +50,9 @@ type Facts struct {
 	// Services are those that the plan is made of.
 	Services []*tracker.Service `json:"services,omitempty"`
 	// Orphans are EndpointSlices of manifests without a Service, in words.
-	Orphans []string `json:"orphans,omitempty"`
-	Sources []Source `json:"sources,omitempty"`
-	// NotListening are ports of the daemon that it cannot listen on, with the reason.
-	NotListening []string           `json:"notListening,omitempty"`
-	Conditions   []health.Condition `json:"conditions,omitempty"`
+	Orphans    []string           `json:"orphans,omitempty"`
+	Sources    []Source           `json:"sources,omitempty"`
+	Conditions []health.Condition `json:"conditions,omitempty"`
 }
 
 // Source is the state of a source.
