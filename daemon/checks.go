@@ -74,7 +74,7 @@ func (c *checks) conditions(p *plan.Plan) []health.Condition {
 	fault := dead.Faults[first]
 	text := fmt.Sprintf("%d of %d endpoints that are checked do not answer, %s for one (%s): they get no connections while another one of their Service answers",
 		dead.Len(), c.endpoints.Endpoints(), first, fault.Err)
-	return append(c.lost.conditions(p, dead), health.Condition{Name: "endpoint-checks", Level: health.Degraded, Since: fault.Since, Message: text})
+	return append(c.lost.conditions(p, dead), health.Condition{Name: "endpoint-checks", Level: health.Warning, Since: fault.Since, Message: text})
 }
 
 // status is for edgeway status; nil: nothing is checked.

@@ -77,7 +77,7 @@ func TestChecksOutlastAReload(t *testing.T) {
 		t.Errorf("after a reload: %+v, dead are %v", next.of, next.of.Dead().List())
 	}
 	cond := next.conditions(nil)
-	if len(cond) != 1 || cond[0].Level != health.Degraded || cond[0].Since.IsZero() ||
+	if len(cond) != 1 || cond[0].Level != health.Warning || cond[0].Since.IsZero() ||
 		!strings.HasPrefix(cond[0].Message, "1 of 1 endpoints that are checked do not answer, "+at.String()+" for one (connection refused)") {
 		t.Errorf("conditions: %+v", cond)
 	}

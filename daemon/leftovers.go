@@ -118,7 +118,7 @@ func (l *leftovers) switching() bool { return l.before != "" && l.pending() }
 func (l *leftovers) conditions() []health.Condition {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	cond := health.Condition{Name: "leftovers", Level: health.Degraded}
+	cond := health.Condition{Name: "leftovers", Level: health.Warning}
 	switch {
 	case l.failed.err != nil:
 		cond.Since = l.failed.since

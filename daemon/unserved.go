@@ -56,7 +56,7 @@ func portConditions(services, own []proxiers.Waiting) (out []health.Condition) {
 	for i, w := range slices.Concat(services, own) {
 		level := health.Problem
 		if i >= len(services) {
-			level = health.Degraded
+			level = health.Warning
 		}
 		if len(out) == maxPorts && level == health.Problem {
 			continue

@@ -87,7 +87,7 @@ func TestPortsOfOtherPrograms(t *testing.T) {
 	wants(t, h, "ports", "ok: ")
 	h.Conditions = []health.Condition{
 		{Name: "ports", Level: health.Problem, Message: "127.0.0.1:30080 of default/web/TCP is not served: in use", Mend: "ss"},
-		{Name: "ports", Level: health.Degraded, Message: "[::]:10256 of health.address is not served: in use", Mend: "ss"},
+		{Name: "ports", Level: health.Warning, Message: "[::]:10256 of health.address is not served: in use", Mend: "ss"},
 	}
 	f.listeners = append(f.listeners, listener(plan.TCP, "0.0.0.0:30080"))
 	wants(t, h, "ports", "problem: 127.0.0.1:30080 of default/web/TCP is not served: in use | ss", "warning: [::]:10256 of health.address is not served: in use | ss", "warning: … tcp 0.0.0.0:30080, the NodePort of default/web/TCP: connections from other hosts go to the Service")
@@ -102,10 +102,10 @@ func TestTheDaemonsOwnConditions(t *testing.T) {
 	wants(t, h, "daemon", "ok: … process 7, has plan 5 in force")
 	h.Conditions = []health.Condition{
 		{Name: "backend-sync", Level: health.Unhealthy, Message: "late"},
-		{Name: "quarantine", Level: health.Degraded, Message: "left out"},
+		{Name: "quarantine", Level: health.Warning, Message: "left out"},
 		{Name: "services-dead", Level: health.Problem, Message: "refused", Mend: "start it"},
 		{Name: "ip-forward", Level: health.Problem},
-		{Name: "source-kube", Level: health.Degraded}, // looked at anew
+		{Name: "source-kube", Level: health.Warning}, // looked at anew
 	}
 	wants(t, h, "daemon", "problem: backend-sync: late | edgeway status", "problem: services-dead: refused | start it", "warning: quarantine: left out")
 }
