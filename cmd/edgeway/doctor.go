@@ -31,7 +31,7 @@ is not answered, and names the rule that drops them, whoever made it.
 
 The exit code is 4 when there is a problem, and else 0, also with warnings.`,
 		Example: "  edgeway doctor\n  edgeway doctor --connect default/web --trace",
-		Args:    cobra.MaximumNArgs(1),
+		Args:    between(0, 1),
 
 		ValidArgsFunction: g.completeService(0),
 	}

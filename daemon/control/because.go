@@ -11,8 +11,11 @@ import (
 )
 
 // because adds to the reason what the objects say, and what to do.
-func (s *Subject) because(e *Explanation, d plan.Decision) {
+func (s *Subject) because(p *plan.Plan, e *Explanation, d plan.Decision, dst netip.Addr) {
 	if d.Service == nil {
+		if d.Verdict == plan.OtherPort {
+			e.Reason += ": " + portsAt(p, dst)
+		}
 		return
 	}
 	switch {

@@ -99,7 +99,7 @@ func (s *Subject) Explain(src, dst, proto string) (Explanation, error) {
 		}
 		return e, nil
 	}
-	s.because(&e, d)
+	s.because(p, &e, d, q.packet.Dst.Addr())
 	s.ways(&e, d, q.packet.Src)
 	return e, nil
 }

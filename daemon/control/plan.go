@@ -137,7 +137,12 @@ func (v Plan) Only(name string) (Plan, error) {
 		}
 	}
 	if len(v.Services)+len(v.Problems) == 0 {
-		return v, fmt.Errorf("Service %s does not exist, or has no ClusterIP", name)
+		var known []string
+		for _, s := range all.Services {
+			namespace, rest, _ := strings.Cut(s.Name, "/")
+			known = append(known, namespace+"/"+rest[:strings.IndexAny(rest, ":/")])
+		}
+		return v, unknownService(name, known)
 	}
 	return v, nil
 }
