@@ -60,7 +60,7 @@ func mendNoWay(d plan.Decision) string {
 	if d.Service == nil {
 		return "add a route"
 	}
-	return "add a route, such as a default route: the kernel looks it up before it sends the packet to an endpoint, so where it leads does not matter"
+	return "add a route, such as a default route: the kernel looks it up before it sends the packet to an endpoint, so where it leads does not matter. With routes.services = \"auto\" the daemon keeps one"
 }
 
 // problems gives those of the Service that has the destination, and of those that ask for it in vain.
