@@ -13,6 +13,7 @@ import (
 	"edgeway/daemon/health"
 	"edgeway/daemon/pipeline"
 	"edgeway/daemon/planner"
+	"edgeway/daemon/plural"
 	"edgeway/daemon/tracker"
 	"edgeway/proxiers"
 	"edgeway/proxiers/plan"
@@ -72,8 +73,8 @@ func (c *checks) conditions(p *plan.Plan) []health.Condition {
 		}
 	}
 	fault := dead.Faults[first]
-	text := fmt.Sprintf("%d of %d endpoints that are checked do not answer, %s for one (%s): they get no connections while another one of their Service answers",
-		dead.Len(), c.endpoints.Endpoints(), first, fault.Err)
+	text := fmt.Sprintf("%d of %s without an answer, %s for one (%s): they get no connections while another one of their Service answers",
+		dead.Len(), plural.Of(c.endpoints.Endpoints(), "checked endpoint"), first, fault.Err)
 	return append(c.lost.conditions(p, dead), health.Condition{Name: "endpoint-checks", Level: health.Warning, Since: fault.Since, Message: text})
 }
 

@@ -78,7 +78,7 @@ func TestChecksOutlastAReload(t *testing.T) {
 	}
 	cond := next.conditions(nil)
 	if len(cond) != 1 || cond[0].Level != health.Warning || cond[0].Since.IsZero() ||
-		!strings.HasPrefix(cond[0].Message, "1 of 1 endpoints that are checked do not answer, "+at.String()+" for one (connection refused)") {
+		!strings.HasPrefix(cond[0].Message, "1 of 1 checked endpoint without an answer, "+at.String()+" for one (connection refused)") {
 		t.Errorf("conditions: %+v", cond)
 	}
 	if st := next.status(); st.Dead != 1 || st.Endpoints != 1 {

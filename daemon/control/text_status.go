@@ -9,6 +9,7 @@ import (
 
 	"edgeway/daemon/clean"
 	"edgeway/daemon/health"
+	"edgeway/daemon/plural"
 )
 
 // printer writes lines of a heading and a text, and remembers the first failure.
@@ -80,13 +81,13 @@ func (s Status) since(c health.Condition) string {
 }
 
 func (s Status) kernel(p *printer) {
-	p.line("serving", "%d Services, %d ServicePorts, %d endpoints", s.Counts.Services, s.Counts.ServicePorts, s.Counts.Endpoints)
+	p.line("serving", "%s, %s, %s", plural.Of(s.Counts.Services, "Service"), plural.Of(s.Counts.ServicePorts, "ServicePort"), plural.Of(s.Counts.Endpoints, "endpoint"))
 	p.line("backend", "%s", s.stage(s.Backend))
 	for _, f := range s.Followers {
 		p.line("followers", "%s", s.stage(f))
 	}
 	if s.Drift.Repairs > 0 {
-		p.line("drift", "%d repairs, the last %s ago: %s", s.Drift.Repairs, age(s.Time.Sub(s.Drift.Last)), s.Drift.Reason)
+		p.line("drift", "%s, the last %s ago: %s", plural.Of(int(s.Drift.Repairs), "repair"), age(s.Time.Sub(s.Drift.Last)), s.Drift.Reason)
 	}
 }
 
@@ -100,7 +101,7 @@ func (s Status) stage(st StatusStage) string {
 		parts = append(parts, running)
 	}
 	if st.Err != "" {
-		parts = append(parts, fmt.Sprintf("failing for %s, %d attempts: %s", age(s.Time.Sub(st.FailingSince)), st.Attempts, st.Err))
+		parts = append(parts, fmt.Sprintf("failing for %s, %s: %s", age(s.Time.Sub(st.FailingSince)), plural.Of(st.Attempts, "attempt"), st.Err))
 	}
 	if st.LastSync.IsZero() {
 		parts = append(parts, "no sync has succeeded yet")
@@ -121,9 +122,9 @@ func (s Status) lastSync(st StatusStage) string {
 			kind = "full"
 		}
 		took := time.Duration(st.Seconds * float64(time.Second)).Round(100 * time.Microsecond)
-		text += fmt.Sprintf("; last change %s, %d ServicePorts in %s", kind, st.ServicePorts, took)
+		text += fmt.Sprintf("; last change %s, %s in %s", kind, plural.Of(st.ServicePorts, "ServicePort"), took)
 	}
-	return text + fmt.Sprintf("; %d full and %d partial syncs", st.FullSyncs, st.PartialSyncs)
+	return text + "; " + plural.Of(int(st.FullSyncs), "full sync") + " and " + plural.Of(int(st.PartialSyncs), "partial sync")
 }
 
 func (s Status) sources(p *printer) {

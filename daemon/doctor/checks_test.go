@@ -182,9 +182,9 @@ func TestServicesWithoutEndpoints(t *testing.T) {
 	rejected := plan.Frontend{Addr: addr("10.96.0.11"), Port: 80, Routes: [3]plan.Route{{Verdict: plan.Reject}, {Verdict: plan.Reject}, {Verdict: plan.Reject}}}
 	dropped := plan.Frontend{Addr: addr("10.96.0.12"), Port: 80, Routes: [3]plan.Route{{Verdict: plan.Drop}, {Verdict: plan.Drop}, {Verdict: plan.Drop}}}
 	h, _ := testHost()
-	wants(t, h, "services", "ok: each of 1 ports of Services has an endpoint")
+	wants(t, h, "services", "ok: 1 port of Services, each with an endpoint")
 	h.Config.Source.File.Paths, h.Config.Source.Kube.Kubeconfig = []string{"/m"}, "/k"
-	wants(t, h, "services", `ok: … has an endpoint; edgeway doctor --connect tries whether they answer, and with checks.tcp.sources = ["file", "kube"] the daemon`)
+	wants(t, h, "services", `ok: 1 port of Services, each with an endpoint; edgeway doctor --connect tries whether they answer, and with checks.tcp.sources = ["file", "kube"] the daemon`)
 	h.Config.Checks.TCP.Sources = []config.CheckedSource{config.CheckedKube, config.CheckedFile}
 	if got := run(t, h, "services"); len(got) != 1 || strings.Contains(got[0], ";") {
 		t.Errorf("where all endpoints are checked: %q", got)
@@ -196,7 +196,7 @@ func TestServicesWithoutEndpoints(t *testing.T) {
 	wants(t, h, "services",
 		"warning: connections to default/idle/TCP (IPv4) are rejected: its EndpointSlice idle-1 has no endpoints",
 		`warning: connections to default/local/TCP (IPv4) are dropped: its traffic policy is Local … | node.local_policy = "cluster"`,
-		"warning: EndpointSlice default/x of Service y is used by nothing")
+		"warning: EndpointSlice default/x of Service y is used by nothing … | correct the label kubernetes.io/service-name of the EndpointSlice, or give that Service a clusterIP")
 	h.Services = nil // they are not known
 	h.Plan.Services, h.Orphans = h.Plan.Services[1:2], nil
 	for range 30 {

@@ -9,6 +9,7 @@ import (
 	"edgeway/daemon/config"
 	"edgeway/daemon/doctor/finding"
 	"edgeway/daemon/planner"
+	"edgeway/daemon/plural"
 	"edgeway/daemon/tracker"
 	"edgeway/proxiers/plan"
 )
@@ -32,12 +33,12 @@ func services(_ context.Context, h *Host) []finding.Finding {
 	out := append(shorten(idle, len(idle), "Services without an endpoint"), shorten(local, len(local), "Services without an endpoint on this host")...)
 	var orphans []finding.Finding
 	for _, o := range h.Orphans {
-		orphans = append(orphans, warning("the label kubernetes.io/service-name of it, or the clusterIP of the Service",
+		orphans = append(orphans, warning("correct the label kubernetes.io/service-name of the EndpointSlice, or give that Service a clusterIP",
 			"%s is used by nothing: no Service of that name has a ClusterIP", o))
 	}
 	out = append(out, shorten(orphans, len(orphans), "EndpointSlices without a Service")...)
 	if len(out) == 0 {
-		out = append(out, ok("each of %d ports of Services has an endpoint%s", len(h.Plan.Services), h.unchecked()))
+		out = append(out, ok("%s of Services, each with an endpoint%s", plural.Of(len(h.Plan.Services), "port"), h.unchecked()))
 	}
 	return out
 }

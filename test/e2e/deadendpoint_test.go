@@ -48,7 +48,7 @@ func TestDoctorMendsDeadEndpoints(t *testing.T) {
 	l.within(patience, d.shows([]string{"status"}, "healthy, with restrictions", "endpoint-checks", ep1Addr+":8080 for one (connection refused)"))
 	l.within(patience, leaves("ep1"))
 	l.throughout(2*time.Second, answers(l.node, web, "ep2"))
-	l.must(d.shows([]string{"doctor"}, "warning  daemon ", "endpoint-checks: 1 of 2 endpoints")())
+	l.must(d.shows([]string{"doctor"}, "warning  daemon ", "endpoint-checks: 1 of 2 checked endpoints without an answer")())
 
 	l.kill(l.ep2, programDies)
 	words := "connections to " + name

@@ -195,7 +195,7 @@ func testDeadEndpoints(t *testing.T, backend, source string) {
 		limit := l.promised(3 * time.Second)
 		died := time.Now()
 		l.kill(l.ep1, how)
-		l.within(patience, d.shows([]string{"status"}, "endpoint-checks", "2 endpoints are checked, 1 of them do not answer", ep1Addr+":8080 does not answer for"))
+		l.within(patience, d.shows([]string{"status"}, "endpoint-checks", "2 endpoints checked, 1 without an answer", ep1Addr+":8080 does not answer for"))
 		time.Sleep(time.Until(died.Add(limit)))
 		if got := stuck.Ask(dialTimeout); got.Server != "ep2" {
 			t.Errorf("a client of UDP, %s: %s, want served by ep2", how, got)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"edgeway/daemon/doctor/finding"
+	"edgeway/daemon/plural"
 	"edgeway/proxiers/plan"
 )
 
@@ -72,7 +73,7 @@ func Look(ctx context.Context, o Options) []finding.Finding {
 	skipped := func(n int, why string) {
 		if n > 0 {
 			out = append(out, finding.New(Check, finding.Warning, "edgeway doctor --connect NAMESPACE/NAME",
-				"%d ports of Services were not tried: %s, unless a Service is named", n, why))
+				"%s of Services not tried: %s, unless a Service is named", plural.Of(n, "port"), why))
 		}
 	}
 	skipped(late, fmt.Sprintf("all have %s", timeBound))

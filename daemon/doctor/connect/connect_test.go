@@ -85,7 +85,7 @@ func TestWithoutANameNotAllAreTried(t *testing.T) {
 	}
 	got := Look(t.Context(), Options{Plan: p})
 	last := got[len(got)-1]
-	if len(got) != maxServices+1 || last.Level != finding.Warning || !strings.HasPrefix(last.Seen, "3 ports of Services were not tried") {
+	if len(got) != maxServices+1 || last.Level != finding.Warning || !strings.HasPrefix(last.Seen, "3 ports of Services not tried") {
 		t.Errorf("%d findings, at last %+v", len(got), last)
 	}
 }
@@ -96,7 +96,7 @@ func TestWhenTheTimeIsUp(t *testing.T) {
 	cancel()
 	up := listening(t)
 	got := Look(ctx, Options{Plan: &plan.Plan{Node: &plan.Node{}, Services: []*plan.ServicePort{service1(plan.TCP, up, up)}}})
-	if len(got) != 1 || got[0].Level != finding.Warning || !strings.HasPrefix(got[0].Seen, "1 ports of Services were not tried: all have 3m0s") {
+	if len(got) != 1 || got[0].Level != finding.Warning || !strings.HasPrefix(got[0].Seen, "1 port of Services not tried: all have 3m0s") {
 		t.Errorf("%+v", got)
 	}
 }

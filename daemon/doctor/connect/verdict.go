@@ -10,6 +10,7 @@ import (
 	"edgeway/daemon/doctor/finding"
 	"edgeway/daemon/doctor/firewall"
 	"edgeway/daemon/doctor/trace"
+	"edgeway/daemon/plural"
 )
 
 // findings says on which side the fault lies.
@@ -33,7 +34,7 @@ func (s *service) findings(ctx context.Context, traces *int, o Options) (out []f
 			s.Name, live[0], s.list(lost))
 	}
 	if len(out) == 0 {
-		say(finding.OK, "", "%s works: %s and, directly, %s answered", s.Name, count(len(s.frontends), "frontend"), count(len(s.endpoints), "endpoint"))
+		say(finding.OK, "", "%s works: %s and, directly, %s answered", s.Name, plural.Of(len(s.frontends), "frontend"), plural.Of(len(s.endpoints), "endpoint"))
 		return out
 	}
 	if !o.Trace {
@@ -49,13 +50,6 @@ func (s *service) findings(ctx context.Context, traces *int, o Options) (out []f
 		}
 	}
 	return out
-}
-
-func count(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }
 
 // after puts a separator before a text that is not empty.
