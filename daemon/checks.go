@@ -13,6 +13,7 @@ import (
 	"edgeway/daemon/health"
 	"edgeway/daemon/pipeline"
 	"edgeway/daemon/planner"
+	"edgeway/daemon/plural"
 	"edgeway/daemon/tracker"
 	"edgeway/proxiers"
 	"edgeway/proxiers/plan"
@@ -22,6 +23,7 @@ import (
 type checks struct {
 	endpoints *endpointcheck.Checker
 	of        planner.Checks
+	lost      lost
 }
 
 // useChecks has the Checker, which outlives the instances, do what cfg says.
@@ -57,8 +59,9 @@ func (c *checks) follow(p *planner.Planner) {
 	}
 }
 
-// conditions are one while endpoints are dead, which names the one that is dead for longest. Strangers ask for it.
-func (c *checks) conditions() []health.Condition {
+// conditions are one while endpoints are dead, which names the one that is dead for longest, and one while a port of a
+// Service of the plan has no other. Strangers ask for them.
+func (c *checks) conditions(p *plan.Plan) []health.Condition {
 	dead := c.endpoints.Dead()
 	if dead.Len() == 0 {
 		return nil
@@ -70,9 +73,9 @@ func (c *checks) conditions() []health.Condition {
 		}
 	}
 	fault := dead.Faults[first]
-	text := fmt.Sprintf("%d of %d endpoints that are checked do not answer, %s for one (%s): connections go to the other endpoints of their Services, if there are any",
-		dead.Len(), c.endpoints.Endpoints(), first, fault.Err)
-	return []health.Condition{{Name: "endpoint-checks", Level: health.Degraded, Since: fault.Since, Message: text}}
+	text := fmt.Sprintf("%d of %s without an answer, %s for one (%s): they get no connections while another one of their Service answers",
+		dead.Len(), plural.Of(c.endpoints.Endpoints(), "checked endpoint"), first, fault.Err)
+	return append(c.lost.conditions(p, dead), health.Condition{Name: "endpoint-checks", Level: health.Warning, Since: fault.Since, Message: text})
 }
 
 // status is for edgeway status; nil: nothing is checked.
@@ -83,7 +86,7 @@ func (c *checks) status() *control.StatusChecks {
 	return control.NewStatusChecks(c.endpoints.Endpoints(), c.endpoints.Dead())
 }
 
-// out gives what a ServicePort does without because it is dead.
+// out names the dead endpoints of a ServicePort.
 func (c *checks) out(state pipeline.State, sp *plan.ServicePort) []string {
 	if !c.on() || state.Snapshot == nil {
 		return nil

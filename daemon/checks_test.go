@@ -67,7 +67,7 @@ func TestChecksOutlastAReload(t *testing.T) {
 	endpoints := endpointcheck.New(slog.New(slog.DiscardHandler))
 	at := deadEndpoint(t)
 	c := useChecks(checking(config.CheckedFile), endpoints)
-	if !c.of.Manifests || c.of.API || c.conditions() != nil || c.status() == nil {
+	if !c.of.Manifests || c.of.API || c.conditions(nil) != nil || c.status() == nil {
 		t.Errorf("before the first check: %+v", c)
 	}
 	endpoints.Follow(endpointcheck.Targets{All: true, Add: []netip.AddrPort{at}})
@@ -76,9 +76,9 @@ func TestChecksOutlastAReload(t *testing.T) {
 	if !next.of.Manifests || !next.of.API || !next.of.Dead().Has(at) {
 		t.Errorf("after a reload: %+v, dead are %v", next.of, next.of.Dead().List())
 	}
-	cond := next.conditions()
-	if len(cond) != 1 || cond[0].Level != health.Degraded || cond[0].Since.IsZero() ||
-		!strings.HasPrefix(cond[0].Message, "1 of 1 endpoints that are checked do not answer, "+at.String()+" for one (connection refused)") {
+	cond := next.conditions(nil)
+	if len(cond) != 1 || cond[0].Level != health.Warning || cond[0].Since.IsZero() ||
+		!strings.HasPrefix(cond[0].Message, "1 of 1 checked endpoint without an answer, "+at.String()+" for one (connection refused)") {
 		t.Errorf("conditions: %+v", cond)
 	}
 	if st := next.status(); st.Dead != 1 || st.Endpoints != 1 {
@@ -86,7 +86,7 @@ func TestChecksOutlastAReload(t *testing.T) {
 	}
 	off := useChecks(checking(), endpoints)
 	off.run(t.Context(), func(func() error) { t.Error("what is off runs") })
-	if off.conditions() != nil || off.status() != nil || endpoints.Dead().Len() != 0 || endpoints.Endpoints() != 0 {
+	if off.conditions(nil) != nil || off.status() != nil || endpoints.Dead().Len() != 0 || endpoints.Endpoints() != 0 {
 		t.Errorf("turned off: %+v", off)
 	}
 }
@@ -134,5 +134,49 @@ func TestADeadEndpointOfAManifest(t *testing.T) {
 	out := c.out(pipeline.State{Snapshot: snap}, next.Services[0])
 	if len(out) != 1 || !strings.HasPrefix(out[0], at.String()+" does not answer since ") {
 		t.Errorf("out are %q", out)
+	}
+}
+
+// A port none of whose endpoints answers is a problem: connections to it fail. One that has another endpoint is not.
+func TestServicesWithoutALivingEndpoint(t *testing.T) {
+	at := netip.MustParseAddrPort
+	since := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	dead := &endpointcheck.Dead{Faults: map[netip.AddrPort]endpointcheck.Fault{
+		at("10.1.0.1:80"): {Since: since, Err: "connection refused"}, at("10.1.0.2:80"): {Since: since.Add(time.Minute), Err: "no answer"},
+	}}
+	port := func(name string, r plan.Route, cluster, local []string) *plan.ServicePort {
+		sp := &plan.ServicePort{Name: plan.ServicePortName{Namespace: "a", Name: name, Protocol: plan.TCP}, Family: plan.IPv4}
+		sp.Frontends = []plan.Frontend{{Routes: [3]plan.Route{{Verdict: plan.Forward}, {Verdict: plan.Forward}, r}}}
+		for pool, list := range map[plan.Pool][]string{plan.ClusterPool: cluster, plan.LocalPool: local} {
+			for _, a := range list {
+				sp.Pools[pool] = append(sp.Pools[pool], plan.Endpoint{Addr: at(a)})
+			}
+		}
+		return sp
+	}
+	cluster, local := plan.Route{Verdict: plan.Forward}, plan.Route{Verdict: plan.Forward, Pool: plan.LocalPool}
+	both, living := []string{"10.1.0.1:80", "10.1.0.2:80"}, []string{"10.1.0.3:80"}
+	alive := port("alive", cluster, living, both) // nothing uses the local pool
+	for name, c := range map[string]struct {
+		services []*plan.ServicePort
+		want     string
+	}{
+		"none":               {[]*plan.ServicePort{alive, port("empty", cluster, nil, nil)}, ""},
+		"one":                {[]*plan.ServicePort{alive, port("web", cluster, both, nil)}, "connections to a/web/TCP (IPv4) fail: of the endpoints that they may go to none answers, 10.1.0.1:80 for one (connection refused)"},
+		"those of this host": {[]*plan.ServicePort{port("web", local, living, both)}, "connections to a/web/TCP (IPv4) fail: of the endpoints that they may go to none answers, 10.1.0.1:80 for one (connection refused)"},
+		"two":                {[]*plan.ServicePort{port("web", cluster, both, nil), port("x", cluster, both[1:], nil)}, "connections to a/web/TCP (IPv4) fail: of the endpoints that they may go to none answers, 10.1.0.1:80 for one (connection refused); and so do those to 1 more"},
+	} {
+		var l lost
+		got := l.conditions(&plan.Plan{Services: c.services}, dead)
+		if len(got) == 0 && c.want == "" {
+			continue
+		}
+		if len(got) != 1 || got[0].Level != health.Problem || got[0].Message != c.want || !got[0].Since.Equal(since.Add(time.Minute)) ||
+			got[0].Mend != "start the program at 10.1.0.1:80; if it runs there: edgeway doctor --connect a/web --trace" {
+			t.Errorf("%s: %+v, want %q", name, got, c.want)
+		}
+		if again := l.conditions(&plan.Plan{Services: []*plan.ServicePort{alive}}, dead); again != nil {
+			t.Errorf("%s: it remembers %+v for another plan", name, again)
+		}
 	}
 }

@@ -62,6 +62,7 @@ type instance struct {
 	served    atomic.Bool
 	leftovers *leftovers
 	rounds    *doctor.Rounds
+	unserved  unserved
 	health    *health.Checker
 	rest      *rest
 	metrics   *metrics.Metrics
@@ -96,7 +97,8 @@ func (i *instance) assemble(ctx context.Context) error {
 	i.health = health.New(i.pipeline, i.healthSources()...)
 	i.health.Include(i.sources.concerns, "kubeconfig-refused", "kubeconfig-insecure", "credential-expiry")
 	i.health.Include(func() []health.Condition { return nodePortCondition(i.pipeline.State()) }, "nodeport-addresses")
-	i.health.Include(i.checks.conditions, "endpoint-checks")
+	i.health.Include(func() []health.Condition { return i.checks.conditions(i.pipeline.State().InForce) }, "endpoint-checks", "services-dead")
+	i.health.Include(func() []health.Condition { return portConditions(i.waiting(), i.unserved.waiting()) }, "ports")
 	i.rounds = i.newRounds()
 	i.health.Include(i.problems, checkNames()...)
 	if err := i.newStages(ctx); err != nil {
@@ -247,6 +249,7 @@ func (i *instance) runPipeline(ctx context.Context) error {
 func (i *instance) serve(ctx context.Context, group *errgroup.Group) {
 	start := func(s httpserve.Server) {
 		s.Logger = i.logger
+		s.Down = func(err error) { i.unserved.note(s.Name+".address", s.Addr, err) }
 		group.Go(func() error {
 			s.Run(ctx)
 			return nil

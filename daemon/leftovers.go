@@ -170,7 +170,7 @@ func (l *leftovers) draining() (out []control.StatusDraining) {
 
 // conditions reports rules that should not be there any more. Connections that may still end are none of these.
 func (l *leftovers) conditions() []health.Condition {
-	cond := health.Condition{Name: "leftovers", Level: health.Degraded}
+	cond := health.Condition{Name: "leftovers", Level: health.Warning}
 	of := l.list()
 	if i := slices.IndexFunc(of, func(c leftover) bool { return c.err != nil }); i >= 0 {
 		cond.Since = of[i].failing

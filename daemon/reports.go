@@ -1,6 +1,9 @@
 package daemon
 
 import (
+	"fmt"
+	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -38,8 +41,9 @@ func (i *instance) status() control.Status {
 	return control.NewStatus(control.StatusInput{
 		Version: i.opts.Version, Revision: i.opts.Revision, ConfigPath: i.opts.ConfigPath, Started: i.opts.Started,
 		Zone:  i.cfg.Node.Zone,
-		State: i.state(), Health: i.health.Report(), Sources: i.healthSources(),
-		LastKnown: i.lastKnown(), Waiting: i.waiting(), Draining: i.leftovers.draining(), Checks: i.checks.status(),
+		State: shown(i.state()), Health: i.health.Report(), Sources: i.healthSources(),
+		LastKnown: i.lastKnown(), Waiting: slices.Concat(i.waiting(), i.unserved.waiting()), Draining: i.leftovers.draining(),
+		Checks: i.checks.status(),
 	})
 }
 
@@ -81,15 +85,53 @@ func nodePortCondition(s pipeline.State) []health.Condition {
 	if s.Plan == nil || len(s.Plan.Node.NodePortAddrs) > 0 {
 		return nil
 	}
-	for _, p := range s.PlanProblems {
-		if p.Object.Kind == source.KindSetting && p.Object.Name == planner.NodePortSetting {
-			return []health.Condition{{Name: "nodeport-addresses", Level: health.Problem, Message: "NodePorts do not work: " + p.Message}}
-		}
+	i := slices.IndexFunc(s.PlanProblems, ofNodePorts)
+	if i < 0 {
+		return nil
 	}
-	return nil
+	return []health.Condition{{
+		Name: "nodeport-addresses", Level: health.Problem,
+		Message: "NodePorts do not work: " + s.PlanProblems[i].Message, Mend: mendNodePorts(s.Plan.Node.HostAddrs),
+	}}
 }
 
-// waiting are the ports that stages cannot listen on.
+func ofNodePorts(p source.Problem) bool {
+	return p.Object.Kind == source.KindSetting && p.Object.Name == planner.NodePortSetting
+}
+
+// mendNodePorts proposes an address of each family, and names the others: which of them clients use nobody here knows.
+func mendNodePorts(held []netip.Addr) string {
+	var proposed, others []string
+	seen := map[plan.Family]bool{}
+	for _, a := range held {
+		switch family := plan.FamilyOf(a); {
+		case !a.IsGlobalUnicast():
+		case seen[family]:
+			others = append(others, a.String())
+		default:
+			seen[family] = true
+			proposed = append(proposed, fmt.Sprintf("%q", a))
+		}
+	}
+	if len(proposed) == 0 {
+		return ""
+	}
+	mend := "node.addresses = [" + strings.Join(proposed, ", ") + "]"
+	if len(others) > 0 {
+		mend += "  # or " + strings.Join(others, ", ")
+	}
+	return mend
+}
+
+// shown is the state without the problem that a condition tells.
+func shown(s pipeline.State) pipeline.State {
+	if len(nodePortCondition(s)) > 0 {
+		s.PlanProblems = slices.DeleteFunc(slices.Clone(s.PlanProblems), ofNodePorts)
+	}
+	return s
+}
+
+// waiting are the ports of Services that stages cannot listen on.
 func (i *instance) waiting() []proxiers.Waiting {
 	var out []proxiers.Waiting
 	for _, s := range i.stages {

@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"fmt"
 	"os"
 
 	"edgeway/daemon/doctor"
@@ -60,8 +59,5 @@ func (i *instance) facts() doctor.Facts {
 	f := factsOf(&state)
 	f.PID = os.Getpid()
 	f.Orphans, f.Sources, f.Conditions = orphans(i.sources.tracker), i.sources.facts(), i.health.Report().Conditions
-	for _, w := range i.waiting() {
-		f.NotListening = append(f.NotListening, fmt.Sprintf("%s of %s: %v", w.Address, w.Service, w.Err))
-	}
 	return f
 }

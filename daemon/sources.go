@@ -144,7 +144,7 @@ func (s *sources) concerns() (out []health.Condition) {
 		return nil
 	}
 	for _, c := range s.kube.Concerns() {
-		out = append(out, health.Condition{Name: c.Name, Level: health.Degraded, Since: c.Since, Message: c.Message})
+		out = append(out, health.Condition{Name: c.Name, Level: health.Warning, Since: c.Since, Message: c.Message})
 	}
 	return out
 }

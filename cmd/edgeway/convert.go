@@ -21,7 +21,7 @@ the standard input.
 The configuration is printed; "edgeway config check" tells what it cannot take. What has no counterpart, another meaning or another
 default is said on standard error, a line for each setting.`,
 		Example: "  kubectl -n kube-system get configmap kube-proxy -o yaml | edgeway convert - > edgeway.toml",
-		Args:    cobra.ExactArgs(1),
+		Args:    between(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			text, err := readInput(cmd, args[0])
 			if err != nil {

@@ -31,7 +31,7 @@ is not answered, and names the rule that drops them, whoever made it.
 
 The exit code is 4 when there is a problem, and else 0, also with warnings.`,
 		Example: "  edgeway doctor\n  edgeway doctor --connect default/web --trace",
-		Args:    cobra.MaximumNArgs(1),
+		Args:    between(0, 1),
 
 		ValidArgsFunction: g.completeService(0),
 	}
@@ -47,7 +47,7 @@ The exit code is 4 when there is a problem, and else 0, also with warnings.`,
 		h, found := daemon.Examined(cmd.Context(), g.config, slog.New(slog.DiscardHandler))
 		found = append(found, doctor.Look(cmd.Context(), h, doctor.Checks())...)
 		if *connects && h.Plan != nil {
-			try.Plan, try.Only = h.Plan, strings.Join(args, "")
+			try.Plan, try.Only, try.Unchecked = h.Plan, strings.Join(args, ""), h.Unchecked()
 			found = append(found, connect.Look(cmd.Context(), try)...)
 		}
 		report := doctor.NewReport(h, found)

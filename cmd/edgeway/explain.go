@@ -26,7 +26,7 @@ The protocol is tcp (the default), udp or sctp.
 
 If no daemon runs, the last-known state, the manifests and the routes of this host say what one would do.`,
 		Example: "  edgeway explain 198.51.100.7 203.0.113.10:443\n  edgeway explain host kube-system/kube-dns:53/udp\n  edgeway explain host localhost:30080",
-		Args:    cobra.ExactArgs(2),
+		Args:    between(2, 2),
 	}
 	asJSON := jsonFlag(cmd)
 	exitCode := cmd.Flags().Bool("exit-code", false, "exit with 4 if the connection is not forwarded to an endpoint")

@@ -52,6 +52,8 @@ func TestTheWordThatWasMeantIsProposed(t *testing.T) {
 		"status --jsno":             `unknown flag: --jsno: did you mean "--json"?`,
 		"status --conifg x":         `unknown flag: --conifg: did you mean "--config"?`,
 		"plan -json":                `unknown shorthand flag: 'j' in -json: did you mean "--json"?`,
+		"explain host":              `too few arguments: the usage is "edgeway explain source destination[/protocol]"`,
+		"plan a/b c/d":              `too many arguments: the usage is "edgeway plan [namespace/name]"`,
 		"config check --everything": `unknown flag: --everything: see "edgeway config check --help"`,
 	} {
 		code, stdout, stderr := run(t, strings.Fields(args)...)

@@ -20,7 +20,7 @@ func manCommand() *cobra.Command {
 		Use:    "man folder",
 		Short:  "Write the manual of each command into a folder",
 		Hidden: true,
-		Args:   cobra.ExactArgs(1),
+		Args:   between(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			date := time.Now()
 			if epoch, err := strconv.ParseInt(os.Getenv("SOURCE_DATE_EPOCH"), 10, 64); err == nil {

@@ -62,3 +62,17 @@ func unknownFlag(cmd *cobra.Command, fault error) error {
 	cmd.Flags().VisitAll(func(f *pflag.Flag) { known = append(known, "--"+f.Name) })
 	return meant(fault, "--"+word, known, cmd)
 }
+
+// between wants so many arguments.
+func between(least, most int) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		fault := "too many"
+		switch {
+		case len(args) < least:
+			fault = "too few"
+		case len(args) <= most:
+			return nil
+		}
+		return fmt.Errorf("%s arguments: the usage is %q", fault, cmd.Parent().CommandPath()+" "+cmd.Use)
+	}
+}

@@ -16,7 +16,7 @@ func planCommand(g *globals) *cobra.Command {
 
 For each port of a Service: its addresses, what happens to connections from pods, from this host and from outside, and
 the endpoints. An object that is ignored, wholly or in part, is named with the reason.`,
-		Args:              cobra.MaximumNArgs(1),
+		Args:              between(0, 1),
 		ValidArgsFunction: g.completeService(0),
 	}
 	asJSON := jsonFlag(cmd)

@@ -15,6 +15,9 @@ func statusCommand(g *globals) *cobra.Command {
 		Short: "Show the state of the running daemon, problems first",
 		Long: `Show the state of the running daemon, problems first.
 
+Each condition is "unhealthy" (the rules are not right), a "problem" (they are, and connections fail), or a "warning"
+(connections work).
+
 The exit code is 0 when it is healthy, 4 when it is degraded (connections fail though the rules are right), unhealthy (the
 rules are not right) or has not read its manifests since the start, and 3 when no daemon answers.`,
 		Args: cobra.NoArgs,

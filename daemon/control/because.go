@@ -11,8 +11,11 @@ import (
 )
 
 // because adds to the reason what the objects say, and what to do.
-func (s *Subject) because(e *Explanation, d plan.Decision) {
+func (s *Subject) because(p *plan.Plan, e *Explanation, d plan.Decision, dst netip.Addr) {
 	if d.Service == nil {
+		if d.Verdict == plan.OtherPort {
+			e.Reason += ": " + portsAt(p, dst)
+		}
 		return
 	}
 	switch {
@@ -57,7 +60,7 @@ func mendNoWay(d plan.Decision) string {
 	if d.Service == nil {
 		return "add a route"
 	}
-	return "add a route, such as a default route: the kernel looks it up before it sends the packet to an endpoint, so where it leads does not matter"
+	return "add a route, such as a default route: the kernel looks it up before it sends the packet to an endpoint, so where it leads does not matter. With routes.services = \"auto\" the daemon keeps one"
 }
 
 // problems gives those of the Service that has the destination, and of those that ask for it in vain.

@@ -26,9 +26,9 @@ func TestDeadEndpointsAreListed(t *testing.T) {
 		lines  int
 	}{
 		{nil, nil, 0},
-		{NewStatusChecks(70, nil), []string{"checks     70 endpoints are checked, 0 of them do not answer"}, 1},
+		{NewStatusChecks(70, nil), []string{"checks     70 endpoints checked, 0 without an answer"}, 1},
 		{NewStatusChecks(70, dead), []string{
-			"checks     70 endpoints are checked, 60 of them do not answer",
+			"checks     70 endpoints checked, 60 without an answer",
 			"10.1.0.0:80 does not answer for 1m0s: connection refused", "10.1.0.49:80", "and 10 more",
 		}, 52},
 	} {
@@ -49,7 +49,7 @@ func TestDeadEndpointsAreListed(t *testing.T) {
 	}
 }
 
-func TestPlanAndExplainSayWhatIsLeftOut(t *testing.T) {
+func TestPlanAndExplainSayWhatIsDead(t *testing.T) {
 	const why = "10.3.0.1:8080 does not answer since noon: connection refused"
 	d := &daemon{state: testState()}
 	d.Out = func(sp *plan.ServicePort) []string {
@@ -79,7 +79,7 @@ func TestPlanAndExplainSayWhatIsLeftOut(t *testing.T) {
 		if err := e.WriteText(&text); err != nil {
 			t.Fatal(err)
 		}
-		if got := strings.Contains(text.String(), fmt.Sprintf("left out   %s\n", why)); got != want {
+		if got := strings.Contains(text.String(), fmt.Sprintf("dead       %s\n", why)); got != want {
 			t.Errorf("explain %s:\n%s", dst, &text)
 		}
 	}

@@ -64,7 +64,7 @@ type Subject struct {
 	Gaps  Gaps
 	// Way asks the kernel for its way to an address; see nodeinfo.WayTo. Never nil.
 	Way func(netip.Addr) (nodeinfo.Way, error)
-	// Out says which endpoints a ServicePort does without because they are dead, and why; nil: nobody checks them.
+	// Out names the dead endpoints of a ServicePort, and says how they fail; nil: nobody checks them.
 	Out func(*plan.ServicePort) []string
 	// Offline is that of Explanation.
 	Offline string
@@ -99,7 +99,7 @@ func (s *Subject) Explain(src, dst, proto string) (Explanation, error) {
 		}
 		return e, nil
 	}
-	s.because(&e, d)
+	s.because(p, &e, d, q.packet.Dst.Addr())
 	s.ways(&e, d, q.packet.Src)
 	return e, nil
 }

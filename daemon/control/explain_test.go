@@ -69,7 +69,7 @@ func TestExplainSaysWhatDecideSays(t *testing.T) {
 		{"192.0.2.99", "192.0.2.7:30080", "", "outside", "forward", "NodePort *:30080"},
 		{"192.0.2.99", "203.0.113.1:80", "", "outside", "drop", "loadBalancerSourceRanges"},
 		{"192.0.2.99", "10.96.0.2:53/udp", "", "outside", "reject", "no ready endpoint"},
-		{"192.0.2.99", "10.96.0.1:81", "", "outside", "reject", "no Service uses its port 81/TCP"},
+		{"192.0.2.99", "10.96.0.1:81", "", "outside", "reject", "no Service uses its port 81/TCP: default/web has 80/TCP (http)"},
 		{"192.0.2.99", "10.96.9.9:81", "", "outside", "drop", "no Service has it"},
 		{"192.0.2.99", "192.0.2.8:30080", "", "outside", "pass", "192.0.2.8 is no address of this host"},
 		{"192.0.2.99", "127.0.0.1:30080", "", "outside", "drop", "martian"},
@@ -117,7 +117,8 @@ func TestExplainRefusesWhatItCannotRead(t *testing.T) {
 		{"192.0.2.1", "default/web:80/icmp", "", "icmp"},
 		{"192.0.2.1", "[fd00::1]:80", "", "address families"},
 		{"host", "[fd00::1]:80", "", "no IPv6 address"},
-		{"host", "default/none", "", "Service default/none does not exist"},
+		{"host", "default/none", "", "Service default/none does not exist, or has no ClusterIP"},
+		{"host", "default/wbe", "", "Service default/wbe does not exist, or has no ClusterIP; did you mean default/web?"},
 		{"host", "default/web", "", "several ports, 80/TCP (http), 9090/TCP (metrics): name one, as in default/web:PORT/PROTOCOL"},
 		{"host", "default/web:81", "", "no such port in this address family: it has 80/TCP (http), 9090/TCP (metrics)"},
 		{"fd00::99", "default/idle", "", "no such port in this address family"},
@@ -147,7 +148,7 @@ func TestExplainSaysWhereThereIsNoRoute(t *testing.T) {
 	s := subjectOf(testPlan())
 	s.Way = noWay
 	e, text := explained(t, s, "host", "default/web", "")
-	if e.Verdict != "unreachable" || e.Source != "host" || e.Mend == "" || e.Service == "" || !strings.HasPrefix(text, "unreachable: no route to 10.96.0.1: network is unreachable") {
+	if e.Verdict != "unreachable" || e.Source != "host" || !strings.Contains(e.Mend, `routes.services = "auto"`) || e.Service == "" || !strings.HasPrefix(text, "unreachable: no route to 10.96.0.1: network is unreachable") {
 		t.Errorf("no route to a ClusterIP:\n%s", text)
 	}
 	e, text = explained(t, s, "192.0.2.99", "10.96.0.1:80", "")

@@ -40,7 +40,7 @@ type PlanService struct {
 	LongLived bool           `json:"longLived,omitempty"`
 	Frontends []PlanFrontend `json:"frontends"`
 	Endpoints []PlanEndpoint `json:"endpoints"`
-	// Out are the endpoints that checks keep out of the pools, with the reason, one line each.
+	// Out are the dead endpoints, and how they fail, one line each. They are in no pool while another one answers.
 	Out []string `json:"out,omitempty"`
 	// Gaps are what the backend or a follower does differently, one sentence each.
 	Gaps []string `json:"gaps,omitempty"`
@@ -137,7 +137,12 @@ func (v Plan) Only(name string) (Plan, error) {
 		}
 	}
 	if len(v.Services)+len(v.Problems) == 0 {
-		return v, fmt.Errorf("Service %s does not exist, or has no ClusterIP", name)
+		var known []string
+		for _, s := range all.Services {
+			namespace, rest, _ := strings.Cut(s.Name, "/")
+			known = append(known, namespace+"/"+rest[:strings.IndexAny(rest, ":/")])
+		}
+		return v, unknownService(name, known)
 	}
 	return v, nil
 }

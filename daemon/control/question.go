@@ -2,12 +2,14 @@ package control
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
 
+	"edgeway/daemon/nearest"
 	"edgeway/daemon/nodeinfo"
 	"edgeway/daemon/tracker"
 	"edgeway/proxiers/plan"
@@ -199,7 +201,28 @@ func (s *Subject) unserved(name tracker.Name) error {
 	if snap := s.State.Snapshot; snap != nil && snap.Find(name) != nil {
 		return fmt.Errorf("Service %s/%s is served at no address: see edgeway plan %s/%s", name.Namespace, name.Name, name.Namespace, name.Name)
 	}
-	return fmt.Errorf("Service %s/%s does not exist, or has no ClusterIP", name.Namespace, name.Name)
+	return unknownService(name.Namespace+"/"+name.Name, s.Services())
+}
+
+// unknownService proposes the one that was meant.
+func unknownService(name string, known []string) error {
+	text := fmt.Sprintf("Service %s does not exist, or has no ClusterIP", name)
+	if near, ok := nearest.Word(name, known); ok {
+		text += "; did you mean " + near + "?"
+	}
+	return errors.New(text)
+}
+
+// portsAt names the Services that have a ClusterIP, and their ports.
+func portsAt(p *plan.Plan, addr netip.Addr) string {
+	var names, ports []string
+	for _, sp := range p.Services {
+		if slices.ContainsFunc(sp.Frontends, func(f plan.Frontend) bool { return f.Kind == plan.ClusterIP && f.Addr == addr }) {
+			names = append(names, sp.Name.Namespace+"/"+sp.Name.Name)
+			ports = append(ports, portText(sp))
+		}
+	}
+	return strings.Join(slices.Compact(names), ", ") + " has " + strings.Join(ports, ", ")
 }
 
 // fits reports whether the ServicePort is one that was asked for.

@@ -56,7 +56,7 @@ func (s PlanService) write(p *printer) {
 		p.print("  no endpoint\n")
 	}
 	for _, out := range s.Out {
-		p.print("  %-14s %s\n", "left out", out)
+		p.print("  %-14s %s\n", "dead", out)
 	}
 	for _, gap := range s.Gaps {
 		p.print("  %-14s %s\n", "gap", gap)
@@ -131,7 +131,7 @@ func (e Explanation) WriteText(w io.Writer) error {
 		p.line("endpoints", "%s %s%s", ep.Address, sees, after(", ", ep.Way))
 	}
 	for _, out := range e.Out {
-		p.line("left out", "%s", out)
+		p.line("dead", "%s", out)
 	}
 	return p.err
 }

@@ -9,6 +9,7 @@ import (
 
 	"edgeway/daemon/clean"
 	"edgeway/daemon/health"
+	"edgeway/daemon/plural"
 )
 
 // printer writes lines of a heading and a text, and remembers the first failure.
@@ -80,7 +81,7 @@ func (s Status) since(c health.Condition) string {
 }
 
 func (s Status) kernel(p *printer) {
-	p.line("serving", "%d Services, %d ServicePorts, %d endpoints", s.Counts.Services, s.Counts.ServicePorts, s.Counts.Endpoints)
+	p.line("serving", "%s, %s, %s", plural.Of(s.Counts.Services, "Service"), plural.Of(s.Counts.ServicePorts, "ServicePort"), plural.Of(s.Counts.Endpoints, "endpoint"))
 	p.line("backend", "%s", s.stage(s.Backend))
 	for _, f := range s.Followers {
 		p.line("followers", "%s", s.stage(f))
@@ -89,7 +90,7 @@ func (s Status) kernel(p *printer) {
 		p.line("draining", "%s, which is not configured: its connections may end within %s, then they are cut", d.Name, age(d.Deadline.Sub(s.Time)))
 	}
 	if s.Drift.Repairs > 0 {
-		p.line("drift", "%d repairs, the last %s ago: %s", s.Drift.Repairs, age(s.Time.Sub(s.Drift.Last)), s.Drift.Reason)
+		p.line("drift", "%s, the last %s ago: %s", plural.Of(int(s.Drift.Repairs), "repair"), age(s.Time.Sub(s.Drift.Last)), s.Drift.Reason)
 	}
 }
 
@@ -103,7 +104,7 @@ func (s Status) stage(st StatusStage) string {
 		parts = append(parts, running)
 	}
 	if st.Err != "" {
-		parts = append(parts, fmt.Sprintf("failing for %s, %d attempts: %s", age(s.Time.Sub(st.FailingSince)), st.Attempts, st.Err))
+		parts = append(parts, fmt.Sprintf("failing for %s, %s: %s", age(s.Time.Sub(st.FailingSince)), plural.Of(st.Attempts, "attempt"), st.Err))
 	}
 	if st.LastSync.IsZero() {
 		parts = append(parts, "no sync has succeeded yet")
@@ -124,9 +125,9 @@ func (s Status) lastSync(st StatusStage) string {
 			kind = "full"
 		}
 		took := time.Duration(st.Seconds * float64(time.Second)).Round(100 * time.Microsecond)
-		text += fmt.Sprintf("; last change %s, %d ServicePorts in %s", kind, st.ServicePorts, took)
+		text += fmt.Sprintf("; last change %s, %s in %s", kind, plural.Of(st.ServicePorts, "ServicePort"), took)
 	}
-	return text + fmt.Sprintf("; %d full and %d partial syncs", st.FullSyncs, st.PartialSyncs)
+	return text + "; " + plural.Of(int(st.FullSyncs), "full sync") + " and " + plural.Of(int(st.PartialSyncs), "partial sync")
 }
 
 func (s Status) sources(p *printer) {
@@ -185,9 +186,6 @@ func (s Status) listed() bool {
 }
 
 func (s Status) problems(p *printer) {
-	for _, n := range s.NotListening {
-		p.line("waiting", "%s", n)
-	}
 	for _, problem := range s.Problems.First {
 		p.line("problems", "%s", problem)
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"edgeway/daemon/config"
 	"edgeway/daemon/doctor/finding"
 	"edgeway/daemon/health"
 	"edgeway/daemon/nodeinfo"
@@ -92,9 +93,12 @@ func TestPortsOfOtherPrograms(t *testing.T) {
 	wants(t, h, "ports", "ok: ") // they may be the daemon's own
 	h.Unasked, h.PID = finding.Finding{}, 7
 	wants(t, h, "ports", "ok: ")
-	h.NotListening = []string{"127.0.0.1:30080 of default/web/TCP: address already in use"}
+	h.Conditions = []health.Condition{
+		{Name: "ports", Level: health.Problem, Message: "127.0.0.1:30080 of default/web/TCP is not served: in use", Mend: "ss"},
+		{Name: "ports", Level: health.Warning, Message: "[::]:10256 of health.address is not served: in use", Mend: "ss"},
+	}
 	f.listeners = append(f.listeners, listener(plan.TCP, "0.0.0.0:30080"))
-	wants(t, h, "ports", "problem: … 127.0.0.1:30080 of default/web/TCP: address already in use", "warning: … tcp 0.0.0.0:30080, the NodePort of default/web/TCP: connections from other hosts go to the Service")
+	wants(t, h, "ports", "problem: 127.0.0.1:30080 of default/web/TCP is not served: in use | ss", "warning: [::]:10256 of health.address is not served: in use | ss", "warning: … tcp 0.0.0.0:30080, the NodePort of default/web/TCP: connections from other hosts go to the Service")
 }
 
 func TestTheDaemonsOwnConditions(t *testing.T) {
@@ -109,11 +113,12 @@ func TestTheDaemonsOwnConditions(t *testing.T) {
 	wants(t, h, "daemon", "ok: … process 7, has plan 5 in force")
 	h.Conditions = []health.Condition{
 		{Name: "backend-sync", Level: health.Unhealthy, Message: "late"},
-		{Name: "quarantine", Level: health.Degraded, Message: "left out"},
+		{Name: "quarantine", Level: health.Warning, Message: "left out"},
+		{Name: "services-dead", Level: health.Problem, Message: "refused", Mend: "start it"},
 		{Name: "ip-forward", Level: health.Problem},
-		{Name: "source-kube", Level: health.Degraded}, // looked at anew
+		{Name: "source-kube", Level: health.Warning}, // looked at anew
 	}
-	wants(t, h, "daemon", "problem: backend-sync: late | edgeway status", "warning: quarantine: left out")
+	wants(t, h, "daemon", "problem: backend-sync: late | edgeway status", "problem: services-dead: refused | start it", "warning: quarantine: left out")
 }
 
 func TestBackendAndItsDropIn(t *testing.T) {
@@ -213,7 +218,13 @@ func TestServicesWithoutEndpoints(t *testing.T) {
 	rejected := plan.Frontend{Addr: addr("10.96.0.11"), Port: 80, Routes: [3]plan.Route{{Verdict: plan.Reject}, {Verdict: plan.Reject}, {Verdict: plan.Reject}}}
 	dropped := plan.Frontend{Addr: addr("10.96.0.12"), Port: 80, Routes: [3]plan.Route{{Verdict: plan.Drop}, {Verdict: plan.Drop}, {Verdict: plan.Drop}}}
 	h, _ := testHost()
-	wants(t, h, "services", "ok: each of 1 ports of Services has an endpoint")
+	wants(t, h, "services", "ok: 1 port of Services, each with an endpoint")
+	h.Config.Source.File.Paths, h.Config.Source.Kube.Kubeconfig = []string{"/m"}, "/k"
+	wants(t, h, "services", `ok: 1 port of Services, each with an endpoint; edgeway doctor --connect tries whether they answer, and with checks.tcp.sources = ["file", "kube"] the daemon`)
+	h.Config.Checks.TCP.Sources = []config.CheckedSource{config.CheckedKube, config.CheckedFile}
+	if got := run(t, h, "services"); len(got) != 1 || strings.Contains(got[0], ";") {
+		t.Errorf("where all endpoints are checked: %q", got)
+	}
 	idle, local := servicePort("idle", []plan.Frontend{rejected}, "10.1.1.1:1"), servicePort("local", []plan.Frontend{dropped}, "10.1.1.1:1")
 	h.Plan.Services = append(h.Plan.Services, idle, local)
 	h.Services = []*tracker.Service{service("idle", ""), service("web", "", "10.244.1.11")}
@@ -221,7 +232,7 @@ func TestServicesWithoutEndpoints(t *testing.T) {
 	wants(t, h, "services",
 		"warning: connections to default/idle/TCP (IPv4) are rejected: its EndpointSlice idle-1 has no endpoints",
 		`warning: connections to default/local/TCP (IPv4) are dropped: its traffic policy is Local … | node.local_policy = "cluster"`,
-		"warning: EndpointSlice default/x of Service y is used by nothing")
+		"warning: EndpointSlice default/x of Service y is used by nothing … | correct the label kubernetes.io/service-name of the EndpointSlice, or give that Service a clusterIP")
 	h.Services = nil // they are not known
 	h.Plan.Services, h.Orphans = h.Plan.Services[1:2], nil
 	for range 30 {

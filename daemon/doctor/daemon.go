@@ -30,9 +30,9 @@ func daemon(_ context.Context, h *Host) []finding.Finding {
 		switch {
 		case slices.ContainsFunc(Checks(), isCheck), strings.HasPrefix(c.Name, "source-"):
 		case c.Level == health.Unhealthy, c.Level == health.Problem:
-			out = append(out, problem(details, "%s: %s", c.Name, c.Message))
+			out = append(out, problem(orElse(c.Mend, details), "%s: %s", c.Name, c.Message))
 		default:
-			out = append(out, warning(details, "%s: %s", c.Name, c.Message))
+			out = append(out, warning(orElse(c.Mend, details), "%s: %s", c.Name, c.Message))
 		}
 	}
 	switch {

@@ -39,7 +39,7 @@ func Checks() []Check {
 		{Name: firewall.Check, Cheap: true, Run: foreignRules},
 		{Name: "conntrack", Cheap: true, Run: conntrack},
 		{Name: "sysctls", Run: sysctls},
-		{Name: "ports", Run: ports},
+		{Name: portsCheck, Run: ports},
 		{Name: "api-server", Run: apiServer},
 		{Name: "credentials", Run: credentials},
 		{Name: "sources", Run: sources},

@@ -28,7 +28,7 @@ func TestFactsPassTheSocket(t *testing.T) {
 	web.Spec.NoSources = []plan.Family{plan.IPv6}
 	want := Facts{
 		PID: 7, NodeObject: true, Plan: h.Plan, InForce: true, Services: []*tracker.Service{web}, Orphans: []string{"x"},
-		Sources: []Source{{"kube", source.Status{Synced: true, LastContact: time.Unix(1e9, 0).UTC(), Err: "y"}}}, NotListening: []string{"z"},
+		Sources:    []Source{{"kube", source.Status{Synced: true, LastContact: time.Unix(1e9, 0).UTC(), Err: "y"}}},
 		Conditions: []health.Condition{{Name: "a", Level: health.Problem, Message: "b", Mend: "c"}},
 	}
 	raw, err := json.Marshal(want)

@@ -64,11 +64,9 @@ type Facts struct {
 	// NodeObject says that the cluster has a Node for this host, which endpoints may be on.
 	NodeObject bool `json:"nodeObject,omitempty"`
 	// Orphans are EndpointSlices of manifests without a Service, in words.
-	Orphans []string `json:"orphans,omitempty"`
-	Sources []Source `json:"sources,omitempty"`
-	// NotListening are ports of the daemon that it cannot listen on, with the reason.
-	NotListening []string           `json:"notListening,omitempty"`
-	Conditions   []health.Condition `json:"conditions,omitempty"`
+	Orphans    []string           `json:"orphans,omitempty"`
+	Sources    []Source           `json:"sources,omitempty"`
+	Conditions []health.Condition `json:"conditions,omitempty"`
 }
 
 // Source is the state of a source.

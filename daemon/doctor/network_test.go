@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"edgeway/daemon/config"
 	"edgeway/daemon/nodeinfo"
 	"edgeway/daemon/tracker"
 	"edgeway/proxiers/plan"
@@ -78,9 +79,12 @@ func TestRoutesToServices(t *testing.T) {
 		"ok: the ExternalIP 198.51.100.7 and 1 more: via 192.0.2.1", noIPv6)
 
 	delete(f.ways, "0.0.0.0/0")
+	h.Config.Routes.Services = config.RoutesNever
+	wants(t, h, "route-services", `problem: … 10.96.0.0/12 … dev eth0 src 192.0.2.10  # or routes.services = "auto": the daemon keeps it`, "problem: ", noIPv6)
+	h.Config.Routes.Services = config.RoutesAuto
 	wants(t, h, "route-services",
-		"problem: no packet can be sent to the Service range 10.96.0.0/12 (network is unreachable) … 10.96.0.10 of default/web/TCP … | ip route add 10.96.0.0/12 dev lo src 192.0.2.10",
-		"problem: … the ExternalIP 198.51.100.7 and 1 more … | ip route add 198.51.100.7 dev lo src 192.0.2.10", noIPv6)
+		"problem: no packet can be sent to the Service range 10.96.0.0/12 (network is unreachable) … 10.96.0.10 of default/web/TCP … | ip route add 10.96.0.0/12 dev eth0 src 192.0.2.10",
+		"problem: … the ExternalIP 198.51.100.7 and 1 more … | ip route add 198.51.100.7 dev eth0 src 192.0.2.10", noIPv6)
 
 	h.Plan.Node.HostAddrs = slices.Insert(h.Plan.Node.HostAddrs, 3, addr("fd00:2::10"))
 	wants(t, h, "route-services", "problem: ", "problem: ", "problem: … | ip -6 route add fd00:96::/108 dev eth0 src fd00:2::10")
@@ -98,7 +102,7 @@ func TestSourceOfAnotherNetworkIsToldOf(t *testing.T) {
 	}
 	wants(t, h, "route-services", "ok: ")
 	delete(f.ways, "0.0.0.0/0")
-	wants(t, h, "route-services", "problem: … | ip route add 10.96.0.0/12 dev lo src 10.77.0.1")
+	wants(t, h, "route-services", "problem: … | ip route add 10.96.0.0/12 dev eth1 src 10.77.0.1")
 	f.ways["0.0.0.0/0"] = on("lo", "127.0.0.1")
 	wants(t, h, "route-services", "problem: … (they would have the source 127.0.0.1) … | ip route add")
 }

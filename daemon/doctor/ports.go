@@ -7,15 +7,25 @@ import (
 	"slices"
 
 	"edgeway/daemon/doctor/finding"
+	"edgeway/daemon/health"
 	"edgeway/daemon/nodeinfo"
 	"edgeway/proxiers/plan"
 )
 
+// portsCheck is the name of the check and of the condition of a daemon that cannot listen.
+const portsCheck = "ports"
+
 // ports looks for programs that have a port of Edgeway, or whose port a NodePort has.
 func ports(_ context.Context, h *Host) []finding.Finding {
 	var out []finding.Finding
-	for _, w := range h.NotListening {
-		out = append(out, problem("ss -tlnp  # shows which program listens there: stop it, or change the port", "the daemon cannot listen on %s", w))
+	for _, c := range h.Conditions {
+		switch {
+		case c.Name != portsCheck:
+		case c.Level == health.Problem:
+			out = append(out, problem(c.Mend, "%s", c.Message))
+		default:
+			out = append(out, warning(c.Mend, "%s", c.Message))
+		}
 	}
 	listeners, err := h.Listeners()
 	if err != nil {

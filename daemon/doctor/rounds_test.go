@@ -82,7 +82,7 @@ func TestRoundsFindWhatBeginsAndEnds(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		if got := strings.Count(log.String(), "connections fail because of a problem of this host"); got != 2 || !strings.Contains(log.String(), "mend=\"ip route add 10.96.0.0/12 dev lo src 192.0.2.10\"") {
+		if got := strings.Count(log.String(), "connections fail because of a problem of this host"); got != 2 || !strings.Contains(log.String(), "mend=\"ip route add 10.96.0.0/12 dev eth0 src 192.0.2.10\"") {
 			t.Errorf("told %d times in an hour, want once for each:\n%s", got, log)
 		}
 		if since := r.Problems()[0].Since.Sub(began); since > time.Second {

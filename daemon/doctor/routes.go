@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 
+	"edgeway/daemon/config"
 	"edgeway/daemon/doctor/finding"
 	"edgeway/daemon/nodeinfo"
 	"edgeway/proxiers/plan"
@@ -129,8 +130,8 @@ func (h *Host) judgeSource(t target, r nodeinfo.Way) finding.Finding {
 }
 
 // routeFor gives the command that adds a route; empty: this host has no address to send from. Rules replace the
-// destination before a packet leaves, so the device only has to be one by which the kernel accepts a route: packets to
-// addresses that no Service has end there. That is lo for IPv4; routes of IPv6 by lo reject (ip6_route_info_create).
+// destination before a packet leaves, so any device does that is up. With lo, routes of IPv6 reject (ip6_route_info_create),
+// and a forwarded packet that no rule translates goes round.
 func (h *Host) routeFor(t target) string {
 	endpoint, why := h.way(t.endpoint)
 	source := endpoint.Source
@@ -140,17 +141,22 @@ func (h *Host) routeFor(t target) string {
 	if !source.IsValid() {
 		return ""
 	}
-	if source.Is4() {
-		return fmt.Sprintf("ip route add %s dev lo src %s", short(t.to), source)
-	}
 	device := endpoint.Interface
 	if links, err := h.Links(); err == nil && (why != "" || endpoint.Local) && len(links) > 0 {
 		device = links[0]
 	}
-	if device == "" {
+	if device == "" && source.Is6() {
 		return ""
 	}
-	return fmt.Sprintf("ip -6 route add %s dev %s src %s", short(t.to), quoted(device), source)
+	ip := "ip"
+	if source.Is6() {
+		ip = "ip -6"
+	}
+	mend := fmt.Sprintf("%s route add %s dev %s src %s", ip, short(t.to), quoted(orElse(device, "lo")), source)
+	if h.Config.Routes.Services == config.RoutesNever {
+		mend += `  # or routes.services = "auto": the daemon keeps it`
+	}
+	return mend
 }
 
 // ownAddr gives an address by which others can know this host; invalid: it has none of the family.

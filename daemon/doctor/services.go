@@ -2,11 +2,14 @@ package doctor
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 
+	"edgeway/daemon/config"
 	"edgeway/daemon/doctor/finding"
 	"edgeway/daemon/planner"
+	"edgeway/daemon/plural"
 	"edgeway/daemon/tracker"
 	"edgeway/proxiers/plan"
 )
@@ -31,14 +34,43 @@ func services(_ context.Context, h *Host) []finding.Finding {
 	out := append(shorten(idle, len(idle), "Services without an endpoint"), shorten(local, len(local), "Services without an endpoint on this host")...)
 	var orphans []finding.Finding
 	for _, o := range h.Orphans {
-		orphans = append(orphans, warning("the label kubernetes.io/service-name of it, or the clusterIP of the Service",
+		orphans = append(orphans, warning("correct the label kubernetes.io/service-name of the EndpointSlice, or give that Service a clusterIP",
 			"%s is used by nothing: no Service of that name has a ClusterIP", o))
 	}
 	out = append(out, shorten(orphans, len(orphans), "EndpointSlices without a Service")...)
 	if len(out) == 0 {
-		out = append(out, ok("each of %d ports of Services has an endpoint", len(h.Plan.Services)))
+		out = append(out, ok("%s of Services, each with an endpoint%s", plural.Of(len(h.Plan.Services), "port"), h.unchecked()))
 	}
 	return out
+}
+
+// unchecked says how to know whether the endpoints answer. This check connects to nothing.
+func (h *Host) unchecked() string {
+	setting := h.Unchecked()
+	if setting == "" {
+		return ""
+	}
+	return "; edgeway doctor --connect tries whether they answer, and with " + setting + " the daemon always does"
+}
+
+// Unchecked is the setting with which a daemon checks the endpoints that it does not check; empty: there are none.
+func (h *Host) Unchecked() string {
+	var all []string
+	missing := false
+	add := func(source config.CheckedSource) {
+		all = append(all, fmt.Sprintf("%q", source))
+		missing = missing || !slices.Contains(h.Config.Checks.TCP.Sources, source)
+	}
+	if len(h.Config.Source.File.Paths) > 0 {
+		add(config.CheckedFile)
+	}
+	if h.Config.Source.Kube.Kubeconfig != "" {
+		add(config.CheckedKube)
+	}
+	if !missing {
+		return ""
+	}
+	return "checks.tcp.sources = [" + strings.Join(all, ", ") + "]"
 }
 
 // forwards reports whether any connection to the frontend goes to an endpoint.

@@ -42,14 +42,14 @@ func (c *Checker) missing() string {
 	return strings.Join(names, " and ")
 }
 
-// backendSync is degraded from the first failure, and unhealthy when the kernel has not agreed for
+// backendSync is a warning from the first failure, and unhealthy when the kernel has not agreed for
 // longer than the grace time, whether the syncs fail or one of them is stuck.
 func backendSync(s *pipeline.State, now time.Time) []Condition {
 	late := !s.OutOfSync.IsZero() && now.Sub(s.OutOfSync) > Grace
 	if s.Backend.Err == nil && !late {
 		return nil
 	}
-	cond := Condition{Name: "backend-sync", Level: Degraded, Since: s.OutOfSync}
+	cond := Condition{Name: "backend-sync", Level: Warning, Since: s.OutOfSync}
 	if late {
 		cond.Level = Unhealthy
 	}
@@ -66,7 +66,7 @@ func quarantine(s *pipeline.State) []Condition {
 		return nil
 	}
 	first := s.Quarantined[0]
-	cond := Condition{Name: "quarantine", Level: Degraded, Since: first.Since}
+	cond := Condition{Name: "quarantine", Level: Warning, Since: first.Since}
 	cond.Message = first.String()
 	if more := len(s.Quarantined) - 1; more > 0 {
 		cond.Message += fmt.Sprintf("; and %d more", more)
@@ -80,7 +80,7 @@ func followers(s *pipeline.State) []Condition {
 		f := &s.Followers[i]
 		if f.Err != nil {
 			out = append(out, Condition{
-				Name: "follower-" + f.Name, Level: Degraded, Since: f.Since,
+				Name: "follower-" + f.Name, Level: Warning, Since: f.Since,
 				Message: fmt.Sprintf("Stage %s failed %s: %v", f.Name, times(f.Attempts), f.Err),
 			})
 		}
@@ -93,7 +93,7 @@ func nodeLeaving(s *pipeline.State) (bool, Condition) {
 		return false, Condition{}
 	}
 	return true, Condition{
-		Name: "node-leaving", Level: Degraded,
+		Name: "node-leaving", Level: Warning,
 		Message: fmt.Sprintf("Node %s is being removed from the cluster: load balancers are told not to use it", s.Snapshot.Node.Name),
 	}
 }
@@ -106,7 +106,7 @@ func (c *Checker) sourceFaults(now time.Time) []Condition {
 		if st.Synced && st.Err == "" {
 			continue
 		}
-		cond := Condition{Name: "source-" + src.Name(), Level: Degraded, Since: st.LastContact, Mend: st.Mend}
+		cond := Condition{Name: "source-" + src.Name(), Level: Warning, Since: st.LastContact, Mend: st.Mend}
 		why := st.Err
 		if why == "" {
 			why = "it has not listed all objects yet"

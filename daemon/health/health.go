@@ -1,6 +1,6 @@
 // Package health says whether the daemon does its work, as a list of known faults.
 //
-// Every fault is a named condition with a sentence for a person. Some only degrade (an API server
+// Every fault is a named condition with a sentence for a person. Some are only a warning (an API server
 // that is unreachable: its last objects are still served); some make the host unhealthy, at once or when
 // they last longer than a grace time. The answers of /healthz, /livez and /readyz, the status line of
 // the service manager and `edgeway status` are all made of the same report.
@@ -21,10 +21,10 @@ const Grace = time.Minute
 // Level says how bad a condition is.
 type Level string
 
-// The levels. A degraded host still serves the Services that it knows. With a problem of the host connections fail although the
+// The levels. With a warning the host still serves the Services that it knows. With a problem of the host connections fail although the
 // rules are right: nobody is sent away for it, as another host may have the same, but it is no health.
 const (
-	Degraded  Level = "degraded"
+	Warning   Level = "warning"
 	Problem   Level = "problem"
 	Unhealthy Level = "unhealthy"
 )
@@ -32,8 +32,8 @@ const (
 // Condition is one fault that holds now.
 type Condition struct {
 	// Name is one of first-sync, backend-sync, quarantine, leftovers, nodeport-addresses, node-leaving, source-NAME,
-	// follower-NAME, kubeconfig-refused, kubeconfig-insecure, credential-expiry and endpoint-checks, or that of a check of
-	// daemon/doctor, which may have several.
+	// follower-NAME, kubeconfig-refused, kubeconfig-insecure, credential-expiry, endpoint-checks, services-dead and ports, or that of
+	// a check of daemon/doctor, which may have several.
 	Name  string    `json:"name"`
 	Level Level     `json:"level"`
 	Since time.Time `json:"since,omitzero"`
@@ -150,7 +150,7 @@ func (c *Checker) Healthy() bool { return c.Report().Healthy }
 func (c *Checker) Report() Report {
 	now, state := time.Now(), c.pipeline.State()
 	r := Report{Time: now, LastSync: state.Backend.LastSync, Synced: state.Synced(), Healthy: true, NodeEligible: true}
-	var bad, problems, degraded []Condition
+	var bad, problems, warnings []Condition
 	add := func(conditions ...Condition) {
 		for _, cond := range conditions {
 			switch cond.Level {
@@ -160,7 +160,7 @@ func (c *Checker) Report() Report {
 			case Problem:
 				problems = append(problems, cond)
 			default:
-				degraded = append(degraded, cond)
+				warnings = append(warnings, cond)
 			}
 		}
 	}
@@ -179,7 +179,7 @@ func (c *Checker) Report() Report {
 	for _, conditions := range c.others {
 		add(conditions()...)
 	}
-	r.Conditions = slices.Concat(bad, problems, degraded)
+	r.Conditions = slices.Concat(bad, problems, warnings)
 	r.Ready = r.Healthy && r.NodeEligible && !slices.ContainsFunc(c.sources, func(src Source) bool {
 		st := src.Status()
 		return st.Partial && !st.Synced

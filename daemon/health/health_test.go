@@ -189,7 +189,7 @@ func TestASourceThatWasNotReadWhole(t *testing.T) {
 			}
 		}
 		r := c.Report()
-		if len(r.Conditions) != 1 || r.Conditions[0].Name != "source-file" || r.Conditions[0].Level != Degraded || r.Conditions[0].Message != words {
+		if len(r.Conditions) != 1 || r.Conditions[0].Name != "source-file" || r.Conditions[0].Level != Warning || r.Conditions[0].Message != words {
 			t.Errorf("conditions %+v, want %q", r.Conditions, words)
 		}
 	}
@@ -232,7 +232,7 @@ func TestProblemsDegrade(t *testing.T) {
 	state := synced()
 	c := New(fixedState{state}, fixedSource{"kube", source.Status{Err: "refused"}})
 	c.Include(func() []Condition {
-		return []Condition{{Name: "leftovers", Level: Degraded}, {Name: "ip-forward", Level: Problem, Message: "it is 0", Mend: "sysctl"}}
+		return []Condition{{Name: "leftovers", Level: Warning}, {Name: "ip-forward", Level: Problem, Message: "it is 0", Mend: "sysctl"}}
 	}, "leftovers", "ip-forward", "conntrack")
 	r := c.Report()
 	if r.State() != StateDegraded || !r.Healthy || r.Summary() != "degraded: it is 0" || r.Conditions[0].Name != "ip-forward" || len(r.Conditions) != 3 {

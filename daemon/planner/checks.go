@@ -40,7 +40,7 @@ func (c *Checks) include(s *source.EndpointSlice) bool {
 	return c.API
 }
 
-// Out says of each endpoint that a ServicePort of the plan does without because it is dead what is wrong with it.
+// Out says of each dead endpoint of a ServicePort of the plan what is wrong with it, and whether it is in use nevertheless.
 func (c *Checks) Out(svc *tracker.Service, sp *plan.ServicePort) (out []string) {
 	dead := c.dead()
 	if dead.Len() == 0 {
@@ -54,8 +54,11 @@ func (c *Checks) Out(svc *tracker.Service, sp *plan.ServicePort) (out []string) 
 			}
 			for i := range s.Endpoints {
 				at := netip.AddrPortFrom(s.Endpoints[i].Addr, port.Port)
-				if why := reason(s, at, port.Protocol, dead); why != "" && s.Endpoints[i].Ready && !chosen(sp, at) {
+				if why := reason(s, at, port.Protocol, dead); why != "" && s.Endpoints[i].Ready {
 					texts[at] = fmt.Sprintf("%s does not answer %s", at, why)
+					if chosen(sp, at) {
+						texts[at] += "; it stays in use where no other one answers"
+					}
 				}
 			}
 		}

@@ -3,6 +3,7 @@ package planner
 import (
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -247,10 +248,11 @@ func TestOutSaysWhatIsWrong(t *testing.T) {
 	if got := out("dns", plan.UDP); !slices.Equal(got, []string{"10.2.0.1:53 does not answer at any of its TCP ports"}) {
 		t.Errorf("UDP: %q", got)
 	}
-	w.die("10.2.0.1:53", "10.2.0.2:53")
+	w.die("10.2.0.1:53", "10.2.0.1:9153", "10.2.0.2:53", "10.2.0.2:9153")
 	for _, protocol := range []plan.Protocol{plan.TCP, plan.UDP} {
 		port := map[plan.Protocol]string{plan.TCP: "dns-tcp", plan.UDP: "dns"}[protocol]
-		if got := out(port, protocol); got != nil {
+		got := out(port, protocol)
+		if len(got) != 2 || !strings.HasPrefix(got[0], "10.2.0.1:53 does not answer ") || !strings.HasSuffix(got[1], "; it stays in use where no other one answers") {
 			t.Errorf("%s: all stay, and out are %q", protocol, got)
 		}
 	}

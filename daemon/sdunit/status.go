@@ -9,6 +9,7 @@ import (
 	"edgeway/daemon/clean"
 	"edgeway/daemon/health"
 	"edgeway/daemon/pipeline"
+	"edgeway/daemon/plural"
 	"edgeway/proxiers/plan"
 )
 
@@ -73,7 +74,7 @@ func (v View) text(counts pipeline.Counts, since func(time.Time) string) string 
 	if !v.State.Synced() {
 		return oneLine(v.Backend + ": " + v.waiting())
 	}
-	parts := []string{v.Backend + ": " + several(counts.Services, "Service") + ", " + several(counts.Endpoints, "endpoint")}
+	parts := []string{v.Backend + ": " + plural.Of(counts.Services, "Service") + ", " + plural.Of(counts.Endpoints, "endpoint")}
 	if at := v.State.Backend.LastSync; !at.IsZero() {
 		parts[0] += ", synced " + since(at) + " ago"
 	}
@@ -93,7 +94,7 @@ func (v View) text(counts pipeline.Counts, since func(time.Time) string) string 
 		}
 	}
 	if n := len(v.State.Problems()); n > 0 {
-		parts = append(parts, several(n, "object problem"))
+		parts = append(parts, plural.Of(n, "object problem"))
 	}
 	return oneLine(strings.Join(parts, "; "))
 }
@@ -173,16 +174,4 @@ func age(d time.Duration) string {
 		return fmt.Sprintf("%d h", int(d.Hours()))
 	}
 	return fmt.Sprintf("%d days", int(d.Hours())/24)
-}
-
-// several writes 1203 things as "1,203 things".
-func several(n int, thing string) string {
-	s := fmt.Sprint(n)
-	for i := len(s) - 3; i > 0; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	if n != 1 {
-		thing += "s"
-	}
-	return s + " " + thing
 }

@@ -67,7 +67,7 @@ func TestStatusTexts(t *testing.T) {
 			for _, name := range []string{"ip-forward", "route-services", "route-services"} {
 				v.Health.Conditions = append(v.Health.Conditions, health.Condition{Name: name, Level: health.Problem})
 			}
-			v.Health.Conditions = append(v.Health.Conditions, health.Condition{Name: "source-kube", Level: health.Degraded})
+			v.Health.Conditions = append(v.Health.Conditions, health.Condition{Name: "source-kube", Level: health.Warning})
 		},
 		"nftables: 412 Services, 1,203 endpoints, synced 3 s ago; sync failing for 1 min": func(v *View) {
 			v.State.OutOfSync, v.State.Backend.Err = now.Add(-time.Minute), errors.New("x\nREADY=1")

@@ -289,7 +289,7 @@ type status struct {
 		Name     string
 		LastSync time.Time
 	}
-	Conditions []struct{ Name, Message string }
+	Conditions []struct{ Name, Message, Mend string }
 	Drift      struct{ Repairs int }
 	Problems   struct{ First []string }
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"edgeway/daemon/doctor/finding"
+	"edgeway/daemon/plural"
 	"edgeway/proxiers/plan"
 )
 
@@ -24,6 +25,8 @@ type Options struct {
 	Only string
 	// UDP has UDP asked, too. An answer is owed by DNS alone: elsewhere only a refusal tells something.
 	UDP bool
+	// Unchecked is the setting with which a daemon leaves out what does not answer; empty: it does.
+	Unchecked string
 	// Trace looks for the rule that drops what is not answered. It needs root.
 	Trace bool
 }
@@ -65,12 +68,12 @@ func Look(ctx context.Context, o Options) []finding.Finding {
 			late++
 			continue
 		}
-		out = append(out, s.findings(ctx, &traces, o.Trace)...)
+		out = append(out, s.findings(ctx, &traces, o)...)
 	}
 	skipped := func(n int, why string) {
 		if n > 0 {
 			out = append(out, finding.New(Check, finding.Warning, "edgeway doctor --connect NAMESPACE/NAME",
-				"%d ports of Services were not tried: %s, unless a Service is named", n, why))
+				"%s of Services not tried: %s, unless a Service is named", plural.Of(n, "port"), why))
 		}
 	}
 	skipped(late, fmt.Sprintf("all have %s", timeBound))

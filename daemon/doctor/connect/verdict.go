@@ -10,10 +10,11 @@ import (
 	"edgeway/daemon/doctor/finding"
 	"edgeway/daemon/doctor/firewall"
 	"edgeway/daemon/doctor/trace"
+	"edgeway/daemon/plural"
 )
 
 // findings says on which side the fault lies.
-func (s *service) findings(ctx context.Context, traces *int, traced bool) (out []finding.Finding) {
+func (s *service) findings(ctx context.Context, traces *int, o Options) (out []finding.Finding) {
 	dead, live := s.which(s.endpoints, false), s.which(s.endpoints, true)
 	lost := s.which(s.frontends, false)
 	say := func(level finding.Level, mend, format string, args ...any) {
@@ -24,7 +25,7 @@ func (s *service) findings(ctx context.Context, traces *int, traced bool) (out [
 		say(finding.Problem, s.mendEndpoint(dead[0]), "no endpoint of %s can be used, also without the Service: %s. The fault lies there or on the way, not at the Service",
 			s.Name, s.list(dead))
 	case len(dead) > 0:
-		say(finding.Problem, s.mendEndpoint(dead[0]), "%d of %d endpoints of %s cannot be used, also without the Service: %s. That share of its connections fails",
+		say(finding.Problem, s.mendEndpoint(dead[0])+after(", or set ", o.Unchecked), "%d of %d endpoints of %s cannot be used, also without the Service: %s. That share of its connections fails",
 			len(dead), len(s.endpoints), s.Name, s.list(dead))
 	}
 	if len(lost) > 0 && len(live) > 0 {
@@ -33,10 +34,10 @@ func (s *service) findings(ctx context.Context, traces *int, traced bool) (out [
 			s.Name, live[0], s.list(lost))
 	}
 	if len(out) == 0 {
-		say(finding.OK, "", "%s works: %s and, directly, %s answered", s.Name, count(len(s.frontends), "frontend"), count(len(s.endpoints), "endpoint"))
+		say(finding.OK, "", "%s works: %s and, directly, %s answered", s.Name, plural.Of(len(s.frontends), "frontend"), plural.Of(len(s.endpoints), "endpoint"))
 		return out
 	}
-	if !traced {
+	if !o.Trace {
 		return out
 	}
 	for _, to := range append(lost, dead...) {
@@ -51,11 +52,12 @@ func (s *service) findings(ctx context.Context, traces *int, traced bool) (out [
 	return out
 }
 
-func count(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
+// after puts a separator before a text that is not empty.
+func after(separator, text string) string {
+	if text == "" {
+		return ""
 	}
-	return fmt.Sprintf("%d %ss", n, what)
+	return separator + text
 }
 
 // list says what became of connections, of the first few.

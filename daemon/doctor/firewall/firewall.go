@@ -16,6 +16,7 @@ import (
 	"weak"
 
 	"edgeway/daemon/doctor/finding"
+	"edgeway/daemon/plural"
 	"edgeway/proxiers/plan"
 )
 
@@ -138,7 +139,7 @@ func (j *judgement) findings() (out []finding.Finding) {
 	}
 	if len(out) == 0 {
 		out = append(out, finding.New(Check, finding.OK, "",
-			"no rule of other programs drops connections of Services: %d base chains were asked about %d sorts of connections", j.chains, len(j.ways)))
+			"no rule of other programs drops connections of Services (%s, %s of connections)", plural.Of(j.chains, "base chain"), plural.Of(len(j.ways), "sort")))
 	}
 	return out
 }
@@ -211,11 +212,8 @@ func (h *hit) finding() finding.Finding {
 	if h.step.reply {
 		what = "the answers to connections"
 	}
-	switch {
-	case h.others == 1:
-		more = ", and one other sort"
-	case h.others > 1:
-		more = fmt.Sprintf(", and %d other sorts", h.others)
+	if h.others > 0 {
+		more = ", and " + plural.Of(h.others, "other sort")
 	}
 	return finding.New(Check, level, h.at.mend(h.way, h.step), "%s %s %s %s%s", h.at, verb, what, h.way, more)
 }

@@ -32,6 +32,8 @@ type Server struct {
 	// passwords; it is read again for each connection. Empty: plain HTTP for everyone.
 	WebConfig string
 	Logger    *slog.Logger
+	// Down is told why the server does not serve, and nil when it does; it may be nil.
+	Down func(error)
 }
 
 // Run serves until ctx ends.
@@ -47,10 +49,17 @@ func (s Server) Run(ctx context.Context) {
 			log.Error("server is down, retrying", "error", err)
 		}
 		failed = true
+		s.tell(err)
 		select {
 		case <-ctx.Done():
 		case <-time.After(RetryAfter):
 		}
+	}
+}
+
+func (s Server) tell(down error) {
+	if s.Down != nil {
+		s.Down(down)
 	}
 }
 
@@ -60,6 +69,7 @@ func (s Server) serve(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
+	s.tell(nil)
 	log.Info("server listening", "bound", listener.Addr().String(), "web_config", s.WebConfig)
 	listener = httpbound.NewLimit(maxConns).Listener(listener)
 	server := httpbound.Server(s.Handler, log)

@@ -2,11 +2,13 @@ package httpserve
 
 import (
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -19,14 +21,17 @@ func TestAPortInUseIsTakenOnceItIsFree(t *testing.T) {
 	addr := blocker.Addr().String()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
+	told := make(chan error, 100)
 	go func() {
 		defer close(done)
 		Server{
-			Name: "test", Addr: addr, Logger: slog.New(slog.DiscardHandler),
+			Name: "test", Addr: addr, Logger: slog.New(slog.DiscardHandler), Down: func(err error) { told <- err },
 			Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "here") }),
 		}.Run(ctx)
 	}()
-	time.Sleep(100 * time.Millisecond) // the first attempt fails
+	if err := <-told; !errors.Is(err, syscall.EADDRINUSE) {
+		t.Errorf("down because of %v", err)
+	}
 	blocker.Close()
 	deadline := time.Now().Add(RetryAfter + 2*time.Second)
 	for {
@@ -36,6 +41,9 @@ func TestAPortInUseIsTakenOnceItIsFree(t *testing.T) {
 			resp.Body.Close()
 			if string(body) != "here" {
 				t.Errorf("body %q", body)
+			}
+			if err := <-told; err != nil {
+				t.Errorf("it serves, and says that it is down: %v", err)
 			}
 			break
 		}

@@ -1,0 +1,80 @@
+package daemon
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+
+	"edgeway/daemon/endpointcheck"
+	"edgeway/daemon/health"
+	"edgeway/proxiers/plan"
+)
+
+// lost finds the ServicePorts to which connections fail: no endpoint that they may go to answers, so that all stay. It
+// remembers its answer until the plan or the dead are others.
+type lost struct {
+	mu    sync.Mutex
+	plan  *plan.Plan
+	dead  *endpointcheck.Dead
+	known []health.Condition
+}
+
+// conditions are one, which names the first of them.
+func (l *lost) conditions(p *plan.Plan, dead *endpointcheck.Dead) []health.Condition {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.plan != p || l.dead != dead {
+		l.plan, l.dead, l.known = p, dead, lostOf(p, dead)
+	}
+	return slices.Clip(l.known)
+}
+
+func lostOf(p *plan.Plan, dead *endpointcheck.Dead) []health.Condition {
+	if p == nil {
+		return nil
+	}
+	var first *plan.ServicePort
+	var pool []plan.Endpoint
+	more := -1
+	for _, sp := range p.Services {
+		if of := lostPool(sp, dead); of != nil {
+			if more++; first == nil {
+				first, pool = sp, of
+			}
+		}
+	}
+	if first == nil {
+		return nil
+	}
+	last := dead.Faults[pool[0].Addr]
+	for _, e := range pool {
+		if f := dead.Faults[e.Addr]; f.Since.After(last.Since) {
+			last = f
+		}
+	}
+	at, service := pool[0].Addr, first.Name.Namespace+"/"+first.Name.Name
+	c := health.Condition{Name: "services-dead", Level: health.Problem, Since: last.Since}
+	c.Message = fmt.Sprintf("connections to %s (%s) fail: of the endpoints that they may go to none answers, %s for one (%s)",
+		first.Name, first.Family, at, dead.Faults[at].Err)
+	if more > 0 {
+		c.Message += fmt.Sprintf("; and so do those to %d more", more)
+	}
+	c.Mend = fmt.Sprintf("start the program at %s; if it runs there: edgeway doctor --connect %s --trace", at, service)
+	return []health.Condition{c}
+}
+
+// lostPool gives a pool that connections go to, and of which all endpoints are dead.
+func lostPool(sp *plan.ServicePort, dead *endpointcheck.Dead) []plan.Endpoint {
+	for i := range sp.Frontends {
+		for _, r := range sp.Frontends[i].Routes {
+			if r.Verdict != plan.Forward {
+				continue
+			}
+			of := sp.Pools[r.Pool]
+			if len(of) > 0 && !slices.ContainsFunc(of, func(e plan.Endpoint) bool { return !dead.Has(e.Addr) }) {
+				return of
+			}
+		}
+	}
+	return nil
+}
