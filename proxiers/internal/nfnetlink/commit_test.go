@@ -95,8 +95,7 @@ func TestCommit(t *testing.T) {
 		t.Errorf("our own batches are reported: %q", got)
 	}
 	nft(t, "add element ip ours s { 192.0.2.1 }")
-	time.Sleep(settle)
-	if got := r.take(); len(got) != 1 {
+	if got := r.await(1); len(got) != 1 {
 		t.Errorf("afterwards a foreign change is reported as %q", got)
 	}
 }
