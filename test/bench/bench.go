@@ -28,7 +28,8 @@ type bench struct {
 	log     *slog.Logger
 	dir     string
 	lab     *lab
-	cluster *cluster.Cluster
+	origin  origin
+	cluster *cluster.Cluster // the origin, unless that is manifests
 	ours    *program
 	peer    *program // nil: not measured
 	results results
@@ -54,8 +55,7 @@ func (b *bench) setup(ctx context.Context) error {
 	if b.lab, err = newLab(ctx); err != nil {
 		return err
 	}
-	b.cluster, err = cluster.Start(ctx, cluster.Options{Netns: b.lab.core(), Addr: b.lab.api})
-	if err != nil {
+	if err := b.newOrigin(ctx); err != nil {
 		return err
 	}
 	if b.ours, err = b.newEdgeway(ctx, oursName, b.opts.edgeway); err != nil {
@@ -64,7 +64,7 @@ func (b *bench) setup(ctx context.Context) error {
 	switch {
 	case b.opts.previous != "":
 		b.peer, err = b.newEdgeway(ctx, peerName, b.opts.previous)
-	case b.opts.kubeProxy != "":
+	case b.opts.kubeProxy != "" && b.cluster != nil:
 		b.peer, err = b.newPeer(ctx, b.opts.kubeProxy)
 	}
 	return err
@@ -128,10 +128,11 @@ func copyFile(to, from string) error {
 
 // programs are those that are measured at the present size.
 func (b *bench) programs() []*program {
-	if b.peer == nil || b.size > b.opts.peerLimit {
-		return []*program{b.ours}
+	all := []*program{b.ours}
+	if b.peer != nil && b.size <= b.opts.peerLimit {
+		all = append(all, b.peer)
 	}
-	return []*program{b.ours, b.peer}
+	return all
 }
 
 // all measures every size in turn, on one API server that fills up.
@@ -191,7 +192,7 @@ func (b *bench) load(ctx context.Context, size, write int) error {
 	began := time.Now()
 	for b.size < size {
 		added := min(write, size-b.size)
-		err := b.cluster.Load(ctx, cluster.Load{First: b.size, Services: added, Endpoints: b.opts.endpoints})
+		err := b.origin.Load(ctx, cluster.Load{First: b.size, Services: added, Endpoints: b.opts.endpoints})
 		if err != nil {
 			return err
 		}

@@ -20,7 +20,9 @@ type options struct {
 	edgeway   string
 	kubeProxy string
 	// previous is an earlier edgeway that is measured in place of kube-proxy.
-	previous  string
+	previous string
+	// manifests has Edgeway read files instead of an API server.
+	manifests bool
 	sizes     []int
 	peerLimit int
 	rounds    int
@@ -52,6 +54,7 @@ func parse(args []string) (options, error) {
 	flags.StringVar(&o.edgeway, "edgeway", "", "the edgeway `binary`; empty: build it")
 	flags.StringVar(&o.kubeProxy, "kube-proxy", "", "a kube-proxy `binary` to measure beside it; empty: none")
 	flags.StringVar(&o.previous, "previous", "", "an earlier edgeway `binary` to measure beside it instead of kube-proxy")
+	flags.BoolVar(&o.manifests, "manifests", false, "let Edgeway read files; no API server and no kube-proxy then")
 	flags.IntVar(&o.peerLimit, "peer-limit", 10000, "the largest `size` that kube-proxy is measured at; it takes minutes at 10,000")
 	flags.IntVar(&o.rounds, "rounds", 3, "how often first sync and restart are measured; the median counts")
 	flags.IntVar(&o.changes, "changes", 12, "how many single changes and new Services are measured")
