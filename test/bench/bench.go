@@ -32,6 +32,7 @@ type bench struct {
 	cluster *cluster.Cluster // the origin, unless that is manifests
 	ours    *program
 	peer    *program // nil: not measured
+	floor   *program // nil: not measured; it runs only while it is
 	results results
 	size    int // Services that exist
 	changed int // changes made so far
@@ -67,11 +68,14 @@ func (b *bench) setup(ctx context.Context) error {
 	case b.opts.kubeProxy != "" && b.cluster != nil:
 		b.peer, err = b.newPeer(ctx, b.opts.kubeProxy)
 	}
+	if err == nil && b.opts.floor && b.opts.mode.variant == "" && b.cluster != nil {
+		b.floor, err = b.newFloor(ctx)
+	}
 	return err
 }
 
 func (b *bench) close() {
-	for _, p := range []*program{b.ours, b.peer} {
+	for _, p := range []*program{b.ours, b.peer, b.floor} {
 		if p != nil {
 			b.keepLog(p)
 			p.close()
@@ -131,6 +135,9 @@ func (b *bench) programs() []*program {
 	all := []*program{b.ours}
 	if b.peer != nil && b.size <= b.opts.peerLimit {
 		all = append(all, b.peer)
+	}
+	if b.floor != nil && b.floor.cmd != nil {
+		all = append(all, b.floor)
 	}
 	return all
 }
