@@ -127,9 +127,8 @@ func runBench(ctx context.Context, opts options, out io.Writer) error {
 		return err
 	}
 	defer b.close()
-	if err := b.all(ctx); err != nil {
-		return err
-	}
+	// What was measured before a fault is kept: a run may take an hour.
+	err = b.all(ctx)
 	b.results.print(out, opts)
-	return errors.Join(b.results.Save(opts.json), b.results.savePlot(opts))
+	return errors.Join(err, b.results.Save(opts.json), b.results.savePlot(opts))
 }

@@ -28,6 +28,10 @@ const userAgent = "edgeway-fleet/"
 // ramp is the time in which the hosts start, one after the other.
 const ramp = 10 * time.Second
 
+// hostsUser is who the hosts are. Each watches its kubeconfig, and Linux has 128 instances of inotify for each user: as root
+// they would leave none to anybody else on this machine. Those of the hosts that get none poll.
+const hostsUser = 65534
+
 // maybeHosts is the hosts, when this process was started as that.
 func maybeHosts() {
 	if len(os.Args) != 5 || os.Args[1] != hostsCommand {
@@ -35,6 +39,9 @@ func maybeHosts() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	n, err := strconv.Atoi(os.Args[2])
+	if err == nil {
+		err = syscall.Setuid(hostsUser)
+	}
 	if err == nil {
 		err = runHosts(ctx, n, kube.Options{Kubeconfig: os.Args[3], LabelSelector: os.Args[4]}, os.Stdout)
 	}

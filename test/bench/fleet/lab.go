@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -31,6 +32,9 @@ type lab struct {
 func (l *lab) core() string  { return l.prefix + "core" }
 func (l *lab) edge() string  { return l.prefix + "edge" }
 func (l *lab) audit() string { return filepath.Join(l.dir, "audit.log") }
+
+// kubeconfig is one that the hosts may read.
+func (l *lab) kubeconfig() string { return filepath.Join(l.dir, "hosts", "kubeconfig") }
 
 func newLab(ctx context.Context, opts options) (*lab, error) {
 	dir, err := os.MkdirTemp("", "edgeway-fleet-")
@@ -73,7 +77,24 @@ func (l *lab) setup(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := l.copyKubeconfig(); err != nil {
+		return fmt.Errorf("kubeconfig of the hosts: %w", err)
+	}
 	return l.cluster.Load(ctx, cluster.Load{Services: l.opts.services, Endpoints: l.opts.endpoints})
+}
+
+func (l *lab) copyKubeconfig() error {
+	text, err := os.ReadFile(l.cluster.Kubeconfig(cluster.Edgeway))
+	if err != nil {
+		return err
+	}
+	if err := os.Mkdir(filepath.Dir(l.kubeconfig()), 0o711); err != nil {
+		return err
+	}
+	if err := os.WriteFile(l.kubeconfig(), text, 0o600); err != nil {
+		return err
+	}
+	return errors.Join(os.Chmod(l.dir, 0o711), os.Chown(l.kubeconfig(), hostsUser, 0))
 }
 
 func (l *lab) close() {
@@ -105,7 +126,7 @@ func (l *lab) start(selector string) (*fleet, error) {
 		return nil, fmt.Errorf("own program: %w", err)
 	}
 	f := &fleet{cmd: exec.Command("ip", "netns", "exec", l.edge(),
-		self, hostsCommand, strconv.Itoa(l.opts.hosts), l.cluster.Kubeconfig(cluster.Edgeway), selector)}
+		self, hostsCommand, strconv.Itoa(l.opts.hosts), l.kubeconfig(), selector)}
 	f.cmd.Stderr = os.Stderr
 	lines, err := f.cmd.StdoutPipe()
 	if err != nil {
