@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -103,5 +104,34 @@ func TestPaper(t *testing.T) {
 		if !strings.Contains(out.String(), want+"\n") {
 			t.Errorf("no %q in\n%s", want, &out)
 		}
+	}
+}
+
+// RESULTS.md has the tables of the figures beside it, and the plot is of them.
+func TestShownFigures(t *testing.T) {
+	const folder = "../results"
+	f, err := kit.Load(filepath.Join(folder, "fleet.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := results{f}
+	text, err := os.ReadFile("../RESULTS.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := strings.Split(string(text), "\n")
+	var tables strings.Builder
+	r.print(&tables)
+	for _, line := range strings.Split(strings.TrimSpace(tables.String()), "\n") {
+		if line != "" && !slices.Contains(shown, line) {
+			t.Errorf("RESULTS.md has no %q", line)
+		}
+	}
+	plot, err := os.ReadFile(filepath.Join(folder, "fleet.svg"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(r.draw(), string(plot)); diff != "" {
+		t.Errorf("the plot is of other figures (go run ./test/bench/fleet -figures FILE.json -plot FILE.svg draws it anew):\n%s", diff)
 	}
 }
