@@ -190,6 +190,7 @@ func (i *instance) env(stage string) proxiers.Env {
 		Logger:        i.logger.With("stage", stage),
 		Families:      kernelFamilies(),
 		MasqueradeBit: i.cfg.Proxy.MasqueradeBit,
+		ProgramsOnly:  i.cfg.Nftables.Netlink == config.NetlinkOff,
 		Drift:         func(reason string) { i.pipeline.RequestFull(stage, reason) },
 		Wake:          i.pipeline.Wake,
 		Progress:      i.pipeline.Progress,

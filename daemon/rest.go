@@ -16,25 +16,25 @@ const (
 	// startPercent is Go's GOGC until the first rest. Nearly all that is read and planned at the start stays, so that a collection
 	// for each doubling finds little: a third of the CPU of a start with 10,000 Services went into them.
 	startPercent, restPercent = 200, 100
-	// minGarbage and a quarter of what is kept are less than it is worth to collect: that takes some milliseconds of CPU.
+	// minGarbage and an eighth of what is kept are less than it is worth to collect: that takes some milliseconds of CPU.
 	minGarbage = 2 << 20
 )
 
 // rest gives memory back to the system when the daemon comes to rest.
 type rest struct {
 	free    func()
-	inUse   func() uint64
+	held    func() uint64
 	percent func(int) int // sets GOGC
 
 	mu    sync.Mutex
 	timer *time.Timer
-	// full says that there was a full sync since the last time, and kept what was in use then.
+	// full says that there was a full sync since the last time, and kept what was held then.
 	full bool
 	kept uint64
 }
 
 func newRest() *rest {
-	r := &rest{free: debug.FreeOSMemory, inUse: heapInUse, percent: debug.SetGCPercent}
+	r := &rest{free: debug.FreeOSMemory, held: heapHeld, percent: debug.SetGCPercent}
 	if os.Getenv("GOGC") != "" {
 		r.percent = func(int) int { return 0 } // who set it knows better
 	}
@@ -57,9 +57,9 @@ func (r *rest) worked(full bool) {
 
 // begin frees what it is worth to free. Nobody waits for it.
 func (r *rest) begin() {
-	used := r.inUse()
+	used := r.held()
 	r.mu.Lock()
-	worth := r.full || used > r.kept+max(r.kept/4, minGarbage)
+	worth := r.full || used > r.kept+max(r.kept/8, minGarbage)
 	r.full = false
 	r.mu.Unlock()
 	if !worth {
@@ -67,15 +67,18 @@ func (r *rest) begin() {
 	}
 	r.percent(restPercent)
 	r.free()
-	used = r.inUse()
+	used = r.held()
 	r.mu.Lock()
 	r.kept = used
 	r.mu.Unlock()
 }
 
-// heapInUse is the memory of Go's heap that objects are in, dead ones included.
-func heapInUse() (sum uint64) {
-	samples := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/memory/classes/heap/unused:bytes"}}
+// heapHeld is the memory of Go's heap that the system does not have back: objects, dead ones included, and room for others. After a
+// collection Go (1.26) keeps free room for as much again as there is.
+func heapHeld() (sum uint64) {
+	samples := []metrics.Sample{
+		{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/memory/classes/heap/unused:bytes"}, {Name: "/memory/classes/heap/free:bytes"},
+	}
 	metrics.Read(samples)
 	for _, s := range samples {
 		sum += s.Value.Uint64()

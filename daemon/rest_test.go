@@ -15,7 +15,7 @@ func TestMemoryIsGivenBackAtRest(t *testing.T) {
 		used.Store(100 << 20)
 		percent.Store(startPercent)
 		r := rest{
-			free: func() { frees.Add(1); used.Store(40 << 20) }, inUse: func() uint64 { return uint64(used.Load()) },
+			free: func() { frees.Add(1); used.Store(40 << 20) }, held: func() uint64 { return uint64(used.Load()) },
 			percent: func(p int) int { return int(percent.Swap(int64(p))) },
 		}
 		want := func(n int64, when string) {
@@ -38,7 +38,7 @@ func TestMemoryIsGivenBackAtRest(t *testing.T) {
 		}
 
 		for range 5 {
-			used.Add(3 << 20)
+			used.Add(2 << 20)
 			r.worked(false)
 			time.Sleep(memoryRest - time.Second)
 		}
@@ -46,7 +46,7 @@ func TestMemoryIsGivenBackAtRest(t *testing.T) {
 		time.Sleep(time.Second)
 		want(2, "after them")
 
-		used.Add(5 << 20)
+		used.Add(4 << 20)
 		r.worked(false)
 		time.Sleep(time.Minute)
 		want(2, "with little to free")
@@ -71,11 +71,18 @@ func TestStartCollectsLessOften(t *testing.T) {
 	}
 }
 
-func TestHeapInUse(t *testing.T) {
-	before := heapInUse()
+// What is free, and not given back, is held.
+func TestHeapHeld(t *testing.T) {
+	before := heapHeld()
 	block := make([]byte, 64<<20)
-	if after := heapInUse(); before == 0 || after < before+32<<20 {
+	if after := heapHeld(); before == 0 || after < before+32<<20 {
 		t.Errorf("%d bytes, and %d with 64 MiB more", before, after)
 	}
 	runtime.KeepAlive(block)
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	if got, want := heapHeld(), m.HeapSys-m.HeapReleased; got+16<<20 < want || want+16<<20 < got {
+		t.Errorf("%d bytes after a collection, want about %d", got, want)
+	}
 }

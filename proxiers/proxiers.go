@@ -140,6 +140,8 @@ type Env struct {
 	// Wake is called, from any goroutine, by a Tender that has something to do earlier than its last Due said. The caller asks
 	// again. Never nil.
 	Wake func()
+	// ProgramsOnly says that the kernel is changed by programs alone, as by nft, and not by netlink as well.
+	ProgramsOnly bool
 	// Progress is called during a long Apply with the ServicePorts done so far and their total.
 	// Never nil.
 	Progress func(done, total int)
@@ -162,3 +164,15 @@ var ErrUnsupported = errors.New("not supported on this host")
 // failure of the transport, a time-out or a missing tool: the same bytes will be refused again. The
 // caller then finds the ServicePort that is to blame by halves and leaves it out.
 var ErrRefused = errors.New("refused by the kernel")
+
+// Refusal is an ErrRefused of which the kernel tells what it is about.
+type Refusal struct {
+	// Services are the ServicePorts that have what is refused.
+	Services []*plan.ServicePort
+	Err      error
+}
+
+func (r *Refusal) Error() string { return r.Err.Error() }
+
+// Unwrap gives both errors.
+func (r *Refusal) Unwrap() []error { return []error{ErrRefused, r.Err} }

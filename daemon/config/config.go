@@ -29,6 +29,7 @@ type Config struct {
 	Node      Node
 	Source    Source
 	Proxy     Proxy
+	Nftables  Nftables
 	Routes    Routes
 	Conntrack Conntrack
 	Checks    Checks
@@ -141,6 +142,23 @@ type DeniedEndpoints struct {
 // PortRange is the ports from First to Last.
 type PortRange struct{ First, Last uint16 }
 
+// nftables is the backend of an empty file, and the name of its section.
+const nftables = "nftables"
+
+// Nftables is what holds for the backend of this name.
+type Nftables struct {
+	Netlink Netlink
+}
+
+// Netlink says when nftables is written by netlink.
+type Netlink string
+
+// When nftables is written by netlink. NetlinkAuto: where the backend can; NetlinkOff: never.
+const (
+	NetlinkAuto Netlink = "auto"
+	NetlinkOff  Netlink = "off"
+)
+
 // Choice is a value that a key may have, in the words of the part that is chosen.
 type Choice struct {
 	Name string
@@ -227,7 +245,7 @@ func Default() *Config {
 		Node:   Node{LocalPolicy: LocalDrop},
 		Source: Source{LastKnown: LastKnown{Enabled: true, Directory: "/var/lib/edgeway"}},
 		Proxy: Proxy{
-			Backend:             "nftables",
+			Backend:             nftables,
 			LocalDetection:      DetectNone,
 			MasqueradeBit:       14,
 			NodePortAddresses:   NodePortAddresses{Primary: true},
@@ -240,6 +258,7 @@ func Default() *Config {
 			MinSyncPeriod:       10 * time.Millisecond,
 			FullSyncPeriod:      time.Hour,
 		},
+		Nftables:  Nftables{Netlink: NetlinkAuto},
 		Routes:    Routes{Services: RoutesAuto},
 		Conntrack: Conntrack{Cleanup: true, MaxPerCore: 32768, Min: 131072},
 		Checks:    Checks{TCP: TCPChecks{Interval: time.Second, Timeout: 500 * time.Millisecond, Failures: 2, Passes: 2}},

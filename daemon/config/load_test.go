@@ -88,6 +88,8 @@ max_service_frontends = 1002
 max_service_source_ranges = 1003
 min_sync_period = "0s"
 full_sync_period = "1h30m"
+[nftables]
+netlink = "off"
 [routes]
 services = "always"
 [conntrack]
@@ -136,7 +138,8 @@ socket = "/s"
 			MaxServiceEndpoints: 1001, MaxServiceFrontends: 1002, MaxServiceRanges: 1003,
 			FullSyncPeriod: 90 * time.Minute,
 		},
-		Routes: Routes{Services: RoutesAlways},
+		Nftables: Nftables{Netlink: NetlinkOff},
+		Routes:   Routes{Services: RoutesAlways},
 		Conntrack: Conntrack{
 			Min: 1, TCPEstablishedTimeout: 24 * time.Hour, TCPCloseWaitTimeout: time.Hour,
 			UDPTimeout: 10 * time.Second, UDPStreamTimeout: time.Minute, TCPBeLiberal: true,

@@ -32,6 +32,8 @@ type kernel struct {
 	took []proxiers.Change
 	// refuses has versions of ServicePorts that no transaction may add or hold.
 	refuses map[string]bool
+	// names says that a refusal names its ServicePort.
+	names bool
 	// takes is how long an Apply lasts.
 	takes time.Duration
 	// fault, when set, may fail an Apply before it does anything.
@@ -121,6 +123,9 @@ func (k *kernel) commit(c proxiers.Change) error {
 				k.t.Errorf("Apply %d offers again what was refused", len(k.took))
 			}
 			k.refused[bytes] = true
+		}
+		if k.names {
+			return &proxiers.Refusal{Services: []*plan.ServicePort{s}, Err: errors.New("element of " + key(s))}
 		}
 		return fmt.Errorf("element of %s: %w", key(s), proxiers.ErrRefused)
 	}

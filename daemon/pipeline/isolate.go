@@ -29,8 +29,12 @@ func (p *Pipeline) isolate(ctx context.Context, partial bool, refusal error) err
 	suspects := proxiers.NewChange(p.backend.lastGood, p.target).Changed
 	if partial {
 		p.backend.reason = "partial sync refused"
+		first := refusal
 		if _, refusal = p.apply(ctx, p.backend, p.target); !errors.Is(refusal, proxiers.ErrRefused) {
 			return refusal
+		}
+		if _, named := errors.AsType[*proxiers.Refusal](first); named {
+			refusal = fmt.Errorf("%w; partial sync: %w", refusal, first)
 		}
 	}
 	p.logRefusal(refusal, len(suspects))
@@ -59,6 +63,10 @@ func (p *Pipeline) search(ctx context.Context, suspects []*plan.ServicePort, ref
 	}
 	refused := map[[32]byte]error{}
 	s = &search{p: p, target: p.target, refused: refused, previous: previousVersions(p.backend.lastGood, p.target, suspects)}
+	if err = s.named(ctx, refusal); !errors.Is(err, errNotToBlame) {
+		return s, err
+	}
+	s.blamed = nil
 	if err = s.run(ctx, suspects, refusal); !errors.Is(err, errNotToBlame) {
 		return s, err
 	}
@@ -102,7 +110,7 @@ func previousVersions(accepted, target *plan.Plan, suspects []*plan.ServicePort)
 	return previous
 }
 
-// search narrows down a refusal by halves.
+// search finds whom a refusal is about: by what the kernel names, or else by halves.
 type search struct {
 	p      *Pipeline
 	target *plan.Plan
@@ -119,6 +127,41 @@ type search struct {
 type blame struct {
 	svc *plan.ServicePort
 	err error
+}
+
+// named blames one ServicePort after the other that the kernel itself names, until it accepts the rest.
+func (s *search) named(ctx context.Context, refusal error) error {
+	s.out = map[*plan.ServicePort]struct{}{}
+	for refusal != nil {
+		r, _ := errors.AsType[*proxiers.Refusal](refusal)
+		svc := s.suspect(r)
+		switch {
+		case svc == nil:
+			return fmt.Errorf("%w: %w", errNotToBlame, refusal)
+		case len(s.blamed) == maxBlamed:
+			return fmt.Errorf("%w: %w", errTooMany, refusal)
+		}
+		s.out[svc] = struct{}{}
+		s.blamed = append(s.blamed, blame{svc, r})
+		var err error
+		if refusal, err = s.try(ctx, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// suspect gives one that the kernel names and that is still in the target; nil: there is none.
+func (s *search) suspect(r *proxiers.Refusal) *plan.ServicePort {
+	if r == nil {
+		return nil
+	}
+	for _, svc := range r.Services {
+		if _, out := s.out[svc]; !out && s.target.Find(svc.Name, svc.Family) == svc {
+			return svc
+		}
+	}
+	return nil
 }
 
 // run blames suspects, of which it is known that the kernel refuses them together with the rest of

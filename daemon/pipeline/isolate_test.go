@@ -83,6 +83,60 @@ func TestARefusedChangeIsBlamedWithoutASearchAmongTheRest(t *testing.T) {
 	})
 }
 
+// What the kernel names is left out at once, among however many.
+func TestNamedIsFoundAtOnce(t *testing.T) {
+	for _, bad := range []int{1, 3} {
+		synctest.Test(t, func(t *testing.T) {
+			w, k := newWorld(), newKernel(t)
+			k.names = true
+			for i := range 1000 {
+				if name := w.set(i, 1); i%300 == 7 && i/300 < bad {
+					k.refuses[name] = true
+				}
+			}
+			b := start(t, w, k, nil)
+			if n := len(k.changes()); n != bad+1 {
+				t.Errorf("%d applies for %d refused ServicePorts, want %d", n, bad, bad+1)
+			}
+			b.converged(t)
+			if s := b.p.State(); len(s.Quarantined) != bad || s.Quarantined[0].Name.Name != "s00007" {
+				t.Errorf("quarantined: %+v", s.Quarantined)
+			}
+			k.refuses[w.set(9, 2)] = true // a partial change
+			w.announce()
+			settle(time.Second)
+			if n := len(k.changes()); n != 3 {
+				t.Errorf("%d applies for a change, want 3", n)
+			}
+			b.converged(t)
+		})
+	}
+}
+
+// A name whose absence changes nothing does not end the search.
+func TestNameThatDoesNotHelp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, k := newWorld(), newKernel(t)
+		for i := range 100 {
+			w.set(i, 1)
+		}
+		k.refuses[w.set(42, 2)] = true
+		k.fault = func(c proxiers.Change) error {
+			if err := k.commit(c); err != nil {
+				wrong := slices.DeleteFunc(slices.Clone(c.Next.Services), func(svc *plan.ServicePort) bool { return svc.Name.Name != "s00000" })
+				return &proxiers.Refusal{Services: wrong, Err: err}
+			}
+			return nil
+		}
+		b := start(t, w, k, nil)
+		settle(time.Minute)
+		b.converged(t)
+		if s := b.p.State(); len(s.Quarantined) != 1 || s.Quarantined[0].Name.Name != "s00042" {
+			t.Errorf("quarantined: %+v", s.Quarantined)
+		}
+	})
+}
+
 func TestSeveralRefusedAreFound(t *testing.T) {
 	for seed := range uint64(20) {
 		synctest.Test(t, func(t *testing.T) {

@@ -42,7 +42,7 @@ func (n Name) Compare(o Name) int {
 	return cmp.Or(strings.Compare(n.Namespace, o.Namespace), strings.Compare(n.Name, o.Name))
 }
 
-// Service is a Service with its EndpointSlices. It exists only while the Service itself does.
+// Service is a Service with its EndpointSlices. In a Snapshot it exists only while the Service itself does.
 type Service struct {
 	Spec *source.Service
 	// Slices is sorted by name.
@@ -51,6 +51,14 @@ type Service struct {
 
 // Name gives the Service's namespace and name.
 func (s *Service) Name() Name { return Name{s.Spec.Namespace, s.Spec.Name} }
+
+// Key is Name, also where the slices are all there is.
+func (s *Service) Key() Name {
+	if s.Spec != nil {
+		return s.Name()
+	}
+	return Name{s.Slices[0].Namespace, s.Slices[0].Service}
+}
 
 func (s *Service) compareName(n Name) int { return s.Name().Compare(n) }
 

@@ -118,9 +118,9 @@ func (t *Tracker) Objects(name string) iter.Seq[source.Object] {
 func (t *Tracker) Orphans() (out []*source.EndpointSlice) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for g := range t.view.groups.All() {
-		for _, s := range g.slices {
-			if g.spec == nil && s.Manifest && s.Service != "" {
+	for svc := range t.view.merged.All() {
+		for _, s := range svc.Slices {
+			if svc.Spec == nil && s.Manifest && s.Service != "" {
 				out = append(out, s)
 			}
 		}

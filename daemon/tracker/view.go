@@ -22,7 +22,9 @@ type view struct {
 	started time.Time
 	last    *Snapshot // nil before the first one
 
-	groups keyed.Set[Name, *group]
+	// merged are the Services with their slices, and slices whose Service is not there yet: then Spec is nil. Snapshots share them, so
+	// that they are replaced, not written to.
+	merged keyed.Set[Name, *Service]
 	nodes  map[string]*source.Node
 	cidrs  map[string]*source.ServiceCIDR
 	apis   map[string]*source.APIServer
@@ -37,12 +39,6 @@ type view struct {
 	triggers      []time.Time
 
 	services, endpoints Changes
-}
-
-// group is a Service with its slices while either is there: slices may come first.
-type group struct {
-	spec   *source.Service
-	slices []*source.EndpointSlice // sorted by name; shared with snapshots, so replaced, not written to
 }
 
 func newView(started time.Time) *view {
@@ -71,9 +67,9 @@ func (v *view) replace(before, after source.Object) {
 func (v *view) remove(obj source.Object) {
 	switch o := obj.(type) {
 	case *source.Service:
-		v.edit(Name{o.Namespace, o.Name}, func(g *group) { g.spec = nil })
+		v.edit(Name{o.Namespace, o.Name}, func(s *Service) { s.Spec = nil })
 	case *source.EndpointSlice:
-		v.edit(Name{o.Namespace, o.Service}, func(g *group) { g.slices = spliceSlice(g.slices, o.Name) })
+		v.edit(Name{o.Namespace, o.Service}, func(s *Service) { s.Slices = spliceSlice(s.Slices, o.Name) })
 	case *source.Node:
 		delete(v.nodes, o.Name)
 	case *source.ServiceCIDR:
@@ -95,9 +91,9 @@ func (v *view) remove(obj source.Object) {
 func (v *view) add(obj source.Object) {
 	switch o := obj.(type) {
 	case *source.Service:
-		v.edit(Name{o.Namespace, o.Name}, func(g *group) { g.spec = o })
+		v.edit(Name{o.Namespace, o.Name}, func(s *Service) { s.Spec = o })
 	case *source.EndpointSlice:
-		v.edit(Name{o.Namespace, o.Service}, func(g *group) { g.slices = spliceSlice(g.slices, o.Name, o) })
+		v.edit(Name{o.Namespace, o.Service}, func(s *Service) { s.Slices = spliceSlice(s.Slices, o.Name, o) })
 	case *source.Node:
 		v.nodes[o.Name] = o
 	case *source.ServiceCIDR:
@@ -121,31 +117,19 @@ func (v *view) setFaults(key source.Key, faults []source.Problem) {
 	v.faults[key] = faults
 }
 
-// edit changes a group, which exists while it has a Service or a slice.
-func (v *view) edit(name Name, change func(*group)) {
-	g, ok := v.groups.Get(name)
-	next := group{}
-	if ok {
-		next = *g
+// edit changes what is merged under a name, which exists while it has a Service or a slice.
+func (v *view) edit(name Name, change func(*Service)) {
+	next := &Service{}
+	if s, ok := v.merged.Get(name); ok {
+		*next = *s
 	}
-	change(&next)
+	change(next)
 	v.dirtyServices[name] = struct{}{}
-	switch {
-	case next.spec == nil && len(next.slices) == 0:
-		v.groups.Delete(name)
-	case ok:
-		*g = next
-	default:
-		v.groups.Put(&next)
+	if next.Spec == nil && len(next.Slices) == 0 {
+		v.merged.Delete(name)
+		return
 	}
-}
-
-// Key gives the Service's name, for the set of groups. One of both is there.
-func (g *group) Key() Name {
-	if g.spec != nil {
-		return Name{g.spec.Namespace, g.spec.Name}
-	}
-	return Name{g.slices[0].Namespace, g.slices[0].Service}
+	v.merged.Put(next)
 }
 
 // spliceSlice gives the list with the slice of this name replaced by fresh (at most one).
@@ -221,18 +205,18 @@ func (v *view) snapshotServices(prev []*Service) (services []*Service, changed [
 	dirty := slices.SortedFunc(maps.Keys(v.dirtyServices), Name.Compare)
 	v.dirtyServices = map[Name]struct{}{} // not cleared: after the first list it is large
 	services = sorted.Splice(prev, dirty, (*Service).compareName, func(i int, run []*Service) []*Service {
-		g, ok := v.groups.Get(dirty[i])
-		if !ok || g.spec == nil {
+		s, ok := v.merged.Get(dirty[i])
+		if !ok || s.Spec == nil {
 			if len(run) > 0 {
 				changed = append(changed, dirty[i])
 			}
 			return nil
 		}
-		if len(run) > 0 && run[0].Spec == g.spec && slices.Equal(run[0].Slices, g.slices) {
+		if len(run) > 0 && run[0].Spec == s.Spec && slices.Equal(run[0].Slices, s.Slices) {
 			return run
 		}
 		changed = append(changed, dirty[i])
-		return []*Service{{Spec: g.spec, Slices: g.slices}}
+		return []*Service{s}
 	})
 	return services, changed
 }

@@ -48,6 +48,9 @@ type follower struct {
 	// done is the plan after which the table was last known to be clean. A full sync needs it to
 	// find the frontends that were removed since; after a start they are unknown.
 	done *plan.Plan
+	// table is open from the first look on, and nil when its answers were not all read. Closing a socket of netfilter
+	// waits until the kernel (6.18) has freed what transactions of nftables have deleted, 16 ms after one.
+	table *table
 }
 
 // Apply deletes the flows that the change made stale. Without such a change it does not look at the
@@ -68,18 +71,40 @@ func (f *follower) Apply(ctx context.Context, change proxiers.Change) error {
 	return nil
 }
 
-// Close does nothing: the follower holds nothing between two changes.
-func (f *follower) Close() error { return nil }
+// Close implements proxiers.Proxier.
+func (f *follower) Close() error {
+	if f.table != nil {
+		f.table.close()
+		f.table = nil
+	}
+	return nil
+}
 
+// clean looks at the flows to suspects, if there are any.
 func (f *follower) clean(ctx context.Context, suspects suspects) error {
 	if len(suspects) == 0 {
 		return nil
 	}
-	t, err := openTable(ctx)
-	if err != nil {
-		return err
+	// AfterFunc does its work a moment after the end of ctx, even when that is past.
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("open connection tracking: %w", err)
 	}
-	defer t.close()
+	if f.table == nil {
+		t, err := openTable()
+		if err != nil {
+			return err
+		}
+		f.table = t
+	}
+	release := f.table.during(ctx)
+	err := f.deleteStale(ctx, suspects)
+	if !release() || err != nil {
+		_ = f.Close()
+	}
+	return err
+}
+
+func (f *follower) deleteStale(ctx context.Context, suspects suspects) error {
 	for _, family := range []plan.Family{plan.IPv4, plan.IPv6} {
 		start, deleted, looked := time.Now(), 0, false
 		for _, protocol := range []plan.Protocol{plan.TCP, plan.UDP, plan.SCTP} {
@@ -88,7 +113,7 @@ func (f *follower) clean(ctx context.Context, suspects suspects) error {
 				continue
 			}
 			looked = true
-			n, err := t.deleteStale(scope{family, protocol}, s)
+			n, err := f.table.deleteStale(scope{family, protocol}, s)
 			deleted += n
 			if err != nil {
 				return fmt.Errorf("%s %s flows: %w", family, protocol, err)

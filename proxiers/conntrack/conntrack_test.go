@@ -327,7 +327,7 @@ func TestKernelFilterSparesTheCopy(t *testing.T) {
 	for i := range 20 {
 		dial(t, fmt.Sprintf("203.0.113.%d:53", i)).send()
 	}
-	tab, err := openTable(t.Context())
+	tab, err := openTable()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -339,6 +339,23 @@ func TestKernelFilterSparesTheCopy(t *testing.T) {
 	if seen != 1 {
 		t.Errorf("the kernel gave %d flows for one destination, want 1", seen)
 	}
+}
+
+// The socket stays open from one look to the next, unless answers may be left in it.
+func TestTheSocketIsKept(t *testing.T) {
+	enterNamespace(t)
+	s := newStep(t)
+	one, other := planOf(service(udp4, "dns", []string{vip}, first)), planOf(service(udp4, "dns", []string{vip}, second))
+	s.to(one, 0)
+	kept := s.follower.table
+	if s.to(other, 0); kept == nil || s.follower.table != kept {
+		t.Error("another socket is used")
+	}
+	kept.close()
+	if err := s.follower.Apply(t.Context(), proxiers.NewChange(other, one)); err == nil || s.follower.table != nil {
+		t.Errorf("error %v by a socket that is closed", err)
+	}
+	s.to(one, 0)
 }
 
 // A context that is over makes every look at the kernel's table fail: no error means no look.

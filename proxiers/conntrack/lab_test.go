@@ -14,7 +14,9 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
 
 	"edgeway/proxiers"
 	"edgeway/proxiers/plan"
@@ -52,6 +54,24 @@ func enterNamespace(t testing.TB) {
 		{"addr", "add", "fd00::2/128", "dev", "lo", "nodad"},
 	} {
 		run(t, "", "ip", args...)
+	}
+	awaitRoutes(t, "fd00::1", "fd00::2", "2001:db8::1")
+}
+
+// awaitRoutes waits until packets to addresses of IPv6 are for this host: the kernel (6.18) makes the route of such an
+// address a moment after it has answered the request, whatever "nodad" says.
+func awaitRoutes(t testing.TB, addrs ...string) {
+	t.Helper()
+	for _, addr := range addrs {
+		for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+			routes, err := netlink.RouteGet(net.ParseIP(addr))
+			if err == nil && len(routes) == 1 && routes[0].Type == unix.RTN_LOCAL {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("routes to %s: %v, %v", addr, routes, err)
+			}
+		}
 	}
 }
 
@@ -153,7 +173,7 @@ func (c *client) wantAnswer(want string) {
 // flows gives every flow of the scope in the table of the test's namespace.
 func flows(t testing.TB, s scope) []*flow {
 	t.Helper()
-	tab, err := openTable(t.Context())
+	tab, err := openTable()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -211,6 +231,7 @@ func newFollower(t testing.TB) *follower {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = p.Close() })
 	return p.(*follower)
 }
 

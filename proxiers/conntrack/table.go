@@ -33,27 +33,27 @@ const countFile = "/proc/sys/net/netfilter/nf_conntrack_count"
 // table is the kernel's connection-tracking table, by netlink.
 type table struct {
 	conn *netlink.Conn
-	stop func() bool
 }
 
-// openTable gives access to the table of the current network namespace until ctx ends.
-func openTable(ctx context.Context) (*table, error) {
-	// AfterFunc below does its work a moment after the end of ctx, even when that is past.
-	if err := ctx.Err(); err != nil {
-		return nil, fmt.Errorf("open connection tracking: %w", err)
-	}
+// openTable gives access to the table of the current network namespace.
+func openTable() (*table, error) {
 	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
 	if err != nil {
 		return nil, fmt.Errorf("open netfilter netlink: %w", err)
 	}
-	return &table{conn: conn, stop: context.AfterFunc(ctx, func() {
+	return &table{conn}, nil
+}
+
+// during makes requests fail when ctx ends, until release. That reports false if ctx has ended: then the table is of no
+// further use.
+func (t *table) during(ctx context.Context) (release func() bool) {
+	return context.AfterFunc(ctx, func() {
 		// Only fails when the connection is closed, and then nobody waits.
-		_ = conn.SetDeadline(time.Now())
-	})}, nil
+		_ = t.conn.SetDeadline(time.Now())
+	})
 }
 
 func (t *table) close() {
-	t.stop()
 	_ = t.conn.Close() // nothing is buffered: there is nothing to lose
 }
 

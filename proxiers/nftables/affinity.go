@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"edgeway/proxiers"
 	"edgeway/proxiers/internal/nfttable"
 	"edgeway/proxiers/plan"
 )
@@ -61,8 +62,7 @@ func (a *affinity) mapName(pool plan.Pool, port uint16) string {
 func (a *affinity) learnChain(svc *plan.ServicePort, e plan.Endpoint) (chain string, maps clientMaps) {
 	letters := ""
 	for pool := range svc.Pools {
-		_, found := slices.BinarySearchFunc(svc.Pools[pool], e.Addr, func(o plan.Endpoint, a netip.AddrPort) int { return o.Addr.Compare(a) })
-		if found {
+		if has(svc.Pools[pool], e) {
 			letters += string(poolLetter(plan.Pool(pool)))
 			maps = append(maps, a.mapName(plan.Pool(pool), e.Addr.Port()))
 		}
@@ -114,11 +114,35 @@ func (a *affinity) addEntries(n *nfttable.Needs, svc *plan.ServicePort, key nftt
 	}
 }
 
-// learned gives the maps of the clients of ServicePorts, and the endpoints that they may lead to.
-func learned(list []*plan.ServicePort, families []plan.Family) (maps []nfttable.ClientMap) {
-	for _, svc := range list {
+// has says that a pool has an endpoint.
+func has(pool []plan.Endpoint, e plan.Endpoint) bool {
+	_, found := slices.BinarySearchFunc(pool, e.Addr, func(o plan.Endpoint, a netip.AddrPort) int { return o.Addr.Compare(a) })
+	return found
+}
+
+// mayMislead says that a map of next's clients may have one of an endpoint that next does not have: an endpoint is gone, or
+// the map was not in use before and has clients of an earlier time.
+func (a *affinity) mayMislead(old, next *plan.ServicePort) bool {
+	if old == nil {
+		return true
+	}
+	if was := affinityOf(old); was == nil || was.chainID != a.chainID {
+		return true
+	}
+	for pool, list := range old.Pools {
+		if slices.ContainsFunc(list, func(e plan.Endpoint) bool { return !has(next.Pools[pool], e) }) {
+			return true
+		}
+	}
+	return false
+}
+
+// learned gives the maps of clients that a change may have left with an endpoint that is gone, and the endpoints that they
+// may lead to.
+func learned(change proxiers.Change, families []plan.Family) (maps []nfttable.ClientMap) {
+	for _, svc := range change.Changed {
 		a := affinityOf(svc)
-		if a == nil || !slices.Contains(families, svc.Family) {
+		if a == nil || !slices.Contains(families, svc.Family) || !a.mayMislead(change.Prev.Find(svc.Name, svc.Family), svc) {
 			continue
 		}
 		for pool, ports := range a.ports {

@@ -222,8 +222,8 @@ func TestRefusedContentIsTold(t *testing.T) {
 	twice := service("twice", []plan.Frontend{clusterIP("10.96.0.2", 80)}, endpoint("10.244.1.1:1"))
 	bad := newPlan(good.Node, append(webServices(), twice)...)
 	err := p.Apply(t.Context(), proxiers.NewChange(good, bad))
-	if err == nil || errors.Is(err, proxiers.ErrRefused) {
-		t.Errorf("partial sync: error %v, want one that is not ErrRefused: the kernel may have another state than thought", err)
+	if r, ok := errors.AsType[*proxiers.Refusal](err); !ok || !errors.Is(err, proxiers.ErrRefused) || len(r.Services) != 1 || r.Services[0] != twice {
+		t.Errorf("partial sync: error %v, want one that names the second ServicePort", err)
 	}
 	if err := p.Apply(t.Context(), proxiers.NewChange(nil, bad)); !errors.Is(err, proxiers.ErrRefused) {
 		t.Errorf("full sync: error %v, want ErrRefused", err)
@@ -303,8 +303,8 @@ func TestIdleObjectThatIsHeld(t *testing.T) {
 	full := newPlan(testNode(), webServices()[:1]...)
 	none := newPlan(full.Node)
 	apply(t, p, nil, full)
-	nft(t, "add chain ip edgeway strange\nadd rule ip edgeway strange jump addr-tcp-c2-c2m-c2m")
 	apply(t, p, full, none)
+	nft(t, "add chain ip edgeway strange\nadd rule ip edgeway strange jump addr-tcp-c2-c2m-c2m")
 	before := time.Now()
 	if err := p.Tend(t.Context()); err == nil {
 		t.Error("a chain that a foreign rule leads to was deleted")

@@ -3,6 +3,8 @@ package nftables
 import (
 	"fmt"
 	"log/slog"
+	"runtime"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -13,66 +15,122 @@ import (
 
 // The benchmarks report, beside the time, the CPU time of the nft processes, kernel included.
 
+// ways are the ways that elements are written.
+var ways = map[string]func(*proxiers.Env){
+	"netlink": func(*proxiers.Env) {},
+	"program": func(env *proxiers.Env) { env.ProgramsOnly = true },
+}
+
 func BenchmarkFirstSync(b *testing.B) {
-	for _, n := range []int{1000, 10000, 30000} {
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			p := benchProxier(b)
-			full := newPlan(testNode(), manyServices(n, 5)...)
-			childCPU(b)
-			for b.Loop() {
-				mustApply(b, p, nil, full)
-				b.StopTimer()
-				if err := Component().Cleanup(b.Context(), proxiers.Env{}); err != nil {
-					b.Fatal(err)
+	for way, set := range ways {
+		for _, n := range []int{1000, 10000, 30000} {
+			b.Run(fmt.Sprintf("%s/%d", way, n), func(b *testing.B) {
+				p := benchProxier(b, set)
+				full := newPlan(testNode(), manyServices(n, 5)...)
+				ownCPU(b)
+				childCPU(b)
+				for b.Loop() {
+					mustApply(b, p, nil, full)
+					b.StopTimer()
+					if err := Component().Cleanup(b.Context(), proxiers.Env{}); err != nil {
+						b.Fatal(err)
+					}
+					b.StartTimer()
 				}
-				b.StartTimer()
-			}
-		})
+			})
+		}
 	}
 }
 
+// BenchmarkRestart starts on what is there already: as it was left, or touched by another program since.
 func BenchmarkRestart(b *testing.B) {
-	for _, n := range []int{1000, 10000, 30000} {
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			p := benchProxier(b)
-			full := newPlan(testNode(), manyServices(n, 5)...)
-			mustApply(b, p, nil, full)
-			childCPU(b)
-			for b.Loop() {
+	for what, since := range map[string]string{"unchanged": "", "touched": "add table ip other"} {
+		for _, n := range []int{1000, 10000, 30000} {
+			b.Run(fmt.Sprintf("%s/%d", what, n), func(b *testing.B) {
+				p := benchProxier(b)
+				full := newPlan(testNode(), manyServices(n, 5)...)
 				mustApply(b, p, nil, full)
-			}
-		})
+				ownCPU(b)
+				childCPU(b)
+				for b.Loop() {
+					b.StopTimer()
+					if err := p.Close(); err != nil {
+						b.Fatal(err)
+					}
+					if since != "" {
+						nft(b, since)
+					}
+					p = newBenchProxier(b)
+					b.StartTimer()
+					mustApply(b, p, nil, full)
+				}
+				_ = p.Close()
+			})
+		}
 	}
 }
 
+// BenchmarkOneEndpoint is Apply alone: what it costs to find out what changed is the caller's.
 func BenchmarkOneEndpoint(b *testing.B) {
-	for _, n := range []int{100, 1000, 10000, 30000} {
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			p := benchProxier(b)
-			full := newPlan(testNode(), manyServices(n, 5)...)
-			next := withEndpoints(full, n/2, full.Services[n/2].Pools[0][1:]...)
-			mustApply(b, p, nil, full)
-			mustApply(b, p, full, next) // makes the class
-			childCPU(b)
-			for b.Loop() {
-				mustApply(b, p, next, full)
-				full, next = next, full
-			}
-		})
+	for way, set := range ways {
+		for _, n := range []int{100, 1000, 10000, 30000} {
+			b.Run(fmt.Sprintf("%s/%d", way, n), func(b *testing.B) {
+				p := benchProxier(b, set)
+				full := newPlan(testNode(), manyServices(n, 5)...)
+				list := slices.Clone(full.Services[n/2].Pools[0])
+				list[2] = endpoint("192.0.2.99:8080")
+				next := withEndpoints(full, n/2, list...)
+				mustApply(b, p, nil, full)
+				there, back := proxiers.NewChange(full, next), proxiers.NewChange(next, full)
+				runtime.GC()
+				ownCPU(b)
+				childCPU(b)
+				for b.Loop() {
+					if err := p.Apply(b.Context(), there); err != nil {
+						b.Fatal(err)
+					}
+					there, back = back, there
+				}
+			})
+		}
 	}
 }
 
-func benchProxier(b *testing.B) proxiers.Proxier {
+// ownCPU reports the CPU time of this process from now on.
+func ownCPU(b *testing.B) {
+	used := func() time.Duration {
+		var u syscall.Rusage
+		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+			b.Fatal(err)
+		}
+		return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	}
+	before := used()
+	b.Cleanup(func() { b.ReportMetric((used()-before).Seconds()*1000/float64(b.N), "own-cpu-ms/op") })
+}
+
+func benchProxier(b *testing.B, changes ...func(*proxiers.Env)) proxiers.Proxier {
 	b.Helper()
 	newHost(b)
-	p, err := Component().New(b.Context(), proxiers.Env{
+	p := newBenchProxier(b, changes...)
+	b.Cleanup(func() { _ = p.Close() })
+	return p
+}
+
+// newBenchProxier makes one that nobody closes.
+func newBenchProxier(b *testing.B, changes ...func(*proxiers.Env)) proxiers.Proxier {
+	b.Helper()
+	env := proxiers.Env{
 		Logger: slog.New(slog.DiscardHandler), Families: []plan.Family{plan.IPv4, plan.IPv6}, MasqueradeBit: 14,
 		Drift: func(string) {}, Progress: func(int, int) {},
-	})
+	}
+	for _, change := range changes {
+		change(&env)
+	}
+	p, err := Component().New(b.Context(), env)
 	if err != nil {
 		b.Fatal(err)
 	}
-	b.Cleanup(func() { _ = p.Close() })
 	return p
 }
 

@@ -25,6 +25,9 @@
 // class chain begins by setting it to none, so only the first packet of a connection to a Service loses a priority
 // that it had.
 //
+// The elements of these two maps have the name of their ServicePort as a comment, for those who list them. Endpoints, which are
+// found by the same address, have none: they are many, and a full sync would read more.
+//
 // The verdict is given in the nat hooks, which see only the first packet of a connection: rules never
 // touch an established connection. Rejecting in prerouting needs kernel 5.9.
 //

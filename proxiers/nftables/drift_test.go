@@ -2,9 +2,15 @@ package nftables
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
+
+	"edgeway/proxiers/internal/nfnetlink"
+	"edgeway/proxiers/internal/nfttable"
 )
 
 // settle gives notices that are already sent the time to be read.
@@ -50,6 +56,9 @@ func TestDriftAtPartialSync(t *testing.T) {
 	if drift.count() != 1 {
 		t.Errorf("reported %d times, want once", drift.count())
 	}
+	if !strings.Contains(nft(t, "list set ip edgeway cluster-ips"), "10.96.0.3") {
+		t.Error("the change was written on top of what another program did")
+	}
 }
 
 func TestOtherTablesAreNoDrift(t *testing.T) {
@@ -66,16 +75,37 @@ func TestOtherTablesAreNoDrift(t *testing.T) {
 }
 
 // The caller skips plans that differ in nothing, so Prev can be one that the backend has not seen. That
-// must stay a partial sync: a full one reads the whole table, and would remove what stands in it here.
+// must stay a partial sync: a full one writes all rules anew.
 func TestPrevThatWasSkippedIsStillPartial(t *testing.T) {
 	newHost(t)
 	p, _ := testProxier(t)
 	full := newPlan(testNode(), webServices()...)
 	apply(t, p, nil, full)
-	nft(t, "add element ip edgeway cluster-ips { 198.51.100.9 }")
+	rules := ruleHandles(t)
 	skipped := *full
 	apply(t, p, &skipped, newPlan(full.Node, webServices()[:4]...))
-	if !strings.Contains(nft(t, "list set ip edgeway cluster-ips"), "198.51.100.9") {
+	if after := ruleHandles(t); !slices.Equal(after, rules) {
 		t.Error("the sync was a full one")
 	}
+}
+
+// ruleHandles gives the numbers of the fixed chains' rules of IPv4: a rule that is written anew has another one.
+func ruleHandles(t *testing.T) (handles []uint64) {
+	t.Helper()
+	c, err := nfnetlink.Dial()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	err = c.Dump(unix.NFT_MSG_GETRULE, unix.NFPROTO_IPV4, nil, func(m nfnetlink.Message) error {
+		chain := string(nfnetlink.Text(nfnetlink.Attr(m.Attrs, unix.NFTA_RULE_CHAIN)))
+		if slices.ContainsFunc(chains(), func(c nfttable.Chain) bool { return c.Name == chain }) {
+			handles = append(handles, nfnetlink.Uint64(nfnetlink.Attr(m.Attrs, unix.NFTA_RULE_HANDLE)))
+		}
+		return nil
+	})
+	if err != nil || len(handles) == 0 {
+		t.Fatalf("%d rules, error %v", len(handles), err)
+	}
+	return handles
 }

@@ -24,15 +24,32 @@ func rejectedDesc() *prometheus.Desc {
 		"Packets to UDP and SCTP NodePorts on loopback addresses that were rejected.", []string{familyLabel, "protocol"}, nil)
 }
 
+func transactionsDesc() *prometheus.Desc {
+	return prometheus.NewDesc("edgeway_nftables_transactions_total",
+		"Transactions of nftables that succeeded, by the way that they took: netlink or nft.", []string{"path"}, nil)
+}
+
+func staleDesc() *prometheus.Desc {
+	return prometheus.NewDesc("edgeway_nftables_transactions_stale_total",
+		"Transactions by netlink that were sent again because another program's came before.", nil, nil)
+}
+
 // Describe implements prometheus.Collector.
 func (p *proxier) Describe(out chan<- *prometheus.Desc) {
 	p.failures.Describe(out)
 	out <- rejectedDesc()
+	out <- transactionsDesc()
+	out <- staleDesc()
 }
 
 // Collect implements prometheus.Collector.
 func (p *proxier) Collect(out chan<- prometheus.Metric) {
 	p.failures.Collect(out)
+	netlink, program, stale := p.Transactions()
+	for path, n := range map[string]uint64{"netlink": netlink, "nft": program} {
+		out <- prometheus.MustNewConstMetric(transactionsDesc(), prometheus.CounterValue, float64(n), path)
+	}
+	out <- prometheus.MustNewConstMetric(staleDesc(), prometheus.CounterValue, float64(stale))
 	counters, err := p.Counters()
 	if err != nil {
 		return // the kernel cannot be asked now, and the metric is absent from this scrape

@@ -63,7 +63,7 @@ func (p *proxier) apply(ctx context.Context, change proxiers.Change) error {
 	if err := p.Table.Apply(ctx, change); err != nil {
 		return err
 	}
-	return p.Prune(ctx, learned(change.Changed, p.families))
+	return p.Prune(ctx, learned(change, p.families))
 }
 
 // Render gives the transaction that leads from one plan to the next, in nft's syntax, for tests of the way from objects

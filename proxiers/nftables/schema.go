@@ -64,8 +64,8 @@ func sets() []nfttable.Set {
 	addr := []nfttable.Field{nfttable.Addr}
 	// What is found by a NodePort has the same key without the address.
 	return []nfttable.Set{
-		services:              {Name: "services", Key: frontend, Data: nfttable.ToNumber, Leads: true},
-		nodePorts:             {Name: "nodeports", Key: frontend[1:], Data: nfttable.ToNumber, Leads: true},
+		services:              {Name: "services", Key: frontend, Data: nfttable.ToNumber, Named: true, Leads: true},
+		nodePorts:             {Name: "nodeports", Key: frontend[1:], Data: nfttable.ToNumber, Named: true, Leads: true},
 		endpointsTCP:          {Name: "endpoints-tcp", Key: slots, Data: nfttable.ToEndpoint, Proto: plan.TCP},
 		endpointsUDP:          {Name: "endpoints-udp", Key: slots, Data: nfttable.ToEndpoint, Proto: plan.UDP},
 		endpointsSCTP:         {Name: "endpoints-sctp", Key: slots, Data: nfttable.ToEndpoint, Proto: plan.SCTP},

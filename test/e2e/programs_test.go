@@ -18,9 +18,10 @@ func (d *daemon) wrapNFT(script string) {
 	d.env = append(d.env, "PATH="+bin+":"+path)
 }
 
-// nftMode gives a function that makes nft idle, hang, or work.
+// nftMode gives a function that makes nft, which has all to do, idle, hang, or work.
 func (d *daemon) nftMode() (set func(mode string)) {
 	d.t.Helper()
+	d.configure("[nftables]\nnetlink = \"off\"\n")
 	file := filepath.Join(d.dir, "nft-mode")
 	set = func(mode string) {
 		d.t.Helper()

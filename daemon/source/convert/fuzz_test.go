@@ -5,10 +5,7 @@ import (
 	"testing"
 	"unsafe"
 
-	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
-	networkingv1 "k8s.io/api/networking/v1"
-
+	"edgeway/daemon/source/api"
 	"edgeway/test/hostile"
 )
 
@@ -24,7 +21,7 @@ func FuzzConvert(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		var c Converter
-		var svc corev1.Service
+		var svc api.Service
 		if json.Unmarshal(raw, &svc) == nil {
 			if out, ok := c.Service(&svc); ok && isLabel(out.Namespace) && isLabel(out.Name) {
 				if err := Check(out); err != nil {
@@ -32,7 +29,7 @@ func FuzzConvert(f *testing.F) {
 				}
 			}
 		}
-		var slice discoveryv1.EndpointSlice
+		var slice api.EndpointSlice
 		if json.Unmarshal(raw, &slice) == nil {
 			if out, ok := c.EndpointSlice(&slice); ok && out.Service != "" && out.Family != 0 {
 				if err := Check(out); err != nil {
@@ -40,13 +37,13 @@ func FuzzConvert(f *testing.F) {
 				}
 			}
 		}
-		var node corev1.Node
+		var node api.Node
 		if json.Unmarshal(raw, &node) == nil && isSubdomain(node.Name) {
 			if err := Check(c.Node(&node)); err != nil {
 				t.Error(err)
 			}
 		}
-		var cidr networkingv1.ServiceCIDR
+		var cidr api.ServiceCIDR
 		if json.Unmarshal(raw, &cidr) == nil && isSubdomain(cidr.Name) {
 			if err := Check(c.ServiceCIDR(&cidr)); err != nil {
 				t.Error(err)

@@ -8,20 +8,20 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"edgeway/daemon/source/api"
 )
 
 // hostileService has each address as a ClusterIP, external IP and load-balancer address.
-func hostileService(addr string) *corev1.Service {
-	return &corev1.Service{
+func hostileService(addr string) *api.Service {
+	return &api.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "svc"},
-		Spec: corev1.ServiceSpec{
-			Type: corev1.ServiceTypeLoadBalancer, ClusterIP: addr,
-			ExternalIPs: []string{addr}, Ports: []corev1.ServicePort{{Port: 80}},
+		Spec: api.ServiceSpec{
+			Type: api.ServiceTypeLoadBalancer, ClusterIP: addr,
+			ExternalIPs: []string{addr}, Ports: []api.ServicePort{{Port: 80}},
 		},
-		Status: corev1.ServiceStatus{LoadBalancer: corev1.LoadBalancerStatus{Ingress: []corev1.LoadBalancerIngress{{IP: addr}}}},
+		Status: api.ServiceStatus{LoadBalancer: api.LoadBalancerStatus{Ingress: []api.LoadBalancerIngress{{IP: addr}}}},
 	}
 }
 
@@ -48,13 +48,13 @@ func TestAddressesThatNoServiceMayHave(t *testing.T) {
 		if want.frontend && (count != 3 || len(svc.Faults) > 0) || !want.frontend && (count != 0 || len(svc.Faults) != 3) {
 			t.Errorf("%s as a frontend: got %+v", addr, svc)
 		}
-		family := discoveryv1.AddressTypeIPv4
+		family := api.AddressTypeIPv4
 		if strings.Contains(addr, ":") {
-			family = discoveryv1.AddressTypeIPv6
+			family = api.AddressTypeIPv6
 		}
-		slice, _ := new(Converter).EndpointSlice(&discoveryv1.EndpointSlice{
-			ObjectMeta:  metav1.ObjectMeta{Namespace: "ns", Name: "svc-1", Labels: map[string]string{discoveryv1.LabelServiceName: "svc"}},
-			AddressType: family, Endpoints: []discoveryv1.Endpoint{{Addresses: []string{addr}}},
+		slice, _ := new(Converter).EndpointSlice(&api.EndpointSlice{
+			ObjectMeta:  metav1.ObjectMeta{Namespace: "ns", Name: "svc-1", Labels: map[string]string{api.LabelServiceName: "svc"}},
+			AddressType: family, Endpoints: []api.Endpoint{{Addresses: []string{addr}}},
 		})
 		if got := len(slice.Endpoints) == 1; got != want.endpoint || (len(slice.Faults) == 0) != want.endpoint {
 			t.Errorf("%s as an endpoint: got %+v", addr, slice)
@@ -63,13 +63,13 @@ func TestAddressesThatNoServiceMayHave(t *testing.T) {
 }
 
 // crowdedService has n external IPs, load-balancer addresses and source ranges.
-func crowdedService(n int) *corev1.Service {
+func crowdedService(n int) *api.Service {
 	s := hostileService("10.96.0.1")
 	for i := range n {
 		addr := fmt.Sprintf("203.%d.%d.%d", i>>16, i>>8&0xff, i&0xff)
 		s.Spec.ExternalIPs = append(s.Spec.ExternalIPs, addr)
 		s.Spec.LoadBalancerSourceRanges = append(s.Spec.LoadBalancerSourceRanges, addr+"/32")
-		s.Status.LoadBalancer.Ingress = append(s.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: addr})
+		s.Status.LoadBalancer.Ingress = append(s.Status.LoadBalancer.Ingress, api.LoadBalancerIngress{IP: addr})
 	}
 	return s
 }
@@ -115,15 +115,15 @@ func BenchmarkConvertServiceWithAddresses(b *testing.B) {
 func BenchmarkConvertSliceWithPorts(b *testing.B) {
 	for _, n := range []int{1000, 5000, 20000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			in := &discoveryv1.EndpointSlice{
-				ObjectMeta:  metav1.ObjectMeta{Namespace: "ns", Name: "svc-1", Labels: map[string]string{discoveryv1.LabelServiceName: "svc"}},
-				AddressType: discoveryv1.AddressTypeIPv4,
+			in := &api.EndpointSlice{
+				ObjectMeta:  metav1.ObjectMeta{Namespace: "ns", Name: "svc-1", Labels: map[string]string{api.LabelServiceName: "svc"}},
+				AddressType: api.AddressTypeIPv4,
 			}
 			for i := range n {
-				in.Ports = append(in.Ports, discoveryv1.EndpointPort{Name: new(fmt.Sprint("p", i)), Port: new(int32(i + 1))})
+				in.Ports = append(in.Ports, api.EndpointPort{Name: new(fmt.Sprint("p", i)), Port: new(int32(i + 1))})
 			}
 			for i := range maxEndpoints {
-				in.Endpoints = append(in.Endpoints, discoveryv1.Endpoint{Addresses: []string{fmt.Sprintf("10.1.%d.%d", i>>8, i&0xff)}})
+				in.Endpoints = append(in.Endpoints, api.Endpoint{Addresses: []string{fmt.Sprintf("10.1.%d.%d", i>>8, i&0xff)}})
 			}
 			b.ReportAllocs()
 			for b.Loop() {

@@ -4,10 +4,8 @@ import (
 	"net/netip"
 	"slices"
 
-	corev1 "k8s.io/api/core/v1"
-	networkingv1 "k8s.io/api/networking/v1"
-
 	"edgeway/daemon/source"
+	"edgeway/daemon/source/api"
 	"edgeway/proxiers/plan"
 )
 
@@ -15,15 +13,15 @@ import (
 const leavingTaint = "ToBeDeletedByClusterAutoscaler"
 
 // Node converts n.
-func (c *Converter) Node(n *corev1.Node) *source.Node {
+func (c *Converter) Node(n *api.Node) *source.Node {
 	out := &source.Node{
 		Name: n.Name,
 		Leaving: n.DeletionTimestamp != nil ||
-			slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == leavingTaint }),
+			slices.ContainsFunc(n.Spec.Taints, func(t api.Taint) bool { return t.Key == leavingTaint }),
 	}
 	f := faults{object: out.Key()}
 	seen := set[netip.Addr]{}
-	for _, wanted := range []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP} {
+	for _, wanted := range []string{api.NodeInternalIP, api.NodeExternalIP} {
 		for i := range n.Status.Addresses {
 			if n.Status.Addresses[i].Type == wanted {
 				a, err := parseUnicast(n.Status.Addresses[i].Address)
@@ -36,11 +34,11 @@ func (c *Converter) Node(n *corev1.Node) *source.Node {
 			}
 		}
 	}
-	if zone, ok := n.Labels[corev1.LabelTopologyZone]; ok && zone != "" {
+	if zone, ok := n.Labels[api.LabelZone]; ok && zone != "" {
 		if isLabelValue(zone) {
 			out.Zone = c.share(zone)
 		} else {
-			f.addf("metadata.labels["+corev1.LabelTopologyZone+"]", "%.64q is not a label value", zone)
+			f.addf("metadata.labels["+api.LabelZone+"]", "%.64q is not a label value", zone)
 		}
 	}
 	podCIDRs(&f, out, &n.Spec)
@@ -48,7 +46,7 @@ func (c *Converter) Node(n *corev1.Node) *source.Node {
 	return out
 }
 
-func podCIDRs(f *faults, out *source.Node, spec *corev1.NodeSpec) {
+func podCIDRs(f *faults, out *source.Node, spec *api.NodeSpec) {
 	ranges := spec.PodCIDRs
 	if len(ranges) == 0 && spec.PodCIDR != "" {
 		ranges = []string{spec.PodCIDR}
@@ -64,7 +62,7 @@ func podCIDRs(f *faults, out *source.Node, spec *corev1.NodeSpec) {
 }
 
 // ServiceCIDR converts s.
-func (c *Converter) ServiceCIDR(s *networkingv1.ServiceCIDR) *source.ServiceCIDR {
+func (c *Converter) ServiceCIDR(s *api.ServiceCIDR) *source.ServiceCIDR {
 	out := &source.ServiceCIDR{Name: s.Name}
 	f := faults{object: out.Key()}
 	for i, r := range s.Spec.CIDRs {

@@ -6,16 +6,15 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"edgeway/daemon/source"
+	"edgeway/daemon/source/api"
 	"edgeway/proxiers/plan"
 )
 
 // TrafficHint is the annotation that opts a Service in to the flowtable fast path, with the only
 // value "LongLived". KEP-4963 proposes it as the field spec.trafficHint, which k8s.io/api v0.37 does not
 // have: an API server drops the field, so the annotation carries the same value until it does.
-const TrafficHint = "edgeway.io/traffic-hint"
+const TrafficHint = api.AnnotationTrafficHint
 
 // The values of SessionAffinityConfig.ClientIP.TimeoutSeconds that the API server allows, and its default.
 const (
@@ -25,7 +24,7 @@ const (
 
 // Service converts s. It gives false for Services that have no ClusterIP (headless and ExternalName
 // ones), and for those that ask for another proxy.
-func (c *Converter) Service(s *corev1.Service) (*source.Service, bool) {
+func (c *Converter) Service(s *api.Service) (*source.Service, bool) {
 	if !isOurs(s) {
 		return nil, false
 	}
@@ -50,21 +49,21 @@ func (c *Converter) Service(s *corev1.Service) (*source.Service, bool) {
 	return out, true
 }
 
-func isOurs(s *corev1.Service) bool {
-	if _, other := s.Labels["service.kubernetes.io/service-proxy-name"]; other {
+func isOurs(s *api.Service) bool {
+	if _, other := s.Labels[api.LabelServiceProxyName]; other {
 		return false
 	}
 	ip := s.Spec.ClusterIP
-	return ip != "" && ip != corev1.ClusterIPNone && s.Spec.Type != corev1.ServiceTypeExternalName
+	return ip != "" && ip != api.ClusterIPNone && s.Spec.Type != api.ServiceTypeExternalName
 }
 
 type serviceBuilder struct {
 	*Converter
 	faults
-	in  *corev1.Service
+	in  *api.Service
 	out *source.Service
 	// typ is spec.type; ClusterIP when that is unknown.
-	typ corev1.ServiceType
+	typ string
 }
 
 func (b *serviceBuilder) checkName() bool {
@@ -81,13 +80,13 @@ func (b *serviceBuilder) checkName() bool {
 
 func (b *serviceBuilder) kind() {
 	switch t := b.in.Spec.Type; t {
-	case corev1.ServiceTypeNodePort, corev1.ServiceTypeLoadBalancer:
+	case api.ServiceTypeNodePort, api.ServiceTypeLoadBalancer:
 		b.typ = t
-	case corev1.ServiceTypeClusterIP, "":
-		b.typ = corev1.ServiceTypeClusterIP
+	case api.ServiceTypeClusterIP, "":
+		b.typ = api.ServiceTypeClusterIP
 	default:
 		b.addf("spec.type", "%.64q is unknown; served as a ClusterIP", t)
-		b.typ = corev1.ServiceTypeClusterIP
+		b.typ = api.ServiceTypeClusterIP
 	}
 }
 
@@ -114,7 +113,7 @@ func (b *serviceBuilder) clusterIPs() {
 			continue
 		}
 		family := plan.FamilyOf(a)
-		if n := len(spec.IPFamilies); n > 0 && (i >= n || string(spec.IPFamilies[i]) != family.String()) {
+		if n := len(spec.IPFamilies); n > 0 && (i >= n || spec.IPFamilies[i] != family.String()) {
 			b.addf(name, "%s is not of the family that spec.ipFamilies has at this place", a)
 			continue
 		}
@@ -146,7 +145,7 @@ func (b *serviceBuilder) externalIPs() {
 
 func (b *serviceBuilder) loadBalancer() {
 	ingress := b.in.Status.LoadBalancer.Ingress
-	if b.typ != corev1.ServiceTypeLoadBalancer {
+	if b.typ != api.ServiceTypeLoadBalancer {
 		if len(ingress) > 0 {
 			b.addf("status.loadBalancer.ingress", "only a Service of type LoadBalancer may have it")
 		}
@@ -166,13 +165,13 @@ func (b *serviceBuilder) loadBalancer() {
 
 // ingress gives an address that is delivered to the hosts as it is; in the mode Proxy the load
 // balancer sends to the hosts' own addresses, and one with only a host name has nothing to match.
-func (b *serviceBuilder) ingress(field string, in *corev1.LoadBalancerIngress) (a netip.Addr, ok bool) {
+func (b *serviceBuilder) ingress(field string, in *api.LoadBalancerIngress) (a netip.Addr, ok bool) {
 	if in.IP == "" {
 		return a, false
 	}
 	switch mode := in.IPMode; {
-	case mode == nil || *mode == corev1.LoadBalancerIPModeVIP:
-	case *mode == corev1.LoadBalancerIPModeProxy:
+	case mode == nil || *mode == api.LoadBalancerIPModeVIP:
+	case *mode == api.LoadBalancerIPModeProxy:
 		return a, false
 	default:
 		b.addf(field+".ipMode", "%.64q is neither VIP nor Proxy", *mode)
@@ -211,9 +210,9 @@ func (b *serviceBuilder) sourceRanges() {
 
 func (b *serviceBuilder) affinity() {
 	switch b.in.Spec.SessionAffinity {
-	case corev1.ServiceAffinityNone, "":
+	case api.ServiceAffinityNone, "":
 		return
-	case corev1.ServiceAffinityClientIP:
+	case api.ServiceAffinityClientIP:
 	default:
 		b.addf("spec.sessionAffinity", "%.64q is neither None nor ClientIP", b.in.Spec.SessionAffinity)
 		return

@@ -5,10 +5,8 @@ import (
 	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
-
 	"edgeway/daemon/source"
+	"edgeway/daemon/source/api"
 	"edgeway/proxiers/plan"
 )
 
@@ -16,18 +14,18 @@ import (
 const maxEndpoints = 1000
 
 // EndpointSlice converts s. It gives false for slices of headless Services and for those of host names.
-func (c *Converter) EndpointSlice(s *discoveryv1.EndpointSlice) (*source.EndpointSlice, bool) {
-	if _, headless := s.Labels[corev1.IsHeadlessService]; headless || s.AddressType == discoveryv1.AddressTypeFQDN {
+func (c *Converter) EndpointSlice(s *api.EndpointSlice) (*source.EndpointSlice, bool) {
+	if _, headless := s.Labels[api.LabelHeadless]; headless || s.AddressType == api.AddressTypeFQDN {
 		return nil, false
 	}
-	out := &source.EndpointSlice{Namespace: c.share(s.Namespace), Name: s.Name, Service: s.Labels[discoveryv1.LabelServiceName]}
+	out := &source.EndpointSlice{Namespace: c.share(s.Namespace), Name: s.Name, Service: s.Labels[api.LabelServiceName]}
 	b := sliceBuilder{Converter: c, out: out, faults: faults{object: out.Key()}}
 	if b.checkNames() && b.family(s.AddressType) {
 		b.ports(s.Ports)
 		b.endpoints(s.Endpoints)
 	}
 	// A time that does not parse only makes one latency sample less.
-	if t, err := time.Parse(time.RFC3339Nano, s.Annotations[corev1.EndpointsLastChangeTriggerTime]); err == nil {
+	if t, err := time.Parse(time.RFC3339Nano, s.Annotations[api.AnnotationLastChange]); err == nil {
 		out.Triggered = t.UTC()
 	}
 	out.Faults = b.done()
@@ -41,7 +39,7 @@ type sliceBuilder struct {
 }
 
 func (b *sliceBuilder) checkNames() bool {
-	const label = "metadata.labels[" + discoveryv1.LabelServiceName + "]"
+	const label = "metadata.labels[" + api.LabelServiceName + "]"
 	switch {
 	case !isLabel(b.out.Namespace):
 		b.addf("metadata.namespace", "%.64q is not a DNS label", b.out.Namespace)
@@ -58,11 +56,11 @@ func (b *sliceBuilder) checkNames() bool {
 	return false
 }
 
-func (b *sliceBuilder) family(t discoveryv1.AddressType) bool {
+func (b *sliceBuilder) family(t string) bool {
 	switch t {
-	case discoveryv1.AddressTypeIPv4:
+	case api.AddressTypeIPv4:
 		b.out.Family = plan.IPv4
-	case discoveryv1.AddressTypeIPv6:
+	case api.AddressTypeIPv6:
 		b.out.Family = plan.IPv6
 	default:
 		b.addf("addressType", "%.64q is none of IPv4, IPv6 and FQDN", t)
@@ -71,7 +69,7 @@ func (b *sliceBuilder) family(t discoveryv1.AddressType) bool {
 	return true
 }
 
-func (b *sliceBuilder) ports(ports []discoveryv1.EndpointPort) {
+func (b *sliceBuilder) ports(ports []api.EndpointPort) {
 	names := make(map[string]bool, len(ports))
 	b.out.Ports = make([]source.SlicePort, 0, len(ports))
 	for i := range ports {
@@ -89,7 +87,7 @@ func (b *sliceBuilder) ports(ports []discoveryv1.EndpointPort) {
 	}
 }
 
-func (b *sliceBuilder) port(field string, in *discoveryv1.EndpointPort) (p source.SlicePort, ok bool) {
+func (b *sliceBuilder) port(field string, in *api.EndpointPort) (p source.SlicePort, ok bool) {
 	switch {
 	case in.Name == nil:
 		b.addf(field+".name", "it is missing; an empty name is needed for a port without one")
@@ -115,7 +113,7 @@ func (b *sliceBuilder) port(field string, in *discoveryv1.EndpointPort) (p sourc
 	return p, true
 }
 
-func (b *sliceBuilder) endpoints(endpoints []discoveryv1.Endpoint) {
+func (b *sliceBuilder) endpoints(endpoints []api.Endpoint) {
 	if len(endpoints) > maxEndpoints {
 		b.addf("endpoints", "there are %d, more than the %d that are allowed; the others are left out", len(endpoints), maxEndpoints)
 		endpoints = endpoints[:maxEndpoints]
@@ -146,7 +144,7 @@ func (b *sliceBuilder) merge(field string, e source.Endpoint) {
 	}
 }
 
-func (b *sliceBuilder) endpoint(field string, in *discoveryv1.Endpoint) (source.Endpoint, bool) {
+func (b *sliceBuilder) endpoint(field string, in *api.Endpoint) (source.Endpoint, bool) {
 	a, ok := b.address(field+".addresses", in.Addresses)
 	if !ok {
 		return source.Endpoint{}, false
@@ -189,7 +187,7 @@ func (b *sliceBuilder) address(field string, addresses []string) (netip.Addr, bo
 }
 
 // hints keeps the valid names.
-func (b *sliceBuilder) hints(field string, in *discoveryv1.EndpointHints, e *source.Endpoint) {
+func (b *sliceBuilder) hints(field string, in *api.EndpointHints, e *source.Endpoint) {
 	var found source.Hints
 	for i, n := range in.ForNodes {
 		if !isSubdomain(n.Name) {

@@ -7,15 +7,14 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"edgeway/daemon/source"
+	"edgeway/daemon/source/api"
 	"edgeway/proxiers/plan"
 )
 
-func slice(t *testing.T, rest string) *discoveryv1.EndpointSlice {
-	return parse[discoveryv1.EndpointSlice](t, "metadata: {namespace: ns, name: svc-1, labels: {kubernetes.io/service-name: svc}}\n"+rest)
+func slice(t *testing.T, rest string) *api.EndpointSlice {
+	return parse[api.EndpointSlice](t, "metadata: {namespace: ns, name: svc-1, labels: {kubernetes.io/service-name: svc}}\n"+rest)
 }
 
 func TestEndpointSliceWithEveryField(t *testing.T) {
@@ -33,7 +32,7 @@ endpoints:
 - addresses: [10.1.0.3]
   conditions: {ready: false, serving: false}
 `)
-	in.Annotations = map[string]string{corev1.EndpointsLastChangeTriggerTime: "2026-01-02T03:04:05.5+01:00"}
+	in.Annotations = map[string]string{api.AnnotationLastChange: "2026-01-02T03:04:05.5+01:00"}
 	want := &source.EndpointSlice{
 		Namespace: "ns", Name: "svc-1", Service: "svc", Family: plan.IPv4,
 		Ports: []source.SlicePort{{Name: "http", Protocol: plan.TCP, Port: 8080}, {Protocol: plan.UDP, Port: 53}},
@@ -58,8 +57,8 @@ endpoints:
 
 func TestSlicesOfOthersAreNotConverted(t *testing.T) {
 	headless := slice(t, "addressType: IPv4")
-	headless.Labels[corev1.IsHeadlessService] = ""
-	for name, in := range map[string]*discoveryv1.EndpointSlice{"headless": headless, "FQDN": slice(t, "addressType: FQDN")} {
+	headless.Labels[api.LabelHeadless] = ""
+	for name, in := range map[string]*api.EndpointSlice{"headless": headless, "FQDN": slice(t, "addressType: FQDN")} {
 		if got, ok := new(Converter).EndpointSlice(in); ok {
 			t.Errorf("%s: converted to %+v", name, got)
 		}
@@ -110,8 +109,8 @@ func TestSliceFaultsAreNamedAndTheRestIsKept(t *testing.T) {
 
 func TestSliceWithoutServiceOrFamilyCarriesOnlyItsFault(t *testing.T) {
 	nameless := slice(t, "addressType: IPv4\nendpoints: [{addresses: [10.1.0.1]}]")
-	delete(nameless.Labels, discoveryv1.LabelServiceName)
-	for field, in := range map[string]*discoveryv1.EndpointSlice{
+	delete(nameless.Labels, api.LabelServiceName)
+	for field, in := range map[string]*api.EndpointSlice{
 		"metadata.labels[kubernetes.io/service-name]": nameless,
 		"addressType": slice(t, "addressType: IPX\nendpoints: [{addresses: [10.1.0.1]}]"),
 	} {

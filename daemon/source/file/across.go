@@ -8,10 +8,9 @@ import (
 	"strconv"
 	"strings"
 
-	discoveryv1 "k8s.io/api/discovery/v1"
-
 	"edgeway/daemon/nearest"
 	"edgeway/daemon/source"
+	"edgeway/daemon/source/api"
 	"edgeway/proxiers/plan"
 )
 
@@ -68,7 +67,7 @@ func (c *Checked) orphans(name string, found parts) {
 		return
 	}
 	for _, s := range found.slices[name] {
-		f := c.objects[s.Key().String()].fault("metadata.labels["+discoveryv1.LabelServiceName+"]", "no manifest has %s", name)
+		f := c.objects[s.Key().String()].fault("metadata.labels["+api.LabelServiceName+"]", "no manifest has %s", name)
 		mend := "write this Service, or remove the EndpointSlice"
 		if c.guesses++; c.guesses <= maxGuesses {
 			if other, near := c.likelyService(s, found); near {
@@ -145,7 +144,7 @@ func (c *Checked) checkSlices(svc *source.Service, all []*source.EndpointSlice, 
 		if c.opts.Alone && !old && clean {
 			f := c.objects[svc.Key().String()].fault("", "no manifest has an EndpointSlice with endpoints for it, so connections are rejected")
 			f.Warning = true
-			c.add(f, "write one with the label %s: %s", discoveryv1.LabelServiceName, svc.Name)
+			c.add(f, "write one with the label %s: %s", api.LabelServiceName, svc.Name)
 		}
 		return
 	}

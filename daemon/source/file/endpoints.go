@@ -6,10 +6,10 @@ import (
 	"net/netip"
 	"strings"
 
-	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
+	"edgeway/daemon/source/api"
 	"edgeway/proxiers/plan"
 )
 
@@ -41,7 +41,7 @@ func (c *Checked) checkEndpoints(o *outline, found parts) {
 	f := o.fault("", "objects of the kind Endpoints are not used")
 	var old endpoints
 	if err := json.Unmarshal(o.data, &old); err != nil {
-		c.add(f, "write an EndpointSlice with the label %s: %s", discoveryv1.LabelServiceName, o.Metadata.Name)
+		c.add(f, "write an EndpointSlice with the label %s: %s", api.LabelServiceName, o.Metadata.Name)
 		return
 	}
 	var out []string
@@ -66,11 +66,11 @@ func (old *endpoints) successors(o *outline) (out []successor) {
 				continue
 			}
 			s := successor{
-				TypeMeta:    metav1.TypeMeta{APIVersion: discoveryv1.SchemeGroupVersion.String(), Kind: "EndpointSlice"},
+				TypeMeta:    metav1.TypeMeta{APIVersion: api.Discovery().String(), Kind: "EndpointSlice"},
 				AddressType: family.String(), Ports: subset.Ports, Endpoints: list,
 				Metadata: map[string]any{
 					"name":   fmt.Sprintf("%s-%d", o.Metadata.Name, len(out)+1),
-					"labels": map[string]string{discoveryv1.LabelServiceName: o.Metadata.Name},
+					"labels": map[string]string{api.LabelServiceName: o.Metadata.Name},
 				},
 			}
 			if o.Metadata.Namespace != "" {

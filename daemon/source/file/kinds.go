@@ -4,13 +4,11 @@ import (
 	"fmt"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
-	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"edgeway/daemon/source"
+	"edgeway/daemon/source/api"
 	"edgeway/daemon/source/convert"
 )
 
@@ -68,7 +66,7 @@ func groupOf(apiVersion string) string {
 }
 
 func addService(s *Source, d *document, at string, data []byte) {
-	svc := new(corev1.Service)
+	svc := new(api.Service)
 	if !unmarshal(d, at, data, svc) || !namespaced(d, at, &svc.ObjectMeta, validation.IsDNS1123Label) {
 		return
 	}
@@ -76,7 +74,7 @@ func addService(s *Source, d *document, at string, data []byte) {
 	switch {
 	case spec.ClusterIP == "" && len(spec.ClusterIPs) > 0:
 		spec.ClusterIP = spec.ClusterIPs[0]
-	case spec.ClusterIP == "" && spec.Type != corev1.ServiceTypeExternalName:
+	case spec.ClusterIP == "" && spec.Type != api.ServiceTypeExternalName:
 		d.addf(join(at, "spec.clusterIP"), "an address, or None, is required: nobody allocates one for a manifest")
 		return
 	}
@@ -90,10 +88,10 @@ func addService(s *Source, d *document, at string, data []byte) {
 
 // missingNodePorts finds the ports that an API server would allocate a NodePort for. They are
 // served at the Service's other addresses.
-func missingNodePorts(key source.Key, spec *corev1.ServiceSpec) (faults []source.Problem) {
+func missingNodePorts(key source.Key, spec *api.ServiceSpec) (faults []source.Problem) {
 	switch spec.Type {
-	case corev1.ServiceTypeNodePort:
-	case corev1.ServiceTypeLoadBalancer:
+	case api.ServiceTypeNodePort:
+	case api.ServiceTypeLoadBalancer:
 		if spec.AllocateLoadBalancerNodePorts != nil && !*spec.AllocateLoadBalancerNodePorts {
 			return nil
 		}
@@ -120,7 +118,7 @@ func missingNodePorts(key source.Key, spec *corev1.ServiceSpec) (faults []source
 }
 
 func addEndpointSlice(s *Source, d *document, at string, data []byte) {
-	slice := new(discoveryv1.EndpointSlice)
+	slice := new(api.EndpointSlice)
 	if !unmarshal(d, at, data, slice) || !namespaced(d, at, &slice.ObjectMeta, validation.IsDNS1123Subdomain) {
 		return
 	}
@@ -142,7 +140,7 @@ func addEndpointSlice(s *Source, d *document, at string, data []byte) {
 }
 
 func addNode(s *Source, d *document, at string, data []byte) {
-	node := new(corev1.Node)
+	node := new(api.Node)
 	if !unmarshal(d, at, data, node) || !named(d, at, &node.ObjectMeta, validation.IsDNS1123Subdomain) {
 		return
 	}
@@ -152,7 +150,7 @@ func addNode(s *Source, d *document, at string, data []byte) {
 }
 
 func addServiceCIDR(s *Source, d *document, at string, data []byte) {
-	cidr := new(networkingv1.ServiceCIDR)
+	cidr := new(api.ServiceCIDR)
 	if unmarshal(d, at, data, cidr) && named(d, at, &cidr.ObjectMeta, validation.IsDNS1123Subdomain) {
 		d.objects = append(d.objects, s.converter.ServiceCIDR(cidr))
 	}

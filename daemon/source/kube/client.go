@@ -6,15 +6,13 @@ import (
 	"sync/atomic"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
-	networkingv1 "k8s.io/api/networking/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
+
+	"edgeway/daemon/source/api"
 )
 
 // client holds one REST client for each API group that is read; they share their connections. The clients
@@ -30,7 +28,8 @@ type client struct {
 }
 
 func newClient(config *rest.Config, o Options) (*client, error) {
-	scheme := newScheme()
+	scheme := runtime.NewScheme()
+	api.AddTo(scheme)
 	c := &client{dialer: newDialer(config.Host, o), params: runtime.NewParameterCodec(scheme), refused: make(chan struct{}, 1)}
 	if err := c.use(config); err != nil {
 		return nil, err
@@ -52,9 +51,9 @@ func newClient(config *rest.Config, o Options) (*client, error) {
 		gv      schema.GroupVersion
 		apiPath string
 	}{
-		{&c.core, corev1.SchemeGroupVersion, "/api"},
-		{&c.discovery, discoveryv1.SchemeGroupVersion, "/apis"},
-		{&c.networking, networkingv1.SchemeGroupVersion, "/apis"},
+		{&c.core, api.Core(), "/api"},
+		{&c.discovery, api.Discovery(), "/apis"},
+		{&c.networking, api.Networking(), "/apis"},
 	} {
 		config := rest.CopyConfig(config)
 		config.GroupVersion, config.APIPath = &group.gv, group.apiPath
@@ -63,18 +62,6 @@ func newClient(config *rest.Config, o Options) (*client, error) {
 		}
 	}
 	return c, nil
-}
-
-// newScheme knows the objects that are read, and no others.
-func newScheme() *runtime.Scheme {
-	scheme := runtime.NewScheme()
-	scheme.AddKnownTypes(corev1.SchemeGroupVersion, &corev1.Service{}, &corev1.ServiceList{}, &corev1.Node{}, &corev1.NodeList{})
-	scheme.AddKnownTypes(discoveryv1.SchemeGroupVersion, &discoveryv1.EndpointSlice{}, &discoveryv1.EndpointSliceList{})
-	scheme.AddKnownTypes(networkingv1.SchemeGroupVersion, &networkingv1.ServiceCIDR{}, &networkingv1.ServiceCIDRList{})
-	for _, gv := range []schema.GroupVersion{corev1.SchemeGroupVersion, discoveryv1.SchemeGroupVersion, networkingv1.SchemeGroupVersion} {
-		metav1.AddToGroupVersion(scheme, gv)
-	}
-	return scheme
 }
 
 // A connection on which nothing arrives for pingAfter is tested, and closed when the test is not

@@ -11,9 +11,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
-	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,6 +24,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"edgeway/daemon/source"
+	"edgeway/daemon/source/api"
 	"edgeway/daemon/source/convert"
 )
 
@@ -86,7 +84,7 @@ const (
 const (
 	ownServices   = "!service.kubernetes.io/service-proxy-name"
 	withClusterIP = "spec.clusterIP!=None"
-	ownSlices     = "!" + corev1.IsHeadlessService
+	ownSlices     = "!" + api.LabelHeadless
 )
 
 func makeFeeds(s *Source, o Options, selector labels.Selector) []*feed {
@@ -100,25 +98,25 @@ func makeFeeds(s *Source, o Options, selector labels.Selector) []*feed {
 		feeds = append(feeds, &feed{
 			client: s.client.core, resource: "services", namespace: ns, required: true,
 			labels: with(ownServices), fields: withClusterIP,
-			example: &corev1.Service{}, newList: func() runtime.Object { return &corev1.ServiceList{} },
+			example: &api.Service{}, newList: func() runtime.Object { return &api.ServiceList{} },
 			convert: toService,
 		}, &feed{
 			client: s.client.discovery, resource: "endpointslices", namespace: ns, required: true,
 			labels:  with(ownSlices),
-			example: &discoveryv1.EndpointSlice{}, newList: func() runtime.Object { return &discoveryv1.EndpointSliceList{} },
+			example: &api.EndpointSlice{}, newList: func() runtime.Object { return &api.EndpointSliceList{} },
 			convert: toEndpointSlice,
 		})
 	}
 	feeds = append(feeds, &feed{
 		client: s.client.networking, resource: "servicecidrs",
-		example: &networkingv1.ServiceCIDR{}, newList: func() runtime.Object { return &networkingv1.ServiceCIDRList{} },
+		example: &api.ServiceCIDR{}, newList: func() runtime.Object { return &api.ServiceCIDRList{} },
 		convert: toServiceCIDR,
 	})
 	if o.NodeName != "" {
 		feeds = append(feeds, &feed{
 			client: s.client.core, resource: "nodes",
 			fields:  fields.OneTermEqualSelector(metav1.ObjectNameField, o.NodeName).String(),
-			example: &corev1.Node{}, newList: func() runtime.Object { return &corev1.NodeList{} },
+			example: &api.Node{}, newList: func() runtime.Object { return &api.NodeList{} },
 			convert: toNode,
 		})
 	}
@@ -177,7 +175,7 @@ func (f *feed) list(ctx context.Context, o metav1.ListOptions) (runtime.Object, 
 		err = lost
 	}
 	if err == nil {
-		err = checkList(out, f.newList())
+		err = f.checkList(out)
 	}
 	if err != nil {
 		return nil, f.failed(ctx, x, err)
@@ -187,12 +185,12 @@ func (f *feed) list(ctx context.Context, o metav1.ListOptions) (runtime.Object, 
 }
 
 // checkList refuses what decodes, but is no list of this kind: what is not in a list is deleted.
-func checkList(got, want runtime.Object) error {
-	if reflect.TypeOf(got) != reflect.TypeOf(want) {
-		return fmt.Errorf("a %T instead of a %T", got, want)
+func (f *feed) checkList(got runtime.Object) error {
+	if reflect.TypeOf(got) != reflect.TypeOf(f.newList()) {
+		return fmt.Errorf("the answer is no list of %s", f.resource)
 	}
 	if l, err := meta.ListAccessor(got); err != nil || l.GetResourceVersion() == "" {
-		return fmt.Errorf("a %T without a resource version", got)
+		return fmt.Errorf("the list of %s has no resource version", f.resource)
 	}
 	return nil
 }

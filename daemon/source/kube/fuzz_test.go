@@ -3,6 +3,7 @@ package kube
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -119,10 +120,23 @@ func checkObject(t *testing.T, obj source.Object) {
 	}
 }
 
+// sent gives an object and a list of a feed as the API server has them, and their group.
+func sent(f *feed) (obj, list runtime.Object, group runtime.GroupVersioner) {
+	switch f.resource {
+	case "services":
+		return &corev1.Service{}, &corev1.ServiceList{}, corev1.SchemeGroupVersion
+	case "nodes":
+		return &corev1.Node{}, &corev1.NodeList{}, corev1.SchemeGroupVersion
+	case "endpointslices":
+		return &discoveryv1.EndpointSlice{}, &discoveryv1.EndpointSliceList{}, discoveryv1.SchemeGroupVersion
+	}
+	return &networkingv1.ServiceCIDR{}, &networkingv1.ServiceCIDRList{}, networkingv1.SchemeGroupVersion
+}
+
 // objectOf decodes an object of the corpus; nil when it is of another kind than the feed's.
 func objectOf(f *feed, text []byte) runtime.Object {
 	var is metav1.TypeMeta
-	obj := f.example.DeepCopyObject()
+	obj, _, _ := sent(f)
 	kind := strings.TrimPrefix(reflect.TypeOf(obj).String(), "*v1.")
 	if yaml.Unmarshal(text, &is) != nil || is.Kind != kind || yaml.Unmarshal(text, obj) != nil {
 		return nil
@@ -133,7 +147,11 @@ func objectOf(f *feed, text []byte) runtime.Object {
 // encoderOf gives the encoder that the API server has for a feed's objects.
 func encoderOf(tb testing.TB, f *feed, protobuf bool) (info runtime.SerializerInfo, enc runtime.Encoder) {
 	tb.Helper()
-	codecs, mediaType := serializer.NewCodecFactory(newScheme()).WithoutConversion(), runtime.ContentTypeJSON
+	scheme := runtime.NewScheme()
+	if err := errors.Join(corev1.AddToScheme(scheme), discoveryv1.AddToScheme(scheme), networkingv1.AddToScheme(scheme)); err != nil {
+		tb.Fatal(err)
+	}
+	codecs, mediaType := serializer.NewCodecFactory(scheme).WithoutConversion(), runtime.ContentTypeJSON
 	if protobuf {
 		mediaType = runtime.ContentTypeProtobuf
 	}
@@ -141,13 +159,8 @@ func encoderOf(tb testing.TB, f *feed, protobuf bool) (info runtime.SerializerIn
 	if !ok {
 		tb.Fatalf("no serializer for %s", mediaType)
 	}
-	gv := map[string]runtime.GroupVersioner{
-		"endpointslices": discoveryv1.SchemeGroupVersion, "servicecidrs": networkingv1.SchemeGroupVersion,
-	}[f.resource]
-	if gv == nil {
-		gv = corev1.SchemeGroupVersion
-	}
-	return info, codecs.EncoderForVersion(info.Serializer, gv)
+	_, _, group := sent(f)
+	return info, codecs.EncoderForVersion(info.Serializer, group)
 }
 
 // FuzzList gives the feeds any answer to a list, as JSON or Protobuf.
@@ -155,7 +168,7 @@ func FuzzList(f *testing.F) {
 	answer, s := newOneAnswer(f)
 	for i, feed := range s.feeds {
 		for _, protobuf := range []bool{false, true} {
-			list := feed.newList()
+			_, list, _ := sent(feed)
 			var items []runtime.Object
 			for _, text := range hostile.Objects(f) {
 				if obj := objectOf(feed, text); obj != nil {

@@ -79,7 +79,7 @@ func (g *guard) take(ctx context.Context, e watch.Event) bool {
 		return g.takeError(ctx, apierrors.FromObject(e.Object))
 	}
 	if want := reflect.TypeOf(g.feed.example); reflect.TypeOf(e.Object) != want {
-		g.fail(ctx, fmt.Errorf("an event with a %T instead of a %s", e.Object, want))
+		g.fail(ctx, fmt.Errorf("an event with something other than %s", g.feed.resource))
 		g.Interface.Stop()
 		return false
 	}

@@ -4,12 +4,10 @@ import (
 	"context"
 	"reflect"
 
-	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
-	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"edgeway/daemon/source"
+	"edgeway/daemon/source/api"
 	"edgeway/daemon/source/convert"
 	"edgeway/daemon/source/keyed"
 )
@@ -125,20 +123,20 @@ func (s *store) send(e event) {
 // keyOf gives the key of an object that may not be convertible.
 func keyOf(obj any) source.Key {
 	switch o := obj.(type) {
-	case *corev1.Service:
+	case *api.Service:
 		return source.Key{Kind: source.KindService, Namespace: o.Namespace, Name: o.Name}
-	case *discoveryv1.EndpointSlice:
+	case *api.EndpointSlice:
 		return source.Key{Kind: source.KindEndpointSlice, Namespace: o.Namespace, Name: o.Name}
-	case *corev1.Node:
+	case *api.Node:
 		return source.Key{Kind: source.KindNode, Name: o.Name}
-	case *networkingv1.ServiceCIDR:
+	case *api.ServiceCIDR:
 		return source.Key{Kind: source.KindServiceCIDR, Name: o.Name}
 	}
 	return source.Key{}
 }
 
 func toService(c *convert.Converter, obj any) (source.Object, bool) {
-	if o, ok := obj.(*corev1.Service); ok {
+	if o, ok := obj.(*api.Service); ok {
 		if out, ok := c.Service(o); ok {
 			return out, true
 		}
@@ -147,7 +145,7 @@ func toService(c *convert.Converter, obj any) (source.Object, bool) {
 }
 
 func toEndpointSlice(c *convert.Converter, obj any) (source.Object, bool) {
-	if o, ok := obj.(*discoveryv1.EndpointSlice); ok {
+	if o, ok := obj.(*api.EndpointSlice); ok {
 		if out, ok := c.EndpointSlice(o); ok {
 			return out, true
 		}
@@ -156,14 +154,14 @@ func toEndpointSlice(c *convert.Converter, obj any) (source.Object, bool) {
 }
 
 func toNode(c *convert.Converter, obj any) (source.Object, bool) {
-	if o, ok := obj.(*corev1.Node); ok {
+	if o, ok := obj.(*api.Node); ok {
 		return c.Node(o), true
 	}
 	return nil, false
 }
 
 func toServiceCIDR(c *convert.Converter, obj any) (source.Object, bool) {
-	if o, ok := obj.(*networkingv1.ServiceCIDR); ok {
+	if o, ok := obj.(*api.ServiceCIDR); ok {
 		return c.ServiceCIDR(o), true
 	}
 	return nil, false

@@ -2,6 +2,7 @@ package lastknown
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -95,6 +96,28 @@ func TestHugeFiles(t *testing.T) {
 func seal1(line []byte) []byte {
 	snapshot, _ := seal(line, nil)
 	return snapshot
+}
+
+// A line of its own for each object would be as much again. The race detector has encoding/json make more garbage, in both.
+func TestASnapshotLeavesLittleGarbage(t *testing.T) {
+	objects := slices.Repeat(full(), 10_000)
+	size := int64(0)
+	used := allocated(func() {
+		var err error
+		if _, size, err = encodeSnapshot(io.Discard, header{Format: snapshotFormat, Version: version}, objects); err != nil {
+			t.Error(err)
+		}
+	})
+	lines := allocated(func() {
+		for _, obj := range objects {
+			if _, err := json.Marshal(recordOf(source.Key{}, obj)); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	if half := uint64(size) >> 21; used+half > lines {
+		t.Errorf("%d MiB of garbage for %d MiB, and %d MiB if each line is one's own", used, size>>20, lines)
+	}
 }
 
 func TestLines(t *testing.T) {

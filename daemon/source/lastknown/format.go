@@ -1,6 +1,7 @@
 package lastknown
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -128,30 +129,34 @@ const (
 
 var errLine = fmt.Errorf("a line is longer than %d MiB", maxLine>>20)
 
-func appendLine(b []byte, v any) ([]byte, error) {
-	line, err := json.Marshal(v)
-	if err == nil && len(line)+sumLen > maxLine {
+// appendLine leaves the buffer as it was if it fails.
+func appendLine(b *bytes.Buffer, v any) error {
+	start := b.Len()
+	err := json.NewEncoder(b).Encode(v) // it ends the line
+	if err == nil && b.Len()-start-1+sumLen > maxLine {
 		err = errLine
 	}
 	if err != nil {
-		return b, fmt.Errorf("encode %T: %w", v, err)
+		b.Truncate(start)
+		return fmt.Errorf("encode %T: %w", v, err)
 	}
-	return append(append(b, line...), '\n'), nil
+	return nil
 }
 
 // sumLen is the length of a journal line's checksum, in hexadecimal, with the space after it.
 const sumLen = 9
 
 // appendSummed appends a line of a journal.
-func appendSummed(b []byte, v any) ([]byte, error) {
-	start := len(b)
-	b = append(b, "........ "...)
-	b, err := appendLine(b, v)
-	if err != nil {
-		return b[:start], err
+func appendSummed(b *bytes.Buffer, v any) error {
+	start := b.Len()
+	b.WriteString("........ ")
+	if err := appendLine(b, v); err != nil {
+		b.Truncate(start)
+		return err
 	}
-	copy(b[start:], fmt.Sprintf("%08x", crc(b[start+sumLen:len(b)-1])))
-	return b, nil
+	line := b.Bytes()[start:]
+	copy(line, fmt.Sprintf("%08x", crc(line[sumLen:len(line)-1])))
+	return nil
 }
 
 var errChecksum = errors.New("a line does not have its checksum")

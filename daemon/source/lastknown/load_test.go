@@ -10,10 +10,8 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
-
 	"edgeway/daemon/source"
+	"edgeway/daemon/source/api"
 	"edgeway/daemon/source/convert"
 	"edgeway/test/hostile"
 )
@@ -55,17 +53,20 @@ func parse(snapshot, journal []byte) (*state, error) {
 // panics, and never gives an object that is not valid.
 func FuzzLastKnown(f *testing.F) {
 	good, sum := encode(f, everyKind()...)
-	j, _ := appendSummed(nil, header{Format: journalFormat, Version: version, Base: sum})
-	j, _ = appendSummed(j, recordOf(source.Key{}, aService("b", 1)))
-	j, _ = appendSummed(j, recordOf(aService("web", 1).Key(), nil))
-	f.Add(good, j)
+	var j bytes.Buffer
+	for _, line := range []any{header{Format: journalFormat, Version: version, Base: sum}, recordOf(source.Key{}, aService("b", 1)), recordOf(aService("web", 1).Key(), nil)} {
+		if err := appendSummed(&j, line); err != nil {
+			f.Fatal(err)
+		}
+	}
+	f.Add(good, j.Bytes())
 	lines := bytes.SplitAfter(good, []byte("\n"))
 	f.Add(bytes.Join(lines[1:len(lines)-2], nil), []byte(`{"deleted":{"kind":"Service","namespace":"ns","name":"web"}}`))
 	f.Add([]byte(`{"service":{"namespace":"a","name":"b","ports":[{"protocol":1,"port":0}],"faults":[{"Object":{"Kind":200}}]}}`), []byte("{}"))
 	for _, text := range hostile.Objects(f) {
 		var c convert.Converter
-		var svc corev1.Service
-		var slice discoveryv1.EndpointSlice
+		var svc api.Service
+		var slice api.EndpointSlice
 		_ = json.Unmarshal(text, &svc) // what does not fit is left out
 		_ = json.Unmarshal(text, &slice)
 		var objects []source.Object

@@ -53,10 +53,7 @@ func TestTheScannerReadsWhatIsWritten(t *testing.T) {
 				}
 			}
 		}
-		line, err := appendLine(nil, recordOf(source.Key{}, obj))
-		if err != nil {
-			t.Fatal(err)
-		}
+		line := lineOf(t, obj)
 		got, ok := newScanner().object(line)
 		if !ok || !reflect.DeepEqual(got, obj) {
 			t.Errorf("%s\nread %v as %+v", line, ok, got)
@@ -64,12 +61,18 @@ func TestTheScannerReadsWhatIsWritten(t *testing.T) {
 	}
 }
 
-// An endpoint that has the hints of the one before has no list of its own.
-func TestHintsAreShared(t *testing.T) {
-	line, err := appendLine(nil, recordOf(source.Key{}, full()[1]))
-	if err != nil {
+func lineOf(t *testing.T, obj source.Object) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	if err := appendLine(&b, recordOf(source.Key{}, obj)); err != nil {
 		t.Fatal(err)
 	}
+	return b.Bytes()
+}
+
+// An endpoint that has the hints of the one before has no list of its own.
+func TestHintsAreShared(t *testing.T) {
+	line := lineOf(t, full()[1])
 	got, _ := newScanner().object(line)
 	e := got.(*source.EndpointSlice).Endpoints
 	if e[0].Hints != e[1].Hints || e[2].Hints != nil || e[3].Hints == e[0].Hints {
@@ -110,13 +113,7 @@ func FuzzScanner(f *testing.F) {
 
 // A snapshot whose lines are in another order, or that has an object twice, is read all the same: the last one counts.
 func TestOrderOfLines(t *testing.T) {
-	line := func(name string, port uint16) []byte {
-		b, err := appendLine(nil, recordOf(source.Key{}, aService(name, port)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return b
-	}
+	line := func(name string, port uint16) []byte { return lineOf(t, aService(name, port)) }
 	lines := bytes.Join([][]byte{line("b", 1), line("d", 1), line("c", 1), line("b", 2), line("a", 1), line("e", 1), line("c", 3)}, nil)
 	journal := slices.Concat(line("b", 4), []byte(`{"deleted":{"kind":"Service","namespace":"ns","name":"d"}}`+"\n"), line("f", 1),
 		[]byte(`{"deleted":{"kind":"Service","namespace":"ns","name":"f"}}`+"\n"), line("f", 5))

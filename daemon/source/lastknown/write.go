@@ -2,6 +2,7 @@ package lastknown
 
 import (
 	"bufio"
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -145,25 +146,28 @@ func (s *Store) writeSnapshot(held []source.Holding, at time.Time) error {
 func encodeSnapshot(w io.Writer, head header, objects []source.Object) (sum string, size int64, err error) {
 	out := bufio.NewWriter(w)
 	hash := sha256.New()
+	var line bytes.Buffer // one for all: what is written soon after the start would otherwise stay as garbage until the next collection
 	emit := func(v any) error {
-		line, err := appendLine(nil, v)
-		if err != nil {
+		line.Reset()
+		if err := appendLine(&line, v); err != nil {
 			return err
 		}
-		hash.Write(line)
-		size += int64(len(line))
-		_, err = out.Write(line)
+		hash.Write(line.Bytes())
+		size += int64(line.Len())
+		_, err := out.Write(line.Bytes())
 		return err
 	}
 	if err := emit(head); err != nil {
 		return "", 0, err
 	}
 	n := 0
+	var r record
 	for _, obj := range objects {
 		if convert.Check(obj) != nil {
 			continue
 		}
-		switch err := emit(recordOf(obj.Key(), obj)); {
+		r = recordOf(obj.Key(), obj)
+		switch err := emit(&r); {
 		case errors.Is(err, errLine):
 		case err != nil:
 			return "", 0, err
@@ -180,11 +184,11 @@ func encodeSnapshot(w io.Writer, head header, objects []source.Object) (sum stri
 
 func (s *Store) newJournal(base string, snapshotSize int64, at time.Time) error {
 	path := filepath.Join(s.dir, journalName)
-	head, err := appendSummed(nil, header{Format: journalFormat, Version: version, Base: base})
-	if err != nil {
+	var head bytes.Buffer
+	if err := appendSummed(&head, header{Format: journalFormat, Version: version, Base: base}); err != nil {
 		return err
 	}
-	if err := renameio.WriteFile(path, head, 0o600, renameio.WithTempDir(s.dir), renameio.WithStaticPermissions(0o600)); err != nil {
+	if err := renameio.WriteFile(path, head.Bytes(), 0o600, renameio.WithTempDir(s.dir), renameio.WithStaticPermissions(0o600)); err != nil {
 		return s.failed("begin journal", err)
 	}
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
@@ -197,15 +201,14 @@ func (s *Store) newJournal(base string, snapshotSize int64, at time.Time) error 
 
 // appendJournal appends a batch of changes, and the time, in one write.
 func (s *Store) appendJournal(batch pending, at time.Time) error {
-	var out []byte
-	var err error
+	var out bytes.Buffer
 	for key, obj := range batch.changed {
 		if obj != nil && convert.Check(obj) != nil {
 			obj = nil
 		}
-		out, err = appendSummed(out, recordOf(key, obj))
+		err := appendSummed(&out, recordOf(key, obj))
 		if errors.Is(err, errLine) {
-			out, err = appendSummed(out, recordOf(key, nil))
+			err = appendSummed(&out, recordOf(key, nil))
 		}
 		if err != nil {
 			return err
@@ -216,16 +219,16 @@ func (s *Store) appendJournal(batch pending, at time.Time) error {
 		held := append([]source.Holding{}, batch.held...) // nothing is [], not null
 		last.Held = &held
 	}
-	if out, err = appendSummed(out, last); err != nil {
+	if err := appendSummed(&out, last); err != nil {
 		return err
 	}
-	if _, err := s.journal.file.Write(out); err != nil {
+	if _, err := s.journal.file.Write(out.Bytes()); err != nil {
 		return s.failed("append to journal", err)
 	}
 	if err := s.journal.file.Sync(); err != nil {
 		return s.failed("append to journal", err)
 	}
-	s.journal.size += int64(len(out))
+	s.journal.size += int64(out.Len())
 	s.journal.at = at
 	return nil
 }

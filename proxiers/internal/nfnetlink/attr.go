@@ -42,6 +42,16 @@ func AppendAttr(b []byte, typ uint16, text string) []byte {
 	return append(b, make([]byte, align(len(text)+1)-len(text))...)
 }
 
+// AppendUint32 adds an attribute that holds a number of 4 bytes.
+func AppendUint32(b []byte, typ uint16, n uint32) []byte {
+	b = binary.NativeEndian.AppendUint16(b, 8)
+	b = binary.NativeEndian.AppendUint16(b, typ)
+	return binary.BigEndian.AppendUint32(b, n)
+}
+
+// Nested marks the type of an attribute that holds attributes.
+const Nested = 1 << 15
+
 // Begin adds the head of an attribute whose contents follow, and gives the place that End needs.
 func Begin(b []byte, typ uint16) (longer []byte, start int) {
 	return binary.NativeEndian.AppendUint16(append(b, 0, 0), typ), len(b)

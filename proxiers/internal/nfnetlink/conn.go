@@ -1,10 +1,11 @@
-// Package nfnetlink reads nftables through netlink: dumps of the kernel's objects, and its notices of
-// changes. It writes nothing. iptables-nft keeps its rules in nftables, so that two backends need this.
+// Package nfnetlink is nftables through netlink: dumps of the kernel's objects, its notices of changes, and
+// transactions. iptables-nft keeps its rules in nftables, so that two backends need this.
 //
 // The socket is mdlayher/netlink's. The reading loop and the walk over attributes are not, because a dump of
 // 10,000 Services has 3 MB and 70,000 elements: here it passes through one buffer, without an allocation for
 // each message. mdlayher/netlink makes a buffer for each datagram and a slice of attributes for each message, and
-// google/nftables holds all elements of a set as values of its own.
+// google/nftables (0.3.0) holds all elements of a set as values of its own; it lets nobody say after which transaction a
+// batch comes, does not tell what the kernel refuses, and cuts an attribute of more than 64 KiB.
 package nfnetlink
 
 import (
@@ -13,6 +14,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -28,14 +30,18 @@ const (
 	receiveTimeout = 10 * time.Second // the kernel answers at once
 )
 
-// Conn is a netlink socket for reading nftables, from any goroutine. Who reads often keeps one: closing any socket
+// Conn is a netlink socket for nftables, for any goroutine. Who needs it often keeps one: closing any socket
 // of the kind waits until the kernel (6.18) has freed what transactions have deleted, 16 ms after one.
 type Conn struct {
+	// Room is the size of the largest batch that Commit takes.
+	Room int
+
+	mu   sync.Mutex // held for a request and its answer
 	sock *netlink.Conn
 	raw  syscall.RawConn
-
-	mu  sync.Mutex // held for a request and its answer
-	buf []byte
+	buf  []byte
+	// port is the socket's address.
+	port atomic.Uint32
 	// stuck says that an answer was not read to its end: the kernel takes no further request.
 	stuck bool
 }
@@ -51,13 +57,37 @@ func (c *Conn) open() error {
 	if err != nil {
 		return fmt.Errorf("netlink socket: %w", err)
 	}
+	// Without CAP_NET_ADMIN in the first user namespace a batch must fit into a smaller buffer.
+	_ = sock.SetWriteBuffer(writeBuffer)
+	_ = sock.SetOption(netlink.ExtendedAcknowledge, true)
+	_ = sock.SetOption(netlink.CapAcknowledge, true)
 	raw, err := sock.SyscallConn()
+	if err == nil {
+		err = c.describe(raw)
+	}
 	if err != nil {
 		_ = sock.Close()
-		return err
+		return fmt.Errorf("netlink socket: %w", err)
 	}
 	c.sock, c.raw, c.stuck = sock, raw, false
 	return nil
+}
+
+// describe asks for the properties of a new socket.
+func (c *Conn) describe(raw syscall.RawConn) error {
+	var failed error
+	err := raw.Control(func(fd uintptr) {
+		var addr unix.Sockaddr
+		if addr, failed = unix.Getsockname(int(fd)); failed != nil {
+			return
+		}
+		if own, ok := addr.(*unix.SockaddrNetlink); ok {
+			c.port.Store(own.Pid)
+		}
+		size, err := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUF)
+		c.Room, failed = size-32, err // netlink_sendmsg takes no more
+	})
+	return errors.Join(err, failed)
 }
 
 // Close closes the socket.
@@ -74,6 +104,8 @@ type Message struct {
 	Kind uint16
 	// Family is an NFPROTO constant.
 	Family uint8
+	// Port is, of a notice, the address of the socket that sent the transaction.
+	Port uint32
 	// Attrs is valid until the next message is read.
 	Attrs []byte
 }
@@ -132,17 +164,23 @@ func (c *Conn) Generation() (uint32, error) {
 }
 
 func (c *Conn) request(kind uint16, flags netlink.HeaderFlags, body []byte) error {
-	if c.stuck {
-		_ = c.sock.Close()
-		if err := c.open(); err != nil {
-			return err
-		}
+	if err := c.usable(); err != nil {
+		return err
 	}
 	_, err := c.sock.Send(netlink.Message{
 		Header: netlink.Header{Type: netlink.HeaderType(unix.NFNL_SUBSYS_NFTABLES<<8 | kind), Flags: flags},
 		Data:   body,
 	})
 	return err
+}
+
+// usable opens the socket again where it has to be.
+func (c *Conn) usable() error {
+	if !c.stuck {
+		return nil
+	}
+	_ = c.sock.Close()
+	return c.open()
 }
 
 // receive reads one datagram into the buffer.
@@ -188,7 +226,7 @@ func EachMessage(b []byte, visit func(Message)) (done bool, err error) {
 			}
 			return true, err
 		case kind>>8 == unix.NFNL_SUBSYS_NFTABLES && len(body) >= nfgenHeader:
-			visit(Message{kind & 0xff, body[0], body[nfgenHeader:]})
+			visit(Message{kind & 0xff, body[0], binary.NativeEndian.Uint32(b[12:]), body[nfgenHeader:]})
 		}
 		b = b[min(align(size), len(b)):]
 	}

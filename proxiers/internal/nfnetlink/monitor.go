@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -33,20 +34,27 @@ type MonitorOptions struct {
 // Monitor notices transactions of other programs that touch what is ours.
 //
 // The kernel sends a notice for each object that a transaction changed, then one for the transaction.
-// All are in the socket's buffer when the transaction's sender returns. So our own transactions are told
-// from others without knowing the process that sends them: mu is held while we run some, the notices from
-// before are read first, and of those that came during the run as many may concern us as we made.
+// All are in the socket's buffer when the transaction's sender returns, and when a later one is refused as
+// stale. A notice has the address of the sender's socket, by which those of Commit are known. Other transactions
+// of our own are told from those of others without knowing the process that sends them: mu is held while we run some,
+// the notices from before are read first, and of those that came during the run as many may concern us as we made.
 //
-// For a big transaction the kernel would allocate a page for each notice. There the monitor leaves the
+// For a big transaction the kernel would allocate a page for each notice. There Own leaves the
 // group, and compares the kernel's count of transactions instead.
 type Monitor struct {
+	// Conn is what Commit sends by. It may be used for other requests.
+	Conn *Conn
+	// Stale counts the batches that came too late.
+	Stale atomic.Uint64
+
 	opts MonitorOptions
 	sock *netlink.Conn
 	raw  syscall.RawConn
-	conn *Conn
 
 	mu  sync.Mutex
 	buf []byte
+	// generation is the number of the last transaction whose notices were read; 0: some were not.
+	generation uint32
 	// dirty says what of ours the transaction touches whose notices are being read.
 	dirty string
 	// reported is set from a report of drift until the full sync that answers it.
@@ -61,7 +69,7 @@ func NewMonitor(opts MonitorOptions) (*Monitor, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Monitor{opts: opts, conn: conn, buf: make([]byte, 1<<16)}
+	m := &Monitor{opts: opts, Conn: conn, buf: make([]byte, 1<<16)}
 	if m.sock, err = netlink.Dial(unix.NETLINK_NETFILTER, nil); err != nil {
 		conn.Close()
 		return nil, fmt.Errorf("netlink socket: %w", err)
@@ -118,7 +126,7 @@ func (m *Monitor) Run() {
 
 // Close ends the subscription, and Run.
 func (m *Monitor) Close() error {
-	m.conn.Close()
+	m.Conn.Close()
 	return m.sock.Close()
 }
 
@@ -167,7 +175,7 @@ func (m *Monitor) watched(transactions int, big bool, commit func() error) (befo
 
 // counted runs transactions outside of the group.
 func (m *Monitor) counted(transactions int, commit func() error) (foreign string, err error) {
-	before, err := m.conn.Generation()
+	before, err := m.Conn.Generation()
 	if err != nil {
 		return "", err
 	}
@@ -175,8 +183,8 @@ func (m *Monitor) counted(transactions int, commit func() error) (foreign string
 		return "", fmt.Errorf("nftables notices: %w", err)
 	}
 	failed := commit()
-	foreign = m.join()
-	after, err := m.conn.Generation()
+	foreign, m.generation = m.join(), 0
+	after, err := m.Conn.Generation()
 	switch {
 	case failed != nil:
 	case err == nil && after == before:
@@ -211,6 +219,7 @@ func (m *Monitor) report(reason string) string {
 // drain reads until the buffer is empty and counts the transactions that touched what is ours. last
 // describes the last of them.
 func (m *Monitor) drain() (touched int, last string, overrun bool) {
+	own := m.Conn.Port()
 	_ = m.raw.Control(func(fd uintptr) {
 		for {
 			n, err := read(fd, m.buf)
@@ -222,7 +231,7 @@ func (m *Monitor) drain() (touched int, last string, overrun bool) {
 				return
 			}
 			_, err = EachMessage(m.buf[:n], func(msg Message) {
-				if what := m.note(msg); what != "" {
+				if what := m.note(msg, own); what != "" {
 					touched++
 					last = fmt.Sprintf("%q changed %s", Text(Attr(msg.Attrs, unix.NFTA_GEN_PROC_NAME)), what)
 				}
@@ -230,16 +239,21 @@ func (m *Monitor) drain() (touched int, last string, overrun bool) {
 			overrun = overrun || err != nil
 		}
 	})
+	if overrun {
+		m.generation = 0
+	}
 	return touched, last, overrun
 }
 
-// note takes one notice. At the end of a transaction it says what of ours that touched.
-func (m *Monitor) note(msg Message) (touched string) {
+// note takes one notice. At the end of a transaction it says what of ours that touched. Those from the port own are
+// of Commit.
+func (m *Monitor) note(msg Message, own uint32) (touched string) {
 	if msg.Kind == unix.NFT_MSG_NEWGEN {
+		m.generation = Uint32(Attr(msg.Attrs, unix.NFTA_GEN_ID))
 		touched, m.dirty = m.dirty, ""
 		return touched
 	}
-	if m.dirty == "" {
+	if m.dirty == "" && msg.Port != own {
 		m.dirty = m.opts.Concerns(msg)
 	}
 	return ""

@@ -41,6 +41,21 @@ func (r *reports) take() []string {
 // is never unlocked, so it ends with the test, and the namespace with it.
 func newMonitor(t *testing.T) (*Monitor, *reports) {
 	t.Helper()
+	m, r := idleMonitor(t)
+	var running sync.WaitGroup
+	running.Go(m.Run)
+	t.Cleanup(func() {
+		if err := m.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+		running.Wait()
+	})
+	return m, r
+}
+
+// idleMonitor makes one that reads notices only when it is asked to do something.
+func idleMonitor(t *testing.T) (*Monitor, *reports) {
+	t.Helper()
 	runtime.LockOSThread()
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		t.Fatalf("new network namespace (the test needs root): %v", err)
@@ -55,14 +70,6 @@ func newMonitor(t *testing.T) (*Monitor, *reports) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var running sync.WaitGroup
-	running.Go(m.Run)
-	t.Cleanup(func() {
-		if err := m.Close(); err != nil {
-			t.Errorf("close: %v", err)
-		}
-		running.Wait()
-	})
 	return m, r
 }
 
@@ -187,14 +194,14 @@ func TestLostNoticesAreReported(t *testing.T) {
 
 func TestGenerationCountsTransactions(t *testing.T) {
 	m, _ := newMonitor(t)
-	before, err := m.conn.Generation()
+	before, err := m.Conn.Generation()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i := range 3 {
 		nft(t, fmt.Sprintf("add table ip t%d", i))
 	}
-	after, err := m.conn.Generation()
+	after, err := m.Conn.Generation()
 	if err != nil || after-before != 3 {
 		t.Errorf("%d transactions counted, error %v; want 3", after-before, err)
 	}
@@ -251,17 +258,17 @@ func capabilities(t *testing.T) (data [2]unix.CapUserData) {
 func TestAnswerThatIsNotReadToItsEnd(t *testing.T) {
 	m, _ := newMonitor(t)
 	nft(t, "add table ip ours\nadd chain ip ours c")
-	if err := m.conn.request(unix.NFT_MSG_GETCHAIN, unix.NLM_F_REQUEST|unix.NLM_F_DUMP, []byte{unix.NFPROTO_IPV4, unix.NFNETLINK_V0, 0, 0}); err != nil {
+	if err := m.Conn.request(unix.NFT_MSG_GETCHAIN, unix.NLM_F_REQUEST|unix.NLM_F_DUMP, []byte{unix.NFPROTO_IPV4, unix.NFNETLINK_V0, 0, 0}); err != nil {
 		t.Fatal(err)
 	}
 	tables := func() (n int, err error) {
-		err = m.conn.Dump(unix.NFT_MSG_GETTABLE, unix.NFPROTO_IPV4, nil, func(Message) error { n++; return nil })
+		err = m.Conn.Dump(unix.NFT_MSG_GETTABLE, unix.NFPROTO_IPV4, nil, func(Message) error { n++; return nil })
 		return n, err
 	}
 	if _, err := tables(); !errors.Is(err, unix.EBUSY) {
 		t.Errorf("error %v, want %v: the rest of this test says nothing", err, unix.EBUSY)
 	}
-	m.conn.stuck = true // as after a time-out
+	m.Conn.stuck = true // as after a time-out
 	if n, err := tables(); n != 1 || err != nil {
 		t.Errorf("%d tables, error %v, want one", n, err)
 	}

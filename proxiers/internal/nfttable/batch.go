@@ -19,6 +19,13 @@ type batch struct {
 	tx *knftables.Transaction
 	// send is called with each transaction. Without it the batch is one transaction of any size.
 	send func(*knftables.Transaction) error
+	// wire has the elements that come after tx, and sendWire is called with them; nil: elements are in tx.
+	wire     *wire
+	sendWire func(*wire) error
+	// together says that elements which are not too many belong into tx, with what else there is.
+	together bool
+	// direct says that what is being written goes by wire.
+	direct bool
 	// sent counts transactions.
 	sent int
 
@@ -126,8 +133,7 @@ const elementLength = 56
 // elements gives several elements of one set as the operand of an add or, without values, of a
 // delete. knftables has one element in mind and writes "{ key : value }" as it is told; we make "key" a list
 // that ends with the last key. Compared with a command for each element that halves nft's CPU time.
-func (r *renderer) elements(group []Entry, withValues bool) *knftables.Element {
-	set := &r.Sets[group[0].Set]
+func (r *renderer) elements(set *Set, group []Entry, withValues bool) *knftables.Element {
 	el := &knftables.Element{Family: nftFamily(group[0].Family), Table: r.Table}
 	list := make([]byte, 0, elementLength*len(group))
 	for i := range group {
@@ -135,6 +141,9 @@ func (r *renderer) elements(group []Entry, withValues bool) *knftables.Element {
 			list = append(list, ", "...)
 		}
 		list = set.appendKey(list, &group[i].Element)
+		if withValues {
+			list = group[i].comment.appendText(list)
+		}
 		if withValues && set.Data != NoData && i < len(group)-1 {
 			list = group[i].appendValue(append(list, " : "...))
 		}

@@ -2,6 +2,7 @@ package nfttable
 
 import (
 	"hash/maphash"
+	"maps"
 	"slices"
 	"strings"
 
@@ -32,9 +33,10 @@ func (s *summer) checksums() (sums [2][]checksum) {
 	return sums
 }
 
-func (s *summer) add(sums *[2][]checksum, e *Entry) {
-	c := &sums[familyIndex(e.Family)][e.Set]
-	s.buf = e.appendValue(append(s.sets[e.Set].appendKey(s.buf[:0], &e.Element), ' '))
+func (s *summer) add(sums *[2][]checksum, e *Entry) { s.addTo(&sums[familyIndex(e.Family)][e.Set], e) }
+
+func (s *summer) addTo(c *checksum, e *Entry) {
+	s.buf = s.sets[e.Set].appendElement(s.buf[:0], e, true)
 	c.count++
 	c.sum += maphash.Bytes(s.seed, s.buf)
 }
@@ -88,11 +90,13 @@ func (r *renderer) compare(c *reader, refs *references, next *plan.Plan) (conten
 	if err := v.verify(refs, next, differing); err != nil {
 		return nil, err
 	}
-	for set, have := range differing {
+	for set, found := range differing {
 		for _, f := range r.families {
-			if err := r.read(c, f, set, names, func(e *Entry) { have[e.Element] = e.Value }); err != nil {
+			ofFamily, err := v.settled(&s, f, set, have[familyIndex(f)][set])
+			if err != nil {
 				return nil, err
 			}
+			maps.Copy(found, ofFamily)
 		}
 	}
 	return differing, nil

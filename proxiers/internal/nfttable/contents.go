@@ -6,7 +6,6 @@ import (
 	"net/netip"
 
 	"golang.org/x/sys/unix"
-	"sigs.k8s.io/knftables"
 
 	"edgeway/proxiers/internal/nfnetlink"
 	"edgeway/proxiers/plan"
@@ -44,6 +43,10 @@ type ClientMap struct {
 // times out between the read and the deletion.
 const pruneAttempts = 5
 
+// sureClients is the number of clients that one datagram surely holds. A list of several may lack some, because clients come
+// and go meanwhile, or for the reason that settled has: it is read again.
+const sureClients = 40
+
 // Prune deletes from the maps the clients that lead to an address that is not valid. It comes after the Apply that
 // took out the address, so that no more are added.
 func (t *Table) Prune(ctx context.Context, maps []ClientMap) error {
@@ -56,20 +59,27 @@ func (t *Table) Prune(ctx context.Context, maps []ClientMap) error {
 }
 
 func (t *Table) prune(ctx context.Context, m ClientMap) error {
+	set := &Set{Name: m.Name, Key: []Field{Addr}}
 	for attempt := 1; ; attempt++ {
-		tx := newTransaction()
+		var gone []Entry
+		clients := 0
 		err := t.kernel.elements(m.Family, t.Table, m.Name, func(raw rawElement) error {
+			clients++
 			client, ok := netip.AddrFromSlice(raw.key)
 			target, _ := netip.AddrFromSlice(nfnetlink.Attr(raw.data, unix.NFTA_DATA_VALUE))
 			if ok && !m.Valid[target] {
-				tx.Delete(&knftables.Element{Family: nftFamily(m.Family), Table: t.Table, Map: m.Name, Key: []string{client.String()}})
+				gone = append(gone, Entry{Element: Element{Family: m.Family, Addr: client}})
 			}
 			return nil
 		})
 		if err != nil {
 			return err
 		}
-		if err := t.commit(ctx, tx); err == nil || !missing(err) || attempt == pruneAttempts {
+		if len(gone) > 0 {
+			err = t.delete(ctx, set, gone)
+		}
+		sure := clients <= sureClients || attempt > 1
+		if err == nil && sure || err != nil && !missing(err) || attempt == pruneAttempts {
 			return err
 		}
 	}

@@ -7,8 +7,17 @@
 //
 // # Transactions
 //
-// A change is one nft transaction of what changed. The kernel is read, by netlink and only our own tables, when
-// its state is unknown: then rules are rewritten and elements compared, in one transaction again, and what packets
+// A change is what changed, nothing else. Chains, rules, sets and maps are made by the nft program, and elements by
+// netlink, on a socket that stays open: for most changes no program runs. Nothing leads to an object before its elements
+// are there, so those may come in a transaction of their own. With Env.ProgramsOnly, where the kernel
+// does not take what netlink sends, and where a change has parts that belong together, elements are nft's too.
+//
+// A batch by netlink comes after the transaction that was last heard of, or not at all. If another one came before, the
+// notices tell what it did: nothing of ours, and the batch is sent again, or else the table is compared as a whole.
+//
+// The kernel is read, by netlink and only our own tables, when
+// its state is unknown, which after a restart it is not if there has been no transaction of anybody since; see sealPrefix.
+// Then rules are rewritten and elements compared, in one transaction again, and what packets
 // wrote into maps stays. Objects that are no longer needed are deleted later, by Tend: they may be needed again,
 // and kernels before 6.2 refuse to delete a chain in the transaction that deletes the map element that led to it.
 //

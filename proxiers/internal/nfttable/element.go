@@ -27,6 +27,8 @@ type Value struct {
 	Chain    string
 	Number   ChainNumber
 	Endpoint netip.AddrPort
+	// comment is what nft shows with an element of a set with Set.Named.
+	comment comment
 }
 
 // Entry is an element with its value.

@@ -31,14 +31,18 @@ func (t *Table) full(ctx context.Context, next *plan.Plan) (*references, error) 
 		return refs, err
 	}
 	t.env.Logger.Warn("nftables table is written anew as a whole", "table", t.Table, "error", err)
-	return t.recreate(ctx, next)
+	refs, again := t.recreate(ctx, next)
+	if refused(again) { // the first one may name an element
+		again = fmt.Errorf("%w; in place: %w", again, err)
+	}
+	return refs, again
 }
 
 // build fills tables that do not exist, in chunks. Each chunk is complete in itself. What is still to come falls to
 // the ranges, such as the one of addresses that are dropped as long as no Service has them, which clients answer
 // by trying again; in a takeover those of Range.Last wait, and it is left to the other backend.
 func (t *Table) build(ctx context.Context, next *plan.Plan) (*references, error) {
-	b := t.batch(ctx, newReferences(), time.Time{})
+	b := t.batch(ctx, newReferences(), time.Time{}).byNetlink(ctx, t, false)
 	err := b.whole(next, baseOptions{takeover: t.env.Takeover}, func(done int) { t.env.Progress(done, len(next.Services)) })
 	if err != nil {
 		return nil, fullError("first sync", err)
@@ -55,6 +59,8 @@ func (t *Table) recreate(ctx context.Context, next *plan.Plan) (*references, err
 	b := t.batch(ctx, newReferences(), time.Time{})
 	if elements <= maxReplaced {
 		b.send = nil
+	} else {
+		b.byNetlink(ctx, t, false)
 	}
 	err := b.whole(next, baseOptions{fresh: true}, nil)
 	if err == nil && b.send == nil {
@@ -77,8 +83,8 @@ func fullError(what string, err error) error {
 // repair compares the tables with the plan and writes the difference, and all rules.
 func (t *Table) repair(ctx context.Context, next *plan.Plan) (*references, error) {
 	refs := newReferences()
-	b := t.batch(ctx, refs, time.Time{})
-	b.created = t.count(refs, next)
+	b := t.batch(ctx, refs, time.Time{}).byNetlink(ctx, t, false)
+	b.together, b.created = true, t.count(refs, next)
 	for _, f := range t.families {
 		list, err := t.kernel.objects(f, t.Table)
 		if err != nil {
@@ -87,6 +93,10 @@ func (t *Table) repair(ctx context.Context, next *plan.Plan) (*references, error
 		for _, id := range t.unknown(refs, list) {
 			refs.idle[id] = idleness{}
 		}
+	}
+	if t.unchanged(refs, next) {
+		t.env.Progress(len(next.Services), len(next.Services))
+		return refs, nil
 	}
 	differing, err := t.compare(t.kernel, refs, next)
 	if err != nil {

@@ -44,6 +44,9 @@ type Rules interface {
 // Needs is all that a ServicePort needs in the table of its family. Schema.Service fills it.
 type Needs struct {
 	refs *references
+	sets []Set
+	// comment is that of the ServicePort.
+	comment comment
 	// Entries belong to this ServicePort alone.
 	entries []Entry
 	// Shared elements of sets may be needed by other ServicePorts too.
@@ -56,6 +59,7 @@ type Needs struct {
 func (n *Needs) of(s *Schema, svc *plan.ServicePort) {
 	n.entries, n.shared, n.objects = n.entries[:0], n.shared[:0], n.objects[:0]
 	if svc != nil {
+		n.sets, n.comment = s.Sets, commentOf(svc.Name)
 		s.Service(n, svc)
 	}
 }
@@ -63,6 +67,9 @@ func (n *Needs) of(s *Schema, svc *plan.ServicePort) {
 // Entry adds one that this ServicePort alone needs.
 func (n *Needs) Entry(set SetID, e Element, v Value) {
 	e.Set = set
+	if n.sets[set].Named {
+		v.comment = n.comment
+	}
 	n.entries = append(n.entries, Entry{e, v})
 }
 

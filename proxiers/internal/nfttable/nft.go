@@ -10,9 +10,11 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"sigs.k8s.io/knftables"
 
 	"edgeway/proxiers"
+	"edgeway/proxiers/internal/nfnetlink"
 	"edgeway/proxiers/internal/program"
 )
 
@@ -116,6 +118,10 @@ func saying(err error) string {
 
 // refused tells a transaction whose content was refused from one that could not be delivered.
 func refused(err error) bool {
+	var r *nfnetlink.Refused
+	if errors.As(err, &r) {
+		return r.Content()
+	}
 	text := saying(err)
 	for _, transport := range []string{"Operation not permitted", "No buffer space", "Cannot allocate memory", "Message too long", "Out of memory"} {
 		if strings.Contains(text, transport) {
@@ -126,4 +132,7 @@ func refused(err error) bool {
 }
 
 // missing says that a transaction was refused because something does not exist.
-func missing(err error) bool { return strings.Contains(saying(err), "No such file or directory") }
+func missing(err error) bool {
+	var r *nfnetlink.Refused
+	return errors.As(err, &r) && r.Errno == unix.ENOENT || strings.Contains(saying(err), "No such file or directory")
+}

@@ -71,7 +71,7 @@ func (c *reader) objects(f plan.Family, table string) (found []ObjectID, err err
 
 // rawElement is an element as the kernel tells it; the slices are valid during the visit only.
 type rawElement struct {
-	key, keyEnd, data []byte
+	key, keyEnd, data, user []byte
 }
 
 // elements visits all elements of a set or map; a set that does not exist has none.
@@ -110,6 +110,8 @@ func parseRaw(b []byte) (e rawElement) {
 			e.keyEnd = nfnetlink.Attr(v, unix.NFTA_DATA_VALUE)
 		case unix.NFTA_SET_ELEM_DATA:
 			e.data = v
+		case unix.NFTA_SET_ELEM_USERDATA:
+			e.user = v
 		}
 	}
 	return e
@@ -119,7 +121,7 @@ func parseRaw(b []byte) (e rawElement) {
 // another program the element.
 var errUnreadable = errors.New("not an element of ours")
 
-// decode gives the entry that an element of a fixed set stands for. Chain names are looked up in
+// decode gives the entry that an element of a fixed set stands for. Chain names and comments are looked up in
 // names, so that equal ones share their text.
 func (s *Set) decode(f plan.Family, id SetID, raw rawElement, names map[string]string) (Entry, error) {
 	e := Entry{Element: Element{Family: f, Set: id}}
@@ -147,7 +149,20 @@ func (s *Set) decode(f plan.Family, id SetID, raw rawElement, names map[string]s
 	if len(key) != 0 || !e.setValue(s.Data, raw.data, names) {
 		return Entry{}, fmt.Errorf("%s: %w", s.Name, errUnreadable)
 	}
+	if s.Named {
+		e.comment = comment(intern(names, nfnetlink.Text(raw.user)))
+	}
 	return e, nil
+}
+
+// intern gives a text as it is in names.
+func intern(names map[string]string, text []byte) string {
+	name, ok := names[string(text)]
+	if !ok {
+		name = string(text)
+		names[name] = name
+	}
+	return name
 }
 
 // setField takes a field from the kernel's bytes: addresses and ports are in network order, each field is
@@ -185,12 +200,7 @@ func (v *Value) setValue(d Data, b []byte, names map[string]string) bool {
 		if int32(nfnetlink.Uint32(nfnetlink.Attr(verdict, unix.NFTA_VERDICT_CODE))) != unix.NFT_GOTO {
 			name = []byte("?") // no chain of ours: differs from what is wanted
 		}
-		known, ok := names[string(name)]
-		if !ok {
-			known = string(name)
-			names[known] = known
-		}
-		v.Chain = known
+		v.Chain = intern(names, name)
 	case ToNumber:
 		raw := nfnetlink.Attr(b, unix.NFTA_DATA_VALUE)
 		if len(raw) != 4 {

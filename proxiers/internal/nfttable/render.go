@@ -95,6 +95,7 @@ func (b *batch) partial(change proxiers.Change) error {
 		b.diff(b.r.Node(prev), b.r.Node(next))
 		if slices.ContainsFunc(b.r.Ranges, func(set Range) bool { return !slices.Equal(set.Of(prev), set.Of(next)) }) {
 			b.r.addRanges(b.tx, next, false)
+			b.together = true
 		}
 	}
 	return b.flush()

@@ -48,6 +48,8 @@ type Set struct {
 	Data Data
 	// Proto is set where the key has none because the set is for one protocol.
 	Proto plan.Protocol
+	// Named says that each element has the name of its ServicePort as a comment.
+	Named bool
 	// Leads says that its elements send packets on to those of other sets. A change that takes several transactions adds
 	// them after those, and deletes them before.
 	Leads bool

@@ -29,7 +29,7 @@ func testSchema() Schema {
 	return Schema{
 		Table: "nfttable-test", Numbers: numbers, Idle: time.Minute, Counters: []string{"misses"},
 		Sets: []Set{
-			frontends: {Name: "frontends", Key: []Field{Addr, Proto, Port}, Data: ToNumber, Leads: true},
+			frontends: {Name: "frontends", Key: []Field{Addr, Proto, Port}, Data: ToNumber, Named: true, Leads: true},
 			slots:     {Name: "slots", Key: []Field{Addr, Port, Slot}, Data: ToEndpoint, Proto: plan.TCP},
 			peers:     {Name: "peers", Key: []Field{Proto, Peer, PeerPort}, Data: ToChain},
 			allowed:   {Name: "allowed", Key: []Field{Port, PeerPrefix}},

@@ -3,6 +3,8 @@ package nfttable
 import (
 	"slices"
 
+	"sigs.k8s.io/knftables"
+
 	"edgeway/proxiers/plan"
 )
 
@@ -55,40 +57,108 @@ func (b *batch) spill() error {
 }
 
 // flush adds what was collected to the transaction, and sends it. Packets see all of it or nothing, unless it is too
-// much for one transaction.
+// much for one transaction. By wire, elements are a transaction of their own behind that of the objects, to which nothing
+// leads before.
 func (b *batch) flush() error {
 	for _, o := range b.created {
 		b.r.addObject(b.tx, o)
 	}
+	b.direct = b.wire != nil && (!b.together || b.size > b.r.chunk)
 	if b.send != nil && b.size > 3*b.r.chunk {
 		if err := b.split(); err != nil {
 			return err
 		}
-	} else {
-		b.write(b.deleted, true, false)
-		b.write(b.added, false, true)
+	} else if err := b.writeAll(); err != nil {
+		return err
 	}
+	err := b.commit()
 	b.reset()
-	return b.commit()
+	return err
+}
+
+// writeAll adds commands for what was collected. A packet keeps to the rules of one generation, but each of its lookups
+// asks for the elements of that moment (Linux 6.18): one that was led to an element just before must find it still. So by
+// netlink, where a transaction costs little, what nothing leads to any more goes in a second one.
+func (b *batch) writeAll() error {
+	var gone [2][][]Entry
+	if b.direct {
+		gone = b.takeGone()
+	}
+	b.write(b.deleted, true, false)
+	b.write(b.added, false, true)
+	if !b.direct {
+		return nil
+	}
+	err := b.commit()
+	b.write(gone, true, false)
+	return err
+}
+
+// takeGone takes what is deleted for good out of the sets that lead nowhere.
+func (b *batch) takeGone() (gone [2][][]Entry) {
+	for f := range gone {
+		gone[f] = make([][]Entry, len(b.r.Sets))
+		for set, list := range b.deleted[f] {
+			switch {
+			case len(list) == 0 || b.r.Sets[set].Leads || b.r.Sets[set].has(PeerPrefix): // ranges must not overlap
+			case len(b.added[f][set]) == 0:
+				gone[f][set], b.deleted[f][set] = list, nil
+			default:
+				again := make(map[Element]bool, len(b.added[f][set]))
+				for i := range b.added[f][set] {
+					again[b.added[f][set][i].Element] = true
+				}
+				b.deleted[f][set] = slices.DeleteFunc(list, func(e Entry) bool {
+					if !again[e.Element] {
+						gone[f][set] = append(gone[f][set], e)
+					}
+					return !again[e.Element]
+				})
+			}
+		}
+	}
+	return gone
 }
 
 // write adds commands for all elements to the transaction.
 func (b *batch) write(lists [2][][]Entry, remove, add bool) {
 	for _, f := range b.r.families {
 		for _, list := range lists[familyIndex(f)] {
-			for group := range slices.Chunk(list, elementsPerCommand) {
-				b.command(group, remove, add)
-			}
+			b.command(list, remove, add)
 		}
 	}
 }
 
-func (b *batch) command(group []Entry, remove, add bool) {
+// command adds commands for elements of one set.
+func (b *batch) command(list []Entry, remove, add bool) {
+	if len(list) == 0 {
+		return
+	}
+	set := &b.r.Sets[list[0].Set]
 	if remove {
-		b.tx.Delete(b.r.elements(group, false))
+		b.span(span{set, list, true})
 	}
 	if add {
-		b.tx.Add(b.r.elements(group, true))
+		b.span(span{set, list, false})
+	}
+}
+
+func (b *batch) span(s span) {
+	if b.direct {
+		b.wire.write(b.r.Table, s)
+	} else {
+		b.r.text(b.tx, s)
+	}
+}
+
+// text adds elements to a transaction.
+func (r *renderer) text(tx *knftables.Transaction, s span) {
+	for group := range slices.Chunk(s.list, elementsPerCommand) {
+		if s.remove {
+			tx.Delete(r.elements(s.set, group, false))
+		} else {
+			tx.Add(r.elements(s.set, group, true))
+		}
 	}
 }
 
@@ -114,9 +184,7 @@ func (b *batch) split() error {
 					continue
 				}
 				for chunk := range slices.Chunk(list, b.r.chunk) {
-					for group := range slices.Chunk(chunk, elementsPerCommand) {
-						b.command(group, s.remove, s.add)
-					}
+					b.command(chunk, s.remove, s.add)
 					if len(chunk) == b.r.chunk {
 						if err := b.commit(); err != nil {
 							return err
@@ -156,13 +224,24 @@ func (b *batch) pairs() (gone, fresh, replaced [2][][]Entry) {
 	return gone, fresh, replaced
 }
 
-// commit sends the transaction, if it has anything to do.
+// commit sends the transaction, and then what goes by wire, if they have anything to do.
 func (b *batch) commit() error {
-	if b.send == nil || b.tx.NumOperations() == 0 {
+	if b.send == nil {
 		return nil
 	}
-	tx := b.tx
-	b.tx = newTransaction()
+	if b.tx.NumOperations() > 0 {
+		tx := b.tx
+		b.tx = newTransaction()
+		b.sent++
+		if err := b.send(tx); err != nil {
+			return err
+		}
+	}
+	if b.wire == nil || b.wire.Messages() == 0 {
+		return nil
+	}
 	b.sent++
-	return b.send(tx)
+	err := b.sendWire(b.wire)
+	b.wire.reset()
+	return err
 }

@@ -2,9 +2,11 @@ package nfttable
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"sigs.k8s.io/knftables"
@@ -25,11 +27,16 @@ type Table struct {
 	kernel   *reader
 	monitor  *nfnetlink.Monitor
 	watching sync.WaitGroup
+	// wire is what elements are sent with; nil: nft writes them.
+	wire *wire
 	// refs are those of the plan that the kernel has; nil when its state is unknown.
 	refs *references
+	plan *plan.Plan
+	// byNetlink and byProgram count transactions.
+	byNetlink, byProgram atomic.Uint64
 }
 
-// New opens sockets to read the tables and to watch them, in the network namespace of the calling thread. It changes
+// New opens sockets for the tables and to watch them, in the network namespace of the calling thread. It changes
 // nothing.
 func New(s Schema, env proxiers.Env) (*Table, error) {
 	nft, err := findNFT()
@@ -37,13 +44,13 @@ func New(s Schema, env proxiers.Env) (*Table, error) {
 		return nil, err
 	}
 	t := &Table{renderer: newRenderer(s, env.Families, env.MasqueradeBit), env: env, nft: nft}
-	if t.kernel, err = dial(); err != nil {
-		return nil, err
-	}
 	t.monitor, err = nfnetlink.NewMonitor(nfnetlink.MonitorOptions{Notify: env.Drift, Concerns: t.concerns})
 	if err != nil {
-		t.kernel.Close()
 		return nil, fmt.Errorf("subscription to nftables notices: %w", err)
+	}
+	t.kernel = &reader{t.monitor.Conn}
+	if !env.ProgramsOnly {
+		t.wire = &wire{}
 	}
 	t.watching.Go(t.monitor.Run)
 	return t, nil
@@ -61,20 +68,25 @@ func (t *Table) concerns(m nfnetlink.Message) string {
 func (t *Table) Apply(ctx context.Context, change proxiers.Change) (err error) {
 	refs := t.refs
 	t.refs = nil
-	if change.Prev != nil && refs != nil && t.SameRules(t.node, change.Next.Node) {
-		if err := t.batch(ctx, refs, time.Now()).partial(change); err != nil {
-			return fmt.Errorf("partial sync: %w", err)
+	partial := change.Prev != nil && refs != nil && t.SameRules(t.node, change.Next.Node)
+	if partial {
+		err = t.batch(ctx, refs, time.Now()).byNetlink(ctx, t, true).partial(change)
+		if err != nil && !errors.Is(err, nfnetlink.ErrTouched) {
+			return fmt.Errorf("partial sync: %w", t.blame(err, change.Next))
 		}
-	} else if refs, err = t.full(ctx, change.Next); err != nil {
-		return err
 	}
-	t.refs, t.env.Takeover = refs, false
+	if !partial || err != nil {
+		if refs, err = t.full(ctx, change.Next); err != nil {
+			return t.blame(err, change.Next)
+		}
+	}
+	t.refs, t.plan, t.env.Takeover = refs, change.Next, false
 	return nil
 }
 
 // Close implements proxiers.Proxier.
 func (t *Table) Close() error {
-	t.kernel.Close()
+	t.leaveSeal()
 	err := t.monitor.Close()
 	t.watching.Wait()
 	return err
@@ -134,7 +146,17 @@ func (t *Table) commit(ctx context.Context, tx *knftables.Transaction) error {
 	if n == 0 {
 		return nil
 	}
-	return t.monitor.Own(1, n > bigTransaction, func() error { return t.nft.run(ctx, tx) })
+	err := t.monitor.Own(1, n > bigTransaction, func() error { return t.nft.run(ctx, tx) })
+	if err == nil {
+		t.byProgram.Add(1)
+	}
+	return err
+}
+
+// Transactions gives how many succeeded by netlink, how many by the nft program, and how many by netlink came too late and
+// were sent again. It may be called from any goroutine.
+func (t *Table) Transactions() (netlink, program, stale uint64) {
+	return t.byNetlink.Load(), t.byProgram.Load(), t.monitor.Stale.Load()
 }
 
 // Render gives the transaction that leads from one plan to the next, in nft's syntax, for tests of a Schema. Prev nil:

@@ -107,7 +107,12 @@ func testReadBack(t *testing.T, table *Table) {
 	if added, deleted := differences(t, table, next); len(added)+len(deleted) != 0 {
 		t.Errorf("of what was just written differ: %q and %q", added, deleted)
 	}
+	number := string(newReferences().number(ObjectID{plan.IPv4, ChainObject, "of-2"}).append(nil))
+	one := "frontends 10.96.0.1 . tcp . 80 " + number
 	for _, c := range []struct{ script, added, deleted string }{
+		{"delete element ip T frontends { 10.96.0.1 . tcp . 80 }; add element ip T frontends { 10.96.0.1 . tcp . 80 : " + number + " }", one, one},
+		{"delete element ip T frontends { 10.96.0.1 . tcp . 80 }; add element ip T frontends { 10.96.0.1 . tcp . 80 comment \"other/one\" : " + number + " }", one, one},
+		{"delete element ip T frontends { 10.96.0.1 . tcp . 80 }; add element ip T frontends { 10.96.0.1 . tcp . 80 comment \"default/one\" : " + number + " }", "", ""},
 		{"add element ip T frontends { 10.96.0.9 . udp . 53 : 1:2 }", "", "frontends 10.96.0.9 . udp . 53 1:2"},
 		{"delete element ip T slots { 10.96.0.1 . 80 . 1 }", "slots 10.96.0.1 . 80 . 1 10.244.1.2 . 8081", ""},
 		{"delete element ip6 T peers { tcp . fd00:1::1 . 8080 }", "peers tcp . fd00:1::1 . 8080 goto note-six", ""},

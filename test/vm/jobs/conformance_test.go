@@ -3,6 +3,7 @@ package jobs
 import (
 	"fmt"
 	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,15 +13,20 @@ import (
 
 var compared = regexp.MustCompile(`(?m)^\s*conformance: (\S+): [1-9][0-9,]* connections compared, 0 differences$`)
 
-// suites are the tests of test/conformance by the name of the backend.
-var suites = map[string]string{"nftables": "TestNftables", "iptables-nft": "TestIptablesNft", "iptables-legacy": "TestIptablesLegacy"}
+// suites are the tests of test/conformance with the name of the backend.
+var suites = []proof{
+	{backend: "nftables", test: "TestNftables"},
+	{backend: "nftables", test: "TestNftablesProgram"},
+	{backend: "iptables-nft", test: "TestIptablesNft"},
+	{backend: "iptables-legacy", test: "TestIptablesLegacy"},
+}
 
 // proved says which kernel proves a backend in every run, beside the one of this host: the oldest or the newest. What takes
 // longest comes first, so that it is not what is waited for.
 var proved = []proof{
-	{backend: "iptables-nft", suite: vm.Bookworm},
-	{backend: "iptables-legacy", suite: vm.Newest},
-	{backend: "nftables", suite: vm.Bookworm},
+	{backend: "iptables-nft", test: "TestIptablesNft", suite: vm.Bookworm},
+	{backend: "iptables-legacy", test: "TestIptablesLegacy", suite: vm.Newest},
+	{backend: "nftables", test: "TestNftables", suite: vm.Bookworm},
 }
 
 // leftOut are the parts that ask nothing of a kernel that others do not: which rules a plan becomes is proved without
@@ -41,30 +47,31 @@ func TestConformance(t *testing.T) {
 // TestNightlyConformance runs all of the suite for each backend on every kernel.
 func TestNightlyConformance(t *testing.T) {
 	binary := vmtest.BuildTest(t, "edgeway/test/conformance")
-	for backend := range suites {
-		for _, s := range vm.Suites() {
-			proof{suite: s, backend: backend, sequences: 30}.run(t, binary)
+	for _, p := range suites {
+		for _, p.suite = range vm.Suites() {
+			p.sequences = 30
+			p.run(t, binary)
 		}
 	}
 }
 
 // proof is a run of the suite for one backend, with random walks of that many sequences.
 type proof struct {
-	suite     vm.Suite
-	backend   string
-	sequences int
-	leftOut   string
+	suite         vm.Suite
+	backend, test string
+	sequences     int
+	leftOut       string
 }
 
 func (p proof) run(t *testing.T, binary string) {
-	t.Run(string(p.suite)+"/"+p.backend, func(t *testing.T) {
+	t.Run(string(p.suite)+"/"+strings.TrimPrefix(p.test, "Test"), func(t *testing.T) {
 		t.Parallel()
 		out := vmtest.Run(t, vm.Job{
 			Suite: p.suite,
 			Files: map[string]string{"conformance": binary},
 			Env:   []string{"CONFORMANCE_PACE=3", fmt.Sprintf("CONFORMANCE_SEQUENCES=%d", p.sequences), "CI=true"},
 			Command: []string{
-				"./conformance", "-test.v", "-test.timeout=230m", "-test.run=^" + suites[p.backend] + "$", "-test.skip=" + p.leftOut,
+				"./conformance", "-test.v", "-test.timeout=230m", "-test.run=^" + p.test + "$", "-test.skip=" + p.leftOut,
 			},
 			Timeout: 4 * time.Hour,
 		})

@@ -1,0 +1,79 @@
+package nfnetlink
+
+import (
+	"encoding/binary"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	headSize = netlinkHeader + nfgenHeader
+	// beginSize is that of the message that begins a batch, with the generation.
+	beginSize = headSize + 8
+	// MaxAttr is the longest attribute: its length has 16 bits, and is not checked by the kernel (6.18): one that is longer
+	// would be cut.
+	MaxAttr = 1<<16 - 4
+)
+
+// Batch is a transaction: messages that change nftables, of which the kernel does all or nothing. The zero Batch is
+// empty.
+type Batch struct {
+	buf []byte
+	// starts are the places of the messages.
+	starts []int
+}
+
+// Reset empties the batch, and keeps its memory.
+func (b *Batch) Reset() { b.buf, b.starts = b.buf[:0], b.starts[:0] }
+
+// Messages is their number.
+func (b *Batch) Messages() int { return len(b.starts) }
+
+// Size is the number of bytes that Conn.Commit sends.
+func (b *Batch) Size() int { return len(b.buf) + headSize }
+
+// Message gives one of them, without what is between it and the next one.
+func (b *Batch) Message(i int) []byte {
+	start := b.starts[i]
+	return b.buf[start : start+int(binary.NativeEndian.Uint32(b.buf[start:]))]
+}
+
+// Add adds a message. Kind is an NFT_MSG constant, family an NFPROTO one; attrs appends the attributes.
+func (b *Batch) Add(kind, flags uint16, family uint8, attrs func([]byte) []byte) {
+	if len(b.buf) == 0 {
+		b.buf = appendHead(b.buf, unix.NFNL_MSG_BATCH_BEGIN, unix.NLM_F_REQUEST, 0, unix.AF_UNSPEC)
+		binary.BigEndian.PutUint16(b.buf[headSize-2:], unix.NFNL_SUBSYS_NFTABLES)
+		b.buf = AppendUint32(b.buf, unix.NFNL_BATCH_GENID, 0)
+		endMessage(b.buf, 0)
+	}
+	start := len(b.buf)
+	b.starts = append(b.starts, start)
+	b.buf = attrs(appendHead(b.buf, unix.NFNL_SUBSYS_NFTABLES<<8|kind, unix.NLM_F_REQUEST|flags, uint32(len(b.starts)), family))
+	endMessage(b.buf, start)
+}
+
+// bytes gives what is to be sent. Only the last message asks for an answer: the kernel answers a message that it refuses
+// in any case, and one answer is proof enough that it has seen all. (That it answers the end of a batch came with 6.10.)
+func (b *Batch) bytes(generation uint32) []byte {
+	binary.BigEndian.PutUint32(b.buf[beginSize-4:], generation)
+	last := b.buf[b.starts[len(b.starts)-1]:]
+	binary.NativeEndian.PutUint16(last[6:], binary.NativeEndian.Uint16(last[6:])|unix.NLM_F_ACK)
+	end := len(b.buf)
+	all := appendHead(b.buf, unix.NFNL_MSG_BATCH_END, unix.NLM_F_REQUEST, uint32(len(b.starts)+1), unix.AF_UNSPEC)
+	binary.BigEndian.PutUint16(all[len(all)-2:], unix.NFNL_SUBSYS_NFTABLES)
+	endMessage(all, end)
+	b.buf = all[:end]
+	return all
+}
+
+// appendHead adds the heads of a message, whose length endMessage sets.
+func appendHead(b []byte, kind, flags uint16, seq uint32, family uint8) []byte {
+	b = binary.NativeEndian.AppendUint16(append(b, 0, 0, 0, 0), kind)
+	b = binary.NativeEndian.AppendUint16(b, flags)
+	b = binary.NativeEndian.AppendUint32(b, seq)
+	return append(b, 0, 0, 0, 0, family, unix.NFNETLINK_V0, 0, 0)
+}
+
+func endMessage(b []byte, start int) {
+	binary.NativeEndian.PutUint32(b[start:], uint32(len(b)-start))
+}

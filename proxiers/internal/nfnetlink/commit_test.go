@@ -1,0 +1,340 @@
+package nfnetlink
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// addresses adds messages about elements of the set "s" of the table "ours", which has IPv4 addresses: each message has
+// a list of numbers, which count from 10.0.0.0.
+func addresses(b *Batch, kind uint16, lists ...[]int) {
+	for _, list := range lists {
+		b.Add(kind, unix.NLM_F_CREATE, unix.NFPROTO_IPV4, func(attrs []byte) []byte {
+			attrs = AppendAttr(AppendAttr(attrs, unix.NFTA_SET_ELEM_LIST_TABLE, "ours"), unix.NFTA_SET_ELEM_LIST_SET, "s")
+			attrs, all := Begin(attrs, Nested|unix.NFTA_SET_ELEM_LIST_ELEMENTS)
+			for _, n := range list {
+				var element, key int
+				attrs, element = Begin(attrs, Nested|1)
+				attrs, key = Begin(attrs, Nested|unix.NFTA_SET_ELEM_KEY)
+				attrs = AppendUint32(attrs, unix.NFTA_DATA_VALUE, 10<<24|uint32(n))
+				End(attrs, key)
+				End(attrs, element)
+			}
+			End(attrs, all)
+			return attrs
+		})
+	}
+}
+
+// listed gives how many elements the set has.
+func listed(t *testing.T, m *Monitor) (n int) {
+	t.Helper()
+	filter := AppendAttr(AppendAttr(nil, unix.NFTA_SET_ELEM_LIST_TABLE, "ours"), unix.NFTA_SET_ELEM_LIST_SET, "s")
+	err := m.Conn.Dump(unix.NFT_MSG_GETSETELEM, unix.NFPROTO_IPV4, filter, func(msg Message) error {
+		for range EachAttr(Attr(msg.Attrs, unix.NFTA_SET_ELEM_LIST_ELEMENTS)) {
+			n++
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func counting(from, to int) (list []int) {
+	for n := from; n < to; n++ {
+		list = append(list, n)
+	}
+	return list
+}
+
+const oneSet = "add table ip ours\nadd set ip ours s { type ipv4_addr; }"
+
+// newWriter runs a monitor over a table with an empty set.
+func newWriter(t *testing.T) (*Monitor, *reports) {
+	t.Helper()
+	m, r := newMonitor(t)
+	nft(t, oneSet)
+	m.Forget()
+	r.take()
+	return m, r
+}
+
+// A batch is done as a whole, and its own notices are no drift: with one message or with many, on whatever
+// generation.
+func TestCommit(t *testing.T) {
+	m, r := newWriter(t)
+	var b Batch
+	for i, c := range []struct {
+		kind  uint16
+		lists [][]int
+		want  int
+	}{
+		{unix.NFT_MSG_NEWSETELEM, [][]int{{1}}, 1},
+		{unix.NFT_MSG_NEWSETELEM, [][]int{{1, 2, 3}, {4}}, 4},
+		{unix.NFT_MSG_DELSETELEM, [][]int{{2}, {1, 3}}, 1},
+		{unix.NFT_MSG_NEWSETELEM, [][]int{counting(10, 3000), counting(3000, 3010), counting(4000, 6000)}, 5001},
+	} {
+		b.Reset()
+		addresses(&b, c.kind, c.lists...)
+		if err := m.Commit(&b, false); err != nil {
+			t.Fatalf("batch %d: %v", i, err)
+		}
+		if n := listed(t, m); n != c.want {
+			t.Errorf("after batch %d there are %d elements, want %d", i, n, c.want)
+		}
+		nft(t, fmt.Sprintf("add table ip other%d", i)) // the next one is stale at first
+	}
+	time.Sleep(settle)
+	if got := r.take(); len(got) != 0 {
+		t.Errorf("our own batches are reported: %q", got)
+	}
+	nft(t, "add element ip ours s { 192.0.2.1 }")
+	time.Sleep(settle)
+	if got := r.take(); len(got) != 1 {
+		t.Errorf("afterwards a foreign change is reported as %q", got)
+	}
+}
+
+// After a transaction that nobody has told us of nothing is done, and the message is sent once more by who knows of it.
+func TestStaleBatch(t *testing.T) {
+	m, _ := newWriter(t)
+	before, err := m.Conn.Generation()
+	if err != nil {
+		t.Fatal(err)
+	}
+	nft(t, "add table ip other")
+	var b Batch
+	addresses(&b, unix.NFT_MSG_NEWSETELEM, []int{1})
+	if err := m.Conn.Commit(&b, before); !errors.Is(err, ErrStale) || listed(t, m) != 0 {
+		t.Errorf("error %v, want %v; %d elements", err, ErrStale, listed(t, m))
+	}
+	if err := m.Conn.Commit(&b, before+1); err != nil || listed(t, m) != 1 {
+		t.Errorf("error %v, %d elements", err, listed(t, m))
+	}
+	if err := m.Conn.Commit(&b, 0); err == nil {
+		t.Error("a batch without a generation is done, after whatever transaction")
+	}
+}
+
+// Nothing follows a change by another program that was not reported before.
+func TestTouchedBatch(t *testing.T) {
+	m, r := idleMonitor(t)
+	defer m.Close()
+	nft(t, oneSet)
+	m.Forget()
+	var b Batch
+	addresses(&b, unix.NFT_MSG_NEWSETELEM, []int{1})
+	for i, c := range []struct {
+		before  string
+		anyway  bool
+		want    error
+		reports int
+	}{
+		{want: nil},
+		{before: "add table ip other", want: nil},
+		{before: "add element ip ours s { 192.0.2.1 }", want: ErrTouched, reports: 1},
+		{before: "add table ip another", want: ErrTouched},
+		{before: "add element ip ours s { 192.0.2.2 }", anyway: true, want: nil},
+	} {
+		nft(t, c.before)
+		if err := m.Commit(&b, c.anyway); !errors.Is(err, c.want) {
+			t.Errorf("commit %d: error %v, want %v", i, err, c.want)
+		}
+		if got := r.take(); len(got) != c.reports {
+			t.Errorf("commit %d: reported %q", i, got)
+		}
+	}
+	m.Forget()
+	nft(t, "add element ip ours s { 192.0.2.3 }")
+	if err := m.Commit(&b, true); err != nil || len(r.take()) != 1 {
+		t.Errorf("error %v, or not reported", err)
+	}
+}
+
+// What the kernel refuses is named: the message, and the place of the element.
+func TestRefusedBatch(t *testing.T) {
+	m, _ := newWriter(t)
+	var b Batch
+	addresses(&b, unix.NFT_MSG_NEWSETELEM, counting(0, 300), counting(300, 600))
+	addresses(&b, unix.NFT_MSG_DELSETELEM, []int{5, 6, 7000, 7, 7001}, []int{7002})
+	var refused *Refused
+	if err := m.Commit(&b, false); !errors.As(err, &refused) || !errors.Is(err, unix.ENOENT) || !refused.Content() {
+		t.Fatalf("error %v, want a refusal for %v", err, unix.ENOENT)
+	}
+	if listed(t, m) != 0 {
+		t.Error("the kernel has done a part of the batch")
+	}
+	message := b.Message(refused.Message)
+	if refused.Message != 2 || refused.Offset <= 0 || refused.Offset+20 > len(message) {
+		t.Fatalf("message %d at %d of %d bytes", refused.Message, refused.Offset, len(message))
+	}
+	if got := message[refused.Offset+12 : refused.Offset+16]; string(got) != string([]byte{10, 0, 7000 >> 8, 7000 & 255}) {
+		t.Errorf("the element at fault is %v", got)
+	}
+	addresses(&b, unix.NFT_MSG_NEWSETELEM, []int{1})
+	nft(t, "delete table ip ours")
+	if err := m.Conn.Commit(&b, 1); !errors.Is(err, ErrStale) {
+		t.Errorf("error %v, want %v", err, ErrStale)
+	}
+}
+
+// A batch that does not fit into the socket is not sent in part.
+func TestTooBigBatch(t *testing.T) {
+	m, _ := newWriter(t)
+	m.Conn.Room = 1000
+	var b Batch
+	addresses(&b, unix.NFT_MSG_NEWSETELEM, counting(0, 300))
+	if err := m.Commit(&b, false); !errors.Is(err, ErrTooBig) {
+		t.Errorf("error %v, want %v", err, ErrTooBig)
+	}
+	m.Conn.Room = 1 << 30
+	addresses(&b, unix.NFT_MSG_NEWSETELEM, counting(300, 2000))
+	err := m.Conn.raw.Control(func(fd uintptr) {
+		if err := unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUF, 1); err != nil {
+			t.Error(err)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Commit(&b, false); !errors.Is(err, unix.EMSGSIZE) {
+		t.Errorf("error %v, want %v: the socket takes any size, and the rest says nothing", err, unix.EMSGSIZE)
+	}
+	if err := m.Commit(&b, false); err != nil || listed(t, m) != 2000 {
+		t.Errorf("by a new socket: error %v, %d elements", err, listed(t, m))
+	}
+}
+
+// The last batch knows the number of its transaction, and comes after others that are known, or not at all.
+func TestLast(t *testing.T) {
+	m, _ := newWriter(t)
+	n, next := 0, uint32(0)
+	last := func() error {
+		n++
+		return m.Last(func(generation uint32) *Batch {
+			var b Batch
+			addresses(&b, unix.NFT_MSG_NEWSETELEM, []int{n})
+			next = generation
+			return &b
+		})
+	}
+	mustBeLast := func(when string) {
+		t.Helper()
+		if err := last(); err != nil {
+			t.Errorf("%s: %v", when, err)
+		}
+		if generation, err := m.Conn.Generation(); err != nil || generation != next {
+			t.Errorf("%s: number %d, error %v, want %d", when, generation, err, next)
+		}
+	}
+	mustNotBe := func(when string) {
+		t.Helper()
+		if err := last(); !errors.Is(err, ErrTouched) {
+			t.Errorf("%s: error %v, want %v", when, err, ErrTouched)
+		}
+	}
+	nft(t, "add element ip ours s { 192.0.2.1 }")
+	mustNotBe("after another program")
+	m.Forget()
+	mustBeLast("after a full sync")
+	nft(t, "add table ip other")
+	mustBeLast("after somebody else's transaction")
+	m.Forget()
+	m.mu.Lock()
+	m.generation = 0
+	m.mu.Unlock()
+	mustNotBe("after transactions that nobody told of")
+}
+
+// Others write all the time: each of our batches is done all the same, and none is taken for theirs.
+func TestCommitBesideOthers(t *testing.T) {
+	m, r := newWriter(t)
+	nft(t, "add table ip other")
+	other, err := Dial()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	const foreign = 1000
+	ours, theirs := make(chan struct{}), make(chan error)
+	go func() {
+		n := 0
+		for ; n < foreign || !closed(ours); n++ {
+			if err := touchOther(other, n); err != nil {
+				theirs <- err
+				return
+			}
+		}
+		t.Logf("%d transactions of others", n)
+		theirs <- nil
+	}()
+	var b Batch
+	for n := range 1000 {
+		b.Reset()
+		addresses(&b, unix.NFT_MSG_NEWSETELEM, []int{n})
+		for err = ErrStale; errors.Is(err, ErrStale); {
+			err = m.Commit(&b, false)
+		}
+		if err != nil {
+			t.Fatalf("batch %d: %v", n, err)
+		}
+	}
+	close(ours)
+	if err := <-theirs; err != nil {
+		t.Error(err)
+	}
+	if n := listed(t, m); n != 1000 {
+		t.Errorf("%d elements, want 1000", n)
+	}
+	time.Sleep(settle)
+	if got := r.take(); len(got) != 0 {
+		t.Errorf("reported %q", got)
+	}
+}
+
+func closed(c chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// touchOther adds a chain to the table "other", or deletes it.
+func touchOther(c *Conn, n int) error {
+	kind := []uint16{unix.NFT_MSG_NEWCHAIN, unix.NFT_MSG_DELCHAIN}[n%2]
+	var b Batch
+	b.Add(kind, unix.NLM_F_CREATE, unix.NFPROTO_IPV4, func(attrs []byte) []byte {
+		return AppendAttr(AppendAttr(attrs, AttrTable, "other"), unix.NFTA_CHAIN_NAME, "c")
+	})
+	for {
+		generation, err := c.Generation()
+		if err != nil {
+			return err
+		}
+		if err = c.Commit(&b, generation); !errors.Is(err, ErrStale) {
+			return err
+		}
+	}
+}
+
+// FuzzAnswer gives the reader of answers any bytes.
+func FuzzAnswer(f *testing.F) {
+	f.Add([]byte{44, 0, 0, 0, 2, 0, 0, 3, 1, 0, 0, 0, 0, 0, 0, 0, 254, 255, 255, 255, 20, 0, 0, 0, 0, 10, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 8, 0, 2, 0, 40, 0, 0, 0})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		n := 0
+		for range eachAnswer(b) {
+			n++
+		}
+		if n > len(b)/(netlinkHeader+4) {
+			t.Errorf("%d answers in %d bytes", n, len(b))
+		}
+	})
+}

@@ -1,0 +1,46 @@
+package nfttable
+
+import (
+	"hash/maphash"
+	"testing"
+
+	"edgeway/proxiers"
+	"edgeway/proxiers/internal/plantest"
+	"edgeway/proxiers/plan"
+)
+
+// A set is read right while the kernel moves its elements to a larger or a smaller hash table, which it begins after the
+// transaction: with 300 elements and a new socket, every fourth list is wrong then (6.18).
+func TestReadWhileSetsChangeTheirSize(t *testing.T) {
+	table := newTable(t)
+	if err := table.Apply(t.Context(), proxiers.NewChange(nil, plantest.Plan(plantest.Node()))); err != nil {
+		t.Fatal(err)
+	}
+	set, all := &table.Sets[slots], []Entry(nil)
+	for i := range 300 {
+		key := Element{Family: plan.IPv4, Set: slots, Addr: plantest.Addr("10.96.0.1"), Port: 80, Slot: uint32(i)}
+		all = append(all, Entry{key, Value{Endpoint: plantest.Endpoint("10.244.1.1:80").Addr}})
+	}
+	for range 50 {
+		for _, step := range []struct {
+			span
+			left int
+		}{{span{set, all, false}, 300}, {span{set, all[30:], true}, 30}, {span{set, all[:30], true}, 0}} {
+			w := &wire{}
+			w.write(table.Table, step.span)
+			c, err := dial()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := table.monitor.Commit(&w.Batch, true); err != nil {
+				t.Fatal(err)
+			}
+			s := summer{sets: table.Sets, seed: maphash.MakeSeed()}
+			found, err := newVerifier(table.renderer, c, map[string]string{}).settled(&s, plan.IPv4, slots, checksum{})
+			c.Close()
+			if err != nil || len(found) != step.left {
+				t.Fatalf("%d elements, error %v, want %d", len(found), err, step.left)
+			}
+		}
+	}
+}

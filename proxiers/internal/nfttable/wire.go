@@ -1,0 +1,198 @@
+package nfttable
+
+import (
+	"encoding/binary"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+
+	"edgeway/proxiers/internal/nfnetlink"
+	"edgeway/proxiers/plan"
+)
+
+// listElement is the type of an element's attribute in a list, the kernel's NFTA_LIST_ELEM.
+const listElement = 1
+
+// wire is a transaction of elements as the kernel takes it.
+type wire struct {
+	nfnetlink.Batch
+	// spans are the elements of each message.
+	spans []span
+}
+
+// span is elements of one set, to be added or deleted.
+type span struct {
+	set    *Set
+	list   []Entry
+	remove bool
+}
+
+// reset empties it, and keeps memory that is not much.
+func (w *wire) reset() {
+	if w.Size() > 1<<20 {
+		*w = wire{}
+		return
+	}
+	w.Reset()
+	clear(w.spans) // they hold on to the lists
+	w.spans = w.spans[:0]
+}
+
+// write adds messages for elements. The list is read again when the kernel refuses one.
+func (w *wire) write(table string, s span) {
+	kind, flags := uint16(unix.NFT_MSG_NEWSETELEM), uint16(unix.NLM_F_CREATE)
+	if s.remove {
+		kind, flags = unix.NFT_MSG_DELSETELEM, 0
+	}
+	for rest := s.list; len(rest) > 0; {
+		n := 0
+		w.Add(kind, flags, nfnetlink.Family(rest[0].Family), func(b []byte) []byte {
+			b, n = s.set.appendElements(b, table, rest, !s.remove)
+			return b
+		})
+		w.spans = append(w.spans, span{s.set, rest[:n], s.remove})
+		rest = rest[n:]
+	}
+}
+
+// refused gives the element that the kernel refuses, and its set; nil: it does not say which.
+func (w *wire) refused(r *nfnetlink.Refused) (set *Set, e Entry) {
+	if r.Message < 0 || r.Message >= len(w.spans) || r.Offset == 0 {
+		return nil, Entry{}
+	}
+	s := w.spans[r.Message]
+	i := elementAt(w.Message(r.Message), r.Offset)
+	if i < 0 || i >= len(s.list) {
+		return nil, Entry{}
+	}
+	return s.set, s.list[i]
+}
+
+// elementAt gives which element of a message there is at an offset; -1: none. The message is one of wire.write: behind
+// its heads come the names of table and set, then the list.
+func elementAt(message []byte, offset int) (i int) {
+	size := func(at int) int {
+		if at+4 > len(message) {
+			return 0
+		}
+		return int(binary.NativeEndian.Uint16(message[at:]))
+	}
+	at := unix.NLMSG_HDRLEN + 4
+	for range 2 {
+		at += (size(at) + 3) &^ 3
+	}
+	for at += 4; size(at) >= 4; at += (size(at) + 3) &^ 3 {
+		if offset >= at && offset < at+size(at) {
+			return i
+		}
+		i++
+	}
+	return -1
+}
+
+// appendElements adds the attributes of a message about elements of one set, with as many of the list as an attribute
+// holds, and gives how many.
+func (s *Set) appendElements(b []byte, table string, list []Entry, values bool) (longer []byte, n int) {
+	b = nfnetlink.AppendAttr(b, unix.NFTA_SET_ELEM_LIST_TABLE, table)
+	b = nfnetlink.AppendAttr(b, unix.NFTA_SET_ELEM_LIST_SET, s.Name)
+	b, all := nfnetlink.Begin(b, nfnetlink.Nested|unix.NFTA_SET_ELEM_LIST_ELEMENTS)
+	for n < len(list) {
+		before := len(b)
+		if b = s.appendElement(b, &list[n], values); len(b)-all > nfnetlink.MaxAttr {
+			b = b[:before]
+			break
+		}
+		n++
+	}
+	nfnetlink.End(b, all)
+	return b, n
+}
+
+func (s *Set) appendElement(b []byte, e *Entry, values bool) []byte {
+	b, element := nfnetlink.Begin(b, nfnetlink.Nested|listElement)
+	b = s.appendRawKey(b, unix.NFTA_SET_ELEM_KEY, &e.Element, false)
+	if s.has(PeerPrefix) {
+		b = s.appendRawKey(b, attrKeyEnd, &e.Element, true)
+	}
+	if values && s.Data != NoData {
+		b = e.appendRaw(b, s.Data)
+	}
+	if values && e.comment != "" {
+		b = nfnetlink.AppendAttr(b, unix.NFTA_SET_ELEM_USERDATA, string(e.comment))
+	}
+	nfnetlink.End(b, element)
+	return b
+}
+
+// appendRawKey adds a key, or with last the one that a range ends with.
+func (s *Set) appendRawKey(b []byte, attr uint16, e *Element, last bool) []byte {
+	b, key := nfnetlink.Begin(b, nfnetlink.Nested|attr)
+	b, value := nfnetlink.Begin(b, unix.NFTA_DATA_VALUE)
+	for _, k := range s.Key {
+		switch k {
+		case Addr:
+			b = appendRawAddr(b, e.Family, e.Addr)
+		case Peer:
+			b = appendRawAddr(b, e.Family, e.Peer)
+		case PeerPrefix:
+			b = appendRawAddr(b, e.Family, e.Peer)
+			maskTail(b[len(b)-addrSize(e.Family):], int(e.PeerBits), last)
+		case Proto:
+			b = append(b, byte(e.Proto), 0, 0, 0)
+		case Port:
+			b = append(binary.BigEndian.AppendUint16(b, e.Port), 0, 0)
+		case PeerPort:
+			b = append(binary.BigEndian.AppendUint16(b, e.PeerPort), 0, 0)
+		case Slot:
+			b = binary.NativeEndian.AppendUint32(b, e.Slot)
+		case Number:
+			b = binary.NativeEndian.AppendUint32(b, uint32(e.Number))
+		}
+	}
+	nfnetlink.End(b, value)
+	nfnetlink.End(b, key)
+	return b
+}
+
+// maskTail sets all bits behind the first ones to 0, or to 1.
+func maskTail(b []byte, bits int, ones bool) {
+	for i := range b {
+		mask := byte(0xff >> min(max(bits-8*i, 0), 8))
+		if ones {
+			b[i] |= mask
+		} else {
+			b[i] &^= mask
+		}
+	}
+}
+
+// appendRaw adds a value as the kernel has it, see setValue.
+func (v *Value) appendRaw(b []byte, d Data) []byte {
+	b, data := nfnetlink.Begin(b, nfnetlink.Nested|unix.NFTA_SET_ELEM_DATA)
+	var inner int
+	switch d {
+	case ToChain:
+		b, inner = nfnetlink.Begin(b, nfnetlink.Nested|unix.NFTA_DATA_VERDICT)
+		b = nfnetlink.AppendUint32(b, unix.NFTA_VERDICT_CODE, 1<<32+unix.NFT_GOTO) // a negative number
+		b = nfnetlink.AppendAttr(b, unix.NFTA_VERDICT_CHAIN, v.Chain)
+	case ToNumber:
+		b, inner = nfnetlink.Begin(b, unix.NFTA_DATA_VALUE)
+		b = binary.NativeEndian.AppendUint32(b, uint32(v.Number))
+	case ToEndpoint:
+		b, inner = nfnetlink.Begin(b, unix.NFTA_DATA_VALUE)
+		b = appendRawAddr(b, plan.FamilyOf(v.Endpoint.Addr()), v.Endpoint.Addr())
+		b = append(binary.BigEndian.AppendUint16(b, v.Endpoint.Port()), 0, 0)
+	}
+	nfnetlink.End(b, inner)
+	nfnetlink.End(b, data)
+	return b
+}
+
+func appendRawAddr(b []byte, f plan.Family, a netip.Addr) []byte {
+	if f == plan.IPv4 {
+		four := a.As4()
+		return append(b, four[:]...)
+	}
+	sixteen := a.As16()
+	return append(b, sixteen[:]...)
+}

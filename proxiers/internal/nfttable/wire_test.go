@@ -1,0 +1,185 @@
+package nfttable
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"edgeway/proxiers/internal/nfnetlink"
+	"edgeway/proxiers/plan"
+)
+
+// source makes values of any bytes; behind their end come zeros.
+type source []byte
+
+func (s *source) take(n int) []byte {
+	out := make([]byte, n)
+	*s = (*s)[copy(out, *s):]
+	return out
+}
+
+func (s *source) addr(f plan.Family) netip.Addr {
+	a, _ := netip.AddrFromSlice(s.take(addrSize(f)))
+	return a
+}
+
+// entry makes one of the set.
+func (s *source) entry(set *Set, id SetID, f plan.Family) Entry {
+	e := Entry{Element: Element{Family: f, Set: id}}
+	for _, k := range set.Key {
+		switch k {
+		case Addr:
+			e.Addr = s.addr(f)
+		case Peer:
+			e.Peer = s.addr(f)
+		case PeerPrefix:
+			p := netip.PrefixFrom(s.addr(f), int(s.take(1)[0])%(8*addrSize(f)+1)).Masked()
+			e.Peer, e.PeerBits = p.Addr(), uint8(p.Bits())
+		case Proto:
+			e.Proto = plan.Protocol(s.take(1)[0])
+		case Port:
+			e.Port = binary.BigEndian.Uint16(s.take(2))
+		case PeerPort:
+			e.PeerPort = binary.BigEndian.Uint16(s.take(2))
+		case Slot:
+			e.Slot = binary.BigEndian.Uint32(s.take(4))
+		case Number:
+			e.Element.Number = ChainNumber(binary.BigEndian.Uint32(s.take(4)))
+		}
+	}
+	if set.Named {
+		name := plan.ServicePortName{Namespace: "ns", Name: string(s.take(int(s.take(1)[0]) % 140))}
+		e.comment = commentOf(name)
+	}
+	switch set.Data {
+	case ToChain:
+		e.Chain = "c-" + strings.Repeat("x", int(s.take(1)[0])%120)
+	case ToNumber:
+		e.Value.Number = ChainNumber(binary.BigEndian.Uint32(s.take(4)))
+	case ToEndpoint:
+		e.Endpoint = netip.AddrPortFrom(s.addr(f), binary.BigEndian.Uint16(s.take(2)))
+	}
+	return e
+}
+
+// FuzzWire has any elements of any set written, and reads them back as from the kernel. Each message must be as netlink
+// wants it, and each element must be found by its place.
+func FuzzWire(f *testing.F) {
+	f.Add([]byte{10, 96, 0, 1, 6, 0, 80, 0, 1, 0, 2}, byte(0), false, uint16(3))
+	f.Add([]byte{0, 80, 10, 1, 2, 3, 13}, byte(3), true, uint16(1500))
+	f.Add([]byte("goto and a long list of it"), byte(5), true, uint16(5000))
+	schema := testSchema()
+	f.Fuzz(func(t *testing.T, b []byte, which byte, six bool, n uint16) {
+		id, family, bytes := SetID(int(which)%len(schema.Sets)), plan.IPv4, source(b)
+		if six {
+			family = plan.IPv6
+		}
+		set, list := &schema.Sets[id], []Entry(nil)
+		for range min(int(n), 5000) {
+			list = append(list, bytes.entry(set, id, family))
+		}
+		for _, remove := range []bool{false, true} {
+			var w wire
+			w.write(schema.Table, span{set, list, remove})
+			got := readWire(t, &w, set, id, family)
+			want := list
+			if remove { // keys alone
+				want = slices.Clone(list)
+				for i := range want {
+					want[i].Value = Value{}
+				}
+			}
+			if !slices.Equal(got, want) {
+				t.Fatalf("%d elements are read as %d, or others", len(want), len(got))
+			}
+		}
+	})
+}
+
+// readWire gives the elements of all messages.
+func readWire(t *testing.T, w *wire, set *Set, id SetID, f plan.Family) (all []Entry) {
+	t.Helper()
+	if len(w.spans) != w.Messages() {
+		t.Fatalf("%d messages of %d lists", w.Messages(), len(w.spans))
+	}
+	keys := *set
+	for m := range w.Messages() {
+		if w.spans[m].remove {
+			keys.Data = NoData
+		}
+		message, i := w.Message(m), 0
+		if len(message)%4 != 0 {
+			t.Fatalf("message of %d bytes", len(message))
+		}
+		attrs := message[unix.NLMSG_HDRLEN+4:]
+		if table := nfnetlink.Text(nfnetlink.Attr(attrs, unix.NFTA_SET_ELEM_LIST_TABLE)); string(table) != testSchema().Table {
+			t.Fatalf("table %q", table)
+		}
+		err := eachElement(nfnetlink.Message{Attrs: attrs}, func(raw rawElement) error {
+			e, err := keys.decode(f, id, raw, map[string]string{})
+			if err != nil {
+				return err
+			}
+			all = append(all, e)
+			at := cap(message) - cap(raw.key) // the place of the key, which three heads precede
+			if found := elementAt(message, at-12); found != i {
+				return fmt.Errorf("element %d is found as %d", i, found)
+			}
+			refusedSet, refused := w.refused(&nfnetlink.Refused{Message: m, Offset: at})
+			if refusedSet != set || refused.Element != e.Element {
+				return fmt.Errorf("element %d is refused as another one", i)
+			}
+			i++
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if elementAt(message, len(message)) != -1 || elementAt(message, 20) != -1 {
+			t.Fatal("an element is found beside the list")
+		}
+	}
+	return all
+}
+
+// An attribute has a length of 16 bits: longer lists take several messages.
+func TestLongListsTakeSeveralMessages(t *testing.T) {
+	s := testSchema()
+	bytes, list := source(nil), []Entry(nil)
+	for range 20_000 {
+		list = append(list, bytes.entry(&s.Sets[slots], slots, plan.IPv6))
+	}
+	var w wire
+	w.write(s.Table, span{&s.Sets[slots], list, false})
+	if w.Messages() < 20 {
+		t.Errorf("%d bytes in %d messages", w.Size(), w.Messages())
+	}
+	if got := readWire(t, &w, &s.Sets[slots], slots, plan.IPv6); len(got) != len(list) {
+		t.Errorf("%d elements, want %d", len(got), len(list))
+	}
+}
+
+// BenchmarkWire encodes what the change of one endpoint, and a chunk of a first sync, write.
+func BenchmarkWire(b *testing.B) {
+	s := testSchema()
+	for _, n := range []int{2, chunkElements} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			bytes, list := source(nil), []Entry(nil)
+			for range n {
+				list = append(list, bytes.entry(&s.Sets[slots], slots, plan.IPv4))
+			}
+			w := &wire{}
+			b.ReportAllocs()
+			for b.Loop() {
+				w.Reset()
+				w.spans = w.spans[:0]
+				w.write(s.Table, span{&s.Sets[slots], list, false})
+			}
+		})
+	}
+}

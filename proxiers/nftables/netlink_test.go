@@ -1,0 +1,257 @@
+package nftables
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"edgeway/proxiers"
+	"edgeway/proxiers/internal/nfnetlink"
+	"edgeway/proxiers/plan"
+)
+
+// place is a network namespace with a backend.
+type place struct {
+	*proxier
+	drift *drifts
+	ns    *os.File
+}
+
+// newPlace makes one, and moves the test there.
+func newPlace(t *testing.T, programsOnly bool) *place {
+	t.Helper()
+	newHost(t)
+	ns, err := os.Open("/proc/thread-self/ns/net")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = ns.Close() })
+	p, drift := testProxier(t, func(env *proxiers.Env) { env.ProgramsOnly = programsOnly })
+	return &place{p, drift, ns}
+}
+
+func (p *place) enter(t *testing.T) {
+	t.Helper()
+	if err := unix.Setns(int(p.ns.Fd()), unix.CLONE_NEWNET); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// state gives the elements as the kernel tells them, and all that the nft program sees, in order.
+func (p *place) state(t *testing.T) string {
+	t.Helper()
+	tend(t, p.proxier)
+	return kernelElements(t, p.proxier) + settled(t, func() string { return sortedListing(nft(t, "list ruleset")) })
+}
+
+// sortedListing gives the objects of a listing in the order of their names, and elements in theirs.
+func sortedListing(text string) string {
+	lines := ruleLines(text)
+	for part := range strings.SplitSeq(text, "elements = {") {
+		list, _, _ := strings.Cut(part, "}")
+		elements := strings.FieldsFunc(list, func(r rune) bool { return r == ',' })
+		for i := range elements {
+			elements[i] = strings.Join(strings.Fields(elements[i]), " ")
+		}
+		slices.Sort(elements)
+		lines = append(lines, strings.Join(elements, "\n"))
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
+}
+
+// TestNetlinkEqualsProgram goes through random plans by netlink and, in another place, by the nft program alone: elements
+// and what nft lists must be the same.
+func TestNetlinkEqualsProgram(t *testing.T) {
+	sequences := 10
+	if n, err := strconv.Atoi(os.Getenv("CONFORMANCE_SEQUENCES")); err == nil {
+		sequences = n
+	}
+	places := []*place{newPlace(t, false), newPlace(t, true)}
+	for seed := range sequences {
+		rng := rand.New(rand.NewPCG(uint64(seed), 2))
+		var cur *plan.Plan
+		for step := range 5 {
+			next, foreign := randomPlan(rng, cur), rng.IntN(4) == 0
+			for _, p := range places {
+				p.enter(t)
+				if foreign {
+					nft(t, fmt.Sprintf("add table ip other%d\ndelete table ip other%d", step, step))
+				}
+				apply(t, p, cur, next)
+			}
+			cur = next
+		}
+		var states []string
+		for _, p := range places {
+			p.enter(t)
+			states = append(states, p.state(t))
+		}
+		if diff := firstDifference(states[1], states[0]); diff != "" {
+			t.Fatalf("sequence %d: netlink and the program lead to different states: %s", seed, diff)
+		}
+	}
+	for _, p := range places {
+		if p.drift.count() != 0 {
+			t.Errorf("drift reported for our own transactions: %q", p.drift.reasons)
+		}
+	}
+}
+
+// endpointChange gives plans that differ in an endpoint of two ServicePorts, of which one has session affinity.
+func endpointChange() (full, next *plan.Plan) {
+	full = newPlan(testNode(), webServices()...)
+	next = full
+	for i, svc := range full.Services {
+		if svc.Family != plan.IPv4 || svc.Name.Name != "web" && svc.Name.Name != "sticky" {
+			continue
+		}
+		list := slices.Clone(svc.Pools[0])
+		list[1] = endpoint(netip.AddrPortFrom(addr("10.244.9.9"), list[1].Addr.Port()).String())
+		next = withEndpoints(next, i, list...)
+	}
+	return full, next
+}
+
+// A change of endpoints starts no program, and opens no socket: it can do without a file descriptor. Closing a socket of
+// netfilter would cost what the program costs.
+func TestChangeNeedsNoProgram(t *testing.T) {
+	newHost(t)
+	p, drift := testProxier(t)
+	full, next := endpointChange()
+	apply(t, p, nil, full)
+	before := figures(t, p, "edgeway_nftables_transactions_total")
+	withoutFiles(t, func() {
+		for range 500 {
+			apply(t, p, full, next)
+			apply(t, p, next, full)
+		}
+	})
+	after := figures(t, p, "edgeway_nftables_transactions_total")
+	if n, programs := after["path=netlink"]-before["path=netlink"], after["path=nft"]-before["path=nft"]; n < 1000 || programs != 0 {
+		t.Errorf("1,000 changes took %v transactions by netlink and %v by nft", n, programs)
+	}
+	partial := kernelState(t, p)
+	recreate(t, p, full)
+	if diff := firstDifference(kernelState(t, p), partial); diff != "" {
+		t.Errorf("after 1,000 changes: %s", diff)
+	}
+	if drift.count() > 1 { // recreate is one
+		t.Errorf("drift: %q", drift.reasons)
+	}
+}
+
+// withoutFiles runs f where no file can be opened.
+func withoutFiles(t *testing.T, f func()) {
+	t.Helper()
+	var before unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
+		t.Fatal(err)
+	}
+	none := before
+	none.Cur = 3
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &none); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
+			t.Fatal(err)
+		}
+	}()
+	if fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_NETFILTER); !errors.Is(err, unix.EMFILE) {
+		_ = unix.Close(fd)
+		t.Errorf("a socket can be opened (%v): the rest says nothing", err)
+	}
+	f()
+}
+
+// Other programs write to tables of their own all the time: no change is lost, and none is taken for theirs.
+func TestChangesBesideOthers(t *testing.T) {
+	newHost(t)
+	p, drift := testProxier(t)
+	full, next := endpointChange()
+	apply(t, p, nil, full)
+	nft(t, "add table ip other")
+	other, err := nfnetlink.Dial()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	done, stop := make(chan error), make(chan struct{})
+	go func() {
+		for n := 0; ; n++ {
+			select {
+			case <-stop:
+				if n > 1000 {
+					done <- nil
+					return
+				}
+			default:
+			}
+			if err := addChain(other, fmt.Sprint("c", n)); err != nil {
+				done <- err
+				return
+			}
+		}
+	}()
+	for range 500 {
+		apply(t, p, full, next)
+		apply(t, p, next, full)
+	}
+	apply(t, p, full, next)
+	close(stop)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	time.Sleep(settle)
+	if drift.count() != 0 {
+		t.Errorf("drift: %q", drift.reasons)
+	}
+	if stale := figures(t, p, "edgeway_nftables_transactions_stale_total")[""]; stale == 0 {
+		t.Error("no batch came too late: the rest says little")
+	}
+	nft(t, "delete table ip other")
+	partial := kernelState(t, p)
+	apply(t, p, nil, next)
+	if diff := firstDifference(kernelState(t, p), partial); diff != "" {
+		t.Errorf("a change was lost: %s", diff)
+	}
+}
+
+// addChain adds a chain to the table "other".
+func addChain(c *nfnetlink.Conn, name string) error {
+	var b nfnetlink.Batch
+	b.Add(unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE, unix.NFPROTO_IPV4, func(attrs []byte) []byte {
+		return nfnetlink.AppendAttr(nfnetlink.AppendAttr(attrs, nfnetlink.AttrTable, "other"), unix.NFTA_CHAIN_NAME, name)
+	})
+	for {
+		generation, err := c.Generation()
+		if err != nil {
+			return err
+		}
+		if err = c.Commit(&b, generation); !errors.Is(err, nfnetlink.ErrStale) {
+			return err
+		}
+	}
+}
+
+// At a first sync the ServicePort at fault is named among all.
+func TestFirstSyncNamesWhatIsRefused(t *testing.T) {
+	newHost(t)
+	p, _ := testProxier(t)
+	list := manyServices(3000, 5)
+	twice := service("twice", []plan.Frontend{clusterIP(list[1700].Frontends[0].Addr.String(), 80)}, endpoint("10.244.1.1:1"))
+	err := p.Apply(t.Context(), proxiers.NewChange(nil, newPlan(testNode(), append(list, twice)...)))
+	if r, ok := errors.AsType[*proxiers.Refusal](err); !ok || len(r.Services) != 1 || r.Services[0] != twice {
+		t.Errorf("error %v, want one that names the second ServicePort of an address", err)
+	}
+}

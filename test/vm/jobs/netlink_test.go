@@ -1,0 +1,38 @@
+package jobs
+
+import (
+	"fmt"
+	"path"
+	"testing"
+	"time"
+
+	"edgeway/test/vm"
+	"edgeway/test/vm/vmtest"
+)
+
+// netlinkTests are those of what depends on how a kernel takes and tells transactions of nftables, by package.
+var netlinkTests = []struct{ pkg, run string }{
+	{"proxiers/internal/nfnetlink", "."},
+	{"proxiers/internal/nfttable", "^Test(ReadBack|ReadWhile|BatchTooBig|RefusedByNetlink|TouchedTable|TendSweeps)"},
+	{"proxiers/nftables", "^Test(NetlinkEqualsProgram|ChangeNeedsNoProgram|ChangesBesideOthers|FirstSyncNames|ElementsName|Restart|NoSeal)"},
+}
+
+// TestNightlyNetlink has every kernel take transactions by netlink, beside those of other programs, and walks through
+// sequences of random changes. What the backend writes so is also what its suite meets in every run.
+func TestNightlyNetlink(t *testing.T) {
+	files, command := map[string]string{}, "set -e"
+	for _, p := range netlinkTests {
+		name := path.Base(p.pkg)
+		files[name] = vmtest.BuildTest(t, "edgeway/"+p.pkg)
+		command += fmt.Sprintf("\n./%s -test.v -test.timeout=60m -test.run='%s'", name, p.run)
+	}
+	for _, suite := range vm.Suites() {
+		t.Run(string(suite), func(t *testing.T) {
+			t.Parallel()
+			vmtest.Run(t, vm.Job{
+				Suite: suite, Files: files, Env: []string{"CONFORMANCE_SEQUENCES=50"},
+				Command: []string{"sh", "-c", command}, Timeout: 2 * time.Hour,
+			})
+		})
+	}
+}
