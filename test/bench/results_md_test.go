@@ -29,6 +29,7 @@ var shownRuns = []shown{
 	{file: "iptables-legacy", mode: "iptables-legacy", table: "mode iptables-legacy"},
 	{file: "iptables-nft", mode: "iptables-nft", table: "mode iptables-nft"},
 	{file: "large", mode: "nftables", table: "from an API server", plain: true},
+	{file: "files", mode: "nftables", table: "from files", plain: true},
 }
 
 // load gives the figures of a run and the options that they were drawn with.
