@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -20,6 +21,7 @@ import (
 	"edgeway/daemon/source/file"
 	"edgeway/daemon/source/kube"
 	"edgeway/daemon/tracker"
+	"edgeway/proxiers"
 )
 
 // serviceUser is the user of the packages' service.
@@ -27,16 +29,47 @@ const serviceUser = "edgeway"
 
 // CheckConfig finds what Run would refuse, and what it would pass over in silence. It starts nothing. Root reads the
 // configuration of the packages' service as that would. The error is about the configuration files themselves.
-func CheckConfig(path string) ([]finding.Finding, error) {
+func CheckConfig(ctx context.Context, path string) ([]finding.Finding, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return nil, fmt.Errorf("configuration: %w", err)
 	}
+	installed := filepath.Dir(path) == filepath.Dir(config.DefaultPath)
+	found, err := checkFiles(path, installed)
+	if err != nil {
+		return nil, err
+	}
+	cfg, err := LoadConfig(path)
+	if err != nil {
+		return nil, err
+	}
+	return append(found, checkBackend(ctx, cfg, installed)...), nil
+}
+
+func checkFiles(path string, installed bool) ([]finding.Finding, error) {
 	id, err := asuser.Lookup(serviceUser)
-	if os.Geteuid() != 0 || err != nil || filepath.Dir(path) != filepath.Dir(config.DefaultPath) {
+	if os.Geteuid() != 0 || err != nil || !installed {
 		return checkConfig(path, nil)
 	}
 	return checkConfigAs(path, id)
+}
+
+// checkBackend asks whether the backend can run here, with the rights of this process: the user of the service has the right
+// to it from the unit alone. A configuration that is not installed may be for another host, as in a pipeline.
+func checkBackend(ctx context.Context, cfg *config.Config, installed bool) []finding.Finding {
+	_, err := findBackend(ctx, cfg)
+	f := finding.Finding{Check: "backend", Level: finding.Problem}
+	switch unsupported := errors.Is(err, proxiers.ErrUnsupported); {
+	case err == nil, !unsupported && !installed:
+		return nil
+	case !unsupported:
+		f.Level, f.Seen, f.Mend = finding.Warning, "it could not be checked whether the backend can run: "+err.Error(), "run this command as root"
+	case !installed:
+		f.Level, f.Seen, f.Mend = finding.Warning, err.Error(), "this matters only if the configuration is for this host"
+	default:
+		f.Seen = err.Error()
+	}
+	return []finding.Finding{f}
 }
 
 func checkConfigAs(path string, id asuser.ID) (found []finding.Finding, err error) {

@@ -97,7 +97,7 @@ func TestRootChecksWithTheRightsOfTheServicesUser(t *testing.T) {
 		if got := check(); got != "" {
 			t.Errorf("%s that the group may read: %s", name, got)
 		}
-		if found, err := CheckConfig(s.path("edgeway.toml")); err != nil || len(problems(found, checks...)) > 0 {
+		if found, err := CheckConfig(t.Context(), s.path("edgeway.toml")); err != nil || len(problems(found, checks...)) > 0 {
 			t.Errorf("root's own rights: %v, %v", found, err)
 		}
 	}
@@ -126,6 +126,39 @@ func TestFilesThatTheSandboxHidesAreNamed(t *testing.T) {
 		if !strings.Contains(string(unit), "\n"+h.setting) {
 			t.Errorf("edgeway.service has no %s, which should hide %s", h.setting, h.folder)
 		}
+	}
+}
+
+// What run would refuse on this host is refused where the configuration is this host's, and not in a pipeline.
+func TestABackendThatCannotRun(t *testing.T) {
+	cfg, err := LoadConfig(newSite(t).path("edgeway.toml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	bin := t.TempDir()
+	t.Setenv("PATH", bin)
+	check := func(installed bool) string {
+		var lines []string
+		for _, f := range checkBackend(t.Context(), cfg, installed) {
+			lines = append(lines, fmt.Sprintf("%s %s: %s: %s", f.Level, f.Check, f.Seen, f.Mend))
+		}
+		return strings.Join(lines, "\n")
+	}
+	if got := check(true); !strings.HasPrefix(got, "problem backend: ") || !strings.Contains(got, "install the package") || !strings.Contains(got, "`edgeway probe`") {
+		t.Errorf("programs are missing: %q", got)
+	}
+	if got := check(false); !strings.HasPrefix(got, "warning backend: ") || !strings.HasSuffix(got, "only if the configuration is for this host") {
+		t.Errorf("programs are missing in a pipeline: %q", got)
+	}
+	const refuses = "#!/bin/sh\ncase $1 in --version) echo 'nftables v1.0.6';; *) echo 'netlink: Error: cache initialization failed: Operation not permitted' >&2; exit 1;; esac\n"
+	if err := os.WriteFile(filepath.Join(bin, "nft"), []byte(refuses), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if got := check(true); !strings.HasPrefix(got, "warning backend: it could not be checked") || !strings.HasSuffix(got, "run this command as root") {
+		t.Errorf("without the right: %q", got)
+	}
+	if got := check(false); got != "" {
+		t.Errorf("without the right, in a pipeline: %q", got)
 	}
 }
 

@@ -27,6 +27,11 @@ func MakePlan(ctx context.Context, cfg *config.Config, logger *slog.Logger) (*pl
 	if err != nil {
 		return nil, nil, err
 	}
+	return s.plan(ctx, cfg, logger)
+}
+
+// plan is MakePlan with sources that have not run, and do not run again.
+func (s *sources) plan(ctx context.Context, cfg *config.Config, logger *slog.Logger) (*plan.Plan, []source.Problem, error) {
 	s.aside = true
 	for _, store := range s.stores() {
 		if err := store.Recall(); err != nil {

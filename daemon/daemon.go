@@ -166,6 +166,15 @@ func loadAndCheck(ctx context.Context, path string) (settings, error) {
 	if _, err = newSources(cfg, slog.New(slog.DiscardHandler)); err != nil {
 		return settings{}, err
 	}
+	b, err := findBackend(ctx, cfg)
+	if err != nil {
+		return settings{}, err
+	}
+	return settings{cfg, b}, nil
+}
+
+// findBackend gives the backend that is configured, if it can run here. It changes nothing.
+func findBackend(ctx context.Context, cfg *config.Config) (proxiers.Component, error) {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	b, err := pick(ctx, Backends(), cfg.Proxy.Backend)
@@ -177,10 +186,7 @@ func loadAndCheck(ctx context.Context, path string) (settings, error) {
 	if errors.Is(err, proxiers.ErrUnsupported) {
 		err = fmt.Errorf("%w; or set proxy.backend to one that `edgeway probe` says can run", err)
 	}
-	if err != nil {
-		return settings{}, err
-	}
-	return settings{cfg, b}, nil
+	return b, err
 }
 
 // checkTimeout bounds the check whether the host has what a configuration asks for. A busy board takes seconds to run the

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
+	"os"
 	"strings"
 	"time"
 
@@ -26,13 +28,13 @@ func Examined(ctx context.Context, path string, logger *slog.Logger) (*doctor.Ho
 	var found []finding.Finding
 	cfg, invalid := LoadConfig(path)
 	if invalid != nil {
-		found = append(found, finding.Finding{
-			Check: "configuration", Level: finding.Problem, Mend: "edgeway config check",
-			Seen: "the configuration is invalid, and a daemon would not start with it: " + strings.ReplaceAll(invalid.Error(), "\n", "; "),
-		})
+		found = append(found, notLoaded(invalid))
 		cfg = config.Default() // a daemon may run with a previous one
 	}
-	h := &doctor.Host{Config: cfg, System: doctor.Kernel{}, Lookups: examinedEndpoints, Rules: firewall.New().Look}
+	h := &doctor.Host{
+		Config: cfg, System: doctor.Kernel{}, Lookups: examinedEndpoints, Rules: firewall.New().Look, Saved: saved(cfg),
+		Unprivileged: os.Geteuid() != 0,
+	}
 	h.Backend, h.BackendErr = pick(ctx, Backends(), cfg.Proxy.Backend)
 	addKube(h, cfg, logger)
 	asked, cancel := context.WithTimeout(ctx, answerTime)
@@ -41,19 +43,45 @@ func Examined(ctx context.Context, path string, logger *slog.Logger) (*doctor.Ho
 	if h.Facts = facts; err == nil {
 		return h, found
 	}
-	if !errors.Is(err, control.ErrNotRunning) {
-		found = append(found, finding.Finding{Check: "daemon", Level: finding.Warning, Seen: "the daemon cannot be asked: " + err.Error(), Mend: "sudo edgeway doctor"})
-	}
+	h.Unasked = unasked(err, invalid)
 	if invalid != nil {
 		return h, found // there is nothing to plan with
 	}
 	if h.Facts, err = offline(ctx, cfg, logger); err != nil {
-		found = append(found, finding.Finding{
-			Check: "sources", Level: finding.Problem, Mend: "edgeway config check",
-			Seen: "there is no plan to look at: " + strings.ReplaceAll(err.Error(), "\n", "; "),
-		})
+		f := finding.New("sources", finding.Problem, "edgeway config check", "there is no plan to look at: %s", oneLine(err))
+		if h.Unprivileged && strings.Contains(err.Error(), fs.ErrPermission.Error()) { // a source's status is text
+			f.Level, f.Mend = finding.Warning, asRoot
+		}
+		found = append(found, f)
 	}
 	return h, found
+}
+
+// asRoot is for what others than root may not look at.
+const asRoot = "sudo edgeway doctor"
+
+func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
+
+// notLoaded is the finding of a configuration that cannot be used, or not by this user.
+func notLoaded(err error) finding.Finding {
+	if errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0 {
+		return finding.New("configuration", finding.Warning, asRoot, "the configuration cannot be read: %s", oneLine(err))
+	}
+	return finding.New("configuration", finding.Problem, "edgeway config check", "the configuration is invalid, and a daemon would not start with it: %s", oneLine(err))
+}
+
+// unasked is the finding of a daemon that did not answer, unless it is known that none runs.
+func unasked(err, invalid error) (f finding.Finding) {
+	switch silent := errors.Is(err, control.ErrNotRunning); {
+	case silent && invalid != nil:
+		return finding.New("daemon", finding.Warning, notLoaded(invalid).Mend,
+			"no daemon answers at %s, the default socket, which is tried where the configuration cannot be used: one that runs may have another", config.DefaultSocket)
+	case !silent && os.Geteuid() != 0:
+		return finding.New("daemon", finding.Warning, asRoot, "the daemon cannot be asked: %v", err)
+	case !silent:
+		return finding.New("daemon", finding.Warning, "journalctl -u edgeway  # shows what it does", "the daemon cannot be asked: %v", err)
+	}
+	return f
 }
 
 // answerTime is how long a daemon may take to answer. A stuck one is a finding.
@@ -79,12 +107,26 @@ func addKube(h *doctor.Host, cfg *config.Config, logger *slog.Logger) {
 		})
 	}
 	h.Credentials = func() ([]string, error) { return kube.Warnings(k.Kubeconfig, k.AllowExecPlugins) }
-	if cfg.Source.LastKnown.Enabled {
-		h.Saved = func() (time.Time, error) {
-			saved, err := lastknown.Peek(cfg.Source.LastKnown.Directory, new(gathered))
-			return saved.At, err
-		}
+}
+
+// saved lists the last-known states that a daemon keeps.
+func saved(cfg *config.Config) (out []doctor.Saved) {
+	if !cfg.Source.LastKnown.Enabled {
+		return nil
 	}
+	state := func(of, folder string, ages bool) doctor.Saved {
+		return doctor.Saved{Of: of, Folder: folder, Ages: ages, At: func() (time.Time, error) {
+			saved, err := lastknown.Peek(folder, new(gathered))
+			return saved.At, err
+		}}
+	}
+	if cfg.Source.Kube.Kubeconfig != "" {
+		out = append(out, state("the API server", cfg.Source.LastKnown.Directory, true))
+	}
+	if len(cfg.Source.File.Paths) > 0 {
+		out = append(out, state("the manifests", savedFilesDir(cfg), false))
+	}
+	return out
 }
 
 // readingTime bounds a reading of all sources where there is no last-known state.
@@ -96,6 +138,9 @@ func offline(ctx context.Context, cfg *config.Config, logger *slog.Logger) (doct
 	if err == nil {
 		f := factsOf(&state)
 		f.Orphans = orphans(m.tracker)
+		if len(cfg.Source.File.Paths) > 0 {
+			f.Sources = []doctor.Source{{Name: fileLayer, Status: m.files}}
+		}
 		return f, nil
 	}
 	if cfg.Source.Kube.Kubeconfig == "" {
@@ -103,11 +148,15 @@ func offline(ctx context.Context, cfg *config.Config, logger *slog.Logger) (doct
 	}
 	ctx, cancel := context.WithTimeout(ctx, readingTime)
 	defer cancel()
-	p, _, failed := MakePlan(ctx, cfg, logger)
+	s, failed := newSources(cfg, logger)
 	if failed != nil {
 		return doctor.Facts{}, errors.Join(err, failed)
 	}
-	return doctor.Facts{Plan: p}, nil
+	p, _, failed := s.plan(ctx, cfg, logger)
+	if failed != nil {
+		return doctor.Facts{}, errors.Join(err, failed)
+	}
+	return doctor.Facts{Plan: p, Sources: s.facts()}, nil
 }
 
 // facts gives the state of each source.

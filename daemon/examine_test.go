@@ -3,11 +3,15 @@ package daemon
 import (
 	"fmt"
 	"log/slog"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"edgeway/daemon/doctor"
 	"edgeway/daemon/doctor/finding"
 )
 
@@ -29,7 +33,8 @@ func examinedConfig(t *testing.T, extra string) string {
 	t.Helper()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "edgeway.toml")
-	text := fmt.Sprintf("version = 1\n[source.file]\npaths = [%q]\n[control]\nsocket = %q\n%s", filepath.Join(dir, "m.yaml"), filepath.Join(dir, "s"), extra)
+	text := fmt.Sprintf("version = 1\n[source.file]\npaths = [%q]\n[source.lastknown]\ndirectory = %q\n[control]\nsocket = %q\n%s",
+		filepath.Join(dir, "m.yaml"), filepath.Join(dir, "state"), filepath.Join(dir, "s"), extra)
 	for name, content := range map[string]string{path: text, filepath.Join(dir, "m.yaml"): examinedManifest} {
 		if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
@@ -41,11 +46,30 @@ func examinedConfig(t *testing.T, extra string) string {
 // Without a daemon the manifests tell what is to be looked at.
 func TestExaminedWithoutADaemon(t *testing.T) {
 	h, found := Examined(t.Context(), examinedConfig(t, ""), slog.New(slog.DiscardHandler))
-	if len(found) > 0 || h.PID != 0 || h.Plan == nil || len(h.Plan.Services) != 1 || len(h.Services) != 1 || h.Contact != nil || h.Saved != nil {
+	if len(found) > 0 || h.PID != 0 || h.Plan == nil || len(h.Plan.Services) != 1 || len(h.Services) != 1 || h.Contact != nil || h.Unasked.Seen != "" {
 		t.Fatalf("%+v, found %+v", h, found)
 	}
 	if len(h.Orphans) != 1 || h.Orphans[0] != "EndpointSlice default/wep-1 of Service wep" {
 		t.Errorf("orphans %q", h.Orphans)
+	}
+}
+
+// What a daemon would say of its sources is said without one, too.
+func TestExaminedWithADocumentThatDoesNotParse(t *testing.T) {
+	path := examinedConfig(t, "")
+	manifest := filepath.Join(filepath.Dir(path), "m.yaml")
+	if err := os.WriteFile(manifest, []byte(examinedManifest+"---\nkind: [\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h, found := Examined(t.Context(), path, slog.New(slog.DiscardHandler))
+	found = append(found, doctor.Look(t.Context(), h, slices.DeleteFunc(doctor.Checks(), func(c doctor.Check) bool { return c.Name != "sources" && c.Name != "last-known" }))...)
+	var lines []string
+	for _, f := range found {
+		lines = append(lines, fmt.Sprintf("%s %s: %s | %s", f.Level, f.Check, f.Seen, f.Mend))
+	}
+	if text := strings.Join(lines, "\n"); len(lines) != 2 || !strings.Contains(text, "warning sources: source file is not up to date: "+manifest+"#3: ") ||
+		!strings.Contains(text, "there is no last-known state of the manifests in "+filepath.Join(filepath.Dir(path), "state", "manifests")) {
+		t.Errorf("found:\n%s", text)
 	}
 }
 
@@ -54,6 +78,26 @@ func TestExaminedWithAnInvalidConfiguration(t *testing.T) {
 	h, found := Examined(t.Context(), examinedConfig(t, "[proxy]\nmasquerade_bit = 99\n"), slog.New(slog.DiscardHandler))
 	if len(found) != 1 || found[0].Check != "configuration" || found[0].Level != finding.Problem || !strings.Contains(found[0].Seen, "masquerade_bit: 99") || h.Plan != nil {
 		t.Errorf("found %+v, plan %v", found, h.Plan)
+	}
+}
+
+// Who may not ask a daemon, or does not know where, must not be told that none runs: its ports would be a stranger's.
+func TestExaminedBesideADaemonThatIsNotAsked(t *testing.T) {
+	path := examinedConfig(t, "")
+	l, err := net.Listen("unix", filepath.Join(filepath.Dir(path), "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) })}
+	go func() { _ = server.Serve(l) }() // until Close
+	t.Cleanup(func() { _ = server.Close() })
+	h, found := Examined(t.Context(), path, slog.New(slog.DiscardHandler))
+	if len(found) > 0 || h.Plan == nil || !strings.Contains(h.Unasked.Seen, "the daemon cannot be asked: facts: the daemon answered 403") {
+		t.Errorf("a daemon that refuses: %+v, found %+v", h.Unasked, found)
+	}
+	h, _ = Examined(t.Context(), examinedConfig(t, "[proxy]\nmasquerade_bit = 99\n"), slog.New(slog.DiscardHandler))
+	if !strings.Contains(h.Unasked.Seen, "one that runs may have another") {
+		t.Errorf("an invalid configuration: %+v", h.Unasked)
 	}
 }
 

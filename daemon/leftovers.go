@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
+	"edgeway/daemon/control"
 	"edgeway/daemon/health"
 	"edgeway/proxiers"
 )
@@ -26,24 +28,35 @@ type leftovers struct {
 	// synced has a mark when a full sync has succeeded since the last look.
 	synced chan struct{}
 
-	mu     sync.Mutex
-	of     []proxiers.Component // that have not been cleaned up yet
-	failed failedCleanup
+	mu sync.Mutex
+	of []leftover // that have not been cleaned up yet
 }
 
-// failedCleanup is why leftovers are still there; zero: no cleanup has failed.
-type failedCleanup struct {
-	component string
-	since     time.Time
-	err       error
+// leftover is what one Component left.
+type leftover struct {
+	proxiers.Component
+	// deadline is when its connections are cut; zero: no cleanup was tried yet.
+	deadline time.Time
+	// draining says that only what carries connections is left, until the deadline.
+	draining bool
+	// err is why the last cleanup failed, failing the time of the first such failure.
+	err     error
+	failing time.Time
 }
 
-// cleanupTimeout bounds one attempt. For 2,500 Services iptables-nft 1.8.9 took 1.2 s.
-const cleanupTimeout = 5 * time.Minute
+const (
+	// cleanupTimeout bounds one attempt. For 2,500 Services iptables-nft 1.8.9 took 1.2 s.
+	cleanupTimeout = 5 * time.Minute
+	// cleanupRetry is from the end of an attempt to the next one, if no full sync comes first.
+	cleanupRetry = 10 * time.Second
+)
 
 // newLeftovers uses the logger of env. before may be backend itself.
 func newLeftovers(of []proxiers.Component, env proxiers.Env, backend, before string) *leftovers {
-	l := &leftovers{logger: env.Logger, env: env, backend: backend, synced: make(chan struct{}, 1), of: of}
+	l := &leftovers{logger: env.Logger, env: env, backend: backend, synced: make(chan struct{}, 1)}
+	for _, c := range of {
+		l.of = append(l.of, leftover{Component: c})
+	}
 	if before != backend {
 		l.before = before
 	}
@@ -58,76 +71,116 @@ func (l *leftovers) noteFull() {
 	}
 }
 
-// run cleans up once a full sync has succeeded, and again after each further one until everything is removed. It
-// returns then, or when ctx ends.
+// run cleans up once a full sync has succeeded, and again from time to time and after each further one until everything is
+// removed. It returns then, or when ctx ends.
 func (l *leftovers) run(ctx context.Context) {
+	var retry <-chan time.Time
+	switching := l.switching()
 	for l.pending() {
 		select {
 		case <-ctx.Done():
 			return
 		case <-l.synced:
-			l.remove(ctx)
+		case <-retry:
 		}
-	}
-	if l.before != "" {
-		l.logger.Info("backend switched", "from", l.before, "to", l.backend)
+		l.remove(ctx)
+		if switching && !l.switching() && ctx.Err() == nil {
+			switching = false
+			l.logger.Info("backend switched", "from", l.before, "to", l.backend)
+		}
+		retry = time.After(cleanupRetry)
 	}
 }
 
-func (l *leftovers) pending() bool {
+func (l *leftovers) pending() bool { return len(l.list()) > 0 }
+
+// list gives a copy: remove replaces the whole list.
+func (l *leftovers) list() []leftover {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return len(l.of) > 0
+	return l.of
 }
 
-// remove cleans up after each Component, and keeps those where it failed.
+// remove cleans up after each Component, and keeps those that have something left.
 func (l *leftovers) remove(ctx context.Context) {
-	var left []proxiers.Component
-	var failed failedCleanup
-	for _, c := range l.of {
-		err := cleanUp(ctx, c, l.env)
+	var left []leftover
+	for _, c := range l.list() {
+		after, removed := l.cleanUp(ctx, c)
 		if ctx.Err() != nil {
 			return // stopping, not failing: the next instance does it
 		}
-		switch {
-		case errors.Is(err, proxiers.ErrUnsupported):
-			l.logger.Debug("cannot check whether an unused component left rules", "component", c.Name, "error", err)
-		case err != nil:
-			l.logger.Error("rules of an unused component not removed, retrying at the next full sync", "component", c.Name, "error", err)
-			left, failed = append(left, c), failedCleanup{c.Name, time.Now(), err}
+		if !removed {
+			left = append(left, after)
 		}
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if failed.err != nil && l.failed.err != nil {
-		failed.since = l.failed.since
-	}
-	l.of, l.failed = left, failed
+	l.of = left
 }
 
-func cleanUp(ctx context.Context, c proxiers.Component, env proxiers.Env) error {
-	ctx, cancel := context.WithTimeout(ctx, cleanupTimeout)
+// cleanUp tries once. It logs what is new.
+func (l *leftovers) cleanUp(ctx context.Context, c leftover) (after leftover, removed bool) {
+	now := time.Now()
+	if c.deadline.IsZero() {
+		c.deadline = now.Add(c.DrainTime)
+	}
+	env := l.env
+	env.Drain = now.Before(c.deadline)
+	limited, cancel := context.WithTimeout(ctx, cleanupTimeout)
 	defer cancel()
-	return c.Cleanup(ctx, env)
+	err := c.Cleanup(limited, env)
+	logger := l.logger.With("component", c.Name)
+	switch {
+	case ctx.Err() != nil || err == nil:
+		return leftover{}, true
+	case errors.Is(err, proxiers.ErrUnsupported):
+		logger.Debug("cannot check whether an unused component left rules", "error", err)
+		return leftover{}, true
+	case env.Drain && errors.Is(err, proxiers.ErrDraining):
+		if !c.draining {
+			logger.Info("connections of an unused component may end by themselves", "until", c.deadline)
+		}
+		return leftover{Component: c.Component, deadline: c.deadline, draining: true}, false
+	}
+	if c.err == nil {
+		c.failing = now
+	}
+	if c.err == nil || c.err.Error() != err.Error() {
+		logger.Error("rules of an unused component not removed, retrying", "error", err)
+	}
+	c.draining, c.err = false, err
+	return c, false
 }
 
-// switching says that a reload with another backend is not finished: the previous one still has rules.
-func (l *leftovers) switching() bool { return l.before != "" && l.pending() }
+// switching says that a reload with another backend is not finished: the previous one still has rules. What carries its
+// last connections does not count.
+func (l *leftovers) switching() bool {
+	return l.before != "" && slices.ContainsFunc(l.list(), func(c leftover) bool { return !c.draining })
+}
 
-// conditions reports rules that should not be there any more.
-func (l *leftovers) conditions() []health.Condition {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	cond := health.Condition{Name: "leftovers", Level: health.Degraded}
-	switch {
-	case l.failed.err != nil:
-		cond.Since = l.failed.since
-		cond.Message = fmt.Sprintf("Rules of %s, which is not configured, could not be removed and can send connections to endpoints that are gone: %v",
-			l.failed.component, l.failed.err)
-	case l.before != "" && len(l.of) > 0:
-		cond.Message = fmt.Sprintf("The backend is being switched: the rules of %s stay until %s serves", l.before, l.backend)
-	default:
-		return nil
+// draining lists the Components whose connections may still end by themselves.
+func (l *leftovers) draining() (out []control.StatusDraining) {
+	for _, c := range l.list() {
+		if c.draining {
+			out = append(out, control.StatusDraining{Name: c.Name, Deadline: c.deadline})
+		}
 	}
-	return []health.Condition{cond}
+	return out
+}
+
+// conditions reports rules that should not be there any more. Connections that may still end are none of these.
+func (l *leftovers) conditions() []health.Condition {
+	cond := health.Condition{Name: "leftovers", Level: health.Degraded}
+	of := l.list()
+	if i := slices.IndexFunc(of, func(c leftover) bool { return c.err != nil }); i >= 0 {
+		cond.Since = of[i].failing
+		cond.Message = fmt.Sprintf("Rules of %s, which is not configured, could not be removed and can send connections to endpoints that are gone: %v",
+			of[i].Name, of[i].err)
+		return []health.Condition{cond}
+	}
+	if l.switching() {
+		cond.Message = fmt.Sprintf("The backend is being switched: the rules of %s stay until %s serves", l.before, l.backend)
+		return []health.Condition{cond}
+	}
+	return nil
 }

@@ -28,6 +28,7 @@ type recalled struct {
 	tracker  *tracker.Tracker
 	snapshot *tracker.Snapshot
 	saved    lastknown.Saved
+	files    source.Status // of the manifests
 	// of names where it comes from.
 	of string
 }
@@ -93,16 +94,17 @@ func recall(ctx context.Context, cfg *config.Config) (m recalled, err error) {
 		from = append(from, fmt.Sprintf("the last-known state of %s, saved %s", m.saved.Server, m.saved.At.UTC().Format(time.RFC3339)))
 	}
 	if len(cfg.Source.File.Paths) > 0 {
-		before, fault, err := readFiles(ctx, cfg, all.Sink(fileLayer))
+		before, status, err := readFiles(ctx, cfg, all.Sink(fileLayer))
 		if err != nil {
 			return m, err
 		}
 		if m.saved.Held == nil { // as sources.held
 			m.saved.Held = before.Held
 		}
+		m.files = status
 		text := "the manifests in " + strings.Join(cfg.Source.File.Paths, ", ")
-		if fault != "" {
-			text += " (" + fault + ")"
+		if status.Err != "" {
+			text += " (" + status.Err + ")"
 		}
 		from = append(from, text)
 	}
@@ -115,8 +117,8 @@ func recall(ctx context.Context, cfg *config.Config) (m recalled, err error) {
 }
 
 // readFiles reads the manifests once. What cannot be read is as the last-known state has it, which before says of itself; the
-// fault says what that is.
-func readFiles(ctx context.Context, cfg *config.Config, sink source.Sink) (before lastknown.Saved, fault string, err error) {
+// status says what that is.
+func readFiles(ctx context.Context, cfg *config.Config, sink source.Sink) (before lastknown.Saved, status source.Status, err error) {
 	o := file.Options{Paths: cfg.Source.File.Paths, NodeName: cfg.Node.Name, Logger: slog.New(slog.DiscardHandler)}
 	var saved gathered
 	if cfg.Source.LastKnown.Enabled {
@@ -129,18 +131,18 @@ func readFiles(ctx context.Context, cfg *config.Config, sink source.Sink) (befor
 	look := time.NewTicker(10 * time.Millisecond)
 	defer look.Stop()
 	for {
-		switch status := files.Status(); {
+		switch status = files.Status(); {
 		case status.Synced:
-			return before, status.Err, nil
+			return before, status, nil
 		case status.Err != "" && o.Known != nil:
 			sink.Synced() // the source says it a moment later
-			return before, status.Err, nil
+			return before, status, nil
 		case status.Err != "":
-			return before, "", fmt.Errorf("source %s: %s", fileLayer, status.Err)
+			return before, status, fmt.Errorf("source %s: %s", fileLayer, status.Err)
 		}
 		select {
 		case <-ctx.Done():
-			return before, "", fmt.Errorf("source %s: %w", fileLayer, context.Cause(ctx))
+			return before, status, fmt.Errorf("source %s: %w", fileLayer, context.Cause(ctx))
 		case <-look.C:
 		}
 	}

@@ -39,7 +39,7 @@ func (i *instance) status() control.Status {
 		Version: i.opts.Version, Revision: i.opts.Revision, ConfigPath: i.opts.ConfigPath, Started: i.opts.Started,
 		Zone:  i.cfg.Node.Zone,
 		State: i.state(), Health: i.health.Report(), Sources: i.healthSources(),
-		LastKnown: i.lastKnown(), Waiting: i.waiting(), Checks: i.checks.status(),
+		LastKnown: i.lastKnown(), Waiting: i.waiting(), Draining: i.leftovers.draining(), Checks: i.checks.status(),
 	})
 }
 

@@ -49,7 +49,7 @@ func factsOf(state *pipeline.State) doctor.Facts {
 		f.Plan = state.Plan
 	}
 	if state.Snapshot != nil {
-		f.Services = state.Snapshot.Services
+		f.Services, f.NodeObject = state.Snapshot.Services, state.Snapshot.Node != nil
 	}
 	return f
 }

@@ -30,8 +30,9 @@ manifests. What the daemon would refuse or leave out is an error, and so is what
 misspelt kind, Endpoints, an EndpointSlice of no Service, names of ports that match nothing, addresses out of their range.
 Each line names the file with the line, or the object, and what to do.
 
-As root, what is in /etc/edgeway is read with the rights of the user edgeway, as the service reads it. Nothing is contacted. The exit
-code is 2 if there are errors.`,
+As root, what is in /etc/edgeway is read with the rights of the user edgeway, as the service reads it. A backend that cannot
+run on this host is an error there, and a warning for files elsewhere, which may be for another host. Nothing is changed, and
+nothing is contacted. The exit code is 2 if there are errors.`,
 			Args: cobra.NoArgs,
 			RunE: func(cmd *cobra.Command, _ []string) error { return checkConfig(cmd, g.config) },
 		},
@@ -53,7 +54,7 @@ code is 2 if there are errors.`,
 }
 
 func checkConfig(cmd *cobra.Command, path string) error {
-	found, err := daemon.CheckConfig(path)
+	found, err := daemon.CheckConfig(cmd.Context(), path)
 	if err != nil {
 		return err
 	}

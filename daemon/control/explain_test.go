@@ -100,7 +100,7 @@ func TestExplainSaysWhatDecideSays(t *testing.T) {
 	}
 }
 
-func TestExplainRefusesWhatItCanNotRead(t *testing.T) {
+func TestExplainRefusesWhatItCannotRead(t *testing.T) {
 	p := testPlan()
 	metrics := *p.Services[1]
 	metrics.Name.Port, metrics.Frontends = "metrics", []plan.Frontend{{Addr: netip.MustParseAddr("10.96.0.1"), Port: 9090}}

@@ -47,6 +47,8 @@ type Status struct {
 	// NotListening are the NodePorts on loopback and healthCheckNodePorts that are not served because another program
 	// listens there, or for a similar reason: "127.0.0.1:30080 of namespace/name:port/TCP: why".
 	NotListening []string `json:"notListening"`
+	// Draining is absent where there is nothing of another backend.
+	Draining []StatusDraining `json:"draining,omitempty"`
 	// Checks is absent where no endpoints are checked.
 	Checks   *StatusChecks  `json:"checks,omitempty"`
 	Problems StatusProblems `json:"problems"`
@@ -71,6 +73,8 @@ type StatusSource struct {
 	Err       string   `json:"error,omitempty"`
 	// Partial says that the error concerns a part of the source: what else it has is current.
 	Partial bool `json:"partial,omitempty"`
+	// Refused says that the error is what the source answers: it is reached.
+	Refused bool `json:"refused,omitempty"`
 }
 
 // LastKnown is the state on disk.
@@ -100,6 +104,13 @@ type StatusStage struct {
 	Total   int       `json:"total,omitempty"`
 }
 
+// StatusDraining is a backend, or a follower, that is not configured any more, and whose connections may end by themselves.
+type StatusDraining struct {
+	Name string `json:"name"`
+	// Deadline is when those that are left are cut.
+	Deadline time.Time `json:"deadline"`
+}
+
 // StatusDrift counts repairs of rules that another program changed.
 type StatusDrift struct {
 	Repairs uint64    `json:"repairs"`
@@ -124,6 +135,7 @@ type StatusInput struct {
 	Sources   []health.Source
 	LastKnown LastKnown
 	Waiting   []proxiers.Waiting
+	Draining  []StatusDraining
 	Checks    *StatusChecks
 }
 
@@ -138,7 +150,7 @@ func NewStatus(in StatusInput) Status {
 		Backend:     newStage(&in.State.Backend),
 		Drift:       newDrift(in.State.Stages()),
 		Quarantined: []string{}, NotListening: []string{}, Followers: []StatusStage{}, Sources: []StatusSource{},
-		Node: newNode(&in), Checks: in.Checks, Problems: newProblems(in.State.Problems()),
+		Node: newNode(&in), Draining: in.Draining, Checks: in.Checks, Problems: newProblems(in.State.Problems()),
 	}
 	s.Backend.Done, s.Backend.Total = in.State.Done, in.State.Total
 	if s.Conditions == nil {
@@ -187,7 +199,7 @@ func newNode(in *StatusInput) StatusNode {
 }
 
 func newSource(name string, st source.Status, now time.Time) StatusSource {
-	s := StatusSource{Name: name, Synced: st.Synced, LastContact: st.LastContact, Err: st.Err, Partial: st.Partial}
+	s := StatusSource{Name: name, Synced: st.Synced, LastContact: st.LastContact, Err: st.Err, Partial: st.Partial, Refused: st.Refused}
 	if !st.LastContact.IsZero() {
 		staleness := max(0, now.Sub(st.LastContact).Seconds())
 		s.Staleness = &staleness

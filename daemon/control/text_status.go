@@ -85,6 +85,9 @@ func (s Status) kernel(p *printer) {
 	for _, f := range s.Followers {
 		p.line("followers", "%s", s.stage(f))
 	}
+	for _, d := range s.Draining {
+		p.line("draining", "%s, which is not configured: its connections may end within %s, then they are cut", d.Name, age(d.Deadline.Sub(s.Time)))
+	}
 	if s.Drift.Repairs > 0 {
 		p.line("drift", "%d repairs, the last %s ago: %s", s.Drift.Repairs, age(s.Time.Sub(s.Drift.Last)), s.Drift.Reason)
 	}
@@ -132,6 +135,8 @@ func (s Status) sources(p *printer) {
 		switch {
 		case src.Partial:
 			text += "not read whole: " + src.Err
+		case src.Refused:
+			text += "answers, but does not give its objects: " + src.Err
 		case src.Err != "":
 			text += "unreachable: " + src.Err
 		case src.Synced:
@@ -140,7 +145,7 @@ func (s Status) sources(p *printer) {
 			text += "has not listed all objects yet"
 		}
 		switch {
-		case src.LastContact.IsZero() && src.Partial: // said
+		case src.LastContact.IsZero() && (src.Partial || src.Refused): // said
 		case src.LastContact.IsZero():
 			text += "; no contact yet"
 		default:

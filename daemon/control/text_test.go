@@ -74,6 +74,7 @@ func statusText(t *testing.T, state pipeline.State, lastKnown LastKnown, sources
 			Address: netip.MustParseAddrPort("127.0.0.1:30080"), Service: "default/web/TCP",
 			Err: syscall.EADDRINUSE,
 		}}
+		in.Draining = []StatusDraining{{Name: "carrier", Deadline: in.Health.Time.Add(4 * time.Minute)}}
 	}
 	s := NewStatus(in)
 	s.PID = 4711
@@ -125,6 +126,16 @@ func TestASourceThatWasNotReadWhole(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Who answers is not unreachable.
+func TestASourceThatRefuses(t *testing.T) {
+	text := statusText(t, testState(), LastKnown{}, fixedSource{"kube", source.Status{Err: "forbidden (403)", Refused: true, Mend: "kubectl apply"}})
+	for _, want := range []string{"source-kube: Source kube answers, but has not given its objects yet: forbidden (403)\n            mend: kubectl apply\n", "kube: answers, but does not give its objects: forbidden (403)\n"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the text does not say %q:\n%s", want, text)
+		}
+	}
 }
 
 func TestAllProblemsAreCountedAndSomeListed(t *testing.T) {

@@ -2,10 +2,12 @@ package doctor
 
 import (
 	"context"
-	"strings"
+	"errors"
+	"io/fs"
 	"time"
 
 	"edgeway/daemon/doctor/finding"
+	"edgeway/daemon/source/kube"
 )
 
 // How much the clocks of this host and of the API server may differ. Tokens and certificates are valid from a moment on:
@@ -22,10 +24,12 @@ func apiServer(ctx context.Context, h *Host) []finding.Finding {
 	c, err := h.Contact(ctx)
 	var out []finding.Finding
 	switch {
+	case errors.Is(err, fs.ErrPermission):
+		out = append(out, warning(asRoot, "the API server cannot be asked: %v", err))
 	case err != nil && h.Plan == nil:
-		out = append(out, problem("edgeway config check", "the API server cannot be used, and no Service is known: %v", err))
+		out = append(out, problem(orElse(c.Mend, "edgeway config check"), "the API server cannot be used, and no Service is known: %v", err))
 	case err != nil:
-		out = append(out, warning("edgeway config check", "the API server cannot be used, changes do not arrive: %v", err))
+		out = append(out, warning(orElse(c.Mend, "edgeway config check"), "the API server cannot be used, changes do not arrive: %v", err))
 	default:
 		out = append(out, ok("the API server %s answers in %s", c.Server, c.Took.Round(time.Millisecond)))
 	}
@@ -55,16 +59,15 @@ func credentials(_ context.Context, h *Host) []finding.Finding {
 	}
 	file := h.Config.Source.Kube.Kubeconfig
 	faults, err := h.Credentials()
-	if err != nil {
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return []finding.Finding{warning(asRoot, "the kubeconfig cannot be read: %v", err)}
+	case err != nil:
 		return []finding.Finding{problem("edgeway config check", "the kubeconfig cannot be used: %v", err)}
 	}
 	var out []finding.Finding
 	for _, fault := range faults {
-		_, command, found := strings.Cut(fault, "Run: ")
-		if !found {
-			command = "a new " + file
-		}
-		out = append(out, warning(command, "%s", fault))
+		out = append(out, warning(kube.Remedy(fault, file), "%s", fault))
 	}
 	if len(out) == 0 {
 		out = append(out, ok("the credentials in %s are secure, and none expires soon", file))

@@ -3,12 +3,14 @@ package doctor
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
+	"edgeway/daemon/doctor/finding"
 	"edgeway/daemon/health"
 	"edgeway/daemon/nodeinfo"
 	"edgeway/daemon/source"
@@ -61,6 +63,10 @@ func TestPortsThatConnectionsMayTake(t *testing.T) {
 	f.set("ipv4/ip_local_reserved_ports", "40000-40080")
 	f.set("ipv4/conf/all/route_localnet", "0")
 	wants(t, h, "sysctls", "ok: ")
+	f.links = []string{"eth0", "docker0"} // Docker sets it for its own
+	f.set("ipv4/conf/eth0/route_localnet", "0")
+	f.set("ipv4/conf/docker0/route_localnet", "1")
+	wants(t, h, "sysctls", "ok: ", "warning: net.ipv4.conf.docker0.route_localnet is 1: … CVE-2020-8558 … | sysctl -w net.ipv4.conf.docker0.route_localnet=0")
 }
 
 func TestPortsOfOtherPrograms(t *testing.T) {
@@ -82,7 +88,9 @@ func TestPortsOfOtherPrograms(t *testing.T) {
 	wants(t, h, "ports", "warning: … tcp [::1]:10256, the port of health.address", "warning: … tcp [::]:30998, the port of the healthCheckNodePort of default/lb2")
 	h.Plan.HealthChecks = nil
 	f.listeners = []nodeinfo.Listener{listener(plan.TCP, "127.0.0.1:30080")}
-	h.PID = 7 // they are the daemon's own
+	h.Unasked = finding.New("daemon", finding.Warning, "sudo edgeway doctor", "the daemon cannot be asked")
+	wants(t, h, "ports", "ok: ") // they may be the daemon's own
+	h.Unasked, h.PID = finding.Finding{}, 7
 	wants(t, h, "ports", "ok: ")
 	h.NotListening = []string{"127.0.0.1:30080 of default/web/TCP: address already in use"}
 	f.listeners = append(f.listeners, listener(plan.TCP, "0.0.0.0:30080"))
@@ -92,6 +100,9 @@ func TestPortsOfOtherPrograms(t *testing.T) {
 func TestTheDaemonsOwnConditions(t *testing.T) {
 	h, _ := testHost()
 	wants(t, h, "daemon", "warning: no daemon answers at /run/edgeway/edgeway.sock … | systemctl start edgeway")
+	h.Unasked = finding.New("daemon", finding.Warning, "sudo edgeway doctor", "the daemon cannot be asked: no permission")
+	wants(t, h, "daemon", "warning: the daemon cannot be asked: no permission | sudo edgeway doctor") // and not that none answers
+	h.Unasked = finding.Finding{}
 	h.PID = 7
 	wants(t, h, "daemon", "problem: … has programmed nothing yet")
 	h.InForce, h.Plan.Generation = true, 5
@@ -119,7 +130,11 @@ func TestBackendAndItsDropIn(t *testing.T) {
 	wants(t, h, "systemd", "ok: ")
 	h.Backend.Probe = func(context.Context) error { return errors.New("no program a") }
 	wants(t, h, "backend", "problem: … cannot run here: no program a | edgeway probe")
-	h.BackendErr = errors.New("which one")
+	h.Unprivileged = true
+	wants(t, h, "backend", "warning: it cannot be told whether the backend … no program a | sudo edgeway doctor")
+	h.Backend.Probe = func(context.Context) error { return fmt.Errorf("%w: no program a", proxiers.ErrUnsupported) }
+	wants(t, h, "backend", "problem: … cannot run here: … no program a | edgeway probe")
+	h.BackendErr, h.Unprivileged = errors.New("which one"), false
 	wants(t, h, "backend", "problem: … which one")
 }
 
@@ -133,10 +148,14 @@ func TestAPIServerAndClock(t *testing.T) {
 	wants(t, h, "api-server", "ok: ", "warning: the clock of this host is 30s behind that of the API server | timedatectl set-ntp true")
 	contact.Ahead = time.Hour
 	wants(t, h, "api-server", "ok: ", "problem: the clock of this host is 1h0m0s ahead of that")
-	contact.Dated, err = false, errors.New("connection refused")
-	wants(t, h, "api-server", "warning: … connection refused")
+	contact.Dated, contact.Mend, err = false, "ip route get 192.0.2.9", errors.New("connection refused")
+	wants(t, h, "api-server", "warning: … connection refused | ip route get 192.0.2.9")
 	h.Plan = nil
-	wants(t, h, "api-server", "problem: … connection refused")
+	refused := err
+	err = &fs.PathError{Op: "open", Path: "/etc/edgeway/kubeconfig", Err: fs.ErrPermission}
+	wants(t, h, "api-server", "warning: … permission denied | sudo edgeway doctor")
+	err = refused
+	wants(t, h, "api-server", "problem: … connection refused | ip route get 192.0.2.9")
 }
 
 func TestCredentials(t *testing.T) {
@@ -147,15 +166,17 @@ func TestCredentials(t *testing.T) {
 	h.Credentials = func() ([]string, error) { return faults, err }
 	wants(t, h, "credentials", "ok: ")
 	faults = []string{"k can be written by every user. Run: chmod go-w k", "The token expires at 2030"}
-	wants(t, h, "credentials", "warning: k can be written … | chmod go-w k", "warning: The token expires at 2030 | a new /etc/edgeway/kubeconfig")
+	wants(t, h, "credentials", "warning: k can be written … | chmod go-w k", "warning: The token expires at 2030 | kubectl -n kube-system create token edgeway … /etc/edgeway/kubeconfig")
+	err = &fs.PathError{Op: "open", Path: "/etc/edgeway/kubeconfig", Err: fs.ErrPermission}
+	wants(t, h, "credentials", "warning: … permission denied | sudo edgeway doctor")
 	err = errors.New("it does not parse")
 	wants(t, h, "credentials", "problem: … it does not parse")
 }
 
 func TestSourcesAndTheLastKnownState(t *testing.T) {
 	h, _ := testHost()
-	h.Sources = []Source{{"file", source.Status{Synced: true}}, {"kube", source.Status{Err: "refused"}}, {"lastknown", source.Status{Synced: true, Err: "disk full"}}}
-	wants(t, h, "sources", "ok: source file", "warning: source kube has not been read whole: refused", "warning: source lastknown is not up to date: disk full")
+	h.Sources = []Source{{"file", source.Status{Synced: true}}, {"kube", source.Status{Err: "refused", Mend: "ip route"}}, {"lastknown", source.Status{Synced: true, Err: "disk full"}}}
+	wants(t, h, "sources", "ok: source file", "warning: source kube has not been read whole: refused | ip route", "warning: source lastknown is not up to date: disk full")
 	h.Plan = nil
 	h.Sources = h.Sources[1:2]
 	h.Sources[0].Err = ""
@@ -163,14 +184,29 @@ func TestSourcesAndTheLastKnownState(t *testing.T) {
 
 	wants(t, h, "last-known") // none is kept
 	saved, err := time.Now().Add(-time.Minute), error(nil)
-	h.Saved = func() (time.Time, error) { return saved, err }
-	wants(t, h, "last-known", "ok: … confirmed 1m0s ago")
+	at := func() (time.Time, error) { return saved, err }
+	h.Saved = []Saved{{"the API server", "/s", true, at}, {"the manifests", "/s/manifests", false, at}}
+	wants(t, h, "last-known", "ok: … of the API server in /s was confirmed 1m0s ago", "ok: … of the manifests in /s/manifests was written 1m0s ago")
 	saved = time.Now().Add(-50 * time.Hour)
-	wants(t, h, "last-known", "warning: … 50h0m0s ago")
-	for want, fault := range map[string]error{"warning: there is no last-known state": fs.ErrNotExist, "warning: … cannot be read: ": fs.ErrPermission, "warning: … cannot be used: damaged": errors.New("damaged")} {
+	wants(t, h, "last-known", "warning: … confirmed 50h0m0s ago", "ok: … written 50h0m0s ago") // manifests need not change
+	for want, fault := range map[string]error{"warning: there is no last-known state of": fs.ErrNotExist, "warning: … cannot be read: ": fs.ErrPermission, "warning: … cannot be used: damaged": errors.New("damaged")} {
 		err = fault
-		wants(t, h, "last-known", want)
+		wants(t, h, "last-known", want+" … of the API server", want+" … of the manifests")
 	}
+}
+
+// Each origin is judged by itself, as explain does: one way that works hides no other one that drops.
+func TestServicesThatDropForSome(t *testing.T) {
+	drop, works := plan.Route{Verdict: plan.Drop}, plan.Route{Pool: plan.ClusterPool}
+	clusterIP := plan.Frontend{Addr: addr("10.96.0.12"), Port: 80, Routes: [3]plan.Route{drop, drop, drop}}
+	nodePort := plan.Frontend{Kind: plan.NodePort, Port: 30080, Routes: [3]plan.Route{plan.FromHost: works, plan.FromOutside: drop}}
+	h, _ := testHost(servicePort("local", []plan.Frontend{clusterIP, nodePort}, "10.1.1.1:1"))
+	wants(t, h, "services", `warning: connections to default/local/TCP (IPv4) from this host to its ClusterIP, and from other hosts to its ClusterIP and NodePort are dropped: … | node.local_policy = "cluster"`)
+	h.NodeObject = true // node.local_policy is for hosts that have none
+	wants(t, h, "services", "warning: … | have an endpoint on this host, or give the Service the traffic policy Cluster")
+	clusterIP.Routes = forward(plan.ClusterPool)
+	h.Plan.Services[0].Frontends = []plan.Frontend{clusterIP, nodePort}
+	wants(t, h, "services", "warning: connections to default/local/TCP (IPv4) from other hosts to its NodePort are dropped: ")
 }
 
 func TestServicesWithoutEndpoints(t *testing.T) {

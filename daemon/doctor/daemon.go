@@ -12,11 +12,15 @@ import (
 
 	"edgeway/daemon/doctor/finding"
 	"edgeway/daemon/health"
+	"edgeway/proxiers"
 )
 
 // daemon tells the daemon's own conditions, but for those that are checks here.
 func daemon(_ context.Context, h *Host) []finding.Finding {
-	if h.PID == 0 {
+	switch {
+	case h.Unasked.Seen != "":
+		return []finding.Finding{h.Unasked}
+	case h.PID == 0:
 		return []finding.Finding{warning("systemctl start edgeway", "no daemon answers at %s: what follows is of the configuration, the manifests and the last-known state", h.Config.Control.Socket)}
 	}
 	const details = "edgeway status"
@@ -41,13 +45,19 @@ func daemon(_ context.Context, h *Host) []finding.Finding {
 	return out
 }
 
+// asRoot is for what others than root may not look at.
+const asRoot = "sudo edgeway doctor"
+
 func backend(ctx context.Context, h *Host) []finding.Finding {
 	const others = "edgeway probe  # shows which backends can run here"
 	err := h.BackendErr
 	if err == nil && h.Backend.Probe != nil {
 		err = h.Backend.Probe(ctx)
 	}
-	if err != nil {
+	switch {
+	case err != nil && h.Unprivileged && !errors.Is(err, proxiers.ErrUnsupported):
+		return []finding.Finding{warning(asRoot, "it cannot be told whether the backend %s can run here: %v", h.Config.Proxy.Backend, err)}
+	case err != nil:
 		return []finding.Finding{problem(others, "the backend %s cannot run here: %v", h.Config.Proxy.Backend, err)}
 	}
 	return []finding.Finding{ok("the backend %s can run here", h.Backend.Name)}
@@ -84,13 +94,14 @@ func dropIn(_ context.Context, h *Host) []finding.Finding {
 func sources(_ context.Context, h *Host) []finding.Finding {
 	var out []finding.Finding
 	for _, s := range h.Sources {
+		mend := orElse(s.Mend, "edgeway config check")
 		switch {
 		case !s.Synced && h.Plan == nil:
-			out = append(out, problem("edgeway config check", "source %s has not been read whole, and nothing takes its place: %s", s.Name, orElse(s.Err, "no complete list yet")))
+			out = append(out, problem(mend, "source %s has not been read whole, and nothing takes its place: %s", s.Name, orElse(s.Err, "no complete list yet")))
 		case !s.Synced:
-			out = append(out, warning("edgeway config check", "source %s has not been read whole: %s", s.Name, orElse(s.Err, "no complete list yet")))
+			out = append(out, warning(mend, "source %s has not been read whole: %s", s.Name, orElse(s.Err, "no complete list yet")))
 		case s.Err != "":
-			out = append(out, warning("edgeway config check", "source %s is not up to date: %s", s.Name, s.Err))
+			out = append(out, warning(mend, "source %s is not up to date: %s", s.Name, s.Err))
 		default:
 			out = append(out, ok("source %s has been read whole", s.Name))
 		}
@@ -108,22 +119,28 @@ func orElse(text, instead string) string {
 // oldState is when the last-known state is old enough to be told of.
 const oldState = 24 * time.Hour
 
-func lastKnown(_ context.Context, h *Host) []finding.Finding {
-	if h.Saved == nil {
-		return nil
+func lastKnown(_ context.Context, h *Host) (out []finding.Finding) {
+	for _, s := range h.Saved {
+		out = append(out, s.look())
 	}
-	folder := h.Config.Source.LastKnown.Directory
-	saved, err := h.Saved()
-	switch age := time.Since(saved); {
+	return out
+}
+
+func (s Saved) look() finding.Finding {
+	at, err := s.At()
+	age, was := time.Since(at), "written"
+	if s.Ages {
+		was = "confirmed"
+	}
+	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return []finding.Finding{warning("systemctl start edgeway", "there is no last-known state in %s: after a start without the API server there are no Services", folder)}
+		return warning("systemctl start edgeway", "there is no last-known state of %s in %s: after a start at which %s cannot be read there are no Services of it", s.Of, s.Folder, s.Of)
 	case errors.Is(err, fs.ErrPermission):
-		return []finding.Finding{warning("sudo edgeway doctor", "the last-known state cannot be read: %v", err)}
+		return warning(asRoot, "the last-known state of %s cannot be read: %v", s.Of, err)
 	case err != nil:
-		return []finding.Finding{warning("systemctl restart edgeway  # while the API server can be reached: the daemon writes it anew", "the last-known state cannot be used: %v", err)}
-	case age > oldState:
-		return []finding.Finding{warning("edgeway status  # says why", "the last-known state was confirmed %s ago", age.Round(time.Hour))}
-	default:
-		return []finding.Finding{ok("the last-known state in %s was confirmed %s ago", folder, age.Round(time.Second))}
+		return warning("systemctl restart edgeway  # while "+s.Of+" can be read: the daemon writes it anew", "the last-known state of %s cannot be used: %v", s.Of, err)
+	case s.Ages && age > oldState:
+		return warning("edgeway status  # says why", "the last-known state of %s was confirmed %s ago", s.Of, age.Round(time.Hour))
 	}
+	return ok("the last-known state of %s in %s was %s %s ago", s.Of, s.Folder, was, age.Round(time.Second))
 }

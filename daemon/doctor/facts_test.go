@@ -3,6 +3,7 @@ package doctor
 import (
 	"encoding/json"
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -26,7 +27,7 @@ func TestFactsPassTheSocket(t *testing.T) {
 	web := service("web", "edge", "10.244.1.11")
 	web.Spec.NoSources = []plan.Family{plan.IPv6}
 	want := Facts{
-		PID: 7, Plan: h.Plan, InForce: true, Services: []*tracker.Service{web}, Orphans: []string{"x"},
+		PID: 7, NodeObject: true, Plan: h.Plan, InForce: true, Services: []*tracker.Service{web}, Orphans: []string{"x"},
 		Sources: []Source{{"kube", source.Status{Synced: true, LastContact: time.Unix(1e9, 0).UTC(), Err: "y"}}}, NotListening: []string{"z"},
 		Conditions: []health.Condition{{Name: "a", Level: health.Problem, Message: "b", Mend: "c"}},
 	}
@@ -71,9 +72,15 @@ ok       conntrack        room
 	}
 }
 
+// TestChecksHaveNames, and the manual has them, with an asterisk if the daemon runs the check itself.
 func TestChecksHaveNames(t *testing.T) {
+	manual := inTheManual(t)
 	seen := map[string]bool{}
 	for _, c := range Checks() {
+		if asterisk, listed := manual[c.Name]; !listed || asterisk != c.Cheap {
+			t.Errorf("check %s is cheap: %v; edgeway(8) lists it: %v, with an asterisk: %v", c.Name, c.Cheap, listed, asterisk)
+		}
+		delete(manual, c.Name)
 		if c.Name == "" || seen[c.Name] || len(c.Name) > 16 {
 			t.Errorf("check %+v", c)
 		}
@@ -82,6 +89,31 @@ func TestChecksHaveNames(t *testing.T) {
 	if len(Cheap()) == 0 || len(Cheap()) == len(Checks()) {
 		t.Errorf("%d of %d checks are cheap", len(Cheap()), len(Checks()))
 	}
+	delete(manual, "clock") // a finding of api-server
+	if len(manual) > 0 {
+		t.Errorf("edgeway(8) lists what is no check: %v", manual)
+	}
+}
+
+// inTheManual gives the names that edgeway(8) lists, and which have an asterisk.
+func inTheManual(t *testing.T) map[string]bool {
+	t.Helper()
+	page, err := os.ReadFile("../../packaging/man/edgeway.8")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, list, _ := strings.Cut(string(page), "\n.Bl -tag -width route-endpoints*\n")
+	list, _, _ = strings.Cut(list, "\n.El\n")
+	names := map[string]bool{}
+	for line := range strings.Lines(list) {
+		if items, ok := strings.CutPrefix(strings.TrimSpace(line), ".It Sy "); ok {
+			for item := range strings.SplitSeq(items, " , ") {
+				name, asterisk := strings.CutSuffix(item, "*")
+				names[name] = asterisk
+			}
+		}
+	}
+	return names
 }
 
 // A host of which nothing is known, as before the first plan, has no problem.

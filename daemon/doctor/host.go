@@ -24,6 +24,10 @@ type Host struct {
 	Config *config.Config
 	Facts
 	System
+	// Unasked says why a daemon that runs, or may run, was not asked; zero: it was, or none runs.
+	Unasked finding.Finding
+	// Unprivileged says that this process may not look at everything.
+	Unprivileged bool
 	// Backend is the configured one, as it is on this host; BackendErr says why it cannot be told.
 	Backend    proxiers.Component
 	BackendErr error
@@ -31,14 +35,22 @@ type Host struct {
 	Contact func(context.Context) (kube.Contact, error)
 	// Credentials gives what is wrong with the kubeconfig, in sentences.
 	Credentials func() ([]string, error)
-	// Saved gives when the last-known state on disk was confirmed.
-	Saved func() (time.Time, error)
+	Saved       []Saved
 	// Rules asks the rules of other programs, never twice at once.
 	Rules func(context.Context, firewall.Question) []finding.Finding
 	// Lookups bounds the endpoints, and the addresses of Services, whose route is looked up.
 	Lookups int
 	// known are the networks of the plan, if somebody has gathered them.
 	known []network
+}
+
+// Saved is a last-known state on disk.
+type Saved struct {
+	// Of is what it takes the place of: "the API server" or "the manifests".
+	Of, Folder string
+	// Ages says that At is when it was confirmed, which is again and again; otherwise it is when it was written.
+	Ages bool
+	At   func() (time.Time, error)
 }
 
 // Facts are what a daemon knows; without one, what its sources say.
@@ -49,6 +61,8 @@ type Facts struct {
 	InForce bool       `json:"inForce,omitempty"`
 	// Services are those that the plan is made of.
 	Services []*tracker.Service `json:"services,omitempty"`
+	// NodeObject says that the cluster has a Node for this host, which endpoints may be on.
+	NodeObject bool `json:"nodeObject,omitempty"`
 	// Orphans are EndpointSlices of manifests without a Service, in words.
 	Orphans []string `json:"orphans,omitempty"`
 	Sources []Source `json:"sources,omitempty"`

@@ -21,7 +21,7 @@ func ports(_ context.Context, h *Host) []finding.Finding {
 	if err != nil {
 		return append(out, warning("", "the ports that programs listen on cannot be read: %v", err))
 	}
-	if h.PID == 0 {
+	if h.PID == 0 && h.Unasked.Seen == "" { // or they may be the daemon's own
 		out = append(out, h.taken(listeners)...)
 	}
 	shadowed := h.shadowed(listeners)

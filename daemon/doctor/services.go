@@ -3,6 +3,7 @@ package doctor
 import (
 	"context"
 	"slices"
+	"strings"
 
 	"edgeway/daemon/doctor/finding"
 	"edgeway/daemon/planner"
@@ -10,19 +11,20 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// services names those that reject or drop all connections, with the reason, and EndpointSlices without a Service.
+// services names those that reject or drop connections, with the reason, and EndpointSlices without a Service.
 func services(_ context.Context, h *Host) []finding.Finding {
 	if h.Plan == nil {
 		return nil
 	}
 	var idle, local []finding.Finding
 	for _, svc := range h.Plan.Services {
-		switch outside := svc.Frontends[0].Routes[plan.FromOutside]; {
-		case slices.ContainsFunc(svc.Frontends, forwards):
-		case outside.Verdict == plan.Drop:
-			local = append(local, warning(`node.local_policy = "cluster"`,
-				"connections to %s (%s) are dropped: its traffic policy is Local, and no endpoint is on this host", svc.Name, svc.Family))
-		default:
+		from, all := dropped(svc)
+		switch {
+		case all:
+			local = append(local, warning(h.mendLocal(), "connections to %s (%s) are dropped: its traffic policy is Local, and no endpoint is on this host", svc.Name, svc.Family))
+		case from != "":
+			local = append(local, warning(h.mendLocal(), "connections to %s (%s) %s are dropped: a traffic policy of it is Local, and no endpoint is on this host", svc.Name, svc.Family, from))
+		case !slices.ContainsFunc(svc.Frontends, forwards):
 			idle = append(idle, h.idle(svc))
 		}
 	}
@@ -42,6 +44,39 @@ func services(_ context.Context, h *Host) []finding.Finding {
 // forwards reports whether any connection to the frontend goes to an endpoint.
 func forwards(f plan.Frontend) bool {
 	return slices.ContainsFunc(f.Routes[:], func(r plan.Route) bool { return r.Verdict == plan.Forward })
+}
+
+// dropped says which connections to a ServicePort are dropped as no endpoint is on this host; all: each of them. Where pods are
+// told apart, they are never worse off than the host, and else as others are.
+func dropped(svc *plan.ServicePort) (from string, all bool) {
+	var parts []string
+	all = true
+	for _, o := range [...]struct {
+		origin plan.Origin
+		name   string
+	}{{plan.FromHost, "from this host"}, {plan.FromOutside, "from other hosts"}} {
+		var kinds []string
+		for i := range svc.Frontends {
+			f := &svc.Frontends[i]
+			drops := f.Routes[o.origin].Verdict == plan.Drop
+			all = all && drops
+			if kind := f.Kind.String(); drops && !slices.Contains(kinds, kind) {
+				kinds = append(kinds, kind)
+			}
+		}
+		if len(kinds) > 0 {
+			parts = append(parts, o.name+" to its "+strings.Join(kinds, " and "))
+		}
+	}
+	return strings.Join(parts, ", and "), all
+}
+
+// mendLocal is what to do where a traffic policy Local drops.
+func (h *Host) mendLocal() string {
+	if h.NodeObject {
+		return "have an endpoint on this host, or give the Service the traffic policy Cluster"
+	}
+	return `node.local_policy = "cluster"`
 }
 
 // idle says why a ServicePort has no endpoint.

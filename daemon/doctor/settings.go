@@ -113,12 +113,19 @@ func (h *Host) fullCount() (sum uint64) {
 
 // sysctls looks at settings that do harm here and there.
 func sysctls(_ context.Context, h *Host) []finding.Finding {
-	out := h.ownPorts()
-	const routeLocalnet = "net.ipv4.conf.all.route_localnet"
-	if n, err := h.number(sysctlPath(routeLocalnet)); err == nil && n != 0 {
-		out = append(out, warning(set(routeLocalnet, 0), "%s is %d: other hosts of a network can reach what listens on 127.0.0.1 (CVE-2020-8558); Edgeway does not need it", routeLocalnet, n))
+	return append(h.ownPorts(), h.routeLocalnet()...)
+}
+
+// routeLocalnet finds interfaces by which packets to 127.0.0.1 come in. It is on where it is for all, or for the interface.
+func (h *Host) routeLocalnet() (out []finding.Finding) {
+	links, _ := h.Links() // without them there is what holds for all
+	for _, device := range append([]string{"all"}, links...) {
+		path, name := interfaceSetting(interfaces4, device, "route_localnet")
+		if n, err := h.number(path); err == nil && n != 0 {
+			out = append(out, warning(set(name, 0), "%s is %d: other hosts of a network can reach what listens on 127.0.0.1 (CVE-2020-8558); Edgeway does not need it", name, n))
+		}
 	}
-	return out
+	return shorten(out, len(out), "settings by which other hosts can reach 127.0.0.1")
 }
 
 // ownPorts finds ports that the daemon listens on among those that the kernel gives to connections of this host. As long as

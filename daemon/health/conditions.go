@@ -106,7 +106,7 @@ func (c *Checker) sourceFaults(now time.Time) []Condition {
 		if st.Synced && st.Err == "" {
 			continue
 		}
-		cond := Condition{Name: "source-" + src.Name(), Level: Degraded, Since: st.LastContact}
+		cond := Condition{Name: "source-" + src.Name(), Level: Degraded, Since: st.LastContact, Mend: st.Mend}
 		why := st.Err
 		if why == "" {
 			why = "it has not listed all objects yet"
@@ -117,6 +117,10 @@ func (c *Checker) sourceFaults(now time.Time) []Condition {
 			cond.Message = fmt.Sprintf("Source %s has not been read whole yet: %s", src.Name(), why)
 		case st.Partial:
 			cond.Message = fmt.Sprintf("Source %s was read whole %s ago for the last time: %s", src.Name(), ago, why)
+		case st.Refused && st.LastContact.IsZero():
+			cond.Message = fmt.Sprintf("Source %s answers, but has not given its objects yet: %s", src.Name(), why)
+		case st.Refused:
+			cond.Message = fmt.Sprintf("Source %s answers, but has given nothing for %s: %s", src.Name(), ago, why)
 		case st.LastContact.IsZero():
 			cond.Message = fmt.Sprintf("Source %s has not been reached yet: %s", src.Name(), why)
 		default:

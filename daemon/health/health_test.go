@@ -93,6 +93,17 @@ func TestEachFaultHasItsConditionAndAnswers(t *testing.T) {
 			condition: "source-kube", words: "last contact 1m30s ago: connection refused",
 		},
 		{
+			name: "the API server refuses", healthz: 200, livez: 200,
+			source:    source.Status{Err: "forbidden (403)", Refused: true},
+			condition: "source-kube", words: "Source kube answers, but has not given its objects yet: forbidden (403)",
+		},
+		{
+			name: "the API server refuses since a while", healthz: 200, livez: 200,
+			source:    source.Status{Synced: true, Err: "forbidden (403)", Refused: true},
+			contact:   90 * time.Second,
+			condition: "source-kube", words: "Source kube answers, but has given nothing for 1m30s: forbidden (403)",
+		},
+		{
 			name: "the Node is missing", healthz: 200, livez: 200,
 			tune: func(s *pipeline.State) { s.Snapshot.Node = nil },
 		},

@@ -30,7 +30,7 @@ func Faults() []Fault {
 		{"5ed7f6b9f5d8b1df4d4e5f32c5e3a672", "last-known state not saved"},
 		{"614da61f805c2a085a92c2bc23e9a1a6", "configuration not reloaded, the running one stays in force"},
 		{"9c2b3373a7c329c71177f2cdfa37802c", "new configuration does not start, going back to the previous one"},
-		{"0567f645e7b6f0c5f87185be05ad4baf", "rules of an unused component not removed, retrying at the next full sync"},
+		{"0567f645e7b6f0c5f87185be05ad4baf", "rules of an unused component not removed, retrying"},
 		{"f088e8c25a75bbc5c34d4e03a0910804", "manifests cannot be read whole, nothing is removed"},
 		{"6bb3651d2e2448aca1a989dea77fc526", "endpoint does not answer"},
 		{"0366c059d4b64dabbf31477499dd2a27", "endpoint answers again"},

@@ -24,7 +24,7 @@ func TestGateways(t *testing.T) {
 		{"link set v0 down", nil},
 	} {
 		l.ip(step.ip)
-		deadline := time.After(5 * time.Second)
+		deadline := time.After(30 * time.Second)
 		for got := texts(l.Host().Gateways); !slices.Equal(got, step.want); got = texts(l.Host().Gateways) {
 			select {
 			case <-l.Changed():

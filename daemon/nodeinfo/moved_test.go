@@ -23,7 +23,7 @@ func TestMovedTellsOfRoutesAndSettings(t *testing.T) {
 		move()
 		select {
 		case <-l.Moved():
-		case <-time.After(5 * time.Second):
+		case <-time.After(30 * time.Second):
 			t.Errorf("%s: nothing was told", what)
 		}
 		l.quiet()

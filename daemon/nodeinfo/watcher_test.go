@@ -64,7 +64,7 @@ func newLab(t *testing.T, setup ...string) *lab {
 	})
 	select {
 	case <-l.Ready():
-	case <-time.After(5 * time.Second):
+	case <-time.After(30 * time.Second):
 		t.Fatal("not ready")
 	}
 	return l
@@ -81,7 +81,7 @@ func (l *lab) ip(args string) {
 // want waits until the addresses are these, written as "address@interface" with "*" for a primary one.
 func (l *lab) want(want ...string) {
 	l.Helper()
-	deadline := time.After(5 * time.Second)
+	deadline := time.After(30 * time.Second)
 	for {
 		var got []string
 		for _, a := range l.Host().Addrs {
@@ -358,7 +358,7 @@ func TestOverrunIsAnEvent(t *testing.T) {
 		case <-events:
 		case err := <-failed:
 			t.Fatalf("%s: receive ended: %v", what, err)
-		case <-time.After(5 * time.Second):
+		case <-time.After(30 * time.Second):
 			t.Fatalf("%s: no event", what)
 		}
 	}

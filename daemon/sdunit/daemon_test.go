@@ -14,12 +14,15 @@ import (
 )
 
 // away is an API server that is unreachable.
-type away struct{ since time.Time }
+type away struct {
+	since   time.Time
+	refused bool
+}
 
 func (away) Name() string { return "kube" }
 
 func (a away) Status() source.Status {
-	return source.Status{Synced: !a.since.IsZero(), LastContact: a.since, Err: "connection refused"}
+	return source.Status{Synced: !a.since.IsZero(), LastContact: a.since, Err: "connection refused", Refused: a.refused}
 }
 
 // blocking is a backend that hangs and does not heed its context.

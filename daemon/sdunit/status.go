@@ -132,9 +132,14 @@ func (v View) unreachable(since func(time.Time) string) []string {
 		if st.Partial {
 			fault = " not read whole"
 		}
+		if st.Refused {
+			fault = " refuses requests"
+		}
 		switch {
 		case !st.LastContact.IsZero():
 			out = append(out, name+fault+" for "+since(st.LastContact))
+		case st.Refused:
+			out = append(out, name+fault)
 		case st.Partial:
 			out = append(out, name+fault+" yet")
 		default:

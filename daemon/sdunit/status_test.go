@@ -21,6 +21,10 @@ func TestStatusIsSentWhenItsMeaningChanges(t *testing.T) {
 		if texts := statuses(during(m, statusEvery+steady)); len(texts) != 1 || !strings.HasSuffix(texts[0], "; API server unreachable for 5 min") {
 			t.Errorf("texts when the API server became unreachable: %q", texts)
 		}
+		h.set(func(v *View) { v.Sources = []health.Source{away{time.Now().Add(-5 * time.Minute), true}} })
+		if texts := statuses(during(m, statusEvery+steady)); len(texts) != 1 || !strings.HasSuffix(texts[0], "; API server refuses requests for 5 min") {
+			t.Errorf("texts when the API server began to refuse: %q", texts)
+		}
 		sent := 0
 		for i := range 600 {
 			h.set(synced(i % 20))

@@ -42,4 +42,8 @@ type Status struct {
 	Err string
 	// Partial says that Err concerns a part of the origin: what else it has is current.
 	Partial bool
+	// Refused says that Err is what the origin answers: it is reached.
+	Refused bool
+	// Mend is what to do about Err; empty: Err says it.
+	Mend string
 }

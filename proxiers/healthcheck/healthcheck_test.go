@@ -80,7 +80,7 @@ func hostPort(addr string, port uint16) string {
 }
 
 func get(addr string, port uint16) (int, http.Header, string) {
-	client := http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	client := http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 	resp, err := client.Get(fmt.Sprintf("http://%s/any/path?x=1", hostPort(addr, port)))
 	if err != nil {
 		return 0, nil, err.Error()

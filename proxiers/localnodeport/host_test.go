@@ -203,7 +203,7 @@ func serve(t *testing.T, at string) {
 
 // ask sends a line and gives the answer.
 func ask(conn net.Conn) (string, error) {
-	_ = conn.SetDeadline(time.Now().Add(5 * time.Second))
+	_ = conn.SetDeadline(time.Now().Add(30 * time.Second))
 	if _, err := io.WriteString(conn, "who\n"); err != nil {
 		return "", err
 	}
@@ -212,7 +212,7 @@ func ask(conn net.Conn) (string, error) {
 }
 
 func dial(at string) (net.Conn, error) {
-	return (&net.Dialer{Timeout: 5 * time.Second}).DialContext(context.Background(), "tcp", at)
+	return (&net.Dialer{Timeout: 30 * time.Second}).DialContext(context.Background(), "tcp", at)
 }
 
 // who makes a connection and gives who answers.

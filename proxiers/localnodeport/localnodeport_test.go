@@ -161,7 +161,7 @@ func TestAddressInUse(t *testing.T) {
 	serve(t, "127.0.1.2:8080")
 	w.apply(service("a", 30000, "127.0.1.2:8080"), service("b", 30001, "127.0.1.1:8080"))
 	_ = squatter.Close()
-	for deadline := time.Now().Add(5 * time.Second); w.Stats().Listeners[plan.IPv4] < 2; w.tend(10 * time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); w.Stats().Listeners[plan.IPv4] < 2; w.tend(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the address is free and not listened on")
 		}
@@ -248,13 +248,15 @@ func TestShutdownWaitsForConnections(t *testing.T) {
 		if _, err := ask(conn); err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		limit := 500 * time.Millisecond
 		if ends {
+			limit = 30 * time.Second
 			time.AfterFunc(100*time.Millisecond, func() { _ = conn.Close() })
 		}
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
 		start := time.Now()
 		w.Shutdown(ctx)
-		if took := time.Since(start); took < 100*time.Millisecond || ends && took > 400*time.Millisecond {
+		if took := time.Since(start); took < 100*time.Millisecond || ends == (ctx.Err() != nil) {
 			t.Errorf("connections end: %v; it took %s", ends, took)
 		}
 		if !ends {

@@ -22,7 +22,7 @@ type Backend struct {
 	Sequences int
 	// Shapes are what the dump must match now and then while random Services come and go.
 	Shapes []*regexp.Regexp
-	// Deviations are what the backend can not express. The suite holds it to them.
+	// Deviations are what the backend cannot express. The suite holds it to them.
 	Deviations []Deviation
 	// Affinity are its differences in session affinity, which is about several connections.
 	Affinity []AffinityDeviation
@@ -40,7 +40,7 @@ type Backend struct {
 // Deviation is a declared difference from plan.Decide.
 type Deviation struct {
 	Name string
-	// Reason says why the backend can not do better.
+	// Reason says why the backend cannot do better.
 	Reason string
 	// Instead gives what the backend does with the packet instead of what it should; ok is false when
 	// it does as it should. The suite fails when the backend does as it should although ok is true.
@@ -50,7 +50,7 @@ type Deviation struct {
 // AffinityDeviation is a declared difference in session affinity.
 type AffinityDeviation struct {
 	Name string
-	// Reason says why the backend can not do better.
+	// Reason says why the backend cannot do better.
 	Reason string
 	// Forgets says that a client of the ServicePort, which came by one frontend before and comes by another one or the
 	// same now, may be sent to another endpoint. The suite fails when none ever is.

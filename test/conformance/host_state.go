@@ -75,7 +75,7 @@ func pins(t *testing.T, b *strings.Builder) {
 }
 
 // legacyRules writes what iptables-legacy has in the tables that exist. Empty built-in chains are left out: a
-// table can not be removed again, and programs that look at one make it.
+// table cannot be removed again, and programs that look at one make it.
 func (s *suite) legacyRules(t *testing.T, b *strings.Builder, family string) {
 	t.Helper()
 	if names, err := os.ReadFile("/proc/net/" + family + "_tables_names"); err != nil || len(names) == 0 {

@@ -48,11 +48,11 @@ func TestFollowersRunBesideTheirBackend(t *testing.T) {
 	if !slices.Equal(done, want) {
 		t.Errorf("done was %q, want %q", done, want)
 	}
-	// One that can not start leaves no other running.
+	// One that cannot start leaves no other running.
 	done = nil
 	b.Followers[0] = component("follower", &done, errors.New("no"))
 	b.Component = component("backend", &done, nil)
 	if _, err := b.start(t.Context(), silentEnv()); err == nil || !slices.Contains(done, "backend close") {
-		t.Errorf("a follower that can not start: error %v, done was %q", err, done)
+		t.Errorf("a follower that cannot start: error %v, done was %q", err, done)
 	}
 }

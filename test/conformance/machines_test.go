@@ -12,14 +12,14 @@ import (
 // machineJobs is where the jobs of the virtual machines are.
 const machineJobs = "../vm/jobs"
 
-// TestBackendsForMachinesAloneHaveAJob: what can not run here must run there, by the name that the job's list has.
+// TestBackendsForMachinesAloneHaveAJob: what cannot run here must run there, by the name that the job's list has.
 func TestBackendsForMachinesAloneHaveAJob(t *testing.T) {
 	if inMachine() {
 		return // where the list is not
 	}
 	listed := textsIn(t, machineJobs)
 	for _, b := range withoutJob(backends(), listed) {
-		t.Errorf("%s can not run here (%s), and no job of %s names it", b.Name, b.NotHere, machineJobs)
+		t.Errorf("%s cannot run here (%s), and no job of %s names it", b.Name, b.NotHere, machineJobs)
 	}
 	// The test can fail, and finds what is there.
 	stranger, known := Backend{NotHere: "to try it"}, nftablesBackend()

@@ -185,7 +185,7 @@ func (c *changer) chooseRoute(svc *service) plan.Route {
 	return r
 }
 
-// repair takes away what a Service can not have: routes to a pool that has no endpoints.
+// repair takes away what a Service cannot have: routes to a pool that has no endpoints.
 func (c *changer) repair(svc *service) {
 	for i := range svc.frontends {
 		for o, r := range svc.frontends[i].routes {

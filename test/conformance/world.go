@@ -131,7 +131,7 @@ func (w *world) listen(at netip.AddrPort, protocol plan.Protocol) (err error) {
 func (w *world) leaveLoopback() {
 	for l, stop := range w.listening {
 		if l.protocol == plan.TCP && l.at.Addr().IsLoopback() {
-			_ = stop() // the worst is that the next plan can not listen there, and that shows
+			_ = stop() // the worst is that the next plan cannot listen there, and that shows
 			delete(w.listening, l)
 		}
 	}

@@ -21,17 +21,24 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// The README's way to a host's kubeconfig, by its own words: the commands are read from there.
+// The README's way from a cluster to a host that serves, by its own words: the commands are read from there.
 func TestTheReadmesWayToAKubeconfig(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
-	kubectl, made := l.followReadme()
+	steps := l.commands("README.md", "## With a cluster")
+	if len(steps) != 2 {
+		t.Fatalf("README: %d blocks of commands, want one for a machine with kubectl and one for the host", len(steps))
+	}
+	kubectl, made := l.asAdministrator(steps[0])
 	d := l.newDaemon()
-	d.link.lead(l, made, d.kubeconfigFile())
-	if out, errs, code := d.edgeway("config", "check"); code != 0 || errs != "" {
-		t.Errorf("config check of the kubeconfig ended with %d:\n%s%s", code, out, errs)
+	before, after, found := strings.Cut(steps[1], "sudo systemctl enable --now edgeway\n")
+	if out := d.asOperator(made, before); !found || !strings.Contains(out, "The configuration is valid.") {
+		t.Errorf("before the start, which was found: %v\n%s", found, out)
 	}
 	d.startReady()
+	if out := d.asOperator(made, after); !strings.Contains(out, "kube: synced") {
+		t.Errorf("after the start:\n%s", out)
+	}
 	n := l.namespace()
 	clusterIP, nodePort := n.web("shop")
 	l.within(patience, answers(l.node, clusterIP, "ep1"))
@@ -63,8 +70,31 @@ func TestTheReadmesWayToAKubeconfig(t *testing.T) {
 	}
 }
 
-// followReadme does as an administrator of the cluster. It gives kubectl and the kubeconfig that came out of it.
-func (l *lab) followReadme() (kubectl, kubeconfig string) {
+// asOperator runs commands on the host, in a folder with the kubeconfig that was made, which goes by the link here. The daemon's
+// folder stands for that of the package, which also makes the group; here is no sudo.
+func (d *daemon) asOperator(kubeconfig, commands string) (output string) {
+	d.t.Helper()
+	home := d.t.TempDir()
+	d.link.lead(d.lab, kubeconfig, filepath.Join(home, "edgeway.kubeconfig"))
+	main, err := os.ReadFile(d.config)
+	d.must(err)
+	own := fmt.Sprintf("kubeconfig = %q\n", d.kubeconfigFile()) // the commands name it
+	d.must(os.WriteFile(d.config, []byte(strings.Replace(string(main), own, "", 1)), 0o600))
+	d.must(os.MkdirAll(filepath.Join(d.dir, "conf.d"), 0o755))
+	commands = strings.NewReplacer("/etc/edgeway/", d.dir+"/", " -g edgeway ", " -g root ").Replace(commands)
+	cmd := d.node.Command(d.t.Context(), "bash", "-euo", "pipefail", "-c",
+		`sudo() { "$@"; }; edgeway() { "$0" "$@" --config "$CONFIG"; };`+"\n"+commands, shared.binary)
+	cmd.Dir, cmd.Env = home, append(cmd.Environ(), "CONFIG="+d.config)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		d.t.Fatalf("the commands of the README for a host: %v\n%s\n%s", err, commands, out)
+	}
+	return string(out)
+}
+
+// asAdministrator runs commands with the rights of an administrator of the cluster. It gives kubectl and the kubeconfig that came
+// out of them.
+func (l *lab) asAdministrator(commands string) (kubectl, kubeconfig string) {
 	l.t.Helper()
 	repository, err := filepath.Abs("../..")
 	l.must(err)
@@ -77,7 +107,7 @@ func (l *lab) followReadme() (kubectl, kubeconfig string) {
 	defer cancel()
 	issued := make(chan error, 1)
 	go func() { issued <- issueToken(ctx, metav1.NamespaceSystem, "edgeway-token") }()
-	cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", l.commands(filepath.Join(repository, "README.md"), "## With a cluster"))
+	cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", commands)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "PATH="+programs+":"+os.Getenv("PATH"), "HOME="+dir, "KUBECONFIG="+shared.cluster.Kubeconfig(cluster.Admin))
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -87,24 +117,24 @@ func (l *lab) followReadme() (kubectl, kubeconfig string) {
 	return filepath.Join(programs, "kubectl"), filepath.Join(dir, "edgeway.kubeconfig")
 }
 
-// commands gives the first commands of a section of a file in Markdown.
-func (l *lab) commands(path, heading string) string {
+// commands gives the blocks of commands in a section of a file in Markdown.
+func (l *lab) commands(file, heading string) (blocks []string) {
 	l.t.Helper()
-	text, err := os.ReadFile(path)
+	text, err := os.ReadFile(filepath.Join("..", "..", file))
 	l.must(err)
-	_, section, ok := strings.Cut(string(text), "\n"+heading+"\n")
-	var out strings.Builder
+	_, section, _ := strings.Cut(string(text), "\n"+heading+"\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	within := false
 	for line := range strings.Lines(section) {
 		command, isCode := strings.CutPrefix(line, "    ")
-		switch {
-		case isCode:
-			out.WriteString(command)
-		case out.Len() > 0:
-			return out.String()
+		if isCode && !within {
+			blocks = append(blocks, "")
+		}
+		if within = isCode; isCode {
+			blocks[len(blocks)-1] += command
 		}
 	}
-	l.t.Fatalf("no commands in %s of %s (found: %t)", heading, path, ok)
-	return ""
+	return blocks
 }
 
 // issueToken does what the token controller does, which runs in each cluster but this: it fills in the Secret of a

@@ -255,7 +255,7 @@ func TestRulesOfAnotherBackendGoAtTheStart(t *testing.T) {
 }
 
 // What could not be removed stays in sight, and is removed later.
-func TestRulesOfAnotherBackendThatCanNotBeRemoved(t *testing.T) {
+func TestRulesOfAnotherBackendThatCannotBeRemoved(t *testing.T) {
 	l := newLab(t)
 	d := l.newDaemon()
 	lock, err := os.Create(filepath.Join(d.dir, "xtables.lock")) // the host's own is for all tests
@@ -274,7 +274,6 @@ func TestRulesOfAnotherBackendThatCanNotBeRemoved(t *testing.T) {
 	l.must(d.healthy())
 	l.must(answers(l.client, clusterIP, "ep1")())
 	l.must(syscall.Flock(int(lock.Fd()), syscall.LOCK_UN))
-	l.onNode("nft", "flush", "ruleset") // a full sync follows
 	l.within(patience, d.switched("nftables"))
 	l.must(l.onlyRulesOf("nftables")())
 	l.must(answers(l.client, clusterIP, "ep1")())

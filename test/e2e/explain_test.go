@@ -113,11 +113,18 @@ func TestExplainNamesWhatStopsAConnection(t *testing.T) {
 	l.must(err)
 	l.within(patience, d.explains("host", n.name+"/idle:80", 4, `its EndpointSlices have no port "web"/TCP, but "http"/TCP`))
 
-	n.service("here", func(s *corev1.ServiceSpec) {
-		s.InternalTrafficPolicy = new(corev1.ServiceInternalTrafficPolicyLocal)
+	here := n.service("here", func(s *corev1.ServiceSpec) {
+		s.Type, s.InternalTrafficPolicy = corev1.ServiceTypeNodePort, new(corev1.ServiceInternalTrafficPolicyLocal)
+		s.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
 	})
 	n.endpointsOn("here", "another", ep2Addr)
 	l.within(patience, d.explains("host", n.name+"/here:80", 4, "drop: ", `node.local_policy = "cluster"`))
+	l.must(d.explains(clientAddr, at(nodeAddr, int(here.Spec.Ports[0].NodePort)), 4, "drop: ", `node.local_policy = "cluster"`)())
+	// The host's own connections to the NodePort work. That hides nothing from the doctor.
+	out, _, _ := d.edgeway("doctor")
+	if want := "connections to " + n.name + "/here:web/TCP (IPv4) from this host to its ClusterIP, and from other hosts to its ClusterIP and NodePort are dropped"; !strings.Contains(out, want) {
+		t.Errorf("edgeway doctor does not say %q:\n%s", want, out)
+	}
 
 	vip := netip.MustParseAddrPort(clusterIP).Addr().String()
 	l.onNode("ip", "route", "add", "unreachable", vip+"/32")

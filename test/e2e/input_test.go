@@ -56,7 +56,7 @@ func (d *daemon) stateFiles() []string {
 	return files
 }
 
-// Objects that the API server accepts and that can not all be served leave every other one working.
+// Objects that the API server accepts and that cannot all be served leave every other one working.
 func TestBadObjectsHarmNobodyElse(t *testing.T) {
 	l, d := running(t)
 	n := l.namespace()

@@ -22,7 +22,7 @@ type namespace struct {
 	name string
 }
 
-// namespace makes one. Its Services are deleted at the end of the test; it can not be deleted itself,
+// namespace makes one. Its Services are deleted at the end of the test; it cannot be deleted itself,
 // as no controller runs.
 func (l *lab) namespace() *namespace {
 	l.t.Helper()

@@ -129,7 +129,7 @@ func TestTheWayToTheAPIServerCannotBeTaken(t *testing.T) {
 			d.stop()
 			d.resolves()
 			d.startReady()
-			l.within(patience, d.logged("an address from before is used", apiAddr))
+			l.within(patience, d.logged("a previous address is used", apiAddr))
 			l.within(patience, d.says(faults...))
 			n.follows(nodePort)
 

@@ -73,7 +73,7 @@ func (h *Host) Do(fn func() error) error {
 		runtime.UnlockOSThread()
 		return fmt.Errorf("network namespace of %s: %w", h.Name, err)
 	}
-	// A thread that can not go home stays locked, and so ends with its goroutine.
+	// A thread that cannot go home stays locked, and so ends with its goroutine.
 	defer func() {
 		if netns.Set(home) == nil {
 			runtime.UnlockOSThread()

@@ -14,7 +14,7 @@ const isolated = "NETLAB_ISOLATED"
 
 // Isolate runs the tests of m in a child process that has a network namespace of its own, and returns
 // the exit code. Every thread of the child is in that namespace, so code under test that starts
-// goroutines and programs of its own can not reach the network of the machine. Call it from TestMain:
+// goroutines and programs of its own cannot reach the network of the machine. Call it from TestMain:
 //
 //	func TestMain(m *testing.M) { os.Exit(netlab.Isolate(m)) }
 func Isolate(m *testing.M) int {

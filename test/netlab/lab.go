@@ -25,7 +25,7 @@ var (
 
 // Options choose the kind of Lab.
 type Options struct {
-	// InPlace makes the network namespace of this process the node, for code that can not be held
+	// InPlace makes the network namespace of this process the node, for code that cannot be held
 	// to one thread. The process must have been started by Isolate; one such Lab at a time.
 	InPlace bool
 }

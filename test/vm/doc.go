@@ -7,7 +7,7 @@
 // everything that it does is gone when it ends.
 //
 // A job is a command and the files that it needs. A test starts one with package vmtest, which also has
-// the rules for machines that can not run it; package jobs has examples:
+// the rules for machines that cannot run it; package jobs has examples:
 //
 //	vmtest.Run(t, vm.Job{
 //		Suite:   vm.Trixie,

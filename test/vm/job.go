@@ -35,6 +35,9 @@ type Job struct {
 	MemoryMB int
 	// CPU is QEMU's model of the processor, with flags; DefaultCPU if not given.
 	CPU string
+	// SMP is how many processors the machine has; one if not given: a second one costs the emulation a quarter more, and there
+	// are other machines to fill the host.
+	SMP int
 	// Output receives what the command writes to its standard output and error, as it does so.
 	Output io.Writer
 	// Notes receives what the runner has to say: a boot that is tried again. Standard error if not given.

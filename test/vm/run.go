@@ -47,6 +47,7 @@ func (j *Job) setDefaults() {
 	j.Timeout = cmp.Or(j.Timeout, DefaultTimeout)
 	j.MemoryMB = cmp.Or(j.MemoryMB, 2048)
 	j.CPU = cmp.Or(j.CPU, DefaultCPU)
+	j.SMP = cmp.Or(j.SMP, 1)
 	if j.Output == nil {
 		j.Output = io.Discard
 	}
@@ -122,9 +123,8 @@ func (m *machine) qemu(ctx context.Context, kernel string, initrd *os.File) erro
 		flavour = "systemd"
 	}
 	args := []string{
-		// One processor: a second one costs the emulation a quarter more, and there are other machines to fill the host.
-		"-accel", "tcg,thread=multi", "-smp", "1", "-m", strconv.Itoa(m.job.MemoryMB),
-		"-cpu", m.job.CPU,
+		"-accel", "tcg,thread=multi", "-m", strconv.Itoa(m.job.MemoryMB),
+		"-cpu", m.job.CPU, "-smp", strconv.Itoa(m.job.SMP),
 		"-M", "pc", "-nodefaults", "-display", "none", "-no-reboot", "-no-user-config",
 		"-kernel", kernel, "-initrd", "/proc/self/fd/3", // the first of the extra files below
 		// Without tsc=reliable Linux 6.1 reads the HPET, for which it leaves the emulated code, whenever it tells the time.

@@ -37,18 +37,19 @@ func withFakeQEMU(t *testing.T, does string) (img image, boots string) {
 	return image{kernel: "kernel", root: filepath.Join(dir, "root")}, boots
 }
 
-// TestAJobChoosesItsProcessor looks at the arguments that QEMU gets.
-func TestAJobChoosesItsProcessor(t *testing.T) {
-	for cpu, want := range map[string]string{"": DefaultCPU, "max,la57=off": "max,la57=off"} {
+// TestAJobChoosesItsProcessors looks at the arguments that QEMU gets.
+func TestAJobChoosesItsProcessors(t *testing.T) {
+	for job, want := range map[*Job]string{
+		{}: "-cpu " + DefaultCPU + " -smp 1 ", {CPU: "max,la57=off", SMP: 2}: "-cpu max,la57=off -smp 2 ",
+	} {
 		img, arguments := withFakeQEMU(t, `echo "$@" >"$BOOTS"; echo started >>$EVENTS; echo exit 0 >>$EVENTS`)
-		j := Job{Command: []string{"true"}, CPU: cpu}
-		j.setDefaults()
-		if _, err := j.run(t.Context(), img); err != nil {
+		job.setDefaults()
+		if _, err := job.run(t.Context(), img); err != nil {
 			t.Fatal(err)
 		}
 		text, err := os.ReadFile(arguments)
-		if err != nil || !strings.Contains(string(text), " -cpu "+want+" ") {
-			t.Errorf("CPU %q: arguments %q (%v), want -cpu %s", cpu, text, err, want)
+		if err != nil || !strings.Contains(string(text), want) {
+			t.Errorf("arguments %q (%v), want %s", text, err, want)
 		}
 	}
 }

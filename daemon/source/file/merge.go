@@ -99,17 +99,26 @@ func (s *Source) merge(r *reading) {
 	}
 }
 
+// advised adds to a fault what to do about it, if that is not in it.
+func advised(fault, mend string) string {
+	if mend == "" {
+		return fault
+	}
+	return fault + ": " + mend
+}
+
 // addDocument adds the objects of a document. kept says that its file cannot be read now. from is where the others are.
 func (r *reading) addDocument(d *document, place string, kept bool, from map[source.Key]string, out *reporter) {
 	faults := d.faults
 	if len(faults) > 0 && !kept {
-		r.addf("%s: %s", place, faults[0])
+		r.addf("%s: %s", place, advised(faults[0].String(), advice(faults[0].field, faults[0].message)))
 	}
 	for _, obj := range d.objects {
 		key := obj.Key()
 		if d.broken[key] { // the version from before is better
 			if !kept {
-				r.addf("%s: %s", place, obj.Problems()[0])
+				p := obj.Problems()[0]
+				r.addf("%s: %s", place, advised(p.String(), advice(p.Field, p.Message)))
 			}
 			out.carry(place, obj.Problems())
 			continue

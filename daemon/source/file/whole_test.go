@@ -96,7 +96,7 @@ func accidents() map[string]accident {
 		"file emptied":               {replace("a.yaml", ""), false, "FOLDER/a.yaml: it is empty: bring its content back"},
 		"file of blanks":             {replace("a.yaml", "\n \n\n"), false, "FOLDER/a.yaml: it is empty"},
 		"loss of power":              {replace("a.yaml", strings.Repeat("\x00", 100)), false, "FOLDER/a.yaml#1: it does not parse"},
-		"document broken":            {replace("a.yaml", called("a")+"---\n"+called("b")+"  ports: ]\n"), false, "FOLDER/a.yaml#2: it does not parse"},
+		"document broken":            {replace("a.yaml", called("a")+"---\n"+called("b")+"  ports: ]\n"), false, "FOLDER/a.yaml#2: it does not parse: yaml: line 13: did not find expected node content: correct the YAML there; nothing is removed"},
 		"version that is not read":   {replace("a.yaml", called("a")+"---\n"+strings.Replace(called("b"), "apiVersion: v1", "apiVersion: v2", 1)), false, "FOLDER/a.yaml#2: apiVersion: \"v2\" is not supported"},
 		"moved and broken":           {func(f *folder) { f.must(os.Remove(f.path("a.yaml"))); f.write("b.yaml", "a: [") }, false, "FOLDER/b.yaml#1: it does not parse"},
 		"removed, another is broken": {func(f *folder) { f.must(os.Remove(f.path("a.yaml"))); f.write("z.yaml", "a: [") }, false, "FOLDER/z.yaml#1: it does not parse"},

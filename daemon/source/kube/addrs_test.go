@@ -155,7 +155,7 @@ func TestAPIServerWhoseNameCannotBeResolved(t *testing.T) {
 		if got := r.apiServer(url); !slices.Equal(got, known) {
 			t.Errorf("%s: addresses %v, want %v", name, got, known)
 		}
-		if r.log.count("an address from before is used") == 0 {
+		if r.log.count("a previous address is used") == 0 {
 			t.Error("the log does not say so")
 		}
 	}

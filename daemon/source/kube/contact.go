@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"net/http"
 	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // Contact is what one request to the API server found.
@@ -16,10 +19,12 @@ type Contact struct {
 	// Ahead is how far this host's clock is ahead of the server's, exact to a second. Dated says that it is known.
 	Ahead time.Duration
 	Dated bool
+	// Mend is what to do about the error.
+	Mend string
 }
 
 // Try asks the API server for one Service, with the credentials and by the way of a Source with these options. The error
-// says in plain words why Services cannot be read; the Contact then has what is known nevertheless.
+// says in plain words why Services cannot be read; the Contact then has what is known nevertheless, and what to do.
 func Try(ctx context.Context, o Options) (Contact, error) {
 	if _, err := checkOptions(&o); err != nil {
 		return Contact{}, err
@@ -43,7 +48,7 @@ func Try(ctx context.Context, o Options) (Contact, error) {
 	out, start := Contact{Server: c.host()}, time.Now()
 	resp, err := c.RoundTrip(req)
 	if err != nil {
-		return out, errors.New(describe(out.Server, "list services", err))
+		return out.failed(err, o.Kubeconfig)
 	}
 	defer resp.Body.Close()
 	out.Took = time.Since(start)
@@ -52,7 +57,13 @@ func Try(ctx context.Context, o Options) (Contact, error) {
 		out.Ahead, out.Dated = start.Add(out.Took/2).Sub(at.Add(time.Second/2)), true
 	}
 	if resp.StatusCode != http.StatusOK {
-		return out, fmt.Errorf("list services from %s: %s", out.Server, resp.Status)
+		return out.failed(&apierrors.StatusError{ErrStatus: metav1.Status{Code: int32(resp.StatusCode), Message: resp.Status}}, o.Kubeconfig)
 	}
 	return out, nil
+}
+
+func (c Contact) failed(err error, kubeconfig string) (Contact, error) {
+	f := newFault(c.Server, "list services", err, kubeconfig)
+	c.Mend = f.mend
+	return c, errors.New(f.text)
 }

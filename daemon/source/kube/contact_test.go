@@ -1,6 +1,9 @@
 package kube
 
 import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -27,11 +30,48 @@ func TestTryTellsOfAnswerClockAndRefusal(t *testing.T) {
 	}
 	code, o.Namespaces = http.StatusForbidden, []string{"shop"}
 	c, err = Try(t.Context(), o)
-	if err == nil || !strings.Contains(err.Error(), "403") || !c.Dated || asked != "/api/v1/namespaces/shop/services?limit=1" {
+	if err == nil || !strings.Contains(err.Error(), "403") || !c.Dated || asked != "/api/v1/namespaces/shop/services?limit=1" || !strings.HasPrefix(c.Mend, "kubectl apply -f ") {
 		t.Errorf("refused: %+v %v, asked for %s", c, err, asked)
 	}
+	code = http.StatusUnauthorized
+	if c, err = Try(t.Context(), o); err == nil || !strings.Contains(err.Error(), "401") || !strings.Contains(c.Mend, "kubectl -n kube-system create token") {
+		t.Errorf("not known: %+v %v", c, err)
+	}
 	server.Close()
-	if c, err = Try(t.Context(), o); err == nil || !strings.Contains(err.Error(), "connection refused") || c.Dated {
+	if c, err = Try(t.Context(), o); err == nil || !strings.Contains(err.Error(), "connection refused") || c.Dated || !strings.HasPrefix(c.Mend, "ip route get 127.0.0.1 ") {
 		t.Errorf("nobody there: %+v %v", c, err)
+	}
+}
+
+// What is advised depends on the cause: none of these is one of the kubeconfig's form, which "edgeway config check" checks.
+func TestTryAdvisesByCause(t *testing.T) {
+	t.Parallel()
+	tlsServer, plain := httptest.NewTLSServer(http.NotFoundHandler()), httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(tlsServer.Close)
+	t.Cleanup(plain.Close)
+	for server, want := range map[string]string{
+		tlsServer.URL: "kube-root-ca.crt",
+		strings.Replace(plain.URL, "http:", "https:", 1): "does not speak TLS",
+		"https://no-such-name.invalid:6443":              "getent hosts no-such-name.invalid ",
+	} {
+		o := Options{Kubeconfig: kubeconfig(t, server, ""), Logger: slog.New(slog.DiscardHandler)}
+		if c, err := Try(t.Context(), o); err == nil || !strings.Contains(c.Mend, want) {
+			t.Errorf("%s: %v; advised %q, want %q", server, err, c.Mend, want)
+		}
+	}
+	now := time.Now()
+	for want, err := range map[string]error{
+		"timedatectl set-ntp true": x509.CertificateInvalidError{Reason: x509.Expired},
+		"names or addresses":       &tls.CertificateVerificationError{Err: x509.HostnameError{Certificate: &x509.Certificate{}}},
+		"ip route get 192.0.2.1 ":  context.DeadlineExceeded,
+	} {
+		if got := remedy(err, "https://192.0.2.1:6443", "/k"); !strings.Contains(got, want) {
+			t.Errorf("%v: advised %q, want %q", err, got, want)
+		}
+	}
+	for credential, want := range map[string]string{credentialToken: "create token", credentialCA: "kube-root-ca.crt", credentialCertificate: "--client-certificate"} {
+		if got := Remedy(expiryMessage(map[string]Expiry{credential: {Until: now}}, now), "/k"); !strings.Contains(got, want) || !strings.Contains(got, "/k") {
+			t.Errorf("%s expires: advised %q, want %q", credential, got, want)
+		}
 	}
 }

@@ -109,7 +109,7 @@ func (d *dialer) dialKnown(ctx context.Context, network, host, port string) net.
 	one.Timeout = max(d.Timeout/time.Duration(max(1, len(known))), 2*time.Second)
 	for _, a := range known {
 		if conn, err := one.DialContext(ctx, network, net.JoinHostPort(a.String(), port)); err == nil {
-			d.log.Warn("name cannot be resolved, an address from before is used", "name", host, "address", a)
+			d.log.Warn("name cannot be resolved, a previous address is used", "name", host, "address", a)
 			return conn
 		}
 	}

@@ -42,6 +42,22 @@ func TestOptionalResourcesMayBeDenied(t *testing.T) {
 	}
 }
 
+// An API server that says no is reached.
+func TestARefusalIsNoAbsence(t *testing.T) {
+	t.Parallel()
+	api := newFakeAPI(t)
+	api.hook = func(w http.ResponseWriter, _ request) bool {
+		status(w, 403, "Forbidden", "services is forbidden")
+		return true
+	}
+	api.Start()
+	r := start(t, api.URL, "", nil)
+	eventually(t, "the refusal is told", 10*time.Second, func() bool { return r.Status().Err != "" })
+	if st := r.Status(); !st.Refused || !strings.HasPrefix(st.Mend, "kubectl apply -f ") {
+		t.Errorf("status %+v", st)
+	}
+}
+
 func TestOptionalResourceThatHangsDoesNotHoldUpSynced(t *testing.T) {
 	t.Parallel()
 	api := newFakeAPI(t)
@@ -219,7 +235,7 @@ func TestUnreachableServerIsNamedOnce(t *testing.T) {
 	want := "connect to " + host + ": connection refused"
 	eventually(t, "the status says why", 2*time.Second, func() bool { return r.Status().Err == want })
 	time.Sleep(4 * time.Second)
-	if st := r.Status(); st.Synced || st.Err != want || !st.LastContact.IsZero() {
+	if st := r.Status(); st.Synced || st.Err != want || !st.LastContact.IsZero() || st.Refused {
 		t.Errorf("status %+v", st)
 	}
 	if n := r.log.count("connection refused"); n != 1 {

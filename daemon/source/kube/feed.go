@@ -230,7 +230,7 @@ func (f *feed) watch(ctx context.Context, o metav1.ListOptions) (watch.Interface
 // bookmark at its end, which a busy server may be too late to send: a watch that ends soon brings one soon.
 // Each that is silent makes the next one longer, or all hosts would ask a busy server five times as often.
 func (f *feed) watchTime() time.Duration {
-	if contact, fault := f.health.get(); fault == "" && time.Since(contact) <= probeTimeout {
+	if contact, fault := f.health.get(); fault.text == "" && time.Since(contact) <= probeTimeout {
 		return watchTimeout + rand.N(watchJitter)
 	}
 	limit := probeTimeout << max(0, min(f.silent.Load()-1, 2))
@@ -284,7 +284,8 @@ func (f *feed) failed(ctx context.Context, x *exchange, err error) error {
 	if ctx.Err() != nil {
 		return err // we are stopping
 	}
-	fault := errors.New(describe(f.source.client.host(), x.verb+" "+f.resource, err))
+	now := newFault(f.source.client.host(), x.verb+" "+f.resource, err, f.source.options.Kubeconfig)
+	fault := errors.New(now.text)
 	if !f.required && isDenied(err) {
 		f.lists.hold(deniedPause)
 		f.source.log.Debug("resource not readable", "resource", f.resource, "error", fault)
@@ -294,7 +295,7 @@ func (f *feed) failed(ctx context.Context, x *exchange, err error) error {
 	if x.lost() != nil {
 		f.lists.ease() // a server that was not reached was not asked for a list
 	}
-	f.health.fail(fault.Error())
+	f.health.fail(now)
 	f.source.logChange()
 	return fault
 }

@@ -24,7 +24,7 @@ import (
 type health struct {
 	mu      sync.Mutex
 	contact time.Time // when a whole list or an event was decoded last: nothing else shows that the API server works
-	fault   string
+	fault   fault
 }
 
 // ok notes that a list or an event was decoded; it reports whether there was a fault before.
@@ -32,17 +32,17 @@ func (h *health) ok() (changed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.contact = time.Now()
-	changed, h.fault = h.fault != "", ""
+	changed, h.fault = h.fault.text != "", fault{}
 	return changed
 }
 
-func (h *health) fail(fault string) {
+func (h *health) fail(f fault) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.fault = fault
+	h.fault = f
 }
 
-func (h *health) get() (contact time.Time, fault string) {
+func (h *health) get() (contact time.Time, f fault) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.contact, h.fault

@@ -132,7 +132,7 @@ func (s *Source) Status() source.Status {
 			st.LastContact = contact
 		}
 		if st.Err == "" {
-			st.Err = fault
+			st.Err, st.Mend, st.Refused = fault.text, fault.mend, fault.refused
 		}
 		first = false
 	}

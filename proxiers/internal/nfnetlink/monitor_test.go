@@ -14,8 +14,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// settle gives notices that are already sent the time to be read.
-const settle = 50 * time.Millisecond
+const (
+	// settle gives notices that are already sent the time to be read, where there must be none.
+	settle = 50 * time.Millisecond
+	// patience is for what must come.
+	patience = 30 * time.Second
+)
 
 // reports collects what a monitor tells.
 type reports struct {
@@ -35,6 +39,20 @@ func (r *reports) take() []string {
 	list := r.list
 	r.list = nil
 	return list
+}
+
+// await waits until there are that many, and takes them, with any that is too many.
+func (r *reports) await(n int) []string {
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		r.mu.Lock()
+		enough := len(r.list) >= n
+		r.mu.Unlock()
+		if enough {
+			break
+		}
+	}
+	time.Sleep(settle)
+	return r.take()
 }
 
 // newMonitor runs one that cares for the table "ours", in a network namespace of the test's own. The thread
@@ -75,7 +93,7 @@ func idleMonitor(t *testing.T) (*Monitor, *reports) {
 
 func nft(t *testing.T, script string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "nft", "-f", "-")
 	cmd.Stdin = strings.NewReader(script)
@@ -120,14 +138,12 @@ func TestOwnCountsTransactions(t *testing.T) {
 		if c.fails != errors.Is(err, refused) {
 			t.Errorf("%s: error %v", c.name, err)
 		}
-		time.Sleep(settle)
-		if got := r.take(); len(got) != c.want {
+		if got := r.await(c.want); len(got) != c.want {
 			t.Errorf("%s: reported %q, want %d times", c.name, got, c.want)
 		}
 		m.Forget()
 		nft(t, "add chain ip ours later\ndelete chain ip ours later")
-		time.Sleep(settle)
-		if got := r.take(); len(got) != 1 {
+		if got := r.await(1); len(got) != 1 {
 			t.Errorf("%s: afterwards a foreign change is reported as %q", c.name, got)
 		}
 		m.Forget()
@@ -154,16 +170,14 @@ func TestOwnWithoutEffect(t *testing.T) {
 func TestReportNamesTheProgram(t *testing.T) {
 	m, r := newMonitor(t)
 	nft(t, "add table ip ours")
-	time.Sleep(settle)
+	got := r.await(1)
 	nft(t, "delete table ip ours") // no news before the full sync
-	time.Sleep(settle)
-	if got := r.take(); len(got) != 1 || got[0] != `"nft" changed the table` {
+	if got = append(got, r.await(0)...); len(got) != 1 || got[0] != `"nft" changed the table` {
 		t.Errorf("reported %q", got)
 	}
 	m.Forget()
 	nft(t, "add table ip ours")
-	time.Sleep(settle)
-	if got := r.take(); len(got) != 1 {
+	if got := r.await(1); len(got) != 1 {
 		t.Errorf("after the full sync reported %q, want one report", got)
 	}
 }
@@ -186,8 +200,7 @@ func TestLostNoticesAreReported(t *testing.T) {
 	m.mu.Lock() // nobody reads
 	nft(t, script.String())
 	m.mu.Unlock()
-	time.Sleep(settle)
-	if got := r.take(); len(got) != 1 {
+	if got := r.await(1); len(got) != 1 {
 		t.Errorf("reported %q, want one report", got)
 	}
 }
@@ -230,14 +243,12 @@ func TestGroupIsJoinedAgain(t *testing.T) {
 		t.Fatalf("without notices reported %q", got)
 	}
 	m.Forget() // a full sync
-	time.Sleep(rejoinAfter + settle)
-	if got := r.take(); len(got) != 1 || !strings.Contains(got[0], "lost") {
+	if got := r.await(1); len(got) != 1 || !strings.Contains(got[0], "lost") {
 		t.Fatalf("with notices again reported %q", got)
 	}
 	m.Forget()
 	nft(t, "add chain ip ours c")
-	time.Sleep(settle)
-	if got := r.take(); len(got) != 1 || !strings.Contains(got[0], "changed") {
+	if got := r.await(1); len(got) != 1 || !strings.Contains(got[0], "changed") {
 		t.Errorf("afterwards a change is reported as %q", got)
 	}
 }

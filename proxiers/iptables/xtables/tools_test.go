@@ -94,7 +94,7 @@ func TestRestoreEndsWithItsContext(t *testing.T) {
 	if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, proxiers.ErrRefused) {
 		t.Errorf("want the end of the context, got %v", err)
 	}
-	if took := time.Since(start); took > 3*time.Second {
+	if took := time.Since(start); took > 30*time.Second {
 		t.Errorf("it took %v", took)
 	}
 }
@@ -150,14 +150,16 @@ func TestLockIsWaitedForAndMeasured(t *testing.T) {
 	iptablestest.NewHost(t)
 	tools := testTools(t, Legacy, plan.IPv4)
 	const held = 200 * time.Millisecond
-	time.AfterFunc(held, holdLock(t))
+	release := holdLock(t)
+	start := time.Now()
+	time.AfterFunc(held, release)
 	for range 2 {
 		if err := tools.Restore(t.Context(), []byte("*nat\n:KUBE-X - [0:0]\nCOMMIT\n")); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if locks, waited := tools.LockWait(); locks != 2 || waited < held || waited > held+time.Second {
-		t.Errorf("%d locks in %v, want 2 in a little more than %v", locks, waited, held)
+	if locks, waited := tools.LockWait(); locks != 2 || waited < held || waited > time.Since(start) {
+		t.Errorf("%d locks in %v, want 2 in at least %v, and no more than both took", locks, waited, held)
 	}
 }
 

@@ -23,7 +23,7 @@ func tiny(t *testing.T) *bench {
 	return b
 }
 
-// Each program is measured at everything, and no figure is one that can not be.
+// Each program is measured at everything, and no figure is one that cannot be.
 func TestEveryProgramIsMeasured(t *testing.T) {
 	for _, program := range []string{"haproxy", "socat", socketProxyd} {
 		if _, err := exec.LookPath(program); err != nil {

@@ -28,7 +28,7 @@ func loopback(port uint16) netip.AddrPort {
 // direct is the way without a relay.
 func direct() *relay { return &relay{name: directName, addr: endpointAddr} }
 
-// newHAProxy is HAProxy with what it can not do without. Its limit of connections follows from the
+// newHAProxy is HAProxy with what it cannot do without. Its limit of connections follows from the
 // limit of file descriptors unless it is set, and its threads from the CPUs.
 func newHAProxy(dir string) (*relay, error) {
 	r := &relay{name: haproxyName, addr: loopback(20001)}

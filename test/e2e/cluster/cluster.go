@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"syscall"
 	"time"
 )
 
@@ -138,7 +137,7 @@ func (c *Cluster) StartAPIServer(ctx context.Context) error {
 		"--service-node-port-range=" + strconv.Itoa(firstNodePort) + "-" + strconv.Itoa(lastNodePort),
 		// Nothing here runs pods, and no controller-manager makes the accounts that it would ask for.
 		"--disable-admission-plugins=ServiceAccount",
-		// Keeps the API server from writing an endpoint of its own, which a namespace can not reach.
+		// Keeps the API server from writing an endpoint of its own, which a namespace cannot reach.
 		"--endpoint-reconciler-type=none",
 		// A bench or a test is one client that nobody else has to be protected from.
 		"--enable-priority-and-fairness=false",
@@ -162,12 +161,6 @@ func (c *Cluster) StopAPIServer() {
 
 // APIServerPID is the process of the API server while it runs.
 func (c *Cluster) APIServerPID() int { return c.api.cmd.Process.Pid }
-
-// PauseAPIServer stops the API server's clock: connections stay open and go silent.
-func (c *Cluster) PauseAPIServer() error { return c.api.signal(syscall.SIGSTOP) }
-
-// ResumeAPIServer ends PauseAPIServer.
-func (c *Cluster) ResumeAPIServer() error { return c.api.signal(syscall.SIGCONT) }
 
 // freePorts finds TCP ports that nothing uses on the loopback of the namespace.
 func (c *Cluster) freePorts(n int) ([]int, error) {

@@ -42,7 +42,7 @@ func InNetns(name string, f func() error) error {
 		return fmt.Errorf("entry into network namespace %s: %w", name, err)
 	}
 	defer func() {
-		// A thread that can not come back stays locked, and ends with its goroutine.
+		// A thread that cannot come back stays locked, and ends with its goroutine.
 		if netns.Set(home) == nil {
 			runtime.UnlockOSThread()
 		}

@@ -55,14 +55,6 @@ func startProcess(dir, netns string, argv ...string) (*process, error) {
 	return p, nil
 }
 
-// signal reaches the program while it runs.
-func (p *process) signal(sig os.Signal) error {
-	if err := p.cmd.Process.Signal(sig); err != nil {
-		return fmt.Errorf("signal to %s: %w", p.name, err)
-	}
-	return nil
-}
-
 // kill ends the program at once and waits for it. nil is a program that was never started.
 func (p *process) kill() {
 	if p == nil {

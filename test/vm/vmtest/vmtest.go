@@ -17,7 +17,7 @@ import (
 // tools are the programs that package vm starts.
 var tools = []string{"qemu-system-x86_64", "mmdebstrap", "apt-get", "tar"}
 
-// Need ends the test when this machine can not run virtual machines, or should not (-short): as skipped,
+// Need ends the test when this machine cannot run virtual machines, or should not (-short): as skipped,
 // saying why, and in continuous integration (CI=true) as failed.
 func Need(t testing.TB) {
 	t.Helper()

@@ -58,7 +58,7 @@ func kubeconfigAsCredential(h *host) {
 	h.tellsAge()
 }
 
-// startWithoutState can not do anything yet: it must go on waiting, however short the time for a start.
+// startWithoutState cannot do anything yet: it must go on waiting, however short the time for a start.
 func startWithoutState(h *host) {
 	const limit = 15 * time.Second
 	h.run("systemctl", "stop", "edgeway")

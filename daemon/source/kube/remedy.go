@@ -1,0 +1,115 @@
+package kube
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"strings"
+	"syscall"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// fault is what a feed struggles with.
+type fault struct {
+	text string // empty: nothing
+	// mend is what to do; refused says that the API server answers.
+	mend    string
+	refused bool
+}
+
+// newFault is that of a request to a server; see describe.
+func newFault(server, what string, err error, kubeconfig string) fault {
+	var status apierrors.APIStatus
+	return fault{text: describe(server, what, err), mend: remedy(err, server, kubeconfig), refused: errors.As(err, &status)}
+}
+
+// The commands for new credentials, to be given where kubectl has the right to it.
+const (
+	mendToken     = "kubectl -n kube-system create token edgeway --duration=720h  # where kubectl may: write what it prints as the token into %s"
+	mendAuthority = `kubectl -n kube-system get configmap kube-root-ca.crt -o 'jsonpath={.data.ca\.crt}'  # where kubectl may: write what it prints as the certificate-authority into %s`
+	mendRights    = "kubectl apply -f /usr/share/doc/edgeway/examples/kubernetes-access.yaml  # where kubectl may: the rights for the service account edgeway"
+	mendClock     = "timedatectl set-ntp true  # if the clock is right, the API server, or an authority in %s, needs a new certificate"
+)
+
+// remedy says what to do about an error of a request to the API server.
+func remedy(err error, server, kubeconfig string) string {
+	var status apierrors.APIStatus
+	switch {
+	case apierrors.IsUnauthorized(err):
+		return fmt.Sprintf(mendToken, kubeconfig)
+	case apierrors.IsForbidden(err):
+		return mendRights
+	case errors.As(err, &status):
+		return "look into the API server's log, and into that of a load balancer before it"
+	}
+	if mend := remedyTLS(err, kubeconfig); mend != "" {
+		return mend
+	}
+	host, port := hostPort(server)
+	var dns *net.DNSError
+	switch {
+	case errors.As(err, &dns):
+		return fmt.Sprintf("getent hosts %s  # finds nothing: correct the DNS of this host, or write an address as the server into %s", host, kubeconfig)
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Sprintf("ip route get %s  # shows the way: at its end nothing listens on port %s, or a firewall refuses; or correct the server in %s", host, port, kubeconfig)
+	}
+	return fmt.Sprintf("ip route get %s  # shows the way there: look for a firewall on it; or correct the server in %s", host, kubeconfig)
+}
+
+// remedyTLS is remedy for a connection without trust; empty: it is none.
+func remedyTLS(err error, kubeconfig string) string {
+	var (
+		authority x509.UnknownAuthorityError
+		invalid   x509.CertificateInvalidError
+		name      x509.HostnameError
+		plain     tls.RecordHeaderError
+	)
+	switch {
+	case errors.As(err, &authority):
+		return fmt.Sprintf(mendAuthority, kubeconfig)
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
+		return fmt.Sprintf(mendClock, kubeconfig)
+	case errors.As(err, &name):
+		return "write one of the names or addresses of its certificate as the server into " + kubeconfig
+	case errors.As(err, &plain):
+		return "write the address of the API server itself as the server into " + kubeconfig + ": what answers there does not speak TLS"
+	}
+	return ""
+}
+
+// hostPort takes a server's URL apart.
+func hostPort(server string) (host, port string) {
+	u, err := url.Parse(server)
+	if err != nil {
+		return server, "" // a Source has taken it
+	}
+	if port = u.Port(); port == "" {
+		port = map[string]string{"http": "80"}[u.Scheme]
+	}
+	if port == "" {
+		port = "443"
+	}
+	return u.Hostname(), port
+}
+
+// Remedy says what to do about one of the Warnings.
+func Remedy(warning, kubeconfig string) string {
+	if _, command, found := strings.Cut(warning, "Run: "); found {
+		return command
+	}
+	for _, c := range [...]struct{ words, mend string }{
+		{"insecure-skip-tls-verify", "kubectl config set-cluster NAME --insecure-skip-tls-verify=false --certificate-authority=ca.crt --embed-certs --kubeconfig %s"},
+		{"without TLS", "kubectl config set-cluster NAME --server=https://ADDRESS:6443 --kubeconfig %s"},
+		{credentialName(credentialCA), mendAuthority},
+		{credentialName(credentialCertificate), "kubectl config set-credentials NAME --client-certificate=new.crt --client-key=new.key --embed-certs --kubeconfig %s"},
+	} {
+		if strings.Contains(warning, c.words) {
+			return fmt.Sprintf(c.mend, kubeconfig)
+		}
+	}
+	return fmt.Sprintf(mendToken, kubeconfig)
+}
