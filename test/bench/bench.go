@@ -28,9 +28,11 @@ type bench struct {
 	log     *slog.Logger
 	dir     string
 	lab     *lab
-	cluster *cluster.Cluster
+	origin  origin
+	cluster *cluster.Cluster // the origin, unless that is manifests
 	ours    *program
 	peer    *program // nil: not measured
+	floor   *program // nil: not measured; it runs only while it is
 	results results
 	size    int // Services that exist
 	changed int // changes made so far
@@ -54,8 +56,7 @@ func (b *bench) setup(ctx context.Context) error {
 	if b.lab, err = newLab(ctx); err != nil {
 		return err
 	}
-	b.cluster, err = cluster.Start(ctx, cluster.Options{Netns: b.lab.core(), Addr: b.lab.api})
-	if err != nil {
+	if err := b.newOrigin(ctx); err != nil {
 		return err
 	}
 	if b.ours, err = b.newEdgeway(ctx, oursName, b.opts.edgeway); err != nil {
@@ -64,14 +65,17 @@ func (b *bench) setup(ctx context.Context) error {
 	switch {
 	case b.opts.previous != "":
 		b.peer, err = b.newEdgeway(ctx, peerName, b.opts.previous)
-	case b.opts.kubeProxy != "":
+	case b.opts.kubeProxy != "" && b.cluster != nil:
 		b.peer, err = b.newPeer(ctx, b.opts.kubeProxy)
+	}
+	if err == nil && b.opts.floor && b.opts.mode.variant == "" && b.cluster != nil {
+		b.floor, err = b.newFloor(ctx)
 	}
 	return err
 }
 
 func (b *bench) close() {
-	for _, p := range []*program{b.ours, b.peer} {
+	for _, p := range []*program{b.ours, b.peer, b.floor} {
 		if p != nil {
 			b.keepLog(p)
 			p.close()
@@ -128,10 +132,14 @@ func copyFile(to, from string) error {
 
 // programs are those that are measured at the present size.
 func (b *bench) programs() []*program {
-	if b.peer == nil || b.size > b.opts.peerLimit {
-		return []*program{b.ours}
+	all := []*program{b.ours}
+	if b.peer != nil && b.size <= b.opts.peerLimit {
+		all = append(all, b.peer)
 	}
-	return []*program{b.ours, b.peer}
+	if b.floor != nil && b.floor.cmd != nil {
+		all = append(all, b.floor)
+	}
+	return all
 }
 
 // all measures every size in turn, on one API server that fills up.
@@ -191,7 +199,7 @@ func (b *bench) load(ctx context.Context, size, write int) error {
 	began := time.Now()
 	for b.size < size {
 		added := min(write, size-b.size)
-		err := b.cluster.Load(ctx, cluster.Load{First: b.size, Services: added, Endpoints: b.opts.endpoints})
+		err := b.origin.Load(ctx, cluster.Load{First: b.size, Services: added, Endpoints: b.opts.endpoints})
 		if err != nil {
 			return err
 		}

@@ -28,6 +28,7 @@ func (r results) nftablesBounds() []bound {
 	for _, m := range []measure{change, change.CPU(), newService, newService.CPU()} {
 		all = append(all, r.versusPeer(m, largeSize, 1.0/50), r.growth(m, 1.2))
 	}
+	all = append(all, r.versus(floorName, change, largeSize, 1.3), r.versus(floorName, newService, largeSize, 1.5))
 	all = append(all,
 		r.versusPeer(burst, largeSize, 1.0/10),
 		r.versusPeer(burst.CPU(), largeSize, 1.0/10),
@@ -70,8 +71,12 @@ func (r results) previousBounds(sizes []int) []bound {
 }
 
 func (r results) versusPeer(m measure, services int, limit float64) bound {
-	value, known := r.ratio(m, services, services, peerName)
-	return bound{name: fmt.Sprintf("%s at %d, of the %s's", m, services, peerName), value: value, limit: limit, known: known}
+	return r.versus(peerName, m, services, limit)
+}
+
+func (r results) versus(other string, m measure, services int, limit float64) bound {
+	value, known := r.ratio(m, services, services, other)
+	return bound{name: fmt.Sprintf("%s at %d, of the %s's", m, services, other), value: value, limit: limit, known: known}
 }
 
 func (r results) growth(m measure, limit float64) bound {

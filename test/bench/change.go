@@ -20,7 +20,7 @@ func (b *bench) change(ctx context.Context, p *program) error {
 		return err
 	}
 	return b.measureWrite(ctx, p, change, before, func() (time.Time, error) {
-		return p.after(ctx, []goal{g}, func() error { return b.cluster.UpdateSlice(ctx, slice) })
+		return p.after(ctx, []goal{g}, func() error { return b.origin.UpdateSlices(ctx, []*discoveryv1.EndpointSlice{slice}) })
 	})
 }
 
@@ -35,17 +35,17 @@ func (b *bench) newService(ctx context.Context, p *program) error {
 	if err != nil {
 		return err
 	}
-	if err := b.cluster.AddService(ctx, i); err != nil {
+	if err := b.origin.AddService(ctx, i); err != nil {
 		return err
 	}
 	slice := cluster.Slice(i, b.opts.endpoints)
 	err = b.measureWrite(ctx, p, newService, before, func() (time.Time, error) {
-		return p.after(ctx, []goal{serviceGoal(i)}, func() error { return b.cluster.AddSlice(ctx, slice) })
+		return p.after(ctx, []goal{serviceGoal(i)}, func() error { return b.origin.AddSlice(ctx, slice) })
 	})
 	if err != nil {
 		return err
 	}
-	return b.cluster.RemoveService(ctx, i)
+	return b.origin.RemoveService(ctx, i)
 }
 
 // burst replaces one endpoint of each of many Services (of all, when there are not that many) and
@@ -62,7 +62,7 @@ func (b *bench) burst(ctx context.Context, p *program) error {
 		return err
 	}
 	return b.measureWrite(ctx, p, burst, before, func() (time.Time, error) {
-		return p.after(ctx, goals, func() error { return b.cluster.UpdateSlices(ctx, slices) })
+		return p.after(ctx, goals, func() error { return b.origin.UpdateSlices(ctx, slices) })
 	})
 }
 

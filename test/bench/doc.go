@@ -6,7 +6,9 @@
 //
 // Both use the kernel in the same way: nftables, which is the default, or iptables in one of its two
 // variants, where less is measured. With -previous an earlier edgeway takes kube-proxy's place, and no figure may be worse
-// than its by more than a twentieth.
+// than its by more than a twentieth. With -manifests Edgeway reads files, and is measured alone.
+//
+// In nftables mode a bare program (package floor) is measured as well, at changes and new Services: the least that can be.
 //
 // What counts is the ratio of two figures of one run: a figure alone tells about the machine. Each
 // program has a network namespace of its own, and both watch the same API server; while one is

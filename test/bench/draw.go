@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"maps"
 	"os"
 	"slices"
 
@@ -19,15 +18,16 @@ func (r results) draw(opts options) string {
 	}
 	slices.Sort(sizes)
 	sizes = slices.Compact(sizes)
-	names := map[string]string{oursName: oursName, peerName: opts.peer()}
+	names := []struct{ program, name string }{{oursName, oursName}, {peerName, opts.peer()}, {floorName, floorName}}
+	names = slices.DeleteFunc(names, func(n struct{ program, name string }) bool { return !r.has(n.program) })
 	var panels []plot.Panel
 	for _, m := range measures() {
 		divisor, unit := unit(m)
 		panel, drawn := plot.Panel{Title: fmt.Sprintf("%s, %s", m, unit)}, false
-		for _, program := range slices.Sorted(maps.Keys(names)) {
-			line := plot.Line{Name: names[program]}
+		for _, n := range names {
+			line := plot.Line{Name: n.name}
 			for _, s := range sizes {
-				if median, ok := r.median(m, s, program); ok && median > 0 {
+				if median, ok := r.median(m, s, n.program); ok && median > 0 {
 					line.Points = append(line.Points, plot.Point{X: float64(s), Y: median / divisor})
 				}
 			}
@@ -39,6 +39,16 @@ func (r results) draw(opts options) string {
 		}
 	}
 	return plot.SVG(fmt.Sprintf("Mode %s: medians by number of Services", opts.mode.name), panels)
+}
+
+// has says whether anything of a program was measured.
+func (r results) has(program string) bool {
+	for k := range r.Figures {
+		if k.Program == program {
+			return true
+		}
+	}
+	return false
 }
 
 // savePlot writes the drawing where the options want it.

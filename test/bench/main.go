@@ -20,7 +20,11 @@ type options struct {
 	edgeway   string
 	kubeProxy string
 	// previous is an earlier edgeway that is measured in place of kube-proxy.
-	previous  string
+	previous string
+	// manifests has Edgeway read files instead of an API server.
+	manifests bool
+	// floor has a bare program measured as well.
+	floor     bool
 	sizes     []int
 	peerLimit int
 	rounds    int
@@ -37,6 +41,7 @@ type options struct {
 }
 
 func main() {
+	maybeFloor()
 	kit.Main("bench", func(ctx context.Context, args []string) error {
 		opts, err := parse(args)
 		if err != nil {
@@ -52,6 +57,8 @@ func parse(args []string) (options, error) {
 	flags.StringVar(&o.edgeway, "edgeway", "", "the edgeway `binary`; empty: build it")
 	flags.StringVar(&o.kubeProxy, "kube-proxy", "", "a kube-proxy `binary` to measure beside it; empty: none")
 	flags.StringVar(&o.previous, "previous", "", "an earlier edgeway `binary` to measure beside it instead of kube-proxy")
+	flags.BoolVar(&o.manifests, "manifests", false, "let Edgeway read files; no API server, kube-proxy or bare program then")
+	flags.BoolVar(&o.floor, "floor", true, "in nftables mode, measure changes and new Services of a bare program, too")
 	flags.IntVar(&o.peerLimit, "peer-limit", 10000, "the largest `size` that kube-proxy is measured at; it takes minutes at 10,000")
 	flags.IntVar(&o.rounds, "rounds", 3, "how often first sync and restart are measured; the median counts")
 	flags.IntVar(&o.changes, "changes", 12, "how many single changes and new Services are measured")
@@ -120,9 +127,8 @@ func runBench(ctx context.Context, opts options, out io.Writer) error {
 		return err
 	}
 	defer b.close()
-	if err := b.all(ctx); err != nil {
-		return err
-	}
+	// What was measured before a fault is kept: a run may take an hour.
+	err = b.all(ctx)
 	b.results.print(out, opts)
-	return errors.Join(b.results.Save(opts.json), b.results.savePlot(opts))
+	return errors.Join(err, b.results.Save(opts.json), b.results.savePlot(opts))
 }

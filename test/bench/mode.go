@@ -48,17 +48,19 @@ func findMode(name string) (mode, error) {
 // nftablesSteps are in the order in which one leaves what the next one needs: rules that are in force
 // and programs that run, until the last ones.
 func (b *bench) nftablesSteps() []step {
-	return []step{
+	all := []step{
 		{"first sync", b.inTurns(b.opts.rounds, b.firstSync)},
 		{"restart", b.inTurns(b.opts.rounds, b.restart)},
-		{"change", b.inTurns(b.opts.changes, b.change)},
-		{"new Service", b.inTurns(b.opts.changes, b.newService)},
+		{"change", b.besideFloor(b.inTurns(b.opts.changes, b.change))},
+		{"new Service", b.besideFloor(b.inTurns(b.opts.changes, b.newService))},
 		{"burst", b.inTurns(b.opts.rounds, b.burst)},
 		{"resident memory", b.inTurns(1, b.residentMemory)},
 		{"connections", b.connections(400)},
-		{"cold start", b.coldStart},
-		{"kernel memory", b.inTurns(1, b.kernelMemory)},
 	}
+	if b.cluster != nil {
+		all = append(all, step{"cold start", b.coldStart})
+	}
+	return append(all, step{"kernel memory", b.inTurns(1, b.kernelMemory)})
 }
 
 func (b *bench) iptablesSteps() []step {

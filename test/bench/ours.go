@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 
 	"edgeway/test/bench/kit"
-	"edgeway/test/e2e/cluster"
 )
 
 const oursName = "edgeway"
@@ -27,8 +26,7 @@ func (b *bench) newEdgeway(ctx context.Context, name, path string) (*program, er
 	err = p.write("edgeway.toml", fmt.Sprintf(`version = 1
 [node]
 name = "bench-edge"
-[source.kube]
-kubeconfig = %q
+%s
 [source.lastknown]
 directory = %q
 [proxy]
@@ -40,7 +38,7 @@ address = "127.0.0.1:10249"
 pprof = true
 [control]
 socket = %q
-`, b.cluster.Kubeconfig(cluster.Edgeway), p.file(memory), b.opts.mode.name, p.file("control.sock")))
+`, b.source(), p.file(memory), b.opts.mode.name, p.file("control.sock")))
 	if err != nil {
 		return nil, err
 	}

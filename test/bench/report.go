@@ -8,11 +8,12 @@ import (
 	"edgeway/test/bench/kit"
 )
 
-// print writes the figures and the bounds as two tables in Markdown. A cell holds medians: ours,
-// the peer's, and our part of the peer's.
+// print writes the figures and the bounds as two tables in Markdown. A cell holds medians: ours, the peer's, and our part
+// of the peer's; then the floor's in the same way, where it was measured.
 func (r results) print(w io.Writer, opts options) {
 	sizes := append([]int{fewServices}, opts.sizes...)
-	fmt.Fprintf(w, "Mode %s. Medians: %s / %s (ratio). %d endpoints for each Service", opts.mode.name, oursName, opts.peer(), opts.endpoints)
+	fmt.Fprintf(w, "Mode %s. Medians: %s / %s (ratio) / %s (ratio). %d endpoints for each Service",
+		opts.mode.name, oursName, opts.peer(), floorName, opts.endpoints)
 	if opts.mode.variant == "" {
 		fmt.Fprintf(w, "; bursts of %d", opts.burst)
 	}
@@ -42,17 +43,20 @@ func (r results) print(w io.Writer, opts options) {
 }
 
 func (r results) cell(m measure, services int) string {
-	mine, ok := r.median(m, services, oursName)
 	divisor, _ := unit(m)
-	var out string
-	if ok {
-		out = kit.Short(mine / divisor)
+	var parts []string
+	last := 0 // what comes after the last figure is left out
+	for i, program := range []string{oursName, peerName, floorName} {
+		median, ok := r.median(m, services, program)
+		if !ok {
+			parts = append(parts, "–")
+			continue
+		}
+		part := kit.Short(median / divisor)
+		if ratio, ok := r.ratio(m, services, services, program); ok && i > 0 {
+			part += fmt.Sprintf(" (%s)", bound{known: true}.format(ratio))
+		}
+		parts, last = append(parts, part), i+1
 	}
-	if peer, ok := r.median(m, services, peerName); ok {
-		out += " / " + kit.Short(peer/divisor)
-	}
-	if ratio, ok := r.ratio(m, services, services, peerName); ok {
-		out += fmt.Sprintf(" (%s)", bound{known: true}.format(ratio))
-	}
-	return out
+	return strings.Join(parts[:last], " / ")
 }

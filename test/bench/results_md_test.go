@@ -17,27 +17,44 @@ import (
 
 var update = flag.Bool("update", false, "draw results/*.svg anew")
 
-// shown gives the figures of results and the options that they were drawn with.
-func shown(t *testing.T, mode string) (results, options) {
+// shown is a run that RESULTS.md shows: its files in results, its mode, and how the head of its table begins.
+type shown struct {
+	file, mode, table string
+	// plain says that there is no plot: it would have one point in each panel.
+	plain bool
+}
+
+var shownRuns = []shown{
+	{file: "nftables", mode: "nftables", table: "mode nftables"},
+	{file: "iptables-legacy", mode: "iptables-legacy", table: "mode iptables-legacy"},
+	{file: "iptables-nft", mode: "iptables-nft", table: "mode iptables-nft"},
+	{file: "floor", mode: "nftables", table: "beside the floor"},
+	{file: "large", mode: "nftables", table: "from an API server", plain: true},
+	{file: "files", mode: "nftables", table: "from files", plain: true},
+}
+
+// load gives the figures of a run and the options that they were drawn with.
+func (s shown) load(t *testing.T) (results, options) {
 	t.Helper()
-	m, err := findMode(mode)
+	m, err := findMode(s.mode)
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, err := kit.Load(filepath.Join("results", mode+".json"))
+	f, err := kit.Load(filepath.Join("results", s.file+".json"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return results{f}, options{mode: m}
 }
 
-var shownModes = []string{"nftables", "iptables-legacy", "iptables-nft"}
-
 // The plots are what the figures beside them give.
 func TestPlotsAreOfTheirFigures(t *testing.T) {
-	for _, mode := range shownModes {
-		path := filepath.Join("results", mode+".svg")
-		r, opts := shown(t, mode)
+	for _, run := range shownRuns {
+		if run.plain {
+			continue
+		}
+		path := filepath.Join("results", run.file+".svg")
+		r, opts := run.load(t)
 		opts.plot = path
 		if *update {
 			if err := r.savePlot(opts); err != nil {
@@ -60,11 +77,11 @@ func TestTablesHaveTheFigures(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, mode := range shownModes {
-		r, _ := shown(t, mode)
-		_, section, found := strings.Cut(string(text), fmt.Sprintf("\n| mode %s |", mode))
+	for _, run := range shownRuns {
+		r, _ := run.load(t)
+		_, section, found := strings.Cut(string(text), fmt.Sprintf("\n| %s |", run.table))
 		if !found {
-			t.Fatalf("no table of mode %s", mode)
+			t.Fatalf("no table %s", run.table)
 		}
 		section, _, _ = strings.Cut(section, "\n\n")
 		head, rows, _ := strings.Cut(section, "\n")
@@ -72,11 +89,11 @@ func TestTablesHaveTheFigures(t *testing.T) {
 		for line := range strings.Lines(rows) {
 			cells := cellsOf(line)
 			for i, services := range cellsOf(head) {
-				seen += compareCell(t, r, mode+": "+cells[0], services, cells[i+1])
+				seen += compareCell(t, r, run.table+": "+cells[0], services, cells[i+1])
 			}
 		}
 		if seen != len(r.Figures) {
-			t.Errorf("the table of mode %s has %d figures, the file %d", mode, seen, len(r.Figures))
+			t.Errorf("the table %s has %d figures, the file %d", run.table, seen, len(r.Figures))
 		}
 	}
 }
@@ -89,14 +106,14 @@ func cellsOf(line string) []string {
 	return all
 }
 
-// compareCell gives the number of figures in a cell: ours, the peer's. row is "mode: measure, unit".
+// compareCell gives the number of figures in a cell: ours, the peer's, the floor's. row is "table: measure, unit".
 func compareCell(t *testing.T, r results, row, services, cell string) (seen int) {
 	t.Helper()
 	_, name, _ := strings.Cut(row, ": ")
 	m := measure(name[:max(0, strings.LastIndex(name, ","))])
 	n, err := strconv.Atoi(strings.ReplaceAll(services, ",", ""))
 	divisor, _ := unit(m)
-	for i, program := range []string{oursName, peerName} {
+	for i, program := range []string{oursName, peerName, floorName} {
 		parts := strings.Split(cell, "/")
 		if i >= len(parts) || err != nil {
 			break

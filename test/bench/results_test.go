@@ -24,6 +24,8 @@ func TestBounds(t *testing.T) {
 	r.add(newService, largeSize, oursName, 0.05)
 	r.add(newService, largeSize, peerName, 1.0)
 	r.add(resident, fewServices, oursName, 36e6)
+	r.add(change, largeSize, floorName, 0.0080)
+	r.add(newService, largeSize, floorName, 0.0330)
 
 	got := map[string]string{}
 	for _, b := range r.nftablesBounds() {
@@ -33,6 +35,8 @@ func TestBounds(t *testing.T) {
 		"one change at 10000, of the peer's":      "1/100 pass",
 		"one change at 10000, of our own at 100":  "1.22 FAIL",
 		"new Service at 10000, of the peer's":     "1/20.0 FAIL",
+		"one change at 10000, of the floor's":     "1.25 pass",
+		"new Service at 10000, of the floor's":    "1.52 FAIL",
 		"first sync at 10000, of the peer's":      "– not measured",
 		"resident memory at 3":                    "34.3 MiB FAIL",
 		"new connection at 10000, of the peer's":  "– not measured",
@@ -52,6 +56,9 @@ func TestOutput(t *testing.T) {
 	}
 	r.add(kernelMemory, 100, oursName, 13*(1<<20)-13) // median of the two: half of 13 MiB
 	r.add(kernelMemory, 100, peerName, 26*(1<<20))
+	r.add(change, 100, peerName, 10)
+	r.add(change, 100, floorName, 4)
+	r.add(newService, 100, floorName, 3.5)
 	var out strings.Builder
 	r.print(&out, options{mode: modes()[0], sizes: []int{100}, endpoints: 5, burst: 200})
 	for _, m := range measures() {
@@ -59,8 +66,11 @@ func TestOutput(t *testing.T) {
 			t.Errorf("no row for %q in:\n%s", m, &out)
 		}
 	}
-	if want := "| 6.50 / 26.0 (1/4.00) |"; !strings.Contains(out.String(), want) {
-		t.Errorf("no %q in:\n%s", want, &out)
+	// A cell ends with the last that was measured: of the memory ours and the peer's, of changes the floor's, too.
+	for _, want := range []string{"| 6.50 / 26.0 (1/4.00) |", "| 5000 / 10000 (0.50) / 4000 (1.25) |", "| 7000 / – / 3500 (2.00) |"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in:\n%s", want, &out)
+		}
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync/atomic"
+	"time"
 
 	"edgeway/daemon/source"
 )
@@ -23,7 +25,12 @@ type reading struct {
 	more   int
 	// kept are the Services that are served though no document says them now.
 	kept []source.Key
+	// last is when a file came to its end, or the reading began.
+	last atomic.Pointer[time.Time]
 }
+
+// moved notes that the reading goes on.
+func (r *reading) moved() { r.last.Store(new(time.Now())) }
 
 // maxNamed is how many faults the status of the source names, and Services. The problems of the Documents have more.
 const maxNamed = 3

@@ -50,6 +50,7 @@ func (s *Source) scan(r *reading) {
 	left := int64(maxTotal)
 	for _, path := range slices.Sorted(maps.Keys(files)) {
 		left -= s.readFile(path, files[path], min(left, maxFile))
+		r.moved()
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -360,4 +361,33 @@ func TestAFileSystemThatDoesNotAnswer(t *testing.T) {
 	if f.sink.synced != 1 {
 		t.Errorf("synced %d times", f.sink.synced)
 	}
+}
+
+// A reading of so many files that it takes minutes is no fault as long as it goes on; what is known is served meanwhile.
+func TestAReadingThatGoesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sink := newMemory()
+		s := New(Options{Paths: []string{"/manifests"}, Logger: slog.New(slog.DiscardHandler)})
+		s.known = true
+		r := &reading{}
+		r.moved()
+		done := make(chan struct{})
+		go func() {
+			for range 10 {
+				time.Sleep(late * 9 / 10)
+				r.moved()
+			}
+			if st := s.Status(); st.Err != "" || sink.synced != 1 {
+				t.Errorf("while files are read: %+v, synced %d times", st, sink.synced)
+			}
+			time.Sleep(late + time.Second)
+			if st := s.Status(); !strings.Contains(st.Err, "takes more than 30s") {
+				t.Errorf("after 30 s without a file: %+v", st)
+			}
+			close(done)
+		}()
+		if !s.await(t.Context(), sink, r, done) {
+			t.Error("it is not waited for")
+		}
+	})
 }

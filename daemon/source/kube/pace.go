@@ -52,11 +52,12 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// hold lets no request start before d has passed.
+// hold lets no request start before d has passed, and up to a quarter more: hosts that an API server denied the same at
+// its start come one by one.
 func (p *pace) hold(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.next = time.Now().Add(d)
+	p.next = time.Now().Add(d + rand.N(d/4))
 }
 
 // ease makes the next gap the shortest again.

@@ -46,6 +46,18 @@ func TestPace(t *testing.T) {
 		if err := p.wait(ctx); err == nil {
 			t.Error("a held request starts")
 		}
+		var earliest, latest time.Duration
+		for range 100 {
+			p.hold(time.Minute)
+			d := wait()
+			if earliest == 0 || d < earliest {
+				earliest = d
+			}
+			latest = max(latest, d)
+		}
+		if earliest < time.Minute || latest > 75*time.Second || latest-earliest < 5*time.Second {
+			t.Errorf("requests that are held for a minute start after %s to %s", earliest, latest)
+		}
 	})
 }
 

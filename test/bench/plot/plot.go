@@ -5,14 +5,17 @@ import (
 	"fmt"
 	"html"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 )
 
-// Panel shows how one measure grows. Both axes are logarithmic, so that a straight line is a power, and a level one a constant.
+// Panel shows how one measure grows. Both axes are logarithmic, so that a straight line is a power, and a level one a constant;
+// or both are linear from 0 on, as for what happens in the course of time.
 type Panel struct {
-	Title string
-	Lines []Line
+	Title  string
+	Lines  []Line
+	Linear bool
 }
 
 // Line is what one program measured. The first of each panel has the first colour, and so on.
@@ -21,7 +24,7 @@ type Line struct {
 	Points []Point
 }
 
-// Point is one figure; X and Y are above 0. In the picture it is a place in pixels.
+// Point is one figure; X and Y are above 0, in a linear panel at least 0. In the picture it is a place in pixels.
 type Point struct{ X, Y float64 }
 
 // Sizes in pixels: of a panel, of what is drawn in it, and where that begins.
@@ -34,7 +37,7 @@ const (
 )
 
 // colors can be told apart by who does not see red or green.
-var colors = [...]string{"#0072b2", "#d55e00"}
+var colors = [...]string{"#0072b2", "#d55e00", "#009e73"}
 
 // SVG draws the panels, three in a row.
 func SVG(title string, panels []Panel) string {
@@ -71,19 +74,23 @@ func (p Panel) draw(b *strings.Builder) {
 	if len(xs) == 0 {
 		return
 	}
+	axis := logarithmic
+	if p.Linear {
+		axis = linear
+	}
 	across, up := axis(xs), axis(ys)
 	at := func(pt Point) (x, y float64) {
 		return plotLeft + plotWide*across.part(pt.X), plotUpper + plotHigh*(1-up.part(pt.Y))
 	}
-	for e := up.from; e <= up.to; e++ {
-		_, y := at(Point{1, math.Pow10(e)})
+	for _, tick := range up.ticks {
+		_, y := at(Point{1, tick})
 		fmt.Fprintf(b, `<path d="M%d %.1fh%d" stroke="#ddd"/>`+"\n", plotLeft, y, plotWide)
-		text(b, Point{plotLeft - 6, y + 4}, "end", number(math.Pow10(e)), "")
+		text(b, Point{plotLeft - 6, y + 4}, "end", number(tick), "")
 	}
-	for e := across.from; e <= across.to; e++ {
-		x, _ := at(Point{math.Pow10(e), 1})
+	for _, tick := range across.ticks {
+		x, _ := at(Point{tick, 1})
 		fmt.Fprintf(b, `<path d="M%.1f %dv%d" stroke="#ddd"/>`+"\n", x, plotUpper, plotHigh)
-		text(b, Point{x, plotUpper + plotHigh + 16}, "middle", number(math.Pow10(e)), "")
+		text(b, Point{x, plotUpper + plotHigh + 16}, "middle", number(tick), "")
 	}
 	for i, l := range p.Lines {
 		color := colors[i%len(colors)]
@@ -98,24 +105,51 @@ func (p Panel) draw(b *strings.Builder) {
 	}
 }
 
-// decades are the powers of ten that an axis goes from and to.
-type decades struct{ from, to int }
-
-func axis(values []float64) decades {
-	d := decades{math.MaxInt, math.MinInt}
-	for _, v := range values {
-		exact := math.Log10(v)
-		d.from, d.to = min(d.from, int(math.Floor(exact))), max(d.to, int(math.Ceil(exact)))
-	}
-	if d.from == d.to {
-		d.to++
-	}
-	return d
+// scale is what an axis has.
+type scale struct {
+	ticks []float64
+	// part says where on the axis a value is: 0 where it begins, 1 where it ends.
+	part func(float64) float64
 }
 
-// part says where on the axis a value is: 0 where it begins, 1 where it ends.
-func (d decades) part(v float64) float64 {
-	return (math.Log10(v) - float64(d.from)) / float64(d.to-d.from)
+// logarithmic goes from a power of ten to another.
+func logarithmic(values []float64) scale {
+	from, to := math.MaxInt, math.MinInt
+	for _, v := range values {
+		exact := math.Log10(v)
+		from, to = min(from, int(math.Floor(exact))), max(to, int(math.Ceil(exact)))
+	}
+	if from == to {
+		to++
+	}
+	s := scale{part: func(v float64) float64 { return (math.Log10(v) - float64(from)) / float64(to-from) }}
+	for e := from; e <= to; e++ {
+		s.ticks = append(s.ticks, math.Pow10(e))
+	}
+	return s
+}
+
+// linear goes from 0 on, in two to five steps of 1, 2 or 5 times a power of ten.
+func linear(values []float64) scale {
+	most := slices.Max(values)
+	if most <= 0 {
+		most = 1
+	}
+	step := math.Pow10(int(math.Floor(math.Log10(most))))
+	switch {
+	case most > 5*step:
+		step *= 2
+	case most <= step:
+		step /= 5
+	case most <= 2*step:
+		step /= 2
+	}
+	steps := math.Ceil(most / step)
+	s := scale{part: func(v float64) float64 { return v / (steps * step) }}
+	for i := range int(steps) + 1 {
+		s.ticks = append(s.ticks, float64(i)*step)
+	}
+	return s
 }
 
 // number prints four digits at most, as 10k from ten thousand on.

@@ -43,7 +43,7 @@ func (c *Cluster) Load(ctx context.Context, l Load) error {
 
 // storedObjects gives etcd's keys and values of Service i.
 func storedObjects(i, endpoints int) (map[string][]byte, error) {
-	svc, slice, address := service(i), Slice(i, endpoints), ipAddress(i)
+	svc, slice, address := Service(i), Slice(i, endpoints), ipAddress(i)
 	svc.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}
 	slice.TypeMeta = metav1.TypeMeta{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice"}
 	address.TypeMeta = metav1.TypeMeta{APIVersion: "networking.k8s.io/v1", Kind: "IPAddress"}

@@ -24,6 +24,8 @@ type Options struct {
 	Restore string
 	// Programs is the directory of the programs; empty: Programs finds it.
 	Programs string
+	// APIServer are further options of the API server, which count over those that it has anyway.
+	APIServer []string
 }
 
 // ServiceCIDRs are the ranges that ClusterIPs come from.
@@ -117,21 +119,22 @@ func (c *Cluster) Server() string {
 func (c *Cluster) StartAPIServer(ctx context.Context) error {
 	cidrs := ServiceCIDRs()
 	var err error
-	c.api, err = startProcess(c.dir, c.opts.Netns, filepath.Join(c.opts.Programs, "kube-apiserver"),
-		"--bind-address="+c.opts.Addr.String(),
-		"--advertise-address="+c.opts.Addr.String(),
-		"--secure-port="+strconv.Itoa(c.apiPort),
-		"--etcd-servers="+c.etcdURL,
-		"--tls-cert-file="+c.creds.certFile,
-		"--tls-private-key-file="+c.creds.keyFile,
-		"--token-auth-file="+c.tokenFile(),
-		"--client-ca-file="+c.creds.caFile,
+	c.api, err = startProcess(c.dir, c.opts.Netns, append([]string{
+		filepath.Join(c.opts.Programs, "kube-apiserver"),
+		"--bind-address=" + c.opts.Addr.String(),
+		"--advertise-address=" + c.opts.Addr.String(),
+		"--secure-port=" + strconv.Itoa(c.apiPort),
+		"--etcd-servers=" + c.etcdURL,
+		"--tls-cert-file=" + c.creds.certFile,
+		"--tls-private-key-file=" + c.creds.keyFile,
+		"--token-auth-file=" + c.tokenFile(),
+		"--client-ca-file=" + c.creds.caFile,
 		"--authorization-mode=RBAC",
 		"--service-account-issuer=https://edgeway.test",
-		"--service-account-key-file="+c.creds.serviceAccountKeyFile,
-		"--service-account-signing-key-file="+c.creds.serviceAccountKeyFile,
-		"--service-cluster-ip-range="+cidrs[0].String()+","+cidrs[1].String(),
-		"--service-node-port-range="+strconv.Itoa(firstNodePort)+"-32767",
+		"--service-account-key-file=" + c.creds.serviceAccountKeyFile,
+		"--service-account-signing-key-file=" + c.creds.serviceAccountKeyFile,
+		"--service-cluster-ip-range=" + cidrs[0].String() + "," + cidrs[1].String(),
+		"--service-node-port-range=" + strconv.Itoa(firstNodePort) + "-" + strconv.Itoa(lastNodePort),
 		// Nothing here runs pods, and no controller-manager makes the accounts that it would ask for.
 		"--disable-admission-plugins=ServiceAccount",
 		// Keeps the API server from writing an endpoint of its own, which a namespace cannot reach.
@@ -141,7 +144,7 @@ func (c *Cluster) StartAPIServer(ctx context.Context) error {
 		"--max-requests-inflight=0",
 		"--max-mutating-requests-inflight=0",
 		"--shutdown-delay-duration=0s",
-	)
+	}, c.opts.APIServer...)...)
 	if err != nil {
 		return err
 	}
@@ -155,6 +158,9 @@ func (c *Cluster) StopAPIServer() {
 	c.api.kill()
 	c.api = nil
 }
+
+// APIServerPID is the process of the API server while it runs.
+func (c *Cluster) APIServerPID() int { return c.api.cmd.Process.Pid }
 
 // freePorts finds TCP ports that nothing uses on the loopback of the namespace.
 func (c *Cluster) freePorts(n int) ([]int, error) {

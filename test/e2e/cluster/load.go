@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+	"strconv"
+	"strings"
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
@@ -13,8 +15,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// firstNodePort is the port of Service 0; every fifth Service has the next one.
-const firstNodePort = 20000
+// firstNodePort is the port of Service 0; every fifth Service has the next one, as long as there are any.
+const (
+	firstNodePort = 20000
+	lastNodePort  = 32767
+)
 
 // EndpointPort is the port of every endpoint that Load makes.
 const EndpointPort = 8080
@@ -23,8 +28,9 @@ const EndpointPort = 8080
 const parallel = 32
 
 // Load is a set of Services in the namespace default, each with one EndpointSlice: of twenty, 16 are
-// of type ClusterIP, 3 NodePort and 1 LoadBalancer. All of it is IPv4 and TCP, and follows from the
-// Service's number, which is less than 60000, so that a test knows it without reading it back.
+// of type ClusterIP, 3 NodePort and 1 LoadBalancer; those whose number is so large that no NodePort is left are of
+// type ClusterIP. All of it is IPv4 and TCP, and follows from the Service's number, which is less than 500,000, so that
+// a test knows it without reading it back.
 type Load struct {
 	First, Services int // numbers of the Services: First ≤ i < First+Services
 	Endpoints       int // of each Service
@@ -32,6 +38,16 @@ type Load struct {
 
 // ServiceName is the name of Service i and of its EndpointSlice.
 func ServiceName(i int) string { return fmt.Sprintf("svc-%05d", i) }
+
+// LabelTenth is a label of each Service and of its slice: the last digit of its number, so that a selector picks a tenth.
+const LabelTenth = "edgeway.test/tenth"
+
+// ServiceNumber gives the i of which name is ServiceName; false: it is another's name.
+func ServiceNumber(name string) (i int, ok bool) {
+	digits, ours := strings.CutPrefix(name, "svc-")
+	i, err := strconv.Atoi(digits)
+	return i, ours && err == nil
+}
 
 // ClusterIP is the address of Service i, whose port is 80.
 func ClusterIP(i int) netip.Addr { return offset(netip.MustParseAddr("10.96.1.0"), i) }
@@ -46,7 +62,7 @@ func offset(base netip.Addr, n int) netip.Addr {
 
 // AddService creates Service i of a Load through the API server, and returns when it is there.
 func (c *Cluster) AddService(ctx context.Context, i int) error {
-	svc := service(i)
+	svc := Service(i)
 	services := c.admin.Core.Services(svc.Namespace)
 	made, err := services.Create(ctx, svc, metav1.CreateOptions{})
 	if err != nil {
@@ -106,7 +122,7 @@ func Slice(i, endpoints int) *discoveryv1.EndpointSlice {
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: corev1.NamespaceDefault,
 			Name:      ServiceName(i),
-			Labels:    map[string]string{discoveryv1.LabelServiceName: ServiceName(i)},
+			Labels:    map[string]string{discoveryv1.LabelServiceName: ServiceName(i), LabelTenth: strconv.Itoa(i % 10)},
 		},
 		AddressType: discoveryv1.AddressTypeIPv4,
 		Ports: []discoveryv1.EndpointPort{{
@@ -123,12 +139,13 @@ func Slice(i, endpoints int) *discoveryv1.EndpointSlice {
 	return slice
 }
 
-func service(i int) *corev1.Service {
+// Service is Service i of a Load.
+func Service(i int) *corev1.Service {
 	svc := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: corev1.NamespaceDefault,
 			Name:      ServiceName(i),
-			Labels:    map[string]string{"app": ServiceName(i)},
+			Labels:    map[string]string{"app": ServiceName(i), LabelTenth: strconv.Itoa(i % 10)},
 		},
 		Spec: corev1.ServiceSpec{
 			Type:       corev1.ServiceTypeClusterIP,
@@ -140,11 +157,12 @@ func service(i int) *corev1.Service {
 			}},
 		},
 	}
-	if i%5 > 0 {
+	nodePort := firstNodePort + i/5
+	if i%5 > 0 || nodePort > lastNodePort {
 		return svc
 	}
 	svc.Spec.Type = corev1.ServiceTypeNodePort
-	svc.Spec.Ports[0].NodePort = firstNodePort + int32(i/5)
+	svc.Spec.Ports[0].NodePort = int32(nodePort)
 	if i%20 == 0 {
 		svc.Spec.Type = corev1.ServiceTypeLoadBalancer
 		vip := offset(netip.MustParseAddr("10.112.0.0"), i)

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+)
+
+// auditPolicy has the API server note what the hosts ask for, and nothing of anybody else.
+const auditPolicy = `apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [ResponseStarted]
+omitManagedFields: true
+rules:
+- level: Metadata
+  users: [%s]
+- level: None
+`
+
+// request is one that a host made.
+type request struct {
+	at   time.Time
+	host string
+	// list says that it asks for all objects, be it as the begin of a watch.
+	list bool
+	// refused has the status of one that the API server did not accept; else 0.
+	refused int
+}
+
+// auditEvent is what is used of a line of the log.
+type auditEvent struct {
+	Stage                    string
+	RequestURI               string
+	UserAgent                string
+	RequestReceivedTimestamp time.Time
+	ResponseStatus           struct{ Code int }
+}
+
+// readAudit gives the hosts' requests in the order of the log. The last line may be half-written.
+func readAudit(path string) ([]request, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("audit log: %w", err)
+	}
+	defer f.Close()
+	var all []request
+	for r := bufio.NewReader(f); ; {
+		line, err := r.ReadBytes('\n')
+		if errors.Is(err, io.EOF) {
+			return all, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("audit log: %w", err)
+		}
+		one, ok, err := parseEvent(line)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			all = append(all, one)
+		}
+	}
+}
+
+// parseEvent gives a request when it arrives; and once more when it was refused, as that alone. ok is false for other lines.
+func parseEvent(line []byte) (r request, ok bool, err error) {
+	var e auditEvent
+	if err := json.Unmarshal(bytes.TrimSpace(line), &e); err != nil {
+		return r, false, fmt.Errorf("line of the audit log: %w", err)
+	}
+	host, ours := strings.CutPrefix(e.UserAgent, userAgent)
+	if !ours {
+		return r, false, nil
+	}
+	uri, err := url.Parse(e.RequestURI)
+	if err != nil {
+		return r, false, fmt.Errorf("line of the audit log: %w", err)
+	}
+	query := uri.Query()
+	r = request{at: e.RequestReceivedTimestamp, host: host, list: query.Get("watch") == "" || query.Get("sendInitialEvents") == "true"}
+	switch {
+	case e.Stage == "RequestReceived":
+		return r, true, nil
+	case e.Stage == "ResponseComplete" && e.ResponseStatus.Code >= 400:
+		r.refused = e.ResponseStatus.Code
+		return r, true, nil
+	}
+	return r, false, nil
+}
+
+// counts are the requests of a time.
+type counts struct {
+	all, lists, refused int
+	// bySecond and listsBySecond begin with the time.
+	bySecond, listsBySecond []float64
+}
+
+// count counts the requests from a moment on.
+func count(all []request, from time.Time, length time.Duration) counts {
+	seconds := int((length + time.Second - 1) / time.Second)
+	c := counts{bySecond: make([]float64, seconds), listsBySecond: make([]float64, seconds)}
+	for _, r := range all {
+		after := r.at.Sub(from)
+		if after < 0 || after >= length {
+			continue
+		}
+		if r.refused > 0 {
+			c.refused++
+			continue
+		}
+		c.all++
+		c.bySecond[after/time.Second]++
+		if r.list {
+			c.lists++
+			c.listsBySecond[after/time.Second]++
+		}
+	}
+	return c
+}

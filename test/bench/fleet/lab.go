@@ -1,0 +1,234 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"edgeway/test/bench/cgroup"
+	"edgeway/test/bench/kit"
+	"edgeway/test/e2e/cluster"
+)
+
+// lab is an API server in one network namespace, and room for hosts in another.
+type lab struct {
+	opts    options
+	dir     string
+	prefix  string
+	cluster *cluster.Cluster
+	group   *cgroup.Group
+	written int // changes made so far
+}
+
+func (l *lab) core() string  { return l.prefix + "core" }
+func (l *lab) edge() string  { return l.prefix + "edge" }
+func (l *lab) audit() string { return filepath.Join(l.dir, "audit.log") }
+
+// kubeconfig is one that the hosts may read.
+func (l *lab) kubeconfig() string { return filepath.Join(l.dir, "hosts", "kubeconfig") }
+
+func newLab(ctx context.Context, opts options) (*lab, error) {
+	dir, err := os.MkdirTemp("", "edgeway-fleet-")
+	if err != nil {
+		return nil, fmt.Errorf("directory of the fleet: %w", err)
+	}
+	l := &lab{opts: opts, dir: dir, prefix: fmt.Sprintf("ewfleet%d-", os.Getpid())}
+	if err := l.setup(ctx); err != nil {
+		l.close()
+		return nil, err
+	}
+	return l, nil
+}
+
+func (l *lab) setup(ctx context.Context) error {
+	err := kit.IP(ctx,
+		"netns add "+l.core(), "netns add "+l.edge(),
+		"-n "+l.core()+" link set lo up", "-n "+l.edge()+" link set lo up",
+		"-n "+l.core()+" link add eth0 type veth peer name eth0 netns "+l.edge(),
+		"-n "+l.core()+" addr add 172.20.0.1/24 dev eth0", "-n "+l.edge()+" addr add 172.20.0.2/24 dev eth0",
+		"-n "+l.core()+" link set eth0 up", "-n "+l.edge()+" link set eth0 up")
+	if err != nil {
+		return err
+	}
+	if l.group, err = cgroup.New(l.prefix + "hosts"); err != nil {
+		return err
+	}
+	policy := filepath.Join(l.dir, "policy.yaml")
+	if err := os.WriteFile(policy, fmt.Appendf(nil, auditPolicy, cluster.Edgeway), 0o600); err != nil {
+		return fmt.Errorf("audit policy: %w", err)
+	}
+	l.cluster, err = cluster.Start(ctx, cluster.Options{
+		Netns: l.core(), Addr: netip.MustParseAddr("172.20.0.1"),
+		// Fairness and the numbers of requests are kube-apiserver's own again.
+		APIServer: []string{
+			"--audit-policy-file=" + policy, "--audit-log-path=" + l.audit(), "--audit-log-maxsize=4096",
+			"--enable-priority-and-fairness=true", "--max-requests-inflight=400", "--max-mutating-requests-inflight=200",
+		},
+	})
+	if err != nil {
+		return err
+	}
+	if err := l.copyKubeconfig(); err != nil {
+		return fmt.Errorf("kubeconfig of the hosts: %w", err)
+	}
+	return l.cluster.Load(ctx, cluster.Load{Services: l.opts.services, Endpoints: l.opts.endpoints})
+}
+
+func (l *lab) copyKubeconfig() error {
+	text, err := os.ReadFile(l.cluster.Kubeconfig(cluster.Edgeway))
+	if err != nil {
+		return err
+	}
+	if err := os.Mkdir(filepath.Dir(l.kubeconfig()), 0o711); err != nil {
+		return err
+	}
+	if err := os.WriteFile(l.kubeconfig(), text, 0o600); err != nil {
+		return err
+	}
+	return errors.Join(os.Chmod(l.dir, 0o711), os.Chown(l.kubeconfig(), hostsUser, 0))
+}
+
+func (l *lab) close() {
+	if l.group != nil {
+		l.group.Close()
+	}
+	if l.cluster != nil {
+		l.cluster.Stop()
+	}
+	// The run's own context may be over.
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	for _, name := range []string{l.edge(), l.core()} {
+		_ = kit.IP(ctx, "netns del "+name)
+	}
+	_ = os.RemoveAll(l.dir)
+}
+
+// fleet is the process with all hosts.
+type fleet struct {
+	cmd   *exec.Cmd
+	state atomic.Pointer[state]
+}
+
+// start starts the hosts; a selector that is empty has them watch all Services.
+func (l *lab) start(selector string) (*fleet, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("own program: %w", err)
+	}
+	f := &fleet{cmd: exec.Command("ip", "netns", "exec", l.edge(),
+		self, hostsCommand, strconv.Itoa(l.opts.hosts), l.kubeconfig(), selector)}
+	f.cmd.Stderr = os.Stderr
+	lines, err := f.cmd.StdoutPipe()
+	if err != nil {
+		return nil, fmt.Errorf("output of the hosts: %w", err)
+	}
+	if err := l.group.Start(f.cmd); err != nil {
+		return nil, fmt.Errorf("start of the hosts: %w", err)
+	}
+	f.state.Store(&state{})
+	go func() {
+		for in := json.NewDecoder(lines); ; {
+			var s state
+			if in.Decode(&s) != nil {
+				return // the process has ended
+			}
+			f.state.Store(&s)
+		}
+	}()
+	return f, nil
+}
+
+func (f *fleet) stop() error { return kit.Stop(f.cmd, 30*time.Second) }
+
+// await waits until the hosts' state is as wanted.
+func (f *fleet) await(ctx context.Context, what string, wanted func(state) bool) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
+	defer cancel()
+	for !wanted(*f.state.Load()) {
+		if err := sleep(ctx, 100*time.Millisecond); err != nil {
+			return fmt.Errorf("wait until %s: %w; the hosts: %+v", what, err, *f.state.Load())
+		}
+	}
+	return nil
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
+
+// usage is what was used up to a moment.
+type usage struct {
+	at time.Time
+	// bytes are those that came to the hosts, packets included.
+	bytes float64
+	// hosts and server are CPU times in seconds; memory is the server's, in bytes.
+	hosts, server, memory float64
+}
+
+func (l *lab) usage() (u usage, err error) {
+	var cpu time.Duration
+	if cpu, err = l.group.CPU(); err != nil {
+		return u, err
+	}
+	u.at, u.hosts = time.Now(), cpu.Seconds()
+	proc := filepath.Join("/proc", strconv.Itoa(l.cluster.APIServerPID()))
+	stat, err := os.ReadFile(filepath.Join(proc, "stat"))
+	if err != nil {
+		return u, fmt.Errorf("CPU time of the API server: %w", err)
+	}
+	if u.server, u.memory, err = parseStat(string(stat)); err != nil {
+		return u, err
+	}
+	err = cluster.InNetns(l.edge(), func() error {
+		// Not /proc/net: that is of the process's first thread.
+		dev, err := os.ReadFile("/proc/thread-self/net/dev")
+		if err == nil {
+			u.bytes, err = parseReceived(string(dev), "eth0")
+		}
+		return err
+	})
+	return u, err
+}
+
+// parseStat reads CPU time in seconds and resident memory in bytes out of /proc/PID/stat: see proc_pid_stat(5). Linux
+// tells times in hundredths of a second there, whatever its own tick is.
+func parseStat(text string) (cpu, memory float64, err error) {
+	// The second field is the name, in parentheses.
+	fields := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
+	if len(fields) < 22 {
+		return 0, 0, fmt.Errorf("stat of a process has %d fields", len(fields))
+	}
+	var values [3]float64 // fields 14, 15 and 24
+	for i, n := range []int{11, 12, 21} {
+		if values[i], err = strconv.ParseFloat(fields[n], 64); err != nil {
+			return 0, 0, fmt.Errorf("stat of a process: %w", err)
+		}
+	}
+	return (values[0] + values[1]) / 100, values[2] * float64(os.Getpagesize()), nil
+}
+
+// parseReceived reads how many bytes a device has received out of /proc/net/dev.
+func parseReceived(text, device string) (float64, error) {
+	for line := range strings.Lines(text) {
+		name, figures, _ := strings.Cut(line, ":")
+		if fields := strings.Fields(figures); strings.TrimSpace(name) == device && len(fields) > 0 {
+			return strconv.ParseFloat(fields[0], 64)
+		}
+	}
+	return 0, fmt.Errorf("no device %s", device)
+}

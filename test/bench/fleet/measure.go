@@ -1,0 +1,208 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"time"
+
+	"edgeway/test/e2e/cluster"
+)
+
+// tenths is how many parts of the Services a selector can pick one of.
+const tenths = 10
+
+// measureAll measures every program in turn on one API server.
+func measureAll(ctx context.Context, opts options, r results) error {
+	l, err := newLab(ctx, opts)
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	for _, p := range programs() {
+		log.Info("measuring", "watches", p)
+		if err := l.measure(ctx, p, r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// measure measures one program from its start to its end.
+func (l *lab) measure(ctx context.Context, program string, r results) error {
+	m := &measuring{lab: l, program: program, results: r}
+	if program != nobody {
+		r.add(hostsMeasure, program, float64(l.opts.hosts))
+		if err := m.begin(ctx); err != nil {
+			return err
+		}
+		defer func() { _ = m.fleet.stop() }() // it is at the end
+	}
+	if err := m.over(ctx, atRest, func() error { return sleep(ctx, l.opts.rest) }); err != nil {
+		return err
+	}
+	if err := m.over(ctx, changing, func() error { return l.change(ctx) }); err != nil {
+		return err
+	}
+	return m.restart(ctx)
+}
+
+// measuring is one program at work.
+type measuring struct {
+	*lab
+	program string
+	fleet   *fleet // nil: nobody
+	results results
+}
+
+func (m *measuring) hosts() float64 {
+	if m.fleet == nil {
+		return 0
+	}
+	return float64(m.opts.hosts)
+}
+
+// add records a figure of all hosts as that of one of them.
+func (m *measuring) add(what measure, ofAll float64) {
+	if n := m.hosts(); n > 0 {
+		m.results.add(what, m.program, ofAll/n)
+	}
+}
+
+// begin starts the hosts and waits until each has all Services and watches for changes.
+func (m *measuring) begin(ctx context.Context) error {
+	selector := ""
+	if m.program == tenth {
+		selector = cluster.LabelTenth + "=0"
+	}
+	before, err := m.usage()
+	if err != nil {
+		return err
+	}
+	if m.fleet, err = m.start(selector); err != nil {
+		return err
+	}
+	if err := m.fleet.await(ctx, "all hosts are in sync", func(s state) bool { return s.Synced == m.opts.hosts }); err != nil {
+		return err
+	}
+	after, err := m.usage()
+	if err != nil {
+		return err
+	}
+	m.add(startBytes, after.bytes-before.bytes)
+	// A list is a watch, which is replaced ten seconds after its end.
+	return sleep(ctx, 15*time.Second)
+}
+
+// over measures what happens while something is done.
+func (m *measuring) over(ctx context.Context, when phase, do func() error) error {
+	before, err := m.usage()
+	if err != nil {
+		return err
+	}
+	if err := do(); err != nil {
+		return err
+	}
+	after, err := m.usage()
+	if err != nil {
+		return err
+	}
+	requests, err := readAudit(m.audit())
+	if err != nil {
+		return err
+	}
+	took := after.at.Sub(before.at)
+	m.add(when.of(requestRate), float64(count(requests, before.at, took).all)/took.Seconds())
+	m.add(when.of(byteRate), (after.bytes-before.bytes)/took.Seconds())
+	m.add(when.of(hostCPU), (after.hosts-before.hosts)/took.Seconds())
+	m.results.add(when.of(serverCPU), m.program, (after.server-before.server)/took.Seconds())
+	m.results.add(when.of(serverMemory), m.program, after.memory)
+	return nil
+}
+
+// change replaces endpoints of Services at random, at an even pace.
+func (l *lab) change(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*l.opts.busy)
+	defer cancel()
+	pace := time.NewTicker(time.Second / time.Duration(l.opts.rate))
+	defer pace.Stop()
+	for range int(l.opts.busy.Seconds() * float64(l.opts.rate)) {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-pace.C:
+		}
+		l.written++
+		i := rand.IntN(l.opts.services)
+		slice := cluster.Slice(i, l.opts.endpoints)
+		slice.Endpoints[l.written%l.opts.endpoints].Addresses[0] = cluster.EndpointAddr(i, 8+l.written%8).String()
+		if err := l.cluster.UpdateSlice(ctx, slice); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// restart measures how the hosts come back to an API server that was away.
+func (m *measuring) restart(ctx context.Context) error {
+	before, err := m.usage()
+	if err != nil {
+		return err
+	}
+	stopped := time.Now()
+	m.cluster.StopAPIServer()
+	if err := sleep(ctx, m.opts.down); err != nil {
+		return err
+	}
+	if err := m.cluster.StartAPIServer(ctx); err != nil {
+		return err
+	}
+	ready := time.Now()
+	if m.fleet != nil {
+		err := m.fleet.await(ctx, "all hosts have heard from the API server", func(s state) bool {
+			return s.Faulty == 0 && s.Synced == m.opts.hosts && s.Contact.After(stopped)
+		})
+		if err != nil {
+			return err
+		}
+		m.results.add(backHeard, m.program, time.Since(ready).Seconds())
+	}
+	if err := sleep(ctx, time.Until(ready.Add(m.opts.back))); err != nil {
+		return err
+	}
+	after, err := m.usage()
+	if err != nil {
+		return err
+	}
+	m.results.add(back.of(serverCPU), m.program, after.server) // the process is new
+	m.results.add(back.of(serverMemory), m.program, after.memory)
+	m.add(back.of(bytesEach), after.bytes-before.bytes)
+	m.add(back.of(hostCPU), after.hosts-before.hosts)
+	return m.requestsSince(stopped)
+}
+
+// requestsSince records the requests from the first one after a moment on.
+func (m *measuring) requestsSince(stopped time.Time) error {
+	all, err := readAudit(m.audit())
+	if err != nil || m.fleet == nil {
+		return err
+	}
+	first := slices.IndexFunc(all, func(r request) bool { return r.at.After(stopped) })
+	if first < 0 {
+		return nil
+	}
+	c := count(all, all[first].at, m.opts.back)
+	m.add(back.of(requestsEach), float64(c.all))
+	m.add(back.of(listsEach), float64(c.lists))
+	m.results.add(back.of(refused), m.program, float64(c.refused))
+	m.results.add(back.of(mostRequests), m.program, slices.Max(c.bySecond))
+	m.results.add(back.of(mostLists), m.program, slices.Max(c.listsBySecond))
+	for i := range c.bySecond {
+		m.results.add(bySecond, m.program, c.bySecond[i])
+		m.results.add(listsBySecond, m.program, c.listsBySecond[i])
+	}
+	return nil
+}

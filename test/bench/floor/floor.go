@@ -1,0 +1,154 @@
+// Package floor is the least that a service proxy can do: it watches the EndpointSlices of a cluster.Load, and each event
+// becomes one prepared transaction on a netlink socket that stays open. It checks nothing, merges nothing, remembers
+// nothing on disk and knows one kind of Service. What Edgeway takes beside it, in the same run, is what all the rest costs.
+package floor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	discoveryv1client "k8s.io/client-go/kubernetes/typed/discovery/v1"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"edgeway/test/e2e/cluster"
+)
+
+// ruleset leads a connection to one of the endpoints of its Service at random, and refuses one to a Service that has none,
+// as Edgeway does: a packet that nobody answers would make the one who tries wait.
+const ruleset = `table ip floor {
+	map endpoints {
+		type ipv4_addr . mark : ipv4_addr . inet_service
+	}
+	chain output {
+		type nat hook output priority -100
+		ip daddr %[1]s meta mark set numgen random mod %[2]d
+		ip protocol tcp dnat ip to ip daddr . meta mark map @endpoints
+	}
+	chain refuse {
+		type filter hook output priority 0
+		ip daddr %[1]s reject with tcp reset
+	}
+}
+`
+
+// proxy is one bare program at work.
+type proxy struct {
+	slices discoveryv1client.EndpointSliceInterface
+	table  *table
+	// known has the endpoints of each slice as the kernel has them, by name of the slice.
+	known map[string][]element
+}
+
+// Run programs this network namespace for all Services, and then for what changes, until ctx ends. All Services have as
+// many endpoints as the first one. The namespace must have no rules of an earlier one.
+func Run(ctx context.Context, kubeconfig string) error {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return fmt.Errorf("kubeconfig: %w", err)
+	}
+	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf
+	client, err := discoveryv1client.NewForConfig(config)
+	if err != nil {
+		return fmt.Errorf("client: %w", err)
+	}
+	p := &proxy{slices: client.EndpointSlices(metav1.NamespaceAll), known: map[string][]element{}}
+	if p.table, err = openTable(); err != nil {
+		return err
+	}
+	defer p.table.close()
+	version, err := p.begin(ctx)
+	for err == nil {
+		version, err = p.follow(ctx, version)
+	}
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// begin programs all slices that there are, and gives the version to watch from.
+func (p *proxy) begin(ctx context.Context) (string, error) {
+	list, err := p.slices.List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+	if err != nil {
+		return "", fmt.Errorf("list of EndpointSlices: %w", err)
+	}
+	var all []element
+	endpoints := 1
+	for i := range list.Items {
+		elements := elementsOf(&list.Items[i])
+		p.known[list.Items[i].Name] = elements
+		all, endpoints = append(all, elements...), max(endpoints, len(elements))
+	}
+	cmd := exec.CommandContext(ctx, "nft", "-f", "-")
+	cmd.Stdin = strings.NewReader(fmt.Sprintf(ruleset, cluster.ServiceCIDRs()[0], endpoints))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("rules: %w: %s", err, out)
+	}
+	return list.ResourceVersion, p.table.commit(nil, all)
+}
+
+// follow programs what changes after a version, until the watch ends, and gives the version that it came to.
+func (p *proxy) follow(ctx context.Context, version string) (string, error) {
+	w, err := p.slices.Watch(ctx, metav1.ListOptions{ResourceVersion: version, AllowWatchBookmarks: true})
+	if err != nil {
+		return version, fmt.Errorf("watch of EndpointSlices: %w", err)
+	}
+	defer w.Stop()
+	for e := range w.ResultChan() {
+		if e.Type == watch.Error {
+			return version, fmt.Errorf("watch of EndpointSlices: %w", apierrors.FromObject(e.Object))
+		}
+		slice, ok := e.Object.(*discoveryv1.EndpointSlice)
+		if !ok {
+			return version, errors.New("watch of EndpointSlices: another object")
+		}
+		version = slice.ResourceVersion
+		if e.Type == watch.Bookmark {
+			continue
+		}
+		var next []element
+		if e.Type != watch.Deleted {
+			next = elementsOf(slice)
+		}
+		if err := p.table.commit(differences(p.known[slice.Name], next)); err != nil {
+			return version, err
+		}
+		p.known[slice.Name] = next
+	}
+	return version, ctx.Err()
+}
+
+// elementsOf gives what leads to the endpoints of a slice. A slice of nobody's Load has none.
+func elementsOf(slice *discoveryv1.EndpointSlice) (all []element) {
+	i, ok := cluster.ServiceNumber(slice.Name)
+	if !ok {
+		return nil
+	}
+	for j, e := range slice.Endpoints {
+		all = append(all, newElement(cluster.ClusterIP(i), j, e.Addresses[0]))
+	}
+	return all
+}
+
+// differences gives what of before is gone and what of now is new.
+func differences(before, now []element) (gone, come []element) {
+	for i := range max(len(before), len(now)) {
+		switch {
+		case i >= len(now):
+			gone = append(gone, before[i])
+		case i >= len(before):
+			come = append(come, now[i])
+		case before[i] != now[i]:
+			gone, come = append(gone, before[i]), append(come, now[i])
+		}
+	}
+	return gone, come
+}
