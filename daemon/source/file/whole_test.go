@@ -377,6 +377,7 @@ func TestAReadingThatGoesOn(t *testing.T) {
 				time.Sleep(late * 9 / 10)
 				r.moved()
 			}
+			synctest.Wait()
 			if st := s.Status(); st.Err != "" || sink.synced != 1 {
 				t.Errorf("while files are read: %+v, synced %d times", st, sink.synced)
 			}
