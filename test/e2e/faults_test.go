@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -182,10 +183,13 @@ func (r *faultRow) mend() {
 	r.proxy.begin(nil)
 }
 
+// told is what the health says of a source that gives nothing: nobody answers, or somebody refuses.
+var told = regexp.MustCompile(`Source kube (is unreachable|answers, but has given nothing)`)
+
 // watch looks at the daemon while the fault lasts.
 func (r *faultRow) watch() {
 	r.oldest = max(r.oldest, r.stale())
-	if _, body, err := r.d.get(healthAddr, "/healthz"); r.noticed == 0 && err == nil && strings.Contains(body, "Source kube is unreachable") {
+	if _, body, err := r.d.get(healthAddr, "/healthz"); r.noticed == 0 && err == nil && told.MatchString(body) {
 		r.noticed = time.Since(r.began)
 	}
 }
