@@ -49,7 +49,6 @@ type feed struct {
 	watches pace // watches that go on where the last one ended
 
 	expired atomic.Int32 // watches in a row that began too late
-	silent  atomic.Int32 // watches in a row that ended without an event
 	// streamErr is the error of the last attempt to get the list as a stream; used by the
 	// reflector's goroutine alone.
 	streamErr error
@@ -228,13 +227,11 @@ func (f *feed) watch(ctx context.Context, o metav1.ListOptions) (watch.Interface
 
 // watchTime is short when it is in doubt whether the API server works, as after a watch without a
 // bookmark at its end, which a busy server may be too late to send: a watch that ends soon brings one soon.
-// Each that is silent makes the next one longer, or all hosts would ask a busy server five times as often.
 func (f *feed) watchTime() time.Duration {
-	if contact, fault := f.health.get(); fault.text == "" && time.Since(contact) <= probeTimeout {
-		return watchTimeout + rand.N(watchJitter)
+	if contact, fault := f.health.get(); fault.text != "" || time.Since(contact) > probeTimeout {
+		return probeTimeout
 	}
-	limit := probeTimeout << max(0, min(f.silent.Load()-1, 2))
-	return limit + rand.N(limit/5)
+	return watchTimeout + rand.N(watchJitter)
 }
 
 // watchFailed gives the error that makes the reflector (client-go v0.37.2) do what is needed.
@@ -251,9 +248,8 @@ func (f *feed) watchFailed(ctx context.Context, x *exchange, err error) error {
 		return err
 	}
 	fault := f.failed(ctx, x, err)
-	if ctx.Err() == nil && (x.lost() != nil || isOverloaded(err) || f.required && isDenied(err)) {
-		// The reflector goes on with the watch after this one; it need not list again. An API server that starts
-		// denies everything until it has read its rules: no host shall list everything for that.
+	if ctx.Err() == nil && (x.lost() != nil || isOverloaded(err)) {
+		// The reflector goes on with the watch after this one; it need not list again.
 		return apierrors.NewTooManyRequestsError(fault.Error())
 	}
 	return err

@@ -94,7 +94,6 @@ func (g *guard) take(ctx context.Context, e watch.Event) bool {
 	}
 	g.heard = true
 	g.feed.expired.Store(0)
-	g.feed.silent.Store(0)
 	g.feed.ok()
 	return true
 }
@@ -143,15 +142,7 @@ func (g *guard) ended(ctx context.Context, lasted time.Duration) {
 		g.fail(ctx, errHalfList)
 	case lasted < atOnce:
 		g.fail(ctx, errAtOnce)
-	default:
-		g.silentEnd(contact)
-	}
-}
-
-// silentEnd is that of a watch that lasted and brought nothing.
-func (g *guard) silentEnd(contact time.Time) {
-	g.feed.silent.Add(1)
-	if time.Since(contact) > doubt {
+	case time.Since(contact) > doubt:
 		expired := apierrors.NewResourceExpired("no event for too long")
 		g.pass(watch.Event{Type: watch.Error, Object: &expired.ErrStatus})
 	}
