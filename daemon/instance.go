@@ -160,7 +160,7 @@ func (i *instance) newStages(ctx context.Context) error {
 	if err := i.newStage(ctx, i.component, env); err != nil {
 		return fmt.Errorf("backend %s: %w", i.component.Name, err)
 	}
-	followers := followers(i.cfg, i.opts.Lasting)
+	followers := followers(i.cfg, i.component, i.opts.Lasting)
 	for _, f := range followers {
 		switch {
 		case !f.on:

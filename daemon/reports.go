@@ -31,7 +31,7 @@ func (i *instance) controlOptions() control.Options {
 		State:  i.state,
 		Facts:  i.facts,
 		Out:    func(sp *plan.ServicePort) []string { return i.checks.out(i.pipeline.State(), sp) },
-		Gaps:   gaps(i.component, followers(i.cfg, i.opts.Lasting)),
+		Gaps:   gaps(i.component, followers(i.cfg, i.component, i.opts.Lasting)),
 		Way:    nodeinfo.WayTo,
 		Reload: i.opts.Reload,
 	}

@@ -124,6 +124,11 @@ type Traits struct {
 	Devices []string
 	// DropIn is the file among the package's examples that systemd's unit needs as a drop-in for it; empty: none.
 	DropIn string
+	// Tables are names of the tables of nftables that are its own.
+	Tables []string
+	// NoFastPath is a sentence that says why connections that a backend translates may not leave the way through the
+	// rules; empty: they may. It is so where netfilter's connection tracking does not translate them.
+	NoFastPath string
 }
 
 // Env is what a Component is made with, and cleans up with.

@@ -1,0 +1,74 @@
+package flowtable
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"edgeway/proxiers"
+	"edgeway/proxiers/internal/nfttable"
+)
+
+// probe has nft and the kernel check a table that is never made, with a rule of each kind.
+func probe(ctx context.Context, opts Options) error {
+	nft, err := nfttable.FindProgram()
+	if err != nil {
+		return err
+	}
+	return try(ctx, nft, opts)
+}
+
+func try(ctx context.Context, nft *nfttable.Program, opts Options) error {
+	sample := &contents{}
+	sample.of[ports4] = []string{"tcp . 192.0.2.1 . 80"}
+	commands := strings.ReplaceAll(whole(sample, []string{"lo"}, opts), tableName, tableName+"-probe")
+	err := nft.Check(ctx, commands)
+	if errors.Is(err, proxiers.ErrUnsupported) {
+		err = fmt.Errorf("the flowtable of nftables (CONFIG_NF_FLOW_TABLE_INET and CONFIG_NFT_FLOW_OFFLOAD, modules nf_flow_table_inet and nft_flow_offload) is missing: %w", err)
+	}
+	return err
+}
+
+// probe finds out whether this host has what is needed. What it lacks is no error of a sync: all else works.
+func (f *follower) probe(ctx context.Context) error {
+	if f.nft == nil {
+		return nil
+	}
+	err := try(ctx, f.nft, f.opts)
+	if err != nil && !errors.Is(err, proxiers.ErrUnsupported) {
+		return err
+	}
+	if err == nil {
+		err = f.account()
+	}
+	f.mu.Lock()
+	before := f.unavailable
+	f.unavailable = err
+	f.mu.Unlock()
+	if err != nil && before == nil {
+		f.env.Logger.Warn("no fast path on this host, all connections take the rules", "error", err)
+	}
+	return nil
+}
+
+// accountFile says whether the kernel counts the packets of connections that begin.
+const accountFile = "/proc/sys/net/netfilter/nf_conntrack_acct"
+
+// account has the kernel count packets, if a number of them matters.
+func (f *follower) account() error {
+	if f.opts.AfterPackets == 0 {
+		return nil
+	}
+	now, err := os.ReadFile(accountFile)
+	if err == nil && strings.TrimSpace(string(now)) == "0" {
+		if err = os.WriteFile(accountFile, []byte("1"), 0); err == nil {
+			f.env.Logger.Info("kernel setting changed", "file", accountFile, "from", 0, "to", 1)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("count packets of connections, which fastpath.after_packets needs: %w", err)
+	}
+	return nil
+}
