@@ -104,6 +104,7 @@ func (i *instance) assemble(ctx context.Context) error {
 	if err := i.newStages(ctx); err != nil {
 		return err
 	}
+	i.health.Include(i.fastPath().conditions, "fast-path")
 	i.metrics = metrics.New(i.metricsOptions())
 	healthy := i.health.Healthy // of a complete instance: clients ask at any time
 	i.opts.Lasting.healthy.Store(&healthy)

@@ -79,6 +79,30 @@ type Listener interface {
 	Waiting() []Waiting
 }
 
+// Offloading is what a Proxier tells of connections that it has taken off the way through the rules.
+type Offloading struct {
+	// Devices are those between which it does so, sorted.
+	Devices []string
+	// Services are those ServicePorts that opted in, in plan order.
+	Services []OffloadedService
+}
+
+// OffloadedService is a ServicePort with its connections that are off the rules now. Packets and Bytes are theirs since they
+// began, and zero where the kernel does not count them.
+type OffloadedService struct {
+	Service        *plan.ServicePort
+	Flows          int
+	Packets, Bytes uint64
+}
+
+// Offloader is a Proxier that takes connections off the way through the rules. Both methods may be called from any goroutine.
+type Offloader interface {
+	// Unavailable says why it cannot on this host; nil: it can.
+	Unavailable() error
+	// Offloading asks the kernel, which walks over all connections that it tracks.
+	Offloading(ctx context.Context) (Offloading, error)
+}
+
 // Component is a backend or a follower: how to check whether it can run here, to make it, and to remove
 // what it left. All functions may be nil.
 type Component struct {

@@ -87,6 +87,9 @@ type follower struct {
 	// unavailable is why there is no fast path on this host; nil: there is.
 	unavailable error
 	plan        *plan.Plan
+	// offloads are names of the devices of the flowtable.
+	offloads []string
+	writes   counts
 }
 
 // newFollower opens sockets in the network namespace of the calling thread. It changes nothing.
@@ -114,7 +117,7 @@ func (f *follower) Apply(ctx context.Context, change proxiers.Change) error {
 		return f.full(ctx, change.Next)
 	}
 	f.note(change.Next)
-	if f.blocked() != nil || !concerned(change) {
+	if f.Unavailable() != nil || !concerned(change) {
 		return nil
 	}
 	next := contentsOf(change.Next, f.env.Families)
@@ -126,7 +129,7 @@ func (f *follower) Apply(ctx context.Context, change proxiers.Change) error {
 	case only && !f.have.idle():
 		err = f.commit(ctx, more.elements())
 	default:
-		err = f.rewrite(ctx, next)
+		err = f.rewrite(ctx, next, ofServices)
 	}
 	if err != nil {
 		f.have = nil
@@ -144,14 +147,14 @@ func (f *follower) full(ctx context.Context, next *plan.Plan) error {
 	if err := f.probe(ctx); err != nil {
 		return err
 	}
-	if f.blocked() != nil {
+	if f.Unavailable() != nil {
 		return nil
 	}
 	if err := f.links.watch(&f.watching); err != nil {
 		return err
 	}
 	wanted := contentsOf(next, f.env.Families)
-	if err := f.rewrite(ctx, wanted); err != nil {
+	if err := f.rewrite(ctx, wanted, ofSync); err != nil {
 		return fmt.Errorf("full sync: %w", err)
 	}
 	f.have = wanted
@@ -165,8 +168,8 @@ func (f *follower) note(p *plan.Plan) {
 	f.plan = p
 }
 
-// blocked says why there is no fast path on this host.
-func (f *follower) blocked() error {
+// Unavailable implements proxiers.Offloader.
+func (f *follower) Unavailable() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.unavailable
@@ -176,7 +179,7 @@ func (f *follower) blocked() error {
 const attempts = 5
 
 // rewrite writes the table anew, so that all connections are with the rules again.
-func (f *follower) rewrite(ctx context.Context, wanted *contents) error {
+func (f *follower) rewrite(ctx context.Context, wanted *contents, why reason) error {
 	f.settled()
 	for attempt := 1; ; attempt++ {
 		devices, err := f.deviceList(wanted)
@@ -185,13 +188,22 @@ func (f *follower) rewrite(ctx context.Context, wanted *contents) error {
 		}
 		err = f.commit(ctx, whole(wanted, names(devices), f.opts))
 		if err == nil {
-			f.devices = devices
+			f.use(devices)
+			f.writes[why].Add(1)
 			return nil
 		}
 		if !nfttable.Missing(err) || attempt == attempts {
 			return err
 		}
 	}
+}
+
+// use notes the devices of the flowtable.
+func (f *follower) use(devices map[int]string) {
+	f.devices = devices
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.offloads = names(devices)
 }
 
 // settled says that what was noticed so far is done with the transaction that comes.
@@ -236,7 +248,7 @@ func (f *follower) Tend(ctx context.Context) error {
 	var err error
 	switch {
 	case anew:
-		err = f.rewrite(ctx, f.have)
+		err = f.rewrite(ctx, f.have, ofRules)
 	case look:
 		err = f.addDevices(ctx)
 	}
@@ -278,7 +290,7 @@ func (f *follower) addDevices(ctx context.Context) error {
 			err = f.commit(ctx, flowtable(names(fresh)))
 		}
 		if err == nil {
-			f.devices = devices
+			f.use(devices)
 			return nil
 		}
 		if !nfttable.Missing(err) || attempt == attempts {
