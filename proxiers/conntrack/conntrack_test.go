@@ -52,7 +52,7 @@ func planOf(services ...*plan.ServicePort) *plan.Plan {
 
 // service has the frontends "ADDR:PORT" or ":NODEPORT".
 func service(s ctnetlink.Scope, name string, frontends []string, serving ...string) *plan.ServicePort {
-	svc := &plan.ServicePort{Name: plan.ServicePortName{Namespace: "default", Name: name, Protocol: s.protocol}, Family: s.family}
+	svc := &plan.ServicePort{Name: plan.ServicePortName{Namespace: "default", Name: name, Protocol: s.Protocol}, Family: s.Family}
 	for _, f := range frontends {
 		if f[0] == ':' {
 			var port uint16
@@ -352,7 +352,7 @@ func TestTheSocketIsKept(t *testing.T) {
 	if s.to(other, 0); kept == nil || s.follower.table != kept {
 		t.Error("another socket is used")
 	}
-	kept.close()
+	kept.Close()
 	if err := s.follower.Apply(t.Context(), proxiers.NewChange(other, one)); err == nil || s.follower.table != nil {
 		t.Errorf("error %v by a socket that is closed", err)
 	}

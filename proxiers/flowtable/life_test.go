@@ -35,7 +35,7 @@ func TestWithout(t *testing.T) {
 	if err := f.Apply(t.Context(), proxiers.NewChange(base, plantest.Plan(plantest.Node()))); err != nil {
 		t.Errorf("partial sync: %v", err)
 	}
-	if f.blocked() == nil {
+	if f.Unavailable() == nil {
 		t.Error("nobody would know")
 	}
 }
@@ -64,7 +64,7 @@ func TestTakes(t *testing.T) {
 // Bits of the mark that others have set keep nothing from the fast path, and stay.
 func TestForeignMarks(t *testing.T) {
 	w := newWorld(t, Options{}, nftables.Component())
-	w.nft("add chain inet watch mark { type filter hook prerouting priority -150; }; add rule inet watch mark meta mark set 0xff010000" +
+	w.nft("add chain inet watch marks { type filter hook prerouting priority -150; }; add rule inet watch marks meta mark set 0xff010000" +
 		"; add counter inet watch kept; add counter inet watch changed" +
 		"; add chain inet watch after { type filter hook postrouting priority 300; }" +
 		"; add rule inet watch after meta mark 0xff010000 counter name kept; add rule inet watch after meta mark != 0xff010000 iifname client counter name changed")

@@ -26,7 +26,7 @@ func try(ctx context.Context, nft *nfttable.Program, opts Options) error {
 	commands := strings.ReplaceAll(whole(sample, []string{"lo"}, opts), tableName, tableName+"-probe")
 	err := nft.Check(ctx, commands)
 	if errors.Is(err, proxiers.ErrUnsupported) {
-		err = fmt.Errorf("the flowtable of nftables (CONFIG_NF_FLOW_TABLE_INET and CONFIG_NFT_FLOW_OFFLOAD, modules nf_flow_table_inet and nft_flow_offload) is missing: %w", err)
+		err = fmt.Errorf("this kernel has no flowtable (modules nf_flow_table_inet and nft_flow_offload): %w", err)
 	}
 	return err
 }

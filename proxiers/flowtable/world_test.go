@@ -77,6 +77,10 @@ func newWorld(t *testing.T, opts Options, backend proxiers.Component) *world {
 		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)), Families: both, MasqueradeBit: 14,
 		Drift: func(string) { w.drifted.Store(true); w.poke() }, Wake: w.poke, Progress: func(int, int) {},
 	}
+	// The connections of the test before have the same ports.
+	if err := w.lab.Node.FlushConntrack(); err != nil {
+		t.Fatal(err)
+	}
 	w.nft("add table inet watch; add counter inet watch seen; add chain inet watch forward { type filter hook forward priority -200; }; add rule inet watch forward counter name seen")
 	w.start()
 	t.Cleanup(func() {

@@ -226,7 +226,7 @@ func unseen(t *testing.T, ours reflect.Type, tag, path string, seen map[string]i
 		return
 	}
 	for f := range ours.Fields() {
-		if f.Tag.Get(tag) != "" && f.Type != reflect.TypeFor[metav1.TypeMeta]() && f.Type != reflect.TypeFor[api.Unread]() {
+		if f.Tag.Get(tag) != "" && f.Tag.Get("kep") == "" && f.Type != reflect.TypeFor[metav1.TypeMeta]() && f.Type != reflect.TypeFor[api.Unread]() {
 			unseen(t, f.Type, tag, path+"."+f.Name, seen)
 		}
 	}

@@ -2,7 +2,6 @@ package jobs
 
 import (
 	"testing"
-	"time"
 
 	"edgeway/test/vm"
 	"edgeway/test/vm/vmtest"
