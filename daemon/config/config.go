@@ -270,7 +270,7 @@ func Default() *Config {
 			MaxServiceEndpoints: 50000,
 			MaxServiceFrontends: 20000,
 			MaxServiceRanges:    20000,
-			MinSyncPeriod:       10 * time.Millisecond,
+			MinSyncPeriod:       time.Millisecond,
 			FullSyncPeriod:      time.Hour,
 		},
 		Nftables:  Nftables{Netlink: NetlinkAuto},
