@@ -47,7 +47,9 @@ func fastPath(_ context.Context, h *Host) (out []finding.Finding) {
 }
 
 // forwardsLegacy says that a table of iptables has a chain for what is forwarded.
-func forwardsLegacy(table string) bool { return slices.Contains([]string{"filter", "mangle", "security"}, table) }
+func forwardsLegacy(table string) bool {
+	return slices.Contains([]string{"filter", "mangle", "security"}, table)
+}
 
 // fastDevices finds endpoints behind devices that do not take part. It looks up some ways.
 func (h *Host) fastDevices(opted []*plan.ServicePort) (out []finding.Finding) {

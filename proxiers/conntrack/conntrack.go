@@ -109,12 +109,12 @@ func (f *follower) deleteStale(ctx context.Context, suspects suspects) error {
 	for _, family := range []plan.Family{plan.IPv4, plan.IPv6} {
 		start, deleted, looked := time.Now(), 0, false
 		for _, protocol := range []plan.Protocol{plan.TCP, plan.UDP, plan.SCTP} {
-			s := suspects[ctnetlink.Scope{family, protocol}]
+			s := suspects[ctnetlink.Scope{Family: family, Protocol: protocol}]
 			if len(s) == 0 {
 				continue
 			}
 			looked = true
-			n, err := deleteStale(f.table, ctnetlink.Scope{family, protocol}, s)
+			n, err := deleteStale(f.table, ctnetlink.Scope{Family: family, Protocol: protocol}, s)
 			deleted += n
 			if err != nil {
 				return fmt.Errorf("%s %s flows: %w", family, protocol, err)

@@ -14,9 +14,9 @@ import (
 )
 
 var (
-	udp4  = ctnetlink.Scope{plan.IPv4, plan.UDP}
-	udp6  = ctnetlink.Scope{plan.IPv6, plan.UDP}
-	sctp4 = ctnetlink.Scope{plan.IPv4, plan.SCTP}
+	udp4  = ctnetlink.Scope{Family: plan.IPv4, Protocol: plan.UDP}
+	udp6  = ctnetlink.Scope{Family: plan.IPv6, Protocol: plan.UDP}
+	sctp4 = ctnetlink.Scope{Family: plan.IPv4, Protocol: plan.SCTP}
 )
 
 // to applies the step to next and wants this number of flows deleted.
@@ -363,7 +363,7 @@ func TestTheSocketIsKept(t *testing.T) {
 func TestIrrelevantChangesDoNotReadTheTable(t *testing.T) {
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
-	tcp := ctnetlink.Scope{plan.IPv4, plan.TCP}
+	tcp := ctnetlink.Scope{Family: plan.IPv4, Protocol: plan.TCP}
 	base := []*plan.ServicePort{service(udp4, "dns", []string{vip}, first), service(tcp, "web", []string{"10.96.0.9:80"}, first)}
 	for name, next := range map[string][]*plan.ServicePort{
 		"nothing":           base,

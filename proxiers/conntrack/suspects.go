@@ -61,7 +61,7 @@ func (s suspects) addAll(p *plan.Plan) {
 	for _, svc := range p.Services {
 		tcp := svc.Name.Protocol == plan.TCP
 		for dst := range svc.Destinations(p.Node) {
-			s.set(ctnetlink.Scope{svc.Family, svc.Name.Protocol}, dst, rule{owned: true, endpoints: svc.Serving, unanswered: tcp})
+			s.set(ctnetlink.Scope{Family: svc.Family, Protocol: svc.Name.Protocol}, dst, rule{owned: true, endpoints: svc.Serving, unanswered: tcp})
 		}
 	}
 }
@@ -96,7 +96,7 @@ func (s suspects) compare(before, after *plan.ServicePort, nodeBefore, nodeAfter
 	if !slices.Contains(cleaned[:], svc.Name.Protocol) {
 		return
 	}
-	sc := ctnetlink.Scope{svc.Family, svc.Name.Protocol}
+	sc := ctnetlink.Scope{Family: svc.Family, Protocol: svc.Name.Protocol}
 	was, is := destinations(before, nodeBefore), destinations(after, nodeAfter)
 	all := before != nil && after != nil && lost(before.Serving, after.Serving)
 	for _, dst := range is {

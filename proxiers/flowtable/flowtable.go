@@ -117,7 +117,7 @@ func (f *follower) Apply(ctx context.Context, change proxiers.Change) error {
 		return f.full(ctx, change.Next)
 	}
 	f.note(change.Next)
-	if f.Unavailable() != nil || !concerned(change) {
+	if f.blocked() || !concerned(change) {
 		return nil
 	}
 	next := contentsOf(change.Next, f.env.Families)
@@ -147,7 +147,7 @@ func (f *follower) full(ctx context.Context, next *plan.Plan) error {
 	if err := f.probe(ctx); err != nil {
 		return err
 	}
-	if f.Unavailable() != nil {
+	if f.blocked() {
 		return nil
 	}
 	if err := f.links.watch(&f.watching); err != nil {
@@ -167,6 +167,8 @@ func (f *follower) note(p *plan.Plan) {
 	defer f.mu.Unlock()
 	f.plan = p
 }
+
+func (f *follower) blocked() bool { return f.Unavailable() != nil }
 
 // Unavailable implements proxiers.Offloader.
 func (f *follower) Unavailable() error {

@@ -10,6 +10,7 @@ import (
 
 	"edgeway/proxiers"
 	"edgeway/proxiers/internal/plantest"
+	"edgeway/proxiers/iptables"
 	"edgeway/proxiers/nftables"
 	"edgeway/proxiers/plan"
 	"edgeway/test/netlab"
@@ -59,6 +60,28 @@ func TestTakes(t *testing.T) {
 	w.wantRules("a connection of others", direct)
 	w.apply(w.web(1, func(s *plan.ServicePort) { s.Frontends[0].Port = endpointPort })...)
 	w.wantRules("a connection of others to the port of a Service", direct)
+}
+
+// What iptables translates is taken as well, and given back.
+func TestBesideIPTables(t *testing.T) {
+	for _, backend := range iptables.Components() {
+		if backend.Resolve != nil {
+			continue // an alias
+		}
+		t.Run(backend.Name, func(t *testing.T) {
+			if err := backend.Probe(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			w := newWorld(t, Options{}, backend)
+			w.apply(w.web(1)...)
+			tcp, udp := w.open(plan.TCP, service4, servicePort), w.open(plan.UDP, netlab.NodeAddr6, nodePort)
+			w.wantFast("TCP", tcp)
+			w.wantFast("UDP to a NodePort", udp)
+			w.apply(w.web(1, func(s *plan.ServicePort) { s.LongLived = false })...)
+			w.wantRules("TCP, after the opt-out", tcp)
+			w.wantRules("UDP, after the opt-out", udp)
+		})
+	}
 }
 
 // Bits of the mark that others have set keep nothing from the fast path, and stay.

@@ -100,22 +100,40 @@ func decodeTuple(data []byte) (t Tuple, protocol plan.Protocol) {
 	var src, dst netip.Addr
 	var srcPort, dstPort uint16
 	for part, nested := range attributes(data) {
-		for kind, value := range attributes(nested) {
-			switch {
-			case part == ctaTupleIP && (kind == ctaIPv4Src || kind == ctaIPv6Src):
-				src, _ = netip.AddrFromSlice(value)
-			case part == ctaTupleIP && (kind == ctaIPv4Dst || kind == ctaIPv6Dst):
-				dst, _ = netip.AddrFromSlice(value)
-			case part == ctaTupleProto && kind == ctaProtoNum:
-				protocol = plan.Protocol(number(value, 1))
-			case part == ctaTupleProto && kind == ctaProtoSrcPort:
-				srcPort = uint16(number(value, 2))
-			case part == ctaTupleProto && kind == ctaProtoDstPort:
-				dstPort = uint16(number(value, 2))
-			}
+		switch part {
+		case ctaTupleIP:
+			src, dst = decodeAddrs(nested)
+		case ctaTupleProto:
+			protocol, srcPort, dstPort = decodeProto(nested)
 		}
 	}
 	return Tuple{netip.AddrPortFrom(src, srcPort), netip.AddrPortFrom(dst, dstPort)}, protocol
+}
+
+func decodeAddrs(data []byte) (src, dst netip.Addr) {
+	for kind, value := range attributes(data) {
+		switch kind {
+		case ctaIPv4Src, ctaIPv6Src:
+			src, _ = netip.AddrFromSlice(value)
+		case ctaIPv4Dst, ctaIPv6Dst:
+			dst, _ = netip.AddrFromSlice(value)
+		}
+	}
+	return src, dst
+}
+
+func decodeProto(data []byte) (protocol plan.Protocol, src, dst uint16) {
+	for kind, value := range attributes(data) {
+		switch kind {
+		case ctaProtoNum:
+			protocol = plan.Protocol(number(value, 1))
+		case ctaProtoSrcPort:
+			src = uint16(number(value, 2))
+		case ctaProtoDstPort:
+			dst = uint16(number(value, 2))
+		}
+	}
+	return protocol, src, dst
 }
 
 // count adds the packets and bytes of one direction.
