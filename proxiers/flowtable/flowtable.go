@@ -26,6 +26,7 @@ package flowtable
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -177,27 +178,58 @@ func (f *follower) Unavailable() error {
 	return f.unavailable
 }
 
-// attempts is how often the table is written that names a device which has just gone: the kernel then refuses all of it.
-const attempts = 5
-
 // rewrite writes the table anew, so that all connections are with the rules again.
 func (f *follower) rewrite(ctx context.Context, wanted *contents, why reason) error {
 	f.settled()
-	for attempt := 1; ; attempt++ {
-		devices, err := f.deviceList(wanted)
-		if err != nil {
-			return err
-		}
-		err = f.commit(ctx, whole(wanted, names(devices), f.opts))
-		if err == nil {
-			f.use(devices)
-			f.writes[why].Add(1)
-			return nil
-		}
-		if !nfttable.Missing(err) || attempt == attempts {
-			return err
-		}
+	if wanted.idle() {
+		f.use(nil)
+		return f.commit(ctx, whole(wanted, nil, f.opts))
 	}
+	err := f.withDevices(ctx, func(devices map[int]string) string { return whole(wanted, names(devices), f.opts) })
+	if err == nil {
+		f.writes[why].Add(1)
+	}
+	return err
+}
+
+// addDevices has the flowtable know the devices that came since. Those that went have left it by themselves.
+func (f *follower) addDevices(ctx context.Context) error {
+	return f.withDevices(ctx, func(devices map[int]string) string {
+		fresh := maps.Clone(devices)
+		maps.DeleteFunc(fresh, func(index int, _ string) bool { _, known := f.devices[index]; return known })
+		if len(fresh) == 0 {
+			return ""
+		}
+		return flowtable(names(fresh))
+	})
+}
+
+// attempts is how often commands are tried that name a device which has just gone: the kernel then refuses all of them.
+const attempts = 5
+
+// withDevices runs commands about the devices that there are. After a refusal those are left out that have come or gone
+// meanwhile: on a host whose devices do so all the time the others must not wait for them.
+func (f *follower) withDevices(ctx context.Context, commands func(devices map[int]string) string) error {
+	devices, err := f.links.list(f.opts)
+	for attempt := 1; err == nil; attempt++ {
+		if text := commands(devices); text != "" {
+			err = f.commit(ctx, text)
+		}
+		switch {
+		case err == nil:
+			f.use(devices)
+			if attempt > 1 {
+				f.linksChanged()
+			}
+			return nil
+		case !nfttable.Missing(err) || attempt == attempts:
+			return fmt.Errorf("table with %d devices: %w", len(devices), err)
+		}
+		var now map[int]string
+		now, err = f.links.list(f.opts)
+		maps.DeleteFunc(devices, func(index int, name string) bool { return now[index] != name })
+	}
+	return err
 }
 
 // use notes the devices of the flowtable.
@@ -213,14 +245,6 @@ func (f *follower) settled() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.anew, f.look, f.written = time.Time{}, time.Time{}, time.Now()
-}
-
-// deviceList gives those that the flowtable needs.
-func (f *follower) deviceList(wanted *contents) (map[int]string, error) {
-	if wanted.idle() {
-		return nil, nil
-	}
-	return f.links.list(f.opts)
 }
 
 // commit has the kernel do a transaction of one notice.
@@ -273,32 +297,6 @@ func due(at *time.Time, now time.Time) bool {
 	}
 	*at = time.Time{}
 	return true
-}
-
-// addDevices has the flowtable know the devices that came since. Those that went have left it by themselves.
-func (f *follower) addDevices(ctx context.Context) error {
-	for attempt := 1; ; attempt++ {
-		devices, err := f.links.list(f.opts)
-		if err != nil {
-			return err
-		}
-		fresh := map[int]string{}
-		for index, name := range devices {
-			if _, known := f.devices[index]; !known {
-				fresh[index] = name
-			}
-		}
-		if len(fresh) > 0 {
-			err = f.commit(ctx, flowtable(names(fresh)))
-		}
-		if err == nil {
-			f.use(devices)
-			return nil
-		}
-		if !nfttable.Missing(err) || attempt == attempts {
-			return fmt.Errorf("devices of the flowtable: %w", err)
-		}
-	}
 }
 
 // Close leaves the table.
