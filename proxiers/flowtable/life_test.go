@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"edgeway/proxiers"
 	"edgeway/proxiers/internal/plantest"
 	"edgeway/proxiers/iptables"
@@ -39,6 +41,31 @@ func TestWithout(t *testing.T) {
 	if f.Unavailable() == nil {
 		t.Error("nobody would know")
 	}
+	if m := gathered(t, f); m["edgeway_fastpath_available"] != 0 || len(m) != 1+int(numReasons) {
+		t.Errorf("metrics: %v", m)
+	}
+}
+
+// gathered gives the values of a follower's metrics, by name and label.
+func gathered(t *testing.T, c prometheus.Collector) map[string]float64 {
+	t.Helper()
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(c)
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]float64{}
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			name := family.GetName()
+			for _, l := range m.GetLabel() {
+				name += " " + l.GetValue()
+			}
+			out[name] = m.GetGauge().GetValue() + m.GetCounter().GetValue()
+		}
+	}
+	return out
 }
 
 // Every kind of frontend, in both families and protocols, and nothing else.
@@ -54,6 +81,18 @@ func TestTakes(t *testing.T) {
 			}
 			w.wantFast(fmt.Sprintf("%s to the NodePort of %s", p, node), w.open(p, node, nodePort))
 		}
+	}
+	f := w.stages[1].(*follower)
+	state, err := f.Offloading(t.Context())
+	if err != nil || len(state.Services) != 4 || len(state.Devices) != 4 {
+		t.Errorf("%d ServicePorts between %q: %v", len(state.Services), state.Devices, err)
+	}
+	// After half a minute without a packet the kernel gives a connection back: the last one is there.
+	if last := state.Services[len(state.Services)-1]; last.Flows == 0 || last.Service.Name.Protocol != plan.UDP || last.Service.Family != plan.IPv6 {
+		t.Errorf("the last one: %+v of %s %s", last, last.Service.Name, last.Service.Family)
+	}
+	if m := gathered(t, f); m["edgeway_fastpath_available"] != 1 || m["edgeway_fastpath_connections"] == 0 || m["edgeway_fastpath_service_ports"] != 4 || m["edgeway_fastpath_devices"] != 4 {
+		t.Errorf("metrics: %v", m)
 	}
 	// What is forwarded to the same port of another address is nobody's Service.
 	direct := w.open(plan.TCP, w.endpoints[1].Addr(service4), endpointPort)
@@ -90,7 +129,7 @@ func TestForeignMarks(t *testing.T) {
 	w.nft("add chain inet watch marks { type filter hook prerouting priority -150; }; add rule inet watch marks meta mark set 0xff010000" +
 		"; add counter inet watch kept; add counter inet watch changed" +
 		"; add chain inet watch after { type filter hook postrouting priority 300; }" +
-		"; add rule inet watch after meta mark 0xff010000 counter name kept; add rule inet watch after meta mark != 0xff010000 iifname client counter name changed")
+		"; add rule inet watch after meta l4proto tcp meta mark 0xff010000 counter name kept; add rule inet watch after meta l4proto tcp meta mark != 0xff010000 iifname client counter name changed")
 	w.apply(w.web(1)...)
 	w.wantFast("marked", w.open(plan.TCP, service4, servicePort))
 	other := w.open(plan.TCP, w.endpoints[1].Addr(service4), endpointPort)
