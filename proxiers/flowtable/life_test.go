@@ -218,13 +218,17 @@ func TestForeignDrop(t *testing.T) {
 	w.wantFast("before", s)
 	w.nft("add table ip firewall; add chain ip firewall forward { type filter hook forward priority 0; }; add rule ip firewall forward udp dport 8080 drop")
 	start := time.Now()
-	w.until("the drop holds", func() bool { return s.Ask(100*time.Millisecond).Answer == netlab.Silent })
-	t.Logf("the drop held within %s", time.Since(start).Round(time.Millisecond))
-	for range 5 {
-		if o := s.Ask(100 * time.Millisecond); o.Answer != netlab.Silent {
-			t.Errorf("%s, in spite of the firewall", o)
+	silent := 0 // a busy machine may be silent now and then
+	var since time.Duration
+	w.until("the drop holds", func() bool {
+		if s.Ask(200*time.Millisecond).Answer != netlab.Silent {
+			silent = 0
+		} else if silent++; silent == 1 {
+			since = time.Since(start)
 		}
-	}
+		return silent == 10
+	})
+	t.Logf("the drop held after %s at most", since.Round(time.Millisecond))
 	w.nft("delete table ip firewall")
 	w.wantFast("after", s)
 }
