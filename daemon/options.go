@@ -45,6 +45,9 @@ func plannerOptions(cfg *config.Config, families []plan.Family, held func() []so
 }
 
 func longLived(f config.FastPath) map[tracker.Name]bool {
+	if !f.Enabled {
+		return nil
+	}
 	out := map[tracker.Name]bool{}
 	for _, s := range f.Services {
 		out[tracker.Name{Namespace: s.Namespace, Name: s.Name}] = true

@@ -1,6 +1,7 @@
 package planner
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -91,6 +92,19 @@ func servicePort(spec *source.Service, index int, family plan.Family, frontends 
 	}
 	slices.SortFunc(sp.Frontends, func(a, b plan.Frontend) int { return a.Compare(&b) })
 	return sp
+}
+
+// strangers gives the problems of the Services that the operator names and that do not exist.
+func (p *Planner) strangers(snap *tracker.Snapshot) (out []source.Problem) {
+	for _, name := range slices.SortedFunc(maps.Keys(p.opts.LongLived), tracker.Name.Compare) {
+		if snap.Find(name) == nil {
+			out = append(out, source.Problem{
+				Object:  source.Key{Kind: source.KindSetting, Name: "fastpath.services"},
+				Message: "there is no Service " + name.Namespace + "/" + name.Name,
+			})
+		}
+	}
+	return out
 }
 
 // longLived says whether connections to a port take the fast path.

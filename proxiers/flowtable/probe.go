@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 
 	"edgeway/proxiers"
@@ -40,35 +39,12 @@ func (f *follower) probe(ctx context.Context) error {
 	if err != nil && !errors.Is(err, proxiers.ErrUnsupported) {
 		return err
 	}
-	if err == nil {
-		err = f.account()
-	}
 	f.mu.Lock()
 	before := f.unavailable
 	f.unavailable = err
 	f.mu.Unlock()
 	if err != nil && before == nil {
 		f.env.Logger.Warn("no fast path on this host, all connections take the rules", "error", err)
-	}
-	return nil
-}
-
-// accountFile says whether the kernel counts the packets of connections that begin.
-const accountFile = "/proc/sys/net/netfilter/nf_conntrack_acct"
-
-// account has the kernel count packets, if a number of them matters.
-func (f *follower) account() error {
-	if f.opts.AfterPackets == 0 {
-		return nil
-	}
-	now, err := os.ReadFile(accountFile)
-	if err == nil && strings.TrimSpace(string(now)) == "0" {
-		if err = os.WriteFile(accountFile, []byte("1"), 0); err == nil {
-			f.env.Logger.Info("kernel setting changed", "file", accountFile, "from", 0, "to", 1)
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("count packets of connections, which fastpath.after_packets needs: %w", err)
 	}
 	return nil
 }

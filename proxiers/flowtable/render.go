@@ -61,7 +61,7 @@ func flowtable(devices []string) string {
 // no established one.
 func rules(six bool, afterPackets int) (out []string) {
 	established := "ct status dnat ct state established ct direction original meta l4proto { tcp, udp } "
-	if afterPackets > 0 {
+	if afterPackets > 0 { // with such a rule the kernel begins to count the packets of new connections (nft_ct_get_init)
 		established += fmt.Sprintf("ct packets > %d ", afterPackets)
 	}
 	offer := func(of string) {
