@@ -13,6 +13,15 @@ func TestFastPath(t *testing.T) { fastPath(t, vm.Bookworm) }
 // TestNightlyFastPath does so on every kernel.
 func TestNightlyFastPath(t *testing.T) { fastPath(t, vm.Suites()...) }
 
+// TestNightlyFastPathSpeed measures what it brings. The machine has a processor for each end.
+func TestNightlyFastPathSpeed(t *testing.T) {
+	vmtest.Run(t, vm.Job{
+		Files: map[string]string{"flowtable": vmtest.BuildTest(t, "edgeway/proxiers/flowtable")}, SMP: 2,
+		Env:     []string{"FASTPATH_MUST_RUN=1", "FASTPATH_SPEED=1", "CI=true"},
+		Command: []string{"./flowtable", "-test.v", "-test.timeout=50m", "-test.run=^Test(Speed|ShortConnections)$"},
+	})
+}
+
 // fastPathTests are those that need a flowtable.
 const fastPathTests = "^Test(Takes|Beside|ForeignMarks|Threshold|LifeCycle|ForeignDrop|Pace|DeviceRace)"
 
