@@ -32,6 +32,7 @@ type Config struct {
 	Nftables  Nftables
 	Routes    Routes
 	Conntrack Conntrack
+	FastPath  FastPath
 	Checks    Checks
 	Health    Health
 	Metrics   Metrics
@@ -192,6 +193,20 @@ type Conntrack struct {
 	UDPStreamTimeout      time.Duration
 	TCPBeLiberal          bool
 }
+
+// FastPath is the way past the rules, for Services that opt in.
+type FastPath struct {
+	Enabled          bool
+	Services         []ServiceName
+	AfterPackets     int
+	Devices, Exclude []string // patterns of plan.CheckInterface; no Devices: all
+}
+
+// ServiceName names a Service.
+type ServiceName struct{ Namespace, Name string }
+
+// String gives "namespace/name".
+func (n ServiceName) String() string { return n.Namespace + "/" + n.Name }
 
 // Checks are those of endpoints.
 type Checks struct {
