@@ -162,16 +162,16 @@ func (s *Source) readOpen(file *os.File, info fs.FileInfo, old *manifest, limit 
 		old.fault = errEmptyFile
 		return 0, nil
 	}
+	read := old
 	if sum := sha256.Sum256(data); sum != old.sum {
-		parts, err := split(path, data)
-		if err != nil {
-			old.fault = err
-			return int64(len(data)), nil
+		var parts []part
+		if parts, old.fault = split(path, data); old.fault == nil {
+			read = s.parseFile(parts, sum, old)
+			s.manifests[path] = read
 		}
-		s.manifests[path] = s.parseFile(parts, sum, old)
 	}
-	if stamp := stampOf(info); s.settled(stamp) {
-		s.manifests[path].stamp = stamp
+	if stamp := stampOf(info); read.fault == nil && s.settled(stamp) {
+		read.stamp = stamp
 	}
 	return int64(len(data)), nil
 }
