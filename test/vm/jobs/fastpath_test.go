@@ -11,7 +11,9 @@ import (
 func TestFastPath(t *testing.T) { fastPath(t, fastPathTests, vm.Bookworm) }
 
 // TestNightlyFastPath does so on every kernel, and with each kind of device.
-func TestNightlyFastPath(t *testing.T) { fastPath(t, fastPathTests+"|^TestDeviceKinds", vm.Suites()...) }
+func TestNightlyFastPath(t *testing.T) {
+	fastPath(t, fastPathTests+"|^TestDeviceKinds", vm.Suites()...)
+}
 
 // TestNightlyFastPathSpeed measures what it brings. The machine has a processor for each end.
 func TestNightlyFastPathSpeed(t *testing.T) {
