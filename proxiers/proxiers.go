@@ -148,6 +148,8 @@ type Env struct {
 	Wake func()
 	// ProgramsOnly says that the kernel is changed by programs alone, as by nft, and not by netlink as well.
 	ProgramsOnly bool
+	// Settings are those of the section of the configuration that has the Component's name, as text, by their names.
+	Settings map[string]string
 	// Progress is called during a long Apply with the ServicePorts done so far and their total.
 	// Never nil.
 	Progress func(done, total int)

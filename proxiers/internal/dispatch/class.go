@@ -1,4 +1,4 @@
-package nftables
+package dispatch
 
 import (
 	"fmt"
@@ -30,15 +30,15 @@ type class struct {
 	affinity *affinity
 }
 
-// classOf gives the class of a frontend.
-func classOf(svc *plan.ServicePort, f *plan.Frontend, aff *affinity) *class {
+// classOf gives the class of a frontend whose pools are sent to these addresses.
+func classOf(svc *plan.ServicePort, f *plan.Frontend, to [2][]plan.Endpoint, aff *affinity) *class {
 	c := &class{proto: svc.Name.Protocol, nodePort: f.Kind == plan.NodePort, guarded: f.AllowFrom != nil}
 	for origin, route := range f.Routes {
 		if route.Verdict != plan.Forward {
 			c.picks[origin].Verdict = route.Verdict
 			continue
 		}
-		c.picks[origin] = pick{route, len(svc.Pools[route.Pool])}
+		c.picks[origin] = pick{route, len(to[route.Pool])}
 		c.affinity = aff
 	}
 	return c
