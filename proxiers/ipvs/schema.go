@@ -18,11 +18,11 @@ const servers = dispatch.OwnSets
 // loopback stands for a frontend that is its own virtual server; see the package's comment.
 var loopback = map[plan.Family]netip.Addr{plan.IPv4: netip.AddrFrom4([4]byte{127, 0, 0, 1}), plan.IPv6: netip.IPv6Loopback()}
 
-// The priorities of IPVS' hooks (Linux, ip_vs_core.c): in output 1 and 2 behind nat, and in input 2 before it.
+// What comes before and after IPVS' hooks (Linux, ip_vs_core.c), which are 1 and 2 behind nat in output, and 2 and 1 before it in input.
 const (
 	beforeIPVS  = knftables.DNATPriority + "+1"
 	afterOutput = knftables.DNATPriority + "+3"
-	afterInput  = knftables.SNATPriority + "-1"
+	afterInput  = knftables.SNATPriority + "+1"
 	beforeSNAT  = knftables.SNATPriority + "-10"
 )
 
