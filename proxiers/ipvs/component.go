@@ -21,8 +21,9 @@ func Component() proxiers.Component {
 			}
 			return p, nil
 		},
-		Cleanup: cleanup,
-		Traits:  proxiers.Traits{DropIn: "ipvs.conf"},
+		Cleanup:  cleanup,
+		Settings: keys(),
+		Traits:   proxiers.Traits{DropIn: "ipvs.conf"},
 	}
 }
 

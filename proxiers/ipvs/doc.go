@@ -3,21 +3,18 @@
 //
 // # The way of a connection
 //
-// There is a virtual server for each ServicePort and pool in use, at its ClusterIP and port (see places). The table gives the
+// There is a virtual server for each ServicePort and pool in use, at its ClusterIP (see places). The table gives the
 // verdict to the first packet, and sends what is to be forwarded on to the virtual server, whichever frontend it came by: so clients
 // outside can have another pool than pods, and all frontends share the session affinity, which a server at each address could not give.
 //
-//	nat:   frontend ─► dnat to the virtual server, or to a loopback address if the frontend is the virtual server's own
-//	+1:    that loopback address becomes the frontend's again, in the packet alone
+//	nat:   frontend ─► dnat to the virtual server
 //	route: a rule and routes of our own make the virtual servers' addresses local, for packets that come in
 //	IPVS:  chooses an endpoint, and has connection tracking expect the replies from there
 //	after: what IPVS did not take is refused; clients of session affinity are learnt
 //
-// Connection tracking marks a connection as translated only if the rules of nat change its destination. IPVS then alters where to, and
-// from the second packet on connection tracking translates the connection alone (tried on Linux 6.1, 6.12 and 7.2). IPVS still sees the
-// replies, by which it counts connections. Without the detour by a loopback address, connections to a ClusterIP would be
-// IPVS' own, and end with the virtual server. As it is, the removal of an endpoint, of a Service and of
-// the backend leave all connections alone that are open, so nothing has to be drained; and a packet with a reused port meets the rules again.
+// From the second packet on connection tracking translates the connection alone, as IPVS has altered where to (tried on Linux 6.1, 6.12 and
+// 7.2). IPVS still sees the replies, by which it counts connections. So the removal of an endpoint, of a Service and of
+// the backend leave connections alone that are open, nothing has to be drained, and a packet with a reused port meets the rules again.
 //
 // # Session affinity
 //
@@ -27,8 +24,7 @@
 // # The host's own packets
 //
 // meet IPVS right behind the rules of nat, without being routed to the virtual server: the routes are for what comes in only, and
-// the host's own connections have the source address that any other route gives them. IPVS leaves alone packets of a
-// protocol that it does not know: that is how those with the daemon's own mark pass it.
+// the host's own connections have the source address that any other route gives them.
 //
 // # Ownership
 //

@@ -12,32 +12,32 @@ type key struct {
 	at    netip.AddrPort
 }
 
-// places says where the virtual servers are: that of the only pool in use, or of the cluster pool, at the ClusterIP and the Service's
-// port, and that of the local pool beside it at the same address with another port, which the table rejects for all who
-// connect to it.
+// places says where the virtual servers are: at the ClusterIP, and at a port that tells the Service's port and the pool, 10080 or 20080 for
+// port 80. The table rejects all who connect to it. It may not be the Service's port itself: when an entry of IPVS
+// for a connection ends, with the endpoint or after 15 minutes of silence, IPVS deletes from connection tracking what
+// came for the virtual server (Linux, ip_vs_conn_drop_conntrack), and with it the connection.
 type places struct {
-	// moved are the ports of the servers of local pools that are not where they usually are, as another Service's port is there.
-	moved map[member]uint16
+	// moved are the ports of servers that are not where they usually are, as another one is there.
+	moved map[pool]uint16
 	// crowded are the addresses of these servers.
 	crowded map[netip.Addr]bool
 }
 
-// member is a ServicePort of a plan.
-type member struct {
+// pool is one of a ServicePort.
+type pool struct {
 	name   plan.ServicePortName
 	family plan.Family
+	pool   plan.Pool
 }
-
-func memberOf(svc *plan.ServicePort) member { return member{svc.Name, svc.Family} }
 
 // nowhere are the addresses of virtual servers of ServicePorts that have a NodePort alone, as when another one has
 // their ClusterIP: the dummy addresses of RFC 7600 and RFC 9780, which are nobody's. The port is the NodePort.
 var nowhere = map[plan.Family]netip.Addr{plan.IPv4: netip.AddrFrom4([4]byte{192, 0, 0, 8}), plan.IPv6: netip.AddrFrom16([16]byte{0: 1, 7: 1, 15: 1})}
 
-// otherPort is where the second server of an address is: as far as possible from ports that Services usually have.
-func otherPort(port uint16) uint16 { return port ^ 1<<15 }
+// usualPort is where the server of a pool is.
+func usualPort(port uint16, pool plan.Pool) uint16 { return port + 10_000*(1+uint16(pool)) }
 
-// anchor is where the first server of a ServicePort is; invalid without a frontend.
+// anchor is the frontend of a ServicePort that its servers are beside; invalid without one.
 func anchor(svc *plan.ServicePort) netip.AddrPort {
 	var at netip.AddrPort
 	for i := range svc.Frontends {
@@ -54,16 +54,13 @@ func anchor(svc *plan.ServicePort) netip.AddrPort {
 }
 
 // of gives where the server of a pool is.
-func (p *places) of(svc *plan.ServicePort, pool plan.Pool) netip.AddrPort {
-	first := anchor(svc)
-	if pool == plan.ClusterPool || len(svc.Pools[plan.ClusterPool]) == 0 {
-		return first
-	}
-	port, moved := p.moved[memberOf(svc)]
+func (p *places) of(svc *plan.ServicePort, which plan.Pool) netip.AddrPort {
+	beside := anchor(svc)
+	port, moved := p.moved[pool{svc.Name, svc.Family, which}]
 	if !moved {
-		port = otherPort(first.Port())
+		port = usualPort(beside.Port(), which)
 	}
-	return netip.AddrPortFrom(first.Addr(), port)
+	return netip.AddrPortFrom(beside.Addr(), port)
 }
 
 // keys visits the servers of a ServicePort with the endpoints of each.
@@ -75,26 +72,29 @@ func (p *places) keys(svc *plan.ServicePort, visit func(key, []plan.Endpoint)) {
 	}
 }
 
-// settle chooses ports for all second servers of a plan, in its order.
+// settle chooses ports for all servers of a plan, in its order.
 func settle(p *plan.Plan) *places {
-	taken := make(map[key]bool, len(p.Services))
+	taken := make(map[key]bool, 2*len(p.Services))
 	for _, svc := range p.Services {
 		taken[key{svc.Name.Protocol, anchor(svc)}] = true
 	}
-	out := &places{moved: map[member]uint16{}, crowded: map[netip.Addr]bool{}}
+	out := &places{moved: map[pool]uint16{}, crowded: map[netip.Addr]bool{}}
 	for _, svc := range p.Services {
-		if len(svc.Pools[plan.ClusterPool]) == 0 || len(svc.Pools[plan.LocalPool]) == 0 {
-			continue
-		}
-		first := anchor(svc)
-		usual := otherPort(first.Port())
-		port := usual
-		for port == 0 || taken[key{svc.Name.Protocol, netip.AddrPortFrom(first.Addr(), port)}] {
-			port++
-		}
-		taken[key{svc.Name.Protocol, netip.AddrPortFrom(first.Addr(), port)}] = true
-		if port != usual {
-			out.moved[memberOf(svc)], out.crowded[first.Addr()] = port, true
+		beside := anchor(svc)
+		for i, list := range svc.Pools {
+			which := plan.Pool(i)
+			if len(list) == 0 {
+				continue
+			}
+			usual := usualPort(beside.Port(), which)
+			port := usual
+			for port == 0 || taken[key{svc.Name.Protocol, netip.AddrPortFrom(beside.Addr(), port)}] {
+				port++
+			}
+			taken[key{svc.Name.Protocol, netip.AddrPortFrom(beside.Addr(), port)}] = true
+			if port != usual {
+				out.moved[pool{svc.Name, svc.Family, which}], out.crowded[beside.Addr()] = port, true
+			}
 		}
 	}
 	return out

@@ -1,7 +1,6 @@
 package ipvs
 
 import (
-	"cmp"
 	"fmt"
 	"os"
 
@@ -14,12 +13,31 @@ type settings struct {
 	strictARP bool
 }
 
-func settingsOf(env proxiers.Env) settings {
-	return settings{scheduler: cmp.Or(env.Settings["scheduler"], defaultScheduler), strictARP: env.Settings["strict_arp"] == "true"}
+// schedulers are those of Linux 6.1 to 7.2, each a module. A kernel may be built without some.
+var schedulers = []string{"rr", "wrr", "lc", "wlc", "fo", "ovf", "lblc", "lblcr", "dh", "sh", "sed", "nq", "mh", "twos"}
+
+// keys are the settings' names in the configuration.
+func keys() []proxiers.Setting {
+	return []proxiers.Setting{
+		{
+			Name: "scheduler", Default: schedulers[0], Values: schedulers,
+			Doc: "How a virtual server chooses the endpoint of a new connection, see ipvsadm(8). The kernel loads its module ip_vs_NAME by itself.",
+		},
+		{
+			Name: "strict_arp", Default: false,
+			Doc: "Whether the sysctls arp_ignore = 1 and arp_announce = 2 are set for all interfaces, so that this host does not answer ARP requests for the addresses of virtual servers. They are the whole host's, and stay.",
+		},
+	}
 }
 
-// defaultScheduler is kube-proxy's.
-const defaultScheduler = "rr"
+func settingsOf(env proxiers.Env) settings {
+	s := settings{scheduler: schedulers[0]}
+	if v, ok := env.Settings["scheduler"].(string); ok {
+		s.scheduler = v
+	}
+	s.strictARP, _ = env.Settings["strict_arp"].(bool)
+	return s
+}
 
 // applySysctls makes IPVS work with connection tracking, and has a client whose connection IPVS still knows choose anew when its endpoint
 // is gone. They are those of the network namespace.

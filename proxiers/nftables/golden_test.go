@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"edgeway/proxiers"
-	"edgeway/proxiers/internal/plantest"
 	"edgeway/proxiers/internal/dispatch"
+	"edgeway/proxiers/internal/plantest"
 	"edgeway/proxiers/plan"
 )
 

@@ -49,4 +49,6 @@ func (p *proxier) Collect(out chan<- prometheus.Metric) {
 	p.rejected().Collect(out)
 }
 
-func (p *proxier) rejected() dispatch.Rejected { return dispatch.Rejected{Table: p.Table, Families: p.families} }
+func (p *proxier) rejected() dispatch.Rejected {
+	return dispatch.Rejected{Table: p.Table, Families: p.families}
+}

@@ -27,7 +27,7 @@ func ipvsBackend() Backend {
 			"the rule is deleted":      command("ip", "-6", "rule", "delete", "pref", "237"),
 			"all routes are flushed":   command("ip", "route", "flush", "table", "237"),
 			"all rules are flushed":    nftCommand("flush ruleset"),
-			"a rule is deleted":        nftCommand("flush chain ip6 edgeway-ipvs restore-prerouting"),
+			"a rule is deleted":        nftCommand("flush chain ip6 edgeway-ipvs untaken-input"),
 			"an element is added":      nftCommand("add element ip edgeway-ipvs cluster-ips { 203.0.113.99 }"),
 		},
 	}

@@ -161,4 +161,6 @@ func Learned(change proxiers.Change, families []plan.Family) (maps []nfttable.Cl
 }
 
 // ClientMap names the map of the clients of a ServicePort with session affinity that are sent to endpoints of a pool with this port.
-func ClientMap(svc *plan.ServicePort, pool plan.Pool, port uint16) string { return affinityOf(svc).mapName(pool, port) }
+func ClientMap(svc *plan.ServicePort, pool plan.Pool, port uint16) string {
+	return affinityOf(svc).mapName(pool, port)
+}

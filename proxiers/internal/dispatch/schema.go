@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -46,7 +47,9 @@ type Options struct {
 	// Table is the name of the tables.
 	Table string
 	// To gives what connections to a pool by a frontend are sent to; nil: one of the pool's endpoints.
-	To func(svc *plan.ServicePort, f *plan.Frontend, pool plan.Pool) netip.AddrPort
+	To func(svc *plan.ServicePort, pool plan.Pool) netip.AddrPort
+	// Remember is the statement that has a packet masqueraded, and Masquerade the rule that does it; empty: by the mark.
+	Remember, Masquerade string
 	// Learn are the hooks at which the endpoint of a new connection is known, as chains: they jump to LearnChain.
 	Learn []nfttable.Chain
 	// Sets and Chains are the backend's own. The SetID of the first of the Sets is OwnSets.
@@ -65,8 +68,10 @@ func Schema(o Options) nfttable.Schema {
 	for _, proto := range plan.NotRelayedProtocols() {
 		counters = append(counters, loopbackCounter(proto))
 	}
+	o.Remember = cmp.Or(o.Remember, "meta mark set meta mark or $mark ")
+	o.Masquerade = cmp.Or(o.Masquerade, "meta mark and $mark != 0 meta mark set meta mark and $rest masquerade fully-random")
 	return nfttable.Schema{
-		Table: o.Table, Sets: append(sets(), o.Sets...), Numbers: classes, Chains: slices.Concat(chains(), o.Learn, o.Chains), Counters: counters, Idle: idleFor,
+		Table: o.Table, Sets: append(sets(), o.Sets...), Numbers: classes, Chains: slices.Concat(o.chains(), o.Learn, o.Chains), Counters: counters, Idle: idleFor,
 		Ranges: []nfttable.Range{
 			{Name: podSources, Of: func(n *plan.Node) []netip.Prefix { return n.PodSources }},
 			{Name: "service-cidrs", Of: func(n *plan.Node) []netip.Prefix { return n.ServiceCIDRs }, Last: true},
@@ -125,7 +130,7 @@ func endpointSet(p plan.Protocol, nodePort bool) nfttable.SetID {
 	return set
 }
 
-func chains() []nfttable.Chain {
+func (o Options) chains() []nfttable.Chain {
 	const nat, dnat = knftables.NATType, knftables.DNATPriority
 	return []nfttable.Chain{
 		{Name: "services", Rules: []string{
@@ -147,7 +152,7 @@ func chains() []nfttable.Chain {
 			"jump services",
 		}},
 		{Name: "nat-postrouting", Type: nat, Hook: knftables.PostroutingHook, Priority: knftables.SNATPriority, Rules: []string{
-			"meta mark and $mark != 0 meta mark set meta mark and $rest masquerade fully-random",
+			o.Masquerade,
 			"ct status dnat $ip saddr . $ip daddr . meta l4proto . th dport @hairpin masquerade fully-random",
 		}},
 	}

@@ -14,8 +14,7 @@ func (o Options) serviceNeeds(n *nfttable.Needs, svc *plan.ServicePort) {
 		aff.addObjects(n, svc)
 	}
 	for i := range svc.Frontends {
-		f := &svc.Frontends[i]
-		addFrontend(n, svc, f, o.to(svc, f), aff)
+		o.addFrontend(n, svc, &svc.Frontends[i], aff)
 	}
 	if o.Service != nil {
 		o.Service(n, svc)
@@ -31,23 +30,25 @@ func (o Options) serviceNeeds(n *nfttable.Needs, svc *plan.ServicePort) {
 	}
 }
 
-// to gives where connections by a frontend are sent to, by pool.
-func (o Options) to(svc *plan.ServicePort, f *plan.Frontend) [2][]plan.Endpoint {
+// to gives what connections are sent to, by pool.
+func (o Options) to(svc *plan.ServicePort) [2][]plan.Endpoint {
 	if o.To == nil {
 		return svc.Pools
 	}
 	var to [2][]plan.Endpoint
 	for pool, list := range svc.Pools {
 		if len(list) > 0 {
-			to[pool] = []plan.Endpoint{{Addr: o.To(svc, f, plan.Pool(pool))}}
+			to[pool] = []plan.Endpoint{{Addr: o.To(svc, plan.Pool(pool))}}
 		}
 	}
 	return to
 }
 
 // addFrontend adds what one frontend needs: its class, source ranges and slots.
-func addFrontend(n *nfttable.Needs, svc *plan.ServicePort, f *plan.Frontend, to [2][]plan.Endpoint, aff *affinity) {
+func (o Options) addFrontend(n *nfttable.Needs, svc *plan.ServicePort, f *plan.Frontend, aff *affinity) {
+	to := o.to(svc)
 	c := classOf(svc, f, to, aff)
+	c.remember = o.Remember
 	if c.affinity != nil {
 		addClass(n, svc.Family, c.plain())
 	}

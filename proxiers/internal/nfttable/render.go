@@ -30,8 +30,6 @@ func newRenderer(s Schema, families []plan.Family, masqueradeBit int) *renderer 
 	mark := uint32(1) << masqueradeBit
 	for _, f := range families {
 		r.templates[familyIndex(f)] = strings.NewReplacer("$ip", ipKeyword(f),
-			"$loopback", map[plan.Family]string{plan.IPv4: "127.0.0.1", plan.IPv6: "::1"}[f],
-			"$next", map[plan.Family]string{plan.IPv4: "@nh,72,8", plan.IPv6: "@nh,48,8"}[f],
 			"$mark", fmt.Sprintf("0x%08x", mark), "$rest", fmt.Sprintf("0x%08x", ^mark),
 			"$own", fmt.Sprintf("0x%08x", proxiers.OwnMark(masqueradeBit)))
 	}

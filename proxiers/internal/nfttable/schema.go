@@ -13,8 +13,7 @@ import (
 )
 
 // Schema says what the tables hold. Rules are templates in nft's syntax: $ip stands for ip or ip6, $mark for the
-// masquerade mark and $rest for its complement, $own for the mark of the daemon's own packets, $loopback for 127.0.0.1 or ::1, and $next
-// for the byte of the header that has the protocol, without care for checksums.
+// masquerade mark and $rest for its complement.
 type Schema struct {
 	// Table is the name of the tables.
 	Table string
