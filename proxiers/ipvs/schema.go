@@ -32,7 +32,7 @@ func schema(p *places) nfttable.Schema {
 		// kernel route them again; the next chain takes it back.
 		reroute = `ct status dnat ct direction original oifname != "lo" fib daddr type local meta mark set meta mark xor 0x1`
 		// IPVS sends a packet through the hooks of output again, where others may set a mark of their own. So what is to be masqueraded
-		// is remembered in the packet's priority.
+		// is also remembered in the packet's priority, which the kernel keeps on this way, and not if a packet is forwarded.
 		remembered = "ed6e:1"
 	)
 	rerouting := func(name string, priority knftables.BaseChainPriority) nfttable.Chain {
@@ -42,7 +42,7 @@ func schema(p *places) nfttable.Schema {
 		Table:      tableName,
 		To:         p.of,
 		Remember:   "meta priority set " + remembered + " ",
-		Masquerade: "meta priority " + remembered + " meta priority set none masquerade fully-random",
+		Masquerade: "meta priority " + remembered + " meta priority set none meta mark set meta mark and $rest masquerade fully-random",
 		Sets:       []nfttable.Set{{Name: "servers", Key: []nfttable.Field{nfttable.Addr, nfttable.Proto, nfttable.Port}}},
 		Chains:     []nfttable.Chain{rerouting("reroute", afterOutput), rerouting("reroute-again", afterAfterOutput)},
 		Learn: []nfttable.Chain{

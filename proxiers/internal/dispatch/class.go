@@ -26,7 +26,7 @@ type class struct {
 	guarded bool
 	// picks is indexed by origin.
 	picks [3]pick
-	// remember has a packet masqueraded.
+	// remember has a packet masqueraded, beside its mark.
 	remember string
 	// affinity is nil when there is none. A class with affinity belongs to one ServicePort.
 	affinity *affinity
@@ -125,7 +125,7 @@ func (c *class) pickRules(condition string, p pick) []string {
 	}
 	prefix := condition
 	if p.SNAT {
-		prefix += c.remember
+		prefix += c.remember + "meta mark set meta mark or $mark "
 	}
 	// nft takes a map that gives a port only after a match of the transport protocol.
 	prefix += fmt.Sprintf("meta l4proto %s dnat to ", nfttable.ProtoName(c.proto))

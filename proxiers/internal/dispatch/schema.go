@@ -1,7 +1,6 @@
 package dispatch
 
 import (
-	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -48,7 +47,7 @@ type Options struct {
 	Table string
 	// To gives what connections to a pool by a frontend are sent to; nil: one of the pool's endpoints.
 	To func(svc *plan.ServicePort, pool plan.Pool) netip.AddrPort
-	// Remember is the statement that has a packet masqueraded, and Masquerade the rule that does it; empty: by the mark.
+	// Remember is a statement that has a packet masqueraded, and Masquerade the rule that does it, beside the mark; empty: by the mark alone.
 	Remember, Masquerade string
 	// Learn are the hooks at which the endpoint of a new connection is known, as chains: they jump to LearnChain.
 	Learn []nfttable.Chain
@@ -68,8 +67,6 @@ func Schema(o Options) nfttable.Schema {
 	for _, proto := range plan.NotRelayedProtocols() {
 		counters = append(counters, loopbackCounter(proto))
 	}
-	o.Remember = cmp.Or(o.Remember, "meta mark set meta mark or $mark ")
-	o.Masquerade = cmp.Or(o.Masquerade, "meta mark and $mark != 0 meta mark set meta mark and $rest masquerade fully-random")
 	return nfttable.Schema{
 		Table: o.Table, Sets: append(sets(), o.Sets...), Numbers: classes, Chains: slices.Concat(o.chains(), o.Learn, o.Chains), Counters: counters, Idle: idleFor,
 		Ranges: []nfttable.Range{
@@ -151,11 +148,19 @@ func (o Options) chains() []nfttable.Chain {
 			"meta mark and $own != 0 accept",
 			"jump services",
 		}},
-		{Name: "nat-postrouting", Type: nat, Hook: knftables.PostroutingHook, Priority: knftables.SNATPriority, Rules: []string{
-			o.Masquerade,
+		{Name: "nat-postrouting", Type: nat, Hook: knftables.PostroutingHook, Priority: knftables.SNATPriority, Rules: append(o.masquerade(),
+			"meta mark and $mark != 0 meta mark set meta mark and $rest masquerade fully-random",
 			"ct status dnat $ip saddr . $ip daddr . meta l4proto . th dport @hairpin masquerade fully-random",
-		}},
+		)},
 	}
+}
+
+// masquerade gives Options.Masquerade, if there is one.
+func (o Options) masquerade() []string {
+	if o.Masquerade == "" {
+		return nil
+	}
+	return []string{o.Masquerade}
 }
 
 // loopbackRules reject and count packets to NodePorts on loopback that are not relayed. The lookups in @nodeports
