@@ -27,24 +27,27 @@ type proxier struct {
 	known bool
 }
 
-func newProxier(env proxiers.Env) (p *proxier, err error) {
-	p = &proxier{env: env, settings: settingsOf(env), places: &places{}}
-	defer func() {
-		if err != nil {
-			p.release()
-		}
-	}()
+func newProxier(env proxiers.Env) (*proxier, error) {
+	p := &proxier{env: env, settings: settingsOf(env), places: &places{}}
+	if err := p.open(); err != nil {
+		p.release()
+		return nil, err
+	}
+	return p, nil
+}
+
+func (p *proxier) open() (err error) {
 	if p.kernel, err = openKernel(); err != nil {
-		return nil, err
+		return err
 	}
-	if p.routes, err = openRoutes(env.Families); err != nil {
-		return nil, err
+	if p.routes, err = openRoutes(p.env.Families); err != nil {
+		return err
 	}
-	if p.watch, err = newWatch(env.Drift); err != nil {
-		return nil, err
+	if p.watch, err = newWatch(p.env.Drift); err != nil {
+		return err
 	}
-	p.Table, err = nfttable.New(schema(p.places), env)
-	return p, err
+	p.Table, err = nfttable.New(schema(p.places), p.env)
+	return err
 }
 
 // release closes what is open.

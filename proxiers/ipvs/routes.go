@@ -123,8 +123,13 @@ func (r *routes) remove(a netip.Addr) error {
 // is a link with such addresses is asked first, as the neighbours may be many.
 func (r *routes) check(a netip.Addr) error {
 	ways, err := r.RouteGetWithOptions(a.AsSlice(), &netlink.RouteGetOptions{FIBMatch: true})
-	if err != nil || len(ways) == 0 || ways[0].Protocol != unix.RTPROT_KERNEL || ways[0].Type != unix.RTN_UNICAST {
+	switch {
+	case errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.EINVAL), errors.Is(err, unix.EACCES):
 		return nil // no way to ask other hosts for it
+	case err != nil:
+		return fmt.Errorf("look-up of a route to %s: %w", a, err)
+	case len(ways) == 0 || ways[0].Protocol != unix.RTPROT_KERNEL || ways[0].Type != unix.RTN_UNICAST:
+		return nil
 	}
 	family := unix.AF_INET
 	if a.Is6() {

@@ -30,7 +30,7 @@ func schema(p *places) nfttable.Schema {
 		server = "meta l4proto { tcp, udp, sctp } $ip daddr . meta l4proto . th dport @servers "
 		// The host's own packets were routed before IPVS chose an endpoint that is the host itself. A change of the mark has the
 		// kernel route them again; the next chain takes it back.
-		reroute = `ct status dnat ct direction original oifname != "lo" fib daddr type local meta mark set meta mark xor 0x1`
+		reroute = `ct state new ct status dnat ct direction original oifname != "lo" fib daddr type local meta mark set meta mark xor 0x1`
 		// IPVS sends a packet through the hooks of output again, where others may set a mark of their own. So what is to be masqueraded
 		// is also remembered in the packet's priority, which the kernel keeps on this way, and not if a packet is forwarded.
 		remembered = "ed6e:1"
