@@ -8,6 +8,7 @@ import (
 	"edgeway/daemon/config"
 	"edgeway/proxiers"
 	"edgeway/proxiers/conntrack"
+	"edgeway/proxiers/flowtable"
 	"edgeway/proxiers/healthcheck"
 	"edgeway/proxiers/iptables"
 	"edgeway/proxiers/ipvs"
@@ -31,14 +32,25 @@ type follower struct {
 	lasting proxiers.Proxier
 }
 
-// followers lists every follower, in the order in which they run. A new one is a folder below proxiers and a line here.
-func followers(cfg *config.Config, l lasting) []follower {
+// followers lists every follower of a backend, in the order in which they run. A new one is a folder below proxiers and a
+// line here.
+func followers(cfg *config.Config, backend proxiers.Component, l lasting) []follower {
 	return []follower{
 		{Component: serviceroutes.Component(cfg.Routes.Services == config.RoutesAlways), on: cfg.Routes.Services != config.RoutesNever},
 		{Component: conntrack.Component(), on: cfg.Conntrack.Cleanup},
+		// Behind conntrack: what that has deleted is not to come back.
+		{Component: flowtable.Component(fastPathOptions(cfg.FastPath)), on: cfg.FastPath.Enabled && backend.Traits.NoFastPath == ""},
 		{Component: proxiers.Component{Name: localnodeport.Name}, on: true, lasting: l.loopback},
 		{Component: proxiers.Component{Name: healthcheck.Name}, on: true, lasting: l.checks},
 	}
+}
+
+func fastPathOptions(f config.FastPath) flowtable.Options {
+	opts := flowtable.Options{AfterPackets: f.AfterPackets, Devices: f.Devices, Exclude: f.Exclude}
+	for _, b := range Backends() {
+		opts.OwnTables = append(opts.OwnTables, b.Traits.Tables...)
+	}
+	return opts
 }
 
 // pick gives the backend of this name. An alias of another backend is resolved. The configuration accepts only names
@@ -65,7 +77,7 @@ func Gaps(ctx context.Context, cfg *config.Config) func(*plan.ServicePort) []pro
 	if err != nil {
 		return func(*plan.ServicePort) []proxiers.Gap { return nil }
 	}
-	return gaps(backend, followers(cfg, lasting{}))
+	return gaps(backend, followers(cfg, backend, lasting{}))
 }
 
 func gaps(backend proxiers.Component, followers []follower) func(*plan.ServicePort) []proxiers.Gap {

@@ -118,7 +118,7 @@ func Probe(ctx context.Context) []Probed {
 // Cleanup removes what any backend and any follower has left on the host, whichever are configured now.
 func Cleanup(ctx context.Context, cfg *config.Config, logger *slog.Logger) error {
 	var errs []error
-	all := followers(cfg, lasting{})
+	all := followers(cfg, proxiers.Component{}, lasting{})
 	for i := range all {
 		all[i].on = false
 	}

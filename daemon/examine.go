@@ -50,22 +50,19 @@ func Examined(ctx context.Context, path string, logger *slog.Logger) (*doctor.Ho
 	if h.Facts, err = offline(ctx, cfg, logger); err != nil {
 		f := finding.New("sources", finding.Problem, "edgeway config check", "there is no plan to look at: %s", oneLine(err))
 		if h.Unprivileged && strings.Contains(err.Error(), fs.ErrPermission.Error()) { // a source's status is text
-			f.Level, f.Mend = finding.Warning, asRoot
+			f.Level, f.Mend = finding.Warning, doctor.AsRoot
 		}
 		found = append(found, f)
 	}
 	return h, found
 }
 
-// asRoot is for what others than root may not look at.
-const asRoot = "sudo edgeway doctor"
-
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
 // notLoaded is the finding of a configuration that cannot be used, or not by this user.
 func notLoaded(err error) finding.Finding {
 	if errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0 {
-		return finding.New("configuration", finding.Warning, asRoot, "the configuration cannot be read: %s", oneLine(err))
+		return finding.New("configuration", finding.Warning, doctor.AsRoot, "the configuration cannot be read: %s", oneLine(err))
 	}
 	return finding.New("configuration", finding.Problem, "edgeway config check", "the configuration is invalid, and a daemon would not start with it: %s", oneLine(err))
 }
@@ -77,7 +74,7 @@ func unasked(err, invalid error) (f finding.Finding) {
 		return finding.New("daemon", finding.Warning, notLoaded(invalid).Mend,
 			"no daemon answers at %s, the default socket, which is tried where the configuration cannot be used: one that runs may have another", config.DefaultSocket)
 	case !silent && os.Geteuid() != 0:
-		return finding.New("daemon", finding.Warning, asRoot, "the daemon cannot be asked: %v", err)
+		return finding.New("daemon", finding.Warning, doctor.AsRoot, "the daemon cannot be asked: %v", err)
 	case !silent:
 		return finding.New("daemon", finding.Warning, "journalctl -u edgeway  # shows what it does", "the daemon cannot be asked: %v", err)
 	}

@@ -104,6 +104,7 @@ func (i *instance) assemble(ctx context.Context) error {
 	if err := i.newStages(ctx); err != nil {
 		return err
 	}
+	i.health.Include(i.fastPath().conditions, "fast-path")
 	i.metrics = metrics.New(i.metricsOptions())
 	healthy := i.health.Healthy // of a complete instance: clients ask at any time
 	i.opts.Lasting.healthy.Store(&healthy)
@@ -160,7 +161,7 @@ func (i *instance) newStages(ctx context.Context) error {
 	if err := i.newStage(ctx, i.component, env); err != nil {
 		return fmt.Errorf("backend %s: %w", i.component.Name, err)
 	}
-	followers := followers(i.cfg, i.opts.Lasting)
+	followers := followers(i.cfg, i.component, i.opts.Lasting)
 	for _, f := range followers {
 		switch {
 		case !f.on:

@@ -94,7 +94,7 @@ func (l *leftovers) run(ctx context.Context) {
 
 func (l *leftovers) pending() bool { return len(l.list()) > 0 }
 
-// list gives a copy: remove replaces the whole list.
+// list gives what is left. Nobody writes to it: remove replaces it.
 func (l *leftovers) list() []leftover {
 	l.mu.Lock()
 	defer l.mu.Unlock()

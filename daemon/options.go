@@ -12,6 +12,7 @@ import (
 	"edgeway/daemon/config"
 	"edgeway/daemon/planner"
 	"edgeway/daemon/source"
+	"edgeway/daemon/tracker"
 	"edgeway/proxiers/conntrack"
 	"edgeway/proxiers/plan"
 )
@@ -35,11 +36,23 @@ func plannerOptions(cfg *config.Config, families []plan.Family, held func() []so
 		DenyEndpoints:      p.DenyEndpoints.Prefixes,
 		DenyHostEndpoints:  p.DenyEndpoints.Host,
 		PortRefusal:        portRefusal(cfg),
+		LongLived:          longLived(cfg.FastPath),
 		Bounds: planner.Bounds{
 			Endpoints: p.MaxServiceEndpoints, Frontends: p.MaxServiceFrontends, SourceRanges: p.MaxServiceRanges,
 		},
 		Held: held,
 	}
+}
+
+func longLived(f config.FastPath) map[tracker.Name]bool {
+	if !f.Enabled {
+		return nil
+	}
+	out := map[tracker.Name]bool{}
+	for _, s := range f.Services {
+		out[tracker.Name{Namespace: s.Namespace, Name: s.Name}] = true
+	}
+	return out
 }
 
 // portRefusal keeps NodePorts in their range, and from the ports of the daemon's own servers, which may begin to listen

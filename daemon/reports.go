@@ -31,8 +31,11 @@ func (i *instance) controlOptions() control.Options {
 		State:  i.state,
 		Facts:  i.facts,
 		Out:    func(sp *plan.ServicePort) []string { return i.checks.out(i.pipeline.State(), sp) },
-		Gaps:   gaps(i.component, followers(i.cfg, i.opts.Lasting)),
+		Gaps:   gaps(i.component, followers(i.cfg, i.component, i.opts.Lasting)),
 		Way:    nodeinfo.WayTo,
+		FastPath: func(sp *plan.ServicePort, origin plan.Origin, ways []nodeinfo.Way) string {
+			return i.fastPath().of(sp, origin, ways)
+		},
 		Reload: i.opts.Reload,
 	}
 }
@@ -43,7 +46,7 @@ func (i *instance) status() control.Status {
 		Zone:  i.cfg.Node.Zone,
 		State: shown(i.state()), Health: i.health.Report(), Sources: i.healthSources(),
 		LastKnown: i.lastKnown(), Waiting: slices.Concat(i.waiting(), i.unserved.waiting()), Draining: i.leftovers.draining(),
-		Checks: i.checks.status(),
+		Checks: i.checks.status(), FastPath: i.fastPath().status(),
 	})
 }
 

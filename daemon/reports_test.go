@@ -60,7 +60,7 @@ func TestPortsThatAreNotServed(t *testing.T) {
 	services := slices.Repeat([]proxiers.Waiting{{Address: netip.MustParseAddrPort("127.0.0.1:30080"), Service: "a/web/TCP", Err: syscall.EADDRINUSE}}, 13)
 	got = portConditions(services, own.waiting())
 	if len(got) != maxPorts+1 || got[0].Level != health.Problem || got[0].Message != "127.0.0.1:30080 of a/web/TCP is not served: address already in use" ||
-		!strings.HasSuffix(got[maxPorts-1].Message, "; and so are 3 more") || got[maxPorts].Level != health.Warning {
+		!strings.HasSuffix(got[maxPorts-1].Message, "; and neither are 3 more") || got[maxPorts].Level != health.Warning {
 		t.Errorf("with those of Services: %+v", got)
 	}
 	if got := portConditions(services[:maxPorts], nil); len(got) != maxPorts || strings.Contains(got[maxPorts-1].Message, "more") {

@@ -34,7 +34,12 @@ type rest struct {
 }
 
 func newRest() *rest {
-	r := &rest{free: debug.FreeOSMemory, held: heapHeld, percent: debug.SetGCPercent}
+	unmap := sync.OnceFunc(unmapProgram)
+	r := &rest{held: heapHeld, percent: debug.SetGCPercent}
+	r.free = func() {
+		debug.FreeOSMemory()
+		unmap()
+	}
 	if os.Getenv("GOGC") != "" {
 		r.percent = func(int) int { return 0 } // who set it knows better
 	}

@@ -39,11 +39,13 @@ type sources struct {
 	savedFiles *lastknown.Store
 	// aside says that the last-known state is neither served nor written.
 	aside bool
+	// ahead is over when the last-known state of the API server is in the kernel, or there is none.
+	ahead *headStart
 }
 
 // newSources makes no connection and writes nothing. It reads the kubeconfig.
 func newSources(cfg *config.Config, logger *slog.Logger) (*sources, error) {
-	s := &sources{}
+	s := &sources{ahead: newHeadStart()}
 	var layers []tracker.Layer
 	if len(cfg.Source.File.Paths) > 0 {
 		s.addFiles(cfg, logger)
@@ -116,6 +118,7 @@ func (s *sources) stores() (out []*lastknown.Store) {
 
 // commit says that the kernel has what the sources said: it may be saved.
 func (s *sources) commit(held []source.Holding) {
+	s.ahead.end()
 	for _, store := range s.stores() {
 		store.Commit(held)
 	}
@@ -182,6 +185,8 @@ func (s *sources) sink(name string) source.Sink {
 	sink := s.tracker.Sink(name)
 	switch {
 	case s.aside:
+	case name == lastKnownLayer:
+		return &firstObject{Sink: sink, none: s.ahead.end}
 	case name == kubeLayer && s.saved != nil:
 		return s.saved.Tee(sink)
 	case name == fileLayer && s.savedFiles != nil:
@@ -190,13 +195,18 @@ func (s *sources) sink(name string) source.Sink {
 	return sink
 }
 
-// run feeds the tracker until ctx ends. The last-known state is read before the API server is contacted.
+// run feeds the tracker until ctx ends. The last-known state is in the kernel before the API server is asked for everything.
 func (s *sources) run(ctx context.Context, start func(func() error)) {
 	for _, src := range s.list() {
 		start(func() error {
-			if src.Name() == lastKnownFiles {
+			switch src.Name() {
+			case lastKnownFiles:
 				s.savedFiles.Record(ctx)
 				return nil
+			case kubeLayer:
+				if s.saved != nil && !s.aside {
+					s.ahead.wait(ctx)
+				}
 			}
 			return src.Run(ctx, s.sink(src.Name()))
 		})

@@ -24,6 +24,10 @@ func begin(t *testing.T, cfg *config.Config) (s *sources, stop func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return s, feed(t, s)
+}
+
+func feed(t *testing.T, s *sources) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var parts sync.WaitGroup
 	s.run(ctx, func(part func() error) {
@@ -33,7 +37,7 @@ func begin(t *testing.T, cfg *config.Config) (s *sources, stop func()) {
 			}
 		})
 	})
-	return s, func() {
+	return func() {
 		cancel()
 		parts.Wait()
 	}

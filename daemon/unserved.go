@@ -64,7 +64,7 @@ func portConditions(services, own []proxiers.Waiting) (out []health.Condition) {
 		c := health.Condition{Name: "ports", Level: level, Mend: "ss -tlnp  # shows which program listens there: stop it, or change the port"}
 		c.Message = fmt.Sprintf("%s of %s is not served: %v", w.Address, w.Service, w.Err)
 		if more := len(services) - maxPorts; i == maxPorts-1 && more > 0 {
-			c.Message += fmt.Sprintf("; and so are %d more", more)
+			c.Message += fmt.Sprintf("; and neither are %d more", more)
 		}
 		out = append(out, c)
 	}

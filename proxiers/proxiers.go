@@ -79,6 +79,30 @@ type Listener interface {
 	Waiting() []Waiting
 }
 
+// Offloading is what a Proxier tells of connections that it has taken off the way through the rules.
+type Offloading struct {
+	// Devices are those between which it does so, sorted.
+	Devices []string
+	// Services are those ServicePorts that opted in, in plan order.
+	Services []OffloadedService
+}
+
+// OffloadedService is a ServicePort with its connections that are off the rules now. Packets and Bytes are theirs since they
+// began, and zero where the kernel does not count them.
+type OffloadedService struct {
+	Service        *plan.ServicePort
+	Flows          int
+	Packets, Bytes uint64
+}
+
+// Offloader is a Proxier that takes connections off the way through the rules. Both methods may be called from any goroutine.
+type Offloader interface {
+	// Unavailable says why it cannot on this host; nil: it can.
+	Unavailable() error
+	// Offloading asks the kernel, which walks over all connections that it tracks.
+	Offloading(ctx context.Context) (Offloading, error)
+}
+
 // Component is a backend or a follower: how to check whether it can run here, to make it, and to remove
 // what it left. All functions may be nil.
 type Component struct {
@@ -137,6 +161,11 @@ type Traits struct {
 	Devices []string
 	// DropIn is the file among the package's examples that systemd's unit needs as a drop-in for it; empty: none.
 	DropIn string
+	// Tables are names of the tables of nftables that are its own.
+	Tables []string
+	// NoFastPath is a sentence that says why connections that a backend translates may not leave the way through the
+	// rules; empty: they may. It is so where netfilter's connection tracking does not translate them.
+	NoFastPath string
 }
 
 // Env is what a Component is made with, and cleans up with.

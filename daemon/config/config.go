@@ -33,6 +33,7 @@ type Config struct {
 	Sections  []Section // of backends
 	Routes    Routes
 	Conntrack Conntrack
+	FastPath  FastPath
 	Checks    Checks
 	Health    Health
 	Metrics   Metrics
@@ -209,6 +210,20 @@ type Conntrack struct {
 	TCPBeLiberal          bool
 }
 
+// FastPath is the way past the rules, for Services that opt in.
+type FastPath struct {
+	Enabled          bool
+	Services         []ServiceName
+	AfterPackets     int
+	Devices, Exclude []string // patterns of plan.CheckInterface; no Devices: all
+}
+
+// ServiceName names a Service.
+type ServiceName struct{ Namespace, Name string }
+
+// String gives "namespace/name".
+func (n ServiceName) String() string { return n.Namespace + "/" + n.Name }
+
 // Checks are those of endpoints.
 type Checks struct {
 	TCP TCPChecks
@@ -271,7 +286,7 @@ func Default() *Config {
 			MaxServiceEndpoints: 50000,
 			MaxServiceFrontends: 20000,
 			MaxServiceRanges:    20000,
-			MinSyncPeriod:       10 * time.Millisecond,
+			MinSyncPeriod:       time.Millisecond,
 			FullSyncPeriod:      time.Hour,
 		},
 		Nftables:  Nftables{Netlink: NetlinkAuto},

@@ -64,6 +64,21 @@ func parseNamespace(s string) (string, error) {
 	return s, fault(s, "a namespace", validation.IsDNS1123Label(s))
 }
 
+func parseServiceName(s string) (ServiceName, error) {
+	namespace, name, ok := strings.Cut(s, "/")
+	if !ok {
+		return ServiceName{}, fmt.Errorf("%q is not a Service: write its namespace before it, as in \"default/web\"", s)
+	}
+	for _, part := range []string{namespace, name} {
+		if err := fault(s, "a Service, as in \"default/web\"", validation.IsDNS1123Label(part)); err != nil {
+			return ServiceName{}, err
+		}
+	}
+	return ServiceName{namespace, name}, nil
+}
+
+func parseInterface(s string) (string, error) { return s, plan.CheckInterface(s) }
+
 func nodeName(s string) error {
 	if s == "" {
 		return nil

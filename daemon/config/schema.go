@@ -47,6 +47,7 @@ func schema(c *Config, backends []Choice) []section {
 			},
 		}},
 		conntrackSection(&c.Conntrack),
+		fastPathSection(&c.FastPath),
 		checksSection(&c.Checks.TCP),
 		{"health", "Health over HTTP, for load balancers and monitoring.", []key{
 			{"address", "Where /healthz, /livez and /readyz are served. Empty: nowhere.", listen(&c.Health.Address)},
@@ -194,6 +195,23 @@ func proxySection(p *Proxy, backends []Choice) section {
 		},
 		{"min_sync_period", "The least time between two syncs. What changes in between is synced together.", duration(&p.MinSyncPeriod, 0, time.Minute)},
 		{"full_sync_period", "How often the kernel's state is read back and compared, beside the syncs that a loss of rules causes at once.", duration(&p.FullSyncPeriod, 10*time.Second, 7*24*time.Hour)},
+	}}
+}
+
+func fastPathSection(f *FastPath) section {
+	return section{"fastpath", "The fast path: long-lived TCP and UDP connections of Services that opt in are forwarded from device to device by the kernel's flowtable, past all rules (KEP-4963). " +
+		"A Service opts in by the annotation edgeway.io/traffic-hint: LongLived, in manifests also by spec.trafficHint, or here.", []key{
+		{"enabled", "Whether there is a fast path.", boolean(&f.Enabled)},
+		{"services", "Services that opt in, as \"namespace/name\", beside those that say so themselves.", list(&f.Services, parseServiceName)},
+		{
+			"after_packets", "How many packets a connection has had, in both directions, before it leaves the rules: short ones then stay where they are. Another number than 0 has the kernel count the packets of all connections (net.netfilter.nf_conntrack_acct). 0: as soon as it was answered.",
+			integer(&f.AfterPackets, 0, 1_000_000_000),
+		},
+		{
+			"devices", "The network devices whose packets may leave the rules, by name, or by the beginning of one and a '*'. A connection needs both of its own: that to the client, and that to the endpoint. Empty: all.",
+			list(&f.Devices, parseInterface),
+		},
+		{"exclude", "Devices whose packets may not, written as in devices.", list(&f.Exclude, parseInterface)},
 	}}
 }
 

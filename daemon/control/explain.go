@@ -40,6 +40,8 @@ type Explanation struct {
 	Out []string `json:"out,omitempty"`
 	// Gaps are those of PlanService.
 	Gaps []string `json:"gaps,omitempty"`
+	// FastPath is "yes" or "no", and why; empty: neither the host nor the Service asks for it.
+	FastPath string `json:"fastPath,omitempty"`
 }
 
 // ExplainedEndpoint is an endpoint that the connection may go to.
@@ -65,7 +67,8 @@ type Subject struct {
 	// Way asks the kernel for its way to an address; see nodeinfo.WayTo. Never nil.
 	Way func(netip.Addr) (nodeinfo.Way, error)
 	// Out names the dead endpoints of a ServicePort, and says how they fail; nil: nobody checks them.
-	Out func(*plan.ServicePort) []string
+	Out      func(*plan.ServicePort) []string
+	FastPath FastPath // nil: nobody knows
 	// Offline is that of Explanation.
 	Offline string
 }
@@ -101,6 +104,7 @@ func (s *Subject) Explain(src, dst, proto string) (Explanation, error) {
 	}
 	s.because(p, &e, d, q.packet.Dst.Addr())
 	s.ways(&e, d, q.packet.Src)
+	e.FastPath = s.fastPath(d, q.packet.Src)
 	return e, nil
 }
 

@@ -271,3 +271,18 @@ func TestGapsAreShown(t *testing.T) {
 		t.Error("no Service of the test has a gap")
 	}
 }
+
+// The way to the client and those to the endpoints decide whether a connection leaves the rules.
+func TestExplainTellsOfTheFastPath(t *testing.T) {
+	s := subjectOf(testPlan())
+	s.FastPath = func(svc *plan.ServicePort, origin plan.Origin, ways []nodeinfo.Way) string {
+		return fmt.Sprintf("no: %s from %s by %d ways", svc.Name.Name, origin, len(ways))
+	}
+	e, text := explained(t, s, "192.0.2.99", "10.96.0.1:80", "")
+	if want := fmt.Sprintf("no: web from outside by %d ways", 1+len(e.Endpoints)); e.FastPath != want || !strings.Contains(text, "fast path  "+want) {
+		t.Errorf("%q in\n%s", e.FastPath, text)
+	}
+	if e, _ := explained(t, s, "192.0.2.99", "10.96.0.2:53/udp", ""); e.FastPath != "" {
+		t.Errorf("a connection that is rejected: %q", e.FastPath)
+	}
+}

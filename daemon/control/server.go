@@ -40,9 +40,10 @@ type Options struct {
 	Facts  func() doctor.Facts
 	// Gaps are those of the backend and its followers.
 	Gaps Gaps
-	// Way and Out are those of Subject.
-	Way func(netip.Addr) (nodeinfo.Way, error)
-	Out func(*plan.ServicePort) []string
+	// Way, Out and FastPath are those of Subject.
+	Way      func(netip.Addr) (nodeinfo.Way, error)
+	Out      func(*plan.ServicePort) []string
+	FastPath FastPath
 	// Reload returns once the new configuration is known to be good, or says why it is not.
 	Reload func(context.Context) error
 }
@@ -165,5 +166,5 @@ func (s *Server) explain(r *http.Request) (any, error) {
 }
 
 func (s *Server) subject() Subject {
-	return Subject{State: s.opts.State(), Gaps: s.opts.Gaps, Way: s.opts.Way, Out: s.opts.Out}
+	return Subject{State: s.opts.State(), Gaps: s.opts.Gaps, Way: s.opts.Way, Out: s.opts.Out, FastPath: s.opts.FastPath}
 }

@@ -50,8 +50,10 @@ type Status struct {
 	// Draining is absent where there is nothing of another backend.
 	Draining []StatusDraining `json:"draining,omitempty"`
 	// Checks is absent where no endpoints are checked.
-	Checks   *StatusChecks  `json:"checks,omitempty"`
-	Problems StatusProblems `json:"problems"`
+	Checks *StatusChecks `json:"checks,omitempty"`
+	// FastPath is absent where it is not enabled.
+	FastPath *StatusFastPath `json:"fastPath,omitempty"`
+	Problems StatusProblems  `json:"problems"`
 }
 
 // StatusNode is the host.
@@ -137,6 +139,7 @@ type StatusInput struct {
 	Waiting   []proxiers.Waiting
 	Draining  []StatusDraining
 	Checks    *StatusChecks
+	FastPath  *StatusFastPath
 }
 
 // NewStatus makes a Status.
@@ -150,7 +153,7 @@ func NewStatus(in StatusInput) Status {
 		Backend:     newStage(&in.State.Backend),
 		Drift:       newDrift(in.State.Stages()),
 		Quarantined: []string{}, NotListening: []string{}, Followers: []StatusStage{}, Sources: []StatusSource{},
-		Node: newNode(&in), Draining: in.Draining, Checks: in.Checks, Problems: newProblems(in.State.Problems()),
+		Node: newNode(&in), Draining: in.Draining, Checks: in.Checks, FastPath: in.FastPath, Problems: newProblems(in.State.Problems()),
 	}
 	s.Backend.Done, s.Backend.Total = in.State.Done, in.State.Total
 	if s.Conditions == nil {

@@ -133,6 +133,9 @@ func (e Explanation) WriteText(w io.Writer) error {
 	for _, out := range e.Out {
 		p.line("dead", "%s", out)
 	}
+	if e.FastPath != "" {
+		p.line("fast path", "%s", e.FastPath)
+	}
 	return p.err
 }
 

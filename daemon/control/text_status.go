@@ -53,6 +53,7 @@ func (s Status) WriteText(w io.Writer) error {
 	s.sources(p)
 	s.node(p)
 	s.checks(p)
+	s.fastPath(p)
 	p.line("daemon", "process %d, running for %s, configuration %s", s.PID, age(s.Time.Sub(s.Started)), s.Config)
 	return p.err
 }

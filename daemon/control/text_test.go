@@ -74,6 +74,10 @@ func statusText(t *testing.T, state pipeline.State, lastKnown LastKnown, sources
 			Address: netip.MustParseAddrPort("127.0.0.1:30080"), Service: "default/web/TCP",
 			Err: syscall.EADDRINUSE,
 		}}
+		in.FastPath = &StatusFastPath{Devices: []string{"eth0", "veth1"}, Services: []StatusFastService{
+			{Name: "default/video/TCP", Family: "IPv4", Connections: 3, Packets: 12345, Bytes: 1234567},
+			{Name: "default/voice/UDP", Family: "IPv6"},
+		}}
 		in.Draining = []StatusDraining{{Name: "carrier", Deadline: in.Health.Time.Add(4 * time.Minute)}}
 	}
 	s := NewStatus(in)

@@ -25,7 +25,7 @@ func apiServer(ctx context.Context, h *Host) []finding.Finding {
 	var out []finding.Finding
 	switch {
 	case errors.Is(err, fs.ErrPermission):
-		out = append(out, warning(asRoot, "the API server cannot be asked: %v", err))
+		out = append(out, warning(AsRoot, "the API server cannot be asked: %v", err))
 	case err != nil && h.Plan == nil:
 		out = append(out, problem(orElse(c.Mend, "edgeway config check"), "the API server cannot be used, and no Service is known: %v", err))
 	case err != nil:
@@ -61,7 +61,7 @@ func credentials(_ context.Context, h *Host) []finding.Finding {
 	faults, err := h.Credentials()
 	switch {
 	case errors.Is(err, fs.ErrPermission):
-		return []finding.Finding{warning(asRoot, "the kubeconfig cannot be read: %v", err)}
+		return []finding.Finding{warning(AsRoot, "the kubeconfig cannot be read: %v", err)}
 	case err != nil:
 		return []finding.Finding{problem("edgeway config check", "the kubeconfig cannot be used: %v", err)}
 	}

@@ -52,6 +52,23 @@ func TestReversePathFilter(t *testing.T) {
 	wants(t, h, "rp-filter", "ok: rp_filter is strict on no interface")
 }
 
+func TestFastPath(t *testing.T) {
+	h, f := testHost()
+	wants(t, h, "fast-path") // not enabled
+	h.Config.FastPath.Enabled = true
+	wants(t, h, "fast-path", "warning: … no Service has opted in … | kubectl annotate")
+	h.Plan.Services[0].LongLived = true
+	wants(t, h, "fast-path", "ok: nothing is known to keep connections of 1 ServicePorts … ")
+	h.Config.FastPath.Devices = []string{"veth*"}
+	wants(t, h, "fast-path", `warning: default/web/TCP has opted in … 10.244.1.11:8080 is by eth0 … | add "eth0" to`)
+	h.Config.FastPath.Devices, h.Config.FastPath.AfterPackets = []string{"eth*"}, 20
+	f.set("netfilter/nf_conntrack_acct", "0")
+	f.files["/proc/net/ip_tables_names"] = "nat\nfilter"
+	wants(t, h, "fast-path", "warning: … the kernel counts no packets … | sysctl -w", "warning: … iptables-legacy … | edgeway reload")
+	h.Backend.Traits.NoFastPath = "it translates by itself"
+	wants(t, h, "fast-path", "warning: … it translates by itself | fastpath.enabled = false")
+}
+
 func TestPortsThatConnectionsMayTake(t *testing.T) {
 	h, f := testHost(servicePort("web", []plan.Frontend{{Kind: plan.NodePort, Port: 40080, Routes: forward(plan.ClusterPool)}}, "10.244.1.11:8080"))
 	h.Plan.HealthChecks = []*plan.HealthCheck{{Namespace: "default", Name: "web", Port: 40000}}

@@ -45,8 +45,8 @@ func daemon(_ context.Context, h *Host) []finding.Finding {
 	return out
 }
 
-// asRoot is for what others than root may not look at.
-const asRoot = "sudo edgeway doctor"
+// AsRoot is the mend for what others than root may not look at.
+const AsRoot = "sudo edgeway doctor"
 
 func backend(ctx context.Context, h *Host) []finding.Finding {
 	const others = "edgeway probe  # shows which backends can run here"
@@ -56,7 +56,7 @@ func backend(ctx context.Context, h *Host) []finding.Finding {
 	}
 	switch {
 	case err != nil && h.Unprivileged && !errors.Is(err, proxiers.ErrUnsupported):
-		return []finding.Finding{warning(asRoot, "it cannot be told whether the backend %s can run here: %v", h.Config.Proxy.Backend, err)}
+		return []finding.Finding{warning(AsRoot, "it cannot be told whether the backend %s can run here: %v", h.Config.Proxy.Backend, err)}
 	case err != nil:
 		return []finding.Finding{problem(others, "the backend %s cannot run here: %v", h.Config.Proxy.Backend, err)}
 	}
@@ -136,7 +136,7 @@ func (s Saved) look() finding.Finding {
 	case errors.Is(err, fs.ErrNotExist):
 		return warning("systemctl start edgeway", "there is no last-known state of %s in %s: after a start at which %s cannot be read there are no Services of it", s.Of, s.Folder, s.Of)
 	case errors.Is(err, fs.ErrPermission):
-		return warning(asRoot, "the last-known state of %s cannot be read: %v", s.Of, err)
+		return warning(AsRoot, "the last-known state of %s cannot be read: %v", s.Of, err)
 	case err != nil:
 		return warning("systemctl restart edgeway  # while "+s.Of+" can be read: the daemon writes it anew", "the last-known state of %s cannot be used: %v", s.Of, err)
 	case s.Ages && age > oldState:

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"edgeway/daemon/source"
+	"edgeway/daemon/tracker"
 	"edgeway/proxiers/plan"
 )
 
@@ -33,6 +34,23 @@ func TestFrontendsOfAService(t *testing.T) {
 		t.Errorf("%+v", sp)
 	}
 	w.wantProblems()
+}
+
+// A Service takes the fast path because it says so, or because the operator does. SCTP has none, which is told.
+func TestLongLived(t *testing.T) {
+	opts := testOptions()
+	opts.LongLived = map[tracker.Name]bool{{Namespace: "ns", Name: "named"}: true, {Namespace: "ns", Name: "nobody"}: true}
+	two := func(s *source.Service) {
+		s.Ports = append(s.Ports, source.ServicePort{Name: "sctp", Protocol: plan.SCTP, Port: 36412})
+	}
+	w := newWorld(t, opts, testService("named", two), testService("other", func(s *source.Service) { s.ClusterIPs = ips("10.96.0.11") }))
+	if sp := w.find("named", plan.IPv4); sp == nil || !sp.LongLived {
+		t.Errorf("the Service that the operator names: %+v", sp)
+	}
+	if sp := w.find("other", plan.IPv4); sp == nil || sp.LongLived {
+		t.Errorf("a Service that nobody names: %+v", sp)
+	}
+	w.wantProblems("Setting fastpath.services: there is no Service ns/nobody", "Service ns/named: spec.ports[1].protocol: the Service is LongLived, but SCTP has no fast path: TCP and UDP have one")
 }
 
 // A family that is not wanted, or that the host does not have, is left out.

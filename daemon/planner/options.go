@@ -4,6 +4,7 @@ import (
 	"net/netip"
 
 	"edgeway/daemon/source"
+	"edgeway/daemon/tracker"
 	"edgeway/proxiers/plan"
 )
 
@@ -50,6 +51,8 @@ type Options struct {
 	Bounds Bounds
 	// Checks are those of endpoints.
 	Checks Checks
+	// LongLived are Services that take the fast path, beside those that say so themselves.
+	LongLived map[tracker.Name]bool
 	// Held gives what Contested gave when the last process ended. It is asked at the Planner's first plan; the plan
 	// before, if there is one, has precedence. nil: nothing is known.
 	Held func() []source.Holding

@@ -80,7 +80,7 @@ func (p *Planner) Plan(snap *tracker.Snapshot, host *nodeinfo.Host, prev *plan.P
 		p.rebuild(snap, prev, next)
 	}
 	p.snap, p.host, p.made = snap, host, next
-	around := slices.Concat(p.around, p.unserved())
+	around := slices.Concat(p.around, p.unserved(), p.strangers(snap))
 	if len(around) == 0 {
 		return next, p.problems
 	}

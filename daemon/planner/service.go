@@ -1,6 +1,7 @@
 package planner
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -34,8 +35,10 @@ func (p *Planner) service(svc *tracker.Service) (out planned) {
 	backends := p.index(svc, found)
 	for i := range svc.Spec.Ports {
 		frontends := p.frontends(svc.Spec, vips, i, found)
+		longLived := p.longLived(svc.Spec, i, found)
 		for _, family := range p.env.families {
 			if sp := servicePort(svc.Spec, i, family, frontends); sp != nil {
+				sp.LongLived = longLived
 				out.ports = append(out.ports, sp)
 			}
 		}
@@ -75,10 +78,9 @@ func servicePort(spec *source.Service, index int, family plan.Family, frontends 
 		return nil
 	}
 	sp := &plan.ServicePort{
-		Name:      plan.ServicePortName{Namespace: spec.Namespace, Name: spec.Name, Port: port.Name, Protocol: port.Protocol},
-		Family:    family,
-		Affinity:  spec.Affinity,
-		LongLived: spec.LongLived,
+		Name:     plan.ServicePortName{Namespace: spec.Namespace, Name: spec.Name, Port: port.Name, Protocol: port.Protocol},
+		Family:   family,
+		Affinity: spec.Affinity,
 	}
 	for _, f := range frontends {
 		if f.Kind == plan.NodePort || plan.FamilyOf(f.Addr) == family {
@@ -90,6 +92,32 @@ func servicePort(spec *source.Service, index int, family plan.Family, frontends 
 	}
 	slices.SortFunc(sp.Frontends, func(a, b plan.Frontend) int { return a.Compare(&b) })
 	return sp
+}
+
+// strangers gives the problems of the Services that the operator names and that do not exist.
+func (p *Planner) strangers(snap *tracker.Snapshot) (out []source.Problem) {
+	for _, name := range slices.SortedFunc(maps.Keys(p.opts.LongLived), tracker.Name.Compare) {
+		if snap.Find(name) == nil {
+			out = append(out, source.Problem{
+				Object:  source.Key{Kind: source.KindSetting, Name: "fastpath.services"},
+				Message: "there is no Service " + name.Namespace + "/" + name.Name,
+			})
+		}
+	}
+	return out
+}
+
+// longLived says whether connections to a port take the fast path.
+func (p *Planner) longLived(s *source.Service, index int, found *faults) bool {
+	if !s.LongLived && !p.opts.LongLived[nameOf(s)] {
+		return false
+	}
+	port := &s.Ports[index]
+	if port.Protocol == plan.SCTP {
+		found.addf("spec.ports["+strconv.Itoa(index)+"].protocol", "the Service is LongLived, but SCTP has no fast path: TCP and UDP have one")
+		return false
+	}
+	return true
 }
 
 // route says where each frontend of a port leads.

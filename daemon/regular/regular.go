@@ -56,6 +56,12 @@ func Read(path string, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	defer file.Close()
+	return ReadOpen(file, info, limit)
+}
+
+// ReadOpen is Read of what Open gave.
+func ReadOpen(file *os.File, info fs.FileInfo, limit int64) ([]byte, error) {
+	path := file.Name()
 	if info.Size() > limit {
 		return nil, tooLarge(path, limit)
 	}

@@ -25,6 +25,7 @@ import (
 	"time"
 
 	"edgeway/proxiers"
+	"edgeway/proxiers/internal/ctnetlink"
 	"edgeway/proxiers/plan"
 )
 
@@ -50,7 +51,7 @@ type follower struct {
 	done *plan.Plan
 	// table is open from the first look on, and nil when its answers were not all read. Closing a socket of netfilter
 	// waits until the kernel (6.18) has freed what transactions of nftables have deleted, 16 ms after one.
-	table *table
+	table *ctnetlink.Table
 }
 
 // Apply deletes the flows that the change made stale. Without such a change it does not look at the
@@ -74,7 +75,7 @@ func (f *follower) Apply(ctx context.Context, change proxiers.Change) error {
 // Close implements proxiers.Proxier.
 func (f *follower) Close() error {
 	if f.table != nil {
-		f.table.close()
+		f.table.Close()
 		f.table = nil
 	}
 	return nil
@@ -90,13 +91,13 @@ func (f *follower) clean(ctx context.Context, suspects suspects) error {
 		return fmt.Errorf("open connection tracking: %w", err)
 	}
 	if f.table == nil {
-		t, err := openTable()
+		t, err := ctnetlink.Open()
 		if err != nil {
 			return err
 		}
 		f.table = t
 	}
-	release := f.table.during(ctx)
+	release := f.table.During(ctx)
 	err := f.deleteStale(ctx, suspects)
 	if !release() || err != nil {
 		_ = f.Close()
@@ -108,12 +109,12 @@ func (f *follower) deleteStale(ctx context.Context, suspects suspects) error {
 	for _, family := range []plan.Family{plan.IPv4, plan.IPv6} {
 		start, deleted, looked := time.Now(), 0, false
 		for _, protocol := range []plan.Protocol{plan.TCP, plan.UDP, plan.SCTP} {
-			s := suspects[scope{family, protocol}]
+			s := suspects[ctnetlink.Scope{Family: family, Protocol: protocol}]
 			if len(s) == 0 {
 				continue
 			}
 			looked = true
-			n, err := f.table.deleteStale(scope{family, protocol}, s)
+			n, err := deleteStale(f.table, ctnetlink.Scope{Family: family, Protocol: protocol}, s)
 			deleted += n
 			if err != nil {
 				return fmt.Errorf("%s %s flows: %w", family, protocol, err)

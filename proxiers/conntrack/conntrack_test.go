@@ -9,13 +9,14 @@ import (
 	"testing"
 
 	"edgeway/proxiers"
+	"edgeway/proxiers/internal/ctnetlink"
 	"edgeway/proxiers/plan"
 )
 
 var (
-	udp4  = scope{plan.IPv4, plan.UDP}
-	udp6  = scope{plan.IPv6, plan.UDP}
-	sctp4 = scope{plan.IPv4, plan.SCTP}
+	udp4  = ctnetlink.Scope{Family: plan.IPv4, Protocol: plan.UDP}
+	udp6  = ctnetlink.Scope{Family: plan.IPv6, Protocol: plan.UDP}
+	sctp4 = ctnetlink.Scope{Family: plan.IPv4, Protocol: plan.SCTP}
 )
 
 // to applies the step to next and wants this number of flows deleted.
@@ -50,8 +51,8 @@ func planOf(services ...*plan.ServicePort) *plan.Plan {
 }
 
 // service has the frontends "ADDR:PORT" or ":NODEPORT".
-func service(s scope, name string, frontends []string, serving ...string) *plan.ServicePort {
-	svc := &plan.ServicePort{Name: plan.ServicePortName{Namespace: "default", Name: name, Protocol: s.protocol}, Family: s.family}
+func service(s ctnetlink.Scope, name string, frontends []string, serving ...string) *plan.ServicePort {
+	svc := &plan.ServicePort{Name: plan.ServicePortName{Namespace: "default", Name: name, Protocol: s.Protocol}, Family: s.Family}
 	for _, f := range frontends {
 		if f[0] == ':' {
 			var port uint16
@@ -327,13 +328,13 @@ func TestKernelFilterSparesTheCopy(t *testing.T) {
 	for i := range 20 {
 		dial(t, fmt.Sprintf("203.0.113.%d:53", i)).send()
 	}
-	tab, err := openTable()
+	tab, err := ctnetlink.Open()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer tab.close()
+	defer tab.Close()
 	seen := 0
-	if err := tab.dump(udp4, netip.MustParseAddrPort("203.0.113.200:54"), func(*flow) { seen++ }); err != nil {
+	if err := tab.Dump(udp4, netip.MustParseAddrPort("203.0.113.200:54"), func(*ctnetlink.Flow) { seen++ }); err != nil {
 		t.Fatal(err)
 	}
 	if seen != 1 {
@@ -351,7 +352,7 @@ func TestTheSocketIsKept(t *testing.T) {
 	if s.to(other, 0); kept == nil || s.follower.table != kept {
 		t.Error("another socket is used")
 	}
-	kept.close()
+	kept.Close()
 	if err := s.follower.Apply(t.Context(), proxiers.NewChange(other, one)); err == nil || s.follower.table != nil {
 		t.Errorf("error %v by a socket that is closed", err)
 	}
@@ -362,7 +363,7 @@ func TestTheSocketIsKept(t *testing.T) {
 func TestIrrelevantChangesDoNotReadTheTable(t *testing.T) {
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
-	tcp := scope{plan.IPv4, plan.TCP}
+	tcp := ctnetlink.Scope{Family: plan.IPv4, Protocol: plan.TCP}
 	base := []*plan.ServicePort{service(udp4, "dns", []string{vip}, first), service(tcp, "web", []string{"10.96.0.9:80"}, first)}
 	for name, next := range map[string][]*plan.ServicePort{
 		"nothing":           base,

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"edgeway/proxiers"
+	"edgeway/proxiers/internal/ctnetlink"
 	"edgeway/proxiers/plan"
 )
 
@@ -171,30 +172,30 @@ func (c *client) wantAnswer(want string) {
 }
 
 // flows gives every flow of the scope in the table of the test's namespace.
-func flows(t testing.TB, s scope) []*flow {
+func flows(t testing.TB, s ctnetlink.Scope) []*ctnetlink.Flow {
 	t.Helper()
-	tab, err := openTable()
+	tab, err := ctnetlink.Open()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer tab.close()
-	var list []*flow
-	if err := tab.dump(s, netip.AddrPort{}, func(f *flow) { list = append(list, f) }); err != nil {
+	defer tab.Close()
+	var list []*ctnetlink.Flow
+	if err := tab.Dump(s, netip.AddrPort{}, func(f *ctnetlink.Flow) { list = append(list, f) }); err != nil {
 		t.Fatal(err)
 	}
 	return list
 }
 
 // idOf gives the id of the only flow to dst; 0 when there is none.
-func idOf(t testing.TB, s scope, dst string) uint32 {
+func idOf(t testing.TB, s ctnetlink.Scope, dst string) uint32 {
 	t.Helper()
 	var id uint32
 	for _, f := range flows(t, s) {
-		if f.orig.dst == netip.MustParseAddrPort(dst) {
+		if f.Orig.Dst == netip.MustParseAddrPort(dst) {
 			if id != 0 {
 				t.Fatalf("more than one flow to %s", dst)
 			}
-			id = f.id
+			id = f.ID
 		}
 	}
 	return id

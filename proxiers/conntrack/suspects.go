@@ -5,17 +5,12 @@ import (
 	"slices"
 
 	"edgeway/proxiers"
+	"edgeway/proxiers/internal/ctnetlink"
 	"edgeway/proxiers/plan"
 )
 
 // cleaned are the protocols whose flows are cleaned up after a change; see the package comment.
 var cleaned = [...]plan.Protocol{plan.UDP, plan.SCTP}
-
-// scope is a part of the table that one dump can be restricted to.
-type scope struct {
-	family   plan.Family
-	protocol plan.Protocol
-}
 
 // rule says which flows to one destination are stale.
 type rule struct {
@@ -28,32 +23,32 @@ type rule struct {
 	unanswered bool
 }
 
-func (r rule) stale(f *flow) bool {
-	if r.unanswered && f.answered() {
+func (r rule) stale(f *ctnetlink.Flow) bool {
+	if r.unanswered && f.Answered() {
 		return false
 	}
-	known := has(r.endpoints, f.reply.src)
+	known := has(r.endpoints, f.Reply.Src)
 	if r.owned {
 		return !known
 	}
-	return known && f.reply.src != f.orig.dst
+	return known && f.Reply.Src != f.Orig.Dst
 }
 
 // suspects are the destinations whose flows must be looked at.
-type suspects map[scope]map[netip.AddrPort]rule
+type suspects map[ctnetlink.Scope]map[netip.AddrPort]rule
 
-func (s suspects) own(sc scope, dst netip.AddrPort, endpoints []plan.Endpoint) {
+func (s suspects) own(sc ctnetlink.Scope, dst netip.AddrPort, endpoints []plan.Endpoint) {
 	s.set(sc, dst, rule{owned: true, endpoints: endpoints})
 }
 
 // disown never replaces a rule: a destination that another ServicePort has now belongs to that one.
-func (s suspects) disown(sc scope, dst netip.AddrPort, endpoints []plan.Endpoint) {
+func (s suspects) disown(sc ctnetlink.Scope, dst netip.AddrPort, endpoints []plan.Endpoint) {
 	if _, taken := s[sc][dst]; !taken && len(endpoints) > 0 {
 		s.set(sc, dst, rule{endpoints: endpoints})
 	}
 }
 
-func (s suspects) set(sc scope, dst netip.AddrPort, r rule) {
+func (s suspects) set(sc ctnetlink.Scope, dst netip.AddrPort, r rule) {
 	if s[sc] == nil {
 		s[sc] = map[netip.AddrPort]rule{}
 	}
@@ -66,7 +61,7 @@ func (s suspects) addAll(p *plan.Plan) {
 	for _, svc := range p.Services {
 		tcp := svc.Name.Protocol == plan.TCP
 		for dst := range svc.Destinations(p.Node) {
-			s.set(scope{svc.Family, svc.Name.Protocol}, dst, rule{owned: true, endpoints: svc.Serving, unanswered: tcp})
+			s.set(ctnetlink.Scope{Family: svc.Family, Protocol: svc.Name.Protocol}, dst, rule{owned: true, endpoints: svc.Serving, unanswered: tcp})
 		}
 	}
 }
@@ -101,7 +96,7 @@ func (s suspects) compare(before, after *plan.ServicePort, nodeBefore, nodeAfter
 	if !slices.Contains(cleaned[:], svc.Name.Protocol) {
 		return
 	}
-	sc := scope{svc.Family, svc.Name.Protocol}
+	sc := ctnetlink.Scope{Family: svc.Family, Protocol: svc.Name.Protocol}
 	was, is := destinations(before, nodeBefore), destinations(after, nodeAfter)
 	all := before != nil && after != nil && lost(before.Serving, after.Serving)
 	for _, dst := range is {

@@ -47,7 +47,7 @@ func (n *Node) Origin(src netip.Addr, inInterface string) Origin {
 	}
 	if inInterface != "" {
 		for _, pattern := range n.PodInterfaces {
-			if matchInterface(pattern, inInterface) {
+			if MatchInterface(pattern, inInterface) {
 				return FromPod
 			}
 		}

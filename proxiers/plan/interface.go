@@ -28,7 +28,8 @@ func badInterfaceRune(r rune) bool {
 	return true
 }
 
-func matchInterface(pattern, name string) bool {
+// MatchInterface says that a pattern of CheckInterface stands for the interface of this name.
+func MatchInterface(pattern, name string) bool {
 	if prefix, ok := strings.CutSuffix(pattern, "*"); ok {
 		return strings.HasPrefix(name, prefix)
 	}

@@ -53,7 +53,7 @@ func (b *bench) nftablesSteps() []step {
 		{"restart", b.inTurns(b.opts.rounds, b.restart)},
 		{"change", b.besideFloor(b.inTurns(b.opts.changes, b.change))},
 		{"new Service", b.besideFloor(b.inTurns(b.opts.changes, b.newService))},
-		{"burst", b.inTurns(b.opts.rounds, b.burst)},
+		{"burst", b.besideFloor(b.inTurns(b.opts.changes, b.burst))},
 		{"resident memory", b.inTurns(1, b.residentMemory)},
 		{"connections", b.connections(400)},
 	}

@@ -28,7 +28,7 @@ const (
 )
 
 // ownTables are those of this program. The tables of iptables are shared.
-var ownTables = []string{"edgeway", "edgeway-trace"}
+var ownTables = []string{"edgeway", "edgeway-trace", "kube-proxy-flowtable"}
 
 // reader reads tables of other programs.
 type reader struct {

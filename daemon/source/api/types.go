@@ -30,6 +30,9 @@ type ServiceSpec struct {
 	HealthCheckNodePort           int32                  `json:"healthCheckNodePort,omitempty" protobuf:"bytes,12"`
 	AllocateLoadBalancerNodePorts *bool                  `json:"allocateLoadBalancerNodePorts,omitempty"` // of manifests alone
 
+	// TrafficHint is of manifests alone: KEP-4963 proposes it, and Kubernetes 1.37 has no such field.
+	TrafficHint *string `json:"trafficHint,omitempty" kep:"4963"`
+
 	// What follows is not read.
 	Selector                 map[string]string `json:"selector,omitempty"`
 	LoadBalancerIP           string            `json:"loadBalancerIP,omitempty"`

@@ -135,7 +135,7 @@ func TestServiceFaultsAreNamedAndTheRestIsKept(t *testing.T) {
 			},
 		}
 	}
-	proxyMode := "Tunnel"
+	proxyMode, hint := "Tunnel", "Short"
 	seconds := int32(86401)
 	cases := map[string]struct {
 		spoil func(*api.Service)
@@ -176,6 +176,7 @@ func TestServiceFaultsAreNamedAndTheRestIsKept(t *testing.T) {
 		"health check port": {func(s *api.Service) { s.Spec.ExternalTrafficPolicy = "Local" }, "spec.healthCheckNodePort"},
 		"type":              {func(s *api.Service) { s.Spec.Type = "Magic" }, "spec.type"},
 		"traffic hint":      {func(s *api.Service) { s.Annotations = map[string]string{TrafficHint: "Short"} }, "metadata.annotations[" + TrafficHint + "]"},
+		"hint of the spec":  {func(s *api.Service) { s.Spec.TrafficHint = &hint }, "spec.trafficHint"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 
 // TrafficHint is the annotation that opts a Service in to the flowtable fast path, with the only
 // value "LongLived". KEP-4963 proposes it as the field spec.trafficHint, which k8s.io/api v0.37 does not
-// have: an API server drops the field, so the annotation carries the same value until it does.
+// have: an API server drops the field, so the annotation carries the same value until it does. Manifests may have either.
 const TrafficHint = api.AnnotationTrafficHint
 
 // The values of SessionAffinityConfig.ClientIP.TimeoutSeconds that the API server allows, and its default.
@@ -228,12 +228,20 @@ func (b *serviceBuilder) affinity() {
 	b.out.Affinity = time.Duration(seconds) * time.Second
 }
 
+// trafficHint reads the annotation and the field. One is enough.
 func (b *serviceBuilder) trafficHint() {
-	switch hint, ok := b.in.Annotations[TrafficHint]; {
-	case !ok:
-	case hint == "LongLived":
-		b.out.LongLived = true
-	default:
-		b.addf("metadata.annotations["+TrafficHint+"]", "%.64q is not LongLived", hint)
+	if hint, ok := b.in.Annotations[TrafficHint]; ok {
+		b.hint("metadata.annotations["+TrafficHint+"]", hint)
 	}
+	if hint := b.in.Spec.TrafficHint; hint != nil {
+		b.hint("spec.trafficHint", *hint)
+	}
+}
+
+func (b *serviceBuilder) hint(field, hint string) {
+	if hint != "LongLived" {
+		b.addf(field, "%.64q is not LongLived", hint)
+		return
+	}
+	b.out.LongLived = true
 }

@@ -61,6 +61,7 @@ type Source struct {
 	recalled  bool            // served is still that
 	said      bool            // Synced
 	late      time.Duration   // see the constant
+	coarse    time.Duration   // likewise
 }
 
 var _ source.Source = (*Source)(nil)
@@ -76,6 +77,7 @@ func New(o Options) *Source {
 		served:    make(map[source.Key]source.Object),
 		ignored:   make(map[string]bool),
 		late:      late,
+		coarse:    coarse,
 	}
 }
 
@@ -103,6 +105,8 @@ const (
 	// late is when a reading is told of in which no file has come to its end. 40 MiB take some seconds on a board, and
 	// 100,000 Services take a minute where other programs keep the processors busy.
 	late = 30 * time.Second
+	// coarse is more than the step of any file system's clock. FAT has the longest, of 2 s.
+	coarse = 4 * time.Second
 )
 
 // Run implements source.Source. It says Synced after the first reading if it is known what the files held before the

@@ -89,14 +89,14 @@ func (s *Source) read(sink source.Sink) {
 
 // folder is a folder of manifests that is read on demand.
 type folder struct {
-	t    *testing.T
+	t    testing.TB
 	dir  string
 	sink *memory
 	src  *Source
 	log  bytes.Buffer
 }
 
-func newFolder(t *testing.T) *folder {
+func newFolder(t testing.TB) *folder {
 	f := &folder{t: t, dir: t.TempDir(), sink: newMemory()}
 	f.src = New(Options{Paths: []string{f.dir}, NodeName: "edge", Logger: slog.New(slog.NewTextHandler(&f.log, nil))})
 	return f

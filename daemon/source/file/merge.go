@@ -76,7 +76,7 @@ func (r *reading) String() string {
 // merge adds all objects of all files, a Manifest for each file that has any, and a Document for each place that has faults.
 func (s *Source) merge(r *reading) {
 	r.objects = make(map[source.Key]source.Object, len(s.served))
-	from := make(map[source.Key]string)
+	from := make(map[source.Key]nth, len(s.served))
 	for _, path := range slices.Sorted(maps.Keys(s.manifests)) {
 		m := s.manifests[path]
 		out := reporter{out: r.objects}
@@ -88,7 +88,7 @@ func (s *Source) merge(r *reading) {
 		holds := false
 		for i, d := range m.documents {
 			holds = holds || len(d.objects) > 0
-			r.addDocument(d, fmt.Sprintf("%s#%d", path, i+1), m.fault != nil, from, &out)
+			r.addDocument(d, nth{path, i + 1}, m.fault != nil, from, &out)
 		}
 		out.rest(path)
 		if holds {
@@ -107,32 +107,42 @@ func advised(fault, mend string) string {
 	return fault + ": " + mend
 }
 
+// nth is a document of a file; the first one is 1.
+type nth struct {
+	path   string
+	number int
+}
+
+func (n nth) String() string { return fmt.Sprintf("%s#%d", n.path, n.number) }
+
 // addDocument adds the objects of a document. kept says that its file cannot be read now. from is where the others are.
-func (r *reading) addDocument(d *document, place string, kept bool, from map[source.Key]string, out *reporter) {
+func (r *reading) addDocument(d *document, at nth, kept bool, from map[source.Key]nth, out *reporter) {
 	faults := d.faults
 	if len(faults) > 0 && !kept {
-		r.addf("%s: %s", place, advised(faults[0].String(), advice(faults[0].field, faults[0].message)))
+		r.addf("%s: %s", at, advised(faults[0].String(), advice(faults[0].field, faults[0].message)))
 	}
 	for _, obj := range d.objects {
 		key := obj.Key()
 		if d.broken[key] { // the version from before is better
 			if !kept {
 				p := obj.Problems()[0]
-				r.addf("%s: %s", place, advised(p.String(), advice(p.Field, p.Message)))
+				r.addf("%s: %s", at, advised(p.String(), advice(p.Field, p.Message)))
 			}
-			out.carry(place, obj.Problems())
+			out.carry(at.String(), obj.Problems())
 			continue
 		}
 		if first, taken := from[key]; taken {
 			faults = append(slices.Clip(faults), fault{message: fmt.Sprintf("%s is in %s already; that one counts", key, first)})
 			continue
 		}
-		from[key], r.objects[key] = place, obj
+		from[key], r.objects[key] = at, obj
 		if kept && key.Kind == source.KindService {
 			r.kept = append(r.kept, key)
 		}
 	}
-	out.report(place, faults)
+	if len(faults) > 0 {
+		out.report(at.String(), faults)
+	}
 	out.more += d.more
 }
 

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -20,7 +22,9 @@ import (
 
 // manifest is what a file held when it was read last.
 type manifest struct {
-	sum       [sha256.Size]byte
+	sum [sha256.Size]byte
+	// stamp is what the file system said of the file when it had this sum; zero: read it again in any case.
+	stamp     syscall.Stat_t
 	documents []*document
 	// fault is why the file cannot be read now; nil: it can. The documents are those of before then.
 	fault error
@@ -118,7 +122,7 @@ const (
 	maxTotal = 128 << 20
 )
 
-// readFile reads one file again, unless it is known that it cannot be read, and gives its size.
+// readFile reads one file again if it has changed, unless it is known that it cannot be read, and gives its size.
 func (s *Source) readFile(path string, fault error, limit int64) (size int64) {
 	old := s.manifests[path]
 	if old == nil {
@@ -128,26 +132,65 @@ func (s *Source) readFile(path string, fault error, limit int64) (size int64) {
 	if old.fault = fault; fault != nil {
 		return 0
 	}
-	data, err := regular.Read(path, limit)
+	// Opened even if it was not written to: only then does NFS ask its server whether it was.
+	file, info, err := regular.Open(path)
+	if err == nil {
+		defer file.Close()
+		if info.Size() <= limit && old.stamp != (syscall.Stat_t{}) && old.stamp == stampOf(info) {
+			return info.Size()
+		}
+		size, err = s.readOpen(file, info, old, limit)
+	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist): // the next list says whether it was deleted since this one, maybe with its folder
 		old.fault = errGone
-		return 0
 	case err != nil:
 		old.fault = advise(reason(err, limit))
-		return 0
+	}
+	return size
+}
+
+// readOpen reads a file, notes what came of it, and gives its size.
+func (s *Source) readOpen(file *os.File, info fs.FileInfo, old *manifest, limit int64) (size int64, err error) {
+	path := file.Name()
+	old.stamp = syscall.Stat_t{}
+	data, err := regular.ReadOpen(file, info, limit)
+	switch {
+	case err != nil:
+		return 0, err
 	case len(bytes.TrimSpace(data)) == 0 && s.held(path):
 		old.fault = errEmptyFile
-		return 0
+		return 0, nil
 	}
+	read := old
 	if sum := sha256.Sum256(data); sum != old.sum {
-		if parts, err := split(path, data); err != nil {
-			old.fault = err
-		} else {
-			s.manifests[path] = s.parseFile(parts, sum, old)
+		var parts []part
+		if parts, old.fault = split(path, data); old.fault == nil {
+			read = s.parseFile(parts, sum, old)
+			s.manifests[path] = read
 		}
 	}
-	return int64(len(data))
+	if stamp := stampOf(info); read.fault == nil && s.settled(stamp) {
+		read.stamp = stamp
+	}
+	return int64(len(data)), nil
+}
+
+// stampOf is what changes with each write to a file, if the file system's clock has moved since the one before. Reading alone
+// changes nothing of it.
+func stampOf(info fs.FileInfo) syscall.Stat_t {
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return syscall.Stat_t{}
+	}
+	stamp := *stat
+	stamp.Atim = syscall.Timespec{}
+	return stamp
+}
+
+// settled says that a write to the file from now on gives another stamp. A file of the future has none that tells.
+func (s *Source) settled(stamp syscall.Stat_t) bool {
+	return time.Since(time.Unix(stamp.Ctim.Unix())) > s.coarse
 }
 
 // reason leaves out the path, which the fault's place has, and says what is too large.

@@ -71,6 +71,11 @@ func (n *tool) do(ctx context.Context, tx *knftables.Transaction, args ...string
 	if _, wrong, ok := strings.Cut(input, "# ERROR: "); ok { // knftables found an operation that is none
 		return fmt.Errorf("nft: %s", strings.TrimSpace(wrong))
 	}
+	return n.feed(ctx, input, args...)
+}
+
+// feed gives the program its input.
+func (n *tool) feed(ctx context.Context, input string, args ...string) error {
 	messages, err := program.Call{Path: n.path, Args: args, Stdin: []byte(input), Bound: runLimit}.Run(ctx)
 	if err == nil {
 		return nil

@@ -32,7 +32,11 @@ func Probe(ctx context.Context, s Schema, sample *plan.Plan) error {
 	s.Table += "-probe"
 	b := newBatch(newRenderer(s, kernelFamilies(), 0), newReferences(), time.Time{})
 	_ = b.whole(sample, baseOptions{}, nil) // it does not send
-	err = nft.check(ctx, b.tx)
+	return checked(nft.check(ctx, b.tx))
+}
+
+// checked says what a refused check means.
+func checked(err error) error {
 	var exit *exec.ExitError
 	switch {
 	case strings.Contains(saying(err), "Operation not permitted"):

@@ -20,6 +20,7 @@ var suites = []proof{
 	{backend: "iptables-nft", test: "TestIptablesNft"},
 	{backend: "iptables-legacy", test: "TestIptablesLegacy"},
 	{backend: "ipvs", test: "TestIpvs", module: "ip_vs"},
+	{backend: "nftables", test: "TestFastPath", leftOut: "/writes"},
 }
 
 // proved says which kernel proves a backend in every run, beside the one of this host: the oldest or the newest. What takes

@@ -1,4 +1,4 @@
-package conntrack
+package ctnetlink
 
 import (
 	"encoding/binary"
@@ -21,6 +21,11 @@ const (
 	ctaZone       = 18
 	ctaFilter     = 25
 	ctaStatusMask = 26
+
+	ctaCountersOrig    = 9
+	ctaCountersReply   = 10
+	ctaCountersPackets = 1
+	ctaCountersBytes   = 2
 
 	ctaTupleIP    = 1
 	ctaTupleProto = 2
@@ -48,59 +53,99 @@ const (
 const (
 	statusSeenReply = 1 << 1
 	statusDstNAT    = 1 << 5
+	statusOffload   = 1 << 14
 )
 
-// flow is an entry of the connection-tracking table.
-type flow struct {
-	orig, reply tuple
-	id          uint32
-	zone        uint16
-	status      uint32
+// Flow is an entry of the connection-tracking table.
+type Flow struct {
+	// Orig is the direction of the first packet, as it came in; Reply that of the answers, as they come in.
+	Orig, Reply Tuple
+	Protocol    plan.Protocol
+	ID          uint32
+	Zone        uint16
+	Status      uint32
+	// Packets and Bytes are those of both directions; zero where the kernel does not count them.
+	Packets, Bytes uint64
 }
 
-func (f *flow) answered() bool { return f.status&statusSeenReply != 0 }
+// Answered says that packets of both directions were seen.
+func (f *Flow) Answered() bool { return f.Status&statusSeenReply != 0 }
 
-// tuple is one direction of a flow.
-type tuple struct{ src, dst netip.AddrPort }
+// Tuple is one direction of a flow.
+type Tuple struct{ Src, Dst netip.AddrPort }
 
 // decodeFlow leaves invalid what the message does not have: such a flow goes to no frontend.
-func decodeFlow(data []byte) *flow {
-	f := &flow{}
+func decodeFlow(data []byte) *Flow {
+	f := &Flow{}
 	for kind, value := range attributes(data) {
 		switch kind {
 		case ctaTupleOrig:
-			f.orig = decodeTuple(value)
+			f.Orig, f.Protocol = decodeTuple(value)
 		case ctaTupleReply:
-			f.reply = decodeTuple(value)
+			f.Reply, _ = decodeTuple(value)
 		case ctaStatus:
-			f.status = uint32(number(value, 4))
+			f.Status = uint32(number(value, 4))
 		case ctaID:
-			f.id = uint32(number(value, 4))
+			f.ID = uint32(number(value, 4))
 		case ctaZone:
-			f.zone = uint16(number(value, 2))
+			f.Zone = uint16(number(value, 2))
+		case ctaCountersOrig, ctaCountersReply:
+			f.count(value)
 		}
 	}
 	return f
 }
 
-func decodeTuple(data []byte) tuple {
+func decodeTuple(data []byte) (t Tuple, protocol plan.Protocol) {
 	var src, dst netip.Addr
 	var srcPort, dstPort uint16
 	for part, nested := range attributes(data) {
-		for kind, value := range attributes(nested) {
-			switch {
-			case part == ctaTupleIP && (kind == ctaIPv4Src || kind == ctaIPv6Src):
-				src, _ = netip.AddrFromSlice(value)
-			case part == ctaTupleIP && (kind == ctaIPv4Dst || kind == ctaIPv6Dst):
-				dst, _ = netip.AddrFromSlice(value)
-			case part == ctaTupleProto && kind == ctaProtoSrcPort:
-				srcPort = uint16(number(value, 2))
-			case part == ctaTupleProto && kind == ctaProtoDstPort:
-				dstPort = uint16(number(value, 2))
-			}
+		switch part {
+		case ctaTupleIP:
+			src, dst = decodeAddrs(nested)
+		case ctaTupleProto:
+			protocol, srcPort, dstPort = decodeProto(nested)
 		}
 	}
-	return tuple{netip.AddrPortFrom(src, srcPort), netip.AddrPortFrom(dst, dstPort)}
+	return Tuple{netip.AddrPortFrom(src, srcPort), netip.AddrPortFrom(dst, dstPort)}, protocol
+}
+
+func decodeAddrs(data []byte) (src, dst netip.Addr) {
+	for kind, value := range attributes(data) {
+		switch kind {
+		case ctaIPv4Src, ctaIPv6Src:
+			src, _ = netip.AddrFromSlice(value)
+		case ctaIPv4Dst, ctaIPv6Dst:
+			dst, _ = netip.AddrFromSlice(value)
+		}
+	}
+	return src, dst
+}
+
+func decodeProto(data []byte) (protocol plan.Protocol, src, dst uint16) {
+	for kind, value := range attributes(data) {
+		switch kind {
+		case ctaProtoNum:
+			protocol = plan.Protocol(number(value, 1))
+		case ctaProtoSrcPort:
+			src = uint16(number(value, 2))
+		case ctaProtoDstPort:
+			dst = uint16(number(value, 2))
+		}
+	}
+	return protocol, src, dst
+}
+
+// count adds the packets and bytes of one direction.
+func (f *Flow) count(data []byte) {
+	for kind, value := range attributes(data) {
+		switch kind {
+		case ctaCountersPackets:
+			f.Packets += number(value, 8)
+		case ctaCountersBytes:
+			f.Bytes += number(value, 8)
+		}
+	}
 }
 
 // number reads one of so many bytes; 0 when there are fewer.
@@ -131,10 +176,10 @@ func attributes(data []byte) iter.Seq2[uint16, []byte] {
 }
 
 // encodeDelete names exactly this entry: the id tells it from a later one with the same tuple.
-func (f *flow) encodeDelete(s scope) ([]byte, error) {
+func (f *Flow) encodeDelete(s Scope) ([]byte, error) {
 	ae := encoder()
-	ae.Nested(ctaTupleOrig, func(ae *netlink.AttributeEncoder) error { return f.orig.encode(ae, s) })
-	ae.Uint32(ctaID, f.id)
+	ae.Nested(ctaTupleOrig, func(ae *netlink.AttributeEncoder) error { return f.Orig.encode(ae, s) })
+	ae.Uint32(ctaID, f.ID)
 	return ae.Encode()
 }
 
@@ -142,10 +187,10 @@ func (f *flow) encodeDelete(s scope) ([]byte, error) {
 // the kernel can: the reader must check the destination again. Kernels before 5.8 do not know the
 // attribute, ignore it and dump the whole family. Of TCP it spares what is answered or translated, on
 // kernels that can.
-func encodeFilter(s scope, dst netip.AddrPort) ([]byte, error) {
+func encodeFilter(s Scope, dst netip.AddrPort) ([]byte, error) {
 	flags := uint32(filterProtoNum)
 	switch {
-	case dst.IsValid() && s.family == plan.IPv4:
+	case dst.IsValid() && s.Family == plan.IPv4:
 		flags |= filterIPDst | filterProtoDstPort
 	case dst.IsValid():
 		// Seen on 6.18: with an IPv6 address the filter gives every flow but those to the address
@@ -155,7 +200,7 @@ func encodeFilter(s scope, dst netip.AddrPort) ([]byte, error) {
 		dst = netip.AddrPortFrom(unspecified(s), 0)
 	}
 	ae := encoder()
-	t := tuple{src: netip.AddrPortFrom(unspecified(s), 0), dst: dst}
+	t := Tuple{Src: netip.AddrPortFrom(unspecified(s), 0), Dst: dst}
 	ae.Nested(ctaTupleOrig, func(ae *netlink.AttributeEncoder) error { return t.encode(ae, s) })
 	ae.Nested(ctaFilter, func(ae *netlink.AttributeEncoder) error {
 		// The one attribute of ctnetlink in the host's byte order.
@@ -163,10 +208,18 @@ func encodeFilter(s scope, dst netip.AddrPort) ([]byte, error) {
 		ae.Uint32(ctaFilterOrigFlags, flags)
 		return nil
 	})
-	if s.protocol == plan.TCP {
+	if s.Protocol == plan.TCP {
 		ae.Uint32(ctaStatus, 0)
 		ae.Uint32(ctaStatusMask, statusSeenReply|statusDstNAT)
 	}
+	return ae.Encode()
+}
+
+// encodeOffloaded restricts a dump to the flows that the flowtable has, if the kernel can.
+func encodeOffloaded() ([]byte, error) {
+	ae := encoder()
+	ae.Uint32(ctaStatus, statusOffload)
+	ae.Uint32(ctaStatusMask, statusOffload)
 	return ae.Encode()
 }
 
@@ -176,20 +229,20 @@ func encoder() *netlink.AttributeEncoder {
 	return ae
 }
 
-func (t *tuple) encode(ae *netlink.AttributeEncoder, s scope) error {
+func (t *Tuple) encode(ae *netlink.AttributeEncoder, s Scope) error {
 	srcType, dstType := uint16(ctaIPv6Src), uint16(ctaIPv6Dst)
 	if s.netfilterFamily() == unix.NFPROTO_IPV4 {
 		srcType, dstType = ctaIPv4Src, ctaIPv4Dst
 	}
 	ae.Nested(ctaTupleIP, func(ae *netlink.AttributeEncoder) error {
-		ae.Bytes(srcType, t.src.Addr().AsSlice())
-		ae.Bytes(dstType, t.dst.Addr().AsSlice())
+		ae.Bytes(srcType, t.Src.Addr().AsSlice())
+		ae.Bytes(dstType, t.Dst.Addr().AsSlice())
 		return nil
 	})
 	ae.Nested(ctaTupleProto, func(ae *netlink.AttributeEncoder) error {
-		ae.Uint8(ctaProtoNum, uint8(s.protocol))
-		ae.Uint16(ctaProtoSrcPort, t.src.Port())
-		ae.Uint16(ctaProtoDstPort, t.dst.Port())
+		ae.Uint8(ctaProtoNum, uint8(s.Protocol))
+		ae.Uint16(ctaProtoSrcPort, t.Src.Port())
+		ae.Uint16(ctaProtoDstPort, t.Dst.Port())
 		return nil
 	})
 	return nil

@@ -1,4 +1,4 @@
-package conntrack
+package ctnetlink
 
 import (
 	"net/netip"
@@ -9,8 +9,8 @@ import (
 
 // FuzzFlow gives the reader of flows any attributes; what it makes of them is written and read again as the same.
 func FuzzFlow(f *testing.F) {
-	for _, s := range []scope{{plan.IPv4, plan.TCP}, {plan.IPv6, plan.UDP}, {plan.IPv4, plan.SCTP}} {
-		fl := &flow{id: 7, orig: tuple{netip.AddrPortFrom(unspecified(s), 1), netip.AddrPortFrom(unspecified(s), 80)}}
+	for _, s := range []Scope{{plan.IPv4, plan.TCP}, {plan.IPv6, plan.UDP}, {plan.IPv4, plan.SCTP}} {
+		fl := &Flow{ID: 7, Orig: Tuple{netip.AddrPortFrom(unspecified(s), 1), netip.AddrPortFrom(unspecified(s), 80)}}
 		raw, err := fl.encodeDelete(s)
 		if err != nil {
 			f.Fatal(err)
@@ -27,8 +27,8 @@ func FuzzFlow(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		fl := decodeFlow(data)
 		for _, family := range []plan.Family{plan.IPv4, plan.IPv6} {
-			s := scope{family: family, protocol: plan.TCP}
-			src, dst := fl.orig.src.Addr(), fl.orig.dst.Addr()
+			s := Scope{Family: family, Protocol: plan.TCP}
+			src, dst := fl.Orig.Src.Addr(), fl.Orig.Dst.Addr()
 			if !src.IsValid() || !dst.IsValid() || plan.FamilyOf(src) != family || plan.FamilyOf(dst) != family {
 				continue
 			}
@@ -36,7 +36,7 @@ func FuzzFlow(f *testing.F) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if again := decodeFlow(raw); again.orig != fl.orig || again.id != fl.id {
+			if again := decodeFlow(raw); again.Orig != fl.Orig || again.ID != fl.ID {
 				t.Errorf("%+v is written as %x, which is %+v", fl, raw, again)
 			}
 		}

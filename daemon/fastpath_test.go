@@ -1,0 +1,107 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"edgeway/daemon/config"
+	"edgeway/daemon/nodeinfo"
+	"edgeway/proxiers"
+	"edgeway/proxiers/plan"
+)
+
+// offloader has one connection of each of its ServicePorts on the fast path.
+type offloader struct {
+	missing  error
+	services []*plan.ServicePort
+}
+
+func (o offloader) Unavailable() error { return o.missing }
+
+func (o offloader) Offloading(context.Context) (proxiers.Offloading, error) {
+	out := proxiers.Offloading{Devices: []string{"eth0"}}
+	for _, svc := range o.services {
+		out.Services = append(out.Services, proxiers.OffloadedService{Service: svc, Flows: 1, Packets: 7, Bytes: 700})
+	}
+	return out, nil
+}
+
+// Whoever asks whether a connection takes the fast path gets the first thing that keeps it off.
+func TestWhetherAConnectionTakesTheFastPath(t *testing.T) {
+	web := &plan.ServicePort{Name: plan.ServicePortName{Namespace: "default", Name: "web", Protocol: plan.TCP}, LongLived: true}
+	other := &plan.ServicePort{Name: web.Name}
+	eth0, lo := nodeinfo.Way{Interface: "eth0"}, nodeinfo.Way{Interface: "lo", Local: true}
+	on := config.FastPath{Enabled: true}
+	alone := proxiers.Component{Name: "alone", Traits: proxiers.Traits{NoFastPath: "it translates by itself"}}
+	for _, c := range []struct {
+		cfg     config.FastPath
+		backend proxiers.Component
+		missing error
+		svc     *plan.ServicePort
+		origin  plan.Origin
+		way     nodeinfo.Way
+		want    string
+	}{
+		{config.FastPath{}, proxiers.Component{}, nil, other, plan.FromOutside, eth0, ""},
+		{config.FastPath{}, proxiers.Component{}, nil, web, plan.FromOutside, eth0, "no: the Service has opted in, but fastpath.enabled is false"},
+		{on, proxiers.Component{}, nil, web, plan.FromOutside, eth0, "yes, once it was answered"},
+		{config.FastPath{Enabled: true, AfterPackets: 20}, proxiers.Component{}, nil, web, plan.FromPod, eth0, "yes, after 20 packets"},
+		{on, proxiers.Component{}, nil, other, plan.FromOutside, eth0, "no: the Service has not opted in"},
+		{on, proxiers.Component{}, nil, web, plan.FromHost, eth0, "no: it is for what this host forwards"},
+		{on, proxiers.Component{}, nil, web, plan.FromOutside, lo, "no: an end of it is on this host"},
+		{config.FastPath{Enabled: true, Devices: []string{"veth*"}}, proxiers.Component{}, nil, web, plan.FromOutside, eth0, "no: the device eth0 is not one"},
+		{config.FastPath{Enabled: true, Exclude: []string{"eth0"}}, proxiers.Component{}, nil, web, plan.FromOutside, eth0, "no: the device eth0 is not one"},
+		{on, proxiers.Component{}, errors.New("no flowtable"), web, plan.FromOutside, eth0, "no: no flowtable"},
+		{on, alone, nil, web, plan.FromOutside, eth0, "no: not with the backend alone: it translates by itself"},
+	} {
+		f := &fastPath{cfg: c.cfg, backend: c.backend, offloader: offloader{missing: c.missing}}
+		if got := f.of(c.svc, c.origin, []nodeinfo.Way{c.way}); !strings.HasPrefix(got, c.want) || c.want == "" && got != "" {
+			t.Errorf("%+v: %q, want %q", c.cfg, got, c.want)
+		}
+		if told, want := len(f.conditions()), c.missing != nil || c.backend.Name != ""; (told > 0) != want {
+			t.Errorf("%+v: %d conditions", c, told)
+		}
+	}
+}
+
+// A backend that has no fast path has none, and what an earlier one has left is removed.
+func TestNoFastPathBesideABackendWithoutOne(t *testing.T) {
+	cfg := config.Default()
+	cfg.FastPath.Enabled = true
+	for _, c := range []struct {
+		traits proxiers.Traits
+		on     bool
+	}{{proxiers.Traits{}, true}, {proxiers.Traits{NoFastPath: "why"}, false}} {
+		backend := proxiers.Component{Name: "some", Traits: c.traits}
+		all := followers(cfg, backend, lasting{})
+		found := false
+		for _, f := range all {
+			found = found || f.Name == "flowtable" && f.on == c.on
+		}
+		removed := false
+		for _, left := range unused(nil, backend.Name, all) {
+			removed = removed || left.Name == "flowtable"
+		}
+		if !found || removed == c.on {
+			t.Errorf("%+v: found %v, removed %v", c.traits, found, removed)
+		}
+	}
+}
+
+func TestStatusOfTheFastPath(t *testing.T) {
+	web := &plan.ServicePort{Name: plan.ServicePortName{Namespace: "default", Name: "web", Protocol: plan.TCP}, Family: plan.IPv4}
+	f := &fastPath{offloader: offloader{services: []*plan.ServicePort{web}}}
+	if f.status() != nil {
+		t.Error("it is not enabled")
+	}
+	f.cfg.Enabled = true
+	if s := f.status(); len(s.Services) != 1 || s.Services[0].Connections != 1 || s.Services[0].Bytes != 700 || len(s.Devices) != 1 {
+		t.Errorf("%+v", s)
+	}
+	f.offloader = offloader{missing: errors.New("no flowtable")}
+	if s := f.status(); s.Missing != "no flowtable" || len(s.Services) != 0 {
+		t.Errorf("%+v", s)
+	}
+}

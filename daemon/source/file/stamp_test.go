@@ -1,0 +1,79 @@
+package file
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+// What was not written to is not read again, though it is looked for whether it can be.
+func TestOnlyChangedFilesAreRead(t *testing.T) {
+	f := newFolder(t)
+	f.src.coarse = 0
+	f.write("a.yaml", called("a"))
+	f.read()
+	f.expect("Service default/a")
+	a := f.src.manifests[f.path("a.yaml")]
+	a.sum[0]++ // a reading would find other content
+	f.write("b.yaml", called("b"))
+	f.read()
+	f.expect("Service default/a, Service default/b")
+	if f.src.manifests[f.path("a.yaml")] != a {
+		t.Error("a file that nobody wrote to was read again")
+	}
+
+	// The same size, and the same time as its writer sees it.
+	info, err := os.Stat(f.path("b.yaml"))
+	f.must(err)
+	f.write("b.yaml", called("c"))
+	f.must(os.Chtimes(f.path("b.yaml"), info.ModTime(), info.ModTime()))
+	f.read()
+	f.expect("Service default/a, Service default/c")
+
+	f.must(os.Remove(f.path("a.yaml")))
+	f.read()
+	f.expect("Service default/c")
+	f.write("a.yaml", called("a"))
+	f.read()
+	f.expect("Service default/a, Service default/c")
+}
+
+// A file system's clock may stand still between two writes, so what was written just now is read again.
+func TestFilesOfThisMomentAreReadAgain(t *testing.T) {
+	f := newFolder(t)
+	f.write("a.yaml", called("a"))
+	f.read()
+	a := f.src.manifests[f.path("a.yaml")]
+	a.sum[0]++
+	f.read()
+	if f.src.manifests[f.path("a.yaml")] == a {
+		t.Error("a file that was written just now was not read again")
+	}
+}
+
+// BenchmarkOneOfManyFiles is what a change of one file costs beside others that do not change.
+func BenchmarkOneOfManyFiles(b *testing.B) {
+	for _, files := range []int{10, 1000} {
+		b.Run(fmt.Sprintf("files=%d", files), func(b *testing.B) {
+			f := newFolder(b)
+			f.src.coarse = 0
+			write := func(file, version int) {
+				var text strings.Builder
+				for i := range 100 {
+					text.WriteString(called(fmt.Sprintf("s%d-%d-%d", file, i, version)) + "---\n")
+				}
+				f.write(fmt.Sprintf("%d.yaml", file), text.String())
+			}
+			for i := range files {
+				write(i, 0)
+			}
+			f.read()
+			for b.Loop() {
+				write(0, int(time.Now().UnixNano()))
+				f.read()
+			}
+		})
+	}
+}

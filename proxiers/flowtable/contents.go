@@ -1,0 +1,162 @@
+package flowtable
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"edgeway/proxiers"
+	"edgeway/proxiers/internal/nfttable"
+	"edgeway/proxiers/plan"
+)
+
+// The sets of the table. Those of ports have the KEP's names.
+const (
+	nodePorts = iota
+	ports4
+	ports6
+	addrs4
+	addrs6
+	numSets
+)
+
+var sets = [numSets]struct{ name, typ string }{
+	nodePorts: {"service-nodeports", "inet_proto . inet_service"},
+	ports4:    {"service-ip4-ports", "inet_proto . ipv4_addr . inet_service"},
+	ports6:    {"service-ip6-ports", "inet_proto . ipv6_addr . inet_service"},
+	addrs4:    {"nodeport-ip4-addresses", "ipv4_addr"},
+	addrs6:    {"nodeport-ip6-addresses", "ipv6_addr"},
+}
+
+// contents are the elements of each set in nft's syntax, sorted.
+type contents struct {
+	of [numSets][]string
+	// six says that the kernel has IPv6.
+	six bool
+}
+
+// contentsOf gives what the table is to have.
+func contentsOf(p *plan.Plan, families []plan.Family) *contents {
+	c := &contents{six: slices.Contains(families, plan.IPv6)}
+	for _, svc := range p.Services {
+		if !takes(svc) || !slices.Contains(families, svc.Family) {
+			continue
+		}
+		for i := range svc.Frontends {
+			c.addFrontend(svc, &svc.Frontends[i])
+		}
+	}
+	if len(c.of[nodePorts]) > 0 {
+		for _, a := range p.Node.NodePortAddrs {
+			if a.Is4() {
+				c.of[addrs4] = append(c.of[addrs4], a.String())
+			} else if c.six {
+				c.of[addrs6] = append(c.of[addrs6], a.String())
+			}
+		}
+	}
+	for i := range c.of {
+		slices.Sort(c.of[i])
+		c.of[i] = slices.Compact(c.of[i])
+	}
+	return c
+}
+
+func (c *contents) addFrontend(svc *plan.ServicePort, f *plan.Frontend) {
+	proto := nfttable.ProtoName(svc.Name.Protocol)
+	set, element := ports4, fmt.Sprintf("%s . %s . %d", proto, f.Addr, f.Port)
+	switch {
+	case f.Kind == plan.NodePort:
+		set, element = nodePorts, fmt.Sprintf("%s . %d", proto, f.Port)
+	case svc.Family == plan.IPv6:
+		set = ports6
+	}
+	c.of[set] = append(c.of[set], element)
+}
+
+// takes says that connections of the ServicePort may leave the rules. The kernel's flowtable (7.2) knows TCP and UDP.
+func takes(svc *plan.ServicePort) bool {
+	return svc.LongLived && (svc.Name.Protocol == plan.TCP || svc.Name.Protocol == plan.UDP)
+}
+
+// idle says that there is nothing to take: then there is no table, and no device has a hook.
+func (c *contents) idle() bool { return len(c.of[nodePorts])+len(c.of[ports4])+len(c.of[ports6]) == 0 }
+
+func (c *contents) empty() bool {
+	return !slices.ContainsFunc(c.of[:], func(list []string) bool { return len(list) > 0 })
+}
+
+// beyond gives what c has and before has not; only says that before has nothing else.
+func (c *contents) beyond(before *contents) (more *contents, only bool) {
+	more, only = &contents{six: c.six}, true
+	if before == nil {
+		return c, false
+	}
+	for i := range c.of {
+		for _, e := range c.of[i] {
+			if _, known := slices.BinarySearch(before.of[i], e); !known {
+				more.of[i] = append(more.of[i], e)
+			}
+		}
+		only = only && len(before.of[i])+len(more.of[i]) == len(c.of[i])
+	}
+	return more, only
+}
+
+// concerned says that a change is about what the table has.
+func concerned(change proxiers.Change) bool {
+	if !slices.Equal(change.Prev.Node.NodePortAddrs, change.Next.Node.NodePortAddrs) {
+		return true
+	}
+	if slices.ContainsFunc(change.Removed, takes) {
+		return true
+	}
+	return slices.ContainsFunc(change.Changed, func(svc *plan.ServicePort) bool {
+		before := change.Prev.Find(svc.Name, svc.Family)
+		return takes(svc) || before != nil && takes(before)
+	})
+}
+
+// cuts says that a change may end connections that are in the flowtable: one of a Service that opted in has lost something.
+func cuts(change proxiers.Change) bool {
+	if slices.ContainsFunc(change.Removed, takes) || lost(change.Prev.Node.NodePortAddrs, change.Next.Node.NodePortAddrs, netip.Addr.Compare) {
+		return true
+	}
+	return slices.ContainsFunc(change.Changed, func(svc *plan.ServicePort) bool {
+		before := change.Prev.Find(svc.Name, svc.Family)
+		return before != nil && takes(before) && (!takes(svc) || closed(before, svc) ||
+			lost(before.Serving, svc.Serving, func(a, b plan.Endpoint) int { return a.Addr.Compare(b.Addr) }))
+	})
+}
+
+// lost says that something of a sorted list is not in another one.
+func lost[T any](before, after []T, compare func(T, T) int) bool {
+	return slices.ContainsFunc(before, func(e T) bool {
+		_, still := slices.BinarySearchFunc(after, e, compare)
+		return !still
+	})
+}
+
+// closed says that a frontend is gone, or lets other connections in, or on.
+func closed(before, after *plan.ServicePort) bool {
+	return slices.ContainsFunc(before.Frontends, func(was plan.Frontend) bool {
+		i, still := slices.BinarySearchFunc(after.Frontends, was, func(a, b plan.Frontend) int { return a.Compare(&b) })
+		if !still {
+			return true
+		}
+		is := &after.Frontends[i]
+		return was.Routes != is.Routes || (was.AllowFrom == nil) != (is.AllowFrom == nil) || !slices.Equal(was.AllowFrom, is.AllowFrom)
+	})
+}
+
+// elements gives the commands that add them.
+func (c *contents) elements() string {
+	var b strings.Builder
+	for i, list := range c.of {
+		for chunk := range slices.Chunk(list, elementsPerCommand) {
+			fmt.Fprintf(&b, "add element inet %s %s { %s }\n", tableName, sets[i].name, strings.Join(chunk, ", "))
+		}
+	}
+	return b.String()
+}

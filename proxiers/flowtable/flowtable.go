@@ -1,0 +1,317 @@
+// Package flowtable takes the connections of Services that opted in off the way through the rules (KEP-4963). The kernel
+// then forwards their packets from one device to the other by a table of its own, the flowtable: no rule sees them, and
+// neither does the routing table.
+//
+// # Which connections
+//
+// A rule at the end of the forward hook offers a connection to the flowtable when it was seen in both directions, its
+// destination was translated, and its original destination is one of a Service that opted in. The KEP marks packets
+// before they are translated, and offers what has the mark, since its authors found no way to look for the original port
+// in a set. There is one: nft, from 1.0.6 on, takes "ct original proto-dst" as a key where the same rule says that the
+// protocol is TCP or UDP. So no bit of the mark is needed, and none of another program is touched: the KEP's rules clear
+// all but 15 bits of every forwarded packet, and offer nothing that has one of the others set.
+//
+// The rule is the last of its hook, behind those of a firewall: what a firewall drops is not offered. For the same reason
+// the flowtable comes last among what sees the packets of a device.
+//
+// # What ends it
+//
+// A connection that is in the flowtable stays there when the rule is gone. To send all of them back to the rules,
+// the table is written anew as a whole, in one transaction, in which no packet is lost (Linux 6.1, 6.12, 7.2). That is done when
+// a Service opts out or loses an endpoint, a frontend or a source range, in each full sync, and, once a second at most, when
+// another program has changed rules of its own: they may drop what is in the flowtable now. What is still wanted comes
+// back with its next packet. Nothing is ever read from the kernel.
+package flowtable
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"edgeway/proxiers"
+	"edgeway/proxiers/internal/nfnetlink"
+	"edgeway/proxiers/internal/nfttable"
+	"edgeway/proxiers/plan"
+)
+
+// Name is the follower's.
+const Name = "flowtable"
+
+// Options are what an operator decides.
+type Options struct {
+	// AfterPackets is how many packets a connection has had, in both directions, before it leaves the rules; 0: as soon as
+	// it was answered.
+	AfterPackets int
+	// Devices are patterns of the devices whose packets may leave the rules (see plan.CheckInterface), Exclude of those that
+	// may not. No Devices: all.
+	Devices, Exclude []string
+	// OwnTables are the names of the backends' tables: who changes them is this daemon.
+	OwnTables []string
+}
+
+// Component describes the follower.
+func Component(opts Options) proxiers.Component {
+	return proxiers.Component{
+		Name:  Name,
+		Probe: func(ctx context.Context) error { return probe(ctx, opts) },
+		New: func(_ context.Context, env proxiers.Env) (proxiers.Proxier, error) {
+			f, err := newFollower(env, opts)
+			if err != nil {
+				return nil, err
+			}
+			return f, nil
+		},
+		Cleanup: func(ctx context.Context, _ proxiers.Env) error { return nfttable.Cleanup(ctx, tableName) },
+	}
+}
+
+// follower keeps the table. What other goroutines read, too, is written with mu held.
+type follower struct {
+	env      proxiers.Env
+	opts     Options
+	nft      *nfttable.Program
+	monitor  *nfnetlink.Monitor
+	links    *links
+	watching sync.WaitGroup
+
+	// have is what the table has, and devices those of the flowtable, by index. nil: not known.
+	have    *contents
+	devices map[int]string
+
+	mu sync.Mutex
+	// anew is when the table is to be written anew, look when the devices are to be looked at, zero: never. written is when the
+	// table was last written.
+	anew, look, written time.Time
+	// unavailable is why there is no fast path on this host; nil: there is.
+	unavailable error
+	plan        *plan.Plan
+	// offloads are names of the devices of the flowtable.
+	offloads []string
+	writes   counts
+}
+
+// newFollower opens sockets in the network namespace of the calling thread. It changes nothing.
+func newFollower(env proxiers.Env, opts Options) (*follower, error) {
+	f := &follower{env: env, opts: opts}
+	var err error
+	if f.nft, err = nfttable.FindProgram(); err != nil {
+		f.unavailable = err
+	}
+	f.monitor, err = nfnetlink.NewMonitor(nfnetlink.MonitorOptions{Notify: env.Drift, Concerns: f.concerns})
+	if err != nil {
+		return nil, fmt.Errorf("subscription to nftables notices: %w", err)
+	}
+	if f.links, err = openLinks(env, f.linksChanged); err != nil {
+		_ = f.monitor.Close()
+		return nil, err
+	}
+	f.watching.Go(f.monitor.Run)
+	return f, nil
+}
+
+// Apply implements proxiers.Applier.
+func (f *follower) Apply(ctx context.Context, change proxiers.Change) error {
+	if change.Prev == nil {
+		return f.full(ctx, change.Next)
+	}
+	f.note(change.Next)
+	if f.blocked() || !concerned(change) {
+		return nil
+	}
+	next := contentsOf(change.Next, f.env.Families)
+	more, only := next.beyond(f.have)
+	only = only && !cuts(change)
+	var err error
+	switch {
+	case only && more.empty():
+	case only && !f.have.idle():
+		err = f.commit(ctx, more.elements())
+	default:
+		err = f.rewrite(ctx, next, ofServices)
+	}
+	if err != nil {
+		f.have = nil
+		return fmt.Errorf("partial sync: %w", err)
+	}
+	f.have = next
+	return nil
+}
+
+// full writes the table, whatever it has.
+func (f *follower) full(ctx context.Context, next *plan.Plan) error {
+	f.have = nil
+	f.monitor.Forget()
+	f.note(next)
+	if err := f.probe(ctx); err != nil {
+		return err
+	}
+	if f.blocked() {
+		return nil
+	}
+	if err := f.links.watch(&f.watching); err != nil {
+		return err
+	}
+	wanted := contentsOf(next, f.env.Families)
+	if err := f.rewrite(ctx, wanted, ofSync); err != nil {
+		return fmt.Errorf("full sync: %w", err)
+	}
+	f.have = wanted
+	return nil
+}
+
+// note keeps the plan, for who asks.
+func (f *follower) note(p *plan.Plan) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.plan = p
+}
+
+func (f *follower) blocked() bool { return f.Unavailable() != nil }
+
+// Unavailable implements proxiers.Offloader.
+func (f *follower) Unavailable() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.unavailable
+}
+
+// rewrite writes the table anew, so that all connections are with the rules again.
+func (f *follower) rewrite(ctx context.Context, wanted *contents, why reason) error {
+	f.settled()
+	if wanted.idle() {
+		f.use(nil)
+		return f.commit(ctx, whole(wanted, nil, f.opts))
+	}
+	err := f.withDevices(ctx, func(devices map[int]string) string { return whole(wanted, names(devices), f.opts) })
+	if err == nil {
+		f.writes[why].Add(1)
+	}
+	return err
+}
+
+// addDevices has the flowtable know the devices that came since. Those that went have left it by themselves.
+func (f *follower) addDevices(ctx context.Context) error {
+	return f.withDevices(ctx, func(devices map[int]string) string {
+		fresh := maps.Clone(devices)
+		maps.DeleteFunc(fresh, func(index int, _ string) bool { _, known := f.devices[index]; return known })
+		if len(fresh) == 0 {
+			return ""
+		}
+		return flowtable(names(fresh))
+	})
+}
+
+// attempts is how often commands are tried that name a device which has just gone: the kernel then refuses all of them.
+const attempts = 5
+
+// withDevices runs commands about the devices that there are. After a refusal those are left out that have come or gone
+// meanwhile: on a host whose devices do so all the time the others must not wait for them.
+func (f *follower) withDevices(ctx context.Context, commands func(devices map[int]string) string) error {
+	devices, err := f.links.list(f.opts)
+	for attempt := 1; err == nil; attempt++ {
+		if text := commands(devices); text != "" {
+			err = f.commit(ctx, text)
+		}
+		switch {
+		case err == nil:
+			f.use(devices)
+			if attempt > 1 {
+				f.linksChanged()
+			}
+			return nil
+		case !nfttable.Missing(err) || attempt == attempts:
+			return fmt.Errorf("table with %d devices: %w", len(devices), err)
+		}
+		var now map[int]string
+		now, err = f.links.list(f.opts)
+		maps.DeleteFunc(devices, func(index int, name string) bool { return now[index] != name })
+	}
+	return err
+}
+
+// use notes the devices of the flowtable.
+func (f *follower) use(devices map[int]string) {
+	f.devices = devices
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.offloads = names(devices)
+}
+
+// settled says that what was noticed so far is done with the transaction that comes.
+func (f *follower) settled() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.anew, f.look, f.written = time.Time{}, time.Time{}, time.Now()
+}
+
+// commit has the kernel do a transaction of one notice.
+func (f *follower) commit(ctx context.Context, commands string) error {
+	return f.monitor.Own(1, false, func() error { return f.nft.Run(ctx, commands) })
+}
+
+// Due implements proxiers.Tender.
+func (f *follower) Due() time.Time {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.anew.IsZero() || !f.look.IsZero() && f.look.Before(f.anew) {
+		return f.look
+	}
+	return f.anew
+}
+
+// Tend writes the table anew if another program has changed rules, and has the flowtable know new devices.
+func (f *follower) Tend(ctx context.Context) error {
+	now := time.Now()
+	f.mu.Lock()
+	anew, look := due(&f.anew, now), due(&f.look, now)
+	f.mu.Unlock()
+	if f.have == nil || f.have.idle() {
+		return nil
+	}
+	var err error
+	switch {
+	case anew:
+		err = f.rewrite(ctx, f.have, ofRules)
+	case look:
+		err = f.addDevices(ctx)
+	}
+	if err != nil {
+		f.mu.Lock()
+		if anew {
+			f.anew = time.Now().Add(retry)
+		} else {
+			f.look = time.Now().Add(retry)
+		}
+		f.mu.Unlock()
+	}
+	return err
+}
+
+// due says that a time has come, and takes it away.
+func due(at *time.Time, now time.Time) bool {
+	if at.IsZero() || at.After(now) {
+		return false
+	}
+	*at = time.Time{}
+	return true
+}
+
+// Close leaves the table.
+func (f *follower) Close() error {
+	f.links.close()
+	err := f.monitor.Close()
+	f.watching.Wait()
+	return err
+}
+
+func names(devices map[int]string) []string {
+	out := make([]string, 0, len(devices))
+	for _, name := range devices {
+		out = append(out, name)
+	}
+	slices.Sort(out)
+	return out
+}

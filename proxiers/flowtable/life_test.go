@@ -1,0 +1,289 @@
+package flowtable
+
+import (
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"edgeway/proxiers"
+	"edgeway/proxiers/internal/plantest"
+	"edgeway/proxiers/iptables"
+	"edgeway/proxiers/nftables"
+	"edgeway/proxiers/plan"
+	"edgeway/test/netlab"
+)
+
+// A kernel without a flowtable, as that of many test machines, is told of once, and is no error.
+func TestWithout(t *testing.T) {
+	err := Component(Options{}).Probe(t.Context())
+	if err == nil {
+		t.Skip("the kernel has a flowtable")
+	}
+	f, failed := newFollower(proxiers.Env{
+		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)), Families: both, Drift: func(string) {}, Wake: func() {},
+	}, Options{})
+	if failed != nil {
+		t.Fatal(failed)
+	}
+	defer f.Close()
+	base := plantest.Plan(plantest.Node(), longLived()...)
+	if err := f.Apply(t.Context(), proxiers.NewChange(nil, base)); err != nil {
+		t.Errorf("full sync: %v", err)
+	}
+	if err := f.Apply(t.Context(), proxiers.NewChange(base, plantest.Plan(plantest.Node()))); err != nil {
+		t.Errorf("partial sync: %v", err)
+	}
+	if f.Unavailable() == nil {
+		t.Error("nobody would know")
+	}
+	if m := gathered(t, f); m["edgeway_fastpath_available"] != 0 || len(m) != 1+int(numReasons) {
+		t.Errorf("metrics: %v", m)
+	}
+}
+
+// gathered gives the values of a follower's metrics, by name and label.
+func gathered(t *testing.T, c prometheus.Collector) map[string]float64 {
+	t.Helper()
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(c)
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]float64{}
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			name := family.GetName()
+			for _, l := range m.GetLabel() {
+				name += " " + l.GetValue()
+			}
+			out[name] = m.GetGauge().GetValue() + m.GetCounter().GetValue()
+		}
+	}
+	return out
+}
+
+// Every kind of frontend, in both families and protocols, and nothing else.
+func TestTakes(t *testing.T) {
+	w := newWorld(t, Options{}, nftables.Component())
+	w.apply(w.web(1)...)
+	for _, p := range []plan.Protocol{plan.TCP, plan.UDP} {
+		for _, to := range []netip.Addr{service4, service6} {
+			w.wantFast(fmt.Sprintf("%s to %s", p, to), w.open(p, to, servicePort))
+			node := netlab.NodeAddr4
+			if to.Is6() {
+				node = netlab.NodeAddr6
+			}
+			w.wantFast(fmt.Sprintf("%s to the NodePort of %s", p, node), w.open(p, node, nodePort))
+		}
+	}
+	f := w.stages[1].(*follower)
+	state, err := f.Offloading(t.Context())
+	if err != nil || len(state.Services) != 4 || len(state.Devices) != 4 {
+		t.Errorf("%d ServicePorts between %q: %v", len(state.Services), state.Devices, err)
+	}
+	// After half a minute without a packet the kernel gives a connection back: the last one is there.
+	if last := state.Services[len(state.Services)-1]; last.Flows == 0 || last.Service.Name.Protocol != plan.UDP || last.Service.Family != plan.IPv6 {
+		t.Errorf("the last one: %+v of %s %s", last, last.Service.Name, last.Service.Family)
+	}
+	if m := gathered(t, f); m["edgeway_fastpath_available"] != 1 || m["edgeway_fastpath_connections"] == 0 || m["edgeway_fastpath_service_ports"] != 4 || m["edgeway_fastpath_devices"] != 4 {
+		t.Errorf("metrics: %v", m)
+	}
+	// What is forwarded to the same port of another address is nobody's Service.
+	direct := w.open(plan.TCP, w.endpoints[1].Addr(service4), endpointPort)
+	w.wantRules("a connection of others", direct)
+	w.apply(w.web(1, func(s *plan.ServicePort) { s.Frontends[0].Port = endpointPort })...)
+	w.wantRules("a connection of others to the port of a Service", direct)
+}
+
+// What iptables translates is taken as well, and given back.
+func TestBesideIPTables(t *testing.T) {
+	for _, backend := range iptables.Components() {
+		if backend.Resolve != nil {
+			continue // an alias
+		}
+		t.Run(backend.Name, func(t *testing.T) {
+			if err := backend.Probe(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			w := newWorld(t, Options{}, backend)
+			w.apply(w.web(1)...)
+			tcp, udp := w.open(plan.TCP, service4, servicePort), w.open(plan.UDP, netlab.NodeAddr6, nodePort)
+			w.wantFast("TCP", tcp)
+			w.wantFast("UDP to a NodePort", udp)
+			w.apply(w.web(1, func(s *plan.ServicePort) { s.LongLived = false })...)
+			w.wantRules("TCP, after the opt-out", tcp)
+			w.wantRules("UDP, after the opt-out", udp)
+		})
+	}
+}
+
+// Bits of the mark that others have set keep nothing from the fast path, and stay.
+func TestForeignMarks(t *testing.T) {
+	w := newWorld(t, Options{}, nftables.Component())
+	w.nft("add chain inet watch marks { type filter hook prerouting priority -150; }; add rule inet watch marks meta mark set 0xff010000" +
+		"; add counter inet watch kept; add counter inet watch changed" +
+		"; add chain inet watch after { type filter hook postrouting priority 300; }" +
+		"; add rule inet watch after meta l4proto tcp meta mark 0xff010000 counter name kept; add rule inet watch after meta l4proto tcp meta mark != 0xff010000 iifname client counter name changed")
+	w.apply(w.web(1)...)
+	w.wantFast("marked", w.open(plan.TCP, service4, servicePort))
+	other := w.open(plan.TCP, w.endpoints[1].Addr(service4), endpointPort)
+	w.wantRules("marked, of others", other)
+	if out := w.nft("list counter inet watch changed"); packets.FindStringSubmatch(out)[1] != "0" {
+		t.Errorf("marks were changed: %s", out)
+	}
+	if out := w.nft("list counter inet watch kept"); packets.FindStringSubmatch(out)[1] == "0" {
+		t.Errorf("no marks were seen: %s", out)
+	}
+}
+
+// Short connections stay with the rules.
+func TestThreshold(t *testing.T) {
+	w := newWorld(t, Options{AfterPackets: 200}, nftables.Component())
+	w.apply(w.web(1)...)
+	s := w.open(plan.TCP, service4, servicePort)
+	w.wantRules("the first packets", s)
+	w.wantFast("after 200 packets", s)
+}
+
+// Whatever happens to a Service, no connection hangs, and each is on the way that it belongs on.
+func TestLifeCycle(t *testing.T) {
+	w := newWorld(t, Options{}, nftables.Component())
+	w.apply(w.web(2)...)
+	tcp, udp := w.open(plan.TCP, service4, servicePort), w.open(plan.UDP, service6, servicePort)
+	step := func(what string, do func(), after func(string, *netlab.Session)) {
+		t.Helper()
+		w.wantFast("before: "+what, tcp)
+		w.wantFast("before: "+what, udp)
+		start := time.Now()
+		do()
+		took := time.Since(start)
+		after(what, tcp)
+		after(what, udp)
+		t.Logf("%s: in force after %s", what, took.Round(time.Millisecond))
+	}
+	step("opt-out", func() { w.apply(w.web(2, func(s *plan.ServicePort) { s.LongLived = false })...) }, w.wantRules)
+	w.apply(w.web(2)...)
+	step("tightened source range", func() {
+		w.apply(w.web(2, func(s *plan.ServicePort) { s.Frontends[1].AllowFrom = []netip.Prefix{} })...)
+	}, w.wantFast)
+	step("a further frontend", func() {
+		w.apply(w.web(2, func(s *plan.ServicePort) {
+			more := s.Frontends[0]
+			more.Port++
+			s.Frontends = append(s.Frontends, more)
+		})...)
+	}, w.wantFast)
+	step("removed frontend", func() {
+		w.apply(w.web(2, func(s *plan.ServicePort) { s.Frontends = s.Frontends[1:] })...)
+	}, w.wantRules)
+	w.apply(w.web(2)...)
+	// The endpoint drains: its connection goes on, as it would with rules alone.
+	step("endpoint removal", func() { w.apply(w.web(1)...) }, w.wantFast)
+	step("a device comes", func() {
+		tends := w.tends.Load()
+		three := w.newEndpoint("three", 3)
+		w.until("the device is looked at", func() bool { return w.tends.Load() > tends })
+		w.endpoints[0] = three
+		w.apply(w.web(1)...)
+		w.wantFast("by a new device", w.open(plan.TCP, service4, servicePort))
+	}, w.wantFast)
+	step("a device goes", func() { w.run("", "ip", "link", "del", "three") }, w.wantFast)
+	step("a daemon restarts", func() {
+		w.end()
+		w.mu.Lock()
+		last := w.plan
+		w.plan = nil
+		w.mu.Unlock()
+		w.start()
+		w.apply(last.Services...)
+	}, w.wantFast)
+	step("nft flush ruleset", func() {
+		w.nft("flush ruleset")
+		w.until("the table is back", func() bool { return exec.Command("nft", "list", "table", "inet", tableName).Run() == nil })
+		w.nft("add table inet watch; add counter inet watch seen; add chain inet watch forward { type filter hook forward priority -200; }; add rule inet watch forward counter name seen")
+	}, w.wantFast)
+}
+
+// A firewall's drop that comes later holds for what is on the fast path too, and goes again.
+func TestForeignDrop(t *testing.T) {
+	w := newWorld(t, Options{}, nftables.Component())
+	w.apply(w.web(1)...)
+	s := w.open(plan.UDP, service4, servicePort)
+	w.wantFast("before", s)
+	w.nft("add table ip firewall; add chain ip firewall forward { type filter hook forward priority 0; }; add rule ip firewall forward udp dport 8080 drop")
+	start := time.Now()
+	silent := 0 // a busy machine may be silent now and then
+	var since time.Duration
+	w.until("the drop holds", func() bool {
+		if s.Ask(200*time.Millisecond).Answer != netlab.Silent {
+			silent = 0
+		} else if silent++; silent == 1 {
+			since = time.Since(start)
+		}
+		return silent == 10
+	})
+	t.Logf("the drop held after %s at most", since.Round(time.Millisecond))
+	w.nft("delete table ip firewall")
+	w.wantFast("after", s)
+}
+
+// A firewall that changes all the time has the table written once a second.
+func TestPace(t *testing.T) {
+	w := newWorld(t, Options{}, nftables.Component())
+	w.apply(w.web(1)...)
+	s := w.open(plan.TCP, service4, servicePort)
+	w.nft("add table ip firewall; add set ip firewall blocked { type ipv4_addr; }; add chain ip firewall forward")
+	start := time.Now()
+	before := w.tends.Load()
+	for i := 0; time.Since(start) < 5*time.Second; i++ {
+		w.nft(fmt.Sprintf("add element ip firewall blocked { 203.0.113.%d }", i%250))
+		w.ask(s)
+	}
+	n := int(w.tends.Load() - before)
+	if most := int(time.Since(start)/pause) + 2; n < 1 || n > most {
+		t.Errorf("the table was written %d times, want 1 to %d", n, most)
+	}
+	w.nft("delete table ip firewall")
+}
+
+// Devices that come and go while the table is written fail no transaction.
+func TestDeviceRace(t *testing.T) {
+	w := newWorld(t, Options{}, nftables.Component())
+	w.apply(w.web(1)...)
+	s := w.open(plan.TCP, service4, servicePort)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for i := range 60 {
+			name := fmt.Sprintf("race%d", i%4)
+			_ = exec.Command("ip", "link", "add", name, "type", "veth", "peer", "name", "r"+name).Run()
+			_ = exec.Command("ip", "link", "del", name).Run()
+		}
+	}()
+	for i := 0; ; i++ {
+		select {
+		case <-ended:
+			w.wantFast("after the race", s)
+			return
+		default:
+		}
+		w.apply(w.web(1 + i%2)...)
+		w.ask(s)
+	}
+}
+
+// until waits for something that happens soon.
+func (w *world) until(what string, is func() bool) {
+	w.Helper()
+	for deadline := time.Now().Add(patience); !is(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			w.Fatalf("%s: not within %s", what, patience)
+		}
+	}
+}

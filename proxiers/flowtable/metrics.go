@@ -1,0 +1,71 @@
+package flowtable
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// reason is why the table was written anew.
+type reason int
+
+const (
+	ofSync reason = iota
+	ofServices
+	ofRules
+	numReasons
+)
+
+var reasons = [numReasons]string{ofSync: "sync", ofServices: "services", ofRules: "rules"}
+
+// counts are how often the table was written anew, by reason.
+type counts [numReasons]atomic.Uint64
+
+// askLimit bounds the question for the connections of the flowtable: the kernel walks over all that it tracks.
+const askLimit = 5 * time.Second
+
+var (
+	availableDesc = prometheus.NewDesc("edgeway_fastpath_available", "Whether this host can have a fast path: 1 if it can.", nil, nil)
+	servicesDesc  = prometheus.NewDesc("edgeway_fastpath_service_ports", "ServicePorts that opted in to the fast path.", nil, nil)
+	devicesDesc   = prometheus.NewDesc("edgeway_fastpath_devices", "Network devices between which the fast path leads.", nil, nil)
+	flowsDesc     = prometheus.NewDesc("edgeway_fastpath_connections", "Connections to Services that are on the fast path.", nil, nil)
+	writesDesc    = prometheus.NewDesc("edgeway_fastpath_rewrites_total",
+		"How often all connections were sent back to the rules for a moment: by a full sync, since a Service lost something, or since another program changed rules.", []string{"reason"}, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (f *follower) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{availableDesc, servicesDesc, devicesDesc, flowsDesc, writesDesc} {
+		out <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (f *follower) Collect(out chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, n int) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(n))
+	}
+	for why := range f.writes {
+		out <- prometheus.MustNewConstMetric(writesDesc, prometheus.CounterValue, float64(f.writes[why].Load()), reasons[why])
+	}
+	if f.Unavailable() != nil {
+		gauge(availableDesc, 0)
+		return
+	}
+	gauge(availableDesc, 1)
+	ctx, cancel := context.WithTimeout(context.Background(), askLimit)
+	defer cancel()
+	state, err := f.Offloading(ctx)
+	gauge(devicesDesc, len(state.Devices))
+	gauge(servicesDesc, len(state.Services))
+	if err != nil {
+		return // the kernel cannot be asked now, and the metric is absent from this scrape
+	}
+	flows := 0
+	for i := range state.Services {
+		flows += state.Services[i].Flows
+	}
+	gauge(flowsDesc, flows)
+}

@@ -1,0 +1,66 @@
+package flowtable
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+
+	"edgeway/proxiers"
+	"edgeway/proxiers/internal/ctnetlink"
+	"edgeway/proxiers/plan"
+)
+
+// destination is what a connection was opened to.
+type destination struct {
+	protocol plan.Protocol
+	at       netip.AddrPort
+}
+
+// Offloading implements proxiers.Offloader. The kernel gives only the connections that the flowtable has.
+func (f *follower) Offloading(ctx context.Context) (proxiers.Offloading, error) {
+	f.mu.Lock()
+	p, out := f.plan, proxiers.Offloading{Devices: f.offloads}
+	f.mu.Unlock()
+	if p == nil {
+		return out, nil
+	}
+	owner := map[destination]int{}
+	for _, svc := range p.Services {
+		if !takes(svc) {
+			continue
+		}
+		for at := range svc.Destinations(p.Node) {
+			owner[destination{svc.Name.Protocol, at}] = len(out.Services)
+		}
+		out.Services = append(out.Services, proxiers.OffloadedService{Service: svc})
+	}
+	if len(owner) == 0 {
+		return out, nil
+	}
+	return out, eachOffloaded(ctx, f.env.Families, func(flow *ctnetlink.Flow) {
+		i, ours := owner[destination{flow.Protocol, flow.Orig.Dst}]
+		if !ours {
+			return // of another program's flowtable
+		}
+		svc := &out.Services[i]
+		svc.Flows++
+		svc.Packets += flow.Packets
+		svc.Bytes += flow.Bytes
+	})
+}
+
+func eachOffloaded(ctx context.Context, families []plan.Family, visit func(*ctnetlink.Flow)) error {
+	table, err := ctnetlink.Open()
+	if err != nil {
+		return err
+	}
+	defer table.Close()
+	release := table.During(ctx)
+	defer release()
+	for _, family := range families {
+		if err := table.Offloaded(family, visit); err != nil {
+			return fmt.Errorf("%s connections of the flowtable: %w", family, err)
+		}
+	}
+	return nil
+}

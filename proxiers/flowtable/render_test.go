@@ -1,0 +1,141 @@
+package flowtable
+
+import (
+	"flag"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"edgeway/proxiers"
+	"edgeway/proxiers/internal/plantest"
+	"edgeway/proxiers/plan"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+var both = []plan.Family{plan.IPv4, plan.IPv6}
+
+// longLived gives the ServicePorts of plantest, which all opt in, and one of SCTP that does.
+func longLived() (list []*plan.ServicePort) {
+	list = plantest.Web()
+	sctp := plantest.Service("sctp", []plan.Frontend{plantest.ClusterIP("10.96.0.9", 36412)}, plantest.Endpoint("10.244.1.9:36412"))
+	sctp.Name.Protocol = plan.SCTP
+	list = append(list, sctp)
+	for _, svc := range list {
+		svc.LongLived = true
+		svc.Serving = svc.Pools[plan.ClusterPool]
+	}
+	return list
+}
+
+func TestWhole(t *testing.T) {
+	c := contentsOf(plantest.Plan(plantest.Node(), longLived()...), both)
+	plantest.Golden(t, *update, "whole", whole(c, []string{"cni0", "eth0"}, Options{}))
+	plantest.Golden(t, *update, "threshold", whole(c, []string{"eth0"}, Options{AfterPackets: 20}))
+}
+
+// A kernel without IPv6 is asked for nothing of it.
+func TestOneFamily(t *testing.T) {
+	c := contentsOf(plantest.Plan(plantest.Node(), longLived()...), both[:1])
+	if text := whole(c, nil, Options{}); strings.Contains(text, "ip6") || strings.Contains(text, "::") || !strings.Contains(text, "10.96.0.2") {
+		t.Errorf("for IPv4 alone:\n%s", text)
+	}
+}
+
+// Where nobody has opted in there is no table, and no device has a hook.
+func TestIdle(t *testing.T) {
+	c := contentsOf(plantest.Plan(plantest.Node(), plantest.Web()...), both)
+	want := "add table inet kube-proxy-flowtable\ndelete table inet kube-proxy-flowtable\n"
+	if got := whole(c, []string{"eth0"}, Options{}); got != want || !c.idle() {
+		t.Errorf("got %q", got)
+	}
+}
+
+// The kernel refuses a message with more than 256 devices.
+func TestManyDevices(t *testing.T) {
+	var devices []string
+	for i := range 600 {
+		devices = append(devices, fmt.Sprintf("veth%d", i))
+	}
+	commands := strings.Split(strings.TrimSpace(flowtable(devices)), "\n")
+	total := 0
+	for _, c := range commands {
+		n := strings.Count(c, "veth")
+		total += n
+		if n > 256 {
+			t.Errorf("%d devices in one command", n)
+		}
+	}
+	if len(commands) != 3 || total != 600 {
+		t.Errorf("%d commands with %d devices", len(commands), total)
+	}
+}
+
+func TestWants(t *testing.T) {
+	for _, c := range []struct {
+		name             string
+		devices, exclude []string
+		want             bool
+	}{
+		{"eth0", nil, nil, true},
+		{"eth0", []string{"eth0", "veth*"}, nil, true},
+		{"veth12ab", []string{"eth0", "veth*"}, nil, true},
+		{"eth0.10", []string{"eth0"}, nil, false},
+		{"docker0", nil, []string{"docker*"}, false},
+		{"veth1", []string{"veth*"}, []string{"veth1"}, false},
+		{`a"b`, nil, nil, false},
+		{"any*", nil, nil, false},
+	} {
+		if got := wants(Options{Devices: c.devices, Exclude: c.exclude}, c.name); got != c.want {
+			t.Errorf("%s in %q without %q: %v", c.name, c.devices, c.exclude, got)
+		}
+	}
+}
+
+// What each kind of change is to a table that has all of plantest's ServicePorts.
+func TestChanges(t *testing.T) {
+	base := plantest.Plan(plantest.Node(), longLived()...)
+	with := func(name string, spoil func(*plan.ServicePort)) *plan.Plan {
+		list := longLived()
+		i := slices.IndexFunc(list, func(s *plan.ServicePort) bool { return s.Name.Name == name })
+		spoil(list[i])
+		return plantest.Plan(base.Node, list...)
+	}
+	moved := *plantest.Node()
+	moved.NodePortAddrs = []netip.Addr{plantest.Addr("192.0.2.9")}
+	for _, c := range []struct {
+		name            string
+		next            *plan.Plan
+		concerned, cuts bool
+		more            string
+	}{
+		{"nothing", base, false, false, ""},
+		{"a Service that never opted in", plantest.Plan(base.Node, append(longLived(), plantest.Service("new", []plan.Frontend{plantest.ClusterIP("10.96.0.99", 80)}))...), false, false, ""},
+		{"an endpoint comes", with("web", func(s *plan.ServicePort) {
+			s.Serving = append(slices.Clone(s.Serving), plantest.Endpoint("10.244.9.9:8080"))
+		}), true, false, ""},
+		{"an endpoint goes", with("web", func(s *plan.ServicePort) { s.Serving = s.Serving[1:] }), true, true, ""},
+		{"opting out", with("web", func(s *plan.ServicePort) { s.LongLived = false }), true, true, ""},
+		{"gone", plantest.Plan(base.Node, longLived()[1:]...), true, true, ""},
+		{"a frontend comes", with("web", func(s *plan.ServicePort) { s.Frontends = append(s.Frontends, plantest.ClusterIP("10.96.0.77", 80)) }), true, false, "tcp . 10.96.0.77 . 80"},
+		{"a frontend goes", with("local", func(s *plan.ServicePort) { s.Frontends = s.Frontends[:1] }), true, true, ""},
+		{"a source range goes", with("local", func(s *plan.ServicePort) {
+			s.Frontends[1].AllowFrom = []netip.Prefix{plantest.Prefix("198.51.100.0/25")}
+		}), true, true, ""},
+		{"another policy", with("local", func(s *plan.ServicePort) { s.Frontends[1].Routes[plan.FromOutside].Verdict = plan.Drop }), true, true, ""},
+		{"SCTP changes", with("sctp", func(s *plan.ServicePort) { s.Serving = nil }), false, false, ""},
+		{"another NodePort address", plantest.Plan(&moved, longLived()...), true, true, "192.0.2.9"},
+	} {
+		change := proxiers.NewChange(base, c.next)
+		more, _ := contentsOf(c.next, both).beyond(contentsOf(base, both))
+		var added []string
+		for _, list := range more.of {
+			added = append(added, list...)
+		}
+		if concerned(change) != c.concerned || cuts(change) != c.cuts || strings.Join(added, "; ") != c.more {
+			t.Errorf("%s: concerned %v, cuts %v, more %q", c.name, concerned(change), cuts(change), added)
+		}
+	}
+}

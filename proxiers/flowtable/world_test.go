@@ -1,0 +1,327 @@
+package flowtable
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"edgeway/proxiers"
+	"edgeway/proxiers/internal/plantest"
+	"edgeway/proxiers/plan"
+	"edgeway/test/netlab"
+)
+
+func TestMain(m *testing.M) { os.Exit(netlab.Isolate(m)) }
+
+// needFlowtable skips a test where the kernel has no flowtable. In the virtual machines it has.
+func needFlowtable(t *testing.T) {
+	t.Helper()
+	err := Component(Options{}).Probe(t.Context())
+	if errors.Is(err, proxiers.ErrUnsupported) && os.Getenv("FASTPATH_MUST_RUN") == "" {
+		t.Skipf("the kernel has no flowtable (test/vm/jobs runs this test): %v", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// world is a router with the backend and the follower, which it runs as the daemon does, a client and two endpoints.
+type world struct {
+	*testing.T
+	lab       *netlab.Lab
+	client    *netlab.Host
+	endpoints [2]*netlab.Host
+	opts      Options
+	backend   proxiers.Component
+	env       proxiers.Env
+	wake      chan struct{}
+	stop      func()
+	mu        sync.Mutex // held while a proxier works
+	stages    []proxiers.Proxier
+	plan      *plan.Plan
+	drifted   atomic.Bool
+	tends     atomic.Int32
+}
+
+const (
+	servicePort  = 80
+	endpointPort = 8080
+	nodePort     = 30080
+)
+
+var (
+	service4 = plantest.Addr("10.96.0.10")
+	service6 = plantest.Addr("fd00:10:96::10")
+)
+
+func newWorld(t *testing.T, opts Options, backend proxiers.Component) *world {
+	t.Helper()
+	needFlowtable(t)
+	w := &world{T: t, lab: netlab.New(t, netlab.Options{InPlace: true}), opts: opts, backend: backend, wake: make(chan struct{}, 1)}
+	w.client = w.lab.Host("client", plantest.Addr("198.51.100.7"), plantest.Addr("2001:db8:51::7"))
+	for i, name := range []string{"one", "two"} {
+		w.endpoints[i] = w.newEndpoint(name, i+1)
+	}
+	w.env = proxiers.Env{
+		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)), Families: both, MasqueradeBit: 14,
+		Drift: func(string) { w.drifted.Store(true); w.poke() }, Wake: w.poke, Progress: func(int, int) {},
+	}
+	// The connections of the test before have the same ports.
+	if err := w.lab.Node.FlushConntrack(); err != nil {
+		t.Fatal(err)
+	}
+	w.nft("add table inet watch; add counter inet watch seen; add chain inet watch forward { type filter hook forward priority -200; }; add rule inet watch forward counter name seen")
+	w.start()
+	t.Cleanup(func() {
+		w.end()
+		for _, c := range []proxiers.Component{Component(opts), backend} {
+			if err := c.Cleanup(context.WithoutCancel(t.Context()), w.env); err != nil {
+				t.Errorf("cleanup of %s: %v", c.Name, err)
+			}
+		}
+		w.nft("delete table inet watch")
+		if _, err := exec.Command("nft", "list", "table", "inet", tableName).Output(); err == nil {
+			t.Error("the table is still there after the cleanup")
+		}
+	})
+	return w
+}
+
+func (w *world) newEndpoint(name string, n int) *netlab.Host {
+	w.Helper()
+	four, six := netip.AddrFrom4([4]byte{10, 244, byte(n), 7}), plantest.Addr(fmt.Sprintf("fd00:10:244:%d::7", n))
+	h := w.lab.Host(name, four, six)
+	for _, a := range h.Addrs {
+		for _, p := range []plan.Protocol{plan.TCP, plan.UDP} {
+			if _, err := h.Start(name, netip.AddrPortFrom(a, endpointPort), p); err != nil {
+				w.Fatal(err)
+			}
+		}
+	}
+	return h
+}
+
+func (w *world) poke() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// start makes the stages, and has their later work done.
+func (w *world) start() {
+	w.Helper()
+	w.opts.OwnTables = w.backend.Traits.Tables
+	for _, c := range []proxiers.Component{w.backend, Component(w.opts)} {
+		p, err := c.New(w.Context(), w.env)
+		if err != nil {
+			w.Fatal(err)
+		}
+		w.stages = append(w.stages, p)
+	}
+	ended := make(chan struct{})
+	var done sync.WaitGroup
+	done.Go(func() { w.tend(ended) })
+	w.stop = func() { close(ended); done.Wait() }
+}
+
+// end stops the stages, which leave what they wrote.
+func (w *world) end() {
+	w.Helper()
+	w.stop()
+	for _, p := range w.stages {
+		if err := p.Close(); err != nil {
+			w.Errorf("close: %v", err)
+		}
+	}
+	w.stages = nil
+}
+
+// tend is what the pipeline does: later work, and a full sync after drift.
+func (w *world) tend(ended chan struct{}) {
+	for {
+		w.mu.Lock()
+		next := time.Hour
+		for _, p := range w.stages {
+			t, ok := p.(proxiers.Tender)
+			if !ok {
+				continue
+			}
+			due := t.Due()
+			if !due.IsZero() && !due.After(time.Now()) {
+				w.tends.Add(1)
+				if err := t.Tend(context.Background()); err != nil {
+					w.Errorf("later work: %v", err)
+				}
+				due = t.Due()
+			}
+			if !due.IsZero() {
+				next = min(next, max(time.Until(due), 0))
+			}
+		}
+		if w.plan != nil && w.drifted.Swap(false) {
+			w.sync(proxiers.NewChange(nil, w.plan))
+		}
+		w.mu.Unlock()
+		select {
+		case <-ended:
+			return
+		case <-w.wake:
+		case <-time.After(next):
+		}
+	}
+}
+
+// sync is called with mu held.
+func (w *world) sync(change proxiers.Change) {
+	w.Helper()
+	for _, p := range w.stages {
+		if err := p.Apply(context.Background(), change); err != nil {
+			w.Errorf("apply: %v", err)
+		}
+	}
+	w.plan = change.Next
+}
+
+// apply puts Services in force, those of web, partially unless it is the first time.
+func (w *world) apply(list ...*plan.ServicePort) {
+	w.Helper()
+	node := plantest.Node()
+	node.NodePortAddrs = []netip.Addr{netlab.NodeAddr4, netlab.NodeAddr6}
+	node.HostAddrs, node.PodSources = w.lab.Node.Addrs, nil
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.plan != nil {
+		node = w.plan.Node
+	}
+	w.sync(proxiers.NewChange(w.plan, plantest.Plan(node, list...)))
+}
+
+// web gives the Service in both families and protocols, with the first endpoints, opted in.
+func (w *world) web(endpoints int, changes ...func(*plan.ServicePort)) (list []*plan.ServicePort) {
+	outside := [3]plan.Route{{SNAT: true}, {SNAT: true}, {SNAT: true}}
+	for _, f := range both {
+		for _, p := range []plan.Protocol{plan.TCP, plan.UDP} {
+			svc := plantest.Service("web", []plan.Frontend{
+				{Kind: plan.ClusterIP, Addr: service4, Port: servicePort},
+				{Kind: plan.LoadBalancerIP, Addr: plantest.Addr("203.0.113.3"), Port: servicePort},
+				{Kind: plan.NodePort, Port: nodePort, Routes: outside},
+			})
+			svc.Name.Protocol, svc.Family, svc.LongLived = p, f, true
+			if f == plan.IPv6 {
+				svc.Frontends[0].Addr, svc.Frontends[1].Addr = service6, plantest.Addr("2001:db8:113::3")
+			}
+			for _, h := range w.endpoints[:endpoints] {
+				svc.Pools[0] = append(svc.Pools[0], plan.Endpoint{Addr: netip.AddrPortFrom(h.Addr(svc.Frontends[0].Addr), endpointPort)})
+			}
+			svc.Serving = svc.Pools[0]
+			for _, c := range changes {
+				c(svc)
+			}
+			list = append(list, svc)
+		}
+	}
+	return list
+}
+
+const patience = 20 * time.Second
+
+// open begins a connection from the client, which was answered once.
+func (w *world) open(p plan.Protocol, to netip.Addr, port uint16) *netlab.Session {
+	w.Helper()
+	s, o := w.client.Open(netlab.Flow{Protocol: p, From: w.client.Addr(to), To: netip.AddrPortFrom(to, port), Wait: patience})
+	if s == nil {
+		w.Fatalf("%s connection to %s:%d: %s", p, to, port, o)
+	}
+	w.Cleanup(s.Close)
+	w.ask(s)
+	return s
+}
+
+// ask wants an answer.
+func (w *world) ask(s *netlab.Session) {
+	w.Helper()
+	if o := s.Ask(patience); o.Answer != netlab.Served {
+		w.Fatalf("a question on an open connection: %s", o)
+	}
+}
+
+// questions is how many are asked to see which way they take.
+const questions = 20
+
+// forwarded gives how many packets the rules saw while questions were asked and answered. Each has two packets at least.
+func (w *world) forwarded(s *netlab.Session) int {
+	w.Helper()
+	before := w.seen()
+	for range questions {
+		w.ask(s)
+	}
+	return w.seen() - before
+}
+
+var packets = regexp.MustCompile(`packets (\d+)`)
+
+func (w *world) seen() int {
+	w.Helper()
+	m := packets.FindStringSubmatch(w.nft("list counter inet watch seen"))
+	if m == nil {
+		w.Fatal("no counter")
+	}
+	n, _ := strconv.Atoi(m[1])
+	return n
+}
+
+// wantFast wants a connection to leave the rules within a moment.
+func (w *world) wantFast(what string, s *netlab.Session) {
+	w.Helper()
+	n := 0
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
+		if n = w.forwarded(s); n < questions/2 {
+			return
+		}
+	}
+	w.Errorf("%s: of %d questions and answers the rules saw %d packets: it is not on the fast path\n%s\n%s", what, questions, n, w.nft("list table inet "+tableName), w.conntrack())
+}
+
+// wantRules wants all packets of a connection to take the rules, now.
+func (w *world) wantRules(what string, s *netlab.Session) {
+	w.Helper()
+	if n := w.forwarded(s); n < 2*questions {
+		w.Errorf("%s: of %d questions and answers the rules saw %d packets only\n%s", what, questions, n, w.conntrack())
+	}
+}
+
+func (w *world) conntrack() string {
+	out, err := exec.Command("conntrack", "-L").CombinedOutput()
+	if err != nil {
+		return fmt.Sprintf("conntrack: %v", err)
+	}
+	return string(out)
+}
+
+func (w *world) nft(commands string) string {
+	w.Helper()
+	return w.run(strings.ReplaceAll(commands, "; add", "\nadd"), "nft", "-f", "-")
+}
+
+func (w *world) run(stdin, name string, args ...string) string {
+	w.Helper()
+	cmd := exec.Command(name, args...)
+	cmd.Stdin = strings.NewReader(stdin)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		w.Fatalf("%s %s: %v\n%s%s", name, strings.Join(args, " "), err, stdin, out)
+	}
+	return string(out)
+}

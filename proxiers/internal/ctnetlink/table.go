@@ -1,0 +1,139 @@
+// Package ctnetlink is the kernel's connection-tracking table, by netlink.
+package ctnetlink
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	"edgeway/proxiers/plan"
+)
+
+// Messages of ctnetlink (linux/netfilter/nfnetlink_conntrack.h).
+const (
+	subsystem = 1 << 8 // NFNL_SUBSYS_CTNETLINK
+	msgGet    = subsystem | 1
+	msgDelete = subsystem | 2
+)
+
+// Scope is a part of the table that one dump can be restricted to.
+type Scope struct {
+	Family   plan.Family
+	Protocol plan.Protocol
+}
+
+// Table is the connection-tracking table of a network namespace. It is for one goroutine.
+type Table struct {
+	conn *netlink.Conn
+}
+
+// Open gives access to the table of the current network namespace.
+func Open() (*Table, error) {
+	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
+	if err != nil {
+		return nil, fmt.Errorf("open netfilter netlink: %w", err)
+	}
+	return &Table{conn}, nil
+}
+
+// During makes requests fail when ctx ends, until release. That reports false if ctx has ended: then the table is of no
+// further use.
+func (t *Table) During(ctx context.Context) (release func() bool) {
+	return context.AfterFunc(ctx, func() {
+		// Only fails when the connection is closed, and then nobody waits.
+		_ = t.conn.SetDeadline(time.Now())
+	})
+}
+
+// Close ends the access.
+func (t *Table) Close() {
+	_ = t.conn.Close() // nothing is buffered: there is nothing to lose
+}
+
+// Dump calls fn with each flow of the scope; a valid dst spares most flows to other destinations.
+func (t *Table) Dump(s Scope, dst netip.AddrPort, fn func(*Flow)) error {
+	filter, err := encodeFilter(s, dst)
+	if err != nil {
+		return fmt.Errorf("encode dump filter: %w", err)
+	}
+	return t.dump(s, filter, fn)
+}
+
+// Offloaded calls fn with each flow of the family that the kernel's flowtable has.
+func (t *Table) Offloaded(family plan.Family, fn func(*Flow)) error {
+	filter, err := encodeOffloaded()
+	if err != nil {
+		return fmt.Errorf("encode dump filter: %w", err)
+	}
+	return t.dump(Scope{Family: family}, filter, func(f *Flow) {
+		if f.Status&statusOffload != 0 { // kernels before 5.15 do not filter by it
+			fn(f)
+		}
+	})
+}
+
+func (t *Table) dump(s Scope, filter []byte, fn func(*Flow)) error {
+	if _, err := t.conn.Send(s.message(msgGet, netlink.Request|netlink.Dump, filter)); err != nil {
+		return fmt.Errorf("ask for flows: %w", err)
+	}
+	for m, err := range t.conn.ReceiveIter() {
+		if err != nil {
+			return fmt.Errorf("read flows: %w", err)
+		}
+		if len(m.Data) < nfgenmsgLen {
+			continue // the end of the dump
+		}
+		f := decodeFlow(m.Data[nfgenmsgLen:])
+		// Other zones hold the flows of virtual switches, which translate by rules of their own.
+		if f.Zone == 0 {
+			fn(f)
+		}
+	}
+	return nil
+}
+
+// Delete reports false when the flow has ended by itself.
+func (t *Table) Delete(s Scope, f *Flow) (bool, error) {
+	data, err := f.encodeDelete(s)
+	if err != nil {
+		return false, fmt.Errorf("encode flow: %w", err)
+	}
+	_, err = t.conn.Execute(s.message(msgDelete, netlink.Request|netlink.Acknowledge, data))
+	if errors.Is(err, unix.ENOENT) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("delete flow from %s to %s: %w", f.Orig.Src, f.Orig.Dst, err)
+	}
+	return true, nil
+}
+
+// nfgenmsgLen is the length of struct nfgenmsg: family, version and resource id.
+const nfgenmsgLen = 4
+
+func (s Scope) message(kind netlink.HeaderType, flags netlink.HeaderFlags, attrs []byte) netlink.Message {
+	header := []byte{s.netfilterFamily(), unix.NFNETLINK_V0, 0, 0}
+	return netlink.Message{
+		Header: netlink.Header{Type: kind, Flags: flags},
+		Data:   append(header, attrs...),
+	}
+}
+
+func (s Scope) netfilterFamily() byte {
+	if s.Family == plan.IPv4 {
+		return unix.NFPROTO_IPV4
+	}
+	return unix.NFPROTO_IPV6
+}
+
+func unspecified(s Scope) netip.Addr {
+	if s.Family == plan.IPv4 {
+		return netip.IPv4Unspecified()
+	}
+	return netip.IPv6Unspecified()
+}

@@ -1,0 +1,48 @@
+package conformance
+
+import (
+	"context"
+	"testing"
+
+	"edgeway/proxiers"
+	"edgeway/proxiers/flowtable"
+	"edgeway/proxiers/plan"
+)
+
+// TestFastPath has every Service opt in to the fast path: what then leaves the rules goes where it would have gone.
+// It writes its table anew as a whole when a Service loses something: leave out the part "writes".
+func TestFastPath(t *testing.T) {
+	b := nftablesBackend()
+	b.NotHere = "not every kernel has a flowtable"
+	c := flowtable.Component(flowtable.Options{OwnTables: b.Traits.Tables})
+	start := c.New
+	c.New = func(ctx context.Context, env proxiers.Env) (proxiers.Proxier, error) {
+		p, err := start(ctx, env)
+		return &optedIn{Proxier: p}, err
+	}
+	b.Followers = []proxiers.Component{c}
+	Run(t, b)
+}
+
+// optedIn applies plans in which all have opted in.
+type optedIn struct {
+	proxiers.Proxier
+	before, after *plan.Plan
+}
+
+func (o *optedIn) Apply(ctx context.Context, change proxiers.Change) error {
+	prev := o.after
+	if change.Prev == nil || change.Prev != o.before {
+		prev = nil
+	}
+	next := *change.Next
+	next.Services = make([]*plan.ServicePort, len(change.Next.Services))
+	for i, svc := range change.Next.Services {
+		all := *svc
+		all.LongLived = true
+		all.Seal()
+		next.Services[i] = &all
+	}
+	o.before, o.after = change.Next, &next
+	return o.Proxier.Apply(ctx, proxiers.NewChange(prev, &next))
+}
