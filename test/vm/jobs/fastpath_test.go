@@ -8,15 +8,26 @@ import (
 )
 
 // TestFastPath proves the fast path where the kernel has a flowtable, which not every machine's has.
-func TestFastPath(t *testing.T) { fastPath(t, vm.Bookworm) }
+func TestFastPath(t *testing.T) { fastPath(t, fastPathTests, vm.Bookworm) }
 
-// TestNightlyFastPath does so on every kernel.
-func TestNightlyFastPath(t *testing.T) { fastPath(t, vm.Suites()...) }
+// TestNightlyFastPath does so on every kernel, and with each kind of device.
+func TestNightlyFastPath(t *testing.T) {
+	fastPath(t, fastPathTests+"|^TestDeviceKinds", vm.Suites()...)
+}
 
-// fastPathTests are those that need a flowtable.
+// TestNightlyFastPathSpeed measures what it brings. The machine has a processor for each end.
+func TestNightlyFastPathSpeed(t *testing.T) {
+	vmtest.Run(t, vm.Job{
+		Files: map[string]string{"flowtable": vmtest.BuildTest(t, "edgeway/proxiers/flowtable")}, SMP: 2,
+		Env:     []string{"FASTPATH_MUST_RUN=1", "FASTPATH_SPEED=1", "CI=true"},
+		Command: []string{"./flowtable", "-test.v", "-test.timeout=50m", "-test.run=^Test(Speed|ShortConnections)$"},
+	})
+}
+
+// fastPathTests are those that need a flowtable, and no others.
 const fastPathTests = "^Test(Takes|Beside|ForeignMarks|Threshold|LifeCycle|ForeignDrop|Pace|DeviceRace)"
 
-func fastPath(t *testing.T, suites ...vm.Suite) {
+func fastPath(t *testing.T, tests string, suites ...vm.Suite) {
 	t.Helper()
 	binary := vmtest.BuildTest(t, "edgeway/proxiers/flowtable")
 	for _, suite := range suites {
@@ -24,7 +35,7 @@ func fastPath(t *testing.T, suites ...vm.Suite) {
 			t.Parallel()
 			vmtest.Run(t, vm.Job{
 				Suite: suite, Files: map[string]string{"flowtable": binary}, Env: []string{"FASTPATH_MUST_RUN=1", "CI=true"},
-				Command: []string{"./flowtable", "-test.v", "-test.timeout=50m", "-test.run=" + fastPathTests},
+				Command: []string{"./flowtable", "-test.v", "-test.timeout=50m", "-test.run=" + tests},
 			})
 		})
 	}
