@@ -11,6 +11,7 @@ import (
 	"edgeway/proxiers/flowtable"
 	"edgeway/proxiers/healthcheck"
 	"edgeway/proxiers/iptables"
+	"edgeway/proxiers/ipvs"
 	"edgeway/proxiers/localnodeport"
 	"edgeway/proxiers/nftables"
 	"edgeway/proxiers/plan"
@@ -19,7 +20,7 @@ import (
 
 // Backends lists every backend. A new one is a folder below proxiers and a line here.
 func Backends() []proxiers.Component {
-	return append([]proxiers.Component{nftables.Component()}, iptables.Components()...)
+	return append(append([]proxiers.Component{nftables.Component()}, iptables.Components()...), ipvs.Component())
 }
 
 // follower is a Component that runs after the backend.

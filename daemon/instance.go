@@ -194,6 +194,7 @@ func (i *instance) env(stage string) proxiers.Env {
 		Families:      kernelFamilies(),
 		MasqueradeBit: i.cfg.Proxy.MasqueradeBit,
 		ProgramsOnly:  i.cfg.Nftables.Netlink == config.NetlinkOff,
+		Settings:      i.cfg.Settings(stage),
 		Drift:         func(reason string) { i.pipeline.RequestFull(stage, reason) },
 		Wake:          i.pipeline.Wake,
 		Progress:      i.pipeline.Progress,

@@ -84,7 +84,11 @@ func LoadConfig(path string) (*config.Config, error) { return config.Load(path, 
 func Choices() []config.Choice {
 	var out []config.Choice
 	for _, b := range Backends() {
-		out = append(out, config.Choice{Name: b.Name, Doc: b.Doc})
+		c := config.Choice{Name: b.Name, Doc: b.Doc}
+		for _, s := range b.Settings {
+			c.Settings = append(c.Settings, config.Setting{Name: s.Name, Doc: s.Doc, Value: s.Default, Default: s.Default, Values: s.Values})
+		}
+		out = append(out, c)
 	}
 	return out
 }

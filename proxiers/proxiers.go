@@ -130,8 +130,21 @@ type Component struct {
 	// Gaps gives what the Component leaves out of a ServicePort, or does differently. It looks only at the
 	// ServicePort. Nil: it leaves out nothing.
 	Gaps func(svc *plan.ServicePort) []Gap
+	// Settings are the keys of a section of the configuration that has the Component's Name.
+	Settings []Setting
 	// Traits are what other parts of the daemon need to know about it.
 	Traits Traits
+}
+
+// Setting is a key of the configuration.
+type Setting struct {
+	Name string
+	// Doc says in plain text what it does.
+	Doc string
+	// Default is a string or a bool.
+	Default any
+	// Values are those that a string may have; nil: true and false of a bool.
+	Values []string
 }
 
 // Gap is a declared difference from what the plan asks for.
@@ -177,6 +190,8 @@ type Env struct {
 	Wake func()
 	// ProgramsOnly says that the kernel is changed by programs alone, as by nft, and not by netlink as well.
 	ProgramsOnly bool
+	// Settings are the values of Component.Settings by their names; one that is not there has its default.
+	Settings map[string]any
 	// Progress is called during a long Apply with the ServicePorts done so far and their total.
 	// Never nil.
 	Progress func(done, total int)

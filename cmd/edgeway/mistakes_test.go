@@ -107,7 +107,7 @@ func TestMistakesInTheConfiguration(t *testing.T) {
 		{"two servers on one port", main, "10249", "10256", "DIR/edgeway.toml:11", "have the same port", "write another port", false},
 		{"name for an address", main, "127.0.0.1:10249", "localhost:10249", "DIR/edgeway.toml:11", `"localhost"`, "is not an address", false},
 		{"number for a duration", main, "[metrics]", "full_sync_period = 3600\n[metrics]", "DIR/edgeway.toml:10", "not an integer", `a string with a unit, as in "30s"`, false},
-		{"backend of kube-proxy", main, "[metrics]", "backend = \"ipvs\"\n[metrics]", "DIR/edgeway.toml:10", "is not allowed", `"nftables"`, false},
+		{"backend of kube-proxy", main, "[metrics]", "backend = \"kernelspace\"\n[metrics]", "DIR/edgeway.toml:10", "is not allowed", `"nftables"`, false},
 		{"mode without its key", main, "[metrics]", "local_detection = \"cluster_cidr\"\n[metrics]", "DIR/edgeway.toml", "proxy.cluster_cidrs", "must be set", false},
 		{"key without its mode", main, "[metrics]", "cluster_cidrs = [\"10.244.0.0/16\"]\n[metrics]", "DIR/edgeway.toml:10", "is set", `but proxy.local_detection is "none"`, false},
 		{"same key twice", main, "[metrics]", "service_cidrs = []\n[metrics]", "DIR/edgeway.toml:10", "service_cidrs", "already", false},

@@ -119,9 +119,9 @@ func TestConvertRefusesTooMuch(t *testing.T) {
 func TestConvertSaysWhatHasNoCounterpart(t *testing.T) {
 	t.Parallel()
 	name := filepath.Join(t.TempDir(), "kube-proxy.yaml")
-	place(t, name, "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nipvs: {strictARP: true}\nhostnameOverride: edge\n")
+	place(t, name, "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nipvs: {excludeCIDRs: [192.0.2.0/24]}\nhostnameOverride: edge\n")
 	code, stdout, stderr := run(t, "convert", name)
-	if code != exitOK || !strings.Contains(stdout, "[node]\nname = \"edge\"\n") || !strings.Contains(stderr, "NOTE: ipvs.strictARP: no counterpart") {
+	if code != exitOK || !strings.Contains(stdout, "[node]\nname = \"edge\"\n") || !strings.Contains(stderr, "NOTE: ipvs.excludeCIDRs: no counterpart") {
 		t.Errorf("exit %d, out:\n%s\nerr:\n%s", code, stdout, stderr)
 	}
 	if code, stdout, stderr := run(t, "convert", filepath.Dir(name)); code != exitFailure || stdout != "" || !strings.Contains(stderr, "not a regular file") {

@@ -30,6 +30,7 @@ type Config struct {
 	Source    Source
 	Proxy     Proxy
 	Nftables  Nftables
+	Sections  []Section // of backends
 	Routes    Routes
 	Conntrack Conntrack
 	FastPath  FastPath
@@ -165,6 +166,21 @@ type Choice struct {
 	Name string
 	// Doc says in a sentence without a full stop what it is.
 	Doc string
+	// Settings are the keys of a section of the part's own, which has its name; nil: there is none.
+	Settings []Setting
+}
+
+// Setting is a key that is a part's own: a string with one of Values, or a bool.
+type Setting struct {
+	Name, Doc      string
+	Value, Default any
+	Values         []string
+}
+
+// Section is a section that is a part's own.
+type Section struct {
+	Name     string
+	Settings []Setting
 }
 
 // Routes are those that are kept on this host.

@@ -93,7 +93,7 @@ type file struct {
 
 // load merges the files, the main one first.
 func load(files []file, hostname string, backends []Choice) (*Config, error) {
-	c := Default()
+	c := defaultOf(backends)
 	l := loader{keys: values(c, backends), origin: make(map[string]*Error)}
 	for i, f := range files {
 		settings, err := decode(f.name, f.data)

@@ -23,12 +23,12 @@ func Dump(c *Config) string {
 func Difference(c *Config) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "version = %d\n", Version)
-	defaults := schema(Default(), nil)
-	for i, s := range schema(c, nil) {
+	defaults := values(unset(c), nil)
+	for _, s := range schema(c, nil) {
 		head := fmt.Sprintf("\n[%s]\n", s.name)
-		for j, k := range s.keys {
+		for _, k := range s.keys {
 			text := literal(k.value.get())
-			if text == literal(defaults[i].keys[j].value.get()) {
+			if text == literal(defaults[s.name+"."+k.name].get()) {
 				continue
 			}
 			fmt.Fprintf(&b, "%s%s = %s\n", head, k.name, text)
@@ -44,7 +44,7 @@ func CommentedDefault(backends []Choice) string {
 	var b strings.Builder
 	b.WriteString(header)
 	fmt.Fprintf(&b, "version = %d\n", Version)
-	for _, s := range schema(Default(), backends) {
+	for _, s := range schema(defaultOf(backends), backends) {
 		b.WriteString("\n")
 		comment(&b, s.doc)
 		fmt.Fprintf(&b, "[%s]\n", s.name)

@@ -72,7 +72,7 @@ func Manual(backends []Choice) string {
 		}
 	}
 	var b strings.Builder
-	for _, s := range schema(Default(), backends) {
+	for _, s := range schema(defaultOf(backends), backends) {
 		b.WriteString(".Ss [" + s.name + "]\n")
 		paragraph(&b, s.doc)
 		b.WriteString(".Bl -tag -width Ds\n")

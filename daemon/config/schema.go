@@ -1,6 +1,7 @@
 package config
 
 import (
+	"slices"
 	"strings"
 	"time"
 )
@@ -22,7 +23,7 @@ type key struct {
 
 // schema binds every key to its field in c. backends are the values that proxy.backend may have.
 func schema(c *Config, backends []Choice) []section {
-	return []section{
+	before := []section{
 		nodeSection(&c.Node),
 		kubeSection(&c.Source.Kube),
 		fileSection(&c.Source.File),
@@ -35,6 +36,8 @@ func schema(c *Config, backends []Choice) []section {
 				oneOf(&c.Nftables.Netlink, NetlinkAuto, NetlinkOff),
 			},
 		}},
+	}
+	after := []section{
 		{"routes", "Routes that are kept on this host. They have the routing protocol \"edgeway\" (119), and \"edgeway cleanup\" removes them.", []key{
 			{
 				"services", "Routes to the ranges of ClusterIPs, and to each other address of a Service. Without any route the kernel refuses the host's own connections to Services. " +
@@ -61,6 +64,7 @@ func schema(c *Config, backends []Choice) []section {
 			},
 		}},
 	}
+	return slices.Concat(before, ownSections(c), after)
 }
 
 func nodeSection(n *Node) section {

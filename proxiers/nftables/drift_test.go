@@ -99,7 +99,7 @@ func ruleHandles(t *testing.T) (handles []uint64) {
 	defer c.Close()
 	err = c.Dump(unix.NFT_MSG_GETRULE, unix.NFPROTO_IPV4, nil, func(m nfnetlink.Message) error {
 		chain := string(nfnetlink.Text(nfnetlink.Attr(m.Attrs, unix.NFTA_RULE_CHAIN)))
-		if slices.ContainsFunc(chains(), func(c nfttable.Chain) bool { return c.Name == chain }) {
+		if slices.ContainsFunc(schema().Chains, func(c nfttable.Chain) bool { return c.Name == chain }) {
 			handles = append(handles, nfnetlink.Uint64(nfnetlink.Attr(m.Attrs, unix.NFTA_RULE_HANDLE)))
 		}
 		return nil

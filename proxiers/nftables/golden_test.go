@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"edgeway/proxiers"
+	"edgeway/proxiers/internal/dispatch"
 	"edgeway/proxiers/internal/plantest"
 	"edgeway/proxiers/plan"
 )
@@ -46,7 +47,7 @@ func TestOneFamily(t *testing.T) {
 
 // What Probe tries must be a plan as the planner makes them.
 func TestProbePlanIsValid(t *testing.T) {
-	if err := probePlan().Validate(); err != nil {
+	if err := dispatch.Sample().Validate(); err != nil {
 		t.Error(err)
 	}
 }

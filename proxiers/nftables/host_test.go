@@ -171,7 +171,7 @@ func tellElements(t *testing.T, p *proxier) string {
 	defer c.Close()
 	var b strings.Builder
 	for _, f := range p.families {
-		for _, set := range sets() {
+		for _, set := range schema().Sets {
 			var lines []string
 			eachElement(t, c, f, set.Name, func(raw []byte) { lines = append(lines, fmt.Sprintf("%s %x", set.Name, raw)) })
 			slices.Sort(lines)

@@ -3,6 +3,7 @@ package nftables
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
+	"edgeway/proxiers/internal/dispatch"
 	"edgeway/proxiers/plan"
 )
 
@@ -19,11 +20,6 @@ func newFailures(families []plan.Family) *prometheus.CounterVec {
 	return failures
 }
 
-func rejectedDesc() *prometheus.Desc {
-	return prometheus.NewDesc("kubeproxy_nftables_localhost_nodeport_rejected_packets_total",
-		"Packets to UDP and SCTP NodePorts on loopback addresses that were rejected.", []string{familyLabel, "protocol"}, nil)
-}
-
 func transactionsDesc() *prometheus.Desc {
 	return prometheus.NewDesc("edgeway_nftables_transactions_total",
 		"Transactions of nftables that succeeded, by the way that they took: netlink or nft.", []string{"path"}, nil)
@@ -37,7 +33,7 @@ func staleDesc() *prometheus.Desc {
 // Describe implements prometheus.Collector.
 func (p *proxier) Describe(out chan<- *prometheus.Desc) {
 	p.failures.Describe(out)
-	out <- rejectedDesc()
+	p.rejected().Describe(out)
 	out <- transactionsDesc()
 	out <- staleDesc()
 }
@@ -50,14 +46,9 @@ func (p *proxier) Collect(out chan<- prometheus.Metric) {
 		out <- prometheus.MustNewConstMetric(transactionsDesc(), prometheus.CounterValue, float64(n), path)
 	}
 	out <- prometheus.MustNewConstMetric(staleDesc(), prometheus.CounterValue, float64(stale))
-	counters, err := p.Counters()
-	if err != nil {
-		return // the kernel cannot be asked now, and the metric is absent from this scrape
-	}
-	for _, f := range p.families {
-		for _, proto := range plan.NotRelayedProtocols() {
-			packets := float64(counters[f][loopbackCounter(proto)])
-			out <- prometheus.MustNewConstMetric(rejectedDesc(), prometheus.CounterValue, packets, f.String(), proto.String())
-		}
-	}
+	p.rejected().Collect(out)
+}
+
+func (p *proxier) rejected() dispatch.Rejected {
+	return dispatch.Rejected{Table: p.Table, Families: p.families}
 }

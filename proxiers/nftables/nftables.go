@@ -4,8 +4,10 @@ import (
 	"context"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"sigs.k8s.io/knftables"
 
 	"edgeway/proxiers"
+	"edgeway/proxiers/internal/dispatch"
 	"edgeway/proxiers/internal/nfttable"
 	"edgeway/proxiers/plan"
 )
@@ -15,7 +17,7 @@ func Component() proxiers.Component {
 	return proxiers.Component{
 		Name:  "nftables",
 		Doc:   "tables of its own",
-		Probe: func(ctx context.Context) error { return nfttable.Probe(ctx, schema(), probePlan()) },
+		Probe: func(ctx context.Context) error { return nfttable.Probe(ctx, schema(), dispatch.Sample()) },
 		New: func(_ context.Context, env proxiers.Env) (proxiers.Proxier, error) {
 			p, err := newProxier(schema(), env)
 			if err != nil {
@@ -26,6 +28,17 @@ func Component() proxiers.Component {
 		Cleanup: func(ctx context.Context, _ proxiers.Env) error { return nfttable.Cleanup(ctx, tableName) },
 		Traits:  proxiers.Traits{Tables: []string{tableName}},
 	}
+}
+
+const tableName = "edgeway"
+
+// schema describes the tables: rules pick endpoints themselves, before all filters.
+func schema() nfttable.Schema {
+	const after = knftables.DNATPriority + "+10"
+	return dispatch.Schema(dispatch.Options{Table: tableName, Learn: []nfttable.Chain{
+		dispatch.Hooked("learn-prerouting", knftables.PreroutingHook, after, dispatch.LearnNew),
+		dispatch.Hooked("learn-output", knftables.OutputHook, after, dispatch.LearnNew),
+	}})
 }
 
 // proxier is the running backend. Its table is a proxiers.Tender.
@@ -55,16 +68,13 @@ func (p *proxier) Apply(ctx context.Context, change proxiers.Change) error {
 }
 
 func (p *proxier) apply(ctx context.Context, change proxiers.Change) error {
-	// The names are written into rules as they are.
-	for _, name := range change.Next.Node.PodInterfaces {
-		if err := plan.CheckInterface(name); err != nil {
-			return err
-		}
+	if err := dispatch.Check(change.Next.Node); err != nil {
+		return err
 	}
 	if err := p.Table.Apply(ctx, change); err != nil {
 		return err
 	}
-	return p.Prune(ctx, learned(change, p.families))
+	return p.Prune(ctx, dispatch.Learned(change, p.families))
 }
 
 // Render gives the transaction that leads from one plan to the next, in nft's syntax, for tests of the way from objects

@@ -134,6 +134,10 @@ func serveFresh(b Backend, in io.Reader, out io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	// As on any host: a namespace without addresses takes all of IPv4 for broadcast (Linux 6.1).
+	if err := exec.Command("ip", "link", "set", "lo", "up").Run(); err != nil {
+		return fmt.Errorf("lo: %w", err)
+	}
 	m, err := startMeter(dir)
 	if err != nil {
 		return err

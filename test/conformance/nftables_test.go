@@ -30,7 +30,7 @@ func nftablesBackend() Backend {
 	return Backend{
 		Component:      nftables.Component(),
 		CountsLoopback: true,
-		Dump:           dumpNftables,
+		Dump:           func(ctx context.Context) (string, error) { return dumpTable(ctx, "edgeway") },
 		Sequences:      15, // nft 1.0.6 takes seconds to list large maps
 		Damages: map[string]func(context.Context) error{
 			"all rules are flushed":     nftCommand("flush ruleset"),
@@ -62,7 +62,7 @@ func nft(ctx context.Context, args ...string) (string, error) {
 }
 
 func deleteAnElement(ctx context.Context) error {
-	objects, err := listNftables(ctx)
+	objects, err := listNftables(ctx, "edgeway")
 	if err != nil {
 		return err
 	}
@@ -81,10 +81,10 @@ type nftObject struct {
 	elements []string // sorted
 }
 
-// dumpNftables prints the backend's tables, sorted, without what clients have taught the affinity
+// dumpTable prints the tables of this name, sorted, without what clients have taught the affinity
 // maps, and without chains and maps that nothing leads to: they do nothing, and are deleted later.
-func dumpNftables(ctx context.Context) (string, error) {
-	objects, err := listNftables(ctx)
+func dumpTable(ctx context.Context, table string) (string, error) {
+	objects, err := listNftables(ctx, table)
 	if err != nil {
 		return "", err
 	}
@@ -123,18 +123,18 @@ func unused(name string, o nftObject, mentioned map[string]bool) bool {
 	return ofService && !mentioned[family+" "+short] && !strings.Contains(strings.Join(o.lines, "\n"), "hook ")
 }
 
-// listNftables reads the backend's tables by the nft program: what another program sees of them.
-func listNftables(ctx context.Context) (map[string]nftObject, error) {
+// listNftables reads the tables of this name by the nft program: what another program sees of them.
+func listNftables(ctx context.Context, table string) (map[string]nftObject, error) {
 	objects := map[string]nftObject{}
 	for _, family := range []string{"ip", "ip6", "inet"} {
 		text, err := nft(ctx, "-s", "-n", "list", "tables", family)
 		if err != nil {
 			return nil, err
 		}
-		if !strings.Contains(text, "table "+family+" edgeway\n") {
+		if !strings.Contains(text, "table "+family+" "+table+"\n") {
 			continue
 		}
-		if text, err = nft(ctx, "-s", "-n", "list", "table", family, "edgeway"); err != nil {
+		if text, err = nft(ctx, "-s", "-n", "list", "table", family, table); err != nil {
 			return nil, err
 		}
 		parseNftTable(family, text, objects)

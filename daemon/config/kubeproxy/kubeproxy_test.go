@@ -140,7 +140,7 @@ func TestModes(t *testing.T) {
 		"":            {"nftables", "", "mode: kube-proxy's default is iptables"},
 		"iptables":    {"iptables", "masquerade_bit = 3", "nftables.masqueradeBit: left out"},
 		"nftables":    {"nftables", "masquerade_bit = 4", "iptables.masqueradeBit: left out"},
-		"ipvs":        {"nftables", "masquerade_bit = 3", `mode: there is no backend "ipvs"`},
+		"ipvs":        {"ipvs", "masquerade_bit = 3", "nftables.masqueradeBit: left out"},
 		"kernelspace": {"nftables", "masquerade_bit = 3", `mode: there is no backend "kernelspace"`},
 	} {
 		toml, notes := convert(t, head+"mode: \""+mode+"\"\niptables: {masqueradeBit: 3}\nnftables: {masqueradeBit: 4}\n")

@@ -19,12 +19,15 @@ var suites = []proof{
 	{backend: "nftables", test: "TestNftablesProgram"},
 	{backend: "iptables-nft", test: "TestIptablesNft"},
 	{backend: "iptables-legacy", test: "TestIptablesLegacy"},
+	{backend: "ipvs", test: "TestIpvs", module: "ip_vs"},
 	{backend: "nftables", test: "TestFastPath", leftOut: "/writes"},
 }
 
 // proved says which kernel proves a backend in every run, beside the one of this host: the oldest or the newest. What takes
 // longest comes first, so that it is not what is waited for.
 var proved = []proof{
+	{backend: "ipvs", test: "TestIpvs", module: "ip_vs", suite: vm.Bookworm},
+	{backend: "ipvs", test: "TestIpvs", module: "ip_vs", suite: vm.Newest},
 	{backend: "iptables-nft", test: "TestIptablesNft", suite: vm.Bookworm},
 	{backend: "iptables-legacy", test: "TestIptablesLegacy", suite: vm.Newest},
 	{backend: "nftables", test: "TestNftables", suite: vm.Bookworm},
@@ -62,6 +65,8 @@ type proof struct {
 	backend, test string
 	sequences     int
 	leftOut       string
+	// module is what the backend finds loaded.
+	module string
 }
 
 func (p proof) run(t *testing.T, binary string) {
@@ -72,7 +77,8 @@ func (p proof) run(t *testing.T, binary string) {
 			Files: map[string]string{"conformance": binary},
 			Env:   []string{"CONFORMANCE_PACE=3", fmt.Sprintf("CONFORMANCE_SEQUENCES=%d", p.sequences), "CI=true"},
 			Command: []string{
-				"./conformance", "-test.v", "-test.timeout=230m", "-test.run=^" + p.test + "$", "-test.skip=" + p.leftOut,
+				"sh", "-c", `[ -z "$0" ] || modprobe "$0" && exec ./conformance "$@"`, p.module,
+				"-test.v", "-test.timeout=230m", "-test.run=^" + p.test + "$", "-test.skip=" + p.leftOut,
 			},
 			Timeout: 4 * time.Hour,
 		})

@@ -1,18 +1,23 @@
-package nftables
+package dispatch
 
 import (
+	"net/netip"
+
 	"edgeway/proxiers/internal/nfttable"
 	"edgeway/proxiers/plan"
 )
 
 // serviceNeeds is Schema.Service.
-func serviceNeeds(n *nfttable.Needs, svc *plan.ServicePort) {
+func (o Options) serviceNeeds(n *nfttable.Needs, svc *plan.ServicePort) {
 	aff := affinityOf(svc)
 	if aff != nil {
 		aff.addObjects(n, svc)
 	}
 	for i := range svc.Frontends {
-		addFrontend(n, svc, &svc.Frontends[i], aff)
+		o.addFrontend(n, svc, &svc.Frontends[i], aff)
+	}
+	if o.Service != nil {
+		o.Service(n, svc)
 	}
 	for _, list := range svc.Pools {
 		for _, e := range list {
@@ -25,9 +30,25 @@ func serviceNeeds(n *nfttable.Needs, svc *plan.ServicePort) {
 	}
 }
 
+// to gives what connections are sent to, by pool.
+func (o Options) to(svc *plan.ServicePort) [2][]plan.Endpoint {
+	if o.To == nil {
+		return svc.Pools
+	}
+	var to [2][]plan.Endpoint
+	for pool, list := range svc.Pools {
+		if len(list) > 0 {
+			to[pool] = []plan.Endpoint{{Addr: o.To(svc, plan.Pool(pool))}}
+		}
+	}
+	return to
+}
+
 // addFrontend adds what one frontend needs: its class, source ranges and slots.
-func addFrontend(n *nfttable.Needs, svc *plan.ServicePort, f *plan.Frontend, aff *affinity) {
-	c := classOf(svc, f, aff)
+func (o Options) addFrontend(n *nfttable.Needs, svc *plan.ServicePort, f *plan.Frontend, aff *affinity) {
+	to := o.to(svc)
+	c := classOf(svc, f, to, aff)
+	c.remember = o.Remember
 	if c.affinity != nil {
 		addClass(n, svc.Family, c.plain())
 	}
@@ -47,7 +68,7 @@ func addFrontend(n *nfttable.Needs, svc *plan.ServicePort, f *plan.Frontend, aff
 	for _, p := range c.picks {
 		used[p.Pool] = used[p.Pool] || p.count > 0
 	}
-	for pool, list := range svc.Pools {
+	for pool, list := range to {
 		if !used[pool] {
 			continue
 		}
@@ -81,4 +102,14 @@ func nodeEntries(n *plan.Node) (entries []nfttable.Entry) {
 		entries = append(entries, nfttable.Entry{Element: nfttable.Element{Family: plan.FamilyOf(a), Set: loopbackAddrs, Addr: a}})
 	}
 	return entries
+}
+
+// Refuse has connections to an address that is none of the ServicePort's frontends rejected.
+func Refuse(n *nfttable.Needs, svc *plan.ServicePort, at netip.AddrPort) {
+	c := &class{proto: svc.Name.Protocol}
+	for origin := range c.picks {
+		c.picks[origin].Verdict = plan.OtherPort
+	}
+	key := nfttable.Element{Family: svc.Family, Proto: svc.Name.Protocol, Addr: at.Addr(), Port: at.Port()}
+	n.Entry(services, key, nfttable.Value{Number: addClass(n, svc.Family, c)})
 }

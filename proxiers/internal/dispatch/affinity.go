@@ -1,4 +1,4 @@
-package nftables
+package dispatch
 
 import (
 	"crypto/sha256"
@@ -137,9 +137,9 @@ func (a *affinity) mayMislead(old, next *plan.ServicePort) bool {
 	return false
 }
 
-// learned gives the maps of clients that a change may have left with an endpoint that is gone, and the endpoints that they
+// Learned gives the maps of clients that a change may have left with an endpoint that is gone, and the endpoints that they
 // may lead to.
-func learned(change proxiers.Change, families []plan.Family) (maps []nfttable.ClientMap) {
+func Learned(change proxiers.Change, families []plan.Family) (maps []nfttable.ClientMap) {
 	for _, svc := range change.Changed {
 		a := affinityOf(svc)
 		if a == nil || !slices.Contains(families, svc.Family) || !a.mayMislead(change.Prev.Find(svc.Name, svc.Family), svc) {
@@ -158,4 +158,9 @@ func learned(change proxiers.Change, families []plan.Family) (maps []nfttable.Cl
 		}
 	}
 	return maps
+}
+
+// ClientMap names the map of the clients of a ServicePort with session affinity that are sent to endpoints of a pool with this port.
+func ClientMap(svc *plan.ServicePort, pool plan.Pool, port uint16) string {
+	return affinityOf(svc).mapName(pool, port)
 }

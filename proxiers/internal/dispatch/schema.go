@@ -1,4 +1,4 @@
-package nftables
+package dispatch
 
 import (
 	"fmt"
@@ -31,30 +31,56 @@ const (
 	nodePortAddrs
 	loopbackAddrs
 	classes
+	// OwnSets is the first of Options.Sets.
+	OwnSets
 )
 
 const (
-	tableName  = "edgeway"
 	podSources = "pod-sources"
 	// idleFor is how long an unused chain or map is kept: a class that a Service leaves is often needed again soon.
 	idleFor = time.Minute
 )
 
-// schema describes the tables.
-func schema() nfttable.Schema {
+// Options are what backends differ in.
+type Options struct {
+	// Table is the name of the tables.
+	Table string
+	// To gives what connections to a pool by a frontend are sent to; nil: one of the pool's endpoints.
+	To func(svc *plan.ServicePort, pool plan.Pool) netip.AddrPort
+	// Remember is a statement that has a packet masqueraded, and Masquerade the rule that does it, beside the mark; empty: by the mark alone.
+	Remember, Masquerade string
+	// Learn are the hooks at which the endpoint of a new connection is known, as chains: they jump to LearnChain.
+	Learn []nfttable.Chain
+	// Sets and Chains are the backend's own. The SetID of the first of the Sets is OwnSets.
+	Sets   []nfttable.Set
+	Chains []nfttable.Chain
+	// Service adds what a ServicePort needs beside all that; nil: nothing.
+	Service func(n *nfttable.Needs, svc *plan.ServicePort)
+}
+
+// LearnNew is the rule of Options.Learn.
+const LearnNew = "ct state new jump learn"
+
+// Schema describes the tables.
+func Schema(o Options) nfttable.Schema {
 	var counters []string
 	for _, proto := range plan.NotRelayedProtocols() {
 		counters = append(counters, loopbackCounter(proto))
 	}
 	return nfttable.Schema{
-		Table: tableName, Sets: sets(), Numbers: classes, Chains: chains(), Counters: counters, Idle: idleFor,
+		Table: o.Table, Sets: append(sets(), o.Sets...), Numbers: classes, Chains: slices.Concat(o.chains(), o.Learn, o.Chains), Counters: counters, Idle: idleFor,
 		Ranges: []nfttable.Range{
 			{Name: podSources, Of: func(n *plan.Node) []netip.Prefix { return n.PodSources }},
 			{Name: "service-cidrs", Of: func(n *plan.Node) []netip.Prefix { return n.ServiceCIDRs }, Last: true},
 		},
-		Service: serviceNeeds, Node: nodeEntries,
+		Service: o.serviceNeeds, Node: nodeEntries,
 		SameRules: func(a, b *plan.Node) bool { return slices.Equal(a.PodInterfaces, b.PodInterfaces) },
 	}
+}
+
+// Hooked gives a chain of rules for packets that pass a hook.
+func Hooked(name string, hook knftables.BaseChainHook, priority knftables.BaseChainPriority, rules ...string) nfttable.Chain {
+	return nfttable.Chain{Name: name, Type: knftables.FilterType, Hook: hook, Priority: priority, Rules: rules}
 }
 
 func sets() []nfttable.Set {
@@ -101,8 +127,8 @@ func endpointSet(p plan.Protocol, nodePort bool) nfttable.SetID {
 	return set
 }
 
-func chains() []nfttable.Chain {
-	const nat, filter, dnat = knftables.NATType, knftables.FilterType, knftables.DNATPriority
+func (o Options) chains() []nfttable.Chain {
+	const nat, dnat = knftables.NATType, knftables.DNATPriority
 	return []nfttable.Chain{
 		{Name: "services", Rules: []string{
 			"meta priority set $ip daddr . meta l4proto . th dport map @services meta priority vmap @classes",
@@ -122,13 +148,19 @@ func chains() []nfttable.Chain {
 			"meta mark and $own != 0 accept",
 			"jump services",
 		}},
-		{Name: "nat-postrouting", Type: nat, Hook: knftables.PostroutingHook, Priority: knftables.SNATPriority, Rules: []string{
+		{Name: "nat-postrouting", Type: nat, Hook: knftables.PostroutingHook, Priority: knftables.SNATPriority, Rules: append(o.masquerade(),
 			"meta mark and $mark != 0 meta mark set meta mark and $rest masquerade fully-random",
 			"ct status dnat $ip saddr . $ip daddr . meta l4proto . th dport @hairpin masquerade fully-random",
-		}},
-		{Name: "learn-prerouting", Type: filter, Hook: knftables.PreroutingHook, Priority: dnat + "+10", Rules: []string{"ct state new jump learn"}},
-		{Name: "learn-output", Type: filter, Hook: knftables.OutputHook, Priority: dnat + "+10", Rules: []string{"ct state new jump learn"}},
+		)},
 	}
+}
+
+// masquerade gives Options.Masquerade, if there is one.
+func (o Options) masquerade() []string {
+	if o.Masquerade == "" {
+		return nil
+	}
+	return []string{o.Masquerade}
 }
 
 // loopbackRules reject and count packets to NodePorts on loopback that are not relayed. The lookups in @nodeports
@@ -142,3 +174,13 @@ func loopbackRules() (rules []string) {
 }
 
 func loopbackCounter(p plan.Protocol) string { return "loopback-rejected-" + nfttable.ProtoName(p) }
+
+// Check says why rules cannot be made for a host: names of interfaces are written into them as they are.
+func Check(n *plan.Node) error {
+	for _, name := range n.PodInterfaces {
+		if err := plan.CheckInterface(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,4 +1,4 @@
-package nftables
+package dispatch
 
 import (
 	"fmt"
@@ -26,19 +26,21 @@ type class struct {
 	guarded bool
 	// picks is indexed by origin.
 	picks [3]pick
+	// remember has a packet masqueraded, beside its mark.
+	remember string
 	// affinity is nil when there is none. A class with affinity belongs to one ServicePort.
 	affinity *affinity
 }
 
-// classOf gives the class of a frontend.
-func classOf(svc *plan.ServicePort, f *plan.Frontend, aff *affinity) *class {
+// classOf gives the class of a frontend whose pools are sent to these addresses.
+func classOf(svc *plan.ServicePort, f *plan.Frontend, to [2][]plan.Endpoint, aff *affinity) *class {
 	c := &class{proto: svc.Name.Protocol, nodePort: f.Kind == plan.NodePort, guarded: f.AllowFrom != nil}
 	for origin, route := range f.Routes {
 		if route.Verdict != plan.Forward {
 			c.picks[origin].Verdict = route.Verdict
 			continue
 		}
-		c.picks[origin] = pick{route, len(svc.Pools[route.Pool])}
+		c.picks[origin] = pick{route, len(to[route.Pool])}
 		c.affinity = aff
 	}
 	return c
@@ -123,7 +125,7 @@ func (c *class) pickRules(condition string, p pick) []string {
 	}
 	prefix := condition
 	if p.SNAT {
-		prefix += "meta mark set meta mark or $mark "
+		prefix += c.remember + "meta mark set meta mark or $mark "
 	}
 	// nft takes a map that gives a port only after a match of the transport protocol.
 	prefix += fmt.Sprintf("meta l4proto %s dnat to ", nfttable.ProtoName(c.proto))

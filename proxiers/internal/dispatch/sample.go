@@ -1,4 +1,4 @@
-package nftables
+package dispatch
 
 import (
 	"net/netip"
@@ -7,8 +7,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// probePlan uses every feature once in each family; addresses are those of documentation.
-func probePlan() *plan.Plan {
+// Sample is a plan that uses every feature once in each family; addresses are those of documentation.
+func Sample() *plan.Plan {
 	p := &plan.Plan{Node: &plan.Node{
 		NodePortAddrs: []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")},
 		LoopbackAddrs: []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.IPv6Loopback()},

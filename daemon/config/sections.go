@@ -1,0 +1,70 @@
+package config
+
+import "slices"
+
+// defaultOf is Default with the sections of backends.
+func defaultOf(backends []Choice) *Config {
+	c := Default()
+	for _, b := range backends {
+		if len(b.Settings) > 0 {
+			c.Sections = append(c.Sections, Section{b.Name, slices.Clone(b.Settings)})
+		}
+	}
+	return c
+}
+
+// unset is Default with the sections of c.
+func unset(c *Config) *Config {
+	d := Default()
+	for _, own := range c.Sections {
+		own.Settings = slices.Clone(own.Settings)
+		for i := range own.Settings {
+			own.Settings[i].Value = own.Settings[i].Default
+		}
+		d.Sections = append(d.Sections, own)
+	}
+	return d
+}
+
+// Settings gives the values of a section that is a part's own, by their keys; nil: there is no such section.
+func (c *Config) Settings(section string) map[string]any {
+	i := slices.IndexFunc(c.Sections, func(s Section) bool { return s.Name == section })
+	if i < 0 {
+		return nil
+	}
+	values := map[string]any{}
+	for _, s := range c.Sections[i].Settings {
+		values[s.Name] = s.Value
+	}
+	return values
+}
+
+func ownSections(c *Config) (out []section) {
+	for _, own := range c.Sections {
+		s := section{name: own.Name, doc: "The backend of this name."}
+		for i := range own.Settings {
+			k := &own.Settings[i]
+			s.keys = append(s.keys, key{k.Name, k.Doc, own.Settings[i].bind()})
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// bind gives the value that reads and writes s.Value.
+func (s *Setting) bind() value {
+	set := func(bound value, current func() any) value {
+		store := bound.set
+		bound.set = func(v any, dir string) error {
+			err := store(v, dir)
+			s.Value = current()
+			return err
+		}
+		return bound
+	}
+	if b, ok := s.Value.(bool); ok {
+		return set(boolean(&b), func() any { return b })
+	}
+	t, _ := s.Value.(string)
+	return set(oneOf(&t, s.Values...), func() any { return t })
+}

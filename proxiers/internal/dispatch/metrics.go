@@ -1,0 +1,38 @@
+package dispatch
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"edgeway/proxiers/internal/nfttable"
+	"edgeway/proxiers/plan"
+)
+
+// Rejected is a prometheus.Collector of what the tables reject on loopback addresses.
+type Rejected struct {
+	Table    *nfttable.Table
+	Families []plan.Family
+}
+
+const familyLabel = "ip_family"
+
+func rejectedDesc() *prometheus.Desc {
+	return prometheus.NewDesc("kubeproxy_nftables_localhost_nodeport_rejected_packets_total",
+		"Packets to UDP and SCTP NodePorts on loopback addresses that were rejected.", []string{familyLabel, "protocol"}, nil)
+}
+
+// Describe implements prometheus.Collector.
+func (r Rejected) Describe(out chan<- *prometheus.Desc) { out <- rejectedDesc() }
+
+// Collect implements prometheus.Collector.
+func (r Rejected) Collect(out chan<- prometheus.Metric) {
+	counters, err := r.Table.Counters()
+	if err != nil {
+		return // the kernel cannot be asked now, and the metric is absent from this scrape
+	}
+	for _, f := range r.Families {
+		for _, proto := range plan.NotRelayedProtocols() {
+			packets := float64(counters[f][loopbackCounter(proto)])
+			out <- prometheus.MustNewConstMetric(rejectedDesc(), prometheus.CounterValue, packets, f.String(), proto.String())
+		}
+	}
+}

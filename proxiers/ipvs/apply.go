@@ -1,0 +1,263 @@
+package ipvs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"edgeway/proxiers"
+	"edgeway/proxiers/plan"
+)
+
+// wanted is a virtual server as a plan wants it.
+type wanted struct {
+	svc *plan.ServicePort
+	// endpoints are sorted.
+	endpoints []plan.Endpoint
+}
+
+func (w wanted) has(a netip.AddrPort) bool {
+	_, found := slices.BinarySearchFunc(w.endpoints, a, func(e plan.Endpoint, a netip.AddrPort) int { return e.Addr.Compare(a) })
+	return found
+}
+
+func (p *proxier) scheduler(*plan.ServicePort) string { return p.settings.scheduler }
+
+// want adds the servers of a ServicePort; nil has none.
+func (p *proxier) want(to map[key]wanted, svc *plan.ServicePort) {
+	if svc != nil && p.serves(svc.Family) {
+		p.places.keys(svc, func(k key, list []plan.Endpoint) { to[k] = wanted{svc, list} })
+	}
+}
+
+// blame says whom a refusal is about.
+func blame(svc *plan.ServicePort, err error) error {
+	if errors.Is(err, proxiers.ErrRefused) || errors.Is(err, errForeign) {
+		return &proxiers.Refusal{Services: []*plan.ServicePort{svc}, Err: err}
+	}
+	return err
+}
+
+// partial writes what a change names, and asks the kernel for nothing. What is led to comes before what leads there.
+func (p *proxier) partial(ctx context.Context, change proxiers.Change) error {
+	old, next := map[key]wanted{}, map[key]wanted{}
+	for _, svc := range change.Changed {
+		p.want(next, svc)
+		p.want(old, change.Prev.Find(svc.Name, svc.Family))
+	}
+	for _, svc := range change.Removed {
+		p.want(old, svc)
+	}
+	for k, w := range next {
+		if err := errors.Join(ctx.Err(), p.raise(k, w, old)); err != nil {
+			return fmt.Errorf("partial sync: %w", blame(w.svc, err))
+		}
+	}
+	if err := p.table(ctx, change); err != nil {
+		return err
+	}
+	fresh, gone := p.watch.move(old, next)
+	if err := p.route(change.Next.Node, fresh, gone); err != nil {
+		return err
+	}
+	for k, w := range old {
+		if err := errors.Join(ctx.Err(), p.lower(k, w, next)); err != nil {
+			return fmt.Errorf("partial sync: %w", err)
+		}
+	}
+	return nil
+}
+
+// raise adds what a server has more than it had.
+func (p *proxier) raise(k key, w wanted, old map[key]wanted) error {
+	was, there := old[k]
+	if !there {
+		if err := p.routes.check(k.at.Addr()); err != nil {
+			return err
+		}
+		if err := p.kernel.addServer(k, p.scheduler(w.svc)); err != nil {
+			return err
+		}
+	} else if p.scheduler(was.svc) != p.scheduler(w.svc) {
+		if err := p.kernel.updateServer(k, p.scheduler(w.svc)); err != nil {
+			return err
+		}
+	}
+	for _, e := range w.endpoints {
+		if !was.has(e.Addr) {
+			if err := p.kernel.addEndpoint(k, e.Addr); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// lower removes what a server has no longer, which is all of it if nobody wants it.
+func (p *proxier) lower(k key, was wanted, next map[key]wanted) error {
+	w, stays := next[k]
+	if !stays {
+		return p.kernel.removeServer(k)
+	}
+	for _, e := range was.endpoints {
+		if !w.has(e.Addr) {
+			if err := p.kernel.removeEndpoint(k, e.Addr); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// route makes addresses local for packets that come in, but those that are the host's.
+func (p *proxier) route(node *plan.Node, fresh, gone []netip.Addr) error {
+	for _, a := range fresh {
+		if slices.Contains(node.HostAddrs, a) {
+			continue
+		}
+		if err := p.routes.add(a); err != nil {
+			return err
+		}
+	}
+	for _, a := range gone {
+		if err := p.routes.remove(a); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// full makes the kernel's state that of a plan, whatever it is now.
+func (p *proxier) full(ctx context.Context, change proxiers.Change) error {
+	if err := p.settings.applySysctls(); err != nil {
+		return err
+	}
+	*p.places = *settle(change.Next)
+	want := make(map[key]wanted, len(change.Next.Services))
+	for _, svc := range change.Next.Services {
+		p.want(want, svc)
+	}
+	p.watch.forget()
+	have, err := p.kernel.list()
+	if err != nil {
+		return err
+	}
+	routed, err := p.routes.list()
+	if err != nil {
+		return err
+	}
+	if err := p.refuse(want, have, routed); err != nil {
+		return err
+	}
+	stale, err := p.raiseAll(ctx, want, have)
+	if err != nil {
+		return err
+	}
+	if err := p.table(ctx, change); err != nil {
+		return err
+	}
+	if err := p.routeAll(change.Next.Node, want, routed); err != nil {
+		return err
+	}
+	p.watch.remember(want)
+	return p.removeAll(ctx, want, have, stale)
+}
+
+// refuse names a ServicePort whose virtual server may not be where it would have to be.
+func (p *proxier) refuse(want map[key]wanted, have map[key]found, routed map[netip.Addr]bool) error {
+	checked := map[netip.Addr]bool{}
+	for k, w := range want {
+		if s, there := have[k]; there && !s.own {
+			return blame(w.svc, fmt.Errorf("%s/%s: %w", k.at, k.proto, errForeign))
+		}
+		if a := k.at.Addr(); !routed[a] && !checked[a] {
+			checked[a] = true
+			if err := p.routes.check(a); err != nil {
+				return blame(w.svc, err)
+			}
+		}
+	}
+	return nil
+}
+
+// raiseAll adds what is missing, and gives the endpoints that servers have too many.
+func (p *proxier) raiseAll(ctx context.Context, want map[key]wanted, have map[key]found) (stale map[key][]netip.AddrPort, err error) {
+	stale = map[key][]netip.AddrPort{}
+	for k, w := range want {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		s, there := have[k]
+		if !there {
+			if err := p.raise(k, w, nil); err != nil {
+				return nil, blame(w.svc, err)
+			}
+			continue
+		}
+		if scheduler := p.scheduler(w.svc); s.raw.SchedName != scheduler {
+			if err := p.kernel.updateServer(k, scheduler); err != nil {
+				return nil, blame(w.svc, err)
+			}
+		}
+		endpoints, err := p.kernel.endpoints(s.raw)
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range w.endpoints {
+			if have, there := endpoints[e.Addr]; !there || have != weight {
+				if err := p.kernel.addEndpoint(k, e.Addr); err != nil {
+					return nil, blame(w.svc, err)
+				}
+			}
+			delete(endpoints, e.Addr)
+		}
+		for a := range endpoints {
+			stale[k] = append(stale[k], a)
+		}
+	}
+	return stale, nil
+}
+
+// routeAll adds the rules and the routes that are missing, and removes those that are not wanted.
+func (p *proxier) routeAll(node *plan.Node, want map[key]wanted, routed map[netip.Addr]bool) error {
+	if err := p.routes.addRules(); err != nil {
+		return err
+	}
+	var fresh, gone []netip.Addr
+	addresses := map[netip.Addr]bool{}
+	for k := range want {
+		a := k.at.Addr()
+		if !addresses[a] && !routed[a] {
+			fresh = append(fresh, a)
+		}
+		addresses[a] = true
+	}
+	for a := range routed {
+		if !addresses[a] || slices.Contains(node.HostAddrs, a) {
+			gone = append(gone, a)
+		}
+	}
+	return p.route(node, fresh, gone)
+}
+
+// removeAll removes what is ours and not wanted.
+func (p *proxier) removeAll(ctx context.Context, want map[key]wanted, have map[key]found, stale map[key][]netip.AddrPort) error {
+	for k, list := range stale {
+		for _, a := range list {
+			if err := errors.Join(ctx.Err(), p.kernel.removeEndpoint(k, a)); err != nil {
+				return err
+			}
+		}
+	}
+	for k, s := range have {
+		if _, wanted := want[k]; wanted || !s.own {
+			continue
+		}
+		if err := errors.Join(ctx.Err(), p.kernel.removeServer(k)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

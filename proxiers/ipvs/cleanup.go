@@ -1,0 +1,88 @@
+package ipvs
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"edgeway/proxiers"
+	"edgeway/proxiers/internal/nfttable"
+)
+
+// cleanup removes what any version left. Connections that are open are connection tracking's, and go on.
+func cleanup(ctx context.Context, env proxiers.Env) error {
+	if err := nfttable.Cleanup(ctx, tableName); err != nil {
+		return err
+	}
+	ours, err := cleanUpRoutes(env)
+	if err != nil {
+		return err
+	}
+	if errors.Is(available(), proxiers.ErrUnsupported) {
+		return nil // and nothing that this would have left
+	}
+	return cleanUpServers(ctx, ours)
+}
+
+// cleanUpRoutes also says whether there was a rule, which is there as long as the backend was not cleaned up.
+func cleanUpRoutes(env proxiers.Env) (ours bool, err error) {
+	r, err := openRoutes(env.Families)
+	if err != nil {
+		return false, err
+	}
+	defer r.Close()
+	for _, f := range env.Families {
+		rules, err := r.RuleList(number(f))
+		if err != nil {
+			return false, err
+		}
+		for i := range rules {
+			ours = ours || rules[i].Priority == priority && rules[i].Table == table
+		}
+	}
+	routed, err := r.list()
+	if err != nil {
+		return ours, err
+	}
+	for a := range routed {
+		if err := r.remove(a); err != nil {
+			return ours, err
+		}
+	}
+	if ours {
+		err = r.removeRules()
+	}
+	return ours, err
+}
+
+// cleanUpServers also gives the sysctls their usual values, if they were set for nobody else.
+func cleanUpServers(ctx context.Context, ours bool) error {
+	k, err := openKernel()
+	if err != nil {
+		return err
+	}
+	defer k.Close()
+	all, err := k.GetServices()
+	if err != nil {
+		return err
+	}
+	foreign := 0
+	for _, s := range all {
+		if s.FWMark != 0 || !isOwn(s) {
+			foreign++
+			continue
+		}
+		if err := errors.Join(ctx.Err(), k.DelService(s)); err != nil {
+			return err
+		}
+	}
+	if !ours || foreign > 0 {
+		return nil
+	}
+	for _, name := range slices.Backward([]string{"conntrack", "expire_nodest_conn"}) {
+		if err := setSysctl(sysctls+name, "0"); err != nil {
+			return err
+		}
+	}
+	return nil
+}

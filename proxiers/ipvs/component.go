@@ -1,0 +1,36 @@
+package ipvs
+
+import (
+	"context"
+
+	"edgeway/proxiers"
+	"edgeway/proxiers/internal/dispatch"
+	"edgeway/proxiers/internal/nfttable"
+)
+
+// Component describes the backend.
+func Component() proxiers.Component {
+	return proxiers.Component{
+		Name:  "ipvs",
+		Doc:   "virtual servers of IPVS, and a table of nftables",
+		Probe: probe,
+		New: func(_ context.Context, env proxiers.Env) (proxiers.Proxier, error) {
+			p, err := newProxier(env)
+			if err != nil {
+				return nil, err
+			}
+			return p, nil
+		},
+		Cleanup:  cleanup,
+		Settings: keys(),
+		Traits:   proxiers.Traits{DropIn: "ipvs.conf"},
+	}
+}
+
+// probe loads no module: IPVS, a scheduler and this question would.
+func probe(ctx context.Context) error {
+	if err := available(); err != nil {
+		return err
+	}
+	return nfttable.Probe(ctx, schema(&places{}), dispatch.Sample())
+}

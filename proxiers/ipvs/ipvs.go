@@ -1,0 +1,124 @@
+package ipvs
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"edgeway/proxiers"
+	"edgeway/proxiers/internal/dispatch"
+	"edgeway/proxiers/internal/nfttable"
+	"edgeway/proxiers/plan"
+)
+
+// proxier is the running backend. Its table is a proxiers.Tender.
+type proxier struct {
+	*nfttable.Table
+	env      proxiers.Env
+	settings settings
+	kernel   *kernel
+	routes   *routes
+	watch    *watch
+	// places are shared with the table's schema.
+	places *places
+	// known says that the kernel has what the last plan wants.
+	known bool
+}
+
+func newProxier(env proxiers.Env) (*proxier, error) {
+	p := &proxier{env: env, settings: settingsOf(env), places: &places{}}
+	if err := p.open(); err != nil {
+		p.release()
+		return nil, err
+	}
+	return p, nil
+}
+
+func (p *proxier) open() (err error) {
+	if p.kernel, err = openKernel(); err != nil {
+		return err
+	}
+	if p.routes, err = openRoutes(p.env.Families); err != nil {
+		return err
+	}
+	if p.watch, err = newWatch(p.env.Drift); err != nil {
+		return err
+	}
+	p.Table, err = nfttable.New(schema(p.places), p.env)
+	return err
+}
+
+// release closes what is open.
+func (p *proxier) release() {
+	if p.watch != nil {
+		p.watch.close()
+	}
+	if p.kernel != nil {
+		p.kernel.Close()
+	}
+	if p.routes != nil {
+		p.routes.Close()
+	}
+}
+
+// Close implements proxiers.Proxier.
+func (p *proxier) Close() error {
+	p.release()
+	return p.Table.Close()
+}
+
+// Apply implements proxiers.Applier. A partial sync that finds something else than it expects becomes a full one.
+func (p *proxier) Apply(ctx context.Context, change proxiers.Change) error {
+	if err := dispatch.Check(change.Next.Node); err != nil {
+		return err
+	}
+	known := p.known
+	p.known = false
+	if known && p.partly(change) {
+		err := p.partial(ctx, change)
+		if err == nil {
+			p.known = true
+			return nil
+		}
+		if ctx.Err() != nil || errors.Is(err, proxiers.ErrRefused) {
+			return err
+		}
+		p.env.Logger.Debug("partial sync becomes a full one", "error", err)
+	}
+	if change.Prev != nil {
+		change = proxiers.NewChange(nil, change.Next)
+	}
+	if err := p.full(ctx, change); err != nil {
+		return err
+	}
+	p.known = true
+	return nil
+}
+
+// partly says that a change can be written by itself.
+func (p *proxier) partly(change proxiers.Change) bool {
+	return change.Prev != nil && slices.Equal(change.Prev.Node.HostAddrs, change.Next.Node.HostAddrs) &&
+		p.places.stay(change.Changed) && p.places.stay(change.Removed)
+}
+
+// table writes the table, and forgets clients of endpoints that are gone.
+func (p *proxier) table(ctx context.Context, change proxiers.Change) error {
+	if err := p.Table.Apply(ctx, change); err != nil {
+		return err
+	}
+	return p.Prune(ctx, dispatch.Learned(change, p.env.Families))
+}
+
+func (p *proxier) serves(f plan.Family) bool { return slices.Contains(p.env.Families, f) }
+
+func (p *proxier) rejected() dispatch.Rejected {
+	return dispatch.Rejected{Table: p.Table, Families: p.env.Families}
+}
+
+// Describe implements prometheus.Collector.
+func (p *proxier) Describe(out chan<- *prometheus.Desc) { p.rejected().Describe(out) }
+
+// Collect implements prometheus.Collector.
+func (p *proxier) Collect(out chan<- prometheus.Metric) { p.rejected().Collect(out) }

@@ -1,0 +1,117 @@
+package ipvs
+
+import (
+	"errors"
+	"flag"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"edgeway/proxiers"
+	"edgeway/proxiers/internal/dispatch"
+	"edgeway/proxiers/internal/nfttable"
+	"edgeway/proxiers/internal/plantest"
+	"edgeway/proxiers/plan"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+func TestTable(t *testing.T) {
+	env := proxiers.Env{Families: []plan.Family{plan.IPv4, plan.IPv6}, MasqueradeBit: 14}
+	for _, c := range plantest.Changes() {
+		tx := nfttable.Render(schema(settle(c.Next)), env, proxiers.NewChange(c.Prev, c.Next))
+		plantest.Golden(t, *update, c.Name, tx)
+	}
+	first := plantest.Plan(plantest.Node(), plantest.Web()...)
+	plantest.Golden(t, *update, "first", nfttable.Render(schema(settle(first)), env, proxiers.NewChange(nil, first)))
+}
+
+// TestProbe: the nft and the kernel of this host take the table, whether they have IPVS or not.
+func TestProbe(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("root is needed to have nft check rules")
+	}
+	if err := nfttable.Probe(t.Context(), schema(&places{}), dispatch.Sample()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestNoIPVS: without the kernel's part there is an error that says so, and no instance that does nothing.
+func TestNoIPVS(t *testing.T) {
+	if _, err := os.Stat(serverList); err == nil {
+		t.Skip("this kernel has IPVS; the virtual machines' conformance asks the rest")
+	}
+	c := Component()
+	err := c.Probe(t.Context())
+	_, err2 := c.New(t.Context(), proxiers.Env{})
+	if !errors.Is(err, proxiers.ErrUnsupported) || !errors.Is(err2, proxiers.ErrUnsupported) {
+		t.Errorf("probe: %v; new: %v", err, err2)
+	}
+}
+
+func TestWhyNot(t *testing.T) {
+	var name unix.Utsname
+	if err := unix.Uname(&name); err != nil {
+		t.Fatal(err)
+	}
+	modules := t.TempDir()
+	list := filepath.Join(modules, unix.ByteSliceToString(name.Release[:]), "modules.dep")
+	if got := whyNot(modules); !strings.Contains(got, "not loaded") {
+		t.Errorf("modules cannot be looked at: %s", got)
+	}
+	if err := os.MkdirAll(filepath.Dir(list), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string]string{
+		"kernel/net/netfilter/ipvs/ip_vs.ko.xz: kernel/net/netfilter/nf_conntrack.ko\n": "not loaded",
+		"kernel/net/netfilter/nf_conntrack.ko:\n":                                       "has no IPVS",
+	} {
+		if err := os.WriteFile(list, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := whyNot(modules); !strings.Contains(got, want) {
+			t.Errorf("%q: %s", text, got)
+		}
+	}
+}
+
+func TestPlaces(t *testing.T) {
+	pools := [2][]plan.Endpoint{{{Addr: netip.MustParseAddrPort("10.0.0.1:80")}}, {{Addr: netip.MustParseAddrPort("10.0.0.2:80")}}}
+	service := func(name string, frontends ...plan.Frontend) *plan.ServicePort {
+		return &plan.ServicePort{
+			Name:   plan.ServicePortName{Namespace: "default", Name: name, Protocol: plan.TCP},
+			Family: plan.IPv4, Pools: pools, Frontends: frontends,
+		}
+	}
+	at := func(kind plan.FrontendKind, text string) plan.Frontend {
+		a := netip.MustParseAddrPort(text)
+		return plan.Frontend{Kind: kind, Addr: a.Addr(), Port: a.Port()}
+	}
+	web := service("web", at(plan.ClusterIP, "10.96.0.1:80"), at(plan.LoadBalancerIP, "192.0.2.1:80"))
+	near := service("near", at(plan.ClusterIP, "10.96.0.1:10080"))
+	last := service("last", at(plan.ClusterIP, "10.96.0.1:55536"))
+	nodePort := service("port", plan.Frontend{Kind: plan.NodePort, Port: 30080})
+	outside := service("out", at(plan.ExternalIP, "192.0.2.9:80"))
+	p := settle(&plan.Plan{Services: []*plan.ServicePort{near, web, last, nodePort, outside}})
+	for svc, want := range map[*plan.ServicePort][2]string{
+		// 10080 is a port of another Service, and 20080 that one's server.
+		web:      {"10.96.0.1:10081", "10.96.0.1:20081"},
+		near:     {"10.96.0.1:20080", "10.96.0.1:30080"},
+		last:     {"10.96.0.1:1", "10.96.0.1:10000"},
+		nodePort: {"192.0.0.8:40080", "192.0.0.8:50080"},
+		outside:  {"192.0.2.9:10080", "192.0.2.9:20080"},
+	} {
+		for pool, text := range want {
+			if got := p.of(svc, plan.Pool(pool)).String(); got != text {
+				t.Errorf("%s, %s pool: %s, want %s", svc.Name, plan.Pool(pool), got, text)
+			}
+		}
+	}
+	if p.stay([]*plan.ServicePort{near}) || !p.stay([]*plan.ServicePort{outside}) {
+		t.Error("a change where servers have moved needs a full sync, and no other does")
+	}
+}

@@ -1,0 +1,164 @@
+package ipvs
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+
+	"github.com/moby/ipvs"
+	"github.com/sirupsen/logrus"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"edgeway/proxiers"
+	"edgeway/proxiers/plan"
+)
+
+// ownMark is the time-out of virtual servers of ours. Without persistence it has no meaning, and the kernel gives it back (Linux 6.1 to 7.2).
+const ownMark = 0xed6e
+
+// persistent is the flag of a server with persistence (IP_VS_SVC_F_PERSISTENT of linux/ip_vs.h).
+const persistent = 1
+
+// weight is that of all endpoints.
+const weight = 1
+
+// kernel is IPVS by netlink. It is for one goroutine.
+type kernel struct{ *ipvs.Handle }
+
+// openKernel opens a socket. The library (v1.1.0) looks IPVS up once in the life of a process, and takes it for there, and all that it asks
+// for as done, if it is not: so we look before. It also runs modprobe, which the daemon's sandbox does not let
+// succeed, and says so in a log of its own.
+func openKernel() (*kernel, error) {
+	if err := available(); err != nil {
+		return nil, err
+	}
+	if _, err := netlink.GenlFamilyGet("IPVS"); err != nil {
+		return nil, fmt.Errorf("IPVS by netlink: %w", err)
+	}
+	logrus.SetOutput(io.Discard)
+	h, err := ipvs.New("")
+	if err != nil {
+		return nil, fmt.Errorf("socket of IPVS: %w", err)
+	}
+	return &kernel{h}, nil
+}
+
+// found is a virtual server of the kernel.
+type found struct {
+	raw *ipvs.Service
+	own bool
+}
+
+// list gives all virtual servers but those that go by a mark.
+func (k *kernel) list() (map[key]found, error) {
+	all, err := k.GetServices()
+	if err != nil {
+		return nil, fmt.Errorf("list of virtual servers: %w", err)
+	}
+	out := make(map[key]found, len(all))
+	for _, s := range all {
+		if s.FWMark == 0 {
+			out[key{plan.Protocol(s.Protocol), addrPort(s.Address, s.Port)}] = found{s, isOwn(s)}
+		}
+	}
+	return out, nil
+}
+
+func isOwn(s *ipvs.Service) bool { return s.Timeout == ownMark && s.Flags&persistent == 0 }
+
+// endpoints gives the destinations of a server, with their weights.
+func (k *kernel) endpoints(s *ipvs.Service) (map[netip.AddrPort]int, error) {
+	all, err := k.GetDestinations(s)
+	if err != nil {
+		return nil, fmt.Errorf("destinations of virtual server %s: %w", addrPort(s.Address, s.Port), err)
+	}
+	out := make(map[netip.AddrPort]int, len(all))
+	for _, d := range all {
+		out[addrPort(d.Address, d.Port)] = d.Weight
+	}
+	return out, nil
+}
+
+// addServer also succeeds if it is there and ours. errForeign: it is somebody else's.
+func (k *kernel) addServer(at key, scheduler string) error {
+	s := request(at, scheduler)
+	err := k.NewService(s)
+	if errors.Is(err, unix.EEXIST) {
+		var have *ipvs.Service
+		if have, err = k.GetService(s); err == nil && !isOwn(have) {
+			return errForeign
+		}
+		if err == nil {
+			err = k.UpdateService(s)
+		}
+	}
+	return serverError("virtual server", at, err)
+}
+
+func (k *kernel) updateServer(at key, scheduler string) error {
+	return serverError("change of virtual server", at, k.UpdateService(request(at, scheduler)))
+}
+
+// removeServer succeeds if it is gone already.
+func (k *kernel) removeServer(at key) error {
+	err := k.DelService(request(at, ""))
+	if errors.Is(err, unix.ESRCH) {
+		err = nil
+	}
+	return serverError("removal of virtual server", at, err)
+}
+
+// addEndpoint also succeeds if it is there.
+func (k *kernel) addEndpoint(at key, e netip.AddrPort) error {
+	s, d := request(at, ""), destination(e)
+	err := k.NewDestination(s, d)
+	if errors.Is(err, unix.EEXIST) {
+		err = k.UpdateDestination(s, d)
+	}
+	return serverError("endpoint "+e.String()+" of virtual server", at, err)
+}
+
+// removeEndpoint succeeds if it is gone already. Connections to it go on: connection tracking has them.
+func (k *kernel) removeEndpoint(at key, e netip.AddrPort) error {
+	err := k.DelDestination(request(at, ""), destination(e))
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH) {
+		err = nil
+	}
+	return serverError("removal of endpoint "+e.String()+" of virtual server", at, err)
+}
+
+// errForeign says that an address has a virtual server of somebody else.
+var errForeign = errors.New("another program has a virtual server there: remove it (ipvsadm -D), or give the Service another address")
+
+// serverError says what was tried. What the kernel finds wrong with an address or a scheduler it refuses again.
+func serverError(what string, at key, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOENT), errors.Is(err, unix.EAFNOSUPPORT), errors.Is(err, unix.EDOM), errors.Is(err, unix.ERANGE):
+		return fmt.Errorf("%s %s/%s: %w: %w", what, at.at, at.proto, proxiers.ErrRefused, err)
+	}
+	return fmt.Errorf("%s %s/%s: %w", what, at.at, at.proto, err)
+}
+
+func request(at key, scheduler string) *ipvs.Service {
+	s := &ipvs.Service{
+		Address: at.at.Addr().AsSlice(), Port: at.at.Port(), Protocol: uint16(at.proto),
+		AddressFamily: unix.AF_INET, Netmask: 0xffffffff, SchedName: scheduler, Timeout: ownMark,
+	}
+	if at.at.Addr().Is6() {
+		s.AddressFamily, s.Netmask = unix.AF_INET6, 128 // a netmask of IPv6 is a length
+	}
+	return s
+}
+
+func destination(e netip.AddrPort) *ipvs.Destination {
+	return &ipvs.Destination{Address: e.Addr().AsSlice(), Port: e.Port(), Weight: weight, ConnectionFlags: ipvs.ConnectionFlagMasq}
+}
+
+func addrPort(ip []byte, port uint16) netip.AddrPort {
+	a, _ := netip.AddrFromSlice(ip)
+	return netip.AddrPortFrom(a.Unmap(), port)
+}

@@ -1,0 +1,111 @@
+package ipvs
+
+import (
+	"net/netip"
+
+	"edgeway/proxiers/plan"
+)
+
+// key is what IPVS finds a virtual server by.
+type key struct {
+	proto plan.Protocol
+	at    netip.AddrPort
+}
+
+// places says where the virtual servers are: at the ClusterIP, and at a port that tells the Service's port and the pool, 10080 or 20080 for
+// port 80. The table rejects all who connect to it. It may not be the Service's port itself: when an entry of IPVS
+// for a connection ends, with the endpoint or after 15 minutes of silence, IPVS deletes from connection tracking what
+// came for the virtual server (Linux, ip_vs_conn_drop_conntrack), and with it the connection.
+type places struct {
+	// moved are the ports of servers that are not where they usually are, as another one is there.
+	moved map[pool]uint16
+	// crowded are the addresses of these servers.
+	crowded map[netip.Addr]bool
+}
+
+// pool is one of a ServicePort.
+type pool struct {
+	name   plan.ServicePortName
+	family plan.Family
+	pool   plan.Pool
+}
+
+// nowhere are the addresses of virtual servers of ServicePorts that have a NodePort alone, as when another one has
+// their ClusterIP: the dummy addresses of RFC 7600 and RFC 9780, which are nobody's. The port is the NodePort.
+var nowhere = map[plan.Family]netip.Addr{plan.IPv4: netip.AddrFrom4([4]byte{192, 0, 0, 8}), plan.IPv6: netip.AddrFrom16([16]byte{0: 1, 7: 1, 15: 1})}
+
+// usualPort is where the server of a pool is.
+func usualPort(port uint16, pool plan.Pool) uint16 { return port + 10_000*(1+uint16(pool)) }
+
+// anchor is the frontend of a ServicePort that its servers are beside; invalid without one.
+func anchor(svc *plan.ServicePort) netip.AddrPort {
+	var at netip.AddrPort
+	for i := range svc.Frontends {
+		switch f := &svc.Frontends[i]; {
+		case f.Kind == plan.ClusterIP:
+			return netip.AddrPortFrom(f.Addr, f.Port)
+		case f.Kind == plan.NodePort:
+			return netip.AddrPortFrom(nowhere[svc.Family], f.Port)
+		case !at.IsValid():
+			at = netip.AddrPortFrom(f.Addr, f.Port)
+		}
+	}
+	return at
+}
+
+// of gives where the server of a pool is.
+func (p *places) of(svc *plan.ServicePort, which plan.Pool) netip.AddrPort {
+	beside := anchor(svc)
+	port, moved := p.moved[pool{svc.Name, svc.Family, which}]
+	if !moved {
+		port = usualPort(beside.Port(), which)
+	}
+	return netip.AddrPortFrom(beside.Addr(), port)
+}
+
+// keys visits the servers of a ServicePort with the endpoints of each.
+func (p *places) keys(svc *plan.ServicePort, visit func(key, []plan.Endpoint)) {
+	for pool, list := range svc.Pools {
+		if at := p.of(svc, plan.Pool(pool)); len(list) > 0 && at.IsValid() {
+			visit(key{svc.Name.Protocol, at}, list)
+		}
+	}
+}
+
+// settle chooses ports for all servers of a plan, in its order.
+func settle(p *plan.Plan) *places {
+	taken := make(map[key]bool, 2*len(p.Services))
+	for _, svc := range p.Services {
+		taken[key{svc.Name.Protocol, anchor(svc)}] = true
+	}
+	out := &places{moved: map[pool]uint16{}, crowded: map[netip.Addr]bool{}}
+	for _, svc := range p.Services {
+		beside := anchor(svc)
+		for i, list := range svc.Pools {
+			which := plan.Pool(i)
+			if len(list) == 0 {
+				continue
+			}
+			usual := usualPort(beside.Port(), which)
+			port := usual
+			for port == 0 || taken[key{svc.Name.Protocol, netip.AddrPortFrom(beside.Addr(), port)}] {
+				port++
+			}
+			taken[key{svc.Name.Protocol, netip.AddrPortFrom(beside.Addr(), port)}] = true
+			if port != usual {
+				out.moved[pool{svc.Name, svc.Family, which}], out.crowded[beside.Addr()] = port, true
+			}
+		}
+	}
+	return out
+}
+
+// stay says that the places of all servers stay what they are in spite of a change of these ServicePorts, if no two servers meet.
+func (p *places) stay(changed []*plan.ServicePort) bool {
+	for _, svc := range changed {
+		if p.crowded[anchor(svc).Addr()] {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,49 @@
+package ipvs
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"edgeway/proxiers"
+)
+
+const (
+	// serverList is there when IPVS is.
+	serverList = "/proc/net/ip_vs"
+	// sysctls are those of IPVS.
+	sysctls = "/proc/sys/net/ipv4/vs/"
+)
+
+// available says why there is no IPVS.
+func available() error {
+	if _, err := os.Stat(serverList); errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: %s", proxiers.ErrUnsupported, whyNot("/lib/modules"))
+	} else if err != nil {
+		return fmt.Errorf("look for IPVS: %w", err)
+	}
+	if _, err := os.Stat(sysctls + "conntrack"); err != nil {
+		return fmt.Errorf("%w: IPVS of this kernel does not do connection tracking (CONFIG_IP_VS_NFCT): %w", proxiers.ErrUnsupported, err)
+	}
+	return nil
+}
+
+// whyNot tells a module that is not loaded from one that does not exist, where the modules may be looked at.
+func whyNot(modules string) string {
+	const load = "the kernel's module ip_vs is not loaded: run \"modprobe ip_vs\" and name it in a file of /etc/modules-load.d"
+	var name unix.Utsname
+	if err := unix.Uname(&name); err != nil {
+		return load
+	}
+	dir := filepath.Join(modules, unix.ByteSliceToString(name.Release[:]))
+	list, err := os.ReadFile(filepath.Join(dir, "modules.dep"))
+	if err != nil || strings.Contains(string(list), "/ip_vs.ko") {
+		return load
+	}
+	return "this kernel has no IPVS: " + dir + " has no module ip_vs"
+}

@@ -1,0 +1,155 @@
+package ipvs
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"edgeway/proxiers"
+	"edgeway/proxiers/plan"
+)
+
+const (
+	// protocol is the routing protocol number of our routes and rules. The packages name it in /etc/iproute2/rt_protos.d.
+	protocol = 237
+	// table has the routes. It is not the table "local", which says what addresses the host has.
+	table = 237
+	// priority of the rules: behind the table "local", and before what other programs have.
+	priority = 237
+)
+
+// routes make the addresses of virtual servers local for packets that come in.
+type routes struct {
+	*netlink.Handle
+	lo       int
+	families []plan.Family
+}
+
+func openRoutes(families []plan.Family) (*routes, error) {
+	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, fmt.Errorf("socket of rtnetlink: %w", err)
+	}
+	return &routes{Handle: h, lo: 1, families: families}, nil // lo is the first interface of every network namespace
+}
+
+func number(f plan.Family) int {
+	if f == plan.IPv6 {
+		return unix.AF_INET6
+	}
+	return unix.AF_INET
+}
+
+// rule leads all but the host's own packets to our table.
+func rule(f plan.Family) *netlink.Rule {
+	r := netlink.NewRule()
+	r.Family, r.Priority, r.Table, r.Protocol = number(f), priority, table, protocol
+	r.IifName, r.Invert = "lo", true
+	return r
+}
+
+func (r *routes) addRules() error {
+	for _, f := range r.families {
+		if err := r.RuleAdd(rule(f)); err != nil && !errors.Is(err, unix.EEXIST) {
+			return fmt.Errorf("routing rule for %s: %w", f, err)
+		}
+	}
+	return nil
+}
+
+func (r *routes) removeRules() error {
+	for _, f := range r.families {
+		for {
+			err := r.RuleDel(rule(f))
+			if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EAFNOSUPPORT) {
+				break
+			}
+			if err != nil {
+				return fmt.Errorf("removal of the routing rule for %s: %w", f, err)
+			}
+		}
+	}
+	return nil
+}
+
+func (r *routes) route(a netip.Addr) *netlink.Route {
+	out := &netlink.Route{
+		Dst: &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(a.BitLen(), a.BitLen())}, LinkIndex: r.lo,
+		Table: table, Type: unix.RTN_LOCAL, Protocol: protocol,
+	}
+	if a.Is4() {
+		out.Scope = unix.RT_SCOPE_HOST
+	}
+	return out
+}
+
+// list gives the addresses that have a route of ours.
+func (r *routes) list() (map[netip.Addr]bool, error) {
+	out := map[netip.Addr]bool{}
+	for _, f := range r.families {
+		err := r.RouteListFilteredIter(number(f), &netlink.Route{Table: table, Protocol: protocol}, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_PROTOCOL, func(found netlink.Route) bool {
+			if found.Dst != nil {
+				a, _ := netip.AddrFromSlice(found.Dst.IP)
+				out[a.Unmap()] = true
+			}
+			return true
+		})
+		if err != nil {
+			return nil, fmt.Errorf("list of %s routes: %w", f, err)
+		}
+	}
+	return out, nil
+}
+
+func (r *routes) add(a netip.Addr) error {
+	if err := r.RouteAdd(r.route(a)); err != nil && !errors.Is(err, unix.EEXIST) {
+		return fmt.Errorf("local route to %s: %w", a, err)
+	}
+	return nil
+}
+
+func (r *routes) remove(a netip.Addr) error {
+	if err := r.RouteDel(r.route(a)); err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("removal of the local route to %s: %w", a, err)
+	}
+	return nil
+}
+
+// check refuses an address that another host of a link of ours has: with a route of ours this host would answer for it. Whether there
+// is a link with such addresses is asked first, as the neighbours may be many.
+func (r *routes) check(a netip.Addr) error {
+	ways, err := r.RouteGetWithOptions(a.AsSlice(), &netlink.RouteGetOptions{FIBMatch: true})
+	switch {
+	case errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.EINVAL), errors.Is(err, unix.EACCES):
+		return nil // no way to ask other hosts for it
+	case err != nil:
+		return fmt.Errorf("look-up of a route to %s: %w", a, err)
+	case len(ways) == 0 || ways[0].Protocol != unix.RTPROT_KERNEL || ways[0].Type != unix.RTN_UNICAST:
+		return nil
+	}
+	family := unix.AF_INET
+	if a.Is6() {
+		family = unix.AF_INET6
+	}
+	neighbours, err := r.NeighList(ways[0].LinkIndex, family)
+	if err != nil {
+		return fmt.Errorf("neighbours: %w", err)
+	}
+	for _, n := range neighbours {
+		if n.IP.Equal(a.AsSlice()) && n.State&(unix.NUD_FAILED|unix.NUD_INCOMPLETE|unix.NUD_NONE) == 0 {
+			return fmt.Errorf("%w: %s is the address of a neighbour of this host, for which it would answer", proxiers.ErrRefused, a)
+		}
+	}
+	list, err := r.RouteListFiltered(family, &netlink.Route{Gw: a.AsSlice()}, netlink.RT_FILTER_GW)
+	if err != nil {
+		return fmt.Errorf("gateways: %w", err)
+	}
+	if len(list) > 0 {
+		return fmt.Errorf("%w: %s is the address of a gateway of this host, for which it would answer", proxiers.ErrRefused, a)
+	}
+	return nil
+}

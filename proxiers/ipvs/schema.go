@@ -1,0 +1,66 @@
+package ipvs
+
+import (
+	"net/netip"
+	"slices"
+
+	"sigs.k8s.io/knftables"
+
+	"edgeway/proxiers/internal/dispatch"
+	"edgeway/proxiers/internal/nfttable"
+	"edgeway/proxiers/plan"
+)
+
+const tableName = "edgeway-ipvs"
+
+// servers is the set of the virtual servers' addresses and ports.
+const servers = dispatch.OwnSets
+
+// What comes after IPVS' hooks (Linux, ip_vs_core.c), which are 1 and 2 behind nat in output, and 2 and 1 before it in input.
+const (
+	afterOutput      = knftables.DNATPriority + "+3"
+	afterAfterOutput = knftables.DNATPriority + "+4"
+	afterInput       = knftables.SNATPriority + "+1"
+	beforeSNAT       = knftables.SNATPriority + "-10"
+)
+
+// schema describes the tables.
+func schema(p *places) nfttable.Schema {
+	const (
+		server = "meta l4proto { tcp, udp, sctp } $ip daddr . meta l4proto . th dport @servers "
+		// The host's own packets were routed before IPVS chose an endpoint that is the host itself. A change of the mark has the
+		// kernel route them again; the next chain takes it back.
+		reroute = `ct state new ct status dnat ct direction original oifname != "lo" fib daddr type local meta mark set meta mark xor 0x1`
+		// IPVS sends a packet through the hooks of output again, where others may set a mark of their own. So what is to be masqueraded
+		// is also remembered in the packet's priority, which the kernel keeps on this way, and not if a packet is forwarded.
+		remembered = "ed6e:1"
+	)
+	rerouting := func(name string, priority knftables.BaseChainPriority) nfttable.Chain {
+		return nfttable.Chain{Name: name, Type: knftables.RouteType, Hook: knftables.OutputHook, Priority: priority, Rules: []string{reroute}}
+	}
+	return dispatch.Schema(dispatch.Options{
+		Table:      tableName,
+		To:         p.of,
+		Remember:   "meta priority set " + remembered + " ",
+		Masquerade: "meta priority " + remembered + " meta priority set none meta mark set meta mark and $rest masquerade fully-random",
+		Sets:       []nfttable.Set{{Name: "servers", Key: []nfttable.Field{nfttable.Addr, nfttable.Proto, nfttable.Port}}},
+		Chains:     []nfttable.Chain{rerouting("reroute", afterOutput), rerouting("reroute-again", afterAfterOutput)},
+		Learn: []nfttable.Chain{
+			// What IPVS has not taken, as when somebody has deleted the virtual server, must not come to the host's own programs.
+			dispatch.Hooked("untaken-input", knftables.InputHook, afterInput, server+"reject", dispatch.LearnNew),
+			dispatch.Hooked("untaken-postrouting", knftables.PostroutingHook, beforeSNAT, server+"drop", dispatch.LearnNew),
+		},
+		Service: func(n *nfttable.Needs, svc *plan.ServicePort) {
+			p.keys(svc, func(k key, _ []plan.Endpoint) {
+				n.Entry(servers, nfttable.Element{Family: svc.Family, Proto: k.proto, Addr: k.at.Addr(), Port: k.at.Port()}, nfttable.Value{})
+				if !isClusterIP(svc, k.at.Addr()) { // whose other ports are rejected anyway
+					dispatch.Refuse(n, svc, k.at)
+				}
+			})
+		},
+	})
+}
+
+func isClusterIP(svc *plan.ServicePort, a netip.Addr) bool {
+	return slices.ContainsFunc(svc.Frontends, func(f plan.Frontend) bool { return f.Kind == plan.ClusterIP && f.Addr == a })
+}

@@ -1,0 +1,67 @@
+package ipvs
+
+import (
+	"fmt"
+	"os"
+
+	"edgeway/proxiers"
+)
+
+// settings are those of the configuration's section.
+type settings struct {
+	scheduler string
+	strictARP bool
+}
+
+// schedulers are those of Linux 6.1 to 7.2, each a module. A kernel may be built without some.
+var schedulers = []string{"rr", "wrr", "lc", "wlc", "fo", "ovf", "lblc", "lblcr", "dh", "sh", "sed", "nq", "mh", "twos"}
+
+// keys are the settings' names in the configuration.
+func keys() []proxiers.Setting {
+	return []proxiers.Setting{
+		{
+			Name: "scheduler", Default: schedulers[0], Values: schedulers,
+			Doc: "How a virtual server chooses the endpoint of a new connection, see ipvsadm(8). The kernel loads its module ip_vs_NAME by itself.",
+		},
+		{
+			Name: "strict_arp", Default: false,
+			Doc: "Whether the sysctls arp_ignore = 1 and arp_announce = 2 are set for all interfaces, so that this host does not answer ARP requests for the addresses of virtual servers. They are the whole host's, and stay.",
+		},
+	}
+}
+
+func settingsOf(env proxiers.Env) settings {
+	s := settings{scheduler: schedulers[0]}
+	if v, ok := env.Settings["scheduler"].(string); ok {
+		s.scheduler = v
+	}
+	s.strictARP, _ = env.Settings["strict_arp"].(bool)
+	return s
+}
+
+// applySysctls makes IPVS work with connection tracking, and has a client whose connection IPVS still knows choose anew when its endpoint
+// is gone. They are those of the network namespace.
+func (s settings) applySysctls() error {
+	values := map[string]string{sysctls + "conntrack": "1", sysctls + "expire_nodest_conn": "1"}
+	if s.strictARP {
+		values["/proc/sys/net/ipv4/conf/all/arp_ignore"], values["/proc/sys/net/ipv4/conf/all/arp_announce"] = "1", "2"
+	}
+	for path, value := range values {
+		if err := setSysctl(path, value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// setSysctl writes only what differs: the daemon may be allowed to read alone.
+func setSysctl(path, value string) error {
+	have, err := os.ReadFile(path)
+	if err == nil && string(have) == value+"\n" {
+		return nil
+	}
+	if err := os.WriteFile(path, []byte(value+"\n"), 0); err != nil {
+		return fmt.Errorf("setting %s to %s (the unit's drop-in for this backend allows it): %w", path, value, err)
+	}
+	return nil
+}

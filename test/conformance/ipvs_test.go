@@ -1,0 +1,88 @@
+package conformance
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"edgeway/proxiers/ipvs"
+)
+
+func TestIpvs(t *testing.T) { Run(t, ipvsBackend()) }
+
+func ipvsBackend() Backend {
+	return Backend{
+		Component:      ipvs.Component(),
+		CountsLoopback: true,
+		Dump:           dumpIpvs,
+		Sequences:      15, // as nftables
+		NotHere:        "it needs a kernel with IPVS, whose module is loaded",
+		Damages: map[string]func(context.Context) error{
+			"all virtual servers go":   command("ipvsadm", "-C"),
+			"a local route is deleted": deleteARoute,
+			"the rule is deleted":      command("ip", "-6", "rule", "delete", "pref", "237"),
+			"all routes are flushed":   command("ip", "route", "flush", "table", "237"),
+			"all rules are flushed":    nftCommand("flush ruleset"),
+			"a rule is deleted":        nftCommand("flush chain ip6 edgeway-ipvs untaken-input"),
+			"an element is added":      nftCommand("add element ip edgeway-ipvs cluster-ips { 203.0.113.99 }"),
+		},
+	}
+}
+
+func command(name string, args ...string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		_, err := output(ctx, name, args...)
+		return err
+	}
+}
+
+func output(ctx context.Context, name string, args ...string) (string, error) {
+	out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%s %v: %w: %s", name, args, err, out)
+	}
+	return string(out), nil
+}
+
+func deleteARoute(ctx context.Context) error {
+	list, err := output(ctx, "ip", "route", "show", "table", "237")
+	if err != nil {
+		return err
+	}
+	words := strings.Fields(list)
+	if len(words) < 2 || words[0] != "local" {
+		return fmt.Errorf("no local route in %q", list)
+	}
+	return command("ip", "route", "delete", "table", "237", "local", words[1])(ctx)
+}
+
+// dumpIpvs prints the table, the virtual servers without their counts of connections, the routes and the rules. The list of servers
+// in /proc leaves some out when another network namespace has servers, too (Linux 6.1).
+func dumpIpvs(ctx context.Context) (string, error) {
+	table, err := dumpTable(ctx, "edgeway-ipvs")
+	if err != nil {
+		return "", err
+	}
+	servers, err := output(ctx, "ipvsadm", "--save", "--numeric")
+	if err != nil {
+		return "", err
+	}
+	lines := strings.Split(strings.TrimSpace(servers), "\n")
+	for _, family := range []string{"-4", "-6"} {
+		for _, what := range [][]string{{"route", "show", "table", "237"}, {"rule", "show", "table", "237"}} {
+			list, err := output(ctx, "ip", append([]string{family}, what...)...)
+			if err != nil && !strings.Contains(err.Error(), "FIB table does not exist") {
+				return "", err
+			}
+			lines = append(lines, strings.Split(strings.TrimSpace(list), "\n")...)
+		}
+	}
+	slices.Sort(lines)
+	if table == "" {
+		return strings.TrimSpace(strings.Join(lines, "\n")), nil
+	}
+	return table + strings.Join(lines, "\n"), nil
+}
