@@ -99,7 +99,9 @@ func TestEveryFieldHasAKey(t *testing.T) {
 				count(f.Type)
 				continue
 			}
-			fields++
+			if f.Type != reflect.TypeFor[[]Section]() { // the keys of backends, of which the test's choices have none
+				fields++
+			}
 		}
 	}
 	count(reflect.TypeFor[Config]())

@@ -65,6 +65,10 @@ func TestFastPath(t *testing.T) {
 	f.set("netfilter/nf_conntrack_acct", "0")
 	f.files["/proc/net/ip_tables_names"] = "nat\nfilter"
 	wants(t, h, "fast-path", "warning: … the kernel counts no packets … | sysctl -w", "warning: … iptables-legacy … | edgeway reload")
+	h.EveryPacket = func(context.Context) []string { return []string{"limit rate in the chain forward"} }
+	h.Config.FastPath.AfterPackets = 0
+	delete(f.files, "/proc/net/ip_tables_names")
+	wants(t, h, "fast-path", "warning: … limit rate in the chain forward | nft list ruleset")
 	h.Backend.Traits.NoFastPath = "it translates by itself"
 	wants(t, h, "fast-path", "warning: … it translates by itself | fastpath.enabled = false")
 }

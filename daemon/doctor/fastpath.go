@@ -16,7 +16,7 @@ const (
 )
 
 // fastPath finds what silently keeps connections with the rules, or takes them past rules that must see them.
-func fastPath(_ context.Context, h *Host) (out []finding.Finding) {
+func fastPath(ctx context.Context, h *Host) (out []finding.Finding) {
 	f := h.Config.FastPath
 	if !f.Enabled {
 		return nil
@@ -38,6 +38,12 @@ func fastPath(_ context.Context, h *Host) (out []finding.Finding) {
 		if names, err := h.Read(tables); err == nil && slices.ContainsFunc(strings.Fields(names), forwardsLegacy) {
 			out = append(out, warning("edgeway reload  # after each change of these rules",
 				"there are rules of iptables-legacy (%s): the kernel tells nobody of their changes, which connections on the fast path do not meet", tables))
+		}
+	}
+	if h.EveryPacket != nil {
+		for _, place := range h.EveryPacket(ctx) {
+			out = append(out, warning("nft list ruleset  # if it is about such a Service, leave that out of the fast path",
+				"connections on the fast path do not meet, or are kept off it by: %s", place))
 		}
 	}
 	if len(out) == 0 {
