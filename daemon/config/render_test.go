@@ -99,7 +99,9 @@ func TestEveryFieldHasAKey(t *testing.T) {
 				count(f.Type)
 				continue
 			}
-			fields++
+			if f.Type != reflect.TypeFor[[]Section]() { // whose keys backends bring
+				fields++
+			}
 		}
 	}
 	count(reflect.TypeFor[Config]())
