@@ -99,7 +99,7 @@ func TestEveryFieldHasAKey(t *testing.T) {
 				count(f.Type)
 				continue
 			}
-			if f.Type != reflect.TypeFor[[]Section]() { // the keys of backends, of which the test's choices have none
+			if f.Type != reflect.TypeFor[[]Section]() { // whose keys backends bring
 				fields++
 			}
 		}

@@ -38,7 +38,7 @@ func (p *Planner) service(svc *tracker.Service) (out planned) {
 		longLived := p.longLived(svc.Spec, i, found)
 		for _, family := range p.env.families {
 			if sp := servicePort(svc.Spec, i, family, frontends); sp != nil {
-				sp.LongLived = longLived
+				sp.LongLived, sp.Scheduler = longLived, svc.Spec.Scheduler
 				out.ports = append(out.ports, sp)
 			}
 		}

@@ -106,6 +106,7 @@ type Service struct {
 	ExternalLocal       bool          `json:"externalLocal,omitempty"`
 	HealthCheckNodePort uint16        `json:"healthCheckNodePort,omitempty"` // only with ExternalLocal
 	LongLived           bool          `json:"longLived,omitempty"`
+	Scheduler           string        `json:"scheduler,omitempty"` // lower-case letters
 
 	Faults []Problem `json:"faults,omitempty"`
 }

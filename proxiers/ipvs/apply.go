@@ -1,11 +1,13 @@
 package ipvs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"edgeway/proxiers"
 	"edgeway/proxiers/plan"
@@ -23,7 +25,17 @@ func (w wanted) has(a netip.AddrPort) bool {
 	return found
 }
 
-func (p *proxier) scheduler(*plan.ServicePort) string { return p.settings.scheduler }
+func (p *proxier) scheduler(svc *plan.ServicePort) string {
+	return cmp.Or(svc.Scheduler, p.settings.scheduler)
+}
+
+// known refuses other names than those of schedulers: for any name the kernel would load a module.
+func known(scheduler string) error {
+	if slices.Contains(schedulers, scheduler) {
+		return nil
+	}
+	return fmt.Errorf("%w: there is no scheduler %q: there are %s", proxiers.ErrRefused, scheduler, strings.Join(schedulers, ", "))
+}
 
 // want adds the servers of a ServicePort; nil has none.
 func (p *proxier) want(to map[key]wanted, svc *plan.ServicePort) {
@@ -73,6 +85,9 @@ func (p *proxier) partial(ctx context.Context, change proxiers.Change) error {
 // raise adds what a server has more than it had.
 func (p *proxier) raise(k key, w wanted, old map[key]wanted) error {
 	was, there := old[k]
+	if err := known(p.scheduler(w.svc)); err != nil {
+		return err
+	}
 	if !there {
 		if err := p.routes.check(k.at.Addr()); err != nil {
 			return err
@@ -197,6 +212,9 @@ func (p *proxier) raiseAll(ctx context.Context, want map[key]wanted, have map[ke
 			continue
 		}
 		if scheduler := p.scheduler(w.svc); s.raw.SchedName != scheduler {
+			if err := known(scheduler); err != nil {
+				return nil, blame(w.svc, err)
+			}
 			if err := p.kernel.updateServer(k, scheduler); err != nil {
 				return nil, blame(w.svc, err)
 			}

@@ -115,3 +115,16 @@ func TestPlaces(t *testing.T) {
 		t.Error("a change where servers have moved needs a full sync, and no other does")
 	}
 }
+
+// TestScheduler: a name that is none is refused with the list of those that are, before the kernel loads a module of that name.
+func TestScheduler(t *testing.T) {
+	p := &proxier{settings: settings{scheduler: "wrr"}}
+	for asked, want := range map[string]string{"": "wrr", "lc": "lc"} {
+		if got := p.scheduler(&plan.ServicePort{Scheduler: asked}); got != want || known(got) != nil {
+			t.Errorf("%q: %s, %v", asked, got, known(got))
+		}
+	}
+	if err := known("ftp"); !errors.Is(err, proxiers.ErrRefused) || !strings.Contains(err.Error(), "rr, wrr, lc, wlc") {
+		t.Error(err)
+	}
+}

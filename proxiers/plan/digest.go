@@ -18,6 +18,7 @@ func (s *ServicePort) Seal() {
 	b.num(uint64(s.Family))
 	b.num(uint64(s.Affinity))
 	b.flag(s.LongLived)
+	b.str(s.Scheduler)
 	b.num(uint64(len(s.Frontends)))
 	for i := range s.Frontends {
 		b.frontend(&s.Frontends[i])

@@ -66,6 +66,8 @@ type ServicePort struct {
 	Affinity time.Duration
 	// LongLived says that the Service opted in to the flowtable fast path (KEP-4963).
 	LongLived bool
+	// Scheduler is how the Service asks endpoints to be chosen, by a name that a backend may know; empty: as the backend does.
+	Scheduler string
 	// Frontends is sorted by Frontend.Compare.
 	Frontends []Frontend
 	// Pools holds the endpoints to choose from, indexed by Pool, sorted by address and port, without

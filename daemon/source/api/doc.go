@@ -31,6 +31,7 @@ const (
 	LabelZone             = "topology.kubernetes.io/zone"
 	AnnotationLastChange  = "endpoints.kubernetes.io/last-change-trigger-time"
 	AnnotationTrafficHint = "edgeway.io/traffic-hint"
+	AnnotationScheduler   = "edgeway.io/ipvs-scheduler"
 )
 
 // The values of fields that have a meaning here.

@@ -44,6 +44,7 @@ func (c *Converter) Service(s *api.Service) (*source.Service, bool) {
 		b.affinity()
 		b.policies()
 		b.trafficHint()
+		b.scheduler()
 	}
 	out.Faults = b.done()
 	return out, true
@@ -227,6 +228,19 @@ func (b *serviceBuilder) affinity() {
 	}
 	b.out.Affinity = time.Duration(seconds) * time.Second
 }
+
+// scheduler reads the annotation. Which names there are is the backend's to say.
+func (b *serviceBuilder) scheduler() {
+	name := b.in.Annotations[api.AnnotationScheduler]
+	if len(name) > maxScheduler || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz") != "" {
+		b.addf("metadata.annotations["+api.AnnotationScheduler+"]", "%.64q is not the name of a scheduler, as \"rr\" is", name)
+		return
+	}
+	b.out.Scheduler = strings.Clone(name)
+}
+
+// maxScheduler is the kernel's bound (IP_VS_SCHEDNAME_MAXLEN of linux/ip_vs.h, less the zero).
+const maxScheduler = 15
 
 // trafficHint reads the annotation and the field. One is enough.
 func (b *serviceBuilder) trafficHint() {

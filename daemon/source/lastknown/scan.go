@@ -64,6 +64,7 @@ func (s *scanner) service() *source.Service {
 	read(s, "externalLocal", &o.ExternalLocal, (*scanner).flag)
 	read(s, "healthCheckNodePort", &o.HealthCheckNodePort, (*scanner).port)
 	read(s, "longLived", &o.LongLived, (*scanner).flag)
+	read(s, "scheduler", &o.Scheduler, (*scanner).shared)
 	s.end()
 	return o
 }

@@ -1,0 +1,41 @@
+package config
+
+import (
+	"strings"
+	"testing"
+)
+
+// A backend's own section is read, checked, printed and documented as all others are.
+func TestSectionOfABackend(t *testing.T) {
+	t.Parallel()
+	own := append([]Choice{{Name: "own", Doc: "to try it", Settings: []Setting{
+		{Name: "way", Doc: "How", Value: "a", Default: "a", Values: []string{"a", "b"}},
+		{Name: "strict", Doc: "Whether", Value: false, Default: false},
+	}}}, choices...)
+	read := func(text string) (*Config, error) {
+		return load([]file{{"/e.toml", []byte("version = 1\n[source.file]\npaths = [\"/m\"]\n" + text)}}, "host", own)
+	}
+	c, err := read("[own]\nway = \"b\"\nstrict = true\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := c.Settings("own"); got["way"] != "b" || got["strict"] != true {
+		t.Errorf("settings: %v", got)
+	}
+	if again, err := load([]file{{"/e.toml", []byte(Dump(c))}}, "host", own); err != nil || Dump(again) != Dump(c) {
+		t.Errorf("printed and read again: %v", err)
+	}
+	if d, err := read(""); err != nil || d.Settings("own")["way"] != "a" || strings.Contains(Difference(d), "[own]") || !strings.Contains(Difference(c), "[own]\nway = \"b\"\nstrict = true\n") {
+		t.Errorf("differences from the defaults: %v\n%s", err, Difference(c))
+	}
+	for text, want := range map[string]string{
+		"[own]\nway = \"c\"\n": `own.way: "c" is not allowed ("a" or "b")`, "[own]\nstrict = 1\n": "own.strict: must be true or false", "[own]\nno = 1\n": "unknown key",
+	} {
+		if _, err := read(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %s", text, err, want)
+		}
+	}
+	if text := CommentedDefault(own); !strings.Contains(text, "[own]\n\n# How Allowed: \"a\" or \"b\".\n#way = \"a\"\n") {
+		t.Error("the file with all keys lacks the section")
+	}
+}
