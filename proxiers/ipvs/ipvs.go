@@ -99,8 +99,7 @@ func (p *proxier) Apply(ctx context.Context, change proxiers.Change) error {
 
 // partly says that a change can be written by itself.
 func (p *proxier) partly(change proxiers.Change) bool {
-	return change.Prev != nil && slices.Equal(change.Prev.Node.HostAddrs, change.Next.Node.HostAddrs) &&
-		p.places.stay(change.Changed) && p.places.stay(change.Removed)
+	return change.Prev != nil && slices.Equal(change.Prev.Node.HostAddrs, change.Next.Node.HostAddrs) && p.places.follow(change)
 }
 
 // table writes the table, and forgets clients of endpoints that are gone.

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -111,8 +112,41 @@ func TestPlaces(t *testing.T) {
 			}
 		}
 	}
-	if p.stay([]*plan.ServicePort{near}) || !p.stay([]*plan.ServicePort{outside}) {
-		t.Error("a change where servers have moved needs a full sync, and no other does")
+}
+
+// A change needs a full sync if a server would be where another one, or a frontend, is; and no other change does.
+func TestPlacesStay(t *testing.T) {
+	service := func(name, at string) *plan.ServicePort {
+		a := netip.MustParseAddrPort(at)
+		return &plan.ServicePort{
+			Name:   plan.ServicePortName{Namespace: "default", Name: name, Protocol: plan.TCP},
+			Family: plan.IPv4, Frontends: []plan.Frontend{{Kind: plan.ClusterIP, Addr: a.Addr(), Port: a.Port()}},
+			Pools: [2][]plan.Endpoint{{{Addr: netip.MustParseAddrPort("10.0.0.1:80")}}},
+		}
+	}
+	before := []*plan.ServicePort{service("a", "10.96.0.1:30000"), service("b", "10.96.0.2:80"), service("c", "10.96.0.2:10080")}
+	for at, want := range map[string]bool{
+		"10.96.0.1:80":    true,
+		"10.96.0.9:30000": true,
+		"10.96.0.1:20000": false, // the server of a pool is at a's frontend, or beside a's other server
+		"10.96.0.1:10000": false,
+		"10.96.0.1:40000": false, // is a's server
+		"10.96.0.1:50000": false,
+		"10.96.0.3:55536": false, // 65536 is no port
+		"10.96.0.2:7":     false, // where servers have moved already
+	} {
+		prev := &plan.Plan{Node: plantest.Node(), Services: before}
+		next := &plan.Plan{Node: prev.Node, Services: append(slices.Clone(before), service("d", at))}
+		p := settle(prev)
+		if got := p.follow(proxiers.NewChange(prev, next)); got != want {
+			t.Errorf("%s: a partial sync: %t, want %t", at, got, want)
+		}
+		if want && !p.follow(proxiers.NewChange(next, prev)) {
+			t.Errorf("%s: its removal is no partial sync", at)
+		}
+		if want && len(p.anchors) != len(before) {
+			t.Errorf("%s: %d anchors are left", at, len(p.anchors))
+		}
 	}
 }
 

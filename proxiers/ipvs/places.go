@@ -1,8 +1,11 @@
 package ipvs
 
 import (
+	"maps"
 	"net/netip"
+	"slices"
 
+	"edgeway/proxiers"
 	"edgeway/proxiers/plan"
 )
 
@@ -21,6 +24,8 @@ type places struct {
 	moved map[pool]uint16
 	// crowded are the addresses of these servers.
 	crowded map[netip.Addr]bool
+	// anchors are those of all ServicePorts.
+	anchors map[key]bool
 }
 
 // pool is one of a ServicePort.
@@ -74,11 +79,11 @@ func (p *places) keys(svc *plan.ServicePort, visit func(key, []plan.Endpoint)) {
 
 // settle chooses ports for all servers of a plan, in its order.
 func settle(p *plan.Plan) *places {
-	taken := make(map[key]bool, 2*len(p.Services))
+	out := &places{moved: map[pool]uint16{}, crowded: map[netip.Addr]bool{}, anchors: make(map[key]bool, len(p.Services))}
 	for _, svc := range p.Services {
-		taken[key{svc.Name.Protocol, anchor(svc)}] = true
+		out.anchors[key{svc.Name.Protocol, anchor(svc)}] = true
 	}
-	out := &places{moved: map[pool]uint16{}, crowded: map[netip.Addr]bool{}}
+	taken := maps.Clone(out.anchors)
 	for _, svc := range p.Services {
 		beside := anchor(svc)
 		for i, list := range svc.Pools {
@@ -100,12 +105,36 @@ func settle(p *plan.Plan) *places {
 	return out
 }
 
-// stay says that the places of all servers stay what they are in spite of a change of these ServicePorts, if no two servers meet.
-func (p *places) stay(changed []*plan.ServicePort) bool {
-	for _, svc := range changed {
-		if p.crowded[anchor(svc).Addr()] {
-			return false
+// follow brings the anchors up to date, and says that the places of all servers stay what they are in spite of a change. They do if
+// none of those that change is, or was, where servers meet.
+func (p *places) follow(change proxiers.Change) bool {
+	var now []key
+	for _, svc := range change.Removed {
+		delete(p.anchors, key{svc.Name.Protocol, anchor(svc)})
+	}
+	for _, svc := range change.Changed {
+		if before := change.Prev.Find(svc.Name, svc.Family); before != nil {
+			delete(p.anchors, key{before.Name.Protocol, anchor(before)})
+		}
+		now = append(now, key{svc.Name.Protocol, anchor(svc)})
+	}
+	for _, k := range now {
+		p.anchors[k] = true
+	}
+	crowded := func(svc *plan.ServicePort) bool { return p.crowded[anchor(svc).Addr()] }
+	return !slices.ContainsFunc(change.Removed, crowded) && !slices.ContainsFunc(change.Changed, crowded) && !slices.ContainsFunc(now, p.meets)
+}
+
+// meets says that a server beside this anchor would meet another anchor, or a server beside it, or have no port.
+func (p *places) meets(k key) bool {
+	var svc plan.ServicePort
+	for pool := range svc.Pools {
+		up, down := k, k
+		up.at = netip.AddrPortFrom(k.at.Addr(), usualPort(k.at.Port(), plan.Pool(pool)))
+		down.at = netip.AddrPortFrom(k.at.Addr(), 2*k.at.Port()-up.at.Port())
+		if p.anchors[up] || p.anchors[down] || up.at.Port() == 0 {
+			return true
 		}
 	}
-	return true
+	return false
 }
