@@ -164,7 +164,7 @@ func (f *feed) list(ctx context.Context, o metav1.ListOptions) (runtime.Object, 
 	case !refusesStream(streamErr):
 		return nil, streamErr
 	}
-	if err := f.source.client.wait(ctx); err != nil {
+	if err := f.leaveAlone(ctx, "list"); err != nil {
 		return nil, err
 	}
 	f.fromServer(&o)
@@ -202,7 +202,7 @@ func (f *feed) watch(ctx context.Context, o metav1.ListOptions) (watch.Interface
 	if stream {
 		p, x, limit = &f.lists, &exchange{verb: "list", list: true, quiet: silence}, streamTimeout
 	}
-	if err := errors.Join(p.wait(ctx), f.source.client.wait(ctx)); err != nil {
+	if err := errors.Join(p.wait(ctx), f.leaveAlone(ctx, x.verb)); err != nil {
 		return nil, err
 	}
 	if !stream && f.server != f.source.client.host() {
@@ -223,6 +223,20 @@ func (f *feed) watch(ctx context.Context, o metav1.ListOptions) (watch.Interface
 	}
 	f.streamErr = nil
 	return f.guard(ctx, w, x), nil
+}
+
+// longHold is how long an API server must want to be left alone for that to be told: who is to come back in a second is not.
+const longHold = 5 * time.Second
+
+// leaveAlone waits while the API server wants no request. It may have said so to another feed; this one has no contact meanwhile.
+func (f *feed) leaveAlone(ctx context.Context, verb string) error {
+	left := f.source.client.held()
+	if _, before := f.health.get(); left > longHold && before.text == "" {
+		why := apierrors.NewTooManyRequests("it wants to be left alone", int(left.Seconds()))
+		f.health.fail(newFault(f.source.client.host(), verb+" "+f.resource, why, f.source.options.Kubeconfig))
+		f.source.logChange()
+	}
+	return f.source.client.wait(ctx)
 }
 
 // watchTime is short when it is in doubt whether the API server works, as after a watch without a

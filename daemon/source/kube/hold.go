@@ -45,6 +45,9 @@ func (h *holds) left(server string) time.Duration {
 	return time.Until(h.until[server])
 }
 
+// held gives how long the server in force wants no request.
+func (c *client) held() time.Duration { return c.holds.left(c.route.Load().server.Host) }
+
 // wait returns when the server in force wants requests again, or ctx ends. Hosts that were told the same come one by one.
 func (c *client) wait(ctx context.Context) error {
 	for {

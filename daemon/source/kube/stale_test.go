@@ -236,6 +236,24 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
+// Also who was not told itself has no contact while the API server wants to be left alone, and says so.
+func TestAnotherFeedWasToldToRetryLater(t *testing.T) {
+	inBubble(t, nil, func(t *testing.T, _ *fakeAPI, r *running) {
+		client := r.Source.client
+		client.holds.heed(client.route.Load().server.Host, &http.Response{
+			StatusCode: http.StatusServiceUnavailable, Header: http.Header{"Retry-After": {"300"}},
+		})
+		time.Sleep(2 * time.Minute) // by now the watches have come to their ends
+		if st := r.Status(); !strings.Contains(st.Err, "left alone") {
+			t.Errorf("the fault is %q", st.Err)
+		}
+		time.Sleep(6 * time.Minute)
+		if st := r.Status(); st.Err != "" {
+			t.Errorf("the fault is %q when it is over", st.Err)
+		}
+	})
+}
+
 // Over a thin link a list may take hours, as long as something of it arrives; the others wait for it.
 func TestSlowListIsNotBegunAnew(t *testing.T) {
 	for _, noStream := range []bool{false, true} {
