@@ -145,7 +145,7 @@ func mayName(file, text string) bool {
 	case "edgeway/daemon/backends.go":
 		return proxier(text) != ""
 	case "edgeway/daemon/config/config.go":
-		return text == "nftables"
+		return text == "nftables" || text == "iptables"
 	}
 	return within(file, "edgeway/daemon/doctor/firewall") && text == "edgeway/proxiers/iptables/xtables"
 }

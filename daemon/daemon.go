@@ -10,7 +10,6 @@ package daemon
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -151,6 +150,8 @@ func (r *reloader) reload(ctx context.Context) (err error) {
 type settings struct {
 	cfg     *config.Config
 	backend proxiers.Component
+	// instead is nil if that is the one that is configured.
+	instead *instead
 }
 
 // loadAndCheck also finds what a valid configuration asks for and this host does not have, without
@@ -166,27 +167,11 @@ func loadAndCheck(ctx context.Context, path string) (settings, error) {
 	if _, err = newSources(cfg, slog.New(slog.DiscardHandler)); err != nil {
 		return settings{}, err
 	}
-	b, err := findBackend(ctx, cfg)
+	b, instead, err := findBackend(ctx, cfg)
 	if err != nil {
 		return settings{}, err
 	}
-	return settings{cfg, b}, nil
-}
-
-// findBackend gives the backend that is configured, if it can run here. It changes nothing.
-func findBackend(ctx context.Context, cfg *config.Config) (proxiers.Component, error) {
-	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
-	defer cancel()
-	b, err := pick(ctx, Backends(), cfg.Proxy.Backend)
-	if err == nil {
-		if err = b.Probe(ctx); err != nil {
-			err = fmt.Errorf("backend %s: %w", b.Name, err)
-		}
-	}
-	if errors.Is(err, proxiers.ErrUnsupported) {
-		err = fmt.Errorf("%w; or set proxy.backend to one that `edgeway probe` says can run", err)
-	}
-	return b, err
+	return settings{cfg, b, instead}, nil
 }
 
 // checkTimeout bounds the check whether the host has what a configuration asks for. A busy board takes seconds to run the

@@ -58,6 +58,7 @@ type instance struct {
 	pipeline *pipeline.Pipeline
 	// component is the backend's.
 	component proxiers.Component
+	instead   *instead
 	// served says that the backend has synced. Until then the previous plan is in force.
 	served    atomic.Bool
 	leftovers *leftovers
@@ -74,7 +75,7 @@ type instance struct {
 
 // newInstance takes the control socket first: it prevents a second daemon on one host.
 func newInstance(ctx context.Context, set settings, opts instanceOptions) (*instance, error) {
-	i := &instance{cfg: set.cfg, component: set.backend, opts: opts, logger: opts.Logger, families: families(set.cfg), rest: newRest()}
+	i := &instance{cfg: set.cfg, component: set.backend, instead: set.instead, opts: opts, logger: opts.Logger, families: families(set.cfg), rest: newRest()}
 	var err error
 	if i.control, err = control.Listen(i.controlOptions()); err != nil {
 		return nil, err
@@ -105,6 +106,7 @@ func (i *instance) assemble(ctx context.Context) error {
 		return err
 	}
 	i.health.Include(i.fastPath().conditions, "fast-path")
+	i.health.Include(i.fallback, "fallback")
 	i.metrics = metrics.New(i.metricsOptions())
 	healthy := i.health.Healthy // of a complete instance: clients ask at any time
 	i.opts.Lasting.healthy.Store(&healthy)
@@ -232,6 +234,10 @@ func (i *instance) run(ctx context.Context) error {
 	group.Go(func() error { return i.control.Run(ctx) })
 	group.Go(func() error {
 		i.opts.Notifier.Run(ctx, sdunit.Subject{View: i.view, Heartbeat: i.pipeline.Heartbeat})
+		return nil
+	})
+	group.Go(func() error {
+		i.comeBack(ctx, lookAgain)
 		return nil
 	})
 	i.serve(ctx, group)

@@ -39,7 +39,7 @@ func TestHealthIsThatOfACompleteInstance(t *testing.T) {
 		}
 		return nil, gone
 	}}
-	_, err := newInstance(t.Context(), settings{cfg, backend}, instanceOptions{
+	_, err := newInstance(t.Context(), settings{cfg, backend, nil}, instanceOptions{
 		Logger: logger, Lasting: lasting, Notifier: sdunit.NewNotifier(sdunit.NewManager(logger), logger),
 	})
 	if !errors.Is(err, gone) || lasting.healthy.Load() != &before {
@@ -63,7 +63,7 @@ func TestASecondReloadStillTakesOver(t *testing.T) {
 			env = e
 			return idle{}, nil
 		}}
-		i, err := newInstance(t.Context(), settings{cfg, backend}, instanceOptions{
+		i, err := newInstance(t.Context(), settings{cfg, backend, nil}, instanceOptions{
 			Logger: logger, InForce: before, Lasting: lasting, Notifier: sdunit.NewNotifier(sdunit.NewManager(logger), logger),
 		})
 		if err != nil {

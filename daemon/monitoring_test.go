@@ -49,7 +49,7 @@ func describe(t *testing.T, backend proxiers.Component) (descs []*prometheus.Des
 	cfg.Control.Socket = filepath.Join(t.TempDir(), "edgeway.sock")
 	cfg.Checks.TCP.Sources = []config.CheckedSource{config.CheckedFile}
 	logger := slog.New(slog.DiscardHandler)
-	i, err := newInstance(t.Context(), settings{cfg, backend}, instanceOptions{
+	i, err := newInstance(t.Context(), settings{cfg, backend, nil}, instanceOptions{
 		Logger: logger, Lasting: newLasting(logger, nil, nil), Notifier: sdunit.NewNotifier(sdunit.NewManager(logger), logger),
 	})
 	if errors.Is(err, proxiers.ErrUnsupported) {

@@ -161,6 +161,9 @@ type Traits struct {
 	Devices []string
 	// DropIn is the file among the package's examples that systemd's unit needs as a drop-in for it; empty: none.
 	DropIn string
+	// FallsBack says that a host which cannot run the backend may come to be able to, as when a module is loaded: another one serves
+	// until then.
+	FallsBack bool
 	// Tables are names of the tables of nftables that are its own.
 	Tables []string
 	// NoFastPath is a sentence that says why connections that a backend translates may not leave the way through the

@@ -87,6 +87,7 @@ type LastKnown struct {
 // Proxy is what holds for every backend.
 type Proxy struct {
 	Backend             string
+	Fallback            string        // FallbackNone, or a backend
 	IPFamilies          []plan.Family // empty: those that the host has
 	LocalDetection      LocalDetection
 	ClusterCIDRs        []netip.Prefix
@@ -151,6 +152,9 @@ const nftables = "nftables"
 type Nftables struct {
 	Netlink Netlink
 }
+
+// FallbackNone has no backend serve instead of one that cannot run.
+const FallbackNone = "none"
 
 // Netlink says when nftables is written by netlink.
 type Netlink string
@@ -277,6 +281,7 @@ func Default() *Config {
 		Source: Source{LastKnown: LastKnown{Enabled: true, Directory: "/var/lib/edgeway"}},
 		Proxy: Proxy{
 			Backend:             nftables,
+			Fallback:            "iptables",
 			LocalDetection:      DetectNone,
 			MasqueradeBit:       14,
 			NodePortAddresses:   NodePortAddresses{Primary: true},

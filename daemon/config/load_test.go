@@ -17,7 +17,7 @@ import (
 var compareAddrs = cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
 
 // choices are the backends of the tests.
-var choices = []Choice{{Name: "nftables", Doc: "tables of its own"}, {Name: "other", Doc: "something else"}}
+var choices = []Choice{{Name: "nftables", Doc: "tables of its own"}, {Name: "iptables", Doc: "rules of all"}, {Name: "other", Doc: "something else"}}
 
 var comparePrefixes = cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })
 
@@ -72,6 +72,7 @@ source.kube.allow_exec_plugins = true
 paths = ["/m"]
 [proxy]
 backend = "nftables"
+fallback = "other"
 ip_families = ["IPv6"]
 local_detection = "cluster_cidr"
 cluster_cidrs = ["10.244.0.0/16"]
@@ -127,7 +128,7 @@ socket = "/s"
 			LastKnown: LastKnown{Directory: "/state"},
 		},
 		Proxy: Proxy{
-			Backend: "nftables", IPFamilies: []plan.Family{plan.IPv6},
+			Backend: "nftables", Fallback: "other", IPFamilies: []plan.Family{plan.IPv6},
 			LocalDetection: DetectClusterCIDR, ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")},
 			MasqueradeAll:     true,
 			NodePortAddresses: NodePortAddresses{Primary: true, Localhost: true, All: true, Prefixes: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}},
