@@ -134,7 +134,12 @@ func (w *watch) listen() {
 		case errors.Is(err, unix.ENOBUFS):
 			w.drift("notices of routes were lost")
 		case err != nil:
-			return
+			select {
+			case <-w.done:
+				return
+			case <-time.After(glance):
+				w.drift("notices of routes cannot be read: " + err.Error())
+			}
 		}
 		for i := range messages {
 			if what := w.lost(&messages[i]); what != "" {
