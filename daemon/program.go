@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// unmapProgram takes the program's own code and constants out of the process's memory, once the start is over: most of what a start
-// runs is not run again. What is needed comes back from the page cache, at some microseconds for 64 KiB; the rest the
+// unmapProgram takes the program's own code and constants out of the process's memory, after a start or much other work: most of what
+// that runs is not run at rest. What is needed comes back from the page cache, at some microseconds for 64 KiB; the rest the
 // kernel can take for others without looking for who uses it, which it does last of all with pages that are mapped.
 func unmapProgram() {
 	exe, err := os.Readlink("/proc/self/exe")

@@ -34,12 +34,10 @@ type rest struct {
 }
 
 func newRest() *rest {
-	unmap := sync.OnceFunc(unmapProgram)
-	r := &rest{held: heapHeld, percent: debug.SetGCPercent}
-	r.free = func() {
+	r := &rest{held: heapHeld, percent: debug.SetGCPercent, free: func() {
 		debug.FreeOSMemory()
-		unmap()
-	}
+		unmapProgram()
+	}}
 	if os.Getenv("GOGC") != "" {
 		r.percent = func(int) int { return 0 } // who set it knows better
 	}
