@@ -73,6 +73,15 @@ func TestTakeoverRefusesOnlyAtTheEnd(t *testing.T) {
 	}
 }
 
+// A host that knows no Service CIDR, as one with manifests alone, has nothing left for the end of a takeover.
+func TestTakeoverWithoutServiceCIDRs(t *testing.T) {
+	newHost(t)
+	p, _ := testProxier(t, func(env *proxiers.Env) { env.Takeover = true })
+	node := *testNode()
+	node.ServiceCIDRs = nil
+	apply(t, p, nil, newPlan(&node, manyServices(2, 5)...))
+}
+
 // TestPartialEqualsFull goes through random plans by partial syncs and compares with a first sync.
 func TestPartialEqualsFull(t *testing.T) {
 	sequences := 200

@@ -1,6 +1,10 @@
 package nfttable
 
-import "context"
+import (
+	"context"
+
+	"golang.org/x/sys/unix"
+)
 
 // Program is nft for who writes its commands himself, as for what knftables (v0.0.22) has no words for.
 type Program struct{ nft *tool }
@@ -29,5 +33,5 @@ func (p *Program) Check(ctx context.Context, commands string) error {
 	return checked(p.nft.feed(ctx, commands, "--check", "-f", "-"))
 }
 
-// Missing says that commands were refused because something does not exist.
-func Missing(err error) bool { return missing(err) }
+// Refused says that the kernel refused commands, or a batch, with this number.
+func Refused(err error, errno unix.Errno) bool { return refusedWith(err, errno) }

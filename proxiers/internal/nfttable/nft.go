@@ -137,7 +137,10 @@ func refused(err error) bool {
 }
 
 // missing says that a transaction was refused because something does not exist.
-func missing(err error) bool {
+func missing(err error) bool { return refusedWith(err, unix.ENOENT) }
+
+// refusedWith says that the kernel gave this number, of which nft tells the name.
+func refusedWith(err error, errno unix.Errno) bool {
 	var r *nfnetlink.Refused
-	return errors.As(err, &r) && r.Errno == unix.ENOENT || strings.Contains(saying(err), "No such file or directory")
+	return errors.As(err, &r) && r.Errno == errno || strings.Contains(strings.ToLower(saying(err)), errno.Error())
 }

@@ -71,10 +71,14 @@ func (b *batch) whole(next *plan.Plan, o baseOptions, done func(int)) error {
 	if err := b.take(step{next.Services, added, done}); err != nil {
 		return err
 	}
-	if o.takeover {
-		if err := b.flush(); err != nil {
-			return err
-		}
+	if !o.takeover {
+		return b.flush()
+	}
+	if err := b.flush(); err != nil {
+		return err
+	}
+	// A transaction that changes nothing would count as failed.
+	if slices.ContainsFunc(b.r.Ranges, func(set Range) bool { return set.Last && len(set.Of(next.Node)) > 0 }) {
 		b.r.addRanges(b.tx, next.Node, false)
 	}
 	return b.flush()
