@@ -36,6 +36,7 @@ func Examined(ctx context.Context, path string, logger *slog.Logger) (*doctor.Ho
 		Unprivileged: os.Geteuid() != 0,
 	}
 	h.Backend, h.BackendErr = pick(ctx, Backends(), cfg.Proxy.Backend)
+	h.Serving, _, _ = findBackend(ctx, cfg)
 	addKube(h, cfg, logger)
 	asked, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()

@@ -82,7 +82,8 @@ func (i *instance) comeBack(ctx context.Context, every time.Duration) {
 			return
 		case <-tick.C:
 		}
-		if i.instead.wanted.Probe(ctx) != nil {
+		if err := i.instead.wanted.Probe(ctx); err != nil {
+			i.logger.Debug("backend still cannot run", "backend", i.instead.wanted.Name, "error", err)
 			continue
 		}
 		i.logger.Info("backend can run now, switching to it", "backend", i.instead.wanted.Name)

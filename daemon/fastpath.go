@@ -50,14 +50,17 @@ func (f *fastPath) missing() string {
 
 // conditions are for who enabled it in vain.
 func (f *fastPath) conditions() []health.Condition {
-	why := f.missing()
-	if why == "" {
+	c := health.Condition{Name: "fast-path", Level: health.Warning}
+	if why := f.missing(); why != "" {
+		c.Message, c.Mend = "There is no fast path, all connections take the rules: "+why, "fastpath.enabled = false  # if this host is to do without"
+		return []health.Condition{c}
+	}
+	if f.offloader == nil || f.offloader.Degraded() == nil {
 		return nil
 	}
-	return []health.Condition{{
-		Name: "fast-path", Level: health.Warning, Message: "There is no fast path, all connections take the rules: " + why,
-		Mend: "fastpath.enabled = false  # if this host is to do without",
-	}}
+	c.Message = fmt.Sprintf("The fast path leads through the kernel, not through the hardware of network devices as fastpath.hardware_offload wants: %v", f.offloader.Degraded())
+	c.Mend = "fastpath.hardware_offload = false  # or fastpath.devices with those alone that can"
+	return []health.Condition{c}
 }
 
 // fastPathTime bounds the question of edgeway status.

@@ -15,10 +15,12 @@ import (
 // offloader has one connection of each of its ServicePorts on the fast path.
 type offloader struct {
 	missing  error
+	degraded error
 	services []*plan.ServicePort
 }
 
 func (o offloader) Unavailable() error { return o.missing }
+func (o offloader) Degraded() error    { return o.degraded }
 
 func (o offloader) Offloading(context.Context) (proxiers.Offloading, error) {
 	out := proxiers.Offloading{Devices: []string{"eth0"}}
@@ -87,6 +89,18 @@ func TestNoFastPathBesideABackendWithoutOne(t *testing.T) {
 		if !found || removed == c.on {
 			t.Errorf("%+v: found %v, removed %v", c.traits, found, removed)
 		}
+	}
+}
+
+// A device whose driver cannot forward is told of, and the connections take the fast path all the same.
+func TestHardwareThatDoesNotForward(t *testing.T) {
+	web := &plan.ServicePort{Name: plan.ServicePortName{Protocol: plan.TCP}, LongLived: true}
+	f := &fastPath{cfg: config.FastPath{Enabled: true, Hardware: true}, offloader: offloader{degraded: errors.New("the driver of the device veth0 cannot")}}
+	if c := f.conditions(); len(c) != 1 || !strings.Contains(c[0].Message, "hardware_offload wants: the driver of the device veth0 cannot") {
+		t.Errorf("conditions: %+v", c)
+	}
+	if got := f.of(web, plan.FromOutside, nil); got != "yes, once it was answered" {
+		t.Error(got)
 	}
 }
 

@@ -95,12 +95,50 @@ type OffloadedService struct {
 	Packets, Bytes uint64
 }
 
-// Offloader is a Proxier that takes connections off the way through the rules. Both methods may be called from any goroutine.
+// Offloader is a Proxier that takes connections off the way through the rules. Its methods may be called from any goroutine.
 type Offloader interface {
 	// Unavailable says why it cannot on this host; nil: it can.
 	Unavailable() error
+	// Degraded says why the network devices do not forward by themselves what they were to; nil: they do, or were not to.
+	Degraded() error
 	// Offloading asks the kernel, which walks over all connections that it tracks.
 	Offloading(ctx context.Context) (Offloading, error)
+}
+
+// Choice is how a backend's scheduler chooses among the endpoints of a pool, and what it has chosen so far.
+type Choice struct {
+	Scheduler string
+	// Server is where the kernel has what chooses.
+	Server    netip.AddrPort
+	Endpoints map[netip.AddrPort]Chosen
+}
+
+// Chosen is an endpoint with its connections, as its scheduler counts them.
+type Chosen struct{ Weight, Active, Inactive int }
+
+// Chooser is a backend whose endpoints are chosen by a scheduler of the kernel. Choice asks the kernel for one server, and may be called
+// from any goroutine.
+type Chooser interface {
+	Choice(svc *plan.ServicePort, pool plan.Pool) (Choice, error)
+}
+
+// Shortcut is what a backend tells of a way past its rules, for connections of the host.
+type Shortcut struct {
+	// Down says why no connection takes it now; nil: it is at work.
+	Down error
+	// Taken counts connections that took it, and Left those to Services that could not, by the reason.
+	Taken uint64
+	Left  map[string]uint64
+	// NoRoom is how many ServicePorts it is too small for.
+	NoRoom int
+}
+
+// Shortcutter is a backend that has such a way, and rules that are complete without it. Both methods may be called from any goroutine.
+type Shortcutter interface {
+	Shortcut() Shortcut
+	// Way says by what a connection of the host that the plan forwards gets to its endpoint, and why. bound says that the socket has an
+	// address of its own.
+	Way(d plan.Decision, bound bool) string
 }
 
 // Component is a backend or a follower: how to check whether it can run here, to make it, and to remove
@@ -116,6 +154,8 @@ type Component struct {
 	// Probe reports why the Component cannot run on this host, wrapping ErrUnsupported when a kernel
 	// feature or a tool is missing. It changes nothing on the host.
 	Probe func(ctx context.Context) error
+	// Prepare does what needs more privileges than the daemon has, before it starts; what is done already stays. Nil: there is nothing.
+	Prepare func(ctx context.Context, env Env) error
 	// New has no side effect on the host.
 	New func(ctx context.Context, env Env) (Proxier, error)
 	// Cleanup removes everything that any version of the Component left on the host, and nothing of

@@ -213,6 +213,10 @@ func fastPathSection(f *FastPath) section {
 			list(&f.Devices, parseInterface),
 		},
 		{"exclude", "Devices whose packets may not, written as in devices.", list(&f.Exclude, parseInterface)},
+		{
+			"hardware_offload", "Whether the network devices are to forward by themselves, without the host's processors. The drivers of all of them must be able to: name those that are in devices. If one is not, the kernel forwards, and a warning names the device.",
+			boolean(&f.Hardware),
+		},
 	}}
 }
 

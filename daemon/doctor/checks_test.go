@@ -69,8 +69,13 @@ func TestFastPath(t *testing.T) {
 	h.Config.FastPath.AfterPackets = 0
 	delete(f.files, "/proc/net/ip_tables_names")
 	wants(t, h, "fast-path", "warning: … limit rate in the chain forward | nft list ruleset")
-	h.Backend.Traits.NoFastPath = "it translates by itself"
+	h.Backend.Traits.NoFastPath = "it translates by itself" // but another one serves
+	wants(t, h, "fast-path", "warning: … limit rate in the chain forward | nft list ruleset")
+	h.Serving = h.Backend
 	wants(t, h, "fast-path", "warning: … it translates by itself | fastpath.enabled = false")
+	h.EveryPacket, h.Serving = nil, proxiers.Component{}
+	h.Conditions = []health.Condition{{Name: "fast-path", Level: health.Warning, Message: "There is no fast path: no flowtable", Mend: "mend"}}
+	wants(t, h, "fast-path", "warning: There is no fast path: no flowtable | mend")
 }
 
 func TestPortsThatConnectionsMayTake(t *testing.T) {

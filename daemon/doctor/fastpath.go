@@ -10,6 +10,7 @@ import (
 )
 
 const (
+	fastPathCheck = "fast-path"
 	countsPackets = "/proc/sys/net/netfilter/nf_conntrack_acct"
 	legacyTables4 = "/proc/net/ip_tables_names"
 	legacyTables6 = "/proc/net/ip6_tables_names"
@@ -21,8 +22,8 @@ func fastPath(ctx context.Context, h *Host) (out []finding.Finding) {
 	if !f.Enabled {
 		return nil
 	}
-	if why := h.Backend.Traits.NoFastPath; why != "" {
-		return []finding.Finding{warning("fastpath.enabled = false", "there is no fast path with the backend %s: %s", h.Backend.Name, why)}
+	if out = h.noFastPath(); out != nil {
+		return out
 	}
 	opted := slices.DeleteFunc(slices.Clone(h.servicePorts()), func(svc *plan.ServicePort) bool { return !svc.LongLived })
 	if len(opted) == 0 {
@@ -50,6 +51,19 @@ func fastPath(ctx context.Context, h *Host) (out []finding.Finding) {
 		out = append(out, ok("nothing is known to keep connections of %d ServicePorts from the fast path", len(opted)))
 	}
 	return out
+}
+
+// noFastPath says what the daemon does of it, which knows the kernel and the backend that serves, or what a daemon would.
+func (h *Host) noFastPath() []finding.Finding {
+	for _, c := range h.Conditions {
+		if c.Name == fastPathCheck {
+			return []finding.Finding{warning(c.Mend, "%s", c.Message)}
+		}
+	}
+	if why := h.Serving.Traits.NoFastPath; why != "" {
+		return []finding.Finding{warning("fastpath.enabled = false", "there is no fast path with the backend %s: %s", h.Serving.Name, why)}
+	}
+	return nil
 }
 
 // forwardsLegacy says that a table of iptables has a chain for what is forwarded.

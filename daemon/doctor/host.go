@@ -31,6 +31,8 @@ type Host struct {
 	// Backend is the configured one, as it is on this host; BackendErr says why it cannot be told.
 	Backend    proxiers.Component
 	BackendErr error
+	// Serving is the backend that serves, or would: Backend, or the one that stands in for it.
+	Serving proxiers.Component
 	// Contact asks the API server as the daemon does.
 	Contact func(context.Context) (kube.Contact, error)
 	// Credentials gives what is wrong with the kubeconfig, in sentences.

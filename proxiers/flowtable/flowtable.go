@@ -25,11 +25,14 @@ package flowtable
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"edgeway/proxiers"
 	"edgeway/proxiers/internal/nfnetlink"
@@ -48,6 +51,8 @@ type Options struct {
 	// Devices are patterns of the devices whose packets may leave the rules (see plan.CheckInterface), Exclude of those that
 	// may not. No Devices: all.
 	Devices, Exclude []string
+	// Hardware has the network devices themselves forward, where the drivers of all of them can.
+	Hardware bool
 	// OwnTables are the names of the backends' tables: who changes them is this daemon.
 	OwnTables []string
 }
@@ -80,14 +85,16 @@ type follower struct {
 	// have is what the table has, and devices those of the flowtable, by index. nil: not known.
 	have    *contents
 	devices map[int]string
+	// lacking is the index of a device whose driver forwards nothing; 0: none is known.
+	lacking int
 
 	mu sync.Mutex
 	// anew is when the table is to be written anew, look when the devices are to be looked at, zero: never. written is when the
 	// table was last written.
 	anew, look, written time.Time
-	// unavailable is why there is no fast path on this host; nil: there is.
-	unavailable error
-	plan        *plan.Plan
+	// unavailable is why there is no fast path on this host, and degraded why there is none of the hardware; nil: there is.
+	unavailable, degraded error
+	plan                  *plan.Plan
 	// offloads are names of the devices of the flowtable.
 	offloads []string
 	writes   counts
@@ -154,6 +161,7 @@ func (f *follower) full(ctx context.Context, next *plan.Plan) error {
 	if err := f.links.watch(&f.watching); err != nil {
 		return err
 	}
+	f.links.forget()
 	wanted := contentsOf(next, f.env.Families)
 	if err := f.rewrite(ctx, wanted, ofSync); err != nil {
 		return fmt.Errorf("full sync: %w", err)
@@ -183,9 +191,9 @@ func (f *follower) rewrite(ctx context.Context, wanted *contents, why reason) er
 	f.settled()
 	if wanted.idle() {
 		f.use(nil)
-		return f.commit(ctx, whole(wanted, nil, f.opts))
+		return f.commit(ctx, noTable)
 	}
-	err := f.withDevices(ctx, func(devices map[int]string) string { return whole(wanted, names(devices), f.opts) })
+	err := f.withDevices(func(devices map[int]string) error { return f.write(ctx, wanted, devices) })
 	if err == nil {
 		f.writes[why].Add(1)
 	}
@@ -194,27 +202,56 @@ func (f *follower) rewrite(ctx context.Context, wanted *contents, why reason) er
 
 // addDevices has the flowtable know the devices that came since. Those that went have left it by themselves.
 func (f *follower) addDevices(ctx context.Context) error {
-	return f.withDevices(ctx, func(devices map[int]string) string {
+	err := f.withDevices(func(devices map[int]string) error {
 		fresh := maps.Clone(devices)
-		maps.DeleteFunc(fresh, func(index int, _ string) bool { _, known := f.devices[index]; return known })
+		maps.DeleteFunc(fresh, func(index int, name string) bool { return f.devices[index] == name })
 		if len(fresh) == 0 {
-			return ""
+			return nil
 		}
-		return flowtable(names(fresh))
+		err := f.monitor.Commit(more(names(fresh)), false)
+		if errors.Is(err, nfnetlink.ErrTouched) {
+			return nil // a full sync comes
+		}
+		return err
 	})
+	if nfttable.Refused(err, unix.EOPNOTSUPP) {
+		return f.rewrite(ctx, f.have, ofDevices)
+	}
+	return err
+}
+
+// more is the transaction that adds devices to the flowtable. A program for each device that comes would be much where pods
+// do.
+func more(devices []string) *nfnetlink.Batch {
+	// From the kernel's linux/netfilter/nf_tables.h: NFTA_FLOWTABLE_NAME, _HOOK, NFTA_FLOWTABLE_HOOK_DEVS, NFTA_DEVICE_NAME.
+	const name, hook, devs, device = 2, 3, 3, 1
+	batch := &nfnetlink.Batch{}
+	for chunk := range slices.Chunk(devices, devicesPerCommand) {
+		batch.Add(unix.NFT_MSG_NEWFLOWTABLE, 0, unix.NFPROTO_INET, func(b []byte) []byte {
+			b = nfnetlink.AppendAttr(b, nfnetlink.AttrTable, tableName)
+			b = nfnetlink.AppendAttr(b, name, fastpath)
+			b, outer := nfnetlink.Begin(b, hook|nfnetlink.Nested)
+			b, inner := nfnetlink.Begin(b, devs|nfnetlink.Nested)
+			for _, d := range chunk {
+				b = nfnetlink.AppendAttr(b, device, d)
+			}
+			nfnetlink.End(b, inner)
+			nfnetlink.End(b, outer)
+			return b
+		})
+	}
+	return batch
 }
 
 // attempts is how often commands are tried that name a device which has just gone: the kernel then refuses all of them.
 const attempts = 5
 
-// withDevices runs commands about the devices that there are. After a refusal those are left out that have come or gone
+// withDevices does something about the devices that there are. After a refusal those are left out that have come or gone
 // meanwhile: on a host whose devices do so all the time the others must not wait for them.
-func (f *follower) withDevices(ctx context.Context, commands func(devices map[int]string) string) error {
+func (f *follower) withDevices(do func(devices map[int]string) error) error {
 	devices, err := f.links.list(f.opts)
 	for attempt := 1; err == nil; attempt++ {
-		if text := commands(devices); text != "" {
-			err = f.commit(ctx, text)
-		}
+		err = do(devices)
 		switch {
 		case err == nil:
 			f.use(devices)
@@ -222,10 +259,11 @@ func (f *follower) withDevices(ctx context.Context, commands func(devices map[in
 				f.linksChanged()
 			}
 			return nil
-		case !nfttable.Missing(err) || attempt == attempts:
+		case !nfttable.Refused(err, unix.ENOENT) || attempt == attempts:
 			return fmt.Errorf("table with %d devices: %w", len(devices), err)
 		}
 		var now map[int]string
+		f.links.forget()
 		now, err = f.links.list(f.opts)
 		maps.DeleteFunc(devices, func(index int, name string) bool { return now[index] != name })
 	}

@@ -70,7 +70,7 @@ func gathered(t *testing.T, c prometheus.Collector) map[string]float64 {
 
 // Every kind of frontend, in both families and protocols, and nothing else.
 func TestTakes(t *testing.T) {
-	w := newWorld(t, Options{}, nftables.Component())
+	w := newWorld(t, Options{Exclude: []string{"tunl*"}}, nftables.Component()) // the first tunnel of a kernel makes tunl0
 	w.apply(w.web(1)...)
 	for _, p := range []plan.Protocol{plan.TCP, plan.UDP} {
 		for _, to := range []netip.Addr{service4, service6} {
@@ -94,11 +94,22 @@ func TestTakes(t *testing.T) {
 	if m := gathered(t, f); m["edgeway_fastpath_available"] != 1 || m["edgeway_fastpath_connections"] == 0 || m["edgeway_fastpath_service_ports"] != 4 || m["edgeway_fastpath_devices"] != 4 {
 		t.Errorf("metrics: %v", m)
 	}
-	// What is forwarded to the same port of another address is nobody's Service.
-	direct := w.open(plan.TCP, w.endpoints[1].Addr(service4), endpointPort)
-	w.wantRules("a connection of others", direct)
-	w.apply(w.web(1, func(s *plan.ServicePort) { s.Frontends[0].Port = endpointPort })...)
-	w.wantRules("a connection of others to the port of a Service", direct)
+}
+
+// What is forwarded to the same ports of other addresses is nobody's Service, translated by another program or not.
+func TestForeignTraffic(t *testing.T) {
+	w := newWorld(t, Options{}, nftables.Component())
+	w.apply(w.web(1, func(s *plan.ServicePort) { s.Frontends[1].Port = endpointPort })...)
+	w.nft("add table ip docker; add chain ip docker pre { type nat hook prerouting priority -150; }" +
+		"; add rule ip docker pre ip daddr 203.0.113.99 meta l4proto { tcp, udp } dnat to 10.244.2.7:8080")
+	t.Cleanup(func() { w.nft("delete table ip docker") })
+	w.wantFast("the Service's", w.open(plan.TCP, service4, servicePort))
+	for _, p := range []plan.Protocol{plan.TCP, plan.UDP} {
+		w.wantRules(fmt.Sprintf("%s, not translated", p), w.open(p, w.endpoints[1].Addr(service4), endpointPort))
+		for _, port := range []uint16{servicePort, endpointPort, nodePort} {
+			w.wantRules(fmt.Sprintf("%s, port %d of others", p, port), w.open(p, plantest.Addr("203.0.113.99"), port))
+		}
+	}
 }
 
 // What iptables translates is taken as well, and given back.
@@ -123,13 +134,17 @@ func TestBesideIPTables(t *testing.T) {
 	}
 }
 
-// Bits of the mark that others have set keep nothing from the fast path, and stay.
+// Bits of the mark that others have set keep nothing from the fast path, and stay: the one that Kubernetes masquerades by, where
+// another one is configured, and all above.
 func TestForeignMarks(t *testing.T) {
 	w := newWorld(t, Options{}, nftables.Component())
-	w.nft("add chain inet watch marks { type filter hook prerouting priority -150; }; add rule inet watch marks meta mark set 0xff010000" +
+	w.end()
+	w.env.MasqueradeBit = 13
+	w.start()
+	w.nft("add chain inet watch marks { type filter hook prerouting priority -150; }; add rule inet watch marks meta mark set 0xffff4000" +
 		"; add counter inet watch kept; add counter inet watch changed" +
 		"; add chain inet watch after { type filter hook postrouting priority 300; }" +
-		"; add rule inet watch after meta l4proto tcp meta mark 0xff010000 counter name kept; add rule inet watch after meta l4proto tcp meta mark != 0xff010000 iifname client counter name changed")
+		"; add rule inet watch after meta l4proto tcp meta mark 0xffff4000 counter name kept; add rule inet watch after meta l4proto tcp meta mark != 0xffff4000 iifname client counter name changed")
 	w.apply(w.web(1)...)
 	w.wantFast("marked", w.open(plan.TCP, service4, servicePort))
 	other := w.open(plan.TCP, w.endpoints[1].Addr(service4), endpointPort)

@@ -15,10 +15,11 @@ const (
 	ofSync reason = iota
 	ofServices
 	ofRules
+	ofDevices
 	numReasons
 )
 
-var reasons = [numReasons]string{ofSync: "sync", ofServices: "services", ofRules: "rules"}
+var reasons = [numReasons]string{ofSync: "sync", ofServices: "services", ofRules: "rules", ofDevices: "devices"}
 
 // counts are how often the table was written anew, by reason.
 type counts [numReasons]atomic.Uint64
@@ -32,7 +33,7 @@ var (
 	devicesDesc   = prometheus.NewDesc("edgeway_fastpath_devices", "Network devices between which the fast path leads.", nil, nil)
 	flowsDesc     = prometheus.NewDesc("edgeway_fastpath_connections", "Connections to Services that are on the fast path.", nil, nil)
 	writesDesc    = prometheus.NewDesc("edgeway_fastpath_rewrites_total",
-		"How often all connections were sent back to the rules for a moment: by a full sync, since a Service lost something, or since another program changed rules.", []string{"reason"}, nil)
+		"How often all connections were sent back to the rules for a moment: by a full sync, since a Service lost something, since another program changed rules, or since a device came whose hardware forwards nothing.", []string{"reason"}, nil)
 )
 
 // Describe implements prometheus.Collector.

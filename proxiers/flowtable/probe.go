@@ -20,6 +20,7 @@ func probe(ctx context.Context, opts Options) error {
 }
 
 func try(ctx context.Context, nft *nfttable.Program, opts Options) error {
+	opts.Hardware = false // which is asked for each device
 	sample := &contents{}
 	sample.of[ports4] = []string{"tcp . 192.0.2.1 . 80"}
 	commands := strings.ReplaceAll(whole(sample, []string{"lo"}, opts), tableName, tableName+"-probe")

@@ -51,7 +51,9 @@ type world struct {
 	stages    []proxiers.Proxier
 	plan      *plan.Plan
 	drifted   atomic.Bool
-	tends     atomic.Int32
+	// tends is how often there was later work, and tending how long it took.
+	tends   atomic.Int32
+	tending time.Duration
 }
 
 const (
@@ -161,9 +163,11 @@ func (w *world) tend(ended chan struct{}) {
 			due := t.Due()
 			if !due.IsZero() && !due.After(time.Now()) {
 				w.tends.Add(1)
+				start := time.Now()
 				if err := t.Tend(context.Background()); err != nil {
 					w.Errorf("later work: %v", err)
 				}
+				w.tending += time.Since(start)
 				due = t.Due()
 			}
 			if !due.IsZero() {

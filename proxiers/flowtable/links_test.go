@@ -1,0 +1,63 @@
+package flowtable
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"edgeway/proxiers"
+	"edgeway/test/netlab"
+)
+
+// The events alone tell which devices there are, and with what names, once the kernel was asked.
+func TestLinksFollowEvents(t *testing.T) {
+	lab := netlab.New(t, netlab.Options{InPlace: true})
+	var changes atomic.Int32
+	l, err := openLinks(proxiers.Env{Drift: func(reason string) { t.Errorf("drift: %s", reason) }}, func() { changes.Add(1) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	var group sync.WaitGroup
+	t.Cleanup(func() { l.close(); group.Wait() })
+	if err := l.watch(&group); err != nil {
+		t.Fatal(err)
+	}
+	listed := func() string {
+		devices, err := l.list(Options{Exclude: []string{"other*"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Join(slices.Sorted(maps.Values(devices)), " ")
+	}
+	if got := listed(); got != "eth0" {
+		t.Fatalf("at first %q", got)
+	}
+	l.kernel.Close() // nobody asks again
+	for _, step := range []struct {
+		ip, want string
+		changes  int32 // at least
+	}{
+		{"link add pod1 type veth peer name other1", "eth0 pod1", 2},
+		{"link set pod1 up", "eth0 pod1", 0},
+		{"link set pod1 down", "eth0 pod1", 0},
+		{"link set pod1 name cali1", "cali1 eth0", 1},
+		{"link del other1", "eth0", 0},
+	} {
+		before := changes.Load()
+		if out, err := lab.Node.Command(t.Context(), "ip", strings.Fields(step.ip)...).CombinedOutput(); err != nil {
+			t.Fatalf("ip %s: %v: %s", step.ip, err, out)
+		}
+		for deadline := time.Now().Add(patience); listed() != step.want || changes.Load()-before < step.changes; time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("after ip %s: %q, %d changes", step.ip, listed(), changes.Load()-before)
+			}
+		}
+		if n := changes.Load() - before; step.changes == 0 && n > 0 {
+			t.Errorf("after ip %s: %d changes", step.ip, n)
+		}
+	}
+}
