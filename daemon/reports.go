@@ -36,8 +36,20 @@ func (i *instance) controlOptions() control.Options {
 		FastPath: func(sp *plan.ServicePort, origin plan.Origin, ways []nodeinfo.Way) string {
 			return i.fastPath().of(sp, origin, ways)
 		},
-		Reload: i.opts.Reload,
+		Choice:   i.choice,
+		Shortcut: i.way,
+		Reload:   i.opts.Reload,
 	}
+}
+
+// choice has no scheduler where the backend chooses without one.
+func (i *instance) choice(svc *plan.ServicePort, pool plan.Pool) (proxiers.Choice, error) {
+	for _, s := range i.stages {
+		if c, ok := s.Applier.(proxiers.Chooser); ok {
+			return c.Choice(svc, pool)
+		}
+	}
+	return proxiers.Choice{}, nil
 }
 
 func (i *instance) status() control.Status {
@@ -46,7 +58,7 @@ func (i *instance) status() control.Status {
 		Zone:  i.cfg.Node.Zone,
 		State: shown(i.state()), Health: i.health.Report(), Sources: i.healthSources(),
 		LastKnown: i.lastKnown(), Waiting: slices.Concat(i.waiting(), i.unserved.waiting()), Draining: i.leftovers.draining(),
-		Checks: i.checks.status(), FastPath: i.fastPath().status(),
+		Checks: i.checks.status(), FastPath: i.fastPath().status(), Shortcut: i.shortcutStatus(),
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"edgeway/daemon/nodeinfo"
 	"edgeway/daemon/pipeline"
+	"edgeway/proxiers"
 	"edgeway/proxiers/plan"
 )
 
@@ -40,8 +41,13 @@ type Explanation struct {
 	Out []string `json:"out,omitempty"`
 	// Gaps are those of PlanService.
 	Gaps []string `json:"gaps,omitempty"`
+	// Scheduler chooses the endpoint, at the virtual server Server; empty: the backend has none.
+	Scheduler string `json:"scheduler,omitempty"`
+	Server    string `json:"server,omitempty"`
 	// FastPath is "yes" or "no", and why; empty: neither the host nor the Service asks for it.
 	FastPath string `json:"fastPath,omitempty"`
+	// Shortcut says by what a connection of the host gets to its endpoint; empty: by rules alone.
+	Shortcut string `json:"shortcut,omitempty"`
 }
 
 // ExplainedEndpoint is an endpoint that the connection may go to.
@@ -52,6 +58,10 @@ type ExplainedEndpoint struct {
 	SNAT bool `json:"snat"`
 	// Way is the kernel's, or "no route to …".
 	Way string `json:"way"`
+	// Weight, Active and Inactive are the scheduler's: how many connections it shall have beside others, and has.
+	Weight   int `json:"weight,omitempty"`
+	Active   int `json:"active,omitempty"`
+	Inactive int `json:"inactive,omitempty"`
 }
 
 // Forwarded says that the connection gets to an endpoint, as far as this host decides it.
@@ -69,6 +79,10 @@ type Subject struct {
 	// Out names the dead endpoints of a ServicePort, and says how they fail; nil: nobody checks them.
 	Out      func(*plan.ServicePort) []string
 	FastPath FastPath // nil: nobody knows
+	// Choice asks the backend, which has a scheduler or none; nil: nobody knows.
+	Choice func(*plan.ServicePort, plan.Pool) (proxiers.Choice, error)
+	// Shortcut is proxiers.Shortcutter's Way; nil: nobody knows.
+	Shortcut func(d plan.Decision, bound bool) string
 	// Offline is that of Explanation.
 	Offline string
 }
@@ -104,7 +118,11 @@ func (s *Subject) Explain(src, dst, proto string) (Explanation, error) {
 	}
 	s.because(p, &e, d, q.packet.Dst.Addr())
 	s.ways(&e, d, q.packet.Src)
+	s.choice(&e, d)
 	e.FastPath = s.fastPath(d, q.packet.Src)
+	if s.Shortcut != nil && d.Service != nil && d.Verdict == plan.Forward && d.Origin == plan.FromHost && q.packet.InInterface == "" && !q.packet.Dst.Addr().IsLoopback() {
+		e.Shortcut = s.Shortcut(d, src != "host")
+	}
 	return e, nil
 }
 
@@ -142,7 +160,9 @@ func (s *Subject) ways(e *Explanation, d plan.Decision, src netip.Addr) {
 			text, lost = err.Error(), ep.Addr
 		}
 		reachable = reachable || err == nil
-		e.Endpoints = append(e.Endpoints, ExplainedEndpoint{ep.Addr.String(), ep.Local, d.SNATFor(src, ep), text})
+		e.Endpoints = append(e.Endpoints, ExplainedEndpoint{
+			Address: ep.Addr.String(), Local: ep.Local, SNAT: d.SNATFor(src, ep), Way: text,
+		})
 	}
 	if !lost.IsValid() {
 		return
@@ -150,6 +170,26 @@ func (s *Subject) ways(e *Explanation, d plan.Decision, src netip.Addr) {
 	e.Mend = "add a route to " + lost.Addr().String() + ", by the node or the router that has it"
 	if !reachable {
 		e.Verdict, e.Reason = unreachable, e.Reason+", but this host has a route to none of them"
+	}
+}
+
+// choice adds what the backend's scheduler tells.
+func (s *Subject) choice(e *Explanation, d plan.Decision) {
+	if s.Choice == nil || d.Service == nil || d.Verdict != plan.Forward {
+		return
+	}
+	c, err := s.Choice(d.Service, d.Pool)
+	if err != nil {
+		e.Problems = append(e.Problems, "the scheduler is not known: "+err.Error())
+		return
+	}
+	if c.Scheduler == "" {
+		return
+	}
+	e.Scheduler, e.Server = c.Scheduler, c.Server.String()
+	for i, ep := range d.Endpoints {
+		chosen := c.Endpoints[ep.Addr]
+		e.Endpoints[i].Weight, e.Endpoints[i].Active, e.Endpoints[i].Inactive = chosen.Weight, chosen.Active, chosen.Inactive
 	}
 }
 

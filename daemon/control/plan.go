@@ -38,6 +38,7 @@ type PlanService struct {
 	Family    string         `json:"family"`
 	Affinity  string         `json:"affinity,omitempty"` // a duration
 	LongLived bool           `json:"longLived,omitempty"`
+	Scheduler string         `json:"scheduler,omitempty"` // that the Service asks for
 	Frontends []PlanFrontend `json:"frontends"`
 	Endpoints []PlanEndpoint `json:"endpoints"`
 	// Out are the dead endpoints, and how they fail, one line each. They are in no pool while another one answers.
@@ -77,6 +78,7 @@ type PlanEndpoint struct {
 	Address string   `json:"address"`
 	Pools   []string `json:"pools"`
 	Local   bool     `json:"local,omitempty"`
+	Weight  uint16   `json:"weight,omitempty"` // that the Service gives it
 }
 
 // HealthCheck is one healthCheckNodePort.
@@ -149,7 +151,7 @@ func (v Plan) Only(name string) (Plan, error) {
 
 func newPlanService(svc *plan.ServicePort) PlanService {
 	v := PlanService{
-		Name: svc.Name.String(), Family: svc.Family.String(), LongLived: svc.LongLived,
+		Name: svc.Name.String(), Family: svc.Family.String(), LongLived: svc.LongLived, Scheduler: svc.Scheduler,
 		Frontends: make([]PlanFrontend, 0, len(svc.Frontends)), Endpoints: []PlanEndpoint{},
 	}
 	if svc.Affinity != 0 {
@@ -165,7 +167,7 @@ func newPlanService(svc *plan.ServicePort) PlanService {
 			if !seen {
 				i = len(v.Endpoints)
 				at[e.Addr] = i
-				v.Endpoints = append(v.Endpoints, PlanEndpoint{Address: e.Addr.String(), Local: e.Local})
+				v.Endpoints = append(v.Endpoints, PlanEndpoint{Address: e.Addr.String(), Local: e.Local, Weight: e.Weight})
 			}
 			v.Endpoints[i].Pools = append(v.Endpoints[i].Pools, plan.Pool(pool).String())
 		}

@@ -26,6 +26,7 @@ import (
 	"edgeway/daemon/doctor"
 	"edgeway/daemon/nodeinfo"
 	"edgeway/daemon/pipeline"
+	"edgeway/proxiers"
 	"edgeway/proxiers/plan"
 )
 
@@ -40,10 +41,13 @@ type Options struct {
 	Facts  func() doctor.Facts
 	// Gaps are those of the backend and its followers.
 	Gaps Gaps
-	// Way, Out and FastPath are those of Subject.
+	// Way, Out, FastPath and Shortcut are those of Subject.
 	Way      func(netip.Addr) (nodeinfo.Way, error)
 	Out      func(*plan.ServicePort) []string
 	FastPath FastPath
+	// Choice is that of Subject, and may be nil.
+	Choice   func(*plan.ServicePort, plan.Pool) (proxiers.Choice, error)
+	Shortcut func(d plan.Decision, bound bool) string
 	// Reload returns once the new configuration is known to be good, or says why it is not.
 	Reload func(context.Context) error
 }
@@ -166,5 +170,8 @@ func (s *Server) explain(r *http.Request) (any, error) {
 }
 
 func (s *Server) subject() Subject {
-	return Subject{State: s.opts.State(), Gaps: s.opts.Gaps, Way: s.opts.Way, Out: s.opts.Out, FastPath: s.opts.FastPath}
+	return Subject{
+		State: s.opts.State(), Gaps: s.opts.Gaps, Way: s.opts.Way, Out: s.opts.Out,
+		FastPath: s.opts.FastPath, Choice: s.opts.Choice, Shortcut: s.opts.Shortcut,
+	}
 }

@@ -38,6 +38,9 @@ func (s PlanService) write(p *printer) {
 	if s.LongLived {
 		extra += ", long-lived"
 	}
+	if s.Scheduler != "" {
+		extra += ", scheduler " + s.Scheduler
+	}
 	p.print("\n%s %s%s\n", s.Name, s.Family, extra)
 	for _, f := range s.Frontends {
 		p.print("  %-14s %-21s %s\n", f.Kind, f.Address, f.routes())
@@ -49,6 +52,9 @@ func (s PlanService) write(p *printer) {
 		here := ""
 		if e.Local {
 			here = ", on this host"
+		}
+		if e.Weight != 0 {
+			here += fmt.Sprintf(", weight %d", e.Weight)
 		}
 		p.print("  %-14s %-21s %s pool%s\n", "endpoint", e.Address, strings.Join(e.Pools, " and "), here)
 	}
@@ -120,6 +126,28 @@ func (e Explanation) WriteText(w io.Writer) error {
 	for _, gap := range e.Gaps {
 		p.line("gap", "%s", gap)
 	}
+	e.writeEndpoints(p)
+	for _, out := range e.Out {
+		p.line("dead", "%s", out)
+	}
+	e.pastRules(p)
+	return p.err
+}
+
+// pastRules says what is not the rules' work.
+func (e Explanation) pastRules(p *printer) {
+	if e.Shortcut != "" {
+		p.line("taken", "%s", e.Shortcut)
+	}
+	if e.FastPath != "" {
+		p.line("fast path", "%s", e.FastPath)
+	}
+}
+
+func (e Explanation) writeEndpoints(p *printer) {
+	if e.Scheduler != "" {
+		p.line("scheduler", "%s, of the virtual server %s", e.Scheduler, e.Server)
+	}
 	for _, ep := range e.Endpoints {
 		sees := "sees the client's address"
 		if ep.SNAT {
@@ -128,15 +156,11 @@ func (e Explanation) WriteText(w io.Writer) error {
 		if ep.Local {
 			sees += ", on this host"
 		}
+		if e.Scheduler != "" {
+			sees += fmt.Sprintf(", weight %d, %d active and %d inactive connections", ep.Weight, ep.Active, ep.Inactive)
+		}
 		p.line("endpoints", "%s %s%s", ep.Address, sees, after(", ", ep.Way))
 	}
-	for _, out := range e.Out {
-		p.line("dead", "%s", out)
-	}
-	if e.FastPath != "" {
-		p.line("fast path", "%s", e.FastPath)
-	}
-	return p.err
 }
 
 // after puts a separator before a text that is not empty.

@@ -15,7 +15,8 @@ type endpoint struct {
 	addr  netip.AddrPort
 	local bool
 	// dead says that it does not answer, though it is ready.
-	dead bool
+	dead   bool
+	weight uint16
 }
 
 // alive is the condition to be chosen.
@@ -123,7 +124,7 @@ func (p *Planner) endpoints(b backends, key portKey) []endpoint {
 	for _, c := range b.of[key] {
 		for i := range c.slice.Endpoints[:min(len(c.slice.Endpoints), b.limit-len(all))] {
 			e := &c.slice.Endpoints[i]
-			all = append(all, endpoint{e, netip.AddrPortFrom(e.Addr, c.port), p.env.isLocal(e), p.isDead(c, e, key.protocol)})
+			all = append(all, endpoint{e, netip.AddrPortFrom(e.Addr, c.port), p.env.isLocal(e), p.isDead(c, e, key.protocol), 0})
 		}
 	}
 	p.scratch = all
@@ -138,6 +139,19 @@ func (p *Planner) endpoints(b backends, key portKey) []endpoint {
 		}
 	}
 	return unique
+}
+
+// weigh gives the endpoints the weights that their Service has for them.
+func weigh(endpoints []endpoint, weights []source.Weight) {
+	if len(weights) == 0 {
+		return
+	}
+	for i := range endpoints {
+		e := endpoints[i].Endpoint
+		if n := slices.IndexFunc(weights, func(w source.Weight) bool { return w.Fits(e) }); n >= 0 {
+			endpoints[i].weight = weights[n].Weight
+		}
+	}
 }
 
 // isLocal: only the node name tells; without one an endpoint is nowhere.
@@ -191,7 +205,7 @@ func collect(endpoints []endpoint, fits func(*endpoint) bool) []plan.Endpoint {
 	pool := make([]plan.Endpoint, 0, n)
 	for i := range endpoints {
 		if fits(&endpoints[i]) {
-			pool = append(pool, plan.Endpoint{Addr: endpoints[i].addr, Local: endpoints[i].local})
+			pool = append(pool, plan.Endpoint{Addr: endpoints[i].addr, Weight: endpoints[i].weight, Local: endpoints[i].local})
 		}
 	}
 	return pool

@@ -95,6 +95,29 @@ func TestDuplicateEndpoints(t *testing.T) {
 	}
 }
 
+// The first weight that fits an endpoint is its own, and a new weight is a change of the ServicePort.
+func TestWeightsOfEndpoints(t *testing.T) {
+	slice := testSlice("svc", ep("10.1.0.1", "here"), ep("10.1.0.2"), ep("10.1.0.3", "here"), ep("10.2.0.1"))
+	weights := func(of ...source.Weight) func(*source.Service) { return func(s *source.Service) { s.Weights = of } }
+	here := slice.Endpoints[0].NodeName
+	w := newWorld(t, testOptions(), testService("svc", weights(
+		source.Weight{Range: netip.MustParsePrefix("10.1.0.3/32"), Weight: 9}, source.Weight{Node: here, Weight: 3},
+		source.Weight{Range: netip.MustParsePrefix("10.1.0.0/16"), Weight: 2},
+	)), slice)
+	sp := w.find("svc", plan.IPv4)
+	var got []uint16
+	for _, e := range sp.Pools[plan.ClusterPool] {
+		got = append(got, e.Weight)
+	}
+	if want := []uint16{3, 2, 9, 0}; !slices.Equal(got, want) {
+		t.Errorf("weights %v, want %v", got, want)
+	}
+	other := newWorld(t, testOptions(), testService("svc"), slice).find("svc", plan.IPv4)
+	if other.Digest == sp.Digest {
+		t.Error("the digest is the same without weights")
+	}
+}
+
 // Row 6: ports meet by name and protocol; the number is the slice's, and slices may differ in it.
 func TestPortsMeetByNameAndProtocol(t *testing.T) {
 	svc := testService("svc", func(s *source.Service) {

@@ -123,6 +123,7 @@ func (p *Planner) longLived(s *source.Service, index int, found *faults) bool {
 // route says where each frontend of a port leads.
 func (p *Planner) route(spec *source.Service, sp *plan.ServicePort, b backends) {
 	endpoints := p.endpoints(b, keyOf(sp))
+	weigh(endpoints, spec.Weights)
 	pools := p.env.choosePools(endpoints)
 	policy := newPolicy(pools)
 	policy.detect, policy.masqueradeAll = p.env.detects(sp.Family), p.opts.MasqueradeAll

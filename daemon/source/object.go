@@ -107,8 +107,24 @@ type Service struct {
 	HealthCheckNodePort uint16        `json:"healthCheckNodePort,omitempty"` // only with ExternalLocal
 	LongLived           bool          `json:"longLived,omitempty"`
 	Scheduler           string        `json:"scheduler,omitempty"` // lower-case letters
+	Weights             []Weight      `json:"weights,omitempty"`   // of its endpoints; the first that fits counts
 
 	Faults []Problem `json:"faults,omitempty"`
+}
+
+// Weight is that of the endpoints on a Node, or in a range of addresses.
+type Weight struct {
+	Node   string       `json:"node,omitempty"` // empty: Range says which
+	Range  netip.Prefix `json:"range,omitzero"`
+	Weight uint16       `json:"weight"` // at least 1
+}
+
+// Fits says that an endpoint has the weight.
+func (w *Weight) Fits(e *Endpoint) bool {
+	if w.Node != "" {
+		return w.Node == e.NodeName
+	}
+	return w.Range.Contains(e.Addr)
 }
 
 // ServicePort is one port of a Service. NodePort 0: none.

@@ -20,9 +20,13 @@ type wanted struct {
 	endpoints []plan.Endpoint
 }
 
-func (w wanted) has(a netip.AddrPort) bool {
-	_, found := slices.BinarySearchFunc(w.endpoints, a, func(e plan.Endpoint, a netip.AddrPort) int { return e.Addr.Compare(a) })
-	return found
+// find gives the endpoint at an address.
+func (w wanted) find(a netip.AddrPort) (e plan.Endpoint, found bool) {
+	i, found := slices.BinarySearchFunc(w.endpoints, a, func(e plan.Endpoint, a netip.AddrPort) int { return e.Addr.Compare(a) })
+	if found {
+		e = w.endpoints[i]
+	}
+	return e, found
 }
 
 func (p *proxier) scheduler(svc *plan.ServicePort) string {
@@ -82,7 +86,7 @@ func (p *proxier) partial(ctx context.Context, change proxiers.Change) error {
 	return nil
 }
 
-// raise adds what a server has more than it had.
+// raise adds what a server has more than it had, and changes what is otherwise.
 func (p *proxier) raise(k key, w wanted, old map[key]wanted) error {
 	was, there := old[k]
 	if err := known(p.scheduler(w.svc)); err != nil {
@@ -101,10 +105,11 @@ func (p *proxier) raise(k key, w wanted, old map[key]wanted) error {
 		}
 	}
 	for _, e := range w.endpoints {
-		if !was.has(e.Addr) {
-			if err := p.kernel.addEndpoint(k, e.Addr); err != nil {
-				return err
-			}
+		if before, there := was.find(e.Addr); there && weight(before) == weight(e) {
+			continue
+		}
+		if err := p.kernel.addEndpoint(k, e); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -117,7 +122,7 @@ func (p *proxier) lower(k key, was wanted, next map[key]wanted) error {
 		return p.kernel.removeServer(k)
 	}
 	for _, e := range was.endpoints {
-		if !w.has(e.Addr) {
+		if _, stays := w.find(e.Addr); !stays {
 			if err := p.kernel.removeEndpoint(k, e.Addr); err != nil {
 				return err
 			}
@@ -149,7 +154,9 @@ func (p *proxier) full(ctx context.Context, change proxiers.Change) error {
 	if err := p.settings.applySysctls(); err != nil {
 		return err
 	}
+	p.mu.Lock()
 	*p.places = *settle(change.Next)
+	p.mu.Unlock()
 	want := make(map[key]wanted, len(change.Next.Services))
 	for _, svc := range change.Next.Services {
 		p.want(want, svc)
@@ -170,10 +177,7 @@ func (p *proxier) full(ctx context.Context, change proxiers.Change) error {
 	if err != nil {
 		return err
 	}
-	if err := p.table(ctx, change); err != nil {
-		return err
-	}
-	if err := p.routeAll(change.Next.Node, want, routed); err != nil {
+	if err := p.lead(ctx, change, want, routed); err != nil {
 		return err
 	}
 	p.watch.remember(want)
@@ -224,8 +228,8 @@ func (p *proxier) raiseAll(ctx context.Context, want map[key]wanted, have map[ke
 			return nil, err
 		}
 		for _, e := range w.endpoints {
-			if have, there := endpoints[e.Addr]; !there || have != weight {
-				if err := p.kernel.addEndpoint(k, e.Addr); err != nil {
+			if have, there := endpoints[e.Addr]; !there || have != weight(e) {
+				if err := p.kernel.addEndpoint(k, e); err != nil {
 					return nil, blame(w.svc, err)
 				}
 			}
@@ -238,12 +242,32 @@ func (p *proxier) raiseAll(ctx context.Context, want map[key]wanted, have map[ke
 	return stale, nil
 }
 
-// routeAll adds the rules and the routes that are missing, and removes those that are not wanted.
-func (p *proxier) routeAll(node *plan.Node, want map[key]wanted, routed map[netip.Addr]bool) error {
+// lead writes the table and the routes. Routes come after the table, or other ports of a Service's address would be the host's. Without a
+// rule nobody takes them: where a backend before this one serves, they are written first, and connections wait for one rule alone.
+func (p *proxier) lead(ctx context.Context, change proxiers.Change, want map[key]wanted, routed map[netip.Addr]bool) error {
+	node := change.Next.Node
+	fresh, gone := differing(node, want, routed)
+	unused, err := p.routes.unused()
+	if err != nil {
+		return err
+	}
+	if unused {
+		if err := p.route(node, fresh, gone); err != nil {
+			return err
+		}
+		fresh, gone = nil, nil
+	}
+	if err := p.table(ctx, change); err != nil {
+		return err
+	}
 	if err := p.routes.addRules(); err != nil {
 		return err
 	}
-	var fresh, gone []netip.Addr
+	return p.route(node, fresh, gone)
+}
+
+// differing gives the addresses whose routes are missing, and those whose routes are not wanted.
+func differing(node *plan.Node, want map[key]wanted, routed map[netip.Addr]bool) (fresh, gone []netip.Addr) {
 	addresses := map[netip.Addr]bool{}
 	for k := range want {
 		a := k.at.Addr()
@@ -257,7 +281,7 @@ func (p *proxier) routeAll(node *plan.Node, want map[key]wanted, routed map[neti
 			gone = append(gone, a)
 		}
 	}
-	return p.route(node, fresh, gone)
+	return fresh, gone
 }
 
 // removeAll removes what is ours and not wanted.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -21,7 +22,8 @@ type proxier struct {
 	kernel   *kernel
 	routes   *routes
 	watch    *watch
-	// places are shared with the table's schema.
+	// mu guards places, which are shared with the table's schema: a full sync replaces them, and Choice may read them at any time.
+	mu     sync.RWMutex
 	places *places
 	// known says that the kernel has what the last plan wants.
 	known bool

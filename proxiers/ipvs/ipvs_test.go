@@ -162,3 +162,12 @@ func TestScheduler(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// An endpoint without a weight has that of most; one of 0 would get no connections.
+func TestWeight(t *testing.T) {
+	for asked, want := range map[uint16]int{0: 1, 1: 1, 65535: 65535} {
+		if got := destination(plan.Endpoint{Addr: netip.MustParseAddrPort("10.0.0.1:80"), Weight: asked}).Weight; got != want {
+			t.Errorf("%d: %d, want %d", asked, got, want)
+		}
+	}
+}

@@ -21,8 +21,8 @@ const ownMark = 0xed6e
 // persistent is the flag of a server with persistence (IP_VS_SVC_F_PERSISTENT of linux/ip_vs.h).
 const persistent = 1
 
-// weight is that of all endpoints.
-const weight = 1
+// weight is that of the kernel, where 0 would keep new connections away.
+func weight(e plan.Endpoint) int { return max(1, int(e.Weight)) }
 
 // kernel is IPVS by netlink. It is for one goroutine.
 type kernel struct{ *ipvs.Handle }
@@ -110,19 +110,19 @@ func (k *kernel) removeServer(at key) error {
 	return serverError("removal of virtual server", at, err)
 }
 
-// addEndpoint also succeeds if it is there.
-func (k *kernel) addEndpoint(at key, e netip.AddrPort) error {
+// addEndpoint also succeeds if it is there, and sets its weight.
+func (k *kernel) addEndpoint(at key, e plan.Endpoint) error {
 	s, d := request(at, ""), destination(e)
 	err := k.NewDestination(s, d)
 	if errors.Is(err, unix.EEXIST) {
 		err = k.UpdateDestination(s, d)
 	}
-	return serverError("endpoint "+e.String()+" of virtual server", at, err)
+	return serverError("endpoint "+e.Addr.String()+" of virtual server", at, err)
 }
 
 // removeEndpoint succeeds if it is gone already. Connections to it go on: connection tracking has them.
 func (k *kernel) removeEndpoint(at key, e netip.AddrPort) error {
-	err := k.DelDestination(request(at, ""), destination(e))
+	err := k.DelDestination(request(at, ""), destination(plan.Endpoint{Addr: e}))
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH) {
 		err = nil
 	}
@@ -154,8 +154,8 @@ func request(at key, scheduler string) *ipvs.Service {
 	return s
 }
 
-func destination(e netip.AddrPort) *ipvs.Destination {
-	return &ipvs.Destination{Address: e.Addr().AsSlice(), Port: e.Port(), Weight: weight, ConnectionFlags: ipvs.ConnectionFlagMasq}
+func destination(e plan.Endpoint) *ipvs.Destination {
+	return &ipvs.Destination{Address: e.Addr.Addr().AsSlice(), Port: e.Addr.Port(), Weight: weight(e), ConnectionFlags: ipvs.ConnectionFlagMasq}
 }
 
 func addrPort(ip []byte, port uint16) netip.AddrPort {

@@ -61,6 +61,20 @@ func (r *routes) addRules() error {
 	return nil
 }
 
+// unused says that no rule leads to our table.
+func (r *routes) unused() (bool, error) {
+	for _, f := range r.families {
+		rules, err := r.RuleListFiltered(number(f), &netlink.Rule{Table: table}, netlink.RT_FILTER_TABLE)
+		if err != nil {
+			return false, fmt.Errorf("list of routing rules for %s: %w", f, err)
+		}
+		if len(rules) > 0 {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
 func (r *routes) removeRules() error {
 	for _, f := range r.families {
 		for {

@@ -48,6 +48,8 @@ func schema(p *places) nfttable.Schema {
 		Learn: []nfttable.Chain{
 			// What IPVS has not taken, as when somebody has deleted the virtual server, must not come to the host's own programs.
 			dispatch.Hooked("untaken-input", knftables.InputHook, afterInput, server+"reject", dispatch.LearnNew),
+			// Before there is a route, as in a switch from a backend whose rules would reject it. TCP tries again.
+			dispatch.Hooked("untaken-forward", knftables.ForwardHook, knftables.FilterPriority+"-10", "ct state new "+server+"drop"),
 			dispatch.Hooked("untaken-postrouting", knftables.PostroutingHook, beforeSNAT, server+"drop", dispatch.LearnNew),
 		},
 		Service: func(n *nfttable.Needs, svc *plan.ServicePort) {

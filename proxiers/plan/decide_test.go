@@ -37,8 +37,8 @@ func testPlan() *Plan {
 			{Kind: NodePort, Port: 30080, Routes: forwardCluster},
 		},
 		Pools: [numPools][]Endpoint{
-			{{addrPort("10.1.0.1:8080"), true}, {addrPort("10.2.0.1:8080"), false}},
-			{{addrPort("10.1.0.1:8080"), true}},
+			{{Addr: addrPort("10.1.0.1:8080"), Local: true}, {Addr: addrPort("10.2.0.1:8080")}},
+			{{Addr: addrPort("10.1.0.1:8080"), Local: true}},
 		},
 	}
 	empty := &ServicePort{Name: name("empty", TCP), Family: IPv4, Frontends: []Frontend{
@@ -163,7 +163,7 @@ func TestDecideFollowsOrigin(t *testing.T) {
 }
 
 func TestSNATFor(t *testing.T) {
-	here, there := Endpoint{addrPort("10.1.0.1:8080"), true}, Endpoint{addrPort("10.2.0.1:8080"), false}
+	here, there := Endpoint{Addr: addrPort("10.1.0.1:8080"), Local: true}, Endpoint{Addr: addrPort("10.2.0.1:8080")}
 	for name, c := range map[string]struct {
 		snat     bool
 		src      string

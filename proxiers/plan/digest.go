@@ -59,6 +59,7 @@ func (b *digestBuffer) endpoints(list []Endpoint) {
 	for _, e := range list {
 		b.addr(e.Addr.Addr())
 		b.num(uint64(e.Addr.Port()))
+		b.num(uint64(e.Weight))
 		b.flag(e.Local)
 	}
 }

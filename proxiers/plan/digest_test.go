@@ -22,10 +22,10 @@ func sample() *ServicePort {
 			Routes:    [numOrigins]Route{route, route, route},
 		}},
 		Pools: [numPools][]Endpoint{
-			{{netip.MustParseAddrPort("10.1.0.1:8080"), true}},
-			{{netip.MustParseAddrPort("10.1.0.2:8080"), true}},
+			{{netip.MustParseAddrPort("10.1.0.1:8080"), true, 1}},
+			{{netip.MustParseAddrPort("10.1.0.2:8080"), true, 2}},
 		},
-		Serving: []Endpoint{{netip.MustParseAddrPort("10.1.0.3:8080"), false}},
+		Serving: []Endpoint{{netip.MustParseAddrPort("10.1.0.3:8080"), false, 0}},
 	}
 }
 

@@ -86,6 +86,8 @@ type Endpoint struct {
 	// Local says that the endpoint runs on this host, so its connections to its own Service come
 	// back to itself and need SNAT (hairpin).
 	Local bool
+	// Weight says how many connections it shall have beside others, where a backend can do that; 0: as one of weight 1.
+	Weight uint16
 }
 
 // Frontend is one address and port by which a ServicePort is reached.

@@ -32,6 +32,8 @@ type suite struct {
 	report  *report
 	// patience, if set, is shorter than usual.
 	patience time.Duration
+	// measured says that it is counted how many connections take the backend's shortcut.
+	measured bool
 	// enough is how many differences compare looks for; 0: all.
 	enough int
 }
@@ -40,6 +42,10 @@ type suite struct {
 func (s *suite) compare(p *plan.Plan, rows []row) (differences []string) {
 	defer s.world.leaveLoopback()
 	if err := s.listenWhereNothingIsDone(p, rows); err != nil {
+		return []string{err.Error()}
+	}
+	taken, err := s.taken()
+	if err != nil {
 		return []string{err.Error()}
 	}
 	slots := map[bool]chan struct{}{true: make(chan struct{}, busy), false: make(chan struct{}, idle)}
@@ -57,7 +63,7 @@ func (s *suite) compare(p *plan.Plan, rows []row) (differences []string) {
 			if done {
 				return
 			}
-			if difference := s.compareRow(r, e); difference != "" {
+			if difference := s.compareRow(p, r, e); difference != "" {
 				mu.Lock()
 				defer mu.Unlock()
 				differences = append(differences, difference)
@@ -65,9 +71,29 @@ func (s *suite) compare(p *plan.Plan, rows []row) (differences []string) {
 		})
 	}
 	wg.Wait()
+	now, err := s.taken()
+	if err != nil {
+		return []string{err.Error()}
+	}
+	s.report.countTaken(now - taken)
 	s.report.countDifferences(len(differences))
 	slices.Sort(differences)
 	return differences
+}
+
+// taken is how many connections have taken the shortcut, if that is measured.
+func (s *suite) taken() (int, error) {
+	if s.backend.Shortcut == nil || !s.measured {
+		return 0, nil
+	}
+	return s.backend.Shortcut.Taken()
+}
+
+// countEligible notes n connections of a row that can take the shortcut.
+func (s *suite) countEligible(p *plan.Plan, r row, e expectation, n int) {
+	if c := s.backend.Shortcut; c != nil && s.measured && c.Eligible(p, r.packet(), e.should, r.unbound) {
+		s.report.countEligible(n)
+	}
 }
 
 // expectation is what a row must show: Decide's decision, or that of a declared deviation.
@@ -104,7 +130,7 @@ func (s *suite) listenWhereNothingIsDone(p *plan.Plan, rows []row) error {
 }
 
 // compareRow makes the connections of one row: two, or so many that every endpoint must have been met.
-func (s *suite) compareRow(r row, e expectation) string {
+func (s *suite) compareRow(p *plan.Plan, r row, e expectation) string {
 	wait, least, most := cmp.Or(s.patience, patience), 2, 2
 	switch {
 	case s.answer(r, e) == netlab.Silent:
@@ -117,6 +143,7 @@ func (s *suite) compareRow(r row, e expectation) string {
 	}
 	met := map[string]bool{}
 	n := 0
+	defer func() { s.countEligible(p, r, e, n) }()
 	for n < least || n < most && len(met) < len(e.Endpoints) {
 		n++
 		outcome := s.world.hosts[r.source].Connect(r.flow(wait))
@@ -178,8 +205,9 @@ func (s *suite) agrees(r row, d plan.Decision, answer netlab.Answer, outcome net
 		return false
 	}
 	if d.SNATFor(r.from, d.Endpoints[i]) {
-		// A relay has the address that its host would have: that of the link, where there is one.
-		relayed := r.to.Addr().IsLoopback() && outcome.Seen.Addr() == netlab.RouterAddr4
+		// A relay has the address that its host would have, as has a socket that is sent to the endpoint itself: that of the link, where there
+		// is one.
+		relayed := (r.to.Addr().IsLoopback() || r.unbound && s.backend.Shortcut != nil) && outcome.Seen.Addr() == netlab.RouterAddr4
 		return relayed || slices.Contains(s.world.Node.Addrs, outcome.Seen.Addr())
 	}
 	return s.isSource(r, outcome.Seen.Addr())

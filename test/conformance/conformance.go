@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"testing"
 
 	"edgeway/proxiers"
@@ -32,6 +33,8 @@ type Backend struct {
 	CountsLoopback bool
 	// NotHere says why the backend can run in the virtual machines alone; "" when it can run anywhere.
 	NotHere string
+	// Shortcut is a way past the rules; nil: the backend has none.
+	Shortcut *Shortcut
 	// Damages are ways in which something else breaks the backend's state, by name. After each the
 	// backend must report drift, and a full sync must mend it.
 	Damages map[string]func(ctx context.Context) error
@@ -46,6 +49,18 @@ type Deviation struct {
 	// it does as it should. The suite fails when the backend does as it should although ok is true.
 	Instead func(p *plan.Plan, pkt plan.Packet, should plan.Decision) (does plan.Decision, ok bool)
 }
+
+// Shortcut is a way that connections can take without meeting the backend's complete rules, which would do as well. The suite sees
+// to it that it is taken.
+type Shortcut struct {
+	// Eligible says that a connection which the plan decides so can take it. unbound: of a socket without an address of its own.
+	Eligible func(p *plan.Plan, pkt plan.Packet, d plan.Decision, unbound bool) bool
+	// Taken counts connections that have taken it.
+	Taken func() (int, error)
+}
+
+// leastTaken is how many of a hundred eligible connections must take the shortcut.
+const leastTaken = 95
 
 // AffinityDeviation is a declared difference in session affinity.
 type AffinityDeviation struct {
@@ -81,6 +96,7 @@ func Run(t *testing.T, b Backend) {
 	// Whatever happens below, the log says how much was compared.
 	defer func() { t.Log("\n" + s.report.text(b.Name)) }()
 
+	looked := false
 	for _, part := range []struct {
 		name string
 		test func(*testing.T, *suite)
@@ -100,11 +116,27 @@ func Run(t *testing.T, b Backend) {
 		{"drift", testDrift},
 		{"planted bugs", testPlantedBugs},
 	} {
-		t.Run(part.name, func(t *testing.T) { part.test(t, s) })
+		// Elsewhere other connections than those that are compared are made at the same time.
+		s.measured = slices.Contains([]string{"scenarios", "matrix", "state"}, part.name)
+		t.Run(part.name, func(t *testing.T) {
+			looked = looked || s.measured
+			part.test(t, s)
+		})
 	}
 	if !t.Failed() {
 		fail(t, s.deviationsUnseen())
+		if looked { // and not only other parts were asked for
+			fail(t, s.shortcutUnused())
+		}
 	}
+}
+
+// shortcutUnused says that the backend leaves to its rules what it has a shortcut for.
+func (s *suite) shortcutUnused() []string {
+	if s.backend.Shortcut == nil || s.report.eligible > 0 && s.report.taken*100 >= s.report.eligible*leastTaken {
+		return nil
+	}
+	return []string{fmt.Sprintf("%d of %d eligible connections took the shortcut", s.report.taken, s.report.eligible)}
 }
 
 func inMachine() bool {

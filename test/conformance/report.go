@@ -18,6 +18,8 @@ type report struct {
 	differences int
 	matrix      map[string]map[string]int // dimension, value
 	deviated    map[string]int            // connections by the name of the deviation
+	// eligible connections can take the backend's shortcut, and taken ones did.
+	eligible, taken int
 }
 
 func newReport() *report {
@@ -55,6 +57,18 @@ func (r *report) count(row row, d plan.Decision, n int) {
 	}
 }
 
+func (r *report) countTaken(n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.taken += n
+}
+
+func (r *report) countEligible(n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.eligible += n
+}
+
 func (r *report) countDifferences(n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -82,6 +96,9 @@ func (r *report) text(backend string) string {
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.deviated)) {
 		fmt.Fprintf(&b, "  declared deviation %q seen in %s connections\n", name, thousands(r.deviated[name]))
+	}
+	if r.eligible > 0 {
+		fmt.Fprintf(&b, "  shortcut   taken by %s of %s eligible connections\n", thousands(r.taken), thousands(r.eligible))
 	}
 	return b.String()
 }

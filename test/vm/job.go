@@ -38,9 +38,13 @@ type Job struct {
 	// SMP is how many processors the machine has; one if not given: a second one costs the emulation a quarter more, and there
 	// are other machines to fill the host.
 	SMP int
+	// Counted has the machine's clock count instructions, of which 250 million are a second: how fast something is does not
+	// depend on what else the host does. It is for one processor, and not for what waits for another clock.
+	Counted bool
 	// Output receives what the command writes to its standard output and error, as it does so.
 	Output io.Writer
-	// Notes receives what the runner has to say: a boot that is tried again. Standard error if not given.
+	// Notes receives what the runner has to say: a boot that is tried again, and the processor time that a machine took. Standard
+	// error if not given.
 	Notes io.Writer
 	// Out, if given, is a folder that receives what the command leaves in /vm/out.
 	Out string

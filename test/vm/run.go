@@ -122,16 +122,23 @@ func (m *machine) qemu(ctx context.Context, kernel string, initrd *os.File) erro
 	if m.job.Systemd {
 		flavour = "systemd"
 	}
+	accelerator, clock := "tcg,thread=multi", clockParameter()
+	if m.job.Counted {
+		accelerator, clock = "tcg,thread=single", " tsc_early_khz=1000000" // one tick for each nanosecond of the machine's time
+	}
 	args := []string{
-		"-accel", "tcg,thread=multi", "-m", strconv.Itoa(m.job.MemoryMB),
+		"-accel", accelerator, "-m", strconv.Itoa(m.job.MemoryMB),
 		"-cpu", m.job.CPU, "-smp", strconv.Itoa(m.job.SMP),
 		"-M", "pc", "-nodefaults", "-display", "none", "-no-reboot", "-no-user-config",
 		"-kernel", kernel, "-initrd", "/proc/self/fd/3", // the first of the extra files below
 		// Without tsc=reliable Linux 6.1 reads the HPET, for which it leaves the emulated code, whenever it tells the time.
 		"-append", "console=ttyS0 quiet panic=-1 mitigations=off tsc=reliable init_on_alloc=0 hardened_usercopy=off " +
-			"rdinit=/vm/init" + clockParameter() + " -- " + flavour,
+			"rdinit=/vm/init" + clock + " -- " + flavour,
 		"-chardev", "file,id=console,path=" + filepath.Join(m.dir, consoleFile), "-serial", "chardev:console",
 		"-device", "virtio-serial-pci",
+	}
+	if m.job.Counted {
+		args = append(args, "-icount", "shift=2,sleep=off") // 4 ns for each instruction, and none that nothing is done in
 	}
 	for n, name := range []string{outputFile, eventsFile, tarFile} {
 		args = append(args,
@@ -142,6 +149,9 @@ func (m *machine) qemu(ctx context.Context, kernel string, initrd *os.File) erro
 	cmd.ExtraFiles = []*os.File{initrd}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	out, err := cmd.CombinedOutput()
+	if used := cmd.ProcessState; used != nil {
+		_, _ = fmt.Fprintf(m.job.Notes, "vm: %s took %.0f s of processor time\n", m.job.Suite, (used.UserTime() + used.SystemTime()).Seconds())
+	}
 	if err != nil {
 		return fmt.Errorf("%w %s", err, bytes.TrimSpace(out))
 	}

@@ -78,8 +78,9 @@ func TestOnlyABootThatDiedIsRepeated(t *testing.T) {
 			if exit != c.exit || (err == nil) != (c.problem == "") || !strings.Contains(fmt.Sprint(err), c.problem) {
 				t.Errorf("exit code %d, error %v; want %d, %q", exit, err, c.exit, c.problem)
 			}
-			if (notes.Len() > 0) != (c.boots > 1) {
-				t.Errorf("notes: %q", notes.String())
+			again, costs := strings.Count(notes.String(), "trying again"), strings.Count(notes.String(), "of processor time")
+			if again != c.boots-1 || costs != c.boots {
+				t.Errorf("notes: %q, want each boot that is repeated, and what each costs", notes.String())
 			}
 			if lines, _ := os.ReadFile(boots); len(lines) != c.boots {
 				t.Errorf("%d boots, want %d", len(lines), c.boots)

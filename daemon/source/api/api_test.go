@@ -77,7 +77,7 @@ func with(m map[string]string, key, value string) map[string]string {
 func meanings() []string {
 	return []string{
 		"kubernetes.io/service-name", "service.kubernetes.io/service-proxy-name", "service.kubernetes.io/headless", "topology.kubernetes.io/zone",
-		"endpoints.kubernetes.io/last-change-trigger-time", "edgeway.io/traffic-hint", "k8s.io/initial-events-end",
+		"endpoints.kubernetes.io/last-change-trigger-time", "edgeway.io/traffic-hint", "edgeway.io/ipvs-scheduler", "edgeway.io/ipvs-weights", "k8s.io/initial-events-end",
 	}
 }
 

@@ -32,6 +32,7 @@ const (
 	AnnotationLastChange  = "endpoints.kubernetes.io/last-change-trigger-time"
 	AnnotationTrafficHint = "edgeway.io/traffic-hint"
 	AnnotationScheduler   = "edgeway.io/ipvs-scheduler"
+	AnnotationWeights     = "edgeway.io/ipvs-weights"
 )
 
 // The values of fields that have a meaning here.

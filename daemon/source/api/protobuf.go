@@ -77,7 +77,7 @@ func inMetadata(field string) bool {
 func hasMeaning(key string) bool {
 	return slices.Contains([]string{
 		LabelServiceName, LabelServiceProxyName, LabelHeadless, LabelZone,
-		AnnotationLastChange, AnnotationTrafficHint, AnnotationScheduler, metav1.InitialEventsAnnotationKey,
+		AnnotationLastChange, AnnotationTrafficHint, AnnotationScheduler, AnnotationWeights, metav1.InitialEventsAnnotationKey,
 	}, key)
 }
 

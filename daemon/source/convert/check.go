@@ -68,7 +68,7 @@ func checkService(s *source.Service) error {
 	if slices.ContainsFunc(s.NoSources, func(f plan.Family) bool { return !isFamily(f) }) {
 		return errFamily
 	}
-	if s.Affinity < 0 || s.Affinity > maxAffinity*time.Second || s.Affinity%time.Second != 0 {
+	if isNoAffinity(s.Affinity) || slices.ContainsFunc(s.Weights, isNoWeight) {
 		return errValue
 	}
 	if err := checkPrefixes(s.SourceRanges); err != nil {
@@ -76,6 +76,13 @@ func checkService(s *source.Service) error {
 	}
 	return checkServicePorts(s.Ports)
 }
+
+func isNoAffinity(d time.Duration) bool {
+	return d < 0 || d > maxAffinity*time.Second || d%time.Second != 0
+}
+
+// isNoWeight: either a Node has it, or a range of addresses.
+func isNoWeight(w source.Weight) bool { return w.Weight == 0 || (w.Node == "") != w.Range.IsValid() }
 
 func checkServicePorts(ports []source.ServicePort) error {
 	for i := range ports {

@@ -1,8 +1,10 @@
 package convert
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -45,6 +47,7 @@ func (c *Converter) Service(s *api.Service) (*source.Service, bool) {
 		b.policies()
 		b.trafficHint()
 		b.scheduler()
+		b.weights()
 	}
 	out.Faults = b.done()
 	return out, true
@@ -237,6 +240,54 @@ func (b *serviceBuilder) scheduler() {
 		return
 	}
 	b.out.Scheduler = strings.Clone(name)
+}
+
+// maxWeights bounds what is looked at for each endpoint.
+const maxWeights = 256
+
+// weights reads the annotation, as "edge-1=3, 10.0.0.7=2, 10.1.0.0/16=5": a Node, an address or a range, and the weight of the endpoints
+// there. Zero is no weight: an endpoint that shall get no connections is not ready.
+func (b *serviceBuilder) weights() {
+	text := b.in.Annotations[api.AnnotationWeights]
+	if text == "" {
+		return
+	}
+	const field = "metadata.annotations[" + api.AnnotationWeights + "]"
+	for part := range strings.SplitSeq(text, ",") {
+		if len(b.out.Weights) == maxWeights {
+			b.addf(field, "it has more than %d entries: the first ones count", maxWeights)
+			return
+		}
+		w, err := parseWeight(part)
+		if err != nil {
+			b.addf(field, "%s", err)
+			continue
+		}
+		b.out.Weights = append(b.out.Weights, w)
+	}
+}
+
+func parseWeight(part string) (w source.Weight, err error) {
+	of, number, _ := strings.Cut(strings.TrimSpace(part), "=")
+	n, err := strconv.ParseUint(number, 10, 16)
+	if err != nil || n == 0 {
+		return w, fmt.Errorf("%.64q is not a Node, an address or a range, \"=\", and a weight from 1 to 65535", part)
+	}
+	w.Weight = uint16(n)
+	if a, err := netip.ParseAddr(of); err == nil && a.Zone() == "" {
+		a = a.Unmap()
+		w.Range = netip.PrefixFrom(a, a.BitLen())
+		return w, nil
+	}
+	if strings.Contains(of, "/") {
+		w.Range, err = parsePrefix(of)
+		return w, err
+	}
+	if !isSubdomain(of) {
+		return w, fmt.Errorf("%.64q is neither the name of a Node nor an address", of)
+	}
+	w.Node = strings.Clone(of)
+	return w, nil
 }
 
 // maxScheduler is the kernel's bound (IP_VS_SCHEDNAME_MAXLEN of linux/ip_vs.h, less the zero).

@@ -24,6 +24,7 @@ type scanner struct {
 	addrs     []netip.Addr
 	prefixes  []netip.Prefix
 	ports     []source.ServicePort
+	weights   []source.Weight
 	slice     []source.SlicePort
 	endpoints []source.Endpoint
 	names     []string
@@ -65,6 +66,7 @@ func (s *scanner) service() *source.Service {
 	read(s, "healthCheckNodePort", &o.HealthCheckNodePort, (*scanner).port)
 	read(s, "longLived", &o.LongLived, (*scanner).flag)
 	read(s, "scheduler", &o.Scheduler, (*scanner).shared)
+	readList(s, "weights", &o.Weights, &s.weights, (*scanner).weight)
 	s.end()
 	return o
 }
@@ -77,6 +79,15 @@ func (s *scanner) servicePort() (p source.ServicePort) {
 	read(s, "nodePort", &p.NodePort, (*scanner).port)
 	s.end()
 	return p
+}
+
+func (s *scanner) weight() (w source.Weight) {
+	s.open()
+	read(s, "node", &w.Node, (*scanner).shared)
+	read(s, "range", &w.Range, (*scanner).prefix)
+	read(s, "weight", &w.Weight, (*scanner).port)
+	s.end()
+	return w
 }
 
 func (s *scanner) endpointSlice() *source.EndpointSlice {

@@ -27,6 +27,7 @@ func full() []source.Object {
 			SourceRanges: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("2001:db8::/32")},
 			Ports:        []source.ServicePort{{Name: "http", Protocol: plan.TCP, Port: 80, NodePort: 30080}, {Name: "dns", Protocol: plan.UDP, Port: 53}},
 			Affinity:     3 * time.Hour, InternalLocal: true, ExternalLocal: true, HealthCheckNodePort: 65535, LongLived: true, Scheduler: "wrr",
+			Weights: []source.Weight{{Node: "node-1", Weight: 3}, {Range: netip.MustParsePrefix("192.0.2.0/24"), Weight: 65535}},
 		},
 		&source.EndpointSlice{
 			Namespace: "ns", Name: "full-x1", Service: "full", Family: plan.IPv4, Triggered: at,

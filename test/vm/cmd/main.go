@@ -28,6 +28,7 @@ func run() int {
 	var j vm.Job
 	kernel := flag.String("kernel", "bookworm", "the Debian `suite` of kernel and user space: bookworm, trixie or newest")
 	flag.BoolVar(&j.Systemd, "systemd", false, "have systemd as init, for packages and units")
+	flag.BoolVar(&j.Counted, "counted", false, "have a clock that counts instructions, to measure")
 	flag.DurationVar(&j.Timeout, "timeout", vm.DefaultTimeout, "kill a job that takes longer")
 	flag.StringVar(&j.Out, "out", "", "the `folder` that receives what the command leaves in /vm/out")
 	flag.Usage = func() { fmt.Fprint(flag.CommandLine.Output(), usage); flag.PrintDefaults() }

@@ -1,0 +1,186 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	bpf "github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+
+	"edgeway/proxiers/ebpf"
+	"edgeway/proxiers/plan"
+)
+
+func TestEbpf(t *testing.T) {
+	b := ebpfBackend()
+	// Unlike a table, what is pinned does not go with the network namespace.
+	t.Cleanup(func() {
+		if err := b.Cleanup(context.WithoutCancel(t.Context()), silentEnv()); err != nil {
+			t.Error(err)
+		}
+	})
+	Run(t, b)
+}
+
+// ebpfDir is where the backend of this process pins: what others do meanwhile is theirs.
+var ebpfDir = filepath.Join(os.TempDir(), fmt.Sprintf("edgeway-bpf-%d", os.Getpid()))
+
+func ebpfBackend() Backend {
+	nftables := nftablesBackend().Damages
+	b := Backend{
+		Component:      ebpf.ComponentIn(ebpfDir),
+		CountsLoopback: true,
+		Dump:           dumpEbpf,
+		Shortcut:       &Shortcut{Eligible: eligibleForSockets, Taken: sentBySockets},
+		Sequences:      15, // as nftables
+		Damages: map[string]func(context.Context) error{
+			"all rules are flushed":        nftables["all rules are flushed"],
+			"an element is added":          nftCommand("add element ip edgeway-ebpf cluster-ips { 203.0.113.99 }"),
+			"a program is detached":        detachALink,
+			"the pin of a link is removed": func(context.Context) error { return os.Remove(pinned("link-sendmsg6")) },
+			"all that is pinned goes":      func(context.Context) error { return os.RemoveAll(filepath.Join(ebpfDir, "v1")) },
+		},
+	}
+	for _, name := range []string{"frontends", "slots", "members", "addresses"} {
+		b.Damages["the map "+name+" is emptied"] = func(context.Context) error { return emptyMap(name) }
+	}
+	return b
+}
+
+// eligibleForSockets is what the backend promises of the host's own connections. Where nftables would masquerade, a socket that is bound keeps
+// to nftables.
+func eligibleForSockets(p *plan.Plan, pkt plan.Packet, d plan.Decision, unbound bool) bool {
+	return d.Verdict == plan.Forward && d.Origin == plan.FromHost && pkt.InInterface == "" && pkt.Protocol != plan.SCTP && !pkt.Dst.Addr().IsLoopback() &&
+		d.Frontend.AllowFrom == nil && d.Service.Affinity == 0 &&
+		(unbound || !d.SNAT && !pkt.Src.IsLoopback() && slices.Contains(p.Node.HostAddrs, pkt.Src))
+}
+
+// sentBySockets reads the first counters of bpf/maps.h: connections of TCP and UDP, and what was sent without one.
+func sentBySockets() (n int, err error) {
+	m, err := bpf.LoadPinnedMap(pinned("counters"), nil)
+	if err != nil {
+		return 0, err
+	}
+	defer m.Close()
+	for i := range uint32(3) {
+		var perCPU []uint64
+		if err := m.Lookup(i, &perCPU); err != nil {
+			return 0, err
+		}
+		for _, count := range perCPU {
+			n += int(count)
+		}
+	}
+	return n, nil
+}
+
+func pinned(name string) string { return filepath.Join(ebpfDir, "v1", name) }
+
+func detachALink(context.Context) error {
+	l, err := link.LoadPinnedLink(pinned("link-recvmsg4"), nil)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	return l.Detach()
+}
+
+func emptyMap(name string) error {
+	m, err := bpf.LoadPinnedMap(pinned(name), nil)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	return eachElementOf(m, func(key, _ []byte) error { return m.Delete(key) })
+}
+
+// eachElementOf collects the elements of a map before it visits them.
+func eachElementOf(m *bpf.Map, visit func(key, value []byte) error) error {
+	var keys, values [][]byte
+	var key, value []byte
+	elements := m.Iterate()
+	for elements.Next(&key, &value) {
+		keys, values = append(keys, slices.Clone(key)), append(values, slices.Clone(value))
+	}
+	if err := elements.Err(); err != nil {
+		return err
+	}
+	for i := range keys {
+		if err := visit(keys[i], values[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// dumpEbpf prints the table, the links, and the maps as they are used: frontends with the endpoints that they lead to, and not by which numbers.
+func dumpEbpf(ctx context.Context) (string, error) {
+	text, err := dumpTable(ctx, "edgeway-ebpf")
+	if err != nil {
+		return "", err
+	}
+	lines, err := dumpMaps()
+	if errors.Is(err, fs.ErrNotExist) {
+		return text, nil
+	}
+	return text + strings.Join(lines, "\n"), err
+}
+
+func dumpMaps() (lines []string, err error) {
+	links, err := filepath.Glob(pinned("link-*"))
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range links {
+		lines = append(lines, filepath.Base(l))
+	}
+	slots, services := map[string]string{}, map[string]string{}
+	read := func(name string, visit func(key, value []byte)) {
+		m, e := bpf.LoadPinnedMap(pinned(name), nil)
+		if e != nil {
+			err = errors.Join(err, e)
+			return
+		}
+		defer m.Close()
+		err = errors.Join(err, eachElementOf(m, func(key, value []byte) error { visit(key, value); return nil }))
+	}
+	read("slots", func(k, v []byte) { slots[string(k)] = at(v) })
+	read("frontends", func(k, v []byte) {
+		line := fmt.Sprintf("frontend %s protocol %d origin %d: flags %x", at(k), k[18], k[19], v[12:])
+		for i := range v[8] { // the suite's pools are small
+			line += " " + slots[string(v[4:8])+string([]byte{i, 0, 0, 0})]
+		}
+		services[string(v[:4])] += " " + at(k)
+		lines = append(lines, line)
+	})
+	for s, list := range services {
+		words := strings.Fields(list)
+		slices.Sort(words)
+		services[s] = strings.Join(words, " ")
+	}
+	read("members", func(k, _ []byte) {
+		lines = append(lines, fmt.Sprintf("member %s of %s", memberAt(k), services[string(k[16:20])]))
+	})
+	read("addresses", func(k, v []byte) {
+		lines = append(lines, fmt.Sprintf("address %s: %d", netip.AddrFrom16([16]byte(k)).Unmap(), v[0]))
+	})
+	slices.Sort(lines)
+	return lines, err
+}
+
+// at prints an address and the port behind it.
+func at(b []byte) string {
+	return fmt.Sprintf("%s:%d", netip.AddrFrom16([16]byte(b)).Unmap(), int(b[16])<<8|int(b[17]))
+}
+
+func memberAt(k []byte) string {
+	return fmt.Sprintf("%s:%d", netip.AddrFrom16([16]byte(k)).Unmap(), int(k[20])<<8|int(k[21]))
+}

@@ -1,0 +1,129 @@
+package ipvs
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"edgeway/proxiers/plan"
+	"edgeway/test/netlab"
+)
+
+// held is a connection that stays open.
+type held struct {
+	*netlab.Session
+	what string
+}
+
+// hold opens connections by each way.
+func (s *site) hold() (all []held) {
+	s.Helper()
+	for what, f := range map[string]netlab.Flow{
+		"ClusterIP":              {From: s.client.Addrs[0], To: at(shop.clusterIP, 80)},
+		"NodePort":               {From: s.client.Addrs[0], To: at(nodeAddr, shop.nodePort)},
+		"ClusterIP for the node": {From: s.node.Addrs[0], To: at(shop.clusterIP, 80)},
+		"ClusterIP for a pod":    {From: s.visitor.Addrs[0], To: at(shop.clusterIP, 80)},
+	} {
+		from := s.client
+		switch f.From {
+		case s.node.Addrs[0]:
+			from = s.node
+		case s.visitor.Addrs[0]:
+			from = s.visitor
+		}
+		f.Protocol, f.Wait = plan.TCP, 5*time.Second
+		session, failure := from.Open(f)
+		if session == nil {
+			s.Fatalf("connection to the %s: %s", what, failure)
+		}
+		s.Cleanup(session.Close)
+		all = append(all, held{session, what})
+	}
+	return all
+}
+
+// TestSwitch begins on a host whose kernel has not loaded IPVS: another backend serves, and says so. Then it goes from backend to backend.
+// Whoever connects meanwhile is answered, and connections that are open go on.
+func TestSwitch(t *testing.T) {
+	s := newSite(t)
+	if loaded() {
+		t.Fatal("the module ip_vs is loaded already: this test is to be the first")
+	}
+	s.configure("ipvs", "")
+	s.write(shop)
+	s.start()
+	s.within(patience, s.serves("iptables-nft", "fallback"))
+	s.within(patience, s.open)
+	out, _ := s.edgeway("status")
+	if !strings.Contains(out, "iptables-nft serves instead of ipvs") || !strings.Contains(out, "the kernel's module ip_vs is not loaded") {
+		t.Errorf("status does not say what serves, and why:\n%s", out)
+	}
+	if loaded() {
+		t.Error("asking loaded the module")
+	}
+	open := s.hold()
+	clients := startLoad(
+		answers(s.client, at(shop.clusterIP, 80), plan.TCP), answers(s.client, at(nodeAddr, shop.nodePort), plan.TCP),
+		answers(s.node, at(shop.clusterIP, 80), plan.TCP), answers(s.visitor, at(shop.clusterIP, 80), plan.TCP),
+		answers(s.client, at(shop.clusterIP, 53), plan.UDP),
+	)
+	defer clients.end()
+	check := func(to string, took time.Duration, most int) {
+		t.Helper()
+		time.Sleep(time.Second) // who waits in vain has to be heard
+		count, failures := clients.soFar()
+		t.Logf("to %s in %.1f s: %d connections, %d failed %q", to, took.Seconds(), count, len(failures), failures[:min(len(failures), 5)])
+		if len(failures) > most || count < 100 {
+			t.Errorf("to %s: %d connections of %d failed, want %d at most: %q", to, len(failures), count, most, failures[:min(len(failures), 5)])
+		}
+		for _, h := range open {
+			if got := h.Ask(5 * time.Second); got.Answer != netlab.Served {
+				t.Errorf("the open connection to the %s, after the switch to %s: %s", h.what, to, got)
+			}
+		}
+		open = append(open, s.hold()...) // those of each backend stay through all later ones
+	}
+	// The table of ipvs takes over from rules of iptables at once, and the routing rule that it needs comes some milliseconds later: before, the
+	// other ports of its addresses would reach programs of the host. What comes in between is dropped: TCP sends it again, a client of UDP
+	// here does not.
+	const between = 2
+	s.onNode("modprobe", "ip_vs")
+	check("ipvs, as its module is there", s.within(patience, s.serves("ipvs")), between)
+	before := "ipvs"
+	for _, to := range []string{"nftables", "ipvs", "iptables-nft", "ipvs", "iptables-legacy", "ipvs"} {
+		s.configure(to, "")
+		s.within(patience, s.reload)
+		most := 0
+		if to == "ipvs" && strings.HasPrefix(before, "iptables") {
+			most = between
+		}
+		check(to, s.within(patience, s.serves(to)), most)
+		s.only(to)
+		before = to
+	}
+}
+
+// reload may be too slow for the command where the machine is busy.
+func (s *site) reload() error {
+	if out, code := s.edgeway("reload"); code != 0 {
+		return errors.New(out)
+	}
+	return nil
+}
+
+// only wants the kernel to have nothing of any other backend.
+func (s *site) only(backend string) {
+	s.Helper()
+	traces := map[string]bool{
+		"ipvs":            strings.Contains(s.onNode("nft", "list", "tables"), "edgeway-ipvs") || s.onNode("ipvsadm", "--save", "--numeric") != "",
+		"iptables-nft":    strings.Contains(s.onNode("iptables-nft-save"), "KUBE-"),
+		"iptables-legacy": strings.Contains(s.onNode("iptables-legacy-save"), "KUBE-"),
+		"nftables":        strings.Contains(s.onNode("nft", "list", "tables")+"\n", "table ip edgeway\n"),
+	}
+	for name, has := range traces {
+		if has != (name == backend) {
+			s.Errorf("with the backend %s the kernel has something of %s: %v", backend, name, has)
+		}
+	}
+}

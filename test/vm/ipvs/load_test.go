@@ -1,0 +1,55 @@
+package ipvs
+
+import (
+	"sync"
+	"time"
+)
+
+// load is clients that do the same again and again, each as fast as it is answered.
+type load struct {
+	stop chan struct{}
+	done sync.WaitGroup
+
+	mu       sync.Mutex
+	count    int
+	failures []string
+}
+
+func startLoad(clients ...func() error) *load {
+	l := &load{stop: make(chan struct{})}
+	for _, client := range clients {
+		l.done.Go(func() { l.repeat(client) })
+	}
+	return l
+}
+
+func (l *load) repeat(client func() error) {
+	for {
+		select {
+		case <-l.stop:
+			return
+		case <-time.After(50 * time.Millisecond): // leave the daemon a processor
+		}
+		err := client()
+		l.mu.Lock()
+		l.count++
+		if err != nil {
+			l.failures = append(l.failures, time.Now().Format("15:04:05.000 ")+err.Error())
+		}
+		l.mu.Unlock()
+	}
+}
+
+// soFar gives what happened since the last call.
+func (l *load) soFar() (count int, failures []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	count, failures = l.count, l.failures
+	l.count, l.failures = 0, nil
+	return count, failures
+}
+
+func (l *load) end() {
+	close(l.stop)
+	l.done.Wait()
+}

@@ -1,0 +1,194 @@
+package ipvs
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"edgeway/proxiers/plan"
+)
+
+// nodeAddr is the node's, on the link to the gateway.
+const nodeAddr = "192.0.2.10"
+
+// shop is a Service that has nothing to do with what goes wrong.
+var shop = service{name: "shop", clusterIP: "10.96.0.10", nodePort: 30080, pods: []int{0, 1, 2}}
+
+// open wants the shop to answer whoever asks.
+func (s *site) open() error {
+	return errors.Join(
+		answers(s.client, at(shop.clusterIP, 80), plan.TCP)(), answers(s.client, at(nodeAddr, shop.nodePort), plan.TCP)(),
+		answers(s.node, at(shop.clusterIP, 80), plan.TCP)(), answers(s.client, at(shop.clusterIP, 53), plan.UDP)(),
+	)
+}
+
+// running is a site with the daemon and the shop.
+func running(t *testing.T, more ...service) *site {
+	t.Helper()
+	s := newSite(t)
+	s.onNode("modprobe", "ip_vs")
+	s.configure("ipvs", "")
+	for _, svc := range append(more, shop) {
+		s.write(svc)
+	}
+	s.start()
+	s.within(patience, s.open)
+	return s
+}
+
+// servers gives the virtual servers of the node with their endpoints, as commands that make them, sorted.
+func (s *site) servers() []string {
+	s.Helper()
+	lines := strings.Split(strings.TrimSpace(s.onNode("ipvsadm", "--save", "--numeric")), "\n")
+	slices.Sort(lines)
+	return lines
+}
+
+// Virtual servers of others stay as they are. One where ours would have to be is a problem that names it, until it is gone.
+func TestForeignServer(t *testing.T) {
+	s := newSite(t)
+	s.onNode("modprobe", "ip_vs")
+	taken := service{name: "taken", clusterIP: "10.96.0.20", pods: []int{0}}
+	for _, server := range []string{"10.96.0.20:10080", "192.0.2.10:7777", "198.51.100.1:80"} {
+		s.onNode("ipvsadm", "-A", "-t", server, "-s", "wlc", "-p", "600")
+		s.onNode("ipvsadm", "-a", "-t", server, "-r", "10.9.9.9:99", "-m", "-w", "7")
+	}
+	foreign := s.servers()
+	s.configure("ipvs", "")
+	s.write(shop)
+	s.write(taken)
+	s.start()
+	s.within(patience, s.open)
+	named := func() error {
+		st, err := s.status()
+		if err == nil && !slices.ContainsFunc(st.Quarantined, func(q string) bool {
+			return strings.Contains(q, "default/taken:a/TCP") && strings.Contains(q, "another program has a virtual server there")
+		}) {
+			err = fmt.Errorf("quarantined are %q", st.Quarantined)
+		}
+		return err
+	}
+	s.within(patience, named)
+	s.must(answers(s.client, at(taken.clusterIP, 53), plan.UDP)()) // its other port
+	untouched := func() {
+		t.Helper()
+		for _, line := range foreign {
+			if !slices.Contains(s.servers(), line) {
+				t.Errorf("%q of another program is gone", line)
+			}
+		}
+	}
+	untouched()
+	s.onNode("ipvsadm", "-D", "-t", "10.96.0.20:10080")
+	foreign = slices.DeleteFunc(foreign, func(line string) bool { return strings.Contains(line, "10.96.0.20") })
+	taken.pods = []int{1} // it is tried again when it changes
+	s.write(taken)
+	s.within(patience, answers(s.client, at(taken.clusterIP, 80), plan.TCP))
+	s.end()
+	if out, code := s.edgeway("cleanup"); code != 0 {
+		t.Errorf("cleanup: %s", out)
+	}
+	untouched()
+	if left := s.servers(); !slices.Equal(left, foreign) {
+		t.Errorf("after cleanup there are %q, want those of others: %q", left, foreign)
+	}
+}
+
+// The host never answers for the addresses of the hosts that it needs, whoever asks for it.
+func TestDangerousAddress(t *testing.T) {
+	s := newSite(t)
+	s.onNode("modprobe", "ip_vs")
+	const gateway, neighbour, apiServer = "192.0.2.1", "192.0.2.77", "192.0.2.50"
+	s.onNode("ip", "neighbour", "add", neighbour, "lladdr", "02:00:00:00:00:77", "dev", "eth0", "nud", "permanent")
+	s.must(writeKubeconfig(s, apiServer))
+	s.configure("ipvs", fmt.Sprintf("[source.kube]\nkubeconfig = %q\n", s.file("kubeconfig")))
+	dangerous := map[string]string{
+		"gateway": gateway, "neighbour": neighbour, "api-server": apiServer, "host-itself": nodeAddr,
+	}
+	for name, address := range dangerous {
+		s.write(service{name: name, clusterIP: address, pods: []int{0}})
+	}
+	s.write(shop)
+	s.start()
+	s.within(patience, s.open)
+	says := map[string]string{
+		"gateway":     gateway + " is a default gateway of this host",
+		"neighbour":   neighbour + " is the address of a neighbour of this host",
+		"api-server":  apiServer + " is the API server's address",
+		"host-itself": nodeAddr + " is an address of this host",
+	}
+	s.within(patience, func() error {
+		st, err := s.status()
+		all := append(st.Quarantined, st.Problems.First...)
+		for name, words := range says {
+			if err == nil && !slices.ContainsFunc(all, func(p string) bool { return strings.Contains(p, "default/"+name) && strings.Contains(p, words) }) {
+				err = fmt.Errorf("nothing says of %s %q: %q", name, words, all)
+			}
+		}
+		return err
+	})
+	for name, address := range dangerous {
+		if routes := s.onNode("ip", "route", "show", "table", "237"); strings.Contains(routes, " "+address+" ") {
+			t.Errorf("%s: there is a route:\n%s", name, routes)
+		}
+		if i := slices.IndexFunc(s.servers(), func(line string) bool { return strings.Contains(line, "-t "+address+":") }); i >= 0 {
+			t.Errorf("%s: there is a virtual server: %s", name, s.servers()[i])
+		}
+	}
+	s.must(s.open())
+}
+
+// An interface that has all addresses of Services, as kube-proxy leaves one, may be set up and removed.
+func TestInterfaceWithServiceAddresses(t *testing.T) {
+	s := running(t, service{name: "lb", clusterIP: "10.96.0.11", nodePort: 30081, pods: []int{1}})
+	clients := startLoad(answers(s.client, at(shop.clusterIP, 80), plan.TCP), answers(s.node, at(shop.clusterIP, 80), plan.TCP),
+		answers(s.client, at(nodeAddr, 30081), plan.TCP), answers(s.client, at("10.96.0.11", 53), plan.UDP))
+	for _, step := range [][]string{
+		{"link", "add", "kube-ipvs0", "type", "dummy"},
+		{"address", "add", shop.clusterIP + "/32", "dev", "kube-ipvs0"},
+		{"address", "add", "10.96.0.11/32", "dev", "kube-ipvs0"},
+		{"link", "set", "kube-ipvs0", "up"},
+		{"link", "set", "kube-ipvs0", "down"},
+		{"link", "set", "kube-ipvs0", "up"},
+		{"address", "delete", "10.96.0.11/32", "dev", "kube-ipvs0"},
+		{"link", "delete", "kube-ipvs0"},
+	} {
+		s.onNode("ip", step...)
+		time.Sleep(1500 * time.Millisecond)
+		count, failures := clients.soFar()
+		if len(failures) > 0 || count < 20 {
+			t.Errorf("ip %s: %d connections of %d failed: %q", strings.Join(step, " "), len(failures), count, failures[:min(len(failures), 3)])
+		}
+		s.must(s.serves("ipvs")())
+		if st, err := s.status(); err != nil || len(st.Problems.First)+len(st.Quarantined) > 0 {
+			t.Errorf("ip %s: problems %q, %q, %v", strings.Join(step, " "), st.Problems.First, st.Quarantined, err)
+		}
+	}
+	clients.end()
+}
+
+// Somebody removes all virtual servers. The kernel tells nobody.
+func TestServersCleared(t *testing.T) {
+	s := running(t)
+	want := s.servers()
+	var longest time.Duration
+	for i := range 5 {
+		// Not at the same moment of the second every time.
+		time.Sleep(time.Duration(i) * 230 * time.Millisecond)
+		s.onNode("ipvsadm", "-C")
+		longest = max(longest, s.within(patience, answers(s.client, at(shop.clusterIP, 80), plan.TCP)))
+		s.within(patience, func() error {
+			if have := s.servers(); !slices.Equal(have, want) {
+				return fmt.Errorf("virtual servers %q, want %q", have, want)
+			}
+			return nil
+		})
+	}
+	t.Logf("after ipvsadm -C a connection was answered within %.2f s at most, of 5 times", longest.Seconds())
+	if longest > 1500*time.Millisecond {
+		t.Errorf("that is more than 1.5 s")
+	}
+}

@@ -1,0 +1,114 @@
+package ipvs
+
+import (
+	"bufio"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"edgeway/test/netlab"
+)
+
+// dialer connects from an address and port, which may have been used a moment ago.
+func dialer(from netip.AddrPort) *net.Dialer {
+	return &net.Dialer{
+		Timeout: 5 * time.Second, LocalAddr: net.TCPAddrFromAddrPort(from),
+		Control: func(_, _ string, c syscall.RawConn) (err error) {
+			return c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1) })
+		},
+	}
+}
+
+// ask gives the name of the server at the end of an open connection.
+func ask(conn net.Conn) (string, error) {
+	if err := conn.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
+		return "", err
+	}
+	if _, err := conn.Write([]byte("\n")); err != nil {
+		return "", err
+	}
+	line, err := bufio.NewReader(conn).ReadString('\n')
+	name, _, _ := strings.Cut(line, " ")
+	return name, err
+}
+
+// once connects, asks, and ends the connection by a reset, which frees the port at once: IPVS sees nothing of it and remembers the connection.
+func once(h *netlab.Host, from, to netip.AddrPort) (server string, err error) {
+	err = h.Do(func() error {
+		conn, err := dialer(from).Dial("tcp", to.String())
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		if err := conn.(*net.TCPConn).SetLinger(0); err != nil {
+			return err
+		}
+		server, err = ask(conn)
+		return err
+	})
+	return server, err
+}
+
+// TestRemovedEndpoint: who connects anew from a port that led to an endpoint before does not get to it once it is removed.
+func TestRemovedEndpoint(t *testing.T) {
+	s := running(t)
+	const rounds, each, ports = 20, 500, 60
+	to := []netip.AddrPort{at(shop.clusterIP, 80), at(nodeAddr, shop.nodePort)}
+	ask := func(round, n int) string {
+		t.Helper()
+		// IPVS sends a port that it remembers to the same endpoint: each round has its own.
+		from := netip.AddrPortFrom(s.client.Addrs[0], uint16(20000+round*ports+n%ports))
+		server, err := once(s.client, from, to[n%2])
+		if err != nil {
+			t.Fatalf("connection %d, from port %d: %v", n, from.Port(), err)
+		}
+		return server
+	}
+	total, wrong, known := 0, 0, 0
+	for round := range rounds {
+		svc := shop
+		s.write(svc)
+		s.within(patience, s.endpoints(3))
+		met := map[string]bool{}
+		for n := range ports {
+			met[ask(round, n)] = true
+		}
+		if len(met) != 3 {
+			t.Fatalf("round %d: the connections before went to %v alone", round, met)
+		}
+		gone := rand.IntN(3)
+		if strings.Contains(s.onNode("ipvsadm", "-Lnc"), " "+s.pods[gone].Addrs[0].String()+":") {
+			known++
+		}
+		svc.pods = append([]int{}, []int{(gone + 1) % 3, (gone + 2) % 3}...)
+		s.write(svc)
+		s.within(patience, s.endpoints(2))
+		for n := range each {
+			if total++; ask(round, n) == s.pods[gone].Name {
+				wrong++
+			}
+		}
+	}
+	t.Logf("%d of %d connections with reused ports went to an endpoint that was removed; IPVS remembered some to it in %d of %d rounds", wrong, total, known, rounds)
+	if wrong > 0 || known < rounds {
+		t.Errorf("want none, and that IPVS remembers some")
+	}
+}
+
+// endpoints wants the virtual server of the shop's TCP port to have so many.
+func (s *site) endpoints(want int) func() error {
+	return func() error {
+		have := strings.Count(s.onNode("ipvsadm", "--save", "--numeric"), "-a -t "+shop.clusterIP+":10080 ")
+		if have != want {
+			return fmt.Errorf("%d endpoints, want %d", have, want)
+		}
+		return nil
+	}
+}

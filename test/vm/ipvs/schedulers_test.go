@@ -1,0 +1,251 @@
+package ipvs
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// scheduling is what became of the connections to a Service, by the number of the pod.
+type scheduling struct {
+	// got are all, open those that are open at the end.
+	got, open [3]int
+	// of says where each source address got.
+	of map[netip.Addr][3]int
+}
+
+// scheduled is a scheduler with the weights of the pods, and what it promises.
+type scheduled struct {
+	name     string
+	weights  [3]int
+	promises func(scheduling) string // empty: it is so
+}
+
+// even wants parts that are as their weights, but for a few.
+func even(what string, parts func(scheduling) [3]int, weights [3]int, few int) func(scheduling) string {
+	return func(s scheduling) string {
+		have := parts(s)
+		total, sum := have[0]+have[1]+have[2], weights[0]+weights[1]+weights[2]
+		for i, n := range have {
+			if want := total * weights[i] / sum; n < want-few || n > want+few {
+				return fmt.Sprintf("%s are %v, want them as %v", what, have, weights)
+			}
+		}
+		return ""
+	}
+}
+
+func got(s scheduling) [3]int  { return s.got }
+func open(s scheduling) [3]int { return s.open }
+
+// hashed: each source address has one endpoint, and not all have the same.
+func hashed(s scheduling) string {
+	if slices.Max(s.got[:]) == s.got[0]+s.got[1]+s.got[2] {
+		return "all go to one endpoint"
+	}
+	for a, n := range s.of {
+		if slices.Max(n[:]) != n[0]+n[1]+n[2] {
+			return fmt.Sprintf("%s goes to several: %v", a, n)
+		}
+	}
+	return ""
+}
+
+// exactly wants these connections of each pod.
+func exactly(what string, parts func(scheduling) [3]int, want [3]int) func(scheduling) string {
+	return func(s scheduling) string {
+		if have := parts(s); have != want {
+			return fmt.Sprintf("%s are %v, want %v", what, have, want)
+		}
+		return ""
+	}
+}
+
+// mostly wants one endpoint to have this share.
+func mostly(percent int) func(scheduling) string {
+	return func(s scheduling) string {
+		if slices.Max(s.got[:])*100 < percent*(s.got[0]+s.got[1]+s.got[2]) {
+			return fmt.Sprintf("none of %v has %d %%", s.got, percent)
+		}
+		return ""
+	}
+}
+
+// each wants every endpoint to have a share.
+func each(percent int) func(scheduling) string {
+	return func(s scheduling) string {
+		if slices.Min(s.got[:])*100 < percent*(s.got[0]+s.got[1]+s.got[2]) {
+			return fmt.Sprintf("not each of %v has %d %%", s.got, percent)
+		}
+		return ""
+	}
+}
+
+// connections to each scheduler. Two of three stay open; when half of them are there, those that pod-0 has end.
+const connections = 600
+
+func schedulers() []scheduled {
+	equal, falling, bounds := [3]int{1, 1, 1}, [3]int{3, 2, 1}, [3]int{120, 100, 80}
+	return []scheduled{
+		{"rr", falling, even("connections", got, equal, 1)},
+		{"wrr", falling, even("connections", got, falling, 3)},
+		{"lc", falling, even("open connections", open, equal, 3)},
+		{"wlc", falling, even("open connections", open, falling, 3)},
+		{"sed", falling, even("open connections", open, falling, 3)},
+		{"nq", falling, even("open connections", open, falling, 3)},
+		{"lblc", falling, mostly(50)},
+		{"lblcr", falling, even("open connections", open, falling, 5)},
+		{"dh", falling, mostly(100)},
+		{"sh", equal, hashed},
+		{"mh", equal, hashed},
+		{"fo", falling, exactly("connections", got, [3]int{connections, 0, 0})},
+		// The heaviest one until it has more open ones than its weight, then the next.
+		{"ovf", bounds, exactly("open connections", open, [3]int{121, 101, 57})},
+		{"twos", equal, each(10)},
+	}
+}
+
+// TestSchedulers: each scheduler that the kernel has chooses as it promises, by the weights of an annotation.
+func TestSchedulers(t *testing.T) {
+	s := running(t)
+	var table strings.Builder
+	for i, c := range schedulers() {
+		if c.name == "twos" && !s.has("twos") {
+			t.Log("this kernel has no scheduler twos")
+			continue
+		}
+		svc := service{name: "by-" + c.name, clusterIP: fmt.Sprintf("10.96.1.%d", 10+i), pods: []int{0, 1, 2}, annotations: map[string]string{
+			"edgeway.io/ipvs-scheduler": c.name,
+			"edgeway.io/ipvs-weights":   fmt.Sprintf("node-0=%d, node-1=%d, 10.244.1.13=%d", c.weights[0], c.weights[1], c.weights[2]),
+		}}
+		s.write(svc)
+		s.within(patience, s.server(svc, fmt.Sprintf("-A -t %s:10080 -s %s", svc.clusterIP, c.name)))
+		r, err := s.schedule(at(svc.clusterIP, 80), func(r scheduling) {
+			if c.name == "wlc" {
+				s.explains(svc, r)
+			}
+		})
+		if err != nil {
+			t.Fatalf("%s: %v", c.name, err)
+		}
+		fmt.Fprintf(&table, "| %s | %d | %d | %d | %d | %d | %d | %d | %d | %d |\n", c.name, c.weights[0], c.weights[1], c.weights[2],
+			r.got[0], r.got[1], r.got[2], r.open[0], r.open[1], r.open[2])
+		if why := c.promises(r); why != "" {
+			t.Errorf("%s: %s", c.name, why)
+		}
+	}
+	t.Logf("scheduler, weights, connections, open at the end:\n%s", table.String())
+}
+
+// has says whether the kernel has a scheduler.
+func (s *site) has(scheduler string) bool {
+	return s.node.Command(s.Context(), "modprobe", "ip_vs_"+scheduler).Run() == nil
+}
+
+// server wants the kernel to have a virtual server, with all pods.
+func (s *site) server(svc service, command string) func() error {
+	return func() error {
+		have := s.servers()
+		if !slices.Contains(have, command) || strings.Count(strings.Join(have, "\n"), "-a -t "+svc.clusterIP+":10080 ") != len(svc.pods) {
+			return fmt.Errorf("virtual servers are %q, want %q", have, command)
+		}
+		return nil
+	}
+}
+
+// schedule makes the connections, one after the other, from all addresses of the client in turn. Then it calls end, and ends those that
+// are open.
+func (s *site) schedule(to netip.AddrPort, end func(scheduling)) (r scheduling, err error) {
+	r.of = map[netip.Addr][3]int{}
+	var held [3][]net.Conn
+	defer func() {
+		for _, list := range held {
+			for _, c := range list {
+				_ = c.Close()
+			}
+		}
+	}()
+	for n := range connections {
+		from := s.client.Addrs[n%len(s.client.Addrs)]
+		conn, pod, err := s.connect(from, to)
+		if err != nil {
+			return r, fmt.Errorf("connection %d: %w", n, err)
+		}
+		r.got[pod]++
+		of := r.of[from]
+		of[pod]++
+		r.of[from] = of
+		if n%3 == 0 {
+			if err := finish(conn); err != nil {
+				return r, err
+			}
+		} else {
+			held[pod] = append(held[pod], conn)
+		}
+		if n == connections/2-1 {
+			for _, c := range held[0] {
+				if err := finish(c); err != nil {
+					return r, err
+				}
+			}
+			held[0] = nil
+		}
+	}
+	for pod, list := range held {
+		r.open[pod] = len(list)
+	}
+	end(r)
+	return r, nil
+}
+
+// connect opens a connection of the client, and gives the number of the pod that it got to.
+func (s *site) connect(from netip.Addr, to netip.AddrPort) (conn net.Conn, pod int, err error) {
+	err = s.client.Do(func() error {
+		conn, err = dialer(netip.AddrPortFrom(from, 0)).Dial("tcp", to.String())
+		return err
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	name, err := ask(conn)
+	if err != nil {
+		return nil, 0, err
+	}
+	_, err = fmt.Sscanf(name, "pod-%d", &pod)
+	return conn, pod, err
+}
+
+// finish ends a connection as most programs do, and waits until the other end has done so, too.
+func finish(conn net.Conn) error {
+	defer conn.Close()
+	if err := conn.(*net.TCPConn).CloseWrite(); err != nil {
+		return err
+	}
+	if err := conn.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
+		return err
+	}
+	_, err := io.Copy(io.Discard, conn)
+	return err
+}
+
+// explains wants explain and plan to tell of the scheduler, the weights and the connections.
+func (s *site) explains(svc service, r scheduling) {
+	s.Helper()
+	out, code := s.edgeway("explain", s.client.Addrs[0].String(), svc.clusterIP+":80")
+	for _, words := range []string{"wlc, of the virtual server " + svc.clusterIP + ":10080", "weight 3,", fmt.Sprintf("%d active and", r.open[1])} {
+		if code != 0 || !strings.Contains(out, words) {
+			s.Errorf("explain does not say %q:\n%s", words, out)
+		}
+	}
+	out, code = s.edgeway("plan", "default/"+svc.name)
+	for _, words := range []string{"scheduler wlc", "weight 3", "weight 1"} {
+		if code != 0 || !strings.Contains(out, words) {
+			s.Errorf("plan does not say %q:\n%s", words, out)
+		}
+	}
+}

@@ -1,0 +1,29 @@
+package jobs
+
+import (
+	"testing"
+
+	"edgeway/test/vm"
+	"edgeway/test/vm/vmtest"
+)
+
+// TestIPVS is the daemon with the backend ipvs beside what other programs do on a host.
+func TestIPVS(t *testing.T) { inIPVS(t, "^Test(Foreign|Dangerous|ServersCleared)", vm.Bookworm) }
+
+// TestNightlyIPVS leaves nothing out.
+func TestNightlyIPVS(t *testing.T) { inIPVS(t, ".", vm.Suites()...) }
+
+func inIPVS(t *testing.T, tests string, suites ...vm.Suite) {
+	t.Helper()
+	files := map[string]string{"edgeway": vmtest.Build(t, "edgeway/cmd/edgeway"), "ipvs": vmtest.BuildTest(t, "edgeway/test/vm/ipvs")}
+	for _, suite := range suites {
+		t.Run(string(suite), func(t *testing.T) {
+			t.Parallel()
+			vmtest.Run(t, vm.Job{
+				Suite: suite, Files: files,
+				Env:     []string{"NETLAB_ISOLATED=1", "CI=true"}, // the machine itself is the isolation that package netlab asks for
+				Command: []string{"./ipvs", "-test.v", "-test.timeout=55m", "-test.run=" + tests},
+			})
+		})
+	}
+}
