@@ -8,6 +8,7 @@ import (
 	"edgeway/daemon/config"
 	"edgeway/proxiers"
 	"edgeway/proxiers/conntrack"
+	"edgeway/proxiers/ebpf"
 	"edgeway/proxiers/flowtable"
 	"edgeway/proxiers/healthcheck"
 	"edgeway/proxiers/iptables"
@@ -20,7 +21,7 @@ import (
 
 // Backends lists every backend. A new one is a folder below proxiers and a line here.
 func Backends() []proxiers.Component {
-	return append(append([]proxiers.Component{nftables.Component()}, iptables.Components()...), ipvs.Component())
+	return append(append([]proxiers.Component{nftables.Component()}, iptables.Components()...), ipvs.Component(), ebpf.Component())
 }
 
 // follower is a Component that runs after the backend.
@@ -46,7 +47,7 @@ func followers(cfg *config.Config, backend proxiers.Component, l lasting) []foll
 }
 
 func fastPathOptions(f config.FastPath) flowtable.Options {
-	opts := flowtable.Options{AfterPackets: f.AfterPackets, Devices: f.Devices, Exclude: f.Exclude}
+	opts := flowtable.Options{AfterPackets: f.AfterPackets, Devices: f.Devices, Exclude: f.Exclude, Hardware: f.Hardware}
 	for _, b := range Backends() {
 		opts.OwnTables = append(opts.OwnTables, b.Traits.Tables...)
 	}

@@ -134,6 +134,22 @@ func Cleanup(ctx context.Context, cfg *config.Config, logger *slog.Logger) error
 	return errors.Join(errs...)
 }
 
+// Prepare does for all backends what needs more privileges than the daemon has.
+func Prepare(ctx context.Context, cfg *config.Config, logger *slog.Logger) error {
+	var errs []error
+	for _, c := range Backends() {
+		if c.Prepare == nil {
+			continue
+		}
+		env := cleanupEnv(cfg, logger.With("component", c.Name))
+		env.Settings = cfg.Settings(c.Name)
+		if err := c.Prepare(ctx, env); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", c.Name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
 func cleanupEnv(cfg *config.Config, logger *slog.Logger) proxiers.Env {
 	return proxiers.Env{
 		Logger: logger, Families: kernelFamilies(), MasqueradeBit: cfg.Proxy.MasqueradeBit,

@@ -106,6 +106,7 @@ func (i *instance) assemble(ctx context.Context) error {
 		return err
 	}
 	i.health.Include(i.fastPath().conditions, "fast-path")
+	i.health.Include(i.shortcutCondition, "shortcut")
 	i.health.Include(i.fallback, "fallback")
 	i.metrics = metrics.New(i.metricsOptions())
 	healthy := i.health.Healthy // of a complete instance: clients ask at any time

@@ -38,6 +38,7 @@ func rootCommand(log io.Writer) (root *cobra.Command, started *bool) {
 		reloadCommand(&g),
 		probeCommand(&g),
 		cleanupCommand(&g),
+		bpfCommand(&g),
 		convertCommand(),
 		versionCommand(),
 		manCommand(),

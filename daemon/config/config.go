@@ -220,6 +220,7 @@ type FastPath struct {
 	Services         []ServiceName
 	AfterPackets     int
 	Devices, Exclude []string // patterns of plan.CheckInterface; no Devices: all
+	Hardware         bool
 }
 
 // ServiceName names a Service.

@@ -53,7 +53,9 @@ type Status struct {
 	Checks *StatusChecks `json:"checks,omitempty"`
 	// FastPath is absent where it is not enabled.
 	FastPath *StatusFastPath `json:"fastPath,omitempty"`
-	Problems StatusProblems  `json:"problems"`
+	// Shortcut says how much of the host's connections takes the backend's shortcut; absent where it has none.
+	Shortcut []string       `json:"shortcut,omitempty"`
+	Problems StatusProblems `json:"problems"`
 }
 
 // StatusNode is the host.
@@ -140,6 +142,7 @@ type StatusInput struct {
 	Draining  []StatusDraining
 	Checks    *StatusChecks
 	FastPath  *StatusFastPath
+	Shortcut  []string
 }
 
 // NewStatus makes a Status.
@@ -153,7 +156,7 @@ func NewStatus(in StatusInput) Status {
 		Backend:     newStage(&in.State.Backend),
 		Drift:       newDrift(in.State.Stages()),
 		Quarantined: []string{}, NotListening: []string{}, Followers: []StatusStage{}, Sources: []StatusSource{},
-		Node: newNode(&in), Draining: in.Draining, Checks: in.Checks, FastPath: in.FastPath, Problems: newProblems(in.State.Problems()),
+		Node: newNode(&in), Draining: in.Draining, Checks: in.Checks, FastPath: in.FastPath, Shortcut: in.Shortcut, Problems: newProblems(in.State.Problems()),
 	}
 	s.Backend.Done, s.Backend.Total = in.State.Done, in.State.Total
 	if s.Conditions == nil {

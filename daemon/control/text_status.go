@@ -54,6 +54,9 @@ func (s Status) WriteText(w io.Writer) error {
 	s.node(p)
 	s.checks(p)
 	s.fastPath(p)
+	for i, line := range s.Shortcut {
+		p.line(map[bool]string{true: "shortcut"}[i == 0], "%s", line)
+	}
 	p.line("daemon", "process %d, running for %s, configuration %s", s.PID, age(s.Time.Sub(s.Started)), s.Config)
 	return p.err
 }

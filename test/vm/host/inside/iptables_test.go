@@ -112,7 +112,8 @@ func (h *host) onlyRulesOf(backend string) {
 // rules says of which backends the kernel has any.
 func (h *host) rules() map[string]bool {
 	h.Helper()
-	rules := map[string]bool{"nftables": strings.Contains(h.run("nft", "list", "tables"), "edgeway")}
+	tables := h.run("nft", "list", "tables")
+	rules := map[string]bool{"nftables": strings.Contains(tables+"\n", " edgeway\n"), "ebpf": strings.Contains(tables, "edgeway-ebpf")}
 	for _, variant := range []string{"nft", "legacy"} {
 		saved := h.run("iptables-"+variant+"-save") + h.run("ip6tables-"+variant+"-save")
 		rules["iptables-"+variant] = strings.Contains(saved, "KUBE-")

@@ -56,6 +56,7 @@ func TestPackage(t *testing.T) {
 		{name: "backend iptables-nft", run: iptablesNFT},
 		{name: "backend iptables-legacy, with the drop-in", run: iptablesLegacy},
 		{name: "rules of iptables-legacy that may not be read", run: iptablesWithoutRights, once: true},
+		{name: "backend ebpf, with the drop-in", run: ebpf, once: true},
 		{name: "journal", run: journal},
 		{name: "port that another program has", run: portTaken, once: true},
 		{name: "fences of the operator", run: fences, once: true},

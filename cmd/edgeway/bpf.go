@@ -1,0 +1,30 @@
+package main
+
+import (
+	"log/slog"
+
+	"github.com/spf13/cobra"
+
+	"edgeway/daemon"
+)
+
+func bpfCommand(g *globals) *cobra.Command {
+	cmd := group("bpf", "Prepare the kernel for the backend that uses BPF")
+	cmd.AddCommand(&cobra.Command{
+		Use:   "load",
+		Short: "Load the BPF programs and maps, and pin them; done by edgeway-bpf.service",
+		Long: `Load the BPF programs and maps of the backend that uses them, and pin them in /run/edgeway_bpf.
+
+The kernel wants more privileges for that than the daemon has: CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN. What is pinned already
+stays, with all that is in the maps. The daemon opens what is pinned, so it must belong to the daemon's user.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := daemon.LoadConfig(g.config)
+			if err != nil {
+				return err
+			}
+			return daemon.Prepare(cmd.Context(), cfg, slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil)))
+		},
+	})
+	return cmd
+}

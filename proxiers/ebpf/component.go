@@ -1,0 +1,48 @@
+package ebpf
+
+import (
+	"context"
+
+	"sigs.k8s.io/knftables"
+
+	"edgeway/proxiers"
+	"edgeway/proxiers/internal/dispatch"
+	"edgeway/proxiers/internal/nfttable"
+)
+
+// Component describes the backend.
+func Component() proxiers.Component { return ComponentIn(Dir) }
+
+// ComponentIn describes the backend with another folder for what it pins. Two that run beside each other need one each.
+func ComponentIn(dir string) proxiers.Component {
+	return proxiers.Component{
+		Name:    "ebpf",
+		Doc:     "tables of nftables, and over them BPF programs by which sockets of the host reach endpoints without any translation",
+		Probe:   func(ctx context.Context) error { return probeHost(ctx, dir) },
+		Prepare: func(_ context.Context, env proxiers.Env) error { return load(dir, sizeOf(env.Settings)) },
+		New: func(_ context.Context, env proxiers.Env) (proxiers.Proxier, error) {
+			p, err := newProxier(dir, env)
+			if err != nil {
+				return nil, err
+			}
+			return p, nil
+		},
+		Cleanup: func(ctx context.Context, _ proxiers.Env) error { return cleanup(ctx, dir) },
+		Settings: []proxiers.Setting{{
+			Name: "size", Default: "normal", Values: []string{"normal", "large"},
+			Doc: "How much the BPF maps hold: normal is for 65,536 addresses and ports of Services and 131,072 endpoints, and takes 5 MB; large is for 524,288 and 1,048,576, and takes 40 MB. Services that do not fit are left to nftables.",
+		}},
+		Traits: proxiers.Traits{DropIn: "ebpf.conf", FallsBack: true, Tables: []string{tableName}},
+	}
+}
+
+const tableName = "edgeway-ebpf"
+
+// schema describes the tables, which are those of a backend that has nothing else.
+func schema() nfttable.Schema {
+	const after = knftables.DNATPriority + "+10"
+	return dispatch.Schema(dispatch.Options{Table: tableName, Learn: []nfttable.Chain{
+		dispatch.Hooked("learn-prerouting", knftables.PreroutingHook, after, dispatch.LearnNew),
+		dispatch.Hooked("learn-output", knftables.OutputHook, after, dispatch.LearnNew),
+	}})
+}

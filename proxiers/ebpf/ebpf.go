@@ -1,0 +1,100 @@
+package ebpf
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"edgeway/proxiers"
+	"edgeway/proxiers/internal/dispatch"
+	"edgeway/proxiers/internal/nfttable"
+)
+
+// glance is how often the programs and maps are looked at: the kernel tells nobody when another program takes them away. It costs about a
+// dozen system calls.
+const glance = time.Second
+
+// proxier is the running backend.
+type proxier struct {
+	*nfttable.Table
+	env       proxiers.Env
+	shortcuts *shortcuts
+	done      chan struct{}
+	wait      sync.WaitGroup
+}
+
+func newProxier(dir string, env proxiers.Env) (*proxier, error) {
+	s, err := newShortcuts(dir, env)
+	if err != nil {
+		return nil, err
+	}
+	t, err := nfttable.New(schema(), env)
+	if err != nil {
+		return nil, err
+	}
+	p := &proxier{Table: t, env: env, shortcuts: s, done: make(chan struct{})}
+	p.wait.Go(p.look)
+	return p, nil
+}
+
+// look tells of damage.
+func (p *proxier) look() {
+	tick := time.NewTicker(glance)
+	defer tick.Stop()
+	for {
+		select {
+		case <-p.done:
+			return
+		case <-tick.C:
+		}
+		if what := p.shortcuts.damage(); what != "" {
+			p.env.Drift(what)
+		}
+	}
+}
+
+// Apply implements proxiers.Applier.
+func (p *proxier) Apply(ctx context.Context, change proxiers.Change) error {
+	if err := dispatch.Check(change.Next.Node); err != nil {
+		return err
+	}
+	st := p.shortcuts.begin(change)
+	if err := p.table(ctx, change); err != nil {
+		p.shortcuts.unsure()
+		return err
+	}
+	p.shortcuts.finish(st, change.Next)
+	return nil
+}
+
+func (p *proxier) table(ctx context.Context, change proxiers.Change) error {
+	if err := p.Table.Apply(ctx, change); err != nil {
+		return err
+	}
+	return p.Prune(ctx, dispatch.Learned(change, p.env.Families))
+}
+
+// Due implements proxiers.Tender.
+func (p *proxier) Due() time.Time {
+	table, maps := p.Table.Due(), p.shortcuts.due()
+	if maps.IsZero() || !table.IsZero() && table.Before(maps) {
+		return table
+	}
+	return maps
+}
+
+// Tend implements proxiers.Tender.
+func (p *proxier) Tend(ctx context.Context) error {
+	if err := p.shortcuts.tend(ctx); err != nil {
+		return err
+	}
+	return p.Table.Tend(ctx)
+}
+
+// Close implements proxiers.Proxier.
+func (p *proxier) Close() error {
+	close(p.done)
+	p.wait.Wait()
+	p.shortcuts.close()
+	return p.Table.Close()
+}

@@ -1,0 +1,196 @@
+package ebpf
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+
+	"edgeway/proxiers"
+)
+
+const linkPrefix = "link-"
+
+// hook is a place where a program is attached.
+type hook struct {
+	program string
+	at      ebpf.AttachType
+}
+
+// hooks are in the order in which they are attached: the ways back before the ways there.
+func hooks() []hook {
+	return []hook{
+		{socketsProgGetpeername4, ebpf.AttachCgroupInet4GetPeername},
+		{socketsProgGetpeername6, ebpf.AttachCgroupInet6GetPeername},
+		{socketsProgRecvmsg4, ebpf.AttachCGroupUDP4Recvmsg},
+		{socketsProgRecvmsg6, ebpf.AttachCGroupUDP6Recvmsg},
+		{socketsProgConnect4, ebpf.AttachCGroupInet4Connect},
+		{socketsProgConnect6, ebpf.AttachCGroupInet6Connect},
+		{socketsProgSendmsg4, ebpf.AttachCGroupUDP4Sendmsg},
+		{socketsProgSendmsg6, ebpf.AttachCGroupUDP6Sendmsg},
+	}
+}
+
+// links attach the programs to the root of the control groups, and hold what is attached.
+type links struct {
+	dir  string
+	root string
+
+	mu   sync.Mutex
+	held map[string]heldLink
+}
+
+type heldLink struct {
+	link.Link
+	program ebpf.ProgramID
+}
+
+// attach has every program attached. What is attached already gets the program by an update, which loses no connection.
+func (l *links) attach(o *objects) error {
+	group, err := groupID(l.root)
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closeAll()
+	programs := o.programs()
+	for _, h := range hooks() {
+		p := *programs[h.program]
+		k, err := l.attachOne(h, p, group)
+		if err != nil {
+			return fmt.Errorf("attach %s to %s: %w", h.program, l.root, explain(err))
+		}
+		id, err := programID(p)
+		if err != nil {
+			k.Close()
+			return err
+		}
+		l.held[h.program] = heldLink{k, id}
+	}
+	return nil
+}
+
+func (l *links) path(name string) string { return filepath.Join(l.dir, layout, linkPrefix+name) }
+
+func (l *links) attachOne(h hook, p *ebpf.Program, group uint64) (link.Link, error) {
+	path := l.path(h.program)
+	if k, err := link.LoadPinnedLink(path, nil); err == nil {
+		if attachedTo(k) == group && k.Update(p) == nil {
+			return k, nil
+		}
+		_ = k.Close()
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	dir, err := os.Open(l.root)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	k, err := link.AttachRawLink(link.RawLinkOptions{Target: int(dir.Fd()), Program: p, Attach: h.at})
+	if err != nil {
+		return nil, err
+	}
+	defer k.Close()
+	if err := k.Pin(path); err != nil {
+		return nil, err
+	}
+	return link.LoadPinnedLink(path, nil) // which knows that it is one of a control group, and can be asked for it
+}
+
+// attachedTo gives the control group of a link; 0: none any more.
+func attachedTo(k link.Link) uint64 {
+	info, err := k.Info()
+	if err != nil || info.Cgroup() == nil {
+		return 0
+	}
+	return info.Cgroup().CgroupId
+}
+
+// damaged names a link that is not what attach made of it; empty: all are.
+func (l *links) damaged() string {
+	group, err := groupID(l.root)
+	if err != nil {
+		return err.Error()
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for name, k := range l.held {
+		info, err := k.Info()
+		switch {
+		case err != nil:
+			return fmt.Sprintf("the link of %s cannot be asked: %v", name, err)
+		case attachedTo(k) != group:
+			return "the program " + name + " was detached"
+		case info.Program != k.program:
+			return "the program " + name + " was replaced"
+		}
+		if _, err := os.Lstat(l.path(name)); err != nil {
+			return "the pin of the link of " + name + " was removed"
+		}
+	}
+	return ""
+}
+
+// closeAll closes descriptors; what is pinned stays attached.
+func (l *links) closeAll() {
+	for _, k := range l.held {
+		_ = k.Close()
+	}
+	l.held = map[string]heldLink{}
+}
+
+func (l *links) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closeAll()
+}
+
+// groupID gives the number of a control group, which is that of its folder.
+func groupID(root string) (uint64, error) {
+	info, err := os.Stat(root)
+	if err != nil {
+		return 0, fmt.Errorf("root of the control groups: %w", err)
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return 0, fmt.Errorf("root of the control groups: no number of %s", root)
+	}
+	return st.Ino, nil
+}
+
+func programID(p *ebpf.Program) (ebpf.ProgramID, error) {
+	info, err := p.Info()
+	if err != nil {
+		return 0, fmt.Errorf("loaded program: %w", err)
+	}
+	id, _ := info.ID()
+	return id, nil
+}
+
+// findRoot gives the root of the control groups of version 2, wherever it is mounted: beside those of version 1 it is not at /sys/fs/cgroup.
+func findRoot(mountinfo string) (string, error) {
+	f, err := os.Open(mountinfo)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	// proc_pid_mountinfo(5): ID parent major:minor root mountpoint options [fields…] - type source options
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		before, after, _ := strings.Cut(lines.Text(), " - ")
+		words := strings.Fields(before)
+		if len(words) > 4 && strings.HasPrefix(after, "cgroup2 ") {
+			return words[4], nil
+		}
+	}
+	return "", fmt.Errorf("%w: control groups of version 2 are not mounted: mount -t cgroup2 none /sys/fs/cgroup (systemd does it)", proxiers.ErrUnsupported)
+}

@@ -1,0 +1,81 @@
+package ebpf
+
+import (
+	"fmt"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"edgeway/proxiers/internal/dispatch"
+)
+
+// counts gives what the programs have counted since they were loaded.
+func (s *shortcuts) counts() (out [numCounters]uint64, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.objects == nil {
+		return out, s.problem
+	}
+	for c := range numCounters {
+		var perCPU []uint64
+		if err := s.objects.Counters.Lookup(uint32(c), &perCPU); err != nil {
+			return out, fmt.Errorf("counters of the programs: %w", err)
+		}
+		for _, n := range perCPU {
+			out[c] += n
+		}
+	}
+	return out, nil
+}
+
+func socketsDesc() *prometheus.Desc {
+	return prometheus.NewDesc("edgeway_ebpf_connections_total",
+		"Connections of the host, and first datagrams of its sockets, that BPF sent to an endpoint.", []string{"call"}, nil)
+}
+
+func leftDesc() *prometheus.Desc {
+	return prometheus.NewDesc("edgeway_ebpf_left_total",
+		"Connections of the host to Services that BPF left to nftables.", []string{"reason"}, nil)
+}
+
+func upDesc() *prometheus.Desc {
+	return prometheus.NewDesc("edgeway_ebpf_up", "Whether the BPF programs are at work: 1, or 0 when nftables serves alone.", nil, nil)
+}
+
+// Describe implements prometheus.Collector.
+func (p *proxier) Describe(out chan<- *prometheus.Desc) {
+	p.rejected().Describe(out)
+	out <- socketsDesc()
+	out <- leftDesc()
+	out <- upDesc()
+}
+
+// Collect implements prometheus.Collector.
+func (p *proxier) Collect(out chan<- prometheus.Metric) {
+	p.rejected().Collect(out)
+	up := 0.0
+	if p.shortcuts.isUp() {
+		up = 1
+	}
+	out <- prometheus.MustNewConstMetric(upDesc(), prometheus.GaugeValue, up)
+	counts, err := p.shortcuts.counts()
+	if err != nil {
+		return // absent from this scrape
+	}
+	for c, n := range counts {
+		desc := leftDesc()
+		if counter(c) < leftRanges {
+			desc = socketsDesc()
+		}
+		out <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(n), counter(c).String())
+	}
+}
+
+func (s *shortcuts) isUp() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.up
+}
+
+func (p *proxier) rejected() dispatch.Rejected {
+	return dispatch.Rejected{Table: p.Table, Families: p.env.Families}
+}

@@ -1,0 +1,242 @@
+package ebpf
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+)
+
+// Dir is where a file system of BPF is that has what the backend pins.
+const Dir = "/run/edgeway_bpf"
+
+// layout is the version of the types in bpf/maps.h. Whoever changes one of them raises it.
+const layout = "v1"
+
+const programsPrefix = "programs-"
+
+// size is how much the maps hold. A map's memory without elements is 16 bytes for each that it may have.
+type size struct{ frontends, slots, members uint32 }
+
+// The sizes by the value of the setting: 5 MB, and 40 MB for 100,000 Services with a million endpoints.
+func sizes() map[string]size {
+	return map[string]size{"normal": {1 << 16, 1 << 17, 1 << 17}, "large": {1 << 19, 1 << 20, 1 << 20}}
+}
+
+func sizeOf(settings map[string]any) size {
+	name, _ := settings["size"].(string)
+	if s, known := sizes()[name]; known {
+		return s
+	}
+	return sizes()["normal"]
+}
+
+// objects are the maps and the programs.
+type objects struct {
+	socketsMaps
+	socketsPrograms
+}
+
+func (o *objects) close() {
+	_ = o.socketsMaps.Close()
+	_ = o.socketsPrograms.Close()
+}
+
+// maps gives them by their names.
+func (o *objects) maps() map[string]**ebpf.Map {
+	return map[string]**ebpf.Map{
+		socketsMapFrontends: &o.Frontends, socketsMapSlots: &o.Slots, socketsMapMembers: &o.Members, socketsMapAddresses: &o.Addresses,
+		socketsMapConfig: &o.Config, socketsMapCounters: &o.Counters, socketsMapSockets: &o.Sockets, socketsMapConnections: &o.Connections,
+	}
+}
+
+func (o *objects) programs() map[string]**ebpf.Program {
+	return map[string]**ebpf.Program{
+		socketsProgConnect4: &o.Connect4, socketsProgConnect6: &o.Connect6, socketsProgSendmsg4: &o.Sendmsg4, socketsProgSendmsg6: &o.Sendmsg6,
+		socketsProgRecvmsg4: &o.Recvmsg4, socketsProgRecvmsg6: &o.Recvmsg6, socketsProgGetpeername4: &o.Getpeername4, socketsProgGetpeername6: &o.Getpeername6,
+	}
+}
+
+// programsDir is a folder for the programs of this version of the object.
+func programsDir(dir string) string {
+	sum := sha256.Sum256(_SocketsBytes)
+	return filepath.Join(dir, layout, programsPrefix+hex.EncodeToString(sum[:8]))
+}
+
+// openPinned opens what is pinned; an error that wraps fs.ErrNotExist says that something is missing, or of another size. The zero size is any.
+func openPinned(dir string, want size) (_ *objects, err error) {
+	o := &objects{}
+	defer func() {
+		if err != nil {
+			o.close()
+		}
+	}()
+	for name, m := range o.maps() {
+		if *m, err = ebpf.LoadPinnedMap(filepath.Join(dir, layout, name), nil); err != nil {
+			return nil, fmt.Errorf("pinned map %s: %w", name, err)
+		}
+	}
+	for name, p := range o.programs() {
+		if *p, err = ebpf.LoadPinnedProgram(filepath.Join(programsDir(dir), name), nil); err != nil {
+			return nil, fmt.Errorf("pinned program %s: %w", name, err)
+		}
+	}
+	if have := (size{o.Frontends.MaxEntries(), o.Slots.MaxEntries(), o.Members.MaxEntries()}); have != want && want != (size{}) {
+		return nil, fmt.Errorf("pinned maps are of another size: %w", fs.ErrNotExist)
+	}
+	if err = o.together(); err != nil {
+		return nil, err
+	}
+	return o, nil
+}
+
+// together says whether the programs use these very maps: somebody may have removed the pin of one.
+func (o *objects) together() error {
+	id := func(m *ebpf.Map) ebpf.MapID {
+		info, err := m.Info()
+		if err != nil {
+			return 0
+		}
+		n, _ := info.ID()
+		return n
+	}
+	info, err := o.Connect4.Info()
+	if err != nil {
+		return fmt.Errorf("pinned program: %w", err)
+	}
+	used, _ := info.MapIDs()
+	for _, m := range []*ebpf.Map{o.Frontends, o.Slots, o.Addresses, o.Config, o.Counters, o.Sockets} {
+		if !slices.Contains(used, id(m)) {
+			return fmt.Errorf("pinned programs use other maps than those that are pinned: %w", fs.ErrNotExist)
+		}
+	}
+	return nil
+}
+
+// load loads the programs and maps, and pins what is not pinned below dir, where it mounts a file system of BPF if there is none.
+// Maps that are there are kept. It needs the privileges that the daemon should not have.
+func load(dir string, want size) error {
+	if o, err := openPinned(dir, want); err == nil {
+		o.close()
+		return nil
+	}
+	if err := mountBPF(dir); err != nil {
+		return err
+	}
+	return explain(pinAll(dir, want))
+}
+
+// mountBPF has a file system of BPF at dir.
+func mountBPF(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("folder for what is pinned: %w", err)
+	}
+	if isBPF(dir) {
+		return nil
+	}
+	if err := unix.Mount("bpf", dir, "bpf", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=0700"); err != nil {
+		return fmt.Errorf("mount of a file system of BPF at %s (it needs CAP_SYS_ADMIN; the package's unit does it): %w", dir, err)
+	}
+	return nil
+}
+
+func isBPF(dir string) bool {
+	var s unix.Statfs_t
+	return unix.Statfs(dir, &s) == nil && s.Type == unix.BPF_FS_MAGIC
+}
+
+// pinAll makes what is missing. Programs are always made anew, as they go with the maps.
+func pinAll(dir string, want size) error {
+	spec, err := loadSockets()
+	if err != nil {
+		return err
+	}
+	at, programs := filepath.Join(dir, layout), programsDir(dir)
+	if err := os.MkdirAll(programs, 0o700); err != nil {
+		return err
+	}
+	for name, n := range map[string]uint32{socketsMapFrontends: want.frontends, socketsMapSlots: want.slots, socketsMapMembers: want.members} {
+		spec.Maps[name].MaxEntries = n
+		if err := unpinOther(filepath.Join(at, name), n); err != nil {
+			return err
+		}
+	}
+	var o objects
+	if err := spec.LoadAndAssign(&o, &ebpf.CollectionOptions{Maps: ebpf.MapOptions{PinPath: at}}); err != nil {
+		return fmt.Errorf("load of the programs: %w", err)
+	}
+	defer o.close()
+	for name, p := range o.programs() {
+		path := filepath.Join(programs, name)
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if err := (*p).Pin(path); err != nil {
+			return fmt.Errorf("pin of program %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// unpinOther removes the pin of a map that is of another size. Programs that are attached go on using it until others take their place.
+func unpinOther(path string, n uint32) error {
+	m, err := ebpf.LoadPinnedMap(path, nil)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("pinned map %s: %w", filepath.Base(path), err)
+	}
+	defer m.Close()
+	if m.MaxEntries() == n {
+		return nil
+	}
+	return os.Remove(path)
+}
+
+// removeOldVersions removes what other versions of the daemon have pinned, once what is attached is this one's.
+func removeOldVersions(dir string) error {
+	list, err := os.ReadDir(filepath.Join(dir, layout))
+	if err != nil {
+		return err
+	}
+	for _, e := range list {
+		path := filepath.Join(dir, layout, e.Name())
+		if strings.HasPrefix(e.Name(), programsPrefix) && path != programsDir(dir) {
+			if err := os.RemoveAll(path); err != nil {
+				return err
+			}
+		}
+	}
+	layouts, err := layoutsIn(dir)
+	if err != nil {
+		return err
+	}
+	for _, path := range layouts {
+		if filepath.Base(path) != layout {
+			if err := os.RemoveAll(path); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// layoutsIn gives the folders of all layouts. Files beside them are the kernel's own (CONFIG_BPF_PRELOAD).
+func layoutsIn(dir string) (paths []string, err error) {
+	list, err := os.ReadDir(dir)
+	for _, e := range list {
+		if e.IsDir() {
+			paths = append(paths, filepath.Join(dir, e.Name()))
+		}
+	}
+	return paths, err
+}

@@ -1,0 +1,113 @@
+package ebpf
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"edgeway/proxiers"
+)
+
+// halfVariable names the half that a process without root's privileges runs, and folderVariable what was mounted for it.
+const (
+	halfVariable   = "EBPF_TEST_HALF"
+	folderVariable = "EBPF_TEST_FOLDER"
+	// nobody is a user without privileges.
+	nobody = "65534"
+)
+
+// The units give one process the right to load the programs, and the daemon CAP_NET_ADMIN alone. Neither needs more, or to be root.
+func TestPrivileges(t *testing.T) {
+	if half := os.Getenv(halfVariable); half != "" {
+		runHalf(t, half)
+		return
+	}
+	w := newWorld(t)
+	if err := mountBPF(w.dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chown(w.dir, 65534, 65534); err != nil {
+		t.Fatal(err)
+	}
+	asNobody(t, w.dir, "none", "")
+	asNobody(t, w.dir, "load", "+bpf,+perfmon,+net_admin")
+	asNobody(t, w.dir, "serve", "+net_admin")
+	w.apply(w.service(1, w.endpoints...))
+	w.wantSent(1, "what the daemon attached", func() { w.ask("tcp4", vip(both[0], 1)) })
+}
+
+// asNobody runs this test again, in this network namespace.
+func asNobody(t *testing.T, dir, half, capabilities string) {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A folder that everybody may look into, unlike that of go test.
+	program := filepath.Join(t.TempDir(), "half")
+	if out, err := exec.Command("cp", self, program).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	for at := program; at != os.TempDir() && at != "/"; at = filepath.Dir(at) {
+		if err := os.Chmod(at, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	args := []string{"--reuid", nobody, "--regid", nobody, "--clear-groups", "--no-new-privs", "--bounding-set=-all"}
+	if capabilities != "" {
+		args[len(args)-1] += "," + capabilities
+		args = append(args, "--inh-caps=-all,"+capabilities, "--ambient-caps=-all,"+capabilities)
+	}
+	cmd := exec.CommandContext(t.Context(), "setpriv", append(args, program, "-test.run=^TestPrivileges$", "-test.v")...)
+	cmd.Env = append(os.Environ(), halfVariable+"="+half, folderVariable+"="+dir)
+	cmd.Dir = "/"
+	out, err := cmd.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "--- PASS: TestPrivileges") {
+		t.Fatalf("as a user with %q: %v\n%s", capabilities, err, out)
+	}
+}
+
+func runHalf(t *testing.T, half string) {
+	dir := os.Getenv(folderVariable)
+	switch half {
+	case "none":
+		if err := loadable(dir); !errors.Is(err, proxiers.ErrUnsupported) || !strings.Contains(err.Error(), "edgeway-bpf.service") {
+			t.Errorf("the probe says %v", err)
+		}
+		if err := load(dir, sizes()["normal"]); !errors.Is(err, unix.EPERM) || !strings.Contains(err.Error(), "edgeway-bpf.service") {
+			t.Errorf("the load says %v", err)
+		}
+	case "load":
+		if err := load(dir, sizes()["normal"]); err != nil {
+			t.Fatal(err)
+		}
+	case "serve":
+		if err := probeHost(t.Context(), dir); err != nil {
+			t.Fatal(err)
+		}
+		w := &world{T: t, dir: dir, env: silentEnv(t)}
+		w.start()
+		defer w.stop()
+		w.sync(proxiers.NewChange(nil, emptyPlan()))
+		if err := w.proxier.shortcuts.raise(); err != nil { // once more, over what is attached
+			t.Error(err)
+		}
+		if _, err := w.proxier.shortcuts.counts(); err != nil {
+			t.Error(err)
+		}
+		w.proxier.shortcuts.endOrphans()
+		if err := unpinLinks(filepath.Join(dir, layout)); err != nil {
+			t.Error(err)
+		}
+		w.sync(proxiers.NewChange(nil, emptyPlan()))
+		if err := w.proxier.Tend(context.Background()); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -1,0 +1,195 @@
+package ebpf
+
+import (
+	"encoding/binary"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+
+	"edgeway/proxiers/plan"
+)
+
+// The constants of bpf/maps.h.
+const (
+	masqueraded uint32 = 1
+	left        uint32 = 2
+	probing     uint32 = 4
+
+	localEndpoint uint16 = 1
+
+	nodePorts uint8 = 1
+	source    uint8 = 2
+)
+
+// record is what a ServicePort has in the maps, beside what follows from the plan.
+type record struct {
+	service uint32
+	// sets are those of the pools that are in use; 0: none.
+	sets [2]uint32
+	// noRoom says that the maps are too small for its endpoints, and absent that they are for its frontends.
+	noRoom, absent bool
+}
+
+// full says that a ServicePort does not fit.
+func (r record) full() bool { return r.noRoom || r.absent }
+
+type portKey struct {
+	name   plan.ServicePortName
+	family plan.Family
+}
+
+func keyOf(svc *plan.ServicePort) portKey { return portKey{svc.Name, svc.Family} }
+
+func addressOf(a netip.Addr) (out socketsAddress) {
+	out.Byte = a.As16()
+	return out
+}
+
+// networkOrder gives a port as the programs have it.
+func networkOrder(port uint16) uint16 {
+	var b [2]byte
+	binary.BigEndian.PutUint16(b[:], port)
+	return binary.NativeEndian.Uint16(b[:])
+}
+
+func protocolNumber(p plan.Protocol) uint8 {
+	if p == plan.UDP {
+		return unix.IPPROTO_UDP
+	}
+	return unix.IPPROTO_TCP
+}
+
+// whyLeft gives the counter of frontends that nftables decides; false: the maps have the frontend.
+func whyLeft(svc *plan.ServicePort, f *plan.Frontend) (counter, bool) {
+	route := f.Routes[plan.FromHost]
+	switch {
+	case f.AllowFrom != nil:
+		return leftRanges, true // the source of a socket that is not bound is not known yet
+	case svc.Affinity > 0:
+		return leftAffinity, true // two memories of clients would disagree
+	case route.Verdict != plan.Forward, len(svc.Pools[route.Pool]) == 0:
+		return leftVerdict, true
+	}
+	return 0, false
+}
+
+// usedPools says which pools of a ServicePort need a set.
+func usedPools(svc *plan.ServicePort) (used [2]bool) {
+	if svc == nil || svc.Name.Protocol == plan.SCTP {
+		return used
+	}
+	for i := range svc.Frontends {
+		if _, isLeft := whyLeft(svc, &svc.Frontends[i]); !isLeft {
+			used[svc.Frontends[i].Routes[plan.FromHost].Pool] = true
+		}
+	}
+	return used
+}
+
+func frontendKey(svc *plan.ServicePort, f *plan.Frontend) socketsFrontendKey {
+	k := socketsFrontendKey{Port: networkOrder(f.Port), Protocol: protocolNumber(svc.Name.Protocol), Origin: uint8(plan.FromHost)}
+	switch {
+	case f.Kind != plan.NodePort:
+		k.Addr = addressOf(f.Addr)
+	case svc.Family == plan.IPv4:
+		k.Addr = addressOf(netip.IPv4Unspecified())
+	}
+	return k
+}
+
+// frontends gives each of a ServicePort's to add. One that nftables decides is there, too: it must not be taken for a NodePort of
+// the same address.
+func (r record) frontends(svc *plan.ServicePort, add func(socketsFrontendKey, socketsFrontend)) {
+	if svc == nil || svc.Name.Protocol == plan.SCTP || r.absent {
+		return
+	}
+	for i := range svc.Frontends {
+		f := &svc.Frontends[i]
+		v := socketsFrontend{Service: r.service, Flags: left}
+		why, isLeft := whyLeft(svc, f)
+		switch route := f.Routes[plan.FromHost]; {
+		case isLeft:
+			v.Flags |= uint32(why) << 8
+		case r.noRoom:
+			v.Flags |= uint32(leftRoom) << 8
+		default:
+			v.Set, v.Count, v.Flags = r.sets[route.Pool], uint32(len(svc.Pools[route.Pool])), 0
+			if route.SNAT {
+				v.Flags = masqueraded
+			}
+		}
+		add(frontendKey(svc, f), v)
+	}
+}
+
+// endpoints gives a pool as its set has it.
+func endpoints(pool []plan.Endpoint) []socketsEndpoint {
+	out := make([]socketsEndpoint, len(pool))
+	for i, e := range pool {
+		out[i].Addr, out[i].Port = addressOf(e.Addr.Addr()), networkOrder(e.Addr.Port())
+		if e.Local {
+			out[i].Flags = localEndpoint
+		}
+	}
+	return out
+}
+
+// members gives the endpoints that sockets of UDP may go on with: also those that take no new connection.
+func (r record) members(svc *plan.ServicePort, add func(socketsMemberKey)) {
+	if svc == nil || svc.Name.Protocol != plan.UDP || r.full() || usedPools(svc) == [2]bool{} {
+		return
+	}
+	for _, e := range svc.Serving {
+		add(memberKey(r.service, e.Addr))
+	}
+}
+
+func memberKey(service uint32, e netip.AddrPort) socketsMemberKey {
+	return socketsMemberKey{Addr: addressOf(e.Addr()), Service: service, Port: networkOrder(e.Port())}
+}
+
+// addresses says what the host's addresses are good for.
+func addresses(n *plan.Node) map[socketsAddress]uint8 {
+	out := map[socketsAddress]uint8{}
+	if n == nil {
+		return out
+	}
+	for _, a := range n.NodePortAddrs {
+		if !a.IsLoopback() {
+			out[addressOf(a)] |= nodePorts
+		}
+	}
+	for _, a := range n.HostAddrs {
+		if !a.IsLoopback() && n.Origin(a, "") == plan.FromHost {
+			out[addressOf(a)] |= source
+		}
+	}
+	return out
+}
+
+// counter is one of those that the programs count in, by its number there.
+type counter uint8
+
+const (
+	connectedTCP counter = iota
+	connectedUDP
+	sentUDP
+	leftRanges
+	leftAffinity
+	leftVerdict
+	leftRoom
+	leftBound
+	leftCrowded
+	leftStorage
+	leftRace
+	numCounters
+)
+
+// names are for people and for metrics.
+func (c counter) String() string {
+	return [numCounters]string{
+		"TCP connect", "UDP connect", "UDP send",
+		"source ranges", "session affinity", "no endpoint or a policy", "maps are full",
+		"socket bound to an address or device", "socket of several Services", "no memory for the socket", "endpoints just replaced",
+	}[c]
+}

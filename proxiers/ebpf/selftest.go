@@ -1,0 +1,115 @@
+package ebpf
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+
+	"edgeway/proxiers/plan"
+)
+
+// lastSet is the last number of a set or a ServicePort. What is above it is for the probe.
+const lastSet = 1<<32 - 16
+
+const probePort = 237
+
+// probes is how many elements of each map are the probe's.
+const probes = 2
+
+// The probe's frontends: addresses that no host has (RFC 1112, RFC 6666). Their endpoints are on loopback, and a datagram socket that connects
+// sends nothing.
+func probeAddr(f plan.Family) netip.Addr {
+	if f == plan.IPv6 {
+		return netip.MustParseAddr("100::ed6e:237")
+	}
+	return netip.AddrFrom4([4]byte{240, 0, 237, 110})
+}
+
+func probeEndpoint(f plan.Family) netip.AddrPort {
+	if f == plan.IPv6 {
+		return netip.AddrPortFrom(netip.IPv6Loopback(), probePort)
+	}
+	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), probePort)
+}
+
+func probeSet(f plan.Family) uint32 {
+	if f == plan.IPv6 {
+		return lastSet + 2
+	}
+	return lastSet + 1
+}
+
+// probe adds elements to each map, by which it is seen that all of them are there.
+func probe(st *step) {
+	for _, f := range []plan.Family{plan.IPv4, plan.IPv6} {
+		svc := &plan.ServicePort{Name: plan.ServicePortName{Protocol: plan.UDP}, Family: f}
+		set, e := probeSet(f), probeEndpoint(f)
+		k := frontendKey(svc, &plan.Frontend{Addr: probeAddr(f), Port: probePort})
+		st.next[k] = socketsFrontend{Service: set, Set: set, Count: 1, Flags: probing}
+		st.fresh[socketsSlotKey{Set: set}] = endpoints([]plan.Endpoint{{Addr: e}})[0]
+		st.members[memberKey(set, e)] = 0
+		st.addresses[addressOf(probeAddr(f))] = 0
+	}
+}
+
+// selfTest connects a socket as others do, and looks at what the kernel made of it.
+func selfTest(f plan.Family) (err error) {
+	domain := unix.AF_INET
+	if f == plan.IPv6 {
+		domain = unix.AF_INET6
+	}
+	fd, err := unix.Socket(domain, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("self-test over %s: %w", f, err)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	want := netip.AddrPortFrom(probeAddr(f), probePort)
+	if err := unix.Connect(fd, sockaddr(want)); err != nil {
+		return fmt.Errorf("self-test over %s: a socket was not sent to an endpoint: %w", f, err)
+	}
+	local, err := unix.Getsockname(fd)
+	if err != nil {
+		return fmt.Errorf("self-test over %s: %w", f, err)
+	}
+	if a := addrPortOf(local); !a.Addr().IsLoopback() {
+		return fmt.Errorf("self-test over %s: a socket was not sent to an endpoint: it has the address %s", f, a.Addr())
+	}
+	remote, err := unix.Getpeername(fd)
+	if err != nil {
+		return fmt.Errorf("self-test over %s: %w", f, err)
+	}
+	if a := addrPortOf(remote); a != want {
+		return fmt.Errorf("self-test over %s: the address that a socket wanted was not told to it, but %s", f, a)
+	}
+	return nil
+}
+
+func sockaddr(a netip.AddrPort) unix.Sockaddr {
+	if a.Addr().Is4() {
+		return &unix.SockaddrInet4{Addr: a.Addr().As4(), Port: int(a.Port())}
+	}
+	return &unix.SockaddrInet6{Addr: a.Addr().As16(), Port: int(a.Port())}
+}
+
+func addrPortOf(sa unix.Sockaddr) netip.AddrPort {
+	switch a := sa.(type) {
+	case *unix.SockaddrInet4:
+		return netip.AddrPortFrom(netip.AddrFrom4(a.Addr), uint16(a.Port))
+	case *unix.SockaddrInet6:
+		return netip.AddrPortFrom(netip.AddrFrom16(a.Addr), uint16(a.Port))
+	}
+	return netip.AddrPort{}
+}
+
+// present says whether the probe's elements are in the maps that a connection does not show.
+func (t *tables) present(families []plan.Family) error {
+	for _, f := range families {
+		m, a, v := memberKey(probeSet(f), probeEndpoint(f)), addressOf(probeAddr(f)), uint8(0)
+		if err := errors.Join(t.members.Lookup(&m, &v), t.addresses.Lookup(&a, &v)); err != nil {
+			return fmt.Errorf("an element of the maps is gone: %w", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,310 @@
+package ebpf
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"edgeway/proxiers"
+	"edgeway/proxiers/plan"
+)
+
+const (
+	// staleFor is how long a set is kept that nothing leads to: a program that has just read the frontend still needs it (deleted at once,
+	// 8 of 40,000 connections missed at 1,000 changes a second; Linux 6.18).
+	staleFor = time.Second
+	// retryFirst and retryMost are how long after a failure it is tried again.
+	retryFirst, retryMost = time.Second, time.Minute
+)
+
+// shortcuts are the programs and what they read. Whatever fails here, nftables serves: the failure is told, and tried again.
+type shortcuts struct {
+	logger   *slog.Logger
+	families []plan.Family
+	size     size
+	config   socketsSettings
+	dir      string
+
+	book *book
+	// plan is what the table of nftables has.
+	plan *plan.Plan
+	// known says that the maps have it too.
+	known bool
+	stale []staleSlots
+	retry struct {
+		at    time.Time
+		after time.Duration
+	}
+
+	// mu is for what the watch looks at.
+	mu      sync.Mutex
+	objects *objects
+	tables  tables
+	links   *links
+	// up says that all is in place.
+	up      bool
+	problem error
+}
+
+type staleSlots struct {
+	at   time.Time
+	keys []socketsSlotKey
+}
+
+func newShortcuts(dir string, env proxiers.Env) (*shortcuts, error) {
+	cookie, err := netnsCookie()
+	if err != nil {
+		return nil, err
+	}
+	return &shortcuts{
+		logger: env.Logger, families: env.Families, size: sizeOf(env.Settings), dir: dir,
+		config: socketsSettings{Netns: cookie, OwnMark: proxiers.OwnMark(env.MasqueradeBit)},
+	}, nil
+}
+
+// netnsCookie names the network namespace of the calling thread (Linux 5.14 tells it of a socket).
+func netnsCookie() (uint64, error) {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return 0, fmt.Errorf("socket: %w", err)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	cookie, err := unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
+	if err != nil {
+		return 0, fmt.Errorf("%w: name of the network namespace (Linux 5.14 or newer has one): %w", proxiers.ErrUnsupported, err)
+	}
+	return cookie, nil
+}
+
+// begin writes what must be there before nftables changes; nil: it failed.
+func (s *shortcuts) begin(change proxiers.Change) *step {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	known := s.known && change.Prev != nil
+	s.known = false
+	st, err := s.prepare(change, known)
+	if err == nil {
+		err = st.write(&s.tables)
+	}
+	if err != nil {
+		s.fail(err)
+		return nil
+	}
+	return st
+}
+
+func (s *shortcuts) prepare(change proxiers.Change, known bool) (*step, error) {
+	if known {
+		return s.book.partial(change), nil
+	}
+	s.up = false
+	if err := s.open(); err != nil {
+		return nil, err
+	}
+	have, err := s.tables.read()
+	if err != nil {
+		return nil, err
+	}
+	s.book, s.stale = newBook(s.size), nil
+	return s.book.full(have, change.Next), nil
+}
+
+// open opens what is pinned, and loads what is missing if it may.
+func (s *shortcuts) open() error {
+	if s.links == nil {
+		root, err := findRoot("/proc/self/mountinfo")
+		if err != nil {
+			return err
+		}
+		s.links = &links{dir: s.dir, root: root, held: map[string]heldLink{}}
+	}
+	o, err := openPinned(s.dir, s.size)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err = load(s.dir, s.size); err == nil {
+			o, err = openPinned(s.dir, s.size)
+		}
+	}
+	if err != nil {
+		return explain(err)
+	}
+	if s.objects != nil {
+		s.objects.close()
+	}
+	s.objects, s.tables = o, tablesOf(o)
+	return nil
+}
+
+// finish leads connections to what begin wrote. The table of nftables has the plan now.
+func (s *shortcuts) finish(st *step, next *plan.Plan) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.plan = next
+	if st == nil {
+		return
+	}
+	err := st.lead(&s.tables)
+	if err == nil && !s.up {
+		err = s.raise()
+	}
+	if err != nil {
+		s.fail(err)
+		return
+	}
+	s.known, s.up, s.problem = true, true, nil
+	s.retry.at, s.retry.after = time.Time{}, 0
+	if len(st.stale) > 0 {
+		s.stale = append(s.stale, staleSlots{time.Now().Add(staleFor), st.stale})
+	}
+	s.tellNoRoom(st)
+	if st.losesMembers() {
+		s.endOrphans()
+	}
+}
+
+// raise has the programs at work.
+func (s *shortcuts) raise() error {
+	if err := s.configure(s.config); err != nil {
+		return err
+	}
+	if err := s.links.attach(s.objects); err != nil {
+		return err
+	}
+	for _, f := range s.families {
+		if err := selfTest(f); err != nil {
+			return err
+		}
+	}
+	if err := removeOldVersions(s.dir); err != nil {
+		s.logger.Warn("what an earlier version pinned could not be removed", "error", err)
+	}
+	s.endOrphans()
+	return nil
+}
+
+func (s *shortcuts) configure(c socketsSettings) error {
+	if err := s.objects.Config.Put(uint32(0), &c); err != nil {
+		return fmt.Errorf("write of the programs' settings: %w", err)
+	}
+	return nil
+}
+
+// fail leaves all to nftables: what the maps have is uncertain.
+func (s *shortcuts) fail(err error) {
+	if s.problem == nil || s.problem.Error() != err.Error() {
+		s.logger.Warn("nftables serves without the shortcut for sockets, which is tried again", "error", err)
+	}
+	s.problem, s.known, s.up = err, false, false
+	if s.objects != nil {
+		if err := s.configure(socketsSettings{}); err != nil {
+			s.logger.Error("the BPF programs cannot be told to do nothing", "error", err)
+		}
+	}
+	s.retry.after = min(max(2*s.retry.after, retryFirst), retryMost)
+	s.retry.at = time.Now().Add(s.retry.after)
+}
+
+// unsure says that it is not known what the table of nftables has: the next step is a full one.
+func (s *shortcuts) unsure() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.known = false
+}
+
+func (s *shortcuts) tellNoRoom(st *step) {
+	const named = 10
+	if len(st.noRoom) == 0 {
+		return
+	}
+	var names []string
+	for _, svc := range st.noRoom[:min(named, len(st.noRoom))] {
+		names = append(names, svc.Name.String())
+	}
+	s.logger.Warn("the BPF maps are too small, nftables serves the rest of the Services: set ebpf.size", "services", len(st.noRoom), "first", names)
+}
+
+// endOrphans is for sockets of UDP whose endpoint is gone.
+func (s *shortcuts) endOrphans() {
+	n, err := s.tables.endOrphans(table[uint64, socketsConnection]{s.objects.Connections})
+	if err != nil {
+		s.logger.Warn("UDP sockets whose endpoint is gone could not be ended", "error", err)
+	} else if n > 0 {
+		s.logger.Debug("UDP sockets ended whose endpoint is gone", "sockets", n)
+	}
+}
+
+// due is when tend has something to do; zero: never. While it is not known what the maps have, what is stale waits for the full step, which
+// finds it.
+func (s *shortcuts) due() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.plan != nil && !s.retry.at.IsZero() {
+		return s.retry.at
+	}
+	if s.known && len(s.stale) > 0 {
+		return s.stale[0].at
+	}
+	return time.Time{}
+}
+
+// tend deletes what nothing leads to any more, and tries again what failed.
+func (s *shortcuts) tend(context.Context) error {
+	now := time.Now()
+	if s.plan != nil && !s.retry.at.IsZero() && !now.Before(s.retry.at) {
+		s.finish(s.begin(proxiers.NewChange(nil, s.plan)), s.plan)
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for len(s.stale) > 0 && !now.Before(s.stale[0].at) && s.known {
+		if err := s.tables.slots.remove(s.stale[0].keys); err != nil {
+			s.fail(err)
+			return nil
+		}
+		s.book.slots -= len(s.stale[0].keys)
+		s.stale = slices.Delete(s.stale, 0, 1)
+	}
+	return nil
+}
+
+// damage says once what is not as finish left it; empty: nothing. The answer is a full sync.
+func (s *shortcuts) damage() (what string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.up {
+		return ""
+	}
+	defer func() { s.up, s.known = what == "", s.known && what == "" }()
+	if what := s.links.damaged(); what != "" {
+		return what
+	}
+	for _, f := range s.families {
+		if err := selfTest(f); err != nil {
+			return err.Error()
+		}
+	}
+	if err := s.tables.present(s.families); err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+// close leaves everything at work.
+func (s *shortcuts) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.up, s.known = false, false
+	if s.links != nil {
+		s.links.close()
+	}
+	if s.objects != nil {
+		s.objects.close()
+		s.objects = nil
+	}
+}

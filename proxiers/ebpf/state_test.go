@@ -1,0 +1,359 @@
+package ebpf
+
+import (
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf/link"
+
+	"edgeway/proxiers"
+	"edgeway/proxiers/internal/plantest"
+	"edgeway/proxiers/plan"
+)
+
+// read gives what the maps hold.
+func (w *world) read() *held {
+	w.Helper()
+	h, err := w.proxier.shortcuts.tables.read()
+	if err != nil {
+		w.Fatal(err)
+	}
+	return h
+}
+
+func equal(a, b *held) bool {
+	return maps.Equal(a.frontends, b.frontends) && maps.Equal(a.slots, b.slots) && maps.Equal(a.members, b.members) && maps.Equal(a.addresses, b.addresses)
+}
+
+// While a failed sync leaves open what the maps have, nothing of it may be deleted, and nobody be asked to again and again.
+func TestStaleSetsWaitForAKnownState(t *testing.T) {
+	s := &shortcuts{known: true, stale: []staleSlots{{at: time.Now()}}}
+	if s.due().IsZero() {
+		t.Error("a stale set is never deleted")
+	}
+	s.unsure()
+	if at := s.due(); !at.IsZero() {
+		t.Errorf("after a failed sync there is work at %s", at)
+	}
+}
+
+// The daemon's restart changes nothing in the maps, and sockets of before it are told what they were told.
+func TestRestart(t *testing.T) {
+	w := newWorld(t)
+	w.apply(w.service(1, w.endpoints...), w.service(2, w.endpoints[0]))
+	var open []net.Conn
+	for _, network := range []string{"tcp", "udp"} {
+		for _, f := range both {
+			c, err := net.Dial(network, vip(f, 1).String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			open = append(open, c)
+		}
+	}
+	pc, err := net.ListenPacket("udp", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pc.Close()
+	server, _, err := askFrom(pc, vip(plan.IPv4, 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := w.read()
+	w.stop()
+	w.wantServed("while nobody runs")
+	w.start()
+	w.apply(w.service(1, w.endpoints...), w.service(2, w.endpoints[0]))
+	if !equal(before, w.read()) {
+		t.Errorf("the restart changed the maps:\n%+v\n%+v", before, w.read())
+	}
+	for _, c := range open {
+		if _, err := answer(c); err != nil {
+			t.Errorf("a connection over %s of before: %v", c.RemoteAddr().Network(), err)
+		}
+	}
+	if again, from, err := askFrom(pc, vip(plan.IPv4, 1)); again != server || from != vip(plan.IPv4, 1) {
+		t.Errorf("a socket of before has %s at %s, not %s: %v", again, from, server, err)
+	}
+	// What changed meanwhile is corrected.
+	w.stop()
+	w.start()
+	w.apply(w.service(1, w.endpoints[1]))
+	if server := w.ask("tcp", vip(plan.IPv4, 1)); server != "two" {
+		t.Errorf("served by %s", server)
+	}
+	for k, f := range w.read().frontends {
+		if k.Addr == addressOf(vip(plan.IPv4, 2).Addr()) {
+			t.Errorf("a Service of before is still in the maps: %+v", f)
+		}
+	}
+}
+
+func (w *world) wantServed(when string) {
+	w.Helper()
+	for _, f := range both {
+		for _, network := range []string{"tcp", "udp"} {
+			if w.ask(network, vip(f, 1)) == "" {
+				w.Errorf("%s: not served", when)
+			}
+		}
+	}
+}
+
+// The programs come and go, and no connection is lost: nftables has the rest.
+func TestProgramsComeAndGo(t *testing.T) {
+	w := newWorld(t)
+	w.apply(w.service(1, w.endpoints...))
+	least, rounds := int64(4000), 40
+	if n := os.Getenv("EBPF_CONNECTIONS"); n != "" {
+		if _, err := fmt.Sscan(n, &least); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var done, failed atomic.Int64
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	for _, network := range []string{"tcp", "udp"} {
+		for _, f := range both {
+			wg.Go(func() {
+				for {
+					select {
+					case <-stop:
+						return
+					default:
+					}
+					done.Add(1)
+					if err := connectOnce(network, vip(f, 1)); err != nil {
+						t.Log(err)
+						failed.Add(1)
+					}
+				}
+			})
+		}
+	}
+	var bySocket uint64
+	for i := 0; i < rounds || done.Load() < least; i++ {
+		n, _ := w.sent()
+		bySocket += n
+		if err := unpinAll(w.dir); err != nil {
+			t.Fatal(err)
+		}
+		w.proxier.shortcuts.links.close()
+		time.Sleep(20 * time.Millisecond)
+		w.sync(proxiers.NewChange(nil, w.plan))
+		time.Sleep(20 * time.Millisecond)
+	}
+	close(stop)
+	wg.Wait()
+	t.Logf("%d connections, %d by socket, %d failed", done.Load(), bySocket, failed.Load())
+	if failed.Load() > 0 || bySocket == 0 || bySocket >= uint64(done.Load()) {
+		t.Error("not as it should be")
+	}
+}
+
+// connectOnce asks once. What it is told of the peer depends on when the programs go.
+func connectOnce(network string, to netip.AddrPort) error {
+	c, err := net.DialTimeout(network, to.String(), patience)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	_, err = answer(c)
+	return err
+}
+
+// Endpoints are replaced under connections, none of which meets a set that is gone.
+func TestEndpointsAreReplacedUnderLoad(t *testing.T) {
+	w := newWorld(t)
+	w.apply(w.service(1, w.endpoints...))
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					w.ask("tcp", vip(plan.IPv4, 1))
+				}
+			}
+		})
+	}
+	for i := range 400 {
+		w.apply(w.service(1, w.endpoints[i%2]))
+		if due := w.proxier.Due(); !due.IsZero() && due.Before(time.Now()) {
+			if err := w.proxier.Tend(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	close(stop)
+	wg.Wait()
+	if counts, err := w.proxier.shortcuts.counts(); err != nil || counts[leftRace] > 0 {
+		t.Errorf("%d connections met a set that was gone: %v", counts[leftRace], err)
+	}
+	time.Sleep(staleFor)
+	if err := w.proxier.Tend(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	// One endpoint in each family and protocol, and the two of the probe.
+	if n := len(w.read().slots); n != 4+probes {
+		t.Errorf("%d endpoints are in the maps", n)
+	}
+	if b := w.proxier.shortcuts.book; b.slots != 4+probes || b.frontends != 4+probes || b.members != 2+probes {
+		t.Errorf("the books say %d endpoints, %d frontends, %d members", b.slots, b.frontends, b.members)
+	}
+}
+
+// What another program takes away is noticed within two seconds, served by nftables meanwhile, and mended.
+func TestDriftIsMended(t *testing.T) {
+	w := newWorld(t)
+	w.apply(w.service(1, w.endpoints...))
+	for name, damage := range map[string]func() error{
+		"a link is detached": func() error {
+			l, err := link.LoadPinnedLink(filepath.Join(w.dir, layout, linkPrefix+socketsProgConnect4), nil)
+			if err != nil {
+				return err
+			}
+			defer l.Close()
+			return l.Detach()
+		},
+		"frontends go":    func() error { return w.proxier.shortcuts.tables.frontends.remove(keys(w.read().frontends)) },
+		"the settings go": func() error { return w.proxier.shortcuts.configure(socketsSettings{}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w.drift.Store(nil)
+			if err := damage(); err != nil {
+				t.Fatal(err)
+			}
+			start := time.Now()
+			w.wantServed("after damage")
+			for w.drift.Load() == nil {
+				if time.Sleep(10 * time.Millisecond); time.Since(start) > 2*time.Second {
+					t.Fatal("it was not noticed within two seconds")
+				}
+			}
+			w.sync(proxiers.NewChange(nil, w.plan))
+			w.wantSent(4, "mended", func() { w.wantServed("mended") })
+		})
+	}
+}
+
+func keys[K comparable, V any](m map[K]V) (list []K) {
+	for k := range m {
+		list = append(list, k)
+	}
+	return list
+}
+
+// Services that do not fit are left to nftables, which serves them.
+func TestMapsThatAreTooSmall(t *testing.T) {
+	w := newWorld(t)
+	w.proxier.shortcuts.size = size{frontends: 12, slots: 12, members: 24}
+	w.apply(w.service(1, w.endpoints...), w.service(2, w.endpoints...), w.service(3, w.endpoints...), w.service(4, w.endpoints...))
+	noRoom := 0
+	for n := 1; n <= 4; n++ {
+		for _, f := range both {
+			if w.ask("tcp", vip(f, n)) == "" {
+				t.Errorf("Service %d is not served", n)
+			}
+		}
+	}
+	for _, r := range w.proxier.shortcuts.book.records {
+		if r.noRoom || r.absent {
+			noRoom++
+		}
+	}
+	if left := w.proxier.shortcuts.book.left; noRoom == 0 || noRoom == 16 || left != noRoom {
+		t.Errorf("%d of 16 ServicePorts do not fit, %d were counted", noRoom, left)
+	}
+	// With room again all fit.
+	w.apply(w.service(4, w.endpoints...))
+	time.Sleep(staleFor)
+	if err := w.proxier.Tend(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.sync(proxiers.NewChange(nil, w.plan))
+	w.wantSent(1, "with room", func() { w.ask("tcp", vip(plan.IPv4, 4)) })
+}
+
+// A change costs what changed: of 10,000 Services one is written.
+func TestManyServices(t *testing.T) {
+	w := newWorld(t)
+	node := plantest.Node()
+	list := plantest.Many(10_000, 5)
+	for _, svc := range list {
+		svc.Serving = svc.Pools[0]
+	}
+	first := plantest.Plan(node, list...)
+	var begun, finished time.Duration
+	step := func(change proxiers.Change) *step {
+		start := time.Now()
+		st := w.proxier.shortcuts.begin(change)
+		begun = time.Since(start)
+		start = time.Now()
+		w.proxier.shortcuts.finish(st, change.Next)
+		finished = time.Since(start)
+		if err := w.proxier.shortcuts.problem; err != nil {
+			t.Fatal(err)
+		}
+		return st
+	}
+	step(proxiers.NewChange(nil, first))
+	t.Logf("10,000 Services of 5 endpoints: %v before nftables, %v after", begun, finished)
+	step(proxiers.NewChange(nil, first))
+	t.Logf("compared: %v before nftables, %v after", begun, finished)
+	next := plantest.WithEndpoints(first, 5000, plantest.Endpoint("10.1.2.3:8080"))
+	st := step(proxiers.NewChange(first, next))
+	t.Logf("one change: %v before nftables, %v after", begun, finished)
+	if n := len(next.Services[5000].Frontends); len(st.next) != n || len(st.fresh) != 1 || len(st.stale) != 5 {
+		t.Errorf("%d frontends, %d endpoints, %d old ones", len(st.next), len(st.fresh), len(st.stale))
+	}
+}
+
+// The object that is committed is for every kernel, and says under what licence it is.
+func TestObject(t *testing.T) {
+	spec, err := loadSockets()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, p := range spec.Programs {
+		if p.License != "GPL" {
+			t.Errorf("%s has the licence %q", name, p.License)
+		}
+	}
+	if len(spec.Programs) != len(hooks()) {
+		t.Errorf("%d programs and %d hooks", len(spec.Programs), len(hooks()))
+	}
+}
+
+// Where the kernel gives no room to remember for sockets, nothing is sent anywhere that could not be told what it wanted: nftables serves.
+func TestWithoutStorage(t *testing.T) {
+	if os.Getenv("EBPF_NO_STORAGE") == "" {
+		t.Skip("it is for a kernel without cmpxchg16b (test/vm/jobs runs it)")
+	}
+	w := newWorld(t)
+	node := plantest.Node()
+	if err := w.proxier.Apply(t.Context(), proxiers.NewChange(nil, plantest.Plan(node, w.service(1, w.endpoints...)...))); err != nil {
+		t.Fatal(err)
+	}
+	if w.proxier.shortcuts.problem == nil {
+		t.Error("the self-test finds nothing amiss")
+	}
+	for _, f := range both {
+		if w.ask("tcp", vip(f, 1)) == "" {
+			t.Errorf("%s: not served", f)
+		}
+	}
+}

@@ -1,0 +1,110 @@
+package ebpf
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+)
+
+// perBatch is how many elements a system call takes.
+const perBatch = 4096
+
+// table is a map of the kernel's with elements of known types.
+type table[K comparable, V any] struct{ *ebpf.Map }
+
+// each reads the whole map. Elements that are written meanwhile may be missed or come twice; only the daemon writes.
+func (t table[K, V]) each(visit func(K, V)) error {
+	keys, values := make([]K, perBatch), make([]V, perBatch)
+	var cursor ebpf.MapBatchCursor
+	for {
+		n, err := t.BatchLookup(&cursor, keys, values, nil)
+		for i := range n {
+			visit(keys[i], values[i])
+		}
+		switch {
+		case errors.Is(err, ebpf.ErrKeyNotExist):
+			return nil
+		case err != nil:
+			return fmt.Errorf("read the map: %w", err)
+		}
+	}
+}
+
+// put writes elements, those that are there included.
+func (t table[K, V]) put(elements map[K]V) error {
+	keys, values := make([]K, 0, min(len(elements), perBatch)), make([]V, 0, min(len(elements), perBatch))
+	send := func() (err error) {
+		switch len(keys) {
+		case 0:
+		case 1:
+			err = t.Update(&keys[0], &values[0], ebpf.UpdateAny)
+		default:
+			_, err = t.BatchUpdate(keys, values, nil)
+		}
+		keys, values = keys[:0], values[:0]
+		return err
+	}
+	for k, v := range elements {
+		if keys, values = append(keys, k), append(values, v); len(keys) == perBatch {
+			if err := send(); err != nil {
+				return fmt.Errorf("write to the map: %w", err)
+			}
+		}
+	}
+	if err := send(); err != nil {
+		return fmt.Errorf("write to the map: %w", err)
+	}
+	return nil
+}
+
+// remove deletes elements; it is no error when one is not there. A batch would stop at it.
+func (t table[K, V]) remove(keys []K) error {
+	for i := range keys {
+		if err := t.Delete(&keys[i]); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return fmt.Errorf("delete from the map: %w", err)
+		}
+	}
+	return nil
+}
+
+// tables are the maps that follow from the plan.
+type tables struct {
+	frontends table[socketsFrontendKey, socketsFrontend]
+	slots     table[socketsSlotKey, socketsEndpoint]
+	members   table[socketsMemberKey, uint8]
+	addresses table[socketsAddress, uint8]
+}
+
+func tablesOf(o *objects) tables {
+	return tables{
+		table[socketsFrontendKey, socketsFrontend]{o.Frontends},
+		table[socketsSlotKey, socketsEndpoint]{o.Slots},
+		table[socketsMemberKey, uint8]{o.Members},
+		table[socketsAddress, uint8]{o.Addresses},
+	}
+}
+
+// held is what they hold.
+type held struct {
+	frontends map[socketsFrontendKey]socketsFrontend
+	slots     map[socketsSlotKey]socketsEndpoint
+	members   map[socketsMemberKey]uint8
+	addresses map[socketsAddress]uint8
+}
+
+func newHeld() *held {
+	return &held{
+		map[socketsFrontendKey]socketsFrontend{}, map[socketsSlotKey]socketsEndpoint{}, map[socketsMemberKey]uint8{}, map[socketsAddress]uint8{},
+	}
+}
+
+func (t *tables) read() (*held, error) {
+	h := newHeld()
+	return h, errors.Join(
+		t.frontends.each(func(k socketsFrontendKey, v socketsFrontend) { h.frontends[k] = v }),
+		t.slots.each(func(k socketsSlotKey, v socketsEndpoint) { h.slots[k] = v }),
+		t.members.each(func(k socketsMemberKey, v uint8) { h.members[k] = v }),
+		t.addresses.each(func(k socketsAddress, v uint8) { h.addresses[k] = v }),
+	)
+}

@@ -1,0 +1,44 @@
+package jobs
+
+import (
+	"testing"
+	"time"
+
+	"edgeway/test/vm"
+	"edgeway/test/vm/vmtest"
+)
+
+// cpuForStorage is vm.DefaultCPU with cmpxchg16b: without it Linux 7.2 gives BPF no room to remember what a socket wanted to reach.
+const cpuForStorage = "max,la57=off,erms=off,smap=off,smep=off,pku=off"
+
+// TestEbpf proves the programs on the oldest and the newest kernel, and the table's part of the suite is that of nftables.
+func TestEbpf(t *testing.T) {
+	bpfPrograms(t, "^Test(Sockets|Unusual|Datagrams|Other|Foreign|Privileges|Restart$|Drift)", "", vm.Bookworm, vm.Newest)
+}
+
+// TestNightlyEbpf runs all tests of the backend on every kernel, and has the programs come and go under many connections.
+func TestNightlyEbpf(t *testing.T) {
+	bpfPrograms(t, ".", "20000", vm.Suites()...)
+}
+
+// TestNightlyEbpfWithoutStorage is a machine whose kernel cannot remember for sockets (Linux 7.2 without cmpxchg16b): nftables serves.
+func TestNightlyEbpfWithoutStorage(t *testing.T) {
+	vmtest.Run(t, vm.Job{
+		Suite: vm.Newest, Files: map[string]string{"ebpf": vmtest.BuildTest(t, "edgeway/proxiers/ebpf")}, Env: []string{"CI=true", "EBPF_NO_STORAGE=1"},
+		Command: []string{"./ebpf", "-test.v", "-test.run=^TestWithoutStorage$"},
+	})
+}
+
+func bpfPrograms(t *testing.T, tests, connections string, suites ...vm.Suite) {
+	t.Helper()
+	binary := vmtest.BuildTest(t, "edgeway/proxiers/ebpf")
+	for _, suite := range suites {
+		t.Run(string(suite), func(t *testing.T) {
+			t.Parallel()
+			vmtest.Run(t, vm.Job{
+				Suite: suite, CPU: cpuForStorage, Files: map[string]string{"ebpf": binary}, Env: []string{"CI=true", "EBPF_CONNECTIONS=" + connections},
+				Command: []string{"./ebpf", "-test.v", "-test.timeout=50m", "-test.run=" + tests}, Timeout: time.Hour,
+			})
+		})
+	}
+}
