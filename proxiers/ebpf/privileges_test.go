@@ -80,11 +80,11 @@ func runHalf(t *testing.T, half string) {
 		if err := loadable(dir); !errors.Is(err, proxiers.ErrUnsupported) || !strings.Contains(err.Error(), "edgeway-bpf.service") {
 			t.Errorf("the probe says %v", err)
 		}
-		if err := load(dir, sizes()["normal"]); !errors.Is(err, unix.EPERM) || !strings.Contains(err.Error(), "edgeway-bpf.service") {
+		if _, err := load(dir, sizes()["normal"]); !errors.Is(err, unix.EPERM) || !strings.Contains(err.Error(), "edgeway-bpf.service") {
 			t.Errorf("the load says %v", err)
 		}
 	case "load":
-		if err := load(dir, sizes()["normal"]); err != nil {
+		if _, err := load(dir, sizes()["normal"]); err != nil {
 			t.Fatal(err)
 		}
 	case "serve":
