@@ -20,40 +20,28 @@ const (
 // deviceLink is a program at a device by a link (Linux 6.6). It is not pinned: while no daemon runs nftables serves alone.
 type deviceLink struct {
 	link.Link
-	device  uint32
-	program ebpf.ProgramID
+	device uint32
 }
 
 func attachLink(index int, p *ebpf.Program) (attachment, error) {
-	id, err := programID(p)
-	if err != nil {
-		return nil, err
-	}
 	l, err := link.AttachTCX(link.TCXOptions{Interface: index, Program: p, Attach: ebpf.AttachTCXIngress})
 	if err != nil {
 		return nil, explain(err)
 	}
-	return &deviceLink{l, uint32(index), id}, nil
+	return &deviceLink{l, uint32(index)}, nil
 }
 
-func (l *deviceLink) there() bool {
+func (l *deviceLink) there(program ebpf.ProgramID) bool {
 	info, err := l.Info()
-	return err == nil && info.TCX() != nil && info.TCX().Ifindex == l.device && info.Program == l.program
+	return err == nil && info.TCX() != nil && info.TCX().Ifindex == l.device && info.Program == program
 }
 
 func (l *deviceLink) detach() error { return l.Close() }
 
 // deviceFilter is a program at a device as a filter of its queueing discipline clsact, which stays, as others may use it.
-type deviceFilter struct {
-	device  int
-	program ebpf.ProgramID
-}
+type deviceFilter struct{ device int }
 
 func attachFilter(index int, p *ebpf.Program) (attachment, error) {
-	id, err := programID(p)
-	if err != nil {
-		return nil, err
-	}
 	attrs := netlink.QdiscAttrs{LinkIndex: index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT}
 	if err := netlink.QdiscAdd(&netlink.GenericQdisc{QdiscAttrs: attrs, QdiscType: "clsact"}); err != nil && !errors.Is(err, unix.EEXIST) {
 		return nil, fmt.Errorf("queueing discipline clsact (module sch_ingress): %w", err)
@@ -61,7 +49,7 @@ func attachFilter(index int, p *ebpf.Program) (attachment, error) {
 	if err := netlink.FilterReplace(ourFilter(index, p.FD())); err != nil {
 		return nil, fmt.Errorf("filter (module cls_bpf): %w", err)
 	}
-	return &deviceFilter{index, id}, nil
+	return &deviceFilter{index}, nil
 }
 
 func ourFilter(index, fd int) *netlink.BpfFilter {
@@ -71,9 +59,9 @@ func ourFilter(index, fd int) *netlink.BpfFilter {
 	}
 }
 
-func (f *deviceFilter) there() bool {
+func (f *deviceFilter) there(program ebpf.ProgramID) bool {
 	have, err := filtersAt(f.device)
-	return err == nil && len(have) == 1 && have[0].Id == int(f.program)
+	return err == nil && len(have) == 1 && have[0].Id == int(program)
 }
 
 func (f *deviceFilter) detach() error { return removeFilters(f.device) }

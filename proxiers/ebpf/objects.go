@@ -46,6 +46,7 @@ type objects struct {
 	// packets and its maps are nil where that program is not loaded.
 	packets               *ebpf.Program
 	podRanges, podDevices *ebpf.Map
+	sources               *ebpf.Map
 }
 
 func (o *objects) close() {
@@ -55,8 +56,12 @@ func (o *objects) close() {
 }
 
 func (o *objects) closePackets() {
-	_, _, _ = o.packets.Close(), o.podRanges.Close(), o.podDevices.Close() // which may be nil
-	o.packets, o.podRanges, o.podDevices = nil, nil, nil
+	_ = o.packets.Close() // which may be nil, and so may the maps
+	o.packets = nil
+	for _, m := range o.packetsMaps() {
+		_ = (*m).Close()
+		*m = nil
+	}
 }
 
 // maps gives them by their names.
@@ -72,6 +77,11 @@ func (o *objects) programs() map[string]**ebpf.Program {
 		socketsProgConnect4: &o.Connect4, socketsProgConnect6: &o.Connect6, socketsProgSendmsg4: &o.Sendmsg4, socketsProgSendmsg6: &o.Sendmsg6,
 		socketsProgRecvmsg4: &o.Recvmsg4, socketsProgRecvmsg6: &o.Recvmsg6, socketsProgGetpeername4: &o.Getpeername4, socketsProgGetpeername6: &o.Getpeername6,
 	}
+}
+
+// packetsMaps gives those that only the program for packets needs.
+func (o *objects) packetsMaps() map[string]**ebpf.Map {
+	return map[string]**ebpf.Map{packetsMapPodRanges: &o.podRanges, packetsMapPodDevices: &o.podDevices, packetsMapSources: &o.sources}
 }
 
 // programsDir is a folder for the programs of this version of the objects.
@@ -105,15 +115,15 @@ func openPinned(dir string, want size) (_ *objects, err error) {
 	if err = together(o.Connect4, append(shared, o.Sockets)); err != nil {
 		return nil, err
 	}
-	if o.openPackets(dir) != nil || together(o.packets, append(shared, o.podRanges, o.podDevices)) != nil {
+	if o.openPackets(dir) != nil || together(o.packets, append(shared, o.podRanges, o.podDevices, o.sources)) != nil {
 		o.closePackets()
 	}
 	return o, nil
 }
 
-// openPackets opens what only the program for packets needs.
+// openPackets opens the program for packets, and its maps.
 func (o *objects) openPackets(dir string) (err error) {
-	for name, m := range map[string]**ebpf.Map{packetsMapPodRanges: &o.podRanges, packetsMapPodDevices: &o.podDevices} {
+	for name, m := range o.packetsMaps() {
 		if *m, err = ebpf.LoadPinnedMap(filepath.Join(dir, layout, name), nil); err != nil {
 			return err
 		}

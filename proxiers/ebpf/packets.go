@@ -1,6 +1,7 @@
 package ebpf
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -10,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/cilium/ebpf"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"edgeway/proxiers"
@@ -24,8 +26,10 @@ type packets struct {
 	links  *links.Links
 
 	program *ebpf.Program
+	id      ebpf.ProgramID
 	ranges  table[packetsPodRange, uint8]
 	pods    table[uint32, uint8]
+	sources table[uint32, uint8]
 	node    *plan.Node
 	// at are the devices that have the program, and refused those that do not take it, with the reason.
 	at      map[int]attachment
@@ -37,36 +41,45 @@ type packets struct {
 
 // attachment is a program at a device.
 type attachment interface {
-	// there says whether it is what was attached.
-	there() bool
+	// there says whether the program with this number is still attached.
+	there(ebpf.ProgramID) bool
 	detach() error
 }
 
 // use takes the program and the maps of o.
-func (p *packets) use(o *objects) {
-	p.program, p.ranges.Map, p.pods.Map = o.packets, o.podRanges, o.podDevices
+func (p *packets) use(o *objects) (err error) {
+	p.program, p.ranges.Map, p.pods.Map, p.sources.Map = o.packets, o.podRanges, o.podDevices, o.sources
+	if p.program != nil {
+		p.id, err = programID(p.program)
+	}
+	return err
 }
 
-// raise has the program know the host, and be at its devices.
-func (p *packets) raise(n *plan.Node) error {
+// raise has the program know the host, and be at its devices. It gives the settings' source.
+func (p *packets) raise(n *plan.Node) (source uint32, err error) {
 	if err := p.links.Watch(&p.wait); err != nil {
-		return err
+		return 0, err
 	}
 	p.links.Forget()
-	if err := p.tell(n); err != nil {
-		return err
-	}
-	return p.follow()
-}
-
-// knows says that where pods are is as the program was told.
-func (p *packets) knows(n *plan.Node) bool {
-	return p.node != nil && (p.node == n || slices.Equal(p.node.PodSources, n.PodSources) && slices.Equal(p.node.PodInterfaces, n.PodInterfaces))
-}
-
-// tell writes where pods are. Meanwhile the program must not be at work.
-func (p *packets) tell(n *plan.Node) error {
 	p.node = nil
+	if err := p.tellPods(n); err != nil {
+		return 0, err
+	}
+	if source, err = p.tellSources(); err != nil {
+		return 0, err
+	}
+	p.node = n
+	return source, p.follow()
+}
+
+// knows says that the host is as the program was told.
+func (p *packets) knows(n *plan.Node) bool {
+	return p.node != nil && (p.node == n || slices.Equal(p.node.PodSources, n.PodSources) &&
+		slices.Equal(p.node.PodInterfaces, n.PodInterfaces) && slices.Equal(p.node.HostAddrs, n.HostAddrs))
+}
+
+// tellPods writes where pods are. Meanwhile the program must not be at work.
+func (p *packets) tellPods(n *plan.Node) error {
 	want := map[packetsPodRange]uint8{}
 	for _, r := range n.PodSources {
 		want[rangeOf(r)] = 0
@@ -88,8 +101,38 @@ func (p *packets) tell(n *plan.Node) error {
 			return fmt.Errorf("range of pods: %w", err)
 		}
 	}
-	p.node = n
 	return nil
+}
+
+// tellSources writes the addresses that the kernel masquerades with: the first of each subnet, but for those of one link alone. It gives the
+// one that the kernel takes where a device has none (inet_select_addr of Linux 6.1 to 7.2).
+func (p *packets) tellSources() (source uint32, err error) {
+	list, err := netlink.AddrList(nil, netlink.FAMILY_V4)
+	if err != nil {
+		return 0, fmt.Errorf("list of addresses: %w", err)
+	}
+	slices.SortStableFunc(list, func(a, b netlink.Addr) int { return a.LinkIndex - b.LinkIndex })
+	want := map[uint32]uint8{}
+	for _, a := range list {
+		if a.Scope != unix.RT_SCOPE_UNIVERSE || a.Flags&unix.IFA_F_SECONDARY != 0 {
+			continue
+		}
+		ip := binary.NativeEndian.Uint32(a.IP.To4())
+		want[ip] = 0
+		if source == 0 {
+			source = ip
+		}
+	}
+	return source, replace(p.sources, want)
+}
+
+// replace has a map have these elements and no others.
+func replace[K comparable](t table[K, uint8], want map[K]uint8) error {
+	have := map[K]uint8{}
+	if err := t.each(func(k K, v uint8) { have[k] = v }); err != nil {
+		return err
+	}
+	return errors.Join(t.remove(slices.Collect(maps.Keys(without(have, want)))), t.put(without(want, have)))
 }
 
 func rangeOf(r netip.Prefix) packetsPodRange {
@@ -119,7 +162,7 @@ func (p *packets) follow() error {
 	}
 	maps.DeleteFunc(p.refused, func(index int, _ string) bool { _, there := devices[index]; return !there })
 	for index, d := range devices {
-		if p.at[index] == nil || !p.at[index].there() {
+		if p.at[index] == nil || !p.at[index].there(p.id) {
 			p.attach(index, d.Name)
 		}
 	}
@@ -134,11 +177,7 @@ func (p *packets) tellDevices(devices map[int]links.Device) error {
 			want[uint32(index)] = 0
 		}
 	}
-	have := map[uint32]uint8{}
-	if err := p.pods.each(func(k uint32, v uint8) { have[k] = v }); err != nil {
-		return fmt.Errorf("devices of pods: %w", err)
-	}
-	if err := errors.Join(p.pods.remove(slices.Collect(maps.Keys(without(have, want)))), p.pods.put(without(want, have))); err != nil {
+	if err := replace(p.pods, want); err != nil {
 		return fmt.Errorf("devices of pods: %w", err)
 	}
 	return nil
@@ -182,7 +221,7 @@ func (p *packets) attachment(index int) (attachment, error) {
 // damaged says that the program was removed from a device.
 func (p *packets) damaged() bool {
 	for _, a := range p.at {
-		if !a.there() {
+		if !a.there(p.id) {
 			return true
 		}
 	}

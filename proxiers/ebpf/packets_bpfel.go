@@ -34,6 +34,7 @@ const (
 	packetsMapPodDevices = "pod_devices"
 	packetsMapPodRanges  = "pod_ranges"
 	packetsMapSlots      = "slots"
+	packetsMapSources    = "sources"
 	packetsProgPackets   = "packets"
 )
 
@@ -94,6 +95,7 @@ type packetsMapSpecs struct {
 	PodDevices *ebpf.MapSpec `ebpf:"pod_devices"`
 	PodRanges  *ebpf.MapSpec `ebpf:"pod_ranges"`
 	Slots      *ebpf.MapSpec `ebpf:"slots"`
+	Sources    *ebpf.MapSpec `ebpf:"sources"`
 }
 
 // packetsVariableSpecs contains global variables before they are loaded into the kernel.
@@ -130,6 +132,7 @@ type packetsMaps struct {
 	PodDevices *ebpf.Map `ebpf:"pod_devices"`
 	PodRanges  *ebpf.Map `ebpf:"pod_ranges"`
 	Slots      *ebpf.Map `ebpf:"slots"`
+	Sources    *ebpf.Map `ebpf:"sources"`
 }
 
 func (m *packetsMaps) Close() error {
@@ -142,6 +145,7 @@ func (m *packetsMaps) Close() error {
 		m.PodDevices,
 		m.PodRanges,
 		m.Slots,
+		m.Sources,
 	)
 }
 

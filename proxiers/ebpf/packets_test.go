@@ -1,6 +1,7 @@
 package ebpf
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -8,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
@@ -112,8 +114,8 @@ func TestPacketsAreMasqueraded(t *testing.T) {
 			for _, h := range []*netlab.Host{w.other, w.endpoints[0]} {
 				w.wantPackets(1, h.Name, func() {
 					_, seen := w.askFrom(h, network, vip(f, 1))
-					// As with rules: the address of the device that leads there, or the host's where that has none but a link's.
-					if want := map[plan.Family]netip.Addr{plan.IPv4: netlab.RouterAddr4, plan.IPv6: netlab.NodeAddr6}[f]; seen != want.String() {
+					// As with rules: the host's, as the device that leads there has one for its link alone.
+					if want := map[plan.Family]netip.Addr{plan.IPv4: netlab.NodeAddr4, plan.IPv6: netlab.NodeAddr6}[f]; seen != want.String() {
 						t.Errorf("%s over %s %s: the endpoint saw %s, not %s", h.Name, f, network, seen, want)
 					}
 				})
@@ -238,7 +240,7 @@ func TestPacketsFollowDevices(t *testing.T) {
 		w.proxier.shortcuts.mu.Lock()
 		defer w.proxier.shortcuts.mu.Unlock()
 		a := w.proxier.shortcuts.packets.at[l.Attrs().Index]
-		return a != nil && a.there()
+		return a != nil && a.there(w.proxier.shortcuts.packets.id)
 	}
 	wants := func(name string, want bool) {
 		t.Helper()
@@ -304,4 +306,45 @@ func TestPacketsNeedNoDispatch(t *testing.T) {
 			w.askFrom(w.other, "udp", vip(f, 1))
 		})
 	}
+}
+
+// A filter of another program at the device sees what it saw, before ours and after it was there.
+func TestPacketsGoOnToOtherFilters(t *testing.T) {
+	w := newWorld(t)
+	w.apply(w.service(1, w.endpoints...))
+	w.needsPackets()
+	runs := w.foreignFilter(w.other.Name)
+	w.wantPackets(1, "beside a filter", func() { w.askFrom(w.other, "tcp", vip(plan.IPv4, 1)) })
+	if runs() == 0 {
+		t.Error("the foreign filter saw nothing")
+	}
+	w.stop()
+	before := runs()
+	w.askFrom(w.other, "tcp", vip(plan.IPv4, 1))
+	if runs() == before {
+		t.Error("the foreign filter does not run any more")
+	}
+	w.start()
+	w.apply(w.service(1, w.endpoints...))
+}
+
+// foreignFilter is one of clsact, as most programs have it.
+func (w *world) foreignFilter(device string) (runs func() uint64) {
+	w.Helper()
+	m, p := countingProgram(w.T, ebpf.SchedCLS, ebpf.AttachNone, -1) // TC_ACT_UNSPEC
+	l, err := netlink.LinkByName(device)
+	if err != nil {
+		w.Fatal(err)
+	}
+	index := l.Attrs().Index
+	attrs := netlink.QdiscAttrs{LinkIndex: index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT}
+	if err := netlink.QdiscAdd(&netlink.GenericQdisc{QdiscAttrs: attrs, QdiscType: "clsact"}); err != nil && !errors.Is(err, unix.EEXIST) {
+		w.Fatal(err)
+	}
+	filter := ourFilter(index, p.FD())
+	filter.Name, filter.Priority = "foreign", 1
+	if err := netlink.FilterAdd(filter); err != nil {
+		w.Fatal(err)
+	}
+	return m
 }

@@ -147,8 +147,7 @@ func (s *shortcuts) open() error {
 		s.objects.close()
 	}
 	s.objects, s.tables = o, tablesOf(o)
-	s.packets.use(o)
-	return nil
+	return s.packets.use(o)
 }
 
 // load opens what it loads; o is what was there before, and may be nil.
@@ -234,9 +233,9 @@ func (s *shortcuts) raisePackets(n *plan.Node) {
 	if s.packets.program == nil || s.config.Packets != 0 {
 		return
 	}
-	err := s.packets.raise(n)
+	source, err := s.packets.raise(n)
 	if err == nil {
-		s.config.Packets = 1
+		s.config.Packets, s.config.Source = 1, source
 		err = s.configure(s.config)
 	}
 	if err != nil {

@@ -62,6 +62,8 @@ type socketsSettings struct {
 	Netns   uint64
 	OwnMark uint32
 	Packets uint32
+	Source  uint32
+	Zero    uint32
 }
 
 type socketsSlotKey struct {

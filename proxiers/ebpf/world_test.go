@@ -169,7 +169,7 @@ func (w *world) sync(change proxiers.Change) {
 	}
 }
 
-// sent gives how many connections took the shortcut until now, and left how many were left to nftables.
+// sent gives how many connections of the host took the shortcut until now, and left how many were left to nftables.
 func (w *world) sent() (sent, left uint64) {
 	w.Helper()
 	counts, err := w.proxier.shortcuts.counts()
@@ -177,9 +177,11 @@ func (w *world) sent() (sent, left uint64) {
 		w.Fatal(err)
 	}
 	for c, n := range counts {
-		if counter(c) < leftRanges {
+		switch counter(c) {
+		case connectedTCP, connectedUDP, sentUDP:
 			sent += n
-		} else {
+		case packetsTCP, packetsUDP:
+		default:
 			left += n
 		}
 	}

@@ -81,6 +81,8 @@ struct settings {
 	__u64 netns;    /* the cookie of the host's network namespace; 0: the programs for sockets do nothing */
 	__u32 own_mark; /* of the daemon's connections to its API server */
 	__u32 packets;  /* 0: the program for packets does nothing */
+	__be32 source;  /* of IPv4, for devices that have none to masquerade with */
+	__u32 zero;
 };
 
 /* Where a connected UDP socket was sent to, by its cookie: when the endpoint is gone, the daemon ends the socket. */

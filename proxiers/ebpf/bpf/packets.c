@@ -34,6 +34,9 @@ struct {
 
 HASH(pod_devices, __u32, __u8, 65536);
 
+/* Addresses of IPv4 that the kernel masquerades with: not those that are for one link alone. */
+HASH(sources, __be32, __u8, 4096);
+
 static __always_inline int is_from_pod(struct __sk_buff *skb, const struct packet *p)
 {
 	struct pod_range range = { .length = 128, .addr = p->from };
@@ -62,9 +65,20 @@ static __always_inline int claims_to_be_us(const struct packet *p)
 	return flags && *flags & SOURCE;
 }
 
-/* The source that the endpoint sees, where it must not see the client; 0: it cannot be told. An endpoint at an address of this host sees the client, as
- * it would with rules: they masquerade what leaves the host. */
-static __always_inline int masquerade(struct __sk_buff *skb, const struct packet *p, const struct endpoint *e, struct address *source)
+/* The address that the kernel would masquerade with, where the route's is this. */
+static __always_inline int globally(const struct settings *s, __be32 ip, struct address *source)
+{
+	if (!bpf_map_lookup_elem(&sources, &ip))
+		ip = s->source;
+	from_v4(source, ip);
+	return ip != 0;
+}
+
+/*
+ * The source that the endpoint sees, where it must not see the client; 0: it cannot be told. An endpoint at an address of this host sees
+ * the client, as it would with rules: they masquerade what leaves the host.
+ */
+static __always_inline int masquerade(struct __sk_buff *skb, const struct packet *p, const struct settings *s, const struct endpoint *e, struct address *source)
 {
 	struct bpf_fib_lookup fib = { .ifindex = skb->ingress_ifindex };
 	long result;
@@ -84,14 +98,13 @@ static __always_inline int masquerade(struct __sk_buff *skb, const struct packet
 	if (result != BPF_FIB_LKUP_RET_SUCCESS)
 		return 0;
 	if (p->v4)
-		from_v4(source, fib.ipv4_src);
-	else
-		__builtin_memcpy(source, fib.ipv6_src, sizeof(*source));
+		return globally(s, fib.ipv4_src, source);
+	__builtin_memcpy(source, fib.ipv6_src, sizeof(*source));
 	return 1;
 }
 
 /* Gives the counter of what became of a new connection. */
-static __always_inline int forward(struct __sk_buff *skb, const struct packet *p, struct flow *flow, const struct frontend *f)
+static __always_inline int forward(struct __sk_buff *skb, const struct packet *p, struct flow *flow, const struct settings *s, const struct frontend *f)
 {
 	struct address source = p->from;
 	struct endpoint *found = pick(f), e;
@@ -99,7 +112,7 @@ static __always_inline int forward(struct __sk_buff *skb, const struct packet *p
 	if (!found)
 		return LEFT_RACE;
 	e = *found;
-	if ((f->flags & MASQUERADED || (e.flags & LOCAL && same(&p->from, &e.addr))) && !masquerade(skb, p, &e, &source))
+	if ((f->flags & MASQUERADED || (e.flags & LOCAL && same(&p->from, &e.addr))) && !masquerade(skb, p, s, &e, &source))
 		return LEFT_ROUTE;
 	if (!track(skb, p, flow, &e, &source))
 		return LEFT_TRACKING;
@@ -129,6 +142,6 @@ SEC("tc") int packets(struct __sk_buff *skb)
 	flow_of(&p, &flow);
 	if (known(skb, &p, &flow))
 		return NEXT;
-	count(forward(skb, &p, &flow, f));
+	count(forward(skb, &p, &flow, s, f));
 	return NEXT;
 }

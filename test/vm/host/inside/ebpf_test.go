@@ -45,5 +45,5 @@ func (h *host) taken() {
 	}
 	h.answers(clusterIP, clusterIP6)
 	h.contains(h.run("edgeway", "explain", "host", "default/web"), "by socket")
-	h.contains(h.run("edgeway", "status"), "of this host's connections to Services")
+	h.contains(h.run("edgeway", "status"), "of the connections to Services")
 }
