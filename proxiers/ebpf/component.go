@@ -16,9 +16,9 @@ func Component() proxiers.Component { return ComponentIn(Dir) }
 // ComponentIn describes the backend with another folder for what it pins. Two that run beside each other need one each.
 func ComponentIn(dir string) proxiers.Component {
 	return proxiers.Component{
-		Name:    "ebpf",
-		Doc:     "tables of nftables, and over them BPF programs: sockets of the host reach endpoints without any translation, and packets from elsewhere without a look at the tables",
-		Probe:   func(ctx context.Context) error { return probeHost(ctx, dir) },
+		Name:  "ebpf",
+		Doc:   "tables of nftables, and over them BPF programs: sockets of the host reach endpoints without any translation, and packets from elsewhere without a look at the tables",
+		Probe: func(ctx context.Context) error { return probeHost(ctx, dir) },
 		Prepare: func(_ context.Context, env proxiers.Env) error {
 			without, err := load(dir, sizeOf(env.Settings))
 			if err == nil && without != nil {

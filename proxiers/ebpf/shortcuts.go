@@ -72,7 +72,7 @@ func newShortcuts(dir string, env proxiers.Env, changed func()) (*shortcuts, err
 	}
 	return &shortcuts{
 		packets: p,
-		logger: env.Logger, families: env.Families, size: sizeOf(env.Settings), dir: dir,
+		logger:  env.Logger, families: env.Families, size: sizeOf(env.Settings), dir: dir,
 		config: socketsSettings{Netns: cookie, OwnMark: proxiers.OwnMark(env.MasqueradeBit)},
 	}, nil
 }

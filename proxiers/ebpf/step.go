@@ -210,12 +210,8 @@ func adopt(svc *plan.ServicePort, have map[socketsFrontendKey]socketsFrontend, s
 	for i := range svc.Frontends {
 		for _, from := range origins() {
 			f, there := have[frontendKey(svc, &svc.Frontends[i], from)]
-			if !there || f.Service == 0 || f.Service > lastSet || services[f.Service] && r.service != f.Service {
+			if !there || !r.own(f.Service, services) {
 				continue
-			}
-			if r.service == 0 {
-				r.service = f.Service
-				services[f.Service] = true
 			}
 			pool := svc.Frontends[i].Routes[from].Pool
 			if used[pool] && r.sets[pool] == 0 && !adopted[f.Set] && f.Set != 0 && f.Flags&left == 0 && slices.Equal(sets[f.Set], endpoints(svc.Pools[pool])) {
@@ -225,6 +221,17 @@ func adopt(svc *plan.ServicePort, have map[socketsFrontendKey]socketsFrontend, s
 		}
 	}
 	return r
+}
+
+// own says whether a frontend with this number is the ServicePort's, which takes the number of the first if no other one has it.
+func (r *record) own(number uint32, taken map[uint32]bool) bool {
+	if number == 0 || number > lastSet || taken[number] && r.service != number {
+		return false
+	}
+	if r.service == 0 {
+		r.service, taken[number] = number, true
+	}
+	return true
 }
 
 // write brings the maps as far as they may be while nftables is still as it was: nothing leads to what is added, and

@@ -22,6 +22,7 @@ func (f *follower) wanted() (map[int]string, error) {
 	}
 	return out, nil
 }
+
 // wants says that a device is among those of the options. A name that has a meaning to nft cannot be written.
 func wants(opts Options, name string) bool {
 	if strings.HasSuffix(name, "*") || plan.CheckInterface(name) != nil {
