@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -25,8 +26,8 @@ func (i *instance) shortcutCondition() []health.Condition {
 	if !ok {
 		return nil
 	}
-	if down := s.Shortcut().Down; down != nil {
-		return []health.Condition{{Name: "shortcut", Level: health.Warning, Message: "Connections of this host take the rules, without the backend's shortcut: " + down.Error()}}
+	if down := errors.Join(s.Shortcut().Down...); down != nil {
+		return []health.Condition{{Name: "shortcut", Level: health.Warning, Message: "Connections take the rules, without the backend's shortcut: " + down.Error()}}
 	}
 	return nil
 }
@@ -42,8 +43,11 @@ func (i *instance) shortcutStatus() (lines []string) {
 	for _, n := range c.Left {
 		left += n
 	}
-	if c.Down == nil {
-		lines = append(lines, fmt.Sprintf("taken by %s of this host's connections to Services", share(c.Taken, left)))
+	if len(c.Down) == 0 || c.Taken > 0 {
+		lines = append(lines, fmt.Sprintf("taken by %s of the connections to Services", share(c.Taken, left)))
+	}
+	for _, down := range c.Down {
+		lines = append(lines, "none "+down.Error())
 	}
 	for _, why := range slices.Sorted(maps.Keys(c.Left)) {
 		lines = append(lines, fmt.Sprintf("%d left to the rules: %s", c.Left[why], why))

@@ -24,12 +24,12 @@ func TestShortcutIsTold(t *testing.T) {
 		return &instance{stages: []pipeline.Stage{{Name: "fake", Applier: fakeShortcutter{s}}}}
 	}
 	up := with(proxiers.Shortcut{Taken: 97, Left: map[string]uint64{"source ranges": 2, "session affinity": 1}, NoRoom: 4})
-	want := []string{"taken by 97 % (97) of this host's connections to Services", "1 left to the rules: session affinity", "2 left to the rules: source ranges", "4 ServicePorts do not fit"}
+	want := []string{"taken by 97 % (97) of the connections to Services", "1 left to the rules: session affinity", "2 left to the rules: source ranges", "4 ServicePorts do not fit"}
 	if got := up.shortcutStatus(); !slices.Equal(got, want) || up.shortcutCondition() != nil {
 		t.Errorf("%q, %v", got, up.shortcutCondition())
 	}
-	down := with(proxiers.Shortcut{Down: errors.New("detached")})
-	if c := down.shortcutCondition(); len(c) != 1 || !strings.Contains(c[0].Message, "detached") || down.shortcutStatus() != nil {
+	down := with(proxiers.Shortcut{Down: []error{errors.New("detached")}})
+	if c := down.shortcutCondition(); len(c) != 1 || !strings.Contains(c[0].Message, "detached") || !slices.Equal(down.shortcutStatus(), []string{"none detached"}) {
 		t.Errorf("%v, %q", c, down.shortcutStatus())
 	}
 	if none := (&instance{}); none.shortcutStatus() != nil || none.shortcutCondition() != nil || none.way(plan.Decision{}, false) != "" {

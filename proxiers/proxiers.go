@@ -122,10 +122,10 @@ type Chooser interface {
 	Choice(svc *plan.ServicePort, pool plan.Pool) (Choice, error)
 }
 
-// Shortcut is what a backend tells of a way past its rules, for connections of the host.
+// Shortcut is what a backend tells of a way past its rules.
 type Shortcut struct {
-	// Down says why no connection takes it now; nil: it is at work.
-	Down error
+	// Down says why connections do not take it now, each for the part of them that it names; empty: all of it is at work.
+	Down []error
 	// Taken counts connections that took it, and Left those to Services that could not, by the reason.
 	Taken uint64
 	Left  map[string]uint64
@@ -136,7 +136,7 @@ type Shortcut struct {
 // Shortcutter is a backend that has such a way, and rules that are complete without it. Both methods may be called from any goroutine.
 type Shortcutter interface {
 	Shortcut() Shortcut
-	// Way says by what a connection of the host that the plan forwards gets to its endpoint, and why. bound says that the socket has an
+	// Way says by what a connection that the plan forwards gets to its endpoint, and why. bound says that a socket of the host has an
 	// address of its own.
 	Way(d plan.Decision, bound bool) string
 }

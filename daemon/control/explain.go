@@ -46,7 +46,7 @@ type Explanation struct {
 	Server    string `json:"server,omitempty"`
 	// FastPath is "yes" or "no", and why; empty: neither the host nor the Service asks for it.
 	FastPath string `json:"fastPath,omitempty"`
-	// Shortcut says by what a connection of the host gets to its endpoint; empty: by rules alone.
+	// Shortcut says by what a connection gets to its endpoint; empty: by rules alone.
 	Shortcut string `json:"shortcut,omitempty"`
 }
 
@@ -120,7 +120,7 @@ func (s *Subject) Explain(src, dst, proto string) (Explanation, error) {
 	s.ways(&e, d, q.packet.Src)
 	s.choice(&e, d)
 	e.FastPath = s.fastPath(d, q.packet.Src)
-	if s.Shortcut != nil && d.Service != nil && d.Verdict == plan.Forward && d.Origin == plan.FromHost && q.packet.InInterface == "" && !q.packet.Dst.Addr().IsLoopback() {
+	if s.Shortcut != nil && d.Service != nil && d.Verdict == plan.Forward && (d.Origin == plan.FromHost) == (q.packet.InInterface == "") && !q.packet.Dst.Addr().IsLoopback() {
 		e.Shortcut = s.Shortcut(d, src != "host")
 	}
 	return e, nil

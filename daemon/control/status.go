@@ -53,7 +53,7 @@ type Status struct {
 	Checks *StatusChecks `json:"checks,omitempty"`
 	// FastPath is absent where it is not enabled.
 	FastPath *StatusFastPath `json:"fastPath,omitempty"`
-	// Shortcut says how much of the host's connections takes the backend's shortcut; absent where it has none.
+	// Shortcut says how many connections take the backend's shortcut; absent where it has none.
 	Shortcut []string       `json:"shortcut,omitempty"`
 	Problems StatusProblems `json:"problems"`
 }

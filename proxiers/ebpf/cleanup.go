@@ -17,6 +17,9 @@ import (
 // cleanup removes what any version left. Sockets that are open go on: they speak with their endpoints themselves. Their programs are told
 // these endpoints' addresses from now on.
 func cleanup(ctx context.Context, dir string) error {
+	if err := removeAllFilters(); err != nil {
+		return fmt.Errorf("remove filters from network devices: %w", err)
+	}
 	if err := unpinAll(dir); err != nil {
 		return fmt.Errorf("remove what is pinned in %s: %w", dir, err)
 	}

@@ -16,10 +16,16 @@ func Component() proxiers.Component { return ComponentIn(Dir) }
 // ComponentIn describes the backend with another folder for what it pins. Two that run beside each other need one each.
 func ComponentIn(dir string) proxiers.Component {
 	return proxiers.Component{
-		Name:    "ebpf",
-		Doc:     "tables of nftables, and over them BPF programs by which sockets of the host reach endpoints without any translation",
-		Probe:   func(ctx context.Context) error { return probeHost(ctx, dir) },
-		Prepare: func(_ context.Context, env proxiers.Env) error { return load(dir, sizeOf(env.Settings)) },
+		Name:  "ebpf",
+		Doc:   "tables of nftables, and over them BPF programs: sockets of the host reach endpoints without any translation, and packets from elsewhere without a look at the tables",
+		Probe: func(ctx context.Context) error { return probeHost(ctx, dir) },
+		Prepare: func(_ context.Context, env proxiers.Env) error {
+			without, err := load(dir, sizeOf(env.Settings))
+			if err == nil && without != nil {
+				env.Logger.Warn("nftables serves connections from elsewhere, as the BPF program for packets cannot be loaded", "error", without)
+			}
+			return err
+		},
 		New: func(_ context.Context, env proxiers.Env) (proxiers.Proxier, error) {
 			p, err := newProxier(dir, env)
 			if err != nil {
@@ -30,7 +36,7 @@ func ComponentIn(dir string) proxiers.Component {
 		Cleanup: func(ctx context.Context, _ proxiers.Env) error { return cleanup(ctx, dir) },
 		Settings: []proxiers.Setting{{
 			Name: "size", Default: "normal", Values: []string{"normal", "large"},
-			Doc: "How much the BPF maps hold: normal is for 65,536 addresses and ports of Services and 131,072 endpoints, and takes 5 MB; large is for 524,288 and 1,048,576, and takes 40 MB. Services that do not fit are left to nftables.",
+			Doc: "How much the BPF maps hold: normal is for 65,536 addresses and ports of Services and 131,072 endpoints, and takes 8 MB; large is for 524,288 and 1,048,576, and takes 60 MB. Services that do not fit are left to nftables.",
 		}},
 		Traits: proxiers.Traits{DropIn: "ebpf.conf", FallsBack: true, Tables: []string{tableName}},
 	}

@@ -20,24 +20,33 @@ type proxier struct {
 	env       proxiers.Env
 	shortcuts *shortcuts
 	done      chan struct{}
-	wait      sync.WaitGroup
+	// devices tells look that network devices have come or changed.
+	devices chan struct{}
+	wait    sync.WaitGroup
 }
 
 func newProxier(dir string, env proxiers.Env) (*proxier, error) {
-	s, err := newShortcuts(dir, env)
-	if err != nil {
+	p := &proxier{env: env, done: make(chan struct{}), devices: make(chan struct{}, 1)}
+	var err error
+	if p.shortcuts, err = newShortcuts(dir, env, p.devicesChanged); err != nil {
 		return nil, err
 	}
-	t, err := nfttable.New(schema(), env)
-	if err != nil {
+	if p.Table, err = nfttable.New(schema(), env); err != nil {
+		p.shortcuts.close()
 		return nil, err
 	}
-	p := &proxier{Table: t, env: env, shortcuts: s, done: make(chan struct{})}
 	p.wait.Go(p.look)
 	return p, nil
 }
 
-// look tells of damage.
+func (p *proxier) devicesChanged() {
+	select {
+	case p.devices <- struct{}{}:
+	default: // look will do it
+	}
+}
+
+// look tells of damage, and follows the network devices.
 func (p *proxier) look() {
 	tick := time.NewTicker(glance)
 	defer tick.Stop()
@@ -45,6 +54,9 @@ func (p *proxier) look() {
 		select {
 		case <-p.done:
 			return
+		case <-p.devices:
+			p.shortcuts.follow()
+			continue
 		case <-tick.C:
 		}
 		if what := p.shortcuts.damage(); what != "" {

@@ -32,15 +32,15 @@ func TestForeignPrograms(t *testing.T) {
 	}
 }
 
-// foreignProgram attaches one that counts what connects.
-func foreignProgram(t *testing.T) (runs func() uint64) {
+// countingProgram counts its runs, and returns what lets the kernel go on.
+func countingProgram(t *testing.T, kind ebpf.ProgramType, at ebpf.AttachType, result int32) (runs func() uint64, _ *ebpf.Program) {
 	t.Helper()
 	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = m.Close() })
-	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.CGroupSockAddr, AttachType: ebpf.AttachCGroupInet4Connect, License: "GPL", Instructions: asm.Instructions{
+	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: kind, AttachType: at, License: "GPL", Instructions: asm.Instructions{
 		asm.Mov.Imm(asm.R1, 0),
 		asm.StoreMem(asm.RFP, -4, asm.R1, asm.Word),
 		asm.Mov.Reg(asm.R2, asm.RFP),
@@ -50,13 +50,25 @@ func foreignProgram(t *testing.T) (runs func() uint64) {
 		asm.JEq.Imm(asm.R0, 0, "out"),
 		asm.Mov.Imm(asm.R1, 1),
 		asm.StoreXAdd(asm.R0, asm.R1, asm.DWord),
-		asm.Mov.Imm(asm.R0, 1).WithSymbol("out"),
+		asm.Mov.Imm(asm.R0, result).WithSymbol("out"),
 		asm.Return(),
 	}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = p.Close() })
+	return func() (n uint64) {
+		if err := m.Lookup(uint32(0), &n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}, p
+}
+
+// foreignProgram attaches one that counts what connects.
+func foreignProgram(t *testing.T) (runs func() uint64) {
+	t.Helper()
+	runs, p := countingProgram(t, ebpf.CGroupSockAddr, ebpf.AttachCGroupInet4Connect, 1)
 	root, err := findRoot("/proc/self/mountinfo")
 	if err != nil {
 		t.Fatal(err)
@@ -66,10 +78,5 @@ func foreignProgram(t *testing.T) (runs func() uint64) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = l.Close() })
-	return func() (n uint64) {
-		if err := m.Lookup(uint32(0), &n); err != nil {
-			t.Error(err)
-		}
-		return n
-	}
+	return runs
 }

@@ -38,8 +38,8 @@ func hooks() []hook {
 	}
 }
 
-// links attach the programs to the root of the control groups, and hold what is attached.
-type links struct {
+// socketLinks attach the programs to the root of the control groups, and hold what is attached.
+type socketLinks struct {
 	dir  string
 	root string
 
@@ -53,7 +53,7 @@ type heldLink struct {
 }
 
 // attach has every program attached. What is attached already gets the program by an update, which loses no connection.
-func (l *links) attach(o *objects) error {
+func (l *socketLinks) attach(o *objects) error {
 	group, err := groupID(l.root)
 	if err != nil {
 		return err
@@ -78,9 +78,9 @@ func (l *links) attach(o *objects) error {
 	return nil
 }
 
-func (l *links) path(name string) string { return filepath.Join(l.dir, layout, linkPrefix+name) }
+func (l *socketLinks) path(name string) string { return filepath.Join(l.dir, layout, linkPrefix+name) }
 
-func (l *links) attachOne(h hook, p *ebpf.Program, group uint64) (link.Link, error) {
+func (l *socketLinks) attachOne(h hook, p *ebpf.Program, group uint64) (link.Link, error) {
 	path := l.path(h.program)
 	if k, err := link.LoadPinnedLink(path, nil); err == nil {
 		if attachedTo(k) == group && k.Update(p) == nil {
@@ -117,7 +117,7 @@ func attachedTo(k link.Link) uint64 {
 }
 
 // damaged names a link that is not what attach made of it; empty: all are.
-func (l *links) damaged() string {
+func (l *socketLinks) damaged() string {
 	group, err := groupID(l.root)
 	if err != nil {
 		return err.Error()
@@ -142,14 +142,14 @@ func (l *links) damaged() string {
 }
 
 // closeAll closes descriptors; what is pinned stays attached.
-func (l *links) closeAll() {
+func (l *socketLinks) closeAll() {
 	for _, k := range l.held {
 		_ = k.Close()
 	}
 	l.held = map[string]heldLink{}
 }
 
-func (l *links) close() {
+func (l *socketLinks) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.closeAll()

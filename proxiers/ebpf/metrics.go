@@ -29,12 +29,12 @@ func (s *shortcuts) counts() (out [numCounters]uint64, err error) {
 
 func socketsDesc() *prometheus.Desc {
 	return prometheus.NewDesc("edgeway_ebpf_connections_total",
-		"Connections of the host, and first datagrams of its sockets, that BPF sent to an endpoint.", []string{"call"}, nil)
+		"Connections that BPF sent to an endpoint: of the host by connect or first send, of others by their first packet.", []string{"call"}, nil)
 }
 
 func leftDesc() *prometheus.Desc {
 	return prometheus.NewDesc("edgeway_ebpf_left_total",
-		"Connections of the host to Services that BPF left to nftables.", []string{"reason"}, nil)
+		"Connections to Services that BPF left to nftables, but for those of UDP from elsewhere.", []string{"reason"}, nil)
 }
 
 func upDesc() *prometheus.Desc {

@@ -26,9 +26,9 @@ const programsPrefix = "programs-"
 // size is how much the maps hold. A map's memory without elements is 16 bytes for each that it may have.
 type size struct{ frontends, slots, members uint32 }
 
-// The sizes by the value of the setting: 5 MB, and 40 MB for 100,000 Services with a million endpoints.
+// The sizes by the value of the setting: 8 MB, and 60 MB for 100,000 Services with a million endpoints. A frontend takes an element for each origin.
 func sizes() map[string]size {
-	return map[string]size{"normal": {1 << 16, 1 << 17, 1 << 17}, "large": {1 << 19, 1 << 20, 1 << 20}}
+	return map[string]size{"normal": {3 << 16, 1 << 17, 1 << 17}, "large": {3 << 19, 1 << 20, 1 << 20}}
 }
 
 func sizeOf(settings map[string]any) size {
@@ -43,11 +43,25 @@ func sizeOf(settings map[string]any) size {
 type objects struct {
 	socketsMaps
 	socketsPrograms
+	// packets and its maps are nil where that program is not loaded.
+	packets               *ebpf.Program
+	podRanges, podDevices *ebpf.Map
+	sources               *ebpf.Map
 }
 
 func (o *objects) close() {
 	_ = o.socketsMaps.Close()
 	_ = o.socketsPrograms.Close()
+	o.closePackets()
+}
+
+func (o *objects) closePackets() {
+	_ = o.packets.Close() // which may be nil, and so may the maps
+	o.packets = nil
+	for _, m := range o.packetsMaps() {
+		_ = (*m).Close()
+		*m = nil
+	}
 }
 
 // maps gives them by their names.
@@ -65,9 +79,14 @@ func (o *objects) programs() map[string]**ebpf.Program {
 	}
 }
 
-// programsDir is a folder for the programs of this version of the object.
+// packetsMaps gives those that only the program for packets needs.
+func (o *objects) packetsMaps() map[string]**ebpf.Map {
+	return map[string]**ebpf.Map{packetsMapPodRanges: &o.podRanges, packetsMapPodDevices: &o.podDevices, packetsMapSources: &o.sources}
+}
+
+// programsDir is a folder for the programs of this version of the objects.
 func programsDir(dir string) string {
-	sum := sha256.Sum256(_SocketsBytes)
+	sum := sha256.Sum256(slices.Concat(_SocketsBytes, _PacketsBytes))
 	return filepath.Join(dir, layout, programsPrefix+hex.EncodeToString(sum[:8]))
 }
 
@@ -92,14 +111,29 @@ func openPinned(dir string, want size) (_ *objects, err error) {
 	if have := (size{o.Frontends.MaxEntries(), o.Slots.MaxEntries(), o.Members.MaxEntries()}); have != want && want != (size{}) {
 		return nil, fmt.Errorf("pinned maps are of another size: %w", fs.ErrNotExist)
 	}
-	if err = o.together(); err != nil {
+	shared := []*ebpf.Map{o.Frontends, o.Slots, o.Addresses, o.Config, o.Counters}
+	if err = together(o.Connect4, append(shared, o.Sockets)); err != nil {
 		return nil, err
+	}
+	if o.openPackets(dir) != nil || together(o.packets, append(shared, o.podRanges, o.podDevices, o.sources)) != nil {
+		o.closePackets()
 	}
 	return o, nil
 }
 
-// together says whether the programs use these very maps: somebody may have removed the pin of one.
-func (o *objects) together() error {
+// openPackets opens the program for packets, and its maps.
+func (o *objects) openPackets(dir string) (err error) {
+	for name, m := range o.packetsMaps() {
+		if *m, err = ebpf.LoadPinnedMap(filepath.Join(dir, layout, name), nil); err != nil {
+			return err
+		}
+	}
+	o.packets, err = ebpf.LoadPinnedProgram(filepath.Join(programsDir(dir), packetsProgPackets), nil)
+	return err
+}
+
+// together says whether a program uses these very maps: somebody may have removed the pin of one.
+func together(p *ebpf.Program, with []*ebpf.Map) error {
 	id := func(m *ebpf.Map) ebpf.MapID {
 		info, err := m.Info()
 		if err != nil {
@@ -108,12 +142,12 @@ func (o *objects) together() error {
 		n, _ := info.ID()
 		return n
 	}
-	info, err := o.Connect4.Info()
+	info, err := p.Info()
 	if err != nil {
 		return fmt.Errorf("pinned program: %w", err)
 	}
 	used, _ := info.MapIDs()
-	for _, m := range []*ebpf.Map{o.Frontends, o.Slots, o.Addresses, o.Config, o.Counters, o.Sockets} {
+	for _, m := range with {
 		if !slices.Contains(used, id(m)) {
 			return fmt.Errorf("pinned programs use other maps than those that are pinned: %w", fs.ErrNotExist)
 		}
@@ -122,16 +156,24 @@ func (o *objects) together() error {
 }
 
 // load loads the programs and maps, and pins what is not pinned below dir, where it mounts a file system of BPF if there is none.
-// Maps that are there are kept. It needs the privileges that the daemon should not have.
-func load(dir string, want size) error {
-	if o, err := openPinned(dir, want); err == nil {
-		o.close()
-		return nil
+// Maps that are there are kept. It needs the privileges that the daemon should not have. without is why there is no program for packets,
+// which the others do not need.
+func load(dir string, want size) (without, err error) {
+	o, err := openPinned(dir, want)
+	if err != nil {
+		if err := mountBPF(dir); err != nil {
+			return nil, err
+		}
+		if err := pinSockets(dir, want); err != nil {
+			return nil, explain(err)
+		}
+	} else {
+		defer o.close()
+		if o.packets != nil {
+			return nil, nil
+		}
 	}
-	if err := mountBPF(dir); err != nil {
-		return err
-	}
-	return explain(pinAll(dir, want))
+	return explainPackets(pinPackets(dir)), nil
 }
 
 // mountBPF has a file system of BPF at dir.
@@ -153,8 +195,8 @@ func isBPF(dir string) bool {
 	return unix.Statfs(dir, &s) == nil && s.Type == unix.BPF_FS_MAGIC
 }
 
-// pinAll makes what is missing. Programs are always made anew, as they go with the maps.
-func pinAll(dir string, want size) error {
+// pinSockets makes what is missing. Programs are always made anew, as they go with the maps.
+func pinSockets(dir string, want size) error {
 	spec, err := loadSockets()
 	if err != nil {
 		return err
@@ -169,19 +211,49 @@ func pinAll(dir string, want size) error {
 			return err
 		}
 	}
-	var o objects
-	if err := spec.LoadAndAssign(&o, &ebpf.CollectionOptions{Maps: ebpf.MapOptions{PinPath: at}}); err != nil {
+	var fresh socketsObjects
+	if err := spec.LoadAndAssign(&fresh, &ebpf.CollectionOptions{Maps: ebpf.MapOptions{PinPath: at}}); err != nil {
 		return fmt.Errorf("load of the programs: %w", err)
 	}
-	defer o.close()
+	defer fresh.Close()
+	o := objects{socketsMaps: fresh.socketsMaps, socketsPrograms: fresh.socketsPrograms}
 	for name, p := range o.programs() {
-		path := filepath.Join(programs, name)
-		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := pinAnew(*p, filepath.Join(programs, name)); err != nil {
 			return err
 		}
-		if err := (*p).Pin(path); err != nil {
-			return fmt.Errorf("pin of program %s: %w", name, err)
+	}
+	return nil
+}
+
+// pinPackets loads the program for packets onto the maps that are pinned.
+func pinPackets(dir string) error {
+	spec, err := loadPackets()
+	if err != nil {
+		return err
+	}
+	at := filepath.Join(dir, layout)
+	for _, name := range []string{socketsMapFrontends, socketsMapSlots, socketsMapMembers} { // of the size that they have
+		m, err := ebpf.LoadPinnedMap(filepath.Join(at, name), nil)
+		if err != nil {
+			return fmt.Errorf("pinned map %s: %w", name, err)
 		}
+		spec.Maps[name].MaxEntries = m.MaxEntries()
+		_ = m.Close()
+	}
+	var o packetsObjects
+	if err := spec.LoadAndAssign(&o, &ebpf.CollectionOptions{Maps: ebpf.MapOptions{PinPath: at}}); err != nil {
+		return fmt.Errorf("load of the program for packets: %w", err)
+	}
+	defer o.Close()
+	return pinAnew(o.Packets, filepath.Join(programsDir(dir), packetsProgPackets))
+}
+
+func pinAnew(p *ebpf.Program, path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := p.Pin(path); err != nil {
+		return fmt.Errorf("pin of program %s: %w", filepath.Base(path), err)
 	}
 	return nil
 }

@@ -36,10 +36,11 @@ func TestPrivileges(t *testing.T) {
 		t.Fatal(err)
 	}
 	asNobody(t, w.dir, "none", "")
-	asNobody(t, w.dir, "load", "+bpf,+perfmon,+net_admin")
+	asNobody(t, w.dir, "load", "+bpf,+perfmon,+net_admin,+sys_admin")
 	asNobody(t, w.dir, "serve", "+net_admin")
 	w.apply(w.service(1, w.endpoints...))
 	w.wantSent(1, "what the daemon attached", func() { w.ask("tcp4", vip(both[0], 1)) })
+	w.wantPackets(1, "from elsewhere", func() { w.askFrom(w.other, "tcp", vip(both[0], 1)) })
 }
 
 // asNobody runs this test again, in this network namespace.
@@ -80,11 +81,12 @@ func runHalf(t *testing.T, half string) {
 		if err := loadable(dir); !errors.Is(err, proxiers.ErrUnsupported) || !strings.Contains(err.Error(), "edgeway-bpf.service") {
 			t.Errorf("the probe says %v", err)
 		}
-		if err := load(dir, sizes()["normal"]); !errors.Is(err, unix.EPERM) || !strings.Contains(err.Error(), "edgeway-bpf.service") {
+		if _, err := load(dir, sizes()["normal"]); !errors.Is(err, unix.EPERM) || !strings.Contains(err.Error(), "edgeway-bpf.service") {
 			t.Errorf("the load says %v", err)
 		}
 	case "load":
-		if err := load(dir, sizes()["normal"]); err != nil {
+		without, err := load(dir, sizes()["normal"])
+		if err := errors.Join(without, err); err != nil {
 			t.Fatal(err)
 		}
 	case "serve":
@@ -97,6 +99,9 @@ func runHalf(t *testing.T, half string) {
 		w.sync(proxiers.NewChange(nil, emptyPlan()))
 		if err := w.proxier.shortcuts.raise(); err != nil { // once more, over what is attached
 			t.Error(err)
+		}
+		if err := w.proxier.shortcuts.without; err != nil || len(w.proxier.shortcuts.packets.at) == 0 {
+			t.Errorf("the program for packets is at %d devices: %v", len(w.proxier.shortcuts.packets.at), err)
 		}
 		if _, err := w.proxier.shortcuts.counts(); err != nil {
 			t.Error(err)

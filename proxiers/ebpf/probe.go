@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -86,4 +87,21 @@ func explain(err error) error {
 		return fmt.Errorf("%w (%s)", err, remedy)
 	}
 	return err
+}
+
+// explainPackets says what helps where the program for packets cannot be loaded. The kernel has its functions in modules as a rule, whose types only
+// CAP_SYS_ADMIN may look up (6.1, 7.2); cilium/ebpf v0.22.0 then says that there are none.
+func explainPackets(err error) error {
+	if err == nil {
+		return nil
+	}
+	_, modules := os.Stat("/sys/kernel/btf/nf_nat")
+	missing, e := lacks(unix.CAP_SYS_ADMIN)
+	switch {
+	case e == nil && missing && modules == nil:
+		return fmt.Errorf("CAP_SYS_ADMIN is missing, which the functions of a module need (%s): %w", remedy, err)
+	case errors.Is(err, ebpf.ErrNotSupported) && modules != nil:
+		return fmt.Errorf("this kernel has no connection tracking for BPF (Linux 6.1 or newer with CONFIG_DEBUG_INFO_BTF_MODULES; modprobe nf_nat loads it): %w", err)
+	}
+	return explain(err)
 }

@@ -59,9 +59,12 @@ func protocolNumber(p plan.Protocol) uint8 {
 	return unix.IPPROTO_TCP
 }
 
+// origins are those that a frontend has an element for.
+func origins() []plan.Origin { return []plan.Origin{plan.FromPod, plan.FromHost, plan.FromOutside} }
+
 // whyLeft gives the counter of frontends that nftables decides; false: the maps have the frontend.
-func whyLeft(svc *plan.ServicePort, f *plan.Frontend) (counter, bool) {
-	route := f.Routes[plan.FromHost]
+func whyLeft(svc *plan.ServicePort, f *plan.Frontend, from plan.Origin) (counter, bool) {
+	route := f.Routes[from]
 	switch {
 	case f.AllowFrom != nil:
 		return leftRanges, true // the source of a socket that is not bound is not known yet
@@ -79,15 +82,17 @@ func usedPools(svc *plan.ServicePort) (used [2]bool) {
 		return used
 	}
 	for i := range svc.Frontends {
-		if _, isLeft := whyLeft(svc, &svc.Frontends[i]); !isLeft {
-			used[svc.Frontends[i].Routes[plan.FromHost].Pool] = true
+		for _, from := range origins() {
+			if _, isLeft := whyLeft(svc, &svc.Frontends[i], from); !isLeft {
+				used[svc.Frontends[i].Routes[from].Pool] = true
+			}
 		}
 	}
 	return used
 }
 
-func frontendKey(svc *plan.ServicePort, f *plan.Frontend) socketsFrontendKey {
-	k := socketsFrontendKey{Port: networkOrder(f.Port), Protocol: protocolNumber(svc.Name.Protocol), Origin: uint8(plan.FromHost)}
+func frontendKey(svc *plan.ServicePort, f *plan.Frontend, from plan.Origin) socketsFrontendKey {
+	k := socketsFrontendKey{Port: networkOrder(f.Port), Protocol: protocolNumber(svc.Name.Protocol), Origin: uint8(from)}
 	switch {
 	case f.Kind != plan.NodePort:
 		k.Addr = addressOf(f.Addr)
@@ -104,22 +109,28 @@ func (r record) frontends(svc *plan.ServicePort, add func(socketsFrontendKey, so
 		return
 	}
 	for i := range svc.Frontends {
-		f := &svc.Frontends[i]
-		v := socketsFrontend{Service: r.service, Flags: left}
-		why, isLeft := whyLeft(svc, f)
-		switch route := f.Routes[plan.FromHost]; {
-		case isLeft:
-			v.Flags |= uint32(why) << 8
-		case r.noRoom:
-			v.Flags |= uint32(leftRoom) << 8
-		default:
-			v.Set, v.Count, v.Flags = r.sets[route.Pool], uint32(len(svc.Pools[route.Pool])), 0
-			if route.SNAT {
-				v.Flags = masqueraded
-			}
+		for _, from := range origins() {
+			f := &svc.Frontends[i]
+			add(frontendKey(svc, f, from), r.frontend(svc, f, from))
 		}
-		add(frontendKey(svc, f), v)
 	}
+}
+
+func (r record) frontend(svc *plan.ServicePort, f *plan.Frontend, from plan.Origin) socketsFrontend {
+	v := socketsFrontend{Service: r.service, Flags: left}
+	why, isLeft := whyLeft(svc, f, from)
+	switch route := f.Routes[from]; {
+	case isLeft:
+		v.Flags |= uint32(why) << 8
+	case r.noRoom:
+		v.Flags |= uint32(leftRoom) << 8
+	default:
+		v.Set, v.Count, v.Flags = r.sets[route.Pool], uint32(len(svc.Pools[route.Pool])), 0
+		if route.SNAT {
+			v.Flags = masqueraded
+		}
+	}
+	return v
 }
 
 // endpoints gives a pool as its set has it.
@@ -174,6 +185,8 @@ const (
 	connectedTCP counter = iota
 	connectedUDP
 	sentUDP
+	packetsTCP
+	packetsUDP
 	leftRanges
 	leftAffinity
 	leftVerdict
@@ -182,14 +195,17 @@ const (
 	leftCrowded
 	leftStorage
 	leftRace
+	leftRoute
+	leftTracking
 	numCounters
 )
 
 // names are for people and for metrics.
 func (c counter) String() string {
 	return [numCounters]string{
-		"TCP connect", "UDP connect", "UDP send",
+		"TCP connect", "UDP connect", "UDP send", "TCP packet", "UDP packet",
 		"source ranges", "session affinity", "no endpoint or a policy", "maps are full",
 		"socket bound to an address or device", "socket of several Services", "no memory for the socket", "endpoints just replaced",
+		"no route to masquerade by", "connection tracking refused",
 	}[c]
 }

@@ -1,6 +1,9 @@
 package ebpf
 
 import (
+	"errors"
+	"fmt"
+
 	"edgeway/proxiers"
 	"edgeway/proxiers/plan"
 )
@@ -18,8 +21,11 @@ func (p *proxier) Shortcut() proxiers.Shortcut {
 	}
 	p.shortcuts.mu.Lock()
 	defer p.shortcuts.mu.Unlock()
-	if out.Down = p.shortcuts.problem; out.Down == nil {
-		out.Down = err
+	switch s := p.shortcuts; {
+	case s.problem != nil || err != nil:
+		out.Down = []error{errors.Join(s.problem, err)}
+	case s.without != nil:
+		out.Down = []error{fmt.Errorf("for connections from elsewhere: %w", s.without)}
 	}
 	if p.shortcuts.book != nil {
 		out.NoRoom = p.shortcuts.book.left
@@ -32,9 +38,9 @@ func (p *proxier) Way(d plan.Decision, bound bool) string {
 	const byRules = "by nftables, because "
 	svc := d.Service
 	if svc.Name.Protocol == plan.SCTP {
-		return byRules + "BPF does not see sockets of SCTP"
+		return byRules + "BPF has nothing for SCTP"
 	}
-	if why, isLeft := whyLeft(svc, d.Frontend); isLeft {
+	if why, isLeft := whyLeft(svc, d.Frontend, d.Origin); isLeft {
 		return byRules + map[counter]string{
 			leftRanges: "the Service has source ranges", leftAffinity: "the Service has session affinity", leftVerdict: "there is nothing to forward to",
 		}[why]
@@ -47,6 +53,10 @@ func (p *proxier) Way(d plan.Decision, bound bool) string {
 		return byRules + "BPF is not at work: " + s.problem.Error()
 	case s.book != nil && s.book.records[keyOf(svc)].full():
 		return byRules + "the BPF maps are too small (ebpf.size)"
+	case d.Origin != plan.FromHost && s.without != nil:
+		return byRules + "BPF is not at work for connections from elsewhere: " + s.without.Error()
+	case d.Origin != plan.FromHost:
+		return "by tc: at the network device connection tracking is told of the endpoint"
 	case bound && d.SNAT:
 		return "by socket, or by nftables if the socket is bound to its address, as its packets are masqueraded"
 	}

@@ -46,7 +46,7 @@ func probe(st *step) {
 	for _, f := range []plan.Family{plan.IPv4, plan.IPv6} {
 		svc := &plan.ServicePort{Name: plan.ServicePortName{Protocol: plan.UDP}, Family: f}
 		set, e := probeSet(f), probeEndpoint(f)
-		k := frontendKey(svc, &plan.Frontend{Addr: probeAddr(f), Port: probePort})
+		k := frontendKey(svc, &plan.Frontend{Addr: probeAddr(f), Port: probePort}, plan.FromHost)
 		st.next[k] = socketsFrontend{Service: set, Set: set, Count: 1, Flags: probing}
 		st.fresh[socketsSlotKey{Set: set}] = endpoints([]plan.Endpoint{{Addr: e}})[0]
 		st.members[memberKey(set, e)] = 0

@@ -47,10 +47,13 @@ type shortcuts struct {
 	mu      sync.Mutex
 	objects *objects
 	tables  tables
-	links   *links
-	// up says that all is in place.
+	links   *socketLinks
+	packets *packets
+	// up says that the programs for sockets are in place.
 	up      bool
 	problem error
+	// without is why the program for packets is not; nil: it is.
+	without error
 }
 
 type staleSlots struct {
@@ -58,13 +61,18 @@ type staleSlots struct {
 	keys []socketsSlotKey
 }
 
-func newShortcuts(dir string, env proxiers.Env) (*shortcuts, error) {
+func newShortcuts(dir string, env proxiers.Env, changed func()) (*shortcuts, error) {
 	cookie, err := netnsCookie()
 	if err != nil {
 		return nil, err
 	}
+	p, err := newPackets(env, changed)
+	if err != nil {
+		return nil, err
+	}
 	return &shortcuts{
-		logger: env.Logger, families: env.Families, size: sizeOf(env.Settings), dir: dir,
+		packets: p,
+		logger:  env.Logger, families: env.Families, size: sizeOf(env.Settings), dir: dir,
 		config: socketsSettings{Netns: cookie, OwnMark: proxiers.OwnMark(env.MasqueradeBit)},
 	}, nil
 }
@@ -91,6 +99,9 @@ func (s *shortcuts) begin(change proxiers.Change) *step {
 	s.known = false
 	st, err := s.prepare(change, known)
 	if err == nil {
+		err = s.pausePackets(change.Next.Node)
+	}
+	if err == nil {
 		err = st.write(&s.tables)
 	}
 	if err != nil {
@@ -104,7 +115,7 @@ func (s *shortcuts) prepare(change proxiers.Change, known bool) (*step, error) {
 	if known {
 		return s.book.partial(change), nil
 	}
-	s.up = false
+	s.up, s.packets.node = false, nil
 	if err := s.open(); err != nil {
 		return nil, err
 	}
@@ -123,13 +134,11 @@ func (s *shortcuts) open() error {
 		if err != nil {
 			return err
 		}
-		s.links = &links{dir: s.dir, root: root, held: map[string]heldLink{}}
+		s.links = &socketLinks{dir: s.dir, root: root, held: map[string]heldLink{}}
 	}
 	o, err := openPinned(s.dir, s.size)
-	if errors.Is(err, fs.ErrNotExist) {
-		if err = load(s.dir, s.size); err == nil {
-			o, err = openPinned(s.dir, s.size)
-		}
+	if errors.Is(err, fs.ErrNotExist) || err == nil && o.packets == nil {
+		o, err = s.load(o)
 	}
 	if err != nil {
 		return explain(err)
@@ -138,7 +147,20 @@ func (s *shortcuts) open() error {
 		s.objects.close()
 	}
 	s.objects, s.tables = o, tablesOf(o)
-	return nil
+	return s.packets.use(o)
+}
+
+// load opens what it loads; o is what was there before, and may be nil.
+func (s *shortcuts) load(o *objects) (*objects, error) {
+	if o != nil {
+		o.close()
+	}
+	without, err := load(s.dir, s.size)
+	if err != nil {
+		return nil, err
+	}
+	s.doWithout(without)
+	return openPinned(s.dir, s.size)
 }
 
 // finish leads connections to what begin wrote. The table of nftables has the plan now.
@@ -157,6 +179,7 @@ func (s *shortcuts) finish(st *step, next *plan.Plan) {
 		s.fail(err)
 		return
 	}
+	s.raisePackets(next.Node)
 	s.known, s.up, s.problem = true, true, nil
 	s.retry.at, s.retry.after = time.Time{}, 0
 	if len(st.stale) > 0 {
@@ -188,6 +211,63 @@ func (s *shortcuts) raise() error {
 	return nil
 }
 
+// pausePackets has the program for packets do nothing while it is to be told where pods are. The others stay as they are.
+func (s *shortcuts) pausePackets(n *plan.Node) error {
+	if s.packets.knows(n) {
+		return nil
+	}
+	s.config.Packets = 0
+	var now socketsSettings
+	if err := s.objects.Config.Lookup(uint32(0), &now); err != nil {
+		return fmt.Errorf("read of the programs' settings: %w", err)
+	}
+	if now.Packets == 0 {
+		return nil
+	}
+	now.Packets = 0
+	return s.configure(now)
+}
+
+// raisePackets has the program for packets at work, if it is loaded. The others do not need it.
+func (s *shortcuts) raisePackets(n *plan.Node) {
+	if s.packets.program == nil || s.config.Packets != 0 {
+		return
+	}
+	source, err := s.packets.raise(n)
+	if err == nil {
+		s.config.Packets, s.config.Source = 1, source
+		err = s.configure(s.config)
+	}
+	if err != nil {
+		s.config.Packets = 0
+	}
+	s.doWithout(err)
+}
+
+// doWithout notes why there is no program for packets; nil: there is.
+func (s *shortcuts) doWithout(err error) {
+	if err != nil && (s.without == nil || s.without.Error() != err.Error()) {
+		s.logger.Warn("nftables serves connections from elsewhere without the shortcut for packets", "error", err)
+	}
+	s.without = err
+}
+
+// follow looks at the network devices after something has changed there.
+func (s *shortcuts) follow() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.config.Packets != 0 {
+		s.followDevices()
+	}
+}
+
+// followDevices is called with mu held.
+func (s *shortcuts) followDevices() {
+	if err := s.packets.follow(); err != nil {
+		s.logger.Warn("the network devices cannot be followed", "error", err)
+	}
+}
+
 func (s *shortcuts) configure(c socketsSettings) error {
 	if err := s.objects.Config.Put(uint32(0), &c); err != nil {
 		return fmt.Errorf("write of the programs' settings: %w", err)
@@ -200,7 +280,7 @@ func (s *shortcuts) fail(err error) {
 	if s.problem == nil || s.problem.Error() != err.Error() {
 		s.logger.Warn("nftables serves without the shortcut for sockets, which is tried again", "error", err)
 	}
-	s.problem, s.known, s.up = err, false, false
+	s.problem, s.known, s.up, s.config.Packets = err, false, false, 0
 	if s.objects != nil {
 		if err := s.configure(socketsSettings{}); err != nil {
 			s.logger.Error("the BPF programs cannot be told to do nothing", "error", err)
@@ -292,11 +372,15 @@ func (s *shortcuts) damage() (what string) {
 	if err := s.tables.present(s.families); err != nil {
 		return err.Error()
 	}
+	if s.config.Packets != 0 && s.packets.damaged() {
+		s.followDevices()
+	}
 	return ""
 }
 
-// close leaves everything at work.
+// close leaves everything at work that is pinned.
 func (s *shortcuts) close() {
+	s.packets.close()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.up, s.known = false, false

@@ -57,22 +57,12 @@ type socketsMemberKey struct {
 	Zero    uint16
 }
 
-type socketsPeers struct {
-	_    structs.HostLayout
-	Peer [4]struct {
-		_            structs.HostLayout
-		Frontend     socketsAddress
-		Endpoint     socketsAddress
-		FrontendPort uint16
-		EndpointPort uint16
-		Service      uint32
-	}
-}
-
 type socketsSettings struct {
 	_       structs.HostLayout
 	Netns   uint64
 	OwnMark uint32
+	Packets uint32
+	Source  uint32
 	Zero    uint32
 }
 

@@ -12,11 +12,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 
 	"edgeway/proxiers"
 	"edgeway/proxiers/internal/plantest"
 	"edgeway/proxiers/plan"
+	"edgeway/test/netlab"
 )
 
 // read gives what the maps hold.
@@ -123,40 +125,45 @@ func TestProgramsComeAndGo(t *testing.T) {
 	var done, failed atomic.Int64
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
-	for _, network := range []string{"tcp", "udp"} {
-		for _, f := range both {
-			wg.Go(func() {
-				for {
-					select {
-					case <-stop:
-						return
-					default:
-					}
-					done.Add(1)
-					if err := connectOnce(network, vip(f, 1)); err != nil {
-						t.Log(err)
-						failed.Add(1)
-					}
-				}
-			})
+	load := func(connect func() error) {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			done.Add(1)
+			if err := connect(); err != nil {
+				t.Log(err)
+				failed.Add(1)
+			}
 		}
 	}
-	var bySocket uint64
+	for _, network := range []string{"tcp", "udp"} {
+		for _, f := range both {
+			wg.Go(func() { load(func() error { return connectOnce(network, vip(f, 1)) }) })
+			wg.Go(func() { load(func() error { return w.connectFrom(w.other, network, vip(f, 1)) }) })
+		}
+	}
+	var bySocket, byPacket uint64
 	for i := 0; i < rounds || done.Load() < least; i++ {
 		n, _ := w.sent()
-		bySocket += n
+		bySocket, byPacket = bySocket+n, byPacket+w.packetsCounted()
 		if err := unpinAll(w.dir); err != nil {
 			t.Fatal(err)
 		}
 		w.proxier.shortcuts.links.close()
+		w.proxier.shortcuts.mu.Lock()
+		w.proxier.shortcuts.packets.leave()
+		w.proxier.shortcuts.mu.Unlock()
 		time.Sleep(20 * time.Millisecond)
 		w.sync(proxiers.NewChange(nil, w.plan))
 		time.Sleep(20 * time.Millisecond)
 	}
 	close(stop)
 	wg.Wait()
-	t.Logf("%d connections, %d by socket, %d failed", done.Load(), bySocket, failed.Load())
-	if failed.Load() > 0 || bySocket == 0 || bySocket >= uint64(done.Load()) {
+	t.Logf("%d connections, %d by socket, %d by packet, %d failed", done.Load(), bySocket, byPacket, failed.Load())
+	if failed.Load() > 0 || bySocket == 0 || byPacket == 0 || bySocket+byPacket >= uint64(done.Load()) {
 		t.Error("not as it should be")
 	}
 }
@@ -164,6 +171,16 @@ func TestProgramsComeAndGo(t *testing.T) {
 // connectOnce asks once. What it is told of the peer depends on when the programs go.
 func connectOnce(network string, to netip.AddrPort) error {
 	c, err := net.DialTimeout(network, to.String(), patience)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	_, err = answer(c)
+	return err
+}
+
+func (w *world) connectFrom(h *netlab.Host, network string, to netip.AddrPort) error {
+	c, err := dialFrom(h, network, 0, to)
 	if err != nil {
 		return err
 	}
@@ -211,7 +228,7 @@ func TestEndpointsAreReplacedUnderLoad(t *testing.T) {
 	if n := len(w.read().slots); n != 4+probes {
 		t.Errorf("%d endpoints are in the maps", n)
 	}
-	if b := w.proxier.shortcuts.book; b.slots != 4+probes || b.frontends != 4+probes || b.members != 2+probes {
+	if b := w.proxier.shortcuts.book; b.slots != 4+probes || b.frontends != 3*4+probes || b.members != 2+probes {
 		t.Errorf("the books say %d endpoints, %d frontends, %d members", b.slots, b.frontends, b.members)
 	}
 }
@@ -317,7 +334,7 @@ func TestManyServices(t *testing.T) {
 	next := plantest.WithEndpoints(first, 5000, plantest.Endpoint("10.1.2.3:8080"))
 	st := step(proxiers.NewChange(first, next))
 	t.Logf("one change: %v before nftables, %v after", begun, finished)
-	if n := len(next.Services[5000].Frontends); len(st.next) != n || len(st.fresh) != 1 || len(st.stale) != 5 {
+	if n := len(origins()) * len(next.Services[5000].Frontends); len(st.next) != n || len(st.fresh) != 1 || len(st.stale) != 5 {
 		t.Errorf("%d frontends, %d endpoints, %d old ones", len(st.next), len(st.fresh), len(st.stale))
 	}
 }
@@ -328,9 +345,15 @@ func TestObject(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, p := range spec.Programs {
-		if p.License != "GPL" {
-			t.Errorf("%s has the licence %q", name, p.License)
+	packets, err := loadPackets()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, list := range []map[string]*ebpf.ProgramSpec{spec.Programs, packets.Programs} {
+		for name, p := range list {
+			if p.License != "GPL" {
+				t.Errorf("%s has the licence %q", name, p.License)
+			}
 		}
 	}
 	if len(spec.Programs) != len(hooks()) {

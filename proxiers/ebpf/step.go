@@ -112,7 +112,7 @@ func (b *book) enter(st *step, svc *plan.ServicePort, r record) record {
 			needed += len(svc.Pools[pool])
 		}
 	}
-	r.absent = b.frontends+len(svc.Frontends) > int(b.size.frontends)
+	r.absent = b.frontends+len(origins())*len(svc.Frontends) > int(b.size.frontends)
 	r.noRoom = b.slots+needed > int(b.size.slots) || svc.Name.Protocol == plan.UDP && b.members+len(svc.Serving) > int(b.size.members/2) // as many leave when all are replaced
 	if r.full() {
 		r.sets = [2]uint32{}
@@ -208,21 +208,30 @@ func setsOf(slots map[socketsSlotKey]socketsEndpoint) map[uint32][]socketsEndpoi
 func adopt(svc *plan.ServicePort, have map[socketsFrontendKey]socketsFrontend, sets map[uint32][]socketsEndpoint, adopted, services map[uint32]bool) (r record) {
 	used := usedPools(svc)
 	for i := range svc.Frontends {
-		f, there := have[frontendKey(svc, &svc.Frontends[i])]
-		if !there || f.Service == 0 || f.Service > lastSet || services[f.Service] && r.service != f.Service {
-			continue
-		}
-		if r.service == 0 {
-			r.service = f.Service
-			services[f.Service] = true
-		}
-		pool := svc.Frontends[i].Routes[plan.FromHost].Pool
-		if used[pool] && r.sets[pool] == 0 && !adopted[f.Set] && f.Set != 0 && f.Flags&left == 0 && slices.Equal(sets[f.Set], endpoints(svc.Pools[pool])) {
-			r.sets[pool] = f.Set
-			adopted[f.Set] = true
+		for _, from := range origins() {
+			f, there := have[frontendKey(svc, &svc.Frontends[i], from)]
+			if !there || !r.own(f.Service, services) {
+				continue
+			}
+			pool := svc.Frontends[i].Routes[from].Pool
+			if used[pool] && r.sets[pool] == 0 && !adopted[f.Set] && f.Set != 0 && f.Flags&left == 0 && slices.Equal(sets[f.Set], endpoints(svc.Pools[pool])) {
+				r.sets[pool] = f.Set
+				adopted[f.Set] = true
+			}
 		}
 	}
 	return r
+}
+
+// own says whether a frontend with this number is the ServicePort's, which takes the number of the first if no other one has it.
+func (r *record) own(number uint32, taken map[uint32]bool) bool {
+	if number == 0 || number > lastSet || taken[number] && r.service != number {
+		return false
+	}
+	if r.service == 0 {
+		r.service, taken[number] = number, true
+	}
+	return true
 }
 
 // write brings the maps as far as they may be while nftables is still as it was: nothing leads to what is added, and

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -151,6 +152,12 @@ func (w *world) apply(list ...[]*plan.ServicePort) {
 	w.sync(proxiers.NewChange(w.plan, plantest.Plan(node, all...)))
 }
 
+// syncNode makes the step to these Services on another host.
+func (w *world) syncNode(node *plan.Node, list ...[]*plan.ServicePort) {
+	w.Helper()
+	w.sync(proxiers.NewChange(w.plan, plantest.Plan(node, slices.Concat(list...)...)))
+}
+
 func (w *world) sync(change proxiers.Change) {
 	w.Helper()
 	if err := w.proxier.Apply(context.Background(), change); err != nil {
@@ -162,7 +169,7 @@ func (w *world) sync(change proxiers.Change) {
 	}
 }
 
-// sent gives how many connections took the shortcut until now, and left how many were left to nftables.
+// sent gives how many connections of the host took the shortcut until now, and left how many were left to nftables.
 func (w *world) sent() (sent, left uint64) {
 	w.Helper()
 	counts, err := w.proxier.shortcuts.counts()
@@ -170,9 +177,11 @@ func (w *world) sent() (sent, left uint64) {
 		w.Fatal(err)
 	}
 	for c, n := range counts {
-		if counter(c) < leftRanges {
+		switch counter(c) {
+		case connectedTCP, connectedUDP, sentUDP:
 			sent += n
-		} else {
+		case packetsTCP, packetsUDP:
+		default:
 			left += n
 		}
 	}
@@ -210,13 +219,22 @@ func (w *world) ask(network string, to netip.AddrPort) (server string) {
 
 // answer asks on an open connection.
 func answer(c net.Conn) (server string, err error) {
+	server, _, err = conversation(c)
+	return server, err
+}
+
+// conversation asks on an open connection, and gives who answered and whom that saw.
+func conversation(c net.Conn) (server, seen string, err error) {
 	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
-		return "", err
+		return "", "", err
 	}
 	if _, err := fmt.Fprintln(c, "who?"); err != nil {
-		return "", err
+		return "", "", err
 	}
 	line, err := bufio.NewReader(c).ReadString('\n')
-	server, _, _ = strings.Cut(line, " ")
-	return server, err
+	server, seen, _ = strings.Cut(strings.TrimSpace(line), " ")
+	if peer, e := netip.ParseAddrPort(seen); e == nil {
+		seen = peer.Addr().Unmap().String()
+	}
+	return server, seen, err
 }

@@ -35,6 +35,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"edgeway/proxiers"
+	"edgeway/proxiers/internal/links"
 	"edgeway/proxiers/internal/nfnetlink"
 	"edgeway/proxiers/internal/nfttable"
 	"edgeway/proxiers/plan"
@@ -79,7 +80,7 @@ type follower struct {
 	opts     Options
 	nft      *nfttable.Program
 	monitor  *nfnetlink.Monitor
-	links    *links
+	links    *links.Links
 	watching sync.WaitGroup
 
 	// have is what the table has, and devices those of the flowtable, by index. nil: not known.
@@ -111,7 +112,7 @@ func newFollower(env proxiers.Env, opts Options) (*follower, error) {
 	if err != nil {
 		return nil, fmt.Errorf("subscription to nftables notices: %w", err)
 	}
-	if f.links, err = openLinks(env, f.linksChanged); err != nil {
+	if f.links, err = links.Open(env, f.linksChanged); err != nil {
 		_ = f.monitor.Close()
 		return nil, err
 	}
@@ -158,10 +159,10 @@ func (f *follower) full(ctx context.Context, next *plan.Plan) error {
 	if f.blocked() {
 		return nil
 	}
-	if err := f.links.watch(&f.watching); err != nil {
+	if err := f.links.Watch(&f.watching); err != nil {
 		return err
 	}
-	f.links.forget()
+	f.links.Forget()
 	wanted := contentsOf(next, f.env.Families)
 	if err := f.rewrite(ctx, wanted, ofSync); err != nil {
 		return fmt.Errorf("full sync: %w", err)
@@ -249,7 +250,7 @@ const attempts = 5
 // withDevices does something about the devices that there are. After a refusal those are left out that have come or gone
 // meanwhile: on a host whose devices do so all the time the others must not wait for them.
 func (f *follower) withDevices(do func(devices map[int]string) error) error {
-	devices, err := f.links.list(f.opts)
+	devices, err := f.wanted()
 	for attempt := 1; err == nil; attempt++ {
 		err = do(devices)
 		switch {
@@ -263,8 +264,8 @@ func (f *follower) withDevices(do func(devices map[int]string) error) error {
 			return fmt.Errorf("table with %d devices: %w", len(devices), err)
 		}
 		var now map[int]string
-		f.links.forget()
-		now, err = f.links.list(f.opts)
+		f.links.Forget()
+		now, err = f.wanted()
 		maps.DeleteFunc(devices, func(index int, name string) bool { return now[index] != name })
 	}
 	return err
@@ -339,7 +340,7 @@ func due(at *time.Time, now time.Time) bool {
 
 // Close leaves the table.
 func (f *follower) Close() error {
-	f.links.close()
+	f.links.Close()
 	err := f.monitor.Close()
 	f.watching.Wait()
 	return err

@@ -39,7 +39,7 @@ func ebpfBackend() Backend {
 		Component:      ebpf.ComponentIn(ebpfDir),
 		CountsLoopback: true,
 		Dump:           dumpEbpf,
-		Shortcut:       &Shortcut{Eligible: eligibleForSockets, Taken: sentBySockets},
+		Shortcut:       &Shortcut{Eligible: eligible, Taken: takenByBPF},
 		Sequences:      15, // as nftables
 		Damages: map[string]func(context.Context) error{
 			"all rules are flushed":        nftables["all rules are flushed"],
@@ -55,22 +55,25 @@ func ebpfBackend() Backend {
 	return b
 }
 
-// eligibleForSockets is what the backend promises of the host's own connections. Where nftables would masquerade, a socket that is bound keeps
-// to nftables.
-func eligibleForSockets(p *plan.Plan, pkt plan.Packet, d plan.Decision, unbound bool) bool {
-	return d.Verdict == plan.Forward && d.Origin == plan.FromHost && pkt.InInterface == "" && pkt.Protocol != plan.SCTP && !pkt.Dst.Addr().IsLoopback() &&
-		d.Frontend.AllowFrom == nil && d.Service.Affinity == 0 &&
-		(unbound || !d.SNAT && !pkt.Src.IsLoopback() && slices.Contains(p.Node.HostAddrs, pkt.Src))
+// eligible is what the backend promises. Where nftables would masquerade, a socket of the host that is bound keeps to nftables.
+func eligible(p *plan.Plan, pkt plan.Packet, d plan.Decision, unbound bool) bool {
+	if d.Verdict != plan.Forward || pkt.Protocol == plan.SCTP || pkt.Dst.Addr().IsLoopback() || d.Frontend.AllowFrom != nil || d.Service.Affinity != 0 {
+		return false
+	}
+	if pkt.InInterface != "" {
+		return d.Origin != plan.FromHost
+	}
+	return d.Origin == plan.FromHost && (unbound || !d.SNAT && !pkt.Src.IsLoopback() && slices.Contains(p.Node.HostAddrs, pkt.Src))
 }
 
-// sentBySockets reads the first counters of bpf/maps.h: connections of TCP and UDP, and what was sent without one.
-func sentBySockets() (n int, err error) {
+// takenByBPF reads the first counters of bpf/maps.h: sockets of TCP and UDP that connect, datagrams sent without that, and first packets.
+func takenByBPF() (n int, err error) {
 	m, err := bpf.LoadPinnedMap(pinned("counters"), nil)
 	if err != nil {
 		return 0, err
 	}
 	defer m.Close()
-	for i := range uint32(3) {
+	for i := range uint32(5) {
 		var perCPU []uint64
 		if err := m.Lookup(i, &perCPU); err != nil {
 			return 0, err

@@ -25,7 +25,10 @@ struct address {
 	};
 };
 
-/* The origins of plan.Origin. The programs for sockets ask for that of the host, those for packets will for the others. */
+/* As netinet/in.h has more than the BPF target can read. */
+enum { AF_INET = 2, AF_INET6 = 10, IPPROTO_TCP = 6, IPPROTO_UDP = 17, IPPROTO_MPTCP = 262 };
+
+/* The origins of plan.Origin. The programs for sockets ask for that of the host, the one for packets for the others. */
 enum origin { FROM_POD, FROM_HOST, FROM_OUTSIDE };
 
 /* A NodePort has no address: 0.0.0.0 or ::, and is asked for after the address itself. */
@@ -75,8 +78,10 @@ enum address_flags {
 };
 
 struct settings {
-	__u64 netns;   /* the cookie of the host's network namespace; 0: do nothing */
+	__u64 netns;    /* the cookie of the host's network namespace; 0: the programs for sockets do nothing */
 	__u32 own_mark; /* of the daemon's connections to its API server */
+	__u32 packets;  /* 0: the program for packets does nothing */
+	__be32 source;  /* of IPv4, for devices that have none to masquerade with */
 	__u32 zero;
 };
 
@@ -92,6 +97,8 @@ enum counter {
 	CONNECTED_TCP,
 	CONNECTED_UDP,
 	SENT_UDP,     /* first datagrams of a socket to a frontend */
+	PACKETS_TCP,  /* connections from elsewhere */
+	PACKETS_UDP,
 	LEFT_RANGES,  /* the frontend has source ranges */
 	LEFT_AFFINITY,
 	LEFT_VERDICT, /* nothing to forward to */
@@ -100,6 +107,8 @@ enum counter {
 	LEFT_CROWDED, /* one socket, and more frontends than can be told apart in the replies */
 	LEFT_STORAGE, /* the kernel gives no room to remember where the socket wanted to */
 	LEFT_RACE,    /* the endpoints were replaced in this moment */
+	LEFT_ROUTE,   /* no address to masquerade with can be told */
+	LEFT_TRACKING, /* connection tracking is full, or refuses */
 	COUNTERS,
 };
 

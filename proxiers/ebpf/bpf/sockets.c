@@ -5,8 +5,6 @@
  * that these programs do not do is done by the rules of nftables, whose packets they let through unchanged.
  */
 #include "maps.h"
-/* In the middle, as netinet/in.h has more than the BPF target can read. */
-enum { AF_INET = 2, AF_INET6 = 10, IPPROTO_TCP = 6, IPPROTO_UDP = 17, IPPROTO_MPTCP = 262 };
 #include "remember.h"
 
 /* For bpf_get_netns_cookie and others. */

@@ -3,6 +3,7 @@ package inside
 import (
 	"os"
 	"path/filepath"
+	"strings"
 )
 
 // pins is where the unit edgeway-bpf pins.
@@ -45,5 +46,9 @@ func (h *host) taken() {
 	}
 	h.answers(clusterIP, clusterIP6)
 	h.contains(h.run("edgeway", "explain", "host", "default/web"), "by socket")
-	h.contains(h.run("edgeway", "status"), "of this host's connections to Services")
+	status := h.run("edgeway", "status")
+	h.contains(status, "of the connections to Services")
+	if strings.Contains(status, "none for connections") {
+		h.Errorf("the program for packets is not at work:\n%s", status)
+	}
 }

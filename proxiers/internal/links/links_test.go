@@ -1,7 +1,7 @@
-package flowtable
+package links
 
 import (
-	"maps"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -13,25 +13,37 @@ import (
 	"edgeway/test/netlab"
 )
 
-// The events alone tell which devices there are, and with what names, once the kernel was asked.
+func TestMain(m *testing.M) { os.Exit(netlab.Isolate(m)) }
+
+const patience = 20 * time.Second
+
+// The events alone tell which devices there are, with what names and of what they are a part, once the kernel was asked.
 func TestLinksFollowEvents(t *testing.T) {
 	lab := netlab.New(t, netlab.Options{InPlace: true})
 	var changes atomic.Int32
-	l, err := openLinks(proxiers.Env{Drift: func(reason string) { t.Errorf("drift: %s", reason) }}, func() { changes.Add(1) })
+	l, err := Open(proxiers.Env{Drift: func(reason string) { t.Errorf("drift: %s", reason) }}, func() { changes.Add(1) })
 	if err != nil {
 		t.Fatal(err)
 	}
 	var group sync.WaitGroup
-	t.Cleanup(func() { l.close(); group.Wait() })
-	if err := l.watch(&group); err != nil {
+	t.Cleanup(func() { l.Close(); group.Wait() })
+	if err := l.Watch(&group); err != nil {
 		t.Fatal(err)
 	}
 	listed := func() string {
-		devices, err := l.list(Options{Exclude: []string{"other*"}})
+		devices, err := l.List()
 		if err != nil {
 			t.Fatal(err)
 		}
-		return strings.Join(slices.Sorted(maps.Values(devices)), " ")
+		var names []string
+		for _, d := range devices {
+			if d.Master != 0 {
+				d.Name += " of " + devices[d.Master].Name
+			}
+			names = append(names, d.Name)
+		}
+		slices.Sort(names)
+		return strings.Join(names, ", ")
 	}
 	if got := listed(); got != "eth0" {
 		t.Fatalf("at first %q", got)
@@ -41,11 +53,13 @@ func TestLinksFollowEvents(t *testing.T) {
 		ip, want string
 		changes  int32 // at least
 	}{
-		{"link add pod1 type veth peer name other1", "eth0 pod1", 2},
-		{"link set pod1 up", "eth0 pod1", 0},
-		{"link set pod1 down", "eth0 pod1", 0},
-		{"link set pod1 name cali1", "cali1 eth0", 1},
-		{"link del other1", "eth0", 0},
+		{"link add pod1 type veth peer name other1", "eth0, other1, pod1", 2},
+		{"link set pod1 up", "eth0, other1, pod1", 0},
+		{"link set pod1 down", "eth0, other1, pod1", 0},
+		{"link set pod1 name cali1", "cali1, eth0, other1", 1},
+		{"link add br0 type bridge", "br0, cali1, eth0, other1", 1},
+		{"link set cali1 master br0", "br0, cali1 of br0, eth0, other1", 1},
+		{"link del other1", "br0, eth0", 0},
 	} {
 		before := changes.Load()
 		if out, err := lab.Node.Command(t.Context(), "ip", strings.Fields(step.ip)...).CombinedOutput(); err != nil {

@@ -1,0 +1,256 @@
+package ebpf
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+
+	"github.com/cilium/ebpf"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"edgeway/proxiers"
+	"edgeway/proxiers/internal/links"
+	"edgeway/proxiers/plan"
+)
+
+// packets has the program for packets at the devices by which connections come in from elsewhere. Ports of bridges, parts of bonds and devices of a
+// VRF have none: the device above them has it, and a VRF has other routes than the program would find.
+type packets struct {
+	logger *slog.Logger
+	links  *links.Links
+
+	program *ebpf.Program
+	id      ebpf.ProgramID
+	ranges  table[packetsPodRange, uint8]
+	pods    table[uint32, uint8]
+	sources table[uint32, uint8]
+	node    *plan.Node
+	// at are the devices that have the program, and refused those that do not take it, with the reason.
+	at      map[int]attachment
+	refused map[int]string
+	// filters says that the kernel is older than 6.6 and has no links to devices, but filters.
+	filters bool
+	wait    sync.WaitGroup
+}
+
+// attachment is a program at a device.
+type attachment interface {
+	// there says whether the program with this number is still attached.
+	there(ebpf.ProgramID) bool
+	detach() error
+}
+
+// use takes the program and the maps of o.
+func (p *packets) use(o *objects) (err error) {
+	p.program, p.ranges.Map, p.pods.Map, p.sources.Map = o.packets, o.podRanges, o.podDevices, o.sources
+	if p.program != nil {
+		p.id, err = programID(p.program)
+	}
+	return err
+}
+
+// raise has the program know the host, and be at its devices. It gives the settings' source.
+func (p *packets) raise(n *plan.Node) (source uint32, err error) {
+	if err := p.links.Watch(&p.wait); err != nil {
+		return 0, err
+	}
+	p.links.Forget()
+	p.node = nil
+	if err := p.tellPods(n); err != nil {
+		return 0, err
+	}
+	if source, err = p.tellSources(); err != nil {
+		return 0, err
+	}
+	p.node = n
+	return source, p.follow()
+}
+
+// knows says that the host is as the program was told.
+func (p *packets) knows(n *plan.Node) bool {
+	return p.node != nil && (p.node == n || slices.Equal(p.node.PodSources, n.PodSources) &&
+		slices.Equal(p.node.PodInterfaces, n.PodInterfaces) && slices.Equal(p.node.HostAddrs, n.HostAddrs))
+}
+
+// tellPods writes where pods are. Meanwhile the program must not be at work.
+func (p *packets) tellPods(n *plan.Node) error {
+	want := map[packetsPodRange]uint8{}
+	for _, r := range n.PodSources {
+		want[rangeOf(r)] = 0
+	}
+	var gone []packetsPodRange
+	var k packetsPodRange
+	var v uint8
+	have := p.ranges.Iterate()
+	for have.Next(&k, &v) {
+		if _, stays := want[k]; !stays {
+			gone = append(gone, k)
+		}
+	}
+	if err := errors.Join(have.Err(), p.ranges.remove(gone)); err != nil {
+		return fmt.Errorf("ranges of pods: %w", err)
+	}
+	for k := range want { // not as a batch, which this kind of map has since Linux 5.14 only for reading
+		if err := p.ranges.Put(k, v); err != nil {
+			return fmt.Errorf("range of pods: %w", err)
+		}
+	}
+	return nil
+}
+
+// tellSources writes the addresses that the kernel masquerades with: the first of each subnet, but for those of one link alone. It gives the
+// one that the kernel takes where a device has none (inet_select_addr of Linux 6.1 to 7.2).
+func (p *packets) tellSources() (source uint32, err error) {
+	list, err := netlink.AddrList(nil, netlink.FAMILY_V4)
+	if err != nil {
+		return 0, fmt.Errorf("list of addresses: %w", err)
+	}
+	slices.SortStableFunc(list, func(a, b netlink.Addr) int { return a.LinkIndex - b.LinkIndex })
+	want := map[uint32]uint8{}
+	for _, a := range list {
+		if a.Scope != unix.RT_SCOPE_UNIVERSE || a.Flags&unix.IFA_F_SECONDARY != 0 {
+			continue
+		}
+		ip := binary.NativeEndian.Uint32(a.IP.To4())
+		want[ip] = 0
+		if source == 0 {
+			source = ip
+		}
+	}
+	return source, replace(p.sources, want)
+}
+
+// replace has a map have these elements and no others.
+func replace[K comparable](t table[K, uint8], want map[K]uint8) error {
+	have := map[K]uint8{}
+	if err := t.each(func(k K, v uint8) { have[k] = v }); err != nil {
+		return err
+	}
+	return errors.Join(t.remove(slices.Collect(maps.Keys(without(have, want)))), t.put(without(want, have)))
+}
+
+func rangeOf(r netip.Prefix) packetsPodRange {
+	out := packetsPodRange{Length: uint32(r.Bits())}
+	if r.Addr().Is4() {
+		out.Length += 96
+	}
+	out.Addr.Byte = r.Masked().Addr().As16()
+	return out
+}
+
+// follow has the program at the devices that there are now.
+func (p *packets) follow() error {
+	devices, err := p.links.List()
+	if err != nil {
+		return err
+	}
+	maps.DeleteFunc(devices, func(_ int, d links.Device) bool { return d.Master != 0 })
+	for index, a := range p.at {
+		if _, stays := devices[index]; !stays {
+			_ = a.detach() // it may be gone with its device
+			delete(p.at, index)
+		}
+	}
+	if err := p.tellDevices(devices); err != nil {
+		return err
+	}
+	maps.DeleteFunc(p.refused, func(index int, _ string) bool { _, there := devices[index]; return !there })
+	for index, d := range devices {
+		if p.at[index] == nil || !p.at[index].there(p.id) {
+			p.attach(index, d.Name)
+		}
+	}
+	return nil
+}
+
+// tellDevices says by which devices pods come in. A device has it before it has the program.
+func (p *packets) tellDevices(devices map[int]links.Device) error {
+	want := map[uint32]uint8{}
+	for index, d := range devices {
+		if slices.ContainsFunc(p.node.PodInterfaces, func(pattern string) bool { return plan.MatchInterface(pattern, d.Name) }) {
+			want[uint32(index)] = 0
+		}
+	}
+	if err := replace(p.pods, want); err != nil {
+		return fmt.Errorf("devices of pods: %w", err)
+	}
+	return nil
+}
+
+// attach tells once of a device that does not take the program: nftables serves there.
+func (p *packets) attach(index int, name string) {
+	before := p.at[index]
+	if before != nil {
+		_ = before.detach() // of what another program left
+		delete(p.at, index)
+	}
+	a, err := p.attachment(index)
+	switch {
+	case errors.Is(err, unix.ENODEV): // it has just gone
+	case err != nil:
+		if p.refused[index] != err.Error() {
+			p.logger.Warn("nftables serves alone at a network device, which does not take the BPF program", "device", name, "error", err)
+		}
+		p.refused[index] = err.Error()
+	default:
+		p.at[index] = a
+		delete(p.refused, index)
+		if before != nil {
+			p.logger.Warn("another program removed the BPF program from a network device, it was attached again", "device", name)
+		}
+	}
+}
+
+func (p *packets) attachment(index int) (attachment, error) {
+	if !p.filters {
+		a, err := attachLink(index, p.program)
+		if !errors.Is(err, ebpf.ErrNotSupported) {
+			return a, err
+		}
+		p.filters = true
+	}
+	return attachFilter(index, p.program)
+}
+
+// damaged says that the program was removed from a device.
+func (p *packets) damaged() bool {
+	for _, a := range p.at {
+		if !a.there(p.id) {
+			return true
+		}
+	}
+	return false
+}
+
+// leave detaches the program from all devices. Connections that it began go on: connection tracking has them.
+func (p *packets) leave() {
+	for index, a := range p.at {
+		if err := a.detach(); err != nil {
+			p.logger.Warn("the BPF program could not be removed from a network device", "index", index, "error", err)
+		}
+	}
+	clear(p.at)
+	clear(p.refused)
+}
+
+// close detaches the program: from the devices it would be gone with the links, and the kernel has no others before 6.6.
+func (p *packets) close() {
+	p.links.Close()
+	p.wait.Wait()
+	p.leave()
+}
+
+// newPackets opens a socket in the network namespace of the calling thread.
+func newPackets(env proxiers.Env, changed func()) (*packets, error) {
+	l, err := links.Open(env, changed)
+	if err != nil {
+		return nil, err
+	}
+	return &packets{logger: env.Logger, links: l, at: map[int]attachment{}, refused: map[int]string{}}, nil
+}

@@ -1,0 +1,350 @@
+package ebpf
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"edgeway/proxiers/plan"
+	"edgeway/test/netlab"
+)
+
+// packetsCounted gives how many connections from elsewhere took the shortcut until now.
+func (w *world) packetsCounted() uint64 {
+	w.Helper()
+	counts, err := w.proxier.shortcuts.counts()
+	if err != nil {
+		w.Fatal(err)
+	}
+	return counts[packetsTCP] + counts[packetsUDP]
+}
+
+// wantPackets wants so many connections from elsewhere to take the shortcut while something is done.
+func (w *world) wantPackets(n uint64, what string, do func()) {
+	w.Helper()
+	before := w.packetsCounted()
+	do()
+	if now := w.packetsCounted(); now-before != n {
+		w.Errorf("%s: %d connections from elsewhere took the shortcut, not %d", what, now-before, n)
+	}
+}
+
+// needsPackets is for tests of the program for packets alone.
+func (w *world) needsPackets() {
+	w.Helper()
+	if err := w.proxier.shortcuts.without; err != nil {
+		w.Fatalf("no program for packets: %v", err)
+	}
+}
+
+// dialFrom connects from another host, from this port of its or any.
+func dialFrom(h *netlab.Host, network string, port int, to netip.AddrPort) (c net.Conn, err error) {
+	d := net.Dialer{Timeout: patience, Control: control(func(fd int) error { return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1) })}
+	d.LocalAddr = &net.TCPAddr{IP: h.Addr(to.Addr()).AsSlice(), Port: port}
+	if network == "udp" {
+		d.LocalAddr = &net.UDPAddr{IP: h.Addr(to.Addr()).AsSlice(), Port: port}
+	}
+	return c, h.Do(func() (err error) { c, err = d.Dial(network, to.String()); return err })
+}
+
+// askFrom connects from another host, and gives who answered and whom that saw.
+func (w *world) askFrom(h *netlab.Host, network string, to netip.AddrPort) (server, seen string) {
+	w.Helper()
+	c, err := dialFrom(h, network, 0, to)
+	if err == nil {
+		defer c.Close()
+		server, seen, err = conversation(c)
+	}
+	if err != nil {
+		w.Errorf("connection from %s to %s over %s: %v", h.Name, to, network, err)
+	}
+	return server, seen
+}
+
+func TestPacketsFromElsewhere(t *testing.T) {
+	w := newWorld(t)
+	list := w.service(1, w.endpoints...)
+	for _, svc := range list {
+		svc.Frontends[0].Routes[plan.FromOutside].SNAT = false
+	}
+	w.apply(list)
+	w.needsPackets()
+	for _, f := range both {
+		for _, network := range []string{"tcp", "udp"} {
+			t.Run(fmt.Sprint(f, " ", network), func(t *testing.T) {
+				const n = 20
+				servers := map[string]int{}
+				w.wantPackets(n, network, func() {
+					for range n {
+						server, seen := w.askFrom(w.other, network, vip(f, 1))
+						servers[server]++
+						if want := w.other.Addr(vip(f, 1).Addr()).String(); seen != want {
+							t.Errorf("the endpoint saw %s, not the client %s", seen, want)
+						}
+					}
+				})
+				if len(servers) != 2 {
+					t.Errorf("who answered: %v", servers)
+				}
+			})
+		}
+	}
+}
+
+// A frontend that masquerades, and an endpoint that reaches itself.
+func TestPacketsAreMasqueraded(t *testing.T) {
+	w := newWorld(t)
+	list := w.service(1, w.endpoints[0])
+	for _, svc := range list {
+		svc.Frontends[0].Routes[plan.FromOutside].SNAT = true
+		svc.Pools[0][0].Local = true
+	}
+	w.apply(list)
+	w.needsPackets()
+	for _, f := range both {
+		for _, network := range []string{"tcp", "udp"} {
+			for _, h := range []*netlab.Host{w.other, w.endpoints[0]} {
+				w.wantPackets(1, h.Name, func() {
+					_, seen := w.askFrom(h, network, vip(f, 1))
+					// As with rules: the host's, as the device that leads there has one for its link alone.
+					if want := map[plan.Family]netip.Addr{plan.IPv4: netlab.NodeAddr4, plan.IPv6: netlab.NodeAddr6}[f]; seen != want.String() {
+						t.Errorf("%s over %s %s: the endpoint saw %s, not %s", h.Name, f, network, seen, want)
+					}
+				})
+			}
+		}
+	}
+}
+
+// Pitfall P3: two Services with one endpoint, and one port of a client to both at once.
+func TestPacketsOfOnePortToOneEndpoint(t *testing.T) {
+	w := newWorld(t)
+	w.apply(w.service(1, w.endpoints[0]), w.service(2, w.endpoints[0]))
+	w.needsPackets()
+	for _, f := range both {
+		for _, network := range []string{"tcp", "udp"} {
+			for port := 20000; port < 20030; port++ {
+				w.wantPackets(2, "one port", func() {
+					for n := 1; n <= 2; n++ {
+						c, err := dialFrom(w.other, network, port, vip(f, n))
+						if err == nil {
+							defer c.Close()
+							_, _, err = conversation(c)
+						}
+						if err != nil {
+							t.Errorf("%s %s: Service %d from port %d: %v", f, network, n, port, err)
+						}
+					}
+				})
+			}
+		}
+	}
+}
+
+// Pitfall P4: the port of a connection that is over is used again, whether it ended by a reset or by both sides' closing.
+func TestPacketsWithAPortUsedAgain(t *testing.T) {
+	w := newWorld(t)
+	w.apply(w.service(1, w.endpoints...))
+	w.needsPackets()
+	for _, f := range both {
+		for _, reset := range []bool{true, false} {
+			const n = 10
+			w.wantPackets(n, "a port used again", func() {
+				for range n {
+					c, err := dialFrom(w.other, "tcp", 21000, vip(f, 1))
+					if err == nil {
+						_, _, err = conversation(c)
+						if reset {
+							_ = c.(*net.TCPConn).SetLinger(0)
+						}
+						_ = c.Close()
+						time.Sleep(50 * time.Millisecond)
+					}
+					if err != nil {
+						t.Errorf("%s, reset %v: %v", f, reset, err)
+					}
+				}
+			})
+		}
+	}
+}
+
+// What the maps say is left, and what is for nobody.
+func TestPacketsLeftToNftables(t *testing.T) {
+	w := newWorld(t)
+	list := w.service(1, w.endpoints[0])
+	for _, svc := range list {
+		svc.Affinity = time.Hour
+	}
+	w.apply(list)
+	w.needsPackets()
+	for _, f := range both {
+		w.wantPackets(0, "affinity", func() {
+			if server, _ := w.askFrom(w.other, "tcp", vip(f, 1)); server != "one" {
+				t.Errorf("%q answered", server)
+			}
+		})
+	}
+	if _, left := w.sent(); left != 2 {
+		t.Errorf("%d connections were left, not 2", left)
+	}
+}
+
+// Pods are told by the range of their address, and the device that they come in by.
+func TestPacketsOfPods(t *testing.T) {
+	for name, where := range map[string]func(w *world, n *plan.Node){
+		"range":  func(w *world, n *plan.Node) { n.PodSources = []netip.Prefix{netip.PrefixFrom(w.other.Addrs[0], 32)} },
+		"device": func(w *world, n *plan.Node) { n.PodInterfaces = []string{w.other.Name} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			list := w.service(1, w.endpoints...)
+			for _, svc := range list {
+				svc.Pools[1] = svc.Pools[0][:1]
+				svc.Frontends[0].Routes[plan.FromPod].Pool = 1 // who is a pod gets one of the endpoints
+			}
+			w.apply(list)
+			w.needsPackets()
+			node := *w.plan.Node
+			where(w, &node)
+			w.syncNode(&node, list)
+			for range 10 {
+				w.wantPackets(1, "pod", func() {
+					if server, _ := w.askFrom(w.other, "tcp", vip(plan.IPv4, 1)); server != "one" {
+						t.Errorf("%q answered a pod", server)
+					}
+				})
+			}
+		})
+	}
+}
+
+// A device that comes has the program soon, one that is part of a bridge has none, and what another program removed is there again.
+func TestPacketsFollowDevices(t *testing.T) {
+	w := newWorld(t)
+	w.apply(w.service(1, w.endpoints...))
+	w.needsPackets()
+	has := func(name string) bool {
+		l, err := netlink.LinkByName(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.proxier.shortcuts.mu.Lock()
+		defer w.proxier.shortcuts.mu.Unlock()
+		a := w.proxier.shortcuts.packets.at[l.Attrs().Index]
+		return a != nil && a.there(w.proxier.shortcuts.packets.id)
+	}
+	wants := func(name string, want bool) {
+		t.Helper()
+		for deadline := time.Now().Add(patience); has(name) != want; time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("the program is at %s: %v", name, !want)
+			}
+		}
+	}
+	ip := func(line string) {
+		t.Helper()
+		if out, err := w.lab.Node.Command(t.Context(), "ip", strings.Fields(line)...).CombinedOutput(); err != nil {
+			t.Fatalf("ip %s: %v: %s", line, err, out)
+		}
+	}
+	ip("link add late1 type veth peer name late2")
+	t.Cleanup(func() { _ = w.lab.Node.Command(t.Context(), "ip", "link", "del", "late2").Run() })
+	wants("late1", true)
+	wants("late2", true)
+	ip("link add name latebr type bridge")
+	ip("link set late1 master latebr")
+	wants("late1", false)
+	wants("latebr", true)
+	ip("link del latebr")
+	ip("link set late1 down")
+	w.removeFromDevice("late2")
+	wants("late2", true)
+}
+
+// removeFromDevice does what another program could.
+func (w *world) removeFromDevice(name string) {
+	w.Helper()
+	l, err := netlink.LinkByName(name)
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.proxier.shortcuts.mu.Lock()
+	defer w.proxier.shortcuts.mu.Unlock()
+	switch a := w.proxier.shortcuts.packets.at[l.Attrs().Index].(type) {
+	case *deviceLink:
+		err = a.Detach()
+	case *deviceFilter:
+		err = netlink.QdiscDel(&netlink.GenericQdisc{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: l.Attrs().Index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT}, QdiscType: "clsact"})
+	default:
+		w.Fatalf("%s has no program", name)
+	}
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+// Without the rules that choose, what is for the maps still finds its endpoint: nftables does not do the work.
+func TestPacketsNeedNoDispatch(t *testing.T) {
+	w := newWorld(t)
+	w.apply(w.service(1, w.endpoints...))
+	w.needsPackets()
+	if out, err := w.lab.Node.Command(t.Context(), "nft", "flush chain ip edgeway-ebpf services; flush chain ip6 edgeway-ebpf services").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	for _, f := range both {
+		w.wantPackets(2, "without dispatch", func() {
+			w.askFrom(w.other, "tcp", vip(f, 1))
+			w.askFrom(w.other, "udp", vip(f, 1))
+		})
+	}
+}
+
+// A filter of another program at the device sees what it saw, before ours and after it was there.
+func TestPacketsGoOnToOtherFilters(t *testing.T) {
+	w := newWorld(t)
+	w.apply(w.service(1, w.endpoints...))
+	w.needsPackets()
+	runs := w.foreignFilter(w.other.Name)
+	w.wantPackets(1, "beside a filter", func() { w.askFrom(w.other, "tcp", vip(plan.IPv4, 1)) })
+	if runs() == 0 {
+		t.Error("the foreign filter saw nothing")
+	}
+	w.stop()
+	before := runs()
+	w.askFrom(w.other, "tcp", vip(plan.IPv4, 1))
+	if runs() == before {
+		t.Error("the foreign filter does not run any more")
+	}
+	w.start()
+	w.apply(w.service(1, w.endpoints...))
+}
+
+// foreignFilter is one of clsact, as most programs have it.
+func (w *world) foreignFilter(device string) (runs func() uint64) {
+	w.Helper()
+	m, p := countingProgram(w.T, ebpf.SchedCLS, ebpf.AttachNone, -1) // TC_ACT_UNSPEC
+	l, err := netlink.LinkByName(device)
+	if err != nil {
+		w.Fatal(err)
+	}
+	index := l.Attrs().Index
+	attrs := netlink.QdiscAttrs{LinkIndex: index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT}
+	if err := netlink.QdiscAdd(&netlink.GenericQdisc{QdiscAttrs: attrs, QdiscType: "clsact"}); err != nil && !errors.Is(err, unix.EEXIST) {
+		w.Fatal(err)
+	}
+	filter := ourFilter(index, p.FD())
+	filter.Name, filter.Priority = "foreign", 1
+	if err := netlink.FilterAdd(filter); err != nil {
+		w.Fatal(err)
+	}
+	return m
+}
