@@ -28,11 +28,15 @@ type lab struct {
 	plan   *plan.Plan
 }
 
-// The host's two links: v0 with the addresses that the plan has as its uplinks, and w0.
+// patience is for what must come.
+const patience = 30 * time.Second
+
+// The host's two links: v0 with the addresses that the plan has as its uplinks, and w0. They have no addresses of the link, whose routes come
+// when the kernel has looked for duplicates.
 var twoLinks = []string{
 	"link set lo up",
-	"link add v0 type veth peer name v1", "link set v1 up", "link set v0 up",
-	"link add w0 type veth peer name w1", "link set w1 up", "link set w0 up",
+	"link add v0 type veth peer name v1", "link set v0 addrgenmode none", "link set v1 addrgenmode none", "link set v1 up", "link set v0 up",
+	"link add w0 type veth peer name w1", "link set w0 addrgenmode none", "link set w1 addrgenmode none", "link set w1 up", "link set w0 up",
 	"addr add 192.0.2.10/24 dev v0", "addr add 2001:db8:2::10/64 dev v0 nodad",
 	"addr add 198.51.100.10/24 dev w0", "addr add 2001:db8:51::10/64 dev w0 nodad",
 }
@@ -48,6 +52,14 @@ func newLab(t *testing.T, always bool, setup ...string) *lab {
 	l := &lab{T: t, wake: make(chan struct{}, 1), drift: make(chan string, 1), plan: testPlan()}
 	for _, s := range slices.Concat(twoLinks, setup) {
 		l.ip(s)
+	}
+	// Linux 6.18 adds the local route of an IPv6 address later, in a worker.
+	for _, a := range []string{"2001:db8:2::10", "2001:db8:51::10"} {
+		for deadline := time.Now().Add(patience); !strings.Contains(l.ip("-6 route show table local"), "local "+a+" "); time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("address %s: no local route", a)
+			}
+		}
 	}
 	var err error
 	if l.Proxier, err = Component(always).New(t.Context(), l.env()); err != nil {
@@ -109,7 +121,7 @@ func (l *lab) routes() []string {
 // settled does what is due until our routes are these.
 func (l *lab) settled(want ...string) {
 	l.Helper()
-	deadline := time.After(10 * time.Second)
+	deadline := time.After(patience)
 	for !slices.Equal(l.routes(), append([]string{}, want...)) {
 		if !l.work(deadline) {
 			l.Fatalf("our routes: %q, want %q; all of them:\n%s%s", l.routes(), want, l.ip("route"), l.ip("-6 route"))
