@@ -4,13 +4,16 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"edgeway/proxiers"
+	"edgeway/proxiers/ebpf"
 	"edgeway/proxiers/internal/plantest"
 	"edgeway/proxiers/iptables"
 	"edgeway/proxiers/nftables"
@@ -132,6 +135,26 @@ func TestBesideIPTables(t *testing.T) {
 			w.wantRules("UDP, after the opt-out", udp)
 		})
 	}
+}
+
+// What BPF tells connection tracking of at the network device is taken as well, and given back.
+func TestBesideBPF(t *testing.T) {
+	w := newWorld(t, Options{}, ebpf.ComponentIn(filepath.Join(os.TempDir(), fmt.Sprintf("edgeway-bpf-fast-%d", os.Getpid()))))
+	w.apply(w.web(1)...)
+	shortcut, ok := w.stages[0].(proxiers.Shortcutter)
+	if !ok {
+		t.Fatal("the backend has no shortcut")
+	}
+	before := shortcut.Shortcut()
+	tcp, udp := w.open(plan.TCP, service4, servicePort), w.open(plan.UDP, netlab.NodeAddr6, nodePort)
+	w.wantFast("TCP", tcp)
+	w.wantFast("UDP to a NodePort", udp)
+	if now := shortcut.Shortcut(); len(now.Down) > 0 || now.Taken != before.Taken+2 {
+		t.Fatalf("%d connections were begun by BPF, not 2: %v", now.Taken-before.Taken, now.Down)
+	}
+	w.apply(w.web(1, func(s *plan.ServicePort) { s.LongLived = false })...)
+	w.wantRules("TCP, after the opt-out", tcp)
+	w.wantRules("UDP, after the opt-out", udp)
 }
 
 // Bits of the mark that others have set keep nothing from the fast path, and stay: the one that Kubernetes masquerades by, where

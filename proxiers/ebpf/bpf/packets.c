@@ -57,11 +57,15 @@ static __always_inline struct frontend *frontend_of(struct __sk_buff *skb, const
 	return find_frontend(&key);
 }
 
-/* A packet with an address of the host as its source is no matter for a shortcut. */
+/* A packet with an address of the host as its source is no matter for a shortcut, and one with a loopback address the kernel drops. */
 static __always_inline int claims_to_be_us(const struct packet *p)
 {
-	__u8 *flags = bpf_map_lookup_elem(&addresses, &p->from);
+	const struct address loopback = { .word = { 0, 0, 0, bpf_htonl(1) } };
+	__u8 *flags;
 
+	if (p->v4 ? p->from.byte[12] == 127 : same(&p->from, &loopback))
+		return 1;
+	flags = bpf_map_lookup_elem(&addresses, &p->from);
 	return flags && *flags & SOURCE;
 }
 

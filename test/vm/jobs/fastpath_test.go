@@ -34,7 +34,7 @@ func fastPath(t *testing.T, tests string, suites ...vm.Suite) {
 		t.Run(string(suite), func(t *testing.T) {
 			t.Parallel()
 			vmtest.Run(t, vm.Job{
-				Suite: suite, Files: map[string]string{"flowtable": binary}, Env: []string{"FASTPATH_MUST_RUN=1", "CI=true"},
+				Suite: suite, CPU: cpuForStorage, Files: map[string]string{"flowtable": binary}, Env: []string{"FASTPATH_MUST_RUN=1", "CI=true"},
 				Command: []string{"./flowtable", "-test.v", "-test.timeout=50m", "-test.run=" + tests},
 			})
 		})
