@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/bits"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -48,6 +49,7 @@ func (j *Job) setDefaults() {
 	j.MemoryMB = cmp.Or(j.MemoryMB, 2048)
 	j.CPU = cmp.Or(j.CPU, DefaultCPU)
 	j.SMP = cmp.Or(j.SMP, 1)
+	j.MIPS = cmp.Or(j.MIPS, 250)
 	if j.Output == nil {
 		j.Output = io.Discard
 	}
@@ -138,7 +140,8 @@ func (m *machine) qemu(ctx context.Context, kernel string, initrd *os.File) erro
 		"-device", "virtio-serial-pci",
 	}
 	if m.job.Counted {
-		args = append(args, "-icount", "shift=2,sleep=off") // 4 ns for each instruction, and none that nothing is done in
+		shift := bits.Len(uint(1000/m.job.MIPS)) - 1 // an instruction takes 1 ns, 2, 4 and so on; and none are counted for idle time
+		args = append(args, "-icount", fmt.Sprintf("shift=%d,sleep=off", shift))
 	}
 	for n, name := range []string{outputFile, eventsFile, tarFile} {
 		args = append(args,
