@@ -27,7 +27,7 @@ func TestNightlyIPVSBench(t *testing.T) {
 	out := t.ArtifactDir()
 	vmtest.Run(t, vm.Job{
 		Files: files, MemoryMB: 5120, Out: out, Timeout: 6 * time.Hour,
-		Counted: true, MIPS: 1000, // the API server ends when its start takes more than a minute
+		Counted: true, MIPS: 1000, // the API server may end when its start takes more than a minute
 		Env: []string{"EDGEWAY_CONTROLPLANE_BIN=/vm/job/programs"},
 		Command: []string{
 			"sh", "-c", `modprobe ip_vs && exec ./bench "$@"`, "bench", "-mode=ipvs", "-strict", "-rounds=1", "-changes=3", "-patience=20ms",
