@@ -92,7 +92,7 @@ func (i *instance) assemble(ctx context.Context) error {
 	if i.sources, err = newSources(i.cfg, i.logger); err != nil {
 		return err
 	}
-	i.node = nodeinfo.New(i.logger, foreignDevices()...)
+	i.node = nodeinfo.New(i.logger, ofProxies())
 	i.checks = useChecks(i.cfg, i.opts.Lasting.endpoints)
 	i.pipeline = i.newPipeline()
 	i.health = health.New(i.pipeline, i.healthSources()...)

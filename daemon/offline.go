@@ -157,7 +157,7 @@ func (*gathered) Synced()                    {}
 
 // lookAround reads this host's addresses once.
 func lookAround(ctx context.Context) (*nodeinfo.Host, error) {
-	watcher := nodeinfo.New(slog.New(slog.DiscardHandler), foreignDevices()...)
+	watcher := nodeinfo.New(slog.New(slog.DiscardHandler), ofProxies())
 	defer meanwhile(ctx, watcher.Run)()
 	select {
 	case <-ctx.Done():

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"edgeway/daemon/config"
+	"edgeway/daemon/nodeinfo"
 	"edgeway/daemon/planner"
 	"edgeway/daemon/source"
 	"edgeway/daemon/tracker"
@@ -93,14 +94,15 @@ func Choices() []config.Choice {
 	return out
 }
 
-// foreignDevices are the network devices whose addresses are not the host's own: those that backends make, and
-// kube-ipvs0, to which kube-proxy in the mode ipvs binds all addresses of Services, and leaves them there.
-func foreignDevices() []string {
-	devices := []string{"kube-ipvs0"}
+// ofProxies is what is not the host's own: what backends make, and kube-ipvs0, to which kube-proxy in the mode ipvs binds all addresses
+// of Services, and leaves them there.
+func ofProxies() nodeinfo.Ignored {
+	out := nodeinfo.Ignored{Devices: []string{"kube-ipvs0"}}
 	for _, b := range Backends() {
-		devices = append(devices, b.Traits.Devices...)
+		out.Devices = append(out.Devices, b.Traits.Devices...)
+		out.RouteTables = append(out.RouteTables, b.Traits.RouteTables...)
 	}
-	return devices
+	return out
 }
 
 func nodePorts(n config.NodePortAddresses) planner.NodePortAddresses {

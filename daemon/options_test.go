@@ -85,3 +85,11 @@ func TestEveryBackendOfTheConfigurationExists(t *testing.T) {
 		t.Errorf("the default is %s, and there are %v", config.Default().Proxy.Backend, names)
 	}
 }
+
+// The routes of virtual servers (proxiers/ipvs) and the addresses of kube-proxy's device are not this host's network.
+func TestWhatProxiesMakeIsIgnored(t *testing.T) {
+	got := ofProxies()
+	if !slices.Contains(got.Devices, "kube-ipvs0") || !slices.Contains(got.RouteTables, 237) {
+		t.Errorf("ignored: %+v", got)
+	}
+}

@@ -199,6 +199,8 @@ type Gap struct {
 type Traits struct {
 	// Devices are names of network devices that it makes. Their addresses are not the host's own.
 	Devices []string
+	// RouteTables are numbers of routing tables that are its own, and that no packet of the host itself meets.
+	RouteTables []int
 	// DropIn is the file among the package's examples that systemd's unit needs as a drop-in for it; empty: none.
 	DropIn string
 	// FallsBack says that a host which cannot run the backend may come to be able to, as when a module is loaded: another one serves

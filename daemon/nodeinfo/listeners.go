@@ -55,7 +55,7 @@ func (w *Watcher) refresh(always bool) {
 	}
 	w.host.Store(&next)
 	if always {
-		w.announce()
+		tell(w.changed)
 	}
 }
 

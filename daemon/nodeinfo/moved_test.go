@@ -30,6 +30,33 @@ func TestMovedTellsOfRoutesAndSettings(t *testing.T) {
 	}
 }
 
+// ignoredTable is a routing table of a proxy.
+const ignoredTable = 99
+
+// The routes that a proxy makes for each Service are nothing to look at the host for; those of the next table are.
+func TestRoutesOfAProxyAreNoMove(t *testing.T) {
+	l := newLab(t, append(veth, "addr add 192.0.2.1/24 dev v0")...)
+	for _, c := range []struct {
+		table string
+		told  int
+	}{{"99", 0}, {"98", 1}, {"main", 1}} {
+		for _, what := range []string{"add", "del"} {
+			l.quiet()
+			for len(l.Moved()) > 0 {
+				<-l.Moved()
+			}
+			l.ip("route " + what + " local 198.51.100.7/32 dev lo table " + c.table)
+			for until := time.Now().Add(30 * time.Second); len(l.Moved()) < c.told && time.Now().Before(until); {
+				time.Sleep(time.Millisecond)
+			}
+			l.quiet()
+			if got := len(l.Moved()); got != c.told {
+				t.Errorf("%s in table %s: told %d times, want %d", what, c.table, got, c.told)
+			}
+		}
+	}
+}
+
 // flip changes a setting that is 0 or 1: below /proc/sys/net it is that of the namespace of this thread.
 func (l *lab) flip(name string) {
 	l.Helper()

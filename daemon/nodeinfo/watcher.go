@@ -36,6 +36,7 @@ const receiveBuffer = 1 << 20
 type Watcher struct {
 	log     *slog.Logger
 	foreign *foreign
+	tables  []int // see Ignored
 	host    atomic.Pointer[Host]
 	once    sync.Once
 	ready   chan struct{}
@@ -45,11 +46,21 @@ type Watcher struct {
 	sockets sockets
 }
 
-// New makes a watcher that knows nothing until Run has read the addresses once. The addresses of the interfaces
-// that are called as in ignore are not the host's own, as those that a proxy binds: they are left out, and their
-// changes are no events.
-func New(logger *slog.Logger, ignore ...string) *Watcher {
-	w := &Watcher{log: logger, foreign: newForeign(ignore), ready: make(chan struct{}), changed: make(chan struct{}, 1), moved: make(chan struct{}, 1)}
+// Ignored is what proxies make.
+type Ignored struct {
+	// Devices are names of interfaces whose addresses are not the host's own, as those that a proxy binds: they are left out, and
+	// their changes are no events.
+	Devices []string
+	// RouteTables are numbers of routing tables, less than 256, whose routes are no events.
+	RouteTables []int
+}
+
+// New makes a watcher that knows nothing until Run has read the addresses once.
+func New(logger *slog.Logger, ignore Ignored) *Watcher {
+	w := &Watcher{
+		log: logger, foreign: newForeign(ignore.Devices), tables: ignore.RouteTables,
+		ready: make(chan struct{}), changed: make(chan struct{}, 1), moved: make(chan struct{}, 1),
+	}
 	w.host.Store(&Host{})
 	return w
 }
@@ -61,9 +72,9 @@ func (w *Watcher) Ready() <-chan struct{} { return w.ready }
 // the first reading is none.
 func (w *Watcher) Changed() <-chan struct{} { return w.changed }
 
-// Moved receives after anything of the host's network may have changed: interfaces, addresses, all routes, rules of routing, and
-// the settings of interfaces in net.ipv4.conf and net.ipv6.conf, net.ipv4.ip_forward among them. Many changes may be announced at
-// once.
+// Moved receives after anything of the host's network may have changed: interfaces, addresses, all routes but those that are
+// ignored, rules of routing, and the settings of interfaces in net.ipv4.conf and net.ipv6.conf, net.ipv4.ip_forward among them. Many
+// changes may be announced at once.
 func (w *Watcher) Moved() <-chan struct{} { return w.moved }
 
 // Host gives the present state; empty, never nil, before Ready.
@@ -158,10 +169,10 @@ func (w *Watcher) await(ctx context.Context, failed <-chan error, again <-chan t
 func (w *Watcher) receive(socket *nl.NetlinkSocket, events chan<- struct{}) error {
 	for {
 		msgs, _, err := socket.Receive()
-		matters := false
+		matters, moved := false, false
 		switch {
 		case errors.Is(err, unix.ENOBUFS):
-			matters = true // events were lost, the subscription goes on
+			matters, moved = true, true // events were lost, the subscription goes on
 		case errors.Is(err, os.ErrClosed):
 			return nil
 		case err != nil:
@@ -169,17 +180,31 @@ func (w *Watcher) receive(socket *nl.NetlinkSocket, events chan<- struct{}) erro
 		}
 		for _, m := range msgs {
 			matters = matters || w.foreign.relevant(m.Header.Type, m.Data)
+			moved = moved || !w.ignores(m.Header.Type, m.Data)
 		}
-		select {
-		case w.moved <- struct{}{}:
-		default:
+		if moved {
+			tell(w.moved)
 		}
 		if matters {
-			select {
-			case events <- struct{}{}:
-			default:
-			}
+			tell(events)
 		}
+	}
+}
+
+// ignores says that a message is about a route of a table that is ignored.
+func (w *Watcher) ignores(messageType uint16, data []byte) bool {
+	if messageType != unix.RTM_NEWROUTE && messageType != unix.RTM_DELROUTE {
+		return false
+	}
+	// The fifth byte of struct rtmsg of rtnetlink(7) is the table.
+	return len(data) > 4 && slices.Contains(w.tables, int(data[4]))
+}
+
+// tell announces something, unless it was and nobody has heard it yet.
+func tell(to chan<- struct{}) {
+	select {
+	case to <- struct{}{}:
+	default:
 	}
 }
 
@@ -206,13 +231,6 @@ func (w *Watcher) read() (steady bool, err error) {
 	if !same {
 		w.log.Info("the host's addresses changed", "addresses", len(next.Addrs), "gateways", len(next.Gateways))
 	}
-	w.announce()
+	tell(w.changed)
 	return steady, nil
-}
-
-func (w *Watcher) announce() {
-	select {
-	case w.changed <- struct{}{}:
-	default:
-	}
 }

@@ -41,7 +41,7 @@ func newLab(t *testing.T, setup ...string) *lab {
 	for _, s := range setup {
 		l.ip(s)
 	}
-	l.Watcher = New(slog.New(slog.NewTextHandler(l.log, nil)), foreignName)
+	l.Watcher = New(slog.New(slog.NewTextHandler(l.log, nil)), Ignored{Devices: []string{foreignName}, RouteTables: []int{ignoredTable}})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
 	go func() {

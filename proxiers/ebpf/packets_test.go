@@ -13,6 +13,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"edgeway/proxiers"
+	"edgeway/proxiers/conntrack"
 	"edgeway/proxiers/plan"
 	"edgeway/test/netlab"
 )
@@ -353,4 +355,38 @@ func (w *world) foreignFilter(device string) (runs func() uint64) {
 		w.Fatal(err)
 	}
 	return m
+}
+
+// Connection tracking goes on with what it was told, so a client of UDP whose endpoint is gone is led to another one by the follower that clears
+// such entries, as with rules.
+func TestPacketsOfAnEndpointThatIsGone(t *testing.T) {
+	w := newWorld(t)
+	w.apply(w.service(1, w.endpoints[0]))
+	w.needsPackets()
+	follower, err := conntrack.Component().New(t.Context(), w.env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = follower.Close() })
+	if err := follower.Apply(t.Context(), proxiers.NewChange(nil, w.plan)); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range both {
+		c, err := dialFrom(w.other, "udp", 0, vip(f, 1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		for i, want := range []string{"one", "two"} {
+			w.apply(w.service(1, w.endpoints[i]))
+			if err := follower.Apply(t.Context(), proxiers.NewChange(nil, w.plan)); err != nil {
+				t.Fatal(err)
+			}
+			w.wantPackets(1, "endpoint "+want, func() {
+				if server, err := answer(c); err != nil || server != want {
+					t.Errorf("%s: %q answered, not %s: %v", f, server, want, err)
+				}
+			})
+		}
+	}
 }

@@ -53,7 +53,7 @@ func newBench(ctx context.Context, opts options) (*bench, error) {
 
 func (b *bench) setup(ctx context.Context) error {
 	var err error
-	if b.lab, err = newLab(ctx); err != nil {
+	if b.lab, err = newLab(ctx, b.opts.patience); err != nil {
 		return err
 	}
 	if err := b.newOrigin(ctx); err != nil {
@@ -68,7 +68,7 @@ func (b *bench) setup(ctx context.Context) error {
 	case b.opts.kubeProxy != "" && b.cluster != nil:
 		b.peer, err = b.newPeer(ctx, b.opts.kubeProxy)
 	}
-	if err == nil && b.opts.floor && b.opts.mode.variant == "" && b.cluster != nil {
+	if err == nil && b.opts.floor && b.opts.mode.whole && b.cluster != nil {
 		b.floor, err = b.newFloor(ctx)
 	}
 	return err

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 
 	"edgeway/test/bench/kit"
@@ -19,6 +20,7 @@ type bound struct {
 const (
 	largeSize  = 10000
 	mediumSize = 5000
+	thousand   = 1000
 	smallSize  = 100
 )
 
@@ -57,6 +59,20 @@ func (r results) iptablesBounds(firstSyncLimit float64) []bound {
 	return append(all, r.versusPeer(firstSync, mediumSize, firstSyncLimit), r.versusPeer(resident, largeSize, 1.0/2))
 }
 
+// ipvsBounds judges a run in ipvs mode.
+func (r results) ipvsBounds() []bound {
+	return []bound{
+		r.versusPeer(firstSync, thousand, 1.0/2),
+		r.versusPeer(firstSync, mediumSize, 1.0/2),
+		r.versusPeer(change.CPU(), mediumSize, 1.0/50),
+		r.increase(change.CPU(), mediumSize, 0.0005),
+		r.versusPeer(newService, mediumSize, 1.0/10),
+		r.versusPeer(resident, mediumSize, 1.0/2),
+		r.versusPeer(request, mediumSize, 1),
+		r.versusPeer(stream, mediumSize, 1/0.95),
+	}
+}
+
 // previousBounds wants no figure to be worse than that of an earlier Edgeway in the same run by more than a twentieth.
 func (r results) previousBounds(sizes []int) []bound {
 	var all []bound
@@ -84,18 +100,43 @@ func (r results) growth(m measure, limit float64) bound {
 	return bound{name: fmt.Sprintf("%s at %d, of our own at %d", m, largeSize, smallSize), value: value, limit: limit, known: known}
 }
 
+// increase is how much more our own figure is than at the small size.
+func (r results) increase(m measure, services int, limit float64) bound {
+	value, known := r.median(m, services, oursName)
+	small, knownSmall := r.median(m, smallSize, oursName)
+	divisor, unit := unit(m)
+	return bound{
+		name:  fmt.Sprintf("%s at %d, more than our own at %d", m, services, smallSize),
+		value: (value - small) / divisor, limit: limit / divisor, unit: unit, known: known && knownSmall,
+	}
+}
+
 func (r results) absolute(m measure, services int, limit float64) bound {
 	value, known := r.median(m, services, oursName)
 	divisor, unit := unit(m)
 	return bound{name: fmt.Sprintf("%s at %d", m, services), value: value / divisor, limit: limit / divisor, unit: unit, known: known}
 }
 
+// judge fails for bounds that were not measured, or do not hold.
+func judge(bounds []bound) error {
+	var all []error
+	for _, b := range bounds {
+		if verdict := b.verdict(); verdict != holds {
+			all = append(all, fmt.Errorf("%s: %s: %s", b.name, b.format(b.value), verdict))
+		}
+	}
+	return errors.Join(all...)
+}
+
+// holds is the verdict of a bound that does.
+const holds = "pass"
+
 func (b bound) verdict() string {
 	switch {
 	case !b.known:
 		return "not measured"
 	case b.value <= b.limit:
-		return "pass"
+		return holds
 	}
 	return "FAIL"
 }

@@ -5,7 +5,7 @@
 //	go run ./test/bench -kube-proxy "$(scripts/controlplane kube-proxy)/kube-proxy" -mode iptables-legacy
 //
 // Both use the kernel in the same way: nftables, which is the default, or iptables in one of its two
-// variants, where less is measured. With -previous an earlier edgeway takes kube-proxy's place, and no figure may be worse
+// variants, or IPVS, where less is measured. With -previous an earlier edgeway takes kube-proxy's place, and no figure may be worse
 // than its by more than a twentieth. With -manifests Edgeway reads files, and is measured alone.
 //
 // In nftables mode a bare program (package floor) is measured as well, at changes and new Services: the least that can be.
@@ -17,5 +17,5 @@
 // process that it started, as its control group counts it.
 //
 // It needs root, a mounted cgroup2, the programs that scripts/controlplane builds, and those of iptables where
-// these are measured.
+// these are measured; for IPVS a kernel that has it, ipvsadm and ipset: test/vm/jobs runs that in a machine.
 package main

@@ -19,24 +19,29 @@ import (
 // lab is the network of a run: one namespace that holds the API server and all endpoints, and one
 // for each host that runs a program under test.
 type lab struct {
-	prefix  string
-	api     netip.Addr
-	hosts   []*host
-	servers []net.Listener
+	prefix string
+	api    netip.Addr
+	// patience is that of the hosts.
+	patience time.Duration
+	hosts    []*host
+	servers  []net.Listener
 }
 
 // host is a network namespace with one link to the namespace of the endpoints.
 type host struct {
 	netns string
 	addr  netip.Addr
+	// patience is how long one connection may take that is tried until it works. It bounds the error of the time that is taken
+	// so, since a packet that a rule drops is never answered.
+	patience time.Duration
 }
 
 func (l *lab) core() string { return l.prefix + "core" }
 
 // newLab makes the namespace of the endpoints. Every address of 10.128.0.0/9 answers there on
-// cluster.EndpointPort, with its own four bytes.
-func newLab(ctx context.Context) (*lab, error) {
-	l := &lab{prefix: fmt.Sprintf("ewbench%d-", os.Getpid()), api: netip.MustParseAddr("10.255.0.1")}
+// cluster.EndpointPort, with its own four bytes, and on askPort to requests.
+func newLab(ctx context.Context, patience time.Duration) (*lab, error) {
+	l := &lab{prefix: fmt.Sprintf("ewbench%d-", os.Getpid()), api: netip.MustParseAddr("10.255.0.1"), patience: patience}
 	err := kit.IP(ctx,
 		"netns add "+l.core(),
 		"-n "+l.core()+" link set lo up",
@@ -46,7 +51,7 @@ func newLab(ctx context.Context) (*lab, error) {
 		l.close()
 		return nil, err
 	}
-	if err := l.serve(); err != nil {
+	if err := errors.Join(l.serve(cluster.EndpointPort, answer), l.serve(askPort, answerRequests)); err != nil {
 		l.close()
 		return nil, err
 	}
@@ -58,7 +63,7 @@ func (l *lab) addHost(ctx context.Context, name string) (*host, error) {
 	n := len(l.hosts) + 1
 	link := fmt.Sprintf("host%d", n)
 	gateway := netip.AddrFrom4([4]byte{172, 20, byte(n), 1})
-	h := &host{netns: l.prefix + name, addr: gateway.Next()}
+	h := &host{netns: l.prefix + name, addr: gateway.Next(), patience: l.patience}
 	l.hosts = append(l.hosts, h)
 	return h, kit.IP(ctx,
 		"netns add "+h.netns,
@@ -85,9 +90,10 @@ func (l *lab) close() {
 	_ = kit.IP(ctx, "netns del "+l.core())
 }
 
-func (l *lab) serve() error {
+// serve has all endpoints answer on a port.
+func (l *lab) serve(port int, answer func(net.Listener)) error {
 	return cluster.InNetns(l.core(), func() error {
-		listener, err := net.Listen("tcp4", fmt.Sprintf(":%d", cluster.EndpointPort))
+		listener, err := net.Listen("tcp4", fmt.Sprintf(":%d", port))
 		if err != nil {
 			return fmt.Errorf("listener of the endpoints: %w", err)
 		}

@@ -8,7 +8,7 @@ func TestParse(t *testing.T) {
 		t.Errorf("got %v, %v", opts.sizes, err)
 	}
 	for _, args := range [][]string{
-		{"-sizes", "40,3"}, {"-sizes", "x"}, {"-sizes", "5,"}, {"-rounds", "0"}, {"-endpoints", "9"}, {"-wrong"}, {"-mode", "ipvs"},
+		{"-sizes", "40,3"}, {"-sizes", "x"}, {"-sizes", "5,"}, {"-rounds", "0"}, {"-endpoints", "9"}, {"-wrong"}, {"-mode", "ebpf"}, {"-patience", "0s"},
 	} {
 		if _, err := parse(args); err == nil {
 			t.Errorf("%q is accepted", args)

@@ -5,32 +5,48 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"time"
 )
 
 // mode is a way to program the kernel that both programs know.
 type mode struct {
 	name     string // of the option -mode, and of Edgeway's backend
 	peerMode string // kube-proxy's name of it
-	sizes    string // numbers of Services, when none are asked for
+	// peerPeriod is after how long kube-proxy syncs without a change.
+	peerPeriod time.Duration
+	sizes      string // numbers of Services, when none are asked for
 	// variant is of iptables, as its programs are called: "nft" or "legacy". Empty: another mode.
 	variant string
-	steps   func(*bench) []step
-	bounds  func(results) []bound
+	// whole has all that there is measured, with a bare program beside it.
+	whole  bool
+	steps  func(*bench) []step
+	bounds func(results) []bound
 }
+
+// usualPeriod is kube-proxy's default.
+const usualPeriod = 30 * time.Second
 
 func modes() []mode {
 	return []mode{
-		{name: "nftables", peerMode: "nftables", sizes: "100,1000,10000,30000", steps: (*bench).nftablesSteps, bounds: results.nftablesBounds},
+		{
+			name: "nftables", peerMode: "nftables", peerPeriod: usualPeriod, sizes: "100,1000,10000,30000", whole: true,
+			steps: (*bench).nftablesSteps, bounds: results.nftablesBounds,
+		},
 		iptablesMode("nft", 1.0/2),
 		iptablesMode("legacy", 1),
+		{
+			// A sync of kube-proxy takes so long that one every half minute would fall into every measurement.
+			name: ipvsName, peerMode: "ipvs", peerPeriod: time.Hour, sizes: "100,1000,5000",
+			steps: (*bench).ipvsSteps, bounds: results.ipvsBounds,
+		},
 	}
 }
 
 // iptablesMode measures less: what is bound, and what comes with it at no cost of time.
 func iptablesMode(variant string, firstSyncLimit float64) mode {
 	return mode{
-		name: "iptables-" + variant, peerMode: "iptables", sizes: "5000,10000", variant: variant, steps: (*bench).iptablesSteps,
-		bounds: func(r results) []bound { return r.iptablesBounds(firstSyncLimit) },
+		name: "iptables-" + variant, peerMode: "iptables", peerPeriod: usualPeriod, sizes: "5000,10000", variant: variant,
+		steps: (*bench).iptablesSteps, bounds: func(r results) []bound { return r.iptablesBounds(firstSyncLimit) },
 	}
 }
 
@@ -108,6 +124,9 @@ func variantName(name, variant string) string {
 func (b *bench) clearRules(p *program) error {
 	if err := p.run("nft", "flush", "ruleset"); err != nil {
 		return err
+	}
+	if b.opts.mode.name == ipvsName {
+		return p.clearIPVS()
 	}
 	if b.opts.mode.variant != "legacy" {
 		return nil

@@ -3,6 +3,7 @@ package main
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"edgeway/test/bench/kit"
 )
@@ -40,10 +41,67 @@ func TestIPTablesBounds(t *testing.T) {
 	}
 }
 
+// A run that is strict fails for what does not hold, and for what was not measured; an increase is judged by itself, also one that
+// is a decrease.
+func TestIPVSBounds(t *testing.T) {
+	m, err := findMode("ipvs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := results{kit.Figures{}}
+	add := func(m measure, services int, ours, peers float64) {
+		r.add(m, services, oursName, ours)
+		r.add(m, services, peerName, peers)
+	}
+	add(firstSync, thousand, 1, 2)
+	add(firstSync, mediumSize, 1, 1.9)
+	add(change.CPU(), smallSize, 0.0100, 1)
+	add(change.CPU(), mediumSize, 0.0104, 1)
+	add(newService, mediumSize, 0.09, 1)
+	add(resident, mediumSize, 40<<20, 90<<20)
+	add(request, mediumSize, 0.001, 0.00099)
+	wrong := map[string]string{
+		"first sync at 5000, of the peer's":                   "0.53: FAIL",
+		"new connection and a request at 5000, of the peer's": "1.01: FAIL",
+		"one stream at 5000, of the peer's":                   "–: not measured",
+	}
+	text := judge(m.bounds(r)).Error()
+	for name, verdict := range wrong {
+		if !strings.Contains(text, name+": "+verdict) {
+			t.Errorf("no %q of %q in:\n%s", verdict, name, text)
+		}
+	}
+	if n := strings.Count(text, "\n") + 1; n != len(wrong) {
+		t.Errorf("%d bounds are wrong:\n%s", n, text)
+	}
+	for increase, want := range map[float64]string{0.0006: "FAIL", -0.002: holds} {
+		r.Figures[kit.Key{Measure: change.CPU(), Services: mediumSize, Program: oursName}] = []float64{0.01 + increase}
+		if got := r.increase(change.CPU(), mediumSize, 0.0005).verdict(); got != want {
+			t.Errorf("an increase of %v: %s, want %s", increase, got, want)
+		}
+	}
+}
+
+// Who waits tries less often the longer it takes, and on a slow machine no more than a small part of the time.
+func TestPause(t *testing.T) {
+	const us, ms = time.Microsecond, time.Millisecond
+	for _, c := range []struct{ all, try, want time.Duration }{
+		{0, 40 * us, 300 * us},
+		{5 * ms, 40 * us, 300 * us},
+		{time.Second, 40 * us, 5 * ms},
+		{100 * ms, 15 * ms, 5 * ms},
+		{5 * time.Second, 15 * ms, 150 * ms},
+	} {
+		if got := pause(c.all, c.try); got != c.want {
+			t.Errorf("after %v, a try of %v: pause of %v, want %v", c.all, c.try, got, c.want)
+		}
+	}
+}
+
 // hosts makes a bench of a mode with two programs that do nothing.
 func hosts(t *testing.T, m mode) *bench {
 	t.Helper()
-	l, err := newLab(t.Context())
+	l, err := newLab(t.Context(), usualPatience)
 	if err != nil {
 		t.Fatal(err)
 	}

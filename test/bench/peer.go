@@ -40,9 +40,9 @@ kind: KubeProxyConfiguration
 mode: %[1]s
 hostnameOverride: peer
 clientConnection: {kubeconfig: %[2]q}
-%[1]s: {minSyncPeriod: 1ms, syncPeriod: 30s}
+%[1]s: {minSyncPeriod: 1ms, syncPeriod: %[3]s}
 conntrack: {maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 0s}
-`, b.opts.mode.peerMode, b.cluster.Kubeconfig(cluster.Admin)))
+`, b.opts.mode.peerMode, b.cluster.Kubeconfig(cluster.Admin), b.opts.mode.peerPeriod))
 	if err != nil {
 		return nil, err
 	}

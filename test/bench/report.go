@@ -14,7 +14,7 @@ func (r results) print(w io.Writer, opts options) {
 	sizes := append([]int{fewServices}, opts.sizes...)
 	fmt.Fprintf(w, "Mode %s. Medians: %s / %s (ratio) / %s (ratio). %d endpoints for each Service",
 		opts.mode.name, oursName, opts.peer(), floorName, opts.endpoints)
-	if opts.mode.variant == "" {
+	if opts.mode.whole {
 		fmt.Fprintf(w, "; bursts of %d", opts.burst)
 	}
 	fmt.Fprint(w, ".\n\n")

@@ -12,6 +12,8 @@ const (
 	newService   measure = "new Service"
 	burst        measure = "burst of changes"
 	connection   measure = "new connection"
+	request      measure = "new connection and a request"
+	stream       measure = "one stream"
 	resident     measure = "resident memory"
 	kernelMemory measure = "kernel memory"
 	coldPlanned  measure = "start without API, planned"
@@ -21,7 +23,7 @@ const (
 func measures() []measure {
 	return []measure{
 		firstSync, firstSync.CPU(), restart, restart.CPU(), change, change.CPU(), newService, newService.CPU(),
-		burst, burst.CPU(), connection, resident, kernelMemory, coldPlanned, coldStart,
+		burst, burst.CPU(), connection, request, stream, resident, kernelMemory, coldPlanned, coldStart,
 	}
 }
 
@@ -30,8 +32,10 @@ func unit(m measure) (float64, string) {
 	switch m {
 	case resident, kernelMemory:
 		return 1 << 20, "MiB"
-	case connection:
+	case connection, request:
 		return 1e-6, "µs"
+	case stream:
+		return 1, "s/GB"
 	}
 	return 1e-3, "ms"
 }

@@ -28,6 +28,7 @@ var shownRuns = []shown{
 	{file: "nftables", mode: "nftables", table: "mode nftables"},
 	{file: "iptables-legacy", mode: "iptables-legacy", table: "mode iptables-legacy"},
 	{file: "iptables-nft", mode: "iptables-nft", table: "mode iptables-nft"},
+	{file: "ipvs", mode: "ipvs", table: "mode ipvs"},
 	{file: "floor", mode: "nftables", table: "beside the floor"},
 	{file: "large", mode: "nftables", table: "from an API server", plain: true},
 	{file: "files", mode: "nftables", table: "from files", plain: true},

@@ -93,7 +93,7 @@ func TestGauge(t *testing.T) {
 // The memory of rules is that of the program that wrote them, and is there until they are removed.
 func TestKernelMemory(t *testing.T) {
 	ctx := t.Context()
-	l, err := newLab(ctx)
+	l, err := newLab(ctx, usualPatience)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +138,7 @@ func TestKernelMemory(t *testing.T) {
 // for, and the control group counts the CPU of a program, of its children, and of nobody while frozen.
 func TestLab(t *testing.T) {
 	ctx := t.Context()
-	l, err := newLab(ctx)
+	l, err := newLab(ctx, usualPatience)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,8 +154,17 @@ func TestLab(t *testing.T) {
 		t.Error(err)
 	}
 	direct.endpoint = cluster.EndpointAddr(7, 4)
-	if err := cluster.InNetns(p.host.netns, direct.try); err == nil {
+	if err := cluster.InNetns(p.host.netns, func() error { return direct.try(usualPatience) }); err == nil {
 		t.Error("another endpoint answered")
+	}
+	web := netip.AddrPortFrom(cluster.EndpointAddr(7, 3), askPort)
+	for _, bytes := range []int{1, answerBytes, 1 << 20} {
+		if took, err := p.host.ask(web, bytes); err != nil || took <= 0 {
+			t.Errorf("a request for %d bytes: %v, %v", bytes, took, err)
+		}
+	}
+	if _, err := p.host.ask(direct.to, answerBytes); err == nil {
+		t.Error("who does not know requests answered one")
 	}
 
 	p.argv = []string{"sh", "-c", "sh -c 'while :; do :; done' & wait"}

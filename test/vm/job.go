@@ -38,9 +38,11 @@ type Job struct {
 	// SMP is how many processors the machine has; one if not given: a second one costs the emulation a quarter more, and there
 	// are other machines to fill the host.
 	SMP int
-	// Counted has the machine's clock count instructions, of which 250 million are a second: how fast something is does not
+	// Counted has the machine's clock count instructions, of which MIPS million are a second: how fast something is does not
 	// depend on what else the host does. It is for one processor, and not for what waits for another clock.
 	Counted bool
+	// MIPS is 250 if not given; or 1000, for programs whose own limits of time suppose a faster processor, or 500, 125 and so on.
+	MIPS int
 	// Output receives what the command writes to its standard output and error, as it does so.
 	Output io.Writer
 	// Notes receives what the runner has to say: a boot that is tried again, and the processor time that a machine took. Standard

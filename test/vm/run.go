@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/bits"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -48,6 +49,7 @@ func (j *Job) setDefaults() {
 	j.MemoryMB = cmp.Or(j.MemoryMB, 2048)
 	j.CPU = cmp.Or(j.CPU, DefaultCPU)
 	j.SMP = cmp.Or(j.SMP, 1)
+	j.MIPS = cmp.Or(j.MIPS, 250)
 	if j.Output == nil {
 		j.Output = io.Discard
 	}
@@ -131,14 +133,16 @@ func (m *machine) qemu(ctx context.Context, kernel string, initrd *os.File) erro
 		"-cpu", m.job.CPU, "-smp", strconv.Itoa(m.job.SMP),
 		"-M", "pc", "-nodefaults", "-display", "none", "-no-reboot", "-no-user-config",
 		"-kernel", kernel, "-initrd", "/proc/self/fd/3", // the first of the extra files below
-		// Without tsc=reliable Linux 6.1 reads the HPET, for which it leaves the emulated code, whenever it tells the time.
-		"-append", "console=ttyS0 quiet panic=-1 mitigations=off tsc=reliable init_on_alloc=0 hardened_usercopy=off " +
+		// Without tsc=reliable Linux 6.1 reads the HPET, for which it leaves the emulated code, whenever it tells the time. With random
+		// addresses the emulator translates a program anew whenever it is started, which takes four times as long (QEMU 7.2).
+		"-append", "console=ttyS0 quiet panic=-1 mitigations=off tsc=reliable norandmaps init_on_alloc=0 hardened_usercopy=off " +
 			"rdinit=/vm/init" + clock + " -- " + flavour,
 		"-chardev", "file,id=console,path=" + filepath.Join(m.dir, consoleFile), "-serial", "chardev:console",
 		"-device", "virtio-serial-pci",
 	}
 	if m.job.Counted {
-		args = append(args, "-icount", "shift=2,sleep=off") // 4 ns for each instruction, and none that nothing is done in
+		shift := bits.Len(uint(1000/m.job.MIPS)) - 1 // an instruction takes 1 ns, 2, 4 and so on; and none are counted for idle time
+		args = append(args, "-icount", fmt.Sprintf("shift=%d,sleep=off", shift))
 	}
 	for n, name := range []string{outputFile, eventsFile, tarFile} {
 		args = append(args,

@@ -41,6 +41,7 @@ func withFakeQEMU(t *testing.T, does string) (img image, boots string) {
 func TestAJobChoosesItsProcessors(t *testing.T) {
 	for job, want := range map[*Job]string{
 		{}: "-cpu " + DefaultCPU + " -smp 1 ", {CPU: "max,la57=off", SMP: 2}: "-cpu max,la57=off -smp 2 ",
+		{Counted: true}: "-icount shift=2,sleep=off ", {Counted: true, MIPS: 1000}: "-icount shift=0,sleep=off ",
 	} {
 		img, arguments := withFakeQEMU(t, `echo "$@" >"$BOOTS"; echo started >>$EVENTS; echo exit 0 >>$EVENTS`)
 		job.setDefaults()

@@ -29,6 +29,9 @@ func run() int {
 	kernel := flag.String("kernel", "bookworm", "the Debian `suite` of kernel and user space: bookworm, trixie or newest")
 	flag.BoolVar(&j.Systemd, "systemd", false, "have systemd as init, for packages and units")
 	flag.BoolVar(&j.Counted, "counted", false, "have a clock that counts instructions, to measure")
+	flag.IntVar(&j.MIPS, "mips", 250, "how many `million` instructions are a second of that clock: 1000, 500, 250 ...")
+	flag.IntVar(&j.MemoryMB, "memory", 2048, "the machine's memory in `MB`")
+	flag.IntVar(&j.SMP, "smp", 1, "how many `processors` the machine has")
 	flag.DurationVar(&j.Timeout, "timeout", vm.DefaultTimeout, "kill a job that takes longer")
 	flag.StringVar(&j.Out, "out", "", "the `folder` that receives what the command leaves in /vm/out")
 	flag.Usage = func() { fmt.Fprint(flag.CommandLine.Output(), usage); flag.PrintDefaults() }

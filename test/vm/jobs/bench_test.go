@@ -1,0 +1,58 @@
+package jobs
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"edgeway/test/vm"
+	"edgeway/test/vm/vmtest"
+)
+
+// TestNightlyIPVSBench measures the backend ipvs beside kube-proxy's mode of that name, in one machine with the API server, and wants
+// every bound of test/bench to hold. The clock counts instructions, so what else the host does has no say in it.
+func TestNightlyIPVSBench(t *testing.T) {
+	vmtest.Need(t)
+	programs := controlplane(t)
+	files := map[string]string{
+		"bench":   vmtest.Build(t, "edgeway/test/bench"),
+		"edgeway": vmtest.Build(t, "edgeway/cmd/edgeway"),
+	}
+	for _, name := range []string{"etcd", "kube-apiserver", "kube-proxy"} {
+		files["programs/"+name] = filepath.Join(programs, name)
+	}
+	out := t.ArtifactDir()
+	vmtest.Run(t, vm.Job{
+		Files: files, MemoryMB: 5120, Out: out, Timeout: 6 * time.Hour,
+		Counted: true, MIPS: 1000, // the API server may end when its start takes more than a minute
+		Env: []string{"EDGEWAY_CONTROLPLANE_BIN=/vm/job/programs"},
+		Command: []string{
+			"sh", "-c", `modprobe ip_vs && exec ./bench "$@"`, "bench", "-mode=ipvs", "-strict", "-rounds=1", "-changes=3", "-patience=20ms",
+			"-first-sync-limit=1h", "-edgeway=/vm/job/edgeway", "-kube-proxy=/vm/job/programs/kube-proxy",
+			"-json=/vm/out/ipvs.json", "-logs=/vm/out",
+		},
+	})
+	t.Logf("all figures, and the programs' logs, are in %s", out)
+}
+
+// controlplane gives the folder with the API server, etcd and kube-proxy, which it builds if need be.
+func controlplane(t *testing.T) string {
+	t.Helper()
+	// What other tests built there has no kube-proxy.
+	if dir := os.Getenv("EDGEWAY_CONTROLPLANE_BIN"); dir != "" {
+		if _, err := os.Stat(filepath.Join(dir, "kube-proxy")); err == nil {
+			return dir
+		}
+	}
+	cmd := exec.CommandContext(t.Context(), "../../../scripts/controlplane", "kube-proxy")
+	cmd.Env = append(os.Environ(), "EDGEWAY_CONTROLPLANE_BIN=")
+	cmd.Stderr = t.Output()
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("build of the control plane: %v", err)
+	}
+	return strings.TrimSpace(string(out))
+}
