@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -26,7 +25,7 @@ func (i *instance) shortcutCondition() []health.Condition {
 	if !ok {
 		return nil
 	}
-	if down := errors.Join(s.Shortcut().Down...); down != nil {
+	if down := s.Shortcut().Down; down != nil {
 		return []health.Condition{{Name: "shortcut", Level: health.Warning, Message: "Connections take the rules, without the backend's shortcut: " + down.Error()}}
 	}
 	return nil
@@ -43,11 +42,11 @@ func (i *instance) shortcutStatus() (lines []string) {
 	for _, n := range c.Left {
 		left += n
 	}
-	if len(c.Down) == 0 || c.Taken > 0 {
+	if c.Down == nil || c.Taken > 0 {
 		lines = append(lines, fmt.Sprintf("taken by %s of the connections to Services", share(c.Taken, left)))
 	}
-	for _, down := range c.Down {
-		lines = append(lines, "none "+down.Error())
+	if c.Down != nil {
+		lines = append(lines, "not at work: "+c.Down.Error())
 	}
 	for _, why := range slices.Sorted(maps.Keys(c.Left)) {
 		lines = append(lines, fmt.Sprintf("%d left to the rules: %s", c.Left[why], why))

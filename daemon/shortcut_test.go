@@ -28,8 +28,8 @@ func TestShortcutIsTold(t *testing.T) {
 	if got := up.shortcutStatus(); !slices.Equal(got, want) || up.shortcutCondition() != nil {
 		t.Errorf("%q, %v", got, up.shortcutCondition())
 	}
-	down := with(proxiers.Shortcut{Down: []error{errors.New("detached")}})
-	if c := down.shortcutCondition(); len(c) != 1 || !strings.Contains(c[0].Message, "detached") || !slices.Equal(down.shortcutStatus(), []string{"none detached"}) {
+	down := with(proxiers.Shortcut{Down: errors.New("detached")})
+	if c := down.shortcutCondition(); len(c) != 1 || !strings.Contains(c[0].Message, "detached") || !slices.Equal(down.shortcutStatus(), []string{"not at work: detached"}) {
 		t.Errorf("%v, %q", c, down.shortcutStatus())
 	}
 	if none := (&instance{}); none.shortcutStatus() != nil || none.shortcutCondition() != nil || none.way(plan.Decision{}, false) != "" {

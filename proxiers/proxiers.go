@@ -124,8 +124,8 @@ type Chooser interface {
 
 // Shortcut is what a backend tells of a way past its rules.
 type Shortcut struct {
-	// Down says why connections do not take it now, each for the part of them that it names; empty: all of it is at work.
-	Down []error
+	// Down says why connections do not take it now, or those that it names; nil: all of it is at work.
+	Down error
 	// Taken counts connections that took it, and Left those to Services that could not, by the reason.
 	Taken uint64
 	Left  map[string]uint64

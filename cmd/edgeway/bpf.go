@@ -16,7 +16,8 @@ func bpfCommand(g *globals) *cobra.Command {
 		Long: `Load the BPF programs and maps of the backend that uses them, and pin them in /run/edgeway_bpf.
 
 The kernel wants more privileges for that than the daemon has: CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN, and for
-the program for packets CAP_SYS_ADMIN where nf_nat is a module of the kernel. What is pinned already stays, with all that is in the maps. The daemon opens what is pinned, so it must belong to the daemon's user.`,
+the program for packets CAP_SYS_ADMIN where nf_nat is a module of the kernel. What is pinned already stays, with all that is
+in the maps. The daemon opens what is pinned, so it must belong to the daemon's user.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := daemon.LoadConfig(g.config)

@@ -273,9 +273,32 @@ func TestPacketsFollowDevices(t *testing.T) {
 	wants("late1", false)
 	wants("latebr", true)
 	ip("link del latebr")
-	ip("link set late1 down")
+	wants("late1", true)
 	w.removeFromDevice("late2")
 	wants("late2", true)
+}
+
+// What failed is tried again without a change of the plan.
+func TestPacketsAreTriedAgain(t *testing.T) {
+	w := newWorld(t)
+	w.apply(w.service(1, w.endpoints...))
+	w.needsPackets()
+	s := w.proxier.shortcuts
+	s.mu.Lock()
+	s.config.Packets, s.packets.node = 0, nil
+	err := s.configure(s.config)
+	s.doWithout(errors.New("a failure"))
+	s.mu.Unlock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := func() bool { s.mu.Lock(); defer s.mu.Unlock(); return s.without == nil }
+	for deadline := time.Now().Add(patience); !again(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("nobody tried again")
+		}
+	}
+	w.wantPackets(1, "after the failure", func() { w.askFrom(w.other, "tcp", vip(plan.IPv4, 1)) })
 }
 
 // removeFromDevice does what another program could.

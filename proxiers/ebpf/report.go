@@ -23,9 +23,9 @@ func (p *proxier) Shortcut() proxiers.Shortcut {
 	defer p.shortcuts.mu.Unlock()
 	switch s := p.shortcuts; {
 	case s.problem != nil || err != nil:
-		out.Down = []error{errors.Join(s.problem, err)}
+		out.Down = errors.Join(s.problem, err)
 	case s.without != nil:
-		out.Down = []error{fmt.Errorf("for connections from elsewhere: %w", s.without)}
+		out.Down = fmt.Errorf("connections from elsewhere: %w", s.without)
 	}
 	if p.shortcuts.book != nil {
 		out.NoRoom = p.shortcuts.book.left

@@ -137,7 +137,7 @@ func (s *shortcuts) open() error {
 		s.links = &socketLinks{dir: s.dir, root: root, held: map[string]heldLink{}}
 	}
 	o, err := openPinned(s.dir, s.size)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && o.packets == nil {
+	if errors.Is(err, fs.ErrNotExist) || err == nil && o.packets == nil && s.without == nil {
 		o, err = s.load(o)
 	}
 	if err != nil {
@@ -278,7 +278,7 @@ func (s *shortcuts) configure(c socketsSettings) error {
 // fail leaves all to nftables: what the maps have is uncertain.
 func (s *shortcuts) fail(err error) {
 	if s.problem == nil || s.problem.Error() != err.Error() {
-		s.logger.Warn("nftables serves without the shortcut for sockets, which is tried again", "error", err)
+		s.logger.Warn("nftables serves alone, without the shortcuts of BPF, which are tried again", "error", err)
 	}
 	s.problem, s.known, s.up, s.config.Packets = err, false, false, 0
 	if s.objects != nil {
@@ -372,7 +372,10 @@ func (s *shortcuts) damage() (what string) {
 	if err := s.tables.present(s.families); err != nil {
 		return err.Error()
 	}
-	if s.config.Packets != 0 && s.packets.damaged() {
+	switch {
+	case s.config.Packets == 0 && s.known: // it failed, or was never loaded
+		s.raisePackets(s.plan.Node)
+	case s.config.Packets != 0 && s.packets.damaged():
 		s.followDevices()
 	}
 	return ""

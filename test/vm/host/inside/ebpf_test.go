@@ -48,7 +48,7 @@ func (h *host) taken() {
 	h.contains(h.run("edgeway", "explain", "host", "default/web"), "by socket")
 	status := h.run("edgeway", "status")
 	h.contains(status, "of the connections to Services")
-	if strings.Contains(status, "none for connections") {
+	if strings.Contains(status, "not at work") {
 		h.Errorf("the program for packets is not at work:\n%s", status)
 	}
 }
