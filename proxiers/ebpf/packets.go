@@ -96,7 +96,7 @@ func (p *packets) tellPods(n *plan.Node) error {
 	if err := errors.Join(have.Err(), p.ranges.remove(gone)); err != nil {
 		return fmt.Errorf("ranges of pods: %w", err)
 	}
-	for k := range want { // not as a batch, which this kind of map has since Linux 5.14 only for reading
+	for k := range want { // not by replace: with its batches this kind of map does not work on Linux 6.1
 		if err := p.ranges.Put(k, v); err != nil {
 			return fmt.Errorf("range of pods: %w", err)
 		}
