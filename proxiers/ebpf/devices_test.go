@@ -1,0 +1,100 @@
+package ebpf
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"edgeway/proxiers/plan"
+)
+
+// A device that comes has the program soon, one that is part of a bridge has none, and what another program removed is there again.
+func TestPacketsFollowDevices(t *testing.T) {
+	w := newWorld(t)
+	w.apply(w.service(1, w.endpoints...))
+	w.needsPackets()
+	has := func(name string) bool {
+		l, err := netlink.LinkByName(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.proxier.shortcuts.mu.Lock()
+		defer w.proxier.shortcuts.mu.Unlock()
+		a := w.proxier.shortcuts.packets.at[l.Attrs().Index]
+		return a != nil && a.there(w.proxier.shortcuts.packets.id)
+	}
+	wants := func(name string, want bool) {
+		t.Helper()
+		for deadline := time.Now().Add(patience); has(name) != want; time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("the program is at %s: %v", name, !want)
+			}
+		}
+	}
+	ip := func(line string) {
+		t.Helper()
+		if out, err := w.lab.Node.Command(t.Context(), "ip", strings.Fields(line)...).CombinedOutput(); err != nil {
+			t.Fatalf("ip %s: %v: %s", line, err, out)
+		}
+	}
+	ip("link add late1 type veth peer name late2")
+	t.Cleanup(func() { _ = w.lab.Node.Command(t.Context(), "ip", "link", "del", "late2").Run() })
+	wants("late1", true)
+	wants("late2", true)
+	ip("link add name latebr type bridge")
+	ip("link set late1 master latebr")
+	wants("late1", false)
+	wants("latebr", true)
+	ip("link del latebr")
+	wants("late1", true)
+	w.removeFromDevice("late2")
+	wants("late2", true)
+}
+
+// What failed is tried again without a change of the plan.
+func TestPacketsAreTriedAgain(t *testing.T) {
+	w := newWorld(t)
+	w.apply(w.service(1, w.endpoints...))
+	w.needsPackets()
+	s := w.proxier.shortcuts
+	s.mu.Lock()
+	s.config.Packets, s.packets.node = 0, nil
+	err := s.configure(s.config)
+	s.doWithout(errors.New("a failure"))
+	s.mu.Unlock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := func() bool { s.mu.Lock(); defer s.mu.Unlock(); return s.without == nil }
+	for deadline := time.Now().Add(patience); !again(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("nobody tried again")
+		}
+	}
+	w.wantPackets(1, "after the failure", func() { w.askFrom(w.other, "tcp", vip(plan.IPv4, 1)) })
+}
+
+// removeFromDevice does what another program could.
+func (w *world) removeFromDevice(name string) {
+	w.Helper()
+	l, err := netlink.LinkByName(name)
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.proxier.shortcuts.mu.Lock()
+	defer w.proxier.shortcuts.mu.Unlock()
+	switch a := w.proxier.shortcuts.packets.at[l.Attrs().Index].(type) {
+	case *deviceLink:
+		err = a.Detach()
+	case *deviceFilter:
+		err = netlink.QdiscDel(&netlink.GenericQdisc{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: l.Attrs().Index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT}, QdiscType: "clsact"})
+	default:
+		w.Fatalf("%s has no program", name)
+	}
+	if err != nil {
+		w.Fatal(err)
+	}
+}
