@@ -132,7 +132,7 @@ func replace[K comparable](t table[K, uint8], want map[K]uint8) error {
 	if err := t.each(func(k K, v uint8) { have[k] = v }); err != nil {
 		return err
 	}
-	return errors.Join(t.remove(slices.Collect(maps.Keys(without(have, want)))), t.put(without(want, have)))
+	return errors.Join(t.remove(without(have, want).keys), t.put(without(want, have)))
 }
 
 func rangeOf(r netip.Prefix) packetsPodRange {

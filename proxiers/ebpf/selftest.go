@@ -48,7 +48,7 @@ func probe(st *step) {
 		set, e := probeSet(f), probeEndpoint(f)
 		k := frontendKey(svc, &plan.Frontend{Addr: probeAddr(f), Port: probePort}, plan.FromHost)
 		st.next[k] = socketsFrontend{Service: set, Set: set, Count: 1, Flags: probing}
-		st.fresh[socketsSlotKey{Set: set}] = endpoints([]plan.Endpoint{{Addr: e}})[0]
+		st.fresh.add(socketsSlotKey{Set: set}, endpoints([]plan.Endpoint{{Addr: e}})[0])
 		st.members[memberKey(set, e)] = 0
 		st.addresses[addressOf(probeAddr(f))] = 0
 	}

@@ -327,6 +327,7 @@ func TestManyServices(t *testing.T) {
 		}
 		return st
 	}
+	step(proxiers.NewChange(nil, plantest.Plan(node))) // loads the programs, which is the loader's work where there is one
 	step(proxiers.NewChange(nil, first))
 	t.Logf("10,000 Services of 5 endpoints: %v before nftables, %v after", begun, finished)
 	step(proxiers.NewChange(nil, first))
@@ -334,8 +335,8 @@ func TestManyServices(t *testing.T) {
 	next := plantest.WithEndpoints(first, 5000, plantest.Endpoint("10.1.2.3:8080"))
 	st := step(proxiers.NewChange(first, next))
 	t.Logf("one change: %v before nftables, %v after", begun, finished)
-	if n := len(origins()) * len(next.Services[5000].Frontends); len(st.next) != n || len(st.fresh) != 1 || len(st.stale) != 5 {
-		t.Errorf("%d frontends, %d endpoints, %d old ones", len(st.next), len(st.fresh), len(st.stale))
+	if n := len(origins()) * len(next.Services[5000].Frontends); len(st.next) != n || len(st.fresh.keys) != 1 || len(st.stale) != 5 {
+		t.Errorf("%d frontends, %d endpoints, %d old ones", len(st.next), len(st.fresh.keys), len(st.stale))
 	}
 }
 

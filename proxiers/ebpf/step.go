@@ -1,7 +1,6 @@
 package ebpf
 
 import (
-	"maps"
 	"slices"
 
 	"edgeway/proxiers"
@@ -13,7 +12,7 @@ type step struct {
 	// old are frontends that the maps have, of those that may change; next are those that they shall have.
 	old, next map[socketsFrontendKey]socketsFrontend
 	// fresh are the slots of new sets, stale those of sets that nothing leads to any more.
-	fresh map[socketsSlotKey]socketsEndpoint
+	fresh elements[socketsSlotKey, socketsEndpoint]
 	stale []socketsSlotKey
 	// oldMembers and members, as frontends.
 	oldMembers, members map[socketsMemberKey]uint8
@@ -23,9 +22,10 @@ type step struct {
 	noRoom []*plan.ServicePort
 }
 
-func newStep() *step {
+// newStep has room for so many ServicePorts.
+func newStep(n int) *step {
 	return &step{
-		old: map[socketsFrontendKey]socketsFrontend{}, next: map[socketsFrontendKey]socketsFrontend{}, fresh: map[socketsSlotKey]socketsEndpoint{},
+		old: map[socketsFrontendKey]socketsFrontend{}, next: make(map[socketsFrontendKey]socketsFrontend, len(origins())*n),
 		oldMembers: map[socketsMemberKey]uint8{}, members: map[socketsMemberKey]uint8{},
 	}
 }
@@ -49,7 +49,7 @@ func newBook(s size) *book {
 
 // partial makes the step of a change, in proportion to what changed.
 func (b *book) partial(change proxiers.Change) *step {
-	st := newStep()
+	st := newStep(len(change.Changed))
 	for _, svc := range change.Changed {
 		b.replace(st, change.Prev.Find(svc.Name, svc.Family), svc)
 	}
@@ -137,14 +137,14 @@ func (b *book) addSets(st *step, svc *plan.ServicePort, r *record, used [2]bool)
 		r.sets[pool] = b.set
 		b.slots += len(svc.Pools[pool])
 		for i, e := range endpoints(svc.Pools[pool]) {
-			st.fresh[socketsSlotKey{Set: b.set, Slot: uint32(i)}] = e
+			st.fresh.add(socketsSlotKey{Set: b.set, Slot: uint32(i)}, e)
 		}
 	}
 }
 
 // full makes the step from what the maps hold, which may be of an earlier process: what is right stays as it is.
 func (b *book) full(have *held, next *plan.Plan) *step {
-	st := newStep()
+	st := newStep(len(next.Services))
 	st.old, st.oldMembers, st.oldAddresses, st.addresses = have.frontends, have.members, have.addresses, addresses(next.Node)
 	sets := setsOf(have.slots)
 	for set := range sets {
@@ -157,7 +157,7 @@ func (b *book) full(have *held, next *plan.Plan) *step {
 			b.service = max(b.service, f.Service)
 		}
 	}
-	adopted, services := map[uint32]bool{}, map[uint32]bool{}
+	adopted, services := map[uint32]bool{probeSet(plan.IPv4): true, probeSet(plan.IPv6): true}, map[uint32]bool{}
 	found := make([]record, len(next.Services))
 	for i, svc := range next.Services {
 		if svc.Name.Protocol != plan.SCTP {
@@ -176,8 +176,7 @@ func (b *book) full(have *held, next *plan.Plan) *step {
 	}
 	probe(st)
 	for k := range have.slots {
-		_, stays := st.fresh[k]
-		if !stays && !adopted[k.Set] {
+		if !adopted[k.Set] {
 			st.stale = append(st.stale, k)
 		}
 	}
@@ -244,25 +243,25 @@ func (st *step) write(t *tables) error {
 		return err
 	}
 	var gone []socketsFrontendKey
-	leaving := map[socketsFrontendKey]socketsFrontend{}
+	var leaving elements[socketsFrontendKey, socketsFrontend]
 	for k, v := range st.old {
 		now, stays := st.next[k]
 		switch {
 		case !stays:
 			gone = append(gone, k)
 		case now != v && now.Flags&left != 0:
-			leaving[k] = now
+			leaving.add(k, now)
 		}
 	}
 	var none []socketsAddress
-	less := map[socketsAddress]uint8{}
+	var less elements[socketsAddress, uint8]
 	for k, v := range st.oldAddresses {
 		now, stays := st.addresses[k]
 		switch {
 		case !stays:
 			none = append(none, k)
 		case now&v != v:
-			less[k] = now & v
+			less.add(k, now&v)
 		}
 	}
 	for _, err := range []error{
@@ -280,7 +279,7 @@ func (st *step) lead(t *tables) error {
 	for _, err := range []error{
 		t.addresses.put(without(st.addresses, st.oldAddresses)),
 		t.frontends.put(without(st.next, st.old)),
-		t.members.remove(slices.Collect(maps.Keys(without(st.oldMembers, st.members)))),
+		t.members.remove(without(st.oldMembers, st.members).keys),
 	} {
 		if err != nil {
 			return err
@@ -290,14 +289,13 @@ func (st *step) lead(t *tables) error {
 }
 
 // losesMembers says that sockets may have an endpoint that is gone.
-func (st *step) losesMembers() bool { return len(without(st.oldMembers, st.members)) > 0 }
+func (st *step) losesMembers() bool { return len(without(st.oldMembers, st.members).keys) > 0 }
 
 // without gives the elements that another map lacks, or has with another value.
-func without[K, V comparable](m, other map[K]V) map[K]V {
-	out := map[K]V{}
+func without[K, V comparable](m, other map[K]V) (out elements[K, V]) {
 	for k, v := range m {
 		if have, there := other[k]; !there || have != v {
-			out[k] = v
+			out.add(k, v)
 		}
 	}
 	return out

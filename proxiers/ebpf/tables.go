@@ -31,29 +31,21 @@ func (t table[K, V]) each(visit func(K, V)) error {
 	}
 }
 
+// elements are keys, each with its value.
+type elements[K, V any] struct {
+	keys   []K
+	values []V
+}
+
+func (e *elements[K, V]) add(k K, v V) { e.keys, e.values = append(e.keys, k), append(e.values, v) }
+
 // put writes elements, those that are there included.
-func (t table[K, V]) put(elements map[K]V) error {
-	keys, values := make([]K, 0, min(len(elements), perBatch)), make([]V, 0, min(len(elements), perBatch))
-	send := func() (err error) {
-		switch len(keys) {
-		case 0:
-		case 1:
-			err = t.Update(&keys[0], &values[0], ebpf.UpdateAny)
-		default:
-			_, err = t.BatchUpdate(keys, values, nil)
+func (t table[K, V]) put(e elements[K, V]) error {
+	for i := 0; i < len(e.keys); i += perBatch {
+		end := min(i+perBatch, len(e.keys))
+		if _, err := t.BatchUpdate(e.keys[i:end], e.values[i:end], nil); err != nil {
+			return fmt.Errorf("write to the map: %w", err)
 		}
-		keys, values = keys[:0], values[:0]
-		return err
-	}
-	for k, v := range elements {
-		if keys, values = append(keys, k), append(values, v); len(keys) == perBatch {
-			if err := send(); err != nil {
-				return fmt.Errorf("write to the map: %w", err)
-			}
-		}
-	}
-	if err := send(); err != nil {
-		return fmt.Errorf("write to the map: %w", err)
 	}
 	return nil
 }
