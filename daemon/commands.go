@@ -100,17 +100,23 @@ type Probed struct {
 	Backend string
 	// Err says what is missing; nil: it can run.
 	Err error
+	// Lack says what is missing that it can run without; nil: nothing.
+	Lack error
 }
 
 // Probe asks every backend, and changes nothing.
 func Probe(ctx context.Context) []Probed {
 	var out []Probed
 	for _, b := range Backends() {
-		actual, err := pick(ctx, Backends(), b.Name)
-		if err == nil {
-			err = actual.Probe(ctx)
+		p := Probed{Backend: b.Name}
+		var actual proxiers.Component
+		if actual, p.Err = pick(ctx, Backends(), b.Name); p.Err == nil {
+			p.Err = actual.Probe(ctx)
 		}
-		out = append(out, Probed{Backend: b.Name, Err: err})
+		if p.Err == nil && actual.Lack != nil {
+			p.Lack = actual.Lack()
+		}
+		out = append(out, p)
 	}
 	return out
 }

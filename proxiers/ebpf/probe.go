@@ -1,6 +1,7 @@
 package ebpf
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"os"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
 	"golang.org/x/sys/unix"
 
 	"edgeway/proxiers"
@@ -66,6 +68,31 @@ func loadable(dir string) error {
 // remedy is what loads the programs.
 const remedy = `link /usr/share/edgeway/ebpf.conf as a drop-in of the service, or run "systemctl start edgeway-bpf.service"`
 
+// packetsLack says why the program for packets cannot be loaded here.
+func packetsLack() error {
+	if err := cmp.Or(lacksFunction("nf_conntrack", "bpf_skb_ct_alloc"), lacksFunction("nf_nat", "bpf_ct_set_nat_info")); err != nil {
+		return fmt.Errorf("nftables alone would serve connections from elsewhere: %w", err)
+	}
+	return nil
+}
+
+// lacksFunction says that BPF has no such function of the kernel's. A module tells of its functions once it is loaded.
+func lacksFunction(module, function string) error {
+	spec, err := btf.LoadKernelModuleSpec(module)
+	if errors.Is(err, fs.ErrNotExist) {
+		spec, err = btf.LoadKernelSpec() // it may be built in
+	}
+	if err == nil {
+		_, err = spec.AnyTypeByName(function)
+	}
+	if err != nil {
+		return fmt.Errorf("%s, see if modprobe %s helps: %w", noFunctions, module, err)
+	}
+	return nil
+}
+
+const noFunctions = "this kernel has no connection tracking for BPF (Linux 6.1 or newer with CONFIG_DEBUG_INFO_BTF_MODULES has it)"
+
 // lacks reads whether this process is without a capability.
 func lacks(capability int) (bool, error) {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
@@ -101,7 +128,7 @@ func explainPackets(err error) error {
 	case e == nil && missing && modules == nil:
 		return fmt.Errorf("CAP_SYS_ADMIN is missing, which the functions of a module need (%s): %w", remedy, err)
 	case errors.Is(err, ebpf.ErrNotSupported) && modules != nil:
-		return fmt.Errorf("this kernel has no connection tracking for BPF (Linux 6.1 or newer with CONFIG_DEBUG_INFO_BTF_MODULES; modprobe nf_nat loads it): %w", err)
+		return fmt.Errorf("%s, see if modprobe nf_nat helps: %w", noFunctions, err)
 	}
 	return explain(err)
 }

@@ -1,14 +1,11 @@
 package ebpf
 
 import (
-	"fmt"
 	"maps"
 	"net"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,7 +15,6 @@ import (
 	"edgeway/proxiers"
 	"edgeway/proxiers/internal/plantest"
 	"edgeway/proxiers/plan"
-	"edgeway/test/netlab"
 )
 
 // read gives what the maps hold.
@@ -110,83 +106,6 @@ func (w *world) wantServed(when string) {
 			}
 		}
 	}
-}
-
-// The programs come and go, and no connection is lost: nftables has the rest.
-func TestProgramsComeAndGo(t *testing.T) {
-	w := newWorld(t)
-	w.apply(w.service(1, w.endpoints...))
-	least, rounds := int64(4000), 40
-	if n := os.Getenv("EBPF_CONNECTIONS"); n != "" {
-		if _, err := fmt.Sscan(n, &least); err != nil {
-			t.Fatal(err)
-		}
-	}
-	var done, failed atomic.Int64
-	stop := make(chan struct{})
-	var wg sync.WaitGroup
-	load := func(connect func() error) {
-		for {
-			select {
-			case <-stop:
-				return
-			default:
-			}
-			done.Add(1)
-			if err := connect(); err != nil {
-				t.Log(err)
-				failed.Add(1)
-			}
-		}
-	}
-	for _, network := range []string{"tcp", "udp"} {
-		for _, f := range both {
-			wg.Go(func() { load(func() error { return connectOnce(network, vip(f, 1)) }) })
-			wg.Go(func() { load(func() error { return w.connectFrom(w.other, network, vip(f, 1)) }) })
-		}
-	}
-	var bySocket, byPacket uint64
-	for i := 0; i < rounds || done.Load() < least; i++ {
-		n, _ := w.sent()
-		bySocket, byPacket = bySocket+n, byPacket+w.packetsCounted()
-		if err := unpinAll(w.dir); err != nil {
-			t.Fatal(err)
-		}
-		w.proxier.shortcuts.links.close()
-		w.proxier.shortcuts.mu.Lock()
-		w.proxier.shortcuts.packets.leave()
-		w.proxier.shortcuts.mu.Unlock()
-		time.Sleep(20 * time.Millisecond)
-		w.sync(proxiers.NewChange(nil, w.plan))
-		time.Sleep(20 * time.Millisecond)
-	}
-	close(stop)
-	wg.Wait()
-	t.Logf("%d connections, %d by socket, %d by packet, %d failed", done.Load(), bySocket, byPacket, failed.Load())
-	if failed.Load() > 0 || bySocket == 0 || byPacket == 0 || bySocket+byPacket >= uint64(done.Load()) {
-		t.Error("not as it should be")
-	}
-}
-
-// connectOnce asks once. What it is told of the peer depends on when the programs go.
-func connectOnce(network string, to netip.AddrPort) error {
-	c, err := net.DialTimeout(network, to.String(), patience)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	_, err = answer(c)
-	return err
-}
-
-func (w *world) connectFrom(h *netlab.Host, network string, to netip.AddrPort) error {
-	c, err := dialFrom(h, network, 0, to)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	_, err = answer(c)
-	return err
 }
 
 // Endpoints are replaced under connections, none of which meets a set that is gone.

@@ -36,7 +36,7 @@ func bpfPrograms(t *testing.T, tests, connections string, suites ...vm.Suite) {
 		t.Run(string(suite), func(t *testing.T) {
 			t.Parallel()
 			vmtest.Run(t, vm.Job{
-				Suite: suite, CPU: cpuForStorage, Files: map[string]string{"ebpf": binary}, Env: []string{"CI=true", "EBPF_CONNECTIONS=" + connections},
+				Suite: suite, CPU: cpuForStorage, Files: map[string]string{"ebpf": binary}, Env: []string{"CI=true", "EBPF_FULL_TRACKING=1", "EBPF_CONNECTIONS=" + connections},
 				Command: []string{"./ebpf", "-test.v", "-test.timeout=50m", "-test.run=" + tests}, Timeout: time.Hour,
 			})
 		})

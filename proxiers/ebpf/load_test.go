@@ -1,0 +1,153 @@
+package ebpf
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"edgeway/proxiers"
+	"edgeway/proxiers/internal/plantest"
+	"edgeway/test/netlab"
+)
+
+// traffic is connections to the first Service, one after the other: of the host and of another one, in both families and protocols.
+type traffic struct {
+	done, failed atomic.Int64
+	stop         chan struct{}
+	wg           sync.WaitGroup
+}
+
+func (w *world) traffic() *traffic {
+	l := &traffic{stop: make(chan struct{})}
+	for _, network := range []string{"tcp", "udp"} {
+		for _, f := range both {
+			l.wg.Go(func() { l.repeat(w, func() error { return connectOnce(network, vip(f, 1)) }) })
+			l.wg.Go(func() { l.repeat(w, func() error { return w.connectFrom(w.other, network, vip(f, 1)) }) })
+		}
+	}
+	return l
+}
+
+func (l *traffic) repeat(w *world, connect func() error) {
+	for {
+		select {
+		case <-l.stop:
+			return
+		default:
+		}
+		l.done.Add(1)
+		if err := connect(); err != nil {
+			w.Log(err)
+			l.failed.Add(1)
+		}
+	}
+}
+
+func (l *traffic) end() {
+	close(l.stop)
+	l.wg.Wait()
+}
+
+// leastConnections is EBPF_CONNECTIONS, or n.
+func (w *world) leastConnections(n int64) int64 {
+	w.Helper()
+	if v := os.Getenv("EBPF_CONNECTIONS"); v != "" {
+		if _, err := fmt.Sscan(v, &n); err != nil {
+			w.Fatal(err)
+		}
+	}
+	return n
+}
+
+// connectOnce asks once. What it is told of the peer depends on when the programs go.
+func connectOnce(network string, to netip.AddrPort) error {
+	c, err := net.DialTimeout(network, to.String(), patience)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	_, err = answer(c)
+	return err
+}
+
+func (w *world) connectFrom(h *netlab.Host, network string, to netip.AddrPort) error {
+	c, err := dialFrom(h, network, 0, to)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	_, err = answer(c)
+	return err
+}
+
+// The programs come and go, and no connection is lost: nftables has the rest.
+func TestProgramsComeAndGo(t *testing.T) {
+	w := newWorld(t)
+	w.apply(w.service(1, w.endpoints...))
+	least, rounds := w.leastConnections(4000), 40
+	l := w.traffic()
+	var bySocket, byPacket uint64
+	for i := 0; i < rounds || l.done.Load() < least; i++ {
+		n, _ := w.sent()
+		bySocket, byPacket = bySocket+n, byPacket+w.packetsCounted()
+		if err := unpinAll(w.dir); err != nil {
+			t.Fatal(err)
+		}
+		w.proxier.shortcuts.links.close()
+		w.proxier.shortcuts.mu.Lock()
+		w.proxier.shortcuts.packets.leave()
+		w.proxier.shortcuts.mu.Unlock()
+		time.Sleep(20 * time.Millisecond)
+		w.sync(proxiers.NewChange(nil, w.plan))
+		time.Sleep(20 * time.Millisecond)
+	}
+	l.end()
+	t.Logf("%d connections, %d by socket, %d by packet, %d failed", l.done.Load(), bySocket, byPacket, l.failed.Load())
+	if l.failed.Load() > 0 || bySocket == 0 || byPacket == 0 || bySocket+byPacket >= uint64(l.done.Load()) {
+		t.Error("not as it should be")
+	}
+}
+
+// The daemon restarts beside many Services, and every second time it is another version, whose programs take the place of those of before.
+func TestRestartUnderLoad(t *testing.T) {
+	w := newWorld(t)
+	services := 1000
+	if os.Getenv("EBPF_CONNECTIONS") != "" {
+		services = 10_000
+	}
+	beside := slices.Delete(plantest.Many(services, 5), 1, 2) // that one has the address of ours
+	w.apply(w.service(1, w.endpoints...), beside)
+	w.needsPackets()
+	least, rounds := w.leastConnections(2000), 4
+	sent, _ := w.sent()
+	packets := w.packetsCounted()
+	l := w.traffic()
+	for i := 0; i < rounds || l.done.Load() < least; i++ {
+		next := w.plan
+		w.stop()
+		if i%2 == 1 {
+			if err := os.Rename(programsDir(w.dir), filepath.Join(w.dir, layout, programsPrefix+"earlier")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(20 * time.Millisecond)
+		w.start()
+		w.sync(proxiers.NewChange(nil, next))
+		w.needsPackets()
+		time.Sleep(20 * time.Millisecond)
+	}
+	l.end()
+	now, _ := w.sent()
+	sent, packets = now-sent, w.packetsCounted()-packets
+	t.Logf("%d connections beside %d Services, %d by socket, %d by packet, %d failed", l.done.Load(), services, sent, packets, l.failed.Load())
+	if l.failed.Load() > 0 || sent == 0 || packets == 0 {
+		t.Error("not as it should be")
+	}
+}
