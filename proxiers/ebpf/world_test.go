@@ -57,6 +57,10 @@ func newWorld(t *testing.T) *world {
 		w.endpoints = append(w.endpoints, h)
 	}
 	w.other = w.lab.Host("other", plantest.Addr("10.244.9.7"), plantest.Addr("fd00:10:244:9::7"))
+	// As the daemon does: the kernel then has the modules that the rules and the programs need.
+	if err := probeHost(t.Context(), w.dir); err != nil {
+		t.Fatal(err)
+	}
 	w.env = silentEnv(t)
 	w.env.Drift = func(why string) { w.drift.Store(&why) }
 	// The connections of the test before have the same ports.
