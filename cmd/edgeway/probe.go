@@ -27,7 +27,7 @@ configuration.`,
 			for _, p := range daemon.Probe(cmd.Context()) {
 				switch {
 				case p.Lack != nil:
-					fmt.Fprintf(cmd.OutOrStdout(), "%s: can run, but %v\n", p.Backend, p.Lack)
+					fmt.Fprintf(cmd.OutOrStdout(), "%s: can run, %v\n", p.Backend, p.Lack)
 				case p.Err == nil:
 					fmt.Fprintf(cmd.OutOrStdout(), "%s: can run\n", p.Backend)
 				case p.Backend == cfg.Proxy.Backend:

@@ -1,7 +1,6 @@
 package ebpf
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -70,10 +69,10 @@ const remedy = `link /usr/share/edgeway/ebpf.conf as a drop-in of the service, o
 
 // packetsLack says why the program for packets cannot be loaded here.
 func packetsLack() error {
-	if err := cmp.Or(lacksFunction("nf_conntrack", "bpf_skb_ct_alloc"), lacksFunction("nf_nat", "bpf_ct_set_nat_info")); err != nil {
-		return fmt.Errorf("nftables alone would serve connections from elsewhere: %w", err)
+	if err := lacksFunction("nf_conntrack", "bpf_skb_ct_alloc"); err != nil {
+		return err
 	}
-	return nil
+	return lacksFunction("nf_nat", "bpf_ct_set_nat_info")
 }
 
 // lacksFunction says that BPF has no such function of the kernel's. A module tells of its functions once it is loaded.
@@ -86,7 +85,7 @@ func lacksFunction(module, function string) error {
 		_, err = spec.AnyTypeByName(function)
 	}
 	if err != nil {
-		return fmt.Errorf("%s, see if modprobe %s helps: %w", noFunctions, module, err)
+		return fmt.Errorf("without the shortcut for connections from elsewhere: %s, see if modprobe %s helps: %w", noFunctions, module, err)
 	}
 	return nil
 }
