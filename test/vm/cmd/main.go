@@ -31,6 +31,7 @@ func run() int {
 	flag.BoolVar(&j.Counted, "counted", false, "have a clock that counts instructions, to measure")
 	flag.IntVar(&j.MIPS, "mips", 250, "how many `million` instructions are a second of that clock: 1000, 500, 250 ...")
 	flag.IntVar(&j.MemoryMB, "memory", 2048, "the machine's memory in `MB`")
+	flag.StringVar(&j.CPU, "cpu", "", "the machine's processor, as `model`[,feature=on|off]...; empty: "+vm.DefaultCPU)
 	flag.IntVar(&j.SMP, "smp", 1, "how many `processors` the machine has")
 	flag.DurationVar(&j.Timeout, "timeout", vm.DefaultTimeout, "kill a job that takes longer")
 	flag.StringVar(&j.Out, "out", "", "the `folder` that receives what the command leaves in /vm/out")
