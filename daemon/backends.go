@@ -37,7 +37,7 @@ type follower struct {
 // line here.
 func followers(cfg *config.Config, backend proxiers.Component, l lasting) []follower {
 	return []follower{
-		{Component: serviceroutes.Component(cfg.Routes.Services == config.RoutesAlways), on: cfg.Routes.Services != config.RoutesNever},
+		{Component: serviceroutes.Component(cfg.Routes.Services == config.RoutesAlways, backend.Traits.RouteTables), on: cfg.Routes.Services != config.RoutesNever},
 		{Component: conntrack.Component(), on: cfg.Conntrack.Cleanup},
 		// Behind conntrack: what that has deleted is not to come back.
 		{Component: flowtable.Component(fastPathOptions(cfg.FastPath)), on: cfg.FastPath.Enabled && backend.Traits.NoFastPath == ""},

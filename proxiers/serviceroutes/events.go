@@ -90,7 +90,7 @@ func (f *follower) note(m *syscall.NetlinkMessage) {
 		to, own, ok := parseRoute(m.Data)
 		removed := m.Header.Type == unix.RTM_DELROUTE
 		switch {
-		case !ok || own && (!removed || !f.has(to)):
+		case !ok || own && (!removed || !f.has(to)) || slices.Contains(f.ignored, int(m.Data[4])): // struct rtmsg of rtnetlink(7): the table
 		case own:
 			f.look(to)
 		case f.touches(to):

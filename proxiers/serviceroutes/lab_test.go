@@ -41,6 +41,9 @@ var twoLinks = []string{
 	"addr add 198.51.100.10/24 dev w0", "addr add 2001:db8:51::10/64 dev w0 nodad",
 }
 
+// ignoredTable is one of the backend.
+const ignoredTable = 77
+
 // newLab moves the test's goroutine into a new namespace and makes a follower there.
 func newLab(t *testing.T, always bool, setup ...string) *lab {
 	t.Helper()
@@ -62,7 +65,7 @@ func newLab(t *testing.T, always bool, setup ...string) *lab {
 		}
 	}
 	var err error
-	if l.Proxier, err = Component(always).New(t.Context(), l.env()); err != nil {
+	if l.Proxier, err = Component(always, []int{ignoredTable}).New(t.Context(), l.env()); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = l.Close() })

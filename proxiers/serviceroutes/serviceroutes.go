@@ -28,8 +28,9 @@ import (
 const Name = "serviceroutes"
 
 // Component describes the follower. It keeps routes to where the kernel finds no way, and with always to all ranges. Other
-// addresses of Services are left alone that have a way: there may be more at them than Services.
-func Component(always bool) proxiers.Component {
+// addresses of Services are left alone that have a way: there may be more at them than Services. Routes of the tables in ignored, numbers less than
+// 256, are no events: the backend has them, and no packet of the host itself meets them.
+func Component(always bool, ignored []int) proxiers.Component {
 	return proxiers.Component{
 		Name: Name,
 		New: func(_ context.Context, env proxiers.Env) (proxiers.Proxier, error) {
@@ -37,7 +38,7 @@ func Component(always bool) proxiers.Component {
 			if err != nil {
 				return nil, err
 			}
-			return &follower{env: env, always: always, kernel: kernel, places: &places{}}, nil
+			return &follower{env: env, always: always, ignored: ignored, kernel: kernel, places: &places{}}, nil
 		},
 		Cleanup: cleanup,
 	}
@@ -45,9 +46,10 @@ func Component(always bool) proxiers.Component {
 
 // follower keeps the routes. What other goroutines read, too, is written with mu held.
 type follower struct {
-	env    proxiers.Env
-	always bool
-	kernel *kernel
+	env     proxiers.Env
+	always  bool
+	ignored []int
+	kernel  *kernel
 	// warned says that the log has what places.left counts.
 	warned bool
 

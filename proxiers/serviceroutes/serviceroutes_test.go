@@ -6,8 +6,11 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"edgeway/proxiers"
 	"edgeway/proxiers/plan"
@@ -180,7 +183,7 @@ func TestRestartAndCleanup(t *testing.T) {
 		t.Errorf("after Close there is %q", got)
 	}
 	for range 2 { // twice: nothing to remove is no error
-		if err := Component(false).Cleanup(t.Context(), l.env()); err != nil {
+		if err := Component(false, nil).Cleanup(t.Context(), l.env()); err != nil {
 			t.Fatal(err)
 		}
 		if got := l.routes(); len(got) > 0 {
@@ -253,6 +256,25 @@ func TestChangeOfEndpointsAsksNoKernel(t *testing.T) {
 	}
 	if err := f.Apply(l.Context(), change); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// A backend with a route to each address of a Service has not all routes looked at for each of them.
+func TestRoutesOfTheBackendAreNoEvents(t *testing.T) {
+	l := newLab(t, false)
+	l.apply(testPlan(), true)
+	l.rest()
+	route := func(table int) []byte {
+		return []byte{unix.AF_INET, 32, 0, 0, byte(table), 0, 0, unix.RTN_LOCAL, 0, 0, 0, 0, 8, 0, unix.RTA_DST, 0, 10, 96, 0, 1}
+	}
+	f := l.Proxier.(*follower)
+	for _, table := range []int{ignoredTable, ignoredTable + 1} {
+		for _, event := range []uint16{unix.RTM_NEWROUTE, unix.RTM_DELROUTE} {
+			f.note(&syscall.NetlinkMessage{Header: syscall.NlMsghdr{Type: event}, Data: route(table)})
+		}
+		if looks := !f.Due().IsZero(); looks != (table != ignoredTable) {
+			t.Errorf("routes of table %d: looked at: %v", table, looks)
+		}
 	}
 }
 
