@@ -100,8 +100,8 @@ type Probed struct {
 	Backend string
 	// Err says what is missing; nil: it can run.
 	Err error
-	// Lack says what is missing that it can run without; nil: nothing.
-	Lack error
+	// Lacks are what is missing that it can run without.
+	Lacks []proxiers.Lack
 }
 
 // Probe asks every backend, and changes nothing.
@@ -113,8 +113,8 @@ func Probe(ctx context.Context) []Probed {
 		if actual, p.Err = pick(ctx, Backends(), b.Name); p.Err == nil {
 			p.Err = actual.Probe(ctx)
 		}
-		if p.Err == nil && actual.Lack != nil {
-			p.Lack = actual.Lack()
+		if p.Err == nil && actual.Lacks != nil {
+			p.Lacks = actual.Lacks([]plan.Family{plan.IPv4, plan.IPv6})
 		}
 		out = append(out, p)
 	}

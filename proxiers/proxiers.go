@@ -154,8 +154,9 @@ type Component struct {
 	// Probe reports why the Component cannot run on this host, wrapping ErrUnsupported when a kernel
 	// feature or a tool is missing. It changes nothing on the host.
 	Probe func(ctx context.Context) error
-	// Lack reports what is missing on this host that the Component runs without, if less well. It changes nothing. Nil: there is no such thing.
-	Lack func() error
+	// Lacks gives what is missing on this host that the Component runs without, if less well, for Services of these families. It
+	// changes nothing. Nil: there is no such thing.
+	Lacks func(served []plan.Family) []Lack
 	// Prepare does what needs more privileges than the daemon has, before it starts; what is done already stays. Nil: there is nothing.
 	Prepare func(ctx context.Context, env Env) error
 	// New has no side effect on the host.
@@ -176,6 +177,14 @@ type Component struct {
 	Settings []Setting
 	// Traits are what other parts of the daemon need to know about it.
 	Traits Traits
+}
+
+// Lack is something that is missing on this host.
+type Lack struct {
+	// What is a sentence: what is missing, and what happens without it.
+	What string
+	// Mend is a command for a shell; empty: there is none.
+	Mend string
 }
 
 // Setting is a key of the configuration.

@@ -26,10 +26,11 @@ configuration.`,
 			var fault error
 			for _, p := range daemon.Probe(cmd.Context()) {
 				switch {
-				case p.Lack != nil:
-					fmt.Fprintf(cmd.OutOrStdout(), "%s: can run, %v\n", p.Backend, p.Lack)
 				case p.Err == nil:
 					fmt.Fprintf(cmd.OutOrStdout(), "%s: can run\n", p.Backend)
+					for _, l := range p.Lacks {
+						fmt.Fprintf(cmd.OutOrStdout(), "  but %s\n  mend: %s\n", l.What, l.Mend)
+					}
 				case p.Backend == cfg.Proxy.Backend:
 					fault = fmt.Errorf("%s, the configured backend, cannot run: %w", p.Backend, p.Err)
 				default:

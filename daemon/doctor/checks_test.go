@@ -151,6 +151,11 @@ func TestBackendAndItsDropIn(t *testing.T) {
 	h, f := testHost()
 	h.Backend = proxiers.Component{Name: "a", Probe: func(context.Context) error { return nil }}
 	wants(t, h, "backend", "ok: the backend a can run here")
+	h.Backend.Lacks = func(served []plan.Family) []proxiers.Lack {
+		return []proxiers.Lack{{What: fmt.Sprintf("without b for %v", served), Mend: "modprobe b"}}
+	}
+	wants(t, h, "backend", "ok: the backend a can run here", "warning: the backend a runs, but without b for [IPv4] | modprobe b")
+	h.Backend.Lacks = nil
 	wants(t, h, "systemd") // no unit
 	f.files["/usr/lib/systemd/system/edgeway.service"] = ""
 	wants(t, h, "systemd", "ok: the backend a needs no drop-in")

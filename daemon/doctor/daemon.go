@@ -14,6 +14,7 @@ import (
 	"edgeway/daemon/doctor/finding"
 	"edgeway/daemon/health"
 	"edgeway/proxiers"
+	"edgeway/proxiers/plan"
 )
 
 // daemon tells the daemon's own conditions, but for those that are checks here.
@@ -63,7 +64,14 @@ func backend(ctx context.Context, h *Host) []finding.Finding {
 	case err != nil:
 		return []finding.Finding{problem(others, "the backend %s cannot run here: %v", h.Config.Proxy.Backend, err)}
 	}
-	return []finding.Finding{ok("the backend %s can run here", h.Backend.Name)}
+	out := []finding.Finding{ok("the backend %s can run here", h.Backend.Name)}
+	if h.Backend.Lacks != nil {
+		served := slices.DeleteFunc([]plan.Family{plan.IPv4, plan.IPv6}, func(f plan.Family) bool { return !h.serves(f) })
+		for _, l := range h.Backend.Lacks(served) {
+			out = append(out, warning(l.Mend, "the backend %s runs, but %s", h.Backend.Name, l.What))
+		}
+	}
+	return out
 }
 
 // The folders of systemd's units, and of the package's examples.

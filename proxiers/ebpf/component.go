@@ -19,7 +19,7 @@ func ComponentIn(dir string) proxiers.Component {
 		Name:  "ebpf",
 		Doc:   "tables of nftables, and over them BPF programs: sockets of the host reach endpoints without any translation, and packets from elsewhere without a look at the tables",
 		Probe: func(ctx context.Context) error { return probeHost(ctx, dir) },
-		Lack:  packetsLack,
+		Lacks: lacking,
 		Prepare: func(_ context.Context, env proxiers.Env) error {
 			without, err := load(dir, sizeOf(env.Settings))
 			if err == nil && without != nil {

@@ -8,7 +8,6 @@ import (
 	"os"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/btf"
 	"golang.org/x/sys/unix"
 
 	"edgeway/proxiers"
@@ -66,31 +65,6 @@ func loadable(dir string) error {
 
 // remedy is what loads the programs.
 const remedy = `link /usr/share/edgeway/ebpf.conf as a drop-in of the service, or run "systemctl start edgeway-bpf.service"`
-
-// packetsLack says why the program for packets cannot be loaded here.
-func packetsLack() error {
-	if err := lacksFunction("nf_conntrack", "bpf_skb_ct_alloc"); err != nil {
-		return err
-	}
-	return lacksFunction("nf_nat", "bpf_ct_set_nat_info")
-}
-
-// lacksFunction says that BPF has no such function of the kernel's. A module tells of its functions once it is loaded.
-func lacksFunction(module, function string) error {
-	spec, err := btf.LoadKernelModuleSpec(module)
-	if errors.Is(err, fs.ErrNotExist) {
-		spec, err = btf.LoadKernelSpec() // it may be built in
-	}
-	if err == nil {
-		_, err = spec.AnyTypeByName(function)
-	}
-	if err != nil {
-		return fmt.Errorf("without the shortcut for connections from elsewhere: %s, see if modprobe %s helps: %w", noFunctions, module, err)
-	}
-	return nil
-}
-
-const noFunctions = "this kernel has no connection tracking for BPF (Linux 6.1 or newer with CONFIG_DEBUG_INFO_BTF_MODULES has it)"
 
 // lacks reads whether this process is without a capability.
 func lacks(capability int) (bool, error) {

@@ -1,18 +1,51 @@
 package ebpf
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"edgeway/proxiers"
+	"edgeway/proxiers/plan"
 )
 
 // The probe agrees with the load, and names the module that may help.
 func TestPacketsLack(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))
-	if lack, without := packetsLack(), w.proxier.shortcuts.without; (lack == nil) != (without == nil) {
-		t.Errorf("the probe says %v, and the load %v", lack, without)
+	lacks := lacking([]plan.Family{plan.IPv4})
+	if without := w.proxier.shortcuts.without; (len(lacks) == 0) != (without == nil) {
+		t.Errorf("the probe says %v, and the load %v", lacks, without)
 	}
-	if err := lacksFunction("nf_no_such", "bpf_no_such"); err == nil || !strings.Contains(err.Error(), "modprobe nf_no_such") {
+	if err := lacksFunction("nf_no_such", "bpf_no_such"); err == nil || !strings.Contains(err.Error(), "nf_no_such") {
 		t.Errorf("a function that no kernel has: %v", err)
+	}
+}
+
+// Linux 6.1 gives an answer in IPv6 to the socket of another connection, unless it looks for the socket late.
+func TestLacksTheSecondLookInIPv6(t *testing.T) {
+	w := newWorld(t)
+	var release unix.Utsname
+	if err := unix.Uname(&release); err != nil {
+		t.Fatal(err)
+	}
+	var major, minor int
+	if _, err := fmt.Sscanf(unix.ByteSliceToString(release.Release[:]), "%d.%d", &major, &minor); err != nil {
+		t.Fatal(err)
+	}
+	told := func() bool {
+		return slices.ContainsFunc(lacking(both), func(l proxiers.Lack) bool { return strings.Contains(l.Mend, earlyDemux) })
+	}
+	if old := major < 6 || major == 6 && minor < 7; told() != old {
+		t.Errorf("Linux %d.%d: told of it: %v", major, minor, told())
+	}
+	if err := w.lab.Node.Sysctl("ipv4/tcp_early_demux", "0"); err != nil {
+		t.Fatal(err)
+	}
+	if told() {
+		t.Error("told of it after the mend")
 	}
 }

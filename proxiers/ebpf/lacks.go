@@ -1,0 +1,78 @@
+package ebpf
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/cilium/ebpf/btf"
+
+	"edgeway/proxiers"
+	"edgeway/proxiers/plan"
+)
+
+// lacking says what the kernel cannot do for the shortcuts.
+func lacking(served []plan.Family) (out []proxiers.Lack) {
+	for _, f := range []struct{ module, name string }{{"nf_conntrack", "bpf_skb_ct_alloc"}, {"nf_nat", "bpf_ct_set_nat_info"}} {
+		if err := lacksFunction(f.module, f.name); err != nil {
+			out = append(out, proxiers.Lack{Mend: "modprobe " + f.module + "  # see if it helps", What: fmt.Sprintf("connections from elsewhere have no shortcut: %s: %v", noFunctions, err)})
+			break
+		}
+	}
+	if slices.Contains(served, plan.IPv6) && mixesUp() {
+		out = append(out, proxiers.Lack{Mend: "sysctl -w " + earlyDemux + "=0", What: mixedUp})
+	}
+	return out
+}
+
+// lacksFunction says that BPF has no such function of the kernel's. A module tells of its functions once it is loaded.
+func lacksFunction(module, function string) error {
+	spec, err := btf.LoadKernelModuleSpec(module)
+	if errors.Is(err, fs.ErrNotExist) {
+		spec, err = btf.LoadKernelSpec() // it may be built in
+	}
+	if err == nil {
+		_, err = spec.AnyTypeByName(function)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", module, err)
+	}
+	return nil
+}
+
+const noFunctions = "this kernel has no connection tracking for BPF (Linux 6.1 or newer with CONFIG_DEBUG_INFO_BTF_MODULES has it)"
+
+const (
+	earlyDemux = "net.ipv4.tcp_early_demux" // of IPv6 too
+	mixedUp    = "an IPv6 connection of this host by the tables waits for up to a minute, or fails, if an earlier one by the shortcut had the same port and endpoint: this kernel gives its answers to the wrong socket (Linux before 6.7)"
+)
+
+// mixesUp says that the kernel looks for the socket of a packet when NAT has changed it back by half, and keeps what it found then.
+// For IPv4 and, since Linux 6.7, for IPv6 NAT has it look again ("undo erroneous tcp edemux lookup after port clash").
+func mixesUp() bool {
+	for _, setting := range []string{earlyDemux, "net.ipv4.ip_early_demux"} {
+		if on, err := os.ReadFile("/proc/sys/" + strings.ReplaceAll(setting, ".", "/")); err != nil || strings.TrimSpace(string(on)) == "0" {
+			return false
+		}
+	}
+	symbols, err := os.Open("/proc/kallsyms")
+	if err != nil {
+		return false
+	}
+	defer symbols.Close()
+	nat := false
+	for lines := bufio.NewScanner(symbols); lines.Scan(); {
+		// An address, a type and a name, and the module.
+		if fields := strings.Fields(lines.Text()); len(fields) > 2 {
+			nat = nat || fields[2] == "nf_nat_ipv6_out"
+			if fields[2] == "nf_nat_ipv6_local_in" {
+				return false
+			}
+		}
+	}
+	return nat
+}
