@@ -132,7 +132,7 @@ SEC("tc") int packets(struct __sk_buff *skb)
 	__u32 zero = 0;
 
 	s = bpf_map_lookup_elem(&config, &zero);
-	if (!s || !s->packets || skb->pkt_type != FOR_THE_HOST || skb->vlan_present || !parse(skb, &p) || !p.first)
+	if (!s || !s->packets || skb->pkt_type != FOR_THE_HOST || skb->vlan_present || goes_on(skb) || !parse(skb, &p) || !p.first)
 		return NEXT;
 	f = frontend_of(skb, &p);
 	if (!f || claims_to_be_us(&p))
