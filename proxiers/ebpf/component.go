@@ -37,7 +37,7 @@ func ComponentIn(dir string) proxiers.Component {
 		Cleanup: func(ctx context.Context, _ proxiers.Env) error { return cleanup(ctx, dir) },
 		Settings: []proxiers.Setting{{
 			Name: "size", Default: "normal", Values: []string{"normal", "large"},
-			Doc: "How much the BPF maps hold: normal is for 65,536 addresses and ports of Services and 131,072 endpoints, and takes 8 MB; large is for 524,288 and 1,048,576, and takes 60 MB. Services that do not fit are left to nftables.",
+			Doc: "How much the BPF maps hold: normal is for 65,536 addresses and ports of Services and 131,072 endpoints, and takes 8 MB; large is for 524,288 and 1,048,576, and takes 70 MB. Services that do not fit are left to nftables.",
 		}},
 		Traits: proxiers.Traits{DropIn: "ebpf.conf", FallsBack: true, Tables: []string{tableName}},
 	}

@@ -3,6 +3,7 @@ package ebpf
 import (
 	"fmt"
 
+	"github.com/cilium/ebpf"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"edgeway/proxiers/internal/dispatch"
@@ -16,15 +17,21 @@ func (s *shortcuts) counts() (out [numCounters]uint64, err error) {
 		return out, s.problem
 	}
 	for c := range numCounters {
-		var perCPU []uint64
-		if err := s.objects.Counters.Lookup(uint32(c), &perCPU); err != nil {
+		if out[c], err = sum(s.objects.Counters, uint32(c)); err != nil {
 			return out, fmt.Errorf("counters of the programs: %w", err)
-		}
-		for _, n := range perCPU {
-			out[c] += n
 		}
 	}
 	return out, nil
+}
+
+// sum adds up a counter that each processor has.
+func sum(counters *ebpf.Map, which uint32) (out uint64, err error) {
+	var perCPU []uint64
+	err = counters.Lookup(which, &perCPU)
+	for _, n := range perCPU {
+		out += n
+	}
+	return out, err
 }
 
 func socketsDesc() *prometheus.Desc {

@@ -26,7 +26,9 @@ const programsPrefix = "programs-"
 // size is how much the maps hold. A map's memory without elements is 16 bytes for each that it may have.
 type size struct{ frontends, slots, members uint32 }
 
-// The sizes by the value of the setting: 8 MB, and 60 MB for 100,000 Services with a million endpoints. A frontend takes an element for each origin.
+func (s size) services() uint32 { return max(1, s.frontends/uint32(len(origins()))) }
+
+// The sizes by the value of the setting: 8 MB, and 70 MB for 100,000 Services with a million endpoints. A frontend takes an element for each origin.
 func sizes() map[string]size {
 	return map[string]size{"normal": {3 << 16, 1 << 17, 1 << 17}, "large": {3 << 19, 1 << 20, 1 << 20}}
 }
@@ -69,6 +71,7 @@ func (o *objects) maps() map[string]**ebpf.Map {
 	return map[string]**ebpf.Map{
 		socketsMapFrontends: &o.Frontends, socketsMapSlots: &o.Slots, socketsMapMembers: &o.Members, socketsMapAddresses: &o.Addresses,
 		socketsMapConfig: &o.Config, socketsMapCounters: &o.Counters, socketsMapSockets: &o.Sockets, socketsMapConnections: &o.Connections,
+		socketsMapTaken: &o.Taken,
 	}
 }
 
@@ -111,7 +114,7 @@ func openPinned(dir string, want size) (_ *objects, err error) {
 	if have := (size{o.Frontends.MaxEntries(), o.Slots.MaxEntries(), o.Members.MaxEntries()}); have != want && want != (size{}) {
 		return nil, fmt.Errorf("pinned maps are of another size: %w", fs.ErrNotExist)
 	}
-	shared := []*ebpf.Map{o.Frontends, o.Slots, o.Addresses, o.Config, o.Counters}
+	shared := []*ebpf.Map{o.Frontends, o.Slots, o.Addresses, o.Config, o.Counters, o.Taken}
 	if err = together(o.Connect4, append(shared, o.Sockets)); err != nil {
 		return nil, err
 	}
@@ -205,7 +208,9 @@ func pinSockets(dir string, want size) error {
 	if err := os.MkdirAll(programs, 0o700); err != nil {
 		return err
 	}
-	for name, n := range map[string]uint32{socketsMapFrontends: want.frontends, socketsMapSlots: want.slots, socketsMapMembers: want.members} {
+	for name, n := range map[string]uint32{
+		socketsMapFrontends: want.frontends, socketsMapSlots: want.slots, socketsMapMembers: want.members, socketsMapTaken: want.services(),
+	} {
 		spec.Maps[name].MaxEntries = n
 		if err := unpinOther(filepath.Join(at, name), n); err != nil {
 			return err
@@ -232,7 +237,7 @@ func pinPackets(dir string) error {
 		return err
 	}
 	at := filepath.Join(dir, layout)
-	for _, name := range []string{socketsMapFrontends, socketsMapSlots, socketsMapMembers} { // of the size that they have
+	for _, name := range []string{socketsMapFrontends, socketsMapSlots, socketsMapMembers, socketsMapTaken} { // of the size that they have
 		m, err := ebpf.LoadPinnedMap(filepath.Join(at, name), nil)
 		if err != nil {
 			return fmt.Errorf("pinned map %s: %w", name, err)

@@ -35,6 +35,7 @@ const (
 	packetsMapPodRanges  = "pod_ranges"
 	packetsMapSlots      = "slots"
 	packetsMapSources    = "sources"
+	packetsMapTaken      = "taken"
 	packetsProgPackets   = "packets"
 )
 
@@ -96,6 +97,7 @@ type packetsMapSpecs struct {
 	PodRanges  *ebpf.MapSpec `ebpf:"pod_ranges"`
 	Slots      *ebpf.MapSpec `ebpf:"slots"`
 	Sources    *ebpf.MapSpec `ebpf:"sources"`
+	Taken      *ebpf.MapSpec `ebpf:"taken"`
 }
 
 // packetsVariableSpecs contains global variables before they are loaded into the kernel.
@@ -133,6 +135,7 @@ type packetsMaps struct {
 	PodRanges  *ebpf.Map `ebpf:"pod_ranges"`
 	Slots      *ebpf.Map `ebpf:"slots"`
 	Sources    *ebpf.Map `ebpf:"sources"`
+	Taken      *ebpf.Map `ebpf:"taken"`
 }
 
 func (m *packetsMaps) Close() error {
@@ -146,6 +149,7 @@ func (m *packetsMaps) Close() error {
 		m.PodRanges,
 		m.Slots,
 		m.Sources,
+		m.Taken,
 	)
 }
 

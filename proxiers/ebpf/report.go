@@ -56,9 +56,21 @@ func (p *proxier) Way(d plan.Decision, bound bool) string {
 	case d.Origin != plan.FromHost && s.without != nil:
 		return byRules + "BPF is not at work for connections from elsewhere: " + s.without.Error()
 	case d.Origin != plan.FromHost:
-		return "by tc: at the network device connection tracking is told of the endpoint"
+		return "by tc: at the network device connection tracking is told of the endpoint" + s.soFar(svc)
 	case bound && d.SNAT:
-		return "by socket, or by nftables if the socket is bound to its address, as its packets are masqueraded"
+		return "by socket, or by nftables if the socket is bound to its address, as its packets are masqueraded" + s.soFar(svc)
 	}
-	return "by socket: connect gives it the endpoint's address"
+	return "by socket: connect gives it the endpoint's address" + s.soFar(svc)
+}
+
+// soFar tells how many connections of a ServicePort the programs took; empty: none, or it cannot be told.
+func (s *shortcuts) soFar(svc *plan.ServicePort) string {
+	if s.book == nil || s.objects == nil {
+		return ""
+	}
+	number := s.book.records[keyOf(svc)].service
+	if n, err := sum(s.tables.taken.Map, number); err == nil {
+		return fmt.Sprintf("; %d connections to this port of the Service so far", n)
+	}
+	return ""
 }

@@ -84,6 +84,7 @@ const (
 	socketsMapMembers       = "members"
 	socketsMapSlots         = "slots"
 	socketsMapSockets       = "sockets"
+	socketsMapTaken         = "taken"
 	socketsProgConnect4     = "connect4"
 	socketsProgConnect6     = "connect6"
 	socketsProgGetpeername4 = "getpeername4"
@@ -158,6 +159,7 @@ type socketsMapSpecs struct {
 	Members     *ebpf.MapSpec `ebpf:"members"`
 	Slots       *ebpf.MapSpec `ebpf:"slots"`
 	Sockets     *ebpf.MapSpec `ebpf:"sockets"`
+	Taken       *ebpf.MapSpec `ebpf:"taken"`
 }
 
 // socketsVariableSpecs contains global variables before they are loaded into the kernel.
@@ -194,6 +196,7 @@ type socketsMaps struct {
 	Members     *ebpf.Map `ebpf:"members"`
 	Slots       *ebpf.Map `ebpf:"slots"`
 	Sockets     *ebpf.Map `ebpf:"sockets"`
+	Taken       *ebpf.Map `ebpf:"taken"`
 }
 
 func (m *socketsMaps) Close() error {
@@ -206,6 +209,7 @@ func (m *socketsMaps) Close() error {
 		m.Members,
 		m.Slots,
 		m.Sockets,
+		m.Taken,
 	)
 }
 

@@ -18,6 +18,8 @@ type step struct {
 	oldMembers, members map[socketsMemberKey]uint8
 	// oldAddresses and addresses, as frontends.
 	oldAddresses, addresses map[socketsAddress]uint8
+	// ended are the numbers of ServicePorts that are gone.
+	ended []uint32
 	// noRoom are ServicePorts that the maps are too small for.
 	noRoom []*plan.ServicePort
 }
@@ -77,6 +79,9 @@ func (b *book) replace(st *step, old, next *plan.ServicePort) {
 	var now record
 	if next != nil && next.Name.Protocol != plan.SCTP {
 		now = b.enter(st, next, record{service: was.service, sets: kept(was, old, next)})
+	}
+	if now.service == 0 && was.service != 0 {
+		st.ended = append(st.ended, was.service)
 	}
 	for pool, set := range was.sets {
 		if set == 0 || set == now.sets[pool] {
@@ -157,6 +162,9 @@ func (b *book) full(have *held, next *plan.Plan) *step {
 			b.service = max(b.service, f.Service)
 		}
 	}
+	for _, n := range have.taken {
+		b.service = max(b.service, n)
+	}
 	adopted, services := map[uint32]bool{probeSet(plan.IPv4): true, probeSet(plan.IPv6): true}, map[uint32]bool{}
 	found := make([]record, len(next.Services))
 	for i, svc := range next.Services {
@@ -175,6 +183,11 @@ func (b *book) full(have *held, next *plan.Plan) *step {
 		}
 	}
 	probe(st)
+	for _, n := range have.taken {
+		if !services[n] {
+			st.ended = append(st.ended, n)
+		}
+	}
 	for k := range have.slots {
 		if !adopted[k.Set] {
 			st.stale = append(st.stale, k)
@@ -280,6 +293,7 @@ func (st *step) lead(t *tables) error {
 		t.addresses.put(without(st.addresses, st.oldAddresses)),
 		t.frontends.put(without(st.next, st.old)),
 		t.members.remove(without(st.oldMembers, st.members).keys),
+		t.taken.remove(st.ended),
 	} {
 		if err != nil {
 			return err

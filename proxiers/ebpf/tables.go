@@ -66,6 +66,7 @@ type tables struct {
 	slots     table[socketsSlotKey, socketsEndpoint]
 	members   table[socketsMemberKey, uint8]
 	addresses table[socketsAddress, uint8]
+	taken     table[uint32, []uint64]
 }
 
 func tablesOf(o *objects) tables {
@@ -74,6 +75,7 @@ func tablesOf(o *objects) tables {
 		table[socketsSlotKey, socketsEndpoint]{o.Slots},
 		table[socketsMemberKey, uint8]{o.Members},
 		table[socketsAddress, uint8]{o.Addresses},
+		table[uint32, []uint64]{o.Taken},
 	}
 }
 
@@ -83,17 +85,26 @@ type held struct {
 	slots     map[socketsSlotKey]socketsEndpoint
 	members   map[socketsMemberKey]uint8
 	addresses map[socketsAddress]uint8
+	// taken are the ServicePorts that have had connections.
+	taken []uint32
 }
 
 func newHeld() *held {
 	return &held{
-		map[socketsFrontendKey]socketsFrontend{}, map[socketsSlotKey]socketsEndpoint{}, map[socketsMemberKey]uint8{}, map[socketsAddress]uint8{},
+		map[socketsFrontendKey]socketsFrontend{}, map[socketsSlotKey]socketsEndpoint{}, map[socketsMemberKey]uint8{}, map[socketsAddress]uint8{}, nil,
 	}
 }
 
 func (t *tables) read() (*held, error) {
 	h := newHeld()
+	var service uint32
+	var perCPU []uint64
+	taken := t.taken.Iterate()
+	for taken.Next(&service, &perCPU) {
+		h.taken = append(h.taken, service)
+	}
 	return h, errors.Join(
+		taken.Err(),
 		t.frontends.each(func(k socketsFrontendKey, v socketsFrontend) { h.frontends[k] = v }),
 		t.slots.each(func(k socketsSlotKey, v socketsEndpoint) { h.slots[k] = v }),
 		t.members.each(func(k socketsMemberKey, v uint8) { h.members[k] = v }),

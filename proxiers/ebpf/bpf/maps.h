@@ -6,6 +6,7 @@
  *	slots       set and number         ─► an endpoint
  *	members     service and endpoint   ─► it still serves (UDP alone)
  *	addresses   an address of the host ─► what it is good for
+ *	taken       service                ─► its connections so far
  *
  * A set is never altered: another one is written, the frontend gets its number by one write, and the old one is deleted a
  * second later. A frontend that is not there is nftables' business, as is all that a program cannot do.
@@ -123,7 +124,7 @@ enum counter {
 		__type(value, v);                          \
 	} name SEC(".maps")
 
-/* The daemon sizes the first three. */
+/* The daemon sizes these, but for addresses. */
 HASH(frontends, struct frontend_key, struct frontend, 1);
 HASH(slots, struct slot_key, struct endpoint, 1);
 HASH(members, struct member_key, __u8, 1);
@@ -151,6 +152,28 @@ static __always_inline void count(__u32 which)
 
 	if (n)
 		(*n)++;
+}
+
+/* The element is made by the first connection of a service, and deleted with the service. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+	__type(key, __u32);
+	__type(value, __u64);
+} taken SEC(".maps");
+
+/* A connection of a service that was sent to an endpoint. */
+static __always_inline void count_taken(enum counter which, __u32 service)
+{
+	__u64 *n = bpf_map_lookup_elem(&taken, &service), one = 1;
+
+	count(which);
+	if (n)
+		(*n)++;
+	else
+		bpf_map_update_elem(&taken, &service, &one, BPF_NOEXIST);
 }
 
 static __always_inline void from_v4(struct address *a, __u32 ip)

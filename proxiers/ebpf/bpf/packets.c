@@ -107,7 +107,7 @@ static __always_inline int masquerade(struct __sk_buff *skb, const struct packet
 	return 1;
 }
 
-/* Gives the counter of what became of a new connection. */
+/* Why a new connection is left to nftables; 0: it is not. */
 static __always_inline int forward(struct __sk_buff *skb, const struct packet *p, struct flow *flow, const struct settings *s, const struct frontend *f)
 {
 	struct address source = p->from;
@@ -118,9 +118,7 @@ static __always_inline int forward(struct __sk_buff *skb, const struct packet *p
 	e = *found;
 	if ((f->flags & MASQUERADED || (e.flags & LOCAL && same(&p->from, &e.addr))) && !masquerade(skb, p, s, &e, &source))
 		return LEFT_ROUTE;
-	if (!track(skb, p, flow, &e, &source))
-		return LEFT_TRACKING;
-	return p->protocol == IPPROTO_TCP ? PACKETS_TCP : PACKETS_UDP;
+	return track(skb, p, flow, &e, &source) ? 0 : LEFT_TRACKING;
 }
 
 SEC("tc") int packets(struct __sk_buff *skb)
@@ -130,6 +128,7 @@ SEC("tc") int packets(struct __sk_buff *skb)
 	struct frontend *f;
 	struct settings *s;
 	__u32 zero = 0;
+	int left;
 
 	s = bpf_map_lookup_elem(&config, &zero);
 	if (!s || !s->packets || skb->pkt_type != FOR_THE_HOST || skb->vlan_present || goes_on(skb) || !parse(skb, &p) || !p.first)
@@ -146,6 +145,10 @@ SEC("tc") int packets(struct __sk_buff *skb)
 	flow_of(&p, &flow);
 	if (known(skb, &p, &flow))
 		return NEXT;
-	count(forward(skb, &p, &flow, s, f));
+	left = forward(skb, &p, &flow, s, f);
+	if (left)
+		count(left);
+	else
+		count_taken(p.protocol == IPPROTO_TCP ? PACKETS_TCP : PACKETS_UDP, f->service);
 	return NEXT;
 }

@@ -1,0 +1,53 @@
+package ebpf
+
+import (
+	"strings"
+	"testing"
+
+	"edgeway/proxiers"
+	"edgeway/proxiers/plan"
+	"edgeway/test/netlab"
+)
+
+// Each ServicePort has its count, which outlives a restart and a change of its endpoints, and ends with it.
+func TestConnectionsOfAService(t *testing.T) {
+	w := newWorld(t)
+	w.apply(w.service(1, w.endpoints...), w.service(2, w.endpoints...))
+	w.needsPackets()
+	wants := func(n int, counted string) {
+		t.Helper()
+		d := w.plan.Decide(plan.Packet{Protocol: plan.TCP, Src: netlab.NodeAddr4, Dst: vip(plan.IPv4, n)})
+		if got := w.proxier.Way(d, false); !strings.HasSuffix(got, counted) {
+			t.Errorf("Service %d: %q, not %q", n, got, counted)
+		}
+	}
+	const none = "the endpoint's address"
+	wants(1, none)
+	w.ask("tcp", vip(plan.IPv4, 1))
+	w.ask("tcp", vip(plan.IPv4, 1))
+	w.ask("tcp", vip(plan.IPv6, 1))
+	w.askFrom(w.other, "tcp", vip(plan.IPv4, 1))
+	wants(1, "; 3 connections to this port of the Service so far")
+	wants(2, none)
+
+	next := w.plan
+	w.stop()
+	w.start()
+	w.sync(proxiers.NewChange(nil, next))
+	w.apply(w.service(1, w.endpoints[0]), w.service(2, w.endpoints...))
+	wants(1, "; 3 connections to this port of the Service so far")
+
+	w.apply(w.service(2, w.endpoints...))
+	w.apply(w.service(1, w.endpoints...), w.service(2, w.endpoints...))
+	wants(1, none)
+	w.ask("tcp", vip(plan.IPv4, 1))
+	next = w.plan
+	w.stop() // and is gone when the daemon is back
+	w.start()
+	w.apply(w.service(2, w.endpoints...))
+	if have := w.read().taken; len(have) != 0 {
+		t.Errorf("counts of nothing: %v", have)
+	}
+	w.sync(proxiers.NewChange(w.plan, next))
+	wants(1, none)
+}
