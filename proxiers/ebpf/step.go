@@ -152,19 +152,7 @@ func (b *book) full(have *held, next *plan.Plan) *step {
 	st := newStep(len(next.Services))
 	st.old, st.oldMembers, st.oldAddresses, st.addresses = have.frontends, have.members, have.addresses, addresses(next.Node)
 	sets := setsOf(have.slots)
-	for set := range sets {
-		if set <= lastSet {
-			b.set = max(b.set, set)
-		}
-	}
-	for _, f := range have.frontends {
-		if f.Service <= lastSet {
-			b.service = max(b.service, f.Service)
-		}
-	}
-	for _, n := range have.taken {
-		b.service = max(b.service, n)
-	}
+	b.resume(have, sets)
 	adopted, services := map[uint32]bool{probeSet(plan.IPv4): true, probeSet(plan.IPv6): true}, map[uint32]bool{}
 	found := make([]record, len(next.Services))
 	for i, svc := range next.Services {
@@ -183,17 +171,30 @@ func (b *book) full(have *held, next *plan.Plan) *step {
 		}
 	}
 	probe(st)
-	for _, n := range have.taken {
-		if !services[n] {
-			st.ended = append(st.ended, n)
-		}
-	}
+	st.ended = slices.DeleteFunc(have.taken, func(n uint32) bool { return services[n] })
 	for k := range have.slots {
 		if !adopted[k.Set] {
 			st.stale = append(st.stale, k)
 		}
 	}
 	return st
+}
+
+// resume has new numbers come after those that the maps hold.
+func (b *book) resume(have *held, sets map[uint32][]socketsEndpoint) {
+	for set := range sets {
+		if set <= lastSet {
+			b.set = max(b.set, set)
+		}
+	}
+	for _, f := range have.frontends {
+		if f.Service <= lastSet {
+			b.service = max(b.service, f.Service)
+		}
+	}
+	for _, n := range have.taken {
+		b.service = max(b.service, n)
+	}
 }
 
 // setsOf gives the sets whole, each as it is chosen from. One with a gap is not there.
