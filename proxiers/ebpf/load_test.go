@@ -94,7 +94,13 @@ func (w *world) mended() {
 		return
 	}
 	w.Log(earlyDemux, "is 0, as this kernel is before Linux 6.7")
-	if err := w.lab.Node.Sysctl("ipv4/tcp_early_demux", "0"); err != nil {
+	w.setEarlyDemux("0")
+	w.Cleanup(func() { w.setEarlyDemux("1") }) // the host may be the whole machine
+}
+
+func (w *world) setEarlyDemux(value string) {
+	w.Helper()
+	if err := w.lab.Node.Sysctl("ipv4/tcp_early_demux", value); err != nil {
 		w.Fatal(err)
 	}
 }

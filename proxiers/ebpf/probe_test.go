@@ -42,9 +42,8 @@ func TestLacksTheSecondLookInIPv6(t *testing.T) {
 	if old := major < 6 || major == 6 && minor < 7; told() != old {
 		t.Errorf("Linux %d.%d: told of it: %v", major, minor, told())
 	}
-	if err := w.lab.Node.Sysctl("ipv4/tcp_early_demux", "0"); err != nil {
-		t.Fatal(err)
-	}
+	w.setEarlyDemux("0")
+	t.Cleanup(func() { w.setEarlyDemux("1") })
 	if told() {
 		t.Error("told of it after the mend")
 	}
