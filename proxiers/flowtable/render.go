@@ -75,7 +75,7 @@ func rules(six bool, afterPackets int) string {
 	if afterPackets > 0 { // with such a rule the kernel begins to count the packets of new connections (nft_ct_get_init)
 		threshold = fmt.Sprintf("ct packets > %d ", afterPackets)
 	}
-	add(fastpath, "ct direction original ct status dnat "+threshold+"ct state established goto "+offer)
+	add(fastpath, "ct direction original "+threshold+"ct status dnat ct state established goto "+offer)
 	family := func(ip string, ports, addrs int) {
 		// nft 1.0.6 takes the port only in a rule that asks for the protocol.
 		add(offer, fmt.Sprintf("meta l4proto { tcp, udp } meta l4proto . ct original %s daddr . ct original proto-dst @%s flow add @%s",
