@@ -183,7 +183,7 @@ type Component struct {
 type Lack struct {
 	// What is a sentence: what is missing, and what happens without it.
 	What string
-	// Mend is a command for a shell; empty: there is none.
+	// Mend is a command for a shell.
 	Mend string
 }
 

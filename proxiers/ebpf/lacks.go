@@ -48,11 +48,12 @@ const noFunctions = "this kernel has no connection tracking for BPF (Linux 6.1 o
 
 const (
 	earlyDemux = "net.ipv4.tcp_early_demux" // of IPv6 too
-	mixedUp    = "an IPv6 connection of this host by the tables waits for up to a minute, or fails, if an earlier one by the shortcut had the same port and endpoint: this kernel gives its answers to the wrong socket (Linux before 6.7)"
+	mixedUp    = "an IPv6 connection of this host by the tables waits for up to a minute, or fails, if an earlier one by the shortcut had the same port and endpoint: this kernel gives its answers to the wrong socket, as Linux 6.1 does"
 )
 
 // mixesUp says that the kernel looks for the socket of a packet when NAT has changed it back by half, and keeps what it found then.
-// For IPv4 and, since Linux 6.7, for IPv6 NAT has it look again ("undo erroneous tcp edemux lookup after port clash").
+// For IPv4, and in Linux 6.12 for IPv6 as well, NAT has it look again ("undo erroneous tcp edemux lookup after port clash"). Where that cannot be
+// read, nothing is told.
 func mixesUp() bool {
 	for _, setting := range []string{earlyDemux, "net.ipv4.ip_early_demux"} {
 		if on, err := os.ReadFile("/proc/sys/" + strings.ReplaceAll(setting, ".", "/")); err != nil || strings.TrimSpace(string(on)) == "0" {

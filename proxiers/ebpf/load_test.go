@@ -93,7 +93,7 @@ func (w *world) mended() {
 	if !mixesUp() {
 		return
 	}
-	w.Log(earlyDemux, "is 0, as this kernel is before Linux 6.7")
+	w.Log(earlyDemux, "is 0, as the doctor says for this kernel: without, some connections over IPv6 fail")
 	w.setEarlyDemux("0")
 	w.Cleanup(func() { w.setEarlyDemux("1") }) // the host may be the whole machine
 }
