@@ -1,11 +1,9 @@
 package flowtable
 
 import (
-	"bufio"
 	"encoding/json"
 	"fmt"
 	"math"
-	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -24,24 +22,20 @@ const (
 	pairs = 10
 	// runTime is how long each run is by the machine's clock, which counts instructions (vm.Job.Counted).
 	runTime = time.Second
-	// iperfPort is where iperf3 listens, for its control connection and the data.
+	// iperfPort is where iperf3 listens, for its control connection and the data, or crr.
 	iperfPort = 5201
 )
 
 // TestSpeed measures in turns with and without the fast path, beside 100 rules of a firewall.
 func TestSpeed(t *testing.T) {
 	w, server := newSpeed(t, Options{})
-	toIperf := func(s *plan.ServicePort) {
-		s.Pools[0] = []plan.Endpoint{{Addr: netip.AddrPortFrom(w.endpoints[0].Addr(s.Frontends[0].Addr), iperfPort)}}
-		s.Serving = s.Pools[0]
-	}
 	if err := server.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = server.Process.Kill(); _ = server.Wait() })
-	fast := func() { w.apply(w.web(1, toIperf)...) }
+	fast := func() { w.apply(w.web(1, w.toServer)...) }
 	slow := func() {
-		w.apply(w.web(1, toIperf, func(s *plan.ServicePort) { s.LongLived = false })...)
+		w.apply(w.web(1, w.toServer, func(s *plan.ServicePort) { s.LongLived = false })...)
 	}
 	noKEP := func() { w.nft("add table inet kep; delete table inet kep"); slow() }
 	kep := func() { slow(); w.nft(kepRules) }
@@ -62,20 +56,30 @@ func TestSpeed(t *testing.T) {
 	})
 }
 
-// TestShortConnections compares the rate of short connections with and without the fast path, with a threshold. It tells how long the fastest tenth
-// takes, too.
+// TestShortConnections compares the rate of short connections with and without the fast path, with a threshold.
 func TestShortConnections(t *testing.T) {
 	w, _ := newSpeed(t, Options{AfterPackets: 20})
 	if err := w.client.Sysctl("ipv4/tcp_max_tw_buckets", "0"); err != nil { // so that ports are not waited for
 		t.Fatal(err)
 	}
-	w.compare("connections/s of one question each, and µs of the fastest tenth", 0.97,
-		func() { w.apply(w.web(1, func(s *plan.ServicePort) { s.LongLived = false })...) },
-		func() { w.apply(w.web(1)...) },
+	server := w.endpoints[0].Command(t.Context(), "./crr", "serve", strconv.Itoa(iperfPort))
+	if err := server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Process.Kill(); _ = server.Wait() })
+	w.compare("connections/s of one question each, and µs of each", 0.97,
+		func() { w.apply(w.web(1, w.toServer, func(s *plan.ServicePort) { s.LongLived = false })...) },
+		func() { w.apply(w.web(1, w.toServer)...) },
 		func() (float64, float64) {
-			took := w.short()
-			return float64(len(took)) / runTime.Seconds(), float64(took[len(took)/10].Microseconds())
+			rate := w.short()
+			return rate, 1e6 / rate
 		})
+}
+
+// toServer has a Service lead to the program that answers measurements.
+func (w *world) toServer(s *plan.ServicePort) {
+	s.Pools[0] = []plan.Endpoint{{Addr: netip.AddrPortFrom(w.endpoints[0].Addr(s.Frontends[0].Addr), iperfPort)}}
+	s.Serving = s.Pools[0]
 }
 
 // newSpeed gives a world with a firewall, and an iperf3 that is not started.
@@ -178,36 +182,17 @@ func (w *world) iperf(more ...string) float64 {
 	return result.End.Sum.Bits * (100 - result.End.Sum.Lost) / 100
 }
 
-// short opens connections one after the other, each with a question and an answer, and tells how long they took, in order.
-func (w *world) short() (took []time.Duration) {
+// short opens connections one after the other, each with a question and an answer, and gives how many there were in a second.
+func (w *world) short() (rate float64) {
 	w.Helper()
-	ask := func() error {
-		c, err := net.Dial("tcp", netip.AddrPortFrom(service4, servicePort).String())
-		if err != nil {
-			return err
-		}
-		defer c.Close()
-		if _, err = c.Write([]byte("?\n")); err != nil {
-			return err
-		}
-		_, err = bufio.NewReader(c).ReadString('\n')
-		return err
+	out, err := w.client.Command(w.Context(), "./crr", "ask", service4.String(), strconv.Itoa(servicePort), fmt.Sprint(runTime.Seconds())).CombinedOutput()
+	if err == nil {
+		rate, err = strconv.ParseFloat(strings.TrimSpace(string(out)), 64)
 	}
-	err := w.client.Do(func() error {
-		for end := time.Now().Add(runTime); time.Now().Before(end); {
-			start := time.Now()
-			if err := ask(); err != nil {
-				return err
-			}
-			took = append(took, time.Since(start))
-		}
-		return nil
-	})
 	if err != nil {
-		w.Fatal(err)
+		w.Fatalf("%v\n%s", err, out)
 	}
-	slices.Sort(took)
-	return took
+	return rate
 }
 
 // busy gives the seconds that the machine's processors have worked.

@@ -1,6 +1,8 @@
 package jobs
 
 import (
+	"os/exec"
+	"path/filepath"
 	"testing"
 
 	"edgeway/test/vm"
@@ -15,23 +17,17 @@ func TestNightlyFastPath(t *testing.T) {
 	fastPath(t, fastPathTests+"|^TestDeviceKinds", vm.Suites()...)
 }
 
-// TestNightlyFastPathSpeed measures what it brings, in instructions: what else the host does has no say in it. The client of short connections
-// and who answers share the machine's processor with what is measured. Woken at once, each takes it from the other, in patterns that last for
-// seconds and differ by 6 %; so they wait for their turns, on a processor that is fast enough for their timers.
+// TestNightlyFastPathSpeed measures what it brings, in instructions: what else the host does has no say in it.
 func TestNightlyFastPathSpeed(t *testing.T) {
-	binary := vmtest.BuildTest(t, "edgeway/proxiers/flowtable")
-	for test, job := range map[string]vm.Job{
-		"TestSpeed":            {Command: []string{"./flowtable"}},
-		"TestShortConnections": {Command: []string{"chrt", "--batch", "0", "./flowtable"}, MIPS: 1000},
-	} {
-		t.Run(test, func(t *testing.T) {
-			t.Parallel()
-			job.Counted, job.Files = true, map[string]string{"flowtable": binary}
-			job.Env = []string{"FASTPATH_MUST_RUN=1", "FASTPATH_SPEED=1", "CI=true"}
-			job.Command = append(job.Command, "-test.v", "-test.timeout=50m", "-test.run=^"+test+"$")
-			vmtest.Run(t, job)
-		})
+	crr := filepath.Join(t.TempDir(), "crr")
+	if out, err := exec.CommandContext(t.Context(), "gcc", "-O2", "-Wall", "-static", "-o", crr, "../../../proxiers/flowtable/testdata/crr.c").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
 	}
+	vmtest.Run(t, vm.Job{
+		Files: map[string]string{"flowtable": vmtest.BuildTest(t, "edgeway/proxiers/flowtable"), "crr": crr}, Counted: true,
+		Env:     []string{"FASTPATH_MUST_RUN=1", "FASTPATH_SPEED=1", "CI=true"},
+		Command: []string{"./flowtable", "-test.v", "-test.timeout=50m", "-test.run=^Test(Speed|ShortConnections)$"},
+	})
 }
 
 // fastPathTests are those that need a flowtable, and no others.
