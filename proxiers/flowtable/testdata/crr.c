@@ -32,6 +32,8 @@ static void serve(const struct sockaddr_in *at)
 	for (;;) {
 		int c = accept(listening, NULL, NULL);
 
+		if (c < 0)
+			err(1, "accept");
 		if (read(c, text, sizeof(text)) > 0 && write(c, "!\n", 2) == 2)
 			(void)!read(c, text, sizeof(text)); /* until the client closes */
 		close(c);
