@@ -81,8 +81,9 @@ type Listener interface {
 
 // Offloading is what a Proxier tells of connections that it has taken off the way through the rules.
 type Offloading struct {
-	// Devices are those between which it does so, sorted.
+	// Devices are those between which it does so, sorted. Waiting says that they join with the first connection that is long enough.
 	Devices []string
+	Waiting bool
 	// Services are those ServicePorts that opted in, in plan order.
 	Services []OffloadedService
 }

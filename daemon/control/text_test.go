@@ -119,6 +119,18 @@ func TestStatusText(t *testing.T) {
 	})
 }
 
+// Until a connection is long enough there is none on the fast path, and no device takes part.
+func TestAFastPathThatWaits(t *testing.T) {
+	var text strings.Builder
+	status := Status{FastPath: &StatusFastPath{Waiting: true, Services: []StatusFastService{{Name: "default/video/TCP"}}}}
+	if err := status.WriteText(&text); err != nil {
+		t.Fatal(err)
+	}
+	if want := "fast path  no connection of 1 ServicePort has had more packets yet than fastpath.after_packets\n"; !strings.Contains(text.String(), want) {
+		t.Errorf("%s", text.String())
+	}
+}
+
 func TestASourceThatWasNotReadWhole(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		text := statusText(t, testState(), LastKnown{},

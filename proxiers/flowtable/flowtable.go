@@ -14,13 +14,15 @@
 // The rule is the last of its hook, behind those of a firewall: what a firewall drops is not offered. For the same reason
 // the flowtable comes last among what sees the packets of a device.
 //
+// With a threshold the devices join when a first connection has passed it: before, short connections would pay for their hooks.
+//
 // # What ends it
 //
 // A connection that is in the flowtable stays there when the rule is gone. To send all of them back to the rules,
 // the table is written anew as a whole, in one transaction, in which no packet is lost (Linux 6.1, 6.12, 7.2). That is done when
 // a Service opts out or loses an endpoint, a frontend or a source range, in each full sync, and, once a second at most, when
 // another program has changed rules of its own: they may drop what is in the flowtable now. What is still wanted comes
-// back with its next packet. Nothing is ever read from the kernel.
+// back with its next packet. Nothing is ever read from the kernel but whether a first connection was offered.
 package flowtable
 
 import (
@@ -90,9 +92,11 @@ type follower struct {
 	lacking int
 
 	mu sync.Mutex
-	// anew is when the table is to be written anew, look when the devices are to be looked at, zero: never. written is when the
-	// table was last written.
-	anew, look, written time.Time
+	// due is when each later work is to be done, zero: never. written is when the table was last written.
+	due     [numWorks]time.Time
+	written time.Time
+	// waiting says that no device has joined yet (see waits).
+	waiting bool
 	// unavailable is why there is no fast path on this host, and degraded why there is none of the hardware; nil: there is.
 	unavailable, degraded error
 	plan                  *plan.Plan
@@ -103,7 +107,7 @@ type follower struct {
 
 // newFollower opens sockets in the network namespace of the calling thread. It changes nothing.
 func newFollower(env proxiers.Env, opts Options) (*follower, error) {
-	f := &follower{env: env, opts: opts}
+	f := &follower{env: env, opts: opts, waiting: opts.waits()}
 	var err error
 	if f.nft, err = nfttable.FindProgram(); err != nil {
 		f.unavailable = err
@@ -189,8 +193,9 @@ func (f *follower) Unavailable() error {
 
 // rewrite writes the table anew, so that all connections are with the rules again.
 func (f *follower) rewrite(ctx context.Context, wanted *contents, why reason) error {
-	f.settled()
-	if wanted.idle() {
+	idle := wanted.idle()
+	f.settled(idle)
+	if idle {
 		f.use(nil)
 		return f.commit(ctx, noTable)
 	}
@@ -280,62 +285,19 @@ func (f *follower) use(devices map[int]string) {
 }
 
 // settled says that what was noticed so far is done with the transaction that comes.
-func (f *follower) settled() {
+func (f *follower) settled(idle bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.anew, f.look, f.written = time.Time{}, time.Time{}, time.Now()
+	f.due, f.written = [numWorks]time.Time{}, time.Now()
+	f.waiting = f.waiting || idle && f.opts.waits()
+	if f.waiting {
+		f.due[ask] = f.written.Add(askPause)
+	}
 }
 
 // commit has the kernel do a transaction of one notice.
 func (f *follower) commit(ctx context.Context, commands string) error {
 	return f.monitor.Own(1, false, func() error { return f.nft.Run(ctx, commands) })
-}
-
-// Due implements proxiers.Tender.
-func (f *follower) Due() time.Time {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.anew.IsZero() || !f.look.IsZero() && f.look.Before(f.anew) {
-		return f.look
-	}
-	return f.anew
-}
-
-// Tend writes the table anew if another program has changed rules, and has the flowtable know new devices.
-func (f *follower) Tend(ctx context.Context) error {
-	now := time.Now()
-	f.mu.Lock()
-	anew, look := due(&f.anew, now), due(&f.look, now)
-	f.mu.Unlock()
-	if f.have == nil || f.have.idle() {
-		return nil
-	}
-	var err error
-	switch {
-	case anew:
-		err = f.rewrite(ctx, f.have, ofRules)
-	case look:
-		err = f.addDevices(ctx)
-	}
-	if err != nil {
-		f.mu.Lock()
-		if anew {
-			f.anew = time.Now().Add(retry)
-		} else {
-			f.look = time.Now().Add(retry)
-		}
-		f.mu.Unlock()
-	}
-	return err
-}
-
-// due says that a time has come, and takes it away.
-func due(at *time.Time, now time.Time) bool {
-	if at.IsZero() || at.After(now) {
-		return false
-	}
-	*at = time.Time{}
-	return true
 }
 
 // Close leaves the table.

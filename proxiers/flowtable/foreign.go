@@ -2,7 +2,6 @@ package flowtable
 
 import (
 	"slices"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -35,21 +34,4 @@ func forwards(m nfnetlink.Message) bool {
 		return true
 	}
 	return false
-}
-
-// rulesChanged has the table written anew soon: a connection that is in the flowtable would never meet a new rule that drops
-// it.
-func (f *follower) rulesChanged() {
-	f.mu.Lock()
-	known := !f.anew.IsZero()
-	if !known {
-		f.anew = time.Now().Add(settle)
-		if rested := f.written.Add(pause); rested.After(f.anew) {
-			f.anew = rested
-		}
-	}
-	f.mu.Unlock()
-	if !known {
-		f.env.Wake()
-	}
 }

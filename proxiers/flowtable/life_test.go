@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -180,13 +181,51 @@ func TestForeignMarks(t *testing.T) {
 	}
 }
 
-// Short connections stay with the rules.
+// Short connections stay with the rules, and no device has a hook before there is another one.
 func TestThreshold(t *testing.T) {
 	w := newWorld(t, Options{AfterPackets: 200}, nftables.Component())
 	w.apply(w.web(1)...)
-	s := w.open(plan.TCP, service4, servicePort)
-	w.wantRules("the first packets", s)
-	w.wantFast("after 200 packets", s)
+	tcp, udp := w.open(plan.TCP, service4, servicePort), w.open(plan.UDP, netlab.NodeAddr6, nodePort)
+	w.wantRules("the first packets", tcp)
+	time.Sleep(2 * askPause)
+	w.wantDevices("the first packets", 0)
+	w.wantFast("after 200 packets", tcp)
+	w.wantDevices("after 200 packets", 4)
+	if n := w.stages[1].(*follower).writes[ofThreshold].Load(); n != 1 {
+		t.Errorf("the table was written %d times for the first connection", n)
+	}
+	w.wantRules("the first packets of another one", udp)
+	w.wantFast("another one", udp)
+	w.apply(w.web(1, func(s *plan.ServicePort) { s.LongLived = false })...)
+	w.wantRules("after the opt-out", tcp)
+	w.apply(w.web(1)...)
+	w.wantDevices("opted in again", 0)
+	w.wantFast("opted in again", tcp)
+	w.restart()
+	w.wantFast("after a restart", tcp)
+	w.wantFast("after a restart", udp)
+}
+
+// wantDevices wants the flowtable to have so many, and the follower to say so.
+func (w *world) wantDevices(what string, want int) {
+	w.Helper()
+	state, err := w.stages[1].(*follower).Offloading(w.Context())
+	listed := w.nft("list flowtable inet " + tableName + " " + fastpath)
+	if err != nil || len(state.Devices) != want || state.Waiting != (want == 0) || strings.Contains(listed, "devices") != (want > 0) {
+		w.Errorf("%s: devices %q, waiting %v, %v, want %d\n%s", what, state.Devices, state.Waiting, err, want, listed)
+	}
+}
+
+// restart stops the stages and starts them again.
+func (w *world) restart() {
+	w.Helper()
+	w.end()
+	w.mu.Lock()
+	last := w.plan
+	w.plan = nil
+	w.mu.Unlock()
+	w.start()
+	w.apply(last.Services...)
 }
 
 // Whatever happens to a Service, no connection hangs, and each is on the way that it belongs on.
@@ -232,15 +271,7 @@ func TestLifeCycle(t *testing.T) {
 		w.wantFast("by a new device", w.open(plan.TCP, service4, servicePort))
 	}, w.wantFast)
 	step("a device goes", func() { w.run("", "ip", "link", "del", "three") }, w.wantFast)
-	step("a daemon restarts", func() {
-		w.end()
-		w.mu.Lock()
-		last := w.plan
-		w.plan = nil
-		w.mu.Unlock()
-		w.start()
-		w.apply(last.Services...)
-	}, w.wantFast)
+	step("a daemon restarts", w.restart, w.wantFast)
 	step("nft flush ruleset", func() {
 		w.nft("flush ruleset")
 		w.until("the table is back", func() bool { return exec.Command("nft", "list", "table", "inet", tableName).Run() == nil })

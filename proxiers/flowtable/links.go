@@ -3,13 +3,16 @@ package flowtable
 import (
 	"slices"
 	"strings"
-	"time"
 
 	"edgeway/proxiers/plan"
 )
 
-// wanted gives the devices that the options want, by index. From Linux 6.16 on a flowtable has devices by name.
+// wanted gives the devices that the options want, by index, or none while it waits. From Linux 6.16 on a flowtable has devices
+// by name.
 func (f *follower) wanted() (map[int]string, error) {
+	if f.waiting {
+		return map[int]string{}, nil
+	}
 	all, err := f.links.List()
 	if err != nil {
 		return nil, err
@@ -30,26 +33,4 @@ func wants(opts Options, name string) bool {
 	}
 	matches := func(pattern string) bool { return plan.MatchInterface(pattern, name) }
 	return (len(opts.Devices) == 0 || slices.ContainsFunc(opts.Devices, matches)) && !slices.ContainsFunc(opts.Exclude, matches)
-}
-
-const (
-	// settle is how long after an event it is acted on: several come together.
-	settle = 100 * time.Millisecond
-	// pause is the least time between two writings of the table that changes by other programs cause.
-	pause = time.Second
-	// retry is when is tried again what failed.
-	retry = time.Second
-)
-
-// linksChanged has the devices looked at soon.
-func (f *follower) linksChanged() {
-	f.mu.Lock()
-	known := !f.look.IsZero()
-	if !known {
-		f.look = time.Now().Add(settle)
-	}
-	f.mu.Unlock()
-	if !known {
-		f.env.Wake()
-	}
 }

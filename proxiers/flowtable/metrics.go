@@ -16,10 +16,11 @@ const (
 	ofServices
 	ofRules
 	ofDevices
+	ofThreshold
 	numReasons
 )
 
-var reasons = [numReasons]string{ofSync: "sync", ofServices: "services", ofRules: "rules", ofDevices: "devices"}
+var reasons = [numReasons]string{ofSync: "sync", ofServices: "services", ofRules: "rules", ofDevices: "devices", ofThreshold: "threshold"}
 
 // counts are how often the table was written anew, by reason.
 type counts [numReasons]atomic.Uint64
@@ -33,7 +34,7 @@ var (
 	devicesDesc   = prometheus.NewDesc("edgeway_fastpath_devices", "Network devices between which the fast path leads.", nil, nil)
 	flowsDesc     = prometheus.NewDesc("edgeway_fastpath_connections", "Connections to Services that are on the fast path.", nil, nil)
 	writesDesc    = prometheus.NewDesc("edgeway_fastpath_rewrites_total",
-		"How often all connections were sent back to the rules for a moment: by a full sync, since a Service lost something, since another program changed rules, or since a device came whose hardware forwards nothing.", []string{"reason"}, nil)
+		"How often all connections were sent back to the rules for a moment: by a full sync, since a Service lost something, since another program changed rules, since a device came whose hardware forwards nothing, or by the first connection past fastpath.after_packets.", []string{"reason"}, nil)
 )
 
 // Describe implements prometheus.Collector.

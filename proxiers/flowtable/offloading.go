@@ -19,7 +19,7 @@ type destination struct {
 // Offloading implements proxiers.Offloader. The kernel gives only the connections that the flowtable has.
 func (f *follower) Offloading(ctx context.Context) (proxiers.Offloading, error) {
 	f.mu.Lock()
-	p, out := f.plan, proxiers.Offloading{Devices: f.offloads}
+	p, out := f.plan, proxiers.Offloading{Devices: f.offloads, Waiting: f.waiting}
 	f.mu.Unlock()
 	if p == nil {
 		return out, nil

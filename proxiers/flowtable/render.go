@@ -37,6 +37,9 @@ func whole(c *contents, devices []string, opts Options) string {
 	}
 	b.WriteString(c.elements())
 	b.WriteString(flowtable(devices, opts.Hardware))
+	if opts.AfterPackets > 0 {
+		fmt.Fprintf(&b, "add counter inet %s %s\n", tableName, offered)
+	}
 	fmt.Fprintf(&b, "add chain inet %s %s { type filter hook forward priority %d; policy accept; }\n", tableName, fastpath, last)
 	fmt.Fprintf(&b, "add chain inet %s %s\n", tableName, offer)
 	b.WriteString(rules(c.six, opts.AfterPackets))
@@ -71,17 +74,17 @@ func flowtable(devices []string, hardware bool) string {
 func rules(six bool, afterPackets int) string {
 	var b strings.Builder
 	add := func(chain, rule string) { fmt.Fprintf(&b, "add rule inet %s %s %s\n", tableName, chain, rule) }
-	threshold := ""
+	threshold, counted := "", ""
 	if afterPackets > 0 { // with such a rule the kernel begins to count the packets of new connections (nft_ct_get_init)
-		threshold = fmt.Sprintf("ct packets > %d ", afterPackets)
+		threshold, counted = fmt.Sprintf("ct packets > %d ", afterPackets), "counter name "+offered+" "
 	}
 	add(fastpath, "ct direction original "+threshold+"ct status dnat ct state established goto "+offer)
 	family := func(ip string, ports, addrs int) {
 		// nft 1.0.6 takes the port only in a rule that asks for the protocol.
-		add(offer, fmt.Sprintf("meta l4proto { tcp, udp } meta l4proto . ct original %s daddr . ct original proto-dst @%s flow add @%s",
-			ip, sets[ports].name, fastpath))
-		add(offer, fmt.Sprintf("ct original %s daddr @%s meta l4proto { tcp, udp } meta l4proto . ct original proto-dst @%s flow add @%s",
-			ip, sets[addrs].name, sets[nodePorts].name, fastpath))
+		add(offer, fmt.Sprintf("meta l4proto { tcp, udp } meta l4proto . ct original %s daddr . ct original proto-dst @%s %sflow add @%s",
+			ip, sets[ports].name, counted, fastpath))
+		add(offer, fmt.Sprintf("ct original %s daddr @%s meta l4proto { tcp, udp } meta l4proto . ct original proto-dst @%s %sflow add @%s",
+			ip, sets[addrs].name, sets[nodePorts].name, counted, fastpath))
 	}
 	family("ip", ports4, addrs4)
 	if six {

@@ -187,7 +187,7 @@ func (w *world) tend(ended chan struct{}) {
 	}
 }
 
-// sync is called with mu held.
+// sync is called with mu held. Afterwards the later work is looked at, as the pipeline does.
 func (w *world) sync(change proxiers.Change) {
 	w.Helper()
 	for _, p := range w.stages {
@@ -196,6 +196,7 @@ func (w *world) sync(change proxiers.Change) {
 		}
 	}
 	w.plan = change.Next
+	w.poke()
 }
 
 // apply puts Services in force, those of web, partially unless it is the first time.
