@@ -13,7 +13,7 @@ import (
 // offered is the counter of packets whose connection was offered to the flowtable.
 const offered = "offered"
 
-// askPause is how often is asked whether a connection was offered, while none was. It takes 20 to 50 µs.
+// askPause is how often the kernel is asked for the counter, while no connection was offered.
 const askPause = 500 * time.Millisecond
 
 // waits says that the flowtable has no devices before a connection is offered. The hook of a device costs each packet of it a
