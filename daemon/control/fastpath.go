@@ -63,8 +63,7 @@ func (s Status) fastPath(p *printer) {
 	case f.Err != "":
 		p.line("fast path", "%s; their connections are not known: %s", plural.Of(len(f.Services), "ServicePort"), f.Err)
 	case f.Waiting:
-		p.line("fast path", "no connection of %s has had more packets yet than fastpath.after_packets", plural.Of(len(f.Services), "ServicePort"))
-		return
+		p.line("fast path", "%s; none of their connections has had more packets than fastpath.after_packets yet", plural.Of(len(f.Services), "ServicePort"))
 	default:
 		p.line("fast path", "%s of %s, between %s", plural.Of(total, "connection"), plural.Of(len(f.Services), "ServicePort"), listDevices(f.Devices))
 	}

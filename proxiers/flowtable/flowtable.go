@@ -284,7 +284,8 @@ func (f *follower) use(devices map[int]string) {
 	f.offloads = names(devices)
 }
 
-// settled says that what was noticed so far is done with the transaction that comes.
+// settled says that what was noticed so far is done with the transaction that comes, which removes the table if there is nothing
+// to take: then the devices wait again.
 func (f *follower) settled(idle bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
