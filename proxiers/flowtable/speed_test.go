@@ -56,7 +56,8 @@ func TestSpeed(t *testing.T) {
 	})
 }
 
-// TestShortConnections compares the rate of short connections with and without the fast path, with a threshold.
+// TestShortConnections compares the rate of short connections with and without the fast path, with a threshold: before a longer one was
+// there, and once one has had the devices join.
 func TestShortConnections(t *testing.T) {
 	w, _ := newSpeed(t, Options{AfterPackets: 20})
 	if err := w.client.Sysctl("ipv4/tcp_max_tw_buckets", "0"); err != nil { // so that ports are not waited for
@@ -67,13 +68,20 @@ func TestShortConnections(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = server.Process.Kill(); _ = server.Wait() })
-	w.compare("connections/s of one question each, and µs of each", 0.97,
-		func() { w.apply(w.web(1, w.toServer, func(s *plan.ServicePort) { s.LongLived = false })...) },
-		func() { w.apply(w.web(1, w.toServer)...) },
-		func() (float64, float64) {
-			rate := w.short()
-			return rate, 1e6 / rate
-		})
+	tcpToServer := func(s *plan.ServicePort) {
+		if s.Name.Protocol == plan.TCP { // UDP has a longer one
+			w.toServer(s)
+		}
+	}
+	slow := func() { w.apply(w.web(1, tcpToServer, func(s *plan.ServicePort) { s.LongLived = false })...) }
+	waiting := func() { w.apply(w.web(1, tcpToServer)...) }
+	joined := func() { waiting(); w.wantFast("a longer one", w.open(plan.UDP, service4, servicePort)) }
+	measure := func() (float64, float64) {
+		rate := w.short()
+		return rate, 1e6 / rate
+	}
+	w.compare("connections/s of one question each, and µs of each", 0.97, slow, waiting, measure)
+	w.compare("the same, once a longer one was there", 0.97, slow, joined, measure)
 }
 
 // toServer has a Service lead to the program that answers measurements.
