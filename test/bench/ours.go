@@ -4,11 +4,15 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"time"
 
 	"edgeway/test/bench/kit"
 )
 
 const oursName = "edgeway"
+
+// unitSlack is TimerSlackNSec= of units/edgeway.service: without systemd nobody else sets it.
+const unitSlack = time.Millisecond
 
 // newEdgeway configures Edgeway with its defaults, but for paths and what would change the machine. path
 // empty: build it from this repository.
@@ -42,6 +46,7 @@ socket = %q
 	if err != nil {
 		return nil, err
 	}
+	p.slack = unitSlack
 	p.argv = []string{path, "run", "--config", p.file("edgeway.toml")}
 	return p, nil
 }

@@ -8,9 +8,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"edgeway/test/bench/cgroup"
 	"edgeway/test/bench/kit"
@@ -27,6 +30,8 @@ type program struct {
 	log  string
 	cg   *cgroup.Group
 	cmd  *exec.Cmd // nil while it does not run
+	// slack is what its unit adds to the kernel's timers; 0: the kernel's own.
+	slack time.Duration
 	// slow says that a first sync took longer than the bench has time for: there is no further one.
 	slow bool
 }
@@ -52,10 +57,24 @@ func (p *program) start() (time.Time, error) {
 	p.cmd = p.command(p.argv...)
 	p.cmd.Stdout, p.cmd.Stderr = out, out
 	began := time.Now()
-	if err := p.cg.Start(p.cmd); err != nil {
+	if err := withSlack(p.slack, func() error { return p.cg.Start(p.cmd) }); err != nil {
 		return began, fmt.Errorf("start of %s: %w", p.name, err)
 	}
 	return began, nil
+}
+
+// withSlack runs start on a thread whose timer slack its children have, too.
+func withSlack(slack time.Duration, start func() error) error {
+	if slack == 0 {
+		return start()
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(slack.Nanoseconds()), 0, 0, 0); err != nil {
+		return fmt.Errorf("timer slack: %w", err)
+	}
+	defer func() { _ = unix.Prctl(unix.PR_SET_TIMERSLACK, 0, 0, 0, 0) }() // 0: what the thread began with
+	return start()
 }
 
 // command is one that runs on the program's host: ip becomes it, so that it is the same process, with
