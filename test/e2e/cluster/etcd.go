@@ -31,6 +31,7 @@ func (c *Cluster) StartEtcd(ctx context.Context) error {
 		"--unsafe-no-fsync",
 		"--max-txn-ops="+strconv.Itoa(maxTxnOps),
 		"--quota-backend-bytes=4294967296",
+		"--watch-progress-notify-interval=5s", // as kubeadm has it: without, the API server sends no bookmarks of what never changes
 		"--log-level=warn",
 	)
 	if err != nil {
