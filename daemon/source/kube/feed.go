@@ -67,8 +67,13 @@ const (
 	// that is silent for a minute.
 	watchTimeout = 45 * time.Second
 	watchJitter  = 10 * time.Second
-	// probeTimeout bounds a watch that is to show soon whether the API server works again.
+	// probeTimeout bounds a watch that is to show soon whether the API server works again, plus up to probeJitter by chance:
+	// hosts that lost the API server at the same moment do not ask in step until it has something to tell.
 	probeTimeout = 10 * time.Second
+	probeJitter  = 3 * time.Second
+	// listSpread is in which time hosts list anew whose watches began too late, as all do at once after a restart of the
+	// API server.
+	listSpread = 4 * time.Second
 	// streamTimeout bounds a watch that begins with the full list. Only its silence may end it: it
 	// may take hours over a thin link.
 	streamTimeout = 24 * time.Hour
@@ -243,7 +248,7 @@ func (f *feed) leaveAlone(ctx context.Context, verb string) error {
 // bookmark at its end, which a busy server may be too late to send: a watch that ends soon brings one soon.
 func (f *feed) watchTime() time.Duration {
 	if contact, fault := f.health.get(); fault.text != "" || time.Since(contact) > probeTimeout {
-		return probeTimeout
+		return probeTimeout + rand.N(probeJitter)
 	}
 	return watchTimeout + rand.N(watchJitter)
 }

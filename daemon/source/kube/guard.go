@@ -162,10 +162,11 @@ func (g *guard) fail(ctx context.Context, err error) {
 const toleratedExpiries = 2
 
 // hasExpired reports whether err only says that the watch began too late, or too early for an API server
-// that lags or restored an older state, and a list is needed.
+// that lags or restored an older state, and a list is needed, to which it gives a time by chance.
 func (f *feed) hasExpired(err error) bool {
 	if !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) && !isAhead(err) {
 		return false
 	}
+	f.lists.spread(listSpread)
 	return f.expired.Add(1) <= toleratedExpiries
 }

@@ -60,6 +60,15 @@ func (p *pace) hold(d time.Duration) {
 	p.next = time.Now().Add(d + rand.N(d/4))
 }
 
+// spread lets the next request start within d, at a time by chance, and none sooner than without it.
+func (p *pace) spread(d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if at := time.Now().Add(rand.N(d)); at.After(p.next) {
+		p.next = at
+	}
+}
+
 // ease makes the next gap the shortest again.
 func (p *pace) ease() {
 	p.mu.Lock()

@@ -58,6 +58,12 @@ func TestPace(t *testing.T) {
 		if earliest < time.Minute || latest > 75*time.Second || latest-earliest < 5*time.Second {
 			t.Errorf("requests that are held for a minute start after %s to %s", earliest, latest)
 		}
+		time.Sleep(time.Minute)
+		p.hold(time.Minute)
+		p.spread(time.Second)
+		if d := wait(); d < time.Minute {
+			t.Errorf("a request that is held for a minute and spread over a second starts after %s", d)
+		}
 	})
 }
 

@@ -55,6 +55,34 @@ func TestQuietClusterWithoutBookmarks(t *testing.T) {
 	})
 }
 
+// All hosts' watches begin too late when an API server has restarted: each host gives its list a time by chance.
+func TestListsAfterARestartAreSpread(t *testing.T) {
+	inBubble(t, nil, func(t *testing.T, api *fakeAPI, r *running) {
+		lists := func() int { return api.count("services", "list", "stream") }
+		shortest, longest := time.Hour, time.Duration(0)
+		for range 20 {
+			time.Sleep(quietTime + time.Minute)
+			var at time.Time
+			api.setHook(func(w http.ResponseWriter, r request) bool {
+				if r.verb != "watch" || r.resource != "services" || !at.IsZero() {
+					return false
+				}
+				at = time.Now()
+				status(w, 410, "Expired", "too old resource version")
+				return true
+			})
+			for before := lists(); lists() == before; {
+				time.Sleep(10 * time.Millisecond)
+			}
+			took := time.Since(at)
+			shortest, longest = min(shortest, took), max(longest, took)
+		}
+		if longest > listSpread+maxBackoff || longest-shortest < listSpread/2 {
+			t.Errorf("a list follows %s to %s after the watch that began too late", shortest, longest)
+		}
+	})
+}
+
 // What an API server answers, and the fault that the source names then. No answer of these is contact.
 var badAnswers = map[string]struct {
 	answer func(w http.ResponseWriter, r *http.Request)
