@@ -302,7 +302,7 @@ func (f *feed) failed(ctx context.Context, x *exchange, err error) error {
 	now := newFault(f.source.client.host(), x.verb+" "+f.resource, err, f.source.options.Kubeconfig)
 	fault := errors.New(now.text)
 	if !f.required && isDenied(err) {
-		f.lists.hold(deniedPause)
+		f.lists.hold(deniedPause, deniedPause/4)
 		f.source.log.Debug("resource not readable", "resource", f.resource, "error", fault)
 		f.store.answered()
 		return fault

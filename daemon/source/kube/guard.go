@@ -167,6 +167,6 @@ func (f *feed) hasExpired(err error) bool {
 	if !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) && !isAhead(err) {
 		return false
 	}
-	f.lists.spread(listSpread)
+	f.lists.hold(0, listSpread)
 	return f.expired.Add(1) <= toleratedExpiries
 }

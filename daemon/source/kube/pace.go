@@ -52,19 +52,12 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// hold lets no request start before d has passed, and up to a quarter more: hosts that an API server denied the same at
-// its start come one by one.
-func (p *pace) hold(d time.Duration) {
+// hold lets no request start before d has passed, and up to spread more, by chance: hosts to which an API server does the
+// same at the same moment come one by one.
+func (p *pace) hold(d, spread time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.next = time.Now().Add(d + rand.N(d/4))
-}
-
-// spread lets the next request start within d, at a time by chance, and none sooner than without it.
-func (p *pace) spread(d time.Duration) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if at := time.Now().Add(rand.N(d)); at.After(p.next) {
+	if at := time.Now().Add(d + rand.N(spread)); at.After(p.next) {
 		p.next = at
 	}
 }

@@ -40,15 +40,16 @@ func TestPace(t *testing.T) {
 		if d := wait(); d > 1500*time.Millisecond {
 			t.Errorf("after a quiet time the gap is %s", d)
 		}
-		p.hold(time.Hour)
+		p.hold(time.Hour, time.Minute)
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if err := p.wait(ctx); err == nil {
 			t.Error("a held request starts")
 		}
+		time.Sleep(2 * time.Hour)
 		var earliest, latest time.Duration
 		for range 100 {
-			p.hold(time.Minute)
+			p.hold(time.Minute, 15*time.Second)
 			d := wait()
 			if earliest == 0 || d < earliest {
 				earliest = d
@@ -59,8 +60,8 @@ func TestPace(t *testing.T) {
 			t.Errorf("requests that are held for a minute start after %s to %s", earliest, latest)
 		}
 		time.Sleep(time.Minute)
-		p.hold(time.Minute)
-		p.spread(time.Second)
+		p.hold(time.Minute, 15*time.Second)
+		p.hold(0, time.Second)
 		if d := wait(); d < time.Minute {
 			t.Errorf("a request that is held for a minute and spread over a second starts after %s", d)
 		}
