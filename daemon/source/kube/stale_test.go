@@ -52,6 +52,15 @@ func TestQuietClusterWithoutBookmarks(t *testing.T) {
 		if n := api.count("services", "list", "stream"); n < 10 || n > 16 {
 			t.Errorf("%d lists in an hour", n)
 		}
+		lengths := make(map[string]int) // of watches, in seconds
+		for _, r := range api.seen() {
+			if r.verb == "watch" && r.resource == "services" {
+				lengths[r.get("timeoutSeconds")]++
+			}
+		}
+		if lengths["10"] == 0 || lengths["11"] == 0 || lengths["12"] == 0 {
+			t.Errorf("watches in doubt by their seconds: %v, want some of 10, 11 and 12: many hosts must not ask in step", lengths)
+		}
 	})
 }
 
