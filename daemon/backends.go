@@ -49,7 +49,7 @@ func followers(cfg *config.Config, backend proxiers.Component, l lasting) []foll
 func fastPathOptions(f config.FastPath) flowtable.Options {
 	opts := flowtable.Options{AfterPackets: f.AfterPackets, Devices: f.Devices, Exclude: f.Exclude, Hardware: f.Hardware}
 	for _, b := range Backends() {
-		opts.OwnTables = append(opts.OwnTables, b.Traits.Tables...)
+		opts.Shared = append(opts.Shared, b.Traits.SharedTables...)
 	}
 	return opts
 }

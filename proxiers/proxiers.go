@@ -218,8 +218,8 @@ type Traits struct {
 	// FallsBack says that a host which cannot run the backend may come to be able to, as when a module is loaded: another one serves
 	// until then.
 	FallsBack bool
-	// Tables are names of the tables of nftables that are its own.
-	Tables []string
+	// SharedTables lists the tables of other programs in which it has chains of its own. OwnTable knows those that are its alone.
+	SharedTables []SharedTable
 	// NoFastPath is a sentence that says why connections that a backend translates may not leave the way through the
 	// rules; empty: they may. It is so where netfilter's connection tracking does not translate them.
 	NoFastPath string

@@ -39,11 +39,11 @@ func ComponentIn(dir string) proxiers.Component {
 			Name: "size", Default: "normal", Values: []string{"normal", "large"},
 			Doc: "How much the BPF maps hold: normal is for 65,536 addresses and ports of Services and 131,072 endpoints, and takes 8 MB; large is for 524,288 and 1,048,576, and takes 70 MB. Services that do not fit are left to nftables.",
 		}},
-		Traits: proxiers.Traits{DropIn: "ebpf.conf", FallsBack: true, Tables: []string{tableName}},
+		Traits: proxiers.Traits{DropIn: "ebpf.conf", FallsBack: true},
 	}
 }
 
-const tableName = "edgeway-ebpf"
+const tableName = proxiers.EBPFTable
 
 // schema describes the tables, which are those of a backend that has nothing else.
 func schema() nfttable.Schema {

@@ -56,8 +56,8 @@ type Options struct {
 	Devices, Exclude []string
 	// Hardware has the network devices themselves forward, where the drivers of all of them can.
 	Hardware bool
-	// OwnTables are the names of the backends' tables: who changes them is this daemon.
-	OwnTables []string
+	// Shared lists the tables in which backends have chains beside those of other programs.
+	Shared []proxiers.SharedTable
 }
 
 // Component describes the follower.

@@ -4,11 +4,13 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"edgeway/proxiers"
 )
 
 const (
 	// tableName, fastpath and the names of the sets of ports are the KEP's, so that who knows it finds them.
-	tableName = "kube-proxy-flowtable"
+	tableName = proxiers.FlowtableTable
 	fastpath  = "fastpath"
 	// offer is the chain that finds out whose a connection is.
 	offer = "offer"

@@ -124,7 +124,7 @@ func (w *world) poke() {
 // start makes the stages, and has their later work done.
 func (w *world) start() {
 	w.Helper()
-	w.opts.OwnTables = w.backend.Traits.Tables
+	w.opts.Shared = w.backend.Traits.SharedTables
 	for _, c := range []proxiers.Component{w.backend, Component(w.opts)} {
 		p, err := c.New(w.Context(), w.env)
 		if err != nil {

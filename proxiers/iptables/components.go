@@ -49,8 +49,20 @@ func Components() []proxiers.Component {
 			New:     func(ctx context.Context, env proxiers.Env) (proxiers.Proxier, error) { return newProxier(ctx, v, env) },
 			Cleanup: func(ctx context.Context, env proxiers.Env) error { return cleanup(ctx, v, env) },
 			Gaps:    gaps,
-			Traits:  map[xtables.Variant]proxiers.Traits{xtables.Legacy: {DropIn: backendName(v) + ".conf"}}[v],
+			Traits: map[xtables.Variant]proxiers.Traits{
+				xtables.NFT: {SharedTables: shared()}, xtables.Legacy: {DropIn: backendName(v) + ".conf"},
+			}[v],
 		})
+	}
+	return list
+}
+
+// shared lists the tables of nftables that iptables-nft has.
+func shared() (list []proxiers.SharedTable) {
+	for _, family := range []string{"ip", "ip6"} {
+		for _, table := range tables() {
+			list = append(list, proxiers.SharedTable{Family: family, Name: table, Owns: ours})
+		}
 	}
 	return list
 }

@@ -6,12 +6,13 @@ import (
 
 	"sigs.k8s.io/knftables"
 
+	"edgeway/proxiers"
 	"edgeway/proxiers/internal/dispatch"
 	"edgeway/proxiers/internal/nfttable"
 	"edgeway/proxiers/plan"
 )
 
-const tableName = "edgeway-ipvs"
+const tableName = proxiers.IPVSTable
 
 // servers is the set of the virtual servers' addresses and ports.
 const servers = dispatch.OwnSets

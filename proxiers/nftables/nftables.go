@@ -26,11 +26,10 @@ func Component() proxiers.Component {
 			return p, nil
 		},
 		Cleanup: func(ctx context.Context, _ proxiers.Env) error { return nfttable.Cleanup(ctx, tableName) },
-		Traits:  proxiers.Traits{Tables: []string{tableName}},
 	}
 }
 
-const tableName = "edgeway"
+const tableName = proxiers.NFTablesTable
 
 // schema describes the tables: rules pick endpoints themselves, before all filters.
 func schema() nfttable.Schema {

@@ -3,6 +3,7 @@ package firewall
 import (
 	"fmt"
 	"maps"
+	"net/netip"
 	"os"
 	"strings"
 	"testing"
@@ -64,7 +65,7 @@ func TestRulesOfTheKernel(t *testing.T) {
 		if h.reader.known[0] != before {
 			t.Errorf("%s: rules that did not change were read again", name)
 		}
-		h.run("add table inet edgeway\nadd chain inet edgeway c { type filter hook forward priority 0; policy drop; }\n" +
+		h.run("add table ip edgeway\nadd chain ip edgeway c { type filter hook forward priority 0; policy drop; }\n" +
 			"add table inet foo\nadd chain inet foo c { type filter hook forward priority 0; policy drop; }\n" +
 			"add table inet bar\nadd chain inet bar c { type filter hook forward priority 0; tcp dport 8080 reject; }\n")
 		compare(t, name+", our own table, and another one", h.look(), seen{
@@ -72,6 +73,25 @@ func TestRulesOfTheKernel(t *testing.T) {
 		}, seen{
 			finding.Problem, `the rule 'tcp dport 8080 reject' in chain c (inet table bar) drops connections from outside by eth0`, "nft insert rule inet bar c ct status dnat accept",
 		})
+	}
+}
+
+// Edgeway's own tables are not findings, whichever backend runs.
+func TestOwnTables(t *testing.T) {
+	h := newRulesHost(t)
+	for _, table := range []string{"ip edgeway", "ip6 edgeway", "ip edgeway-ipvs", "ip6 edgeway-ipvs", "ip edgeway-ebpf", "ip6 edgeway-ebpf", "inet kube-proxy-flowtable", "inet edgeway-trace"} {
+		h.run(fmt.Sprintf("add table %[1]s\nadd chain %[1]s c { type filter hook forward priority 0; policy drop; }", table))
+		for _, f := range h.look() {
+			if f.Level != finding.OK {
+				t.Errorf("table %s: %s", table, f.Seen)
+			}
+		}
+		family, name, _ := strings.Cut(table, " ")
+		to := netip.MustParseAddrPort("10.96.0.10:80")
+		if mend := (Drop{Family: family, Table: name, Chain: "c", To: to, Protocol: plan.TCP}).Mend(); !strings.HasPrefix(mend, "edgeway explain") {
+			t.Errorf("table %s: the fix is %q", table, mend)
+		}
+		h.run("delete table " + table)
 	}
 }
 
@@ -106,7 +126,7 @@ func TestNothingIsAskedTwice(t *testing.T) {
 	if again := &h.look()[0]; again != first {
 		t.Error("what has not changed was judged again")
 	}
-	h.run("add table inet edgeway")
+	h.run("add table ip edgeway")
 	if again := &h.look()[0]; again != first {
 		t.Error("a change of our own rules had those of others judged again")
 	}

@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"net/netip"
 	"regexp"
-	"slices"
 	"strings"
 
 	"edgeway/daemon/doctor/nft"
+	"edgeway/proxiers"
 	"edgeway/proxiers/iptables/xtables"
 	"edgeway/proxiers/plan"
 )
@@ -246,7 +246,7 @@ func (d Drop) String() string { return d.place().String() }
 
 // Mend gives the command after which packets like this one pass the place.
 func (d Drop) Mend() string {
-	if slices.Contains(ownTables, d.Table) {
+	if proxiers.OwnTable(d.Family, d.Table) {
 		return fmt.Sprintf("edgeway explain host %s/%s  # the rule is Edgeway's own", d.To, lower(d.Protocol))
 	}
 	if !word.MatchString(d.Table) || !word.MatchString(d.Chain) {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"edgeway/daemon/doctor/nft"
+	"edgeway/proxiers"
 	"edgeway/proxiers/iptables/xtables"
 	"edgeway/proxiers/plan"
 )
@@ -26,9 +27,6 @@ const (
 	// again is when a table that was too big is read again: to find out costs as much as a table that is not.
 	again = 10 * time.Minute
 )
-
-// ownTables are those of this program. The tables of iptables are shared.
-var ownTables = []string{"edgeway", "edgeway-trace", "kube-proxy-flowtable"}
 
 // reader reads tables of other programs.
 type reader struct {
@@ -81,7 +79,7 @@ func (r *reader) read(ctx context.Context) (out []*table) {
 
 // concerns says that packets of Services may pass the table, and that it is not ours.
 func concerns(t *table) bool {
-	return slices.Contains([]string{"ip", "ip6", "inet"}, t.family) && !slices.Contains(ownTables, t.name) &&
+	return slices.Contains([]string{"ip", "ip6", "inet"}, t.family) && !proxiers.OwnTable(t.family, t.name) &&
 		(t.name != xtables.NAT || !ofIPTables(t))
 }
 

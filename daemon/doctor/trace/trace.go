@@ -20,12 +20,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"edgeway/daemon/doctor/nft"
+	"edgeway/proxiers"
 	"edgeway/proxiers/plan"
 )
 
 // table is in the inet family. Those of its chains whose name begins with answers meet answers.
 const (
-	table   = "edgeway-trace"
+	table   = proxiers.TraceTable
 	answers = "answers"
 )
 

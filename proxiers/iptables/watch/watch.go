@@ -109,27 +109,11 @@ func (o Options) concerns(m nfnetlink.Message) (what string) {
 	return fmt.Sprintf("chain %s in %s", chain, o.Tables[i])
 }
 
-// leadsToOurs says that a rule jumps to a chain of ours, by the verdict in it: iptables-nft writes targets that
-// are extensions as compat expressions, but a jump to a chain as nftables' own (seen with 1.8.9 and 1.8.13).
-//
-// Later kernels' notices of deleted chains, sets and tables have little more than names; those of deleted rules
-// are exempt, because nft monitor shows them (seen with 6.1, 6.18 and 7.2). Should a kernel leave out the
-// expressions, the rule counts as ours: one full sync too many is better than one too few.
+// leadsToOurs reports whether a rule jumps to a chain of ours. If a kernel leaves the expressions out, the rule counts as ours: one
+// full sync too many is better than one too few.
 func (o Options) leadsToOurs(rule []byte) bool {
-	list := nfnetlink.Attr(rule, unix.NFTA_RULE_EXPRESSIONS)
-	if list == nil {
-		return true
-	}
-	for _, expression := range nfnetlink.EachAttr(list) {
-		if text(expression, unix.NFTA_EXPR_NAME) != "immediate" {
-			continue
-		}
-		data := nfnetlink.Attr(nfnetlink.Attr(expression, unix.NFTA_EXPR_DATA), unix.NFTA_IMMEDIATE_DATA)
-		if o.Ours(text(nfnetlink.Attr(data, unix.NFTA_DATA_VERDICT), unix.NFTA_VERDICT_CHAIN)) {
-			return true
-		}
-	}
-	return false
+	chains, whole := nfnetlink.Jumps(rule)
+	return !whole || slices.ContainsFunc(chains, o.Ours)
 }
 
 // text gives the text in the first attribute of the type; empty when there is none.
