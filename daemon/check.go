@@ -160,7 +160,7 @@ func (c *configCheck) checkKubeconfig() {
 	if k.Kubeconfig == "" {
 		return
 	}
-	_, err := newSources(c.cfg, slog.New(slog.DiscardHandler)) // as Run does
+	_, err := newSources(c.cfg, slog.New(slog.DiscardHandler), Outside{}) // as Run does
 	var found []finding.Finding
 	if err == nil {
 		found, err = kube.Check(kube.CheckOptions{

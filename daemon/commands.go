@@ -23,7 +23,7 @@ import (
 // the objects. It changes nothing on the host, and takes nothing but the addresses of the API server, and which of several
 // Services has an address, from the last-known state.
 func MakePlan(ctx context.Context, cfg *config.Config, logger *slog.Logger) (*plan.Plan, []source.Problem, error) {
-	s, err := newSources(cfg, logger)
+	s, err := newSources(cfg, logger, Outside{})
 	if err != nil {
 		return nil, nil, err
 	}

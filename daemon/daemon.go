@@ -164,7 +164,7 @@ func loadAndCheck(ctx context.Context, path string) (settings, error) {
 	if err := webconfig.Check(cfg.Metrics.WebConfig); err != nil {
 		return settings{}, webConfigError(cfg.Metrics.WebConfig, err)
 	}
-	if _, err = newSources(cfg, slog.New(slog.DiscardHandler)); err != nil {
+	if _, err = newSources(cfg, slog.New(slog.DiscardHandler), Outside{}); err != nil {
 		return settings{}, err
 	}
 	b, instead, err := findBackend(ctx, cfg)

@@ -146,7 +146,7 @@ func offline(ctx context.Context, cfg *config.Config, logger *slog.Logger) (doct
 	}
 	ctx, cancel := context.WithTimeout(ctx, readingTime)
 	defer cancel()
-	s, failed := newSources(cfg, logger)
+	s, failed := newSources(cfg, logger, Outside{})
 	if failed != nil {
 		return doctor.Facts{}, errors.Join(err, failed)
 	}

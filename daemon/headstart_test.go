@@ -40,7 +40,7 @@ func TestLastKnownStateGoesFirst(t *testing.T) {
 			if c.state {
 				writeState(t, cfg.Source.LastKnown.Directory, api.URL)
 			}
-			s, err := newSources(cfg, slog.New(slog.DiscardHandler))
+			s, err := newSources(cfg, slog.New(slog.DiscardHandler), Outside{})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -18,9 +18,7 @@ import (
 	"edgeway/daemon/metrics"
 	"edgeway/daemon/nodeinfo"
 	"edgeway/daemon/pipeline"
-	"edgeway/daemon/planner"
 	"edgeway/daemon/sdunit"
-	"edgeway/daemon/source"
 	"edgeway/daemon/tracker"
 	"edgeway/proxiers"
 	"edgeway/proxiers/conntrack"
@@ -47,15 +45,11 @@ type inForce struct {
 
 // instance is the daemon with one configuration. Its parts are all made before any of them runs.
 type instance struct {
-	cfg      *config.Config
-	opts     instanceOptions
-	logger   *slog.Logger
-	families []plan.Family
-	sources  *sources
-	node     *nodeinfo.Watcher
-	checks   *checks
-	planner  *planner.Planner
-	pipeline *pipeline.Pipeline
+	*Core
+	cfg    *config.Config
+	opts   instanceOptions
+	logger *slog.Logger
+	node   *nodeinfo.Watcher
 	// component is the backend's.
 	component proxiers.Component
 	instead   *instead
@@ -64,7 +58,6 @@ type instance struct {
 	leftovers *leftovers
 	rounds    *doctor.Rounds
 	unserved  unserved
-	health    *health.Checker
 	rest      *rest
 	metrics   *metrics.Metrics
 	control   *control.Server
@@ -75,7 +68,7 @@ type instance struct {
 
 // newInstance takes the control socket first: it prevents a second daemon on one host.
 func newInstance(ctx context.Context, set settings, opts instanceOptions) (*instance, error) {
-	i := &instance{cfg: set.cfg, component: set.backend, instead: set.instead, opts: opts, logger: opts.Logger, families: families(set.cfg), rest: newRest()}
+	i := &instance{cfg: set.cfg, component: set.backend, instead: set.instead, opts: opts, logger: opts.Logger, rest: newRest()}
 	var err error
 	if i.control, err = control.Listen(i.controlOptions()); err != nil {
 		return nil, err
@@ -89,16 +82,15 @@ func newInstance(ctx context.Context, set settings, opts instanceOptions) (*inst
 
 func (i *instance) assemble(ctx context.Context) error {
 	var err error
-	if i.sources, err = newSources(i.cfg, i.logger); err != nil {
+	i.node = nodeinfo.New(i.logger, ofProxies())
+	i.Core, err = NewCore(i.cfg, CoreOptions{
+		Logger: i.logger, Families: families(i.cfg), Host: i.node, Checker: i.opts.Lasting.endpoints, InForce: i.opts.InForce.plan,
+		Applied: func(a pipeline.Applied) { i.metrics.Applied(a) },
+		Synced:  i.synced,
+	})
+	if err != nil {
 		return err
 	}
-	i.node = nodeinfo.New(i.logger, ofProxies())
-	i.checks = useChecks(i.cfg, i.opts.Lasting.endpoints)
-	i.pipeline = i.newPipeline()
-	i.health = health.New(i.pipeline, i.healthSources()...)
-	i.health.Include(i.sources.concerns, "kubeconfig-refused", "kubeconfig-insecure", "credential-expiry")
-	i.health.Include(func() []health.Condition { return nodePortCondition(i.pipeline.State()) }, "nodeport-addresses")
-	i.health.Include(func() []health.Condition { return i.checks.conditions(i.pipeline.State().InForce) }, "endpoint-checks", "services-dead")
 	i.health.Include(func() []health.Condition { return portConditions(i.waiting(), i.unserved.waiting()) }, "ports")
 	i.rounds = i.newRounds()
 	i.health.Include(i.problems, checkNames()...)
@@ -114,41 +106,11 @@ func (i *instance) assemble(ctx context.Context) error {
 	return nil
 }
 
-func (i *instance) newPipeline() *pipeline.Pipeline {
-	opts := plannerOptions(i.cfg, i.families, i.sources.held)
-	opts.Checks = i.checks.of
-	i.planner = planner.New(opts)
-	faults := &problemLog{logger: i.logger}
-	return pipeline.New(pipeline.Options{
-		Logger:  i.logger,
-		Tracker: i.sources.tracker,
-		Node:    i.node,
-		Checks:  i.checks.endpoints,
-		Plan: func(snap *tracker.Snapshot, prev *plan.Plan) (*plan.Plan, []source.Problem) {
-			host := i.node.Host()
-			if i.planner.TakesPorts(snap) {
-				host = i.node.Latest()
-			}
-			next, problems := i.planner.Plan(snap, host, prev)
-			i.checks.follow(i.planner)
-			faults.note(snap.Problems, problems)
-			return next, problems
-		},
-		MinSync:   i.cfg.Proxy.MinSyncPeriod,
-		FullSync:  i.cfg.Proxy.FullSyncPeriod,
-		InForce:   i.opts.InForce.plan,
-		OnApplied: func(a pipeline.Applied) { i.metrics.Applied(a) },
-		OnSynced:  i.synced,
-	})
-}
-
-// synced runs after each successful sync of the backend: only what the kernel accepted is
-// saved for the next start.
+// synced runs after each successful sync of the backend.
 func (i *instance) synced(snap *tracker.Snapshot, p *plan.Plan, s pipeline.Synced) {
 	i.served.Store(true)
 	i.metrics.Synced(snap, p, s)
 	i.rounds.Planned()
-	i.sources.commit(i.planner.Contested())
 	if s.Full {
 		i.leftovers.noteFull()
 	}
@@ -220,10 +182,7 @@ func (i *instance) run(ctx context.Context) error {
 		i.logger.Warn("some connection tracking settings not applied", "error", err)
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return i.node.Run(ctx) })
-	i.sources.run(ctx, group.Go)
-	i.checks.run(ctx, group.Go)
-	group.Go(func() error { return i.runPipeline(ctx) })
+	i.Core.run(ctx, group.Go, i.stages[0], i.stages[1:]...)
 	group.Go(func() error {
 		i.leftovers.run(ctx)
 		return nil
@@ -243,16 +202,6 @@ func (i *instance) run(ctx context.Context) error {
 	})
 	i.serve(ctx, group)
 	return group.Wait()
-}
-
-// runPipeline waits for the host's addresses: a plan without them would remove the NodePorts.
-func (i *instance) runPipeline(ctx context.Context) error {
-	select {
-	case <-ctx.Done():
-		return nil
-	case <-i.node.Ready():
-	}
-	return i.pipeline.Run(ctx, i.stages[0], i.stages[1:]...)
 }
 
 func (i *instance) serve(ctx context.Context, group *errgroup.Group) {

@@ -97,7 +97,7 @@ func TestASecondReloadStillTakesOver(t *testing.T) {
 
 // A status right after a reload names the stages, though none of them has run yet.
 func TestStagesHaveTheirNamesFromTheStart(t *testing.T) {
-	i := &instance{pipeline: pipeline.New(pipeline.Options{}), stages: []pipeline.Stage{{Name: "first"}, {Name: "second"}}}
+	i := &instance{Core: &Core{pipeline: pipeline.New(pipeline.Options{})}, stages: []pipeline.Stage{{Name: "first"}, {Name: "second"}}}
 	if s := i.state(); s.Backend.Name != "first" || len(s.Followers) != 1 || s.Followers[0].Name != "second" {
 		t.Errorf("%+v", s)
 	}

@@ -157,14 +157,6 @@ func (i *instance) waiting() []proxiers.Waiting {
 	return out
 }
 
-func (i *instance) healthSources() []health.Source {
-	var out []health.Source
-	for _, s := range i.sources.list() {
-		out = append(out, s)
-	}
-	return out
-}
-
 func (i *instance) metricsOptions() metrics.Options {
 	o := metrics.Options{
 		Version: i.opts.Version, Revision: i.opts.Revision,

@@ -44,11 +44,11 @@ type sources struct {
 }
 
 // newSources makes no connection and writes nothing. It reads the kubeconfig.
-func newSources(cfg *config.Config, logger *slog.Logger) (*sources, error) {
+func newSources(cfg *config.Config, logger *slog.Logger, outside Outside) (*sources, error) {
 	s := &sources{ahead: newHeadStart()}
 	var layers []tracker.Layer
 	if len(cfg.Source.File.Paths) > 0 {
-		s.addFiles(cfg, logger)
+		s.addFiles(cfg, logger, outside)
 		layers = append(layers, tracker.Layer{Name: fileLayer})
 	}
 	if k := cfg.Source.Kube; k.Kubeconfig != "" {
@@ -58,6 +58,7 @@ func newSources(cfg *config.Config, logger *slog.Logger) (*sources, error) {
 			Namespaces: k.Namespaces, LabelSelector: k.LabelSelector,
 			NodeName: cfg.Node.Name, UserAgent: "edgeway", Logger: logger.With("source", kubeLayer),
 			Mark: proxiers.OwnMark(cfg.Proxy.MasqueradeBit), KnownAddrs: s.serverAddrs,
+			Dial: outside.Dial, NewWatcher: outside.NewWatcher,
 		})
 		if err != nil {
 			return nil, permanent(err)
@@ -77,8 +78,8 @@ func newSources(cfg *config.Config, logger *slog.Logger) (*sources, error) {
 	return s, nil
 }
 
-func (s *sources) addFiles(cfg *config.Config, logger *slog.Logger) {
-	o := file.Options{Paths: cfg.Source.File.Paths, NodeName: cfg.Node.Name, Logger: logger.With("source", fileLayer)}
+func (s *sources) addFiles(cfg *config.Config, logger *slog.Logger, outside Outside) {
+	o := file.Options{Paths: cfg.Source.File.Paths, NodeName: cfg.Node.Name, NewWatcher: outside.NewWatcher, Logger: logger.With("source", fileLayer)}
 	if cfg.Source.LastKnown.Enabled {
 		s.savedFiles = lastknown.New(savedFilesDir(cfg), lastknown.Options{
 			Name:    lastKnownFiles,

@@ -20,7 +20,7 @@ import (
 // begin starts the sources as the daemon does, until stop is called.
 func begin(t *testing.T, cfg *config.Config) (s *sources, stop func()) {
 	t.Helper()
-	s, err := newSources(cfg, slog.New(slog.DiscardHandler))
+	s, err := newSources(cfg, slog.New(slog.DiscardHandler), Outside{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +127,7 @@ func TestCheckingAConfigurationTouchesNothing(t *testing.T) {
 	for _, folder := range []string{state, filepath.Join(dir, "new")} {
 		cfg := config.Default()
 		cfg.Source.Kube.Kubeconfig, cfg.Source.LastKnown.Directory = kubeconfig, folder
-		if _, err := newSources(cfg, slog.New(slog.DiscardHandler)); err != nil {
+		if _, err := newSources(cfg, slog.New(slog.DiscardHandler), Outside{}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -26,6 +26,7 @@ import (
 	"sync"
 	"time"
 
+	"edgeway/daemon/files"
 	"edgeway/daemon/source"
 	"edgeway/daemon/source/convert"
 )
@@ -38,8 +39,10 @@ type Options struct {
 	// NodeName is the name of the host's Node; other Nodes are ignored.
 	NodeName string
 	// Known gives what the files held before the start; ok is false if that is not known. Nil: it is not.
-	Known  func() (objects []source.Object, ok bool)
-	Logger *slog.Logger
+	Known func() (objects []source.Object, ok bool)
+	// NewWatcher makes the watcher of the paths. Nil means files.NewWatcher.
+	NewWatcher func() (*files.Watcher, error)
+	Logger     *slog.Logger
 }
 
 // Source is manifest files as a source. It is made by New.
@@ -47,6 +50,7 @@ type Source struct {
 	paths    []string
 	nodeName string
 	recall   func() ([]source.Object, bool)
+	inotify  func() (*files.Watcher, error)
 	log      *slog.Logger
 
 	mu     sync.Mutex
@@ -68,10 +72,14 @@ var _ source.Source = (*Source)(nil)
 
 // New reads nothing yet.
 func New(o Options) *Source {
+	if o.NewWatcher == nil {
+		o.NewWatcher = files.NewWatcher
+	}
 	return &Source{
 		paths:     o.Paths,
 		nodeName:  o.NodeName,
 		recall:    o.Known,
+		inotify:   o.NewWatcher,
 		log:       o.Logger,
 		manifests: make(map[string]*manifest),
 		served:    make(map[source.Key]source.Object),
@@ -113,7 +121,7 @@ const (
 // start, and else after the first one that counts: until then nobody takes for gone what it does not have.
 func (s *Source) Run(ctx context.Context, sink source.Sink) error {
 	s.begin(sink)
-	w := newWatcher(s.paths, s.log)
+	w := newWatcher(s.paths, s.inotify, s.log)
 	defer w.close()
 	for {
 		r := &reading{}

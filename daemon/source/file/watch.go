@@ -7,17 +7,19 @@ import (
 	"time"
 
 	"github.com/fsnotify/fsnotify"
+
+	"edgeway/daemon/files"
 )
 
 // watcher waits for changes of files. Folders are watched, not files: files are mostly replaced.
 type watcher struct {
 	paths []string
 	log   *slog.Logger
-	inner *fsnotify.Watcher // nil: only the poll is left
+	inner *files.Watcher // nil: only the poll is left
 }
 
-func newWatcher(paths []string, log *slog.Logger) *watcher {
-	inner, err := fsnotify.NewWatcher()
+func newWatcher(paths []string, inotify func() (*files.Watcher, error), log *slog.Logger) *watcher {
+	inner, err := inotify()
 	if err != nil {
 		log.Warn("manifests cannot be watched and are polled", "error", err, "period", faultyPoll)
 	}
@@ -50,8 +52,8 @@ func (w *watcher) add() bool {
 func (w *watcher) wait(ctx context.Context, longest time.Duration) bool {
 	timer := time.NewTimer(longest)
 	defer timer.Stop()
-	var events chan fsnotify.Event
-	var errs chan error
+	var events <-chan fsnotify.Event
+	var errs <-chan error
 	if w.inner != nil {
 		events, errs = w.inner.Events, w.inner.Errors
 	}

@@ -21,7 +21,9 @@ import (
 // resolved; and has the kernel test idle connections, for servers that speak only HTTP/1.1.
 type dialer struct {
 	net.Dialer
-	log *slog.Logger
+	// dial is Options.Dial, or that of the net.Dialer.
+	dial func(ctx context.Context, network, address string) (net.Conn, error)
+	log  *slog.Logger
 	// known is Options.KnownAddrs.
 	known func() []netip.Addr
 	// changed has a mark after addrs has changed, or the server is another one.
@@ -42,6 +44,9 @@ func newDialer(server string, o Options) *dialer {
 			Control:         ownmark.Control(o.Mark),
 		},
 		log: o.Logger, known: o.KnownAddrs, changed: make(chan struct{}, 1),
+	}
+	if d.dial = o.Dial; d.dial == nil {
+		d.dial = d.Dialer.DialContext
 	}
 	d.noteServer(server)
 	return d
@@ -80,7 +85,7 @@ func (d *dialer) DialContext(ctx context.Context, network, address string) (net.
 	if literal, err := netip.ParseAddr(host); err == nil {
 		d.note(literal)
 	}
-	conn, err := d.Dialer.DialContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+	conn, err := d.dial(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		DNSDone: func(done httptrace.DNSDoneInfo) {
 			for _, a := range done.Addrs {
 				if addr, ok := netip.AddrFromSlice(a.IP); ok {

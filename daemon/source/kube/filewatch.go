@@ -7,21 +7,23 @@ import (
 	"time"
 
 	"github.com/fsnotify/fsnotify"
+
+	"edgeway/daemon/files"
 )
 
 // fileWatch waits for changes of files. Their folders are watched: files are mostly replaced, and in a volume of
 // Kubernetes it is a link beside them that is.
 type fileWatch struct {
 	log   *slog.Logger
-	inner *fsnotify.Watcher // nil: only the poll is left
+	inner *files.Watcher // nil: only the poll is left
 	paths []watchedPath
 }
 
 // watchedPath is a file's path in its real folder, and what it is after all links.
 type watchedPath struct{ named, real string }
 
-func newFileWatch(log *slog.Logger) *fileWatch {
-	inner, err := fsnotify.NewWatcher()
+func newFileWatch(inotify func() (*files.Watcher, error), log *slog.Logger) *fileWatch {
+	inner, err := inotify()
 	if err != nil {
 		log.Warn("kubeconfig cannot be watched and is polled", "error", err, "period", credentialPoll)
 	}
@@ -76,8 +78,8 @@ const (
 func (w *fileWatch) wait(ctx context.Context, longest time.Duration, refused <-chan struct{}) bool {
 	timer := time.NewTimer(longest)
 	defer timer.Stop()
-	var events chan fsnotify.Event
-	var errs chan error
+	var events <-chan fsnotify.Event
+	var errs <-chan error
 	if w.inner != nil {
 		events, errs = w.inner.Events, w.inner.Errors
 	}

@@ -17,6 +17,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/netip"
 	"slices"
 	"sync"
@@ -25,6 +26,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"edgeway/daemon/files"
 	"edgeway/daemon/source"
 )
 
@@ -48,6 +50,10 @@ type Options struct {
 	// KnownAddrs gives the addresses that the server or the proxy had before the start: they are used while a
 	// name cannot be resolved. nil: none are known.
 	KnownAddrs func() []netip.Addr
+	// Dial makes the connections. Nil means a net.Dialer.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// NewWatcher makes the watcher of the kubeconfig. Nil means files.NewWatcher.
+	NewWatcher func() (*files.Watcher, error)
 	Logger     *slog.Logger
 }
 
@@ -106,6 +112,9 @@ func checkOptions(o *Options) (labels.Selector, error) {
 	}
 	if o.KnownAddrs == nil {
 		o.KnownAddrs = func() []netip.Addr { return nil }
+	}
+	if o.NewWatcher == nil {
+		o.NewWatcher = files.NewWatcher
 	}
 	return selector, nil
 }

@@ -78,7 +78,7 @@ func Warnings(kubeconfig string, allowExec bool) ([]string, error) {
 
 // follow puts new credentials in force until ctx ends.
 func (s *Source) follow(ctx context.Context) {
-	w := newFileWatch(s.log)
+	w := newFileWatch(s.options.NewWatcher, s.log)
 	defer w.close()
 	told := map[string]string{}
 	for {

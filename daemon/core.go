@@ -1,0 +1,158 @@
+package daemon
+
+import (
+	"context"
+	"log/slog"
+	"net"
+
+	"golang.org/x/sync/errgroup"
+
+	"edgeway/daemon/config"
+	"edgeway/daemon/endpointcheck"
+	"edgeway/daemon/files"
+	"edgeway/daemon/health"
+	"edgeway/daemon/nodeinfo"
+	"edgeway/daemon/pipeline"
+	"edgeway/daemon/planner"
+	"edgeway/daemon/source"
+	"edgeway/daemon/tracker"
+	"edgeway/proxiers/plan"
+)
+
+// Core is the part of an instance that turns the objects of the sources into syncs of the stages: sources, tracker, planner,
+// pipeline and health. It needs no privilege and opens no socket, so that test/sim can run it in a bubble of
+// testing/synctest.
+type Core struct {
+	cfg      *config.Config
+	logger   *slog.Logger
+	families []plan.Family
+	sources  *sources
+	host     HostWatcher
+	checks   *checks
+	planner  *planner.Planner
+	pipeline *pipeline.Pipeline
+	health   *health.Checker
+}
+
+// CoreOptions are what a Core needs beside the configuration. Of the functions only Applied and Synced may be nil.
+type CoreOptions struct {
+	Logger   *slog.Logger
+	Families []plan.Family
+	Host     HostWatcher
+	// Checker checks endpoints if the configuration asks for it.
+	Checker *endpointcheck.Checker
+	// InForce is the plan that an earlier Core of this process left in the kernel.
+	InForce *plan.Plan
+	Applied func(pipeline.Applied)
+	// Synced runs after each successful sync of the backend, before the objects are saved for the next start.
+	Synced  func(*tracker.Snapshot, *plan.Plan, pipeline.Synced)
+	Outside Outside
+}
+
+// Outside replaces the parts of the sources that block in the kernel. A nil function means the kernel's own.
+type Outside struct {
+	Dial       func(ctx context.Context, network, address string) (net.Conn, error)
+	NewWatcher func() (*files.Watcher, error)
+}
+
+// HostWatcher follows the addresses of the host and the ports that programs listen on. nodeinfo.Watcher is one.
+type HostWatcher interface {
+	Run(ctx context.Context) error
+	Ready() <-chan struct{}
+	Changed() <-chan struct{}
+	Host() *nodeinfo.Host
+	Latest() *nodeinfo.Host
+}
+
+// NewCore makes no connection and writes nothing. It reads the kubeconfig.
+func NewCore(cfg *config.Config, o CoreOptions) (*Core, error) {
+	c := &Core{cfg: cfg, logger: o.Logger, families: o.Families, host: o.Host}
+	var err error
+	if c.sources, err = newSources(cfg, o.Logger, o.Outside); err != nil {
+		return nil, err
+	}
+	c.checks = useChecks(cfg, o.Checker)
+	c.pipeline = c.newPipeline(o)
+	c.health = health.New(c.pipeline, c.healthSources()...)
+	c.health.Include(c.sources.concerns, "kubeconfig-refused", "kubeconfig-insecure", "credential-expiry")
+	c.health.Include(func() []health.Condition { return nodePortCondition(c.pipeline.State()) }, "nodeport-addresses")
+	c.health.Include(func() []health.Condition { return c.checks.conditions(c.pipeline.State().InForce) }, "endpoint-checks", "services-dead")
+	return c, nil
+}
+
+func (c *Core) newPipeline(o CoreOptions) *pipeline.Pipeline {
+	c.planner = planner.New(c.PlannerOptions())
+	faults := &problemLog{logger: c.logger}
+	return pipeline.New(pipeline.Options{
+		Logger:  c.logger,
+		Tracker: c.sources.tracker,
+		Node:    c.host,
+		Checks:  c.checks.endpoints,
+		Plan: func(snap *tracker.Snapshot, prev *plan.Plan) (*plan.Plan, []source.Problem) {
+			host := c.host.Host()
+			if c.planner.TakesPorts(snap) {
+				host = c.host.Latest()
+			}
+			next, problems := c.planner.Plan(snap, host, prev)
+			c.checks.follow(c.planner)
+			faults.note(snap.Problems, problems)
+			return next, problems
+		},
+		MinSync:   c.cfg.Proxy.MinSyncPeriod,
+		FullSync:  c.cfg.Proxy.FullSyncPeriod,
+		InForce:   o.InForce,
+		OnApplied: o.Applied,
+		OnSynced: func(snap *tracker.Snapshot, p *plan.Plan, s pipeline.Synced) {
+			if o.Synced != nil {
+				o.Synced(snap, p, s)
+			}
+			c.sources.commit(c.planner.Contested()) // only what the kernel accepted
+		},
+	})
+}
+
+// PlannerOptions returns the options of the planner.
+func (c *Core) PlannerOptions() planner.Options {
+	opts := plannerOptions(c.cfg, c.families, c.sources.held)
+	opts.Checks = c.checks.of
+	return opts
+}
+
+// run has start run each part until ctx ends.
+func (c *Core) run(ctx context.Context, start func(func() error), backend pipeline.Stage, followers ...pipeline.Stage) {
+	start(func() error { return c.host.Run(ctx) })
+	c.sources.run(ctx, start)
+	c.checks.run(ctx, start)
+	start(func() error { return c.runPipeline(ctx, backend, followers) })
+}
+
+// runPipeline waits for the host's addresses: a plan without them would remove the NodePorts.
+func (c *Core) runPipeline(ctx context.Context, backend pipeline.Stage, followers []pipeline.Stage) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-c.host.Ready():
+	}
+	return c.pipeline.Run(ctx, backend, followers...)
+}
+
+func (c *Core) healthSources() []health.Source {
+	var out []health.Source
+	for _, s := range c.sources.list() {
+		out = append(out, s)
+	}
+	return out
+}
+
+// Run serves until ctx ends or a part fails permanently.
+func (c *Core) Run(ctx context.Context, backend pipeline.Stage, followers ...pipeline.Stage) error {
+	group, ctx := errgroup.WithContext(ctx)
+	c.run(ctx, func(f func() error) { group.Go(f) }, backend, followers...)
+	return group.Wait()
+}
+
+// Pipeline returns the pipeline.
+func (c *Core) Pipeline() *pipeline.Pipeline { return c.pipeline }
+
+// Health returns the checker of the health.
+func (c *Core) Health() *health.Checker { return c.health }
