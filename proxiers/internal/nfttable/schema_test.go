@@ -134,6 +134,17 @@ func TestChunkKeepsServicesTogether(t *testing.T) {
 	}
 }
 
+// The removals of a sync may leave one to two chunks behind, and other changes follow.
+func TestRemovalsOfMoreThanAChunk(t *testing.T) {
+	gone, kept := many(10, 0), plantest.Service("kept", []plan.Frontend{plantest.ClusterIP("10.96.0.2", 80)}, plantest.Endpoint("10.244.1.1:8080"))
+	prev := plantest.Plan(plantest.Node(), gone, kept)
+	next := plantest.WithEndpoints(plantest.Plan(plantest.Node(), kept), 0, plantest.Endpoint("10.244.1.2:8080"))
+	texts := transactions(t, 15, proxiers.NewChange(prev, next))
+	if len(texts) != 2 || strings.Contains(texts[0], "10.244.1.2") || !strings.Contains(texts[1], "10.244.1.2") {
+		t.Errorf("the removals are not sent first: %q", texts)
+	}
+}
+
 // many is a ServicePort with n endpoints behind the first one.
 func many(n, first int) *plan.ServicePort {
 	svc := plantest.Service("many", []plan.Frontend{plantest.ClusterIP("10.96.0.1", 80)})

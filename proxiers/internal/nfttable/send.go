@@ -28,7 +28,7 @@ func removed(svc *plan.ServicePort) (old, next *plan.ServicePort) { return svc, 
 // many by themselves: in between, a ClusterIP's other ports are rejected.
 func (b *batch) take(s step) error {
 	for i, svc := range s.list {
-		if b.size >= 2*b.r.chunk || b.size >= b.r.chunk && !sameService(s.list[i-1], svc) {
+		if b.size >= 2*b.r.chunk || b.size >= b.r.chunk && (i == 0 || !sameService(s.list[i-1], svc)) {
 			if err := b.spill(); err != nil {
 				return err
 			}
