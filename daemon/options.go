@@ -94,13 +94,13 @@ func Choices() []config.Choice {
 	return out
 }
 
-// ofProxies is what is not the host's own: what backends make, and kube-ipvs0, to which kube-proxy in the mode ipvs binds all addresses
-// of Services, and leaves them there.
-func ofProxies() nodeinfo.Ignored {
-	out := nodeinfo.Ignored{Devices: []string{"kube-ipvs0"}}
+// ofProxies leaves out what is not the host's own: what backends make, and kube-ipvs0, to which kube-proxy in its ipvs mode binds the
+// addresses of all Services, where they stay.
+func ofProxies() nodeinfo.Options {
+	out := nodeinfo.Options{IgnoreDevices: []string{"kube-ipvs0"}}
 	for _, b := range Backends() {
-		out.Devices = append(out.Devices, b.Traits.Devices...)
-		out.RouteTables = append(out.RouteTables, b.Traits.RouteTables...)
+		out.IgnoreDevices = append(out.IgnoreDevices, b.Traits.Devices...)
+		out.IgnoreTables = append(out.IgnoreTables, b.Traits.RouteTables...)
 	}
 	return out
 }

@@ -89,7 +89,7 @@ func TestEveryBackendOfTheConfigurationExists(t *testing.T) {
 // The routes of virtual servers (proxiers/ipvs) and the addresses of kube-proxy's device are not this host's network.
 func TestWhatProxiesMakeIsIgnored(t *testing.T) {
 	got := ofProxies()
-	if !slices.Contains(got.Devices, "kube-ipvs0") || !slices.Contains(got.RouteTables, 237) {
+	if !slices.Contains(got.IgnoreDevices, "kube-ipvs0") || !slices.Contains(got.IgnoreTables, 237) {
 		t.Errorf("ignored: %+v", got)
 	}
 }

@@ -2,41 +2,33 @@ package nodeinfo
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
-	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
-	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"edgeway/proxiers/rtnl"
 )
 
-// debounce is how long events are gathered before the state is read: an interface that comes up sends
-// several.
-const debounce = 50 * time.Millisecond
-
-// unsteadyPause is when the state is read again that changed while it was read.
+// unsteadyPause is the time before the state is read again that changed while it was read.
 const unsteadyPause = time.Second
 
-// The pause after a failure, doubled from the first value to the second.
+// The pause after a failed reading, doubled from the first value to the second.
 const (
 	minPause = 100 * time.Millisecond
 	maxPause = 10 * time.Second
 )
 
-// receiveBuffer holds the events of some thousands of interfaces. When it overflows the kernel says so,
-// which is an event like any other.
-const receiveBuffer = 1 << 20
-
-// Watcher keeps a Host up to date. Its methods, but for Run, may be called from any goroutine.
+// Watcher keeps a Host up to date. All methods but Run may be called from any goroutine.
 type Watcher struct {
 	log     *slog.Logger
 	foreign *foreign
-	tables  []int // see Ignored
+	tables  []int // see Options.IgnoreTables
+	kernel  rtnl.Kernel
 	host    atomic.Pointer[Host]
 	once    sync.Once
 	ready   chan struct{}
@@ -46,19 +38,21 @@ type Watcher struct {
 	sockets sockets
 }
 
-// Ignored is what proxies make.
-type Ignored struct {
-	// Devices are names of interfaces whose addresses are not the host's own, as those that a proxy binds: they are left out, and
-	// their changes are no events.
-	Devices []string
-	// RouteTables are numbers of routing tables, less than 256, whose routes are no events.
-	RouteTables []int
+// Options say what a Watcher leaves out, which is what proxies make, and where notices come from.
+type Options struct {
+	// IgnoreDevices are names of interfaces whose addresses are not the host's own, such as those that a proxy binds. Host lacks them,
+	// and their changes are no events.
+	IgnoreDevices []string
+	// IgnoreTables are numbers of routing tables, less than 256, whose routes are no events.
+	IgnoreTables []int
+	// Kernel sends the notices; rtnl.Host if it is nil.
+	Kernel rtnl.Kernel
 }
 
 // New makes a watcher that knows nothing until Run has read the addresses once.
-func New(logger *slog.Logger, ignore Ignored) *Watcher {
+func New(logger *slog.Logger, opts Options) *Watcher {
 	w := &Watcher{
-		log: logger, foreign: newForeign(ignore.Devices), tables: ignore.RouteTables,
+		log: logger, foreign: newForeign(opts.IgnoreDevices), tables: opts.IgnoreTables, kernel: opts.Kernel,
 		ready: make(chan struct{}), changed: make(chan struct{}, 1), moved: make(chan struct{}, 1),
 	}
 	w.host.Store(&Host{})
@@ -68,130 +62,77 @@ func New(logger *slog.Logger, ignore Ignored) *Watcher {
 // Ready is closed when Host has been read once.
 func (w *Watcher) Ready() <-chan struct{} { return w.ready }
 
-// Changed receives after Host became another one than before. Many changes may be announced at once;
-// the first reading is none.
+// Changed receives after Host has changed. One value may announce many changes. The first reading is not a change.
 func (w *Watcher) Changed() <-chan struct{} { return w.changed }
 
-// Moved receives after anything of the host's network may have changed: interfaces, addresses, all routes but those that are
-// ignored, rules of routing, and the settings of interfaces in net.ipv4.conf and net.ipv6.conf, net.ipv4.ip_forward among them. Many
-// changes may be announced at once.
+// Moved receives after anything of the host's network may have changed: interfaces, addresses, routes (except the ignored ones), routing
+// rules, and the settings of interfaces in net.ipv4.conf and net.ipv6.conf, net.ipv4.ip_forward among them. One value may announce many
+// changes.
 func (w *Watcher) Moved() <-chan struct{} { return w.moved }
 
-// Host gives the present state; empty, never nil, before Ready.
+// Host returns the present state. Before Ready it is empty, but not nil.
 func (w *Watcher) Host() *Host { return w.host.Load() }
 
-// Run watches the network namespace of the calling thread until ctx ends. Failures are logged and tried
-// again; it returns nil.
+// Run watches the network namespace of the calling thread until ctx ends. It logs failures and tries again; it returns nil.
 func (w *Watcher) Run(ctx context.Context) error {
+	events := make(chan struct{}, 1)
+	network := rtnl.New(rtnl.Options{
+		Logger: w.log, Kernel: w.kernel,
+		Topics:  rtnl.Links | rtnl.Addresses | rtnl.Routes | rtnl.Rules | rtnl.Settings,
+		Note:    w.note,
+		Lost:    func() { tell(w.moved) },
+		Changed: func() { tell(events) },
+	})
+	_ = network.Open() // before the first reading; if it fails, Run tries again and says so
+	var watching sync.WaitGroup
+	watching.Go(func() { network.Run(ctx) })
+	defer watching.Wait()
 	pause := minPause
 	for {
-		worked, err := w.watch(ctx)
-		if err == nil {
-			return nil
-		}
-		if worked {
+		var again <-chan time.Time
+		switch steady, err := w.read(); {
+		case err != nil:
+			w.log.Warn("reading the host's addresses failed", "error", err, "retry_in", pause)
+			again = time.After(pause)
+			pause = min(2*pause, maxPause)
+		case !steady:
+			again = time.After(unsteadyPause)
+		default:
 			pause = minPause
 		}
-		w.log.Warn("watching the host's addresses failed", "error", err, "retry_in", pause)
-		select {
-		case <-ctx.Done():
+		if !w.await(ctx, again, events) {
 			return nil
-		case <-time.After(pause):
-		}
-		pause = min(2*pause, maxPause)
-	}
-}
-
-// watch subscribes, reads, and reads again after events, until something fails, or without an error when
-// ctx ends. worked says that it read at least once.
-func (w *Watcher) watch(ctx context.Context) (worked bool, err error) {
-	socket, err := nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR,
-		unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE,
-		unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE, unix.RTNLGRP_IPV4_NETCONF, unix.RTNLGRP_IPV6_NETCONF)
-	if err != nil {
-		return false, fmt.Errorf("subscribe to rtnetlink: %w", err)
-	}
-	// Larger than net.core.rmem_max needs CAP_NET_ADMIN; without it the default has to do.
-	_ = socket.SetReceiveBufferSize(receiveBuffer, true)
-	events, failed := make(chan struct{}, 1), make(chan error, 1)
-	var receiver sync.WaitGroup
-	receiver.Go(func() { failed <- w.receive(socket, events) })
-	defer receiver.Wait()
-	defer socket.Close() // ends the receiver
-
-	for {
-		steady, err := w.read()
-		if err != nil {
-			return worked, err
-		}
-		worked = true
-		var again <-chan time.Time
-		if !steady {
-			again = time.After(unsteadyPause)
-		}
-		if ended, err := w.await(ctx, failed, again, events); ended {
-			return worked, err
-		}
-		select {
-		case <-ctx.Done():
-			return worked, nil
-		case <-time.After(debounce):
-		}
-		// What was announced meanwhile is part of what is read now.
-		select {
-		case <-events:
-		default:
 		}
 	}
 }
 
-// await returns when something may have moved, or with true when the watch ends. Meanwhile it looks who listens.
-func (w *Watcher) await(ctx context.Context, failed <-chan error, again <-chan time.Time, events <-chan struct{}) (ended bool, err error) {
+// await returns when the state is to be read, or with false when ctx ends. Meanwhile it looks who listens.
+func (w *Watcher) await(ctx context.Context, again <-chan time.Time, events <-chan struct{}) bool {
 	tick := time.NewTicker(listenersPeriod)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			return true, nil
-		case err := <-failed:
-			return true, err
+			return false
 		case <-again:
-			return false, nil
+			return true
 		case <-events:
-			return false, nil
+			return true
 		case <-tick.C:
 			w.refresh(true)
 		}
 	}
 }
 
-// receive announces the events that matter until the socket fails or is closed.
-func (w *Watcher) receive(socket *nl.NetlinkSocket, events chan<- struct{}) error {
-	for {
-		msgs, _, err := socket.Receive()
-		matters, moved := false, false
-		switch {
-		case errors.Is(err, unix.ENOBUFS):
-			matters, moved = true, true // events were lost, the subscription goes on
-		case errors.Is(err, os.ErrClosed):
-			return nil
-		case err != nil:
-			return fmt.Errorf("receive from rtnetlink: %w", err)
-		}
-		for _, m := range msgs {
-			matters = matters || w.foreign.relevant(m.Header.Type, m.Data)
-			moved = moved || !w.ignores(m.Header.Type, m.Data)
-		}
-		if moved {
-			tell(w.moved)
-		}
-		if matters {
-			tell(events)
-		}
+// note announces what moved, and reports whether the state may be another one.
+func (w *Watcher) note(m *syscall.NetlinkMessage) bool {
+	if !w.ignores(m.Header.Type, m.Data) {
+		tell(w.moved)
 	}
+	return w.foreign.relevant(m.Header.Type, m.Data)
 }
 
-// ignores says that a message is about a route of a table that is ignored.
+// ignores reports whether a message is about a route of an ignored table.
 func (w *Watcher) ignores(messageType uint16, data []byte) bool {
 	if messageType != unix.RTM_NEWROUTE && messageType != unix.RTM_DELROUTE {
 		return false
@@ -200,7 +141,7 @@ func (w *Watcher) ignores(messageType uint16, data []byte) bool {
 	return len(data) > 4 && slices.Contains(w.tables, int(data[4]))
 }
 
-// tell announces something, unless it was and nobody has heard it yet.
+// tell announces something, unless the receiver has not read the last announcement yet.
 func tell(to chan<- struct{}) {
 	select {
 	case to <- struct{}{}:
@@ -208,7 +149,7 @@ func tell(to chan<- struct{}) {
 	}
 }
 
-// read lists the host's state and publishes it when it is new.
+// read lists the host's state and publishes it if it is new.
 func (w *Watcher) read() (steady bool, err error) {
 	next, steady, err := list(w.foreign)
 	if err != nil {

@@ -1,0 +1,35 @@
+package rtnl
+
+import (
+	"syscall"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// receiveBuffer has room for the notices of some thousands of interfaces.
+const receiveBuffer = 1 << 20
+
+// Host is the kernel of this host. Its sockets belong to the network namespace of the thread that opens them.
+type Host struct{}
+
+// Subscribe implements Kernel.
+func (Host) Subscribe(groups ...uint) (Socket, error) { return subscribe(receiveBuffer, groups...) }
+
+func subscribe(buffer int, groups ...uint) (Socket, error) {
+	s, err := nl.Subscribe(unix.NETLINK_ROUTE, groups...)
+	if err != nil {
+		return nil, err
+	}
+	// More than net.core.rmem_max needs CAP_NET_ADMIN. Without that capability the default has to do.
+	_ = s.SetReceiveBufferSize(buffer, true)
+	return socket{s}, nil
+}
+
+type socket struct{ *nl.NetlinkSocket }
+
+// Receive implements Socket.
+func (s socket) Receive() ([]syscall.NetlinkMessage, error) {
+	messages, _, err := s.NetlinkSocket.Receive()
+	return messages, err
+}

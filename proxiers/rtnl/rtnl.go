@@ -1,0 +1,207 @@
+// Package rtnl follows changes of the host's network: links, addresses, routes, rules and settings, by the kernel's rtnetlink notices.
+//
+// A notice may get lost: the kernel drops notices that a socket has no room for, and a socket may fail. Then anything may have
+// changed. A Watcher says so, opens a failed socket again, and goes on.
+package rtnl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Settle is the time for which a Watcher gathers notices: an interface that comes up sends several.
+const Settle = 50 * time.Millisecond
+
+// The pause before a socket is opened again doubles from minPause to maxPause. The answer to lost notices may be a full sync: a socket
+// that fails each time must not cause one every second.
+const (
+	minPause = 100 * time.Millisecond
+	maxPause = 30 * time.Second
+)
+
+// Topic is a kind of notices. Topics add up.
+type Topic uint
+
+// The topics.
+const (
+	Links Topic = 1 << iota
+	Addresses
+	Routes
+	Rules
+	// Settings are those in net.ipv4.conf and net.ipv6.conf, net.ipv4.ip_forward among them.
+	Settings
+)
+
+// groups has the kernel's multicast groups of each topic.
+var groups = map[Topic][]uint{
+	Links:     {unix.RTNLGRP_LINK},
+	Addresses: {unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR},
+	Routes:    {unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE},
+	Rules:     {unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE},
+	Settings:  {unix.RTNLGRP_IPV4_NETCONF, unix.RTNLGRP_IPV6_NETCONF},
+}
+
+// Kernel opens sockets.
+type Kernel interface {
+	Subscribe(groups ...uint) (Socket, error)
+}
+
+// Socket receives notices of the kernel.
+type Socket interface {
+	// Receive waits for notices. The error unix.ENOBUFS says that some were lost; the socket still works.
+	Receive() ([]syscall.NetlinkMessage, error)
+	// Close ends Receive.
+	Close()
+}
+
+// Options are what a Watcher is made with. Note and Lost run on one goroutine, Changed on another one.
+type Options struct {
+	Logger *slog.Logger
+	Topics Topic
+	// Kernel is where sockets come from; Host if it is nil.
+	Kernel Kernel
+	// Note takes a notice and reports whether it matters.
+	Note func(*syscall.NetlinkMessage) bool
+	// Lost says that notices were lost, so that anything may have changed. It may be nil.
+	Lost func()
+	// Changed runs after notices that matter, once for all that come within Settle, and after Lost. It may be nil.
+	Changed func()
+}
+
+// Watcher follows the topics.
+type Watcher struct {
+	opts   Options
+	socket Socket // opened and not yet followed
+	lost   bool   // notices were lost before the socket was opened
+}
+
+// New makes a Watcher, which does nothing before Open or Run.
+func New(opts Options) *Watcher {
+	if opts.Kernel == nil {
+		opts.Kernel = Host{}
+	}
+	return &Watcher{opts: opts}
+}
+
+// Open opens the socket in the network namespace of the calling thread, so that Run misses nothing that happens from now on. Run opens
+// later sockets itself.
+func (w *Watcher) Open() error {
+	if w.socket != nil {
+		return nil
+	}
+	var of []uint
+	for topic, list := range groups {
+		if w.opts.Topics&topic != 0 {
+			of = append(of, list...)
+		}
+	}
+	socket, err := w.opts.Kernel.Subscribe(of...)
+	if err != nil {
+		return fmt.Errorf("subscription to rtnetlink notices: %w", err)
+	}
+	w.socket = socket
+	return nil
+}
+
+// Close closes the socket of a Watcher that does not run.
+func (w *Watcher) Close() {
+	if w.socket != nil {
+		w.socket.Close()
+		w.socket = nil
+	}
+}
+
+// Run follows the topics until ctx ends.
+func (w *Watcher) Run(ctx context.Context) {
+	for pause := minPause; ctx.Err() == nil; pause = min(2*pause, maxPause) {
+		began := time.Now()
+		err := w.Open()
+		if err == nil {
+			err = w.follow(ctx)
+		}
+		if ctx.Err() != nil {
+			break
+		}
+		if time.Since(began) > maxPause {
+			pause = minPause
+		}
+		w.lost = true
+		w.opts.Logger.Warn("watching the network failed", "error", err, "retry_in", pause)
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+	}
+	w.Close()
+}
+
+// follow reads from the socket until it fails or ctx ends.
+func (w *Watcher) follow(ctx context.Context) error {
+	matters, failed := make(chan struct{}, 1), make(chan error, 1)
+	var receiver sync.WaitGroup
+	receiver.Go(func() { failed <- w.receive(matters) })
+	defer func() {
+		w.socket.Close() // ends the receiver
+		receiver.Wait()
+		w.socket = nil
+	}()
+	var settled <-chan time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case err := <-failed:
+			return err
+		case <-matters:
+			if settled == nil {
+				settled = time.After(Settle)
+			}
+		case <-settled:
+			settled = nil
+			if w.opts.Changed != nil {
+				w.opts.Changed()
+			}
+		}
+	}
+}
+
+// receive takes what the socket receives until it fails.
+func (w *Watcher) receive(matters chan<- struct{}) error {
+	lost := w.lost // the messages between two sockets
+	w.lost = false
+	var messages []syscall.NetlinkMessage
+	for {
+		if w.take(messages, lost) {
+			select {
+			case matters <- struct{}{}:
+			default:
+			}
+		}
+		var err error
+		messages, err = w.socket.Receive()
+		lost = errors.Is(err, unix.ENOBUFS)
+		if err != nil && !lost {
+			return fmt.Errorf("rtnetlink notices: %w", err)
+		}
+	}
+}
+
+// take passes on what was received and reports whether it matters.
+func (w *Watcher) take(messages []syscall.NetlinkMessage, lost bool) (matters bool) {
+	if lost && w.opts.Lost != nil {
+		w.opts.Lost()
+	}
+	for i := range messages {
+		if w.opts.Note(&messages[i]) {
+			matters = true
+		}
+	}
+	return matters || lost
+}

@@ -1,0 +1,229 @@
+package rtnl
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// fakeKernel opens sockets that receive what a test sends.
+type fakeKernel struct {
+	mu      sync.Mutex
+	refuses bool
+	groups  []uint
+	opened  []time.Duration
+	began   time.Time
+	sockets []*fakeSocket
+}
+
+func (k *fakeKernel) Subscribe(groups ...uint) (Socket, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.opened = append(k.opened, time.Since(k.began))
+	if k.refuses {
+		return nil, unix.EMFILE
+	}
+	k.groups = groups
+	s := &fakeSocket{sent: make(chan any), closed: make(chan struct{})}
+	k.sockets = append(k.sockets, s)
+	return s, nil
+}
+
+func (k *fakeKernel) refuse(does bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.refuses = does
+}
+
+// socket is the last one.
+func (k *fakeKernel) socket() *fakeSocket {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.sockets[len(k.sockets)-1]
+}
+
+// fakeSocket fails for good once it has failed, except by an overrun.
+type fakeSocket struct {
+	sent   chan any
+	closed chan struct{}
+	broken error
+}
+
+func (s *fakeSocket) Receive() ([]syscall.NetlinkMessage, error) {
+	if s.broken != nil {
+		return nil, s.broken
+	}
+	select {
+	case what := <-s.sent:
+		if err, failed := what.(error); failed {
+			if !errors.Is(err, unix.ENOBUFS) {
+				s.broken = err
+			}
+			return nil, err
+		}
+		return what.([]syscall.NetlinkMessage), nil
+	case <-s.closed:
+		return nil, os.ErrClosed
+	}
+}
+
+func (s *fakeSocket) Close() { close(s.closed) }
+
+// bench is a Watcher that runs in a bubble.
+type bench struct {
+	*testing.T
+	kernel  *fakeKernel
+	mu      sync.Mutex
+	noted   []uint16
+	lost    int
+	changed []time.Duration
+}
+
+// run runs a test with a Watcher to which only notices of links matter.
+func run(t *testing.T, test func(b *bench)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		b := &bench{T: t, kernel: &fakeKernel{began: time.Now()}}
+		w := New(Options{
+			Logger: slog.New(slog.DiscardHandler), Topics: Links | Rules, Kernel: b.kernel,
+			Note: func(m *syscall.NetlinkMessage) bool {
+				b.mu.Lock()
+				defer b.mu.Unlock()
+				b.noted = append(b.noted, m.Header.Type)
+				return m.Header.Type == unix.RTM_NEWLINK
+			},
+			Lost: func() {
+				b.mu.Lock()
+				defer b.mu.Unlock()
+				b.lost++
+			},
+			Changed: func() {
+				b.mu.Lock()
+				defer b.mu.Unlock()
+				b.changed = append(b.changed, time.Since(b.kernel.began))
+			},
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { w.Run(ctx) })
+		synctest.Wait()
+		test(b)
+		cancel()
+		running.Wait() // and the bubble wants no goroutine to be left
+	})
+}
+
+// send has the socket receive messages, or fail, and waits until that was dealt with.
+func (b *bench) send(what any) {
+	b.Helper()
+	if kind, ok := what.(uint16); ok {
+		what = []syscall.NetlinkMessage{{Header: syscall.NlMsghdr{Type: kind}}}
+	}
+	b.kernel.socket().sent <- what
+	synctest.Wait()
+}
+
+func (b *bench) want(changed []time.Duration, lost int) {
+	b.Helper()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !slices.Equal(b.changed, changed) || b.lost != lost {
+		b.Errorf("changed at %v, lost %d times; want %v and %d", b.changed, b.lost, changed, lost)
+	}
+}
+
+const ms = time.Millisecond
+
+func TestNoticesAreGathered(t *testing.T) {
+	run(t, func(b *bench) {
+		if want := []uint{unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE}; !slices.Equal(slices.Sorted(slices.Values(b.kernel.groups)), want) {
+			b.Errorf("subscribed to the groups %v, want %v", b.kernel.groups, want)
+		}
+		b.send(uint16(unix.RTM_NEWRULE))
+		time.Sleep(time.Second)
+		b.want(nil, 0)
+		for range 4 {
+			b.send(uint16(unix.RTM_NEWLINK))
+			time.Sleep(10 * ms)
+		}
+		time.Sleep(time.Second)
+		b.want([]time.Duration{1050 * ms}, 0)
+		if len(b.noted) != 5 {
+			b.Errorf("noted %v", b.noted)
+		}
+		b.send(uint16(unix.RTM_NEWLINK))
+		time.Sleep(time.Second)
+		b.want([]time.Duration{1050 * ms, 2090 * ms}, 0)
+	})
+}
+
+// The kernel drops notices that a socket has no room for, and says so. The socket works as before.
+func TestOverrun(t *testing.T) {
+	run(t, func(b *bench) {
+		b.send(error(unix.ENOBUFS))
+		b.send(error(unix.ENOBUFS))
+		b.send(uint16(unix.RTM_NEWLINK))
+		time.Sleep(time.Second)
+		b.want([]time.Duration{50 * ms}, 2)
+		if len(b.kernel.sockets) != 1 || len(b.noted) != 1 {
+			b.Errorf("%d sockets; noted %v", len(b.kernel.sockets), b.noted)
+		}
+	})
+}
+
+// A socket that fails is opened again, and what happened meanwhile is unknown.
+func TestBrokenSocketIsReopened(t *testing.T) {
+	run(t, func(b *bench) {
+		b.send(errors.New("broken"))
+		b.want(nil, 0)
+		time.Sleep(time.Second)
+		b.want([]time.Duration{150 * ms}, 1)
+		b.send(uint16(unix.RTM_NEWLINK))
+		time.Sleep(time.Second)
+		b.want([]time.Duration{150 * ms, 1050 * ms}, 1)
+	})
+}
+
+// While the kernel refuses, nothing is reported as changed; afterwards one report says that all may have changed.
+func TestRefusedSocket(t *testing.T) {
+	run(t, func(b *bench) {
+		b.kernel.refuse(true)
+		b.send(errors.New("broken"))
+		time.Sleep(10 * time.Minute)
+		b.want(nil, 0)
+		if n := len(b.kernel.opened); n < 10 || n > 40 {
+			b.Errorf("%d attempts in ten minutes", n)
+		}
+		b.kernel.refuse(false)
+		time.Sleep(2 * maxPause)
+		if b.lost != 1 || len(b.changed) != 1 {
+			b.Errorf("lost %d times, changed at %v", b.lost, b.changed)
+		}
+	})
+}
+
+// A socket that can be opened but not read costs one report in half a minute, not one a second.
+func TestSocketThatFailsEachTime(t *testing.T) {
+	run(t, func(b *bench) {
+		for end := time.Now().Add(time.Hour); time.Now().Before(end); {
+			b.send(errors.New("broken"))
+			before := len(b.kernel.sockets)
+			for len(b.kernel.sockets) == before {
+				time.Sleep(ms)
+			}
+			synctest.Wait()
+		}
+		if b.lost < 100 || b.lost > 140 || len(b.changed) > b.lost {
+			b.Errorf("lost %d times, changed %d times in an hour", b.lost, len(b.changed))
+		}
+	})
+}
