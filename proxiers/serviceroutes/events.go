@@ -1,9 +1,8 @@
 package serviceroutes
 
 import (
+	"context"
 	"encoding/binary"
-	"errors"
-	"fmt"
 	"net/netip"
 	"slices"
 	"syscall"
@@ -25,66 +24,23 @@ const (
 	retry = 5 * time.Second
 )
 
-// receiveBuffer holds some thousands of events. When it overflows the kernel says so, which is an event like any other.
-const receiveBuffer = 1 << 20
-
-// watch listens for what may change which routes are needed, or take ours away. Linux tells of no IPv4 route that goes with
-// its link, and not each version of one that goes with its source address.
+// watch listens for what may change which routes are needed, or take ours away. Linux sends no notice of an IPv4 route that goes with
+// its link, and not one for each version of a route that goes with its source address.
 func (f *follower) watch() error {
-	f.mu.Lock()
-	listens := f.socket != nil
-	f.mu.Unlock()
-	if listens {
+	if f.end != nil {
 		return nil
 	}
-	socket, err := nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR,
-		unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE, unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE)
-	if err != nil {
-		return fmt.Errorf("subscribe to rtnetlink: %w", err)
+	if err := f.network.Open(); err != nil {
+		return err
 	}
-	// Larger than net.core.rmem_max needs CAP_NET_ADMIN; without it the default has to do.
-	_ = socket.SetReceiveBufferSize(receiveBuffer, true)
-	f.mu.Lock()
-	f.socket = socket
-	f.mu.Unlock()
-	f.listener.Go(func() { f.listen(socket) })
+	var ctx context.Context
+	ctx, f.end = context.WithCancel(context.Background())
+	f.watching.Go(func() { f.network.Run(ctx) })
 	return nil
 }
 
-// listen runs until the socket fails, and is then begun again, or is closed.
-func (f *follower) listen(socket *nl.NetlinkSocket) {
-	for {
-		messages, _, err := socket.Receive()
-		switch {
-		case errors.Is(err, unix.ENOBUFS): // events were lost, the subscription goes on
-			f.look(netip.Prefix{})
-		case err != nil:
-			f.ended(socket, err)
-			return
-		}
-		for i := range messages {
-			f.note(&messages[i])
-		}
-	}
-}
-
-// ended has another socket opened unless Close has closed this one.
-func (f *follower) ended(socket *nl.NetlinkSocket, err error) {
-	f.mu.Lock()
-	failed := f.socket == socket
-	if failed {
-		f.socket = nil
-	}
-	f.mu.Unlock()
-	if failed {
-		socket.Close()
-		f.env.Logger.Warn("watching routes failed, beginning again", "error", err)
-		f.look(netip.Prefix{})
-	}
-}
-
-// note has the routes looked at if an event matters.
-func (f *follower) note(m *syscall.NetlinkMessage) {
+// note has the routes looked at if a notice matters. look waits by itself for what comes together.
+func (f *follower) note(m *syscall.NetlinkMessage) bool {
 	switch m.Header.Type {
 	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
 		to, own, ok := parseRoute(m.Data)
@@ -107,6 +63,7 @@ func (f *follower) note(m *syscall.NetlinkMessage) {
 			f.look(netip.Prefix{})
 		}
 	}
+	return false
 }
 
 // look has the routes looked at soon. lost is one that was taken away, or invalid.

@@ -18,10 +18,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/vishvananda/netlink/nl"
-
 	"edgeway/proxiers"
 	"edgeway/proxiers/plan"
+	"edgeway/proxiers/rtnl"
 )
 
 // Name is the follower's.
@@ -38,7 +37,7 @@ func Component(always bool, ignored []int) proxiers.Component {
 			if err != nil {
 				return nil, err
 			}
-			return &follower{env: env, always: always, ignored: ignored, kernel: kernel, places: &places{}}, nil
+			return newFollower(env, kernel, always, ignored), nil
 		},
 		Cleanup: cleanup,
 	}
@@ -53,16 +52,28 @@ type follower struct {
 	// warned says that the log has what places.left counts.
 	warned bool
 
-	listener sync.WaitGroup
-	mu       sync.Mutex
-	socket   *nl.NetlinkSocket // nil: nobody listens
-	uplinks  []plan.Uplink
-	places   *places
+	network  *rtnl.Watcher
+	watching sync.WaitGroup
+	// end ends the watcher's run; nil before watch.
+	end context.CancelFunc
+
+	mu      sync.Mutex
+	uplinks []plan.Uplink
+	places  *places
 	// have is what the kernel has of the routes that it should have.
 	have map[netip.Prefix]route
 	// looked is when all routes were last looked at, due when that is to happen again. lost is a route that was taken away.
 	looked, due time.Time
 	lost        netip.Prefix
+}
+
+func newFollower(env proxiers.Env, kernel *kernel, always bool, ignored []int) *follower {
+	f := &follower{env: env, always: always, ignored: ignored, kernel: kernel, places: &places{}}
+	f.network = rtnl.New(rtnl.Options{
+		Logger: env.Logger, Topics: rtnl.Links | rtnl.Addresses | rtnl.Routes | rtnl.Rules,
+		Note: f.note, Lost: func() { f.look(netip.Prefix{}) },
+	})
+	return f
 }
 
 // Apply implements proxiers.Applier.
@@ -95,14 +106,11 @@ func (f *follower) Tend(ctx context.Context) error {
 	lost := f.lost
 	f.due, f.lost = time.Time{}, netip.Prefix{}
 	f.mu.Unlock()
-	err := f.watch()
-	if err == nil && lost.IsValid() && f.linksAreUp() {
+	if lost.IsValid() && f.linksAreUp() {
 		f.env.Drift("the route to " + lost.String() + " was removed")
 		return nil
 	}
-	if err == nil {
-		err = f.refresh(ctx)
-	}
+	err := f.refresh(ctx)
 	if err != nil {
 		f.mu.Lock()
 		f.due = time.Now().Add(retry)
@@ -113,14 +121,10 @@ func (f *follower) Tend(ctx context.Context) error {
 
 // Close leaves the routes.
 func (f *follower) Close() error {
-	f.mu.Lock()
-	socket := f.socket
-	f.socket = nil
-	f.mu.Unlock()
-	if socket != nil {
-		socket.Close() // ends the listener
+	if f.end != nil {
+		f.end()
 	}
-	f.listener.Wait()
+	f.watching.Wait()
 	f.kernel.Close()
 	return nil
 }

@@ -1,7 +1,8 @@
-// Package links knows the network devices of the host: it asks the kernel for them once, and then the kernel's events tell.
+// Package links knows the network devices of the host: it asks the kernel for them once, and then the kernel's notices tell.
 package links
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -10,108 +11,70 @@ import (
 	"syscall"
 
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"edgeway/proxiers"
+	"edgeway/proxiers/rtnl"
 )
 
-const (
-	// receiveBuffer holds some thousands of events. When it overflows the kernel says so, which is an event like any other.
-	receiveBuffer = 1 << 20
-	// attempts is how often the list is asked for, which the kernel breaks off when devices come or go meanwhile.
-	attempts = 5
-)
+// attempts bounds how often the list is asked for: the kernel breaks a listing off when devices come or go meanwhile.
+const attempts = 5
 
-// Device is a network device that is no loopback.
+// Device is a network device that is not a loopback.
 type Device struct {
 	Name string
-	// Master is the index of the bridge, bond or VRF that it is a part of; 0: none.
+	// Master is the index of the bridge, bond or VRF that the device is a part of, or 0.
 	Master int
 }
 
 // Links are the devices of one network namespace. All methods may be called from any goroutine.
 type Links struct {
-	env    proxiers.Env
-	kernel *netlink.Handle
-	// changed is called when a device has come, or is another one now.
-	changed func()
+	kernel  *netlink.Handle
+	watcher *rtnl.Watcher
+	ctx     context.Context // of the watcher; Close ends it
+	end     context.CancelFunc
 
-	mu     sync.Mutex
-	socket *nl.NetlinkSocket // nil: nobody listens
-	// seen are all devices, by index; nil: not known.
+	mu       sync.Mutex
+	watching bool
+	// seen are all devices by index, or nil if they are not known.
 	seen map[int]Device
 }
 
-// Open opens a socket in the network namespace of the calling thread.
+// Open opens a socket in the network namespace of the calling thread. changed is called when a device came or has changed.
 func Open(env proxiers.Env, changed func()) (*Links, error) {
 	kernel, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, fmt.Errorf("socket of rtnetlink: %w", err)
 	}
-	return &Links{env: env, kernel: kernel, changed: changed}, nil
+	l := &Links{kernel: kernel}
+	l.ctx, l.end = context.WithCancel(context.Background())
+	l.watcher = rtnl.New(rtnl.Options{Logger: env.Logger, Topics: rtnl.Links, Note: l.note, Lost: l.Forget, Changed: changed})
+	return l, nil
 }
 
 // Close ends what Watch began.
 func (l *Links) Close() {
-	if socket := l.take(); socket != nil {
-		socket.Close() // ends listen
-	}
+	l.end()
 	l.kernel.Close()
 }
 
-// take gives the socket to who will close it; nil: somebody else has it.
-func (l *Links) take() *nl.NetlinkSocket {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	socket := l.socket
-	l.socket = nil
-	return socket
-}
-
-// Watch listens for changes, unless that is done already.
+// Watch listens for changes, unless it does already.
 func (l *Links) Watch(group *sync.WaitGroup) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.socket != nil {
+	if l.watching {
 		return nil
 	}
-	socket, err := nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK)
-	if err != nil {
-		return fmt.Errorf("subscribe to rtnetlink: %w", err)
+	if err := l.watcher.Open(); err != nil {
+		return err
 	}
-	// Larger than net.core.rmem_max needs CAP_NET_ADMIN; without it the default has to do.
-	_ = socket.SetReceiveBufferSize(receiveBuffer, true)
-	l.socket = socket
-	group.Go(func() { l.listen(socket) })
+	l.watching = true
+	group.Go(func() { l.watcher.Run(l.ctx) })
 	return nil
 }
 
-// listen runs until the socket is closed, or fails: then a full sync begins again.
-func (l *Links) listen(socket *nl.NetlinkSocket) {
-	for {
-		messages, _, err := socket.Receive()
-		switch {
-		case errors.Is(err, unix.ENOBUFS): // events were lost, the subscription goes on
-			l.Forget()
-			l.changed()
-		case err != nil:
-			if failed := l.take(); failed != nil {
-				failed.Close()
-				l.env.Drift("watching network devices failed: " + err.Error())
-			}
-			return
-		}
-		for i := range messages {
-			if l.note(&messages[i]) {
-				l.changed()
-			}
-		}
-	}
-}
-
-// note takes an event, and says that a device is new, or has another name or master. The kernel tells of each change of a device, and of
-// the ports of bridges by messages of another family.
+// note takes a notice and reports whether a device is new or has another name or master. The kernel sends one for each change of a
+// device. Those of another family are about ports of bridges.
 func (l *Links) note(m *syscall.NetlinkMessage) bool {
 	if len(m.Data) < unix.SizeofIfInfomsg || m.Data[0] != unix.AF_UNSPEC {
 		return false
@@ -146,8 +109,8 @@ func (l *Links) Forget() {
 	l.seen = nil
 }
 
-// List gives the devices by their indices. The kernel is asked for them once, which takes 10 µs for each of them (6.18); then the
-// events tell. Those that come meanwhile are told of afterwards.
+// List returns the devices by their indices. It asks the kernel once, which takes 10 µs for each device (6.18); then the notices tell.
+// Devices that come meanwhile are announced afterwards.
 func (l *Links) List() (map[int]Device, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
