@@ -1,8 +1,10 @@
 package ipvs
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"sync"
 	"syscall"
@@ -10,49 +12,63 @@ import (
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"edgeway/proxiers/rtnl"
 )
 
-// glance is how often the kernel is asked for a virtual server: IPVS tells nobody of changes. It costs one question and one answer for
-// each family.
+// glance is the time between two questions for a virtual server: IPVS sends no notices of changes. It costs one question and one answer
+// for each family.
 const glance = time.Second
 
-// watch notices when others remove virtual servers, routes or rules.
+// watch notices when other programs remove virtual servers, routes or rules.
 type watch struct {
-	drift  func(string)
-	kernel *kernel
-	socket *nl.NetlinkSocket
-	done   chan struct{}
-	wait   sync.WaitGroup
+	drift   func(string)
+	kernel  *kernel
+	network *rtnl.Watcher
+	end     context.CancelFunc
+	wait    sync.WaitGroup
 
 	mu sync.Mutex
 	// uses counts the servers at each address that has, or shall have, a route.
 	uses map[netip.Addr]int
 	// canaries stand for all servers of their family. One that is gone is drift, once.
 	canaries map[bool]key
+	// removed says what was removed of our routes and rules; "" if nothing was.
+	removed string
 }
 
-// newWatch has a socket of its own for questions, as one is for one goroutine.
-func newWatch(drift func(string)) (*watch, error) {
+// newWatch has a socket of its own for questions, because a socket serves one goroutine.
+func newWatch(logger *slog.Logger, drift func(string)) (*watch, error) {
 	k, err := openKernel()
 	if err != nil {
 		return nil, err
 	}
-	socket, err := nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE, unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE)
-	if err != nil {
-		k.Close()
-		return nil, fmt.Errorf("subscribe to rtnetlink: %w", err)
-	}
-	_ = socket.SetReceiveBufferSize(1<<20, true) // without CAP_NET_ADMIN the default has to do
-	w := &watch{drift: drift, kernel: k, socket: socket, done: make(chan struct{})}
+	w := &watch{drift: drift, kernel: k}
 	w.forget()
-	w.wait.Go(w.listen)
-	w.wait.Go(w.look)
+	w.follow(logger, nil)
+	if err := w.network.Open(); err != nil {
+		k.Close()
+		return nil, err
+	}
+	var ctx context.Context
+	ctx, w.end = context.WithCancel(context.Background())
+	w.wait.Go(func() { w.network.Run(ctx) })
+	w.wait.Go(func() { w.look(ctx) })
 	return w, nil
 }
 
+// follow prepares to listen for routes and rules.
+func (w *watch) follow(logger *slog.Logger, from rtnl.Kernel) {
+	w.network = rtnl.New(rtnl.Options{
+		Logger: logger, Kernel: from, Topics: rtnl.Routes | rtnl.Rules,
+		Note:    w.note,
+		Lost:    func() { w.missed("notices of routes were lost") },
+		Changed: w.report,
+	})
+}
+
 func (w *watch) close() {
-	close(w.done)
-	w.socket.Close() // ends listen
+	w.end()
 	w.wait.Wait()
 	w.kernel.Close()
 }
@@ -97,13 +113,13 @@ func (w *watch) move(old, next map[key]wanted) (fresh, gone []netip.Addr) {
 	return fresh, gone
 }
 
-// look asks for the canaries until it is closed.
-func (w *watch) look() {
+// look asks for the canaries until ctx ends.
+func (w *watch) look(ctx context.Context) {
 	tick := time.NewTicker(glance)
 	defer tick.Stop()
 	for {
 		select {
-		case <-w.done:
+		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}
@@ -126,26 +142,29 @@ func (w *watch) ask() (at key, gone bool) {
 	return key{}, false
 }
 
-// listen runs until the socket is closed.
-func (w *watch) listen() {
-	for {
-		messages, _, err := w.socket.Receive()
-		switch {
-		case errors.Is(err, unix.ENOBUFS):
-			w.drift("notices of routes were lost")
-		case err != nil:
-			select {
-			case <-w.done:
-				return
-			case <-time.After(glance):
-				w.drift("notices of routes cannot be read: " + err.Error())
-			}
-		}
-		for i := range messages {
-			if what := w.lost(&messages[i]); what != "" {
-				w.drift(what)
-			}
-		}
+// note takes a notice and reports whether it says that something of ours was removed.
+func (w *watch) note(m *syscall.NetlinkMessage) bool {
+	what := w.lost(m)
+	if what != "" {
+		w.missed(what)
+	}
+	return what != ""
+}
+
+func (w *watch) missed(what string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.removed = what
+}
+
+// report reports what was removed.
+func (w *watch) report() {
+	w.mu.Lock()
+	what := w.removed
+	w.removed = ""
+	w.mu.Unlock()
+	if what != "" {
+		w.drift(what)
 	}
 }
 

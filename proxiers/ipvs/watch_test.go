@@ -1,0 +1,102 @@
+package ipvs
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"os"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"edgeway/proxiers/rtnl"
+)
+
+// notices is a kernel whose notices of routes a test sends.
+type notices struct{ sent chan any }
+
+func (n *notices) Subscribe(...uint) (rtnl.Socket, error) {
+	return &noticeSocket{sent: n.sent, closed: make(chan struct{})}, nil
+}
+
+// noticeSocket fails for good once it has failed, except by an overrun.
+type noticeSocket struct {
+	sent   chan any
+	closed chan struct{}
+	broken error
+}
+
+func (s *noticeSocket) Close() { close(s.closed) }
+
+func (s *noticeSocket) Receive() ([]syscall.NetlinkMessage, error) {
+	if s.broken != nil {
+		return nil, s.broken
+	}
+	select {
+	case <-s.closed:
+		return nil, os.ErrClosed
+	case what := <-s.sent:
+		if err, failed := what.(error); failed {
+			if !errors.Is(err, unix.ENOBUFS) {
+				s.broken = err
+			}
+			return nil, err
+		}
+		return []syscall.NetlinkMessage{what.(syscall.NetlinkMessage)}, nil
+	}
+}
+
+// removal is the notice that a local route to an address was removed from a table.
+func removal(of netip.Addr, from byte) syscall.NetlinkMessage {
+	data := []byte{unix.AF_INET, 32, 0, 0, from, protocol, 0, unix.RTN_LOCAL, 0, 0, 0, 0, 8, 0, unix.RTA_DST, 0}
+	return syscall.NetlinkMessage{Header: syscall.NlMsghdr{Type: unix.RTM_DELROUTE}, Data: append(data, of.AsSlice()...)}
+}
+
+// A route of ours that is removed is drift. So are lost notices and a broken socket, once each: the socket is opened again.
+func TestRoutesAreWatched(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var drifts []string
+		w := &watch{drift: func(what string) {
+			mu.Lock()
+			defer mu.Unlock()
+			drifts = append(drifts, what)
+		}}
+		ours, other := netip.MustParseAddr("10.96.0.1"), netip.MustParseAddr("10.96.0.2")
+		w.forget()
+		w.remember(map[key]wanted{{at: netip.AddrPortFrom(ours, 80)}: {}})
+		kernel := &notices{sent: make(chan any)}
+		w.follow(slog.New(slog.DiscardHandler), kernel)
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { w.network.Run(ctx) })
+		const gone, lost = "the local route to 10.96.0.1 was removed", "notices of routes were lost"
+		for _, step := range []struct {
+			sent any
+			want []string
+		}{
+			{removal(other, table), nil},
+			{removal(ours, table-1), nil},
+			{removal(ours, table), []string{gone}},
+			{error(unix.ENOBUFS), []string{lost}},
+			{error(unix.EBADF), []string{lost}},
+			{removal(ours, table), []string{gone}},
+		} {
+			kernel.sent <- step.sent
+			time.Sleep(10 * time.Minute)
+			synctest.Wait()
+			if !slices.Equal(drifts, step.want) {
+				t.Errorf("after %v: drift %q, want %q", step.sent, drifts, step.want)
+			}
+			drifts = nil
+		}
+		cancel()
+		running.Wait()
+	})
+}
