@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -15,10 +16,10 @@ import (
 
 const (
 	// cleanupTime bounds the whole command. For 2,500 Services iptables-nft 1.8.9 takes 1.2 s; a slow board with
-	// 30,000 takes minutes.
+	// 30,000 Services takes minutes.
 	cleanupTime = 20 * time.Minute
-	// cleanupSays is how often it says that it goes on.
-	cleanupSays = 10 * time.Second
+	// cleanupReport is the time between two messages about the progress.
+	cleanupReport = 10 * time.Second
 )
 
 func cleanupCommand(g *globals) *cobra.Command {
@@ -27,13 +28,22 @@ func cleanupCommand(g *globals) *cobra.Command {
 		Short: "Remove everything that the daemon put into the kernel; stop it first",
 		Long: `Remove everything that a daemon of any version has put into the kernel, with any backend.
 
-It fails while the daemon runs, as the daemon would write its rules again. Established connections to Services end. The
-packages run it when they are removed. It takes seconds, or minutes where iptables has very many rules.`,
+The command fails while a daemon holds the lock beside its socket, even if that daemon is hung or stopped and does not
+answer: it would write its rules again. Established connections to Services end. The packages run this command when
+they are removed. It takes seconds, or minutes where iptables has very many rules.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if g.running(cmd.Context()) {
-				return errors.New("the daemon is running and would write its rules again: stop it first")
+			socket, _ := g.socket() // cleanup works without a valid configuration, too
+			release, err := control.LockOut(socket)
+			if errors.Is(err, control.ErrRunning) {
+				return fmt.Errorf("nothing is removed: %w\n"+
+					"The daemon would write its rules again, even if it does not answer now.\n"+
+					"fix: systemctl stop edgeway  # or kill -KILL and the number of the process", err)
 			}
+			if err != nil {
+				return fmt.Errorf("nothing is removed, because a daemon may be running: %w", err)
+			}
+			defer release()
 			cfg, err := daemon.LoadConfig(g.config)
 			if err != nil {
 				cfg = config.Default() // cleanup works without a valid configuration, too
@@ -47,19 +57,10 @@ packages run it when they are removed. It takes seconds, or minutes where iptabl
 				select {
 				case err := <-done:
 					return err
-				case <-time.After(cleanupSays):
-					logger.Info("rules are being removed", "since", time.Since(start).Round(time.Second), "at_most", cleanupTime)
+				case <-time.After(cleanupReport):
+					logger.Info("removing rules", "since", time.Since(start).Round(time.Second), "at_most", cleanupTime)
 				}
 			}
 		},
 	}
-}
-
-// running says whether a daemon answers.
-func (g *globals) running(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, answerTime)
-	defer cancel()
-	socket, _ := g.socket() // cleanup works without a valid configuration, too
-	_, err := control.NewClient(socket).Status(ctx)
-	return err == nil
 }

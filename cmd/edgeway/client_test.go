@@ -157,7 +157,7 @@ func TestTheDaemonCompletes(t *testing.T) { completes(t, answering(t, control.St
 
 func TestCleanupRefusesWhileTheDaemonRuns(t *testing.T) {
 	code, _, stderr := run(t, "cleanup", "--config", answering(t, control.Status{}))
-	if code != exitFailure || !strings.Contains(stderr, "stop it first") {
+	if code != exitFailure || !strings.Contains(stderr, "systemctl stop edgeway") {
 		t.Errorf("exit %d, err %q", code, stderr)
 	}
 }

@@ -3,6 +3,7 @@ package control
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -228,6 +229,37 @@ func TestAStaleSocketIsReplacedAndALiveOneRefused(t *testing.T) {
 	if _, err := Listen(d.Options); !errors.Is(err, ErrRunning) {
 		t.Errorf("a socket that answers: %v", err)
 	}
+}
+
+// A daemon that is stopped or hung holds its lock although it does not answer.
+func TestTheLockTellsOfADaemonThatDoesNotAnswer(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "edgeway.sock")
+	release, err := LockOut(path)
+	if err != nil {
+		t.Fatalf("before the first start: %v", err)
+	}
+	release()
+	if _, err := os.Stat(path + lockSuffix); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("LockOut left a lock file: %v", err)
+	}
+	silent, err := Listen(Options{Socket: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid := fmt.Sprintf("process %d", os.Getpid())
+	if _, err := LockOut(path); !errors.Is(err, ErrRunning) || !strings.Contains(err.Error(), pid) {
+		t.Errorf("beside a silent daemon: %v", err)
+	}
+	if err := silent.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if release, err = LockOut(path); err != nil {
+		t.Fatalf("after its end: %v", err)
+	}
+	if _, err := Listen(Options{Socket: path}); !errors.Is(err, ErrRunning) {
+		t.Errorf("a daemon starts while it is locked out: %v", err)
+	}
+	release()
 }
 
 func TestOnlyTheOwnerAndItsGroupCanConnectWhateverTheUmask(t *testing.T) {

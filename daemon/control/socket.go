@@ -11,26 +11,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrRunning says that another daemon has the socket.
+// ErrRunning reports that another daemon owns the socket.
 var ErrRunning = errors.New("another edgeway daemon is running")
 
-// socket is the bound socket with the lock that makes it ours.
+// lockSuffix makes the name of the lock file from that of the socket.
+const lockSuffix = ".lock"
+
+// socket is the bound socket and the lock that proves its ownership.
 type socket struct {
 	net.Listener
 	path string
 	lock *os.File
 }
 
-// bind makes a socket that only its owner and its group may use, in place of one that a dead daemon left.
+// bind creates a socket that only its owner and its group can use, and replaces the socket of a dead daemon.
 //
-// A lock file beside it decides between two daemons that start at once, and the kernel frees the lock
-// with the process. The socket is made in a folder of its own and then moved, so that nobody else
-// can connect at any time, whatever the umask. The group is that of the process.
+// A lock file beside it decides between two daemons that start at the same time. The kernel releases the lock
+// when the process ends. The socket is created in a private directory and then moved, because no other user may
+// connect before its mode is set, whatever the umask is. The group is that of the process.
 func bind(path string) (*socket, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, fmt.Errorf("control socket: %w", err)
 	}
-	lock, err := acquire(path + ".lock")
+	lock, err := acquire(path+lockSuffix, os.O_CREATE)
 	if err != nil {
 		return nil, err
 	}
@@ -42,14 +45,48 @@ func bind(path string) (*socket, error) {
 	return &socket{listener, path, lock}, nil
 }
 
-// Close removes the socket and frees the lock. The lock file stays: removing it would let two daemons
-// lock two files of the same name.
+// Close removes the socket and releases the lock. The lock file stays, because without it two daemons
+// could lock two files of the same name.
 func (s *socket) Close() error {
 	return errors.Join(s.Listener.Close(), os.Remove(s.path), s.lock.Close())
 }
 
-func acquire(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+// LockOut keeps daemons from starting with this socket until release is called. It fails with ErrRunning while a
+// daemon holds the lock: a daemon that is stopped or hung does not answer, but it holds the lock until it ends.
+// Where no daemon has ever started there is no lock file, and LockOut creates none: a file of root would keep
+// the daemon's own user from locking it.
+func LockOut(path string) (release func(), err error) {
+	lock, err := acquire(path+lockSuffix, 0)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return func() {}, nil
+	case errors.Is(err, ErrRunning):
+		if pid := listenerOf(path); pid != 0 {
+			err = fmt.Errorf("%w (process %d)", err, pid)
+		}
+		return nil, err
+	case err != nil:
+		return nil, err
+	}
+	return func() { lock.Close() }, nil
+}
+
+// listenerOf returns the process that listens on a socket, which need not answer, or 0 if it is unknown.
+func listenerOf(path string) int {
+	conn, err := net.DialTimeout("unix", path, time.Second)
+	if err != nil {
+		return 0
+	}
+	defer conn.Close()
+	peer, err := peerOf(conn)
+	if err != nil {
+		return 0
+	}
+	return int(peer.Pid)
+}
+
+func acquire(path string, flags int) (*os.File, error) {
+	f, err := os.OpenFile(path, flags|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("control socket: %w", err)
 	}
@@ -69,7 +106,7 @@ func listen(path string) (net.Listener, error) {
 		conn.Close()
 		return nil, fmt.Errorf("%s answers: %w", path, ErrRunning)
 	}
-	// The name is short, as the address of a socket has room for 107 bytes.
+	// The name is short because the address of a socket has room for 107 bytes.
 	private, err := os.MkdirTemp(filepath.Dir(path), ".")
 	if err != nil {
 		return nil, err

@@ -123,6 +123,25 @@ func testCleanup(t *testing.T, backend string) {
 	l.must(unanswered(l.client, nodePort)())
 }
 
+// A stopped or hung daemon keeps its rules: they serve, and the daemon would write them again.
+func TestCleanupSparesADaemonThatDoesNotAnswer(t *testing.T) {
+	l, d := running(t)
+	_, _, nodePort := d.shop()
+	d.signal(syscall.SIGSTOP)
+	out, errs, code := d.edgeway("cleanup")
+	if pid := fmt.Sprintf("process %d", d.cmd.Process.Pid); code != 1 || !strings.Contains(errs, pid) || !strings.Contains(errs, "fix: ") {
+		t.Errorf("edgeway cleanup ended with %d, and does not name %s: %s%s", code, pid, out, errs)
+	}
+	l.must(answers(l.client, nodePort, "ep1")())
+	d.signal(syscall.SIGCONT)
+	l.within(patience, d.healthy)
+	d.stop()
+	if out, errs, code := d.edgeway("cleanup"); code != 0 {
+		t.Errorf("after the daemon's end edgeway cleanup ended with %d: %s%s", code, out, errs)
+	}
+	l.within(patience, unanswered(l.client, nodePort))
+}
+
 // settled is traces once new interfaces have all their routes.
 func (l *lab) settled() string {
 	l.t.Helper()
