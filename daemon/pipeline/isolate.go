@@ -19,18 +19,18 @@ var (
 	errTooMany    = errors.New("too many ServicePorts are refused for one search")
 )
 
-// isolate finds the ServicePorts that make the backend refuse the target, quarantines them, and puts
-// the rest in force. Suspects are those that the kernel has not accepted before; while one is left out its previous
-// version stays, where there is one and nothing else claims its addresses.
+// isolate finds the ServicePorts that make a stage refuse the target, and quarantines them. Then it has the backend apply
+// the rest; a follower gets the rest when the backend has applied it. Suspects are the ServicePorts that the stage has
+// not accepted before. While one is left out, its previous version stays, unless another ServicePort claims its addresses.
 //
 // A refused partial change can also mean that the kernel's state is not as assumed, so a full
 // sync comes first. No set of ServicePorts that was refused is offered again.
-func (p *Pipeline) isolate(ctx context.Context, partial bool, refusal error) error {
-	suspects := proxiers.NewChange(p.backend.lastGood, p.target).Changed
+func (p *Pipeline) isolate(ctx context.Context, st *stage, target *plan.Plan, partial bool, refusal error) error {
+	suspects := proxiers.NewChange(st.lastGood, target).Changed
 	if partial {
-		p.backend.reason = "partial sync refused"
+		st.reason = "partial sync refused"
 		first := refusal
-		if _, refusal = p.apply(ctx, p.backend, p.target); !errors.Is(refusal, proxiers.ErrRefused) {
+		if _, refusal = p.apply(ctx, st, target); !errors.Is(refusal, proxiers.ErrRefused) {
 			return refusal
 		}
 		if _, named := errors.AsType[*proxiers.Refusal](first); named {
@@ -38,7 +38,7 @@ func (p *Pipeline) isolate(ctx context.Context, partial bool, refusal error) err
 		}
 	}
 	p.logRefusal(refusal, len(suspects))
-	s, err := p.search(ctx, suspects, refusal)
+	s, err := p.search(ctx, st, target, suspects, refusal)
 	for _, b := range s.blamed {
 		p.opts.Logger.Error("ServicePort left out", "service_port", b.svc.Name.String(), "family", b.svc.Family.String(), "error", b.err)
 		p.quarantine.add(b.svc, s.previous[b.svc], b.err)
@@ -46,6 +46,9 @@ func (p *Pipeline) isolate(ctx context.Context, partial bool, refusal error) err
 	p.retarget()
 	if err != nil {
 		return fmt.Errorf("search for refused ServicePorts: %w", err)
+	}
+	if st != p.backend {
+		return nil
 	}
 	if p.backend.applied == nil { // the last try was a refused one
 		p.backend.reason = "refused ServicePorts left out"
@@ -56,13 +59,15 @@ func (p *Pipeline) isolate(ctx context.Context, partial bool, refusal error) err
 
 // search looks among the suspects, then among all. The kernel may by now refuse previous versions, so it also
 // looks without them.
-func (p *Pipeline) search(ctx context.Context, suspects []*plan.ServicePort, refusal error) (s *search, err error) {
-	all := p.target.Services
+func (p *Pipeline) search(
+	ctx context.Context, st *stage, target *plan.Plan, suspects []*plan.ServicePort, refusal error,
+) (s *search, err error) {
+	all := target.Services
 	if len(suspects) == 0 {
 		suspects = all
 	}
 	refused := map[[32]byte]error{}
-	s = &search{p: p, target: p.target, refused: refused, previous: previousVersions(p.backend.lastGood, p.target, suspects)}
+	s = &search{p: p, stage: st, target: target, refused: refused, previous: previousVersions(st.lastGood, target, suspects)}
 	if err = s.named(ctx, refusal); !errors.Is(err, errNotToBlame) {
 		return s, err
 	}
@@ -71,7 +76,7 @@ func (p *Pipeline) search(ctx context.Context, suspects []*plan.ServicePort, ref
 		return s, err
 	}
 	if len(s.previous) > 0 {
-		s = &search{p: p, target: p.target, refused: refused}
+		s = &search{p: p, stage: st, target: target, refused: refused}
 		err = s.run(ctx, suspects, refusal)
 	}
 	if errors.Is(err, errNotToBlame) && len(suspects) < len(all) {
@@ -113,6 +118,7 @@ func previousVersions(accepted, target *plan.Plan, suspects []*plan.ServicePort)
 // search finds whom a refusal is about: by what the kernel names, or else by halves.
 type search struct {
 	p      *Pipeline
+	stage  *stage
 	target *plan.Plan
 	// out is left out of the next try, or is there in its previous version.
 	out      map[*plan.ServicePort]struct{}
@@ -240,8 +246,8 @@ func (s *search) try(ctx context.Context, add []*plan.ServicePort) (refused, err
 	}
 	id := s.offer()
 	if err = s.refused[id]; err == nil {
-		s.p.backend.reason = "search for refused ServicePorts"
-		_, err = s.p.apply(ctx, s.p.backend, s.without())
+		s.stage.reason = "search for refused ServicePorts"
+		_, err = s.p.apply(ctx, s.stage, s.without())
 	}
 	if err == nil {
 		s.accepted = true

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"edgeway/daemon/contain"
 	"edgeway/daemon/source"
 	"edgeway/daemon/tracker"
 	"edgeway/proxiers"
@@ -55,6 +56,8 @@ type Options struct {
 	// reload does not look like a host that serves nothing, and the first plan follows it; the first sync is still a full
 	// one.
 	InForce *plan.Plan
+	// Parts counts the panics of stages that no ServicePort is to blame for; nil: nothing counts them.
+	Parts *contain.Parts
 	// OnApplied is called after every Apply, failed or not.
 	OnApplied func(Applied)
 	// OnSynced is called when the backend is in sync with a plan. The plan may lack quarantined
@@ -113,6 +116,8 @@ type Pipeline struct {
 	step       proxiers.Change // the newest, which most stages have in common
 	pace       pacing          // when what may happen
 	record     record          // what State shows
+	panicSaid  string          // the panic of a stage that was logged last
+	fatal      error           // ends Run: a stage panicked too often
 }
 
 // New has no side effects; Run does the work.
@@ -123,17 +128,14 @@ func New(opts Options) *Pipeline {
 }
 
 // Run syncs until ctx ends. The backend goes first; the followers get the plan that it has put in
-// force, and a failure of one does not delay the others. Run closes nothing.
+// force, and a failure of one does not delay the others. Run closes nothing. It may run again after a panic.
 func (p *Pipeline) Run(ctx context.Context, backend Stage, followers ...Stage) error {
 	p.started = time.Now()
-	p.backend = newStage(backend)
-	p.backend.lastGood = p.opts.InForce
-	for _, f := range followers {
-		follower := newStage(f)
-		follower.eager = true
-		p.followers = append(p.followers, follower)
+	if p.stages == nil {
+		p.arrange(backend, followers)
+	} else {
+		p.resume()
 	}
-	p.stages = append([]*stage{p.backend}, p.followers...)
 	p.dirty = true
 	p.pace.planFull(p.started, p.opts.FullSync)
 	timer := time.NewTimer(0)
@@ -142,7 +144,7 @@ func (p *Pipeline) Run(ctx context.Context, backend Stage, followers ...Stage) e
 	if p.opts.Checks != nil {
 		checks = p.opts.Checks.Changed()
 	}
-	for ctx.Err() == nil {
+	for ctx.Err() == nil && p.fatal == nil {
 		p.beat.idle()
 		select {
 		case <-ctx.Done():
@@ -166,7 +168,18 @@ func (p *Pipeline) Run(ctx context.Context, backend Stage, followers ...Stage) e
 			timer.Stop()
 		}
 	}
-	return nil
+	return p.fatal
+}
+
+func (p *Pipeline) arrange(backend Stage, followers []Stage) {
+	p.backend = newStage(backend)
+	p.backend.lastGood = p.opts.InForce
+	for _, f := range followers {
+		follower := newStage(f)
+		follower.eager = true
+		p.followers = append(p.followers, follower)
+	}
+	p.stages = append([]*stage{p.backend}, p.followers...)
 }
 
 func (p *Pipeline) noteChange() {

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	"edgeway/daemon/contain"
 	"edgeway/proxiers"
 	"edgeway/proxiers/plan"
 )
@@ -24,6 +25,8 @@ type stage struct {
 	eager   bool
 	retry   backoff
 	retryAt time.Time
+	// notBefore is the end of the pause after a panic.
+	notBefore time.Time
 	// driftPace bounds repairs while another program keeps changing the rules; repairing says that the next success repairs drift.
 	driftPace driftThrottle
 	repairing bool
@@ -50,6 +53,7 @@ func (s *stage) invalidate(reason string) {
 
 // dueAt is when the stage may be synced to the target; zero: it is in sync.
 func (s *stage) dueAt(target *plan.Plan, now time.Time) time.Time {
+	now = later(now, s.notBefore)
 	switch {
 	case s.applied == target:
 		return time.Time{}
@@ -67,10 +71,15 @@ func (s *stage) due(target *plan.Plan) bool {
 
 // tendAt is when the stage has later work to do; zero: never.
 func (s *stage) tendAt() time.Time {
-	if t, ok := s.Applier.(proxiers.Tender); ok {
-		return t.Due()
+	t, ok := s.Applier.(proxiers.Tender)
+	if !ok {
+		return time.Time{}
 	}
-	return time.Time{}
+	due := t.Due()
+	if due.IsZero() {
+		return due
+	}
+	return later(due, s.notBefore)
 }
 
 // drifted notes a report of drift. Its repair is counted once it has succeeded.
@@ -126,6 +135,7 @@ func (p *Pipeline) apply(ctx context.Context, s *stage, target *plan.Plan) (bool
 	p.progress.start()
 	p.publish()
 	event.Err = p.bounded(ctx, applyTimeout(change), func(ctx context.Context) error { return s.Applier.Apply(ctx, change) })
+	event.Err = p.refusePanic(s, event.Err)
 
 	event.Duration = time.Since(event.Start)
 	s.status.Running, s.status.RunningFull = time.Time{}, false
@@ -142,13 +152,13 @@ func (p *Pipeline) apply(ctx context.Context, s *stage, target *plan.Plan) (bool
 	return true, event.Err
 }
 
-// bounded runs a stage's work. It may report no progress for the whole time limit.
+// bounded runs a stage's work, and returns its panic as an error. It may report no progress for the whole time limit.
 func (p *Pipeline) bounded(ctx context.Context, limit time.Duration, work func(context.Context) error) error {
 	p.beat.busyUntil(time.Now().Add(limit))
 	defer p.beat.working()
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	return work(ctx)
+	return contain.Call(func() error { return work(ctx) })
 }
 
 func (p *Pipeline) logApplied(e Applied) {
@@ -166,8 +176,11 @@ func (p *Pipeline) syncFollower(ctx context.Context, f *stage) {
 	if target == nil || ctx.Err() != nil || !f.due(target) {
 		return
 	}
+	partial := f.applied != nil
 	_, err := p.apply(ctx, f, target)
+	err = p.isolatePanic(ctx, f, target, partial, err)
 	p.settle(ctx, f, target, err)
+	p.suspend(ctx, f, err)
 }
 
 // tend makes a stage do deferred work that is due. A failure does not change what is known of the kernel.
@@ -177,6 +190,7 @@ func (p *Pipeline) tend(ctx context.Context, s *stage) {
 		return
 	}
 	err := p.bounded(ctx, tendTimeout, s.Applier.(proxiers.Tender).Tend)
+	p.suspend(ctx, s, err)
 	text := ""
 	if err != nil {
 		text = err.Error()
@@ -230,9 +244,10 @@ func (p *Pipeline) syncBackend(ctx context.Context) {
 		err = p.lighten(ctx, err)
 	}
 	if errors.Is(err, proxiers.ErrRefused) && ctx.Err() == nil {
-		err = p.isolate(ctx, !full, err)
+		err = p.isolate(ctx, b, p.target, !full, err)
 	}
 	p.settle(ctx, b, target, err)
+	p.suspend(ctx, b, err)
 	if err != nil {
 		p.record.behind(start)
 		return
@@ -240,7 +255,7 @@ func (p *Pipeline) syncBackend(ctx context.Context) {
 	if b.applied != p.target {
 		return // the rest of the portions follows
 	}
-	p.refusal = ""
+	p.refusal, p.panicSaid = "", ""
 	if n := p.held.accepted(); n > 0 {
 		p.opts.Logger.Info("Services that were left out because of their size are served again", "services", n)
 	}

@@ -1,0 +1,166 @@
+// Package contain keeps a panic from ending the process. Call turns the panic of a function into an error. Parts restarts
+// the part of the daemon that panicked, and counts.
+//
+// What no recover can catch stays fatal: concurrent writes to a map, a full stack, no memory.
+package contain
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	// Pause is the time between a panic and the restart of its part.
+	Pause = 10 * time.Second
+	// A part that panics limit times within window ends the daemon: systemd starts it from a state that is known.
+	limit  = 3
+	window = 10 * time.Minute
+	// maxStack bounds the stack in the log: journald (systemd 252) cuts a field at 48 kB.
+	maxStack = 16 << 10
+)
+
+// Panic is the error that a panic became.
+type Panic struct {
+	Value any
+	// Stack is that of the goroutine at the panic.
+	Stack string
+}
+
+// Error is one line without the stack.
+func (p *Panic) Error() string {
+	return "panic: " + strings.Join(strings.Fields(fmt.Sprintf("%.300v", p.Value)), " ")
+}
+
+// Call runs f. A panic of f becomes a *Panic.
+func Call(f func() error) (err error) {
+	defer func() {
+		if value := recover(); value != nil {
+			stack := debug.Stack()
+			err = &Panic{Value: value, Stack: string(stack[:min(len(stack), maxStack)])}
+		}
+	}()
+	return f()
+}
+
+// Stack returns the stack of the panic that err wraps, or "" if there is none.
+func Stack(err error) string {
+	if p, ok := errors.AsType[*Panic](err); ok {
+		return p.Stack
+	}
+	return ""
+}
+
+// Is reports whether err wraps a panic.
+func Is(err error) bool {
+	_, ok := errors.AsType[*Panic](err)
+	return ok
+}
+
+// Fault is a part that panicked within the last ten minutes.
+type Fault struct {
+	Part string
+	// Times counts its panics, and Last is the time of the latest one.
+	Times int
+	Last  time.Time
+	Err   error
+}
+
+// Parts runs the parts of the daemon. Its methods may be called from any goroutine. A nil *Parts contains nothing.
+type Parts struct {
+	logger *slog.Logger
+	failed chan error
+
+	mu     sync.Mutex
+	panics map[string][]time.Time
+	last   map[string]error
+}
+
+// New returns Parts without a panic.
+func New(logger *slog.Logger) *Parts {
+	return &Parts{logger: logger, failed: make(chan error, 1), panics: map[string][]time.Time{}, last: map[string]error{}}
+}
+
+// Run runs a part until it returns. After a panic it starts the part again, unless ctx has ended. The error is that of
+// the part, or says that the part panicked too often.
+func (p *Parts) Run(ctx context.Context, part string, run func(context.Context) error) error {
+	if p == nil {
+		return run(ctx)
+	}
+	for {
+		err := Call(func() error { return run(ctx) })
+		if !Is(err) {
+			return err
+		}
+		if err := p.Note(part, err); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(Pause):
+		}
+	}
+}
+
+// Note logs and counts a panic that no object is to blame for. It returns an error if the daemon must end.
+func (p *Parts) Note(part string, err error) error {
+	if p == nil {
+		return nil
+	}
+	now := time.Now()
+	p.mu.Lock()
+	recent := append(since(p.panics[part], now.Add(-window)), now)
+	p.panics[part], p.last[part] = recent, err
+	p.mu.Unlock()
+	p.logger.Error("part panicked", "part", part, "times", len(recent), "error", err, "stack", Stack(err))
+	if len(recent) < limit {
+		return nil
+	}
+	err = fmt.Errorf("part %q panicked %d times within %s: %w", part, len(recent), window, err)
+	select {
+	case p.failed <- err:
+	default:
+	}
+	return err
+}
+
+// Failed delivers the error that the daemon must end with.
+func (p *Parts) Failed() <-chan error {
+	if p == nil {
+		return nil
+	}
+	return p.failed
+}
+
+// Faults returns the parts that panicked within the last ten minutes, sorted by name.
+func (p *Parts) Faults() (out []Fault) {
+	if p == nil {
+		return nil
+	}
+	after := time.Now().Add(-window)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for part, times := range p.panics {
+		if times = since(times, after); len(times) > 0 {
+			out = append(out, Fault{Part: part, Times: len(times), Last: times[len(times)-1], Err: p.last[part]})
+		}
+	}
+	slices.SortFunc(out, func(a, b Fault) int { return strings.Compare(a.Part, b.Part) })
+	return out
+}
+
+// since returns the times after t.
+func since(times []time.Time, t time.Time) []time.Time {
+	i := slices.IndexFunc(times, t.Before)
+	if i < 0 {
+		return nil
+	}
+	return times[i:]
+}

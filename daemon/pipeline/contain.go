@@ -1,0 +1,64 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"edgeway/daemon/contain"
+	"edgeway/proxiers"
+	"edgeway/proxiers/plan"
+)
+
+// panicked is the panic of a stage's Apply. It counts as a refusal: the search finds the ServicePort that causes it.
+type panicked struct {
+	stage string
+	err   error
+}
+
+func (e *panicked) Error() string { return "stage " + e.stage + ": " + e.err.Error() }
+
+// Unwrap returns both errors.
+func (e *panicked) Unwrap() []error { return []error{proxiers.ErrRefused, e.err} }
+
+// refusePanic turns a panic of Apply into a refusal, and logs its stack once.
+func (p *Pipeline) refusePanic(s *stage, err error) error {
+	if !contain.Is(err) {
+		return err
+	}
+	if err.Error() != p.panicSaid {
+		p.panicSaid = err.Error()
+		p.opts.Logger.Error("stage panicked", "stage", s.Name, "error", err, "stack", contain.Stack(err))
+	}
+	return &panicked{s.Name, err}
+}
+
+// isolatePanic has the search look for the ServicePort that makes a follower panic. The backend leaves it out first, then
+// the follower gets what the backend applied.
+func (p *Pipeline) isolatePanic(ctx context.Context, f *stage, target *plan.Plan, partial bool, err error) error {
+	if !contain.Is(err) || ctx.Err() != nil {
+		return err
+	}
+	return p.isolate(ctx, f, target, partial, err)
+}
+
+// suspend has a stage pause after a panic that no ServicePort is to blame for. What the kernel holds is unknown.
+func (p *Pipeline) suspend(ctx context.Context, s *stage, err error) {
+	if !contain.Is(err) || errors.Is(err, errTooMany) || ctx.Err() != nil {
+		return
+	}
+	s.invalidate("panic")
+	s.notBefore = time.Now().Add(contain.Pause)
+	if fatal := p.opts.Parts.Note("stage "+s.Name, err); fatal != nil {
+		p.fatal = fatal
+	}
+}
+
+// resume prepares the stages for another Run after a panic of the loop.
+func (p *Pipeline) resume() {
+	for _, s := range p.stages {
+		s.applied, s.reason = nil, "panic"
+		s.status.Running, s.status.RunningFull = time.Time{}, false
+	}
+	p.step = proxiers.Change{}
+}

@@ -1,0 +1,221 @@
+package pipeline
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"edgeway/daemon/contain"
+	"edgeway/daemon/source"
+	"edgeway/daemon/tracker"
+	"edgeway/proxiers"
+	"edgeway/proxiers/plan"
+)
+
+// panicsOn has a kernel panic while the plan has this Service.
+func panicsOn(k *kernel, name string) {
+	k.fault = func(c proxiers.Change) error {
+		if i := slices.IndexFunc(c.Next.Services, func(svc *plan.ServicePort) bool { return svc.Name.Name == name }); i >= 0 {
+			panic("index of " + c.Next.Services[i].Name.Name)
+		}
+		return k.commit(c)
+	}
+}
+
+func withParts(o *Options) { o.Parts = contain.New(slog.New(slog.DiscardHandler)) }
+
+// A ServicePort that makes the backend or a follower panic is left out and named, and all else is served.
+func TestAServicePortThatPanicsIsLeftOut(t *testing.T) {
+	for _, stage := range []string{"backend", "follower"} {
+		t.Run(stage, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, backend, follower := newWorld(), newKernel(t), newKernel(t)
+				for i := range 100 {
+					w.set(i, 1)
+				}
+				panicsOn(map[string]*kernel{"backend": backend, "follower": follower}[stage], "s00042")
+				b := start(t, w, backend, withParts, Stage{"follower", follower})
+				settle(time.Second)
+				s := b.p.State()
+				if len(s.Quarantined) != 1 || s.Quarantined[0].Name.Name != "s00042" || !strings.Contains(s.Quarantined[0].Err, "panic: index of s00042") {
+					t.Fatalf("left out: %+v", s.Quarantined)
+				}
+				if problems := s.Problems(); len(problems) != 1 || problems[0].Object.Name != "s00042" {
+					t.Errorf("problems %v", problems)
+				}
+				if len(s.InForce.Services) != 99 || !backend.holds(s.InForce) || !follower.holds(s.InForce) {
+					t.Errorf("%d ServicePorts are in force", len(s.InForce.Services))
+				}
+				if faults := b.opts.Parts.Faults(); len(faults) != 0 {
+					t.Errorf("the stage is to blame: %+v", faults)
+				}
+
+				w.remove(42)
+				w.set(43, 2)
+				w.announce()
+				settle(time.Second)
+				if s := b.p.State(); len(s.Problems()) != 0 || !backend.holds(s.Plan) || !follower.holds(s.Plan) {
+					t.Errorf("problems %v after the object is gone", s.Problems())
+				}
+			})
+		})
+	}
+}
+
+// A change that panics as a partial sync alone becomes a full sync: no ServicePort is left out.
+func TestAPanicOfAPartialSyncBecomesAFullOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, k := newWorld(), newKernel(t)
+		w.set(1, 1)
+		w.set(2, 1)
+		b := start(t, w, k, withParts)
+		k.mu.Lock()
+		k.fault = func(c proxiers.Change) error {
+			if c.Prev != nil {
+				panic("partial")
+			}
+			return nil
+		}
+		k.mu.Unlock()
+		k.changes()
+		w.set(1, 2)
+		w.announce()
+		settle(time.Second)
+		if got := k.changes(); len(got) != 2 || got[1].Prev != nil {
+			t.Errorf("%d applies, want a partial and a full one", len(got))
+		}
+		b.converged(t)
+		if s := b.p.State(); s.Backend.Err != nil || len(s.Quarantined)+len(b.opts.Parts.Faults()) != 0 {
+			t.Errorf("error %v, left out %v, faults %v", s.Backend.Err, s.Quarantined, b.opts.Parts.Faults())
+		}
+	})
+}
+
+// run runs a pipeline as the daemon does, and delivers its error.
+func run(t *testing.T, w *world, plan func(*tracker.Snapshot, *plan.Plan) (*plan.Plan, []source.Problem), stages ...Stage) (*Pipeline, <-chan error) {
+	parts := contain.New(slog.New(slog.DiscardHandler))
+	p := New(Options{
+		Logger: slog.New(slog.DiscardHandler), Tracker: w, Node: nodeChanges{w.node}, Plan: plan,
+		MinSync: time.Millisecond, FullSync: time.Hour, Parts: parts,
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	failed := make(chan error, 1)
+	go func() {
+		failed <- parts.Run(ctx, "pipeline", func(ctx context.Context) error { return p.Run(ctx, stages[0], stages[1:]...) })
+	}()
+	synctest.Wait()
+	return p, failed
+}
+
+// A stage that panics whatever the plan is pauses and is tried again. It ends the daemon at the third time, and the other
+// stages keep running until then.
+func TestAStageThatPanicsAlways(t *testing.T) {
+	for _, stage := range []string{"backend", "follower"} {
+		t.Run(stage, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, backend, follower := newWorld(), newKernel(t), newKernel(t)
+				w.set(1, 1)
+				broken := map[string]*kernel{"backend": backend, "follower": follower}[stage]
+				broken.fault = func(proxiers.Change) error { panic("always") }
+				begin := time.Now()
+				p, failed := run(t, w, w.plan, Stage{"backend", backend}, Stage{"follower", follower})
+				if s := p.State(); len(s.Quarantined) != 0 || s.Synced() != (stage == "follower") {
+					t.Errorf("left out %v, synced %t", s.Quarantined, s.Synced())
+				}
+				w.set(2, 1)
+				w.announce()
+				settle(time.Second)
+				if stage == "follower" && !backend.holds(w.wanted()) {
+					t.Error("the backend does not go on")
+				}
+				if err := <-failed; !contain.Is(err) || !strings.Contains(err.Error(), "stage "+stage) || time.Since(begin) < 2*contain.Pause {
+					t.Errorf("ends after %s with %v", time.Since(begin), err)
+				}
+			})
+		})
+	}
+}
+
+// tender is a kernel with deferred work.
+type tender struct {
+	*kernel
+	tend func()
+	due  time.Time
+}
+
+func (k *tender) Due() time.Time { return k.due }
+func (k *tender) Tend(context.Context) error {
+	k.tend()
+	return nil
+}
+
+// After a panic of deferred work, what the kernel holds is unknown.
+func TestDeferredWorkThatPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, backend := newWorld(), newKernel(t)
+		w.set(1, 1)
+		follower := &tender{kernel: newKernel(t), due: time.Now()}
+		calls := 0
+		follower.tend = func() {
+			if calls++; calls == 1 {
+				panic("once")
+			}
+			follower.due = time.Time{}
+		}
+		run(t, w, w.plan, Stage{"backend", backend}, Stage{"follower", follower})
+		settle(contain.Pause + time.Second)
+		if got := follower.changes(); calls != 2 || len(got) != 2 || got[1].Prev != nil {
+			t.Errorf("%d calls, %d applies, want a second full sync", calls, len(got))
+		}
+		if n := len(backend.changes()); n != 1 {
+			t.Errorf("the backend is synced %d times", n)
+		}
+	})
+}
+
+func TestDeferredWorkThatPanicsAlways(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		w.set(1, 1)
+		follower := &tender{kernel: newKernel(t), due: time.Now(), tend: func() { panic("always") }}
+		_, failed := run(t, w, w.plan, Stage{"backend", newKernel(t)}, Stage{"follower", follower})
+		if err := <-failed; !contain.Is(err) {
+			t.Error(err)
+		}
+	})
+}
+
+// After a panic of the loop itself all stages are synced anew.
+func TestALoopThatPanicsStartsAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, backend, follower := newWorld(), newKernel(t), newKernel(t)
+		w.set(1, 1)
+		broken := false
+		p, _ := run(t, w, func(s *tracker.Snapshot, prev *plan.Plan) (*plan.Plan, []source.Problem) {
+			if broken {
+				broken = false
+				panic("once")
+			}
+			return w.plan(s, prev)
+		}, Stage{"backend", backend}, Stage{"follower", follower})
+		backend.changes()
+		follower.changes()
+		broken = true
+		w.set(2, 1)
+		w.announce()
+		settle(contain.Pause + time.Second)
+		for _, k := range []*kernel{backend, follower} {
+			if got := k.changes(); len(got) != 1 || got[0].Prev != nil || !k.holds(w.wanted()) {
+				t.Errorf("%d applies, want one full sync", len(got))
+			}
+		}
+		if s := p.State(); len(s.Followers) != 1 || !s.OutOfSync.IsZero() {
+			t.Errorf("state %+v", s)
+		}
+	})
+}
