@@ -134,6 +134,7 @@ func (b *bench) send(what any) {
 
 func (b *bench) want(changed []time.Duration, lost int) {
 	b.Helper()
+	synctest.Wait()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !slices.Equal(b.changed, changed) || b.lost != lost {
@@ -205,6 +206,7 @@ func TestRefusedSocket(t *testing.T) {
 		}
 		b.kernel.refuse(false)
 		time.Sleep(2 * maxPause)
+		synctest.Wait()
 		if b.lost != 1 || len(b.changed) != 1 {
 			b.Errorf("lost %d times, changed at %v", b.lost, b.changed)
 		}
@@ -215,10 +217,10 @@ func TestRefusedSocket(t *testing.T) {
 func TestSocketThatFailsEachTime(t *testing.T) {
 	run(t, func(b *bench) {
 		for end := time.Now().Add(time.Hour); time.Now().Before(end); {
+			before := b.kernel.socket()
 			b.send(errors.New("broken"))
-			before := len(b.kernel.sockets)
-			for len(b.kernel.sockets) == before {
-				time.Sleep(ms)
+			for b.kernel.socket() == before {
+				time.Sleep(100 * ms)
 			}
 			synctest.Wait()
 		}
