@@ -22,10 +22,10 @@ Anonymous:             0 kB
 Anonymous:             0 kB
 01a00000-01b00000 r--p 00000000 fe:00 99                                 /usr/lib/libc.so.6
 Anonymous:             0 kB
-7f0000000000-7f0000001000 r--p 00000000 fe:00 1234                       /usr/sbin/edge way
+7f000000-7f001000 r--p 00000000 fe:00 1234                       /usr/sbin/edge way
 Anonymous:             0 kB
 `
-	want := []span{{0x400000, 0xd1f000}, {0x7f0000000000, 0x7f0000001000}}
+	want := []span{{0x400000, 0xd1f000}, {0x7f000000, 0x7f001000}}
 	if got := unchanged(strings.NewReader(smaps), "/usr/sbin/edge way"); !slices.Equal(got, want) {
 		t.Errorf("got %x, want %x", got, want)
 	}

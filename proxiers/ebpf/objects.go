@@ -195,7 +195,7 @@ func mountBPF(dir string) error {
 
 func isBPF(dir string) bool {
 	var s unix.Statfs_t
-	return unix.Statfs(dir, &s) == nil && s.Type == unix.BPF_FS_MAGIC
+	return unix.Statfs(dir, &s) == nil && uint32(s.Type) == unix.BPF_FS_MAGIC
 }
 
 // pinSockets makes what is missing. Programs are always made anew, as they go with the maps.

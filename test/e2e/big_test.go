@@ -238,7 +238,7 @@ func (d *daemon) endedWith() int64 {
 	d.t.Helper()
 	cmd := d.cmd
 	d.stop()
-	return cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss << 10
+	return int64(cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss) << 10 //nolint:unconvert // an int32 on 32-bit ARM
 }
 
 // heart is a service manager that listens for the watchdog's pings.
