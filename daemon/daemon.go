@@ -37,20 +37,22 @@ type Options struct {
 
 // Run serves until ctx ends, and leaves the kernel forwarding. It returns an error for what only the
 // operator can fix: an invalid configuration at the start, a second daemon, a host that cannot run the
-// backend. A *config.Error and a *Permanent say that another start would fail too. SIGHUP reloads the configuration; an invalid one is refused, and the previous one stays in force.
+// backend. After a *config.Error or a *Permanent another start would fail too. SIGHUP reloads the configuration; Run
+// refuses an invalid one and keeps the previous one in force.
 func Run(ctx context.Context, opts Options) error {
-	set, err := loadAtStart(ctx, opts.ConfigPath)
+	logs := newLogSwitch(config.Default().Log, opts.LogOutput) // until the configuration is known
+	logger := slog.New(logs)
+	manager := sdunit.NewManager(logger)
+	set, err := loadAtStart(ctx, opts.ConfigPath, manager)
 	if err != nil {
 		return err
 	}
+	logs.use(set.cfg.Log, opts.LogOutput)
 	started := time.Now()
-	logs := newLogSwitch(set.cfg.Log, opts.LogOutput)
-	logger := slog.New(logs)
 	limitMemory(logger)
 	hangup := make(chan os.Signal, 1)
 	signal.Notify(hangup, syscall.SIGHUP)
 	defer signal.Stop(hangup)
-	manager := sdunit.NewManager(logger)
 	notifier := sdunit.NewNotifier(manager, logger)
 	stopping := context.AfterFunc(ctx, notifier.Stopping)
 	defer func() {
@@ -174,6 +176,10 @@ func loadAndCheck(ctx context.Context, path string) (settings, error) {
 	return settings{cfg, b, instead}, nil
 }
 
-// checkTimeout bounds the check whether the host has what a configuration asks for. A busy board takes seconds to run the
-// programs of a backend.
-const checkTimeout = 5 * time.Minute
+const (
+	// checkTimeout bounds the check whether the host has what a configuration needs. A busy board takes seconds to run
+	// each program of a backend.
+	checkTimeout = 5 * time.Minute
+	// startTimeout bounds the time for which the service manager is asked to wait for that check at the start.
+	startTimeout = checkTimeout + time.Minute
+)

@@ -250,6 +250,29 @@ func TestUnderAServiceManager(t *testing.T) {
 	u.cmd = nil
 }
 
+// Before it is ready the daemon asks nft whether the backend can run, which takes minutes on a slow board.
+func TestTheServiceManagerWaitsForASlowProbe(t *testing.T) {
+	u := newUnit(t)
+	nft, err := exec.LookPath("nft")
+	if err != nil {
+		t.Fatal(err)
+	}
+	hold := u.write("hold", "")
+	slow := u.write("nft", fmt.Sprintf("#!/bin/sh\nwhile [ -e %q ]; do sleep 0.1; done\nexec %q \"$@\"\n", hold, nft))
+	if err := os.Chmod(slow, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", filepath.Dir(slow)+":"+os.Getenv("PATH"))
+	u.start()
+	if first := u.await("EXTEND_TIMEOUT_USEC=30000000"); first.Has("READY=1") {
+		t.Error("ready before the probe has ended")
+	}
+	if err := os.Remove(hold); err != nil {
+		t.Fatal(err)
+	}
+	u.await("READY=1")
+}
+
 const checkedManifest = `
 apiVersion: v1
 kind: Service

@@ -42,6 +42,6 @@ func Faults() []Fault {
 		{"8835e4b204eeff9d12371501f8143ca4", "sync is stuck, the watchdog is not notified until it finishes"},
 		{"3c9d1b64e0a7452f8b6f2e7ad5108c43", "connections fail because of a problem of this host"},
 		{"b7e25f0c93d64a18a2c40d9e71f6835b", "a problem of this host is gone"},
-		{"f919f8385e2e1c698befb2ff691bda33", "service manager cannot be notified, the daemon continues without it"},
+		{"f919f8385e2e1c698befb2ff691bda33", "service manager not notified, continuing without it"},
 	}
 }

@@ -8,6 +8,7 @@ package sdunit
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -27,29 +28,54 @@ const sendTimeout = 2 * time.Second
 
 var errDeaf = errors.New("the service manager does not read its socket")
 
-// Manager sends to the service manager. A failure is logged once and not returned.
+// Manager sends notifications to the service manager. It logs the first of several failures and returns none.
 type Manager struct {
 	logger *slog.Logger
-	// sending has room for the one datagram that is being sent: they stay in order.
+	// sending has room for the datagram that is being sent, so that datagrams stay in order.
 	sending chan struct{}
-	// deaf says that the one being sent takes longer than sendTimeout.
+	// deaf reports that sending the current datagram takes longer than sendTimeout.
 	deaf atomic.Bool
 
 	mu     sync.Mutex
 	failed bool
 }
 
-// NewManager takes the address from NOTIFY_SOCKET, as package daemon of go-systemd does. It does not connect.
+// NewManager returns a Manager that sends to the address in NOTIFY_SOCKET. It does not connect.
 func NewManager(logger *slog.Logger) *Manager {
 	return &Manager{logger: logger, sending: make(chan struct{}, 1)}
 }
 
-// present says that there is a service manager to notify.
+// ExtendStart asks the service manager again and again for more time to start, until stop is called or limit has passed:
+// before a Notifier runs, a slow board checks for minutes whether the host has what the configuration needs, and
+// systemd would end the start after TimeoutStartSec=. After limit, the start has extendBy left.
+func (m *Manager) ExtendStart(ctx context.Context, limit time.Duration) (stop func()) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for ctx.Err() == nil {
+			m.send(extension())
+			select {
+			case <-ctx.Done():
+			case <-time.After(extendEvery):
+			}
+		}
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
+}
+
+// extension requests extendBy more time for the start.
+func extension() string { return fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", extendBy.Microseconds()) }
+
+// present reports whether there is a service manager to notify.
 func (m *Manager) present() bool { return address() != "" }
 
 func address() string { return os.Getenv("NOTIFY_SOCKET") }
 
-// send sends the assignments in one datagram, and reports whether the service manager has it.
+// send sends the assignments in one datagram and reports whether the service manager received it.
 func (m *Manager) send(assignments ...string) bool {
 	return m.deliver(func() error {
 		_, err := sd.SdNotify(false, strings.Join(assignments, "\n"))
@@ -57,13 +83,13 @@ func (m *Manager) send(assignments ...string) bool {
 	})
 }
 
-// sendSocket sends assignments and the descriptor of a socket, which stays the caller's.
+// sendSocket sends assignments and a copy of the descriptor of a socket.
 func (m *Manager) sendSocket(socket syscall.Conn, assignments ...string) {
 	m.deliver(func() error { return sendSocket(socket, []byte(strings.Join(assignments, "\n"))) })
 }
 
-// deliver sends, but waits no longer than sendTimeout: SdNotify of go-systemd (22.7) would wait for ever. It
-// does not wait for a manager that did not read the previous datagram in time.
+// deliver calls send and waits for at most sendTimeout, because SdNotify of go-systemd (22.7) waits without limit.
+// It does not wait at all for a manager that did not read the previous datagram in time.
 func (m *Manager) deliver(send func() error) bool {
 	if !m.present() {
 		return false
@@ -127,8 +153,8 @@ func sendSocket(socket syscall.Conn, text []byte) error {
 	var sent error
 	errWhat := what.Control(func(fd uintptr) {
 		rights := syscall.UnixRights(int(fd))
-		// Not WriteMsgUnix, which Go (1.26) refuses for connected datagram sockets; a socket that is not
-		// connected would not notice when the manager has read its queue.
+		// Go (1.26) refuses WriteMsgUnix for connected datagram sockets, and only a connected socket becomes writable
+		// when the manager has read its queue.
 		err = to.Write(func(manager uintptr) bool {
 			sent = syscall.Sendmsg(int(manager), text, rights, nil, 0)
 			return !errors.Is(sent, syscall.EAGAIN)
@@ -137,12 +163,12 @@ func sendSocket(socket syscall.Conn, text []byte) error {
 	return cmp.Or(errWhat, err, os.NewSyscallError("sendmsg", sent))
 }
 
-// note logs the first of several faults in a row.
+// note logs the first of several failures in a row.
 func (m *Manager) note(err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err != nil && !m.failed {
-		m.logger.Warn("service manager cannot be notified, the daemon continues without it", "notify_socket", address(), "error", err)
+		m.logger.Warn("service manager not notified, continuing without it", "notify_socket", address(), "error", err)
 	}
 	m.failed = err != nil
 }

@@ -81,3 +81,28 @@ func TestWithoutAServiceManagerNothingIsSaid(t *testing.T) {
 		t.Errorf("want a warning about the watchdog alone: %s", log)
 	}
 }
+
+// A check of the host may take longer than TimeoutStartSec=, and then comes to an end of its own.
+func TestTheStartIsExtendedWhileTheHostIsChecked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := sdtest.New(t)
+		logger, _ := newLog()
+		const limit = 6 * time.Minute
+		begin := time.Now()
+		stop := NewManager(logger).ExtendStart(t.Context(), limit)
+		for end := begin; time.Since(begin) < limit; {
+			synctest.Wait()
+			if count(m.Received(), "EXTEND_TIMEOUT_USEC=30000000") > 0 {
+				end = time.Now().Add(extendBy)
+			}
+			if !end.After(time.Now()) {
+				t.Fatalf("systemd ends the start after %s", time.Since(begin))
+			}
+			time.Sleep(time.Second)
+		}
+		if n := len(during(m, time.Hour)); n > 1 {
+			t.Errorf("%d requests for more time after the limit", n)
+		}
+		stop()
+	})
+}

@@ -2,7 +2,6 @@ package sdunit
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -18,7 +17,7 @@ const (
 	// statusEvery is the least time between two texts for STATUS=: each wakes the service manager and
 	// all its clients.
 	statusEvery = 5 * time.Second
-	// A daemon that is starting and alive asks every extendEvery for extendBy more time.
+	// A daemon that starts and is alive asks for extendBy more time every extendEvery.
 	extendEvery = 10 * time.Second
 	extendBy    = 30 * time.Second
 	// reloadPatience is how long a new configuration may wait for its sources (an API server that is
@@ -156,7 +155,7 @@ func (n *Notifier) aliveLines() []string {
 	}
 	if !n.ready && now.Sub(n.extended) >= extendEvery {
 		n.extended = now
-		lines = append(lines, fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", extendBy.Microseconds()))
+		lines = append(lines, extension())
 	}
 	return lines
 }
