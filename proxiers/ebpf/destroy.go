@@ -4,14 +4,16 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"net/netip"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
-// A diagRequest is struct inet_diag_req_v2 of the kernel's linux/inet_diag.h, and a socket's identity struct inet_diag_sockid: ports,
-// addresses, interface and cookie.
+// A diagRequest is struct inet_diag_req_v2 of the kernel's linux/inet_diag.h for UDP. The identity of a socket is struct inet_diag_sockid:
+// ports, addresses, interface and cookie.
 type diagRequest struct {
 	family uint8
 	id     [diagIDSize]byte
@@ -19,8 +21,11 @@ type diagRequest struct {
 
 const (
 	diagIDSize  = 48
-	diagIDStart = 4  // in struct inet_diag_msg
-	diagCookie  = 40 // in the identity
+	diagIDStart = 4 // in struct inet_diag_msg
+	// In the identity:
+	diagRemotePort = 2
+	diagRemote     = 20
+	diagCookie     = 40
 )
 
 func (r *diagRequest) Len() int { return 8 + diagIDSize }
@@ -32,64 +37,163 @@ func (r *diagRequest) Serialize() []byte {
 	return append(b, r.id[:]...)
 }
 
-// endOrphans ends connected sockets of UDP whose endpoint does not serve any more: nobody would answer them, and unlike those of TCP
-// they would not come to know. Their program gets an error, as it would when the endpoint refused. It gives how many there were.
-func (t *tables) endOrphans(connections table[uint64, socketsConnection]) (n int, err error) {
-	orphans, err := t.orphans(connections)
-	if err != nil || len(orphans) == 0 {
-		return 0, err
+func (r *diagRequest) cookie() uint64 { return binary.NativeEndian.Uint64(r.id[diagCookie:]) }
+
+// remote returns the address that the socket is connected to.
+func (r *diagRequest) remote() netip.AddrPort {
+	a := netip.AddrFrom4([4]byte(r.id[diagRemote:]))
+	if r.family == unix.AF_INET6 {
+		a = netip.AddrFrom16([16]byte(r.id[diagRemote:])).Unmap()
 	}
+	return netip.AddrPortFrom(a, binary.BigEndian.Uint16(r.id[diagRemotePort:]))
+}
+
+// listUDP returns the UDP sockets of this network namespace.
+func listUDP() (sockets []*diagRequest, err error) {
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
 		request := nl.NewNetlinkRequest(nl.SOCK_DIAG_BY_FAMILY, unix.NLM_F_DUMP)
 		request.AddData(&diagRequest{family: family})
-		sockets, err := request.Execute(unix.NETLINK_INET_DIAG, 0)
+		messages, err := request.Execute(unix.NETLINK_INET_DIAG, 0)
 		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EAFNOSUPPORT) {
-			continue // no such sockets, or a kernel without their list
+			continue // no such sockets, or a kernel that cannot list them
 		}
 		if err != nil {
-			return n, fmt.Errorf("list of UDP sockets: %w", err)
+			return nil, fmt.Errorf("list of UDP sockets: %w", err)
 		}
-		for _, s := range sockets {
-			if len(s) < diagIDStart+diagIDSize {
-				continue
-			}
-			r := &diagRequest{family: s[0], id: [diagIDSize]byte(s[diagIDStart:])}
-			cookie := binary.NativeEndian.Uint64(r.id[diagCookie:])
-			if !orphans[cookie] {
-				continue
-			}
-			delete(orphans, cookie)
-			destroy := nl.NewNetlinkRequest(nl.SOCK_DESTROY, unix.NLM_F_ACK)
-			destroy.AddData(r)
-			switch _, err := destroy.Execute(unix.NETLINK_INET_DIAG, 0); {
-			case err == nil:
-				n++
-			case !errors.Is(err, unix.ENOENT): // it was closed
-				return n, fmt.Errorf("end of a UDP socket (CONFIG_INET_DIAG_DESTROY): %w", err)
+		for _, m := range messages {
+			if len(m) >= diagIDStart+diagIDSize {
+				sockets = append(sockets, &diagRequest{family: m[0], id: [diagIDSize]byte(m[diagIDStart:])})
 			}
 		}
 	}
-	return n, nil
+	return sockets, nil
 }
 
-// orphans gives the cookies of sockets that were sent to what does not serve any more, and forgets them.
-func (t *tables) orphans(connections table[uint64, socketsConnection]) (map[uint64]bool, error) {
-	out := map[uint64]bool{}
+// destroySocket makes the kernel disconnect a socket and report ECONNABORTED to its application.
+func destroySocket(r *diagRequest) error {
+	request := nl.NewNetlinkRequest(nl.SOCK_DESTROY, unix.NLM_F_ACK)
+	request.AddData(r)
+	if _, err := request.Execute(unix.NETLINK_INET_DIAG, 0); err != nil {
+		return fmt.Errorf("destruction of a UDP socket (CONFIG_INET_DIAG_DESTROY): %w", err)
+	}
+	return nil
+}
+
+// retry is the time of the next attempt after failures.
+type retry struct {
+	at    time.Time
+	after time.Duration
+}
+
+// again delays the next attempt, each time twice as long as before.
+func (r *retry) again() {
+	r.after = min(max(2*r.after, retryFirst), retryMost)
+	r.at = time.Now().Add(r.after)
+}
+
+// orphans destroys connected UDP sockets whose endpoint no longer serves. Nothing would answer them, and UDP does not tell them so.
+type orphans struct {
+	destroy func(*diagRequest) error
+	retry
+	// unlisted are cookies that the last attempt did not find among the kernel's sockets: either connect had not returned, or the socket
+	// has closed while the program release was detached.
+	unlisted map[uint64]bool
+}
+
+// end destroys the orphans among connections and returns how many there were. A connection stays in the map until its socket is
+// destroyed. What could not be destroyed is due again later.
+func (o *orphans) end(t *tables, connections table[uint64, socketsConnection]) (n int, err error) {
+	defer func() {
+		if err != nil || len(o.unlisted) > 0 {
+			o.again()
+		} else {
+			o.retry = retry{}
+		}
+	}()
+	found, err := t.orphans(connections)
+	if err != nil || len(found) == 0 {
+		o.unlisted = nil
+		return 0, err
+	}
+	sockets, err := listUDP()
+	if err != nil {
+		return 0, err
+	}
+	var failed []error
+	unlisted := map[uint64]bool{}
+	for cookie := range found {
+		unlisted[cookie] = true
+	}
+	for _, r := range sockets {
+		c, orphan := found[r.cookie()]
+		if !orphan {
+			continue
+		}
+		delete(unlisted, r.cookie())
+		if r.remote() == c.endpoint() { // else the application has connected the socket to something else
+			if err := o.destroy(r); err != nil && !errors.Is(err, unix.ENOENT) { // ENOENT: the socket has closed
+				failed = append(failed, err)
+				continue
+			}
+			n++
+		}
+		forget(connections, r.cookie(), c)
+	}
+	o.forgetUnlisted(connections, found, unlisted)
+	return n, errors.Join(failed...)
+}
+
+// forgetUnlisted removes the connections that two attempts in a row did not find.
+func (o *orphans) forgetUnlisted(connections table[uint64, socketsConnection], found map[uint64]socketsConnection, unlisted map[uint64]bool) {
+	for cookie := range unlisted {
+		if o.unlisted[cookie] {
+			forget(connections, cookie, found[cookie])
+			delete(unlisted, cookie)
+		}
+	}
+	o.unlisted = unlisted
+}
+
+// forget removes a connection, unless its socket has another endpoint by now.
+func forget(connections table[uint64, socketsConnection], cookie uint64, was socketsConnection) {
+	var now socketsConnection
+	if connections.Lookup(&cookie, &now) == nil && now == was {
+		_ = connections.Delete(&cookie) // the socket may have closed
+	}
+}
+
+func (c *socketsConnection) endpoint() netip.AddrPort {
+	return netip.AddrPortFrom(netip.AddrFrom16(c.Addr.Byte).Unmap(), networkOrder(c.Port))
+}
+
+// orphans returns the connections whose endpoint is no longer a member of their Service, by the cookies of their sockets.
+func (t *tables) orphans(connections table[uint64, socketsConnection]) (map[uint64]socketsConnection, error) {
+	out, serves := map[uint64]socketsConnection{}, map[socketsMemberKey]bool{}
 	var lookup error
 	err := connections.each(func(cookie uint64, c socketsConnection) {
 		k, v := socketsMemberKey{Addr: c.Addr, Service: c.Service, Port: c.Port}, uint8(0)
-		switch err := t.members.Lookup(&k, &v); {
-		case errors.Is(err, ebpf.ErrKeyNotExist):
-			out[cookie] = true
-		case err != nil:
-			lookup = err
+		if _, known := serves[k]; !known {
+			err := t.members.Lookup(&k, &v)
+			if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+				lookup = err
+				return
+			}
+			serves[k] = err == nil
+		}
+		if !serves[k] {
+			out[cookie] = c
 		}
 	})
-	if err = errors.Join(err, lookup); err != nil {
-		return nil, err
+	return out, errors.Join(err, lookup)
+}
+
+// endOrphans destroys UDP sockets whose endpoint is gone. It is called with mu held.
+func (s *shortcuts) endOrphans() {
+	n, err := s.orphans.end(&s.tables, table[uint64, socketsConnection]{s.objects.Connections})
+	if err != nil {
+		s.logger.Warn("UDP sockets keep an endpoint that is gone", "error", err, "retry_after", s.orphans.after)
 	}
-	for cookie := range out {
-		_ = connections.Delete(&cookie)
+	if n > 0 {
+		s.logger.Debug("UDP sockets destroyed, their endpoint is gone", "sockets", n)
 	}
-	return out, nil
 }

@@ -24,9 +24,10 @@ type hook struct {
 	at      ebpf.AttachType
 }
 
-// hooks are in the order in which they are attached: the ways back before the ways there.
+// hooks returns the hooks in the order of attachment: what undoes a translation comes before what translates.
 func hooks() []hook {
 	return []hook{
+		{socketsProgRelease, ebpf.AttachCgroupInetSockRelease},
 		{socketsProgGetpeername4, ebpf.AttachCgroupInet4GetPeername},
 		{socketsProgGetpeername6, ebpf.AttachCgroupInet6GetPeername},
 		{socketsProgRecvmsg4, ebpf.AttachCGroupUDP4Recvmsg},

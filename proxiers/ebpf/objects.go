@@ -19,7 +19,7 @@ import (
 const Dir = "/run/edgeway_bpf"
 
 // layout is the version of the types in bpf/maps.h. Whoever changes one of them raises it.
-const layout = "v1"
+const layout = "v2"
 
 const programsPrefix = "programs-"
 
@@ -79,6 +79,7 @@ func (o *objects) programs() map[string]**ebpf.Program {
 	return map[string]**ebpf.Program{
 		socketsProgConnect4: &o.Connect4, socketsProgConnect6: &o.Connect6, socketsProgSendmsg4: &o.Sendmsg4, socketsProgSendmsg6: &o.Sendmsg6,
 		socketsProgRecvmsg4: &o.Recvmsg4, socketsProgRecvmsg6: &o.Recvmsg6, socketsProgGetpeername4: &o.Getpeername4, socketsProgGetpeername6: &o.Getpeername6,
+		socketsProgRelease: &o.Release,
 	}
 }
 
@@ -115,7 +116,7 @@ func openPinned(dir string, want size) (_ *objects, err error) {
 		return nil, fmt.Errorf("pinned maps are of another size: %w", fs.ErrNotExist)
 	}
 	shared := []*ebpf.Map{o.Frontends, o.Slots, o.Addresses, o.Config, o.Counters, o.Taken}
-	if err = together(o.Connect4, append(shared, o.Sockets)); err != nil {
+	if err = together(o.Connect4, append(shared, o.Sockets, o.Connections)); err != nil {
 		return nil, err
 	}
 	if o.openPackets(dir) != nil || together(o.packets, append(shared, o.podRanges, o.podDevices, o.sources)) != nil {

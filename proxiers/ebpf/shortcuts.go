@@ -36,12 +36,10 @@ type shortcuts struct {
 	// plan is what the table of nftables has.
 	plan *plan.Plan
 	// known says that the maps have it too.
-	known bool
-	stale []staleSlots
-	retry struct {
-		at    time.Time
-		after time.Duration
-	}
+	known   bool
+	stale   []staleSlots
+	retry   retry
+	orphans orphans
 
 	// mu is for what the watch looks at.
 	mu      sync.Mutex
@@ -71,8 +69,8 @@ func newShortcuts(dir string, env proxiers.Env, changed func()) (*shortcuts, err
 		return nil, err
 	}
 	return &shortcuts{
-		packets: p,
-		logger:  env.Logger, families: env.Families, size: sizeOf(env.Settings), dir: dir,
+		packets: p, orphans: orphans{destroy: destroySocket},
+		logger: env.Logger, families: env.Families, size: sizeOf(env.Settings), dir: dir,
 		config: socketsSettings{Netns: cookie, OwnMark: proxiers.OwnMark(env.MasqueradeBit)},
 	}, nil
 }
@@ -181,7 +179,7 @@ func (s *shortcuts) finish(st *step, next *plan.Plan) {
 	}
 	s.raisePackets(next.Node)
 	s.known, s.up, s.problem = true, true, nil
-	s.retry.at, s.retry.after = time.Time{}, 0
+	s.retry = retry{}
 	if len(st.stale) > 0 {
 		s.stale = append(s.stale, staleSlots{time.Now().Add(staleFor), st.stale})
 	}
@@ -286,8 +284,7 @@ func (s *shortcuts) fail(err error) {
 			s.logger.Error("the BPF programs cannot be told to do nothing", "error", err)
 		}
 	}
-	s.retry.after = min(max(2*s.retry.after, retryFirst), retryMost)
-	s.retry.at = time.Now().Add(s.retry.after)
+	s.retry.again()
 }
 
 // unsure says that it is not known what the table of nftables has: the next step is a full one.
@@ -309,31 +306,25 @@ func (s *shortcuts) tellNoRoom(st *step) {
 	s.logger.Warn("the BPF maps are too small, nftables serves the rest of the Services: set ebpf.size", "services", len(st.noRoom), "first", names)
 }
 
-// endOrphans is for sockets of UDP whose endpoint is gone.
-func (s *shortcuts) endOrphans() {
-	n, err := s.tables.endOrphans(table[uint64, socketsConnection]{s.objects.Connections})
-	if err != nil {
-		s.logger.Warn("UDP sockets whose endpoint is gone could not be ended", "error", err)
-	} else if n > 0 {
-		s.logger.Debug("UDP sockets ended whose endpoint is gone", "sockets", n)
-	}
-}
-
-// due is when tend has something to do; zero: never. While it is not known what the maps have, what is stale waits for the full step, which
-// finds it.
-func (s *shortcuts) due() time.Time {
+// due returns when tend has something to do, or the zero time if it has nothing. While the content of the maps is unknown, stale sets and
+// orphans wait for the full step, which finds them.
+func (s *shortcuts) due() (at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.plan != nil && !s.retry.at.IsZero() {
 		return s.retry.at
 	}
-	if s.known && len(s.stale) > 0 {
-		return s.stale[0].at
+	if !s.known {
+		return at
 	}
-	return time.Time{}
+	at = s.orphans.at
+	if len(s.stale) > 0 && (at.IsZero() || s.stale[0].at.Before(at)) {
+		at = s.stale[0].at
+	}
+	return at
 }
 
-// tend deletes what nothing leads to any more, and tries again what failed.
+// tend deletes stale sets and retries what failed.
 func (s *shortcuts) tend(context.Context) error {
 	now := time.Now()
 	if s.plan != nil && !s.retry.at.IsZero() && !now.Before(s.retry.at) {
@@ -349,6 +340,9 @@ func (s *shortcuts) tend(context.Context) error {
 		}
 		s.book.slots -= len(s.stale[0].keys)
 		s.stale = slices.Delete(s.stale, 0, 1)
+	}
+	if at := s.orphans.at; s.known && !at.IsZero() && !now.Before(at) {
+		s.endOrphans()
 	}
 	return nil
 }

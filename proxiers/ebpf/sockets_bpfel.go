@@ -91,6 +91,7 @@ const (
 	socketsProgGetpeername6 = "getpeername6"
 	socketsProgRecvmsg4     = "recvmsg4"
 	socketsProgRecvmsg6     = "recvmsg6"
+	socketsProgRelease      = "release"
 	socketsProgSendmsg4     = "sendmsg4"
 	socketsProgSendmsg6     = "sendmsg6"
 )
@@ -143,6 +144,7 @@ type socketsProgramSpecs struct {
 	Getpeername6 *ebpf.ProgramSpec `ebpf:"getpeername6"`
 	Recvmsg4     *ebpf.ProgramSpec `ebpf:"recvmsg4"`
 	Recvmsg6     *ebpf.ProgramSpec `ebpf:"recvmsg6"`
+	Release      *ebpf.ProgramSpec `ebpf:"release"`
 	Sendmsg4     *ebpf.ProgramSpec `ebpf:"sendmsg4"`
 	Sendmsg6     *ebpf.ProgramSpec `ebpf:"sendmsg6"`
 }
@@ -229,6 +231,7 @@ type socketsPrograms struct {
 	Getpeername6 *ebpf.Program `ebpf:"getpeername6"`
 	Recvmsg4     *ebpf.Program `ebpf:"recvmsg4"`
 	Recvmsg6     *ebpf.Program `ebpf:"recvmsg6"`
+	Release      *ebpf.Program `ebpf:"release"`
 	Sendmsg4     *ebpf.Program `ebpf:"sendmsg4"`
 	Sendmsg6     *ebpf.Program `ebpf:"sendmsg6"`
 }
@@ -241,6 +244,7 @@ func (p *socketsPrograms) Close() error {
 		p.Getpeername6,
 		p.Recvmsg4,
 		p.Recvmsg6,
+		p.Release,
 		p.Sendmsg4,
 		p.Sendmsg6,
 	)

@@ -46,7 +46,7 @@ func ebpfBackend() Backend {
 			"an element is added":          nftCommand("add element ip edgeway-ebpf cluster-ips { 203.0.113.99 }"),
 			"a program is detached":        detachALink,
 			"the pin of a link is removed": func(context.Context) error { return os.Remove(pinned("link-sendmsg6")) },
-			"all that is pinned goes":      func(context.Context) error { return os.RemoveAll(filepath.Join(ebpfDir, "v1")) },
+			"all that is pinned goes":      func(context.Context) error { return os.RemoveAll(filepath.Join(ebpfDir, "v2")) },
 		},
 	}
 	for _, name := range []string{"frontends", "slots", "members", "addresses"} {
@@ -85,7 +85,7 @@ func takenByBPF() (n int, err error) {
 	return n, nil
 }
 
-func pinned(name string) string { return filepath.Join(ebpfDir, "v1", name) }
+func pinned(name string) string { return filepath.Join(ebpfDir, "v2", name) }
 
 func detachALink(context.Context) error {
 	l, err := link.LoadPinnedLink(pinned("link-recvmsg4"), nil)

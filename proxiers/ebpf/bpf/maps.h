@@ -86,7 +86,7 @@ struct settings {
 	__u32 zero;
 };
 
-/* Where a connected UDP socket was sent to, by its cookie: when the endpoint is gone, the daemon ends the socket. */
+/* The endpoint of a connected UDP socket. When the endpoint is gone, the daemon destroys the socket. */
 struct connection {
 	struct address addr;
 	__u32 service;

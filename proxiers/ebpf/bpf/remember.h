@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What a socket wanted to reach, and what it was sent to. The program that has the socket must see the former: in getpeername, and as
- * the source of datagrams. The kernel frees this with the socket, and the map is pinned, so that it outlives the daemon.
+ * Stores which frontend a socket asked for and which endpoint it got. The application must see the frontend: in getpeername, and as the
+ * source of datagrams. The kernel frees this storage with the socket. The map is pinned, so it outlives the daemon.
  */
 #pragma once
 #include "maps.h"
 
-/* A datagram socket that is not connected may speak to several frontends. */
+/* An unconnected datagram socket can talk to several frontends. */
 #define PEERS 4
 
-/* Without an endpoint's port it is a frontend that is left to nftables, and stays so: connection tracking has its endpoint. */
+/* endpoint_port is 0 if nftables serves the frontend. It stays so, because connection tracking has chosen the endpoint. */
 struct peer {
 	struct address frontend, endpoint;
 	__be16 frontend_port, endpoint_port;
@@ -28,13 +28,19 @@ struct {
 	__type(value, struct peers);
 } sockets SEC(".maps");
 
-struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 16384);
-	__uint(pinning, LIBBPF_PIN_BY_NAME);
-	__type(key, __u64);
-	__type(value, struct connection);
-} connections SEC(".maps");
+/*
+ * The connected UDP sockets by their cookies. The program release deletes a socket when it closes. When the map is full, nftables serves
+ * the next socket, and the conntrack follower moves it off an endpoint that is gone.
+ */
+HASH(connections, __u64, struct connection, 65536);
+
+static __always_inline void remove_connection(struct bpf_sock_addr *ctx)
+{
+	__u64 cookie = bpf_get_socket_cookie(ctx);
+
+	if (ctx->protocol == IPPROTO_UDP)
+		bpf_map_delete_elem(&connections, &cookie);
+}
 
 static __always_inline void set_peer(struct peer *p, const struct frontend_key *key, const struct endpoint *e, __u32 service)
 {
@@ -45,29 +51,30 @@ static __always_inline void set_peer(struct peer *p, const struct frontend_key *
 	p->service = service;
 }
 
-/* A connected socket has one peer. */
-static __always_inline int remember_one(struct bpf_sock_addr *ctx, const struct frontend_key *key, const struct endpoint *e, __u32 service)
+/* Stores the one peer of a connected socket. Returns the counter if nftables must serve the socket, else -1. */
+static __always_inline int remember_one(struct bpf_sock_addr *ctx, const struct frontend_key *key, const struct endpoint *e, const struct frontend *f)
 {
 	struct peers *s = bpf_sk_storage_get(&sockets, ctx->sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
 
 	if (!s)
-		return 0;
+		return LEFT_STORAGE;
+	if (key->protocol == IPPROTO_UDP && !(f->flags & PROBE)) {
+		struct connection c = { .addr = e->addr, .port = e->port, .service = f->service };
+		__u64 cookie = bpf_get_socket_cookie(ctx);
+
+		if (bpf_map_update_elem(&connections, &cookie, &c, BPF_ANY))
+			return LEFT_ROOM;
+	}
 #pragma unroll
 	for (int i = 1; i < PEERS; i++) {
 		s->peer[i].frontend_port = 0;
 		s->peer[i].endpoint_port = 0;
 	}
-	set_peer(&s->peer[0], key, e, service);
-	if (key->protocol == IPPROTO_UDP) {
-		struct connection c = { .addr = e->addr, .port = e->port, .service = service };
-		__u64 cookie = bpf_get_socket_cookie(ctx);
-
-		bpf_map_update_elem(&connections, &cookie, &c, BPF_ANY);
-	}
-	return 1;
+	set_peer(&s->peer[0], key, e, f->service);
+	return -1;
 }
 
-/* The peer of a frontend that a socket has spoken to before. */
+/* Returns the peer for a frontend that the socket has sent to before. */
 static __always_inline struct peer *known_peer(struct bpf_sock_addr *ctx, const struct frontend_key *key)
 {
 	struct peers *s = bpf_sk_storage_get(&sockets, ctx->sk, 0, 0);
@@ -92,8 +99,8 @@ static __always_inline int still_serves(const struct peer *p)
 }
 
 /*
- * One more peer of a datagram socket, which gives the counter if it is left to nftables. Two frontends with one endpoint cannot be told
- * apart when it replies: the second is left, and connection tracking takes another source port for it.
+ * Stores one more peer of a datagram socket. Returns the counter if nftables must serve the peer, else -1. The replies of an endpoint
+ * that serves two of the socket's frontends look alike, so nftables serves the second one: connection tracking uses another source port.
  */
 static __always_inline int remember_more(struct bpf_sock_addr *ctx, const struct frontend_key *key, const struct endpoint *e, __u32 service)
 {
@@ -126,13 +133,14 @@ static __always_inline int remember_more(struct bpf_sock_addr *ctx, const struct
 	return crowded ? LEFT_CROWDED : -1;
 }
 
-/* What a socket has reached without being sent there is what its program means. */
+/* Forgets the peers of a socket that connects to something else: its application must see that address. */
 static __always_inline void forget(struct bpf_sock_addr *ctx)
 {
 	struct peers *s = bpf_sk_storage_get(&sockets, ctx->sk, 0, 0);
 
 	if (!s)
 		return;
+	remove_connection(ctx);
 #pragma unroll
 	for (int i = 0; i < PEERS; i++) {
 		s->peer[i].frontend_port = 0;
@@ -140,7 +148,7 @@ static __always_inline void forget(struct bpf_sock_addr *ctx)
 	}
 }
 
-/* The frontend by which a socket came to speak with an endpoint. */
+/* Returns the peer that has this endpoint: the application means its frontend. */
 static __always_inline struct peer *meant(struct bpf_sock_addr *ctx, const struct address *a, __be16 port)
 {
 	struct peers *s;

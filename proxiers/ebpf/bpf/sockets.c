@@ -76,7 +76,7 @@ static __always_inline int translate(struct bpf_sock_addr *ctx, const struct fro
 	if (datagram)
 		failed = remember_more(ctx, key, to, f->service);
 	else
-		failed = remember_one(ctx, key, to, f->service) ? -1 : LEFT_STORAGE;
+		failed = remember_one(ctx, key, to, f);
 	if (failed >= 0) {
 		count(failed);
 		return 0;
@@ -198,3 +198,14 @@ SEC("cgroup/recvmsg4") int recvmsg4(struct bpf_sock_addr *ctx) { return tell4(ct
 SEC("cgroup/recvmsg6") int recvmsg6(struct bpf_sock_addr *ctx) { return tell6(ctx); }
 SEC("cgroup/getpeername4") int getpeername4(struct bpf_sock_addr *ctx) { return tell4(ctx); }
 SEC("cgroup/getpeername6") int getpeername6(struct bpf_sock_addr *ctx) { return tell6(ctx); }
+
+SEC("cgroup/sock_release") int release(struct bpf_sock *ctx)
+{
+	__u64 cookie;
+
+	if (ctx->protocol == IPPROTO_UDP) {
+		cookie = bpf_get_socket_cookie(ctx);
+		bpf_map_delete_elem(&connections, &cookie);
+	}
+	return KEEP;
+}

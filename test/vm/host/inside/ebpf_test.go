@@ -7,7 +7,7 @@ import (
 )
 
 // pins is where the unit edgeway-bpf pins.
-const pins = "/run/edgeway_bpf/v1"
+const pins = "/run/edgeway_bpf/v2"
 
 // ebpf needs the drop-in, by which a unit of its own loads the programs before the daemon starts.
 func ebpf(h *host) {
