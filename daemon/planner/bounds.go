@@ -84,10 +84,13 @@ type faults struct {
 	more   int
 }
 
+// full reports whether further faults are only counted.
+func (f *faults) full() bool { return len(f.list) >= maxFaults }
+
 func (f *faults) addf(field, format string, args ...any) {
 	switch {
 	case f == nil:
-	case len(f.list) >= maxFaults:
+	case f.full():
 		f.more++
 	default:
 		f.list = append(f.list, source.Problem{Object: f.object, Field: field, Message: fmt.Sprintf(format, args...)})

@@ -9,25 +9,21 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// vip is an address that a Service is to be reached at.
+// vip is an address at which clients reach a Service.
 type vip struct {
 	addr netip.Addr
 	kind plan.FrontendKind
 }
 
-// ranks order the kinds where a Service lists one address twice. A load-balancer address comes before
-// the same external IP, because its source ranges must hold.
-var ranks = [...]int{plan.ClusterIP: 0, plan.LoadBalancerIP: 1, plan.ExternalIP: 2}
-
-// fields are where the kinds stand in a Service.
+// fields are the fields of a Service that hold each kind of address.
 var fields = [...]string{
 	plan.ClusterIP:      "spec.clusterIPs",
 	plan.ExternalIP:     "spec.externalIPs",
 	plan.LoadBalancerIP: "status.loadBalancer.ingress",
 }
 
-// vips gives the addresses that the Service may have, each once, sorted by address, and notes those that it
-// may not have. Addresses of families that are not served are left out silently.
+// vips returns the addresses that the Service may have, each once with the first kind by rank, sorted by address. It
+// notes the addresses that the Service may not have, and leaves out those of families that are not served.
 func (p *Planner) vips(s *source.Service, found *faults) []vip {
 	vips := make([]vip, 0, len(s.ClusterIPs)+len(s.LoadBalancerIPs)+len(s.ExternalIPs))
 	add := func(kind plan.FrontendKind, addrs []netip.Addr) {
@@ -54,7 +50,7 @@ func (p *Planner) vips(s *source.Service, found *faults) []vip {
 	return slices.CompactFunc(vips, func(a, b vip) bool { return a.addr == b.addr })
 }
 
-// refusal says in words why the Service may not have the address; empty: it may.
+// refusal returns the reason why the Service may not have the address, and "" if it may.
 //
 // A load-balancer address may be the host's: only controllers write the status, and on a host that answers for the
 // address itself it is on an interface. An external IP is what anybody may write who may write Services. A ClusterIP
@@ -104,8 +100,8 @@ func (p *Planner) reachable(s *source.Service) bool {
 	return slices.ContainsFunc(p.env.families, func(f plan.Family) bool { return hasFamily(s, f) })
 }
 
-// claims calls f with all that the Service wants to be the only one to have.
-func (p *Planner) claims(s *source.Service, f func(claim)) {
+// claims calls f with each claim that the Service bids for.
+func (p *Planner) claims(s *source.Service, f func(claim, bid)) {
 	vips := p.vips(s, nil)
 	if p.excess(s, vips) != "" {
 		return
@@ -114,14 +110,14 @@ func (p *Planner) claims(s *source.Service, f func(claim)) {
 	for i := range s.Ports {
 		port := &s.Ports[i]
 		for _, v := range vips {
-			f(claim{v.addr, port.Protocol, port.Port})
+			f(claim{v.addr, port.Protocol, port.Port}, bid{s, v.kind})
 		}
 		if port.NodePort != 0 && reachable && p.portRefusal(nodePortClaim(port)) == "" {
-			f(nodePortClaim(port))
+			f(nodePortClaim(port), bid{s, plan.NodePort})
 		}
 	}
 	if c, ok := healthCheckClaim(s); ok && p.portRefusal(c) == "" {
-		f(c)
+		f(c, bid{s, plan.NodePort})
 	}
 }
 
@@ -136,14 +132,15 @@ func nodePortClaim(port *source.ServicePort) claim {
 	return claim{protocol: port.Protocol, port: port.NodePort}
 }
 
-// healthCheckClaim is false without a healthCheckNodePort, and for one that is the Service's own NodePort.
+// healthCheckClaim returns the claim of the healthCheckNodePort. ok is false if the Service has none, or if it is the
+// Service's own NodePort.
 func healthCheckClaim(s *source.Service) (c claim, ok bool) {
 	c = claim{protocol: plan.TCP, port: s.HealthCheckNodePort}
 	own := func(p source.ServicePort) bool { return nodePortClaim(&p) == c }
 	return c, c.port != 0 && !slices.ContainsFunc(s.Ports, own)
 }
 
-// owned reports whether the Service has the claim, and says why it has not.
+// owned reports whether the Service owns the claim, and otherwise notes why it does not.
 func (p *Planner) owned(s *source.Service, c claim, field string, found *faults) bool {
 	if !c.addr.IsValid() {
 		if why := p.portRefusal(c); why != "" {
@@ -151,10 +148,12 @@ func (p *Planner) owned(s *source.Service, c claim, field string, found *faults)
 			return false
 		}
 	}
-	switch owner := p.owners.owner[c]; owner {
-	case s:
+	switch owner := p.owners.owner[c].service; {
+	case owner == s:
 		return true
-	case programs:
+	case found.full(): // 15,000 claims of one Service can fail; their texts would take memory
+		found.more++
+	case owner == programs:
 		found.addf(field, "%s is in use on this host by another program (%s): it is served when that no longer listens", c, p.listening[c])
 	default:
 		found.addf(field, "%s belongs to Service %s/%s", c, owner.Namespace, owner.Name)

@@ -3,6 +3,7 @@ package planner
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -12,7 +13,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// claim is what only one Service can have: an address and port, or, with an invalid address, a port of
+// claim names something that only one Service can own: an address and port or, if the address is invalid, a port of
 // the host (NodePort, healthCheckNodePort).
 type claim struct {
 	addr     netip.Addr
@@ -20,7 +21,7 @@ type claim struct {
 	port     uint16
 }
 
-// String gives "192.0.2.1:80/TCP" or "port 30080/TCP".
+// String returns "192.0.2.1:80/TCP" or "port 30080/TCP".
 func (c claim) String() string {
 	if !c.addr.IsValid() {
 		return fmt.Sprintf("port %d/%s", c.port, c.protocol)
@@ -28,141 +29,207 @@ func (c claim) String() string {
 	return fmt.Sprintf("%s/%s", netip.AddrPortFrom(c.addr, c.port), c.protocol)
 }
 
-// privileged reports whether the claim is a port of the host that is kept for its own services, sshd above all.
+// privileged reports whether the claim is a port that the host reserves for its own services, such as sshd.
 func (c claim) privileged() bool { return !c.addr.IsValid() && c.port < 1024 }
 
-// programs stands for all other programs of this host, which have the ports that they listen on. They come before any
-// Service, but as any other one they take nothing from who has it: a privileged port excepted, as sshd may start later
-// than the daemon, and an ordering of units would have the last-known Services wait for the network, as sshd does.
+// bid is the request of one Service for a claim. kind is the kind of the address; it is NodePort for a port of the host.
+type bid struct {
+	service *source.Service
+	kind    plan.FrontendKind
+}
+
+// ranks order the kinds of addresses. A ClusterIP comes first: the API server allocates it, while a tenant chooses its
+// external IPs freely and before the ClusterIP is allocated. A load-balancer address comes before an external IP,
+// because a controller assigns it, and because its source ranges must hold where a Service lists one address as both.
+var ranks = [...]int{plan.ClusterIP: 0, plan.LoadBalancerIP: 1, plan.ExternalIP: 2, plan.NodePort: 0}
+
+func (b bid) rank() int { return ranks[b.kind] }
+
+// programs stands for all other programs of this host. They own the ports that they listen on. Programs come before
+// every Service but do not take a port that a Service is served at, except a privileged port: sshd may start after
+// the daemon, and an ordering of units would make the last-known Services wait for the network, as sshd does.
 var programs = &source.Service{}
 
-// ownership knows who has what. A Service claims each claim once.
+// ofPrograms is the bid of programs.
+var ofPrograms = bid{programs, plan.NodePort}
+
+// ownership records the owner of each claim. A Service bids for each claim once.
 //
-// Who has a claim keeps it for as long as it claims it. A claim that nobody has, or that its owner has left, is
-// open until settle: then it is the first one's by precedence, and no older Service that comes later takes it away.
+// A better kind of address takes a claim at any time. Within a kind, the owner keeps a claim for as long as it bids
+// for it. A claim that has no owner, or that its owner has left, is open until settle: then the first bid by
+// precedence gets it, and an older Service that comes later does not take it away.
 type ownership struct {
-	owner map[claim]*source.Service
-	// rivals are those that want what another one has; no entry is empty.
-	rivals map[claim][]*source.Service
-	// open has who had each open claim, an empty name if nobody had. With allOpen all claims are open.
+	owner map[claim]bid
+	// rivals are the bids for claims that another Service owns; no entry is empty.
+	rivals map[claim]*rivals
+	// open maps each open claim to its last owner; the name is empty if there was none. If allOpen is set, all claims
+	// are open.
 	open    map[claim]tracker.Name
 	allOpen bool
+	// limit is the number of rivals that are remembered for each claim.
+	limit int
+	// list is what contested returns; nil if that must be computed again.
+	list []source.Holding
 }
 
-// newOwnership has all claims open.
-func newOwnership() ownership {
-	return ownership{owner: map[claim]*source.Service{}, rivals: map[claim][]*source.Service{}, allOpen: true}
+// newOwnership returns an ownership with all claims open.
+func newOwnership(limit int) ownership {
+	return ownership{owner: map[claim]bid{}, rivals: map[claim]*rivals{}, allOpen: true, limit: limit}
 }
 
-// add enters a claim.
-func (o *ownership) add(c claim, s *source.Service) {
+// add enters a bid.
+func (o *ownership) add(c claim, b bid) {
 	owner := o.owner[c]
 	holder, open := o.open[c]
 	switch {
-	case owner == nil:
-		o.owner[c] = s
+	case owner.service == nil:
+		o.owner[c] = b
 		if !o.allOpen {
 			o.open[c] = holder
 		}
-	case (open || o.allOpen) && before(c, s, owner, holder), s == programs && c.privileged():
+		return
+	case precedes(c, b, owner, holder, open || o.allOpen):
 		if !open && !o.allOpen {
-			o.open[c] = nameOf(owner)
+			o.open[c] = nameOf(owner.service)
 		}
-		o.owner[c] = s
-		o.rivals[c] = append(o.rivals[c], owner)
-	default:
-		o.rivals[c] = append(o.rivals[c], s)
+		o.owner[c], b = b, owner
 	}
+	o.lose(c, b)
 }
 
-// remove undoes add. It opens a claim that s had.
+// lose adds a bid to the rivals.
+func (o *ownership) lose(c claim, b bid) {
+	r := o.rivals[c]
+	if r == nil {
+		r = &rivals{}
+		o.rivals[c] = r
+	}
+	r.add(b, o.limit)
+	o.list = nil
+}
+
+// remove undoes add. It opens a claim that s owned.
 func (o *ownership) remove(c claim, s *source.Service) {
-	rivals := o.rivals[c]
-	if o.owner[c] != s {
-		o.setRivals(c, without(rivals, s))
-		return
+	r := o.rivals[c]
+	if r != nil {
+		o.list = nil
 	}
-	if _, open := o.open[c]; !open {
-		o.open[c] = nameOf(s)
-	}
-	if len(rivals) == 0 {
+	if o.owner[c].service != s {
+		r.remove(s)
+	} else {
+		if _, open := o.open[c]; !open {
+			o.open[c] = nameOf(s)
+		}
 		delete(o.owner, c)
-		return
+		if r != nil && len(r.best) > 0 {
+			o.owner[c] = r.best[0]
+			r.best = slices.Delete(r.best, 0, 1)
+		}
 	}
-	heir := slices.MinFunc(rivals, comparePrecedence)
-	o.owner[c] = heir
-	o.setRivals(c, without(rivals, heir))
-}
-
-// restore gives a claim back to the Service that had it, if that still claims it.
-func (o *ownership) restore(c claim, holder tracker.Name) {
-	if o.owner[c] == programs && c.privileged() {
-		return
-	}
-	rivals := o.rivals[c]
-	i := slices.IndexFunc(rivals, func(s *source.Service) bool { return nameOf(s) == holder })
-	if i >= 0 {
-		o.owner[c], rivals[i] = rivals[i], o.owner[c]
+	if r.empty() {
+		delete(o.rivals, c)
 	}
 }
 
-// settle closes all claims, and gives the Services for which the answer to "who has it" has changed.
-func (o *ownership) settle() (disturbed []tracker.Name) {
+// restore gives a claim back to the Service that had it, which bids for it now. An address of a better kind stays with
+// its Service.
+func (o *ownership) restore(c claim, b bid) {
+	owner, r := o.owner[c], o.rivals[c]
+	if owner.service == b.service || owner.rank() < b.rank() || owner.service == programs && c.privileged() || r == nil {
+		return
+	}
+	r.remove(b.service)
+	o.owner[c] = b
+	o.lose(c, owner)
+}
+
+// unsure returns the open claims that have a new owner, or none, and rivals that are not remembered: such a rival may
+// be the true owner, and all of them must learn who is.
+func (o *ownership) unsure() map[claim]struct{} {
+	out := map[claim]struct{}{}
 	for c, holder := range o.open {
-		owner := o.owner[c]
-		if owner == nil || nameOf(owner) == holder {
+		if r := o.rivals[c]; r == nil || r.more == 0 {
 			continue
 		}
-		disturbed = append(disturbed, nameOf(owner))
-		for _, s := range o.rivals[c] {
-			disturbed = append(disturbed, nameOf(s))
+		if owner := o.owner[c].service; owner == nil || nameOf(owner) != holder {
+			out[c] = struct{}{}
 		}
 	}
-	o.open, o.allOpen = map[claim]tracker.Name{}, false
-	return disturbed
-}
-
-// contested gives the claims that several Services want, with their owners.
-func (o *ownership) contested() []source.Holding {
-	var out []source.Holding
-	for c := range o.rivals {
-		if o.owner[c] == programs {
-			continue
-		}
-		name := nameOf(o.owner[c])
-		out = append(out, source.Holding{Addr: c.addr, Protocol: c.protocol, Port: c.port, Namespace: name.Namespace, Name: name.Name})
-	}
-	slices.SortFunc(out, source.Holding.Compare)
 	return out
 }
 
-func (o *ownership) setRivals(c claim, rivals []*source.Service) {
-	if len(rivals) == 0 {
-		delete(o.rivals, c)
-		return
+// forget removes all bids for a claim, which must be open.
+func (o *ownership) forget(c claim) {
+	delete(o.owner, c)
+	delete(o.rivals, c)
+	o.list = nil
+}
+
+// settle closes all claims. It returns the Services, each once, that own a claim which another Service owned before,
+// and their remembered rivals.
+func (o *ownership) settle() (disturbed []tracker.Name) {
+	found := map[*source.Service]struct{}{}
+	for c, holder := range o.open {
+		owner := o.owner[c].service
+		if owner == nil || nameOf(owner) == holder {
+			continue
+		}
+		found[owner] = struct{}{}
+		if r := o.rivals[c]; r != nil {
+			for _, b := range r.best {
+				found[b.service] = struct{}{}
+			}
+		}
 	}
-	o.rivals[c] = rivals
+	o.open, o.allOpen = map[claim]tracker.Name{}, false
+	delete(found, programs)
+	for s := range found {
+		disturbed = append(disturbed, nameOf(s))
+	}
+	return disturbed
 }
 
-func without(list []*source.Service, s *source.Service) []*source.Service {
-	return slices.DeleteFunc(list, func(o *source.Service) bool { return o == s })
+// contested returns the claims that several Services bid for, with their owners. The caller must not change it.
+func (o *ownership) contested() []source.Holding {
+	if o.list != nil || len(o.rivals) == 0 {
+		return o.list
+	}
+	o.list = make([]source.Holding, 0, len(o.rivals))
+	for c := range maps.Keys(o.rivals) {
+		owner := o.owner[c].service
+		if owner == programs {
+			continue
+		}
+		name := nameOf(owner)
+		o.list = append(o.list, source.Holding{Addr: c.addr, Protocol: c.protocol, Port: c.port, Namespace: name.Namespace, Name: name.Name})
+	}
+	slices.SortFunc(o.list, source.Holding.Compare)
+	return o.list
 }
 
-// before reports whether an open claim is a's rather than b's: its holder's, else by precedence.
-func before(c claim, a, b *source.Service, holder tracker.Name) bool {
+// precedes reports whether a gets a claim rather than b. If the claim is open, holder is its last owner; otherwise b
+// owns it.
+func precedes(c claim, a, b bid, holder tracker.Name, open bool) bool {
 	switch {
-	case b == programs && c.privileged():
+	case c.privileged() && (a.service == programs || b.service == programs):
+		return a.service == programs
+	case a.rank() != b.rank():
+		return a.rank() < b.rank()
+	case !open || holder == nameOf(b.service):
 		return false
-	case holder == nameOf(a):
+	case holder == nameOf(a.service):
 		return true
-	case holder == nameOf(b):
-		return false
 	}
-	return comparePrecedence(a, b) < 0
+	return comparePrecedence(a.service, b.service) < 0
 }
 
-// comparePrecedence puts first who gets a claim that nobody has: the oldest, then by UID, then by name. A Service
-// that says nothing of its age, as one of a manifest, is the youngest.
+// compareBids orders the bids for a claim that nobody owns.
+func compareBids(a, b bid) int {
+	return cmp.Or(a.rank()-b.rank(), comparePrecedence(a.service, b.service))
+}
+
+// comparePrecedence orders by age, the oldest first, then by UID and name. A Service without a creation time, such as
+// one from a manifest, is the youngest.
 func comparePrecedence(a, b *source.Service) int {
 	switch programs {
 	case a:

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"edgeway/daemon/source"
+	"edgeway/daemon/tracker"
 	"edgeway/proxiers/plan"
 )
 
@@ -103,19 +104,65 @@ func TestOldestOfTheNewcomers(t *testing.T) {
 
 func uid(u string) func(*source.Service) { return func(s *source.Service) { s.UID = u } }
 
-// Kinds do not matter: an address is an address.
-func TestClashOfKinds(t *testing.T) {
-	a := testService("a", uid("2"))
-	b := testService("b", uid("1"), func(s *source.Service) {
-		s.ClusterIPs, s.LoadBalancerIPs = ips("10.96.0.11"), ips("10.96.0.10")
-	})
-	w := newWorld(t, testOptions(), a, b)
-	w.wantFrontends("b", "ClusterIP 10.96.0.11:80", "LoadBalancerIP 10.96.0.10:80")
-	w.wantFrontends("a")
-	w.wantProblems("Service ns/a: spec.clusterIPs: 10.96.0.10:80/TCP belongs to Service ns/b")
-	w.put(testService("b", uid("1")))
-	w.wantFrontends("a") // both want it as their ClusterIP, and b has it
-	w.wantFrontends("b", "ClusterIP 10.96.0.10:80")
+// The kind of an address comes before age and before who is served: a ClusterIP, then a load-balancer address, then an
+// external IP. So nobody takes a ClusterIP before it is allocated, or while its Service is made again.
+func TestKindPrecedesAge(t *testing.T) {
+	const addr = "10.96.0.55"
+	of := func(name string, day int, kind func(*source.Service)) *source.Service {
+		return rival(name, day, func(s *source.Service) { s.ExternalIPs = nil }, kind)
+	}
+	external := of("1", 1, func(s *source.Service) { s.ExternalIPs = ips(addr) })
+	balancer := of("2", 2, func(s *source.Service) { s.LoadBalancerIPs = ips(addr) })
+	cluster := of("3", 3, func(s *source.Service) { s.ClusterIPs = ips(addr) })
+	wantOwner := func(w *world, want string) {
+		t.Helper()
+		got := ""
+		for _, sp := range w.plan.Services {
+			if slices.ContainsFunc(sp.Frontends, func(f plan.Frontend) bool { return f.Addr == ip(addr) }) {
+				got += sp.Name.Name
+			}
+		}
+		if got != want {
+			t.Errorf("%s belongs to %q, want %q; problems %v", addr, got, want, w.problems)
+		}
+	}
+	all := []source.Object{external, balancer, cluster}
+	wantOwner(newWorld(t, testOptions(), all...), "3") // at once
+
+	w := newWorld(t, testOptions())
+	for i, s := range all { // one after the other, each younger than the Service that is served
+		w.put(s)
+		wantOwner(w, string("123"[i]))
+	}
+	w.wantProblems("Service ns/1: spec.externalIPs: 10.96.0.55:80/TCP belongs to Service ns/3",
+		"Service ns/2: status.loadBalancer.ingress: 10.96.0.55:80/TCP belongs to Service ns/3")
+	w.remove(cluster)
+	wantOwner(w, "2")
+	w.put(cluster) // made again
+	wantOwner(w, "3")
+
+	// Neither a reload nor a restart gives it back to a Service that had it as another kind.
+	before := newWorld(t, testOptions(), external)
+	for what, held := range map[string]tracker.Name{
+		"external IP": {Namespace: "ns", Name: "1"}, "load-balancer address": {Namespace: "ns", Name: "2"},
+	} {
+		opts := testOptions()
+		opts.Held = func() []source.Holding {
+			return []source.Holding{{Addr: ip(addr), Protocol: plan.TCP, Port: 80, Namespace: held.Namespace, Name: held.Name}}
+		}
+		w := newWorld(t, opts, all...)
+		t.Log(what)
+		wantOwner(w, "3")
+		w.Planner, w.plan = New(testOptions()), before.plan
+		w.replan()
+		wantOwner(w, "3")
+	}
+
+	// Within a kind the Service that is served keeps it, whatever other kinds want.
+	other := of("4", 1, func(s *source.Service) { s.ClusterIPs = ips(addr) })
+	w = newWorld(t, testOptions(), cluster)
+	w.put(external, other)
+	wantOwner(w, "3")
 }
 
 // Row 20: a NodePort is the host's, whatever the family; a healthCheckNodePort is one too.

@@ -32,6 +32,8 @@ type Planner struct {
 	env    *environment
 	around []source.Problem // those of no Service
 	owners ownership
+	// rivals is the number of rivals that owners remembers for each claim.
+	rivals int
 	// listening has who listens on the ports that are programs' claims.
 	listening map[claim]nodeinfo.Listener
 	// wanting is how many ServicePorts have a NodePort, for the families of environment.portless.
@@ -46,8 +48,8 @@ type Planner struct {
 	ports   map[portKey][]candidates // see index
 }
 
-// New makes a Planner.
-func New(opts Options) *Planner { return &Planner{opts: opts} }
+// New returns a Planner.
+func New(opts Options) *Planner { return &Planner{opts: opts, rivals: maxRivals} }
 
 // Plan makes the plan for a snapshot and a host; a nil host has no addresses. It shares with prev,
 // which may be nil and of another Planner, what did not change. The problems are what the planner left
@@ -100,7 +102,7 @@ func (p *Planner) TakesPorts(snap *tracker.Snapshot) (takes bool) {
 	}
 	for _, name := range snap.Changed {
 		if fresh := specOf(snap, name); fresh != nil && fresh != specOf(p.snap, name) {
-			p.claims(fresh, func(c claim) { takes = takes || !c.addr.IsValid() })
+			p.claims(fresh, func(c claim, _ bid) { takes = takes || !c.addr.IsValid() })
 		}
 	}
 	return takes
@@ -108,14 +110,14 @@ func (p *Planner) TakesPorts(snap *tracker.Snapshot) (takes bool) {
 
 // rebuild plans all Services.
 func (p *Planner) rebuild(snap *tracker.Snapshot, prev, next *plan.Plan) {
-	p.owners, p.problems, p.wanting, p.checks = newOwnership(), nil, map[plan.Family]int{}, newCheckIndex()
+	p.owners, p.problems, p.wanting, p.checks = newOwnership(p.rivals), nil, map[plan.Family]int{}, newCheckIndex()
 	for _, svc := range snap.Services {
-		p.claims(svc.Spec, func(c claim) { p.owners.add(c, svc.Spec) })
+		p.claims(svc.Spec, p.owners.add)
 	}
 	for c := range p.listening {
-		p.owners.add(c, programs)
+		p.owners.add(c, ofPrograms)
 	}
-	p.restore(prev)
+	p.restore(snap, prev)
 	p.owners.settle()
 	next.Services = make([]*plan.ServicePort, 0, max(len(prev.Services), len(snap.Services)))
 	for _, svc := range snap.Services {
@@ -167,21 +169,20 @@ func (p *Planner) update(snap *tracker.Snapshot, prev, next *plan.Plan, names []
 	})
 }
 
-// transfer brings the ownership up to date and gives the Services that the change of another one, or of what
-// programs listen on, concerns.
-func (p *Planner) transfer(snap *tracker.Snapshot, listened map[claim]nodeinfo.Listener) (disturbed []tracker.Name) {
+// transfer brings the ownership up to date. It returns the Services that another Service's change, or a change of the
+// ports that programs listen on, concerns.
+func (p *Planner) transfer(snap *tracker.Snapshot, listened map[claim]nodeinfo.Listener) []tracker.Name {
 	for c := range listened {
 		if _, still := p.listening[c]; !still {
 			p.owners.remove(c, programs)
 		}
 	}
+	renamed := map[claim]struct{}{} // their faults name another listener now
 	for c, now := range p.listening {
 		if before, was := listened[c]; !was {
-			p.owners.add(c, programs)
-		} else if before != now { // the fault names who listens
-			for _, s := range p.owners.rivals[c] {
-				disturbed = append(disturbed, nameOf(s))
-			}
+			p.owners.add(c, ofPrograms)
+		} else if before != now && p.owners.owner[c] == ofPrograms && p.owners.rivals[c] != nil {
+			renamed[c] = struct{}{}
 		}
 	}
 	var after []*source.Service
@@ -191,43 +192,100 @@ func (p *Planner) transfer(snap *tracker.Snapshot, listened map[claim]nodeinfo.L
 			continue // only its endpoints changed
 		}
 		if old != nil {
-			p.claims(old, func(c claim) { p.owners.remove(c, old) })
+			p.claims(old, func(c claim, _ bid) { p.owners.remove(c, old) })
 		}
 		if fresh != nil {
 			after = append(after, fresh)
 		}
 	}
 	for _, s := range after {
-		p.claims(s, func(c claim) { p.owners.add(c, s) })
+		p.claims(s, p.owners.add)
 	}
-	return append(disturbed, p.owners.settle()...)
+	maps.Copy(renamed, p.owners.unsure())
+	return append(p.recount(snap, renamed), p.owners.settle()...)
 }
 
-// restore has the Services keep what the plan before gave them, and what they had when the last process ended. After
-// a reload there are both: the plan before is what the kernel accepted, and lacks what it refused.
-func (p *Planner) restore(prev *plan.Plan) {
+// recount collects the bids for some claims from all Services again, and returns the Services that bid.
+func (p *Planner) recount(snap *tracker.Snapshot, claims map[claim]struct{}) (bidders []tracker.Name) {
+	if len(claims) == 0 {
+		return nil
+	}
+	for c := range claims {
+		p.owners.forget(c)
+		if _, listens := p.listening[c]; listens {
+			p.owners.add(c, ofPrograms)
+		}
+	}
+	for _, svc := range snap.Services {
+		bids := false
+		p.claims(svc.Spec, func(c claim, b bid) {
+			if _, is := claims[c]; is {
+				p.owners.add(c, b)
+				bids = true
+			}
+		})
+		if bids {
+			bidders = append(bidders, svc.Name())
+		}
+	}
+	return bidders
+}
+
+// restore lets the Services keep the claims that they owned when the last process ended, and those that the previous
+// plan gave them. After a reload there are both: the previous plan is what the kernel accepted, and it lacks what the
+// kernel refused.
+func (p *Planner) restore(snap *tracker.Snapshot, prev *plan.Plan) {
 	if len(p.owners.rivals) == 0 {
 		return
 	}
+	saved, planned := holders{}, holders{}
 	if p.made == nil && p.opts.Held != nil {
 		for _, h := range p.opts.Held() {
-			p.owners.restore(claim{h.Addr, h.Protocol, h.Port}, tracker.Name{Namespace: h.Namespace, Name: h.Name})
+			saved.note(&p.owners, claim{h.Addr, h.Protocol, h.Port}, tracker.Name{Namespace: h.Namespace, Name: h.Name})
 		}
 	}
 	for _, sp := range prev.Services {
 		name := tracker.Name{Namespace: sp.Name.Namespace, Name: sp.Name.Name}
 		for i := range sp.Frontends {
 			f := &sp.Frontends[i]
-			p.owners.restore(claim{f.Addr, sp.Name.Protocol, f.Port}, name)
+			planned.note(&p.owners, claim{f.Addr, sp.Name.Protocol, f.Port}, name)
 		}
 	}
 	for _, h := range prev.HealthChecks {
-		p.owners.restore(claim{protocol: plan.TCP, port: h.Port}, tracker.Name{Namespace: h.Namespace, Name: h.Name})
+		planned.note(&p.owners, claim{protocol: plan.TCP, port: h.Port}, tracker.Name{Namespace: h.Namespace, Name: h.Name})
+	}
+	p.give(snap, saved)
+	p.give(snap, planned)
+}
+
+// holders are the contested claims that each Service had.
+type holders map[tracker.Name]map[claim]struct{}
+
+func (h holders) note(o *ownership, c claim, name tracker.Name) {
+	if o.rivals[c] == nil {
+		return
+	}
+	if h[name] == nil {
+		h[name] = map[claim]struct{}{}
+	}
+	h[name][c] = struct{}{}
+}
+
+// give restores the claims to the Services that had them and still bid for them.
+func (p *Planner) give(snap *tracker.Snapshot, had holders) {
+	for name, claims := range had {
+		if s := specOf(snap, name); s != nil {
+			p.claims(s, func(c claim, b bid) {
+				if _, is := claims[c]; is {
+					p.owners.restore(c, b)
+				}
+			})
+		}
 	}
 }
 
-// Contested gives what several Services claim, with those that have it: what Options.Held is to give after a
-// restart.
+// Contested returns the claims that several Services bid for, with their owners. Options.Held returns them after a
+// restart. The caller must not change the list.
 func (p *Planner) Contested() []source.Holding { return p.owners.contested() }
 
 // Checked gives what is new since the last call in what is to be checked. The Planner is made with Options.Checks.

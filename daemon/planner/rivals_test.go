@@ -1,0 +1,122 @@
+package planner
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+
+	"edgeway/daemon/source"
+	"edgeway/daemon/tracker"
+	"edgeway/proxiers/plan"
+)
+
+// Of however many rivals, the first by precedence follows an owner that goes, and all others learn who it is.
+func TestEachRivalFollows(t *testing.T) {
+	const count = 3*maxRivals + 2
+	w := newWorld(t, testOptions())
+	var list []*source.Service
+	for i := range count {
+		s := rival(fmt.Sprint(i), 1, func(s *source.Service) { s.Created = time.Unix(int64(1000-i), 0) })
+		w.put(s) // each is older than those before
+		list = append(list, s)
+	}
+	for i, owner := 0, list[0]; ; owner = list[len(list)-i] {
+		w.wantOwner(owner.Name)
+		if want := count - i - 1; len(w.problems) != want {
+			t.Fatalf("%d problems with %d rivals", len(w.problems), want)
+		}
+		for _, p := range w.problems {
+			if want := "198.51.100.10:80/TCP belongs to Service ns/" + owner.Name; p.Message != want {
+				t.Fatalf("%s, want %s", p, want)
+			}
+		}
+		if i++; i == count {
+			return
+		}
+		w.remove(owner)
+	}
+}
+
+// Whatever comes and goes, the rivals that are remembered are the first by precedence.
+func TestRivalsAreTheFirst(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	for range 2000 {
+		limit, r := 1+rng.IntN(3), rivals{}
+		var all []bid
+		for range 20 {
+			if len(all) > 0 && rng.IntN(3) == 0 {
+				i := rng.IntN(len(all))
+				r.remove(all[i].service)
+				all = slices.Delete(all, i, i+1)
+			} else {
+				b := bid{&source.Service{UID: fmt.Sprint(rng.IntN(1 << 20))}, plan.FrontendKind(rng.IntN(3))}
+				r.add(b, limit)
+				all = append(all, b)
+			}
+			slices.SortFunc(all, compareBids)
+			if n := len(r.best); n > limit || n+r.more != len(all) || !slices.Equal(r.best, all[:n]) {
+				t.Fatalf("limit %d: %v and %d more, of %v", limit, r.best, r.more, all)
+			}
+		}
+	}
+}
+
+// 300 Services of 6 kB that all want the same 15,000 addresses and ports, and lose their owner: their 4.5 million bids are
+// not remembered. That took 1,200 MB.
+func TestManyRivalsTakeLittleMemory(t *testing.T) {
+	const ports, addrs = 100, 150
+	greedy := func(i int) *source.Service {
+		s := testService(fmt.Sprint("svc-", i), func(s *source.Service) {
+			s.ClusterIPs, s.Ports = []netip.Addr{netip.AddrFrom4([4]byte{10, 96, byte(i >> 8), byte(i)})}, nil
+		})
+		for n := range addrs {
+			s.ExternalIPs = append(s.ExternalIPs, netip.AddrFrom4([4]byte{198, 51, 100, byte(n + 1)}))
+		}
+		for n := range ports {
+			s.Ports = append(s.Ports, source.ServicePort{Name: fmt.Sprint("p", n), Protocol: plan.TCP, Port: uint16(n + 1)})
+		}
+		return s
+	}
+	// cost returns the bytes that two plans allocate, of count Services and after their owner has gone, and those that stay.
+	cost := func(count int) (total, live uint64) {
+		tr := tracker.New(tracker.Layer{Name: "kube"})
+		sink := tr.Sink("kube")
+		for i := range count {
+			sink.Upsert(greedy(i))
+		}
+		sink.Synced()
+		planner, host := New(testOptions()), testHost()
+		first, _ := tr.Snapshot()
+		var before, after runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		prev, _ := planner.Plan(first, host, nil)
+		planner.Contested()
+		sink.Delete(greedy(0).Key())
+		second, _ := tr.Snapshot()
+		next, problems := planner.Plan(second, host, prev)
+		planner.Contested()
+		runtime.ReadMemStats(&after)
+		total = after.TotalAlloc - before.TotalAlloc
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		if last := problems[len(problems)-1]; len(next.Services) != ports+ports*(count-2) || last.Message != fmt.Sprint(ports*addrs-maxFaults, " more faults") {
+			t.Fatalf("%d ServicePorts, last problem %v", len(next.Services), last)
+		}
+		runtime.KeepAlive(planner)
+		return total, after.HeapAlloc - before.HeapAlloc
+	}
+	count := 300
+	if testing.Short() {
+		count = 120 // the race detector takes ten times as long
+	}
+	total, live := cost(count)
+	t.Logf("%d Services: %d MB allocated, %d MB stay", count, total>>20, live>>20)
+	if total > 180<<20 || live > 28<<20 {
+		t.Errorf("%d Services: %d MB allocated, %d MB stay; want at most 180 and 28", count, total>>20, live>>20)
+	}
+}
