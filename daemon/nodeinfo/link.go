@@ -15,6 +15,8 @@ type link struct {
 	name  string
 	kind  string // as in ip-link(8); empty for physical ones
 	up    bool
+	// loopback says that the interface is a loopback device.
+	loopback bool
 }
 
 // parseLink reads a message of rtnetlink about an interface: struct ifinfomsg and attributes.
@@ -23,7 +25,7 @@ func parseLink(message []byte) (out link, ok bool) {
 		return link{}, false
 	}
 	info := nl.DeserializeIfInfomsg(message)
-	out = link{index: int(info.Index), up: info.Flags&unix.IFF_UP != 0}
+	out = link{index: int(info.Index), up: info.Flags&unix.IFF_UP != 0, loopback: info.Flags&unix.IFF_LOOPBACK != 0}
 	attrs, err := nl.ParseRouteAttr(message[unix.SizeofIfInfomsg:])
 	if err != nil {
 		return link{}, false

@@ -51,14 +51,29 @@ func list(foreign *foreign) (host *Host, steady bool, err error) {
 	host.Gateways = sorted(host.Gateways)
 	for _, a := range addrs {
 		index, ok := primary[a.addr]
-		on := up[a.link]
-		host.Addrs = append(host.Addrs, Addr{Addr: a.addr, Interface: on.name, Dummy: on.kind == "dummy", Primary: ok && index == a.link})
-		host.Broadcasts = append(host.Broadcasts, a.broadcasts()...)
+		host.add(a, up[a.link], ok && index == a.link)
 	}
-	host.Broadcasts = sorted(host.Broadcasts)
-	slices.SortFunc(host.Addrs, Addr.compare)
-	host.Addrs = slices.Compact(host.Addrs)
+	host.sort()
 	return host, steady, nil
+}
+
+// add adds an address of an interface.
+func (h *Host) add(a address, on link, primary bool) {
+	addr := Addr{Addr: a.addr, Interface: on.name, Dummy: on.kind == "dummy", Primary: primary}
+	h.Addrs = append(h.Addrs, addr)
+	h.Broadcasts = append(h.Broadcasts, a.broadcasts()...)
+	if !on.loopback && (!addr.Dummy || primary) && !a.addr.IsLinkLocalUnicast() {
+		h.Networks = append(h.Networks, a.networks()...)
+	}
+}
+
+// sort sorts what add has added.
+func (h *Host) sort() {
+	slices.SortFunc(h.Addrs, Addr.compare)
+	h.Addrs = slices.Compact(h.Addrs)
+	h.Broadcasts = sorted(h.Broadcasts)
+	slices.SortFunc(h.Networks, netip.Prefix.Compare)
+	h.Networks = slices.Compact(h.Networks)
 }
 
 func sorted(addrs []netip.Addr) []netip.Addr {
@@ -99,6 +114,14 @@ type address struct {
 	scope  int
 	// broadcast is the one that was configured; invalid: none.
 	broadcast netip.Addr
+}
+
+// networks returns the network of the address. The network of an address with a peer is the peer's.
+func (a address) networks() []netip.Prefix {
+	if a.prefix.Contains(a.addr) {
+		return []netip.Prefix{a.prefix}
+	}
+	return []netip.Prefix{a.prefix, netip.PrefixFrom(a.addr, a.addr.BitLen())}
 }
 
 // broadcasts gives what the network of an IPv4 address has, and the configured one. Networks of two addresses have

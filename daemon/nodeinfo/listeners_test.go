@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -161,5 +162,30 @@ func TestBroadcasts(t *testing.T) {
 	want := []string{"10.0.0.0", "10.1.1.1", "10.127.255.255", "192.0.2.0", "192.0.2.63"}
 	if got := texts(l.Host().Broadcasts); !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// The networks are those of devices that lead off this host.
+func TestNetworks(t *testing.T) {
+	l := newLab(t, append(veth, "addr add 192.0.2.1/26 dev v0", "addr add 203.0.113.1/32 dev v0", "addr add 198.51.100.1 peer 198.51.100.9/32 dev v0",
+		"addr add 2001:db8::1/64 dev v0 nodad", "addr add 10.97.0.1/16 dev lo")...)
+	want := []string{"192.0.2.0/26", "198.51.100.1/32", "198.51.100.9/32", "203.0.113.1/32", "2001:db8::/64"}
+	got := func() (out []string) {
+		for _, n := range l.Host().Networks {
+			out = append(out, n.String())
+		}
+		return out
+	}
+	if !slices.Equal(got(), want) {
+		t.Errorf("got %q, want %q", got(), want)
+	}
+	l.ip("addr add 192.0.2.1/25 dev v0") // the same address in a wider network
+	l.ip("addr del 192.0.2.1/26 dev v0")
+	for deadline := time.After(30 * time.Second); got()[0] != "192.0.2.0/25"; {
+		select {
+		case <-l.Changed():
+		case <-deadline:
+			t.Fatalf("got %q", got())
+		}
 	}
 }

@@ -24,6 +24,9 @@ type Host struct {
 	Gateways []netip.Addr
 	// Broadcasts are the broadcast and network addresses of the IPv4 networks of the addresses, sorted.
 	Broadcasts []netip.Addr
+	// Networks are the networks that the interfaces of this host are connected to, without those of loopback and dummy
+	// devices and link-local ones, sorted. An address without a network has one of its own.
+	Networks []netip.Prefix
 	// Listeners are the ports that other programs listen on, sorted; those on loopback alone are left out.
 	Listeners []Listener
 }
@@ -66,5 +69,6 @@ func (a Addr) compare(b Addr) int {
 
 // sameNetwork compares all but the listeners.
 func (h *Host) sameNetwork(o *Host) bool {
-	return slices.Equal(h.Addrs, o.Addrs) && slices.Equal(h.Gateways, o.Gateways) && slices.Equal(h.Broadcasts, o.Broadcasts)
+	return slices.Equal(h.Addrs, o.Addrs) && slices.Equal(h.Gateways, o.Gateways) &&
+		slices.Equal(h.Broadcasts, o.Broadcasts) && slices.Equal(h.Networks, o.Networks)
 }

@@ -56,10 +56,10 @@ func TestServiceCIDRsAroundTheAPIServer(t *testing.T) {
 		"ServiceCIDR half: spec.cidrs: 128.0.0.0/1 has the address 203.0.113.7"+what)
 
 	// Services go on, and have their own problems after these.
-	w.put(testService("svc", everywhere), testService("thief", func(s *source.Service) {
+	w.put(testService("svc", everywhere, func(s *source.Service) { s.ExternalIPs = nil }), testService("thief", func(s *source.Service) {
 		s.ClusterIPs, s.ExternalIPs = ips("10.96.0.11"), ips("203.0.113.7")
 	}))
-	w.wantFrontends("svc", "ClusterIP 10.96.0.10:80", "ExternalIP 198.51.100.10:80", "LoadBalancerIP 198.51.100.20:80", "NodePort port 30080/TCP")
+	w.wantFrontends("svc", "ClusterIP 10.96.0.10:80", "LoadBalancerIP 198.51.100.20:80", "NodePort port 30080/TCP")
 	if len(w.problems) != 4 || w.problems[3].Object.Name != "thief" {
 		t.Errorf("problems %v", w.problems)
 	}

@@ -67,6 +67,8 @@ func (p *Planner) refusal(kind plan.FrontendKind, a netip.Addr) string {
 		return ""
 	case hasAddr(p.env.apiServers, a):
 		return "is the API server's address"
+	case kind == plan.ExternalIP && contains(p.env.serviceCIDRs, a):
+		return "is in a range that ClusterIPs come from"
 	case kind == plan.LoadBalancerIP:
 		if !contains(p.opts.AllowLoadBalancers, a) {
 			return "is not in a range of proxy.allow_load_balancer_ips"

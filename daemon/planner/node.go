@@ -30,6 +30,8 @@ type environment struct {
 	held, real []netip.Addr
 	// apiServers are those of the snapshot, gateways and broadcasts those of the host, but for link-local ones.
 	apiServers, gateways, broadcasts []netip.Addr
+	// serviceCIDRs are the ranges that ClusterIPs come from.
+	serviceCIDRs []netip.Prefix
 	// denyHost says that endpoints at held addresses are left out.
 	denyHost bool
 	// guessed are the families in which own routes give the host's connections to ClusterIPs their source, before anybody knows which
@@ -67,7 +69,8 @@ func (o *Options) surroundings(snap *tracker.Snapshot, host *nodeinfo.Host) (*en
 	if o.Pods.NodeCIDRs {
 		pods = append(pods, node.PodCIDRs...)
 	}
-	services, problems := o.serviceCIDRs(snap, host)
+	services := o.serviceCIDRs(snap, host)
+	env.serviceCIDRs = services.known
 	for _, family := range []plan.Family{plan.IPv4, plan.IPv6} {
 		if !o.serves(family, out.HostAddrs) {
 			continue
@@ -84,7 +87,7 @@ func (o *Options) surroundings(snap *tracker.Snapshot, host *nodeinfo.Host) (*en
 		}
 		podsOfFamily := plan.Minimal(plan.OfFamily(pods, family))
 		out.PodSources = append(out.PodSources, podsOfFamily...)
-		out.ServiceCIDRs = append(out.ServiceCIDRs, plan.Minimal(plan.OfFamily(services, family))...)
+		out.ServiceCIDRs = append(out.ServiceCIDRs, plan.Minimal(plan.OfFamily(services.drop, family))...)
 		if len(podsOfFamily) > 0 || len(out.PodInterfaces) > 0 {
 			env.detect = append(env.detect, family)
 		}
@@ -92,7 +95,7 @@ func (o *Options) surroundings(snap *tracker.Snapshot, host *nodeinfo.Host) (*en
 	env.nodeAddrs = sortAddrs(env.nodeAddrs)
 	env.held = sortAddrs(append(env.held, env.nodeAddrs...))
 	env.real = sortAddrs(append(env.real, env.nodeAddrs...))
-	return env, out, problems
+	return env, out, services.problems
 }
 
 // takeAddrs sets what is held and real of the host's addresses, and gives all of them.

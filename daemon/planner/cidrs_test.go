@@ -1,0 +1,77 @@
+package planner
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"edgeway/daemon/source"
+)
+
+// No external IP may be in a range that ClusterIPs come from, whether the configuration or an object has it, and whether or
+// not its unused addresses are dropped. A load-balancer address may: only controllers write the status.
+func TestExternalIPInAServiceCIDR(t *testing.T) {
+	opts := testOptions()
+	opts.ServiceCIDRs = cidrs("10.96.0.0/16")
+	w := newWorld(t, opts, apiServer("10.98.0.1"), &source.ServiceCIDR{Name: "more", CIDRs: cidrs("10.97.0.0/16")},
+		&source.ServiceCIDR{Name: "server", CIDRs: cidrs("10.98.0.0/16")},
+		testService("tenant", func(s *source.Service) {
+			s.ExternalIPs = ips("10.96.0.55", "10.97.0.55", "10.98.0.55", "10.99.0.55")
+			s.LoadBalancerIPs = ips("10.96.0.56")
+		}))
+	w.wantFrontends("tenant", "ClusterIP 10.96.0.10:80", "ExternalIP 10.99.0.55:80", "LoadBalancerIP 10.96.0.56:80")
+	w.problems = w.problems[1:] // of the range around the API server
+	const why = " is in a range that ClusterIPs come from"
+	w.wantProblems("Service ns/tenant: spec.externalIPs: 10.96.0.55"+why,
+		"Service ns/tenant: spec.externalIPs: 10.97.0.55"+why, "Service ns/tenant: spec.externalIPs: 10.98.0.55"+why)
+
+	w.remove(&source.ServiceCIDR{Name: "more"})
+	w.wantFrontends("tenant", "ClusterIP 10.96.0.10:80", "ExternalIP 10.97.0.55:80", "ExternalIP 10.99.0.55:80", "LoadBalancerIP 10.96.0.56:80")
+}
+
+// A ServiceCIDR object that overlaps a network of this host is ignored and named: it would cut the host off from its
+// neighbours. The operator may set such a range.
+func TestServiceCIDROverAHostNetwork(t *testing.T) {
+	for name, c := range map[string]struct {
+		object, configured string
+		want               []netip.Prefix
+	}{
+		"the network":            {object: "192.0.2.0/24"},
+		"a wider range":          {object: "192.0.0.0/8"},
+		"half of all":            {object: "128.0.0.0/1"},
+		"a part of the network":  {object: "192.0.2.128/25"},
+		"another network":        {object: "192.0.3.0/24", want: cidrs("192.0.3.0/24")},
+		"IPv6":                   {object: "2001:db8::/48"},
+		"an address of a tunnel": {object: "10.8.0.0/16"},
+		"beside it":              {object: "10.9.0.0/16", want: cidrs("10.9.0.0/16")},
+		"set by the operator":    {"192.0.2.0/24", "192.0.2.0/24", cidrs("192.0.2.0/24")},
+		"within what is set":     {"192.0.2.0/24", "192.0.0.0/16", cidrs("192.0.0.0/16")},
+		"wider than what is set": {"192.0.0.0/8", "192.0.2.0/24", cidrs("192.0.2.0/24")},
+		"another one is set":     {"192.0.2.0/24", "10.96.0.0/16", cidrs("10.96.0.0/16")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			opts := testOptions()
+			if c.configured != "" {
+				opts.ServiceCIDRs = cidrs(c.configured)
+			}
+			w := newWorld(t, opts)
+			w.host = testHost()
+			w.host.Networks = cidrs("10.8.0.2/32", "192.0.2.0/24", "2001:db8::/64")
+			w.put(&source.ServiceCIDR{Name: "hostile", CIDRs: cidrs(c.object)},
+				testService("svc", func(s *source.Service) { s.ExternalIPs = ips("192.0.77.1") }))
+			if got := w.plan.Node.ServiceCIDRs; !slices.Equal(got, c.want) {
+				t.Errorf("Service CIDRs %v, want %v", got, c.want)
+			}
+			ignored := slices.ContainsFunc(w.problems, func(p source.Problem) bool {
+				return p.Object.Name == "hostile" && strings.Contains(p.Message, "a network of this host: the range is ignored")
+			})
+			if fits := slices.Equal(c.want, cidrs(c.object)) || name == "within what is set"; ignored == fits {
+				t.Errorf("ignored %v; problems %v", ignored, w.problems)
+			}
+			if c.configured == "" { // nor does it keep external IPs from being served
+				w.wantFrontends("svc", "ClusterIP 10.96.0.10:80", "ExternalIP 192.0.77.1:80")
+			}
+		})
+	}
+}
