@@ -138,6 +138,10 @@ func names(choices []Choice) []string {
 	return out
 }
 
+const metadataAdvice = "On a host in a cloud, add the addresses of its metadata service, such as \"168.63.129.16/32\" (Azure), \"100.100.100.200/32\" (Alibaba), " +
+	"\"192.0.0.192/32\" and \"fd00:c1::a9fe:a9fe/128\" (Oracle), \"fd00:ec2::254/128\" (AWS), \"fd20:ce::254/128\" (Google) or \"fd00:42::42/128\" (Scaleway): " +
+	"they answer this host with its credentials. 169.254.169.254 is link-local, and always left out."
+
 func proxySection(p *Proxy, backends []Choice) section {
 	return section{"proxy", "What happens to connections.", []key{
 		{
@@ -161,7 +165,7 @@ func proxySection(p *Proxy, backends []Choice) section {
 			nodePortAddresses(&p.NodePortAddresses),
 		},
 		{
-			"service_cidrs", "The ranges that ClusterIPs come from; connections to an address in them that no Service has are dropped. The ranges of ServiceCIDR objects are added. One that has the address of the API server, of the proxy to it or of a default gateway is left out.",
+			"service_cidrs", "The ranges that ClusterIPs come from. Connections to an address in them that no Service has are dropped, and no external IP may be in them. The ranges of ServiceCIDR objects are added, but for those that overlap a network of this host. In a range that has the address of the API server, of the proxy to it or of a default gateway nothing is dropped.",
 			list(&p.ServiceCIDRs, parsePrefix),
 		},
 		{
@@ -169,7 +173,7 @@ func proxySection(p *Proxy, backends []Choice) section {
 			portRange(&p.NodePortRange),
 		},
 		{
-			"allow_external_ips", "The external IPs of Services that are served. \"host\" stands for the addresses of this host, a range for all others in it. " +
+			"allow_external_ips", "The external IPs of Services that are served. \"host\" stands for the addresses of this host, a range for all others in it. An external IP in a range that ClusterIPs come from is refused. " +
 				"Always refused, for all kinds of addresses: loopback, link-local, multicast, broadcast and reserved ones, those of the API server, of default gateways and of the clouds' metadata services.",
 			externalIPs(&p.AllowExternalIPs),
 		},
@@ -179,7 +183,7 @@ func proxySection(p *Proxy, backends []Choice) section {
 		},
 		{
 			"deny_endpoints", "Endpoints in these ranges are left out, so that no Service leads to what only this host should reach. \"host\" stands for the addresses of this host in EndpointSlices of the API server, while the host has no Node object; " +
-				"manifests may always point to this host.",
+				"manifests may always point to this host. " + metadataAdvice,
 			deniedEndpoints(&p.DenyEndpoints),
 		},
 		{

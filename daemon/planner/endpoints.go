@@ -53,8 +53,9 @@ func (p *Planner) admit(svc *tracker.Service, found *faults) *tracker.Service {
 	return out
 }
 
-// endpointRefusal says in words why no Service may lead to the address; empty: it may.
+// endpointRefusal returns the reason why no Service may lead to the address, and "" if it may.
 func (p *Planner) endpointRefusal(s *source.EndpointSlice, a netip.Addr) string {
+	a = source.Translated(a)
 	switch {
 	case hasAddr(p.env.broadcasts, a):
 		return "is the broadcast or network address of a network of this host"

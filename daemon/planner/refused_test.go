@@ -128,3 +128,15 @@ func TestClusterIPOnADummy(t *testing.T) {
 	w.replan()
 	w.wantFrontends("svc", "ClusterIP 10.96.0.1:80")
 }
+
+// An endpoint behind NAT64 is as good as the IPv4 address that it stands for.
+func TestDeniedEndpointsBehindNAT64(t *testing.T) {
+	opts := testOptions()
+	opts.DenyEndpoints, opts.DenyHostEndpoints = cidrs("168.63.129.16/32"), true
+	w := newWorld(t, opts, testService("svc", func(s *source.Service) { s.ClusterIPs = ips("fd00:96::1") }),
+		testSlice("svc", ep("64:ff9b::168.63.129.16"), ep("64:ff9b::"+hostIP), ep("64:ff9b::203.0.113.1")))
+	wantAddrs(t, "endpoints", w.find("svc", plan.IPv6).Pools[plan.ClusterPool], "64:ff9b::cb00:7101")
+	if len(w.problems) != 2 {
+		t.Errorf("problems %v", w.problems)
+	}
+}

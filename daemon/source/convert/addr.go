@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
+	"edgeway/daemon/source"
 	"edgeway/proxiers/plan"
 )
 
@@ -67,12 +69,26 @@ var (
 	errMulticast   = errors.New("an address in the multicast range is not allowed")
 	errThisNetwork = errors.New("an address in 0.0.0.0/8, which means this host, is not allowed")
 	errReserved    = errors.New("an address in 240.0.0.0/4, which has the broadcast address and is otherwise reserved, is not allowed")
+	errCompatible  = errors.New("an IPv4-compatible IPv6 address (::/96) is not allowed")
 	errMetadata    = errors.New("the address of a cloud's metadata service is not allowed")
+	errProtocols   = errors.New("an address in 192.0.0.0/24, which is reserved for protocols, is not allowed")
 )
 
-// checkUnicast refuses the addresses that must never be a frontend or an endpoint: traffic to them
-// would stay on this host or on its link, or goes nowhere.
+// compatible holds the IPv4-compatible addresses of RFC 4291: Linux sends to the IPv4 address in them if a device of
+// type sit is up.
+var compatible = netip.MustParsePrefix("::/96")
+
+// notUnicast are the ranges of checkUnicast.
+var notUnicast = []netip.Prefix{
+	netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("169.254.0.0/16"),
+	netip.MustParsePrefix("224.0.0.0/4"), netip.MustParsePrefix("240.0.0.0/4"),
+	compatible, netip.MustParsePrefix("fe80::/10"), netip.MustParsePrefix("ff00::/8"),
+}
+
+// checkUnicast refuses the addresses that must never be a frontend or an endpoint: traffic to them stays on this host or
+// on its link, or reaches nobody. An address that NAT64 translates is as good as the IPv4 address in it.
 func checkUnicast(a netip.Addr) error {
+	a = source.Translated(a)
 	switch {
 	case a.IsUnspecified():
 		return errUnspecified
@@ -86,16 +102,37 @@ func checkUnicast(a netip.Addr) error {
 		return errThisNetwork
 	case a.Is4() && a.As4()[0] >= 240:
 		return errReserved
+	case compatible.Contains(a):
+		return errCompatible
 	}
 	return nil
 }
 
-// isMetadata reports whether hosts of a cloud ask the address who they are, and for their credentials: AWS over
-// IPv6, Alibaba, Oracle. That of most, 169.254.169.254, is link-local. An endpoint may have them, as a pod network can
-// include 100.100.100.200.
-func isMetadata(a netip.Addr) bool {
-	return a == netip.AddrFrom16([16]byte{0: 0xfd, 2: 0x0e, 3: 0xc2, 14: 0x02, 15: 0x54}) ||
-		a == netip.AddrFrom4([4]byte{100, 100, 100, 200}) || a == netip.AddrFrom4([4]byte{192, 0, 0, 192})
+// metadata are the addresses at which the hosts of a cloud read who they are, and their credentials. Most clouds use
+// 169.254.169.254, which is link-local. An endpoint may have these addresses, because a pod network can include
+// 100.100.100.200; proxy.deny_endpoints is for hosts in such a cloud.
+var metadata = []netip.Addr{
+	netip.MustParseAddr("168.63.129.16"),      // Azure
+	netip.MustParseAddr("100.100.100.200"),    // Alibaba
+	netip.MustParseAddr("fd00:ec2::254"),      // AWS
+	netip.MustParseAddr("fd20:ce::254"),       // Google
+	netip.MustParseAddr("fd00:c1::a9fe:a9fe"), // Oracle, which also uses 192.0.0.192
+	netip.MustParseAddr("fd00:42::42"),        // Scaleway
+}
+
+// protocols is reserved by RFC 6890. 192.0.0.170 tells hosts whether there is NAT64 (RFC 7050).
+var protocols = netip.MustParsePrefix("192.0.0.0/24")
+
+// checkFrontend refuses the addresses that an endpoint may have and a frontend must not have.
+func checkFrontend(a netip.Addr) error {
+	a = source.Translated(a)
+	switch {
+	case slices.Contains(metadata, a):
+		return errMetadata
+	case protocols.Contains(a):
+		return errProtocols
+	}
+	return nil
 }
 
 // parseUnicast parses an address that may be a frontend or an endpoint.
@@ -113,10 +150,13 @@ func parseUnicast(s string) (netip.Addr, error) {
 // parseFrontend parses an address that a Service may be reached at.
 func parseFrontend(s string) (netip.Addr, error) {
 	a, err := parseUnicast(s)
-	if err == nil && isMetadata(a) {
-		err = fmt.Errorf("%s: %w", a, errMetadata)
+	if err != nil {
+		return a, err
 	}
-	return a, err
+	if err := checkFrontend(a); err != nil {
+		return a, fmt.Errorf("%s: %w", a, err)
+	}
+	return a, nil
 }
 
 // familiesOf guesses which families a range that does not parse was meant for; both when it cannot be told.

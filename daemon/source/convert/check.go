@@ -58,7 +58,7 @@ func checkService(s *source.Service) error {
 		if err := checkAddrs(list); err != nil {
 			return err
 		}
-		if slices.ContainsFunc(list, isMetadata) {
+		if slices.ContainsFunc(list, func(a netip.Addr) bool { return checkFrontend(a) != nil }) {
 			return errAddress
 		}
 	}
@@ -175,7 +175,7 @@ func checkServiceCIDR(c *source.ServiceCIDR) error {
 	if n := len(c.CIDRs); n > 2 || n == 2 && plan.FamilyOf(c.CIDRs[0].Addr()) == plan.FamilyOf(c.CIDRs[1].Addr()) {
 		return errFamily
 	}
-	if slices.ContainsFunc(c.CIDRs, func(p netip.Prefix) bool { return p.Bits() == 0 }) {
+	if slices.ContainsFunc(c.CIDRs, func(p netip.Prefix) bool { return slices.ContainsFunc(notUnicast, p.Overlaps) }) {
 		return errPrefix
 	}
 	return checkPrefixes(c.CIDRs)

@@ -2,6 +2,7 @@ package convert
 
 import (
 	"fmt"
+	"net/netip"
 	"runtime"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"edgeway/daemon/source"
 	"edgeway/daemon/source/api"
 )
 
@@ -38,10 +40,28 @@ func TestAddressesThatNoServiceMayHave(t *testing.T) {
 		"fd00:ec2::254":   {false, true},
 		"100.100.100.200": {false, true},
 		"192.0.0.192":     {false, true},
+		"168.63.129.16":   {false, true},
+		"192.0.0.170":     {false, true},
+		"fd20:ce::254":    {false, true},
 		"1.0.0.0":         {true, true},
 		"223.255.255.255": {true, true},
 		"fd00:ec2::255":   {true, true},
-		"192.0.0.193":     {true, true},
+		"192.0.1.0":       {true, true},
+
+		// An IPv4 address within one of IPv6.
+		"::127.0.0.1":              {},
+		"::192.0.2.1":              {},
+		"::2":                      {},
+		"::1:0:0":                  {true, true},
+		"::ffff:10.1.0.1":          {},
+		"64:ff9b::":                {},
+		"64:ff9b::7f00:1":          {},
+		"64:ff9b::169.254.169.254": {},
+		"64:ff9b::224.0.0.1":       {},
+		"64:ff9b::255.255.255.255": {},
+		"64:ff9b::168.63.129.16":   {false, true},
+		"64:ff9b::192.0.2.1":       {true, true},
+		"64:ff9b::1:0:1":           {true, true},
 	} {
 		svc, _ := new(Converter).Service(hostileService(addr))
 		count := len(svc.ClusterIPs) + len(svc.ExternalIPs) + len(svc.LoadBalancerIPs)
@@ -58,6 +78,26 @@ func TestAddressesThatNoServiceMayHave(t *testing.T) {
 		})
 		if got := len(slice.Endpoints) == 1; got != want.endpoint || (len(slice.Faults) == 0) != want.endpoint {
 			t.Errorf("%s as an endpoint: got %+v", addr, slice)
+		}
+	}
+}
+
+// A range that overlaps what no Service may have is none of ClusterIPs: its unused addresses are dropped.
+func TestRangesThatNoServiceCIDRMayBe(t *testing.T) {
+	for cidr, want := range map[string]bool{
+		"0.0.0.0/0": false, "0.0.0.0/1": false, "128.0.0.0/1": false, "::/0": false, "::/1": false, "8000::/1": false,
+		"127.0.0.0/8": false, "169.254.169.0/24": false, "fe80::/64": false, "::/96": false,
+		"10.0.0.0/8": true, "192.0.2.0/24": true, "fd00::/8": true, "2001:db8::/108": true,
+	} {
+		out := new(Converter).ServiceCIDR(&api.ServiceCIDR{
+			ObjectMeta: metav1.ObjectMeta{Name: "cidr"}, Spec: api.ServiceCIDRSpec{CIDRs: []string{cidr}},
+		})
+		if got := len(out.CIDRs) == 1; got != want || (len(out.Faults) == 0) != want {
+			t.Errorf("%s: got %+v", cidr, out)
+		}
+		saved := &source.ServiceCIDR{Name: "cidr", CIDRs: []netip.Prefix{netip.MustParsePrefix(cidr)}}
+		if err := Check(saved); (err == nil) != want {
+			t.Errorf("%s in the last-known state: %v", cidr, err)
 		}
 	}
 }

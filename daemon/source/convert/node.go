@@ -68,12 +68,13 @@ func (c *Converter) ServiceCIDR(s *api.ServiceCIDR) *source.ServiceCIDR {
 	for i, r := range s.Spec.CIDRs {
 		field := at("spec.cidrs", i)
 		p, err := parsePrefix(r)
+		other := slices.IndexFunc(notUnicast, p.Overlaps)
 		switch {
 		case err != nil:
 			f.addf(field, "%s", err)
-		case p.Bits() == 0:
-			// Unallocated addresses of the range are dropped: that would be all traffic of the host.
-			f.addf(field, "%s: the whole address family cannot be a range of Services", p)
+		case other >= 0:
+			// Unallocated addresses of the range are dropped. A range as wide as 0.0.0.0/1 is most traffic of the host.
+			f.addf(field, "%s overlaps %s, whose addresses no Service may have", p, notUnicast[other])
 		case len(out.CIDRs) > 0 && plan.FamilyOf(out.CIDRs[0].Addr()) == plan.FamilyOf(p.Addr()) || len(out.CIDRs) == 2:
 			f.addf(field, "%s is a second range of the family %s", p, plan.FamilyOf(p.Addr()))
 		default:
