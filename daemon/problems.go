@@ -2,39 +2,39 @@ package daemon
 
 import (
 	"log/slog"
-	"slices"
 
 	"edgeway/daemon/source"
 )
 
-// maxProblemLines bounds what one plan may add to the log; status and metrics have all problems.
+// maxProblemLines bounds the lines that one plan adds to the log; status and metrics have all problems.
 const maxProblemLines = 50
 
 // problemLog writes each problem with an object once, when it appears.
 type problemLog struct {
 	logger *slog.Logger
-	last   [2][]source.Problem // what the previous call was given
-	seen   map[source.Problem]struct{}
+	last   [2][]source.Problem // the lists of the previous call
 }
 
-// note gets all problems after each plan: those that the sources found, and those that the
-// planner found. The sources and the planner pass the same list if it did not change; it is then
-// skipped.
+// note takes all problems after each plan: those that the sources found, and those that the planner found. Both lists
+// are sorted, and most plans change few problems, so it compares what differs from the previous lists. The caller must not
+// change the lists.
 func (l *problemLog) note(objects, planned []source.Problem) {
-	if sameList(l.last[0], objects) && sameList(l.last[1], planned) {
-		return
-	}
-	l.last = [2][]source.Problem{objects, planned}
-	before := l.seen
-	l.seen = make(map[source.Problem]struct{}, len(objects)+len(planned))
 	lines := 0
-	for _, p := range slices.Concat(objects, planned) {
-		l.seen[p] = struct{}{}
-		if _, known := before[p]; known {
-			continue
+	for i, list := range [2][]source.Problem{objects, planned} {
+		before, after := difference(l.last[i], list)
+		l.last[i] = list
+		known := make(map[source.Problem]struct{}, len(before))
+		for _, p := range before {
+			known[p] = struct{}{}
 		}
-		if lines++; lines <= maxProblemLines {
-			l.logger.Warn("object has a problem, the affected part is ignored", "object", p.Object.String(), "field", p.Field, "fault", p.Message)
+		for _, p := range after {
+			if _, is := known[p]; is {
+				continue
+			}
+			known[p] = struct{}{}
+			if lines++; lines <= maxProblemLines {
+				l.logger.Warn("object has a problem, the affected part is ignored", "object", p.Object.String(), "field", p.Field, "fault", p.Message)
+			}
 		}
 	}
 	if lines > maxProblemLines {
@@ -42,6 +42,16 @@ func (l *problemLog) note(objects, planned []source.Problem) {
 	}
 }
 
-func sameList(a, b []source.Problem) bool {
-	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
+// difference cuts off what two lists begin and end with in common.
+func difference(a, b []source.Problem) (restA, restB []source.Problem) {
+	if len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) {
+		return nil, nil
+	}
+	for len(a) > 0 && len(b) > 0 && a[0] == b[0] {
+		a, b = a[1:], b[1:]
+	}
+	for len(a) > 0 && len(b) > 0 && a[len(a)-1] == b[len(b)-1] {
+		a, b = a[:len(a)-1], b[:len(b)-1]
+	}
+	return a, b
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 
@@ -51,5 +52,27 @@ func TestManyProblemsDoNotFloodTheLog(t *testing.T) {
 	}
 	if !strings.Contains(out.String(), "more=950") {
 		t.Error("the log does not say how many more there are")
+	}
+}
+
+// A change of one problem among many costs what changed: nothing is made of all the others.
+func TestNoteCostsWhatChanged(t *testing.T) {
+	l := problemLog{logger: slog.New(slog.DiscardHandler)}
+	var many []source.Problem
+	for i := range 10_000 {
+		many = append(many, problem(fmt.Sprintf("svc-%05d", i), "port 0"))
+	}
+	other := slices.Clone(many)
+	other[5000].Message = "port 1"
+	lists := [2][]source.Problem{many, other}
+	l.note(nil, many)
+	i := 0
+	if bytes := testing.Benchmark(func(b *testing.B) {
+		for b.Loop() {
+			i++
+			l.note(nil, lists[i%2])
+		}
+	}).AllocedBytesPerOp(); bytes > 4096 {
+		t.Errorf("%d bytes to tell one of 10,000 problems", bytes)
 	}
 }

@@ -28,6 +28,7 @@ type Planner struct {
 	host     *nodeinfo.Host
 	made     *plan.Plan
 	problems []source.Problem // of Services
+	joined   joined
 	// What follows from that, kept up to date.
 	env    *environment
 	around []source.Problem // those of no Service
@@ -53,7 +54,8 @@ func New(opts Options) *Planner { return &Planner{opts: opts, rivals: maxRivals}
 
 // Plan makes the plan for a snapshot and a host; a nil host has no addresses. It shares with prev,
 // which may be nil and of another Planner, what did not change. The problems are what the planner left
-// out, those of Services last and sorted; those of the snapshot are not among them.
+// out, those of Services last and sorted; those of the snapshot are not among them. The list is the same one as before
+// while it does not change.
 func (p *Planner) Plan(snap *tracker.Snapshot, host *nodeinfo.Host, prev *plan.Plan) (*plan.Plan, []source.Problem) {
 	if host == nil {
 		host = &nodeinfo.Host{}
@@ -82,11 +84,7 @@ func (p *Planner) Plan(snap *tracker.Snapshot, host *nodeinfo.Host, prev *plan.P
 		p.rebuild(snap, prev, next)
 	}
 	p.snap, p.host, p.made = snap, host, next
-	around := slices.Concat(p.around, p.unserved(), p.strangers(snap))
-	if len(around) == 0 {
-		return next, p.problems
-	}
-	return next, append(around, p.problems...)
+	return next, p.joined.join(slices.Concat(p.around, p.unserved(), p.strangers(snap)), p.problems)
 }
 
 // follows reports whether snap.Changed is all that is between the last snapshot and this one.

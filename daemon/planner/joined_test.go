@@ -1,0 +1,48 @@
+package planner
+
+import (
+	"runtime"
+	"testing"
+)
+
+// A problem of the host does not make every change cost as much as all problems of Services.
+func TestProblemOfTheHostCostsNothing(t *testing.T) {
+	without, with := planBesideProblems(t, false), planBesideProblems(t, true)
+	if t.Logf("%d bytes for one change, %d with a problem of the host", without, with); with > 2*without {
+		t.Errorf("one change takes %d bytes, and %d with a problem of the host", without, with)
+	}
+}
+
+// planBesideProblems returns the bytes that a plan allocates after the change of one EndpointSlice, among 10,000 Services
+// that all have a problem.
+func planBesideProblems(t *testing.T, ofHost bool) uint64 {
+	t.Helper()
+	const services, changes = 10_000, 20
+	c := newCrowd(services)
+	for i := range services {
+		s := crowdService(i)
+		s.ExternalIPs = ips("198.51.100.1")
+		c.sink.Upsert(s)
+	}
+	opts, host := testOptions(), testHost()
+	opts.AllowExternalIPs = nil
+	for i := range host.Addrs { // without one, "primary" stands for no address
+		host.Addrs[i].Primary = host.Addrs[i].Primary && !ofHost
+	}
+	planner := New(opts)
+	prev, problems := planner.Plan(c.snapshot(), host, nil)
+	if got := len(problems) > services; got != ofHost {
+		t.Fatalf("%d problems", len(problems))
+	}
+	var bytes uint64
+	for i := range changes {
+		c.sink.Upsert(crowdSlice(50, 4+i%2))
+		snap := c.snapshot()
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		prev, _ = planner.Plan(snap, host, prev)
+		runtime.ReadMemStats(&after)
+		bytes += (after.TotalAlloc - before.TotalAlloc) / changes
+	}
+	return bytes
+}
