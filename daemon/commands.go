@@ -104,8 +104,8 @@ type Probed struct {
 	Lacks []proxiers.Lack
 }
 
-// Probe asks every backend, and changes nothing.
-func Probe(ctx context.Context) []Probed {
+// Probe tests the host for every backend, and changes nothing.
+func Probe(ctx context.Context, cfg *config.Config) []Probed {
 	var out []Probed
 	for _, b := range Backends() {
 		p := Probed{Backend: b.Name}
@@ -114,7 +114,7 @@ func Probe(ctx context.Context) []Probed {
 			p.Err = actual.Probe(ctx)
 		}
 		if p.Err == nil && actual.Lacks != nil {
-			p.Lacks = actual.Lacks([]plan.Family{plan.IPv4, plan.IPv6})
+			p.Lacks = actual.Lacks(cfg.Settings(actual.Name), []plan.Family{plan.IPv4, plan.IPv6})
 		}
 		out = append(out, p)
 	}

@@ -155,9 +155,9 @@ type Component struct {
 	// Probe reports why the Component cannot run on this host, wrapping ErrUnsupported when a kernel
 	// feature or a tool is missing. It changes nothing on the host.
 	Probe func(ctx context.Context) error
-	// Lacks gives what is missing on this host that the Component runs without, if less well, for Services of these families. It
-	// changes nothing. Nil: there is no such thing.
-	Lacks func(served []plan.Family) []Lack
+	// Lacks returns what is missing on this host that the Component, with these settings, runs without, if less well, for Services of
+	// these families. It changes nothing. Nil: there is no such thing.
+	Lacks func(settings map[string]any, served []plan.Family) []Lack
 	// Prepare does what needs more privileges than the daemon has, before it starts; what is done already stays. Nil: there is nothing.
 	Prepare func(ctx context.Context, env Env) error
 	// New has no side effect on the host.

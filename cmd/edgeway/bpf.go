@@ -15,9 +15,9 @@ func bpfCommand(g *globals) *cobra.Command {
 		Short: "Load the BPF programs and maps, and pin them; done by edgeway-bpf.service",
 		Long: `Load the BPF programs and maps of the backend that uses them, and pin them in /run/edgeway_bpf.
 
-The kernel wants more privileges for that than the daemon has: CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN, and for
-the program for packets CAP_SYS_ADMIN where nf_nat is a module of the kernel. What is pinned already stays, with all that is
-in the maps. The daemon opens what is pinned, so it must belong to the daemon's user.`,
+This needs CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN. With [ebpf] tc = true it also needs CAP_SYS_ADMIN where nf_nat is a
+module of the kernel. Pinned programs and maps stay, with the content of the maps. The daemon opens them, so the folder
+must belong to the daemon's user.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := daemon.LoadConfig(g.config)

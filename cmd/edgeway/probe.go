@@ -24,7 +24,7 @@ configuration.`,
 				cfg = config.Default() // probe works without a valid configuration, too
 			}
 			var fault error
-			for _, p := range daemon.Probe(cmd.Context()) {
+			for _, p := range daemon.Probe(cmd.Context(), cfg) {
 				switch {
 				case p.Err == nil:
 					fmt.Fprintf(cmd.OutOrStdout(), "%s: can run\n", p.Backend)

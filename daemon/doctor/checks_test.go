@@ -151,7 +151,7 @@ func TestBackendAndItsDropIn(t *testing.T) {
 	h, f := testHost()
 	h.Backend = proxiers.Component{Name: "a", Probe: func(context.Context) error { return nil }}
 	wants(t, h, "backend", "ok: the backend a can run here")
-	h.Backend.Lacks = func(served []plan.Family) []proxiers.Lack {
+	h.Backend.Lacks = func(_ map[string]any, served []plan.Family) []proxiers.Lack {
 		return []proxiers.Lack{{What: fmt.Sprintf("without b for %v", served), Mend: "modprobe b"}}
 	}
 	wants(t, h, "backend", "ok: the backend a can run here", "warning: the backend a runs, but without b for [IPv4] | modprobe b")

@@ -67,7 +67,7 @@ func backend(ctx context.Context, h *Host) []finding.Finding {
 	out := []finding.Finding{ok("the backend %s can run here", h.Backend.Name)}
 	if h.Backend.Lacks != nil {
 		served := slices.DeleteFunc([]plan.Family{plan.IPv4, plan.IPv6}, func(f plan.Family) bool { return !h.serves(f) })
-		for _, l := range h.Backend.Lacks(served) {
+		for _, l := range h.Backend.Lacks(h.Config.Settings(h.Backend.Name), served) {
 			out = append(out, warning(l.Mend, "the backend %s runs, but %s", h.Backend.Name, l.What))
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"edgeway/proxiers"
 	"edgeway/proxiers/internal/dispatch"
 	"edgeway/proxiers/internal/nfttable"
+	"edgeway/proxiers/plan"
 )
 
 // Component describes the backend.
@@ -17,13 +18,15 @@ func Component() proxiers.Component { return ComponentIn(Dir) }
 func ComponentIn(dir string) proxiers.Component {
 	return proxiers.Component{
 		Name:  "ebpf",
-		Doc:   "tables of nftables, and over them BPF programs: sockets of the host reach endpoints without any translation, and packets from elsewhere without a look at the tables",
+		Doc:   "tables of nftables, and over them BPF programs: sockets of the host reach endpoints without any translation",
 		Probe: func(ctx context.Context) error { return probeHost(ctx, dir) },
-		Lacks: lacking,
+		Lacks: func(settings map[string]any, served []plan.Family) []proxiers.Lack {
+			return lacking(dir, tcOf(settings), served)
+		},
 		Prepare: func(_ context.Context, env proxiers.Env) error {
-			without, err := load(dir, sizeOf(env.Settings))
+			without, err := load(dir, sizeOf(env.Settings), tcOf(env.Settings))
 			if err == nil && without != nil {
-				env.Logger.Warn("nftables serves connections from elsewhere, as the BPF program for packets cannot be loaded", "error", without)
+				env.Logger.Warn("tc program not loaded, nftables serves", "error", without)
 			}
 			return err
 		},
@@ -38,6 +41,9 @@ func ComponentIn(dir string) proxiers.Component {
 		Settings: []proxiers.Setting{{
 			Name: "size", Default: "normal", Values: []string{"normal", "large"},
 			Doc: "How much the BPF maps hold: normal is for 65,536 addresses and ports of Services and 131,072 endpoints, and takes 8 MB; large is for 524,288 and 1,048,576, and takes 70 MB. Services that do not fit are left to nftables.",
+		}, {
+			Name: "tc", Default: false,
+			Doc: "Whether a tc program at the network devices also serves connections from pods and other hosts; false: nftables serves them, about as fast. true needs the drop-in ebpf-tc.conf, which gives edgeway-bpf.service CAP_SYS_ADMIN; see edgeway(8).",
 		}},
 		Traits: proxiers.Traits{DropIn: "ebpf.conf", FallsBack: true},
 	}

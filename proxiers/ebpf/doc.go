@@ -1,14 +1,15 @@
-// Package ebpf programs Services with nftables, as package dispatch describes it, and lays shortcuts over that. BPF programs send a
-// socket of the host that connects, or sends, to a Service to an endpoint at once. No packet of such a connection is translated, and
-// connection tracking has nothing to remember of it. Another program, at the network devices, tells connection tracking of a new connection
-// from elsewhere and of its endpoint: the kernel translates what it tracks, and asks no rule.
+// Package ebpf programs Services with nftables, as package dispatch describes it, and adds BPF programs as shortcuts. The programs for
+// sockets give a socket of the host that connects, or sends, to a Service the address of an endpoint. The kernel then translates no packet
+// of the connection and does not track it. The tc program is optional (ebpf.tc). At the network devices, it writes a new connection from
+// elsewhere and its endpoint into connection tracking: the kernel translates the connection without asking a rule.
 //
 //	connect, sendmsg          the Service's address ─► an endpoint
 //	recvmsg, getpeername      the endpoint ─► the Service's address
-//	a first packet            the connection ─► an entry of connection tracking, with an endpoint
+//	release                   the socket is closed, forget its endpoint
+//	tc: a first packet        the connection ─► an entry of connection tracking, with an endpoint
 //
-// The table is complete: what the programs leave alone, nftables decides, so that every row of the plan holds with and without them.
-// They may come and go, fail or be removed by another program, and connections are at worst slower.
+// The nft tables are complete and serve all that the programs do not, so every row of the plan holds with and without the programs.
+// When the programs fail, or another program removes them, connections are slower at worst.
 //
 // # What takes the shortcut
 //
@@ -19,19 +20,17 @@
 // # State
 //
 // Programs, maps and links are pinned, so that a restart of the daemon interrupts nothing: the next one compares the maps with its plan and
-// corrects them. bpf/maps.h says what they hold. The privileged half is Component.Prepare, which needs CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN;
-// the daemon opens what is pinned, for which CAP_NET_ADMIN is enough (tried on Linux 6.1 and 7.2). The program for packets needs CAP_SYS_ADMIN, too, where
-// the functions of nf_nat are those of a module; without it the others are at work alone. It is at the devices while the daemon runs: what it does
-// not do nftables does.
+// corrects them. bpf/maps.h says what they hold. The privileged half is Component.Prepare, which needs CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN.
+// The daemon opens the pins, for which CAP_NET_ADMIN is enough (tried on Linux 6.1 and 7.2). To load the tc program, Prepare also needs
+// CAP_SYS_ADMIN where nf_nat is a module. The tc program is at the devices while the daemon runs, and is unpinned when the setting is off.
 //
 // # Order
 //
-// What leads somewhere is removed before what it leads to, and written after it: frontends leave the maps before nftables changes, and come
-// into them after it. A set of endpoints is never altered; another one takes its place by one write for each frontend, and the old one goes when
-// no program can be reading it any more.
+// Frontends leave the maps before nftables changes and enter them afterwards. A set of endpoints is never altered: one write for each
+// frontend replaces it by another set, and the old one is deleted when no program can be reading it any more.
 //
 // # Licence
 //
-// The C sources in bpf and the objects that are made of them are under the GPL, version 2, as they call functions of the
-// kernel that ask for it. The kernel runs them; they are no part of the program that loads them.
+// The C sources in bpf and the objects compiled from them are under the GPL, version 2, because they call kernel functions that
+// require it. The kernel runs them; they are not part of the program that loads them.
 package ebpf

@@ -15,18 +15,33 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// lacking says what the kernel cannot do for the shortcuts.
-func lacking(served []plan.Family) (out []proxiers.Lack) {
-	for _, f := range []struct{ module, name string }{{"nf_conntrack", "bpf_skb_ct_alloc"}, {"nf_nat", "bpf_ct_set_nat_info"}} {
-		if err := lacksFunction(f.module, f.name); err != nil {
-			out = append(out, proxiers.Lack{Mend: "modprobe " + f.module + "  # see if it helps", What: fmt.Sprintf("connections from elsewhere have no shortcut: %s: %v", noFunctions, err)})
-			break
-		}
+// lacking returns what the host lacks for the shortcuts.
+func lacking(dir string, tc bool, served []plan.Family) (out []proxiers.Lack) {
+	if tc {
+		out = lackingForTC(dir)
 	}
 	if slices.Contains(served, plan.IPv6) && mixesUp() {
 		out = append(out, proxiers.Lack{Mend: "sysctl -w " + earlyDemux + "=0", What: mixedUp})
 	}
 	return out
+}
+
+// lackingForTC returns what the host lacks for the tc program.
+func lackingForTC(dir string) []proxiers.Lack {
+	for _, f := range []struct{ module, name string }{{"nf_conntrack", "bpf_skb_ct_alloc"}, {"nf_nat", "bpf_ct_set_nat_info"}} {
+		if err := lacksFunction(f.module, f.name); err != nil {
+			return []proxiers.Lack{{Mend: "modprobe " + f.module + "  # see if it helps", What: fmt.Sprintf("connections from elsewhere have no shortcut: %s: %v", noFunctions, err)}}
+		}
+	}
+	o, err := openPinned(dir, size{}, true)
+	if err != nil { // Probe reports it
+		return nil
+	}
+	defer o.close()
+	if o.packets != nil {
+		return nil
+	}
+	return []proxiers.Lack{{Mend: tcFix, What: "connections from elsewhere have no shortcut: edgeway-bpf.service has not loaded the tc program (ebpf.tc), which usually needs CAP_SYS_ADMIN"}}
 }
 
 // lacksFunction says that BPF has no such function of the kernel's. A module tells of its functions once it is loaded.

@@ -41,6 +41,12 @@ func sizeOf(settings map[string]any) size {
 	return sizes()["normal"]
 }
 
+// tcOf returns the setting tc.
+func tcOf(settings map[string]any) bool {
+	on, _ := settings["tc"].(bool)
+	return on
+}
+
 // objects are the maps and the programs.
 type objects struct {
 	socketsMaps
@@ -94,8 +100,9 @@ func programsDir(dir string) string {
 	return filepath.Join(dir, layout, programsPrefix+hex.EncodeToString(sum[:8]))
 }
 
-// openPinned opens what is pinned; an error that wraps fs.ErrNotExist says that something is missing, or of another size. The zero size is any.
-func openPinned(dir string, want size) (_ *objects, err error) {
+// openPinned opens the pinned maps and programs, with tc also those of the tc program if they are there. The error wraps fs.ErrNotExist if
+// something else is missing or has another size. The zero size stands for any.
+func openPinned(dir string, want size, tc bool) (_ *objects, err error) {
 	o := &objects{}
 	defer func() {
 		if err != nil {
@@ -119,7 +126,7 @@ func openPinned(dir string, want size) (_ *objects, err error) {
 	if err = together(o.Connect4, append(shared, o.Sockets, o.Connections)); err != nil {
 		return nil, err
 	}
-	if o.openPackets(dir) != nil || together(o.packets, append(shared, o.podRanges, o.podDevices, o.sources)) != nil {
+	if !tc || o.openPackets(dir) != nil || together(o.packets, append(shared, o.podRanges, o.podDevices, o.sources)) != nil {
 		o.closePackets()
 	}
 	return o, nil
@@ -159,11 +166,11 @@ func together(p *ebpf.Program, with []*ebpf.Map) error {
 	return nil
 }
 
-// load loads the programs and maps, and pins what is not pinned below dir, where it mounts a file system of BPF if there is none.
-// Maps that are there are kept. It needs the privileges that the daemon should not have. without is why there is no program for packets,
-// which the others do not need.
-func load(dir string, want size) (without, err error) {
-	o, err := openPinned(dir, want)
+// load loads the programs and maps that are not pinned below dir and pins them, with tc also the tc program. It mounts a BPF file system at
+// dir if there is none, and keeps the maps that are pinned. It needs privileges that the daemon does not have. without is the error of the
+// tc program: the other programs do not need it.
+func load(dir string, want size, tc bool) (without, err error) {
+	o, err := openPinned(dir, want, tc)
 	if err != nil {
 		if err := mountBPF(dir); err != nil {
 			return nil, err
@@ -177,7 +184,24 @@ func load(dir string, want size) (without, err error) {
 			return nil, nil
 		}
 	}
+	if !tc {
+		return nil, unpinPackets(dir)
+	}
 	return explainPackets(pinPackets(dir)), nil
+}
+
+// unpinPackets removes what tc = true has pinned.
+func unpinPackets(dir string) error {
+	paths := []string{filepath.Join(programsDir(dir), packetsProgPackets)}
+	for name := range (&objects{}).packetsMaps() {
+		paths = append(paths, filepath.Join(dir, layout, name))
+	}
+	for _, path := range paths {
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
 }
 
 // mountBPF has a file system of BPF at dir.

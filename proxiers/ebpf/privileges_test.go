@@ -22,7 +22,7 @@ const (
 	nobody = "65534"
 )
 
-// The units give one process the right to load the programs, and the daemon CAP_NET_ADMIN alone. Neither needs more, or to be root.
+// The loader needs neither root nor CAP_SYS_ADMIN, but for the tc program where nf_nat is a module. The daemon needs CAP_NET_ADMIN alone.
 func TestPrivileges(t *testing.T) {
 	if half := os.Getenv(halfVariable); half != "" {
 		runHalf(t, half)
@@ -36,6 +36,10 @@ func TestPrivileges(t *testing.T) {
 		t.Fatal(err)
 	}
 	asNobody(t, w.dir, "none", "")
+	asNobody(t, w.dir, "sockets", "+bpf,+perfmon,+net_admin")
+	asNobody(t, w.dir, "serve-sockets", "+net_admin")
+	asNobody(t, w.dir, "serve-without-tc", "+net_admin")
+	asNobody(t, w.dir, "refused", "+bpf,+perfmon,+net_admin")
 	asNobody(t, w.dir, "load", "+bpf,+perfmon,+net_admin,+sys_admin")
 	asNobody(t, w.dir, "serve", "+net_admin")
 	w.apply(w.service(1, w.endpoints...))
@@ -81,11 +85,50 @@ func runHalf(t *testing.T, half string) {
 		if err := loadable(dir); !errors.Is(err, proxiers.ErrUnsupported) || !strings.Contains(err.Error(), "edgeway-bpf.service") {
 			t.Errorf("the probe says %v", err)
 		}
-		if _, err := load(dir, sizes()["normal"]); !errors.Is(err, unix.EPERM) || !strings.Contains(err.Error(), "edgeway-bpf.service") {
+		if _, err := load(dir, sizes()["normal"], true); !errors.Is(err, unix.EPERM) || !strings.Contains(err.Error(), "edgeway-bpf.service") {
 			t.Errorf("the load says %v", err)
 		}
+	case "sockets":
+		without, err := load(dir, sizes()["normal"], false)
+		if err := errors.Join(without, err); err != nil {
+			t.Fatal(err)
+		}
+	case "serve-sockets":
+		w := &world{T: t, dir: dir, env: silentEnv(t)}
+		w.env.Settings = nil
+		w.start()
+		defer w.stop()
+		w.sync(proxiers.NewChange(nil, emptyPlan()))
+		if err := w.proxier.Shortcut().Down; err != nil {
+			t.Error(err)
+		}
+	case "serve-without-tc": // ebpf.tc became true, and the loader has not run since, or may not load it
+		w := &world{T: t, dir: dir, env: silentEnv(t)}
+		w.start()
+		defer w.stop()
+		w.sync(proxiers.NewChange(nil, emptyPlan()))
+		if down := w.proxier.Shortcut().Down; down == nil || !strings.Contains(down.Error(), "systemctl restart edgeway") {
+			t.Errorf("status says %v", down)
+		}
+		if lacks := lacking(dir, true, both[:1]); len(lacks) != 1 || lacks[0].Mend != tcFix {
+			t.Errorf("the doctor says %v", lacks)
+		}
+	case "refused":
+		without, err := load(dir, sizes()["normal"], true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat("/sys/kernel/btf/nf_nat"); err != nil {
+			if without != nil {
+				t.Errorf("nf_nat is built in, and the tc program was not loaded: %v", without)
+			}
+			return
+		}
+		if without == nil || !strings.Contains(without.Error(), "CAP_SYS_ADMIN") || !strings.Contains(without.Error(), tcFix) {
+			t.Errorf("the load of the tc program says %v", without)
+		}
 	case "load":
-		without, err := load(dir, sizes()["normal"])
+		without, err := load(dir, sizes()["normal"], true)
 		if err := errors.Join(without, err); err != nil {
 			t.Fatal(err)
 		}

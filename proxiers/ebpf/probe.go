@@ -43,7 +43,7 @@ func kernelHas() error {
 
 // loadable says whether the programs are pinned, or this process may load them.
 func loadable(dir string) error {
-	o, err := openPinned(dir, size{})
+	o, err := openPinned(dir, size{}, false)
 	if err == nil {
 		o.close()
 		return nil
@@ -62,6 +62,9 @@ func loadable(dir string) error {
 	}
 	return fmt.Errorf("%w: the BPF programs are not loaded, and this process may not load them: %s", proxiers.ErrUnsupported, remedy)
 }
+
+// tcFix lets the loader load the tc program.
+const tcFix = "mkdir -p /etc/systemd/system/edgeway-bpf.service.d && ln -s /usr/share/edgeway/ebpf-tc.conf /etc/systemd/system/edgeway-bpf.service.d/ && systemctl daemon-reload && systemctl restart edgeway"
 
 // remedy is what loads the programs.
 const remedy = `link /usr/share/edgeway/ebpf.conf as a drop-in of the service, or run "systemctl start edgeway-bpf.service"`
@@ -89,8 +92,8 @@ func explain(err error) error {
 	return err
 }
 
-// explainPackets says what helps where the program for packets cannot be loaded. The kernel has its functions in modules as a rule, whose types only
-// CAP_SYS_ADMIN may look up (6.1, 7.2); cilium/ebpf v0.22.0 then says that there are none.
+// explainPackets adds the fix to an error of the tc program. It calls functions of the kernel that are usually in modules, and only a process
+// with CAP_SYS_ADMIN may look up the types of a module (Linux 6.1, 7.2). cilium/ebpf v0.22.0 reports them as missing otherwise.
 func explainPackets(err error) error {
 	if err == nil {
 		return nil
@@ -99,7 +102,9 @@ func explainPackets(err error) error {
 	missing, e := lacks(unix.CAP_SYS_ADMIN)
 	switch {
 	case e == nil && missing && modules == nil:
-		return fmt.Errorf("CAP_SYS_ADMIN is missing, which the functions of a module need (%s): %w", remedy, err)
+		return fmt.Errorf("ebpf.tc = true needs CAP_SYS_ADMIN in edgeway-bpf.service, because nf_nat is a module here; fix: %s (%w)", tcFix, err)
+	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
+		return fmt.Errorf("edgeway-bpf.service has not loaded the tc program since ebpf.tc became true; fix: systemctl restart edgeway (%w)", err)
 	case errors.Is(err, ebpf.ErrNotSupported) && modules != nil:
 		return fmt.Errorf("%s, see if modprobe nf_nat helps: %w", noFunctions, err)
 	}

@@ -16,7 +16,7 @@ import (
 func TestPacketsLack(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))
-	lacks := lacking([]plan.Family{plan.IPv4})
+	lacks := lacking(w.dir, true, []plan.Family{plan.IPv4})
 	if without := w.proxier.shortcuts.without; (len(lacks) == 0) != (without == nil) {
 		t.Errorf("the probe says %v, and the load %v", lacks, without)
 	}
@@ -37,7 +37,7 @@ func TestLacksTheSecondLookInIPv6(t *testing.T) {
 		t.Fatal(err)
 	}
 	told := func() bool {
-		return slices.ContainsFunc(lacking(both), func(l proxiers.Lack) bool { return strings.Contains(l.Mend, earlyDemux) })
+		return slices.ContainsFunc(lacking(w.dir, true, both), func(l proxiers.Lack) bool { return strings.Contains(l.Mend, earlyDemux) })
 	}
 	if old := major < 6 || major == 6 && minor < 7; told() != old {
 		t.Errorf("Linux %d.%d: told of it: %v", major, minor, told())

@@ -53,6 +53,8 @@ func (p *proxier) Way(d plan.Decision, bound bool) string {
 		return byRules + "BPF is not at work: " + s.problem.Error()
 	case s.book != nil && s.book.records[keyOf(svc)].full():
 		return byRules + "the BPF maps are too small (ebpf.size)"
+	case d.Origin != plan.FromHost && !s.tc:
+		return byRules + "ebpf.tc is false"
 	case d.Origin != plan.FromHost && s.without != nil:
 		return byRules + "BPF is not at work for connections from elsewhere: " + s.without.Error()
 	case d.Origin != plan.FromHost:

@@ -29,6 +29,7 @@ type shortcuts struct {
 	logger   *slog.Logger
 	families []plan.Family
 	size     size
+	tc       bool
 	config   socketsSettings
 	dir      string
 
@@ -50,7 +51,7 @@ type shortcuts struct {
 	// up says that the programs for sockets are in place.
 	up      bool
 	problem error
-	// without is why the program for packets is not; nil: it is.
+	// without is why the tc program is not at work although tc is set, or nil.
 	without error
 }
 
@@ -70,7 +71,7 @@ func newShortcuts(dir string, env proxiers.Env, changed func()) (*shortcuts, err
 	}
 	return &shortcuts{
 		packets: p, orphans: orphans{destroy: destroySocket},
-		logger: env.Logger, families: env.Families, size: sizeOf(env.Settings), dir: dir,
+		logger: env.Logger, families: env.Families, size: sizeOf(env.Settings), tc: tcOf(env.Settings), dir: dir,
 		config: socketsSettings{Netns: cookie, OwnMark: proxiers.OwnMark(env.MasqueradeBit)},
 	}, nil
 }
@@ -134,8 +135,8 @@ func (s *shortcuts) open() error {
 		}
 		s.links = &socketLinks{dir: s.dir, root: root, held: map[string]heldLink{}}
 	}
-	o, err := openPinned(s.dir, s.size)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && o.packets == nil && s.without == nil {
+	o, err := openPinned(s.dir, s.size, s.tc)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && s.tc && o.packets == nil && s.without == nil {
 		o, err = s.load(o)
 	}
 	if err != nil {
@@ -153,12 +154,12 @@ func (s *shortcuts) load(o *objects) (*objects, error) {
 	if o != nil {
 		o.close()
 	}
-	without, err := load(s.dir, s.size)
+	without, err := load(s.dir, s.size, s.tc)
 	if err != nil {
 		return nil, err
 	}
 	s.doWithout(without)
-	return openPinned(s.dir, s.size)
+	return openPinned(s.dir, s.size, s.tc)
 }
 
 // finish leads connections to what begin wrote. The table of nftables has the plan now.
@@ -205,13 +206,18 @@ func (s *shortcuts) raise() error {
 	if err := removeOldVersions(s.dir); err != nil {
 		s.logger.Warn("what an earlier version pinned could not be removed", "error", err)
 	}
+	if !s.tc {
+		if err := errors.Join(removeAllFilters(), unpinPackets(s.dir)); err != nil {
+			s.logger.Warn("an earlier tc program was not removed", "error", err)
+		}
+	}
 	s.endOrphans()
 	return nil
 }
 
 // pausePackets has the program for packets do nothing while it is to be told where pods are. The others stay as they are.
 func (s *shortcuts) pausePackets(n *plan.Node) error {
-	if s.packets.knows(n) {
+	if !s.tc || s.packets.knows(n) {
 		return nil
 	}
 	s.config.Packets = 0
@@ -228,7 +234,7 @@ func (s *shortcuts) pausePackets(n *plan.Node) error {
 
 // raisePackets has the program for packets at work, if it is loaded. The others do not need it.
 func (s *shortcuts) raisePackets(n *plan.Node) {
-	if s.packets.program == nil || s.config.Packets != 0 {
+	if !s.tc || s.packets.program == nil || s.config.Packets != 0 {
 		return
 	}
 	source, err := s.packets.raise(n)
@@ -242,10 +248,10 @@ func (s *shortcuts) raisePackets(n *plan.Node) {
 	s.doWithout(err)
 }
 
-// doWithout notes why there is no program for packets; nil: there is.
+// doWithout stores why the tc program is not at work, or nil if it is.
 func (s *shortcuts) doWithout(err error) {
 	if err != nil && (s.without == nil || s.without.Error() != err.Error()) {
-		s.logger.Warn("nftables serves connections from elsewhere without the shortcut for packets", "error", err)
+		s.logger.Warn("tc program not at work, nftables serves", "error", err)
 	}
 	s.without = err
 }

@@ -81,7 +81,7 @@ func newWorld(t *testing.T) *world {
 func silentEnv(t *testing.T) proxiers.Env {
 	return proxiers.Env{
 		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)), Families: both, MasqueradeBit: 14,
-		Drift: func(string) {}, Wake: func() {}, Progress: func(int, int) {},
+		Drift: func(string) {}, Wake: func() {}, Progress: func(int, int) {}, Settings: map[string]any{"tc": true},
 	}
 }
 

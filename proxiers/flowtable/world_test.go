@@ -78,6 +78,7 @@ func newWorld(t *testing.T, opts Options, backend proxiers.Component) *world {
 	w.env = proxiers.Env{
 		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)), Families: both, MasqueradeBit: 14,
 		Drift: func(string) { w.drifted.Store(true); w.poke() }, Wake: w.poke, Progress: func(int, int) {},
+		Settings: map[string]any{"tc": true}, // of ebpf
 	}
 	// The connections of the test before have the same ports.
 	if err := w.lab.Node.FlushConntrack(); err != nil {

@@ -15,13 +15,18 @@ import (
 	bpf "github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 
+	"edgeway/proxiers"
 	"edgeway/proxiers/ebpf"
 	"edgeway/proxiers/plan"
 )
 
-func TestEbpf(t *testing.T) {
-	b := ebpfBackend()
-	// Unlike a table, what is pinned does not go with the network namespace.
+func TestEbpf(t *testing.T) { runEbpf(t, ebpfBackend(false)) }
+
+// TestEbpfTC runs the suite with ebpf.tc = true.
+func TestEbpfTC(t *testing.T) { runEbpf(t, ebpfBackend(true)) }
+
+func runEbpf(t *testing.T, b Backend) {
+	// Unlike a table, pinned maps and programs outlive the network namespace.
 	t.Cleanup(func() {
 		if err := b.Cleanup(context.WithoutCancel(t.Context()), silentEnv()); err != nil {
 			t.Error(err)
@@ -30,16 +35,25 @@ func TestEbpf(t *testing.T) {
 	Run(t, b)
 }
 
-// ebpfDir is where the backend of this process pins: what others do meanwhile is theirs.
+// ebpfDir is the pin folder of this process. Other processes use the backend at the same time.
 var ebpfDir = filepath.Join(os.TempDir(), fmt.Sprintf("edgeway-bpf-%d", os.Getpid()))
 
-func ebpfBackend() Backend {
+func ebpfBackend(tc bool) Backend {
 	nftables := nftablesBackend().Damages
+	component := ebpf.ComponentIn(ebpfDir)
+	create := component.New
+	component.New = func(ctx context.Context, env proxiers.Env) (proxiers.Proxier, error) {
+		env.Settings = map[string]any{"tc": tc}
+		return create(ctx, env)
+	}
+	if tc {
+		component.Name += "-tc"
+	}
 	b := Backend{
-		Component:      ebpf.ComponentIn(ebpfDir),
+		Component:      component,
 		CountsLoopback: true,
 		Dump:           dumpEbpf,
-		Shortcut:       &Shortcut{Eligible: eligible, Taken: takenByBPF},
+		Shortcut:       &Shortcut{Eligible: eligibleWith(tc), Taken: takenByBPF},
 		Sequences:      15, // as nftables
 		Damages: map[string]func(context.Context) error{
 			"all rules are flushed":        nftables["all rules are flushed"],
@@ -55,15 +69,18 @@ func ebpfBackend() Backend {
 	return b
 }
 
-// eligible is what the backend promises. Where nftables would masquerade, a socket of the host that is bound keeps to nftables.
-func eligible(p *plan.Plan, pkt plan.Packet, d plan.Decision, unbound bool) bool {
-	if d.Verdict != plan.Forward || pkt.Protocol == plan.SCTP || pkt.Dst.Addr().IsLoopback() || d.Frontend.AllowFrom != nil || d.Service.Affinity != 0 {
-		return false
+// eligibleWith returns which connections BPF must take. nftables serves a bound socket of the host where it would masquerade, and
+// connections from elsewhere without tc.
+func eligibleWith(tc bool) func(*plan.Plan, plan.Packet, plan.Decision, bool) bool {
+	return func(p *plan.Plan, pkt plan.Packet, d plan.Decision, unbound bool) bool {
+		if d.Verdict != plan.Forward || pkt.Protocol == plan.SCTP || pkt.Dst.Addr().IsLoopback() || d.Frontend.AllowFrom != nil || d.Service.Affinity != 0 {
+			return false
+		}
+		if pkt.InInterface != "" {
+			return d.Origin != plan.FromHost && tc
+		}
+		return d.Origin == plan.FromHost && (unbound || !d.SNAT && !pkt.Src.IsLoopback() && slices.Contains(p.Node.HostAddrs, pkt.Src))
 	}
-	if pkt.InInterface != "" {
-		return d.Origin != plan.FromHost
-	}
-	return d.Origin == plan.FromHost && (unbound || !d.SNAT && !pkt.Src.IsLoopback() && slices.Contains(p.Node.HostAddrs, pkt.Src))
 }
 
 // takenByBPF reads the first counters of bpf/maps.h: sockets of TCP and UDP that connect, datagrams sent without that, and first packets.

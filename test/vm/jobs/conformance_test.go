@@ -21,6 +21,7 @@ var suites = []proof{
 	{backend: "iptables-legacy", test: "TestIptablesLegacy"},
 	{backend: "ipvs", test: "TestIpvs", module: "ip_vs"},
 	{backend: "ebpf", test: "TestEbpf", cpu: cpuForStorage},
+	{backend: "ebpf-tc", test: "TestEbpfTC", cpu: cpuForStorage},
 	{backend: "nftables", test: "TestFastPath", leftOut: "/writes"},
 }
 

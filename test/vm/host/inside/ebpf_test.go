@@ -1,6 +1,7 @@
 package inside
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -8,6 +9,11 @@ import (
 
 // pins is where the unit edgeway-bpf pins.
 const pins = "/run/edgeway_bpf/v2"
+
+const (
+	tcFile   = "/etc/edgeway/conf.d/tc.toml"
+	tcFolder = "/etc/systemd/system/edgeway-bpf.service.d"
+)
 
 // ebpf needs the drop-in, by which a unit of its own loads the programs before the daemon starts.
 func ebpf(h *host) {
@@ -27,6 +33,7 @@ func ebpf(h *host) {
 	h.taken()
 	h.unnoticed(func() { h.run("systemctl", "restart", "edgeway") })
 	h.taken()
+	h.tcProgram()
 	h.repaired("ebpf", func() { h.run("nft", "flush", "ruleset") })
 	h.switches("nftables", func() { h.run("systemctl", "reload", "edgeway") })
 	h.run("systemctl", "start", "edgeway-bpf") // the switch has unloaded the programs, and a reload starts no unit
@@ -36,6 +43,38 @@ func ebpf(h *host) {
 	if left, _ := filepath.Glob(pins + "/*"); len(left) > 0 {
 		h.Errorf("after edgeway cleanup there are %q", left)
 	}
+}
+
+// tcProgram turns the tc program on and off. Until the loader has the capability, status names the drop-in that adds it.
+func (h *host) tcProgram() {
+	h.Helper()
+	h.Cleanup(func() {
+		h.remove(tcFile)
+		h.remove(tcFolder)
+	})
+	h.write(tcFile, "[ebpf]\ntc = true\n")
+	h.run("systemctl", "restart", "edgeway")
+	h.eventually("ebpf-tc.conf", "edgeway", "status")
+	h.answers(clusterIP, clusterIP6)
+	h.run("mkdir", "-p", tcFolder)
+	h.run("ln", "-s", "/usr/share/edgeway/ebpf-tc.conf", tcFolder)
+	h.run("systemctl", "daemon-reload")
+	h.run("systemctl", "restart", "edgeway")
+	h.taken()
+	h.answersOutside(nodePort)
+	h.privileged(h.show("edgeway", "MainPID"), netAdmin)
+	if _, err := os.Stat(pins + "/pod_ranges"); err != nil {
+		h.Error(err)
+	}
+	h.remove(tcFile)
+	h.unnoticed(func() { h.run("systemctl", "reload", "edgeway") })
+	h.within(patience, func() error {
+		if _, err := os.Stat(pins + "/pod_ranges"); err == nil {
+			return errors.New("the maps of the tc program are still pinned")
+		}
+		return nil
+	})
+	h.taken()
 }
 
 // taken wants connections of this host to take the shortcut.
