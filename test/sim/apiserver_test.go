@@ -1,0 +1,313 @@
+package sim
+
+import (
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// apiServer is a kube-apiserver as far as a source sees one: objects with versions, lists, watches, and a history of limited length.
+type apiServer struct {
+	net  *network
+	cert tls.Certificate
+
+	mu       sync.Mutex
+	objects  map[string]map[string][]byte // by resource, and namespace/name
+	version  int
+	history  []event
+	oldest   int           // watches must begin at this version or later
+	changed  chan struct{} // closed and renewed at every change
+	cut      chan struct{} // closed and renewed when all watches end
+	token    string
+	fault    fault
+	requests int
+
+	server   *http.Server
+	listener *listener
+}
+
+type event struct {
+	version              int
+	resource, kind, body string
+}
+
+// fault is how the API server misbehaves; the zero value is a healthy one.
+type fault struct {
+	status     int           // answers everything with it
+	retryAfter int           // seconds, with the status
+	body       string        // answers everything with this and 200
+	truncate   int           // cuts answers, the beginnings of watches included, after so many bytes
+	delay      time.Duration // before an answer
+	hang       bool          // no answer comes
+	lag        bool          // watches tell nothing new
+	gone       bool          // no version is young enough for a watch
+	noStream   bool          // cannot stream lists
+	noBookmark bool
+	everyOther bool // only every second request is concerned
+}
+
+// resources are those that there are. The fields of all objects that matter here are in their bodies.
+var resources = map[string][2]string{
+	"services":       {"v1", "Service"},
+	"endpointslices": {"discovery.k8s.io/v1", "EndpointSlice"},
+	"nodes":          {"v1", "Node"},
+	"servicecidrs":   {"networking.k8s.io/v1", "ServiceCIDR"},
+}
+
+func newAPIServer(n *network, cert tls.Certificate, token string) *apiServer {
+	a := &apiServer{
+		net: n, cert: cert, token: token, objects: map[string]map[string][]byte{}, version: 1000,
+		changed: make(chan struct{}), cut: make(chan struct{}),
+	}
+	for r := range resources {
+		a.objects[r] = map[string][]byte{}
+	}
+	return a
+}
+
+// start listens at an address.
+func (a *apiServer) start(addr string) {
+	a.listener = a.net.listen(addr)
+	a.server = &http.Server{
+		Handler: a, ErrorLog: log.New(io.Discard, "", 0),
+		TLSConfig: &tls.Config{Certificates: []tls.Certificate{a.cert}},
+	}
+	go a.server.ServeTLS(a.listener, "", "")
+}
+
+// stop ends it with all connections.
+func (a *apiServer) stop() {
+	a.server.Close()
+	a.net.reset()
+}
+
+// put writes an object. What is in the store has its version.
+func (a *apiServer) put(resource, key string, body []byte) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.version++
+	kind := "MODIFIED"
+	if _, known := a.objects[resource][key]; !known {
+		kind = "ADDED"
+	}
+	a.objects[resource][key] = withVersion(body, a.version)
+	a.note(event{a.version, resource, kind, string(a.objects[resource][key])})
+}
+
+func (a *apiServer) remove(resource, key string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.version++
+	last := withVersion(a.objects[resource][key], a.version)
+	delete(a.objects[resource], key)
+	a.note(event{a.version, resource, "DELETED", string(last)})
+}
+
+func (a *apiServer) note(e event) {
+	a.history = append(a.history, e)
+	close(a.changed)
+	a.changed = make(chan struct{})
+}
+
+func withVersion(body []byte, version int) []byte {
+	var object map[string]any
+	if err := json.Unmarshal(body, &object); err != nil {
+		panic(err)
+	}
+	object["metadata"].(map[string]any)["resourceVersion"] = strconv.Itoa(version)
+	return encode(object)
+}
+
+// setFault sets how it misbehaves from now on, and ends the watches if they are to meet it.
+func (a *apiServer) setFault(f fault, cut bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.fault = f
+	if f.gone {
+		a.compact()
+	}
+	close(a.changed)
+	a.changed = make(chan struct{})
+	if cut {
+		close(a.cut)
+		a.cut = make(chan struct{})
+	}
+}
+
+// compact forgets the history.
+func (a *apiServer) compact() { a.history, a.oldest = nil, a.version }
+
+func (a *apiServer) setToken(token string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.token = token
+}
+
+// asked is how many requests there were.
+func (a *apiServer) asked() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.requests
+}
+
+// ServeHTTP implements http.Handler.
+func (a *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	a.mu.Lock()
+	a.requests++
+	f, refused := a.fault, r.Header.Get("Authorization") != "Bearer "+a.token
+	if f.everyOther && a.requests%2 == 0 {
+		f = fault{}
+	}
+	a.mu.Unlock()
+	w.Header().Set("Content-Type", "application/json")
+	if f.truncate > 0 {
+		w = &truncated{w, f.truncate}
+	}
+	if f.hang {
+		<-r.Context().Done()
+		return
+	}
+	select {
+	case <-time.After(f.delay):
+	case <-r.Context().Done():
+		return
+	}
+	switch {
+	case refused:
+		fail(w, http.StatusUnauthorized, "Unauthorized", "Unauthorized")
+	case f.status > 0:
+		if f.retryAfter > 0 {
+			w.Header().Set("Retry-After", strconv.Itoa(f.retryAfter))
+		}
+		fail(w, f.status, "Simulated", "simulated")
+	case f.body != "":
+		io.WriteString(w, f.body)
+	default:
+		a.answer(w, r, f)
+	}
+}
+
+func (a *apiServer) answer(w http.ResponseWriter, r *http.Request, f fault) {
+	resource := r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:]
+	kind, known := resources[resource]
+	query := r.URL.Query()
+	stream := query.Get("sendInitialEvents") == "true"
+	a.mu.Lock()
+	version, oldest := a.version, a.oldest
+	objects := slices.Collect(maps.Values(a.objects[resource]))
+	a.mu.Unlock()
+	switch {
+	case !known:
+		fail(w, http.StatusNotFound, "NotFound", "no such resource")
+	case query.Get("watch") != "true":
+		fmt.Fprintf(w, `{"apiVersion":%q,"kind":"%sList","metadata":{"resourceVersion":"%d"},"items":[`, kind[0], kind[1], version)
+		for i, o := range objects {
+			if i > 0 {
+				io.WriteString(w, ",")
+			}
+			w.Write(o)
+		}
+		io.WriteString(w, "]}")
+	case stream && f.noStream:
+		fail(w, http.StatusUnprocessableEntity, "Invalid", "sendInitialEvents is forbidden for watch")
+	case stream:
+		for _, o := range objects {
+			send(w, "ADDED", string(o))
+		}
+		bookmark(w, kind, version, `,"annotations":{"k8s.io/initial-events-end":"true"}`)
+		a.follow(w, r, resource, version)
+	default:
+		from, _ := strconv.Atoi(query.Get("resourceVersion"))
+		if from < oldest || f.gone {
+			if from%2 == 0 { // both happen
+				fail(w, http.StatusGone, "Expired", "too old resource version")
+				return
+			}
+			send(w, "ERROR", `{"apiVersion":"v1","kind":"Status","status":"Failure","code":410,"reason":"Expired","message":"too old resource version"}`)
+			return
+		}
+		a.follow(w, r, resource, from)
+	}
+}
+
+// follow sends events, and bookmarks as a kube-apiserver does: every minute, and two seconds before the end.
+func (a *apiServer) follow(w http.ResponseWriter, r *http.Request, resource string, from int) {
+	w.(http.Flusher).Flush()
+	seconds, _ := strconv.Atoi(r.URL.Query().Get("timeoutSeconds"))
+	limit := time.Duration(seconds) * time.Second
+	end, last, minute := time.NewTimer(limit), time.NewTimer(limit-2*time.Second), time.NewTicker(time.Minute)
+	defer end.Stop()
+	defer last.Stop()
+	defer minute.Stop()
+	for {
+		a.mu.Lock()
+		changed, cut, f := a.changed, a.cut, a.fault
+		var events []event
+		if !f.lag {
+			i, _ := slices.BinarySearchFunc(a.history, from+1, func(e event, v int) int { return e.version - v })
+			events, from = a.history[i:], a.version
+		}
+		a.mu.Unlock()
+		for _, e := range events {
+			if e.resource == resource {
+				send(w, e.kind, e.body)
+			}
+		}
+		select {
+		case <-changed:
+			continue
+		case <-minute.C:
+		case <-last.C:
+		case <-end.C:
+			return
+		case <-cut:
+			return
+		case <-r.Context().Done():
+			return
+		}
+		if !f.noBookmark {
+			bookmark(w, resources[resource], from, "")
+		}
+	}
+}
+
+func bookmark(w http.ResponseWriter, kind [2]string, version int, more string) {
+	send(w, "BOOKMARK", fmt.Sprintf(`{"apiVersion":%q,"kind":%q,"metadata":{"resourceVersion":"%d"%s}}`, kind[0], kind[1], version, more))
+}
+
+func send(w http.ResponseWriter, kind, object string) {
+	fmt.Fprintf(w, `{"type":%q,"object":%s}`+"\n", kind, object)
+	w.(http.Flusher).Flush()
+}
+
+func fail(w http.ResponseWriter, code int, reason, message string) {
+	w.WriteHeader(code)
+	fmt.Fprintf(w, `{"apiVersion":"v1","kind":"Status","status":"Failure","code":%d,"reason":%q,"message":%q}`, code, reason, message)
+}
+
+// truncated cuts an answer off, as a proxy on the way does.
+type truncated struct {
+	http.ResponseWriter
+	left int
+}
+
+func (t *truncated) Write(p []byte) (int, error) {
+	n := min(len(p), t.left)
+	t.left -= n
+	t.ResponseWriter.Write(p[:n])
+	if n < len(p) {
+		panic(http.ErrAbortHandler)
+	}
+	return n, nil
+}
+
+func (t *truncated) Flush() { t.ResponseWriter.(http.Flusher).Flush() }

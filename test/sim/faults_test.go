@@ -1,0 +1,170 @@
+package sim
+
+import (
+	"fmt"
+	"time"
+)
+
+// apiFault draws a fault of the API server.
+func (s *simulation) apiFault() episode {
+	every := s.rand.IntN(3) == 0
+	with := func(name string, f fault) episode {
+		f.everyOther = every
+		cut := s.rand.IntN(2) == 0
+		return episode{
+			fmt.Sprintf("API server %s (every other: %t, watches end: %t)", name, every, cut), 10 * time.Minute,
+			func() { s.api.setFault(f, cut) }, func() { s.api.setFault(fault{}, false) },
+		}
+	}
+	switch s.rand.IntN(18) {
+	case 0:
+		return with("answers 429", fault{status: 429, retryAfter: s.rand.IntN(60)})
+	case 1:
+		return with("answers an error", fault{status: pick(s.rand, 401, 403, 404, 500, 502, 503, 504)})
+	case 2:
+		return with("is cut off", fault{truncate: 1 + s.rand.IntN(3000)})
+	case 3:
+		return with("is slow", fault{delay: s.between(time.Second, time.Minute)})
+	case 4:
+		return with("hangs", fault{hang: true})
+	case 5:
+		return with("is not itself", fault{body: pick(s.rand, "<html>sign in</html>", "{}", " ", `{"apiVersion":"v1","kind":"Status","status":"Success"}`,
+			`{"apiVersion":"v1","kind":"ServiceList","items":[]}`, `{"apiVersion":"v1","kind":"PodList","metadata":{"resourceVersion":"5"},"items":[]}`)})
+	case 6, 7:
+		return with("answers 410", fault{gone: true})
+	case 8:
+		return with("cannot stream lists", fault{noStream: true, gone: true})
+	case 9:
+		return with("sends no bookmarks", fault{noBookmark: true})
+	case 10:
+		e := with("lags", fault{lag: true})
+		begin, end := e.begin, e.end
+		e.begin, e.end = func() { begin(); s.lagging = true }, func() { end(); s.lagging = false }
+		return e
+	case 11, 12:
+		return episode{"API server is down, and forgets its history", 10 * time.Minute, s.api.stop, func() {
+			s.api.setFault(fault{gone: true}, false)
+			s.api.setFault(fault{}, false)
+			s.api.start(s.addr)
+		}}
+	case 13:
+		return episode{"API server is down", 10 * time.Minute, s.api.stop, func() { s.api.start(s.addr) }}
+	case 14:
+		token := fmt.Sprintf("token%d", s.rand.IntN(1000))
+		return episode{
+			"API server wants another token", 5 * time.Minute, func() { s.api.setToken(token) },
+			func() { s.token = token; s.writeKubeconfig(false) },
+		}
+	case 15:
+		addr := fmt.Sprintf("192.0.2.%d:6443", 10+s.rand.IntN(3))
+		return episode{
+			"API server moves to " + addr, 5 * time.Minute, func() { s.api.stop(); s.api.start(addr) },
+			func() { s.addr = addr; s.writeKubeconfig(false) },
+		}
+	case 16:
+		return episode{
+			"an impostor answers", 5 * time.Minute, func() { s.api.stop(); s.impostor = newImpostor(s); s.impostor.start(s.addr) },
+			func() { s.impostor.stop(); s.api.start(s.addr) },
+		}
+	default:
+		return episode{
+			"kubeconfig is damaged", 5 * time.Minute, func() { s.writeKubeconfig(true); s.unusable = true },
+			func() { s.writeKubeconfig(false); s.unusable = false },
+		}
+	}
+}
+
+// newImpostor is a server with another certificate, which has no objects.
+func newImpostor(s *simulation) *apiServer { return newAPIServer(s.net, s.creds.impostor, s.token) }
+
+// linkFault draws a fault of the way to the API server.
+func (s *simulation) linkFault() episode {
+	switch s.rand.IntN(3) {
+	case 0:
+		return episode{"link is silent", 5 * time.Minute, func() { s.net.setSilent(true) }, func() { s.net.setSilent(false) }}
+	case 1:
+		return episode{"link forgets its connections", time.Second, s.net.forget, nil}
+	default:
+		return episode{"link resets its connections", time.Second, s.net.reset, nil}
+	}
+}
+
+// kernelFault draws a fault of the kernel.
+func (s *simulation) kernelFault() episode {
+	with := func(name string, longest time.Duration, f kernelFault) episode {
+		return episode{"kernel " + name, longest, func() { s.kernel.set(f) }, func() { s.kernel.set(kernelFault{}) }}
+	}
+	switch s.rand.IntN(6) {
+	case 0:
+		return with("fails", 5*time.Minute, kernelFault{fails: true})
+	case 1:
+		return with("fails half-way", 5*time.Minute, kernelFault{fails: true, half: true})
+	case 2:
+		return with("stalls", 5*time.Minute, kernelFault{stalls: true})
+	case 3:
+		return with("is slow", 5*time.Minute, kernelFault{slow: s.between(time.Millisecond, 5*time.Second)})
+	case 4:
+		return s.refusal()
+	default:
+		part := 1 + s.rand.IntN(3)
+		return episode{"kernel loses rules", time.Second, func() { s.kernel.lose(part) }, nil}
+	}
+}
+
+// refusal has the kernel refuse some Services.
+func (s *simulation) refusal() episode {
+	names, part := s.rand.IntN(2) == 0, 1+s.rand.IntN(3)
+	end := func() {
+		s.kernel.set(kernelFault{})
+		// A refused ServicePort is tried again at the next full sync, which comes within 1.1 periods.
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for name := range s.refused {
+			s.refused[name] = time.Now().Add(s.config.Proxy.FullSyncPeriod*11/10 + time.Minute)
+		}
+	}
+	return episode{"kernel refuses Services", 5 * time.Minute, func() {
+		refuse := map[string]bool{}
+		for i, svc := range s.services {
+			if i%part == 0 {
+				refuse[apiNamespace+"/"+svc.name] = true
+				s.excuse(apiNamespace + "/" + svc.name)
+			}
+		}
+		s.kernel.set(kernelFault{refuse: refuse, names: names})
+	}, end}
+}
+
+func (s *simulation) excuse(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refused[name] = time.Now().Add(24 * time.Hour)
+}
+
+// fileFault draws a fault of the manifests.
+func (s *simulation) fileFault() episode {
+	end := func(f func()) func() { return func() { s.damaged = false; f() } }
+	if s.rand.IntN(3) == 0 {
+		return episode{"folder of manifests is away", 5 * time.Minute, func() { s.damaged = true; s.files.hide() }, end(s.files.show)}
+	}
+	i, way := s.rand.IntN(2), s.rand.IntN(3)
+	return episode{
+		fmt.Sprintf("manifest %d is damaged (%d)", i, way), 5 * time.Minute,
+		func() { s.damaged = true; s.notef("it %s", s.files.damage(i, way, s.rand)) },
+		end(func() { s.files.save(i, true) }),
+	}
+}
+
+// processFault draws an end of the daemon, which begins anew.
+func (s *simulation) processFault() episode {
+	name, begin := "reload", s.reload
+	if s.rand.IntN(3) > 0 {
+		crash, pause := s.rand.IntN(2) == 0, s.between(time.Second/10, 3*time.Minute)
+		name, begin = fmt.Sprintf("restart after %s (crash: %t)", pause, crash), func() { s.restart(pause, crash) }
+	}
+	return episode{name, 5 * time.Second, func() {
+		if !s.unusable { // a daemon does not start with a kubeconfig that cannot be read, which is an operator's to mend
+			begin()
+		}
+	}, nil}
+}

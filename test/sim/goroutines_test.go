@@ -1,0 +1,21 @@
+package sim
+
+import (
+	"bytes"
+	"runtime/pprof"
+	"strings"
+)
+
+// goroutines gives the stacks of the goroutines that have the label "process", by its value.
+func goroutines() map[string]string {
+	var out bytes.Buffer
+	must(pprof.Lookup("goroutine").WriteTo(&out, 1))
+	found := map[string]string{}
+	for stack := range strings.SplitSeq(out.String(), "\n\n") {
+		if _, labels, ok := strings.Cut(stack, `"process":"`); ok {
+			generation, _, _ := strings.Cut(labels, `"`)
+			found[generation] += stack + "\n"
+		}
+	}
+	return found
+}

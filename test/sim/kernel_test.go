@@ -1,0 +1,198 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	"edgeway/proxiers"
+	"edgeway/proxiers/plan"
+)
+
+// kernel is a backend whose kernel is a map. What it holds comes from Changes alone, as with a real one: a wrong Change leaves it wrong.
+type kernel struct {
+	mu       sync.Mutex
+	services map[portKey]*plan.ServicePort
+	node     *plan.Node
+	fault    kernelFault
+	drift    func(reason string) // of the process that runs; nil: none does
+	applies  int
+	good     time.Time // when the last Apply that succeeded began; zero: what it wrote is gone
+	// gone is told what leaves by an Apply, and empty what loses all of its endpoints by one.
+	gone, empty func(portKey)
+}
+
+// portKey is what a kernel knows a ServicePort by.
+type portKey struct {
+	name   plan.ServicePortName
+	family plan.Family
+}
+
+func (k portKey) String() string { return fmt.Sprintf("%s (%s)", k.name, k.family) }
+
+// kernelFault is how the kernel misbehaves; the zero value is a healthy one.
+type kernelFault struct {
+	fails  bool
+	half   bool            // with fails: half of the change is made
+	stalls bool            // until the context ends
+	slow   time.Duration   // of each Apply
+	refuse map[string]bool // Services, by namespace/name
+	names  bool            // says whom it refuses
+}
+
+var errKernel = errors.New("simulated failure of the kernel")
+
+func newKernel() *kernel { return &kernel{services: map[portKey]*plan.ServicePort{}} }
+
+func keyOf(s *plan.ServicePort) portKey { return portKey{s.Name, s.Family} }
+
+// Apply implements proxiers.Applier.
+func (k *kernel) Apply(ctx context.Context, c proxiers.Change) error {
+	k.mu.Lock()
+	f := k.fault
+	k.applies++
+	began := time.Now()
+	k.mu.Unlock()
+	if f.stalls {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	select {
+	case <-time.After(time.Millisecond + f.slow):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if err := f.refusal(c); err != nil {
+		return err
+	}
+	if f.fails {
+		if f.half {
+			k.change(c.Changed[:len(c.Changed)/2], nil)
+		}
+		return errKernel
+	}
+	removed := c.Removed
+	if c.Prev == nil { // what is there is read back
+		for key, s := range k.services {
+			if c.Next.Find(key.name, key.family) == nil {
+				removed = append(removed[:len(removed):len(removed)], s)
+			}
+		}
+	}
+	k.change(c.Changed, removed)
+	k.node, k.good = c.Next.Node, began
+	return nil
+}
+
+func (k *kernel) change(changed, removed []*plan.ServicePort) {
+	for _, s := range removed {
+		if _, held := k.services[keyOf(s)]; held {
+			k.gone(keyOf(s))
+		}
+		delete(k.services, keyOf(s))
+	}
+	for _, s := range changed {
+		before := k.services[keyOf(s)]
+		k.services[keyOf(s)] = s
+		if before != nil && len(before.Serving) > 0 && len(s.Serving) == 0 {
+			k.empty(keyOf(s))
+		}
+	}
+}
+
+func (f *kernelFault) refusal(c proxiers.Change) error {
+	var whom []*plan.ServicePort
+	for _, s := range c.Changed {
+		if f.refuse[s.Name.Namespace+"/"+s.Name.Name] {
+			whom = append(whom, s)
+		}
+	}
+	switch {
+	case len(whom) == 0:
+		return nil
+	case f.names:
+		return &proxiers.Refusal{Services: whom[:1], Err: errors.New("simulated refusal")}
+	}
+	return fmt.Errorf("simulated: %w", proxiers.ErrRefused)
+}
+
+func (k *kernel) set(f kernelFault) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.fault = f
+}
+
+// lose loses rules as by another program, and says so if the process listens. part: every how many of them are lost.
+func (k *kernel) lose(part int) {
+	k.mu.Lock()
+	for i, key := range slices.SortedFunc(maps.Keys(k.services), compareKeys) {
+		if i%part == 0 {
+			delete(k.services, key)
+		}
+	}
+	drift := k.drift
+	k.good = time.Time{}
+	k.mu.Unlock()
+	if drift != nil {
+		drift("simulated loss of rules")
+	}
+}
+
+// latest is when the plan was made, or later, that it holds.
+func (k *kernel) latest() time.Time {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.good
+}
+
+// holds says that it has a ServicePort.
+func (k *kernel) holds(key portKey) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.services[key] != nil
+}
+
+func compareKeys(a, b portKey) int {
+	if c := a.name.Compare(b.name); c != 0 {
+		return c
+	}
+	return int(a.family) - int(b.family)
+}
+
+// differs says how the kernel differs from a plan; empty: in nothing. What skip reports true for may be missing, or older.
+func (k *kernel) differs(p *plan.Plan, skip func(portKey) bool) string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	seen := 0
+	for _, s := range p.Services {
+		held := k.services[keyOf(s)]
+		if held != nil {
+			seen++
+		}
+		switch {
+		case skip(keyOf(s)):
+		case held == nil:
+			return fmt.Sprintf("%s is missing", keyOf(s))
+		case held.Digest != s.Digest:
+			return fmt.Sprintf("%s is another version", keyOf(s))
+		}
+	}
+	if seen != len(k.services) {
+		for key := range k.services {
+			if p.Find(key.name, key.family) == nil {
+				return fmt.Sprintf("%s is still there", key)
+			}
+		}
+	}
+	if k.node == nil || !reflect.DeepEqual(k.node, p.Node) {
+		return "the addresses of the host are others"
+	}
+	return ""
+}

@@ -1,0 +1,92 @@
+package sim
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+
+	"github.com/fsnotify/fsnotify"
+)
+
+// filesNamespace is that of the Services in manifests, so that none has the name of one of the API server's.
+const filesNamespace = "files"
+
+// manifests is a folder with two files. What an operator means is in services, also while the folder on disk is broken.
+type manifests struct {
+	dir      string
+	host     *host
+	services [2][]*service // by file; the permanent ones are in the first
+}
+
+func (m *manifests) path(i int) string {
+	return filepath.Join(m.dir, []string{"a.yaml", "b.yaml"}[i])
+}
+
+// text has a document for each object; JSON is YAML.
+func (m *manifests) text(i int) []byte {
+	var out bytes.Buffer
+	for _, s := range m.services[i] {
+		for _, o := range []any{s.spec(filesNamespace), s.slice(filesNamespace)} {
+			out.WriteString("---\n")
+			out.Write(encode(o))
+			out.WriteString("\n")
+		}
+	}
+	if len(m.services[i]) == 0 {
+		out.WriteString("# none\n")
+	}
+	return out.Bytes()
+}
+
+// write replaces a file, or writes into it as some editors do.
+func (m *manifests) write(i int, data []byte, replace bool) {
+	path := m.path(i)
+	if !replace {
+		must(os.WriteFile(path, data, 0o600))
+		m.host.wrote(path, fsnotify.Write)
+		return
+	}
+	must(os.WriteFile(path+".new", data, 0o600))
+	must(os.Rename(path+".new", path))
+	m.host.wrote(path, fsnotify.Create)
+}
+
+// save writes what is meant.
+func (m *manifests) save(i int, replace bool) { m.write(i, m.text(i), replace) }
+
+// damage breaks a file in one of several ways; save mends it.
+func (m *manifests) damage(i, way int, r *rand.Rand) string {
+	whole := m.text(i)
+	switch way % 3 {
+	case 0:
+		m.write(i, []byte("kind: [Service\n"), true)
+		return "is no YAML"
+	case 1:
+		m.write(i, nil, false)
+		return "is empty"
+	}
+	// A cut within an object is found; one between two lines is fault O1 of another issue.
+	at := 6 + r.IntN(40)
+	m.write(i, whole[:min(at, len(whole)-3)], false)
+	return "is cut"
+}
+
+// hide moves the folder away, as when a file system is not mounted; show brings it back.
+func (m *manifests) hide() {
+	must(os.Rename(m.dir, m.dir+".away"))
+	must(os.Mkdir(m.dir, 0o700))
+	m.host.wrote(m.dir, fsnotify.Remove)
+}
+
+func (m *manifests) show() {
+	must(os.Remove(m.dir))
+	must(os.Rename(m.dir+".away", m.dir))
+	m.host.wrote(m.dir, fsnotify.Create)
+}
+
+func must(err error) {
+	if err != nil {
+		panic(err)
+	}
+}

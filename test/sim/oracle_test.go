@@ -1,0 +1,214 @@
+package sim
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"strings"
+	"time"
+
+	"edgeway/daemon/health"
+	"edgeway/daemon/pipeline"
+	"edgeway/daemon/planner"
+	"edgeway/daemon/source"
+	"edgeway/daemon/source/api"
+	"edgeway/daemon/source/convert"
+	"edgeway/daemon/tracker"
+	"edgeway/proxiers/plan"
+)
+
+// The promises that the oracle holds the daemon to.
+const (
+	// promised is how long after the end of all faults the kernel has what was last seen. A watch that went silent is noticed
+	// after 75 s at the latest (kube: watchTimeout, watchJitter and overtime), and the list that follows may wait for the reflector
+	// (7.5 s), the pace (15 s) and the spread of hosts (4 s). An Apply that was stalled ends after 61 s, and the next one
+	// follows within 30 s.
+	promised = 2 * time.Minute
+	// grace is how long the kernel may lack the plan while the daemon says that it is healthy (health.Grace), and the time that
+	// one look takes.
+	grace = health.Grace + 2*time.Second
+	// honest is how long what is served may differ from what the sources have without any condition that tells: a watch
+	// that went silent, and a list that goes silent after it.
+	honest = 2 * promised
+	// maxLines and maxRequests are for an hour in which faults never pause for more than some minutes; see TestMain's doc.
+	maxLines, maxRequests = 2000, 4000
+)
+
+// expected is the plan of all objects, made from scratch.
+func (s *simulation) expected() *plan.Plan {
+	if s.wanted != nil {
+		return s.wanted
+	}
+	t := tracker.New(tracker.Layer{Name: "file"}, tracker.Layer{Name: "kube"})
+	var c convert.Converter
+	add := func(sink source.Sink, svc *service, namespace string) {
+		var spec api.Service
+		var slice api.EndpointSlice
+		must(json.Unmarshal(encode(svc.spec(namespace)), &spec))
+		must(json.Unmarshal(encode(svc.slice(namespace)), &slice))
+		if o, ok := c.Service(&spec); ok {
+			sink.Upsert(o)
+		}
+		if o, ok := c.EndpointSlice(&slice); ok {
+			o.Manifest = namespace == filesNamespace
+			sink.Upsert(o)
+		}
+	}
+	for _, svc := range s.services {
+		add(t.Sink("kube"), svc, apiNamespace)
+	}
+	for _, file := range s.files.services {
+		for _, svc := range file {
+			add(t.Sink("file"), svc, filesNamespace)
+		}
+	}
+	t.Sink("file").Synced()
+	t.Sink("kube").Synced()
+	snap, _ := t.Snapshot()
+	opts := s.plannerOptions
+	s.wanted, _ = planner.New(opts).Plan(snap, s.host.Host(), nil)
+	return s.wanted
+}
+
+// look checks what must hold at any time. It is called once a second.
+func (s *simulation) look() {
+	now := time.Now()
+	s.mu.Lock()
+	violations := s.violations
+	s.violations = nil
+	s.mu.Unlock()
+	for _, v := range violations {
+		s.failf("%s", v)
+	}
+	if s.process == nil {
+		s.held, s.honest = now, now
+		return
+	}
+	state, report := s.process.core.Pipeline().State(), s.process.core.Health().Report()
+	difference := s.notHeld(&state)
+	switch at := s.kernel.latest(); {
+	case difference == "":
+		s.held = now
+	case at.After(s.held): // it holds a plan, if not the newest
+		s.held = at
+	case s.process.started.After(s.held):
+		s.held = s.process.started
+	}
+	if report.Healthy && now.Sub(s.held) > grace {
+		s.failf("the host is healthy, though the kernel lacks the plan for %s: %s", now.Sub(s.held), difference)
+		s.held = now
+	}
+	if s.lagging || len(report.Conditions) > 0 || s.kernel.differs(s.expected(), s.excused) == "" {
+		s.honest = now
+	}
+	if now.Sub(s.honest) > honest {
+		s.failf("nothing tells that what is served is old: for %s %s", now.Sub(s.honest), s.kernel.differs(s.expected(), s.excused))
+		s.honest = now
+	}
+	if at := s.process.core.Pipeline().Heartbeat(); now.Sub(at) > grace {
+		s.failf("the loop of the pipeline shows no life for %s", now.Sub(at))
+	}
+	s.checkLeft()
+	s.checkSearched()
+}
+
+// notHeld says how the kernel differs from the daemon's own plan, without what it has left out and named.
+func (s *simulation) notHeld(state *pipeline.State) string {
+	if state.Plan == nil {
+		return "there is no plan"
+	}
+	out := map[portKey]bool{}
+	for _, q := range state.Quarantined {
+		out[portKey{q.Name, q.Family}] = true
+	}
+	return s.kernel.differs(state.Plan, func(k portKey) bool { return out[k] })
+}
+
+// excused says that the kernel refused a ServicePort not long ago: until the next full sync its previous version, or none, is served.
+func (s *simulation) excused(k portKey) bool {
+	return time.Now().Before(s.refused[k.name.Namespace+"/"+k.name.Name])
+}
+
+// calm waits until everything is as it must be without faults.
+func (s *simulation) calm() {
+	began := time.Now()
+	var why string
+	for time.Since(began) < promised {
+		if why = s.wrong(); why == "" {
+			s.slowest = max(s.slowest, time.Since(began))
+			return
+		}
+		s.pass(time.Second)
+		if s.failed {
+			return
+		}
+	}
+	s.failf("not as it must be %s after the end of all faults: %s", promised, why)
+}
+
+// wrong says what is not as it must be without faults.
+func (s *simulation) wrong() string {
+	if d := s.kernel.differs(s.expected(), s.excused); d != "" {
+		return d
+	}
+	report := s.process.core.Health().Report()
+	for _, c := range report.Conditions {
+		if c.Name != "quarantine" || len(s.refused) == 0 {
+			return "a condition: " + c.Name + ": " + c.Message
+		}
+	}
+	if !report.Ready {
+		return "the host is not ready"
+	}
+	return ""
+}
+
+// checkBounds compares what a run logged and asked with the bounds.
+func (s *simulation) checkBounds() {
+	hours := time.Since(s.begun).Hours()
+	if lines := s.logs.total(); float64(lines) > maxLines*hours {
+		s.failf("%d lines in the log in %.1f hours: %v", lines, hours, s.logs.count)
+	}
+	if n := s.api.asked(); float64(n) > maxRequests*hours {
+		s.failf("%d requests in %.1f hours", n, hours)
+	}
+}
+
+// gone and empty are what the kernel tells of an Apply: what stays must not go, nor lose all of its endpoints.
+func (s *simulation) gone(k portKey)  { s.lost(k, "was removed") }
+func (s *simulation) empty(k portKey) { s.lost(k, "lost all of its endpoints") }
+
+// lost notes a violation. While the kernel refuses ServicePorts that it had accepted, and does not say which, the pipeline looks
+// for them by halves: then others may be gone for that time, but no longer.
+func (s *simulation) lost(k portKey, how string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case !strings.HasPrefix(k.name.Name, "stays-") || s.excused(k):
+	case len(s.kernel.fault.refuse) > 0:
+		s.searched[k] = time.Now()
+	default:
+		s.violations = append(s.violations, fmt.Sprintf("%s %s, though it was never deleted", k, how))
+	}
+}
+
+// searchTime is how long a search by halves may take: some dozens of Applies.
+const searchTime = 5 * time.Second
+
+// checkSearched looks whether what was left out in a search came back.
+func (s *simulation) checkSearched() {
+	s.mu.Lock()
+	searched := maps.Clone(s.searched)
+	s.mu.Unlock()
+	for k, at := range searched {
+		if !s.kernel.holds(k) && !s.excused(k) && time.Since(at) < searchTime {
+			continue
+		}
+		if !s.kernel.holds(k) && !s.excused(k) {
+			s.failf("%s was removed while others were refused, and does not come back", k)
+		}
+		s.mu.Lock()
+		delete(s.searched, k)
+		s.mu.Unlock()
+	}
+}

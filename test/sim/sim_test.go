@@ -1,0 +1,214 @@
+// Package sim runs the daemon in simulated hours: its real sources, tracker, planner, pipeline and health, in a bubble of
+// testing/synctest, with an API server, a kernel, files and a host that misbehave.
+//
+// A seed draws all that happens outside of the daemon: objects, their changes, faults and their times. To see one again:
+//
+//	go test ./test/sim -run TestSimulation -seed N -v
+//
+// The daemon draws waiting times of its own from Go's generator, which has no seed, and Go's scheduler orders what happens at
+// one moment. A run of the same seed is therefore the same story with other hundredths of seconds; -count=20 tries as many.
+//
+// SIMULATION_SEEDS is how many seeds are run, from SIMULATION_FIRST on.
+package sim
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"runtime/pprof"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+
+	"edgeway/daemon/config"
+	"edgeway/daemon/planner"
+	"edgeway/proxiers/plan"
+)
+
+var oneSeed = flag.Uint64("seed", 0, "run this seed alone")
+
+// TestMain takes away what slows all reflectors of the process down together: its clock is that of whichever bubble had an
+// error last. A panic shows the seed, as a label of the goroutine.
+func TestMain(m *testing.M) {
+	utilruntime.ErrorHandlers = nil
+	must(os.Setenv("GODEBUG", os.Getenv("GODEBUG")+",tracebacklabels=1"))
+	debug.SetGCPercent(800) // a run makes little garbage at a time
+	flag.Parse()
+	os.Exit(m.Run())
+}
+
+// seeds is how many seeds the normal run has. With the race detector, which takes ten times as long, it has shortSeeds.
+const seeds, shortSeeds = 200, 5
+
+func TestSimulation(t *testing.T) {
+	usual := uint64(seeds)
+	if testing.Short() {
+		usual = shortSeeds
+	}
+	first, n := number("SIMULATION_FIRST", 1), number("SIMULATION_SEEDS", usual)
+	if *oneSeed > 0 {
+		first, n = *oneSeed, 1
+	}
+	made := newCredentials(t)
+	for seed := first; seed < first+n; seed++ {
+		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
+			t.Parallel()
+			dir := folder(t)
+			synctest.Test(t, func(t *testing.T) {
+				pprof.Do(t.Context(), pprof.Labels("seed", strconv.FormatUint(seed, 10)), func(ctx) { run(t, seed, dir, made) })
+			})
+		})
+	}
+}
+
+func number(name string, otherwise uint64) uint64 {
+	n, err := strconv.ParseUint(os.Getenv(name), 10, 64)
+	if err != nil {
+		return otherwise
+	}
+	return n
+}
+
+// folder is in memory where there is such a file system: the last-known state is synced to disk at each write.
+func folder(t *testing.T) string {
+	if dir, err := os.MkdirTemp("/dev/shm", "edgeway-sim-"); err == nil {
+		t.Cleanup(func() { os.RemoveAll(dir) })
+		return dir
+	}
+	return t.TempDir()
+}
+
+// apiNamespace is that of the Services of the API server.
+const apiNamespace = "default"
+
+// simulation is one run.
+type simulation struct {
+	t     *testing.T
+	seed  uint64
+	rand  *rand.Rand // of the story alone
+	dir   string
+	creds *credentials
+
+	begun  time.Time
+	logs   logs
+	net    *network
+	api    *apiServer
+	kernel *kernel
+	host   *host
+	files  manifests
+	config *config.Config
+
+	services       []*service // of the API server
+	next           int        // index of the next Service
+	addr, token    string     // of the API server; as the kubeconfig has them
+	plannerOptions planner.Options
+	wanted         *plan.Plan // cache of expected
+	generations    int
+	left           []leftover
+
+	// What the oracle remembers.
+	held, honest time.Time
+	lagging      bool
+	damaged      bool // the manifests are
+	unusable     bool // the kubeconfig is
+	impostor     *apiServer
+	refused      map[string]time.Time  // until when a Service may be left out
+	searched     map[portKey]time.Time // what a search for refused ones has left out
+	slowest      time.Duration
+	failed       bool
+
+	mu         sync.Mutex
+	process    *process // nil while none runs
+	violations []string
+}
+
+func run(t *testing.T, seed uint64, dir string, creds *credentials) {
+	s := &simulation{
+		t: t, seed: seed, rand: rand.New(rand.NewPCG(seed, 1)), dir: dir, creds: creds, begun: time.Now(),
+		net: newNetwork(), kernel: newKernel(), host: newHost(), refused: map[string]time.Time{}, searched: map[portKey]time.Time{}, addr: "192.0.2.10:6443", token: "first",
+	}
+	s.logs.count, s.logs.start = map[string]int{}, s.begun
+	s.kernel.gone, s.kernel.empty = s.gone, s.empty
+	s.config = simConfig(dir)
+	if s.rand.IntN(2) == 0 {
+		s.config.Proxy.FullSyncPeriod = 10 * time.Minute
+	}
+	s.api = newAPIServer(s.net, creds.server, s.token)
+	s.populate()
+	s.api.start(s.addr)
+	s.writeKubeconfig(false)
+	s.start(nil)
+	s.plannerOptions = s.process.core.PlannerOptions()
+	s.plannerOptions.Held = nil
+	s.calm()
+	for time.Since(s.begun) < length && !s.failed {
+		s.chaos()
+		s.calm()
+		s.pass(time.Duration(s.rand.IntN(180)) * time.Second)
+	}
+	s.checkBounds()
+	last := s.process.generation
+	s.end()
+	s.api.stop()
+	s.net.reset()
+	s.left = append(s.left, leftover{last, time.Now().Add(idleTimeout - time.Second)})
+	time.Sleep(idleTimeout)
+	s.checkLeft()
+	t.Logf("slowest %s, %d requests, %d lines, %d applies", s.slowest, s.api.asked(), s.logs.total(), s.kernel.applies)
+}
+
+// length is how long a run is, of simulated time.
+const length = 30 * time.Minute
+
+// populate makes what there is at the start.
+func (s *simulation) populate() {
+	s.files = manifests{dir: filepath.Join(s.dir, "manifests"), host: s.host}
+	must(os.MkdirAll(s.files.dir, 0o700))
+	must(os.MkdirAll(s.config.Source.LastKnown.Directory, 0o700))
+	for i := range 4 + s.rand.IntN(6) {
+		s.addService(i%2 == 0)
+	}
+	for i := range 2 + s.rand.IntN(4) {
+		s.files.services[i%2] = append(s.files.services[i%2], s.draw(filesNamespace, i%2 == 0))
+	}
+	s.files.save(0, true)
+	s.files.save(1, true)
+}
+
+func (s *simulation) draw(namespace string, permanent bool) *service {
+	s.next++
+	return newService(s.rand, namespace, s.next, permanent)
+}
+
+// pass lets time pass, and looks once a second whether all is as it must be.
+func (s *simulation) pass(d time.Duration) {
+	for ; d > 0 && !s.failed; d -= time.Second {
+		time.Sleep(min(d, time.Second))
+		s.look()
+	}
+}
+
+// notef notes an event of the story.
+func (s *simulation) notef(format string, args ...any) {
+	s.logs.add("*** " + fmt.Sprintf(format, args...))
+}
+
+// failf ends the run.
+func (s *simulation) failf(format string, args ...any) {
+	if s.failed {
+		return
+	}
+	s.failed = true
+	s.logs.mu.Lock()
+	defer s.logs.mu.Unlock()
+	s.t.Errorf("seed %d, after %s: %s\nto see it again: go test ./test/sim -run TestSimulation -seed %d\n%s",
+		s.seed, time.Since(s.begun), fmt.Sprintf(format, args...), s.seed, strings.Join(s.logs.lines, "\n"))
+}

@@ -1,0 +1,148 @@
+package sim
+
+import (
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+// step is something that happens at a time.
+type step struct {
+	at   time.Duration // since the beginning of the chaos
+	name string
+	do   func()
+}
+
+// episode is a fault and its end.
+type episode struct {
+	name       string
+	longest    time.Duration
+	begin, end func()
+}
+
+// chaos lets faults of all kinds happen beside each other for some minutes. None is left when it returns.
+func (s *simulation) chaos() {
+	length := time.Duration(3+s.rand.IntN(20)) * time.Minute
+	s.notef("chaos for %s", length)
+	steps := s.changes(length)
+	for _, kind := range []func() episode{s.apiFault, s.linkFault, s.kernelFault, s.fileFault, s.processFault} {
+		if s.rand.IntN(3) > 0 {
+			steps = append(steps, s.episodes(length, kind)...)
+		}
+	}
+	slices.SortStableFunc(steps, func(a, b step) int { return int(a.at - b.at) })
+	began := time.Now()
+	for _, next := range steps {
+		s.pass(time.Until(began.Add(next.at)))
+		if s.failed {
+			return
+		}
+		s.notef("%s", next.name)
+		next.do()
+	}
+	s.notef("all faults have ended")
+}
+
+// episodes draws faults of one kind, one after the other.
+func (s *simulation) episodes(length time.Duration, kind func() episode) (steps []step) {
+	for at := s.between(0, 5*time.Minute); ; {
+		e := kind()
+		end := at + s.between(time.Second/10, e.longest)
+		if end > length {
+			return steps
+		}
+		steps = append(steps, step{at, e.name, e.begin})
+		if e.end != nil {
+			steps = append(steps, step{end, "end of: " + e.name, e.end})
+		}
+		at = end + s.between(time.Second, 4*time.Minute)
+	}
+}
+
+func (s *simulation) between(least, most time.Duration) time.Duration {
+	// Short times are as likely as long ones.
+	d := least + time.Duration(s.rand.Int64N(int64(most-least)+1))
+	if s.rand.IntN(2) == 0 {
+		d = least + (d-least)/20
+	}
+	return d
+}
+
+func pick[T any](r *rand.Rand, of ...T) T { return of[r.IntN(len(of))] }
+
+// changes draws changes of the objects and of the host.
+func (s *simulation) changes(length time.Duration) (steps []step) {
+	for at := s.between(0, time.Minute); at < length; at += s.between(time.Second/100, 2*time.Minute) {
+		kind := pick(s.rand, "endpoints", "endpoints", "endpoints", "add", "delete", "recreate", "manifest", "manifest", "address")
+		steps = append(steps, step{at, "change: " + kind, func() { s.change(kind) }})
+	}
+	return steps
+}
+
+func (s *simulation) change(kind string) {
+	s.wanted = nil
+	switch svc := pick(s.rand, s.services...); kind {
+	case "endpoints":
+		svc.change(s.rand)
+		s.put(svc)
+	case "add":
+		if len(s.services) < 20 {
+			s.addService(false)
+		}
+	case "delete", "recreate":
+		if svc.permanent {
+			return
+		}
+		s.notef("%s of %s", kind, svc.name)
+		s.api.remove("services", apiNamespace+"/"+svc.name)
+		s.api.remove("endpointslices", apiNamespace+"/"+svc.name)
+		if kind == "recreate" {
+			svc.uid += "x"
+			svc.redraw(s.rand)
+			s.put(svc)
+			return
+		}
+		s.services = slices.DeleteFunc(s.services, func(o *service) bool { return o == svc })
+	case "manifest":
+		s.changeManifest()
+	case "address":
+		s.host.setAddr(pick(s.rand, "192.0.2.1", "192.0.2.2", "192.0.2.3"))
+	}
+}
+
+func (s *simulation) addService(permanent bool) {
+	svc := s.draw(apiNamespace, permanent)
+	s.services = append(s.services, svc)
+	s.put(svc)
+}
+
+// put writes a Service, or its slice first.
+func (s *simulation) put(svc *service) {
+	s.notef("put %s: %d endpoints", svc.name, len(svc.endpoints))
+	key := apiNamespace + "/" + svc.name
+	if s.rand.IntN(2) == 0 {
+		s.api.put("endpointslices", key, encode(svc.slice(apiNamespace)))
+		s.api.put("services", key, encode(svc.spec(apiNamespace)))
+		return
+	}
+	s.api.put("services", key, encode(svc.spec(apiNamespace)))
+	s.api.put("endpointslices", key, encode(svc.slice(apiNamespace)))
+}
+
+// changeManifest edits a file, unless it is damaged.
+func (s *simulation) changeManifest() {
+	i := s.rand.IntN(2)
+	list := s.files.services[i]
+	switch {
+	case s.damaged:
+		return
+	case len(list) > 0 && s.rand.IntN(3) > 0:
+		pick(s.rand, list...).change(s.rand)
+	case len(list) > 2 && !list[len(list)-1].permanent:
+		list = list[:len(list)-1]
+	case len(list) < 5:
+		list = append(list, s.draw(filesNamespace, false))
+	}
+	s.files.services[i] = list
+	s.files.save(i, s.rand.IntN(2) == 0)
+}
