@@ -15,7 +15,8 @@ import (
 
 // wanted is a virtual server as a plan wants it.
 type wanted struct {
-	svc *plan.ServicePort
+	svc       *plan.ServicePort
+	scheduler string
 	// endpoints are sorted.
 	endpoints []plan.Endpoint
 }
@@ -44,7 +45,7 @@ func known(scheduler string) error {
 // want adds the servers of a ServicePort; nil has none.
 func (p *proxier) want(to map[key]wanted, svc *plan.ServicePort) {
 	if svc != nil && p.serves(svc.Family) {
-		p.places.keys(svc, func(k key, list []plan.Endpoint) { to[k] = wanted{svc, list} })
+		p.places.keys(svc, func(k key, list []plan.Endpoint) { to[k] = wanted{svc, p.scheduler(svc), list} })
 	}
 }
 
@@ -89,18 +90,18 @@ func (p *proxier) partial(ctx context.Context, change proxiers.Change) error {
 // raise adds what a server has more than it had, and changes what is otherwise.
 func (p *proxier) raise(k key, w wanted, old map[key]wanted) error {
 	was, there := old[k]
-	if err := known(p.scheduler(w.svc)); err != nil {
+	if err := known(w.scheduler); err != nil {
 		return err
 	}
 	if !there {
 		if err := p.routes.check(k.at.Addr()); err != nil {
 			return err
 		}
-		if err := p.kernel.addServer(k, p.scheduler(w.svc)); err != nil {
+		if err := p.kernel.addServer(k, w.scheduler); err != nil {
 			return err
 		}
-	} else if p.scheduler(was.svc) != p.scheduler(w.svc) {
-		if err := p.kernel.updateServer(k, p.scheduler(w.svc)); err != nil {
+	} else if was.scheduler != w.scheduler {
+		if err := p.kernel.updateServer(k, w.scheduler); err != nil {
 			return err
 		}
 	}
@@ -188,7 +189,7 @@ func (p *proxier) full(ctx context.Context, change proxiers.Change) error {
 func (p *proxier) refuse(want map[key]wanted, have map[key]found, routed map[netip.Addr]bool) error {
 	checked := map[netip.Addr]bool{}
 	for k, w := range want {
-		if s, there := have[k]; there && !s.own {
+		if s, there := have[k]; there && !s.own && !p.watch.made(k) {
 			return blame(w.svc, fmt.Errorf("%s/%s: %w", k.at, k.proto, errForeign))
 		}
 		if a := k.at.Addr(); !routed[a] && !checked[a] {
@@ -215,13 +216,8 @@ func (p *proxier) raiseAll(ctx context.Context, want map[key]wanted, have map[ke
 			}
 			continue
 		}
-		if scheduler := p.scheduler(w.svc); s.raw.SchedName != scheduler {
-			if err := known(scheduler); err != nil {
-				return nil, blame(w.svc, err)
-			}
-			if err := p.kernel.updateServer(k, scheduler); err != nil {
-				return nil, blame(w.svc, err)
-			}
+		if err := p.reset(k, w, s); err != nil {
+			return nil, blame(w.svc, err)
 		}
 		endpoints, err := p.kernel.endpoints(s.raw)
 		if err != nil {
@@ -240,6 +236,17 @@ func (p *proxier) raiseAll(ctx context.Context, want map[key]wanted, have map[ke
 		}
 	}
 	return stale, nil
+}
+
+// reset gives a server its scheduler and our mark, which another program may have changed.
+func (p *proxier) reset(k key, w wanted, have found) error {
+	if have.raw.SchedName == w.scheduler && have.own {
+		return nil
+	}
+	if err := known(w.scheduler); err != nil {
+		return err
+	}
+	return p.kernel.updateServer(k, w.scheduler)
 }
 
 // lead writes the table and the routes. Routes come after the table, or other ports of a Service's address would be the host's. Without a

@@ -78,6 +78,8 @@ func (p *proxier) Apply(ctx context.Context, change proxiers.Change) error {
 	}
 	known := p.known
 	p.known = false
+	p.watch.begin()
+	defer func() { p.watch.finish(p.known) }()
 	if known && p.partly(change) {
 		err := p.partial(ctx, change)
 		if err == nil {

@@ -45,6 +45,18 @@ func openKernel() (*kernel, error) {
 	return &kernel{h}, nil
 }
 
+// find looks for one virtual server.
+func (k *kernel) find(at key) (f found, there bool, err error) {
+	s, err := k.GetService(request(at, ""))
+	switch {
+	case errors.Is(err, unix.ESRCH):
+		return found{}, false, nil
+	case err != nil:
+		return found{}, false, fmt.Errorf("%s: %w", at, err)
+	}
+	return found{s, isOwn(s)}, true, nil
+}
+
 // found is a virtual server of the kernel.
 type found struct {
 	raw *ipvs.Service
@@ -68,7 +80,10 @@ func (k *kernel) list() (map[key]found, error) {
 
 func isOwn(s *ipvs.Service) bool { return s.Timeout == ownMark && s.Flags&persistent == 0 }
 
-// endpoints gives the destinations of a server, with their weights.
+// altered is the weight that endpoints gives an endpoint to which IPVS does not send connections as we have it, whatever its weight is.
+const altered = -1
+
+// endpoints returns the destinations of a server with their weights.
 func (k *kernel) endpoints(s *ipvs.Service) (map[netip.AddrPort]int, error) {
 	all, err := k.GetDestinations(s)
 	if err != nil {
@@ -76,7 +91,11 @@ func (k *kernel) endpoints(s *ipvs.Service) (map[netip.AddrPort]int, error) {
 	}
 	out := make(map[netip.AddrPort]int, len(all))
 	for _, d := range all {
-		out[addrPort(d.Address, d.Port)] = d.Weight
+		a := addrPort(d.Address, d.Port)
+		out[a] = d.Weight
+		if d.ConnectionFlags&ipvs.ConnectionFlagFwdMask != ipvs.ConnectionFlagMasq || d.UpperThreshold != 0 {
+			out[a] = altered
+		}
 	}
 	return out, nil
 }

@@ -1,6 +1,7 @@
 package ipvs
 
 import (
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -14,6 +15,8 @@ type key struct {
 	proto plan.Protocol
 	at    netip.AddrPort
 }
+
+func (k key) String() string { return fmt.Sprintf("virtual server %s/%s", k.at, k.proto) }
 
 // places says where the virtual servers are: at the ClusterIP, and at a port that tells the Service's port and the pool, 10080 or 20080 for
 // port 80. The table rejects all who connect to it. It may not be the Service's port itself: when an entry of IPVS

@@ -2,13 +2,10 @@ package ipvs
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
 	"net/netip"
 	"sync"
 	"syscall"
-	"time"
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
@@ -16,22 +13,24 @@ import (
 	"edgeway/proxiers/rtnl"
 )
 
-// glance is the time between two questions for a virtual server: IPVS sends no notices of changes. It costs one question and one answer
-// for each family.
-const glance = time.Second
-
-// watch notices when other programs remove virtual servers, routes or rules.
+// watch notices when other programs change or remove virtual servers, routes or rules.
 type watch struct {
 	drift   func(string)
-	kernel  *kernel
+	ipvs    inspected
 	network *rtnl.Watcher
 	end     context.CancelFunc
 	wait    sync.WaitGroup
+	inspection
 
 	mu sync.Mutex
+	// servers are those that were last written. Others may have changed them since.
+	servers map[key]wanted
+	// complete says that the kernel has the servers, as far as Apply knows, and busy that Apply runs. phase counts its beginnings and ends.
+	complete, busy bool
+	phase          uint64
 	// uses counts the servers at each address that has, or shall have, a route.
 	uses map[netip.Addr]int
-	// canaries stand for all servers of their family. One that is gone is drift, once.
+	// canaries stand for all servers of their family.
 	canaries map[bool]key
 	// removed says what was removed of our routes and rules; "" if nothing was.
 	removed string
@@ -43,7 +42,7 @@ func newWatch(logger *slog.Logger, drift func(string)) (*watch, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &watch{drift: drift, kernel: k}
+	w := &watch{drift: drift, ipvs: k}
 	w.forget()
 	w.follow(logger, nil)
 	if err := w.network.Open(); err != nil {
@@ -53,7 +52,10 @@ func newWatch(logger *slog.Logger, drift func(string)) (*watch, error) {
 	var ctx context.Context
 	ctx, w.end = context.WithCancel(context.Background())
 	w.wait.Go(func() { w.network.Run(ctx) })
-	w.wait.Go(func() { w.look(ctx) })
+	w.wait.Go(func() {
+		w.look(ctx)
+		k.Close()
+	})
 	return w, nil
 }
 
@@ -70,24 +72,53 @@ func (w *watch) follow(logger *slog.Logger, from rtnl.Kernel) {
 func (w *watch) close() {
 	w.end()
 	w.wait.Wait()
-	w.kernel.Close()
 }
 
-// forget says that nothing is known to be there.
+// begin says that Apply runs: the servers are about to change.
+func (w *watch) begin() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.busy = true
+	w.phase++
+}
+
+// finish says that Apply has ended. complete says that the kernel has the servers.
+func (w *watch) finish(complete bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.busy, w.complete = false, complete
+	w.phase++
+}
+
+// forget says that it is not known which routes are there.
 func (w *watch) forget() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.uses, w.canaries = map[netip.Addr]int{}, map[bool]key{}
 }
 
-// remember says what is there.
-func (w *watch) remember(want map[key]wanted) { w.move(nil, want) }
+// remember takes the servers that are there after a full sync.
+func (w *watch) remember(want map[key]wanted) {
+	w.mu.Lock()
+	w.servers = map[key]wanted{}
+	w.mu.Unlock()
+	w.move(nil, want)
+}
 
-// move brings up to date what is there, before it is removed, and gives the addresses that came and that went.
+// made reports whether we wrote the server, even if it lacks our mark now.
+func (w *watch) made(k key) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_, made := w.servers[k]
+	return made
+}
+
+// move replaces servers by others, before the old ones are removed. It returns the addresses that came and that went.
 func (w *watch) move(old, next map[key]wanted) (fresh, gone []netip.Addr) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for k := range next {
+	for k, server := range next {
+		w.servers[k] = server
 		if _, known := old[k]; known {
 			continue
 		}
@@ -101,6 +132,7 @@ func (w *watch) move(old, next map[key]wanted) (fresh, gone []netip.Addr) {
 		if _, stays := next[k]; stays {
 			continue
 		}
+		delete(w.servers, k)
 		a := k.at.Addr()
 		if w.uses[a]--; w.uses[a] == 0 {
 			delete(w.uses, a)
@@ -111,35 +143,6 @@ func (w *watch) move(old, next map[key]wanted) (fresh, gone []netip.Addr) {
 		}
 	}
 	return fresh, gone
-}
-
-// look asks for the canaries until ctx ends.
-func (w *watch) look(ctx context.Context) {
-	tick := time.NewTicker(glance)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		if at, gone := w.ask(); gone {
-			w.drift(fmt.Sprintf("virtual server %s/%s was removed", at.at, at.proto))
-		}
-	}
-}
-
-func (w *watch) ask() (at key, gone bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for family, k := range w.canaries {
-		s, err := w.kernel.GetService(request(k, ""))
-		if errors.Is(err, unix.ESRCH) || err == nil && !isOwn(s) {
-			delete(w.canaries, family)
-			return k, true
-		}
-	}
-	return key{}, false
 }
 
 // note takes a notice and reports whether it says that something of ours was removed.

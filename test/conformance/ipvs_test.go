@@ -3,6 +3,7 @@ package conformance
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"os/exec"
 	"slices"
 	"strings"
@@ -21,13 +22,20 @@ func ipvsBackend() Backend {
 		Sequences:      15, // as nftables
 		NotHere:        "it needs a kernel with IPVS, whose module is loaded",
 		Damages: map[string]func(context.Context) error{
-			"all virtual servers go":   command("ipvsadm", "-C"),
-			"a local route is deleted": deleteARoute,
-			"the rule is deleted":      command("ip", "-6", "rule", "delete", "pref", "237"),
-			"all routes are flushed":   command("ip", "route", "flush", "table", "237"),
-			"all rules are flushed":    nftCommand("flush ruleset"),
-			"a rule is deleted":        nftCommand("flush chain ip6 edgeway-ipvs untaken-input"),
-			"an element is added":      nftCommand("add element ip edgeway-ipvs cluster-ips { 203.0.113.99 }"),
+			"all virtual servers go":         command("ipvsadm", "-C"),
+			"a virtual server is deleted":    changeServer("-D SERVER"),
+			"a scheduler is changed":         changeServer("-E SERVER -s sed"),
+			"a virtual server persists":      changeServer("-E SERVER -p 600"),
+			"an endpoint is deleted":         changeServer("-d SERVER -r ENDPOINT"),
+			"an endpoint gets no more":       changeServer("-e SERVER -r ENDPOINT -m -w 0"),
+			"a foreign endpoint is added":    changeServer("-a SERVER -r ANOTHER -m -w 1"),
+			"an endpoint has an upper bound": changeServer("-e SERVER -r ENDPOINT -m -w 1 -x 10"),
+			"a local route is deleted":       deleteARoute,
+			"the rule is deleted":            command("ip", "-6", "rule", "delete", "pref", "237"),
+			"all routes are flushed":         command("ip", "route", "flush", "table", "237"),
+			"all rules are flushed":          nftCommand("flush ruleset"),
+			"a rule is deleted":              nftCommand("flush chain ip6 edgeway-ipvs untaken-input"),
+			"an element is added":            nftCommand("add element ip edgeway-ipvs cluster-ips { 203.0.113.99 }"),
 		},
 	}
 }
@@ -45,6 +53,30 @@ func output(ctx context.Context, name string, args ...string) (string, error) {
 		return "", fmt.Errorf("%s %v: %w: %s", name, args, err, out)
 	}
 	return string(out), nil
+}
+
+// changeServer runs ipvsadm with the first virtual server, in its order, that has an endpoint.
+func changeServer(args string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		list, err := output(ctx, "ipvsadm", "--save", "--numeric")
+		if err != nil {
+			return err
+		}
+		for line := range strings.Lines(list) {
+			words := strings.Fields(line) // -a -t SERVER -r ENDPOINT -m -w 1
+			if len(words) < 5 || words[0] != "-a" {
+				continue
+			}
+			endpoint, err := netip.ParseAddrPort(words[4])
+			if err != nil {
+				return err
+			}
+			another := netip.AddrPortFrom(endpoint.Addr(), endpoint.Port()+1)
+			args := strings.NewReplacer("SERVER", words[1]+" "+words[2], "ENDPOINT", words[4], "ANOTHER", another.String()).Replace(args)
+			return command("ipvsadm", strings.Fields(args)...)(ctx)
+		}
+		return fmt.Errorf("no endpoint in %q", list)
+	}
 }
 
 func deleteARoute(ctx context.Context) error {

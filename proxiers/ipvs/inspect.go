@@ -1,0 +1,177 @@
+package ipvs
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/moby/ipvs"
+)
+
+// IPVS sends no notices, so it is asked again and again.
+const (
+	// glance is the time between two questions for one server of each family, which tell of `ipvsadm -C`, and for the endpoints of
+	// some servers.
+	glance = time.Second
+	// pause is the time between two lists of all servers. A list that takes long is rarer: lists take a hundredth of the time at most.
+	pause = 5 * time.Second
+	rarer = 100
+	// perGlance and glanceTime bound the servers whose endpoints are read at once. All servers get their turn.
+	perGlance  = 32
+	glanceTime = 10 * time.Millisecond
+)
+
+// inspected is IPVS as far as it is looked at.
+type inspected interface {
+	find(key) (f found, there bool, err error)
+	list() (map[key]found, error)
+	endpoints(*ipvs.Service) (map[netip.AddrPort]int, error)
+}
+
+// inspection is for the goroutine of look.
+type inspection struct {
+	// listed is when all servers are listed next, turn those whose endpoints are read next.
+	listed time.Time
+	turn   []located
+}
+
+type located struct {
+	key
+	raw *ipvs.Service
+}
+
+// look inspects the servers until ctx ends.
+func (w *watch) look(ctx context.Context) {
+	tick := time.NewTicker(glance)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if what := w.inspect(); what != "" {
+			w.drift(what)
+		}
+	}
+}
+
+// inspect says what is not as Apply left it; "" if nothing is, and until the next Apply.
+func (w *watch) inspect() (what string) {
+	w.mu.Lock()
+	phase, complete := w.phase, w.complete && !w.busy
+	canaries := make([]key, 0, len(w.canaries))
+	for _, k := range w.canaries {
+		canaries = append(canaries, k)
+	}
+	w.mu.Unlock()
+	if !complete {
+		return ""
+	}
+	what = w.askFor(canaries)
+	if what == "" && !time.Now().Before(w.listed) {
+		what = w.compareServers()
+	}
+	if what == "" {
+		what = w.compareEndpoints()
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.phase != phase {
+		return "" // what was seen may be of the midst of an Apply
+	}
+	w.complete = what == ""
+	return what
+}
+
+func (w *watch) askFor(canaries []key) string {
+	for _, k := range canaries {
+		f, there, err := w.ipvs.find(k)
+		if what := differs(k, f, there); err == nil && what != "" {
+			return what
+		}
+	}
+	return ""
+}
+
+// compareServers lists the servers.
+func (w *watch) compareServers() string {
+	began := time.Now()
+	have, err := w.ipvs.list()
+	w.listed = time.Now().Add(max(pause, rarer*time.Since(began)))
+	if err != nil {
+		return err.Error()
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for k, want := range w.servers {
+		f, there := have[k]
+		if what := differs(k, f, there); what != "" {
+			return what
+		}
+		if f.raw.SchedName != want.scheduler {
+			return fmt.Sprintf("%s has the scheduler %s", k, f.raw.SchedName)
+		}
+	}
+	again := len(w.turn) == 0
+	for k, f := range have {
+		_, wanted := w.servers[k]
+		if f.own && !wanted {
+			return fmt.Sprintf("%s was added", k)
+		}
+		if again && wanted {
+			w.turn = append(w.turn, located{k, f.raw})
+		}
+	}
+	return ""
+}
+
+// differs says what became of a server that is found like this.
+func differs(k key, f found, there bool) string {
+	switch {
+	case !there:
+		return fmt.Sprintf("%s was removed", k)
+	case !f.own:
+		return fmt.Sprintf("%s was changed", k)
+	}
+	return ""
+}
+
+// compareEndpoints reads the endpoints of the servers whose turn it is.
+func (w *watch) compareEndpoints() string {
+	began := time.Now()
+	for range perGlance {
+		if len(w.turn) == 0 || time.Since(began) > glanceTime {
+			return ""
+		}
+		next := w.turn[0]
+		w.turn = w.turn[1:]
+		have, err := w.ipvs.endpoints(next.raw)
+		if err != nil {
+			continue // the list tells if the server is gone
+		}
+		w.mu.Lock()
+		want, known := w.servers[next.key]
+		w.mu.Unlock()
+		if known && !want.has(have) {
+			return fmt.Sprintf("the endpoints of %s were changed", next.key)
+		}
+	}
+	return ""
+}
+
+// has reports whether a server has these endpoints and no others, with these weights.
+func (w wanted) has(endpoints map[netip.AddrPort]int) bool {
+	for _, e := range w.endpoints {
+		if have, there := endpoints[e.Addr]; !there || have != weight(e) {
+			return false
+		}
+	}
+	for a := range endpoints {
+		if _, wanted := w.find(a); !wanted {
+			return false
+		}
+	}
+	return true
+}
