@@ -21,8 +21,8 @@
 // A connection that is in the flowtable stays there when the rule is gone. To send all of them back to the rules,
 // the table is written anew as a whole, in one transaction, in which no packet is lost (Linux 6.1, 6.12, 7.2). That is done when
 // a Service opts out or loses an endpoint, a frontend or a source range, in each full sync, and, once a second at most, when
-// another program has changed rules of its own: they may drop what is in the flowtable now. What is still wanted comes
-// back with its next packet. Nothing is ever read from the kernel but whether a first connection was offered.
+// another program has changed rules of its own that forwarded packets meet: they may drop what is in the flowtable now. What is still
+// wanted comes back with its next packet. Of other programs only the rules are read, and only of tables in which something has changed.
 package flowtable
 
 import (
@@ -92,9 +92,12 @@ type follower struct {
 	lacking int
 
 	mu sync.Mutex
-	// due is when each later work is to be done, zero: never. written is when the table was last written.
+	// due is when each later work is to be done, zero: never. written is when the table was last written, or the rules of other
+	// programs were last read.
 	due     [numWorks]time.Time
 	written time.Time
+	// touched is what other programs have changed since then.
+	touched map[tableID]*touched
 	// waiting says that no device has joined yet (see waits).
 	waiting bool
 	// unavailable is why there is no fast path on this host, and degraded why there is none of the hardware; nil: there is.
@@ -107,7 +110,7 @@ type follower struct {
 
 // newFollower opens sockets in the network namespace of the calling thread. It changes nothing.
 func newFollower(env proxiers.Env, opts Options) (*follower, error) {
-	f := &follower{env: env, opts: opts, waiting: opts.waits()}
+	f := &follower{env: env, opts: opts, waiting: opts.waits(), touched: map[tableID]*touched{}}
 	var err error
 	if f.nft, err = nfttable.FindProgram(); err != nil {
 		f.unavailable = err
@@ -290,6 +293,7 @@ func (f *follower) settled(idle bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.due, f.written = [numWorks]time.Time{}, time.Now()
+	clear(f.touched)
 	f.waiting = f.waiting || idle && f.opts.waits()
 	if f.waiting {
 		f.due[ask] = f.written.Add(askPause)

@@ -12,14 +12,30 @@ import (
 // familyNames has the families whose rules may see a forwarded packet, in nft's words.
 var familyNames = map[uint8]string{unix.NFPROTO_IPV4: "ip", unix.NFPROTO_IPV6: "ip6", unix.NFPROTO_INET: "inet"}
 
-// concerns names the table if a notice is about it. A notice about another program's rules has the table written anew. The monitor
-// calls concerns with its lock held.
+// tableID names a table.
+type tableID struct {
+	family uint8
+	name   string
+}
+
+// touched is what other programs have changed in a table.
+type touched struct {
+	// all says that anything may have changed.
+	all          bool
+	chains, sets map[string]bool
+}
+
+// maxTouched bounds the names that are kept of a table, and the tables.
+const maxTouched = 100
+
+// concerns names the table if a notice is about it, and notes what other programs have changed. The monitor calls it with its lock held.
 func (f *follower) concerns(m nfnetlink.Message) string {
 	family, table := familyNames[m.Family], text(m, nfnetlink.AttrTable)
 	if table == tableName && m.Family == unix.NFPROTO_INET {
 		return "the table"
 	}
-	if forwards(m) && !proxiers.OwnTable(family, table) && !f.ownChain(family, table, m) {
+	if forwards(m) && !proxiers.OwnTable(family, table) && !f.ownRule(m) {
+		f.touch(m)
 		f.rulesChanged()
 	}
 	return ""
@@ -38,14 +54,49 @@ func forwards(m nfnetlink.Message) bool {
 	return false
 }
 
-// ownChain reports whether a notice is about a backend's chain in a table of other programs, or about a rule that leads there. If
-// another program changes such a chain, the backend repairs it.
-func (f *follower) ownChain(family, table string, m nfnetlink.Message) bool {
-	i := slices.IndexFunc(f.opts.Shared, func(s proxiers.SharedTable) bool { return s.Family == family && s.Name == table })
+// touch notes what a notice is about.
+func (f *follower) touch(m nfnetlink.Message) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	id := tableID{m.Family, text(m, nfnetlink.AttrTable)}
+	t := f.touched[id]
+	if t == nil {
+		t = &touched{chains: map[string]bool{}, sets: map[string]bool{}, all: len(f.touched) >= maxTouched}
+		f.touched[id] = t
+	}
+	switch m.Kind {
+	case unix.NFT_MSG_NEWCHAIN:
+		t.chains[text(m, unix.NFTA_CHAIN_NAME)] = true
+	case unix.NFT_MSG_NEWRULE, unix.NFT_MSG_DELRULE:
+		t.chains[text(m, unix.NFTA_RULE_CHAIN)] = true
+	case unix.NFT_MSG_NEWSETELEM, unix.NFT_MSG_DELSETELEM:
+		t.sets[text(m, unix.NFTA_SET_ELEM_LIST_SET)] = true
+	default:
+		t.all = true
+	}
+	if t.all || len(t.chains)+len(t.sets) > maxTouched {
+		t.all = true
+		clear(t.chains)
+		clear(t.sets)
+	}
+}
+
+// owns returns the test for a backend's chains in a table of other programs, or nil if no backend has any.
+func (f *follower) owns(id tableID) func(chain string) bool {
+	i := slices.IndexFunc(f.opts.Shared, func(s proxiers.SharedTable) bool { return s.Family == familyNames[id.family] && s.Name == id.name })
 	if i < 0 {
+		return nil
+	}
+	return f.opts.Shared[i].Owns
+}
+
+// ownRule reports whether a notice is about a backend's chain in a table of other programs, or about a rule that leads there. If another
+// program changes such a chain, the backend repairs it.
+func (f *follower) ownRule(m nfnetlink.Message) bool {
+	owns := f.owns(tableID{m.Family, text(m, nfnetlink.AttrTable)})
+	if owns == nil {
 		return false
 	}
-	owns := f.opts.Shared[i].Owns
 	switch m.Kind {
 	case unix.NFT_MSG_NEWCHAIN:
 		return owns(text(m, unix.NFTA_CHAIN_NAME))

@@ -9,7 +9,7 @@ import (
 type work int
 
 const (
-	// anew writes the table anew, since another program has changed rules.
+	// anew writes the table anew if another program has changed rules that matter.
 	anew work = iota
 	// look has the flowtable know new devices.
 	look
@@ -58,6 +58,13 @@ func (f *follower) Tend(ctx context.Context) error {
 func (f *follower) do(ctx context.Context, w work) error {
 	switch w {
 	case anew:
+		relevant, err := f.relevant()
+		if err != nil {
+			f.env.Logger.Debug("reading another program's rules failed", "error", err)
+		}
+		if !relevant {
+			return nil
+		}
 		return f.rewrite(ctx, f.have, ofRules)
 	case look:
 		return f.addDevices(ctx)
@@ -88,8 +95,8 @@ func (f *follower) again(w work, after time.Duration) {
 // linksChanged has the devices looked at soon.
 func (f *follower) linksChanged() { f.soon(look) }
 
-// rulesChanged has the table written anew soon: a connection that is in the flowtable would never meet a new rule that drops
-// it.
+// rulesChanged has the table written anew soon if what changed is relevant: a connection that is in the flowtable would never meet a new
+// rule that drops it.
 func (f *follower) rulesChanged() { f.soon(anew) }
 
 // soon has a work done in a moment, unless it is to be done already. It is for other goroutines than that of Tend.

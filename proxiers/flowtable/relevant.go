@@ -1,0 +1,131 @@
+package flowtable
+
+import (
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"edgeway/proxiers/internal/nfnetlink"
+)
+
+// relevant reports whether a connection that is in the flowtable could be dropped by what other programs have changed since the table was
+// written. It asks the kernel for the rules of the tables in question: fail2ban adds elements all day to a set that only the input
+// hook uses.
+func (f *follower) relevant() (bool, error) {
+	f.mu.Lock()
+	changed := f.touched
+	f.touched = map[tableID]*touched{}
+	f.written = time.Now() // the next look comes after the pause, too
+	f.mu.Unlock()
+	for id, t := range changed {
+		if t.all {
+			return true, nil
+		}
+		reached := reach{conn: f.monitor.Conn, tableID: id, owns: f.owns(id)}
+		if err := reached.read(); err != nil {
+			return true, fmt.Errorf("rules of the table %s %s: %w", familyNames[id.family], id.name, err)
+		}
+		for chain := range t.chains {
+			if met, exists := reached.met[chain]; met || !exists {
+				return true, nil
+			}
+		}
+		for set := range t.sets {
+			if reached.sets[set] {
+				return true, nil
+			}
+		}
+	}
+	return false, nil
+}
+
+// reach says which chains and sets of a table decide about packets of established connections that are forwarded.
+type reach struct {
+	tableID
+	conn *nfnetlink.Conn
+	owns func(chain string) bool
+	// met has all chains, and whether such packets may meet them.
+	met  map[string]bool
+	sets map[string]bool
+	// next are chains whose rules are not read yet. byMap says that a rule takes its next chain from a map, which may be any.
+	next  []string
+	byMap bool
+}
+
+// read walks through the chains, from those of the hooks.
+func (r *reach) read() error {
+	r.met, r.sets = map[string]bool{}, map[string]bool{}
+	table := nfnetlink.AppendAttr(nil, nfnetlink.AttrTable, r.name)
+	err := r.conn.Dump(unix.NFT_MSG_GETCHAIN, r.family, table, func(m nfnetlink.Message) error {
+		if m.Family == r.family && text(m, nfnetlink.AttrTable) == r.name {
+			chain := text(m, unix.NFTA_CHAIN_NAME)
+			r.met[chain] = false
+			if hooked(m.Attrs) {
+				r.meet(chain)
+			}
+		}
+		return nil
+	})
+	for err == nil && len(r.next) > 0 {
+		chain := r.next[0]
+		r.next = r.next[1:]
+		err = r.conn.Dump(unix.NFT_MSG_GETRULE, r.family, nfnetlink.AppendAttr(table, unix.NFTA_RULE_CHAIN, chain), r.rule)
+		if r.byMap {
+			for other := range r.met {
+				r.meet(other)
+			}
+		}
+	}
+	return err
+}
+
+// hooked reports whether a chain is one of a hook that forwarded packets of an established connection meet. Those of the type nat see
+// only the first packet of a connection.
+func hooked(chain []byte) bool {
+	hook := nfnetlink.Attr(chain, unix.NFTA_CHAIN_HOOK)
+	if hook == nil || string(nfnetlink.Text(nfnetlink.Attr(chain, unix.NFTA_CHAIN_TYPE))) == "nat" {
+		return false
+	}
+	switch nfnetlink.Uint32(nfnetlink.Attr(hook, unix.NFTA_HOOK_HOOKNUM)) {
+	case unix.NF_INET_LOCAL_IN, unix.NF_INET_LOCAL_OUT:
+		return false
+	}
+	return true
+}
+
+// meet has the rules of a chain read. A backend's chains end the walk: they do not use what is another program's.
+func (r *reach) meet(chain string) {
+	if r.met[chain] || r.owns != nil && r.owns(chain) {
+		return
+	}
+	r.met[chain] = true
+	r.next = append(r.next, chain)
+}
+
+// rule notes where a rule leads, and the sets that it uses.
+func (r *reach) rule(m nfnetlink.Message) error {
+	if m.Family != r.family || text(m, nfnetlink.AttrTable) != r.name || !r.met[text(m, unix.NFTA_RULE_CHAIN)] {
+		return nil // of a kernel that does not heed the filter
+	}
+	chains, _ := nfnetlink.Jumps(m.Attrs)
+	for _, chain := range chains {
+		r.meet(chain)
+	}
+	for _, expression := range nfnetlink.EachAttr(nfnetlink.Attr(m.Attrs, unix.NFTA_RULE_EXPRESSIONS)) {
+		data := nfnetlink.Attr(expression, unix.NFTA_EXPR_DATA)
+		switch string(nfnetlink.Text(nfnetlink.Attr(expression, unix.NFTA_EXPR_NAME))) {
+		case "lookup":
+			r.uses(nfnetlink.Attr(data, unix.NFTA_LOOKUP_SET))
+			to := nfnetlink.Attr(data, unix.NFTA_LOOKUP_DREG)
+			r.byMap = r.byMap || to != nil && nfnetlink.Uint32(to) == unix.NFT_REG_VERDICT
+		case "dynset":
+			r.uses(nfnetlink.Attr(data, unix.NFTA_DYNSET_SET_NAME))
+		case "objref":
+			r.uses(nfnetlink.Attr(data, unix.NFTA_OBJREF_SET_NAME))
+		}
+	}
+	return nil
+}
+
+func (r *reach) uses(set []byte) { r.sets[string(nfnetlink.Text(set))] = true }
