@@ -23,12 +23,13 @@ need_root() {
 	exec sudo ${kept:+"--preserve-env=$kept"} env "PATH=$PATH" "$0" "$@"
 }
 
-# install_commands COMMAND=DEBIAN_PACKAGE[=FEDORA_PACKAGE] ...: installs the packages of the commands that are missing.
+# install_commands COMMAND=DEBIAN_PACKAGE[=FEDORA_PACKAGE] ...: installs the packages of the commands that are missing. A command can
+# also be the path of any file.
 install_commands() {
 	local spec command deb rpm debs=() rpms=()
 	for spec in "$@"; do
 		IFS='=' read -r command deb rpm <<<"$spec"
-		command -v "$command" >/dev/null 2>&1 && continue
+		if command -v "$command" >/dev/null 2>&1 || [ -f "$command" ]; then continue; fi
 		debs+=("$deb")
 		rpms+=("${rpm:-$deb}")
 	done
@@ -52,17 +53,42 @@ need_vm() {
 	install_commands qemu-system-x86_64=qemu-system-x86 mmdebstrap=mmdebstrap
 }
 
-# find_go puts a Go toolchain on PATH. Go 1.21 or newer fetches the version that go.mod asks for by itself.
+# find_go puts a Go toolchain on PATH that is new enough for go.mod.
 find_go() {
 	[ -x /usr/local/go/bin/go ] && PATH=$PATH:/usr/local/go/bin
-	install_commands go=golang-go=golang
-	local version
-	version=$(cd / && GOTOOLCHAIN=local go env GOVERSION) || die "go does not run"
-	case $version in
-	go1.[0-9] | go1.[0-9].* | go1.1[0-9]* | go1.20*)
-		die "$version is too old: install Go 1.21 or newer (it fetches the version of go.mod by itself)" ;;
-	esac
+	install_commands go=golang-go=golang /etc/ssl/certs/ca-certificates.crt=ca-certificates
+	local least pinned have
+	least=$(sed -n 's/^go /go/p' "$repo/go.mod")
+	pinned=$(sed -n 's/^toolchain //p' "$repo/go.mod")
+	have=$(cd / && GOTOOLCHAIN=local go env GOVERSION) || die "go does not run"
+	if ! at_least "$least" "$have"; then
+		# Since 1.21 Go fetches another version by itself. Unasked it would fetch two, as not every go.mod of this tree names a toolchain.
+		if at_least go1.21 "$have"; then export GOTOOLCHAIN=$pinned; else fetch_go "$pinned"; fi
+	fi
 	export PATH
+}
+
+# at_least VERSION OTHER: reports whether OTHER is VERSION or newer.
+at_least() { printf '%s\n' "$1" "$2" | sort -CV; }
+
+# fetch_go VERSION puts that toolchain on PATH. It does what Go does since 1.21: the archive is a module, and Go's module proxy has it.
+# An older Go fetches it like any module, but does not know how to check it: toolchain.sum has the lines of Go's checksum database.
+fetch_go() {
+	local module=golang.org/toolchain version dir got
+	version=v0.0.1-$1.linux-$(go env GOHOSTARCH)
+	say "fetching $1"
+	got=$(cd / && GO111MODULE=on GOFLAGS=-modcacherw GOSUMDB=off go mod download -json "$module@$version") || die "$got"
+	field() { sed -n "s/^\t\"$1\": \"\(.*\)\",\?$/\1/p" <<<"$got"; }
+	grep -qxF "$module $version $(field Sum)" "$repo/scripts/toolchain.sum" ||
+		die "$module $version has the digest $(field Sum), which scripts/toolchain.sum does not know"
+	dir=$(field Dir)
+	if [ ! -x "$dir/bin/go" ]; then
+		# A module has neither files that can be run nor another go.mod.
+		find "$dir/src" -name _go.mod -execdir cp {} go.mod ';'
+		chmod -R +x "$dir/pkg/tool" "$dir/bin"
+	fi
+	unset GOROOT
+	PATH=$dir/bin:$PATH
 }
 
 # version prints what this tree is: a release, like 1.2.3, or one with the commits since, 1.2.3+5.gabcdef0; 0.0.0 came before all.
