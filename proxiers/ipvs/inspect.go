@@ -1,6 +1,7 @@
 package ipvs
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -85,8 +86,9 @@ func (w *watch) inspect() (what string) {
 	return what
 }
 
-func (w *watch) askFor(canaries []key) string {
-	for _, k := range canaries {
+// askFor says what became of the first of the servers that is not there, or was changed.
+func (w *watch) askFor(servers []key) string {
+	for _, k := range servers {
 		f, there, err := w.ipvs.find(k)
 		if what := differs(k, f, there); err == nil && what != "" {
 			return what
@@ -155,7 +157,7 @@ func (w *watch) compareEndpoints() string {
 		want, known := w.servers[next.key]
 		w.mu.Unlock()
 		if known && !want.has(have) {
-			return fmt.Sprintf("the endpoints of %s were changed", next.key)
+			return cmp.Or(w.askFor([]key{next.key}), fmt.Sprintf("the endpoints of %s were changed", next.key))
 		}
 	}
 	return ""

@@ -31,7 +31,7 @@ func TestNightlyFastPathSpeed(t *testing.T) {
 }
 
 // fastPathTests are those that need a flowtable, and no others.
-const fastPathTests = "^Test(Takes|Beside|Foreign|Threshold|LifeCycle|Pace|DeviceRace|DevicesThatCome|Hardware)"
+const fastPathTests = "^Test(Takes|Beside|Backends|Foreign|Threshold|LifeCycle|Pace|DeviceRace|DevicesThatCome|Hardware)"
 
 func fastPath(t *testing.T, tests string, suites ...vm.Suite) {
 	t.Helper()
@@ -41,7 +41,8 @@ func fastPath(t *testing.T, tests string, suites ...vm.Suite) {
 			t.Parallel()
 			vmtest.Run(t, vm.Job{
 				Suite: suite, CPU: cpuForStorage, Files: map[string]string{"flowtable": binary}, Env: []string{"FASTPATH_MUST_RUN=1", "CI=true"},
-				Command: []string{"./flowtable", "-test.v", "-test.timeout=50m", "-test.run=" + tests},
+				// All backends can run there, ipvs among them.
+				Command: []string{"sh", "-c", `modprobe ip_vs && exec ./flowtable "$@"`, "sh", "-test.v", "-test.timeout=50m", "-test.run=" + tests},
 			})
 		})
 	}
