@@ -15,6 +15,7 @@ import (
 	"edgeway/daemon/doctor"
 	"edgeway/daemon/health"
 	"edgeway/daemon/health/httpserve"
+	"edgeway/daemon/health/webconfig"
 	"edgeway/daemon/metrics"
 	"edgeway/daemon/nodeinfo"
 	"edgeway/daemon/pipeline"
@@ -224,6 +225,7 @@ func (i *instance) serve(ctx context.Context, group *errgroup.Group) {
 			Name: "metrics", Addr: addr, WebConfig: i.cfg.Metrics.WebConfig,
 			Handler: i.metrics.Handler(metrics.HandlerOptions{
 				Config: func() string { return config.Dump(i.cfg) }, Pprof: i.cfg.Metrics.Pprof,
+				HasUsers: func() bool { return webconfig.HasUsers(i.cfg.Metrics.WebConfig) },
 			}),
 		})
 	}

@@ -3,8 +3,6 @@ package daemon
 import (
 	"context"
 	"fmt"
-	"io"
-	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -316,20 +314,9 @@ func TestHealthChecksOutliveAReload(t *testing.T) {
 	u.await("READY=1")
 	ask := func(when string) {
 		t.Helper()
-		var answer []byte
-		err := u.lab.Node.Do(func() error {
-			conn, err := net.DialTimeout("tcp", net.JoinHostPort(node.String(), "30999"), 5*time.Second)
-			if err != nil {
-				return err
-			}
-			defer conn.Close()
-			if _, err = io.WriteString(conn, "GET / HTTP/1.0\r\n\r\n"); err == nil {
-				answer, err = io.ReadAll(conn)
-			}
-			return err
-		})
-		if err != nil || !strings.Contains(string(answer), `"localEndpoints": 1`) {
-			t.Errorf("%s: %v\n%s", when, err, answer)
+		answer := get(t, u.lab.Node, netip.AddrPortFrom(node, 30999), "/", "")
+		if !strings.Contains(answer, `"localEndpoints": 1`) {
+			t.Errorf("%s:\n%s", when, answer)
 		}
 	}
 	ask("at first")

@@ -207,6 +207,14 @@ func TestServerHasKubeProxysPages(t *testing.T) {
 		}
 	}
 	from = "192.0.2.1:1"
+	for users, want := range map[bool]int{false: 404, true: 200} {
+		opts := HandlerOptions{Pprof: true, HasUsers: func() bool { return users }}
+		for _, path := range []string{"/debug/pprof/", "/debug/pprof/cmdline", "/debug/pprof/symbol", "/debug/pprof/heap"} {
+			if got := get(opts, path); got.Code != want {
+				t.Errorf("%s for another host, users %t: %d, want %d", path, users, got.Code, want)
+			}
+		}
+	}
 	if got := get(HandlerOptions{}, "/configz"); got.Code != 404 || strings.Contains(got.Body.String(), "version") {
 		t.Errorf("/configz tells another host %d %q", got.Code, got.Body)
 	}

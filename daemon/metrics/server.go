@@ -13,39 +13,57 @@ import (
 
 // HandlerOptions are what Handler serves beside the metrics.
 type HandlerOptions struct {
-	// Config gives the effective configuration as TOML; never nil.
+	// Config returns the effective configuration as TOML. It must not be nil.
 	Config func() string
-	// Pprof adds /debug/pprof/.
+	// Pprof adds /debug/pprof/ for clients on this host.
 	Pprof bool
+	// HasUsers reports whether other clients have proved with a password who they are. They see /debug/pprof/ then, too.
+	// Without it, no other client sees it.
+	HasUsers func() bool
 }
 
 // Handler serves /metrics, and kube-proxy's /healthz ("ok": the process answers), /proxyMode
-// and, to clients on this host alone, /configz. The page / lists the others.
+// and, to clients on this host alone, /configz. The page / lists these paths.
 func (m *Metrics) Handler(opts HandlerOptions) http.Handler {
 	mux := http.NewServeMux()
 	paths := []string{"/metrics", "/healthz", "/proxyMode", "/configz"}
 	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4}))
 	mux.HandleFunc("GET /healthz", text(func() string { return "ok" }))
 	mux.HandleFunc("GET /proxyMode", text(func() string { return m.opts.Mode }))
-	mux.HandleFunc("GET /configz", func(w http.ResponseWriter, r *http.Request) {
-		if !httpbound.FromHere(r) {
-			http.NotFound(w, r)
-			return
-		}
+	mux.HandleFunc("GET /configz", onlyFor(httpbound.FromHere, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/toml")
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		_, _ = io.WriteString(w, opts.Config())
-	})
+	}))
 	if opts.Pprof {
 		paths = append(paths, "/debug/pprof/")
-		mux.HandleFunc("GET /debug/pprof/", pprof.Index)
-		mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
-		mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
-		mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
-		mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+		opts.profile(mux)
 	}
 	mux.HandleFunc("GET /{$}", httpbound.Index(paths...))
 	return mux
+}
+
+// profile adds the pages of pprof. A profile shows names and addresses, and takes processor time.
+func (o HandlerOptions) profile(mux *http.ServeMux) {
+	allowed := func(r *http.Request) bool {
+		return httpbound.FromHere(r) || o.HasUsers != nil && o.HasUsers()
+	}
+	for path, page := range map[string]http.HandlerFunc{
+		"": pprof.Index, "cmdline": pprof.Cmdline, "profile": pprof.Profile, "symbol": pprof.Symbol, "trace": pprof.Trace,
+	} {
+		mux.HandleFunc("GET /debug/pprof/"+path, onlyFor(allowed, page))
+	}
+}
+
+// onlyFor answers other clients as if the page did not exist.
+func onlyFor(allowed func(*http.Request) bool, page http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if !allowed(r) {
+			http.NotFound(w, r)
+			return
+		}
+		page(w, r)
+	}
 }
 
 func text(say func() string) http.HandlerFunc {

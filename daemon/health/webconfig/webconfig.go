@@ -41,6 +41,15 @@ func Check(path string) error {
 	return err
 }
 
+// HasUsers reports whether the file asks every client for a password, as far as it can be read.
+func HasUsers(path string) bool {
+	if path == "" {
+		return false
+	}
+	f, err := read(path)
+	return err == nil && len(f.Users) > 0
+}
+
 func read(path string) (*file, error) {
 	text, err := regular.Read(path, regular.Small)
 	if err != nil {
