@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -12,11 +13,12 @@ import (
 	"os/user"
 	"strconv"
 	"syscall"
+	"time"
 
 	"edgeway/daemon/doctor"
 )
 
-// ErrNotRunning says that no daemon answers at the socket.
+// ErrNotRunning reports that no daemon listens on the socket.
 var ErrNotRunning = errors.New("the edgeway daemon is not running")
 
 // Client talks to the daemon.
@@ -25,7 +27,7 @@ type Client struct {
 	http   http.Client
 }
 
-// NewClient does not connect; each call does.
+// NewClient returns a Client that connects anew for each call.
 func NewClient(socket string) *Client {
 	c := &Client{socket: socket}
 	c.http.Transport = &http.Transport{
@@ -38,42 +40,60 @@ func NewClient(socket string) *Client {
 	return c
 }
 
-// Status asks for the state of the daemon.
+// Status returns the state of the daemon.
 func (c *Client) Status(ctx context.Context) (Status, error) {
 	var s Status
 	return s, c.call(ctx, http.MethodGet, "status", nil, &s)
 }
 
-// Facts asks for what the daemon knows, in its own terms.
+// Facts returns the facts that the doctor needs of the daemon.
 func (c *Client) Facts(ctx context.Context) (doctor.Facts, error) {
 	var f doctor.Facts
 	return f, c.call(ctx, http.MethodGet, "facts", nil, &f)
 }
 
-// Plan asks for the plan; with a name ("namespace/name"), only for that Service.
+// Plan returns the plan, or with a name ("namespace/name") the part of that Service.
 func (c *Client) Plan(ctx context.Context, name string) (Plan, error) {
 	var p Plan
 	return p, c.call(ctx, http.MethodGet, "plan", url.Values{"service": {name}}, &p)
 }
 
-// Services asks for the names of all Services: "namespace/name".
+// Services returns the names of all Services: "namespace/name".
 func (c *Client) Services(ctx context.Context) ([]string, error) {
 	var names []string
 	return names, c.call(ctx, http.MethodGet, "services", nil, &names)
 }
 
-// Explain asks what happens to a connection; see Subject.Explain.
+// Explain returns the fate of a connection; see Subject.Explain.
 func (c *Client) Explain(ctx context.Context, src, dst, proto string) (Explanation, error) {
 	var e Explanation
 	return e, c.call(ctx, http.MethodGet, "explain", url.Values{"src": {src}, "dst": {dst}, "proto": {proto}}, &e)
 }
 
-// Reload makes the daemon read its configuration again.
+// Reload makes the daemon read its configuration again and returns the reason if it refuses.
 func (c *Client) Reload(ctx context.Context) error {
 	return c.call(ctx, http.MethodPost, "reload", nil, &struct{}{})
 }
 
+// retryBusy is the pause before a request that the daemon had no turn for is sent again.
+const retryBusy = 250 * time.Millisecond
+
+// call asks until the daemon has a turn for the request, or ctx ends.
 func (c *Client) call(ctx context.Context, method, what string, query url.Values, into any) error {
+	for {
+		err := c.once(ctx, method, what, query, into)
+		if !errors.Is(err, errBusy) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s: %w", what, err)
+		case <-time.After(retryBusy):
+		}
+	}
+}
+
+func (c *Client) once(ctx context.Context, method, what string, query url.Values, into any) error {
 	req, err := http.NewRequestWithContext(ctx, method, "http://edgeway/v1/"+what+"?"+query.Encode(), nil)
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
@@ -83,6 +103,9 @@ func (c *Client) call(ctx context.Context, method, what string, query url.Values
 		return c.explainFailure(what, err)
 	}
 	defer resp.Body.Close()
+	if resp.StatusCode == http.StatusServiceUnavailable {
+		return errBusy
+	}
 	if resp.StatusCode != http.StatusOK {
 		var f failure
 		if err := json.NewDecoder(resp.Body).Decode(&f); err != nil || f.Error == "" {
@@ -91,22 +114,26 @@ func (c *Client) call(ctx context.Context, method, what string, query url.Values
 		return errors.New(f.Error)
 	}
 	if err := json.NewDecoder(resp.Body).Decode(into); err != nil {
-		return fmt.Errorf("%s: read the daemon's answer: %w", what, err)
+		return c.explainFailure(what, fmt.Errorf("read the daemon's answer: %w", err))
 	}
 	return nil
 }
 
 func (c *Client) explainFailure(what string, err error) error {
+	is := func(target error) bool { return errors.Is(err, target) }
 	switch {
-	case errors.Is(err, os.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
+	case is(os.ErrNotExist), is(syscall.ECONNREFUSED):
 		return fmt.Errorf("%w: nothing listens on %s", ErrNotRunning, c.socket)
-	case errors.Is(err, os.ErrPermission):
+	case is(os.ErrPermission):
 		return fmt.Errorf("%s: no permission to use %s: run the command as root%s", what, c.socket, orAsMember(c.socket))
+	case is(io.EOF), is(io.ErrUnexpectedEOF), is(syscall.ECONNRESET), is(syscall.EPIPE):
+		return fmt.Errorf("%s: the daemon closed the connection: it stopped, or your user has too many commands "+
+			"open at once: try again: %w", what, err)
 	}
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// orAsMember names the socket's group, which may ask, unless it is root's.
+// orAsMember names the socket's group, whose members may ask, unless it is root's.
 func orAsMember(socket string) string {
 	info, err := os.Stat(socket)
 	if err != nil {

@@ -281,7 +281,7 @@ func TestOnlyTheOwnerAndItsGroupCanConnectWhateverTheUmask(t *testing.T) {
 // The group may ask, and change nothing.
 func TestOnlyRootAndTheOwnerMayReload(t *testing.T) {
 	reloads := 0
-	s := &Server{opts: Options{Reload: func(context.Context) error { reloads++; return nil }}}
+	s := newServer(Options{Reload: func(context.Context) error { reloads++; return nil }}, nil)
 	for _, peer := range []any{nil, uint32(4711), uint32(0), uint32(os.Geteuid())} {
 		allowed := peer != nil && peer != uint32(4711)
 		r := httptest.NewRequest(http.MethodPost, "/v1/reload", nil)

@@ -22,13 +22,13 @@ import (
 // FuzzRequest gives the server any request: there is an answer in JSON, or net/http's own refusal, and what it
 // costs follows from the plan and the request.
 func FuzzRequest(f *testing.F) {
-	s := &Server{opts: Options{
+	s := newServer(Options{
 		Logger: slog.New(slog.DiscardHandler), Gaps: noGaps, Reload: func(context.Context) error { return nil },
 		Status: func() Status { return Status{} },
 		State:  func() pipeline.State { return pipeline.State{InForce: testPlan()} },
 		Way:    testWay,
 		Out:    func(*plan.ServicePort) []string { return nil },
-	}}
+	}, nil)
 	handler := s.handler()
 	request := func(method, what string, query url.Values) []byte {
 		return []byte(method + " /v1/" + what + "?" + query.Encode() + " HTTP/1.1\r\nHost: edgeway\r\n\r\n")

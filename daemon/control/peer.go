@@ -1,14 +1,12 @@
 package control
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"net"
 	"os"
-	"syscall"
 
-	"golang.org/x/sys/unix"
+	"edgeway/proxiers/healthcheck/httpbound"
 )
 
 // peerKey is the context key of a connection's peer: the user ID of the program that connected.
@@ -16,27 +14,11 @@ type peerKey struct{}
 
 // withPeer adds the peer's user ID, if the kernel knows it.
 func withPeer(ctx context.Context, conn net.Conn) context.Context {
-	peer, err := peerOf(conn)
+	peer, err := httpbound.Peer(conn)
 	if err != nil {
 		return ctx
 	}
 	return context.WithValue(ctx, peerKey{}, peer.Uid)
-}
-
-// peerOf returns the process at the other end of a connection.
-func peerOf(conn net.Conn) (peer *unix.Ucred, err error) {
-	c, ok := conn.(syscall.Conn)
-	if !ok {
-		return nil, errors.ErrUnsupported
-	}
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return nil, err
-	}
-	controlErr := raw.Control(func(fd uintptr) {
-		peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-	})
-	return peer, cmp.Or(controlErr, err)
 }
 
 var errNotOwner = errors.New("only root and the daemon's user may reload: run the command as root")

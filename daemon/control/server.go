@@ -1,20 +1,19 @@
-// Package control is how the commands talk to the daemon: JSON over HTTP over a unix socket that only
-// its owner and its group may use. The group may ask; only root and the owner may have the daemon reload.
+// Package control lets the commands talk to the daemon: JSON over HTTP over a Unix socket that only
+// its owner and its group can use. The group may ask; only root and the owner may reload.
 //
 //	GET  /v1/status
 //	GET  /v1/plan[?service=NAMESPACE/NAME]
 //	GET  /v1/explain?src=ADDR[@INTERFACE]&dst=ADDR:PORT[&proto=tcp|udp|sctp]
 //	GET  /v1/services
-//	GET  /v1/facts    what edgeway doctor looks at the host with
+//	GET  /v1/facts    the facts that edgeway doctor needs
 //	POST /v1/reload
 //
-// A failure is {"error": "..."} with a status of 400 or more. The commands print the same values as
-// text (text_*.go), problems first.
+// A failure is {"error": "..."} with a status of 400 or more; after 503 the client tries again. The commands print
+// the same values as text (text_*.go), problems first.
 package control
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -22,33 +21,31 @@ import (
 	"net/netip"
 	"time"
 
-	"edgeway/daemon/clean"
 	"edgeway/daemon/doctor"
 	"edgeway/daemon/nodeinfo"
 	"edgeway/daemon/pipeline"
 	"edgeway/proxiers"
+	"edgeway/proxiers/healthcheck/httpbound"
 	"edgeway/proxiers/plan"
 )
 
-// Options give the server its answers. The functions are called from any goroutine and are never
-// nil.
+// Options hold the functions that answer. The server calls them from any goroutine. Only Choice may be nil.
 type Options struct {
-	// Socket is the path of the socket; beside it a file with ".lock" at the end is kept.
+	// Socket is the path of the socket. A lock file with the suffix ".lock" stays beside it.
 	Socket string
 	Logger *slog.Logger
 	Status func() Status
 	State  func() pipeline.State
 	Facts  func() doctor.Facts
-	// Gaps are those of the backend and its followers.
+	// Gaps returns the gaps of the backend and its followers.
 	Gaps Gaps
-	// Way, Out, FastPath and Shortcut are those of Subject.
+	// Way, Out, FastPath, Choice and Shortcut are described at Subject.
 	Way      func(netip.Addr) (nodeinfo.Way, error)
 	Out      func(*plan.ServicePort) []string
 	FastPath FastPath
-	// Choice is that of Subject, and may be nil.
 	Choice   func(*plan.ServicePort, plan.Pool) (proxiers.Choice, error)
 	Shortcut func(d plan.Decision, bound bool) string
-	// Reload returns once the new configuration is known to be good, or says why it is not.
+	// Reload returns nil once the new configuration is known to be good, or else the reason.
 	Reload func(context.Context) error
 }
 
@@ -56,16 +53,22 @@ type Options struct {
 type Server struct {
 	opts   Options
 	socket *socket
+	limits limits
+	turns  turns
 }
 
-// Listen takes the socket, or fails with ErrRunning when another daemon has it. It is what keeps two
-// daemons off one host, so it comes before anything that changes the host. The caller then calls Run or Close.
+// Listen takes the socket, or fails with ErrRunning when another daemon owns it. It keeps a second daemon from
+// programming the host, so it comes before anything that changes the host. The caller then calls Run or Close.
 func Listen(opts Options) (*Server, error) {
 	s, err := bind(opts.Socket)
 	if err != nil {
 		return nil, err
 	}
-	return &Server{opts: opts, socket: s}, nil
+	return newServer(opts, s), nil
+}
+
+func newServer(opts Options, s *socket) *Server {
+	return &Server{opts: opts, socket: s, limits: defaultLimits, turns: make(turns, 1)}
 }
 
 // Close releases the socket without answering.
@@ -73,12 +76,12 @@ func (s *Server) Close() error { return s.socket.Close() }
 
 // Run answers until ctx ends, lets running answers finish, and releases the socket.
 func (s *Server) Run(ctx context.Context) error {
-	server := &http.Server{
-		Handler:           s.handler(),
-		ConnContext:       withPeer,
-		ReadHeaderTimeout: 5 * time.Second,
-		ErrorLog:          slog.NewLogLogger(s.opts.Logger.Handler(), slog.LevelDebug),
-	}
+	server := httpbound.Server(s.handler(), s.opts.Logger)
+	server.ConnContext = withPeer
+	// A reload takes minutes on a slow board. Go (1.26) would end its context after ReadTimeout.
+	server.ReadTimeout, server.WriteTimeout = 0, 0
+	server.ReadHeaderTimeout = s.limits.header
+	server.SetKeepAlivesEnabled(false)
 	finished := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(finished)
@@ -86,7 +89,7 @@ func (s *Server) Run(ctx context.Context) error {
 		defer cancel()
 		_ = server.Shutdown(grace)
 	})
-	err := server.Serve(s.socket)
+	err := server.Serve(httpbound.NewLimit(s.limits.connections).Listener(s.socket))
 	if !stop() {
 		<-finished
 	}
@@ -99,10 +102,10 @@ func (s *Server) Run(ctx context.Context) error {
 func (s *Server) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/status", s.answer(func(*http.Request) (any, error) { return s.opts.Status(), nil }))
-	mux.HandleFunc("GET /v1/facts", s.answer(func(*http.Request) (any, error) { return s.opts.Facts(), nil }))
-	mux.HandleFunc("GET /v1/plan", s.answer(s.plan))
+	mux.HandleFunc("GET /v1/facts", s.large(func(*http.Request) (any, error) { return s.opts.Facts(), nil }))
+	mux.HandleFunc("GET /v1/plan", s.large(s.plan))
 	mux.HandleFunc("GET /v1/explain", s.answer(s.explain))
-	mux.HandleFunc("GET /v1/services", s.answer(func(*http.Request) (any, error) {
+	mux.HandleFunc("GET /v1/services", s.large(func(*http.Request) (any, error) {
 		subject := s.subject()
 		return subject.Services(), nil
 	}))
@@ -126,17 +129,13 @@ func (s *Server) answer(f func(*http.Request) (any, error)) http.HandlerFunc {
 		if err != nil {
 			value, code = failure{err.Error()}, http.StatusUnprocessableEntity
 		}
-		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(code)
-		if err := json.NewEncoder(clean.Writer(w)).Encode(value); err != nil {
-			s.opts.Logger.Debug("control answer not delivered", "error", err)
-		}
+		s.write(w, code, value)
 	}
 }
 
 var errNoPlan = errors.New("there is no plan yet: the sources have not listed all objects; see edgeway status")
 
-// inForce gives the plan to show: the one in the kernel, or else the first one to come.
+// inForce returns the plan in the kernel, or else the first plan that will be applied.
 func inForce(s *pipeline.State) (p *plan.Plan, ok bool, err error) {
 	switch {
 	case s.InForce != nil:

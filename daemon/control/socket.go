@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"edgeway/proxiers/healthcheck/httpbound"
 )
 
 // ErrRunning reports that another daemon owns the socket.
@@ -78,7 +80,7 @@ func listenerOf(path string) int {
 		return 0
 	}
 	defer conn.Close()
-	peer, err := peerOf(conn)
+	peer, err := httpbound.Peer(conn)
 	if err != nil {
 		return 0
 	}

@@ -1,15 +1,19 @@
 package httpbound
 
 import (
+	"cmp"
+	"errors"
 	"net"
 	"net/netip"
 	"slices"
 	"sync"
+
+	"golang.org/x/sys/unix"
 )
 
-// Limit bounds how many connections the servers that share it have open. It refuses nobody: in place of one too many, the
-// oldest connection of the client with the most is closed. So a crowd of connections takes no place from the one that
-// a probe needs for some milliseconds.
+// Limit bounds the number of open connections of the servers that share it. It refuses no client: when there is one
+// connection too many, it closes the oldest connection of the client with the most. A crowd of connections therefore
+// does not take the place that a probe needs for some milliseconds.
 type Limit struct {
 	most int
 
@@ -17,10 +21,10 @@ type Limit struct {
 	open []*conn // the oldest first
 }
 
-// NewLimit allows for this many connections.
+// NewLimit returns a Limit of this many connections.
 func NewLimit(most int) *Limit { return &Limit{most: most} }
 
-// Listener gives a listener whose connections count.
+// Listener returns a listener whose connections count.
 func (l *Limit) Listener(inner net.Listener) net.Listener { return &listener{inner, l} }
 
 type listener struct {
@@ -34,30 +38,62 @@ func (l *listener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &conn{Conn: inner, limit: l.limit, client: clientOf(inner.RemoteAddr())}
+	c := &conn{Conn: inner, limit: l.limit, client: clientOf(inner)}
 	if victim := l.limit.admit(c); victim != nil {
 		_ = victim.Conn.Close() // its server notices and closes it once more
 	}
 	return c, nil
 }
 
-// clientOf gives the address that counts as one client: of IPv6 the network, as a host has as many addresses of it as
-// it likes.
-func clientOf(addr net.Addr) netip.Prefix {
-	tcp, ok := addr.(*net.TCPAddr)
+// client is the origin of connections that count together: a network, or the user of a Unix socket.
+type client struct {
+	network netip.Prefix
+	user    uint32
+}
+
+// clientOf returns the client of a connection. An IPv6 client is a network, because a host has as many addresses of
+// its network as it likes.
+func clientOf(c net.Conn) client {
+	if local, ok := c.(*net.UnixConn); ok {
+		peer, err := Peer(local)
+		if err != nil {
+			return client{}
+		}
+		return client{user: peer.Uid}
+	}
+	tcp, ok := c.RemoteAddr().(*net.TCPAddr)
 	if !ok {
-		return netip.Prefix{}
+		return client{}
 	}
 	ip := tcp.AddrPort().Addr().Unmap().WithZone("")
 	bits := 32
 	if ip.Is6() {
 		bits = 64
 	}
-	client, _ := ip.Prefix(bits) // fails only for bits that the family does not have
-	return client
+	network, _ := ip.Prefix(bits) // fails only for bits that the family does not have
+	return client{network: network}
 }
 
-// admit adds a connection and gives the one that has to make room.
+// Peer returns the process at the other end of a connection over a Unix socket, also of one that a Limit counts.
+func Peer(c net.Conn) (peer *unix.Ucred, err error) {
+	if counted, ok := c.(*conn); ok {
+		c = counted.Conn
+	}
+	local, ok := c.(*net.UnixConn)
+	if !ok {
+		return nil, errors.ErrUnsupported
+	}
+	raw, err := local.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	controlErr := raw.Control(func(fd uintptr) {
+		peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	})
+	return peer, cmp.Or(controlErr, err)
+}
+
+// admit adds a connection and returns the one that must make room, or nil.
 func (l *Limit) admit(c *conn) (victim *conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -65,7 +101,7 @@ func (l *Limit) admit(c *conn) (victim *conn) {
 	if len(l.open) <= l.most {
 		return nil
 	}
-	count := make(map[netip.Prefix]int)
+	count := make(map[client]int)
 	for _, o := range l.open {
 		count[o.client]++
 	}
@@ -89,7 +125,7 @@ func (l *Limit) remove(c *conn) {
 type conn struct {
 	net.Conn
 	limit  *Limit
-	client netip.Prefix
+	client client
 }
 
 // Close implements net.Conn.
@@ -102,8 +138,8 @@ func (c *conn) Close() error {
 
 // CloseWrite lets net/http (Go 1.26) send a refusal to a client that is still sending.
 func (c *conn) CloseWrite() error {
-	if tcp, ok := c.Conn.(*net.TCPConn); ok {
-		return tcp.CloseWrite()
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
 	}
 	return nil
 }

@@ -1,0 +1,117 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+	"unicode/utf8"
+
+	"edgeway/daemon/clean"
+)
+
+// limits bound what clients make the daemon hold. Members of the socket's group may be anybody's programs: 200 connections
+// that asked for the plan of a small cluster and did not read it took 1 GB.
+type limits struct {
+	// connections is the number of open connections. When there is one too many, the oldest one of the user with the
+	// most connections is closed.
+	connections int
+	// header bounds the time until a request has arrived.
+	header time.Duration
+	// turn bounds the wait for the turn to get a large answer, of which only one exists at a time.
+	turn time.Duration
+	// stall bounds the time in which a client must read a piece of the answer, and whole the time for all pieces.
+	stall, whole time.Duration
+}
+
+// defaultLimits cut off a client that does not read after 5 s. A command waits for 30 s at most.
+var defaultLimits = limits{
+	connections: 16, header: 5 * time.Second, turn: time.Second, stall: 5 * time.Second, whole: 30 * time.Second,
+}
+
+// errBusy is the answer to a request that did not get its turn. The client tries again.
+var errBusy = errors.New("the daemon is sending a large answer to another command: try again")
+
+// turns has room for the request whose large answer exists.
+type turns chan struct{}
+
+// wait returns a function that ends the turn, or errBusy.
+func (t turns) wait(ctx context.Context, limit time.Duration) (end func(), err error) {
+	timeout := time.NewTimer(limit)
+	defer timeout.Stop()
+	select {
+	case t <- struct{}{}:
+		return func() { <-t }, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("the client left: %w", ctx.Err())
+	case <-timeout.C:
+		return nil, errBusy
+	}
+}
+
+// large is answer for values as large as the plan.
+func (s *Server) large(f func(*http.Request) (any, error)) http.HandlerFunc {
+	answer := s.answer(f)
+	return func(w http.ResponseWriter, r *http.Request) {
+		end, err := s.turns.wait(r.Context(), s.limits.turn)
+		if err != nil {
+			s.write(w, http.StatusServiceUnavailable, failure{err.Error()})
+			return
+		}
+		defer end()
+		answer(w, r)
+	}
+}
+
+// write sends a value as JSON, fit for a terminal.
+func (s *Server) write(w http.ResponseWriter, code int, value any) {
+	now := time.Now()
+	p := &pieces{
+		w: w, control: http.NewResponseController(w), stall: s.limits.stall, end: now.Add(s.limits.whole),
+	}
+	err := p.control.SetWriteDeadline(now.Add(s.limits.stall))
+	if err == nil || errors.Is(err, http.ErrNotSupported) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(code)
+		err = json.NewEncoder(p).Encode(value)
+	}
+	if err != nil {
+		s.opts.Logger.Debug("control answer not delivered", "error", err)
+	}
+}
+
+// pieces writes text in pieces, each with a deadline of its own.
+type pieces struct {
+	w       http.ResponseWriter
+	control *http.ResponseController
+	stall   time.Duration
+	end     time.Time
+}
+
+// pieceSize is less than the kernel buffers for a Unix socket.
+const pieceSize = 64 << 10
+
+// Write implements io.Writer. p must be UTF-8.
+func (p *pieces) Write(text []byte) (written int, err error) {
+	for written < len(text) {
+		rest := text[written:]
+		n := min(pieceSize, len(rest))
+		for n < len(rest) && n > 1 && !utf8.RuneStart(rest[n]) {
+			n--
+		}
+		deadline := time.Now().Add(p.stall)
+		if deadline.After(p.end) {
+			deadline = p.end
+		}
+		if err := p.control.SetWriteDeadline(deadline); err != nil && !errors.Is(err, http.ErrNotSupported) {
+			return written, err
+		}
+		if _, err := clean.Writer(p.w).Write(rest[:n]); err != nil {
+			return written, err
+		}
+		written += n
+	}
+	return written, nil
+}

@@ -1,0 +1,223 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"edgeway/daemon/pipeline"
+	"edgeway/proxiers/plan"
+)
+
+// bigState has a plan whose answer is about a megabyte, more than the kernel buffers for a Unix socket.
+func bigState() pipeline.State {
+	p := testPlan()
+	web := p.Services[1]
+	for i := range 1500 {
+		svc := *web
+		svc.Name.Name = fmt.Sprintf("web-%d", i)
+		p.Services = append(p.Services, &svc)
+	}
+	return pipeline.State{Plan: p, InForce: p}
+}
+
+// serveLimited runs a server with these limits until the test ends.
+func serveLimited(t *testing.T, l limits) (c *Client, path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "s")
+	state := bigState()
+	s, err := Listen(Options{
+		Socket: path, Logger: slog.New(slog.DiscardHandler), Way: testWay, Gaps: noGaps,
+		State:  func() pipeline.State { return state },
+		Status: func() Status { return Status{Version: "1.2.3"} },
+		Out:    func(*plan.ServicePort) []string { return nil },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.limits = l
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+	return NewClient(path), path
+}
+
+// mute connects clients that request the plan and never read the answer.
+func mute(t *testing.T, path string, n int) (clients []*net.UnixConn) {
+	t.Helper()
+	for range n {
+		c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		_, _ = io.WriteString(c, "GET /v1/plan HTTP/1.1\r\nHost: edgeway\r\n\r\n") // it may be closed by now
+		clients = append(clients, c)
+	}
+	return clients
+}
+
+// open returns the number of clients that the server has not hung up on.
+func open(t *testing.T, clients []*net.UnixConn) (n int) {
+	t.Helper()
+	for _, c := range clients {
+		raw, err := c.SyscallConn()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := raw.Control(func(fd uintptr) {
+			poll := []unix.PollFd{{Fd: int32(fd)}}
+			for _, err = unix.Poll(poll, 0); errors.Is(err, unix.EINTR); {
+				_, err = unix.Poll(poll, 0)
+			}
+			if poll[0].Revents&unix.POLLHUP == 0 {
+				n++
+			}
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return n
+}
+
+// eventually waits until at most this many clients are open.
+func eventually(t *testing.T, clients []*net.UnixConn, most int) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); open(t, clients) > most; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("the server still has %d connections open, want %d at most", open(t, clients), most)
+		}
+	}
+}
+
+// live returns the size of the heap without garbage.
+func live() int64 {
+	for range 3 { // a sync.Pool keeps its content for two collections
+		runtime.GC()
+	}
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// Two hundred clients that do not read hold 16 connections and one answer, and nobody else waits for them.
+func TestClientsThatDoNotReadHoldOneAnswer(t *testing.T) {
+	l := defaultLimits
+	l.turn, l.stall, l.whole = time.Hour, time.Hour, time.Hour
+	c, path := serveLimited(t, l)
+	empty := live()
+	first := mute(t, path, 1)
+	awaitAnswer(t, first[0])
+	one := live() - empty
+	if one < 500_000 {
+		t.Fatalf("one answer takes %d bytes: this test sees nothing", one)
+	}
+	crowd := append(first, mute(t, path, 199)...)
+	eventually(t, crowd, l.connections)
+	if n := open(t, crowd); n != l.connections {
+		t.Errorf("%d of %d connections are open, want %d", n, len(crowd), l.connections)
+	}
+	time.Sleep(200 * time.Millisecond) // for answers that should not be made
+	if all := live() - empty; all > 6*one { // one, while it grows, and what is left of the one before
+		t.Errorf("%d clients take %d bytes, and one takes %d", len(crowd), all, one)
+	}
+	if s, err := c.Status(t.Context()); err != nil || s.Version != "1.2.3" {
+		t.Errorf("status beside the crowd: %+v %v", s, err)
+	}
+}
+
+// awaitAnswer waits until the answer has begun, of which it takes nothing.
+func awaitAnswer(t *testing.T, c *net.UnixConn) {
+	t.Helper()
+	raw, err := c.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := raw.Read(func(fd uintptr) bool {
+		n, _, _ := unix.Recvfrom(int(fd), make([]byte, 1), unix.MSG_PEEK|unix.MSG_DONTWAIT)
+		return n > 0
+	}); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(100 * time.Millisecond) // the rest of the buffer
+}
+
+// Nobody waits for ever for clients that do not read, and a command that has no turn now gets one later.
+func TestTheTimeoutsFreeTheSocket(t *testing.T) {
+	l := defaultLimits
+	l.header, l.turn, l.stall = 300*time.Millisecond, 100*time.Millisecond, 300*time.Millisecond
+	c, path := serveLimited(t, l)
+	silent, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	crowd := append(mute(t, path, l.connections-1), silent.(*net.UnixConn))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if p, err := c.Plan(ctx, ""); err != nil || len(p.Services) < 1500 {
+		t.Errorf("plan beside clients that do not read: %d Services, %v", len(p.Services), err)
+	}
+	if s, err := c.Status(ctx); err != nil || s.Version != "1.2.3" {
+		t.Errorf("status beside clients that do not read: %+v %v", s, err)
+	}
+	eventually(t, crowd, 0)
+	if p, err := c.Plan(ctx, ""); err != nil || len(p.Services) < 1500 {
+		t.Errorf("plan afterwards: %d Services, %v", len(p.Services), err)
+	}
+}
+
+// A client that reads a little each time is cut off, too.
+func TestAnAnswerMayNotTakeForever(t *testing.T) {
+	l := defaultLimits
+	l.whole = 500 * time.Millisecond
+	_, path := serveLimited(t, l)
+	slow := mute(t, path, 1)
+	for buf := make([]byte, 1000); open(t, slow) > 0; time.Sleep(20 * time.Millisecond) {
+		if _, err := slow[0].Read(buf); err != nil {
+			break
+		}
+	}
+}
+
+func TestACommandThatIsCutOffSaysSo(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = conn.Read(make([]byte, 4096))
+			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{")
+			conn.Close()
+		}
+	}()
+	if _, err := NewClient(path).Status(t.Context()); err == nil || !strings.Contains(err.Error(), "closed the connection") {
+		t.Errorf("cut off: %v", err)
+	}
+}
