@@ -136,7 +136,7 @@ func TestClientsThatDoNotReadHoldOneAnswer(t *testing.T) {
 	if n := open(t, crowd); n != l.connections {
 		t.Errorf("%d of %d connections are open, want %d", n, len(crowd), l.connections)
 	}
-	time.Sleep(200 * time.Millisecond) // for answers that should not be made
+	time.Sleep(200 * time.Millisecond)      // for answers that should not be made
 	if all := live() - empty; all > 6*one { // one, while it grows, and what is left of the one before
 		t.Errorf("%d clients take %d bytes, and one takes %d", len(crowd), all, one)
 	}
