@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -45,10 +44,10 @@ func useChecks(cfg *config.Config, endpoints *endpointcheck.Checker) *checks {
 
 func (c *checks) on() bool { return c.of.Dead != nil }
 
-// run checks until ctx ends.
-func (c *checks) run(ctx context.Context, start func(func() error)) {
+// run checks the endpoints.
+func (c *checks) run(start starter) {
 	if c.on() {
-		start(func() error { return c.endpoints.Run(ctx) })
+		start("endpoint checks", c.endpoints.Run)
 	}
 }
 

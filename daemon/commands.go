@@ -46,7 +46,7 @@ func (s *sources) plan(ctx context.Context, cfg *config.Config, logger *slog.Log
 		_ = group.Wait() // a failure while stopping does not affect the plan
 	}()
 	group.Go(func() error { return node.Run(ctx) })
-	s.run(ctx, group.Go)
+	s.run(func(_ string, run func(context.Context) error) { group.Go(func() error { return run(ctx) }) })
 	for _, ready := range []<-chan struct{}{node.Ready(), s.tracker.Changed()} {
 		select {
 		case <-ctx.Done():

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"edgeway/daemon/config"
+	"edgeway/proxiers/contain"
 	"edgeway/daemon/endpointcheck"
 	"edgeway/daemon/files"
 	"edgeway/daemon/health"
@@ -32,6 +33,7 @@ type Core struct {
 	planner  *planner.Planner
 	pipeline *pipeline.Pipeline
 	health   *health.Checker
+	parts    *contain.Parts
 }
 
 // CoreOptions are what a Core needs beside the configuration. Of the functions only Applied and Synced may be nil.
@@ -41,6 +43,8 @@ type CoreOptions struct {
 	Host     HostWatcher
 	// Checker checks endpoints if the configuration asks for it.
 	Checker *endpointcheck.Checker
+	// Parts restarts the parts that panic; nil: the Core makes its own.
+	Parts *contain.Parts
 	// InForce is the plan that an earlier Core of this process left in the kernel.
 	InForce *plan.Plan
 	Applied func(pipeline.Applied)
@@ -66,7 +70,10 @@ type HostWatcher interface {
 
 // NewCore makes no connection and writes nothing. It reads the kubeconfig.
 func NewCore(cfg *config.Config, o CoreOptions) (*Core, error) {
-	c := &Core{cfg: cfg, logger: o.Logger, families: o.Families, host: o.Host}
+	c := &Core{cfg: cfg, logger: o.Logger, families: o.Families, host: o.Host, parts: o.Parts}
+	if c.parts == nil {
+		c.parts = contain.New(o.Logger)
+	}
 	var err error
 	if c.sources, err = newSources(cfg, o.Logger, o.Outside); err != nil {
 		return nil, err
@@ -77,6 +84,7 @@ func NewCore(cfg *config.Config, o CoreOptions) (*Core, error) {
 	c.health.Include(c.sources.concerns, "kubeconfig-refused", "kubeconfig-insecure", "credential-expiry")
 	c.health.Include(func() []health.Condition { return nodePortCondition(c.pipeline.State()) }, "nodeport-addresses")
 	c.health.Include(func() []health.Condition { return c.checks.conditions(c.pipeline.State().InForce) }, "endpoint-checks", "services-dead")
+	c.health.Include(func() []health.Condition { return panicConditions(c.parts.Faults()) }, "panic")
 	return c, nil
 }
 
@@ -101,6 +109,7 @@ func (c *Core) newPipeline(o CoreOptions) *pipeline.Pipeline {
 		MinSync:   c.cfg.Proxy.MinSyncPeriod,
 		FullSync:  c.cfg.Proxy.FullSyncPeriod,
 		InForce:   o.InForce,
+		Parts:     c.parts,
 		OnApplied: o.Applied,
 		OnSynced: func(snap *tracker.Snapshot, p *plan.Plan, s pipeline.Synced) {
 			if o.Synced != nil {
@@ -118,12 +127,30 @@ func (c *Core) PlannerOptions() planner.Options {
 	return opts
 }
 
-// run has start run each part until ctx ends.
-func (c *Core) run(ctx context.Context, start func(func() error), backend pipeline.Stage, followers ...pipeline.Stage) {
-	start(func() error { return c.host.Run(ctx) })
-	c.sources.run(ctx, start)
-	c.checks.run(ctx, start)
-	start(func() error { return c.runPipeline(ctx, backend, followers) })
+// starter runs a part of the daemon in a goroutine, and starts it again after a panic.
+type starter func(part string, run func(context.Context) error)
+
+// starter returns one for the parts of a group. The group ends when a part panicked too often.
+func (c *Core) starter(ctx context.Context, group *errgroup.Group) starter {
+	group.Go(func() error {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-c.parts.Failed():
+			return err
+		}
+	})
+	return func(part string, run func(context.Context) error) {
+		group.Go(func() error { return c.parts.Run(ctx, part, run) })
+	}
+}
+
+// run has start run each part.
+func (c *Core) run(start starter, backend pipeline.Stage, followers ...pipeline.Stage) {
+	start("host", c.host.Run)
+	c.sources.run(start)
+	c.checks.run(start)
+	start("pipeline", func(ctx context.Context) error { return c.runPipeline(ctx, backend, followers) })
 }
 
 // runPipeline waits for the host's addresses: a plan without them would remove the NodePorts.
@@ -147,7 +174,7 @@ func (c *Core) healthSources() []health.Source {
 // Run serves until ctx ends or a part fails permanently.
 func (c *Core) Run(ctx context.Context, backend pipeline.Stage, followers ...pipeline.Stage) error {
 	group, ctx := errgroup.WithContext(ctx)
-	c.run(ctx, func(f func() error) { group.Go(f) }, backend, followers...)
+	c.run(c.starter(ctx, group), backend, followers...)
 	return group.Wait()
 }
 

@@ -88,6 +88,7 @@ func (i *instance) assemble(ctx context.Context) error {
 		Logger: i.logger, Families: families(i.cfg), Host: i.node, Checker: i.opts.Lasting.endpoints, InForce: i.opts.InForce.plan,
 		Applied: func(a pipeline.Applied) { i.metrics.Applied(a) },
 		Synced:  i.synced,
+		Parts:   i.opts.Lasting.parts,
 	})
 	if err != nil {
 		return err
@@ -164,6 +165,9 @@ func (i *instance) env(stage string) proxiers.Env {
 		Drift:         func(reason string) { i.pipeline.RequestFull(stage, reason) },
 		Wake:          i.pipeline.Wake,
 		Progress:      i.pipeline.Progress,
+		Contain: func(part string, run func()) {
+			i.parts.Loop(stage+" "+part, run, func() { i.pipeline.RequestFull(stage, "panic of "+part) })
+		},
 	}
 }
 
@@ -183,36 +187,30 @@ func (i *instance) run(ctx context.Context) error {
 		i.logger.Warn("some connection tracking settings not applied", "error", err)
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	i.Core.run(ctx, group.Go, i.stages[0], i.stages[1:]...)
-	group.Go(func() error {
-		i.leftovers.run(ctx)
-		return nil
-	})
-	group.Go(func() error {
-		i.rounds.Run(ctx)
-		return nil
-	})
-	group.Go(func() error { return i.control.Run(ctx) })
-	group.Go(func() error {
+	start := i.starter(ctx, group)
+	always := func(part string, run func(context.Context)) {
+		start(part, func(ctx context.Context) error {
+			run(ctx)
+			return nil
+		})
+	}
+	i.Core.run(start, i.stages[0], i.stages[1:]...)
+	always("clean-up", i.leftovers.run)
+	always("rounds", i.rounds.Run)
+	start("control socket", i.control.Run)
+	always("service manager", func(ctx context.Context) {
 		i.opts.Notifier.Run(ctx, sdunit.Subject{View: i.view, Heartbeat: i.pipeline.Heartbeat})
-		return nil
 	})
-	group.Go(func() error {
-		i.comeBack(ctx, lookAgain)
-		return nil
-	})
-	i.serve(ctx, group)
+	always("fallback", func(ctx context.Context) { i.comeBack(ctx, lookAgain) })
+	i.serve(always)
 	return group.Wait()
 }
 
-func (i *instance) serve(ctx context.Context, group *errgroup.Group) {
+func (i *instance) serve(always func(part string, run func(context.Context))) {
 	start := func(s httpserve.Server) {
 		s.Logger = i.logger
 		s.Down = func(err error) { i.unserved.note(s.Name+".address", s.Addr, err) }
-		group.Go(func() error {
-			s.Run(ctx)
-			return nil
-		})
+		always(s.Name+" server", s.Run)
 	}
 	if addr := i.cfg.Health.Address; addr != "" {
 		start(httpserve.Server{

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"edgeway/proxiers/contain"
 	"edgeway/daemon/endpointcheck"
 	"edgeway/proxiers/healthcheck"
 	"edgeway/proxiers/localnodeport"
@@ -19,10 +20,12 @@ type lasting struct {
 	endpoints *endpointcheck.Checker
 	// healthy is the answer of the instance that runs.
 	healthy *atomic.Pointer[func() bool]
+	// parts counts panics across reloads.
+	parts *contain.Parts
 }
 
 func newLasting(logger *slog.Logger, sockets localnodeport.Sockets, relayLoops func() int) lasting {
-	l := lasting{healthy: new(atomic.Pointer[func() bool]), endpoints: endpointcheck.New(logger)}
+	l := lasting{healthy: new(atomic.Pointer[func() bool]), endpoints: endpointcheck.New(logger), parts: contain.New(logger)}
 	l.loopback = localnodeport.New(localnodeport.Options{Logger: logger.With("stage", localnodeport.Name), Sockets: sockets, Loops: relayLoops})
 	l.checks = healthcheck.New(healthcheck.Options{
 		Logger:  logger.With("stage", healthcheck.Name),

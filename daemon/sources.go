@@ -196,10 +196,10 @@ func (s *sources) sink(name string) source.Sink {
 	return sink
 }
 
-// run feeds the tracker until ctx ends. The last-known state is in the kernel before the API server is asked for everything.
-func (s *sources) run(ctx context.Context, start func(func() error)) {
+// run feeds the tracker. The last-known state is in the kernel before the API server is asked for everything.
+func (s *sources) run(start starter) {
 	for _, src := range s.list() {
-		start(func() error {
+		start("source "+src.Name(), func(ctx context.Context) error {
 			switch src.Name() {
 			case lastKnownFiles:
 				s.savedFiles.Record(ctx)

@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"slices"
+	"sync"
 	"time"
 
 	"edgeway/proxiers/plan"
@@ -252,6 +253,23 @@ type Env struct {
 	// Progress is called during a long Apply with the ServicePorts done so far and their total.
 	// Never nil.
 	Progress func(done, total int)
+	// Contain runs the goroutines of the Component. After a panic the next Apply is a full one.
+	Contain Contain
+}
+
+// Contain runs the work of a goroutine until it returns. After a panic it runs the work again. With a nil Contain a panic
+// ends the process.
+type Contain func(part string, run func())
+
+// Go runs a part of a Proxier in a goroutine of the group.
+func (c Contain) Go(group *sync.WaitGroup, part string, run func()) {
+	group.Go(func() {
+		if c == nil {
+			run()
+			return
+		}
+		c(part, run)
+	})
 }
 
 // OwnMark gives the packet mark of the daemon's own connections, to its API server: whatever the plan asks for, a

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"edgeway/daemon/contain"
+	"edgeway/proxiers/contain"
 	"edgeway/proxiers"
 	"edgeway/proxiers/plan"
 )

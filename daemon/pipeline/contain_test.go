@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"edgeway/daemon/contain"
+	"edgeway/proxiers/contain"
 	"edgeway/daemon/source"
 	"edgeway/daemon/tracker"
 	"edgeway/proxiers"

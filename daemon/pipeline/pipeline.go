@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"edgeway/daemon/contain"
+	"edgeway/proxiers/contain"
 	"edgeway/daemon/source"
 	"edgeway/daemon/tracker"
 	"edgeway/proxiers"

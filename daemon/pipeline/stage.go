@@ -6,7 +6,7 @@ import (
 	"log/slog"
 	"time"
 
-	"edgeway/daemon/contain"
+	"edgeway/proxiers/contain"
 	"edgeway/proxiers"
 	"edgeway/proxiers/plan"
 )

@@ -22,6 +22,8 @@ const (
 	// A part that panics limit times within window ends the daemon: systemd starts it from a state that is known.
 	limit  = 3
 	window = 10 * time.Minute
+	// maxTimes bounds the panics of one part that are remembered.
+	maxTimes = 100
 	// maxStack bounds the stack in the log: journald (systemd 252) cuts a field at 48 kB.
 	maxStack = 16 << 10
 )
@@ -42,11 +44,22 @@ func (p *Panic) Error() string {
 func Call(f func() error) (err error) {
 	defer func() {
 		if value := recover(); value != nil {
+			if p, ok := value.(*Panic); ok { // of Rethrow
+				err = p
+				return
+			}
 			stack := debug.Stack()
 			err = &Panic{Value: value, Stack: string(stack[:min(len(stack), maxStack)])}
 		}
 	}()
 	return f()
+}
+
+// Rethrow panics if err wraps a panic. A goroutine hands the panics of its helpers on this way.
+func Rethrow(err error) {
+	if p, ok := errors.AsType[*Panic](err); ok {
+		panic(p)
+	}
 }
 
 // Stack returns the stack of the panic that err wraps, or "" if there is none.
@@ -109,26 +122,48 @@ func (p *Parts) Run(ctx context.Context, part string, run func(context.Context) 
 	}
 }
 
+// Loop is Run for work that ends by other means than a context. again is called before each restart.
+func (p *Parts) Loop(part string, run, again func()) {
+	first := true
+	// The error has been delivered to Failed.
+	_ = p.Run(context.Background(), part, func(context.Context) error {
+		if !first {
+			again()
+		}
+		first = false
+		run()
+		return nil
+	})
+}
+
 // Note logs and counts a panic that no object is to blame for. It returns an error if the daemon must end.
 func (p *Parts) Note(part string, err error) error {
 	if p == nil {
 		return nil
 	}
-	now := time.Now()
-	p.mu.Lock()
-	recent := append(since(p.panics[part], now.Add(-window)), now)
-	p.panics[part], p.last[part] = recent, err
-	p.mu.Unlock()
-	p.logger.Error("part panicked", "part", part, "times", len(recent), "error", err, "stack", Stack(err))
-	if len(recent) < limit {
+	times := p.Record(part, err)
+	if times < limit {
 		return nil
 	}
-	err = fmt.Errorf("part %q panicked %d times within %s: %w", part, len(recent), window, err)
+	err = fmt.Errorf("part %q panicked %d times within %s: %w", part, times, window, err)
 	select {
 	case p.failed <- err:
 	default:
 	}
 	return err
+}
+
+// Record is Note for the answer to a request, which never ends the daemon: clients could ask for it again and again. It
+// returns the number of panics within the last ten minutes.
+func (p *Parts) Record(part string, err error) (times int) {
+	now := time.Now()
+	p.mu.Lock()
+	recent := append(since(p.panics[part], now.Add(-window)), now)
+	recent = recent[max(0, len(recent)-maxTimes):]
+	p.panics[part], p.last[part] = recent, err
+	p.mu.Unlock()
+	p.logger.Error("part panicked", "part", part, "times", len(recent), "error", err, "stack", Stack(err))
+	return len(recent)
 }
 
 // Failed delivers the error that the daemon must end with.
