@@ -45,10 +45,10 @@ func runChecks(t *testing.T, c *checks, dead int) {
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
 	done := make(chan struct{})
-	c.run(ctx, func(f func() error) {
+	c.run(func(_ string, run func(context.Context) error) {
 		go func() {
 			defer close(done)
-			_ = f()
+			_ = run(ctx)
 		}()
 	})
 	for c.endpoints.Dead().Len() != dead {
@@ -85,7 +85,7 @@ func TestChecksOutlastAReload(t *testing.T) {
 		t.Errorf("status: %+v", st)
 	}
 	off := useChecks(checking(), endpoints)
-	off.run(t.Context(), func(func() error) { t.Error("what is off runs") })
+	off.run(func(string, func(context.Context) error) { t.Error("what is off runs") })
 	if off.conditions(nil) != nil || off.status() != nil || endpoints.Dead().Len() != 0 || endpoints.Endpoints() != 0 {
 		t.Errorf("turned off: %+v", off)
 	}

@@ -8,7 +8,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"edgeway/daemon/config"
-	"edgeway/proxiers/contain"
 	"edgeway/daemon/endpointcheck"
 	"edgeway/daemon/files"
 	"edgeway/daemon/health"
@@ -17,6 +16,7 @@ import (
 	"edgeway/daemon/planner"
 	"edgeway/daemon/source"
 	"edgeway/daemon/tracker"
+	"edgeway/proxiers/contain"
 	"edgeway/proxiers/plan"
 )
 
@@ -57,6 +57,9 @@ type CoreOptions struct {
 type Outside struct {
 	Dial       func(ctx context.Context, network, address string) (net.Conn, error)
 	NewWatcher func() (*files.Watcher, error)
+	// Convert is called with the key of each object before a source converts or loads it, and Plan before the planner
+	// plans it: tests make them panic.
+	Convert, Plan func(source.Key)
 }
 
 // HostWatcher follows the addresses of the host and the ports that programs listen on. nodeinfo.Watcher is one.
@@ -89,7 +92,9 @@ func NewCore(cfg *config.Config, o CoreOptions) (*Core, error) {
 }
 
 func (c *Core) newPipeline(o CoreOptions) *pipeline.Pipeline {
-	c.planner = planner.New(c.PlannerOptions())
+	opts := c.PlannerOptions()
+	opts.Before = o.Outside.Plan
+	c.planner = planner.New(opts)
 	faults := &problemLog{logger: c.logger}
 	return pipeline.New(pipeline.Options{
 		Logger:  c.logger,

@@ -21,6 +21,7 @@ import (
 	"edgeway/daemon/health/webconfig"
 	"edgeway/daemon/sdunit"
 	"edgeway/proxiers"
+	"edgeway/proxiers/contain"
 )
 
 // Options are what Run needs beside the configuration.
@@ -99,7 +100,7 @@ func runUntilReload(ctx context.Context, inst *instance, r *reloader, hangup <-c
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	done := make(chan error, 1)
-	go func() { done <- inst.run(ctx) }()
+	go func() { done <- contain.Call(func() error { return inst.run(ctx) }) }()
 	for {
 		select {
 		case err := <-done:

@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"edgeway/proxiers/contain"
 	"edgeway/daemon/endpointcheck"
+	"edgeway/proxiers/contain"
 	"edgeway/proxiers/healthcheck"
 	"edgeway/proxiers/localnodeport"
 )
@@ -26,10 +26,11 @@ type lasting struct {
 
 func newLasting(logger *slog.Logger, sockets localnodeport.Sockets, relayLoops func() int) lasting {
 	l := lasting{healthy: new(atomic.Pointer[func() bool]), endpoints: endpointcheck.New(logger), parts: contain.New(logger)}
-	l.loopback = localnodeport.New(localnodeport.Options{Logger: logger.With("stage", localnodeport.Name), Sockets: sockets, Loops: relayLoops})
+	l.loopback = localnodeport.New(localnodeport.Options{Logger: logger.With("stage", localnodeport.Name), Sockets: sockets, Loops: relayLoops, Contain: l.contain})
 	l.checks = healthcheck.New(healthcheck.Options{
 		Logger:  logger.With("stage", healthcheck.Name),
 		Healthy: func() bool { return (*l.healthy.Load())() },
+		Contain: l.contain,
 	})
 	return l
 }
@@ -44,3 +45,6 @@ func (l lasting) close() {
 	defer cancel()
 	l.loopback.Shutdown(ctx)
 }
+
+// contain runs the goroutines of the followers that outlive the instances.
+func (l lasting) contain(part string, run func()) { l.parts.Loop(part, run, func() {}) }

@@ -58,7 +58,7 @@ func newSources(cfg *config.Config, logger *slog.Logger, outside Outside) (*sour
 			Namespaces: k.Namespaces, LabelSelector: k.LabelSelector,
 			NodeName: cfg.Node.Name, UserAgent: "edgeway", Logger: logger.With("source", kubeLayer),
 			Mark: proxiers.OwnMark(cfg.Proxy.MasqueradeBit), KnownAddrs: s.serverAddrs,
-			Dial: outside.Dial, NewWatcher: outside.NewWatcher,
+			Dial: outside.Dial, NewWatcher: outside.NewWatcher, Before: outside.Convert,
 		})
 		if err != nil {
 			return nil, permanent(err)
@@ -71,6 +71,7 @@ func newSources(cfg *config.Config, logger *slog.Logger, outside Outside) (*sour
 			Objects:   func() iter.Seq[source.Object] { return s.tracker.Objects(kubeLayer) },
 			Confirmed: func() time.Time { return s.kube.Status().LastContact },
 			Logger:    logger.With("source", lastKnownLayer),
+			Before:    outside.Convert,
 		})
 		layers = append(layers, tracker.Layer{Name: lastKnownLayer, FallbackFor: kubeLayer})
 	}
@@ -79,13 +80,14 @@ func newSources(cfg *config.Config, logger *slog.Logger, outside Outside) (*sour
 }
 
 func (s *sources) addFiles(cfg *config.Config, logger *slog.Logger, outside Outside) {
-	o := file.Options{Paths: cfg.Source.File.Paths, NodeName: cfg.Node.Name, NewWatcher: outside.NewWatcher, Logger: logger.With("source", fileLayer)}
+	o := file.Options{Paths: cfg.Source.File.Paths, NodeName: cfg.Node.Name, NewWatcher: outside.NewWatcher, Before: outside.Convert, Logger: logger.With("source", fileLayer)}
 	if cfg.Source.LastKnown.Enabled {
 		s.savedFiles = lastknown.New(savedFilesDir(cfg), lastknown.Options{
 			Name:    lastKnownFiles,
 			Server:  func() string { return "" },
 			Objects: func() iter.Seq[source.Object] { return s.tracker.Objects(fileLayer) },
 			Logger:  logger.With("source", lastKnownFiles),
+			Before:  outside.Convert,
 		})
 		o.Known = s.knownFiles
 	}

@@ -30,9 +30,9 @@ func begin(t *testing.T, cfg *config.Config) (s *sources, stop func()) {
 func feed(t *testing.T, s *sources) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var parts sync.WaitGroup
-	s.run(ctx, func(part func() error) {
+	s.run(func(_ string, run func(context.Context) error) {
 		parts.Go(func() {
-			if err := part(); err != nil {
+			if err := run(ctx); err != nil {
 				t.Error(err)
 			}
 		})

@@ -9,6 +9,8 @@ import (
 	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"edgeway/proxiers/contain"
 )
 
 // ID is a user with its groups.
@@ -52,11 +54,16 @@ func (id ID) Do(f func()) error {
 		runtime.LockOSThread()
 		err := id.assume()
 		if err == nil {
-			f()
+			err = contain.Call(func() error {
+				f()
+				return nil
+			})
 		}
 		done <- err
 	}()
-	return <-done
+	err := <-done
+	contain.Rethrow(err)
+	return err
 }
 
 // assume changes this thread alone, in contrast to the functions of package syscall. A user other than root has no

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"edgeway/proxiers/contain"
 )
 
 const (
@@ -108,12 +110,20 @@ func (c *Checker) Run(ctx context.Context) error {
 			c.edit()
 		case r := <-results:
 			c.flying--
+			contain.Rethrow(r.panicked)
 			c.take(r)
 		case <-timer.C:
 		}
 		now := time.Now()
 		for _, t := range c.burst(now) {
-			flights.Go(func() { results <- c.check(ctx, t) })
+			flights.Go(func() {
+				r := result{target: t, began: now, unclear: true}
+				r.panicked = contain.Call(func() error {
+					r = c.check(ctx, t)
+					return nil
+				})
+				results <- r
+			})
 		}
 		c.publish(now)
 		c.lines.flush(c.log, now)

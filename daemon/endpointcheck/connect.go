@@ -40,6 +40,8 @@ type result struct {
 	fault string
 	// unclear says that the check tells nothing about the endpoint.
 	unclear bool
+	// panicked is the panic of the check.
+	panicked error
 }
 
 func (c *Checker) check(ctx context.Context, t *target) result {

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"edgeway/proxiers/contain"
 	"edgeway/proxiers/rtnl"
 )
 
@@ -84,9 +85,17 @@ func (w *Watcher) Run(ctx context.Context) error {
 		Changed: func() { tell(events) },
 	})
 	_ = network.Open() // before the first reading; if it fails, Run tries again and says so
+	ctx, cancel := context.WithCancel(ctx)
+	panicked := make(chan error, 1)
 	var watching sync.WaitGroup
-	watching.Go(func() { network.Run(ctx) })
+	watching.Go(func() {
+		panicked <- contain.Call(func() error {
+			network.Run(ctx)
+			return nil
+		})
+	})
 	defer watching.Wait()
+	defer cancel()
 	pause := minPause
 	for {
 		var again <-chan time.Time
@@ -100,14 +109,14 @@ func (w *Watcher) Run(ctx context.Context) error {
 		default:
 			pause = minPause
 		}
-		if !w.await(ctx, again, events) {
+		if !w.await(ctx, again, events, panicked) {
 			return nil
 		}
 	}
 }
 
 // await returns when the state is to be read, or with false when ctx ends. Meanwhile it looks who listens.
-func (w *Watcher) await(ctx context.Context, again <-chan time.Time, events <-chan struct{}) bool {
+func (w *Watcher) await(ctx context.Context, again <-chan time.Time, events <-chan struct{}, panicked <-chan error) bool {
 	tick := time.NewTicker(listenersPeriod)
 	defer tick.Stop()
 	for {
@@ -118,6 +127,8 @@ func (w *Watcher) await(ctx context.Context, again <-chan time.Time, events <-ch
 			return true
 		case <-events:
 			return true
+		case err := <-panicked:
+			contain.Rethrow(err)
 		case <-tick.C:
 			w.refresh(true)
 		}

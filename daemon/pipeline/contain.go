@@ -5,8 +5,8 @@ import (
 	"errors"
 	"time"
 
-	"edgeway/proxiers/contain"
 	"edgeway/proxiers"
+	"edgeway/proxiers/contain"
 	"edgeway/proxiers/plan"
 )
 

@@ -9,10 +9,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"edgeway/proxiers/contain"
 	"edgeway/daemon/source"
 	"edgeway/daemon/tracker"
 	"edgeway/proxiers"
+	"edgeway/proxiers/contain"
 	"edgeway/proxiers/plan"
 )
 
@@ -41,7 +41,7 @@ func TestAServicePortThatPanicsIsLeftOut(t *testing.T) {
 				b := start(t, w, backend, withParts, Stage{"follower", follower})
 				settle(time.Second)
 				s := b.p.State()
-				if len(s.Quarantined) != 1 || s.Quarantined[0].Name.Name != "s00042" || !strings.Contains(s.Quarantined[0].Err, "panic: index of s00042") {
+				if len(s.Quarantined) != 1 || s.Quarantined[0].Name.Name != "s00042" || !strings.Contains(s.Quarantined[0].Err, ": index of s00042") {
 					t.Fatalf("left out: %+v", s.Quarantined)
 				}
 				if problems := s.Problems(); len(problems) != 1 || problems[0].Object.Name != "s00042" {

@@ -12,10 +12,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"edgeway/proxiers/contain"
 	"edgeway/daemon/source"
 	"edgeway/daemon/tracker"
 	"edgeway/proxiers"
+	"edgeway/proxiers/contain"
 	"edgeway/proxiers/plan"
 )
 

@@ -6,8 +6,8 @@ import (
 	"log/slog"
 	"time"
 
-	"edgeway/proxiers/contain"
 	"edgeway/proxiers"
+	"edgeway/proxiers/contain"
 	"edgeway/proxiers/plan"
 )
 

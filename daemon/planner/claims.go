@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"edgeway/daemon/source"
+	"edgeway/proxiers/contain"
 	"edgeway/proxiers/plan"
 )
 
@@ -104,6 +105,24 @@ func (p *Planner) reachable(s *source.Service) bool {
 
 // claims calls f with each claim that the Service bids for.
 func (p *Planner) claims(s *source.Service, f func(claim, bid)) {
+	p.claimed = p.claimed[:0]
+	// A panic is the Service's: service refuses it.
+	_ = contain.Call(func() error {
+		p.eachClaim(s, func(c claim, b bid) { p.claimed = append(p.claimed, claimed{c, b}) })
+		return nil
+	})
+	for _, c := range p.claimed {
+		f(c.claim, c.bid)
+	}
+}
+
+// claimed is a claim with the bid for it.
+type claimed struct {
+	claim
+	bid
+}
+
+func (p *Planner) eachClaim(s *source.Service, f func(claim, bid)) {
 	vips := p.vips(s, nil)
 	if p.excess(s, vips) != "" {
 		return

@@ -45,6 +45,7 @@ type Planner struct {
 
 	checked []netip.AddrPort         // of the Service that is being planned, see targets
 	scratch []endpoint               // see endpoints
+	claimed []claimed                // see claims
 	served  []plan.Endpoint          // see serving
 	ports   map[portKey][]candidates // see index
 }

@@ -8,6 +8,7 @@ import (
 
 	"edgeway/daemon/source"
 	"edgeway/daemon/tracker"
+	"edgeway/proxiers/contain"
 	"edgeway/proxiers/plan"
 )
 
@@ -19,11 +20,27 @@ type planned struct {
 	checked  []netip.AddrPort // its endpoints that are checked, sorted
 }
 
-// service plans one Service. svc may be nil.
+// service plans one Service. svc may be nil. A Service whose planning panics is left out and named.
 func (p *Planner) service(svc *tracker.Service) (out planned) {
 	if svc == nil {
 		return out
 	}
+	err := contain.Call(func() error {
+		if p.opts.Before != nil {
+			p.opts.Before(svc.Spec.Key())
+		}
+		out = p.decide(svc)
+		return nil
+	})
+	if err != nil {
+		message := "it cannot be planned: " + err.Error()
+		return planned{problems: []source.Problem{{Object: svc.Spec.Key(), Message: message}}}
+	}
+	return out
+}
+
+// decide makes the ServicePorts of a Service.
+func (p *Planner) decide(svc *tracker.Service) (out planned) {
 	found := &faults{object: svc.Spec.Key()}
 	defer func() { out.problems = found.done() }()
 	vips := p.vips(svc.Spec, found)

@@ -21,6 +21,8 @@ import (
 	"time"
 
 	sd "github.com/coreos/go-systemd/v22/daemon"
+
+	"edgeway/proxiers/contain"
 )
 
 // sendTimeout bounds the wait for a service manager that does not read.
@@ -102,7 +104,7 @@ func (m *Manager) deliver(send func() error) bool {
 	}
 	sent := make(chan error, 1)
 	go func() {
-		sent <- send()
+		sent <- contain.Call(send)
 		m.deaf.Store(false)
 		<-m.sending
 	}()

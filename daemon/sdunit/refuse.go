@@ -5,6 +5,8 @@ import (
 	"net"
 	"os"
 	"time"
+
+	"edgeway/proxiers/contain"
 )
 
 // Pauses after a failed accept, which is mostly a lack of file descriptors.
@@ -45,7 +47,12 @@ func (s *socket) claim() {
 func startRefusal(socket *os.File) *refusal {
 	ctx, stop := context.WithCancel(context.Background())
 	r := &refusal{socket: socket, stop: stop, done: make(chan struct{})}
-	go r.run(ctx)
+	go func() {
+		_ = contain.Call(func() error { // a panic leaves clients in the queue of the socket
+			r.run(ctx)
+			return nil
+		})
+	}()
 	return r
 }
 

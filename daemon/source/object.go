@@ -82,6 +82,23 @@ func (p Problem) String() string {
 	return fmt.Sprintf("%s: %s: %s", p.Object, p.Field, p.Message)
 }
 
+// Refuse returns an object that carries nothing but its name and a problem: it takes the place of one that cannot be used.
+// It returns nil for a kind that has no such object.
+func Refuse(key Key, message string) Object {
+	faults := []Problem{{Object: key, Message: message}}
+	switch key.Kind {
+	case KindService:
+		return &Service{Namespace: key.Namespace, Name: key.Name, Faults: faults}
+	case KindEndpointSlice:
+		return &EndpointSlice{Namespace: key.Namespace, Name: key.Name, Faults: faults}
+	case KindNode:
+		return &Node{Name: key.Name, Faults: faults}
+	case KindServiceCIDR:
+		return &ServiceCIDR{Name: key.Name, Faults: faults}
+	}
+	return nil
+}
+
 // Service is what a proxy reads of a Service that has a ClusterIP. Headless and ExternalName
 // Services, and those that ask for another proxy, never become one.
 type Service struct {

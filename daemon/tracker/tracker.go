@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"edgeway/daemon/source"
+	"edgeway/proxiers/contain"
 )
 
 // Layer names one source's objects.
@@ -92,7 +93,15 @@ func (t *Tracker) Snapshot() (s *Snapshot, ok bool) {
 	if !t.open {
 		return nil, false
 	}
-	return t.view.snapshot(), true
+	err := contain.Call(func() error {
+		s = t.view.snapshot()
+		return nil
+	})
+	if err != nil {
+		t.view.renew()
+		contain.Rethrow(err)
+	}
+	return s, true
 }
 
 // Objects iterates over what the layer holds at the time of the call, in no particular order. The
@@ -228,11 +237,23 @@ type sink struct {
 	l *layer
 }
 
-// Upsert implements source.Sink.
+// Upsert implements source.Sink. An object whose merge panics is refused.
 func (s sink) Upsert(obj source.Object) {
 	s.t.mu.Lock()
 	defer s.t.mu.Unlock()
-	s.t.put(s.l, obj.Key(), obj)
+	key := obj.Key()
+	err := contain.Call(func() error {
+		s.t.put(s.l, key, obj)
+		return nil
+	})
+	if err == nil {
+		return
+	}
+	refused := source.Refuse(key, "it cannot be merged: "+err.Error())
+	if refused == nil {
+		contain.Rethrow(err)
+	}
+	s.t.put(s.l, key, refused)
 }
 
 // Delete implements source.Sink.

@@ -201,6 +201,25 @@ func (v *view) snapshot() *Snapshot {
 	return next
 }
 
+// renew has the next snapshot look at everything, after a panic of the last one.
+func (v *view) renew() {
+	for s := range v.merged.All() {
+		v.dirtyServices[s.Key()] = struct{}{}
+	}
+	if v.last != nil {
+		for _, s := range v.last.Services {
+			v.dirtyServices[s.Key()] = struct{}{}
+		}
+		for _, p := range v.last.Problems {
+			v.dirtyFaults[p.Object] = struct{}{}
+		}
+	}
+	for key := range v.faults {
+		v.dirtyFaults[key] = struct{}{}
+	}
+	v.dirtyCIDRs, v.dirtyAPIs = true, true
+}
+
 func (v *view) snapshotServices(prev []*Service) (services []*Service, changed []Name) {
 	dirty := slices.SortedFunc(maps.Keys(v.dirtyServices), Name.Compare)
 	v.dirtyServices = map[Name]struct{}{} // not cleared: after the first list it is large

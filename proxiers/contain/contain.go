@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"path/filepath"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -31,13 +32,27 @@ const (
 // Panic is the error that a panic became.
 type Panic struct {
 	Value any
+	// at is the line that panicked.
+	at string
 	// Stack is that of the goroutine at the panic.
 	Stack string
 }
 
-// Error is one line without the stack.
+// Error is one line without the stack: the value and the line that panicked.
 func (p *Panic) Error() string {
-	return "panic: " + strings.Join(strings.Fields(fmt.Sprintf("%.300v", p.Value)), " ")
+	return "panic at " + p.at + ": " + strings.Join(strings.Fields(fmt.Sprintf("%.300v", p.Value)), " ")
+}
+
+// panicked returns the line that panicked: the first one below panic that is not of the runtime.
+func panicked(stack string) string {
+	_, below, _ := strings.Cut(stack, "\npanic(")
+	lines := strings.Split(below, "\n")
+	for i := 2; i+1 < len(lines); i += 2 {
+		if place, _, ok := strings.Cut(strings.TrimSpace(lines[i+1]), " "); ok && !strings.HasPrefix(lines[i], "runtime.") {
+			return filepath.Base(place)
+		}
+	}
+	return "an unknown line"
 }
 
 // Call runs f. A panic of f becomes a *Panic.
@@ -48,8 +63,8 @@ func Call(f func() error) (err error) {
 				err = p
 				return
 			}
-			stack := debug.Stack()
-			err = &Panic{Value: value, Stack: string(stack[:min(len(stack), maxStack)])}
+			stack := string(debug.Stack())
+			err = &Panic{Value: value, at: panicked(stack), Stack: stack[:min(len(stack), maxStack)]}
 		}
 	}()
 	return f()

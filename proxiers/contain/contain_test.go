@@ -24,6 +24,9 @@ func TestCall(t *testing.T) {
 		_ = list[len(list)]
 		return nil
 	})
+	if !strings.HasPrefix(err.Error(), "panic at contain_test.go:") {
+		t.Errorf("the error does not name the line: %v", err)
+	}
 	if !Is(err) || strings.Contains(err.Error(), "\n") || !strings.Contains(Stack(err), "TestCall") {
 		t.Errorf("error %v with stack %q", err, Stack(err))
 	}

@@ -35,7 +35,7 @@ func newProxier(dir string, env proxiers.Env) (*proxier, error) {
 		p.shortcuts.close()
 		return nil, err
 	}
-	p.wait.Go(p.look)
+	env.Contain.Go(&p.wait, "watch over programs", p.look)
 	return p, nil
 }
 

@@ -123,7 +123,7 @@ func newFollower(env proxiers.Env, opts Options) (*follower, error) {
 		_ = f.monitor.Close()
 		return nil, err
 	}
-	f.watching.Go(f.monitor.Run)
+	env.Contain.Go(&f.watching, "nftables notices", f.monitor.Run)
 	return f, nil
 }
 

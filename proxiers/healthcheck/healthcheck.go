@@ -32,6 +32,8 @@ type Options struct {
 	// Healthy reports whether the daemon keeps this host's Services in sync. It is called for each
 	// request, from any goroutine.
 	Healthy func() bool
+	// Contain runs the servers; it may be nil.
+	Contain proxiers.Contain
 }
 
 // Proxier serves the health checks from the first Apply to Close. It is made once in a process and outlives the
@@ -42,6 +44,7 @@ type Proxier struct {
 	servers map[netip.AddrPort]*server
 	limit   *httpbound.Limit
 	failed  prometheus.Counter
+	running sync.WaitGroup // servers
 
 	mu sync.Mutex
 	// waiting are the addresses that cannot be listened on.

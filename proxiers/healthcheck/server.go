@@ -22,35 +22,38 @@ type server struct {
 	listener net.Listener
 	http     *http.Server
 	check    atomic.Pointer[plan.HealthCheck]
+	// stopped runs what closes the connections.
+	stopped func(func())
 }
 
 // serve answers on the listener until close.
 func (p *Proxier) serve(listener net.Listener, check *plan.HealthCheck) *server {
 	s := &server{listener: listener}
 	s.check.Store(check)
+	s.stopped = func(f func()) { p.opts.Contain.Go(&p.running, "end of a health check server", f) }
 	s.http = httpbound.Server(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, s.check.Load(), p.opts.Healthy())
 	}), p.opts.Logger)
 	s.http.DisableGeneralOptionsHandler = true // any method has the same answer, "OPTIONS *" too
-	go func() {
+	p.opts.Contain.Go(&p.running, "health check server", func() {
 		err := s.http.Serve(p.limit.Listener(listener))
 		if !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
 			p.opts.Logger.Error("health check server stopped", "address", listener.Addr().String(), "error", err)
 		}
-	}()
+	})
 	return s
 }
 
 // close frees the port at once; requests that are being answered get a moment more.
 func (s *server) close() {
 	_ = s.listener.Close() // only fails when it is closed
-	go func() {
+	s.stopped(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 		defer cancel()
 		if s.http.Shutdown(ctx) != nil {
 			_ = s.http.Close() // requests that are cut here were given enough time
 		}
-	}()
+	})
 }
 
 // answer writes what kube-proxy v1.36 writes.

@@ -58,7 +58,7 @@ func newProxier(ctx context.Context, v xtables.Variant, env proxiers.Env) (proxi
 	if p.watcher, err = watch.New(v, o); err != nil {
 		return nil, fmt.Errorf("watch over the rules: %w", err)
 	}
-	p.watching.Go(p.watcher.Run)
+	env.Contain.Go(&p.watching, "watch over rules", p.watcher.Run)
 	return p, nil
 }
 

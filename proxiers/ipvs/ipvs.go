@@ -45,7 +45,7 @@ func (p *proxier) open() (err error) {
 	if p.routes, err = openRoutes(p.env.Families); err != nil {
 		return err
 	}
-	if p.watch, err = newWatch(p.env.Logger, p.env.Drift); err != nil {
+	if p.watch, err = newWatch(p.env); err != nil {
 		return err
 	}
 	p.Table, err = nfttable.New(schema(p.places), p.env)

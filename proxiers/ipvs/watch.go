@@ -10,6 +10,7 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
+	"edgeway/proxiers"
 	"edgeway/proxiers/rtnl"
 )
 
@@ -37,22 +38,22 @@ type watch struct {
 }
 
 // newWatch has a socket of its own for questions, because a socket serves one goroutine.
-func newWatch(logger *slog.Logger, drift func(string)) (*watch, error) {
+func newWatch(env proxiers.Env) (*watch, error) {
 	k, err := openKernel()
 	if err != nil {
 		return nil, err
 	}
-	w := &watch{drift: drift, ipvs: k}
+	w := &watch{drift: env.Drift, ipvs: k}
 	w.forget()
-	w.follow(logger, nil)
+	w.follow(env.Logger, nil)
 	if err := w.network.Open(); err != nil {
 		k.Close()
 		return nil, err
 	}
 	var ctx context.Context
 	ctx, w.end = context.WithCancel(context.Background())
-	w.wait.Go(func() { w.network.Run(ctx) })
-	w.wait.Go(func() {
+	env.Contain.Go(&w.wait, "notices of routes", func() { w.network.Run(ctx) })
+	env.Contain.Go(&w.wait, "watch over servers", func() {
 		w.look(ctx)
 		k.Close()
 	})

@@ -22,6 +22,8 @@ type Options struct {
 	Sockets Sockets
 	// Loops gives relay.Options.Loops when the relay is needed; nil: the relay's own default.
 	Loops func() int
+	// Contain runs the relay's loops; it may be nil.
+	Contain proxiers.Contain
 }
 
 // Proxier listens on the loopback addresses of the plan, for each TCP NodePort that has an endpoint.
@@ -33,6 +35,7 @@ type Proxier struct {
 	logger  *slog.Logger
 	sockets Sockets
 	loops   func() int
+	contain proxiers.Contain
 
 	// mu is never taken by a relay.Target: it is held while the relay's loops are waited for.
 	mu    sync.Mutex
@@ -41,6 +44,8 @@ type Proxier struct {
 	waiting map[netip.AddrPort]*port
 	// relay is made with the first port.
 	relay *relay.Relay
+	// ending are relays that run until their connections have ended.
+	ending sync.WaitGroup
 	// listeners and failures are indexed by familyIndex.
 	listeners [2]int
 	failures  [2]uint64
@@ -49,7 +54,7 @@ type Proxier struct {
 // New gives a Proxier that does nothing until the first Apply.
 func New(opts Options) *Proxier {
 	return &Proxier{
-		logger: opts.Logger, sockets: opts.Sockets, loops: opts.Loops,
+		logger: opts.Logger, sockets: opts.Sockets, loops: opts.Loops, contain: opts.Contain,
 		ports: map[netip.AddrPort]*port{}, waiting: map[netip.AddrPort]*port{},
 	}
 }
@@ -109,7 +114,7 @@ func (p *Proxier) releaseUnclaimed() {
 // Proxier, and running connections continue until they end.
 func (p *Proxier) Close() error {
 	if r := p.end(); r != nil {
-		go func() { _ = r.Shutdown(context.Background()) }()
+		p.contain.Go(&p.ending, "end of the relay", func() { _ = r.Shutdown(context.Background()) })
 	}
 	return nil
 }

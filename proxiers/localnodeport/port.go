@@ -29,7 +29,7 @@ type port struct {
 // serve makes a port lead to b, and begins to listen if it is new.
 func (p *Proxier) serve(at netip.AddrPort, b backing) error {
 	if p.relay == nil {
-		opts := relay.Options{Paused: p.paused}
+		opts := relay.Options{Paused: p.paused, Contain: p.contain}
 		if p.loops != nil {
 			opts.Loops = p.loops()
 		}

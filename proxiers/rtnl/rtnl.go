@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"edgeway/proxiers/contain"
 )
 
 // Settle is the time for which a Watcher gathers notices: an interface that comes up sends several.
@@ -146,7 +148,7 @@ func (w *Watcher) Run(ctx context.Context) {
 func (w *Watcher) follow(ctx context.Context) error {
 	matters, failed := make(chan struct{}, 1), make(chan error, 1)
 	var receiver sync.WaitGroup
-	receiver.Go(func() { failed <- w.receive(matters) })
+	receiver.Go(func() { failed <- contain.Call(func() error { return w.receive(matters) }) })
 	defer func() {
 		w.socket.Close() // ends the receiver
 		receiver.Wait()
@@ -158,6 +160,8 @@ func (w *Watcher) follow(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case err := <-failed:
+			w.lost = w.lost || contain.Is(err)
+			contain.Rethrow(err)
 			return err
 		case <-matters:
 			if settled == nil {

@@ -9,6 +9,8 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"edgeway/proxiers/contain"
 )
 
 // layout has the fields of a struct by their numbers, which never change.
@@ -61,9 +63,10 @@ func layoutsOf(messages ...any) map[reflect.Type]layout {
 	return out
 }
 
+// unmarshal returns a panic as an error: client-go (v0.37.2) decodes in goroutines of its own.
 func unmarshal(data []byte, to any) error {
 	v := reflect.ValueOf(to).Elem()
-	return message(data, v, layouts[v.Type()])
+	return contain.Call(func() error { return message(data, v, layouts[v.Type()]) })
 }
 
 // inMetadata: the fields of metadata that are read.

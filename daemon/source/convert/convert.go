@@ -2,7 +2,8 @@
 // a service proxy uses and checks each of them as strictly as the API server does, and then refuses
 // what no Service may point at (loopback, link-local, multicast, broadcast and reserved addresses, and as frontends
 // those of the clouds' metadata: CVE-2021-25737, CVE-2020-8554). A field that is wrong is left out and named in the object's
-// problems; the rest of the object is kept. Nothing in an object can make a conversion fail.
+// problems; the rest of the object is kept. Nothing in an object can make a conversion fail: of an object whose conversion
+// panics nothing is left but its name and a problem.
 //
 // Every string that can reach a rule of the kernel is re-printed from a parsed value or consists of
 // [a-z0-9.-] only. What depends on the host (its addresses, the API server's) is the planner's to refuse.
@@ -12,12 +13,30 @@ import (
 	"fmt"
 
 	"edgeway/daemon/source"
+	"edgeway/proxiers/contain"
 )
 
 // Converter converts objects and shares the strings that many of them repeat: namespaces, node
 // names, zones, port names. The zero value is ready; it is not safe for concurrent use.
 type Converter struct {
+	// Before is called with the key of each object before its conversion. Tests make it panic. It may be nil.
+	Before  func(source.Key)
 	strings map[string]string
+}
+
+// contained runs the conversion of an object. One that panics gives an object that carries nothing but a problem.
+func contained[T source.Object](c *Converter, key source.Key, convert func() (T, bool)) (out T, ok bool) {
+	err := contain.Call(func() error {
+		if c.Before != nil {
+			c.Before(key)
+		}
+		out, ok = convert()
+		return nil
+	})
+	if err != nil {
+		out, ok = source.Refuse(key, "it cannot be read: "+err.Error()).(T)
+	}
+	return out, ok
 }
 
 // maxShared bounds the table of shared strings; a full table is started afresh.

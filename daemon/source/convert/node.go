@@ -14,6 +14,11 @@ const leavingTaint = "ToBeDeletedByClusterAutoscaler"
 
 // Node converts n.
 func (c *Converter) Node(n *api.Node) *source.Node {
+	out, _ := contained(c, source.Key{Kind: source.KindNode, Name: n.Name}, func() (*source.Node, bool) { return c.node(n), true })
+	return out
+}
+
+func (c *Converter) node(n *api.Node) *source.Node {
 	out := &source.Node{
 		Name: n.Name,
 		Leaving: n.DeletionTimestamp != nil ||
@@ -63,6 +68,12 @@ func podCIDRs(f *faults, out *source.Node, spec *api.NodeSpec) {
 
 // ServiceCIDR converts s.
 func (c *Converter) ServiceCIDR(s *api.ServiceCIDR) *source.ServiceCIDR {
+	key := source.Key{Kind: source.KindServiceCIDR, Name: s.Name}
+	out, _ := contained(c, key, func() (*source.ServiceCIDR, bool) { return c.serviceCIDR(s), true })
+	return out
+}
+
+func (c *Converter) serviceCIDR(s *api.ServiceCIDR) *source.ServiceCIDR {
 	out := &source.ServiceCIDR{Name: s.Name}
 	f := faults{object: out.Key()}
 	for i, r := range s.Spec.CIDRs {

@@ -30,6 +30,11 @@ func (c *Converter) Service(s *api.Service) (*source.Service, bool) {
 	if !isOurs(s) {
 		return nil, false
 	}
+	key := source.Key{Kind: source.KindService, Namespace: s.Namespace, Name: s.Name}
+	return contained(c, key, func() (*source.Service, bool) { return c.service(s), true })
+}
+
+func (c *Converter) service(s *api.Service) *source.Service {
 	out := &source.Service{
 		Namespace: c.share(s.Namespace),
 		Name:      s.Name,
@@ -50,7 +55,7 @@ func (c *Converter) Service(s *api.Service) (*source.Service, bool) {
 		b.weights()
 	}
 	out.Faults = b.done()
-	return out, true
+	return out
 }
 
 func isOurs(s *api.Service) bool {

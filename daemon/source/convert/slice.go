@@ -18,6 +18,11 @@ func (c *Converter) EndpointSlice(s *api.EndpointSlice) (*source.EndpointSlice, 
 	if _, headless := s.Labels[api.LabelHeadless]; headless || s.AddressType == api.AddressTypeFQDN {
 		return nil, false
 	}
+	key := source.Key{Kind: source.KindEndpointSlice, Namespace: s.Namespace, Name: s.Name}
+	return contained(c, key, func() (*source.EndpointSlice, bool) { return c.endpointSlice(s), true })
+}
+
+func (c *Converter) endpointSlice(s *api.EndpointSlice) *source.EndpointSlice {
 	out := &source.EndpointSlice{Namespace: c.share(s.Namespace), Name: s.Name, Service: s.Labels[api.LabelServiceName]}
 	b := sliceBuilder{Converter: c, out: out, faults: faults{object: out.Key()}}
 	if b.checkNames() && b.family(s.AddressType) {
@@ -29,7 +34,7 @@ func (c *Converter) EndpointSlice(s *api.EndpointSlice) (*source.EndpointSlice, 
 		out.Triggered = t.UTC()
 	}
 	out.Faults = b.done()
-	return out, true
+	return out
 }
 
 type sliceBuilder struct {

@@ -19,6 +19,7 @@ import (
 	kjson "sigs.k8s.io/json"
 
 	"edgeway/daemon/source"
+	"edgeway/proxiers/contain"
 )
 
 // document is one part of a file.
@@ -120,8 +121,22 @@ func splitYAML(data []byte) iter.Seq[part] {
 
 const notParsed = "it does not parse: "
 
-// parse never fails: what is wrong is in the document's faults.
+// parse never fails: what is wrong is in the document's faults, a panic included.
 func (s *Source) parse(p part) *document {
+	var d *document
+	err := contain.Call(func() error {
+		d = s.parsePart(p)
+		return nil
+	})
+	if err != nil {
+		s.log.Error("document panicked", "error", err, "stack", contain.Stack(err))
+		d = new(document)
+		d.addf("", "it cannot be read: %s", err)
+	}
+	return d
+}
+
+func (s *Source) parsePart(p part) *document {
 	d := new(document)
 	text := p.text
 	if p.lines > 0 { // of an error in the first line the library tells no number

@@ -29,6 +29,7 @@ import (
 	"edgeway/daemon/files"
 	"edgeway/daemon/source"
 	"edgeway/daemon/source/convert"
+	"edgeway/proxiers/contain"
 )
 
 // Options of a Source.
@@ -43,6 +44,8 @@ type Options struct {
 	// NewWatcher makes the watcher of the paths. Nil means files.NewWatcher.
 	NewWatcher func() (*files.Watcher, error)
 	Logger     *slog.Logger
+	// Before is convert.Converter.Before.
+	Before func(source.Key)
 }
 
 // Source is manifest files as a source. It is made by New.
@@ -63,6 +66,7 @@ type Source struct {
 	ignored   map[string]bool // kinds that were mentioned in the log
 	known     bool            // served began with all that there was before the start
 	recalled  bool            // served is still that
+	began     bool            // Run took over what was known
 	said      bool            // Synced
 	late      time.Duration   // see the constant
 	coarse    time.Duration   // likewise
@@ -86,6 +90,7 @@ func New(o Options) *Source {
 		ignored:   make(map[string]bool),
 		late:      late,
 		coarse:    coarse,
+		converter: convert.Converter{Before: o.Before},
 	}
 }
 
@@ -129,12 +134,16 @@ func (s *Source) Run(ctx context.Context, sink source.Sink) error {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			r.watched = w.add() // first: what changes while the files are read is read again
-			s.scan(r)
+			r.panicked = contain.Call(func() error {
+				r.watched = w.add() // first: what changes while the files are read is read again
+				s.scan(r)
+				return nil
+			})
 		}()
 		if !s.await(ctx, sink, r, done) {
 			return nil
 		}
+		contain.Rethrow(r.panicked)
 		s.finish(sink, r)
 		if s.known || r.counts() {
 			s.synced(sink)
@@ -183,11 +192,12 @@ func (s *Source) synced(sink source.Sink) {
 
 // begin hands over what there was before the start. What of it has gone goes with the first reading without a fault.
 func (s *Source) begin(sink source.Sink) {
-	if s.recall == nil {
+	if s.recall == nil || s.began { // a panic has ended the last Run
 		return
 	}
 	var objects []source.Object
 	objects, s.known = s.recall()
+	s.began = true
 	s.recalled = true
 	for _, obj := range objects {
 		if slice, ok := obj.(*source.EndpointSlice); ok {

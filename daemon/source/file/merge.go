@@ -15,6 +15,7 @@ import (
 
 // reading is what came of reading all files.
 type reading struct {
+	panicked error // the panic of the reading
 	// watched says that a change will be told of.
 	watched bool
 	objects map[source.Key]source.Object

@@ -80,7 +80,7 @@ func (d *dialer) DialContext(ctx context.Context, network, address string) (net.
 		return nil, err
 	}
 	if name := d.serverName(); host != name {
-		go d.resolve(ctx, name) // a proxy: the server's own name is resolved beyond it
+		go d.contain(func() { d.resolve(ctx, name) }) // a proxy: the server's own name is resolved beyond it
 	}
 	if literal, err := netip.ParseAddr(host); err == nil {
 		d.note(literal)

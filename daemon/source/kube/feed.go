@@ -134,7 +134,7 @@ func makeFeeds(s *Source, o Options, selector labels.Selector) []*feed {
 
 // run follows the resource until ctx ends.
 func (f *feed) run(ctx context.Context, events chan<- event) {
-	f.store = &store{feed: f, ctx: ctx, events: events}
+	f.store = newStore(ctx, f, events, f.store)
 	// What the reflector would log, once for every attempt, this package logs once for every change.
 	quiet := logr.Discard()
 	r := cache.NewReflectorWithOptions(&cache.ListWatch{

@@ -28,6 +28,7 @@ import (
 
 	"edgeway/daemon/files"
 	"edgeway/daemon/source"
+	"edgeway/proxiers/contain"
 )
 
 // Options say where the API server is and what to read of it.
@@ -55,6 +56,8 @@ type Options struct {
 	// NewWatcher makes the watcher of the kubeconfig. Nil means files.NewWatcher.
 	NewWatcher func() (*files.Watcher, error)
 	Logger     *slog.Logger
+	// Before is convert.Converter.Before.
+	Before func(source.Key)
 }
 
 // Source is the Kubernetes API as a source. It is made by New.
@@ -63,6 +66,7 @@ type Source struct {
 	options Options
 	client  *client
 	feeds   []*feed
+	panics  chan error       // of the source's goroutines
 	told    source.APIServer // the latest that the sink was told; used by Run alone
 
 	mu          sync.Mutex
@@ -80,7 +84,7 @@ func New(o Options) (*Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Source{log: o.Logger, options: o}
+	s := &Source{log: o.Logger, options: o, panics: make(chan error, 1)}
 	if s.credentials.access, err = s.load(); err != nil {
 		return nil, err
 	}
@@ -156,7 +160,7 @@ const optionalWait = time.Second
 func (s *Source) Run(ctx context.Context, sink source.Sink) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var credentials sync.WaitGroup
-	credentials.Go(func() { s.follow(ctx) })
+	s.work(&credentials, func() { s.follow(ctx) })
 	defer credentials.Wait()
 	defer cancel()
 	return s.read(ctx, sink)
@@ -168,7 +172,7 @@ func (s *Source) read(ctx context.Context, sink source.Sink) error {
 	events := make(chan event, 64)
 	var reflectors sync.WaitGroup
 	for _, f := range s.feeds {
-		reflectors.Go(func() { f.run(ctx, events) })
+		s.work(&reflectors, func() { f.run(ctx, events) })
 	}
 	defer reflectors.Wait()
 	defer cancel()
@@ -183,6 +187,8 @@ func (s *Source) read(ctx context.Context, sink source.Sink) error {
 		select {
 		case <-ctx.Done():
 			return nil
+		case err := <-s.panics:
+			contain.Rethrow(err)
 		case <-s.client.dialer.changed:
 			s.tellAddrs(sink)
 		case <-enough:

@@ -39,7 +39,7 @@ func (c *client) use(config *rest.Config) error {
 	}
 	c.dialer.noteServer(config.Host)
 	config = rest.CopyConfig(config)
-	config.Dial = c.dialer.DialContext
+	config.Dial = c.dialer.contained
 	config.Wrap(pingOften)
 	transport, err := rest.TransportFor(config)
 	if err != nil {

@@ -23,6 +23,8 @@ type store struct {
 	converter convert.Converter
 	// known shares its objects with whoever took them from the sink.
 	known keyed.Set[source.Key, source.Object]
+	// past are the objects of earlier stores, until the first complete list.
+	past []source.Key
 }
 
 var _ cache.TransformingStore = (*store)(nil)
@@ -102,6 +104,10 @@ func (s *store) Replace(list []any, _ string) error {
 			s.send(event{gone: old.Key()})
 		}
 	}
+	s.forget(func(key source.Key) bool {
+		_, ok := next.Get(key)
+		return ok
+	})
 	s.known = next
 	s.answered()
 	return nil

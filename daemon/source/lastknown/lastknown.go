@@ -27,6 +27,7 @@ import (
 	"time"
 
 	"edgeway/daemon/source"
+	"edgeway/proxiers/contain"
 )
 
 // Options of a Store. All but Name and Confirmed are required.
@@ -42,6 +43,8 @@ type Options struct {
 	// Confirmed tells when the source last confirmed the state, for Age; nil: when it was written.
 	Confirmed func() time.Time
 	Logger    *slog.Logger
+	// Before is called with the key of each object that is loaded. Tests make it panic. It may be nil.
+	Before func(source.Key)
 }
 
 // Store is the state on disk, as a source and as a recorder. It is made by New.
@@ -109,7 +112,7 @@ func (s *Store) ServerAddrs() []netip.Addr {
 
 // Recall loads the state for Held and ServerAddrs alone, and changes nothing on disk; Run does the same and more.
 func (s *Store) Recall() error {
-	st, err := readState(s.dir)
+	st, err := readState(s.dir, s.o.Before)
 	if err == nil && st.server == s.o.Server() {
 		s.loaded(st)
 	}
@@ -183,7 +186,7 @@ func (s *Store) removeTemporary() {
 func (s *Store) Load() (objects []source.Object, ok bool) {
 	s.removeTemporary()
 	start := time.Now()
-	st, err := readState(s.dir)
+	st, err := readState(s.dir, s.o.Before)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		s.loaded(&state{})
@@ -205,6 +208,9 @@ func (s *Store) Load() (objects []source.Object, ok bool) {
 	}
 	if st.torn > 0 {
 		s.log.Warn("end of the last-known journal is damaged and was left out", "bytes", st.torn, "used_until", st.at)
+	}
+	if st.panicked != nil {
+		s.log.Error("object panicked", "error", st.panicked, "stack", contain.Stack(st.panicked))
 	}
 	if st.invalid > 0 {
 		s.log.Warn("invalid objects of the last-known state were left out", "objects", st.invalid)

@@ -245,7 +245,7 @@ func TestAgeIsThatOfTheLastConfirmation(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		cancel()
 		<-done
-		st, err := readState(dir)
+		st, err := readState(dir, nil)
 		if err != nil || last.Sub(st.at) > time.Second || st.at.After(last) {
 			t.Errorf("saved age %v, want %s: %v", st, last, err)
 		}

@@ -46,7 +46,7 @@ func seal(lines, changes []byte) (snapshot, journal []byte) {
 
 func parse(snapshot, journal []byte) (*state, error) {
 	section := func(b []byte) *io.SectionReader { return io.NewSectionReader(bytes.NewReader(b), 0, int64(len(b))) }
-	return parseState(section(snapshot), section(journal))
+	return parseState(section(snapshot), section(journal), nil)
 }
 
 // FuzzLastKnown reads arbitrary files, as they are and with all checksums made right: it never

@@ -17,7 +17,7 @@ type Saved struct {
 // Peek hands the state in a directory over, once, and changes nothing on disk, whatever it finds there: a daemon may be
 // running. It fails where there is no state, and where it cannot be used.
 func Peek(dir string, sink source.Sink) (Saved, error) {
-	st, err := readState(dir)
+	st, err := readState(dir, nil)
 	if err != nil {
 		return Saved{}, err
 	}

@@ -17,6 +17,7 @@ import (
 	"edgeway/daemon/regular"
 	"edgeway/daemon/source"
 	"edgeway/daemon/source/convert"
+	"edgeway/proxiers/contain"
 )
 
 // state is what the files hold.
@@ -26,12 +27,14 @@ type state struct {
 	objects []source.Object // sorted by key
 	invalid int             // objects that were left out
 	torn    int64           // bytes of the journal that were left out
-	held    []source.Holding
+	// panicked is the panic of an object that is refused.
+	panicked error
+	held     []source.Holding
 }
 
 // readState reads both files. The error wraps os.ErrNotExist when there is no snapshot; any other
 // error says that the snapshot cannot be trusted.
-func readState(dir string) (*state, error) {
+func readState(dir string, before func(source.Key)) (*state, error) {
 	snapshot, closeSnapshot, err := open(filepath.Join(dir, snapshotName))
 	if err != nil {
 		return nil, fmt.Errorf("last-known state: %w", err)
@@ -46,7 +49,7 @@ func readState(dir string) (*state, error) {
 	default:
 		defer closeJournal()
 	}
-	st, err := parseState(snapshot, journal)
+	st, err := parseState(snapshot, journal, before)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", filepath.Join(dir, snapshotName), err)
 	}
@@ -63,8 +66,8 @@ func open(path string) (content *io.SectionReader, done func(), err error) {
 
 // parseState is readState on the contents of the files. It never gives an object that a conversion
 // could not have made.
-func parseState(snapshot, journal *io.SectionReader) (*state, error) {
-	b := builder{later: make(map[source.Key]source.Object)}
+func parseState(snapshot, journal *io.SectionReader, before func(source.Key)) (*state, error) {
+	b := builder{before: before, later: make(map[source.Key]source.Object)}
 	b.scanner.converter = &b.converter
 	sum, err := b.snapshot(snapshot)
 	if err != nil {
@@ -83,6 +86,7 @@ type builder struct {
 	later     map[source.Key]source.Object
 	converter convert.Converter
 	scanner   scanner
+	before    func(source.Key) // Options.Before
 }
 
 // settle applies what came later.
@@ -149,7 +153,13 @@ func (b *builder) snapshot(data *io.SectionReader) (sum string, err error) {
 
 // record decodes a line.
 func (b *builder) record(line []byte) (r record, err error) {
-	if obj, ok := b.scanner.object(line); ok {
+	var obj source.Object
+	ok := false
+	panicked := contain.Call(func() error {
+		obj, ok = b.scanner.object(line)
+		return nil
+	})
+	if ok && panicked == nil {
 		return recordOf(source.Key{}, obj), nil
 	}
 	if err = json.Unmarshal(line, &r); err == nil {
@@ -268,7 +278,17 @@ func (b *builder) checked(r *record) source.Object {
 	if obj == nil {
 		return nil
 	}
-	if err := convert.Check(obj); err != nil {
+	err := contain.Call(func() error {
+		if b.before != nil {
+			b.before(obj.Key())
+		}
+		return convert.Check(obj)
+	})
+	switch {
+	case contain.Is(err):
+		b.panicked = err
+		return source.Refuse(obj.Key(), "it cannot be read: "+err.Error())
+	case err != nil:
 		b.invalid++
 		return nil
 	}

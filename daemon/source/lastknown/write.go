@@ -54,6 +54,13 @@ func (s *Store) write() bool {
 	}
 	at := s.confirmed()
 	var err error
+	defer func() {
+		if recovered := recover(); recovered != nil { // the journal may hold half a line
+			s.journal.close()
+			rec.again()
+			panic(recovered)
+		}
+	}()
 	switch {
 	case batch.whole || s.journal.file == nil || s.journal.size > s.journal.limit || s.journal.server != s.o.Server():
 		err = s.writeSnapshot(batch.held, at)

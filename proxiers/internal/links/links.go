@@ -31,6 +31,7 @@ type Device struct {
 type Links struct {
 	kernel  *netlink.Handle
 	watcher *rtnl.Watcher
+	contain proxiers.Contain
 	ctx     context.Context // of the watcher; Close ends it
 	end     context.CancelFunc
 
@@ -46,7 +47,7 @@ func Open(env proxiers.Env, changed func()) (*Links, error) {
 	if err != nil {
 		return nil, fmt.Errorf("socket of rtnetlink: %w", err)
 	}
-	l := &Links{kernel: kernel}
+	l := &Links{kernel: kernel, contain: env.Contain}
 	l.ctx, l.end = context.WithCancel(context.Background())
 	l.watcher = rtnl.New(rtnl.Options{Logger: env.Logger, Topics: rtnl.Links, Note: l.note, Lost: l.Forget, Changed: changed})
 	return l, nil
@@ -69,7 +70,7 @@ func (l *Links) Watch(group *sync.WaitGroup) error {
 		return err
 	}
 	l.watching = true
-	group.Go(func() { l.watcher.Run(l.ctx) })
+	l.contain.Go(group, "notices of devices", func() { l.watcher.Run(l.ctx) })
 	return nil
 }
 

@@ -52,7 +52,7 @@ func New(s Schema, env proxiers.Env) (*Table, error) {
 	if !env.ProgramsOnly {
 		t.wire = &wire{}
 	}
-	t.watching.Go(t.monitor.Run)
+	env.Contain.Go(&t.watching, "nftables notices", t.monitor.Run)
 	return t, nil
 }
 

@@ -24,6 +24,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"edgeway/proxiers"
 )
 
 const (
@@ -61,6 +63,8 @@ type Options struct {
 	// episode; one has passed when accepting has continued for ten seconds. It runs on an event loop: it must
 	// not block and must not call the Relay, its Ports or anything that waits for these.
 	Paused func(reason error)
+	// Contain runs the event loops; it may be nil.
+	Contain proxiers.Contain
 }
 
 // Target chooses the endpoints of a Port's connections. Its methods run on the event loops, several
@@ -125,7 +129,7 @@ func New(opts Options) (*Relay, error) {
 	}
 	r.SetMaxConnections(opts.MaxConnections)
 	for _, l := range r.loops {
-		r.running.Go(l.run)
+		opts.Contain.Go(&r.running, "relay", l.run)
 	}
 	return r, nil
 }

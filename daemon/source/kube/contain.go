@@ -1,0 +1,73 @@
+package kube
+
+import (
+	"context"
+	"net"
+	"sync"
+
+	"edgeway/daemon/source"
+	"edgeway/daemon/source/convert"
+	"edgeway/proxiers/contain"
+)
+
+// work runs a goroutine of the source. A panic ends Run, which panics in its place; whoever runs the source starts it again.
+func (s *Source) work(group *sync.WaitGroup, f func()) {
+	group.Go(func() { s.contain(f) })
+}
+
+func (s *Source) contain(f func()) {
+	err := contain.Call(func() error {
+		f()
+		return nil
+	})
+	if err == nil {
+		return
+	}
+	select {
+	case s.panics <- err:
+	default: // an earlier one ends Run
+	}
+}
+
+// contained is the dialer's DialContext for net/http (Go 1.26), which dials in a goroutine of its own.
+func (d *dialer) contained(ctx context.Context, network, address string) (conn net.Conn, err error) {
+	err = contain.Call(func() error {
+		conn, err = d.DialContext(ctx, network, address)
+		return err
+	})
+	return conn, err
+}
+
+// contain runs work that only helps. Its panic goes to the log.
+func (d *dialer) contain(f func()) {
+	err := contain.Call(func() error {
+		f()
+		return nil
+	})
+	if err != nil {
+		d.log.Error("name of the API server not resolved", "error", err, "stack", contain.Stack(err))
+	}
+}
+
+// newStore returns an empty store in the place of the last one, which may be nil. What the last one held and the next list lacks is gone.
+func newStore(ctx context.Context, f *feed, events chan<- event, last *store) *store {
+	next := &store{feed: f, ctx: ctx, events: events, converter: convert.Converter{Before: f.source.options.Before}}
+	if last == nil {
+		return next
+	}
+	next.past = last.past
+	for obj := range last.known.All() {
+		next.past = append(next.past, obj.Key())
+	}
+	return next
+}
+
+// forget sends that the objects of past stores are gone, except those of a complete list.
+func (s *store) forget(listed func(source.Key) bool) {
+	for _, key := range s.past {
+		if !listed(key) {
+			s.send(event{gone: key})
+		}
+	}
+	s.past = nil
+}
