@@ -55,17 +55,24 @@ func (m *Manager) ExtendStart(ctx context.Context, limit time.Duration) (stop fu
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for ctx.Err() == nil {
-			m.send(extension())
-			select {
-			case <-ctx.Done():
-			case <-time.After(extendEvery):
-			}
-		}
+		_ = contain.Call(func() error { // a panic only leaves the start with the time that it has
+			m.extend(ctx)
+			return nil
+		})
 	}()
 	return func() {
 		cancel()
 		<-done
+	}
+}
+
+func (m *Manager) extend(ctx context.Context) {
+	for ctx.Err() == nil {
+		m.send(extension())
+		select {
+		case <-ctx.Done():
+		case <-time.After(extendEvery):
+		}
 	}
 }
 

@@ -1,0 +1,83 @@
+package edgeway_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// bare are the files that start goroutines which nothing contains, with the reason.
+var bare = map[string]string{
+	"edgeway/cmd/edgeway/cleanup.go":               "a command: a panic ends nothing else",
+	"edgeway/daemon/commands.go":                   "the dry run of a command",
+	"edgeway/daemon/offline.go":                    "a command without a daemon",
+	"edgeway/daemon/doctor/connect/connect.go":     "edgeway doctor --connect, which runs in the command",
+	"edgeway/daemon/control/server.go":             "shuts net/http down",
+	"edgeway/daemon/health/httpserve/httpserve.go": "closes a server of net/http",
+	"edgeway/daemon/rest.go":                       "a timer of the memory's rest",
+	"edgeway/daemon/sdunit/refuse.go":              "its AfterFunc closes a listener",
+	"edgeway/daemon/source/kube/exchange.go":       "a timer that cancels a context",
+	"edgeway/daemon/source/kube/guard.go":          "its AfterFunc stops a watch",
+	"edgeway/daemon/source/kube/hold.go":           "cancels a context",
+	"edgeway/daemon/source/kube/route.go":          "cancels a context",
+	"edgeway/daemon/tracker/damping.go":            "marks a channel",
+	"edgeway/proxiers/internal/ctnetlink/table.go": "sets a deadline",
+	"edgeway/proxiers/proxiers.go":                 "Contain.Go itself",
+	"edgeway/daemon/daemon.go":                     "its AfterFunc notifies the service manager",
+}
+
+// TestGoroutinesAreContained: a panic in a goroutine ends the process unless package contain runs it.
+func TestGoroutinesAreContained(t *testing.T) {
+	found := 0
+	for _, p := range list(t) {
+		if !within(p.ImportPath, "edgeway/cmd") && !within(p.ImportPath, "edgeway/daemon") && !within(p.ImportPath, "edgeway/proxiers") {
+			continue
+		}
+		for _, file := range p.GoFiles {
+			for _, at := range uncontained(t, filepath.Join(p.Dir, file), &found) {
+				if name := p.ImportPath + "/" + file; bare[name] == "" {
+					t.Errorf("%s starts a goroutine that nothing contains: see proxiers/contain", at)
+				}
+			}
+		}
+	}
+	if found < 20 {
+		t.Errorf("%d goroutines found: the test looks in the wrong places", found)
+	}
+}
+
+// uncontained returns the places that start goroutines without a word of containment in the statement.
+func uncontained(t *testing.T, path string, found *int) (places []token.Position) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := token.NewFileSet()
+	file, err := parser.ParseFile(files, path, text, parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ast.Inspect(file, func(n ast.Node) bool {
+		starts := false
+		switch n := n.(type) {
+		case *ast.GoStmt:
+			starts = true
+		case *ast.CallExpr:
+			sel, ok := n.Fun.(*ast.SelectorExpr)
+			starts = ok && (sel.Sel.Name == "Go" || sel.Sel.Name == "AfterFunc")
+		}
+		if starts {
+			*found++
+			words := strings.ToLower(string(text[files.Position(n.Pos()).Offset:files.Position(n.End()).Offset]))
+			if !strings.Contains(words, "contain") && !strings.Contains(words, "parts.run") && !strings.Contains(words, "parts.failed") {
+				places = append(places, files.Position(n.Pos()))
+			}
+		}
+		return true
+	})
+	return places
+}
