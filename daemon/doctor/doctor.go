@@ -77,7 +77,11 @@ func Look(ctx context.Context, h *Host, checks []Check) []finding.Finding {
 func (c Check) look(ctx context.Context, h *Host) []finding.Finding {
 	ctx, cancel := context.WithTimeout(ctx, checkTime)
 	defer cancel()
+	h, w := watch(h)
 	found := c.Run(ctx, h)
+	if w.err != nil {
+		found = []finding.Finding{unknown(w.err)}
+	}
 	for i := range found {
 		if found[i].Check == "" {
 			found[i].Check = c.Name

@@ -25,7 +25,8 @@ type fake struct {
 	ways              map[string]nodeinfo.Way // by prefix, the longest counts
 	links, advertised []string
 	listeners         []nodeinfo.Listener
-	asked             int // for ways
+	asked             int   // for ways
+	wayErr            error // of each question for a way
 }
 
 func (f *fake) Read(path string) (string, error) {
@@ -42,6 +43,9 @@ func (f *fake) Way(to netip.Addr) (found nodeinfo.Way, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.asked++
+	if f.wayErr != nil {
+		return found, f.wayErr
+	}
 	best := -1
 	for text, w := range f.ways {
 		if p := netip.MustParsePrefix(text); p.Contains(to) && p.Bits() > best {

@@ -3,6 +3,7 @@ package doctor
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 	"weak"
@@ -110,7 +111,10 @@ func (r *Rounds) look(ctx context.Context) (fresh bool) {
 	h.known = r.networks
 	var now []Lasting
 	for _, f := range Look(ctx, h, r.checks) {
-		if f.Level == finding.Problem {
+		switch {
+		case f.Unknown:
+			now = append(now, r.of(f.Check)...)
+		case f.Level == finding.Problem:
 			now = append(now, Lasting{Finding: f, Since: time.Now()})
 		}
 	}
@@ -133,6 +137,11 @@ func (r *Rounds) look(ctx context.Context) (fresh bool) {
 	}
 	r.found = now
 	return fresh
+}
+
+// of returns the problems that a check found the last time.
+func (r *Rounds) of(check string) []Lasting {
+	return slices.DeleteFunc(slices.Clone(r.Problems()), func(p Lasting) bool { return p.Check != check })
 }
 
 // tell logs a problem once.

@@ -21,11 +21,13 @@ type Finding struct {
 	Seen string `json:"seen"`
 	// Mend is the command, or the configuration key and its value, that mends it; empty for OK.
 	Mend string `json:"mend,omitempty"`
+	// Unknown reports that the check could not look, so that an earlier finding may still hold.
+	Unknown bool `json:"unknown,omitempty"`
 }
 
 // New puts what was seen into words.
 func New(check string, level Level, mend, format string, args ...any) Finding {
-	return Finding{check, level, fmt.Sprintf(format, args...), mend}
+	return Finding{Check: check, Level: level, Seen: fmt.Sprintf(format, args...), Mend: mend}
 }
 
 // Worst gives the level of the worst finding; of none, OK.

@@ -1,0 +1,87 @@
+package doctor
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"edgeway/daemon/config"
+	"edgeway/daemon/doctor/finding"
+	"edgeway/proxiers/plan"
+)
+
+// withoutDescriptors runs f while this process can open no file.
+func withoutDescriptors(t *testing.T, f func()) {
+	t.Helper()
+	var before unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
+		t.Fatal(err)
+	}
+	low := before
+	low.Cur = 0
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &low); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
+			t.Error(err)
+		}
+	}()
+	if _, err := os.Open("/proc/self/stat"); !errors.Is(err, unix.EMFILE) {
+		t.Fatalf("a file can be opened: %v", err)
+	}
+	f()
+}
+
+// Without free descriptors the doctor can tell nothing, and gives no advice about routes or drop-ins.
+func TestWithoutDescriptorsTheDoctorCannotTell(t *testing.T) {
+	h, _ := testHost(servicePort("web", []plan.Frontend{frontend(plan.ClusterIP, "10.96.0.10")}, "10.244.1.11:8080"))
+	h.System = Kernel{}
+	h.Config = config.Default()
+	h.Backend.Name, h.Backend.Traits.DropIn = "ebpf", "ebpf.conf"
+	h.Credentials = func() ([]string, error) {
+		return nil, &fs.PathError{Op: "open", Path: "kubeconfig", Err: unix.EMFILE}
+	}
+	h.Saved = []Saved{{Of: "the API server", At: func() (time.Time, error) { return time.Time{}, unix.EMFILE }}}
+	for _, name := range []string{
+		"route-services", "route-endpoints", "systemd", "ip-forward", "rp-filter", "conntrack", "sysctls", "ports",
+		"credentials", "last-known",
+	} {
+		var found []finding.Finding
+		withoutDescriptors(t, func() {
+			for _, c := range Checks() {
+				if c.Name == name {
+					found = Look(t.Context(), h, []Check{c})
+				}
+			}
+		})
+		if len(found) != 1 || !found[0].Unknown || found[0].Level != finding.Warning ||
+			!strings.Contains(found[0].Seen, "too many open files") || strings.Contains(found[0].Mend, "ip route") {
+			t.Errorf("%s: %+v, want one finding that says why it cannot tell", name, found)
+		}
+	}
+}
+
+// The kernel's answer is a finding; that it was not asked is none.
+func TestOnlyTheKernelsAnswerIsNoRoute(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want bool
+	}{{unix.ENETUNREACH, false}, {unix.EACCES, false}, {unix.EMFILE, true}, {unix.EPERM, true}, {unix.ENODEV, true}} {
+		h, f := testHost()
+		f.wayErr = c.err
+		i := 0
+		for Checks()[i].Name != "route-services" {
+			i++
+		}
+		found := Look(t.Context(), h, Checks()[i:i+1])
+		if len(found) != 1 || found[0].Unknown != c.want {
+			t.Errorf("%v: %+v, want unknown %t", c.err, found, c.want)
+		}
+	}
+}
