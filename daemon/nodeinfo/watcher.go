@@ -41,8 +41,8 @@ type Watcher struct {
 
 // Options say what a Watcher leaves out, which is what proxies make, and where notices come from.
 type Options struct {
-	// IgnoreDevices are names of interfaces whose addresses are not the host's own, such as those that a proxy binds. Host lacks them,
-	// and their changes are no events.
+	// IgnoreDevices are names of interfaces whose addresses are not the host's own, such as those that a proxy binds.
+	// Host lacks them, and their changes are no events.
 	IgnoreDevices []string
 	// IgnoreTables are numbers of routing tables, less than 256, whose routes are no events.
 	IgnoreTables []int
@@ -66,15 +66,16 @@ func (w *Watcher) Ready() <-chan struct{} { return w.ready }
 // Changed receives after Host has changed. One value may announce many changes. The first reading is not a change.
 func (w *Watcher) Changed() <-chan struct{} { return w.changed }
 
-// Moved receives after anything of the host's network may have changed: interfaces, addresses, routes (except the ignored ones), routing
-// rules, and the settings of interfaces in net.ipv4.conf and net.ipv6.conf, net.ipv4.ip_forward among them. One value may announce many
-// changes.
+// Moved receives after anything of the host's network may have changed: interfaces, addresses, routes (except the
+// ignored ones), routing rules, and the settings of interfaces in net.ipv4.conf and net.ipv6.conf, net.ipv4.ip_forward
+// among them. One value may announce many changes.
 func (w *Watcher) Moved() <-chan struct{} { return w.moved }
 
 // Host returns the present state. Before Ready it is empty, but not nil.
 func (w *Watcher) Host() *Host { return w.host.Load() }
 
-// Run watches the network namespace of the calling thread until ctx ends. It logs failures and tries again; it returns nil.
+// Run watches the network namespace of the calling thread until ctx ends. It logs failures and tries again; it returns
+// nil.
 func (w *Watcher) Run(ctx context.Context) error {
 	events := make(chan struct{}, 1)
 	network := rtnl.New(rtnl.Options{

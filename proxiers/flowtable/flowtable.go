@@ -1,28 +1,30 @@
-// Package flowtable takes the connections of Services that opted in off the way through the rules (KEP-4963). The kernel
-// then forwards their packets from one device to the other by a table of its own, the flowtable: no rule sees them, and
-// neither does the routing table.
+// Package flowtable puts the connections of Services that opted in on the kernel's fast path (KEP-4963). The kernel
+// then forwards their packets from one device to the other by its flowtable, without rules and without the routing
+// table.
 //
 // # Which connections
 //
 // A rule at the end of the forward hook offers a connection to the flowtable when it was seen in both directions, its
 // destination was translated, and its original destination is one of a Service that opted in. The KEP marks packets
-// before they are translated, and offers what has the mark, since its authors found no way to look for the original port
-// in a set. There is one: nft, from 1.0.6 on, takes "ct original proto-dst" as a key where the same rule says that the
-// protocol is TCP or UDP. So no bit of the mark is needed, and none of another program is touched: the KEP's rules clear
-// all but 15 bits of every forwarded packet, and offer nothing that has one of the others set.
+// before they are translated and offers packets with the mark, because its authors found no way to look up the original
+// port in a set. nft from 1.0.6 on has one: it takes "ct original proto-dst" as a key if the same rule says that the
+// protocol is TCP or UDP. So this package needs no mark, and leaves those of other programs alone. The KEP's rules
+// clear all but 15 bits of every forwarded packet, and offer no packet that has another bit set.
 //
-// The rule is the last of its hook, behind those of a firewall: what a firewall drops is not offered. For the same reason
-// the flowtable comes last among what sees the packets of a device.
+// The rule is the last of its hook, behind those of a firewall: a packet that a firewall drops is not offered. For the
+// same reason the flowtable's hook is the last one of a device.
 //
-// With a threshold the devices join when a first connection has passed it: before, short connections would pay for their hooks.
+// With a threshold the devices join when a first connection has passed it. Before that, short connections would pay for
+// the hooks.
 //
 // # What ends it
 //
-// A connection that is in the flowtable stays there when the rule is gone. To send all of them back to the rules,
-// the table is written anew as a whole, in one transaction, in which no packet is lost (Linux 6.1, 6.12, 7.2). That is done when
-// a Service opts out or loses an endpoint, a frontend or a source range, in each full sync, and, once a second at most, when
-// another program has changed rules of its own that forwarded packets meet: they may drop what is in the flowtable now. What is still
-// wanted comes back with its next packet. Of other programs only the rules are read, and only of tables in which something has changed.
+// A connection that is in the flowtable stays there when the rule is gone. To send all connections back to the rules,
+// the follower writes the whole table anew in one transaction, in which no packet is lost (Linux 6.1, 6.12, 7.2). It
+// does so in each full sync, when a Service opts out or loses an endpoint, a frontend or a source range, and, at most
+// once a second, when another program has changed rules that forwarded packets meet: a new rule may drop an offloaded
+// connection. A connection that may still be offloaded returns with its next packet. The follower reads the rules only
+// of tables in which another program has changed something.
 package flowtable
 
 import (
@@ -43,18 +45,18 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Name is the follower's.
+// Name is the name of the follower.
 const Name = "flowtable"
 
 // Options are what an operator decides.
 type Options struct {
-	// AfterPackets is how many packets a connection has had, in both directions, before it leaves the rules; 0: as soon as
-	// it was answered.
+	// AfterPackets is the number of packets, in both directions, after which a connection leaves the rules. With 0 it
+	// leaves as soon as it was answered.
 	AfterPackets int
-	// Devices are patterns of the devices whose packets may leave the rules (see plan.CheckInterface), Exclude of those that
-	// may not. No Devices: all.
+	// Devices are patterns of the devices whose packets may leave the rules (see plan.CheckInterface), and Exclude of
+	// those whose packets may not. Without Devices all may.
 	Devices, Exclude []string
-	// Hardware has the network devices themselves forward, where the drivers of all of them can.
+	// Hardware lets the network devices forward by themselves if all drivers can.
 	Hardware bool
 	// Shared lists the tables in which backends have chains beside those of other programs.
 	Shared []proxiers.SharedTable
@@ -76,7 +78,7 @@ func Component(opts Options) proxiers.Component {
 	}
 }
 
-// follower keeps the table. What other goroutines read, too, is written with mu held.
+// follower keeps the table. The fields below mu are read by other goroutines, too, and are written with mu held.
 type follower struct {
 	env      proxiers.Env
 	opts     Options
@@ -85,22 +87,23 @@ type follower struct {
 	links    *links.Links
 	watching sync.WaitGroup
 
-	// have is what the table has, and devices those of the flowtable, by index. nil: not known.
+	// have is the contents of the table, and devices are those of the flowtable, by index. Either is nil if it is
+	// unknown.
 	have    *contents
 	devices map[int]string
-	// lacking is the index of a device whose driver forwards nothing; 0: none is known.
+	// lacking is the index of a device whose driver cannot forward, or 0.
 	lacking int
 
 	mu sync.Mutex
-	// due is when each later work is to be done, zero: never. written is when the table was last written, or the rules of other
-	// programs were last read.
+	// due has the time of each deferred work, or zero. written is the time when the table was last written, or when the
+	// rules of other programs were last read.
 	due     [numWorks]time.Time
 	written time.Time
 	// touched is what other programs have changed since then.
 	touched map[tableID]*touched
-	// waiting says that no device has joined yet (see waits).
+	// waiting reports whether no device has joined yet (see waits).
 	waiting bool
-	// unavailable is why there is no fast path on this host, and degraded why there is none of the hardware; nil: there is.
+	// unavailable says why this host has no fast path, and degraded why its hardware has none; nil if it has.
 	unavailable, degraded error
 	plan                  *plan.Plan
 	// offloads are names of the devices of the flowtable.
@@ -155,7 +158,7 @@ func (f *follower) Apply(ctx context.Context, change proxiers.Change) error {
 	return nil
 }
 
-// full writes the table, whatever it has.
+// full writes the table, whatever its contents are.
 func (f *follower) full(ctx context.Context, next *plan.Plan) error {
 	f.have = nil
 	f.monitor.Forget()
@@ -178,7 +181,7 @@ func (f *follower) full(ctx context.Context, next *plan.Plan) error {
 	return nil
 }
 
-// note keeps the plan, for who asks.
+// note keeps the plan for metrics and status.
 func (f *follower) note(p *plan.Plan) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -209,7 +212,7 @@ func (f *follower) rewrite(ctx context.Context, wanted *contents, why reason) er
 	return err
 }
 
-// addDevices has the flowtable know the devices that came since. Those that went have left it by themselves.
+// addDevices adds the devices that came since. The kernel removes those that went.
 func (f *follower) addDevices(ctx context.Context) error {
 	err := f.withDevices(func(devices map[int]string) error {
 		fresh := maps.Clone(devices)
@@ -229,10 +232,11 @@ func (f *follower) addDevices(ctx context.Context) error {
 	return err
 }
 
-// more is the transaction that adds devices to the flowtable. A program for each device that comes would be much where pods
-// do.
+// more returns the transaction that adds devices to the flowtable. Where pods come and go, a run of nft for each device
+// would cost too much.
 func more(devices []string) *nfnetlink.Batch {
-	// From the kernel's linux/netfilter/nf_tables.h: NFTA_FLOWTABLE_NAME, _HOOK, NFTA_FLOWTABLE_HOOK_DEVS, NFTA_DEVICE_NAME.
+	// From the kernel's linux/netfilter/nf_tables.h: NFTA_FLOWTABLE_NAME, _HOOK, NFTA_FLOWTABLE_HOOK_DEVS,
+	// NFTA_DEVICE_NAME.
 	const name, hook, devs, device = 2, 3, 3, 1
 	batch := &nfnetlink.Batch{}
 	for chunk := range slices.Chunk(devices, devicesPerCommand) {
@@ -252,11 +256,12 @@ func more(devices []string) *nfnetlink.Batch {
 	return batch
 }
 
-// attempts is how often commands are tried that name a device which has just gone: the kernel then refuses all of them.
+// attempts bounds the retries of commands that name a device which has just gone. The kernel refuses such commands as a
+// whole.
 const attempts = 5
 
-// withDevices does something about the devices that there are. After a refusal those are left out that have come or gone
-// meanwhile: on a host whose devices do so all the time the others must not wait for them.
+// withDevices calls do with the present devices. After a refusal it leaves out the devices that came or went meanwhile:
+// where devices come and go all the time, the other devices must not wait.
 func (f *follower) withDevices(do func(devices map[int]string) error) error {
 	devices, err := f.wanted()
 	for attempt := 1; err == nil; attempt++ {
@@ -287,8 +292,8 @@ func (f *follower) use(devices map[int]string) {
 	f.offloads = names(devices)
 }
 
-// settled says that what was noticed so far is done with the transaction that comes, which removes the table if there is nothing
-// to take: then the devices wait again.
+// settled clears the deferred work, because the coming transaction does it. An idle table is removed, and the devices
+// wait again.
 func (f *follower) settled(idle bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -300,7 +305,7 @@ func (f *follower) settled(idle bool) {
 	}
 }
 
-// commit has the kernel do a transaction of one notice.
+// commit runs one transaction.
 func (f *follower) commit(ctx context.Context, commands string) error {
 	return f.monitor.Own(1, false, func() error { return f.nft.Run(ctx, commands) })
 }

@@ -28,7 +28,8 @@ type touched struct {
 // maxTouched bounds the names that are kept of a table, and the tables.
 const maxTouched = 100
 
-// concerns names the table if a notice is about it, and notes what other programs have changed. The monitor calls it with its lock held.
+// concerns names the table if a notice is about it, and notes what other programs have changed. The monitor calls it
+// with its lock held.
 func (f *follower) concerns(m nfnetlink.Message) string {
 	family, table := familyNames[m.Family], text(m, nfnetlink.AttrTable)
 	if table == tableName && m.Family == unix.NFPROTO_INET {
@@ -41,14 +42,15 @@ func (f *follower) concerns(m nfnetlink.Message) string {
 	return ""
 }
 
-// forwards reports whether a notice may be about rules that forwarded packets meet. Tables without rules, counters and the like are
-// not.
+// forwards reports whether a notice may be about rules that forwarded packets meet. Tables without rules, counters and
+// the like are not.
 func forwards(m nfnetlink.Message) bool {
 	if familyNames[m.Family] == "" {
 		return false
 	}
 	switch m.Kind {
-	case unix.NFT_MSG_NEWTABLE, unix.NFT_MSG_NEWCHAIN, unix.NFT_MSG_NEWRULE, unix.NFT_MSG_DELRULE, unix.NFT_MSG_NEWSETELEM, unix.NFT_MSG_DELSETELEM:
+	case unix.NFT_MSG_NEWTABLE, unix.NFT_MSG_NEWCHAIN, unix.NFT_MSG_NEWRULE, unix.NFT_MSG_DELRULE,
+		unix.NFT_MSG_NEWSETELEM, unix.NFT_MSG_DELSETELEM:
 		return true
 	}
 	return false
@@ -83,15 +85,16 @@ func (f *follower) touch(m nfnetlink.Message) {
 
 // owns returns the test for a backend's chains in a table of other programs, or nil if no backend has any.
 func (f *follower) owns(id tableID) func(chain string) bool {
-	i := slices.IndexFunc(f.opts.Shared, func(s proxiers.SharedTable) bool { return s.Family == familyNames[id.family] && s.Name == id.name })
-	if i < 0 {
-		return nil
+	for _, s := range f.opts.Shared {
+		if s.Family == familyNames[id.family] && s.Name == id.name {
+			return s.Owns
+		}
 	}
-	return f.opts.Shared[i].Owns
+	return nil
 }
 
-// ownRule reports whether a notice is about a backend's chain in a table of other programs, or about a rule that leads there. If another
-// program changes such a chain, the backend repairs it.
+// ownRule reports whether a notice is about a backend's chain in a table of other programs, or about a rule that leads
+// there. If another program changes such a chain, the backend repairs it.
 func (f *follower) ownRule(m nfnetlink.Message) bool {
 	owns := f.owns(tableID{m.Family, text(m, nfnetlink.AttrTable)})
 	if owns == nil {

@@ -105,8 +105,8 @@ func backends(t *testing.T) (list []proxiers.Component) {
 	return list
 }
 
-// Connections on the fast path stay there while a backend applies changes, and leave it when another program changes the tables that
-// the backend shares with it.
+// Connections on the fast path stay there while a backend applies changes, and leave it when another program changes
+// the tables that the backend shares with it.
 func TestBackendsAreNotForeign(t *testing.T) {
 	for _, b := range backends(t) {
 		t.Run(b.Name, func(t *testing.T) {

@@ -9,9 +9,9 @@ import (
 	"edgeway/proxiers/internal/nfnetlink"
 )
 
-// relevant reports whether a connection that is in the flowtable could be dropped by what other programs have changed since the table was
-// written. It asks the kernel for the rules of the tables in question: fail2ban adds elements all day to a set that only the input
-// hook uses.
+// relevant reports whether a connection that is in the flowtable could be dropped by what other programs have changed
+// since the table was written. It asks the kernel for the rules of the tables in question: fail2ban adds elements all
+// day to a set that only the input hook uses.
 func (f *follower) relevant() (bool, error) {
 	f.mu.Lock()
 	changed := f.touched
@@ -48,7 +48,8 @@ type reach struct {
 	// met has all chains, and whether such packets may meet them.
 	met  map[string]bool
 	sets map[string]bool
-	// next are chains whose rules are not read yet. byMap says that a rule takes its next chain from a map, which may be any.
+	// next are chains whose rules are not read yet. byMap says that a rule takes its next chain from a map, which may
+	// be any.
 	next  []string
 	byMap bool
 }
@@ -70,7 +71,8 @@ func (r *reach) read() error {
 	for err == nil && len(r.next) > 0 {
 		chain := r.next[0]
 		r.next = r.next[1:]
-		err = r.conn.Dump(unix.NFT_MSG_GETRULE, r.family, nfnetlink.AppendAttr(table, unix.NFTA_RULE_CHAIN, chain), r.rule)
+		filter := nfnetlink.AppendAttr(table, unix.NFTA_RULE_CHAIN, chain)
+		err = r.conn.Dump(unix.NFT_MSG_GETRULE, r.family, filter, r.rule)
 		if r.byMap {
 			for other := range r.met {
 				r.meet(other)
@@ -80,8 +82,8 @@ func (r *reach) read() error {
 	return err
 }
 
-// hooked reports whether a chain is one of a hook that forwarded packets of an established connection meet. Those of the type nat see
-// only the first packet of a connection.
+// hooked reports whether a chain is one of a hook that forwarded packets of an established connection meet. Those of
+// the type nat see only the first packet of a connection.
 func hooked(chain []byte) bool {
 	hook := nfnetlink.Attr(chain, unix.NFTA_CHAIN_HOOK)
 	if hook == nil || string(nfnetlink.Text(nfnetlink.Attr(chain, unix.NFTA_CHAIN_TYPE))) == "nat" {

@@ -5,25 +5,25 @@ import (
 	"time"
 )
 
-// work is what is done later, in this order.
+// work is deferred work. Tend does it in this order.
 type work int
 
 const (
 	// anew writes the table anew if another program has changed rules that matter.
 	anew work = iota
-	// look has the flowtable know new devices.
+	// look adds new devices to the flowtable.
 	look
-	// ask has all devices join once a connection was offered.
+	// ask adds all devices once a connection was offered.
 	ask
 	numWorks
 )
 
 const (
-	// settle is how long after an event it is acted on: several come together.
+	// settle is the time between an event and the work that answers it, because several events come together.
 	settle = 100 * time.Millisecond
-	// pause is the least time between two writings of the table that changes by other programs cause.
+	// pause is the least time between two answers to changes by other programs.
 	pause = time.Second
-	// retry is when is tried again what failed.
+	// retry is the delay before the next attempt.
 	retry = time.Second
 )
 
@@ -40,7 +40,7 @@ func (f *follower) Due() (first time.Time) {
 	return first
 }
 
-// Tend does the works that are due.
+// Tend implements proxiers.Tender.
 func (f *follower) Tend(ctx context.Context) error {
 	now := time.Now()
 	for w := range numWorks {
@@ -73,7 +73,7 @@ func (f *follower) do(ctx context.Context, w work) error {
 	}
 }
 
-// isDue says that the time of a work has come, and takes it away.
+// isDue reports whether the time of a work has come, and clears it.
 func (f *follower) isDue(w work, now time.Time) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -85,21 +85,21 @@ func (f *follower) isDue(w work, now time.Time) bool {
 	return is
 }
 
-// again has a work done after a time.
+// again schedules a work.
 func (f *follower) again(w work, after time.Duration) {
 	f.mu.Lock()
 	f.due[w] = time.Now().Add(after)
 	f.mu.Unlock()
 }
 
-// linksChanged has the devices looked at soon.
+// linksChanged schedules a look at the devices.
 func (f *follower) linksChanged() { f.soon(look) }
 
-// rulesChanged has the table written anew soon if what changed is relevant: a connection that is in the flowtable would never meet a new
-// rule that drops it.
+// rulesChanged schedules a look at another program's change: a connection that is in the flowtable would never meet a
+// new rule that drops it.
 func (f *follower) rulesChanged() { f.soon(anew) }
 
-// soon has a work done in a moment, unless it is to be done already. It is for other goroutines than that of Tend.
+// soon schedules a work unless it is scheduled already. Any goroutine may call it.
 func (f *follower) soon(w work) {
 	f.mu.Lock()
 	known := !f.due[w].IsZero()

@@ -21,7 +21,7 @@ type wanted struct {
 	endpoints []plan.Endpoint
 }
 
-// find gives the endpoint at an address.
+// find returns the endpoint at an address.
 func (w wanted) find(a netip.AddrPort) (e plan.Endpoint, found bool) {
 	i, found := slices.BinarySearchFunc(w.endpoints, a, func(e plan.Endpoint, a netip.AddrPort) int { return e.Addr.Compare(a) })
 	if found {
@@ -34,7 +34,7 @@ func (p *proxier) scheduler(svc *plan.ServicePort) string {
 	return cmp.Or(svc.Scheduler, p.settings.scheduler)
 }
 
-// known refuses other names than those of schedulers: for any name the kernel would load a module.
+// known refuses a name that is not a scheduler's. The kernel would try to load a module for any name.
 func known(scheduler string) error {
 	if slices.Contains(schedulers, scheduler) {
 		return nil
@@ -42,14 +42,14 @@ func known(scheduler string) error {
 	return fmt.Errorf("%w: there is no scheduler %q: there are %s", proxiers.ErrRefused, scheduler, strings.Join(schedulers, ", "))
 }
 
-// want adds the servers of a ServicePort; nil has none.
+// want adds the servers of a ServicePort. A nil ServicePort has none.
 func (p *proxier) want(to map[key]wanted, svc *plan.ServicePort) {
 	if svc != nil && p.serves(svc.Family) {
 		p.places.keys(svc, func(k key, list []plan.Endpoint) { to[k] = wanted{svc, p.scheduler(svc), list} })
 	}
 }
 
-// blame says whom a refusal is about.
+// blame names the ServicePort that a refusal is about.
 func blame(svc *plan.ServicePort, err error) error {
 	if errors.Is(err, proxiers.ErrRefused) || errors.Is(err, errForeign) {
 		return &proxiers.Refusal{Services: []*plan.ServicePort{svc}, Err: err}
@@ -57,7 +57,8 @@ func blame(svc *plan.ServicePort, err error) error {
 	return err
 }
 
-// partial writes what a change names, and asks the kernel for nothing. What is led to comes before what leads there.
+// partial writes what a change names and reads nothing from the kernel. Servers come before the rules and routes that
+// lead to them.
 func (p *proxier) partial(ctx context.Context, change proxiers.Change) error {
 	old, next := map[key]wanted{}, map[key]wanted{}
 	for _, svc := range change.Changed {
@@ -87,7 +88,7 @@ func (p *proxier) partial(ctx context.Context, change proxiers.Change) error {
 	return nil
 }
 
-// raise adds what a server has more than it had, and changes what is otherwise.
+// raise adds the endpoints that a server lacks and changes those that differ.
 func (p *proxier) raise(k key, w wanted, old map[key]wanted) error {
 	was, there := old[k]
 	if err := known(w.scheduler); err != nil {
@@ -116,7 +117,7 @@ func (p *proxier) raise(k key, w wanted, old map[key]wanted) error {
 	return nil
 }
 
-// lower removes what a server has no longer, which is all of it if nobody wants it.
+// lower removes the endpoints that a server no longer has, or the whole server if the next plan lacks it.
 func (p *proxier) lower(k key, was wanted, next map[key]wanted) error {
 	w, stays := next[k]
 	if !stays {
@@ -132,7 +133,7 @@ func (p *proxier) lower(k key, was wanted, next map[key]wanted) error {
 	return nil
 }
 
-// route makes addresses local for packets that come in, but those that are the host's.
+// route makes addresses local for incoming packets, except the host's own addresses.
 func (p *proxier) route(node *plan.Node, fresh, gone []netip.Addr) error {
 	for _, a := range fresh {
 		if slices.Contains(node.HostAddrs, a) {
@@ -150,7 +151,7 @@ func (p *proxier) route(node *plan.Node, fresh, gone []netip.Addr) error {
 	return nil
 }
 
-// full makes the kernel's state that of a plan, whatever it is now.
+// full makes the kernel agree with a plan, whatever its state is.
 func (p *proxier) full(ctx context.Context, change proxiers.Change) error {
 	if err := p.settings.applySysctls(); err != nil {
 		return err
@@ -185,7 +186,7 @@ func (p *proxier) full(ctx context.Context, change proxiers.Change) error {
 	return p.removeAll(ctx, want, have, stale)
 }
 
-// refuse names a ServicePort whose virtual server may not be where it would have to be.
+// refuse names a ServicePort whose virtual server cannot be at its address.
 func (p *proxier) refuse(want map[key]wanted, have map[key]found, routed map[netip.Addr]bool) error {
 	checked := map[netip.Addr]bool{}
 	for k, w := range want {
@@ -202,7 +203,7 @@ func (p *proxier) refuse(want map[key]wanted, have map[key]found, routed map[net
 	return nil
 }
 
-// raiseAll adds what is missing, and gives the endpoints that servers have too many.
+// raiseAll adds what is missing and returns the surplus endpoints of servers.
 func (p *proxier) raiseAll(ctx context.Context, want map[key]wanted, have map[key]found) (stale map[key][]netip.AddrPort, err error) {
 	stale = map[key][]netip.AddrPort{}
 	for k, w := range want {
@@ -249,8 +250,9 @@ func (p *proxier) reset(k key, w wanted, have found) error {
 	return p.kernel.updateServer(k, w.scheduler)
 }
 
-// lead writes the table and the routes. Routes come after the table, or other ports of a Service's address would be the host's. Without a
-// rule nobody takes them: where a backend before this one serves, they are written first, and connections wait for one rule alone.
+// lead writes the table and the routes. Routes come after the table; otherwise other ports of a Service's address would
+// lead to the host. Without a routing rule the routes have no effect: where another backend still serves, they come
+// first, and connections wait for one rule only.
 func (p *proxier) lead(ctx context.Context, change proxiers.Change, want map[key]wanted, routed map[netip.Addr]bool) error {
 	node := change.Next.Node
 	fresh, gone := differing(node, want, routed)
@@ -273,7 +275,7 @@ func (p *proxier) lead(ctx context.Context, change proxiers.Change, want map[key
 	return p.route(node, fresh, gone)
 }
 
-// differing gives the addresses whose routes are missing, and those whose routes are not wanted.
+// differing returns the addresses whose routes are missing and those whose routes are surplus.
 func differing(node *plan.Node, want map[key]wanted, routed map[netip.Addr]bool) (fresh, gone []netip.Addr) {
 	addresses := map[netip.Addr]bool{}
 	for k := range want {
@@ -291,7 +293,7 @@ func differing(node *plan.Node, want map[key]wanted, routed map[netip.Addr]bool)
 	return fresh, gone
 }
 
-// removeAll removes what is ours and not wanted.
+// removeAll removes our servers and endpoints that the plan lacks.
 func (p *proxier) removeAll(ctx context.Context, want map[key]wanted, have map[key]found, stale map[key][]netip.AddrPort) error {
 	for k, list := range stale {
 		for _, a := range list {

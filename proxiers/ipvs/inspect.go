@@ -10,12 +10,13 @@ import (
 	"github.com/moby/ipvs"
 )
 
-// IPVS sends no notices, so it is asked again and again.
+// IPVS sends no notices, so the watch reads its state at intervals.
 const (
-	// glance is the time between two questions for one server of each family, which tell of `ipvsadm -C`, and for the endpoints of
-	// some servers.
+	// glance is the time between two questions for one server of each family, which tell of `ipvsadm -C`, and for the
+	// endpoints of some servers.
 	glance = time.Second
-	// pause is the time between two lists of all servers. A list that takes long is rarer: lists take a hundredth of the time at most.
+	// pause is the time between two lists of all servers. A list that takes long is rarer: lists take a hundredth of
+	// the time at most.
 	pause = 5 * time.Second
 	rarer = 100
 	// perGlance and glanceTime bound the servers whose endpoints are read at once. All servers get their turn.
@@ -23,16 +24,16 @@ const (
 	glanceTime = 10 * time.Millisecond
 )
 
-// inspected is IPVS as far as it is looked at.
+// inspected is the part of IPVS that the watch reads.
 type inspected interface {
 	find(key) (f found, there bool, err error)
 	list() (map[key]found, error)
 	endpoints(*ipvs.Service) (map[netip.AddrPort]int, error)
 }
 
-// inspection is for the goroutine of look.
+// inspection is the state of look. Only its goroutine uses it.
 type inspection struct {
-	// listed is when all servers are listed next, turn those whose endpoints are read next.
+	// listed is the time of the next list of all servers. turn holds the servers whose endpoints are read next.
 	listed time.Time
 	turn   []located
 }
@@ -58,7 +59,8 @@ func (w *watch) look(ctx context.Context) {
 	}
 }
 
-// inspect says what is not as Apply left it; "" if nothing is, and until the next Apply.
+// inspect names the first difference from what Apply wrote. It returns "" if there is none, and after a difference
+// until the next Apply.
 func (w *watch) inspect() (what string) {
 	w.mu.Lock()
 	phase, complete := w.phase, w.complete && !w.busy
@@ -80,13 +82,13 @@ func (w *watch) inspect() (what string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.phase != phase {
-		return "" // what was seen may be of the midst of an Apply
+		return "" // Apply ran meanwhile and may have made the difference
 	}
 	w.complete = what == ""
 	return what
 }
 
-// askFor says what became of the first of the servers that is not there, or was changed.
+// askFor names the first of the servers that was removed or changed, or returns "".
 func (w *watch) askFor(servers []key) string {
 	for _, k := range servers {
 		f, there, err := w.ipvs.find(k)
@@ -97,7 +99,7 @@ func (w *watch) askFor(servers []key) string {
 	return ""
 }
 
-// compareServers lists the servers.
+// compareServers lists all servers and names the first difference, or returns "".
 func (w *watch) compareServers() string {
 	began := time.Now()
 	have, err := w.ipvs.list()
@@ -129,7 +131,7 @@ func (w *watch) compareServers() string {
 	return ""
 }
 
-// differs says what became of a server that is found like this.
+// differs says whether a server was removed or changed, or returns "".
 func differs(k key, f found, there bool) string {
 	switch {
 	case !there:
@@ -140,7 +142,7 @@ func differs(k key, f found, there bool) string {
 	return ""
 }
 
-// compareEndpoints reads the endpoints of the servers whose turn it is.
+// compareEndpoints reads the endpoints of the next servers and names the first difference, or returns "".
 func (w *watch) compareEndpoints() string {
 	began := time.Now()
 	for range perGlance {

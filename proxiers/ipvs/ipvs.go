@@ -22,10 +22,11 @@ type proxier struct {
 	kernel   *kernel
 	routes   *routes
 	watch    *watch
-	// mu guards places, which are shared with the table's schema: a full sync replaces them, and Choice may read them at any time.
+	// mu guards places, which the table's schema shares. A full sync replaces them, and Choice may read them at any
+	// time.
 	mu     sync.RWMutex
 	places *places
-	// known says that the kernel has what the last plan wants.
+	// known reports whether the kernel agrees with the last plan.
 	known bool
 }
 
@@ -71,7 +72,7 @@ func (p *proxier) Close() error {
 	return p.Table.Close()
 }
 
-// Apply implements proxiers.Applier. A partial sync that finds something else than it expects becomes a full one.
+// Apply implements proxiers.Applier. A partial sync that finds an unexpected state becomes a full one.
 func (p *proxier) Apply(ctx context.Context, change proxiers.Change) error {
 	if err := dispatch.Check(change.Next.Node); err != nil {
 		return err
@@ -101,12 +102,12 @@ func (p *proxier) Apply(ctx context.Context, change proxiers.Change) error {
 	return nil
 }
 
-// partly says that a change can be written by itself.
+// partly reports whether a partial sync can write a change.
 func (p *proxier) partly(change proxiers.Change) bool {
 	return change.Prev != nil && slices.Equal(change.Prev.Node.HostAddrs, change.Next.Node.HostAddrs) && p.places.follow(change)
 }
 
-// table writes the table, and forgets clients of endpoints that are gone.
+// table writes the table and forgets the clients of removed endpoints.
 func (p *proxier) table(ctx context.Context, change proxiers.Change) error {
 	if err := p.Table.Apply(ctx, change); err != nil {
 		return err

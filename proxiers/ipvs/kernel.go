@@ -15,21 +15,22 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// ownMark is the time-out of virtual servers of ours. Without persistence it has no meaning, and the kernel gives it back (Linux 6.1 to 7.2).
+// ownMark is the timeout of our virtual servers. It has no effect without persistence, and the kernel returns it (Linux
+// 6.1 to 7.2).
 const ownMark = 0xed6e
 
 // persistent is the flag of a server with persistence (IP_VS_SVC_F_PERSISTENT of linux/ip_vs.h).
 const persistent = 1
 
-// weight is that of the kernel, where 0 would keep new connections away.
+// weight returns an endpoint's weight for the kernel, where 0 would keep new connections away.
 func weight(e plan.Endpoint) int { return max(1, int(e.Weight)) }
 
-// kernel is IPVS by netlink. It is for one goroutine.
+// kernel talks to IPVS by netlink. One goroutine may use it.
 type kernel struct{ *ipvs.Handle }
 
-// openKernel opens a socket. The library (v1.1.0) looks IPVS up once in the life of a process, and takes it for there, and all that it asks
-// for as done, if it is not: so we look before. It also runs modprobe, which the daemon's sandbox does not let
-// succeed, and says so in a log of its own.
+// openKernel opens a socket. The library (v1.1.0) looks IPVS up once in the life of a process. If IPVS is missing, the
+// library reports every request as done, so openKernel checks first. The library also runs modprobe, which fails in the
+// daemon's sandbox, and logs that by itself.
 func openKernel() (*kernel, error) {
 	if err := available(); err != nil {
 		return nil, err
@@ -63,7 +64,7 @@ type found struct {
 	own bool
 }
 
-// list gives all virtual servers but those that go by a mark.
+// list returns all virtual servers except those of firewall marks.
 func (k *kernel) list() (map[key]found, error) {
 	all, err := k.GetServices()
 	if err != nil {
@@ -80,7 +81,7 @@ func (k *kernel) list() (map[key]found, error) {
 
 func isOwn(s *ipvs.Service) bool { return s.Timeout == ownMark && s.Flags&persistent == 0 }
 
-// altered is the weight that endpoints gives an endpoint to which IPVS does not send connections as we have it, whatever its weight is.
+// altered stands for the weight of an endpoint whose forwarding method or upper bound another program has set.
 const altered = -1
 
 // endpoints returns the destinations of a server with their weights.
@@ -100,7 +101,7 @@ func (k *kernel) endpoints(s *ipvs.Service) (map[netip.AddrPort]int, error) {
 	return out, nil
 }
 
-// addServer also succeeds if it is there and ours. errForeign: it is somebody else's.
+// addServer also succeeds if the server exists and is ours. If it is another program's, the error is errForeign.
 func (k *kernel) addServer(at key, scheduler string) error {
 	s := request(at, scheduler)
 	err := k.NewService(s)
@@ -120,7 +121,7 @@ func (k *kernel) updateServer(at key, scheduler string) error {
 	return serverError("change of virtual server", at, k.UpdateService(request(at, scheduler)))
 }
 
-// removeServer succeeds if it is gone already.
+// removeServer also succeeds if the server does not exist.
 func (k *kernel) removeServer(at key) error {
 	err := k.DelService(request(at, ""))
 	if errors.Is(err, unix.ESRCH) {
@@ -129,7 +130,7 @@ func (k *kernel) removeServer(at key) error {
 	return serverError("removal of virtual server", at, err)
 }
 
-// addEndpoint also succeeds if it is there, and sets its weight.
+// addEndpoint also succeeds if the endpoint exists, and then sets its weight.
 func (k *kernel) addEndpoint(at key, e plan.Endpoint) error {
 	s, d := request(at, ""), destination(e)
 	err := k.NewDestination(s, d)
@@ -139,7 +140,8 @@ func (k *kernel) addEndpoint(at key, e plan.Endpoint) error {
 	return serverError("endpoint "+e.Addr.String()+" of virtual server", at, err)
 }
 
-// removeEndpoint succeeds if it is gone already. Connections to it go on: connection tracking has them.
+// removeEndpoint also succeeds if the endpoint does not exist. Its connections go on, because connection tracking
+// carries them.
 func (k *kernel) removeEndpoint(at key, e netip.AddrPort) error {
 	err := k.DelDestination(request(at, ""), destination(plan.Endpoint{Addr: e}))
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH) {
@@ -148,10 +150,11 @@ func (k *kernel) removeEndpoint(at key, e netip.AddrPort) error {
 	return serverError("removal of endpoint "+e.String()+" of virtual server", at, err)
 }
 
-// errForeign says that an address has a virtual server of somebody else.
+// errForeign says that another program has a virtual server at an address.
 var errForeign = errors.New("another program has a virtual server there: remove it (ipvsadm -D), or give the Service another address")
 
-// serverError says what was tried. What the kernel finds wrong with an address or a scheduler it refuses again.
+// serverError says which operation failed. If the kernel objects to an address or a scheduler, it will refuse the same
+// request again.
 func serverError(what string, at key, err error) error {
 	switch {
 	case err == nil:

@@ -18,10 +18,10 @@ type key struct {
 
 func (k key) String() string { return fmt.Sprintf("virtual server %s/%s", k.at, k.proto) }
 
-// places says where the virtual servers are: at the ClusterIP, and at a port that tells the Service's port and the pool, 10080 or 20080 for
-// port 80. The table rejects all who connect to it. It may not be the Service's port itself: when an entry of IPVS
-// for a connection ends, with the endpoint or after 15 minutes of silence, IPVS deletes from connection tracking what
-// came for the virtual server (Linux, ip_vs_conn_drop_conntrack), and with it the connection.
+// places says where the virtual servers are: at the ClusterIP, and at a port that tells the Service's port and the
+// pool, 10080 or 20080 for port 80. The table rejects all who connect to it. It may not be the Service's port itself:
+// when an entry of IPVS for a connection ends, with the endpoint or after 15 minutes of silence, IPVS deletes from
+// connection tracking what came for the virtual server (Linux, ip_vs_conn_drop_conntrack), and with it the connection.
 type places struct {
 	// moved are the ports of servers that are not where they usually are, as another one is there.
 	moved map[pool]uint16
@@ -108,8 +108,8 @@ func settle(p *plan.Plan) *places {
 	return out
 }
 
-// follow brings the anchors up to date, and says that the places of all servers stay what they are in spite of a change. They do if
-// none of those that change is, or was, where servers meet.
+// follow brings the anchors up to date, and says that the places of all servers stay what they are in spite of a
+// change. They do if none of those that change is, or was, where servers meet.
 func (p *places) follow(change proxiers.Change) bool {
 	var now []key
 	for _, svc := range change.Removed {

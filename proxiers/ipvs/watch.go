@@ -24,16 +24,17 @@ type watch struct {
 	inspection
 
 	mu sync.Mutex
-	// servers are those that were last written. Others may have changed them since.
+	// servers are those that Apply wrote last. Other programs may have changed them since.
 	servers map[key]wanted
-	// complete says that the kernel has the servers, as far as Apply knows, and busy that Apply runs. phase counts its beginnings and ends.
+	// complete says that the last Apply wrote all servers, and busy that Apply runs. phase counts the beginnings and
+	// ends of Apply.
 	complete, busy bool
 	phase          uint64
-	// uses counts the servers at each address that has, or shall have, a route.
+	// uses counts the servers at each address that has, or is to get, a route.
 	uses map[netip.Addr]int
 	// canaries stand for all servers of their family.
 	canaries map[bool]key
-	// removed says what was removed of our routes and rules; "" if nothing was.
+	// removed names the route or rule of ours that was removed, or "".
 	removed string
 }
 
@@ -75,7 +76,7 @@ func (w *watch) close() {
 	w.wait.Wait()
 }
 
-// begin says that Apply runs: the servers are about to change.
+// begin says that Apply begins to change the servers.
 func (w *watch) begin() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -83,7 +84,7 @@ func (w *watch) begin() {
 	w.phase++
 }
 
-// finish says that Apply has ended. complete says that the kernel has the servers.
+// finish says that Apply has ended. If complete, the kernel has all servers.
 func (w *watch) finish(complete bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -91,14 +92,14 @@ func (w *watch) finish(complete bool) {
 	w.phase++
 }
 
-// forget says that it is not known which routes are there.
+// forget says that the routes in the kernel are unknown.
 func (w *watch) forget() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.uses, w.canaries = map[netip.Addr]int{}, map[bool]key{}
 }
 
-// remember takes the servers that are there after a full sync.
+// remember takes the servers that a full sync wrote.
 func (w *watch) remember(want map[key]wanted) {
 	w.mu.Lock()
 	w.servers = map[key]wanted{}
@@ -172,7 +173,7 @@ func (w *watch) report() {
 	}
 }
 
-// lost names what a message says was taken away of what is ours.
+// lost names the route or rule of ours that a notice says was removed, or returns "".
 func (w *watch) lost(m *syscall.NetlinkMessage) string {
 	switch m.Header.Type {
 	case unix.RTM_DELROUTE:

@@ -58,7 +58,8 @@ func removal(of netip.Addr, from byte) syscall.NetlinkMessage {
 	return syscall.NetlinkMessage{Header: syscall.NlMsghdr{Type: unix.RTM_DELROUTE}, Data: append(data, of.AsSlice()...)}
 }
 
-// A route of ours that is removed is drift. So are lost notices and a broken socket, once each: the socket is opened again.
+// A route of ours that is removed is drift. So are lost notices and a broken socket, once each: the socket is opened
+// again.
 func TestRoutesAreWatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex

@@ -48,7 +48,8 @@ func TestHost(t *testing.T) {
 	lost, changed := make(chan struct{}, 1000), make(chan struct{}, 1000)
 	var held sync.Mutex // keeps the Watcher from reading
 	w := New(Options{
-		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)), Topics: Links | Addresses | Routes | Rules | Settings, Kernel: tinyHost{},
+		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		Topics: Links | Addresses | Routes | Rules | Settings, Kernel: tinyHost{},
 		Note: func(m *syscall.NetlinkMessage) bool {
 			held.Lock()
 			defer held.Unlock()

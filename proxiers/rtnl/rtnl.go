@@ -1,7 +1,8 @@
-// Package rtnl follows changes of the host's network: links, addresses, routes, rules and settings, by the kernel's rtnetlink notices.
+// Package rtnl follows changes of the host's network: links, addresses, routes, rules and settings, by the kernel's
+// rtnetlink notices.
 //
-// A notice may get lost: the kernel drops notices that a socket has no room for, and a socket may fail. Then anything may have
-// changed. A Watcher says so, opens a failed socket again, and goes on.
+// A notice may get lost: the kernel drops notices that a socket has no room for, and a socket may fail. Then anything
+// may have changed. A Watcher says so, opens a failed socket again, and goes on.
 package rtnl
 
 import (
@@ -21,8 +22,8 @@ import (
 // Settle is the time for which a Watcher gathers notices: an interface that comes up sends several.
 const Settle = 50 * time.Millisecond
 
-// The pause before a socket is opened again doubles from minPause to maxPause. The answer to lost notices may be a full sync: a socket
-// that fails each time must not cause one every second.
+// The pause before a socket is opened again doubles from minPause to maxPause. The answer to lost notices may be a full
+// sync: a socket that fails each time must not cause one every second.
 const (
 	minPause = 100 * time.Millisecond
 	maxPause = 30 * time.Second
@@ -92,8 +93,8 @@ func New(opts Options) *Watcher {
 	return &Watcher{opts: opts}
 }
 
-// Open opens the socket in the network namespace of the calling thread, so that Run misses nothing that happens from now on. Run opens
-// later sockets itself.
+// Open opens the socket in the network namespace of the calling thread, so that Run misses nothing that happens from
+// now on. Run opens later sockets itself.
 func (w *Watcher) Open() error {
 	if w.socket != nil {
 		return nil

@@ -15,17 +15,17 @@ import (
 )
 
 const (
-	// settle is how long after an event the routes are looked at: a link that goes down sends several, and a plan with
-	// another uplink is on its way.
+	// settle is the time between an event and a look at the routes: a link that goes down sends several events, and a
+	// plan with another uplink may be on its way.
 	settle = 100 * time.Millisecond
-	// pause is the least time between two looks at all routes that events cause.
+	// pause is the least time between two looks at all routes.
 	pause = time.Second
-	// retry is when a look is tried again that failed.
+	// retry is the delay after a failed look.
 	retry = 5 * time.Second
 )
 
-// watch listens for what may change which routes are needed, or take ours away. Linux sends no notice of an IPv4 route that goes with
-// its link, and not one for each version of a route that goes with its source address.
+// watch listens for changes of the routes that are needed, and for the removal of ours. Linux sends no notice of an
+// IPv4 route that goes with its link, and not one for each version of a route that goes with its source address.
 func (f *follower) watch() error {
 	if f.end != nil {
 		return nil
@@ -39,7 +39,7 @@ func (f *follower) watch() error {
 	return nil
 }
 
-// note has the routes looked at if a notice matters. look waits by itself for what comes together.
+// note schedules a look at the routes if a notice matters. It reports false, because look gathers events by itself.
 func (f *follower) note(m *syscall.NetlinkMessage) bool {
 	switch m.Header.Type {
 	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
@@ -66,7 +66,7 @@ func (f *follower) note(m *syscall.NetlinkMessage) bool {
 	return false
 }
 
-// look has the routes looked at soon. lost is one that was taken away, or invalid.
+// look schedules a look at the routes. lost is a route that was removed, or invalid.
 func (f *follower) look(lost netip.Prefix) {
 	f.mu.Lock()
 	if lost.IsValid() {
@@ -110,7 +110,7 @@ func (f *follower) isSource(message []byte) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, a := range attrs {
-		// That of an IPv4 address with a peer is IFA_LOCAL, and IPv6 has IFA_ADDRESS alone.
+		// The host's end of an IPv4 address with a peer is IFA_LOCAL. IPv6 has only IFA_ADDRESS.
 		addr, ok := netip.AddrFromSlice(a.Value)
 		if ok && (a.Attr.Type == unix.IFA_LOCAL || a.Attr.Type == unix.IFA_ADDRESS) &&
 			slices.ContainsFunc(f.uplinks, func(u plan.Uplink) bool { return u.Addr == addr }) {
@@ -139,7 +139,7 @@ func (f *follower) wentDown(message []byte) bool {
 	return false
 }
 
-// parseRoute reads a message of rtnetlink about a route: struct rtmsg and attributes. Entries of a cache are none.
+// parseRoute reads an rtnetlink message about a route: struct rtmsg and attributes. A cache entry is not a route.
 func parseRoute(message []byte) (to netip.Prefix, own, ok bool) {
 	if len(message) < unix.SizeofRtMsg {
 		return to, false, false

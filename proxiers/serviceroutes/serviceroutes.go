@@ -1,14 +1,14 @@
 // Package serviceroutes keeps routes to the addresses of Services on hosts that have none.
 //
 // The kernel looks a route up before it translates: on a host without a default route it answers "network is
-// unreachable" to each connection that the host itself opens to a ClusterIP, and no packet ever meets the backend's rules
-// (kubernetes/kubernetes#123120, #130057). What is missing is any route at all. Where it leads to does not matter: the
-// packet is translated, and looked up once more, before it leaves.
+// unreachable" to each connection that the host itself opens to a ClusterIP, and no packet ever meets the backend's
+// rules (kubernetes/kubernetes#123120, #130057). What is missing is any route at all. Where it leads to does not
+// matter: the packet is translated, and looked up once more, before it leaves.
 //
-// The routes are in the main table, have a routing protocol number of their own, by which they are found again, and
-// a metric that any other route to the same place goes before. They lead to an interface that is up and not to lo, on which
-// IPv6 takes no route but one that rejects (Linux 6.18, fib6_is_reject), TCP would announce segments of 65,495 bytes, and
-// a forwarded packet that no rule translates would go round until its hop limit is used up.
+// The routes are in the main table, have a routing protocol number of their own, by which they are found again, and a
+// metric that any other route to the same place goes before. They lead to an interface that is up and not to lo, on
+// which IPv6 takes no route but one that rejects (Linux 6.18, fib6_is_reject), TCP would announce segments of 65,495
+// bytes, and a forwarded packet that no rule translates would go round until its hop limit is used up.
 package serviceroutes
 
 import (
@@ -26,9 +26,10 @@ import (
 // Name is the follower's.
 const Name = "serviceroutes"
 
-// Component describes the follower. It keeps routes to where the kernel finds no way, and with always to all ranges. Other
-// addresses of Services are left alone that have a way: there may be more at them than Services. Routes of the tables in ignored, numbers less than
-// 256, are no events: the backend has them, and no packet of the host itself meets them.
+// Component describes the follower. It keeps routes to the ranges and addresses of Services for which the kernel has no
+// route, and with always to all ranges. It leaves alone other addresses that have a route, because they may serve more
+// than Services. Routes of the tables in ignored, numbers less than 256, are no events: the backend keeps those tables,
+// and no packet of the host itself meets them.
 func Component(always bool, ignored []int) proxiers.Component {
 	return proxiers.Component{
 		Name: Name,
@@ -43,13 +44,13 @@ func Component(always bool, ignored []int) proxiers.Component {
 	}
 }
 
-// follower keeps the routes. What other goroutines read, too, is written with mu held.
+// follower keeps the routes. The fields below mu are read by other goroutines, too, and are written with mu held.
 type follower struct {
 	env     proxiers.Env
 	always  bool
 	ignored []int
 	kernel  *kernel
-	// warned says that the log has what places.left counts.
+	// warned says that the addresses that places.left counts were logged.
 	warned bool
 
 	network  *rtnl.Watcher
@@ -60,9 +61,10 @@ type follower struct {
 	mu      sync.Mutex
 	uplinks []plan.Uplink
 	places  *places
-	// have is what the kernel has of the routes that it should have.
+	// have are the wanted routes that the kernel has.
 	have map[netip.Prefix]route
-	// looked is when all routes were last looked at, due when that is to happen again. lost is a route that was taken away.
+	// looked is the time of the last look at all routes, and due that of the next one. lost is a route that was
+	// removed.
 	looked, due time.Time
 	lost        netip.Prefix
 }
@@ -99,8 +101,8 @@ func (f *follower) Due() time.Time {
 	return f.due
 }
 
-// Tend looks at all routes again, after something happened to routes that could matter. If one of ours was taken away, and
-// not with its interface, that is drift.
+// Tend looks at all routes again after an event that may matter. A route of ours that was removed while its interface
+// stayed is drift.
 func (f *follower) Tend(ctx context.Context) error {
 	f.mu.Lock()
 	lost := f.lost

@@ -1,4 +1,5 @@
-// Package links knows the network devices of the host: it asks the kernel for them once, and then the kernel's notices tell.
+// Package links knows the network devices of the host: it asks the kernel for them once, and then the kernel's notices
+// tell.
 package links
 
 import (
@@ -41,7 +42,8 @@ type Links struct {
 	seen map[int]Device
 }
 
-// Open opens a socket in the network namespace of the calling thread. changed is called when a device came or has changed.
+// Open opens a socket in the network namespace of the calling thread. changed is called when a device came or has
+// changed.
 func Open(env proxiers.Env, changed func()) (*Links, error) {
 	kernel, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
@@ -74,8 +76,8 @@ func (l *Links) Watch(group *sync.WaitGroup) error {
 	return nil
 }
 
-// note takes a notice and reports whether a device is new or has another name or master. The kernel sends one for each change of a
-// device. Those of another family are about ports of bridges.
+// note takes a notice and reports whether a device is new or has another name or master. The kernel sends one for each
+// change of a device. Those of another family are about ports of bridges.
 func (l *Links) note(m *syscall.NetlinkMessage) bool {
 	if len(m.Data) < unix.SizeofIfInfomsg || m.Data[0] != unix.AF_UNSPEC {
 		return false
@@ -110,8 +112,8 @@ func (l *Links) Forget() {
 	l.seen = nil
 }
 
-// List returns the devices by their indices. It asks the kernel once, which takes 10 µs for each device (6.18); then the notices tell.
-// Devices that come meanwhile are announced afterwards.
+// List returns the devices by their indices. It asks the kernel once, which takes 10 µs for each device (6.18); then
+// the notices tell. Devices that come meanwhile are announced afterwards.
 func (l *Links) List() (map[int]Device, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
