@@ -33,11 +33,12 @@ func plannerOptions(cfg *config.Config, families []plan.Family, held func() []so
 		OwnRoutes:          cfg.Routes.Services != config.RoutesNever,
 		AllowExternalIPs:   p.AllowExternalIPs.Prefixes,
 		AllowHostIPs:       p.AllowExternalIPs.Host,
-		AllowLoadBalancers: p.AllowLoadBalancers,
-		DenyEndpoints:      p.DenyEndpoints.Prefixes,
-		DenyHostEndpoints:  p.DenyEndpoints.Host,
-		PortRefusal:        portRefusal(cfg),
-		LongLived:          longLived(cfg.FastPath),
+		AllowLoadBalancers: p.AllowLoadBalancers.Prefixes, AllowHostLoadBalancers: p.AllowLoadBalancers.Host,
+		OwnPorts:          ownPorts(cfg),
+		DenyEndpoints:     p.DenyEndpoints.Prefixes,
+		DenyHostEndpoints: p.DenyEndpoints.Host,
+		PortRefusal:       portRefusal(cfg),
+		LongLived:         longLived(cfg.FastPath),
 		Bounds: planner.Bounds{
 			Endpoints: p.MaxServiceEndpoints, Frontends: p.MaxServiceFrontends, SourceRanges: p.MaxServiceRanges,
 		},
@@ -56,9 +57,8 @@ func longLived(f config.FastPath) map[tracker.Name]bool {
 	return out
 }
 
-// portRefusal keeps NodePorts in their range, and from the ports of the daemon's own servers, which may begin to listen
-// after the first plan.
-func portRefusal(cfg *config.Config) func(plan.Protocol, uint16) string {
+// ownPorts maps the ports of the daemon's servers to their keys. A reload may have a server listen after the first plan.
+func ownPorts(cfg *config.Config) map[uint16]string {
 	own := map[uint16]string{}
 	for key, addr := range map[string]string{"health.address": cfg.Health.Address, "metrics.address": cfg.Metrics.Address} {
 		if _, port, err := net.SplitHostPort(addr); err == nil {
@@ -66,6 +66,12 @@ func portRefusal(cfg *config.Config) func(plan.Protocol, uint16) string {
 			own[uint16(n)] = key
 		}
 	}
+	return own
+}
+
+// portRefusal keeps NodePorts in their range, and away from the ports of the daemon's own servers.
+func portRefusal(cfg *config.Config) func(plan.Protocol, uint16) string {
+	own := ownPorts(cfg)
 	within := cfg.Proxy.NodePortRange
 	return func(protocol plan.Protocol, port uint16) string {
 		switch key := own[port]; {

@@ -23,6 +23,10 @@ func externalIPs(p *ExternalIPs) value {
 	return addresses(&p.Prefixes, word{"host", &p.Host})
 }
 
+func loadBalancerIPs(p *LoadBalancerIPs) value {
+	return addresses(&p.Prefixes, word{"host", &p.Host})
+}
+
 func deniedEndpoints(p *DeniedEndpoints) value {
 	return addresses(&p.Prefixes, word{"host", &p.Host})
 }

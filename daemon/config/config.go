@@ -99,7 +99,7 @@ type Proxy struct {
 	ServiceCIDRs        []netip.Prefix // beside those of ServiceCIDR objects
 	NodePortRange       PortRange      // zero: any
 	AllowExternalIPs    ExternalIPs
-	AllowLoadBalancers  []netip.Prefix
+	AllowLoadBalancers  LoadBalancerIPs
 	DenyEndpoints       DeniedEndpoints
 	MaxServiceEndpoints int // times ports
 	MaxServiceFrontends int
@@ -131,6 +131,13 @@ type NodePortAddresses struct {
 // ExternalIPs are the external IPs that are served: those in Prefixes that are not this host's, and with Host this
 // host's.
 type ExternalIPs struct {
+	Host     bool
+	Prefixes []netip.Prefix
+}
+
+// LoadBalancerIPs are the load-balancer addresses that are served: those in Prefixes that are not this host's, and with
+// Host this host's.
+type LoadBalancerIPs struct {
 	Host     bool
 	Prefixes []netip.Prefix
 }
@@ -287,7 +294,7 @@ func Default() *Config {
 			MasqueradeBit:       14,
 			NodePortAddresses:   NodePortAddresses{Primary: true},
 			AllowExternalIPs:    ExternalIPs{Prefixes: everything},
-			AllowLoadBalancers:  everything,
+			AllowLoadBalancers:  LoadBalancerIPs{Prefixes: everything},
 			DenyEndpoints:       DeniedEndpoints{Host: true},
 			MaxServiceEndpoints: 50000,
 			MaxServiceFrontends: 20000,

@@ -82,7 +82,7 @@ nodeport_addresses = ["localhost", "192.0.2.0/24", "primary", "all"]
 service_cidrs = ["10.96.0.0/12"]
 nodeport_range = "30000-32767"
 allow_external_ips = ["198.51.100.0/24", "host"]
-allow_load_balancer_ips = ["203.0.113.0/24"]
+allow_load_balancer_ips = ["host", "203.0.113.0/24"]
 deny_endpoints = ["192.168.0.0/16"]
 max_service_endpoints = 1001
 max_service_frontends = 1002
@@ -134,7 +134,7 @@ socket = "/s"
 			NodePortAddresses: NodePortAddresses{Primary: true, Localhost: true, All: true, Prefixes: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}},
 			ServiceCIDRs:      []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12")},
 			AllowExternalIPs:  ExternalIPs{Host: true, Prefixes: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}},
-			NodePortRange:     PortRange{30000, 32767}, AllowLoadBalancers: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")},
+			NodePortRange:     PortRange{30000, 32767}, AllowLoadBalancers: LoadBalancerIPs{Host: true, Prefixes: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}},
 			DenyEndpoints:       DeniedEndpoints{Prefixes: []netip.Prefix{netip.MustParsePrefix("192.168.0.0/16")}},
 			MaxServiceEndpoints: 1001, MaxServiceFrontends: 1002, MaxServiceRanges: 1003,
 			FullSyncPeriod: 90 * time.Minute,

@@ -90,7 +90,7 @@ func TestEveryFieldHasAKey(t *testing.T) {
 	c := Default()
 	fields := 0
 	whole := []reflect.Type{ // of one key
-		reflect.TypeFor[NodePortAddresses](), reflect.TypeFor[ExternalIPs](), reflect.TypeFor[DeniedEndpoints](), reflect.TypeFor[PortRange](),
+		reflect.TypeFor[NodePortAddresses](), reflect.TypeFor[ExternalIPs](), reflect.TypeFor[LoadBalancerIPs](), reflect.TypeFor[DeniedEndpoints](), reflect.TypeFor[PortRange](),
 	}
 	var count func(v reflect.Type)
 	count = func(v reflect.Type) {

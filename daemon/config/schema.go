@@ -138,6 +138,9 @@ func names(choices []Choice) []string {
 	return out
 }
 
+const alwaysRefused = "This key does not bind Services from manifests. Always refused are, for all kinds of addresses, loopback, link-local, multicast, broadcast and reserved ones, those of the API server, of default gateways and of the clouds' metadata services; " +
+	"and at an address of this host the TCP ports of health.address, metrics.address and health checks, and that of an API server on this host."
+
 const metadataAdvice = "On a host in a cloud, add the addresses of its metadata service, such as \"168.63.129.16/32\" (Azure), \"100.100.100.200/32\" (Alibaba), " +
 	"\"192.0.0.192/32\" and \"fd00:c1::a9fe:a9fe/128\" (Oracle), \"fd00:ec2::254/128\" (AWS), \"fd20:ce::254/128\" (Google) or \"fd00:42::42/128\" (Scaleway): " +
 	"they answer this host with its credentials. 169.254.169.254 is link-local, and always left out."
@@ -173,13 +176,12 @@ func proxySection(p *Proxy, backends []Choice) section {
 			portRange(&p.NodePortRange),
 		},
 		{
-			"allow_external_ips", "The external IPs of Services that are served. \"host\" stands for the addresses of this host, a range for all others in it. An external IP in a range that ClusterIPs come from is refused. " +
-				"Always refused, for all kinds of addresses: loopback, link-local, multicast, broadcast and reserved ones, those of the API server, of default gateways and of the clouds' metadata services.",
+			"allow_external_ips", "The external IPs of Services that are served. \"host\" stands for the addresses of this host, a range for all others in it. An external IP in a range that ClusterIPs come from is refused. " + alwaysRefused,
 			externalIPs(&p.AllowExternalIPs),
 		},
 		{
-			"allow_load_balancer_ips", "The ranges of load-balancer addresses of Services that are served, addresses of this host included. Whoever may write the status of Services can take any address in them.",
-			list(&p.AllowLoadBalancers, parsePrefix),
+			"allow_load_balancer_ips", "The load-balancer addresses of Services that are served. \"host\" stands for the addresses of this host, such as keepalived, kube-vip or DSR give it, a range for all others in it. Whoever may write the status of Services can take any of them. This key does not bind Services from manifests. The addresses and ports that allow_external_ips always refuses are refused here as well.",
+			loadBalancerIPs(&p.AllowLoadBalancers),
 		},
 		{
 			"deny_endpoints", "Endpoints in these ranges are left out, so that no Service leads to what only this host should reach. \"host\" stands for the addresses of this host in EndpointSlices of the API server, while the host has no Node object; " +

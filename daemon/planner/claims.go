@@ -14,6 +14,8 @@ import (
 type vip struct {
 	addr netip.Addr
 	kind plan.FrontendKind
+	// ofHost says that it is an external IP or a load-balancer address, and an address of this host.
+	ofHost bool
 }
 
 // fields are the fields of a Service that hold each kind of address.
@@ -32,11 +34,11 @@ func (p *Planner) vips(s *source.Service, found *faults) []vip {
 			if !p.env.serves(plan.FamilyOf(a)) || !hasFamily(s, plan.FamilyOf(a)) {
 				continue
 			}
-			if why := cmp.Or(p.impostor(s, a), p.refusal(kind, a)); why != "" {
+			if why := cmp.Or(p.impostor(s, a), p.refusal(s, kind, a)); why != "" {
 				found.addf(fields[kind], "%s %s", a, why)
 				continue
 			}
-			vips = append(vips, vip{a, kind})
+			vips = append(vips, vip{a, kind, kind != plan.ClusterIP && hasAddr(p.env.held, a)})
 		}
 	}
 	add(plan.ClusterIP, s.ClusterIPs)
@@ -53,10 +55,10 @@ func (p *Planner) vips(s *source.Service, found *faults) []vip {
 
 // refusal returns the reason why the Service may not have the address, and "" if it may.
 //
-// A load-balancer address may be the host's: only controllers write the status, and on a host that answers for the
-// address itself it is on an interface. An external IP is what anybody may write who may write Services. A ClusterIP
-// is on a device of type dummy where somebody binds all of them, as for IPVS.
-func (p *Planner) refusal(kind plan.FrontendKind, a netip.Addr) string {
+// An address of this host needs the operator's consent: without it, an external IP, which any author of a Service
+// writes, and a load-balancer address, which a controller writes, take the ports of the programs of this host. The author
+// of a manifest is root. A ClusterIP is on a device of type dummy where a program binds all of them, as for IPVS.
+func (p *Planner) refusal(s *source.Service, kind plan.FrontendKind, a netip.Addr) string {
 	switch {
 	case hasAddr(p.env.broadcasts, a):
 		return "is the broadcast or network address of a network of this host"
@@ -70,16 +72,22 @@ func (p *Planner) refusal(kind plan.FrontendKind, a netip.Addr) string {
 		return "is the API server's address"
 	case kind == plan.ExternalIP && contains(p.env.serviceCIDRs, a):
 		return "is in a range that ClusterIPs come from"
+	case s.Manifest:
+		return ""
 	case kind == plan.LoadBalancerIP:
-		if !contains(p.opts.AllowLoadBalancers, a) {
-			return "is not in a range of proxy.allow_load_balancer_ips"
-		}
-	case hasAddr(p.env.held, a):
-		if !p.opts.AllowHostIPs {
-			return `is an address of this host: to serve it here, add "host" to proxy.allow_external_ips`
-		}
-	case !contains(p.opts.AllowExternalIPs, a):
-		return "is not in a range of proxy.allow_external_ips"
+		return p.fence(a, p.opts.AllowLoadBalancers, p.opts.AllowHostLoadBalancers, "proxy.allow_load_balancer_ips")
+	}
+	return p.fence(a, p.opts.AllowExternalIPs, p.opts.AllowHostIPs, "proxy.allow_external_ips")
+}
+
+// fence returns the reason why a key of the configuration refuses an address, and "" if it does not.
+func (p *Planner) fence(a netip.Addr, ranges []netip.Prefix, host bool, key string) string {
+	held := hasAddr(p.env.held, a)
+	switch {
+	case held && !host:
+		return `is an address of this host: to serve it here, add "host" to ` + key
+	case !held && !contains(ranges, a):
+		return "is not in a range of " + key
 	}
 	return ""
 }
@@ -131,7 +139,9 @@ func (p *Planner) eachClaim(s *source.Service, f func(claim, bid)) {
 	for i := range s.Ports {
 		port := &s.Ports[i]
 		for _, v := range vips {
-			f(claim{v.addr, port.Protocol, port.Port}, bid{s, v.kind})
+			if p.hostPort(v, port.Protocol, port.Port) == "" {
+				f(claim{v.addr, port.Protocol, port.Port}, bid{s, v.kind})
+			}
 		}
 		if port.NodePort != 0 && reachable && p.portRefusal(nodePortClaim(port)) == "" {
 			f(nodePortClaim(port), bid{s, plan.NodePort})

@@ -30,6 +30,8 @@ type environment struct {
 	held, real []netip.Addr
 	// apiServers are those of the snapshot, gateways and broadcasts those of the host, but for link-local ones.
 	apiServers, gateways, broadcasts []netip.Addr
+	// apiPorts are the ports of API servers, if one of them is on this host.
+	apiPorts []uint16
 	// serviceCIDRs are the ranges that ClusterIPs come from.
 	serviceCIDRs []netip.Prefix
 	// denyHost says that endpoints at held addresses are left out.
@@ -95,7 +97,16 @@ func (o *Options) surroundings(snap *tracker.Snapshot, host *nodeinfo.Host) (*en
 	env.nodeAddrs = sortAddrs(env.nodeAddrs)
 	env.held = sortAddrs(append(env.held, env.nodeAddrs...))
 	env.real = sortAddrs(append(env.real, env.nodeAddrs...))
+	env.apiPorts = env.serverPorts(snap)
 	return env, out, services.problems
+}
+
+// serverPorts returns the ports of the API servers, if one of them is on this host.
+func (e *environment) serverPorts(snap *tracker.Snapshot) []uint16 {
+	if slices.ContainsFunc(snap.APIServers, func(a netip.Addr) bool { return a.IsLoopback() || hasAddr(e.held, a) }) {
+		return snap.APIPorts
+	}
+	return nil
 }
 
 // takeAddrs sets what is held and real of the host's addresses, and gives all of them.
@@ -191,7 +202,8 @@ func loopbackBits(family plan.Family) int {
 
 // sameSurroundings reports whether two snapshots agree in what surroundings takes from them.
 func sameSurroundings(a, b *tracker.Snapshot) bool {
-	return a.Node == b.Node && slices.Equal(a.ServiceCIDRs, b.ServiceCIDRs) && slices.Equal(a.APIServers, b.APIServers)
+	return a.Node == b.Node && slices.Equal(a.ServiceCIDRs, b.ServiceCIDRs) &&
+		slices.Equal(a.APIServers, b.APIServers) && slices.Equal(a.APIPorts, b.APIPorts)
 }
 
 // listening gives the ports of the addresses that accept NodePorts which programs listen on. On loopback the relay

@@ -33,13 +33,14 @@ type Options struct {
 	ServiceCIDRs []netip.Prefix
 	// OwnRoutes says that the plan is to have uplinks, for routes to Services.
 	OwnRoutes bool
-	// AllowExternalIPs are the only ranges that externalIPs may come from. Empty: none.
-	AllowExternalIPs []netip.Prefix
-	// AllowHostIPs allows the addresses of this host as externalIPs, whatever the ranges say. Without it they are
-	// refused (CVE-2020-8554).
-	AllowHostIPs bool
-	// AllowLoadBalancers are the only ranges that load-balancer addresses may come from.
-	AllowLoadBalancers []netip.Prefix
+	// AllowExternalIPs and AllowLoadBalancers are the only ranges that the external IPs and the load-balancer addresses
+	// of Services from the API server may come from. An address of this host needs AllowHostIPs or
+	// AllowHostLoadBalancers, whatever the ranges say (CVE-2020-8554). Services from manifests are exempt.
+	AllowExternalIPs, AllowLoadBalancers []netip.Prefix
+	AllowHostIPs, AllowHostLoadBalancers bool
+	// OwnPorts maps the TCP ports that the daemon listens on to their keys in the configuration. No external IP or
+	// load-balancer address takes them from an address of this host.
+	OwnPorts map[uint16]string
 	// DenyEndpoints are the ranges that no endpoint may be in. DenyHostEndpoints leaves out the host's own addresses in
 	// EndpointSlices that are no manifests, while the host has no Node object: on a Node they are those of pods in
 	// the host's network.

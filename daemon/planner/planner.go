@@ -35,6 +35,7 @@ type Planner struct {
 	owners ownership
 	// rivals is the number of rivals that owners remembers for each claim.
 	rivals int
+	health healthPorts
 	// listening has who listens on the ports that are programs' claims.
 	listening map[claim]nodeinfo.Listener
 	// wanting is how many ServicePorts have a NodePort, for the families of environment.portless.
@@ -110,6 +111,10 @@ func (p *Planner) TakesPorts(snap *tracker.Snapshot) (takes bool) {
 // rebuild plans all Services.
 func (p *Planner) rebuild(snap *tracker.Snapshot, prev, next *plan.Plan) {
 	p.owners, p.problems, p.wanting, p.checks = newOwnership(p.rivals), nil, map[plan.Family]int{}, newCheckIndex()
+	p.health = newHealthPorts()
+	for _, svc := range snap.Services {
+		p.enter(svc.Spec, 1)
+	}
 	for _, svc := range snap.Services {
 		p.claims(svc.Spec, p.owners.add)
 	}
@@ -184,24 +189,43 @@ func (p *Planner) transfer(snap *tracker.Snapshot, listened map[claim]nodeinfo.L
 			renamed[c] = struct{}{}
 		}
 	}
-	var after []*source.Service
+	besides := p.besides(snap)
+	var before, after []*source.Service
 	for _, name := range snap.Changed {
 		old, fresh := specOf(p.snap, name), specOf(snap, name)
 		if old == fresh {
 			continue // only its endpoints changed
 		}
 		if old != nil {
-			p.claims(old, func(c claim, _ bid) { p.owners.remove(c, old) })
+			before = append(before, old)
 		}
 		if fresh != nil {
 			after = append(after, fresh)
 		}
 	}
+	for _, name := range besides {
+		before, after = append(before, specOf(p.snap, name)), append(after, specOf(snap, name))
+	}
+	p.exchange(before, after)
+	maps.Copy(renamed, p.owners.unsure())
+	return slices.Concat(besides, p.recount(snap, renamed), p.owners.settle())
+}
+
+// exchange takes the bids of some Services away, and adds those of others. What a Service bids for depends on the health
+// check ports, which change in between.
+func (p *Planner) exchange(before, after []*source.Service) {
+	for _, s := range before {
+		p.claims(s, func(c claim, _ bid) { p.owners.remove(c, s) })
+	}
+	for _, s := range before {
+		p.enter(s, -1)
+	}
+	for _, s := range after {
+		p.enter(s, 1)
+	}
 	for _, s := range after {
 		p.claims(s, p.owners.add)
 	}
-	maps.Copy(renamed, p.owners.unsure())
-	return append(p.recount(snap, renamed), p.owners.settle()...)
 }
 
 // recount collects the bids for some claims from all Services again, and returns the Services that bid.

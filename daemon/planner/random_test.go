@@ -47,10 +47,11 @@ func (c chaos) service() *source.Service {
 		InternalLocal:   c.chance(30),
 		ExternalLocal:   c.chance(50),
 		LongLived:       c.chance(20),
+		Manifest:        c.chance(30),
 	}
 	s.ClusterIPs = append(some(c, 90, ip(fmt.Sprint("10.96.0.", c.IntN(5)))), some(c, 50, ip(fmt.Sprint("fd00:96::", c.IntN(5))))...)
 	if s.ExternalLocal && c.chance(50) {
-		s.HealthCheckNodePort = pick[uint16](c, 30001, 32000, 32001)
+		s.HealthCheckNodePort = pick[uint16](c, 30001, 32000, 32001, 80, 81)
 	}
 	names := some(c, 60, "http", "metrics")
 	for i, name := range names {
@@ -118,7 +119,8 @@ func (c chaos) options() Options {
 	o.NodePorts.Prefixes = some(c, 30, cidrs("0.0.0.0/0", "198.51.100.0/24", "::/0")...)
 	o.ServiceCIDRs = some(c, 50, cidrs("10.96.0.0/16", "10.96.3.4/12")...)
 	o.OwnRoutes = c.chance(50)
-	o.AllowHostIPs = c.chance(30)
+	o.AllowHostIPs, o.AllowHostLoadBalancers = c.chance(30), c.chance(50)
+	o.OwnPorts = pick(c, nil, nil, map[uint16]string{81: "health.address"})
 	o.DenyHostEndpoints = c.chance(50)
 	o.Bounds = pick(c, Bounds{}, Bounds{Endpoints: 3, Frontends: 6, SourceRanges: 3})
 	o.Checks = Checks{Manifests: c.chance(50), API: c.chance(50)}
@@ -162,7 +164,9 @@ func (c chaos) step(sink source.Sink, host *nodeinfo.Host) *nodeinfo.Host {
 				sink.Upsert(cidr)
 			}
 		case n == 19:
-			sink.Upsert(apiServer(pick(c, "198.51.100.7", "198.51.100.1", "192.0.2.200")))
+			api := apiServer(pick(c, "198.51.100.7", "198.51.100.1", "192.0.2.200", "127.0.0.1"))
+			api.Name = pick(c, api.Name, api.Name, "https://localhost:81")
+			sink.Upsert(api)
 		default:
 			node := &source.Node{
 				Name: hostName, Addresses: some(c, 70, ips(hostIP, "192.0.2.200", hostIP6)...),

@@ -12,8 +12,8 @@ func apiServer(addrs ...string) *source.APIServer {
 	return &source.APIServer{Name: "https://api.example:6443", Addrs: ips(addrs...)}
 }
 
-// CVE-2020-8554: nobody gets the host's addresses as external IPs, nor the API server's. A load-balancer address
-// may be the host's.
+// CVE-2020-8554: no Service of the API server gets an address of the host, unless the operator says so, nor one of the API
+// server.
 func TestRefusedAddresses(t *testing.T) {
 	opts := testOptions()
 	opts.AllowExternalIPs = cidrs("198.51.100.0/24", "192.0.2.0/24")
@@ -24,8 +24,9 @@ func TestRefusedAddresses(t *testing.T) {
 	})
 	w := newWorld(t, opts, greedy, apiServer("198.51.100.7"))
 	w.put(&source.Node{Name: hostName, Addresses: ips(hostIP, "192.0.2.99")})
-	w.wantFrontends("greedy", "ClusterIP 10.96.0.1:80", "ExternalIP 198.51.100.10:80", "LoadBalancerIP 192.0.2.99:80", "LoadBalancerIP 203.0.113.2:80")
+	w.wantFrontends("greedy", "ClusterIP 10.96.0.1:80", "ExternalIP 198.51.100.10:80", "LoadBalancerIP 203.0.113.2:80")
 	w.wantProblems(
+		`Service ns/greedy: status.loadBalancer.ingress: 192.0.2.99 is an address of this host: to serve it here, add "host" to proxy.allow_load_balancer_ips`,
 		"Service ns/greedy: status.loadBalancer.ingress: 198.51.100.7 is the API server's address",
 		`Service ns/greedy: spec.externalIPs: 192.0.2.1 is an address of this host: to serve it here, add "host" to proxy.allow_external_ips`,
 		"Service ns/greedy: spec.externalIPs: 198.51.100.7 is the API server's address",
@@ -43,9 +44,11 @@ func TestRefusedAddresses(t *testing.T) {
 	w.wantFrontends("modest", "LoadBalancerIP 203.0.113.1:80")
 }
 
-// An address that a virtual router moves to this host, and away, is served in both places.
+// An address that a virtual router moves to this host, and away, is served in both places with "host".
 func TestLoadBalancerAddressMovesToTheHost(t *testing.T) {
-	w := newWorld(t, testOptions(), testService("svc", everywhere))
+	opts := testOptions()
+	opts.AllowHostLoadBalancers = true
+	w := newWorld(t, opts, testService("svc", everywhere))
 	for range 2 {
 		w.wantFrontends("svc", "ClusterIP 10.96.0.10:80", "ExternalIP 198.51.100.10:80", "LoadBalancerIP 198.51.100.20:80", "NodePort port 30080/TCP")
 		w.wantProblems()

@@ -72,12 +72,14 @@ func (p *Planner) decide(svc *tracker.Service) (out planned) {
 	return out
 }
 
-// frontends gives those of a port that the Service owns, without their routes. A NodePort is there once
-// for both families.
+// frontends returns the frontends of a port that the Service owns, without their routes. A NodePort is there once for
+// both families.
 func (p *Planner) frontends(s *source.Service, vips []vip, index int, found *faults) (out []plan.Frontend) {
 	port := &s.Ports[index]
 	for _, v := range vips {
-		if p.owned(s, claim{v.addr, port.Protocol, port.Port}, fields[v.kind], found) {
+		if why := p.hostPort(v, port.Protocol, port.Port); why != "" {
+			found.addf(fields[v.kind], "%s", why)
+		} else if p.owned(s, claim{v.addr, port.Protocol, port.Port}, fields[v.kind], found) {
 			out = append(out, plan.Frontend{Kind: v.kind, Addr: v.addr, Port: port.Port})
 		}
 	}

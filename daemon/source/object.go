@@ -125,6 +125,8 @@ type Service struct {
 	LongLived           bool          `json:"longLived,omitempty"`
 	Scheduler           string        `json:"scheduler,omitempty"` // lower-case letters
 	Weights             []Weight      `json:"weights,omitempty"`   // of its endpoints; the first that fits counts
+	// Manifest says that the Service is from a file of this host: its author, root, may use any address of the host.
+	Manifest bool `json:"-"`
 
 	Faults []Problem `json:"faults,omitempty"`
 }

@@ -50,3 +50,19 @@ func TestAPIServers(t *testing.T) {
 	kube.Delete(api("https://b").Key())
 	want()
 }
+
+// The ports are those of the servers' URLs.
+func TestPortsOfTheAPIServer(t *testing.T) {
+	for url, want := range map[string]uint16{
+		"https://192.0.2.1:6443": 6443, "https://[2001:db8::1]:8443/base": 8443, "https://api.example": 443, "http://api.example": 80,
+		"https://api.example:99999": 0, "192.0.2.1:6443": 6443, "localhost:6443": 6443, "api.example": 443,
+	} {
+		tr := New(Layer{Name: "kube"})
+		sink := tr.Sink("kube")
+		sink.Upsert(&source.APIServer{Name: url, Addrs: []netip.Addr{netip.MustParseAddr("192.0.2.1")}})
+		sink.Synced()
+		if s, _ := tr.Snapshot(); !slices.Equal(s.APIPorts, []uint16{want}) {
+			t.Errorf("%s: got %v, want %d", url, s.APIPorts, want)
+		}
+	}
+}

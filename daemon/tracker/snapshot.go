@@ -27,6 +27,8 @@ type Snapshot struct {
 	ServiceCIDRs []*source.ServiceCIDR
 	// APIServers are the addresses of the API servers, sorted.
 	APIServers []netip.Addr
+	// APIPorts are the ports of the API servers, sorted.
+	APIPorts []uint16
 	// Problems are the faults of all objects, sorted by object.
 	Problems []source.Problem
 	// Triggers are the times of the changes (EndpointSlice.Triggered) that led from the snapshot

@@ -173,6 +173,7 @@ func (v *view) snapshot() *Snapshot {
 		All:          v.last == nil,
 		ServiceCIDRs: prev.ServiceCIDRs,
 		APIServers:   prev.APIServers,
+		APIPorts:     prev.APIPorts,
 		Triggers:     v.triggers,
 	}
 	next.Services, next.Changed = v.snapshotServices(prev.Services)
@@ -189,12 +190,15 @@ func (v *view) snapshot() *Snapshot {
 		})
 	}
 	if v.dirtyAPIs {
-		next.APIServers = nil
+		next.APIServers, next.APIPorts = nil, nil
 		for _, api := range v.apis {
 			next.APIServers = append(next.APIServers, api.Addrs...)
+			next.APIPorts = append(next.APIPorts, api.Port())
 		}
 		slices.SortFunc(next.APIServers, netip.Addr.Compare)
 		next.APIServers = slices.Compact(next.APIServers)
+		slices.Sort(next.APIPorts)
+		next.APIPorts = slices.Compact(next.APIPorts)
 	}
 	v.last, v.dirtyCIDRs, v.dirtyAPIs, v.triggers = next, false, false, nil
 	v.services.Pending, v.endpoints.Pending = 0, 0

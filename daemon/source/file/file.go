@@ -200,8 +200,11 @@ func (s *Source) begin(sink source.Sink) {
 	s.began = true
 	s.recalled = true
 	for _, obj := range objects {
-		if slice, ok := obj.(*source.EndpointSlice); ok {
-			slice.Manifest = true // it is nobody else's yet
+		switch o := obj.(type) { // nobody else has it yet
+		case *source.Service:
+			o.Manifest = true
+		case *source.EndpointSlice:
+			o.Manifest = true
 		}
 		s.served[obj.Key()] = obj
 		sink.Upsert(obj)

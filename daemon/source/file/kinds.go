@@ -82,6 +82,7 @@ func addService(s *Source, d *document, at string, data []byte) {
 	if !ok {
 		return
 	}
+	out.Manifest = true
 	out.Faults = append(out.Faults, missingNodePorts(out.Key(), spec)...)
 	d.objects = append(d.objects, out)
 }

@@ -36,6 +36,10 @@ func (f *folder) restart() {
 			saved := *o
 			saved.Manifest = false
 			before = append(before, &saved)
+		case *source.Service:
+			saved := *o
+			saved.Manifest = false
+			before = append(before, &saved)
 		default:
 			before = append(before, o)
 		}
@@ -391,4 +395,19 @@ func TestAReadingThatGoesOn(t *testing.T) {
 			t.Error("it is not waited for")
 		}
 	})
+}
+
+// A Service of a manifest is known as one, also when the last-known state has it.
+func TestServicesOfManifests(t *testing.T) {
+	f := newFolder(t)
+	f.write("a.yaml", web)
+	f.read()
+	key := source.Key{Kind: source.KindService, Namespace: "default", Name: "web"}
+	if got := f.sink.objects[key].(*source.Service); !got.Manifest {
+		t.Errorf("Service %+v", got)
+	}
+	f.restart()
+	if got := f.sink.objects[key].(*source.Service); !got.Manifest {
+		t.Errorf("after a restart: Service %+v", got)
+	}
 }

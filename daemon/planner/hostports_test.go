@@ -1,0 +1,87 @@
+package planner
+
+import (
+	"testing"
+
+	"edgeway/daemon/source"
+	"edgeway/proxiers/plan"
+)
+
+// onHost has an address of the host as its load-balancer address, at these TCP ports.
+func onHost(ports ...uint16) func(*source.Service) {
+	return func(s *source.Service) {
+		s.LoadBalancerIPs, s.Ports = ips(hostIP), nil
+		for _, port := range ports {
+			s.Ports = append(s.Ports, source.ServicePort{Protocol: plan.TCP, Port: port})
+		}
+	}
+}
+
+// Root writes the manifests: their Services may have the host's addresses, whatever the operator allows others.
+func TestHostAddressesOfManifests(t *testing.T) {
+	opts := testOptions()
+	opts.AllowExternalIPs, opts.AllowLoadBalancers = nil, nil
+	svc := testService("svc", onHost(80), func(s *source.Service) { s.ExternalIPs = ips("198.51.100.1", hostIP6) })
+	w := newWorld(t, opts, svc)
+	w.wantFrontends("svc", "ClusterIP 10.96.0.10:80")
+	ours := *svc
+	ours.Manifest = true
+	w.put(&ours)
+	w.wantFrontends("svc", "ClusterIP 10.96.0.10:80", "ExternalIP 198.51.100.1:80", "LoadBalancerIP 192.0.2.1:80")
+	w.wantProblems()
+}
+
+// No Service gets a port of the host that the daemon listens on, nor that of an API server on this host; not with "host", and
+// not from a manifest.
+func TestPortsOfTheDaemonAtHostAddresses(t *testing.T) {
+	opts := testOptions()
+	opts.AllowHostLoadBalancers, opts.AllowHostIPs = true, true
+	opts.OwnPorts = map[uint16]string{10256: "health.address"}
+	for _, manifest := range []bool{false, true} {
+		w := newWorld(t, opts, apiServer("127.0.0.1"), testService("svc", func(s *source.Service) {
+			onHost(10256)(s)
+			s.Manifest = manifest
+		}))
+		w.wantFrontends("svc", "ClusterIP 10.96.0.10:10256")
+		w.wantProblems("Service ns/svc: status.loadBalancer.ingress: 192.0.2.1 is an address of this host, where port 10256 is that of health.address")
+		w.put(testService("svc", onHost(6443)))
+		w.wantFrontends("svc", "ClusterIP 10.96.0.10:6443")
+		w.wantProblems("Service ns/svc: status.loadBalancer.ingress: 192.0.2.1 is an address of this host, where port 6443 is the API server's")
+		w.put(testService("svc", func(s *source.Service) { s.Ports[0].Port, s.ExternalIPs = 6443, ips(hostIP) }))
+		w.wantFrontends("svc", "ClusterIP 10.96.0.10:6443")
+
+		// Others may have these ports: other addresses, other protocols.
+		w.put(testService("svc", onHost(10256), func(s *source.Service) { s.LoadBalancerIPs = ips("198.51.100.1") }))
+		w.wantFrontends("svc", "ClusterIP 10.96.0.10:10256", "LoadBalancerIP 198.51.100.1:10256")
+		w.put(testService("svc", onHost(10256), func(s *source.Service) { s.Ports[0].Protocol = plan.UDP }))
+		w.wantProblems()
+
+		// An API server elsewhere says nothing about this host's ports.
+		w.put(apiServer("203.0.113.1"), testService("svc", onHost(6443)))
+		w.wantFrontends("svc", "ClusterIP 10.96.0.10:6443", "LoadBalancerIP 192.0.2.1:6443")
+		w.wantProblems()
+	}
+}
+
+// A health check port goes to the daemon as soon as a Service has it, and back when none has it any more.
+func TestHealthCheckPortAtAHostAddress(t *testing.T) {
+	opts := testOptions()
+	opts.AllowHostLoadBalancers = true
+	check := func(name string) *source.Service {
+		return testService(name, func(s *source.Service) {
+			s.ClusterIPs, s.ExternalLocal, s.HealthCheckNodePort = ips("10.96.0.1"+name), true, 31000
+		})
+	}
+	served := []string{"ClusterIP 10.96.0.10:31000", "LoadBalancerIP 192.0.2.1:31000"}
+	w := newWorld(t, opts, testService("svc", onHost(31000)))
+	w.wantFrontends("svc", served...)
+	w.put(check("1"))
+	w.wantFrontends("svc", served[0])
+	w.wantProblems("Service ns/svc: status.loadBalancer.ingress: 192.0.2.1 is an address of this host, where port 31000 is a health check port")
+	w.put(check("2"))
+	w.remove(check("1"))
+	w.wantFrontends("svc", served[0])
+	w.remove(check("2"))
+	w.wantFrontends("svc", served...)
+	w.wantProblems()
+}

@@ -1,0 +1,27 @@
+package source
+
+import (
+	"net/url"
+	"strconv"
+	"strings"
+)
+
+// Port returns the port of the server's URL, and 0 if the URL has none. A kubeconfig may leave the scheme out.
+func (a *APIServer) Port() uint16 {
+	server := a.Name
+	if !strings.Contains(server, "://") {
+		server = "https://" + server
+	}
+	u, err := url.Parse(server)
+	if err != nil {
+		return 0
+	}
+	if u.Port() == "" {
+		return map[string]uint16{"https": 443, "http": 80}[u.Scheme]
+	}
+	n, err := strconv.ParseUint(u.Port(), 10, 16)
+	if err != nil {
+		return 0
+	}
+	return uint16(n)
+}
