@@ -54,13 +54,13 @@ type Options struct {
 	FullSync time.Duration
 	// InForce is what an earlier pipeline of this process left in the kernel; nil: nothing. With it, a
 	// reload does not look like a host that serves nothing, and the first plan follows it; the first sync is still a full
-	// one.
+	// one. If the sources have nothing to serve for a while, the pipeline syncs InForce itself.
 	InForce *plan.Plan
 	// Parts counts the panics of stages that no ServicePort is to blame for; nil: nothing counts them.
 	Parts *contain.Parts
 	// OnApplied is called after every Apply, failed or not.
 	OnApplied func(Applied)
-	// OnSynced is called when the backend is in sync with a plan. The plan may lack quarantined
+	// OnSynced is called when the backend is in sync with a plan of a snapshot. The plan may lack quarantined
 	// ServicePorts.
 	OnSynced func(*tracker.Snapshot, *plan.Plan, Synced)
 }
@@ -199,6 +199,9 @@ func (p *Pipeline) nextSync() (time.Time, bool) {
 	if p.dirty {
 		consider(now)
 	}
+	if p.plan == nil && p.opts.InForce != nil {
+		consider(p.adoptAt())
+	}
 	for _, s := range p.stages {
 		if due := s.tendAt(); !due.IsZero() {
 			consider(later(now, due))
@@ -268,9 +271,32 @@ func (p *Pipeline) retarget() {
 	p.target = p.held.filter(p.quarantine.filter(p.plan))
 }
 
+// adoptAfter is how long a pipeline that has InForce waits for its first plan.
+const adoptAfter = 30 * time.Second
+
+// adoptAt is when InForce becomes the plan if there is none by then: at the first report of drift, or after adoptAfter. The
+// pipeline does not know what the kernel holds until it has synced. Without a plan it would repair nothing, and be healthy.
+func (p *Pipeline) adoptAt() time.Time {
+	if p.drift.pending(p.backend.Name) {
+		return time.Now()
+	}
+	return p.started.Add(adoptAfter)
+}
+
+func (p *Pipeline) adopt(now time.Time) {
+	if p.opts.InForce != nil && !p.adoptAt().After(now) {
+		p.plan = p.opts.InForce
+		p.retarget()
+		p.record.behind(now)
+	}
+}
+
 // takeFull invalidates stages after a drift report, or all for the periodic full sync.
 func (p *Pipeline) takeFull() {
 	now := time.Now()
+	if p.plan == nil {
+		p.adopt(now)
+	}
 	if p.plan == nil {
 		return
 	}

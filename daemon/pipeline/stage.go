@@ -260,7 +260,7 @@ func (p *Pipeline) syncBackend(ctx context.Context) {
 		p.opts.Logger.Info("Services that were left out because of their size are served again", "services", n)
 	}
 	triggers := p.record.synced()
-	if p.opts.OnSynced != nil {
+	if p.opts.OnSynced != nil && p.record.snapshot != nil {
 		p.opts.OnSynced(p.record.snapshot, b.applied, Synced{
 			Unchanged: !worked, Full: full, Start: start, Duration: time.Since(start), Triggers: triggers,
 		})

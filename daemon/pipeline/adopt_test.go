@@ -1,0 +1,56 @@
+package pipeline
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// After a reload whose sources have nothing to serve, the plan in force is synced, and its loss repaired. Otherwise nobody would
+// know that the kernel has lost it.
+func TestThePlanInForceIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, k := newWorld(), newKernel(t)
+		w.ready = false
+		w.set(1, 1)
+		before := w.wanted()
+		b := start(t, w, k, func(o *Options) { o.InForce = before })
+		settle(adoptAfter - time.Second)
+		if len(k.took) > 0 {
+			t.Fatal("the plan in force is synced at once, though its successor mostly comes soon")
+		}
+		settle(2 * time.Second)
+		if len(k.took) != 1 || !k.holds(before) {
+			t.Fatalf("%d Applies: the plan in force was not synced", len(k.took))
+		}
+		k.state = map[string][32]byte{}
+		b.p.RequestFull("backend", "lost")
+		settle(time.Second)
+		if s := b.p.State(); !k.holds(before) || !s.OutOfSync.IsZero() || s.InForce != before {
+			t.Errorf("not repaired: %+v", s)
+		}
+		w.ready = true
+		w.set(2, 1)
+		w.announce()
+		settle(time.Second)
+		if s := b.p.State(); len(s.InForce.Services) != 2 || !k.holds(s.InForce) {
+			t.Error("the first plan was not synced")
+		}
+	})
+}
+
+// A report of drift makes the pipeline sync the plan in force at once.
+func TestDriftBeforeTheFirstPlan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, k := newWorld(), newKernel(t)
+		w.ready = false
+		w.set(1, 1)
+		before := w.wanted()
+		b := start(t, w, k, func(o *Options) { o.InForce = before })
+		b.p.RequestFull("backend", "lost")
+		settle(time.Second)
+		if !k.holds(before) {
+			t.Error("not repaired")
+		}
+	})
+}
