@@ -69,7 +69,7 @@ func (s *simulation) apiFault() episode {
 	default:
 		return episode{
 			"kubeconfig is damaged", 5 * time.Minute, func() { s.writeKubeconfig(true); s.unusable = true },
-			func() { s.writeKubeconfig(false); s.unusable = false },
+			func() { s.writeKubeconfig(false); s.unusable = false; s.revive() },
 		}
 	}
 }
@@ -91,8 +91,9 @@ func (s *simulation) linkFault() episode {
 
 // kernelFault draws a fault of the kernel.
 func (s *simulation) kernelFault() episode {
+	k := pick(s.rand, s.kernel, s.kernel, s.follower)
 	with := func(name string, longest time.Duration, f kernelFault) episode {
-		return episode{"kernel " + name, longest, func() { s.kernel.set(f) }, func() { s.kernel.set(kernelFault{}) }}
+		return episode{k.name + " " + name, longest, func() { k.set(f) }, func() { k.set(kernelFault{}) }}
 	}
 	switch s.rand.IntN(6) {
 	case 0:
@@ -107,7 +108,7 @@ func (s *simulation) kernelFault() episode {
 		return s.refusal()
 	default:
 		part := 1 + s.rand.IntN(3)
-		return episode{"kernel loses rules", time.Second, func() { s.kernel.lose(part) }, nil}
+		return episode{k.name + " loses rules", time.Second, func() { k.lose(part) }, nil}
 	}
 }
 
@@ -116,6 +117,7 @@ func (s *simulation) refusal() episode {
 	names, part := s.rand.IntN(2) == 0, 1+s.rand.IntN(3)
 	end := func() {
 		s.kernel.set(kernelFault{})
+		s.searching.Store(false)
 		// A refused ServicePort is tried again at the next full sync, which comes within 1.1 periods.
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -123,7 +125,7 @@ func (s *simulation) refusal() episode {
 			s.refused[name] = time.Now().Add(s.config.Proxy.FullSyncPeriod*11/10 + time.Minute)
 		}
 	}
-	return episode{"kernel refuses Services", 5 * time.Minute, func() {
+	return episode{"backend refuses Services", 5 * time.Minute, func() {
 		refuse := map[string]bool{}
 		for i, svc := range s.services {
 			if i%part == 0 {
@@ -131,6 +133,7 @@ func (s *simulation) refusal() episode {
 				s.excuse(apiNamespace + "/" + svc.name)
 			}
 		}
+		s.searching.Store(true)
 		s.kernel.set(kernelFault{refuse: refuse, names: names})
 	}, end}
 }
@@ -155,16 +158,23 @@ func (s *simulation) fileFault() episode {
 	}
 }
 
-// processFault draws an end of the daemon, which begins anew.
+// processFault draws a reload, or an end of the daemon and its start some time later.
 func (s *simulation) processFault() episode {
-	name, begin := "reload", s.reload
-	if s.rand.IntN(3) > 0 {
-		crash, pause := s.rand.IntN(2) == 0, s.between(time.Second/10, 3*time.Minute)
-		name, begin = fmt.Sprintf("restart after %s (crash: %t)", pause, crash), func() { s.restart(pause, crash) }
+	if s.rand.IntN(3) == 0 {
+		return episode{"reload", time.Second, func() {
+			if s.process != nil && !s.unusable {
+				s.reload()
+			}
+		}, nil}
 	}
-	return episode{name, 5 * time.Second, func() {
-		if !s.unusable { // a daemon does not start with a kubeconfig that cannot be read, which is an operator's to mend
-			begin()
+	crash := s.rand.IntN(2) == 0
+	return episode{fmt.Sprintf("daemon is down (crash: %t)", crash), 3 * time.Minute, func() {
+		s.down = true
+		if s.process != nil {
+			s.kill(crash)
 		}
-	}, nil}
+	}, func() {
+		s.down = false
+		s.revive()
+	}}
 }

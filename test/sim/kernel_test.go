@@ -16,6 +16,7 @@ import (
 
 // kernel is a backend whose kernel is a map. What it holds comes from Changes alone, as with a real one: a wrong Change leaves it wrong.
 type kernel struct {
+	name     string // of the stage
 	mu       sync.Mutex
 	services map[portKey]*plan.ServicePort
 	node     *plan.Node
@@ -24,7 +25,7 @@ type kernel struct {
 	applies  int
 	good     time.Time // when the last Apply that succeeded began; zero: what it wrote is gone
 	// gone is told what leaves by an Apply, and empty what loses all of its endpoints by one.
-	gone, empty func(portKey)
+	gone, empty func(*kernel, portKey)
 }
 
 // portKey is what a kernel knows a ServicePort by.
@@ -47,7 +48,9 @@ type kernelFault struct {
 
 var errKernel = errors.New("simulated failure of the kernel")
 
-func newKernel() *kernel { return &kernel{services: map[portKey]*plan.ServicePort{}} }
+func newKernel(name string) *kernel {
+	return &kernel{name: name, services: map[portKey]*plan.ServicePort{}}
+}
 
 func keyOf(s *plan.ServicePort) portKey { return portKey{s.Name, s.Family} }
 
@@ -94,7 +97,7 @@ func (k *kernel) Apply(ctx context.Context, c proxiers.Change) error {
 func (k *kernel) change(changed, removed []*plan.ServicePort) {
 	for _, s := range removed {
 		if _, held := k.services[keyOf(s)]; held {
-			k.gone(keyOf(s))
+			k.gone(k, keyOf(s))
 		}
 		delete(k.services, keyOf(s))
 	}
@@ -102,7 +105,7 @@ func (k *kernel) change(changed, removed []*plan.ServicePort) {
 		before := k.services[keyOf(s)]
 		k.services[keyOf(s)] = s
 		if before != nil && len(before.Serving) > 0 && len(s.Serving) == 0 {
-			k.empty(keyOf(s))
+			k.empty(k, keyOf(s))
 		}
 	}
 }
@@ -127,6 +130,13 @@ func (k *kernel) set(f kernelFault) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.fault = f
+}
+
+// listen has drift called when rules are lost.
+func (k *kernel) listen(drift func(reason string)) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.drift = drift
 }
 
 // lose loses rules as by another program, and says so if the process listens. part: every how many of them are lost.
@@ -179,20 +189,20 @@ func (k *kernel) differs(p *plan.Plan, skip func(portKey) bool) string {
 		switch {
 		case skip(keyOf(s)):
 		case held == nil:
-			return fmt.Sprintf("%s is missing", keyOf(s))
+			return fmt.Sprintf("%s: %s is missing", k.name, keyOf(s))
 		case held.Digest != s.Digest:
-			return fmt.Sprintf("%s is another version", keyOf(s))
+			return fmt.Sprintf("%s: %s is another version", k.name, keyOf(s))
 		}
 	}
 	if seen != len(k.services) {
 		for key := range k.services {
 			if p.Find(key.name, key.family) == nil {
-				return fmt.Sprintf("%s is still there", key)
+				return fmt.Sprintf("%s: %s is still there", k.name, key)
 			}
 		}
 	}
 	if k.node == nil || !reflect.DeepEqual(k.node, p.Node) {
-		return "the addresses of the host are others"
+		return k.name + ": the addresses of the host are others"
 	}
 	return ""
 }

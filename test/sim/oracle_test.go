@@ -114,14 +114,18 @@ func (s *simulation) look() {
 
 // notHeld says how the kernel differs from the daemon's own plan, without what it has left out and named.
 func (s *simulation) notHeld(state *pipeline.State) string {
-	if state.Plan == nil {
+	wanted := state.Plan
+	if wanted == nil { // until there is one, what was in force before a reload is wanted
+		wanted = state.InForce
+	}
+	if wanted == nil {
 		return "there is no plan"
 	}
 	out := map[portKey]bool{}
 	for _, q := range state.Quarantined {
 		out[portKey{q.Name, q.Family}] = true
 	}
-	return s.kernel.differs(state.Plan, func(k portKey) bool { return out[k] })
+	return s.kernel.differs(wanted, func(k portKey) bool { return out[k] })
 }
 
 // excused says that the kernel refused a ServicePort not long ago: until the next full sync its previous version, or none, is served.
@@ -148,8 +152,10 @@ func (s *simulation) calm() {
 
 // wrong says what is not as it must be without faults.
 func (s *simulation) wrong() string {
-	if d := s.kernel.differs(s.expected(), s.excused); d != "" {
-		return d
+	for _, k := range s.stages() {
+		if d := k.differs(s.expected(), s.excused); d != "" {
+			return d
+		}
 	}
 	report := s.process.core.Health().Report()
 	for _, c := range report.Conditions {
@@ -175,20 +181,20 @@ func (s *simulation) checkBounds() {
 }
 
 // gone and empty are what the kernel tells of an Apply: what stays must not go, nor lose all of its endpoints.
-func (s *simulation) gone(k portKey)  { s.lost(k, "was removed") }
-func (s *simulation) empty(k portKey) { s.lost(k, "lost all of its endpoints") }
+func (s *simulation) gone(from *kernel, k portKey)  { s.lost(from, k, "was removed") }
+func (s *simulation) empty(from *kernel, k portKey) { s.lost(from, k, "lost all of its endpoints") }
 
 // lost notes a violation. While the kernel refuses ServicePorts that it had accepted, and does not say which, the pipeline looks
 // for them by halves: then others may be gone for that time, but no longer.
-func (s *simulation) lost(k portKey, how string) {
+func (s *simulation) lost(from *kernel, k portKey, how string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case !strings.HasPrefix(k.name.Name, "stays-") || s.excused(k):
-	case len(s.kernel.fault.refuse) > 0:
+	case s.searching.Load():
 		s.searched[k] = time.Now()
 	default:
-		s.violations = append(s.violations, fmt.Sprintf("%s %s, though it was never deleted", k, how))
+		s.violations = append(s.violations, fmt.Sprintf("%s: %s %s, though it was never deleted", from.name, k, how))
 	}
 }
 

@@ -38,25 +38,27 @@ func (s *simulation) start(inForce *plan.Plan) {
 	})
 	must(err)
 	pipe := p.core.Pipeline()
-	s.kernel.mu.Lock()
-	s.kernel.drift = func(reason string) { pipe.RequestFull("fake", reason) }
-	s.kernel.mu.Unlock()
+	for _, k := range s.stages() {
+		k.listen(func(reason string) { pipe.RequestFull(k.name, reason) })
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	p.stop = cancel
 	pprof.Do(ctx, pprof.Labels("process", p.generation), func(ctx context.Context) {
-		go func() { p.done <- p.core.Run(ctx, pipeline.Stage{Name: "fake", Applier: s.kernel}) }()
+		go func() { p.done <- p.core.Run(ctx, stage(s.kernel), stage(s.follower)) }()
 	})
 	s.mu.Lock()
 	s.process = p
 	s.mu.Unlock()
 }
 
+func stage(k *kernel) pipeline.Stage { return pipeline.Stage{Name: k.name, Applier: k} }
+
 // end ends the daemon, with SIGTERM.
 func (s *simulation) end() {
 	p := s.process
-	s.kernel.mu.Lock()
-	s.kernel.drift = nil
-	s.kernel.mu.Unlock()
+	for _, k := range s.stages() {
+		k.listen(nil)
+	}
 	s.mu.Lock()
 	s.process = nil
 	s.mu.Unlock()
@@ -75,24 +77,28 @@ func (s *simulation) reload() {
 	s.left = append(s.left, leftover{old.generation, time.Now().Add(idleTimeout)})
 }
 
-// restart ends the process, and starts another one after a while. Its connections go with it.
-func (s *simulation) restart(pause time.Duration, crash bool) {
-	var saved string
+// kill ends the process with its connections. One that crashes has not written its last-known state at the end.
+func (s *simulation) kill(crash bool) {
+	state, saved := s.config.Source.LastKnown.Directory, filepath.Join(s.dir, "crash")
 	if crash {
-		saved = s.dir + "/crash"
 		must(os.RemoveAll(saved))
-		must(os.CopyFS(saved, os.DirFS(s.config.Source.LastKnown.Directory)))
+		must(os.CopyFS(saved, os.DirFS(state)))
 	}
 	old := s.process.generation
 	s.end()
 	s.net.reset()
 	s.left = append(s.left, leftover{old, time.Now().Add(idleTimeout)})
-	if crash { // what a process that was killed has not written
-		must(os.RemoveAll(s.config.Source.LastKnown.Directory))
-		must(os.Rename(saved, s.config.Source.LastKnown.Directory))
+	if crash {
+		must(os.RemoveAll(state))
+		must(os.Rename(saved, state))
 	}
-	time.Sleep(pause)
-	s.start(nil)
+}
+
+// revive starts the daemon, unless it is to be down, or cannot start: a kubeconfig that cannot be read is an operator's to mend.
+func (s *simulation) revive() {
+	if s.process == nil && !s.down && !s.unusable {
+		s.start(nil)
+	}
 }
 
 // simConfig is the configuration of a host with both sources.

@@ -22,6 +22,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -41,6 +42,7 @@ func TestMain(m *testing.M) {
 	utilruntime.ErrorHandlers = nil
 	must(os.Setenv("GODEBUG", os.Getenv("GODEBUG")+",tracebacklabels=1"))
 	debug.SetGCPercent(800) // a run makes little garbage at a time
+	debug.SetMemoryLimit(1 << 30)
 	flag.Parse()
 	os.Exit(m.Run())
 }
@@ -102,9 +104,11 @@ type simulation struct {
 	net    *network
 	api    *apiServer
 	kernel *kernel
-	host   *host
-	files  manifests
-	config *config.Config
+	// follower runs behind the kernel, as conntrack does.
+	follower *kernel
+	host     *host
+	files    manifests
+	config   *config.Config
 
 	services       []*service // of the API server
 	next           int        // index of the next Service
@@ -119,8 +123,10 @@ type simulation struct {
 	lagging      bool
 	damaged      bool // the manifests are
 	unusable     bool // the kubeconfig is
+	down         bool // the daemon is to be
 	impostor     *apiServer
 	refused      map[string]time.Time  // until when a Service may be left out
+	searching    atomic.Bool           // the kernel refuses some Services
 	searched     map[portKey]time.Time // what a search for refused ones has left out
 	slowest      time.Duration
 	failed       bool
@@ -133,10 +139,12 @@ type simulation struct {
 func run(t *testing.T, seed uint64, dir string, creds *credentials) {
 	s := &simulation{
 		t: t, seed: seed, rand: rand.New(rand.NewPCG(seed, 1)), dir: dir, creds: creds, begun: time.Now(),
-		net: newNetwork(), kernel: newKernel(), host: newHost(), refused: map[string]time.Time{}, searched: map[portKey]time.Time{}, addr: "192.0.2.10:6443", token: "first",
+		net: newNetwork(), kernel: newKernel("backend"), follower: newKernel("follower"), host: newHost(), refused: map[string]time.Time{}, searched: map[portKey]time.Time{}, addr: "192.0.2.10:6443", token: "first",
 	}
 	s.logs.count, s.logs.start = map[string]int{}, s.begun
-	s.kernel.gone, s.kernel.empty = s.gone, s.empty
+	for _, k := range s.stages() {
+		k.gone, k.empty = s.gone, s.empty
+	}
 	s.config = simConfig(dir)
 	if s.rand.IntN(2) == 0 {
 		s.config.Proxy.FullSyncPeriod = 10 * time.Minute
@@ -155,18 +163,21 @@ func run(t *testing.T, seed uint64, dir string, creds *credentials) {
 		s.pass(time.Duration(s.rand.IntN(180)) * time.Second)
 	}
 	s.checkBounds()
-	last := s.process.generation
-	s.end()
+	if s.process != nil {
+		s.kill(false)
+	}
 	s.api.stop()
 	s.net.reset()
-	s.left = append(s.left, leftover{last, time.Now().Add(idleTimeout - time.Second)})
-	time.Sleep(idleTimeout)
+	time.Sleep(idleTimeout + time.Second)
 	s.checkLeft()
 	t.Logf("slowest %s, %d requests, %d lines, %d applies", s.slowest, s.api.asked(), s.logs.total(), s.kernel.applies)
 }
 
 // length is how long a run is, of simulated time.
 const length = 30 * time.Minute
+
+// stages are the kernel and its follower.
+func (s *simulation) stages() []*kernel { return []*kernel{s.kernel, s.follower} }
 
 // populate makes what there is at the start.
 func (s *simulation) populate() {
