@@ -83,7 +83,7 @@ type follower struct {
 	env      proxiers.Env
 	opts     Options
 	nft      *nfttable.Program
-	monitor  *nfnetlink.Monitor
+	watcher  *nfnetlink.Watcher
 	links    *links.Links
 	watching sync.WaitGroup
 
@@ -118,15 +118,15 @@ func newFollower(env proxiers.Env, opts Options) (*follower, error) {
 	if f.nft, err = nfttable.FindProgram(); err != nil {
 		f.unavailable = err
 	}
-	f.monitor, err = nfnetlink.NewMonitor(nfnetlink.MonitorOptions{Notify: env.Drift, Concerns: f.concerns})
+	f.watcher, err = nfnetlink.NewWatcher(nfnetlink.WatcherOptions{Notify: env.Drift, Concerns: f.concerns})
 	if err != nil {
 		return nil, fmt.Errorf("subscription to nftables notices: %w", err)
 	}
 	if f.links, err = links.Open(env, f.linksChanged); err != nil {
-		_ = f.monitor.Close()
+		_ = f.watcher.Close()
 		return nil, err
 	}
-	env.Contain.Go(&f.watching, "nftables notices", f.monitor.Run)
+	env.Contain.Go(&f.watching, "nftables notices", f.watcher.Run)
 	return f, nil
 }
 
@@ -161,7 +161,7 @@ func (f *follower) Apply(ctx context.Context, change proxiers.Change) error {
 // full writes the table, whatever its contents are.
 func (f *follower) full(ctx context.Context, next *plan.Plan) error {
 	f.have = nil
-	f.monitor.Forget()
+	f.watcher.Forget()
 	f.note(next)
 	if err := f.probe(ctx); err != nil {
 		return err
@@ -220,7 +220,7 @@ func (f *follower) addDevices(ctx context.Context) error {
 		if len(fresh) == 0 {
 			return nil
 		}
-		err := f.monitor.Commit(more(names(fresh)), false)
+		err := f.watcher.Commit(more(names(fresh)), false)
 		if errors.Is(err, nfnetlink.ErrTouched) {
 			return nil // a full sync comes
 		}
@@ -307,13 +307,13 @@ func (f *follower) settled(idle bool) {
 
 // commit runs one transaction.
 func (f *follower) commit(ctx context.Context, commands string) error {
-	return f.monitor.Own(1, false, func() error { return f.nft.Run(ctx, commands) })
+	return f.watcher.Own(1, false, func() error { return f.nft.Run(ctx, commands) })
 }
 
 // Close leaves the table.
 func (f *follower) Close() error {
 	f.links.Close()
-	err := f.monitor.Close()
+	err := f.watcher.Close()
 	f.watching.Wait()
 	return err
 }

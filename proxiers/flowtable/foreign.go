@@ -28,7 +28,7 @@ type touched struct {
 // maxTouched bounds the names that are kept of a table, and the tables.
 const maxTouched = 100
 
-// concerns names the table if a notice is about it, and notes what other programs have changed. The monitor calls it
+// concerns names the table if a notice is about it, and notes what other programs have changed. The watcher calls it
 // with its lock held.
 func (f *follower) concerns(m nfnetlink.Message) string {
 	family, table := familyNames[m.Family], text(m, nfnetlink.AttrTable)

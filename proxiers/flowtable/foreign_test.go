@@ -54,10 +54,10 @@ func silentEnv(t *testing.T) proxiers.Env {
 // noticed reports whether what a function did counts as a change by another program.
 func (l listener) noticed(do func()) bool {
 	l.Helper()
-	l.monitor.Forget() // reads all notices that the kernel has sent
+	l.watcher.Forget() // reads all notices that the kernel has sent
 	l.settled(true)
 	do()
-	l.monitor.Forget()
+	l.watcher.Forget()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return !l.due[anew].IsZero()

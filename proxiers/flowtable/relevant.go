@@ -22,7 +22,7 @@ func (f *follower) relevant() (bool, error) {
 		if t.all {
 			return true, nil
 		}
-		reached := reach{conn: f.monitor.Conn, tableID: id, owns: f.owns(id)}
+		reached := reach{conn: f.watcher.Conn, tableID: id, owns: f.owns(id)}
 		if err := reached.read(); err != nil {
 			return true, fmt.Errorf("rules of the table %s %s: %w", familyNames[id.family], id.name, err)
 		}

@@ -76,7 +76,7 @@ func (p *proxier) partial(ctx context.Context, change proxiers.Change) error {
 	if err := p.table(ctx, change); err != nil {
 		return err
 	}
-	fresh, gone := p.watch.move(old, next)
+	fresh, gone := p.watcher.move(old, next)
 	if err := p.route(change.Next.Node, fresh, gone); err != nil {
 		return err
 	}
@@ -163,7 +163,7 @@ func (p *proxier) full(ctx context.Context, change proxiers.Change) error {
 	for _, svc := range change.Next.Services {
 		p.want(want, svc)
 	}
-	p.watch.forget()
+	p.watcher.forget()
 	have, err := p.kernel.list()
 	if err != nil {
 		return err
@@ -182,7 +182,7 @@ func (p *proxier) full(ctx context.Context, change proxiers.Change) error {
 	if err := p.lead(ctx, change, want, routed); err != nil {
 		return err
 	}
-	p.watch.remember(want)
+	p.watcher.remember(want)
 	return p.removeAll(ctx, want, have, stale)
 }
 
@@ -190,7 +190,7 @@ func (p *proxier) full(ctx context.Context, change proxiers.Change) error {
 func (p *proxier) refuse(want map[key]wanted, have map[key]found, routed map[netip.Addr]bool) error {
 	checked := map[netip.Addr]bool{}
 	for k, w := range want {
-		if s, there := have[k]; there && !s.own && !p.watch.made(k) {
+		if s, there := have[k]; there && !s.own && !p.watcher.made(k) {
 			return blame(w.svc, fmt.Errorf("%s/%s: %w", k.at, k.proto, errForeign))
 		}
 		if a := k.at.Addr(); !routed[a] && !checked[a] {

@@ -10,7 +10,7 @@ import (
 	"github.com/moby/ipvs"
 )
 
-// IPVS sends no notices, so the watch reads its state at intervals.
+// IPVS sends no notices, so the watcher reads its state at intervals.
 const (
 	// glance is the time between two questions for one server of each family, which tell of `ipvsadm -C`, and for the
 	// endpoints of some servers.
@@ -24,7 +24,7 @@ const (
 	glanceTime = 10 * time.Millisecond
 )
 
-// inspected is the part of IPVS that the watch reads.
+// inspected is the part of IPVS that the watcherer reads.
 type inspected interface {
 	find(key) (f found, there bool, err error)
 	list() (map[key]found, error)
@@ -44,7 +44,7 @@ type located struct {
 }
 
 // look inspects the servers until ctx ends.
-func (w *watch) look(ctx context.Context) {
+func (w *watcher) look(ctx context.Context) {
 	tick := time.NewTicker(glance)
 	defer tick.Stop()
 	for {
@@ -61,7 +61,7 @@ func (w *watch) look(ctx context.Context) {
 
 // inspect names the first difference from what Apply wrote. It returns "" if there is none, and after a difference
 // until the next Apply.
-func (w *watch) inspect() (what string) {
+func (w *watcher) inspect() (what string) {
 	w.mu.Lock()
 	phase, complete := w.phase, w.complete && !w.busy
 	canaries := make([]key, 0, len(w.canaries))
@@ -89,7 +89,7 @@ func (w *watch) inspect() (what string) {
 }
 
 // askFor names the first of the servers that was removed or changed, or returns "".
-func (w *watch) askFor(servers []key) string {
+func (w *watcher) askFor(servers []key) string {
 	for _, k := range servers {
 		f, there, err := w.ipvs.find(k)
 		if what := differs(k, f, there); err == nil && what != "" {
@@ -100,7 +100,7 @@ func (w *watch) askFor(servers []key) string {
 }
 
 // compareServers lists all servers and names the first difference, or returns "".
-func (w *watch) compareServers() string {
+func (w *watcher) compareServers() string {
 	began := time.Now()
 	have, err := w.ipvs.list()
 	w.listed = time.Now().Add(max(pause, rarer*time.Since(began)))
@@ -143,7 +143,7 @@ func differs(k key, f found, there bool) string {
 }
 
 // compareEndpoints reads the endpoints of the next servers and names the first difference, or returns "".
-func (w *watch) compareEndpoints() string {
+func (w *watcher) compareEndpoints() string {
 	began := time.Now()
 	for range perGlance {
 		if len(w.turn) == 0 || time.Since(began) > glanceTime {

@@ -56,18 +56,18 @@ func (f *fakeServers) endpoints(s *ipvs.Service) (map[netip.AddrPort]int, error)
 // numServers is more than one glance takes.
 const numServers = 300
 
-// inspectedHost has a watch over servers that are as they were written.
+// inspectedHost has a watcher over servers that are as they were written.
 type inspectedHost struct {
 	*testing.T
 	*fakeServers
-	watch  *watch
-	mu     sync.Mutex
-	drifts []string
+	watcher *watcher
+	mu      sync.Mutex
+	drifts  []string
 }
 
 func newInspectedHost(t *testing.T) *inspectedHost {
 	h := &inspectedHost{T: t, fakeServers: &fakeServers{}}
-	h.watch = &watch{ipvs: h.fakeServers, drift: func(what string) {
+	h.watcher = &watcher{ipvs: h.fakeServers, drift: func(what string) {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		h.drifts = append(h.drifts, what)
@@ -75,15 +75,15 @@ func newInspectedHost(t *testing.T) *inspectedHost {
 	h.sync()
 	ctx, cancel := context.WithCancel(t.Context())
 	var looking sync.WaitGroup
-	looking.Go(func() { h.watch.look(ctx) })
+	looking.Go(func() { h.watcher.look(ctx) })
 	t.Cleanup(func() { cancel(); looking.Wait() })
 	return h
 }
 
 // sync is what a full sync does.
 func (h *inspectedHost) sync() {
-	h.watch.begin()
-	h.watch.forget()
+	h.watcher.begin()
+	h.watcher.forget()
 	want := map[key]wanted{}
 	h.fakeServers.mu.Lock()
 	h.servers, h.endpts = map[key]found{}, map[netip.AddrPort]map[netip.AddrPort]int{}
@@ -99,8 +99,8 @@ func (h *inspectedHost) sync() {
 		want[at], h.servers[at] = w, found{&ipvs.Service{Address: at.at.Addr().AsSlice(), Port: at.at.Port(), SchedName: "rr"}, true}
 	}
 	h.fakeServers.mu.Unlock()
-	h.watch.remember(want)
-	h.watch.finish(true)
+	h.watcher.remember(want)
+	h.watcher.finish(true)
 }
 
 func server(i int) key {
@@ -118,7 +118,7 @@ func (h *inspectedHost) change(do func()) {
 	do()
 }
 
-// reported gives what the watch has reported meanwhile.
+// reported gives what the watcher has reported meanwhile.
 func (h *inspectedHost) reported(during time.Duration) []string {
 	time.Sleep(during)
 	synctest.Wait()
@@ -177,24 +177,24 @@ func TestOwnChangesAreNotReported(t *testing.T) {
 		h := newInspectedHost(t)
 		h.change(func() { h.took = 40 * time.Millisecond })
 		moved := server(1)
-		raw, want := h.servers[moved], map[key]wanted{moved: h.watch.servers[moved]}
+		raw, want := h.servers[moved], map[key]wanted{moved: h.watcher.servers[moved]}
 		for i := range 2000 {
-			h.watch.begin()
+			h.watcher.begin()
 			if i%2 == 0 {
-				h.watch.move(want, nil)
+				h.watcher.move(want, nil)
 				time.Sleep(10 * time.Millisecond)
 				h.change(func() { delete(h.servers, moved) })
 			} else {
 				h.change(func() { h.servers[moved] = raw })
 				time.Sleep(10 * time.Millisecond)
-				h.watch.move(nil, want)
+				h.watcher.move(nil, want)
 			}
-			h.watch.finish(true)
+			h.watcher.finish(true)
 			time.Sleep(123 * time.Millisecond)
 		}
-		h.watch.begin()
+		h.watcher.begin()
 		h.change(func() { clear(h.servers) })
-		h.watch.finish(false)
+		h.watcher.finish(false)
 		if got := h.reported(time.Hour); len(got) > 0 {
 			t.Errorf("it reports %d times, at first %q", len(got), got[0])
 		}
@@ -205,14 +205,14 @@ func TestOwnChangesAreNotReported(t *testing.T) {
 func TestMovedServersAreInspected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newInspectedHost(t)
-		h.watch.begin()
+		h.watcher.begin()
 		old, next := map[key]wanted{server(7): {}}, map[key]wanted{server(8): {scheduler: "rr", endpoints: []plan.Endpoint{{Addr: endpoint(8, 0)}}}}
-		h.watch.move(old, next)
+		h.watcher.move(old, next)
 		h.change(func() {
 			delete(h.servers, server(7))
 			delete(h.endpts[server(8).at], endpoint(8, 1))
 		})
-		h.watch.finish(true)
+		h.watcher.finish(true)
 		if got := h.reported(time.Hour); len(got) > 0 {
 			t.Errorf("it reports %q", got)
 		}

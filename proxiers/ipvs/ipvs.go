@@ -21,7 +21,7 @@ type proxier struct {
 	settings settings
 	kernel   *kernel
 	routes   *routes
-	watch    *watch
+	watcher  *watcher
 	// mu guards places, which the table's schema shares. A full sync replaces them, and Choice may read them at any
 	// time.
 	mu     sync.RWMutex
@@ -46,7 +46,7 @@ func (p *proxier) open() (err error) {
 	if p.routes, err = openRoutes(p.env.Families); err != nil {
 		return err
 	}
-	if p.watch, err = newWatch(p.env); err != nil {
+	if p.watcher, err = newWatcher(p.env); err != nil {
 		return err
 	}
 	p.Table, err = nfttable.New(schema(p.places), p.env)
@@ -55,8 +55,8 @@ func (p *proxier) open() (err error) {
 
 // release closes what is open.
 func (p *proxier) release() {
-	if p.watch != nil {
-		p.watch.close()
+	if p.watcher != nil {
+		p.watcher.close()
 	}
 	if p.kernel != nil {
 		p.kernel.Close()
@@ -79,8 +79,8 @@ func (p *proxier) Apply(ctx context.Context, change proxiers.Change) error {
 	}
 	known := p.known
 	p.known = false
-	p.watch.begin()
-	defer func() { p.watch.finish(p.known) }()
+	p.watcher.begin()
+	defer func() { p.watcher.finish(p.known) }()
 	if known && p.partly(change) {
 		err := p.partial(ctx, change)
 		if err == nil {

@@ -31,7 +31,7 @@ func addresses(b *Batch, kind uint16, lists ...[]int) {
 }
 
 // listed gives how many elements the set has.
-func listed(t *testing.T, m *Monitor) (n int) {
+func listed(t *testing.T, m *Watcher) (n int) {
 	t.Helper()
 	filter := AppendAttr(AppendAttr(nil, unix.NFTA_SET_ELEM_LIST_TABLE, "ours"), unix.NFTA_SET_ELEM_LIST_SET, "s")
 	err := m.Conn.Dump(unix.NFT_MSG_GETSETELEM, unix.NFPROTO_IPV4, filter, func(msg Message) error {
@@ -55,10 +55,10 @@ func counting(from, to int) (list []int) {
 
 const oneSet = "add table ip ours\nadd set ip ours s { type ipv4_addr; }"
 
-// newWriter runs a monitor over a table with an empty set.
-func newWriter(t *testing.T) (*Monitor, *reports) {
+// newWriter runs a watcher over a table with an empty set.
+func newWriter(t *testing.T) (*Watcher, *reports) {
 	t.Helper()
-	m, r := newMonitor(t)
+	m, r := newWatcher(t)
 	nft(t, oneSet)
 	m.Forget()
 	r.take()
@@ -123,7 +123,7 @@ func TestStaleBatch(t *testing.T) {
 
 // Nothing follows a change by another program that was not reported before.
 func TestTouchedBatch(t *testing.T) {
-	m, r := idleMonitor(t)
+	m, r := idleWatcher(t)
 	defer m.Close()
 	nft(t, oneSet)
 	m.Forget()

@@ -112,7 +112,7 @@ type Message struct {
 
 // Dump asks for all objects of a kind and calls visit for each message, until that fails. The NLM_F_DUMP_INTR
 // mark is ignored on purpose: it says that any table changed meanwhile, and a change in ours is told by the
-// Monitor. Errors of the kernel are unix.Errno. visit must not use the Conn.
+// Watcher. Errors of the kernel are unix.Errno. visit must not use the Conn.
 func (c *Conn) Dump(kind uint16, family uint8, attrs []byte, visit func(Message) error) error {
 	return c.ask(netlink.Dump, kind, append([]byte{family, unix.NFNETLINK_V0, 0, 0}, attrs...), visit)
 }

@@ -46,7 +46,7 @@ func (t *Table) commitWire(ctx context.Context, w *wire, strict bool) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	err := t.monitor.Commit(&w.Batch, !strict)
+	err := t.watcher.Commit(&w.Batch, !strict)
 	if errors.Is(err, nfnetlink.ErrStale) || errors.Is(err, nfnetlink.ErrTooBig) {
 		t.env.Logger.Debug("elements are written by nft", "table", t.Table, "reason", err)
 		return t.commitText(ctx, w)

@@ -53,7 +53,7 @@ func TestRefusedByNetlinkAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	nft(t, "add element ip "+table.Table+" peers { tcp . 10.244.1.3 . 8080 : accept }")
-	table.monitor.Forget()
+	table.watcher.Forget()
 	nftPath, done := table.nft.path, filepath.Join(t.TempDir(), "done")
 	standIn(t, "mkdir '"+done+"' && '"+nftPath+"' delete element ip "+table.Table+" peers '{ tcp . 10.244.1.3 . 8080 }'\nexec '"+nftPath+"' \"$@\"\n")
 	found, err := findNFT()

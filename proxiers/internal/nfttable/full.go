@@ -18,7 +18,7 @@ const maxReplaced = 100_000
 // full makes tables of unknown content agree with the plan. Where they exist, what is already
 // served stays served: the difference is one transaction.
 func (t *Table) full(ctx context.Context, next *plan.Plan) (*references, error) {
-	t.monitor.Forget()
+	t.watcher.Forget()
 	present, err := t.kernel.tables(t.Table)
 	if err != nil {
 		return nil, err

@@ -37,7 +37,7 @@ func (t *Table) leaveSeal() {
 	}
 	digest, err := t.digest(t.refs, t.plan)
 	if err == nil {
-		err = t.monitor.Last(func(generation uint32) *nfnetlink.Batch {
+		err = t.watcher.Last(func(generation uint32) *nfnetlink.Batch {
 			return t.sealBatch(unix.NFT_MSG_NEWCHAIN, t.sealOf(digest, generation))
 		})
 	}

@@ -32,7 +32,7 @@ func TestReadWhileSetsChangeTheirSize(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := table.monitor.Commit(&w.Batch, true); err != nil {
+			if err := table.watcher.Commit(&w.Batch, true); err != nil {
 				t.Fatal(err)
 			}
 			s := summer{sets: table.Sets, seed: maphash.MakeSeed()}

@@ -16,7 +16,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// bigTransaction is the number of operations above which the monitor leaves its group.
+// bigTransaction is the number of operations above which the watcher leaves its group.
 const bigTransaction = 1000
 
 // Table is a table in each family. It is a proxiers.Proxier and a proxiers.Tender.
@@ -25,7 +25,7 @@ type Table struct {
 	env      proxiers.Env
 	nft      *tool
 	kernel   *reader
-	monitor  *nfnetlink.Monitor
+	watcher  *nfnetlink.Watcher
 	watching sync.WaitGroup
 	// wire is what elements are sent with; nil: nft writes them.
 	wire *wire
@@ -44,15 +44,15 @@ func New(s Schema, env proxiers.Env) (*Table, error) {
 		return nil, err
 	}
 	t := &Table{renderer: newRenderer(s, env.Families, env.MasqueradeBit), env: env, nft: nft}
-	t.monitor, err = nfnetlink.NewMonitor(nfnetlink.MonitorOptions{Notify: env.Drift, Concerns: t.concerns})
+	t.watcher, err = nfnetlink.NewWatcher(nfnetlink.WatcherOptions{Notify: env.Drift, Concerns: t.concerns})
 	if err != nil {
 		return nil, fmt.Errorf("subscription to nftables notices: %w", err)
 	}
-	t.kernel = &reader{t.monitor.Conn}
+	t.kernel = &reader{t.watcher.Conn}
 	if !env.ProgramsOnly {
 		t.wire = &wire{}
 	}
-	env.Contain.Go(&t.watching, "nftables notices", t.monitor.Run)
+	env.Contain.Go(&t.watching, "nftables notices", t.watcher.Run)
 	return t, nil
 }
 
@@ -87,7 +87,7 @@ func (t *Table) Apply(ctx context.Context, change proxiers.Change) (err error) {
 // Close implements proxiers.Proxier.
 func (t *Table) Close() error {
 	t.leaveSeal()
-	err := t.monitor.Close()
+	err := t.watcher.Close()
 	t.watching.Wait()
 	return err
 }
@@ -146,7 +146,7 @@ func (t *Table) commit(ctx context.Context, tx *knftables.Transaction) error {
 	if n == 0 {
 		return nil
 	}
-	err := t.monitor.Own(1, n > bigTransaction, func() error { return t.nft.run(ctx, tx) })
+	err := t.watcher.Own(1, n > bigTransaction, func() error { return t.nft.run(ctx, tx) })
 	if err == nil {
 		t.byProgram.Add(1)
 	}
@@ -156,7 +156,7 @@ func (t *Table) commit(ctx context.Context, tx *knftables.Transaction) error {
 // Transactions gives how many succeeded by netlink, how many by the nft program, and how many by netlink came too late and
 // were sent again. It may be called from any goroutine.
 func (t *Table) Transactions() (netlink, program, stale uint64) {
-	return t.byNetlink.Load(), t.byProgram.Load(), t.monitor.Stale.Load()
+	return t.byNetlink.Load(), t.byProgram.Load(), t.watcher.Stale.Load()
 }
 
 // Render gives the transaction that leads from one plan to the next, in nft's syntax, for tests of a Schema. Prev nil:

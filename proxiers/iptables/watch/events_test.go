@@ -50,7 +50,7 @@ func TestFirstRestoreIsOneTransactionForEachTable(t *testing.T) {
 func heard(t *testing.T, do func()) (notices []nfnetlink.Message) {
 	t.Helper()
 	var mu sync.Mutex
-	m, err := nfnetlink.NewMonitor(nfnetlink.MonitorOptions{Notify: func(string) {}, Concerns: func(m nfnetlink.Message) string {
+	m, err := nfnetlink.NewWatcher(nfnetlink.WatcherOptions{Notify: func(string) {}, Concerns: func(m nfnetlink.Message) string {
 		mu.Lock()
 		defer mu.Unlock()
 		m.Attrs = append([]byte(nil), m.Attrs...)

@@ -73,8 +73,8 @@ const (
 //
 // A chain of ours that is renamed is not noticed: the notice has the new name only. The next full sync,
 // or the next change of that chain, mends it.
-func newEvents(o Options) (*nfnetlink.Monitor, error) {
-	m, err := nfnetlink.NewMonitor(nfnetlink.MonitorOptions{Concerns: o.concerns, Notify: o.Notify})
+func newEvents(o Options) (*nfnetlink.Watcher, error) {
+	m, err := nfnetlink.NewWatcher(nfnetlink.WatcherOptions{Concerns: o.concerns, Notify: o.Notify})
 	if err != nil {
 		return nil, fmt.Errorf("subscription to nftables notices: %w", err)
 	}

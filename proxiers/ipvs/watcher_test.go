@@ -64,7 +64,7 @@ func TestRoutesAreWatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		var drifts []string
-		w := &watch{drift: func(what string) {
+		w := &watcher{drift: func(what string) {
 			mu.Lock()
 			defer mu.Unlock()
 			drifts = append(drifts, what)

@@ -21,7 +21,7 @@ const (
 	patience = 30 * time.Second
 )
 
-// reports collects what a monitor tells.
+// reports collects what a watcher tells.
 type reports struct {
 	mu   sync.Mutex
 	list []string
@@ -55,11 +55,11 @@ func (r *reports) await(n int) []string {
 	return r.take()
 }
 
-// newMonitor runs one that cares for the table "ours", in a network namespace of the test's own. The thread
+// newWatcher runs one that cares for the table "ours", in a network namespace of the test's own. The thread
 // is never unlocked, so it ends with the test, and the namespace with it.
-func newMonitor(t *testing.T) (*Monitor, *reports) {
+func newWatcher(t *testing.T) (*Watcher, *reports) {
 	t.Helper()
-	m, r := idleMonitor(t)
+	m, r := idleWatcher(t)
 	var running sync.WaitGroup
 	running.Go(m.Run)
 	t.Cleanup(func() {
@@ -71,15 +71,15 @@ func newMonitor(t *testing.T) (*Monitor, *reports) {
 	return m, r
 }
 
-// idleMonitor makes one that reads notices only when it is asked to do something.
-func idleMonitor(t *testing.T) (*Monitor, *reports) {
+// idleWatcher makes one that reads notices only when it is asked to do something.
+func idleWatcher(t *testing.T) (*Watcher, *reports) {
 	t.Helper()
 	runtime.LockOSThread()
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		t.Fatalf("new network namespace (the test needs root): %v", err)
 	}
 	r := &reports{}
-	m, err := NewMonitor(MonitorOptions{Notify: r.add, Concerns: func(m Message) string {
+	m, err := NewWatcher(WatcherOptions{Notify: r.add, Concerns: func(m Message) string {
 		if string(Text(Attr(m.Attrs, AttrTable))) == "ours" {
 			return "the table"
 		}
@@ -103,7 +103,7 @@ func nft(t *testing.T, script string) {
 }
 
 func TestOwnCountsTransactions(t *testing.T) {
-	m, r := newMonitor(t)
+	m, r := newWatcher(t)
 	nft(t, "add table ip ours")
 	m.Forget()
 	r.take()
@@ -152,7 +152,7 @@ func TestOwnCountsTransactions(t *testing.T) {
 
 // A program that reports success and does nothing, or something elsewhere, has failed.
 func TestOwnWithoutEffect(t *testing.T) {
-	m, r := newMonitor(t)
+	m, r := newWatcher(t)
 	nft(t, "add table ip ours")
 	m.Forget()
 	r.take()
@@ -168,7 +168,7 @@ func TestOwnWithoutEffect(t *testing.T) {
 }
 
 func TestReportNamesTheProgram(t *testing.T) {
-	m, r := newMonitor(t)
+	m, r := newWatcher(t)
 	nft(t, "add table ip ours")
 	got := r.await(1)
 	nft(t, "delete table ip ours") // no news before the full sync
@@ -183,7 +183,7 @@ func TestReportNamesTheProgram(t *testing.T) {
 }
 
 func TestLostNoticesAreReported(t *testing.T) {
-	m, r := newMonitor(t)
+	m, r := newWatcher(t)
 	err := m.raw.Control(func(fd uintptr) {
 		if err := unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 1); err != nil {
 			t.Error(err)
@@ -206,7 +206,7 @@ func TestLostNoticesAreReported(t *testing.T) {
 }
 
 func TestGenerationCountsTransactions(t *testing.T) {
-	m, _ := newMonitor(t)
+	m, _ := newWatcher(t)
 	before, err := m.Conn.Generation()
 	if err != nil {
 		t.Fatal(err)
@@ -223,7 +223,7 @@ func TestGenerationCountsTransactions(t *testing.T) {
 // A group that cannot be joined again must not end the watch: drift is reported, and again after the full sync
 // that answers it, and then changes are noticed as before.
 func TestGroupIsJoinedAgain(t *testing.T) {
-	m, r := newMonitor(t)
+	m, r := newWatcher(t)
 	nft(t, "add table ip ours")
 	m.Forget()
 	r.take()
@@ -267,7 +267,7 @@ func capabilities(t *testing.T) (data [2]unix.CapUserData) {
 
 // The kernel refuses a request while the answer to another one is not read to its end.
 func TestAnswerThatIsNotReadToItsEnd(t *testing.T) {
-	m, _ := newMonitor(t)
+	m, _ := newWatcher(t)
 	nft(t, "add table ip ours\nadd chain ip ours c")
 	if err := m.Conn.request(unix.NFT_MSG_GETCHAIN, unix.NLM_F_REQUEST|unix.NLM_F_DUMP, []byte{unix.NFPROTO_IPV4, unix.NFNETLINK_V0, 0, 0}); err != nil {
 		t.Fatal(err)

@@ -14,8 +14,8 @@ import (
 	"edgeway/proxiers/rtnl"
 )
 
-// watch notices when other programs change or remove virtual servers, routes or rules.
-type watch struct {
+// watcher notices when other programs change or remove virtual servers, routes or rules.
+type watcher struct {
 	drift   func(string)
 	ipvs    inspected
 	network *rtnl.Watcher
@@ -38,13 +38,13 @@ type watch struct {
 	removed string
 }
 
-// newWatch has a socket of its own for questions, because a socket serves one goroutine.
-func newWatch(env proxiers.Env) (*watch, error) {
+// newWatcher has a socket of its own for questions, because a socket serves one goroutine.
+func newWatcher(env proxiers.Env) (*watcher, error) {
 	k, err := openKernel()
 	if err != nil {
 		return nil, err
 	}
-	w := &watch{drift: env.Drift, ipvs: k}
+	w := &watcher{drift: env.Drift, ipvs: k}
 	w.forget()
 	w.follow(env.Logger, nil)
 	if err := w.network.Open(); err != nil {
@@ -62,7 +62,7 @@ func newWatch(env proxiers.Env) (*watch, error) {
 }
 
 // follow prepares to listen for routes and rules.
-func (w *watch) follow(logger *slog.Logger, from rtnl.Kernel) {
+func (w *watcher) follow(logger *slog.Logger, from rtnl.Kernel) {
 	w.network = rtnl.New(rtnl.Options{
 		Logger: logger, Kernel: from, Topics: rtnl.Routes | rtnl.Rules,
 		Note:    w.note,
@@ -71,13 +71,13 @@ func (w *watch) follow(logger *slog.Logger, from rtnl.Kernel) {
 	})
 }
 
-func (w *watch) close() {
+func (w *watcher) close() {
 	w.end()
 	w.wait.Wait()
 }
 
 // begin says that Apply begins to change the servers.
-func (w *watch) begin() {
+func (w *watcher) begin() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.busy = true
@@ -85,7 +85,7 @@ func (w *watch) begin() {
 }
 
 // finish says that Apply has ended. If complete, the kernel has all servers.
-func (w *watch) finish(complete bool) {
+func (w *watcher) finish(complete bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.busy, w.complete = false, complete
@@ -93,14 +93,14 @@ func (w *watch) finish(complete bool) {
 }
 
 // forget says that the routes in the kernel are unknown.
-func (w *watch) forget() {
+func (w *watcher) forget() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.uses, w.canaries = map[netip.Addr]int{}, map[bool]key{}
 }
 
 // remember takes the servers that a full sync wrote.
-func (w *watch) remember(want map[key]wanted) {
+func (w *watcher) remember(want map[key]wanted) {
 	w.mu.Lock()
 	w.servers = map[key]wanted{}
 	w.mu.Unlock()
@@ -108,7 +108,7 @@ func (w *watch) remember(want map[key]wanted) {
 }
 
 // made reports whether we wrote the server, even if it lacks our mark now.
-func (w *watch) made(k key) bool {
+func (w *watcher) made(k key) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	_, made := w.servers[k]
@@ -116,7 +116,7 @@ func (w *watch) made(k key) bool {
 }
 
 // move replaces servers by others, before the old ones are removed. It returns the addresses that came and that went.
-func (w *watch) move(old, next map[key]wanted) (fresh, gone []netip.Addr) {
+func (w *watcher) move(old, next map[key]wanted) (fresh, gone []netip.Addr) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for k, server := range next {
@@ -148,7 +148,7 @@ func (w *watch) move(old, next map[key]wanted) (fresh, gone []netip.Addr) {
 }
 
 // note takes a notice and reports whether it says that something of ours was removed.
-func (w *watch) note(m *syscall.NetlinkMessage) bool {
+func (w *watcher) note(m *syscall.NetlinkMessage) bool {
 	what := w.lost(m)
 	if what != "" {
 		w.missed(what)
@@ -156,14 +156,14 @@ func (w *watch) note(m *syscall.NetlinkMessage) bool {
 	return what != ""
 }
 
-func (w *watch) missed(what string) {
+func (w *watcher) missed(what string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.removed = what
 }
 
 // report reports what was removed.
-func (w *watch) report() {
+func (w *watcher) report() {
 	w.mu.Lock()
 	what := w.removed
 	w.removed = ""
@@ -174,7 +174,7 @@ func (w *watch) report() {
 }
 
 // lost names the route or rule of ours that a notice says was removed, or returns "".
-func (w *watch) lost(m *syscall.NetlinkMessage) string {
+func (w *watcher) lost(m *syscall.NetlinkMessage) string {
 	switch m.Header.Type {
 	case unix.RTM_DELROUTE:
 		if len(m.Data) < unix.SizeofRtMsg || m.Data[4] != table || m.Data[5] != protocol {

@@ -12,7 +12,7 @@ var ErrTouched = errors.New("another program changed what is ours")
 // Commit has the kernel do a batch, on what the notices tell: if another program has changed something of ours since the
 // last Forget, it reports that and sends nothing (ErrTouched), unless anyway. Transactions of others that do not concern us
 // do not count; ErrStale says that there were too many.
-func (m *Monitor) Commit(b *Batch, anyway bool) error {
+func (m *Watcher) Commit(b *Batch, anyway bool) error {
 	reason, err := m.commit(b, anyway)
 	if reason != "" {
 		m.opts.Notify(reason)
@@ -20,7 +20,7 @@ func (m *Monitor) Commit(b *Batch, anyway bool) error {
 	return err
 }
 
-func (m *Monitor) commit(b *Batch, anyway bool) (reason string, err error) {
+func (m *Watcher) commit(b *Batch, anyway bool) (reason string, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for range staleAttempts {
@@ -53,7 +53,7 @@ func (m *Monitor) commit(b *Batch, anyway bool) (reason string, err error) {
 
 // Last has the kernel do the batch that compose makes for the number of its transaction, as the very next one. It does so
 // only when the notices have told of all transactions, and of none by another program that changed something of ours.
-func (m *Monitor) Last(compose func(generation uint32) *Batch) error {
+func (m *Watcher) Last(compose func(generation uint32) *Batch) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	_, _ = m.foreign(0)

@@ -13,17 +13,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// monitorBuffer is room for the notices of about 1,000 element operations on kernels that send each
+// watcherBuffer is room for the notices of about 1,000 element operations on kernels that send each
 // in a buffer of its own (before 5.13), and of many more on later ones.
-const monitorBuffer = 8 << 20
+const watcherBuffer = 8 << 20
 
 // rejoinAfter is when a group that could not be joined is tried again.
 const rejoinAfter = 2 * time.Second
 
-// MonitorOptions are what a Monitor is made with.
-type MonitorOptions struct {
+// WatcherOptions are what a Watcher is made with.
+type WatcherOptions struct {
 	// Concerns says what of ours a notice is about, for the report; empty when it is nothing of ours. It is
-	// called with the monitor's lock held, and not for every notice of a transaction that is known to
+	// called with the watcher's lock held, and not for every notice of a transaction that is known to
 	// concern us.
 	Concerns func(Message) (what string)
 	// Notify is called with a reason when another program changed something of ours, from Run's goroutine or
@@ -31,7 +31,7 @@ type MonitorOptions struct {
 	Notify func(reason string)
 }
 
-// Monitor notices transactions of other programs that touch what is ours.
+// Watcher notices transactions of other programs that touch what is ours.
 //
 // The kernel sends a notice for each object that a transaction changed, then one for the transaction.
 // All are in the socket's buffer when the transaction's sender returns, and when a later one is refused as
@@ -41,13 +41,13 @@ type MonitorOptions struct {
 //
 // For a big transaction the kernel would allocate a page for each notice. There Own leaves the
 // group, and compares the kernel's count of transactions instead.
-type Monitor struct {
+type Watcher struct {
 	// Conn is what Commit sends by. It may be used for other requests.
 	Conn *Conn
 	// Stale counts the batches that came too late.
 	Stale atomic.Uint64
 
-	opts MonitorOptions
+	opts WatcherOptions
 	sock *netlink.Conn
 	raw  syscall.RawConn
 
@@ -63,18 +63,18 @@ type Monitor struct {
 	outside bool
 }
 
-// NewMonitor subscribes to the notices of the calling thread's network namespace.
-func NewMonitor(opts MonitorOptions) (*Monitor, error) {
+// NewWatcher subscribes to the notices of the calling thread's network namespace.
+func NewWatcher(opts WatcherOptions) (*Watcher, error) {
 	conn, err := Dial()
 	if err != nil {
 		return nil, err
 	}
-	m := &Monitor{opts: opts, Conn: conn, buf: make([]byte, 1<<16)}
+	m := &Watcher{opts: opts, Conn: conn, buf: make([]byte, 1<<16)}
 	if m.sock, err = netlink.Dial(unix.NETLINK_NETFILTER, nil); err != nil {
 		conn.Close()
 		return nil, fmt.Errorf("netlink socket: %w", err)
 	}
-	_ = m.sock.SetReadBuffer(monitorBuffer) // without CAP_NET_ADMIN in the first user namespace a smaller one has to do
+	_ = m.sock.SetReadBuffer(watcherBuffer) // without CAP_NET_ADMIN in the first user namespace a smaller one has to do
 	if m.raw, err = m.sock.SyscallConn(); err == nil {
 		err = m.sock.JoinGroup(unix.NFNLGRP_NFTABLES)
 	}
@@ -86,7 +86,7 @@ func NewMonitor(opts MonitorOptions) (*Monitor, error) {
 }
 
 // join joins the group again, and gives the reason to report when notices were lost.
-func (m *Monitor) join() (reason string) {
+func (m *Watcher) join() (reason string) {
 	if err := m.sock.JoinGroup(unix.NFNLGRP_NFTABLES); err != nil {
 		m.outside = true
 		_ = m.sock.SetReadDeadline(time.Now().Add(rejoinAfter))
@@ -100,8 +100,8 @@ func (m *Monitor) join() (reason string) {
 	return ""
 }
 
-// Run reports drift until the monitor is closed.
-func (m *Monitor) Run() {
+// Run reports drift until the watcher is closed.
+func (m *Watcher) Run() {
 	for {
 		reason := ""
 		err := m.raw.Read(func(uintptr) bool {
@@ -125,13 +125,13 @@ func (m *Monitor) Run() {
 }
 
 // Close ends the subscription, and Run.
-func (m *Monitor) Close() error {
+func (m *Watcher) Close() error {
 	m.Conn.Close()
 	return m.sock.Close()
 }
 
 // Forget drops what was noticed so far: a full sync begins, which will find it all out.
-func (m *Monitor) Forget() {
+func (m *Watcher) Forget() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.drain()
@@ -144,7 +144,7 @@ var ErrNoEffect = errors.New("the program reported success, but the kernel saw n
 // Own runs commit, which makes up to that many transactions of ours, one after the other until one fails, and
 // reports drift if others touched what is ours before or meanwhile. A commit that succeeds must have changed something
 // of ours, or it counts as failed. big says that the transactions have more than about a thousand operations.
-func (m *Monitor) Own(transactions int, big bool, commit func() error) error {
+func (m *Watcher) Own(transactions int, big bool, commit func() error) error {
 	before, meanwhile, err := m.watched(transactions, big, commit)
 	for _, reason := range []string{before, meanwhile} {
 		if reason != "" {
@@ -154,7 +154,7 @@ func (m *Monitor) Own(transactions int, big bool, commit func() error) error {
 	return err
 }
 
-func (m *Monitor) watched(transactions int, big bool, commit func() error) (before, meanwhile string, err error) {
+func (m *Watcher) watched(transactions int, big bool, commit func() error) (before, meanwhile string, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	before, _ = m.foreign(0)
@@ -174,7 +174,7 @@ func (m *Monitor) watched(transactions int, big bool, commit func() error) (befo
 }
 
 // counted runs transactions outside of the group.
-func (m *Monitor) counted(transactions int, commit func() error) (foreign string, err error) {
+func (m *Watcher) counted(transactions int, commit func() error) (foreign string, err error) {
 	before, err := m.Conn.Generation()
 	if err != nil {
 		return "", err
@@ -197,7 +197,7 @@ func (m *Monitor) counted(transactions int, commit func() error) (foreign string
 
 // foreign reads what the kernel has sent and gives the reason when more transactions than our own
 // touched what is ours; empty when all is well or the drift is known. idle says that surely none did.
-func (m *Monitor) foreign(own int) (reason string, idle bool) {
+func (m *Watcher) foreign(own int) (reason string, idle bool) {
 	touched, last, overrun := m.drain()
 	switch {
 	case overrun:
@@ -208,7 +208,7 @@ func (m *Monitor) foreign(own int) (reason string, idle bool) {
 	return "", touched == 0
 }
 
-func (m *Monitor) report(reason string) string {
+func (m *Watcher) report(reason string) string {
 	if m.reported {
 		return ""
 	}
@@ -218,7 +218,7 @@ func (m *Monitor) report(reason string) string {
 
 // drain reads until the buffer is empty and counts the transactions that touched what is ours. last
 // describes the last of them.
-func (m *Monitor) drain() (touched int, last string, overrun bool) {
+func (m *Watcher) drain() (touched int, last string, overrun bool) {
 	own := m.Conn.Port()
 	_ = m.raw.Control(func(fd uintptr) {
 		for {
@@ -247,7 +247,7 @@ func (m *Monitor) drain() (touched int, last string, overrun bool) {
 
 // note takes one notice. At the end of a transaction it says what of ours that touched. Those from the port own are
 // of Commit.
-func (m *Monitor) note(msg Message, own uint32) (touched string) {
+func (m *Watcher) note(msg Message, own uint32) (touched string) {
 	if msg.Kind == unix.NFT_MSG_NEWGEN {
 		m.generation = Uint32(Attr(msg.Attrs, unix.NFTA_GEN_ID))
 		touched, m.dirty = m.dirty, ""
