@@ -26,7 +26,7 @@ type renderer struct {
 }
 
 func newRenderer(s Schema, families []plan.Family, masqueradeBit int) *renderer {
-	r := &renderer{Schema: s, families: families, chunk: chunkElements, big: bigSet}
+	r := &renderer{Schema: s, families: families, chunk: cmp.Or(s.Chunk, chunkElements), big: bigSet}
 	mark := uint32(1) << masqueradeBit
 	for _, f := range families {
 		r.templates[familyIndex(f)] = strings.NewReplacer("$ip", ipKeyword(f),
@@ -68,7 +68,7 @@ func (r *renderer) count(refs *references, p *plan.Plan) (objects []Object) {
 func (b *batch) whole(next *plan.Plan, o baseOptions, done func(int)) error {
 	o.elements = true
 	b.r.base(b.tx, next.Node, o)
-	if err := b.take(step{next.Services, added, done}); err != nil {
+	if err := b.take(step{list: next.Services, of: added, done: done}); err != nil {
 		return err
 	}
 	if !o.takeover {
@@ -89,9 +89,13 @@ func (b *batch) partial(change proxiers.Change) error {
 	if err := b.take(step{list: change.Removed, of: removed}); err != nil {
 		return err
 	}
-	err := b.take(step{list: change.Changed, of: func(svc *plan.ServicePort) (old, next *plan.ServicePort) {
-		return change.Prev.Find(svc.Name, svc.Family), svc
-	}})
+	err := b.take(step{
+		list: change.Changed,
+		of: func(svc *plan.ServicePort) (old, next *plan.ServicePort) {
+			return change.Prev.Find(svc.Name, svc.Family), svc
+		},
+		moves: func() bool { return b.moves(change) },
+	})
 	if err != nil {
 		return err
 	}
@@ -103,6 +107,32 @@ func (b *batch) partial(change proxiers.Change) error {
 		}
 	}
 	return b.flush()
+}
+
+// moves reports whether an element moves from one changed ServicePort to another one.
+func (b *batch) moves(change proxiers.Change) bool {
+	owners := map[Element]*plan.ServicePort{}
+	n := Needs{refs: b.refs}
+	for _, svc := range change.Changed {
+		if old := change.Prev.Find(svc.Name, svc.Family); old != nil && b.r.serves(svc.Family) {
+			n.of(&b.r.Schema, old)
+			for _, e := range n.entries {
+				owners[e.Element] = svc
+			}
+		}
+	}
+	for _, svc := range change.Changed {
+		if !b.r.serves(svc.Family) {
+			continue
+		}
+		n.of(&b.r.Schema, svc)
+		for _, e := range n.entries {
+			if owner := owners[e.Element]; owner != nil && owner != svc {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // baseOptions are for base: replace the tables as a whole, add the elements that follow from the host to tables

@@ -27,6 +27,8 @@ type Schema struct {
 	Counters []string
 	// Chains always exist.
 	Chains []Chain
+	// Chunk is the number of elements from which a transaction is sent before more is added; 0: 10,000.
+	Chunk int
 	// Idle is how long an object is kept that nothing needs.
 	Idle time.Duration
 

@@ -1,6 +1,7 @@
 package nfttable
 
 import (
+	"errors"
 	"slices"
 
 	"sigs.k8s.io/knftables"
@@ -19,7 +20,13 @@ type step struct {
 	of func(*plan.ServicePort) (old, next *plan.ServicePort)
 	// done is told how many are written; nil: nobody wants to know.
 	done func(int)
+	// moves reports whether an element moves from one ServicePort of the list to another one; nil: none does.
+	moves func() bool
 }
+
+// errMoves says that elements move between ServicePorts, and that the change takes several transactions: one that adds an
+// element may come before the one that deletes the element of its last owner.
+var errMoves = errors.New("elements move between ServicePorts of several transactions")
 
 func added(svc *plan.ServicePort) (old, next *plan.ServicePort)   { return nil, svc }
 func removed(svc *plan.ServicePort) (old, next *plan.ServicePort) { return svc, nil }
@@ -29,6 +36,12 @@ func removed(svc *plan.ServicePort) (old, next *plan.ServicePort) { return svc, 
 func (b *batch) take(s step) error {
 	for i, svc := range s.list {
 		if b.size >= 2*b.r.chunk || b.size >= b.r.chunk && (i == 0 || !sameService(s.list[i-1], svc)) {
+			if i > 0 && b.send != nil && s.moves != nil && s.moves() {
+				return errMoves
+			}
+			if i > 0 {
+				s.moves = nil
+			}
 			if err := b.spill(); err != nil {
 				return err
 			}

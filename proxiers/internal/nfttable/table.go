@@ -71,7 +71,7 @@ func (t *Table) Apply(ctx context.Context, change proxiers.Change) (err error) {
 	partial := change.Prev != nil && refs != nil && t.SameRules(t.node, change.Next.Node)
 	if partial {
 		err = t.batch(ctx, refs, time.Now()).byNetlink(ctx, t, true).partial(change)
-		if err != nil && !errors.Is(err, nfnetlink.ErrTouched) {
+		if err != nil && !errors.Is(err, nfnetlink.ErrTouched) && !errors.Is(err, errMoves) {
 			return fmt.Errorf("partial sync: %w", t.blame(err, change.Next))
 		}
 	}

@@ -1,0 +1,22 @@
+package ipvs
+
+import (
+	"fmt"
+	"testing"
+
+	"edgeway/proxiers/internal/nfttable"
+	"edgeway/proxiers/internal/nfttable/batches"
+	"edgeway/proxiers/plan"
+)
+
+func TestBatchesOfAnySize(t *testing.T) {
+	for chunk, steps := range map[int]int{30: 40, 10_000: 4} {
+		t.Run(fmt.Sprint(chunk), func(t *testing.T) {
+			where := &places{}
+			batches.Test(t, chunk, steps, func(p *plan.Plan) nfttable.Schema {
+				*where = *settle(p)
+				return schema(where)
+			})
+		})
+	}
+}
