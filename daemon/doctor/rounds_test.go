@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // record is a log that is read while it is written.
@@ -172,4 +174,34 @@ func (c *counting) Read(path string) (string, error) {
 		*c.looks++
 	}
 	return c.fake.Read(path)
+}
+
+// A problem has not ended because the daemon cannot look: it is told neither as gone nor as new.
+func TestRoundsKeepAProblemWhileTheyCannotLook(t *testing.T) {
+	onRounds(t, func(r *Rounds, f *fake, _ chan struct{}, log *record) {
+		f.edit(func() { delete(f.ways, "0.0.0.0/0") })
+		r.Planned()
+		time.Sleep(2 * roundsPeriod)
+		synctest.Wait()
+		const both = "route-services route-endpoints"
+		if got := names(r.Problems()); got != both {
+			t.Fatalf("problems %q, want %q", got, both)
+		}
+		log.Reset()
+		f.edit(func() { f.wayErr = unix.EMFILE })
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if got := names(r.Problems()); got != both || log.String() != "" {
+			t.Errorf("problems %q, want %q; log:\n%s", got, both, log)
+		}
+		f.edit(func() {
+			f.wayErr = nil
+			f.ways["0.0.0.0/0"] = via("192.0.2.1", "eth0", "192.0.2.10")
+		})
+		time.Sleep(2 * roundsPeriod)
+		synctest.Wait()
+		if got := names(r.Problems()); got != "" || strings.Count(log.String(), "a problem of this host is gone") != 2 {
+			t.Errorf("problems %q after the end; log:\n%s", got, log)
+		}
+	})
 }

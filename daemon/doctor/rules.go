@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/netip"
 
@@ -11,7 +12,7 @@ import (
 	"edgeway/daemon/doctor/firewall"
 )
 
-// foreignRules asks the rules of other programs about connections of the plan.
+// foreignRules looks for rules of other programs that drop connections of the plan.
 func foreignRules(ctx context.Context, h *Host) []finding.Finding {
 	if h.Rules == nil || h.Plan == nil || h.Plan.Node == nil {
 		return nil
@@ -19,35 +20,40 @@ func foreignRules(ctx context.Context, h *Host) []finding.Finding {
 	return h.Rules(ctx, firewall.Question{Plan: h.Plan, Host: &links{host: h}, MasqueradeBit: h.Config.Proxy.MasqueradeBit})
 }
 
-// links says by which links connections come and go.
+// links knows the links by which connections arrive and leave.
 type links struct {
 	host *Host
-	// byAddr is asked for once: a host may have thousands of addresses.
+	// byAddr is read once, because a host may have thousands of addresses.
 	byAddr map[netip.Addr]string
 }
 
 // LinkOf implements firewall.Host.
 func (l *links) LinkOf(addr netip.Addr) string {
 	if l.byAddr == nil {
-		l.byAddr = linksByAddr()
+		var err error
+		if l.byAddr, err = linksByAddr(); err != nil {
+			if w, ok := l.host.System.(*watched); ok {
+				w.note(err)
+			}
+		}
 	}
 	return l.byAddr[addr]
 }
 
-// linksByAddr gives the links that have the addresses of this host. Without one of the lists nothing is known.
-func linksByAddr() map[netip.Addr]string {
+// linksByAddr returns the link of each address of this host. If it cannot read a list, it returns what it knows.
+func linksByAddr() (map[netip.Addr]string, error) {
 	names, out := map[int]string{}, map[netip.Addr]string{}
-	all, _ := net.Interfaces()
+	all, linksErr := net.Interfaces()
 	for _, l := range all {
 		names[l.Index] = l.Name
 	}
-	addrs, _ := netlink.AddrList(nil, netlink.FAMILY_ALL)
+	addrs, addrsErr := netlink.AddrList(nil, netlink.FAMILY_ALL)
 	for _, a := range addrs {
 		if at, ok := netip.AddrFromSlice(a.IP); ok && out[at.Unmap()] == "" {
 			out[at.Unmap()] = names[a.LinkIndex]
 		}
 	}
-	return out
+	return out, errors.Join(linksErr, addrsErr)
 }
 
 // Route implements firewall.Host.
