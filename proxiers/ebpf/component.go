@@ -43,7 +43,7 @@ func ComponentIn(dir string) proxiers.Component {
 			Doc: "How much the BPF maps hold: normal is for 65,536 addresses and ports of Services and 131,072 endpoints, and takes 8 MB; large is for 524,288 and 1,048,576, and takes 70 MB. Services that do not fit are left to nftables.",
 		}, {
 			Name: "tc", Default: false,
-			Doc: "Whether a tc program at the network devices also serves connections from pods and other hosts; false: nftables serves them, about as fast. true needs the drop-in ebpf-tc.conf, which gives edgeway-bpf.service CAP_SYS_ADMIN; see edgeway(8).",
+			Doc: "Whether a tc program at the network devices also serves TCP connections from pods and other hosts; false: nftables serves them, about as fast. true needs the drop-in ebpf-tc.conf, which gives edgeway-bpf.service CAP_SYS_ADMIN; see edgeway(8).",
 		}},
 		Traits: proxiers.Traits{DropIn: "ebpf.conf", FallsBack: true},
 	}

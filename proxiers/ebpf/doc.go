@@ -1,7 +1,7 @@
 // Package ebpf programs Services with nftables, as package dispatch describes it, and adds BPF programs as shortcuts. The programs for
 // sockets give a socket of the host that connects, or sends, to a Service the address of an endpoint. The kernel then translates no packet
-// of the connection and does not track it. The tc program is optional (ebpf.tc). At the network devices, it writes a new connection from
-// elsewhere and its endpoint into connection tracking: the kernel translates the connection without asking a rule.
+// of the connection and does not track it. The tc program is optional (ebpf.tc). At the network devices, it writes a new TCP connection
+// from elsewhere and its endpoint into connection tracking: the kernel translates the connection without asking a rule.
 //
 //	connect, sendmsg          the Service's address ─► an endpoint
 //	recvmsg, getpeername      the endpoint ─► the Service's address

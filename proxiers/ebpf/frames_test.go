@@ -31,6 +31,7 @@ func TestPacketsEqualDecide(t *testing.T) {
 	node := *plantest.Node()
 	node.HostAddrs, node.NodePortAddrs = w.lab.Node.Addrs, []netip.Addr{netlab.NodeAddr4, netlab.NodeAddr6}
 	node.PodSources = []netip.Prefix{netip.MustParsePrefix("10.244.9.0/24"), netip.MustParsePrefix("fd00:10:244:9::/64")}
+	w.proxier.shortcuts.tcRate = 1e9 // no limit
 	w.sync(proxiers.NewChange(nil, plantest.Plan(&node, list...)))
 	w.needsPackets()
 	l, err := netlink.LinkByName(w.other.Name)
@@ -192,14 +193,10 @@ func readFrame(frame []byte) (p framePacket, begins bool) {
 			header = header[size:]
 		}
 	}
-	switch {
-	case next == 6 && len(header) >= 14 && header[13]&0x17 == 2:
-		p.protocol = plan.TCP
-	case next == 17 && len(header) >= 4:
-		p.protocol = plan.UDP
-	default:
+	if next != 6 || len(header) < 14 || header[13]&0x17 != 2 {
 		return p, false
 	}
+	p.protocol = plan.TCP
 	p.from, p.to = netip.AddrPortFrom(from, binary.BigEndian.Uint16(header)), netip.AddrPortFrom(to, binary.BigEndian.Uint16(header[2:]))
 	return p, true
 }

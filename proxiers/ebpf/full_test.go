@@ -31,7 +31,7 @@ func TestPacketsWithFullTracking(t *testing.T) {
 	}
 	before := w.setTrackingMax("2")
 	defer w.setTrackingMax(before)
-	refused := w.counted(leftTracking)
+	refused := w.counted(leftTracking) + w.counted(leftRate)
 	got := make(chan error, 1)
 	go func() {
 		c, err := dialFrom(w.other, "tcp", 0, vip(plan.IPv4, 1))
@@ -41,7 +41,7 @@ func TestPacketsWithFullTracking(t *testing.T) {
 		}
 		got <- err
 	}()
-	for deadline := time.Now().Add(patience); w.counted(leftTracking) == refused; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); w.counted(leftTracking)+w.counted(leftRate) == refused; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("connection tracking refuses nothing")
 		}

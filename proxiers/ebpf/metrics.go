@@ -41,7 +41,7 @@ func socketsDesc() *prometheus.Desc {
 
 func leftDesc() *prometheus.Desc {
 	return prometheus.NewDesc("edgeway_ebpf_left_total",
-		"Connections to Services that BPF left to nftables, but for those of UDP from elsewhere.", []string{"reason"}, nil)
+		"Connections to Services that BPF left to nftables, but for those that no program sees: UDP from elsewhere, and all from elsewhere without ebpf.tc.", []string{"reason"}, nil)
 }
 
 func upDesc() *prometheus.Desc {

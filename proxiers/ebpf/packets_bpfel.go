@@ -27,6 +27,7 @@ type packetsPodRange struct {
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	packetsMapAddresses  = "addresses"
+	packetsMapBuckets    = "buckets"
 	packetsMapConfig     = "config"
 	packetsMapCounters   = "counters"
 	packetsMapFrontends  = "frontends"
@@ -89,6 +90,7 @@ type packetsProgramSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type packetsMapSpecs struct {
 	Addresses  *ebpf.MapSpec `ebpf:"addresses"`
+	Buckets    *ebpf.MapSpec `ebpf:"buckets"`
 	Config     *ebpf.MapSpec `ebpf:"config"`
 	Counters   *ebpf.MapSpec `ebpf:"counters"`
 	Frontends  *ebpf.MapSpec `ebpf:"frontends"`
@@ -127,6 +129,7 @@ func (o *packetsObjects) Close() error {
 // It can be passed to loadPacketsObjects or ebpf.CollectionSpec.LoadAndAssign.
 type packetsMaps struct {
 	Addresses  *ebpf.Map `ebpf:"addresses"`
+	Buckets    *ebpf.Map `ebpf:"buckets"`
 	Config     *ebpf.Map `ebpf:"config"`
 	Counters   *ebpf.Map `ebpf:"counters"`
 	Frontends  *ebpf.Map `ebpf:"frontends"`
@@ -141,6 +144,7 @@ type packetsMaps struct {
 func (m *packetsMaps) Close() error {
 	return _PacketsClose(
 		m.Addresses,
+		m.Buckets,
 		m.Config,
 		m.Counters,
 		m.Frontends,

@@ -19,6 +19,9 @@ const (
 
 	nodePorts uint8 = 1
 	source    uint8 = 2
+
+	markRules      uint32 = 1
+	trackingIsFull uint32 = 2
 )
 
 // record is what a ServicePort has in the maps, beside what follows from the plan.
@@ -186,7 +189,6 @@ const (
 	connectedUDP
 	sentUDP
 	packetsTCP
-	packetsUDP
 	leftRanges
 	leftAffinity
 	leftVerdict
@@ -197,15 +199,16 @@ const (
 	leftRace
 	leftRoute
 	leftTracking
+	leftRate
 	numCounters
 )
 
 // names are for people and for metrics.
 func (c counter) String() string {
 	return [numCounters]string{
-		"TCP connect", "UDP connect", "UDP send", "TCP packet", "UDP packet",
+		"TCP connect", "UDP connect", "UDP send", "TCP packet",
 		"source ranges", "session affinity", "no endpoint or a policy", "maps are full",
 		"socket bound to an address or device", "socket of several Services", "no memory for the socket", "endpoints just replaced",
-		"no route to masquerade by", "connection tracking refused",
+		"no route to masquerade by", "connection tracking refused", "too many new connections at once",
 	}[c]
 }

@@ -53,16 +53,30 @@ func (p *proxier) Way(d plan.Decision, bound bool) string {
 		return byRules + "BPF is not at work: " + s.problem.Error()
 	case s.book != nil && s.book.records[keyOf(svc)].full():
 		return byRules + "the BPF maps are too small (ebpf.size)"
-	case d.Origin != plan.FromHost && !s.tc:
-		return byRules + "ebpf.tc is false"
-	case d.Origin != plan.FromHost && s.without != nil:
-		return byRules + "BPF is not at work for connections from elsewhere: " + s.without.Error()
 	case d.Origin != plan.FromHost:
-		return "by tc: at the network device connection tracking is told of the endpoint" + s.soFar(svc)
+		if why := s.whyNotByTC(d); why != "" {
+			return byRules + why
+		}
+		return "by tc: at the network device connection tracking gets the endpoint" + s.soFar(svc)
 	case bound && d.SNAT:
 		return "by socket, or by nftables if the socket is bound to its address, as its packets are masqueraded" + s.soFar(svc)
 	}
 	return "by socket: connect gives it the endpoint's address" + s.soFar(svc)
+}
+
+// whyNotByTC returns why the tc program does not serve a connection from elsewhere, or "" if it does.
+func (s *shortcuts) whyNotByTC(d plan.Decision) string {
+	switch {
+	case !s.tc:
+		return "ebpf.tc is false"
+	case d.Service.Name.Protocol == plan.UDP:
+		return "the tc program serves TCP only"
+	case d.SNAT && s.config.Flags&markRules != 0:
+		return "a routing rule asks for a packet mark, and the tc program cannot tell by which address to masquerade"
+	case s.without != nil:
+		return "BPF is not at work for connections from elsewhere: " + s.without.Error()
+	}
+	return ""
 }
 
 // soFar tells how many connections of a ServicePort the programs took; empty: none, or it cannot be told.
@@ -75,4 +89,17 @@ func (s *shortcuts) soFar(svc *plan.ServicePort) string {
 		return fmt.Sprintf("; %d connections to this port of the Service so far", n)
 	}
 	return ""
+}
+
+// tellNoRoom logs that a step has ServicePorts that do not fit.
+func (s *shortcuts) tellNoRoom(st *step) {
+	const named = 10
+	if len(st.noRoom) == 0 {
+		return
+	}
+	var names []string
+	for _, svc := range st.noRoom[:min(named, len(st.noRoom))] {
+		names = append(names, svc.Name.String())
+	}
+	s.logger.Warn("BPF maps full, nftables serves the rest", "fix", "ebpf.size = \"large\"", "services", len(st.noRoom), "first", names)
 }

@@ -30,8 +30,11 @@ type shortcuts struct {
 	families []plan.Family
 	size     size
 	tc       bool
-	config   socketsSettings
-	dir      string
+	// tcRate is the limit of that name, and trackingFull is halfFull; both but in tests.
+	tcRate       uint32
+	trackingFull func() (bool, error)
+	config       socketsSettings
+	dir          string
 
 	book *book
 	// plan is what the table of nftables has.
@@ -71,7 +74,7 @@ func newShortcuts(dir string, env proxiers.Env, changed func()) (*shortcuts, err
 	}
 	return &shortcuts{
 		packets: p, orphans: orphans{destroy: destroySocket},
-		logger: env.Logger, families: env.Families, size: sizeOf(env.Settings), tc: tcOf(env.Settings), dir: dir,
+		logger: env.Logger, families: env.Families, size: sizeOf(env.Settings), tc: tcOf(env.Settings), tcRate: tcRate, trackingFull: halfFull, dir: dir,
 		config: socketsSettings{Netns: cookie, OwnMark: proxiers.OwnMark(env.MasqueradeBit)},
 	}, nil
 }
@@ -232,14 +235,17 @@ func (s *shortcuts) pausePackets(n *plan.Node) error {
 	return s.configure(now)
 }
 
-// raisePackets has the program for packets at work, if it is loaded. The others do not need it.
+// raisePackets attaches the tc program, if it is loaded. The other programs do not need it.
 func (s *shortcuts) raisePackets(n *plan.Node) {
 	if !s.tc || s.packets.program == nil || s.config.Packets != 0 {
 		return
 	}
 	source, err := s.packets.raise(n)
 	if err == nil {
-		s.config.Packets, s.config.Source = 1, source
+		s.config.Flags, err = tcFlags(s.trackingFull)
+	}
+	if err == nil {
+		s.config.Packets, s.config.Source = s.tcRate, source
 		err = s.configure(s.config)
 	}
 	if err != nil {
@@ -298,18 +304,6 @@ func (s *shortcuts) unsure() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.known = false
-}
-
-func (s *shortcuts) tellNoRoom(st *step) {
-	const named = 10
-	if len(st.noRoom) == 0 {
-		return
-	}
-	var names []string
-	for _, svc := range st.noRoom[:min(named, len(st.noRoom))] {
-		names = append(names, svc.Name.String())
-	}
-	s.logger.Warn("the BPF maps are too small, nftables serves the rest of the Services: set ebpf.size", "services", len(st.noRoom), "first", names)
 }
 
 // due returns when tend has something to do, or the zero time if it has nothing. While the content of the maps is unknown, stale sets and
@@ -375,8 +369,11 @@ func (s *shortcuts) damage() (what string) {
 	switch {
 	case s.config.Packets == 0 && s.known: // it failed, or was never loaded
 		s.raisePackets(s.plan.Node)
-	case s.config.Packets != 0 && s.packets.damaged():
-		s.followDevices()
+	case s.config.Packets != 0:
+		if s.packets.damaged() {
+			s.followDevices()
+		}
+		s.limitPackets()
 	}
 	return ""
 }

@@ -63,7 +63,7 @@ type socketsSettings struct {
 	OwnMark uint32
 	Packets uint32
 	Source  uint32
-	Zero    uint32
+	Flags   uint32
 }
 
 type socketsSlotKey struct {

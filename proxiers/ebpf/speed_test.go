@@ -61,6 +61,7 @@ func TestConnectionSpeed(t *testing.T) {
 	}
 	node := *plantest.Node()
 	node.HostAddrs = w.lab.Node.Addrs
+	w.proxier.shortcuts.tcRate = 1e9 // no limit
 	w.sync(proxiers.NewChange(nil, plantest.Plan(&node, list...)))
 	w.needsPackets()
 	on, off := w.proxier.shortcuts.config, socketsSettings{}

@@ -184,7 +184,7 @@ func (w *world) sent() (sent, left uint64) {
 		switch counter(c) {
 		case connectedTCP, connectedUDP, sentUDP:
 			sent += n
-		case packetsTCP, packetsUDP:
+		case packetsTCP:
 		default:
 			left += n
 		}

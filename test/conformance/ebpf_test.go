@@ -70,27 +70,29 @@ func ebpfBackend(tc bool) Backend {
 }
 
 // eligibleWith returns which connections BPF must take. nftables serves a bound socket of the host where it would masquerade, and
-// connections from elsewhere without tc.
+// connections from elsewhere unless they are TCP and tc is set.
 func eligibleWith(tc bool) func(*plan.Plan, plan.Packet, plan.Decision, bool) bool {
 	return func(p *plan.Plan, pkt plan.Packet, d plan.Decision, unbound bool) bool {
 		if d.Verdict != plan.Forward || pkt.Protocol == plan.SCTP || pkt.Dst.Addr().IsLoopback() || d.Frontend.AllowFrom != nil || d.Service.Affinity != 0 {
 			return false
 		}
 		if pkt.InInterface != "" {
-			return d.Origin != plan.FromHost && tc
+			return d.Origin != plan.FromHost && tc && pkt.Protocol == plan.TCP
 		}
 		return d.Origin == plan.FromHost && (unbound || !d.SNAT && !pkt.Src.IsLoopback() && slices.Contains(p.Node.HostAddrs, pkt.Src))
 	}
 }
 
-// takenByBPF reads the first counters of bpf/maps.h: sockets of TCP and UDP that connect, datagrams sent without that, and first packets.
+// takenByBPF reads counters of bpf/maps.h: TCP and UDP sockets that connect, unconnected datagrams, first packets, and those first packets
+// that the tc program would take at a lower rate than the suite's.
 func takenByBPF() (n int, err error) {
 	m, err := bpf.LoadPinnedMap(pinned("counters"), nil)
 	if err != nil {
 		return 0, err
 	}
 	defer m.Close()
-	for i := range uint32(5) {
+	const limited = 14
+	for _, i := range []uint32{0, 1, 2, 3, limited} {
 		var perCPU []uint64
 		if err := m.Lookup(i, &perCPU); err != nil {
 			return 0, err

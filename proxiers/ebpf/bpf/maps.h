@@ -81,9 +81,14 @@ enum address_flags {
 struct settings {
 	__u64 netns;    /* the cookie of the host's network namespace; 0: the programs for sockets do nothing */
 	__u32 own_mark; /* of the daemon's connections to its API server */
-	__u32 packets;  /* 0: the program for packets does nothing */
-	__be32 source;  /* of IPv4, for devices that have none to masquerade with */
-	__u32 zero;
+	__u32 packets;  /* how many connections the tc program may begin each second on a processor; 0: it does nothing */
+	__be32 source;  /* the IPv4 address to masquerade with at devices that have none */
+	__u32 flags;
+};
+
+enum settings_flags {
+	MARK_RULES = 1,    /* routes depend on packet marks, which rules of nftables may set later */
+	TRACKING_FULL = 2, /* connection tracking is half full */
 };
 
 /* The endpoint of a connected UDP socket. When the endpoint is gone, the daemon destroys the socket. */
@@ -99,7 +104,6 @@ enum counter {
 	CONNECTED_UDP,
 	SENT_UDP,     /* first datagrams of a socket to a frontend */
 	PACKETS_TCP,  /* connections from elsewhere */
-	PACKETS_UDP,
 	LEFT_RANGES,  /* the frontend has source ranges */
 	LEFT_AFFINITY,
 	LEFT_VERDICT, /* nothing to forward to */
@@ -108,8 +112,9 @@ enum counter {
 	LEFT_CROWDED, /* one socket, and more frontends than can be told apart in the replies */
 	LEFT_STORAGE, /* the kernel gives no room to remember where the socket wanted to */
 	LEFT_RACE,    /* the endpoints were replaced in this moment */
-	LEFT_ROUTE,   /* no address to masquerade with can be told */
+	LEFT_ROUTE,   /* the address to masquerade with is not known */
 	LEFT_TRACKING, /* connection tracking is full, or refuses */
+	LEFT_RATE,    /* more new connections than settings.packets, or TRACKING_FULL */
 	COUNTERS,
 };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The kernel's connection tracking, by the functions that it has for BPF since Linux 6.1. Only the fields of its types that are needed
- * are here: where they are in a kernel, the loader finds out.
+ * The kernel's connection tracking, by its functions for BPF (Linux 6.1). The types have only the fields that the program needs: the
+ * loader finds their place in the running kernel.
  */
 #pragma once
 #include "packet.h"
@@ -15,8 +15,8 @@ enum nf_nat_manip_type { NF_NAT_MANIP_SRC, NF_NAT_MANIP_DST };
 /* enum tcp_conntrack */
 enum { TCP_TIME_WAIT = 7, TCP_CLOSE = 8 };
 
-/* Milliseconds until the first reply must be there, as the kernel has them for a SYN and for UDP by default. */
-enum { SYN_TIMEOUT = 120000, UDP_TIMEOUT = 30000 };
+/* Milliseconds until the first reply must come: the kernel's default for a SYN. */
+enum { SYN_TIMEOUT = 120000 };
 
 struct ip_ct_tcp {
 	__u8 state;
@@ -35,7 +35,7 @@ struct nf_conn___init {
 	struct nf_conn ct;
 } __attribute__((preserve_access_index));
 
-/* The form of 12 bytes, which all kernels take. */
+/* The form of 12 bytes, which all kernels accept. */
 struct bpf_ct_opts___local {
 	__s32 netns_id;
 	__s32 error;
@@ -62,7 +62,7 @@ static __always_inline void flow_of(const struct packet *p, struct flow *f)
 	struct bpf_sock_tuple *t = &f->tuple;
 
 	f->opts.netns_id = BPF_F_CURRENT_NETNS;
-	f->opts.l4proto = p->protocol;
+	f->opts.l4proto = IPPROTO_TCP;
 	if (p->v4) {
 		t->ipv4.saddr = p->from.word[3];
 		t->ipv4.daddr = p->to.word[3];
@@ -76,7 +76,7 @@ static __always_inline void flow_of(const struct packet *p, struct flow *f)
 	}
 }
 
-/* The verifier wants to know each size. */
+/* The verifier accepts only constant sizes. */
 static __always_inline struct nf_conn *look_up(struct __sk_buff *skb, const struct packet *p, struct flow *f)
 {
 	if (p->v4)
@@ -92,8 +92,8 @@ static __always_inline struct nf_conn___init *allocate(struct __sk_buff *skb, co
 }
 
 /*
- * Whether connection tracking knows the connection. A SYN that reuses the port of one that is over would have the kernel drop the old
- * entry and let the packet pass untranslated, as entries of BPF have no rule to be translated by: the old one is ended here.
+ * Reports whether connection tracking knows the connection of a SYN. When a client reuses the port of a closed connection, the kernel would
+ * drop the old entry and pass the SYN untranslated, because no rule translates an entry of BPF. So this function ends the old entry.
  */
 static __always_inline int known(struct __sk_buff *skb, const struct packet *p, struct flow *f)
 {
@@ -102,7 +102,7 @@ static __always_inline int known(struct __sk_buff *skb, const struct packet *p, 
 
 	if (!ct)
 		return 0;
-	if (p->protocol == IPPROTO_TCP && p->first && f->opts.dir == 0)
+	if (f->opts.dir == 0)
 		state = ct->proto.tcp.state;
 	if (state != TCP_TIME_WAIT && state != TCP_CLOSE) {
 		bpf_ct_release(ct);
@@ -110,7 +110,7 @@ static __always_inline int known(struct __sk_buff *skb, const struct packet *p, 
 	}
 	bpf_ct_change_timeout(ct, 0);
 	bpf_ct_release(ct);
-	ct = look_up(skb, p, f); /* which collects what is over */
+	ct = look_up(skb, p, f); /* removes the expired entry */
 	if (!ct)
 		return 0;
 	bpf_ct_release(ct);
@@ -126,9 +126,9 @@ static __always_inline void to_kernel(const struct packet *p, const struct addre
 }
 
 /*
- * Tells connection tracking of a connection to an endpoint, and what source it has there. The source is always told: without, two
- * connections of one client's port to one endpoint, by two Services, would be the same to the endpoint. Port 0 lets the kernel keep
- * the client's if it can. All that may fail comes before the entry is there, as only its insertion gives it back.
+ * Adds a connection to connection tracking, with its endpoint and the source that the endpoint sees. The source is always set: two
+ * connections from one port of a client to one endpoint, by two Services, would otherwise look alike to the endpoint. Port 0 lets the
+ * kernel keep the client's port if it can. All steps that may fail precede the insertion, because only insertion frees the entry.
  */
 static __always_inline int track(struct __sk_buff *skb, const struct packet *p, struct flow *f, const struct endpoint *e, const struct address *source)
 {
@@ -145,10 +145,10 @@ static __always_inline int track(struct __sk_buff *skb, const struct packet *p, 
 	failed = bpf_ct_set_nat_info(fresh, &to, bpf_ntohs(e->port), NF_NAT_MANIP_DST);
 	if (!failed)
 		failed = bpf_ct_set_nat_info(fresh, &from, 0, NF_NAT_MANIP_SRC);
-	bpf_ct_set_timeout(fresh, failed ? 0 : p->protocol == IPPROTO_TCP ? SYN_TIMEOUT : UDP_TIMEOUT);
+	bpf_ct_set_timeout(fresh, failed ? 0 : SYN_TIMEOUT);
 	ct = bpf_ct_insert_entry(fresh);
 	if (!ct)
-		return 0; /* another processor was first, or there is no room */
+		return 0; /* another processor was first, or the table is full */
 	if (failed)
 		bpf_ct_change_timeout(ct, 0);
 	bpf_ct_release(ct);

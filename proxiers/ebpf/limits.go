@@ -1,0 +1,75 @@
+package ebpf
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+)
+
+// tcRate is how many connections the tc program may begin each second on a processor. A SYN that a firewall drops after the program has
+// tracked it takes an entry for 120 s: at this rate 24,000 for each processor. nftables serves the connections beyond it.
+const tcRate = 200
+
+// limitPackets updates the flags of the tc program. If that fails, the program stops, and damage raises it again.
+func (s *shortcuts) limitPackets() {
+	flags, err := tcFlags(s.trackingFull)
+	if err == nil && flags == s.config.Flags {
+		return
+	}
+	if s.config.Flags = flags; err != nil {
+		s.config.Packets = 0
+	}
+	s.doWithout(errors.Join(err, s.configure(s.config)))
+}
+
+// tcFlags returns the flags of the settings that follow from the state of the host.
+func tcFlags(trackingFull func() (bool, error)) (flags uint32, err error) {
+	full, err := trackingFull()
+	if err != nil {
+		return 0, err
+	}
+	if full {
+		flags |= trackingIsFull
+	}
+	marks, err := routesByMark()
+	if err != nil {
+		return 0, err
+	}
+	if marks {
+		flags |= markRules
+	}
+	return flags, nil
+}
+
+// halfFull reports whether connection tracking has half of the entries that it may have, in the network namespace of the calling thread.
+func halfFull() (bool, error) {
+	var n [2]int
+	for i, name := range []string{"nf_conntrack_count", "nf_conntrack_max"} {
+		text, err := os.ReadFile("/proc/sys/net/netfilter/" + name)
+		if err == nil {
+			n[i], err = strconv.Atoi(strings.TrimSpace(string(text)))
+		}
+		if err != nil {
+			return false, fmt.Errorf("size of connection tracking: %w", err)
+		}
+	}
+	return n[1] > 0 && n[0] > n[1]/2, nil // 0: there is no limit
+}
+
+// routesByMark reports whether a routing rule asks for a packet mark.
+func routesByMark() (bool, error) {
+	rules, err := netlink.RuleList(netlink.FAMILY_ALL)
+	if err != nil {
+		return false, fmt.Errorf("list of routing rules: %w", err)
+	}
+	for _, r := range rules {
+		if r.Mark != 0 || r.Mask != nil {
+			return true, nil
+		}
+	}
+	return false, nil
+}

@@ -1,0 +1,197 @@
+package ebpf
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"edgeway/proxiers/internal/plantest"
+	"edgeway/proxiers/plan"
+	"edgeway/test/netlab"
+)
+
+// lowDelay is a type of service, which the routing rule of secondPath asks for.
+const lowDelay = 0x10
+
+// on runs a program on a host.
+func (w *world) on(h *netlab.Host, line string) {
+	w.Helper()
+	words := strings.Fields(line)
+	if out, err := h.Command(context.WithoutCancel(w.Context()), words[0], words[1:]...).CombinedOutput(); err != nil {
+		w.Fatalf("%s: %v: %s", line, err, bytes.TrimSpace(out))
+	}
+}
+
+// secondPath gives the first endpoint's addresses to the host of the second one, too. The main routing table leads to the first host, and
+// table 77 to the second. It returns the addresses to masquerade with that the device of each host has.
+func (w *world) secondPath() map[string][]netip.Addr {
+	w.Helper()
+	sources := map[string][]netip.Addr{
+		"one": {plantest.Addr("192.0.2.101"), plantest.Addr("2001:db8:77::101")}, "two": {plantest.Addr("192.0.2.102"), plantest.Addr("2001:db8:77::102")},
+	}
+	for name, list := range sources {
+		for _, a := range list {
+			w.lab.AddNodeAddr(name, a)
+		}
+	}
+	for i, a := range w.endpoints[0].Addrs {
+		flags := map[bool]string{true: " nodad"}[a.Is6()]
+		w.on(w.endpoints[1], "ip address add "+netip.PrefixFrom(a, a.BitLen()).String()+" dev eth0"+flags)
+		if err := w.endpoints[1].Serve("two", netip.AddrPortFrom(a, endpointPort), plan.TCP); err != nil {
+			w.Fatal(err)
+		}
+		// The source is told, because the devices have another address for their link.
+		w.on(w.lab.Node, fmt.Sprintf("ip route replace %s dev one src %s", a, sources["one"][i]))
+		w.on(w.lab.Node, fmt.Sprintf("ip route add %s dev two src %s table 77", a, sources["two"][i]))
+	}
+	return sources
+}
+
+// rule adds a routing rule that leads to table 77, in both families, until the test ends or the result is called.
+func (w *world) rule(match string) (remove func()) {
+	w.Helper()
+	there := true
+	remove = func() {
+		for _, family := range []string{"-4", "-6"} {
+			if there {
+				w.on(w.lab.Node, "ip "+family+" rule del "+match+" table 77")
+			}
+		}
+		there = false
+	}
+	for _, family := range []string{"-4", "-6"} {
+		w.on(w.lab.Node, "ip "+family+" rule add "+match+" table 77")
+	}
+	w.Cleanup(remove)
+	return remove
+}
+
+// askWithClass is askFrom by TCP with a type of service, or traffic class.
+func (w *world) askWithClass(class int, to netip.AddrPort) (server, seen string) {
+	w.Helper()
+	d := net.Dialer{Timeout: patience, Control: control(func(fd int) error {
+		if to.Addr().Is4() {
+			return unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_TOS, class)
+		}
+		return unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_TCLASS, class)
+	})}
+	var c net.Conn
+	err := w.other.Do(func() (err error) { c, err = d.Dial("tcp", to.String()); return err })
+	if err == nil {
+		defer c.Close()
+		server, seen, err = conversation(c)
+	}
+	if err != nil {
+		w.Errorf("connection to %s with class %#x: %v", to, class, err)
+	}
+	return server, seen
+}
+
+// masquerading returns the first Service with one endpoint, for which every client is masqueraded.
+func (w *world) masquerading() []*plan.ServicePort {
+	list := w.service(1, w.endpoints[0])
+	for _, svc := range list {
+		svc.Frontends[0].Routes[plan.FromOutside].SNAT = true
+	}
+	return list
+}
+
+// A routing rule may ask for the type of service. The source is that of the route which the packets take.
+func TestMasqueradeByTypeOfService(t *testing.T) {
+	w := newWorld(t)
+	sources := w.secondPath()
+	w.rule("tos 0x10")
+	w.apply(w.masquerading())
+	w.needsPackets()
+	for i, f := range both {
+		for class, want := range map[int]string{0: "one", lowDelay: "two"} {
+			w.wantPackets(1, want, func() {
+				if server, seen := w.askWithClass(class, vip(f, 1)); server != want || seen != sources[want][i].String() {
+					t.Errorf("%s, class %#x: %s answered, and saw %s; the route leads to %s from %s", f, class, server, seen, want, sources[want][i])
+				}
+			})
+		}
+	}
+}
+
+// A routing rule may ask for a packet mark, which a rule of nftables sets after the tc program has run: nftables masquerades.
+func TestMasqueradeByPacketMark(t *testing.T) {
+	w := newWorld(t)
+	sources := w.secondPath()
+	w.nft("add table inet marks; add chain inet marks prerouting { type filter hook prerouting priority -150; }; add rule inet marks prerouting tcp dport 80 meta mark set meta mark or 0x77")
+	t.Cleanup(func() { w.nft("delete table inet marks") })
+	w.apply(w.masquerading())
+	w.needsPackets()
+	wants := func(packets uint64, server string) {
+		t.Helper()
+		s := w.proxier.shortcuts
+		flags := func() uint32 { s.mu.Lock(); defer s.mu.Unlock(); return s.config.Flags }
+		for deadline := time.Now().Add(patience); (flags()&markRules == 0) != (packets > 0); time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatal("the change of the routing rules was not noticed")
+			}
+		}
+		for i, f := range both {
+			w.wantPackets(packets, server, func() {
+				if got, seen := w.askFrom(w.other, "tcp", vip(f, 1)); got != server || seen != sources[server][i].String() {
+					t.Errorf("%s: %s answered, and saw %s; the route leads to %s from %s", f, got, seen, server, sources[server][i])
+				}
+			})
+		}
+		d := w.plan.Decide(plan.Packet{Protocol: plan.TCP, Src: w.other.Addrs[0], Dst: vip(plan.IPv4, 1), InInterface: w.other.Name})
+		if way := w.proxier.Way(d, false); strings.Contains(way, "by tc") != (packets > 0) {
+			t.Errorf("%q", way)
+		}
+	}
+	wants(1, "one")
+	remove := w.rule("fwmark 0x77/0x77")
+	wants(0, "two")
+	remove()
+	wants(1, "one")
+}
+
+// Above half of what connection tracking may have, the tc program adds nothing, and nftables serves.
+func TestTrackingIsHalfFull(t *testing.T) {
+	w := newWorld(t)
+	w.apply(w.service(1, w.endpoints...))
+	w.needsPackets()
+	s := w.proxier.shortcuts
+	set := func(result func() (bool, error), flags uint32, packets bool) {
+		t.Helper()
+		s.mu.Lock()
+		s.trackingFull = result
+		s.mu.Unlock()
+		is := func() bool {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return s.config.Flags == flags && (s.config.Packets > 0) == packets && (s.without == nil) == packets
+		}
+		for deadline := time.Now().Add(patience); !is(); time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatal("the daemon does not look at connection tracking")
+			}
+		}
+	}
+	ask := func(n uint64, what string) {
+		t.Helper()
+		w.wantPackets(n, what, func() { w.askFrom(w.other, "tcp", vip(plan.IPv4, 1)) })
+	}
+	before := w.counted(leftRate)
+	set(func() (bool, error) { return true, nil }, trackingIsFull, true)
+	ask(0, "half full")
+	if n := w.counted(leftRate) - before; n != 1 {
+		t.Errorf("%d connections were counted as left to nftables, not 1", n)
+	}
+	set(func() (bool, error) { return false, errors.New("unreadable") }, 0, false)
+	ask(0, "unreadable")
+	set(halfFull, 0, true)
+	ask(1, "room again")
+}
