@@ -1,0 +1,82 @@
+package e2e
+
+import (
+	"net/netip"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"edgeway/proxiers/plan"
+)
+
+// A tenant that has an address before it is allocated as a ClusterIP loses it to the Service that gets it, also when the
+// daemon starts without the API server.
+func TestClusterIPPrecedesOtherAddresses(t *testing.T) {
+	l, d := running(t)
+	n := l.namespace()
+	const addr = "10.96.77.55"
+	tenant := n.service("tenant", func(s *corev1.ServiceSpec) {
+		s.Type, s.ExternalIPs = corev1.ServiceTypeLoadBalancer, []string{"10.96.77.56"}
+	})
+	n.endpoints("tenant", ep1Addr)
+	n.loadBalancer(tenant, addr)
+	l.within(patience, answers(l.client, addr+":80", "ep1"))
+	l.must(d.says("tenant: spec.externalIPs: 10.96.77.56 is in a range that ClusterIPs come from")())
+
+	n.service("owner", func(s *corev1.ServiceSpec) { s.ClusterIP = addr })
+	n.endpoints("owner", ep2Addr)
+	l.within(patience, answers(l.client, addr+":80", "ep2"))
+	l.within(patience, d.says("tenant: status.loadBalancer.ingress: "+addr+":80/TCP belongs to Service "+n.name+"/owner"))
+	time.Sleep(time.Second) // the last-known state is written a moment later
+	d.stop()
+	d.startReady()
+	l.throughout(time.Second, answers(l.client, addr+":80", "ep2"))
+}
+
+// A load-balancer address that is the host's takes no port from a program of the host, unless the operator says so, and the
+// daemon's own ports never.
+func TestLoadBalancerAddressOfTheHost(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	d := l.newDaemon()
+	l.must(l.node.Serve("sshd", netip.MustParseAddrPort("0.0.0.0:22"), plan.TCP))
+	d.startReady()
+	n := l.namespace()
+	svc := n.service("thief", func(s *corev1.ServiceSpec) {
+		s.Type = corev1.ServiceTypeLoadBalancer
+		s.Ports[0].Port = 22
+		s.Ports = append(s.Ports, corev1.ServicePort{Name: "health", Port: int32(netip.MustParseAddrPort(healthAddr).Port()), Protocol: corev1.ProtocolTCP})
+	})
+	n.endpoints("thief", ep1Addr)
+	n.loadBalancer(svc, nodeAddr)
+	l.within(patience, answers(l.client, at(svc.Spec.ClusterIP, 22), "ep1"))
+	l.within(patience, d.says("thief: status.loadBalancer.ingress: "+nodeAddr+` is an address of this host: to serve it here, add "host" to proxy.allow_load_balancer_ips`))
+	l.throughout(time.Second, answers(l.client, at(nodeAddr, 22), "sshd"))
+
+	d.configure("[proxy]\nallow_load_balancer_ips = [\"host\"]\n")
+	d.signal(syscall.SIGHUP)
+	l.within(patience, answers(l.client, at(nodeAddr, 22), "ep1"))
+	l.must(d.says("is that of health.address")())
+	l.must(d.healthy())
+}
+
+// A ServiceCIDR object over a network of the host does not cut the host off from its neighbours.
+func TestServiceCIDROverTheHostsNetwork(t *testing.T) {
+	l, d := running(t)
+	l.net.Host("near", netip.MustParseAddr("10.201.0.5"))
+	l.onNode("ip", "addr", "add", "10.201.0.1/24", "dev", "near")
+	const addr = "10.201.0.5:8080" // nobody listens there: the host itself answers with a reset
+	l.within(patience, reset(l.node, addr))
+	cidrs := shared.admin.Networking.ServiceCIDRs()
+	_, err := cidrs.Create(t.Context(), &networkingv1.ServiceCIDR{
+		ObjectMeta: metav1.ObjectMeta{Name: "near"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.201.0.0/16"}},
+	}, metav1.CreateOptions{})
+	l.must(err)
+	t.Cleanup(func() { _ = cidrs.Delete(contextOfCleanup(), "near", metav1.DeleteOptions{}) })
+	l.within(patience, d.says("ServiceCIDR near: spec.cidrs: 10.201.0.0/16 overlaps 10.201.0.0/24, a network of this host: the range is ignored"))
+	l.must(reset(l.node, addr)())
+}
