@@ -27,6 +27,8 @@ type Host struct {
 	// Networks are the networks that the interfaces of this host are connected to, without those of loopback and dummy
 	// devices and link-local ones, sorted. An address without a network has one of its own.
 	Networks []netip.Prefix
+	// NameServers are those of /etc/resolv.conf and of systemd-resolved, sorted, without loopback and link-local ones.
+	NameServers []netip.Addr
 	// Listeners are the ports that other programs listen on, sorted; those on loopback alone are left out.
 	Listeners []Listener
 }
@@ -70,5 +72,6 @@ func (a Addr) compare(b Addr) int {
 // sameNetwork compares all but the listeners.
 func (h *Host) sameNetwork(o *Host) bool {
 	return slices.Equal(h.Addrs, o.Addrs) && slices.Equal(h.Gateways, o.Gateways) &&
-		slices.Equal(h.Broadcasts, o.Broadcasts) && slices.Equal(h.Networks, o.Networks)
+		slices.Equal(h.Broadcasts, o.Broadcasts) && slices.Equal(h.Networks, o.Networks) &&
+		slices.Equal(h.NameServers, o.NameServers)
 }

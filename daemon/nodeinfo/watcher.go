@@ -30,6 +30,7 @@ type Watcher struct {
 	foreign *foreign
 	tables  []int // see Options.IgnoreTables
 	kernel  rtnl.Kernel
+	resolv  []string // see Options.ResolvConf
 	host    atomic.Pointer[Host]
 	once    sync.Once
 	ready   chan struct{}
@@ -48,13 +49,18 @@ type Options struct {
 	IgnoreTables []int
 	// Kernel sends the notices; rtnl.Host if it is nil.
 	Kernel rtnl.Kernel
+	// ResolvConf are the files that name the host's name servers; the usual ones if it is nil.
+	ResolvConf []string
 }
 
 // New makes a watcher that knows nothing until Run has read the addresses once.
 func New(logger *slog.Logger, opts Options) *Watcher {
 	w := &Watcher{
-		log: logger, foreign: newForeign(opts.IgnoreDevices), tables: opts.IgnoreTables, kernel: opts.Kernel,
+		log: logger, foreign: newForeign(opts.IgnoreDevices), tables: opts.IgnoreTables, kernel: opts.Kernel, resolv: opts.ResolvConf,
 		ready: make(chan struct{}), changed: make(chan struct{}, 1), moved: make(chan struct{}, 1),
+	}
+	if w.resolv == nil {
+		w.resolv = resolvConf()
 	}
 	w.host.Store(&Host{})
 	return w
@@ -116,7 +122,8 @@ func (w *Watcher) Run(ctx context.Context) error {
 	}
 }
 
-// await returns when the state is to be read, or with false when ctx ends. Meanwhile it looks who listens.
+// await returns when the state is to be read, or with false when ctx ends. Meanwhile it reads who listens, and the files
+// with the name servers.
 func (w *Watcher) await(ctx context.Context, again <-chan time.Time, events <-chan struct{}, panicked <-chan error) bool {
 	tick := time.NewTicker(listenersPeriod)
 	defer tick.Stop()
@@ -132,6 +139,9 @@ func (w *Watcher) await(ctx context.Context, again <-chan time.Time, events <-ch
 			contain.Rethrow(err)
 		case <-tick.C:
 			w.refresh(true)
+			if now := w.Host().NameServers; !slices.Equal(now, readNameServers(w.resolv, now)) {
+				return true
+			}
 		}
 	}
 }
@@ -167,6 +177,7 @@ func (w *Watcher) read() (steady bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	next.NameServers = readNameServers(w.resolv, w.Host().NameServers)
 	w.sockets.mu.Lock()
 	defer w.sockets.mu.Unlock()
 	next.Listeners = w.sockets.list(w.log)
@@ -182,7 +193,7 @@ func (w *Watcher) read() (steady bool, err error) {
 		return steady, nil
 	}
 	if !same {
-		w.log.Info("the host's addresses changed", "addresses", len(next.Addrs), "gateways", len(next.Gateways))
+		w.log.Info("the host's addresses changed", "addresses", len(next.Addrs), "gateways", len(next.Gateways), "name_servers", len(next.NameServers))
 	}
 	tell(w.changed)
 	return steady, nil

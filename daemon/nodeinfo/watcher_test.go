@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -24,7 +25,8 @@ import (
 type lab struct {
 	*testing.T
 	*Watcher
-	log *bytes.Buffer
+	log    *bytes.Buffer
+	resolv string // a file in the place of /etc/resolv.conf
 }
 
 // newLab moves the test's goroutine into a new namespace and runs a watcher there.
@@ -38,11 +40,11 @@ func newLab(t *testing.T, setup ...string) *lab {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &lab{T: t, log: &bytes.Buffer{}}
+	l := &lab{T: t, log: &bytes.Buffer{}, resolv: filepath.Join(t.TempDir(), "resolv.conf")}
 	for _, s := range setup {
 		l.ip(s)
 	}
-	l.Watcher = New(slog.New(slog.NewTextHandler(l.log, nil)), Options{IgnoreDevices: []string{foreignName}, IgnoreTables: []int{ignoredTable}})
+	l.Watcher = New(slog.New(slog.NewTextHandler(l.log, nil)), Options{IgnoreDevices: []string{foreignName}, IgnoreTables: []int{ignoredTable}, ResolvConf: []string{l.resolv}})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
 	go func() {

@@ -74,6 +74,8 @@ func (p *Planner) refusal(s *source.Service, kind plan.FrontendKind, a netip.Add
 		return "is in a range that ClusterIPs come from"
 	case s.Manifest:
 		return ""
+	case hasAddr(p.env.nameServers, a):
+		return "is a name server of this host"
 	case kind == plan.LoadBalancerIP:
 		return p.fence(a, p.opts.AllowLoadBalancers, p.opts.AllowHostLoadBalancers, "proxy.allow_load_balancer_ips")
 	}

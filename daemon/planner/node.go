@@ -28,8 +28,8 @@ type environment struct {
 	// held are the host's addresses and nodeAddrs; real are those of them that are not on a device of type
 	// dummy alone. Both are sorted.
 	held, real []netip.Addr
-	// apiServers are those of the snapshot, gateways and broadcasts those of the host, but for link-local ones.
-	apiServers, gateways, broadcasts []netip.Addr
+	// apiServers are those of the snapshot; the others are those of the host, but for link-local ones.
+	apiServers, gateways, broadcasts, nameServers []netip.Addr
 	// apiPorts are the ports of API servers, if one of them is on this host.
 	apiPorts []uint16
 	// serviceCIDRs are the ranges that ClusterIPs come from.
@@ -53,7 +53,7 @@ func (o *Options) surroundings(snap *tracker.Snapshot, host *nodeinfo.Host) (*en
 	node := snap.Node
 	env := &environment{
 		localAsCluster: o.LocalAsCluster && node == nil, denyHost: o.DenyHostEndpoints && node == nil,
-		apiServers: snap.APIServers, broadcasts: host.Broadcasts,
+		apiServers: snap.APIServers, broadcasts: host.Broadcasts, nameServers: host.NameServers,
 	}
 	for _, a := range host.Gateways {
 		if !a.IsLinkLocalUnicast() { // no Service may have such an address, and routers with IPv6 have many

@@ -44,6 +44,37 @@ func TestRefusedAddresses(t *testing.T) {
 	w.wantFrontends("modest", "LoadBalancerIP 203.0.113.1:80")
 }
 
+// No Service gets between this host and its name servers, whose answers lead to the API server. A name server that is a
+// ClusterIP, such as the cluster's DNS, is served.
+func TestNameServersAreRefused(t *testing.T) {
+	opts := testOptions()
+	opts.AllowExternalIPs = cidrs("0.0.0.0/0")
+	dns := func(s *source.Service) { s.ClusterIPs = ips("10.96.0.10") }
+	thief := func(s *source.Service) {
+		s.ClusterIPs, s.ExternalIPs, s.LoadBalancerIPs = ips("10.96.0.20"), ips("192.0.2.2", "10.96.0.10"), ips("192.0.2.3")
+	}
+	w := newWorld(t, opts, testService("thief", thief))
+	before := []string{"ClusterIP 10.96.0.20:80", "ExternalIP 10.96.0.10:80", "ExternalIP 192.0.2.2:80", "LoadBalancerIP 192.0.2.3:80"}
+	w.wantFrontends("thief", before...)
+	w.host = testHost()
+	w.host.NameServers = ips("10.96.0.10", "192.0.2.2", "192.0.2.3")
+	w.put(testService("dns", dns))
+	w.wantFrontends("thief", "ClusterIP 10.96.0.20:80")
+	w.wantFrontends("dns", "ClusterIP 10.96.0.10:80")
+	w.wantProblems(
+		"Service ns/thief: status.loadBalancer.ingress: 192.0.2.3 is a name server of this host",
+		"Service ns/thief: spec.externalIPs: 192.0.2.2 is a name server of this host",
+		"Service ns/thief: spec.externalIPs: 10.96.0.10 is a name server of this host",
+	)
+	w.put(testService("thief", thief, func(s *source.Service) { s.Manifest = true })) // root wrote it
+	w.wantFrontends("thief", "ClusterIP 10.96.0.20:80", "ExternalIP 192.0.2.2:80", "LoadBalancerIP 192.0.2.3:80")
+	w.put(testService("thief", thief))
+	w.remove(testService("dns", dns))
+	w.host = testHost()
+	w.replan()
+	w.wantFrontends("thief", before...)
+}
+
 // An address that a virtual router moves to this host, and away, is served in both places with "host".
 func TestLoadBalancerAddressMovesToTheHost(t *testing.T) {
 	opts := testOptions()

@@ -1,0 +1,45 @@
+package nodeinfo
+
+import (
+	"errors"
+	"io/fs"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"edgeway/daemon/regular"
+)
+
+// resolvConf are the files that name this host's name servers. The second one has those that systemd-resolved asks, where
+// /etc/resolv.conf names only systemd-resolved itself.
+func resolvConf() []string { return []string{"/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"} }
+
+const (
+	maxResolvConf  = 64 << 10
+	maxNameServers = 32
+)
+
+// readNameServers returns the name servers in the files, sorted and without zones. It leaves out addresses that no Service
+// gets anyway. If a file cannot be read, those from before stay.
+func readNameServers(files []string, before []netip.Addr) []netip.Addr {
+	var found []netip.Addr
+	for _, path := range files {
+		text, err := regular.Read(path, maxResolvConf)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			found = append(found, before...)
+		}
+		for line := range strings.Lines(string(text)) {
+			// resolv.conf(5): the keyword starts the line.
+			fields := strings.Fields(line)
+			if len(fields) < 2 || fields[0] != "nameserver" {
+				continue
+			}
+			a, err := netip.ParseAddr(fields[1])
+			a = a.Unmap().WithZone("")
+			if err == nil && !a.IsLoopback() && !a.IsLinkLocalUnicast() && !a.IsUnspecified() && len(found) < maxNameServers {
+				found = append(found, a)
+			}
+		}
+	}
+	return slices.Clip(sorted(found))
+}
