@@ -1,0 +1,161 @@
+// Package nameserver is a name server that tells tests' truths and lies, and a stub that passes questions on.
+package nameserver
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/net/dns/dnsmessage"
+)
+
+// Server answers questions for the addresses of names, over UDP and TCP. A UDP answer of more than 512 bytes is truncated.
+type Server struct {
+	// Questions counts what was asked.
+	Questions atomic.Int64
+
+	mu    sync.Mutex
+	names map[string][]netip.Addr
+}
+
+// Set replaces the addresses of a name. Without any, the name does not exist.
+func (s *Server) Set(name string, addrs ...netip.Addr) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.names == nil {
+		s.names = map[string][]netip.Addr{}
+	}
+	s.names[strings.TrimSuffix(name, ".")+"."] = addrs
+}
+
+// Serve answers until both sockets are closed.
+func (s *Server) Serve(udp net.PacketConn, tcp net.Listener) {
+	serve(udp, tcp, func(query []byte, limit int) ([]byte, error) {
+		reply, err := s.answer(query)
+		if err == nil && len(reply) > limit {
+			reply, err = truncated(reply)
+		}
+		return reply, err
+	})
+}
+
+// Forward passes questions on to a name server, by connections that dial makes. Its answers carry that server's words.
+func Forward(udp net.PacketConn, tcp net.Listener, dial func(network string) (net.Conn, error)) {
+	serve(udp, tcp, func(query []byte, limit int) ([]byte, error) {
+		conn, err := dial("tcp")
+		if err != nil {
+			return nil, err
+		}
+		defer conn.Close()
+		if err := writeTCP(conn, query); err != nil {
+			return nil, err
+		}
+		reply, err := readTCP(conn)
+		if err == nil && len(reply) > limit {
+			reply, err = truncated(reply)
+		}
+		return reply, err
+	})
+}
+
+func serve(udp net.PacketConn, tcp net.Listener, answer func(query []byte, limit int) ([]byte, error)) {
+	var both sync.WaitGroup
+	both.Go(func() {
+		for query := make([]byte, 4096); ; {
+			n, from, err := udp.ReadFrom(query)
+			if err != nil {
+				return
+			}
+			question := append([]byte(nil), query[:n]...)
+			go func() {
+				if reply, err := answer(question, 512); err == nil {
+					_, _ = udp.WriteTo(reply, from)
+				}
+			}()
+		}
+	})
+	both.Go(func() {
+		for {
+			conn, err := tcp.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				for {
+					query, err := readTCP(conn)
+					if err != nil {
+						return
+					}
+					reply, err := answer(query, 1<<16-1)
+					if err != nil || writeTCP(conn, reply) != nil {
+						return
+					}
+				}
+			}()
+		}
+	})
+	both.Wait()
+}
+
+func (s *Server) answer(query []byte) ([]byte, error) {
+	var m dnsmessage.Message
+	if err := m.Unpack(query); err != nil {
+		return nil, err
+	}
+	if len(m.Questions) != 1 {
+		return nil, errors.New("not one question")
+	}
+	s.Questions.Add(1)
+	q := m.Questions[0]
+	s.mu.Lock()
+	addrs := s.names[strings.ToLower(q.Name.String())]
+	s.mu.Unlock()
+	reply := dnsmessage.Message{Header: dnsmessage.Header{ID: m.ID, Response: true, RecursionAvailable: true}, Questions: m.Questions}
+	if len(addrs) == 0 {
+		reply.RCode = dnsmessage.RCodeNameError
+	}
+	for _, a := range addrs {
+		header := dnsmessage.ResourceHeader{Name: q.Name, Type: q.Type, Class: q.Class, TTL: 1}
+		switch {
+		case q.Type == dnsmessage.TypeA && a.Is4():
+			reply.Answers = append(reply.Answers, dnsmessage.Resource{Header: header, Body: &dnsmessage.AResource{A: a.As4()}})
+		case q.Type == dnsmessage.TypeAAAA && a.Is6():
+			reply.Answers = append(reply.Answers, dnsmessage.Resource{Header: header, Body: &dnsmessage.AAAAResource{AAAA: a.As16()}})
+		}
+	}
+	return reply.Pack()
+}
+
+func truncated(reply []byte) ([]byte, error) {
+	var m dnsmessage.Message
+	if err := m.Unpack(reply); err != nil {
+		return nil, err
+	}
+	m.Truncated, m.Answers = true, nil
+	return m.Pack()
+}
+
+func readTCP(conn net.Conn) ([]byte, error) {
+	var size [2]byte
+	if _, err := io.ReadFull(conn, size[:]); err != nil {
+		return nil, err
+	}
+	message := make([]byte, binary.BigEndian.Uint16(size[:]))
+	_, err := io.ReadFull(conn, message)
+	return message, err
+}
+
+func writeTCP(conn net.Conn, message []byte) error {
+	if len(message) > 1<<16-1 {
+		return fmt.Errorf("message of %d bytes", len(message))
+	}
+	_, err := conn.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(message))), message...))
+	return err
+}
