@@ -4,7 +4,6 @@ import (
 	"context"
 	"iter"
 	"log/slog"
-	"net/netip"
 	"path/filepath"
 	"time"
 
@@ -216,8 +215,8 @@ func (s *sources) run(start starter) {
 	}
 }
 
-// serverAddrs gives the addresses that the API server had before the last start.
-func (s *sources) serverAddrs() []netip.Addr {
+// serverAddrs returns the addresses at which the API server was proven before the last start.
+func (s *sources) serverAddrs() []source.ServerAddr {
 	if s.saved == nil {
 		return nil
 	}

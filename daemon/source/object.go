@@ -240,9 +240,19 @@ type ServiceCIDR struct {
 // addresses (CVE-2020-8554).
 type APIServer struct {
 	Name string `json:"name"`
-	// Addrs are sorted. They are all that its name has stood for since the start, and the proxy's if it is
-	// reached by one.
-	Addrs []netip.Addr `json:"addrs"`
+	// Addrs are sorted. They are the literal addresses of the server and of the proxy to it, and the proven ones.
+	Addrs []netip.Addr `json:"trusted"`
+	// Proven begins with the latest proof.
+	Proven []ServerAddr `json:"proven,omitempty"`
+}
+
+// ServerAddr is an address over which a TLS handshake with the API server succeeded.
+type ServerAddr struct {
+	Addr netip.Addr `json:"addr"`
+	// Proved is the time of the latest handshake.
+	Proved time.Time `json:"proved"`
+	// Missing is the time since which name servers do not give the address for the name any more; zero if they do.
+	Missing time.Time `json:"missing,omitzero"`
 }
 
 // Holding is a port that several Services claim, and the one of them that has it.

@@ -186,8 +186,9 @@ func checkAPIServer(a *source.APIServer) error {
 	if a.Name == "" {
 		return errName
 	}
-	if slices.ContainsFunc(a.Addrs, func(a netip.Addr) bool { return !a.IsValid() || a.Is4In6() || a.Zone() != "" }) ||
-		!slices.IsSortedFunc(a.Addrs, netip.Addr.Compare) {
+	invalid := func(a netip.Addr) bool { return !a.IsValid() || a.Is4In6() || a.Zone() != "" }
+	if slices.ContainsFunc(a.Addrs, invalid) || !slices.IsSortedFunc(a.Addrs, netip.Addr.Compare) ||
+		slices.ContainsFunc(a.Proven, func(p source.ServerAddr) bool { return invalid(p.Addr) }) {
 		return errAddress
 	}
 	return nil

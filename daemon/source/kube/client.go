@@ -30,7 +30,7 @@ type client struct {
 func newClient(config *rest.Config, o Options) (*client, error) {
 	scheme := runtime.NewScheme()
 	api.AddTo(scheme)
-	c := &client{dialer: newDialer(config.Host, o), params: runtime.NewParameterCodec(scheme), refused: make(chan struct{}, 1)}
+	c := &client{dialer: newDialer(o), params: runtime.NewParameterCodec(scheme), refused: make(chan struct{}, 1)}
 	if err := c.use(config); err != nil {
 		return nil, err
 	}

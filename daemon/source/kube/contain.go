@@ -29,24 +29,23 @@ func (s *Source) contain(f func()) {
 	}
 }
 
-// contained is the dialer's DialContext for net/http (Go 1.26), which dials in a goroutine of its own.
-func (d *dialer) contained(ctx context.Context, network, address string) (conn net.Conn, err error) {
-	err = contain.Call(func() error {
-		conn, err = d.DialContext(ctx, network, address)
-		return err
-	})
-	return conn, err
+type dialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
+
+// contained returns a dial function for net/http (Go 1.26), which dials in a goroutine of its own.
+func contained(dial dialFunc) dialFunc {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		r := attempt(func() (net.Conn, error) { return dial(ctx, network, address) })
+		return r.value, r.err
+	}
 }
 
-// contain runs work that only helps. Its panic goes to the log.
-func (d *dialer) contain(f func()) {
-	err := contain.Call(func() error {
-		f()
-		return nil
+// attempt returns the outcome of f, which is an error if f panics.
+func attempt[V any](f func() (V, error)) (r outcome[V]) {
+	r.err = contain.Call(func() (err error) {
+		r.value, err = f()
+		return err
 	})
-	if err != nil {
-		d.log.Error("name of the API server not resolved", "error", err, "stack", contain.Stack(err))
-	}
+	return r
 }
 
 // newStore returns an empty store in the place of the last one, which may be nil. What the last one held and the next list lacks is gone.

@@ -3,158 +3,268 @@ package kube
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"log/slog"
 	"net"
-	"net/http/httptrace"
+	"net/http"
 	"net/netip"
-	"net/url"
 	"slices"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"edgeway/daemon/ownmark"
+	"edgeway/daemon/source"
 )
 
-// dialer makes the connections to the API server, or to the proxy on the way to it. It marks their packets, so that
-// the host's own rules leave them alone; notes the addresses that the server has; uses those when its name cannot be
-// resolved; and has the kernel test idle connections, for servers that speak only HTTP/1.1.
+// dialer makes the connections to the API server, or to the proxy to it. It marks their packets, so that the host's
+// own rules leave them alone. It tries the addresses that the name has and, where these do not lead to the API server,
+// the proven ones. The kernel tests idle connections, for servers that speak only HTTP/1.1.
 type dialer struct {
 	net.Dialer
 	// dial is Options.Dial, or that of the net.Dialer.
 	dial func(ctx context.Context, network, address string) (net.Conn, error)
 	log  *slog.Logger
-	// known is Options.KnownAddrs.
-	known func() []netip.Addr
-	// changed has a mark after addrs has changed, or the server is another one.
-	changed chan struct{}
-	mu      sync.Mutex
-	host    string       // of the API server's URL
-	addrs   []netip.Addr // in the order in which they were noted
+	// known is Options.KnownAddrs, or nil.
+	known func() []source.ServerAddr
+	addrs *addresses
+	// resolvers are asked in this order; see newResolvers.
+	resolvers []*net.Resolver
+	tunnels   tunnels
+	// astray reports whether the last connection went to an address that the name does not have.
+	astray atomic.Bool
 }
 
-// maxAddrs are remembered. A name may stand for other addresses each time.
-const maxAddrs = 256
-
-func newDialer(server string, o Options) *dialer {
+func newDialer(o Options) *dialer {
 	d := &dialer{
 		Dialer: net.Dialer{
 			Timeout:         10 * time.Second,
 			KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: pingAfter, Interval: pingTimeout / 2, Count: 2},
 			Control:         ownmark.Control(o.Mark),
 		},
-		log: o.Logger, known: o.KnownAddrs, changed: make(chan struct{}, 1),
+		log: o.Logger, known: o.KnownAddrs, addrs: newAddresses(), resolvers: newResolvers(o.Mark),
 	}
 	if d.dial = o.Dial; d.dial == nil {
 		d.dial = d.Dialer.DialContext
 	}
-	d.noteServer(server)
 	return d
 }
 
-// noteServer notes the host in the URL of an API server.
-func (d *dialer) noteServer(server string) {
-	u, err := url.Parse(server)
-	if err != nil {
-		return
-	}
-	d.mu.Lock()
-	d.host = u.Hostname()
-	d.mu.Unlock()
-	if a, err := netip.ParseAddr(u.Hostname()); err == nil {
-		d.note(a)
+// recall adds the addresses of the last run as soon as they are known.
+func (d *dialer) recall() {
+	if d.known != nil {
+		d.addrs.recall(d.known())
 	}
 }
 
-func (d *dialer) serverName() string {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.host
-}
+// The times of a search.
+const (
+	// trustName is the time that the addresses of the name have before the other proven addresses are tried as well.
+	trustName = 3 * time.Second
+	// familyGap is net.Dialer's time (RFC 6555) between the attempts with both address families.
+	familyGap = 300 * time.Millisecond
+	// provenSpan is the time in which attempts with all proven addresses start.
+	provenSpan = 4 * time.Second
+)
 
-// DialContext is net.Dialer's. It notes all addresses that the name stands for, those that are not tried too: the
-// next connection may use another one.
+// tryFunc connects to a literal address with a port. It calls connected when only the TLS handshake is left.
+type tryFunc func(ctx context.Context, address string, connected func()) (net.Conn, error)
+
+// DialContext connects without TLS: to an address, to a proxy, or to a server without TLS.
 func (d *dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
 		return nil, err
 	}
-	if name := d.serverName(); host != name {
-		go d.contain(func() { d.resolve(ctx, name) }) // a proxy: the server's own name is resolved beyond it
+	if _, err := netip.ParseAddr(host); err == nil {
+		return d.dial(ctx, network, address)
 	}
-	if literal, err := netip.ParseAddr(host); err == nil {
-		d.note(literal)
-	}
-	conn, err := d.dial(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		DNSDone: func(done httptrace.DNSDoneInfo) {
-			for _, a := range done.Addrs {
-				if addr, ok := netip.AddrFromSlice(a.IP); ok {
-					d.note(addr)
-				}
-			}
-		},
-	}), network, address)
-	var dns *net.DNSError
-	if errors.As(err, &dns) {
-		if conn := d.dialKnown(ctx, network, host, port); conn != nil {
-			return conn, nil
-		}
+	conn, err := d.search(ctx, host, port, func(ctx context.Context, address string, _ func()) (net.Conn, error) {
+		return d.dial(ctx, network, address)
+	})
+	if err == nil {
+		d.tunnels.opened(d.addrs, conn)
 	}
 	return conn, err
 }
 
-// dialKnown tries the addresses of this and the last run, of the API server and of the proxy to it; nil when none
-// answers. The name that a certificate must have stays the same.
-func (d *dialer) dialKnown(ctx context.Context, network, host, port string) net.Conn {
-	for _, a := range d.known() {
-		d.note(a)
+// dialTLS returns an http.Transport.DialTLSContext that has the certificate verified at each address that it tries. The
+// transport's DialContext ends in this dialer; an exec plugin closes its connections when the certificate changes.
+func (d *dialer) dialTLS(t *http.Transport) func(ctx context.Context, network, address string) (net.Conn, error) {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		host, port, err := net.SplitHostPort(address)
+		if err != nil {
+			return nil, err
+		}
+		config := &tls.Config{MinVersion: tls.VersionTLS12}
+		if t.TLSClientConfig != nil {
+			config = t.TLSClientConfig.Clone()
+		}
+		if config.ServerName == "" {
+			config.ServerName = host
+		}
+		try := func(ctx context.Context, address string, connected func()) (net.Conn, error) {
+			raw, err := t.DialContext(ctx, network, address)
+			if err != nil {
+				return nil, err
+			}
+			connected()
+			return handshake(ctx, raw, config, t.TLSHandshakeTimeout)
+		}
+		if _, err := netip.ParseAddr(host); err == nil {
+			return try(ctx, address, func() {})
+		}
+		return d.search(ctx, host, port, try)
 	}
-	known := d.seen()
-	one := d.Dialer
-	one.Timeout = max(d.Timeout/time.Duration(max(1, len(known))), 2*time.Second)
-	for _, a := range known {
-		if conn, err := one.DialContext(ctx, network, net.JoinHostPort(a.String(), port)); err == nil {
-			d.log.Warn("name cannot be resolved, a previous address is used", "name", host, "address", a)
-			return conn
+}
+
+var errHandshake = errors.New("the TLS handshake timed out")
+
+func handshake(ctx context.Context, raw net.Conn, config *tls.Config, limit time.Duration) (net.Conn, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, errHandshake)
+	defer cancel()
+	conn := tls.Client(raw, config)
+	if err := conn.HandshakeContext(ctx); err != nil {
+		_ = raw.Close()
+		if errors.Is(context.Cause(ctx), errHandshake) {
+			err = errHandshake
+		}
+		return nil, err
+	}
+	return conn, nil
+}
+
+// search connects to one of the addresses that the name has. If these fail or take long, it tries the other proven
+// addresses as well.
+func (d *dialer) search(ctx context.Context, host, port string, try tryFunc) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*d.Timeout)
+	defer cancel()
+	d.recall()
+	var (
+		tried         atomic.Pointer[[]netip.Addr]
+		named, proven <-chan outcome[net.Conn]
+		fault         error
+	)
+	named = begin(func() (net.Conn, error) { return d.byName(ctx, host, port, try, &tried) })
+	late := time.After(trustName)
+	for named != nil || proven != nil {
+		select {
+		case r := <-named:
+			if r.err == nil {
+				abandon(proven)
+				return d.found(host, r.value, nil)
+			}
+			fault, named = r.err, nil
+			if late == nil {
+				continue
+			}
+		case <-late:
+		case r := <-proven:
+			if r.err == nil {
+				abandon(named)
+				return d.found(host, r.value, cmp.Or(fault, errSlow))
+			}
+			proven = nil
+			continue
+		}
+		late = nil
+		proven = begin(func() (net.Conn, error) { return d.byProof(ctx, port, try, tried.Load()) })
+	}
+	d.tunnels.forgive()
+	return nil, fault
+}
+
+// prove notes the address of a connection over which the API server's certificate was verified.
+func (d *dialer) prove(conn net.Conn) {
+	if addr, ok := remoteAddr(conn); ok {
+		d.tunnels.proven(conn, addr)
+		d.addrs.prove(addr)
+	}
+}
+
+var errSlow = errors.New("no answer yet")
+
+func begin(f func() (net.Conn, error)) <-chan outcome[net.Conn] {
+	out := make(chan outcome[net.Conn], 1)
+	go func() { out <- attempt(f) }()
+	return out
+}
+
+// abandon closes a connection that comes too late.
+func abandon(from <-chan outcome[net.Conn]) {
+	if from == nil {
+		return
+	}
+	go func() {
+		if r := <-from; r.err == nil {
+			_ = r.value.Close()
+		}
+	}()
+}
+
+// byName asks for the addresses of the name and tries them. It stores those that it tries.
+func (d *dialer) byName(ctx context.Context, host, port string, try tryFunc, tried *atomic.Pointer[[]netip.Addr]) (net.Conn, error) {
+	found, err := d.lookup(ctx, host)
+	if err != nil {
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: err} // as net.Dialer's
+	}
+	d.addrs.answered(found)
+	addrs := d.tunnels.usable(byFamily(found))
+	tried.Store(&addrs)
+	gap := func(i int) time.Duration {
+		if i == 1 && addrs[0].Is4() != addrs[1].Is4() {
+			return familyGap
+		}
+		return slowPeer
+	}
+	return newContest(addrs, port, gap, try).first(ctx)
+}
+
+// byProof tries the proven addresses, without those that byName tries.
+func (d *dialer) byProof(ctx context.Context, port string, try tryFunc, tried *[]netip.Addr) (net.Conn, error) {
+	if tried == nil {
+		tried = new([]netip.Addr)
+	}
+	addrs := d.tunnels.usable(d.addrs.others(*tried))
+	gap := min(familyGap, provenSpan/time.Duration(max(1, len(addrs))))
+	// A connection that says nothing more does not postpone the next attempt.
+	soon := func(ctx context.Context, address string, _ func()) (net.Conn, error) {
+		return try(ctx, address, func() {})
+	}
+	return newContest(addrs, port, func(int) time.Duration { return gap }, soon).first(ctx)
+}
+
+func newContest(addrs []netip.Addr, port string, gap func(int) time.Duration, try tryFunc) contest[netip.Addr, net.Conn] {
+	return contest[netip.Addr, net.Conn]{
+		candidates: addrs, gap: gap,
+		try: func(ctx context.Context, a netip.Addr, connected func()) (net.Conn, error) {
+			return try(ctx, net.JoinHostPort(a.String(), port), connected)
+		},
+		discard: func(c net.Conn) { _ = c.Close() },
+	}
+}
+
+// byFamily moves the first address of the other family to the second place, as net.Dialer does (RFC 6555), and leaves out
+// what is beyond maxAddrs.
+func byFamily(found []netip.Addr) []netip.Addr {
+	addrs := slices.Clone(found)
+	if len(addrs) > 0 {
+		i := slices.IndexFunc(addrs, func(a netip.Addr) bool { return a.Is4() != addrs[0].Is4() })
+		if i > 1 {
+			other := addrs[i]
+			addrs = slices.Insert(slices.Delete(addrs, i, i+1), 1, other)
 		}
 	}
-	return nil
+	return addrs[:min(len(addrs), maxAddrs)]
 }
 
-// resolve notes the addresses of the API server's name, if it can be resolved here.
-func (d *dialer) resolve(ctx context.Context, name string) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.Timeout)
-	defer cancel()
-	found, err := cmp.Or(d.Resolver, net.DefaultResolver).LookupNetIP(ctx, "ip", name)
-	if err != nil {
-		return
+// found logs when the name stops and starts to lead to the API server; why is nil if it does.
+func (d *dialer) found(host string, conn net.Conn, why error) (net.Conn, error) {
+	switch before := d.astray.Swap(why != nil); {
+	case why != nil && !before:
+		d.log.Warn("name leads nowhere, using a previous address", "name", host, "address", conn.RemoteAddr(), "error", why)
+	case why == nil && before:
+		d.log.Info("name leads to the API server again", "name", host)
 	}
-	for _, a := range found {
-		d.note(a)
-	}
-}
-
-func (d *dialer) note(a netip.Addr) {
-	a = a.Unmap().WithZone("")
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if slices.Contains(d.addrs, a) {
-		return
-	}
-	d.addrs = append(d.addrs[max(0, len(d.addrs)+1-maxAddrs):], a)
-	d.mark()
-}
-
-func (d *dialer) mark() {
-	select {
-	case d.changed <- struct{}{}:
-	default:
-	}
-}
-
-// seen gives the addresses, sorted.
-func (d *dialer) seen() []netip.Addr {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return slices.SortedFunc(slices.Values(d.addrs), netip.Addr.Compare)
+	return conn, nil
 }

@@ -18,7 +18,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -48,9 +47,9 @@ type Options struct {
 	UserAgent string
 	// Mark is the packet mark of the connections; 0: none.
 	Mark uint32
-	// KnownAddrs gives the addresses that the server or the proxy had before the start: they are used while a
-	// name cannot be resolved. nil: none are known.
-	KnownAddrs func() []netip.Addr
+	// KnownAddrs returns the proven addresses of the last run, the latest proof first, once they are known; nil if there
+	// are none.
+	KnownAddrs func() []source.ServerAddr
 	// Dial makes the connections. Nil means a net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// NewWatcher makes the watcher of the kubeconfig. Nil means files.NewWatcher.
@@ -114,9 +113,6 @@ func checkOptions(o *Options) (labels.Selector, error) {
 	if o.Logger == nil {
 		return nil, errors.New("logger: missing")
 	}
-	if o.KnownAddrs == nil {
-		o.KnownAddrs = func() []netip.Addr { return nil }
-	}
 	if o.NewWatcher == nil {
 		o.NewWatcher = files.NewWatcher
 	}
@@ -177,6 +173,7 @@ func (s *Source) read(ctx context.Context, sink source.Sink) error {
 	defer reflectors.Wait()
 	defer cancel()
 
+	s.client.dialer.recall()
 	s.tellAddrs(sink)
 	waiting := make(map[*feed]bool, len(s.feeds))
 	for _, f := range s.feeds {
@@ -189,7 +186,7 @@ func (s *Source) read(ctx context.Context, sink source.Sink) error {
 			return nil
 		case err := <-s.panics:
 			contain.Rethrow(err)
-		case <-s.client.dialer.changed:
+		case <-s.client.dialer.addrs.changed:
 			s.tellAddrs(sink)
 		case <-enough:
 			s.sync(sink)
@@ -220,12 +217,11 @@ func allOptional(waiting map[*feed]bool) bool {
 	return true
 }
 
-// tellAddrs hands over the addresses of the API server: those of its URL, of all that its name stood for when
-// a connection was made or tried, and of a proxy on the way. Those of a server that it was before stay.
+// tellAddrs hands over the addresses of the API server, or of the proxy to it: the configured and the proven ones.
 func (s *Source) tellAddrs(sink source.Sink) {
-	now := source.APIServer{Name: s.client.host(), Addrs: s.client.dialer.seen()}
+	now := s.client.dialer.addrs.server(s.client.host())
 	before := s.told
-	if now.Name == before.Name && slices.Equal(now.Addrs, before.Addrs) {
+	if now.Name == before.Name && slices.Equal(now.Addrs, before.Addrs) && slices.Equal(now.Proven, before.Proven) {
 		return
 	}
 	s.told = now

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"strings"
 
@@ -19,6 +20,8 @@ type route struct {
 	host      string // as the kubeconfig has it
 	server    *url.URL
 	transport http.RoundTripper
+	// prove notes a connection over which the API server's certificate was verified; nil if it is not.
+	prove func(net.Conn)
 	// replaced ends when another route is in force.
 	replaced context.Context //nolint:containedctx // it is the life of the route
 	replace  context.CancelFunc
@@ -37,24 +40,58 @@ func (c *client) use(config *rest.Config) error {
 	if err != nil {
 		return fmt.Errorf("server %s: %w", config.Host, err)
 	}
-	c.dialer.noteServer(config.Host)
 	config = rest.CopyConfig(config)
-	config.Dial = c.dialer.contained
+	config.Dial = contained(c.dialer.DialContext)
 	config.Wrap(pingOften)
 	transport, err := rest.TransportFor(config)
 	if err != nil {
 		return fmt.Errorf("make transport: %w", err)
 	}
 	next := &route{host: config.Host, server: server, transport: transport}
+	next.prepare(c.dialer)
 	next.replaced, next.replace = context.WithCancel(context.Background())
 	if old := c.route.Swap(next); old != nil {
-		c.dialer.mark() // the addresses may be the same, the server's name is not
 		old.replace()
 		if t := innermost(old.transport); t != nil {
 			t.CloseIdleConnections()
 		}
 	}
 	return nil
+}
+
+// prepare has the dialer make the connections of the transport, and sets what proves an address.
+func (r *route) prepare(d *dialer) {
+	t := innermost(r.transport)
+	if t == nil {
+		return
+	}
+	peers := []*url.URL{r.server}
+	if t.Proxy != nil {
+		// If the proxy's URL is invalid, each request fails with this error.
+		if proxy, err := t.Proxy(&http.Request{URL: r.server}); err == nil && proxy != nil {
+			peers = append(peers, proxy)
+		}
+	}
+	d.addrs.configure(peers)
+	secure, direct := r.server.Scheme == "https", len(peers) == 1
+	if secure && direct {
+		t.DialTLSContext = contained(d.dialTLS(t))
+	}
+	verified := secure && (t.TLSClientConfig == nil || !t.TLSClientConfig.InsecureSkipVerify)
+	d.tunnels.use(verified && !direct)
+	if verified {
+		r.prove = d.prove
+	}
+}
+
+// trace has prove see the connection of a request. At a proxy it is called after the handshake with the API server, too.
+func (r *route) trace(ctx context.Context) context.Context {
+	if r.prove == nil {
+		return ctx
+	}
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GotConn: func(info httptrace.GotConnInfo) { r.prove(info.Conn) },
+	})
 }
 
 // RoundTrip implements http.RoundTripper for the REST clients.
@@ -84,7 +121,7 @@ func (r *route) send(req *http.Request) (*http.Response, error) {
 	if req.URL.Query().Get("watch") != "" {
 		stop = context.AfterFunc(r.replaced, func() { cancel(errReplaced) })
 	}
-	out := req.Clone(ctx)
+	out := req.Clone(r.trace(ctx))
 	out.URL.Scheme, out.URL.Host, out.Host = r.server.Scheme, r.server.Host, ""
 	out.URL.Path = strings.TrimSuffix(r.server.Path, "/") + req.URL.Path
 	resp, err := r.transport.RoundTrip(out)

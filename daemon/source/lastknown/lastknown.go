@@ -18,7 +18,6 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -60,8 +59,8 @@ type Store struct {
 	age    time.Time // when the state on disk was last confirmed; zero: there is none
 	fault  string
 	rec    *recorder
-	held   []source.Holding // of the state that was loaded
-	server []netip.Addr     // likewise: the addresses of the API server
+	held   []source.Holding    // of the state that was loaded
+	server []source.ServerAddr // likewise: the proven addresses of the API server
 
 	journal journal // used by Run alone
 }
@@ -102,9 +101,9 @@ func (s *Store) Held() []source.Holding {
 	return s.held
 }
 
-// ServerAddrs gives the addresses that the API server and the proxy to it had; nothing before the state has been
+// ServerAddrs returns the proven addresses of the API server, or of the proxy to it; nil before the state has been
 // loaded, or without one.
-func (s *Store) ServerAddrs() []netip.Addr {
+func (s *Store) ServerAddrs() []source.ServerAddr {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.server
@@ -226,7 +225,7 @@ func (s *Store) loaded(st *state) {
 	s.synced, s.age, s.held = true, st.at, st.held
 	for _, obj := range st.objects {
 		if api, ok := obj.(*source.APIServer); ok {
-			s.server = append(s.server, api.Addrs...)
+			s.server = append(s.server, api.Proven...)
 		}
 	}
 }

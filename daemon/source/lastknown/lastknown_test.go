@@ -59,7 +59,7 @@ func everyKind() []source.Object {
 		svc, aSlice("web", 3),
 		&source.Node{Name: "n", Zone: "a", Addresses: []netip.Addr{netip.MustParseAddr("2001:db8::1")}, PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}},
 		&source.ServiceCIDR{Name: "kubernetes", CIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}},
-		&source.APIServer{Name: "https://localhost:6443", Addrs: []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("2001:db8::6")}},
+		&source.APIServer{Name: "https://localhost:6443", Addrs: []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("2001:db8::6")}, Proven: provenAddrs()},
 		&source.Manifest{Name: "/etc/edgeway/manifests/web.yaml"},
 	}
 }
@@ -323,4 +323,12 @@ func TestObjectsThatOnlyCarryFaultsAreNotSaved(t *testing.T) {
 			t.Errorf("%d objects, log:\n%s", len(h.loaded.objects), h.log)
 		}
 	})
+}
+
+func provenAddrs() []source.ServerAddr {
+	at := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
+	return []source.ServerAddr{
+		{Addr: netip.MustParseAddr("2001:db8::6"), Proved: at},
+		{Addr: netip.MustParseAddr("127.0.0.1"), Proved: at.Add(-time.Hour), Missing: at},
+	}
 }

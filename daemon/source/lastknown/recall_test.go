@@ -2,7 +2,6 @@ package lastknown
 
 import (
 	"log/slog"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -20,7 +19,7 @@ func TestRecall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		held := []source.Holding{{Protocol: plan.TCP, Port: 30080, Namespace: "ns", Name: "web"}}
-		servers := []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("2001:db8::6")}
+		servers := provenAddrs()
 		h := boot(t, dir)
 		h.serve(everyKind()...)
 		h.Commit(held)

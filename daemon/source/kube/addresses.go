@@ -1,0 +1,181 @@
+package kube
+
+import (
+	"net/netip"
+	"net/url"
+	"slices"
+	"sync"
+	"time"
+
+	"edgeway/daemon/source"
+)
+
+const (
+	// maxAddrs bounds the proven addresses. A name may have another address at each connection.
+	maxAddrs = 32
+	// keepAddr is the time for which a proven address stays after the name has lost it and the last proof.
+	keepAddr = 7 * 24 * time.Hour
+	// proofStep is the resolution of the time of a proof: a connection in use renews its proof every minute, and each
+	// change is written to disk.
+	proofStep = time.Hour
+)
+
+// addresses are those of the API server, or of the proxy to it. An address is proven when a TLS handshake with the API
+// server succeeded over a connection to it. DNS alone proves nothing: its answers say only what to try, and which
+// proven addresses are outdated.
+type addresses struct {
+	// changed receives a mark after server() has changed.
+	changed chan struct{}
+
+	mu sync.Mutex
+	// configured are the literal addresses of the kubeconfig and of the proxy's URL, which root wrote.
+	configured []netip.Addr
+	// fixed reports whether connections are made to a configured address, not to a name.
+	fixed bool
+	// proven begins with the latest proof.
+	proven []source.ServerAddr
+	// recalled reports whether proven has the addresses of the last run.
+	recalled bool
+}
+
+func newAddresses() *addresses { return &addresses{changed: make(chan struct{}, 1)} }
+
+// configure replaces the literal addresses by those in the URLs of the server and of the proxy to it. The last URL is the
+// one to which connections are made. Proven addresses of another configuration age.
+func (a *addresses) configure(peers []*url.URL) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.configured, a.fixed = nil, false
+	for _, u := range peers {
+		literal, err := netip.ParseAddr(u.Hostname())
+		if a.fixed = err == nil; a.fixed {
+			a.configured = append(a.configured, plain(literal))
+		}
+	}
+	a.mark()
+}
+
+// recall adds the proven addresses of the last run, once there are any.
+func (a *addresses) recall(before []source.ServerAddr) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.recalled || len(before) == 0 {
+		return
+	}
+	a.recalled = true
+	for _, b := range before {
+		if a.index(b.Addr) < 0 && len(a.proven) < maxAddrs {
+			a.proven = append(a.proven, b)
+		}
+	}
+	a.mark()
+}
+
+// prove notes that the API server answered at an address. It forgets addresses that the name has lost for long, but
+// never the latest proof.
+func (a *addresses) prove(addr netip.Addr) {
+	addr = plain(addr)
+	now := time.Now().UTC().Truncate(time.Second)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.fixed {
+		a.note(a.configured, now)
+	}
+	latest := source.ServerAddr{Addr: addr, Proved: now}
+	i := a.index(addr)
+	if i >= 0 {
+		if old := a.proven[i]; now.Sub(old.Proved).Abs() < proofStep {
+			latest = old
+		} else {
+			latest.Missing = old.Missing
+			a.mark()
+		}
+		a.proven = slices.Delete(a.proven, i, i+1)
+	} else {
+		a.mark()
+	}
+	a.proven = slices.Insert(a.proven, 0, latest)
+	for i := range a.proven { // the clock was ahead: TLS has just checked it against the certificate
+		e := &a.proven[i]
+		e.Proved, e.Missing = earlier(e.Proved, now), earlier(e.Missing, now)
+	}
+	before := len(a.proven)
+	others := slices.DeleteFunc(a.proven[1:], func(e source.ServerAddr) bool {
+		return !e.Missing.IsZero() && now.Sub(e.Proved) > keepAddr && now.Sub(e.Missing) > keepAddr
+	})
+	a.proven = a.proven[:1+min(len(others), maxAddrs-1)]
+	if len(a.proven) != before {
+		a.mark()
+	}
+}
+
+// answered notes the addresses that the name has now.
+func (a *addresses) answered(found []netip.Addr) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.note(found, time.Now().UTC().Truncate(time.Second))
+}
+
+func (a *addresses) note(found []netip.Addr, now time.Time) {
+	for i := range a.proven {
+		e := &a.proven[i]
+		switch has := slices.ContainsFunc(found, func(f netip.Addr) bool { return plain(f) == e.Addr }); {
+		case has && !e.Missing.IsZero():
+			e.Missing = time.Time{}
+			a.mark()
+		case !has && e.Missing.IsZero():
+			e.Missing = now
+			a.mark()
+		}
+	}
+}
+
+// others returns the proven addresses that are not in the list, the latest proof first.
+func (a *addresses) others(list []netip.Addr) (out []netip.Addr) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, e := range a.proven {
+		if !slices.ContainsFunc(list, func(l netip.Addr) bool { return plain(l) == e.Addr }) {
+			out = append(out, e.Addr)
+		}
+	}
+	return out
+}
+
+func (a *addresses) isProven(addr netip.Addr) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.index(plain(addr)) >= 0
+}
+
+// server returns what the sink and the last-known state are told.
+func (a *addresses) server(name string) source.APIServer {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	all := slices.Clone(a.configured)
+	for _, e := range a.proven {
+		all = append(all, e.Addr)
+	}
+	slices.SortFunc(all, netip.Addr.Compare)
+	return source.APIServer{Name: name, Addrs: slices.Compact(all), Proven: slices.Clone(a.proven)}
+}
+
+func (a *addresses) index(addr netip.Addr) int {
+	return slices.IndexFunc(a.proven, func(e source.ServerAddr) bool { return e.Addr == addr })
+}
+
+func (a *addresses) mark() {
+	select {
+	case a.changed <- struct{}{}:
+	default:
+	}
+}
+
+func plain(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }
+
+func earlier(a, b time.Time) time.Time {
+	if a.After(b) {
+		return b
+	}
+	return a
+}

@@ -1,0 +1,166 @@
+package kube
+
+import (
+	"fmt"
+	"net/netip"
+	"net/url"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"edgeway/daemon/source"
+)
+
+func (a *addresses) all() []netip.Addr { return a.server("").Addrs }
+
+func wantAddrs(t *testing.T, what string, got []netip.Addr, want ...string) {
+	t.Helper()
+	if !slices.Equal(got, addrs(want...)) {
+		t.Errorf("%s: addresses %v, want %v", what, got, want)
+	}
+}
+
+// An address that the name has lost ages, unless it is still proved or nothing newer is.
+func TestProvenAddressesAge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAddresses()
+		old, in, next := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2"), netip.MustParseAddr("192.0.2.3")
+		for _, addr := range []netip.Addr{old, in} {
+			a.answered(addrs("192.0.2.1", "192.0.2.2"))
+			a.prove(addr)
+		}
+		for range 60 { // the name has both, one of them is used
+			time.Sleep(24 * time.Hour)
+			a.answered(addrs("192.0.2.1", "192.0.2.2"))
+			a.prove(in)
+		}
+		wantAddrs(t, "after two months", a.all(), "192.0.2.1", "192.0.2.2")
+
+		for range 60 { // a lie for two months, at which nothing is proved
+			time.Sleep(24 * time.Hour)
+			a.answered(addrs("203.0.113.66"))
+		}
+		wantAddrs(t, "after two months of lies", a.all(), "192.0.2.1", "192.0.2.2")
+		if got := a.others(nil); !slices.Equal(got, []netip.Addr{in, old}) {
+			t.Errorf("order of trial %v", got)
+		}
+
+		a.answered(addrs("192.0.2.1", "192.0.2.2"))
+		time.Sleep(time.Hour)
+		a.answered(addrs("192.0.2.3")) // the server moves
+		a.prove(next)
+		wantAddrs(t, "after the move", a.all(), "192.0.2.1", "192.0.2.2", "192.0.2.3")
+		for range 7 {
+			time.Sleep(24 * time.Hour)
+			a.answered(addrs("192.0.2.3"))
+			a.prove(in) // a proven address is in use although the name has lost it
+			a.prove(next)
+		}
+		wantAddrs(t, "a week later", a.all(), "192.0.2.1", "192.0.2.2", "192.0.2.3")
+		time.Sleep(time.Hour)
+		a.prove(next)
+		wantAddrs(t, "more than a week later", a.all(), "192.0.2.2", "192.0.2.3")
+		time.Sleep(8 * 24 * time.Hour)
+		a.prove(next)
+		wantAddrs(t, "at the end", a.all(), "192.0.2.3")
+	})
+}
+
+// The latest proofs stay, however many addresses a name has.
+func TestProvenAddressesAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAddresses()
+		var last netip.Addr
+		for i := range 256 {
+			last = netip.MustParseAddr(fmt.Sprintf("192.0.2.%d", i))
+			a.prove(last)
+		}
+		first := last
+		for range maxAddrs - 1 {
+			first = first.Prev()
+		}
+		if got := a.all(); len(got) != maxAddrs || got[0] != first || got[len(got)-1] != last {
+			t.Errorf("%d addresses, %v to %v", len(got), got[0], got[len(got)-1])
+		}
+	})
+}
+
+// A connection in use proves its address once a minute; what is written to disk changes once an hour.
+func TestProofsAreRarelyTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAddresses()
+		marks := 0
+		for range 24 * 60 {
+			a.prove(netip.MustParseAddr("192.0.2.1"))
+			select {
+			case <-a.changed:
+				marks++
+			default:
+			}
+			time.Sleep(time.Minute)
+		}
+		if marks != 24 {
+			t.Errorf("%d changes in a day, want 24", marks)
+		}
+	})
+}
+
+// The addresses of the last run come after those of this one, and once only.
+func TestRecalledAddresses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		at := time.Now().UTC()
+		before := []source.ServerAddr{{Addr: netip.MustParseAddr("192.0.2.1"), Proved: at}, {Addr: netip.MustParseAddr("192.0.2.2"), Proved: at, Missing: at}}
+		a := newAddresses()
+		a.recall(nil) // the last-known state has not been read
+		a.prove(netip.MustParseAddr("192.0.2.3"))
+		a.recall(before)
+		want := addrs("192.0.2.3", "192.0.2.1", "192.0.2.2")
+		if got := a.others(nil); !slices.Equal(got, want) {
+			t.Errorf("order of trial %v, want %v", got, want)
+		}
+		time.Sleep(8 * 24 * time.Hour)
+		a.prove(netip.MustParseAddr("192.0.2.3"))
+		a.recall(before)
+		wantAddrs(t, "after a week", a.all(), "192.0.2.1", "192.0.2.3")
+	})
+}
+
+// A clock that was ahead does not keep an address for ever.
+func TestProofsFromTheFuture(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAddresses()
+		future := time.Now().UTC().Add(80 * 365 * 24 * time.Hour)
+		a.recall([]source.ServerAddr{{Addr: netip.MustParseAddr("192.0.2.1"), Proved: future, Missing: future}})
+		for range 9 {
+			a.prove(netip.MustParseAddr("192.0.2.2"))
+			time.Sleep(24 * time.Hour)
+		}
+		wantAddrs(t, "after a week", a.all(), "192.0.2.2")
+	})
+}
+
+// A literal address of the kubeconfig counts without a proof. One that it had before ages.
+func TestConfiguredAddresses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		parse := func(s string) *url.URL {
+			u, err := url.Parse(s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return u
+		}
+		a := newAddresses()
+		a.configure([]*url.URL{parse("https://192.0.2.1:6443")})
+		wantAddrs(t, "before a connection", a.all(), "192.0.2.1")
+		a.prove(netip.MustParseAddr("192.0.2.1"))
+		a.configure([]*url.URL{parse("https://192.0.2.2:6443")})
+		a.prove(netip.MustParseAddr("192.0.2.2"))
+		wantAddrs(t, "after a change", a.all(), "192.0.2.1", "192.0.2.2")
+		time.Sleep(8 * 24 * time.Hour)
+		a.prove(netip.MustParseAddr("192.0.2.2"))
+		wantAddrs(t, "after a week", a.all(), "192.0.2.2")
+		a.configure([]*url.URL{parse("https://api.edgeway.test"), parse("http://[2001:db8::1%25eth0]:3128")})
+		wantAddrs(t, "with a proxy", a.all(), "192.0.2.2", "2001:db8::1")
+	})
+}

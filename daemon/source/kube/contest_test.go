@@ -1,0 +1,91 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// trial is an attempt of a contest that ends after a time: in a success, a failure or a panic.
+type trial struct {
+	connected, ends time.Duration // 0: never connected
+	outcome         string
+}
+
+func TestContest(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		trials []trial
+		want   int // the trial that wins; -1: none
+		after  time.Duration
+		starts []time.Duration
+	}{
+		"the first at once":                    {[]trial{{ends: 1, outcome: "ok"}, {ends: 1, outcome: "ok"}}, 0, 1, []time.Duration{0}},
+		"a failure starts the next":            {[]trial{{ends: 5, outcome: "fail"}, {ends: 1, outcome: "ok"}}, 1, 6, []time.Duration{0, 5}},
+		"a panic is a failure":                 {[]trial{{ends: 5, outcome: "panic"}, {ends: 1, outcome: "ok"}}, 1, 6, []time.Duration{0, 5}},
+		"a slow one gets company":              {[]trial{{ends: time.Hour, outcome: "ok"}, {ends: 1, outcome: "ok"}}, 1, familyGap + 1, []time.Duration{0, familyGap}},
+		"one that is connected gets more time": {[]trial{{connected: 1, ends: time.Second, outcome: "ok"}, {ends: 1, outcome: "ok"}}, 0, time.Second, []time.Duration{0}},
+		"but not for ever":                     {[]trial{{connected: 1, ends: time.Hour, outcome: "ok"}, {ends: 1, outcome: "ok"}}, 1, slowPeer + 2, []time.Duration{0, slowPeer + 1}},
+		"none":                                 {[]trial{{ends: 1, outcome: "fail"}, {ends: 2, outcome: "panic"}}, -1, 3, []time.Duration{0, 1}},
+		"nobody":                               {nil, -1, 0, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				began := time.Now()
+				var starts []time.Duration
+				indexes := make([]int, len(c.trials))
+				for i := range indexes {
+					indexes[i] = i
+				}
+				got, err := contest[int, int]{
+					candidates: indexes, gap: func(int) time.Duration { return familyGap }, discard: func(int) {},
+					try: func(ctx context.Context, i int, connected func()) (int, error) {
+						starts = append(starts, time.Since(began))
+						trial := c.trials[i]
+						if trial.connected > 0 {
+							time.Sleep(trial.connected)
+							connected()
+						}
+						select {
+						case <-time.After(trial.ends - trial.connected):
+						case <-ctx.Done():
+							return 0, ctx.Err()
+						}
+						switch trial.outcome {
+						case "fail":
+							return 0, errors.New("failed")
+						case "panic":
+							panic("on purpose")
+						}
+						return i, nil
+					},
+				}.first(t.Context())
+				if (err == nil) != (c.want >= 0) || err == nil && got != c.want || time.Since(began) != c.after || !slices.Equal(starts, c.starts) {
+					t.Errorf("attempt %d after %s, error %v, starts %v; want %d after %s, starts %v", got, time.Since(began), err, starts, c.want, c.after, c.starts)
+				}
+			})
+		})
+	}
+}
+
+// The first addresses of both families come first, and a name server cannot have hundreds tried.
+func TestOrderOfFamilies(t *testing.T) {
+	t.Parallel()
+	for _, c := range [][2][]netip.Addr{
+		{addrs("2001:db8::1", "2001:db8::2", "192.0.2.1", "192.0.2.2"), addrs("2001:db8::1", "192.0.2.1", "2001:db8::2", "192.0.2.2")},
+		{addrs("192.0.2.1", "2001:db8::1"), addrs("192.0.2.1", "2001:db8::1")},
+		{addrs("192.0.2.1", "192.0.2.2"), addrs("192.0.2.1", "192.0.2.2")},
+		{nil, nil},
+	} {
+		if got := byFamily(c[0]); !slices.Equal(got, c[1]) {
+			t.Errorf("%v in the order %v, want %v", c[0], got, c[1])
+		}
+	}
+	if got := byFamily(make([]netip.Addr, 256)); len(got) != maxAddrs {
+		t.Errorf("%d of 256 addresses are tried", len(got))
+	}
+}

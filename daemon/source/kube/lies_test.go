@@ -1,0 +1,120 @@
+package kube
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"math/big"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"edgeway/daemon/source"
+)
+
+// liar accepts connections at an address, at the API server's port, and treats them in its own way.
+func liar(t *testing.T, address, apiURL string, treat func(net.Conn)) {
+	t.Helper()
+	_, port := hostPort(apiURL)
+	l, err := net.Listen("tcp", net.JoinHostPort(address, port))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			t.Cleanup(func() { conn.Close() })
+			go treat(conn)
+		}
+	}()
+}
+
+// Whatever a false answer leads to, the host is back within 10 s by an address that was proven before, also after a
+// restart. False addresses are not the API server's, and the name is followed when it tells the truth again.
+func TestNameServerThatLies(t *testing.T) {
+	t.Parallel()
+	for what, treat := range map[string]func(net.Conn){
+		"refuses":          nil,
+		"closes":           func(c net.Conn) { c.Close() },
+		"is silent":        func(net.Conn) {},
+		"speaks plaintext": func(c net.Conn) { fmt.Fprint(c, "HTTP/1.1 400 Bad Request\r\n\r\n"); c.Close() },
+		"has another certificate": func(c net.Conn) {
+			config := &tls.Config{Certificates: []tls.Certificate{selfSigned(t)}, MinVersion: tls.VersionTLS12}
+			_ = tls.Server(c, config).Handshake()
+		},
+		"does not exist": nil,
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			names, resolver := nameServer(t, "127.0.0.1")
+			api, r, url := byName(t, resolver, nil)
+			r.run(t)
+			r.waitSynced(t, 10*time.Second)
+			var lies []netip.Addr
+			if what != "does not exist" {
+				lies = addrs("127.66.0.1", "127.66.0.2")
+			}
+			names.Set(apiName, lies...)
+			if treat != nil {
+				liar(t, "127.66.0.1", api.URL, treat)
+				liar(t, "127.66.0.2", api.URL, treat)
+			}
+			r.redial(t, api, 10*time.Second)
+			wantAddrs(t, "while the name server lies", r.apiServer(url), "127.0.0.1")
+			if n := r.log.count("using a previous address"); n != 1 {
+				t.Errorf("%d lines about it", n)
+			}
+
+			known := r.server(url).Proven
+			again := prepare(t, url, authorityOf(api), func(o *Options) { o.KnownAddrs = func() []source.ServerAddr { return known } })
+			again.client.dialer.resolvers = []*net.Resolver{resolver}
+			again.run(t)
+			again.waitSynced(t, 10*time.Second)
+			wantAddrs(t, "after a restart", again.apiServer(url), "127.0.0.1")
+
+			names.Set(apiName, addrs("127.0.0.1")...)
+			r.redial(t, api, 10*time.Second)
+			eventually(t, "the name is followed", time.Second, func() bool { return r.log.count("name leads to the API server again") == 1 })
+		})
+	}
+}
+
+// selfSigned returns a certificate of an authority of its own for the API server's name.
+func selfSigned(t *testing.T) tls.Certificate {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Error(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{apiName}, NotAfter: time.Now().Add(time.Hour)}
+	raw, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Error(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{raw}, PrivateKey: key}
+}
+
+// Name servers that do not answer do not keep the host from the addresses that it knows.
+func TestNameServerThatIsSilent(t *testing.T) {
+	t.Parallel()
+	silent, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	_, r, _ := byName(t, &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
+		return net.Dial("udp", silent.LocalAddr().String())
+	}}, func(o *Options) {
+		o.KnownAddrs = func() []source.ServerAddr { return []source.ServerAddr{{Addr: netip.MustParseAddr("127.0.0.1")}} }
+	})
+	r.run(t)
+	r.waitSynced(t, 10*time.Second)
+}
