@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -37,7 +38,8 @@ type daemon struct {
 	manager     *manager // nil: there is none
 	env         []string // beside the test's own
 	group       string   // the control group's list of processes; empty: the test's own
-	hosts       string   // a file in the place of /etc/hosts, where no name server answers; "": the machine's
+	hosts       string   // a file in the place of /etc/hosts; "": the machine's
+	resolv      string   // a file in the place of /etc/resolv.conf beside hosts; "": there is no name server
 	link        *link
 	cmd         *exec.Cmd
 	ended       chan struct{}
@@ -155,7 +157,7 @@ func (d *daemon) program(ctx context.Context, on func(context.Context, string, .
 		return on(ctx, shared.binary, args...)
 	}
 	const names = `mount --bind "$0" /etc/hosts && mount --bind "$1" /etc/resolv.conf && shift && exec "$@"`
-	return on(ctx, "unshare", append([]string{"--mount", "sh", "-c", names, d.hosts, "/dev/null", shared.binary}, args...)...)
+	return on(ctx, "unshare", append([]string{"--mount", "sh", "-c", names, d.hosts, cmp.Or(d.resolv, "/dev/null"), shared.binary}, args...)...)
 }
 
 // startReady starts the daemon and waits until it says that it is healthy.

@@ -43,9 +43,15 @@ func newLink(l *lab) *link { return newLinkFrom(l, l.net.Gateway) }
 // newLinkFrom opens a link that begins at a host.
 func newLinkFrom(l *lab, h *netlab.Host) *link {
 	l.t.Helper()
+	return newLinkAt(l, h, 0)
+}
+
+// newLinkAt opens a link that begins at a port of a host.
+func newLinkAt(l *lab, h *netlab.Host, port int) *link {
+	l.t.Helper()
 	k := &link{pairs: map[*pair]struct{}{}}
 	l.must(h.Do(func() (err error) {
-		k.listener, err = net.Listen("tcp", net.JoinHostPort(h.Addrs[0].String(), "0"))
+		k.listener, err = net.Listen("tcp", net.JoinHostPort(h.Addrs[0].String(), strconv.Itoa(port)))
 		return err
 	}))
 	server, err := url.Parse(shared.cluster.Server())

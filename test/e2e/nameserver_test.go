@@ -1,0 +1,229 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"edgeway/test/nameserver"
+	"edgeway/test/netlab"
+)
+
+// Addresses of a name server, of a stub on the node that asks it, and of a tenant's endpoint.
+const (
+	dnsAddr      = "198.51.100.53"
+	stubAddr     = "127.0.0.53"
+	attackerAddr = "10.244.3.13"
+)
+
+// cutOffLimit is the time for which a host may be cut off from its API server.
+const cutOffLimit = 10 * time.Second
+
+// byDNS has the daemon read the API server by a name, for which it asks a name server: by a stub if there is one.
+func (l *lab) byDNS(resolver string) (*daemon, *nameserver.Server) {
+	l.t.Helper()
+	d := l.remote(false)
+	l.must(os.WriteFile(d.hosts, nil, 0o600))
+	d.resolv = filepath.Join(d.dir, "resolv.conf")
+	l.must(os.WriteFile(d.resolv, fmt.Appendf(nil, "nameserver %s\noptions timeout:1\n", resolver), 0o600))
+	names := l.names(l.net.Host("dns", netip.MustParseAddr(dnsAddr)), dnsAddr, 53)
+	names.Set(apiName, netip.MustParseAddr(apiAddr))
+	if resolver == stubAddr {
+		udp, tcp := l.listen(l.node, stubAddr, 53)
+		go nameserver.Forward(udp, tcp, func(network string) (conn net.Conn, err error) {
+			err = l.node.Do(func() error {
+				conn, err = net.DialTimeout(network, at(dnsAddr, 53), patience)
+				return err
+			})
+			return conn, err
+		})
+	}
+	return d, names
+}
+
+// names starts a name server on a host.
+func (l *lab) names(h *netlab.Host, addr string, port int) *nameserver.Server {
+	l.t.Helper()
+	udp, tcp := l.listen(h, addr, port)
+	s := new(nameserver.Server)
+	go s.Serve(udp, tcp)
+	return s
+}
+
+func (l *lab) listen(h *netlab.Host, addr string, port int) (udp net.PacketConn, tcp net.Listener) {
+	l.t.Helper()
+	l.must(h.Do(func() (err error) {
+		if udp, err = net.ListenPacket("udp", at(addr, port)); err != nil {
+			return err
+		}
+		tcp, err = net.Listen("tcp", at(addr, port))
+		return err
+	}))
+	l.t.Cleanup(func() { udp.Close(); tcp.Close() })
+	return udp, tcp
+}
+
+// attacker is a tenant's endpoint. Its name server gives its own address for the API server's name, and accepts
+// connections there without a word.
+func (l *lab) attacker(port int) *nameserver.Server {
+	l.t.Helper()
+	h := l.net.Host("attacker", netip.MustParseAddr(attackerAddr))
+	lies := l.names(h, attackerAddr, endpointPort)
+	lies.Set(apiName, netip.MustParseAddr(attackerAddr))
+	_, tcp := l.listen(h, attackerAddr, port)
+	go func() {
+		for {
+			conn, err := tcp.Accept()
+			if err != nil {
+				return
+			}
+			l.t.Cleanup(func() { conn.Close() })
+		}
+	}()
+	return lies
+}
+
+// takesNameServer makes a Service of the attacker with the name server's address.
+func (n *namespace) takesNameServer() {
+	n.t.Helper()
+	n.service("thief", func(s *corev1.ServiceSpec) {
+		s.ExternalIPs, s.Ports[0].Port = []string{dnsAddr}, 53
+	})
+	n.endpoints("thief", attackerAddr)
+}
+
+// asks wants the answer that programs of the node get from a name server.
+func (l *lab) asks(server, want string) func() error {
+	r := net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (conn net.Conn, err error) {
+		err = l.node.Do(func() error {
+			conn, err = (&net.Dialer{}).DialContext(ctx, network, at(server, 53))
+			return err
+		})
+		return conn, err
+	}}
+	return func() error {
+		found, err := r.LookupHost(l.t.Context(), apiName)
+		if err == nil && !slices.Equal(found, []string{want}) {
+			err = fmt.Errorf("%s says %s", server, found)
+		}
+		return err
+	}
+}
+
+// cutOff breaks the daemon's connections to the API server, and wants a change to arrive in time.
+func (n *namespace) cutOff(d *daemon, nodePort, ep, addr string) {
+	n.t.Helper()
+	limit := n.promised(cutOffLimit)
+	d.link.cut()
+	d.link.mend()
+	n.endpoints("shop", addr)
+	took := n.within(limit, answers(n.client, nodePort, ep))
+	n.t.Logf("a change arrived %.1f s after the connections broke", took.Seconds())
+}
+
+// restart wants a change to arrive in time after a restart, with the last-known state.
+func (n *namespace) restart(d *daemon, nodePort, ep, addr string) {
+	n.t.Helper()
+	limit := n.promised(cutOffLimit)
+	d.stop()
+	n.endpoints("shop", addr)
+	d.start()
+	took := n.within(limit, answers(n.client, nodePort, ep))
+	n.t.Logf("a change arrived %.1f s after the start", took.Seconds())
+}
+
+// A tenant's Service takes the address of the name server that a stub on the host asks, and answers the API server's name
+// with its own address. The host reads on, also after a restart from the last-known state with that Service, and all is well
+// when the Service is gone.
+func TestAServiceTakesTheNameServerOfAStub(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	d, _ := l.byDNS(stubAddr)
+	lies := l.attacker(d.link.port())
+	n := l.namespace()
+	d.watchOnly(n)
+	d.startReady()
+	_, nodePort := n.web("shop")
+	l.within(patience, answers(l.client, nodePort, "ep1"))
+	n.takesNameServer()
+	l.within(patience, l.asks(stubAddr, attackerAddr))
+
+	asked := lies.Questions.Load()
+	n.cutOff(d, nodePort, "ep2", ep2Addr)
+	if lies.Questions.Load() == asked {
+		t.Error("the daemon has not heard the lie")
+	}
+	l.must(d.logged("using a previous address", apiAddr)())
+	l.within(patience, d.hasStored("thief"))
+	n.restart(d, nodePort, "ep1", ep1Addr)
+	l.must(l.asks(stubAddr, attackerAddr)())
+
+	n.remove("thief")
+	l.within(patience, l.asks(stubAddr, apiAddr))
+	n.cutOff(d, nodePort, "ep2", ep2Addr)
+	l.within(patience, d.logged("name leads to the API server again"))
+}
+
+// A tenant's Service does not get the address of a name server in resolv.conf.
+func TestAServiceTakesTheNameServer(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	d, _ := l.byDNS(dnsAddr)
+	lies := l.attacker(d.link.port())
+	n := l.namespace()
+	d.watchOnly(n)
+	d.startReady()
+	_, nodePort := n.web("shop")
+	n.takesNameServer()
+	l.within(patience, d.says("thief: spec.externalIPs: "+dnsAddr+" is a name server of this host"))
+	l.must(l.asks(dnsAddr, apiAddr)())
+	n.cutOff(d, nodePort, "ep2", ep2Addr)
+	n.restart(d, nodePort, "ep1", ep1Addr)
+	if asked := lies.Questions.Load(); asked > 0 {
+		t.Errorf("%d questions went to the tenant", asked)
+	}
+}
+
+// A name server that gives false addresses takes no ClusterIP off the host, and does not cut it off from its API server.
+func TestANameServerLies(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	d, names := l.byDNS(dnsAddr)
+	l.attacker(d.link.port())
+	n := l.namespace()
+	d.watchOnly(n)
+	d.startReady()
+	clusterIP, nodePort := n.web("shop")
+	l.within(patience, answers(l.node, clusterIP, "ep1"))
+	names.Set(apiName, netip.MustParseAddr(attackerAddr), netip.MustParseAddrPort(clusterIP).Addr())
+
+	unharmed := func() {
+		t.Helper()
+		l.throughout(time.Second, func() error {
+			s, err := d.status()
+			if err == nil && len(s.Problems.First) > 0 {
+				err = fmt.Errorf("problems: %s", strings.Join(s.Problems.First, "\n"))
+			}
+			return err
+		})
+	}
+	n.cutOff(d, nodePort, "ep2", ep2Addr)
+	l.must(answers(l.node, clusterIP, "ep2")())
+	unharmed()
+	n.restart(d, nodePort, "ep1", ep1Addr)
+	l.must(answers(l.node, clusterIP, "ep1")())
+	unharmed()
+
+	names.Set(apiName, netip.MustParseAddr(apiAddr))
+	n.cutOff(d, nodePort, "ep2", ep2Addr)
+	l.within(patience, d.logged("name leads to the API server again"))
+}
