@@ -41,7 +41,7 @@ func TestEveryProgramIsMeasured(t *testing.T) {
 				if ok {
 					t.Errorf("%s of %s: %v, of no program", m, r.name, value)
 				}
-			} else if !ok || value < 0 || !of && value == 0 {
+			} else if !ok || value < 0 && m != idleMemory || !of && value == 0 {
 				t.Errorf("%s of %s: %v, measured: %v", m, r.name, value, ok)
 			}
 		}
@@ -51,7 +51,8 @@ func TestEveryProgramIsMeasured(t *testing.T) {
 	}
 }
 
-// ofProgram says that a measure is about a program itself. In so short a run it may be 0.
+// ofProgram reports whether a measure is about a program itself. In so short a run it may be 0. On a busy machine the kernel takes
+// pages away meanwhile, so the memory of idle connections may be below 0.
 func ofProgram(m measure) bool {
 	return m == idleMemory || m == rate.CPU() || m == down1.CPU() || m == up1.CPU() || m == down8.CPU() || m == up8.CPU()
 }
