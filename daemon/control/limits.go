@@ -12,29 +12,29 @@ import (
 	"edgeway/daemon/clean"
 )
 
-// limits bound what clients make the daemon hold. Members of the socket's group may be anybody's programs: 200 connections
-// that asked for the plan of a small cluster and did not read it took 1 GB.
+// limits bound the memory and the connections that clients of the socket can make the daemon hold. Every member of the
+// socket's group can connect: 200 connections that requested the plan and did not read it took 1 GB.
 type limits struct {
-	// connections is the number of open connections. When there is one too many, the oldest one of the user with the
-	// most connections is closed.
+	// connections bounds the open connections. For one more, the server closes the oldest connection of the user with
+	// the most connections.
 	connections int
-	// header bounds the time until a request has arrived.
+	// header bounds the time until the header of a request has arrived.
 	header time.Duration
-	// turn bounds the wait for the turn to get a large answer, of which only one exists at a time.
+	// turn bounds the time that a request for a large answer waits, because only one such answer exists at a time.
 	turn time.Duration
-	// stall bounds the time in which a client must read a piece of the answer, and whole the time for all pieces.
+	// stall bounds the time in which a client reads one piece of the answer, and whole the time for all pieces.
 	stall, whole time.Duration
 }
 
-// defaultLimits cut off a client that does not read after 5 s. A command waits for 30 s at most.
+// defaultLimits suit the commands, which read at once and give up after 30 s.
 var defaultLimits = limits{
 	connections: 16, header: 5 * time.Second, turn: time.Second, stall: 5 * time.Second, whole: 30 * time.Second,
 }
 
-// errBusy is the answer to a request that did not get its turn. The client tries again.
+// errBusy answers a request that waited for its turn in vain. The client tries again.
 var errBusy = errors.New("the daemon is sending a large answer to another command: try again")
 
-// turns has room for the request whose large answer exists.
+// turns has room for one request: the one whose large answer exists.
 type turns chan struct{}
 
 // wait returns a function that ends the turn, or errBusy.
@@ -51,7 +51,7 @@ func (t turns) wait(ctx context.Context, limit time.Duration) (end func(), err e
 	}
 }
 
-// large is answer for values as large as the plan.
+// large is like answer, but for values that grow with the plan.
 func (s *Server) large(f func(*http.Request) (any, error)) http.HandlerFunc {
 	answer := s.answer(f)
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -65,7 +65,7 @@ func (s *Server) large(f func(*http.Request) (any, error)) http.HandlerFunc {
 	}
 }
 
-// write sends a value as JSON, fit for a terminal.
+// write sends a value as JSON without control characters.
 func (s *Server) write(w http.ResponseWriter, code int, value any) {
 	now := time.Now()
 	p := &pieces{
@@ -82,7 +82,7 @@ func (s *Server) write(w http.ResponseWriter, code int, value any) {
 	}
 }
 
-// pieces writes text in pieces, each with a deadline of its own.
+// pieces is a writer that gives each piece of a text a deadline of its own.
 type pieces struct {
 	w       http.ResponseWriter
 	control *http.ResponseController

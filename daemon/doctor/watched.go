@@ -14,14 +14,14 @@ import (
 	"edgeway/daemon/source/kube"
 )
 
-// watched is a System that remembers the first error that tells nothing about the host. A check that took such an
-// error for an answer would name a fault, and a command, for a host that has no fault.
+// watched is a System that remembers the first error that says nothing about the host. A check that takes such an
+// error for an answer reports a fault that the host does not have.
 type watched struct {
 	System
 	err error
 }
 
-// exhausted lists errors of the looking process itself: it has no free descriptors or memory.
+// exhausted lists the errors of a process, or a system, without free descriptors or memory.
 var exhausted = []error{unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.ENOBUFS}
 
 // routeAnswers lists the kernel's answers that there is no route; see System.Way.
@@ -31,7 +31,7 @@ func isOneOf(err error, list []error) bool {
 	return slices.ContainsFunc(list, func(target error) bool { return errors.Is(err, target) })
 }
 
-// note remembers an error that means that this process could not look.
+// note remembers the first error that is in exhausted.
 func (w *watched) note(err error) {
 	if w.err == nil && isOneOf(err, exhausted) {
 		w.err = err
@@ -112,7 +112,7 @@ func watch(h *Host) (*Host, *watched) {
 	return &at, w
 }
 
-// unknown is the one finding of a check that could not look.
+// unknown returns the finding that replaces all findings of a check that could not look.
 func unknown(err error) finding.Finding {
 	fix := "edgeway doctor  # again, when the cause is gone"
 	switch {

@@ -11,24 +11,24 @@ import (
 )
 
 const (
-	// eager and steady are how often the daemon is checked: until it is ready, and from then on.
+	// eager and steady are the times between two looks at the daemon, before and after it is ready.
 	eager  = 100 * time.Millisecond
 	steady = time.Second
-	// statusEvery is the least time between two texts for STATUS=: each wakes the service manager and
+	// statusEvery is the least time between two texts for STATUS=, because each wakes the service manager and
 	// all its clients.
 	statusEvery = 5 * time.Second
 	// A daemon that starts and is alive asks for extendBy more time every extendEvery.
 	extendEvery = 10 * time.Second
 	extendBy    = 30 * time.Second
-	// reloadPatience is how long a new configuration may wait for its sources (an API server that is
-	// unreachable) until the reload counts as done. The previous Services work until then.
+	// reloadPatience bounds the time that a new configuration waits for its sources, such as an unreachable API
+	// server, before the reload counts as done. The previous Services work until then.
 	reloadPatience = 10 * time.Second
 )
 
-// Subject is the part of the daemon with one configuration that the service manager is notified of.
+// Subject is the part of the daemon that belongs to one configuration. The service manager is notified of its state.
 type Subject struct {
 	View func() View
-	// Heartbeat is when the sync loop was last seen alive.
+	// Heartbeat returns the last time at which the sync loop was alive.
 	Heartbeat func() time.Time
 }
 
@@ -36,7 +36,7 @@ type Subject struct {
 type Notifier struct {
 	manager *Manager
 	logger  *slog.Logger
-	// watchdog is the time after which a silent daemon is killed; 0: never.
+	// watchdog is the time after which systemd kills a silent daemon, or 0 if it does not.
 	watchdog time.Duration
 
 	mu        sync.Mutex
@@ -49,7 +49,7 @@ type Notifier struct {
 	extended  time.Time
 }
 
-// NewNotifier takes the interval of the watchdog from the environment.
+// NewNotifier returns a Notifier with the watchdog interval of the environment.
 func NewNotifier(manager *Manager, logger *slog.Logger) *Notifier {
 	interval, err := sd.SdWatchdogEnabled(false)
 	if err != nil {
@@ -75,19 +75,19 @@ func (n *Notifier) Run(ctx context.Context, s Subject) {
 	}
 }
 
-// reload is what is left to do of one.
+// reload is the state of a reload that the service manager waits for.
 type reload struct {
 	under bool
 	since time.Time
 }
 
-// done says whether the new configuration is in force, or has been tried at least.
+// done reports whether the new configuration is in force, has failed, or has waited long enough.
 func (r *reload) done(v View) bool {
 	backend := v.State.Backend
 	return !backend.LastSync.IsZero() && !v.Switching || backend.Err != nil || time.Since(r.since) > reloadPatience
 }
 
-// look sends what is due, in one datagram, and says when to look again.
+// look sends the notifications that are due in one datagram and returns the delay before the next look.
 func (n *Notifier) look(s Subject, r *reload) time.Duration {
 	view, beat := s.View(), s.Heartbeat()
 	n.mu.Lock()
@@ -109,7 +109,7 @@ func (n *Notifier) look(s Subject, r *reload) time.Duration {
 	}
 	if len(lines) > 0 && !n.manager.send(lines...) {
 		n.status.force()
-		return steady // then it is sent again
+		return steady // the next look sends the lines again
 	}
 	if becomesReady {
 		n.ready, n.reloading, r.under = true, false, false
@@ -117,7 +117,7 @@ func (n *Notifier) look(s Subject, r *reload) time.Duration {
 	return n.pause(r)
 }
 
-// pause keeps pings well within half of the watchdog's time.
+// pause returns a delay that keeps pings well within half of the watchdog's time.
 func (n *Notifier) pause(r *reload) time.Duration {
 	pause := steady
 	if !n.ready || r.under {
@@ -129,8 +129,8 @@ func (n *Notifier) pause(r *reload) time.Duration {
 	return pause
 }
 
-// alive says whether the sync loop is alive. An idle one is; a stage may be silent for half
-// of the watchdog's time.
+// alive reports whether the sync loop is alive. An idle loop is alive. A stage may be silent for half of the
+// watchdog's time.
 func (n *Notifier) alive(beat time.Time) bool {
 	limit := n.watchdog / 2
 	if limit == 0 {
@@ -144,8 +144,8 @@ func (n *Notifier) alive(beat time.Time) bool {
 	return alive
 }
 
-// aliveLines are what a daemon sends while it is alive: a ping of the watchdog, and a request for more
-// time during the start, which takes long if it waits for the API server, or if the first sync is long.
+// aliveLines returns the notifications of a daemon that is alive: a ping of the watchdog and, during the start, a
+// request for more time. A start takes long if the API server does not answer or the first sync is large.
 func (n *Notifier) aliveLines() []string {
 	var lines []string
 	now := time.Now()
@@ -160,19 +160,19 @@ func (n *Notifier) aliveLines() []string {
 	return lines
 }
 
-// Reloading says that the configuration is being read again. The READY=1 that must follow is sent by
-// NotReloaded, or by Run for the new configuration. A daemon that is not ready yet stays starting.
+// Reloading notifies the service manager that the configuration is being read again. NotReloaded, or Run for the new
+// configuration, sends the READY=1 that must follow. Before the first READY=1, Reloading does nothing.
 func (n *Notifier) Reloading() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.ready && !n.stopping {
 		n.reloading = true
-		// In one datagram: Type=notify-reload (systemd 253) takes the time for that of this reload.
+		// Both are in one datagram, because Type=notify-reload (systemd 253) takes the time for that of this reload.
 		n.manager.send(sd.SdNotifyReloading, strings.TrimSuffix(sd.SdNotifyMonotonicUsec(), "\n"))
 	}
 }
 
-// NotReloaded says that the previous configuration stays in force.
+// NotReloaded notifies the service manager that the previous configuration stays in force.
 func (n *Notifier) NotReloaded() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -182,7 +182,7 @@ func (n *Notifier) NotReloaded() {
 	}
 }
 
-// Stopping says that the daemon ends. Nothing is sent after it.
+// Stopping notifies the service manager that the daemon ends. The Notifier sends nothing afterwards.
 func (n *Notifier) Stopping() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
