@@ -209,6 +209,7 @@ func (i *instance) run(ctx context.Context) error {
 func (i *instance) serve(always func(part string, run func(context.Context))) {
 	start := func(s httpserve.Server) {
 		s.Logger = i.logger
+		s.Handler = i.answering(s.Name+" server", s.Handler)
 		s.Down = func(err error) { i.unserved.note(s.Name+".address", s.Addr, err) }
 		always(s.Name+" server", s.Run)
 	}

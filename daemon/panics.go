@@ -1,7 +1,9 @@
 package daemon
 
 import (
+	"errors"
 	"fmt"
+	"net/http"
 
 	"edgeway/daemon/health"
 	"edgeway/proxiers/contain"
@@ -18,4 +20,21 @@ func panicConditions(faults []contain.Fault) (out []health.Condition) {
 		})
 	}
 	return out
+}
+
+// answering names the panic of a handler, which net/http (Go 1.26) only writes to a log of its own. Requests come from
+// strangers: their panics do not end the daemon.
+func (c *Core) answering(part string, h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		err := contain.Call(func() error {
+			h.ServeHTTP(w, r)
+			return nil
+		})
+		if p, ok := errors.AsType[*contain.Panic](err); ok {
+			if p.Value != http.ErrAbortHandler { //nolint:errorlint // a value of recover
+				c.parts.Record(part, err)
+			}
+			panic(http.ErrAbortHandler) // ends the connection
+		}
+	})
 }

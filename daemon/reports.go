@@ -164,6 +164,7 @@ func (i *instance) metricsOptions() metrics.Options {
 		State: i.pipeline.State, Tracker: i.sources.tracker.Stats,
 		SavedAt:  func() time.Time { return i.lastKnown().SavedAt },
 		Expiries: i.sources.expiries, Conditions: i.health.Names,
+		Panicked: func(err error) { i.parts.Record("metrics", err) },
 	}
 	for _, s := range i.stages {
 		if c, ok := s.Applier.(prometheus.Collector); ok {

@@ -25,6 +25,7 @@ import (
 	"edgeway/daemon/nodeinfo"
 	"edgeway/daemon/pipeline"
 	"edgeway/proxiers"
+	"edgeway/proxiers/contain"
 	"edgeway/proxiers/healthcheck/httpbound"
 	"edgeway/proxiers/plan"
 )
@@ -124,7 +125,14 @@ type failure struct {
 
 func (s *Server) answer(f func(*http.Request) (any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		value, err := f(r)
+		var value any
+		err := contain.Call(func() (err error) {
+			value, err = f(r)
+			return err
+		})
+		if contain.Is(err) {
+			s.opts.Logger.Error("request panicked", "path", r.URL.Path, "error", err, "stack", contain.Stack(err))
+		}
 		code := http.StatusOK
 		if err != nil {
 			value, code = failure{err.Error()}, http.StatusUnprocessableEntity

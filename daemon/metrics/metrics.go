@@ -19,6 +19,7 @@ import (
 	"edgeway/daemon/pipeline"
 	"edgeway/daemon/source"
 	"edgeway/daemon/tracker"
+	"edgeway/proxiers/contain"
 	"edgeway/proxiers/plan"
 )
 
@@ -47,6 +48,25 @@ type Options struct {
 	Conditions func() map[string]bool
 	// Proxiers are those of the backend and its followers that have metrics of their own, and the checks of endpoints.
 	Proxiers []prometheus.Collector
+	// Panicked is told of the panic of a collector, whose other metrics are missing then; it may be nil.
+	Panicked func(error)
+}
+
+// contained keeps the panic of a collector from ending the process: client_golang (1.23) collects in goroutines of its own.
+type contained struct {
+	prometheus.Collector
+	told func(error)
+}
+
+// Collect implements prometheus.Collector.
+func (c contained) Collect(out chan<- prometheus.Metric) {
+	err := contain.Call(func() error {
+		c.Collector.Collect(out)
+		return nil
+	})
+	if err != nil && c.told != nil {
+		c.told(err)
+	}
 }
 
 // Metrics is a registry with everything in it.
@@ -74,9 +94,11 @@ func New(opts Options) *Metrics {
 	m.registry.MustRegister(
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		newCollector(opts),
+		contained{newCollector(opts), opts.Panicked},
 	)
-	m.registry.MustRegister(opts.Proxiers...)
+	for _, c := range opts.Proxiers {
+		m.registry.MustRegister(contained{c, opts.Panicked})
+	}
 	m.makeInherited()
 	m.makeOwn()
 	return m

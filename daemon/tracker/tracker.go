@@ -253,7 +253,12 @@ func (s sink) Upsert(obj source.Object) {
 	if refused == nil {
 		contain.Rethrow(err)
 	}
-	s.t.put(s.l, key, refused)
+	s.l.put(key, refused)
+	if s.t.served(key) == refused {
+		s.t.view.setFaults(key, nil)
+		s.t.view.add(refused)
+		s.t.notify()
+	}
 }
 
 // Delete implements source.Sink.

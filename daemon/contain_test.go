@@ -1,0 +1,148 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"edgeway/daemon/config"
+	"edgeway/daemon/endpointcheck"
+	"edgeway/daemon/nodeinfo"
+	"edgeway/daemon/pipeline"
+	"edgeway/daemon/source"
+	"edgeway/proxiers"
+	"edgeway/proxiers/plan"
+)
+
+// quietHost never changes.
+type quietHost struct{ ready chan struct{} }
+
+func (h quietHost) Run(ctx context.Context) error { <-ctx.Done(); return nil }
+func (h quietHost) Ready() <-chan struct{}        { return h.ready }
+func (h quietHost) Changed() <-chan struct{}      { return nil }
+func (h quietHost) Host() *nodeinfo.Host          { return &nodeinfo.Host{} }
+func (h quietHost) Latest() *nodeinfo.Host        { return h.Host() }
+
+// panicky is a backend that panics while the plan has a Service of this name.
+type panicky struct {
+	mu      sync.Mutex
+	name    string
+	applied []string
+}
+
+func (p *panicky) Apply(_ context.Context, change proxiers.Change) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.applied = nil
+	for _, svc := range change.Next.Services {
+		if svc.Name.Name == p.name {
+			panic("on purpose")
+		}
+		p.applied = append(p.applied, svc.Name.Name)
+	}
+	return nil
+}
+
+func (p *panicky) serves() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.applied)
+}
+
+// runCore runs a Core until the backend serves these Services, and returns the problems that it then has.
+func runCore(t *testing.T, cfg *config.Config, outside Outside, backend *panicky, want ...string) (problems []source.Problem) {
+	t.Helper()
+	logger := slog.New(slog.NewTextHandler(t.Output(), nil))
+	ready := make(chan struct{})
+	close(ready)
+	core, err := NewCore(cfg, CoreOptions{
+		Logger: logger, Families: []plan.Family{plan.IPv4}, Host: quietHost{ready},
+		Checker: endpointcheck.New(logger), Outside: outside,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- core.Run(ctx, pipeline.Stage{Name: "backend", Applier: backend}) }()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		state := core.Pipeline().State()
+		problems = state.Problems()
+		if slices.Equal(backend.serves(), want) && state.Synced() && state.OutOfSync.IsZero() && state.Backend.Err == nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Errorf("the backend serves %v, want %v; problems %v", backend.serves(), want, problems)
+			break
+		}
+	}
+	if faults := core.parts.Faults(); len(faults) != 0 {
+		t.Errorf("parts are to blame: %+v", faults)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	return problems
+}
+
+// An object that panics in conversion, planning or rendering is refused and named, and everything else is served: from
+// manifests, and at a start from the last-known state.
+func TestAnObjectThatPanics(t *testing.T) {
+	panics := func(key source.Key) {
+		if key.Kind == source.KindService && key.Name == "bad" {
+			panic("on purpose")
+		}
+	}
+	for _, place := range []string{"convert", "plan", "render"} {
+		t.Run(place, func(t *testing.T) {
+			dir := t.TempDir()
+			manifests := filepath.Join(dir, "manifests")
+			err := os.Mkdir(manifests, 0o700)
+			for i, name := range []string{"bad", "good"} {
+				text := fmt.Sprintf("apiVersion: v1\nkind: Service\nmetadata: {name: %s}\nspec: {clusterIP: 10.96.0.%d, ports: [{port: 80}]}\n", name, 10+i)
+				err = errors.Join(err, os.WriteFile(filepath.Join(manifests, name+".yaml"), []byte(text), 0o600))
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			cfg := config.Default()
+			cfg.Node.Name = "edge"
+			cfg.Source.File.Paths, cfg.Source.LastKnown.Directory = []string{manifests}, filepath.Join(dir, "state")
+			outside, backend := Outside{}, &panicky{}
+			switch place {
+			case "convert":
+				outside.Convert = panics
+			case "plan":
+				outside.Plan = panics
+			case "render":
+				backend.name = "bad"
+			}
+			named := func(problems []source.Problem) {
+				t.Helper()
+				if !slices.ContainsFunc(problems, func(p source.Problem) bool {
+					return p.Object.Name == "bad" && strings.Contains(p.Message, "on purpose")
+				}) {
+					t.Errorf("the Service is not named: %v", problems)
+				}
+			}
+			named(runCore(t, cfg, outside, backend, "good"))
+
+			if problems := runCore(t, cfg, Outside{}, &panicky{}, "bad", "good"); len(problems) != 0 {
+				t.Errorf("without the panic: %v", problems)
+			}
+			if err := os.Rename(manifests, manifests+"-away"); err != nil {
+				t.Fatal(err)
+			}
+			named(runCore(t, cfg, outside, backend, "good"))
+		})
+	}
+}

@@ -1,0 +1,34 @@
+package convert
+
+import (
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"edgeway/daemon/source"
+	"edgeway/daemon/source/api"
+)
+
+// An object whose conversion panics keeps its name and has a problem, whatever its kind. Others are not concerned.
+func TestAConversionThatPanics(t *testing.T) {
+	c := Converter{Before: func(key source.Key) {
+		if key.Name == "bad" {
+			panic("on purpose")
+		}
+	}}
+	meta := metav1.ObjectMeta{Namespace: "ns", Name: "bad"}
+	svc, _ := c.Service(&api.Service{ObjectMeta: meta, Spec: api.ServiceSpec{ClusterIP: "10.96.0.1"}})
+	slice, _ := c.EndpointSlice(&api.EndpointSlice{ObjectMeta: meta, AddressType: api.AddressTypeIPv4})
+	for _, obj := range []source.Object{svc, slice, c.Node(&api.Node{ObjectMeta: meta}), c.ServiceCIDR(&api.ServiceCIDR{ObjectMeta: meta})} {
+		problems := obj.Problems()
+		if obj.Key().Name != "bad" || len(problems) != 1 || problems[0].Object != obj.Key() || !strings.Contains(problems[0].Message, "on purpose") {
+			t.Errorf("%s: problems %v", obj.Key(), problems)
+		}
+	}
+	meta.Name = "good"
+	spec := api.ServiceSpec{ClusterIP: "10.96.0.1", Ports: []api.ServicePort{{Port: 80, Protocol: "TCP"}}}
+	if svc, ok := c.Service(&api.Service{ObjectMeta: meta, Spec: spec}); !ok || len(svc.Faults) != 0 {
+		t.Errorf("another one: %+v", svc)
+	}
+}
