@@ -112,7 +112,7 @@ func TestManyRivalsTakeLittleMemory(t *testing.T) {
 	}
 	count := 300
 	if testing.Short() {
-		count = 120 // the race detector takes ten times as long
+		count = 50 // the race detector takes ten times as long
 	}
 	total, live := cost(count)
 	t.Logf("%d Services: %d MB allocated, %d MB stay", count, total>>20, live>>20)
