@@ -9,7 +9,7 @@ import (
 	"edgeway/proxiers/internal/dispatch"
 )
 
-// counts gives what the programs have counted since they were loaded.
+// counts returns the counters of the programs since they were loaded.
 func (s *shortcuts) counts() (out [numCounters]uint64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -24,7 +24,7 @@ func (s *shortcuts) counts() (out [numCounters]uint64, err error) {
 	return out, nil
 }
 
-// sum adds up a counter that each processor has.
+// sum adds up a counter over the processors.
 func sum(counters *ebpf.Map, which uint32) (out uint64, err error) {
 	var perCPU []uint64
 	err = counters.Lookup(which, &perCPU)
@@ -66,7 +66,7 @@ func (p *proxier) Collect(out chan<- prometheus.Metric) {
 	out <- prometheus.MustNewConstMetric(upDesc(), prometheus.GaugeValue, up)
 	counts, err := p.shortcuts.counts()
 	if err != nil {
-		return // absent from this scrape
+		return // the scrape lacks these metrics
 	}
 	for c, n := range counts {
 		desc := leftDesc()

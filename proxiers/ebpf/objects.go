@@ -15,15 +15,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Dir is where a file system of BPF is that has what the backend pins.
+// Dir is the BPF file system in which the backend pins.
 const Dir = "/run/edgeway_bpf"
 
-// layout is the version of the types in bpf/maps.h. Whoever changes one of them raises it.
+// layout is the version of the types in bpf/maps.h. A change of one of them needs a new version.
 const layout = "v2"
 
 const programsPrefix = "programs-"
 
-// size is how much the maps hold. A map's memory without elements is 16 bytes for each that it may have.
+// size is the capacity of the maps. An empty map takes 16 bytes for each element of its capacity.
 type size struct{ frontends, slots, members uint32 }
 
 func (s size) services() uint32 { return max(1, s.frontends/uint32(len(origins()))) }
@@ -47,11 +47,11 @@ func tcOf(settings map[string]any) bool {
 	return on
 }
 
-// objects are the maps and the programs.
+// objects are the open maps and programs.
 type objects struct {
 	socketsMaps
 	socketsPrograms
-	// packets and its maps are nil where that program is not loaded.
+	// packets and its maps are nil if the tc program is not loaded.
 	packets               *ebpf.Program
 	podRanges, podDevices *ebpf.Map
 	sources               *ebpf.Map
@@ -72,7 +72,7 @@ func (o *objects) closePackets() {
 	}
 }
 
-// maps gives them by their names.
+// maps returns the maps of the programs for sockets by their names.
 func (o *objects) maps() map[string]**ebpf.Map {
 	return map[string]**ebpf.Map{
 		socketsMapFrontends: &o.Frontends, socketsMapSlots: &o.Slots, socketsMapMembers: &o.Members, socketsMapAddresses: &o.Addresses,
@@ -89,12 +89,12 @@ func (o *objects) programs() map[string]**ebpf.Program {
 	}
 }
 
-// packetsMaps gives those that only the program for packets needs.
+// packetsMaps returns the maps that only the tc program uses.
 func (o *objects) packetsMaps() map[string]**ebpf.Map {
 	return map[string]**ebpf.Map{packetsMapPodRanges: &o.podRanges, packetsMapPodDevices: &o.podDevices, packetsMapSources: &o.sources}
 }
 
-// programsDir is a folder for the programs of this version of the objects.
+// programsDir returns the folder for the programs of this version of the objects.
 func programsDir(dir string) string {
 	sum := sha256.Sum256(slices.Concat(_SocketsBytes, _PacketsBytes))
 	return filepath.Join(dir, layout, programsPrefix+hex.EncodeToString(sum[:8]))
@@ -132,7 +132,7 @@ func openPinned(dir string, want size, tc bool) (_ *objects, err error) {
 	return o, nil
 }
 
-// openPackets opens the program for packets, and its maps.
+// openPackets opens the tc program and its maps.
 func (o *objects) openPackets(dir string) (err error) {
 	for name, m := range o.packetsMaps() {
 		if *m, err = ebpf.LoadPinnedMap(filepath.Join(dir, layout, name), nil); err != nil {
@@ -143,7 +143,7 @@ func (o *objects) openPackets(dir string) (err error) {
 	return err
 }
 
-// together says whether a program uses these very maps: somebody may have removed the pin of one.
+// together returns an error unless a program uses these very maps: another program may have removed a pin.
 func together(p *ebpf.Program, with []*ebpf.Map) error {
 	id := func(m *ebpf.Map) ebpf.MapID {
 		info, err := m.Info()
@@ -204,7 +204,7 @@ func unpinPackets(dir string) error {
 	return nil
 }
 
-// mountBPF has a file system of BPF at dir.
+// mountBPF mounts a BPF file system at dir if there is none.
 func mountBPF(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("folder for what is pinned: %w", err)
@@ -223,7 +223,7 @@ func isBPF(dir string) bool {
 	return unix.Statfs(dir, &s) == nil && uint32(s.Type) == unix.BPF_FS_MAGIC
 }
 
-// pinSockets makes what is missing. Programs are always made anew, as they go with the maps.
+// pinSockets loads and pins the missing maps and all programs, because a program belongs to its maps.
 func pinSockets(dir string, want size) error {
 	spec, err := loadSockets()
 	if err != nil {
@@ -255,7 +255,7 @@ func pinSockets(dir string, want size) error {
 	return nil
 }
 
-// pinPackets loads the program for packets onto the maps that are pinned.
+// pinPackets loads the tc program with the pinned maps, and pins it.
 func pinPackets(dir string) error {
 	spec, err := loadPackets()
 	if err != nil {
@@ -272,7 +272,7 @@ func pinPackets(dir string) error {
 	}
 	var o packetsObjects
 	if err := spec.LoadAndAssign(&o, &ebpf.CollectionOptions{Maps: ebpf.MapOptions{PinPath: at}}); err != nil {
-		return fmt.Errorf("load of the program for packets: %w", err)
+		return fmt.Errorf("load of the tc program: %w", err)
 	}
 	defer o.Close()
 	return pinAnew(o.Packets, filepath.Join(programsDir(dir), packetsProgPackets))
@@ -288,7 +288,7 @@ func pinAnew(p *ebpf.Program, path string) error {
 	return nil
 }
 
-// unpinOther removes the pin of a map that is of another size. Programs that are attached go on using it until others take their place.
+// unpinOther removes the pin of a map that has another size. Attached programs use that map until others replace them.
 func unpinOther(path string, n uint32) error {
 	m, err := ebpf.LoadPinnedMap(path, nil)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -304,7 +304,7 @@ func unpinOther(path string, n uint32) error {
 	return os.Remove(path)
 }
 
-// removeOldVersions removes what other versions of the daemon have pinned, once what is attached is this one's.
+// removeOldVersions removes the pins of other versions of the daemon. The programs of this version must be attached.
 func removeOldVersions(dir string) error {
 	list, err := os.ReadDir(filepath.Join(dir, layout))
 	if err != nil {
@@ -332,7 +332,7 @@ func removeOldVersions(dir string) error {
 	return nil
 }
 
-// layoutsIn gives the folders of all layouts. Files beside them are the kernel's own (CONFIG_BPF_PRELOAD).
+// layoutsIn returns the folders of all layouts. Files beside them belong to the kernel (CONFIG_BPF_PRELOAD).
 func layoutsIn(dir string) (paths []string, err error) {
 	list, err := os.ReadDir(dir)
 	for _, e := range list {

@@ -19,8 +19,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// packets has the program for packets at the devices by which connections come in from elsewhere. Ports of bridges, parts of bonds and devices of a
-// VRF have none: the device above them has it, and a VRF has other routes than the program would find.
+// packets keeps the tc program at the devices by which connections come in from elsewhere. It is not at ports of bridges, parts of bonds
+// and devices of a VRF: the device above them has it, and a VRF has other routes than the program would find.
 type packets struct {
 	logger *slog.Logger
 	links  *links.Links

@@ -39,11 +39,11 @@ func (w *world) wantPackets(n uint64, what string, do func()) {
 	}
 }
 
-// needsPackets is for tests of the program for packets alone.
+// needsPackets fails a test of the tc program if it is not at work.
 func (w *world) needsPackets() {
 	w.Helper()
 	if err := w.proxier.shortcuts.without; err != nil {
-		w.Fatalf("no program for packets: %v", err)
+		w.Fatalf("no tc program: %v", err)
 	}
 }
 

@@ -144,7 +144,7 @@ func runHalf(t *testing.T, half string) {
 			t.Error(err)
 		}
 		if err := w.proxier.shortcuts.without; err != nil || len(w.proxier.shortcuts.packets.at) == 0 {
-			t.Errorf("the program for packets is at %d devices: %v", len(w.proxier.shortcuts.packets.at), err)
+			t.Errorf("the tc program is at %d devices: %v", len(w.proxier.shortcuts.packets.at), err)
 		}
 		if _, err := w.proxier.shortcuts.counts(); err != nil {
 			t.Error(err)

@@ -15,7 +15,7 @@ import (
 	"edgeway/proxiers/internal/nfttable"
 )
 
-// probeHost loads nothing: it looks at whether there is what the programs need, and who may load them.
+// probeHost tests whether the host has what the programs need, and whether they are loaded or can be. It loads nothing.
 func probeHost(ctx context.Context, dir string) error {
 	if err := kernelHas(); err != nil {
 		return err
@@ -32,7 +32,7 @@ func probeHost(ctx context.Context, dir string) error {
 	return nfttable.Probe(ctx, schema(), dispatch.Sample())
 }
 
-// kernelHas asks for BPF by a call that changes nothing.
+// kernelHas tests for BPF by a call that changes nothing.
 func kernelHas() error {
 	_, err := ebpf.LoadPinnedMap("/proc/self", nil) // no file of BPF: EPERM, EINVAL or the like, but not ENOSYS
 	if errors.Is(err, unix.ENOSYS) {
@@ -41,7 +41,7 @@ func kernelHas() error {
 	return nil
 }
 
-// loadable says whether the programs are pinned, or this process may load them.
+// loadable returns an error unless the programs are pinned, or this process may load them.
 func loadable(dir string) error {
 	o, err := openPinned(dir, size{}, false)
 	if err == nil {
@@ -66,10 +66,10 @@ func loadable(dir string) error {
 // tcFix lets the loader load the tc program.
 const tcFix = "mkdir -p /etc/systemd/system/edgeway-bpf.service.d && ln -s /usr/share/edgeway/ebpf-tc.conf /etc/systemd/system/edgeway-bpf.service.d/ && systemctl daemon-reload && systemctl restart edgeway"
 
-// remedy is what loads the programs.
+// remedy names the ways to load the programs.
 const remedy = `link /usr/share/edgeway/ebpf.conf as a drop-in of the service, or run "systemctl start edgeway-bpf.service"`
 
-// lacks reads whether this process is without a capability.
+// lacks reports whether this process lacks a capability.
 func lacks(capability int) (bool, error) {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
@@ -79,7 +79,7 @@ func lacks(capability int) (bool, error) {
 	return data[capability/32].Effective&(1<<(capability%32)) == 0, nil
 }
 
-// explain says what helps against an error.
+// explain adds the fix to an error.
 func explain(err error) error {
 	switch {
 	case err == nil:

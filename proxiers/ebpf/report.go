@@ -79,7 +79,7 @@ func (s *shortcuts) whyNotByTC(d plan.Decision) string {
 	return ""
 }
 
-// soFar tells how many connections of a ServicePort the programs took; empty: none, or it cannot be told.
+// soFar returns how many connections of a ServicePort the programs took, or "" if none or unknown.
 func (s *shortcuts) soFar(svc *plan.ServicePort) string {
 	if s.book == nil || s.objects == nil {
 		return ""

@@ -17,14 +17,14 @@ import (
 )
 
 const (
-	// staleFor is how long a set is kept that nothing leads to: a program that has just read the frontend still needs it (deleted at once,
-	// 8 of 40,000 connections missed at 1,000 changes a second; Linux 6.18).
+	// staleFor is the time between the last use of a set and its deletion. A program that has just read the frontend still needs the set:
+	// when sets were deleted at once, 8 of 40,000 connections failed at 1,000 changes a second (Linux 6.18).
 	staleFor = time.Second
-	// retryFirst and retryMost are how long after a failure it is tried again.
+	// retryFirst and retryMost are the shortest and the longest delay between a failure and the next attempt.
 	retryFirst, retryMost = time.Second, time.Minute
 )
 
-// shortcuts are the programs and what they read. Whatever fails here, nftables serves: the failure is told, and tried again.
+// shortcuts are the programs and their maps. nftables serves while something fails here; the failure is reported and retried.
 type shortcuts struct {
 	logger   *slog.Logger
 	families []plan.Family
@@ -37,21 +37,21 @@ type shortcuts struct {
 	dir          string
 
 	book *book
-	// plan is what the table of nftables has.
+	// plan is the plan that the nft tables hold.
 	plan *plan.Plan
-	// known says that the maps have it too.
+	// known reports whether the maps hold the plan, too.
 	known   bool
 	stale   []staleSlots
 	retry   retry
 	orphans orphans
 
-	// mu is for what the watch looks at.
+	// mu guards the fields that the goroutine of look reads.
 	mu      sync.Mutex
 	objects *objects
 	tables  tables
 	links   *socketLinks
 	packets *packets
-	// up says that the programs for sockets are in place.
+	// up reports whether the programs for sockets are attached and pass the self-test.
 	up      bool
 	problem error
 	// without is why the tc program is not at work although tc is set, or nil.
@@ -79,7 +79,7 @@ func newShortcuts(dir string, env proxiers.Env, changed func()) (*shortcuts, err
 	}, nil
 }
 
-// netnsCookie names the network namespace of the calling thread (Linux 5.14 tells it of a socket).
+// netnsCookie returns the number of the calling thread's network namespace (Linux 5.14).
 func netnsCookie() (uint64, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -93,7 +93,7 @@ func netnsCookie() (uint64, error) {
 	return cookie, nil
 }
 
-// begin writes what must be there before nftables changes; nil: it failed.
+// begin writes what the maps must hold before nftables changes. It returns nil if that failed.
 func (s *shortcuts) begin(change proxiers.Change) *step {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -129,7 +129,7 @@ func (s *shortcuts) prepare(change proxiers.Change, known bool) (*step, error) {
 	return s.book.full(have, change.Next), nil
 }
 
-// open opens what is pinned, and loads what is missing if it may.
+// open opens the pinned maps and programs, and loads missing ones if the daemon has the privileges.
 func (s *shortcuts) open() error {
 	if s.links == nil {
 		root, err := findRoot("/proc/self/mountinfo")
@@ -152,7 +152,7 @@ func (s *shortcuts) open() error {
 	return s.packets.use(o)
 }
 
-// load opens what it loads; o is what was there before, and may be nil.
+// load loads and opens the maps and programs. It closes o, which may be nil.
 func (s *shortcuts) load(o *objects) (*objects, error) {
 	if o != nil {
 		o.close()
@@ -165,7 +165,7 @@ func (s *shortcuts) load(o *objects) (*objects, error) {
 	return openPinned(s.dir, s.size, s.tc)
 }
 
-// finish leads connections to what begin wrote. The table of nftables has the plan now.
+// finish makes frontends lead to the sets that begin wrote. The nft tables hold the plan now.
 func (s *shortcuts) finish(st *step, next *plan.Plan) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -193,7 +193,7 @@ func (s *shortcuts) finish(st *step, next *plan.Plan) {
 	}
 }
 
-// raise has the programs at work.
+// raise attaches the programs and tests them.
 func (s *shortcuts) raise() error {
 	if err := s.configure(s.config); err != nil {
 		return err
@@ -207,7 +207,7 @@ func (s *shortcuts) raise() error {
 		}
 	}
 	if err := removeOldVersions(s.dir); err != nil {
-		s.logger.Warn("what an earlier version pinned could not be removed", "error", err)
+		s.logger.Warn("pins of an earlier version not removed", "error", err)
 	}
 	if !s.tc {
 		if err := errors.Join(removeAllFilters(), unpinPackets(s.dir)); err != nil {
@@ -218,7 +218,7 @@ func (s *shortcuts) raise() error {
 	return nil
 }
 
-// pausePackets has the program for packets do nothing while it is to be told where pods are. The others stay as they are.
+// pausePackets stops the tc program while raisePackets changes its ranges of pods. The other programs go on.
 func (s *shortcuts) pausePackets(n *plan.Node) error {
 	if !s.tc || s.packets.knows(n) {
 		return nil
@@ -262,7 +262,7 @@ func (s *shortcuts) doWithout(err error) {
 	s.without = err
 }
 
-// follow looks at the network devices after something has changed there.
+// follow attaches the tc program to new network devices.
 func (s *shortcuts) follow() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -274,7 +274,7 @@ func (s *shortcuts) follow() {
 // followDevices is called with mu held.
 func (s *shortcuts) followDevices() {
 	if err := s.packets.follow(); err != nil {
-		s.logger.Warn("the network devices cannot be followed", "error", err)
+		s.logger.Warn("tc program not attached to new devices", "error", err)
 	}
 }
 
@@ -285,21 +285,21 @@ func (s *shortcuts) configure(c socketsSettings) error {
 	return nil
 }
 
-// fail leaves all to nftables: what the maps have is uncertain.
+// fail turns the programs off, because the maps may be inconsistent. nftables serves.
 func (s *shortcuts) fail(err error) {
 	if s.problem == nil || s.problem.Error() != err.Error() {
-		s.logger.Warn("nftables serves alone, without the shortcuts of BPF, which are tried again", "error", err)
+		s.logger.Warn("BPF programs not at work, nftables serves", "error", err)
 	}
 	s.problem, s.known, s.up, s.config.Packets = err, false, false, 0
 	if s.objects != nil {
 		if err := s.configure(socketsSettings{}); err != nil {
-			s.logger.Error("the BPF programs cannot be told to do nothing", "error", err)
+			s.logger.Error("BPF programs not turned off", "error", err)
 		}
 	}
 	s.retry.again()
 }
 
-// unsure says that it is not known what the table of nftables has: the next step is a full one.
+// unsure records that the content of the nft tables is unknown, so that the next step is a full one.
 func (s *shortcuts) unsure() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -347,7 +347,7 @@ func (s *shortcuts) tend(context.Context) error {
 	return nil
 }
 
-// damage says once what is not as finish left it; empty: nothing. The answer is a full sync.
+// damage reports what differs from the state that finish set up, once, or "" if nothing does. The caller starts a full sync.
 func (s *shortcuts) damage() (what string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -367,7 +367,7 @@ func (s *shortcuts) damage() (what string) {
 		return err.Error()
 	}
 	switch {
-	case s.config.Packets == 0 && s.known: // it failed, or was never loaded
+	case s.config.Packets == 0 && s.known: // the tc program failed, or is not loaded
 		s.raisePackets(s.plan.Node)
 	case s.config.Packets != 0:
 		if s.packets.damaged() {
@@ -378,7 +378,7 @@ func (s *shortcuts) damage() (what string) {
 	return ""
 }
 
-// close leaves everything at work that is pinned.
+// close closes the descriptors. Pinned programs and links stay at work.
 func (s *shortcuts) close() {
 	s.packets.close()
 	s.mu.Lock()

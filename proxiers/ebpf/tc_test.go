@@ -11,6 +11,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"edgeway/proxiers"
 	"edgeway/proxiers/plan"
@@ -40,7 +41,7 @@ func (w *world) atDevices() (n int) {
 		result, err := link.QueryPrograms(link.QueryOptions{Target: index, Attach: ebpf.AttachTCXIngress})
 		if err == nil {
 			n += len(result.Programs)
-		} else if !errors.Is(err, ebpf.ErrNotSupported) {
+		} else if !errors.Is(err, ebpf.ErrNotSupported) && !errors.Is(err, unix.EINVAL) { // Linux before 6.6 has no such links
 			w.Fatal(err)
 		}
 	}

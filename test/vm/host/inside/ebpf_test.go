@@ -88,6 +88,6 @@ func (h *host) taken() {
 	status := h.run("edgeway", "status")
 	h.contains(status, "of the connections to Services")
 	if strings.Contains(status, "not at work") {
-		h.Errorf("the program for packets is not at work:\n%s", status)
+		h.Errorf("BPF is not at work:\n%s", status)
 	}
 }
