@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"edgeway/proxiers/contain"
 )
 
 // fakeKernel opens sockets that receive what a test sends.
@@ -227,6 +229,49 @@ func TestSocketThatFailsEachTime(t *testing.T) {
 		}
 		if b.lost < 100 || b.lost > 140 || len(b.changed) > b.lost {
 			b.Errorf("lost %d times, changed %d times in an hour", b.lost, len(b.changed))
+		}
+	})
+}
+
+// A panic of a callback ends Run in its caller's goroutine. The next Run says that notices were lost.
+func TestAPanicOfACallback(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		kernel := &fakeKernel{began: time.Now()}
+		lost, noted := 0, 0
+		w := New(Options{
+			Logger: slog.New(slog.DiscardHandler), Topics: Links, Kernel: kernel,
+			Note: func(*syscall.NetlinkMessage) bool {
+				if noted++; noted == 1 {
+					panic("on purpose")
+				}
+				return false
+			},
+			Lost: func() { lost++ },
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		for range 2 {
+			go func() {
+				done <- contain.Call(func() error {
+					w.Run(ctx)
+					return nil
+				})
+			}()
+			synctest.Wait()
+			kernel.socket().sent <- []syscall.NetlinkMessage{{}}
+			synctest.Wait()
+			if noted == 1 {
+				if err := <-done; !contain.Is(err) {
+					t.Fatalf("Run ends with %v", err)
+				}
+			}
+		}
+		if noted != 2 || lost != 1 {
+			t.Errorf("%d notices, lost %d times, want 2 and once", noted, lost)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
 		}
 	})
 }

@@ -11,6 +11,8 @@ import (
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+
+	"edgeway/proxiers/contain"
 )
 
 // watcherBuffer is room for the notices of about 1,000 element operations on kernels that send each
@@ -182,8 +184,9 @@ func (m *Watcher) counted(transactions int, commit func() error) (foreign string
 	if err := m.sock.LeaveGroup(unix.NFNLGRP_NFTABLES); err != nil {
 		return "", fmt.Errorf("nftables notices: %w", err)
 	}
-	failed := commit()
+	failed := contain.Call(commit)
 	foreign, m.generation = m.join(), 0
+	contain.Rethrow(failed)
 	after, err := m.Conn.Generation()
 	switch {
 	case failed != nil:

@@ -1,0 +1,81 @@
+package kube
+
+import (
+	"context"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"edgeway/daemon/files"
+	"edgeway/daemon/source"
+	"edgeway/proxiers/contain"
+)
+
+// again is a sink that may be synced twice.
+type again struct{ *memory }
+
+func (again) Synced() {}
+
+// A panic in any goroutine of the source ends Run. When Run starts again, what was deleted meanwhile is gone, and the rest
+// is there.
+func TestRunAfterAPanic(t *testing.T) {
+	api := newFakeAPI(t)
+	api.Start()
+	api.put("services", "a", clusterIP(1))
+	api.put("services", "b", clusterIP(2))
+	watchers := 0
+	r := prepare(t, api.URL, "", func(o *Options) {
+		o.NewWatcher = func() (*files.Watcher, error) {
+			if watchers++; watchers == 1 {
+				panic("on purpose")
+			}
+			return nil, os.ErrInvalid
+		}
+	})
+	run := func(ctx context.Context) error {
+		return contain.Call(func() error { return r.Source.Run(ctx, again{r.memory}) })
+	}
+	if err := run(t.Context()); !contain.Is(err) || !strings.Contains(err.Error(), "on purpose") {
+		t.Fatalf("the first Run ends with %v", err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- run(t.Context()) }()
+	eventually(t, "both Services", 30*time.Second, func() bool { return r.names() == "a b" })
+	r.Source.contain(func() { panic("later") })
+	if err := <-done; !contain.Is(err) {
+		t.Fatalf("the second Run ends with %v", err)
+	}
+	api.remove("services", "a")
+	api.put("services", "c", clusterIP(3))
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { done <- run(ctx) }()
+	eventually(t, "what changed meanwhile", 30*time.Second, func() bool { return r.names() == "b c" })
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// A Service whose conversion panics is refused and named, and others are read.
+func TestAServiceThatPanics(t *testing.T) {
+	api := newFakeAPI(t)
+	api.Start()
+	api.put("services", "bad", clusterIP(1))
+	api.put("services", "good", clusterIP(2))
+	r := start(t, api.URL, "", func(o *Options) {
+		o.Before = func(key source.Key) {
+			if key.Name == "bad" {
+				panic("on purpose")
+			}
+		}
+	})
+	eventually(t, "both Services", 30*time.Second, func() bool { return r.names() == "bad good" })
+	r.memory.mu.Lock()
+	defer r.memory.mu.Unlock()
+	for key, obj := range r.memory.objects {
+		if problems := obj.Problems(); len(problems) > 0 != (key.Name == "bad") {
+			t.Errorf("%s has the problems %v", key, problems)
+		}
+	}
+}
