@@ -8,7 +8,9 @@ import (
 )
 
 // TestIPVS is the daemon with the backend ipvs beside what other programs do on a host.
-func TestIPVS(t *testing.T) { inIPVS(t, "^Test(Foreign|Dangerous|ServersCleared|RenamedPorts)", vm.Bookworm) }
+func TestIPVS(t *testing.T) {
+	inIPVS(t, "^Test(Foreign|Dangerous|ServersCleared|RenamedPorts)", vm.Bookworm)
+}
 
 // TestNightlyIPVS leaves nothing out.
 func TestNightlyIPVS(t *testing.T) { inIPVS(t, ".", vm.Suites()...) }
