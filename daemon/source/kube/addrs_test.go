@@ -65,8 +65,8 @@ func authorityOf(api *fakeAPI) string {
 // redial ends the connections, and wants a new one.
 func (r *running) redial(t *testing.T, api *fakeAPI, within time.Duration) {
 	t.Helper()
-	before := time.Now()
 	api.CloseClientConnections()
+	before := time.Now()
 	api.put("services", "redial", clusterIP(9))
 	api.remove("services", "redial")
 	eventually(t, "the API server is heard again", within, func() bool { return r.Status().Err == "" && r.Status().LastContact.After(before) })

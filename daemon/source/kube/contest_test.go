@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/netip"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -36,6 +37,7 @@ func TestContest(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				began := time.Now()
+				var mu sync.Mutex
 				var starts []time.Duration
 				indexes := make([]int, len(c.trials))
 				for i := range indexes {
@@ -44,7 +46,9 @@ func TestContest(t *testing.T) {
 				got, err := contest[int, int]{
 					candidates: indexes, gap: func(int) time.Duration { return familyGap }, discard: func(int) {},
 					try: func(ctx context.Context, i int, connected func()) (int, error) {
+						mu.Lock()
 						starts = append(starts, time.Since(began))
+						mu.Unlock()
 						trial := c.trials[i]
 						if trial.connected > 0 {
 							time.Sleep(trial.connected)
@@ -64,6 +68,8 @@ func TestContest(t *testing.T) {
 						return i, nil
 					},
 				}.first(t.Context())
+				mu.Lock()
+				defer mu.Unlock()
 				if (err == nil) != (c.want >= 0) || err == nil && got != c.want || time.Since(began) != c.after || !slices.Equal(starts, c.starts) {
 					t.Errorf("attempt %d after %s, error %v, starts %v; want %d after %s, starts %v", got, time.Since(began), err, starts, c.want, c.after, c.starts)
 				}
