@@ -4,7 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"log"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,6 +23,7 @@ import (
 	"edgeway/daemon/pipeline"
 	"edgeway/daemon/source"
 	"edgeway/proxiers"
+	"edgeway/proxiers/contain"
 	"edgeway/proxiers/plan"
 )
 
@@ -144,5 +149,28 @@ func TestAnObjectThatPanics(t *testing.T) {
 			}
 			named(runCore(t, cfg, outside, backend, "good"))
 		})
+	}
+}
+
+// The panic of a handler is named, does not end the daemon however often it comes, and ends the connection.
+func TestAHandlerThatPanics(t *testing.T) {
+	core := &Core{parts: contain.New(slog.New(slog.DiscardHandler))}
+	server := httptest.NewUnstartedServer(core.answering("health server", http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("on purpose") })))
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.Start()
+	defer server.Close()
+	for range 5 {
+		if resp, err := http.Get(server.URL); err == nil {
+			resp.Body.Close()
+			t.Fatalf("an answer: %s", resp.Status)
+		}
+	}
+	select {
+	case err := <-core.parts.Failed():
+		t.Errorf("the daemon ends: %v", err)
+	default:
+	}
+	if conditions := panicConditions(core.parts.Faults()); len(conditions) != 1 || !strings.Contains(conditions[0].Message, "health server") {
+		t.Errorf("conditions %+v", conditions)
 	}
 }

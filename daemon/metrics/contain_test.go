@@ -1,0 +1,25 @@
+package metrics
+
+import (
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// broken is a collector that panics.
+type broken struct{ prometheus.Collector }
+
+func (broken) Collect(chan<- prometheus.Metric) { panic("on purpose") }
+
+// The panic of a collector is told, and the other metrics are there.
+func TestACollectorThatPanics(t *testing.T) {
+	var told error
+	registry := prometheus.NewPedanticRegistry()
+	good := prometheus.NewGauge(prometheus.GaugeOpts{Name: "good"})
+	bad := prometheus.NewGauge(prometheus.GaugeOpts{Name: "bad"})
+	registry.MustRegister(good, contained{broken{bad}, func(err error) { told = err }})
+	families, err := registry.Gather()
+	if err != nil || len(families) != 1 || told == nil {
+		t.Errorf("%d families, error %v, told %v", len(families), err, told)
+	}
+}
