@@ -24,7 +24,7 @@ const (
 	glanceTime = 10 * time.Millisecond
 )
 
-// inspected is the part of IPVS that the watcherer reads.
+// inspected is the part of IPVS that the watcher reads.
 type inspected interface {
 	find(key) (f found, there bool, err error)
 	list() (map[key]found, error)
