@@ -12,22 +12,22 @@ import (
 
 // bare are the files that start goroutines which nothing contains, with the reason.
 var bare = map[string]string{
-	"edgeway/cmd/edgeway/cleanup.go":               "a command: a panic ends nothing else",
-	"edgeway/daemon/commands.go":                   "the dry run of a command",
-	"edgeway/daemon/offline.go":                    "a command without a daemon",
-	"edgeway/daemon/doctor/connect/connect.go":     "edgeway doctor --connect, which runs in the command",
-	"edgeway/daemon/control/server.go":             "shuts net/http down",
-	"edgeway/daemon/health/httpserve/httpserve.go": "closes a server of net/http",
-	"edgeway/daemon/rest.go":                       "a timer of the memory's rest",
-	"edgeway/daemon/sdunit/refuse.go":              "its AfterFunc closes a listener",
-	"edgeway/daemon/source/kube/exchange.go":       "a timer that cancels a context",
-	"edgeway/daemon/source/kube/guard.go":          "its AfterFunc stops a watch",
-	"edgeway/daemon/source/kube/hold.go":           "cancels a context",
-	"edgeway/daemon/source/kube/route.go":          "cancels a context",
-	"edgeway/daemon/tracker/damping.go":            "marks a channel",
-	"edgeway/proxiers/internal/ctnetlink/table.go": "sets a deadline",
-	"edgeway/proxiers/proxiers.go":                 "Contain.Go itself",
-	"edgeway/daemon/daemon.go":                     "its AfterFunc notifies the service manager",
+	"edgeway/cmd/edgeway/cleanup.go":                 "a command: a panic ends nothing else",
+	"edgeway/daemon/commands.go":                     "the dry run of a command",
+	"edgeway/daemon/offline.go":                      "a command without a daemon",
+	"edgeway/daemon/doctor/connect/connect.go":       "edgeway doctor --connect, which runs in the command",
+	"edgeway/daemon/control/server.go":               "shuts net/http down",
+	"edgeway/daemon/health/httpserve/httpserve.go":   "closes a server of net/http",
+	"edgeway/daemon/rest.go":                         "a timer of the memory's rest",
+	"edgeway/daemon/sdunit/refuse.go":                "its AfterFunc closes a listener",
+	"edgeway/daemon/source/kube/exchange.go":         "a timer that cancels a context",
+	"edgeway/daemon/source/kube/guard.go":            "its AfterFunc stops a watch",
+	"edgeway/daemon/source/kube/hold.go":             "cancels a context",
+	"edgeway/daemon/source/kube/route.go":            "cancels a context",
+	"edgeway/daemon/tracker/damping.go":              "marks a channel",
+	"edgeway/proxiers/internal/netlink/conntrack.go": "sets a deadline",
+	"edgeway/proxiers/proxiers.go":                   "Contain.Go itself",
+	"edgeway/daemon/daemon.go":                       "its AfterFunc notifies the service manager",
 }
 
 // TestGoroutinesAreContained: a panic in a goroutine ends the process unless package contain runs it.

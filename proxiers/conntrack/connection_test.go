@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"edgeway/proxiers/internal/ctnetlink"
+	"edgeway/proxiers/internal/netlink"
 	"edgeway/proxiers/plan"
 )
 
@@ -29,7 +29,7 @@ func TestConnectionTriedBeforeTheRulesComesToPass(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	newStep(t).full(planOf(service(ctnetlink.Scope{Family: plan.IPv4, Protocol: plan.TCP}, "web", []string{vip}, endpoint)), 1)
+	newStep(t).full(planOf(service(netlink.Scope{Family: plan.IPv4, Protocol: plan.TCP}, "web", []string{vip}, endpoint)), 1)
 	// The kernel sends the SYN again after a second.
 	if err := connected(early, 10*time.Second); err != nil {
 		t.Errorf("connection that began before there were rules: %v", err)

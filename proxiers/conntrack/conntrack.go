@@ -25,7 +25,7 @@ import (
 	"time"
 
 	"edgeway/proxiers"
-	"edgeway/proxiers/internal/ctnetlink"
+	"edgeway/proxiers/internal/netlink"
 	"edgeway/proxiers/plan"
 )
 
@@ -51,7 +51,7 @@ type follower struct {
 	done *plan.Plan
 	// table is open from the first look on, and nil when its answers were not all read. Closing a socket of netfilter
 	// waits until the kernel (6.18) has freed what transactions of nftables have deleted, 16 ms after one.
-	table *ctnetlink.Table
+	table *netlink.Conntrack
 }
 
 // Apply deletes the flows that the change made stale. Without such a change it does not look at the
@@ -91,7 +91,7 @@ func (f *follower) clean(ctx context.Context, suspects suspects) error {
 		return fmt.Errorf("open connection tracking: %w", err)
 	}
 	if f.table == nil {
-		t, err := ctnetlink.Open()
+		t, err := netlink.OpenConntrack()
 		if err != nil {
 			return err
 		}
@@ -109,12 +109,12 @@ func (f *follower) deleteStale(ctx context.Context, suspects suspects) error {
 	for _, family := range []plan.Family{plan.IPv4, plan.IPv6} {
 		start, deleted, looked := time.Now(), 0, false
 		for _, protocol := range []plan.Protocol{plan.TCP, plan.UDP, plan.SCTP} {
-			s := suspects[ctnetlink.Scope{Family: family, Protocol: protocol}]
+			s := suspects[netlink.Scope{Family: family, Protocol: protocol}]
 			if len(s) == 0 {
 				continue
 			}
 			looked = true
-			n, err := deleteStale(f.table, ctnetlink.Scope{Family: family, Protocol: protocol}, s)
+			n, err := deleteStale(f.table, netlink.Scope{Family: family, Protocol: protocol}, s)
 			deleted += n
 			if err != nil {
 				return fmt.Errorf("%s %s flows: %w", family, protocol, err)

@@ -9,14 +9,14 @@ import (
 	"testing"
 
 	"edgeway/proxiers"
-	"edgeway/proxiers/internal/ctnetlink"
+	"edgeway/proxiers/internal/netlink"
 	"edgeway/proxiers/plan"
 )
 
 var (
-	udp4  = ctnetlink.Scope{Family: plan.IPv4, Protocol: plan.UDP}
-	udp6  = ctnetlink.Scope{Family: plan.IPv6, Protocol: plan.UDP}
-	sctp4 = ctnetlink.Scope{Family: plan.IPv4, Protocol: plan.SCTP}
+	udp4  = netlink.Scope{Family: plan.IPv4, Protocol: plan.UDP}
+	udp6  = netlink.Scope{Family: plan.IPv6, Protocol: plan.UDP}
+	sctp4 = netlink.Scope{Family: plan.IPv4, Protocol: plan.SCTP}
 )
 
 // to applies the step to next and wants this number of flows deleted.
@@ -51,7 +51,7 @@ func planOf(services ...*plan.ServicePort) *plan.Plan {
 }
 
 // service has the frontends "ADDR:PORT" or ":NODEPORT".
-func service(s ctnetlink.Scope, name string, frontends []string, serving ...string) *plan.ServicePort {
+func service(s netlink.Scope, name string, frontends []string, serving ...string) *plan.ServicePort {
 	svc := &plan.ServicePort{Name: plan.ServicePortName{Namespace: "default", Name: name, Protocol: s.Protocol}, Family: s.Family}
 	for _, f := range frontends {
 		if f[0] == ':' {
@@ -328,13 +328,13 @@ func TestKernelFilterSparesTheCopy(t *testing.T) {
 	for i := range 20 {
 		dial(t, fmt.Sprintf("203.0.113.%d:53", i)).send()
 	}
-	tab, err := ctnetlink.Open()
+	tab, err := netlink.OpenConntrack()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer tab.Close()
 	seen := 0
-	if err := tab.Dump(udp4, netip.MustParseAddrPort("203.0.113.200:54"), func(*ctnetlink.Flow) { seen++ }); err != nil {
+	if err := tab.Dump(udp4, netip.MustParseAddrPort("203.0.113.200:54"), func(*netlink.Flow) { seen++ }); err != nil {
 		t.Fatal(err)
 	}
 	if seen != 1 {
@@ -363,7 +363,7 @@ func TestTheSocketIsKept(t *testing.T) {
 func TestIrrelevantChangesDoNotReadTheTable(t *testing.T) {
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
-	tcp := ctnetlink.Scope{Family: plan.IPv4, Protocol: plan.TCP}
+	tcp := netlink.Scope{Family: plan.IPv4, Protocol: plan.TCP}
 	base := []*plan.ServicePort{service(udp4, "dns", []string{vip}, first), service(tcp, "web", []string{"10.96.0.9:80"}, first)}
 	for name, next := range map[string][]*plan.ServicePort{
 		"nothing":           base,

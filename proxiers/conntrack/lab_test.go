@@ -14,12 +14,12 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/vishvananda/netlink"
+	rtnetlink "github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
 	"edgeway/proxiers"
-	"edgeway/proxiers/internal/ctnetlink"
+	"edgeway/proxiers/internal/netlink"
 	"edgeway/proxiers/plan"
 )
 
@@ -65,7 +65,7 @@ func awaitRoutes(t testing.TB, addrs ...string) {
 	t.Helper()
 	for _, addr := range addrs {
 		for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
-			routes, err := netlink.RouteGet(net.ParseIP(addr))
+			routes, err := rtnetlink.RouteGet(net.ParseIP(addr))
 			if err == nil && len(routes) == 1 && routes[0].Type == unix.RTN_LOCAL {
 				break
 			}
@@ -172,22 +172,22 @@ func (c *client) wantAnswer(want string) {
 }
 
 // flows gives every flow of the scope in the table of the test's namespace.
-func flows(t testing.TB, s ctnetlink.Scope) []*ctnetlink.Flow {
+func flows(t testing.TB, s netlink.Scope) []*netlink.Flow {
 	t.Helper()
-	tab, err := ctnetlink.Open()
+	tab, err := netlink.OpenConntrack()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer tab.Close()
-	var list []*ctnetlink.Flow
-	if err := tab.Dump(s, netip.AddrPort{}, func(f *ctnetlink.Flow) { list = append(list, f) }); err != nil {
+	var list []*netlink.Flow
+	if err := tab.Dump(s, netip.AddrPort{}, func(f *netlink.Flow) { list = append(list, f) }); err != nil {
 		t.Fatal(err)
 	}
 	return list
 }
 
 // idOf gives the id of the only flow to dst; 0 when there is none.
-func idOf(t testing.TB, s ctnetlink.Scope, dst string) uint32 {
+func idOf(t testing.TB, s netlink.Scope, dst string) uint32 {
 	t.Helper()
 	var id uint32
 	for _, f := range flows(t, s) {

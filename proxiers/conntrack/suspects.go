@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"edgeway/proxiers"
-	"edgeway/proxiers/internal/ctnetlink"
+	"edgeway/proxiers/internal/netlink"
 	"edgeway/proxiers/plan"
 )
 
@@ -23,7 +23,7 @@ type rule struct {
 	unanswered bool
 }
 
-func (r rule) stale(f *ctnetlink.Flow) bool {
+func (r rule) stale(f *netlink.Flow) bool {
 	if r.unanswered && f.Answered() {
 		return false
 	}
@@ -35,20 +35,20 @@ func (r rule) stale(f *ctnetlink.Flow) bool {
 }
 
 // suspects are the destinations whose flows must be looked at.
-type suspects map[ctnetlink.Scope]map[netip.AddrPort]rule
+type suspects map[netlink.Scope]map[netip.AddrPort]rule
 
-func (s suspects) own(sc ctnetlink.Scope, dst netip.AddrPort, endpoints []plan.Endpoint) {
+func (s suspects) own(sc netlink.Scope, dst netip.AddrPort, endpoints []plan.Endpoint) {
 	s.set(sc, dst, rule{owned: true, endpoints: endpoints})
 }
 
 // disown never replaces a rule: a destination that another ServicePort has now belongs to that one.
-func (s suspects) disown(sc ctnetlink.Scope, dst netip.AddrPort, endpoints []plan.Endpoint) {
+func (s suspects) disown(sc netlink.Scope, dst netip.AddrPort, endpoints []plan.Endpoint) {
 	if _, taken := s[sc][dst]; !taken && len(endpoints) > 0 {
 		s.set(sc, dst, rule{endpoints: endpoints})
 	}
 }
 
-func (s suspects) set(sc ctnetlink.Scope, dst netip.AddrPort, r rule) {
+func (s suspects) set(sc netlink.Scope, dst netip.AddrPort, r rule) {
 	if s[sc] == nil {
 		s[sc] = map[netip.AddrPort]rule{}
 	}
@@ -61,7 +61,7 @@ func (s suspects) addAll(p *plan.Plan) {
 	for _, svc := range p.Services {
 		tcp := svc.Name.Protocol == plan.TCP
 		for dst := range svc.Destinations(p.Node) {
-			s.set(ctnetlink.Scope{Family: svc.Family, Protocol: svc.Name.Protocol}, dst, rule{owned: true, endpoints: svc.Serving, unanswered: tcp})
+			s.set(netlink.Scope{Family: svc.Family, Protocol: svc.Name.Protocol}, dst, rule{owned: true, endpoints: svc.Serving, unanswered: tcp})
 		}
 	}
 }
@@ -96,7 +96,7 @@ func (s suspects) compare(before, after *plan.ServicePort, nodeBefore, nodeAfter
 	if !slices.Contains(cleaned[:], svc.Name.Protocol) {
 		return
 	}
-	sc := ctnetlink.Scope{Family: svc.Family, Protocol: svc.Name.Protocol}
+	sc := netlink.Scope{Family: svc.Family, Protocol: svc.Name.Protocol}
 	was, is := destinations(before, nodeBefore), destinations(after, nodeAfter)
 	all := before != nil && after != nil && lost(before.Serving, after.Serving)
 	for _, dst := range is {

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"edgeway/proxiers/internal/ctnetlink"
+	"edgeway/proxiers/internal/netlink"
 )
 
 // flowsPerWalk is how many flows are read from the kernel in the time of one walk over its hash table,
@@ -17,9 +17,9 @@ const flowsPerWalk = 2000
 const countFile = "/proc/sys/net/netfilter/nf_conntrack_count"
 
 // deleteStale deletes the stale flows to the given destinations and gives their number.
-func deleteStale(t *ctnetlink.Table, s ctnetlink.Scope, rules map[netip.AddrPort]rule) (int, error) {
-	var stale []*ctnetlink.Flow
-	collect := func(f *ctnetlink.Flow) {
+func deleteStale(t *netlink.Conntrack, s netlink.Scope, rules map[netip.AddrPort]rule) (int, error) {
+	var stale []*netlink.Flow
+	collect := func(f *netlink.Flow) {
 		if r, ok := rules[f.Orig.Dst]; ok && r.stale(f) {
 			stale = append(stale, f)
 		}

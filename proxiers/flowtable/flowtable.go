@@ -40,7 +40,7 @@ import (
 
 	"edgeway/proxiers"
 	"edgeway/proxiers/internal/links"
-	"edgeway/proxiers/internal/nfnetlink"
+	"edgeway/proxiers/internal/netlink"
 	"edgeway/proxiers/internal/nfttable"
 	"edgeway/proxiers/plan"
 )
@@ -83,7 +83,7 @@ type follower struct {
 	env      proxiers.Env
 	opts     Options
 	nft      *nfttable.Program
-	watcher  *nfnetlink.Watcher
+	watcher  *netlink.Watcher
 	links    *links.Links
 	watching sync.WaitGroup
 
@@ -118,7 +118,7 @@ func newFollower(env proxiers.Env, opts Options) (*follower, error) {
 	if f.nft, err = nfttable.FindProgram(); err != nil {
 		f.unavailable = err
 	}
-	f.watcher, err = nfnetlink.NewWatcher(nfnetlink.WatcherOptions{Notify: env.Drift, Concerns: f.concerns})
+	f.watcher, err = netlink.NewWatcher(netlink.WatcherOptions{Notify: env.Drift, Concerns: f.concerns})
 	if err != nil {
 		return nil, fmt.Errorf("subscription to nftables notices: %w", err)
 	}
@@ -221,7 +221,7 @@ func (f *follower) addDevices(ctx context.Context) error {
 			return nil
 		}
 		err := f.watcher.Commit(more(names(fresh)), false)
-		if errors.Is(err, nfnetlink.ErrTouched) {
+		if errors.Is(err, netlink.ErrTouched) {
 			return nil // a full sync comes
 		}
 		return err
@@ -234,22 +234,22 @@ func (f *follower) addDevices(ctx context.Context) error {
 
 // more returns the transaction that adds devices to the flowtable. Where pods come and go, a run of nft for each device
 // would cost too much.
-func more(devices []string) *nfnetlink.Batch {
+func more(devices []string) *netlink.Batch {
 	// From the kernel's linux/netfilter/nf_tables.h: NFTA_FLOWTABLE_NAME, _HOOK, NFTA_FLOWTABLE_HOOK_DEVS,
 	// NFTA_DEVICE_NAME.
 	const name, hook, devs, device = 2, 3, 3, 1
-	batch := &nfnetlink.Batch{}
+	batch := &netlink.Batch{}
 	for chunk := range slices.Chunk(devices, devicesPerCommand) {
 		batch.Add(unix.NFT_MSG_NEWFLOWTABLE, 0, unix.NFPROTO_INET, func(b []byte) []byte {
-			b = nfnetlink.AppendAttr(b, nfnetlink.AttrTable, tableName)
-			b = nfnetlink.AppendAttr(b, name, fastpath)
-			b, outer := nfnetlink.Begin(b, hook|nfnetlink.Nested)
-			b, inner := nfnetlink.Begin(b, devs|nfnetlink.Nested)
+			b = netlink.AppendAttr(b, netlink.AttrTable, tableName)
+			b = netlink.AppendAttr(b, name, fastpath)
+			b, outer := netlink.Begin(b, hook|netlink.Nested)
+			b, inner := netlink.Begin(b, devs|netlink.Nested)
 			for _, d := range chunk {
-				b = nfnetlink.AppendAttr(b, device, d)
+				b = netlink.AppendAttr(b, device, d)
 			}
-			nfnetlink.End(b, inner)
-			nfnetlink.End(b, outer)
+			netlink.End(b, inner)
+			netlink.End(b, outer)
 			return b
 		})
 	}

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"edgeway/proxiers"
-	"edgeway/proxiers/internal/nfnetlink"
+	"edgeway/proxiers/internal/netlink"
 )
 
 // familyNames has the families whose rules may see a forwarded packet, in nft's words.
@@ -30,8 +30,8 @@ const maxTouched = 100
 
 // concerns names the table if a notice is about it, and notes what other programs have changed. The watcher calls it
 // with its lock held.
-func (f *follower) concerns(m nfnetlink.Message) string {
-	family, table := familyNames[m.Family], text(m, nfnetlink.AttrTable)
+func (f *follower) concerns(m netlink.Message) string {
+	family, table := familyNames[m.Family], text(m, netlink.AttrTable)
 	if table == tableName && m.Family == unix.NFPROTO_INET {
 		return "the table"
 	}
@@ -44,7 +44,7 @@ func (f *follower) concerns(m nfnetlink.Message) string {
 
 // forwards reports whether a notice may be about rules that forwarded packets meet. Tables without rules, counters and
 // the like are not.
-func forwards(m nfnetlink.Message) bool {
+func forwards(m netlink.Message) bool {
 	if familyNames[m.Family] == "" {
 		return false
 	}
@@ -57,10 +57,10 @@ func forwards(m nfnetlink.Message) bool {
 }
 
 // touch notes what a notice is about.
-func (f *follower) touch(m nfnetlink.Message) {
+func (f *follower) touch(m netlink.Message) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	id := tableID{m.Family, text(m, nfnetlink.AttrTable)}
+	id := tableID{m.Family, text(m, netlink.AttrTable)}
 	t := f.touched[id]
 	if t == nil {
 		t = &touched{chains: map[string]bool{}, sets: map[string]bool{}, all: len(f.touched) >= maxTouched}
@@ -95,8 +95,8 @@ func (f *follower) owns(id tableID) func(chain string) bool {
 
 // ownRule reports whether a notice is about a backend's chain in a table of other programs, or about a rule that leads
 // there. If another program changes such a chain, the backend repairs it.
-func (f *follower) ownRule(m nfnetlink.Message) bool {
-	owns := f.owns(tableID{m.Family, text(m, nfnetlink.AttrTable)})
+func (f *follower) ownRule(m netlink.Message) bool {
+	owns := f.owns(tableID{m.Family, text(m, netlink.AttrTable)})
 	if owns == nil {
 		return false
 	}
@@ -104,12 +104,12 @@ func (f *follower) ownRule(m nfnetlink.Message) bool {
 	case unix.NFT_MSG_NEWCHAIN:
 		return owns(text(m, unix.NFTA_CHAIN_NAME))
 	case unix.NFT_MSG_NEWRULE, unix.NFT_MSG_DELRULE:
-		chains, _ := nfnetlink.Jumps(m.Attrs)
+		chains, _ := netlink.Jumps(m.Attrs)
 		return owns(text(m, unix.NFTA_RULE_CHAIN)) || slices.ContainsFunc(chains, owns)
 	}
 	return false
 }
 
-func text(m nfnetlink.Message, attr uint16) string {
-	return string(nfnetlink.Text(nfnetlink.Attr(m.Attrs, attr)))
+func text(m netlink.Message, attr uint16) string {
+	return string(netlink.Text(netlink.Attr(m.Attrs, attr)))
 }

@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"edgeway/proxiers/internal/nfnetlink"
+	"edgeway/proxiers/internal/netlink"
 )
 
 // offered is the counter of packets whose connection was offered to the flowtable.
@@ -39,9 +39,9 @@ func (f *follower) join(ctx context.Context) error {
 
 // wasOffered asks the kernel for the only object that the table has. Without the table nothing was, and a full sync comes.
 func (f *follower) wasOffered() (is bool, err error) {
-	table := nfnetlink.AppendAttr(nil, unix.NFTA_OBJ_TABLE, tableName)
-	err = f.watcher.Conn.Dump(unix.NFT_MSG_GETOBJ, unix.NFPROTO_INET, table, func(m nfnetlink.Message) error {
-		is = nfnetlink.Uint64(nfnetlink.Attr(nfnetlink.Attr(m.Attrs, unix.NFTA_OBJ_DATA), unix.NFTA_COUNTER_PACKETS)) > 0
+	table := netlink.AppendAttr(nil, unix.NFTA_OBJ_TABLE, tableName)
+	err = f.watcher.Conn.Dump(unix.NFT_MSG_GETOBJ, unix.NFPROTO_INET, table, func(m netlink.Message) error {
+		is = netlink.Uint64(netlink.Attr(netlink.Attr(m.Attrs, unix.NFTA_OBJ_DATA), unix.NFTA_COUNTER_PACKETS)) > 0
 		return nil
 	})
 	return is, err

@@ -6,7 +6,7 @@ import (
 	"net/netip"
 
 	"edgeway/proxiers"
-	"edgeway/proxiers/internal/ctnetlink"
+	"edgeway/proxiers/internal/netlink"
 	"edgeway/proxiers/plan"
 )
 
@@ -37,7 +37,7 @@ func (f *follower) Offloading(ctx context.Context) (proxiers.Offloading, error) 
 	if len(owner) == 0 {
 		return out, nil
 	}
-	return out, eachOffloaded(ctx, f.env.Families, func(flow *ctnetlink.Flow) {
+	return out, eachOffloaded(ctx, f.env.Families, func(flow *netlink.Flow) {
 		i, ours := owner[destination{flow.Protocol, flow.Orig.Dst}]
 		if !ours {
 			return // of another program's flowtable
@@ -49,8 +49,8 @@ func (f *follower) Offloading(ctx context.Context) (proxiers.Offloading, error) 
 	})
 }
 
-func eachOffloaded(ctx context.Context, families []plan.Family, visit func(*ctnetlink.Flow)) error {
-	table, err := ctnetlink.Open()
+func eachOffloaded(ctx context.Context, families []plan.Family, visit func(*netlink.Flow)) error {
+	table, err := netlink.OpenConntrack()
 	if err != nil {
 		return err
 	}

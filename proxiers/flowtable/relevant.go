@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"edgeway/proxiers/internal/nfnetlink"
+	"edgeway/proxiers/internal/netlink"
 )
 
 // relevant reports whether a connection that is in the flowtable could be dropped by what other programs have changed
@@ -43,7 +43,7 @@ func (f *follower) relevant() (bool, error) {
 // reach says which chains and sets of a table decide about packets of established connections that are forwarded.
 type reach struct {
 	tableID
-	conn *nfnetlink.Conn
+	conn *netlink.Conn
 	owns func(chain string) bool
 	// met has all chains, and whether such packets may meet them.
 	met  map[string]bool
@@ -57,9 +57,9 @@ type reach struct {
 // read walks through the chains, from those of the hooks.
 func (r *reach) read() error {
 	r.met, r.sets = map[string]bool{}, map[string]bool{}
-	table := nfnetlink.AppendAttr(nil, nfnetlink.AttrTable, r.name)
-	err := r.conn.Dump(unix.NFT_MSG_GETCHAIN, r.family, table, func(m nfnetlink.Message) error {
-		if m.Family == r.family && text(m, nfnetlink.AttrTable) == r.name {
+	table := netlink.AppendAttr(nil, netlink.AttrTable, r.name)
+	err := r.conn.Dump(unix.NFT_MSG_GETCHAIN, r.family, table, func(m netlink.Message) error {
+		if m.Family == r.family && text(m, netlink.AttrTable) == r.name {
 			chain := text(m, unix.NFTA_CHAIN_NAME)
 			r.met[chain] = false
 			if hooked(m.Attrs) {
@@ -71,7 +71,7 @@ func (r *reach) read() error {
 	for err == nil && len(r.next) > 0 {
 		chain := r.next[0]
 		r.next = r.next[1:]
-		filter := nfnetlink.AppendAttr(table, unix.NFTA_RULE_CHAIN, chain)
+		filter := netlink.AppendAttr(table, unix.NFTA_RULE_CHAIN, chain)
 		err = r.conn.Dump(unix.NFT_MSG_GETRULE, r.family, filter, r.rule)
 		if r.byMap {
 			for other := range r.met {
@@ -85,11 +85,11 @@ func (r *reach) read() error {
 // hooked reports whether a chain is one of a hook that forwarded packets of an established connection meet. Those of
 // the type nat see only the first packet of a connection.
 func hooked(chain []byte) bool {
-	hook := nfnetlink.Attr(chain, unix.NFTA_CHAIN_HOOK)
-	if hook == nil || string(nfnetlink.Text(nfnetlink.Attr(chain, unix.NFTA_CHAIN_TYPE))) == "nat" {
+	hook := netlink.Attr(chain, unix.NFTA_CHAIN_HOOK)
+	if hook == nil || string(netlink.Text(netlink.Attr(chain, unix.NFTA_CHAIN_TYPE))) == "nat" {
 		return false
 	}
-	switch nfnetlink.Uint32(nfnetlink.Attr(hook, unix.NFTA_HOOK_HOOKNUM)) {
+	switch netlink.Uint32(netlink.Attr(hook, unix.NFTA_HOOK_HOOKNUM)) {
 	case unix.NF_INET_LOCAL_IN, unix.NF_INET_LOCAL_OUT:
 		return false
 	}
@@ -106,28 +106,28 @@ func (r *reach) meet(chain string) {
 }
 
 // rule notes where a rule leads, and the sets that it uses.
-func (r *reach) rule(m nfnetlink.Message) error {
-	if m.Family != r.family || text(m, nfnetlink.AttrTable) != r.name || !r.met[text(m, unix.NFTA_RULE_CHAIN)] {
+func (r *reach) rule(m netlink.Message) error {
+	if m.Family != r.family || text(m, netlink.AttrTable) != r.name || !r.met[text(m, unix.NFTA_RULE_CHAIN)] {
 		return nil // of a kernel that does not heed the filter
 	}
-	chains, _ := nfnetlink.Jumps(m.Attrs)
+	chains, _ := netlink.Jumps(m.Attrs)
 	for _, chain := range chains {
 		r.meet(chain)
 	}
-	for _, expression := range nfnetlink.EachAttr(nfnetlink.Attr(m.Attrs, unix.NFTA_RULE_EXPRESSIONS)) {
-		data := nfnetlink.Attr(expression, unix.NFTA_EXPR_DATA)
-		switch string(nfnetlink.Text(nfnetlink.Attr(expression, unix.NFTA_EXPR_NAME))) {
+	for _, expression := range netlink.EachAttr(netlink.Attr(m.Attrs, unix.NFTA_RULE_EXPRESSIONS)) {
+		data := netlink.Attr(expression, unix.NFTA_EXPR_DATA)
+		switch string(netlink.Text(netlink.Attr(expression, unix.NFTA_EXPR_NAME))) {
 		case "lookup":
-			r.uses(nfnetlink.Attr(data, unix.NFTA_LOOKUP_SET))
-			to := nfnetlink.Attr(data, unix.NFTA_LOOKUP_DREG)
-			r.byMap = r.byMap || to != nil && nfnetlink.Uint32(to) == unix.NFT_REG_VERDICT
+			r.uses(netlink.Attr(data, unix.NFTA_LOOKUP_SET))
+			to := netlink.Attr(data, unix.NFTA_LOOKUP_DREG)
+			r.byMap = r.byMap || to != nil && netlink.Uint32(to) == unix.NFT_REG_VERDICT
 		case "dynset":
-			r.uses(nfnetlink.Attr(data, unix.NFTA_DYNSET_SET_NAME))
+			r.uses(netlink.Attr(data, unix.NFTA_DYNSET_SET_NAME))
 		case "objref":
-			r.uses(nfnetlink.Attr(data, unix.NFTA_OBJREF_SET_NAME))
+			r.uses(netlink.Attr(data, unix.NFTA_OBJREF_SET_NAME))
 		}
 	}
 	return nil
 }
 
-func (r *reach) uses(set []byte) { r.sets[string(nfnetlink.Text(set))] = true }
+func (r *reach) uses(set []byte) { r.sets[string(netlink.Text(set))] = true }

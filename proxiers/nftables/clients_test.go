@@ -7,26 +7,26 @@ import (
 	"testing"
 	"time"
 
-	"github.com/vishvananda/netlink"
+	rtnetlink "github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"edgeway/proxiers/internal/dispatch"
-	"edgeway/proxiers/internal/nfnetlink"
+	"edgeway/proxiers/internal/netlink"
 	"edgeway/proxiers/plan"
 )
 
 // clients gives the clients in the map of a port of the cluster pool, with their endpoints.
 func clients(t *testing.T, svc *plan.ServicePort, port uint16) map[string]string {
 	t.Helper()
-	c, err := nfnetlink.Dial()
+	c, err := netlink.Dial()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
 	found := map[string]string{}
 	eachElement(t, c, svc.Family, dispatch.ClientMap(svc, plan.ClusterPool, port), func(raw []byte) {
-		client, _ := netip.AddrFromSlice(nfnetlink.Attr(nfnetlink.Attr(raw, unix.NFTA_SET_ELEM_KEY), unix.NFTA_DATA_VALUE))
-		endpoint, _ := netip.AddrFromSlice(nfnetlink.Attr(nfnetlink.Attr(raw, unix.NFTA_SET_ELEM_DATA), unix.NFTA_DATA_VALUE))
+		client, _ := netip.AddrFromSlice(netlink.Attr(netlink.Attr(raw, unix.NFTA_SET_ELEM_KEY), unix.NFTA_DATA_VALUE))
+		endpoint, _ := netip.AddrFromSlice(netlink.Attr(netlink.Attr(raw, unix.NFTA_SET_ELEM_DATA), unix.NFTA_DATA_VALUE))
 		found[client.String()] = endpoint.String()
 	})
 	return found
@@ -116,24 +116,24 @@ func TestPacketsTeach(t *testing.T) {
 // loopback gives the loopback interface addresses, and sends all else to it.
 func loopback(t *testing.T, addrs ...string) {
 	t.Helper()
-	lo, err := netlink.LinkByName("lo")
+	lo, err := rtnetlink.LinkByName("lo")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := netlink.LinkSetUp(lo); err != nil {
+	if err := rtnetlink.LinkSetUp(lo); err != nil {
 		t.Fatal(err)
 	}
 	for _, a := range addrs {
-		parsed, err := netlink.ParseAddr(a)
+		parsed, err := rtnetlink.ParseAddr(a)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := netlink.AddrAdd(lo, parsed); err != nil {
+		if err := rtnetlink.AddrAdd(lo, parsed); err != nil {
 			t.Fatal(err)
 		}
 	}
 	everywhere := &net.IPNet{IP: net.IPv4zero, Mask: net.CIDRMask(0, 32)}
-	if err := netlink.RouteAdd(&netlink.Route{LinkIndex: lo.Attrs().Index, Dst: everywhere}); err != nil {
+	if err := rtnetlink.RouteAdd(&rtnetlink.Route{LinkIndex: lo.Attrs().Index, Dst: everywhere}); err != nil {
 		t.Fatal(err)
 	}
 }

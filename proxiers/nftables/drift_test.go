@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"edgeway/proxiers/internal/nfnetlink"
+	"edgeway/proxiers/internal/netlink"
 	"edgeway/proxiers/internal/nfttable"
 )
 
@@ -92,15 +92,15 @@ func TestPrevThatWasSkippedIsStillPartial(t *testing.T) {
 // ruleHandles gives the numbers of the fixed chains' rules of IPv4: a rule that is written anew has another one.
 func ruleHandles(t *testing.T) (handles []uint64) {
 	t.Helper()
-	c, err := nfnetlink.Dial()
+	c, err := netlink.Dial()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	err = c.Dump(unix.NFT_MSG_GETRULE, unix.NFPROTO_IPV4, nil, func(m nfnetlink.Message) error {
-		chain := string(nfnetlink.Text(nfnetlink.Attr(m.Attrs, unix.NFTA_RULE_CHAIN)))
+	err = c.Dump(unix.NFT_MSG_GETRULE, unix.NFPROTO_IPV4, nil, func(m netlink.Message) error {
+		chain := string(netlink.Text(netlink.Attr(m.Attrs, unix.NFTA_RULE_CHAIN)))
 		if slices.ContainsFunc(schema().Chains, func(c nfttable.Chain) bool { return c.Name == chain }) {
-			handles = append(handles, nfnetlink.Uint64(nfnetlink.Attr(m.Attrs, unix.NFTA_RULE_HANDLE)))
+			handles = append(handles, netlink.Uint64(netlink.Attr(m.Attrs, unix.NFTA_RULE_HANDLE)))
 		}
 		return nil
 	})

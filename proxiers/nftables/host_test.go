@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"edgeway/proxiers"
-	"edgeway/proxiers/internal/nfnetlink"
+	"edgeway/proxiers/internal/netlink"
 	"edgeway/proxiers/internal/nfttable"
 	"edgeway/proxiers/plan"
 )
@@ -164,7 +164,7 @@ func settled(t *testing.T, read func() string) string {
 
 func tellElements(t *testing.T, p *proxier) string {
 	t.Helper()
-	c, err := nfnetlink.Dial()
+	c, err := netlink.Dial()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -183,11 +183,11 @@ func tellElements(t *testing.T, p *proxier) string {
 }
 
 // eachElement visits the elements of a set.
-func eachElement(t *testing.T, c *nfnetlink.Conn, f plan.Family, set string, visit func(raw []byte)) {
+func eachElement(t *testing.T, c *netlink.Conn, f plan.Family, set string, visit func(raw []byte)) {
 	t.Helper()
-	filter := nfnetlink.AppendAttr(nfnetlink.AppendAttr(nil, unix.NFTA_SET_ELEM_LIST_TABLE, tableName), unix.NFTA_SET_ELEM_LIST_SET, set)
-	err := c.Dump(unix.NFT_MSG_GETSETELEM, nfnetlink.Family(f), filter, func(m nfnetlink.Message) error {
-		for _, raw := range nfnetlink.EachAttr(nfnetlink.Attr(m.Attrs, unix.NFTA_SET_ELEM_LIST_ELEMENTS)) {
+	filter := netlink.AppendAttr(netlink.AppendAttr(nil, unix.NFTA_SET_ELEM_LIST_TABLE, tableName), unix.NFTA_SET_ELEM_LIST_SET, set)
+	err := c.Dump(unix.NFT_MSG_GETSETELEM, netlink.Family(f), filter, func(m netlink.Message) error {
+		for _, raw := range netlink.EachAttr(netlink.Attr(m.Attrs, unix.NFTA_SET_ELEM_LIST_ELEMENTS)) {
 			visit(raw)
 		}
 		return nil

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"edgeway/proxiers"
-	"edgeway/proxiers/internal/nfnetlink"
+	"edgeway/proxiers/internal/netlink"
 	"edgeway/proxiers/plan"
 )
 
@@ -181,7 +181,7 @@ func TestChangesBesideOthers(t *testing.T) {
 	full, next := endpointChange()
 	apply(t, p, nil, full)
 	nft(t, "add table ip other")
-	other, err := nfnetlink.Dial()
+	other, err := netlink.Dial()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -228,17 +228,17 @@ func TestChangesBesideOthers(t *testing.T) {
 }
 
 // addChain adds a chain to the table "other".
-func addChain(c *nfnetlink.Conn, name string) error {
-	var b nfnetlink.Batch
+func addChain(c *netlink.Conn, name string) error {
+	var b netlink.Batch
 	b.Add(unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE, unix.NFPROTO_IPV4, func(attrs []byte) []byte {
-		return nfnetlink.AppendAttr(nfnetlink.AppendAttr(attrs, nfnetlink.AttrTable, "other"), unix.NFTA_CHAIN_NAME, name)
+		return netlink.AppendAttr(netlink.AppendAttr(attrs, netlink.AttrTable, "other"), unix.NFTA_CHAIN_NAME, name)
 	})
 	for {
 		generation, err := c.Generation()
 		if err != nil {
 			return err
 		}
-		if err = c.Commit(&b, generation); !errors.Is(err, nfnetlink.ErrStale) {
+		if err = c.Commit(&b, generation); !errors.Is(err, netlink.ErrStale) {
 			return err
 		}
 	}

@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"edgeway/proxiers/internal/nfnetlink"
+	"edgeway/proxiers/internal/netlink"
 	"edgeway/proxiers/plan"
 )
 
@@ -17,10 +17,10 @@ func (t *Table) Counters() (map[plan.Family]map[string]uint64, error) {
 	found := map[plan.Family]map[string]uint64{}
 	for _, f := range t.families {
 		packets := map[string]uint64{}
-		filter := nfnetlink.AppendAttr(nil, unix.NFTA_OBJ_TABLE, t.Table)
-		err := t.kernel.Dump(unix.NFT_MSG_GETOBJ, nfnetlink.Family(f), filter, func(m nfnetlink.Message) error {
-			name := nfnetlink.Text(nfnetlink.Attr(m.Attrs, unix.NFTA_OBJ_NAME))
-			packets[string(name)] = nfnetlink.Uint64(nfnetlink.Attr(nfnetlink.Attr(m.Attrs, unix.NFTA_OBJ_DATA), unix.NFTA_COUNTER_PACKETS))
+		filter := netlink.AppendAttr(nil, unix.NFTA_OBJ_TABLE, t.Table)
+		err := t.kernel.Dump(unix.NFT_MSG_GETOBJ, netlink.Family(f), filter, func(m netlink.Message) error {
+			name := netlink.Text(netlink.Attr(m.Attrs, unix.NFTA_OBJ_NAME))
+			packets[string(name)] = netlink.Uint64(netlink.Attr(netlink.Attr(m.Attrs, unix.NFTA_OBJ_DATA), unix.NFTA_COUNTER_PACKETS))
 			return nil
 		})
 		if err != nil {
@@ -66,7 +66,7 @@ func (t *Table) prune(ctx context.Context, m ClientMap) error {
 		err := t.kernel.elements(m.Family, t.Table, m.Name, func(raw rawElement) error {
 			clients++
 			client, ok := netip.AddrFromSlice(raw.key)
-			target, _ := netip.AddrFromSlice(nfnetlink.Attr(raw.data, unix.NFTA_DATA_VALUE))
+			target, _ := netip.AddrFromSlice(netlink.Attr(raw.data, unix.NFTA_DATA_VALUE))
 			if ok && !m.Valid[target] {
 				gone = append(gone, Entry{Element: Element{Family: m.Family, Addr: client}})
 			}

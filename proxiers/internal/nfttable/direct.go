@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"edgeway/proxiers"
-	"edgeway/proxiers/internal/nfnetlink"
+	"edgeway/proxiers/internal/netlink"
 	"edgeway/proxiers/plan"
 )
 
@@ -32,7 +32,7 @@ func (b *batch) byNetlink(ctx context.Context, t *Table, strict bool) *batch {
 	b.wire = t.wire
 	b.sendWire = func(w *wire) error {
 		err := t.commitWire(ctx, w, strict)
-		var r *nfnetlink.Refused
+		var r *netlink.Refused
 		if errors.As(err, &r) && r.Content() {
 			return t.refusedWire(ctx, w, r)
 		}
@@ -47,7 +47,7 @@ func (t *Table) commitWire(ctx context.Context, w *wire, strict bool) error {
 		return err
 	}
 	err := t.watcher.Commit(&w.Batch, !strict)
-	if errors.Is(err, nfnetlink.ErrStale) || errors.Is(err, nfnetlink.ErrTooBig) {
+	if errors.Is(err, netlink.ErrStale) || errors.Is(err, netlink.ErrTooBig) {
 		t.env.Logger.Debug("elements are written by nft", "table", t.Table, "reason", err)
 		return t.commitText(ctx, w)
 	}
@@ -59,7 +59,7 @@ func (t *Table) commitWire(ctx context.Context, w *wire, strict bool) error {
 
 // refusedWire offers to the nft program what the kernel refuses by netlink. Should it succeed, it is the way that does
 // not work on this kernel, and not the content.
-func (t *Table) refusedWire(ctx context.Context, w *wire, r *nfnetlink.Refused) error {
+func (t *Table) refusedWire(ctx context.Context, w *wire, r *netlink.Refused) error {
 	if err := t.commitText(ctx, w); err == nil {
 		t.env.Logger.Warn("kernel refuses elements by netlink that it takes from nft, which writes them from now on", "table", t.Table, "error", r)
 		t.wire = nil

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"edgeway/proxiers"
-	"edgeway/proxiers/internal/nfnetlink"
+	"edgeway/proxiers/internal/netlink"
 	"edgeway/proxiers/internal/plantest"
 	"edgeway/proxiers/plan"
 )
@@ -91,14 +91,14 @@ func TestBlame(t *testing.T) {
 		}
 	}
 	for _, e := range entries {
-		err := table.blame(&refusedElement{Entry: e, cause: &nfnetlink.Refused{Errno: 17}}, p)
+		err := table.blame(&refusedElement{Entry: e, cause: &netlink.Refused{Errno: 17}}, p)
 		if r, ok := errors.AsType[*proxiers.Refusal](err); !ok || len(r.Services) != 1 || r.Services[0] != one {
 			t.Errorf("%+v: %v", e, err)
 		}
 	}
 	other := entries[0]
 	other.Port++
-	if err := table.blame(&refusedElement{Entry: other, cause: &nfnetlink.Refused{Errno: 17}}, p); errors.Is(err, proxiers.ErrRefused) {
+	if err := table.blame(&refusedElement{Entry: other, cause: &netlink.Refused{Errno: 17}}, p); errors.Is(err, proxiers.ErrRefused) {
 		t.Errorf("an element of nobody: %v", err)
 	}
 }

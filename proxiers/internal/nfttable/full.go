@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"edgeway/proxiers"
-	"edgeway/proxiers/internal/nfnetlink"
+	"edgeway/proxiers/internal/netlink"
 	"edgeway/proxiers/plan"
 )
 
@@ -23,7 +23,7 @@ func (t *Table) full(ctx context.Context, next *plan.Plan) (*references, error) 
 	if err != nil {
 		return nil, err
 	}
-	if !slices.ContainsFunc(t.families, func(f plan.Family) bool { return slices.Contains(present, nfnetlink.Family(f)) }) {
+	if !slices.ContainsFunc(t.families, func(f plan.Family) bool { return slices.Contains(present, netlink.Family(f)) }) {
 		return t.build(ctx, next)
 	}
 	refs, err := t.repair(ctx, next)

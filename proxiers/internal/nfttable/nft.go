@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/knftables"
 
 	"edgeway/proxiers"
-	"edgeway/proxiers/internal/nfnetlink"
+	"edgeway/proxiers/internal/netlink"
 	"edgeway/proxiers/internal/program"
 )
 
@@ -123,7 +123,7 @@ func saying(err error) string {
 
 // refused tells a transaction whose content was refused from one that could not be delivered.
 func refused(err error) bool {
-	var r *nfnetlink.Refused
+	var r *netlink.Refused
 	if errors.As(err, &r) {
 		return r.Content()
 	}
@@ -141,6 +141,6 @@ func missing(err error) bool { return refusedWith(err, unix.ENOENT) }
 
 // refusedWith says that the kernel gave this number, of which nft tells the name.
 func refusedWith(err error, errno unix.Errno) bool {
-	var r *nfnetlink.Refused
+	var r *netlink.Refused
 	return errors.As(err, &r) && r.Errno == errno || strings.Contains(strings.ToLower(saying(err)), errno.Error())
 }

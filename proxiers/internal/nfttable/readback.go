@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"edgeway/proxiers/internal/nfnetlink"
+	"edgeway/proxiers/internal/netlink"
 	"edgeway/proxiers/plan"
 )
 
@@ -16,17 +16,17 @@ import (
 const attrKeyEnd = 10
 
 // reader reads what our tables hold.
-type reader struct{ *nfnetlink.Conn }
+type reader struct{ *netlink.Conn }
 
 func dial() (*reader, error) {
-	c, err := nfnetlink.Dial()
+	c, err := netlink.Dial()
 	return &reader{c}, err
 }
 
 // tables gives the families that have a table of this name.
 func (c *reader) tables(name string) (found []uint8, err error) {
-	err = c.Dump(unix.NFT_MSG_GETTABLE, unix.NFPROTO_UNSPEC, nil, func(m nfnetlink.Message) error {
-		if string(nfnetlink.Text(nfnetlink.Attr(m.Attrs, nfnetlink.AttrTable))) == name {
+	err = c.Dump(unix.NFT_MSG_GETTABLE, unix.NFPROTO_UNSPEC, nil, func(m netlink.Message) error {
+		if string(netlink.Text(netlink.Attr(m.Attrs, netlink.AttrTable))) == name {
 			found = append(found, m.Family)
 		}
 		return nil
@@ -39,27 +39,27 @@ func (c *reader) tables(name string) (found []uint8, err error) {
 
 // objects gives the chains, sets and maps of a table. Anonymous sets belong to rules and are left out.
 func (c *reader) objects(f plan.Family, table string) (found []ObjectID, err error) {
-	filter := nfnetlink.AppendAttr(nil, nfnetlink.AttrTable, table)
-	add := func(kind ObjectKind, m nfnetlink.Message, name []byte) {
-		if string(nfnetlink.Text(nfnetlink.Attr(m.Attrs, nfnetlink.AttrTable))) == table { // kernels do not filter chains by table
-			found = append(found, ObjectID{f, kind, string(nfnetlink.Text(name))})
+	filter := netlink.AppendAttr(nil, netlink.AttrTable, table)
+	add := func(kind ObjectKind, m netlink.Message, name []byte) {
+		if string(netlink.Text(netlink.Attr(m.Attrs, netlink.AttrTable))) == table { // kernels do not filter chains by table
+			found = append(found, ObjectID{f, kind, string(netlink.Text(name))})
 		}
 	}
-	err = c.Dump(unix.NFT_MSG_GETCHAIN, nfnetlink.Family(f), filter, func(m nfnetlink.Message) error {
-		add(ChainObject, m, nfnetlink.Attr(m.Attrs, unix.NFTA_CHAIN_NAME))
+	err = c.Dump(unix.NFT_MSG_GETCHAIN, netlink.Family(f), filter, func(m netlink.Message) error {
+		add(ChainObject, m, netlink.Attr(m.Attrs, unix.NFTA_CHAIN_NAME))
 		return nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read chains: %w", err)
 	}
-	err = c.Dump(unix.NFT_MSG_GETSET, nfnetlink.Family(f), filter, func(m nfnetlink.Message) error {
-		flags := nfnetlink.Uint32(nfnetlink.Attr(m.Attrs, unix.NFTA_SET_FLAGS))
+	err = c.Dump(unix.NFT_MSG_GETSET, netlink.Family(f), filter, func(m netlink.Message) error {
+		flags := netlink.Uint32(netlink.Attr(m.Attrs, unix.NFTA_SET_FLAGS))
 		kind := setObject
 		if flags&unix.NFT_SET_MAP != 0 {
 			kind = MapObject
 		}
 		if flags&unix.NFT_SET_ANONYMOUS == 0 {
-			add(kind, m, nfnetlink.Attr(m.Attrs, unix.NFTA_SET_NAME))
+			add(kind, m, netlink.Attr(m.Attrs, unix.NFTA_SET_NAME))
 		}
 		return nil
 	})
@@ -76,8 +76,8 @@ type rawElement struct {
 
 // elements visits all elements of a set or map; a set that does not exist has none.
 func (c *reader) elements(f plan.Family, table, set string, visit func(rawElement) error) error {
-	filter := nfnetlink.AppendAttr(nfnetlink.AppendAttr(nil, unix.NFTA_SET_ELEM_LIST_TABLE, table), unix.NFTA_SET_ELEM_LIST_SET, set)
-	err := c.Dump(unix.NFT_MSG_GETSETELEM, nfnetlink.Family(f), filter, func(m nfnetlink.Message) error {
+	filter := netlink.AppendAttr(netlink.AppendAttr(nil, unix.NFTA_SET_ELEM_LIST_TABLE, table), unix.NFTA_SET_ELEM_LIST_SET, set)
+	err := c.Dump(unix.NFT_MSG_GETSETELEM, netlink.Family(f), filter, func(m netlink.Message) error {
 		return eachElement(m, visit)
 	})
 	if err != nil && !errors.Is(err, unix.ENOENT) {
@@ -87,12 +87,12 @@ func (c *reader) elements(f plan.Family, table, set string, visit func(rawElemen
 }
 
 // eachElement visits the elements of one message.
-func eachElement(m nfnetlink.Message, visit func(rawElement) error) error {
-	for t, list := range nfnetlink.EachAttr(m.Attrs) {
+func eachElement(m netlink.Message, visit func(rawElement) error) error {
+	for t, list := range netlink.EachAttr(m.Attrs) {
 		if t != unix.NFTA_SET_ELEM_LIST_ELEMENTS {
 			continue
 		}
-		for _, raw := range nfnetlink.EachAttr(list) {
+		for _, raw := range netlink.EachAttr(list) {
 			if err := visit(parseRaw(raw)); err != nil {
 				return err
 			}
@@ -102,12 +102,12 @@ func eachElement(m nfnetlink.Message, visit func(rawElement) error) error {
 }
 
 func parseRaw(b []byte) (e rawElement) {
-	for t, v := range nfnetlink.EachAttr(b) {
+	for t, v := range netlink.EachAttr(b) {
 		switch t {
 		case unix.NFTA_SET_ELEM_KEY:
-			e.key = nfnetlink.Attr(v, unix.NFTA_DATA_VALUE)
+			e.key = netlink.Attr(v, unix.NFTA_DATA_VALUE)
 		case attrKeyEnd:
-			e.keyEnd = nfnetlink.Attr(v, unix.NFTA_DATA_VALUE)
+			e.keyEnd = netlink.Attr(v, unix.NFTA_DATA_VALUE)
 		case unix.NFTA_SET_ELEM_DATA:
 			e.data = v
 		case unix.NFTA_SET_ELEM_USERDATA:
@@ -150,7 +150,7 @@ func (s *Set) decode(f plan.Family, id SetID, raw rawElement, names map[string]s
 		return Entry{}, fmt.Errorf("%s: %w", s.Name, errUnreadable)
 	}
 	if s.Named {
-		e.comment = comment(intern(names, nfnetlink.Text(raw.user)))
+		e.comment = comment(intern(names, netlink.Text(raw.user)))
 	}
 	return e, nil
 }
@@ -195,20 +195,20 @@ func (e *Element) setField(k Field, b, last []byte) bool {
 func (v *Value) setValue(d Data, b []byte, names map[string]string) bool {
 	switch d {
 	case ToChain:
-		verdict := nfnetlink.Attr(b, unix.NFTA_DATA_VERDICT)
-		name := nfnetlink.Text(nfnetlink.Attr(verdict, unix.NFTA_VERDICT_CHAIN))
-		if int32(nfnetlink.Uint32(nfnetlink.Attr(verdict, unix.NFTA_VERDICT_CODE))) != unix.NFT_GOTO {
+		verdict := netlink.Attr(b, unix.NFTA_DATA_VERDICT)
+		name := netlink.Text(netlink.Attr(verdict, unix.NFTA_VERDICT_CHAIN))
+		if int32(netlink.Uint32(netlink.Attr(verdict, unix.NFTA_VERDICT_CODE))) != unix.NFT_GOTO {
 			name = []byte("?") // no chain of ours: differs from what is wanted
 		}
 		v.Chain = intern(names, name)
 	case ToNumber:
-		raw := nfnetlink.Attr(b, unix.NFTA_DATA_VALUE)
+		raw := netlink.Attr(b, unix.NFTA_DATA_VALUE)
 		if len(raw) != 4 {
 			return false
 		}
 		v.Number = ChainNumber(binary.NativeEndian.Uint32(raw))
 	case ToEndpoint:
-		raw := nfnetlink.Attr(b, unix.NFTA_DATA_VALUE)
+		raw := netlink.Attr(b, unix.NFTA_DATA_VALUE)
 		if len(raw) < 4+2 {
 			return false
 		}

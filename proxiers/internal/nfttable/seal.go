@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"edgeway/proxiers/internal/nfnetlink"
+	"edgeway/proxiers/internal/netlink"
 	"edgeway/proxiers/plan"
 )
 
@@ -37,7 +37,7 @@ func (t *Table) leaveSeal() {
 	}
 	digest, err := t.digest(t.refs, t.plan)
 	if err == nil {
-		err = t.watcher.Last(func(generation uint32) *nfnetlink.Batch {
+		err = t.watcher.Last(func(generation uint32) *netlink.Batch {
 			return t.sealBatch(unix.NFT_MSG_NEWCHAIN, t.sealOf(digest, generation))
 		})
 	}
@@ -70,14 +70,14 @@ func (t *Table) unchanged(refs *references, p *plan.Plan) bool {
 }
 
 func (t *Table) sealOf(digest []byte, generation uint32) ObjectID {
-	sum := sha256.Sum256(nfnetlink.AppendUint32(digest, 0, generation))
+	sum := sha256.Sum256(netlink.AppendUint32(digest, 0, generation))
 	return ObjectID{t.families[0], ChainObject, sealPrefix + hex.EncodeToString(sum[:16])}
 }
 
-func (t *Table) sealBatch(kind uint16, seal ObjectID) *nfnetlink.Batch {
-	b := &nfnetlink.Batch{}
-	b.Add(kind, unix.NLM_F_CREATE, nfnetlink.Family(seal.Family), func(attrs []byte) []byte {
-		return nfnetlink.AppendAttr(nfnetlink.AppendAttr(attrs, nfnetlink.AttrTable, t.Table), unix.NFTA_CHAIN_NAME, seal.Name)
+func (t *Table) sealBatch(kind uint16, seal ObjectID) *netlink.Batch {
+	b := &netlink.Batch{}
+	b.Add(kind, unix.NLM_F_CREATE, netlink.Family(seal.Family), func(attrs []byte) []byte {
+		return netlink.AppendAttr(netlink.AppendAttr(attrs, netlink.AttrTable, t.Table), unix.NFTA_CHAIN_NAME, seal.Name)
 	})
 	return b
 }

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/knftables"
 
 	"edgeway/proxiers"
-	"edgeway/proxiers/internal/nfnetlink"
+	"edgeway/proxiers/internal/netlink"
 	"edgeway/proxiers/plan"
 )
 
@@ -25,7 +25,7 @@ type Table struct {
 	env      proxiers.Env
 	nft      *tool
 	kernel   *reader
-	watcher  *nfnetlink.Watcher
+	watcher  *netlink.Watcher
 	watching sync.WaitGroup
 	// wire is what elements are sent with; nil: nft writes them.
 	wire *wire
@@ -44,7 +44,7 @@ func New(s Schema, env proxiers.Env) (*Table, error) {
 		return nil, err
 	}
 	t := &Table{renderer: newRenderer(s, env.Families, env.MasqueradeBit), env: env, nft: nft}
-	t.watcher, err = nfnetlink.NewWatcher(nfnetlink.WatcherOptions{Notify: env.Drift, Concerns: t.concerns})
+	t.watcher, err = netlink.NewWatcher(netlink.WatcherOptions{Notify: env.Drift, Concerns: t.concerns})
 	if err != nil {
 		return nil, fmt.Errorf("subscription to nftables notices: %w", err)
 	}
@@ -56,9 +56,9 @@ func New(s Schema, env proxiers.Env) (*Table, error) {
 	return t, nil
 }
 
-func (t *Table) concerns(m nfnetlink.Message) string {
-	ofFamily := slices.ContainsFunc(t.families, func(f plan.Family) bool { return nfnetlink.Family(f) == m.Family })
-	if ofFamily && string(nfnetlink.Text(nfnetlink.Attr(m.Attrs, nfnetlink.AttrTable))) == t.Table {
+func (t *Table) concerns(m netlink.Message) string {
+	ofFamily := slices.ContainsFunc(t.families, func(f plan.Family) bool { return netlink.Family(f) == m.Family })
+	if ofFamily && string(netlink.Text(netlink.Attr(m.Attrs, netlink.AttrTable))) == t.Table {
 		return "the table"
 	}
 	return ""
@@ -71,7 +71,7 @@ func (t *Table) Apply(ctx context.Context, change proxiers.Change) (err error) {
 	partial := change.Prev != nil && refs != nil && t.SameRules(t.node, change.Next.Node)
 	if partial {
 		err = t.batch(ctx, refs, time.Now()).byNetlink(ctx, t, true).partial(change)
-		if err != nil && !errors.Is(err, nfnetlink.ErrTouched) && !errors.Is(err, errMoves) {
+		if err != nil && !errors.Is(err, netlink.ErrTouched) && !errors.Is(err, errMoves) {
 			return fmt.Errorf("partial sync: %w", t.blame(err, change.Next))
 		}
 	}

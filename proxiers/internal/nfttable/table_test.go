@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"edgeway/proxiers"
-	"edgeway/proxiers/internal/nfnetlink"
+	"edgeway/proxiers/internal/netlink"
 	"edgeway/proxiers/plan"
 )
 
@@ -194,8 +194,8 @@ func standIn(t *testing.T, script string) {
 func TestProgramThatDoesNothing(t *testing.T) {
 	standIn(t, "case $1 in --version) echo nftables v1.0.6;; esac\ncat >/dev/null\n")
 	table, next := newTable(t), testPlan()
-	if err := table.Apply(t.Context(), proxiers.NewChange(nil, next)); !errors.Is(err, nfnetlink.ErrNoEffect) {
-		t.Errorf("error %v, want %v", err, nfnetlink.ErrNoEffect)
+	if err := table.Apply(t.Context(), proxiers.NewChange(nil, next)); !errors.Is(err, netlink.ErrNoEffect) {
+		t.Errorf("error %v, want %v", err, netlink.ErrNoEffect)
 	}
 }
 

@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"edgeway/proxiers/internal/nfnetlink"
+	"edgeway/proxiers/internal/netlink"
 	"edgeway/proxiers/plan"
 )
 
@@ -26,10 +26,10 @@ const attrSetCount = 20
 
 // count gives the number of elements of a set; known false: the kernel does not tell.
 func (c *reader) count(f plan.Family, table, set string) (n int, known bool, err error) {
-	attrs := nfnetlink.AppendAttr(nfnetlink.AppendAttr(nil, unix.NFTA_SET_TABLE, table), unix.NFTA_SET_NAME, set)
-	err = c.Get(unix.NFT_MSG_GETSET, nfnetlink.Family(f), attrs, func(m nfnetlink.Message) error {
-		attr := nfnetlink.Attr(m.Attrs, attrSetCount)
-		n, known = int(nfnetlink.Uint32(attr)), attr != nil
+	attrs := netlink.AppendAttr(netlink.AppendAttr(nil, unix.NFTA_SET_TABLE, table), unix.NFTA_SET_NAME, set)
+	err = c.Get(unix.NFT_MSG_GETSET, netlink.Family(f), attrs, func(m netlink.Message) error {
+		attr := netlink.Attr(m.Attrs, attrSetCount)
+		n, known = int(netlink.Uint32(attr)), attr != nil
 		return nil
 	})
 	if errors.Is(err, unix.ENOENT) {
@@ -95,7 +95,7 @@ func (v *verifier) ask(f plan.Family, id SetID) error {
 	}
 	set := &v.r.Sets[id]
 	found := 0
-	err := v.c.Get(unix.NFT_MSG_GETSETELEM, nfnetlink.Family(f), v.request(set, *pending), func(m nfnetlink.Message) error {
+	err := v.c.Get(unix.NFT_MSG_GETSETELEM, netlink.Family(f), v.request(set, *pending), func(m netlink.Message) error {
 		return eachElement(m, func(raw rawElement) error {
 			if e, err := set.decode(f, id, raw, v.names); err == nil && found < len(*pending) && e == (*pending)[found] {
 				found++

@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"edgeway/proxiers/internal/nfnetlink"
+	"edgeway/proxiers/internal/netlink"
 	"edgeway/proxiers/plan"
 )
 
@@ -15,7 +15,7 @@ const listElement = 1
 
 // wire is a transaction of elements as the kernel takes it.
 type wire struct {
-	nfnetlink.Batch
+	netlink.Batch
 	// spans are the elements of each message.
 	spans []span
 }
@@ -46,7 +46,7 @@ func (w *wire) write(table string, s span) {
 	}
 	for rest := s.list; len(rest) > 0; {
 		n := 0
-		w.Add(kind, flags, nfnetlink.Family(rest[0].Family), func(b []byte) []byte {
+		w.Add(kind, flags, netlink.Family(rest[0].Family), func(b []byte) []byte {
 			b, n = s.set.appendElements(b, table, rest, !s.remove)
 			return b
 		})
@@ -56,7 +56,7 @@ func (w *wire) write(table string, s span) {
 }
 
 // refused gives the element that the kernel refuses, and its set; nil: it does not say which.
-func (w *wire) refused(r *nfnetlink.Refused) (set *Set, e Entry) {
+func (w *wire) refused(r *netlink.Refused) (set *Set, e Entry) {
 	if r.Message < 0 || r.Message >= len(w.spans) || r.Offset == 0 {
 		return nil, Entry{}
 	}
@@ -93,23 +93,23 @@ func elementAt(message []byte, offset int) (i int) {
 // appendElements adds the attributes of a message about elements of one set, with as many of the list as an attribute
 // holds, and gives how many.
 func (s *Set) appendElements(b []byte, table string, list []Entry, values bool) (longer []byte, n int) {
-	b = nfnetlink.AppendAttr(b, unix.NFTA_SET_ELEM_LIST_TABLE, table)
-	b = nfnetlink.AppendAttr(b, unix.NFTA_SET_ELEM_LIST_SET, s.Name)
-	b, all := nfnetlink.Begin(b, nfnetlink.Nested|unix.NFTA_SET_ELEM_LIST_ELEMENTS)
+	b = netlink.AppendAttr(b, unix.NFTA_SET_ELEM_LIST_TABLE, table)
+	b = netlink.AppendAttr(b, unix.NFTA_SET_ELEM_LIST_SET, s.Name)
+	b, all := netlink.Begin(b, netlink.Nested|unix.NFTA_SET_ELEM_LIST_ELEMENTS)
 	for n < len(list) {
 		before := len(b)
-		if b = s.appendElement(b, &list[n], values); len(b)-all > nfnetlink.MaxAttr {
+		if b = s.appendElement(b, &list[n], values); len(b)-all > netlink.MaxAttr {
 			b = b[:before]
 			break
 		}
 		n++
 	}
-	nfnetlink.End(b, all)
+	netlink.End(b, all)
 	return b, n
 }
 
 func (s *Set) appendElement(b []byte, e *Entry, values bool) []byte {
-	b, element := nfnetlink.Begin(b, nfnetlink.Nested|listElement)
+	b, element := netlink.Begin(b, netlink.Nested|listElement)
 	b = s.appendRawKey(b, unix.NFTA_SET_ELEM_KEY, &e.Element, false)
 	if s.has(PeerPrefix) {
 		b = s.appendRawKey(b, attrKeyEnd, &e.Element, true)
@@ -118,16 +118,16 @@ func (s *Set) appendElement(b []byte, e *Entry, values bool) []byte {
 		b = e.appendRaw(b, s.Data)
 	}
 	if values && e.comment != "" {
-		b = nfnetlink.AppendAttr(b, unix.NFTA_SET_ELEM_USERDATA, string(e.comment))
+		b = netlink.AppendAttr(b, unix.NFTA_SET_ELEM_USERDATA, string(e.comment))
 	}
-	nfnetlink.End(b, element)
+	netlink.End(b, element)
 	return b
 }
 
 // appendRawKey adds a key, or with last the one that a range ends with.
 func (s *Set) appendRawKey(b []byte, attr uint16, e *Element, last bool) []byte {
-	b, key := nfnetlink.Begin(b, nfnetlink.Nested|attr)
-	b, value := nfnetlink.Begin(b, unix.NFTA_DATA_VALUE)
+	b, key := netlink.Begin(b, netlink.Nested|attr)
+	b, value := netlink.Begin(b, unix.NFTA_DATA_VALUE)
 	for _, k := range s.Key {
 		switch k {
 		case Addr:
@@ -149,8 +149,8 @@ func (s *Set) appendRawKey(b []byte, attr uint16, e *Element, last bool) []byte 
 			b = binary.NativeEndian.AppendUint32(b, uint32(e.Number))
 		}
 	}
-	nfnetlink.End(b, value)
-	nfnetlink.End(b, key)
+	netlink.End(b, value)
+	netlink.End(b, key)
 	return b
 }
 
@@ -168,23 +168,23 @@ func maskTail(b []byte, bits int, ones bool) {
 
 // appendRaw adds a value as the kernel has it, see setValue.
 func (v *Value) appendRaw(b []byte, d Data) []byte {
-	b, data := nfnetlink.Begin(b, nfnetlink.Nested|unix.NFTA_SET_ELEM_DATA)
+	b, data := netlink.Begin(b, netlink.Nested|unix.NFTA_SET_ELEM_DATA)
 	var inner int
 	switch d {
 	case ToChain:
-		b, inner = nfnetlink.Begin(b, nfnetlink.Nested|unix.NFTA_DATA_VERDICT)
-		b = nfnetlink.AppendUint32(b, unix.NFTA_VERDICT_CODE, 1<<32+unix.NFT_GOTO) // a negative number
-		b = nfnetlink.AppendAttr(b, unix.NFTA_VERDICT_CHAIN, v.Chain)
+		b, inner = netlink.Begin(b, netlink.Nested|unix.NFTA_DATA_VERDICT)
+		b = netlink.AppendUint32(b, unix.NFTA_VERDICT_CODE, 1<<32+unix.NFT_GOTO) // a negative number
+		b = netlink.AppendAttr(b, unix.NFTA_VERDICT_CHAIN, v.Chain)
 	case ToNumber:
-		b, inner = nfnetlink.Begin(b, unix.NFTA_DATA_VALUE)
+		b, inner = netlink.Begin(b, unix.NFTA_DATA_VALUE)
 		b = binary.NativeEndian.AppendUint32(b, uint32(v.Number))
 	case ToEndpoint:
-		b, inner = nfnetlink.Begin(b, unix.NFTA_DATA_VALUE)
+		b, inner = netlink.Begin(b, unix.NFTA_DATA_VALUE)
 		b = appendRawAddr(b, plan.FamilyOf(v.Endpoint.Addr()), v.Endpoint.Addr())
 		b = append(binary.BigEndian.AppendUint16(b, v.Endpoint.Port()), 0, 0)
 	}
-	nfnetlink.End(b, inner)
-	nfnetlink.End(b, data)
+	netlink.End(b, inner)
+	netlink.End(b, data)
 	return b
 }
 

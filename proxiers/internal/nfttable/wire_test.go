@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"edgeway/proxiers/internal/nfnetlink"
+	"edgeway/proxiers/internal/netlink"
 	"edgeway/proxiers/plan"
 )
 
@@ -117,10 +117,10 @@ func readWire(t *testing.T, w *wire, set *Set, id SetID, f plan.Family) (all []E
 			t.Fatalf("message of %d bytes", len(message))
 		}
 		attrs := message[unix.NLMSG_HDRLEN+4:]
-		if table := nfnetlink.Text(nfnetlink.Attr(attrs, unix.NFTA_SET_ELEM_LIST_TABLE)); string(table) != testSchema().Table {
+		if table := netlink.Text(netlink.Attr(attrs, unix.NFTA_SET_ELEM_LIST_TABLE)); string(table) != testSchema().Table {
 			t.Fatalf("table %q", table)
 		}
-		err := eachElement(nfnetlink.Message{Attrs: attrs}, func(raw rawElement) error {
+		err := eachElement(netlink.Message{Attrs: attrs}, func(raw rawElement) error {
 			e, err := keys.decode(f, id, raw, map[string]string{})
 			if err != nil {
 				return err
@@ -130,7 +130,7 @@ func readWire(t *testing.T, w *wire, set *Set, id SetID, f plan.Family) (all []E
 			if found := elementAt(message, at-12); found != i {
 				return fmt.Errorf("element %d is found as %d", i, found)
 			}
-			refusedSet, refused := w.refused(&nfnetlink.Refused{Message: m, Offset: at})
+			refusedSet, refused := w.refused(&netlink.Refused{Message: m, Offset: at})
 			if refusedSet != set || refused.Element != e.Element {
 				return fmt.Errorf("element %d is refused as another one", i)
 			}

@@ -5,11 +5,11 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/mdlayher/netlink"
+	mdnetlink "github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
 	"edgeway/proxiers/internal/iptablestest"
-	"edgeway/proxiers/internal/nfnetlink"
+	"edgeway/proxiers/internal/netlink"
 	"edgeway/proxiers/iptables/xtables"
 )
 
@@ -47,10 +47,10 @@ func TestFirstRestoreIsOneTransactionForEachTable(t *testing.T) {
 }
 
 // heard collects the notices of what a function does.
-func heard(t *testing.T, do func()) (notices []nfnetlink.Message) {
+func heard(t *testing.T, do func()) (notices []netlink.Message) {
 	t.Helper()
 	var mu sync.Mutex
-	m, err := nfnetlink.NewWatcher(nfnetlink.WatcherOptions{Notify: func(string) {}, Concerns: func(m nfnetlink.Message) string {
+	m, err := netlink.NewWatcher(netlink.WatcherOptions{Notify: func(string) {}, Concerns: func(m netlink.Message) string {
 		mu.Lock()
 		defer mu.Unlock()
 		m.Attrs = append([]byte(nil), m.Attrs...)
@@ -78,7 +78,7 @@ func TestNoticeOfDeletedRuleHasItsVerdict(t *testing.T) {
 		if m.Kind != unix.NFT_MSG_DELRULE {
 			continue
 		}
-		if nfnetlink.Attr(m.Attrs, unix.NFTA_RULE_EXPRESSIONS) == nil {
+		if netlink.Attr(m.Attrs, unix.NFTA_RULE_EXPRESSIONS) == nil {
 			t.Error("a deleted rule without its expressions")
 		}
 		if got, want := testOptions().leadsToOurs(m.Attrs), rules == 0; got != want {
@@ -95,7 +95,7 @@ func TestNoticeOfDeletedRuleHasItsVerdict(t *testing.T) {
 // there is none.
 func FuzzConcerns(f *testing.F) {
 	attr := func(typ uint16, data string) string {
-		b, err := netlink.MarshalAttributes([]netlink.Attribute{{Type: typ, Data: []byte(data)}})
+		b, err := mdnetlink.MarshalAttributes([]mdnetlink.Attribute{{Type: typ, Data: []byte(data)}})
 		if err != nil {
 			f.Fatal(err)
 		}
@@ -106,7 +106,7 @@ func FuzzConcerns(f *testing.F) {
 	jump := []byte(attr(unix.NFTA_RULE_TABLE, "nat\x00") + attr(unix.NFTA_RULE_CHAIN, "PREROUTING\x00") +
 		attr(unix.NFTA_RULE_EXPRESSIONS, attr(unix.NFTA_LIST_ELEM, immediate)))
 	e := testOptions()
-	if e.concerns(nfnetlink.Message{Kind: unix.NFT_MSG_DELRULE, Family: unix.NFPROTO_IPV4, Attrs: jump}) == "" {
+	if e.concerns(netlink.Message{Kind: unix.NFT_MSG_DELRULE, Family: unix.NFPROTO_IPV4, Attrs: jump}) == "" {
 		f.Fatal("the jump is not seen")
 	}
 	f.Add(uint16(unix.NFT_MSG_DELRULE), jump)
@@ -114,11 +114,11 @@ func FuzzConcerns(f *testing.F) {
 	f.Add(uint16(unix.NFT_MSG_NEWCHAIN), []byte("\x08\x00\x01\x00nat\x00\x0b\x00\x03\x00DOCKER\x00\x00"))
 	f.Fuzz(func(t *testing.T, kind uint16, attrs []byte) {
 		text := string(attrs)
-		what := e.concerns(nfnetlink.Message{Kind: kind, Family: unix.NFPROTO_IPV6, Attrs: attrs})
+		what := e.concerns(netlink.Message{Kind: kind, Family: unix.NFPROTO_IPV6, Attrs: attrs})
 		if what != "" && !strings.Contains(text, "nat") && !strings.Contains(text, "filter") {
 			t.Errorf("%q in %q", what, text)
 		}
-		if strings.HasPrefix(what, "chain") && !strings.Contains(text, "KUBE-") && strings.Contains(text, "PREROUTING") && nfnetlink.Attr(attrs, unix.NFTA_RULE_EXPRESSIONS) != nil {
+		if strings.HasPrefix(what, "chain") && !strings.Contains(text, "KUBE-") && strings.Contains(text, "PREROUTING") && netlink.Attr(attrs, unix.NFTA_RULE_EXPRESSIONS) != nil {
 			t.Errorf("%q in %q", what, text)
 		}
 	})

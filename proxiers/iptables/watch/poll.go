@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"edgeway/proxiers/internal/nfnetlink"
+	"edgeway/proxiers/internal/netlink"
 	"edgeway/proxiers/iptables/xtables"
 	"edgeway/proxiers/plan"
 )
@@ -120,7 +120,7 @@ func (p *poll) commit(commit func() error) (reason string, err error) {
 	}
 	for _, t := range p.Tables {
 		if ours, settled := p.Entries(t); settled && ours != was[t] && p.untouched(t, ours, slices.Contains(suspects, t)) {
-			return "", nfnetlink.ErrNoEffect
+			return "", netlink.ErrNoEffect
 		}
 		if !slices.Contains(suspects, t) && !p.observe(t) {
 			suspects = append(suspects, t)

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"edgeway/proxiers/internal/iptablestest"
-	"edgeway/proxiers/internal/nfnetlink"
+	"edgeway/proxiers/internal/netlink"
 	"edgeway/proxiers/iptables/xtables"
 	"edgeway/proxiers/plan"
 )
@@ -186,8 +186,8 @@ func TestPollRestoreWithoutEffect(t *testing.T) {
 	t.Cleanup(func() { _ = p.Close() })
 	p.Forget()
 	nothing := func() error { ours, settled = 50, true; return nil }
-	if _, err := p.commit(nothing); !errors.Is(err, nfnetlink.ErrNoEffect) {
-		t.Errorf("a first restore: %v, want %v", err, nfnetlink.ErrNoEffect)
+	if _, err := p.commit(nothing); !errors.Is(err, netlink.ErrNoEffect) {
+		t.Errorf("a first restore: %v, want %v", err, netlink.ErrNoEffect)
 	}
 	ours, settled = 0, false
 	p.Forget()
@@ -199,7 +199,7 @@ func TestPollRestoreWithoutEffect(t *testing.T) {
 	if reason, err := p.commit(write); reason != "" || err != nil {
 		t.Errorf("a restore: %q, %v", reason, err)
 	}
-	if _, err := p.commit(func() error { ours = 4; return nil }); !errors.Is(err, nfnetlink.ErrNoEffect) {
-		t.Errorf("a later restore: %v, want %v", err, nfnetlink.ErrNoEffect)
+	if _, err := p.commit(func() error { ours = 4; return nil }); !errors.Is(err, netlink.ErrNoEffect) {
+		t.Errorf("a later restore: %v, want %v", err, netlink.ErrNoEffect)
 	}
 }

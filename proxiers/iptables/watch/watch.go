@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"edgeway/proxiers/internal/nfnetlink"
+	"edgeway/proxiers/internal/netlink"
 	"edgeway/proxiers/iptables/xtables"
 	"edgeway/proxiers/plan"
 )
@@ -73,8 +73,8 @@ const (
 //
 // A chain of ours that is renamed is not noticed: the notice has the new name only. The next full sync,
 // or the next change of that chain, mends it.
-func newEvents(o Options) (*nfnetlink.Watcher, error) {
-	m, err := nfnetlink.NewWatcher(nfnetlink.WatcherOptions{Concerns: o.concerns, Notify: o.Notify})
+func newEvents(o Options) (*netlink.Watcher, error) {
+	m, err := netlink.NewWatcher(netlink.WatcherOptions{Concerns: o.concerns, Notify: o.Notify})
 	if err != nil {
 		return nil, fmt.Errorf("subscription to nftables notices: %w", err)
 	}
@@ -83,10 +83,10 @@ func newEvents(o Options) (*nfnetlink.Watcher, error) {
 
 // concerns says what of ours a notice is about; empty for what other programs do with their own. Docker, the
 // kubelet and others work in the same tables all the time.
-func (o Options) concerns(m nfnetlink.Message) (what string) {
+func (o Options) concerns(m netlink.Message) (what string) {
 	// Attribute 1 of every message is the table's name.
 	table := text(m.Attrs, unix.NFTA_TABLE_NAME)
-	i := slices.IndexFunc(o.Tables, func(t Table) bool { return t.Name == table && nfnetlink.Family(t.Family) == m.Family })
+	i := slices.IndexFunc(o.Tables, func(t Table) bool { return t.Name == table && netlink.Family(t.Family) == m.Family })
 	if i < 0 {
 		return ""
 	}
@@ -112,9 +112,9 @@ func (o Options) concerns(m nfnetlink.Message) (what string) {
 // leadsToOurs reports whether a rule jumps to a chain of ours. If a kernel leaves the expressions out, the rule counts as ours: one
 // full sync too many is better than one too few.
 func (o Options) leadsToOurs(rule []byte) bool {
-	chains, whole := nfnetlink.Jumps(rule)
+	chains, whole := netlink.Jumps(rule)
 	return !whole || slices.ContainsFunc(chains, o.Ours)
 }
 
 // text gives the text in the first attribute of the type; empty when there is none.
-func text(attrs []byte, typ uint16) string { return string(nfnetlink.Text(nfnetlink.Attr(attrs, typ))) }
+func text(attrs []byte, typ uint16) string { return string(netlink.Text(netlink.Attr(attrs, typ))) }

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"edgeway/proxiers/internal/nfnetlink"
+	"edgeway/proxiers/internal/netlink"
 	"edgeway/proxiers/plan"
 )
 
@@ -53,15 +53,15 @@ func legacyTables(f plan.Family) ([]string, error) {
 
 // nftTables also gives none where the kernel lacks nf_tables.
 func nftTables(f plan.Family) ([]string, error) {
-	c, err := nfnetlink.Dial()
+	c, err := netlink.Dial()
 	if err != nil {
 		return nil, err
 	}
 	defer c.Close()
 	var names []string
-	err = c.Dump(unix.NFT_MSG_GETTABLE, nfnetlink.Family(f), nil, func(m nfnetlink.Message) error {
-		name := string(nfnetlink.Text(nfnetlink.Attr(m.Attrs, unix.NFTA_TABLE_NAME)))
-		if m.Family == nfnetlink.Family(f) && slices.Contains(allTables, name) {
+	err = c.Dump(unix.NFT_MSG_GETTABLE, netlink.Family(f), nil, func(m netlink.Message) error {
+		name := string(netlink.Text(netlink.Attr(m.Attrs, unix.NFTA_TABLE_NAME)))
+		if m.Family == netlink.Family(f) && slices.Contains(allTables, name) {
 			names = append(names, name)
 		}
 		return nil

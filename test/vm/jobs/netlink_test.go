@@ -12,7 +12,7 @@ import (
 
 // netlinkTests are those of what depends on how a kernel takes and tells transactions of nftables, by package.
 var netlinkTests = []struct{ pkg, run string }{
-	{"proxiers/internal/nfnetlink", "."},
+	{"proxiers/internal/netlink", "."},
 	{"proxiers/internal/nfttable", "^Test(ReadBack|ReadWhile|BatchTooBig|RefusedByNetlink|TouchedTable|TendSweeps)"},
 	{"proxiers/nftables", "^Test(NetlinkEqualsProgram|ChangeNeedsNoProgram|ChangesBesideOthers|FirstSyncNames|ElementsName|Restart|NoSeal)"},
 }

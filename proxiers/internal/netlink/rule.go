@@ -1,4 +1,4 @@
-package nfnetlink
+package netlink
 
 import "golang.org/x/sys/unix"
 

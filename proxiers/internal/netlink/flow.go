@@ -1,4 +1,4 @@
-package ctnetlink
+package netlink
 
 import (
 	"encoding/binary"

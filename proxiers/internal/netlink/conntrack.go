@@ -1,5 +1,4 @@
-// Package ctnetlink is the kernel's connection-tracking table, by netlink.
-package ctnetlink
+package netlink
 
 import (
 	"context"
@@ -27,23 +26,23 @@ type Scope struct {
 	Protocol plan.Protocol
 }
 
-// Table is the connection-tracking table of a network namespace. It is for one goroutine.
-type Table struct {
+// Conntrack is the connection-tracking table of a network namespace. It is for one goroutine.
+type Conntrack struct {
 	conn *netlink.Conn
 }
 
-// Open gives access to the table of the current network namespace.
-func Open() (*Table, error) {
+// OpenConntrack gives access to the table of the current network namespace.
+func OpenConntrack() (*Conntrack, error) {
 	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
 	if err != nil {
 		return nil, fmt.Errorf("open netfilter netlink: %w", err)
 	}
-	return &Table{conn}, nil
+	return &Conntrack{conn}, nil
 }
 
 // During makes requests fail when ctx ends, until release. That reports false if ctx has ended: then the table is of no
 // further use.
-func (t *Table) During(ctx context.Context) (release func() bool) {
+func (t *Conntrack) During(ctx context.Context) (release func() bool) {
 	return context.AfterFunc(ctx, func() {
 		// Only fails when the connection is closed, and then nobody waits.
 		_ = t.conn.SetDeadline(time.Now())
@@ -51,12 +50,12 @@ func (t *Table) During(ctx context.Context) (release func() bool) {
 }
 
 // Close ends the access.
-func (t *Table) Close() {
+func (t *Conntrack) Close() {
 	_ = t.conn.Close() // nothing is buffered: there is nothing to lose
 }
 
 // Dump calls fn with each flow of the scope; a valid dst spares most flows to other destinations.
-func (t *Table) Dump(s Scope, dst netip.AddrPort, fn func(*Flow)) error {
+func (t *Conntrack) Dump(s Scope, dst netip.AddrPort, fn func(*Flow)) error {
 	filter, err := encodeFilter(s, dst)
 	if err != nil {
 		return fmt.Errorf("encode dump filter: %w", err)
@@ -65,7 +64,7 @@ func (t *Table) Dump(s Scope, dst netip.AddrPort, fn func(*Flow)) error {
 }
 
 // Offloaded calls fn with each flow of the family that the kernel's flowtable has.
-func (t *Table) Offloaded(family plan.Family, fn func(*Flow)) error {
+func (t *Conntrack) Offloaded(family plan.Family, fn func(*Flow)) error {
 	filter, err := encodeOffloaded()
 	if err != nil {
 		return fmt.Errorf("encode dump filter: %w", err)
@@ -77,7 +76,7 @@ func (t *Table) Offloaded(family plan.Family, fn func(*Flow)) error {
 	})
 }
 
-func (t *Table) dump(s Scope, filter []byte, fn func(*Flow)) error {
+func (t *Conntrack) dump(s Scope, filter []byte, fn func(*Flow)) error {
 	if _, err := t.conn.Send(s.message(msgGet, netlink.Request|netlink.Dump, filter)); err != nil {
 		return fmt.Errorf("ask for flows: %w", err)
 	}
@@ -98,7 +97,7 @@ func (t *Table) dump(s Scope, filter []byte, fn func(*Flow)) error {
 }
 
 // Delete reports false when the flow has ended by itself.
-func (t *Table) Delete(s Scope, f *Flow) (bool, error) {
+func (t *Conntrack) Delete(s Scope, f *Flow) (bool, error) {
 	data, err := f.encodeDelete(s)
 	if err != nil {
 		return false, fmt.Errorf("encode flow: %w", err)
