@@ -199,9 +199,7 @@ func (p *Pipeline) nextSync() (time.Time, bool) {
 	if p.dirty {
 		consider(now)
 	}
-	if p.plan == nil && p.opts.InForce != nil {
-		consider(p.adoptAt())
-	}
+	consider(p.adoptAt())
 	for _, s := range p.stages {
 		if due := s.tendAt(); !due.IsZero() {
 			consider(later(now, due))
@@ -274,9 +272,13 @@ func (p *Pipeline) retarget() {
 // adoptAfter is how long a pipeline that has InForce waits for its first plan.
 const adoptAfter = 30 * time.Second
 
-// adoptAt is when InForce becomes the plan if there is none by then: at the first report of drift, or after adoptAfter. The
-// pipeline does not know what the kernel holds until it has synced. Without a plan it would repair nothing, and be healthy.
+// adoptAt is when InForce becomes the plan, as there is none yet: at the first report of drift, or after adoptAfter. It is
+// zero if there is nothing to adopt. The pipeline does not know what the kernel holds until it has synced. Without a plan
+// it would repair nothing, and be healthy.
 func (p *Pipeline) adoptAt() time.Time {
+	if p.plan != nil || p.opts.InForce == nil {
+		return time.Time{}
+	}
 	if p.drift.pending(p.backend.Name) {
 		return time.Now()
 	}
@@ -284,7 +286,7 @@ func (p *Pipeline) adoptAt() time.Time {
 }
 
 func (p *Pipeline) adopt(now time.Time) {
-	if p.opts.InForce != nil && !p.adoptAt().After(now) {
+	if at := p.adoptAt(); !at.IsZero() && !at.After(now) {
 		p.plan = p.opts.InForce
 		p.retarget()
 		p.record.behind(now)
@@ -294,9 +296,7 @@ func (p *Pipeline) adopt(now time.Time) {
 // takeFull invalidates stages after a drift report, or all for the periodic full sync.
 func (p *Pipeline) takeFull() {
 	now := time.Now()
-	if p.plan == nil {
-		p.adopt(now)
-	}
+	p.adopt(now)
 	if p.plan == nil {
 		return
 	}
