@@ -114,34 +114,39 @@ func (s *simulation) kernelFault() episode {
 
 // refusal has the kernel refuse some Services.
 func (s *simulation) refusal() episode {
-	names, part := s.rand.IntN(2) == 0, 1+s.rand.IntN(3)
-	end := func() {
-		s.kernel.set(kernelFault{})
-		s.searching.Store(false)
-		// A refused ServicePort is tried again at the next full sync, which comes within 1.1 periods.
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		for name := range s.refused {
-			s.refused[name] = time.Now().Add(s.config.Proxy.FullSyncPeriod*11/10 + time.Minute)
-		}
-	}
-	return episode{"backend refuses Services", 5 * time.Minute, func() {
-		refuse := map[string]bool{}
-		for i, svc := range s.services {
-			if i%part == 0 {
-				refuse[apiNamespace+"/"+svc.name] = true
-				s.excuse(apiNamespace + "/" + svc.name)
-			}
-		}
-		s.searching.Store(true)
-		s.kernel.set(kernelFault{refuse: refuse, names: names})
-	}, end}
+	names := s.rand.IntN(2) == 0
+	return s.leaveOut("backend refuses Services", func(refused map[string]bool) {
+		s.kernel.set(kernelFault{refuse: refused, names: names})
+	}, func() { s.kernel.set(kernelFault{}) })
 }
 
-func (s *simulation) excuse(name string) {
+// leaveOut is a fault for which ServicePorts are left out until they change, or until the next full sync, which comes within 1.1
+// periods.
+func (s *simulation) leaveOut(name string, begin func(services map[string]bool), end func()) episode {
+	part := 1 + s.rand.IntN(3)
+	return episode{name, 5 * time.Minute, func() {
+		s.searching.Add(1)
+		services := map[string]bool{}
+		for i, svc := range s.services {
+			if i%part == 0 {
+				services[apiNamespace+"/"+svc.name] = true
+				s.excuse(apiNamespace+"/"+svc.name, 24*time.Hour)
+			}
+		}
+		begin(services)
+	}, func() {
+		end()
+		s.searching.Add(-1)
+		for name := range s.refused {
+			s.excuse(name, s.config.Proxy.FullSyncPeriod*11/10+time.Minute)
+		}
+	}}
+}
+
+func (s *simulation) excuse(name string, d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.refused[name] = time.Now().Add(24 * time.Hour)
+	s.refused[name] = time.Now().Add(d)
 }
 
 // fileFault draws a fault of the manifests.

@@ -39,11 +39,12 @@ func (k portKey) String() string { return fmt.Sprintf("%s (%s)", k.name, k.famil
 // kernelFault is how the kernel misbehaves; the zero value is a healthy one.
 type kernelFault struct {
 	fails  bool
-	half   bool            // with fails: half of the change is made
-	stalls bool            // until the context ends
-	slow   time.Duration   // of each Apply
-	refuse map[string]bool // Services, by namespace/name
-	names  bool            // says whom it refuses
+	half   bool                   // with fails: half of the change is made
+	stalls bool                   // until the context ends
+	slow   time.Duration          // of each Apply
+	refuse map[string]bool        // Services, by namespace/name
+	names  bool                   // says whom it refuses
+	panics func(name string) bool // for a Service, or "" for none
 }
 
 var errKernel = errors.New("simulated failure of the kernel")
@@ -72,6 +73,11 @@ func (k *kernel) Apply(ctx context.Context, c proxiers.Change) error {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	var all []string
+	for _, s := range c.Next.Services {
+		all = append(all, s.Name.Namespace+"/"+s.Name.Name)
+	}
+	f.panicNow(all)
 	if err := f.refusal(c); err != nil {
 		return err
 	}

@@ -84,6 +84,10 @@ func (s *simulation) look() {
 		s.held, s.honest = now, now
 		return
 	}
+	s.checkEnd()
+	if s.process == nil {
+		return
+	}
 	state, report := s.process.core.Pipeline().State(), s.process.core.Health().Report()
 	difference := s.notHeld(&state)
 	switch at := s.kernel.latest(); {
@@ -98,11 +102,11 @@ func (s *simulation) look() {
 		s.failf("the host is healthy, though the kernel lacks the plan for %s: %s", now.Sub(s.held), difference)
 		s.held = now
 	}
-	if s.lagging || len(report.Conditions) > 0 || s.kernel.differs(s.expected(), s.excused) == "" {
+	if s.lagging || len(report.Conditions) > 0 || s.kernel.differs(s.expected(), s.excusedOrBlamed) == "" {
 		s.honest = now
 	}
 	if now.Sub(s.honest) > honest {
-		s.failf("nothing tells that what is served is old: for %s %s", now.Sub(s.honest), s.kernel.differs(s.expected(), s.excused))
+		s.failf("nothing tells that what is served is old: for %s %s", now.Sub(s.honest), s.kernel.differs(s.expected(), s.excusedOrBlamed))
 		s.honest = now
 	}
 	if at := s.process.core.Pipeline().Heartbeat(); now.Sub(at) > grace {
@@ -110,6 +114,7 @@ func (s *simulation) look() {
 	}
 	s.checkLeft()
 	s.checkSearched()
+	s.checkNamed(state.Problems())
 }
 
 // notHeld says how the kernel differs from the daemon's own plan, without what it has left out and named.
@@ -131,6 +136,12 @@ func (s *simulation) notHeld(state *pipeline.State) string {
 // excused says that the kernel refused a ServicePort not long ago: until the next full sync its previous version, or none, is served.
 func (s *simulation) excused(k portKey) bool {
 	return time.Now().Before(s.refused[k.name.Namespace+"/"+k.name.Name])
+}
+
+// excusedOrBlamed says that, or that a part panicked for the Service not long ago, which may have no effect before a sync that
+// stalled.
+func (s *simulation) excusedOrBlamed(k portKey) bool {
+	return s.excused(k) || time.Now().Before(s.blamed[k.name.Namespace+"/"+k.name.Name])
 }
 
 // calm waits until everything is as it must be without faults.
@@ -159,7 +170,7 @@ func (s *simulation) wrong() string {
 	}
 	report := s.process.core.Health().Report()
 	for _, c := range report.Conditions {
-		if c.Name != "quarantine" || len(s.refused) == 0 {
+		if !(c.Name == "quarantine" && len(s.refused) > 0 || c.Name == "panic" && time.Now().Before(s.panicUntil)) {
 			return "a condition: " + c.Name + ": " + c.Message
 		}
 	}
@@ -190,8 +201,8 @@ func (s *simulation) lost(from *kernel, k portKey, how string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case !strings.HasPrefix(k.name.Name, "stays-") || s.excused(k):
-	case s.searching.Load():
+	case !strings.HasPrefix(k.name.Name, "stays-") || s.excusedOrBlamed(k):
+	case s.searching.Load() > 0:
 		s.searched[k] = time.Now()
 	default:
 		s.violations = append(s.violations, fmt.Sprintf("%s: %s %s, though it was never deleted", from.name, k, how))
@@ -210,7 +221,7 @@ func (s *simulation) checkSearched() {
 		if !s.kernel.holds(k) && !s.excused(k) && time.Since(at) < searchTime {
 			continue
 		}
-		if !s.kernel.holds(k) && !s.excused(k) {
+		if !s.kernel.holds(k) && !s.excusedOrBlamed(k) {
 			s.failf("%s was removed while others were refused, and does not come back", k)
 		}
 		s.mu.Lock()

@@ -14,12 +14,14 @@ import (
 	"edgeway/daemon/config"
 	"edgeway/daemon/endpointcheck"
 	"edgeway/daemon/pipeline"
+	"edgeway/proxiers/contain"
 	"edgeway/proxiers/plan"
 )
 
 // process is the daemon while it runs: its core as daemon.Run makes it, without sockets, doctor and followers.
 type process struct {
 	core       *daemon.Core
+	parts      *contain.Parts
 	started    time.Time
 	generation string // the label of its goroutines
 	stop       context.CancelFunc
@@ -31,10 +33,15 @@ func (s *simulation) start(inForce *plan.Plan) {
 	s.generations++
 	p := &process{started: time.Now(), generation: fmt.Sprintf("%d-%d", s.seed, s.generations), done: make(chan error, 1)}
 	logger := slog.New(&s.logs)
+	p.parts = contain.New(logger)
 	var err error
 	p.core, err = daemon.NewCore(s.config, daemon.CoreOptions{
 		Logger: logger, Families: []plan.Family{plan.IPv4, plan.IPv6}, Host: s.host, Checker: endpointcheck.New(logger), InForce: inForce,
-		Outside: daemon.Outside{Dial: s.net.dial, NewWatcher: s.host.newWatcher},
+		Parts: p.parts,
+		Outside: daemon.Outside{
+			Dial: s.net.dial, NewWatcher: s.host.newWatcher,
+			Convert: s.panics.hook(&s.panics.convert), Plan: s.panics.hook(&s.panics.plan),
+		},
 	})
 	must(err)
 	pipe := p.core.Pipeline()
@@ -63,7 +70,7 @@ func (s *simulation) end() {
 	s.process = nil
 	s.mu.Unlock()
 	p.stop()
-	if err := <-p.done; err != nil {
+	if err := <-p.done; err != nil && !contain.Is(err) {
 		s.failf("the daemon ended with %v", err)
 	}
 }

@@ -108,6 +108,7 @@ type simulation struct {
 	follower *kernel
 	host     *host
 	files    manifests
+	panics   panics
 	config   *config.Config
 
 	services       []*service // of the API server
@@ -126,7 +127,10 @@ type simulation struct {
 	down         bool // the daemon is to be
 	impostor     *apiServer
 	refused      map[string]time.Time  // until when a Service may be left out
-	searching    atomic.Bool           // the kernel refuses some Services
+	blamed       map[string]time.Time  // until when it may be because of a panic
+	panicUntil   time.Time             // until when the health may tell of one
+	third        time.Time             // since when a part has panicked three times
+	searching    atomic.Int32          // faults for which a stage refuses some Services
 	searched     map[portKey]time.Time // what a search for refused ones has left out
 	slowest      time.Duration
 	failed       bool
@@ -139,8 +143,9 @@ type simulation struct {
 func run(t *testing.T, seed uint64, dir string, creds *credentials) {
 	s := &simulation{
 		t: t, seed: seed, rand: rand.New(rand.NewPCG(seed, 1)), dir: dir, creds: creds, begun: time.Now(),
-		net: newNetwork(), kernel: newKernel("backend"), follower: newKernel("follower"), host: newHost(), refused: map[string]time.Time{}, searched: map[portKey]time.Time{}, addr: "192.0.2.10:6443", token: "first",
+		net: newNetwork(), kernel: newKernel("backend"), follower: newKernel("follower"), host: newHost(), refused: map[string]time.Time{}, blamed: map[string]time.Time{}, searched: map[portKey]time.Time{}, addr: "192.0.2.10:6443", token: "first",
 	}
+	s.panics.set(nil, nil)
 	s.logs.count, s.logs.start = map[string]int{}, s.begun
 	for _, k := range s.stages() {
 		k.gone, k.empty = s.gone, s.empty

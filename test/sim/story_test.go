@@ -25,7 +25,7 @@ func (s *simulation) chaos() {
 	length := time.Duration(3+s.rand.IntN(20)) * time.Minute
 	s.notef("chaos for %s", length)
 	steps := s.changes(length)
-	for _, kind := range []func() episode{s.apiFault, s.linkFault, s.kernelFault, s.fileFault, s.processFault} {
+	for _, kind := range []func() episode{s.apiFault, s.linkFault, s.kernelFault, s.fileFault, s.processFault, s.panicFault} {
 		if s.rand.IntN(3) > 0 {
 			steps = append(steps, s.episodes(length, kind)...)
 		}

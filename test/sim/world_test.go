@@ -117,13 +117,16 @@ func (s *service) spec(namespace string) *corev1.Service {
 	return out
 }
 
+// sliceSuffix is what its EndpointSlice is called behind its own name.
+const sliceSuffix = "-abcde"
+
 // slice is its EndpointSlice.
 func (s *service) slice(namespace string) *discoveryv1.EndpointSlice {
 	out := &discoveryv1.EndpointSlice{
 		TypeMeta: metav1.TypeMeta{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice"}, ObjectMeta: s.meta(namespace),
 		AddressType: discoveryv1.AddressTypeIPv4, Endpoints: []discoveryv1.Endpoint{},
 	}
-	out.Name += "-abcde"
+	out.Name += sliceSuffix
 	out.Labels = map[string]string{discoveryv1.LabelServiceName: s.name}
 	for _, e := range s.endpoints {
 		host := "other"

@@ -1,0 +1,156 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"edgeway/daemon/source"
+	"edgeway/proxiers/contain"
+)
+
+// panics makes parts of the daemon panic: its sources at the conversion of an object, and its planner.
+type panics struct {
+	mu            sync.Mutex
+	convert, plan map[string]bool // names of Services
+	seen          map[source.Key]time.Time
+}
+
+// hook panics for the Services in the set, and for their EndpointSlices.
+func (p *panics) hook(set *map[string]bool) func(source.Key) {
+	return func(key source.Key) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if key.Namespace == apiNamespace && (*set)[strings.TrimSuffix(key.Name, sliceSuffix)] {
+			p.seen[key] = time.Now()
+			panic("simulated, at " + key.String())
+		}
+	}
+}
+
+func (p *panics) set(convert, plan map[string]bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.convert, p.plan, p.seen = convert, plan, map[source.Key]time.Time{}
+}
+
+// panicWindow is how long the condition "panic" tells of one (contain).
+const panicWindow = 10 * time.Minute
+
+// panicFault draws a panic, with an object to blame or without.
+func (s *simulation) panicFault() episode {
+	k := pick(s.rand, s.kernel, s.follower)
+	victims := map[string]bool{}
+	for _, svc := range s.services {
+		if svc.permanent && len(victims) < 1+s.rand.IntN(2) {
+			victims[svc.name] = true
+		}
+	}
+	switch s.rand.IntN(4) {
+	case 0:
+		return episode{k.name + " panics", 30 * time.Second, func() { k.set(kernelFault{panics: func(string) bool { return true }}) }, func() {
+			k.set(kernelFault{})
+			s.panicUntil = time.Now().Add(panicWindow + time.Minute)
+		}}
+	case 1:
+		return s.leaveOut(k.name+" panics for Services", func(refused map[string]bool) {
+			k.set(kernelFault{panics: func(name string) bool { return refused[name] }})
+		}, func() { k.set(kernelFault{}) })
+	case 2:
+		return s.blame("planner panics for Services", victims, func() { s.panics.set(nil, victims) })
+	default:
+		return s.blame("sources panic for Services", victims, func() { s.panics.set(victims, nil) })
+	}
+}
+
+// blame is a panic that has an object to blame until its next version.
+func (s *simulation) blame(name string, victims map[string]bool, begin func()) episode {
+	until := func(t time.Time) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for victim := range victims {
+			s.blamed[apiNamespace+"/"+victim] = t
+		}
+	}
+	return episode{name, 5 * time.Minute, func() {
+		until(time.Now().Add(24 * time.Hour))
+		begin()
+		for _, svc := range s.services {
+			if victims[svc.name] {
+				s.touch(svc)
+			}
+		}
+	}, func() {
+		until(time.Now().Add(panicWindow))
+		s.panics.set(nil, nil)
+		for _, svc := range s.services {
+			if victims[svc.name] {
+				s.touch(svc)
+			}
+		}
+	}}
+}
+
+// touch writes another version of both objects of a Service.
+func (s *simulation) touch(svc *service) {
+	s.wanted = nil
+	svc.port = 80 + (svc.port-80+1)%8
+	s.put(svc)
+}
+
+// checkNamed looks whether objects that made a part panic are named among the problems. A stage may stall for a minute
+// before that.
+func (s *simulation) checkNamed(problems []source.Problem) {
+	s.panics.mu.Lock()
+	defer s.panics.mu.Unlock()
+	for key, at := range s.panics.seen {
+		named := func(p source.Problem) bool { return p.Object == key && strings.Contains(p.Message, "simulated, at") }
+		if at.After(s.process.started) && time.Since(at) > 2*grace && !slices.ContainsFunc(problems, named) {
+			s.failf("%s made a part panic %s ago, and no problem names it", key, time.Since(at))
+		}
+	}
+}
+
+// checkEnd notices a daemon that ended by itself. It must do so at the third panic of a part within ten minutes, and for no other
+// reason; systemd starts it again.
+func (s *simulation) checkEnd() {
+	most := 0
+	for _, f := range s.process.parts.Faults() {
+		most = max(most, f.Times)
+	}
+	select {
+	case err := <-s.process.done:
+		s.process.done <- nil
+		if !contain.Is(err) || most < 3 {
+			s.failf("the daemon ended after %d panics of a part with %v", most, err)
+		}
+		s.notef("the daemon ended: %v", err)
+		s.panicUntil = time.Now().Add(panicWindow + time.Minute)
+		s.kill(false)
+		s.revive()
+	default:
+		if most >= 3 && s.third.IsZero() {
+			s.third = time.Now()
+		}
+		if most >= 3 && time.Since(s.third) > grace {
+			s.failf("a part panicked %d times within ten minutes, and the daemon does not end", most)
+		}
+		if most < 3 {
+			s.third = time.Time{}
+		}
+	}
+}
+
+// panicNow panics if a fault asks for it.
+func (f *kernelFault) panicNow(names []string) {
+	if f.panics == nil {
+		return
+	}
+	for _, name := range append(names, "") {
+		if f.panics(name) {
+			panic(fmt.Sprintf("simulated, at %s", name))
+		}
+	}
+}
