@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net"
+	"net/netip"
 
 	"golang.org/x/sync/errgroup"
 
@@ -56,6 +57,7 @@ type CoreOptions struct {
 // Outside replaces the parts of the sources that block in the kernel. A nil function means the kernel's own.
 type Outside struct {
 	Dial       func(ctx context.Context, network, address string) (net.Conn, error)
+	Lookup     func(ctx context.Context, name string) ([]netip.Addr, error)
 	NewWatcher func() (*files.Watcher, error)
 	// Convert is called with the key of each object before a source converts or loads it, and Plan before the planner
 	// plans it: tests make them panic.

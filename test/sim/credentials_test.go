@@ -50,6 +50,14 @@ func newCredentials(t *testing.T) *credentials {
 	return c
 }
 
+// url is the API server's host and port in the kubeconfig.
+func (s *simulation) url() string {
+	if s.named {
+		return serverName + ":6443"
+	}
+	return s.addr
+}
+
 // writeKubeconfig writes where the API server is and the token, or what is none.
 func (s *simulation) writeKubeconfig(broken bool) {
 	text := fmt.Sprintf(`apiVersion: v1
@@ -58,7 +66,7 @@ current-context: c
 contexts: [{name: c, context: {cluster: k, user: u}}]
 clusters: [{name: k, cluster: {server: "https://%s", certificate-authority-data: %s}}]
 users: [{name: u, user: {token: %s}}]
-`, s.addr, base64.StdEncoding.EncodeToString(s.creds.ca), s.token)
+`, s.url(), base64.StdEncoding.EncodeToString(s.creds.ca), s.token)
 	if broken {
 		text = text[:len(text)/2]
 	}

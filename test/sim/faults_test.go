@@ -56,11 +56,13 @@ func (s *simulation) apiFault() episode {
 			func() { s.token = token; s.writeKubeconfig(false) },
 		}
 	case 15:
+		s.moved = true // in this round the name server tells the truth at its end
 		addr := fmt.Sprintf("192.0.2.%d:6443", 10+s.rand.IntN(3))
-		return episode{
-			"API server moves to " + addr, 5 * time.Minute, func() { s.api.stop(); s.api.start(addr) },
-			func() { s.addr = addr; s.writeKubeconfig(false) },
-		}
+		return episode{"API server moves to " + addr, 5 * time.Minute, func() { s.api.stop(); s.api.start(addr) }, func() {
+			s.addr = addr
+			s.names.move(addr)
+			s.writeKubeconfig(false)
+		}}
 	case 16:
 		return episode{
 			"an impostor answers", 5 * time.Minute, func() { s.api.stop(); s.impostor = newImpostor(s); s.impostor.start(s.addr) },

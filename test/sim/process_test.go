@@ -39,7 +39,7 @@ func (s *simulation) start(inForce *plan.Plan) {
 		Logger: logger, Families: []plan.Family{plan.IPv4, plan.IPv6}, Host: s.host, Checker: endpointcheck.New(logger), InForce: inForce,
 		Parts: p.parts,
 		Outside: daemon.Outside{
-			Dial: s.net.dial, NewWatcher: s.host.newWatcher,
+			Dial: s.net.dial, Lookup: s.names.lookup, NewWatcher: s.host.newWatcher,
 			Convert: s.panics.hook(&s.panics.convert), Plan: s.panics.hook(&s.panics.plan),
 		},
 	})

@@ -102,6 +102,8 @@ type simulation struct {
 	begun  time.Time
 	logs   logs
 	net    *network
+	names  names
+	named  bool // the kubeconfig has a name, not an address
 	api    *apiServer
 	kernel *kernel
 	// follower runs behind the kernel, as conntrack does.
@@ -122,6 +124,7 @@ type simulation struct {
 	// What the oracle remembers.
 	held, honest time.Time
 	lagging      bool
+	moved        bool // the API server moves in this round
 	damaged      bool // the manifests are
 	unusable     bool // the kubeconfig is
 	down         bool // the daemon is to be
@@ -156,7 +159,11 @@ func run(t *testing.T, seed uint64, dir string, creds *credentials) {
 	}
 	s.api = newAPIServer(s.net, creds.server, s.token)
 	s.populate()
+	s.named = s.rand.IntN(2) == 0
+	s.names.move(s.addr)
 	s.api.start(s.addr)
+	liar := newImpostor(s)
+	liar.start(impostorAddr + ":6443")
 	s.writeKubeconfig(false)
 	s.start(nil)
 	s.plannerOptions = s.process.core.PlannerOptions()
@@ -172,6 +179,7 @@ func run(t *testing.T, seed uint64, dir string, creds *credentials) {
 		s.kill(false)
 	}
 	s.api.stop()
+	liar.stop()
 	s.net.reset()
 	time.Sleep(idleTimeout + time.Second)
 	s.checkLeft()

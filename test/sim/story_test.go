@@ -24,12 +24,14 @@ type episode struct {
 func (s *simulation) chaos() {
 	length := time.Duration(3+s.rand.IntN(20)) * time.Minute
 	s.notef("chaos for %s", length)
+	s.moved = false
 	steps := s.changes(length)
 	for _, kind := range []func() episode{s.apiFault, s.linkFault, s.kernelFault, s.fileFault, s.processFault, s.panicFault} {
 		if s.rand.IntN(3) > 0 {
 			steps = append(steps, s.episodes(length, kind)...)
 		}
 	}
+	s.lying()
 	slices.SortStableFunc(steps, func(a, b step) int { return int(a.at - b.at) })
 	began := time.Now()
 	for _, next := range steps {

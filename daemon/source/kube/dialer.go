@@ -28,6 +28,8 @@ type dialer struct {
 	// known is Options.KnownAddrs, or nil.
 	known func() []source.ServerAddr
 	addrs *addresses
+	// lookUp is Options.Lookup. Where it is nil, the resolvers are asked.
+	lookUp func(ctx context.Context, name string) ([]netip.Addr, error)
 	// resolvers are asked in this order; see newResolvers.
 	resolvers []*net.Resolver
 	tunnels   tunnels
@@ -42,7 +44,7 @@ func newDialer(o Options) *dialer {
 			KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: pingAfter, Interval: pingTimeout / 2, Count: 2},
 			Control:         ownmark.Control(o.Mark),
 		},
-		log: o.Logger, known: o.KnownAddrs, addrs: newAddresses(), resolvers: newResolvers(o.Mark),
+		log: o.Logger, known: o.KnownAddrs, addrs: newAddresses(), lookUp: o.Lookup, resolvers: newResolvers(o.Mark),
 	}
 	if d.dial = o.Dial; d.dial == nil {
 		d.dial = d.Dialer.DialContext

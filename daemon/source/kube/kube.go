@@ -18,6 +18,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -52,6 +53,8 @@ type Options struct {
 	KnownAddrs func() []source.ServerAddr
 	// Dial makes the connections. Nil means a net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// Lookup returns the addresses of a name. Nil means the host's name servers.
+	Lookup func(ctx context.Context, name string) ([]netip.Addr, error)
 	// NewWatcher makes the watcher of the kubeconfig. Nil means files.NewWatcher.
 	NewWatcher func() (*files.Watcher, error)
 	Logger     *slog.Logger

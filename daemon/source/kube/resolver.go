@@ -25,6 +25,9 @@ func newResolvers(mark uint32) []*net.Resolver {
 
 // lookup returns the addresses of a name, in the order in which to try them.
 func (d *dialer) lookup(ctx context.Context, name string) ([]netip.Addr, error) {
+	if d.lookUp != nil {
+		return d.lookUp(ctx, name)
+	}
 	return contest[*net.Resolver, []netip.Addr]{
 		candidates: d.resolvers,
 		gap:        func(int) time.Duration { return unmarkedAfter },
