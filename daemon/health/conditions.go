@@ -53,9 +53,12 @@ func backendSync(s *pipeline.State, now time.Time) []Condition {
 	if late {
 		cond.Level = Unhealthy
 	}
-	if s.Backend.Err != nil {
+	switch {
+	case s.Backend.Err != nil:
 		cond.Message = fmt.Sprintf("The latest changes are not in the kernel: the sync failed %s: %v", times(s.Backend.Attempts), s.Backend.Err)
-	} else {
+	case !s.Backend.LastDrift.Before(s.OutOfSync):
+		cond.Message = fmt.Sprintf("The kernel loses what Edgeway writes: another program changes it each time (%s)", s.Backend.DriftReason)
+	default:
 		cond.Message = "The latest changes are not in the kernel: a sync is stuck"
 	}
 	return []Condition{cond}

@@ -159,6 +159,7 @@ func (p *Pipeline) Run(ctx context.Context, backend Stage, followers ...Stage) e
 		case <-timer.C:
 		}
 		p.beat.working()
+		p.noteDrift()
 		if at, ok := p.nextSync(); ok && !at.After(time.Now()) {
 			p.sync(ctx)
 		}
@@ -319,6 +320,14 @@ func (p *Pipeline) takeFull() {
 		if report, ok := p.drift.take(s.Name); ok {
 			p.drifted(s, report, now)
 		}
+	}
+}
+
+// noteDrift makes the state tell of a drift of the backend whose repair has to wait.
+func (p *Pipeline) noteDrift() {
+	if report, ok := p.drift.get(p.backend.Name); ok && p.plan != nil && p.record.outOfSync.IsZero() {
+		p.record.behind(report.since)
+		p.publish()
 	}
 }
 

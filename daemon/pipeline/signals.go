@@ -46,10 +46,15 @@ func (d *driftReports) request(stage, reason string) {
 }
 
 func (d *driftReports) pending(stage string) bool {
+	_, ok := d.get(stage)
+	return ok
+}
+
+func (d *driftReports) get(stage string) (driftReport, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	_, ok := d.reports[stage]
-	return ok
+	r, ok := d.reports[stage]
+	return r, ok
 }
 
 func (d *driftReports) take(stage string) (driftReport, bool) {

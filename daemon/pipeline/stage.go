@@ -259,7 +259,11 @@ func (p *Pipeline) syncBackend(ctx context.Context) {
 	if n := p.held.accepted(); n > 0 {
 		p.opts.Logger.Info("Services that were left out because of their size are served again", "services", n)
 	}
+	since := p.record.outOfSync
 	triggers := p.record.synced()
+	if p.drift.pending(b.Name) && !since.IsZero() { // another program was faster: the kernel is no better off than before
+		p.record.behind(since)
+	}
 	if p.opts.OnSynced != nil && p.record.snapshot != nil {
 		p.opts.OnSynced(p.record.snapshot, b.applied, Synced{
 			Unchanged: !worked, Full: full, Start: start, Duration: time.Since(start), Triggers: triggers,

@@ -1,0 +1,59 @@
+package pipeline
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"edgeway/proxiers"
+)
+
+// A program that undoes each repair keeps the kernel out of sync: the state tells for how long, also while the next repair waits.
+func TestDriftInEachSync(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, k := newWorld(), newKernel(t)
+		w.set(1, 1)
+		b := start(t, w, k, nil)
+		settle(time.Minute)
+		k.mu.Lock()
+		k.drifted = true
+		k.fault = func(proxiers.Change) error {
+			b.p.RequestFull("backend", "lost again")
+			return nil
+		}
+		k.mu.Unlock()
+		began := time.Now()
+		b.p.RequestFull("backend", "lost")
+		settle(3 * time.Minute)
+		if s := b.p.State(); s.OutOfSync.IsZero() || s.OutOfSync.Sub(began) > time.Second {
+			t.Errorf("out of sync since %s, want since %s", s.OutOfSync, began)
+		}
+		k.mu.Lock()
+		k.fault = nil
+		k.mu.Unlock()
+		settle(time.Minute)
+		if s := b.p.State(); !s.OutOfSync.IsZero() || !k.holds(s.InForce) {
+			t.Errorf("not in sync again: %+v", s)
+		}
+	})
+}
+
+// While the repair of a drift waits, the state tells that the kernel is out of sync.
+func TestDriftThatWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, k := newWorld(), newKernel(t)
+		w.set(1, 1)
+		b := start(t, w, k, nil)
+		settle(time.Second)
+		for range 12 { // the pause between repairs grows to 30 s
+			b.p.RequestFull("backend", "lost")
+			settle(time.Millisecond)
+			if s := b.p.State(); k.drifted && s.OutOfSync.IsZero() {
+				t.Fatal("a drift that waits is not told")
+			}
+			k.mu.Lock()
+			k.drifted = true
+			k.mu.Unlock()
+		}
+	})
+}
