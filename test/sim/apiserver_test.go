@@ -52,7 +52,8 @@ type fault struct {
 	gone       bool          // no version is young enough for a watch
 	noStream   bool          // cannot stream lists
 	noBookmark bool
-	everyOther bool // only every second request is concerned
+	everyOther bool   // only every second request is concerned
+	only       string // the resource that is concerned; empty: all
 }
 
 // resources are those that there are. The fields of all objects that matter here are in their bodies.
@@ -165,7 +166,7 @@ func (a *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.mu.Lock()
 	a.requests++
 	f, refused := a.fault, r.Header.Get("Authorization") != "Bearer "+a.token
-	if f.everyOther && a.requests%2 == 0 {
+	if f.everyOther && a.requests%2 == 0 || f.only != "" && !strings.HasSuffix(r.URL.Path, "/"+f.only) {
 		f = fault{}
 	}
 	a.mu.Unlock()

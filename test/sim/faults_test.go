@@ -7,12 +7,12 @@ import (
 
 // apiFault draws a fault of the API server.
 func (s *simulation) apiFault() episode {
-	every := s.rand.IntN(3) == 0
+	every, only := s.rand.IntN(3) == 0, pick(s.rand, "", "", "services", "endpointslices")
 	with := func(name string, f fault) episode {
-		f.everyOther = every
+		f.everyOther, f.only = every, only
 		cut := s.rand.IntN(2) == 0
 		return episode{
-			fmt.Sprintf("API server %s (every other: %t, watches end: %t)", name, every, cut), 10 * time.Minute,
+			fmt.Sprintf("API server %s (every other: %t, only: %q, watches end: %t)", name, every, only, cut), 10 * time.Minute,
 			func() { s.api.setFault(f, cut) }, func() { s.api.setFault(fault{}, false) },
 		}
 	}
@@ -97,7 +97,7 @@ func (s *simulation) kernelFault() episode {
 	with := func(name string, longest time.Duration, f kernelFault) episode {
 		return episode{k.name + " " + name, longest, func() { k.set(f) }, func() { k.set(kernelFault{}) }}
 	}
-	switch s.rand.IntN(6) {
+	switch s.rand.IntN(7) {
 	case 0:
 		return with("fails", 5*time.Minute, kernelFault{fails: true})
 	case 1:
@@ -108,6 +108,8 @@ func (s *simulation) kernelFault() episode {
 		return with("is slow", 5*time.Minute, kernelFault{slow: s.between(time.Millisecond, 5*time.Second)})
 	case 4:
 		return s.refusal()
+	case 5:
+		return with("loses rules in each Apply", 2*time.Minute, kernelFault{loses: true, slow: time.Second})
 	default:
 		part := 1 + s.rand.IntN(3)
 		return episode{k.name + " loses rules", time.Second, func() { k.lose(part) }, nil}

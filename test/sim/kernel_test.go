@@ -44,6 +44,7 @@ type kernelFault struct {
 	slow   time.Duration          // of each Apply
 	refuse map[string]bool        // Services, by namespace/name
 	names  bool                   // says whom it refuses
+	loses  bool                   // loses a rule before an Apply ends
 	panics func(name string) bool // for a Service, or "" for none
 }
 
@@ -97,6 +98,14 @@ func (k *kernel) Apply(ctx context.Context, c proxiers.Change) error {
 	}
 	k.change(c.Changed, removed)
 	k.node, k.good = c.Next.Node, began
+	if f.loses && k.drift != nil {
+		for key := range k.services {
+			delete(k.services, key)
+			break
+		}
+		k.good = time.Time{}
+		k.drift("simulated loss of a rule")
+	}
 	return nil
 }
 
