@@ -34,13 +34,13 @@ type dialFunc = func(ctx context.Context, network, address string) (net.Conn, er
 // contained returns a dial function for net/http (Go 1.26), which dials in a goroutine of its own.
 func contained(dial dialFunc) dialFunc {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
-		r := attempt(func() (net.Conn, error) { return dial(ctx, network, address) })
+		r := containedAttempt(func() (net.Conn, error) { return dial(ctx, network, address) })
 		return r.value, r.err
 	}
 }
 
-// attempt returns the outcome of f, which is an error if f panics.
-func attempt[V any](f func() (V, error)) (r outcome[V]) {
+// containedAttempt returns the outcome of f, which is an error if f panics.
+func containedAttempt[V any](f func() (V, error)) (r outcome[V]) {
 	r.err = contain.Call(func() (err error) {
 		r.value, err = f()
 		return err

@@ -42,8 +42,8 @@ func (c contest[C, V]) first(ctx context.Context) (value V, err error) {
 		case <-over:
 		}
 	}
-	start := func(candidate C) {
-		r := attempt(func() (V, error) { return c.try(ctx, candidate, isConnected) })
+	runContained := func(candidate C) {
+		r := containedAttempt(func() (V, error) { return c.try(ctx, candidate, isConnected) })
 		select {
 		case results <- r:
 		case <-over:
@@ -61,7 +61,7 @@ func (c contest[C, V]) first(ctx context.Context) (value V, err error) {
 			if started == len(c.candidates) {
 				continue
 			}
-			go start(c.candidates[started])
+			go runContained(c.candidates[started])
 			started, running = started+1, running+1
 			if started < len(c.candidates) {
 				next.Reset(c.gap(started))

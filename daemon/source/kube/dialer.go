@@ -188,7 +188,7 @@ var errSlow = errors.New("no answer yet")
 
 func begin(f func() (net.Conn, error)) <-chan outcome[net.Conn] {
 	out := make(chan outcome[net.Conn], 1)
-	go func() { out <- attempt(f) }()
+	go func() { out <- containedAttempt(f) }()
 	return out
 }
 

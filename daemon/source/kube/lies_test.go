@@ -70,7 +70,10 @@ func TestNameServerThatLies(t *testing.T) {
 			}
 			r.redial(t, api, 10*time.Second)
 			wantAddrs(t, "while the name server lies", r.apiServer(url), "127.0.0.1")
-			eventually(t, "one line about it", 10*time.Second, func() bool { return r.log.count("using a previous address") == 1 })
+			if r.log.count("using a previous address") == 0 { // a connection that was being made has survived
+				r.redial(t, api, 10*time.Second)
+			}
+			eventually(t, "a line about it", 10*time.Second, func() bool { return r.log.count("using a previous address") > 0 })
 
 			known := r.server(url).Proven
 			again := prepare(t, url, authorityOf(api), func(o *Options) { o.KnownAddrs = func() []source.ServerAddr { return known } })
@@ -81,7 +84,7 @@ func TestNameServerThatLies(t *testing.T) {
 
 			names.Set(apiName, addrs("127.0.0.1")...)
 			r.redial(t, api, 10*time.Second)
-			eventually(t, "the name is followed", 10*time.Second, func() bool { return r.log.count("name leads to the API server again") == 1 })
+			eventually(t, "the name is followed", 10*time.Second, func() bool { return r.log.count("name leads to the API server again") > 0 })
 		})
 	}
 }
