@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -48,7 +49,8 @@ type feed struct {
 	lists   pace // full lists and watches that begin with one
 	watches pace // watches that go on where the last one ended
 
-	expired atomic.Int32 // watches in a row that began too late
+	relays  sync.WaitGroup // of the guards
+	expired atomic.Int32   // watches in a row that began too late
 	// streamErr is the error of the last attempt to get the list as a stream; used by the
 	// reflector's goroutine alone.
 	streamErr error
@@ -135,6 +137,7 @@ func makeFeeds(s *Source, o Options, selector labels.Selector) []*feed {
 // run follows the resource until ctx ends.
 func (f *feed) run(ctx context.Context, events chan<- event) {
 	f.store = newStore(ctx, f, events, f.store)
+	defer f.relays.Wait()
 	// What the reflector would log, once for every attempt, this package logs once for every change.
 	quiet := logr.Discard()
 	r := cache.NewReflectorWithOptions(&cache.ListWatch{

@@ -36,7 +36,7 @@ const listEnd = 10 * time.Second
 
 func (f *feed) guard(ctx context.Context, w watch.Interface, x *exchange) watch.Interface {
 	g := &guard{Interface: w, feed: f, exchange: x, events: make(chan watch.Event), stopped: make(chan struct{})}
-	go f.source.contain(func() { g.relay(ctx) })
+	f.source.work(&f.relays, func() { g.relay(ctx) })
 	return g
 }
 
