@@ -2,59 +2,208 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"edgeway/test/bench/kit"
-	"edgeway/test/e2e/cluster"
 )
 
-// lab is the network namespace of a run.
-type lab struct{ netns string }
+const (
+	// socketProxyd is its path on Debian and on Fedora.
+	socketProxyd    = "/lib/systemd/systemd-socket-proxyd"
+	manyConnections = 20000 // more than any measure opens
+	nobody          = 65534
+)
 
-// endpointAddr is where connections are relayed to. No address of 127.0.0.0/8: those can be no endpoints.
+// endpointAddr is outside 127.0.0.0/8, because no endpoint of a Service may be inside.
 var endpointAddr = netip.MustParseAddrPort("10.128.0.1:7000")
 
-func labName() string { return fmt.Sprintf("ewloop%d", os.Getpid()) }
+// lab is the network namespace with the endpoint and all programs.
+type lab struct {
+	dir      string
+	endpoint *endpoint
+	relays   []*relay
+}
 
-func newLab(ctx context.Context, name string) (*lab, error) {
-	l := &lab{netns: name}
-	err := kit.IP(ctx,
-		"netns add "+name,
-		"-n "+name+" link set lo up",
-		"-n "+name+" addr add "+endpointAddr.Addr().String()+"/32 dev lo")
-	if err == nil {
-		err = l.sysctl(ctx,
-			// Closed connections leave nothing behind: else all ports would be taken within seconds,
-			// and each program would find what its predecessor left.
-			"net.ipv4.tcp_max_tw_buckets=0",
-			"net.ipv4.tcp_max_syn_backlog=4096")
-	}
+// relay is a program under test, or the direct path to the endpoint.
+type relay struct {
+	name string
+	addr netip.AddrPort // clients connect to it
+	cmd  *exec.Cmd      // nil for the direct path
+}
+
+func newLab(ctx context.Context, o options) (*lab, error) {
+	dir, err := os.MkdirTemp("", "edgeway-loopback-")
 	if err != nil {
+		return nil, fmt.Errorf("directory of the bench: %w", err)
+	}
+	l := &lab{dir: dir, relays: []*relay{{name: "direct", addr: endpointAddr}}}
+	if err := l.setup(ctx, o); err != nil {
 		l.close()
 		return nil, err
 	}
 	return l, nil
 }
 
+func (l *lab) setup(ctx context.Context, o options) error {
+	err := errors.Join(
+		// Closed connections leave nothing behind, or all ports would be taken within seconds.
+		sysctl("tcp_max_tw_buckets", "0"),
+		// With the default, 1,000 streams may buffer 10 GB, more than tcp_mem, and the kernel is busy with pruning.
+		sysctl("tcp_rmem", "4096 131072 524288"),
+		sysctl("tcp_wmem", "4096 131072 524288"),
+		kit.IP(ctx, "link set lo up", "addr add "+endpointAddr.Addr().String()+"/32 dev lo"),
+		os.Chmod(l.dir, 0o755)) //nolint:gosec // the unprivileged user reads its configuration
+	if err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp4", endpointAddr.String())
+	if err != nil {
+		return fmt.Errorf("endpoint: %w", err)
+	}
+	l.endpoint = &endpoint{Listener: listener}
+	go l.endpoint.serve()
+	if o.edgeway == "" {
+		o.edgeway = filepath.Join(l.dir, "edgeway")
+		if err := kit.Build(ctx, o.edgeway); err != nil {
+			return err
+		}
+	}
+	if err := l.startEdgeway("edgeway", o.edgeway, 30080); err != nil {
+		return err
+	}
+	if o.previous != "" {
+		if err := l.startEdgeway("previous", o.previous, 30081); err != nil {
+			return err
+		}
+	}
+	return l.startSocketProxyd()
+}
+
+func sysctl(name, value string) error {
+	return os.WriteFile("/proc/sys/net/ipv4/"+name, []byte(value), 0)
+}
+
 func (l *lab) close() {
-	// The run's own context may be over.
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	_ = kit.IP(ctx, "netns del "+l.netns)
+	for _, r := range l.relays {
+		if r.cmd != nil && r.cmd.Process != nil {
+			_ = kit.Stop(r.cmd, 10*time.Second)
+		}
+	}
+	if l.endpoint != nil {
+		_ = l.endpoint.Close()
+	}
+	_ = os.RemoveAll(l.dir)
 }
 
-// do calls f on a thread inside of the namespace.
-func (l *lab) do(f func() error) error { return cluster.InNetns(l.netns, f) }
-
-// command is one that runs inside of the namespace: ip becomes it, so that it is the same process.
-func (l *lab) command(argv ...string) *exec.Cmd {
-	return exec.Command("ip", append([]string{"netns", "exec", l.netns}, argv...)...)
+// start runs a program and waits until it relays.
+func (l *lab) start(name string, port uint16, cmd *exec.Cmd) error {
+	r := &relay{name: name, addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), port), cmd: cmd}
+	log, err := os.Create(filepath.Join(l.dir, name+".log"))
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start of %s: %w", name, err)
+	}
+	l.relays = append(l.relays, r)
+	for until := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+		if err = echo(r.addr); err == nil {
+			return nil
+		}
+		if time.Now().After(until) {
+			text, _ := os.ReadFile(log.Name())
+			return fmt.Errorf("%s does not relay: %w; its log ends: %s", name, err, text[max(0, len(text)-2000):])
+		}
+	}
 }
 
-func (l *lab) sysctl(ctx context.Context, settings ...string) error {
-	return kit.Run(ctx, "ip", append([]string{"netns", "exec", l.netns, "sysctl", "-q", "-w"}, settings...)...)
+// startEdgeway starts a daemon with one Service of type NodePort. Two of them share the tables, which hold no rule for
+// the connections of the bench: NodePorts on loopback are the relay's alone.
+func (l *lab) startEdgeway(name, binary string, nodePort uint16) error {
+	dir := filepath.Join(l.dir, name+".d")
+	if err := errors.Join(os.Mkdir(dir, 0o755), os.Chown(dir, nobody, nobody)); err != nil {
+		return err
+	}
+	config, manifests := filepath.Join(dir, "edgeway.toml"), filepath.Join(dir, "service.yaml")
+	files := map[string]string{
+		config: fmt.Sprintf(`version = 1
+[node]
+name = "bench-edge"
+[source.file]
+paths = [%q]
+[proxy]
+nodeport_addresses = ["localhost"]
+[health]
+address = ""
+[metrics]
+address = ""
+[control]
+socket = %q
+`, manifests, filepath.Join(dir, "control.sock")),
+		manifests: fmt.Sprintf(`apiVersion: v1
+kind: Service
+metadata: {name: bench, namespace: default}
+spec:
+  type: NodePort
+  clusterIP: 10.96.0.10
+  clusterIPs: [10.96.0.10]
+  ipFamilies: [IPv4]
+  ports: [{protocol: TCP, port: 80, targetPort: %[1]d, nodePort: %[2]d}]
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata:
+  name: bench-1
+  namespace: default
+  labels: {kubernetes.io/service-name: bench}
+addressType: IPv4
+ports: [{protocol: TCP, port: %[1]d}]
+endpoints: [{addresses: [%[3]s], conditions: {ready: true}}]
+`, endpointAddr.Port(), nodePort, endpointAddr.Addr()),
+	}
+	for path, content := range files {
+		if err := os.WriteFile(path, []byte(content), 0o644); err != nil { //nolint:gosec // see setup
+			return fmt.Errorf("configuration of Edgeway: %w", err)
+		}
+	}
+	cmd := exec.Command(binary, "run", "--config", config)
+	cmd.Env = append(os.Environ(), "STATE_DIRECTORY="+dir)
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Credential:  &syscall.Credential{Uid: nobody, Gid: nobody},
+		AmbientCaps: []uintptr{unix.CAP_NET_ADMIN},
+	}
+	return l.start(name, nodePort, cmd)
+}
+
+// startSocketProxyd hands over a socket as systemd does (sd_listen_fds(3)).
+func (l *lab) startSocketProxyd() error {
+	const port = 20002
+	var config net.ListenConfig
+	config.SetMultipathTCP(false) // systemd makes plain sockets
+	listener, err := config.Listen(context.Background(), "tcp4", fmt.Sprint("127.0.0.1:", port))
+	if err != nil {
+		return fmt.Errorf("socket of systemd-socket-proxyd: %w", err)
+	}
+	defer listener.Close()
+	socket, err := listener.(*net.TCPListener).File()
+	if err != nil {
+		return err
+	}
+	defer socket.Close()
+	cmd := exec.Command("sh", "-c", `export LISTEN_FDS=1 LISTEN_PID=$$; exec "$@"`, "sh",
+		socketProxyd, fmt.Sprintf("--connections-max=%d", manyConnections), endpointAddr.String())
+	cmd.ExtraFiles = []*os.File{socket}
+	return l.start("socket-proxyd", port, cmd)
 }
