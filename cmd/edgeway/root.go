@@ -39,7 +39,6 @@ func rootCommand(log io.Writer) (root *cobra.Command, started *bool) {
 		probeCommand(&g),
 		cleanupCommand(&g),
 		bpfCommand(&g),
-		convertCommand(),
 		versionCommand(),
 		manCommand(),
 	)

@@ -2,16 +2,13 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"edgeway/daemon/control"
-	"edgeway/daemon/regular"
 )
 
 // The unit does not start a daemon again that ends with 2.
@@ -99,32 +96,5 @@ func TestADryRunEnds(t *testing.T) {
 		if code, _, stderr := run(t, "run", flag, "--config", config); code != exitUsage || !strings.Contains(stderr, "--dry-run") {
 			t.Errorf("%s without --dry-run: exit %d, err %q", flag, code, stderr)
 		}
-	}
-}
-
-// What does not fit is not cut off: the settings behind would be lost without a word.
-func TestConvertRefusesTooMuch(t *testing.T) {
-	t.Parallel()
-	text := "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n#" + strings.Repeat(" ", 1<<20) + "\nhostnameOverride: edge\n"
-	cmd := convertCommand()
-	cmd.SetIn(strings.NewReader(text))
-	cmd.SetArgs([]string{"-"})
-	cmd.SetOut(io.Discard)
-	cmd.SetErr(io.Discard)
-	if err := cmd.Execute(); !errors.Is(err, regular.ErrTooLarge) {
-		t.Errorf("error %v", err)
-	}
-}
-
-func TestConvertSaysWhatHasNoCounterpart(t *testing.T) {
-	t.Parallel()
-	name := filepath.Join(t.TempDir(), "kube-proxy.yaml")
-	place(t, name, "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nipvs: {excludeCIDRs: [192.0.2.0/24]}\nhostnameOverride: edge\n")
-	code, stdout, stderr := run(t, "convert", name)
-	if code != exitOK || !strings.Contains(stdout, "[node]\nname = \"edge\"\n") || !strings.Contains(stderr, "NOTE: ipvs.excludeCIDRs: no counterpart") {
-		t.Errorf("exit %d, out:\n%s\nerr:\n%s", code, stdout, stderr)
-	}
-	if code, stdout, stderr := run(t, "convert", filepath.Dir(name)); code != exitFailure || stdout != "" || !strings.Contains(stderr, "not a regular file") {
-		t.Errorf("a folder: exit %d, out %q, err %q", code, stdout, stderr)
 	}
 }

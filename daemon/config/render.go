@@ -19,25 +19,6 @@ func Dump(c *Config) string {
 	return b.String()
 }
 
-// Difference prints the keys that do not have their defaults, as a file that Load reads.
-func Difference(c *Config) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "version = %d\n", Version)
-	defaults := values(unset(c), nil)
-	for _, s := range schema(c, nil) {
-		head := fmt.Sprintf("\n[%s]\n", s.name)
-		for _, k := range s.keys {
-			text := literal(k.value.get())
-			if text == literal(defaults[s.name+"."+k.name].get()) {
-				continue
-			}
-			fmt.Fprintf(&b, "%s%s = %s\n", head, k.name, text)
-			head = ""
-		}
-	}
-	return b.String()
-}
-
 // CommentedDefault is the text of etc/edgeway/edgeway.toml: every key with its meaning, its limits and
 // its default, the keys commented out.
 func CommentedDefault(backends []Choice) string {

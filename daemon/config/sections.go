@@ -13,19 +13,6 @@ func defaultOf(backends []Choice) *Config {
 	return c
 }
 
-// unset is Default with the sections of c.
-func unset(c *Config) *Config {
-	d := Default()
-	for _, own := range c.Sections {
-		own.Settings = slices.Clone(own.Settings)
-		for i := range own.Settings {
-			own.Settings[i].Value = own.Settings[i].Default
-		}
-		d.Sections = append(d.Sections, own)
-	}
-	return d
-}
-
 // Settings gives the values of a section that is a part's own, by their keys; nil: there is no such section.
 func (c *Config) Settings(section string) map[string]any {
 	i := slices.IndexFunc(c.Sections, func(s Section) bool { return s.Name == section })
