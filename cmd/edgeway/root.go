@@ -40,7 +40,6 @@ func rootCommand(log io.Writer) (root *cobra.Command, started *bool) {
 		cleanupCommand(&g),
 		bpfCommand(&g),
 		versionCommand(),
-		manCommand(),
 	)
 	return root, started
 }
