@@ -6,12 +6,10 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"strings"
 	"sync"
 	"time"
 
 	"edgeway/daemon/config"
-	"edgeway/daemon/control"
 	"edgeway/daemon/nodeinfo"
 	"edgeway/daemon/pipeline"
 	"edgeway/daemon/planner"
@@ -21,7 +19,7 @@ import (
 	"edgeway/daemon/tracker"
 )
 
-// What the commands answer while no daemon runs.
+// What the doctor looks at while no daemon runs.
 
 // recalled is what is known without the API server.
 type recalled struct {
@@ -29,8 +27,6 @@ type recalled struct {
 	snapshot *tracker.Snapshot
 	saved    lastknown.Saved
 	files    source.Status // of the manifests
-	// of names where it comes from.
-	of string
 }
 
 // foresee gives what a daemon that starts now, without its API server, would plan: from the last-known state, the manifests
@@ -50,25 +46,6 @@ func foresee(ctx context.Context, cfg *config.Config) (m recalled, state pipelin
 	return m, state, nil
 }
 
-// Offline answers questions about what foresee gives.
-func Offline(ctx context.Context, cfg *config.Config) (*control.Subject, error) {
-	m, state, err := foresee(ctx, cfg)
-	if err != nil {
-		return nil, err
-	}
-	return &control.Subject{State: state, Gaps: Gaps(ctx, cfg), Way: nodeinfo.WayTo, Offline: m.of}, nil
-}
-
-// OfflineServices gives the names of the Services that Offline would have, sorted.
-func OfflineServices(ctx context.Context, cfg *config.Config) ([]string, error) {
-	m, err := recall(ctx, cfg)
-	if err != nil {
-		return nil, err
-	}
-	subject := control.Subject{State: pipeline.State{Snapshot: m.snapshot}}
-	return subject.Services(), nil
-}
-
 // recall reads the last-known state and the manifests, once.
 func recall(ctx context.Context, cfg *config.Config) (m recalled, err error) {
 	var layers []tracker.Layer
@@ -79,7 +56,7 @@ func recall(ctx context.Context, cfg *config.Config) (m recalled, err error) {
 	if kept {
 		layers = append(layers, tracker.Layer{Name: kubeLayer}, tracker.Layer{Name: lastKnownLayer, FallbackFor: kubeLayer})
 	}
-	all, from := tracker.New(layers...), []string{}
+	all := tracker.New(layers...)
 	if kept {
 		if !cfg.Source.LastKnown.Enabled {
 			return m, errors.New("no last-known state is kept: source.lastknown.enabled is false")
@@ -91,7 +68,6 @@ func recall(ctx context.Context, cfg *config.Config) (m recalled, err error) {
 		if err != nil {
 			return m, err
 		}
-		from = append(from, fmt.Sprintf("the last-known state of %s, saved %s", m.saved.Server, m.saved.At.UTC().Format(time.RFC3339)))
 	}
 	if len(cfg.Source.File.Paths) > 0 {
 		before, status, err := readFiles(ctx, cfg, all.Sink(fileLayer))
@@ -102,17 +78,12 @@ func recall(ctx context.Context, cfg *config.Config) (m recalled, err error) {
 			m.saved.Held = before.Held
 		}
 		m.files = status
-		text := "the manifests in " + strings.Join(cfg.Source.File.Paths, ", ")
-		if status.Err != "" {
-			text += " (" + status.Err + ")"
-		}
-		from = append(from, text)
 	}
 	var ok bool
 	if m.snapshot, ok = all.Snapshot(); !ok {
 		return m, errors.New("last-known state: it has no objects")
 	}
-	m.tracker, m.of = all, strings.Join(from, " and ")
+	m.tracker = all
 	return m, nil
 }
 

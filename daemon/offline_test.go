@@ -3,7 +3,6 @@ package daemon
 import (
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -25,39 +24,31 @@ ports: [{name: "", port: 8080}]
 endpoints: [{addresses: [10.77.1.11]}]
 `
 
-func TestOfflineAnswersFromTheManifests(t *testing.T) {
+func TestTheManifestsMakeAPlan(t *testing.T) {
 	dir := t.TempDir()
 	cfg := config.Default()
 	cfg.Source.File.Paths = []string{filepath.Join(dir, "web.yaml")}
-	if _, err := Offline(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "web.yaml") {
+	if _, _, err := foresee(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "web.yaml") {
 		t.Errorf("manifests that are not there: %v", err)
 	}
 	if err := os.WriteFile(cfg.Source.File.Paths[0], []byte(webManifest), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	names, err := OfflineServices(t.Context(), cfg)
-	if err != nil || !slices.Equal(names, []string{"shop/web"}) {
-		t.Errorf("Services: %q, %v", names, err)
-	}
-	subject, err := Offline(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	e, err := subject.Explain("203.0.113.9", "shop/web", "")
-	if err != nil || e.Service != "shop/web/TCP" || e.InForce || e.Offline != "the manifests in "+cfg.Source.File.Paths[0] {
-		t.Errorf("%+v, %v", e, err)
+	_, state, err := foresee(t.Context(), cfg)
+	if err != nil || len(state.Plan.Services) != 1 || state.Plan.Services[0].Name.String() != "shop/web/TCP" {
+		t.Errorf("%+v, %v", state.Plan, err)
 	}
 }
 
-func TestOfflineSaysWhatItLacks(t *testing.T) {
+func TestForeseeSaysWhatItLacks(t *testing.T) {
 	cfg := config.Default()
 	cfg.Source.Kube.Kubeconfig = "/nonexistent/kubeconfig" // it is not needed
 	cfg.Source.LastKnown.Directory = filepath.Join(t.TempDir(), "state")
-	if _, err := Offline(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "last-known state") {
+	if _, _, err := foresee(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "last-known state") {
 		t.Errorf("no state: %v", err)
 	}
 	cfg.Source.LastKnown.Enabled = false
-	if _, err := Offline(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "source.lastknown.enabled") {
+	if _, _, err := foresee(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "source.lastknown.enabled") {
 		t.Errorf("no state is kept: %v", err)
 	}
 }

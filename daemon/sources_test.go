@@ -70,12 +70,12 @@ func TestManifestsThatCannotBeReadAtTheStart(t *testing.T) {
 	if err := os.Rename(manifests, manifests+"-away"); err != nil {
 		t.Fatal(err)
 	}
-	subject, err := Offline(t.Context(), cfg) // as the next start
+	m, err := recall(t.Context(), cfg) // as the next start
 	if err != nil {
 		t.Fatal(err)
 	}
-	if names := subject.Services(); !slices.Equal(names, []string{"default/web"}) || !strings.Contains(subject.Offline, manifests+": no such file or directory") {
-		t.Errorf("without a daemon: Services %q of %s", names, subject.Offline)
+	if len(m.snapshot.Services) != 1 || !strings.Contains(m.files.Err, manifests+": no such file or directory") {
+		t.Errorf("without a daemon: Services %v, status %+v", m.snapshot.Services, m.files)
 	}
 	for range 2 { // what was loaded is saved again
 		s, stop = begin(t, cfg)

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -121,22 +120,6 @@ func TestAnInvalidConfigurationIsNamed(t *testing.T) {
 			t.Errorf("%s: exit %d, out %q, err %q", command, code, stdout, stderr)
 		}
 	}
-}
-
-func TestExplainAndCompletionsWorkWithoutADaemon(t *testing.T) {
-	folder := t.TempDir()
-	const manifest = `{"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "namespace": "default"}, "spec": {"clusterIP": "10.96.0.10", "ports": [{"port": 80}]}}`
-	if err := os.WriteFile(filepath.Join(folder, "web.json"), []byte(manifest), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	name := configFile(t, fmt.Sprintf("version = 1\nsource.file.paths = [%q]\nsource.lastknown.directory = %q\ncontrol.socket = %q",
-		folder, t.TempDir(), filepath.Join(t.TempDir(), "s")))
-	code, stdout, stderr := run(t, "explain", "203.0.113.9", "default/web", "--config", name)
-	if code != exitOK || stderr != "" || !strings.HasPrefix(stdout, "reject: default/web/TCP has no ready endpoint: there is no EndpointSlice for it\nmend ") ||
-		!strings.Contains(stdout, "(no daemon answers: this is of the manifests in "+folder+")") {
-		t.Errorf("exit %d, err %q, out:\n%s", code, stderr, stdout)
-	}
-	completes(t, name)
 }
 
 // completes wants the Service default/web to be completed.

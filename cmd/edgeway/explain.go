@@ -2,12 +2,9 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
 
 	"github.com/spf13/cobra"
 
-	"edgeway/daemon"
 	"edgeway/daemon/control"
 )
 
@@ -22,9 +19,7 @@ interface may follow the address, as in 10.244.0.5@cni0, where pods are detected
 
 The destination is an address and a port, localhost and a port, or the namespace and name of a Service, which may be
 followed by one of its ports, as a number or by its name. Of a Service's addresses, one is taken that such a client uses.
-The protocol is tcp (the default), udp or sctp.
-
-If no daemon runs, the last-known state, the manifests and the routes of this host say what one would do.`,
+The protocol is tcp (the default), udp or sctp.`,
 		Example: "  edgeway explain 198.51.100.7 203.0.113.10:443\n  edgeway explain host kube-system/kube-dns:53/udp\n  edgeway explain host localhost:30080",
 		Args:    between(2, 2),
 	}
@@ -38,9 +33,6 @@ If no daemon runs, the last-known state, the manifests and the routes of this ho
 	}
 	cmd.RunE = g.asking(func(ctx context.Context, cmd *cobra.Command, c *control.Client, args []string) error {
 		explanation, err := c.Explain(ctx, args[0], args[1], "")
-		if errors.Is(err, control.ErrNotRunning) {
-			explanation, err = g.explainOffline(ctx, args, err)
-		}
 		if err != nil {
 			return err
 		}
@@ -53,17 +45,4 @@ If no daemon runs, the last-known state, the manifests and the routes of this ho
 		return nil
 	})
 	return cmd
-}
-
-// explainOffline answers for a daemon that does not run.
-func (g *globals) explainOffline(ctx context.Context, args []string, notRunning error) (e control.Explanation, err error) {
-	cfg, err := daemon.LoadConfig(g.config)
-	if err != nil {
-		return e, notRunning // asking names the fault
-	}
-	subject, err := daemon.Offline(ctx, cfg)
-	if err != nil {
-		return e, fmt.Errorf("%w, and what it knew cannot be used: %w", notRunning, err)
-	}
-	return subject.Explain(args[0], args[1], "")
 }

@@ -13,9 +13,7 @@ import (
 // Explanation says what happens to a new connection, and why.
 type Explanation struct {
 	// InForce is false when it is about a plan that is not in the kernel.
-	InForce bool `json:"inForce"`
-	// Offline names what it is made of where no daemon answers; empty: the daemon's answer.
-	Offline     string `json:"offline,omitempty"`
+	InForce     bool   `json:"inForce"`
 	Source      string `json:"source"`
 	Interface   string `json:"interface,omitempty"`
 	Destination string `json:"destination"`
@@ -83,8 +81,6 @@ type Subject struct {
 	Choice func(*plan.ServicePort, plan.Pool) (proxiers.Choice, error)
 	// Shortcut is proxiers.Shortcutter's Way; nil: nobody knows.
 	Shortcut func(d plan.Decision, bound bool) string
-	// Offline is that of Explanation.
-	Offline string
 }
 
 // Explain says what happens to a connection. src is an address, followed by "@INTERFACE" when pods are detected by their
@@ -101,7 +97,7 @@ func (s *Subject) Explain(src, dst, proto string) (Explanation, error) {
 	}
 	d := p.Decide(q.packet)
 	e := q.explanation(d)
-	e.InForce, e.Offline = current, s.Offline
+	e.InForce = current
 	e.Problems = s.problems(q.packet.Dst, d.Service)
 	if d.Service != nil {
 		e.Gaps = s.Gaps.texts(d.Service)

@@ -217,10 +217,6 @@ func TestExplainSaysWhatItIsMadeOf(t *testing.T) {
 	if e, text := explained(t, s, "host", "10.96.0.1:80", ""); e.InForce || !strings.Contains(text, "\n(this plan is not in the kernel)\n") {
 		t.Errorf("not in force:\n%s", text)
 	}
-	s.Offline = "the manifests in /etc"
-	if e, text := explained(t, s, "host", "10.96.0.1:80", ""); e.InForce || !strings.Contains(text, "\n(no daemon answers: this is of the manifests in /etc)\n") {
-		t.Errorf("offline:\n%s", text)
-	}
 }
 
 func TestNamesOfServices(t *testing.T) {

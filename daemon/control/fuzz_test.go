@@ -99,7 +99,7 @@ func FuzzAnswer(f *testing.F) {
 	add("200 OK", view)
 	view.Problems, view.Services[0].Name, view.Services[0].Gaps = []string{escape}, escape, []string{escape}
 	add("200 OK", view)
-	add("200 OK", Explanation{Source: escape, Interface: escape, Verdict: escape, Reason: escape, Service: escape, Mend: escape, Way: escape, Offline: escape, Problems: []string{escape}, Gaps: []string{escape}})
+	add("200 OK", Explanation{Source: escape, Interface: escape, Verdict: escape, Reason: escape, Service: escape, Mend: escape, Way: escape, Problems: []string{escape}, Gaps: []string{escape}})
 	add("500 "+escape, failure{escape})
 	add("422 x", failure{escape})
 	f.Add([]byte("HTTP/1.1 302 x\r\nLocation: /\r\n\r\n"))

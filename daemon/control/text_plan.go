@@ -108,10 +108,7 @@ func (e Explanation) WriteText(w io.Writer) error {
 	for _, problem := range e.Problems {
 		p.line("problem", "%s", problem)
 	}
-	switch {
-	case e.Offline != "":
-		p.print("(no daemon answers: this is of %s)\n", e.Offline)
-	case !e.InForce:
+	if !e.InForce {
 		p.print("(this plan is not in the kernel)\n")
 	}
 	p.line("from", "%s%s (%s)", e.Source, by, e.Origin)
