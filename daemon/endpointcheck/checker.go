@@ -4,208 +4,263 @@ import (
 	"context"
 	"log/slog"
 	"maps"
+	"math/rand/v2"
 	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"edgeway/proxiers/contain"
 )
 
 const (
-	// maxRate bounds the checks of a second: each takes CPU, and for ten seconds an entry of the connection-tracking table.
+	// maxRate bounds the checks per second. Each takes CPU, and an entry of the connection-tracking table for ten seconds.
 	maxRate = 1000
-	// maxBurst is how many checks begin together; the next ones wait until the rate is kept.
+	// maxBurst bounds the checks that begin together when the timer fires late.
 	maxBurst = maxRate / 50
-	// maxFlying bounds the checks that wait for an answer at a time.
+	// maxFlying bounds the checks that wait for an answer.
 	maxFlying = 256
-	// publishPause is the least time between two changes of Dead, each of which is a sync: when a network goes, its
-	// endpoints die in many moments.
+	// publishPause is the least time between two changes of Dead. Each change is a sync, and when a network fails, its
+	// endpoints die over a while.
 	publishPause = 100 * time.Millisecond
 )
 
-// Checker checks endpoints. Its methods may be called from any goroutine, but Use only while none is in Run.
+// Checker checks endpoints. Its methods may be called from any goroutine, but Use only while Run does not run.
 type Checker struct {
-	log *slog.Logger
-	// dial makes and ends a connection. Use sets it; tests have their own.
-	dial    dialFunc
-	changed chan struct{}
-	wake    chan struct{}
-	dead    atomic.Pointer[Dead]
-	counts  counts
+	log            *slog.Logger
+	dial           dialFunc // set by Use, and by tests
+	settings       Settings
+	changed, wake  chan struct{}
+	dead           atomic.Pointer[Dead]
+	passed, failed atomic.Uint64
 
-	mu    sync.Mutex
-	edits []Targets // that Run has not seen
-
-	// The rest is of the goroutine that runs.
-	settings Settings
-	targets  map[netip.AddrPort]*target
-	queue    queue
-	flying   int
-	free     time.Time                // until when no check begins
-	faults   map[netip.AddrPort]Fault // of the dead; published by publish
-	stale    bool                     // something differs from what is published
-	quiet    time.Time                // until when nothing is published
-	lines    damper
+	mu        sync.Mutex
+	targets   map[netip.AddrPort]*target
+	queue     []*target // in the order of their next checks; also holds dropped ones, which Run removes
+	faults    map[netip.AddrPort]Fault
+	published time.Time
+	pending   bool // a publication is scheduled
+	lines     *rate.Limiter
+	omitted   int // lines
 }
 
-// New makes a Checker that checks nothing. It starts no goroutine.
+// target is an endpoint that is checked.
+type target struct {
+	addr netip.AddrPort
+	// flying is set while a check waits for the answer.
+	flying bool
+	// dead is the verdict. against counts the last results in a row that contradict it, and since is the start of the
+	// first of them.
+	dead    bool
+	against int
+	since   time.Time
+}
+
+// New returns a Checker without targets. It starts no goroutine.
 func New(logger *slog.Logger) *Checker {
 	c := &Checker{log: logger, changed: make(chan struct{}, 1), wake: make(chan struct{}, 1)}
+	c.lines = rate.NewLimiter(rate.Every(time.Minute/maxLines), maxLines)
 	c.Forget()
 	return c
 }
 
-// Use sets what the next Run does. What is known of endpoints stays.
+// Use sets what the next Run does. The Checker keeps what it knows of endpoints.
 func (c *Checker) Use(s Settings) {
 	c.settings, c.dial = s, connector(s.Mark)
 }
 
-// Forget is Use of no checks: all that is known is gone.
+// Forget drops all targets and verdicts.
 func (c *Checker) Forget() {
 	c.mu.Lock()
-	c.edits = nil
-	c.mu.Unlock()
+	defer c.mu.Unlock()
 	c.targets, c.queue, c.faults = map[netip.AddrPort]*target{}, nil, map[netip.AddrPort]Fault{}
-	c.counts.targets.Store(0)
 	c.dead.Store(nil)
 }
 
-// Follow says what to check. A new endpoint is alive until it has failed.
+// Follow changes the targets. A new endpoint is alive until it has failed.
 func (c *Checker) Follow(t Targets) {
-	if !t.All && len(t.Add)+len(t.Drop) == 0 {
-		return
-	}
 	c.mu.Lock()
-	c.edits = append(c.edits, t)
-	c.mu.Unlock()
-	select {
-	case c.wake <- struct{}{}:
-	default:
-	}
-}
-
-// Dead gives those that do not answer now; nil: none.
-func (c *Checker) Dead() *Dead { return c.dead.Load() }
-
-// Endpoints is how many are checked.
-func (c *Checker) Endpoints() int { return int(c.counts.targets.Load()) }
-
-// Changed receives after Dead became another one. Many changes may be announced at once.
-func (c *Checker) Changed() <-chan struct{} { return c.changed }
-
-// Run checks until ctx ends; it returns nil.
-func (c *Checker) Run(ctx context.Context) error {
-	results := make(chan result, maxFlying)
-	var flights sync.WaitGroup
-	defer flights.Wait()
-	c.restart()
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-c.wake:
-			c.edit()
-		case r := <-results:
-			c.flying--
-			contain.Rethrow(r.panicked)
-			c.take(r)
-		case <-timer.C:
-		}
-		now := time.Now()
-		for _, t := range c.burst(now) {
-			flights.Go(func() {
-				r := result{target: t, began: now, unclear: true}
-				r.panicked = contain.Call(func() error {
-					r = c.check(ctx, t)
-					return nil
-				})
-				results <- r
-			})
-		}
-		c.publish(now)
-		c.lines.flush(c.log, now)
-		timer.Reset(c.next(now))
-	}
-}
-
-// restart puts all targets into the queue: those that were on their way when the Run before ended too.
-func (c *Checker) restart() {
-	c.queue, c.flying, c.quiet = nil, 0, time.Time{}
-	for _, t := range c.targets {
-		c.enqueue(t, time.Now().Add(c.phase()))
-	}
-	c.edit()
-}
-
-// edit does what Follow asked for.
-func (c *Checker) edit() {
-	c.mu.Lock()
-	edits := c.edits
-	c.edits = nil
-	c.mu.Unlock()
-	for _, e := range edits {
-		c.follow(e)
-	}
-	c.counts.targets.Store(int64(len(c.targets)))
-}
-
-func (c *Checker) follow(e Targets) {
-	if e.All {
-		wanted := make(map[netip.AddrPort]struct{}, len(e.Add))
-		for _, a := range e.Add {
-			wanted[a] = struct{}{}
+	defer c.mu.Unlock()
+	if t.All {
+		wanted := make(map[netip.AddrPort]bool, len(t.Add))
+		for _, a := range t.Add {
+			wanted[a] = true
 		}
 		for a := range c.targets {
-			if _, still := wanted[a]; !still {
-				e.Drop = append(e.Drop, a)
+			if !wanted[a] {
+				t.Drop = append(t.Drop, a)
 			}
 		}
 	}
-	for _, a := range e.Drop {
-		if t := c.targets[a]; t != nil {
-			c.drop(t)
+	for _, a := range t.Drop {
+		delete(c.targets, a)
+		if _, dead := c.faults[a]; dead {
+			delete(c.faults, a)
+			c.publish()
 		}
 	}
-	now := time.Now()
-	for _, a := range e.Add {
+	for _, a := range t.Add {
 		if c.targets[a] == nil {
-			t := &target{addr: a}
-			c.targets[a] = t
-			c.enqueue(t, now.Add(c.phase()))
+			c.targets[a] = &target{addr: a}
+			c.queue = append(c.queue, c.targets[a])
+			// A random place, so that the checks of endpoints, and of hosts, do not fall into step.
+			last, place := len(c.queue)-1, rand.IntN(len(c.queue))
+			c.queue[last], c.queue[place] = c.queue[place], c.queue[last]
 		}
+	}
+	notify(c.wake)
+}
+
+// Dead returns the endpoints that do not answer, or nil if all do.
+func (c *Checker) Dead() *Dead { return c.dead.Load() }
+
+// Endpoints returns the number of targets.
+func (c *Checker) Endpoints() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.targets)
+}
+
+// Changed receives after Dead has changed, once for several changes.
+func (c *Checker) Changed() <-chan struct{} { return c.changed }
+
+// Run checks until ctx ends and returns nil.
+func (c *Checker) Run(ctx context.Context) error {
+	var flights sync.WaitGroup
+	defer flights.Wait()
+	free, panicked := make(chan struct{}, maxFlying), make(chan error, maxFlying)
+	pace := rate.NewLimiter(0, 0)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		c.adjust(pace)
+		turn := pace.Reserve()
+		timer.Reset(min(turn.Delay(), time.Hour))
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-panicked:
+			contain.Rethrow(err)
+		case <-c.wake: // the pace changes
+			turn.Cancel()
+			continue
+		case <-timer.C:
+		}
+		t := c.next()
+		if t == nil {
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			c.land(t)
+			return nil
+		case free <- struct{}{}:
+		}
+		flights.Go(func() {
+			r := result{unclear: true}
+			err := contain.Call(func() error {
+				r = c.check(ctx, t.addr)
+				return nil
+			})
+			c.take(t, r)
+			if err != nil {
+				panicked <- err
+			}
+			<-free
+		})
 	}
 }
 
-// publish makes known who is dead: at once after a quiet time, and else after a pause.
-func (c *Checker) publish(now time.Time) {
-	if !c.stale || now.Before(c.quiet) {
+// adjust sets a pace at which each target has its turn a little more often than once an interval.
+func (c *Checker) adjust(pace *rate.Limiter) {
+	limit := min(1.05*float64(c.Endpoints())/c.settings.Interval.Seconds(), maxRate)
+	pace.SetLimit(rate.Limit(limit))
+	pace.SetBurst(max(1, int(limit/maxRate*maxBurst)))
+}
+
+// next returns the target whose turn it is, or nil if there is none or its last check has not ended.
+func (c *Checker) next() *target {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for len(c.queue) > 0 {
+		t := c.queue[0]
+		c.queue = c.queue[1:]
+		if c.targets[t.addr] != t {
+			continue
+		}
+		c.queue = append(c.queue, t)
+		if t.flying {
+			return nil
+		}
+		t.flying = true
+		return t
+	}
+	return nil
+}
+
+func (c *Checker) land(t *target) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t.flying = false
+}
+
+// publish makes the dead known: at once after a quiet time, otherwise after a pause. The caller holds mu.
+func (c *Checker) publish() {
+	if c.pending {
 		return
 	}
-	c.stale, c.quiet = false, now.Add(publishPause)
-	c.dead.Store(&Dead{Faults: maps.Clone(c.faults)})
+	c.pending = true
+	time.AfterFunc(publishPause-time.Since(c.published), func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.pending, c.published = false, time.Now()
+		c.dead.Store(&Dead{Faults: maps.Clone(c.faults)})
+		notify(c.changed)
+	})
+}
+
+func notify(signal chan struct{}) {
 	select {
-	case c.changed <- struct{}{}:
+	case signal <- struct{}{}:
 	default:
 	}
 }
 
-// idle is how long there is nothing to do without endpoints.
-const idle = time.Hour
-
-// next is the time until there is something to do, results and calls of Follow aside.
-func (c *Checker) next(now time.Time) time.Duration {
-	wait := idle
-	if len(c.queue) > 0 && c.flying < maxFlying {
-		wait = max(c.queue[0].due.Sub(now), c.free.Sub(now))
+// take draws the conclusion from a result.
+func (c *Checker) take(t *target, r result) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t.flying = false
+	if c.targets[t.addr] != t || r.unclear {
+		return
 	}
-	if c.stale {
-		wait = min(wait, c.quiet.Sub(now))
+	failed, need := r.fault != "", c.settings.Failures
+	if failed {
+		c.failed.Add(1)
+	} else {
+		c.passed.Add(1)
 	}
-	if c.lines.more > 0 {
-		wait = min(wait, c.lines.end.Sub(now))
+	if failed == t.dead {
+		t.against = 0
+		return
 	}
-	return max(0, wait)
+	if t.dead {
+		need = c.settings.Passes
+	}
+	if t.against == 0 {
+		t.since = r.began
+	}
+	if t.against++; t.against < need {
+		return
+	}
+	t.dead, t.against = failed, 0
+	c.note(t, r.fault)
+	if t.dead {
+		c.faults[t.addr] = Fault{Since: t.since, Err: r.fault}
+	} else {
+		delete(c.faults, t.addr)
+	}
+	c.publish()
 }

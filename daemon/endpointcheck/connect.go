@@ -13,11 +13,11 @@ import (
 	"edgeway/daemon/ownmark"
 )
 
-// dialFunc makes a connection, and ends it.
+// dialFunc opens a connection and closes it.
 type dialFunc func(ctx context.Context, to netip.AddrPort) error
 
-// connector gives one that connects by TCP. The connection ends with a reset: a close would leave an entry for two
-// minutes in the connection-tracking table, and here a socket for one.
+// connector returns a dialFunc that connects by TCP. The connection ends with a reset, because a close would leave an
+// entry in the connection-tracking table for two minutes, and a socket of this host for one.
 func connector(mark uint32) dialFunc {
 	d := net.Dialer{Control: ownmark.Control(mark), KeepAlive: -1}
 	return func(ctx context.Context, to netip.AddrPort) error {
@@ -32,23 +32,20 @@ func connector(mark uint32) dialFunc {
 	}
 }
 
-// result is that of one check.
+// result is the result of one check.
 type result struct {
-	target *target
-	began  time.Time
-	// fault is empty if the endpoint has answered.
+	began time.Time
+	// fault is "" if the endpoint has answered.
 	fault string
-	// unclear says that the check tells nothing about the endpoint.
+	// unclear means that the check says nothing about the endpoint.
 	unclear bool
-	// panicked is the panic of the check.
-	panicked error
 }
 
-func (c *Checker) check(ctx context.Context, t *target) result {
-	r := result{target: t, began: time.Now()}
+func (c *Checker) check(ctx context.Context, endpoint netip.AddrPort) result {
+	r := result{began: time.Now()}
 	limited, cancel := context.WithTimeout(ctx, c.settings.Timeout)
 	defer cancel()
-	err := c.dial(limited, t.addr)
+	err := c.dial(limited, endpoint)
 	switch {
 	case err == nil:
 	case ctx.Err() != nil || short(err):
@@ -59,7 +56,7 @@ func (c *Checker) check(ctx context.Context, t *target) result {
 	return r
 }
 
-// short reports whether this host lacks what a connection takes: descriptors, memory, ports.
+// short reports whether this host lacks descriptors, memory or ports for a connection.
 func short(err error) bool {
 	for _, lack := range []unix.Errno{unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.ENOBUFS, unix.EADDRNOTAVAIL} {
 		if errors.Is(err, lack) {
@@ -69,7 +66,7 @@ func short(err error) bool {
 	return false
 }
 
-// words says what failed, without the address.
+// words describes the failure without the address.
 func (c *Checker) words(err error) string {
 	if late, ok := errors.AsType[net.Error](err); ok && late.Timeout() {
 		return fmt.Sprintf("no answer within %s", c.settings.Timeout)

@@ -1,9 +1,9 @@
-// Package endpointcheck finds the endpoints that do not answer, by TCP connections from this host. Of the endpoints of
-// manifests nobody else says whether they are ready.
+// Package endpointcheck finds the endpoints that do not answer, by TCP connections from this host. No one else reports
+// whether the endpoints of manifests are ready.
 //
-// The planner says which endpoints there are (Follow), and is told which of them are dead (Dead): that is an input of
-// its next plan, as the host's addresses are, and what follows from it is decided there. An endpoint is checked once,
-// however many Services have it. What is known outlasts a Run, so that a reload brings no dead endpoint back.
+// The planner says which endpoints there are (Follow) and reads which of them are dead (Dead). The dead are an input of
+// its next plan, like the host's addresses, and the planner decides what follows. An endpoint is checked once, however
+// many Services have it. Verdicts outlast a Run, so that a reload brings no dead endpoint back.
 package endpointcheck
 
 import (
@@ -13,35 +13,34 @@ import (
 	"time"
 )
 
-// Settings are what an operator decides.
+// Settings are the operator's.
 type Settings struct {
-	// Interval is the longest time between the starts of two checks of an endpoint. It is stretched where there are more
-	// than maxRate endpoints for each of its seconds.
+	// Interval is the longest time between the starts of two checks of an endpoint, unless maxRate makes it longer.
 	Interval time.Duration
-	// Timeout is how long an endpoint may take to accept a connection.
+	// Timeout is the time that an endpoint has to accept a connection.
 	Timeout time.Duration
 	// Failures in a row make an endpoint dead, and Passes in a row bring it back.
 	Failures, Passes int
-	// Mark is the packet mark of the connections: an endpoint may have the address of a Service, and is itself meant.
+	// Mark is the packet mark of the connections. With it, an endpoint that has the address of a Service is reached itself.
 	Mark uint32
 }
 
-// Targets are the endpoints to check: those to begin and to end with, or with All a whole new list.
+// Targets change the endpoints to check: Add and Drop, or Add alone as the whole new list if All is set.
 type Targets struct {
 	All       bool
 	Add, Drop []netip.AddrPort
 }
 
-// Dead are the endpoints that do not answer, at one moment. It is immutable; nil has none.
+// Dead holds the endpoints that do not answer. It is immutable. A nil *Dead is empty.
 type Dead struct {
 	Faults map[netip.AddrPort]Fault
 }
 
-// Fault is what is wrong with a dead endpoint.
+// Fault describes why an endpoint is dead.
 type Fault struct {
-	// Since is when the first of the checks began that failed.
+	// Since is the start of the first check that failed.
 	Since time.Time
-	// Err is a few words, as "connection refused".
+	// Err is short, for example "connection refused".
 	Err string
 }
 
@@ -54,7 +53,7 @@ func (d *Dead) Has(a netip.AddrPort) bool {
 	return dead
 }
 
-// Len is how many are dead.
+// Len returns the number of dead endpoints.
 func (d *Dead) Len() int {
 	if d == nil {
 		return 0
@@ -62,7 +61,7 @@ func (d *Dead) Len() int {
 	return len(d.Faults)
 }
 
-// List gives them, sorted.
+// List returns the dead endpoints, sorted.
 func (d *Dead) List() []netip.AddrPort {
 	if d == nil {
 		return nil
@@ -70,7 +69,7 @@ func (d *Dead) List() []netip.AddrPort {
 	return slices.SortedFunc(maps.Keys(d.Faults), netip.AddrPort.Compare)
 }
 
-// Difference gives the endpoints that are dead in one of both alone, in no particular order.
+// Difference returns the endpoints that are dead in a or b, but not in both, in no particular order.
 func Difference(a, b *Dead) (out []netip.AddrPort) {
 	if a == b {
 		return nil
