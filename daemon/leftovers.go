@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"edgeway/daemon/control"
 	"edgeway/daemon/health"
 	"edgeway/proxiers"
 )
@@ -35,11 +34,7 @@ type leftovers struct {
 // leftover is what one Component left.
 type leftover struct {
 	proxiers.Component
-	// deadline is when its connections are cut; zero: no cleanup was tried yet.
-	deadline time.Time
-	// draining says that only what carries connections is left, until the deadline.
-	draining bool
-	// err is why the last cleanup failed, failing the time of the first such failure.
+	// err is the error of the last cleanup, failing the time of the first failure.
 	err     error
 	failing time.Time
 }
@@ -120,15 +115,9 @@ func (l *leftovers) remove(ctx context.Context) {
 
 // cleanUp tries once. It logs what is new.
 func (l *leftovers) cleanUp(ctx context.Context, c leftover) (after leftover, removed bool) {
-	now := time.Now()
-	if c.deadline.IsZero() {
-		c.deadline = now.Add(c.DrainTime)
-	}
-	env := l.env
-	env.Drain = now.Before(c.deadline)
 	limited, cancel := context.WithTimeout(ctx, cleanupTimeout)
 	defer cancel()
-	err := c.Cleanup(limited, env)
+	err := c.Cleanup(limited, l.env)
 	logger := l.logger.With("component", c.Name)
 	switch {
 	case ctx.Err() != nil || err == nil:
@@ -136,39 +125,21 @@ func (l *leftovers) cleanUp(ctx context.Context, c leftover) (after leftover, re
 	case errors.Is(err, proxiers.ErrUnsupported):
 		logger.Debug("cannot check whether an unused component left rules", "error", err)
 		return leftover{}, true
-	case env.Drain && errors.Is(err, proxiers.ErrDraining):
-		if !c.draining {
-			logger.Info("connections of an unused component may end by themselves", "until", c.deadline)
-		}
-		return leftover{Component: c.Component, deadline: c.deadline, draining: true}, false
 	}
 	if c.err == nil {
-		c.failing = now
+		c.failing = time.Now()
 	}
 	if c.err == nil || c.err.Error() != err.Error() {
 		logger.Error("rules of an unused component not removed, retrying", "error", err)
 	}
-	c.draining, c.err = false, err
+	c.err = err
 	return c, false
 }
 
-// switching says that a reload with another backend is not finished: the previous one still has rules. What carries its
-// last connections does not count.
-func (l *leftovers) switching() bool {
-	return l.before != "" && slices.ContainsFunc(l.list(), func(c leftover) bool { return !c.draining })
-}
+// switching reports whether the previous backend still has rules after a reload with another one.
+func (l *leftovers) switching() bool { return l.before != "" && l.pending() }
 
-// draining lists the Components whose connections may still end by themselves.
-func (l *leftovers) draining() (out []control.StatusDraining) {
-	for _, c := range l.list() {
-		if c.draining {
-			out = append(out, control.StatusDraining{Name: c.Name, Deadline: c.deadline})
-		}
-	}
-	return out
-}
-
-// conditions reports rules that should not be there any more. Connections that may still end are none of these.
+// conditions reports rules that should be gone.
 func (l *leftovers) conditions() []health.Condition {
 	cond := health.Condition{Name: "leftovers", Level: health.Warning}
 	of := l.list()

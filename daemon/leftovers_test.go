@@ -12,7 +12,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"edgeway/daemon/control"
 	"edgeway/proxiers"
 )
 
@@ -128,63 +127,6 @@ func TestLeftoversGoWhenTheBackendServes(t *testing.T) {
 		l.noteFull() // nobody listens any more
 		l.noteFull()
 	})
-}
-
-// A Component that carries connections itself may keep them until they end, or until the deadline. That is no fault, and the
-// switch of the backend is done.
-func TestConnectionsOfLeftoversMayEnd(t *testing.T) {
-	for end, ending := range map[time.Duration]string{30 * time.Second: "by themselves", 48 * time.Hour: "at the deadline", -1: "never"} {
-		t.Run(ending, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				start := time.Now()
-				var log strings.Builder
-				var cut time.Duration // when the rest went
-				c := proxiers.Component{Name: "carrier", DrainTime: time.Minute, Cleanup: func(_ context.Context, env proxiers.Env) error {
-					if since := time.Since(start); end < 0 || since < end && env.Drain {
-						return fmt.Errorf("3 connections: %w", proxiers.ErrDraining)
-					}
-					cut = time.Since(start)
-					return nil
-				}}
-				l := newLeftovers([]proxiers.Component{c}, env(&log), "nftables", "carrier")
-				ctx, stop := context.WithCancel(t.Context())
-				defer stop()
-				ended := make(chan struct{})
-				go func() {
-					defer close(ended)
-					l.run(ctx)
-				}()
-				synctest.Wait()
-				if got := l.draining(); len(got) > 0 || !l.switching() {
-					t.Errorf("before the first full sync: draining %v, switching %v", got, l.switching())
-				}
-				l.noteFull()
-				time.Sleep(25 * time.Second)
-				synctest.Wait()
-				if got := l.conditions(); len(got) > 0 || l.switching() {
-					t.Errorf("while connections may end: %v, switching %v", got, l.switching())
-				}
-				want := []control.StatusDraining{{Name: "carrier", Deadline: start.Add(time.Minute)}}
-				if got := l.draining(); !slices.Equal(got, want) {
-					t.Errorf("status: %v, want %v", got, want)
-				}
-				if text := log.String(); strings.Count(text, "\n") != 2 || !strings.Contains(text, "may end by themselves") || !strings.Contains(text, "backend switched") {
-					t.Errorf("logged are\n%s", text)
-				}
-				if end < 0 {
-					l.pending() // its lock orders the reading of the log before the next attempt
-					time.Sleep(time.Minute)
-					synctest.Wait()
-					l.says(t, "Rules of carrier", "3 connections")
-					return
-				}
-				<-ended
-				if want := min(end, time.Minute); cut != want || len(l.draining()) > 0 || len(l.conditions()) > 0 || strings.Contains(log.String(), "ERROR") {
-					t.Errorf("gone after %s, want %s; draining %v, conditions %v, logged are\n%s", cut, want, l.draining(), l.conditions(), &log)
-				}
-			})
-		})
-	}
 }
 
 func env(log io.Writer) proxiers.Env {

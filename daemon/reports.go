@@ -57,7 +57,7 @@ func (i *instance) status() control.Status {
 		Version: i.opts.Version, Revision: i.opts.Revision, ConfigPath: i.opts.ConfigPath, Started: i.opts.Started,
 		Zone:  i.cfg.Node.Zone,
 		State: shown(i.state()), Health: i.health.Report(), Sources: i.healthSources(),
-		LastKnown: i.lastKnown(), Waiting: slices.Concat(i.waiting(), i.unserved.waiting()), Draining: i.leftovers.draining(),
+		LastKnown: i.lastKnown(), Waiting: slices.Concat(i.waiting(), i.unserved.waiting()),
 		Checks: i.checks.status(), FastPath: i.fastPath().status(), Shortcut: i.shortcutStatus(),
 	})
 }

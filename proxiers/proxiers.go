@@ -169,9 +169,6 @@ type Component struct {
 	// tool or the privilege is missing. The daemon runs it for Components that are not configured, once the
 	// backend serves. Nil: it leaves nothing.
 	Cleanup func(ctx context.Context, env Env) error
-	// DrainTime is how long connections that live in the Component's own state may take to end when another backend has taken
-	// over. Zero: all that it left goes at once, as connection tracking carries them.
-	DrainTime time.Duration
 	// Gaps gives what the Component leaves out of a ServicePort, or does differently. It looks only at the
 	// ServicePort. Nil: it leaves out nothing.
 	Gaps func(svc *plan.ServicePort) []Gap
@@ -237,9 +234,6 @@ type Env struct {
 	// Takeover says that another backend serves until the first Apply has succeeded: while an Apply in several
 	// steps runs, connections to what it has not written yet are left to that backend's rules, not dropped or rejected.
 	Takeover bool
-	// Drain is for Cleanup: another backend serves, and the Component's DrainTime has not passed since. What would cut a connection
-	// may stay until it has ended, and Cleanup then returns ErrDraining. If it is not set, everything goes at once.
-	Drain bool
 	// Drift is called, from any goroutine, when the Component sees that another program changed or
 	// removed its state in the kernel. The caller answers with a full sync of it. Never nil.
 	Drift func(reason string)
@@ -284,12 +278,6 @@ func OwnMark(masqueradeBit int) uint32 { return 1 << ((masqueradeBit + 30) % 32)
 
 // ErrUnsupported says that the host lacks something that the Component needs. The wrapping error names it.
 var ErrUnsupported = errors.New("not supported on this host")
-
-// ErrDraining is the result of a Cleanup with Env.Drain that has removed all that a new connection could meet, and has kept
-// what carries connections that are open. The daemon calls Cleanup again every few seconds, and without Drain when the
-// Component's DrainTime has passed; a restart or a reload in between starts that time again. Meanwhile `edgeway status`
-// says so, and the host is healthy. Without Env.Drain it is an error as any other.
-var ErrDraining = errors.New("connections have not ended yet")
 
 // ErrRefused says that the kernel read the transaction and refused its content, as opposed to a
 // failure of the transport, a time-out or a missing tool: the same bytes will be refused again. The

@@ -47,8 +47,6 @@ type Status struct {
 	// NotListening are the NodePorts on loopback, the healthCheckNodePorts, and the ports of the daemon itself that are not
 	// served because another program listens there, or for a similar reason: "127.0.0.1:30080 of namespace/name:port/TCP: why".
 	NotListening []string `json:"notListening"`
-	// Draining is absent where there is nothing of another backend.
-	Draining []StatusDraining `json:"draining,omitempty"`
 	// Checks is absent where no endpoints are checked.
 	Checks *StatusChecks `json:"checks,omitempty"`
 	// FastPath is absent where it is not enabled.
@@ -108,13 +106,6 @@ type StatusStage struct {
 	Total   int       `json:"total,omitempty"`
 }
 
-// StatusDraining is a backend, or a follower, that is not configured any more, and whose connections may end by themselves.
-type StatusDraining struct {
-	Name string `json:"name"`
-	// Deadline is when those that are left are cut.
-	Deadline time.Time `json:"deadline"`
-}
-
 // StatusDrift counts repairs of rules that another program changed.
 type StatusDrift struct {
 	Repairs uint64    `json:"repairs"`
@@ -139,7 +130,6 @@ type StatusInput struct {
 	Sources   []health.Source
 	LastKnown LastKnown
 	Waiting   []proxiers.Waiting
-	Draining  []StatusDraining
 	Checks    *StatusChecks
 	FastPath  *StatusFastPath
 	Shortcut  []string
@@ -156,7 +146,7 @@ func NewStatus(in StatusInput) Status {
 		Backend:     newStage(&in.State.Backend),
 		Drift:       newDrift(in.State.Stages()),
 		Quarantined: []string{}, NotListening: []string{}, Followers: []StatusStage{}, Sources: []StatusSource{},
-		Node: newNode(&in), Draining: in.Draining, Checks: in.Checks, FastPath: in.FastPath, Shortcut: in.Shortcut, Problems: newProblems(in.State.Problems()),
+		Node: newNode(&in), Checks: in.Checks, FastPath: in.FastPath, Shortcut: in.Shortcut, Problems: newProblems(in.State.Problems()),
 	}
 	s.Backend.Done, s.Backend.Total = in.State.Done, in.State.Total
 	if s.Conditions == nil {

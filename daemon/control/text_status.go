@@ -90,9 +90,6 @@ func (s Status) kernel(p *printer) {
 	for _, f := range s.Followers {
 		p.line("followers", "%s", s.stage(f))
 	}
-	for _, d := range s.Draining {
-		p.line("draining", "%s, which is not configured: its connections may end within %s, then they are cut", d.Name, age(d.Deadline.Sub(s.Time)))
-	}
 	if s.Drift.Repairs > 0 {
 		p.line("drift", "%s, the last %s ago: %s", plural.Of(int(s.Drift.Repairs), "repair"), age(s.Time.Sub(s.Drift.Last)), s.Drift.Reason)
 	}

@@ -78,7 +78,6 @@ func statusText(t *testing.T, state pipeline.State, lastKnown LastKnown, sources
 			{Name: "default/video/TCP", Family: "IPv4", Connections: 3, Packets: 12345, Bytes: 1234567},
 			{Name: "default/voice/UDP", Family: "IPv6"},
 		}}
-		in.Draining = []StatusDraining{{Name: "carrier", Deadline: in.Health.Time.Add(4 * time.Minute)}}
 	}
 	s := NewStatus(in)
 	s.PID = 4711
