@@ -14,7 +14,7 @@ import (
 	"edgeway/daemon/asuser"
 	"edgeway/daemon/config"
 	"edgeway/daemon/doctor/finding"
-	"edgeway/daemon/health/webconfig"
+	"edgeway/daemon/health/httpserve"
 	"edgeway/daemon/planner"
 	"edgeway/daemon/regular"
 	"edgeway/daemon/source"
@@ -184,7 +184,7 @@ func (c *configCheck) checkKubeconfig() {
 
 func (c *configCheck) checkWebConfig() {
 	path := c.cfg.Metrics.WebConfig
-	err := webconfig.Check(path)
+	err := httpserve.CheckWebConfig(path)
 	if err == nil {
 		return
 	}

@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"edgeway/daemon/config"
-	"edgeway/daemon/health/webconfig"
+	"edgeway/daemon/health/httpserve"
 	"edgeway/daemon/sdunit"
 	"edgeway/proxiers"
 	"edgeway/proxiers/contain"
@@ -164,7 +164,7 @@ func loadAndCheck(ctx context.Context, path string) (settings, error) {
 	if err != nil {
 		return settings{}, err
 	}
-	if err := webconfig.Check(cfg.Metrics.WebConfig); err != nil {
+	if err := httpserve.CheckWebConfig(cfg.Metrics.WebConfig); err != nil {
 		return settings{}, webConfigError(cfg.Metrics.WebConfig, err)
 	}
 	if _, err = newSources(cfg, slog.New(slog.DiscardHandler), Outside{}); err != nil {

@@ -15,7 +15,6 @@ import (
 	"edgeway/daemon/doctor"
 	"edgeway/daemon/health"
 	"edgeway/daemon/health/httpserve"
-	"edgeway/daemon/health/webconfig"
 	"edgeway/daemon/metrics"
 	"edgeway/daemon/nodeinfo"
 	"edgeway/daemon/pipeline"
@@ -224,7 +223,7 @@ func (i *instance) serve(always func(part string, run func(context.Context))) {
 			Name: "metrics", Addr: addr, WebConfig: i.cfg.Metrics.WebConfig,
 			Handler: i.metrics.Handler(metrics.HandlerOptions{
 				Config: func() string { return config.Dump(i.cfg) }, Pprof: i.cfg.Metrics.Pprof,
-				HasUsers: func() bool { return webconfig.HasUsers(i.cfg.Metrics.WebConfig) },
+				HasUsers: func() bool { return httpserve.HasUsers(i.cfg.Metrics.WebConfig) },
 			}),
 		})
 	}

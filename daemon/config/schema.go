@@ -257,7 +257,7 @@ func checksSection(t *TCPChecks) section {
 func metricsSection(m *Metrics) section {
 	return section{"metrics", "Metrics over HTTP, for Prometheus.", []key{
 		{"address", "Where /metrics is served. Empty: nowhere.", listen(&m.Address)},
-		{"web_config", "A file with the keys tls_server_config and basic_auth_users, as Prometheus' exporters read it with --web.config.file (rate_limit is not supported). It is read again for each connection. Empty: plain HTTP for everyone.", path(&m.WebConfig)},
+		{"web_config", "A file with the keys tls_server_config and basic_auth_users, as Prometheus' exporters read it with --web.config.file. It is read again for each connection. Empty: plain HTTP for everyone.", path(&m.WebConfig)},
 		{"pprof", "Whether /debug/pprof is served beside the metrics: to clients on this host, and to other hosts only if web_config has basic_auth_users.", boolean(&m.Pprof)},
 	}}
 }

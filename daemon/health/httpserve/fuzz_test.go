@@ -2,13 +2,12 @@ package httpserve
 
 import (
 	"errors"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"testing"
-
-	"edgeway/daemon/health/webconfig"
 )
 
 // closed is a listener from which nobody comes.
@@ -34,8 +33,8 @@ func FuzzWebConfig(f *testing.F) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		refused := webconfig.Check(path)
-		err := webconfig.Serve(closed{}, &http.Server{}, path)
+		refused := CheckWebConfig(path)
+		err := serve(closed{}, &http.Server{}, path, slog.New(slog.DiscardHandler))
 		if served := errors.Is(err, net.ErrClosed); served != (refused == nil) {
 			t.Errorf("the check says %v, serving %v", refused, err)
 		}

@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"time"
 
-	"edgeway/daemon/health/webconfig"
 	"edgeway/proxiers/healthcheck/httpbound"
 )
 
@@ -75,7 +74,7 @@ func (s Server) serve(ctx context.Context, log *slog.Logger) error {
 	server := httpbound.Server(s.Handler, log)
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
 	defer stop()
-	err = webconfig.Serve(listener, server, s.WebConfig)
+	err = serve(listener, server, s.WebConfig, log)
 	if !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve: %w", err)
 	}

@@ -1,0 +1,44 @@
+package httpserve
+
+import (
+	"log/slog"
+	"net"
+	"net/http"
+
+	"github.com/prometheus/exporter-toolkit/web"
+	"sigs.k8s.io/yaml"
+
+	"edgeway/daemon/regular"
+)
+
+// CheckWebConfig returns the fault of a web configuration file. The path "" stands for none.
+func CheckWebConfig(path string) error {
+	if path == "" {
+		return nil
+	}
+	if _, err := regular.Read(path, regular.Small); err != nil { // a device or a pipe would block the start
+		return err
+	}
+	return web.Validate(path)
+}
+
+// HasUsers reports whether the file asks every client for a password, as far as it can be read.
+func HasUsers(path string) bool {
+	if path == "" {
+		return false
+	}
+	var file struct {
+		Users map[string]string `json:"basic_auth_users"`
+	}
+	text, err := regular.Read(path, regular.Small)
+	return err == nil && yaml.Unmarshal(text, &file) == nil && len(file.Users) > 0
+}
+
+// serve serves until the server is closed. exporter-toolkit reads the file for each connection, so that certificates
+// and passwords can be replaced at any time.
+func serve(l net.Listener, server *http.Server, path string, log *slog.Logger) error {
+	if path == "" {
+		return server.Serve(l)
+	}
+	return web.Serve(l, server, &web.FlagConfig{WebConfigFile: &path}, log)
+}
