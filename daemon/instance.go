@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime/debug"
 	"sync/atomic"
 	"time"
 
@@ -43,6 +44,10 @@ type inForce struct {
 	backend string
 }
 
+// freeDelay is the time from a full sync until its memory is returned. Go (1.26) keeps it until a collection that an idle
+// daemon runs every two minutes: 104 MB instead of 40 MB at 10,000 Services.
+const freeDelay = 3 * time.Second
+
 // instance is the daemon with one configuration. Its parts are all made before any of them runs.
 type instance struct {
 	*Core
@@ -58,9 +63,10 @@ type instance struct {
 	leftovers *leftovers
 	rounds    *doctor.Rounds
 	unserved  unserved
-	rest      *rest
-	metrics   *metrics.Metrics
-	control   *control.Server
+	// free returns memory to the system some time after a full sync.
+	free    *time.Timer
+	metrics *metrics.Metrics
+	control *control.Server
 	// stages are the backend and its followers, in the order they run. Those in closers end with the instance.
 	stages  []pipeline.Stage
 	closers []proxiers.Proxier
@@ -68,7 +74,8 @@ type instance struct {
 
 // newInstance takes the control socket first: it prevents a second daemon on one host.
 func newInstance(ctx context.Context, set settings, opts instanceOptions) (*instance, error) {
-	i := &instance{cfg: set.cfg, component: set.backend, instead: set.instead, opts: opts, logger: opts.Logger, rest: newRest()}
+	i := &instance{cfg: set.cfg, component: set.backend, instead: set.instead, opts: opts, logger: opts.Logger}
+	i.free = time.AfterFunc(freeDelay, debug.FreeOSMemory)
 	var err error
 	if i.control, err = control.Listen(i.controlOptions()); err != nil {
 		return nil, err
@@ -115,7 +122,9 @@ func (i *instance) synced(snap *tracker.Snapshot, p *plan.Plan, s pipeline.Synce
 	if s.Full {
 		i.leftovers.noteFull()
 	}
-	i.rest.worked(s.Full)
+	if s.Full {
+		i.free.Reset(freeDelay)
+	}
 }
 
 // newStages makes the backend and its followers.
@@ -230,6 +239,7 @@ func (i *instance) serve(always func(part string, run func(context.Context))) {
 }
 
 func (i *instance) close() {
+	i.free.Stop()
 	for _, c := range i.closers {
 		if err := c.Close(); err != nil {
 			i.logger.Warn("component not closed", "error", err)

@@ -38,13 +38,11 @@ type sources struct {
 	savedFiles *lastknown.Store
 	// aside says that the last-known state is neither served nor written.
 	aside bool
-	// ahead is over when the last-known state of the API server is in the kernel, or there is none.
-	ahead *headStart
 }
 
 // newSources makes no connection and writes nothing. It reads the kubeconfig.
 func newSources(cfg *config.Config, logger *slog.Logger, outside Outside) (*sources, error) {
-	s := &sources{ahead: newHeadStart()}
+	s := &sources{}
 	var layers []tracker.Layer
 	if len(cfg.Source.File.Paths) > 0 {
 		s.addFiles(cfg, logger, outside)
@@ -120,7 +118,6 @@ func (s *sources) stores() (out []*lastknown.Store) {
 
 // commit says that the kernel has what the sources said: it may be saved.
 func (s *sources) commit(held []source.Holding) {
-	s.ahead.end()
 	for _, store := range s.stores() {
 		store.Commit(held)
 	}
@@ -187,8 +184,6 @@ func (s *sources) sink(name string) source.Sink {
 	sink := s.tracker.Sink(name)
 	switch {
 	case s.aside:
-	case name == lastKnownLayer:
-		return &firstObject{Sink: sink, none: s.ahead.end}
 	case name == kubeLayer && s.saved != nil:
 		return s.saved.Tee(sink)
 	case name == fileLayer && s.savedFiles != nil:
@@ -197,18 +192,13 @@ func (s *sources) sink(name string) source.Sink {
 	return sink
 }
 
-// run feeds the tracker. The last-known state is in the kernel before the API server is asked for everything.
+// run feeds the tracker.
 func (s *sources) run(start starter) {
 	for _, src := range s.list() {
 		start("source "+src.Name(), func(ctx context.Context) error {
-			switch src.Name() {
-			case lastKnownFiles:
+			if src.Name() == lastKnownFiles {
 				s.savedFiles.Record(ctx)
 				return nil
-			case kubeLayer:
-				if s.saved != nil && !s.aside {
-					s.ahead.wait(ctx)
-				}
 			}
 			return src.Run(ctx, s.sink(src.Name()))
 		})

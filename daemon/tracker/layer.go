@@ -1,10 +1,10 @@
 package tracker
 
 import (
+	"maps"
 	"slices"
 
 	"edgeway/daemon/source"
-	"edgeway/daemon/source/keyed"
 )
 
 // layer is what one source has said.
@@ -12,7 +12,7 @@ type layer struct {
 	name    string
 	primary *layer // whose fallback this is; nil for a primary layer
 	synced  bool
-	objects keyed.Set[source.Key, source.Object]
+	objects map[source.Key]source.Object
 
 	// Only of a fallback: what its primary deleted, and whether the primary has taken over for good.
 	hidden  map[source.Key]struct{}
@@ -20,7 +20,7 @@ type layer struct {
 }
 
 func newLayer(name string) *layer {
-	return &layer{name: name, hidden: map[source.Key]struct{}{}}
+	return &layer{name: name, objects: map[source.Key]source.Object{}, hidden: map[source.Key]struct{}{}}
 }
 
 // put stores an object, or removes it when obj is nil. What a fallback says of objects that are no
@@ -29,9 +29,9 @@ func (l *layer) put(key source.Key, obj source.Object) {
 	_, hidden := l.hidden[key]
 	switch {
 	case obj == nil:
-		l.objects.Delete(key)
+		delete(l.objects, key)
 	case !hidden && !l.retired:
-		l.objects.Put(obj)
+		l.objects[key] = obj
 	}
 }
 
@@ -40,17 +40,17 @@ func (l *layer) hide(key source.Key) {
 	if l.retired {
 		return
 	}
-	l.objects.Delete(key)
+	delete(l.objects, key)
 	l.hidden[key] = struct{}{}
 }
 
-// retire forgets everything, and gives what was there.
-func (l *layer) retire() (objects keyed.Set[source.Key, source.Object]) {
-	objects, l.objects = l.objects, objects
+// retire forgets all objects and returns them.
+func (l *layer) retire() (objects map[source.Key]source.Object) {
+	objects, l.objects = l.objects, nil
 	l.hidden, l.retired = nil, true
 	return objects
 }
 
 func (l *layer) list() []source.Object {
-	return slices.AppendSeq(make([]source.Object, 0, l.objects.Len()), l.objects.All())
+	return slices.Collect(maps.Values(l.objects))
 }

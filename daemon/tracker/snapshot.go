@@ -54,14 +54,6 @@ type Service struct {
 // Name gives the Service's namespace and name.
 func (s *Service) Name() Name { return Name{s.Spec.Namespace, s.Spec.Name} }
 
-// Key is Name, also where the slices are all there is.
-func (s *Service) Key() Name {
-	if s.Spec != nil {
-		return s.Name()
-	}
-	return Name{s.Slices[0].Namespace, s.Slices[0].Service}
-}
-
 func (s *Service) compareName(n Name) int { return s.Name().Compare(n) }
 
 // Find gives the Service of this name by binary search; nil when there is none.

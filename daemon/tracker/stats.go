@@ -32,8 +32,8 @@ func (t *Tracker) Stats() Stats {
 	stats := Stats{Services: t.view.services, Endpoints: t.view.endpoints}
 	for _, l := range t.layers {
 		ls := LayerStats{Name: l.name, Synced: l.synced, Objects: map[source.Kind]int{}}
-		for obj := range l.objects.All() {
-			ls.Objects[obj.Key().Kind]++
+		for key := range l.objects {
+			ls.Objects[key.Kind]++
 		}
 		stats.Layers = append(stats.Layers, ls)
 	}

@@ -127,7 +127,7 @@ func (t *Tracker) Objects(name string) iter.Seq[source.Object] {
 func (t *Tracker) Orphans() (out []*source.EndpointSlice) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for svc := range t.view.merged.All() {
+	for _, svc := range t.view.merged {
 		for _, s := range svc.Slices {
 			if svc.Spec == nil && s.Manifest && s.Service != "" {
 				out = append(out, s)
@@ -162,9 +162,8 @@ func (t *Tracker) synced(l *layer) {
 		if fallback.primary != l {
 			continue
 		}
-		past := fallback.retire()
-		for obj := range past.All() {
-			if key := obj.Key(); t.servedAbove(fallback, key) == nil {
+		for key, obj := range fallback.retire() {
+			if t.servedAbove(fallback, key) == nil {
 				t.update(key, obj)
 			}
 		}
@@ -200,7 +199,7 @@ func (t *Tracker) servedAbove(below *layer, key source.Key) source.Object {
 		if l == below {
 			return nil
 		}
-		if obj, ok := l.objects.Get(key); ok {
+		if obj, ok := l.objects[key]; ok {
 			return obj
 		}
 	}
@@ -212,7 +211,7 @@ func (t *Tracker) settled() bool {
 	known := false
 	for _, l := range t.layers {
 		if l.primary != nil {
-			known = known || l.objects.Len() > 0
+			known = known || len(l.objects) > 0
 			continue
 		}
 		known = known || l.synced

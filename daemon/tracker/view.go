@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"edgeway/daemon/source"
-	"edgeway/daemon/source/keyed"
 	"edgeway/daemon/tracker/sorted"
 )
 
@@ -24,7 +23,7 @@ type view struct {
 
 	// merged are the Services with their slices, and slices whose Service is not there yet: then Spec is nil. Snapshots share them, so
 	// that they are replaced, not written to.
-	merged keyed.Set[Name, *Service]
+	merged map[Name]*Service
 	nodes  map[string]*source.Node
 	cidrs  map[string]*source.ServiceCIDR
 	apis   map[string]*source.APIServer
@@ -44,6 +43,7 @@ type view struct {
 func newView(started time.Time) *view {
 	return &view{
 		started:       started,
+		merged:        map[Name]*Service{},
 		nodes:         map[string]*source.Node{},
 		cidrs:         map[string]*source.ServiceCIDR{},
 		apis:          map[string]*source.APIServer{},
@@ -120,16 +120,16 @@ func (v *view) setFaults(key source.Key, faults []source.Problem) {
 // edit changes what is merged under a name, which exists while it has a Service or a slice.
 func (v *view) edit(name Name, change func(*Service)) {
 	next := &Service{}
-	if s, ok := v.merged.Get(name); ok {
+	if s, ok := v.merged[name]; ok {
 		*next = *s
 	}
 	change(next)
 	v.dirtyServices[name] = struct{}{}
 	if next.Spec == nil && len(next.Slices) == 0 {
-		v.merged.Delete(name)
+		delete(v.merged, name)
 		return
 	}
-	v.merged.Put(next)
+	v.merged[name] = next
 }
 
 // spliceSlice gives the list with the slice of this name replaced by fresh (at most one).
@@ -207,12 +207,12 @@ func (v *view) snapshot() *Snapshot {
 
 // renew has the next snapshot look at everything, after a panic of the last one.
 func (v *view) renew() {
-	for s := range v.merged.All() {
-		v.dirtyServices[s.Key()] = struct{}{}
+	for name := range v.merged {
+		v.dirtyServices[name] = struct{}{}
 	}
 	if v.last != nil {
 		for _, s := range v.last.Services {
-			v.dirtyServices[s.Key()] = struct{}{}
+			v.dirtyServices[s.Name()] = struct{}{}
 		}
 		for _, p := range v.last.Problems {
 			v.dirtyFaults[p.Object] = struct{}{}
@@ -228,7 +228,7 @@ func (v *view) snapshotServices(prev []*Service) (services []*Service, changed [
 	dirty := slices.SortedFunc(maps.Keys(v.dirtyServices), Name.Compare)
 	v.dirtyServices = map[Name]struct{}{} // not cleared: after the first list it is large
 	services = sorted.Splice(prev, dirty, (*Service).compareName, func(i int, run []*Service) []*Service {
-		s, ok := v.merged.Get(dirty[i])
+		s, ok := v.merged[dirty[i]]
 		if !ok || s.Spec == nil {
 			if len(run) > 0 {
 				changed = append(changed, dirty[i])

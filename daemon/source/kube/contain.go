@@ -2,7 +2,9 @@ package kube
 
 import (
 	"context"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 
 	"edgeway/daemon/source"
@@ -50,14 +52,12 @@ func containedAttempt[V any](f func() (V, error)) (r outcome[V]) {
 
 // newStore returns an empty store in the place of the last one, which may be nil. What the last one held and the next list lacks is gone.
 func newStore(ctx context.Context, f *feed, events chan<- event, last *store) *store {
-	next := &store{feed: f, ctx: ctx, events: events, converter: convert.Converter{Before: f.source.options.Before}}
+	next := &store{feed: f, ctx: ctx, events: events, known: map[source.Key]source.Object{}, converter: convert.Converter{Before: f.source.options.Before}}
 	if last == nil {
 		return next
 	}
 	next.past = last.past
-	for obj := range last.known.All() {
-		next.past = append(next.past, obj.Key())
-	}
+	next.past = slices.AppendSeq(next.past, maps.Keys(last.known))
 	return next
 }
 

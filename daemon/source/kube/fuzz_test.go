@@ -87,7 +87,7 @@ func received(t *testing.T, f *feed, body []byte, use func(*store)) {
 		}
 	}()
 	before := allocated()
-	use(&store{feed: f, ctx: t.Context(), events: events})
+	use(&store{feed: f, ctx: t.Context(), events: events, known: map[source.Key]source.Object{}})
 	close(events)
 	<-done
 	// The reader of a stream of Protobuf makes room for 16 MB, by doubling it.

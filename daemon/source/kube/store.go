@@ -9,7 +9,6 @@ import (
 	"edgeway/daemon/source"
 	"edgeway/daemon/source/api"
 	"edgeway/daemon/source/convert"
-	"edgeway/daemon/source/keyed"
 )
 
 // store is what the reflector of a feed writes to. It converts each object at once, and passes on
@@ -22,7 +21,7 @@ type store struct {
 
 	converter convert.Converter
 	// known shares its objects with whoever took them from the sink.
-	known keyed.Set[source.Key, source.Object]
+	known map[source.Key]source.Object
 	// past are the objects of earlier stores, until the first complete list.
 	past []source.Key
 }
@@ -61,10 +60,10 @@ func (s *store) Update(obj any) error {
 		return nil
 	}
 	key := it.object.Key()
-	if old, ok := s.known.Get(key); ok && reflect.DeepEqual(old, it.object) {
+	if old, ok := s.known[key]; ok && reflect.DeepEqual(old, it.object) {
 		return nil
 	}
-	s.known.Put(it.object)
+	s.known[key] = it.object
 	s.send(event{upsert: it.object})
 	return nil
 }
@@ -76,15 +75,15 @@ func (s *store) Delete(obj any) error {
 }
 
 func (s *store) remove(key source.Key) {
-	if _, ok := s.known.Get(key); ok {
-		s.known.Delete(key)
+	if _, ok := s.known[key]; ok {
+		delete(s.known, key)
 		s.send(event{gone: key})
 	}
 }
 
 // Replace implements cache.ReflectorStore: a complete list. What is not in it is gone.
 func (s *store) Replace(list []any, _ string) error {
-	var next keyed.Set[source.Key, source.Object]
+	next := make(map[source.Key]source.Object, len(list))
 	for i, obj := range list {
 		it := s.item(obj)
 		list[i] = nil // a list that was not streamed is large: let go of it piece by piece
@@ -92,20 +91,20 @@ func (s *store) Replace(list []any, _ string) error {
 			continue
 		}
 		key := it.object.Key()
-		if old, ok := s.known.Get(key); ok && reflect.DeepEqual(old, it.object) {
-			next.Put(old)
+		if old, ok := s.known[key]; ok && reflect.DeepEqual(old, it.object) {
+			next[key] = old
 			continue
 		}
-		next.Put(it.object)
+		next[key] = it.object
 		s.send(event{upsert: it.object})
 	}
-	for old := range s.known.All() {
-		if _, ok := next.Get(old.Key()); !ok {
-			s.send(event{gone: old.Key()})
+	for key := range s.known {
+		if _, ok := next[key]; !ok {
+			s.send(event{gone: key})
 		}
 	}
 	s.forget(func(key source.Key) bool {
-		_, ok := next.Get(key)
+		_, ok := next[key]
 		return ok
 	})
 	s.known = next
