@@ -30,8 +30,11 @@ const (
 	// honest is how long what is served may differ from what the sources have without any condition that tells: a watch
 	// that went silent, and a list that goes silent after it.
 	honest = 2 * promised
-	// maxLines and maxRequests are for an hour in which faults never pause for more than some minutes; see TestMain's doc.
-	maxLines, maxRequests = 2000, 4000
+	// maxLines and maxRequests are for an hour in which faults never pause for more than some minutes. Each of four resources is
+	// listed at most every 10 s while that fails, and a watch that begins well and breaks off is followed by another one after
+	// a second. In 200 seeds there were up to 1,000 requests an hour. Of the log each fault, its end and each full sync takes
+	// a line, and a search for refused ServicePorts some dozens.
+	maxLines, maxRequests = 1000, 2400
 )
 
 // expected is the plan of all objects, made from scratch.
