@@ -148,6 +148,21 @@ func (a *apiServer) setFault(f fault, cut bool) {
 // compact forgets the history.
 func (a *apiServer) compact() { a.history, a.oldest = nil, a.version }
 
+// renumber makes it another server with the same objects: its versions are lower.
+func (a *apiServer) renumber() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.version = 10
+	for _, objects := range a.objects {
+		for key, body := range objects {
+			a.version++
+			objects[key] = withVersion(body, a.version)
+		}
+	}
+	a.compact()
+	a.oldest = 0 // it does not know that the versions of the other one mean nothing here
+}
+
 func (a *apiServer) setToken(token string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -58,7 +58,13 @@ func (s *simulation) apiFault() episode {
 	case 15:
 		s.moved = true // in this round the name server tells the truth at its end
 		addr := fmt.Sprintf("192.0.2.%d:6443", 10+s.rand.IntN(3))
-		return episode{"API server moves to " + addr, 5 * time.Minute, func() { s.api.stop(); s.api.start(addr) }, func() {
+		return episode{"API server moves to " + addr, 5 * time.Minute, func() {
+			s.api.stop()
+			if !s.named && addr != s.addr { // with another URL it may be another server
+				s.api.renumber()
+			}
+			s.api.start(addr)
+		}, func() {
 			s.addr = addr
 			s.names.move(addr)
 			s.writeKubeconfig(false)
