@@ -212,8 +212,9 @@ func (s *simulation) lost(from *kernel, k portKey, how string) {
 	}
 }
 
-// searchTime is how long a search by halves may take: some dozens of Applies.
-const searchTime = 5 * time.Second
+// searchTime is how long a search by halves may take: some dozens of Applies, each of up to 5 s, from the start of the daemon on
+// if that was in the midst of one.
+const searchTime = promised
 
 // checkSearched looks whether what was left out in a search came back.
 func (s *simulation) checkSearched() {
@@ -221,6 +222,9 @@ func (s *simulation) checkSearched() {
 	searched := maps.Clone(s.searched)
 	s.mu.Unlock()
 	for k, at := range searched {
+		if s.process.started.After(at) {
+			at = s.process.started
+		}
 		if !s.kernel.holds(k) && !s.excused(k) && time.Since(at) < searchTime {
 			continue
 		}
