@@ -9,7 +9,7 @@ import (
 )
 
 // cpuForStorage is vm.DefaultCPU with cmpxchg16b: without it Linux 7.2 gives BPF no room to remember what a socket wanted to reach.
-const cpuForStorage = "max,la57=off,erms=off,smap=off,smep=off,pku=off"
+const cpuForStorage = "max,la57=off,erms=off,fsrm=off,smap=off,smep=off,pku=off"
 
 // TestEbpf proves the programs on the oldest and the newest kernel, and the table's part of the suite is that of nftables.
 func TestEbpf(t *testing.T) {
