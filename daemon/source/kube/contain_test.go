@@ -2,9 +2,12 @@ package kube
 
 import (
 	"context"
+	"os"
+	"strings"
 	"testing"
 	"time"
 
+	"edgeway/daemon/files"
 	"edgeway/daemon/source"
 	"edgeway/proxiers/contain"
 )
@@ -14,23 +17,34 @@ type again struct{ *memory }
 
 func (again) Synced() {}
 
-// A panic in any goroutine of the source ends Run. When Run starts again, what was deleted meanwhile is gone, and the rest
-// is there.
+// A panic in any goroutine of the source ends Run, also during the first list. When Run starts again, what was deleted
+// meanwhile is gone, and the rest is there.
 func TestRunAfterAPanic(t *testing.T) {
 	api := newFakeAPI(t)
 	api.Start()
 	api.put("services", "a", clusterIP(1))
 	api.put("services", "b", clusterIP(2))
-	r := prepare(t, api.URL, "", nil)
+	watchers := 0
+	r := prepare(t, api.URL, "", func(o *Options) {
+		o.NewWatcher = func() (*files.Watcher, error) {
+			if watchers++; watchers == 1 {
+				panic("on purpose")
+			}
+			return nil, os.ErrInvalid
+		}
+	})
 	run := func(ctx context.Context) error {
 		return contain.Call(func() error { return r.Source.Run(ctx, again{r.memory}) })
+	}
+	if err := run(t.Context()); !contain.Is(err) || !strings.Contains(err.Error(), "on purpose") {
+		t.Fatalf("the first Run ends with %v", err)
 	}
 	done := make(chan error, 1)
 	go func() { done <- run(t.Context()) }()
 	eventually(t, "both Services", 30*time.Second, func() bool { return r.names() == "a b" })
 	r.Source.contain(func() { panic("later") })
 	if err := <-done; !contain.Is(err) {
-		t.Fatalf("the first Run ends with %v", err)
+		t.Fatalf("the second Run ends with %v", err)
 	}
 	api.remove("services", "a")
 	api.put("services", "c", clusterIP(3))

@@ -51,10 +51,15 @@ type feed struct {
 
 	relays  sync.WaitGroup // of the guards
 	expired atomic.Int32   // watches in a row that began too late
-	// streamErr is the error of the last attempt to get the list as a stream; used by the
-	// reflector's goroutine alone.
+}
+
+// round is one run of a feed. The reflector (client-go v0.37.2) lists in a goroutine that may outlive the run, and then
+// must not share anything with the next run that no lock protects.
+type round struct {
+	*feed
+	// streamErr is the error of the last attempt to get the list as a stream.
 	streamErr error
-	// server is whose list the feed asked for last; used by the reflector's goroutine alone.
+	// server is the API server that the round last asked for the list.
 	server string
 }
 
@@ -140,9 +145,10 @@ func (f *feed) run(ctx context.Context, events chan<- event) {
 	defer f.relays.Wait()
 	// What the reflector would log, once for every attempt, this package logs once for every change.
 	quiet := logr.Discard()
+	now := &round{feed: f}
 	r := cache.NewReflectorWithOptions(&cache.ListWatch{
-		ListWithContextFunc:  f.list,
-		WatchFuncWithContext: f.watch,
+		ListWithContextFunc:  now.list,
+		WatchFuncWithContext: now.watch,
 	}, f.example, f.store, cache.ReflectorOptions{
 		Name:    f.resource,
 		Logger:  &quiet,
@@ -160,34 +166,34 @@ func (f *feed) request(o *metav1.ListOptions) *rest.Request {
 
 // list is the reflector's fallback for API servers that cannot stream a list. Where the stream
 // failed for any other reason the list would fail too.
-func (f *feed) list(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-	streamErr := f.streamErr
-	f.streamErr = nil
+func (r *round) list(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+	streamErr := r.streamErr
+	r.streamErr = nil
 	switch {
 	case o.Continue != "":
 	case streamErr == nil:
-		if err := f.lists.wait(ctx); err != nil {
+		if err := r.lists.wait(ctx); err != nil {
 			return nil, err
 		}
 	case !refusesStream(streamErr):
 		return nil, streamErr
 	}
-	if err := f.leaveAlone(ctx, "list"); err != nil {
+	if err := r.leaveAlone(ctx, "list"); err != nil {
 		return nil, err
 	}
-	f.fromServer(&o)
+	r.fromServer(&o)
 	x := &exchange{verb: "list", list: true, quiet: silence}
-	out, err := f.request(&o).Do(x.in(ctx)).Get()
+	out, err := r.request(&o).Do(x.in(ctx)).Get()
 	if lost := x.lost(); lost != nil {
 		err = lost
 	}
 	if err == nil {
-		err = f.checkList(out)
+		err = r.checkList(out)
 	}
 	if err != nil {
-		return nil, f.failed(ctx, x, err)
+		return nil, r.failed(ctx, x, err)
 	}
-	f.ok()
+	r.ok()
 	return out, nil
 }
 
@@ -203,34 +209,34 @@ func (f *feed) checkList(got runtime.Object) error {
 }
 
 // watch starts a watch, or a stream of the list that goes on as a watch.
-func (f *feed) watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+func (r *round) watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	stream := o.SendInitialEvents != nil && *o.SendInitialEvents
-	p, x, limit := &f.watches, &exchange{verb: "watch"}, f.watchTime()
+	p, x, limit := &r.watches, &exchange{verb: "watch"}, r.watchTime()
 	x.quiet = limit + overtime
 	if stream {
-		p, x, limit = &f.lists, &exchange{verb: "list", list: true, quiet: silence}, streamTimeout
+		p, x, limit = &r.lists, &exchange{verb: "list", list: true, quiet: silence}, streamTimeout
 	}
-	if err := errors.Join(p.wait(ctx), f.leaveAlone(ctx, x.verb)); err != nil {
+	if err := errors.Join(p.wait(ctx), r.leaveAlone(ctx, x.verb)); err != nil {
 		return nil, err
 	}
-	if !stream && f.server != f.source.client.host() {
+	if !stream && r.server != r.source.client.host() {
 		return nil, apierrors.NewResourceExpired("the objects are of another API server")
 	}
 	if stream {
-		f.fromServer(&o)
+		r.fromServer(&o)
 	}
 	seconds := int64(limit.Seconds())
 	o.TimeoutSeconds, o.Watch = &seconds, true
-	w, err := f.request(&o).Watch(x.in(ctx))
+	w, err := r.request(&o).Watch(x.in(ctx))
 	if lost := x.lost(); lost != nil {
 		err = lost // client-go gives an empty watch where a connection timed out or was closed
 	}
 	if err != nil {
 		x.Close()
-		return nil, f.watchFailed(ctx, x, err)
+		return nil, r.watchFailed(ctx, x, err)
 	}
-	f.streamErr = nil
-	return f.guard(ctx, w, x), nil
+	r.streamErr = nil
+	return r.guard(ctx, w, x), nil
 }
 
 // longHold is how long an API server must want to be left alone for that to be told: who is to come back in a second is not.
@@ -257,19 +263,19 @@ func (f *feed) watchTime() time.Duration {
 }
 
 // watchFailed gives the error that makes the reflector (client-go v0.37.2) do what is needed.
-func (f *feed) watchFailed(ctx context.Context, x *exchange, err error) error {
+func (r *round) watchFailed(ctx context.Context, x *exchange, err error) error {
 	switch {
 	case x.list && refusesStream(err):
-		f.streamErr = err
+		r.streamErr = err
 		return err
 	case x.list && !isAhead(err):
 		// After some errors the reflector would sleep without regard to ctx: a plain one prevents that.
-		f.streamErr = f.failed(ctx, x, err)
-		return f.streamErr
-	case f.hasExpired(err):
+		r.streamErr = r.failed(ctx, x, err)
+		return r.streamErr
+	case r.hasExpired(err):
 		return err
 	}
-	fault := f.failed(ctx, x, err)
+	fault := r.failed(ctx, x, err)
 	if ctx.Err() == nil && (x.lost() != nil || isOverloaded(err)) {
 		// The reflector goes on with the watch after this one; it need not list again.
 		return apierrors.NewTooManyRequestsError(fault.Error())
@@ -285,15 +291,15 @@ func (f *feed) ok() {
 }
 
 // fromServer notes whose list is asked for. Versions of objects mean nothing to another server.
-func (f *feed) fromServer(o *metav1.ListOptions) {
-	host := f.source.client.host()
-	if f.server != host && f.server != "" && o.Continue == "" {
+func (r *round) fromServer(o *metav1.ListOptions) {
+	host := r.source.client.host()
+	if r.server != host && r.server != "" && o.Continue == "" {
 		o.ResourceVersion = ""
 		if o.SendInitialEvents == nil {
 			o.ResourceVersionMatch = "" // the API server refuses it without a version
 		}
 	}
-	f.server = host
+	r.server = host
 }
 
 // failed notes an error of a request and gives it in plain words, as an error that the reflector does
