@@ -2,16 +2,19 @@ package nodeinfo
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"runtime"
 	"slices"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/vishvananda/netns"
 
+	"edgeway/proxiers/contain"
 	"edgeway/proxiers/rtnl"
 )
 
@@ -78,4 +81,65 @@ func (b *breaking) fail() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.last.Close()
+}
+
+// panicky is the lab's kernel, whose first socket panics at the first notice.
+type panicky struct {
+	breaking
+	sockets int
+}
+
+type panickySocket struct{ rtnl.Socket }
+
+func (p *panicky) Subscribe(groups ...uint) (rtnl.Socket, error) {
+	socket, err := p.breaking.Subscribe(groups...)
+	if p.sockets++; p.sockets == 1 {
+		return panickySocket{socket}, err
+	}
+	return socket, err
+}
+
+func (s panickySocket) Receive() ([]syscall.NetlinkMessage, error) {
+	if _, err := s.Socket.Receive(); err != nil {
+		return nil, err
+	}
+	panic("on purpose")
+}
+
+// A panic at a notice ends Run. The next Run finds what the notice was about.
+func TestRunAfterAPanic(t *testing.T) {
+	l := newLab(t, "link set lo up")
+	ns, err := netns.Get()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ns.Close()
+	w := New(slog.New(slog.DiscardHandler), Options{Kernel: &panicky{breaking: breaking{ns: ns}}})
+	ctx, cancel := context.WithCancel(t.Context())
+	run := func() <-chan error {
+		done := make(chan error, 1)
+		go func() {
+			runtime.LockOSThread() // never unlocked
+			done <- contain.Call(func() error { return errors.Join(netns.Set(ns), w.Run(ctx)) })
+		}()
+		return done
+	}
+	first := run()
+	<-w.Ready()
+	l.ip("addr add 192.0.2.1/32 dev lo")
+	if err := <-first; !contain.Is(err) {
+		t.Fatalf("the first Run ends with %v", err)
+	}
+	next := run()
+	for !slices.ContainsFunc(w.Host().Addrs, func(a Addr) bool { return a.Addr.String() == "192.0.2.1" }) {
+		select {
+		case <-w.Changed():
+		case <-time.After(30 * time.Second):
+			t.Fatal("the address is not found")
+		}
+	}
+	cancel()
+	if err := <-next; err != nil {
+		t.Error(err)
+	}
 }

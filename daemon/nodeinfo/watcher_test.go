@@ -11,6 +11,8 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -27,6 +29,28 @@ type lab struct {
 	*Watcher
 	log    *bytes.Buffer
 	resolv string // a file in the place of /etc/resolv.conf
+	// gate keeps notices from the watcher while it is locked.
+	gate sync.Mutex
+}
+
+// gated is the kernel, whose notices wait at the gate.
+type gated struct{ gate *sync.Mutex }
+
+type gatedSocket struct {
+	rtnl.Socket
+	gated
+}
+
+func (g gated) Subscribe(groups ...uint) (rtnl.Socket, error) {
+	socket, err := rtnl.Host{}.Subscribe(groups...)
+	return gatedSocket{socket, g}, err
+}
+
+func (s gatedSocket) Receive() ([]syscall.NetlinkMessage, error) {
+	messages, err := s.Socket.Receive()
+	s.gate.Lock()
+	defer s.gate.Unlock()
+	return messages, err
 }
 
 // newLab moves the test's goroutine into a new namespace and runs a watcher there.
@@ -44,7 +68,9 @@ func newLab(t *testing.T, setup ...string) *lab {
 	for _, s := range setup {
 		l.ip(s)
 	}
-	l.Watcher = New(slog.New(slog.NewTextHandler(l.log, nil)), Options{IgnoreDevices: []string{foreignName}, IgnoreTables: []int{ignoredTable}, ResolvConf: []string{l.resolv}})
+	l.Watcher = New(slog.New(slog.NewTextHandler(l.log, nil)), Options{
+		IgnoreDevices: []string{foreignName}, IgnoreTables: []int{ignoredTable}, ResolvConf: []string{l.resolv}, Kernel: gated{&l.gate},
+	})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
 	go func() {
@@ -205,10 +231,17 @@ func TestTentativeAddressAppearsWhenUsable(t *testing.T) {
 
 func TestWhatChangesNothingIsNoEvent(t *testing.T) {
 	l := newLab(t, append(veth, "addr add 192.0.2.1/24 dev v0", "route add default via 192.0.2.254")...)
+	l.gate.Lock() // on a busy machine, more than rtnl.Settle may pass between two commands
 	l.ip("link set v0 mtu 1400")
 	l.ip("route add 203.0.113.0/24 via 192.0.2.254")
 	l.ip("addr add 192.0.2.9/24 dev v0")
 	l.ip("addr del 192.0.2.9/24 dev v0")
+	l.gate.Unlock()
+	select {
+	case <-l.Moved():
+	case <-time.After(30 * time.Second):
+		t.Fatal("no notice came")
+	}
 	l.quiet()
 }
 
