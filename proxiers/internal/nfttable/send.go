@@ -177,8 +177,11 @@ func (r *renderer) text(tx *knftables.Transaction, s span) {
 
 // split sends all in several transactions, as of one ServicePort with a very long list. What packets are led to comes
 // first, then what leads them there, and what nothing leads to any more goes last: each finds an endpoint of the old list
-// or of the new one.
+// or of the new one. Ranges come before all of that.
 func (b *batch) split() error {
+	if err := b.splitRanges(); err != nil {
+		return err
+	}
 	gone, fresh, replaced := b.pairs()
 	for _, s := range []struct {
 		lists              [2][][]Entry
@@ -196,14 +199,42 @@ func (b *batch) split() error {
 				if b.r.Sets[set].Leads != s.leads {
 					continue
 				}
-				for chunk := range slices.Chunk(list, b.r.chunk) {
-					b.command(chunk, s.remove, s.add)
-					if len(chunk) == b.r.chunk {
-						if err := b.commit(); err != nil {
-							return err
-						}
-					}
+				if err := b.commandChunks(list, s.remove, s.add); err != nil {
+					return err
 				}
+			}
+		}
+	}
+	return nil
+}
+
+// splitRanges sends the elements of sets with ranges. The kernel (6.18) refuses a range that overlaps another one, so the
+// old ranges go first. If they fill a transaction, no range allows packets for a moment.
+func (b *batch) splitRanges() error {
+	for f := range b.added {
+		for set := range b.added[f] {
+			if !b.r.Sets[set].has(PeerPrefix) {
+				continue
+			}
+			if err := b.commandChunks(b.deleted[f][set], true, false); err != nil {
+				return err
+			}
+			if err := b.commandChunks(b.added[f][set], false, true); err != nil {
+				return err
+			}
+			b.deleted[f][set], b.added[f][set] = b.deleted[f][set][:0], b.added[f][set][:0]
+		}
+	}
+	return nil
+}
+
+// commandChunks adds commands for elements of one set, and sends each full chunk.
+func (b *batch) commandChunks(list []Entry, remove, add bool) error {
+	for chunk := range slices.Chunk(list, b.r.chunk) {
+		b.command(chunk, remove, add)
+		if len(chunk) == b.r.chunk {
+			if err := b.commit(); err != nil {
+				return err
 			}
 		}
 	}
