@@ -20,7 +20,8 @@ type limits struct {
 	connections int
 	// header bounds the time until the header of a request has arrived.
 	header time.Duration
-	// turn bounds the time that a request for a large answer waits, because only one such answer exists at a time.
+	// turn bounds the time that a request for a large answer waits, because only one such answer exists at a time for
+	// the group, and one for root and the daemon's user.
 	turn time.Duration
 	// stall bounds the time in which a client reads one piece of the answer, and whole the time for all pieces.
 	stall, whole time.Duration
@@ -55,7 +56,11 @@ func (t turns) wait(ctx context.Context, limit time.Duration) (end func(), err e
 func (s *Server) large(f func(*http.Request) (any, error)) http.HandlerFunc {
 	answer := s.answer(f)
 	return func(w http.ResponseWriter, r *http.Request) {
-		end, err := s.turns.wait(r.Context(), s.limits.turn)
+		turns := s.groupTurns
+		if isOwner(r.Context()) { // members of the group must not keep root from asking
+			turns = s.ownerTurns
+		}
+		end, err := turns.wait(r.Context(), s.limits.turn)
 		if err != nil {
 			s.write(w, http.StatusServiceUnavailable, failure{err.Error()})
 			return

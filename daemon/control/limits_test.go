@@ -7,6 +7,8 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -219,5 +221,29 @@ func TestACommandThatIsCutOffSaysSo(t *testing.T) {
 	}()
 	if _, err := NewClient(path).Status(t.Context()); err == nil || !strings.Contains(err.Error(), "closed the connection") {
 		t.Errorf("cut off: %v", err)
+	}
+}
+
+// Members of the group who take every turn keep each other waiting, but not root.
+func TestRootHasTurnsOfItsOwn(t *testing.T) {
+	state := bigState()
+	s := newServer(Options{
+		Logger: slog.New(slog.DiscardHandler), Gaps: noGaps,
+		State: func() pipeline.State { return state },
+		Out:   func(*plan.ServicePort) []string { return nil },
+	}, nil)
+	s.limits.turn = time.Millisecond
+	end, err := s.groupTurns.wait(t.Context(), time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer end()
+	for uid, want := range map[uint32]int{4711: http.StatusServiceUnavailable, 0: http.StatusOK} {
+		r := httptest.NewRequest(http.MethodGet, "/v1/plan", nil)
+		w := httptest.NewRecorder()
+		s.handler().ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), peerKey{}, uid)))
+		if w.Code != want {
+			t.Errorf("user %d: status %d, want %d", uid, w.Code, want)
+		}
 	}
 }

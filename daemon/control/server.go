@@ -55,7 +55,8 @@ type Server struct {
 	opts   Options
 	socket *socket
 	limits limits
-	turns  turns
+
+	ownerTurns, groupTurns turns
 }
 
 // Listen takes the socket, or fails with ErrRunning when another daemon owns it. It keeps a second daemon from
@@ -69,7 +70,7 @@ func Listen(opts Options) (*Server, error) {
 }
 
 func newServer(opts Options, s *socket) *Server {
-	return &Server{opts: opts, socket: s, limits: defaultLimits, turns: make(turns, 1)}
+	return &Server{opts: opts, socket: s, limits: defaultLimits, ownerTurns: make(turns, 1), groupTurns: make(turns, 1)}
 }
 
 // Close releases the socket without answering.
@@ -111,7 +112,7 @@ func (s *Server) handler() http.Handler {
 		return subject.Services(), nil
 	}))
 	mux.HandleFunc("POST /v1/reload", s.answer(func(r *http.Request) (any, error) {
-		if !mayReload(r.Context()) {
+		if !isOwner(r.Context()) {
 			return nil, errNotOwner
 		}
 		return struct{}{}, s.opts.Reload(r.Context())
