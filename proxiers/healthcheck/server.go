@@ -26,6 +26,12 @@ type server struct {
 	stopped func(func())
 }
 
+// kept is a listener that http.Server (Go 1.26) cannot close: it would close it in a panic of Serve, too, and the server
+// that starts again would have none.
+type kept struct{ net.Listener }
+
+func (kept) Close() error { return nil }
+
 // serve answers on the listener until close.
 func (p *Proxier) serve(listener net.Listener, check *plan.HealthCheck) *server {
 	s := &server{listener: listener}
@@ -36,7 +42,7 @@ func (p *Proxier) serve(listener net.Listener, check *plan.HealthCheck) *server 
 	}), p.opts.Logger)
 	s.http.DisableGeneralOptionsHandler = true // any method has the same answer, "OPTIONS *" too
 	p.opts.Contain.Go(&p.running, "health check server", func() {
-		err := s.http.Serve(p.limit.Listener(listener))
+		err := s.http.Serve(p.limit.Listener(kept{listener}))
 		if !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
 			p.opts.Logger.Error("health check server stopped", "address", listener.Addr().String(), "error", err)
 		}
