@@ -15,10 +15,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"edgeway/daemon/config"
 	"edgeway/daemon/endpointcheck"
+	"edgeway/daemon/files"
 	"edgeway/daemon/nodeinfo"
 	"edgeway/daemon/pipeline"
 	"edgeway/daemon/source"
@@ -150,6 +152,31 @@ func TestAnObjectThatPanics(t *testing.T) {
 			named(runCore(t, cfg, outside, backend, "good"))
 		})
 	}
+}
+
+// A source that panics always is started again, and ends the daemon at the third panic within ten minutes.
+func TestASourceThatPanicsAlways(t *testing.T) {
+	cfg := config.Default()
+	cfg.Source.File.Paths, cfg.Source.LastKnown.Enabled = []string{t.TempDir()}, false
+	synctest.Test(t, func(t *testing.T) {
+		logger, ready, starts := slog.New(slog.DiscardHandler), make(chan struct{}), 0
+		close(ready)
+		core, err := NewCore(cfg, CoreOptions{
+			Logger: logger, Families: []plan.Family{plan.IPv4}, Host: quietHost{ready}, Checker: endpointcheck.New(logger),
+			Outside: Outside{NewWatcher: func() (*files.Watcher, error) {
+				starts++
+				panic("on purpose")
+			}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		begin := time.Now()
+		err = core.Run(t.Context(), pipeline.Stage{Name: "backend", Applier: &panicky{}})
+		if !contain.Is(err) || !strings.Contains(err.Error(), `"source file" panicked 3 times`) || starts != 3 || time.Since(begin) != 2*contain.Pause {
+			t.Errorf("%d starts within %s, the daemon ends with %v", starts, time.Since(begin), err)
+		}
+	})
 }
 
 // The panic of a handler is named, does not end the daemon however often it comes, and ends the connection.

@@ -1,0 +1,46 @@
+package doctor
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"edgeway/proxiers/contain"
+)
+
+// After a panic the rounds look again, and find what began meanwhile.
+func TestRoundsAfterAPanic(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, f := testHost()
+		logger, looks := slog.New(slog.NewTextHandler(t.Output(), nil)), 0
+		r := NewRounds(RoundsOptions{Logger: logger, Host: func() *Host {
+			if looks++; looks == 1 {
+				panic("on purpose")
+			}
+			return h
+		}})
+		parts := contain.New(logger)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() {
+			done <- parts.Run(ctx, "rounds", func(ctx context.Context) error {
+				r.Run(ctx)
+				return nil
+			})
+		}()
+		r.Planned()
+		time.Sleep(contain.Pause / 2)
+		f.edit(func() { delete(f.ways, "0.0.0.0/0") })
+		time.Sleep(contain.Pause + 2*settle)
+		synctest.Wait()
+		if looks < 2 || len(r.Problems()) == 0 || len(parts.Faults()) != 1 {
+			t.Errorf("%d looks, problems %q, faults %+v", looks, names(r.Problems()), parts.Faults())
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}

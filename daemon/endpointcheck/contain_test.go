@@ -1,0 +1,49 @@
+package endpointcheck
+
+import (
+	"context"
+	"log/slog"
+	"net/netip"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"edgeway/proxiers/contain"
+)
+
+// A check that panics says nothing about its endpoint. The checks go on after the pause, with the targets from before.
+func TestRunAfterAPanic(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := &network{faults: map[netip.AddrPort]error{}, dialled: map[netip.AddrPort]int{}}
+		n.set(unix.ECONNREFUSED, at(1))
+		logger := slog.New(slog.NewTextHandler(t.Output(), nil))
+		c, parts := New(logger), contain.New(logger)
+		c.Use(defaults)
+		var panicked atomic.Bool
+		c.dial = func(ctx context.Context, to netip.AddrPort) error {
+			if to == at(0) && !panicked.Swap(true) {
+				panic("on purpose")
+			}
+			return n.dial(ctx, to)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- parts.Run(ctx, "checks", c.Run) }()
+		c.Follow(Targets{All: true, Add: many(3)})
+		time.Sleep(contain.Pause + 2*promise)
+		synctest.Wait()
+		if faults := parts.Faults(); len(faults) != 1 || faults[0].Times != 1 {
+			t.Errorf("faults %+v, want one panic", faults)
+		}
+		if dead := c.Dead(); dead.Len() != 1 || !dead.Has(at(1)) || n.count(at(0)) == 0 {
+			t.Errorf("dead %v after %d checks of the other endpoint", dead.List(), n.count(at(0)))
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,65 @@
+package file
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"edgeway/daemon/files"
+	"edgeway/proxiers/contain"
+)
+
+// A panic ends Run. The next Run reads what was written meanwhile, and takes away what is gone.
+func TestRunAfterAPanic(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name string) {
+		if err := os.WriteFile(filepath.Join(dir, name+".yaml"), []byte(called(name)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("a")
+	write("b")
+	sink, watchers := newMemory(), 0
+	s := New(Options{Paths: []string{dir}, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)), NewWatcher: func() (*files.Watcher, error) {
+		if watchers++; watchers == 2 {
+			panic("on purpose")
+		}
+		return files.NewWatcher()
+	}})
+	run := func(want string) error {
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- contain.Call(func() error { return s.Run(ctx, sink) }) }()
+		if want != "" {
+			eventually(t, want, 30*time.Second, func() bool {
+				var has string
+				for _, name := range []string{"a", "b", "c"} {
+					if sink.service(name) != nil {
+						has += name
+					}
+				}
+				return has == want
+			})
+			cancel()
+		}
+		err := <-done
+		cancel()
+		return err
+	}
+	if err := run("ab"); err != nil {
+		t.Fatal(err)
+	}
+	if err := run(""); !contain.Is(err) {
+		t.Fatalf("the second Run ends with %v", err)
+	}
+	if err := os.Remove(filepath.Join(dir, "a.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	write("c")
+	if err := run("bc"); err != nil {
+		t.Fatal(err)
+	}
+}

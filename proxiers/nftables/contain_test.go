@@ -1,0 +1,34 @@
+package nftables
+
+import (
+	"testing"
+
+	"edgeway/proxiers"
+	"edgeway/proxiers/contain"
+)
+
+// A first sync that panics half-way leaves a part in the kernel. The full sync that follows makes the kernel right.
+func TestApplyThatPanicsHalfWay(t *testing.T) {
+	newHost(t)
+	broken := true
+	p, _ := testProxier(t, func(env *proxiers.Env) {
+		env.Progress = func(done, total int) {
+			if broken && done > total/3 {
+				panic("on purpose")
+			}
+		}
+	})
+	full := newPlan(testNode(), manyServices(3000, 5)...)
+	err := contain.Call(func() error { return p.Apply(t.Context(), proxiers.NewChange(nil, full)) })
+	half := kernelState(t, p)
+	if !contain.Is(err) {
+		t.Fatalf("Apply ends with %v", err)
+	}
+	broken = false
+	apply(t, p, nil, full)
+	repaired := kernelState(t, p)
+	recreate(t, p, full)
+	if want := kernelState(t, p); repaired != want || half == want {
+		t.Errorf("after a full sync: %s; the panic left all: %t", firstDifference(repaired, want), half == want)
+	}
+}
