@@ -62,14 +62,27 @@ func authorityOf(api *fakeAPI) string {
 	return ", certificate-authority-data: " + base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: api.Certificate().Raw}))
 }
 
-// redial ends the connections, and wants a new one.
+// redial ends the connections. It wants a request to be answered over a new one in time, and then the source to be heard
+// again: the pace of its own requests and the reflector's back-off may make that later.
 func (r *running) redial(t *testing.T, api *fakeAPI, within time.Duration) {
 	t.Helper()
 	api.CloseClientConnections()
 	before := time.Now()
+	ctx, cancel := context.WithTimeout(t.Context(), within)
+	defer cancel()
+	for {
+		err := r.client.core.Get().Resource("services").MaxRetries(0).Do(ctx).Error()
+		if err == nil {
+			break
+		}
+		if ctx.Err() != nil {
+			t.Fatalf("not within %s: an answer of the API server: %v", within, err)
+		}
+		time.Sleep(10 * time.Millisecond) // a request on a connection that ends
+	}
 	api.put("services", "redial", clusterIP(9))
 	api.remove("services", "redial")
-	eventually(t, "the API server is heard again", within, func() bool { return r.Status().Err == "" && r.Status().LastContact.After(before) })
+	eventually(t, "the API server is heard again", time.Minute, func() bool { return r.Status().Err == "" && r.Status().LastContact.After(before) })
 }
 
 // apiServer gives the addresses that were handed over.
