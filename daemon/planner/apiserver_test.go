@@ -74,3 +74,18 @@ func TestServiceCIDRsAroundTheAPIServer(t *testing.T) {
 	w.wantProblems("ServiceCIDR half: spec.cidrs: 128.0.0.0/1 has the address 192.0.2.254 of a default gateway of this host: " +
 		"its unused addresses are not dropped; make it a range that only ClusterIPs come from")
 }
+
+// NAT64 translates an IPv6 address in 64:ff9b::/96 to the IPv4 address in it, also that of the API server or of a name server.
+func TestTranslatedAddressesOfOthersAreRefused(t *testing.T) {
+	opts := testOptions()
+	opts.AllowExternalIPs = cidrs("::/0")
+	w := newWorld(t, opts, apiServer("203.0.113.9"), testService("thief", func(s *source.Service) {
+		s.ClusterIPs = ips("10.96.0.7", "fd00:96::7")
+		s.ExternalIPs = ips("64:ff9b::cb00:7109", "64:ff9b::cb00:7135", "64:ff9b::cb00:7136")
+	}))
+	w.host = testHost()
+	w.host.NameServers = ips("203.0.113.53")
+	w.replan()
+	w.wantProblems("Service ns/thief: spec.externalIPs: 64:ff9b::cb00:7109 is the API server's address",
+		"Service ns/thief: spec.externalIPs: 64:ff9b::cb00:7135 is a name server of this host")
+}

@@ -68,13 +68,13 @@ func (p *Planner) refusal(s *source.Service, kind plan.FrontendKind, a netip.Add
 		return "is an address of this host"
 	case kind == plan.ClusterIP:
 		return ""
-	case hasAddr(p.env.apiServers, a):
+	case leadsTo(a, p.env.apiServers):
 		return "is the API server's address"
 	case kind == plan.ExternalIP && contains(p.env.serviceCIDRs, a):
 		return "is in a range that ClusterIPs come from"
 	case s.Manifest:
 		return ""
-	case hasAddr(p.env.nameServers, a):
+	case leadsTo(a, p.env.nameServers):
 		return "is a name server of this host"
 	case kind == plan.LoadBalancerIP:
 		return p.fence(a, p.opts.AllowLoadBalancers, p.opts.AllowHostLoadBalancers, "proxy.allow_load_balancer_ips")
@@ -94,10 +94,9 @@ func (p *Planner) fence(a netip.Addr, ranges []netip.Prefix, host bool, key stri
 	return ""
 }
 
-// impostor says in words that the Service would take an address from the API server; empty: it would not. Its own
-// Service takes nothing away: others may use its ClusterIP even if the kubeconfig names it, which it should not.
+// impostor returns the reason why only the API server's own Service may have the address, and "" if any Service may.
 func (p *Planner) impostor(s *source.Service, a netip.Addr) string {
-	if hasAddr(p.env.apiServers, a) && (s.Namespace != "default" || s.Name != "kubernetes") {
+	if leadsTo(a, p.env.apiServers) && (s.Namespace != "default" || s.Name != "kubernetes") {
 		return "is the API server's address"
 	}
 	return ""

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"edgeway/daemon/source"
 	"edgeway/proxiers/plan"
 )
 
@@ -28,4 +29,10 @@ func sortAddrs(addrs []netip.Addr) []netip.Addr {
 func hasAddr(sorted []netip.Addr, a netip.Addr) bool {
 	_, ok := slices.BinarySearchFunc(sorted, a, netip.Addr.Compare)
 	return ok
+}
+
+// leadsTo reports whether a is in the sorted list, or NAT64 translates it to an address in the list. With 464XLAT, this
+// host's connections to an IPv4 address go to such an IPv6 address.
+func leadsTo(a netip.Addr, sorted []netip.Addr) bool {
+	return hasAddr(sorted, a) || hasAddr(sorted, source.Translated(a))
 }
