@@ -188,7 +188,8 @@ func (c *configCheck) checkWebConfig() {
 	if err == nil {
 		return
 	}
-	mend := "the keys are those of Prometheus' exporters: tls_server_config, http_server_config, basic_auth_users"
+	mend := "the keys are those of Prometheus' exporters: tls_server_config, http_server_config, rate_limit, " +
+		"and basic_auth_users with hashes that htpasswd -B makes"
 	if failed, ok := errors.AsType[*fs.PathError](err); ok {
 		mend = regular.Advice(failed.Path, failed.Err)
 	}

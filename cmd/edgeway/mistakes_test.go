@@ -129,9 +129,9 @@ func TestMistakesInTheConfiguration(t *testing.T) {
 func TestMistakesInTheWebConfiguration(t *testing.T) {
 	t.Parallel()
 	for _, m := range []mistake{
-		{"misspelt key", "web.yml", "", "tls_server_confg: {}\n", "DIR/web.yml", "unknown field", "tls_server_config", false},
-		{"password that is no hash", "web.yml", "", "basic_auth_users: {me: secret}\n", "DIR/web.yml", `"me"`, "htpasswd -B", false},
-		{"certificate without a key", "web.yml", "", "tls_server_config: {cert_file: a.crt}\n", "DIR/a.crt", "no such file", "create it", false},
+		{"misspelt key", "web.yml", "", "tls_server_confg: {}\n", "DIR/web.yml", "field tls_server_confg not found", "tls_server_config", false},
+		{"password that is no hash", "web.yml", "", "basic_auth_users: {me: secret}\n", "DIR/web.yml", "bcrypt", "htpasswd -B", false},
+		{"certificate without a key", "web.yml", "", "tls_server_config: {cert_file: a.crt}\n", "DIR/web.yml", "missing one of key or key_file", "tls_server_config", false},
 	} {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()

@@ -16,14 +16,14 @@ func TestThePlanInForceIsKept(t *testing.T) {
 		before := w.wanted()
 		b := start(t, w, k, func(o *Options) { o.InForce = before })
 		settle(adoptAfter - time.Second)
-		if len(k.took) > 0 {
+		if k.applies() > 0 {
 			t.Fatal("the plan in force is synced at once, though its successor mostly comes soon")
 		}
 		settle(2 * time.Second)
-		if len(k.took) != 1 || !k.holds(before) {
-			t.Fatalf("%d Applies: the plan in force was not synced", len(k.took))
+		if n := k.applies(); n != 1 || !k.holds(before) {
+			t.Fatalf("%d Applies: the plan in force was not synced", n)
 		}
-		k.state = map[string][32]byte{}
+		k.lose()
 		b.p.RequestFull("backend", "lost")
 		settle(time.Second)
 		if s := b.p.State(); !k.holds(before) || !s.OutOfSync.IsZero() || s.InForce != before {

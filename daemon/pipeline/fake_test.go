@@ -160,6 +160,19 @@ func (k *kernel) changes() []proxiers.Change {
 	return out
 }
 
+func (k *kernel) applies() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return len(k.took)
+}
+
+// lose empties the kernel without a word.
+func (k *kernel) lose() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.state = map[string][32]byte{}
+}
+
 func (k *kernel) holds(p *plan.Plan) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()

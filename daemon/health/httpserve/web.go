@@ -1,9 +1,11 @@
 package httpserve
 
 import (
+	"errors"
 	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 
 	"github.com/prometheus/exporter-toolkit/web"
 	"sigs.k8s.io/yaml"
@@ -19,7 +21,10 @@ func CheckWebConfig(path string) error {
 	if _, err := regular.Read(path, regular.Small); err != nil { // a device or a pipe would block the start
 		return err
 	}
-	return web.Validate(path)
+	if err := web.Validate(path); err != nil {
+		return errors.New(strings.Join(strings.Fields(err.Error()), " ")) // yaml's errors have several lines
+	}
+	return nil
 }
 
 // HasUsers reports whether the file asks every client for a password, as far as it can be read.
