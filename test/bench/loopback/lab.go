@@ -187,7 +187,8 @@ endpoints: [{addresses: [%[3]s], conditions: {ready: true}}]
 	return l.start(name, nodePort, cmd)
 }
 
-// startSocketProxyd hands over a socket as systemd does (sd_listen_fds(3)).
+// startSocketProxyd hands over a socket as systemd does (sd_listen_fds(3)). Services of systemd ignore SIGPIPE
+// (IgnoreSIGPIPE= of systemd.exec(5)). Without that, socket-proxyd 252 ends when it writes to a connection that was reset.
 func (l *lab) startSocketProxyd() error {
 	const port = 20002
 	var config net.ListenConfig
@@ -202,7 +203,7 @@ func (l *lab) startSocketProxyd() error {
 		return err
 	}
 	defer socket.Close()
-	cmd := exec.Command("sh", "-c", `export LISTEN_FDS=1 LISTEN_PID=$$; exec "$@"`, "sh",
+	cmd := exec.Command("sh", "-c", `trap '' PIPE; export LISTEN_FDS=1 LISTEN_PID=$$; exec "$@"`, "sh",
 		socketProxyd, fmt.Sprintf("--connections-max=%d", manyConnections), endpointAddr.String())
 	cmd.ExtraFiles = []*os.File{socket}
 	return l.start("socket-proxyd", port, cmd)

@@ -2,9 +2,10 @@
 // edgeway binary if one is given: throughput with 1, 50 and 1,000 streams, and new connections per second.
 //
 // It needs root and a network namespace of its own (unshare --net): scripts/bench-loopback starts it so. All programs
-// run at the same time, relay to the same endpoint, and take turns, so that other work of the machine hits all of them. Edgeway runs as an unprivileged user with CAP_NET_ADMIN alone, as in
-// units/edgeway.service: without CAP_SYS_RESOURCE the kernel bounds the memory of its pipes. The column "direct" is the
-// same load without a relay. Client and endpoint are this process; both discard bytes in the kernel.
+// run at the same time, relay to the same endpoint, and take turns, so that other work of the machine affects all of
+// them. Edgeway runs as an unprivileged user with CAP_NET_ADMIN alone, as in units/edgeway.service: without
+// CAP_SYS_RESOURCE the kernel bounds the memory of its pipes. The column "direct" is the same load without a relay.
+// Client and endpoint are this process; both discard bytes in the kernel.
 package main
 
 import (
