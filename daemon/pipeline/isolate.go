@@ -24,7 +24,7 @@ var (
 // not accepted before. While one is left out, its previous version stays, unless another ServicePort claims its addresses.
 //
 // A refused partial change can also mean that the kernel's state is not as assumed, so a full
-// sync comes first. No set of ServicePorts that was refused is offered again.
+// sync comes first. A set of ServicePorts that was refused is not offered again, but for one attempt to confirm the result.
 func (p *Pipeline) isolate(ctx context.Context, st *stage, target *plan.Plan, partial bool, refusal error) error {
 	suspects := proxiers.NewChange(st.lastGood, target).Changed
 	if partial {
@@ -180,7 +180,25 @@ func (s *search) run(ctx context.Context, suspects []*plan.ServicePort, refusal 
 	for _, svc := range suspects {
 		s.out[svc] = struct{}{}
 	}
-	return s.admit(ctx, suspects, refusal)
+	if err := s.admit(ctx, suspects, refusal); err != nil || len(suspects) == 1 {
+		return err
+	}
+	return s.confirm(ctx)
+}
+
+// confirm offers all blamed ServicePorts once more and acquits them if the kernel accepts them. A kernel that refused
+// everything for a moment, and stopped during the search, makes the search by halves blame ServicePorts at random.
+func (s *search) confirm(ctx context.Context) error {
+	blamed := make([]*plan.ServicePort, 0, len(s.blamed))
+	for _, b := range s.blamed {
+		blamed = append(blamed, b.svc)
+	}
+	clear(s.refused)
+	refused, err := s.try(ctx, blamed)
+	if err == nil && refused == nil {
+		s.blamed = nil
+	}
+	return err
 }
 
 // admit puts in force as many of set as the kernel accepts and blames the others. The set as a whole

@@ -362,3 +362,31 @@ func TestARefusalThatNoServiceCausedIsNotSearchedFor(t *testing.T) {
 		}
 	})
 }
+
+// A kernel that refuses everything for a moment stops doing so during the search.
+func TestNobodyIsBlamedForARefusalThatPassed(t *testing.T) {
+	for passes := range 12 {
+		t.Run(fmt.Sprint(passes, " refused"), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, k := newWorld(), newKernel(t)
+				for i := range 19 {
+					w.set(i, 1)
+				}
+				refused := 0
+				k.fault = func(c proxiers.Change) error {
+					if refused < passes && len(c.Next.Services) > 0 {
+						refused++
+						return fmt.Errorf("a moment of weakness: %w", proxiers.ErrRefused)
+					}
+					return nil
+				}
+				b := start(t, w, k, nil)
+				settle(time.Minute)
+				b.converged(t)
+				if s := b.p.State(); len(s.Quarantined) != 0 {
+					t.Errorf("left out: %v", s.Quarantined)
+				}
+			})
+		})
+	}
+}

@@ -130,6 +130,9 @@ func (s *simulation) refusal() episode {
 	}, func() { s.kernel.set(kernelFault{}) })
 }
 
+// endSearch lets a search that began under a fault go on for a moment without it.
+func (s *simulation) endSearch() { time.AfterFunc(time.Second, func() { s.searching.Add(-1) }) }
+
 // leaveOut is a fault for which ServicePorts are left out until they change, or until the next full sync, which comes within 1.1
 // periods.
 func (s *simulation) leaveOut(name string, begin func(services map[string]bool), end func()) episode {
@@ -146,7 +149,7 @@ func (s *simulation) leaveOut(name string, begin func(services map[string]bool),
 		begin(services)
 	}, func() {
 		end()
-		s.searching.Add(-1)
+		s.endSearch()
 		for name := range s.refused {
 			s.excuse(name, s.config.Proxy.FullSyncPeriod*11/10+time.Minute)
 		}

@@ -50,8 +50,12 @@ func (s *simulation) panicFault() episode {
 	}
 	switch s.rand.IntN(4) {
 	case 0:
-		return episode{k.name + " panics", 30 * time.Second, func() { k.set(kernelFault{panics: func(string) bool { return true }}) }, func() {
+		return episode{k.name + " panics", 30 * time.Second, func() {
+			s.searching.Add(1)
+			k.set(kernelFault{panics: func(string) bool { return true }})
+		}, func() {
 			k.set(kernelFault{})
+			s.endSearch()
 			s.panicUntil = time.Now().Add(panicWindow + time.Minute)
 		}}
 	case 1:
