@@ -104,6 +104,9 @@ func checkConfig(path string, id *asuser.ID) ([]finding.Finding, error) {
 	for _, name := range config.Overlooked(path) {
 		c.add("drop-ins", finding.Warning, name+": it is not read, as its name does not end with .toml", "rename it")
 	}
+	for _, r := range cfg.Removed {
+		c.add("removed-key", finding.Problem, r.String(), removedKeyFix)
+	}
 	c.checkSandbox()
 	c.checkKubeconfig()
 	c.checkWebConfig()

@@ -1,10 +1,12 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net"
 	"net/netip"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -48,7 +50,9 @@ type CoreOptions struct {
 	Parts *contain.Parts
 	// InForce is the plan that an earlier Core of this process left in the kernel.
 	InForce *plan.Plan
-	Applied func(pipeline.Applied)
+	// FullSync is the mean time between periodic full syncs; 0 means fullSync.
+	FullSync time.Duration
+	Applied  func(pipeline.Applied)
 	// Synced runs after each successful sync of the backend, before the objects are saved for the next start.
 	Synced  func(*tracker.Snapshot, *plan.Plan, pipeline.Synced)
 	Outside Outside
@@ -89,9 +93,13 @@ func NewCore(cfg *config.Config, o CoreOptions) (*Core, error) {
 	c.health.Include(c.sources.concerns, "kubeconfig-refused", "kubeconfig-insecure", "credential-expiry")
 	c.health.Include(func() []health.Condition { return nodePortCondition(c.pipeline.State()) }, "nodeport-addresses")
 	c.health.Include(func() []health.Condition { return c.checks.conditions(c.pipeline.State().InForce) }, "endpoint-checks", "services-dead")
+	c.health.Include(c.removedKeys, "removed-key")
 	c.health.Include(func() []health.Condition { return panicConditions(c.parts.Faults()) }, "panic")
 	return c, nil
 }
+
+// fullSync is the mean time between periodic full syncs. They find what no notification of the kernel tells.
+const fullSync = time.Hour
 
 func (c *Core) newPipeline(o CoreOptions) *pipeline.Pipeline {
 	opts := c.PlannerOptions()
@@ -113,8 +121,8 @@ func (c *Core) newPipeline(o CoreOptions) *pipeline.Pipeline {
 			faults.note(snap.Problems, problems)
 			return next, problems
 		},
-		MinSync:   c.cfg.Proxy.MinSyncPeriod,
-		FullSync:  c.cfg.Proxy.FullSyncPeriod,
+		MinSync:   time.Millisecond,
+		FullSync:  cmp.Or(o.FullSync, fullSync),
 		InForce:   o.InForce,
 		Parts:     c.parts,
 		OnApplied: o.Applied,

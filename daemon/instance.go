@@ -89,6 +89,7 @@ func newInstance(ctx context.Context, set settings, opts instanceOptions) (*inst
 
 func (i *instance) assemble(ctx context.Context) error {
 	var err error
+	logRemovedKeys(i.logger, i.cfg.Removed)
 	i.node = nodeinfo.New(i.logger, ofProxies())
 	i.Core, err = NewCore(i.cfg, CoreOptions{
 		Logger: i.logger, Families: families(i.cfg), Host: i.node, Checker: i.opts.Lasting.endpoints, InForce: i.opts.InForce.plan,

@@ -3,7 +3,8 @@
 //
 // The schema (schema.go) is the only description of the keys. Loading, checking, printing, the
 // commented file etc/edgeway/edgeway.toml and the key list of the manual edgeway.toml(5) all come
-// from it. Loading is strict: a key that is not in the schema is an error.
+// from it. Loading is strict: a key that is not in the schema is an error,
+// unless it is one that an earlier version had (removed.go).
 package config
 
 import (
@@ -39,6 +40,9 @@ type Config struct {
 	Metrics   Metrics
 	Log       Log
 	Control   Control
+
+	// Removed are the keys that the files set although they no longer exist.
+	Removed []Removed
 }
 
 // Node is this host as Kubernetes sees it.
@@ -104,8 +108,6 @@ type Proxy struct {
 	MaxServiceEndpoints int // times ports
 	MaxServiceFrontends int
 	MaxServiceRanges    int // times load-balancer frontends
-	MinSyncPeriod       time.Duration
-	FullSyncPeriod      time.Duration
 }
 
 // LocalDetection is the way to tell the pods of this host.
@@ -299,8 +301,6 @@ func Default() *Config {
 			MaxServiceEndpoints: 50000,
 			MaxServiceFrontends: 20000,
 			MaxServiceRanges:    20000,
-			MinSyncPeriod:       time.Millisecond,
-			FullSyncPeriod:      time.Hour,
 		},
 		Nftables:  Nftables{Netlink: NetlinkAuto},
 		Routes:    Routes{Services: RoutesAuto},

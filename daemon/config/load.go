@@ -120,6 +120,7 @@ func load(files []file, hostname string, backends []Choice) (*Config, error) {
 	if err := errors.Join(l.errs...); err != nil {
 		return nil, err
 	}
+	c.Removed = l.removed
 	return c, nil
 }
 
@@ -127,6 +128,8 @@ type loader struct {
 	keys   map[string]value
 	origin map[string]*Error // where each key was last set, for faults that show only in the whole
 	errs   []error
+	// removed are the removed keys, in the order of the files.
+	removed []Removed
 }
 
 const versionKey = "version"
@@ -143,6 +146,10 @@ func (l *loader) version(name string, settings []setting, main bool) {
 }
 
 func (l *loader) set(name string, s setting) {
+	if replacement, ok := removed[s.key]; ok {
+		l.removed = append(l.removed, Removed{name, s.line, s.key, replacement})
+		return
+	}
 	at := &Error{File: name, Line: s.line, Key: s.key}
 	known, ok := l.keys[s.key]
 	switch {
@@ -163,6 +170,9 @@ func (l *loader) set(name string, s setting) {
 }
 
 func (l *loader) isSection(name string) bool {
+	if isRemovedSection(name) {
+		return true
+	}
 	for k := range l.keys {
 		if strings.HasPrefix(k, name+".") {
 			return true

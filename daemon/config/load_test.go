@@ -36,7 +36,7 @@ func TestDropInsOverrideKeyByKeyInLexicalOrder(t *testing.T) {
 	main := filepath.Join(dir, "edgeway.toml")
 	write(t, main, "version = 1\n[source.kube]\nkubeconfig = \"kc\"\n[proxy]\nmasquerade_bit = 1\nmasquerade_all = true\n")
 	write(t, filepath.Join(dir, "conf.d", "20-b.toml"), "[proxy]\nmasquerade_bit = 3\n[source.file]\npaths = [\"m\", \"/abs\"]\n")
-	write(t, filepath.Join(dir, "conf.d", "10-a.toml"), "version = 1\n[proxy]\nmasquerade_bit = 2\nmin_sync_period = \"1s\"\n")
+	write(t, filepath.Join(dir, "conf.d", "10-a.toml"), "version = 1\n[proxy]\nmasquerade_bit = 2\n")
 	write(t, filepath.Join(dir, "conf.d", "30-not-toml.bak"), "nonsense")
 	write(t, filepath.Join(dir, "conf.d", ".30-hidden.toml"), "nonsense")
 
@@ -54,7 +54,6 @@ func TestDropInsOverrideKeyByKeyInLexicalOrder(t *testing.T) {
 	want.Source.File.Paths = []string{filepath.Join(dir, "conf.d", "m"), "/abs"}
 	want.Proxy.MasqueradeBit = 3
 	want.Proxy.MasqueradeAll = true
-	want.Proxy.MinSyncPeriod = time.Second
 	if diff := cmp.Diff(want, got, compareAddrs, comparePrefixes); diff != "" {
 		t.Errorf("Load (-want +got):\n%s", diff)
 	}
@@ -87,8 +86,6 @@ deny_endpoints = ["192.168.0.0/16"]
 max_service_endpoints = 1001
 max_service_frontends = 1002
 max_service_source_ranges = 1003
-min_sync_period = "0s"
-full_sync_period = "1h30m"
 [nftables]
 netlink = "off"
 [routes]
@@ -137,7 +134,6 @@ socket = "/s"
 			NodePortRange:     PortRange{30000, 32767}, AllowLoadBalancers: LoadBalancerIPs{Host: true, Prefixes: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}},
 			DenyEndpoints:       DeniedEndpoints{Prefixes: []netip.Prefix{netip.MustParsePrefix("192.168.0.0/16")}},
 			MaxServiceEndpoints: 1001, MaxServiceFrontends: 1002, MaxServiceRanges: 1003,
-			FullSyncPeriod: 90 * time.Minute,
 		},
 		Nftables: Nftables{Netlink: NetlinkOff},
 		Routes:   Routes{Services: RoutesAlways},

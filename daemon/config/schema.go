@@ -200,8 +200,6 @@ func proxySection(p *Proxy, backends []Choice) section {
 			"max_service_source_ranges", "The bound of source ranges times load-balancer addresses times ports of one Service. A Service with more is left out.",
 			integer(&p.MaxServiceRanges, 1000, 10_000_000),
 		},
-		{"min_sync_period", "The least time between two syncs. What changes in between is synced together.", duration(&p.MinSyncPeriod, 0, time.Minute)},
-		{"full_sync_period", "How often the kernel's state is read back and compared, beside the syncs that a loss of rules causes at once.", duration(&p.FullSyncPeriod, 10*time.Second, 7*24*time.Hour)},
 	}}
 }
 

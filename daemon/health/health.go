@@ -32,7 +32,7 @@ const (
 // Condition is one fault that holds now.
 type Condition struct {
 	// Name is one of first-sync, backend-sync, quarantine, leftovers, nodeport-addresses, node-leaving, source-NAME,
-	// follower-NAME, kubeconfig-refused, kubeconfig-insecure, credential-expiry, endpoint-checks, services-dead, ports, fast-path, fallback and panic, or that of
+	// follower-NAME, kubeconfig-refused, kubeconfig-insecure, credential-expiry, endpoint-checks, services-dead, ports, fast-path, fallback, removed-key and panic, or that of
 	// a check of daemon/doctor, which may have several.
 	Name  string    `json:"name"`
 	Level Level     `json:"level"`

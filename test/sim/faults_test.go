@@ -151,7 +151,7 @@ func (s *simulation) leaveOut(name string, begin func(services map[string]bool),
 		end()
 		s.endSearch()
 		for name := range s.refused {
-			s.excuse(name, s.config.Proxy.FullSyncPeriod*11/10+time.Minute)
+			s.excuse(name, s.fullSync*11/10+time.Minute)
 		}
 	}}
 }

@@ -36,7 +36,7 @@ func (s *simulation) start(inForce *plan.Plan) {
 	p.parts = contain.New(logger)
 	var err error
 	p.core, err = daemon.NewCore(s.config, daemon.CoreOptions{
-		Logger: logger, Families: []plan.Family{plan.IPv4, plan.IPv6}, Host: s.host, Checker: endpointcheck.New(logger), InForce: inForce,
+		Logger: logger, Families: []plan.Family{plan.IPv4, plan.IPv6}, Host: s.host, Checker: endpointcheck.New(logger), InForce: inForce, FullSync: s.fullSync,
 		Parts: p.parts,
 		Outside: daemon.Outside{
 			Dial: s.net.dial, Lookup: s.names.lookup, NewWatcher: s.host.newWatcher,

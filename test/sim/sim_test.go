@@ -141,6 +141,7 @@ type simulation struct {
 	searching    atomic.Int32          // faults for which a stage refuses some Services
 	searched     map[portKey]time.Time // what a search for refused ones has left out
 	slowest      time.Duration
+	fullSync     time.Duration // the mean time between periodic full syncs
 	failed       bool
 
 	mu         sync.Mutex
@@ -158,9 +159,9 @@ func run(t *testing.T, seed uint64, dir string, creds *credentials) {
 	for _, k := range s.stages() {
 		k.gone, k.empty = s.gone, s.empty
 	}
-	s.config = simConfig(dir)
+	s.config, s.fullSync = simConfig(dir), time.Hour
 	if s.rand.IntN(2) == 0 {
-		s.config.Proxy.FullSyncPeriod = 10 * time.Minute
+		s.fullSync = 10 * time.Minute
 	}
 	s.api = newAPIServer(s.net, creds.server, s.token)
 	s.populate()

@@ -1,0 +1,35 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// removed maps each key of an earlier version to what replaces it. Such a key never stops the daemon: an unattended
+// upgrade must leave a host that serves, also after the next reboot.
+var removed = map[string]string{
+	"proxy.min_sync_period":  "the pause after a sync is as long as that sync, and at least 1ms",
+	"proxy.full_sync_period": "Edgeway compares the kernel with the plan every hour, and at once when rules are lost",
+}
+
+// Removed is the place of a removed key in a file.
+type Removed struct {
+	File        string
+	Line        int
+	Key         string
+	Replacement string
+}
+
+// String returns "file:line: key: removed and ignored: replacement".
+func (r Removed) String() string {
+	return fmt.Sprintf("%s:%d: %s: removed and ignored: %s", r.File, r.Line, r.Key, r.Replacement)
+}
+
+// isRemovedSection reports whether name is a table that has, or had, removed keys.
+func isRemovedSection(name string) bool {
+	return slices.ContainsFunc(slices.Collect(maps.Keys(removed)), func(key string) bool {
+		return strings.HasPrefix(key, name+".")
+	})
+}

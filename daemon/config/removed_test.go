@@ -1,0 +1,57 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// A file may set every removed key, in the main file and in a drop-in, and still loads.
+func TestRemovedKeysAreIgnoredAndNamed(t *testing.T) {
+	text := "version = 1\nsource.file.paths = ['m']\n"
+	var want []Removed
+	for i, key := range slices.Sorted(maps.Keys(removed)) {
+		text += key + " = '1s'\n"
+		want = append(want, Removed{File: "/e.toml", Line: i + 3, Key: key, Replacement: removed[key]})
+	}
+	const dropIn = "[proxy]\nmin_sync_period = 7\nmasquerade_bit = 3"
+	want = append(want, Removed{"/conf.d/a.toml", 2, "proxy.min_sync_period", removed["proxy.min_sync_period"]})
+	got, err := load([]file{{"/e.toml", []byte(text)}, {"/conf.d/a.toml", []byte(dropIn)}}, "host", choices)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got.Removed); diff != "" {
+		t.Errorf("removed keys (-want +got):\n%s", diff)
+	}
+	if got.Proxy.MasqueradeBit != 3 {
+		t.Error("a key beside a removed one has no effect")
+	}
+	const line = "/conf.d/a.toml:2: proxy.min_sync_period: removed and ignored: "
+	if s := got.Removed[len(got.Removed)-1].String(); !strings.HasPrefix(s, line) {
+		t.Errorf("text %q, want %q first", s, line)
+	}
+}
+
+// A section that lost all of its keys may stay in the file, empty.
+func TestSectionsOfRemovedKeysMayBeEmpty(t *testing.T) {
+	for key := range removed {
+		section := key[:strings.LastIndex(key, ".")]
+		text := fmt.Sprintf("version = 1\nsource.file.paths = ['m']\n[%s]\n", section)
+		if _, err := load([]file{{"/e.toml", []byte(text)}}, "host", choices); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestRemovedKeysAreNotInTheSchema(t *testing.T) {
+	known := values(Default(), choices)
+	for key, replacement := range removed {
+		if _, ok := known[key]; ok || replacement == "" {
+			t.Errorf("%s: in the schema: %t, replacement %q", key, ok, replacement)
+		}
+	}
+}

@@ -1,0 +1,30 @@
+package daemon
+
+import (
+	"bytes"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"edgeway/daemon/config"
+	"edgeway/daemon/health"
+)
+
+func TestRemovedKeysAreWarnings(t *testing.T) {
+	t.Parallel()
+	keys := []config.Removed{{File: "/e.toml", Line: 3, Key: "proxy.x", Replacement: "a constant"}, {File: "/conf.d/a.toml", Line: 1, Key: "proxy.y"}}
+	var log bytes.Buffer
+	logRemovedKeys(slog.New(slog.NewTextHandler(&log, nil)), keys)
+	conditions := (&Core{cfg: &config.Config{Removed: keys}}).removedKeys()
+	if len(conditions) != 2 || strings.Count(log.String(), "level=WARN") != 2 {
+		t.Fatalf("conditions %v, log:\n%s", conditions, &log)
+	}
+	for i, c := range conditions {
+		if c.Name != "removed-key" || c.Level != health.Warning || c.Message != keys[i].String() || c.Mend == "" {
+			t.Errorf("condition %+v", c)
+		}
+	}
+	if want := "file=/e.toml line=3 key=proxy.x replacement=\"a constant\""; !strings.Contains(log.String(), want) {
+		t.Errorf("no %s in\n%s", want, &log)
+	}
+}
