@@ -121,7 +121,6 @@ func (c *Core) newPipeline(o CoreOptions) *pipeline.Pipeline {
 			faults.note(snap.Problems, problems)
 			return next, problems
 		},
-		MinSync:   time.Millisecond,
 		FullSync:  cmp.Or(o.FullSync, fullSync),
 		InForce:   o.InForce,
 		Parts:     c.parts,

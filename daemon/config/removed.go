@@ -10,7 +10,7 @@ import (
 // removed maps each key of an earlier version to what replaces it. Such a key never stops the daemon: an unattended
 // upgrade must leave a host that serves, also after the next reboot.
 var removed = map[string]string{
-	"proxy.min_sync_period":  "the pause after a sync is as long as that sync, and at least 1ms",
+	"proxy.min_sync_period":  "the pause after a sync is as long as that sync, 1ms to 10s",
 	"proxy.full_sync_period": "Edgeway compares the kernel with the plan every hour, and at once when rules are lost",
 }
 

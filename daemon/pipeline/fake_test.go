@@ -288,7 +288,7 @@ func start(t *testing.T, w *world, k *kernel, tune func(*Options), followers ...
 	b := &bench{world: w, kernel: k}
 	b.opts = Options{
 		Logger: slog.New(slog.DiscardHandler), Tracker: w, Node: nodeChanges{w.node}, Plan: w.plan,
-		MinSync: 10 * time.Millisecond, FullSync: time.Hour,
+		FullSync:  time.Hour,
 		OnApplied: func(a Applied) { b.events = append(b.events, a) },
 		OnSynced: func(_ *tracker.Snapshot, _ *plan.Plan, s Synced) {
 			w.mu.Lock()

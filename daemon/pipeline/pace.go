@@ -34,8 +34,20 @@ func (b *backoff) reset() { b.next = 0 }
 
 // pacing holds the times that all stages share.
 type pacing struct {
-	notBefore time.Time // end of the last sync and the least time between syncs
+	notBefore time.Time // end of the pause after the last sync
 	nextFull  time.Time
+}
+
+const (
+	minPause = time.Millisecond
+	// maxPause bounds the pause after a program that hung. The retry has a delay of its own.
+	maxPause = 10 * time.Second
+)
+
+// pause makes the next sync wait as long as the last one took, so that changes without end keep the host busy for half of
+// the time at most. What changes during the pause is synced together.
+func (p *pacing) pause(began, ended time.Time) {
+	p.notBefore = ended.Add(min(max(ended.Sub(began), minPause), maxPause))
 }
 
 // never is further away than any uptime.

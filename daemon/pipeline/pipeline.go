@@ -47,9 +47,6 @@ type Options struct {
 	// Plan makes the next plan, sharing with prev what did not change, and names the problems that
 	// involve several objects, such as two Services with one address.
 	Plan func(snap *tracker.Snapshot, prev *plan.Plan) (*plan.Plan, []source.Problem)
-	// MinSync is the least time between the end of one sync and the start of the next. The first
-	// change after a quiet time never waits.
-	MinSync time.Duration
 	// FullSync is the mean time between periodic full syncs.
 	FullSync time.Duration
 	// InForce is what an earlier pipeline of this process left in the kernel; nil: nothing. With it, a
@@ -227,6 +224,7 @@ func (p *Pipeline) nextSync() (time.Time, bool) {
 
 // sync does all that is due.
 func (p *Pipeline) sync(ctx context.Context) {
+	began := time.Now()
 	p.takeFull()
 	if p.dirty {
 		p.replan()
@@ -240,7 +238,7 @@ func (p *Pipeline) sync(ctx context.Context) {
 	for _, s := range p.stages {
 		p.tend(ctx, s)
 	}
-	p.pace.notBefore = time.Now().Add(p.opts.MinSync)
+	p.pace.pause(began, time.Now())
 	p.publish()
 }
 

@@ -23,7 +23,7 @@ func TestAVeryLargeChangeComesInPortions(t *testing.T) {
 		settle(2500 * time.Millisecond)
 		w.set(1, 1)
 		w.announce()
-		settle(2500 * time.Millisecond)
+		settle(2600 * time.Millisecond)
 		s := b.p.State()
 		if s.InForce.Find(w.wanted().Services[1].Name, plan.IPv4) == nil {
 			t.Errorf("after 2.5 s the small one is not in force, with %d others", len(s.InForce.Services))

@@ -33,11 +33,10 @@ type Layer struct {
 type Tracker struct {
 	changed chan struct{}
 
-	mu      sync.Mutex
-	layers  []*layer // highest priority first
-	view    *view    // what the layers amount to
-	open    bool     // the gate: enough is known for a snapshot
-	damping damping
+	mu     sync.Mutex
+	layers []*layer // highest priority first
+	view   *view    // what the layers amount to
+	open   bool     // the gate: enough is known for a snapshot
 }
 
 // New makes a tracker of the layers, the one with the highest priority first. A name that occurs twice,
@@ -181,12 +180,8 @@ func (t *Tracker) update(key source.Key, before source.Object) {
 		return
 	}
 	t.view.replace(before, after)
-	switch {
-	case !t.open:
-	case after != nil:
-		t.announce(after)
-	default:
-		t.announce(before)
+	if t.open {
+		t.notify()
 	}
 }
 
