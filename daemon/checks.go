@@ -33,8 +33,7 @@ func useChecks(cfg *config.Config, endpoints *endpointcheck.Checker) *checks {
 		return &checks{endpoints: endpoints}
 	}
 	endpoints.Use(endpointcheck.Settings{
-		Interval: tcp.Interval, Timeout: tcp.Timeout, Failures: tcp.Failures, Passes: tcp.Passes,
-		Mark: proxiers.OwnMark(cfg.Proxy.MasqueradeBit),
+		Interval: tcp.Interval, Failures: tcp.Failures, Mark: proxiers.OwnMark(cfg.Proxy.MasqueradeBit),
 	})
 	return &checks{endpoints: endpoints, of: planner.Checks{
 		Manifests: slices.Contains(tcp.Sources, config.CheckedFile), API: slices.Contains(tcp.Sources, config.CheckedKube),

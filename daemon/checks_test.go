@@ -34,7 +34,7 @@ func deadEndpoint(t *testing.T) netip.AddrPort {
 func checking(sources ...config.CheckedSource) *config.Config {
 	cfg := config.Default()
 	cfg.Checks.TCP = config.TCPChecks{
-		Sources: sources, Interval: 10 * time.Millisecond, Timeout: time.Minute, Failures: 2, Passes: 2,
+		Sources: sources, Interval: 500 * time.Millisecond, Failures: 2,
 	}
 	return cfg
 }

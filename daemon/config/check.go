@@ -28,9 +28,8 @@ func (l *loader) check(mainFile string, c *Config) {
 	l.checkChecks(mainFile, c)
 }
 
-// checkChecks finds checks that check nothing, or that cannot be as often as asked for.
+// checkChecks finds checks of a source that is not set.
 func (l *loader) checkChecks(mainFile string, c *Config) {
-	t := &c.Checks.TCP
 	for _, need := range []struct {
 		source CheckedSource
 		key    string
@@ -39,12 +38,9 @@ func (l *loader) checkChecks(mainFile string, c *Config) {
 		{CheckedFile, "source.file.paths", len(c.Source.File.Paths) > 0},
 		{CheckedKube, "source.kube.kubeconfig", c.Source.Kube.Kubeconfig != ""},
 	} {
-		if slices.Contains(t.Sources, need.source) && !need.set {
+		if slices.Contains(c.Checks.TCP.Sources, need.source) && !need.set {
 			l.fail(mainFile, "checks.tcp.sources", fmt.Errorf("has %q, but %s is not set", need.source, need.key))
 		}
-	}
-	if t.Timeout > t.Interval {
-		l.fail(mainFile, "checks.tcp.timeout", fmt.Errorf("%s is longer than checks.tcp.interval, %s", short(t.Timeout), short(t.Interval)))
 	}
 }
 
@@ -82,9 +78,7 @@ func (l *loader) checkIdle(mainFile string, c *Config) {
 		{"source.kube.allow_exec_plugins", "source.kube.kubeconfig", kube.AllowExecPlugins, kube.Kubeconfig == ""},
 		{"metrics.web_config", "metrics.address", c.Metrics.WebConfig != "", c.Metrics.Address == ""},
 		{"checks.tcp.interval", "checks.tcp.sources", tcp.Interval != usual.Interval, len(tcp.Sources) == 0},
-		{"checks.tcp.timeout", "checks.tcp.sources", tcp.Timeout != usual.Timeout, len(tcp.Sources) == 0},
 		{"checks.tcp.failures", "checks.tcp.sources", tcp.Failures != usual.Failures, len(tcp.Sources) == 0},
-		{"checks.tcp.passes", "checks.tcp.sources", tcp.Passes != usual.Passes, len(tcp.Sources) == 0},
 		{"metrics.pprof", "metrics.address", c.Metrics.Pprof, c.Metrics.Address == ""},
 	} {
 		if idle.set && idle.off {

@@ -245,9 +245,9 @@ type Checks struct {
 
 // TCPChecks are connections by TCP. There are none without Sources.
 type TCPChecks struct {
-	Sources           []CheckedSource
-	Interval, Timeout time.Duration
-	Failures, Passes  int
+	Sources  []CheckedSource
+	Interval time.Duration
+	Failures int
 }
 
 // CheckedSource is a source whose endpoints are checked.
@@ -305,7 +305,7 @@ func Default() *Config {
 		Nftables:  Nftables{Netlink: NetlinkAuto},
 		Routes:    Routes{Services: RoutesAuto},
 		Conntrack: Conntrack{Cleanup: true, MaxPerCore: 32768, Min: 131072},
-		Checks:    Checks{TCP: TCPChecks{Interval: time.Second, Timeout: 500 * time.Millisecond, Failures: 2, Passes: 2}},
+		Checks:    Checks{TCP: TCPChecks{Interval: time.Second, Failures: 2}},
 		Health:    Health{Address: ":10256"},
 		Metrics:   Metrics{Address: "127.0.0.1:10249"},
 		Log:       Log{Level: slog.LevelInfo, Format: "text"},

@@ -66,8 +66,6 @@ func TestFaultsNameFileLineKeyAndWhatIsAllowed(t *testing.T) {
 		"checks of no API":  {withSource + "[checks.tcp]\nsources = ['kube']", `/e.toml:4: checks.tcp.sources: has "kube", but source.kube.kubeconfig is not set`},
 		"checks of nothing": {withSource + "[checks]\ntcp = { interval = '2s' }", "/e.toml:4: checks.tcp.interval: is set, but checks.tcp.sources is not"},
 		"failures alone":    {withSource + "[checks.tcp]\nfailures = 3", "/e.toml:4: checks.tcp.failures: is set, but checks.tcp.sources is not"},
-		"passes alone":      {withSource + "[checks.tcp]\npasses = 3", "/e.toml:4: checks.tcp.passes: is set, but checks.tcp.sources is not"},
-		"long timeout":      {withSource + "[checks.tcp]\nsources = ['file']\ntimeout = '2s'", "/e.toml:5: checks.tcp.timeout: 2s is longer than checks.tcp.interval, 1s"},
 		"no failure":        {withSource + "[checks.tcp]\nsources = ['file']\nfailures = 0", "/e.toml:5: checks.tcp.failures: 0 is out of range (1 to 100)"},
 		"syntax":            {withSource + "[proxy", "/e.toml:3: "},
 		"same key twice":    {withSource + "[proxy]\nbackend = 'nftables'\nbackend = 'nftables'", "/e.toml:5: "},

@@ -100,7 +100,7 @@ udp_timeout = "10s"
 udp_stream_timeout = "1m"
 tcp_be_liberal = true
 [checks]
-tcp = { sources = ["kube", "file"], interval = "2s", timeout = "1s", failures = 3, passes = 4 }
+tcp = { sources = ["kube", "file"], interval = "2s", failures = 3 }
 [health]
 address = "[::1]:1"
 [metrics]
@@ -142,7 +142,7 @@ socket = "/s"
 			UDPTimeout: 10 * time.Second, UDPStreamTimeout: time.Minute, TCPBeLiberal: true,
 		},
 		Checks: Checks{TCP: TCPChecks{
-			Sources: []CheckedSource{CheckedKube, CheckedFile}, Interval: 2 * time.Second, Timeout: time.Second, Failures: 3, Passes: 4,
+			Sources: []CheckedSource{CheckedKube, CheckedFile}, Interval: 2 * time.Second, Failures: 3,
 		}},
 		Health:  Health{Address: "[::1]:1"},
 		Metrics: Metrics{Address: ":9", WebConfig: "/web.yml", Pprof: true},

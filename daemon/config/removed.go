@@ -10,6 +10,9 @@ import (
 // removed maps each key of an earlier version to what replaces it. Such a key never stops the daemon: an unattended
 // upgrade must leave a host that serves, also after the next reboot.
 var removed = map[string]string{
+	"checks.tcp.timeout": "an endpoint has half of checks.tcp.interval to answer, and at most 5s",
+	"checks.tcp.passes":  "two answers in a row",
+
 	"proxy.min_sync_period":  "the pause after a sync is as long as that sync, 1ms to 10s",
 	"proxy.full_sync_period": "Edgeway compares the kernel with the plan every hour, and at once when rules are lost",
 }

@@ -245,10 +245,8 @@ func checksSection(t *TCPChecks) section {
 				"An endpoint is checked at each TCP port; its UDP and SCTP ports follow when no TCP port of its EndpointSlice answers.",
 			list(&t.Sources, parseCheckedSource),
 		},
-		{"interval", "How often an endpoint is checked. All endpoints together are checked 1000 times a second at most: with more of them, each is checked more rarely.", duration(&t.Interval, 200*time.Millisecond, time.Hour)},
-		{"timeout", "How long an endpoint may take to accept a connection. It may not be longer than the interval.", duration(&t.Timeout, 10*time.Millisecond, time.Minute)},
-		{"failures", "After how many failed checks in a row an endpoint gets no new connections.", integer(&t.Failures, 1, 100)},
-		{"passes", "After how many answers in a row it gets them again.", integer(&t.Passes, 1, 100)},
+		{"interval", "The time between two checks of an endpoint, which has half of it, and at most 5s, to accept the connection. Edgeway makes at most 1000 checks a second: with many endpoints it checks each more rarely.", duration(&t.Interval, 200*time.Millisecond, time.Hour)},
+		{"failures", "The failed checks in a row after which an endpoint gets no new connections. Two answers in a row bring it back.", integer(&t.Failures, 1, 100)},
 	}}
 }
 

@@ -247,7 +247,7 @@ func (c *Checker) take(t *target, r result) {
 		return
 	}
 	if t.dead {
-		need = c.settings.Passes
+		need = passes
 	}
 	if t.against == 0 {
 		t.since = r.began

@@ -18,7 +18,7 @@ import (
 )
 
 // defaults are those of the configuration.
-var defaults = Settings{Interval: time.Second, Timeout: 500 * time.Millisecond, Failures: 2, Passes: 2}
+var defaults = Settings{Interval: time.Second, Failures: 2}
 
 // promise is how long a dead endpoint may be in use with the defaults.
 const promise = 3 * time.Second

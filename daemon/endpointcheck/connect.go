@@ -43,7 +43,7 @@ type result struct {
 
 func (c *Checker) check(ctx context.Context, endpoint netip.AddrPort) result {
 	r := result{began: time.Now()}
-	limited, cancel := context.WithTimeout(ctx, c.settings.Timeout)
+	limited, cancel := context.WithTimeout(ctx, c.settings.timeout())
 	defer cancel()
 	err := c.dial(limited, endpoint)
 	switch {
@@ -69,7 +69,7 @@ func short(err error) bool {
 // words describes the failure without the address.
 func (c *Checker) words(err error) string {
 	if late, ok := errors.AsType[net.Error](err); ok && late.Timeout() {
-		return fmt.Sprintf("no answer within %s", c.settings.Timeout)
+		return fmt.Sprintf("no answer within %s", c.settings.timeout())
 	}
 	if errno, ok := errors.AsType[unix.Errno](err); ok {
 		return errno.Error()

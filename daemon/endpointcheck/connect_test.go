@@ -44,7 +44,7 @@ func TestFaultsInWords(t *testing.T) {
 		return &net.OpError{Op: "dial", Err: context.DeadlineExceeded}
 	}
 	for want, dial := range map[string]dialFunc{"connection refused": connector(0), "no answer within 50ms": silent} {
-		c := &Checker{settings: Settings{Timeout: 50 * time.Millisecond}, dial: dial}
+		c := &Checker{settings: Settings{Interval: 100 * time.Millisecond}, dial: dial}
 		if r := c.check(t.Context(), nobody); r.fault != want || r.unclear {
 			t.Errorf("%+v, want %q", r, want)
 		}

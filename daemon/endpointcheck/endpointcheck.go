@@ -17,13 +17,21 @@ import (
 type Settings struct {
 	// Interval is the longest time between the starts of two checks of an endpoint, unless maxRate makes it longer.
 	Interval time.Duration
-	// Timeout is the time that an endpoint has to accept a connection.
-	Timeout time.Duration
-	// Failures in a row make an endpoint dead, and Passes in a row bring it back.
-	Failures, Passes int
+	// Failures in a row make an endpoint dead, and passes in a row bring it back.
+	Failures int
 	// Mark is the packet mark of the connections. With it, an endpoint that has the address of a Service is reached itself.
 	Mark uint32
 }
+
+// passes is the number of answers in a row that bring an endpoint back: one that flaps stays out.
+const passes = 2
+
+// maxTimeout bounds the time that an endpoint has to accept a connection. A TCP SYN is repeated after 1 s and 3 s.
+const maxTimeout = 5 * time.Second
+
+// timeout returns the time that an endpoint has to accept a connection. It grows with the interval, for links that take
+// seconds for an answer.
+func (s Settings) timeout() time.Duration { return min(s.Interval/2, maxTimeout) }
 
 // Targets change the endpoints to check: Add and Drop, or Add alone as the whole new list if All is set.
 type Targets struct {
