@@ -57,11 +57,11 @@ func checkFiles(path string, installed bool) ([]finding.Finding, error) {
 // checkBackend asks whether the backend can run here, with the rights of this process: the user of the service has the right
 // to it from the unit alone. A configuration that is not installed may be for another host, as in a pipeline.
 func checkBackend(ctx context.Context, cfg *config.Config, installed bool) []finding.Finding {
-	b, instead, err := findBackend(ctx, cfg)
+	b, why, err := findBackend(ctx, cfg)
 	f := finding.Finding{Check: "backend", Level: finding.Problem}
 	switch unsupported := errors.Is(err, proxiers.ErrUnsupported); {
-	case instead != nil && installed:
-		f.Level, f.Seen, f.Mend = finding.Warning, fmt.Sprintf("%v; %s serves instead (proxy.fallback)", instead.why, b.Name), "edgeway probe  # shows what is missing"
+	case why != nil && installed:
+		f.Level, f.Seen, f.Mend = finding.Warning, fmt.Sprintf("%v; %s serves instead (proxy.fallback)", why, b.Name), fallbackFix
 	case err == nil, !unsupported && !installed:
 		return nil
 	case !unsupported:

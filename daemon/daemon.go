@@ -153,8 +153,8 @@ func (r *reloader) reload(ctx context.Context) (err error) {
 type settings struct {
 	cfg     *config.Config
 	backend proxiers.Component
-	// instead is nil if that is the one that is configured.
-	instead *instead
+	// unsupported is why the configured backend cannot run, if backend is proxy.fallback.
+	unsupported error
 }
 
 // loadAndCheck also finds what a valid configuration asks for and this host does not have, without
@@ -170,11 +170,11 @@ func loadAndCheck(ctx context.Context, path string) (settings, error) {
 	if _, err = newSources(cfg, slog.New(slog.DiscardHandler), Outside{}); err != nil {
 		return settings{}, err
 	}
-	b, instead, err := findBackend(ctx, cfg)
+	b, unsupported, err := findBackend(ctx, cfg)
 	if err != nil {
 		return settings{}, err
 	}
-	return settings{cfg, b, instead}, nil
+	return settings{cfg, b, unsupported}, nil
 }
 
 const (

@@ -1,81 +1,76 @@
 package daemon
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync/atomic"
 	"testing"
-	"time"
 
 	"edgeway/daemon/config"
+	"edgeway/daemon/health"
 	"edgeway/proxiers"
 )
 
-// A backend that the host may come to be able to run is stood in for; any other one is not, and neither is one that failed in another way.
+// proxy.fallback serves for any backend that this host cannot run, but not for one whose test failed in another way.
 func TestFallback(t *testing.T) {
-	backend := func(name string, err error, fallsBack bool) proxiers.Component {
-		return proxiers.Component{
-			Name: name, Probe: func(context.Context) error { return err }, Traits: proxiers.Traits{FallsBack: fallsBack},
-		}
+	backend := func(name string, err error) proxiers.Component {
+		return proxiers.Component{Name: name, Probe: func(context.Context) error { return err }}
+	}
+	alias := func(name, of string, err error) proxiers.Component {
+		return proxiers.Component{Name: name, Resolve: func(context.Context) (string, error) { return of, err }}
 	}
 	missing := fmt.Errorf("%w: a module is not loaded", proxiers.ErrUnsupported)
 	list := []proxiers.Component{
-		backend("works", nil, false), backend("lacks", missing, false), backend("later", missing, true), backend("fails", errors.New("time-out"), true),
-		{Name: "alias", Resolve: func(context.Context) (string, error) { return "works", nil }},
+		backend("works", nil), backend("lacks", missing), backend("fails", errors.New("time-out")),
+		alias("alias", "works", nil), alias("dead", "lacks", nil), alias("unknown", "", missing),
 	}
 	for _, c := range []struct {
-		name, fallback, serves, instead string
-		fault                           string
+		name, fallback, serves string
+		instead                bool
+		fault                  string
 	}{
-		{"works", "lacks", "works", "", ""},
-		{"later", "works", "works", "later", ""},
-		{"later", "alias", "works", "later", ""},
-		{"later", "none", "", "", "or set proxy.backend"},
-		{"later", "later", "", "", "or set proxy.backend"},
-		{"later", "lacks", "", "", "nor can proxy.fallback: backend lacks"},
-		{"lacks", "works", "", "", "or set proxy.backend"},
-		{"fails", "works", "", "", "time-out"},
+		{"works", "lacks", "works", false, ""},
+		{"lacks", "works", "works", true, ""},
+		{"lacks", "alias", "works", true, ""},
+		{"unknown", "works", "works", true, ""},
+		{"lacks", "none", "", false, "or set proxy.backend"},
+		{"lacks", "fails", "", false, "nor can proxy.fallback: backend fails"},
+		{"lacks", "unknown", "", false, "nor can proxy.fallback: backend unknown"},
+		{"lacks", "dead", "", false, "a module is not loaded; or set"},
+		{"unknown", "unknown", "", false, "a module is not loaded; or set"},
+		{"fails", "works", "", false, "time-out"},
 	} {
-		got, instead, err := choose(t.Context(), list, config.Proxy{Backend: c.name, Fallback: c.fallback})
+		got, unsupported, err := choose(t.Context(), list, config.Proxy{Backend: c.name, Fallback: c.fallback})
 		switch {
 		case c.fault != "":
-			if err == nil || !strings.Contains(err.Error(), c.fault) || instead != nil {
+			if err == nil || !strings.Contains(err.Error(), c.fault) || unsupported != nil {
 				t.Errorf("%s, or %s: %v, want %q", c.name, c.fallback, err, c.fault)
 			}
-		case err != nil || got.Name != c.serves || (instead != nil) != (c.instead != ""):
-			t.Errorf("%s, or %s: %s, %v, %v", c.name, c.fallback, got.Name, instead, err)
-		case instead != nil && (instead.wanted.Name != c.instead || !errors.Is(instead.why, proxiers.ErrUnsupported)):
-			t.Errorf("%s, or %s: instead of %s, as %v", c.name, c.fallback, instead.wanted.Name, instead.why)
+		case err != nil || got.Name != c.serves || errors.Is(unsupported, proxiers.ErrUnsupported) != c.instead:
+			t.Errorf("%s, or %s: %s, %v, %v", c.name, c.fallback, got.Name, unsupported, err)
 		}
 	}
 }
 
-// The configuration's backend is switched to once it can run, also if the first reload fails.
-func TestComeBack(t *testing.T) {
-	var probes, reloads atomic.Int32
-	i := &instance{logger: slog.New(slog.DiscardHandler), component: proxiers.Component{Name: "works"}, instead: &instead{
-		why: proxiers.ErrUnsupported,
-		wanted: proxiers.Component{Name: "later", Probe: func(context.Context) error {
-			if probes.Add(1) < 3 {
-				return proxiers.ErrUnsupported
-			}
-			return nil
-		}},
-	}}
-	i.opts.Reload = func(context.Context) error {
-		if reloads.Add(1) == 1 {
-			return errReloading
-		}
-		return nil
+func TestAFallbackIsAWarning(t *testing.T) {
+	var log bytes.Buffer
+	i := &instance{
+		cfg: &config.Config{Proxy: config.Proxy{Backend: "wanted"}}, logger: slog.New(slog.NewTextHandler(&log, nil)),
+		component: proxiers.Component{Name: "works"}, unsupported: proxiers.ErrUnsupported,
 	}
-	if c := i.fallback(); len(c) != 1 || !strings.Contains(c[0].Message, "works serves instead of later") {
+	i.logFallback()
+	if c := i.fallback(); len(c) != 1 || c[0].Level != health.Warning || !strings.Contains(c[0].Message, "works serves instead of wanted") {
 		t.Errorf("conditions %+v", c)
 	}
-	i.comeBack(t.Context(), time.Millisecond)
-	if probes.Load() != 4 || reloads.Load() != 2 {
-		t.Errorf("%d probes and %d reloads, want 4 and 2", probes.Load(), reloads.Load())
+	if !strings.Contains(log.String(), "level=WARN") || !strings.Contains(log.String(), "instead_of=wanted") {
+		t.Errorf("log: %s", &log)
+	}
+	i.unsupported = nil
+	log.Reset()
+	if i.logFallback(); len(i.fallback()) > 0 || log.Len() > 0 {
+		t.Errorf("the configured backend serves: %+v, %s", i.fallback(), &log)
 	}
 }

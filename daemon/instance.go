@@ -57,7 +57,8 @@ type instance struct {
 	node   *nodeinfo.Watcher
 	// component is the backend's.
 	component proxiers.Component
-	instead   *instead
+	// unsupported is why the configured backend cannot run, while proxy.fallback serves.
+	unsupported error
 	// served says that the backend has synced. Until then the previous plan is in force.
 	served    atomic.Bool
 	leftovers *leftovers
@@ -74,7 +75,7 @@ type instance struct {
 
 // newInstance takes the control socket first: it prevents a second daemon on one host.
 func newInstance(ctx context.Context, set settings, opts instanceOptions) (*instance, error) {
-	i := &instance{cfg: set.cfg, component: set.backend, instead: set.instead, opts: opts, logger: opts.Logger}
+	i := &instance{cfg: set.cfg, component: set.backend, unsupported: set.unsupported, opts: opts, logger: opts.Logger}
 	i.free = time.AfterFunc(freeDelay, debug.FreeOSMemory)
 	var err error
 	if i.control, err = control.Listen(i.controlOptions()); err != nil {
@@ -90,6 +91,7 @@ func newInstance(ctx context.Context, set settings, opts instanceOptions) (*inst
 func (i *instance) assemble(ctx context.Context) error {
 	var err error
 	logRemovedKeys(i.logger, i.cfg.Removed)
+	i.logFallback()
 	i.node = nodeinfo.New(i.logger, ofProxies())
 	i.Core, err = NewCore(i.cfg, CoreOptions{
 		Logger: i.logger, Families: families(i.cfg), Host: i.node, Checker: i.opts.Lasting.endpoints, InForce: i.opts.InForce.plan,
@@ -210,7 +212,6 @@ func (i *instance) run(ctx context.Context) error {
 	always("service manager", func(ctx context.Context) {
 		i.opts.Notifier.Run(ctx, sdunit.Subject{View: i.view, Heartbeat: i.pipeline.Heartbeat})
 	})
-	always("fallback", func(ctx context.Context) { i.comeBack(ctx, lookAgain) })
 	i.serve(always)
 	return group.Wait()
 }

@@ -213,9 +213,6 @@ type Traits struct {
 	RouteTables []int
 	// DropIn is the file among the package's examples that systemd's unit needs as a drop-in for it; empty: none.
 	DropIn string
-	// FallsBack says that a host which cannot run the backend may come to be able to, as when a module is loaded: another one serves
-	// until then.
-	FallsBack bool
 	// SharedTables lists the tables of other programs in which it has chains of its own. OwnTable knows those that are its alone.
 	SharedTables []SharedTable
 	// NoFastPath is a sentence that says why connections that a backend translates may not leave the way through the

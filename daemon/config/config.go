@@ -162,7 +162,7 @@ type Nftables struct {
 	Netlink Netlink
 }
 
-// FallbackNone has no backend serve instead of one that cannot run.
+// FallbackNone means that no backend serves instead of one that cannot run.
 const FallbackNone = "none"
 
 // Netlink says when nftables is written by netlink.

@@ -151,7 +151,7 @@ func proxySection(p *Proxy, backends []Choice) section {
 			"backend", "What programs the kernel." + describe(backends) + " After a change and a reload the rules of the previous one stay until the new one serves.",
 			oneOf(&p.Backend, names(backends)...),
 		},
-		{"fallback", "What serves while the backend cannot run, if the host may come to have what it needs, as a module of the kernel. It is asked again twice a minute. none: the daemon does not start.", oneOf(&p.Fallback, append(names(backends), FallbackNone)...)},
+		{"fallback", "The backend that serves if this host cannot run the one above, because a program, a kernel module or a kernel feature is missing. Edgeway chooses at the start and at each reload. none: the daemon does not start.", oneOf(&p.Fallback, append(names(backends), FallbackNone)...)},
 		{"ip_families", "The address families, \"IPv4\" and \"IPv6\". Empty: those that the host has.", list(&p.IPFamilies, parseFamily)},
 		{
 			"local_detection", "How pods that run on this host are told from everything else. cluster_cidr: by cluster_cidrs. node_cidr: by the pod CIDRs of the Node object. bridge_interface and interface_name_prefix: by the interface that a packet comes in by. none: there are no pods here, and ClusterIP traffic keeps its source.",

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"edgeway/daemon/config"
 	"edgeway/daemon/doctor/finding"
 	"edgeway/daemon/health"
 	"edgeway/proxiers"
@@ -59,8 +58,8 @@ func backend(ctx context.Context, h *Host) []finding.Finding {
 	switch {
 	case err != nil && h.Unprivileged && !errors.Is(err, proxiers.ErrUnsupported):
 		return []finding.Finding{warning(AsRoot, "it cannot be told whether the backend %s can run here: %v", h.Config.Proxy.Backend, err)}
-	case err != nil && h.Backend.Traits.FallsBack && h.Config.Proxy.Fallback != config.FallbackNone:
-		return []finding.Finding{warning(others, "the backend %s cannot run here, %s is to serve instead (proxy.fallback): %v", h.Config.Proxy.Backend, h.Config.Proxy.Fallback, err)}
+	case err != nil && h.Serving.Name != "" && h.Serving.Name != h.Backend.Name:
+		return []finding.Finding{warning(others, "the backend %s cannot run here, %s serves instead (proxy.fallback): %v", h.Config.Proxy.Backend, h.Serving.Name, err)}
 	case err != nil:
 		return []finding.Finding{problem(others, "the backend %s cannot run here: %v", h.Config.Proxy.Backend, err)}
 	}

@@ -45,7 +45,7 @@ func ComponentIn(dir string) proxiers.Component {
 			Name: "tc", Default: false,
 			Doc: "Whether a tc program at the network devices also serves TCP connections from pods and other hosts; false: nftables serves them, about as fast. true needs the drop-in ebpf-tc.conf, which gives edgeway-bpf.service CAP_SYS_ADMIN; see edgeway(8).",
 		}},
-		Traits: proxiers.Traits{DropIn: "ebpf.conf", FallsBack: true},
+		Traits: proxiers.Traits{DropIn: "ebpf.conf"},
 	}
 }
 

@@ -35,7 +35,7 @@ func available() error {
 
 // whyNot tells a module that is not loaded from one that does not exist, where the modules may be looked at.
 func whyNot(modules string) string {
-	const load = "the kernel's module ip_vs is not loaded: run \"modprobe ip_vs\" and name it in a file of /etc/modules-load.d"
+	const load = "the kernel's module ip_vs is not loaded: run \"modprobe ip_vs\", name it in a file of /etc/modules-load.d, and run \"edgeway reload\""
 	var name unix.Utsname
 	if err := unix.Uname(&name); err != nil {
 		return load

@@ -89,6 +89,7 @@ func TestSwitch(t *testing.T) {
 	// here does not.
 	const between = 2
 	s.onNode("modprobe", "ip_vs")
+	s.within(patience, s.reload)
 	check("ipvs, as its module is there", s.within(patience, s.serves("ipvs")), between)
 	before := "ipvs"
 	for _, to := range []string{"nftables", "ipvs", "iptables-nft", "ipvs", "iptables-legacy", "ipvs"} {

@@ -9,7 +9,8 @@ import (
 func TestIPTablesAlone(t *testing.T) {
 	play(t, []scenario{
 		{name: "apt can do without nftables", run: withoutNFTables, vital: true},
-		{name: "the default backend says what is missing", run: saysWhatIsMissing},
+		{name: "iptables serves instead of the default backend", run: fallsBack},
+		{name: "without a fallback the default backend says what is missing", run: saysWhatIsMissing},
 		{name: "backend iptables", run: servesWithIPTables},
 	})
 }
@@ -51,10 +52,20 @@ func offer(h *host, name string) {
 	h.run("apt-get", "update", "-q", "-o", "Dir::Etc::SourceList="+list, "-o", "Dir::Etc::SourceParts=-")
 }
 
-func saysWhatIsMissing(h *host) {
-	const missing = "install the package nftables"
+const missing = "install the package nftables"
+
+func fallsBack(h *host) {
 	h.write(siteFile, siteConfig)
 	h.write("/etc/edgeway/manifests/web.yaml", Manifest("web", "10.96.0.10", "fd00:96::10", 30080))
+	h.run("systemctl", "start", "edgeway")
+	h.answers(clusterIP, clusterIP6)
+	h.eventually("iptables-nft serves instead of nftables", "edgeway", "status")
+	h.contains(h.run("edgeway", "status"), missing)
+	h.run("systemctl", "stop", "edgeway")
+}
+
+func saysWhatIsMissing(h *host) {
+	h.write(backendFile, "[proxy]\nfallback = \"none\"\n")
 	for command, want := range map[string]int{"probe": 1, "doctor": 4, "run": 1} {
 		out, code := h.try("edgeway", command)
 		if h.contains(out, missing); code != want {
