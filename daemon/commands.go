@@ -14,7 +14,6 @@ import (
 	"edgeway/daemon/nodeinfo"
 	"edgeway/daemon/planner"
 	"edgeway/daemon/source"
-	"edgeway/daemon/tracker"
 	"edgeway/proxiers"
 	"edgeway/proxiers/plan"
 )
@@ -58,7 +57,7 @@ func (s *sources) plan(ctx context.Context, cfg *config.Config, logger *slog.Log
 	if !ok {
 		return nil, nil, errors.New("the sources have not listed all objects")
 	}
-	p, problems := planner.New(plannerOptions(cfg, families(cfg), s.held)).Plan(snap, withoutHealthChecks(node.Host(), snap), nil)
+	p, problems := planner.New(plannerOptions(cfg, families(cfg), s.held)).Plan(snap, node.Host(), nil)
 	return p, slices.Concat(s.unread(), snap.Problems, problems), nil
 }
 
@@ -68,20 +67,6 @@ func (s *sources) unread() []source.Problem {
 		return nil
 	}
 	return []source.Problem{{Object: source.Key{Kind: source.KindSetting, Name: "source.file.paths"}, Message: s.file.Status().Err}}
-}
-
-// withoutHealthChecks leaves out what the daemon that runs on this host listens on, which this process cannot tell from
-// other programs: health checks, which are never on all addresses.
-func withoutHealthChecks(host *nodeinfo.Host, snap *tracker.Snapshot) *nodeinfo.Host {
-	ports := map[uint16]bool{}
-	for _, svc := range snap.Services {
-		ports[svc.Spec.HealthCheckNodePort] = true
-	}
-	out := *host
-	out.Listeners = slices.DeleteFunc(slices.Clone(host.Listeners), func(l nodeinfo.Listener) bool {
-		return l.Protocol == plan.TCP && !l.Addr.Addr().IsUnspecified() && ports[l.Addr.Port()]
-	})
-	return &out
 }
 
 // faults gives the errors of the sources.

@@ -36,7 +36,6 @@ func (h quietHost) Run(ctx context.Context) error { <-ctx.Done(); return nil }
 func (h quietHost) Ready() <-chan struct{}        { return h.ready }
 func (h quietHost) Changed() <-chan struct{}      { return nil }
 func (h quietHost) Host() *nodeinfo.Host          { return &nodeinfo.Host{} }
-func (h quietHost) Latest() *nodeinfo.Host        { return h.Host() }
 
 // panicky is a backend that panics while the plan has a Service of this name.
 type panicky struct {

@@ -68,13 +68,12 @@ type Outside struct {
 	Convert, Plan func(source.Key)
 }
 
-// HostWatcher follows the addresses of the host and the ports that programs listen on. nodeinfo.Watcher is one.
+// HostWatcher follows the addresses of the host. nodeinfo.Watcher is one.
 type HostWatcher interface {
 	Run(ctx context.Context) error
 	Ready() <-chan struct{}
 	Changed() <-chan struct{}
 	Host() *nodeinfo.Host
-	Latest() *nodeinfo.Host
 }
 
 // NewCore makes no connection and writes nothing. It reads the kubeconfig.
@@ -91,7 +90,7 @@ func NewCore(cfg *config.Config, o CoreOptions) (*Core, error) {
 	c.pipeline = c.newPipeline(o)
 	c.health = health.New(c.pipeline, c.healthSources()...)
 	c.health.Include(c.sources.concerns, "kubeconfig-refused", "kubeconfig-insecure", "credential-expiry")
-	c.health.Include(func() []health.Condition { return nodePortCondition(c.pipeline.State()) }, "nodeport-addresses")
+	c.health.Include(func() []health.Condition { return planConditions(c.pipeline.State()) }, planner.NodePortAddressesID, planner.NodePortRangeID)
 	c.health.Include(func() []health.Condition { return c.checks.conditions(c.pipeline.State().InForce) }, "endpoint-checks", "services-dead")
 	c.health.Include(c.removedKeys, "removed-key")
 	c.health.Include(func() []health.Condition { return panicConditions(c.parts.Faults()) }, "panic")
@@ -112,11 +111,7 @@ func (c *Core) newPipeline(o CoreOptions) *pipeline.Pipeline {
 		Node:    c.host,
 		Checks:  c.checks.endpoints,
 		Plan: func(snap *tracker.Snapshot, prev *plan.Plan) (*plan.Plan, []source.Problem) {
-			host := c.host.Host()
-			if c.planner.TakesPorts(snap) {
-				host = c.host.Latest()
-			}
-			next, problems := c.planner.Plan(snap, host, prev)
+			next, problems := c.planner.Plan(snap, c.host.Host(), prev)
 			c.checks.follow(c.planner)
 			faults.note(snap.Problems, problems)
 			return next, problems

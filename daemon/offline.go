@@ -42,7 +42,7 @@ func foresee(ctx context.Context, cfg *config.Config) (m recalled, state pipelin
 	}
 	held := func() []source.Holding { return m.saved.Held }
 	state.Snapshot = m.snapshot
-	state.Plan, state.PlanProblems = planner.New(plannerOptions(cfg, families(cfg), held)).Plan(m.snapshot, withoutHealthChecks(host, m.snapshot), nil)
+	state.Plan, state.PlanProblems = planner.New(plannerOptions(cfg, families(cfg), held)).Plan(m.snapshot, host, nil)
 	return m, state, nil
 }
 

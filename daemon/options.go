@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"fmt"
 	"net"
 	"net/netip"
 	"os"
@@ -37,7 +36,7 @@ func plannerOptions(cfg *config.Config, families []plan.Family, held func() []so
 		OwnPorts:          ownPorts(cfg),
 		DenyEndpoints:     p.DenyEndpoints.Prefixes,
 		DenyHostEndpoints: p.DenyEndpoints.Host,
-		PortRefusal:       portRefusal(cfg),
+		NodePortRange:     planner.PortRange(p.NodePortRange),
 		LongLived:         longLived(cfg.FastPath),
 		Bounds: planner.Bounds{
 			Endpoints: p.MaxServiceEndpoints, Frontends: p.MaxServiceFrontends, SourceRanges: p.MaxServiceRanges,
@@ -67,21 +66,6 @@ func ownPorts(cfg *config.Config) map[uint16]string {
 		}
 	}
 	return own
-}
-
-// portRefusal keeps NodePorts in their range, and away from the ports of the daemon's own servers.
-func portRefusal(cfg *config.Config) func(plan.Protocol, uint16) string {
-	own := ownPorts(cfg)
-	within := cfg.Proxy.NodePortRange
-	return func(protocol plan.Protocol, port uint16) string {
-		switch key := own[port]; {
-		case protocol == plan.TCP && key != "":
-			return fmt.Sprintf("port %d is that of %s on this host", port, key)
-		case within.Last > 0 && (port < within.First || port > within.Last):
-			return fmt.Sprintf("port %d is not in proxy.nodeport_range (%s)", port, within)
-		}
-		return ""
-	}
 }
 
 // LoadConfig reads the configuration; see config.Load.

@@ -7,10 +7,7 @@ import (
 	"testing"
 
 	"edgeway/daemon/config"
-	"edgeway/daemon/nodeinfo"
 	"edgeway/daemon/planner"
-	"edgeway/daemon/source"
-	"edgeway/daemon/tracker"
 	"edgeway/proxiers/plan"
 )
 
@@ -39,37 +36,14 @@ func TestConfiguredFamiliesWin(t *testing.T) {
 	}
 }
 
-// A NodePort is within the range, and leaves the daemon's own servers alone: they may not listen yet.
-func TestPortRefusal(t *testing.T) {
-	cfg := config.Default()
-	open := portRefusal(cfg)
-	for _, port := range []uint16{10249, 10256} {
-		if open(plan.TCP, port) == "" || open(plan.UDP, port) != "" {
-			t.Errorf("port %d: TCP %q, UDP %q", port, open(plan.TCP, port), open(plan.UDP, port))
-		}
+// The planner learns the range of NodePorts and the ports of the daemon's own servers.
+func TestPortsOfTheConfiguration(t *testing.T) {
+	opts := plannerOptions(config.Default(), nil, nil)
+	if want := map[uint16]string{10249: "metrics.address", 10256: "health.address"}; !reflect.DeepEqual(opts.OwnPorts, want) {
+		t.Errorf("own ports %v, want %v", opts.OwnPorts, want)
 	}
-	if why := open(plan.TCP, 22); why != "" {
-		t.Error(why)
-	}
-	cfg.Proxy.NodePortRange = config.PortRange{First: 30000, Last: 32767}
-	fenced := portRefusal(cfg)
-	for port, allowed := range map[uint16]bool{22: false, 29999: false, 30000: true, 32767: true, 32768: false} {
-		if why := fenced(plan.UDP, port); (why == "") != allowed {
-			t.Errorf("port %d: %q", port, why)
-		}
-	}
-}
-
-// A plan beside the running daemon does not take the daemon's own health checks for another program.
-func TestDryRunBesideTheDaemon(t *testing.T) {
-	snap := &tracker.Snapshot{Services: []*tracker.Service{{Spec: &source.Service{HealthCheckNodePort: 31000}}, {Spec: &source.Service{}}}}
-	of := func(addr string, p plan.Protocol) nodeinfo.Listener {
-		return nodeinfo.Listener{Protocol: p, Addr: netip.MustParseAddrPort(addr)}
-	}
-	program := []nodeinfo.Listener{of("0.0.0.0:31000", plan.TCP), of("192.0.2.1:22", plan.TCP), of("192.0.2.1:31000", plan.UDP)}
-	host := &nodeinfo.Host{Listeners: append(slices.Clone(program), of("192.0.2.1:31000", plan.TCP))}
-	if got := withoutHealthChecks(host, snap).Listeners; !slices.Equal(got, program) {
-		t.Errorf("got %v, want %v", got, program)
+	if want := (planner.PortRange{First: 30000, Last: 32767}); opts.NodePortRange != want {
+		t.Errorf("NodePorts %v, want %v", opts.NodePortRange, want)
 	}
 }
 

@@ -1,8 +1,6 @@
 package daemon
 
 import (
-	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -14,7 +12,6 @@ import (
 	"edgeway/daemon/metrics"
 	"edgeway/daemon/nodeinfo"
 	"edgeway/daemon/pipeline"
-	"edgeway/daemon/planner"
 	"edgeway/daemon/sdunit"
 	"edgeway/daemon/source"
 	"edgeway/proxiers"
@@ -94,54 +91,21 @@ func (i *instance) lastKnown() control.LastKnown {
 	return control.LastKnown{Serving: serving, SavedAt: at}
 }
 
-// nodePortCondition reports a host with no address at all that accepts NodePorts, though there are some and it is to accept
-// them.
-func nodePortCondition(s pipeline.State) []health.Condition {
-	if s.Plan == nil || len(s.Plan.Node.NodePortAddrs) > 0 {
-		return nil
-	}
-	i := slices.IndexFunc(s.PlanProblems, ofNodePorts)
-	if i < 0 {
-		return nil
-	}
-	return []health.Condition{{
-		Name: "nodeport-addresses", Level: health.Problem,
-		Message: "NodePorts do not work: " + s.PlanProblems[i].Message, Mend: mendNodePorts(s.Plan.Node.HostAddrs),
-	}}
-}
-
-func ofNodePorts(p source.Problem) bool {
-	return p.Object.Kind == source.KindSetting && p.Object.Name == planner.NodePortSetting
-}
-
-// mendNodePorts proposes an address of each family, and names the others: which of them clients use nobody here knows.
-func mendNodePorts(held []netip.Addr) string {
-	var proposed, others []string
-	seen := map[plan.Family]bool{}
-	for _, a := range held {
-		switch family := plan.FamilyOf(a); {
-		case !a.IsGlobalUnicast():
-		case seen[family]:
-			others = append(others, a.String())
-		default:
-			seen[family] = true
-			proposed = append(proposed, fmt.Sprintf("%q", a))
+// planConditions returns the problems of the plan that break connections.
+func planConditions(s pipeline.State) (out []health.Condition) {
+	for _, p := range s.PlanProblems {
+		if p.ID != "" {
+			out = append(out, health.Condition{Name: p.ID, Level: health.Problem, Message: p.Message, Mend: p.Fix})
 		}
 	}
-	if len(proposed) == 0 {
-		return ""
-	}
-	mend := "node.addresses = [" + strings.Join(proposed, ", ") + "]"
-	if len(others) > 0 {
-		mend += "  # or " + strings.Join(others, ", ")
-	}
-	return mend
+	return out
 }
 
-// shown is the state without the problem that a condition tells.
+// shown returns the state without the problems that planConditions reports.
 func shown(s pipeline.State) pipeline.State {
-	if len(nodePortCondition(s)) > 0 {
-		s.PlanProblems = slices.DeleteFunc(slices.Clone(s.PlanProblems), ofNodePorts)
+	isCondition := func(p source.Problem) bool { return p.ID != "" }
+	if slices.ContainsFunc(s.PlanProblems, isCondition) {
+		s.PlanProblems = slices.DeleteFunc(slices.Clone(s.PlanProblems), isCondition)
 	}
 	return s
 }

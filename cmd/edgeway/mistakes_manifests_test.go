@@ -61,7 +61,6 @@ func TestMistakesInManifests(t *testing.T) {
 		{"one port twice", file, "port: 80\n", "port: 80\n  - {name: web, port: 80}\n", at("10") + service, "80/TCP is there twice", "remove one", false},
 		{"NodePort of a ClusterIP", file, "port: 80\n", "port: 80\n    nodePort: 30080\n", at("10") + service, "a Service of type ClusterIP may not have it", "type: NodePort", false},
 		{"NodePort without one", file, "spec:\n", "spec:\n  type: NodePort\n", at("9") + service + "spec.ports[0].nodePort", "it is required", "nobody allocates one", false},
-		{"NodePort out of the range", file, "  ports:\n  - name: http\n", "  type: NodePort\n  ports:\n  - name: http\n    nodePort: 80\n", at("10") + service, "proxy.nodeport_range", "choose a port in the range", false},
 		{"unknown type", file, "spec:\n", "spec:\n  type: Nodeport\n", at("6") + service + "spec.type", `"Nodeport" is unknown`, "write ClusterIP, NodePort or LoadBalancer", false},
 		{"unknown policy", file, "spec:\n", "spec:\n  internalTrafficPolicy: local\n", at("6") + service, `"local" is neither`, "Cluster nor Local", false},
 		{"policy without a way in", file, "spec:\n", "spec:\n  externalTrafficPolicy: Local\n", at("6") + service, "only a Service that can be reached from outside may have it", "remove it, or change spec.type", false},

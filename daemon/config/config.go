@@ -101,7 +101,7 @@ type Proxy struct {
 	MasqueradeBit       int
 	NodePortAddresses   NodePortAddresses
 	ServiceCIDRs        []netip.Prefix // beside those of ServiceCIDR objects
-	NodePortRange       PortRange      // zero: any
+	NodePortRange       PortRange      // the zero value is any port
 	AllowExternalIPs    ExternalIPs
 	AllowLoadBalancers  LoadBalancerIPs
 	DenyEndpoints       DeniedEndpoints
@@ -298,6 +298,7 @@ func Default() *Config {
 			AllowExternalIPs:    ExternalIPs{Prefixes: everything},
 			AllowLoadBalancers:  LoadBalancerIPs{Prefixes: everything},
 			DenyEndpoints:       DeniedEndpoints{Host: true},
+			NodePortRange:       PortRange{30000, 32767},
 			MaxServiceEndpoints: 50000,
 			MaxServiceFrontends: 20000,
 			MaxServiceRanges:    20000,

@@ -172,7 +172,7 @@ func proxySection(p *Proxy, backends []Choice) section {
 			list(&p.ServiceCIDRs, parsePrefix),
 		},
 		{
-			"nodeport_range", "NodePorts and health check ports that are not in this range are left out, as a fence against a port that a program of this host may want later. A port that a program listens on is never taken.",
+			"nodeport_range", "The range that the NodePorts and health check ports of Services from the API server may come from, so that none takes the port of a program of this host. Edgeway does not serve a port outside it, and status reports the host as degraded. This key does not bind Services from manifests. The TCP ports of health.address, metrics.address and an API server on this host are always refused.",
 			portRange(&p.NodePortRange),
 		},
 		{

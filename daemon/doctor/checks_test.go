@@ -13,7 +13,6 @@ import (
 	"edgeway/daemon/config"
 	"edgeway/daemon/doctor/finding"
 	"edgeway/daemon/health"
-	"edgeway/daemon/nodeinfo"
 	"edgeway/daemon/source"
 	"edgeway/daemon/source/kube"
 	"edgeway/daemon/tracker"
@@ -94,37 +93,6 @@ func TestPortsThatConnectionsMayTake(t *testing.T) {
 	f.set("ipv4/conf/eth0/route_localnet", "0")
 	f.set("ipv4/conf/docker0/route_localnet", "1")
 	wants(t, h, "sysctls", "ok: ", "warning: net.ipv4.conf.docker0.route_localnet is 1: … CVE-2020-8558 … | sysctl -w net.ipv4.conf.docker0.route_localnet=0")
-}
-
-func TestPortsOfOtherPrograms(t *testing.T) {
-	listener := func(protocol plan.Protocol, at string) nodeinfo.Listener {
-		return nodeinfo.Listener{Protocol: protocol, Addr: netip.MustParseAddrPort(at)}
-	}
-	h, f := testHost(servicePort("web", []plan.Frontend{{Kind: plan.NodePort, Port: 30080, Routes: forward(plan.ClusterPool)}}, "10.244.1.11:8080"))
-	h.Plan.Node.LoopbackAddrs = []netip.Addr{addr("127.0.0.1")}
-	f.listeners = []nodeinfo.Listener{
-		listener(plan.UDP, "0.0.0.0:30080"), listener(plan.TCP, "203.0.113.5:30080"), listener(plan.TCP, "127.0.0.1:22"), listener(plan.UDP, "127.0.0.1:10249"),
-	}
-	wants(t, h, "ports", "ok: no program listens")
-	f.listeners = append(f.listeners, listener(plan.TCP, "127.0.0.1:30080"), listener(plan.TCP, "[::]:10256"), listener(plan.TCP, "127.0.0.1:10249"))
-	wants(t, h, "ports",
-		"warning: … tcp 127.0.0.1:30080, the port of the NodePort of default/web/TCP", "warning: … tcp [::]:10256, the port of health.address", "warning: … tcp 127.0.0.1:10249, the port of metrics.address")
-	f.listeners = []nodeinfo.Listener{listener(plan.TCP, "[::1]:10256"), listener(plan.TCP, "203.0.113.5:30999"), listener(plan.TCP, "[::]:30998")}
-	h.Plan.HealthChecks = []*plan.HealthCheck{{Namespace: "default", Name: "lb", Port: 30999}, {Namespace: "default", Name: "lb2", Port: 30998}}
-	h.Plan.Node.NodePortAddrs = append(h.Plan.Node.NodePortAddrs, addr("192.0.2.11"))
-	wants(t, h, "ports", "warning: … tcp [::1]:10256, the port of health.address", "warning: … tcp [::]:30998, the port of the healthCheckNodePort of default/lb2")
-	h.Plan.HealthChecks = nil
-	f.listeners = []nodeinfo.Listener{listener(plan.TCP, "127.0.0.1:30080")}
-	h.Unasked = finding.New("daemon", finding.Warning, "sudo edgeway doctor", "the daemon cannot be asked")
-	wants(t, h, "ports", "ok: ") // they may be the daemon's own
-	h.Unasked, h.PID = finding.Finding{}, 7
-	wants(t, h, "ports", "ok: ")
-	h.Conditions = []health.Condition{
-		{Name: "ports", Level: health.Problem, Message: "127.0.0.1:30080 of default/web/TCP is not served: in use", Mend: "ss"},
-		{Name: "ports", Level: health.Warning, Message: "[::]:10256 of health.address is not served: in use", Mend: "ss"},
-	}
-	f.listeners = append(f.listeners, listener(plan.TCP, "0.0.0.0:30080"))
-	wants(t, h, "ports", "problem: 127.0.0.1:30080 of default/web/TCP is not served: in use | ss", "warning: [::]:10256 of health.address is not served: in use | ss", "warning: … tcp 0.0.0.0:30080, the NodePort of default/web/TCP: connections from other hosts go to the Service")
 }
 
 func TestTheDaemonsOwnConditions(t *testing.T) {

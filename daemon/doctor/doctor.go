@@ -40,7 +40,6 @@ func Checks() []Check {
 		{Name: firewall.Check, Cheap: true, Run: foreignRules},
 		{Name: "conntrack", Cheap: true, Run: conntrack},
 		{Name: "sysctls", Run: sysctls},
-		{Name: portsCheck, Run: ports},
 		{Name: "api-server", Run: apiServer},
 		{Name: "credentials", Run: credentials},
 		{Name: "sources", Run: sources},

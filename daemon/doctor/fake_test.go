@@ -24,7 +24,6 @@ type fake struct {
 	files             map[string]string
 	ways              map[string]nodeinfo.Way // by prefix, the longest counts
 	links, advertised []string
-	listeners         []nodeinfo.Listener
 	asked             int   // for ways
 	wayErr            error // of each question for a way
 }
@@ -58,9 +57,8 @@ func (f *fake) Way(to netip.Addr) (found nodeinfo.Way, err error) {
 	return found, nil
 }
 
-func (f *fake) Links() ([]string, error)                { return f.links, nil }
-func (f *fake) Advertised() ([]string, error)           { return f.advertised, nil }
-func (f *fake) Listeners() ([]nodeinfo.Listener, error) { return f.listeners, nil }
+func (f *fake) Links() ([]string, error)      { return f.links, nil }
+func (f *fake) Advertised() ([]string, error) { return f.advertised, nil }
 
 func (f *fake) edit(change func()) {
 	f.mu.Lock()

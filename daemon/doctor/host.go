@@ -90,8 +90,6 @@ type System interface {
 	Links() ([]string, error)
 	// Advertised are the interfaces by which the kernel has a default route of IPv6 from a router's advertisement.
 	Advertised() ([]string, error)
-	// Listeners are the ports that programs listen on, this one and loopback included.
-	Listeners() ([]nodeinfo.Listener, error)
 }
 
 // node is the plan's; empty without a plan.

@@ -65,6 +65,3 @@ func (Kernel) Advertised() ([]string, error) {
 	}
 	return out, nil
 }
-
-// Listeners implements System.
-func (Kernel) Listeners() ([]nodeinfo.Listener, error) { return nodeinfo.Listening() }

@@ -128,8 +128,8 @@ func (h *Host) routeLocalnet() (out []finding.Finding) {
 	return shorten(out, len(out), "settings by which other hosts can reach 127.0.0.1")
 }
 
-// ownPorts finds ports that the daemon listens on among those that the kernel gives to connections of this host. As long as
-// such a connection lasts, the daemon cannot listen there.
+// ownPorts finds ports that the daemon listens on in the range from which the kernel chooses the source ports of this
+// host's connections. The daemon cannot listen on such a port while a connection has it.
 func (h *Host) ownPorts() []finding.Finding {
 	const local, reserved = "net.ipv4.ip_local_port_range", "net.ipv4.ip_local_reserved_ports"
 	text, err := h.Read(sysctlPath(local))
@@ -140,8 +140,8 @@ func (h *Host) ownPorts() []finding.Finding {
 	taken, _ := h.Read(sysctlPath(reserved))
 	var at []string
 	for port := range h.listening() {
-		if p := port.Port(); p >= first && p <= last && !contains(taken, p) && !slices.Contains(at, fmt.Sprint(p)) {
-			at = append(at, fmt.Sprint(p))
+		if port >= first && port <= last && !contains(taken, port) {
+			at = append(at, fmt.Sprint(port))
 		}
 	}
 	if len(at) == 0 {
@@ -168,28 +168,24 @@ func contains(list string, port uint16) bool {
 	return false
 }
 
-// listening gives what the daemon listens on for the plan, and for whom: NodePorts on loopback, and the ports of health checks
-// where NodePorts are.
-func (h *Host) listening() map[netip.AddrPort]string {
-	out := map[netip.AddrPort]string{}
+// listening returns the ports that the daemon listens on for the plan: NodePorts on loopback, and the ports of health
+// checks.
+func (h *Host) listening() map[uint16]struct{} {
+	out := map[uint16]struct{}{}
 	for _, svc := range h.servicePorts() {
 		for i := range svc.Frontends {
 			f := &svc.Frontends[i]
 			if _, relayed := svc.LoopbackPool(f); f.Kind != plan.NodePort || !relayed {
 				continue
 			}
-			for _, a := range h.node().LoopbackAddrs {
-				if plan.FamilyOf(a) == svc.Family {
-					out[netip.AddrPortFrom(a, f.Port)] = "the NodePort of " + svc.Name.String()
-				}
+			if slices.ContainsFunc(h.node().LoopbackAddrs, func(a netip.Addr) bool { return plan.FamilyOf(a) == svc.Family }) {
+				out[f.Port] = struct{}{}
 			}
 		}
 	}
-	if h.Plan != nil {
+	if h.Plan != nil && len(h.node().NodePortAddrs) > 0 {
 		for _, c := range h.Plan.HealthChecks {
-			for _, a := range h.node().NodePortAddrs {
-				out[netip.AddrPortFrom(a, c.Port)] = "the healthCheckNodePort of " + c.Namespace + "/" + c.Name
-			}
+			out[c.Port] = struct{}{}
 		}
 	}
 	return out

@@ -68,13 +68,6 @@ func (w *watched) Advertised() ([]string, error) {
 	return links, err
 }
 
-// Listeners implements System.
-func (w *watched) Listeners() ([]nodeinfo.Listener, error) {
-	listeners, err := w.System.Listeners()
-	w.note(err)
-	return listeners, err
-}
-
 // watch returns the host with a System and functions whose errors are remembered.
 func watch(h *Host) (*Host, *watched) {
 	at, w := *h, &watched{System: h.System}

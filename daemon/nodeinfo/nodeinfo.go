@@ -1,16 +1,13 @@
-// Package nodeinfo watches the addresses of this host, its gateways, and the ports that programs listen on.
+// Package nodeinfo watches the addresses of this host, its gateways and its name servers.
 //
 // It listens to rtnetlink and reads everything anew when something moved: an event only says that it
 // is time to look, so a lost event is no lost change.
 package nodeinfo
 
 import (
-	"cmp"
 	"net/netip"
 	"slices"
 	"strings"
-
-	"edgeway/proxiers/plan"
 )
 
 // Host is what is known of the host at one moment. It is immutable.
@@ -29,24 +26,6 @@ type Host struct {
 	Networks []netip.Prefix
 	// NameServers are those of /etc/resolv.conf and of systemd-resolved, sorted, without loopback and link-local ones.
 	NameServers []netip.Addr
-	// Listeners are the ports that other programs listen on, sorted; those on loopback alone are left out.
-	Listeners []Listener
-}
-
-// Listener is an address at which a program accepts connections, or an unconnected UDP socket.
-type Listener struct {
-	Protocol plan.Protocol // TCP or UDP
-	// Addr may be unspecified: that of IPv6 then stands for IPv4 too.
-	Addr netip.AddrPort
-}
-
-func (l Listener) compare(o Listener) int {
-	return cmp.Or(cmp.Compare(l.Protocol, o.Protocol), l.Addr.Compare(o.Addr))
-}
-
-// String gives "tcp 0.0.0.0:22".
-func (l Listener) String() string {
-	return strings.ToLower(l.Protocol.String()) + " " + l.Addr.String()
 }
 
 // Addr is one address of one interface.
@@ -69,8 +48,7 @@ func (a Addr) compare(b Addr) int {
 	return strings.Compare(a.Interface, b.Interface)
 }
 
-// sameNetwork compares all but the listeners.
-func (h *Host) sameNetwork(o *Host) bool {
+func (h *Host) equal(o *Host) bool {
 	return slices.Equal(h.Addrs, o.Addrs) && slices.Equal(h.Gateways, o.Gateways) &&
 		slices.Equal(h.Broadcasts, o.Broadcasts) && slices.Equal(h.Networks, o.Networks) &&
 		slices.Equal(h.NameServers, o.NameServers)

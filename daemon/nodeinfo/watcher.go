@@ -15,6 +15,9 @@ import (
 	"edgeway/proxiers/rtnl"
 )
 
+// nameServersPeriod is the time between two readings of the files with the name servers.
+const nameServersPeriod = 20 * time.Second
+
 // unsteadyPause is the time before the state is read again that changed while it was read.
 const unsteadyPause = time.Second
 
@@ -36,8 +39,6 @@ type Watcher struct {
 	ready   chan struct{}
 	changed chan struct{}
 	moved   chan struct{}
-
-	sockets sockets
 }
 
 // Options say what a Watcher leaves out, which is what proxies make, and where notices come from.
@@ -122,10 +123,10 @@ func (w *Watcher) Run(ctx context.Context) error {
 	}
 }
 
-// await returns when the state is to be read, or with false when ctx ends. Meanwhile it reads who listens, and the files
-// with the name servers.
+// await returns when the state is to be read, or with false when ctx ends. Meanwhile it reads the files with the name
+// servers.
 func (w *Watcher) await(ctx context.Context, again <-chan time.Time, events <-chan struct{}, panicked <-chan error) bool {
-	tick := time.NewTicker(listenersPeriod)
+	tick := time.NewTicker(nameServersPeriod)
 	defer tick.Stop()
 	for {
 		select {
@@ -138,7 +139,6 @@ func (w *Watcher) await(ctx context.Context, again <-chan time.Time, events <-ch
 		case err := <-panicked:
 			contain.Rethrow(err)
 		case <-tick.C:
-			w.refresh(true)
 			if now := w.Host().NameServers; !slices.Equal(now, readNameServers(w.resolv, now)) {
 				return true
 			}
@@ -178,9 +178,6 @@ func (w *Watcher) read() (steady bool, err error) {
 		return false, err
 	}
 	next.NameServers = readNameServers(w.resolv, w.Host().NameServers)
-	w.sockets.mu.Lock()
-	defer w.sockets.mu.Unlock()
-	next.Listeners = w.sockets.list(w.log)
 	first := false
 	w.once.Do(func() {
 		first = true
@@ -188,13 +185,10 @@ func (w *Watcher) read() (steady bool, err error) {
 		close(w.ready)
 	})
 	before := w.host.Swap(next)
-	same := next.sameNetwork(before)
-	if first || same && slices.Equal(next.Listeners, before.Listeners) {
+	if first || next.equal(before) {
 		return steady, nil
 	}
-	if !same {
-		w.log.Info("the host's addresses changed", "addresses", len(next.Addrs), "gateways", len(next.Gateways), "name_servers", len(next.NameServers))
-	}
+	w.log.Info("the host's addresses changed", "addresses", len(next.Addrs), "gateways", len(next.Gateways), "name_servers", len(next.NameServers))
 	tell(w.changed)
 	return steady, nil
 }

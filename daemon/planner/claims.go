@@ -117,6 +117,7 @@ func (p *Planner) claims(s *source.Service, f func(claim, bid)) {
 	p.claimed = p.claimed[:0]
 	// A panic is the Service's: service refuses it.
 	_ = contain.Call(func() error {
+		p.before(s)
 		p.eachClaim(s, func(c claim, b bid) { p.claimed = append(p.claimed, claimed{c, b}) })
 		return nil
 	})
@@ -144,20 +145,13 @@ func (p *Planner) eachClaim(s *source.Service, f func(claim, bid)) {
 				f(claim{v.addr, port.Protocol, port.Port}, bid{s, v.kind})
 			}
 		}
-		if port.NodePort != 0 && reachable && p.portRefusal(nodePortClaim(port)) == "" {
+		if port.NodePort != 0 && reachable && p.portRefusal(s, nodePortClaim(port)) == "" {
 			f(nodePortClaim(port), bid{s, plan.NodePort})
 		}
 	}
-	if c, ok := healthCheckClaim(s); ok && p.portRefusal(c) == "" {
+	if c, ok := healthCheckClaim(s); ok && p.portRefusal(s, c) == "" {
 		f(c, bid{s, plan.NodePort})
 	}
-}
-
-func (p *Planner) portRefusal(c claim) string {
-	if p.opts.PortRefusal == nil {
-		return ""
-	}
-	return p.opts.PortRefusal(c.protocol, c.port)
 }
 
 func nodePortClaim(port *source.ServicePort) claim {
@@ -175,7 +169,7 @@ func healthCheckClaim(s *source.Service) (c claim, ok bool) {
 // owned reports whether the Service owns the claim, and otherwise notes why it does not.
 func (p *Planner) owned(s *source.Service, c claim, field string, found *faults) bool {
 	if !c.addr.IsValid() {
-		if why := p.portRefusal(c); why != "" {
+		if why := p.portRefusal(s, c); why != "" {
 			found.addf(field, "%s", why)
 			return false
 		}
@@ -185,8 +179,6 @@ func (p *Planner) owned(s *source.Service, c claim, field string, found *faults)
 		return true
 	case found.full(): // 15,000 claims of one Service can fail; their texts would take memory
 		found.more++
-	case owner == programs:
-		found.addf(field, "%s is in use on this host by another program (%s): it is served when that no longer listens", c, p.listening[c])
 	default:
 		found.addf(field, "%s belongs to Service %s/%s", c, owner.Namespace, owner.Name)
 	}

@@ -44,8 +44,9 @@ func newHealthPorts() healthPorts {
 // enter adds a Service, or removes it if by is -1.
 func (p *Planner) enter(s *source.Service, by int) {
 	if port := p.healthPort(s); port != 0 {
-		p.health.add(port, by)
+		add(p.health.ports, port, by)
 	}
+	p.enterOutside(s, by)
 	held := func(vips []netip.Addr) bool {
 		return slices.ContainsFunc(vips, func(a netip.Addr) bool { return hasAddr(p.env.held, a) })
 	}
@@ -56,15 +57,9 @@ func (p *Planner) enter(s *source.Service, by int) {
 	}
 }
 
-func (h *healthPorts) add(port uint16, by int) {
-	if h.ports[port] += by; h.ports[port] == 0 {
-		delete(h.ports, port)
-	}
-}
-
 // healthPort returns the health check port of a Service, and 0 if it has none.
 func (p *Planner) healthPort(s *source.Service) uint16 {
-	if c, ok := healthCheckClaim(s); ok && p.portRefusal(c) == "" {
+	if c, ok := healthCheckClaim(s); ok && p.portRefusal(s, c) == "" {
 		return c.port
 	}
 	return 0

@@ -205,18 +205,3 @@ func sameSurroundings(a, b *tracker.Snapshot) bool {
 	return a.Node == b.Node && slices.Equal(a.ServiceCIDRs, b.ServiceCIDRs) &&
 		slices.Equal(a.APIServers, b.APIServers) && slices.Equal(a.APIPorts, b.APIPorts)
 }
-
-// listening gives the ports of the addresses that accept NodePorts which programs listen on. On loopback the relay
-// listens itself, and so takes nothing from anybody.
-func listening(host *nodeinfo.Host, node *plan.Node) map[claim]nodeinfo.Listener {
-	out := map[claim]nodeinfo.Listener{}
-	for _, l := range host.Listeners {
-		at := l.Addr.Addr()
-		takes := func(a netip.Addr) bool { return a == at || at.IsUnspecified() && (at.Is6() || a.Is4()) }
-		c := claim{protocol: l.Protocol, port: l.Addr.Port()}
-		if _, known := out[c]; !known && slices.ContainsFunc(node.NodePortAddrs, takes) {
-			out[c] = l
-		}
-	}
-	return out
-}

@@ -38,16 +38,17 @@ type Options struct {
 	// AllowHostLoadBalancers, whatever the ranges say (CVE-2020-8554). Services from manifests are exempt.
 	AllowExternalIPs, AllowLoadBalancers []netip.Prefix
 	AllowHostIPs, AllowHostLoadBalancers bool
-	// OwnPorts maps the TCP ports that the daemon listens on to their keys in the configuration. No external IP or
-	// load-balancer address takes them from an address of this host.
+	// OwnPorts maps the TCP ports that the daemon listens on to their keys in the configuration. No Service takes them
+	// from an address of this host.
 	OwnPorts map[uint16]string
 	// DenyEndpoints are the ranges that no endpoint may be in. DenyHostEndpoints leaves out the host's own addresses in
 	// EndpointSlices that are no manifests, while the host has no Node object: on a Node they are those of pods in
 	// the host's network.
 	DenyEndpoints     []netip.Prefix
 	DenyHostEndpoints bool
-	// PortRefusal says what is wrong with a NodePort or a health check port; empty: nothing. nil: nothing with any.
-	PortRefusal func(protocol plan.Protocol, port uint16) string
+	// NodePortRange is the only range that the NodePorts and health check ports of Services from the API server may come
+	// from: it keeps them from the ports of this host's programs. Services from manifests are exempt.
+	NodePortRange PortRange
 	// Bounds limit what one Service can make of few lines.
 	Bounds Bounds
 	// Checks are those of endpoints.
@@ -57,7 +58,8 @@ type Options struct {
 	// Held gives what Contested gave when the last process ended. It is asked at the Planner's first plan; the plan
 	// before, if there is one, has precedence. nil: nothing is known.
 	Held func() []source.Holding
-	// Before is called with the key of each Service before it is planned. Tests make it panic. It may be nil.
+	// Before is called with the key of a Service before its claims are collected, and before it is planned. Tests make it
+	// panic. It may be nil.
 	Before func(source.Key)
 }
 

@@ -29,9 +29,6 @@ func (c claim) String() string {
 	return fmt.Sprintf("%s/%s", netip.AddrPortFrom(c.addr, c.port), c.protocol)
 }
 
-// privileged reports whether the claim is a port that the host reserves for its own services, such as sshd.
-func (c claim) privileged() bool { return !c.addr.IsValid() && c.port < 1024 }
-
 // bid is the request of one Service for a claim. kind is the kind of the address; it is NodePort for a port of the host.
 type bid struct {
 	service *source.Service
@@ -44,14 +41,6 @@ type bid struct {
 var ranks = [...]int{plan.ClusterIP: 0, plan.LoadBalancerIP: 1, plan.ExternalIP: 2, plan.NodePort: 0}
 
 func (b bid) rank() int { return ranks[b.kind] }
-
-// programs stands for all other programs of this host. They own the ports that they listen on. Programs come before
-// every Service but do not take a port that a Service is served at, except a privileged port: sshd may start after
-// the daemon, and an ordering of units would make the last-known Services wait for the network, as sshd does.
-var programs = &source.Service{}
-
-// ofPrograms is the bid of programs.
-var ofPrograms = bid{programs, plan.NodePort}
 
 // ownership records the owner of each claim. A Service bids for each claim once.
 //
@@ -88,7 +77,7 @@ func (o *ownership) add(c claim, b bid) {
 			o.open[c] = holder
 		}
 		return
-	case precedes(c, b, owner, holder, open || o.allOpen):
+	case precedes(b, owner, holder, open || o.allOpen):
 		if !open && !o.allOpen {
 			o.open[c] = nameOf(owner.service)
 		}
@@ -135,7 +124,7 @@ func (o *ownership) remove(c claim, s *source.Service) {
 // its Service.
 func (o *ownership) restore(c claim, b bid) {
 	owner, r := o.owner[c], o.rivals[c]
-	if owner.service == b.service || owner.rank() < b.rank() || owner.service == programs && c.privileged() || r == nil {
+	if owner.service == b.service || owner.rank() < b.rank() || r == nil {
 		return
 	}
 	r.remove(b.service)
@@ -182,7 +171,6 @@ func (o *ownership) settle() (disturbed []tracker.Name) {
 		}
 	}
 	o.open, o.allOpen = map[claim]tracker.Name{}, false
-	delete(found, programs)
 	for s := range found {
 		disturbed = append(disturbed, nameOf(s))
 	}
@@ -197,9 +185,6 @@ func (o *ownership) contested() []source.Holding {
 	o.list = make([]source.Holding, 0, len(o.rivals))
 	for c := range maps.Keys(o.rivals) {
 		owner := o.owner[c].service
-		if owner == programs {
-			continue
-		}
 		name := nameOf(owner)
 		o.list = append(o.list, source.Holding{Addr: c.addr, Protocol: c.protocol, Port: c.port, Namespace: name.Namespace, Name: name.Name})
 	}
@@ -209,10 +194,8 @@ func (o *ownership) contested() []source.Holding {
 
 // precedes reports whether a gets a claim rather than b. If the claim is open, holder is its last owner; otherwise b
 // owns it.
-func precedes(c claim, a, b bid, holder tracker.Name, open bool) bool {
+func precedes(a, b bid, holder tracker.Name, open bool) bool {
 	switch {
-	case c.privileged() && (a.service == programs || b.service == programs):
-		return a.service == programs
 	case a.rank() != b.rank():
 		return a.rank() < b.rank()
 	case !open || holder == nameOf(b.service):
@@ -231,12 +214,6 @@ func compareBids(a, b bid) int {
 // comparePrecedence orders by age, the oldest first, then by UID and name. A Service without a creation time, such as
 // one from a manifest, is the youngest.
 func comparePrecedence(a, b *source.Service) int {
-	switch programs {
-	case a:
-		return -1
-	case b:
-		return 1
-	}
 	age := a.Created.Compare(b.Created)
 	if a.Created.IsZero() || b.Created.IsZero() {
 		age = -age

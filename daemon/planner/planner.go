@@ -7,7 +7,6 @@
 package planner
 
 import (
-	"maps"
 	"net/netip"
 	"slices"
 
@@ -36,8 +35,8 @@ type Planner struct {
 	// rivals is the number of rivals that owners remembers for each claim.
 	rivals int
 	health healthPorts
-	// listening has who listens on the ports that are programs' claims.
-	listening map[claim]nodeinfo.Listener
+	// outside counts the Services with each port that is not in Options.NodePortRange.
+	outside map[uint16]int
 	// wanting is how many ServicePorts have a NodePort, for the families of environment.portless.
 	wanting map[plan.Family]int
 	// dead are the endpoints that do not answer, and checks has whose they are.
@@ -65,7 +64,7 @@ func (p *Planner) Plan(snap *tracker.Snapshot, host *nodeinfo.Host, prev *plan.P
 	if prev == nil {
 		prev = &plan.Plan{}
 	}
-	before, died := p.listening, p.dead
+	died := p.dead
 	p.dead = p.opts.Checks.dead()
 	next := &plan.Plan{Generation: prev.Generation + 1}
 	follows := prev == p.made && p.follows(snap)
@@ -78,15 +77,15 @@ func (p *Planner) Plan(snap *tracker.Snapshot, host *nodeinfo.Host, prev *plan.P
 			next.Node = prev.Node
 		}
 		follows = follows && env.equal(p.env)
-		p.env, p.listening = env, listening(host, next.Node)
+		p.env = env
 	}
 	if follows {
-		p.update(snap, prev, next, p.concerned(snap, before, died))
+		p.update(snap, prev, next, p.concerned(snap, died))
 	} else {
 		p.rebuild(snap, prev, next)
 	}
 	p.snap, p.host, p.made = snap, host, next
-	return next, p.joined.join(slices.Concat(p.around, p.unserved(), p.strangers(snap)), p.problems)
+	return next, p.joined.join(slices.Concat(p.around, p.unserved(next.Node), p.outOfRange(next.Node), p.strangers(snap)), p.problems)
 }
 
 // follows reports whether snap.Changed is all that is between the last snapshot and this one.
@@ -94,32 +93,15 @@ func (p *Planner) follows(snap *tracker.Snapshot) bool {
 	return snap == p.snap || !snap.All && snap.Generation == p.snap.Generation+1
 }
 
-// TakesPorts reports whether a Service of the snapshot may claim a port of the host that none of the last one did. Only then
-// does it matter who listens at this moment.
-func (p *Planner) TakesPorts(snap *tracker.Snapshot) (takes bool) {
-	if p.snap == nil || !p.follows(snap) {
-		return true
-	}
-	for _, name := range snap.Changed {
-		if fresh := specOf(snap, name); fresh != nil && fresh != specOf(p.snap, name) {
-			p.claims(fresh, func(c claim, _ bid) { takes = takes || !c.addr.IsValid() })
-		}
-	}
-	return takes
-}
-
 // rebuild plans all Services.
 func (p *Planner) rebuild(snap *tracker.Snapshot, prev, next *plan.Plan) {
 	p.owners, p.problems, p.wanting, p.checks = newOwnership(p.rivals), nil, map[plan.Family]int{}, newCheckIndex()
-	p.health = newHealthPorts()
+	p.health, p.outside = newHealthPorts(), map[uint16]int{}
 	for _, svc := range snap.Services {
 		p.enter(svc.Spec, 1)
 	}
 	for _, svc := range snap.Services {
 		p.claims(svc.Spec, p.owners.add)
-	}
-	for c := range p.listening {
-		p.owners.add(c, ofPrograms)
 	}
 	p.restore(snap, prev)
 	p.owners.settle()
@@ -131,20 +113,17 @@ func (p *Planner) rebuild(snap *tracker.Snapshot, prev, next *plan.Plan) {
 		p.problems = append(p.problems, out.problems...)
 		p.checks.set(svc.Name(), out.checked)
 	}
-	p.count(next.Services, 1)
+	p.countPortless(next.Services, 1)
 	shareServices(prev.Services, next.Services)
 	shareHealthChecks(prev.HealthChecks, next.HealthChecks)
 }
 
-// concerned gives the Services to plan anew, sorted: those that changed, that gain or lose a claim to others or to what
-// programs listen on now, or that have an endpoint that died or came back.
-func (p *Planner) concerned(snap *tracker.Snapshot, listened map[claim]nodeinfo.Listener, died *endpointcheck.Dead) []tracker.Name {
+// concerned returns the Services to plan anew, sorted: those that changed, that gain or lose a claim to others, or that
+// have an endpoint that died or came back.
+func (p *Planner) concerned(snap *tracker.Snapshot, died *endpointcheck.Dead) []tracker.Name {
 	var names []tracker.Name
-	if snap != p.snap || !maps.Equal(listened, p.listening) {
-		names = p.transfer(snap, listened)
-		if snap != p.snap {
-			names = append(names, snap.Changed...)
-		}
+	if snap != p.snap {
+		names = append(p.transfer(snap), snap.Changed...)
 	}
 	names = append(names, p.checks.concerned(endpointcheck.Difference(died, p.dead))...)
 	slices.SortFunc(names, tracker.Name.Compare)
@@ -159,8 +138,8 @@ func (p *Planner) update(snap *tracker.Snapshot, prev, next *plan.Plan, names []
 		p.checks.set(name, results[i].checked)
 	}
 	next.Services = sorted.Splice(prev.Services, names, compareServicePort, func(i int, old []*plan.ServicePort) []*plan.ServicePort {
-		p.count(old, -1)
-		p.count(results[i].ports, 1)
+		p.countPortless(old, -1)
+		p.countPortless(results[i].ports, 1)
 		shareServices(old, results[i].ports)
 		return results[i].ports
 	})
@@ -173,22 +152,8 @@ func (p *Planner) update(snap *tracker.Snapshot, prev, next *plan.Plan, names []
 	})
 }
 
-// transfer brings the ownership up to date. It returns the Services that another Service's change, or a change of the
-// ports that programs listen on, concerns.
-func (p *Planner) transfer(snap *tracker.Snapshot, listened map[claim]nodeinfo.Listener) []tracker.Name {
-	for c := range listened {
-		if _, still := p.listening[c]; !still {
-			p.owners.remove(c, programs)
-		}
-	}
-	renamed := map[claim]struct{}{} // their faults name another listener now
-	for c, now := range p.listening {
-		if before, was := listened[c]; !was {
-			p.owners.add(c, ofPrograms)
-		} else if before != now && p.owners.owner[c] == ofPrograms && p.owners.rivals[c] != nil {
-			renamed[c] = struct{}{}
-		}
-	}
+// transfer brings the ownership up to date. It returns the Services that another Service's change concerns.
+func (p *Planner) transfer(snap *tracker.Snapshot) []tracker.Name {
 	besides := p.besides(snap)
 	var before, after []*source.Service
 	for _, name := range snap.Changed {
@@ -207,8 +172,7 @@ func (p *Planner) transfer(snap *tracker.Snapshot, listened map[claim]nodeinfo.L
 		before, after = append(before, specOf(p.snap, name)), append(after, specOf(snap, name))
 	}
 	p.exchange(before, after)
-	maps.Copy(renamed, p.owners.unsure())
-	return slices.Concat(besides, p.recount(snap, renamed), p.owners.settle())
+	return slices.Concat(besides, p.recount(snap, p.owners.unsure()), p.owners.settle())
 }
 
 // exchange takes the bids of some Services away, and adds those of others. What a Service bids for depends on the health
@@ -235,9 +199,6 @@ func (p *Planner) recount(snap *tracker.Snapshot, claims map[claim]struct{}) (bi
 	}
 	for c := range claims {
 		p.owners.forget(c)
-		if _, listens := p.listening[c]; listens {
-			p.owners.add(c, ofPrograms)
-		}
 	}
 	for _, svc := range snap.Services {
 		bids := false

@@ -96,16 +96,7 @@ func (c chaos) host() *nodeinfo.Host {
 		}
 	}
 	h.Gateways, h.Broadcasts = some(c, 20, ips("198.51.100.3", "fe80::9")...), some(c, 20, ips("10.1.0.5", "198.51.100.1")...)
-	h.Listeners = c.listeners()
 	return h
-}
-
-func (c chaos) listeners() (out []nodeinfo.Listener) {
-	for _, port := range some[uint16](c, 30, 30000, 30001, 30011, 32000) {
-		addr := pick(c, "0.0.0.0", "::", hostIP, "192.0.2.200")
-		out = append(out, nodeinfo.Listener{Protocol: pick(c, plan.TCP, plan.UDP), Addr: netip.AddrPortFrom(ip(addr), port)})
-	}
-	return out
 }
 
 func (c chaos) options() Options {
@@ -121,6 +112,7 @@ func (c chaos) options() Options {
 	o.OwnRoutes = c.chance(50)
 	o.AllowHostIPs, o.AllowHostLoadBalancers = c.chance(30), c.chance(50)
 	o.OwnPorts = pick(c, nil, nil, map[uint16]string{81: "health.address"})
+	o.NodePortRange = pick(c, PortRange{}, PortRange{30001, 32000})
 	o.DenyHostEndpoints = c.chance(50)
 	o.Bounds = pick(c, Bounds{}, Bounds{Endpoints: 3, Frontends: 6, SourceRanges: 3})
 	o.Checks = Checks{Manifests: c.chance(50), API: c.chance(50)}
@@ -141,7 +133,7 @@ func (c chaos) dead() *endpointcheck.Dead {
 // step changes something; the host is what plans are made for next.
 func (c chaos) step(sink source.Sink, host *nodeinfo.Host) *nodeinfo.Host {
 	for range 1 + c.IntN(3) {
-		switch n := c.IntN(23); {
+		switch n := c.IntN(21); {
 		case n < 7:
 			sink.Upsert(c.service())
 		case n < 10:
@@ -152,10 +144,6 @@ func (c chaos) step(sink source.Sink, host *nodeinfo.Host) *nodeinfo.Host {
 			sink.Delete(c.slice().Key())
 		case n == 17:
 			host = c.host()
-		case n > 20: // nothing else about the host changes
-			next := *host
-			next.Listeners = c.listeners()
-			host = &next
 		case n == 18:
 			cidr := &source.ServiceCIDR{Name: pick(c, "a", "b"), CIDRs: some(c, 70, cidrs("10.96.0.0/24", "10.0.0.0/8", "fd00:96::/64")...)}
 			if c.chance(30) {

@@ -1,6 +1,7 @@
 package planner
 
 import (
+	"slices"
 	"testing"
 
 	"edgeway/daemon/nodeinfo"
@@ -172,5 +173,68 @@ func TestDeniedEndpointsBehindNAT64(t *testing.T) {
 	wantAddrs(t, "endpoints", w.find("svc", plan.IPv6).Pools[plan.ClusterPool], "64:ff9b::cb00:7101")
 	if len(w.problems) != 2 {
 		t.Errorf("problems %v", w.problems)
+	}
+}
+
+// Nobody gets the broadcast addresses of the host's networks, nor its gateways; load-balancer addresses have ranges of
+// their own.
+func TestAddressesOfTheHostsNetworks(t *testing.T) {
+	opts := testOptions()
+	opts.AllowLoadBalancers = cidrs("198.51.100.0/24", "192.0.2.0/24")
+	w := newWorld(t, opts, testService("svc", func(s *source.Service) {
+		s.ClusterIPs = ips("192.0.2.254")
+		s.ExternalIPs = ips("192.0.2.255", "192.0.2.253")
+		s.LoadBalancerIPs = ips("192.0.2.0", "203.0.113.1", "198.51.100.1")
+	}))
+	w.host = testHost()
+	w.host.Broadcasts, w.host.Gateways = ips("192.0.2.0", "192.0.2.255"), ips("192.0.2.254", "fe80::1")
+	w.replan()
+	w.wantFrontends("svc", "ExternalIP 192.0.2.253:80", "LoadBalancerIP 198.51.100.1:80")
+	w.wantProblems(
+		"Service ns/svc: spec.clusterIPs: 192.0.2.254 is a default gateway of this host",
+		"Service ns/svc: status.loadBalancer.ingress: 192.0.2.0 is the broadcast or network address of a network of this host",
+		"Service ns/svc: status.loadBalancer.ingress: 203.0.113.1 is not in a range of proxy.allow_load_balancer_ips",
+		"Service ns/svc: spec.externalIPs: 192.0.2.255 is the broadcast or network address of a network of this host")
+}
+
+// Endpoints that only this host should reach are left out, in the health check too. What a manifest says of this host is
+// right, and so is what the cluster says of a host that is one of its Nodes.
+func TestDeniedEndpoints(t *testing.T) {
+	const other = "10.1.0.1"
+	for name, c := range map[string]struct {
+		change func(*Options, *source.EndpointSlice)
+		node   bool
+		want   []string
+	}{
+		"by default":            {func(*Options, *source.EndpointSlice) {}, false, []string{other}},
+		"of a manifest":         {func(_ *Options, s *source.EndpointSlice) { s.Manifest = true }, false, []string{other, hostIP}},
+		"on a Node":             {func(*Options, *source.EndpointSlice) {}, true, []string{other, hostIP}},
+		"without host":          {func(o *Options, _ *source.EndpointSlice) { o.DenyHostEndpoints = false }, false, []string{other, hostIP}},
+		"in a range":            {func(o *Options, _ *source.EndpointSlice) { o.DenyEndpoints = cidrs("192.0.2.0/24") }, true, []string{other}},
+		"in a range, manifest":  {func(o *Options, s *source.EndpointSlice) { s.Manifest, o.DenyEndpoints = true, cidrs("192.0.2.0/24") }, false, []string{other}},
+		"broadcast, a manifest": {func(_ *Options, s *source.EndpointSlice) { s.Manifest, s.Endpoints[0].Addr = true, ip("192.0.2.255") }, false, []string{other}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			opts, slice := testOptions(), testSlice("svc", ep(hostIP, "here"), ep(other, "here"))
+			opts.DenyHostEndpoints = true
+			c.change(&opts, slice)
+			w := newWorld(t, opts)
+			w.host = testHost()
+			w.host.Broadcasts = ips("192.0.2.255")
+			if c.node {
+				w.put(&source.Node{Name: hostName, Addresses: ips(hostIP)})
+			}
+			w.put(slice, testService("svc", func(s *source.Service) { s.ExternalLocal, s.HealthCheckNodePort = true, 31000 }))
+			got := addrsOf(w.find("svc", plan.IPv4).Pools[plan.ClusterPool])
+			if !slices.Equal(got, c.want) {
+				t.Errorf("got %v, want %v", got, c.want)
+			}
+			if ready := w.plan.HealthChecks[0].LocalReady; ready != len(c.want) {
+				t.Errorf("the health check counts %d endpoints, want %d", ready, len(c.want))
+			}
+			if len(w.problems) != 2-len(c.want) {
+				t.Errorf("problems: %v", w.problems)
+			}
+		})
 	}
 }

@@ -26,9 +26,7 @@ func (p *Planner) service(svc *tracker.Service) (out planned) {
 		return out
 	}
 	err := contain.Call(func() error {
-		if p.opts.Before != nil {
-			p.opts.Before(svc.Spec.Key())
-		}
+		p.before(svc.Spec)
 		out = p.decide(svc)
 		return nil
 	})
@@ -37,6 +35,12 @@ func (p *Planner) service(svc *tracker.Service) (out planned) {
 		return planned{problems: []source.Problem{{Object: svc.Spec.Key(), Message: message}}}
 	}
 	return out
+}
+
+func (p *Planner) before(s *source.Service) {
+	if p.opts.Before != nil {
+		p.opts.Before(s.Key())
+	}
 }
 
 // decide makes the ServicePorts of a Service.

@@ -109,7 +109,8 @@ func TestNoAddressForNodePorts(t *testing.T) {
 	w.put(testService("svc", everywhere))
 	const says = `Setting proxy.nodeport_addresses: no address of this host accepts NodePorts over IPv4: "primary" stands for no address, as `
 	const todo = `; set node.addresses to the address that is to have them, or proxy.nodeport_addresses to ranges or "all"`
-	w.wantProblems(says + "this host has no default route, and node.addresses has no address" + todo)
+	const proposed = `; fix: node.addresses = ["192.0.2.1", "2001:db8::1"]`
+	w.wantProblems(says + "this host has no default route, and node.addresses has no address" + todo + proposed)
 	w.put(testService("other", everywhere)) // the problems of Services stay the last
 	if last := w.problems[len(w.problems)-1]; len(w.problems) < 2 || last.Object.Kind != source.KindService {
 		t.Errorf("problems: %q", w.problems)
@@ -119,7 +120,7 @@ func TestNoAddressForNodePorts(t *testing.T) {
 	opts.NodeAddresses = ips("203.0.113.5")
 	w.Planner = New(opts)
 	w.replan()
-	w.wantProblems(says + "node.addresses has 203.0.113.5, which is not an address of this host" + todo)
+	w.wantProblems(says + "node.addresses has 203.0.113.5, which is not an address of this host" + todo + proposed)
 	for name, change := range map[string]func(*Options, *nodeinfo.Host){
 		"node.addresses":      func(o *Options, _ *nodeinfo.Host) { o.NodeAddresses = ips(hostIP) },
 		"a default route":     func(_ *Options, h *nodeinfo.Host) { h.Addrs[1].Primary = true },

@@ -66,20 +66,30 @@ type Object interface {
 	Problems() []Problem
 }
 
-// Problem is one fault in one object: what is named is left out, the rest is served.
+// Problem is one fault in one object. Edgeway leaves out the part that it names and serves the rest.
 type Problem struct {
 	Object Key
-	// Field is the path of the field, as in "spec.ports[0].port"; empty: the object as a whole.
+	// Field is the path of the field, as in "spec.ports[0].port", or "" for the object as a whole.
 	Field   string
 	Message string
+	// ID is the name of a problem of this host that breaks connections: status reports the host as degraded. It is ""
+	// for all other problems.
+	ID string
+	// Fix is the command or the setting that ends the problem, or "" if the message says it.
+	Fix string
 }
 
-// String is one line that names the object, the field and the fault.
+// String returns one line that names the object, the field, the fault and the fix.
 func (p Problem) String() string {
-	if p.Field == "" {
-		return fmt.Sprintf("%s: %s", p.Object, p.Message)
+	text := p.Object.String()
+	if p.Field != "" {
+		text += ": " + p.Field
 	}
-	return fmt.Sprintf("%s: %s: %s", p.Object, p.Field, p.Message)
+	text += ": " + p.Message
+	if p.Fix != "" {
+		text += "; fix: " + p.Fix
+	}
+	return text
 }
 
 // Refuse returns an object that carries nothing but its name and a problem: it takes the place of one that cannot be used.

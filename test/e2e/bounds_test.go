@@ -15,7 +15,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"edgeway/proxiers/plan"
 	"edgeway/test/netlab"
 )
 
@@ -195,39 +194,31 @@ ports: [{name: web, port: 8080}, {name: other, port: 8080}]
 endpoints: [{addresses: [10.244.1.11]}]
 `
 
-// A program keeps the port that it listens on, whatever a Service says; the Service has it when the program ends. What
-// the Service has no program takes, also not over a restart, but for a privileged port: sshd may start late.
-func TestNodePortOfAProgramIsNotTaken(t *testing.T) {
+// A NodePort outside the range is not served and makes the host degraded, with the range that would include it. A
+// manifest may have any port.
+func TestNodePortRange(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
 	d := l.newDaemon()
 	manifest := filepath.Join(d.dir, "shell.yaml")
 	l.must(os.WriteFile(manifest, []byte(shellManifest), 0o600))
-	d.configure(fmt.Sprintf("[source.file]\npaths = [%q]\n", manifest))
-	everywhere := netip.MustParseAddrPort("[::]:22")
-	stop, err := l.node.Start("sshd", everywhere, plan.TCP)
-	l.must(err)
+	files := fmt.Sprintf("[source.file]\npaths = [%q]\n", manifest)
+	d.configure(files + "[proxy]\nnodeport_range = \"1000-2000\"\n")
 	d.startReady()
-	clusterIP, nodePort := "10.96.200.200:80", at(nodeAddr, 22)
+	clusterIP, nodePort := l.namespace().web("shop")
 	l.within(patience, answers(l.client, clusterIP, "ep1"))
-	l.must(answers(l.client, nodePort, "sshd")())
-	l.must(d.says("port 22/TCP is in use on this host by another program (tcp [::]:22)")())
-	l.must(stop())
-	took := l.within(patience, answers(l.client, nodePort, "ep1"))
-	t.Logf("the NodePort is served %.0f s after the program ended", took.Seconds())
+	l.within(patience, d.hasCondition("nodeport-range", "outside 1000-2000 are not served: "))
+	l.must(d.statusHas("degraded", "proxy.nodeport_range = \"1000-3")()) // to the port of the newest Service of any test
+	l.must(unanswered(l.client, nodePort)())
+	l.must(answers(l.client, at(nodeAddr, 22), "ep1")())
+	l.must(answers(l.client, at(nodeAddr, 30022), "ep1")())
 
-	kept := at(nodeAddr, 30022)
-	l.must(l.node.Serve("late", netip.MustParseAddrPort("[::]:30022"), plan.TCP))
-	l.must(l.node.Serve("sshd", everywhere, plan.TCP))
-	l.throughout(25*time.Second, answers(l.client, kept, "ep1")) // the daemon has read the sockets anew
-	l.within(patience, answers(l.client, nodePort, "sshd"))
-	_, other := l.namespace().web("shop") // a change is saved
-	l.within(patience, answers(l.client, other, "ep1"))
-	d.stop()
-	d.startReady()
-	l.must(answers(l.client, kept, "ep1")())
-	l.must(answers(l.client, nodePort, "sshd")())
-	l.must(answers(l.client, other, "ep1")())
+	d.configure(files)
+	if out, errs, code := d.edgeway("reload"); code != 0 {
+		t.Fatalf("edgeway reload ended with %d: %s%s", code, out, errs)
+	}
+	l.within(patience, answers(l.client, nodePort, "ep1"))
+	l.must(answers(l.client, at(nodeAddr, 22), "ep1")())
 }
 
 // sendBroadcast sends the address as a text, from the gateway.

@@ -60,7 +60,6 @@ func (h *host) Run(ctx context.Context) error {
 
 func (h *host) Ready() <-chan struct{}   { return h.ready }
 func (h *host) Changed() <-chan struct{} { return h.changed }
-func (h *host) Latest() *nodeinfo.Host   { return h.Host() }
 
 func (h *host) Host() *nodeinfo.Host {
 	h.mu.Lock()

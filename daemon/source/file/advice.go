@@ -41,7 +41,6 @@ func advice(field, message string) string {
 		{"", "served as a ClusterIP", "write ClusterIP, NodePort or LoadBalancer"},
 		{"", "belongs to Service", "give one of the two another address or port"},
 		{"", "on this host", "choose another port"},
-		{"", "proxy.nodeport_range", "choose a port in the range"},
 		{"", "is not in a range of proxy.", "add its range there, if the Service may have the address"},
 		{"", "is in a range of proxy.", "remove the endpoint, or the range"},
 		{"", "API server's address", "choose another address"},

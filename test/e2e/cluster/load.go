@@ -17,7 +17,7 @@ import (
 
 // firstNodePort is the port of Service 0; every fifth Service has the next one, as long as there are any.
 const (
-	firstNodePort = 20000
+	firstNodePort = 30000
 	lastNodePort  = 32767
 )
 

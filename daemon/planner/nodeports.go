@@ -1,0 +1,156 @@
+package planner
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"edgeway/daemon/source"
+	"edgeway/proxiers/plan"
+)
+
+// The IDs of the problems with NodePorts that break connections.
+const (
+	NodePortAddressesID = "nodeport-addresses"
+	NodePortRangeID     = "nodeport-range"
+)
+
+// PortRange is a range of ports that includes both ends. The zero value is the range of all ports.
+type PortRange struct{ First, Last uint16 }
+
+// String returns "30000-32767".
+func (r PortRange) String() string { return fmt.Sprintf("%d-%d", r.First, r.Last) }
+
+func (r PortRange) has(port uint16) bool { return r.Last == 0 || r.First <= port && port <= r.Last }
+
+// portRefusal returns the reason why the Service may not have a port of the host, and "" if it may.
+func (p *Planner) portRefusal(s *source.Service, c claim) string {
+	switch key := p.opts.OwnPorts[c.port]; {
+	case c.protocol == plan.TCP && key != "":
+		return fmt.Sprintf("port %d is that of %s on this host", c.port, key)
+	case c.protocol == plan.TCP && slices.Contains(p.env.apiPorts, c.port):
+		return fmt.Sprintf("port %d is the API server's on this host", c.port)
+	case !s.Manifest && !p.opts.NodePortRange.has(c.port):
+		return fmt.Sprintf("port %d is not in proxy.nodeport_range (%s)", c.port, p.opts.NodePortRange)
+	}
+	return ""
+}
+
+// enterOutside counts the ports of a Service that are not in Options.NodePortRange, or removes them if by is -1.
+func (p *Planner) enterOutside(s *source.Service, by int) {
+	if s.Manifest || !p.reachable(s) {
+		return
+	}
+	for i := range s.Ports {
+		if port := s.Ports[i].NodePort; port != 0 && !p.opts.NodePortRange.has(port) {
+			add(p.outside, port, by)
+		}
+	}
+	if c, ok := healthCheckClaim(s); ok && !p.opts.NodePortRange.has(c.port) {
+		add(p.outside, c.port, by)
+	}
+}
+
+func add(ports map[uint16]int, port uint16, by int) {
+	if ports[port] += by; ports[port] == 0 {
+		delete(ports, port)
+	}
+}
+
+// outOfRange returns the problem of a host that does not serve NodePorts because they are not in the range.
+func (p *Planner) outOfRange(node *plan.Node) []source.Problem {
+	if len(p.outside) == 0 || len(node.NodePortAddrs) == 0 && len(node.LoopbackAddrs) == 0 {
+		return nil
+	}
+	const setting = "proxy.nodeport_range"
+	ports, r := slices.Sorted(maps.Keys(p.outside)), p.opts.NodePortRange
+	wider := PortRange{min(r.First, ports[0]), max(r.Last, ports[len(ports)-1])}
+	return []source.Problem{{
+		ID: NodePortRangeID, Object: source.Key{Kind: source.KindSetting, Name: setting},
+		Message: fmt.Sprintf("NodePorts and health check ports outside %s are not served: %s", r, firstOf(ports)),
+		Fix:     fmt.Sprintf("%s = %q", setting, wider),
+	}}
+}
+
+// portless is a family in which no address accepts NodePorts, with the reason.
+type portless struct {
+	family plan.Family
+	why    string
+}
+
+// notePortless notes a family in which no address accepts NodePorts, if the host has one that could. ports are the
+// addresses that accept them.
+func (e *environment) notePortless(o *Options, family plan.Family, ports []netip.Addr) {
+	could := func(a netip.Addr) bool { return plan.FamilyOf(a) == family && !a.IsLoopback() }
+	if len(ports) > 0 || !o.NodePorts.Primary || !slices.ContainsFunc(e.held, could) {
+		return
+	}
+	why := "this host has no default route, and node.addresses has no address"
+	if own := addrsOfFamily(o.NodeAddresses, family); len(own) > 0 {
+		why = fmt.Sprintf("node.addresses has %s, which is not an address of this host", own[0])
+	}
+	e.portless = append(e.portless, portless{family, why})
+}
+
+// countPortless adds the ServicePorts with a NodePort that no address accepts, or removes them if by is -1.
+func (p *Planner) countPortless(ports []*plan.ServicePort, by int) {
+	for _, none := range p.env.portless {
+		for _, sp := range ports {
+			if sp.Family == none.family && hasNodePort(sp) {
+				p.wanting[none.family] += by
+			}
+		}
+	}
+}
+
+// unserved returns the problems of a host that does not serve the NodePorts of a family because it cannot tell which of
+// its addresses is the primary one. They have an ID if the host serves NodePorts in no family.
+func (p *Planner) unserved(node *plan.Node) (out []source.Problem) {
+	const setting = "proxy.nodeport_addresses"
+	for _, none := range p.env.portless {
+		if p.wanting[none.family] == 0 {
+			continue
+		}
+		problem := source.Problem{
+			Object: source.Key{Kind: source.KindSetting, Name: setting},
+			Message: fmt.Sprintf("no address of this host accepts NodePorts over %s: \"primary\" stands for no address, as %s; "+
+				"set node.addresses to the address that is to have them, or %s to ranges or \"all\"", none.family, none.why, setting),
+		}
+		if len(node.NodePortAddrs) == 0 && len(out) == 0 {
+			problem.ID, problem.Fix = NodePortAddressesID, proposeAddresses(node.HostAddrs)
+		}
+		out = append(out, problem)
+	}
+	return out
+}
+
+// proposeAddresses returns a setting with an address of each family, and the others in a comment: Edgeway cannot know
+// which of them the clients use.
+func proposeAddresses(held []netip.Addr) string {
+	var proposed, others []string
+	seen := map[plan.Family]bool{}
+	for _, a := range held {
+		switch family := plan.FamilyOf(a); {
+		case !a.IsGlobalUnicast():
+		case seen[family]:
+			others = append(others, a.String())
+		default:
+			seen[family] = true
+			proposed = append(proposed, fmt.Sprintf("%q", a))
+		}
+	}
+	if len(proposed) == 0 {
+		return ""
+	}
+	fix := "node.addresses = [" + strings.Join(proposed, ", ") + "]"
+	if len(others) > 0 {
+		fix += "  # or " + strings.Join(others, ", ")
+	}
+	return fix
+}
+
+func hasNodePort(sp *plan.ServicePort) bool {
+	return slices.ContainsFunc(sp.Frontends, func(f plan.Frontend) bool { return f.Kind == plan.NodePort })
+}
