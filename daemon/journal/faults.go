@@ -37,7 +37,7 @@ func Faults() []Fault {
 		{"5d429eb86365e3deb43b44ec8652151d", "NodePort not served on loopback, its address cannot be bound, retrying"},
 		{"ca97d23969d69912aeb09ae68c8bec9c", "new connections to NodePorts on loopback wait until others close"},
 		{"6bfe0afc9e0dae1cc08663771d53eb6b", "health check port cannot be bound, retrying"},
-		{"0f7e7edbf875130bcd15af1ebf772c2d", "port of a socket unit is not a NodePort, its clients are reset"},
+		{"0f7e7edbf875130bcd15af1ebf772c2d", "port of a socket unit is no NodePort"},
 		{"ab50b6980826500132143b2510059cd2", "passed descriptor cannot be used and is closed"},
 		{"8835e4b204eeff9d12371501f8143ca4", "sync is stuck, the watchdog is not notified until it finishes"},
 		{"3c9d1b64e0a7452f8b6f2e7ad5108c43", "connections fail because of a problem of this host"},

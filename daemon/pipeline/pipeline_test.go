@@ -56,55 +56,6 @@ func TestNothingIsAppliedBeforeTheSourcesAreComplete(t *testing.T) {
 	})
 }
 
-// Changes without end keep the stages busy for half of the time.
-func TestThePauseAfterASyncIsAsLongAsTheSync(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, k := newWorld(), newKernel(t)
-		b := start(t, w, k, nil)
-		settle(time.Minute)
-		k.mu.Lock()
-		k.takes = time.Second
-		k.mu.Unlock()
-		b.kernel.changes()
-		for i := range 100 {
-			w.set(i, 1)
-			w.announce()
-			settle(10 * time.Millisecond)
-		}
-		settle(900 * time.Millisecond)
-		if got := b.kernel.changes(); len(got) != 1 || len(got[0].Next.Services) != 1 {
-			t.Errorf("during a sync of a second, and the pause after it: %d changes, want the first alone", len(got))
-		}
-		settle(200 * time.Millisecond)
-		if got := b.kernel.changes(); len(got) != 1 || len(got[0].Next.Services) != 100 {
-			t.Errorf("after the pause: %d changes, want one with all", len(got))
-		}
-	})
-}
-
-// A program that hung delays nothing but itself.
-func TestThePauseHasABound(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, k := newWorld(), newKernel(t)
-		b := start(t, w, k, nil)
-		settle(time.Minute)
-		k.mu.Lock()
-		k.takes = 50 * time.Second
-		k.mu.Unlock()
-		w.set(1, 1)
-		w.announce()
-		settle(time.Second)
-		w.set(2, 1)
-		w.announce()
-		settle(49 * time.Second)
-		b.kernel.changes()
-		settle(maxPause + time.Second)
-		if got := b.kernel.changes(); len(got) != 1 {
-			t.Errorf("%d changes within %s of a sync of 50 s, want one", len(got), maxPause)
-		}
-	})
-}
-
 func TestUnchangedPlanIsNotApplied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()

@@ -9,8 +9,7 @@ import (
 	"syscall"
 )
 
-// adopt takes a descriptor that the service manager passed. The file is closed: a listener has a
-// descriptor of its own.
+// adopt takes a socket that the service manager passed, and closes f.
 func (s *Sockets) adopt(f *os.File) {
 	defer f.Close()
 	name := f.Name()
@@ -33,38 +32,21 @@ func (s *Sockets) adopt(f *os.File) {
 		s.logger.Warn("passed descriptor cannot be used and is closed", "fd_name", name, "error", err)
 		return
 	}
+	if s.open[addr] != nil { // a socket unit has ReusePort=yes; systemd passes the sockets of units before those of the store
+		s.logger.Warn("address was passed twice, one socket is closed", "address", addr.String(), "fd_name", name)
+		if isOurs(name) {
+			shut(file) // or the kernel sends it a part of the clients
+		}
+		file.Close()
+		return
+	}
 	sock := &socket{addr: addr, file: file}
 	if isOurs(name) {
 		sock.stored = name
 	} else {
 		sock.unit = name
 	}
-	s.add(sock)
-}
-
-// add keeps one socket for each address: the one of a socket unit rather than one of the fd store,
-// as only the latter can be given up. There are two only if a unit has ReusePort=yes.
-func (s *Sockets) add(sock *socket) {
-	drop := s.open[sock.addr]
-	if drop == nil {
-		s.open[sock.addr] = sock
-		return
-	}
-	if drop.unit == "" && sock.unit != "" {
-		s.open[sock.addr] = sock
-	} else {
-		drop, sock = sock, drop
-	}
-	s.logger.Warn("address was passed twice, one socket is closed", "address", sock.addr.String(),
-		"kept", sock.unit+sock.stored, "closed", drop.unit+drop.stored)
-	if drop.unit != "" {
-		drop.file.Close() // no shutdown: another process may use it too
-		return
-	}
-	s.remove(drop)
-	if sock.stored == drop.stored {
-		s.store(sock, sock.stored) // the name was removed for both
-	}
+	s.open[addr] = sock
 }
 
 // listenerOf gives a listener with its address if the file is a listening TCP socket.

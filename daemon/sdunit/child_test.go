@@ -7,9 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 )
 
 // childRole makes the test program play the daemon in a process of its own, with the descriptors that
@@ -17,7 +15,7 @@ import (
 const childRole = "EDGEWAY_TEST_CHILD"
 
 func TestMain(m *testing.M) {
-	roles := map[string]func() error{"adopt": childAdopts, "exhausted": childExhausted}
+	roles := map[string]func() error{"adopt": childAdopts}
 	if role := roles[os.Getenv(childRole)]; role != nil {
 		if err := role(); err != nil {
 			fmt.Println("error:", err)
@@ -126,63 +124,4 @@ func childAdopts() error {
 		return errors.New(log.String())
 	}
 	return nil
-}
-
-// Out of file descriptors, accept(2) fails at once and for as long as a client waits.
-func TestNoSpinningOutOfFileDescriptors(t *testing.T) {
-	t.Parallel()
-	file, _, addr := passed(t, "")
-	cmd, out := child(t, "exhausted", "x.socket", file)
-	expect(t, out, "exhausted")
-	conn := connect(t, addr)
-	if spent, err := time.ParseDuration(expect(t, out, "spent: ")); err != nil || spent > 200*time.Millisecond {
-		t.Errorf("waiting for a second took %v of the processor, %v", spent, err)
-	}
-	if _, err := ending(t, conn); !errors.Is(err, syscall.ECONNRESET) {
-		t.Errorf("when there were descriptors again the client got %v", err)
-	}
-	if err := cmd.Wait(); err != nil {
-		t.Error(err)
-	}
-}
-
-func childExhausted() error {
-	logger, _ := newLog()
-	s := NewSockets(NewManager(logger), Passed(), logger)
-	addrs := s.Unclaimed()
-	if len(addrs) != 1 {
-		return fmt.Errorf("adopted %v", addrs)
-	}
-	var limit syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-		return err
-	}
-	var taken []*os.File
-	low := syscall.Rlimit{Cur: 64, Max: limit.Max}
-	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &low); err != nil {
-		return err
-	}
-	for {
-		f, err := os.Open("/dev/null")
-		if err != nil {
-			break
-		}
-		taken = append(taken, f)
-	}
-	before := processorTime()
-	s.Release(addrs[0])
-	fmt.Println("exhausted")
-	time.Sleep(time.Second)
-	fmt.Println("spent:", processorTime()-before)
-	for _, f := range taken {
-		f.Close()
-	}
-	time.Sleep(lastPause + time.Second)
-	return nil
-}
-
-func processorTime() time.Duration {
-	var u syscall.Rusage
-	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

@@ -2,11 +2,8 @@ package sdunit
 
 import (
 	"context"
-	"net"
-	"path/filepath"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"edgeway/daemon/sdunit/sdtest"
 	"edgeway/proxiers/contain"
@@ -47,38 +44,4 @@ func TestTheNotifierPanics(t *testing.T) {
 			t.Error(err)
 		}
 	})
-}
-
-// A datagram whose sender panics counts as not sent, and the next one is sent.
-func TestASenderPanics(t *testing.T) {
-	notified(t, "", func(t *testing.T, n *Notifier, _ *host, m *serviceManager) {
-		if n.manager.deliver(func() error { panic("on purpose") }) {
-			t.Error("the datagram counts as sent")
-		}
-		if !n.manager.send("STATUS=next") || count(during(m, time.Second), "STATUS=next") != 1 {
-			t.Error("the next datagram is not sent")
-		}
-	})
-}
-
-// The end of a refusal whose goroutine panicked is not waited for for ever. A socket that is not of TCP makes it panic.
-func TestARefusalPanics(t *testing.T) {
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(t.TempDir(), "s")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	file, err := l.File()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	r := startRefusal(file)
-	conn, err := net.Dial("unix", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	<-r.done // without end: the panic closes it
-	r.end()
 }

@@ -16,11 +16,8 @@ import (
 	"os"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
-
-	sd "github.com/coreos/go-systemd/v22/daemon"
 
 	"edgeway/proxiers/contain"
 )
@@ -28,24 +25,17 @@ import (
 // sendTimeout bounds the wait for a service manager that does not read.
 const sendTimeout = 2 * time.Second
 
-var errDeaf = errors.New("the service manager does not read its socket")
-
 // Manager sends notifications to the service manager. It logs the first of several failures and returns none.
 type Manager struct {
 	logger *slog.Logger
-	// sending has room for the datagram that is being sent, so that datagrams stay in order.
-	sending chan struct{}
-	// deaf reports that sending the current datagram takes longer than sendTimeout.
-	deaf atomic.Bool
 
-	mu     sync.Mutex
+	mu sync.Mutex
+	// failed reports that the last datagram was not sent. The next one waits for nothing then.
 	failed bool
 }
 
 // NewManager returns a Manager that sends to the address in NOTIFY_SOCKET. It does not connect.
-func NewManager(logger *slog.Logger) *Manager {
-	return &Manager{logger: logger, sending: make(chan struct{}, 1)}
-}
+func NewManager(logger *slog.Logger) *Manager { return &Manager{logger: logger} }
 
 // ExtendStart asks the service manager again and again for more time to start, until stop is called or limit has passed:
 // before a Notifier runs, a slow board checks for minutes whether the host has what the configuration needs, and
@@ -86,66 +76,37 @@ func address() string { return os.Getenv("NOTIFY_SOCKET") }
 
 // send sends the assignments in one datagram and reports whether the service manager received it.
 func (m *Manager) send(assignments ...string) bool {
-	return m.deliver(func() error {
-		_, err := sd.SdNotify(false, strings.Join(assignments, "\n"))
-		return err
-	})
+	return m.deliver(nil, assignments)
 }
 
 // sendSocket sends assignments and a copy of the descriptor of a socket.
 func (m *Manager) sendSocket(socket syscall.Conn, assignments ...string) {
-	m.deliver(func() error { return sendSocket(socket, []byte(strings.Join(assignments, "\n"))) })
+	raw, err := socket.SyscallConn()
+	if err == nil {
+		err = raw.Control(func(fd uintptr) { m.deliver(syscall.UnixRights(int(fd)), assignments) })
+	}
+	if err != nil {
+		m.logger.Warn("listening socket not stored", "error", err)
+	}
 }
 
-// deliver calls send and waits for at most sendTimeout, because SdNotify of go-systemd (22.7) waits without limit.
-// It does not wait at all for a manager that did not read the previous datagram in time.
-func (m *Manager) deliver(send func() error) bool {
+func (m *Manager) deliver(rights []byte, assignments []string) bool {
 	if !m.present() {
 		return false
 	}
-	timeout := time.NewTimer(sendTimeout)
-	defer timeout.Stop()
-	if !m.begin(timeout.C) {
-		m.note(errDeaf)
-		return false
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	err := sendDatagram(rights, strings.Join(assignments, "\n"), !m.failed)
+	if err != nil && !m.failed {
+		m.logger.Warn("service manager not notified, continuing without it", "notify_socket", address(), "error", err)
 	}
-	sent := make(chan error, 1)
-	go func() {
-		sent <- contain.Call(send)
-		m.deaf.Store(false)
-		<-m.sending
-	}()
-	select {
-	case err := <-sent:
-		m.note(err)
-		return err == nil
-	case <-timeout.C:
-		m.deaf.Store(true)
-		m.note(errDeaf)
-		return false
-	}
+	m.failed = err != nil
+	return err == nil
 }
 
-// begin waits for the previous datagram.
-func (m *Manager) begin(timeout <-chan time.Time) bool {
-	select {
-	case m.sending <- struct{}{}:
-		return true
-	default:
-	}
-	if m.deaf.Load() {
-		return false
-	}
-	select {
-	case m.sending <- struct{}{}:
-		return true
-	case <-timeout:
-		return false
-	}
-}
-
-// sendSocket exists because go-systemd (22.7) has no function for it.
-func sendSocket(socket syscall.Conn, text []byte) error {
+// sendDatagram sends text with descriptors. It waits for at most sendTimeout, and only if wait is set. SdNotify of
+// go-systemd (22.7) waits without limit, and sends no descriptor.
+func sendDatagram(rights []byte, text string, wait bool) error {
 	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Net: "unixgram", Name: address()})
 	if err != nil {
 		return err
@@ -155,29 +116,20 @@ func sendSocket(socket syscall.Conn, text []byte) error {
 	if err != nil {
 		return err
 	}
-	what, err := socket.SyscallConn()
-	if err != nil {
-		return fmt.Errorf("descriptor of the socket: %w", err)
+	if err := conn.SetWriteDeadline(time.Now().Add(sendTimeout)); err != nil {
+		return err
 	}
 	var sent error
-	errWhat := what.Control(func(fd uintptr) {
-		rights := syscall.UnixRights(int(fd))
-		// Go (1.26) refuses WriteMsgUnix for connected datagram sockets, and only a connected socket becomes writable
-		// when the manager has read its queue.
-		err = to.Write(func(manager uintptr) bool {
-			sent = syscall.Sendmsg(int(manager), text, rights, nil, 0)
-			return !errors.Is(sent, syscall.EAGAIN)
-		})
+	// Go (1.26) refuses WriteMsgUnix for connected datagram sockets, and only a connected socket becomes writable
+	// when the manager has read its queue.
+	err = to.Write(func(manager uintptr) bool {
+		sent = syscall.Sendmsg(int(manager), []byte(text), rights, nil, 0)
+		return !wait || !errors.Is(sent, syscall.EAGAIN)
 	})
-	return cmp.Or(errWhat, err, os.NewSyscallError("sendmsg", sent))
+	if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(sent, syscall.EAGAIN) {
+		return errDeaf
+	}
+	return cmp.Or(err, os.NewSyscallError("sendmsg", sent))
 }
 
-// note logs the first of several failures in a row.
-func (m *Manager) note(err error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if err != nil && !m.failed {
-		m.logger.Warn("service manager not notified, continuing without it", "notify_socket", address(), "error", err)
-	}
-	m.failed = err != nil
-}
+var errDeaf = errors.New("the service manager does not read its socket")

@@ -22,7 +22,7 @@ import (
 //
 // There is one for the process: it keeps sockets over a reload of the configuration. Over a restart of
 // the process they are in the fd store of the service manager, which holds a copy of each. Sockets of socket
-// units are held by the service manager anyway. A client that connects while nobody accepts waits in the queue.
+// units are held by the service manager anyway. A client that connects while no process accepts waits in the queue.
 type Sockets struct {
 	manager *Manager
 	logger  *slog.Logger
@@ -38,9 +38,8 @@ type socket struct {
 	// unit is the name of a descriptor that a socket unit holds; stored is the name in the fd store.
 	// One of them is set where there is a service manager.
 	unit, stored string
-	claimed      bool
-	refusal      *refusal // not nil: clients are being reset
-	warned       bool
+	claimed      bool // Listen was called
+	released     bool // Release was called, for a socket that stays open
 }
 
 // Passed gives the files that the service manager passed, and takes them out of the environment. go-systemd (22.7) makes
@@ -70,7 +69,7 @@ func (s *Sockets) Listen(addr netip.AddrPort) (*os.File, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if sock := s.open[addr]; sock != nil {
-		sock.claim()
+		sock.claimed, sock.released = true, false
 		return sock.file, nil
 	}
 	listener, err := listen(addr)
@@ -87,9 +86,9 @@ func (s *Sockets) Listen(addr netip.AddrPort) (*os.File, error) {
 	return file, nil
 }
 
-// Release ends what Listen began, or drops a socket that nobody asked for: it is
-// closed, here and in the fd store, and refuses clients from then on. A socket unit's cannot be
-// closed: its clients are reset until somebody asks for it again. Nobody may still be accepting from it.
+// Release closes the socket of an address, here and in the fd store. The kernel then refuses clients. The socket of a
+// socket unit stays open, because systemd holds it, and its clients wait in the queue. No goroutine may still be accepting
+// from the socket.
 func (s *Sockets) Release(addr netip.AddrPort) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -97,20 +96,21 @@ func (s *Sockets) Release(addr netip.AddrPort) {
 	switch {
 	case sock == nil:
 	case sock.unit != "":
-		s.refuse(sock)
+		sock.claimed, sock.released = false, true
+		s.logger.Warn("port of a socket unit is no NodePort", "address", addr.String(), "socket_unit", sock.unit)
 	default:
 		delete(s.open, addr)
 		s.remove(sock)
 	}
 }
 
-// Unclaimed lists the sockets that were handed in and that nobody has asked for, nor released.
+// Unclaimed lists the sockets that were handed in, and for which neither Listen nor Release was called.
 func (s *Sockets) Unclaimed() []netip.AddrPort {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var out []netip.AddrPort
 	for addr, sock := range s.open {
-		if !sock.claimed && sock.refusal == nil {
+		if !sock.claimed && !sock.released {
 			out = append(out, addr)
 		}
 	}

@@ -14,8 +14,8 @@ type Sockets interface {
 	// The caller does not close it. It is not a net.Listener, which Go's own poller would watch in addition to
 	// the relay's.
 	Listen(addr netip.AddrPort) (*os.File, error)
-	// Release ends what Listen began, or closes a socket that nobody has asked for. When a socket unit
-	// holds the socket too, so that it cannot be closed, its clients are reset from now on.
+	// Release closes the socket of an address, so that the kernel refuses clients. The socket of a socket unit stays
+	// open, and its clients wait in the queue.
 	Release(addr netip.AddrPort)
 	// Unclaimed lists the sockets that were handed in and that nobody has asked for, nor released.
 	Unclaimed() []netip.AddrPort
