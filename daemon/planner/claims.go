@@ -117,7 +117,9 @@ func (p *Planner) claims(s *source.Service, f func(claim, bid)) {
 	p.claimed = p.claimed[:0]
 	// A panic is the Service's: service refuses it.
 	_ = contain.Call(func() error {
-		p.before(s)
+		if p.opts.beforeClaims != nil {
+			p.opts.beforeClaims(s)
+		}
 		p.eachClaim(s, func(c claim, b bid) { p.claimed = append(p.claimed, claimed{c, b}) })
 		return nil
 	})

@@ -58,9 +58,11 @@ type Options struct {
 	// Held gives what Contested gave when the last process ended. It is asked at the Planner's first plan; the plan
 	// before, if there is one, has precedence. nil: nothing is known.
 	Held func() []source.Holding
-	// Before is called with the key of a Service before its claims are collected, and before it is planned. Tests make it
-	// panic. It may be nil.
+	// Before is called with the key of each Service before it is planned. Tests make it panic. It may be nil.
 	Before func(source.Key)
+	// beforeClaims is called with each Service before its claims are collected. Tests make it panic, always or never for
+	// one version of a Service: otherwise the claims that are removed are not those that were added.
+	beforeClaims func(*source.Service)
 }
 
 // PodDetection says how pods of this host are told from other sources. In a family that none of it

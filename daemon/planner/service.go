@@ -26,7 +26,9 @@ func (p *Planner) service(svc *tracker.Service) (out planned) {
 		return out
 	}
 	err := contain.Call(func() error {
-		p.before(svc.Spec)
+		if p.opts.Before != nil {
+			p.opts.Before(svc.Spec.Key())
+		}
 		out = p.decide(svc)
 		return nil
 	})
@@ -35,12 +37,6 @@ func (p *Planner) service(svc *tracker.Service) (out planned) {
 		return planned{problems: []source.Problem{{Object: svc.Spec.Key(), Message: message}}}
 	}
 	return out
-}
-
-func (p *Planner) before(s *source.Service) {
-	if p.opts.Before != nil {
-		p.opts.Before(s.Key())
-	}
 }
 
 // decide makes the ServicePorts of a Service.

@@ -208,7 +208,7 @@ func TestNodePortRange(t *testing.T) {
 	clusterIP, nodePort := l.namespace().web("shop")
 	l.within(patience, answers(l.client, clusterIP, "ep1"))
 	l.within(patience, d.hasCondition("nodeport-range", "outside 1000-2000 are not served: "))
-	l.must(d.statusHas("degraded", "proxy.nodeport_range = \"1000-3")()) // to the port of the newest Service of any test
+	l.must(d.statusHas("DEGRADED", "proxy.nodeport_range = \"1000-3")()) // to the port of the newest Service of any test
 	l.must(unanswered(l.client, nodePort)())
 	l.must(answers(l.client, at(nodeAddr, 22), "ep1")())
 	l.must(answers(l.client, at(nodeAddr, 30022), "ep1")())
