@@ -88,7 +88,7 @@ func TestThePlanNeedsOnlyTheStandardLibrary(t *testing.T) {
 
 func TestProxiersDoNotImportEachOther(t *testing.T) {
 	shared := func(path string) bool {
-		return within(path, "edgeway/proxiers/internal") || slices.Contains([]string{"edgeway/proxiers/plan", "edgeway/proxiers/rtnl", "edgeway/proxiers/contain"}, path)
+		return within(path, "edgeway/proxiers/internal") || slices.Contains([]string{"edgeway/proxiers/plan", "edgeway/proxiers/rtnl", "edgeway/proxiers/contain", "edgeway/proxiers/messageid"}, path)
 	}
 	for _, p := range list(t) {
 		mine := proxier(p.ImportPath)

@@ -22,6 +22,7 @@ import (
 	"edgeway/daemon/sdunit"
 	"edgeway/proxiers"
 	"edgeway/proxiers/contain"
+	"edgeway/proxiers/messageid"
 )
 
 // Options are what Run needs beside the configuration.
@@ -88,7 +89,8 @@ func Run(ctx context.Context, opts Options) error {
 			logger.Info("configuration reloaded", "config", opts.ConfigPath)
 			continue
 		}
-		logger.Error("new configuration does not start, going back to the previous one", "error", err)
+		logger.Error("new configuration does not start, going back to the previous one",
+			"message_id", messageid.ConfigurationNotStarted, "error", err)
 		if inst, err = start(set, before); err != nil {
 			return err
 		}
@@ -107,7 +109,8 @@ func runUntilReload(ctx context.Context, inst *instance, r *reloader, hangup <-c
 			return nil, err
 		case <-hangup:
 			if err := r.reload(ctx); err != nil {
-				inst.logger.Error("configuration not reloaded, the running one stays in force", "error", err)
+				inst.logger.Error("configuration not reloaded, the running one stays in force",
+					"message_id", messageid.ConfigurationNotReloaded, "error", err)
 			}
 		case next := <-r.next:
 			cancel()

@@ -11,6 +11,7 @@ import (
 
 	"edgeway/daemon/health"
 	"edgeway/proxiers"
+	"edgeway/proxiers/messageid"
 )
 
 // leftovers is what Components that are not configured left on the host: another backend before a reload
@@ -130,7 +131,8 @@ func (l *leftovers) cleanUp(ctx context.Context, c leftover) (after leftover, re
 		c.failing = time.Now()
 	}
 	if c.err == nil || c.err.Error() != err.Error() {
-		logger.Error("rules of an unused component not removed, retrying", "error", err)
+		logger.Error("rules of an unused component not removed, retrying", "message_id", messageid.LeftoversNotRemoved,
+			"error", err)
 	}
 	c.err = err
 	return c, false

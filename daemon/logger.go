@@ -28,15 +28,23 @@ func newLogSwitch(c config.Log, w io.Writer) logSwitch {
 
 // use puts a configuration in force. If standard error is the journal, text is sent to it with fields.
 func (l logSwitch) use(c config.Log, w io.Writer) {
-	opts := &slog.HandlerOptions{Level: c.Level}
-	var h slog.Handler = slog.NewTextHandler(clean.Writer(w), opts)
+	forPeople := &slog.HandlerOptions{Level: c.Level, ReplaceAttr: withoutMessageID}
+	var h slog.Handler = slog.NewTextHandler(clean.Writer(w), forPeople)
 	switch {
 	case c.Format == "json":
-		h = slog.NewJSONHandler(clean.Writer(w), opts)
+		h = slog.NewJSONHandler(clean.Writer(w), &slog.HandlerOptions{Level: c.Level})
 	case w == os.Stderr && journal.Wanted():
 		h = journal.NewHandler(c.Level, h)
 	}
 	l.current.Store(&h)
+}
+
+// withoutMessageID drops the identifiers of messages from text: only programs read them.
+func withoutMessageID(_ []string, a slog.Attr) slog.Attr {
+	if a.Key == "message_id" {
+		return slog.Attr{}
+	}
+	return a
 }
 
 // Enabled implements slog.Handler.

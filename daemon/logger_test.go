@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"edgeway/daemon/config"
+	"edgeway/proxiers/messageid"
 )
 
 // A logger that was made before a reload logs as the new configuration says.
@@ -21,6 +22,16 @@ func TestALoggerFollowsTheConfiguration(t *testing.T) {
 	got := out.String()
 	if strings.Contains(got, "not said") || !strings.Contains(got, `"level":"INFO","msg":"said","stage":"a","g":{"n":1}}`) {
 		t.Errorf("logged:\n%s", got)
+	}
+}
+
+func TestOnlyProgramsGetMessageIDs(t *testing.T) {
+	for format, want := range map[string]bool{"text": false, "json": true} {
+		var out strings.Builder
+		slog.New(newLogSwitch(config.Log{Format: format}, &out)).Warn("x", "message_id", messageid.SyncFailed)
+		if got := out.String(); strings.Contains(got, messageid.SyncFailed) != want || strings.Contains(got, "message_id") != want {
+			t.Errorf("%s: %q", format, got)
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"log/slog"
 
 	"edgeway/daemon/source"
+	"edgeway/proxiers/messageid"
 )
 
 // maxProblemLines bounds the lines that one plan adds to the log; status and metrics have all problems.
@@ -33,7 +34,8 @@ func (l *problemLog) note(objects, planned []source.Problem) {
 			}
 			known[p] = struct{}{}
 			if lines++; lines <= maxProblemLines {
-				l.logger.Warn("object has a problem, the affected part is ignored", "object", p.Object.String(), "field", p.Field, "fault", p.Message)
+				l.logger.Warn("object has a problem, the affected part is ignored",
+					"message_id", messageid.ObjectProblem, "object", p.Object.String(), "field", p.Field, "fault", p.Message)
 			}
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"weak"
 
 	"edgeway/daemon/doctor/finding"
+	"edgeway/proxiers/messageid"
 	"edgeway/proxiers/plan"
 )
 
@@ -132,7 +133,8 @@ func (r *Rounds) look(ctx context.Context) (fresh bool) {
 	}
 	for i := range r.found {
 		if gone := &r.found[i]; gone.told && find(now, *gone) == nil {
-			r.o.Logger.Info("a problem of this host is gone", "check", gone.Check, "seen", gone.Seen)
+			r.o.Logger.Info("a problem of this host is gone", "message_id", messageid.HostProblemGone,
+				"check", gone.Check, "seen", gone.Seen)
 		}
 	}
 	r.found = now
@@ -147,7 +149,8 @@ func (r *Rounds) of(check string) []Lasting {
 // tell logs a problem once.
 func (r *Rounds) tell(p *Lasting) bool {
 	if !p.told {
-		r.o.Logger.Warn("connections fail because of a problem of this host", "check", p.Check, "seen", p.Seen, "mend", p.Mend)
+		r.o.Logger.Warn("connections fail because of a problem of this host", "message_id", messageid.HostProblem,
+			"check", p.Check, "seen", p.Seen, "mend", p.Mend)
 	}
 	return true
 }

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"edgeway/proxiers/messageid"
 )
 
 // defaults are those of the configuration.
@@ -347,8 +349,8 @@ func TestTransitionsAreLoggedOnce(t *testing.T) {
 		b.wait(time.Minute)
 		log := b.log.String()
 		for _, want := range []string{
-			`level=WARN msg="endpoint does not answer" endpoint=10.1.0.1:80 fault="no answer within 500ms" checks=2`,
-			`level=INFO msg="endpoint answers again" endpoint=10.1.0.1:80 dead_for=`,
+			"message_id=" + messageid.EndpointDead + ` endpoint=10.1.0.1:80 fault="no answer within 500ms" checks=2`,
+			"message_id=" + messageid.EndpointAlive + " endpoint=10.1.0.1:80 dead_for=",
 		} {
 			if strings.Count(log, want) != 1 {
 				t.Errorf("the log has not once %q:\n%s", want, log)

@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"edgeway/proxiers/messageid"
 )
 
 // maxLines bounds the transitions that are logged per minute: many endpoints die together, and some flap.
@@ -21,9 +23,11 @@ func (c *Checker) note(t *target, fault string) {
 		c.omitted = 0
 	}
 	if t.dead {
-		log.Warn("endpoint does not answer", "endpoint", t.addr, "fault", fault, "checks", c.settings.Failures)
+		log.Warn("endpoint does not answer", "message_id", messageid.EndpointDead,
+			"endpoint", t.addr, "fault", fault, "checks", c.settings.Failures)
 	} else {
-		log.Info("endpoint answers again", "endpoint", t.addr, "dead_for", time.Since(c.faults[t.addr].Since).Round(time.Second))
+		log.Info("endpoint answers again", "message_id", messageid.EndpointAlive,
+			"endpoint", t.addr, "dead_for", time.Since(c.faults[t.addr].Since).Round(time.Second))
 	}
 }
 

@@ -11,6 +11,9 @@ import (
 	"edgeway/daemon/clean"
 )
 
+// messageID is the key of the attribute with one of proxiers/messageid's identifiers.
+const messageID = "message_id"
+
 // attr is an attribute outside of any group, with its value as text.
 type attr struct{ key, value string }
 
@@ -46,8 +49,8 @@ func textOf(v slog.Value) string {
 // field UNIT, which decides where systemctl status shows a line.
 const prefix = "EDGEWAY_"
 
-// fieldsOf names the fields: letters A to Z, digits and underscores. Of two attributes with the same name
-// the later one is used. Three have no prefix, as users filter by them: SERVICE, BACKEND and STAGE.
+// fieldsOf returns the fields by name: letters A to Z, digits and underscores. Of two attributes with the same name
+// the later one is used. Four names have no prefix, because users filter by them: MESSAGE_ID, SERVICE, BACKEND and STAGE.
 func fieldsOf(attrs []attr) map[string]string {
 	fields := make(map[string]string, len(attrs)+4)
 	for _, a := range attrs {
@@ -55,7 +58,7 @@ func fieldsOf(attrs []attr) map[string]string {
 			fields["SERVICE"] = name
 		}
 		switch a.key {
-		case "backend", "stage":
+		case messageID, "backend", "stage":
 			fields[strings.ToUpper(a.key)] = a.value
 		default:
 			fields[prefix+fieldName(a.key)] = a.value
@@ -100,15 +103,17 @@ func fieldName(key string) string {
 	}, key)
 }
 
-// text is the message followed by its attributes, as slog's text handler writes them.
+// text returns the message followed by its attributes, as slog's text handler writes them.
 func text(message string, attrs []attr) string {
 	var b strings.Builder
 	b.WriteString(message)
-	for i, a := range attrs {
-		if i == 0 {
-			b.WriteByte(':')
+	separator := ": "
+	for _, a := range attrs {
+		if a.key == messageID {
+			continue
 		}
-		b.WriteByte(' ')
+		b.WriteString(separator)
+		separator = " "
 		b.WriteString(a.key)
 		b.WriteByte('=')
 		if needsQuotes(a.value) {

@@ -2,9 +2,9 @@
 //
 //	journalctl -u edgeway SERVICE=default/web     lines about one Service
 //	journalctl -u edgeway STAGE=conntrack -p err  errors of one stage
-//	journalctl -u edgeway -x                      named faults with an explanation (units/edgeway.catalog)
+//	journalctl -u edgeway -x                      lines with an explanation from units/edgeway.catalog
 //
-// The message contains the attributes as well, since journalctl shows nothing else of a line by default.
+// The message repeats the attributes, except for message_id, because journalctl shows only the message by default.
 package journal
 
 import (
@@ -30,7 +30,6 @@ type handler struct {
 	// fallback gets the records that the journal does not accept.
 	fallback slog.Handler
 	send     func(message string, priority sd.Priority, fields map[string]string) error
-	ids      map[string]string // of named faults, by message
 	attrs    []attr
 	group    string // begins the keys of attributes to come
 }
@@ -42,11 +41,7 @@ func NewHandler(level slog.Leveler, fallback slog.Handler) slog.Handler {
 }
 
 func newHandler(level slog.Leveler, fallback slog.Handler, send func(string, sd.Priority, map[string]string) error) *handler {
-	h := &handler{level: level, fallback: fallback, send: send, ids: map[string]string{}}
-	for _, f := range Faults() {
-		h.ids[f.Message] = f.ID
-	}
-	return h
+	return &handler{level: level, fallback: fallback, send: send}
 }
 
 // Enabled implements slog.Handler.
@@ -61,9 +56,6 @@ func (h *handler) Handle(ctx context.Context, r slog.Record) error {
 	})
 	fields := fieldsOf(attrs)
 	fields["SYSLOG_IDENTIFIER"] = identifier
-	if id := h.ids[r.Message]; id != "" {
-		fields["MESSAGE_ID"] = id
-	}
 	if h.send(text(r.Message, attrs), priority(r.Level), fields) == nil {
 		return nil
 	}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	sd "github.com/coreos/go-systemd/v22/journal"
+
+	"edgeway/proxiers/messageid"
 )
 
 // entry is what a journal got.
@@ -111,19 +113,19 @@ func TestServiceIsNamespaceAndName(t *testing.T) {
 	}
 }
 
-func TestNamedFaultsHaveTheirIdentifier(t *testing.T) {
+func TestMessageIDIsAFieldOfTheJournalOnly(t *testing.T) {
 	r, log, _ := newRecorder()
-	for _, f := range Faults() {
-		if err := log.Handler().Handle(t.Context(), slog.NewRecord(time.Now(), slog.LevelError, f.Message, 0)); err != nil {
-			t.Error(err)
-		}
-		if got := r.last(t).fields["MESSAGE_ID"]; got != f.ID {
-			t.Errorf("%q has MESSAGE_ID=%s", f.Message, got)
-		}
+	log.Error("x", "message_id", messageid.SyncFailed, "a", 1)
+	if got := r.last(t); got.fields["MESSAGE_ID"] != messageid.SyncFailed || got.message != "x: a=1" || len(got.fields) != 3 {
+		t.Errorf("%+v", got)
 	}
-	log.Error("something else")
+	log.Error("x", "message_id", messageid.SyncFailed)
+	if got := r.last(t).message; got != "x" {
+		t.Errorf("the message is %q", got)
+	}
+	log.Error("x")
 	if id, ok := r.last(t).fields["MESSAGE_ID"]; ok {
-		t.Errorf("a line that is no named fault has MESSAGE_ID=%s", id)
+		t.Errorf("a line without an identifier has MESSAGE_ID=%s", id)
 	}
 }
 

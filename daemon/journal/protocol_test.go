@@ -91,12 +91,12 @@ func child() error {
 	}
 	log := slog.New(NewHandler(slog.LevelInfo, slog.NewTextHandler(os.Stderr, nil)))
 	for _, detail := range []string{"short", "of\ntwo lines", strings.Repeat("very long ", 100_000)} {
-		log.Error("sync failed", "stage", "nftables", "error", detail)
+		log.Error("sync failed", "message_id", "439957022047823733a90ea36bbdf8fe", "stage", "nftables", "error", detail)
 		fields, err := receive(conn)
 		if err != nil {
 			return err
 		}
-		if fields["MESSAGE_ID"] == "" || fields["STAGE"] != "nftables" || fields["PRIORITY"] != "3" || fields["EDGEWAY_ERROR"] != detail ||
+		if len(fields["MESSAGE_ID"]) != 32 || fields["STAGE"] != "nftables" || fields["PRIORITY"] != "3" || fields["EDGEWAY_ERROR"] != detail ||
 			!strings.HasPrefix(fields["MESSAGE"], "sync failed: stage=nftables error=") || strings.Contains(fields["MESSAGE"], "\n") {
 			return fmt.Errorf("the journal got %.1000v", fields)
 		}

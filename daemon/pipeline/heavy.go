@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"edgeway/proxiers"
+	"edgeway/proxiers/messageid"
 	"edgeway/proxiers/plan"
 )
 
@@ -181,7 +182,8 @@ func (p *Pipeline) lighten(ctx context.Context, failure error) error {
 			p.opts.Logger.Error("more Services left out because of their size", "services", len(list)-s.good-i)
 			break
 		}
-		p.opts.Logger.Error("Service left out because of its size", "service", h.namespace+"/"+h.name, "elements", h.weight, "error", failure)
+		p.opts.Logger.Error("Service left out because of its size", "message_id", messageid.ServiceTooBig,
+			"service", h.namespace+"/"+h.name, "elements", h.weight, "error", failure)
 	}
 	p.retarget()
 	if refusal != nil {

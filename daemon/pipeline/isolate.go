@@ -7,6 +7,7 @@ import (
 	"log/slog"
 
 	"edgeway/proxiers"
+	"edgeway/proxiers/messageid"
 	"edgeway/proxiers/plan"
 )
 
@@ -40,7 +41,8 @@ func (p *Pipeline) isolate(ctx context.Context, st *stage, target *plan.Plan, pa
 	p.logRefusal(refusal, len(suspects))
 	s, err := p.search(ctx, st, target, suspects, refusal)
 	for _, b := range s.blamed {
-		p.opts.Logger.Error("ServicePort left out", "service_port", b.svc.Name.String(), "family", b.svc.Family.String(), "error", b.err)
+		p.opts.Logger.Error("ServicePort left out", "message_id", messageid.ServicePortLeftOut,
+			"service_port", b.svc.Name.String(), "family", b.svc.Family.String(), "error", b.err)
 		p.quarantine.add(b.svc, s.previous[b.svc], b.err)
 	}
 	p.retarget()
@@ -92,7 +94,8 @@ func (p *Pipeline) logRefusal(refusal error, suspects int) {
 		level = slog.LevelDebug
 	}
 	p.refusal = refusal.Error()
-	p.opts.Logger.Log(context.Background(), level, "kernel refused a sync, searching for the refused ServicePort", "suspects", suspects, "error", refusal)
+	p.opts.Logger.Log(context.Background(), level, "kernel refused a sync, searching for the refused ServicePort",
+		"message_id", messageid.SyncRefused, "suspects", suspects, "error", refusal)
 }
 
 // previousVersions gives, for suspects that differ from what the kernel accepted last, that version, unless another

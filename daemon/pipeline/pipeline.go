@@ -16,6 +16,7 @@ import (
 	"edgeway/daemon/tracker"
 	"edgeway/proxiers"
 	"edgeway/proxiers/contain"
+	"edgeway/proxiers/messageid"
 	"edgeway/proxiers/plan"
 )
 
@@ -332,7 +333,8 @@ func (p *Pipeline) noteDrift() {
 // drifted invalidates a stage. If it is the backend, all are invalidated: while its rules were gone, connections may have
 // been made that the followers must look at.
 func (p *Pipeline) drifted(s *stage, report driftReport, now time.Time) {
-	p.opts.Logger.Warn("kernel state drifted, full sync", "stage", s.Name, "cause", report.reason)
+	p.opts.Logger.Warn("kernel state drifted, full sync", "message_id", messageid.Drifted,
+		"stage", s.Name, "cause", report.reason)
 	s.drifted(report, now)
 	if s != p.backend {
 		s.invalidate("drift: " + report.reason)

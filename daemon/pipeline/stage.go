@@ -8,6 +8,7 @@ import (
 
 	"edgeway/proxiers"
 	"edgeway/proxiers/contain"
+	"edgeway/proxiers/messageid"
 	"edgeway/proxiers/plan"
 )
 
@@ -213,7 +214,8 @@ func (p *Pipeline) settle(ctx context.Context, s *stage, target *plan.Plan, err 
 		p.logFailure(s, err)
 	case failed > 0:
 		s.said = ""
-		p.opts.Logger.Info("sync recovered", "stage", s.Name, "failed_attempts", failed)
+		p.opts.Logger.Info("sync recovered", "message_id", messageid.SyncRecovered,
+			"stage", s.Name, "failed_attempts", failed)
 	}
 }
 
@@ -224,7 +226,8 @@ func (p *Pipeline) logFailure(s *stage, err error) {
 		level = slog.LevelDebug
 	}
 	s.said = err.Error()
-	p.opts.Logger.Log(context.Background(), level, "sync failed", "stage", s.Name, "attempt", s.status.Attempts,
+	p.opts.Logger.Log(context.Background(), level, "sync failed", "message_id", messageid.SyncFailed,
+		"stage", s.Name, "attempt", s.status.Attempts,
 		"retry_in", max(0, time.Until(s.retryAt)), "error", err)
 }
 

@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"os"
 	"syscall"
+
+	"edgeway/proxiers/messageid"
 )
 
 // adopt takes a socket that the service manager passed, and closes f.
@@ -18,7 +20,8 @@ func (s *Sockets) adopt(f *os.File) {
 		err = fmt.Errorf("%s is not a loopback address", addr)
 	}
 	if err != nil {
-		s.logger.Warn("passed descriptor cannot be used and is closed", "fd_name", name, "error", err)
+		s.logger.Warn("passed descriptor cannot be used and is closed", "message_id", messageid.DescriptorUnusable,
+			"fd_name", name, "error", err)
 		if listener != nil {
 			listener.Close()
 		}
@@ -29,7 +32,8 @@ func (s *Sockets) adopt(f *os.File) {
 	}
 	file, err := plainFile(listener)
 	if err != nil {
-		s.logger.Warn("passed descriptor cannot be used and is closed", "fd_name", name, "error", err)
+		s.logger.Warn("passed descriptor cannot be used and is closed", "message_id", messageid.DescriptorUnusable,
+			"fd_name", name, "error", err)
 		return
 	}
 	if s.open[addr] != nil { // a socket unit has ReusePort=yes; systemd passes the sockets of units before those of the store

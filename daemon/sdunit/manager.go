@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"edgeway/proxiers/contain"
+	"edgeway/proxiers/messageid"
 )
 
 // sendTimeout bounds the wait for a service manager that does not read.
@@ -98,7 +99,8 @@ func (m *Manager) deliver(rights []byte, assignments []string) bool {
 	defer m.mu.Unlock()
 	err := sendDatagram(rights, strings.Join(assignments, "\n"), !m.failed)
 	if err != nil && !m.failed {
-		m.logger.Warn("service manager not notified, continuing without it", "notify_socket", address(), "error", err)
+		m.logger.Warn("service manager not notified, continuing without it", "message_id", messageid.ManagerNotNotified,
+			"notify_socket", address(), "error", err)
 	}
 	m.failed = err != nil
 	return err == nil

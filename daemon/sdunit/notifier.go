@@ -8,6 +8,8 @@ import (
 	"time"
 
 	sd "github.com/coreos/go-systemd/v22/daemon"
+
+	"edgeway/proxiers/messageid"
 )
 
 const (
@@ -138,7 +140,8 @@ func (n *Notifier) alive(beat time.Time) bool {
 	}
 	alive := time.Since(beat) < limit
 	if !alive && !n.stalled && n.watchdog > 0 {
-		n.logger.Error("sync is stuck, the watchdog is not notified until it finishes", "silent_since", beat, "watchdog", n.watchdog)
+		n.logger.Error("sync is stuck, the watchdog is not notified until it finishes",
+			"message_id", messageid.SyncStuck, "silent_since", beat, "watchdog", n.watchdog)
 	}
 	n.stalled = !alive
 	return alive

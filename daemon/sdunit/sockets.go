@@ -15,6 +15,8 @@ import (
 
 	"github.com/coreos/go-systemd/v22/activation"
 	"golang.org/x/sys/unix"
+
+	"edgeway/proxiers/messageid"
 )
 
 // Sockets are the listening sockets of NodePorts on loopback. It is what
@@ -97,7 +99,8 @@ func (s *Sockets) Release(addr netip.AddrPort) {
 	case sock == nil:
 	case sock.unit != "":
 		sock.claimed, sock.released = false, true
-		s.logger.Warn("port of a socket unit is no NodePort", "address", addr.String(), "socket_unit", sock.unit)
+		s.logger.Warn("port of a socket unit is no NodePort", "message_id", messageid.SocketUnitUnused,
+			"address", addr.String(), "socket_unit", sock.unit)
 	default:
 		delete(s.open, addr)
 		s.remove(sock)

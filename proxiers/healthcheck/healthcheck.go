@@ -20,6 +20,7 @@ import (
 
 	"edgeway/proxiers"
 	"edgeway/proxiers/healthcheck/httpbound"
+	"edgeway/proxiers/messageid"
 	"edgeway/proxiers/plan"
 )
 
@@ -204,7 +205,8 @@ func (p *Proxier) open(ctx context.Context, addr netip.AddrPort, w *waiting) {
 	}
 	p.failed.Inc()
 	if w.delay == 0 {
-		logger.WarnContext(ctx, "health check port cannot be bound, retrying", "error", err)
+		logger.WarnContext(ctx, "health check port cannot be bound, retrying",
+			"message_id", messageid.HealthCheckPortUnbound, "error", err)
 	}
 	w.err, w.delay = err, min(max(2*w.delay, shortest), longest)
 	w.due = time.Now().Add(w.delay)

@@ -10,6 +10,7 @@ import (
 
 	"edgeway/proxiers"
 	"edgeway/proxiers/localnodeport/relay"
+	"edgeway/proxiers/messageid"
 	"edgeway/proxiers/plan"
 )
 
@@ -181,7 +182,8 @@ func (p *Proxier) Waiting() []proxiers.Waiting {
 
 // paused is told by the relay.
 func (p *Proxier) paused(reason error) {
-	p.logger.Warn("new connections to NodePorts on loopback wait until others close", "error", reason)
+	p.logger.Warn("new connections to NodePorts on loopback wait until others close",
+		"message_id", messageid.LoopbackNodePortsFull, "error", reason)
 }
 
 func familyIndex(a netip.Addr) int {

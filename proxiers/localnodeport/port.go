@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"edgeway/proxiers/localnodeport/relay"
+	"edgeway/proxiers/messageid"
 )
 
 // An address that is in use is retried after shortest, then after twice that, and so on up to longest.
@@ -84,7 +85,8 @@ func (p *Proxier) listen(known *port) {
 	}
 	p.failures[familyIndex(known.at.Addr())]++
 	if known.delay == 0 {
-		logger.Warn("NodePort not served on loopback, its address cannot be bound, retrying", "error", known.err)
+		logger.Warn("NodePort not served on loopback, its address cannot be bound, retrying",
+			"message_id", messageid.LoopbackNodePortUnbound, "error", known.err)
 	}
 	known.delay = min(max(2*known.delay, shortest), longest)
 	known.due = time.Now().Add(known.delay)

@@ -10,6 +10,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"edgeway/proxiers"
+	"edgeway/proxiers/messageid"
 	"edgeway/proxiers/plan"
 )
 
@@ -63,7 +64,8 @@ func (f *follower) refresh(ctx context.Context) error {
 func (f *follower) warn(routes bool) {
 	over := routes && f.places.left > 0
 	if over && !f.warned {
-		f.env.Logger.Warn("more addresses of Services than routes are kept to, the rest cannot be reached from this host", "routes", len(f.places.singles))
+		f.env.Logger.Warn("more addresses of Services than routes are kept to, the rest cannot be reached from this host",
+			"message_id", messageid.TooManyServiceRoutes, "routes", len(f.places.singles))
 	}
 	f.warned = over
 }

@@ -30,6 +30,7 @@ import (
 	"edgeway/daemon/source"
 	"edgeway/daemon/source/convert"
 	"edgeway/proxiers/contain"
+	"edgeway/proxiers/messageid"
 )
 
 // Options of a Source.
@@ -235,6 +236,7 @@ func (s *Source) setFault(fault string) {
 	case fault == "":
 		s.log.Info("manifests read whole again")
 	default:
-		s.log.Warn("manifests cannot be read whole, nothing is removed", "error", fault)
+		s.log.Warn("manifests cannot be read whole, nothing is removed", "message_id", messageid.ManifestsUnreadable,
+			"error", fault)
 	}
 }

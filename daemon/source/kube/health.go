@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"edgeway/daemon/clean"
+	"edgeway/proxiers/messageid"
 )
 
 // health is what a feed knows about its connection.
@@ -68,7 +69,7 @@ func (s *Source) logChange() {
 	_, why, _ := strings.Cut(fault, ": ")
 	if fault == "" {
 		if l.open {
-			s.log.Info("api server usable again", "server", s.client.host())
+			s.log.Info("api server usable again", "message_id", messageid.APIServerUsable, "server", s.client.host())
 		}
 		l.open = false
 		return
@@ -81,7 +82,7 @@ func (s *Source) logChange() {
 		l.faults = make(map[string]time.Time)
 	}
 	l.faults[why], l.open = time.Now(), true
-	s.log.Warn("api server not usable", "error", fault)
+	s.log.Warn("api server not usable", "message_id", messageid.APIServerUnusable, "error", fault)
 }
 
 // describe says in plain words what went wrong with a request. The same fault always gives the same

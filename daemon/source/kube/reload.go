@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"edgeway/proxiers/messageid"
 )
 
 // The times of reading the credentials again.
@@ -109,7 +111,8 @@ func (s *Source) reload() bool {
 	s.mu.Unlock()
 	if err == nil && changed {
 		if err = s.client.use(next.config); err == nil {
-			s.log.Info("new credentials in force", "server", next.config.Host)
+			s.log.Info("new credentials in force", "message_id", messageid.CredentialsReplaced,
+				"server", next.config.Host)
 		}
 	}
 	s.mu.Lock()
@@ -145,11 +148,13 @@ func (s *Source) tellConcerns(told map[string]string) {
 		}
 		switch c.Name {
 		case "kubeconfig-refused":
-			s.log.Error("new kubeconfig cannot be used, the previous one stays in force", "error", c.fault)
+			s.log.Error("new kubeconfig cannot be used, the previous one stays in force",
+				"message_id", messageid.KubeconfigUnusable, "error", c.fault)
 		case "credential-expiry":
-			s.log.Warn("credential of the API server expires", "error", c.Message)
+			s.log.Warn("credential of the API server expires", "message_id", messageid.CredentialExpires,
+				"error", c.Message)
 		default:
-			s.log.Warn("kubeconfig is not secure", "error", c.Message)
+			s.log.Warn("kubeconfig is not secure", "message_id", messageid.KubeconfigInsecure, "error", c.Message)
 		}
 	}
 	clear(told)

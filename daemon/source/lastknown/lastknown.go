@@ -27,6 +27,7 @@ import (
 
 	"edgeway/daemon/source"
 	"edgeway/proxiers/contain"
+	"edgeway/proxiers/messageid"
 )
 
 // Options of a Store. All but Name and Confirmed are required.
@@ -192,21 +193,23 @@ func (s *Store) Load() (objects []source.Object, ok bool) {
 		return nil, true
 	case errors.Is(err, errNewer): // the next snapshot replaces it; until then the later version can come back to it
 		s.setFault(err.Error())
-		s.log.Warn("last-known state not used", "error", err)
+		s.log.Warn("last-known state not used", "message_id", messageid.LastKnownUnused, "error", err)
 		return nil, false
 	case err != nil:
 		aside := s.setAside()
 		s.setFault(err.Error())
-		s.log.Error("last-known state not used", "error", err, "set_aside", aside)
+		s.log.Error("last-known state not used", "message_id", messageid.LastKnownUnused,
+			"error", err, "set_aside", aside)
 		return nil, false
 	case st.server != s.o.Server():
 		err := fmt.Errorf("the state is of another API server, %.200q", st.server)
 		s.setFault(err.Error())
-		s.log.Warn("last-known state not used", "error", err)
+		s.log.Warn("last-known state not used", "message_id", messageid.LastKnownUnused, "error", err)
 		return nil, false
 	}
 	if st.torn > 0 {
-		s.log.Warn("end of the last-known journal is damaged and was left out", "bytes", st.torn, "used_until", st.at)
+		s.log.Warn("end of the last-known journal is damaged and was left out", "message_id", messageid.LastKnownTorn,
+			"bytes", st.torn, "used_until", st.at)
 	}
 	if st.panicked != nil {
 		s.log.Error("object panicked", "error", st.panicked, "stack", contain.Stack(st.panicked))

@@ -18,6 +18,7 @@ import (
 
 	"edgeway/daemon/source"
 	"edgeway/daemon/source/convert"
+	"edgeway/proxiers/messageid"
 )
 
 // journal is the file that changes are appended to; file is nil while there is none.
@@ -95,7 +96,7 @@ func (s *Store) written(at time.Time, err error) {
 	case err != nil:
 		fault := err.Error()
 		if s.fault != fault {
-			s.log.Error("last-known state not saved", "error", err)
+			s.log.Error("last-known state not saved", "message_id", messageid.LastKnownUnsaved, "error", err)
 		}
 		s.fault = fault
 	default:
