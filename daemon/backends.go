@@ -27,22 +27,22 @@ func Backends() []proxiers.Component {
 // follower is a Component that runs after the backend.
 type follower struct {
 	proxiers.Component
-	// on says that the configuration turns it on. One that is off is cleaned up.
+	// on reports whether the configuration turns it on. One that is off is cleaned up.
 	on bool
-	// lasting is a Proxier that outlives the instances of the daemon; nil: each makes its own.
-	lasting proxiers.Proxier
+	// shared is the Proxier of all instances of the daemon, or nil if each instance makes its own.
+	shared proxiers.Proxier
 }
 
 // followers lists every follower of a backend, in the order in which they run. A new one is a folder below proxiers and a
 // line here.
-func followers(cfg *config.Config, backend proxiers.Component, l lasting) []follower {
+func followers(cfg *config.Config, backend proxiers.Component, s shared) []follower {
 	return []follower{
 		{Component: serviceroutes.Component(cfg.Routes.Services == config.RoutesAlways, backend.Traits.RouteTables), on: cfg.Routes.Services != config.RoutesNever},
 		{Component: conntrack.Component(), on: cfg.Conntrack.Cleanup},
-		// Behind conntrack: what that has deleted is not to come back.
+		// After conntrack: the flowtable must not hold a flow that conntrack has deleted.
 		{Component: flowtable.Component(fastPathOptions(cfg.FastPath)), on: cfg.FastPath.Enabled && backend.Traits.NoFastPath == ""},
-		{Component: proxiers.Component{Name: localnodeport.Name}, on: true, lasting: l.loopback},
-		{Component: proxiers.Component{Name: healthcheck.Name}, on: true, lasting: l.checks},
+		{Component: proxiers.Component{Name: localnodeport.Name}, on: true, shared: s.loopback},
+		{Component: proxiers.Component{Name: healthcheck.Name}, on: true, shared: s.healthChecks},
 	}
 }
 
@@ -54,8 +54,7 @@ func fastPathOptions(f config.FastPath) flowtable.Options {
 	return opts
 }
 
-// pick gives the backend of this name. An alias of another backend is resolved. The configuration accepts only names
-// from the list.
+// pick returns the backend of this name, and resolves an alias. The configuration accepts only names from the list.
 func pick(ctx context.Context, list []proxiers.Component, name string) (proxiers.Component, error) {
 	i := slices.IndexFunc(list, func(c proxiers.Component) bool { return c.Name == name })
 	if i < 0 {
@@ -71,14 +70,14 @@ func pick(ctx context.Context, list []proxiers.Component, name string) (proxiers
 	return pick(ctx, list, actual)
 }
 
-// Gaps gives the declared differences of the backend that a configuration selects on this host, and of its followers;
-// none if the backend cannot be determined.
+// Gaps returns the declared differences of the backend that a configuration selects on this host, and of its followers. It
+// returns none if the backend cannot be determined.
 func Gaps(ctx context.Context, cfg *config.Config) func(*plan.ServicePort) []proxiers.Gap {
 	backend, err := pick(ctx, Backends(), cfg.Proxy.Backend)
 	if err != nil {
 		return func(*plan.ServicePort) []proxiers.Gap { return nil }
 	}
-	return gaps(backend, followers(cfg, backend, lasting{}))
+	return gaps(backend, followers(cfg, backend, shared{}))
 }
 
 func gaps(backend proxiers.Component, followers []follower) func(*plan.ServicePort) []proxiers.Gap {
@@ -98,8 +97,8 @@ func gaps(backend proxiers.Component, followers []follower) func(*plan.ServicePo
 	}
 }
 
-// unused gives the Components that can have left something on the host and do not run: all backends but one, and the
-// followers that the configuration does not want.
+// unused returns the Components that do not run, and may have left something on the host: all backends but one, and the
+// followers that the configuration turns off.
 func unused(backends []proxiers.Component, backend string, followers []follower) []proxiers.Component {
 	var out []proxiers.Component
 	for _, b := range backends {

@@ -109,7 +109,7 @@ func Probe(ctx context.Context, cfg *config.Config) []Probed {
 // Cleanup removes what any backend and any follower has left on the host, whichever are configured now.
 func Cleanup(ctx context.Context, cfg *config.Config, logger *slog.Logger) error {
 	var errs []error
-	all := followers(cfg, proxiers.Component{}, lasting{})
+	all := followers(cfg, proxiers.Component{}, shared{})
 	for i := range all {
 		all[i].on = false
 	}

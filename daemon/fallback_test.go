@@ -58,7 +58,7 @@ func TestFallback(t *testing.T) {
 func TestAFallbackIsAWarning(t *testing.T) {
 	var log bytes.Buffer
 	i := &instance{
-		cfg: &config.Config{Proxy: config.Proxy{Backend: "wanted"}}, logger: slog.New(slog.NewTextHandler(&log, nil)),
+		Core:      &Core{cfg: &config.Config{Proxy: config.Proxy{Backend: "wanted"}}, logger: slog.New(slog.NewTextHandler(&log, nil))},
 		component: proxiers.Component{Name: "works"}, unsupported: proxiers.ErrUnsupported,
 	}
 	i.logFallback()

@@ -77,7 +77,7 @@ func TestNoFastPathBesideABackendWithoutOne(t *testing.T) {
 		on     bool
 	}{{proxiers.Traits{}, true}, {proxiers.Traits{NoFastPath: "why"}, false}} {
 		backend := proxiers.Component{Name: "some", Traits: c.traits}
-		all := followers(cfg, backend, lasting{})
+		all := followers(cfg, backend, shared{})
 		found := false
 		for _, f := range all {
 			found = found || f.Name == "flowtable" && f.on == c.on

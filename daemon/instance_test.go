@@ -29,20 +29,20 @@ func TestHealthIsThatOfACompleteInstance(t *testing.T) {
 	cfg.Source.File.Paths = []string{dir}
 	cfg.Control.Socket = filepath.Join(dir, "edgeway.sock")
 	logger := slog.New(slog.DiscardHandler)
-	lasting := newLasting(logger, nil, nil)
+	parts := newShared(logger, nil, nil)
 	before := func() bool { return true }
-	lasting.healthy.Store(&before)
+	parts.healthy.Store(&before)
 	gone := errors.New("socket gone")
 	backend := proxiers.Component{Name: "new", New: func(context.Context, proxiers.Env) (proxiers.Proxier, error) {
-		if lasting.healthy.Load() != &before {
+		if parts.healthy.Load() != &before {
 			t.Error("an instance without stages is asked for the health")
 		}
 		return nil, gone
 	}}
 	_, err := newInstance(t.Context(), settings{cfg, backend, nil}, instanceOptions{
-		Logger: logger, Lasting: lasting, Notifier: sdunit.NewNotifier(sdunit.NewManager(logger), logger),
+		Logger: logger, Shared: parts, Notifier: sdunit.NewNotifier(sdunit.NewManager(logger), logger),
 	})
-	if !errors.Is(err, gone) || lasting.healthy.Load() != &before {
+	if !errors.Is(err, gone) || parts.healthy.Load() != &before {
 		t.Errorf("error %v; the health is that of an instance that does not run", err)
 	}
 }
@@ -55,7 +55,7 @@ func TestASecondReloadStillTakesOver(t *testing.T) {
 	cfg.Source.File.Paths = []string{dir}
 	cfg.Control.Socket = filepath.Join(dir, "edgeway.sock")
 	logger := slog.New(slog.DiscardHandler)
-	lasting := newLasting(logger, nil, nil)
+	parts := newShared(logger, nil, nil)
 	var env proxiers.Env
 	next := func(before inForce) *instance {
 		t.Helper()
@@ -64,7 +64,7 @@ func TestASecondReloadStillTakesOver(t *testing.T) {
 			return idle{}, nil
 		}}
 		i, err := newInstance(t.Context(), settings{cfg, backend, nil}, instanceOptions{
-			Logger: logger, InForce: before, Lasting: lasting, Notifier: sdunit.NewNotifier(sdunit.NewManager(logger), logger),
+			Logger: logger, InForce: before, Shared: parts, Notifier: sdunit.NewNotifier(sdunit.NewManager(logger), logger),
 		})
 		if err != nil {
 			t.Fatal(err)

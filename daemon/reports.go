@@ -28,7 +28,7 @@ func (i *instance) controlOptions() control.Options {
 		State:  i.state,
 		Facts:  i.facts,
 		Out:    func(sp *plan.ServicePort) []string { return i.checks.out(i.pipeline.State(), sp) },
-		Gaps:   gaps(i.component, followers(i.cfg, i.component, i.opts.Lasting)),
+		Gaps:   gaps(i.component, followers(i.cfg, i.component, i.opts.Shared)),
 		Way:    nodeinfo.WayTo,
 		FastPath: func(sp *plan.ServicePort, origin plan.Origin, ways []nodeinfo.Way) string {
 			return i.fastPath().of(sp, origin, ways)
@@ -54,7 +54,7 @@ func (i *instance) status() control.Status {
 		Version: i.opts.Version, Revision: i.opts.Revision, ConfigPath: i.opts.ConfigPath, Started: i.opts.Started,
 		Zone:  i.cfg.Node.Zone,
 		State: shown(i.state()), Health: i.health.Report(), Sources: i.healthSources(),
-		LastKnown: i.lastKnown(), Waiting: slices.Concat(i.waiting(), i.unserved.waiting()),
+		LastKnown: i.lastKnown(), Waiting: slices.Concat(i.waiting(), i.servers.waiting()),
 		Checks: i.checks.status(), FastPath: i.fastPath().status(), Shortcut: i.shortcutStatus(),
 	})
 }

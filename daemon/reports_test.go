@@ -30,7 +30,7 @@ func TestProblemsThatAreConditions(t *testing.T) {
 
 // A port that another program has is a condition: of a Service, a problem; of the daemon itself, a restriction.
 func TestPortsThatAreNotServed(t *testing.T) {
-	var own unserved
+	var own servers
 	inUse := fmt.Errorf("listen: %w", syscall.EADDRINUSE)
 	own.note("metrics.address", "127.0.0.1:10249", inUse)
 	own.note("health.address", ":10256", inUse)

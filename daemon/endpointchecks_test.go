@@ -166,8 +166,8 @@ func TestServicesWithoutALivingEndpoint(t *testing.T) {
 		"those of this host": {[]*plan.ServicePort{port("web", local, living, both)}, "connections to a/web/TCP (IPv4) fail: of the endpoints that they may go to none answers, 10.1.0.1:80 for one (connection refused)"},
 		"two":                {[]*plan.ServicePort{port("web", cluster, both, nil), port("x", cluster, both[1:], nil)}, "connections to a/web/TCP (IPv4) fail: of the endpoints that they may go to none answers, 10.1.0.1:80 for one (connection refused); and so do those to 1 more"},
 	} {
-		var l lost
-		got := l.conditions(&plan.Plan{Services: c.services}, dead)
+		var d deadServices
+		got := d.conditions(&plan.Plan{Services: c.services}, dead)
 		if len(got) == 0 && c.want == "" {
 			continue
 		}
@@ -175,7 +175,7 @@ func TestServicesWithoutALivingEndpoint(t *testing.T) {
 			got[0].Mend != "start the program at 10.1.0.1:80; if it runs there: edgeway doctor --connect a/web --trace" {
 			t.Errorf("%s: %+v, want %q", name, got, c.want)
 		}
-		if again := l.conditions(&plan.Plan{Services: []*plan.ServicePort{alive}}, dead); again != nil {
+		if again := d.conditions(&plan.Plan{Services: []*plan.ServicePort{alive}}, dead); again != nil {
 			t.Errorf("%s: it remembers %+v for another plan", name, again)
 		}
 	}

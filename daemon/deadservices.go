@@ -10,26 +10,26 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// lost finds the ServicePorts to which connections fail: no endpoint that they may go to answers, so that all stay. It
-// remembers its answer until the plan or the dead are others.
-type lost struct {
+// deadServices finds the ServicePorts to which connections fail because none of their endpoints answers. It computes its
+// conditions again when the plan or the dead endpoints have changed.
+type deadServices struct {
 	mu    sync.Mutex
 	plan  *plan.Plan
 	dead  *endpointcheck.Dead
 	known []health.Condition
 }
 
-// conditions are one, which names the first of them.
-func (l *lost) conditions(p *plan.Plan, dead *endpointcheck.Dead) []health.Condition {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.plan != p || l.dead != dead {
-		l.plan, l.dead, l.known = p, dead, lostOf(p, dead)
+// conditions returns one condition, which names the first of the ServicePorts, or none.
+func (d *deadServices) conditions(p *plan.Plan, dead *endpointcheck.Dead) []health.Condition {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.plan != p || d.dead != dead {
+		d.plan, d.dead, d.known = p, dead, deadServicesOf(p, dead)
 	}
-	return slices.Clip(l.known)
+	return slices.Clip(d.known)
 }
 
-func lostOf(p *plan.Plan, dead *endpointcheck.Dead) []health.Condition {
+func deadServicesOf(p *plan.Plan, dead *endpointcheck.Dead) []health.Condition {
 	if p == nil {
 		return nil
 	}
@@ -37,7 +37,7 @@ func lostOf(p *plan.Plan, dead *endpointcheck.Dead) []health.Condition {
 	var pool []plan.Endpoint
 	more := -1
 	for _, sp := range p.Services {
-		if of := lostPool(sp, dead); of != nil {
+		if of := deadPool(sp, dead); of != nil {
 			if more++; first == nil {
 				first, pool = sp, of
 			}
@@ -63,8 +63,8 @@ func lostOf(p *plan.Plan, dead *endpointcheck.Dead) []health.Condition {
 	return []health.Condition{c}
 }
 
-// lostPool gives a pool that connections go to, and of which all endpoints are dead.
-func lostPool(sp *plan.ServicePort, dead *endpointcheck.Dead) []plan.Endpoint {
+// deadPool returns a pool that a frontend forwards to and whose endpoints are all dead.
+func deadPool(sp *plan.ServicePort, dead *endpointcheck.Dead) []plan.Endpoint {
 	for i := range sp.Frontends {
 		for _, r := range sp.Frontends[i].Routes {
 			if r.Verdict != plan.Forward {

@@ -18,14 +18,14 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// checks are the checks of endpoints that a configuration asks for. Without any, it does nothing, and costs nothing.
+// checks are the checks of endpoints that a configuration asks for. Without any, the methods do nothing.
 type checks struct {
 	endpoints *endpointcheck.Checker
 	of        planner.Checks
-	lost      lost
+	services  deadServices
 }
 
-// useChecks has the Checker, which outlives the instances, do what cfg says.
+// useChecks configures the Checker, which outlives the instances.
 func useChecks(cfg *config.Config, endpoints *endpointcheck.Checker) *checks {
 	tcp := cfg.Checks.TCP
 	if len(tcp.Sources) == 0 {
@@ -50,15 +50,15 @@ func (c *checks) run(start starter) {
 	}
 }
 
-// follow takes over from the planner what to check.
+// follow passes the endpoints of the newest plan to the Checker.
 func (c *checks) follow(p *planner.Planner) {
 	if c.on() {
 		c.endpoints.Follow(p.Checked())
 	}
 }
 
-// conditions are one while endpoints are dead, which names the one that is dead for longest, and one while a port of a
-// Service of the plan has no other. Strangers ask for them.
+// conditions returns one condition while endpoints are dead, which names the one that has been dead for longest, and one
+// while a port of a Service has no other endpoints. Clients of other hosts ask for them.
 func (c *checks) conditions(p *plan.Plan) []health.Condition {
 	dead := c.endpoints.Dead()
 	if dead.Len() == 0 {
@@ -73,10 +73,10 @@ func (c *checks) conditions(p *plan.Plan) []health.Condition {
 	fault := dead.Faults[first]
 	text := fmt.Sprintf("%d of %s without an answer, %s for one (%s): they get no connections while another one of their Service answers",
 		dead.Len(), plural.Of(c.endpoints.Endpoints(), "checked endpoint"), first, fault.Err)
-	return append(c.lost.conditions(p, dead), health.Condition{Name: "endpoint-checks", Level: health.Warning, Since: fault.Since, Message: text})
+	return append(c.services.conditions(p, dead), health.Condition{Name: "endpoint-checks", Level: health.Warning, Since: fault.Since, Message: text})
 }
 
-// status is for edgeway status; nil: nothing is checked.
+// status returns the part of edgeway status, or nil if no endpoint is checked.
 func (c *checks) status() *control.StatusChecks {
 	if !c.on() {
 		return nil
@@ -84,7 +84,7 @@ func (c *checks) status() *control.StatusChecks {
 	return control.NewStatusChecks(c.endpoints.Endpoints(), c.endpoints.Dead())
 }
 
-// out names the dead endpoints of a ServicePort.
+// out returns the dead endpoints of a ServicePort, which get no connections.
 func (c *checks) out(state pipeline.State, sp *plan.ServicePort) []string {
 	if !c.on() || state.Snapshot == nil {
 		return nil
