@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -31,59 +32,64 @@ endpoints:
 
 func TestMistakesInManifests(t *testing.T) {
 	t.Parallel()
-	const file, service, slice = "m/web.yaml", ": Service default/web: ", ": EndpointSlice default/web-1: "
-	at := func(line string) string { return "DIR/m/web.yaml:" + line }
+	const file = "m/web.yaml"
+	service := func(line int, field string) string {
+		return fmt.Sprintf("DIR/m/web.yaml:%d: Service default/web: %s", line, field)
+	}
+	slice := func(line int, field string) string {
+		return fmt.Sprintf("DIR/m/web.yaml:%d: EndpointSlice default/web-1: %s", line, field)
+	}
 	for _, m := range []mistake{
-		{"tab", file, "  name: web\n", "\tname: web\n", at(""), "it does not parse", "indent with spaces", false},
-		{"no separator", file, "---\n", "", at("10"), `"apiVersion" already set`, "separate two documents by a line with ---", false},
-		{"open bracket", file, "[10.244.1.11]", "[10.244.1.11", at(""), "it does not parse", "correct the YAML there", false},
-		{"text", file, "", "web\n", at("1"), "is not an object with apiVersion and kind", "begin with apiVersion: and kind:", false},
-		{"JSON", "m/web.json", "", `{"apiVersion": "v1"`, "DIR/m/web.json:1", "it does not parse", "correct the YAML there", false},
-		{"no kind", file, "kind: Service\n", "", at("1: kind"), "it is missing", "write kind: Service", false},
-		{"no apiVersion", file, "apiVersion: v1\n", "", at("1") + service + "apiVersion", "it is missing", "write v1 for a Service", false},
-		{"misspelt kind", file, "kind: Service", "kind: Servce", at("2") + service, `the kind "Servce" is unknown`, "did you mean Service?", false},
-		{"plural kind", file, "kind: EndpointSlice", "kind: EndpointSlices", at("12") + slice, "is unknown", "did you mean EndpointSlice?", false},
-		{"version of another kind", file, "apiVersion: discovery.k8s.io/v1", "apiVersion: v1", at("11") + slice + "apiVersion", `"v1" has no kind EndpointSlice`, "write apiVersion: discovery.k8s.io/v1", false},
-		{"group without a version", file, "apiVersion: discovery.k8s.io/v1", "apiVersion: discovery.k8s.io", at("11") + slice, "has no kind EndpointSlice", "write apiVersion: discovery.k8s.io/v1", false},
-		{"old version", file, "k8s.io/v1", "k8s.io/v1beta1", at("11") + slice + "apiVersion", "is not supported", "it must be discovery.k8s.io/v1", false},
-		{"no name", file, "  name: web-1\n", "", at("13"), "metadata.name: it is missing", "give the object a name", false},
-		{"name with capitals", file, "name: web-1", "name: Web-1", at("14"), "metadata.name", "must consist of lower case", false},
-		{"no clusterIP", file, "  clusterIP: 10.96.0.10\n", "", at("5") + service + "spec.clusterIP", "is required", "nobody allocates one for a manifest", false},
-		{"clusterIP out of the ranges", file, "10.96.0.10", "10.97.0.10", at("6") + service, "10.97.0.10 is in no range of Services (10.96.0.0/16)", "proxy.service_cidrs", false},
-		{"clusterIP that is none", file, "10.96.0.10", "10.96.0.300", at("6") + service, "is not an IP address", "write one, as in 10.96.0.10", false},
-		{"wrong case", file, "clusterIP", "clusterIp", at("6") + service, "unknown field", "did you mean clusterIP?", false},
-		{"misspelt field", file, "ports:", "prots:", at("7") + service, "spec.prots: unknown field", "did you mean ports?", false},
-		{"field of another kind", file, "  ports:", "  replicas: 2\n  ports:", at("7") + service, "spec.replicas: unknown field", "remove it", false},
-		{"name for a port", file, "port: 80\n", "port: http\n", at("7") + service, "a string is not allowed here", "kubectl explain", false},
-		{"port 0", file, "port: 80\n", "port: 0\n", at("9") + service + "spec.ports[0].port", "0 is not", "1 to 65535", false},
-		{"ports without names", file, "port: 80\n", "port: 80\n  - port: 81\n", at("10") + service, "spec.ports[1].name", "a name is required", false},
-		{"one name for two ports", file, "port: 80\n", "port: 80\n  - {name: http, port: 81}\n", at("10") + service, "is the name of another port too", "give each port its own name", false},
-		{"one port twice", file, "port: 80\n", "port: 80\n  - {name: web, port: 80}\n", at("10") + service, "80/TCP is there twice", "remove one", false},
-		{"NodePort of a ClusterIP", file, "port: 80\n", "port: 80\n    nodePort: 30080\n", at("10") + service, "a Service of type ClusterIP may not have it", "type: NodePort", false},
-		{"NodePort without one", file, "spec:\n", "spec:\n  type: NodePort\n", at("9") + service + "spec.ports[0].nodePort", "it is required", "nobody allocates one", false},
-		{"unknown type", file, "spec:\n", "spec:\n  type: Nodeport\n", at("6") + service + "spec.type", `"Nodeport" is unknown`, "write ClusterIP, NodePort or LoadBalancer", false},
-		{"unknown policy", file, "spec:\n", "spec:\n  internalTrafficPolicy: local\n", at("6") + service, `"local" is neither`, "Cluster nor Local", false},
-		{"policy without a way in", file, "spec:\n", "spec:\n  externalTrafficPolicy: Local\n", at("6") + service, "only a Service that can be reached from outside may have it", "remove it, or change spec.type", false},
-		{"unknown affinity", file, "spec:\n", "spec:\n  sessionAffinity: clientIP\n", at("6") + service, `"clientIP" is neither`, "None nor ClientIP", false},
-		{"external range", file, "spec:\n", "spec:\n  externalIPs: [203.0.113.0/24]\n", at("6") + service + "spec.externalIPs[0]", "is not an IP address", "write one", false},
-		{"loopback", file, "10.244.1.11", "127.0.0.1", at("21") + slice + "endpoints[0].addresses[0]", "loopback range is not allowed", "other hosts can reach", false},
-		{"address with a port", file, "10.244.1.11", "'10.244.1.11:8080'", at("21") + slice, "is not an IP address", "write one", false},
-		{"addresses alone", file, "- addresses: [10.244.1.11]", "- 10.244.1.11", at("20") + slice + "endpoints", "a string is not allowed here", "kubectl explain", false},
-		{"text for a condition", file, "- addresses", "- conditions: {ready: \"true\"}\n  addresses", at("20") + slice, "a string is not allowed here", "kubectl explain", false},
-		{"other family of the addresses", file, "IPv4", "IPv6", at("21") + slice, "10.244.1.11 is not an IPv6 address", "EndpointSlice of its own with addressType: IPv4", false},
-		{"family without a ClusterIP", file, "IPv4\nports:\n- name: http\n  port: 8080\nendpoints:\n- addresses: [10.244.1.11]", "IPv6\nports:\n- name: http\n  port: 8080\nendpoints:\n- addresses: ['fd00::1']", at("16") + slice, "it is IPv6, but Service default/web has no such ClusterIP", "spec.clusterIPs", false},
-		{"unknown address type", file, "IPv4", "ipv4", at("16") + slice, `"ipv4" is none of`, "IPv4, IPv6 and FQDN", false},
-		{"no label", file, "kubernetes.io/service-name", "app", at("15") + slice, "the label is missing", "set it to the name of the Service", false},
-		{"orphan", file, "service-name: web", "service-name: wbe", at("15") + slice, "no manifest has Service default/wbe", "did you mean Service default/web?", false},
-		{"orphan of nobody", file, "service-name: web", "service-name: database", at("15") + slice, "no manifest has Service default/database", "write this Service, or remove", false},
-		{"another namespace", file, "  name: web-1\n", "  name: web-1\n  namespace: shop\n", at("16: EndpointSlice shop/web-1"), "no manifest has Service shop/web", "did you mean Service default/web?", false},
-		{"another name of the port", file, "- name: http\n  port: 8080", "- name: web\n  port: 8080", at("17") + slice, `the port "http" (TCP) of Service default/web matches nothing: there are only "web" (TCP)`, `the name "http"`, false},
-		{"another protocol of the port", file, "    port: 80\n", "    port: 80\n    protocol: UDP\n", at("18") + slice, `the port "http" (UDP) of Service default/web matches nothing`, "the protocol UDP", false},
-		{"no ports", file, "ports:\n- name: http\n  port: 8080\n", "", at("11") + slice, "there are no ports", "give a port of the EndpointSlice", false},
-		{"no slice", file, goodManifest[strings.Index(goodManifest, "---"):], "", at("1") + service, "connections are rejected", "write one with the label kubernetes.io/service-name: web", true},
-		{"unknown hint", file, "  name: web\n", "  name: web\n  annotations: {edgeway.io/traffic-hint: long}\n", at("5") + service, `"long" is not`, "LongLived", false},
-		{"one object twice", "m/web2.yaml", "", goodManifest[:strings.Index(goodManifest, "---")], "DIR/m/web2.yaml:1" + service, "DIR/m/web.yaml:1 has it already", "remove one of them", false},
-		{"one ClusterIP for two", "m/zeta.yaml", "", strings.ReplaceAll(goodManifest, "web", "zeta"), "DIR/m/zeta.yaml:5: Service default/zeta", "10.96.0.10:80/TCP belongs to Service default/web", "give one of the two another address", false},
+		{"tab", file, "  name: web\n", "\tname: web\n", "DIR/m/web.yaml:4", "", false},
+		{"no separator", file, "---\n", "", "DIR/m/web.yaml:10", "---", false},
+		{"open bracket", file, "[10.244.1.11]", "[10.244.1.11", "DIR/m/web.yaml:21", "", false},
+		{"text", file, "", "web\n", "DIR/m/web.yaml:1", "", false},
+		{"JSON", "m/web.json", "", `{"apiVersion": "v1"`, "DIR/m/web.json:1", "", false},
+		{"no kind", file, "kind: Service\n", "", "DIR/m/web.yaml:1: kind", "", false},
+		{"no apiVersion", file, "apiVersion: v1\n", "", service(1, "apiVersion"), "discovery.k8s.io/v1", false},
+		{"misspelt kind", file, "kind: Service", "kind: Servce", service(2, "kind"), "Service?", false},
+		{"plural kind", file, "kind: EndpointSlice", "kind: EndpointSlices", slice(12, "kind"), "EndpointSlice?", false},
+		{"version of another kind", file, "apiVersion: discovery.k8s.io/v1", "apiVersion: v1", slice(11, "apiVersion"), "discovery.k8s.io/v1", false},
+		{"group without a version", file, "apiVersion: discovery.k8s.io/v1", "apiVersion: discovery.k8s.io", slice(11, "apiVersion"), "discovery.k8s.io/v1", false},
+		{"old version", file, "k8s.io/v1", "k8s.io/v1beta1", slice(11, "apiVersion"), "discovery.k8s.io/v1", false},
+		{"no name", file, "  name: web-1\n", "", "DIR/m/web.yaml:13: metadata.name", "", false},
+		{"name with capitals", file, "name: web-1", "name: Web-1", "DIR/m/web.yaml:14: EndpointSlice default/Web-1: metadata.name", "", false},
+		{"no clusterIP", file, "  clusterIP: 10.96.0.10\n", "", service(5, "spec.clusterIP"), "", false},
+		{"clusterIP out of the ranges", file, "10.96.0.10", "10.97.0.10", service(6, "spec.clusterIP"), "proxy.service_cidrs", false},
+		{"clusterIP that is none", file, "10.96.0.10", "10.96.0.300", service(6, "spec.clusterIP"), "", false},
+		{"wrong case", file, "clusterIP", "clusterIp", service(6, "spec.clusterIp"), "clusterIP", false},
+		{"misspelt field", file, "ports:", "prots:", service(7, "spec.prots"), "ports", false},
+		{"field of another kind", file, "  ports:", "  replicas: 2\n  ports:", service(7, "spec.replicas"), "", false},
+		{"name for a port", file, "port: 80\n", "port: http\n", service(7, "spec.ports.port"), "", false},
+		{"port 0", file, "port: 80\n", "port: 0\n", service(9, "spec.ports[0].port"), "", false},
+		{"ports without names", file, "port: 80\n", "port: 80\n  - port: 81\n", service(10, "spec.ports[1].name"), "", false},
+		{"one name for two ports", file, "port: 80\n", "port: 80\n  - {name: http, port: 81}\n", service(10, "spec.ports[1].name"), "", false},
+		{"one port twice", file, "port: 80\n", "port: 80\n  - {name: web, port: 80}\n", service(10, "spec.ports[1]"), "", false},
+		{"NodePort of a ClusterIP", file, "port: 80\n", "port: 80\n    nodePort: 30080\n", service(10, "spec.ports[0].nodePort"), "", false},
+		{"NodePort without one", file, "spec:\n", "spec:\n  type: NodePort\n", service(9, "spec.ports[0].nodePort"), "", false},
+		{"unknown type", file, "spec:\n", "spec:\n  type: Nodeport\n", service(6, "spec.type"), "", false},
+		{"unknown policy", file, "spec:\n", "spec:\n  internalTrafficPolicy: local\n", service(6, "spec.internalTrafficPolicy"), "Cluster", false},
+		{"policy without a way in", file, "spec:\n", "spec:\n  externalTrafficPolicy: Local\n", service(6, "spec.externalTrafficPolicy"), "", false},
+		{"unknown affinity", file, "spec:\n", "spec:\n  sessionAffinity: clientIP\n", service(6, "spec.sessionAffinity"), "ClientIP", false},
+		{"external range", file, "spec:\n", "spec:\n  externalIPs: [203.0.113.0/24]\n", service(6, "spec.externalIPs[0]"), "", false},
+		{"loopback", file, "10.244.1.11", "127.0.0.1", slice(21, "endpoints[0].addresses[0]"), "127.0.0.1", false},
+		{"address with a port", file, "10.244.1.11", "'10.244.1.11:8080'", slice(21, "endpoints[0].addresses[0]"), "", false},
+		{"addresses alone", file, "- addresses: [10.244.1.11]", "- 10.244.1.11", slice(20, "endpoints"), "", false},
+		{"text for a condition", file, "- addresses", "- conditions: {ready: \"true\"}\n  addresses", slice(20, "endpoints.conditions.ready"), "", false},
+		{"other family of the addresses", file, "IPv4", "IPv6", slice(21, "endpoints[0].addresses[0]"), "IPv6", false},
+		{"family without a ClusterIP", file, "IPv4\nports:\n- name: http\n  port: 8080\nendpoints:\n- addresses: [10.244.1.11]", "IPv6\nports:\n- name: http\n  port: 8080\nendpoints:\n- addresses: ['fd00::1']", slice(16, "addressType"), "spec.clusterIPs", false},
+		{"unknown address type", file, "IPv4", "ipv4", slice(16, "addressType"), "FQDN", false},
+		{"no label", file, "kubernetes.io/service-name", "app", slice(15, "metadata.labels[kubernetes.io/service-name]"), "", false},
+		{"orphan", file, "service-name: web", "service-name: wbe", slice(15, "metadata.labels[kubernetes.io/service-name]"), "Service default/web?", false},
+		{"orphan of nobody", file, "service-name: web", "service-name: database", slice(15, "metadata.labels[kubernetes.io/service-name]"), "Service default/database", false},
+		{"another namespace", file, "  name: web-1\n", "  name: web-1\n  namespace: shop\n", "DIR/m/web.yaml:16: EndpointSlice shop/web-1: metadata.labels[kubernetes.io/service-name]", "Service default/web?", false},
+		{"another name of the port", file, "- name: http\n  port: 8080", "- name: web\n  port: 8080", slice(17, "ports"), `"web" (TCP)`, false},
+		{"another protocol of the port", file, "    port: 80\n", "    port: 80\n    protocol: UDP\n", slice(18, "ports"), `"http" (UDP)`, false},
+		{"no ports", file, "ports:\n- name: http\n  port: 8080\n", "", slice(11, "ports"), "", false},
+		{"no slice", file, goodManifest[strings.Index(goodManifest, "---"):], "", "DIR/m/web.yaml:1: Service default/web", "", true},
+		{"unknown hint", file, "  name: web\n", "  name: web\n  annotations: {edgeway.io/traffic-hint: long}\n", service(5, "metadata.annotations[edgeway.io/traffic-hint]"), "LongLived", false},
+		{"one object twice", "m/web2.yaml", "", goodManifest[:strings.Index(goodManifest, "---")], "DIR/m/web2.yaml:1: Service default/web", "DIR/m/web.yaml:1", false},
+		{"one ClusterIP for two", "m/zeta.yaml", "", strings.ReplaceAll(goodManifest, "web", "zeta"), "DIR/m/zeta.yaml:5: Service default/zeta: spec.clusterIPs", "Service default/web", false},
 	} {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
