@@ -46,6 +46,8 @@ type CoreOptions struct {
 	Host     HostWatcher
 	// Checker checks endpoints if the configuration asks for it.
 	Checker *endpointcheck.Checker
+	// Elements is planner.Options.Elements.
+	Elements int64
 	// Parts restarts the parts that panic; nil: the Core makes its own.
 	Parts *contain.Parts
 	// InForce is the plan that an earlier Core of this process left in the kernel.
@@ -90,7 +92,7 @@ func NewCore(cfg *config.Config, o CoreOptions) (*Core, error) {
 	c.pipeline = c.newPipeline(o)
 	c.health = health.New(c.pipeline, c.healthSources()...)
 	c.health.Include(c.sources.concerns, "kubeconfig-refused", "kubeconfig-insecure", "credential-expiry")
-	c.health.Include(func() []health.Condition { return planConditions(c.pipeline.State()) }, planner.NodePortAddressesID, planner.NodePortRangeID)
+	c.health.Include(func() []health.Condition { return planConditions(c.pipeline.State()) }, planner.NodePortAddressesID, planner.NodePortRangeID, planner.BudgetID)
 	c.health.Include(func() []health.Condition { return c.checks.conditions(c.pipeline.State().InForce) }, "endpoint-checks", "services-dead")
 	c.health.Include(c.removedKeys, "removed-key")
 	c.health.Include(func() []health.Condition { return panicConditions(c.parts.Faults()) }, "panic")
@@ -102,7 +104,7 @@ const fullSync = time.Hour
 
 func (c *Core) newPipeline(o CoreOptions) *pipeline.Pipeline {
 	opts := c.PlannerOptions()
-	opts.Before = o.Outside.Plan
+	opts.Before, opts.Elements = o.Outside.Plan, o.Elements
 	c.planner = planner.New(opts)
 	faults := &problemLog{logger: c.logger}
 	return pipeline.New(pipeline.Options{

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"log/slog"
+	"math"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -26,6 +27,24 @@ func limitMemory(logger *slog.Logger) {
 		logger.Debug("memory limit follows the control group", "group_bytes", limit, "limit_bytes", limit/100*memoryShare)
 	}
 }
+
+// What the daemon takes without Services, and for each element of them, see planner.Options.Elements.
+const (
+	idleMemory   = 32 << 20
+	elementBytes = 400
+)
+
+// elements returns the number of elements of Services that Go's memory limit has room for, and 0 if there is no limit.
+// each is what the backend takes for an element, or 0.
+func elements(limit, each int64) int64 {
+	if limit == math.MaxInt64 {
+		return 0
+	}
+	return max(minElements, (limit-idleMemory)/max(each, elementBytes))
+}
+
+// minElements is the least number of elements that are served, however little memory there is.
+const minElements = 10_000
 
 // groupMemory gives the least limit of the process's control group and those above it, of version 2, or of version 1
 // in a mount of its own.

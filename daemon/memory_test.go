@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"math"
 	"os"
 	"path/filepath"
 	"testing"
@@ -38,6 +39,22 @@ func TestGroupMemory(t *testing.T) {
 		}
 		if got, ok := groupMemory(groups, root); got != c.want || ok != c.ok {
 			t.Errorf("%s: %d, %v; want %d, %v", c.name, got, ok, c.want, c.ok)
+		}
+	}
+}
+
+// What the memory limit of small hosts has room for: an ordinary Service has one port with an address and five endpoints,
+// which makes ten elements.
+func TestElements(t *testing.T) {
+	for _, c := range []struct{ limit, each, least, most int64 }{
+		{math.MaxInt64, 0, 0, 0},
+		{16 << 20, 0, minElements, minElements},
+		{128 << 20 * memoryShare / 100, 0, 100_000, 150_000}, // 10,000 Services on a host with 256 MB
+		{256 << 20 * memoryShare / 100, 0, 250_000, 350_000},
+		{256 << 20 * memoryShare / 100, 5 << 10, 20_000, 30_000},
+	} {
+		if got := elements(c.limit, c.each); got < c.least || got > c.most {
+			t.Errorf("%d bytes, %d each: %d elements, want %d to %d", c.limit, c.each, got, c.least, c.most)
 		}
 	}
 }

@@ -38,10 +38,7 @@ func plannerOptions(cfg *config.Config, families []plan.Family, held func() []so
 		DenyHostEndpoints: p.DenyEndpoints.Host,
 		NodePortRange:     planner.PortRange(p.NodePortRange),
 		LongLived:         longLived(cfg.FastPath),
-		Bounds: planner.Bounds{
-			Endpoints: p.MaxServiceEndpoints, Frontends: p.MaxServiceFrontends, SourceRanges: p.MaxServiceRanges,
-		},
-		Held: held,
+		Held:              held,
 	}
 }
 

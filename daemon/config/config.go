@@ -105,9 +105,6 @@ type Proxy struct {
 	AllowExternalIPs    ExternalIPs
 	AllowLoadBalancers  LoadBalancerIPs
 	DenyEndpoints       DeniedEndpoints
-	MaxServiceEndpoints int // times ports
-	MaxServiceFrontends int
-	MaxServiceRanges    int // times load-balancer frontends
 }
 
 // LocalDetection is the way to tell the pods of this host.
@@ -290,18 +287,15 @@ func Default() *Config {
 		Node:   Node{LocalPolicy: LocalDrop},
 		Source: Source{LastKnown: LastKnown{Enabled: true, Directory: "/var/lib/edgeway"}},
 		Proxy: Proxy{
-			Backend:             nftables,
-			Fallback:            "iptables",
-			LocalDetection:      DetectNone,
-			MasqueradeBit:       14,
-			NodePortAddresses:   NodePortAddresses{Primary: true},
-			AllowExternalIPs:    ExternalIPs{Prefixes: everything},
-			AllowLoadBalancers:  LoadBalancerIPs{Prefixes: everything},
-			DenyEndpoints:       DeniedEndpoints{Host: true},
-			NodePortRange:       PortRange{30000, 32767},
-			MaxServiceEndpoints: 50000,
-			MaxServiceFrontends: 20000,
-			MaxServiceRanges:    20000,
+			Backend:            nftables,
+			Fallback:           "iptables",
+			LocalDetection:     DetectNone,
+			MasqueradeBit:      14,
+			NodePortAddresses:  NodePortAddresses{Primary: true},
+			AllowExternalIPs:   ExternalIPs{Prefixes: everything},
+			AllowLoadBalancers: LoadBalancerIPs{Prefixes: everything},
+			DenyEndpoints:      DeniedEndpoints{Host: true},
+			NodePortRange:      PortRange{30000, 32767},
 		},
 		Nftables:  Nftables{Netlink: NetlinkAuto},
 		Routes:    Routes{Services: RoutesAuto},

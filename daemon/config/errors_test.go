@@ -39,7 +39,6 @@ func TestFaultsNameFileLineKeyAndWhatIsAllowed(t *testing.T) {
 		"port 0":            {withSource + "[proxy]\nnodeport_range = '0-9'", `/e.toml:4: proxy.nodeport_range: "0-9" is not a range of ports`},
 		"one port":          {withSource + "[proxy]\nnodeport_range = '30000'", `/e.toml:4: proxy.nodeport_range: "30000" is not a range of ports`},
 		"denied endpoint":   {withSource + "[proxy]\ndeny_endpoints = ['all']", `/e.toml:4: proxy.deny_endpoints: "all" is not a range, as in "10.0.0.0/8"; or use "host"`},
-		"bound":             {withSource + "[proxy]\nmax_service_endpoints = 0", "/e.toml:4: proxy.max_service_endpoints: 0 is out of range (1000 to 10000000)"},
 		"backend":           {withSource + "[proxy]\nbackend = 'x'", `/e.toml:4: proxy.backend: "x" is not allowed ("nftables", "iptables" or "other")`},
 		"family":            {withSource + "[proxy]\nip_families = ['ipv4']", `/e.toml:4: proxy.ip_families: "ipv4" is not an address family ("IPv4" or "IPv6")`},
 		"interface":         {withSource + "[proxy]\nbridge_interface = 'a b'", `/e.toml:4: proxy.bridge_interface: interface "a b" is invalid`},

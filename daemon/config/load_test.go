@@ -83,9 +83,6 @@ nodeport_range = "30000-32767"
 allow_external_ips = ["198.51.100.0/24", "host"]
 allow_load_balancer_ips = ["host", "203.0.113.0/24"]
 deny_endpoints = ["192.168.0.0/16"]
-max_service_endpoints = 1001
-max_service_frontends = 1002
-max_service_source_ranges = 1003
 [nftables]
 netlink = "off"
 [routes]
@@ -132,8 +129,7 @@ socket = "/s"
 			ServiceCIDRs:      []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12")},
 			AllowExternalIPs:  ExternalIPs{Host: true, Prefixes: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}},
 			NodePortRange:     PortRange{30000, 32767}, AllowLoadBalancers: LoadBalancerIPs{Host: true, Prefixes: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}},
-			DenyEndpoints:       DeniedEndpoints{Prefixes: []netip.Prefix{netip.MustParsePrefix("192.168.0.0/16")}},
-			MaxServiceEndpoints: 1001, MaxServiceFrontends: 1002, MaxServiceRanges: 1003,
+			DenyEndpoints: DeniedEndpoints{Prefixes: []netip.Prefix{netip.MustParsePrefix("192.168.0.0/16")}},
 		},
 		Nftables: Nftables{Netlink: NetlinkOff},
 		Routes:   Routes{Services: RoutesAlways},

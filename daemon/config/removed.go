@@ -13,9 +13,15 @@ var removed = map[string]string{
 	"checks.tcp.timeout": "an endpoint has half of checks.tcp.interval to answer, and at most 5s",
 	"checks.tcp.passes":  "two answers in a row",
 
+	"proxy.max_service_endpoints":     budget,
+	"proxy.max_service_frontends":     budget,
+	"proxy.max_service_source_ranges": budget,
+
 	"proxy.min_sync_period":  "the pause after a sync is as long as that sync, 1ms to 10s",
 	"proxy.full_sync_period": "Edgeway compares the kernel with the plan every hour, and at once when rules are lost",
 }
+
+const budget = "the memory limit (MemoryMax= of edgeway.service) bounds all Services together, and the biggest beyond it are left out"
 
 // Removed is the place of a removed key in a file.
 type Removed struct {

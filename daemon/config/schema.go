@@ -188,18 +188,6 @@ func proxySection(p *Proxy, backends []Choice) section {
 				"manifests may always point to this host. " + metadataAdvice,
 			deniedEndpoints(&p.DenyEndpoints),
 		},
-		{
-			"max_service_endpoints", "The bound of endpoints times ports of one Service, which each take memory here and in the kernel. A Service with more is served with fewer endpoints.",
-			integer(&p.MaxServiceEndpoints, 1000, 10_000_000),
-		},
-		{
-			"max_service_frontends", "The bound of addresses times ports of one Service, NodePorts included. A Service with more is left out.",
-			integer(&p.MaxServiceFrontends, 1000, 10_000_000),
-		},
-		{
-			"max_service_source_ranges", "The bound of source ranges times load-balancer addresses times ports of one Service. A Service with more is left out.",
-			integer(&p.MaxServiceRanges, 1000, 10_000_000),
-		},
 	}}
 }
 

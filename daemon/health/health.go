@@ -31,7 +31,7 @@ const (
 
 // Condition is one fault that holds now.
 type Condition struct {
-	// Name is one of first-sync, backend-sync, quarantine, leftovers, nodeport-addresses, nodeport-range, node-leaving, source-NAME,
+	// Name is one of first-sync, backend-sync, quarantine, leftovers, nodeport-addresses, nodeport-range, services-too-big, node-leaving, source-NAME,
 	// follower-NAME, kubeconfig-refused, kubeconfig-insecure, credential-expiry, endpoint-checks, services-dead, ports, fast-path, fallback, removed-key and panic, or that of
 	// a check of daemon/doctor, which may have several.
 	Name  string    `json:"name"`

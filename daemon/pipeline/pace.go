@@ -78,6 +78,16 @@ func (d *driftThrottle) hit(now time.Time) {
 	d.notBefore = now.Add(d.backoff.wait())
 }
 
+// weight returns about the number of elements, or of rules, that a ServicePort takes in the kernel.
+func weight(svc *plan.ServicePort) int {
+	endpoints := len(svc.Pools[plan.ClusterPool]) + len(svc.Pools[plan.LocalPool])
+	n := endpoints
+	for i := range svc.Frontends {
+		n += 1 + endpoints + len(svc.Frontends[i].AllowFrom)
+	}
+	return n
+}
+
 // applyTimeout bounds an Apply. nft and the kernel take 0.1 ms for a ServicePort and 25 µs for each of its elements; a
 // slow board with a busy disk gets a hundred times that, and twenty times.
 func applyTimeout(c proxiers.Change) time.Duration {

@@ -107,9 +107,8 @@ type Pipeline struct {
 	stages     []*stage        // all of them, the backend first
 	dirty      bool            // tracker, node or checks changed since the last plan
 	plan       *plan.Plan      // the newest of the planner
-	target     *plan.Plan      // plan without what is quarantined or held back
+	target     *plan.Plan      // plan without what is quarantined
 	quarantine quarantine      // what the backend refused
-	held       heldBack        // what is too big for this host
 	refusal    string          // the refusal that was logged last
 	step       proxiers.Change // the newest, which most stages have in common
 	pace       pacing          // when what may happen
@@ -209,7 +208,6 @@ func (p *Pipeline) nextSync() (time.Time, bool) {
 	}
 	if p.plan != nil {
 		consider(p.pace.nextFull)
-		consider(p.held.at)
 		consider(p.backend.dueAt(p.target, now))
 		if p.backend.applied != nil {
 			for _, f := range p.followers {
@@ -266,7 +264,7 @@ func (p *Pipeline) replan() {
 // retarget derives the plan to put in force from the planner's and the quarantine. It keeps the
 // pointer when nothing differs, so that a stage which is in sync stays so.
 func (p *Pipeline) retarget() {
-	p.target = p.held.filter(p.quarantine.filter(p.plan))
+	p.target = p.quarantine.filter(p.plan)
 }
 
 // adoptAfter is how long a pipeline that has InForce waits for its first plan.
@@ -307,10 +305,6 @@ func (p *Pipeline) takeFull() {
 			p.retarget()
 		}
 		p.pace.planFull(now, p.opts.FullSync)
-	}
-	if !p.held.at.IsZero() && !now.Before(p.held.at) {
-		p.held.at, p.held.trying = time.Time{}, true
-		p.retarget()
 	}
 	for _, s := range p.stages {
 		if now.Before(s.driftPace.notBefore) {

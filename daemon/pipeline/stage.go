@@ -239,13 +239,7 @@ func (p *Pipeline) syncBackend(ctx context.Context) {
 	}
 	start, full := time.Now(), b.applied == nil
 	target := p.target
-	if !full {
-		target = portion(p.change(b.applied, target))
-	}
 	worked, err := p.apply(ctx, b, target)
-	if ctx.Err() == nil && p.tooMuch(err) {
-		err = p.lighten(ctx, err)
-	}
 	if errors.Is(err, proxiers.ErrRefused) && ctx.Err() == nil {
 		err = p.isolate(ctx, b, p.target, !full, err)
 	}
@@ -255,13 +249,7 @@ func (p *Pipeline) syncBackend(ctx context.Context) {
 		p.record.behind(start)
 		return
 	}
-	if b.applied != p.target {
-		return // the rest of the portions follows
-	}
 	p.refusal, p.panicSaid = "", ""
-	if n := p.held.accepted(); n > 0 {
-		p.opts.Logger.Info("Services that were left out because of their size are served again", "services", n)
-	}
 	since := p.record.outOfSync
 	triggers := p.record.synced()
 	if p.drift.pending(b.Name) && !since.IsZero() { // another program was faster: the kernel is no better off than before

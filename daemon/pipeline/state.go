@@ -145,7 +145,7 @@ func (p *Pipeline) publish() {
 		Snapshot: r.snapshot, Plan: p.plan, InForce: p.backend.lastGood,
 		OutOfSync: r.outOfSync, Queued: r.queuedAt,
 		Backend:     p.backend.status,
-		Quarantined: sortQuarantined(append(p.quarantine.list(), p.held.list()...)), PlanProblems: r.planProblems,
+		Quarantined: sortQuarantined(p.quarantine.list()), PlanProblems: r.planProblems,
 	}
 	for _, f := range p.followers {
 		s.Followers = append(s.Followers, f.status)

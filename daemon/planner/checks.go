@@ -119,16 +119,13 @@ func (p *Planner) targets(planned []*plan.ServicePort, b backends) (out []netip.
 		if sp.Name.Protocol != plan.TCP {
 			continue
 		}
-		room := b.limit
-		for _, c := range b.of[keyOf(sp)] {
-			some := c.slice.Endpoints[:min(len(c.slice.Endpoints), room)]
-			room -= len(some)
+		for _, c := range b[keyOf(sp)] {
 			if !p.opts.Checks.include(c.slice) {
 				continue
 			}
-			for i := range some {
-				if some[i].Ready {
-					out = append(out, netip.AddrPortFrom(some[i].Addr, c.port))
+			for i := range c.slice.Endpoints {
+				if e := &c.slice.Endpoints[i]; e.Ready {
+					out = append(out, netip.AddrPortFrom(e.Addr, c.port))
 				}
 			}
 		}

@@ -135,11 +135,10 @@ type claimed struct {
 }
 
 func (p *Planner) eachClaim(s *source.Service, f func(claim, bid)) {
-	vips := p.vips(s, nil)
-	if p.excess(s, vips) != "" {
+	if p.budget.leavesOut(nameOf(s)) {
 		return
 	}
-	reachable := p.reachable(s)
+	vips, reachable := p.vips(s, nil), p.reachable(s)
 	for i := range s.Ports {
 		port := &s.Ports[i]
 		for _, v := range vips {

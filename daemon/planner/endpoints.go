@@ -82,18 +82,15 @@ type candidates struct {
 	port  uint16
 }
 
-// backends are what a Service's slices have for its ports. Of each port and family the first limit are used.
-type backends struct {
-	of    map[portKey][]candidates
-	limit int
-}
+// backends maps the ports of a Service to the endpoints that its slices have for them.
+type backends map[portKey][]candidates
 
 // maxIndex is how many ports the index of a Service may have had to be used for the next one too: to clear a map
 // costs what it once held.
 const maxIndex = 64
 
 // index looks at each port of each slice once. The result is valid until the next call.
-func (p *Planner) index(svc *tracker.Service, found *faults) backends {
+func (p *Planner) index(svc *tracker.Service) backends {
 	if len(p.ports) > maxIndex || p.ports == nil {
 		p.ports = make(map[portKey][]candidates, len(svc.Spec.Ports))
 	}
@@ -105,25 +102,23 @@ func (p *Planner) index(svc *tracker.Service, found *faults) backends {
 			}
 		}
 	}
-	count := 0
 	for _, s := range svc.Slices {
 		for _, sp := range s.Ports {
 			key := portKey{sp.Name, sp.Protocol, s.Family}
 			if list, ok := p.ports[key]; ok {
 				p.ports[key] = append(list, candidates{s, sp.Port})
-				count += len(s.Endpoints)
 			}
 		}
 	}
-	return backends{p.ports, p.opts.Bounds.perPort(count, len(p.ports), found)}
+	return p.ports
 }
 
 // endpoints gives those of one port, sorted by address and port, each once: where several slices have it, one
 // that is not terminating wins, then the last one. The result is valid until the next call.
 func (p *Planner) endpoints(b backends, key portKey) []endpoint {
 	all := p.scratch[:0]
-	for _, c := range b.of[key] {
-		for i := range c.slice.Endpoints[:min(len(c.slice.Endpoints), b.limit-len(all))] {
+	for _, c := range b[key] {
+		for i := range c.slice.Endpoints {
 			e := &c.slice.Endpoints[i]
 			all = append(all, endpoint{e, netip.AddrPortFrom(e.Addr, c.port), p.env.isLocal(e), p.isDead(c, e, key.protocol), 0})
 		}

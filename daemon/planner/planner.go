@@ -35,6 +35,7 @@ type Planner struct {
 	// rivals is the number of rivals that owners remembers for each claim.
 	rivals int
 	health healthPorts
+	budget budget
 	// outside counts the Services with each port that is not in Options.NodePortRange.
 	outside map[uint16]int
 	// wanting is how many ServicePorts have a NodePort, for the families of environment.portless.
@@ -85,7 +86,7 @@ func (p *Planner) Plan(snap *tracker.Snapshot, host *nodeinfo.Host, prev *plan.P
 		p.rebuild(snap, prev, next)
 	}
 	p.snap, p.host, p.made = snap, host, next
-	return next, p.joined.join(slices.Concat(p.around, p.unserved(next.Node), p.outOfRange(next.Node), p.strangers(snap)), p.problems)
+	return next, p.joined.join(slices.Concat(p.around, p.unserved(next.Node), p.outOfRange(next.Node), p.tooBig(), p.strangers(snap)), p.problems)
 }
 
 // follows reports whether snap.Changed is all that is between the last snapshot and this one.
@@ -96,7 +97,11 @@ func (p *Planner) follows(snap *tracker.Snapshot) bool {
 // rebuild plans all Services.
 func (p *Planner) rebuild(snap *tracker.Snapshot, prev, next *plan.Plan) {
 	p.owners, p.problems, p.wanting, p.checks = newOwnership(p.rivals), nil, map[plan.Family]int{}, newCheckIndex()
-	p.health, p.outside = newHealthPorts(), map[uint16]int{}
+	p.health, p.outside, p.budget = newHealthPorts(), map[uint16]int{}, newBudget(p.opts.Elements)
+	for _, svc := range snap.Services {
+		p.resize(snap, []tracker.Name{svc.Name()})
+	}
+	p.budget.out = p.budget.excess()
 	for _, svc := range snap.Services {
 		p.enter(svc.Spec, 1)
 	}
@@ -154,7 +159,11 @@ func (p *Planner) update(snap *tracker.Snapshot, prev, next *plan.Plan, names []
 
 // transfer brings the ownership up to date. It returns the Services that another Service's change concerns.
 func (p *Planner) transfer(snap *tracker.Snapshot) []tracker.Name {
-	besides := p.besides(snap)
+	p.resize(snap, snap.Changed)
+	out := p.budget.excess()
+	others := slices.Concat(p.besides(snap), p.budget.moves(out))
+	slices.SortFunc(others, tracker.Name.Compare)
+	others = slices.Compact(others)
 	var before, after []*source.Service
 	for _, name := range snap.Changed {
 		old, fresh := specOf(p.snap, name), specOf(snap, name)
@@ -168,19 +177,22 @@ func (p *Planner) transfer(snap *tracker.Snapshot) []tracker.Name {
 			after = append(after, fresh)
 		}
 	}
-	for _, name := range besides {
-		before, after = append(before, specOf(p.snap, name)), append(after, specOf(snap, name))
+	for _, name := range others {
+		if s := specOf(snap, name); s != nil && s == specOf(p.snap, name) {
+			before, after = append(before, s), append(after, s)
+		}
 	}
-	p.exchange(before, after)
-	return slices.Concat(besides, p.recount(snap, p.owners.unsure()), p.owners.settle())
+	p.exchange(before, after, out)
+	return slices.Concat(others, p.recount(snap, p.owners.unsure()), p.owners.settle())
 }
 
 // exchange takes the bids of some Services away, and adds those of others. What a Service bids for depends on the health
-// check ports, which change in between.
-func (p *Planner) exchange(before, after []*source.Service) {
+// check ports and on the Services that are left out because of their size, which change in between.
+func (p *Planner) exchange(before, after []*source.Service, out map[tracker.Name]struct{}) {
 	for _, s := range before {
 		p.claims(s, func(c claim, _ bid) { p.owners.remove(c, s) })
 	}
+	p.budget.out = out
 	for _, s := range before {
 		p.enter(s, -1)
 	}

@@ -114,7 +114,7 @@ func (c chaos) options() Options {
 	o.OwnPorts = pick(c, nil, nil, map[uint16]string{81: "health.address"})
 	o.NodePortRange = pick(c, PortRange{}, PortRange{30001, 32000})
 	o.DenyHostEndpoints = c.chance(50)
-	o.Bounds = pick(c, Bounds{}, Bounds{Endpoints: 3, Frontends: 6, SourceRanges: 3})
+	o.Elements = pick[int64](c, 0, 0, 30, 60, 90)
 	o.Checks = Checks{Manifests: c.chance(50), API: c.chance(50)}
 	return o
 }

@@ -43,13 +43,14 @@ func (p *Planner) service(svc *tracker.Service) (out planned) {
 func (p *Planner) decide(svc *tracker.Service) (out planned) {
 	found := &faults{object: svc.Spec.Key()}
 	defer func() { out.problems = found.done() }()
-	vips := p.vips(svc.Spec, found)
-	if why := p.excess(svc.Spec, vips); why != "" {
-		found.addf("", "%s: the Service is left out", why)
+	if name := nameOf(svc.Spec); p.budget.leavesOut(name) {
+		found.addf("", "it has %s elements (endpoints x ports, addresses x ports), and this host's memory limit allows for %s in all Services: the Service is left out",
+			grouped(p.budget.sizes[name]), grouped(p.budget.limit))
 		return out
 	}
+	vips := p.vips(svc.Spec, found)
 	svc = p.admit(svc, found)
-	backends := p.index(svc, found)
+	backends := p.index(svc)
 	for i := range svc.Spec.Ports {
 		frontends := p.frontends(svc.Spec, vips, i, found)
 		longLived := p.longLived(svc.Spec, i, found)

@@ -9,7 +9,6 @@ const (
 	Drifted                  = "11069c3748b4535a94b1ccbd3f4a10de"
 	SyncRefused              = "af24778f7c2d0fb9d1adc0706ce92a61"
 	ServicePortLeftOut       = "2c79c2d4edb3ddd40e465b717bed1bb9"
-	ServiceTooBig            = "6f1c0a4be2d84c0f9f0e5b7d3a92c816"
 	TooManyServiceRoutes     = "cad30e3aa1836ce11ca0de0b0c03cc1e"
 	ObjectProblem            = "5db7360b7fbe152e57cb132b9db453d6"
 	APIServerUnusable        = "20231b606b376222deb6df29ec422462"

@@ -51,72 +51,77 @@ func addresses(base string, n int) (out []netip.Addr) {
 	return out
 }
 
-// A Service that asks for more endpoints times ports than the bound has fewer endpoints at each port, and serves. One
-// below the bound has all.
-func TestBoundOfEndpoints(t *testing.T) {
+// The biggest Services are left out and named until the others are within the limit, whatever makes them big: endpoints,
+// addresses or source ranges. They claim nothing, and come back when there is room.
+func TestBudget(t *testing.T) {
 	opts := testOptions()
-	opts.Bounds = Bounds{Endpoints: 1000}
-	w := newWorld(t, opts, testService("big", wide(20)), wideSlice("big", 20, 0, 30), wideSlice("big", 20, 30, 20))
-	w.wantProblems()
-	at := func(port string) []plan.Endpoint {
-		sp := w.plan.Find(plan.ServicePortName{Namespace: "ns", Name: "big", Port: port, Protocol: plan.TCP}, plan.IPv4)
-		return sp.Pools[plan.ClusterPool]
-	}
-	if got := len(at("p19")); got != 50 {
-		t.Errorf("at the bound: %d endpoints", got)
-	}
-	w.put(wideSlice("big", 20, 50, 1))
-	w.wantProblems("Service ns/big: 1,020 endpoints x ports, more than 1,000 (proxy.max_service_endpoints): 50 of each port are served, the others are left out")
-	for _, port := range []string{"p0", "p19"} {
-		if got := len(at(port)); got != 50 {
-			t.Errorf("beyond the bound: %d endpoints of %s", got, port)
+	opts.Elements = 200
+	ranges := func(n int) func(*source.Service) {
+		return func(s *source.Service) {
+			s.LoadBalancerIPs = ips("198.51.100.1", "198.51.100.2")
+			for i := range n {
+				s.SourceRanges = append(s.SourceRanges, netip.PrefixFrom(numbered("203.0.0.0", i), 32))
+			}
 		}
 	}
-	w.remove(wideSlice("big", 0, 50, 0))
-	w.wantProblems()
-}
-
-// A Service with more addresses times ports than the bound is left out, and claims nothing.
-func TestBoundOfFrontends(t *testing.T) {
-	opts := testOptions()
-	opts.Bounds = Bounds{Frontends: 44}
-	w := newWorld(t, opts, testService("old", wide(4), func(s *source.Service) {
-		s.ExternalIPs = addresses("198.51.0.0", 10)
-		s.Ports[0].NodePort = 30000
-		s.ExternalLocal, s.HealthCheckNodePort = true, 31000
-	}), testService("young", func(s *source.Service) {
-		s.Created, s.ClusterIPs, s.ExternalIPs = s.Created.Add(time.Hour), ips("10.96.0.11"), addresses("198.51.0.0", 1)
-		s.Ports[0].Port = 1
-	}))
-	w.wantProblems("Service ns/old: 45 addresses x ports, more than 44 (proxy.max_service_frontends): the Service is left out")
-	w.wantFrontends("young", "ClusterIP 10.96.0.11:1", "ExternalIP 198.51.0.0:1")
-	if len(w.plan.Services) != 1 || len(w.plan.HealthChecks) != 0 {
-		t.Errorf("%d ServicePorts, %d health checks", len(w.plan.Services), len(w.plan.HealthChecks))
+	at := func(i int) func(*source.Service) {
+		return func(s *source.Service) { s.ClusterIPs = []netip.Addr{numbered("10.96.1.0", i)} }
 	}
-	w.opts.Bounds.Frontends = 45
-	w.Planner = New(w.opts)
-	w.replan()
-	w.wantProblems("Service ns/old: spec.externalIPs: 198.51.0.0:1/TCP belongs to Service ns/young") // who has it keeps it
-}
-
-// Source ranges that are too many leave the Service out: its addresses without them would be open to all.
-func TestBoundOfSourceRanges(t *testing.T) {
-	opts := testOptions()
-	opts.Bounds = Bounds{SourceRanges: 12}
-	service := func(ranges int) *source.Service {
-		return testService("svc", wide(2), func(s *source.Service) {
-			s.LoadBalancerIPs, s.ExternalIPs = ips("198.51.100.1", "198.51.100.2"), ips("198.51.100.1", "198.51.100.3")
-			for i := range ranges {
-				s.SourceRanges = append(s.SourceRanges, netip.PrefixFrom(numbered("203.0.0.0", i), 32))
+	for name, big := range map[string][]source.Object{
+		"endpoints":     {testService("big", at(1), wide(20)), wideSlice("big", 20, 0, 5)}, // 20 x (4 + 1 + 5) = 200
+		"addresses":     {testService("big", at(1), wide(20), func(s *source.Service) { s.ExternalIPs = addresses("198.51.0.0", 5) })},
+		"source ranges": {testService("big", at(1), wide(20), ranges(2))}, // 20 x (4 + 1 + 2 x 3) = 220
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, opts, append(big, testService("small", at(2), everywhere), testSlice("small", ep("10.1.0.1")))...)
+			const tooBig = "Setting MemoryMax=: the memory limit allows for 200 elements of Services (endpoints x ports, addresses x ports): the biggest Services are left out: ns/big; fix: systemctl edit"
+			if len(w.problems) != 2 || w.problems[0].ID != BudgetID || !strings.HasPrefix(w.problems[0].String(), tooBig) ||
+				!strings.Contains(w.problems[1].String(), "Service ns/big: it has 2") {
+				t.Fatalf("problems %v", w.problems)
+			}
+			w.wantFrontends("small", "ClusterIP 10.96.0.2:80", "ExternalIP 198.51.100.10:80", "LoadBalancerIP 198.51.100.20:80", "NodePort port 30080/TCP")
+			if w.find("small", plan.IPv4) == nil || len(w.plan.Services) != 1 {
+				t.Errorf("%d ServicePorts", len(w.plan.Services))
+			}
+			w.put(testService("other", at(1), func(s *source.Service) { s.Created = s.Created.Add(time.Hour) })) // it claims an address of the big one
+			w.wantFrontends("other", fmt.Sprintf("ClusterIP %s:80", numbered("10.96.1.0", 1)))
+			w.remove(testService("small"), testService("other"))
+			w.put(testService("big", at(1), wide(10)))
+			w.wantProblems()
+			if len(w.plan.Services) != 10 {
+				t.Errorf("a Service that is smaller now has %d ServicePorts", len(w.plan.Services))
 			}
 		})
 	}
-	w := newWorld(t, opts, service(3))
-	w.wantProblems()
-	w.put(service(4))
-	w.wantProblems("Service ns/svc: 16 source ranges x load-balancer addresses x ports, more than 12 (proxy.max_service_source_ranges): the Service is left out")
-	if len(w.plan.Services) > 0 {
-		t.Errorf("%d ServicePorts are served", len(w.plan.Services))
+}
+
+// A Service that grows makes others that it displaces free their addresses, and gives way itself when it is the biggest.
+func TestBudgetOfSeveral(t *testing.T) {
+	opts := testOptions()
+	opts.Elements = 100
+	service := func(name string, addr string) *source.Service {
+		return testService(name, func(s *source.Service) { s.ClusterIPs = ips(addr) })
+	}
+	w := newWorld(t, opts, service("a", "10.96.0.1"), service("b", "10.96.0.2"), wideSlice("a", 0, 0, 0), wideSlice("b", 0, 0, 0))
+	slices := func(name string, n int) *source.EndpointSlice {
+		s := wideSlice(name, 1, 0, n)
+		s.Ports[0].Name = ""
+		return s
+	}
+	for _, c := range []struct {
+		a, b int
+		out  string
+	}{{40, 40, ""}, {50, 40, ""}, {51, 44, "a"}, {51, 52, "b"}, {45, 45, ""}, {90, 0, ""}, {91, 0, "a"}, {97, 97, "a b"}} {
+		w.put(slices("a", c.a), slices("b", c.b))
+		var out []string
+		for _, name := range []string{"a", "b"} {
+			if len(w.frontendsOf(name)) == 0 {
+				out = append(out, name)
+			}
+		}
+		if got := strings.Join(out, " "); got != c.out {
+			t.Errorf("%d and %d endpoints: left out is %q, want %q (%v)", c.a, c.b, got, c.out, w.problems)
+		}
 	}
 }
 
@@ -178,10 +183,10 @@ func TestPlanningIsLinearInPorts(t *testing.T) {
 	}
 }
 
-// What exceeds a bound is not built first: 2,000 ports with 10,000 endpoints, or 2,000 addresses, would take gigabytes.
-func TestBoundsHoldBeforeAnythingIsBuilt(t *testing.T) {
+// What exceeds the budget is not built first: 2,000 ports with 10,000 endpoints, or 2,000 addresses, would take gigabytes.
+func TestBudgetHoldsBeforeAnythingIsBuilt(t *testing.T) {
 	opts := testOptions()
-	opts.Bounds = Bounds{Endpoints: 50000, Frontends: 20000, SourceRanges: 20000}
+	opts.Elements = 50_000
 	endpoints := []source.Object{testService("svc", wide(2000))}
 	for i := range 10 {
 		endpoints = append(endpoints, wideSlice("svc", 2000, 1000*i, 1000))
@@ -202,7 +207,7 @@ func TestBoundsHoldBeforeAnythingIsBuilt(t *testing.T) {
 			t.Errorf("%s: %d MB", name, allocated>>20)
 		}
 		_, problems := New(opts).Plan(snapshotOf(objects...), testHost(), nil)
-		if len(problems) != 1 || !strings.Contains(problems[0].Message, "more than") {
+		if len(problems) != 2 || !strings.Contains(problems[1].Message, "allows for 50,000") {
 			t.Errorf("%s: %v", name, problems)
 		}
 	}
