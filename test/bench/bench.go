@@ -1,9 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -16,26 +16,23 @@ import (
 )
 
 const (
-	// maxEndpoints of a Service leaves numbers of cluster.EndpointAddr for the endpoints of changes.
-	maxEndpoints = 8
-	// fewServices is the size of the resident memory of an idle edge host.
+	// endpoints is the number of endpoints of each Service. Those of changes come after them.
+	endpoints = 5
+	// fewServices is the number of Services of a small edge host.
 	fewServices = 3
 )
 
 // bench is one run.
 type bench struct {
-	opts    options
-	log     *slog.Logger
-	dir     string
-	lab     *lab
-	origin  origin
-	cluster *cluster.Cluster // the origin, unless that is manifests
-	ours    *program
-	peer    *program // nil: not measured
-	floor   *program // nil: not measured; it runs only while it is
-	results results
-	size    int // Services that exist
-	changed int // changes made so far
+	opts              options
+	log               *slog.Logger
+	dir               string
+	lab               *lab
+	cluster           *cluster.Cluster
+	ours, peer, floor *program // peer and floor are nil if they are not measured; floor runs only during changes
+	results           results
+	size              int // Services that exist
+	changed           int // changes made so far
 }
 
 func newBench(ctx context.Context, opts options) (*bench, error) {
@@ -56,7 +53,7 @@ func (b *bench) setup(ctx context.Context) error {
 	if b.lab, err = newLab(ctx, b.opts.patience); err != nil {
 		return err
 	}
-	if err := b.newOrigin(ctx); err != nil {
+	if b.cluster, err = cluster.Start(ctx, cluster.Options{Netns: b.lab.core(), Addr: b.lab.api}); err != nil {
 		return err
 	}
 	if b.ours, err = b.newEdgeway(ctx, oursName, b.opts.edgeway); err != nil {
@@ -65,10 +62,10 @@ func (b *bench) setup(ctx context.Context) error {
 	switch {
 	case b.opts.previous != "":
 		b.peer, err = b.newEdgeway(ctx, peerName, b.opts.previous)
-	case b.opts.kubeProxy != "" && b.cluster != nil:
-		b.peer, err = b.newPeer(ctx, b.opts.kubeProxy)
+	case b.opts.kubeProxy != "":
+		b.peer, err = b.newKubeProxy(ctx, b.opts.kubeProxy)
 	}
-	if err == nil && b.opts.floor && b.opts.mode.whole && b.cluster != nil {
+	if err == nil && b.opts.mode.whole {
 		b.floor, err = b.newFloor(ctx)
 	}
 	return err
@@ -77,7 +74,6 @@ func (b *bench) setup(ctx context.Context) error {
 func (b *bench) close() {
 	for _, p := range []*program{b.ours, b.peer, b.floor} {
 		if p != nil {
-			b.keepLog(p)
 			p.close()
 		}
 	}
@@ -92,8 +88,8 @@ func (b *bench) close() {
 
 func (b *bench) newProgram(ctx context.Context, name string) (*program, error) {
 	p := &program{name: name, dir: filepath.Join(b.dir, name+".d")}
-	p.log = p.file("log")
-	// A program that is frozen with the lock of iptables-legacy must not hold up the other one.
+	p.log = filepath.Join(cmp.Or(b.opts.logs, b.dir), name+".log")
+	// A program that is frozen while it holds the lock of iptables-legacy must not stop the other one.
 	p.env = []string{"XTABLES_LOCKFILE=" + p.file("xtables.lock")}
 	if err := os.Mkdir(p.dir, 0o700); err != nil {
 		return nil, fmt.Errorf("directory of %s: %w", name, err)
@@ -106,31 +102,7 @@ func (b *bench) newProgram(ctx context.Context, name string) (*program, error) {
 	return p, err
 }
 
-func (b *bench) keepLog(p *program) {
-	if b.opts.logs == "" {
-		return
-	}
-	if err := copyFile(filepath.Join(b.opts.logs, p.name+".log"), p.log); err != nil {
-		b.log.Error("log not kept", "program", p.name, "error", err)
-	}
-}
-
-func copyFile(to, from string) error {
-	in, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	out, err := os.Create(to)
-	if err != nil {
-		return err
-	}
-	defer out.Close()
-	_, err = io.Copy(out, in)
-	return err
-}
-
-// programs are those that are measured at the present size.
+// programs returns those that are measured at the present number of Services.
 func (b *bench) programs() []*program {
 	all := []*program{b.ours}
 	if b.peer != nil && b.size <= b.opts.peerLimit {
@@ -142,7 +114,7 @@ func (b *bench) programs() []*program {
 	return all
 }
 
-// all measures every size in turn, on one API server that fills up.
+// all measures at every number of Services in turn, on one API server that fills up.
 func (b *bench) all(ctx context.Context) error {
 	if err := b.grow(ctx, fewServices); err != nil {
 		return err
@@ -156,7 +128,7 @@ func (b *bench) all(ctx context.Context) error {
 		if err := b.grow(ctx, size); err != nil {
 			return err
 		}
-		for _, step := range b.opts.mode.steps(b) {
+		for _, step := range b.steps() {
 			b.log.Info("measuring", "what", step.name, "services", size)
 			if err := step.run(ctx); err != nil {
 				return fmt.Errorf("%s at %d Services: %w", step.name, size, err)
@@ -166,94 +138,46 @@ func (b *bench) all(ctx context.Context) error {
 	return nil
 }
 
-// grow adds Services up to size. The programs are stopped, for what they make of so many new Services is not
-// measured. One that takes too long to start with all of them follows instead.
+// grow adds Services while the programs are stopped.
 func (b *bench) grow(ctx context.Context, size int) error {
-	var followers []*program
-	// All at once, or so many that a program follows soon.
-	step, write := size, size
 	for _, p := range b.programs() {
-		if p.slow && size <= b.opts.peerLimit {
-			// Load writes many objects under one revision. A watch that ends between two of them, as it
-			// does when a program is slow to read, goes on behind both.
-			followers, step, write = append(followers, p), 1000, 1
-		} else if err := p.stop(); err != nil {
+		if err := p.stop(); err != nil {
 			return err
 		}
 	}
-	for b.size < size {
-		if err := b.load(ctx, min(b.size+step, size), write); err != nil {
-			return err
-		}
-		for _, p := range followers {
-			if err := b.follow(ctx, p); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// load adds Services up to size, that many in each write.
-func (b *bench) load(ctx context.Context, size, write int) error {
 	began := time.Now()
-	for b.size < size {
-		added := min(write, size-b.size)
-		err := b.origin.Load(ctx, cluster.Load{First: b.size, Services: added, Endpoints: b.opts.endpoints})
-		if err != nil {
-			return err
-		}
-		b.size += added
-	}
-	b.log.Info("loaded", "services", b.size, "seconds", time.Since(began).Seconds())
-	return nil
-}
-
-// follow lets a program catch up with new Services.
-func (b *bench) follow(ctx context.Context, p *program) error {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
-	defer cancel()
-	if err := b.turn(ctx, p); err != nil {
+	err := b.cluster.Load(ctx, cluster.Load{First: b.size, Services: size - b.size, Endpoints: endpoints})
+	if err != nil {
 		return err
 	}
-	if _, err := p.host.reach(ctx, b.sample()); err != nil {
-		return fmt.Errorf("%s at %d Services: %w", p.name, b.size, err)
-	}
+	b.size = size
+	b.log.Info("loaded", "services", size, "seconds", time.Since(began).Seconds())
 	return nil
 }
 
-type step struct {
-	name string
-	run  func(context.Context) error
+// inTurns lets the programs take turns at a measure. Each is first in as many rounds as the others.
+func (b *bench) inTurns(rounds int, measure func(context.Context, *program) error) func(context.Context) error {
+	return func(ctx context.Context) error { return b.turns(ctx, rounds, b.programs(), measure) }
 }
 
-// inTurns lets the programs take turns at a measurement, each as often the first of a round as the other. Those whose turn
-// it is not are frozen, and one whose turn begins first catches up with what it missed.
-func (b *bench) inTurns(rounds int, measure func(context.Context, *program) error) func(context.Context) error {
-	return func(ctx context.Context) error {
-		for round := range rounds {
-			for _, p := range turned(b.programs(), round) {
-				if err := b.turn(ctx, p); err != nil {
-					return err
-				}
-				if err := measure(ctx, p); err != nil {
-					return fmt.Errorf("%s: %w", p.name, err)
-				}
+func (b *bench) turns(
+	ctx context.Context, rounds int, programs []*program, measure func(context.Context, *program) error,
+) error {
+	for range rounds {
+		for _, p := range programs {
+			if err := b.turn(ctx, p); err != nil {
+				return err
+			}
+			if err := measure(ctx, p); err != nil {
+				return fmt.Errorf("%s: %w; its log ends:\n%s", p.name, err, p.tail())
 			}
 		}
-		return b.turn(ctx, nil)
-	}
-}
-
-// turned gives the programs in the order of a round.
-func turned(programs []*program, round int) []*program {
-	if round%2 == 1 {
 		slices.Reverse(programs)
 	}
-	return programs
+	return b.turn(ctx, nil)
 }
 
-// turn freezes all programs but p and waits until p is idle.
+// turn freezes all programs but p, and waits until p has caught up with what it missed.
 func (b *bench) turn(ctx context.Context, p *program) error {
 	for _, other := range b.programs() {
 		if err := other.cg.Freeze(other != p); err != nil {
@@ -264,4 +188,26 @@ func (b *bench) turn(ctx context.Context, p *program) error {
 		return nil
 	}
 	return p.cg.Settle(ctx, time.Second)
+}
+
+// measured records the time that do returns, and the CPU time from now until the program is idle again.
+func (b *bench) measured(ctx context.Context, p *program, what measure, do func() (time.Duration, error)) error {
+	before, err := p.cg.CPU()
+	if err != nil {
+		return err
+	}
+	took, err := do()
+	if err != nil {
+		return err
+	}
+	if err := p.cg.Settle(ctx, 2*time.Second); err != nil {
+		return err
+	}
+	after, err := p.cg.CPU()
+	if err != nil {
+		return err
+	}
+	b.results.add(what, b.size, p.name, took.Seconds())
+	b.results.add(what.CPU(), b.size, p.name, (after - before).Seconds())
+	return nil
 }

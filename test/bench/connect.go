@@ -12,13 +12,10 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// usualPatience is that of a host, see there.
-const usualPatience = 2 * time.Millisecond
-
 var errNoAnswer = errors.New("no answer")
 
-// connect opens one connection and gives the address of the endpoint that answered. It runs on
-// a thread inside of the host. System calls of its own keep the Go runtime's poller out of the time.
+// connect opens one connection and returns the address of the endpoint that answered. It runs on a thread inside the
+// host. Its own system calls keep the poller of the Go runtime out of the measured time.
 func connect(to netip.AddrPort, timeout time.Duration) (netip.Addr, error) {
 	fd, err := open(to, timeout)
 	if err != nil {
@@ -40,8 +37,8 @@ func connect(to netip.AddrPort, timeout time.Duration) (netip.Addr, error) {
 	return netip.AddrFrom4(raw), nil
 }
 
-// open gives a connected socket that resets its connection when it is closed, so that neither side
-// keeps a closed connection.
+// open returns a connected socket that resets its connection when it is closed, so that no side keeps a closed
+// connection.
 func open(to netip.AddrPort, timeout time.Duration) (int, error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -96,8 +93,7 @@ func wait(fd int, events int16, timeout time.Duration) error {
 	}
 }
 
-// goal is a connection that must come to pass: to a Service, and when endpoint is valid, to that
-// endpoint of it.
+// goal is a connection that must succeed: to a Service, and to one endpoint of it if endpoint is valid.
 type goal struct {
 	to       netip.AddrPort
 	endpoint netip.Addr
@@ -105,13 +101,13 @@ type goal struct {
 
 func serviceGoal(i int) goal { return goal{to: netip.AddrPortFrom(cluster.ClusterIP(i), 80)} }
 
-// attempts is how often a goal is tried before the next one: a Service picks one of its five
-// endpoints, so that a new one is missed 8 times in a row once in six.
+// attempts is the number of connections to a goal in one attempt. A Service picks one of its five endpoints, so 8 of
+// them miss a new one once in six attempts.
 const attempts = 8
 
-// reach tries until every goal came to pass, and gives the time of the last one. Those behind one that has not are not tried yet.
+// reach tries the goals in their order until each was reached, and returns the time of the last one.
 func (h *host) reach(ctx context.Context, goals []goal) (time.Time, error) {
-	began, reached := time.Now(), 0 // the time is of the goal that is tried: those that came to pass say nothing about how long it takes
+	began, reached := time.Now(), 0 // the time at which the present goal was tried first
 	var last error
 	err := cluster.InNetns(h.netns, func() error {
 		for ctx.Err() == nil {
@@ -132,9 +128,8 @@ func (h *host) reach(ctx context.Context, goals []goal) (time.Time, error) {
 	return time.Now(), err
 }
 
-// pause is for how long nothing is tried, when that took some time and has been going on for longer: it takes CPU from the program
-// that is waited for. Less often the longer it goes on makes the time wrong by half of a hundredth at most; on a slow machine, where
-// trying would take all of the CPU, by a twentieth.
+// pause is the time between two attempts, because they take CPU from the program. It grows with the time that has
+// passed: by a two-hundredth of it, or by a twentieth on a slow machine, where an attempt takes long itself.
 func pause(all, try time.Duration) time.Duration {
 	return max(300*time.Microsecond, all/200, min(10*try, all/20))
 }
@@ -152,7 +147,7 @@ func (g goal) try(patience time.Duration) error {
 	return fmt.Errorf("%s never went to %s", g.to, g.endpoint)
 }
 
-// connectAll gives the mean time of one connection, until it is established.
+// connectAll returns the mean time until a connection is established.
 func (h *host) connectAll(targets []netip.AddrPort) (time.Duration, error) {
 	var total time.Duration
 	err := cluster.InNetns(h.netns, func() error {
@@ -165,8 +160,7 @@ func (h *host) connectAll(targets []netip.AddrPort) (time.Duration, error) {
 			}
 			_ = unix.Close(fd)
 		}
-		// Endpoints answer in the order of the connections: now they have accepted all of them, and
-		// those of the next call do not overflow their queue.
+		// An answer shows that the endpoints have accepted all connections before it, and that their queue is empty.
 		_, err := connect(targets[0], time.Second)
 		return err
 	})

@@ -8,26 +8,30 @@ import (
 	"edgeway/test/bench/plot"
 )
 
-// draw gives a panel for each measure that was taken at two sizes or more.
-func (r results) draw(opts options) string {
-	var sizes []int
+// sizes returns the numbers of Services of all figures, in ascending order.
+func (r results) sizes() []int {
+	var all []int
 	for k := range r.Figures {
-		if k.Services > fewServices {
-			sizes = append(sizes, k.Services)
-		}
+		all = append(all, k.Services)
 	}
-	slices.Sort(sizes)
-	sizes = slices.Compact(sizes)
-	names := []struct{ program, name string }{{oursName, oursName}, {peerName, opts.peer()}, {floorName, floorName}}
-	names = slices.DeleteFunc(names, func(n struct{ program, name string }) bool { return !r.has(n.program) })
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// draw returns a picture with a panel for each measure that was taken at two sizes or more.
+func (r results) draw(opts options) string {
+	sizes := slices.DeleteFunc(r.sizes(), func(n int) bool { return n <= fewServices })
+	type named struct{ program, name string }
+	programs := []named{{oursName, oursName}, {peerName, opts.peer()}, {floorName, floorName}}
+	programs = slices.DeleteFunc(programs, func(p named) bool { return !r.has(p.program) })
 	var panels []plot.Panel
 	for _, m := range measures() {
 		divisor, unit := unit(m)
 		panel, drawn := plot.Panel{Title: fmt.Sprintf("%s, %s", m, unit)}, false
-		for _, n := range names {
-			line := plot.Line{Name: n.name}
+		for _, p := range programs {
+			line := plot.Line{Name: p.name}
 			for _, s := range sizes {
-				if median, ok := r.median(m, s, n.program); ok && median > 0 {
+				if median, ok := r.median(m, s, p.program); ok && median > 0 {
 					line.Points = append(line.Points, plot.Point{X: float64(s), Y: median / divisor})
 				}
 			}
@@ -41,7 +45,7 @@ func (r results) draw(opts options) string {
 	return plot.SVG(fmt.Sprintf("Mode %s: medians by number of Services", opts.mode.name), panels)
 }
 
-// has says whether anything of a program was measured.
+// has reports whether anything of a program was measured.
 func (r results) has(program string) bool {
 	for k := range r.Figures {
 		if k.Program == program {
@@ -51,7 +55,7 @@ func (r results) has(program string) bool {
 	return false
 }
 
-// savePlot writes the drawing where the options want it.
+// savePlot writes the picture to the file that the options name.
 func (r results) savePlot(opts options) error {
 	if opts.plot == "" {
 		return nil

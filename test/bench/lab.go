@@ -16,30 +16,28 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// lab is the network of a run: one namespace that holds the API server and all endpoints, and one
-// for each host that runs a program under test.
+// lab is the network of a run: a namespace with the API server and all endpoints, and one for each program.
 type lab struct {
-	prefix string
-	api    netip.Addr
-	// patience is that of the hosts.
-	patience time.Duration
-	hosts    []*host
-	servers  []net.Listener
+	prefix    string
+	api       netip.Addr
+	patience  time.Duration
+	hosts     []*host
+	endpoints net.Listener
 }
 
 // host is a network namespace with one link to the namespace of the endpoints.
 type host struct {
-	netns string
-	addr  netip.Addr
-	// patience is how long one connection may take that is tried until it works. It bounds the error of the time that is taken
-	// so, since a packet that a rule drops is never answered.
+	netns, link   string
+	addr, gateway netip.Addr
+	// patience is the time that one attempt to connect may take. It bounds the error of a measured time, because a
+	// packet that a rule drops is never answered.
 	patience time.Duration
 }
 
 func (l *lab) core() string { return l.prefix + "core" }
 
-// newLab makes the namespace of the endpoints. Every address of 10.128.0.0/9 answers there on
-// cluster.EndpointPort, with its own four bytes, and on askPort to requests.
+// newLab makes the namespace of the endpoints: every address of 10.128.0.0/9 answers there on cluster.EndpointPort,
+// with its own four bytes.
 func newLab(ctx context.Context, patience time.Duration) (*lab, error) {
 	l := &lab{prefix: fmt.Sprintf("ewbench%d-", os.Getpid()), api: netip.MustParseAddr("10.255.0.1"), patience: patience}
 	err := kit.IP(ctx,
@@ -47,11 +45,10 @@ func newLab(ctx context.Context, patience time.Duration) (*lab, error) {
 		"-n "+l.core()+" link set lo up",
 		"-n "+l.core()+" addr add "+l.api.String()+"/32 dev lo",
 		"-n "+l.core()+" route add local 10.128.0.0/9 dev lo")
-	if err != nil {
-		l.close()
-		return nil, err
+	if err == nil {
+		err = l.serve()
 	}
-	if err := errors.Join(l.serve(cluster.EndpointPort, answer), l.serve(askPort, answerRequests)); err != nil {
+	if err != nil {
 		l.close()
 		return nil, err
 	}
@@ -61,27 +58,42 @@ func newLab(ctx context.Context, patience time.Duration) (*lab, error) {
 // addHost makes a namespace for one program.
 func (l *lab) addHost(ctx context.Context, name string) (*host, error) {
 	n := len(l.hosts) + 1
-	link := fmt.Sprintf("host%d", n)
 	gateway := netip.AddrFrom4([4]byte{172, 20, byte(n), 1})
-	h := &host{netns: l.prefix + name, addr: gateway.Next(), patience: l.patience}
+	h := &host{
+		netns: l.prefix + name, link: fmt.Sprintf("host%d", n),
+		gateway: gateway, addr: gateway.Next(), patience: l.patience,
+	}
 	l.hosts = append(l.hosts, h)
-	return h, kit.IP(ctx,
+	return h, l.makeHost(ctx, h)
+}
+
+// resetHost replaces a namespace in which no program runs by a new one: without rules, connections and addresses of
+// Services.
+func (l *lab) resetHost(ctx context.Context, h *host) error {
+	if err := kit.IP(ctx, "-n "+l.core()+" link del "+h.link, "netns del "+h.netns); err != nil {
+		return err
+	}
+	return l.makeHost(ctx, h)
+}
+
+func (l *lab) makeHost(ctx context.Context, h *host) error {
+	return kit.IP(ctx,
 		"netns add "+h.netns,
 		"-n "+h.netns+" link set lo up",
-		"-n "+l.core()+" link add "+link+" type veth peer name eth0 netns "+h.netns,
-		"-n "+l.core()+" addr add "+gateway.String()+"/24 dev "+link,
-		"-n "+l.core()+" link set "+link+" up",
+		"-n "+l.core()+" link add "+h.link+" type veth peer name eth0 netns "+h.netns,
+		"-n "+l.core()+" addr add "+h.gateway.String()+"/24 dev "+h.link,
+		"-n "+l.core()+" link set "+h.link+" up",
 		"-n "+h.netns+" addr add "+h.addr.String()+"/24 dev eth0",
 		"-n "+h.netns+" link set eth0 up",
-		"-n "+h.netns+" route add default via "+gateway.String())
+		"-n "+h.netns+" route add default via "+h.gateway.String())
 }
 
 // close removes all namespaces.
 func (l *lab) close() {
-	for _, s := range l.servers {
-		_ = s.Close()
+	if l.endpoints != nil {
+		_ = l.endpoints.Close()
 	}
-	// The run's own context may be over.
+	// The run's own context may have ended.
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	for _, h := range l.hosts {
@@ -90,36 +102,31 @@ func (l *lab) close() {
 	_ = kit.IP(ctx, "netns del "+l.core())
 }
 
-// serve has all endpoints answer on a port.
-func (l *lab) serve(port int, answer func(net.Listener)) error {
-	return cluster.InNetns(l.core(), func() error {
-		listener, err := net.Listen("tcp4", fmt.Sprintf(":%d", port))
-		if err != nil {
+// serve lets every endpoint tell its clients which address they reached.
+func (l *lab) serve() error {
+	return cluster.InNetns(l.core(), func() (err error) {
+		if l.endpoints, err = net.Listen("tcp4", fmt.Sprintf(":%d", cluster.EndpointPort)); err != nil {
 			return fmt.Errorf("listener of the endpoints: %w", err)
 		}
-		l.servers = append(l.servers, listener)
-		go answer(listener)
+		go func() {
+			for {
+				conn, err := l.endpoints.Accept()
+				if errors.Is(err, net.ErrClosed) {
+					return
+				}
+				if err != nil {
+					continue
+				}
+				own := conn.LocalAddr().(*net.TCPAddr).AddrPort().Addr().Unmap().As4()
+				_, _ = conn.Write(own[:])
+				_ = conn.Close()
+			}
+		}()
 		return nil
 	})
 }
 
-// answer tells every client which address it reached.
-func answer(listener net.Listener) {
-	for {
-		conn, err := listener.Accept()
-		if errors.Is(err, net.ErrClosed) {
-			return
-		}
-		if err != nil {
-			continue
-		}
-		own := conn.LocalAddr().(*net.TCPAddr).AddrPort().Addr().Unmap().As4()
-		_, _ = conn.Write(own[:])
-		_ = conn.Close()
-	}
-}
-
-// get fetches a URL from inside of the host.
+// get fetches a URL from inside the host.
 func (h *host) get(ctx context.Context, url string) (*http.Response, error) {
 	client := http.Client{Transport: &http.Transport{
 		DisableKeepAlives:  true,
@@ -139,9 +146,8 @@ func (h *host) get(ctx context.Context, url string) (*http.Response, error) {
 	return client.Do(req)
 }
 
-// forgetFlows empties the connection tracking tables. Else closed connections take memory for a
-// while, and a connection that was tried before there were rules keeps its port pair from being
-// translated for two minutes.
+// forgetFlows empties the connection tracking tables. A connection that was tried before there were rules would keep
+// its ports from being translated for two minutes, and closed ones take memory.
 func (b *bench) forgetFlows() error {
 	for _, p := range b.programs() {
 		err := cluster.InNetns(p.host.netns, func() error { return netlink.ConntrackTableFlush(netlink.ConntrackTable) })

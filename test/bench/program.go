@@ -8,12 +8,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"edgeway/test/bench/cgroup"
 	"edgeway/test/bench/kit"
@@ -23,31 +20,22 @@ import (
 type program struct {
 	name string
 	host *host
-	// argv starts it; it was configured beforehand.
 	argv []string
-	env  []string // beside this process's
+	env  []string // in addition to this process's
 	dir  string
 	log  string
 	cg   *cgroup.Group
 	cmd  *exec.Cmd // nil while it does not run
-	// slack is what its unit adds to the kernel's timers; 0: the kernel's own.
-	slack time.Duration
-	// slow says that a first sync took longer than the bench has time for: there is no further one.
-	slow bool
 }
 
-// memory is the directory of what a program remembers over restarts.
-const memory = "lastknown"
-
-// Both programs serve their metrics here, on the host alone. The gauge is set for each address family
-// that was synced.
+// Both programs serve this metric on their host, once for each address family that they have synced.
 const (
 	metricsURL = "http://127.0.0.1:10249/metrics"
 	lastSynced = "kubeproxy_sync_proxy_rules_last_timestamp_seconds"
 	families   = 2
 )
 
-// start runs the program and gives the moment before it was there.
+// start runs the program and returns the moment before that.
 func (p *program) start() (time.Time, error) {
 	out, err := os.OpenFile(p.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -57,28 +45,13 @@ func (p *program) start() (time.Time, error) {
 	p.cmd = p.command(p.argv...)
 	p.cmd.Stdout, p.cmd.Stderr = out, out
 	began := time.Now()
-	if err := withSlack(p.slack, func() error { return p.cg.Start(p.cmd) }); err != nil {
+	if err := p.cg.Start(p.cmd); err != nil {
 		return began, fmt.Errorf("start of %s: %w", p.name, err)
 	}
 	return began, nil
 }
 
-// withSlack runs start on a thread whose timer slack its children have, too.
-func withSlack(slack time.Duration, start func() error) error {
-	if slack == 0 {
-		return start()
-	}
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(slack.Nanoseconds()), 0, 0, 0); err != nil {
-		return fmt.Errorf("timer slack: %w", err)
-	}
-	defer func() { _ = unix.Prctl(unix.PR_SET_TIMERSLACK, 0, 0, 0, 0) }() // 0: what the thread began with
-	return start()
-}
-
-// command is one that runs on the program's host: ip becomes it, so that it is the same process, with
-// /sys of that namespace.
+// command returns a command that runs on the program's host. ip becomes the command, with /sys of that namespace.
 func (p *program) command(argv ...string) *exec.Cmd {
 	cmd := exec.Command("ip", append([]string{"netns", "exec", p.host.netns}, argv...)...)
 	cmd.Env = append(os.Environ(), p.env...)
@@ -93,7 +66,7 @@ func (p *program) run(argv ...string) error {
 	return nil
 }
 
-// stop asks the program to end and waits for it. A program that does not run is left alone.
+// stop ends the program, if it runs, and waits for it.
 func (p *program) stop() error {
 	if p.cmd == nil {
 		return nil
@@ -108,58 +81,43 @@ func (p *program) stop() error {
 	return nil
 }
 
-// forget removes what the program remembers on disk.
-func (p *program) forget() error {
-	if err := os.RemoveAll(p.file(memory)); err != nil {
-		return fmt.Errorf("memory of %s: %w", p.name, err)
-	}
-	return nil
-}
-
-// close stops the program and removes its control group.
 func (p *program) close() {
 	_ = p.stop()
 	p.cg.Close()
 }
 
-// resident is the program's resident memory in bytes; helpers that it starts are not in it.
+// resident returns the program's resident memory in bytes, without that of programs that it starts.
 func (p *program) resident() (float64, error) {
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
 	if err != nil {
 		return 0, fmt.Errorf("memory of %s: %w", p.name, err)
 	}
-	return field(string(raw), "VmRSS:")
-}
-
-// field reads a figure in kB as the files of /proc give it, in bytes.
-func field(text, name string) (float64, error) {
-	for line := range strings.Lines(text) {
-		if f := strings.Fields(line); len(f) > 1 && f[0] == name {
+	for line := range strings.Lines(string(raw)) {
+		if f := strings.Fields(line); len(f) > 1 && f[0] == "VmRSS:" {
 			kb, err := strconv.ParseFloat(f[1], 64)
 			return kb * 1024, err
 		}
 	}
-	return 0, fmt.Errorf("no %s in /proc", name)
+	return 0, fmt.Errorf("memory of %s: no VmRSS", p.name)
 }
 
-// waitSynced waits until the program says that it has synced every family, and gives the latest of
-// the times that it says. Each program's own word is the only sign of a restart that changes nothing.
+// waitSynced waits until the program says that it has synced every family after began, and returns the latest of the
+// times that it says. Nothing else shows that a restart that changes nothing is over.
 func (p *program) waitSynced(ctx context.Context, began time.Time) (time.Time, error) {
 	for {
 		last, count := p.lastSync(ctx)
 		if count == families && last.After(began) {
 			return last, nil
 		}
-		// Asking costs CPU: at most some hundredths of what is measured.
+		// Each request takes CPU from the program.
 		pause := min(max(5*time.Millisecond, time.Since(began)/20), 250*time.Millisecond)
 		if err := sleep(ctx, pause); err != nil {
-			return last, fmt.Errorf("sync of %s: %w; its log ends:\n%s", p.name, err, p.tail())
+			return last, fmt.Errorf("sync of %s: %w", p.name, err)
 		}
 	}
 }
 
-// lastSync gives the latest time and the number of families that have one. A program that does not
-// answer has none.
+// lastSync returns the latest time, and the number of families that have one: 0 if the program does not answer.
 func (p *program) lastSync(ctx context.Context) (last time.Time, count int) {
 	resp, err := p.host.get(ctx, metricsURL)
 	if err != nil {
@@ -182,7 +140,7 @@ func (p *program) lastSync(ctx context.Context) (last time.Time, count int) {
 	return last, count
 }
 
-// gauge reads a line of a metrics page.
+// gauge returns the value in a line of a metrics page, or false if the line is about something else.
 func gauge(line, name string) (float64, bool) {
 	rest, ok := strings.CutPrefix(line, name)
 	if !ok || rest == "" || rest[0] != ' ' && rest[0] != '{' {
@@ -192,6 +150,7 @@ func gauge(line, name string) (float64, bool) {
 	return value, err == nil
 }
 
+// tail returns the end of the program's log.
 func (p *program) tail() string {
 	raw, err := os.ReadFile(p.log)
 	if err != nil {

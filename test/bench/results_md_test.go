@@ -17,10 +17,10 @@ import (
 
 var update = flag.Bool("update", false, "draw results/*.svg anew")
 
-// shown is a run that RESULTS.md shows: its files in results, its mode, and how the head of its table begins.
+// shown is a run in RESULTS.md: its files in results, its mode, and the begin of its table.
 type shown struct {
 	file, mode, table string
-	// plain says that there is no plot: it would have one point in each panel.
+	// plain runs have no plot, which would have one point in each panel.
 	plain bool
 }
 
@@ -31,10 +31,9 @@ var shownRuns = []shown{
 	{file: "ipvs", mode: "ipvs", table: "mode ipvs"},
 	{file: "floor", mode: "nftables", table: "beside the floor"},
 	{file: "large", mode: "nftables", table: "from an API server", plain: true},
-	{file: "files", mode: "nftables", table: "from files", plain: true},
 }
 
-// load gives the figures of a run and the options that they were drawn with.
+// load returns the figures of a run and the options that draw them.
 func (s shown) load(t *testing.T) (results, options) {
 	t.Helper()
 	m, err := findMode(s.mode)
@@ -48,7 +47,7 @@ func (s shown) load(t *testing.T) (results, options) {
 	return results{f}, options{mode: m}
 }
 
-// The plots are what the figures beside them give.
+// The plots show the figures in the files beside them.
 func TestPlotsAreOfTheirFigures(t *testing.T) {
 	for _, run := range shownRuns {
 		if run.plain {
@@ -67,12 +66,12 @@ func TestPlotsAreOfTheirFigures(t *testing.T) {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(string(want), r.draw(opts)); diff != "" {
-			t.Errorf("%s is of other figures (go test -update draws it anew):\n%s", path, diff)
+			t.Errorf("%s shows other figures (go test -update draws it anew):\n%s", path, diff)
 		}
 	}
 }
 
-// The tables of RESULTS.md have the figures of the plots, and all of them.
+// The tables of RESULTS.md hold all figures of the files.
 func TestTablesHaveTheFigures(t *testing.T) {
 	text, err := os.ReadFile("RESULTS.md")
 	if err != nil {
@@ -107,7 +106,7 @@ func cellsOf(line string) []string {
 	return all
 }
 
-// compareCell gives the number of figures in a cell: ours, the peer's, the floor's. row is "table: measure, unit".
+// compareCell returns the number of figures in a cell: ours, the peer's, the floor's. row is "table: measure, unit".
 func compareCell(t *testing.T, r results, row, services, cell string) (seen int) {
 	t.Helper()
 	_, name, _ := strings.Cut(row, ": ")
@@ -121,7 +120,7 @@ func compareCell(t *testing.T, r results, row, services, cell string) (seen int)
 		}
 		value, err := strconv.ParseFloat(strings.TrimSpace(parts[i]), 64)
 		if err != nil {
-			continue // a head line, or not measured
+			continue // the line below the head, or not measured
 		}
 		seen++
 		if median, ok := r.median(m, n, program); !ok || math.Abs(median/divisor-value) > value/1000 {

@@ -17,36 +17,29 @@ import (
 	"edgeway/test/bench/kit"
 )
 
-const (
-	// socketProxyd is its path on Debian and on Fedora.
-	socketProxyd    = "/lib/systemd/systemd-socket-proxyd"
-	manyConnections = 20000 // more than any measure opens
-	nobody          = 65534
-)
-
-// endpointAddr is outside 127.0.0.0/8, because no endpoint of a Service may be inside.
-var endpointAddr = netip.MustParseAddrPort("10.128.0.1:7000")
-
-// lab is the network namespace with the endpoint and all programs.
+// lab is the endpoint and all relays to it, in this network namespace.
 type lab struct {
 	dir      string
 	endpoint *endpoint
-	relays   []*relay
+	relays   []relay
 }
 
-// relay is a program under test, or the direct path to the endpoint.
+// relay is a program that runs, or the direct path to the endpoint.
 type relay struct {
 	name string
 	addr netip.AddrPort // clients connect to it
-	cmd  *exec.Cmd      // nil for the direct path
+	cmd  *exec.Cmd
 }
+
+// endpointAddr is outside 127.0.0.0/8, because no endpoint of a Service may be inside.
+var endpointAddr = netip.MustParseAddrPort("10.128.0.1:7000")
 
 func newLab(ctx context.Context, o options) (*lab, error) {
 	dir, err := os.MkdirTemp("", "edgeway-loopback-")
 	if err != nil {
 		return nil, fmt.Errorf("directory of the bench: %w", err)
 	}
-	l := &lab{dir: dir, relays: []*relay{{name: "direct", addr: endpointAddr}}}
+	l := &lab{dir: dir, relays: []relay{{name: "direct", addr: endpointAddr}}}
 	if err := l.setup(ctx, o); err != nil {
 		l.close()
 		return nil, err
@@ -55,12 +48,16 @@ func newLab(ctx context.Context, o options) (*lab, error) {
 }
 
 func (l *lab) setup(ctx context.Context, o options) error {
-	err := errors.Join(
-		// Closed connections leave nothing behind, or all ports would be taken within seconds.
+	var limit unix.Rlimit // 1,000 streams need more file descriptors than usual; children inherit it
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return fmt.Errorf("limit of file descriptors: %w", err)
+	}
+	limit.Cur = limit.Max
+	err := errors.Join(unix.Setrlimit(unix.RLIMIT_NOFILE, &limit),
+		// Closed connections would take all ports within seconds.
 		sysctl("tcp_max_tw_buckets", "0"),
-		// With the default, 1,000 streams may buffer 10 GB, more than tcp_mem, and the kernel is busy with pruning.
-		sysctl("tcp_rmem", "4096 131072 524288"),
-		sysctl("tcp_wmem", "4096 131072 524288"),
+		// With the defaults 1,000 streams may buffer 10 GB, more than tcp_mem allows.
+		sysctl("tcp_rmem", "4096 131072 524288"), sysctl("tcp_wmem", "4096 131072 524288"),
 		kit.IP(ctx, "link set lo up", "addr add "+endpointAddr.Addr().String()+"/32 dev lo"),
 		os.Chmod(l.dir, 0o755)) //nolint:gosec // the unprivileged user reads its configuration
 	if err != nil {
@@ -94,10 +91,8 @@ func sysctl(name, value string) error {
 }
 
 func (l *lab) close() {
-	for _, r := range l.relays {
-		if r.cmd != nil && r.cmd.Process != nil {
-			_ = kit.Stop(r.cmd, 10*time.Second)
-		}
+	for _, r := range l.relays[1:] {
+		_ = kit.Stop(r.cmd, 10*time.Second)
 	}
 	if l.endpoint != nil {
 		_ = l.endpoint.Close()
@@ -107,7 +102,6 @@ func (l *lab) close() {
 
 // start runs a program and waits until it relays.
 func (l *lab) start(name string, port uint16, cmd *exec.Cmd) error {
-	r := &relay{name: name, addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), port), cmd: cmd}
 	log, err := os.Create(filepath.Join(l.dir, name+".log"))
 	if err != nil {
 		return err
@@ -117,6 +111,7 @@ func (l *lab) start(name string, port uint16, cmd *exec.Cmd) error {
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start of %s: %w", name, err)
 	}
+	r := relay{name, netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), port), cmd}
 	l.relays = append(l.relays, r)
 	for until := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
 		if err = echo(r.addr); err == nil {
@@ -129,20 +124,11 @@ func (l *lab) start(name string, port uint16, cmd *exec.Cmd) error {
 	}
 }
 
-// startEdgeway starts a daemon with one Service of type NodePort. Two of them share the tables, which hold no rule for
-// the connections of the bench: NodePorts on loopback are the relay's alone.
-func (l *lab) startEdgeway(name, binary string, nodePort uint16) error {
-	dir := filepath.Join(l.dir, name+".d")
-	if err := errors.Join(os.Mkdir(dir, 0o755), os.Chown(dir, nobody, nobody)); err != nil {
-		return err
-	}
-	config, manifests := filepath.Join(dir, "edgeway.toml"), filepath.Join(dir, "service.yaml")
-	files := map[string]string{
-		config: fmt.Sprintf(`version = 1
+const configuration = `version = 1
 [node]
 name = "bench-edge"
 [source.file]
-paths = [%q]
+paths = ["%[1]s/service.yaml"]
 [proxy]
 nodeport_addresses = ["localhost"]
 [health]
@@ -150,35 +136,39 @@ address = ""
 [metrics]
 address = ""
 [control]
-socket = %q
-`, manifests, filepath.Join(dir, "control.sock")),
-		manifests: fmt.Sprintf(`apiVersion: v1
+socket = "%[1]s/control.sock"
+`
+
+const manifest = `apiVersion: v1
 kind: Service
 metadata: {name: bench, namespace: default}
 spec:
   type: NodePort
   clusterIP: 10.96.0.10
-  clusterIPs: [10.96.0.10]
-  ipFamilies: [IPv4]
-  ports: [{protocol: TCP, port: 80, targetPort: %[1]d, nodePort: %[2]d}]
+  ports: [{protocol: TCP, port: 80, targetPort: %[1]d, nodePort: %[3]d}]
 ---
 apiVersion: discovery.k8s.io/v1
 kind: EndpointSlice
-metadata:
-  name: bench-1
-  namespace: default
-  labels: {kubernetes.io/service-name: bench}
+metadata: {name: bench-1, namespace: default, labels: {kubernetes.io/service-name: bench}}
 addressType: IPv4
 ports: [{protocol: TCP, port: %[1]d}]
-endpoints: [{addresses: [%[3]s], conditions: {ready: true}}]
-`, endpointAddr.Port(), nodePort, endpointAddr.Addr()),
+endpoints: [{addresses: [%[2]s], conditions: {ready: true}}]
+...
+`
+
+// startEdgeway starts a daemon with one NodePort. Two daemons share the tables, which hold no rule for the connections
+// of the bench: the relay alone serves NodePorts on loopback.
+func (l *lab) startEdgeway(name, binary string, nodePort uint16) error {
+	const nobody = 65534
+	dir := filepath.Join(l.dir, name+".d")
+	objects := fmt.Appendf(nil, manifest, endpointAddr.Port(), endpointAddr.Addr(), nodePort)
+	err := errors.Join(os.Mkdir(dir, 0o755), os.Chown(dir, nobody, nobody),
+		os.WriteFile(dir+"/edgeway.toml", fmt.Appendf(nil, configuration, dir), 0o644), //nolint:gosec // see setup
+		os.WriteFile(dir+"/service.yaml", objects, 0o644))                              //nolint:gosec // see setup
+	if err != nil {
+		return fmt.Errorf("configuration of Edgeway: %w", err)
 	}
-	for path, content := range files {
-		if err := os.WriteFile(path, []byte(content), 0o644); err != nil { //nolint:gosec // see setup
-			return fmt.Errorf("configuration of Edgeway: %w", err)
-		}
-	}
-	cmd := exec.Command(binary, "run", "--config", config)
+	cmd := exec.Command(binary, "run", "--config", dir+"/edgeway.toml")
 	cmd.Env = append(os.Environ(), "STATE_DIRECTORY="+dir)
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Credential:  &syscall.Credential{Uid: nobody, Gid: nobody},
@@ -187,8 +177,11 @@ endpoints: [{addresses: [%[3]s], conditions: {ready: true}}]
 	return l.start(name, nodePort, cmd)
 }
 
-// startSocketProxyd hands over a socket as systemd does (sd_listen_fds(3)). Services of systemd ignore SIGPIPE
-// (IgnoreSIGPIPE= of systemd.exec(5)). Without that, socket-proxyd 252 ends when it writes to a connection that was reset.
+// socketProxyd is its path on Debian and on Fedora.
+const socketProxyd = "/lib/systemd/systemd-socket-proxyd"
+
+// startSocketProxyd passes a socket as systemd does (sd_listen_fds(3)). Services of systemd ignore SIGPIPE: without
+// that, socket-proxyd 252 ends when it writes to a connection that was reset.
 func (l *lab) startSocketProxyd() error {
 	const port = 20002
 	var config net.ListenConfig
@@ -204,7 +197,7 @@ func (l *lab) startSocketProxyd() error {
 	}
 	defer socket.Close()
 	cmd := exec.Command("sh", "-c", `trap '' PIPE; export LISTEN_FDS=1 LISTEN_PID=$$; exec "$@"`, "sh",
-		socketProxyd, fmt.Sprintf("--connections-max=%d", manyConnections), endpointAddr.String())
+		socketProxyd, "--connections-max=20000", endpointAddr.String())
 	cmd.ExtraFiles = []*os.File{socket}
 	return l.start("socket-proxyd", port, cmd)
 }

@@ -1,11 +1,10 @@
-// Command loopback measures the relay of NodePorts on loopback beside systemd-socket-proxyd, and beside another
-// edgeway binary if one is given: throughput with 1, 50 and 1,000 streams, and new connections per second.
+// Command loopback measures the relay of NodePorts on loopback beside systemd-socket-proxyd, and beside an earlier
+// edgeway: throughput with 1, 50 and 1,000 streams, and new connections per second.
 //
-// It needs root and a network namespace of its own (unshare --net): scripts/bench-loopback starts it so. All programs
-// run at the same time, relay to the same endpoint, and take turns, so that other work of the machine affects all of
-// them. Edgeway runs as an unprivileged user with CAP_NET_ADMIN alone, as in units/edgeway.service: without
-// CAP_SYS_RESOURCE the kernel bounds the memory of its pipes. The column "direct" is the same load without a relay.
-// Client and endpoint are this process; both discard bytes in the kernel.
+// scripts/bench-loopback starts it in a network namespace. All programs run at the same time, relay to one endpoint and
+// take turns, so other work of the machine affects all of them. Edgeway is an unprivileged user with CAP_NET_ADMIN
+// alone, as in units/edgeway.service. The column "direct" is the same load without a relay. Client and endpoint are
+// this process.
 package main
 
 import (
@@ -14,11 +13,8 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strings"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"edgeway/test/bench/kit"
 )
@@ -32,14 +28,12 @@ type options struct {
 
 func main() {
 	kit.Main("loopback", func(ctx context.Context, args []string) error {
-		o := options{streams: []int{1, 50, 1000}}
+		o := options{streams: []int{1, 50, 1000}, connections: 4000, window: time.Second}
 		flags := flag.NewFlagSet("loopback", flag.ContinueOnError)
 		flags.StringVar(&o.edgeway, "edgeway", "", "the edgeway `binary`; built from this tree if empty")
 		flags.StringVar(&o.previous, "previous", "", "another edgeway `binary`, measured beside it")
 		flags.StringVar(&o.json, "json", "loopback.json", "the `file` for all figures")
 		flags.IntVar(&o.rounds, "rounds", 9, "turns of each program at each measure; the median counts")
-		flags.IntVar(&o.connections, "connections", 4000, "connections in each turn")
-		flags.DurationVar(&o.window, "window", time.Second, "the time for which a turn measures throughput")
 		if err := flags.Parse(args); err != nil {
 			return err
 		}
@@ -47,7 +41,7 @@ func main() {
 	})
 }
 
-// step is one measure: a number of streams in one direction, or new connections if streams is 0.
+// step is one measure: streams in one direction, or new connections if streams is 0.
 type step struct {
 	name    kit.Measure
 	streams int
@@ -65,17 +59,6 @@ func (o options) steps() []step {
 
 // run measures everything and writes the medians to out as a Markdown table.
 func run(ctx context.Context, o options, out io.Writer) error {
-	// The limit of units/edgeway.service, or the highest that is allowed here. Children inherit it.
-	limit := unix.Rlimit{Cur: 524288, Max: 524288}
-	if unix.Setrlimit(unix.RLIMIT_NOFILE, &limit) != nil {
-		if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-			return fmt.Errorf("limit of file descriptors: %w", err)
-		}
-		limit.Cur = limit.Max
-		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-			return fmt.Errorf("limit of file descriptors: %w", err)
-		}
-	}
 	l, err := newLab(ctx, o)
 	if err != nil {
 		return err
@@ -102,39 +85,26 @@ func run(ctx context.Context, o options, out io.Writer) error {
 	return figures.Save(o.json)
 }
 
-func (l *lab) measure(o options, s step, r *relay) (value float64, err error) {
-	if s.streams == 0 {
-		value, err = connect(r.addr, o.connections)
-	} else {
-		value, err = l.endpoint.transfer(r.addr, s.streams, s.up, o.window)
-		value /= 1e9
-	}
-	if err == nil {
-		err = l.endpoint.drained()
-	}
-	return value, err
-}
-
-// print writes a column for each program, and our ratios to the others.
+// print writes a column for each program, and the ratios of ours to those of the relays beside it.
 func (l *lab) print(w io.Writer, o options, figures kit.Figures) {
-	names := make([]string, 0, len(l.relays))
+	fmt.Fprint(w, "| |")
 	for _, r := range l.relays {
-		names = append(names, r.name)
+		fmt.Fprintf(w, " %s |", r.name)
 	}
-	peers := slices.DeleteFunc(slices.Clone(names), func(n string) bool { return n == "direct" || n == "edgeway" })
-	fmt.Fprintf(w, "| | %s |", strings.Join(names, " | "))
-	for _, p := range peers {
-		fmt.Fprintf(w, " edgeway : %s |", p)
+	peers := l.relays[2:] // after direct and edgeway
+	for _, r := range peers {
+		fmt.Fprintf(w, " edgeway : %s |", r.name)
 	}
-	fmt.Fprintf(w, "\n| --- |%s\n", strings.Repeat(" ---: |", len(names)+len(peers)))
+	fmt.Fprintf(w, "\n| --- |%s\n", strings.Repeat(" ---: |", len(l.relays)+len(peers)))
 	for _, s := range o.steps() {
 		fmt.Fprintf(w, "| %s |", s.name)
-		for _, n := range names {
-			median, _ := figures.Median(kit.Key{Measure: s.name, Program: n})
+		for _, r := range l.relays {
+			median, _ := figures.Median(kit.Key{Measure: s.name, Program: r.name})
 			fmt.Fprintf(w, " %s |", kit.Short(median))
 		}
-		for _, p := range peers {
-			ratio, _ := figures.Ratio(kit.Key{Measure: s.name, Program: "edgeway"}, kit.Key{Measure: s.name, Program: p})
+		for _, r := range peers {
+			ours := kit.Key{Measure: s.name, Program: "edgeway"}
+			ratio, _ := figures.Ratio(ours, kit.Key{Measure: s.name, Program: r.name})
 			fmt.Fprintf(w, " %.2f |", ratio)
 		}
 		fmt.Fprintln(w)

@@ -12,8 +12,8 @@ import (
 	"edgeway/test/vm/vmtest"
 )
 
-// TestNightlyIPVSBench measures the backend ipvs beside kube-proxy's mode of that name, in one machine with the API server, and wants
-// every bound of test/bench to hold. The clock counts instructions, so what else the host does has no say in it.
+// TestNightlyIPVSBench measures the backend ipvs beside kube-proxy's mode ipvs, in one machine with the API server.
+// Every bound of test/bench must hold. The clock counts instructions, so other work of this host has no effect.
 func TestNightlyIPVSBench(t *testing.T) {
 	vmtest.Need(t)
 	programs := controlplane(t)
@@ -31,14 +31,14 @@ func TestNightlyIPVSBench(t *testing.T) {
 		Env: []string{"EDGEWAY_CONTROLPLANE_BIN=/vm/job/programs"},
 		Command: []string{
 			"sh", "-c", `modprobe ip_vs && exec ./bench "$@"`, "bench", "-mode=ipvs", "-strict", "-rounds=1", "-changes=9", "-patience=20ms",
-			"-first-sync-limit=1h", "-edgeway=/vm/job/edgeway", "-kube-proxy=/vm/job/programs/kube-proxy",
+			"-edgeway=/vm/job/edgeway", "-kube-proxy=/vm/job/programs/kube-proxy",
 			"-json=/vm/out/ipvs.json", "-logs=/vm/out",
 		},
 	})
 	t.Logf("all figures, and the programs' logs, are in %s", out)
 }
 
-// controlplane gives the folder with the API server, etcd and kube-proxy, which it builds if need be.
+// controlplane returns the folder with the API server, etcd and kube-proxy, which it builds if need be.
 func controlplane(t *testing.T) string {
 	t.Helper()
 	// What other tests built there has no kube-proxy.

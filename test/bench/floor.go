@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"edgeway/test/bench/floor"
 	"edgeway/test/bench/kit"
@@ -14,11 +15,11 @@ import (
 
 const (
 	floorName = "floor"
-	// floorCommand makes this program the bare one that it measures Edgeway against.
+	// floorCommand makes this program the bare one.
 	floorCommand = "be-the-floor"
 )
 
-// maybeFloor is the bare program, when this process was started as that.
+// maybeFloor runs the bare program if this process was started as one.
 func maybeFloor() {
 	if len(os.Args) != 3 || os.Args[1] != floorCommand {
 		return
@@ -42,7 +43,7 @@ func (b *bench) newFloor(ctx context.Context) (*program, error) {
 	return p, nil
 }
 
-// besideFloor has the bare program run, too, while something is measured in turns.
+// besideFloor runs the bare program, too, during a measure that the programs take in turns.
 func (b *bench) besideFloor(measure func(context.Context) error) func(context.Context) error {
 	if b.floor == nil {
 		return measure
@@ -51,12 +52,20 @@ func (b *bench) besideFloor(measure func(context.Context) error) func(context.Co
 		if _, err := b.floor.start(); err != nil {
 			return err
 		}
-		if err := b.follow(ctx, b.floor); err != nil {
+		if err := b.turn(ctx, b.floor); err != nil {
+			return err
+		}
+		ready, cancel := context.WithTimeout(ctx, time.Minute)
+		defer cancel()
+		if _, err := b.floor.host.reach(ready, b.sample()); err != nil {
 			return fmt.Errorf("%w; its log ends:\n%s", err, b.floor.tail())
 		}
 		if err := measure(ctx); err != nil {
 			return err
 		}
-		return b.clear(ctx, b.floor)
+		if err := b.floor.stop(); err != nil {
+			return err
+		}
+		return b.reset(ctx, b.floor)
 	}
 }

@@ -1,0 +1,236 @@
+package main
+
+import (
+	"maps"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"edgeway/test/bench/kit"
+	"edgeway/test/e2e/cluster"
+)
+
+func TestParse(t *testing.T) {
+	opts, err := parse([]string{"-sizes", "30,40"})
+	if err != nil || len(opts.sizes) != 2 || opts.sizes[1] != 40 {
+		t.Errorf("got %v, %v", opts.sizes, err)
+	}
+	for _, args := range [][]string{
+		{"-sizes", "40,30"},
+		{"-sizes", "x"},
+		{"-sizes", "5,"},
+		{"-sizes", "3"},
+		{"-rounds", "0"},
+		{"-wrong"},
+		{"-mode", "ebpf"},
+		{"-patience", "0s"},
+	} {
+		if _, err := parse(args); err == nil {
+			t.Errorf("%q is accepted", args)
+		}
+	}
+}
+
+// A bound compares medians. A bound that was not measured does not hold.
+func TestBounds(t *testing.T) {
+	r := results{kit.Figures{}}
+	for _, ms := range []float64{9, 1, 10, 900, 10} { // median 10
+		r.add(change, 10000, oursName, ms/1000)
+	}
+	r.add(change, 10000, peerName, 1.0)
+	r.add(change, 100, oursName, 0.0082)
+	r.add(newService, 10000, oursName, 0.05)
+	r.add(newService, 10000, peerName, 1.0)
+	r.add(change, 10000, floorName, 0.0080)
+	r.add(newService, 10000, floorName, 0.0330)
+	got := map[string]string{}
+	for _, b := range nftablesBounds() {
+		name, ratio, verdict := r.verdict(b)
+		got[name] = ratio + " " + verdict
+	}
+	for name, want := range map[string]string{
+		"one change at 10000, of the peer's":     "1/100 pass",
+		"one change at 10000, of our own at 100": "1.22 FAIL",
+		"new Service at 10000, of the peer's":    "1/20.0 FAIL",
+		"one change at 10000, of the floor's":    "1.25 pass",
+		"new Service at 10000, of the floor's":   "1.52 FAIL",
+		"first sync at 10000, of the peer's":     "– not measured",
+	} {
+		if got[name] != want {
+			t.Errorf("%s: got %q, want %q", name, got[name], want)
+		}
+	}
+	if text := r.judge(nftablesBounds()).Error(); strings.Contains(text, "1/100") || !strings.Contains(text, "1.22: FAIL") {
+		t.Errorf("judged: %s", text)
+	}
+}
+
+// Beside an earlier edgeway every measure of both counts.
+func TestBoundsBesideAnEarlierEdgeway(t *testing.T) {
+	r := results{kit.Figures{}}
+	r.add(change, 10000, oursName, 1.09)
+	r.add(change, 10000, peerName, 1)
+	r.add(resident, fewServices, oursName, 1.11)
+	r.add(resident, fewServices, peerName, 1)
+	r.add(burst, 10000, oursName, 1) // not measured of the other
+	got := map[string]string{}
+	for _, b := range (options{previous: "edgeway"}).bounds(r) {
+		name, _, verdict := r.verdict(b)
+		got[name] = verdict
+	}
+	want := map[string]string{"resident memory at 3, of the peer's": "FAIL", "one change at 10000, of the peer's": holds}
+	if !maps.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// Every measure has a row. A cell ends with the last program that was measured.
+func TestOutput(t *testing.T) {
+	r := results{kit.Figures{}}
+	for i, m := range measures() {
+		r.add(m, 100, oursName, float64(i+1))
+	}
+	r.add(change, 100, oursName, 5)
+	r.add(change, 100, peerName, 10)
+	r.add(change, 100, floorName, 4)
+	r.add(burst, 100, floorName, 4.5)
+	var out strings.Builder
+	r.print(&out, options{mode: modes()[0]})
+	for _, m := range measures() {
+		if !strings.Contains(out.String(), "| "+string(m)+", ") {
+			t.Errorf("no row for %q in:\n%s", m, &out)
+		}
+	}
+	for _, want := range []string{"| 5000 / 10000 (0.50) / 4000 (1.25) |", "| 9000 / – / 4500 (2.00) |", "| 6000 |"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in:\n%s", want, &out)
+		}
+	}
+}
+
+func TestGauge(t *testing.T) {
+	const name = "x_last_timestamp_seconds"
+	for line, want := range map[string]float64{
+		name + ` 1.7e+09`:                    1.7e9,
+		name + `{ip_family="IPv4"} 12.5`:     12.5,
+		name + `_other 3`:                    -1,
+		`# TYPE ` + name + ` gauge`:          -1,
+		name + `{ip_family="IPv6"} nonsense`: -1,
+	} {
+		got, ok := gauge(line, name)
+		if ok != (want >= 0) || ok && got != want {
+			t.Errorf("%q: got %v, %v", line, got, ok)
+		}
+	}
+}
+
+// Attempts take a small part of the time, however long it takes and however slow the machine is.
+func TestPause(t *testing.T) {
+	const us, ms = time.Microsecond, time.Millisecond
+	for _, c := range []struct{ all, try, want time.Duration }{
+		{0, 40 * us, 300 * us},
+		{time.Second, 40 * us, 5 * ms},
+		{5 * time.Second, 15 * ms, 150 * ms},
+	} {
+		if got := pause(c.all, c.try); got != c.want {
+			t.Errorf("after %v, an attempt of %v: pause of %v, want %v", c.all, c.try, got, c.want)
+		}
+	}
+}
+
+// newTestProgram makes a lab with one host.
+func newTestProgram(t *testing.T) (*bench, *program) {
+	t.Helper()
+	l, err := newLab(t.Context(), 2*time.Millisecond)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(l.close)
+	b := &bench{lab: l, dir: t.TempDir()}
+	p, err := b.newProgram(t.Context(), "busy")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.close)
+	return b, p
+}
+
+// Clients learn which endpoint they reached. A host that was reset reaches it as before, and has no rules.
+func TestHostsReachEndpoints(t *testing.T) {
+	b, p := newTestProgram(t)
+	addr := cluster.EndpointAddr(7, 3)
+	direct := goal{to: netip.AddrPortFrom(addr, cluster.EndpointPort), endpoint: addr}
+	if err := p.run("nft", "add", "table", "ip", "t"); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if _, err := p.host.reach(t.Context(), []goal{direct}); err != nil {
+			t.Error(err)
+		}
+		if err := b.reset(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if out, err := p.command("nft", "list", "tables").CombinedOutput(); err != nil || len(out) > 0 {
+		t.Errorf("after a reset: %v: %s", err, out)
+	}
+	direct.endpoint = cluster.EndpointAddr(7, 4)
+	if err := cluster.InNetns(p.host.netns, func() error { return direct.try(time.Second) }); err == nil {
+		t.Error("another endpoint answered")
+	}
+}
+
+// The control group counts the CPU time of a program and of its children, and a frozen program takes none.
+func TestProgramsAreCountedAndFrozen(t *testing.T) {
+	_, p := newTestProgram(t)
+	p.argv = []string{"sh", "-c", "sh -c 'while :; do :; done' & wait"}
+	if _, err := p.start(); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(300 * time.Millisecond)
+	if used, err := p.cg.CPU(); err != nil || used < 20*time.Millisecond {
+		t.Errorf("a busy child used %v of CPU, error %v", used, err)
+	}
+	if err := p.cg.Freeze(true); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.cg.Settle(t.Context(), 500*time.Millisecond); err != nil {
+		t.Error(err)
+	}
+	if bytes, err := p.resident(); err != nil || bytes <= 0 {
+		t.Errorf("resident memory %v, error %v", bytes, err)
+	}
+}
+
+// The plain names of the iptables programs lead to the variant, whatever this machine uses.
+func TestVariants(t *testing.T) {
+	for variant, says := range map[string]string{"nft": "(nf_tables)", "legacy": "(legacy)"} {
+		_, p := newTestProgram(t)
+		if err := p.linkIPTables(variant); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"iptables", "iptables-save", "ip6tables-restore"} {
+			if out, err := p.command(name, "--version").CombinedOutput(); err != nil || !strings.Contains(string(out), says) {
+				t.Errorf("%s: %q, %v, want %s", name, out, err, says)
+			}
+		}
+	}
+}
+
+// Edgeway runs with the timer slack that its unit sets.
+func TestTimerSlackIsTheUnits(t *testing.T) {
+	unit, err := os.ReadFile("../../units/edgeway.service")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(unit), "\nTimerSlackNSec=1ms\n") {
+		t.Error("the unit has another TimerSlackNSec")
+	}
+	_, p := newTestProgram(t)
+	out, err := p.command("sh", "-c", withSlack, "sh", "cat", "/proc/self/timerslack_ns").CombinedOutput()
+	if err != nil || string(out) != "1000000\n" {
+		t.Errorf("%q, %v", out, err)
+	}
+}

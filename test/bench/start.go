@@ -1,0 +1,117 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"time"
+)
+
+// start measures a start of one kind:
+//   - firstSync: on a host without rules, until connections to a sample of all Services work;
+//   - restart: on a host that has all its rules, until the program says that it has synced;
+//   - coldStart: as firstSync, but without the API server, from what Edgeway has saved.
+func (b *bench) start(ctx context.Context, p *program, what measure) error {
+	if err := p.stop(); err != nil {
+		return err
+	}
+	if what != restart {
+		if err := b.reset(ctx, p); err != nil {
+			return err
+		}
+	}
+	if what == firstSync {
+		if err := os.RemoveAll(p.file(stateDir)); err != nil {
+			return fmt.Errorf("state of %s: %w", p.name, err)
+		}
+	}
+	return b.measured(ctx, p, what, func() (time.Duration, error) {
+		began, err := p.start()
+		if err != nil {
+			return 0, err
+		}
+		if what == restart {
+			end, err := p.waitSynced(ctx, began)
+			return end.Sub(began), err
+		}
+		end, err := p.host.reach(ctx, b.sample())
+		if err == nil {
+			// A host without rules may let connections through before the program is done.
+			_, err = p.waitSynced(ctx, began)
+		}
+		return end.Sub(began), err
+	})
+}
+
+// coldStarts measures Edgeway, and an earlier edgeway, while the API server is down. kube-proxy saves nothing.
+func (b *bench) coldStarts(ctx context.Context) error {
+	programs := []*program{b.ours}
+	if b.opts.previous != "" {
+		programs = append(programs, b.peer)
+	}
+	for _, p := range programs {
+		if err := b.turn(ctx, p); err != nil { // so that each has saved everything
+			return err
+		}
+	}
+	b.cluster.StopAPIServer()
+	err := b.turns(ctx, b.opts.rounds, programs, func(ctx context.Context, p *program) error {
+		return b.start(ctx, p, coldStart)
+	})
+	if err != nil {
+		return err
+	}
+	return b.cluster.StartAPIServer(ctx)
+}
+
+// reset gives a program that does not run a host without rules.
+func (b *bench) reset(ctx context.Context, p *program) error {
+	if b.opts.mode.name == ipvsName {
+		// The table of virtual servers is one for all network namespaces, and the kernel cleans it up later.
+		if err := p.run("ipvsadm", "--clear"); err != nil {
+			return err
+		}
+	}
+	if err := b.lab.resetHost(ctx, p.host); err != nil {
+		return err
+	}
+	return sleep(ctx, time.Second) // the kernel frees the rules in the background
+}
+
+// idleMemory measures the memory of a program with a few Services.
+func (b *bench) idleMemory(ctx context.Context, p *program) error {
+	if _, err := p.start(); err != nil {
+		return err
+	}
+	if _, err := p.host.reach(ctx, []goal{serviceGoal(0)}); err != nil {
+		return err
+	}
+	if err := b.residentMemory(ctx, p); err != nil {
+		return err
+	}
+	return p.stop()
+}
+
+// residentMemory measures the memory of a program after everything that came before.
+func (b *bench) residentMemory(ctx context.Context, p *program) error {
+	// Edgeway returns memory to the kernel a few seconds after a full sync.
+	if err := p.cg.Settle(ctx, 5*time.Second); err != nil {
+		return err
+	}
+	bytes, err := p.resident()
+	if err != nil {
+		return err
+	}
+	b.results.add(resident, b.size, p.name, bytes)
+	return nil
+}
+
+// sample returns a goal for some Services: the first, the last and others at random.
+func (b *bench) sample() []goal {
+	goals := []goal{serviceGoal(0), serviceGoal(b.size - 1)}
+	for range 30 {
+		goals = append(goals, serviceGoal(rand.IntN(b.size)))
+	}
+	return goals
+}
