@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -52,6 +53,29 @@ func TestRemovedKeysAreNotInTheSchema(t *testing.T) {
 	for key, replacement := range removed {
 		if _, ok := known[key]; ok || replacement == "" {
 			t.Errorf("%s: in the schema: %t, replacement %q", key, ok, replacement)
+		}
+	}
+}
+
+// The test of an upgrade in a virtual machine has a configuration with every removed key, each marked so.
+func TestTheUpgradedConfigurationHasEveryRemovedKey(t *testing.T) {
+	const path = "../../test/vm/host/testdata/before/site.toml"
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	section, marked := "", map[string]bool{}
+	for line := range strings.Lines(string(raw)) {
+		if name, ok := strings.CutPrefix(line, "["); ok {
+			section = strings.TrimSuffix(name, "]\n") + "."
+		}
+		if key, _, _ := strings.Cut(line, " = "); strings.HasSuffix(line, " # removed\n") {
+			marked[section+key] = true
+		}
+	}
+	for key := range removed {
+		if !marked[key] {
+			t.Errorf("%s does not set %s with the comment # removed", path, key)
 		}
 	}
 }

@@ -17,7 +17,8 @@ import (
 var suites = []vm.Suite{vm.Bookworm, vm.Trixie}
 
 // TestHost starts two machines with each systemd. In one the package is installed, run, upgraded and removed; the other
-// boots while the API server cannot be reached, with what a daemon left behind.
+// boots while the API server cannot be reached, with what a daemon left behind. A last machine has what an earlier
+// version left behind.
 func TestHost(t *testing.T) { hosts(t, vm.Bookworm) }
 
 // TestNightlyHost leaves nothing out.
@@ -29,18 +30,34 @@ func hosts(t *testing.T, short vm.Suite) {
 	inside := vmtest.BuildTest(t, "edgeway/test/vm/host/inside")
 	first, second := buildPackage(t, "1.0.0"), buildPackage(t, "1.1.0")
 	life := vm.Job{Files: map[string]string{"inside": inside, filepath.Base(first): first, filepath.Base(second): second}}
-	boot := booted(t, inside, first)
+	boot := booted(t, inside, first, lastKnown(t), "testdata/site.toml")
+	upgraded := upgradedHost(t, inside, first)
 	for _, suite := range suites {
 		t.Run(string(suite)+"/package", func(t *testing.T) { runInside(t, suite, "TestPackage", life, suite == short) })
 		t.Run(string(suite)+"/boot", func(t *testing.T) { runInside(t, suite, "TestBoot", boot, false) })
 	}
+	t.Run("upgrade", func(t *testing.T) { runInside(t, vm.Bookworm, "TestUpgrade", upgraded, false) })
+}
+
+// upgradedHost has the files of a host that an earlier version served, commit 6e0ca90: its last-known state, its rules,
+// and a configuration that sets every key that was removed since. They are testdata, because a package built from that
+// commit needs its history and its toolchain for as long as this test lives. EDGEWAY_UPGRADE_FROM is the path of such a
+// package for a test that starts the earlier version itself: its version must be 0.9.0.
+func upgradedHost(t *testing.T, inside, deb string) vm.Job {
+	t.Helper()
+	const before = "testdata/before"
+	job := booted(t, inside, deb, state{dir: before + "/state", kubeconfig: before + "/kubeconfig"}, before+"/site.toml")
+	job.Files["before"] = before
+	if old := os.Getenv("EDGEWAY_UPGRADE_FROM"); old != "" {
+		job.Files["edgeway_0.9.0-1_amd64.deb"], job.Files[filepath.Base(deb)] = old, deb
+	}
+	return job
 }
 
 // booted has the files of a host that starts the daemon at boot.
-func booted(t *testing.T, inside, deb string) vm.Job {
+func booted(t *testing.T, inside, deb string, state state, site string) vm.Job {
 	t.Helper()
 	const wants = "/etc/systemd/system/multi-user.target.wants/"
-	state := lastKnown(t)
 	return vm.Job{
 		Files: map[string]string{
 			"inside":                                     inside,
@@ -48,7 +65,7 @@ func booted(t *testing.T, inside, deb string) vm.Job {
 			"/var/lib/edgeway":                           state.dir,
 			"/etc/edgeway/kubeconfig":                    state.kubeconfig,
 			"/etc/edgeway/edgeway.toml":                  "../../../etc/edgeway/edgeway.toml",
-			"/etc/edgeway/conf.d/site.toml":              "testdata/site.toml",
+			"/etc/edgeway/conf.d/site.toml":              site,
 			"/etc/systemd/system/uplink.service":         "testdata/uplink.service",
 			"/etc/systemd/system/needs-services.service": "testdata/needs-services.service",
 		},

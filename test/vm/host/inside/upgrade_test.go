@@ -1,0 +1,92 @@
+package inside
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+// before has what an earlier version left on the host. The package of that version is there on demand.
+const (
+	before        = jobDir + "/before"
+	beforePackage = jobDir + "/edgeway_0.9.0-1_amd64.deb"
+)
+
+// TestUpgrade is a host with the configuration, the last-known state and the kernel's rules of an earlier version. Its
+// API server cannot be reached.
+func TestUpgrade(t *testing.T) {
+	play(t, []scenario{
+		{name: "reboot after the upgrade", run: servicesFromLastKnown},
+		{name: "removed keys are named", run: removedKeysAreNamed},
+		{name: "Services work throughout the upgrade", run: upgradeFromBefore},
+		{name: "reload after the upgrade", run: func(h *host) {
+			h.unnoticed(func() { h.run("systemctl", "reload", "edgeway") })
+			h.tellsAge()
+		}},
+	})
+}
+
+// removedKeysAreNamed wants the place of each removed key in what the check, the status and the journal say.
+func removedKeysAreNamed(h *host) {
+	site, err := os.ReadFile(siteFile)
+	if err != nil {
+		h.Fatal(err)
+	}
+	check, code := h.try("edgeway", "config", "check")
+	if code != 2 {
+		h.Errorf("config check: exit code %d, want 2", code)
+	}
+	status := h.run("edgeway", "status")
+	journal := h.run("journalctl", "-u", "edgeway", "-p", "warning", "-o", "cat")
+	count := 0
+	for i, line := range strings.Split(string(site), "\n") {
+		key, found := strings.CutSuffix(line, " # removed")
+		if !found {
+			continue
+		}
+		count++
+		key, _, _ = strings.Cut(key, " ")
+		place := fmt.Sprintf("%s:%d: ", siteFile, i+1)
+		for name, text := range map[string]string{"config check": check, "status": status} {
+			if !strings.Contains(text, place) {
+				h.Errorf("%s does not name %s%s:\n%s", name, place, key, text)
+			}
+		}
+	}
+	if n := strings.Count(journal, "configuration key was removed"); n < count {
+		h.Errorf("the journal has warnings of %d removed keys, want %d:\n%s", n, count, journal)
+	}
+}
+
+// upgradeFromBefore starts this version on a host where the earlier one served. Without its package, its rules serve.
+func upgradeFromBefore(h *host) {
+	h.run("systemctl", "stop", "edgeway")
+	h.run("edgeway", "cleanup")
+	h.run("sh", "-c", "rm /var/lib/edgeway/* && cp "+before+"/state/* /var/lib/edgeway/ && chown edgeway: /var/lib/edgeway/*")
+	if _, err := os.Stat(beforePackage); err != nil {
+		h.Logf("by its rules: %v", err)
+		h.run("nft", "-f", before+"/rules.nft")
+		cluster := h.traffic(clusterIP, 20*time.Millisecond)
+		open := h.hold(clusterIP, clusterIP6)
+		h.answersOutside(nodePort)
+		h.run("systemctl", "start", "edgeway")
+		h.undisturbed(cluster)
+		open.stillServed(h)
+	} else {
+		h.apt("edgeway_0.9.0-1_amd64.deb")
+		h.run("systemctl", "start", "edgeway")
+		h.contains(h.run("edgeway", "status"), "edgeway 0.9.0: ")
+		process := h.show("edgeway", "MainPID")
+		h.unnoticed(func() {
+			h.apt("edgeway_1.0.0-1_amd64.deb")
+			h.restarted(process)
+		})
+	}
+	h.contains(h.run("edgeway", "status"), "edgeway 1.0.0: ")
+	h.answers(clusterIP, clusterIP6, loopback, loopback6)
+	h.answersOutside(nodePort)
+	h.tellsAge()
+	removedKeysAreNamed(h)
+}
