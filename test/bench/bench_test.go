@@ -207,15 +207,17 @@ func TestProgramsAreCountedAndFrozen(t *testing.T) {
 // The plain names of the iptables programs lead to the variant, whatever this machine uses.
 func TestVariants(t *testing.T) {
 	for variant, says := range map[string]string{"nft": "(nf_tables)", "legacy": "(legacy)"} {
-		_, p := newTestProgram(t)
-		if err := p.linkIPTables(variant); err != nil {
-			t.Fatal(err)
-		}
-		for _, name := range []string{"iptables", "iptables-save", "ip6tables-restore"} {
-			if out, err := p.command(name, "--version").CombinedOutput(); err != nil || !strings.Contains(string(out), says) {
-				t.Errorf("%s: %q, %v, want %s", name, out, err, says)
+		t.Run(variant, func(t *testing.T) {
+			_, p := newTestProgram(t)
+			if err := p.linkIPTables(variant); err != nil {
+				t.Fatal(err)
 			}
-		}
+			for _, name := range []string{"iptables", "iptables-save", "ip6tables-restore"} {
+				if out, err := p.command(name, "--version").CombinedOutput(); err != nil || !strings.Contains(string(out), says) {
+					t.Errorf("%s: %q, %v, want %s", name, out, err, says)
+				}
+			}
+		})
 	}
 }
 
