@@ -30,8 +30,6 @@ type Options struct {
 	Version, Revision string
 	// LogOutput receives the log.
 	LogOutput io.Writer
-	// RelayLoops gives relay.Options.Loops when the relay for NodePorts on loopback is needed first; nil: the relay's own default.
-	RelayLoops func() int
 }
 
 // Run serves until ctx ends, and leaves the kernel forwarding. It returns an error that only the operator can fix: an
@@ -61,7 +59,7 @@ func Run(ctx context.Context, opts Options) error {
 	}()
 	r := &reloader{path: opts.ConfigPath, next: make(chan settings, 1), notifier: notifier}
 	logger.Info("edgeway starts", "version", opts.Version, "config", opts.ConfigPath, "backend", set.backend.Name)
-	parts := newShared(logger, sdunit.NewSockets(manager, sdunit.Passed(), logger), opts.RelayLoops)
+	parts := newShared(logger, sdunit.NewSockets(manager, sdunit.Passed(), logger))
 	defer parts.close()
 	start := func(set settings, before inForce) (*instance, error) {
 		logs.use(set.cfg.Log, opts.LogOutput)

@@ -29,7 +29,7 @@ func TestHealthIsThatOfACompleteInstance(t *testing.T) {
 	cfg.Source.File.Paths = []string{dir}
 	cfg.Control.Socket = filepath.Join(dir, "edgeway.sock")
 	logger := slog.New(slog.DiscardHandler)
-	parts := newShared(logger, nil, nil)
+	parts := newShared(logger, nil)
 	before := func() bool { return true }
 	parts.healthy.Store(&before)
 	gone := errors.New("socket gone")
@@ -55,7 +55,7 @@ func TestASecondReloadStillTakesOver(t *testing.T) {
 	cfg.Source.File.Paths = []string{dir}
 	cfg.Control.Socket = filepath.Join(dir, "edgeway.sock")
 	logger := slog.New(slog.DiscardHandler)
-	parts := newShared(logger, nil, nil)
+	parts := newShared(logger, nil)
 	var env proxiers.Env
 	next := func(before inForce) *instance {
 		t.Helper()

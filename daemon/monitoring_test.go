@@ -50,7 +50,7 @@ func describe(t *testing.T, backend proxiers.Component) (descs []*prometheus.Des
 	cfg.Checks.TCP.Sources = []config.CheckedSource{config.CheckedFile}
 	logger := slog.New(slog.DiscardHandler)
 	i, err := newInstance(t.Context(), settings{cfg, backend, nil}, instanceOptions{
-		Logger: logger, Shared: newShared(logger, nil, nil), Notifier: sdunit.NewNotifier(sdunit.NewManager(logger), logger),
+		Logger: logger, Shared: newShared(logger, nil), Notifier: sdunit.NewNotifier(sdunit.NewManager(logger), logger),
 	})
 	if errors.Is(err, proxiers.ErrUnsupported) {
 		t.Logf("its own metrics, of which alerts and dashboard have none, are left out: %v", err)

@@ -24,10 +24,10 @@ type shared struct {
 	parts *contain.Parts
 }
 
-func newShared(logger *slog.Logger, sockets localnodeport.Sockets, relayLoops func() int) shared {
+func newShared(logger *slog.Logger, sockets localnodeport.Sockets) shared {
 	s := shared{healthy: new(atomic.Pointer[func() bool]), endpoints: endpointcheck.New(logger), parts: contain.New(logger)}
 	s.loopback = localnodeport.New(localnodeport.Options{
-		Logger: logger.With("stage", localnodeport.Name), Sockets: sockets, Loops: relayLoops, Contain: s.contain,
+		Logger: logger.With("stage", localnodeport.Name), Sockets: sockets, Contain: s.contain,
 	})
 	s.healthChecks = healthcheck.New(healthcheck.Options{
 		Logger:  logger.With("stage", healthcheck.Name),

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"runtime"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -44,7 +42,6 @@ all objects in time.`,
 			b := build()
 			return daemon.Run(cmd.Context(), daemon.Options{
 				ConfigPath: g.config, Version: b.Version, Revision: b.Revision, LogOutput: g.log,
-				RelayLoops: sync.OnceValue(spareProcessor),
 			})
 		},
 	}
@@ -52,15 +49,6 @@ all objects in time.`,
 	cmd.Flags().BoolVar(&dry.json, "json", false, "print the plan of a dry run as JSON")
 	cmd.Flags().DurationVar(&dry.wait, "wait", 30*time.Second, "the longest `duration` that a dry run waits for the sources")
 	return cmd
-}
-
-// spareProcessor gives the number of processors that Go would use (a control group's limit counts, as it is now), and
-// has it use one more: the relay's loops wait in system calls, and Go's scheduler should find a processor idle then
-// (see relay.New). Without a relay one more only means that idle threads look for work longer: a tenth of a restart.
-func spareProcessor() int {
-	n := runtime.GOMAXPROCS(0)
-	runtime.GOMAXPROCS(n + 1)
-	return n
 }
 
 func printPlan(cmd *cobra.Command, g *globals, dry dryRun) error {

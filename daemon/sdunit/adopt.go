@@ -30,7 +30,7 @@ func (s *Sockets) adopt(f *os.File) {
 		}
 		return
 	}
-	file, err := plainFile(listener)
+	file, err := fileOfListener(listener)
 	if err != nil {
 		s.logger.Warn("passed descriptor cannot be used and is closed", "message_id", messageid.DescriptorUnusable,
 			"fd_name", name, "error", err)

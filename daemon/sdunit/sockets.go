@@ -2,7 +2,6 @@ package sdunit
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -36,7 +35,7 @@ type Sockets struct {
 // socket is one listening socket, handed in or opened here.
 type socket struct {
 	addr netip.AddrPort
-	file *os.File // not watched by Go's poller, see plainFile
+	file *os.File
 	// unit is the name of a descriptor that a socket unit holds; stored is the name in the fd store.
 	// One of them is set where there is a service manager.
 	unit, stored string
@@ -78,7 +77,7 @@ func (s *Sockets) Listen(addr netip.AddrPort) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	file, err := plainFile(listener)
+	file, err := fileOfListener(listener)
 	if err != nil {
 		return nil, err
 	}
@@ -167,25 +166,10 @@ func listen(addr netip.AddrPort) (*net.TCPListener, error) {
 	return listener.(*net.TCPListener), nil
 }
 
-// plainFile gives the socket of a listener, which it closes. Go's poller (1.26) watches a listener for as long
-// as it is open, and a file whose descriptor is non-blocking when it is made; for each client that the
-// relay accepts it would wake a thread for nothing. The relay makes the socket non-blocking again.
-func plainFile(listener *net.TCPListener) (*os.File, error) {
+// fileOfListener returns the socket of a listener, which it closes.
+func fileOfListener(listener *net.TCPListener) (*os.File, error) {
 	defer listener.Close()
-	raw, err := listener.SyscallConn()
-	if err != nil {
-		return nil, fmt.Errorf("listening socket: %w", err)
-	}
-	fd, dupErr := -1, error(nil)
-	err = raw.Control(func(original uintptr) {
-		if fd, dupErr = unix.FcntlInt(original, unix.F_DUPFD_CLOEXEC, 0); dupErr == nil {
-			dupErr = unix.SetNonblock(fd, false)
-		}
-	})
-	if err := errors.Join(err, dupErr); err != nil {
-		return nil, fmt.Errorf("descriptor of listening socket: %w", err)
-	}
-	return os.NewFile(uintptr(fd), listener.Addr().String()), nil
+	return listener.File()
 }
 
 // isOurs: a line break in the name would begin another assignment.

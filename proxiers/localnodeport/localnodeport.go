@@ -21,9 +21,7 @@ const Name = "localnodeport"
 type Options struct {
 	Logger  *slog.Logger
 	Sockets Sockets
-	// Loops gives relay.Options.Loops when the relay is needed; nil: the relay's own default.
-	Loops func() int
-	// Contain runs the relay's loops; it may be nil.
+	// Contain runs the relay's goroutines. It may be nil.
 	Contain proxiers.Contain
 }
 
@@ -35,10 +33,9 @@ type Options struct {
 type Proxier struct {
 	logger  *slog.Logger
 	sockets Sockets
-	loops   func() int
 	contain proxiers.Contain
 
-	// mu is never taken by a relay.Target: it is held while the relay's loops are waited for.
+	// mu is never taken by a relay.Target: it is held while Port.Stop waits for an accept.
 	mu    sync.Mutex
 	ports map[netip.AddrPort]*port
 	// waiting are the ports that cannot be listened on.
@@ -55,7 +52,7 @@ type Proxier struct {
 // New gives a Proxier that does nothing until the first Apply.
 func New(opts Options) *Proxier {
 	return &Proxier{
-		logger: opts.Logger, sockets: opts.Sockets, loops: opts.Loops, contain: opts.Contain,
+		logger: opts.Logger, sockets: opts.Sockets, contain: opts.Contain,
 		ports: map[netip.AddrPort]*port{}, waiting: map[netip.AddrPort]*port{},
 	}
 }
@@ -91,9 +88,7 @@ func (p *Proxier) Apply(ctx context.Context, change proxiers.Change) error {
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("NodePorts on loopback: %w", err)
 		}
-		if err := p.serve(at, b); err != nil {
-			return err
-		}
+		p.serve(at, b)
 	}
 	if prev == nil {
 		p.releaseUnclaimed()

@@ -2,7 +2,6 @@ package localnodeport
 
 import (
 	"context"
-	"fmt"
 	"net/netip"
 	"time"
 
@@ -28,17 +27,9 @@ type port struct {
 }
 
 // serve makes a port lead to b, and begins to listen if it is new.
-func (p *Proxier) serve(at netip.AddrPort, b backing) error {
+func (p *Proxier) serve(at netip.AddrPort, b backing) {
 	if p.relay == nil {
-		opts := relay.Options{Paused: p.paused, Contain: p.contain}
-		if p.loops != nil {
-			opts.Loops = p.loops()
-		}
-		r, err := relay.New(opts)
-		if err != nil {
-			return fmt.Errorf("relay for NodePorts on loopback: %w", err)
-		}
-		p.relay = r
+		p.relay = relay.New(relay.Options{Paused: p.paused, Contain: p.contain})
 	}
 	known := p.ports[at]
 	switch {
@@ -54,7 +45,6 @@ func (p *Proxier) serve(at netip.AddrPort, b backing) error {
 	default:
 		known.target.update(b)
 	}
-	return nil
 }
 
 // stop ends a port, not its running connections.

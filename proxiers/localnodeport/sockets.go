@@ -11,8 +11,7 @@ import (
 type Sockets interface {
 	// Listen gives the listening socket of an address: the one that was handed in or kept before, else
 	// a new one, which is kept. A second Listen without a Release in between gives the same one.
-	// The caller does not close it. It is not a net.Listener, which Go's own poller would watch in addition to
-	// the relay's.
+	// The caller does not close it.
 	Listen(addr netip.AddrPort) (*os.File, error)
 	// Release closes the socket of an address, so that the kernel refuses clients. The socket of a socket unit stays
 	// open, and its clients wait in the queue.

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -75,7 +76,7 @@ func fullListener(t *testing.T) netip.AddrPort {
 
 func TestEndpointThatDoesNotAnswer(t *testing.T) {
 	target := &pool{endpoints: []netip.AddrPort{fullListener(t), server(t, echo)}}
-	const limit = (defaultDialTimeout + 200) * time.Millisecond // it is not the default that ends the dial
+	const limit = defaultDialTimeout + 200*time.Millisecond // it is not the default that ends the dial
 	_, _, addr := relayTo(t, Options{DialTimeout: limit}, target)
 	start := time.Now()
 	exchange(t, dialTCP(t, addr), "hello")
@@ -121,7 +122,7 @@ func TestSetTarget(t *testing.T) {
 
 func TestLimit(t *testing.T) {
 	var told atomic.Int32
-	r, _, addr := relayTo(t, Options{Loops: 2, MaxConnections: 2, Paused: func(err error) {
+	r, _, addr := relayTo(t, Options{MaxConnections: 2, Paused: func(err error) {
 		if errors.Is(err, ErrLimit) {
 			told.Add(1)
 		}
@@ -145,19 +146,14 @@ func TestLimit(t *testing.T) {
 	if s := r.Stats(); told.Load() != 1 || s.LimitPauses != 1 || s.Active != 2 {
 		t.Errorf("told %d times, stats %+v", told.Load(), s)
 	}
-	r.SetMaxConnections(3)
-	exchange(t, dialTCP(t, addr), "d")
 }
 
 func TestStopKeepsConnectionsAndQueue(t *testing.T) {
-	r := newRelay(t, Options{Loops: 2})
+	r := newRelay(t, Options{})
 	l := listen(t, "127.0.0.1:0")
 	target := &pool{endpoints: []netip.AddrPort{server(t, echo)}}
 	for range 10 {
-		p, err := r.Serve(l, target)
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := serve(t, r, l, target)
 		running := dialTCP(t, addrOf(l))
 		exchange(t, running, "before")
 		p.Stop()
@@ -170,11 +166,8 @@ func TestStopKeepsConnectionsAndQueue(t *testing.T) {
 		if now := r.Stats().Accepted; now != accepted {
 			t.Fatalf("accepted %d while stopped", now-accepted)
 		}
-		other := newRelay(t, Options{Loops: 1})
-		next, err := other.Serve(l, target)
-		if err != nil {
-			t.Fatal(err)
-		}
+		other := newRelay(t, Options{})
+		next := serve(t, other, l, target)
 		if _, err := io.ReadFull(queued, make([]byte, 1)); err != nil {
 			t.Fatal(err)
 		}
@@ -188,10 +181,7 @@ func TestListenerThatIsShutDown(t *testing.T) {
 	target := &pool{endpoints: []netip.AddrPort{server(t, echo)}}
 	r, _, addr := relayTo(t, Options{}, target)
 	l := listen(t, "127.0.0.1:0")
-	p, err := r.Serve(l, target)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := serve(t, r, l, target)
 	raw, err := l.SyscallConn()
 	if err != nil {
 		t.Fatal(err)
@@ -224,7 +214,12 @@ func TestShutdownWaits(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
-	if _, err := r.Serve(listen(t, "127.0.0.1:0"), &pool{}); !errors.Is(err, ErrClosed) {
+	f, err := listen(t, "127.0.0.1:0").File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := r.Serve(f, &pool{}); !errors.Is(err, ErrClosed) {
 		t.Errorf("Serve after Shutdown: %v", err)
 	}
 }
@@ -254,18 +249,24 @@ func outOfDescriptors() error {
 	if err != nil {
 		return err
 	}
-	r, err := New(Options{MaxConnections: 1000, Paused: func(err error) { fmt.Println("paused:", err) }})
-	if err != nil {
-		return err
-	}
+	r := New(Options{MaxConnections: 1000, Paused: func(err error) { fmt.Println("paused:", err) }})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}
-	if _, err := r.Serve(l.(*net.TCPListener), &pool{endpoints: []netip.AddrPort{to}}); err != nil {
+	f, err := l.(*net.TCPListener).File()
+	if err != nil {
+		return err
+	}
+	if _, err := r.Serve(f, &pool{endpoints: []netip.AddrPort{to}}); err != nil {
 		return err
 	}
 	fmt.Println(l.Addr())
+	go func() { // Go's splice keeps unused pipes until a garbage collection (1.26)
+		for range time.Tick(500 * time.Millisecond) {
+			runtime.GC()
+		}
+	}()
 	_, _ = io.Copy(io.Discard, os.Stdin)
 	var usage unix.Rusage
 	_ = unix.Getrusage(unix.RUSAGE_SELF, &usage)
@@ -313,7 +314,7 @@ func TestOutOfDescriptors(t *testing.T) {
 		t.Fatal(err)
 	}
 	served, last, paused := serveUntil(t, addr, lines)
-	if len(served) < 10 || !strings.HasPrefix(paused, "paused: out of descriptors: too many open files") {
+	if len(served) < 6 || !strings.HasPrefix(paused, "paused: out of descriptors: too many open files") {
 		t.Fatalf("%d served, then %q", len(served), paused)
 	}
 	waiting := []*net.TCPConn{last}

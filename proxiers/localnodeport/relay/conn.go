@@ -1,207 +1,164 @@
 package relay
 
 import (
-	"container/heap"
-	"slices"
-
-	"golang.org/x/sys/unix"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
 )
 
-// The two sides of a connection. A side is also the number of the flow that it is the source of.
-const (
-	client = iota
-	endpoint
-)
+// report is how many bytes of a stream are copied until they are counted.
+const report = 16 << 20
 
-// conn is one relayed connection: a hundred bytes, in a slab that is used again. It belongs to one loop.
+// conn is one relayed connection.
 type conn struct {
-	port  *Port
-	dial  *dial // until the endpoint has answered
-	flows [2]flow
-	sides [2]side
+	port   *Port
+	client *net.TCPConn
 
-	index      uint32 // its place in the table; 0 is no connection
-	generation uint32 // tells events of an earlier connection in the same place
-	prev, next uint32 // in a queue
-	since      uint32 // when it came into the queue, by the loop's clock
-	queue      queue
-	open       bool
+	mu       sync.Mutex
+	endpoint *net.TCPConn // nil until it has answered
+	ended    bool         // by reset, or because it ran
 }
 
-// side is one socket of a connection.
-type side struct {
-	fd    int32
-	flags sideFlags
-}
-
-type sideFlags uint8
-
-const (
-	readable sideFlags = 1 << iota // a read may give something
-	hungUp                         // the peer has ended its stream: read on until its end is seen
-	blocked                        // a write did not take everything: wait for the next EPOLLOUT
-	watchOut                       // registered for EPOLLOUT
-	written                        // something was written
-	noDelay                        // TCP_NODELAY is set
-	urgent                         // had urgent data, at which reads stop short and splice(2) gets stuck
-)
-
-// flow is what goes from one side to the other.
-type flow struct {
-	held *held // bytes that were read and not yet written; nil: none
-	bulk bool  // goes through a pipe
-	done bool  // the end was read, everything before it written, and the end passed on
-	end  bool  // the end was read
-}
-
-const slabSize = 128
-
-// slab is a part of a table.
-type slab struct {
-	conns [slabSize]conn
-	open  int
-}
-
-// table holds a loop's connections. Places are numbered from 1, and the lowest free one is used first, so that the
-// slabs of a peak become empty and can go.
-type table struct {
-	slabs []*slab
-	free  places
-	// started counts connections: it gives their generations.
-	started uint32
-
-	queues [queues]ends
-}
-
-// places is a heap of free places.
-type places []uint32
-
-func (p places) Len() int           { return len(p) }
-func (p places) Less(i, j int) bool { return p[i] < p[j] }
-func (p places) Swap(i, j int)      { p[i], p[j] = p[j], p[i] }
-func (p *places) Push(x any)        { *p = append(*p, x.(uint32)) }
-func (p *places) Pop() any {
-	last := len(*p) - 1
-	x := (*p)[last]
-	*p = (*p)[:last]
-	return x
-}
-
-func (t *table) at(index uint32) *conn { return &t.slabs[index/slabSize].conns[index%slabSize] }
-
-// find gives the connection of an event; nil: it has ended. (Between the fork and the exec of a child
-// the child holds our sockets too, so that closed ones still report events.)
-func (t *table) find(index, generation uint32) *conn {
-	if int(index/slabSize) >= len(t.slabs) {
-		return nil
-	}
-	if c := t.at(index); c.open && c.generation == generation {
-		return c
-	}
-	return nil
-}
-
-func (t *table) take() *conn {
-	if len(t.free) == 0 {
-		base := uint32(len(t.slabs) * slabSize)
-		t.slabs = append(t.slabs, new(slab))
-		for i := range uint32(slabSize) { // in order: a heap already
-			if index := base + i; index != 0 {
-				t.free = append(t.free, index)
-			}
-		}
-	}
-	index := heap.Pop(&t.free).(uint32)
-	t.started++
-	t.slabs[index/slabSize].open++
-	c := t.at(index)
-	*c = conn{index: index, generation: t.started, open: true}
-	return c
-}
-
-func (t *table) release(c *conn) {
-	c.open, c.port, c.dial = false, nil, nil
-	heap.Push(&t.free, c.index)
-	t.slabs[c.index/slabSize].open--
-	if n := len(t.slabs); n > 2 && t.slabs[n-1].open == 0 && t.slabs[n-2].open == 0 {
-		t.shrink()
-	}
-}
-
-// shrink drops the empty slabs at the end but for one.
-func (t *table) shrink() {
-	n := len(t.slabs)
-	for n > 1 && t.slabs[n-1].open == 0 {
-		n--
-	}
-	t.slabs = slices.Clone(t.slabs[:n+1])
-	t.free = slices.Clone(slices.DeleteFunc(t.free, func(index uint32) bool { return int(index/slabSize) > n }))
-	heap.Init(&t.free)
-}
-
-// queue is where connections wait for a time to pass, the oldest first.
-type queue uint8
-
-const (
-	nowhere queue = iota
-	dialing       // the endpoint has not answered yet
-	young         // too new for keep-alive
-	queues
-)
-
-type ends struct{ first, last uint32 }
-
-func (t *table) push(q queue, c *conn, now uint32) {
-	ends := &t.queues[q]
-	c.queue, c.since, c.prev, c.next = q, now, ends.last, 0
-	if ends.last != 0 {
-		t.at(ends.last).next = c.index
-	} else {
-		ends.first = c.index
-	}
-	ends.last = c.index
-}
-
-// leave takes a connection out of the queue that it is in.
-func (t *table) leave(c *conn) {
-	if c.queue == nowhere {
+// run dials an endpoint and copies in both directions. The container calls it again after a panic, which has ended the
+// connection.
+func (c *conn) run() {
+	r := c.port.relay
+	defer r.forget(c)
+	defer c.reset()
+	if c.isEnded() || !c.dial() {
 		return
 	}
-	ends := &t.queues[c.queue]
-	if c.prev != 0 {
-		t.at(c.prev).next = c.next
-	} else {
-		ends.first = c.next
-	}
-	if c.next != 0 {
-		t.at(c.next).prev = c.prev
-	} else {
-		ends.last = c.prev
-	}
-	c.queue, c.prev, c.next = nowhere, 0, 0
+	var other sync.WaitGroup
+	r.opts.Contain.Go(&other, "relay", func() { c.copy(c.client, c.endpoint, &r.toClient) })
+	c.copy(c.endpoint, c.client, &r.toEndpoint)
+	other.Wait()
+	c.close()
 }
 
-// oldest gives the first of a queue; nil: it is empty.
-func (t *table) oldest(q queue) *conn {
-	if first := t.queues[q].first; first != 0 {
-		return t.at(first)
+// dial tries the endpoints that the Target picks until one answers.
+func (c *conn) dial() bool {
+	r := c.port.relay
+	from := addrPort(c.client.RemoteAddr())
+	dialer := net.Dialer{Timeout: r.opts.DialTimeout}
+	for tried := []netip.AddrPort(nil); ; {
+		target := *c.port.target.Load()
+		to, ok := target.Pick(from, tried)
+		if !ok {
+			r.noEndpoint.Add(1)
+			return false
+		}
+		if len(tried) > 0 {
+			r.retries.Add(1)
+		}
+		conn, err := dialer.Dial("tcp", to.String())
+		for err != nil && r.starved(err) && !c.isEnded() { // the host is at fault, not the endpoint
+			time.Sleep(shortage)
+			conn, err = dialer.Dial("tcp", to.String())
+		}
+		if err == nil {
+			return c.connected(conn.(*net.TCPConn))
+		}
+		if c.isEnded() {
+			return false
+		}
+		r.dialFailures.Add(1)
+		if timeout := net.Error(nil); errors.As(err, &timeout) && timeout.Timeout() {
+			err = os.ErrDeadlineExceeded
+		}
+		tried = append(tried, to)
+		target.Failed(to, err)
 	}
-	return nil
 }
 
-// Events carry the place of a connection and its side, or the number of a port.
-const (
-	tagClient = iota
-	tagEndpoint
-	tagPort
-	tagWake
-	tagBits = 2
-)
-
-func event(events uint32, tag int, index, generation uint32) unix.EpollEvent {
-	return unix.EpollEvent{Events: events, Fd: int32(index<<tagBits | uint32(tag)), Pad: int32(generation)}
+// connected reports whether the connection still waits for the endpoint.
+func (c *conn) connected(endpoint *net.TCPConn) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended {
+		_ = endpoint.Close()
+		return false
+	}
+	c.endpoint = endpoint
+	return true
 }
 
-func parseEvent(e *unix.EpollEvent) (tag int, index, generation uint32) {
-	return int(uint32(e.Fd) & (1<<tagBits - 1)), uint32(e.Fd) >> tagBits, uint32(e.Pad)
+// copy moves the bytes of one direction and passes the end of the stream on. An error or a panic resets both sides.
+func (c *conn) copy(to, from *net.TCPConn, count *atomic.Uint64) {
+	passed := false
+	defer func() {
+		if !passed {
+			c.reset()
+		}
+	}()
+	half := c.port.relay.opts.HalfClosed
+	for {
+		n, err := io.CopyN(to, from, report)
+		count.Add(uint64(n))
+		switch {
+		case err == nil:
+		case errors.Is(err, io.EOF):
+			_ = to.CloseWrite()
+			_ = to.SetReadDeadline(time.Now().Add(half))
+			passed = true
+			return
+		case errors.Is(err, os.ErrDeadlineExceeded) && n > 0: // the other direction has ended, and this one is in use
+			_ = from.SetReadDeadline(time.Now().Add(half))
+		default:
+			if !c.isEnded() {
+				c.port.relay.resets.Add(1)
+			}
+			return
+		}
+	}
+}
+
+func (c *conn) isEnded() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ended
+}
+
+// reset ends the connection so that both peers get a reset, whatever is in flight. After the end it does nothing.
+func (c *conn) reset() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.end(true)
+}
+
+// close ends the connection of which both streams have ended.
+func (c *conn) close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.end(false)
+}
+
+// end needs the lock.
+func (c *conn) end(reset bool) {
+	if c.ended {
+		return
+	}
+	c.ended = true
+	for _, side := range []*net.TCPConn{c.client, c.endpoint} {
+		if side == nil {
+			continue
+		}
+		if reset {
+			_ = side.SetLinger(0)
+		}
+		_ = side.Close()
+	}
+}
+
+// addrPort returns the address of a peer without the zone or mapping of IPv6.
+func addrPort(a net.Addr) netip.AddrPort {
+	if tcp, ok := a.(*net.TCPAddr); ok {
+		at := tcp.AddrPort()
+		return netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
+	}
+	return netip.AddrPort{}
 }

@@ -1,84 +1,79 @@
 package relay
 
 import (
-	"fmt"
+	"errors"
+	"net"
+	"sync"
 	"sync/atomic"
-	"syscall"
-
-	"golang.org/x/sys/unix"
+	"time"
 )
-
-// Listener is a listening TCP socket: a *net.TCPListener, or an *os.File.
-type Listener = syscall.Conn
 
 // Port is one listening socket that a Relay accepts from.
 type Port struct {
-	relay  *Relay
-	number uint32
-	fd     int32 // a duplicate
-	plain  bool  // TCP, so that connections inherit the listening socket's options; else Multipath TCP
-	target atomic.Pointer[Target]
+	relay     *Relay
+	listener  *net.TCPListener // of a duplicate
+	target    atomic.Pointer[Target]
+	stopped   chan struct{}
+	accepting sync.WaitGroup
 }
 
-// SetTarget changes who chooses the endpoints, from the next dial on. Running connections stay. It
-// waits for nothing.
+// SetTarget changes the Target, from the next dial on. Running connections stay.
 func (p *Port) SetTarget(t Target) { p.target.Store(&t) }
 
-// Stop ends accepting: when it returns, no more connections are taken from the listening socket.
-// Those that wait in its queue stay there for the next Serve, or until the socket is closed.
-// Connections that were accepted continue until they end. A second Stop does nothing.
+// Stop ends accepting: when it returns, no more connections are taken from the listening socket. Those that wait in its
+// queue stay there for the next Serve, or until the socket is closed. Connections that were accepted continue until they
+// end. A second Stop does nothing.
 func (p *Port) Stop() {
 	r := p.relay
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.ports[p.number] != p {
-		return
+	_, open := r.ports[p]
+	delete(r.ports, p)
+	r.mu.Unlock()
+	if open {
+		close(p.stopped)
+		_ = p.listener.Close()
 	}
-	delete(r.ports, p.number)
-	r.each(func(l *loop) { l.forget(p) })
-	closeFD(p.fd)
+	p.accepting.Wait()
 }
 
-// duplicate gives a descriptor of our own for a listening TCP socket, with the options that accepted
-// connections inherit.
-func duplicate(l Listener) (dup int32, plain bool, err error) {
-	raw, err := l.SyscallConn()
-	if err != nil {
-		return -1, false, fmt.Errorf("listening socket: %w", err)
+// accept accepts connections until the Port stops. One of them waits here while the limit is reached.
+func (p *Port) accept() {
+	r := p.relay
+	for {
+		client, err := p.listener.AcceptTCP()
+		switch {
+		case err == nil:
+			r.accepted.Add(1)
+			p.start(client)
+		case errors.Is(err, net.ErrClosed):
+			return
+		default:
+			// Another error, such as EINVAL of a socket that was shut down, must not keep a processor busy either.
+			r.starved(err)
+			p.wait(shortage)
+		}
 	}
-	fd, dupErr := -1, error(nil)
-	if err := raw.Control(func(original uintptr) {
-		fd, dupErr = unix.FcntlInt(original, unix.F_DUPFD_CLOEXEC, 0)
-	}); err != nil {
-		return -1, false, fmt.Errorf("listening socket: %w", err)
-	}
-	if dupErr != nil {
-		return -1, false, fmt.Errorf("duplicate listening socket: %w", dupErr)
-	}
-	if plain, err = prepare(fd); err != nil {
-		closeFD(int32(fd))
-		return -1, false, err
-	}
-	return int32(fd), plain, nil
 }
 
-func prepare(fd int) (plain bool, err error) {
-	listening, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ACCEPTCONN)
-	if err != nil {
-		return false, fmt.Errorf("listening socket: %w", err)
+// start runs a connection as soon as the limit allows, or resets it when the Port stops before.
+func (p *Port) start(client *net.TCPConn) {
+	c := &conn{port: p, client: client}
+	for !p.relay.admit(c) {
+		p.relay.paused(limitPause, ErrLimit)
+		if p.wait(tick) {
+			c.reset()
+			return
+		}
 	}
-	protocol, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL)
-	if err != nil {
-		return false, fmt.Errorf("listening socket: %w", err)
+	p.relay.opts.Contain.Go(&p.relay.running, "relay", c.run)
+}
+
+// wait waits for d, or returns true as soon as the Port stops.
+func (p *Port) wait(d time.Duration) (stopped bool) {
+	select {
+	case <-p.stopped:
+		return true
+	case <-time.After(d):
+		return false
 	}
-	plain = protocol == unix.IPPROTO_TCP
-	if listening == 0 || !plain && protocol != unix.IPPROTO_MPTCP {
-		return false, fmt.Errorf("listening socket: %w", unix.EINVAL)
-	}
-	if err := unix.SetNonblock(fd, true); err != nil {
-		return false, fmt.Errorf("make listening socket non-blocking: %w", err)
-	}
-	setOption(int32(fd), unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
-	keepAlive(int32(fd))
-	return plain, nil
 }

@@ -1,211 +1,275 @@
-// Package relay moves the bytes of TCP connections between clients on this host and endpoints, with
-// half-closes and resets passed on.
+// Package relay moves the bytes of TCP connections between clients on this host and endpoints, and passes half-closes
+// and resets on. It does not choose the endpoints: a Target does.
 //
-// A few event loops do all of it with epoll and descriptors that never block. A connection has no
-// goroutine and no buffer of its own: 10,000 idle ones take about two megabytes. Short messages are
-// copied through one buffer per loop; a stream that fills that buffer goes through a pipe by
-// splice(2), so that its bytes are never seen in user space. Bytes are read from one side only when the
-// other side takes them.
+// Each connection has two goroutines, one for each direction, that copy with io.Copy. Go (1.26) uses splice(2) for that,
+// so the bytes do not enter user space, and bytes are read from one side only when the other side takes them. A
+// connection holds about 16 kB of memory and, with the two pipes of splice, six descriptors.
 //
-// What one side does, the other sees: the end of its stream (FIN) is passed on while bytes still flow
-// the other way, a reset is passed on as a reset. A dial that fails is repeated with the next endpoint
-// before the client notices; when there is none left, the client is reset. There is no idle timeout:
-// TCP keep-alive finds peers that are gone.
+// A dial that fails is repeated with the next endpoint before the client notices. When no endpoint is left, the client
+// is reset. There is no idle timeout: TCP keep-alive finds peers that are gone. A connection of which only one direction
+// is open ends after ten minutes without a byte. Urgent data (MSG_OOB) is not passed on: splice(2) stops at it.
 package relay
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
+	"net"
 	"net/netip"
-	"runtime"
-	"slices"
+	"os"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"edgeway/proxiers"
 )
 
 const (
-	// maxLoops is the limit of loops: one moves several gigabytes a second.
-	maxLoops = 8
-	// defaultDialTimeout is in milliseconds. The kernel has repeated a lost SYN after one second by then.
-	defaultDialTimeout = 3000
-	// shutdownTick is how often Shutdown looks whether connections have ended.
-	shutdownTick = 20 * time.Millisecond
+	// defaultDialTimeout is long enough for the kernel to repeat a lost SYN, which it does after one second.
+	defaultDialTimeout = 3 * time.Second
+	// defaultHalfClosed bounds how long a connection stays half-closed without a byte. A client that has left need not
+	// be noticed by an endpoint that waits for something else.
+	defaultHalfClosed = 10 * time.Minute
+	// What a connection holds at most.
+	connectionMemory      = 16 << 10
+	connectionDescriptors = 6
+	// tick is the time between two looks at a limit.
+	tick = 50 * time.Millisecond
+	// shortage is the pause after an accept or a dial for which the host had no descriptor or memory.
+	shortage = 250 * time.Millisecond
+	// episode is how long accepting must continue before the next pause is reported.
+	episode = 10 * time.Second
 )
 
 // Reasons why accepting pauses, for Options.Paused. Clients that connect during a pause wait in the queues of
 // the listening sockets.
 var (
-	// ErrDescriptors: the process (or the host) has no descriptor, or no memory, for one more
-	// connection. The error that Paused gets wraps the errno too.
+	// ErrDescriptors says that the process or the host has no descriptor, or no memory, for one more connection. The
+	// error that Paused gets wraps the errno, too.
 	ErrDescriptors = errors.New("out of descriptors")
-	// ErrLimit: Options.MaxConnections are open.
+	// ErrLimit says that as many connections are open as the limits allow.
 	ErrLimit = errors.New("limit of connections reached")
-	// ErrClosed comes from Serve after Shutdown.
+	// ErrClosed is the error of Serve after Shutdown.
 	ErrClosed = errors.New("relay is shut down")
 )
 
 // Options of a Relay. The zero value is good.
 type Options struct {
-	// Loops is the number of event loops, at most 8; 0: GOMAXPROCS.
-	Loops int
-	// MaxConnections is the greatest number of open connections of all Ports; 0: what the process's
-	// limit of descriptors (RLIMIT_NOFILE) allows, less a part for the rest of the process.
+	// MaxConnections is the greatest number of open connections of all Ports. If it is 0, the limits of the process
+	// decide: a quarter of its memory limit (debug.SetMemoryLimit), and its limit of descriptors (RLIMIT_NOFILE), less a
+	// part for the rest of the process.
 	MaxConnections int
-	// DialTimeout is how long an endpoint may take to answer a dial before the next one is tried; 0: 3 s.
-	// It is kept to a quarter of a second.
+	// DialTimeout is how long an endpoint may take to answer a dial before the next one is tried. 0 means 3 s.
 	DialTimeout time.Duration
-	// Paused, if not nil, is told when accepting pauses, and why (ErrDescriptors, ErrLimit): once for each
-	// episode; one has passed when accepting has continued for ten seconds. It runs on an event loop: it must
-	// not block and must not call the Relay, its Ports or anything that waits for these.
+	// HalfClosed is how long a half-closed connection stays without a byte, or twice that at most. 0 means 10 minutes.
+	HalfClosed time.Duration
+	// Paused, if not nil, is called when accepting pauses, with the reason (ErrDescriptors, ErrLimit): once for each
+	// episode. An episode is over when accepting has continued for ten seconds.
 	Paused func(reason error)
-	// Contain runs the event loops; it may be nil.
+	// Contain runs the goroutines. It may be nil.
 	Contain proxiers.Contain
 }
 
-// Target chooses the endpoints of a Port's connections. Its methods run on the event loops, several
-// at a time: they must be quick, and must not wait for a goroutine that is in Serve, Stop or Shutdown
-// (these wait for the loops): do not take a lock that is held around such a call.
+// Target chooses the endpoints of a Port's connections. Its methods are called by several goroutines at a time.
 type Target interface {
-	// Pick gives the endpoint to dial for a connection of client. tried holds the endpoints that
-	// failed for this connection already, oldest first; it is valid only during the call. False: there
-	// is none, or none left; the client is reset.
+	// Pick returns the endpoint to dial for a connection of client. tried holds the endpoints that failed for this
+	// connection already, oldest first. It returns false if there is none, or none left: the client is reset.
 	Pick(client netip.AddrPort, tried []netip.AddrPort) (endpoint netip.AddrPort, ok bool)
-	// Failed tells that endpoint could not be dialled: a syscall.Errno, or os.ErrDeadlineExceeded when it
-	// did not answer in time. Pick follows.
+	// Failed reports that endpoint could not be dialled. The error wraps a syscall.Errno, or os.ErrDeadlineExceeded if
+	// the endpoint did not answer in time. Pick follows.
 	Failed(endpoint netip.AddrPort, err error)
 }
 
-// Relay is a set of event loops that Ports share. It is meant to be made once in a process and to
-// outlive the Ports, so that connections continue when the configuration is reloaded and other Ports take
-// over the listening sockets. Its methods may be called from several goroutines.
+// Relay holds the connections of its Ports. It is meant to be made once in a process and to outlive the Ports, so that
+// connections continue when the configuration is reloaded and other Ports take over the listening sockets. Its methods
+// may be called from several goroutines.
 type Relay struct {
-	loops       []*loop
-	dialTimeout uint32 // milliseconds
-	report      func(error)
-	start       time.Time
-	active      atomic.Int64 // connections
-	limit       atomic.Int64
-	pauses      [pauseKinds]pauseLog
-	running     sync.WaitGroup // loops
+	opts    Options
+	pauses  [pauseKinds]pauses
+	running sync.WaitGroup // goroutines of connections
 
-	mu     sync.Mutex // held while the loops are told of Ports
-	ports  map[uint32]*Port
-	last   uint32 // number of the last Port
-	closed bool   // no more Ports
+	accepted, toEndpoint, toClient, dialFailures, retries, noEndpoint, resets atomic.Uint64
+
+	mu     sync.Mutex
+	ports  map[*Port]struct{}
+	conns  map[*conn]struct{}
+	closed bool // no more Ports
 }
 
-// New starts a Relay. It holds goroutines and a few descriptors until Shutdown.
-//
-// GOMAXPROCS should be greater than the number of loops, which is main's to see to. With no processor idle, Go's
-// scheduler looks every 20 µs (Go 1.26) for one whose thread waits in a system call, as loops do, and takes it away: at
-// many short connections that cost a tenth of the CPU time.
-func New(opts Options) (*Relay, error) {
-	r := &Relay{
-		dialTimeout: uint32(opts.DialTimeout.Milliseconds()), report: opts.Paused, start: time.Now(),
-		ports: map[uint32]*Port{},
+// New returns a Relay without Ports.
+func New(opts Options) *Relay {
+	if opts.DialTimeout == 0 {
+		opts.DialTimeout = defaultDialTimeout
 	}
-	if r.dialTimeout == 0 {
-		r.dialTimeout = defaultDialTimeout
+	if opts.HalfClosed == 0 {
+		opts.HalfClosed = defaultHalfClosed
 	}
-	count := opts.Loops
-	if count == 0 {
-		count = runtime.GOMAXPROCS(0)
-	}
-	count = min(count, maxLoops)
-	for range count {
-		l, err := newLoop(r)
-		if err != nil {
-			for _, made := range r.loops {
-				made.free()
-			}
-			return nil, fmt.Errorf("event loop: %w", err)
-		}
-		r.loops = append(r.loops, l)
-	}
-	r.SetMaxConnections(opts.MaxConnections)
-	for _, l := range r.loops {
-		opts.Contain.Go(&r.running, "relay", l.run)
-	}
-	return r, nil
+	return &Relay{opts: opts, ports: map[*Port]struct{}{}, conns: map[*conn]struct{}{}}
 }
 
-// Serve accepts connections of a listening TCP socket and relays them to the endpoints of t until
-// Port.Stop. The socket stays the caller's: Serve works on a duplicate of the descriptor, so that the
-// caller may close l, or keep it for a later Serve, of this Relay or another one. Nobody else should
-// accept from it until then.
+// Serve accepts connections of a listening TCP socket and relays them to the endpoints of t until Port.Stop. The socket
+// stays the caller's: Serve works on a duplicate of the descriptor, so the caller may close l, or keep it for a later
+// Serve of this Relay or another one. Nobody else may accept from it until then. The socket becomes non-blocking.
 //
-// The options TCP_NODELAY and keep-alive are set on the listening socket, because accepted ones inherit
-// them; it is made non-blocking.
-//
-// Two things make connections dearer than they need be. Go makes listening sockets for Multipath TCP unless
-// net.ListenConfig.SetMultipathTCP says no: about a quarter more CPU time for each. And a *net.TCPListener is
-// registered in Go's own poller as long as it is open, so that each connection wakes a thread of Go's scheduler
-// as well: up to a fifth more. An *os.File made of a blocking descriptor (unix.SetNonblock(fd, false) before
-// os.NewFile) is not registered.
-func (r *Relay) Serve(l Listener, t Target) (*Port, error) {
-	fd, plain, err := duplicate(l)
+// net.ListenConfig.SetMultipathTCP(false) makes connections cheaper by a quarter (Go 1.26).
+func (r *Relay) Serve(l *os.File, t Target) (*Port, error) {
+	generic, err := net.FileListener(l)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("listening socket: %w", err)
 	}
+	listener, ok := generic.(*net.TCPListener)
+	if !ok {
+		_ = generic.Close()
+		return nil, fmt.Errorf("listening socket: %w", unix.EINVAL)
+	}
+	p := &Port{relay: r, listener: listener, stopped: make(chan struct{})}
+	p.SetTarget(t)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {
-		closeFD(fd)
+		_ = listener.Close()
 		return nil, ErrClosed
 	}
-	r.last++
-	p := &Port{relay: r, fd: fd, plain: plain, number: r.last}
-	p.SetTarget(t)
-	r.ports[p.number] = p
-	r.each(func(l *loop) {
-		l.ports[p.number] = p
-		if !l.pause.on {
-			l.listen(p)
-		}
-	})
+	r.ports[p] = struct{}{}
+	r.opts.Contain.Go(&p.accepting, "relay", p.accept)
 	return p, nil
 }
 
-// SetMaxConnections changes Options.MaxConnections. Open connections stay when there are more.
-func (r *Relay) SetMaxConnections(n int) {
-	if n == 0 {
-		n = affordable(len(r.loops))
-	}
-	r.limit.Store(int64(n))
-}
-
-// Shutdown stops all Ports, waits until the last connection has ended or ctx is done, resets those
-// that are left, ends the loops and frees everything. The error is ctx's when connections were reset.
-// With a ctx that is done already it ends everything at once. A process that exits does not need it.
+// Shutdown stops all Ports, waits until the last connection has ended or ctx is done, and resets the connections that
+// are left. The error is ctx's if connections were reset. With a ctx that is done already it ends everything at once.
 func (r *Relay) Shutdown(ctx context.Context) error {
 	r.mu.Lock()
-	first := !r.closed
 	r.closed = true
-	ports := slices.Collect(maps.Values(r.ports))
-	r.mu.Unlock()
-	if !first {
-		r.running.Wait()
-		return nil
+	ports := make([]*Port, 0, len(r.ports))
+	for p := range r.ports {
+		ports = append(ports, p)
 	}
+	r.mu.Unlock()
 	for _, p := range ports {
 		p.Stop()
 	}
 	var err error
-	for tick := time.NewTicker(shutdownTick); r.active.Load() > 0 && err == nil; {
+	for tick := time.NewTicker(tick); r.active() > 0 && err == nil; {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
 			err = ctx.Err()
 		}
 	}
-	for _, l := range r.loops {
-		l.post(l.resetAll)
+	r.mu.Lock()
+	for c := range r.conns {
+		c.reset()
 	}
+	r.mu.Unlock()
 	r.running.Wait()
 	return err
+}
+
+func (r *Relay) active() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.conns)
+}
+
+// limit returns how many connections may be open. It follows limits that change while the process runs.
+func (r *Relay) limit() int {
+	if r.opts.MaxConnections > 0 {
+		return r.opts.MaxConnections
+	}
+	most := debug.SetMemoryLimit(-1) / 4 / connectionMemory
+	var files unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err == nil {
+		most = min(most, int64(min(files.Cur-min(files.Cur/4, 512), 1<<30)/connectionDescriptors))
+	}
+	return int(max(most, 1))
+}
+
+// admit adds a connection unless the limit is reached.
+func (r *Relay) admit(c *conn) bool {
+	limit := r.limit()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.conns) >= limit {
+		return false
+	}
+	r.conns[c] = struct{}{}
+	return true
+}
+
+func (r *Relay) forget(c *conn) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.conns, c)
+}
+
+// pauseKind is a reason to pause.
+type pauseKind int
+
+const (
+	descriptorPause pauseKind = iota
+	limitPause
+	pauseKinds
+)
+
+// pauses tells the episodes of one kind apart.
+type pauses struct {
+	mu    sync.Mutex
+	count uint64
+	last  time.Time
+}
+
+// paused counts and reports a pause, unless it belongs to an episode that was reported.
+func (r *Relay) paused(kind pauseKind, reason error) {
+	p, now := &r.pauses[kind], time.Now()
+	p.mu.Lock()
+	goesOn := now.Sub(p.last) < episode
+	if p.last = now; !goesOn {
+		p.count++
+	}
+	p.mu.Unlock()
+	if !goesOn && r.opts.Paused != nil {
+		r.opts.Paused(reason)
+	}
+}
+
+// starved reports a pause if the host lacks descriptors or memory for one more socket.
+func (r *Relay) starved(err error) bool {
+	for _, errno := range []unix.Errno{unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM} {
+		if errors.Is(err, errno) {
+			r.paused(descriptorPause, fmt.Errorf("%w: %w", ErrDescriptors, errno))
+			return true
+		}
+	}
+	return false
+}
+
+// Stats are counts since the Relay was made, but for Active.
+type Stats struct {
+	Accepted         uint64 // connections of clients
+	Active           uint64 // connections open now, including those that are being dialled
+	ToEndpoint       uint64 // bytes written to endpoints
+	ToClient         uint64 // bytes written to clients
+	DialFailures     uint64 // dials that failed
+	Retries          uint64 // dials that followed a failed one
+	NoEndpoint       uint64 // clients reset because Target.Pick had no endpoint (left)
+	Resets           uint64 // connections that a reset or another error of one side ended
+	DescriptorPauses uint64 // episodes in which accepting paused because of ErrDescriptors
+	LimitPauses      uint64 // episodes in which accepting paused because of ErrLimit
+}
+
+// Stats reads the counters.
+func (r *Relay) Stats() Stats {
+	s := Stats{
+		Accepted: r.accepted.Load(), Active: uint64(r.active()), ToEndpoint: r.toEndpoint.Load(), ToClient: r.toClient.Load(),
+		DialFailures: r.dialFailures.Load(), Retries: r.retries.Load(), NoEndpoint: r.noEndpoint.Load(), Resets: r.resets.Load(),
+	}
+	for kind, count := range map[pauseKind]*uint64{descriptorPause: &s.DescriptorPauses, limitPause: &s.LimitPauses} {
+		r.pauses[kind].mu.Lock()
+		*count = r.pauses[kind].count
+		r.pauses[kind].mu.Unlock()
+	}
+	return s
 }

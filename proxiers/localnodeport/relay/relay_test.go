@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"net"
 	"net/netip"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"syscall"
@@ -98,19 +100,27 @@ func relayTo(t testing.TB, opts Options, target Target) (*Relay, *Port, netip.Ad
 	t.Helper()
 	r := newRelay(t, opts)
 	l := listen(t, "127.0.0.1:0")
-	p, err := r.Serve(l, target)
+	return r, serve(t, r, l, target), addrOf(l)
+}
+
+// serve has a Relay accept from a listening socket.
+func serve(t testing.TB, r *Relay, l *net.TCPListener, target Target) *Port {
+	t.Helper()
+	f, err := l.File()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return r, p, addrOf(l)
+	defer f.Close()
+	p, err := r.Serve(f, target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
 }
 
 func newRelay(t testing.TB, opts Options) *Relay {
 	t.Helper()
-	r, err := New(opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := New(opts)
 	t.Cleanup(func() { _ = r.Shutdown(done()) })
 	return r
 }
@@ -252,9 +262,7 @@ func TestResetAfterHalfClose(t *testing.T) {
 func TestIPv6AndMixedFamilies(t *testing.T) {
 	l := listen(t, "[::1]:0")
 	r := newRelay(t, Options{})
-	if _, err := r.Serve(l, &pool{endpoints: []netip.AddrPort{server(t, echo)}}); err != nil {
-		t.Fatal(err)
-	}
+	serve(t, r, l, &pool{endpoints: []netip.AddrPort{server(t, echo)}})
 	exchange(t, dialTCP(t, addrOf(l)), "from ::1 to 127.0.0.1")
 
 	six := listen(t, "[::1]:0")
@@ -278,10 +286,78 @@ func TestServeRefusesOtherSockets(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer udp.Close()
-	if _, err := r.Serve(udp.(*net.UDPConn), &pool{}); !errors.Is(err, unix.EINVAL) {
-		t.Errorf("UDP socket: %v", err)
+	f, err := udp.(*net.UDPConn).File()
+	if err != nil {
+		t.Fatal(err)
 	}
-	if _, err := r.Serve(dialTCP(t, server(t, echo)), &pool{}); !errors.Is(err, unix.EINVAL) {
-		t.Errorf("connected socket: %v", err)
+	defer f.Close()
+	if _, err := r.Serve(f, &pool{}); err == nil {
+		t.Error("a UDP socket is served")
+	}
+}
+
+// An endpoint need not notice that a client has left: it waits for something else, and would keep the connection.
+func TestHalfClosedConnectionWithoutBytesEnds(t *testing.T) {
+	got := make(chan error, 1)
+	r, _, addr := relayTo(t, Options{HalfClosed: 300 * time.Millisecond}, &pool{endpoints: []netip.AddrPort{server(t, func(c *net.TCPConn) {
+		defer c.Close()
+		_, err := io.Copy(io.Discard, c)
+		for range 10 { // bytes keep the connection
+			_, _ = io.WriteString(c, ".")
+			time.Sleep(100 * time.Millisecond)
+		}
+		for err == nil { // which is how an endpoint that waits looks at it
+			time.Sleep(50 * time.Millisecond)
+			_, err = c.SyscallConn()
+			if e := pendingError(c); e != nil {
+				err = e
+			}
+		}
+		got <- err
+	})}})
+	c := dialTCP(t, addr)
+	if err := c.CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	buf := make([]byte, 10)
+	if _, err := io.ReadFull(c, buf); err != nil {
+		t.Fatalf("bytes of a half-closed connection: %v", err)
+	}
+	expectReset(t, c)
+	if err := <-got; !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.EPIPE) {
+		t.Errorf("the endpoint sees %v, want a reset", err)
+	}
+	eventually(t, "the connection is gone", func() bool { return r.Stats().Active == 0 })
+}
+
+// pendingError returns the pending error of a socket.
+func pendingError(c *net.TCPConn) (err error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	_ = raw.Control(func(fd uintptr) {
+		if n, _ := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_ERROR); n != 0 {
+			err = syscall.Errno(n)
+		}
+	})
+	return err
+}
+
+// The limit of connections follows the memory limit and the limit of descriptors.
+func TestLimitFollowsTheProcess(t *testing.T) {
+	r := newRelay(t, Options{})
+	before := debug.SetMemoryLimit(64 << 20)
+	defer debug.SetMemoryLimit(before)
+	if got, want := r.limit(), 64<<20/4/connectionMemory; got != want {
+		t.Errorf("with 64 MB: %d connections, want %d", got, want)
+	}
+	debug.SetMemoryLimit(math.MaxInt64)
+	var files unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.limit(); got < 1 || uint64(got)*connectionDescriptors > files.Cur {
+		t.Errorf("with %d descriptors: %d connections", files.Cur, got)
 	}
 }
