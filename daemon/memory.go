@@ -28,7 +28,12 @@ func limitMemory(logger *slog.Logger) {
 	}
 }
 
-// What the daemon takes without Services, and for each element of them, see planner.Options.Elements.
+// The parts of Go's memory limit for the daemon without Services, and for each element of them (planner.Options.Elements).
+//
+// Measured on linux/amd64 in a control group of 256 MB: the daemon peaks at 84 MB with 280,000 endpoints x ports in 7
+// Services (190 bytes each), at 228 MB with a million in 25 Services, and at 86 MB with one Service of 20,000 ports, which
+// is 120,000 elements (470 bytes each). A map of nftables takes 100 bytes of the kernel for each (Linux 6.18). 400 bytes of
+// Go's limit are 670 bytes of the group.
 const (
 	idleMemory   = 32 << 20
 	elementBytes = 400

@@ -239,6 +239,9 @@ func (p *Pipeline) syncBackend(ctx context.Context) {
 	}
 	start, full := time.Now(), b.applied == nil
 	target := p.target
+	if !full {
+		target = nextStep(p.change(b.applied, target))
+	}
 	worked, err := p.apply(ctx, b, target)
 	if errors.Is(err, proxiers.ErrRefused) && ctx.Err() == nil {
 		err = p.isolate(ctx, b, p.target, !full, err)
@@ -248,6 +251,9 @@ func (p *Pipeline) syncBackend(ctx context.Context) {
 	if err != nil {
 		p.record.behind(start)
 		return
+	}
+	if b.applied != p.target {
+		return // the next step follows
 	}
 	p.refusal, p.panicSaid = "", ""
 	since := p.record.outOfSync

@@ -1,0 +1,50 @@
+package pipeline
+
+import (
+	"slices"
+
+	"edgeway/proxiers"
+	"edgeway/proxiers/plan"
+)
+
+// stepWeight bounds the elements that one partial sync of the backend adds. nft takes a second for them. A Service that
+// is created meanwhile waits for one step, not for the whole change: for a million elements that is more than 12 s.
+const stepWeight = 30_000
+
+// nextStep returns the plan to put in force next on the way to the end of the change, which is the end itself unless
+// the change is very large. The lightest ServicePorts come first. The others keep their previous versions for now,
+// unless another ServicePort has one of their addresses.
+func nextStep(change proxiers.Change) *plan.Plan {
+	sum := 0
+	for _, svc := range change.Changed {
+		sum += weight(svc)
+	}
+	if sum <= stepWeight {
+		return change.Next
+	}
+	list := slices.Clone(change.Changed)
+	slices.SortStableFunc(list, func(a, b *plan.ServicePort) int { return weight(a) - weight(b) })
+	later := map[*plan.ServicePort]*plan.ServicePort{}
+	var versions []*plan.ServicePort
+	sum = 0
+	for i, svc := range list {
+		if sum += weight(svc); i == 0 || sum <= stepWeight {
+			continue
+		}
+		previous := change.Prev.Find(svc.Name, svc.Family)
+		if later[svc] = previous; previous != nil {
+			versions = append(versions, previous)
+		}
+	}
+	claimed := claimedByOthers(change.Next, versions)
+	return replace(change.Next, func(svc *plan.ServicePort) *plan.ServicePort {
+		previous, wait := later[svc]
+		switch {
+		case !wait:
+			return svc
+		case claimed[keyOf(svc)]:
+			return nil
+		}
+		return previous
+	})
+}
