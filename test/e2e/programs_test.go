@@ -108,3 +108,30 @@ func TestStateThatIsNoFile(t *testing.T) {
 		t.Logf("state that is %s: served", name)
 	}
 }
+
+// A host whose nft is too old runs iptables, says so, and switches back at a reload. Keys that a new version removed do not
+// stop it, and are named.
+func TestAnOldNFT(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	d := l.newDaemon()
+	version := filepath.Join(d.dir, "nft-version")
+	l.must(os.WriteFile(version, []byte("nftables v1.0.0 (Fearless Fosdick)\n"), 0o600))
+	d.wrapNFT(fmt.Sprintf("case $1 in --version) exec cat %q ;; esac\nexec nft \"$@\"\n", version))
+	d.configure("[proxy]\nmin_sync_period = \"1s\"\n")
+	d.startReady()
+	clusterIP, _ := l.namespace().web("shop")
+	l.within(patience, answers(l.client, clusterIP, "ep1"))
+	l.must(d.says("fallback", "serves instead of nftables", "nftables v1.0.0", "edgeway reload")())
+	l.must(d.says("removed-key", "proxy.min_sync_period: removed and ignored")())
+	l.must(d.healthy())
+	if out, _, code := d.edgeway("config", "check"); code != 2 {
+		t.Errorf("config check ended with %d:\n%s", code, out)
+	}
+	l.must(os.WriteFile(version, []byte("nftables v1.0.6 (Lester Gooch #5)\n"), 0o600))
+	d.configure("")
+	d.edgeway("reload")
+	l.within(patience, d.switched("nftables"))
+	l.must(l.onlyRulesOf("nftables")())
+	l.must(answers(l.client, clusterIP, "ep1")())
+}
