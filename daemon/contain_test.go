@@ -156,7 +156,7 @@ func TestAnObjectThatPanics(t *testing.T) {
 // A source that panics always is started again, and ends the daemon at the third panic within ten minutes.
 func TestASourceThatPanicsAlways(t *testing.T) {
 	cfg := config.Default()
-	cfg.Source.File.Paths, cfg.Source.LastKnown.Enabled = []string{t.TempDir()}, false
+	cfg.Source.File.Paths, cfg.Source.LastKnown.Directory = []string{t.TempDir()}, t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		logger, ready, starts := slog.New(slog.DiscardHandler), make(chan struct{}), 0
 		close(ready)

@@ -109,9 +109,6 @@ func addKube(h *doctor.Host, cfg *config.Config, logger *slog.Logger) {
 
 // saved lists the last-known states that a daemon keeps.
 func saved(cfg *config.Config) (out []doctor.Saved) {
-	if !cfg.Source.LastKnown.Enabled {
-		return nil
-	}
 	state := func(of, folder string, ages bool) doctor.Saved {
 		return doctor.Saved{Of: of, Folder: folder, Ages: ages, At: func() (time.Time, error) {
 			saved, err := lastknown.Peek(folder, new(gathered))

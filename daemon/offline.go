@@ -58,9 +58,6 @@ func recall(ctx context.Context, cfg *config.Config) (m recalled, err error) {
 	}
 	all := tracker.New(layers...)
 	if kept {
-		if !cfg.Source.LastKnown.Enabled {
-			return m, errors.New("no last-known state is kept: source.lastknown.enabled is false")
-		}
 		m.saved, err = lastknown.Peek(cfg.Source.LastKnown.Directory, all.Sink(lastKnownLayer))
 		if errors.Is(err, fs.ErrPermission) {
 			err = fmt.Errorf("%w: run the command as root", err)
@@ -92,10 +89,8 @@ func recall(ctx context.Context, cfg *config.Config) (m recalled, err error) {
 func readFiles(ctx context.Context, cfg *config.Config, sink source.Sink) (before lastknown.Saved, status source.Status, err error) {
 	o := file.Options{Paths: cfg.Source.File.Paths, NodeName: cfg.Node.Name, Logger: slog.New(slog.DiscardHandler)}
 	var saved gathered
-	if cfg.Source.LastKnown.Enabled {
-		if before, err = lastknown.Peek(savedFilesDir(cfg), &saved); err == nil {
-			o.Known = func() ([]source.Object, bool) { return saved, true }
-		}
+	if before, err = lastknown.Peek(savedFilesDir(cfg), &saved); err == nil {
+		o.Known = func() ([]source.Object, bool) { return saved, true }
 	}
 	files := file.New(o)
 	defer meanwhile(ctx, func(ctx context.Context) error { return files.Run(ctx, sink) })()

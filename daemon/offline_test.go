@@ -47,8 +47,4 @@ func TestForeseeSaysWhatItLacks(t *testing.T) {
 	if _, _, err := foresee(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "last-known state") {
 		t.Errorf("no state: %v", err)
 	}
-	cfg.Source.LastKnown.Enabled = false
-	if _, _, err := foresee(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "source.lastknown.enabled") {
-		t.Errorf("no state is kept: %v", err)
-	}
 }

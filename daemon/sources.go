@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"context"
-	"iter"
 	"log/slog"
 	"path/filepath"
 	"time"
@@ -33,7 +32,7 @@ type sources struct {
 	tracker *tracker.Tracker
 	file    *file.Source     // nil: none
 	kube    *kube.Source     // nil: none
-	saved   *lastknown.Store // of the API server; nil: not kept
+	saved   *lastknown.Store // the last-known state of kube, or nil
 	// savedFiles is the same of the files.
 	savedFiles *lastknown.Store
 	// aside says that the last-known state is neither served nor written.
@@ -62,10 +61,9 @@ func newSources(cfg *config.Config, logger *slog.Logger, outside Outside) (*sour
 		}
 		layers = append(layers, tracker.Layer{Name: kubeLayer})
 	}
-	if s.kube != nil && cfg.Source.LastKnown.Enabled {
+	if s.kube != nil {
 		s.saved = lastknown.New(cfg.Source.LastKnown.Directory, lastknown.Options{
-			Server:    s.kube.APIServer,
-			Objects:   func() iter.Seq[source.Object] { return s.tracker.Objects(kubeLayer) },
+			Cluster:   func() lastknown.Cluster { return lastknown.Cluster{Server: s.kube.APIServer(), CAs: s.kube.CAs()} },
 			Confirmed: func() time.Time { return s.kube.Status().LastContact },
 			Logger:    logger.With("source", lastKnownLayer),
 			Before:    outside.Convert,
@@ -78,16 +76,13 @@ func newSources(cfg *config.Config, logger *slog.Logger, outside Outside) (*sour
 
 func (s *sources) addFiles(cfg *config.Config, logger *slog.Logger, outside Outside) {
 	o := file.Options{Paths: cfg.Source.File.Paths, NodeName: cfg.Node.Name, NewWatcher: outside.NewWatcher, Before: outside.Convert, Logger: logger.With("source", fileLayer)}
-	if cfg.Source.LastKnown.Enabled {
-		s.savedFiles = lastknown.New(savedFilesDir(cfg), lastknown.Options{
-			Name:    lastKnownFiles,
-			Server:  func() string { return "" },
-			Objects: func() iter.Seq[source.Object] { return s.tracker.Objects(fileLayer) },
-			Logger:  logger.With("source", lastKnownFiles),
-			Before:  outside.Convert,
-		})
-		o.Known = s.knownFiles
-	}
+	s.savedFiles = lastknown.New(savedFilesDir(cfg), lastknown.Options{
+		Name:    lastKnownFiles,
+		Cluster: func() lastknown.Cluster { return lastknown.Cluster{} },
+		Logger:  logger.With("source", lastKnownFiles),
+		Before:  outside.Convert,
+	})
+	o.Known = s.knownFiles
 	s.file = file.New(o)
 }
 

@@ -85,7 +85,7 @@ func TestADryRunEnds(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	place(t, filepath.Join(dir, "kubeconfig"), "current-context: c\ncontexts: [{name: c, context: {cluster: k}}]\nclusters: [{name: k, cluster: {server: 'http://127.0.0.1:1'}}]\n")
-	config := configFile(t, "version = 1\nsource.lastknown.enabled = false\nsource.kube.kubeconfig = '"+filepath.Join(dir, "kubeconfig")+"'\n")
+	config := configFile(t, "version = 1\nsource.lastknown.directory = '"+filepath.Join(dir, "state")+"'\nsource.kube.kubeconfig = '"+filepath.Join(dir, "kubeconfig")+"'\n")
 	code, stdout, stderr := run(t, "run", "--dry-run", "--wait", "1s", "--config", config)
 	for _, want := range []string{"wait for the sources", "within 1s: raise --wait", "source kube: connect to http://127.0.0.1:1"} {
 		if code != exitFailure || stdout != "" || !strings.Contains(stderr, want) {

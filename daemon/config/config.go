@@ -84,7 +84,6 @@ type File struct {
 
 // LastKnown is the state kept on disk for a start without the API server.
 type LastKnown struct {
-	Enabled   bool
 	Directory string // absolute
 }
 
@@ -285,7 +284,7 @@ func Default() *Config {
 	everything := []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
 	return &Config{
 		Node:   Node{LocalPolicy: LocalDrop},
-		Source: Source{LastKnown: LastKnown{Enabled: true, Directory: "/var/lib/edgeway"}},
+		Source: Source{LastKnown: LastKnown{Directory: "/var/lib/edgeway"}},
 		Proxy: Proxy{
 			Backend:            nftables,
 			Fallback:           "iptables",

@@ -62,7 +62,7 @@ func TestDropInsOverrideKeyByKeyInLexicalOrder(t *testing.T) {
 func TestEveryKeyReachesItsField(t *testing.T) {
 	text := `version = 1
 node = { name = "edge-1", addresses = ["192.0.2.1", "2001:db8::1"], zone = "z1", local_policy = "cluster" }
-source.lastknown = { enabled = false, directory = "/state" }
+source.lastknown = { directory = "/state" }
 source.kube.kubeconfig = "/kc"
 source.kube.namespaces = ["a", "b"]
 source.kube.label_selector = "edge in (yes, all)"

@@ -10,6 +10,8 @@ import (
 // removed maps each key of an earlier version to what replaces it. Such a key never stops the daemon: an unattended
 // upgrade must leave a host that serves, also after the next reboot.
 var removed = map[string]string{
+	"source.lastknown.enabled": "the state is always kept, in source.lastknown.directory",
+
 	"checks.tcp.timeout": "an endpoint has half of checks.tcp.interval to answer, and at most 5s",
 	"checks.tcp.passes":  "two answers in a row",
 

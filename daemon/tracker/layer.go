@@ -1,9 +1,6 @@
 package tracker
 
 import (
-	"maps"
-	"slices"
-
 	"edgeway/daemon/source"
 )
 
@@ -49,8 +46,4 @@ func (l *layer) retire() (objects map[source.Key]source.Object) {
 	objects, l.objects = l.objects, nil
 	l.hidden, l.retired = nil, true
 	return objects
-}
-
-func (l *layer) list() []source.Object {
-	return slices.Collect(maps.Values(l.objects))
 }

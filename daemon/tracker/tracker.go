@@ -10,7 +10,6 @@ package tracker
 
 import (
 	"fmt"
-	"iter"
 	"slices"
 	"sync"
 	"time"
@@ -101,24 +100,6 @@ func (t *Tracker) Snapshot() (s *Snapshot, ok bool) {
 		contain.Rethrow(err)
 	}
 	return s, true
-}
-
-// Objects iterates over what the layer holds at the time of the call, in no particular order. The
-// tracker is not locked meanwhile.
-func (t *Tracker) Objects(name string) iter.Seq[source.Object] {
-	return func(yield func(source.Object) bool) {
-		t.mu.Lock()
-		var objects []source.Object
-		if l := t.layer(name); l != nil {
-			objects = l.list()
-		}
-		t.mu.Unlock()
-		for _, obj := range objects {
-			if !yield(obj) {
-				return
-			}
-		}
-	}
 }
 
 // Orphans gives the EndpointSlices of manifests that no Service uses, sorted by namespace and name. Those of an API server

@@ -170,7 +170,7 @@ func TestFallbackServesUntilPrimarySynced(t *testing.T) {
 
 	known.Upsert(svc("late"))
 	wantNames(t, mustSnapshot(t, tr), "stays[]")
-	if n := len(slices.Collect(tr.Objects("lastknown"))); n != 0 {
+	if n := len(tr.layer("lastknown").objects); n != 0 {
 		t.Errorf("%d objects are left in the fallback", n)
 	}
 }

@@ -94,7 +94,7 @@ name = %q
 [source.file]
 paths = [%q]
 [source.lastknown]
-enabled = false
+directory = %q
 [control]
 socket = %q
 [health]
@@ -104,7 +104,7 @@ address = %q
 [proxy]
 backend = %q
 service_cidrs = ["10.97.0.0/24", "fd00:97::/112"]
-%s`, nodeName, node, filepath.Join(i.dir, "services.yaml"), filepath.Join(i.dir, "edgeway.sock"), healthAddr, metricsAddr, backend, extra)
+%s`, nodeName, node, filepath.Join(i.dir, "services.yaml"), filepath.Join(i.dir, "state"), filepath.Join(i.dir, "edgeway.sock"), healthAddr, metricsAddr, backend, extra)
 	i.must(os.WriteFile(i.config, []byte(text), 0o600))
 }
 

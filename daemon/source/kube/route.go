@@ -17,7 +17,8 @@ import (
 
 // route is the way to one API server with one set of credentials.
 type route struct {
-	host      string // as the kubeconfig has it
+	host      string   // as the kubeconfig has it
+	cas       []string // see Source.CAs
 	server    *url.URL
 	transport http.RoundTripper
 	// prove notes a connection over which the API server's certificate was verified; nil if it is not.
@@ -47,7 +48,7 @@ func (c *client) use(config *rest.Config) error {
 	if err != nil {
 		return fmt.Errorf("make transport: %w", err)
 	}
-	next := &route{host: config.Host, server: server, transport: transport}
+	next := &route{host: config.Host, cas: fingerprints(config.CAData), server: server, transport: transport}
 	next.prepare(c.dialer)
 	next.replaced, next.replace = context.WithCancel(context.Background())
 	if old := c.route.Swap(next); old != nil {

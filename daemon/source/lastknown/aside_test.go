@@ -21,31 +21,29 @@ func TestStateThatIsNoFile(t *testing.T) {
 		"device": func(path string) error { return os.Symlink("/dev/zero", path) },
 		"folder": func(path string) error { return os.Mkdir(path, 0o700) },
 	} {
-		for _, file := range []string{snapshotName, journalName} {
-			synctest.Test(t, func(t *testing.T) {
-				dir := t.TempDir()
-				h := boot(t, dir)
-				h.serve(aService("web", 80))
-				time.Sleep(2 * time.Second)
-				h.stop()
-				path := filepath.Join(dir, file)
-				if err := errors.Join(os.Remove(path), place(path)); err != nil {
-					t.Fatal(err)
-				}
-				h = boot(t, dir)
-				if got := h.Status().Err; !strings.Contains(got, "it is not a regular file") {
-					t.Errorf("%s as %s: fault %q", name, file, got)
-				}
-				h.serve(aService("web", 80))
-				time.Sleep(2 * time.Second)
-				h.stop()
-				h = boot(t, dir)
-				defer h.stop()
-				if len(h.loaded.objects) != 1 {
-					t.Errorf("%s as %s: %d objects afterwards", name, file, len(h.loaded.objects))
-				}
-			})
-		}
+		synctest.Test(t, func(t *testing.T) {
+			dir := t.TempDir()
+			h := boot(t, dir)
+			h.serve(aService("web", 80))
+			time.Sleep(2 * time.Second)
+			h.stop()
+			path := filepath.Join(dir, snapshotName)
+			if err := errors.Join(os.Remove(path), place(path)); err != nil {
+				t.Fatal(err)
+			}
+			h = boot(t, dir)
+			if got := h.Status().Err; !strings.Contains(got, "it is not a regular file") {
+				t.Errorf("%s: fault %q", name, got)
+			}
+			h.serve(aService("web", 80))
+			time.Sleep(2 * time.Second)
+			h.stop()
+			h = boot(t, dir)
+			defer h.stop()
+			if len(h.loaded.objects) != 1 {
+				t.Errorf("%s: %d objects afterwards", name, len(h.loaded.objects))
+			}
+		})
 	}
 }
 
@@ -53,22 +51,18 @@ func TestDamagedFilesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		for i := range 10 {
-			for _, name := range []string{snapshotName, journalName} {
-				if err := os.WriteFile(filepath.Join(dir, name), fmt.Appendf(nil, "damage %d", i), 0o600); err != nil {
-					t.Fatal(err)
-				}
+			if err := os.WriteFile(filepath.Join(dir, snapshotName), fmt.Appendf(nil, "damage %d", i), 0o600); err != nil {
+				t.Fatal(err)
 			}
 			boot(t, dir).stop()
 			time.Sleep(time.Minute)
 		}
-		for _, name := range []string{snapshotName, journalName} {
-			aside, err := filepath.Glob(filepath.Join(dir, name+".damaged-*"))
-			if err != nil || len(aside) != maxAside {
-				t.Fatalf("set aside: %q %v", aside, err)
-			}
-			if last, err := os.ReadFile(aside[maxAside-1]); err != nil || string(last) != "damage 9" {
-				t.Errorf("the last one is %q %v", last, err)
-			}
+		aside, err := filepath.Glob(filepath.Join(dir, snapshotName+".damaged-*"))
+		if err != nil || len(aside) != maxAside {
+			t.Fatalf("set aside: %q %v", aside, err)
+		}
+		if last, err := os.ReadFile(aside[maxAside-1]); err != nil || string(last) != "damage 9" {
+			t.Errorf("the last one is %q %v", last, err)
 		}
 	})
 }

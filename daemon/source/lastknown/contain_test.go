@@ -2,7 +2,6 @@ package lastknown
 
 import (
 	"context"
-	"iter"
 	"log/slog"
 	"path/filepath"
 	"testing"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"edgeway/daemon/source"
 	"edgeway/proxiers/contain"
 )
 
@@ -21,11 +19,11 @@ func TestTheWriterPanics(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "state")
 		logger := slog.New(slog.NewTextHandler(t.Output(), nil))
 		api, writes := newMemory(), 0
-		s := New(dir, Options{Server: func() string { return "https://192.0.2.1:6443" }, Logger: logger, Objects: func() iter.Seq[source.Object] {
+		s := New(dir, Options{Logger: logger, Cluster: func() Cluster {
 			if writes++; writes == 1 {
 				panic("on purpose")
 			}
-			return api.all()
+			return Cluster{Server: "https://192.0.2.1:6443"}
 		}})
 		parts, tee := contain.New(logger), s.Tee(api)
 		ctx, cancel := context.WithCancel(t.Context())

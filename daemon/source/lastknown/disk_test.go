@@ -26,7 +26,7 @@ func TestFilesAreForTheirOwnerAlone(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		h.stop()
 		for path, want := range map[string]os.FileMode{
-			dir: 0o700 | os.ModeDir, filepath.Join(dir, snapshotName): 0o600, filepath.Join(dir, journalName): 0o600,
+			dir: 0o700 | os.ModeDir, filepath.Join(dir, snapshotName): 0o600,
 		} {
 			if fi, err := os.Stat(path); err != nil || fi.Mode() != want {
 				t.Errorf("%s: %v %v, want %v", path, fi, err, want)
@@ -48,7 +48,7 @@ func TestDamagedSnapshotIsSetAside(t *testing.T) {
 			t.Fatal(err)
 		}
 		damages := map[string][]byte{
-			"empty": {}, "half": good[:len(good)/2], "no newline": good[:len(good)-1], "longer": append(slices.Clone(good), "{}\n"...),
+			"empty": {}, "half": good[:len(good)/2], "longer": append(slices.Clone(good), "{}\n"...),
 			"version": bytes.Replace(good, []byte(`"version":1`), []byte(`"version":0`), 1),
 		}
 		for i := 0; i < len(good); i += 7 {
@@ -80,74 +80,6 @@ func TestDamagedSnapshotIsSetAside(t *testing.T) {
 	})
 }
 
-func TestTornJournalCountsUpToTheTear(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		dir := t.TempDir()
-		h := boot(t, dir)
-		h.serve(aService("web", 80))
-		time.Sleep(2 * time.Second)
-		for i := range 5 {
-			h.tee.Upsert(aService(fmt.Sprintf("svc-%d", i), 80))
-			h.Commit(nil)
-			time.Sleep(2 * time.Second)
-		}
-		h.stop()
-		path := filepath.Join(dir, journalName)
-		whole, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for cut := len(whole) - 1; cut >= 0; cut -= 11 {
-			if err := os.WriteFile(path, whole[:cut], 0o600); err != nil {
-				t.Fatal(err)
-			}
-			h := boot(t, dir)
-			h.stop()
-			want := 1 + bytes.Count(whole[:cut], []byte("\n"))/2 // a header, then two lines for each Service
-			if lines := bytes.Count(whole[:cut], []byte("\n")); lines == 0 {
-				want = 1
-			}
-			if got := len(h.loaded.objects); !h.loaded.synced || got != want {
-				t.Errorf("cut at %d: %d objects, want %d", cut, got, want)
-			}
-			torn := cut > 0 && whole[cut-1] != '\n'
-			if n := strings.Count(h.log.String(), "level=WARN"); (n == 1) != torn || n > 1 {
-				t.Errorf("cut at %d: %d warnings, torn %v", cut, n, torn)
-			}
-		}
-	})
-}
-
-// A crash between the renames of snapshot and journal leaves a journal that belongs to the snapshot before.
-func TestJournalOfAnotherSnapshotIsIgnored(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		dir := t.TempDir()
-		h := boot(t, dir)
-		h.serve(aService("web", 80))
-		time.Sleep(2 * time.Second)
-		h.tee.Upsert(aService("old", 80))
-		h.Commit(nil)
-		time.Sleep(2 * time.Second)
-		h.stop()
-		old, err := os.ReadFile(filepath.Join(dir, journalName))
-		if err != nil {
-			t.Fatal(err)
-		}
-		h = boot(t, dir)
-		h.serve(aService("new", 80))
-		time.Sleep(2 * time.Second)
-		h.stop()
-		if err := os.WriteFile(filepath.Join(dir, journalName), old, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		h = boot(t, dir)
-		defer h.stop()
-		if diff := cmp.Diff([]source.Object{aService("new", 80)}, h.loaded.sorted(), equate); diff != "" {
-			t.Errorf("state (-want +got):\n%s", diff)
-		}
-	})
-}
-
 func TestStateOfAnotherServerIsNotUsed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -155,7 +87,7 @@ func TestStateOfAnotherServerIsNotUsed(t *testing.T) {
 		h.serve(aService("web", 80))
 		time.Sleep(2 * time.Second)
 		h.stop()
-		other := New(dir, Options{Server: func() string { return "https://198.51.100.1" }, Objects: newMemory().all, Logger: slog.New(slog.DiscardHandler)})
+		other := New(dir, Options{Cluster: server("https://198.51.100.1"), Logger: slog.New(slog.DiscardHandler)})
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		got := newMemory()
@@ -176,7 +108,7 @@ func TestStateOfAnotherServerIsReplaced(t *testing.T) {
 		h.serve(aService("web", 80))
 		time.Sleep(2 * time.Second)
 		h.stop()
-		other := New(dir, Options{Server: func() string { return "https://198.51.100.1" }, Objects: h.api.all, Logger: h.o.Logger})
+		other := New(dir, Options{Cluster: server("https://198.51.100.1"), Logger: h.o.Logger})
 		h.Store, h.tee = other, other.Tee(h.api)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
@@ -193,62 +125,6 @@ func TestStateOfAnotherServerIsReplaced(t *testing.T) {
 		cancel()
 		if err := <-done; err != nil {
 			t.Error(err)
-		}
-	})
-}
-
-func size(t *testing.T, dir, name string) int64 {
-	t.Helper()
-	fi, err := os.Stat(filepath.Join(dir, name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return fi.Size()
-}
-
-func TestAChangeCostsWhatItChanges(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		dir := t.TempDir()
-		h := boot(t, dir)
-		var many []source.Object
-		for i := range 3000 {
-			many = append(many, aSlice(fmt.Sprintf("svc-%d", i), 5))
-		}
-		h.serve(many...)
-		time.Sleep(2 * time.Second)
-		snapshot, journal := size(t, dir, snapshotName), size(t, dir, journalName)
-		h.tee.Upsert(aSlice("svc-7", 4))
-		h.Commit(nil)
-		time.Sleep(2 * time.Second)
-		if got := size(t, dir, journalName) - journal; got < 100 || got > 1000 {
-			t.Errorf("one change wrote %d bytes", got)
-		}
-
-		// Once the journal has outgrown the snapshot, both begin anew.
-		for round := 0; size(t, dir, journalName) < snapshot; round++ {
-			if round == 100 {
-				t.Fatal("the journal does not grow")
-			}
-			for _, o := range many[:500] {
-				h.tee.Upsert(o)
-			}
-			h.Commit(nil)
-			time.Sleep(2 * time.Second)
-		}
-		for range 2 {
-			h.tee.Upsert(aSlice("svc-7", 3))
-			h.Commit(nil)
-			time.Sleep(2 * time.Second)
-		}
-		if got := size(t, dir, journalName); got > 2000 {
-			t.Errorf("the journal still has %d bytes", got)
-		}
-		want := h.api.sorted()
-		h.stop()
-		h = boot(t, dir)
-		defer h.stop()
-		if diff := cmp.Diff(want, h.loaded.sorted(), equate); diff != "" {
-			t.Errorf("state (-want +got):\n%s", diff)
 		}
 	})
 }
@@ -279,4 +155,72 @@ func TestWriteThatFailsIsNamedAndTriedAgain(t *testing.T) {
 			t.Errorf("%d objects", len(h.loaded.objects))
 		}
 	})
+}
+
+func stat(t *testing.T, dir string) os.FileInfo {
+	t.Helper()
+	info, err := os.Stat(filepath.Join(dir, snapshotName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info
+}
+
+// Under constant change at 10,000 Services, Edgeway writes at most 1 GB a day. A single change of a small state is on disk
+// within seconds, and the last change at SIGTERM.
+func TestWritesAreFew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		h := boot(t, dir)
+		var many []source.Object
+		for i := range 1000 {
+			many = append(many, aSlice(fmt.Sprintf("svc-%d", i), 50))
+		}
+		h.serve(many...)
+		time.Sleep(2 * time.Second)
+		last, written := stat(t, dir), stat(t, dir).Size()
+		for began := time.Now(); time.Since(began) < 2*time.Hour; time.Sleep(10 * time.Second) {
+			h.tee.Upsert(aSlice("svc-7", 1+time.Now().Second()/10))
+			h.Commit(nil)
+			synctest.Wait()
+			if now := stat(t, dir); !os.SameFile(last, now) {
+				last, written = now, written+now.Size()
+			}
+		}
+		if written < 60<<20 || written > 90<<20 {
+			t.Errorf("%d MiB were written in 2 hours", written>>20)
+		}
+		want := h.api.sorted()
+		h.stop()
+		h = boot(t, dir)
+		if diff := cmp.Diff(want, h.loaded.sorted(), equate); diff != "" {
+			t.Errorf("state (-want +got):\n%s", diff)
+		}
+		h.serve(aService("web", 80))
+		time.Sleep(2 * time.Second)
+		h.tee.Upsert(aService("dns", 53))
+		h.Commit(nil)
+		time.Sleep(2 * time.Second)
+		if st, err := readState(dir, nil); err != nil || len(st.objects) != 2 {
+			t.Errorf("a change of a small state after 2 s: %+v, %v", st, err)
+		}
+		h.stop()
+	})
+}
+
+// A disk that took long for the last write is left alone for 100 times as long.
+func TestPause(t *testing.T) {
+	for _, c := range []struct {
+		size       int64
+		took, want time.Duration
+	}{
+		{1200, time.Millisecond, 100 * time.Millisecond},
+		{12_000_000, time.Second, 1000 * time.Second},
+		{12_000_000, 11 * time.Second, 1100 * time.Second},
+		{maxFile, 0, 44739242 * time.Millisecond},
+	} {
+		if got := pause(c.size, c.took).Truncate(time.Millisecond); got != c.want {
+			t.Errorf("%d bytes in %s: %s, want %s", c.size, c.took, got, c.want)
+		}
+	}
 }

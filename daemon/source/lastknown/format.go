@@ -1,52 +1,39 @@
 package lastknown
 
 import (
-	"bytes"
-	"encoding/json"
+	"bufio"
 	"errors"
 	"fmt"
-	"hash/crc32"
-	"strconv"
+	"io"
 	"time"
 
 	"edgeway/daemon/source"
 )
 
-// The files, in the Store's directory.
-const (
-	snapshotName = "lastknown.jsonl"
-	journalName  = "lastknown.journal"
-)
+// snapshotName is the name of the state's file in the Store's directory.
+const snapshotName = "lastknown.jsonl"
 
-// version is the format of both files. A program reads only its own.
+// version is the format of the snapshot. Edgeway reads only its own.
 const version = 1
 
-// The values of header.Format.
-const (
-	snapshotFormat = "edgeway last-known state"
-	journalFormat  = "edgeway last-known journal"
-)
+const snapshotFormat = "edgeway last-known state"
 
-// header is the first line of both files. Format and Version are its beginning in every version.
+// header is the first line. It begins with Format and Version in every version.
 type header struct {
-	Format  string    `json:"format"`
-	Version int       `json:"version"`
-	Server  string    `json:"server,omitempty"`
-	At      time.Time `json:"at,omitzero"` // when the source confirmed the state
-	// Held is what Commit was told, in a snapshot.
+	Format  string `json:"format"`
+	Version int    `json:"version"`
+	Cluster
+	At   time.Time        `json:"at,omitzero"` // when the source confirmed the state
 	Held []source.Holding `json:"held,omitempty"`
-	// Base is the SHA-256 of the snapshot that a journal goes on from. A journal of another one was
-	// left behind by a crash between the two renames; what it says is in the new snapshot.
-	Base string `json:"base,omitempty"`
 }
 
-// footer is the last line of a snapshot.
+// footer is the last line.
 type footer struct {
 	Objects int    `json:"objects"`
 	SHA256  string `json:"sha256"` // of all bytes before this line
 }
 
-// record is any other line: one of the fields is set, or At and Held are.
+// record is any other line. One of its fields is set.
 type record struct {
 	Service       *source.Service       `json:"service,omitempty"`
 	EndpointSlice *source.EndpointSlice `json:"endpointSlice,omitempty"`
@@ -54,47 +41,30 @@ type record struct {
 	ServiceCIDR   *source.ServiceCIDR   `json:"serviceCIDR,omitempty"`
 	APIServer     *source.APIServer     `json:"apiServer,omitempty"`
 	Manifest      *source.Manifest      `json:"manifest,omitempty"`
-	// The rest occurs only in a journal. Held is there when it has changed.
-	Deleted *reference        `json:"deleted,omitempty"`
-	At      time.Time         `json:"at,omitzero"`
-	Held    *[]source.Holding `json:"held,omitempty"`
 }
 
-type reference struct {
-	Kind      string `json:"kind"`
-	Namespace string `json:"namespace,omitempty"`
-	Name      string `json:"name"`
-}
-
-func (r reference) key() (source.Key, bool) {
-	for k := source.KindService; k <= source.KindManifest; k++ {
-		if k.String() == r.Kind {
-			return source.Key{Kind: k, Namespace: r.Namespace, Name: r.Name}, true
-		}
-	}
-	return source.Key{}, false
-}
-
-// recordOf gives the record that stores obj, or that deletes key if obj is nil.
-func recordOf(key source.Key, obj source.Object) record {
+// recordOf returns the record of an object. It is empty for a Document, which is a fault and no state.
+func recordOf(obj source.Object) (r record, ok bool) {
 	switch o := obj.(type) {
 	case *source.Service:
-		return record{Service: o}
+		r.Service = o
 	case *source.EndpointSlice:
-		return record{EndpointSlice: o}
+		r.EndpointSlice = o
 	case *source.Node:
-		return record{Node: o}
+		r.Node = o
 	case *source.ServiceCIDR:
-		return record{ServiceCIDR: o}
+		r.ServiceCIDR = o
 	case *source.APIServer:
-		return record{APIServer: o}
+		r.APIServer = o
 	case *source.Manifest:
-		return record{Manifest: o}
+		r.Manifest = o
+	default:
+		return r, false
 	}
-	return record{Deleted: &reference{Kind: key.Kind.String(), Namespace: key.Namespace, Name: key.Name}}
+	return r, true
 }
 
-// object gives the record's object, with the faults marked as its own; nil when it has none.
+// object returns the record's object, whose faults name it, or nil if the record has none.
 func (r *record) object() source.Object {
 	var obj source.Object
 	var faults []source.Problem
@@ -120,57 +90,28 @@ func (r *record) object() source.Object {
 	return obj
 }
 
-// The limits of what is read, and so of what is written. State of 30,000 Services with 100 endpoints each, on
+// The limits of a file that is read, and so of a file that is written. State of 30,000 Services with 100 endpoints each, on
 // nodes with names of 45 letters, has 370 MiB; the line of an EndpointSlice of 1,000 endpoints has up to 4 MiB.
 const (
 	maxFile = 512 << 20
 	maxLine = 8 << 20
 )
 
-var errLine = fmt.Errorf("a line is longer than %d MiB", maxLine>>20)
-
-// appendLine leaves the buffer as it was if it fails.
-func appendLine(b *bytes.Buffer, v any) error {
-	start := b.Len()
-	err := json.NewEncoder(b).Encode(v) // it ends the line
-	if err == nil && b.Len()-start-1+sumLen > maxLine {
-		err = errLine
-	}
-	if err != nil {
-		b.Truncate(start)
-		return fmt.Errorf("encode %T: %w", v, err)
-	}
-	return nil
+// newLines returns a scanner of lines in bounded memory.
+func newLines(r io.Reader) *bufio.Scanner {
+	lines := bufio.NewScanner(r)
+	lines.Buffer(make([]byte, 64<<10), maxLine+1)
+	return lines
 }
 
-// sumLen is the length of a journal line's checksum, in hexadecimal, with the space after it.
-const sumLen = 9
-
-// appendSummed appends a line of a journal.
-func appendSummed(b *bytes.Buffer, v any) error {
-	start := b.Len()
-	b.WriteString("........ ")
-	if err := appendLine(b, v); err != nil {
-		b.Truncate(start)
+// ended returns why there is no further line, or otherwise if the file merely ended.
+func ended(lines *bufio.Scanner, otherwise error) error {
+	switch err := lines.Err(); {
+	case err == nil:
+		return otherwise
+	case errors.Is(err, bufio.ErrTooLong):
+		return fmt.Errorf("a line is longer than %d MiB", maxLine>>20)
+	default:
 		return err
 	}
-	line := b.Bytes()[start:]
-	copy(line, fmt.Sprintf("%08x", crc(line[sumLen:len(line)-1])))
-	return nil
 }
-
-var errChecksum = errors.New("a line does not have its checksum")
-
-// cutSum gives a journal line's JSON.
-func cutSum(line []byte) ([]byte, error) {
-	if len(line) <= sumLen || line[sumLen-1] != ' ' {
-		return nil, errChecksum
-	}
-	sum, err := strconv.ParseUint(string(line[:sumLen-1]), 16, 32)
-	if err != nil || uint32(sum) != crc(line[sumLen:]) {
-		return nil, errChecksum
-	}
-	return line[sumLen:], nil
-}
-
-func crc(b []byte) uint32 { return crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)) }

@@ -1,22 +1,18 @@
 // Package lastknown keeps on disk what a source had last, the API server or the manifests, so that a host that boots
-// without it still has its Services.
+// without that source still has its Services.
 //
-// There are two files. The snapshot holds a header line, one line of JSON for each object, and a
-// footer line with the SHA-256 of all before it; it is replaced as a whole. The journal holds the
-// changes since the snapshot, one line each, with a checksum in front; when it has outgrown the
-// snapshot, a new snapshot takes its place. So a change costs what it changes, however much there
-// is. Both files can be read with any pager.
+// The state is one file, the snapshot: a header, one line of JSON for each object, and a footer with the SHA-256 of all
+// lines before it. Each write replaces the file as a whole. Writes are rare, so that the flash memory of a small host
+// lives: a power cut loses the changes since the last write, and matters only if the API server is away at the next boot.
 //
-// A snapshot that is damaged in any way, or larger than any that is written, is set aside and not used. A journal
-// is used up to its first damaged line: a loss of power tears the last one. A snapshot of a later version of the
-// program is not used either, and stays until there is another.
+// A snapshot that is damaged in any way, or larger than Edgeway ever writes, is set aside and not used. A snapshot of a
+// later version of Edgeway is not used either, and stays until there is another one.
 package lastknown
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -30,45 +26,43 @@ import (
 	"edgeway/proxiers/messageid"
 )
 
-// Options of a Store. All but Name and Confirmed are required.
+// Options of a Store. Cluster and Logger are required.
 type Options struct {
-	// Name is the Store's as a source; empty: "lastknown".
+	// Name is the Store's name as a source. The default is "lastknown".
 	Name string
-	// Server identifies the cluster, by the URL of its API server now. State that was saved for another
-	// one is not used. Manifests have none: it is empty.
-	Server func() string
-	// Objects gives all that the source which is recorded has now; Tee's sink is what took it. It is
-	// called from the Store's goroutine.
-	Objects func() iter.Seq[source.Object]
-	// Confirmed tells when the source last confirmed the state, for Age; nil: when it was written.
+	// Cluster returns the cluster that the source reads at present. State of another cluster is not used. It returns the
+	// zero value for manifests.
+	Cluster func() Cluster
+	// Confirmed returns the time at which the source last confirmed the state, for Age. The default is the time of the
+	// write.
 	Confirmed func() time.Time
 	Logger    *slog.Logger
-	// Before is called with the key of each object that is loaded. Tests make it panic. It may be nil.
+	// Before is called with the key of each object that is loaded, unless it is nil. Tests make it panic.
 	Before func(source.Key)
 }
 
-// Store is the state on disk, as a source and as a recorder. It is made by New.
+// Store is the state on disk, as a source and as a recorder.
 type Store struct {
 	dir string
 	o   Options
 	log *slog.Logger
 
-	wake chan struct{} // there is something to write
+	wake chan struct{} // signals that there are changes to write
 
 	mu     sync.Mutex
-	synced bool      // Run has loaded the state, or saved one
-	age    time.Time // when the state on disk was last confirmed; zero: there is none
+	synced bool      // Run has loaded or saved the state
+	age    time.Time // when the state on disk was last confirmed; zero if there is none
 	fault  string
 	rec    *recorder
 	held   []source.Holding    // of the state that was loaded
-	server []source.ServerAddr // likewise: the proven addresses of the API server
+	server []source.ServerAddr // the proven addresses of the API server, of the state that was loaded
 
-	journal journal // used by Run alone
+	next time.Time // the earliest time of the next write; used by Record alone
 }
 
 var _ source.Source = (*Store)(nil)
 
-// New touches nothing: Run reads the state, and writing makes the directory.
+// New returns a Store and touches no file: Run reads the state, and the first write creates the directory.
 func New(dir string, o Options) *Store {
 	if o.Name == "" {
 		o.Name = "lastknown"
@@ -86,34 +80,33 @@ func (s *Store) Status() source.Status {
 	return source.Status{Synced: s.synced, LastContact: s.age, Err: s.fault}
 }
 
-// Age gives the time at which the state on disk last agreed with its source; ok is false when
-// there is no state.
+// Age returns the time at which the state on disk last agreed with its source; ok is false if there is no state.
 func (s *Store) Age() (saved time.Time, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.age, !s.age.IsZero()
 }
 
-// Held gives what the last Commit before the start was told; nothing before the state has been loaded, or
-// without one.
+// Held returns the holdings of the last Commit before the start. It returns nil before the state has been loaded, and
+// without a state.
 func (s *Store) Held() []source.Holding {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.held
 }
 
-// ServerAddrs returns the proven addresses of the API server, or of the proxy to it; nil before the state has been
-// loaded, or without one.
+// ServerAddrs returns the proven addresses of the API server, or of the proxy to it. It returns nil before the state has
+// been loaded, and without a state.
 func (s *Store) ServerAddrs() []source.ServerAddr {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.server
 }
 
-// Recall loads the state for Held and ServerAddrs alone, and changes nothing on disk; Run does the same and more.
+// Recall loads the state for Held and ServerAddrs alone and changes nothing on disk.
 func (s *Store) Recall() error {
 	st, err := readState(s.dir, s.o.Before)
-	if err == nil && st.server == s.o.Server() {
+	if err == nil && st.cluster.same(s.o.Cluster()) {
 		s.loaded(st)
 	}
 	if errors.Is(err, os.ErrNotExist) {
@@ -122,17 +115,8 @@ func (s *Store) Recall() error {
 	return err
 }
 
-// The times of writing.
-const (
-	debounce = time.Second
-	// refresh is how often the time of the last confirmation is written when nothing else is.
-	refresh = 10 * time.Minute
-	// retry is when a write that failed is tried again.
-	retry = 30 * time.Second
-)
-
-// Run implements source.Source: Load, then Record. Without a saved state it says Synced at once; with one that cannot be
-// used it does not: the host then waits for the API server and keeps what it has, until its state can be saved.
+// Run implements source.Source: Load, then Record. Without a saved state it reports Synced at once. With an unusable state
+// it does not: the host then waits for the API server and keeps its rules until a new state is saved.
 func (s *Store) Run(ctx context.Context, sink source.Sink) error {
 	if objects, ok := s.Load(); ok {
 		for _, obj := range objects {
@@ -144,54 +128,20 @@ func (s *Store) Run(ctx context.Context, sink source.Sink) error {
 	return nil
 }
 
-// Record writes what is recorded until ctx ends, and once more before it returns. Faults are in Status.
-func (s *Store) Record(ctx context.Context) {
-	tick := time.NewTicker(refresh)
-	defer tick.Stop()
-	var again <-chan time.Time
-	for {
-		select {
-		case <-ctx.Done():
-			s.write()
-			s.journal.close()
-			return
-		case <-s.wake:
-			select {
-			case <-time.After(debounce):
-			case <-ctx.Done():
-			}
-		case <-again:
-		case <-tick.C:
-		}
-		again = nil
-		if !s.write() {
-			again = time.After(retry)
-		}
-	}
-}
-
-// removeTemporary removes what a crash in the middle of a write left behind.
-func (s *Store) removeTemporary() {
-	stale, err := filepath.Glob(filepath.Join(s.dir, ".lastknown.*"))
-	if err != nil {
-		return // a directory that is called like a faulty pattern: then they stay
-	}
-	for _, path := range stale {
-		_ = os.Remove(path)
-	}
-}
-
-// Load gives the saved state, without objects if there is none; ok is false if there is one that cannot be used. It is
-// for one source or the other, before the first Commit.
+// Load returns the saved objects, or none if nothing was saved; ok is false if the state cannot be used. Call it once,
+// before the first Commit.
 func (s *Store) Load() (objects []source.Object, ok bool) {
 	s.removeTemporary()
 	start := time.Now()
 	st, err := readState(s.dir, s.o.Before)
+	if err == nil && !st.cluster.same(s.o.Cluster()) {
+		err = fmt.Errorf("%w, %.200q", errOther, st.cluster.Server)
+	}
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		s.loaded(&state{})
 		return nil, true
-	case errors.Is(err, errNewer): // the next snapshot replaces it; until then the later version can come back to it
+	case errors.Is(err, errNewer), errors.Is(err, errOther): // the next write replaces it; until then it stays
 		s.setFault(err.Error())
 		s.log.Warn("last-known state not used", "message_id", messageid.LastKnownUnused, "error", err)
 		return nil, false
@@ -201,21 +151,16 @@ func (s *Store) Load() (objects []source.Object, ok bool) {
 		s.log.Error("last-known state not used", "message_id", messageid.LastKnownUnused,
 			"error", err, "set_aside", aside)
 		return nil, false
-	case st.server != s.o.Server():
-		err := fmt.Errorf("the state is of another API server, %.200q", st.server)
-		s.setFault(err.Error())
-		s.log.Warn("last-known state not used", "message_id", messageid.LastKnownUnused, "error", err)
-		return nil, false
 	}
-	if st.torn > 0 {
-		s.log.Warn("end of the last-known journal is damaged and was left out", "message_id", messageid.LastKnownTorn,
-			"bytes", st.torn, "used_until", st.at)
+	if st.torn {
+		s.log.Warn("last-known journal is damaged at its end", "message_id", messageid.LastKnownTorn,
+			"used_until", st.at)
 	}
 	if st.panicked != nil {
 		s.log.Error("object panicked", "error", st.panicked, "stack", contain.Stack(st.panicked))
 	}
 	if st.invalid > 0 {
-		s.log.Warn("invalid objects of the last-known state were left out", "objects", st.invalid)
+		s.log.Warn("invalid objects of the last-known state skipped", "objects", st.invalid)
 	}
 	s.loaded(st)
 	s.log.Info("last-known state loaded", "objects", len(st.objects), "saved", st.at, "duration", time.Since(start))
@@ -239,32 +184,57 @@ func (s *Store) setFault(fault string) {
 	s.fault = fault
 }
 
-// maxAside is how many damaged versions of a file are kept.
-const maxAside = 3
-
-// setAside renames both files, so that a person can look at them, and gives the snapshot's new name.
-func (s *Store) setAside() string {
-	suffix := ".damaged-" + time.Now().UTC().Format("20060102T150405Z")
-	for _, name := range []string{snapshotName, journalName} {
-		path := filepath.Join(s.dir, name)
-		if err := os.Rename(path, path+suffix); err != nil && !errors.Is(err, os.ErrNotExist) {
-			s.log.Error("damaged file cannot be set aside", "error", err)
-		}
-		s.removeOld(name + ".damaged-")
+// removeTemporary removes the files of a write that a crash interrupted.
+func (s *Store) removeTemporary() {
+	stale, err := filepath.Glob(filepath.Join(s.dir, ".lastknown.*"))
+	if err != nil {
+		return // the directory's name is an invalid pattern
 	}
-	return filepath.Join(s.dir, snapshotName+suffix)
+	for _, path := range stale {
+		_ = os.Remove(path)
+	}
 }
 
-// removeOld leaves the latest files with this beginning.
-func (s *Store) removeOld(prefix string) {
+// maxAside is the number of damaged snapshots that are kept.
+const maxAside = 3
+
+// setAside renames the snapshot, so that a person can examine it, and returns its new path.
+func (s *Store) setAside() string {
+	const mark = ".damaged-"
+	path := filepath.Join(s.dir, snapshotName)
+	aside := path + mark + time.Now().UTC().Format("20060102T150405Z")
+	if err := os.Rename(path, aside); err != nil {
+		s.log.Error("damaged file cannot be set aside", "error", err)
+	}
 	entries, err := os.ReadDir(s.dir) // sorted by name, and so by time
 	if err != nil {
-		return // then the damaged state was not even found
+		return aside
 	}
-	entries = slices.DeleteFunc(entries, func(e os.DirEntry) bool { return !strings.HasPrefix(e.Name(), prefix) })
+	entries = slices.DeleteFunc(entries, func(e os.DirEntry) bool { return !strings.HasPrefix(e.Name(), snapshotName+mark) })
 	for _, e := range entries[:max(0, len(entries)-maxAside)] {
 		if err := os.Remove(filepath.Join(s.dir, e.Name())); err != nil {
 			s.log.Warn("old damaged file not removed", "error", err)
 		}
 	}
+	return aside
+}
+
+// Saved describes a state on disk.
+type Saved struct {
+	At   time.Time        // when the source last confirmed the state
+	Held []source.Holding // see Store.Held
+}
+
+// Peek hands the state in a directory to the sink, once, and changes nothing on disk: a daemon may be running. It fails if
+// there is no state, or none that can be used.
+func Peek(dir string, sink source.Sink) (Saved, error) {
+	st, err := readState(dir, nil)
+	if err != nil {
+		return Saved{}, err
+	}
+	for _, obj := range st.objects {
+		sink.Upsert(obj)
+	}
+	sink.Synced()
+	return Saved{st.at, st.held}, nil
 }

@@ -44,7 +44,7 @@ func TestPeekChangesNothing(t *testing.T) {
 		before := folder(t, dir)
 		seen := newMemory()
 		saved, err := Peek(dir, seen)
-		if err != nil || saved.Server != "https://192.0.2.1:6443" || saved.At.IsZero() || !seen.synced {
+		if err != nil || saved.At.IsZero() || !seen.synced {
 			t.Errorf("%+v, %v, synced %t", saved, err, seen.synced)
 		}
 		if diff := cmp.Diff(everyKind(), seen.sorted(), equate); diff != "" {

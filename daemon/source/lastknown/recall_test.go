@@ -26,8 +26,8 @@ func TestRecall(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		h.stop()
 
-		recall := func(server string) (*Store, error) {
-			s := New(dir, Options{Server: func() string { return server }, Logger: slog.New(slog.DiscardHandler)})
+		recall := func(url string) (*Store, error) {
+			s := New(dir, Options{Cluster: server(url), Logger: slog.New(slog.DiscardHandler)})
 			return s, s.Recall()
 		}
 		s, err := recall("https://192.0.2.1:6443")

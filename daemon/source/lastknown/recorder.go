@@ -1,49 +1,38 @@
 package lastknown
 
 import (
+	"maps"
 	"slices"
 	"sync"
 
 	"edgeway/daemon/source"
 )
 
-// recorder passes on what a source says and notes what changed.
+// recorder passes a source's objects on to a sink and keeps the committed ones for the next snapshot.
 type recorder struct {
-	store *Store
-	sink  source.Sink
+	sink source.Sink
 
 	mu     sync.Mutex
 	synced bool
-	// changed is what was not committed yet, saved what is to be written; nil: deleted. They share the
-	// objects with the sink. While whole is set nothing is noted: all there is will be written.
-	changed, savable map[source.Key]source.Object
-	whole            bool
-	committed        bool
-	held             []source.Holding
-	heldChanged      bool
+	// recent has the changes since the last commit, nil for a deleted object. Both maps share the objects with the sink.
+	recent    map[source.Key]source.Object
+	committed map[source.Key]source.Object // nil before the first commit
+	held      []source.Holding
+	dirty     bool // the snapshot lacks something of committed or held
 }
 
-// pending is what is to be written: changes, and with heldChanged who holds what, or, with whole set, all there is.
-type pending struct {
-	changed     map[source.Key]source.Object
-	held        []source.Holding
-	heldChanged bool
-	whole       bool
-}
-
-// Tee gives a sink that passes everything on to this one and records it. A later Tee replaces an
-// earlier one.
+// Tee returns a sink that passes everything on to the given one and records it. A later Tee replaces an earlier one.
 func (s *Store) Tee(sink source.Sink) source.Sink {
-	r := &recorder{store: s, sink: sink, whole: true}
+	r := &recorder{sink: sink, recent: map[source.Key]source.Object{}}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.rec = r
 	return r
 }
 
-// Commit says that the host agrees with what was recorded: it may be saved. What was recorded before
-// the source had listed everything is not saved. held is what several Services claim, sorted, for Held after the next
-// start; the caller does not write to it any more.
+// Commit says that the host agrees with the recorded objects, which may be saved. It does nothing before the source has
+// listed everything. held are the sorted holdings that Held returns after the next start; the caller must not change
+// them afterwards.
 func (s *Store) Commit(held []source.Holding) {
 	s.mu.Lock()
 	r := s.rec
@@ -63,55 +52,57 @@ func (r *recorder) commit(held []source.Holding) bool {
 	if !r.synced {
 		return false
 	}
-	r.committed = true
+	if r.committed == nil {
+		r.committed, r.dirty = map[source.Key]source.Object{}, true
+	}
 	if !slices.Equal(r.held, held) {
-		r.held, r.heldChanged = held, true
+		r.held, r.dirty = held, true
 	}
-	if r.whole {
-		return true
+	for key, obj := range r.recent {
+		if obj != nil {
+			r.committed[key], r.dirty = obj, true
+		} else if _, ok := r.committed[key]; ok {
+			delete(r.committed, key)
+			r.dirty = true
+		}
 	}
-	if len(r.changed) == 0 {
-		return r.heldChanged
-	}
-	if r.savable == nil {
-		r.savable = make(map[source.Key]source.Object)
-	}
-	for key, obj := range r.changed {
-		r.savable[key] = obj
-	}
-	r.changed = nil
-	return true
+	clear(r.recent)
+	return r.dirty
 }
 
-func (r *recorder) note(key source.Key, obj source.Object) {
+// take returns all that is to be written; ok is false if the snapshot has it already.
+func (r *recorder) take() (objects []source.Object, held []source.Holding, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.whole || key.Kind == source.KindDocument { // a fault of now
-		return
+	if !r.dirty {
+		return nil, nil, false
 	}
-	if r.changed == nil {
-		r.changed = make(map[source.Key]source.Object)
-	}
-	r.changed[key] = obj
+	r.dirty = false
+	compare := func(a, b source.Object) int { return a.Key().Compare(b.Key()) }
+	return slices.SortedFunc(maps.Values(r.committed), compare), r.held, true
 }
 
-// take gives what is to be written. ok is false before the first commit.
-func (r *recorder) take() (p pending, ok bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !r.committed {
-		return pending{}, false
-	}
-	p = pending{r.savable, r.held, r.heldChanged, r.whole}
-	r.savable, r.heldChanged, r.whole = nil, false, false
-	return p, true
-}
-
-// again makes the next write a whole one.
+// again undoes a take whose write failed.
 func (r *recorder) again() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.whole, r.changed, r.savable = true, nil, nil
+	r.dirty = true
+}
+
+// clean reports whether the snapshot has everything that was committed.
+func (r *recorder) clean() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.committed != nil && !r.dirty
+}
+
+func (r *recorder) note(key source.Key, obj source.Object) {
+	if key.Kind == source.KindDocument { // a fault of the present
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.recent[key] = obj
 }
 
 // Upsert implements source.Sink.
@@ -129,7 +120,7 @@ func (r *recorder) Delete(key source.Key) {
 // Synced implements source.Sink.
 func (r *recorder) Synced() {
 	r.mu.Lock()
-	r.synced = true // before anybody can commit what the sink makes of it
+	r.synced = true // before a commit of what the sink makes of it
 	r.mu.Unlock()
 	r.sink.Synced()
 }

@@ -3,14 +3,15 @@ package lastknown
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"syscall"
 	"time"
 
@@ -21,65 +22,77 @@ import (
 	"edgeway/proxiers/messageid"
 )
 
-// journal is the file that changes are appended to; file is nil while there is none.
-type journal struct {
-	file  *os.File
-	size  int64 // bytes of changes
-	limit int64 // at this size a snapshot replaces it
-	at    time.Time
-	// server is the one in the header of the snapshot.
-	server string
+// The times of writing.
+const (
+	debounce = time.Second
+	// refresh is the time between two updates of the age while nothing else changes.
+	refresh = 10 * time.Minute
+	// retry is the delay before a failed write is repeated.
+	retry = 30 * time.Second
+)
+
+// pause returns the time from one write to the next: 100 times as long as the write took, so that a slow disk is busy 1 %
+// of the time, and at least as long as keeps the writes below 1 GB a day (12 kB/s), so that SD cards live.
+func pause(size int64, took time.Duration) time.Duration {
+	return max(100*took, time.Duration(size)*time.Second/12_000)
 }
 
-// minJournal is the size below which a journal is never worth a new snapshot.
-const minJournal = 1 << 20
-
-func (j *journal) close() {
-	if j.file != nil {
-		_ = j.file.Close() // every write was followed by Sync
-		j.file = nil
+// Record writes the committed changes until ctx ends, and once more before it returns. Status reports its faults.
+func (s *Store) Record(ctx context.Context) {
+	tick := time.NewTicker(refresh)
+	defer tick.Stop()
+	due := time.After(debounce) // a Record that panicked may have left changes
+	for {
+		select {
+		case <-ctx.Done():
+			if s.save() {
+				s.confirm()
+			}
+			return
+		case <-s.wake:
+			if due == nil {
+				due = time.After(max(debounce, time.Until(s.next)))
+			}
+		case <-due:
+			due = nil
+			if !s.save() {
+				due = time.After(max(retry, time.Until(s.next)))
+			}
+		case <-tick.C:
+			if due == nil {
+				s.confirm()
+			}
+		}
 	}
 }
 
-// write saves what is committed, and reports whether nothing is left to be tried again.
-func (s *Store) write() bool {
+// save writes the committed changes, if there are any, and reports whether all are on disk.
+func (s *Store) save() bool {
 	s.mu.Lock()
 	rec := s.rec
 	s.mu.Unlock()
 	if rec == nil {
 		return true
 	}
-	batch, ok := rec.take()
+	objects, held, ok := rec.take()
 	if !ok {
 		return true
 	}
-	at := s.confirmed()
-	var err error
-	defer func() {
-		if recovered := recover(); recovered != nil { // the journal may hold half a line
-			s.journal.close()
+	saved := false
+	defer func() { // also after a panic
+		if !saved {
 			rec.again()
-			panic(recovered)
 		}
 	}()
-	switch {
-	case batch.whole || s.journal.file == nil || s.journal.size > s.journal.limit || s.journal.server != s.o.Server():
-		err = s.writeSnapshot(batch.held, at)
-	case len(batch.changed) > 0 || batch.heldChanged || at.Sub(s.journal.at) >= time.Minute:
-		err = s.appendJournal(batch, at)
-	default:
-		return true
-	}
+	start, at := time.Now(), s.confirmed()
+	size, err := s.writeSnapshot(objects, held, at)
+	s.next = time.Now().Add(pause(size, time.Since(start)))
 	s.written(at, err)
-	if err != nil {
-		s.journal.close()
-		rec.again()
-		return false
-	}
-	return true
+	saved = err == nil
+	return saved
 }
 
-// confirmed is rounded: it is for people.
+// confirmed is rounded, because people read it.
 func (s *Store) confirmed() time.Time {
 	at := time.Now()
 	if s.o.Confirmed != nil {
@@ -88,27 +101,38 @@ func (s *Store) confirmed() time.Time {
 	return at.UTC().Truncate(time.Second)
 }
 
-// written notes the outcome, and logs it when it is another than before.
-func (s *Store) written(at time.Time, err error) {
+// confirm notes in the snapshot's modification time that the source still agrees with the snapshot: that writes an inode
+// instead of all objects.
+func (s *Store) confirm() {
+	at := s.confirmed()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch {
-	case err != nil:
-		fault := err.Error()
-		if s.fault != fault {
-			s.log.Error("last-known state not saved", "message_id", messageid.LastKnownUnsaved, "error", err)
-		}
-		s.fault = fault
-	default:
-		if s.fault != "" {
-			s.log.Info("last-known state saved again")
-		}
-		// What could not be used at the start is replaced now.
-		s.fault, s.age, s.synced = "", at, true
+	if s.rec == nil || !s.rec.clean() || !at.After(s.age) {
+		return
+	}
+	if os.Chtimes(filepath.Join(s.dir, snapshotName), time.Time{}, at) == nil { // otherwise the age stays
+		s.age = at
 	}
 }
 
-// failed leaves the name of the temporary file out: the same fault shall have the same text.
+// written notes the outcome of a write, and logs it if it differs from the one before.
+func (s *Store) written(at time.Time, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil {
+		if s.fault != err.Error() {
+			s.log.Error("last-known state not saved", "message_id", messageid.LastKnownUnsaved, "error", err)
+		}
+		s.fault = err.Error()
+		return
+	}
+	if s.fault != "" {
+		s.log.Info("last-known state saved again")
+	}
+	s.fault, s.age, s.synced = "", at, true // a state that could not be used at the start is replaced now
+}
+
+// failed leaves out the name of the temporary file, so that the same fault has the same text.
 func (s *Store) failed(what string, err error) error {
 	var errno syscall.Errno
 	if errors.As(err, &errno) {
@@ -117,126 +141,75 @@ func (s *Store) failed(what string, err error) error {
 	return fmt.Errorf("last-known state: %s in %s: %w", what, s.dir, err)
 }
 
-// writeSnapshot writes all there is, and begins a journal that goes on from it.
-func (s *Store) writeSnapshot(held []source.Holding, at time.Time) error {
-	s.journal.close()
+// writeSnapshot replaces the snapshot and returns the number of bytes written.
+func (s *Store) writeSnapshot(objects []source.Object, held []source.Holding, at time.Time) (size int64, err error) {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
-		return s.failed("make folder", err)
+		return 0, s.failed("make folder", err)
 	}
-	objects := slices.Collect(s.o.Objects())
-	slices.SortFunc(objects, func(a, b source.Object) int { return a.Key().Compare(b.Key()) })
-
-	file, err := renameio.NewPendingFile(filepath.Join(s.dir, snapshotName), renameio.WithTempDir(s.dir), renameio.WithStaticPermissions(0o600))
+	path := filepath.Join(s.dir, snapshotName)
+	file, err := renameio.NewPendingFile(path, renameio.WithTempDir(s.dir), renameio.WithStaticPermissions(0o600))
 	if err != nil {
-		return s.failed("make snapshot", err)
+		return 0, s.failed("make snapshot", err)
 	}
 	defer file.Cleanup() //nolint:errcheck // it does nothing after the file was replaced
-	server := s.o.Server()
-	sum, size, err := encodeSnapshot(file, header{Format: snapshotFormat, Version: version, Server: server, At: at, Held: held}, objects)
+	head := header{Format: snapshotFormat, Version: version, Cluster: s.o.Cluster(), At: at, Held: held}
+	size, err = encodeSnapshot(file, head, objects)
 	if err != nil {
-		return s.failed("write snapshot", err)
+		return size, s.failed("write snapshot", err)
 	}
 	if size > maxFile {
-		return s.failed("write snapshot", fmt.Errorf("it has %d MiB, more than %d", size>>20, maxFile>>20))
+		return size, s.failed("write snapshot", fmt.Errorf("it has %d MiB, more than %d", size>>20, maxFile>>20))
+	}
+	if err := os.Chtimes(file.Name(), time.Time{}, at); err != nil {
+		return size, s.failed("write snapshot", err)
 	}
 	if err := file.CloseAtomicallyReplace(); err != nil {
-		return s.failed("replace snapshot", err)
+		return size, s.failed("replace snapshot", err)
 	}
-	if err := s.newJournal(sum, size, at); err != nil {
-		return err
-	}
-	s.journal.server = server
-	return nil
+	_ = os.Remove(filepath.Join(s.dir, journalName)) // a journal of another snapshot is ignored
+	return size, nil
 }
 
-// encodeSnapshot leaves out what Check refuses, objects that carry nothing but their faults, and what is too long to
-// be read again.
-func encodeSnapshot(w io.Writer, head header, objects []source.Object) (sum string, size int64, err error) {
-	out := bufio.NewWriter(w)
+// encodeSnapshot skips objects that Check refuses, objects that carry nothing but their faults, and lines that are too long
+// to be read again. One buffer serves all lines, because this runs soon after the start, before the first collection.
+func encodeSnapshot(w io.Writer, head header, objects []source.Object) (size int64, err error) {
 	hash := sha256.New()
-	var line bytes.Buffer // one for all: what is written soon after the start would otherwise stay as garbage until the next collection
-	emit := func(v any) error {
+	var line bytes.Buffer
+	encoder, out := json.NewEncoder(&line), bufio.NewWriter(io.MultiWriter(w, hash))
+	emit := func(v any) (ok bool, err error) {
 		line.Reset()
-		if err := appendLine(&line, v); err != nil {
-			return err
+		if err := encoder.Encode(v); err != nil {
+			return false, fmt.Errorf("encode %T: %w", v, err)
 		}
-		hash.Write(line.Bytes())
+		if line.Len() > maxLine {
+			return false, nil
+		}
 		size += int64(line.Len())
-		_, err := out.Write(line.Bytes())
-		return err
+		_, err = out.Write(line.Bytes())
+		return true, err
 	}
-	if err := emit(head); err != nil {
-		return "", 0, err
+	if _, err := emit(head); err != nil {
+		return size, err
 	}
 	n := 0
-	var r record
 	for _, obj := range objects {
-		if convert.Check(obj) != nil {
+		r, ok := recordOf(obj)
+		if !ok || convert.Check(obj) != nil {
 			continue
 		}
-		r = recordOf(obj.Key(), obj)
-		switch err := emit(&r); {
-		case errors.Is(err, errLine):
-		case err != nil:
-			return "", 0, err
-		default:
+		ok, err := emit(r)
+		if err != nil {
+			return size, err
+		}
+		if ok {
 			n++
 		}
 	}
-	sum = hex.EncodeToString(hash.Sum(nil))
-	if err := emit(footer{Objects: n, SHA256: sum}); err != nil {
-		return "", 0, err
+	if err := out.Flush(); err != nil {
+		return size, err
 	}
-	return sum, size, out.Flush()
-}
-
-func (s *Store) newJournal(base string, snapshotSize int64, at time.Time) error {
-	path := filepath.Join(s.dir, journalName)
-	var head bytes.Buffer
-	if err := appendSummed(&head, header{Format: journalFormat, Version: version, Base: base}); err != nil {
-		return err
+	if _, err := emit(footer{Objects: n, SHA256: hex.EncodeToString(hash.Sum(nil))}); err != nil {
+		return size, err
 	}
-	if err := renameio.WriteFile(path, head.Bytes(), 0o600, renameio.WithTempDir(s.dir), renameio.WithStaticPermissions(0o600)); err != nil {
-		return s.failed("begin journal", err)
-	}
-	file, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
-	if err != nil {
-		return s.failed("begin journal", err)
-	}
-	s.journal = journal{file: file, limit: max(snapshotSize, minJournal), at: at}
-	return nil
-}
-
-// appendJournal appends a batch of changes, and the time, in one write.
-func (s *Store) appendJournal(batch pending, at time.Time) error {
-	var out bytes.Buffer
-	for key, obj := range batch.changed {
-		if obj != nil && convert.Check(obj) != nil {
-			obj = nil
-		}
-		err := appendSummed(&out, recordOf(key, obj))
-		if errors.Is(err, errLine) {
-			err = appendSummed(&out, recordOf(key, nil))
-		}
-		if err != nil {
-			return err
-		}
-	}
-	last := record{At: at}
-	if batch.heldChanged {
-		held := append([]source.Holding{}, batch.held...) // nothing is [], not null
-		last.Held = &held
-	}
-	if err := appendSummed(&out, last); err != nil {
-		return err
-	}
-	if _, err := s.journal.file.Write(out.Bytes()); err != nil {
-		return s.failed("append to journal", err)
-	}
-	if err := s.journal.file.Sync(); err != nil {
-		return s.failed("append to journal", err)
-	}
-	s.journal.size += int64(out.Len())
-	s.journal.at = at
-	return nil
+	return size, out.Flush()
 }

@@ -1,0 +1,19 @@
+package kube
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/pem"
+)
+
+// CAs returns the SHA-256 of each certificate of the kubeconfig's certificate authority. They identify the cluster when the
+// URL of its API server changes. It returns nothing if the host's own authorities count.
+func (s *Source) CAs() []string { return s.client.route.Load().cas }
+
+func fingerprints(bundle []byte) (out []string) {
+	for block, rest := pem.Decode(bundle); block != nil; block, rest = pem.Decode(rest) {
+		sum := sha256.Sum256(block.Bytes)
+		out = append(out, hex.EncodeToString(sum[:]))
+	}
+	return out
+}
