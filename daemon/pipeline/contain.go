@@ -21,13 +21,14 @@ func (e *panicked) Error() string { return "stage " + e.stage + ": " + e.err.Err
 // Unwrap returns both errors.
 func (e *panicked) Unwrap() []error { return []error{proxiers.ErrRefused, e.err} }
 
-// refusePanic turns a panic of Apply into a refusal, and logs its stack once.
+// refusePanic turns a panic of Apply into a refusal. It logs one stack until the next sync: the search repeats the panic
+// for each attempt, perhaps with other words.
 func (p *Pipeline) refusePanic(s *stage, err error) error {
 	if !contain.Is(err) {
 		return err
 	}
-	if err.Error() != p.panicSaid {
-		p.panicSaid = err.Error()
+	if !p.panicLogged {
+		p.panicLogged = true
 		p.opts.Logger.Error("stage panicked", "stage", s.Name, "error", err, "stack", contain.Stack(err))
 	}
 	return &panicked{s.Name, err}

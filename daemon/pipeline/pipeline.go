@@ -101,20 +101,20 @@ type Pipeline struct {
 	state    atomic.Pointer[State]
 
 	// The rest belongs to the goroutine of Run.
-	started    time.Time
-	backend    *stage
-	followers  []*stage
-	stages     []*stage        // all of them, the backend first
-	dirty      bool            // tracker, node or checks changed since the last plan
-	plan       *plan.Plan      // the newest of the planner
-	target     *plan.Plan      // plan without what is quarantined
-	quarantine quarantine      // what the backend refused
-	refusal    string          // the refusal that was logged last
-	step       proxiers.Change // the newest, which most stages have in common
-	pace       pacing          // when what may happen
-	record     record          // what State shows
-	panicSaid  string          // the panic of a stage that was logged last
-	fatal      error           // ends Run: a stage panicked too often
+	started     time.Time
+	backend     *stage
+	followers   []*stage
+	stages      []*stage        // all of them, the backend first
+	dirty       bool            // tracker, node or checks changed since the last plan
+	plan        *plan.Plan      // the newest of the planner
+	target      *plan.Plan      // plan without what is quarantined
+	quarantine  quarantine      // what the backend refused
+	refusal     string          // the refusal that was logged last
+	step        proxiers.Change // the newest, which most stages have in common
+	pace        pacing          // when what may happen
+	record      record          // what State shows
+	panicLogged bool            // a panic of a stage, since the last sync
+	fatal       error           // ends Run: a stage panicked too often
 }
 
 // New has no side effects; Run does the work.

@@ -255,7 +255,7 @@ func (p *Pipeline) syncBackend(ctx context.Context) {
 	if b.applied != p.target {
 		return // the next step follows
 	}
-	p.refusal, p.panicSaid = "", ""
+	p.refusal, p.panicLogged = "", false
 	since := p.record.outOfSync
 	triggers := p.record.synced()
 	if p.drift.pending(b.Name) && !since.IsZero() { // another program was faster: the kernel is no better off than before
