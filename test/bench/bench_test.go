@@ -1,7 +1,6 @@
 package main
 
 import (
-	"maps"
 	"net/netip"
 	"os"
 	"strings"
@@ -30,59 +29,6 @@ func TestParse(t *testing.T) {
 		if _, err := parse(args); err == nil {
 			t.Errorf("%q is accepted", args)
 		}
-	}
-}
-
-// A bound compares medians. A bound that was not measured does not hold.
-func TestBounds(t *testing.T) {
-	r := results{kit.Figures{}}
-	for _, ms := range []float64{9, 1, 10, 900, 10} { // median 10
-		r.add(change, 10000, oursName, ms/1000)
-	}
-	r.add(change, 10000, peerName, 1.0)
-	r.add(change, 100, oursName, 0.0082)
-	r.add(newService, 10000, oursName, 0.05)
-	r.add(newService, 10000, peerName, 1.0)
-	r.add(change, 10000, floorName, 0.0080)
-	r.add(newService, 10000, floorName, 0.0330)
-	got := map[string]string{}
-	for _, b := range nftablesBounds() {
-		name, ratio, verdict := r.verdict(b)
-		got[name] = ratio + " " + verdict
-	}
-	for name, want := range map[string]string{
-		"one change at 10000, of the peer's":     "1/100 pass",
-		"one change at 10000, of our own at 100": "1.22 FAIL",
-		"new Service at 10000, of the peer's":    "1/20.0 FAIL",
-		"one change at 10000, of the floor's":    "1.25 pass",
-		"new Service at 10000, of the floor's":   "1.52 FAIL",
-		"first sync at 10000, of the peer's":     "– not measured",
-	} {
-		if got[name] != want {
-			t.Errorf("%s: got %q, want %q", name, got[name], want)
-		}
-	}
-	if text := r.judge(nftablesBounds()).Error(); strings.Contains(text, "1/100") || !strings.Contains(text, "1.22: FAIL") {
-		t.Errorf("judged: %s", text)
-	}
-}
-
-// Beside an earlier edgeway every measure of both counts.
-func TestBoundsBesideAnEarlierEdgeway(t *testing.T) {
-	r := results{kit.Figures{}}
-	r.add(change, 10000, oursName, 1.09)
-	r.add(change, 10000, peerName, 1)
-	r.add(resident, fewServices, oursName, 1.11)
-	r.add(resident, fewServices, peerName, 1)
-	r.add(burst, 10000, oursName, 1) // not measured of the other
-	got := map[string]string{}
-	for _, b := range (options{previous: "edgeway"}).bounds(r) {
-		name, _, verdict := r.verdict(b)
-		got[name] = verdict
-	}
-	want := map[string]string{"resident memory at 3, of the peer's": "FAIL", "one change at 10000, of the peer's": holds}
-	if !maps.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
 	}
 }
 

@@ -16,8 +16,7 @@ type mode struct {
 	syncPeriod time.Duration
 	sizes      string
 	// whole adds restarts, bursts, starts without the API server, and the bare program.
-	whole  bool
-	bounds []bound
+	whole bool
 }
 
 const ipvsName = "ipvs"
@@ -27,20 +26,16 @@ func modes() []mode {
 	return []mode{
 		{
 			name: "nftables", peerMode: "nftables", syncPeriod: usual, sizes: "100,1000,10000,30000", whole: true,
-			bounds: nftablesBounds(),
 		},
 		{
 			name: "iptables-nft", peerMode: "iptables", variant: "nft", syncPeriod: usual, sizes: "5000",
-			bounds: iptablesBounds(1.0 / 2),
 		},
 		{
 			name: "iptables-legacy", peerMode: "iptables", variant: "legacy", syncPeriod: usual, sizes: "5000,10000",
-			bounds: iptablesBounds(1),
 		},
 		{
 			// One sync of kube-proxy takes so long that a periodic one would fall into every measurement.
 			name: ipvsName, peerMode: "ipvs", syncPeriod: time.Hour, sizes: "100,1000,5000",
-			bounds: ipvsBounds(),
 		},
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// auditPolicy has the API server note what the hosts ask for, and nothing of anybody else.
+// auditPolicy makes the API server log the requests of the hosts alone.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [ResponseStarted]
@@ -28,13 +28,13 @@ rules:
 type request struct {
 	at   time.Time
 	host string
-	// list says that it asks for all objects, be it as the begin of a watch.
+	// list requests ask for all objects, some at the begin of a watch.
 	list bool
-	// refused has the status of one that the API server did not accept; else 0.
+	// refused is the status of a request that the API server refused, else 0.
 	refused int
 }
 
-// auditEvent is what is used of a line of the log.
+// auditEvent is a line of the log.
 type auditEvent struct {
 	Stage                    string
 	RequestURI               string
@@ -43,7 +43,7 @@ type auditEvent struct {
 	ResponseStatus           struct{ Code int }
 }
 
-// readAudit gives the hosts' requests in the order of the log. The last line may be half-written.
+// readAudit returns the hosts' requests in the order of the log. The last line may be incomplete.
 func readAudit(path string) ([]request, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -69,7 +69,7 @@ func readAudit(path string) ([]request, error) {
 	}
 }
 
-// parseEvent gives a request when it arrives; and once more when it was refused, as that alone. ok is false for other lines.
+// parseEvent returns a request when it arrives, and once more when it was refused. ok is false for other lines.
 func parseEvent(line []byte) (r request, ok bool, err error) {
 	var e auditEvent
 	if err := json.Unmarshal(bytes.TrimSpace(line), &e); err != nil {
@@ -95,17 +95,16 @@ func parseEvent(line []byte) (r request, ok bool, err error) {
 	return r, false, nil
 }
 
-// counts are the requests of a time.
+// counts are the requests of an interval.
 type counts struct {
 	all, lists, refused int
-	// bySecond and listsBySecond begin with the time.
-	bySecond, listsBySecond []float64
+	most, mostLists     int // in the busiest second
 }
 
 // count counts the requests from a moment on.
 func count(all []request, from time.Time, length time.Duration) counts {
-	seconds := int((length + time.Second - 1) / time.Second)
-	c := counts{bySecond: make([]float64, seconds), listsBySecond: make([]float64, seconds)}
+	var c counts
+	bySecond, listsBySecond := map[time.Duration]int{}, map[time.Duration]int{}
 	for _, r := range all {
 		after := r.at.Sub(from)
 		if after < 0 || after >= length {
@@ -116,10 +115,12 @@ func count(all []request, from time.Time, length time.Duration) counts {
 			continue
 		}
 		c.all++
-		c.bySecond[after/time.Second]++
+		bySecond[after/time.Second]++
+		c.most = max(c.most, bySecond[after/time.Second])
 		if r.list {
 			c.lists++
-			c.listsBySecond[after/time.Second]++
+			listsBySecond[after/time.Second]++
+			c.mostLists = max(c.mostLists, listsBySecond[after/time.Second])
 		}
 	}
 	return c

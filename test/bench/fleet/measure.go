@@ -198,11 +198,7 @@ func (m *measuring) requestsSince(stopped time.Time) error {
 	m.add(back.of(requestsEach), float64(c.all))
 	m.add(back.of(listsEach), float64(c.lists))
 	m.results.add(back.of(refused), m.program, float64(c.refused))
-	m.results.add(back.of(mostRequests), m.program, slices.Max(c.bySecond))
-	m.results.add(back.of(mostLists), m.program, slices.Max(c.listsBySecond))
-	for i := range c.bySecond {
-		m.results.add(bySecond, m.program, c.bySecond[i])
-		m.results.add(listsBySecond, m.program, c.listsBySecond[i])
-	}
+	m.results.add(back.of(mostRequests), m.program, float64(c.most))
+	m.results.add(back.of(mostLists), m.program, float64(c.mostLists))
 	return nil
 }

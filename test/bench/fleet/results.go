@@ -3,16 +3,14 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
 	"strings"
 
 	"edgeway/test/bench/kit"
-	"edgeway/test/bench/plot"
 )
 
 type measure = kit.Measure
 
-// The programs, as figures call them: what the hosts watch.
+// The programs, as figures name them, are what the hosts watch.
 const (
 	nobody = "nobody"
 	whole  = "all Services"
@@ -21,7 +19,7 @@ const (
 
 func programs() []string { return []string{nobody, whole, tenth} }
 
-// phase is a time that is measured.
+// phase is a part of the run.
 type phase string
 
 const (
@@ -49,12 +47,9 @@ const (
 	mostLists    measure = "lists of all in the busiest second"
 	// backHeard is from the moment at which the API server says that it is ready.
 	backHeard measure = "restart: until all hosts are in order"
-	// The requests of each second after the first, in that order.
-	bySecond      measure = "restart: requests by second"
-	listsBySecond measure = "restart: lists by second"
 )
 
-// row is a measure as the table has it.
+// row is a line of the table.
 type row struct {
 	measure measure
 	divisor float64
@@ -81,66 +76,22 @@ func (r results) add(m measure, program string, value float64) {
 	r.Add(kit.Key{Measure: m, Program: program}, value)
 }
 
-func (r results) get(m measure, program string) (float64, bool) {
-	return r.Median(kit.Key{Measure: m, Program: program})
-}
-
-// print writes what was measured, and what it means for many hosts, as two tables in Markdown.
+// print writes the figures as a table in Markdown.
 func (r results) print(w io.Writer) {
-	head := func(title string) {
-		fmt.Fprintf(w, "| %s | %s |\n| --- |%s\n", title, strings.Join(programs(), " | "), strings.Repeat(" ---: |", len(programs())))
-	}
-	head("the hosts watch")
+	fmt.Fprintf(w, "| the hosts watch | %s |\n| --- |%s\n", strings.Join(programs(), " | "), strings.Repeat(" ---: |", len(programs())))
 	for _, row := range rows() {
-		r.printRow(w, row, r.get)
-	}
-	fmt.Fprintln(w)
-	head(fmt.Sprintf("on paper, for %d hosts", many))
-	for _, p := range paper() {
-		r.printRow(w, p.row, func(m measure, program string) (float64, bool) { return r.onPaper(p, program) })
-	}
-}
-
-func (r results) printRow(w io.Writer, row row, get func(measure, string) (float64, bool)) {
-	name := string(row.measure)
-	if row.unit != "" {
-		name += ", " + row.unit
-	}
-	fmt.Fprintf(w, "| %s |", name)
-	for _, program := range programs() {
-		cell := ""
-		if value, ok := get(row.measure, program); ok {
-			cell = kit.Short(value / row.divisor)
+		name := string(row.measure)
+		if row.unit != "" {
+			name += ", " + row.unit
 		}
-		fmt.Fprintf(w, " %s |", cell)
-	}
-	fmt.Fprintln(w)
-}
-
-// draw shows the requests after the restart by second.
-func (r results) draw() string {
-	var panels []plot.Panel
-	for _, m := range []measure{bySecond, listsBySecond} {
-		panel := plot.Panel{Title: string(m), Linear: true}
-		for _, program := range []string{whole, tenth} {
-			line := plot.Line{Name: program}
-			for i, n := range r.Figures[kit.Key{Measure: m, Program: program}] {
-				line.Points = append(line.Points, plot.Point{X: float64(i), Y: n})
+		fmt.Fprintf(w, "| %s |", name)
+		for _, program := range programs() {
+			cell := ""
+			if value, ok := r.Median(kit.Key{Measure: row.measure, Program: program}); ok {
+				cell = kit.Short(value / row.divisor)
 			}
-			panel.Lines = append(panel.Lines, line)
+			fmt.Fprintf(w, " %s |", cell)
 		}
-		panels = append(panels, panel)
+		fmt.Fprintln(w)
 	}
-	hosts, _ := r.get(hostsMeasure, whole)
-	return plot.SVG(fmt.Sprintf("What %.0f hosts ask of an API server that comes back", hosts), panels)
-}
-
-func (r results) savePlot(path string) error {
-	if path == "" {
-		return nil
-	}
-	if err := os.WriteFile(path, []byte(r.draw()), 0o644); err != nil {
-		return fmt.Errorf("plot: %w", err)
-	}
-	return nil
 }

@@ -1,33 +1,30 @@
-// Package plot draws figures of a benchmark as SVG: one picture with a panel for each measure, which a browser shows as it is.
+// Package plot draws figures of a benchmark as one SVG picture with a panel for each measure.
 package plot
 
 import (
 	"fmt"
 	"html"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 )
 
-// Panel shows how one measure grows. Both axes are logarithmic, so that a straight line is a power, and a level one a constant;
-// or both are linear from 0 on, as for what happens in the course of time.
+// Panel shows how one measure grows. Both axes are logarithmic: a straight line is a power, a level one a constant.
 type Panel struct {
-	Title  string
-	Lines  []Line
-	Linear bool
+	Title string
+	Lines []Line
 }
 
-// Line is what one program measured. The first of each panel has the first colour, and so on.
+// Line holds the figures of one program. The first line of each panel has the first colour, and so on.
 type Line struct {
 	Name   string
 	Points []Point
 }
 
-// Point is one figure; X and Y are above 0, in a linear panel at least 0. In the picture it is a place in pixels.
+// Point is one figure, with X and Y above 0; in the picture, a place in pixels.
 type Point struct{ X, Y float64 }
 
-// Sizes in pixels: of a panel, of what is drawn in it, and where that begins.
+// The sizes in pixels of a panel and of the area in it, and the place where that begins.
 const (
 	perRow              = 3
 	width, height       = 300, 220
@@ -36,7 +33,7 @@ const (
 	head                = 56
 )
 
-// colors can be told apart by who does not see red or green.
+// colors can be told apart by colour-blind people.
 var colors = [...]string{"#0072b2", "#d55e00", "#009e73"}
 
 // SVG draws the panels, three in a row.
@@ -74,11 +71,7 @@ func (p Panel) draw(b *strings.Builder) {
 	if len(xs) == 0 {
 		return
 	}
-	axis := logarithmic
-	if p.Linear {
-		axis = linear
-	}
-	across, up := axis(xs), axis(ys)
+	across, up := logarithmic(xs), logarithmic(ys)
 	at := func(pt Point) (x, y float64) {
 		return plotLeft + plotWide*across.part(pt.X), plotUpper + plotHigh*(1-up.part(pt.Y))
 	}
@@ -105,10 +98,10 @@ func (p Panel) draw(b *strings.Builder) {
 	}
 }
 
-// scale is what an axis has.
+// scale is an axis.
 type scale struct {
 	ticks []float64
-	// part says where on the axis a value is: 0 where it begins, 1 where it ends.
+	// part returns the place of a value on the axis, from 0 to 1.
 	part func(float64) float64
 }
 
@@ -125,29 +118,6 @@ func logarithmic(values []float64) scale {
 	s := scale{part: func(v float64) float64 { return (math.Log10(v) - float64(from)) / float64(to-from) }}
 	for e := from; e <= to; e++ {
 		s.ticks = append(s.ticks, math.Pow10(e))
-	}
-	return s
-}
-
-// linear goes from 0 on, in two to five steps of 1, 2 or 5 times a power of ten.
-func linear(values []float64) scale {
-	most := slices.Max(values)
-	if most <= 0 {
-		most = 1
-	}
-	step := math.Pow10(int(math.Floor(math.Log10(most))))
-	switch {
-	case most > 5*step:
-		step *= 2
-	case most <= step:
-		step /= 5
-	case most <= 2*step:
-		step /= 2
-	}
-	steps := math.Ceil(most / step)
-	s := scale{part: func(v float64) float64 { return v / (steps * step) }}
-	for i := range int(steps) + 1 {
-		s.ticks = append(s.ticks, float64(i)*step)
 	}
 	return s
 }

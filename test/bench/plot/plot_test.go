@@ -54,23 +54,6 @@ func TestAxesAreLogarithmic(t *testing.T) {
 	}
 }
 
-// Twice as much is twice as far in a linear panel, nothing is where both axes begin, and what there is most of is inside.
-func TestLinearAxes(t *testing.T) {
-	for _, most := range []float64{0, 0.3, 1, 7, 20, 23, 50, 51, 999} {
-		got := circles(t, SVG("", []Panel{{Linear: true, Lines: []Line{{Points: []Point{{0, 0}, {10, most / 2}, {20, most}}}}}}))
-		if len(got) != 3 || got[0] != (circle{plotLeft, plotUpper + plotHigh}) {
-			t.Fatalf("up to %v: %v", most, got)
-		}
-		near := func(a, b float64) bool { return a-b < 0.2 && b-a < 0.2 }
-		if !near(got[2].x-got[1].x, got[1].x-got[0].x) || !near(got[2].y-got[1].y, got[1].y-got[0].y) {
-			t.Errorf("up to %v: not linear: %v", most, got)
-		}
-		if up := plotUpper + plotHigh - got[2].y; got[2].y < plotUpper-0.1 || most > 0 && up < plotHigh/2 || got[2].x > plotLeft+plotWide+0.1 {
-			t.Errorf("up to %v: at %v", most, got[2])
-		}
-	}
-}
-
 // A panel without figures, or with a single one at a power of ten, is no fault.
 func TestFewFigures(t *testing.T) {
 	if got := circles(t, SVG("", []Panel{{Title: "none"}, {Lines: []Line{{Points: []Point{{100, 1}}}}}})); len(got) != 1 || got[0].y != plotUpper+plotHigh {
