@@ -8,13 +8,13 @@ import (
 	"strings"
 )
 
-// word is a keyword in a list of address ranges, and what it turns on.
+// word is a keyword in a list of address ranges, and the flag that it sets.
 type word struct {
 	name string
 	on   *bool
 }
 
-// nodePortAddresses takes kube-proxy's keywords, as 1.37 has them (KEP-6032).
+// nodePortAddresses accepts the keywords of kube-proxy 1.37 (KEP-6032).
 func nodePortAddresses(p *NodePortAddresses) value {
 	return addresses(&p.Prefixes, word{"primary", &p.Primary}, word{"localhost", &p.Localhost}, word{"all", &p.All})
 }
@@ -62,7 +62,7 @@ func portRange(p *PortRange) value {
 	}
 }
 
-// String gives "30000-32767".
+// String returns the range as in "30000-32767".
 func (p PortRange) String() string { return fmt.Sprintf("%d-%d", p.First, p.Last) }
 
 // addresses is a list of ranges and keywords.

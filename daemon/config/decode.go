@@ -17,15 +17,15 @@ type setting struct {
 	value any
 }
 
-// Error is one fault in the configuration.
+// Error is one error in the configuration.
 type Error struct {
 	File string
-	Line int    // 0: the file as a whole
-	Key  string // with its section; empty: no key in particular
+	Line int    // 0 if the error is not in one line
+	Key  string // with its section, or "" if the error is not in one key
 	Err  error
 }
 
-// Error gives "file:line: key: fault".
+// Error returns "file:line: key: error".
 func (e *Error) Error() string {
 	s := e.File
 	if e.Line > 0 {
@@ -37,11 +37,11 @@ func (e *Error) Error() string {
 	return s + ": " + e.Err.Error()
 }
 
-// Unwrap gives the fault itself.
+// Unwrap returns the error without its place.
 func (e *Error) Unwrap() error { return e.Err }
 
-// decode reads a file into its settings, in the order of their lines. Tables of the schema are
-// walked into; what stands in other tables is listed the same way, for the caller to refuse.
+// decode returns the settings of a file, in the order of their lines, with the keys of all tables. The caller refuses those
+// that the schema does not have.
 func decode(name string, data []byte) ([]setting, error) {
 	var root map[string]toml.Primitive
 	meta, err := toml.Decode(string(data), &root)
@@ -85,20 +85,20 @@ func (d *decoder) table(prefix string, table map[string]toml.Primitive) {
 		}
 		var v any
 		if err := d.meta.PrimitiveDecode(primitive, &v); err != nil {
-			v = err // no TOML value fails to become an any; set refuses it by its type
+			v = err // every TOML value decodes into an any; set would refuse the error by its type
 		}
 		d.settings = append(d.settings, setting{key: key, line: d.line(primitive), value: v})
 	}
 }
 
-// line finds where a key stands. The library (v1.6.0) tells positions only in errors, so we make one.
+// line returns the line of a key. The library (v1.6.0) has positions only in errors, so line causes one.
 func (d *decoder) line(primitive toml.Primitive) int {
 	err := d.meta.PrimitiveDecode(primitive, &refuser{})
 	parse, _ := errors.AsType[toml.ParseError](err)
 	return parse.Position.Line
 }
 
-// refuser takes no value at all.
+// refuser accepts no value.
 type refuser struct{}
 
 var errRefused = errors.New("refused")

@@ -11,9 +11,8 @@ import (
 	"edgeway/daemon/regular"
 )
 
-// Load reads the main file and its drop-ins, conf.d/*.toml in the folder of the main file, in lexical
-// order; the last one that sets a key wins. It returns every fault that it finds, joined, each an
-// *Error that names the file and, where there is one, the line and the key. backends are the values that
+// Load reads the main file and then its drop-ins, conf.d/*.toml in the folder of the main file, in lexical order. The last
+// file that sets a key wins. Load returns all errors that it finds, joined, each an *Error. backends are the values that
 // proxy.backend may have.
 func Load(path string, backends []Choice) (*Config, error) {
 	path, err := filepath.Abs(path)
@@ -43,7 +42,7 @@ func Load(path string, backends []Choice) (*Config, error) {
 	return load(files, strings.ToLower(strings.TrimSpace(host)), backends)
 }
 
-// dropIns gives the files of the folder in lexical order. The folder need not exist.
+// dropIns returns the files of the folder in lexical order, or none if there is no folder.
 func dropIns(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -58,12 +57,12 @@ func dropIns(dir string) ([]string, error) {
 	return names, nil
 }
 
-// Overlooked gives the files beside the drop-ins of a main file that look like one and are not read.
+// Overlooked returns the files beside the drop-ins that look like a drop-in but that Load does not read.
 func Overlooked(path string) (out []string) {
 	dir := filepath.Join(filepath.Dir(path), "conf.d")
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return nil // Load tells
+		return nil // Load returns the error
 	}
 	for _, e := range entries {
 		if slices.Contains([]string{".conf", ".cfg", ".ini", ".tml", ".txt", ".yaml", ".yml", ".json"}, filepath.Ext(e.Name())) {
@@ -73,7 +72,7 @@ func Overlooked(path string) (out []string) {
 	return out
 }
 
-// unreadable names the file once, which an fs.PathError would do a second time.
+// unreadable returns an Error that names the file once. The text of an fs.PathError has the name, too.
 func unreadable(name string, err error) error {
 	advice := regular.Advice(name, err)
 	if pathErr, ok := errors.AsType[*os.PathError](err); ok {
@@ -114,8 +113,8 @@ func load(files []file, hostname string, backends []Choice) (*Config, error) {
 			l.fail(files[0].name, "node.name", fmt.Errorf("must be set, as the host's name cannot be used: %w", err))
 		}
 	}
-	if len(l.errs) == 0 { // a key that failed has its default, which would make the checks lie
-		l.check(files[0].name, c)
+	if len(l.errs) == 0 { // an invalid key still has its default
+		l.validate(files[0].name, c)
 	}
 	if err := errors.Join(l.errs...); err != nil {
 		return nil, err
@@ -126,7 +125,7 @@ func load(files []file, hostname string, backends []Choice) (*Config, error) {
 
 type loader struct {
 	keys   map[string]value
-	origin map[string]*Error // where each key was last set, for faults that show only in the whole
+	origin map[string]*Error // the place that set each key last, for errors of the merged configuration
 	errs   []error
 	// removed are the removed keys, in the order of the files.
 	removed []Removed
@@ -181,7 +180,7 @@ func (l *loader) isSection(name string) bool {
 	return false
 }
 
-// fail notes a fault of the merged configuration, at the place that set the key, if any did.
+// fail adds an error of the merged configuration, with the place that set the key, if a file set it.
 func (l *loader) fail(mainFile, key string, err error) {
 	at := Error{File: mainFile, Key: key, Err: err}
 	if o := l.origin[key]; o != nil {
@@ -190,7 +189,7 @@ func (l *loader) fail(mainFile, key string, err error) {
 	l.errs = append(l.errs, &at)
 }
 
-// values gives every key of the schema by its full name.
+// values returns the value of each key of the schema, by its full name.
 func values(c *Config, backends []Choice) map[string]value {
 	all := make(map[string]value)
 	for _, s := range schema(c, backends) {

@@ -13,8 +13,8 @@ type section struct {
 	keys []key
 }
 
-// key is one setting. doc is plain text: it becomes the comment in edgeway.toml and the paragraph in
-// the manual. The value's own limits are added to it.
+// key is one setting. doc is plain text, for the comment in edgeway.toml and the paragraph in the manual. The limits of the
+// value follow it.
 type key struct {
 	name  string
 	doc   string
@@ -38,11 +38,11 @@ func schema(c *Config, backends []Choice) []section {
 		}},
 	}
 	after := []section{
-		{"routes", "Routes that are kept on this host. They have the routing protocol \"edgeway\" (119), and \"edgeway cleanup\" removes them.", []key{
+		{"routes", "The routes that Edgeway keeps on this host. They have the routing protocol \"edgeway\" (119). \"edgeway cleanup\" removes them.", []key{
 			{
-				"services", "Routes to the ranges of ClusterIPs, and to each other address of a Service. Without any route the kernel refuses the host's own connections to Services. " +
-					"auto: where the host has none that leads there, as without a default route. always: to the ranges also beside a less specific one of the host. never: none. " +
-					"Without a default route the host's own connections to ClusterIPs get the address of the link by which they leave.",
+				"services", "Routes to the ranges of ClusterIPs, and to each other address of a Service. Without a route, the kernel refuses the host's own connections to Services. " +
+					"auto: if the host has no route to the address, for example because it has no default route. always: also if the host has a less specific route to a range. never: no routes. " +
+					"Without a default route, the host's own connections to ClusterIPs have the address of the link by which they leave.",
 				oneOf(&c.Routes.Services, RoutesAuto, RoutesAlways, RoutesNever),
 			},
 		}},
@@ -50,16 +50,16 @@ func schema(c *Config, backends []Choice) []section {
 		fastPathSection(&c.FastPath),
 		checksSection(&c.Checks.TCP),
 		{"health", "Health over HTTP, for load balancers and monitoring.", []key{
-			{"address", "Where /healthz, /livez and /readyz are served. Empty: nowhere.", listen(&c.Health.Address)},
+			{"address", "The address of /healthz, /livez and /readyz. Empty: they are not served.", listen(&c.Health.Address)},
 		}},
 		metricsSection(&c.Metrics),
 		{"log", "The log, on standard error.", []key{
-			{"level", "The least severe messages that are written.", logLevel(&c.Log.Level)},
+			{"level", "The lowest level of the messages that Edgeway writes.", logLevel(&c.Log.Level)},
 			{"format", "The form of a line.", oneOf(&c.Log.Format, "text", "json")},
 		}},
-		{"control", "The socket by which the commands status, plan, explain, doctor and reload talk to the daemon.", []key{
+		{"control", "The socket on which the commands status, plan, explain, doctor and reload reach the daemon.", []key{
 			{
-				"socket", "The path of the socket. Its owner and its group, those of the daemon, may ask; only root and the owner may reload.",
+				"socket", "The path of the socket. The daemon's user and group can query it. Only root and the daemon's user can reload.",
 				path(&c.Control.Socket, required),
 			},
 		}},
@@ -68,21 +68,21 @@ func schema(c *Config, backends []Choice) []section {
 }
 
 func nodeSection(n *Node) section {
-	return section{"node", "This host, as Kubernetes sees it. No Node object has to exist.", []key{
+	return section{"node", "This host, as Kubernetes sees it. It needs no Node object.", []key{
 		{
-			"name", "Endpoints with this node name run on this host, and the Node object of this name is read. Empty: the host's name in lower case.",
+			"name", "The name of the Node object that Edgeway reads. Endpoints with this node name run on this host. Empty: the host's name in lower case.",
 			text(&n.Name, nodeName),
 		},
 		{
-			"addresses", "The host's own addresses, at most one of each family. A host without a default route needs them for \"primary\" in proxy.nodeport_addresses. Empty: those of the Node object, else the addresses of the default route.",
+			"addresses", "The host's own addresses, at most one of each family. A host without a default route needs them for \"primary\" in proxy.nodeport_addresses. Empty: the addresses of the Node object or, without one, those of the default route.",
 			list(&n.Addresses, parseAddr),
 		},
 		{
-			"zone", "The zone that topology hints are compared with. Empty: the label topology.kubernetes.io/zone of the Node object.",
+			"zone", "The zone of this host, for topology hints. Empty: the label topology.kubernetes.io/zone of the Node object.",
 			text(&n.Zone, labelValue),
 		},
 		{
-			"local_policy", "What the traffic policy Local means on a host without a Node object, which can have no local endpoints: drop the connection, as Kubernetes does, or use the endpoints of the whole cluster.",
+			"local_policy", "What the traffic policy Local means on a host without a Node object, which has no local endpoints. drop: Edgeway drops the connection, as Kubernetes does. cluster: it uses the endpoints of the whole cluster.",
 			oneOf(&n.LocalPolicy, LocalDrop, LocalCluster),
 		},
 	}}
@@ -90,14 +90,14 @@ func nodeSection(n *Node) section {
 
 func kubeSection(k *Kube) section {
 	return section{"source.kube", "Services from an API server.", []key{
-		{"kubeconfig", "The file that names the server and the credentials. It is read again when it, or a file that it names, changes. Empty: no API server.", path(&k.Kubeconfig)},
-		{"namespaces", "Only these namespaces are watched. Empty: all.", list(&k.Namespaces, parseNamespace)},
+		{"kubeconfig", "The file that names the server and the credentials. Edgeway reads it again when the file, or a file that it names, changes. Empty: no API server.", path(&k.Kubeconfig)},
+		{"namespaces", "The namespaces that Edgeway watches. Empty: all.", list(&k.Namespaces, parseNamespace)},
 		{
-			"label_selector", "Only Services and EndpointSlices with these labels are watched, as in \"edge in (yes, all)\". Mind that both kinds of object need the labels: Kubernetes copies a Service's labels to its EndpointSlices.",
+			"label_selector", "The labels of the Services and EndpointSlices that Edgeway watches, as in \"edge in (yes, all)\". Both kinds of object need them: Kubernetes copies the labels of a Service to its EndpointSlices.",
 			text(&k.LabelSelector, labelSelector),
 		},
 		{
-			"allow_exec_plugins", "Whether a kubeconfig may name a program that fetches the credentials. Edgeway then runs that program with its own privileges.",
+			"allow_exec_plugins", "Whether a kubeconfig may name a program that fetches the credentials. Edgeway runs that program with its own privileges.",
 			boolean(&k.AllowExecPlugins),
 		},
 	}}
@@ -121,7 +121,7 @@ func lastKnownSection(l *LastKnown) section {
 	}}
 }
 
-// describe gives " NAME: DOC." for each.
+// describe returns " NAME: DOC." for each choice.
 func describe(choices []Choice) string {
 	var b strings.Builder
 	for _, c := range choices {
@@ -138,37 +138,37 @@ func names(choices []Choice) []string {
 	return out
 }
 
-const alwaysRefused = "This key does not bind Services from manifests. Always refused are, for all kinds of addresses, loopback, link-local, multicast, broadcast and reserved ones, those of the API server, of default gateways and of the clouds' metadata services; " +
-	"and at an address of this host the TCP ports of health.address, metrics.address and health checks, and that of an API server on this host."
+const alwaysRefused = "This key does not bind Services from manifests. Edgeway always refuses addresses that are loopback, link-local, multicast, broadcast or reserved, " +
+	"and those of the API server, of default gateways and of the clouds' metadata services. At an address of this host, it always refuses the TCP ports of health.address, metrics.address, health checks and an API server on this host."
 
 const metadataAdvice = "On a host in a cloud, add the addresses of its metadata service, such as \"168.63.129.16/32\" (Azure), \"100.100.100.200/32\" (Alibaba), " +
 	"\"192.0.0.192/32\" and \"fd00:c1::a9fe:a9fe/128\" (Oracle), \"fd00:ec2::254/128\" (AWS), \"fd20:ce::254/128\" (Google) or \"fd00:42::42/128\" (Scaleway): " +
-	"they answer this host with its credentials. 169.254.169.254 is link-local, and always left out."
+	"they answer this host with its credentials. Edgeway never uses 169.254.169.254, which is link-local."
 
 func proxySection(p *Proxy, backends []Choice) section {
 	return section{"proxy", "What happens to connections.", []key{
 		{
-			"backend", "What programs the kernel." + describe(backends) + " After a change and a reload the rules of the previous one stay until the new one serves.",
+			"backend", "The part that programs the kernel." + describe(backends) + " After a change and a reload, the rules of the previous backend stay until the new one serves.",
 			oneOf(&p.Backend, names(backends)...),
 		},
 		{"fallback", "The backend that serves if this host cannot run the one above, because a program, a kernel module or a kernel feature is missing. Edgeway chooses at the start and at each reload. none: the daemon does not start.", oneOf(&p.Fallback, append(names(backends), FallbackNone)...)},
-		{"ip_families", "The address families, \"IPv4\" and \"IPv6\". Empty: those that the host has.", list(&p.IPFamilies, parseFamily)},
+		{"ip_families", "The address families, \"IPv4\" and \"IPv6\". Empty: the families that the host has.", list(&p.IPFamilies, parseFamily)},
 		{
-			"local_detection", "How pods that run on this host are told from everything else. cluster_cidr: by cluster_cidrs. node_cidr: by the pod CIDRs of the Node object. bridge_interface and interface_name_prefix: by the interface that a packet comes in by. none: there are no pods here, and ClusterIP traffic keeps its source.",
+			"local_detection", "How Edgeway recognizes packets of pods that run on this host. cluster_cidr: by cluster_cidrs. node_cidr: by the pod CIDRs of the Node object. bridge_interface and interface_name_prefix: by the interface on which a packet arrives. none: no pods run here, and ClusterIP traffic keeps its source.",
 			oneOf(&p.LocalDetection, DetectNone, DetectClusterCIDR, DetectNodeCIDR, DetectBridge, DetectPrefix),
 		},
-		{"cluster_cidrs", "The ranges that pods get their addresses from; for local_detection = \"cluster_cidr\".", list(&p.ClusterCIDRs, parsePrefix)},
-		{"bridge_interface", "The bridge that pods are behind; for local_detection = \"bridge_interface\".", text(&p.BridgeInterface, bridgeName)},
-		{"interface_name_prefix", "How the names of the pods' interfaces begin; for local_detection = \"interface_name_prefix\".", text(&p.InterfaceNamePrefix, interfacePrefix)},
-		{"masquerade_all", "Whether the source of every connection to a ClusterIP becomes this host's address.", boolean(&p.MasqueradeAll)},
-		{"masquerade_bit", "The bit of the packet mark that stands for \"rewrite the source\". The connections to the API server have the bit two below it (12 for 14; 30 and 31 for 0 and 1), and no rule touches them. Other bits are left alone.", integer(&p.MasqueradeBit, 0, 31)},
+		{"cluster_cidrs", "The ranges of the pods' addresses, for local_detection = \"cluster_cidr\".", list(&p.ClusterCIDRs, parsePrefix)},
+		{"bridge_interface", "The bridge of the pods, for local_detection = \"bridge_interface\".", text(&p.BridgeInterface, bridgeName)},
+		{"interface_name_prefix", "The beginning of the names of the pods' interfaces, for local_detection = \"interface_name_prefix\".", text(&p.InterfaceNamePrefix, interfacePrefix)},
+		{"masquerade_all", "Whether every connection to a ClusterIP gets this host's address as its source.", boolean(&p.MasqueradeAll)},
+		{"masquerade_bit", "The bit of the packet mark that means \"rewrite the source\". Edgeway's connections to the API server have the bit two below it (12 for 14; 30 and 31 for 0 and 1), and no rule touches them. Edgeway leaves the other bits alone.", integer(&p.MasqueradeBit, 0, 31)},
 		{
 			"nodeport_addresses", "The host's addresses that accept NodePorts: ranges, \"primary\" for node.addresses, \"localhost\" for 127.0.0.1 and ::1, and \"all\" (or 0.0.0.0/0 and ::/0) for all but those two. " +
-				"On 127.0.0.1 and ::1 TCP alone is served, by a relay in this process, and not unless \"localhost\" or a range within 127.0.0.0/8 or ::1/128 asks for it. Empty: none.",
+				"On 127.0.0.1 and ::1, a relay in this process serves TCP alone, and only if the list has \"localhost\" or a range within 127.0.0.0/8 or ::1/128. Empty: none.",
 			nodePortAddresses(&p.NodePortAddresses),
 		},
 		{
-			"service_cidrs", "The ranges that ClusterIPs come from. Connections to an address in them that no Service has are dropped, and no external IP may be in them. The ranges of ServiceCIDR objects are added, but for those that overlap a network of this host. In a range that has the address of the API server, of the proxy to it or of a default gateway nothing is dropped.",
+			"service_cidrs", "The ranges of the ClusterIPs. Edgeway drops connections to an address in them that no Service has, and refuses external IPs in them. It adds the ranges of ServiceCIDR objects, except those that overlap a network of this host. It drops nothing in a range that contains the address of the API server, of the proxy to it or of a default gateway.",
 			list(&p.ServiceCIDRs, parsePrefix),
 		},
 		{
@@ -176,16 +176,16 @@ func proxySection(p *Proxy, backends []Choice) section {
 			portRange(&p.NodePortRange),
 		},
 		{
-			"allow_external_ips", "The external IPs of Services that are served. \"host\" stands for the addresses of this host, a range for all others in it. An external IP in a range that ClusterIPs come from is refused. " + alwaysRefused,
+			"allow_external_ips", "The external IPs that Edgeway serves. \"host\" means the addresses of this host, a range all other addresses in it. Edgeway refuses an external IP in a range of ClusterIPs. " + alwaysRefused,
 			externalIPs(&p.AllowExternalIPs),
 		},
 		{
-			"allow_load_balancer_ips", "The load-balancer addresses of Services that are served. \"host\" stands for the addresses of this host, such as keepalived, kube-vip or DSR give it, a range for all others in it. Whoever may write the status of Services can take any of them. This key does not bind Services from manifests. The addresses and ports that allow_external_ips always refuses are refused here as well.",
+			"allow_load_balancer_ips", "The load-balancer addresses that Edgeway serves. \"host\" means the addresses of this host, such as those that keepalived, kube-vip or DSR add, a range all other addresses in it. A user who may write the status of Services can take any of them. This key does not bind Services from manifests. Edgeway always refuses the addresses and ports that it always refuses for allow_external_ips.",
 			loadBalancerIPs(&p.AllowLoadBalancers),
 		},
 		{
-			"deny_endpoints", "Endpoints in these ranges are left out, so that no Service leads to what only this host should reach. \"host\" stands for the addresses of this host in EndpointSlices of the API server, while the host has no Node object; " +
-				"manifests may always point to this host. " + metadataAdvice,
+			"deny_endpoints", "The ranges in which Edgeway uses no endpoint, so that no Service leads to a program that only this host should reach. \"host\" means the addresses of this host in EndpointSlices of the API server, while the host has no Node object. " +
+				"Manifests may always name this host. " + metadataAdvice,
 			deniedEndpoints(&p.DenyEndpoints),
 		},
 	}}
@@ -227,10 +227,10 @@ func conntrackSection(c *Conntrack) section {
 }
 
 func checksSection(t *TCPChecks) section {
-	return section{"checks.tcp", "Checks of endpoints, by TCP connections from this host: one that does not answer gets no new connections until it answers again. While none of a Service's endpoints answers, all of them stay in use.", []key{
+	return section{"checks.tcp", "Checks of endpoints, by TCP connections from this host. An endpoint that does not answer gets no new connections until it answers again. While no endpoint of a Service answers, all of them stay in use.", []key{
 		{
-			"sources", "Whose endpoints are checked. file: those of manifests, of which nobody else says whether they are ready. kube: those of the API server, beside the readiness that it has of them. Empty: nobody's. " +
-				"An endpoint is checked at each TCP port; its UDP and SCTP ports follow when no TCP port of its EndpointSlice answers.",
+			"sources", "The sources whose endpoints Edgeway checks. file: the manifests, which do not say whether an endpoint is ready. kube: the API server, in addition to the readiness that it reports. Empty: none. " +
+				"Edgeway checks each TCP port of an endpoint. The UDP and SCTP ports count as dead when no TCP port of the EndpointSlice answers.",
 			list(&t.Sources, parseCheckedSource),
 		},
 		{"interval", "The time between two checks of an endpoint, which has half of it, and at most 5s, to accept the connection. Edgeway makes at most 1000 checks a second: with many endpoints it checks each more rarely.", duration(&t.Interval, 200*time.Millisecond, time.Hour)},
@@ -240,8 +240,8 @@ func checksSection(t *TCPChecks) section {
 
 func metricsSection(m *Metrics) section {
 	return section{"metrics", "Metrics over HTTP, for Prometheus.", []key{
-		{"address", "Where /metrics is served. Empty: nowhere.", listen(&m.Address)},
-		{"web_config", "A file with the keys tls_server_config and basic_auth_users, as Prometheus' exporters read it with --web.config.file. It is read again for each connection. Empty: plain HTTP for everyone.", path(&m.WebConfig)},
-		{"pprof", "Whether /debug/pprof is served beside the metrics: to clients on this host, and to other hosts only if web_config has basic_auth_users.", boolean(&m.Pprof)},
+		{"address", "The address of /metrics. Empty: they are not served.", listen(&m.Address)},
+		{"web_config", "A file with the keys tls_server_config and basic_auth_users, like --web.config.file of Prometheus' exporters. Edgeway reads it again for each connection. Empty: plain HTTP for all clients.", path(&m.WebConfig)},
+		{"pprof", "Whether Edgeway serves /debug/pprof beside the metrics: to clients on this host, and to other hosts only if web_config has basic_auth_users.", boolean(&m.Pprof)},
 	}}
 }

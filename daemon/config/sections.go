@@ -2,7 +2,7 @@ package config
 
 import "slices"
 
-// defaultOf is Default with the sections of backends.
+// defaultOf returns Default with the sections of backends.
 func defaultOf(backends []Choice) *Config {
 	c := Default()
 	for _, b := range backends {
@@ -13,7 +13,7 @@ func defaultOf(backends []Choice) *Config {
 	return c
 }
 
-// Settings gives the values of a section that is a part's own, by their keys; nil: there is no such section.
+// Settings returns the values of a backend's own section by their keys, or nil if there is no such section.
 func (c *Config) Settings(section string) map[string]any {
 	i := slices.IndexFunc(c.Sections, func(s Section) bool { return s.Name == section })
 	if i < 0 {
@@ -38,7 +38,7 @@ func ownSections(c *Config) (out []section) {
 	return out
 }
 
-// bind gives the value that reads and writes s.Value.
+// bind returns the value that reads and writes s.Value.
 func (s *Setting) bind() value {
 	set := func(bound value, current func() any) value {
 		store := bound.set

@@ -9,8 +9,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// check finds what is wrong only in the whole: keys that need each other, or exclude each other.
-func (l *loader) check(mainFile string, c *Config) {
+// validate finds errors of the merged configuration: keys that need each other, or exclude each other.
+func (l *loader) validate(mainFile string, c *Config) {
 	if c.Source.Kube.Kubeconfig == "" && len(c.Source.File.Paths) == 0 {
 		l.fail(mainFile, "", errNoSource)
 	}
@@ -22,14 +22,14 @@ func (l *loader) check(mainFile string, c *Config) {
 		}
 		seen[f] = true
 	}
-	l.checkDetection(mainFile, &c.Proxy)
-	l.checkListeners(mainFile, c)
-	l.checkIdle(mainFile, c)
-	l.checkChecks(mainFile, c)
+	l.validateDetection(mainFile, &c.Proxy)
+	l.validateListeners(mainFile, c)
+	l.validateNeeds(mainFile, c)
+	l.validateChecks(mainFile, c)
 }
 
-// checkChecks finds checks of a source that is not set.
-func (l *loader) checkChecks(mainFile string, c *Config) {
+// validateChecks finds checks of a source that is not set.
+func (l *loader) validateChecks(mainFile string, c *Config) {
 	for _, need := range []struct {
 		source CheckedSource
 		key    string
@@ -44,8 +44,8 @@ func (l *loader) checkChecks(mainFile string, c *Config) {
 	}
 }
 
-// checkListeners wants each server to have a port of its own, or an address of its own.
-func (l *loader) checkListeners(mainFile string, c *Config) {
+// validateListeners finds two servers at one address.
+func (l *loader) validateListeners(mainFile string, c *Config) {
 	host, port, err := net.SplitHostPort(c.Metrics.Address)
 	other, otherPort, otherErr := net.SplitHostPort(c.Health.Address)
 	if err != nil || otherErr != nil || port != otherPort { // one is empty, as both have been checked
@@ -60,14 +60,14 @@ func (l *loader) checkListeners(mainFile string, c *Config) {
 	}
 }
 
-// everywhere: for a server of both families, which Go's are, 0.0.0.0 is all addresses too.
+// everywhere reports whether host means all addresses. Go's servers have both families, also at 0.0.0.0.
 func everywhere(host string) bool {
 	addr, err := netip.ParseAddr(host)
 	return host == "" || err == nil && addr.IsUnspecified()
 }
 
-// checkIdle finds keys that are set although what they belong to is off.
-func (l *loader) checkIdle(mainFile string, c *Config) {
+// validateNeeds finds keys without effect, because the key that they need is not set.
+func (l *loader) validateNeeds(mainFile string, c *Config) {
 	kube, tcp, usual := c.Source.Kube, c.Checks.TCP, Default().Checks.TCP
 	for _, idle := range []struct {
 		key, needs string
@@ -87,9 +87,8 @@ func (l *loader) checkIdle(mainFile string, c *Config) {
 	}
 }
 
-// checkDetection wants the key that the mode of local detection needs, and no other: a range or an
-// interface that nothing reads is a misunderstanding.
-func (l *loader) checkDetection(mainFile string, p *Proxy) {
+// validateDetection finds a mode of local detection without the key that it needs, and a key that the mode does not read.
+func (l *loader) validateDetection(mainFile string, p *Proxy) {
 	for _, need := range []struct {
 		mode LocalDetection
 		key  string
