@@ -18,9 +18,9 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// MakePlan reads the sources once and gives the plan that Run would put in force, with the problems of
-// the objects. It changes nothing on the host, and takes nothing but the addresses of the API server, and which of several
-// Services has an address, from the last-known state.
+// MakePlan reads the sources once and returns the plan that Run would apply, with the problems of the objects. It changes
+// nothing on the host. From the last-known state it takes only the addresses of the API server, and which of several Services
+// owns an address.
 func MakePlan(ctx context.Context, cfg *config.Config, logger *slog.Logger) (*plan.Plan, []source.Problem, error) {
 	s, err := newSources(cfg, logger, Outside{})
 	if err != nil {
@@ -29,7 +29,7 @@ func MakePlan(ctx context.Context, cfg *config.Config, logger *slog.Logger) (*pl
 	return s.plan(ctx, cfg, logger)
 }
 
-// plan is MakePlan with sources that have not run, and do not run again.
+// plan is MakePlan for sources that have not run. They must not run again.
 func (s *sources) plan(ctx context.Context, cfg *config.Config, logger *slog.Logger) (*plan.Plan, []source.Problem, error) {
 	s.aside = true
 	for _, store := range s.stores() {
@@ -61,7 +61,7 @@ func (s *sources) plan(ctx context.Context, cfg *config.Config, logger *slog.Log
 	return p, slices.Concat(s.unread(), snap.Problems, problems), nil
 }
 
-// unread says that manifests could not be read.
+// unread returns a problem if manifests could not be read.
 func (s *sources) unread() []source.Problem {
 	if s.file == nil || s.file.Status().Err == "" {
 		return nil
@@ -69,7 +69,7 @@ func (s *sources) unread() []source.Problem {
 	return []source.Problem{{Object: source.Key{Kind: source.KindSetting, Name: "source.file.paths"}, Message: s.file.Status().Err}}
 }
 
-// faults gives the errors of the sources.
+// faults returns the errors of the sources.
 func (s *sources) faults() error {
 	var errs []error
 	for _, src := range s.list() {
@@ -80,12 +80,12 @@ func (s *sources) faults() error {
 	return errors.Join(errs...)
 }
 
-// Probed is the outcome of asking whether one backend can run on this host.
+// Probed is the result of the test whether one backend can run on this host.
 type Probed struct {
 	Backend string
-	// Err says what is missing; nil: it can run.
+	// Err is what is missing, or nil if the backend can run.
 	Err error
-	// Lacks are what is missing that it can run without.
+	// Lacks are the missing parts without which the backend can run, too.
 	Lacks []proxiers.Lack
 }
 
@@ -106,7 +106,7 @@ func Probe(ctx context.Context, cfg *config.Config) []Probed {
 	return out
 }
 
-// Cleanup removes what any backend and any follower has left on the host, whichever are configured now.
+// Cleanup removes the rules of all backends and followers, whether they are configured or not.
 func Cleanup(ctx context.Context, cfg *config.Config, logger *slog.Logger) error {
 	var errs []error
 	all := followers(cfg, proxiers.Component{}, shared{})

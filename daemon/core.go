@@ -39,16 +39,16 @@ type Core struct {
 	parts    *contain.Parts
 }
 
-// CoreOptions are what a Core needs beside the configuration. Of the functions only Applied and Synced may be nil.
+// CoreOptions configure a Core, beside the configuration file. Applied and Synced may be nil.
 type CoreOptions struct {
 	Logger   *slog.Logger
 	Families []plan.Family
 	Host     HostWatcher
-	// Checker checks endpoints if the configuration asks for it.
+	// Checker checks endpoints if the configuration has checks.
 	Checker *endpointcheck.Checker
 	// Elements is planner.Options.Elements.
 	Elements int64
-	// Parts restarts the parts that panic; nil: the Core makes its own.
+	// Parts restarts the parts that panic. If it is nil, the Core creates one.
 	Parts *contain.Parts
 	// InForce is the plan that an earlier Core of this process left in the kernel.
 	InForce *plan.Plan
@@ -60,7 +60,7 @@ type CoreOptions struct {
 	Outside Outside
 }
 
-// Outside replaces the parts of the sources that block in the kernel. A nil function means the kernel's own.
+// Outside replaces the parts of the sources that block in the kernel. A nil function leaves the part as it is.
 type Outside struct {
 	Dial       func(ctx context.Context, network, address string) (net.Conn, error)
 	Lookup     func(ctx context.Context, name string) ([]netip.Addr, error)
@@ -78,7 +78,7 @@ type HostWatcher interface {
 	Host() *nodeinfo.Host
 }
 
-// NewCore makes no connection and writes nothing. It reads the kubeconfig.
+// NewCore returns a Core that does nothing until Run. It reads the kubeconfig.
 func NewCore(cfg *config.Config, o CoreOptions) (*Core, error) {
 	c := &Core{cfg: cfg, logger: o.Logger, families: o.Families, host: o.Host, parts: o.Parts}
 	if c.parts == nil {
@@ -99,7 +99,7 @@ func NewCore(cfg *config.Config, o CoreOptions) (*Core, error) {
 	return c, nil
 }
 
-// fullSync is the mean time between periodic full syncs. They find what no notification of the kernel tells.
+// fullSync is the mean time between periodic full syncs. They find changes that the kernel does not report.
 const fullSync = time.Hour
 
 func (c *Core) newPipeline(o CoreOptions) *pipeline.Pipeline {
@@ -126,7 +126,7 @@ func (c *Core) newPipeline(o CoreOptions) *pipeline.Pipeline {
 			if o.Synced != nil {
 				o.Synced(snap, p, s)
 			}
-			c.sources.commit(c.planner.Contested()) // only what the kernel accepted
+			c.sources.commit(c.planner.Contested()) // the kernel has accepted the objects
 		},
 	})
 }
@@ -141,7 +141,7 @@ func (c *Core) PlannerOptions() planner.Options {
 // starter runs a part of the daemon in a goroutine, and starts it again after a panic.
 type starter func(part string, run func(context.Context) error)
 
-// starter returns one for the parts of a group. The group ends when a part panicked too often.
+// starter returns a starter for the parts of a group. The group ends when a part has panicked too often.
 func (c *Core) starter(ctx context.Context, group *errgroup.Group) starter {
 	group.Go(func() error {
 		select {
@@ -156,7 +156,7 @@ func (c *Core) starter(ctx context.Context, group *errgroup.Group) starter {
 	}
 }
 
-// run has start run each part.
+// run starts each part.
 func (c *Core) run(start starter, backend pipeline.Stage, followers ...pipeline.Stage) {
 	start("host", c.host.Run)
 	c.sources.run(start)

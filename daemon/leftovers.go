@@ -14,28 +14,28 @@ import (
 	"edgeway/proxiers/messageid"
 )
 
-// leftovers is what Components that are not configured left on the host: another backend before a reload
-// or a restart, one whose daemon ended in between, a follower that was turned off. It stays until the configured backend
-// serves, so that connections always find the rules of one of the two backends, and is then removed.
+// leftovers are the rules of Components that are not configured: of the backend before a reload or a restart, or of a
+// follower that was turned off. They stay until the configured backend serves, so that every connection meets the rules of
+// one of the two backends. Then they are removed.
 //
-// While both backends have rules, one of them translates a connection as a whole: the first that chooses an endpoint. The
-// rules of the other one do not apply to it then. The mark for masquerade is the same for both.
+// While both backends have rules, the first one that chooses an endpoint translates the whole connection, and the rules of
+// the other one do not apply to it. Both use the same mark for masquerade.
 type leftovers struct {
 	logger *slog.Logger
 	env    proxiers.Env
-	// backend is the configured one, before the one that served until this reload; empty: the same.
+	// backend is the configured one. before is the one that served until this reload, or "" if it is the same.
 	backend, before string
-	// synced has a mark when a full sync has succeeded since the last look.
+	// synced receives after a full sync.
 	synced chan struct{}
 
 	mu sync.Mutex
-	of []leftover // that have not been cleaned up yet
+	of []leftover // not cleaned up yet
 }
 
-// leftover is what one Component left.
+// leftover is a Component that has rules left.
 type leftover struct {
 	proxiers.Component
-	// err is the error of the last cleanup, failing the time of the first failure.
+	// err is the error of the last cleanup, and failing is the time of the first failure.
 	err     error
 	failing time.Time
 }
@@ -43,14 +43,14 @@ type leftover struct {
 const (
 	// cleanupTimeout bounds one attempt. For 2,500 Services iptables-nft 1.8.9 took 1.2 s.
 	cleanupTimeout = 5 * time.Minute
-	// cleanupRetry is from the end of an attempt to the next one, if no full sync comes first.
+	// cleanupRetry is the delay after an attempt until the next one, unless a full sync comes first.
 	cleanupRetry = 10 * time.Second
 )
 
-// newLeftovers uses the logger of env. before may be backend itself.
-func newLeftovers(of []proxiers.Component, env proxiers.Env, backend, before string) *leftovers {
+// newLeftovers returns the leftovers of the Components in list. before may be backend itself.
+func newLeftovers(list []proxiers.Component, env proxiers.Env, backend, before string) *leftovers {
 	l := &leftovers{logger: env.Logger, env: env, backend: backend, synced: make(chan struct{}, 1)}
-	for _, c := range of {
+	for _, c := range list {
 		l.of = append(l.of, leftover{Component: c})
 	}
 	if before != backend {
@@ -59,7 +59,7 @@ func newLeftovers(of []proxiers.Component, env proxiers.Env, backend, before str
 	return l
 }
 
-// noteFull says that a full sync has succeeded. It does not block.
+// noteFull reports a full sync to run. It does not block.
 func (l *leftovers) noteFull() {
 	select {
 	case l.synced <- struct{}{}:
@@ -67,8 +67,8 @@ func (l *leftovers) noteFull() {
 	}
 }
 
-// run cleans up once a full sync has succeeded, and again from time to time and after each further one until everything is
-// removed. It returns then, or when ctx ends.
+// run cleans up after the first full sync, and again after cleanupRetry and after each full sync, until everything is
+// removed or ctx ends.
 func (l *leftovers) run(ctx context.Context) {
 	var retry <-chan time.Time
 	switching := l.switching()
@@ -90,20 +90,20 @@ func (l *leftovers) run(ctx context.Context) {
 
 func (l *leftovers) pending() bool { return len(l.list()) > 0 }
 
-// list gives what is left. Nobody writes to it: remove replaces it.
+// list returns the leftovers. Callers must not change the slice, and remove replaces it.
 func (l *leftovers) list() []leftover {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.of
 }
 
-// remove cleans up after each Component, and keeps those that have something left.
+// remove cleans up after each Component, and keeps those whose cleanup failed.
 func (l *leftovers) remove(ctx context.Context) {
 	var left []leftover
 	for _, c := range l.list() {
 		after, removed := l.cleanUp(ctx, c)
 		if ctx.Err() != nil {
-			return // stopping, not failing: the next instance does it
+			return // the next instance continues
 		}
 		if !removed {
 			left = append(left, after)
@@ -114,7 +114,7 @@ func (l *leftovers) remove(ctx context.Context) {
 	l.of = left
 }
 
-// cleanUp tries once. It logs what is new.
+// cleanUp makes one attempt. It logs an error once, until the error changes.
 func (l *leftovers) cleanUp(ctx context.Context, c leftover) (after leftover, removed bool) {
 	limited, cancel := context.WithTimeout(ctx, cleanupTimeout)
 	defer cancel()
@@ -141,7 +141,7 @@ func (l *leftovers) cleanUp(ctx context.Context, c leftover) (after leftover, re
 // switching reports whether the previous backend still has rules after a reload with another one.
 func (l *leftovers) switching() bool { return l.before != "" && l.pending() }
 
-// conditions reports rules that should be gone.
+// conditions reports a cleanup that failed, or a switch of the backend that has not ended.
 func (l *leftovers) conditions() []health.Condition {
 	cond := health.Condition{Name: "leftovers", Level: health.Warning}
 	of := l.list()

@@ -12,11 +12,11 @@ import (
 	"edgeway/daemon/journal"
 )
 
-// logSwitch is a slog.Handler that passes records to the handler of the configuration in force, so that parts that outlive a
-// reload also log as the new configuration says.
+// logSwitch is a slog.Handler that passes records to the handler of the current configuration. Parts that outlive a reload
+// log as the new configuration says.
 type logSwitch struct {
 	current *atomic.Pointer[slog.Handler]
-	// with adds the attributes and groups of a logger that was made from this one.
+	// with adds the attributes and groups of a logger that was derived from this one.
 	with func(slog.Handler) slog.Handler
 }
 
@@ -26,7 +26,7 @@ func newLogSwitch(c config.Log, w io.Writer) logSwitch {
 	return l
 }
 
-// use puts a configuration in force. If standard error is the journal, text is sent to it with fields.
+// use applies a configuration. If standard error is the journal, use sends it text with fields.
 func (l logSwitch) use(c config.Log, w io.Writer) {
 	forPeople := &slog.HandlerOptions{Level: c.Level, ReplaceAttr: withoutMessageID}
 	var h slog.Handler = slog.NewTextHandler(clean.Writer(w), forPeople)

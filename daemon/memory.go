@@ -16,8 +16,8 @@ import (
 // programs that write rules, which are in the same group, and for the rules themselves, which the kernel accounts to it.
 const memoryShare = 60
 
-// limitMemory has Go collect garbage more often rather than exceed what the daemon's control group may use. GOMEMLIMIT
-// goes before it. Go (1.26) does the same for processors, but not for memory.
+// limitMemory sets Go's memory limit from that of the daemon's control group, unless GOMEMLIMIT is set. Go (1.26) does so
+// for processors, but not for memory.
 func limitMemory(logger *slog.Logger) {
 	if os.Getenv("GOMEMLIMIT") != "" {
 		return
@@ -51,8 +51,8 @@ func elements(limit, each int64) int64 {
 // minElements is the least number of elements that are served, however little memory there is.
 const minElements = 10_000
 
-// groupMemory gives the least limit of the process's control group and those above it, of version 2, or of version 1
-// in a mount of its own.
+// groupMemory returns the smallest limit of the process's control group and the groups above it. It reads control groups of
+// version 2, and those of version 1 in a mount of their own.
 func groupMemory(groups, root string) (limit int64, ok bool) {
 	text, err := os.ReadFile(groups)
 	if err != nil {
@@ -84,10 +84,10 @@ func groupMemory(groups, root string) (limit int64, ok bool) {
 	return limit, ok
 }
 
-// unlimited is what version 1 says when there is no limit, or more than any machine has.
+// unlimited is less than the limit of a version 1 group without a limit, and more memory than any machine has.
 const unlimited = 1 << 50
 
-// memoryFile reads one limit; "max" is none.
+// memoryFile reads one limit. The text "max" means that there is none.
 func memoryFile(path string) (n int64, ok bool) {
 	text, err := os.ReadFile(path)
 	if err != nil {

@@ -68,7 +68,7 @@ func ownPorts(cfg *config.Config) map[uint16]string {
 // LoadConfig reads the configuration; see config.Load.
 func LoadConfig(path string) (*config.Config, error) { return config.Load(path, Choices()) }
 
-// Choices are the backends as the configuration's documentation has them.
+// Choices returns the values of proxy.backend with their documentation.
 func Choices() []config.Choice {
 	var out []config.Choice
 	for _, b := range Backends() {
@@ -81,8 +81,8 @@ func Choices() []config.Choice {
 	return out
 }
 
-// ofProxies leaves out what is not the host's own: what backends make, and kube-ipvs0, to which kube-proxy in its ipvs mode binds the
-// addresses of all Services, where they stay.
+// ofProxies excludes addresses and routing tables that are not the host's own: those of backends, and kube-ipvs0, to which
+// kube-proxy in its ipvs mode binds the addresses of all Services for good.
 func ofProxies() nodeinfo.Options {
 	out := nodeinfo.Options{IgnoreDevices: []string{"kube-ipvs0"}}
 	for _, b := range Backends() {
@@ -123,8 +123,8 @@ func sysctlSettings(c config.Conntrack) conntrack.Settings {
 	}
 }
 
-// kernelFamilies are those that the kernel supports. A kernel started with ipv6.disable=1 does not have this file, and
-// refuses rules of the family.
+// kernelFamilies returns the address families that the kernel supports. A kernel with ipv6.disable=1 does not have this
+// file, and refuses IPv6 rules.
 func kernelFamilies() []plan.Family {
 	if _, err := os.Stat("/proc/net/if_inet6"); err != nil {
 		return []plan.Family{plan.IPv4}
@@ -132,8 +132,8 @@ func kernelFamilies() []plan.Family {
 	return []plan.Family{plan.IPv4, plan.IPv6}
 }
 
-// families gives the configured ones, or those that the kernel has: IPv6 can be missing from the
-// kernel or be switched off for all interfaces, as kube-proxy asks too.
+// families returns the configured address families, or those that the host has. IPv6 may be missing from the kernel, or
+// disabled for all interfaces (kube-proxy looks at both, too).
 func families(cfg *config.Config) []plan.Family {
 	if len(cfg.Proxy.IPFamilies) > 0 {
 		return cfg.Proxy.IPFamilies

@@ -9,8 +9,7 @@ import (
 	"edgeway/proxiers/contain"
 )
 
-// panicConditions names the parts that panicked within the last ten minutes. They run again: the host still serves what
-// the kernel holds.
+// panicConditions names the parts that panicked within the last ten minutes. They run again, and the kernel still forwards.
 func panicConditions(faults []contain.Fault) (out []health.Condition) {
 	for _, f := range faults {
 		out = append(out, health.Condition{
@@ -22,8 +21,8 @@ func panicConditions(faults []contain.Fault) (out []health.Condition) {
 	return out
 }
 
-// answering names the panic of a handler, which net/http (Go 1.26) only writes to a log of its own. Requests come from
-// strangers: their panics do not end the daemon.
+// answering records the panic of a handler. net/http (Go 1.26) would only write it to its own log. Such a panic never ends
+// the daemon, because clients of other hosts send the requests.
 func (c *Core) answering(part string, h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		err := contain.Call(func() error {

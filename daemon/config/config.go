@@ -24,8 +24,8 @@ const DefaultPath = "/etc/edgeway/edgeway.toml"
 // DefaultSocket is where the commands look for the daemon when there is no configuration to read.
 const DefaultSocket = "/run/edgeway/edgeway.sock"
 
-// Config is the effective configuration. The meaning of each field is the doc text of its key in
-// schema.go; here stands only what a reader of the Go value needs beside it.
+// Config is the effective configuration. The text of each key in schema.go says what its field means. The comments here add
+// what only the Go value has.
 type Config struct {
 	Node      Node
 	Source    Source
@@ -48,12 +48,12 @@ type Config struct {
 // Node is this host as Kubernetes sees it.
 type Node struct {
 	Name        string       // never empty after Load
-	Addresses   []netip.Addr // empty: the Node object's, else those of the default route
-	Zone        string       // empty: the Node object's
+	Addresses   []netip.Addr // empty means those of the Node object or, without one, of the default route
+	Zone        string       // empty means that of the Node object
 	LocalPolicy LocalPolicy
 }
 
-// LocalPolicy says what a traffic policy Local means on a host that has no Node object.
+// LocalPolicy is the meaning of the traffic policy Local on a host without a Node object.
 type LocalPolicy string
 
 // The local policies.
@@ -77,7 +77,7 @@ type Kube struct {
 	AllowExecPlugins bool
 }
 
-// File is the manifest files and folders of them. It is used when Paths is not empty.
+// File names the manifest files and their folders. It is used when Paths is not empty.
 type File struct {
 	Paths []string // absolute
 }
@@ -87,11 +87,11 @@ type LastKnown struct {
 	Directory string // absolute
 }
 
-// Proxy is what holds for every backend.
+// Proxy has the keys that all backends share.
 type Proxy struct {
 	Backend             string
 	Fallback            string        // FallbackNone, or a backend
-	IPFamilies          []plan.Family // empty: those that the host has
+	IPFamilies          []plan.Family // empty means those that the host has
 	LocalDetection      LocalDetection
 	ClusterCIDRs        []netip.Prefix
 	BridgeInterface     string
@@ -106,7 +106,7 @@ type Proxy struct {
 	DenyEndpoints       DeniedEndpoints
 }
 
-// LocalDetection is the way to tell the pods of this host.
+// LocalDetection is how packets of the pods of this host are recognized.
 type LocalDetection string
 
 // The modes of local detection. DetectClusterCIDR uses ClusterCIDRs, DetectNodeCIDR the pod CIDRs of
@@ -170,37 +170,37 @@ const (
 	NetlinkOff  Netlink = "off"
 )
 
-// Choice is a value that a key may have, in the words of the part that is chosen.
+// Choice is a value of proxy.backend, as the backend describes itself.
 type Choice struct {
 	Name string
-	// Doc says in a sentence without a full stop what it is.
+	// Doc is a sentence without a full stop.
 	Doc string
-	// Settings are the keys of a section of the part's own, which has its name; nil: there is none.
+	// Settings are the keys of the backend's own section, or nil if it has none.
 	Settings []Setting
 }
 
-// Setting is a key that is a part's own: a string with one of Values, or a bool.
+// Setting is a key of a backend's own section: a string with one of Values, or a bool.
 type Setting struct {
 	Name, Doc      string
 	Value, Default any
 	Values         []string
 }
 
-// Section is a section that is a part's own.
+// Section is a backend's own section.
 type Section struct {
 	Name     string
 	Settings []Setting
 }
 
-// Routes are those that are kept on this host.
+// Routes are the routes that Edgeway keeps on this host.
 type Routes struct {
 	Services ServiceRoutes
 }
 
-// ServiceRoutes says when routes to the addresses of Services are kept.
+// ServiceRoutes is when Edgeway keeps routes to the addresses of Services.
 type ServiceRoutes string
 
-// When routes are kept.
+// The values of ServiceRoutes.
 const (
 	RoutesAuto   ServiceRoutes = "auto"
 	RoutesAlways ServiceRoutes = "always"
@@ -231,15 +231,15 @@ type FastPath struct {
 // ServiceName names a Service.
 type ServiceName struct{ Namespace, Name string }
 
-// String gives "namespace/name".
+// String returns "namespace/name".
 func (n ServiceName) String() string { return n.Namespace + "/" + n.Name }
 
-// Checks are those of endpoints.
+// Checks configures the checks of endpoints.
 type Checks struct {
 	TCP TCPChecks
 }
 
-// TCPChecks are connections by TCP. There are none without Sources.
+// TCPChecks configures checks by TCP connections. Without Sources there are none.
 type TCPChecks struct {
 	Sources  []CheckedSource
 	Interval time.Duration
@@ -267,7 +267,7 @@ type Metrics struct {
 	Pprof     bool
 }
 
-// Log is what the daemon writes to standard error.
+// Log configures the log, on standard error.
 type Log struct {
 	Level  slog.Level
 	Format string // "text" or "json"
@@ -278,8 +278,7 @@ type Control struct {
 	Socket string // absolute
 }
 
-// Default is the configuration of an empty file. It has no source and no node name, so it does not
-// run as it is.
+// Default returns the configuration of an empty file. It has no source and no node name, so the daemon cannot run with it.
 func Default() *Config {
 	everything := []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
 	return &Config{

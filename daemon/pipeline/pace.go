@@ -14,12 +14,11 @@ const (
 
 	driftFirst = 100 * time.Millisecond
 	driftCap   = 30 * time.Second
-	// driftQuiet is how long there must be no drift until the next one is repaired at once again.
+	// driftQuiet is the time without drift after which the next drift is repaired at once again.
 	driftQuiet = time.Minute
 )
 
-// backoff gives growing waiting times, from first to limit, each with a jitter that subtracts up to
-// a quarter.
+// backoff returns growing delays, from first to limit. A jitter subtracts up to a quarter of each.
 type backoff struct {
 	first, limit, next time.Duration
 }
@@ -32,7 +31,7 @@ func (b *backoff) wait() time.Duration {
 
 func (b *backoff) reset() { b.next = 0 }
 
-// pacing holds the times that all stages share.
+// pacing holds the times that are the same for all stages.
 type pacing struct {
 	notBefore time.Time // end of the pause after the last sync
 	nextFull  time.Time
@@ -50,11 +49,11 @@ func (p *pacing) pause(began, ended time.Time) {
 	p.notBefore = ended.Add(min(max(ended.Sub(began), minPause), maxPause))
 }
 
-// never is further away than any uptime.
+// never is longer than any uptime.
 const never = 100 * 365 * 24 * time.Hour
 
-// planFull spreads periodic full syncs by a tenth each way, so that a fleet does not sync at the same time.
-// An interval of 0 means none.
+// planFull sets the time of the next periodic full sync. It varies by a tenth each way, so that a fleet does not sync at the
+// same time. An interval of 0 means that there is none.
 func (p *pacing) planFull(now time.Time, interval time.Duration) {
 	if interval <= 0 {
 		interval = never
@@ -62,8 +61,7 @@ func (p *pacing) planFull(now time.Time, interval time.Duration) {
 	p.nextFull = now.Add(interval - interval/10 + rand.N(interval/5+1))
 }
 
-// driftThrottle lets a first drift be repaired at once, and slows down repairs while another program
-// keeps removing rules.
+// driftThrottle allows the repair of the first drift at once, and delays repairs while another program keeps removing rules.
 type driftThrottle struct {
 	notBefore time.Time
 	last      time.Time
@@ -88,8 +86,8 @@ func weight(svc *plan.ServicePort) int {
 	return n
 }
 
-// applyTimeout bounds an Apply. nft and the kernel take 0.1 ms for a ServicePort and 25 µs for each of its elements; a
-// slow board with a busy disk gets a hundred times that, and twenty times.
+// applyTimeout returns the time limit of an Apply. nft and the kernel take 0.1 ms for a ServicePort and 25 µs for each of its
+// elements. The limit is a hundred times the former and twenty times the latter, for a slow board with a busy disk.
 func applyTimeout(c proxiers.Change) time.Duration {
 	limit := time.Minute
 	for _, list := range [][]*plan.ServicePort{c.Changed, c.Removed} {
@@ -103,7 +101,7 @@ func applyTimeout(c proxiers.Change) time.Duration {
 // maxApply bounds an Apply of any size.
 const maxApply = time.Hour
 
-// ownTimeout bounds what the loop does by itself between two stages: a plan with 10^6 endpoints takes seconds.
+// ownTimeout bounds the work of the loop between two stages. A plan with 10^6 endpoints takes seconds.
 const ownTimeout = time.Minute
 
 // tendTimeout bounds deferred work of a stage.

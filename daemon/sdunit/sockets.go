@@ -18,8 +18,7 @@ import (
 	"edgeway/proxiers/messageid"
 )
 
-// Sockets are the listening sockets of NodePorts on loopback. It is what
-// proxiers/localnodeport.Sockets asks for.
+// Sockets are the listening sockets of NodePorts on loopback. They implement proxiers/localnodeport.Sockets.
 //
 // There is one for the process: it keeps sockets over a reload of the configuration. Over a restart of
 // the process they are in the fd store of the service manager, which holds a copy of each. Sockets of socket
@@ -32,7 +31,7 @@ type Sockets struct {
 	open map[netip.AddrPort]*socket
 }
 
-// socket is one listening socket, handed in or opened here.
+// socket is one listening socket, passed or opened here.
 type socket struct {
 	addr netip.AddrPort
 	file *os.File
@@ -43,8 +42,8 @@ type socket struct {
 	released     bool // Release was called, for a socket that stays open
 }
 
-// Passed gives the files that the service manager passed, and takes them out of the environment. go-systemd (22.7) makes
-// room for as many as the environment says: a number that no process can have is none.
+// Passed returns the files that the service manager passed, and removes them from the environment. go-systemd (22.7)
+// allocates memory for the number in the environment, so Passed ignores a number above the limit of the process.
 func Passed() []*os.File {
 	var limit unix.Rlimit
 	n, err := strconv.ParseUint(os.Getenv("LISTEN_FDS"), 10, 64)
@@ -63,9 +62,8 @@ func NewSockets(manager *Manager, passed []*os.File, logger *slog.Logger) *Socke
 	return s
 }
 
-// Listen gives the listening socket of a loopback address: one that was handed in or opened before,
-// else a new one, a copy of which goes to the fd store. The error of a port in use wraps
-// syscall.EADDRINUSE. The caller does not close the file.
+// Listen returns the listening socket of a loopback address: one that was passed or opened before, or a new one, of which it
+// sends a copy to the fd store. The error for a port in use wraps syscall.EADDRINUSE. The caller must not close the file.
 func (s *Sockets) Listen(addr netip.AddrPort) (*os.File, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -106,7 +104,7 @@ func (s *Sockets) Release(addr netip.AddrPort) {
 	}
 }
 
-// Unclaimed lists the sockets that were handed in, and for which neither Listen nor Release was called.
+// Unclaimed lists the sockets that were passed, and for which neither Listen nor Release was called.
 func (s *Sockets) Unclaimed() []netip.AddrPort {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -120,8 +118,7 @@ func (s *Sockets) Unclaimed() []netip.AddrPort {
 	return out
 }
 
-// storePrefix begins the names of sockets in the fd store; those of socket units have the unit's name
-// if nothing else is set.
+// storePrefix begins the names of sockets in the fd store. By default, a socket of a socket unit has the name of the unit.
 const storePrefix = "nodeport-"
 
 // storeName names a socket in the fd store, where a colon is not allowed.
@@ -133,7 +130,7 @@ func storeName(addr netip.AddrPort) string {
 	return fmt.Sprintf("%s%s-%d", storePrefix, host, addr.Port())
 }
 
-// store has the service manager keep a copy. It keeps none when FileDescriptorStoreMax= is reached.
+// store sends a copy to the service manager, which keeps none above FileDescriptorStoreMax=.
 func (s *Sockets) store(sock *socket, name string) {
 	sock.stored = name
 	s.manager.sendSocket(sock.file, "FDSTORE=1", "FDNAME="+name)
@@ -172,7 +169,7 @@ func fileOfListener(listener *net.TCPListener) (*os.File, error) {
 	return listener.File()
 }
 
-// isOurs: a line break in the name would begin another assignment.
+// isOurs reports whether a name in the fd store is one of Edgeway's. A line break in it would begin another assignment.
 func isOurs(name string) bool {
 	return strings.HasPrefix(name, storePrefix) && !strings.ContainsRune(name, '\n')
 }

@@ -38,7 +38,7 @@ type Tracker struct {
 	open   bool     // the gate: enough is known for a snapshot
 }
 
-// New makes a tracker of the layers, the one with the highest priority first. A name that occurs twice,
+// New returns a tracker of the layers, the one with the highest priority first. A name that occurs twice,
 // or a FallbackFor that names no layer, is a mistake of the program and panics.
 func New(layers ...Layer) *Tracker {
 	t := &Tracker{changed: make(chan struct{}, 1), view: newView(time.Now())}
@@ -82,7 +82,7 @@ func (t *Tracker) Sink(name string) source.Sink {
 // changes, many of which may be announced at once.
 func (t *Tracker) Changed() <-chan struct{} { return t.changed }
 
-// Snapshot gives the present state, with Changed and Triggers counted from the call before. ok is
+// Snapshot returns the present state, with Changed and Triggers counted from the call before. ok is
 // false until every primary layer, or its fallback, has synced and at least one primary has synced or
 // one fallback has objects. Once true it stays so.
 func (t *Tracker) Snapshot() (s *Snapshot, ok bool) {
@@ -102,7 +102,7 @@ func (t *Tracker) Snapshot() (s *Snapshot, ok bool) {
 	return s, true
 }
 
-// Orphans gives the EndpointSlices of manifests that no Service uses, sorted by namespace and name. Those of an API server
+// Orphans returns the EndpointSlices of manifests that no Service uses, sorted by namespace and name. Those of an API server
 // may well be of Services that are not read.
 func (t *Tracker) Orphans() (out []*source.EndpointSlice) {
 	t.mu.Lock()
@@ -154,7 +154,7 @@ func (t *Tracker) synced(l *layer) {
 	}
 }
 
-// update tells the view, and the reader, when another object serves the key than before.
+// update changes the view, and signals the reader, if another object serves the key than before.
 func (t *Tracker) update(key source.Key, before source.Object) {
 	after := t.served(key)
 	if before == after {

@@ -94,7 +94,7 @@ func TestNodePortOnLoopback(t *testing.T) {
 		}
 	}
 	goesOn("at first")
-	d.configure(onLoopback + "[log]\nlevel = \"debug\"\n")
+	d.configure(onLoopback + "fallback = \"none\"\n")
 	d.signal(syscall.SIGHUP)
 	l.throughout(time.Second, l.loopback(tcp, "ep1"))
 	l.must(d.logged("configuration reloaded")())
