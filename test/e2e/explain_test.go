@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -96,12 +97,11 @@ func TestExplainNamesWhatStopsAConnection(t *testing.T) {
 	l.within(patience, d.explains("host", shop, 0, "forward: ", "to         "+clusterIP, ep1Addr+":8080", "on ep1"))
 	l.must(d.explains(clientAddr, shop+":web", 0, "to         "+nodePort)())
 	l.must(d.explains(clientAddr, at("127.0.0.1", port), 4, "drop: martian")())
-	notHere := fmt.Sprintf("pass: %d is %s's NodePort, accepted at %s only: proxy.nodeport_addresses", port, shop, nodeAddr)
-	l.must(d.explains("host", at("localhost", port), 4, notHere)())
+	l.must(d.explains("host", at("localhost", port), 4, "pass: ", strconv.Itoa(port), shop, nodeAddr, "proxy.nodeport_addresses")())
 	l.must(unanswered(l.node, at("127.0.0.1", port))())
 
 	n.service("idle", nil)
-	l.within(patience, d.explains("host", n.name+"/idle:80", 4, "reject: ", "there is no EndpointSlice for it", "\nmend  "))
+	l.within(patience, d.explains("host", n.name+"/idle:80", 4, "reject: ", "EndpointSlice", "\nmend  "))
 	slice := &discoveryv1.EndpointSlice{
 		ObjectMeta:  metav1.ObjectMeta{Name: "idle", Labels: map[string]string{discoveryv1.LabelServiceName: "idle"}},
 		AddressType: discoveryv1.AddressTypeIPv4,
@@ -110,7 +110,7 @@ func TestExplainNamesWhatStopsAConnection(t *testing.T) {
 	}
 	_, err := shared.admin.Discovery.EndpointSlices(n.name).Create(t.Context(), slice, metav1.CreateOptions{})
 	l.must(err)
-	l.within(patience, d.explains("host", n.name+"/idle:80", 4, `its EndpointSlices have no port "web"/TCP, but "http"/TCP`))
+	l.within(patience, d.explains("host", n.name+"/idle:80", 4, "reject: ", `"web"/TCP`, `"http"/TCP`))
 
 	here := n.service("here", func(s *corev1.ServiceSpec) {
 		s.Type, s.InternalTrafficPolicy = corev1.ServiceTypeNodePort, new(corev1.ServiceInternalTrafficPolicyLocal)
@@ -127,7 +127,7 @@ func TestExplainNamesWhatStopsAConnection(t *testing.T) {
 
 	vip := netip.MustParseAddrPort(clusterIP).Addr().String()
 	l.onNode("ip", "route", "add", "unreachable", vip+"/32")
-	l.must(d.explains("host", clusterIP, 4, "unreachable: no route to "+vip, "\nmend  ")())
+	l.must(d.explains("host", clusterIP, 4, "unreachable: ", vip, "\nmend  ")())
 	l.must(unanswered(l.node, clusterIP)())
 	l.must(d.explains(clientAddr, clusterIP, 0, "forward: ")()) // where it is translated before the route is looked up
 	l.must(answers(l.client, clusterIP, "ep1")())

