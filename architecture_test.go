@@ -55,6 +55,54 @@ func TestImportsGoOneWay(t *testing.T) {
 	}
 }
 
+// floors are the rooms of the daemon from the lowest to the highest. A room imports only rooms below its own.
+var floors = [][]string{
+	{"asuser", "clean", "files", "nearest", "ownmark", "plural", "regular", "text"},
+	{"config", "endpointcheck", "journal", "nodeinfo", "source"},
+	{"tracker"},
+	{"pipeline", "planner"},
+	{"health", "metrics"},
+	{"doctor", "sdunit"},
+	{"control"},
+}
+
+// upward lists imports that are still to go: the check of a kubeconfig returns findings of the doctor, and the status
+// text for systemd is written from the pipeline's state.
+var upward = []string{
+	"source/kube imports doctor/finding",
+	"sdunit imports pipeline",
+}
+
+func TestRoomsOfTheDaemonImportWhatIsBelowThem(t *testing.T) {
+	floor := func(room string) int {
+		return slices.IndexFunc(floors, func(rooms []string) bool { return slices.Contains(rooms, room) })
+	}
+	var found []string
+	for _, p := range list(t) {
+		path, ok := strings.CutPrefix(p.ImportPath, "edgeway/daemon/")
+		if !ok || len(p.GoFiles) == 0 {
+			continue
+		}
+		room, _, _ := strings.Cut(path, "/")
+		if floor(room) < 0 {
+			t.Errorf("daemon/%s is on no floor", room)
+		}
+		for _, dep := range p.Imports {
+			dep, ok := strings.CutPrefix(dep, "edgeway/daemon/")
+			other, _, _ := strings.Cut(dep, "/")
+			switch {
+			case !ok || other == room:
+			case floor(other) >= floor(room), room == "sdunit" && (other == "pipeline" || other == "source"):
+				found = append(found, path+" imports "+dep)
+			}
+		}
+	}
+	slices.Sort(found)
+	if want := slices.Sorted(slices.Values(upward)); !slices.Equal(found, want) {
+		t.Errorf("imports that run upward:\n%q\nknown:\n%q", found, want)
+	}
+}
+
 func TestTestsOfProxiersDoNotNeedTheDaemon(t *testing.T) {
 	for _, p := range list(t) {
 		if !within(p.ImportPath, "edgeway/proxiers") {
