@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -40,6 +41,30 @@ func TestTheCatalogExplainsEachMessageID(t *testing.T) {
 	slices.Sort(logged)
 	if len(logged) == 0 || len(slices.Compact(slices.Clone(logged))) != len(logged) || !slices.Equal(logged, explained) {
 		t.Errorf("identifiers\n%q\nexplained in the catalog\n%q", logged, explained)
+	}
+}
+
+func TestEachMessageIDIsLogged(t *testing.T) {
+	var program strings.Builder
+	for _, dir := range []string{"daemon", "proxiers"} {
+		err := filepath.WalkDir(filepath.Join(root, dir), func(path string, _ fs.DirEntry, err error) error {
+			if err == nil && strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go") {
+				program.WriteString(read(t, strings.TrimPrefix(path, root)))
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	names := regexp.MustCompile(`(\w+) += "[0-9a-f]{32}"`).FindAllStringSubmatch(read(t, "proxiers", "messageid", "messageid.go"), -1)
+	for _, name := range names {
+		if !strings.Contains(program.String(), `"message_id", messageid.`+name[1]+",") {
+			t.Errorf("no line has the identifier %s", name[1])
+		}
+	}
+	if len(names) == 0 {
+		t.Error("there are no identifiers")
 	}
 }
 
