@@ -62,7 +62,7 @@ func (m mistake) check(t *testing.T, files map[string]string) {
 	}
 }
 
-// place writes a file into a folder that may have to be made.
+// place writes a file and creates its folder.
 func place(t *testing.T, name, text string) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {

@@ -14,10 +14,10 @@ import (
 // messageID is the key of the attribute with one of proxiers/messageid's identifiers.
 const messageID = "message_id"
 
-// attr is an attribute outside of any group, with its value as text.
+// attr is an attribute with its full key and its value as text.
 type attr struct{ key, value string }
 
-// flatten appends an attribute, or those of a group.
+// flatten appends an attribute, or the attributes of a group.
 func flatten(out []attr, group string, a slog.Attr) []attr {
 	value := a.Value.Resolve()
 	if value.Kind() == slog.KindGroup {
@@ -45,8 +45,8 @@ func textOf(v slog.Value) string {
 	return v.String()
 }
 
-// prefix keeps our fields apart from the journal's own: an attribute "unit" must not look like the
-// field UNIT, which decides where systemctl status shows a line.
+// prefix keeps Edgeway's fields apart from those of the journal: an attribute "unit" must not become the field UNIT,
+// which decides where systemctl status shows a line.
 const prefix = "EDGEWAY_"
 
 // fieldsOf returns the fields by name: letters A to Z, digits and underscores. Of two attributes with the same name
@@ -67,15 +67,15 @@ func fieldsOf(attrs []attr) map[string]string {
 	return fields
 }
 
-// service gives namespace/name of the Service that the attribute names: as a Service, one of its
-// ports (plan.ServicePortName) or an object (source.Key).
+// service returns namespace/name of the Service that the attribute names as a Service, one of its ports
+// (plan.ServicePortName) or an object (source.Key), or "" if it names none.
 func service(a attr) string {
 	name := a.value
 	switch a.key {
 	case "service", "service_port":
 	case "object":
-		var is bool
-		if name, is = strings.CutPrefix(name, "Service "); !is {
+		var isService bool
+		if name, isService = strings.CutPrefix(name, "Service "); !isService {
 			return ""
 		}
 	default:

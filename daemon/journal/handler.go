@@ -14,28 +14,26 @@ import (
 	sd "github.com/coreos/go-systemd/v22/journal"
 )
 
-// identifier is what journalctl shows before the process id, and -t asks for.
+// identifier is the name that journalctl prints before the process ID. "journalctl -t" filters by it.
 const identifier = "edgeway"
 
-// Wanted says that standard error is connected to the journal, and that the journal can be
-// written to directly.
+// Wanted reports whether standard error is connected to the journal and the journal accepts direct writes.
 func Wanted() bool {
-	ours, err := sd.StderrIsJournalStream()
-	return err == nil && ours && sd.Enabled()
+	connected, err := sd.StderrIsJournalStream()
+	return err == nil && connected && sd.Enabled()
 }
 
-// handler is a slog.Handler. Groups become a part of the names of their attributes.
+// handler is a slog.Handler. The name of a group becomes a prefix of its attributes' names.
 type handler struct {
 	level slog.Leveler
-	// fallback gets the records that the journal does not accept.
+	// fallback handles the records that the journal rejects.
 	fallback slog.Handler
 	send     func(message string, priority sd.Priority, fields map[string]string) error
 	attrs    []attr
-	group    string // begins the keys of attributes to come
+	group    string // prefix of the keys of later attributes
 }
 
-// NewHandler gives a handler for records of level and above. The fallback is used for a record that
-// the journal does not accept.
+// NewHandler returns a handler for records of level and above. It passes a record that the journal rejects to fallback.
 func NewHandler(level slog.Leveler, fallback slog.Handler) slog.Handler {
 	return newHandler(level, fallback, sd.Send)
 }

@@ -14,14 +14,14 @@ import (
 	"edgeway/proxiers/messageid"
 )
 
-// entry is what a journal got.
+// entry is a journal entry.
 type entry struct {
 	message  string
 	priority sd.Priority
 	fields   map[string]string
 }
 
-// recorder is a journal that takes everything, or nothing.
+// recorder is a journal that accepts every entry, or returns err.
 type recorder struct {
 	entries []entry
 	err     error
@@ -38,7 +38,7 @@ func (r *recorder) send(message string, p sd.Priority, fields map[string]string)
 func (r *recorder) last(t *testing.T) entry {
 	t.Helper()
 	if len(r.entries) == 0 {
-		t.Fatal("the journal got nothing")
+		t.Fatal("the journal has no entry")
 	}
 	return r.entries[len(r.entries)-1]
 }
@@ -129,7 +129,7 @@ func TestMessageIDIsAFieldOfTheJournalOnly(t *testing.T) {
 	}
 }
 
-func TestWhatTheJournalDoesNotTakeIsText(t *testing.T) {
+func TestRecordsThatTheJournalRejectsAreText(t *testing.T) {
 	r, log, text := newRecorder()
 	r.err = errors.New("no such file")
 	log.With("source", "kube").WithGroup("g").Warn("x", "a", 1)
