@@ -3,7 +3,6 @@ package hostile_test
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"log/slog"
 	"net/netip"
 	"slices"
@@ -17,7 +16,6 @@ import (
 	"edgeway/daemon/nodeinfo"
 	"edgeway/daemon/planner"
 	"edgeway/daemon/source"
-	"edgeway/daemon/source/api"
 	"edgeway/daemon/source/convert"
 	"edgeway/daemon/tracker"
 	"edgeway/proxiers"
@@ -122,31 +120,18 @@ func decode(stream []byte) (objects []any) {
 func put(c *convert.Converter, sink source.Sink, object any) {
 	switch o := object.(type) {
 	case *corev1.Service:
-		if out, ok := c.Service(sent[api.Service](o)); ok {
+		if out, ok := c.Service(o); ok {
 			sink.Upsert(out)
 		}
 	case *discoveryv1.EndpointSlice:
-		if out, ok := c.EndpointSlice(sent[api.EndpointSlice](o)); ok {
+		if out, ok := c.EndpointSlice(o); ok {
 			sink.Upsert(out)
 		}
 	case *corev1.Node:
-		sink.Upsert(c.Node(sent[api.Node](o)))
+		sink.Upsert(c.Node(o))
 	case *networkingv1.ServiceCIDR:
-		sink.Upsert(c.ServiceCIDR(sent[api.ServiceCIDR](o)))
+		sink.Upsert(c.ServiceCIDR(o))
 	}
-}
-
-// sent gives an object as it comes from an API server.
-func sent[T any, P interface {
-	*T
-	Unmarshal(data []byte) error
-}](o interface{ Marshal() ([]byte, error) }) *T {
-	raw, err := o.Marshal()
-	out := P(new(T))
-	if err = errors.Join(err, out.Unmarshal(raw)); err != nil {
-		panic(err)
-	}
-	return out
 }
 
 // plans goes the way from objects to two plans: of the first half of the objects, and of all.

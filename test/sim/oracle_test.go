@@ -8,11 +8,13 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
 	"edgeway/daemon/health"
 	"edgeway/daemon/pipeline"
 	"edgeway/daemon/planner"
 	"edgeway/daemon/source"
-	"edgeway/daemon/source/api"
 	"edgeway/daemon/source/convert"
 	"edgeway/daemon/tracker"
 	"edgeway/proxiers/plan"
@@ -46,8 +48,8 @@ func (s *simulation) expected() *plan.Plan {
 	t := tracker.New(tracker.Layer{Name: "file"}, tracker.Layer{Name: "kube"})
 	var c convert.Converter
 	add := func(sink source.Sink, svc *service, namespace string) {
-		var spec api.Service
-		var slice api.EndpointSlice
+		var spec corev1.Service
+		var slice discoveryv1.EndpointSlice
 		must(json.Unmarshal(encode(svc.spec(namespace)), &spec))
 		must(json.Unmarshal(encode(svc.slice(namespace)), &slice))
 		if o, ok := c.Service(&spec); ok {

@@ -4,10 +4,13 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"edgeway/daemon/source"
-	"edgeway/daemon/source/api"
 )
 
 // An object whose conversion panics keeps its name and has a problem, whatever its kind. Others are not concerned.
@@ -18,17 +21,17 @@ func TestAConversionThatPanics(t *testing.T) {
 		}
 	}}
 	meta := metav1.ObjectMeta{Namespace: "ns", Name: "bad"}
-	svc, _ := c.Service(&api.Service{ObjectMeta: meta, Spec: api.ServiceSpec{ClusterIP: "10.96.0.1"}})
-	slice, _ := c.EndpointSlice(&api.EndpointSlice{ObjectMeta: meta, AddressType: api.AddressTypeIPv4})
-	for _, obj := range []source.Object{svc, slice, c.Node(&api.Node{ObjectMeta: meta}), c.ServiceCIDR(&api.ServiceCIDR{ObjectMeta: meta})} {
+	svc, _ := c.Service(&corev1.Service{ObjectMeta: meta, Spec: corev1.ServiceSpec{ClusterIP: "10.96.0.1"}})
+	slice, _ := c.EndpointSlice(&discoveryv1.EndpointSlice{ObjectMeta: meta, AddressType: discoveryv1.AddressTypeIPv4})
+	for _, obj := range []source.Object{svc, slice, c.Node(&corev1.Node{ObjectMeta: meta}), c.ServiceCIDR(&networkingv1.ServiceCIDR{ObjectMeta: meta})} {
 		problems := obj.Problems()
 		if obj.Key().Name != "bad" || len(problems) != 1 || problems[0].Object != obj.Key() || !strings.Contains(problems[0].Message, "on purpose") {
 			t.Errorf("%s: problems %v", obj.Key(), problems)
 		}
 	}
 	meta.Name = "good"
-	spec := api.ServiceSpec{ClusterIP: "10.96.0.1", Ports: []api.ServicePort{{Port: 80, Protocol: "TCP"}}}
-	if svc, ok := c.Service(&api.Service{ObjectMeta: meta, Spec: spec}); !ok || len(svc.Faults) != 0 {
+	spec := corev1.ServiceSpec{ClusterIP: "10.96.0.1", Ports: []corev1.ServicePort{{Port: 80, Protocol: "TCP"}}}
+	if svc, ok := c.Service(&corev1.Service{ObjectMeta: meta, Spec: spec}); !ok || len(svc.Faults) != 0 {
 		t.Errorf("another one: %+v", svc)
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -54,7 +56,7 @@ func prefixes(list ...string) (out []netip.Prefix) {
 }
 
 func TestServiceWithEveryField(t *testing.T) {
-	in := parse[api.Service](t, `
+	in := parse[corev1.Service](t, `
 metadata:
   namespace: shop
   name: web
@@ -117,7 +119,7 @@ func TestServicesOfOthersAreNotConverted(t *testing.T) {
 		"ExternalName": `{spec: {type: ExternalName, clusterIP: 10.96.0.1}}`,
 		"other proxy":  `{metadata: {labels: {service.kubernetes.io/service-proxy-name: ""}}, spec: {clusterIP: 10.96.0.1}}`,
 	} {
-		if got, ok := new(Converter).Service(parse[api.Service](t, spec)); ok {
+		if got, ok := new(Converter).Service(parse[corev1.Service](t, spec)); ok {
 			t.Errorf("%s: converted to %+v", name, got)
 		}
 	}
@@ -126,57 +128,56 @@ func TestServicesOfOthersAreNotConverted(t *testing.T) {
 // Each case breaks one field of a good Service. The fault must be named, and a port that has nothing
 // to do with it must survive.
 func TestServiceFaultsAreNamedAndTheRestIsKept(t *testing.T) {
-	good := func() *api.Service {
-		return &api.Service{
+	good := func() *corev1.Service {
+		return &corev1.Service{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "svc"},
-			Spec: api.ServiceSpec{
-				Type: api.ServiceTypeLoadBalancer, ClusterIP: "10.96.0.1", ClusterIPs: []string{"10.96.0.1"},
-				Ports: []api.ServicePort{{Name: "a", Port: 80, Protocol: "TCP"}, {Name: "b", Port: 81, Protocol: "TCP"}},
+			Spec: corev1.ServiceSpec{
+				Type: corev1.ServiceTypeLoadBalancer, ClusterIP: "10.96.0.1", ClusterIPs: []string{"10.96.0.1"},
+				Ports: []corev1.ServicePort{{Name: "a", Port: 80, Protocol: "TCP"}, {Name: "b", Port: 81, Protocol: "TCP"}},
 			},
 		}
 	}
-	proxyMode, hint := "Tunnel", "Short"
+	proxyMode := corev1.LoadBalancerIPMode("Tunnel")
 	seconds := int32(86401)
 	cases := map[string]struct {
-		spoil func(*api.Service)
+		spoil func(*corev1.Service)
 		field string
 	}{
-		"port 0":                   {func(s *api.Service) { s.Spec.Ports[1].Port = 0 }, "spec.ports[1].port"},
-		"port 65536":               {func(s *api.Service) { s.Spec.Ports[1].Port = 65536 }, "spec.ports[1].port"},
-		"negative port":            {func(s *api.Service) { s.Spec.Ports[1].Port = -1 }, "spec.ports[1].port"},
-		"nodePort 65536":           {func(s *api.Service) { s.Spec.Ports[1].NodePort = 65536 }, "spec.ports[1].nodePort"},
-		"protocol":                 {func(s *api.Service) { s.Spec.Ports[1].Protocol = "ICMP" }, "spec.ports[1].protocol"},
-		"port name":                {func(s *api.Service) { s.Spec.Ports[1].Name = `b" ; drop` }, "spec.ports[1].name"},
-		"second unnamed port":      {func(s *api.Service) { s.Spec.Ports[1].Name = "" }, "spec.ports[1].name"},
-		"repeated name":            {func(s *api.Service) { s.Spec.Ports[1].Name = "a" }, "spec.ports[1].name"},
-		"repeated port":            {func(s *api.Service) { s.Spec.Ports[1].Port = 80 }, "spec.ports[1]"},
-		"IPv4-mapped cluster IP":   {func(s *api.Service) { s.Spec.ClusterIPs = append(s.Spec.ClusterIPs, "::ffff:10.96.0.2") }, "spec.clusterIPs[1]"},
-		"no cluster IP":            {func(s *api.Service) { s.Spec.ClusterIPs = append(s.Spec.ClusterIPs, "10.96.0") }, "spec.clusterIPs[1]"},
-		"two of a family":          {func(s *api.Service) { s.Spec.ClusterIPs = append(s.Spec.ClusterIPs, "10.96.0.2") }, "spec.clusterIPs[1]"},
-		"family mismatch":          {func(s *api.Service) { s.Spec.IPFamilies = []string{"IPv6"} }, "spec.clusterIPs[0]"},
-		"clusterIPs without first": {func(s *api.Service) { s.Spec.ClusterIPs[0] = "10.96.0.9" }, "spec.clusterIPs"},
-		"external loopback":        {func(s *api.Service) { s.Spec.ExternalIPs = []string{"127.0.0.1"} }, "spec.externalIPs[0]"},
-		"external link-local":      {func(s *api.Service) { s.Spec.ExternalIPs = []string{"fe80::1"} }, "spec.externalIPs[0]"},
-		"external with zone":       {func(s *api.Service) { s.Spec.ExternalIPs = []string{"2001:db8::1%eth0"} }, "spec.externalIPs[0]"},
-		"external multicast":       {func(s *api.Service) { s.Spec.ExternalIPs = []string{"239.1.1.1"} }, "spec.externalIPs[0]"},
-		"external unspecified":     {func(s *api.Service) { s.Spec.ExternalIPs = []string{"0.0.0.0"} }, "spec.externalIPs[0]"},
-		"load balancer loopback": {func(s *api.Service) {
-			s.Status.LoadBalancer.Ingress = []api.LoadBalancerIngress{{IP: "::1"}}
+		"port 0":                   {func(s *corev1.Service) { s.Spec.Ports[1].Port = 0 }, "spec.ports[1].port"},
+		"port 65536":               {func(s *corev1.Service) { s.Spec.Ports[1].Port = 65536 }, "spec.ports[1].port"},
+		"negative port":            {func(s *corev1.Service) { s.Spec.Ports[1].Port = -1 }, "spec.ports[1].port"},
+		"nodePort 65536":           {func(s *corev1.Service) { s.Spec.Ports[1].NodePort = 65536 }, "spec.ports[1].nodePort"},
+		"protocol":                 {func(s *corev1.Service) { s.Spec.Ports[1].Protocol = "ICMP" }, "spec.ports[1].protocol"},
+		"port name":                {func(s *corev1.Service) { s.Spec.Ports[1].Name = `b" ; drop` }, "spec.ports[1].name"},
+		"second unnamed port":      {func(s *corev1.Service) { s.Spec.Ports[1].Name = "" }, "spec.ports[1].name"},
+		"repeated name":            {func(s *corev1.Service) { s.Spec.Ports[1].Name = "a" }, "spec.ports[1].name"},
+		"repeated port":            {func(s *corev1.Service) { s.Spec.Ports[1].Port = 80 }, "spec.ports[1]"},
+		"IPv4-mapped cluster IP":   {func(s *corev1.Service) { s.Spec.ClusterIPs = append(s.Spec.ClusterIPs, "::ffff:10.96.0.2") }, "spec.clusterIPs[1]"},
+		"no cluster IP":            {func(s *corev1.Service) { s.Spec.ClusterIPs = append(s.Spec.ClusterIPs, "10.96.0") }, "spec.clusterIPs[1]"},
+		"two of a family":          {func(s *corev1.Service) { s.Spec.ClusterIPs = append(s.Spec.ClusterIPs, "10.96.0.2") }, "spec.clusterIPs[1]"},
+		"family mismatch":          {func(s *corev1.Service) { s.Spec.IPFamilies = []corev1.IPFamily{"IPv6"} }, "spec.clusterIPs[0]"},
+		"clusterIPs without first": {func(s *corev1.Service) { s.Spec.ClusterIPs[0] = "10.96.0.9" }, "spec.clusterIPs"},
+		"external loopback":        {func(s *corev1.Service) { s.Spec.ExternalIPs = []string{"127.0.0.1"} }, "spec.externalIPs[0]"},
+		"external link-local":      {func(s *corev1.Service) { s.Spec.ExternalIPs = []string{"fe80::1"} }, "spec.externalIPs[0]"},
+		"external with zone":       {func(s *corev1.Service) { s.Spec.ExternalIPs = []string{"2001:db8::1%eth0"} }, "spec.externalIPs[0]"},
+		"external multicast":       {func(s *corev1.Service) { s.Spec.ExternalIPs = []string{"239.1.1.1"} }, "spec.externalIPs[0]"},
+		"external unspecified":     {func(s *corev1.Service) { s.Spec.ExternalIPs = []string{"0.0.0.0"} }, "spec.externalIPs[0]"},
+		"load balancer loopback": {func(s *corev1.Service) {
+			s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "::1"}}
 		}, "status.loadBalancer.ingress[0].ip"},
-		"load balancer mode": {func(s *api.Service) {
-			s.Status.LoadBalancer.Ingress = []api.LoadBalancerIngress{{IP: "192.0.2.1", IPMode: &proxyMode}}
+		"load balancer mode": {func(s *corev1.Service) {
+			s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "192.0.2.1", IPMode: &proxyMode}}
 		}, "status.loadBalancer.ingress[0].ipMode"},
-		"source range": {func(s *api.Service) { s.Spec.LoadBalancerSourceRanges = []string{"10.0.0.0/33"} }, "spec.loadBalancerSourceRanges[0]"},
-		"affinity":     {func(s *api.Service) { s.Spec.SessionAffinity = "Cookie" }, "spec.sessionAffinity"},
-		"affinity time": {func(s *api.Service) {
+		"source range": {func(s *corev1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"10.0.0.0/33"} }, "spec.loadBalancerSourceRanges[0]"},
+		"affinity":     {func(s *corev1.Service) { s.Spec.SessionAffinity = "Cookie" }, "spec.sessionAffinity"},
+		"affinity time": {func(s *corev1.Service) {
 			s.Spec.SessionAffinity = "ClientIP"
-			s.Spec.SessionAffinityConfig = &api.SessionAffinityConfig{ClientIP: &api.ClientIPConfig{TimeoutSeconds: &seconds}}
+			s.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: &seconds}}
 		}, "spec.sessionAffinityConfig.clientIP.timeoutSeconds"},
-		"external policy":   {func(s *api.Service) { s.Spec.ExternalTrafficPolicy = "Nearest" }, "spec.externalTrafficPolicy"},
-		"health check port": {func(s *api.Service) { s.Spec.ExternalTrafficPolicy = "Local" }, "spec.healthCheckNodePort"},
-		"type":              {func(s *api.Service) { s.Spec.Type = "Magic" }, "spec.type"},
-		"traffic hint":      {func(s *api.Service) { s.Annotations = map[string]string{TrafficHint: "Short"} }, "metadata.annotations[" + TrafficHint + "]"},
-		"hint of the spec":  {func(s *api.Service) { s.Spec.TrafficHint = &hint }, "spec.trafficHint"},
+		"external policy":   {func(s *corev1.Service) { s.Spec.ExternalTrafficPolicy = "Nearest" }, "spec.externalTrafficPolicy"},
+		"health check port": {func(s *corev1.Service) { s.Spec.ExternalTrafficPolicy = "Local" }, "spec.healthCheckNodePort"},
+		"type":              {func(s *corev1.Service) { s.Spec.Type = "Magic" }, "spec.type"},
+		"traffic hint":      {func(s *corev1.Service) { s.Annotations = map[string]string{api.AnnotationTrafficHint: "Short"} }, "metadata.annotations[" + api.AnnotationTrafficHint + "]"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -200,9 +201,9 @@ func TestServiceFaultsAreNamedAndTheRestIsKept(t *testing.T) {
 }
 
 func TestServiceWithAWrongNameCarriesOnlyItsFault(t *testing.T) {
-	got, ok := new(Converter).Service(&api.Service{
+	got, ok := new(Converter).Service(&corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a\nb"},
-		Spec:       api.ServiceSpec{ClusterIP: "10.96.0.1", Ports: []api.ServicePort{{Port: 80}}},
+		Spec:       corev1.ServiceSpec{ClusterIP: "10.96.0.1", Ports: []corev1.ServicePort{{Port: 80}}},
 	})
 	if !ok || len(got.Ports) != 0 || len(got.ClusterIPs) != 0 {
 		t.Fatalf("got %+v, %v", got, ok)
@@ -230,11 +231,11 @@ func TestInvalidSourceRangesCloseTheirFamily(t *testing.T) {
 		{[]string{"010.0.0.0/08"}, nil, prefixes("10.0.0.0/8")},
 		{[]string{"0.0.0.0/0"}, nil, prefixes("0.0.0.0/0")},
 	} {
-		got, _ := new(Converter).Service(&api.Service{
+		got, _ := new(Converter).Service(&corev1.Service{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "svc"},
-			Spec: api.ServiceSpec{
-				Type: api.ServiceTypeLoadBalancer, ClusterIP: "10.96.0.1",
-				Ports: []api.ServicePort{{Port: 80}}, LoadBalancerSourceRanges: c.ranges,
+			Spec: corev1.ServiceSpec{
+				Type: corev1.ServiceTypeLoadBalancer, ClusterIP: "10.96.0.1",
+				Ports: []corev1.ServicePort{{Port: 80}}, LoadBalancerSourceRanges: c.ranges,
 			},
 		})
 		if diff := cmp.Diff(c.closed, got.NoSources); diff != "" {
@@ -269,7 +270,7 @@ func TestAddressesParseAsTheAPIServerReadsThem(t *testing.T) {
 }
 
 func TestNode(t *testing.T) {
-	got := new(Converter).Node(parse[api.Node](t, `
+	got := new(Converter).Node(parse[corev1.Node](t, `
 metadata: {name: node-1, labels: {topology.kubernetes.io/zone: Zone_a}}
 spec:
   podCIDRs: [10.244.1.0/24, nonsense, "fd00:1::/64"]

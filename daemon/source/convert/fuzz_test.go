@@ -5,7 +5,10 @@ import (
 	"testing"
 	"unsafe"
 
-	"edgeway/daemon/source/api"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+
 	"edgeway/test/hostile"
 )
 
@@ -21,7 +24,7 @@ func FuzzConvert(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		var c Converter
-		var svc api.Service
+		var svc corev1.Service
 		if json.Unmarshal(raw, &svc) == nil {
 			if out, ok := c.Service(&svc); ok && isLabel(out.Namespace) && isLabel(out.Name) {
 				if err := Check(out); err != nil {
@@ -29,7 +32,7 @@ func FuzzConvert(f *testing.F) {
 				}
 			}
 		}
-		var slice api.EndpointSlice
+		var slice discoveryv1.EndpointSlice
 		if json.Unmarshal(raw, &slice) == nil {
 			if out, ok := c.EndpointSlice(&slice); ok && out.Service != "" && out.Family != 0 {
 				if err := Check(out); err != nil {
@@ -37,13 +40,13 @@ func FuzzConvert(f *testing.F) {
 				}
 			}
 		}
-		var node api.Node
+		var node corev1.Node
 		if json.Unmarshal(raw, &node) == nil && isSubdomain(node.Name) {
 			if err := Check(c.Node(&node)); err != nil {
 				t.Error(err)
 			}
 		}
-		var cidr api.ServiceCIDR
+		var cidr networkingv1.ServiceCIDR
 		if json.Unmarshal(raw, &cidr) == nil && isSubdomain(cidr.Name) {
 			if err := Check(c.ServiceCIDR(&cidr)); err != nil {
 				t.Error(err)

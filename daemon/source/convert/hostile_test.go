@@ -8,6 +8,10 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+
 	"golang.org/x/sys/unix"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -16,14 +20,14 @@ import (
 )
 
 // hostileService has each address as a ClusterIP, external IP and load-balancer address.
-func hostileService(addr string) *api.Service {
-	return &api.Service{
+func hostileService(addr string) *corev1.Service {
+	return &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "svc"},
-		Spec: api.ServiceSpec{
-			Type: api.ServiceTypeLoadBalancer, ClusterIP: addr,
-			ExternalIPs: []string{addr}, Ports: []api.ServicePort{{Port: 80}},
+		Spec: corev1.ServiceSpec{
+			Type: corev1.ServiceTypeLoadBalancer, ClusterIP: addr,
+			ExternalIPs: []string{addr}, Ports: []corev1.ServicePort{{Port: 80}},
 		},
-		Status: api.ServiceStatus{LoadBalancer: api.LoadBalancerStatus{Ingress: []api.LoadBalancerIngress{{IP: addr}}}},
+		Status: corev1.ServiceStatus{LoadBalancer: corev1.LoadBalancerStatus{Ingress: []corev1.LoadBalancerIngress{{IP: addr}}}},
 	}
 }
 
@@ -68,13 +72,13 @@ func TestAddressesThatNoServiceMayHave(t *testing.T) {
 		if want.frontend && (count != 3 || len(svc.Faults) > 0) || !want.frontend && (count != 0 || len(svc.Faults) != 3) {
 			t.Errorf("%s as a frontend: got %+v", addr, svc)
 		}
-		family := api.AddressTypeIPv4
+		family := discoveryv1.AddressTypeIPv4
 		if strings.Contains(addr, ":") {
-			family = api.AddressTypeIPv6
+			family = discoveryv1.AddressTypeIPv6
 		}
-		slice, _ := new(Converter).EndpointSlice(&api.EndpointSlice{
+		slice, _ := new(Converter).EndpointSlice(&discoveryv1.EndpointSlice{
 			ObjectMeta:  metav1.ObjectMeta{Namespace: "ns", Name: "svc-1", Labels: map[string]string{api.LabelServiceName: "svc"}},
-			AddressType: family, Endpoints: []api.Endpoint{{Addresses: []string{addr}}},
+			AddressType: family, Endpoints: []discoveryv1.Endpoint{{Addresses: []string{addr}}},
 		})
 		if got := len(slice.Endpoints) == 1; got != want.endpoint || (len(slice.Faults) == 0) != want.endpoint {
 			t.Errorf("%s as an endpoint: got %+v", addr, slice)
@@ -89,8 +93,8 @@ func TestRangesThatNoServiceCIDRMayBe(t *testing.T) {
 		"127.0.0.0/8": false, "169.254.169.0/24": false, "fe80::/64": false, "::/96": false,
 		"10.0.0.0/8": true, "192.0.2.0/24": true, "fd00::/8": true, "2001:db8::/108": true,
 	} {
-		out := new(Converter).ServiceCIDR(&api.ServiceCIDR{
-			ObjectMeta: metav1.ObjectMeta{Name: "cidr"}, Spec: api.ServiceCIDRSpec{CIDRs: []string{cidr}},
+		out := new(Converter).ServiceCIDR(&networkingv1.ServiceCIDR{
+			ObjectMeta: metav1.ObjectMeta{Name: "cidr"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{cidr}},
 		})
 		if got := len(out.CIDRs) == 1; got != want || (len(out.Faults) == 0) != want {
 			t.Errorf("%s: got %+v", cidr, out)
@@ -103,13 +107,13 @@ func TestRangesThatNoServiceCIDRMayBe(t *testing.T) {
 }
 
 // crowdedService has n external IPs, load-balancer addresses and source ranges.
-func crowdedService(n int) *api.Service {
+func crowdedService(n int) *corev1.Service {
 	s := hostileService("10.96.0.1")
 	for i := range n {
 		addr := fmt.Sprintf("203.%d.%d.%d", i>>16, i>>8&0xff, i&0xff)
 		s.Spec.ExternalIPs = append(s.Spec.ExternalIPs, addr)
 		s.Spec.LoadBalancerSourceRanges = append(s.Spec.LoadBalancerSourceRanges, addr+"/32")
-		s.Status.LoadBalancer.Ingress = append(s.Status.LoadBalancer.Ingress, api.LoadBalancerIngress{IP: addr})
+		s.Status.LoadBalancer.Ingress = append(s.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: addr})
 	}
 	return s
 }
@@ -155,15 +159,15 @@ func BenchmarkConvertServiceWithAddresses(b *testing.B) {
 func BenchmarkConvertSliceWithPorts(b *testing.B) {
 	for _, n := range []int{1000, 5000, 20000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			in := &api.EndpointSlice{
+			in := &discoveryv1.EndpointSlice{
 				ObjectMeta:  metav1.ObjectMeta{Namespace: "ns", Name: "svc-1", Labels: map[string]string{api.LabelServiceName: "svc"}},
-				AddressType: api.AddressTypeIPv4,
+				AddressType: discoveryv1.AddressTypeIPv4,
 			}
 			for i := range n {
-				in.Ports = append(in.Ports, api.EndpointPort{Name: new(fmt.Sprint("p", i)), Port: new(int32(i + 1))})
+				in.Ports = append(in.Ports, discoveryv1.EndpointPort{Name: new(fmt.Sprint("p", i)), Port: new(int32(i + 1))})
 			}
 			for i := range maxEndpoints {
-				in.Endpoints = append(in.Endpoints, api.Endpoint{Addresses: []string{fmt.Sprintf("10.1.%d.%d", i>>8, i&0xff)}})
+				in.Endpoints = append(in.Endpoints, discoveryv1.Endpoint{Addresses: []string{fmt.Sprintf("10.1.%d.%d", i>>8, i&0xff)}})
 			}
 			b.ReportAllocs()
 			for b.Loop() {

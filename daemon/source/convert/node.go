@@ -4,6 +4,9 @@ import (
 	"net/netip"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+
 	"edgeway/daemon/source"
 	"edgeway/daemon/source/api"
 	"edgeway/proxiers/plan"
@@ -13,20 +16,20 @@ import (
 const leavingTaint = "ToBeDeletedByClusterAutoscaler"
 
 // Node converts n.
-func (c *Converter) Node(n *api.Node) *source.Node {
+func (c *Converter) Node(n *corev1.Node) *source.Node {
 	out, _ := contained(c, source.Key{Kind: source.KindNode, Name: n.Name}, func() (*source.Node, bool) { return c.node(n), true })
 	return out
 }
 
-func (c *Converter) node(n *api.Node) *source.Node {
+func (c *Converter) node(n *corev1.Node) *source.Node {
 	out := &source.Node{
 		Name: n.Name,
 		Leaving: n.DeletionTimestamp != nil ||
-			slices.ContainsFunc(n.Spec.Taints, func(t api.Taint) bool { return t.Key == leavingTaint }),
+			slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == leavingTaint }),
 	}
 	f := faults{object: out.Key()}
 	seen := set[netip.Addr]{}
-	for _, wanted := range []string{api.NodeInternalIP, api.NodeExternalIP} {
+	for _, wanted := range []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP} {
 		for i := range n.Status.Addresses {
 			if n.Status.Addresses[i].Type == wanted {
 				a, err := parseUnicast(n.Status.Addresses[i].Address)
@@ -51,7 +54,7 @@ func (c *Converter) node(n *api.Node) *source.Node {
 	return out
 }
 
-func podCIDRs(f *faults, out *source.Node, spec *api.NodeSpec) {
+func podCIDRs(f *faults, out *source.Node, spec *corev1.NodeSpec) {
 	ranges := spec.PodCIDRs
 	if len(ranges) == 0 && spec.PodCIDR != "" {
 		ranges = []string{spec.PodCIDR}
@@ -67,13 +70,13 @@ func podCIDRs(f *faults, out *source.Node, spec *api.NodeSpec) {
 }
 
 // ServiceCIDR converts s.
-func (c *Converter) ServiceCIDR(s *api.ServiceCIDR) *source.ServiceCIDR {
+func (c *Converter) ServiceCIDR(s *networkingv1.ServiceCIDR) *source.ServiceCIDR {
 	key := source.Key{Kind: source.KindServiceCIDR, Name: s.Name}
 	out, _ := contained(c, key, func() (*source.ServiceCIDR, bool) { return c.serviceCIDR(s), true })
 	return out
 }
 
-func (c *Converter) serviceCIDR(s *api.ServiceCIDR) *source.ServiceCIDR {
+func (c *Converter) serviceCIDR(s *networkingv1.ServiceCIDR) *source.ServiceCIDR {
 	out := &source.ServiceCIDR{Name: s.Name}
 	f := faults{object: out.Key()}
 	for i, r := range s.Spec.CIDRs {

@@ -1,8 +1,9 @@
 package convert
 
 import (
+	corev1 "k8s.io/api/core/v1"
+
 	"edgeway/daemon/source"
-	"edgeway/daemon/source/api"
 	"edgeway/proxiers/plan"
 )
 
@@ -49,7 +50,7 @@ func (b *serviceBuilder) ports() {
 }
 
 // port converts one port; false: it cannot be served.
-func (b *serviceBuilder) port(field string, in *api.ServicePort) (p source.ServicePort, ok bool) {
+func (b *serviceBuilder) port(field string, in *corev1.ServicePort) (p source.ServicePort, ok bool) {
 	switch {
 	case in.Name == "" && len(b.in.Spec.Ports) > 1:
 		b.addf(field+".name", "a name is required when there are several ports")
@@ -81,7 +82,7 @@ func (b *serviceBuilder) nodePort(field string, n int32) uint16 {
 		b.addf(field, "%d is not 1 to 65535", n)
 		return 0
 	}
-	if b.typ == api.ServiceTypeClusterIP {
+	if b.typ == corev1.ServiceTypeClusterIP {
 		b.addf(field, "a Service of type ClusterIP may not have it")
 		return 0
 	}
@@ -89,22 +90,22 @@ func (b *serviceBuilder) nodePort(field string, n int32) uint16 {
 }
 
 // parseProtocol reads an empty protocol as the API's default, TCP.
-func parseProtocol(p string) (plan.Protocol, bool) {
+func parseProtocol(p corev1.Protocol) (plan.Protocol, bool) {
 	if p == "" {
 		return plan.TCP, true
 	}
-	return plan.ParseProtocol(p)
+	return plan.ParseProtocol(string(p))
 }
 
 func (b *serviceBuilder) policies() {
 	spec := &b.in.Spec
 	if p := spec.InternalTrafficPolicy; p != nil {
-		b.out.InternalLocal = b.policy("spec.internalTrafficPolicy", *p)
+		b.out.InternalLocal = b.policy("spec.internalTrafficPolicy", string(*p))
 	}
-	accessible := b.typ != api.ServiceTypeClusterIP || len(spec.ExternalIPs) > 0
+	accessible := b.typ != corev1.ServiceTypeClusterIP || len(spec.ExternalIPs) > 0
 	switch {
 	case accessible:
-		b.out.ExternalLocal = b.policy("spec.externalTrafficPolicy", spec.ExternalTrafficPolicy)
+		b.out.ExternalLocal = b.policy("spec.externalTrafficPolicy", string(spec.ExternalTrafficPolicy))
 	case spec.ExternalTrafficPolicy != "":
 		b.addf("spec.externalTrafficPolicy", "only a Service that can be reached from outside may have it")
 	}
@@ -126,7 +127,7 @@ func (b *serviceBuilder) policy(field, value string) (local bool) {
 func (b *serviceBuilder) healthCheck() {
 	const field = "spec.healthCheckNodePort"
 	n := b.in.Spec.HealthCheckNodePort
-	if b.typ != api.ServiceTypeLoadBalancer || !b.out.ExternalLocal {
+	if b.typ != corev1.ServiceTypeLoadBalancer || !b.out.ExternalLocal {
 		if n != 0 {
 			b.addf(field, "only a Service of type LoadBalancer with externalTrafficPolicy Local may have it")
 		}

@@ -8,15 +8,12 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"edgeway/daemon/source"
 	"edgeway/daemon/source/api"
 	"edgeway/proxiers/plan"
 )
-
-// TrafficHint is the annotation that opts a Service in to the flowtable fast path, with the only
-// value "LongLived". KEP-4963 proposes it as the field spec.trafficHint, which k8s.io/api v0.37 does not
-// have: an API server drops the field, so the annotation carries the same value until it does. Manifests may have either.
-const TrafficHint = api.AnnotationTrafficHint
 
 // The values of SessionAffinityConfig.ClientIP.TimeoutSeconds that the API server allows, and its default.
 const (
@@ -26,7 +23,7 @@ const (
 
 // Service converts s. It gives false for Services that have no ClusterIP (headless and ExternalName
 // ones), and for those that ask for another proxy.
-func (c *Converter) Service(s *api.Service) (*source.Service, bool) {
+func (c *Converter) Service(s *corev1.Service) (*source.Service, bool) {
 	if !isOurs(s) {
 		return nil, false
 	}
@@ -34,7 +31,7 @@ func (c *Converter) Service(s *api.Service) (*source.Service, bool) {
 	return contained(c, key, func() (*source.Service, bool) { return c.service(s), true })
 }
 
-func (c *Converter) service(s *api.Service) *source.Service {
+func (c *Converter) service(s *corev1.Service) *source.Service {
 	out := &source.Service{
 		Namespace: c.share(s.Namespace),
 		Name:      s.Name,
@@ -58,21 +55,21 @@ func (c *Converter) service(s *api.Service) *source.Service {
 	return out
 }
 
-func isOurs(s *api.Service) bool {
+func isOurs(s *corev1.Service) bool {
 	if _, other := s.Labels[api.LabelServiceProxyName]; other {
 		return false
 	}
 	ip := s.Spec.ClusterIP
-	return ip != "" && ip != api.ClusterIPNone && s.Spec.Type != api.ServiceTypeExternalName
+	return ip != "" && ip != corev1.ClusterIPNone && s.Spec.Type != corev1.ServiceTypeExternalName
 }
 
 type serviceBuilder struct {
 	*Converter
 	faults
-	in  *api.Service
+	in  *corev1.Service
 	out *source.Service
 	// typ is spec.type; ClusterIP when that is unknown.
-	typ string
+	typ corev1.ServiceType
 }
 
 func (b *serviceBuilder) checkName() bool {
@@ -89,13 +86,13 @@ func (b *serviceBuilder) checkName() bool {
 
 func (b *serviceBuilder) kind() {
 	switch t := b.in.Spec.Type; t {
-	case api.ServiceTypeNodePort, api.ServiceTypeLoadBalancer:
+	case corev1.ServiceTypeNodePort, corev1.ServiceTypeLoadBalancer:
 		b.typ = t
-	case api.ServiceTypeClusterIP, "":
-		b.typ = api.ServiceTypeClusterIP
+	case corev1.ServiceTypeClusterIP, "":
+		b.typ = corev1.ServiceTypeClusterIP
 	default:
 		b.addf("spec.type", "%.64q is unknown; served as a ClusterIP", t)
-		b.typ = api.ServiceTypeClusterIP
+		b.typ = corev1.ServiceTypeClusterIP
 	}
 }
 
@@ -122,7 +119,7 @@ func (b *serviceBuilder) clusterIPs() {
 			continue
 		}
 		family := plan.FamilyOf(a)
-		if n := len(spec.IPFamilies); n > 0 && (i >= n || spec.IPFamilies[i] != family.String()) {
+		if n := len(spec.IPFamilies); n > 0 && (i >= n || string(spec.IPFamilies[i]) != family.String()) {
 			b.addf(name, "%s is not of the family that spec.ipFamilies has at this place", a)
 			continue
 		}
@@ -154,7 +151,7 @@ func (b *serviceBuilder) externalIPs() {
 
 func (b *serviceBuilder) loadBalancer() {
 	ingress := b.in.Status.LoadBalancer.Ingress
-	if b.typ != api.ServiceTypeLoadBalancer {
+	if b.typ != corev1.ServiceTypeLoadBalancer {
 		if len(ingress) > 0 {
 			b.addf("status.loadBalancer.ingress", "only a Service of type LoadBalancer may have it")
 		}
@@ -174,13 +171,13 @@ func (b *serviceBuilder) loadBalancer() {
 
 // ingress gives an address that is delivered to the hosts as it is; in the mode Proxy the load
 // balancer sends to the hosts' own addresses, and one with only a host name has nothing to match.
-func (b *serviceBuilder) ingress(field string, in *api.LoadBalancerIngress) (a netip.Addr, ok bool) {
+func (b *serviceBuilder) ingress(field string, in *corev1.LoadBalancerIngress) (a netip.Addr, ok bool) {
 	if in.IP == "" {
 		return a, false
 	}
 	switch mode := in.IPMode; {
-	case mode == nil || *mode == api.LoadBalancerIPModeVIP:
-	case *mode == api.LoadBalancerIPModeProxy:
+	case mode == nil || *mode == corev1.LoadBalancerIPModeVIP:
+	case *mode == corev1.LoadBalancerIPModeProxy:
 		return a, false
 	default:
 		b.addf(field+".ipMode", "%.64q is neither VIP nor Proxy", *mode)
@@ -219,9 +216,9 @@ func (b *serviceBuilder) sourceRanges() {
 
 func (b *serviceBuilder) affinity() {
 	switch b.in.Spec.SessionAffinity {
-	case api.ServiceAffinityNone, "":
+	case corev1.ServiceAffinityNone, "":
 		return
-	case api.ServiceAffinityClientIP:
+	case corev1.ServiceAffinityClientIP:
 	default:
 		b.addf("spec.sessionAffinity", "%.64q is neither None nor ClientIP", b.in.Spec.SessionAffinity)
 		return
@@ -298,20 +295,23 @@ func parseWeight(part string) (w source.Weight, err error) {
 // maxScheduler is the kernel's bound (IP_VS_SCHEDNAME_MAXLEN of linux/ip_vs.h, less the zero).
 const maxScheduler = 15
 
-// trafficHint reads the annotation and the field. One is enough.
 func (b *serviceBuilder) trafficHint() {
-	if hint, ok := b.in.Annotations[TrafficHint]; ok {
-		b.hint("metadata.annotations["+TrafficHint+"]", hint)
-	}
-	if hint := b.in.Spec.TrafficHint; hint != nil {
-		b.hint("spec.trafficHint", *hint)
+	if hint, ok := b.in.Annotations[api.AnnotationTrafficHint]; ok {
+		b.faults.trafficHint(b.out, "metadata.annotations["+api.AnnotationTrafficHint+"]", hint)
 	}
 }
 
-func (b *serviceBuilder) hint(field, hint string) {
+// TrafficHint applies the field spec.trafficHint of a manifest, which has the meaning of the annotation.
+func TrafficHint(out *source.Service, hint string) {
+	f := faults{object: out.Key()}
+	f.trafficHint(out, "spec.trafficHint", hint)
+	out.Faults = append(out.Faults, f.done()...)
+}
+
+func (f *faults) trafficHint(out *source.Service, field, hint string) {
 	if hint != "LongLived" {
-		b.addf(field, "%.64q is not LongLived", hint)
+		f.addf(field, "%.64q is not LongLived", hint)
 		return
 	}
-	b.out.LongLived = true
+	out.LongLived = true
 }

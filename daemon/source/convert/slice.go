@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	discoveryv1 "k8s.io/api/discovery/v1"
+
 	"edgeway/daemon/source"
 	"edgeway/daemon/source/api"
 	"edgeway/proxiers/plan"
@@ -14,15 +16,15 @@ import (
 const maxEndpoints = 1000
 
 // EndpointSlice converts s. It gives false for slices of headless Services and for those of host names.
-func (c *Converter) EndpointSlice(s *api.EndpointSlice) (*source.EndpointSlice, bool) {
-	if _, headless := s.Labels[api.LabelHeadless]; headless || s.AddressType == api.AddressTypeFQDN {
+func (c *Converter) EndpointSlice(s *discoveryv1.EndpointSlice) (*source.EndpointSlice, bool) {
+	if _, headless := s.Labels[api.LabelHeadless]; headless || s.AddressType == discoveryv1.AddressTypeFQDN {
 		return nil, false
 	}
 	key := source.Key{Kind: source.KindEndpointSlice, Namespace: s.Namespace, Name: s.Name}
 	return contained(c, key, func() (*source.EndpointSlice, bool) { return c.endpointSlice(s), true })
 }
 
-func (c *Converter) endpointSlice(s *api.EndpointSlice) *source.EndpointSlice {
+func (c *Converter) endpointSlice(s *discoveryv1.EndpointSlice) *source.EndpointSlice {
 	out := &source.EndpointSlice{Namespace: c.share(s.Namespace), Name: s.Name, Service: s.Labels[api.LabelServiceName]}
 	b := sliceBuilder{Converter: c, out: out, faults: faults{object: out.Key()}}
 	if b.checkNames() && b.family(s.AddressType) {
@@ -61,11 +63,11 @@ func (b *sliceBuilder) checkNames() bool {
 	return false
 }
 
-func (b *sliceBuilder) family(t string) bool {
+func (b *sliceBuilder) family(t discoveryv1.AddressType) bool {
 	switch t {
-	case api.AddressTypeIPv4:
+	case discoveryv1.AddressTypeIPv4:
 		b.out.Family = plan.IPv4
-	case api.AddressTypeIPv6:
+	case discoveryv1.AddressTypeIPv6:
 		b.out.Family = plan.IPv6
 	default:
 		b.addf("addressType", "%.64q is none of IPv4, IPv6 and FQDN", t)
@@ -74,7 +76,7 @@ func (b *sliceBuilder) family(t string) bool {
 	return true
 }
 
-func (b *sliceBuilder) ports(ports []api.EndpointPort) {
+func (b *sliceBuilder) ports(ports []discoveryv1.EndpointPort) {
 	names := make(map[string]bool, len(ports))
 	b.out.Ports = make([]source.SlicePort, 0, len(ports))
 	for i := range ports {
@@ -92,7 +94,7 @@ func (b *sliceBuilder) ports(ports []api.EndpointPort) {
 	}
 }
 
-func (b *sliceBuilder) port(field string, in *api.EndpointPort) (p source.SlicePort, ok bool) {
+func (b *sliceBuilder) port(field string, in *discoveryv1.EndpointPort) (p source.SlicePort, ok bool) {
 	switch {
 	case in.Name == nil:
 		b.addf(field+".name", "it is missing; an empty name is needed for a port without one")
@@ -118,7 +120,7 @@ func (b *sliceBuilder) port(field string, in *api.EndpointPort) (p source.SliceP
 	return p, true
 }
 
-func (b *sliceBuilder) endpoints(endpoints []api.Endpoint) {
+func (b *sliceBuilder) endpoints(endpoints []discoveryv1.Endpoint) {
 	if len(endpoints) > maxEndpoints {
 		b.addf("endpoints", "there are %d, more than the %d that are allowed; the others are left out", len(endpoints), maxEndpoints)
 		endpoints = endpoints[:maxEndpoints]
@@ -149,7 +151,7 @@ func (b *sliceBuilder) merge(field string, e source.Endpoint) {
 	}
 }
 
-func (b *sliceBuilder) endpoint(field string, in *api.Endpoint) (source.Endpoint, bool) {
+func (b *sliceBuilder) endpoint(field string, in *discoveryv1.Endpoint) (source.Endpoint, bool) {
 	a, ok := b.address(field+".addresses", in.Addresses)
 	if !ok {
 		return source.Endpoint{}, false
@@ -192,7 +194,7 @@ func (b *sliceBuilder) address(field string, addresses []string) (netip.Addr, bo
 }
 
 // hints keeps the valid names.
-func (b *sliceBuilder) hints(field string, in *api.EndpointHints, e *source.Endpoint) {
+func (b *sliceBuilder) hints(field string, in *discoveryv1.EndpointHints, e *source.Endpoint) {
 	var found source.Hints
 	for i, n := range in.ForNodes {
 		if !isSubdomain(n.Name) {

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	discoveryv1 "k8s.io/api/discovery/v1"
+
 	"github.com/google/go-cmp/cmp"
 
 	"edgeway/daemon/source"
@@ -13,8 +15,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-func slice(t *testing.T, rest string) *api.EndpointSlice {
-	return parse[api.EndpointSlice](t, "metadata: {namespace: ns, name: svc-1, labels: {kubernetes.io/service-name: svc}}\n"+rest)
+func slice(t *testing.T, rest string) *discoveryv1.EndpointSlice {
+	return parse[discoveryv1.EndpointSlice](t, "metadata: {namespace: ns, name: svc-1, labels: {kubernetes.io/service-name: svc}}\n"+rest)
 }
 
 func TestEndpointSliceWithEveryField(t *testing.T) {
@@ -58,7 +60,7 @@ endpoints:
 func TestSlicesOfOthersAreNotConverted(t *testing.T) {
 	headless := slice(t, "addressType: IPv4")
 	headless.Labels[api.LabelHeadless] = ""
-	for name, in := range map[string]*api.EndpointSlice{"headless": headless, "FQDN": slice(t, "addressType: FQDN")} {
+	for name, in := range map[string]*discoveryv1.EndpointSlice{"headless": headless, "FQDN": slice(t, "addressType: FQDN")} {
 		if got, ok := new(Converter).EndpointSlice(in); ok {
 			t.Errorf("%s: converted to %+v", name, got)
 		}
@@ -110,7 +112,7 @@ func TestSliceFaultsAreNamedAndTheRestIsKept(t *testing.T) {
 func TestSliceWithoutServiceOrFamilyCarriesOnlyItsFault(t *testing.T) {
 	nameless := slice(t, "addressType: IPv4\nendpoints: [{addresses: [10.1.0.1]}]")
 	delete(nameless.Labels, api.LabelServiceName)
-	for field, in := range map[string]*api.EndpointSlice{
+	for field, in := range map[string]*discoveryv1.EndpointSlice{
 		"metadata.labels[kubernetes.io/service-name]": nameless,
 		"addressType": slice(t, "addressType: IPX\nendpoints: [{addresses: [10.1.0.1]}]"),
 	} {

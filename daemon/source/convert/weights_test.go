@@ -5,13 +5,15 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"edgeway/daemon/source"
 	"edgeway/daemon/source/api"
 )
 
 // What is wrong in the annotation is named, and the rest of it counts.
 func TestWeights(t *testing.T) {
-	in := parse[api.Service](t, `
+	in := parse[corev1.Service](t, `
 metadata: {namespace: shop, name: web}
 spec: {clusterIP: 10.96.0.10, ports: [{port: 80}]}
 `)

@@ -228,7 +228,7 @@ func unmarshal(d *document, at string, data []byte, into any) bool {
 	var typeErr *json.UnmarshalTypeError
 	switch {
 	case errors.As(err, &typeErr) && typeErr.Field != "":
-		d.addf(join(at, typeErr.Field), "a %s is not allowed here", typeErr.Value)
+		d.addf(join(at, jsonPath(typeErr.Field)), "a %s is not allowed here", typeErr.Value)
 		return false
 	case err != nil:
 		d.addf(at, "it does not decode: %s", oneLine(err))
@@ -247,6 +247,13 @@ func unmarshal(d *document, at string, data []byte, into any) bool {
 		d.addf(join(at, field), "%s", what)
 	}
 	return len(strict) == 0
+}
+
+// jsonPath removes the names of embedded structs, which the JSON library (sigs.k8s.io/json 2025-07-30) puts into a path. No
+// field of the API begins with a capital letter.
+func jsonPath(path string) string {
+	steps := strings.Split(path, ".")
+	return strings.Join(slices.DeleteFunc(steps, func(s string) bool { return s != "" && s[0] >= 'A' && s[0] <= 'Z' }), ".")
 }
 
 func join(at, field string) string { return strings.TrimPrefix(at+"."+field, ".") }

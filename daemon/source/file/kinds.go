@@ -4,11 +4,14 @@ import (
 	"fmt"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"edgeway/daemon/source"
-	"edgeway/daemon/source/api"
 	"edgeway/daemon/source/convert"
 )
 
@@ -65,22 +68,38 @@ func groupOf(apiVersion string) string {
 	return group
 }
 
+// service is a Service with the field that KEP-4963 proposes. Kubernetes 1.37 has no such field, and its API server drops
+// it: there the annotation carries the hint.
+type service struct {
+	corev1.Service `json:",inline"`
+
+	Spec struct {
+		corev1.ServiceSpec `json:",inline"`
+
+		TrafficHint *string `json:"trafficHint,omitempty"`
+	} `json:"spec"`
+}
+
 func addService(s *Source, d *document, at string, data []byte) {
-	svc := new(api.Service)
+	svc := new(service)
 	if !unmarshal(d, at, data, svc) || !namespaced(d, at, &svc.ObjectMeta, validation.IsDNS1123Label) {
 		return
 	}
-	spec := &svc.Spec
+	spec := &svc.Spec.ServiceSpec
 	switch {
 	case spec.ClusterIP == "" && len(spec.ClusterIPs) > 0:
 		spec.ClusterIP = spec.ClusterIPs[0]
-	case spec.ClusterIP == "" && spec.Type != api.ServiceTypeExternalName:
+	case spec.ClusterIP == "" && spec.Type != corev1.ServiceTypeExternalName:
 		d.addf(join(at, "spec.clusterIP"), "an address, or None, is required: nobody allocates one for a manifest")
 		return
 	}
-	out, ok := s.converter.Service(svc)
+	svc.Service.Spec = *spec
+	out, ok := s.converter.Service(&svc.Service)
 	if !ok {
 		return
+	}
+	if hint := svc.Spec.TrafficHint; hint != nil {
+		convert.TrafficHint(out, *hint)
 	}
 	out.Manifest = true
 	out.Faults = append(out.Faults, missingNodePorts(out.Key(), spec)...)
@@ -89,10 +108,10 @@ func addService(s *Source, d *document, at string, data []byte) {
 
 // missingNodePorts finds the ports that an API server would allocate a NodePort for. They are
 // served at the Service's other addresses.
-func missingNodePorts(key source.Key, spec *api.ServiceSpec) (faults []source.Problem) {
+func missingNodePorts(key source.Key, spec *corev1.ServiceSpec) (faults []source.Problem) {
 	switch spec.Type {
-	case api.ServiceTypeNodePort:
-	case api.ServiceTypeLoadBalancer:
+	case corev1.ServiceTypeNodePort:
+	case corev1.ServiceTypeLoadBalancer:
 		if spec.AllocateLoadBalancerNodePorts != nil && !*spec.AllocateLoadBalancerNodePorts {
 			return nil
 		}
@@ -119,7 +138,7 @@ func missingNodePorts(key source.Key, spec *api.ServiceSpec) (faults []source.Pr
 }
 
 func addEndpointSlice(s *Source, d *document, at string, data []byte) {
-	slice := new(api.EndpointSlice)
+	slice := new(discoveryv1.EndpointSlice)
 	if !unmarshal(d, at, data, slice) || !namespaced(d, at, &slice.ObjectMeta, validation.IsDNS1123Subdomain) {
 		return
 	}
@@ -141,7 +160,7 @@ func addEndpointSlice(s *Source, d *document, at string, data []byte) {
 }
 
 func addNode(s *Source, d *document, at string, data []byte) {
-	node := new(api.Node)
+	node := new(corev1.Node)
 	if !unmarshal(d, at, data, node) || !named(d, at, &node.ObjectMeta, validation.IsDNS1123Subdomain) {
 		return
 	}
@@ -151,7 +170,7 @@ func addNode(s *Source, d *document, at string, data []byte) {
 }
 
 func addServiceCIDR(s *Source, d *document, at string, data []byte) {
-	cidr := new(api.ServiceCIDR)
+	cidr := new(networkingv1.ServiceCIDR)
 	if unmarshal(d, at, data, cidr) && named(d, at, &cidr.ObjectMeta, validation.IsDNS1123Subdomain) {
 		d.objects = append(d.objects, s.converter.ServiceCIDR(cidr))
 	}

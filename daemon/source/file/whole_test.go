@@ -136,7 +136,7 @@ func TestNoAccidentTakesAServiceAway(t *testing.T) {
 						t.Errorf("status %+v, want %q", st, c.says)
 					}
 				}
-				if n := strings.Count(f.log.String(), "nothing is removed\" error"); n < 1 || n > 2 {
+				if n := strings.Count(f.log.String(), "nothing is removed\" message_id"); n < 1 || n > 2 {
 					t.Errorf("%d warnings:\n%s", n, &f.log)
 				}
 

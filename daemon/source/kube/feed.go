@@ -11,6 +11,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+
 	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -109,25 +113,25 @@ func makeFeeds(s *Source, o Options, selector labels.Selector) []*feed {
 		feeds = append(feeds, &feed{
 			client: s.client.core, resource: "services", namespace: ns, required: true,
 			labels: with(ownServices), fields: withClusterIP,
-			example: &api.Service{}, newList: func() runtime.Object { return &api.ServiceList{} },
+			example: &corev1.Service{}, newList: func() runtime.Object { return &corev1.ServiceList{} },
 			convert: toService,
 		}, &feed{
 			client: s.client.discovery, resource: "endpointslices", namespace: ns, required: true,
 			labels:  with(ownSlices),
-			example: &api.EndpointSlice{}, newList: func() runtime.Object { return &api.EndpointSliceList{} },
+			example: &discoveryv1.EndpointSlice{}, newList: func() runtime.Object { return &discoveryv1.EndpointSliceList{} },
 			convert: toEndpointSlice,
 		})
 	}
 	feeds = append(feeds, &feed{
 		client: s.client.networking, resource: "servicecidrs",
-		example: &api.ServiceCIDR{}, newList: func() runtime.Object { return &api.ServiceCIDRList{} },
+		example: &networkingv1.ServiceCIDR{}, newList: func() runtime.Object { return &networkingv1.ServiceCIDRList{} },
 		convert: toServiceCIDR,
 	})
 	if o.NodeName != "" {
 		feeds = append(feeds, &feed{
 			client: s.client.core, resource: "nodes",
 			fields:  fields.OneTermEqualSelector(metav1.ObjectNameField, o.NodeName).String(),
-			example: &api.Node{}, newList: func() runtime.Object { return &api.NodeList{} },
+			example: &corev1.Node{}, newList: func() runtime.Object { return &corev1.NodeList{} },
 			convert: toNode,
 		})
 	}

@@ -4,10 +4,13 @@ import (
 	"context"
 	"reflect"
 
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+
 	"k8s.io/client-go/tools/cache"
 
 	"edgeway/daemon/source"
-	"edgeway/daemon/source/api"
 	"edgeway/daemon/source/convert"
 )
 
@@ -128,20 +131,20 @@ func (s *store) send(e event) {
 // keyOf gives the key of an object that may not be convertible.
 func keyOf(obj any) source.Key {
 	switch o := obj.(type) {
-	case *api.Service:
+	case *corev1.Service:
 		return source.Key{Kind: source.KindService, Namespace: o.Namespace, Name: o.Name}
-	case *api.EndpointSlice:
+	case *discoveryv1.EndpointSlice:
 		return source.Key{Kind: source.KindEndpointSlice, Namespace: o.Namespace, Name: o.Name}
-	case *api.Node:
+	case *corev1.Node:
 		return source.Key{Kind: source.KindNode, Name: o.Name}
-	case *api.ServiceCIDR:
+	case *networkingv1.ServiceCIDR:
 		return source.Key{Kind: source.KindServiceCIDR, Name: o.Name}
 	}
 	return source.Key{}
 }
 
 func toService(c *convert.Converter, obj any) (source.Object, bool) {
-	if o, ok := obj.(*api.Service); ok {
+	if o, ok := obj.(*corev1.Service); ok {
 		if out, ok := c.Service(o); ok {
 			return out, true
 		}
@@ -150,7 +153,7 @@ func toService(c *convert.Converter, obj any) (source.Object, bool) {
 }
 
 func toEndpointSlice(c *convert.Converter, obj any) (source.Object, bool) {
-	if o, ok := obj.(*api.EndpointSlice); ok {
+	if o, ok := obj.(*discoveryv1.EndpointSlice); ok {
 		if out, ok := c.EndpointSlice(o); ok {
 			return out, true
 		}
@@ -159,14 +162,14 @@ func toEndpointSlice(c *convert.Converter, obj any) (source.Object, bool) {
 }
 
 func toNode(c *convert.Converter, obj any) (source.Object, bool) {
-	if o, ok := obj.(*api.Node); ok {
+	if o, ok := obj.(*corev1.Node); ok {
 		return c.Node(o), true
 	}
 	return nil, false
 }
 
 func toServiceCIDR(c *convert.Converter, obj any) (source.Object, bool) {
-	if o, ok := obj.(*api.ServiceCIDR); ok {
+	if o, ok := obj.(*networkingv1.ServiceCIDR); ok {
 		return c.ServiceCIDR(o), true
 	}
 	return nil, false

@@ -11,8 +11,10 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
 	"edgeway/daemon/source"
-	"edgeway/daemon/source/api"
 	"edgeway/daemon/source/convert"
 	"edgeway/test/hostile"
 )
@@ -73,8 +75,8 @@ func FuzzLastKnown(f *testing.F) {
 	f.Add([]byte(`{"service":{"namespace":"a","name":"b","ports":[{"protocol":1,"port":0}],"faults":[{"Object":{"Kind":200}}]}}`), []byte("{}"))
 	for _, text := range hostile.Objects(f) {
 		var c convert.Converter
-		var svc api.Service
-		var slice api.EndpointSlice
+		var svc corev1.Service
+		var slice discoveryv1.EndpointSlice
 		_ = json.Unmarshal(text, &svc) // what does not fit is left out
 		_ = json.Unmarshal(text, &slice)
 		var objects []source.Object
