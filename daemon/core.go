@@ -46,8 +46,8 @@ type CoreOptions struct {
 	Host     HostWatcher
 	// Checker checks endpoints if the configuration has checks.
 	Checker *endpointcheck.Checker
-	// Elements is planner.Options.Elements.
-	Elements int64
+	// Budget is planner.Options.Budget.
+	Budget planner.Budget
 	// Parts restarts the parts that panic. If it is nil, the Core creates one.
 	Parts *contain.Parts
 	// InForce is the plan that an earlier Core of this process left in the kernel.
@@ -104,7 +104,7 @@ const fullSync = time.Hour
 
 func (c *Core) newPipeline(o CoreOptions) *pipeline.Pipeline {
 	opts := c.PlannerOptions()
-	opts.Before, opts.Elements = o.Outside.Plan, o.Elements
+	opts.Before, opts.Budget = o.Outside.Plan, o.Budget
 	c.planner = planner.New(opts)
 	faults := &problemLog{logger: c.logger}
 	return pipeline.New(pipeline.Options{

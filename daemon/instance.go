@@ -74,10 +74,10 @@ func newInstance(ctx context.Context, set settings, opts instanceOptions) (*inst
 	var err error
 	i.Core, err = NewCore(set.cfg, CoreOptions{
 		Logger: opts.Logger, Families: families(set.cfg), Host: i.node, Checker: opts.Shared.endpoints, InForce: opts.InForce.plan,
-		Applied:  func(a pipeline.Applied) { i.metrics.Applied(a) },
-		Synced:   i.synced,
-		Parts:    opts.Shared.parts,
-		Elements: elements(debug.SetMemoryLimit(-1), set.backend.Traits.ElementBytes),
+		Applied: func(a pipeline.Applied) { i.metrics.Applied(a) },
+		Synced:  i.synced,
+		Parts:   opts.Shared.parts,
+		Budget:  budget(debug.SetMemoryLimit(-1), set.backend.Traits.Cost),
 	})
 	if err != nil {
 		return nil, err

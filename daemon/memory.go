@@ -10,6 +10,9 @@ import (
 	"runtime/debug"
 	"strconv"
 	"strings"
+
+	"edgeway/daemon/planner"
+	"edgeway/proxiers"
 )
 
 // memoryShare is the part of a control group's memory, in percent, that Go's heap tries to keep to. The rest is for the
@@ -28,31 +31,35 @@ func limitMemory(logger *slog.Logger) {
 	}
 }
 
-// The parts of Go's memory limit for the daemon without Services, and for each element of them (planner.Options.Elements).
-//
-// Measured on linux/amd64 in a control group of 256 MB: the daemon peaks at 84 MB with 280,000 endpoints x ports in 7
-// Services (190 bytes each), at 228 MB with a million in 25 Services, and at 86 MB with one Service of 20,000 ports, which
-// is 120,000 elements (470 bytes each). A map of nftables takes 100 bytes of the kernel for each (Linux 6.18). 400 bytes of
-// Go's limit are 670 bytes of the group.
-const (
-	idleMemory   = 32 << 20
-	elementBytes = 400
-)
+// idleMemory is the part of Go's memory limit for a daemon without Services.
+const idleMemory = 32 << 20
 
-// elements returns the number of elements of Services that Go's memory limit has room for, and 0 if there is no limit.
-// each is what the backend takes for an element, or 0.
-func elements(limit, each int64) int64 {
-	if limit == math.MaxInt64 {
-		return 0
+// minBudget is the least budget, however little memory there is: 1,000 ordinary Services.
+const minBudget = 4 << 20
+
+// netlinkCost is the part of Go's memory limit for the parts of Services, where the backend writes by netlink. The limit
+// itself is 60 % of the memory.
+//
+// Measured on linux/amd64 in a control group of 256 MB, with nftables: the daemon peaks at 84 MB with 280,000 endpoints x
+// ports in 7 Services (190 bytes each), and at 94 MB with one Service of 20,000 ports, an address and an endpoint each (3.1
+// kB). The planner alone keeps 42 bytes of an endpoint, 200 of an address and 600 of such a port. An element of a map of
+// nftables takes 100 bytes of the kernel (Linux 6.18).
+var netlinkCost = proxiers.Cost{Port: 1200, Address: 1000, Endpoint: 300}
+
+// budget returns what Services may take of Go's memory limit. cost is the backend's, and may be zero.
+func budget(limit int64, cost proxiers.Cost) planner.Budget {
+	if cost == (proxiers.Cost{}) {
+		cost = netlinkCost
 	}
-	return max(minElements, (limit-idleMemory)/max(each, elementBytes))
+	out := planner.Budget{Port: cost.Port, Address: cost.Address, Endpoint: cost.Endpoint}
+	if limit < math.MaxInt64 {
+		out.Limit = max(minBudget, limit-idleMemory)
+	}
+	return out
 }
 
-// minElements is the least number of elements that are served, however little memory there is.
-const minElements = 10_000
-
-// groupMemory returns the smallest limit of the process's control group and the groups above it. It reads control groups of
-// version 2, and those of version 1 in a mount of their own.
+// groupMemory returns the smallest limit of the process's control group and the groups above it. It reads control
+// groups of version 2, and those of version 1 in a mount of their own.
 func groupMemory(groups, root string) (limit int64, ok bool) {
 	text, err := os.ReadFile(groups)
 	if err != nil {

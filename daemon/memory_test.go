@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"edgeway/proxiers"
 )
 
 func TestGroupMemory(t *testing.T) {
@@ -43,18 +45,29 @@ func TestGroupMemory(t *testing.T) {
 	}
 }
 
-// What the memory limit of small hosts has room for: an ordinary Service has one port with an address and five endpoints,
-// which makes ten elements.
-func TestElements(t *testing.T) {
-	for _, c := range []struct{ limit, each, least, most int64 }{
-		{math.MaxInt64, 0, 0, 0},
-		{16 << 20, 0, minElements, minElements},
-		{128 << 20 * memoryShare / 100, 0, 100_000, 150_000}, // 10,000 Services on a host with 256 MB
-		{256 << 20 * memoryShare / 100, 0, 250_000, 350_000},
-		{256 << 20 * memoryShare / 100, 5 << 10, 20_000, 30_000},
+// The memory limit of a small host has room for many ordinary Services, of one port with an address and five endpoints.
+func TestBudget(t *testing.T) {
+	xtables, err := pick(t.Context(), Backends(), "iptables-nft")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		limit    int64
+		cost     proxiers.Cost
+		services int64
+	}{
+		{16 << 20, proxiers.Cost{}, 1000},
+		{128 << 20 * memoryShare / 100, proxiers.Cost{}, 10_000}, // half of a host with 256 MB
+		{256 << 20 * memoryShare / 100, proxiers.Cost{}, 30_000},
+		{128 << 20 * memoryShare / 100, xtables.Traits.Cost, 1_000},
+		{256 << 20 * memoryShare / 100, xtables.Traits.Cost, 3_000},
 	} {
-		if got := elements(c.limit, c.each); got < c.least || got > c.most {
-			t.Errorf("%d bytes, %d each: %d elements, want %d to %d", c.limit, c.each, got, c.least, c.most)
+		b := budget(c.limit, c.cost)
+		if got := b.Limit / (b.Port + b.Address + 5*b.Endpoint); got < c.services || got > 2*c.services {
+			t.Errorf("%d bytes, %+v: room for %d Services, want about %d", c.limit, c.cost, got, c.services)
 		}
+	}
+	if b := budget(math.MaxInt64, proxiers.Cost{}); b.Limit != 0 || b.Endpoint == 0 {
+		t.Errorf("without a limit: %+v", b)
 	}
 }

@@ -215,13 +215,17 @@ type Traits struct {
 	DropIn string
 	// SharedTables lists the tables of other programs in which it has chains of its own. OwnTable knows those that are its alone.
 	SharedTables []SharedTable
-	// ElementBytes is about the memory that the backend takes for an endpoint or an address of a Service while it writes all
-	// of them, the programs that it runs and the kernel included. 0 stands for a backend that writes by netlink.
-	ElementBytes int64
+	// Cost is the memory that Services take while the backend writes all of them, the programs that it runs and the kernel
+	// included. It is zero for a backend that writes by netlink.
+	Cost Cost
 	// NoFastPath is a sentence that says why connections that a backend translates may not leave the way through the
 	// rules; empty: they may. It is so where netfilter's connection tracking does not translate them.
 	NoFastPath string
 }
+
+// Cost is the memory that the parts of a Service take, in bytes: a ServicePort, an address of a ServicePort, and an endpoint
+// of a ServicePort.
+type Cost struct{ Port, Address, Endpoint int64 }
 
 // Env is what a Component is made with, and cleans up with.
 type Env struct {

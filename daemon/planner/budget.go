@@ -16,50 +16,79 @@ import (
 // BudgetID is the ID of the problem of a host that has too little memory for all Services.
 const BudgetID = "services-too-big"
 
-// perPort is the number of elements that a ServicePort costs beside its own: 20,000 ports with one address and one
-// endpoint each take the daemon 2.7 kB a port, and a large number of endpoints of a few ports 190 bytes an endpoint.
-const perPort = 4
+// Budget is the memory that all Services together may take, and what their parts take, in bytes. An object of 50 kB can
+// ask for a million endpoints of ports, or addresses of ports.
+type Budget struct {
+	// Limit is for all Services: the biggest beyond it are left out. 0 means that there is no limit.
+	Limit int64
+	// Port is for a ServicePort, Address for an address of a ServicePort or a source range of such an address, and Endpoint
+	// for an endpoint of a ServicePort.
+	Port, Address, Endpoint int64
+}
 
-// budget is the size of all Services, in elements, and the Services that are left out because of it. An element is an
-// endpoint of a port, an address of a port or a source range of such an address: a rule, or an entry of a set or a map.
-// An object of 50 kB can ask for a million.
+// maxService is the size of the largest Service that is served, if Budget has sizes at all: 100,000 endpoints of nftables
+// take a full sync 5 s, in which no other change is made.
+const maxService = 32 << 20
+
+// budget is the sizes of all Services, and the Services that are left out because of it.
 type budget struct {
-	limit int64 // 0: there is none, and nothing is counted
-	sizes map[tracker.Name]int64
-	total int64
+	limit int64
+	sizes map[tracker.Name]size
+	total int64 // of the Services that are not larger than maxService
 	// out are the Services that are left out. It depends on sizes and limit alone.
 	out map[tracker.Name]struct{}
 }
 
-func newBudget(limit int64) budget { return budget{limit: limit, sizes: map[tracker.Name]int64{}} }
+// size is what a Service takes. spec decides between Services of one size.
+type size struct {
+	spec  *source.Service
+	bytes int64
+}
+
+// counted returns the bytes that count for budget.total.
+func (s size) counted() int64 {
+	if s.bytes > maxService {
+		return 0
+	}
+	return s.bytes
+}
+
+func newBudget(limit int64) budget { return budget{limit: limit, sizes: map[tracker.Name]size{}} }
 
 func (b *budget) leavesOut(name tracker.Name) bool {
 	_, out := b.out[name]
 	return out
 }
 
-// set notes the size of a Service, or forgets a Service of size 0.
-func (b *budget) set(name tracker.Name, size int64) {
-	b.total += size - b.sizes[name]
-	if size == 0 {
+// set notes the size of a Service, or forgets a Service of no size.
+func (b *budget) set(name tracker.Name, s size) {
+	b.total += s.counted() - b.sizes[name].counted()
+	if s.bytes == 0 {
 		delete(b.sizes, name)
 	} else {
-		b.sizes[name] = size
+		b.sizes[name] = s
 	}
 }
 
-// excess returns the biggest Services, without which the others are within the limit.
+// excess returns the Services that are too large, and the largest others without which the rest is within the limit. Of
+// equal ones the youngest come first, so that a new Service does not displace one that is served.
 func (b *budget) excess() map[tracker.Name]struct{} {
-	if b.total <= b.limit {
-		return nil
+	out, over := map[tracker.Name]struct{}{}, b.limit > 0 && b.total > b.limit
+	var rest []size
+	for name, s := range b.sizes {
+		switch {
+		case s.bytes > maxService:
+			out[name] = struct{}{}
+		case over:
+			rest = append(rest, s)
+		}
 	}
-	names := slices.SortedFunc(maps.Keys(b.sizes), func(x, y tracker.Name) int {
-		return cmp.Or(cmp.Compare(b.sizes[y], b.sizes[x]), x.Compare(y))
+	slices.SortFunc(rest, func(x, y size) int {
+		return cmp.Or(cmp.Compare(y.bytes, x.bytes), comparePrecedence(y.spec, x.spec))
 	})
-	out := map[tracker.Name]struct{}{}
-	for total := b.total; total > b.limit; names = names[1:] {
-		out[names[0]] = struct{}{}
-		total -= b.sizes[names[0]]
+	for total := b.total; over && total > b.limit; rest = rest[1:] {
+		out[nameOf(rest[0].spec)] = struct{}{}
+		total -= rest[0].bytes
 	}
 	return out
 }
@@ -76,75 +105,113 @@ func (b *budget) moves(out map[tracker.Name]struct{}) (names []tracker.Name) {
 	return names
 }
 
-// resize notes the sizes of Services.
-func (p *Planner) resize(snap *tracker.Snapshot, names []tracker.Name) {
-	if p.budget.limit == 0 {
-		return
-	}
-	for _, name := range names {
-		p.budget.set(name, p.size(snap.Find(name)))
+// resize notes the size of a Service.
+func (p *Planner) resize(name tracker.Name) {
+	if p.opts.Budget != (Budget{}) {
+		p.budget.set(name, p.size(p.snap.Find(name)))
 	}
 }
 
-// size returns the number of elements of a Service, which may be nil. It multiplies, and builds nothing.
-func (p *Planner) size(svc *tracker.Service) (n int64) {
+// size returns the size of a Service, which may be nil. It multiplies, and builds nothing.
+func (p *Planner) size(svc *tracker.Service) (out size) {
 	if svc == nil {
-		return 0
+		return out
 	}
 	// A panic is the Service's: service refuses it.
 	_ = contain.Call(func() error {
-		vips := p.vips(svc.Spec, nil)
-		perAddress := [...]int64{plan.IPv4: 1, plan.IPv6: 1}
-		for _, r := range svc.Spec.SourceRanges {
-			perAddress[plan.FamilyOf(r.Addr())]++
-		}
-		each := int64(perPort)
-		for _, v := range vips {
-			if v.kind == plan.LoadBalancerIP {
-				each += perAddress[plan.FamilyOf(v.addr)]
-			} else {
-				each++
-			}
-		}
-		n = each * int64(len(svc.Spec.Ports))
-		for i := range svc.Spec.Ports {
-			if svc.Spec.Ports[i].NodePort != 0 {
-				n++
-			}
-		}
+		out = size{svc.Spec, p.opts.Budget.Port*int64(len(svc.Spec.Ports)) + p.opts.Budget.Address*p.addresses(svc.Spec)}
 		for _, list := range p.index(svc) {
 			for _, c := range list {
-				n += int64(len(c.slice.Endpoints))
+				out.bytes += p.opts.Budget.Endpoint * int64(len(c.slice.Endpoints))
 			}
 		}
 		return nil
 	})
+	return out
+}
+
+// addresses returns the number of addresses of all ports of a Service, and of the source ranges of these addresses.
+func (p *Planner) addresses(s *source.Service) (n int64) {
+	ranges := [...]int64{plan.IPv4: 0, plan.IPv6: 0}
+	for _, r := range s.SourceRanges {
+		ranges[plan.FamilyOf(r.Addr())]++
+	}
+	for _, v := range p.vips(s, nil) {
+		n++
+		if v.kind == plan.LoadBalancerIP {
+			n += ranges[plan.FamilyOf(v.addr)]
+		}
+	}
+	n *= int64(len(s.Ports))
+	for i := range s.Ports {
+		if s.Ports[i].NodePort != 0 {
+			n++
+		}
+	}
 	return n
 }
 
-// tooBig returns the problem of a host that leaves out Services because of their size.
-func (p *Planner) tooBig() []source.Problem {
+// tooBig returns the reason why a Service is left out because of its size, and "" if it is not.
+func (p *Planner) tooBig(name tracker.Name) string {
+	const what = "its endpoints x ports and addresses x ports take %s of memory, "
+	switch bytes := p.budget.sizes[name].bytes; {
+	case !p.budget.leavesOut(name):
+		return ""
+	case bytes > maxService:
+		return fmt.Sprintf(what+"more than the %s of the largest Service that is served: it is left out", megabytes(bytes), megabytes(maxService))
+	default:
+		return fmt.Sprintf(what+"and the memory limit has %s for all Services: it is left out", megabytes(bytes), megabytes(p.budget.limit))
+	}
+}
+
+// leftOut returns the problem of a host that leaves out Services because of their size.
+func (p *Planner) leftOut() []source.Problem {
 	if len(p.budget.out) == 0 {
 		return nil
 	}
 	names := slices.SortedFunc(maps.Keys(p.budget.out), tracker.Name.Compare)
-	labels := make([]string, len(names))
+	labels, fix := make([]string, len(names)), ""
 	for i, n := range names {
 		labels[i] = n.Namespace + "/" + n.Name
+		if p.budget.sizes[n].bytes <= maxService {
+			fix = "systemctl edit edgeway.service  # a higher MemoryMax= in the section [Service]"
+		}
 	}
 	return []source.Problem{{
 		ID: BudgetID, Object: source.Key{Kind: source.KindSetting, Name: "MemoryMax="},
-		Message: fmt.Sprintf("the memory limit allows for %s elements of Services (endpoints x ports, addresses x ports): the biggest Services are left out: %s",
-			grouped(p.budget.limit), firstOf(labels)),
-		Fix: "systemctl edit edgeway.service  # a higher MemoryMax= in the section [Service]",
+		Message: "Services are left out because they take too much memory: " + firstOf(labels), Fix: fix,
 	}}
 }
 
-// grouped returns 1000000 as "1,000,000".
-func grouped(n int64) string {
-	s := strconv.FormatInt(n, 10)
-	for i := len(s) - 3; i > 0; i -= 3 {
-		s = s[:i] + "," + s[i:]
+// megabytes returns "1.5 MB".
+func megabytes(n int64) string { return strconv.FormatFloat(float64(n)/1e6, 'f', 1, 64) + " MB" }
+
+// maxFaults bounds how many faults of one Service are kept; the last one then says how many more there are.
+const maxFaults = 20
+
+// faults collects the problems of one Service; nil: they are not wanted.
+type faults struct {
+	object source.Key
+	list   []source.Problem
+	more   int
+}
+
+// full reports whether further faults are only counted.
+func (f *faults) full() bool { return len(f.list) >= maxFaults }
+
+func (f *faults) addf(field, format string, args ...any) {
+	switch {
+	case f == nil:
+	case f.full():
+		f.more++
+	default:
+		f.list = append(f.list, source.Problem{Object: f.object, Field: field, Message: fmt.Sprintf(format, args...)})
 	}
-	return s
+}
+
+func (f *faults) done() []source.Problem {
+	if f.more > 0 {
+		f.list = append(f.list, source.Problem{Object: f.object, Message: strconv.Itoa(f.more) + " more faults"})
+	}
+	return f.list
 }

@@ -55,7 +55,7 @@ func addresses(base string, n int) (out []netip.Addr) {
 // addresses or source ranges. They claim nothing, and come back when there is room.
 func TestBudget(t *testing.T) {
 	opts := testOptions()
-	opts.Elements = 200
+	opts.Budget = Budget{20e6, 400e3, 100e3, 100e3}
 	ranges := func(n int) func(*source.Service) {
 		return func(s *source.Service) {
 			s.LoadBalancerIPs = ips("198.51.100.1", "198.51.100.2")
@@ -74,9 +74,10 @@ func TestBudget(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, opts, append(big, testService("small", at(2), everywhere), testSlice("small", ep("10.1.0.1")))...)
-			const tooBig = "Setting MemoryMax=: the memory limit allows for 200 elements of Services (endpoints x ports, addresses x ports): the biggest Services are left out: ns/big; fix: systemctl edit"
-			if len(w.problems) != 2 || w.problems[0].ID != BudgetID || !strings.HasPrefix(w.problems[0].String(), tooBig) ||
-				!strings.Contains(w.problems[1].String(), "Service ns/big: it has 2") {
+			const fault = "Setting MemoryMax=: Services are left out because they take too much memory: ns/big; fix: systemctl edit"
+			const why = "of memory, and the memory limit has 20.0 MB for all Services: it is left out"
+			if len(w.problems) != 2 || w.problems[0].ID != BudgetID || !strings.HasPrefix(w.problems[0].String(), fault) ||
+				!strings.HasSuffix(w.problems[1].String(), why) {
 				t.Fatalf("problems %v", w.problems)
 			}
 			w.wantFrontends("small", "ClusterIP 10.96.0.2:80", "ExternalIP 198.51.100.10:80", "LoadBalancerIP 198.51.100.20:80", "NodePort port 30080/TCP")
@@ -95,10 +96,32 @@ func TestBudget(t *testing.T) {
 	}
 }
 
+// Of Services of one size the oldest is served, whatever their names are and in whatever order they come.
+func TestBudgetOfEqualServices(t *testing.T) {
+	opts := testOptions()
+	opts.Budget = Budget{20e3, 4e3, 1e3, 1e3}
+	service := func(name string, age int) *source.Service {
+		return testService(name, func(s *source.Service) {
+			s.ClusterIPs, s.Created = []netip.Addr{numbered("10.96.0.0", age)}, s.Created.Add(-time.Duration(age)*time.Hour)
+		})
+	}
+	slice := func(name string) *source.EndpointSlice {
+		s := wideSlice(name, 1, 0, 10)
+		s.Ports[0].Name = ""
+		return s
+	}
+	w := newWorld(t, opts, service("b", 2), slice("b"))
+	served := w.find("b", plan.IPv4)
+	w.put(service("a", 1), slice("a"), service("c", 0), slice("c"))
+	if w.find("b", plan.IPv4) != served || len(w.plan.Services) != 1 {
+		t.Errorf("%d ServicePorts, the oldest is served: %t", len(w.plan.Services), w.find("b", plan.IPv4) == served)
+	}
+}
+
 // A Service that grows makes others that it displaces free their addresses, and gives way itself when it is the biggest.
 func TestBudgetOfSeveral(t *testing.T) {
 	opts := testOptions()
-	opts.Elements = 100
+	opts.Budget = Budget{100e3, 4e3, 1e3, 1e3}
 	service := func(name string, addr string) *source.Service {
 		return testService(name, func(s *source.Service) { s.ClusterIPs = ips(addr) })
 	}
@@ -186,7 +209,7 @@ func TestPlanningIsLinearInPorts(t *testing.T) {
 // What exceeds the budget is not built first: 2,000 ports with 10,000 endpoints, or 2,000 addresses, would take gigabytes.
 func TestBudgetHoldsBeforeAnythingIsBuilt(t *testing.T) {
 	opts := testOptions()
-	opts.Elements = 50_000
+	opts.Budget = Budget{0, 1000, 1000, 1000}
 	endpoints := []source.Object{testService("svc", wide(2000))}
 	for i := range 10 {
 		endpoints = append(endpoints, wideSlice("svc", 2000, 1000*i, 1000))
@@ -207,7 +230,7 @@ func TestBudgetHoldsBeforeAnythingIsBuilt(t *testing.T) {
 			t.Errorf("%s: %d MB", name, allocated>>20)
 		}
 		_, problems := New(opts).Plan(snapshotOf(objects...), testHost(), nil)
-		if len(problems) != 2 || !strings.Contains(problems[1].Message, "allows for 50,000") {
+		if len(problems) != 2 || !strings.Contains(problems[1].Message, "the largest Service that is served") {
 			t.Errorf("%s: %v", name, problems)
 		}
 	}

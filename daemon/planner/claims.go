@@ -2,10 +2,12 @@ package planner
 
 import (
 	"cmp"
+	"fmt"
 	"net/netip"
 	"slices"
 
 	"edgeway/daemon/source"
+	"edgeway/daemon/tracker"
 	"edgeway/proxiers/contain"
 	"edgeway/proxiers/plan"
 )
@@ -34,11 +36,11 @@ func (p *Planner) vips(s *source.Service, found *faults) []vip {
 			if !p.env.serves(plan.FamilyOf(a)) || !hasFamily(s, plan.FamilyOf(a)) {
 				continue
 			}
-			if why := cmp.Or(p.impostor(s, a), p.refusal(s, kind, a)); why != "" {
+			if why := cmp.Or(p.apiServerRefusal(s, a), p.refusal(s, kind, a)); why != "" {
 				found.addf(fields[kind], "%s %s", a, why)
 				continue
 			}
-			vips = append(vips, vip{a, kind, kind != plan.ClusterIP && hasAddr(p.env.held, a)})
+			vips = append(vips, vip{a, kind, kind != plan.ClusterIP && hasAddr(p.env.hostAddrs, a)})
 		}
 	}
 	add(plan.ClusterIP, s.ClusterIPs)
@@ -64,7 +66,7 @@ func (p *Planner) refusal(s *source.Service, kind plan.FrontendKind, a netip.Add
 		return "is the broadcast or network address of a network of this host"
 	case hasAddr(p.env.gateways, a):
 		return "is a default gateway of this host"
-	case kind == plan.ClusterIP && hasAddr(p.env.real, a):
+	case kind == plan.ClusterIP && hasAddr(p.env.realAddrs, a):
 		return "is an address of this host"
 	case kind == plan.ClusterIP:
 		return ""
@@ -77,14 +79,14 @@ func (p *Planner) refusal(s *source.Service, kind plan.FrontendKind, a netip.Add
 	case leadsTo(a, p.env.nameServers):
 		return "is a name server of this host"
 	case kind == plan.LoadBalancerIP:
-		return p.fence(a, p.opts.AllowLoadBalancers, p.opts.AllowHostLoadBalancers, "proxy.allow_load_balancer_ips")
+		return p.rangeRefusal(a, p.opts.AllowLoadBalancers, p.opts.AllowHostLoadBalancers, "proxy.allow_load_balancer_ips")
 	}
-	return p.fence(a, p.opts.AllowExternalIPs, p.opts.AllowHostIPs, "proxy.allow_external_ips")
+	return p.rangeRefusal(a, p.opts.AllowExternalIPs, p.opts.AllowHostIPs, "proxy.allow_external_ips")
 }
 
-// fence returns the reason why a key of the configuration refuses an address, and "" if it does not.
-func (p *Planner) fence(a netip.Addr, ranges []netip.Prefix, host bool, key string) string {
-	held := hasAddr(p.env.held, a)
+// rangeRefusal returns the reason why a key of the configuration refuses an address, and "" if it does not.
+func (p *Planner) rangeRefusal(a netip.Addr, ranges []netip.Prefix, host bool, key string) string {
+	held := hasAddr(p.env.hostAddrs, a)
 	switch {
 	case held && !host:
 		return `is an address of this host: to serve it here, add "host" to ` + key
@@ -94,8 +96,8 @@ func (p *Planner) fence(a netip.Addr, ranges []netip.Prefix, host bool, key stri
 	return ""
 }
 
-// impostor returns the reason why only the API server's own Service may have the address, and "" if any Service may.
-func (p *Planner) impostor(s *source.Service, a netip.Addr) string {
+// apiServerRefusal returns the reason why only the API server's own Service may have the address, and "" if any Service may.
+func (p *Planner) apiServerRefusal(s *source.Service, a netip.Addr) string {
 	if leadsTo(a, p.env.apiServers) && (s.Namespace != "default" || s.Name != "kubernetes") {
 		return "is the API server's address"
 	}
@@ -184,4 +186,94 @@ func (p *Planner) owned(s *source.Service, c claim, field string, found *faults)
 		found.addf(field, "%s belongs to Service %s/%s", c, owner.Namespace, owner.Name)
 	}
 	return false
+}
+
+// hostPort returns the reason why no Service gets a port of the address, and "" if one may. At an address of this host,
+// the rules of a frontend come before the listeners of the host: a load balancer would get an endpoint's answer where it
+// asks for the health of this host.
+func (p *Planner) hostPort(v vip, protocol plan.Protocol, port uint16) string {
+	if !v.ofHost || protocol != plan.TCP {
+		return ""
+	}
+	const at = "%s is an address of this host, where port %d is "
+	switch key := p.opts.OwnPorts[port]; {
+	case key != "":
+		return fmt.Sprintf(at+"that of %s", v.addr, port, key)
+	case slices.Contains(p.env.apiPorts, port):
+		return fmt.Sprintf(at+"the API server's", v.addr, port)
+	case p.health.ports[port] > 0:
+		return fmt.Sprintf(at+"a health check port", v.addr, port)
+	}
+	return ""
+}
+
+// healthPorts knows the health check ports, and which Services lose such a port of this host.
+type healthPorts struct {
+	// ports counts the Services of each health check port.
+	ports map[uint16]int
+	// atHost are the Services with an external IP or a load-balancer address that is this host's.
+	atHost map[tracker.Name]struct{}
+}
+
+func newHealthPorts() healthPorts {
+	return healthPorts{map[uint16]int{}, map[tracker.Name]struct{}{}}
+}
+
+// countPorts notes the ports of the host that a Service asks for, or forgets them if by is -1.
+func (p *Planner) countPorts(s *source.Service, by int) {
+	if port := p.healthPort(s); port != 0 {
+		add(p.health.ports, port, by)
+	}
+	p.countOutside(s, by)
+	held := func(vips []netip.Addr) bool {
+		return slices.ContainsFunc(vips, func(a netip.Addr) bool { return hasAddr(p.env.hostAddrs, a) })
+	}
+	if by < 0 {
+		delete(p.health.atHost, nameOf(s))
+	} else if held(s.ExternalIPs) || held(s.LoadBalancerIPs) {
+		p.health.atHost[nameOf(s)] = struct{}{}
+	}
+}
+
+// healthPort returns the health check port of a Service, and 0 if it has none.
+func (p *Planner) healthPort(s *source.Service) uint16 {
+	if c, ok := healthCheckClaim(s); ok && p.portRefusal(s, c) == "" {
+		return c.port
+	}
+	return 0
+}
+
+// besideHealthPorts returns the Services that lose or get a port of this host's addresses because the Services that changed bring
+// a health check port or take one away.
+func (p *Planner) besideHealthPorts() (names []tracker.Name) {
+	if len(p.health.atHost) == 0 {
+		return nil
+	}
+	change := map[uint16]int{}
+	for _, name := range p.snap.Changed {
+		if old := p.specBefore(name); old != nil {
+			change[p.healthPort(old)]--
+		}
+		if fresh := p.spec(name); fresh != nil {
+			change[p.healthPort(fresh)]++
+		}
+	}
+	delete(change, 0)
+	toggles := func(port source.ServicePort) bool {
+		count := p.health.ports[port.Port]
+		return (count > 0) != (count+change[port.Port] > 0)
+	}
+	for name := range p.health.atHost {
+		s := p.spec(name)
+		if s != nil && s == p.specBefore(name) && slices.ContainsFunc(s.Ports, toggles) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// leadsTo reports whether a is in the sorted list, or NAT64 translates it to an address in the list. With 464XLAT, this
+// host's connections to an IPv4 address go to such an IPv6 address.
+func leadsTo(a netip.Addr, sorted []netip.Addr) bool {
+	return hasAddr(sorted, a) || hasAddr(sorted, source.Translated(a))
 }

@@ -38,8 +38,8 @@ func (p *Planner) portRefusal(s *source.Service, c claim) string {
 	return ""
 }
 
-// enterOutside counts the ports of a Service that are not in Options.NodePortRange, or removes them if by is -1.
-func (p *Planner) enterOutside(s *source.Service, by int) {
+// countOutside counts the ports of a Service that are not in Options.NodePortRange, or removes them if by is -1.
+func (p *Planner) countOutside(s *source.Service, by int) {
 	if s.Manifest || !p.reachable(s) {
 		return
 	}
@@ -84,7 +84,7 @@ type portless struct {
 // addresses that accept them.
 func (e *environment) notePortless(o *Options, family plan.Family, ports []netip.Addr) {
 	could := func(a netip.Addr) bool { return plan.FamilyOf(a) == family && !a.IsLoopback() }
-	if len(ports) > 0 || !o.NodePorts.Primary || !slices.ContainsFunc(e.held, could) {
+	if len(ports) > 0 || !o.NodePorts.Primary || !slices.ContainsFunc(e.hostAddrs, could) {
 		return
 	}
 	why := "this host has no default route, and node.addresses has no address"
@@ -99,18 +99,18 @@ func (p *Planner) countPortless(ports []*plan.ServicePort, by int) {
 	for _, none := range p.env.portless {
 		for _, sp := range ports {
 			if sp.Family == none.family && hasNodePort(sp) {
-				p.wanting[none.family] += by
+				p.portless[none.family] += by
 			}
 		}
 	}
 }
 
-// unserved returns the problems of a host that does not serve the NodePorts of a family because it cannot tell which of
+// unservedFamilies returns the problems of a host that does not serve the NodePorts of a family because it cannot tell which of
 // its addresses is the primary one. They have an ID if the host serves NodePorts in no family.
-func (p *Planner) unserved(node *plan.Node) (out []source.Problem) {
+func (p *Planner) unservedFamilies(node *plan.Node) (out []source.Problem) {
 	const setting = "proxy.nodeport_addresses"
 	for _, none := range p.env.portless {
-		if p.wanting[none.family] == 0 {
+		if p.portless[none.family] == 0 {
 			continue
 		}
 		problem := source.Problem{

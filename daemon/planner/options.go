@@ -49,9 +49,8 @@ type Options struct {
 	// NodePortRange is the only range that the NodePorts and health check ports of Services from the API server may come
 	// from: it keeps them from the ports of this host's programs. Services from manifests are exempt.
 	NodePortRange PortRange
-	// Elements is the number of elements, see budget, that all Services together may have: the biggest Services beyond it
-	// are left out. 0 means that there is no limit.
-	Elements int64
+	// Budget bounds the memory that Services take. Its zero value bounds nothing.
+	Budget Budget
 	// Checks are those of endpoints.
 	Checks Checks
 	// LongLived are Services that take the fast path, beside those that say so themselves.

@@ -221,6 +221,118 @@ func comparePrecedence(a, b *source.Service) int {
 	return cmp.Or(age, strings.Compare(a.UID, b.UID), nameOf(a).Compare(nameOf(b)))
 }
 
-func nameOf(s *source.Service) tracker.Name {
-	return tracker.Name{Namespace: s.Namespace, Name: s.Name}
+// maxRivals is the number of rivals that are remembered for each claim. 300 Services with the same 15,000 claims would
+// otherwise need 4.5 million entries (an object of 6 kB makes 15,000 claims). When the list runs dry, Planner.recount
+// fills it from the snapshot.
+const maxRivals = 16
+
+// rivals are the bids that lost a claim. best holds the first of them by precedence, in this order; more counts the
+// others, which all come after those in best.
+type rivals struct {
+	best []bid
+	more int
+}
+
+// add adds a bid. A bid that follows those in best is not added to it while there are others: one of them may precede it.
+func (r *rivals) add(b bid, limit int) {
+	i, _ := slices.BinarySearchFunc(r.best, b, compareBids)
+	if i == len(r.best) && (r.more > 0 || i >= limit) {
+		r.more++
+		return
+	}
+	r.best = slices.Insert(r.best, i, b)
+	if len(r.best) > limit {
+		r.best = slices.Delete(r.best, limit, len(r.best))
+		r.more++
+	}
+}
+
+// remove removes a bid that was added. r may be nil: then there is none.
+func (r *rivals) remove(s *source.Service) {
+	if r == nil {
+		return
+	}
+	if i := slices.IndexFunc(r.best, func(b bid) bool { return b.service == s }); i >= 0 {
+		r.best = slices.Delete(r.best, i, i+1)
+	} else if r.more > 0 {
+		r.more--
+	}
+}
+
+func (r *rivals) empty() bool { return r == nil || len(r.best) == 0 && r.more == 0 }
+
+// recount collects the bids for some claims from all Services again, and returns the Services that bid.
+func (p *Planner) recount(claims map[claim]struct{}) (bidders []tracker.Name) {
+	if len(claims) == 0 {
+		return nil
+	}
+	for c := range claims {
+		p.owners.forget(c)
+	}
+	for _, svc := range p.snap.Services {
+		bids := false
+		p.claims(svc.Spec, func(c claim, b bid) {
+			if _, is := claims[c]; is {
+				p.owners.add(c, b)
+				bids = true
+			}
+		})
+		if bids {
+			bidders = append(bidders, svc.Name())
+		}
+	}
+	return bidders
+}
+
+// restore lets the Services keep the claims that they owned when the last process ended, and those that the previous
+// plan gave them. After a reload there are both: the previous plan is what the kernel accepted, and it lacks what the
+// kernel refused.
+func (p *Planner) restore(prev *plan.Plan) {
+	if len(p.owners.rivals) == 0 {
+		return
+	}
+	saved, planned := holders{}, holders{}
+	if p.opts.Held != nil {
+		for _, h := range p.opts.Held() {
+			saved.note(&p.owners, claim{h.Addr, h.Protocol, h.Port}, tracker.Name{Namespace: h.Namespace, Name: h.Name})
+		}
+	}
+	for _, sp := range prev.Services {
+		name := tracker.Name{Namespace: sp.Name.Namespace, Name: sp.Name.Name}
+		for i := range sp.Frontends {
+			f := &sp.Frontends[i]
+			planned.note(&p.owners, claim{f.Addr, sp.Name.Protocol, f.Port}, name)
+		}
+	}
+	for _, h := range prev.HealthChecks {
+		planned.note(&p.owners, claim{protocol: plan.TCP, port: h.Port}, tracker.Name{Namespace: h.Namespace, Name: h.Name})
+	}
+	p.give(saved)
+	p.give(planned)
+}
+
+// holders are the contested claims that each Service had.
+type holders map[tracker.Name]map[claim]struct{}
+
+func (h holders) note(o *ownership, c claim, name tracker.Name) {
+	if o.rivals[c] == nil {
+		return
+	}
+	if h[name] == nil {
+		h[name] = map[claim]struct{}{}
+	}
+	h[name][c] = struct{}{}
+}
+
+// give restores the claims to the Services that had them and still bid for them.
+func (p *Planner) give(had holders) {
+	for name, claims := range had {
+		if s := p.spec(name); s != nil {
+			p.claims(s, func(c claim, b bid) {
+				if _, is := claims[c]; is {
+					p.owners.restore(c, b)
+				}
+			})
+		}
+	}
 }

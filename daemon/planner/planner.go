@@ -1,13 +1,20 @@
-// Package planner decides Kubernetes Service policy: of what the sources say and what the host is like
-// it makes the plan that the proxiers translate.
+// Package planner decides Kubernetes Service policy: from what the sources say and what the host is like it makes the
+// plan that the proxiers translate.
 //
-// From outside a Planner is a pure function: the same arguments give the same plan, whatever was
-// planned before. Inside it is incremental: when the plan before is its own last one and only some
-// Services changed, it plans those alone, and those that gain or lose an address by it.
+// From outside a Planner is a pure function of its arguments: the plan before decides only which Service keeps an address
+// that several ask for. Inside it is incremental: when the plan before is its own last one and only some Services changed,
+// it plans those alone, and the Services that gain or lose an address by it.
+//
+// The files, from the top: planner.go (which Services are planned anew), options.go, environment.go (this host),
+// claims.go and nodeports.go (the addresses and ports that a Service asks for), ownership.go (which Service gets them),
+// budget.go (which Services are too big), service.go (the ServicePorts and their routes), endpoints.go (the pools) and
+// checks.go (endpoints that do not answer).
 package planner
 
 import (
+	"maps"
 	"net/netip"
+	"reflect"
 	"slices"
 
 	"edgeway/daemon/endpointcheck"
@@ -22,42 +29,44 @@ import (
 type Planner struct {
 	opts Options
 
-	// What the last call was given and gave.
-	snap     *tracker.Snapshot
-	host     *nodeinfo.Host
-	made     *plan.Plan
+	// The arguments of the call, and the snapshot of the call before.
+	snap, before *tracker.Snapshot
+	host         *nodeinfo.Host
+	// plan is the result of the last call. It is nil while a call runs: after a panic the next call plans everything.
+	plan *plan.Plan
+
+	// What follows from the arguments. It is kept up to date.
+	env      *environment
 	problems []source.Problem // of Services
 	joined   joined
-	// What follows from that, kept up to date.
-	env    *environment
-	around []source.Problem // those of no Service
-	owners ownership
-	// rivals is the number of rivals that owners remembers for each claim.
-	rivals int
-	health healthPorts
-	budget budget
+	owners   ownership
+	budget   budget
+	health   healthPorts
 	// outside counts the Services with each port that is not in Options.NodePortRange.
 	outside map[uint16]int
-	// wanting is how many ServicePorts have a NodePort, for the families of environment.portless.
-	wanting map[plan.Family]int
-	// dead are the endpoints that do not answer, and checks has whose they are.
+	// portless counts the ServicePorts with a NodePort in the families of environment.portless.
+	portless map[plan.Family]int
+	// dead are the endpoints that do not answer, and checks knows their Services.
 	dead   *endpointcheck.Dead
 	checks checkIndex
+	// rivals is the number of rivals that owners remembers for each claim.
+	rivals int
 
-	checked []netip.AddrPort         // of the Service that is being planned, see targets
-	scratch []endpoint               // see endpoints
-	claimed []claimed                // see claims
-	served  []plan.Endpoint          // see serving
-	ports   map[portKey][]candidates // see index
+	// Memory that is used again for each Service.
+	checked []netip.AddrPort // see targets
+	scratch []endpoint       // see endpoints
+	claimed []claimed        // see claims
+	served  []plan.Endpoint  // see serving
+	ports   backends         // see index
 }
 
 // New returns a Planner.
 func New(opts Options) *Planner { return &Planner{opts: opts, rivals: maxRivals} }
 
-// Plan makes the plan for a snapshot and a host; a nil host has no addresses. It shares with prev,
-// which may be nil and of another Planner, what did not change. The problems are what the planner left
-// out, those of Services last and sorted; those of the snapshot are not among them. The list is the same one as before
-// while it does not change.
+// Plan returns the plan for a snapshot and a host; a nil host has no addresses. The plan shares with prev, which may be
+// nil and of another Planner, what did not change. The problems are the parts that the planner left out, those of Services
+// last and sorted; the problems of the snapshot are not among them. The list is the same one as before while it does not
+// change.
 func (p *Planner) Plan(snap *tracker.Snapshot, host *nodeinfo.Host, prev *plan.Plan) (*plan.Plan, []source.Problem) {
 	if host == nil {
 		host = &nodeinfo.Host{}
@@ -65,53 +74,44 @@ func (p *Planner) Plan(snap *tracker.Snapshot, host *nodeinfo.Host, prev *plan.P
 	if prev == nil {
 		prev = &plan.Plan{}
 	}
-	died := p.dead
+	next := &plan.Plan{Generation: prev.Generation + 1, Node: prev.Node}
+	follows := prev == p.plan && (snap == p.snap || !snap.All && snap.Generation == p.snap.Generation+1)
+	p.before, p.snap, p.plan = p.snap, snap, nil
+	deadBefore := p.dead
 	p.dead = p.opts.Checks.dead()
-	next := &plan.Plan{Generation: prev.Generation + 1}
-	follows := prev == p.made && p.follows(snap)
-	if follows && host == p.host && sameSurroundings(snap, p.snap) {
-		next.Node = prev.Node
-	} else {
-		var env *environment
-		env, next.Node, p.around = p.opts.surroundings(snap, host)
-		if prev.Node != nil && equalNode(prev.Node, next.Node) {
-			next.Node = prev.Node
+	if !follows || host != p.host || !sameEnvironment(snap, p.before) {
+		env, node := p.opts.environment(snap, host)
+		if prev.Node == nil || !reflect.DeepEqual(prev.Node, node) {
+			next.Node = node
 		}
 		follows = follows && env.equal(p.env)
-		p.env = env
+		p.env, p.host = env, host
 	}
 	if follows {
-		p.update(snap, prev, next, p.concerned(snap, died))
+		p.update(prev, next, p.concerned(endpointcheck.Difference(deadBefore, p.dead)))
 	} else {
-		p.rebuild(snap, prev, next)
+		p.rebuild(prev, next)
 	}
-	p.snap, p.host, p.made = snap, host, next
-	return next, p.joined.join(slices.Concat(p.around, p.unserved(next.Node), p.outOfRange(next.Node), p.tooBig(), p.strangers(snap)), p.problems)
-}
-
-// follows reports whether snap.Changed is all that is between the last snapshot and this one.
-func (p *Planner) follows(snap *tracker.Snapshot) bool {
-	return snap == p.snap || !snap.All && snap.Generation == p.snap.Generation+1
+	p.plan, p.opts.Held = next, nil // which is of the last process
+	return next, p.joined.join(p.hostProblems(next.Node), p.problems)
 }
 
 // rebuild plans all Services.
-func (p *Planner) rebuild(snap *tracker.Snapshot, prev, next *plan.Plan) {
-	p.owners, p.problems, p.wanting, p.checks = newOwnership(p.rivals), nil, map[plan.Family]int{}, newCheckIndex()
-	p.health, p.outside, p.budget = newHealthPorts(), map[uint16]int{}, newBudget(p.opts.Elements)
-	for _, svc := range snap.Services {
-		p.resize(snap, []tracker.Name{svc.Name()})
+func (p *Planner) rebuild(prev, next *plan.Plan) {
+	p.owners, p.budget, p.checks = newOwnership(p.rivals), newBudget(p.opts.Budget.Limit), newCheckIndex()
+	p.health, p.outside, p.portless, p.problems = newHealthPorts(), map[uint16]int{}, map[plan.Family]int{}, nil
+	for _, svc := range p.snap.Services {
+		p.countPorts(svc.Spec, 1)
+		p.resize(svc.Name())
 	}
 	p.budget.out = p.budget.excess()
-	for _, svc := range snap.Services {
-		p.enter(svc.Spec, 1)
-	}
-	for _, svc := range snap.Services {
+	for _, svc := range p.snap.Services {
 		p.claims(svc.Spec, p.owners.add)
 	}
-	p.restore(snap, prev)
+	p.restore(prev)
 	p.owners.settle()
-	next.Services = make([]*plan.ServicePort, 0, max(len(prev.Services), len(snap.Services)))
-	for _, svc := range snap.Services {
+	next.Services = make([]*plan.ServicePort, 0, max(len(prev.Services), len(p.snap.Services)))
+	for _, svc := range p.snap.Services {
 		out := p.service(svc)
 		next.Services = append(next.Services, out.ports...)
 		next.HealthChecks = append(next.HealthChecks, out.health...)
@@ -123,23 +123,11 @@ func (p *Planner) rebuild(snap *tracker.Snapshot, prev, next *plan.Plan) {
 	shareHealthChecks(prev.HealthChecks, next.HealthChecks)
 }
 
-// concerned returns the Services to plan anew, sorted: those that changed, that gain or lose a claim to others, or that
-// have an endpoint that died or came back.
-func (p *Planner) concerned(snap *tracker.Snapshot, died *endpointcheck.Dead) []tracker.Name {
-	var names []tracker.Name
-	if snap != p.snap {
-		names = append(p.transfer(snap), snap.Changed...)
-	}
-	names = append(names, p.checks.concerned(endpointcheck.Difference(died, p.dead))...)
-	slices.SortFunc(names, tracker.Name.Compare)
-	return slices.Compact(names)
-}
-
 // update plans the Services of these names.
-func (p *Planner) update(snap *tracker.Snapshot, prev, next *plan.Plan, names []tracker.Name) {
+func (p *Planner) update(prev, next *plan.Plan, names []tracker.Name) {
 	results := make([]planned, len(names))
 	for i, name := range names {
-		results[i] = p.service(snap.Find(name))
+		results[i] = p.service(p.snap.Find(name))
 		p.checks.set(name, results[i].checked)
 	}
 	next.Services = sorted.Splice(prev.Services, names, compareServicePort, func(i int, old []*plan.ServicePort) []*plan.ServicePort {
@@ -157,139 +145,162 @@ func (p *Planner) update(snap *tracker.Snapshot, prev, next *plan.Plan, names []
 	})
 }
 
+// concerned returns the Services to plan anew, sorted: those that changed, that gain or lose a claim to others, or that
+// have an endpoint that died or came back.
+func (p *Planner) concerned(endpoints []netip.AddrPort) []tracker.Name {
+	names := p.checks.concerned(endpoints)
+	if p.snap != p.before {
+		names = slices.Concat(names, p.snap.Changed, p.transfer())
+	}
+	return sortNames(names)
+}
+
 // transfer brings the ownership up to date. It returns the Services that another Service's change concerns.
-func (p *Planner) transfer(snap *tracker.Snapshot) []tracker.Name {
-	p.resize(snap, snap.Changed)
+func (p *Planner) transfer() []tracker.Name {
+	for _, name := range p.snap.Changed {
+		p.resize(name)
+	}
 	out := p.budget.excess()
-	others := slices.Concat(p.besides(snap), p.budget.moves(out))
-	slices.SortFunc(others, tracker.Name.Compare)
-	others = slices.Compact(others)
-	var before, after []*source.Service
-	for _, name := range snap.Changed {
-		old, fresh := specOf(p.snap, name), specOf(snap, name)
-		if old == fresh {
+	others := sortNames(slices.Concat(p.besideHealthPorts(), p.budget.moves(out)))
+	var old, fresh []*source.Service
+	for _, name := range p.snap.Changed {
+		was, is := p.specBefore(name), p.spec(name)
+		if was == is {
 			continue // only its endpoints changed
 		}
-		if old != nil {
-			before = append(before, old)
+		if was != nil {
+			old = append(old, was)
 		}
-		if fresh != nil {
-			after = append(after, fresh)
+		if is != nil {
+			fresh = append(fresh, is)
 		}
 	}
 	for _, name := range others {
-		if s := specOf(snap, name); s != nil && s == specOf(p.snap, name) {
-			before, after = append(before, s), append(after, s)
+		if s := p.spec(name); s != nil && s == p.specBefore(name) {
+			old, fresh = append(old, s), append(fresh, s)
 		}
 	}
-	p.exchange(before, after, out)
-	return slices.Concat(others, p.recount(snap, p.owners.unsure()), p.owners.settle())
+	p.exchange(old, fresh, out)
+	return slices.Concat(others, p.recount(p.owners.unsure()), p.owners.settle())
 }
 
-// exchange takes the bids of some Services away, and adds those of others. What a Service bids for depends on the health
-// check ports and on the Services that are left out because of their size, which change in between.
-func (p *Planner) exchange(before, after []*source.Service, out map[tracker.Name]struct{}) {
-	for _, s := range before {
+// exchange removes the bids of some Services and adds those of others. What a Service bids for depends on the health check
+// ports and on the Services that are left out because of their size; both change in between.
+func (p *Planner) exchange(old, fresh []*source.Service, out map[tracker.Name]struct{}) {
+	for _, s := range old {
 		p.claims(s, func(c claim, _ bid) { p.owners.remove(c, s) })
 	}
 	p.budget.out = out
-	for _, s := range before {
-		p.enter(s, -1)
+	for _, s := range old {
+		p.countPorts(s, -1)
 	}
-	for _, s := range after {
-		p.enter(s, 1)
+	for _, s := range fresh {
+		p.countPorts(s, 1)
 	}
-	for _, s := range after {
+	for _, s := range fresh {
 		p.claims(s, p.owners.add)
 	}
 }
 
-// recount collects the bids for some claims from all Services again, and returns the Services that bid.
-func (p *Planner) recount(snap *tracker.Snapshot, claims map[claim]struct{}) (bidders []tracker.Name) {
-	if len(claims) == 0 {
-		return nil
-	}
-	for c := range claims {
-		p.owners.forget(c)
-	}
-	for _, svc := range snap.Services {
-		bids := false
-		p.claims(svc.Spec, func(c claim, b bid) {
-			if _, is := claims[c]; is {
-				p.owners.add(c, b)
-				bids = true
-			}
-		})
-		if bids {
-			bidders = append(bidders, svc.Name())
-		}
-	}
-	return bidders
+// hostProblems returns the problems that are of no Service.
+func (p *Planner) hostProblems(node *plan.Node) []source.Problem {
+	return slices.Concat(p.env.problems, p.unservedFamilies(node), p.outOfRange(node), p.leftOut(), p.unknownLongLived())
 }
 
-// restore lets the Services keep the claims that they owned when the last process ended, and those that the previous
-// plan gave them. After a reload there are both: the previous plan is what the kernel accepted, and it lacks what the
-// kernel refused.
-func (p *Planner) restore(snap *tracker.Snapshot, prev *plan.Plan) {
-	if len(p.owners.rivals) == 0 {
-		return
-	}
-	saved, planned := holders{}, holders{}
-	if p.made == nil && p.opts.Held != nil {
-		for _, h := range p.opts.Held() {
-			saved.note(&p.owners, claim{h.Addr, h.Protocol, h.Port}, tracker.Name{Namespace: h.Namespace, Name: h.Name})
-		}
-	}
-	for _, sp := range prev.Services {
-		name := tracker.Name{Namespace: sp.Name.Namespace, Name: sp.Name.Name}
-		for i := range sp.Frontends {
-			f := &sp.Frontends[i]
-			planned.note(&p.owners, claim{f.Addr, sp.Name.Protocol, f.Port}, name)
-		}
-	}
-	for _, h := range prev.HealthChecks {
-		planned.note(&p.owners, claim{protocol: plan.TCP, port: h.Port}, tracker.Name{Namespace: h.Namespace, Name: h.Name})
-	}
-	p.give(snap, saved)
-	p.give(snap, planned)
-}
-
-// holders are the contested claims that each Service had.
-type holders map[tracker.Name]map[claim]struct{}
-
-func (h holders) note(o *ownership, c claim, name tracker.Name) {
-	if o.rivals[c] == nil {
-		return
-	}
-	if h[name] == nil {
-		h[name] = map[claim]struct{}{}
-	}
-	h[name][c] = struct{}{}
-}
-
-// give restores the claims to the Services that had them and still bid for them.
-func (p *Planner) give(snap *tracker.Snapshot, had holders) {
-	for name, claims := range had {
-		if s := specOf(snap, name); s != nil {
-			p.claims(s, func(c claim, b bid) {
-				if _, is := claims[c]; is {
-					p.owners.restore(c, b)
-				}
+// unknownLongLived returns the problems of Services that the operator names and that do not exist.
+func (p *Planner) unknownLongLived() (out []source.Problem) {
+	for _, name := range slices.SortedFunc(maps.Keys(p.opts.LongLived), tracker.Name.Compare) {
+		if p.snap.Find(name) == nil {
+			out = append(out, source.Problem{
+				Object:  source.Key{Kind: source.KindSetting, Name: "fastpath.services"},
+				Message: "there is no Service " + name.Namespace + "/" + name.Name,
 			})
 		}
 	}
+	return out
 }
 
 // Contested returns the claims that several Services bid for, with their owners. Options.Held returns them after a
 // restart. The caller must not change the list.
 func (p *Planner) Contested() []source.Holding { return p.owners.contested() }
 
-// Checked gives what is new since the last call in what is to be checked. The Planner is made with Options.Checks.
+// Checked returns the changes since the last call of what is to be checked. The Planner is made with Options.Checks.
 func (p *Planner) Checked() endpointcheck.Targets { return p.checks.take() }
+
+// spec returns the Service of this name, and nil if there is none.
+func (p *Planner) spec(name tracker.Name) *source.Service { return specOf(p.snap, name) }
+
+// specBefore returns the Service that had this name at the call before, and nil if there was none.
+func (p *Planner) specBefore(name tracker.Name) *source.Service { return specOf(p.before, name) }
 
 func specOf(snap *tracker.Snapshot, name tracker.Name) *source.Service {
 	if svc := snap.Find(name); svc != nil {
 		return svc.Spec
 	}
 	return nil
+}
+
+func nameOf(s *source.Service) tracker.Name {
+	return tracker.Name{Namespace: s.Namespace, Name: s.Name}
+}
+
+func sortNames(names []tracker.Name) []tracker.Name {
+	slices.SortFunc(names, tracker.Name.Compare)
+	return slices.Compact(names)
+}
+
+// joined is the list of all problems, with the lists that it was made of. Most plans change no problem: they must not pay
+// for all.
+type joined struct {
+	host, services, all []source.Problem
+}
+
+// join returns the problems of the host and then those of Services. The caller must not change the lists.
+func (j *joined) join(host, services []source.Problem) []source.Problem {
+	if len(host) == 0 {
+		*j = joined{}
+		return services
+	}
+	if !sameList(services, j.services) || !slices.Equal(host, j.host) {
+		*j = joined{host, services, slices.Concat(host, services)}
+	}
+	return j.all
+}
+
+// sameList reports whether two lists are one.
+func sameList(a, b []source.Problem) bool {
+	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
+}
+
+// shareServices replaces in next what is equal in prev by prev's pointer. Both are in plan order.
+func shareServices(prev, next []*plan.ServicePort) {
+	share(prev, next, (*plan.ServicePort).Compare, func(a, b *plan.ServicePort) bool { return a.Digest == b.Digest })
+}
+
+// shareHealthChecks is shareServices for health checks.
+func shareHealthChecks(prev, next []*plan.HealthCheck) {
+	share(prev, next, (*plan.HealthCheck).Compare, func(a, b *plan.HealthCheck) bool { return *a == *b })
+}
+
+func share[T any](prev, next []*T, compare func(a, b *T) int, equal func(a, b *T) bool) {
+	for i := range next {
+		for len(prev) > 0 && compare(prev[0], next[i]) < 0 {
+			prev = prev[1:]
+		}
+		if len(prev) > 0 && compare(prev[0], next[i]) == 0 && equal(prev[0], next[i]) {
+			next[i] = prev[0]
+		}
+	}
+}
+
+func compareServicePort(s *plan.ServicePort, n tracker.Name) int {
+	return tracker.Name{Namespace: s.Name.Namespace, Name: s.Name.Name}.Compare(n)
+}
+
+func compareHealthCheck(h *plan.HealthCheck, n tracker.Name) int {
+	return tracker.Name{Namespace: h.Namespace, Name: h.Name}.Compare(n)
+}
+
+func compareProblem(p source.Problem, n tracker.Name) int {
+	return tracker.Name{Namespace: p.Object.Namespace, Name: p.Object.Name}.Compare(n)
 }

@@ -1,7 +1,6 @@
 package planner
 
 import (
-	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -43,9 +42,8 @@ func (p *Planner) service(svc *tracker.Service) (out planned) {
 func (p *Planner) decide(svc *tracker.Service) (out planned) {
 	found := &faults{object: svc.Spec.Key()}
 	defer func() { out.problems = found.done() }()
-	if name := nameOf(svc.Spec); p.budget.leavesOut(name) {
-		found.addf("", "it has %s elements (endpoints x ports, addresses x ports), and this host's memory limit allows for %s in all Services: the Service is left out",
-			grouped(p.budget.sizes[name]), grouped(p.budget.limit))
+	if why := p.tooBig(nameOf(svc.Spec)); why != "" {
+		found.addf("", "%s", why)
 		return out
 	}
 	vips := p.vips(svc.Spec, found)
@@ -112,19 +110,6 @@ func servicePort(spec *source.Service, index int, family plan.Family, frontends 
 	}
 	slices.SortFunc(sp.Frontends, func(a, b plan.Frontend) int { return a.Compare(&b) })
 	return sp
-}
-
-// strangers gives the problems of the Services that the operator names and that do not exist.
-func (p *Planner) strangers(snap *tracker.Snapshot) (out []source.Problem) {
-	for _, name := range slices.SortedFunc(maps.Keys(p.opts.LongLived), tracker.Name.Compare) {
-		if snap.Find(name) == nil {
-			out = append(out, source.Problem{
-				Object:  source.Key{Kind: source.KindSetting, Name: "fastpath.services"},
-				Message: "there is no Service " + name.Namespace + "/" + name.Name,
-			})
-		}
-	}
-	return out
 }
 
 // longLived says whether connections to a port take the fast path.
@@ -240,3 +225,75 @@ func (p *Planner) healthCheck(svc *tracker.Service, found *faults) *plan.HealthC
 type headcount map[plan.Family]map[netip.Addr]struct{}
 
 func newHeadcount() headcount { return headcount{plan.IPv4: {}, plan.IPv6: {}} }
+
+// routes is indexed by Origin.
+type routes = [3]plan.Route
+
+// policy decides the routes of one ServicePort.
+type policy struct {
+	cluster, local plan.Route // to each pool, source kept
+	detect         bool       // pods can be told
+	masqueradeAll  bool
+	// masqueradeHost is for the host's own connections, whose source a route of ours chose.
+	masqueradeHost bool
+}
+
+// newPolicy: a pool without endpoints refuses, except that a local pool without endpoints drops while
+// there are endpoints elsewhere: a load balancer then tries another host.
+func newPolicy(p pools) policy {
+	out := policy{
+		cluster: plan.Route{Verdict: plan.Forward, Pool: plan.ClusterPool},
+		local:   plan.Route{Verdict: plan.Forward, Pool: plan.LocalPool},
+	}
+	if p.cluster == nil {
+		out.cluster = plan.Route{Verdict: plan.Reject}
+	}
+	switch {
+	case p.local != nil:
+	case p.reachable:
+		out.local = plan.Route{Verdict: plan.Drop}
+	default:
+		out.local = plan.Route{Verdict: plan.Reject}
+	}
+	return out
+}
+
+// internal gives the routes of a ClusterIP. Where pods can be told, all that is no pod is masqueraded, as
+// it may come from where the endpoint's answer would not find back to. So is what the host itself sends without a default
+// route: the endpoint may be on another link than the one whose address it has.
+func (p policy) internal(local bool) (r routes) {
+	for origin := range r {
+		guessed := p.masqueradeHost && plan.Origin(origin) == plan.FromHost
+		r[origin] = p.pick(local, p.masqueradeAll || guessed || p.detect && plan.Origin(origin) != plan.FromPod)
+	}
+	return r
+}
+
+// external gives the routes of the other frontends.
+//
+// With the Local policy connections from outside keep their source. Those of pods and of the host itself
+// are short-circuited: they behave as if they went out to a load balancer and came back, so the policy
+// does not hold for them. The host's are masqueraded, because their source may be the very address that
+// they go to. Where pods cannot be told they are like outside.
+func (p policy) external(local bool) (r routes) {
+	for origin := range r {
+		r[origin] = p.pick(false, !local || plan.Origin(origin) == plan.FromHost)
+	}
+	if !local {
+		return r
+	}
+	r[plan.FromOutside] = p.pick(true, false)
+	if !p.detect {
+		r[plan.FromPod] = r[plan.FromOutside]
+	}
+	return r
+}
+
+func (p policy) pick(local, snat bool) plan.Route {
+	r := p.cluster
+	if local {
+		r = p.local
+	}
+	r.SNAT = snat && r.Verdict == plan.Forward
+	return r
+}

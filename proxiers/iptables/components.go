@@ -50,17 +50,17 @@ func Components() []proxiers.Component {
 			Cleanup: func(ctx context.Context, env proxiers.Env) error { return cleanup(ctx, v, env) },
 			Gaps:    gaps,
 			Traits: map[xtables.Variant]proxiers.Traits{
-				xtables.NFT:    {SharedTables: shared(), ElementBytes: elementBytes},
-				xtables.Legacy: {DropIn: backendName(v) + ".conf", ElementBytes: elementBytes},
+				xtables.NFT:    {SharedTables: shared(), Cost: cost},
+				xtables.Legacy: {DropIn: backendName(v) + ".conf", Cost: cost},
 			}[v],
 		})
 	}
 	return list
 }
 
-// elementBytes is between the two programs: for an endpoint, which is a chain and three rules, iptables-nft-restore 1.8.9
-// takes 6.7 kB and iptables-legacy-restore 3.8 kB (20,000 endpoints). An address is one rule.
-const elementBytes = 5 << 10
+// cost is between the two programs: for an endpoint, which is a chain and three rules, iptables-nft-restore 1.8.9 takes 6.7 kB
+// and iptables-legacy-restore 3.8 kB (20,000 endpoints). A port has a chain or two with a rule each, an address is a rule.
+var cost = proxiers.Cost{Port: 4 << 10, Address: 2 << 10, Endpoint: 6 << 10}
 
 // shared lists the tables of nftables that iptables-nft has.
 func shared() (list []proxiers.SharedTable) {

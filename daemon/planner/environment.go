@@ -1,0 +1,367 @@
+package planner
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"reflect"
+	"slices"
+
+	"edgeway/daemon/nodeinfo"
+	"edgeway/daemon/source"
+	"edgeway/daemon/tracker"
+	"edgeway/proxiers/plan"
+)
+
+// environment is all that the plan of a Service depends on besides the options and the Service
+// itself. When it changes, every Service is planned anew; so it leaves out what changes with every
+// pod, the link-local addresses of the host.
+type environment struct {
+	families []plan.Family // to serve
+	detect   []plan.Family // those in which pods can be told
+	nodeName string
+	zone     string
+	// localAsCluster is Options.LocalAsCluster on a host without a Node object.
+	localAsCluster bool
+	// nodeAddrs are the host's own addresses in the cluster's eyes, per family: the options', else the
+	// Node object's, else those of the default route. Sorted.
+	nodeAddrs []netip.Addr
+	// hostAddrs are the host's addresses and nodeAddrs; realAddrs are those of them that are not on a device of type dummy
+	// alone. Both are sorted.
+	hostAddrs, realAddrs []netip.Addr
+	// apiServers are those of the snapshot; the others are those of the host, but for link-local ones.
+	apiServers, gateways, broadcasts, nameServers []netip.Addr
+	// apiPorts are the ports of API servers, if one of them is on this host.
+	apiPorts []uint16
+	// serviceCIDRs are the ranges that ClusterIPs come from.
+	serviceCIDRs []netip.Prefix
+	// denyHost says that endpoints at hostAddrs are left out.
+	denyHost bool
+	// guessed are the families in which own routes give the host's connections to ClusterIPs their source, before anybody knows which
+	// way the endpoint is.
+	guessed []plan.Family
+	// portless are the families in which "primary" stands for no address although the host has one, with the reasons.
+	portless []portless
+	// problems are the parts of the snapshot's ServiceCIDRs that are left out.
+	problems []source.Problem
+}
+
+func (e *environment) equal(o *environment) bool { return reflect.DeepEqual(e, o) }
+
+func (e *environment) serves(f plan.Family) bool  { return slices.Contains(e.families, f) }
+func (e *environment) detects(f plan.Family) bool { return slices.Contains(e.detect, f) }
+
+// environment returns the environment and the plan's view of the host.
+func (o *Options) environment(snap *tracker.Snapshot, host *nodeinfo.Host) (*environment, *plan.Node) {
+	node := snap.Node
+	env := &environment{
+		localAsCluster: o.LocalAsCluster && node == nil, denyHost: o.DenyHostEndpoints && node == nil,
+		apiServers: snap.APIServers, broadcasts: host.Broadcasts, nameServers: host.NameServers,
+	}
+	for _, a := range host.Gateways {
+		if !a.IsLinkLocalUnicast() { // no Service may have such an address, and routers with IPv6 have many
+			env.gateways = append(env.gateways, a)
+		}
+	}
+	if node == nil {
+		node = &source.Node{}
+	}
+	env.nodeName, env.zone = cmp.Or(o.NodeName, node.Name), cmp.Or(o.Zone, node.Zone)
+	out := &plan.Node{Name: env.nodeName, PodInterfaces: slices.Sorted(slices.Values(o.Pods.Interfaces))}
+	out.HostAddrs = env.takeAddrs(host)
+
+	pods := slices.Clone(o.Pods.CIDRs)
+	if o.Pods.NodeCIDRs {
+		pods = append(pods, node.PodCIDRs...)
+	}
+	services := o.serviceCIDRs(snap, host)
+	env.serviceCIDRs, env.problems = services.known, services.problems
+	for _, family := range []plan.Family{plan.IPv4, plan.IPv6} {
+		if !o.serves(family, out.HostAddrs) {
+			continue
+		}
+		env.families = append(env.families, family)
+		own, primary := o.nodeAddrs(family, node, host)
+		env.nodeAddrs = append(env.nodeAddrs, own...)
+		ports := o.nodePortAddrs(family, primary, out.HostAddrs)
+		out.NodePortAddrs = append(out.NodePortAddrs, ports...)
+		env.notePortless(o, family, ports)
+		out.Uplinks = append(out.Uplinks, env.uplinks(o, family, own, host)...)
+		if lo := loopback(family); o.NodePorts.loopback(family) && slices.Contains(out.HostAddrs, lo) {
+			out.LoopbackAddrs = append(out.LoopbackAddrs, lo)
+		}
+		podsOfFamily := plan.Minimal(plan.OfFamily(pods, family))
+		out.PodSources = append(out.PodSources, podsOfFamily...)
+		out.ServiceCIDRs = append(out.ServiceCIDRs, plan.Minimal(plan.OfFamily(services.drop, family))...)
+		if len(podsOfFamily) > 0 || len(out.PodInterfaces) > 0 {
+			env.detect = append(env.detect, family)
+		}
+	}
+	env.nodeAddrs = sortAddrs(env.nodeAddrs)
+	env.hostAddrs = sortAddrs(append(env.hostAddrs, env.nodeAddrs...))
+	env.realAddrs = sortAddrs(append(env.realAddrs, env.nodeAddrs...))
+	env.apiPorts = env.serverPorts(snap)
+	return env, out
+}
+
+// serverPorts returns the ports of the API servers, if one of them is on this host.
+func (e *environment) serverPorts(snap *tracker.Snapshot) []uint16 {
+	if slices.ContainsFunc(snap.APIServers, func(a netip.Addr) bool { return a.IsLoopback() || hasAddr(e.hostAddrs, a) }) {
+		return snap.APIPorts
+	}
+	return nil
+}
+
+// takeAddrs sets what is held and real of the host's addresses, and gives all of them.
+func (e *environment) takeAddrs(host *nodeinfo.Host) []netip.Addr {
+	var all []netip.Addr
+	for _, a := range host.Addrs {
+		all = append(all, a.Addr)
+		if a.Addr.IsLinkLocalUnicast() {
+			continue
+		}
+		e.hostAddrs = append(e.hostAddrs, a.Addr)
+		if !a.Dummy || a.Primary {
+			e.realAddrs = append(e.realAddrs, a.Addr)
+		}
+	}
+	return sortAddrs(all)
+}
+
+// serves reports whether the family is wanted; hostAddrs may be of either.
+func (o *Options) serves(family plan.Family, hostAddrs []netip.Addr) bool {
+	if len(o.Families) > 0 {
+		return slices.Contains(o.Families, family)
+	}
+	return len(addrsOfFamily(hostAddrs, family)) > 0
+}
+
+// nodeAddrs gives the host's own addresses of a family, and the one that "primary" stands for; invalid
+// when it cannot be told.
+func (o *Options) nodeAddrs(family plan.Family, node *source.Node, host *nodeinfo.Host) (own []netip.Addr, primary netip.Addr) {
+	var byRoute []netip.Addr
+	for _, a := range host.Addrs {
+		if a.Primary && plan.FamilyOf(a.Addr) == family {
+			byRoute = append(byRoute, a.Addr)
+		}
+	}
+	onHost := func(own []netip.Addr) netip.Addr {
+		for _, a := range own {
+			if slices.ContainsFunc(host.Addrs, func(h nodeinfo.Addr) bool { return h.Addr == a }) {
+				return a
+			}
+		}
+		return netip.Addr{}
+	}
+	if own = addrsOfFamily(o.NodeAddresses, family); len(own) > 0 {
+		return own, onHost(own)
+	}
+	own = addrsOfFamily(node.Addresses, family)
+	// The Node object may be behind the host: then the host is right.
+	if primary = onHost(own); !primary.IsValid() {
+		primary = onHost(byRoute)
+	}
+	if len(own) == 0 {
+		own = byRoute
+	}
+	return own, primary
+}
+
+// nodePortAddrs resolves Options.NodePorts in one family; the result is sorted.
+func (o *Options) nodePortAddrs(family plan.Family, primary netip.Addr, hostAddrs []netip.Addr) (out []netip.Addr) {
+	for _, a := range addrsOfFamily(hostAddrs, family) {
+		if a.IsLoopback() {
+			continue
+		}
+		if o.NodePorts.Primary && a == primary || contains(o.NodePorts.Prefixes, a) {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// loopback reports whether NodePorts are wanted on the loopback address of a family.
+func (n *NodePortAddresses) loopback(family plan.Family) bool {
+	return n.Localhost || slices.ContainsFunc(n.Prefixes, func(p netip.Prefix) bool {
+		return plan.FamilyOf(p.Addr()) == family && p.Addr().IsLoopback() && p.Bits() >= loopbackBits(family)
+	})
+}
+
+// loopback gives the one loopback address that NodePorts can have in a family.
+func loopback(family plan.Family) netip.Addr {
+	if family == plan.IPv4 {
+		return netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	}
+	return netip.IPv6Loopback()
+}
+
+// loopbackBits gives the length of the prefix of all loopback addresses.
+func loopbackBits(family plan.Family) int {
+	if family == plan.IPv4 {
+		return 8
+	}
+	return 128
+}
+
+// sameEnvironment reports whether two snapshots have the same environment, on one host.
+func sameEnvironment(a, b *tracker.Snapshot) bool {
+	return a.Node == b.Node && slices.Equal(a.ServiceCIDRs, b.ServiceCIDRs) &&
+		slices.Equal(a.APIServers, b.APIServers) && slices.Equal(a.APIPorts, b.APIPorts)
+}
+
+// serviceCIDRs are the ranges that ClusterIPs come from.
+type serviceCIDRs struct {
+	// drop are the ranges whose unused addresses are dropped.
+	drop []netip.Prefix
+	// known are the ranges that no external IP may be in: a tenant would take a ClusterIP before it is allocated.
+	known    []netip.Prefix
+	problems []source.Problem
+}
+
+// serviceCIDRs sorts the ranges of the configuration and of the ServiceCIDR objects. A range that holds the API server
+// or a gateway is not dropped, because this host would lose its API server or its router. A range may hold a name
+// server: a host may well use the cluster's DNS Service. An object that overlaps a network of this host is ignored,
+// because dropping its unused addresses would cut the host off from its neighbours.
+func (o *Options) serviceCIDRs(snap *tracker.Snapshot, host *nodeinfo.Host) (out serviceCIDRs) {
+	for _, c := range o.ServiceCIDRs {
+		out.known = append(out.known, c)
+		setting := source.Key{Kind: source.KindSetting, Name: "proxy.service_cidrs"}
+		out.take(c, setting, "", cmp.Or(holdsServer(c, snap.APIServers), holdsGateway(c, host.Gateways)))
+	}
+	for _, object := range snap.ServiceCIDRs {
+		for _, c := range object.CIDRs {
+			own := o.overlapsHost(c, host.Networks)
+			if own == "" {
+				out.known = append(out.known, c)
+			}
+			out.take(c, object.Key(), "spec.cidrs", cmp.Or(own, holdsServer(c, snap.APIServers), holdsGateway(c, host.Gateways)))
+		}
+	}
+	return out
+}
+
+// take adds a range to drop, or the problem that it has.
+func (s *serviceCIDRs) take(c netip.Prefix, object source.Key, field, why string) {
+	if why == "" {
+		s.drop = append(s.drop, c)
+		return
+	}
+	s.problems = append(s.problems, source.Problem{Object: object, Field: field, Message: fmt.Sprintf("%s %s", c, why)})
+}
+
+const notDropped = "its unused addresses are not dropped; make it a range that only ClusterIPs come from"
+
+// holdsServer returns the fault of a range that holds an address of the API server, and "" if there is none.
+func holdsServer(c netip.Prefix, servers []netip.Addr) string {
+	i := slices.IndexFunc(servers, c.Contains)
+	if i < 0 {
+		return ""
+	}
+	return fmt.Sprintf("has the address %s of the API server or of the proxy to it: %s, or have the kubeconfig name an address outside of it",
+		servers[i], notDropped)
+}
+
+// holdsGateway returns the fault of a range that holds a default gateway, and "" if there is none.
+func holdsGateway(c netip.Prefix, gateways []netip.Addr) string {
+	i := slices.IndexFunc(gateways, c.Contains)
+	if i < 0 {
+		return ""
+	}
+	return fmt.Sprintf("has the address %s of a default gateway of this host: %s", gateways[i], notDropped)
+}
+
+// overlapsHost returns the fault of an object's range that overlaps a network of this host, and "" if there is none. The
+// operator may set such a range in the configuration.
+func (o *Options) overlapsHost(c netip.Prefix, networks []netip.Prefix) string {
+	within := func(set netip.Prefix) bool { return set.Overlaps(c) && set.Bits() <= c.Bits() }
+	i := slices.IndexFunc(networks, c.Overlaps)
+	if i < 0 || slices.ContainsFunc(o.ServiceCIDRs, within) {
+		return ""
+	}
+	return fmt.Sprintf("overlaps %s, a network of this host: the range is ignored; make it a range that only ClusterIPs come from, or set it in proxy.service_cidrs",
+		networks[i])
+}
+
+// loopbackDevice is the kernel's name for it in every network namespace.
+const loopbackDevice = "lo"
+
+// uplinks gives that of a family, if there is one and it is wanted, and notes whether its address is guessed: no default route
+// has chosen it.
+func (e *environment) uplinks(o *Options, family plan.Family, own []netip.Addr, host *nodeinfo.Host) []plan.Uplink {
+	up, ok := uplink(family, own, host)
+	if !ok || !o.OwnRoutes {
+		return nil
+	}
+	if !slices.ContainsFunc(host.Addrs, func(a nodeinfo.Addr) bool { return a.Primary && plan.FamilyOf(a.Addr) == family }) {
+		e.guessed = append(e.guessed, family)
+	}
+	return []plan.Uplink{up}
+}
+
+// uplink gives where connections begin that an own route leads; false: the host has no address or no interface for it. own are
+// the host's own addresses in the cluster's eyes, the first one preferred. Of the others that of the default route comes
+// first, and those of dummy interfaces last.
+func uplink(family plan.Family, own []netip.Addr, host *nodeinfo.Host) (plan.Uplink, bool) {
+	var from, by []nodeinfo.Addr
+	for _, a := range host.Addrs {
+		if plan.FamilyOf(a.Addr) != family || a.Addr.IsLoopback() || a.Addr.IsLinkLocalUnicast() {
+			continue
+		}
+		from = append(from, a)
+		if a.Interface != loopbackDevice {
+			by = append(by, a)
+		}
+	}
+	if len(by) == 0 {
+		return plan.Uplink{}, false
+	}
+	source := slices.MinFunc(from, func(a, b nodeinfo.Addr) int {
+		return cmp.Or(cmp.Compare(rank(own, a.Addr), rank(own, b.Addr)), first(a.Primary, b.Primary), first(!a.Dummy, !b.Dummy))
+	})
+	link := slices.MinFunc(by, func(a, b nodeinfo.Addr) int {
+		return cmp.Or(first(!a.Dummy, !b.Dummy), first(a.Addr == source.Addr, b.Addr == source.Addr))
+	})
+	return plan.Uplink{Addr: source.Addr, Interface: link.Interface}, true
+}
+
+// rank gives the place of an address in the list; of all that are not there the last.
+func rank(list []netip.Addr, a netip.Addr) int {
+	if i := slices.Index(list, a); i >= 0 {
+		return i
+	}
+	return len(list)
+}
+
+// first orders what is so before what is not.
+func first(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return -1
+	}
+	return 1
+}
+
+func addrsOfFamily(addrs []netip.Addr, family plan.Family) (out []netip.Addr) {
+	for _, a := range addrs {
+		if plan.FamilyOf(a) == family {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+func contains(prefixes []netip.Prefix, a netip.Addr) bool {
+	return slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
+func sortAddrs(addrs []netip.Addr) []netip.Addr {
+	slices.SortFunc(addrs, netip.Addr.Compare)
+	return slices.Compact(addrs)
+}
+
+func hasAddr(sorted []netip.Addr, a netip.Addr) bool {
+	_, ok := slices.BinarySearchFunc(sorted, a, netip.Addr.Compare)
+	return ok
+}
