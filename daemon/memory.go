@@ -15,12 +15,13 @@ import (
 	"edgeway/proxiers"
 )
 
-// memoryShare is the part of a control group's memory, in percent, that Go's heap tries to keep to. The rest is for the
-// programs that write rules, which are in the same group, and for the rules themselves, which the kernel accounts to it.
+// memoryShare is the part of a control group's memory, in percent, that Go's heap tries to keep to. The rest is for
+// the programs that write rules, which are in the same group, and for the rules themselves, which the kernel accounts
+// to it.
 const memoryShare = 60
 
-// limitMemory sets Go's memory limit from that of the daemon's control group, unless GOMEMLIMIT is set. Go (1.26) does so
-// for processors, but not for memory.
+// limitMemory sets Go's memory limit from that of the daemon's control group, unless GOMEMLIMIT is set. Go (1.26)
+// does so for processors, but not for memory.
 func limitMemory(logger *slog.Logger) {
 	if os.Getenv("GOMEMLIMIT") != "" {
 		return
@@ -37,13 +38,13 @@ const idleMemory = 32 << 20
 // minBudget is the least budget, however little memory there is: 1,000 ordinary Services.
 const minBudget = 4 << 20
 
-// netlinkCost is the part of Go's memory limit for the parts of Services, where the backend writes by netlink. The limit
-// itself is 60 % of the memory.
+// netlinkCost is the part of Go's memory limit for the parts of Services, where the backend writes by netlink. The
+// limit itself is 60 % of the memory.
 //
-// Measured on linux/amd64 in a control group of 256 MB, with nftables: the daemon peaks at 84 MB with 280,000 endpoints x
-// ports in 7 Services (190 bytes each), and at 94 MB with one Service of 20,000 ports, an address and an endpoint each (3.1
-// kB). The planner alone keeps 42 bytes of an endpoint, 200 of an address and 600 of such a port. An element of a map of
-// nftables takes 100 bytes of the kernel (Linux 6.18).
+// Measured on linux/amd64 in a control group of 256 MB, with nftables: the daemon peaks at 84 MB with 280,000
+// endpoints x ports in 7 Services (190 bytes each), and at 94 MB with one Service of 20,000 ports, an address and an
+// endpoint each (3.1 kB). The planner alone keeps 42 bytes of an endpoint, 200 of an address and 600 of such a port.
+// An element of a map of nftables takes 100 bytes of the kernel (Linux 6.18).
 var netlinkCost = proxiers.Cost{Port: 1200, Address: 1000, Endpoint: 300}
 
 // budget returns what Services may take of Go's memory limit. cost is the backend's, and may be zero.

@@ -7,8 +7,9 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// stepWeight bounds the elements that one partial sync of the backend adds. nft takes a second for them. A Service that
-// is created meanwhile waits for one step, not for the whole change: for a million elements that is more than 12 s.
+// stepWeight bounds the elements that one partial sync of the backend adds. nft takes a second for them. A Service
+// that is created meanwhile waits for one step, not for the whole change: for a million elements that is more than 12
+// s.
 const stepWeight = 30_000
 
 // nextStep returns the plan to put in force next on the way to the end of the change, which is the end itself unless

@@ -16,25 +16,27 @@ import (
 // BudgetID is the ID of the problem of a host that has too little memory for all Services.
 const BudgetID = "services-too-big"
 
-// Budget is the memory that all Services together may take, and what their parts take, in bytes. An object of 50 kB can
-// ask for a million endpoints of ports, or addresses of ports.
+// Budget is the memory that all Services together may take, and what their parts take, in bytes. An object of 50 kB
+// can ask for a million endpoints of ports, or addresses of ports.
 type Budget struct {
 	// Limit is for all Services: the biggest beyond it are left out. 0 means that there is no limit.
 	Limit int64
-	// Port is for a ServicePort, Address for an address of a ServicePort or a source range of such an address, and Endpoint
-	// for an endpoint of a ServicePort.
+	// Port is what a ServicePort takes, Address an address of a ServicePort or a source range of such an address, and
+	// Endpoint an endpoint of a ServicePort.
 	Port, Address, Endpoint int64
 }
 
-// maxService is the size of the largest Service that is served, if Budget has sizes at all: 100,000 endpoints of nftables
-// take a full sync 5 s, in which no other change is made.
+// maxService is the size of the largest Service that is served, if Budget has sizes at all. A full sync that has to
+// write 100,000 endpoints takes 5 s with nftables, and no other change is made meanwhile.
 const maxService = 32 << 20
 
 // budget is the sizes of all Services, and the Services that are left out because of it.
 type budget struct {
 	limit int64
 	sizes map[tracker.Name]size
-	total int64 // of the Services that are not larger than maxService
+	// large are the Services above maxService, and total is the size of the others.
+	large map[tracker.Name]struct{}
+	total int64
 	// out are the Services that are left out. It depends on sizes and limit alone.
 	out map[tracker.Name]struct{}
 }
@@ -45,15 +47,9 @@ type size struct {
 	bytes int64
 }
 
-// counted returns the bytes that count for budget.total.
-func (s size) counted() int64 {
-	if s.bytes > maxService {
-		return 0
-	}
-	return s.bytes
+func newBudget(limit int64) budget {
+	return budget{limit: limit, sizes: map[tracker.Name]size{}, large: map[tracker.Name]struct{}{}}
 }
-
-func newBudget(limit int64) budget { return budget{limit: limit, sizes: map[tracker.Name]size{}} }
 
 func (b *budget) leavesOut(name tracker.Name) bool {
 	_, out := b.out[name]
@@ -62,7 +58,15 @@ func (b *budget) leavesOut(name tracker.Name) bool {
 
 // set notes the size of a Service, or forgets a Service of no size.
 func (b *budget) set(name tracker.Name, s size) {
-	b.total += s.counted() - b.sizes[name].counted()
+	if old := b.sizes[name]; old.bytes <= maxService {
+		b.total -= old.bytes
+	}
+	delete(b.large, name)
+	if s.bytes > maxService {
+		b.large[name] = struct{}{}
+	} else {
+		b.total += s.bytes
+	}
 	if s.bytes == 0 {
 		delete(b.sizes, name)
 	} else {
@@ -73,22 +77,19 @@ func (b *budget) set(name tracker.Name, s size) {
 // excess returns the Services that are too large, and the largest others without which the rest is within the limit. Of
 // equal ones the youngest come first, so that a new Service does not displace one that is served.
 func (b *budget) excess() map[tracker.Name]struct{} {
-	out, over := map[tracker.Name]struct{}{}, b.limit > 0 && b.total > b.limit
-	var rest []size
-	for name, s := range b.sizes {
-		switch {
-		case s.bytes > maxService:
-			out[name] = struct{}{}
-		case over:
-			rest = append(rest, s)
-		}
+	out := maps.Clone(b.large)
+	if b.limit == 0 || b.total <= b.limit {
+		return out
 	}
+	rest := slices.Collect(maps.Values(b.sizes))
 	slices.SortFunc(rest, func(x, y size) int {
 		return cmp.Or(cmp.Compare(y.bytes, x.bytes), comparePrecedence(y.spec, x.spec))
 	})
-	for total := b.total; over && total > b.limit; rest = rest[1:] {
-		out[nameOf(rest[0].spec)] = struct{}{}
-		total -= rest[0].bytes
+	for total := b.total; total > b.limit; rest = rest[1:] {
+		if rest[0].bytes <= maxService {
+			out[nameOf(rest[0].spec)] = struct{}{}
+			total -= rest[0].bytes
+		}
 	}
 	return out
 }
@@ -158,9 +159,11 @@ func (p *Planner) tooBig(name tracker.Name) string {
 	case !p.budget.leavesOut(name):
 		return ""
 	case bytes > maxService:
-		return fmt.Sprintf(what+"more than the %s of the largest Service that is served: it is left out", megabytes(bytes), megabytes(maxService))
+		return fmt.Sprintf(what+"more than the %s of the largest Service that is served: it is left out",
+			megabytes(bytes), megabytes(maxService))
 	default:
-		return fmt.Sprintf(what+"and the memory limit has %s for all Services: it is left out", megabytes(bytes), megabytes(p.budget.limit))
+		return fmt.Sprintf(what+"and the memory limit has %s for all Services: it is left out",
+			megabytes(bytes), megabytes(p.budget.limit))
 	}
 }
 
@@ -189,7 +192,7 @@ func megabytes(n int64) string { return strconv.FormatFloat(float64(n)/1e6, 'f',
 // maxFaults bounds how many faults of one Service are kept; the last one then says how many more there are.
 const maxFaults = 20
 
-// faults collects the problems of one Service; nil: they are not wanted.
+// faults collects the problems of one Service. Its methods do nothing if it is nil.
 type faults struct {
 	object source.Key
 	list   []source.Problem

@@ -13,15 +13,16 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Checks says whose endpoints are checked, and which of them are dead. Zero: nobody's.
+// Checks says which endpoints are checked, and which of them are dead. The zero value checks none.
 //
-// A dead endpoint is like one that is not ready, while another endpoint of its port answers. If none does, all stay: the
-// fault is as likely in the way of the checks. The local pool does not lose its last endpoint either; but a health check
-// port, which has load balancers use other hosts, does not count it. What is not ready by itself is not checked.
+// A dead endpoint is like one that is not ready, while another endpoint of its port answers. If none does, all stay:
+// the fault is as likely in the way of the checks. The local pool does not lose its last endpoint either; but a
+// health check port, which has load balancers use other hosts, does not count it. What is not ready by itself is not
+// checked.
 type Checks struct {
 	// Manifests and API say whose EndpointSlices are checked.
 	Manifests, API bool
-	// Dead gives those that do not answer. It is asked at each plan.
+	// Dead returns the endpoints that do not answer. Each plan asks it. It may be nil.
 	Dead func() *endpointcheck.Dead
 }
 
@@ -40,7 +41,8 @@ func (c *Checks) include(s *source.EndpointSlice) bool {
 	return c.API
 }
 
-// Out says of each dead endpoint of a ServicePort of the plan what is wrong with it, and whether it is in use nevertheless.
+// Out says of each dead endpoint of a ServicePort of the plan what is wrong with it, and whether it is in use
+// nevertheless.
 func (c *Checks) Out(svc *tracker.Service, sp *plan.ServicePort) (out []string) {
 	dead := c.dead()
 	if dead.Len() == 0 {
@@ -69,7 +71,7 @@ func (c *Checks) Out(svc *tracker.Service, sp *plan.ServicePort) (out []string) 
 	return out
 }
 
-// reason says since when and how an endpoint of a slice fails; empty: it does not.
+// reason returns since when and how an endpoint of a slice fails, and "" if it does not.
 func reason(s *source.EndpointSlice, at netip.AddrPort, protocol plan.Protocol, dead *endpointcheck.Dead) string {
 	if protocol == plan.TCP {
 		if !dead.Has(at) {
@@ -87,7 +89,8 @@ func reason(s *source.EndpointSlice, at netip.AddrPort, protocol plan.Protocol, 
 // chosen reports whether the endpoint is in a pool.
 func chosen(sp *plan.ServicePort, at netip.AddrPort) bool {
 	for _, pool := range sp.Pools {
-		if _, found := slices.BinarySearchFunc(pool, at, func(e plan.Endpoint, at netip.AddrPort) int { return e.Addr.Compare(at) }); found {
+		compare := func(e plan.Endpoint, at netip.AddrPort) int { return e.Addr.Compare(at) }
+		if _, found := slices.BinarySearchFunc(pool, at, compare); found {
 			return true
 		}
 	}
@@ -110,7 +113,7 @@ func gone(s *source.EndpointSlice, a netip.Addr, dead *endpointcheck.Dead, check
 	return found
 }
 
-// targets gives the endpoints to check, sorted: those of the TCP ports of a Service in the plan that are ready.
+// targets returns the endpoints to check, sorted: the ready ones of the TCP ports of a Service.
 func (p *Planner) targets(planned []*plan.ServicePort, b backends) (out []netip.AddrPort) {
 	if !p.opts.Checks.Manifests && !p.opts.Checks.API {
 		return nil
@@ -134,8 +137,8 @@ func (p *Planner) targets(planned []*plan.ServicePort, b backends) (out []netip.
 	return slices.Compact(out)
 }
 
-// isDead reports whether an endpoint of the Service that is being planned does not answer at a port. One of UDP or SCTP
-// cannot be asked, and goes with the TCP ports of its slice.
+// isDead reports whether an endpoint of the Service that is being planned does not answer at a port. One of UDP or
+// SCTP cannot be asked, and goes with the TCP ports of its slice.
 func (p *Planner) isDead(c candidates, e *source.Endpoint, protocol plan.Protocol) bool {
 	switch {
 	case p.dead.Len() == 0 || !e.Ready || !p.opts.Checks.include(c.slice):
@@ -158,7 +161,8 @@ func (p *Planner) isGone(s *source.EndpointSlice, e *source.Endpoint) bool {
 type checkIndex struct {
 	services map[netip.AddrPort][]tracker.Name
 	targets  map[tracker.Name][]netip.AddrPort
-	// touched has the endpoints that changed hands since the last call of take, and whether somebody had them then.
+	// touched has the endpoints whose Services changed since the last call of take, and whether they had a Service
+	// then.
 	touched map[netip.AddrPort]bool
 	all     bool
 }
@@ -170,7 +174,7 @@ func newCheckIndex() checkIndex {
 	}
 }
 
-// set notes the targets of a Service, sorted; none: it has none, or is gone.
+// set notes the targets of a Service, sorted. A Service that is gone has none.
 func (x *checkIndex) set(name tracker.Name, fresh []netip.AddrPort) {
 	old := x.targets[name]
 	if slices.Equal(old, fresh) {
@@ -195,7 +199,7 @@ func (x *checkIndex) set(name tracker.Name, fresh []netip.AddrPort) {
 	}
 }
 
-// except gives those of a list that another one, which is sorted, does not have.
+// except returns the elements of a list that a sorted list does not have.
 func except(list, sorted []netip.AddrPort) (out []netip.AddrPort) {
 	for _, at := range list {
 		if !hasAddrPort(sorted, at) {
@@ -217,7 +221,7 @@ func (x *checkIndex) touch(at netip.AddrPort) {
 	}
 }
 
-// take gives what to check from now on.
+// take returns the endpoints to check from now on, and those to check no longer.
 func (x *checkIndex) take() endpointcheck.Targets {
 	out := endpointcheck.Targets{All: x.all}
 	for at, had := range x.touched {
@@ -232,7 +236,7 @@ func (x *checkIndex) take() endpointcheck.Targets {
 	return out
 }
 
-// concerned gives the Services that have one of the endpoints.
+// concerned returns the Services that have one of the endpoints.
 func (x *checkIndex) concerned(list []netip.AddrPort) (names []tracker.Name) {
 	for _, at := range list {
 		names = append(names, x.services[at]...)

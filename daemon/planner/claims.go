@@ -58,8 +58,9 @@ func (p *Planner) vips(s *source.Service, found *faults) []vip {
 // refusal returns the reason why the Service may not have the address, and "" if it may.
 //
 // An address of this host needs the operator's consent: without it, an external IP, which any author of a Service
-// writes, and a load-balancer address, which a controller writes, take the ports of the programs of this host. The author
-// of a manifest is root. A ClusterIP is on a device of type dummy where a program binds all of them, as for IPVS.
+// writes, and a load-balancer address, which a controller writes, take the ports of the programs of this host. The
+// author of a manifest is root. A ClusterIP is on a device of type dummy where a program binds all of them, as for
+// IPVS.
 func (p *Planner) refusal(s *source.Service, kind plan.FrontendKind, a netip.Addr) string {
 	switch {
 	case hasAddr(p.env.broadcasts, a):
@@ -96,7 +97,8 @@ func (p *Planner) rangeRefusal(a netip.Addr, ranges []netip.Prefix, host bool, k
 	return ""
 }
 
-// apiServerRefusal returns the reason why only the API server's own Service may have the address, and "" if any Service may.
+// apiServerRefusal returns the reason why only the API server's own Service may have the address, and "" if any
+// Service may.
 func (p *Planner) apiServerRefusal(s *source.Service, a netip.Addr) string {
 	if leadsTo(a, p.env.apiServers) && (s.Namespace != "default" || s.Name != "kubernetes") {
 		return "is the API server's address"
@@ -188,9 +190,9 @@ func (p *Planner) owned(s *source.Service, c claim, field string, found *faults)
 	return false
 }
 
-// hostPort returns the reason why no Service gets a port of the address, and "" if one may. At an address of this host,
-// the rules of a frontend come before the listeners of the host: a load balancer would get an endpoint's answer where it
-// asks for the health of this host.
+// hostPort returns the reason why no Service gets a port of the address, and "" if one may. At an address of this
+// host, the rules of a frontend come before the listeners of the host: a load balancer would get an endpoint's answer
+// where it asks for the health of this host.
 func (p *Planner) hostPort(v vip, protocol plan.Protocol, port uint16) string {
 	if !v.ofHost || protocol != plan.TCP {
 		return ""
@@ -243,8 +245,8 @@ func (p *Planner) healthPort(s *source.Service) uint16 {
 	return 0
 }
 
-// besideHealthPorts returns the Services that lose or get a port of this host's addresses because the Services that changed bring
-// a health check port or take one away.
+// besideHealthPorts returns the Services that lose or get a port of this host's addresses because the Services that
+// changed bring a health check port or take one away.
 func (p *Planner) besideHealthPorts() (names []tracker.Name) {
 	if len(p.health.atHost) == 0 {
 		return nil
@@ -272,8 +274,8 @@ func (p *Planner) besideHealthPorts() (names []tracker.Name) {
 	return names
 }
 
-// leadsTo reports whether a is in the sorted list, or NAT64 translates it to an address in the list. With 464XLAT, this
-// host's connections to an IPv4 address go to such an IPv6 address.
+// leadsTo reports whether a is in the sorted list, or NAT64 translates it to an address in the list. With 464XLAT,
+// this host's connections to an IPv4 address go to such an IPv6 address.
 func leadsTo(a netip.Addr, sorted []netip.Addr) bool {
 	return hasAddr(sorted, a) || hasAddr(sorted, source.Translated(a))
 }

@@ -30,7 +30,7 @@ func (e *endpoint) ready() bool { return e.Ready }
 // draining is an endpoint that stops, but still serves.
 func (e *endpoint) draining() bool { return e.Serving && e.Terminating }
 
-// admit gives the Service without the endpoints that it may not have, and notes them.
+// admit returns the Service without the endpoints that it may not have, and notes those.
 func (p *Planner) admit(svc *tracker.Service, found *faults) *tracker.Service {
 	out := svc
 	for i, s := range svc.Slices {
@@ -87,8 +87,8 @@ type candidates struct {
 // backends maps the ports of a Service to the endpoints that its slices have for them.
 type backends map[portKey][]candidates
 
-// maxIndex is how many ports the index of a Service may have had to be used for the next one too: to clear a map
-// costs what it once held.
+// maxIndex is the number of ports up to which the index of a Service is used for the next one too: to clear a map
+// costs as much as the map once held.
 const maxIndex = 64
 
 // index looks at each port of each slice once. The result is valid until the next call.
@@ -115,7 +115,7 @@ func (p *Planner) index(svc *tracker.Service) backends {
 	return p.ports
 }
 
-// endpoints gives those of one port, sorted by address and port, each once: where several slices have it, one
+// endpoints returns the endpoints of one port, sorted by address and port. Where several slices have an endpoint, one
 // that is not terminating wins, then the last one. The result is valid until the next call.
 func (p *Planner) endpoints(b backends, key portKey) []endpoint {
 	all := p.scratch[:0]
@@ -139,7 +139,7 @@ func (p *Planner) endpoints(b backends, key portKey) []endpoint {
 	return unique
 }
 
-// weigh gives the endpoints the weights that their Service has for them.
+// weigh sets the weights that the Service has for its endpoints.
 func weigh(endpoints []endpoint, weights []source.Weight) {
 	if len(weights) == 0 {
 		return
@@ -152,21 +152,22 @@ func weigh(endpoints []endpoint, weights []source.Weight) {
 	}
 }
 
-// isLocal: only the node name tells; without one an endpoint is nowhere.
+// isLocal reports whether an endpoint is on this host. Only its node name tells; an endpoint without one is on no
+// host.
 func (e *environment) isLocal(ep *source.Endpoint) bool {
 	return ep.NodeName != "" && ep.NodeName == e.nodeName
 }
 
-// pools are the endpoints to choose from. reachable says that there is one anywhere, whether or not it
-// is in a pool.
+// pools are the endpoints to choose from. reachable says that there is an endpoint anywhere, in a pool or not.
 type pools struct {
 	cluster, local []plan.Endpoint
 	reachable      bool
 }
 
-// choosePools applies readiness, checks, topology and termination. Each pool holds the ready endpoints that are alive, or when
-// there are none all that are ready, or else those that still serve while they stop; so one pool can be of ready endpoints
-// while the other is of stopping ones. Topology concerns the cluster pool alone, and never the stopping.
+// choosePools applies readiness, checks, topology and termination. Each pool holds the ready endpoints that are
+// alive. If there are none, it holds all that are ready, or else those that still serve while they stop. So one pool
+// can have ready endpoints while the other has stopping ones. Topology concerns the ready endpoints of the cluster
+// pool alone.
 func (e *environment) choosePools(endpoints []endpoint) pools {
 	var out pools
 	usable := (*endpoint).ready
@@ -189,7 +190,7 @@ func (e *environment) choosePools(endpoints []endpoint) pools {
 	return out
 }
 
-// collect gives those that fit; nil when there are none.
+// collect returns the endpoints that fit, or nil if there are none.
 func collect(endpoints []endpoint, fits func(*endpoint) bool) []plan.Endpoint {
 	n := 0
 	for i := range endpoints {
@@ -209,10 +210,10 @@ func collect(endpoints []endpoint, fits func(*endpoint) bool) []plan.Endpoint {
 	return pool
 }
 
-// topology gives the condition that hints set: when every usable endpoint has hints for nodes and one of
-// them is for this node, only those for this node; else the same with zones; else none. A single
-// endpoint without a hint puts the kind of hint out of force. What the Service asks for
-// (spec.trafficDistribution) is already in the hints.
+// topology returns the condition that the hints of endpoints set. If every usable endpoint has hints for nodes and
+// one of them is for this node, only the endpoints for this node fit; otherwise the same holds for zones; otherwise
+// all fit. A single endpoint without a hint switches this kind of hint off. The hints already contain what the
+// Service asks for (spec.trafficDistribution).
 func (e *environment) topology(endpoints []endpoint, usable func(*endpoint) bool) func(*endpoint) bool {
 	forNode := func(ep *endpoint) []string { return ep.Nodes() }
 	forZone := func(ep *endpoint) []string { return ep.Zones() }
@@ -241,8 +242,8 @@ func hinted(endpoints []endpoint, usable func(*endpoint) bool, hints func(*endpo
 	return found
 }
 
-// serving gives all endpoints that connections may still have: of the dead ones those that sp has all the same. Mostly they are
-// those of a pool.
+// serving returns all endpoints that connections may still have. A dead endpoint is one of them if a pool of sp has
+// it. Mostly the result is one of the pools.
 func (p *Planner) serving(endpoints []endpoint, sp *plan.ServicePort) []plan.Endpoint {
 	out := p.served[:0]
 	for i := range endpoints {
@@ -268,9 +269,10 @@ type Absence struct {
 	Mend string
 }
 
-// Absent says why a port of a Service has no endpoint in a family; false: it has one, ready or still serving. It knows
-// what the sources say: an endpoint that the planner refuses is named by a problem of the Service.
-func Absent(svc *tracker.Service, port plan.ServicePortName, family plan.Family) (Absence, bool) {
+// Absent returns the reason why a port of a Service has no endpoint in a family. ok is false if it has one that is
+// ready or still serves. Absent knows the sources alone: an endpoint that the planner refuses is named by a problem
+// of the Service.
+func Absent(svc *tracker.Service, port plan.ServicePortName, family plan.Family) (a Absence, ok bool) {
 	label := fmt.Sprintf("the label kubernetes.io/service-name: %s", svc.Spec.Name)
 	var ofFamily, named []*source.EndpointSlice
 	for _, s := range svc.Slices {
@@ -322,12 +324,15 @@ func unready(svc *source.Service, named []*source.EndpointSlice) (Absence, bool)
 	}
 	return Absence{
 		fmt.Sprintf("none of its endpoints is ready: %s", firstOf(addrs)),
-		fmt.Sprintf("see why its pods are not ready (kubectl -n %s describe pods), or set conditions.ready of the endpoints", svc.Namespace),
+		fmt.Sprintf("see why its pods are not ready (kubectl -n %s describe pods), "+
+			"or set conditions.ready of the endpoints", svc.Namespace),
 	}, true
 }
 
 func hasPort(s *source.EndpointSlice, port plan.ServicePortName) bool {
-	return slices.ContainsFunc(s.Ports, func(p source.SlicePort) bool { return p.Name == port.Port && p.Protocol == port.Protocol })
+	return slices.ContainsFunc(s.Ports, func(p source.SlicePort) bool {
+		return p.Name == port.Port && p.Protocol == port.Protocol
+	})
 }
 
 // portsOf names what the slices have, each once.

@@ -26,8 +26,8 @@ type environment struct {
 	// nodeAddrs are the host's own addresses in the cluster's eyes, per family: the options', else the
 	// Node object's, else those of the default route. Sorted.
 	nodeAddrs []netip.Addr
-	// hostAddrs are the host's addresses and nodeAddrs; realAddrs are those of them that are not on a device of type dummy
-	// alone. Both are sorted.
+	// hostAddrs are the host's addresses and nodeAddrs; realAddrs are those of them that are not on a device of type
+	// dummy alone. Both are sorted.
 	hostAddrs, realAddrs []netip.Addr
 	// apiServers are those of the snapshot; the others are those of the host, but for link-local ones.
 	apiServers, gateways, broadcasts, nameServers []netip.Addr
@@ -37,8 +37,8 @@ type environment struct {
 	serviceCIDRs []netip.Prefix
 	// denyHost says that endpoints at hostAddrs are left out.
 	denyHost bool
-	// guessed are the families in which own routes give the host's connections to ClusterIPs their source, before anybody knows which
-	// way the endpoint is.
+	// guessed are the families in which Edgeway's own routes choose the source of the host's connections to
+	// ClusterIPs, before it is known through which device the endpoint is reached.
 	guessed []plan.Family
 	// portless are the families in which "primary" stands for no address although the host has one, with the reasons.
 	portless []portless
@@ -112,7 +112,7 @@ func (e *environment) serverPorts(snap *tracker.Snapshot) []uint16 {
 	return nil
 }
 
-// takeAddrs sets what is held and real of the host's addresses, and gives all of them.
+// takeAddrs sets hostAddrs and realAddrs, and returns all of the host's addresses.
 func (e *environment) takeAddrs(host *nodeinfo.Host) []netip.Addr {
 	var all []netip.Addr
 	for _, a := range host.Addrs {
@@ -136,9 +136,11 @@ func (o *Options) serves(family plan.Family, hostAddrs []netip.Addr) bool {
 	return len(addrsOfFamily(hostAddrs, family)) > 0
 }
 
-// nodeAddrs gives the host's own addresses of a family, and the one that "primary" stands for; invalid
-// when it cannot be told.
-func (o *Options) nodeAddrs(family plan.Family, node *source.Node, host *nodeinfo.Host) (own []netip.Addr, primary netip.Addr) {
+// nodeAddrs returns the host's own addresses of a family, and the one that "primary" stands for, which is invalid if
+// that is not known.
+func (o *Options) nodeAddrs(
+	family plan.Family, node *source.Node, host *nodeinfo.Host,
+) (own []netip.Addr, primary netip.Addr) {
 	var byRoute []netip.Addr
 	for _, a := range host.Addrs {
 		if a.Primary && plan.FamilyOf(a.Addr) == family {
@@ -187,7 +189,7 @@ func (n *NodePortAddresses) loopback(family plan.Family) bool {
 	})
 }
 
-// loopback gives the one loopback address that NodePorts can have in a family.
+// loopback returns the one loopback address that NodePorts can have in a family.
 func loopback(family plan.Family) netip.Addr {
 	if family == plan.IPv4 {
 		return netip.AddrFrom4([4]byte{127, 0, 0, 1})
@@ -195,7 +197,7 @@ func loopback(family plan.Family) netip.Addr {
 	return netip.IPv6Loopback()
 }
 
-// loopbackBits gives the length of the prefix of all loopback addresses.
+// loopbackBits returns the length of the prefix of all loopback addresses.
 func loopbackBits(family plan.Family) int {
 	if family == plan.IPv4 {
 		return 8
@@ -218,10 +220,10 @@ type serviceCIDRs struct {
 	problems []source.Problem
 }
 
-// serviceCIDRs sorts the ranges of the configuration and of the ServiceCIDR objects. A range that holds the API server
-// or a gateway is not dropped, because this host would lose its API server or its router. A range may hold a name
-// server: a host may well use the cluster's DNS Service. An object that overlaps a network of this host is ignored,
-// because dropping its unused addresses would cut the host off from its neighbours.
+// serviceCIDRs sorts the ranges of the configuration and of the ServiceCIDR objects. A range that holds the API
+// server or a gateway is not dropped, because this host would lose its API server or its router. A range may hold a
+// name server: a host may well use the cluster's DNS Service. An object that overlaps a network of this host is
+// ignored, because dropping its unused addresses would cut the host off from its neighbours.
 func (o *Options) serviceCIDRs(snap *tracker.Snapshot, host *nodeinfo.Host) (out serviceCIDRs) {
 	for _, c := range o.ServiceCIDRs {
 		out.known = append(out.known, c)
@@ -234,7 +236,8 @@ func (o *Options) serviceCIDRs(snap *tracker.Snapshot, host *nodeinfo.Host) (out
 			if own == "" {
 				out.known = append(out.known, c)
 			}
-			out.take(c, object.Key(), "spec.cidrs", cmp.Or(own, holdsServer(c, snap.APIServers), holdsGateway(c, host.Gateways)))
+			why := cmp.Or(own, holdsServer(c, snap.APIServers), holdsGateway(c, host.Gateways))
+			out.take(c, object.Key(), "spec.cidrs", why)
 		}
 	}
 	return out
@@ -257,8 +260,8 @@ func holdsServer(c netip.Prefix, servers []netip.Addr) string {
 	if i < 0 {
 		return ""
 	}
-	return fmt.Sprintf("has the address %s of the API server or of the proxy to it: %s, or have the kubeconfig name an address outside of it",
-		servers[i], notDropped)
+	return fmt.Sprintf("has the address %s of the API server or of the proxy to it: %s, "+
+		"or have the kubeconfig name an address outside of it", servers[i], notDropped)
 }
 
 // holdsGateway returns the fault of a range that holds a default gateway, and "" if there is none.
@@ -270,38 +273,39 @@ func holdsGateway(c netip.Prefix, gateways []netip.Addr) string {
 	return fmt.Sprintf("has the address %s of a default gateway of this host: %s", gateways[i], notDropped)
 }
 
-// overlapsHost returns the fault of an object's range that overlaps a network of this host, and "" if there is none. The
-// operator may set such a range in the configuration.
+// overlapsHost returns the fault of an object's range that overlaps a network of this host, and "" if there is none.
+// The operator may set such a range in the configuration.
 func (o *Options) overlapsHost(c netip.Prefix, networks []netip.Prefix) string {
 	within := func(set netip.Prefix) bool { return set.Overlaps(c) && set.Bits() <= c.Bits() }
 	i := slices.IndexFunc(networks, c.Overlaps)
 	if i < 0 || slices.ContainsFunc(o.ServiceCIDRs, within) {
 		return ""
 	}
-	return fmt.Sprintf("overlaps %s, a network of this host: the range is ignored; make it a range that only ClusterIPs come from, or set it in proxy.service_cidrs",
-		networks[i])
+	return fmt.Sprintf("overlaps %s, a network of this host: the range is ignored; "+
+		"make it a range that only ClusterIPs come from, or set it in proxy.service_cidrs", networks[i])
 }
 
 // loopbackDevice is the kernel's name for it in every network namespace.
 const loopbackDevice = "lo"
 
-// uplinks gives that of a family, if there is one and it is wanted, and notes whether its address is guessed: no default route
-// has chosen it.
+// uplinks returns the uplink of a family, if there is one and the options ask for it. It notes whether the address is
+// a guess because no default route has chosen it.
 func (e *environment) uplinks(o *Options, family plan.Family, own []netip.Addr, host *nodeinfo.Host) []plan.Uplink {
 	up, ok := uplink(family, own, host)
 	if !ok || !o.OwnRoutes {
 		return nil
 	}
-	if !slices.ContainsFunc(host.Addrs, func(a nodeinfo.Addr) bool { return a.Primary && plan.FamilyOf(a.Addr) == family }) {
+	chosen := func(a nodeinfo.Addr) bool { return a.Primary && plan.FamilyOf(a.Addr) == family }
+	if !slices.ContainsFunc(host.Addrs, chosen) {
 		e.guessed = append(e.guessed, family)
 	}
 	return []plan.Uplink{up}
 }
 
-// uplink gives where connections begin that an own route leads; false: the host has no address or no interface for it. own are
-// the host's own addresses in the cluster's eyes, the first one preferred. Of the others that of the default route comes
-// first, and those of dummy interfaces last.
-func uplink(family plan.Family, own []netip.Addr, host *nodeinfo.Host) (plan.Uplink, bool) {
+// uplink returns the source and the device of connections that an own route leads. ok is false if the host has no
+// address or no device for them. own are the host's own addresses in the cluster's eyes, the first one preferred. Of
+// the others the address of the default route comes first, and the addresses of dummy devices last.
+func uplink(family plan.Family, own []netip.Addr, host *nodeinfo.Host) (up plan.Uplink, ok bool) {
 	var from, by []nodeinfo.Addr
 	for _, a := range host.Addrs {
 		if plan.FamilyOf(a.Addr) != family || a.Addr.IsLoopback() || a.Addr.IsLinkLocalUnicast() {
@@ -316,7 +320,8 @@ func uplink(family plan.Family, own []netip.Addr, host *nodeinfo.Host) (plan.Upl
 		return plan.Uplink{}, false
 	}
 	source := slices.MinFunc(from, func(a, b nodeinfo.Addr) int {
-		return cmp.Or(cmp.Compare(rank(own, a.Addr), rank(own, b.Addr)), first(a.Primary, b.Primary), first(!a.Dummy, !b.Dummy))
+		byRank := cmp.Compare(rank(own, a.Addr), rank(own, b.Addr))
+		return cmp.Or(byRank, first(a.Primary, b.Primary), first(!a.Dummy, !b.Dummy))
 	})
 	link := slices.MinFunc(by, func(a, b nodeinfo.Addr) int {
 		return cmp.Or(first(!a.Dummy, !b.Dummy), first(a.Addr == source.Addr, b.Addr == source.Addr))
@@ -324,7 +329,7 @@ func uplink(family plan.Family, own []netip.Addr, host *nodeinfo.Host) (plan.Upl
 	return plan.Uplink{Addr: source.Addr, Interface: link.Interface}, true
 }
 
-// rank gives the place of an address in the list; of all that are not there the last.
+// rank returns the index of an address in the list, or the length of the list if it is not there.
 func rank(list []netip.Addr, a netip.Addr) int {
 	if i := slices.Index(list, a); i >= 0 {
 		return i

@@ -105,8 +105,8 @@ func (p *Planner) countPortless(ports []*plan.ServicePort, by int) {
 	}
 }
 
-// unservedFamilies returns the problems of a host that does not serve the NodePorts of a family because it cannot tell which of
-// its addresses is the primary one. They have an ID if the host serves NodePorts in no family.
+// unservedFamilies returns the problems of a host that does not serve the NodePorts of a family because it cannot
+// tell which of its addresses is the primary one. They have an ID if the host serves NodePorts in no family.
 func (p *Planner) unservedFamilies(node *plan.Node) (out []source.Problem) {
 	const setting = "proxy.nodeport_addresses"
 	for _, none := range p.env.portless {

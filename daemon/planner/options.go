@@ -8,8 +8,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Options are what an operator decides. They do not change in the life of a Planner: a reload makes
-// a new one and gives it the plan of the old one.
+// Options are the operator's decisions. They do not change in the life of a Planner: a reload makes a new one and
+// passes the plan of the old one to it.
 type Options struct {
 	// Families are the ones to serve. Empty: those that the host has an address of, loopback included.
 	Families []plan.Family
@@ -33,21 +33,21 @@ type Options struct {
 	ServiceCIDRs []netip.Prefix
 	// OwnRoutes says that the plan is to have uplinks, for routes to Services.
 	OwnRoutes bool
-	// AllowExternalIPs and AllowLoadBalancers are the only ranges that the external IPs and the load-balancer addresses
-	// of Services from the API server may come from. An address of this host needs AllowHostIPs or
+	// AllowExternalIPs and AllowLoadBalancers are the only ranges that the external IPs and the load-balancer
+	// addresses of Services from the API server may come from. An address of this host needs AllowHostIPs or
 	// AllowHostLoadBalancers, whatever the ranges say (CVE-2020-8554). Services from manifests are exempt.
 	AllowExternalIPs, AllowLoadBalancers []netip.Prefix
 	AllowHostIPs, AllowHostLoadBalancers bool
-	// OwnPorts maps the TCP ports that the daemon listens on to their keys in the configuration. No Service takes them
-	// from an address of this host.
+	// OwnPorts maps the TCP ports that the daemon listens on to their keys in the configuration. No Service takes
+	// them from an address of this host.
 	OwnPorts map[uint16]string
-	// DenyEndpoints are the ranges that no endpoint may be in. DenyHostEndpoints leaves out the host's own addresses in
-	// EndpointSlices that are no manifests, while the host has no Node object: on a Node they are those of pods in
+	// DenyEndpoints are the ranges that no endpoint may be in. DenyHostEndpoints leaves out the host's own addresses
+	// in EndpointSlices that are no manifests, while the host has no Node object: on a Node they are those of pods in
 	// the host's network.
 	DenyEndpoints     []netip.Prefix
 	DenyHostEndpoints bool
-	// NodePortRange is the only range that the NodePorts and health check ports of Services from the API server may come
-	// from: it keeps them from the ports of this host's programs. Services from manifests are exempt.
+	// NodePortRange is the only range that the NodePorts and health check ports of Services from the API server may
+	// come from: it keeps them from the ports of this host's programs. Services from manifests are exempt.
 	NodePortRange PortRange
 	// Budget bounds the memory that Services take. Its zero value bounds nothing.
 	Budget Budget
@@ -55,13 +55,13 @@ type Options struct {
 	Checks Checks
 	// LongLived are Services that take the fast path, beside those that say so themselves.
 	LongLived map[tracker.Name]bool
-	// Held gives what Contested gave when the last process ended. It is asked at the Planner's first plan; the plan
-	// before, if there is one, has precedence. nil: nothing is known.
+	// Held returns what Contested returned when the last process ended. The first plan asks it; a previous plan, if
+	// there is one, has precedence. It may be nil.
 	Held func() []source.Holding
 	// Before is called with the key of each Service before it is planned. Tests make it panic. It may be nil.
 	Before func(source.Key)
-	// beforeClaims is called with each Service before its claims are collected. Tests make it panic, always or never for
-	// one version of a Service: otherwise the claims that are removed are not those that were added.
+	// beforeClaims is called with each Service before its claims are collected. Tests make it panic, always or never
+	// for one version of a Service: otherwise the claims that are removed are not those that were added.
 	beforeClaims func(*source.Service)
 }
 

@@ -29,14 +29,15 @@ func (c claim) String() string {
 	return fmt.Sprintf("%s/%s", netip.AddrPortFrom(c.addr, c.port), c.protocol)
 }
 
-// bid is the request of one Service for a claim. kind is the kind of the address; it is NodePort for a port of the host.
+// bid is the request of one Service for a claim. kind is the kind of the address; it is NodePort for a port of the
+// host.
 type bid struct {
 	service *source.Service
 	kind    plan.FrontendKind
 }
 
-// ranks order the kinds of addresses. A ClusterIP comes first: the API server allocates it, while a tenant chooses its
-// external IPs freely and before the ClusterIP is allocated. A load-balancer address comes before an external IP,
+// ranks order the kinds of addresses. A ClusterIP comes first: the API server allocates it, while a tenant chooses
+// its external IPs freely and before the ClusterIP is allocated. A load-balancer address comes before an external IP,
 // because a controller assigns it, and because its source ranges must hold where a Service lists one address as both.
 var ranks = [...]int{plan.ClusterIP: 0, plan.LoadBalancerIP: 1, plan.ExternalIP: 2, plan.NodePort: 0}
 
@@ -120,7 +121,7 @@ func (o *ownership) remove(c claim, s *source.Service) {
 	}
 }
 
-// restore gives a claim back to the Service that had it, which bids for it now. An address of a better kind stays with
+// restore returns a claim to the Service that had it, which bids for it now. An address of a better kind stays with
 // its Service.
 func (o *ownership) restore(c claim, b bid) {
 	owner, r := o.owner[c], o.rivals[c]
@@ -186,7 +187,9 @@ func (o *ownership) contested() []source.Holding {
 	for c := range maps.Keys(o.rivals) {
 		owner := o.owner[c].service
 		name := nameOf(owner)
-		o.list = append(o.list, source.Holding{Addr: c.addr, Protocol: c.protocol, Port: c.port, Namespace: name.Namespace, Name: name.Name})
+		o.list = append(o.list, source.Holding{
+			Addr: c.addr, Protocol: c.protocol, Port: c.port, Namespace: name.Namespace, Name: name.Name,
+		})
 	}
 	slices.SortFunc(o.list, source.Holding.Compare)
 	return o.list
@@ -206,7 +209,7 @@ func precedes(a, b bid, holder tracker.Name, open bool) bool {
 	return comparePrecedence(a.service, b.service) < 0
 }
 
-// compareBids orders the bids for a claim that nobody owns.
+// compareBids orders the bids for a claim that has no owner.
 func compareBids(a, b bid) int {
 	return cmp.Or(a.rank()-b.rank(), comparePrecedence(a.service, b.service))
 }
@@ -221,9 +224,9 @@ func comparePrecedence(a, b *source.Service) int {
 	return cmp.Or(age, strings.Compare(a.UID, b.UID), nameOf(a).Compare(nameOf(b)))
 }
 
-// maxRivals is the number of rivals that are remembered for each claim. 300 Services with the same 15,000 claims would
-// otherwise need 4.5 million entries (an object of 6 kB makes 15,000 claims). When the list runs dry, Planner.recount
-// fills it from the snapshot.
+// maxRivals is the number of rivals that are remembered for each claim. 300 Services with the same 15,000 claims
+// would otherwise need 4.5 million entries (an object of 6 kB makes 15,000 claims). When the list runs dry,
+// Planner.recount fills it from the snapshot.
 const maxRivals = 16
 
 // rivals are the bids that lost a claim. best holds the first of them by precedence, in this order; more counts the
@@ -233,7 +236,8 @@ type rivals struct {
 	more int
 }
 
-// add adds a bid. A bid that follows those in best is not added to it while there are others: one of them may precede it.
+// add adds a bid. A bid that follows those in best is not added to it while there are others: one of them may precede
+// it.
 func (r *rivals) add(b bid, limit int) {
 	i, _ := slices.BinarySearchFunc(r.best, b, compareBids)
 	if i == len(r.best) && (r.more > 0 || i >= limit) {

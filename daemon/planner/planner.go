@@ -1,14 +1,14 @@
-// Package planner decides Kubernetes Service policy: from what the sources say and what the host is like it makes the
-// plan that the proxiers translate.
+// Package planner decides Kubernetes Service policy: it turns the objects of the sources and the state of the host
+// into the plan that the proxiers translate.
 //
-// From outside a Planner is a pure function of its arguments: the plan before decides only which Service keeps an address
-// that several ask for. Inside it is incremental: when the plan before is its own last one and only some Services changed,
-// it plans those alone, and the Services that gain or lose an address by it.
+// From outside a Planner is a pure function of its arguments: the previous plan decides only which Service keeps an
+// address that several ask for. Inside it is incremental: if the previous plan is its own last one and only some
+// Services changed, it plans these alone, and the Services that gain or lose an address because of them.
 //
 // The files, from the top: planner.go (which Services are planned anew), options.go, environment.go (this host),
-// claims.go and nodeports.go (the addresses and ports that a Service asks for), ownership.go (which Service gets them),
-// budget.go (which Services are too big), service.go (the ServicePorts and their routes), endpoints.go (the pools) and
-// checks.go (endpoints that do not answer).
+// claims.go and nodeports.go (the addresses and ports that a Service asks for), ownership.go (which Service gets
+// them), budget.go (which Services are too big), service.go (the ServicePorts and their routes), endpoints.go (the
+// pools) and checks.go (endpoints that do not answer).
 package planner
 
 import (
@@ -63,10 +63,10 @@ type Planner struct {
 // New returns a Planner.
 func New(opts Options) *Planner { return &Planner{opts: opts, rivals: maxRivals} }
 
-// Plan returns the plan for a snapshot and a host; a nil host has no addresses. The plan shares with prev, which may be
-// nil and of another Planner, what did not change. The problems are the parts that the planner left out, those of Services
-// last and sorted; the problems of the snapshot are not among them. The list is the same one as before while it does not
-// change.
+// Plan returns the plan for a snapshot and a host; a nil host has no addresses. The plan shares its unchanged parts
+// with prev, which may be nil or of another Planner. The problems name what the planner left out, those of Services
+// last and sorted. They do not include the problems of the snapshot. The list is the same one as before while nothing
+// in it changes.
 func (p *Planner) Plan(snap *tracker.Snapshot, host *nodeinfo.Host, prev *plan.Plan) (*plan.Plan, []source.Problem) {
 	if host == nil {
 		host = &nodeinfo.Host{}
@@ -130,23 +130,25 @@ func (p *Planner) update(prev, next *plan.Plan, names []tracker.Name) {
 		results[i] = p.service(p.snap.Find(name))
 		p.checks.set(name, results[i].checked)
 	}
-	next.Services = sorted.Splice(prev.Services, names, compareServicePort, func(i int, old []*plan.ServicePort) []*plan.ServicePort {
+	ports := func(i int, old []*plan.ServicePort) []*plan.ServicePort {
 		p.countPortless(old, -1)
 		p.countPortless(results[i].ports, 1)
 		shareServices(old, results[i].ports)
 		return results[i].ports
-	})
-	next.HealthChecks = sorted.Splice(prev.HealthChecks, names, compareHealthCheck, func(i int, old []*plan.HealthCheck) []*plan.HealthCheck {
+	}
+	checks := func(i int, old []*plan.HealthCheck) []*plan.HealthCheck {
 		shareHealthChecks(old, results[i].health)
 		return results[i].health
-	})
+	}
+	next.Services = sorted.Splice(prev.Services, names, compareServicePort, ports)
+	next.HealthChecks = sorted.Splice(prev.HealthChecks, names, compareHealthCheck, checks)
 	p.problems = sorted.Splice(p.problems, names, compareProblem, func(i int, _ []source.Problem) []source.Problem {
 		return results[i].problems
 	})
 }
 
-// concerned returns the Services to plan anew, sorted: those that changed, that gain or lose a claim to others, or that
-// have an endpoint that died or came back.
+// concerned returns the Services to plan anew, sorted: those that changed, that gain or lose a claim to others, or
+// that have an endpoint that died or came back.
 func (p *Planner) concerned(endpoints []netip.AddrPort) []tracker.Name {
 	names := p.checks.concerned(endpoints)
 	if p.snap != p.before {
@@ -184,8 +186,8 @@ func (p *Planner) transfer() []tracker.Name {
 	return slices.Concat(others, p.recount(p.owners.unsure()), p.owners.settle())
 }
 
-// exchange removes the bids of some Services and adds those of others. What a Service bids for depends on the health check
-// ports and on the Services that are left out because of their size; both change in between.
+// exchange removes the bids of some Services and adds those of others. The claims that a Service bids for depend on
+// the health check ports and on the Services that are left out because of their size; both change in between.
 func (p *Planner) exchange(old, fresh []*source.Service, out map[tracker.Name]struct{}) {
 	for _, s := range old {
 		p.claims(s, func(c claim, _ bid) { p.owners.remove(c, s) })
@@ -249,8 +251,8 @@ func sortNames(names []tracker.Name) []tracker.Name {
 	return slices.Compact(names)
 }
 
-// joined is the list of all problems, with the lists that it was made of. Most plans change no problem: they must not pay
-// for all.
+// joined is the list of all problems, with its two parts. Most plans change no problem, so they must not copy the
+// list.
 type joined struct {
 	host, services, all []source.Problem
 }

@@ -89,7 +89,7 @@ func (p *Planner) frontends(s *source.Service, vips []vip, index int, found *fau
 	return out
 }
 
-// servicePort gives one port in one family, with its frontends alone; nil when nothing leads to it.
+// servicePort returns one port in one family, with its frontends alone, or nil if it has none.
 func servicePort(spec *source.Service, index int, family plan.Family, frontends []plan.Frontend) *plan.ServicePort {
 	port := &spec.Ports[index]
 	if !hasFamily(spec, family) {
@@ -112,20 +112,21 @@ func servicePort(spec *source.Service, index int, family plan.Family, frontends 
 	return sp
 }
 
-// longLived says whether connections to a port take the fast path.
+// longLived reports whether connections to a port take the fast path.
 func (p *Planner) longLived(s *source.Service, index int, found *faults) bool {
 	if !s.LongLived && !p.opts.LongLived[nameOf(s)] {
 		return false
 	}
 	port := &s.Ports[index]
 	if port.Protocol == plan.SCTP {
-		found.addf("spec.ports["+strconv.Itoa(index)+"].protocol", "the Service is LongLived, but SCTP has no fast path: TCP and UDP have one")
+		found.addf("spec.ports["+strconv.Itoa(index)+"].protocol",
+			"the Service is LongLived, but SCTP has no fast path: TCP and UDP have one")
 		return false
 	}
 	return true
 }
 
-// route says where each frontend of a port leads.
+// route sets the routes of the frontends of a port, and its pools.
 func (p *Planner) route(spec *source.Service, sp *plan.ServicePort, b backends) {
 	endpoints := p.endpoints(b, keyOf(sp))
 	weigh(endpoints, spec.Weights)
@@ -165,9 +166,9 @@ func keepUsedPools(sp *plan.ServicePort, p pools) {
 	}
 }
 
-// allowFrom gives the sources that may connect to a load-balancer address; nil: all. When the ranges have
-// an address of this host, the host itself may connect; on a host that has the load-balancer address
-// on an interface the kernel takes that very address as the source, so it is added.
+// allowFrom returns the sources that may connect to a load-balancer address, or nil if all may. If the ranges have an
+// address of this host, the host itself may connect. On a host that has the load-balancer address on a device, the
+// kernel takes that very address as the source, so it is added.
 func (e *environment) allowFrom(s *source.Service, addr netip.Addr) []netip.Prefix {
 	family := plan.FamilyOf(addr)
 	if slices.Contains(s.NoSources, family) {
@@ -183,9 +184,9 @@ func (e *environment) allowFrom(s *source.Service, addr netip.Addr) []netip.Pref
 	return plan.Minimal(ranges)
 }
 
-// healthCheck plans the healthCheckNodePort; nil without one. A pod of a dual-stack Service has an address
-// in each family, so the family with more of them counts. Dead ones count only while no endpoint of the Service answers,
-// on whatever host.
+// healthCheck plans the healthCheckNodePort; nil without one. A pod of a dual-stack Service has an address in each
+// family, so the family with more of them counts. Dead ones count only while no endpoint of the Service answers, on
+// whatever host.
 func (p *Planner) healthCheck(svc *tracker.Service, found *faults) *plan.HealthCheck {
 	c, ok := healthCheckClaim(svc.Spec)
 	if !ok || !p.owned(svc.Spec, c, "spec.healthCheckNodePort", found) {
@@ -258,9 +259,9 @@ func newPolicy(p pools) policy {
 	return out
 }
 
-// internal gives the routes of a ClusterIP. Where pods can be told, all that is no pod is masqueraded, as
-// it may come from where the endpoint's answer would not find back to. So is what the host itself sends without a default
-// route: the endpoint may be on another link than the one whose address it has.
+// internal returns the routes of a ClusterIP. Where pods can be told from other sources, connections of all others
+// are masqueraded: the endpoint's answer might not find the way back. So are the host's own connections without a
+// default route: the endpoint may be on another link than the one whose address they have.
 func (p policy) internal(local bool) (r routes) {
 	for origin := range r {
 		guessed := p.masqueradeHost && plan.Origin(origin) == plan.FromHost
@@ -269,12 +270,12 @@ func (p policy) internal(local bool) (r routes) {
 	return r
 }
 
-// external gives the routes of the other frontends.
+// external returns the routes of the other frontends.
 //
-// With the Local policy connections from outside keep their source. Those of pods and of the host itself
-// are short-circuited: they behave as if they went out to a load balancer and came back, so the policy
-// does not hold for them. The host's are masqueraded, because their source may be the very address that
-// they go to. Where pods cannot be told they are like outside.
+// With the Local policy, connections from outside keep their source. The policy does not hold for connections of pods
+// and of the host itself: they are short-circuited, as if they went out to a load balancer and came back. The host's
+// are masqueraded, because their source may be the very address that they go to. Where pods cannot be told from other
+// sources, they are like outside.
 func (p policy) external(local bool) (r routes) {
 	for origin := range r {
 		r[origin] = p.pick(false, !local || plan.Origin(origin) == plan.FromHost)
