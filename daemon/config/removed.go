@@ -2,8 +2,6 @@ package config
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 )
 
@@ -40,7 +38,10 @@ func (r Removed) String() string {
 
 // isRemovedSection reports whether name is a table that has, or had, removed keys.
 func isRemovedSection(name string) bool {
-	return slices.ContainsFunc(slices.Collect(maps.Keys(removed)), func(key string) bool {
-		return strings.HasPrefix(key, name+".")
-	})
+	for key := range removed {
+		if strings.HasPrefix(key, name+".") {
+			return true
+		}
+	}
+	return false
 }
