@@ -92,7 +92,7 @@ func (p *program) after(ctx context.Context, goals []goal, write func() error) (
 // connections measures a new connection to a Service, in short blocks that take turns: a disturbance affects all
 // programs. Each is first in as many blocks as the others, because the second finds the caches as the first left them.
 func (b *bench) connections(ctx context.Context) error {
-	const blocks, block = 100, 250
+	const blocks, block = 40, 250
 	if err := b.forgetFlows(); err != nil {
 		return err
 	}
