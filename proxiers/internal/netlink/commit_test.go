@@ -210,47 +210,6 @@ func TestTooBigBatch(t *testing.T) {
 	}
 }
 
-// The last batch knows the number of its transaction, and comes after others that are known, or not at all.
-func TestLast(t *testing.T) {
-	m, _ := newWriter(t)
-	n, next := 0, uint32(0)
-	last := func() error {
-		n++
-		return m.Last(func(generation uint32) *Batch {
-			var b Batch
-			addresses(&b, unix.NFT_MSG_NEWSETELEM, []int{n})
-			next = generation
-			return &b
-		})
-	}
-	mustBeLast := func(when string) {
-		t.Helper()
-		if err := last(); err != nil {
-			t.Errorf("%s: %v", when, err)
-		}
-		if generation, err := m.Conn.Generation(); err != nil || generation != next {
-			t.Errorf("%s: number %d, error %v, want %d", when, generation, err, next)
-		}
-	}
-	mustNotBe := func(when string) {
-		t.Helper()
-		if err := last(); !errors.Is(err, ErrTouched) {
-			t.Errorf("%s: error %v, want %v", when, err, ErrTouched)
-		}
-	}
-	nft(t, "add element ip ours s { 192.0.2.1 }")
-	mustNotBe("after another program")
-	m.Forget()
-	mustBeLast("after a full sync")
-	nft(t, "add table ip other")
-	mustBeLast("after somebody else's transaction")
-	m.Forget()
-	m.mu.Lock()
-	m.generation = 0
-	m.mu.Unlock()
-	mustNotBe("after transactions that nobody told of")
-}
-
 // Others write all the time: each of our batches is done all the same, and none is taken for theirs.
 func TestCommitBesideOthers(t *testing.T) {
 	m, r := newWriter(t)

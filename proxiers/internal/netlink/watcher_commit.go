@@ -50,16 +50,3 @@ func (m *Watcher) commit(b *Batch, anyway bool) (reason string, err error) {
 	}
 	return reason, err
 }
-
-// Last has the kernel do the batch that compose makes for the number of its transaction, as the very next one. It does so
-// only when the notices have told of all transactions, and of none by another program that changed something of ours.
-func (m *Watcher) Last(compose func(generation uint32) *Batch) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	_, _ = m.foreign(0)
-	if m.reported || m.outside || m.generation == 0 {
-		return ErrTouched
-	}
-	next := max(m.generation+1, 1) // the kernel leaves out 0
-	return m.Conn.Commit(compose(next), m.generation)
-}

@@ -15,10 +15,8 @@
 // A batch by netlink comes after the transaction that was last heard of, or not at all. If another one came before, the
 // notices tell what it did: nothing of ours, and the batch is sent again, or else the table is compared as a whole.
 //
-// The kernel is read, by netlink and only our own tables, when
-// its state is unknown, which after a restart it is not if there has been no transaction of anybody since; see sealPrefix.
-// Then rules are rewritten and elements compared, in one transaction again, and what packets
-// wrote into maps stays. Objects that are no longer needed are deleted later, by Tend: they may be needed again,
+// When the kernel's state is unknown, as after a start, the package reads its own tables by netlink. Then rules are
+// rewritten and elements compared, in one transaction again, and what packets wrote into maps stays. Objects that are no longer needed are deleted later, by Tend: they may be needed again,
 // and kernels before 6.2 refuse to delete a chain in the transaction that deletes the map element that led to it.
 //
 // # Numbers

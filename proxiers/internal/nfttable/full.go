@@ -94,10 +94,6 @@ func (t *Table) repair(ctx context.Context, next *plan.Plan) (*references, error
 			refs.idle[id] = idleness{}
 		}
 	}
-	if t.unchanged(refs, next) {
-		t.env.Progress(len(next.Services), len(next.Services))
-		return refs, nil
-	}
 	differing, err := t.compare(t.kernel, refs, next)
 	if err != nil {
 		return nil, err

@@ -31,7 +31,6 @@ type Table struct {
 	wire *wire
 	// refs are those of the plan that the kernel has; nil when its state is unknown.
 	refs *references
-	plan *plan.Plan
 	// byNetlink and byProgram count transactions.
 	byNetlink, byProgram atomic.Uint64
 }
@@ -80,13 +79,12 @@ func (t *Table) Apply(ctx context.Context, change proxiers.Change) (err error) {
 			return t.blame(err, change.Next)
 		}
 	}
-	t.refs, t.plan, t.env.Takeover = refs, change.Next, false
+	t.refs, t.env.Takeover = refs, false
 	return nil
 }
 
 // Close implements proxiers.Proxier.
 func (t *Table) Close() error {
-	t.leaveSeal()
 	err := t.watcher.Close()
 	t.watching.Wait()
 	return err
