@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"edgeway/daemon/config"
 	"edgeway/daemon/pipeline"
 	"edgeway/proxiers"
 )
@@ -49,7 +48,6 @@ func (i *instance) env(stage string) proxiers.Env {
 		Logger:        i.logger.With("stage", stage),
 		Families:      kernelFamilies(),
 		MasqueradeBit: i.cfg.Proxy.MasqueradeBit,
-		ProgramsOnly:  i.cfg.Nftables.Netlink == config.NetlinkOff,
 		Settings:      i.cfg.Settings(stage),
 		Drift:         func(reason string) { i.pipeline.RequestFull(stage, reason) },
 		Wake:          i.pipeline.Wake,

@@ -244,8 +244,6 @@ type Env struct {
 	// Wake is called, from any goroutine, by a Tender that has something to do earlier than its last Due said. The caller asks
 	// again. Never nil.
 	Wake func()
-	// ProgramsOnly says that the kernel is changed by programs alone, as by nft, and not by netlink as well.
-	ProgramsOnly bool
 	// Settings are the values of Component.Settings by their names; one that is not there has its default.
 	Settings map[string]any
 	// Progress is called during a long Apply with the ServicePorts done so far and their total.

@@ -30,7 +30,6 @@ type Config struct {
 	Node      Node
 	Source    Source
 	Proxy     Proxy
-	Nftables  Nftables
 	Sections  []Section // of backends
 	Routes    Routes
 	Conntrack Conntrack
@@ -153,22 +152,8 @@ type PortRange struct{ First, Last uint16 }
 // nftables is the backend of an empty file, and the name of its section.
 const nftables = "nftables"
 
-// Nftables is what holds for the backend of this name.
-type Nftables struct {
-	Netlink Netlink
-}
-
 // FallbackNone means that no backend serves instead of one that cannot run.
 const FallbackNone = "none"
-
-// Netlink says when nftables is written by netlink.
-type Netlink string
-
-// When nftables is written by netlink. NetlinkAuto: where the backend can; NetlinkOff: never.
-const (
-	NetlinkAuto Netlink = "auto"
-	NetlinkOff  Netlink = "off"
-)
 
 // Choice is a value of proxy.backend, as the backend describes itself.
 type Choice struct {
@@ -295,7 +280,6 @@ func Default() *Config {
 			DenyEndpoints:      DeniedEndpoints{Host: true},
 			NodePortRange:      PortRange{30000, 32767},
 		},
-		Nftables:  Nftables{Netlink: NetlinkAuto},
 		Routes:    Routes{Services: RoutesAuto},
 		Conntrack: Conntrack{Cleanup: true, MaxPerCore: 32768, Min: 131072},
 		Checks:    Checks{TCP: TCPChecks{Interval: time.Second, Failures: 2}},

@@ -83,8 +83,6 @@ nodeport_range = "30000-32767"
 allow_external_ips = ["198.51.100.0/24", "host"]
 allow_load_balancer_ips = ["host", "203.0.113.0/24"]
 deny_endpoints = ["192.168.0.0/16"]
-[nftables]
-netlink = "off"
 [routes]
 services = "always"
 [conntrack]
@@ -131,8 +129,7 @@ socket = "/s"
 			NodePortRange:     PortRange{30000, 32767}, AllowLoadBalancers: LoadBalancerIPs{Host: true, Prefixes: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}},
 			DenyEndpoints: DeniedEndpoints{Prefixes: []netip.Prefix{netip.MustParsePrefix("192.168.0.0/16")}},
 		},
-		Nftables: Nftables{Netlink: NetlinkOff},
-		Routes:   Routes{Services: RoutesAlways},
+		Routes: Routes{Services: RoutesAlways},
 		Conntrack: Conntrack{
 			Min: 1, TCPEstablishedTimeout: 24 * time.Hour, TCPCloseWaitTimeout: time.Hour,
 			UDPTimeout: 10 * time.Second, UDPStreamTimeout: time.Minute, TCPBeLiberal: true,

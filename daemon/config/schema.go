@@ -29,13 +29,6 @@ func schema(c *Config, backends []Choice) []section {
 		fileSection(&c.Source.File),
 		lastKnownSection(&c.Source.LastKnown),
 		proxySection(&c.Proxy, backends),
-		{nftables, "The backend of this name.", []key{
-			{
-				"netlink", "Whether the addresses of Services and endpoints are handed to the kernel by this process, through a netlink socket that stays open, or by the program nft, which takes 200 times as long for one change. " +
-					"Tables, chains and rules are nft's in any case, as is what the kernel does not take by netlink. auto: by this process. off: by nft.",
-				oneOf(&c.Nftables.Netlink, NetlinkAuto, NetlinkOff),
-			},
-		}},
 	}
 	after := []section{
 		{"routes", "The routes that Edgeway keeps on this host. They have the routing protocol \"edgeway\" (119). \"edgeway cleanup\" removes them.", []key{

@@ -15,30 +15,22 @@ import (
 
 // The benchmarks report, beside the time, the CPU time of the nft processes, kernel included.
 
-// ways are the ways that elements are written.
-var ways = map[string]func(*proxiers.Env){
-	"netlink": func(*proxiers.Env) {},
-	"program": func(env *proxiers.Env) { env.ProgramsOnly = true },
-}
-
 func BenchmarkFirstSync(b *testing.B) {
-	for way, set := range ways {
-		for _, n := range []int{1000, 10000, 30000} {
-			b.Run(fmt.Sprintf("%s/%d", way, n), func(b *testing.B) {
-				p := benchProxier(b, set)
-				full := newPlan(testNode(), manyServices(n, 5)...)
-				ownCPU(b)
-				childCPU(b)
-				for b.Loop() {
-					mustApply(b, p, nil, full)
-					b.StopTimer()
-					if err := Component().Cleanup(b.Context(), proxiers.Env{}); err != nil {
-						b.Fatal(err)
-					}
-					b.StartTimer()
+	for _, n := range []int{1000, 10000, 30000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			p := benchProxier(b)
+			full := newPlan(testNode(), manyServices(n, 5)...)
+			ownCPU(b)
+			childCPU(b)
+			for b.Loop() {
+				mustApply(b, p, nil, full)
+				b.StopTimer()
+				if err := Component().Cleanup(b.Context(), proxiers.Env{}); err != nil {
+					b.Fatal(err)
 				}
-			})
-		}
+				b.StartTimer()
+			}
+		})
 	}
 }
 
@@ -65,29 +57,27 @@ func BenchmarkRestart(b *testing.B) {
 	}
 }
 
-// BenchmarkOneEndpoint is Apply alone: what it costs to find out what changed is the caller's.
+// BenchmarkOneEndpoint measures Apply alone, without the computation of the difference.
 func BenchmarkOneEndpoint(b *testing.B) {
-	for way, set := range ways {
-		for _, n := range []int{100, 1000, 10000, 30000} {
-			b.Run(fmt.Sprintf("%s/%d", way, n), func(b *testing.B) {
-				p := benchProxier(b, set)
-				full := newPlan(testNode(), manyServices(n, 5)...)
-				list := slices.Clone(full.Services[n/2].Pools[0])
-				list[2] = endpoint("192.0.2.99:8080")
-				next := withEndpoints(full, n/2, list...)
-				mustApply(b, p, nil, full)
-				there, back := proxiers.NewChange(full, next), proxiers.NewChange(next, full)
-				runtime.GC()
-				ownCPU(b)
-				childCPU(b)
-				for b.Loop() {
-					if err := p.Apply(b.Context(), there); err != nil {
-						b.Fatal(err)
-					}
-					there, back = back, there
+	for _, n := range []int{100, 1000, 10000, 30000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			p := benchProxier(b)
+			full := newPlan(testNode(), manyServices(n, 5)...)
+			list := slices.Clone(full.Services[n/2].Pools[0])
+			list[2] = endpoint("192.0.2.99:8080")
+			next := withEndpoints(full, n/2, list...)
+			mustApply(b, p, nil, full)
+			there, back := proxiers.NewChange(full, next), proxiers.NewChange(next, full)
+			runtime.GC()
+			ownCPU(b)
+			childCPU(b)
+			for b.Loop() {
+				if err := p.Apply(b.Context(), there); err != nil {
+					b.Fatal(err)
 				}
-			})
-		}
+				there, back = back, there
+			}
+		})
 	}
 }
 
@@ -104,25 +94,21 @@ func ownCPU(b *testing.B) {
 	b.Cleanup(func() { b.ReportMetric((used()-before).Seconds()*1000/float64(b.N), "own-cpu-ms/op") })
 }
 
-func benchProxier(b *testing.B, changes ...func(*proxiers.Env)) proxiers.Proxier {
+func benchProxier(b *testing.B) proxiers.Proxier {
 	b.Helper()
 	newHost(b)
-	p := newBenchProxier(b, changes...)
+	p := newBenchProxier(b)
 	b.Cleanup(func() { _ = p.Close() })
 	return p
 }
 
-// newBenchProxier makes one that nobody closes.
-func newBenchProxier(b *testing.B, changes ...func(*proxiers.Env)) proxiers.Proxier {
+// newBenchProxier returns a backend that the caller closes.
+func newBenchProxier(b *testing.B) proxiers.Proxier {
 	b.Helper()
-	env := proxiers.Env{
+	p, err := Component().New(b.Context(), proxiers.Env{
 		Logger: slog.New(slog.DiscardHandler), Families: []plan.Family{plan.IPv4, plan.IPv6}, MasqueradeBit: 14,
 		Drift: func(string) {}, Progress: func(int, int) {},
-	}
-	for _, change := range changes {
-		change(&env)
-	}
-	p, err := Component().New(b.Context(), env)
+	})
 	if err != nil {
 		b.Fatal(err)
 	}

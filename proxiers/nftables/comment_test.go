@@ -7,31 +7,32 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// namedPlan has a Service with these names.
+// namedPlan returns a plan of one Service with these names.
 func namedPlan(namespace, name, port string) *plan.Plan {
 	svc := service(name, []plan.Frontend{clusterIP("10.96.0.9", 80), {Kind: plan.NodePort, Port: 30009, Routes: toPods}}, endpoint("10.244.1.7:8080"))
 	svc.Name.Namespace, svc.Name.Port = namespace, port
 	return newPlan(testNode(), svc)
 }
 
-// Who lists a map with nft sees which Service each address and NodePort is of, however long its name is and whichever way
-// it was written.
+// A map that nft lists names the Service of each address and NodePort, however long the name is, and whether the element
+// was written by netlink or by nft.
 func TestElementsNameTheirService(t *testing.T) {
 	long := strings.Repeat("n", 63)
-	for _, way := range ways {
-		newHost(t)
-		p, _ := testProxier(t, way)
-		var prev *plan.Plan
-		for _, c := range []struct{ namespace, name, port, want string }{
-			{"default", "web", "http", "default/web:http"},
-			{"default", "web", "", "default/web"},
-			{long, long, "https-metrics-1", long + "/" + long + ":"},
-			{"default", `we"b; flush`, "", "default/we_b__flush"},
-		} {
-			next := namedPlan(c.namespace, c.name, c.port)
-			apply(t, p, prev, next)
-			prev = next
-			list := nft(t, "list table ip edgeway")
+	newHost(t)
+	p, _ := testProxier(t)
+	var prev *plan.Plan
+	for _, c := range []struct{ namespace, name, port, want string }{
+		{"default", "web", "http", "default/web:http"},
+		{"default", "web", "", "default/web"},
+		{long, long, "https-metrics-1", long + "/" + long + ":"},
+		{"default", `we"b; flush`, "", "default/we_b__flush"},
+	} {
+		next := namedPlan(c.namespace, c.name, c.port)
+		apply(t, p, prev, next)
+		prev = next
+		byNetlink := nft(t, "list table ip edgeway")
+		recreate(t, p, next)
+		for _, list := range []string{byNetlink, nft(t, "list table ip edgeway")} {
 			for _, element := range []string{
 				"10.96.0.9 . tcp . 80 comment \"" + c.want + "\" : ", "tcp . 30009 comment \"" + c.want + "\" : ",
 			} {

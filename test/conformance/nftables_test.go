@@ -9,22 +9,10 @@ import (
 	"strings"
 	"testing"
 
-	"edgeway/proxiers"
 	"edgeway/proxiers/nftables"
 )
 
 func TestNftables(t *testing.T) { Run(t, nftablesBackend()) }
-
-// TestNftablesProgram is without netlink.
-func TestNftablesProgram(t *testing.T) {
-	b := nftablesBackend()
-	start := b.New
-	b.New = func(ctx context.Context, env proxiers.Env) (proxiers.Proxier, error) {
-		env.ProgramsOnly = true
-		return start(ctx, env)
-	}
-	Run(t, b)
-}
 
 func nftablesBackend() Backend {
 	return Backend{

@@ -7,6 +7,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
 )
 
 // wrapNFT has the next start of the daemon run a script of the shell in the place of nft, which the script may run.
@@ -18,10 +20,9 @@ func (d *daemon) wrapNFT(script string) {
 	d.env = append(d.env, "PATH="+bin+":"+path)
 }
 
-// nftMode gives a function that makes nft, which has all to do, idle, hang, or work.
+// nftMode returns a function that makes nft idle, hang, or work.
 func (d *daemon) nftMode() (set func(mode string)) {
 	d.t.Helper()
-	d.configure("[nftables]\nnetlink = \"off\"\n")
 	file := filepath.Join(d.dir, "nft-mode")
 	set = func(mode string) {
 		d.t.Helper()
@@ -31,6 +32,16 @@ func (d *daemon) nftMode() (set func(mode string)) {
 	set("work")
 	d.wrapNFT(fmt.Sprintf("case $(cat %q) in\nidle) exec cat >/dev/null ;;\nhang) exec sleep 120 ;;\nesac\nexec nft \"$@\"\n", file))
 	return set
+}
+
+// sticky creates a Service with session affinity: its chains and maps are nft's work.
+func (n *namespace) sticky(name string) (nodePort string) {
+	n.t.Helper()
+	svc := n.service(name, func(s *corev1.ServiceSpec) {
+		s.Type, s.SessionAffinity = corev1.ServiceTypeNodePort, corev1.ServiceAffinityClientIP
+	})
+	n.endpoints(name, ep1Addr)
+	return at(nodeAddr, int(svc.Spec.Ports[0].NodePort))
 }
 
 // An nft that says that all is well, and does nothing, is not believed: what is missing is programmed as soon as it works again.
@@ -44,7 +55,7 @@ func TestNFTThatDoesNothing(t *testing.T) {
 	_, early := n.web("early")
 	l.within(patience, answers(l.client, early, "ep1"))
 	nft("idle")
-	_, late := n.web("late")
+	late := n.sticky("late")
 	l.within(patience, d.logged("the kernel saw no change"))
 	l.must(answers(l.client, early, "ep1")())
 	l.must(unanswered(l.client, late)())
@@ -63,7 +74,7 @@ func TestNFTThatHangs(t *testing.T) {
 	_, early := n.web("early")
 	l.within(patience, answers(l.client, early, "ep1"))
 	nft("hang")
-	_, late := n.web("late")
+	late := n.sticky("late")
 	d.signal(syscall.SIGHUP)
 	l.throughout(3*time.Second, func() error {
 		if _, _, err := d.get(healthAddr, "/livez"); err != nil {

@@ -2,8 +2,9 @@ package netlink
 
 import "errors"
 
-// staleAttempts is how often a batch is committed that comes too late each time: others then write all the time.
-const staleAttempts = 10
+// staleAttempts bounds how often a batch is committed that comes too late each time, because other programs write all
+// the time. One attempt takes about 0.1 ms.
+const staleAttempts = 1000
 
 // ErrTouched says that another program has changed something of ours, which was reported. A batch that was to follow has
 // not been sent.

@@ -17,17 +17,11 @@ type batch struct {
 	now  time.Time
 	// tx is the next transaction. What it has already comes before what was collected.
 	tx *knftables.Transaction
-	// send is called with each transaction. Without it the batch is one transaction of any size.
+	// send sends a transaction. If it is nil, the batch is one transaction of any size.
 	send func(*knftables.Transaction) error
-	// wire has the elements that come after tx, and sendWire is called with them; nil: elements are in tx.
+	// wire holds the elements that follow tx, and sendWire sends them. If wire is nil, tx holds the elements too.
 	wire     *wire
-	sendWire func(*wire) error
-	// together says that elements which are not too many belong into tx, with what else there is.
-	together bool
-	// direct says that what is being written goes by wire.
-	direct bool
-	// sent counts transactions.
-	sent int
+	sendWire func() error
 
 	created []Object
 	// deleted and added are indexed by family, then set; size is the number of all.

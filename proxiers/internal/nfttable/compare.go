@@ -69,30 +69,20 @@ func (r *renderer) compare(c *reader, refs *references, next *plan.Plan) (conten
 	})
 	differing := contents{}
 	names := map[string]string{}
-	v := newVerifier(r, c, names)
 	for _, f := range r.families {
 		for i := range r.Sets {
 			set := SetID(i)
-			wanted := want[familyIndex(f)][set]
-			counted, equal, err := v.counted(f, set, wanted.count)
-			if err != nil {
+			if err := r.read(c, f, set, names, func(e *Entry) { s.add(&have, e) }); err != nil {
 				return nil, err
 			}
-			if !counted {
-				if err := r.read(c, f, set, names, func(e *Entry) { s.add(&have, e) }); err != nil {
-					return nil, err
-				}
-				equal = have[familyIndex(f)][set] == wanted
+			if have[familyIndex(f)][set] != want[familyIndex(f)][set] {
+				differing[set] = map[Element]Value{}
 			}
-			differing.mark(set, !equal)
 		}
-	}
-	if err := v.verify(refs, next, differing); err != nil {
-		return nil, err
 	}
 	for set, found := range differing {
 		for _, f := range r.families {
-			ofFamily, err := v.settled(&s, f, set, have[familyIndex(f)][set])
+			ofFamily, err := r.reread(c, &s, f, set, names, have[familyIndex(f)][set])
 			if err != nil {
 				return nil, err
 			}
@@ -100,12 +90,6 @@ func (r *renderer) compare(c *reader, refs *references, next *plan.Plan) (conten
 		}
 	}
 	return differing, nil
-}
-
-func (c contents) mark(set SetID, differs bool) {
-	if differs && c[set] == nil {
-		c[set] = map[Element]Value{}
-	}
 }
 
 func (r *renderer) read(c *reader, f plan.Family, id SetID, names map[string]string, visit func(*Entry)) error {
@@ -119,11 +103,13 @@ func (r *renderer) read(c *reader, f plan.Family, id SetID, names map[string]str
 	})
 }
 
-// reconcile adds and deletes what the differing sets need; it uses them up.
+// reconcile adds and deletes what the differing sets need; it uses them up. The kernel (6.18) refuses a range that
+// overlaps another one, so ranges are added last.
 func (b *batch) reconcile(differing contents, next *plan.Plan) (err error) {
 	if len(differing) == 0 {
 		return nil
 	}
+	var ranges []Entry
 	b.r.each(b.refs, next, func(list []Entry) {
 		if err != nil {
 			return
@@ -138,7 +124,11 @@ func (b *batch) reconcile(differing contents, next *plan.Plan) (err error) {
 			if present && v != e.Value {
 				b.delete(Entry{e.Element, v})
 			}
-			if !present || v != e.Value {
+			switch {
+			case present && v == e.Value:
+			case b.r.Sets[e.Set].has(PeerPrefix):
+				ranges = append(ranges, *e)
+			default:
 				b.add(*e)
 			}
 			delete(have, e.Element)
@@ -153,6 +143,12 @@ func (b *batch) reconcile(differing contents, next *plan.Plan) (err error) {
 				err = b.deleteAll(differing[SetID(set)])
 			}
 		}
+	}
+	for i := range ranges {
+		if err == nil && b.size >= 2*b.r.chunk {
+			err = b.spill()
+		}
+		b.add(ranges[i])
 	}
 	return err
 }

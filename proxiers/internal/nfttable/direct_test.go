@@ -2,7 +2,7 @@ package nfttable
 
 import (
 	"errors"
-	"path/filepath"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -31,7 +31,36 @@ func mustHave(t *testing.T, table *Table, next *plan.Plan) {
 	}
 }
 
-// What does not fit into the socket is written by nft.
+// longPool returns a ServicePort with n endpoints from number first on.
+func longPool(n, first int) *plan.ServicePort {
+	svc := plantest.Service("many", []plan.Frontend{plantest.ClusterIP("10.96.0.1", 80)})
+	for i := range n {
+		addr := netip.AddrFrom4([4]byte{10, 1, byte((first + i) >> 8), byte(first + i)})
+		svc.Pools[0] = append(svc.Pools[0], plan.Endpoint{Addr: netip.AddrPortFrom(addr, 8080)})
+	}
+	return svc
+}
+
+// A list of endpoints may be longer than a chunk: one transaction adds, and the next one deletes what nothing leads to.
+func TestLongListTakesTwoTransactions(t *testing.T) {
+	table := newTable(t)
+	table.chunk = 100
+	prev, next := plantest.Plan(plantest.Node(), longPool(1000, 0)), plantest.Plan(plantest.Node(), longPool(500, 600))
+	if err := table.Apply(t.Context(), proxiers.NewChange(nil, prev)); err != nil {
+		t.Fatal(err)
+	}
+	mustHave(t, table, prev)
+	before, _, _ := table.Transactions()
+	if err := table.Apply(t.Context(), proxiers.NewChange(prev, next)); err != nil {
+		t.Fatal(err)
+	}
+	mustHave(t, table, next)
+	if after, _, _ := table.Transactions(); after-before != 2 {
+		t.Errorf("%d transactions by netlink, want 2", after-before)
+	}
+}
+
+// A change that does not fit into the socket is refused, so that the caller leaves its ServicePort out.
 func TestBatchTooBigForTheSocket(t *testing.T) {
 	table, next := newTable(t), testPlan()
 	if err := table.Apply(t.Context(), proxiers.NewChange(nil, next)); err != nil {
@@ -39,68 +68,25 @@ func TestBatchTooBigForTheSocket(t *testing.T) {
 	}
 	table.kernel.Room = 100
 	other := changed(next, "10.244.1.1:8080", "10.244.1.3:8080")
-	if err := table.Apply(t.Context(), proxiers.NewChange(next, other)); err != nil {
-		t.Fatal(err)
+	err := table.Apply(t.Context(), proxiers.NewChange(next, other))
+	if !errors.Is(err, proxiers.ErrRefused) || !errors.Is(err, netlink.ErrTooBig) {
+		t.Errorf("error %v, want %v and %v", err, proxiers.ErrRefused, netlink.ErrTooBig)
 	}
-	mustHave(t, table, other)
 }
 
-// What the kernel refuses by netlink, and takes from nft, is written by nft from then on. The nft of this test makes
-// room for the element.
-func TestRefusedByNetlinkAlone(t *testing.T) {
+// A full sync replaces ranges that overlap the plan's, however many transactions it takes.
+func TestOverlappingRangesAreReplaced(t *testing.T) {
 	table, next := newTable(t), testPlan()
 	if err := table.Apply(t.Context(), proxiers.NewChange(nil, next)); err != nil {
 		t.Fatal(err)
 	}
-	nft(t, "add element ip "+table.Table+" peers { tcp . 10.244.1.3 . 8080 : accept }")
-	table.watcher.Forget()
-	nftPath, done := table.nft.path, filepath.Join(t.TempDir(), "done")
-	standIn(t, "mkdir '"+done+"' && '"+nftPath+"' delete element ip "+table.Table+" peers '{ tcp . 10.244.1.3 . 8080 }'\nexec '"+nftPath+"' \"$@\"\n")
-	found, err := findNFT()
-	if err != nil {
-		t.Fatal(err)
-	}
-	table.nft = found
-	more := changed(next, "10.244.1.1:8080", "10.244.1.3:8080")
-	if err := table.Apply(t.Context(), proxiers.NewChange(next, more)); err != nil {
-		t.Fatal(err)
-	}
-	if table.wire != nil {
-		t.Error("netlink is still in use")
-	}
-	mustHave(t, table, more)
-	if err := table.Apply(t.Context(), proxiers.NewChange(more, next)); err != nil {
+	script := "flush set ip T allowed; add element ip T allowed { 80 . 10.2.0.0/16, 80 . 192.0.2.0/28 }; flush map ip T slots"
+	nft(t, strings.ReplaceAll(script, " T ", " "+table.Table+" "))
+	table.chunk = 1
+	if _, err := table.repair(t.Context(), next); err != nil {
 		t.Fatal(err)
 	}
 	mustHave(t, table, next)
-}
-
-// A refusal names those that have the element: its own, a shared one, or the chain that it leads to.
-func TestBlame(t *testing.T) {
-	table, p := newTable(t), testPlan()
-	one := p.Services[slices.IndexFunc(p.Services, func(svc *plan.ServicePort) bool { return svc.Name.Name == "one" })]
-	n := Needs{refs: newReferences()}
-	n.of(&table.Schema, one)
-	entries := slices.Clone(n.entries)
-	for _, e := range n.shared {
-		entries = append(entries, Entry{Element: e})
-	}
-	for _, o := range n.objects {
-		if o.numbered {
-			entries = append(entries, n.refs.numberEntry(table.Numbers, o.ObjectID))
-		}
-	}
-	for _, e := range entries {
-		err := table.blame(&refusedElement{Entry: e, cause: &netlink.Refused{Errno: 17}}, p)
-		if r, ok := errors.AsType[*proxiers.Refusal](err); !ok || len(r.Services) != 1 || r.Services[0] != one {
-			t.Errorf("%+v: %v", e, err)
-		}
-	}
-	other := entries[0]
-	other.Port++
-	if err := table.blame(&refusedElement{Entry: other, cause: &netlink.Refused{Errno: 17}}, p); errors.Is(err, proxiers.ErrRefused) {
-		t.Errorf("an element of nobody: %v", err)
-	}
 }
 
 // Another program that writes into the table is answered by a full sync, in the midst of a partial one.

@@ -1,4 +1,4 @@
-// Package nfttable keeps tables of nftables as a plan asks for. A proxier brings a Schema: what the tables hold,
+// Package nfttable makes tables of nftables agree with a plan. A proxier brings a Schema: what the tables hold,
 // as data, and what each ServicePort and the host need in them. The package does the rest.
 //
 // There is one table of the Schema's name for each address family. It holds fixed chains, fixed sets and maps, and
@@ -7,17 +7,19 @@
 //
 // # Transactions
 //
-// A change is what changed, nothing else. Chains, rules, sets and maps are made by the nft program, and elements by
+// A transaction holds what changed, nothing else. The nft program creates chains, rules, sets and maps. Elements go by
 // netlink, on a socket that stays open: for most changes no program runs. Nothing leads to an object before its elements
-// are there, so those may come in a transaction of their own. With Env.ProgramsOnly, where the kernel
-// does not take what netlink sends, and where a change has parts that belong together, elements are nft's too.
+// are there, so those may come in a transaction of their own. nft writes elements only when it replaces tables as a whole,
+// in one transaction.
 //
-// A batch by netlink comes after the transaction that was last heard of, or not at all. If another one came before, the
-// notices tell what it did: nothing of ours, and the batch is sent again, or else the table is compared as a whole.
+// The kernel takes a batch by netlink only if its generation is that of the last transaction. If another transaction came
+// before, the notices tell what it did. If it did not touch the tables, the batch is sent again. Otherwise a full sync
+// compares the tables with the plan.
 //
-// When the kernel's state is unknown, as after a start, the package reads its own tables by netlink. Then rules are
-// rewritten and elements compared, in one transaction again, and what packets wrote into maps stays. Objects that are no longer needed are deleted later, by Tend: they may be needed again,
-// and kernels before 6.2 refuse to delete a chain in the transaction that deletes the map element that led to it.
+// When the kernel's state is unknown, as after a start, the package reads its own tables by netlink. Then it rewrites the
+// rules and the elements that differ. What packets wrote into maps stays. Tend deletes objects that are no longer needed
+// later: they may be needed again, and kernels before 6.2 refuse to delete a chain in the transaction that deletes the map
+// element that led to it.
 //
 // # Numbers
 //

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"edgeway/proxiers"
 	"edgeway/proxiers/internal/netlink"
 	"edgeway/proxiers/plan"
@@ -15,8 +17,8 @@ import (
 // maxReplaced is the number of elements up to which tables are replaced in one transaction. nft takes 220 MB for that.
 const maxReplaced = 100_000
 
-// full makes tables of unknown content agree with the plan. Where they exist, what is already
-// served stays served: the difference is one transaction.
+// full makes tables of unknown content agree with the plan. Where they exist, it repairs them, so that what is served
+// stays served.
 func (t *Table) full(ctx context.Context, next *plan.Plan) (*references, error) {
 	t.watcher.Forget()
 	present, err := t.kernel.tables(t.Table)
@@ -30,9 +32,14 @@ func (t *Table) full(ctx context.Context, next *plan.Plan) (*references, error) 
 	if !refused(err) && !errors.Is(err, errUnreadable) {
 		return refs, err
 	}
-	t.env.Logger.Warn("nftables table is written anew as a whole", "table", t.Table, "error", err)
-	refs, again := t.recreate(ctx, next)
-	if refused(again) { // the first one may name an element
+	elements := 0
+	t.needs(newReferences(), next, func(n *Needs) { elements += len(n.entries) + len(n.shared) })
+	if elements > maxReplaced && (errors.Is(err, unix.EEXIST) || errors.Is(err, netlink.ErrTooBig)) {
+		return nil, syncError("full sync", err) // netlink refused elements of the plan: new tables do not help
+	}
+	t.env.Logger.Warn("rewriting the nftables table as a whole", "table", t.Table, "error", err)
+	refs, again := t.recreate(ctx, next, elements)
+	if refused(again) { // the first error may name an element
 		again = fmt.Errorf("%w; in place: %w", again, err)
 	}
 	return refs, again
@@ -42,49 +49,46 @@ func (t *Table) full(ctx context.Context, next *plan.Plan) (*references, error) 
 // the ranges, such as the one of addresses that are dropped as long as no Service has them, which clients answer
 // by trying again; in a takeover those of Range.Last wait, and it is left to the other backend.
 func (t *Table) build(ctx context.Context, next *plan.Plan) (*references, error) {
-	b := t.batch(ctx, newReferences(), time.Time{}).byNetlink(ctx, t, false)
+	b := t.batch(ctx, newReferences(), time.Time{}, false)
 	err := b.whole(next, baseOptions{takeover: t.env.Takeover}, func(done int) { t.env.Progress(done, len(next.Services)) })
 	if err != nil {
-		return nil, fullError("first sync", err)
+		return nil, syncError("first sync", err)
 	}
 	t.env.Progress(len(next.Services), len(next.Services))
 	return b.refs, nil
 }
 
-// recreate replaces the tables as a whole: in one transaction, unless they are so large that nothing is served for a
-// moment. What packets wrote into maps is lost.
-func (t *Table) recreate(ctx context.Context, next *plan.Plan) (*references, error) {
-	refs, elements := newReferences(), 0
-	t.needs(refs, next, func(n *Needs) { elements += len(n.entries) + len(n.shared) })
-	b := t.batch(ctx, newReferences(), time.Time{})
+// recreate replaces the tables as a whole: in one transaction, or in several if there are too many elements, and then
+// nothing is served for a moment. What packets wrote into maps is lost.
+func (t *Table) recreate(ctx context.Context, next *plan.Plan, elements int) (*references, error) {
+	b := t.batch(ctx, newReferences(), time.Time{}, false)
 	if elements <= maxReplaced {
-		b.send = nil
-	} else {
-		b.byNetlink(ctx, t, false)
+		b = newBatch(t.renderer, b.refs, time.Time{})
 	}
 	err := b.whole(next, baseOptions{fresh: true}, nil)
 	if err == nil && b.send == nil {
 		err = t.commit(ctx, b.tx)
 	}
 	if err != nil {
-		return nil, fullError("new tables", err)
+		return nil, syncError("new tables", err)
 	}
 	t.env.Progress(len(next.Services), len(next.Services))
 	return b.refs, nil
 }
 
-func fullError(what string, err error) error {
+// syncError says which kind of sync failed, and whether the kernel refused its content.
+func syncError(what string, err error) error {
 	if refused(err) {
 		return fmt.Errorf("%s: %w: %w", what, proxiers.ErrRefused, err)
 	}
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// repair compares the tables with the plan and writes the difference, and all rules.
+// repair compares the tables with the plan and writes all rules, then the difference.
 func (t *Table) repair(ctx context.Context, next *plan.Plan) (*references, error) {
 	refs := newReferences()
-	b := t.batch(ctx, refs, time.Time{}).byNetlink(ctx, t, false)
-	b.together, b.created = true, t.count(refs, next)
+	b := t.batch(ctx, refs, time.Time{}, false)
+	b.created = t.count(refs, next)
 	for _, f := range t.families {
 		list, err := t.kernel.objects(f, t.Table)
 		if err != nil {
@@ -100,7 +104,10 @@ func (t *Table) repair(ctx context.Context, next *plan.Plan) (*references, error
 	}
 	t.base(b.tx, next.Node, baseOptions{})
 	if err = b.reconcile(differing, next); err == nil {
-		err = b.finish()
+		err = b.flush()
+	}
+	if err == nil {
+		err = t.silence(ctx, refs)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("repair: %w", err)
@@ -112,18 +119,17 @@ func (t *Table) repair(ctx context.Context, next *plan.Plan) (*references, error
 	return refs, nil
 }
 
-// finish sends what is left of a repair. The rules of idle chains go: the chains may be needed again before they are
-// deleted, and are written anew then. Nothing may lead to them any more, so it is the last transaction.
-func (b *batch) finish() error {
-	if b.sent > 0 || b.size > b.r.chunk {
-		if err := b.flush(); err != nil {
-			return err
-		}
-	}
-	for id := range b.refs.idle {
+// silence deletes the rules of idle chains, to which nothing leads any more. sweep may have to leave the chains in the
+// kernel for a while, and among them can be a base chain of an older version or of another program.
+func (t *Table) silence(ctx context.Context, refs *references) error {
+	tx := newTransaction()
+	for id := range refs.idle {
 		if id.Kind == ChainObject {
-			b.tx.Flush(b.r.chain(id))
+			tx.Flush(t.chain(id))
 		}
 	}
-	return b.flush()
+	if err := t.commit(ctx, tx); !errors.Is(err, netlink.ErrNoEffect) { // the chains may be empty already
+		return err
+	}
+	return nil
 }

@@ -121,11 +121,15 @@ func saying(err error) string {
 	return failed.messages
 }
 
-// refused tells a transaction whose content was refused from one that could not be delivered.
+// refused reports whether the content of a transaction was refused, in contrast to a failed delivery. A batch that the
+// socket does not take is one of a single ServicePort with very many elements, which the caller leaves out.
 func refused(err error) bool {
 	var r *netlink.Refused
 	if errors.As(err, &r) {
 		return r.Content()
+	}
+	if errors.Is(err, netlink.ErrTooBig) {
+		return true
 	}
 	text := saying(err)
 	for _, transport := range []string{"Operation not permitted", "No buffer space", "Cannot allocate memory", "Message too long", "Out of memory"} {

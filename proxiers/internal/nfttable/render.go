@@ -19,14 +19,14 @@ type renderer struct {
 	families []plan.Family
 	// templates fills in the templates of rules, by family.
 	templates [2]*strings.Replacer
-	// chunk is chunkElements, and big is bigSet, but in tests.
-	chunk, big int
+	// chunk is the number of elements from which a transaction is sent before more is added.
+	chunk int
 	// node is the host that the rules are for.
 	node *plan.Node
 }
 
 func newRenderer(s Schema, families []plan.Family, masqueradeBit int) *renderer {
-	r := &renderer{Schema: s, families: families, chunk: cmp.Or(s.Chunk, chunkElements), big: bigSet}
+	r := &renderer{Schema: s, families: families, chunk: cmp.Or(s.Chunk, chunkElements)}
 	mark := uint32(1) << masqueradeBit
 	for _, f := range families {
 		r.templates[familyIndex(f)] = strings.NewReplacer("$ip", ipKeyword(f),
@@ -103,7 +103,6 @@ func (b *batch) partial(change proxiers.Change) error {
 		b.diff(b.r.Node(prev), b.r.Node(next))
 		if slices.ContainsFunc(b.r.Ranges, func(set Range) bool { return !slices.Equal(set.Of(prev), set.Of(next)) }) {
 			b.r.addRanges(b.tx, next, false)
-			b.together = true
 		}
 	}
 	return b.flush()

@@ -3,6 +3,7 @@ package nfttable
 import (
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -68,7 +69,7 @@ func testNeeds(n *Needs, svc *plan.ServicePort) {
 	for _, f := range svc.Frontends {
 		key := Element{Family: svc.Family, Addr: f.Addr, Proto: svc.Name.Protocol, Port: f.Port}
 		number := n.Chain(Object{
-			ObjectID: ObjectID{svc.Family, ChainObject, "of-" + string(rune('0'+len(svc.Pools[0])))}, Rules: ruleList{"accept"},
+			ObjectID: ObjectID{svc.Family, ChainObject, "of-" + strconv.Itoa(len(svc.Pools[0]))}, Rules: ruleList{"accept"},
 		})
 		n.Entry(frontends, key, Value{Number: number})
 		for _, p := range f.AllowFrom {
@@ -136,62 +137,12 @@ func TestChunkKeepsServicesTogether(t *testing.T) {
 
 // The removals of a sync may leave one to two chunks behind, and other changes follow.
 func TestRemovalsOfMoreThanAChunk(t *testing.T) {
-	gone, kept := many(10, 0), plantest.Service("kept", []plan.Frontend{plantest.ClusterIP("10.96.0.2", 80)}, plantest.Endpoint("10.244.1.1:8080"))
+	gone, kept := longPool(10, 0), plantest.Service("kept", []plan.Frontend{plantest.ClusterIP("10.96.0.2", 80)}, plantest.Endpoint("10.244.1.1:8080"))
 	prev := plantest.Plan(plantest.Node(), gone, kept)
 	next := plantest.WithEndpoints(plantest.Plan(plantest.Node(), kept), 0, plantest.Endpoint("10.244.1.2:8080"))
 	texts := transactions(t, 15, proxiers.NewChange(prev, next))
 	if len(texts) != 2 || strings.Contains(texts[0], "10.244.1.2") || !strings.Contains(texts[1], "10.244.1.2") {
 		t.Errorf("the removals are not sent first: %q", texts)
-	}
-}
-
-// many is a ServicePort with n endpoints behind the first one.
-func many(n, first int) *plan.ServicePort {
-	svc := plantest.Service("many", []plan.Frontend{plantest.ClusterIP("10.96.0.1", 80)})
-	for i := range n {
-		addr := netip.AddrFrom4([4]byte{10, 1, byte((first + i) >> 8), byte(first + i)})
-		svc.Pools[0] = append(svc.Pools[0], plan.Endpoint{Addr: netip.AddrPortFrom(addr, 8080)})
-	}
-	return svc
-}
-
-// What has more elements than fit into a transaction is written in several: what packets are led to first, then what leads
-// them there; what goes is deleted in the opposite order.
-func TestLongListsTakeSeveralTransactions(t *testing.T) {
-	const chunk = 1000
-	node := plantest.Node()
-	none, short, long := plantest.Plan(node), plantest.Plan(node, many(2, 0)), plantest.Plan(node, many(5000, 1))
-	for _, c := range []struct {
-		name          string
-		prev, next    *plan.Plan
-		first, second string
-	}{
-		{"new", none, long, "add element ip nfttable-test slots {", "add element ip nfttable-test frontends {"},
-		{"longer", short, long, "add element ip nfttable-test slots {", "add element ip nfttable-test frontends {"},
-		{"shorter", long, short, "add element ip nfttable-test frontends {", "delete element ip nfttable-test slots { 10.96.0.1 . 80 . 2,"},
-		{"gone", long, none, "delete element ip nfttable-test frontends {", "delete element ip nfttable-test slots {"},
-	} {
-		texts := transactions(t, chunk, proxiers.NewChange(c.prev, c.next))
-		if len(texts) < 5 {
-			t.Errorf("%s: %d transactions for 10,000 elements", c.name, len(texts))
-		}
-		place := func(part string) (n int, bytes int) {
-			n = slices.IndexFunc(texts, func(text string) bool { return strings.Contains(text, part) })
-			if n < 0 {
-				t.Fatalf("%s: %q is in none of %d transactions", c.name, part, len(texts))
-			}
-			return n, strings.Index(texts[n], part)
-		}
-		first, before := place(c.first)
-		second, after := place(c.second)
-		if first > second || first == second && before > after {
-			t.Errorf("%s: %q is in transaction %d, %q in %d", c.name, c.first, first, c.second, second)
-		}
-		for i, text := range texts {
-			if n := strings.Count(text, " . 80 . ") + strings.Count(text, "tcp . "); n > 3*chunk {
-				t.Errorf("%s: transaction %d has %d elements", c.name, i, n)
-			}
-		}
 	}
 }
 

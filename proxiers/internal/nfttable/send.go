@@ -76,15 +76,10 @@ func (b *batch) flush() error {
 	for _, o := range b.created {
 		b.r.addObject(b.tx, o)
 	}
-	b.direct = b.wire != nil && (!b.together || b.size > b.r.chunk)
-	if b.send != nil && b.size > 3*b.r.chunk {
-		if err := b.split(); err != nil {
-			return err
-		}
-	} else if err := b.writeAll(); err != nil {
-		return err
+	err := b.writeAll()
+	if err == nil {
+		err = b.commit()
 	}
-	err := b.commit()
 	b.reset()
 	return err
 }
@@ -94,12 +89,12 @@ func (b *batch) flush() error {
 // netlink, where a transaction costs little, what nothing leads to any more goes in a second one.
 func (b *batch) writeAll() error {
 	var gone [2][][]Entry
-	if b.direct {
+	if b.wire != nil {
 		gone = b.takeGone()
 	}
 	b.write(b.deleted, true, false)
 	b.write(b.added, false, true)
-	if !b.direct {
+	if b.wire == nil {
 		return nil
 	}
 	err := b.commit()
@@ -157,7 +152,7 @@ func (b *batch) command(list []Entry, remove, add bool) {
 }
 
 func (b *batch) span(s span) {
-	if b.direct {
+	if b.wire != nil {
 		b.wire.write(b.r.Table, s)
 	} else {
 		b.r.text(b.tx, s)
@@ -175,99 +170,6 @@ func (r *renderer) text(tx *knftables.Transaction, s span) {
 	}
 }
 
-// split sends all in several transactions, as of one ServicePort with a very long list. What packets are led to comes
-// first, then what leads them there, and what nothing leads to any more goes last: each finds an endpoint of the old list
-// or of the new one. Ranges come before all of that.
-func (b *batch) split() error {
-	if err := b.splitRanges(); err != nil {
-		return err
-	}
-	gone, fresh, replaced := b.pairs()
-	for _, s := range []struct {
-		lists              [2][][]Entry
-		leads, remove, add bool
-	}{
-		{replaced, false, true, true},
-		{fresh, false, false, true},
-		{replaced, true, true, true},
-		{gone, true, true, false},
-		{fresh, true, false, true},
-		{gone, false, true, false},
-	} {
-		for f := range s.lists {
-			for set, list := range s.lists[f] {
-				if b.r.Sets[set].Leads != s.leads {
-					continue
-				}
-				if err := b.commandChunks(list, s.remove, s.add); err != nil {
-					return err
-				}
-			}
-		}
-	}
-	return nil
-}
-
-// splitRanges sends the elements of sets with ranges. The kernel (6.18) refuses a range that overlaps another one, so the
-// old ranges go first. If they fill a transaction, no range allows packets for a moment.
-func (b *batch) splitRanges() error {
-	for f := range b.added {
-		for set := range b.added[f] {
-			if !b.r.Sets[set].has(PeerPrefix) {
-				continue
-			}
-			if err := b.commandChunks(b.deleted[f][set], true, false); err != nil {
-				return err
-			}
-			if err := b.commandChunks(b.added[f][set], false, true); err != nil {
-				return err
-			}
-			b.deleted[f][set], b.added[f][set] = b.deleted[f][set][:0], b.added[f][set][:0]
-		}
-	}
-	return nil
-}
-
-// commandChunks adds commands for elements of one set, and sends each full chunk.
-func (b *batch) commandChunks(list []Entry, remove, add bool) error {
-	for chunk := range slices.Chunk(list, b.r.chunk) {
-		b.command(chunk, remove, add)
-		if len(chunk) == b.r.chunk {
-			if err := b.commit(); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// pairs tells what is only deleted, only added, and what gets another value.
-func (b *batch) pairs() (gone, fresh, replaced [2][][]Entry) {
-	for f := range b.added {
-		gone[f], fresh[f], replaced[f] = make([][]Entry, len(b.r.Sets)), make([][]Entry, len(b.r.Sets)), make([][]Entry, len(b.r.Sets))
-		for set := range b.added[f] {
-			was := make(map[Element]bool, len(b.deleted[f][set]))
-			for _, e := range b.deleted[f][set] {
-				was[e.Element] = true
-			}
-			for _, e := range b.added[f][set] {
-				if was[e.Element] {
-					replaced[f][set] = append(replaced[f][set], e)
-					delete(was, e.Element)
-				} else {
-					fresh[f][set] = append(fresh[f][set], e)
-				}
-			}
-			for _, e := range b.deleted[f][set] {
-				if was[e.Element] {
-					gone[f][set] = append(gone[f][set], e)
-				}
-			}
-		}
-	}
-	return gone, fresh, replaced
-}
-
 // commit sends the transaction, and then what goes by wire, if they have anything to do.
 func (b *batch) commit() error {
 	if b.send == nil {
@@ -276,7 +178,6 @@ func (b *batch) commit() error {
 	if b.tx.NumOperations() > 0 {
 		tx := b.tx
 		b.tx = newTransaction()
-		b.sent++
 		if err := b.send(tx); err != nil {
 			return err
 		}
@@ -284,8 +185,7 @@ func (b *batch) commit() error {
 	if b.wire == nil || b.wire.Messages() == 0 {
 		return nil
 	}
-	b.sent++
-	err := b.sendWire(b.wire)
+	err := b.sendWire()
 	b.wire.reset()
 	return err
 }

@@ -16,6 +16,11 @@ import (
 	"edgeway/proxiers/plan"
 )
 
+// elementRoom is the room for an element in a batch: four times its size of at most 400 bytes (an IPv6 key, the name of
+// a chain, and a comment), because a batch may hold up to three chunks. Without CAP_NET_ADMIN in the first user namespace,
+// as in an unprivileged container, the socket takes batches of 416 KiB, and a chunk has 266 elements.
+const elementRoom = 1600
+
 // bigTransaction is the number of operations above which the watcher leaves its group.
 const bigTransaction = 1000
 
@@ -27,8 +32,8 @@ type Table struct {
 	kernel   *reader
 	watcher  *netlink.Watcher
 	watching sync.WaitGroup
-	// wire is what elements are sent with; nil: nft writes them.
-	wire *wire
+	// wire holds the elements of the next transaction by netlink.
+	wire wire
 	// refs are those of the plan that the kernel has; nil when its state is unknown.
 	refs *references
 	// byNetlink and byProgram count transactions.
@@ -48,9 +53,7 @@ func New(s Schema, env proxiers.Env) (*Table, error) {
 		return nil, fmt.Errorf("subscription to nftables notices: %w", err)
 	}
 	t.kernel = &reader{t.watcher.Conn}
-	if !env.ProgramsOnly {
-		t.wire = &wire{}
-	}
+	t.chunk = min(t.chunk, t.kernel.Room/elementRoom)
 	env.Contain.Go(&t.watching, "nftables notices", t.watcher.Run)
 	return t, nil
 }
@@ -69,14 +72,14 @@ func (t *Table) Apply(ctx context.Context, change proxiers.Change) (err error) {
 	t.refs = nil
 	partial := change.Prev != nil && refs != nil && t.SameRules(t.node, change.Next.Node)
 	if partial {
-		err = t.batch(ctx, refs, time.Now()).byNetlink(ctx, t, true).partial(change)
+		err = t.batch(ctx, refs, time.Now(), true).partial(change)
 		if err != nil && !errors.Is(err, netlink.ErrTouched) && !errors.Is(err, errMoves) {
-			return fmt.Errorf("partial sync: %w", t.blame(err, change.Next))
+			return syncError("partial sync", err)
 		}
 	}
 	if !partial || err != nil {
 		if refs, err = t.full(ctx, change.Next); err != nil {
-			return t.blame(err, change.Next)
+			return err
 		}
 	}
 	t.refs, t.env.Takeover = refs, false
@@ -131,10 +134,14 @@ func (t *Table) sweep(ctx context.Context, refs *references, before time.Time) e
 	return nil
 }
 
-// batch makes one that sends bounded transactions.
-func (t *Table) batch(ctx context.Context, refs *references, now time.Time) *batch {
+// batch returns a batch that sends bounded transactions: elements by netlink, everything else by nft. See commitWire for
+// strict.
+func (t *Table) batch(ctx context.Context, refs *references, now time.Time, strict bool) *batch {
 	b := newBatch(t.renderer, refs, now)
+	t.wire.reset() // an error may have left something
+	b.wire = &t.wire
 	b.send = func(tx *knftables.Transaction) error { return t.commit(ctx, tx) }
+	b.sendWire = func() error { return t.commitWire(ctx, strict) }
 	return b
 }
 

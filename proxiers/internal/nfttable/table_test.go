@@ -88,19 +88,8 @@ func differences(t *testing.T, table *Table, next *plan.Plan) (added, deleted []
 }
 
 // The kernel's elements are read as they were written, of every kind, and the difference is what differs.
-// A set that is too big for that is asked for its elements by their keys, where the kernel tells their number (Linux
-// 6.16).
 func TestReadBack(t *testing.T) {
-	t.Run("as a whole", func(t *testing.T) { testReadBack(t, newTable(t)) })
-	t.Run("by key", func(t *testing.T) {
-		table := newTable(t)
-		table.big = 0
-		testReadBack(t, table)
-	})
-}
-
-func testReadBack(t *testing.T, table *Table) {
-	next := testPlan()
+	table, next := newTable(t), testPlan()
 	if err := table.Apply(t.Context(), proxiers.NewChange(nil, next)); err != nil {
 		t.Fatal(err)
 	}

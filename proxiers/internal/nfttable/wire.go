@@ -13,7 +13,7 @@ import (
 // listElement is the type of an element's attribute in a list, the kernel's NFTA_LIST_ELEM.
 const listElement = 1
 
-// wire is a transaction of elements as the kernel takes it.
+// wire is a transaction of elements in the kernel's format.
 type wire struct {
 	netlink.Batch
 	// spans are the elements of each message.

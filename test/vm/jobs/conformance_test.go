@@ -16,7 +16,6 @@ var compared = regexp.MustCompile(`(?m)^\s*conformance: (\S+): [1-9][0-9,]* conn
 // suites are the tests of test/conformance with the name of the backend.
 var suites = []proof{
 	{backend: "nftables", test: "TestNftables"},
-	{backend: "nftables", test: "TestNftablesProgram"},
 	{backend: "iptables-nft", test: "TestIptablesNft"},
 	{backend: "iptables-legacy", test: "TestIptablesLegacy"},
 	{backend: "ipvs", test: "TestIpvs", module: "ip_vs"},

@@ -36,7 +36,7 @@ func TestReadWhileSetsChangeTheirSize(t *testing.T) {
 				t.Fatal(err)
 			}
 			s := summer{sets: table.Sets, seed: maphash.MakeSeed()}
-			found, err := newVerifier(table.renderer, c, map[string]string{}).settled(&s, plan.IPv4, slots, checksum{})
+			found, err := table.reread(c, &s, plan.IPv4, slots, map[string]string{}, checksum{})
 			c.Close()
 			if err != nil || len(found) != step.left {
 				t.Fatalf("%d elements, error %v, want %d", len(found), err, step.left)

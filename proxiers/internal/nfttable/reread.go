@@ -1,0 +1,59 @@
+package nfttable
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"edgeway/proxiers/internal/netlink"
+	"edgeway/proxiers/plan"
+)
+
+// readings bounds how often a set is read whose elements differ each time.
+const readings = 10
+
+// attrSetCount is an attribute of the kernel's nf_tables.h that golang.org/x/sys/unix lacks: the number of elements
+// of a set (Linux 6.16).
+const attrSetCount = 20
+
+// reread returns the elements of a set whose first reading, with the checksum before, differs from the plan. It reads
+// until the kernel's count of elements, or a second reading, confirms the list. While the kernel (6.18) moves a set to a
+// hash table of another size, which begins after a transaction has returned, a list of several datagrams repeats some
+// elements and lacks as many, without a mark. (A list that equals the plan is right in any case.)
+func (r *renderer) reread(
+	c *reader, s *summer, f plan.Family, id SetID, names map[string]string, before checksum,
+) (map[Element]Value, error) {
+	set := &r.Sets[id]
+	for range readings {
+		found, sum := map[Element]Value{}, checksum{}
+		err := r.read(c, f, id, names, func(e *Entry) {
+			if _, repeated := found[e.Element]; !repeated {
+				s.addTo(&sum, e)
+			}
+			found[e.Element] = e.Value
+		})
+		if err != nil {
+			return nil, err
+		}
+		if n, known, err := c.count(f, r.Table, set.Name); err != nil || sum == before || known && n == sum.count {
+			return found, err
+		}
+		before = sum
+	}
+	return nil, fmt.Errorf("elements of %s: a different list in each of %d readings", set.Name, readings)
+}
+
+// count returns the number of elements of a set. known is false where the kernel does not tell.
+func (c *reader) count(f plan.Family, table, set string) (n int, known bool, err error) {
+	attrs := netlink.AppendAttr(netlink.AppendAttr(nil, unix.NFTA_SET_TABLE, table), unix.NFTA_SET_NAME, set)
+	err = c.Get(unix.NFT_MSG_GETSET, netlink.Family(f), attrs, func(m netlink.Message) error {
+		attr := netlink.Attr(m.Attrs, attrSetCount)
+		n, known = int(netlink.Uint32(attr)), attr != nil
+		return nil
+	})
+	if errors.Is(err, unix.ENOENT) {
+		return 0, true, nil
+	}
+	return n, known, err
+}
