@@ -111,7 +111,7 @@ func (p *program) waitSynced(ctx context.Context, began time.Time) (time.Time, e
 		}
 		// Each request takes CPU from the program.
 		pause := min(max(5*time.Millisecond, time.Since(began)/20), 250*time.Millisecond)
-		if err := sleep(ctx, pause); err != nil {
+		if err := kit.Sleep(ctx, pause); err != nil {
 			return last, fmt.Errorf("sync of %s: %w", p.name, err)
 		}
 	}
@@ -167,13 +167,4 @@ func (p *program) write(name, content string) error {
 		return fmt.Errorf("configuration of %s: %w", p.name, err)
 	}
 	return nil
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
-	}
 }

@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"os"
 	"time"
+
+	"edgeway/test/bench/kit"
 )
 
 // start measures a start of one kind:
@@ -76,7 +78,7 @@ func (b *bench) reset(ctx context.Context, p *program) error {
 	if err := b.lab.resetHost(ctx, p.host); err != nil {
 		return err
 	}
-	return sleep(ctx, time.Second) // the kernel frees the rules in the background
+	return kit.Sleep(ctx, time.Second) // the kernel frees the rules in the background
 }
 
 // idleMemory measures the memory of a program with a few Services.

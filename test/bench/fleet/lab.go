@@ -155,20 +155,11 @@ func (f *fleet) await(ctx context.Context, what string, wanted func(state) bool)
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
 	for !wanted(*f.state.Load()) {
-		if err := sleep(ctx, 100*time.Millisecond); err != nil {
+		if err := kit.Sleep(ctx, 100*time.Millisecond); err != nil {
 			return fmt.Errorf("wait until %s: %w; the hosts: %+v", what, err, *f.state.Load())
 		}
 	}
 	return nil
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
-	}
 }
 
 // usage is what was used up to a moment.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"edgeway/test/bench/kit"
 	"edgeway/test/e2e/cluster"
 )
 
@@ -41,7 +42,7 @@ func (l *lab) measure(ctx context.Context, program string, r results) error {
 		}
 		defer func() { _ = m.fleet.stop() }() // it is at the end
 	}
-	if err := m.over(ctx, atRest, func() error { return sleep(ctx, l.opts.rest) }); err != nil {
+	if err := m.over(ctx, atRest, func() error { return kit.Sleep(ctx, l.opts.rest) }); err != nil {
 		return err
 	}
 	if err := m.over(ctx, changing, func() error { return l.change(ctx) }); err != nil {
@@ -94,7 +95,7 @@ func (m *measuring) begin(ctx context.Context) error {
 	}
 	m.add(startBytes, after.bytes-before.bytes)
 	// A list is a watch, which is replaced ten seconds after its end.
-	return sleep(ctx, 15*time.Second)
+	return kit.Sleep(ctx, 15*time.Second)
 }
 
 // over measures what happens while something is done.
@@ -154,7 +155,7 @@ func (m *measuring) restart(ctx context.Context) error {
 	}
 	stopped := time.Now()
 	m.cluster.StopAPIServer()
-	if err := sleep(ctx, m.opts.down); err != nil {
+	if err := kit.Sleep(ctx, m.opts.down); err != nil {
 		return err
 	}
 	if err := m.cluster.StartAPIServer(ctx); err != nil {
@@ -170,7 +171,7 @@ func (m *measuring) restart(ctx context.Context) error {
 		}
 		m.results.add(backHeard, m.program, time.Since(ready).Seconds())
 	}
-	if err := sleep(ctx, time.Until(ready.Add(m.opts.back))); err != nil {
+	if err := kit.Sleep(ctx, time.Until(ready.Add(m.opts.back))); err != nil {
 		return err
 	}
 	after, err := m.usage()

@@ -1,4 +1,4 @@
-// Package kit is what the benchmarks share: figures, and the commands that they run.
+// Package kit holds what the benchmarks share: figures, and the commands that they run.
 package kit
 
 import (
@@ -13,8 +13,7 @@ import (
 	"time"
 )
 
-// Main runs a benchmark with the arguments of the command line until it is over or interrupted, and
-// exits.
+// Main runs a benchmark with the arguments of the command line until it ends or is interrupted, and exits.
 func Main(name string, bench func(ctx context.Context, args []string) error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := bench(ctx, os.Args[1:])
@@ -22,7 +21,7 @@ func Main(name string, bench func(ctx context.Context, args []string) error) {
 	Exit(name, err)
 }
 
-// Exit ends the process: with 1 when there is an error, which it prints.
+// Exit ends the process. It prints an error and exits with 1.
 func Exit(name string, err error) {
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
@@ -31,7 +30,7 @@ func Exit(name string, err error) {
 	os.Exit(0)
 }
 
-// Run runs a command. An error has the begin of what it printed.
+// Run runs a command. An error includes the begin of its output.
 func Run(ctx context.Context, name string, args ...string) error {
 	out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
 	if err != nil {
@@ -67,4 +66,14 @@ func Stop(cmd *exec.Cmd, patience time.Duration) error {
 		return err
 	}
 	return nil
+}
+
+// Sleep waits, or fails when ctx ends.
+func Sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
 }
