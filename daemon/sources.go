@@ -54,7 +54,7 @@ func newSources(cfg *config.Config, logger *slog.Logger, outside Outside) (*sour
 			Namespaces: k.Namespaces, LabelSelector: k.LabelSelector,
 			NodeName: cfg.Node.Name, UserAgent: "edgeway", Logger: logger.With("source", kubeLayer),
 			Mark: proxiers.OwnMark(cfg.Proxy.MasqueradeBit), KnownAddrs: s.serverAddrs,
-			Dial: outside.Dial, Lookup: outside.Lookup, NewWatcher: outside.NewWatcher, Before: outside.Convert,
+			Dial: outside.Dial, Lookup: outside.Lookup, Before: outside.Convert,
 		})
 		if err != nil {
 			return nil, permanent(err)

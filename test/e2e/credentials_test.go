@@ -122,6 +122,12 @@ func TestReplacedCredentialsAreUsedWithoutARestart(t *testing.T) {
 	d.replaceUser(&api.AuthInfo{TokenFile: tokenFile})
 	follows("token file")
 	l.must(os.WriteFile(tokenFile, []byte("nobody's"), 0o600))
+	l.within(2*pickedUp, func() error { // the next request after client-go has read the file
+		d.link.cut()
+		d.link.mend()
+		time.Sleep(3 * time.Second)
+		return d.says("source-kube", "(401)")()
+	})
 	refused("token file that was rewritten", "(401)")
 
 	d.replaceUser(l.certificate(cluster.Edgeway))

@@ -23,9 +23,9 @@ import (
 // The promises that the oracle holds the daemon to.
 const (
 	// promised is how long after the end of all faults the kernel has what was last seen. A watch that went silent is noticed
-	// after 75 s at the latest (kube: watchTimeout, watchJitter and overtime), and the list that follows may wait for the reflector
-	// (7.5 s), the pace (15 s) and the spread of hosts (4 s). An Apply that was stalled ends after 61 s, and the next one
-	// follows within 30 s.
+	// after 75 s at the latest (kube: shortWatch, shortJitter and overtime), and the list that follows may wait for the
+	// reflector (3 s), the pace (15 s) and the spread of hosts (4 s). An Apply that was stalled ends after 61 s, and the next
+	// one follows within 30 s.
 	promised = 2 * time.Minute
 	// grace is how long the kernel may lack the plan while the daemon says that it is healthy (health.Grace), and the time that
 	// one look takes.

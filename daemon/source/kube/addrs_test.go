@@ -54,7 +54,7 @@ func byName(t *testing.T, resolver *net.Resolver, change func(*Options)) (*fakeA
 	api.StartTLS()
 	url := strings.Replace(api.URL, "127.0.0.1", apiName, 1)
 	r := prepare(t, url, authorityOf(api), change)
-	r.client.dialer.resolvers = []*net.Resolver{resolver}
+	r.dialer.resolvers = []*net.Resolver{resolver}
 	return api, r, url
 }
 
@@ -71,7 +71,7 @@ func (r *running) redial(t *testing.T, api *fakeAPI, within time.Duration) {
 	ctx, cancel := context.WithTimeout(t.Context(), within)
 	defer cancel()
 	for {
-		err := r.client.core.Get().Resource("services").MaxRetries(0).Do(ctx).Error()
+		err := r.client.Load().core.Get().Resource("services").MaxRetries(0).Do(ctx).Error()
 		if err == nil {
 			break
 		}
@@ -211,7 +211,7 @@ func TestAPIServerThatIsNotProven(t *testing.T) {
 		{strings.Replace(plain.URL, "127.0.0.1", apiName, 1), "", ""},
 	} {
 		r := prepare(t, c.url, c.cluster, nil)
-		r.client.dialer.resolvers = []*net.Resolver{resolver}
+		r.dialer.resolvers = []*net.Resolver{resolver}
 		r.run(t)
 		eventually(t, "the server is asked: "+c.url, 10*time.Second, func() bool {
 			return c.want != "" || r.Status().Err != "" || r.Status().Synced
@@ -236,7 +236,7 @@ func TestAPIServerBehindAProxy(t *testing.T) {
 	url := strings.Replace(api.URL, "127.0.0.1", apiName, 1)
 	proxy, port := startProxy(t, api.Listener.Addr().String())
 	r := prepare(t, url, authorityOf(api)+fmt.Sprintf(`, proxy-url: "http://%s:%s"`, proxyName, port), nil)
-	r.client.dialer.resolvers = []*net.Resolver{resolver}
+	r.dialer.resolvers = []*net.Resolver{resolver}
 	r.run(t)
 	r.waitSynced(t, 10*time.Second)
 	wantAddrs(t, "by a proxy", r.apiServer(url), "127.0.0.1")

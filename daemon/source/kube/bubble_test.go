@@ -62,13 +62,13 @@ func inBubble(t *testing.T, prepare func(*fakeAPI), test func(t *testing.T, api 
 		server := &http.Server{Handler: http.HandlerFunc(api.serve)}
 		go server.Serve(l)
 		transport := &http.Transport{DialContext: l.dial}
-		c, err := newClient(&rest.Config{Host: "http://api", Transport: transport}, Options{})
+		r := &running{memory: newMemory(), log: new(lockedBuffer)}
+		r.Source = newSource(Options{Logger: slog.New(slog.NewTextHandler(r.log, nil))}, labels.Everything())
+		c, err := newClient(&rest.Config{Host: "http://api", Transport: transport}, r.dialer)
 		if err != nil {
 			t.Fatal(err)
 		}
-		r := &running{memory: newMemory(), log: new(lockedBuffer)}
-		r.Source = &Source{log: slog.New(slog.NewTextHandler(r.log, nil)), client: c}
-		r.feeds = makeFeeds(r.Source, Options{}, labels.Everything())
+		r.client.Store(c)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- r.read(ctx, r.memory) }()

@@ -3,7 +3,7 @@ package kube
 import (
 	"fmt"
 	"net/http"
-	"sync/atomic"
+	"net/url"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -15,36 +15,36 @@ import (
 	"edgeway/daemon/source/api"
 )
 
-// client holds one REST client for each API group that is read; they share their connections. The clients
-// live as long as the source; where their requests go, and as whom, is the route's, which can be replaced.
+// client sends requests as one kubeconfig says. It holds a REST client for each API group that is read; they share
+// their connections.
 type client struct {
-	dialer                      *dialer
-	params                      runtime.ParameterCodec
+	host      string   // as the kubeconfig has it
+	cas       []string // see Source.CAs
+	server    *url.URL
+	transport *transport
+	params    runtime.ParameterCodec
+	dialer    *dialer
+	// peers are the servers to which the dialer connects; see addresses.configure.
+	peers []*url.URL
+
 	core, discovery, networking rest.Interface
-	route                       atomic.Pointer[route]
-	holds                       holds
-	// refused has a mark after the API server has not accepted us, or we have not accepted it.
-	refused chan struct{}
 }
 
-func newClient(config *rest.Config, o Options) (*client, error) {
+func newClient(config *rest.Config, d *dialer) (*client, error) {
 	scheme := runtime.NewScheme()
 	api.AddTo(scheme)
-	c := &client{dialer: newDialer(o), params: runtime.NewParameterCodec(scheme), refused: make(chan struct{}, 1)}
-	if err := c.use(config); err != nil {
+	c := &client{host: config.Host, cas: fingerprints(config.CAData), dialer: d, params: runtime.NewParameterCodec(scheme)}
+	if err := c.makeTransport(config); err != nil {
 		return nil, err
 	}
-	config = &rest.Config{
-		Host:           "http://" + anyServer,
-		QPS:            -1, // the pace of each feed is the limit
-		WarningHandler: rest.NoWarnings{},
-		ContentConfig: rest.ContentConfig{
-			NegotiatedSerializer: serializer.NewCodecFactory(scheme).WithoutConversion(),
-			ContentType:          runtime.ContentTypeProtobuf,
-			AcceptContentTypes:   runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON,
-		},
+	config = rest.CopyConfig(config)
+	config.QPS = -1 // the pace of each feed is the limit
+	config.WarningHandler = rest.NoWarnings{}
+	config.ContentConfig = rest.ContentConfig{
+		NegotiatedSerializer: serializer.NewCodecFactory(scheme).WithoutConversion(),
+		ContentType:          runtime.ContentTypeProtobuf,
+		AcceptContentTypes:   runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON,
 	}
-	transport := &http.Client{Transport: newCourier(c)}
 	var err error
 	for _, group := range []struct {
 		client  *rest.Interface
@@ -57,11 +57,63 @@ func newClient(config *rest.Config, o Options) (*client, error) {
 	} {
 		config := rest.CopyConfig(config)
 		config.GroupVersion, config.APIPath = &group.gv, group.apiPath
-		if *group.client, err = rest.RESTClientForConfigAndClient(config, transport); err != nil {
+		*group.client, err = rest.RESTClientForConfigAndClient(config, &http.Client{Transport: c.transport})
+		if err != nil {
 			return nil, fmt.Errorf("make client for %s: %w", group.gv, err)
 		}
 	}
 	return c, nil
+}
+
+// makeTransport makes the transport of the config, whose connections the dialer makes.
+func (c *client) makeTransport(config *rest.Config) (err error) {
+	if c.server, _, err = rest.DefaultServerUrlFor(config); err != nil {
+		return fmt.Errorf("server %s: %w", config.Host, err)
+	}
+	config = rest.CopyConfig(config)
+	config.Dial = contained(c.dialer.DialContext)
+	config.Wrap(pingOften)
+	base, err := rest.TransportFor(config)
+	if err != nil {
+		return fmt.Errorf("make transport: %w", err)
+	}
+	c.transport = &transport{base: base}
+	c.peers = []*url.URL{c.server}
+	t := innermost(base)
+	if t == nil {
+		return nil
+	}
+	if t.Proxy != nil {
+		// If the proxy's URL is invalid, each request fails with this error.
+		if proxy, err := t.Proxy(&http.Request{URL: c.server}); err == nil && proxy != nil {
+			c.peers = append(c.peers, proxy)
+		}
+	}
+	if c.server.Scheme != "https" {
+		return nil
+	}
+	if !c.byProxy() {
+		t.DialTLSContext = contained(c.dialer.dialTLS(t))
+	}
+	if t.TLSClientConfig == nil || !t.TLSClientConfig.InsecureSkipVerify {
+		c.transport.prove = c.dialer.prove
+	}
+	return nil
+}
+
+func (c *client) byProxy() bool { return len(c.peers) > 1 }
+
+// begin tells the dialer where the requests of this client go from now on.
+func (c *client) begin() {
+	c.dialer.addrs.configure(c.peers)
+	c.dialer.tunnels.use(c.transport.prove != nil && c.byProxy())
+}
+
+// end closes the connections that no request uses.
+func (c *client) end() {
+	if t := innermost(c.transport.base); t != nil {
+		t.CloseIdleConnections()
+	}
 }
 
 // A connection on which nothing arrives for pingAfter is tested, and closed when the test is not
@@ -80,7 +132,7 @@ func pingOften(rt http.RoundTripper) http.RoundTripper {
 	return rt
 }
 
-// innermost gives the transport that client-go has wrapped; nil: it is of another type.
+// innermost returns the transport that client-go has wrapped, or nil if it is of another type.
 func innermost(rt http.RoundTripper) *http.Transport {
 	for {
 		w, ok := rt.(utilnet.RoundTripperWrapper)

@@ -20,9 +20,10 @@ import (
 
 // access is what a kubeconfig and the files that it names say: where the API server is, and who we are there.
 type access struct {
-	// config has the content of the files, not their paths: what was checked is what is used.
-	config   *rest.Config
-	files    []file // all that were read, the kubeconfig first
+	// config has the content of the files, not their paths, except for a token's: what was validated is what is used.
+	config *rest.Config
+	files  []file // all that were read, the kubeconfig first
+	// digest is that of the files, without a token in a file of its own, which client-go reads itself.
 	digest   [sha256.Size]byte
 	expiries map[string]Expiry // by credential
 	insecure []string          // what is dangerous about it, in sentences
@@ -173,7 +174,9 @@ func (r *reader) readUser(user *api.AuthInfo, allowExec bool, expiries map[strin
 		return err
 	}
 	if user.TokenFile != "" {
+		digest := r.digest
 		raw, err := r.read(user.TokenFile, true)
+		r.digest = digest
 		token := strings.TrimSpace(string(raw))
 		if err == nil && token == "" {
 			err = fmt.Errorf("%s is empty", user.TokenFile)
@@ -181,7 +184,7 @@ func (r *reader) readUser(user *api.AuthInfo, allowExec bool, expiries map[strin
 		if err != nil {
 			return fmt.Errorf("tokenFile: %w", err)
 		}
-		user.Token, user.TokenFile = token, "" // client-go prefers the file's, too
+		user.Token = token // client-go prefers the file's, too
 	}
 	if e, ok := tokenExpiry(user.Token); ok {
 		expiries[credentialToken] = e

@@ -33,20 +33,23 @@ func Try(ctx context.Context, o Options) (Contact, error) {
 	if err != nil {
 		return Contact{}, err
 	}
-	c, err := newClient(a.config, o)
+	c, err := newClient(a.config, newDialer(o))
 	if err != nil {
 		return Contact{}, fmt.Errorf("kubeconfig %s: %w", o.Kubeconfig, err)
 	}
-	path := "/api/v1/"
+	c.begin()
+	path := "api/v1/"
 	if len(o.Namespaces) > 0 {
 		path += "namespaces/" + o.Namespaces[0] + "/"
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+anyServer+path+"services?limit=1", nil)
+	url := c.server.JoinPath(path + "services")
+	url.RawQuery = "limit=1"
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url.String(), http.NoBody)
 	if err != nil {
 		return Contact{}, err
 	}
-	out, start := Contact{Server: c.host()}, time.Now()
-	resp, err := c.RoundTrip(req)
+	out, start := Contact{Server: c.host}, time.Now()
+	resp, err := c.transport.RoundTrip(req)
 	if err != nil {
 		return out.failed(err, o.Kubeconfig)
 	}
@@ -57,7 +60,8 @@ func Try(ctx context.Context, o Options) (Contact, error) {
 		out.Ahead, out.Dated = start.Add(out.Took/2).Sub(at.Add(time.Second/2)), true
 	}
 	if resp.StatusCode != http.StatusOK {
-		return out.failed(&apierrors.StatusError{ErrStatus: metav1.Status{Code: int32(resp.StatusCode), Message: resp.Status}}, o.Kubeconfig)
+		status := metav1.Status{Code: int32(resp.StatusCode), Message: resp.Status}
+		return out.failed(&apierrors.StatusError{ErrStatus: status}, o.Kubeconfig)
 	}
 	return out, nil
 }

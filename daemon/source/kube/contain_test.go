@@ -2,12 +2,11 @@ package kube
 
 import (
 	"context"
-	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
-	"edgeway/daemon/files"
 	"edgeway/daemon/source"
 	"edgeway/proxiers/contain"
 )
@@ -24,13 +23,13 @@ func TestRunAfterAPanic(t *testing.T) {
 	api.Start()
 	api.put("services", "a", clusterIP(1))
 	api.put("services", "b", clusterIP(2))
-	watchers := 0
+	var runs atomic.Int32
 	r := prepare(t, api.URL, "", func(o *Options) {
-		o.NewWatcher = func() (*files.Watcher, error) {
-			if watchers++; watchers == 1 {
+		o.KnownAddrs = func() []source.ServerAddr {
+			if runs.Add(1) == 1 {
 				panic("on purpose")
 			}
-			return nil, os.ErrInvalid
+			return nil
 		}
 	})
 	run := func(ctx context.Context) error {

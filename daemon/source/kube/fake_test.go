@@ -40,6 +40,12 @@ type fakeAPI struct {
 	// noStream makes it an API server that cannot stream lists, noBookmarks one that cannot tell that
 	// nothing happened.
 	noStream, noBookmarks bool
+	// noMinutes makes it one that sends a bookmark at the end of a watch only, idleLimit a proxy before it that closes what
+	// was silent for this time.
+	noMinutes bool
+	idleLimit time.Duration
+	// hung is closed when the API server hangs, with open connections.
+	hung chan struct{}
 }
 
 type change struct {
@@ -70,7 +76,7 @@ func newFakeAPI(t *testing.T) *fakeAPI {
 }
 
 func unstarted(t *testing.T) *fakeAPI {
-	return &fakeAPI{t: t, objects: map[string]map[string]string{}, rv: 100, events: make(chan struct{}), cut: make(chan struct{})}
+	return &fakeAPI{t: t, objects: map[string]map[string]string{}, rv: 100, events: make(chan struct{}), cut: make(chan struct{}), hung: make(chan struct{})}
 }
 
 // kinds gives the apiVersion and kind of each resource.
@@ -165,6 +171,14 @@ func (f *fakeAPI) breakWith(h http.HandlerFunc) {
 	f.cut = make(chan struct{})
 }
 
+// hang makes all requests hang, and those that follow.
+func (f *fakeAPI) hang() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.broken = hang
+	close(f.hung)
+}
+
 func (f *fakeAPI) mend() { f.breakWith(nil) }
 
 func (f *fakeAPI) serve(w http.ResponseWriter, r *http.Request) {
@@ -215,6 +229,9 @@ func (f *fakeAPI) follow(w http.ResponseWriter, r *http.Request, req request, fr
 	defer end.Stop()
 	defer last.Stop()
 	defer minute.Stop()
+	f.mu.Lock()
+	cut := f.cut
+	f.mu.Unlock()
 	for {
 		f.mu.Lock()
 		for _, c := range f.changes {
@@ -223,12 +240,23 @@ func (f *fakeAPI) follow(w http.ResponseWriter, r *http.Request, req request, fr
 			}
 		}
 		from = f.rv
-		wake, cut := f.events, f.cut
+		wake := f.events
+		var idle <-chan time.Time
+		if f.idleLimit > 0 {
+			idle = time.After(f.idleLimit)
+		}
 		f.mu.Unlock()
 		select {
 		case <-wake:
 		case <-minute.C:
-			f.bookmark(w, req, from)
+			if !f.noMinutes {
+				f.bookmark(w, req, from)
+			}
+		case <-idle:
+			panic(http.ErrAbortHandler)
+		case <-f.hung:
+			<-r.Context().Done()
+			return
 		case <-last.C:
 			f.bookmark(w, req, from)
 		case <-end.C:

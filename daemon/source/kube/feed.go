@@ -33,11 +33,11 @@ import (
 	"edgeway/daemon/source/convert"
 )
 
-// feed follows one resource, in one namespace or in all.
+// feed follows one resource, in one namespace or in all. It lasts as long as the source.
 type feed struct {
 	source    *Source
 	store     *store
-	client    rest.Interface
+	group     func(*client) rest.Interface
 	resource  string
 	namespace string
 	labels    string
@@ -53,31 +53,38 @@ type feed struct {
 	lists   pace // full lists and watches that begin with one
 	watches pace // watches that go on where the last one ended
 
-	relays  sync.WaitGroup // of the guards
+	relays  sync.WaitGroup // of the watchers
 	expired atomic.Int32   // watches in a row that began too late
 }
 
-// round is one run of a feed. The reflector (client-go v0.37.2) lists in a goroutine that may outlive the run, and then
-// must not share anything with the next run that no lock protects.
-type round struct {
+// session is one run of a feed with one client. It is the reflector's ListerWatcher. The reflector (client-go v0.37.2)
+// lists in a goroutine that may outlive the run, and then must not share anything with the next session that no lock
+// protects.
+type session struct {
 	*feed
+	client *client
 	// streamErr is the error of the last attempt to get the list as a stream.
 	streamErr error
-	// server is the API server that the round last asked for the list.
-	server string
 }
 
 // The limits of one feed.
 const (
 	minGap      = time.Second
 	maxGap      = 10 * time.Second
-	maxBackoff  = 5 * time.Second // between attempts to connect
+	maxBackoff  = 2 * time.Second // between attempts to connect, and up to half more
 	deniedPause = time.Minute
-	// watchTimeout bounds a watch, plus up to watchJitter by chance. The API server sends a bookmark
-	// every minute and two seconds before the end of a watch: load balancers often close a connection
-	// that is silent for a minute.
-	watchTimeout = 45 * time.Second
-	watchJitter  = 10 * time.Second
+	// longWatch bounds a watch, plus up to longJitter by chance. The API server (v1.36) sends a bookmark on each watch every
+	// 59 to 62 s, so that silence is noticed soon nevertheless.
+	longWatch  = 5 * time.Minute
+	longJitter = 5 * time.Minute
+	// bookmarkLimit ends a long watch on which nothing arrives. That is no fault: an API server that has restarted sends
+	// no bookmark of a resource until something of it changes, and some proxies close what was silent for a minute.
+	bookmarkLimit = 70 * time.Second
+	// shortWatch bounds a watch, plus up to shortJitter by chance, for shortTime after a long watch without the minute's
+	// bookmark. The API server sends another bookmark two seconds before the end of a watch.
+	shortWatch  = 45 * time.Second
+	shortJitter = 10 * time.Second
+	shortTime   = 10 * time.Minute
 	// probeTimeout bounds a watch that is to show soon whether the API server works again, plus up to probeJitter by chance:
 	// hosts that lost the API server at the same moment do not ask in step until it has something to tell.
 	probeTimeout = 10 * time.Second
@@ -88,11 +95,13 @@ const (
 	// streamTimeout bounds a watch that begins with the full list. Only its silence may end it: it
 	// may take hours over a thin link.
 	streamTimeout = 24 * time.Hour
-	// overtime is how long after its time a watch may be silent.
-	overtime = 20 * time.Second
+	// overtime and probeOvertime are the times for which a short watch and a probe may be silent after their end. A long
+	// watch and the probe after it notice a silent API server within 90 s together.
+	overtime      = 20 * time.Second
+	probeOvertime = 5 * time.Second
 	// silence is how long a list may be silent. An API server gives up one that it does not get ready
 	// in a minute.
-	silence = watchTimeout + watchJitter + overtime
+	silence = 75 * time.Second
 )
 
 // The selectors of kube-proxy v1.36.
@@ -111,25 +120,25 @@ func makeFeeds(s *Source, o Options, selector labels.Selector) []*feed {
 	var feeds []*feed
 	for _, ns := range namespaces {
 		feeds = append(feeds, &feed{
-			client: s.client.core, resource: "services", namespace: ns, required: true,
+			group: coreGroup, resource: "services", namespace: ns, required: true,
 			labels: with(ownServices), fields: withClusterIP,
 			example: &corev1.Service{}, newList: func() runtime.Object { return &corev1.ServiceList{} },
 			convert: toService,
 		}, &feed{
-			client: s.client.discovery, resource: "endpointslices", namespace: ns, required: true,
+			group: discoveryGroup, resource: "endpointslices", namespace: ns, required: true,
 			labels:  with(ownSlices),
 			example: &discoveryv1.EndpointSlice{}, newList: func() runtime.Object { return &discoveryv1.EndpointSliceList{} },
 			convert: toEndpointSlice,
 		})
 	}
 	feeds = append(feeds, &feed{
-		client: s.client.networking, resource: "servicecidrs",
+		group: networkingGroup, resource: "servicecidrs",
 		example: &networkingv1.ServiceCIDR{}, newList: func() runtime.Object { return &networkingv1.ServiceCIDRList{} },
 		convert: toServiceCIDR,
 	})
 	if o.NodeName != "" {
 		feeds = append(feeds, &feed{
-			client: s.client.core, resource: "nodes",
+			group: coreGroup, resource: "nodes",
 			fields:  fields.OneTermEqualSelector(metav1.ObjectNameField, o.NodeName).String(),
 			example: &corev1.Node{}, newList: func() runtime.Object { return &corev1.NodeList{} },
 			convert: toNode,
@@ -143,16 +152,21 @@ func makeFeeds(s *Source, o Options, selector labels.Selector) []*feed {
 	return feeds
 }
 
-// run follows the resource until ctx ends.
-func (f *feed) run(ctx context.Context, events chan<- event) {
-	f.store = newStore(ctx, f, events, f.store)
+func coreGroup(c *client) rest.Interface       { return c.core }
+func discoveryGroup(c *client) rest.Interface  { return c.discovery }
+func networkingGroup(c *client) rest.Interface { return c.networking }
+
+// run follows the resource with the client until ctx ends. The events are sent even then, until the source ends.
+func (f *feed) run(ctx, source context.Context, c *client, events chan<- event) {
+	f.store = newStore(source, f, events, f.store)
 	defer f.relays.Wait()
+	f.lists.ease() // what was wrong with the last client need not be wrong with this one
 	// What the reflector would log, once for every attempt, this package logs once for every change.
 	quiet := logr.Discard()
-	now := &round{feed: f}
+	s := &session{feed: f, client: c}
 	r := cache.NewReflectorWithOptions(&cache.ListWatch{
-		ListWithContextFunc:  now.list,
-		WatchFuncWithContext: now.watch,
+		ListWithContextFunc:  s.list,
+		WatchFuncWithContext: s.watch,
 	}, f.example, f.store, cache.ReflectorOptions{
 		Name:    f.resource,
 		Logger:  &quiet,
@@ -161,43 +175,42 @@ func (f *feed) run(ctx context.Context, events chan<- event) {
 	r.RunWithContext(klog.NewContext(ctx, quiet))
 }
 
-func (f *feed) request(o *metav1.ListOptions) *rest.Request {
-	o.LabelSelector, o.FieldSelector = f.labels, f.fields
-	return f.client.Get().Namespace(f.namespace).Resource(f.resource).
-		VersionedParams(o, f.source.client.params).
+func (s *session) request(o *metav1.ListOptions) *rest.Request {
+	o.LabelSelector, o.FieldSelector = s.labels, s.fields
+	return s.group(s.client).Get().Namespace(s.namespace).Resource(s.resource).
+		VersionedParams(o, s.client.params).
 		MaxRetries(0) // the pace decides when to try again
 }
 
 // list is the reflector's fallback for API servers that cannot stream a list. Where the stream
 // failed for any other reason the list would fail too.
-func (r *round) list(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-	streamErr := r.streamErr
-	r.streamErr = nil
+func (s *session) list(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+	streamErr := s.streamErr
+	s.streamErr = nil
 	switch {
 	case o.Continue != "":
 	case streamErr == nil:
-		if err := r.lists.wait(ctx); err != nil {
+		if err := s.lists.wait(ctx); err != nil {
 			return nil, err
 		}
 	case !refusesStream(streamErr):
 		return nil, streamErr
 	}
-	if err := r.leaveAlone(ctx, "list"); err != nil {
+	if err := s.awaitPause(ctx, "list"); err != nil {
 		return nil, err
 	}
-	r.fromServer(&o)
-	x := &exchange{verb: "list", list: true, quiet: silence}
-	out, err := r.request(&o).Do(x.in(ctx)).Get()
-	if lost := x.lost(); lost != nil {
+	c := &call{verb: "list", list: true, quiet: silence}
+	out, err := s.request(&o).Do(c.in(ctx)).Get()
+	if lost := c.lost(); lost != nil {
 		err = lost
 	}
 	if err == nil {
-		err = r.checkList(out)
+		err = s.checkList(out)
 	}
 	if err != nil {
-		return nil, r.failed(ctx, x, err)
+		return nil, s.failed(ctx, c, err)
 	}
-	r.ok()
+	s.ok()
 	return out, nil
 }
 
@@ -213,74 +226,81 @@ func (f *feed) checkList(got runtime.Object) error {
 }
 
 // watch starts a watch, or a stream of the list that goes on as a watch.
-func (r *round) watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-	stream := o.SendInitialEvents != nil && *o.SendInitialEvents
-	p, x, limit := &r.watches, &exchange{verb: "watch"}, r.watchTime()
-	x.quiet = limit + overtime
-	if stream {
-		p, x, limit = &r.lists, &exchange{verb: "list", list: true, quiet: silence}, streamTimeout
+func (s *session) watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+	p, w := &s.watches, s.nextWatch()
+	if o.SendInitialEvents != nil && *o.SendInitialEvents {
+		p, w = &s.lists, &watcher{timeout: streamTimeout, call: &call{verb: "list", list: true, quiet: silence}}
 	}
-	if err := errors.Join(p.wait(ctx), r.leaveAlone(ctx, x.verb)); err != nil {
+	c := w.call
+	if err := errors.Join(p.wait(ctx), s.awaitPause(ctx, c.verb)); err != nil {
 		return nil, err
 	}
-	if !stream && r.server != r.source.client.host() {
-		return nil, apierrors.NewResourceExpired("the objects are of another API server")
-	}
-	if stream {
-		r.fromServer(&o)
-	}
-	seconds := int64(limit.Seconds())
+	seconds := int64(w.timeout.Seconds())
 	o.TimeoutSeconds, o.Watch = &seconds, true
-	w, err := r.request(&o).Watch(x.in(ctx))
-	if lost := x.lost(); lost != nil {
-		err = lost // client-go gives an empty watch where a connection timed out or was closed
+	inner, err := s.request(&o).Watch(c.in(ctx))
+	if lost := c.lost(); lost != nil {
+		err = lost // client-go returns an empty watch where a connection timed out or was closed
 	}
 	if err != nil {
-		x.Close()
-		return nil, r.watchFailed(ctx, x, err)
+		c.Close()
+		return nil, s.watchFailed(ctx, c, err)
 	}
-	r.streamErr = nil
-	return r.guard(ctx, w, x), nil
+	s.streamErr = nil
+	return w.start(ctx, s, inner), nil
 }
 
-// longHold is how long an API server must want to be left alone for that to be told: who is to come back in a second is not.
-const longHold = 5 * time.Second
+// longPause is the least pause that is reported as a fault.
+const longPause = 5 * time.Second
 
-// leaveAlone waits while the API server wants no request. It may have said so to another feed; this one has no contact meanwhile.
-func (f *feed) leaveAlone(ctx context.Context, verb string) error {
-	left := f.source.client.held()
-	if _, before := f.health.get(); left > longHold && before.text == "" {
-		why := apierrors.NewTooManyRequests("it wants to be left alone", int(left.Seconds()))
-		f.health.fail(newFault(f.source.client.host(), verb+" "+f.resource, why, f.source.options.Kubeconfig))
-		f.source.logChange()
+// awaitPause waits while the API server wants no request. It may have said so to another feed; this one has no contact
+// meanwhile.
+func (s *session) awaitPause(ctx context.Context, verb string) error {
+	left := s.client.transport.pause.left()
+	if _, before := s.health.get(); left > longPause && before.text == "" {
+		why := apierrors.NewTooManyRequests("the server asked for a pause (Retry-After)", int(left.Seconds()))
+		s.health.fail(newFault(s.client.host, verb+" "+s.resource, why, s.source.options.Kubeconfig))
+		s.source.logChange()
 	}
-	return f.source.client.wait(ctx)
+	return s.client.transport.pause.wait(ctx)
 }
 
-// watchTime is short when it is in doubt whether the API server works, as after a watch without a
-// bookmark at its end, which a busy server may be too late to send: a watch that ends soon brings one soon.
-func (f *feed) watchTime() time.Duration {
-	if contact, fault := f.health.get(); fault.text != "" || time.Since(contact) > probeTimeout {
-		return probeTimeout + rand.N(probeJitter)
-	}
-	return watchTimeout + rand.N(watchJitter)
-}
-
-// watchFailed gives the error that makes the reflector (client-go v0.37.2) do what is needed.
-func (r *round) watchFailed(ctx context.Context, x *exchange, err error) error {
+// nextWatch sets the limits of the next watch. It is short when it is in doubt whether the API server works, as after a
+// watch without a bookmark: a watch that ends soon brings one soon.
+func (f *feed) nextWatch() *watcher {
+	contact, fault := f.health.get()
+	w := &watcher{}
+	var quiet time.Duration
 	switch {
-	case x.list && refusesStream(err):
-		r.streamErr = err
+	case fault.text != "" || time.Since(contact) > probeTimeout:
+		w.timeout = probeTimeout + rand.N(probeJitter)
+		quiet = w.timeout + probeOvertime
+	case f.health.lacksBookmarks():
+		w.timeout = shortWatch + rand.N(shortJitter)
+		quiet = w.timeout + overtime
+	default:
+		w.long = true
+		w.timeout = longWatch + rand.N(longJitter)
+		quiet = bookmarkLimit
+	}
+	w.call = &call{verb: "watch", quiet: quiet}
+	return w
+}
+
+// watchFailed returns the error that makes the reflector (client-go v0.37.2) do what is needed.
+func (s *session) watchFailed(ctx context.Context, c *call, err error) error {
+	switch {
+	case c.list && refusesStream(err):
+		s.streamErr = err
 		return err
-	case x.list && !isAhead(err):
+	case c.list && !isAhead(err):
 		// After some errors the reflector would sleep without regard to ctx: a plain one prevents that.
-		r.streamErr = r.failed(ctx, x, err)
-		return r.streamErr
-	case r.hasExpired(err):
+		s.streamErr = s.failed(ctx, c, err)
+		return s.streamErr
+	case s.hasExpired(err):
 		return err
 	}
-	fault := r.failed(ctx, x, err)
-	if ctx.Err() == nil && (x.lost() != nil || isOverloaded(err)) {
+	fault := s.failed(ctx, c, err)
+	if ctx.Err() == nil && (c.lost() != nil || isOverloaded(err)) {
 		// The reflector goes on with the watch after this one; it need not list again.
 		return apierrors.NewTooManyRequestsError(fault.Error())
 	}
@@ -294,37 +314,25 @@ func (f *feed) ok() {
 	}
 }
 
-// fromServer notes whose list is asked for. Versions of objects mean nothing to another server.
-func (r *round) fromServer(o *metav1.ListOptions) {
-	host := r.source.client.host()
-	if r.server != host && r.server != "" && o.Continue == "" {
-		o.ResourceVersion = ""
-		if o.SendInitialEvents == nil {
-			o.ResourceVersionMatch = "" // the API server refuses it without a version
-		}
-	}
-	r.server = host
-}
-
-// failed notes an error of a request and gives it in plain words, as an error that the reflector does
-// not know how to act on.
-func (f *feed) failed(ctx context.Context, x *exchange, err error) error {
+// failed notes an error of a request. It returns the error in plain words, of a type that the reflector does not know
+// how to act on.
+func (s *session) failed(ctx context.Context, c *call, err error) error {
 	if ctx.Err() != nil {
 		return err // we are stopping
 	}
-	now := newFault(f.source.client.host(), x.verb+" "+f.resource, err, f.source.options.Kubeconfig)
-	fault := errors.New(now.text)
-	if !f.required && isDenied(err) {
-		f.lists.hold(deniedPause, deniedPause/4)
-		f.source.log.Debug("resource not readable", "resource", f.resource, "error", fault)
-		f.store.answered()
+	found := newFault(s.client.host, c.verb+" "+s.resource, err, s.source.options.Kubeconfig)
+	fault := errors.New(found.text)
+	if !s.required && isDenied(err) {
+		s.lists.delay(deniedPause, deniedPause/4)
+		s.source.log.Debug("resource not readable", "resource", s.resource, "error", fault)
+		s.store.answered()
 		return fault
 	}
-	if x.lost() != nil {
-		f.lists.ease() // a server that was not reached was not asked for a list
+	if c.lost() != nil {
+		s.lists.ease() // a server that was not reached was not asked for a list
 	}
-	f.health.fail(now)
-	f.source.logChange()
+	s.health.fail(found)
+	s.source.logChange()
 	return fault
 }
 

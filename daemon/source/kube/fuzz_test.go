@@ -74,6 +74,8 @@ func newOneAnswer(f *testing.F) (*oneAnswer, *Source) {
 	return a, s
 }
 
+func on(s *Source, f *feed) *session { return &session{feed: f, client: s.client.Load()} }
+
 // received has a store take what use gives it, checks what it makes of that, and how much memory that took.
 func received(t *testing.T, f *feed, body []byte, use func(*store)) {
 	t.Helper()
@@ -193,7 +195,7 @@ func FuzzList(f *testing.F) {
 		answer.set(protobuf, body)
 		received(t, feed, body, func(st *store) {
 			list := feed.newList()
-			if err := feed.request(&metav1.ListOptions{}).Do(t.Context()).Into(list); err != nil {
+			if err := on(s, feed).request(&metav1.ListOptions{}).Do(t.Context()).Into(list); err != nil {
 				_ = describe(s.APIServer(), "list", err)
 				return
 			}
@@ -226,13 +228,13 @@ func FuzzWatch(f *testing.F) {
 		received(t, feed, body, func(st *store) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			x := &exchange{verb: "watch", quiet: silence}
-			w, err := feed.request(&metav1.ListOptions{Watch: true}).Watch(x.in(ctx))
+			c := &call{verb: "watch", quiet: silence}
+			inner, err := on(s, feed).request(&metav1.ListOptions{Watch: true}).Watch(c.in(ctx))
 			if err != nil {
 				_ = describe(s.APIServer(), "watch", err)
 				return
 			}
-			w = feed.guard(ctx, w, x)
+			w := (&watcher{call: c}).start(ctx, on(s, feed), inner)
 			defer w.Stop()
 			for e := range w.ResultChan() {
 				// The reflector lets nothing else pass.

@@ -26,6 +26,8 @@ type health struct {
 	mu      sync.Mutex
 	contact time.Time // when a whole list or an event was decoded last: nothing else shows that the API server works
 	fault   fault
+	// bookmarkless is when a long watch showed last that the API server sends no bookmark each minute.
+	bookmarkless time.Time
 }
 
 // ok notes that a list or an event was decoded; it reports whether there was a fault before.
@@ -41,6 +43,19 @@ func (h *health) fail(f fault) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.fault = f
+}
+
+func (h *health) noteNoBookmark() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.bookmarkless = time.Now()
+}
+
+// lacksBookmarks reports whether a long watch would probably end in silence.
+func (h *health) lacksBookmarks() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return time.Since(h.bookmarkless) < shortTime
 }
 
 func (h *health) get() (contact time.Time, f fault) {
@@ -69,7 +84,7 @@ func (s *Source) logChange() {
 	_, why, _ := strings.Cut(fault, ": ")
 	if fault == "" {
 		if l.open {
-			s.log.Info("api server usable again", "message_id", messageid.APIServerUsable, "server", s.client.host())
+			s.log.Info("api server usable again", "message_id", messageid.APIServerUsable, "server", s.APIServer())
 		}
 		l.open = false
 		return

@@ -4,12 +4,17 @@
 // It uses client-go's rest and cache packages, without the clientset, and keeps no Kubernetes object:
 // each is converted as soon as it is decoded. It is made for hosts far away from the API server:
 // a connection that went silent is noticed within half a minute, a request without an answer and a
-// watch that went silent within 75 seconds; after a loss the watch goes on where it stopped; a list is
+// watch that went silent within 90 seconds; after a loss the watch goes on where it stopped; a list is
 // given time as long as something of it arrives; and an API server in trouble is asked for a full list
 // at most once a second, ever more rarely, and not before the time that it names (Retry-After).
 //
 // Only a whole list or an event, of the right kind, counts as contact. In a quiet cluster the
-// bookmarks are these events: every watch ends with one.
+// bookmarks are these events: one comes each minute, and one before the end of a watch.
+//
+// A request passes these layers: a session asks for a list or a watch (feed.go), the transport limits silence
+// (transport.go), client-go adds the credentials, and the dialer connects to an address that proves to be the API
+// server's (dialer.go). A watcher judges how a watch went (watch.go). A changed kubeconfig makes a new client and new
+// sessions (credentials.go).
 package kube
 
 import (
@@ -21,14 +26,15 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	"edgeway/daemon/files"
 	"edgeway/daemon/source"
 	"edgeway/proxiers/contain"
+	"edgeway/proxiers/messageid"
 )
 
 // Options say where the API server is and what to read of it.
@@ -55,9 +61,7 @@ type Options struct {
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Lookup returns the addresses of a name. Nil means the host's name servers.
 	Lookup func(ctx context.Context, name string) ([]netip.Addr, error)
-	// NewWatcher makes the watcher of the kubeconfig. Nil means files.NewWatcher.
-	NewWatcher func() (*files.Watcher, error)
-	Logger     *slog.Logger
+	Logger *slog.Logger
 	// Before is convert.Converter.Before.
 	Before func(source.Key)
 }
@@ -66,10 +70,13 @@ type Options struct {
 type Source struct {
 	log     *slog.Logger
 	options Options
-	client  *client
+	dialer  *dialer
+	client  atomic.Pointer[client] // of the kubeconfig in force
 	feeds   []*feed
 	panics  chan error       // of the source's goroutines
 	told    source.APIServer // the latest that the sink was told; used by Run alone
+	// replaced receives the client of each kubeconfig that differs from the one in force.
+	replaced chan *client
 
 	mu          sync.Mutex
 	synced      bool
@@ -86,15 +93,25 @@ func New(o Options) (*Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Source{log: o.Logger, options: o, panics: make(chan error, 1)}
+	s := newSource(o, selector)
 	if s.credentials.access, err = s.load(); err != nil {
 		return nil, err
 	}
-	if s.client, err = newClient(s.credentials.access.config, o); err != nil {
+	c, err := newClient(s.credentials.access.config, s.dialer)
+	if err != nil {
 		return nil, fmt.Errorf("kubeconfig %s: %w", o.Kubeconfig, err)
 	}
-	s.feeds = makeFeeds(s, o, selector)
+	s.client.Store(c)
 	return s, nil
+}
+
+// newSource returns a source without a client.
+func newSource(o Options, selector labels.Selector) *Source {
+	s := &Source{
+		log: o.Logger, options: o, dialer: newDialer(o), panics: make(chan error, 1), replaced: make(chan *client),
+	}
+	s.feeds = makeFeeds(s, o, selector)
+	return s
 }
 
 func checkOptions(o *Options) (labels.Selector, error) {
@@ -116,17 +133,14 @@ func checkOptions(o *Options) (labels.Selector, error) {
 	if o.Logger == nil {
 		return nil, errors.New("logger: missing")
 	}
-	if o.NewWatcher == nil {
-		o.NewWatcher = files.NewWatcher
-	}
 	return selector, nil
 }
 
 // Name implements source.Source.
 func (s *Source) Name() string { return "kube" }
 
-// APIServer gives the URL of the API server as the kubeconfig in force has it.
-func (s *Source) APIServer() string { return s.client.host() }
+// APIServer returns the URL of the API server as the kubeconfig in force has it.
+func (s *Source) APIServer() string { return s.client.Load().host }
 
 // Status implements source.Source. LastContact is that of whichever of Services and EndpointSlices
 // heard last from the API server longer ago.
@@ -158,9 +172,9 @@ const optionalWait = time.Second
 // Run implements source.Source.
 func (s *Source) Run(ctx context.Context, sink source.Sink) error {
 	ctx, cancel := context.WithCancel(ctx)
-	var credentials sync.WaitGroup
-	s.work(&credentials, func() { s.follow(ctx) })
-	defer credentials.Wait()
+	var poll sync.WaitGroup
+	s.work(&poll, func() { s.poll(ctx) })
+	defer poll.Wait()
 	defer cancel()
 	return s.read(ctx, sink)
 }
@@ -168,15 +182,12 @@ func (s *Source) Run(ctx context.Context, sink source.Sink) error {
 // read follows the resources until ctx ends.
 func (s *Source) read(ctx context.Context, sink source.Sink) error {
 	ctx, cancel := context.WithCancel(ctx)
-	events := make(chan event, 64)
-	var reflectors sync.WaitGroup
-	for _, f := range s.feeds {
-		s.work(&reflectors, func() { f.run(ctx, events) })
-	}
-	defer reflectors.Wait()
-	defer cancel()
-
-	s.client.dialer.recall()
+	run := s.startFeeds(ctx)
+	defer func() {
+		cancel()
+		run.group.Wait()
+	}()
+	s.dialer.recall()
 	s.tellAddrs(sink)
 	waiting := make(map[*feed]bool, len(s.feeds))
 	for _, f := range s.feeds {
@@ -189,12 +200,18 @@ func (s *Source) read(ctx context.Context, sink source.Sink) error {
 			return nil
 		case err := <-s.panics:
 			contain.Rethrow(err)
-		case <-s.client.dialer.addrs.changed:
+		case <-s.dialer.addrs.changed:
+			s.tellAddrs(sink)
+		case next := <-s.replaced:
+			run.stop(s, sink)
+			s.client.Swap(next).end()
+			s.log.Info("new credentials in force", "message_id", messageid.CredentialsReplaced, "server", next.host)
+			run = s.startFeeds(ctx)
 			s.tellAddrs(sink)
 		case <-enough:
 			s.sync(sink)
 			enough, waiting = nil, nil
-		case e := <-events:
+		case e := <-run.events:
 			e.apply(sink)
 			if !e.answered || waiting == nil {
 				continue
@@ -211,6 +228,43 @@ func (s *Source) read(ctx context.Context, sink source.Sink) error {
 	}
 }
 
+// feedRun is a run of all feeds with one client.
+type feedRun struct {
+	cancel context.CancelFunc
+	events chan event
+	group  sync.WaitGroup
+}
+
+func (s *Source) startFeeds(source context.Context) *feedRun {
+	c := s.client.Load()
+	c.begin()
+	ctx, cancel := context.WithCancel(source)
+	run := &feedRun{cancel: cancel, events: make(chan event)}
+	for _, f := range s.feeds {
+		s.work(&run.group, func() { f.run(ctx, source, c, run.events) })
+	}
+	return run
+}
+
+// stop ends the run, and applies the events that are on their way.
+func (r *feedRun) stop(s *Source, sink source.Sink) {
+	r.cancel()
+	var group sync.WaitGroup
+	ended := make(chan struct{})
+	s.work(&group, func() {
+		r.group.Wait()
+		close(ended)
+	})
+	for {
+		select {
+		case e := <-r.events:
+			e.apply(sink)
+		case <-ended:
+			return
+		}
+	}
+}
+
 func allOptional(waiting map[*feed]bool) bool {
 	for _, required := range waiting {
 		if required {
@@ -222,8 +276,7 @@ func allOptional(waiting map[*feed]bool) bool {
 
 // tellAddrs hands over the addresses of the API server, or of the proxy to it: the configured and the proven ones.
 func (s *Source) tellAddrs(sink source.Sink) {
-	now := s.client.dialer.addrs.server(s.client.host())
-	before := s.told
+	now, before := s.dialer.addrs.server(s.APIServer()), s.told
 	if now.Name == before.Name && slices.Equal(now.Addrs, before.Addrs) && slices.Equal(now.Proven, before.Proven) {
 		return
 	}

@@ -77,7 +77,7 @@ func TestNameServerThatLies(t *testing.T) {
 
 			known := r.server(url).Proven
 			again := prepare(t, url, authorityOf(api), func(o *Options) { o.KnownAddrs = func() []source.ServerAddr { return known } })
-			again.client.dialer.resolvers = []*net.Resolver{resolver}
+			again.dialer.resolvers = []*net.Resolver{resolver}
 			again.run(t)
 			again.waitSynced(t, 10*time.Second)
 			wantAddrs(t, "after a restart", again.apiServer(url), "127.0.0.1")

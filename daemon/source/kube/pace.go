@@ -52,9 +52,9 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// hold lets no request start before d has passed, and up to spread more, by chance: hosts to which an API server does the
-// same at the same moment come one by one.
-func (p *pace) hold(d, spread time.Duration) {
+// delay lets no request start before d has passed, and up to spread more, by chance: hosts that an API server treats
+// alike at the same moment send their requests one by one.
+func (p *pace) delay(d, spread time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if at := time.Now().Add(d + rand.N(spread)); at.After(p.next) {

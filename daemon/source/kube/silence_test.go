@@ -40,16 +40,16 @@ func TestPace(t *testing.T) {
 		if d := wait(); d > 1500*time.Millisecond {
 			t.Errorf("after a quiet time the gap is %s", d)
 		}
-		p.hold(time.Hour, time.Minute)
+		p.delay(time.Hour, time.Minute)
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if err := p.wait(ctx); err == nil {
-			t.Error("a held request starts")
+			t.Error("a delayed request starts")
 		}
 		time.Sleep(2 * time.Hour)
 		var earliest, latest time.Duration
 		for range 100 {
-			p.hold(time.Minute, 15*time.Second)
+			p.delay(time.Minute, 15*time.Second)
 			d := wait()
 			if earliest == 0 || d < earliest {
 				earliest = d
@@ -57,13 +57,13 @@ func TestPace(t *testing.T) {
 			latest = max(latest, d)
 		}
 		if earliest < time.Minute || latest > 75*time.Second || latest-earliest < 5*time.Second {
-			t.Errorf("requests that are held for a minute start after %s to %s", earliest, latest)
+			t.Errorf("requests that are delayed by a minute start after %s to %s", earliest, latest)
 		}
 		time.Sleep(time.Minute)
-		p.hold(time.Minute, 15*time.Second)
-		p.hold(0, time.Second)
+		p.delay(time.Minute, 15*time.Second)
+		p.delay(0, time.Second)
 		if d := wait(); d < time.Minute {
-			t.Errorf("a request that is held for a minute and spread over a second starts after %s", d)
+			t.Errorf("a request that is delayed by a minute and spread over a second starts after %s", d)
 		}
 	})
 }

@@ -12,7 +12,7 @@ import (
 
 // Neither a request without an answer nor an answer that goes silent lasts, over HTTP/1.1 and HTTP/2,
 // on a connection that is in order.
-func TestSilenceEndsAnExchange(t *testing.T) {
+func TestSilenceEndsACall(t *testing.T) {
 	t.Parallel()
 	for _, http2 := range []bool{false, true} {
 		for path, want := range map[string]error{"/hang": errNoAnswer, "/silent": errSilent} {
@@ -32,9 +32,9 @@ func TestSilenceEndsAnExchange(t *testing.T) {
 				server.StartTLS()
 				defer server.Close()
 				client := server.Client()
-				client.Transport = newCourier(client.Transport)
-				x := &exchange{quiet: 10 * time.Second}
-				req, err := http.NewRequestWithContext(x.in(t.Context()), http.MethodGet, server.URL+path, http.NoBody)
+				client.Transport = &transport{base: client.Transport}
+				c := &call{quiet: 10 * time.Second}
+				req, err := http.NewRequestWithContext(c.in(t.Context()), http.MethodGet, server.URL+path, http.NoBody)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -44,8 +44,8 @@ func TestSilenceEndsAnExchange(t *testing.T) {
 					defer resp.Body.Close()
 					_, err = io.ReadAll(resp.Body)
 				}
-				if took := time.Since(began); !errors.Is(err, want) || !errors.Is(x.lost(), want) || took < x.quiet {
-					t.Errorf("after %s: %v, %v; want %v", took, err, x.lost(), want)
+				if took := time.Since(began); !errors.Is(err, want) || !errors.Is(c.lost(), want) || took < c.quiet {
+					t.Errorf("after %s: %v, %v; want %v", took, err, c.lost(), want)
 				}
 			})
 		}

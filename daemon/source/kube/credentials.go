@@ -3,21 +3,15 @@ package kube
 import (
 	"context"
 	"maps"
-	"slices"
 	"strings"
 	"time"
 
 	"edgeway/proxiers/messageid"
 )
 
-// The times of reading the credentials again.
-const (
-	// credentialPoll finds what no event tells, and what expires.
-	credentialPoll = 30 * time.Second
-	// faultyPoll is the same while they cannot be used. A fault counts when it is there twice: the first time
-	// the file may have been half-written.
-	faultyPoll = 2 * time.Second
-)
+// credentialPoll is the time between two readings of the kubeconfig and of the files that it names. A fault counts when
+// two readings in a row find it: the first one may have found a file that was half-written.
+const credentialPoll = 5 * time.Second
 
 // Concern is something about the credentials that an operator should change. The Services are served nevertheless.
 type Concern struct {
@@ -29,14 +23,13 @@ type Concern struct {
 	fault   string // for the log
 }
 
-// credentials are those in force, and what is known about them.
+// credentials are the kubeconfig in force, and the state of the one on disk.
 type credentials struct {
 	access *access
-	// fault is why those that are now on disk are not in force.
+	// fault is why the kubeconfig on disk is not in force.
 	fault  string
 	since  time.Time
-	faults int    // readings in a row that found it
-	files  []file // that the last reading opened, or could not open
+	faults int // readings in a row that found the fault
 }
 
 // Concerns gives what is wrong with the credentials now, the worst first.
@@ -78,55 +71,46 @@ func Warnings(kubeconfig string, allowExec bool) ([]string, error) {
 	return a.insecure, err
 }
 
-// follow puts new credentials in force until ctx ends.
-func (s *Source) follow(ctx context.Context) {
-	w := newFileWatch(s.options.NewWatcher, s.log)
-	defer w.close()
-	told := map[string]string{}
+// poll reads the kubeconfig again and again until ctx ends. It hands over a client for each one that differs.
+func (s *Source) poll(ctx context.Context) {
+	logged := map[string]string{}
 	for {
-		w.add(s.credentialFiles()) // first: what changes during the reading is read again
-		wait := credentialPoll
-		if !s.reload() {
-			wait = faultyPoll
-		}
-		s.tellConcerns(told)
-		if !w.wait(ctx, wait, s.client.refused) {
+		s.logConcerns(logged)
+		if sleep(ctx, credentialPoll) != nil {
 			return
+		}
+		if next := s.reload(); next != nil {
+			select {
+			case s.replaced <- next:
+			case <-ctx.Done():
+				return
+			}
 		}
 	}
 }
 
-func (s *Source) credentialFiles() []file {
+// reload reads the kubeconfig and the files that it names. It returns a client if they differ from those in force, and
+// nil otherwise. Tokens in files of their own are left to client-go, which reads them every minute.
+func (s *Source) reload() (next *client) {
+	access, err := s.load()
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Concat(s.credentials.access.files, s.credentials.files)
-}
-
-// reload reads the kubeconfig and what it names, and puts it in force if it is another than before. It reports
-// whether it is usable.
-func (s *Source) reload() bool {
-	next, err := s.load()
-	s.mu.Lock()
-	changed := next.digest != s.credentials.access.digest
+	changed := access.digest != s.credentials.access.digest
 	s.mu.Unlock()
 	if err == nil && changed {
-		if err = s.client.use(next.config); err == nil {
-			s.log.Info("new credentials in force", "message_id", messageid.CredentialsReplaced,
-				"server", next.config.Host)
-		}
+		next, err = newClient(access.config, s.dialer)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err == nil {
-		s.credentials = credentials{access: next}
-		return true
+		s.credentials = credentials{access: access}
+		return next
 	}
 	c := &s.credentials
 	if c.fault != err.Error() {
 		c.fault, c.faults, c.since = err.Error(), 0, time.Now()
 	}
-	c.faults, c.files = c.faults+1, next.files
-	return false
+	c.faults++
+	return nil
 }
 
 // load reads what the options name. With an error the access has its files only.
@@ -138,12 +122,12 @@ func (s *Source) load() (*access, error) {
 	return a, err
 }
 
-// tellConcerns logs each concern that is new.
-func (s *Source) tellConcerns(told map[string]string) {
-	now := map[string]string{}
+// logConcerns logs each concern that is not in logged, and replaces logged by those of now.
+func (s *Source) logConcerns(logged map[string]string) {
+	concerns := map[string]string{}
 	for _, c := range s.Concerns() {
-		now[c.Name] = c.Message
-		if told[c.Name] == c.Message {
+		concerns[c.Name] = c.Message
+		if logged[c.Name] == c.Message {
 			continue
 		}
 		switch c.Name {
@@ -157,6 +141,6 @@ func (s *Source) tellConcerns(told map[string]string) {
 			s.log.Warn("kubeconfig is not secure", "message_id", messageid.KubeconfigInsecure, "error", c.Message)
 		}
 	}
-	clear(told)
-	maps.Copy(told, now)
+	clear(logged)
+	maps.Copy(logged, concerns)
 }

@@ -1,0 +1,53 @@
+package kube
+
+import (
+	"context"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// maxPause is the longest pause for which an API server may ask.
+const maxPause = 5 * time.Minute
+
+// pause is the time for which an overloaded API server asks its clients to send no requests (Retry-After).
+type pause struct {
+	mu    sync.Mutex
+	until time.Time
+}
+
+// heed notes the pause for which an answer asks.
+func (p *pause) heed(resp *http.Response) {
+	if resp.StatusCode != http.StatusTooManyRequests && resp.StatusCode != http.StatusServiceUnavailable {
+		return
+	}
+	seconds, err := strconv.ParseInt(resp.Header.Get("Retry-After"), 10, 64)
+	if err != nil || seconds <= 0 {
+		return
+	}
+	until := time.Now().Add(time.Duration(min(seconds, int64(maxPause/time.Second))) * time.Second)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if until.After(p.until) {
+		p.until = until
+	}
+}
+
+// left returns the rest of the pause.
+func (p *pause) left() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return time.Until(p.until)
+}
+
+// wait returns after the pause, or when ctx ends. Hosts that were asked for the same pause go on one by one.
+func (p *pause) wait(ctx context.Context) error {
+	for left := p.left(); left > 0; left = p.left() {
+		if err := sleep(ctx, left+rand.N(left/10+1)); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}

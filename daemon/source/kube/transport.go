@@ -1,0 +1,183 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"sync"
+	"time"
+)
+
+// transport sends the requests of one client. It ends requests without an answer and answers that go silent. Neither
+// HTTP/2's health check nor net/http does this: a server that hangs behind a load balancer answers pings.
+type transport struct {
+	base http.RoundTripper
+	// prove notes a connection over which the API server's certificate was verified; nil if it is not verified.
+	prove func(net.Conn)
+	pause pause
+
+	mu   sync.Mutex
+	bulk time.Time // when a piece of a list arrived last
+}
+
+// call is one request and its answer. It records why a watch failed or ended, which client-go hides. It is the body of
+// the answer, too.
+type call struct {
+	verb string
+	list bool // the answer is a list, or begins with one
+
+	transport *transport
+	ctx       context.Context //nolint:containedctx // the request's, which lasts until its answer ends
+	cancel    context.CancelCauseFunc
+	body      io.ReadCloser
+
+	mu sync.Mutex
+	// quiet limits the time until the answer, and the time until more of it.
+	quiet time.Duration
+	timer *time.Timer
+	heard time.Time
+	err   error // why there was no answer, or only a part of it
+}
+
+// The reasons for which the transport ends a call.
+var (
+	errNoAnswer = errors.New("no answer in time")
+	errSilent   = errors.New("nothing arrives any more")
+)
+
+type callKey struct{}
+
+// in returns a context whose request the transport records in c.
+func (c *call) in(ctx context.Context) context.Context { return context.WithValue(ctx, callKey{}, c) }
+
+// RoundTrip implements http.RoundTripper.
+func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	ctx := req.Context()
+	if t.prove != nil {
+		// Behind a proxy, GotConn is called after the handshake with the API server, too.
+		ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+			GotConn: func(info httptrace.GotConnInfo) { t.prove(info.Conn) },
+		})
+	}
+	c, ok := ctx.Value(callKey{}).(*call)
+	if !ok {
+		return t.base.RoundTrip(req.WithContext(ctx))
+	}
+	c.transport = t
+	c.ctx, c.cancel = context.WithCancelCause(ctx)
+	c.expect(errNoAnswer)
+	resp, err := t.base.RoundTrip(req.WithContext(c.ctx))
+	c.timer.Stop()
+	if err != nil {
+		defer c.cancel(nil)
+		return nil, c.failed(err)
+	}
+	t.pause.heed(resp)
+	c.body, resp.Body = resp.Body, c
+	c.expect(errSilent)
+	return resp, nil
+}
+
+// expect ends the call for this reason unless something arrives in time.
+func (c *call) expect(why error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.heard = time.Now()
+	c.timer = time.AfterFunc(c.quiet, func() { c.check(why) })
+}
+
+// limit replaces the limit of the silence.
+func (c *call) limit(quiet time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.quiet = quiet
+	c.timer.Reset(quiet)
+}
+
+// check ends a call that was silent for too long. On a thin link it may have to wait for a list of another call.
+func (c *call) check(why error) {
+	c.transport.mu.Lock()
+	last := c.transport.bulk
+	c.transport.mu.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.heard.After(last) {
+		last = c.heard
+	}
+	if left := c.quiet - time.Since(last); left > 0 {
+		c.timer.Reset(left)
+		return
+	}
+	c.cancel(why)
+}
+
+// silentFor returns the time since something arrived.
+func (c *call) silentFor() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return time.Since(c.heard)
+}
+
+// timedOut returns why the transport ended the call, or nil if it did not.
+func (c *call) timedOut() error {
+	if cause := context.Cause(c.ctx); errors.Is(cause, errNoAnswer) || errors.Is(cause, errSilent) {
+		return cause
+	}
+	return nil
+}
+
+// failed records why there is no answer, or no more of it.
+func (c *call) failed(err error) error {
+	if why := c.timedOut(); why != nil {
+		err = why
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.err = err
+	return err
+}
+
+// lost returns why there was no answer, or only a part of it, or nil if the answer was whole.
+func (c *call) lost() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err
+}
+
+// Read implements io.Reader for the body of the answer. A body that ends well after the transport ended the call was
+// silent: an HTTP/1.1 server may end its answer because the connection was closed.
+func (c *call) Read(p []byte) (int, error) {
+	n, err := c.body.Read(p)
+	if n > 0 {
+		c.arrived(time.Now())
+	}
+	if err != nil && (!errors.Is(err, io.EOF) || c.timedOut() != nil) {
+		err = c.failed(err)
+	}
+	return n, err
+}
+
+func (c *call) arrived(at time.Time) {
+	c.mu.Lock()
+	c.heard = at
+	c.mu.Unlock()
+	if c.list {
+		c.transport.mu.Lock()
+		defer c.transport.mu.Unlock()
+		c.transport.bulk = at
+	}
+}
+
+// Close implements io.Closer for the body of the answer. client-go leaves a body open whose type it does not know, so a
+// second call is possible.
+func (c *call) Close() error {
+	if c.body == nil {
+		return nil
+	}
+	c.timer.Stop()
+	c.cancel(nil)
+	return c.body.Close()
+}
