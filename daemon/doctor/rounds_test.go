@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"edgeway/proxiers/messageid"
 )
 
 // record is a log that is read while it is written.
@@ -84,7 +86,7 @@ func TestRoundsFindWhatBeginsAndEnds(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		if got := strings.Count(log.String(), "connections fail because of a problem of this host"); got != 2 || !strings.Contains(log.String(), "mend=\"ip route add 10.96.0.0/12 dev eth0 src 192.0.2.10\"") {
+		if got := strings.Count(log.String(), messageid.HostProblem); got != 2 || !strings.Contains(log.String(), "mend=\"ip route add 10.96.0.0/12 dev eth0 src 192.0.2.10\"") {
 			t.Errorf("told %d times in an hour, want once for each:\n%s", got, log)
 		}
 		if since := r.Problems()[0].Since.Sub(began); since > time.Second {
@@ -96,7 +98,7 @@ func TestRoundsFindWhatBeginsAndEnds(t *testing.T) {
 		moved <- struct{}{}
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if got := strings.Count(log.String(), "a problem of this host is gone"); got != 2 || len(r.Problems()) > 0 {
+		if got := strings.Count(log.String(), messageid.HostProblemGone); got != 2 || len(r.Problems()) > 0 {
 			t.Errorf("%d ends told, problems %+v", got, r.Problems())
 		}
 	})
@@ -200,7 +202,7 @@ func TestRoundsKeepAProblemWhileTheyCannotLook(t *testing.T) {
 		})
 		time.Sleep(2 * roundsPeriod)
 		synctest.Wait()
-		if got := names(r.Problems()); got != "" || strings.Count(log.String(), "a problem of this host is gone") != 2 {
+		if got := names(r.Problems()); got != "" || strings.Count(log.String(), messageid.HostProblemGone) != 2 {
 			t.Errorf("problems %q after the end; log:\n%s", got, log)
 		}
 	})

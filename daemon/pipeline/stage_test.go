@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"edgeway/proxiers"
+	"edgeway/proxiers/messageid"
 	"edgeway/proxiers/plan"
 )
 
@@ -41,21 +42,21 @@ func TestAFaultIsLoggedOnceUntilItChanges(t *testing.T) {
 		var log strings.Builder
 		start(t, w, k, func(o *Options) { o.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
 		settle(time.Hour)
-		if n := strings.Count(log.String(), "sync failed"); n != 1 {
+		if n := strings.Count(log.String(), messageid.SyncFailed); n != 1 {
 			t.Errorf("logged %d times in an hour, want once", n)
 		}
 		k.mu.Lock()
 		fault = errors.New("disk full")
 		k.mu.Unlock()
 		settle(time.Hour)
-		if n := strings.Count(log.String(), "sync failed"); n != 2 || !strings.Contains(log.String(), "disk full") {
+		if n := strings.Count(log.String(), messageid.SyncFailed); n != 2 || !strings.Contains(log.String(), "disk full") {
 			t.Errorf("logged %d times, want again when it is another fault", n)
 		}
 		k.mu.Lock()
 		k.fault = nil
 		k.mu.Unlock()
 		settle(time.Minute)
-		if !strings.Contains(log.String(), "sync recovered") {
+		if !strings.Contains(log.String(), messageid.SyncRecovered) {
 			t.Error("its end is not logged")
 		}
 	})
