@@ -7,7 +7,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// protocolPort is what the ports of one Service may not repeat.
+// protocolPort identifies a port. No two ports of a Service may have the same one.
 type protocolPort struct {
 	protocol plan.Protocol
 	port     uint16
@@ -26,11 +26,7 @@ func (b *serviceBuilder) ports() {
 	for i := range ports {
 		field := at("spec.ports", i)
 		p, ok := b.port(field, &ports[i])
-		if !ok {
-			continue
-		}
-		if names[p.Name] {
-			b.addf(field+".name", "%q is the name of another port too", p.Name)
+		if !ok || b.repeated(names, field, p.Name) {
 			continue
 		}
 		if used[protocolPort{p.Protocol, p.Port}] {
@@ -49,7 +45,15 @@ func (b *serviceBuilder) ports() {
 	}
 }
 
-// port converts one port; false: it cannot be served.
+// repeated reports whether another port of the object has this name, and adds a fault if so.
+func (f *faults) repeated(names map[string]bool, field, name string) bool {
+	if names[name] {
+		f.addf(field+".name", "%q is the name of another port too", name)
+	}
+	return names[name]
+}
+
+// port converts one port. It returns false if the port cannot be served.
 func (b *serviceBuilder) port(field string, in *corev1.ServicePort) (p source.ServicePort, ok bool) {
 	switch {
 	case in.Name == "" && len(b.in.Spec.Ports) > 1:

@@ -82,11 +82,7 @@ func (b *sliceBuilder) ports(ports []discoveryv1.EndpointPort) {
 	for i := range ports {
 		field := at("ports", i)
 		p, ok := b.port(field, &ports[i])
-		if !ok {
-			continue
-		}
-		if names[p.Name] {
-			b.addf(field+".name", "%q is the name of another port too", p.Name)
+		if !ok || b.repeated(names, field, p.Name) {
 			continue
 		}
 		names[p.Name] = true
