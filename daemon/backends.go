@@ -40,18 +40,18 @@ func followers(cfg *config.Config, backend proxiers.Component, s shared) []follo
 		{Component: serviceroutes.Component(cfg.Routes.Services == config.RoutesAlways, backend.Traits.RouteTables), on: cfg.Routes.Services != config.RoutesNever},
 		{Component: conntrack.Component(), on: cfg.Conntrack.Cleanup},
 		// After conntrack: the flowtable must not hold a flow that conntrack has deleted.
-		{Component: flowtable.Component(fastPathOptions(cfg.FastPath)), on: cfg.FastPath.Enabled && backend.Traits.NoFastPath == ""},
+		{Component: flowtable.Component(sharedTables()), on: cfg.FastPath.Enabled && backend.Traits.NoFastPath == ""},
 		{Component: proxiers.Component{Name: localnodeport.Name}, on: true, shared: s.loopback},
 		{Component: proxiers.Component{Name: healthcheck.Name}, on: true, shared: s.healthChecks},
 	}
 }
 
-func fastPathOptions(f config.FastPath) flowtable.Options {
-	opts := flowtable.Options{AfterPackets: f.AfterPackets, Devices: f.Devices, Exclude: f.Exclude, Hardware: f.Hardware}
+// sharedTables lists the tables in which backends have chains beside those of other programs.
+func sharedTables() (out []proxiers.SharedTable) {
 	for _, b := range Backends() {
-		opts.Shared = append(opts.Shared, b.Traits.SharedTables...)
+		out = append(out, b.Traits.SharedTables...)
 	}
-	return opts
+	return out
 }
 
 // pick returns the backend of this name, and resolves an alias. The configuration accepts only names from the list.

@@ -3,7 +3,6 @@ package daemon
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"edgeway/daemon/config"
@@ -14,7 +13,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// fastPath is what is known of the way past the rules.
+// fastPath answers questions about the way past the rules.
 type fastPath struct {
 	cfg     config.FastPath
 	backend proxiers.Component
@@ -32,7 +31,7 @@ func (i *instance) fastPath() *fastPath {
 	return f
 }
 
-// missing says why there is none though it is enabled; empty: there is one, or it is not enabled.
+// missing says why there is no fast path although it is enabled, or "".
 func (f *fastPath) missing() string {
 	switch {
 	case !f.cfg.Enabled:
@@ -48,25 +47,22 @@ func (f *fastPath) missing() string {
 	return ""
 }
 
-// conditions are for who enabled it in vain.
+// conditions returns a warning if the fast path is enabled in vain.
 func (f *fastPath) conditions() []health.Condition {
-	c := health.Condition{Name: "fast-path", Level: health.Warning}
-	if why := f.missing(); why != "" {
-		c.Message, c.Mend = "There is no fast path, all connections take the rules: "+why, "fastpath.enabled = false  # if this host is to do without"
-		return []health.Condition{c}
-	}
-	if f.offloader == nil || f.offloader.Degraded() == nil {
+	why := f.missing()
+	if why == "" {
 		return nil
 	}
-	c.Message = fmt.Sprintf("The fast path leads through the kernel, not through the hardware of network devices as fastpath.hardware_offload wants: %v", f.offloader.Degraded())
-	c.Mend = "fastpath.hardware_offload = false  # or fastpath.devices with those alone that can"
-	return []health.Condition{c}
+	return []health.Condition{{
+		Name: "fast-path", Level: health.Warning, Message: "There is no fast path, all connections take the rules: " + why,
+		Mend: "fastpath.enabled = false  # if this host is to do without",
+	}}
 }
 
 // fastPathTime bounds the question of edgeway status.
 const fastPathTime = 5 * time.Second
 
-// status is for edgeway status; nil: it is not enabled.
+// status returns the answer for edgeway status, or nil if the fast path is not enabled.
 func (f *fastPath) status() *control.StatusFastPath {
 	if !f.cfg.Enabled {
 		return nil
@@ -107,18 +103,6 @@ func (f *fastPath) of(svc *plan.ServicePort, origin plan.Origin, ways []nodeinfo
 		if w.Local {
 			return "no: an end of it is on this host, and it is for what this host forwards"
 		}
-		if !f.leads(w.Interface) {
-			return fmt.Sprintf("no: the device %s is not one of fastpath.devices", w.Interface)
-		}
-	}
-	if n := f.cfg.AfterPackets; n > 0 {
-		return fmt.Sprintf("yes, after %d packets (fastpath.after_packets)", n)
 	}
 	return "yes, once it was answered"
-}
-
-// leads says that a device is one of the fast path's.
-func (f *fastPath) leads(device string) bool {
-	matches := func(pattern string) bool { return plan.MatchInterface(pattern, device) }
-	return (len(f.cfg.Devices) == 0 || slices.ContainsFunc(f.cfg.Devices, matches)) && !slices.ContainsFunc(f.cfg.Exclude, matches)
 }

@@ -15,12 +15,10 @@ import (
 // offloader has one connection of each of its ServicePorts on the fast path.
 type offloader struct {
 	missing  error
-	degraded error
 	services []*plan.ServicePort
 }
 
 func (o offloader) Unavailable() error { return o.missing }
-func (o offloader) Degraded() error    { return o.degraded }
 
 func (o offloader) Offloading(context.Context) (proxiers.Offloading, error) {
 	out := proxiers.Offloading{Devices: []string{"eth0"}}
@@ -49,12 +47,10 @@ func TestWhetherAConnectionTakesTheFastPath(t *testing.T) {
 		{config.FastPath{}, proxiers.Component{}, nil, other, plan.FromOutside, eth0, ""},
 		{config.FastPath{}, proxiers.Component{}, nil, web, plan.FromOutside, eth0, "no: the Service has opted in, but fastpath.enabled is false"},
 		{on, proxiers.Component{}, nil, web, plan.FromOutside, eth0, "yes, once it was answered"},
-		{config.FastPath{Enabled: true, AfterPackets: 20}, proxiers.Component{}, nil, web, plan.FromPod, eth0, "yes, after 20 packets"},
+		{on, proxiers.Component{}, nil, web, plan.FromPod, eth0, "yes, once it was answered"},
 		{on, proxiers.Component{}, nil, other, plan.FromOutside, eth0, "no: the Service has not opted in"},
 		{on, proxiers.Component{}, nil, web, plan.FromHost, eth0, "no: it is for what this host forwards"},
 		{on, proxiers.Component{}, nil, web, plan.FromOutside, lo, "no: an end of it is on this host"},
-		{config.FastPath{Enabled: true, Devices: []string{"veth*"}}, proxiers.Component{}, nil, web, plan.FromOutside, eth0, "no: the device eth0 is not one"},
-		{config.FastPath{Enabled: true, Exclude: []string{"eth0"}}, proxiers.Component{}, nil, web, plan.FromOutside, eth0, "no: the device eth0 is not one"},
 		{on, proxiers.Component{}, errors.New("no flowtable"), web, plan.FromOutside, eth0, "no: no flowtable"},
 		{on, alone, nil, web, plan.FromOutside, eth0, "no: not with the backend alone: it translates by itself"},
 	} {
@@ -89,18 +85,6 @@ func TestNoFastPathBesideABackendWithoutOne(t *testing.T) {
 		if !found || removed == c.on {
 			t.Errorf("%+v: found %v, removed %v", c.traits, found, removed)
 		}
-	}
-}
-
-// A device whose driver cannot forward is told of, and the connections take the fast path all the same.
-func TestHardwareThatDoesNotForward(t *testing.T) {
-	web := &plan.ServicePort{Name: plan.ServicePortName{Protocol: plan.TCP}, LongLived: true}
-	f := &fastPath{cfg: config.FastPath{Enabled: true, Hardware: true}, offloader: offloader{degraded: errors.New("the driver of the device veth0 cannot")}}
-	if c := f.conditions(); len(c) != 1 || !strings.Contains(c[0].Message, "hardware_offload wants: the driver of the device veth0 cannot") {
-		t.Errorf("conditions: %+v", c)
-	}
-	if got := f.of(web, plan.FromOutside, nil); got != "yes, once it was answered" {
-		t.Error(got)
 	}
 }
 

@@ -82,9 +82,8 @@ type Listener interface {
 
 // Offloading is what a Proxier tells of connections that it has taken off the way through the rules.
 type Offloading struct {
-	// Devices are those between which it does so, sorted. Waiting says that they join with the first connection that is long enough.
+	// Devices are those between which it does so, sorted.
 	Devices []string
-	Waiting bool
 	// Services are those ServicePorts that opted in, in plan order.
 	Services []OffloadedService
 }
@@ -101,8 +100,6 @@ type OffloadedService struct {
 type Offloader interface {
 	// Unavailable says why it cannot on this host; nil: it can.
 	Unavailable() error
-	// Degraded says why the network devices do not forward by themselves what they were to; nil: they do, or were not to.
-	Degraded() error
 	// Offloading asks the kernel, which walks over all connections that it tracks.
 	Offloading(ctx context.Context) (Offloading, error)
 }

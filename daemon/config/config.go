@@ -206,11 +206,8 @@ type Conntrack struct {
 
 // FastPath is the way past the rules, for Services that opt in.
 type FastPath struct {
-	Enabled          bool
-	Services         []ServiceName
-	AfterPackets     int
-	Devices, Exclude []string // patterns of plan.CheckInterface; no Devices: all
-	Hardware         bool
+	Enabled  bool
+	Services []ServiceName
 }
 
 // ServiceName names a Service.

@@ -77,8 +77,6 @@ func parseServiceName(s string) (ServiceName, error) {
 	return ServiceName{namespace, name}, nil
 }
 
-func parseInterface(s string) (string, error) { return s, plan.CheckInterface(s) }
-
 func nodeName(s string) error {
 	if s == "" {
 		return nil

@@ -10,6 +10,11 @@ import (
 var removed = map[string]string{
 	"source.lastknown.enabled": "the state is always kept, in source.lastknown.directory",
 
+	"fastpath.after_packets":    "a connection leaves the rules once it was answered",
+	"fastpath.devices":          "all network devices take part",
+	"fastpath.exclude":          "all network devices take part",
+	"fastpath.hardware_offload": "the kernel forwards, not the network devices",
+
 	"checks.tcp.timeout": "an endpoint has half of checks.tcp.interval to answer, and at most 5s",
 	"checks.tcp.passes":  "two answers in a row",
 

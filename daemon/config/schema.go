@@ -189,19 +189,6 @@ func fastPathSection(f *FastPath) section {
 		"A Service opts in by the annotation edgeway.io/traffic-hint: LongLived, in manifests also by spec.trafficHint, or here.", []key{
 		{"enabled", "Whether there is a fast path.", boolean(&f.Enabled)},
 		{"services", "Services that opt in, as \"namespace/name\", beside those that say so themselves.", list(&f.Services, parseServiceName)},
-		{
-			"after_packets", "How many packets a connection has had, in both directions, before it leaves the rules: short ones then stay where they are. Another number than 0 has the kernel count the packets of all connections (net.netfilter.nf_conntrack_acct). 0: as soon as it was answered.",
-			integer(&f.AfterPackets, 0, 1_000_000_000),
-		},
-		{
-			"devices", "The network devices whose packets may leave the rules, by name, or by the beginning of one and a '*'. A connection needs both of its own: that to the client, and that to the endpoint. Empty: all.",
-			list(&f.Devices, parseInterface),
-		},
-		{"exclude", "Devices whose packets may not, written as in devices.", list(&f.Exclude, parseInterface)},
-		{
-			"hardware_offload", "Whether the network devices are to forward by themselves, without the host's processors. The drivers of all of them must be able to: name those that are in devices. If one is not, the kernel forwards, and a warning names the device.",
-			boolean(&f.Hardware),
-		},
 	}}
 }
 

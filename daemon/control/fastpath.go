@@ -14,10 +14,8 @@ import (
 // StatusFastPath is the way past the rules.
 type StatusFastPath struct {
 	// Missing says why there is none; empty: there is.
-	Missing string   `json:"missing,omitempty"`
-	Devices []string `json:"devices"`
-	// Waiting says that all devices join with the first connection that has had fastpath.after_packets.
-	Waiting  bool                `json:"waiting,omitempty"`
+	Missing  string              `json:"missing,omitempty"`
+	Devices  []string            `json:"devices"`
 	Services []StatusFastService `json:"services"`
 	// Err says that the kernel did not tell the connections.
 	Err string `json:"error,omitempty"`
@@ -35,7 +33,7 @@ type StatusFastService struct {
 
 // Add takes over what a Proxier tells.
 func (s *StatusFastPath) Add(state proxiers.Offloading) {
-	s.Devices, s.Waiting = append([]string{}, state.Devices...), state.Waiting
+	s.Devices = append([]string{}, state.Devices...)
 	s.Services = []StatusFastService{}
 	for _, o := range state.Services {
 		s.Services = append(s.Services, StatusFastService{
@@ -62,8 +60,6 @@ func (s Status) fastPath(p *printer) {
 		return
 	case f.Err != "":
 		p.line("fast path", "%s; their connections are not known: %s", plural.Of(len(f.Services), "ServicePort"), f.Err)
-	case f.Waiting:
-		p.line("fast path", "%s; none of their connections has had more packets than fastpath.after_packets yet", plural.Of(len(f.Services), "ServicePort"))
 	default:
 		p.line("fast path", "%s of %s, between %s", plural.Of(total, "connection"), plural.Of(len(f.Services), "ServicePort"), listDevices(f.Devices))
 	}

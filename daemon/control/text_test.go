@@ -118,18 +118,6 @@ func TestStatusText(t *testing.T) {
 	})
 }
 
-// Until a connection is long enough there is none on the fast path, and no device takes part.
-func TestAFastPathThatWaits(t *testing.T) {
-	var text strings.Builder
-	status := Status{FastPath: &StatusFastPath{Waiting: true, Services: []StatusFastService{{Name: "default/video/TCP", Family: "IPv4"}}}}
-	if err := status.WriteText(&text); err != nil {
-		t.Fatal(err)
-	}
-	if want := "fast path  1 ServicePort; none of their connections has had more packets than fastpath.after_packets yet\n           default/video/TCP (IPv4): 0 connections\n"; !strings.Contains(text.String(), want) {
-		t.Errorf("%s", text.String())
-	}
-}
-
 func TestASourceThatWasNotReadWhole(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		text := statusText(t, testState(), LastKnown{},

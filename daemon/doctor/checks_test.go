@@ -58,14 +58,9 @@ func TestFastPath(t *testing.T) {
 	wants(t, h, "fast-path", "warning: … | kubectl annotate")
 	h.Plan.Services[0].LongLived = true
 	wants(t, h, "fast-path", "ok: ")
-	h.Config.FastPath.Devices = []string{"veth*"}
-	wants(t, h, "fast-path", `warning: … default/web/TCP … 10.244.1.11:8080 … eth0 … | add "eth0" to`)
-	h.Config.FastPath.Devices, h.Config.FastPath.AfterPackets = []string{"eth*"}, 20
-	f.set("netfilter/nf_conntrack_acct", "0")
 	f.files["/proc/net/ip_tables_names"] = "nat\nfilter"
-	wants(t, h, "fast-path", "warning: … | sysctl -w", "warning: … iptables-legacy … | edgeway reload")
+	wants(t, h, "fast-path", "warning: … iptables-legacy … | edgeway reload")
 	h.EveryPacket = func(context.Context) []string { return []string{"limit rate in the chain forward"} }
-	h.Config.FastPath.AfterPackets = 0
 	delete(f.files, "/proc/net/ip_tables_names")
 	wants(t, h, "fast-path", "warning: … limit rate in the chain forward … | nft list ruleset")
 	h.Backend.Traits.NoFastPath = "it translates by itself" // but another one serves

@@ -32,11 +32,11 @@ var sets = [numSets]struct{ name, typ string }{
 // contents are the elements of each set in nft's syntax, sorted.
 type contents struct {
 	of [numSets][]string
-	// six says that the kernel has IPv6.
+	// six reports whether the kernel has IPv6.
 	six bool
 }
 
-// contentsOf gives what the table is to have.
+// contentsOf returns the contents that a plan asks for.
 func contentsOf(p *plan.Plan, families []plan.Family) *contents {
 	c := &contents{six: slices.Contains(families, plan.IPv6)}
 	for _, svc := range p.Services {
@@ -75,19 +75,19 @@ func (c *contents) addFrontend(svc *plan.ServicePort, f *plan.Frontend) {
 	c.of[set] = append(c.of[set], element)
 }
 
-// takes says that connections of the ServicePort may leave the rules. The kernel's flowtable (7.2) knows TCP and UDP.
+// takes reports whether connections of the ServicePort may leave the rules. The kernel's flowtable (7.2) knows TCP and UDP.
 func takes(svc *plan.ServicePort) bool {
 	return svc.LongLived && (svc.Name.Protocol == plan.TCP || svc.Name.Protocol == plan.UDP)
 }
 
-// idle says that there is nothing to take: then there is no table, and no device has a hook.
+// idle reports whether no Service has opted in. Then there is no table, and no device has a hook.
 func (c *contents) idle() bool { return len(c.of[nodePorts])+len(c.of[ports4])+len(c.of[ports6]) == 0 }
 
 func (c *contents) empty() bool {
 	return !slices.ContainsFunc(c.of[:], func(list []string) bool { return len(list) > 0 })
 }
 
-// beyond gives what c has and before has not; only says that before has nothing else.
+// beyond returns the elements that c has and before lacks. only reports whether before has no other elements.
 func (c *contents) beyond(before *contents) (more *contents, only bool) {
 	more, only = &contents{six: c.six}, true
 	if before == nil {
@@ -104,7 +104,7 @@ func (c *contents) beyond(before *contents) (more *contents, only bool) {
 	return more, only
 }
 
-// concerned says that a change is about what the table has.
+// concerned reports whether a change concerns the table.
 func concerned(change proxiers.Change) bool {
 	if !slices.Equal(change.Prev.Node.NodePortAddrs, change.Next.Node.NodePortAddrs) {
 		return true
@@ -118,7 +118,7 @@ func concerned(change proxiers.Change) bool {
 	})
 }
 
-// cuts says that a change may end connections that are in the flowtable: one of a Service that opted in has lost something.
+// cuts reports whether a change may end connections in the flowtable: a Service that opted in has lost something.
 func cuts(change proxiers.Change) bool {
 	if slices.ContainsFunc(change.Removed, takes) || lost(change.Prev.Node.NodePortAddrs, change.Next.Node.NodePortAddrs, netip.Addr.Compare) {
 		return true
@@ -130,7 +130,7 @@ func cuts(change proxiers.Change) bool {
 	})
 }
 
-// lost says that something of a sorted list is not in another one.
+// lost reports whether a sorted list lacks something of another one.
 func lost[T any](before, after []T, compare func(T, T) int) bool {
 	return slices.ContainsFunc(before, func(e T) bool {
 		_, still := slices.BinarySearchFunc(after, e, compare)
@@ -138,7 +138,7 @@ func lost[T any](before, after []T, compare func(T, T) int) bool {
 	})
 }
 
-// closed says that a frontend is gone, or lets other connections in, or on.
+// closed reports whether a frontend is gone, or has other sources or routes.
 func closed(before, after *plan.ServicePort) bool {
 	return slices.ContainsFunc(before.Frontends, func(was plan.Frontend) bool {
 		i, still := slices.BinarySearchFunc(after.Frontends, was, func(a, b plan.Frontend) int { return a.Compare(&b) })
@@ -150,7 +150,7 @@ func closed(before, after *plan.ServicePort) bool {
 	})
 }
 
-// elements gives the commands that add them.
+// elements returns the commands that add the elements.
 func (c *contents) elements() string {
 	var b strings.Builder
 	for i, list := range c.of {

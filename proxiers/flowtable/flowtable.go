@@ -14,25 +14,24 @@
 // The rule is the last of its hook, behind those of a firewall: a packet that a firewall drops is not offered. For the
 // same reason the flowtable's hook is the last one of a device.
 //
-// With a threshold the devices join when a first connection has passed it. Before that, short connections would pay for
-// the hooks.
+// All network devices take part: the kernel takes a connection when the devices to both of its ends do.
 //
 // # What ends it
 //
 // A connection that is in the flowtable stays there when the rule is gone. To send all connections back to the rules,
 // the follower writes the whole table anew in one transaction, in which no packet is lost (Linux 6.1, 6.12, 7.2). It
 // does so in each full sync, when a Service opts out or loses an endpoint, a frontend or a source range, and, at most
-// once a second, when another program has changed rules that forwarded packets meet: a new rule may drop an offloaded
-// connection. A connection that may still be offloaded returns with its next packet. The follower reads the rules only
-// of tables in which another program has changed something.
+// once a second, when a network device came or another program has changed rules that forwarded packets meet: a new rule
+// may drop an offloaded connection. A connection that may still be offloaded returns with its next packet. The follower
+// reads the rules only of tables in which another program has changed something.
 package flowtable
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -48,27 +47,13 @@ import (
 // Name is the name of the follower.
 const Name = "flowtable"
 
-// Options are what an operator decides.
-type Options struct {
-	// AfterPackets is the number of packets, in both directions, after which a connection leaves the rules. With 0 it
-	// leaves as soon as it was answered.
-	AfterPackets int
-	// Devices are patterns of the devices whose packets may leave the rules (see plan.CheckInterface), and Exclude of
-	// those whose packets may not. Without Devices all may.
-	Devices, Exclude []string
-	// Hardware lets the network devices forward by themselves if all drivers can.
-	Hardware bool
-	// Shared lists the tables in which backends have chains beside those of other programs.
-	Shared []proxiers.SharedTable
-}
-
-// Component describes the follower.
-func Component(opts Options) proxiers.Component {
+// Component describes the follower. shared lists the tables in which backends have chains beside those of other programs.
+func Component(shared []proxiers.SharedTable) proxiers.Component {
 	return proxiers.Component{
 		Name:  Name,
-		Probe: func(ctx context.Context) error { return probe(ctx, opts) },
+		Probe: probe,
 		New: func(_ context.Context, env proxiers.Env) (proxiers.Proxier, error) {
-			f, err := newFollower(env, opts)
+			f, err := newFollower(env, shared)
 			if err != nil {
 				return nil, err
 			}
@@ -81,7 +66,7 @@ func Component(opts Options) proxiers.Component {
 // follower keeps the table. The fields below mu are read by other goroutines, too, and are written with mu held.
 type follower struct {
 	env      proxiers.Env
-	opts     Options
+	shared   []proxiers.SharedTable
 	nft      *nfttable.Program
 	watcher  *netlink.Watcher
 	links    *links.Links
@@ -91,29 +76,25 @@ type follower struct {
 	// unknown.
 	have    *contents
 	devices map[int]string
-	// lacking is the index of a device whose driver cannot forward, or 0.
-	lacking int
 
 	mu sync.Mutex
-	// due has the time of each deferred work, or zero. written is the time when the table was last written, or when the
-	// rules of other programs were last read.
-	due     [numWorks]time.Time
+	// due is the time of the next look at what has changed, or zero. written is the time when the table was last
+	// written, or when the rules of other programs were last read.
+	due     time.Time
 	written time.Time
 	// touched is what other programs have changed since then.
 	touched map[tableID]*touched
-	// waiting reports whether no device has joined yet (see waits).
-	waiting bool
-	// unavailable says why this host has no fast path, and degraded why its hardware has none; nil if it has.
-	unavailable, degraded error
-	plan                  *plan.Plan
+	// unavailable says why this host has no fast path; nil if it has.
+	unavailable error
+	plan        *plan.Plan
 	// offloads are names of the devices of the flowtable.
 	offloads []string
 	writes   counts
 }
 
 // newFollower opens sockets in the network namespace of the calling thread. It changes nothing.
-func newFollower(env proxiers.Env, opts Options) (*follower, error) {
-	f := &follower{env: env, opts: opts, waiting: opts.waits(), touched: map[tableID]*touched{}}
+func newFollower(env proxiers.Env, shared []proxiers.SharedTable) (*follower, error) {
+	f := &follower{env: env, shared: shared, touched: map[tableID]*touched{}}
 	var err error
 	if f.nft, err = nfttable.FindProgram(); err != nil {
 		f.unavailable = err
@@ -122,7 +103,7 @@ func newFollower(env proxiers.Env, opts Options) (*follower, error) {
 	if err != nil {
 		return nil, fmt.Errorf("subscription to nftables notices: %w", err)
 	}
-	if f.links, err = links.Open(env, f.linksChanged); err != nil {
+	if f.links, err = links.Open(env, f.soon); err != nil {
 		_ = f.watcher.Close()
 		return nil, err
 	}
@@ -197,80 +178,28 @@ func (f *follower) Unavailable() error {
 	return f.unavailable
 }
 
-// rewrite writes the table anew, so that all connections are with the rules again.
-func (f *follower) rewrite(ctx context.Context, wanted *contents, why reason) error {
-	idle := wanted.idle()
-	f.settled(idle)
-	if idle {
-		f.use(nil)
-		return f.commit(ctx, noTable)
-	}
-	err := f.withDevices(func(devices map[int]string) error { return f.write(ctx, wanted, devices) })
-	if err == nil {
-		f.writes[why].Add(1)
-	}
-	return err
-}
-
-// addDevices adds the devices that came since. The kernel removes those that went.
-func (f *follower) addDevices(ctx context.Context) error {
-	err := f.withDevices(func(devices map[int]string) error {
-		fresh := maps.Clone(devices)
-		maps.DeleteFunc(fresh, func(index int, name string) bool { return f.devices[index] == name })
-		if len(fresh) == 0 {
-			return nil
-		}
-		err := f.watcher.Commit(more(names(fresh)), false)
-		if errors.Is(err, netlink.ErrTouched) {
-			return nil // a full sync comes
-		}
-		return err
-	})
-	if nfttable.Refused(err, unix.EOPNOTSUPP) {
-		return f.rewrite(ctx, f.have, ofDevices)
-	}
-	return err
-}
-
-// more returns the transaction that adds devices to the flowtable. Where pods come and go, a run of nft for each device
-// would cost too much.
-func more(devices []string) *netlink.Batch {
-	// From the kernel's linux/netfilter/nf_tables.h: NFTA_FLOWTABLE_NAME, _HOOK, NFTA_FLOWTABLE_HOOK_DEVS,
-	// NFTA_DEVICE_NAME.
-	const name, hook, devs, device = 2, 3, 3, 1
-	batch := &netlink.Batch{}
-	for chunk := range slices.Chunk(devices, devicesPerCommand) {
-		batch.Add(unix.NFT_MSG_NEWFLOWTABLE, 0, unix.NFPROTO_INET, func(b []byte) []byte {
-			b = netlink.AppendAttr(b, netlink.AttrTable, tableName)
-			b = netlink.AppendAttr(b, name, fastpath)
-			b, outer := netlink.Begin(b, hook|netlink.Nested)
-			b, inner := netlink.Begin(b, devs|netlink.Nested)
-			for _, d := range chunk {
-				b = netlink.AppendAttr(b, device, d)
-			}
-			netlink.End(b, inner)
-			netlink.End(b, outer)
-			return b
-		})
-	}
-	return batch
-}
-
 // attempts bounds the retries of commands that name a device which has just gone. The kernel refuses such commands as a
 // whole.
 const attempts = 5
 
-// withDevices calls do with the present devices. After a refusal it leaves out the devices that came or went meanwhile:
-// where devices come and go all the time, the other devices must not wait.
-func (f *follower) withDevices(do func(devices map[int]string) error) error {
-	devices, err := f.wanted()
+// rewrite writes the table anew with the present devices, so that all connections are with the rules again. After a
+// refusal it leaves out the devices that came or went meanwhile: where devices come and go all the time, the other
+// devices must not wait.
+func (f *follower) rewrite(ctx context.Context, wanted *contents, why reason) error {
+	f.settled()
+	if wanted.idle() {
+		f.use(nil)
+		return f.commit(ctx, noTable)
+	}
+	devices, err := f.present()
 	for attempt := 1; err == nil; attempt++ {
-		err = do(devices)
+		err = f.commit(ctx, whole(wanted, names(devices)))
 		switch {
 		case err == nil:
 			f.use(devices)
+			f.writes[why].Add(1)
 			if attempt > 1 {
-				f.linksChanged()
+				f.soon()
 			}
 			return nil
 		case !nfttable.Refused(err, unix.ENOENT) || attempt == attempts:
@@ -278,10 +207,36 @@ func (f *follower) withDevices(do func(devices map[int]string) error) error {
 		}
 		var now map[int]string
 		f.links.Forget()
-		now, err = f.wanted()
+		now, err = f.present()
 		maps.DeleteFunc(devices, func(index int, name string) bool { return now[index] != name })
 	}
 	return err
+}
+
+// present returns the names of the network devices by index, except names that have a meaning to nft.
+func (f *follower) present() (map[int]string, error) {
+	all, err := f.links.List()
+	if err != nil {
+		return nil, err
+	}
+	out := map[int]string{}
+	for index, device := range all {
+		if !strings.HasSuffix(device.Name, "*") && plan.CheckInterface(device.Name) == nil {
+			out[index] = device.Name
+		}
+	}
+	return out, nil
+}
+
+// grown reports whether there are devices that the flowtable lacks. The kernel removes those that went.
+func (f *follower) grown() (bool, error) {
+	present, err := f.present()
+	for index, name := range present {
+		if f.devices[index] != name {
+			return true, err
+		}
+	}
+	return false, err
 }
 
 // use notes the devices of the flowtable.
@@ -292,17 +247,12 @@ func (f *follower) use(devices map[int]string) {
 	f.offloads = names(devices)
 }
 
-// settled clears the deferred work, because the coming transaction does it. An idle table is removed, and the devices
-// wait again.
-func (f *follower) settled(idle bool) {
+// settled clears the deferred work, because the coming transaction does it.
+func (f *follower) settled() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.due, f.written = [numWorks]time.Time{}, time.Now()
+	f.due, f.written = time.Time{}, time.Now()
 	clear(f.touched)
-	f.waiting = f.waiting || idle && f.opts.waits()
-	if f.waiting {
-		f.due[ask] = f.written.Add(askPause)
-	}
 }
 
 // commit runs one transaction.

@@ -37,7 +37,7 @@ func (f *follower) concerns(m netlink.Message) string {
 	}
 	if forwards(m) && !proxiers.OwnTable(family, table) && !f.ownRule(m) {
 		f.touch(m)
-		f.rulesChanged()
+		f.soon()
 	}
 	return ""
 }
@@ -85,7 +85,7 @@ func (f *follower) touch(m netlink.Message) {
 
 // owns returns the test for a backend's chains in a table of other programs, or nil if no backend has any.
 func (f *follower) owns(id tableID) func(chain string) bool {
-	for _, s := range f.opts.Shared {
+	for _, s := range f.shared {
 		if s.Family == familyNames[id.family] && s.Name == id.name {
 			return s.Owns
 		}

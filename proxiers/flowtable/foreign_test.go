@@ -32,7 +32,7 @@ func newListener(t *testing.T, shared []proxiers.SharedTable) listener {
 	l := listener{T: t}
 	l.run("nft flush ruleset")
 	var err error
-	l.follower, err = newFollower(silentEnv(t), Options{Shared: shared})
+	l.follower, err = newFollower(silentEnv(t), shared)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,12 +55,12 @@ func silentEnv(t *testing.T) proxiers.Env {
 func (l listener) noticed(do func()) bool {
 	l.Helper()
 	l.watcher.Forget() // reads all notices that the kernel has sent
-	l.settled(true)
+	l.settled()
 	do()
 	l.watcher.Forget()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return !l.due[anew].IsZero()
+	return !l.due.IsZero()
 }
 
 // foreign reports whether the table is written anew for what a function did.

@@ -8,7 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// reason is why the table was written anew.
+// reason is the cause of a new table.
 type reason int
 
 const (
@@ -16,16 +16,15 @@ const (
 	ofServices
 	ofRules
 	ofDevices
-	ofThreshold
 	numReasons
 )
 
-var reasons = [numReasons]string{ofSync: "sync", ofServices: "services", ofRules: "rules", ofDevices: "devices", ofThreshold: "threshold"}
+var reasons = [numReasons]string{ofSync: "sync", ofServices: "services", ofRules: "rules", ofDevices: "devices"}
 
-// counts are how often the table was written anew, by reason.
+// counts counts the tables that were written, by reason.
 type counts [numReasons]atomic.Uint64
 
-// askLimit bounds the question for the connections of the flowtable: the kernel walks over all that it tracks.
+// askLimit bounds the dump of the flowtable's connections: the kernel walks over all that it tracks.
 const askLimit = 5 * time.Second
 
 var (
@@ -34,7 +33,7 @@ var (
 	devicesDesc   = prometheus.NewDesc("edgeway_fastpath_devices", "Network devices between which the fast path leads.", nil, nil)
 	flowsDesc     = prometheus.NewDesc("edgeway_fastpath_connections", "Connections to Services that are on the fast path.", nil, nil)
 	writesDesc    = prometheus.NewDesc("edgeway_fastpath_rewrites_total",
-		"How often all connections were sent back to the rules for a moment: by a full sync, since a Service lost something, since another program changed rules, since a device came whose hardware forwards nothing, or by the first connection past fastpath.after_packets.", []string{"reason"}, nil)
+		"How often all connections were sent back to the rules for a moment: by a full sync, because a Service lost something, because another program changed rules, or because a network device came.", []string{"reason"}, nil)
 )
 
 // Describe implements prometheus.Collector.

@@ -10,16 +10,16 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// destination is what a connection was opened to.
+// destination is the original destination of a connection.
 type destination struct {
 	protocol plan.Protocol
 	at       netip.AddrPort
 }
 
-// Offloading implements proxiers.Offloader. The kernel gives only the connections that the flowtable has.
+// Offloading implements proxiers.Offloader. The kernel lists only the connections in the flowtable.
 func (f *follower) Offloading(ctx context.Context) (proxiers.Offloading, error) {
 	f.mu.Lock()
-	p, out := f.plan, proxiers.Offloading{Devices: f.offloads, Waiting: f.waiting}
+	p, out := f.plan, proxiers.Offloading{Devices: f.offloads}
 	f.mu.Unlock()
 	if p == nil {
 		return out, nil

@@ -10,20 +10,19 @@ import (
 	"edgeway/proxiers/internal/nfttable"
 )
 
-// probe has nft and the kernel check a table that is never made, with a rule of each kind.
-func probe(ctx context.Context, opts Options) error {
+// probe makes nft and the kernel check a table with a rule of each kind, without creating it.
+func probe(ctx context.Context) error {
 	nft, err := nfttable.FindProgram()
 	if err != nil {
 		return err
 	}
-	return try(ctx, nft, opts)
+	return try(ctx, nft)
 }
 
-func try(ctx context.Context, nft *nfttable.Program, opts Options) error {
-	opts.Hardware = false // which is asked for each device
+func try(ctx context.Context, nft *nfttable.Program) error {
 	sample := &contents{}
 	sample.of[ports4] = []string{"tcp . 192.0.2.1 . 80"}
-	commands := strings.ReplaceAll(whole(sample, []string{"lo"}, opts), tableName, tableName+"-probe")
+	commands := strings.ReplaceAll(whole(sample, []string{"lo"}), tableName, tableName+"-probe")
 	err := nft.Check(ctx, commands)
 	if errors.Is(err, proxiers.ErrUnsupported) {
 		err = fmt.Errorf("this kernel has no flowtable (modules nf_flow_table_inet and nft_flow_offload): %w", err)
@@ -31,12 +30,12 @@ func try(ctx context.Context, nft *nfttable.Program, opts Options) error {
 	return err
 }
 
-// probe finds out whether this host has what is needed. What it lacks is no error of a sync: all else works.
+// probe finds out whether this host can have a fast path. If it cannot, that is no error of a sync: all else works.
 func (f *follower) probe(ctx context.Context) error {
 	if f.nft == nil {
 		return nil
 	}
-	err := try(ctx, f.nft, f.opts)
+	err := try(ctx, f.nft)
 	if err != nil && !errors.Is(err, proxiers.ErrUnsupported) {
 		return err
 	}

@@ -32,14 +32,13 @@ func longLived() (list []*plan.ServicePort) {
 
 func TestWhole(t *testing.T) {
 	c := contentsOf(plantest.Plan(plantest.Node(), longLived()...), both)
-	plantest.Golden(t, *update, "whole", whole(c, []string{"cni0", "eth0"}, Options{}))
-	plantest.Golden(t, *update, "threshold", whole(c, []string{"eth0"}, Options{AfterPackets: 20, Hardware: true}))
+	plantest.Golden(t, *update, "whole", whole(c, []string{"cni0", "eth0"}))
 }
 
 // A kernel without IPv6 is asked for nothing of it.
 func TestOneFamily(t *testing.T) {
 	c := contentsOf(plantest.Plan(plantest.Node(), longLived()...), both[:1])
-	if text := whole(c, nil, Options{}); strings.Contains(text, "ip6") || strings.Contains(text, "::") || !strings.Contains(text, "10.96.0.2") {
+	if text := whole(c, nil); strings.Contains(text, "ip6") || strings.Contains(text, "::") || !strings.Contains(text, "10.96.0.2") {
 		t.Errorf("for IPv4 alone:\n%s", text)
 	}
 }
@@ -48,7 +47,7 @@ func TestOneFamily(t *testing.T) {
 func TestIdle(t *testing.T) {
 	c := contentsOf(plantest.Plan(plantest.Node(), plantest.Web()...), both)
 	want := "add table inet kube-proxy-flowtable\ndelete table inet kube-proxy-flowtable\n"
-	if got := whole(c, []string{"eth0"}, Options{}); got != want || !c.idle() {
+	if got := whole(c, []string{"eth0"}); got != want || !c.idle() {
 		t.Errorf("got %q", got)
 	}
 }
@@ -59,7 +58,7 @@ func TestManyDevices(t *testing.T) {
 	for i := range 600 {
 		devices = append(devices, fmt.Sprintf("veth%d", i))
 	}
-	commands := strings.Split(strings.TrimSpace(flowtable(devices, false)), "\n")
+	commands := strings.Split(strings.TrimSpace(flowtable(devices)), "\n")
 	total := 0
 	for _, c := range commands {
 		n := strings.Count(c, "veth")
@@ -70,27 +69,6 @@ func TestManyDevices(t *testing.T) {
 	}
 	if len(commands) != 3 || total != 600 {
 		t.Errorf("%d commands with %d devices", len(commands), total)
-	}
-}
-
-func TestWants(t *testing.T) {
-	for _, c := range []struct {
-		name             string
-		devices, exclude []string
-		want             bool
-	}{
-		{"eth0", nil, nil, true},
-		{"eth0", []string{"eth0", "veth*"}, nil, true},
-		{"veth12ab", []string{"eth0", "veth*"}, nil, true},
-		{"eth0.10", []string{"eth0"}, nil, false},
-		{"docker0", nil, []string{"docker*"}, false},
-		{"veth1", []string{"veth*"}, []string{"veth1"}, false},
-		{`a"b`, nil, nil, false},
-		{"any*", nil, nil, false},
-	} {
-		if got := wants(Options{Devices: c.devices, Exclude: c.exclude}, c.name); got != c.want {
-			t.Errorf("%s in %q without %q: %v", c.name, c.devices, c.exclude, got)
-		}
 	}
 }
 

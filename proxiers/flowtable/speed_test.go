@@ -22,13 +22,13 @@ const (
 	pairs = 10
 	// runTime is how long each run is by the machine's clock, which counts instructions (vm.Job.Counted).
 	runTime = time.Second
-	// iperfPort is where iperf3 listens, for its control connection and the data, or crr.
+	// iperfPort is the port of iperf3, for its control connection and the data.
 	iperfPort = 5201
 )
 
 // TestSpeed measures in turns with and without the fast path, beside 100 rules of a firewall.
 func TestSpeed(t *testing.T) {
-	w, server := newSpeed(t, Options{})
+	w, server := newSpeed(t)
 	if err := server.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -56,34 +56,6 @@ func TestSpeed(t *testing.T) {
 	})
 }
 
-// TestShortConnections compares the rate of short connections with and without the fast path, with a threshold: before a longer one was
-// there, and once one has had the devices join.
-func TestShortConnections(t *testing.T) {
-	w, _ := newSpeed(t, Options{AfterPackets: 20})
-	if err := w.client.Sysctl("ipv4/tcp_max_tw_buckets", "0"); err != nil { // so that ports are not waited for
-		t.Fatal(err)
-	}
-	server := w.endpoints[0].Command(t.Context(), "./crr", "serve", strconv.Itoa(iperfPort))
-	if err := server.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = server.Process.Kill(); _ = server.Wait() })
-	tcpToServer := func(s *plan.ServicePort) {
-		if s.Name.Protocol == plan.TCP { // UDP has a longer one
-			w.toServer(s)
-		}
-	}
-	slow := func() { w.apply(w.web(1, tcpToServer, func(s *plan.ServicePort) { s.LongLived = false })...) }
-	waiting := func() { w.apply(w.web(1, tcpToServer)...) }
-	joined := func() { waiting(); w.wantFast("a longer one", w.open(plan.UDP, service4, servicePort)) }
-	measure := func() (float64, float64) {
-		rate := w.short()
-		return rate, 1e6 / rate
-	}
-	w.compare("connections/s of one question each, and µs of each", 0.97, slow, waiting, measure)
-	w.compare("the same, once a longer one was there", 0.97, slow, joined, measure)
-}
-
 // toServer has a Service lead to the program that answers measurements.
 func (w *world) toServer(s *plan.ServicePort) {
 	s.Pools[0] = []plan.Endpoint{{Addr: netip.AddrPortFrom(w.endpoints[0].Addr(s.Frontends[0].Addr), iperfPort)}}
@@ -91,12 +63,12 @@ func (w *world) toServer(s *plan.ServicePort) {
 }
 
 // newSpeed gives a world with a firewall, and an iperf3 that is not started.
-func newSpeed(t *testing.T, opts Options) (*world, *exec.Cmd) {
+func newSpeed(t *testing.T) (*world, *exec.Cmd) {
 	t.Helper()
 	if os.Getenv("FASTPATH_SPEED") == "" {
 		t.Skip("a measurement, for test/vm/jobs (TestNightlyFastPathSpeed)")
 	}
-	w := newWorld(t, opts, nftables.Component())
+	w := newWorld(t, nftables.Component())
 	w.firewall(100)
 	return w, w.endpoints[0].Command(t.Context(), "iperf3", "-s")
 }
@@ -188,19 +160,6 @@ func (w *world) iperf(more ...string) float64 {
 		return bits
 	}
 	return result.End.Sum.Bits * (100 - result.End.Sum.Lost) / 100
-}
-
-// short opens connections one after the other, each with a question and an answer, and gives how many there were in a second.
-func (w *world) short() (rate float64) {
-	w.Helper()
-	out, err := w.client.Command(w.Context(), "./crr", "ask", service4.String(), strconv.Itoa(servicePort), fmt.Sprint(runTime.Seconds())).CombinedOutput()
-	if err == nil {
-		rate, err = strconv.ParseFloat(strings.TrimSpace(string(out)), 64)
-	}
-	if err != nil {
-		w.Fatalf("%v\n%s", err, out)
-	}
-	return rate
 }
 
 // busy gives the seconds that the machine's processors have worked.

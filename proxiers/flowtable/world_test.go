@@ -27,7 +27,7 @@ func TestMain(m *testing.M) { os.Exit(netlab.Isolate(m)) }
 // needFlowtable skips a test where the kernel has no flowtable. In the virtual machines it has.
 func needFlowtable(t *testing.T) {
 	t.Helper()
-	err := Component(Options{}).Probe(t.Context())
+	err := Component(nil).Probe(t.Context())
 	if errors.Is(err, proxiers.ErrUnsupported) && os.Getenv("FASTPATH_MUST_RUN") == "" {
 		t.Skipf("the kernel has no flowtable (test/vm/jobs runs this test): %v", err)
 	}
@@ -42,7 +42,6 @@ type world struct {
 	lab       *netlab.Lab
 	client    *netlab.Host
 	endpoints [2]*netlab.Host
-	opts      Options
 	backend   proxiers.Component
 	env       proxiers.Env
 	wake      chan struct{}
@@ -67,10 +66,10 @@ var (
 	service6 = plantest.Addr("fd00:10:96::10")
 )
 
-func newWorld(t *testing.T, opts Options, backend proxiers.Component) *world {
+func newWorld(t *testing.T, backend proxiers.Component) *world {
 	t.Helper()
 	needFlowtable(t)
-	w := &world{T: t, lab: netlab.New(t, netlab.Options{InPlace: true}), opts: opts, backend: backend, wake: make(chan struct{}, 1)}
+	w := &world{T: t, lab: netlab.New(t, netlab.Options{InPlace: true}), backend: backend, wake: make(chan struct{}, 1)}
 	w.client = w.lab.Host("client", plantest.Addr("198.51.100.7"), plantest.Addr("2001:db8:51::7"))
 	for i, name := range []string{"one", "two"} {
 		w.endpoints[i] = w.newEndpoint(name, i+1)
@@ -88,7 +87,7 @@ func newWorld(t *testing.T, opts Options, backend proxiers.Component) *world {
 	w.start()
 	t.Cleanup(func() {
 		w.end()
-		for _, c := range []proxiers.Component{Component(opts), backend} {
+		for _, c := range []proxiers.Component{Component(nil), backend} {
 			if err := c.Cleanup(context.WithoutCancel(t.Context()), w.env); err != nil {
 				t.Errorf("cleanup of %s: %v", c.Name, err)
 			}
@@ -125,8 +124,7 @@ func (w *world) poke() {
 // start makes the stages, and has their later work done.
 func (w *world) start() {
 	w.Helper()
-	w.opts.Shared = w.backend.Traits.SharedTables
-	for _, c := range []proxiers.Component{w.backend, Component(w.opts)} {
+	for _, c := range []proxiers.Component{w.backend, Component(w.backend.Traits.SharedTables)} {
 		p, err := c.New(w.Context(), w.env)
 		if err != nil {
 			w.Fatal(err)

@@ -14,7 +14,7 @@ import (
 func TestFastPath(t *testing.T) {
 	b := nftablesBackend()
 	b.NotHere = "not every kernel has a flowtable"
-	c := flowtable.Component(flowtable.Options{Shared: b.Traits.SharedTables})
+	c := flowtable.Component(b.Traits.SharedTables)
 	start := c.New
 	c.New = func(ctx context.Context, env proxiers.Env) (proxiers.Proxier, error) {
 		p, err := start(ctx, env)
