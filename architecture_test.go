@@ -133,9 +133,13 @@ func TestThePlanNeedsOnlyTheStandardLibrary(t *testing.T) {
 	}
 }
 
+// The backends ipvs and ebpf build on nftables. Otherwise no proxier imports another one.
 func TestProxiersDoNotImportEachOther(t *testing.T) {
 	shared := func(path string) bool {
-		return within(path, "edgeway/proxiers/internal") || slices.Contains([]string{"edgeway/proxiers/plan", "edgeway/proxiers/rtnl", "edgeway/proxiers/contain", "edgeway/proxiers/messageid"}, path)
+		return within(path, "edgeway/proxiers/internal") || slices.Contains([]string{
+			"edgeway/proxiers/plan", "edgeway/proxiers/rtnl", "edgeway/proxiers/contain", "edgeway/proxiers/messageid",
+			"edgeway/proxiers/nftables",
+		}, path)
 	}
 	for _, p := range list(t) {
 		mine := proxier(p.ImportPath)

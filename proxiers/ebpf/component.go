@@ -3,11 +3,9 @@ package ebpf
 import (
 	"context"
 
-	"sigs.k8s.io/knftables"
-
 	"edgeway/proxiers"
-	"edgeway/proxiers/internal/dispatch"
 	"edgeway/proxiers/internal/nfttable"
+	"edgeway/proxiers/nftables"
 	"edgeway/proxiers/plan"
 )
 
@@ -51,11 +49,5 @@ func ComponentIn(dir string) proxiers.Component {
 
 const tableName = proxiers.EBPFTable
 
-// schema describes the tables, which are those of a backend that has nothing else.
-func schema() nfttable.Schema {
-	const after = knftables.DNATPriority + "+10"
-	return dispatch.Schema(dispatch.Options{Table: tableName, Learn: []nfttable.Chain{
-		dispatch.Hooked("learn-prerouting", knftables.PreroutingHook, after, dispatch.LearnNew),
-		dispatch.Hooked("learn-output", knftables.OutputHook, after, dispatch.LearnNew),
-	}})
-}
+// schema describes the tables, which are those of the backend nftables.
+func schema() nfttable.Schema { return nftables.EndpointSchema(tableName) }

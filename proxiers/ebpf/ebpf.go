@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"edgeway/proxiers"
-	"edgeway/proxiers/internal/dispatch"
 	"edgeway/proxiers/internal/nfttable"
+	"edgeway/proxiers/nftables"
 )
 
 // glance is how often the programs and maps are looked at: the kernel tells nobody when another program takes them away. It costs about a
@@ -67,7 +67,7 @@ func (p *proxier) look() {
 
 // Apply implements proxiers.Applier.
 func (p *proxier) Apply(ctx context.Context, change proxiers.Change) error {
-	if err := dispatch.Check(change.Next.Node); err != nil {
+	if err := nftables.Check(change.Next.Node); err != nil {
 		return err
 	}
 	st := p.shortcuts.begin(change)
@@ -83,7 +83,7 @@ func (p *proxier) table(ctx context.Context, change proxiers.Change) error {
 	if err := p.Table.Apply(ctx, change); err != nil {
 		return err
 	}
-	return p.Prune(ctx, dispatch.Learned(change, p.env.Families))
+	return p.Prune(ctx, nftables.Learned(change, p.env.Families))
 }
 
 // Due implements proxiers.Tender.

@@ -6,7 +6,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"edgeway/proxiers/internal/dispatch"
+	"edgeway/proxiers/nftables"
 )
 
 // counts returns the counters of the programs since they were loaded.
@@ -83,6 +83,6 @@ func (s *shortcuts) isUp() bool {
 	return s.up
 }
 
-func (p *proxier) rejected() dispatch.Rejected {
-	return dispatch.Rejected{Table: p.Table, Families: p.env.Families}
+func (p *proxier) rejected() nftables.Rejected {
+	return nftables.Rejected{Table: p.Table, Families: p.env.Families}
 }

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"edgeway/proxiers"
-	"edgeway/proxiers/internal/dispatch"
 	"edgeway/proxiers/internal/nfttable"
+	"edgeway/proxiers/nftables"
 )
 
 // probeHost tests whether the host has what the programs need, and whether they are loaded or can be. It loads nothing.
@@ -29,7 +29,7 @@ func probeHost(ctx context.Context, dir string) error {
 	if err := loadable(dir); err != nil {
 		return err
 	}
-	return nfttable.Probe(ctx, schema(), dispatch.Sample())
+	return nfttable.Probe(ctx, schema(), nftables.Sample())
 }
 
 // kernelHas tests for BPF by a call that changes nothing.

@@ -4,8 +4,8 @@ import (
 	"context"
 
 	"edgeway/proxiers"
-	"edgeway/proxiers/internal/dispatch"
 	"edgeway/proxiers/internal/nfttable"
+	"edgeway/proxiers/nftables"
 )
 
 // Component describes the backend.
@@ -36,5 +36,5 @@ func probe(ctx context.Context) error {
 	if err := available(); err != nil {
 		return err
 	}
-	return nfttable.Probe(ctx, schema(&places{}), dispatch.Sample())
+	return nfttable.Probe(ctx, schema(&places{}), nftables.Sample())
 }

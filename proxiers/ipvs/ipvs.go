@@ -9,8 +9,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"edgeway/proxiers"
-	"edgeway/proxiers/internal/dispatch"
 	"edgeway/proxiers/internal/nfttable"
+	"edgeway/proxiers/nftables"
 	"edgeway/proxiers/plan"
 )
 
@@ -74,7 +74,7 @@ func (p *proxier) Close() error {
 
 // Apply implements proxiers.Applier. A partial sync that finds an unexpected state becomes a full one.
 func (p *proxier) Apply(ctx context.Context, change proxiers.Change) error {
-	if err := dispatch.Check(change.Next.Node); err != nil {
+	if err := nftables.Check(change.Next.Node); err != nil {
 		return err
 	}
 	known := p.known
@@ -112,13 +112,13 @@ func (p *proxier) table(ctx context.Context, change proxiers.Change) error {
 	if err := p.Table.Apply(ctx, change); err != nil {
 		return err
 	}
-	return p.Prune(ctx, dispatch.Learned(change, p.env.Families))
+	return p.Prune(ctx, nftables.Learned(change, p.env.Families))
 }
 
 func (p *proxier) serves(f plan.Family) bool { return slices.Contains(p.env.Families, f) }
 
-func (p *proxier) rejected() dispatch.Rejected {
-	return dispatch.Rejected{Table: p.Table, Families: p.env.Families}
+func (p *proxier) rejected() nftables.Rejected {
+	return nftables.Rejected{Table: p.Table, Families: p.env.Families}
 }
 
 // Describe implements prometheus.Collector.

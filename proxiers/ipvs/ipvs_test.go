@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"edgeway/proxiers"
-	"edgeway/proxiers/internal/dispatch"
 	"edgeway/proxiers/internal/nfttable"
 	"edgeway/proxiers/internal/plantest"
+	"edgeway/proxiers/nftables"
 	"edgeway/proxiers/plan"
 )
 
@@ -36,7 +36,7 @@ func TestProbe(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("root is needed to have nft check rules")
 	}
-	if err := nfttable.Probe(t.Context(), schema(&places{}), dispatch.Sample()); err != nil {
+	if err := nfttable.Probe(t.Context(), schema(&places{}), nftables.Sample()); err != nil {
 		t.Error(err)
 	}
 }

@@ -7,15 +7,15 @@ import (
 	"sigs.k8s.io/knftables"
 
 	"edgeway/proxiers"
-	"edgeway/proxiers/internal/dispatch"
 	"edgeway/proxiers/internal/nfttable"
+	"edgeway/proxiers/nftables"
 	"edgeway/proxiers/plan"
 )
 
 const tableName = proxiers.IPVSTable
 
 // servers is the set of the virtual servers' addresses and ports.
-const servers = dispatch.OwnSets
+const servers = nftables.OwnSets
 
 // What comes after IPVS' hooks (Linux, ip_vs_core.c), which are 1 and 2 behind nat in output, and 2 and 1 before it in input.
 const (
@@ -39,7 +39,7 @@ func schema(p *places) nfttable.Schema {
 	rerouting := func(name string, priority knftables.BaseChainPriority) nfttable.Chain {
 		return nfttable.Chain{Name: name, Type: knftables.RouteType, Hook: knftables.OutputHook, Priority: priority, Rules: []string{reroute}}
 	}
-	return dispatch.Schema(dispatch.Options{
+	return nftables.Schema(nftables.Options{
 		Table:      tableName,
 		To:         p.of,
 		Remember:   "meta priority set " + remembered + " ",
@@ -48,16 +48,16 @@ func schema(p *places) nfttable.Schema {
 		Chains:     []nfttable.Chain{rerouting("reroute", afterOutput), rerouting("reroute-again", afterAfterOutput)},
 		Learn: []nfttable.Chain{
 			// What IPVS has not taken, as when somebody has deleted the virtual server, must not come to the host's own programs.
-			dispatch.Hooked("untaken-input", knftables.InputHook, afterInput, server+"reject", dispatch.LearnNew),
+			nftables.Hooked("untaken-input", knftables.InputHook, afterInput, server+"reject", nftables.LearnNew),
 			// Before there is a route, as in a switch from a backend whose rules would reject it. TCP tries again.
-			dispatch.Hooked("untaken-forward", knftables.ForwardHook, knftables.FilterPriority+"-10", "ct state new "+server+"drop"),
-			dispatch.Hooked("untaken-postrouting", knftables.PostroutingHook, beforeSNAT, server+"drop", dispatch.LearnNew),
+			nftables.Hooked("untaken-forward", knftables.ForwardHook, knftables.FilterPriority+"-10", "ct state new "+server+"drop"),
+			nftables.Hooked("untaken-postrouting", knftables.PostroutingHook, beforeSNAT, server+"drop", nftables.LearnNew),
 		},
 		Service: func(n *nfttable.Needs, svc *plan.ServicePort) {
 			p.keys(svc, func(k key, _ []plan.Endpoint) {
 				n.Entry(servers, nfttable.Element{Family: svc.Family, Proto: k.proto, Addr: k.at.Addr(), Port: k.at.Port()}, nfttable.Value{})
 				if !isClusterIP(svc, k.at.Addr()) { // whose other ports are rejected anyway
-					dispatch.Refuse(n, svc, k.at)
+					nftables.Refuse(n, svc, k.at)
 				}
 			})
 		},

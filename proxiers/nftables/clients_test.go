@@ -10,7 +10,6 @@ import (
 	rtnetlink "github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"edgeway/proxiers/internal/dispatch"
 	"edgeway/proxiers/internal/netlink"
 	"edgeway/proxiers/plan"
 )
@@ -24,7 +23,7 @@ func clients(t *testing.T, svc *plan.ServicePort, port uint16) map[string]string
 	}
 	defer c.Close()
 	found := map[string]string{}
-	eachElement(t, c, svc.Family, dispatch.ClientMap(svc, plan.ClusterPool, port), func(raw []byte) {
+	eachElement(t, c, svc.Family, ClientMap(svc, plan.ClusterPool, port), func(raw []byte) {
 		client, _ := netip.AddrFromSlice(netlink.Attr(netlink.Attr(raw, unix.NFTA_SET_ELEM_KEY), unix.NFTA_DATA_VALUE))
 		endpoint, _ := netip.AddrFromSlice(netlink.Attr(netlink.Attr(raw, unix.NFTA_SET_ELEM_DATA), unix.NFTA_DATA_VALUE))
 		found[client.String()] = endpoint.String()
@@ -43,7 +42,7 @@ func TestClientsOfRemovedEndpointsAreForgotten(t *testing.T) {
 	p, drift := testProxier(t)
 	both := stickyPlan(endpoint("10.244.1.8:53"), endpoint("10.244.1.9:53"))
 	apply(t, p, nil, both)
-	name := dispatch.ClientMap(both.Services[0], plan.ClusterPool, 53)
+	name := ClientMap(both.Services[0], plan.ClusterPool, 53)
 	nft(t, "add element ip edgeway "+name+" { 198.51.100.1 : 10.244.1.8, 198.51.100.2 : 10.244.1.9, 198.51.100.3 : 10.244.1.7 }")
 	drift.wait(t)
 	apply(t, p, nil, both) // also: a full sync keeps what clients learned

@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"edgeway/proxiers"
-	"edgeway/proxiers/internal/dispatch"
 	"edgeway/proxiers/internal/plantest"
 	"edgeway/proxiers/plan"
 )
@@ -47,7 +46,7 @@ func TestOneFamily(t *testing.T) {
 
 // What Probe tries must be a plan as the planner makes them.
 func TestProbePlanIsValid(t *testing.T) {
-	if err := dispatch.Sample().Validate(); err != nil {
+	if err := Sample().Validate(); err != nil {
 		t.Error(err)
 	}
 }

@@ -3,7 +3,6 @@ package nftables
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"edgeway/proxiers/internal/dispatch"
 	"edgeway/proxiers/plan"
 )
 
@@ -49,6 +48,6 @@ func (p *proxier) Collect(out chan<- prometheus.Metric) {
 	p.rejected().Collect(out)
 }
 
-func (p *proxier) rejected() dispatch.Rejected {
-	return dispatch.Rejected{Table: p.Table, Families: p.families}
+func (p *proxier) rejected() Rejected {
+	return Rejected{Table: p.Table, Families: p.families}
 }

@@ -7,7 +7,6 @@ import (
 	"sigs.k8s.io/knftables"
 
 	"edgeway/proxiers"
-	"edgeway/proxiers/internal/dispatch"
 	"edgeway/proxiers/internal/nfttable"
 	"edgeway/proxiers/plan"
 )
@@ -17,7 +16,7 @@ func Component() proxiers.Component {
 	return proxiers.Component{
 		Name:  "nftables",
 		Doc:   "tables of its own",
-		Probe: func(ctx context.Context) error { return nfttable.Probe(ctx, schema(), dispatch.Sample()) },
+		Probe: func(ctx context.Context) error { return nfttable.Probe(ctx, schema(), Sample()) },
 		New: func(_ context.Context, env proxiers.Env) (proxiers.Proxier, error) {
 			p, err := newProxier(schema(), env)
 			if err != nil {
@@ -31,12 +30,14 @@ func Component() proxiers.Component {
 
 const tableName = proxiers.NFTablesTable
 
-// schema describes the tables: rules pick endpoints themselves, before all filters.
-func schema() nfttable.Schema {
+func schema() nfttable.Schema { return EndpointSchema(tableName) }
+
+// EndpointSchema describes tables whose rules pick endpoints themselves, before all filters.
+func EndpointSchema(table string) nfttable.Schema {
 	const after = knftables.DNATPriority + "+10"
-	return dispatch.Schema(dispatch.Options{Table: tableName, Learn: []nfttable.Chain{
-		dispatch.Hooked("learn-prerouting", knftables.PreroutingHook, after, dispatch.LearnNew),
-		dispatch.Hooked("learn-output", knftables.OutputHook, after, dispatch.LearnNew),
+	return Schema(Options{Table: table, Learn: []nfttable.Chain{
+		Hooked("learn-prerouting", knftables.PreroutingHook, after, LearnNew),
+		Hooked("learn-output", knftables.OutputHook, after, LearnNew),
 	}})
 }
 
@@ -67,16 +68,16 @@ func (p *proxier) Apply(ctx context.Context, change proxiers.Change) error {
 }
 
 func (p *proxier) apply(ctx context.Context, change proxiers.Change) error {
-	if err := dispatch.Check(change.Next.Node); err != nil {
+	if err := Check(change.Next.Node); err != nil {
 		return err
 	}
 	if err := p.Table.Apply(ctx, change); err != nil {
 		return err
 	}
-	return p.Prune(ctx, dispatch.Learned(change, p.families))
+	return p.Prune(ctx, Learned(change, p.families))
 }
 
-// Render gives the transaction that leads from one plan to the next, in nft's syntax, for tests of the way from objects
+// Render returns the transaction that leads from one plan to the next, in nft's syntax, for tests of the way from objects
 // to rules. Prev nil: from no tables.
 func Render(env proxiers.Env, change proxiers.Change) string {
 	return nfttable.Render(schema(), env, change)

@@ -1,4 +1,4 @@
-package dispatch
+package nftables
 
 import (
 	"crypto/sha256"
@@ -28,7 +28,7 @@ type affinity struct {
 	ports [2][]uint16
 }
 
-// affinityOf gives nil for a ServicePort without session affinity.
+// affinityOf returns nil for a ServicePort without session affinity.
 func affinityOf(svc *plan.ServicePort) *affinity {
 	if svc.Affinity <= 0 {
 		return nil
@@ -46,19 +46,19 @@ func affinityOf(svc *plan.ServicePort) *affinity {
 	return a
 }
 
-// shortHash gives 16 hexadecimal digits, enough that no two names of a cluster share them.
+// shortHash returns 16 hexadecimal digits, enough that no two names of a cluster share them.
 func shortHash(s string) string {
 	sum := sha256.Sum256([]byte(s))
 	return hex.EncodeToString(sum[:8])
 }
 
-// mapName names the map of the clients of the endpoints of a pool that have this port.
+// mapName returns the name of the map of the clients of the endpoints of a pool that have this port.
 func (a *affinity) mapName(pool plan.Pool, port uint16) string {
 	return fmt.Sprintf("clients-%s-%c-%d", a.id, poolLetter(pool), port)
 }
 
-// learnChain names the chain that adds a client of an endpoint to maps, and gives the maps: those of the pools
-// that have the endpoint.
+// learnChain returns the name of the chain that adds a client of an endpoint to maps, and the names of the maps: one for
+// each pool that has the endpoint.
 func (a *affinity) learnChain(svc *plan.ServicePort, e plan.Endpoint) (chain string, maps clientMaps) {
 	letters := ""
 	for pool := range svc.Pools {
@@ -98,8 +98,8 @@ func (a *affinity) addObjects(n *nfttable.Needs, svc *plan.ServicePort) {
 	}
 }
 
-// addEntries adds the way from a frontend and an endpoint to the chain that learns the client. An
-// endpoint that is in both pools appears once.
+// addEntries adds the elements that lead from a frontend and an endpoint to the chain that learns the client. An endpoint
+// that is in both pools appears once.
 func (a *affinity) addEntries(n *nfttable.Needs, svc *plan.ServicePort, key nfttable.Element, set nfttable.SetID) {
 	for pool, list := range svc.Pools {
 		for _, ep := range list {
@@ -114,19 +114,19 @@ func (a *affinity) addEntries(n *nfttable.Needs, svc *plan.ServicePort, key nftt
 	}
 }
 
-// has says that a pool has an endpoint.
+// has reports whether a pool has an endpoint.
 func has(pool []plan.Endpoint, e plan.Endpoint) bool {
 	_, found := slices.BinarySearchFunc(pool, e.Addr, func(o plan.Endpoint, a netip.AddrPort) int { return o.Addr.Compare(a) })
 	return found
 }
 
-// mayMislead says that a map of next's clients may have one of an endpoint that next does not have: an endpoint is gone, or
-// the map was not in use before and has clients of an earlier time.
+// mayMislead reports whether a map of next's clients may lead to an endpoint that next does not have: an endpoint is gone,
+// or the map was not in use before and holds clients from an earlier time.
 func (a *affinity) mayMislead(old, next *plan.ServicePort) bool {
 	if old == nil {
 		return true
 	}
-	if was := affinityOf(old); was == nil || was.chainID != a.chainID {
+	if before := affinityOf(old); before == nil || before.chainID != a.chainID {
 		return true
 	}
 	for pool, list := range old.Pools {
@@ -137,8 +137,8 @@ func (a *affinity) mayMislead(old, next *plan.ServicePort) bool {
 	return false
 }
 
-// Learned gives the maps of clients that a change may have left with an endpoint that is gone, and the endpoints that they
-// may lead to.
+// Learned returns the maps of clients that may still lead to an endpoint that is gone after a change, with the endpoints
+// that they may lead to.
 func Learned(change proxiers.Change, families []plan.Family) (maps []nfttable.ClientMap) {
 	for _, svc := range change.Changed {
 		a := affinityOf(svc)
@@ -160,7 +160,8 @@ func Learned(change proxiers.Change, families []plan.Family) (maps []nfttable.Cl
 	return maps
 }
 
-// ClientMap names the map of the clients of a ServicePort with session affinity that are sent to endpoints of a pool with this port.
+// ClientMap returns the name of the map with the clients of a ServicePort with session affinity that are sent to endpoints
+// of a pool with this port.
 func ClientMap(svc *plan.ServicePort, pool plan.Pool, port uint16) string {
 	return affinityOf(svc).mapName(pool, port)
 }

@@ -1,4 +1,4 @@
-package dispatch
+package nftables
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
@@ -7,13 +7,11 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Rejected is a prometheus.Collector of what the tables reject on loopback addresses.
+// Rejected is a prometheus.Collector of the packets that the tables reject on loopback addresses.
 type Rejected struct {
 	Table    *nfttable.Table
 	Families []plan.Family
 }
-
-const familyLabel = "ip_family"
 
 func rejectedDesc() *prometheus.Desc {
 	return prometheus.NewDesc("kubeproxy_nftables_localhost_nodeport_rejected_packets_total",
@@ -27,7 +25,7 @@ func (r Rejected) Describe(out chan<- *prometheus.Desc) { out <- rejectedDesc() 
 func (r Rejected) Collect(out chan<- prometheus.Metric) {
 	counters, err := r.Table.Counters()
 	if err != nil {
-		return // the kernel cannot be asked now, and the metric is absent from this scrape
+		return // the metric is absent from this scrape
 	}
 	for _, f := range r.Families {
 		for _, proto := range plan.NotRelayedProtocols() {

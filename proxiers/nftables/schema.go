@@ -1,4 +1,4 @@
-package dispatch
+package nftables
 
 import (
 	"fmt"
@@ -41,34 +41,36 @@ const (
 	idleFor = time.Minute
 )
 
-// Options are what backends differ in.
+// Options hold what backends differ in.
 type Options struct {
 	// Table is the name of the tables.
 	Table string
-	// To gives what connections to a pool by a frontend are sent to; nil: one of the pool's endpoints.
+	// To returns the address that connections to a pool are sent to. If it is nil, they are sent to one of the pool's endpoints.
 	To func(svc *plan.ServicePort, pool plan.Pool) netip.AddrPort
-	// Remember is a statement that has a packet masqueraded, and Masquerade the rule that does it, beside the mark; empty: by the mark alone.
+	// Remember is a statement that has a packet masqueraded, in addition to its mark, and Masquerade the rule that does it.
+	// Both are "" if the mark alone does.
 	Remember, Masquerade string
 	// Learn are the hooks at which the endpoint of a new connection is known, as chains: they jump to LearnChain.
 	Learn []nfttable.Chain
 	// Sets and Chains are the backend's own. The SetID of the first of the Sets is OwnSets.
 	Sets   []nfttable.Set
 	Chains []nfttable.Chain
-	// Service adds what a ServicePort needs beside all that; nil: nothing.
+	// Service adds what else a ServicePort needs. It may be nil.
 	Service func(n *nfttable.Needs, svc *plan.ServicePort)
 }
 
 // LearnNew is the rule of Options.Learn.
 const LearnNew = "ct state new jump learn"
 
-// Schema describes the tables.
+// Schema describes tables with the path of a new connection.
 func Schema(o Options) nfttable.Schema {
 	var counters []string
 	for _, proto := range plan.NotRelayedProtocols() {
 		counters = append(counters, loopbackCounter(proto))
 	}
 	return nfttable.Schema{
-		Table: o.Table, Sets: append(sets(), o.Sets...), Numbers: classes, Chains: slices.Concat(o.chains(), o.Learn, o.Chains), Counters: counters, Idle: idleFor,
+		Table: o.Table, Sets: append(sets(), o.Sets...), Numbers: classes,
+		Chains: slices.Concat(o.chains(), o.Learn, o.Chains), Counters: counters, Idle: idleFor,
 		Ranges: []nfttable.Range{
 			{Name: podSources, Of: func(n *plan.Node) []netip.Prefix { return n.PodSources }},
 			{Name: "service-cidrs", Of: func(n *plan.Node) []netip.Prefix { return n.ServiceCIDRs }, Last: true},
@@ -78,7 +80,7 @@ func Schema(o Options) nfttable.Schema {
 	}
 }
 
-// Hooked gives a chain of rules for packets that pass a hook.
+// Hooked returns a chain of rules for packets that pass a hook.
 func Hooked(name string, hook knftables.BaseChainHook, priority knftables.BaseChainPriority, rules ...string) nfttable.Chain {
 	return nfttable.Chain{Name: name, Type: knftables.FilterType, Hook: hook, Priority: priority, Rules: rules}
 }
@@ -110,7 +112,7 @@ func sets() []nfttable.Set {
 	}
 }
 
-// endpointSet gives the map of the endpoints of a frontend. There is one for each protocol because nft
+// endpointSet returns the map of the endpoints of a frontend. There is one for each protocol because nft
 // 1.0.6, when it gets a map with "th dport" from the kernel, refuses it in a rule ("conflicting protocols
 // specified: tcp vs. th"); with "tcp dport" it does not.
 func endpointSet(p plan.Protocol, nodePort bool) nfttable.SetID {
@@ -155,7 +157,7 @@ func (o Options) chains() []nfttable.Chain {
 	}
 }
 
-// masquerade gives Options.Masquerade, if there is one.
+// masquerade returns Options.Masquerade, if there is one.
 func (o Options) masquerade() []string {
 	if o.Masquerade == "" {
 		return nil
@@ -164,7 +166,7 @@ func (o Options) masquerade() []string {
 }
 
 // loopbackRules reject and count packets to NodePorts on loopback that are not relayed. The lookups in @nodeports
-// are only for whether there is something: kernels before 6.11 have no other way to ask a map that.
+// only test whether there is an element: kernels before 6.11 cannot ask a map that in another way.
 func loopbackRules() (rules []string) {
 	for _, proto := range plan.NotRelayedProtocols() {
 		rules = append(rules, fmt.Sprintf("meta l4proto %s meta priority set meta l4proto . th dport map @nodeports counter name %s %s",
@@ -175,7 +177,7 @@ func loopbackRules() (rules []string) {
 
 func loopbackCounter(p plan.Protocol) string { return "loopback-rejected-" + nfttable.ProtoName(p) }
 
-// Check says why rules cannot be made for a host: names of interfaces are written into them as they are.
+// Check returns an error if rules cannot be made for a host: they contain its names of interfaces unchanged.
 func Check(n *plan.Node) error {
 	for _, name := range n.PodInterfaces {
 		if err := plan.CheckInterface(name); err != nil {

@@ -1,4 +1,4 @@
-package dispatch
+package nftables
 
 import (
 	"net/netip"
@@ -30,7 +30,7 @@ func (o Options) serviceNeeds(n *nfttable.Needs, svc *plan.ServicePort) {
 	}
 }
 
-// to gives what connections are sent to, by pool.
+// to returns the addresses that connections are sent to, by pool.
 func (o Options) to(svc *plan.ServicePort) [2][]plan.Endpoint {
 	if o.To == nil {
 		return svc.Pools
@@ -53,12 +53,12 @@ func (o Options) addFrontend(n *nfttable.Needs, svc *plan.ServicePort, f *plan.F
 		addClass(n, svc.Family, c.plain())
 	}
 	key := nfttable.Element{Family: svc.Family, Proto: svc.Name.Protocol, Port: f.Port}
-	dispatch, guard, learning := nodePorts, nodePortAllowed, learnNodePorts
+	lookup, guard, learning := nodePorts, nodePortAllowed, learnNodePorts
 	if f.Kind != plan.NodePort {
 		key.Addr = f.Addr
-		dispatch, guard, learning = services, allowed, learn
+		lookup, guard, learning = services, allowed, learn
 	}
-	n.Entry(dispatch, key, nfttable.Value{Number: addClass(n, svc.Family, c)})
+	n.Entry(lookup, key, nfttable.Value{Number: addClass(n, svc.Family, c)})
 	for _, p := range f.AllowFrom {
 		e := key
 		e.Peer, e.PeerBits = p.Addr(), uint8(p.Bits())
@@ -85,13 +85,13 @@ func (o Options) addFrontend(n *nfttable.Needs, svc *plan.ServicePort, f *plan.F
 	}
 }
 
-// addClass adds the chain of a class, and gives its number.
+// addClass adds the chain of a class, and returns its number.
 func addClass(n *nfttable.Needs, f plan.Family, c *class) nfttable.ChainNumber {
 	id := nfttable.ObjectID{Family: f, Kind: nfttable.ChainObject, Name: c.chain()}
 	return n.Chain(nfttable.Object{ObjectID: id, Rules: c})
 }
 
-// nodeEntries is Schema.Node: the addresses that accept NodePorts, those served here and those on loopback.
+// nodeEntries implements Schema.Node: the addresses that accept NodePorts, here and on loopback.
 func nodeEntries(n *plan.Node) (entries []nfttable.Entry) {
 	for _, a := range n.NodePortAddrs {
 		if !a.IsLoopback() {
@@ -104,7 +104,7 @@ func nodeEntries(n *plan.Node) (entries []nfttable.Entry) {
 	return entries
 }
 
-// Refuse has connections to an address that is none of the ServicePort's frontends rejected.
+// Refuse adds the rejection of connections to an address that is not among the ServicePort's frontends.
 func Refuse(n *nfttable.Needs, svc *plan.ServicePort, at netip.AddrPort) {
 	c := &class{proto: svc.Name.Protocol}
 	for origin := range c.picks {

@@ -1,4 +1,4 @@
-package dispatch
+package nftables
 
 import (
 	"fmt"
@@ -22,17 +22,17 @@ type pick struct {
 type class struct {
 	proto    plan.Protocol
 	nodePort bool
-	// guarded says that source ranges apply.
+	// guarded is set if source ranges apply.
 	guarded bool
 	// picks is indexed by origin.
 	picks [3]pick
-	// remember has a packet masqueraded, beside its mark.
+	// remember is a statement that has a packet masqueraded, in addition to its mark.
 	remember string
-	// affinity is nil when there is none. A class with affinity belongs to one ServicePort.
+	// affinity is nil without session affinity. A class with affinity belongs to one ServicePort.
 	affinity *affinity
 }
 
-// classOf gives the class of a frontend whose pools are sent to these addresses.
+// classOf returns the class of a frontend whose pools are sent to these addresses.
 func classOf(svc *plan.ServicePort, f *plan.Frontend, to [2][]plan.Endpoint, aff *affinity) *class {
 	c := &class{proto: svc.Name.Protocol, nodePort: f.Kind == plan.NodePort, guarded: f.AllowFrom != nil}
 	for origin, route := range f.Routes {
@@ -55,7 +55,7 @@ func (c *class) plain() *class {
 	return &p
 }
 
-// chain gives the name of the class's chain.
+// chain returns the name of the class's chain.
 func (c *class) chain() string {
 	b := make([]byte, 0, 64)
 	if c.nodePort {
@@ -118,7 +118,7 @@ func (c *class) Rules(n *plan.Node) []string {
 	return append(rules, c.pickRules("", outside)...)
 }
 
-// pickRules gives the rules for the packets of one origin, which condition tells.
+// pickRules returns the rules for the packets of one origin, which match the condition.
 func (c *class) pickRules(condition string, p pick) []string {
 	if p.Verdict != plan.Forward {
 		return []string{condition + p.Verdict.String()}
@@ -148,7 +148,7 @@ func (c *class) pickRules(condition string, p pick) []string {
 		prefix, c.daddr(), nfttable.ProtoName(c.proto), p.count, offset, endpoints))
 }
 
-// daddr begins a key: NodePorts are the same at each address.
+// daddr returns the beginning of a key. NodePorts are the same at each address.
 func (c *class) daddr() string {
 	if c.nodePort {
 		return ""
