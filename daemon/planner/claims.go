@@ -87,11 +87,11 @@ func (p *Planner) refusal(s *source.Service, kind plan.FrontendKind, a netip.Add
 
 // rangeRefusal returns the reason why a key of the configuration refuses an address, and "" if it does not.
 func (p *Planner) rangeRefusal(a netip.Addr, ranges []netip.Prefix, host bool, key string) string {
-	held := hasAddr(p.env.hostAddrs, a)
+	ofHost := hasAddr(p.env.hostAddrs, a)
 	switch {
-	case held && !host:
+	case ofHost && !host:
 		return `is an address of this host: to serve it here, add "host" to ` + key
-	case !held && !contains(ranges, a):
+	case !ofHost && !contains(ranges, a):
 		return "is not in a range of " + key
 	}
 	return ""
@@ -227,12 +227,12 @@ func (p *Planner) countPorts(s *source.Service, by int) {
 		add(p.health.ports, port, by)
 	}
 	p.countOutside(s, by)
-	held := func(vips []netip.Addr) bool {
+	ofHost := func(vips []netip.Addr) bool {
 		return slices.ContainsFunc(vips, func(a netip.Addr) bool { return hasAddr(p.env.hostAddrs, a) })
 	}
 	if by < 0 {
 		delete(p.health.atHost, nameOf(s))
-	} else if held(s.ExternalIPs) || held(s.LoadBalancerIPs) {
+	} else if ofHost(s.ExternalIPs) || ofHost(s.LoadBalancerIPs) {
 		p.health.atHost[nameOf(s)] = struct{}{}
 	}
 }
