@@ -11,7 +11,7 @@ func advice(field, message string) string {
 	last := field[strings.LastIndex(field, ".")+1:]
 	for _, a := range [...]struct{ field, words, mend string }{
 		{"", "cannot start any token", "indent with spaces, not with tabs"},
-		{"", "already set in map", "remove one of the two, or separate two documents by a line with ---"},
+		{"", "already defined at", "remove one of the two, or separate two documents by a line with ---"},
 		{"", notParsed, "correct the YAML there"},
 		{"", "with apiVersion and kind", "begin with apiVersion: and kind:"},
 		{"kind", "it is missing", "write kind: Service, EndpointSlice, Node or ServiceCIDR"},

@@ -159,12 +159,7 @@ func (c *Checked) file(path string) {
 		c.unreadable(path, err)
 		return
 	}
-	parts, err := split(path, data)
-	if err != nil {
-		c.unreadable(path, err)
-		return
-	}
-	for _, p := range parts {
+	for _, p := range split(path, data) {
 		if d := c.source.parse(p); !d.empty {
 			c.document(&page{file: path, part: p}, d)
 		}

@@ -56,25 +56,13 @@ type part struct {
 	lines int // how many lines come before it
 }
 
-// split gives the documents of a file. What is no JSON in a JSON file is its last document.
-func split(path string, data []byte) ([]part, error) {
+// split returns the documents of a file. If a JSON file has a part that is not JSON, that is its last document.
+func split(path string, data []byte) []part {
 	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
-	left := maxValues - countValues(data)
-	if left < 0 {
-		return nil, errValues
-	}
-	var parts []part
-	next := splitYAML(data)
 	if filepath.Ext(path) == ".json" {
-		next = splitJSON(data)
+		return slices.Collect(splitJSON(data))
 	}
-	for p := range next {
-		if left -= documentValues; left < 0 {
-			return nil, errValues
-		}
-		parts = append(parts, p)
-	}
-	return parts, nil
+	return slices.Collect(splitYAML(data))
 }
 
 func splitJSON(data []byte) iter.Seq[part] {
@@ -155,18 +143,19 @@ func (s *Source) parsePart(p part) *document {
 	return d
 }
 
-// place is where the library (go.yaml.in/yaml v2.4) names a line.
-var place = regexp.MustCompile(`(?m)^(yaml: |  )line ([0-9]+): `)
+// place matches where the library (go.yaml.in/yaml v3.0) names a line.
+var place = regexp.MustCompile(`(?m)(^yaml: |^  |" already defined at )line ([0-9]+)`)
 
-// inFile gives the error with the number of the line in the file, for a text that parse put a line before.
+// inFile returns the error with the line's number in the file.
 func inFile(p part, err error) error {
-	if p.lines == 0 {
-		return err
+	shift := max(p.lines-1, 0) // parsePart put a line before every document but the first
+	if strings.Contains(err.Error(), "did not find expected ','") {
+		shift++ // the library names the line before the one in which the list or map begins
 	}
 	return errors.New(place.ReplaceAllStringFunc(err.Error(), func(found string) string {
 		parts := place.FindStringSubmatch(found)
 		line, _ := strconv.Atoi(parts[2]) // digits
-		return fmt.Sprintf("%sline %d: ", parts[1], line-1+p.lines)
+		return fmt.Sprintf("%sline %d", parts[1], line+shift)
 	}))
 }
 

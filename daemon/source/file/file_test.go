@@ -193,7 +193,7 @@ func TestBadDocumentsAreNamedAndTheOthersServe(t *testing.T) {
 		"no apiVersion":   {"kind: Service", "Document a.yaml#2: apiVersion: it is missing"},
 		"misspelt field":  {strings.Replace(web, "ports:", "prots:", 1), "Document a.yaml#2: spec.prots: unknown field; did you mean ports?"},
 		"wrong case":      {strings.Replace(web, "clusterIP:", "clusterIp:", 1), "Document a.yaml#2: spec.clusterIp: unknown field; did you mean clusterIP?"},
-		"repeated field":  {web + "  clusterIP: 10.96.0.11\n", `Document a.yaml#2: it does not parse: yaml: unmarshal errors: line 14: key "clusterIP" already set in map`},
+		"repeated field":  {web + "  clusterIP: 10.96.0.11\n", `Document a.yaml#2: it does not parse: yaml: unmarshal errors: line 14: mapping key "clusterIP" already defined at line 12`},
 		"wrong type":      {strings.Replace(web, "port: 80", "port: http", 1), "Document a.yaml#2: spec.ports.port: a string is not allowed here"},
 		"port 65536 * n":  {strings.Replace(web, "port: 80", "port: 4294967376", 1), "Document a.yaml#2: spec.ports.port: a number 4294967376 is not allowed here"},
 		"no name":         {strings.Replace(web, "name: web", "labels: {}", 1), "Document a.yaml#2: metadata.name: it is missing"},

@@ -1,15 +1,12 @@
 package file
 
 import (
-	"bytes"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"go.yaml.in/yaml/v2"
 
 	"edgeway/daemon/source"
 	"edgeway/daemon/source/convert"
@@ -36,12 +33,7 @@ func FuzzManifest(f *testing.F) {
 		}
 		s := New(Options{NodeName: "edge", Logger: slog.New(slog.DiscardHandler)})
 		m := new(manifest)
-		parts, err := split(path, data)
-		if err != nil {
-			return
-		}
-		for _, text := range parts {
-			checkCount(t, text.text)
+		for _, text := range split(path, data) {
 			m.documents = append(m.documents, s.parse(text))
 		}
 		s.manifests[path] = m
@@ -94,33 +86,6 @@ func checkLines(t *testing.T, path string, data []byte, wrong bool) {
 	}
 }
 
-// checkCount: what a text has when it is read follows from its count. An alias stands for what was counted elsewhere.
-func checkCount(t *testing.T, text []byte) {
-	t.Helper()
-	var value any
-	if bytes.ContainsAny(text, "*") || yaml.Unmarshal(text, &value) != nil {
-		return
-	}
-	if n := valuesOf(value); n > 2*countValues(text)+2 {
-		t.Errorf("%q has %d values and counts %d", text, n, countValues(text))
-	}
-}
-
-func valuesOf(value any) int {
-	n := 1
-	switch value := value.(type) {
-	case []any:
-		for _, v := range value {
-			n += valuesOf(v)
-		}
-	case map[any]any:
-		for k, v := range value {
-			n += valuesOf(k) + valuesOf(v)
-		}
-	}
-	return n
-}
-
 func BenchmarkParse(b *testing.B) {
 	var text strings.Builder
 	for i := range 1000 {
@@ -129,11 +94,7 @@ func BenchmarkParse(b *testing.B) {
 	b.SetBytes(int64(text.Len()))
 	for b.Loop() {
 		s := New(Options{Logger: slog.New(slog.DiscardHandler)})
-		parts, err := split("a.yaml", []byte(text.String()))
-		if err != nil {
-			b.Fatal(err)
-		}
-		for _, t := range parts {
+		for _, t := range split("a.yaml", []byte(text.String())) {
 			s.parse(t)
 		}
 	}

@@ -164,11 +164,8 @@ func (s *Source) readOpen(file *os.File, info fs.FileInfo, old *manifest, limit 
 	}
 	read := old
 	if sum := sha256.Sum256(data); sum != old.sum {
-		var parts []part
-		if parts, old.fault = split(path, data); old.fault == nil {
-			read = s.parseFile(parts, sum, old)
-			s.manifests[path] = read
-		}
+		read = s.parseFile(split(path, data), sum, old)
+		s.manifests[path] = read
 	}
 	if stamp := stampOf(info); read.fault == nil && s.settled(stamp) {
 		read.stamp = stamp
