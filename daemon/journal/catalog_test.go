@@ -82,7 +82,7 @@ func TestTheCatalogNamesKeysThatExist(t *testing.T) {
 		}
 	}
 	named := 0
-	key := regexp.MustCompile(`\b(node|source|proxy|conntrack|health|metrics|log|control)(\.[a-z_]+)+`)
+	key := regexp.MustCompile(`\b(node|source|proxy|conntrack|checks|routes|fastpath|health|metrics|log|control)(\.[a-z_]+)+`)
 	for _, name := range key.FindAllString(read(t, "units", "edgeway.catalog"), -1) {
 		named++
 		if !known[name] {
