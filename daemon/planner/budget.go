@@ -26,17 +26,26 @@ type Budget struct {
 	Port, Address, Endpoint int64
 }
 
-// maxService is the size of the largest Service that is served, if Budget has sizes at all: 20,000 ports, or 170,000
-// endpoints of nftables. A full sync that has to write so many takes 10 s, and no other change is made meanwhile.
-const maxService = 50 << 20
+// maxEndpoints is the size of the largest Service that is served, in endpoints x ports: ports and addresses count as
+// many endpoints as they take memory. With nftables 20,000 ports have this size. A full sync that has to write so many
+// takes 10 s, and no other change is made meanwhile. It is not a number of bytes, because an endpoint takes twenty times
+// as many with iptables.
+const maxEndpoints = 170_000
+
+// largest is the size of the largest Service that is served.
+func (b Budget) largest() int64 { return maxEndpoints * b.Endpoint }
 
 // budget is the sizes of all Services, and the Services that are left out because of it.
 type budget struct {
-	limit int64
-	sizes map[tracker.Name]size
-	// large are the Services above maxService, and total is the size of the others.
+	// limit is for all Services, and largest for one.
+	limit, largest int64
+	sizes          map[tracker.Name]size
+	// large are the Services above largest, and total is the size of the others.
 	large map[tracker.Name]struct{}
 	total int64
+	// order has the Services that are not in large, in the order in which they are left out. It is nil until the limit is
+	// exceeded for the first time.
+	order []size
 	// out are the Services that are left out. It depends on sizes and limit alone.
 	out map[tracker.Name]struct{}
 }
@@ -47,8 +56,8 @@ type size struct {
 	bytes int64
 }
 
-func newBudget(limit int64) budget {
-	return budget{limit: limit, sizes: map[tracker.Name]size{}, large: map[tracker.Name]struct{}{}}
+func newBudget(b Budget) budget {
+	return budget{limit: b.Limit, largest: b.largest(), sizes: map[tracker.Name]size{}, large: map[tracker.Name]struct{}{}}
 }
 
 func (b *budget) leavesOut(name tracker.Name) bool {
@@ -58,40 +67,54 @@ func (b *budget) leavesOut(name tracker.Name) bool {
 
 // set notes the size of a Service, or forgets a Service of no size.
 func (b *budget) set(name tracker.Name, s size) {
-	if old := b.sizes[name]; old.bytes <= maxService {
+	if old := b.sizes[name]; old.bytes > 0 && old.bytes <= b.largest {
 		b.total -= old.bytes
+		if i, found := slices.BinarySearchFunc(b.order, old, compareSizes); found {
+			b.order = slices.Delete(b.order, i, i+1)
+		}
 	}
 	delete(b.large, name)
-	if s.bytes > maxService {
-		b.large[name] = struct{}{}
-	} else {
-		b.total += s.bytes
-	}
+	delete(b.sizes, name)
 	if s.bytes == 0 {
-		delete(b.sizes, name)
-	} else {
-		b.sizes[name] = s
+		return
+	}
+	b.sizes[name] = s
+	if s.bytes > b.largest {
+		b.large[name] = struct{}{}
+		return
+	}
+	b.total += s.bytes
+	if b.order != nil {
+		i, _ := slices.BinarySearchFunc(b.order, s, compareSizes)
+		b.order = slices.Insert(b.order, i, s)
 	}
 }
 
-// excess returns the Services that are too large, and the largest others without which the rest is within the limit. Of
-// equal ones the youngest come first, so that a new Service does not displace one that is served.
+// excess returns the Services that are too large, and the largest others without which the rest is within the limit.
 func (b *budget) excess() map[tracker.Name]struct{} {
 	out := maps.Clone(b.large)
 	if b.limit == 0 || b.total <= b.limit {
 		return out
 	}
-	rest := slices.Collect(maps.Values(b.sizes))
-	slices.SortFunc(rest, func(x, y size) int {
-		return cmp.Or(cmp.Compare(y.bytes, x.bytes), comparePrecedence(y.spec, x.spec))
-	})
-	for total := b.total; total > b.limit; rest = rest[1:] {
-		if rest[0].bytes <= maxService {
-			out[nameOf(rest[0].spec)] = struct{}{}
-			total -= rest[0].bytes
+	if b.order == nil { // later changes cost no sort of all Services
+		for _, s := range b.sizes {
+			if s.bytes <= b.largest {
+				b.order = append(b.order, s)
+			}
 		}
+		slices.SortFunc(b.order, compareSizes)
+	}
+	for i, total := 0, b.total; total > b.limit; i++ {
+		out[nameOf(b.order[i].spec)] = struct{}{}
+		total -= b.order[i].bytes
 	}
 	return out
+}
+
+// compareSizes orders Services as they are left out: the largest first and, of equal ones, the youngest first, so that
+// a new Service does not displace one that is served.
+func compareSizes(x, y size) int {
+	return cmp.Or(cmp.Compare(y.bytes, x.bytes), comparePrecedence(y.spec, x.spec))
 }
 
 // moves returns the Services that are left out now or with out, but not both.
@@ -158,9 +181,9 @@ func (p *Planner) tooBig(name tracker.Name) string {
 	switch bytes := p.budget.sizes[name].bytes; {
 	case !p.budget.leavesOut(name):
 		return ""
-	case bytes > maxService:
+	case bytes > p.budget.largest:
 		return fmt.Sprintf(what+"more than the %s of the largest Service that is served: it is left out",
-			megabytes(bytes), megabytes(maxService))
+			megabytes(bytes), megabytes(p.budget.largest))
 	default:
 		return fmt.Sprintf(what+"and the memory limit has %s for all Services: it is left out",
 			megabytes(bytes), megabytes(p.budget.limit))
@@ -176,7 +199,7 @@ func (p *Planner) leftOut() []source.Problem {
 	labels, fix := make([]string, len(names)), ""
 	for i, n := range names {
 		labels[i] = n.Namespace + "/" + n.Name
-		if p.budget.sizes[n].bytes <= maxService {
+		if p.budget.sizes[n].bytes <= p.budget.largest {
 			fix = "systemctl edit edgeway.service  # a higher MemoryMax= in the section [Service]"
 		}
 	}

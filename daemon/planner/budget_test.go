@@ -2,6 +2,7 @@ package planner
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"runtime"
 	"strings"
@@ -246,5 +247,67 @@ func BenchmarkPlanManyPorts(b *testing.B) {
 				New(testOptions()).Plan(snap, testHost(), nil)
 			}
 		})
+	}
+}
+
+// The largest Service that is served has 170,000 endpoints x ports with each backend, however much memory an endpoint
+// takes with it. A Service of that size takes 1 GB with iptables.
+func TestTheLargestServiceIsTheSameWithEachBackend(t *testing.T) {
+	for _, b := range []Budget{{0, 1200, 1000, 300}, {0, 4 << 10, 2 << 10, 6 << 10}} {
+		opts := testOptions()
+		opts.Budget = b
+		for endpoints, served := range map[int]bool{1690: true, 1710: false} {
+			w := newWorld(t, opts, testService("svc", wide(100)), wideSlice("svc", 100, 0, endpoints))
+			if got := len(w.plan.Services) == 100; got != served {
+				t.Errorf("%+v: 100 x %d endpoints are served: %v (%v)", b, endpoints, got, w.problems)
+			}
+		}
+	}
+}
+
+// While Services are left out, a change of one Service costs no more than before: 10,000 Services are not sorted each time.
+func BenchmarkUpdateBeyondTheBudget(b *testing.B) {
+	for _, limit := range []int64{1e9, 1e6} {
+		b.Run(fmt.Sprint(limit), func(b *testing.B) {
+			opts := testOptions()
+			opts.Budget = Budget{limit, 1, 1, 1}
+			tr := tracker.New(tracker.Layer{Name: "kube"})
+			sink := tr.Sink("kube")
+			for i := range 10_000 {
+				name := fmt.Sprint("s", i)
+				sink.Upsert(testService(name, wide(1), func(s *source.Service) { s.ClusterIPs = []netip.Addr{numbered("10.96.0.0", i)} }))
+				sink.Upsert(wideSlice(name, 1, 0, 110))
+			}
+			sink.Synced()
+			p, host := New(opts), testHost()
+			snap, _ := tr.Snapshot()
+			plan, _ := p.Plan(snap, host, nil)
+			for n := 0; b.Loop(); n++ {
+				sink.Upsert(wideSlice("s7", 1, 0, 100+n%5))
+				snap, _ := tr.Snapshot()
+				plan, _ = p.Plan(snap, host, plan)
+			}
+		})
+	}
+}
+
+// While Services are left out, a change of one does not sort all of them, which took 44 ms.
+func TestAChangeBeyondTheBudgetComparesFewServices(t *testing.T) {
+	const services = 10_000
+	b := newBudget(Budget{100*services - 1, 1, 1, 1})
+	for i := range services {
+		s := testService(fmt.Sprint("s", i))
+		b.set(nameOf(s), size{s, 100})
+	}
+	start := time.Now()
+	for i := range 200 {
+		s := testService("s7")
+		b.set(nameOf(s), size{s, 100 + int64(i%2)})
+		if out := b.excess(); len(out) != 1 || i%2 == 1 && !maps.Equal(out, map[tracker.Name]struct{}{nameOf(s): {}}) {
+			t.Fatalf("change %d leaves out %v", i, out)
+		}
+	}
+	if took := time.Since(start); took > time.Second {
+		t.Errorf("200 changes take %v", took)
 	}
 }

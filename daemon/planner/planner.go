@@ -98,7 +98,7 @@ func (p *Planner) Plan(snap *tracker.Snapshot, host *nodeinfo.Host, prev *plan.P
 
 // rebuild plans all Services.
 func (p *Planner) rebuild(prev, next *plan.Plan) {
-	p.owners, p.budget, p.checks = newOwnership(p.rivals), newBudget(p.opts.Budget.Limit), newCheckIndex()
+	p.owners, p.budget, p.checks = newOwnership(p.rivals), newBudget(p.opts.Budget), newCheckIndex()
 	p.health, p.outside, p.portless, p.problems = newHealthPorts(), map[uint16]int{}, map[plan.Family]int{}, nil
 	for _, svc := range p.snap.Services {
 		p.countPorts(svc.Spec, 1)

@@ -114,7 +114,7 @@ func (c chaos) options() Options {
 	o.OwnPorts = pick(c, nil, nil, map[uint16]string{81: "health.address"})
 	o.NodePortRange = pick(c, PortRange{}, PortRange{30001, 32000})
 	o.DenyHostEndpoints = c.chance(50)
-	o.Budget = pick(c, Budget{}, Budget{}, Budget{0, maxService / 9, maxService / 9, maxService / 9}, Budget{30, 1, 1, 1}, Budget{60, 4, 1, 1})
+	o.Budget = pick(c, Budget{}, Budget{}, Budget{0, maxEndpoints / 9, maxEndpoints / 9, 1}, Budget{30, 1, 1, 1}, Budget{60, 4, 1, 1})
 	o.Checks = Checks{Manifests: c.chance(50), API: c.chance(50)}
 	return o
 }
