@@ -104,7 +104,7 @@ func addKube(h *doctor.Host, cfg *config.Config, logger *slog.Logger) {
 			UserAgent: "edgeway", Mark: proxiers.OwnMark(cfg.Proxy.MasqueradeBit), Logger: logger,
 		})
 	}
-	h.Credentials = func() ([]string, error) { return kube.Warnings(k.Kubeconfig, k.AllowExecPlugins) }
+	h.Credentials = func() ([]kube.Warning, error) { return kube.Warnings(k.Kubeconfig, k.AllowExecPlugins) }
 }
 
 // saved lists the last-known states that a daemon keeps.

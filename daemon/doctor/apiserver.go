@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"edgeway/daemon/doctor/finding"
-	"edgeway/daemon/source/kube"
 )
 
 // How much the clocks of this host and of the API server may differ. Tokens and certificates are valid from a moment on:
@@ -67,7 +66,7 @@ func credentials(_ context.Context, h *Host) []finding.Finding {
 	}
 	var out []finding.Finding
 	for _, fault := range faults {
-		out = append(out, warning(kube.Remedy(fault, file), "%s", fault))
+		out = append(out, warning(fault.Fix, "%s", fault.Message))
 	}
 	if len(out) == 0 {
 		out = append(out, ok("the credentials in %s are secure, and none expires soon", file))

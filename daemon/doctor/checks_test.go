@@ -160,12 +160,14 @@ func TestAPIServerAndClock(t *testing.T) {
 func TestCredentials(t *testing.T) {
 	h, _ := testHost()
 	h.Config.Source.Kube.Kubeconfig = "/etc/edgeway/kubeconfig"
-	var faults []string
+	var faults []kube.Warning
 	var err error
-	h.Credentials = func() ([]string, error) { return faults, err }
+	h.Credentials = func() ([]kube.Warning, error) { return faults, err }
 	wants(t, h, "credentials", "ok: ")
-	faults = []string{"k can be written by every user. Run: chmod go-w k", "The token expires at 2030"}
-	wants(t, h, "credentials", "warning: … k can be written … | chmod go-w k", "warning: … 2030 … | kubectl -n kube-system create token edgeway … /etc/edgeway/kubeconfig")
+	faults = []kube.Warning{
+		{Message: "k can be written by every user", Fix: "chmod go-w k"}, {Message: "The token expires at 2030", Fix: "kubectl"},
+	}
+	wants(t, h, "credentials", "warning: … k can be written … | chmod go-w k", "warning: … 2030 … | kubectl")
 	err = &fs.PathError{Op: "open", Path: "/etc/edgeway/kubeconfig", Err: fs.ErrPermission}
 	wants(t, h, "credentials", "warning: … permission denied … | sudo edgeway doctor")
 	err = errors.New("it does not parse")

@@ -35,8 +35,8 @@ type Host struct {
 	Serving proxiers.Component
 	// Contact asks the API server as the daemon does.
 	Contact func(context.Context) (kube.Contact, error)
-	// Credentials gives what is wrong with the kubeconfig, in sentences.
-	Credentials func() ([]string, error)
+	// Credentials returns what is wrong with the kubeconfig.
+	Credentials func() ([]kube.Warning, error)
 	Saved       []Saved
 	// Rules asks the rules of other programs, never twice at once.
 	Rules func(context.Context, firewall.Question) []finding.Finding

@@ -80,7 +80,7 @@ func watch(h *Host) (*Host, *watched) {
 		}
 	}
 	if h.Credentials != nil {
-		at.Credentials = func() ([]string, error) {
+		at.Credentials = func() ([]kube.Warning, error) {
 			faults, err := h.Credentials()
 			w.note(err)
 			return faults, err

@@ -12,6 +12,7 @@ import (
 
 	"edgeway/daemon/config"
 	"edgeway/daemon/doctor/finding"
+	"edgeway/daemon/source/kube"
 	"edgeway/proxiers/plan"
 )
 
@@ -44,7 +45,7 @@ func TestWithoutDescriptorsTheDoctorCannotTell(t *testing.T) {
 	h.System = Kernel{}
 	h.Config = config.Default()
 	h.Backend.Name, h.Backend.Traits.DropIn = "ebpf", "ebpf.conf"
-	h.Credentials = func() ([]string, error) {
+	h.Credentials = func() ([]kube.Warning, error) {
 		return nil, &fs.PathError{Op: "open", Path: "kubeconfig", Err: unix.EMFILE}
 	}
 	h.Saved = []Saved{{Of: "the API server", At: func() (time.Time, error) { return time.Time{}, unix.EMFILE }}}

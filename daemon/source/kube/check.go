@@ -2,9 +2,7 @@ package kube
 
 import (
 	"encoding/base64"
-	"errors"
 	"fmt"
-	"io/fs"
 	"net/netip"
 	"net/url"
 	"slices"
@@ -13,7 +11,6 @@ import (
 	"k8s.io/client-go/rest"
 
 	"edgeway/daemon/doctor/finding"
-	"edgeway/daemon/regular"
 )
 
 // CheckOptions say what to check.
@@ -33,9 +30,10 @@ func Check(o CheckOptions) ([]finding.Finding, error) {
 	}
 	c := checker{path: o.Kubeconfig}
 	for _, w := range warnings {
-		c.warn("", "%s", w)
-		if strings.Contains(w, expired) {
-			c.found[len(c.found)-1].Level = finding.Problem
+		if w.Expired {
+			c.fail("", "%s", w.Message)
+		} else {
+			c.warn("", "%s", w.Message)
 		}
 	}
 	a, err := loadKubeconfig(o.Kubeconfig, o.AllowExecPlugins)
@@ -108,31 +106,4 @@ func (c *checker) checkUser(a *access) {
 	case rest.IsConfigTransportTLS(*a.config) && token == "" && len(a.config.CertData) == 0 && a.config.ExecProvider == nil && a.config.Username == "":
 		c.warn(again+c.path, "users: the current context has no credentials, so the API server sees an anonymous user, who may mostly read nothing")
 	}
-}
-
-// Advice says what to do about an error of a kubeconfig; empty: the error says it.
-func Advice(err error) string {
-	if failed, ok := errors.AsType[*fs.PathError](err); ok {
-		return regular.Advice(failed.Path, failed.Err)
-	}
-	for _, a := range [...]struct{ words, mend string }{
-		{"illegal base64", "the fields that end with -data hold base64: encode the file with base64 -w0, or name it in the field without -data"},
-		{"it does not parse", `correct it there, or write it anew with "kubectl config"`},
-		{"current-context: it is missing", "run: kubectl config use-context NAME --kubeconfig FILE"},
-		{"contexts has no", "write the name of one that is there: kubectl config get-contexts --kubeconfig FILE"},
-		{"clusters has no", "write the name of one that is there: kubectl config get-clusters --kubeconfig FILE"},
-		{"users has no", "write the name of one that is there: kubectl config get-users --kubeconfig FILE"},
-		{"server: ", "write a URL, as in https://192.0.2.1:6443"},
-		{"private key does not match", "take the key that belongs to the certificate"},
-		{"PEM data", "write PEM, which begins with -----BEGIN"},
-		{"holds no certificate", "write PEM, which begins with -----BEGIN CERTIFICATE-----"},
-		{"is empty", "write the content into the file"},
-		{"executable file not found", "install the program below /usr, or write its whole path"},
-		{"insecure flag", "remove insecure-skip-tls-verify"},
-	} {
-		if strings.Contains(err.Error(), a.words) {
-			return a.mend
-		}
-	}
-	return ""
 }

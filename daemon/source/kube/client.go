@@ -75,6 +75,9 @@ func (c *client) makeTransport(config *rest.Config) (err error) {
 	config.Wrap(pingOften)
 	base, err := rest.TransportFor(config)
 	if err != nil {
+		if config.Insecure {
+			err = fixable("remove insecure-skip-tls-verify", err) // client-go takes no authority with it
+		}
 		return fmt.Errorf("make transport: %w", err)
 	}
 	c.transport = &transport{base: base}

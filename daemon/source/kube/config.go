@@ -4,6 +4,8 @@ import (
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/base64"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"os"
@@ -26,7 +28,7 @@ type access struct {
 	// digest is that of the files, without a token in a file of its own, which client-go reads itself.
 	digest   [sha256.Size]byte
 	expiries map[string]Expiry // by credential
-	insecure []string          // what is dangerous about it, in sentences
+	insecure []Warning         // what is dangerous about it
 }
 
 // file is a file as it was when it was read.
@@ -75,7 +77,11 @@ func (r *reader) load(path string, allowExec bool) (*access, error) {
 	}
 	config, err := clientcmd.Load(raw)
 	if err != nil {
-		return out, fmt.Errorf("kubeconfig %s: it does not parse: %w", path, err)
+		fix := `correct it there, or write it anew with "kubectl config"`
+		if _, ok := errors.AsType[base64.CorruptInputError](err); ok {
+			fix = "the fields that end with -data hold base64: encode the file with base64 -w0, or name it in the field without -data"
+		}
+		return out, fixable(fix, fmt.Errorf("kubeconfig %s: it does not parse: %w", path, err))
 	}
 	if err := r.complete(path, config, allowExec, out); err != nil {
 		return out, fmt.Errorf("kubeconfig %s: %w", path, err)
@@ -113,21 +119,35 @@ func (r *reader) complete(path string, config *api.Config, allowExec bool, out *
 	if err != nil {
 		return err
 	}
-	out.insecure = append(insecureServer(out.config), insecureFiles(r.files)...)
+	out.insecure = append(insecureServer(out.config, path), insecureFiles(r.files)...)
 	return nil
 }
 
+// The fixes of faults in a kubeconfig.
+const (
+	fixName    = "write the name of one that is there: kubectl config get-%s --kubeconfig FILE"
+	fixServer  = "write a URL, as in https://192.0.2.1:6443"
+	fixPEM     = "write PEM, which begins with -----BEGIN"
+	fixCert    = "write PEM, which begins with -----BEGIN CERTIFICATE-----"
+	fixEmpty   = "write the content into the file"
+	fixPair    = "take the key that belongs to the certificate"
+	fixCommand = "install the program below /usr, or write its whole path"
+)
+
 func currentCluster(config *api.Config) (*api.Cluster, error) {
 	if config.CurrentContext == "" {
-		return nil, errors.New("current-context: it is missing or empty")
+		return nil, fixable("run: kubectl config use-context NAME --kubeconfig FILE",
+			errors.New("current-context: it is missing or empty"))
 	}
 	context, ok := config.Contexts[config.CurrentContext]
 	if !ok {
-		return nil, fmt.Errorf("current-context: contexts has no %q", config.CurrentContext)
+		return nil, fixable(fmt.Sprintf(fixName, "contexts"),
+			fmt.Errorf("current-context: contexts has no %q", config.CurrentContext))
 	}
 	cluster, ok := config.Clusters[context.Cluster]
 	if !ok {
-		return nil, fmt.Errorf("contexts[%s].context.cluster: clusters has no %q", config.CurrentContext, context.Cluster)
+		return nil, fixable(fmt.Sprintf(fixName, "clusters"),
+			fmt.Errorf("contexts[%s].context.cluster: clusters has no %q", config.CurrentContext, context.Cluster))
 	}
 	return cluster, nil
 }
@@ -140,7 +160,8 @@ func currentUser(config *api.Config) (*api.AuthInfo, error) {
 	}
 	user, ok := config.AuthInfos[name]
 	if !ok {
-		return nil, fmt.Errorf("contexts[%s].context.user: users has no %q", config.CurrentContext, name)
+		return nil, fixable(fmt.Sprintf(fixName, "users"),
+			fmt.Errorf("contexts[%s].context.user: users has no %q", config.CurrentContext, name))
 	}
 	return user, nil
 }
@@ -149,23 +170,24 @@ func currentUser(config *api.Config) (*api.AuthInfo, error) {
 // readUser do.
 func (r *reader) readCluster(cluster *api.Cluster, expiries map[string]Expiry) error {
 	if cluster.Server == "" {
-		return errors.New("server: it is missing or empty")
+		return fixable(fixServer, errors.New("server: it is missing or empty"))
 	}
 	if _, _, err := rest.DefaultServerURL(cluster.Server, "", schema.GroupVersion{}, true); err != nil {
-		return fmt.Errorf("server: %w", err)
+		return fixable(fixServer, fmt.Errorf("server: %w", err))
 	}
-	pem, field, err := r.fileOrData(cluster.CertificateAuthority, cluster.CertificateAuthorityData, "certificate-authority", false)
+	const name = "certificate-authority"
+	bundle, field, err := r.fileOrData(cluster.CertificateAuthority, cluster.CertificateAuthorityData, name, false)
 	if err != nil {
 		return fmt.Errorf("%s: %w", field, err)
 	}
-	if len(pem) == 0 {
+	if len(bundle) == 0 {
 		return nil
 	}
-	if !x509.NewCertPool().AppendCertsFromPEM(pem) {
-		return fmt.Errorf("%s: it holds no certificate that can be read", field)
+	if !x509.NewCertPool().AppendCertsFromPEM(bundle) {
+		return fixable(fixCert, fmt.Errorf("%s: it holds no certificate that can be read", field))
 	}
-	cluster.CertificateAuthority, cluster.CertificateAuthorityData = "", pem
-	expiries[credentialCA] = authorityExpiry(pem)
+	cluster.CertificateAuthority, cluster.CertificateAuthorityData = "", bundle
+	expiries[credentialCA] = authorityExpiry(bundle)
 	return nil
 }
 
@@ -179,7 +201,7 @@ func (r *reader) readUser(user *api.AuthInfo, allowExec bool, expiries map[strin
 		r.digest = digest
 		token := strings.TrimSpace(string(raw))
 		if err == nil && token == "" {
-			err = fmt.Errorf("%s is empty", user.TokenFile)
+			err = fixable(fixEmpty, fmt.Errorf("%s is empty", user.TokenFile))
 		}
 		if err != nil {
 			return fmt.Errorf("tokenFile: %w", err)
@@ -194,16 +216,18 @@ func (r *reader) readUser(user *api.AuthInfo, allowExec bool, expiries map[strin
 
 func checkPlugins(user *api.AuthInfo, allowExec bool) error {
 	if user.AuthProvider != nil {
-		return fmt.Errorf("auth-provider: %q is not supported: client-go has no such providers any more; use a token, a certificate or an exec plugin", user.AuthProvider.Name)
+		return fmt.Errorf("auth-provider: %q is not supported: client-go has no such providers any more; "+
+			"use a token, a certificate or an exec plugin", user.AuthProvider.Name)
 	}
 	if user.Exec == nil {
 		return nil
 	}
 	if !allowExec {
-		return fmt.Errorf("exec: it would run %q; exec plugins have to be allowed, by source.kube.allow_exec_plugins", user.Exec.Command)
+		return fmt.Errorf("exec: it would run %q; exec plugins have to be allowed, by source.kube.allow_exec_plugins",
+			user.Exec.Command)
 	}
 	if _, err := exec.LookPath(user.Exec.Command); err != nil {
-		return fmt.Errorf("exec.command: %w", err)
+		return fixable(fixCommand, fmt.Errorf("exec.command: %w", err))
 	}
 	return nil
 }
@@ -222,7 +246,11 @@ func (r *reader) readKeyPair(user *api.AuthInfo, expiries map[string]Expiry) err
 	}
 	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {
-		return fmt.Errorf("%s and %s: %w", certField, keyField, err)
+		fix := fixPair
+		if !isPEM(cert) || !isPEM(key) {
+			fix = fixPEM
+		}
+		return fixable(fix, fmt.Errorf("%s and %s: %w", certField, keyField, err))
 	}
 	user.ClientCertificate, user.ClientCertificateData = "", cert
 	user.ClientKey, user.ClientKeyData = "", key
@@ -230,9 +258,16 @@ func (r *reader) readKeyPair(user *api.AuthInfo, expiries map[string]Expiry) err
 	return nil
 }
 
-// fileOrData gives the content of one of the kubeconfig's pairs of fields "name" (a path) and
+func isPEM(text []byte) bool {
+	block, _ := pem.Decode(text)
+	return block != nil
+}
+
+// fileOrData returns the content of one of the kubeconfig's pairs of fields "name" (a path) and
 // "name-data", and the field that it comes from. The data wins over the path, as in client-go.
-func (r *reader) fileOrData(path string, data []byte, name string, secret bool) (content []byte, field string, err error) {
+func (r *reader) fileOrData(path string, data []byte, name string, secret bool) (
+	content []byte, field string, err error,
+) {
 	if len(data) > 0 {
 		return data, name + "-data", nil
 	}
@@ -241,7 +276,7 @@ func (r *reader) fileOrData(path string, data []byte, name string, secret bool) 
 	}
 	content, err = r.read(path, secret)
 	if err == nil && len(content) == 0 {
-		err = fmt.Errorf("%s is empty", path)
+		err = fixable(fixEmpty, fmt.Errorf("%s is empty", path))
 	}
 	return content, name, err
 }

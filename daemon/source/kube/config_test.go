@@ -113,3 +113,23 @@ func TestWrongOptionsAreNamed(t *testing.T) {
 		}
 	}
 }
+
+func TestFaultyKubeconfigsHaveAFix(t *testing.T) {
+	const user = "contexts: [{name: c, context: {cluster: k}}]\nclusters: [{name: k, cluster: {server: 'https://192.0.2.1', %s}}]\n"
+	for want, text := range map[string]string{
+		"base64 -w0":            strings.Replace(user, "%s", "certificate-authority-data: '%'", 1),
+		"use-context":           "kind: Config\n",
+		"get-contexts":          "current-context: x\n",
+		fixCert:                 "current-context: c\n" + strings.Replace(user, "%s", "certificate-authority-data: AAAA", 1),
+		"skip-tls-verify":       "current-context: c\n" + strings.Replace(user, "%s", "insecure-skip-tls-verify: true, certificate-authority: ca.crt", 1),
+		`with "kubectl config"`: "{",
+	} {
+		dir := t.TempDir()
+		mustWrite(t, dir+"/kubeconfig", text)
+		mustWrite(t, dir+"/ca.crt", newAuthority(t).pem())
+		_, err := New(Options{Kubeconfig: dir + "/kubeconfig", Logger: slog.New(slog.DiscardHandler)})
+		if err == nil || !strings.Contains(Advice(err), want) {
+			t.Errorf("error %v has the fix %q, want %q", err, Advice(err), want)
+		}
+	}
+}

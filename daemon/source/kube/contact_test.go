@@ -59,7 +59,6 @@ func TestTryAdvisesByCause(t *testing.T) {
 			t.Errorf("%s: %v; advised %q, want %q", server, err, c.Mend, want)
 		}
 	}
-	now := time.Now()
 	for want, err := range map[string]error{
 		"timedatectl set-ntp true": x509.CertificateInvalidError{Reason: x509.Expired},
 		"names or addresses":       &tls.CertificateVerificationError{Err: x509.HostnameError{Certificate: &x509.Certificate{}}},
@@ -69,9 +68,13 @@ func TestTryAdvisesByCause(t *testing.T) {
 			t.Errorf("%v: advised %q, want %q", err, got, want)
 		}
 	}
-	for credential, want := range map[string]string{credentialToken: "create token", credentialCA: "kube-root-ca.crt", credentialCertificate: "--client-certificate"} {
-		if got := Remedy(expiryMessage(map[string]Expiry{credential: {Until: now}}, now), "/k"); !strings.Contains(got, want) || !strings.Contains(got, "/k") {
-			t.Errorf("%s expires: advised %q, want %q", credential, got, want)
+	now := time.Now()
+	for credential, want := range map[string]string{
+		credentialToken: "create token", credentialCA: "kube-root-ca.crt", credentialCertificate: "--client-certificate",
+	} {
+		got := expiryWarnings(map[string]Expiry{credential: {Until: now}}, "/k", now)
+		if len(got) != 1 || !strings.Contains(got[0].Fix, want) || !strings.Contains(got[0].Fix, "/k") {
+			t.Errorf("%s expires: %+v, want the fix %q", credential, got, want)
 		}
 	}
 }

@@ -3,7 +3,6 @@ package kube
 import (
 	"context"
 	"maps"
-	"strings"
 	"time"
 
 	"edgeway/proxiers/messageid"
@@ -41,14 +40,15 @@ func (s *Source) Concerns() []Concern {
 	if c.faults > 1 {
 		out = append(out, Concern{
 			Name: "kubeconfig-refused", Since: c.since, fault: c.fault,
-			Message: "The new kubeconfig cannot be used, the previous one stays in force: " + c.fault + ". Correct it, no restart is needed",
+			Message: "The new kubeconfig cannot be used, the previous one stays in force: " + c.fault +
+				". Correct it, no restart is needed",
 		})
 	}
-	if text := expiryMessage(c.access.expiries, time.Now()); text != "" {
-		out = append(out, Concern{Name: "credential-expiry", Message: text})
+	if expiring := expiryWarnings(c.access.expiries, s.options.Kubeconfig, time.Now()); len(expiring) > 0 {
+		out = append(out, Concern{Name: "credential-expiry", Message: joined(expiring)})
 	}
 	if len(c.access.insecure) > 0 {
-		out = append(out, Concern{Name: "kubeconfig-insecure", Message: strings.Join(c.access.insecure, "; ")})
+		out = append(out, Concern{Name: "kubeconfig-insecure", Message: joined(c.access.insecure)})
 	}
 	return out
 }
@@ -59,16 +59,6 @@ func (s *Source) Expiries() map[string]Expiry {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.credentials.access.expiries
-}
-
-// Warnings gives what is dangerous about a kubeconfig, and what expires soon, in sentences. The error says why a
-// daemon could not use it.
-func Warnings(kubeconfig string, allowExec bool) ([]string, error) {
-	a, err := loadKubeconfig(kubeconfig, allowExec)
-	if text := expiryMessage(a.expiries, time.Now()); err == nil && text != "" {
-		a.insecure = append(a.insecure, text)
-	}
-	return a.insecure, err
 }
 
 // poll reads the kubeconfig again and again until ctx ends. It hands over a client for each one that differs.

@@ -34,7 +34,7 @@ func TestWhenExpiryIsWarnedOf(t *testing.T) {
 		if c.life > 0 {
 			e.From = e.Until.Add(-c.life)
 		}
-		got := expiryMessage(map[string]Expiry{credentialToken: e}, now)
+		got := joined(expiryWarnings(map[string]Expiry{credentialToken: e}, "/k", now))
 		if (c.want == "") != (got == "") || !strings.Contains(got, c.want) {
 			t.Errorf("life of %s, %s left: %q, want %q", c.life, c.left, got, c.want)
 		}
@@ -114,8 +114,8 @@ clusters: [{name: k, cluster: {server: %q%s}}], users: [{name: u, user: {%s}}]}`
 			if err != nil {
 				t.Fatal(err)
 			}
-			if (c.want == "") != (len(got) == 0) || len(got) > 1 || !strings.Contains(strings.Join(got, ""), c.want) {
-				t.Errorf("warnings %q, want %q", got, c.want)
+			if (c.want == "") != (len(got) == 0) || len(got) > 1 || !strings.Contains(joined(got), c.want) {
+				t.Errorf("warnings %+v, want %q", got, c.want)
 			}
 		})
 	}
@@ -138,8 +138,8 @@ func TestWarningsOfAGroup(t *testing.T) {
 			t.Fatal(err)
 		}
 		got, err := Warnings(path, false)
-		if err != nil || (want == "") != (len(got) == 0) || !strings.Contains(strings.Join(got, ""), want) {
-			t.Errorf("mode %o: %q %v, want %q", mode, got, err, want)
+		if err != nil || (want == "") != (len(got) == 0) || !strings.Contains(joined(got), want) {
+			t.Errorf("mode %o: %+v %v, want %q", mode, got, err, want)
 		}
 	}
 }

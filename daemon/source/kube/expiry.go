@@ -40,27 +40,32 @@ func (e Expiry) due() time.Time {
 	return e.Until.Add(-warnBefore)
 }
 
-// expiryMessage gives a sentence about all credentials that expire soon; empty: none does.
-func expiryMessage(expiries map[string]Expiry, now time.Time) string {
-	var out []string
+// expiryWarnings returns a warning for each credential that expires soon.
+func expiryWarnings(expiries map[string]Expiry, kubeconfig string, now time.Time) (out []Warning) {
 	for _, name := range slices.Sorted(maps.Keys(expiries)) {
 		e := expiries[name]
 		if now.Before(e.due()) {
 			continue
 		}
+		w := Warning{Fix: fmt.Sprintf(renewals[name], kubeconfig), Expired: now.After(e.Until)}
 		verb := "expires at"
-		if now.After(e.Until) {
-			verb = expired + ": it was valid until"
+		if w.Expired {
+			verb = "has expired: it was valid until"
 		}
-		out = append(out, fmt.Sprintf("%s %s %s", credentialName(name), verb, e.Until.UTC().Format(time.RFC3339)))
+		w.Message = fmt.Sprintf("%s %s %s: replace it in the kubeconfig or in the file that this names, no restart is needed",
+			credentialName(name), verb, e.Until.UTC().Format(time.RFC3339))
+		out = append(out, w)
 	}
-	if len(out) == 0 {
-		return ""
-	}
-	return strings.Join(out, "; ") + ": replace it in the kubeconfig or in the file that this names, no restart is needed"
+	return out
 }
 
-const expired = "has expired"
+// renewals are the commands that replace credentials, with the kubeconfig left out.
+var renewals = map[string]string{
+	credentialCA: mendAuthority,
+	credentialCertificate: "kubectl config set-credentials NAME --client-certificate=new.crt --client-key=new.key " +
+		"--embed-certs --kubeconfig %s",
+	credentialToken: mendToken,
+}
 
 func credentialName(credential string) string {
 	switch credential {

@@ -12,11 +12,15 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// insecureServer says what lets a man in the middle be the API server.
-func insecureServer(config *rest.Config) (out []string) {
+// insecureServer returns what lets a man in the middle be the API server.
+func insecureServer(config *rest.Config, kubeconfig string) (out []Warning) {
 	if config.Insecure {
-		out = append(out, "insecure-skip-tls-verify is set: anybody on the way to the API server can read the credentials and change all Services. "+
-			"Remove it, and set certificate-authority")
+		out = append(out, Warning{
+			Message: "insecure-skip-tls-verify is set: anybody on the way to the API server can read the credentials " +
+				"and change all Services. Remove it, and set certificate-authority",
+			Fix: "kubectl config set-cluster NAME --insecure-skip-tls-verify=false --certificate-authority=ca.crt " +
+				"--embed-certs --kubeconfig " + kubeconfig,
+		})
 	}
 	server, _, err := rest.DefaultServerUrlFor(config)
 	if err != nil || server.Scheme != "http" {
@@ -24,13 +28,17 @@ func insecureServer(config *rest.Config) (out []string) {
 	}
 	addr, err := netip.ParseAddr(server.Hostname())
 	if server.Hostname() != "localhost" && (err != nil || !addr.Unmap().IsLoopback()) {
-		out = append(out, fmt.Sprintf("The server %s is used without TLS: no credentials are sent, and anybody on the way can change all Services. Use https", config.Host))
+		out = append(out, Warning{
+			Message: fmt.Sprintf("The server %s is used without TLS: no credentials are sent, and anybody on the way "+
+				"can change all Services. Use https", config.Host),
+			Fix: "kubectl config set-cluster NAME --server=https://ADDRESS:6443 --kubeconfig " + kubeconfig,
+		})
 	}
 	return out
 }
 
-// insecureFiles says which files the wrong users may read or write.
-func insecureFiles(files []file) (out []string) {
+// insecureFiles returns which files the wrong users may read or write.
+func insecureFiles(files []file) (out []Warning) {
 	for _, f := range files {
 		sys, ok := f.info.Sys().(*syscall.Stat_t)
 		if !ok || !f.info.Mode().IsRegular() {
@@ -45,11 +53,13 @@ func insecureFiles(files []file) (out []string) {
 		}
 		switch {
 		case mode&0o022 != 0:
-			out = append(out, fmt.Sprintf("%s can be written by %s (mode %04o), who can so send this host to another server. Run: chmod go-w %s",
-				f.path, others(mode, 0o002, sys.Gid), f.info.Mode().Perm(), f.path))
+			fix := "chmod go-w " + f.path
+			out = append(out, Warning{fmt.Sprintf("%s can be written by %s (mode %04o), who can so send this host to "+
+				"another server. Run: %s", f.path, others(mode, 0o002, sys.Gid), f.info.Mode().Perm(), fix), fix, false})
 		case f.secret && mode&0o044 != 0:
-			out = append(out, fmt.Sprintf("%s holds a secret and can be read by %s (mode %04o). Run: chgrp %s %s && chmod 640 %s",
-				f.path, others(mode, 0o004, sys.Gid), f.info.Mode().Perm(), serviceGroup, f.path, f.path))
+			fix := fmt.Sprintf("chgrp %s %s && chmod 640 %s", serviceGroup, f.path, f.path)
+			out = append(out, Warning{fmt.Sprintf("%s holds a secret and can be read by %s (mode %04o). Run: %s",
+				f.path, others(mode, 0o004, sys.Gid), f.info.Mode().Perm(), fix), fix, false})
 		}
 	}
 	return out

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"net/url"
-	"strings"
 	"syscall"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -94,22 +93,4 @@ func hostPort(server string) (host, port string) {
 		port = "443"
 	}
 	return u.Hostname(), port
-}
-
-// Remedy says what to do about one of the Warnings.
-func Remedy(warning, kubeconfig string) string {
-	if _, command, found := strings.Cut(warning, "Run: "); found {
-		return command
-	}
-	for _, c := range [...]struct{ words, mend string }{
-		{"insecure-skip-tls-verify", "kubectl config set-cluster NAME --insecure-skip-tls-verify=false --certificate-authority=ca.crt --embed-certs --kubeconfig %s"},
-		{"without TLS", "kubectl config set-cluster NAME --server=https://ADDRESS:6443 --kubeconfig %s"},
-		{credentialName(credentialCA), mendAuthority},
-		{credentialName(credentialCertificate), "kubectl config set-credentials NAME --client-certificate=new.crt --client-key=new.key --embed-certs --kubeconfig %s"},
-	} {
-		if strings.Contains(warning, c.words) {
-			return fmt.Sprintf(c.mend, kubeconfig)
-		}
-	}
-	return fmt.Sprintf(mendToken, kubeconfig)
 }

@@ -1,0 +1,95 @@
+package kube
+
+import (
+	"net/http"
+	"strconv"
+	"testing"
+	"time"
+)
+
+// A watch lasts 5 to 10 minutes where the API server sends a bookmark each minute.
+func TestWatchesAreLong(t *testing.T) {
+	inBubble(t, nil, func(t *testing.T, api *fakeAPI, r *running) {
+		time.Sleep(2 * time.Hour)
+		if n := len(api.seen()); n > 3*(1+120/5) || n < 3*120/10 {
+			t.Errorf("%d requests for three resources in two hours", n)
+		}
+	})
+}
+
+// Neither an API server without the minute's bookmarks, as after its restart, nor a proxy that closes what was silent for
+// a minute is a fault. Each costs a long watch now and then.
+func TestMinutesWithoutABookmark(t *testing.T) {
+	for name, prepare := range map[string]func(*fakeAPI){
+		"restarted": func(api *fakeAPI) { api.noMinutes = true },
+		"proxy":     func(api *fakeAPI) { api.noMinutes, api.idleLimit = true, time.Minute },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, prepare, func(t *testing.T, api *fakeAPI, r *running) {
+				for range 3600 {
+					time.Sleep(time.Second)
+					if st := r.Status(); st.Err != "" || time.Since(st.LastContact) > bookmarkLimit+probeTimeout+probeJitter {
+						t.Fatalf("stale by %s: %+v", time.Since(st.LastContact), st)
+					}
+				}
+				if n := api.count("services", "list", "stream"); n != 1 {
+					t.Errorf("%d lists in an hour", n)
+				}
+				if n := api.count("services", "watch"); n > 90 {
+					t.Errorf("%d watches in an hour", n)
+				}
+				api.noMinutes, api.idleLimit = false, 0
+				time.Sleep(shortTime + longWatch)
+				before := len(api.seen())
+				time.Sleep(time.Hour)
+				if n := len(api.seen()) - before; n > 3*(1+60/5) {
+					t.Errorf("%d requests in an hour after the bookmarks are back", n)
+				}
+			})
+		})
+	}
+}
+
+// A server that hangs, and keeps its connections open, is noticed within 90 s at any time of a watch.
+func TestServerThatHangs(t *testing.T) {
+	for _, after := range []time.Duration{5 * time.Second, time.Minute, 61 * time.Second, 100 * time.Second, 12 * time.Minute} {
+		t.Run(after.String(), func(t *testing.T) {
+			inBubble(t, nil, func(t *testing.T, api *fakeAPI, r *running) {
+				time.Sleep(after)
+				api.hang()
+				noticed(t, r)
+			})
+		})
+	}
+}
+
+// When the API server is back after half a minute and has forgotten the versions, a new Service is there within 8 s.
+func TestServiceAfterAnOutage(t *testing.T) {
+	worst := time.Duration(0)
+	for range 30 {
+		inBubble(t, nil, func(t *testing.T, api *fakeAPI, r *running) {
+			time.Sleep(3 * time.Minute)
+			api.breakWith(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+			time.Sleep(30 * time.Second)
+			api.put("services", "new", clusterIP(9))
+			oldest := api.rv
+			api.setHook(func(w http.ResponseWriter, req request) bool {
+				if from, _ := strconv.Atoi(req.get("resourceVersion")); req.verb == "watch" && from < oldest {
+					status(w, 410, "Expired", "too old resource version")
+					return true
+				}
+				return false
+			})
+			api.mend()
+			back := time.Now()
+			for r.names() != "new" && time.Since(back) < time.Minute {
+				time.Sleep(10 * time.Millisecond)
+			}
+			worst = max(worst, time.Since(back))
+		})
+	}
+	if worst > 8*time.Second {
+		t.Errorf("a new Service is there after %s", worst)
+	}
+	t.Logf("a new Service is there after %s at most", worst)
+}
