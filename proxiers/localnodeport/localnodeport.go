@@ -21,8 +21,10 @@ const Name = "localnodeport"
 type Options struct {
 	Logger  *slog.Logger
 	Sockets Sockets
-	// Contain runs the relay's goroutines. It may be nil.
+	// Contain runs the relay's goroutines that accept. It may be nil.
 	Contain proxiers.Contain
+	// Panicked receives the panic of a connection, which ends that connection alone.
+	Panicked func(err error)
 }
 
 // Proxier listens on the loopback addresses of the plan, for each TCP NodePort that has an endpoint.
@@ -31,9 +33,10 @@ type Options struct {
 // configuration it keeps running, as the rules in the kernel do, and clients keep their endpoints. It is a
 // prometheus.Collector.
 type Proxier struct {
-	logger  *slog.Logger
-	sockets Sockets
-	contain proxiers.Contain
+	logger   *slog.Logger
+	sockets  Sockets
+	contain  proxiers.Contain
+	panicked func(err error)
 
 	// mu is never taken by a relay.Target: it is held while Port.Stop waits for an accept.
 	mu    sync.Mutex
@@ -52,7 +55,7 @@ type Proxier struct {
 // New gives a Proxier that does nothing until the first Apply.
 func New(opts Options) *Proxier {
 	return &Proxier{
-		logger: opts.Logger, sockets: opts.Sockets, contain: opts.Contain,
+		logger: opts.Logger, sockets: opts.Sockets, contain: opts.Contain, panicked: opts.Panicked,
 		ports: map[netip.AddrPort]*port{}, waiting: map[netip.AddrPort]*port{},
 	}
 }

@@ -29,7 +29,7 @@ type port struct {
 // serve makes a port lead to b, and begins to listen if it is new.
 func (p *Proxier) serve(at netip.AddrPort, b backing) {
 	if p.relay == nil {
-		p.relay = relay.New(relay.Options{Paused: p.paused, Contain: p.contain})
+		p.relay = relay.New(relay.Options{Paused: p.paused, Contain: p.contain, Panicked: p.panicked})
 	}
 	known := p.ports[at]
 	switch {

@@ -24,8 +24,7 @@ type conn struct {
 	ended    bool         // by reset, or because it ran
 }
 
-// run dials an endpoint and copies in both directions. The container calls it again after a panic, which has ended the
-// connection.
+// run dials an endpoint and copies in both directions. A panic resets both sides.
 func (c *conn) run() {
 	r := c.port.relay
 	defer r.forget(c)
@@ -34,7 +33,7 @@ func (c *conn) run() {
 		return
 	}
 	var other sync.WaitGroup
-	r.opts.Contain.Go(&other, "relay", func() { c.copy(c.client, c.endpoint, &r.toClient) })
+	r.contain(&other, func() { c.copy(c.client, c.endpoint, &r.toClient) })
 	c.copy(c.endpoint, c.client, &r.toEndpoint)
 	other.Wait()
 	c.close()

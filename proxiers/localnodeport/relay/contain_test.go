@@ -39,10 +39,8 @@ func TestAConnectionPanics(t *testing.T) {
 			conn.Close()
 		}
 	}()
-	r := New(Options{Contain: func(_ string, run func()) {
-		for contain.Call(func() error { run(); return nil }) != nil {
-		}
-	}})
+	panics := make(chan error, 2)
+	r := New(Options{Panicked: func(err error) { panics <- err }})
 	defer func() { _ = r.Shutdown(done()) }()
 	target := &panicky{pool: pool{endpoints: []netip.AddrPort{addrOf(far)}}}
 	serve(t, r, l, target)
@@ -59,6 +57,10 @@ func TestAConnectionPanics(t *testing.T) {
 			t.Fatal("no endpoint was picked")
 		}
 	}
+	if err := <-panics; !contain.Is(err) {
+		t.Errorf("reported %v, want the panic", err)
+	}
+	eventually(t, "the connection is gone", func() bool { return r.Stats().Active == 0 })
 	next, err := net.Dial("tcp", l.Addr().String())
 	if err != nil {
 		t.Fatal(err)
@@ -67,5 +69,8 @@ func TestAConnectionPanics(t *testing.T) {
 	_ = next.SetDeadline(time.Now().Add(30 * time.Second))
 	if got, err := io.ReadAll(next); string(got) != "hello" || err != nil {
 		t.Errorf("the next client gets %q: %v", got, err)
+	}
+	if len(panics) > 0 {
+		t.Errorf("a second report: %v", <-panics)
 	}
 }

@@ -65,7 +65,7 @@ func (p *Port) start(client *net.TCPConn) {
 			return
 		}
 	}
-	p.relay.opts.Contain.Go(&p.relay.running, "relay", c.run)
+	p.relay.contain(&p.relay.running, c.run)
 }
 
 // wait waits for d, or returns true as soon as the Port stops.

@@ -25,6 +25,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"edgeway/proxiers"
+	"edgeway/proxiers/contain"
 )
 
 const (
@@ -69,8 +70,11 @@ type Options struct {
 	// Paused, if not nil, is called when accepting pauses, with the reason (ErrDescriptors, ErrLimit): once for each
 	// episode. An episode is over when accepting has continued for ten seconds.
 	Paused func(reason error)
-	// Contain runs the goroutines. It may be nil.
+	// Contain runs the goroutines that accept. It may be nil.
 	Contain proxiers.Contain
+	// Panicked receives the panic of a connection, which ends that connection alone. If it is nil, a panic ends the
+	// process.
+	Panicked func(err error)
 }
 
 // Target chooses the endpoints of a Port's connections. Its methods are called by several goroutines at a time.
@@ -166,6 +170,19 @@ func (r *Relay) Shutdown(ctx context.Context) error {
 	r.mu.Unlock()
 	r.running.Wait()
 	return err
+}
+
+// contain runs a goroutine of a connection. It does not run it again after a panic, because the connection has ended.
+func (r *Relay) contain(group *sync.WaitGroup, run func()) {
+	group.Go(func() {
+		if r.opts.Panicked == nil {
+			run()
+			return
+		}
+		if err := contain.Call(func() error { run(); return nil }); err != nil {
+			r.opts.Panicked(err)
+		}
+	})
 }
 
 func (r *Relay) active() int {
