@@ -38,7 +38,7 @@ type follower struct {
 func followers(cfg *config.Config, backend proxiers.Component, s shared) []follower {
 	return []follower{
 		{Component: serviceroutes.Component(cfg.Routes.Services == config.RoutesAlways, backend.Traits.RouteTables), on: cfg.Routes.Services != config.RoutesNever},
-		{Component: conntrack.Component(), on: cfg.Conntrack.Cleanup},
+		{Component: conntrack.Component(), on: true},
 		// After conntrack: the flowtable must not hold a flow that conntrack has deleted.
 		{Component: flowtable.Component(sharedTables()), on: cfg.FastPath.Enabled && backend.Traits.NoFastPath == ""},
 		{Component: proxiers.Component{Name: localnodeport.Name}, on: true, shared: s.loopback},

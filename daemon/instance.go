@@ -135,7 +135,7 @@ func (i *instance) inForce() inForce {
 // run serves until ctx ends or a part fails permanently. The kernel keeps forwarding afterwards.
 func (i *instance) run(ctx context.Context) error {
 	defer i.close()
-	if err := conntrack.ApplySysctls(sysctlSettings(i.cfg.Conntrack), i.logger); err != nil {
+	if err := conntrack.RaiseMax(i.cfg.Conntrack.MaxPerCore, i.logger); err != nil {
 		i.logger.Warn("some connection tracking settings not applied", "error", err)
 	}
 	group, ctx := errgroup.WithContext(ctx)

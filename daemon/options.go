@@ -13,7 +13,6 @@ import (
 	"edgeway/daemon/planner"
 	"edgeway/daemon/source"
 	"edgeway/daemon/tracker"
-	"edgeway/proxiers/conntrack"
 	"edgeway/proxiers/plan"
 )
 
@@ -112,15 +111,6 @@ func podDetection(p config.Proxy) planner.PodDetection {
 		return planner.PodDetection{Interfaces: []string{p.InterfaceNamePrefix + "*"}}
 	}
 	return planner.PodDetection{}
-}
-
-func sysctlSettings(c config.Conntrack) conntrack.Settings {
-	return conntrack.Settings{
-		MaxPerCore: c.MaxPerCore, Min: c.Min,
-		TCPEstablished: c.TCPEstablishedTimeout, TCPCloseWait: c.TCPCloseWaitTimeout,
-		UDP: c.UDPTimeout, UDPStream: c.UDPStreamTimeout,
-		TCPBeLiberal: c.TCPBeLiberal,
-	}
 }
 
 // kernelFamilies returns the address families that the kernel supports. A kernel with ipv6.disable=1 does not have this

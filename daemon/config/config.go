@@ -192,16 +192,10 @@ const (
 	RoutesNever  ServiceRoutes = "never"
 )
 
-// Conntrack is connection tracking. A zero number or duration leaves the kernel's setting alone.
+// Conntrack is connection tracking.
 type Conntrack struct {
-	Cleanup               bool
-	MaxPerCore            int
-	Min                   int
-	TCPEstablishedTimeout time.Duration // whole seconds, as the other timeouts
-	TCPCloseWaitTimeout   time.Duration
-	UDPTimeout            time.Duration
-	UDPStreamTimeout      time.Duration
-	TCPBeLiberal          bool
+	// MaxPerCore is the number of entries for each processor; 0 leaves the kernel's limit alone.
+	MaxPerCore int
 }
 
 // FastPath is the way past the rules, for Services that opt in.
@@ -278,7 +272,7 @@ func Default() *Config {
 			NodePortRange:      PortRange{30000, 32767},
 		},
 		Routes:    Routes{Services: RoutesAuto},
-		Conntrack: Conntrack{Cleanup: true, MaxPerCore: 32768, Min: 131072},
+		Conntrack: Conntrack{MaxPerCore: 32768},
 		Checks:    Checks{TCP: TCPChecks{Interval: time.Second, Failures: 2}},
 		Health:    Health{Address: ":10256"},
 		Metrics:   Metrics{Address: "127.0.0.1:10249"},

@@ -26,7 +26,6 @@ func TestFaultsNameFileLineKeyAndWhatIsAllowed(t *testing.T) {
 		"range of integer":  {withSource + "[proxy]\nmasquerade_bit = 40", "/e.toml:4: proxy.masquerade_bit: ", "0 to 31"},
 		"range of duration": {withSource + "[checks.tcp]\nsources = ['file']\ninterval = '1ms'", "/e.toml:5: checks.tcp.interval: ", "200ms to 1h"},
 		"no unit":           {withSource + "[checks.tcp]\ninterval = '30'", "/e.toml:4: checks.tcp.interval: ", `"1h30m"`},
-		"part of a second":  {withSource + "[conntrack]\nudp_timeout = '1500ms'", "/e.toml:4: conntrack.udp_timeout: ", "1.5s"},
 		"not one of":        {withSource + "[node]\nlocal_policy = 'reject'", "/e.toml:4: node.local_policy: ", `"drop" or "cluster"`},
 		"log level":         {withSource + "[log]\nlevel = 'loud'", "/e.toml:4: log.level: ", `"debug", "info", "warn" or "error"`},
 		"address":           {withSource + "[node]\naddresses = ['::ffff:192.0.2.1']", "/e.toml:4: node.addresses: ", "192.0.2.1"},

@@ -86,14 +86,7 @@ deny_endpoints = ["192.168.0.0/16"]
 [routes]
 services = "always"
 [conntrack]
-cleanup = false
-max_per_core = 0
-min = 1
-tcp_established_timeout = "24h"
-tcp_close_wait_timeout = "1h"
-udp_timeout = "10s"
-udp_stream_timeout = "1m"
-tcp_be_liberal = true
+max_per_core = 1
 [checks]
 tcp = { sources = ["kube", "file"], interval = "2s", failures = 3 }
 [health]
@@ -129,11 +122,8 @@ socket = "/s"
 			NodePortRange:     PortRange{30000, 32767}, AllowLoadBalancers: LoadBalancerIPs{Host: true, Prefixes: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}},
 			DenyEndpoints: DeniedEndpoints{Prefixes: []netip.Prefix{netip.MustParsePrefix("192.168.0.0/16")}},
 		},
-		Routes: Routes{Services: RoutesAlways},
-		Conntrack: Conntrack{
-			Min: 1, TCPEstablishedTimeout: 24 * time.Hour, TCPCloseWaitTimeout: time.Hour,
-			UDPTimeout: 10 * time.Second, UDPStreamTimeout: time.Minute, TCPBeLiberal: true,
-		},
+		Routes:    Routes{Services: RoutesAlways},
+		Conntrack: Conntrack{MaxPerCore: 1},
 		Checks: Checks{TCP: TCPChecks{
 			Sources: []CheckedSource{CheckedKube, CheckedFile}, Interval: 2 * time.Second, Failures: 3,
 		}},

@@ -10,6 +10,14 @@ import (
 var removed = map[string]string{
 	"source.lastknown.enabled": "the state is always kept, in source.lastknown.directory",
 
+	"conntrack.cleanup":                 "flows to endpoints that are gone are always deleted",
+	"conntrack.min":                     "nf_conntrack_max is at least 131072" + sysctls,
+	"conntrack.tcp_established_timeout": "the kernel's time" + sysctls,
+	"conntrack.tcp_close_wait_timeout":  "the kernel's time" + sysctls,
+	"conntrack.udp_timeout":             "the kernel's time" + sysctls,
+	"conntrack.udp_stream_timeout":      "the kernel's time" + sysctls,
+	"conntrack.tcp_be_liberal":          "the kernel's setting" + sysctls,
+
 	"fastpath.after_packets":    "a connection leaves the rules once it was answered",
 	"fastpath.devices":          "all network devices take part",
 	"fastpath.exclude":          "all network devices take part",
@@ -28,6 +36,8 @@ var removed = map[string]string{
 }
 
 const budget = "the memory limit (MemoryMax= of edgeway.service) bounds all Services together, and the biggest beyond it are left out"
+
+const sysctls = "; conntrack.md in the package's documentation changes it by sysctl.d"
 
 // Removed is the place of a removed key in a file.
 type Removed struct {

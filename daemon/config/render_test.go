@@ -46,7 +46,7 @@ func TestDocumentsNameOnlyKnownKeys(t *testing.T) {
 	pattern := regexp.MustCompile(`\b(node|source|proxy|conntrack|checks|health|metrics|log|control)(\.[a-z_]+)+\b`)
 	names := []string{
 		"packaging/man/edgeway.toml.5", "packaging/man/edgeway.8", "README.md", "etc/edgeway/examples/monitoring/alerts.yaml",
-		"packaging/doc/routes.md", "packaging/doc/fleet.md", "packaging/doc/limits.md", "packaging/doc/kube-proxy.md",
+		"packaging/doc/routes.md", "packaging/doc/fleet.md", "packaging/doc/limits.md", "packaging/doc/kube-proxy.md", "packaging/doc/conntrack.md",
 	}
 	for _, name := range names {
 		text, err := os.ReadFile(filepath.Join(root, name))

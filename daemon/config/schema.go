@@ -193,16 +193,11 @@ func fastPathSection(f *FastPath) section {
 }
 
 func conntrackSection(c *Conntrack) section {
-	const leave = " 0s: the kernel's setting stays."
-	return section{"conntrack", "Connection tracking. The sysctls are the whole host's: the table is only ever enlarged, and time-outs are not touched unless set here.", []key{
-		{"cleanup", "Whether flows to endpoints that are gone are deleted, so that clients of UDP Services move on.", boolean(&c.Cleanup)},
-		{"max_per_core", "nf_conntrack_max is raised to this number times the number of CPUs, to 1048576 at most. It is never lowered. 0: it stays.", integer(&c.MaxPerCore, 0, 1<<20)},
-		{"min", "nf_conntrack_max is raised to at least this number, whatever max_per_core gives. It has no effect when max_per_core is 0.", integer(&c.Min, 0, 1<<20)},
-		{"tcp_established_timeout", "nf_conntrack_tcp_timeout_established." + leave, seconds(&c.TCPEstablishedTimeout)},
-		{"tcp_close_wait_timeout", "nf_conntrack_tcp_timeout_close_wait." + leave, seconds(&c.TCPCloseWaitTimeout)},
-		{"udp_timeout", "nf_conntrack_udp_timeout." + leave, seconds(&c.UDPTimeout)},
-		{"udp_stream_timeout", "nf_conntrack_udp_timeout_stream." + leave, seconds(&c.UDPStreamTimeout)},
-		{"tcp_be_liberal", "Whether nf_conntrack_tcp_be_liberal is turned on, so that packets outside the TCP window are not marked invalid.", boolean(&c.TCPBeLiberal)},
+	return section{"conntrack", "Connection tracking, which the whole host shares.", []key{
+		{
+			"max_per_core", "nf_conntrack_max is raised to this number times the number of CPUs, to 131072 at least and 1048576 at most. It is never lowered. 0: it stays.",
+			integer(&c.MaxPerCore, 0, 1<<20),
+		},
 	}}
 }
 

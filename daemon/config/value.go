@@ -156,26 +156,6 @@ func duration(p *time.Duration, low, high time.Duration) value {
 	}
 }
 
-// seconds is a time-out that the kernel takes in whole seconds.
-func seconds(p *time.Duration) value {
-	d := duration(p, 0, 30*24*time.Hour)
-	inner := d.set
-	d.set = func(v any, dir string) error {
-		old := *p
-		if err := inner(v, dir); err != nil {
-			return err
-		}
-		if *p%time.Second != 0 {
-			err := fmt.Errorf("%s is not a whole number of seconds", *p)
-			*p = old
-			return err
-		}
-		return nil
-	}
-	d.limits += ", whole seconds"
-	return d
-}
-
 // short prints a duration without the zero parts that time.Duration adds: "1h", not "1h0m0s".
 func short(d time.Duration) string {
 	s := d.String()

@@ -77,7 +77,7 @@ func conntrack(_ context.Context, h *Host) []finding.Finding {
 	if err != nil || limitErr != nil || limit == 0 {
 		return nil // not loaded, and so empty: the rules load it
 	}
-	mend := set("net.netfilter.nf_conntrack_max", 2*limit) + "  # to keep it, see conntrack.min"
+	mend := set("net.netfilter.nf_conntrack_max", 2*limit) + "  # to keep it, see conntrack.md in the package's documentation"
 	percent := 100 * count / limit
 	switch full := h.fullCount(); {
 	case percent >= nearlyFull:

@@ -10,82 +10,51 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
-	"time"
 )
 
-// Settings are the kernel's limits for connection tracking. A zero leaves the kernel's value alone.
-type Settings struct {
-	// MaxPerCore is the number of entries to make room for, for each processor; at least Min, at
-	// most 1,048,576. The limit is raised, never lowered.
-	MaxPerCore, Min int
-	// How long a silent flow is kept. Set as given, in whole seconds.
-	TCPEstablished, TCPCloseWait, UDP, UDPStream time.Duration
-	// TCPBeLiberal accepts TCP packets out of window.
-	TCPBeLiberal bool
-}
-
 const (
-	// maxEntries is kube-proxy's upper bound for a computed limit.
-	maxEntries = 1 << 20
+	// minEntries and maxEntries are kube-proxy's bounds for a computed limit.
+	minEntries, maxEntries = 1 << 17, 1 << 20
 	// entriesPerBucket is the ratio that kube-proxy and the kernel's documentation
 	// (nf_conntrack-sysctl) use between the limit and the size of the hash table.
 	entriesPerBucket = 4
 )
 
-// The files, below the root. All are sysctls of the network, which CAP_NET_ADMIN alone may write: the
-// daemon need not be root. (The table's size is also a parameter of the module, which only root reads.)
+// The files, below the root. Both are sysctls of the network, which CAP_NET_ADMIN alone may write: the daemon need not be
+// root. (The size of the hash table is also a parameter of the module, which only root may read.)
 const (
-	maxFile      = "proc/sys/net/netfilter/nf_conntrack_max"
-	hashFile     = "proc/sys/net/netfilter/nf_conntrack_buckets"
-	timeoutFiles = "proc/sys/net/netfilter/nf_conntrack_"
+	maxFile  = "proc/sys/net/netfilter/nf_conntrack_max"
+	hashFile = "proc/sys/net/netfilter/nf_conntrack_buckets"
 )
 
-// ApplySysctls sets the kernel's limits to s. It tries every one: the error joins the
-// failures, each naming its file. A failure is not fatal (a container may read but not write them):
-// Services work with the kernel's own limits.
-func ApplySysctls(s Settings, logger *slog.Logger) error {
-	return applySysctls("/", s, runtime.NumCPU(), logger)
+// RaiseMax makes room for maxPerCore entries for each processor, 131,072 at least and 1,048,576 at most. It never lowers
+// the kernel's limit, and leaves it alone if maxPerCore is 0. The error joins the failures, each naming its file. A
+// failure is not fatal (a container may read but not write the files): Services work with the kernel's own limit.
+func RaiseMax(maxPerCore int, logger *slog.Logger) error {
+	return raiseMax("/", maxPerCore, runtime.NumCPU(), logger)
 }
 
-func applySysctls(root string, s Settings, cores int, logger *slog.Logger) error {
+func raiseMax(root string, maxPerCore, cores int, logger *slog.Logger) error {
+	if maxPerCore == 0 {
+		return nil
+	}
 	t := tuner{root: root, logger: logger}
-	t.raiseMax(s, cores)
-	t.timeout("tcp_timeout_established", s.TCPEstablished)
-	t.timeout("tcp_timeout_close_wait", s.TCPCloseWait)
-	t.timeout("udp_timeout", s.UDP)
-	t.timeout("udp_timeout_stream", s.UDPStream)
-	if s.TCPBeLiberal {
-		t.set(timeoutFiles+"tcp_be_liberal", 1)
+	want := min(max(maxPerCore*cores, minEntries), maxEntries)
+	if now, ok := t.get(maxFile); ok && now < want {
+		// The hash table first: a higher limit with the old table makes long chains.
+		if now, ok := t.get(hashFile); ok && now < want/entriesPerBucket {
+			t.set(hashFile, want/entriesPerBucket)
+		}
+		t.set(maxFile, want)
 	}
 	return errors.Join(t.errs...)
 }
 
-// tuner collects the failures, so that one setting does not prevent the others.
+// tuner collects the failures, so that one file does not prevent the other.
 type tuner struct {
 	root   string
 	logger *slog.Logger
 	errs   []error
-}
-
-func (t *tuner) raiseMax(s Settings, cores int) {
-	if s.MaxPerCore == 0 {
-		return
-	}
-	want := min(max(s.MaxPerCore*cores, s.Min), max(maxEntries, s.Min))
-	if now, ok := t.get(maxFile); !ok || now >= want {
-		return
-	}
-	// The hash table first: a higher limit with the old table makes long chains.
-	if now, ok := t.get(hashFile); ok && now < want/entriesPerBucket {
-		t.set(hashFile, want/entriesPerBucket)
-	}
-	t.set(maxFile, want)
-}
-
-func (t *tuner) timeout(name string, d time.Duration) {
-	if d > 0 {
-		t.set(timeoutFiles+name, max(1, int(d.Seconds())))
-	}
 }
 
 func (t *tuner) get(file string) (int, bool) {
@@ -103,7 +72,7 @@ func (t *tuner) get(file string) (int, bool) {
 	return n, true
 }
 
-// set writes only what differs: a file that is right already may be read-only.
+// set writes a file only if it differs, because it may be read-only.
 func (t *tuner) set(file string, value int) {
 	now, ok := t.get(file)
 	if !ok || now == value {

@@ -6,28 +6,26 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 )
 
 func TestLimitsAreRaisedNeverLowered(t *testing.T) {
 	const perCore, cores = 32768, 8
 	for name, c := range map[string]struct {
-		s                           Settings
+		perCore                     int
 		max, hash, wantMax, wantTab string
 	}{
-		"raised":              {Settings{MaxPerCore: perCore, Min: 131072}, "65536", "16384", "262144", "65536"},
-		"minimum":             {Settings{MaxPerCore: 1, Min: 131072}, "65536", "16384", "131072", "32768"},
-		"bounded":             {Settings{MaxPerCore: 1 << 20, Min: 131072}, "65536", "16384", "1048576", "262144"},
-		"higher already":      {Settings{MaxPerCore: perCore, Min: 131072}, "500000", "16384", "500000", "16384"},
-		"larger table stays":  {Settings{MaxPerCore: perCore, Min: 131072}, "65536", "100000", "262144", "100000"},
-		"nothing asked":       {Settings{}, "65536", "16384", "65536", "16384"},
-		"higher minimum wins": {Settings{MaxPerCore: 1, Min: 2000000}, "65536", "16384", "2000000", "500000"},
+		"raised":             {perCore, "65536", "16384", "262144", "65536"},
+		"minimum":            {1, "65536", "16384", "131072", "32768"},
+		"bounded":            {1 << 20, "65536", "16384", "1048576", "262144"},
+		"higher already":     {perCore, "500000", "16384", "500000", "16384"},
+		"larger table stays": {perCore, "65536", "100000", "262144", "100000"},
+		"nothing asked":      {0, "65536", "16384", "65536", "16384"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := t.TempDir()
 			write(t, root, maxFile, c.max)
 			write(t, root, hashFile, c.hash)
-			if err := applySysctls(root, c.s, cores, slog.New(slog.DiscardHandler)); err != nil {
+			if err := raiseMax(root, c.perCore, cores, slog.New(slog.DiscardHandler)); err != nil {
 				t.Fatal(err)
 			}
 			if got := read(t, root, maxFile); got != c.wantMax {
@@ -40,35 +38,15 @@ func TestLimitsAreRaisedNeverLowered(t *testing.T) {
 	}
 }
 
-func TestKernelTakesTheTimeouts(t *testing.T) {
-	enterNamespace(t)
-	// The timeouts belong to the namespace; their files to the one of the thread that opens them.
-	const root = "/proc/thread-self/root"
-	err := applySysctls(root, Settings{
-		TCPEstablished: 3 * time.Hour, TCPCloseWait: 10 * time.Minute, UDP: 31 * time.Second, UDPStream: 121 * time.Second, TCPBeLiberal: true,
-	}, 1, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, want := range map[string]string{
-		"tcp_timeout_established": "10800", "tcp_timeout_close_wait": "600", "udp_timeout": "31", "udp_timeout_stream": "121", "tcp_be_liberal": "1",
-	} {
-		if got := read(t, root, timeoutFiles+name); got != want {
-			t.Errorf("%s is %s, want %s", name, got, want)
-		}
-	}
-}
-
-func TestFailureNamesTheKeyAndDoesNotStopTheOthers(t *testing.T) {
+func TestFailureNamesTheFileAndDoesNotStopTheOther(t *testing.T) {
 	root := t.TempDir()
-	write(t, root, timeoutFiles+"udp_timeout", "30")
-	write(t, root, maxFile, "not a number")
-	err := applySysctls(root, Settings{MaxPerCore: 1, Min: 1, TCPEstablished: time.Hour, UDP: time.Minute}, 1, slog.New(slog.DiscardHandler))
-	if err == nil || !strings.Contains(err.Error(), "nf_conntrack_max") || !strings.Contains(err.Error(), "nf_conntrack_tcp_timeout_established") {
-		t.Errorf("error %v does not name both settings that failed", err)
+	write(t, root, maxFile, "65536")
+	err := raiseMax(root, 1, 1, slog.New(slog.DiscardHandler))
+	if err == nil || !strings.Contains(err.Error(), "nf_conntrack_buckets") {
+		t.Errorf("error %v does not name the file that is missing", err)
 	}
-	if got := read(t, root, timeoutFiles+"udp_timeout"); got != "60" {
-		t.Errorf("udp_timeout is %s, want 60: another setting's failure stopped it", got)
+	if got := read(t, root, maxFile); got != "131072" {
+		t.Errorf("nf_conntrack_max is %s, want 131072", got)
 	}
 }
 
