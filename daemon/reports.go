@@ -33,20 +33,19 @@ func (i *instance) controlOptions() control.Options {
 		FastPath: func(sp *plan.ServicePort, origin plan.Origin, ways []nodeinfo.Way) string {
 			return i.fastPath().of(sp, origin, ways)
 		},
-		Choice:   i.choice,
-		Shortcut: i.way,
-		Reload:   i.opts.Reload,
+		Path:   i.path,
+		Reload: i.opts.Reload,
 	}
 }
 
-// choice has no scheduler where the backend chooses without one.
-func (i *instance) choice(svc *plan.ServicePort, pool plan.Pool) (proxiers.Choice, error) {
+// path returns what the backend knows about the path of a connection.
+func (i *instance) path(d plan.Decision, bound bool) (proxiers.Path, error) {
 	for _, s := range i.stages {
-		if c, ok := s.Applier.(proxiers.Chooser); ok {
-			return c.Choice(svc, pool)
+		if e, ok := s.Applier.(proxiers.Explainer); ok {
+			return e.Explain(d, bound)
 		}
 	}
-	return proxiers.Choice{}, nil
+	return proxiers.Path{}, nil
 }
 
 func (i *instance) status() control.Status {

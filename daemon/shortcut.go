@@ -7,7 +7,6 @@ import (
 
 	"edgeway/daemon/health"
 	"edgeway/proxiers"
-	"edgeway/proxiers/plan"
 )
 
 // shortcutter is the backend, if it has a way past its rules.
@@ -62,13 +61,4 @@ func share(taken, left uint64) string {
 		return "none"
 	}
 	return fmt.Sprintf("%d %% (%d)", taken*100/(taken+left), taken)
-}
-
-// way is for edgeway explain; empty: there is nothing to say.
-func (i *instance) way(d plan.Decision, bound bool) string {
-	s, ok := i.shortcutter()
-	if !ok {
-		return ""
-	}
-	return s.Way(d, bound)
 }

@@ -17,7 +17,10 @@ type fakeShortcutter struct{ told proxiers.Shortcut }
 
 func (s fakeShortcutter) Apply(context.Context, proxiers.Change) error { return nil }
 func (s fakeShortcutter) Shortcut() proxiers.Shortcut                  { return s.told }
-func (s fakeShortcutter) Way(plan.Decision, bool) string               { return "by socket" }
+
+func (s fakeShortcutter) Explain(plan.Decision, bool) (proxiers.Path, error) {
+	return proxiers.Path{Shortcut: "by socket"}, nil
+}
 
 func TestShortcutIsTold(t *testing.T) {
 	with := func(s proxiers.Shortcut) *instance {
@@ -32,7 +35,11 @@ func TestShortcutIsTold(t *testing.T) {
 	if c := down.shortcutCondition(); len(c) != 1 || !strings.Contains(c[0].Message, "detached") || !slices.Equal(down.shortcutStatus(), []string{"not at work: detached"}) {
 		t.Errorf("%v, %q", c, down.shortcutStatus())
 	}
-	if none := (&instance{}); none.shortcutStatus() != nil || none.shortcutCondition() != nil || none.way(plan.Decision{}, false) != "" {
-		t.Error("a backend without a shortcut tells of one")
+	if path, err := up.path(plan.Decision{}, false); err != nil || path.Shortcut != "by socket" {
+		t.Errorf("path %+v, error %v", path, err)
+	}
+	none := &instance{}
+	if path, err := none.path(plan.Decision{}, false); err != nil || path.Shortcut != "" || none.shortcutStatus() != nil || none.shortcutCondition() != nil {
+		t.Error("a backend without a shortcut reports one")
 	}
 }

@@ -104,21 +104,27 @@ type Offloader interface {
 	Offloading(ctx context.Context) (Offloading, error)
 }
 
-// Choice is how a backend's scheduler chooses among the endpoints of a pool, and what it has chosen so far.
-type Choice struct {
+// Path says how a connection reaches its endpoint, where the backend knows more about that than the plan.
+type Path struct {
+	// Shortcut names the shortcut that the connection takes, or says why it takes the rules. It is "" if the backend has
+	// no shortcut.
+	Shortcut string
+	// Scheduler is the kernel's scheduler that chooses the endpoint, or "" if the rules do.
 	Scheduler string
-	// Server is where the kernel has what chooses.
-	Server    netip.AddrPort
+	// Server is the address of the scheduler's virtual server.
+	Server netip.AddrPort
+	// Endpoints are the scheduler's.
 	Endpoints map[netip.AddrPort]Chosen
 }
 
-// Chosen is an endpoint with its connections, as its scheduler counts them.
+// Chosen counts the connections of an endpoint, as the scheduler does.
 type Chosen struct{ Weight, Active, Inactive int }
 
-// Chooser is a backend whose endpoints are chosen by a scheduler of the kernel. Choice asks the kernel for one server, and may be called
-// from any goroutine.
-type Chooser interface {
-	Choice(svc *plan.ServicePort, pool plan.Pool) (Choice, error)
+// Explainer is a backend that knows more about the path of a connection than the plan.
+type Explainer interface {
+	// Explain asks the kernel about a connection that the plan forwards. bound says that its socket has an address of its
+	// own. It may be called from any goroutine.
+	Explain(d plan.Decision, bound bool) (Path, error)
 }
 
 // Shortcut is what a backend tells of a way past its rules.
@@ -132,13 +138,9 @@ type Shortcut struct {
 	NoRoom int
 }
 
-// Shortcutter is a backend that has such a way, and rules that are complete without it. Both methods may be called from any goroutine.
-type Shortcutter interface {
-	Shortcut() Shortcut
-	// Way says by what a connection that the plan forwards gets to its endpoint, and why. bound says that a socket of the host has an
-	// address of its own.
-	Way(d plan.Decision, bound bool) string
-}
+// Shortcutter is a backend with a shortcut, and with rules that are complete without it. Shortcut may be called from any
+// goroutine.
+type Shortcutter interface{ Shortcut() Shortcut }
 
 // Component is a backend or a follower: how to check whether it can run here, to make it, and to remove
 // what it left. All functions may be nil.

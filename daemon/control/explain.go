@@ -77,10 +77,8 @@ type Subject struct {
 	// Out names the dead endpoints of a ServicePort, and says how they fail; nil: nobody checks them.
 	Out      func(*plan.ServicePort) []string
 	FastPath FastPath // nil: nobody knows
-	// Choice asks the backend, which has a scheduler or none; nil: nobody knows.
-	Choice func(*plan.ServicePort, plan.Pool) (proxiers.Choice, error)
-	// Shortcut is proxiers.Shortcutter's Way; nil: nobody knows.
-	Shortcut func(d plan.Decision, bound bool) string
+	// Path asks the backend; see proxiers.Explainer. It may be nil.
+	Path func(d plan.Decision, bound bool) (proxiers.Path, error)
 }
 
 // Explain says what happens to a connection. src is an address, followed by "@INTERFACE" when pods are detected by their
@@ -114,11 +112,8 @@ func (s *Subject) Explain(src, dst, proto string) (Explanation, error) {
 	}
 	s.because(p, &e, d, q.packet.Dst.Addr())
 	s.ways(&e, d, q.packet.Src)
-	s.choice(&e, d)
+	s.path(&e, d, q, src != "host")
 	e.FastPath = s.fastPath(d, q.packet.Src)
-	if s.Shortcut != nil && d.Service != nil && d.Verdict == plan.Forward && (d.Origin == plan.FromHost) == (q.packet.InInterface == "") && !q.packet.Dst.Addr().IsLoopback() {
-		e.Shortcut = s.Shortcut(d, src != "host")
-	}
 	return e, nil
 }
 
@@ -169,22 +164,25 @@ func (s *Subject) ways(e *Explanation, d plan.Decision, src netip.Addr) {
 	}
 }
 
-// choice adds what the backend's scheduler tells.
-func (s *Subject) choice(e *Explanation, d plan.Decision) {
-	if s.Choice == nil || d.Service == nil || d.Verdict != plan.Forward {
+// path adds what the backend knows about the path of a connection.
+func (s *Subject) path(e *Explanation, d plan.Decision, q *question, bound bool) {
+	if s.Path == nil || d.Service == nil || d.Verdict != plan.Forward {
 		return
 	}
-	c, err := s.Choice(d.Service, d.Pool)
+	path, err := s.Path(d, bound)
 	if err != nil {
 		e.Problems = append(e.Problems, "the scheduler is not known: "+err.Error())
 		return
 	}
-	if c.Scheduler == "" {
+	if (d.Origin == plan.FromHost) == (q.packet.InInterface == "") && !q.packet.Dst.Addr().IsLoopback() {
+		e.Shortcut = path.Shortcut
+	}
+	if path.Scheduler == "" {
 		return
 	}
-	e.Scheduler, e.Server = c.Scheduler, c.Server.String()
+	e.Scheduler, e.Server = path.Scheduler, path.Server.String()
 	for i, ep := range d.Endpoints {
-		chosen := c.Endpoints[ep.Addr]
+		chosen := path.Endpoints[ep.Addr]
 		e.Endpoints[i].Weight, e.Endpoints[i].Active, e.Endpoints[i].Inactive = chosen.Weight, chosen.Active, chosen.Inactive
 	}
 }

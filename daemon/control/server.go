@@ -30,7 +30,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Options hold the functions that answer. The server calls them from any goroutine. Only Choice may be nil.
+// Options hold the functions that answer. The server calls them from any goroutine. Only Path may be nil.
 type Options struct {
 	// Socket is the path of the socket. A lock file with the suffix ".lock" stays beside it.
 	Socket string
@@ -40,12 +40,11 @@ type Options struct {
 	Facts  func() doctor.Facts
 	// Gaps returns the gaps of the backend and its followers.
 	Gaps Gaps
-	// Way, Out, FastPath, Choice and Shortcut are described at Subject.
+	// Way, Out, FastPath and Path are described at Subject.
 	Way      func(netip.Addr) (nodeinfo.Way, error)
 	Out      func(*plan.ServicePort) []string
 	FastPath FastPath
-	Choice   func(*plan.ServicePort, plan.Pool) (proxiers.Choice, error)
-	Shortcut func(d plan.Decision, bound bool) string
+	Path     func(d plan.Decision, bound bool) (proxiers.Path, error)
 	// Reload returns nil once the new configuration is known to be good, or else the reason.
 	Reload func(context.Context) error
 }
@@ -180,6 +179,6 @@ func (s *Server) explain(r *http.Request) (any, error) {
 func (s *Server) subject() Subject {
 	return Subject{
 		State: s.opts.State(), Gaps: s.opts.Gaps, Way: s.opts.Way, Out: s.opts.Out,
-		FastPath: s.opts.FastPath, Choice: s.opts.Choice, Shortcut: s.opts.Shortcut,
+		FastPath: s.opts.FastPath, Path: s.opts.Path,
 	}
 }

@@ -147,7 +147,7 @@ func TestMasqueradeByPacketMark(t *testing.T) {
 			})
 		}
 		d := w.plan.Decide(plan.Packet{Protocol: plan.TCP, Src: w.other.Addrs[0], Dst: vip(plan.IPv4, 1), InInterface: w.other.Name})
-		if way := w.proxier.Way(d, false); strings.Contains(way, "by tc") != (packets > 0) {
+		if way := w.proxier.shortcut(d, false); strings.Contains(way, "by tc") != (packets > 0) {
 			t.Errorf("%q", way)
 		}
 	}

@@ -33,8 +33,13 @@ func (p *proxier) Shortcut() proxiers.Shortcut {
 	return out
 }
 
-// Way implements proxiers.Shortcutter.
-func (p *proxier) Way(d plan.Decision, bound bool) string {
+// Explain implements proxiers.Explainer.
+func (p *proxier) Explain(d plan.Decision, bound bool) (proxiers.Path, error) {
+	return proxiers.Path{Shortcut: p.shortcut(d, bound)}, nil
+}
+
+// shortcut says what takes a connection to its endpoint, and why.
+func (p *proxier) shortcut(d plan.Decision, bound bool) string {
 	const byRules = "by nftables, because "
 	svc := d.Service
 	if svc.Name.Protocol == plan.SCTP {

@@ -290,7 +290,7 @@ func TestWay(t *testing.T) {
 	}{1: {1, "by socket"}, 2: {0, "session affinity"}, 3: {0, "source ranges"}} {
 		w.wantSent(c.sent, c.way, func() { w.ask("tcp", vip(plan.IPv4, n)) })
 		d := w.plan.Decide(plan.Packet{Protocol: plan.TCP, Src: netlab.NodeAddr4, Dst: vip(plan.IPv4, n)})
-		if got := w.proxier.Way(d, false); !strings.Contains(got, c.way) {
+		if got := w.proxier.shortcut(d, false); !strings.Contains(got, c.way) {
 			t.Errorf("Service %d: %q", n, got)
 		}
 	}

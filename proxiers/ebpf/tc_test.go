@@ -59,7 +59,7 @@ func TestSwitchTC(t *testing.T) {
 		taken, way := map[bool]uint64{true: 1}[tc], map[bool]string{true: "by tc", false: "ebpf.tc is false"}[tc]
 		w.wantPackets(taken, way, func() { w.askFrom(w.other, "tcp", vip(plan.IPv4, 1)) })
 		w.wantSent(1, way, func() { w.ask("tcp", vip(plan.IPv4, 1)) })
-		if got := w.proxier.Way(outside, false); !strings.Contains(got, way) {
+		if got := w.proxier.shortcut(outside, false); !strings.Contains(got, way) {
 			t.Errorf("tc = %v: a connection from elsewhere goes %q", tc, got)
 		}
 		if down := w.proxier.Shortcut().Down; down != nil {

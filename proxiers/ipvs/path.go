@@ -1,0 +1,36 @@
+package ipvs
+
+import (
+	"fmt"
+	"net/netip"
+
+	"edgeway/proxiers"
+	"edgeway/proxiers/plan"
+)
+
+// Explain implements proxiers.Explainer. It opens a socket of its own.
+func (p *proxier) Explain(d plan.Decision, _ bool) (path proxiers.Path, err error) {
+	p.mu.RLock()
+	at := key{d.Service.Name.Protocol, p.places.of(d.Service, d.Pool)}
+	p.mu.RUnlock()
+	k, err := openKernel()
+	if err != nil {
+		return path, err
+	}
+	defer k.Close()
+	s, err := k.GetService(request(at, ""))
+	if err != nil {
+		return path, fmt.Errorf("virtual server %s/%s: %w", at.at, at.proto, err)
+	}
+	list, err := k.GetDestinations(s)
+	if err != nil {
+		return path, fmt.Errorf("destinations of virtual server %s/%s: %w", at.at, at.proto, err)
+	}
+	path = proxiers.Path{Scheduler: s.SchedName, Server: at.at, Endpoints: make(map[netip.AddrPort]proxiers.Chosen, len(list))}
+	for _, dst := range list {
+		path.Endpoints[addrPort(dst.Address, dst.Port)] = proxiers.Chosen{
+			Weight: dst.Weight, Active: dst.ActiveConnections, Inactive: dst.InactiveConnections,
+		}
+	}
+	return path, nil
+}
