@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"edgeway/proxiers"
+	"edgeway/proxiers/internal/program"
 	"edgeway/proxiers/iptables/xtables"
 	"edgeway/proxiers/plan"
 )
@@ -57,7 +58,7 @@ func probeFamily(ctx context.Context, t *xtables.Tools) error {
 	all := features(t.Family)
 	err := tryRules(ctx, t, all...)
 	switch {
-	case err == nil || ctx.Err() != nil || unprivileged(err):
+	case err == nil || program.Transient(err) || unprivileged(err):
 		return err
 	case !errors.Is(err, proxiers.ErrRefused):
 		return fmt.Errorf("%w: %w", proxiers.ErrUnsupported, err)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"slices"
 	"strings"
 	"time"
 
@@ -42,7 +43,7 @@ func (n *tool) checkVersion(ctx context.Context) error {
 	var version bytes.Buffer
 	_, err := program.Call{Path: n.path, Args: []string{"--version"}, Stdout: &version, Bound: openLimit}.Run(ctx)
 	switch text := strings.TrimSpace(version.String()); {
-	case ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded):
+	case program.Transient(err):
 		return fmt.Errorf("nft does not answer: %w", err)
 	case err != nil:
 		return fmt.Errorf("%w: %w", proxiers.ErrUnsupported, err)
@@ -131,13 +132,15 @@ func refused(err error) bool {
 	if errors.Is(err, netlink.ErrTooBig) {
 		return true
 	}
-	text := saying(err)
-	for _, transport := range []string{"Operation not permitted", "No buffer space", "Cannot allocate memory", "Message too long", "Out of memory"} {
-		if strings.Contains(text, transport) {
-			return false
-		}
-	}
-	return strings.Contains(text, "Error: ")
+	return !undelivered(err) && strings.Contains(saying(err), "Error: ")
+}
+
+// undelivered reports whether the transaction of a run of nft did not reach the kernel, or the kernel had no memory for it.
+func undelivered(err error) bool {
+	said := func(what string) bool { return strings.Contains(saying(err), what) }
+	return slices.ContainsFunc([]string{
+		"Operation not permitted", "No buffer space", "Cannot allocate memory", "Message too long", "Out of memory",
+	}, said)
 }
 
 // missing says that a transaction was refused because something does not exist.

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"edgeway/proxiers"
+	"edgeway/proxiers/internal/program"
 	"edgeway/proxiers/plan"
 )
 
@@ -35,12 +36,15 @@ func Probe(ctx context.Context, s Schema, sample *plan.Plan) error {
 	return checked(nft.check(ctx, b.tx))
 }
 
-// checked says what a refused check means.
+// checked says what a refused check means. An nft that was killed, or found no memory, has not checked anything: another
+// backend must not serve for that, because it would serve until the next reload.
 func checked(err error) error {
 	var exit *exec.ExitError
 	switch {
 	case strings.Contains(saying(err), "Operation not permitted"):
 		return fmt.Errorf("nft may not change rules (it needs CAP_NET_ADMIN): %w", err)
+	case program.Transient(err) || undelivered(err):
+		return err
 	case errors.As(err, &exit):
 		return fmt.Errorf("%w: nft or the kernel refuses a rule (nftables 1.0.6 and Linux 5.13 or newer are known to do): %w", proxiers.ErrUnsupported, err)
 	}

@@ -179,6 +179,29 @@ func standIn(t *testing.T, script string) {
 	t.Setenv("PATH", path+":/usr/sbin:/usr/bin:/sbin:/bin")
 }
 
+// An nft that the kernel kills for want of memory, or that finds none, says nothing about what this host supports: another
+// backend would serve until the next reload. An nft that refuses a rule, or that an assertion ends, does say something.
+func TestProbeOfAProgramThatIsKilled(t *testing.T) {
+	const version = "case $1 in --version) echo nftables v1.0.6; exit;; esac\ncat >/dev/null\n"
+	for _, c := range []struct {
+		script      string
+		unsupported bool
+	}{
+		{"kill -KILL $$\n", false},
+		{version + "kill -KILL $$\n", false},
+		{version + "echo 'netlink: Error: Could not process rule: Cannot allocate memory' >&2; exit 1\n", false},
+		{version + "echo 'Error: syntax error' >&2; exit 1\n", true},
+		{version + "kill -ABRT $$\n", true},
+		{"exit 1\n", true},
+	} {
+		standIn(t, c.script)
+		err := Probe(t.Context(), testSchema(), testPlan())
+		if err == nil || errors.Is(err, proxiers.ErrUnsupported) != c.unsupported {
+			t.Errorf("%q: %v", c.script, err)
+		}
+	}
+}
+
 // An nft that ends well without having done anything: that is no sync.
 func TestProgramThatDoesNothing(t *testing.T) {
 	standIn(t, "case $1 in --version) echo nftables v1.0.6;; esac\ncat >/dev/null\n")

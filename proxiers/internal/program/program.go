@@ -27,8 +27,8 @@ type Call struct {
 // may need, but not for ever, as a child of its own (modprobe) may keep the pipes open.
 const waitDelay = 10 * time.Second
 
-// firstToGo is the oom_score_adj of a program: where memory is short the kernel is to end it, and not the daemon,
-// which then leaves out what needs so much.
+// firstToGo is the oom_score_adj of a program: where memory is short, the kernel kills the program and not the daemon,
+// which tries again.
 const firstToGo = "500"
 
 // large is the input, in bytes, from which a program may need much memory. For the others, which write single changes,

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"edgeway/proxiers"
+	"edgeway/proxiers/internal/program"
 	"edgeway/proxiers/plan"
 )
 
@@ -86,6 +87,8 @@ func findPrograms(ctx context.Context, v Variant, f plan.Family) (programs, erro
 	}
 	is, number, err := askVersion(ctx, main)
 	switch {
+	case program.Transient(err):
+		return p, fmt.Errorf("version of %s: %w", main, err)
 	case err != nil:
 		return p, fmt.Errorf("%w: version of %s: %w", proxiers.ErrUnsupported, main, err)
 	case is != v:
