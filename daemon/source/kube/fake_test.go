@@ -192,6 +192,13 @@ func (f *fakeAPI) serve(w http.ResponseWriter, r *http.Request) {
 		broken(w, r)
 		return
 	}
+	f.mu.Unlock()
+	f.answer(w, r, req)
+}
+
+// answer answers as an API server that works.
+func (f *fakeAPI) answer(w http.ResponseWriter, r *http.Request, req request) {
+	f.mu.Lock()
 	hook, rv := f.hook, f.rv
 	objects := slices.Collect(maps.Values(f.objects[req.resource]))
 	if hook != nil && hook(w, req) {

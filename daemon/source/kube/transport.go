@@ -39,7 +39,9 @@ type call struct {
 	quiet time.Duration
 	timer *time.Timer
 	heard time.Time
-	err   error // why there was no answer, or only a part of it
+	// listed reports whether the list is over, with which the answer begins.
+	listed bool
+	err    error // why there was no answer, or only a part of it
 }
 
 // The reasons for which the transport ends a call.
@@ -89,11 +91,11 @@ func (c *call) expect(why error) {
 	c.timer = time.AfterFunc(c.quiet, func() { c.check(why) })
 }
 
-// limit replaces the limit of the silence.
-func (c *call) limit(quiet time.Duration) {
+// endList notes that the list is over, and limits the silence of the watch that follows.
+func (c *call) endList(quiet time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.quiet = quiet
+	c.listed, c.quiet = true, quiet
 	c.timer.Reset(quiet)
 }
 
@@ -163,8 +165,9 @@ func (c *call) Read(p []byte) (int, error) {
 func (c *call) arrived(at time.Time) {
 	c.mu.Lock()
 	c.heard = at
+	bulk := c.list && !c.listed
 	c.mu.Unlock()
-	if c.list {
+	if bulk {
 		c.transport.mu.Lock()
 		defer c.transport.mu.Unlock()
 		c.transport.bulk = at

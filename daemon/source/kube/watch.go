@@ -97,7 +97,7 @@ func (w *watcher) take(ctx context.Context, e watch.Event) bool {
 			return true
 		}
 		w.call.verb, w.long, w.until = "watch", true, time.Now().Add(longWatch+rand.N(longJitter))
-		w.call.limit(bookmarkLimit)
+		w.call.endList(bookmarkLimit)
 	}
 	w.heard = true
 	w.session.expired.Store(0)

@@ -2,6 +2,7 @@ package kube
 
 import (
 	"net/http"
+	"path"
 	"strconv"
 	"testing"
 	"time"
@@ -92,4 +93,25 @@ func TestServiceAfterAnOutage(t *testing.T) {
 		t.Errorf("a new Service is there after %s", worst)
 	}
 	t.Logf("a new Service is there after %s at most", worst)
+}
+
+// A list that hangs is begun anew, although the bookmarks of other resources arrive.
+func TestListThatHangs(t *testing.T) {
+	began, hung := time.Time{}, false
+	inBubble(t, func(api *fakeAPI) {
+		began = time.Now()
+		api.broken = func(w http.ResponseWriter, r *http.Request) {
+			req := request{query: r.URL.Query(), resource: path.Base(r.URL.Path), verb: verbOf(r)}
+			if req.resource == "services" && !hung {
+				hung = true
+				<-r.Context().Done()
+				return
+			}
+			api.answer(w, r, req)
+		}
+	}, func(t *testing.T, _ *fakeAPI, _ *running) {
+		if took := time.Since(began); took > 90*time.Second {
+			t.Errorf("the source is synced after %s", took)
+		}
+	})
 }
