@@ -40,8 +40,8 @@ type addresses struct {
 
 func newAddresses() *addresses { return &addresses{changed: make(chan struct{}, 1)} }
 
-// configure replaces the literal addresses by those in the URLs of the server and of the proxy to it. The last URL is the
-// one to which connections are made. Proven addresses of another configuration age.
+// configure replaces the literal addresses by those in the URLs of the server and of the proxy to it. Connections are
+// made to the last URL. Proven addresses of another configuration age.
 func (a *addresses) configure(peers []*url.URL) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

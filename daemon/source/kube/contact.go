@@ -23,8 +23,8 @@ type Contact struct {
 	Mend string
 }
 
-// Try asks the API server for one Service, with the credentials and by the way of a Source with these options. The error
-// says in plain words why Services cannot be read; the Contact then has what is known nevertheless, and what to do.
+// Try requests one Service from the API server, with the credentials and the dialer of a Source with these options. The
+// error says in plain words why Services cannot be read; the Contact then has what is known nevertheless, and the fix.
 func Try(ctx context.Context, o Options) (Contact, error) {
 	if _, err := checkOptions(&o); err != nil {
 		return Contact{}, err

@@ -12,7 +12,7 @@ import (
 	"edgeway/proxiers/contain"
 )
 
-// work runs a goroutine of the source. A panic ends Run, which panics in its place; whoever runs the source starts it again.
+// work runs a goroutine of the source. A panic ends Run, which panics in its place; the caller of Run starts it again.
 func (s *Source) work(group *sync.WaitGroup, f func()) {
 	group.Go(func() { s.contain(f) })
 }
@@ -50,9 +50,13 @@ func containedAttempt[V any](f func() (V, error)) (r outcome[V]) {
 	return r
 }
 
-// newStore returns an empty store in the place of the last one, which may be nil. What the last one held and the next list lacks is gone.
+// newStore returns an empty store in the place of the last one, which may be nil. Objects that the last one had and the
+// next list lacks are gone.
 func newStore(ctx context.Context, f *feed, events chan<- event, last *store) *store {
-	next := &store{feed: f, ctx: ctx, events: events, known: map[source.Key]source.Object{}, converter: convert.Converter{Before: f.source.options.Before}}
+	next := &store{
+		feed: f, ctx: ctx, events: events, known: map[source.Key]source.Object{},
+		converter: convert.Converter{Before: f.source.options.Before},
+	}
 	if last == nil {
 		return next
 	}

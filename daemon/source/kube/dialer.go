@@ -205,7 +205,9 @@ func abandon(from <-chan outcome[net.Conn]) {
 }
 
 // byName asks for the addresses of the name and tries them. It stores those that it tries.
-func (d *dialer) byName(ctx context.Context, host, port string, try tryFunc, tried *atomic.Pointer[[]netip.Addr]) (net.Conn, error) {
+func (d *dialer) byName(
+	ctx context.Context, host, port string, try tryFunc, tried *atomic.Pointer[[]netip.Addr],
+) (net.Conn, error) {
 	found, err := d.lookup(ctx, host)
 	if err != nil {
 		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: err} // as net.Dialer's
@@ -219,7 +221,7 @@ func (d *dialer) byName(ctx context.Context, host, port string, try tryFunc, tri
 		}
 		return slowPeer
 	}
-	return newContest(addrs, port, gap, try).first(ctx)
+	return newRace(addrs, port, gap, try).first(ctx)
 }
 
 // byProof tries the proven addresses, without those that byName tries.
@@ -233,11 +235,13 @@ func (d *dialer) byProof(ctx context.Context, port string, try tryFunc, tried *[
 	soon := func(ctx context.Context, address string, _ func()) (net.Conn, error) {
 		return try(ctx, address, func() {})
 	}
-	return newContest(addrs, port, func(int) time.Duration { return gap }, soon).first(ctx)
+	return newRace(addrs, port, func(int) time.Duration { return gap }, soon).first(ctx)
 }
 
-func newContest(addrs []netip.Addr, port string, gap func(int) time.Duration, try tryFunc) contest[netip.Addr, net.Conn] {
-	return contest[netip.Addr, net.Conn]{
+func newRace(
+	addrs []netip.Addr, port string, gap func(int) time.Duration, try tryFunc,
+) race[netip.Addr, net.Conn] {
+	return race[netip.Addr, net.Conn]{
 		candidates: addrs, gap: gap,
 		try: func(ctx context.Context, a netip.Addr, connected func()) (net.Conn, error) {
 			return try(ctx, net.JoinHostPort(a.String(), port), connected)
@@ -246,8 +250,8 @@ func newContest(addrs []netip.Addr, port string, gap func(int) time.Duration, tr
 	}
 }
 
-// byFamily moves the first address of the other family to the second place, as net.Dialer does (RFC 6555), and leaves out
-// what is beyond maxAddrs.
+// byFamily moves the first address of the other family to the second place, as net.Dialer does (RFC 6555), and leaves
+// out what is beyond maxAddrs.
 func byFamily(found []netip.Addr) []netip.Addr {
 	addrs := slices.Clone(found)
 	if len(addrs) > 0 {
@@ -264,7 +268,8 @@ func byFamily(found []netip.Addr) []netip.Addr {
 func (d *dialer) found(host string, conn net.Conn, why error) (net.Conn, error) {
 	switch before := d.astray.Swap(why != nil); {
 	case why != nil && !before:
-		d.log.Warn("name leads nowhere, using a previous address", "name", host, "address", conn.RemoteAddr(), "error", why)
+		d.log.Warn("name leads nowhere, using a previous address",
+			"name", host, "address", conn.RemoteAddr(), "error", why)
 	case why == nil && before:
 		d.log.Info("name leads to the API server again", "name", host)
 	}

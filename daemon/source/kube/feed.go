@@ -73,8 +73,8 @@ const (
 	maxGap      = 10 * time.Second
 	maxBackoff  = 2 * time.Second // between attempts to connect, and up to half more
 	deniedPause = time.Minute
-	// longWatch bounds a watch, plus up to longJitter by chance. The API server (v1.36) sends a bookmark on each watch every
-	// 59 to 62 s, so that silence is noticed soon nevertheless.
+	// longWatch bounds a watch, plus up to longJitter by chance. The API server (v1.36) sends a bookmark on each watch
+	// every 59 to 62 s, so that silence is noticed soon nevertheless.
 	longWatch  = 5 * time.Minute
 	longJitter = 5 * time.Minute
 	// bookmarkLimit ends a long watch on which nothing arrives. That is no fault: an API server that has restarted sends
@@ -85,8 +85,8 @@ const (
 	shortWatch  = 45 * time.Second
 	shortJitter = 10 * time.Second
 	shortTime   = 10 * time.Minute
-	// probeTimeout bounds a watch that is to show soon whether the API server works again, plus up to probeJitter by chance:
-	// hosts that lost the API server at the same moment do not ask in step until it has something to tell.
+	// probeTimeout bounds a watch that is to show soon whether the API server works again, plus up to probeJitter by
+	// chance: hosts that lost the API server at the same moment do not ask in step until it has something to tell.
 	probeTimeout = 10 * time.Second
 	probeJitter  = 3 * time.Second
 	// listSpread is in which time hosts list anew whose watches began too late, as all do at once after a restart of the

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// contest is a list of attempts, of which the first success counts.
-type contest[C, V any] struct {
+// race is a list of attempts that start one after the other, of which the first success counts.
+type race[C, V any] struct {
 	candidates []C
 	// gap returns the time between the starts of attempts i-1 and i. Attempt i starts earlier if another one fails.
 	gap func(i int) time.Duration
@@ -21,7 +21,7 @@ type contest[C, V any] struct {
 // slowPeer is the time that a peer has before another one is tried beside it.
 const slowPeer = 2 * time.Second
 
-// outcome is that of an attempt or of a contest.
+// outcome is that of an attempt or of a race.
 type outcome[V any] struct {
 	value V
 	err   error
@@ -30,7 +30,7 @@ type outcome[V any] struct {
 var errNoAddress = errors.New("no address to try")
 
 // first returns the first success, or the most telling error when all attempts have failed.
-func (c contest[C, V]) first(ctx context.Context) (value V, err error) {
+func (r race[C, V]) first(ctx context.Context) (value V, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	over := make(chan struct{})
@@ -43,37 +43,37 @@ func (c contest[C, V]) first(ctx context.Context) (value V, err error) {
 		}
 	}
 	runContained := func(candidate C) {
-		r := containedAttempt(func() (V, error) { return c.try(ctx, candidate, isConnected) })
+		o := containedAttempt(func() (V, error) { return r.try(ctx, candidate, isConnected) })
 		select {
-		case results <- r:
+		case results <- o:
 		case <-over:
-			if r.err == nil {
-				c.discard(r.value)
+			if o.err == nil {
+				r.discard(o.value)
 			}
 		}
 	}
 	next := time.NewTimer(0)
 	defer next.Stop()
 	fault := errNoAddress
-	for started, running := 0, 0; started < len(c.candidates) || running > 0; {
+	for started, running := 0, 0; started < len(r.candidates) || running > 0; {
 		select {
 		case <-next.C:
-			if started == len(c.candidates) {
+			if started == len(r.candidates) {
 				continue
 			}
-			go runContained(c.candidates[started])
+			go runContained(r.candidates[started])
 			started, running = started+1, running+1
-			if started < len(c.candidates) {
-				next.Reset(c.gap(started))
+			if started < len(r.candidates) {
+				next.Reset(r.gap(started))
 			}
 		case <-connected:
 			next.Reset(slowPeer)
-		case r := <-results:
-			if r.err == nil {
-				return r.value, nil
+		case o := <-results:
+			if o.err == nil {
+				return o.value, nil
 			}
 			running--
-			fault = telling(fault, r.err)
+			fault = telling(fault, o.err)
 			next.Reset(0)
 		}
 	}

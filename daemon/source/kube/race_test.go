@@ -11,13 +11,13 @@ import (
 	"time"
 )
 
-// trial is an attempt of a contest that ends after a time: in a success, a failure or a panic.
+// trial is an attempt of a race that ends after a time: in a success, a failure or a panic.
 type trial struct {
 	connected, ends time.Duration // 0: never connected
 	outcome         string
 }
 
-func TestContest(t *testing.T) {
+func TestRace(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		trials []trial
@@ -25,14 +25,35 @@ func TestContest(t *testing.T) {
 		after  time.Duration
 		starts []time.Duration
 	}{
-		"the first at once":                    {[]trial{{ends: 1, outcome: "ok"}, {ends: 1, outcome: "ok"}}, 0, 1, []time.Duration{0}},
-		"a failure starts the next":            {[]trial{{ends: 5, outcome: "fail"}, {ends: 1, outcome: "ok"}}, 1, 6, []time.Duration{0, 5}},
-		"a panic is a failure":                 {[]trial{{ends: 5, outcome: "panic"}, {ends: 1, outcome: "ok"}}, 1, 6, []time.Duration{0, 5}},
-		"a slow one gets company":              {[]trial{{ends: time.Hour, outcome: "ok"}, {ends: 1, outcome: "ok"}}, 1, familyGap + 1, []time.Duration{0, familyGap}},
-		"one that is connected gets more time": {[]trial{{connected: 1, ends: time.Second, outcome: "ok"}, {ends: 1, outcome: "ok"}}, 0, time.Second, []time.Duration{0}},
-		"but not for ever":                     {[]trial{{connected: 1, ends: time.Hour, outcome: "ok"}, {ends: 1, outcome: "ok"}}, 1, slowPeer + 2, []time.Duration{0, slowPeer + 1}},
-		"none":                                 {[]trial{{ends: 1, outcome: "fail"}, {ends: 2, outcome: "panic"}}, -1, 3, []time.Duration{0, 1}},
-		"nobody":                               {nil, -1, 0, nil},
+		"the first at once": {
+			trials: []trial{{ends: 1, outcome: "ok"}, {ends: 1, outcome: "ok"}},
+			want:   0, after: 1, starts: []time.Duration{0},
+		},
+		"a failure starts the next": {
+			trials: []trial{{ends: 5, outcome: "fail"}, {ends: 1, outcome: "ok"}},
+			want:   1, after: 6, starts: []time.Duration{0, 5},
+		},
+		"a panic is a failure": {
+			trials: []trial{{ends: 5, outcome: "panic"}, {ends: 1, outcome: "ok"}},
+			want:   1, after: 6, starts: []time.Duration{0, 5},
+		},
+		"a slow one gets company": {
+			trials: []trial{{ends: time.Hour, outcome: "ok"}, {ends: 1, outcome: "ok"}},
+			want:   1, after: familyGap + 1, starts: []time.Duration{0, familyGap},
+		},
+		"one that is connected gets more time": {
+			trials: []trial{{connected: 1, ends: time.Second, outcome: "ok"}, {ends: 1, outcome: "ok"}},
+			want:   0, after: time.Second, starts: []time.Duration{0},
+		},
+		"but not for ever": {
+			trials: []trial{{connected: 1, ends: time.Hour, outcome: "ok"}, {ends: 1, outcome: "ok"}},
+			want:   1, after: slowPeer + 2, starts: []time.Duration{0, slowPeer + 1},
+		},
+		"none": {
+			trials: []trial{{ends: 1, outcome: "fail"}, {ends: 2, outcome: "panic"}},
+			want:   -1, after: 3, starts: []time.Duration{0, 1},
+		},
+		"nobody": {nil, -1, 0, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -43,7 +64,7 @@ func TestContest(t *testing.T) {
 				for i := range indexes {
 					indexes[i] = i
 				}
-				got, err := contest[int, int]{
+				got, err := race[int, int]{
 					candidates: indexes, gap: func(int) time.Duration { return familyGap }, discard: func(int) {},
 					try: func(ctx context.Context, i int, connected func()) (int, error) {
 						mu.Lock()
@@ -70,8 +91,11 @@ func TestContest(t *testing.T) {
 				}.first(t.Context())
 				mu.Lock()
 				defer mu.Unlock()
-				if (err == nil) != (c.want >= 0) || err == nil && got != c.want || time.Since(began) != c.after || !slices.Equal(starts, c.starts) {
-					t.Errorf("attempt %d after %s, error %v, starts %v; want %d after %s, starts %v", got, time.Since(began), err, starts, c.want, c.after, c.starts)
+				if (err == nil) != (c.want >= 0) || err == nil && got != c.want {
+					t.Errorf("attempt %d, error %v; want %d", got, err, c.want)
+				}
+				if time.Since(began) != c.after || !slices.Equal(starts, c.starts) {
+					t.Errorf("after %s, starts %v; want %s, starts %v", time.Since(began), starts, c.after, c.starts)
 				}
 			})
 		})
@@ -82,7 +106,10 @@ func TestContest(t *testing.T) {
 func TestOrderOfFamilies(t *testing.T) {
 	t.Parallel()
 	for _, c := range [][2][]netip.Addr{
-		{addrs("2001:db8::1", "2001:db8::2", "192.0.2.1", "192.0.2.2"), addrs("2001:db8::1", "192.0.2.1", "2001:db8::2", "192.0.2.2")},
+		{
+			addrs("2001:db8::1", "2001:db8::2", "192.0.2.1", "192.0.2.2"),
+			addrs("2001:db8::1", "192.0.2.1", "2001:db8::2", "192.0.2.2"),
+		},
 		{addrs("192.0.2.1", "2001:db8::1"), addrs("192.0.2.1", "2001:db8::1")},
 		{addrs("192.0.2.1", "192.0.2.2"), addrs("192.0.2.1", "192.0.2.2")},
 		{nil, nil},

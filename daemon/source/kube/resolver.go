@@ -28,7 +28,7 @@ func (d *dialer) lookup(ctx context.Context, name string) ([]netip.Addr, error) 
 	if d.lookUp != nil {
 		return d.lookUp(ctx, name)
 	}
-	return contest[*net.Resolver, []netip.Addr]{
+	return race[*net.Resolver, []netip.Addr]{
 		candidates: d.resolvers,
 		gap:        func(int) time.Duration { return unmarkedAfter },
 		try: func(ctx context.Context, r *net.Resolver, _ func()) ([]netip.Addr, error) {
