@@ -126,11 +126,8 @@ func (s *Source) parse(p part) *document {
 
 func (s *Source) parsePart(p part) *document {
 	d := new(document)
-	text := p.text
-	if p.lines > 0 { // of an error in the first line the library tells no number
-		text = slices.Concat([]byte("\n"), text)
-	}
-	data, err := toJSON(text)
+	// The library names no line for an error in the first one.
+	data, err := toJSON(slices.Concat([]byte("\n"), p.text))
 	switch {
 	case err != nil:
 		d.addf("", "%s%s", notParsed, oneLine(inFile(p, err)))
@@ -148,14 +145,14 @@ var place = regexp.MustCompile(`(?m)(^yaml: |^  |" already defined at )line ([0-
 
 // inFile returns the error with the line's number in the file.
 func inFile(p part, err error) error {
-	shift := max(p.lines-1, 0) // parsePart put a line before every document but the first
+	shift := p.lines - 1 // parsePart put a line before the document
 	if strings.Contains(err.Error(), "did not find expected ','") {
 		shift++ // the library names the line before the one in which the list or map begins
 	}
 	return errors.New(place.ReplaceAllStringFunc(err.Error(), func(found string) string {
 		parts := place.FindStringSubmatch(found)
 		line, _ := strconv.Atoi(parts[2]) // digits
-		return fmt.Sprintf("%sline %d", parts[1], line+shift)
+		return fmt.Sprintf("%sline %d", parts[1], max(line+shift, p.lines+1))
 	}))
 }
 
