@@ -11,12 +11,11 @@ import (
 	"slices"
 	"strings"
 
-	"edgeway/daemon/asuser"
 	"edgeway/daemon/config"
 	"edgeway/daemon/doctor/finding"
+	"edgeway/daemon/files"
 	"edgeway/daemon/health/httpserve"
 	"edgeway/daemon/planner"
-	"edgeway/daemon/regular"
 	"edgeway/daemon/source"
 	"edgeway/daemon/source/file"
 	"edgeway/daemon/source/kube"
@@ -47,7 +46,7 @@ func CheckConfig(ctx context.Context, path string) ([]finding.Finding, error) {
 }
 
 func checkFiles(path string, installed bool) ([]finding.Finding, error) {
-	id, err := asuser.Lookup(serviceUser)
+	id, err := files.LookupUser(serviceUser)
 	if os.Geteuid() != 0 || err != nil || !installed {
 		return checkConfig(path, nil)
 	}
@@ -74,7 +73,7 @@ func checkBackend(ctx context.Context, cfg *config.Config, installed bool) []fin
 	return []finding.Finding{f}
 }
 
-func checkConfigAs(path string, id asuser.ID) (found []finding.Finding, err error) {
+func checkConfigAs(path string, id files.User) (found []finding.Finding, err error) {
 	if refused := id.Do(func() { found, err = checkConfig(path, &id) }); refused == nil {
 		return found, err
 	}
@@ -91,11 +90,11 @@ func checkConfigAs(path string, id asuser.ID) (found []finding.Finding, err erro
 // configCheck collects findings.
 type configCheck struct {
 	cfg   *config.Config
-	id    *asuser.ID // whose rights are in force, if not those of this process
+	id    *files.User // whose rights are in force, if not those of this process
 	found []finding.Finding
 }
 
-func checkConfig(path string, id *asuser.ID) ([]finding.Finding, error) {
+func checkConfig(path string, id *files.User) ([]finding.Finding, error) {
 	cfg, err := LoadConfig(path)
 	if err != nil {
 		return nil, err
@@ -194,7 +193,7 @@ func (c *configCheck) checkWebConfig() {
 	mend := "the keys are those of Prometheus' exporters: tls_server_config, http_server_config, rate_limit, " +
 		"and basic_auth_users with hashes that htpasswd -B makes"
 	if failed, ok := errors.AsType[*fs.PathError](err); ok {
-		mend = regular.Advice(failed.Path, failed.Err)
+		mend = files.Advice(failed.Path, failed.Err)
 	}
 	c.add("web-config", finding.Problem, webConfigError(path, err).Error(), mend)
 }

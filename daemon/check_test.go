@@ -11,8 +11,8 @@ import (
 	"syscall"
 	"testing"
 
-	"edgeway/daemon/asuser"
 	"edgeway/daemon/doctor/finding"
+	"edgeway/daemon/files"
 )
 
 // site is a folder with a configuration of all files.
@@ -66,7 +66,7 @@ func TestRootChecksWithTheRightsOfTheServicesUser(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: it takes the rights of another user")
 	}
-	id := asuser.ID{Name: "somebody", UID: 54321, GID: 54322}
+	id := files.User{Name: "somebody", UID: 54321, GID: 54322}
 	checks := []string{"kubeconfig", "web-config", "manifests"}
 	for name, c := range map[string]struct {
 		mode os.FileMode
@@ -108,7 +108,7 @@ func TestFilesThatTheSandboxHidesAreNamed(t *testing.T) {
 		t.Skip("needs root: it takes the rights of another user")
 	}
 	s := newSite(t)
-	found, err := checkConfigAs(s.path("edgeway.toml"), asuser.ID{Name: "somebody", UID: 54321, GID: 54322})
+	found, err := checkConfigAs(s.path("edgeway.toml"), files.User{Name: "somebody", UID: 54321, GID: 54322})
 	s.must(err)
 	got := strings.Join(problems(found, "sandbox"), "\n")
 	if !strings.HasPrefix(s.dir, "/tmp/") {

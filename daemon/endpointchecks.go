@@ -12,7 +12,7 @@ import (
 	"edgeway/daemon/health"
 	"edgeway/daemon/pipeline"
 	"edgeway/daemon/planner"
-	"edgeway/daemon/plural"
+	"edgeway/daemon/text"
 	"edgeway/daemon/tracker"
 	"edgeway/proxiers"
 	"edgeway/proxiers/plan"
@@ -72,7 +72,7 @@ func (c *checks) conditions(p *plan.Plan) []health.Condition {
 	}
 	fault := dead.Faults[first]
 	text := fmt.Sprintf("%d of %s without an answer, %s for one (%s): they get no connections while another one of their Service answers",
-		dead.Len(), plural.Of(c.endpoints.Endpoints(), "checked endpoint"), first, fault.Err)
+		dead.Len(), text.Count(c.endpoints.Endpoints(), "checked endpoint"), first, fault.Err)
 	return append(c.services.conditions(p, dead), health.Condition{Name: "endpoint-checks", Level: health.Warning, Since: fault.Since, Message: text})
 }
 

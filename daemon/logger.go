@@ -7,9 +7,9 @@ import (
 	"os"
 	"sync/atomic"
 
-	"edgeway/daemon/clean"
 	"edgeway/daemon/config"
 	"edgeway/daemon/journal"
+	"edgeway/daemon/text"
 )
 
 // logSwitch is a slog.Handler that passes records to the handler of the current configuration. Parts that outlive a reload
@@ -29,10 +29,10 @@ func newLogSwitch(c config.Log, w io.Writer) logSwitch {
 // use applies a configuration. If standard error is the journal, use sends it text with fields.
 func (l logSwitch) use(c config.Log, w io.Writer) {
 	forPeople := &slog.HandlerOptions{Level: c.Level, ReplaceAttr: withoutMessageID}
-	var h slog.Handler = slog.NewTextHandler(clean.Writer(w), forPeople)
+	var h slog.Handler = slog.NewTextHandler(text.CleanWriter(w), forPeople)
 	switch {
 	case c.Format == "json":
-		h = slog.NewJSONHandler(clean.Writer(w), &slog.HandlerOptions{Level: c.Level})
+		h = slog.NewJSONHandler(text.CleanWriter(w), &slog.HandlerOptions{Level: c.Level})
 	case w == os.Stderr && journal.Wanted():
 		h = journal.NewHandler(c.Level, h)
 	}

@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	"edgeway/daemon"
-	"edgeway/daemon/clean"
 	"edgeway/daemon/config"
+	"edgeway/daemon/text"
 )
 
 // The exit codes, as edgeway(8) documents them.
@@ -25,7 +25,7 @@ const (
 // goes to stderr itself, which may be the journal; everything else that a command prints is cleaned.
 func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root, started := rootCommand(stderr)
-	stdout, stderr = clean.Writer(stdout), clean.Writer(stderr)
+	stdout, stderr = text.CleanWriter(stdout), text.CleanWriter(stderr)
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)

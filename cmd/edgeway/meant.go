@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"edgeway/daemon/nearest"
+	"edgeway/daemon/text"
 )
 
 // maxMistakes is how many letters may be wrong in a word that somebody meant.
@@ -23,7 +23,7 @@ func meant(fault error, word string, known []string, cmd *cobra.Command) error {
 		if strings.HasPrefix(k, word) {
 			return 0
 		}
-		return nearest.Distance(word, k)
+		return text.Distance(word, k)
 	}
 	if len(known) > 0 {
 		best := slices.MinFunc(known, func(a, b string) int { return cmp.Compare(mistakes(a), mistakes(b)) })

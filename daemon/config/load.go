@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"edgeway/daemon/regular"
+	"edgeway/daemon/files"
 )
 
 // Load reads the main file and then its drop-ins, conf.d/*.toml in the folder of the main file, in lexical order. The last
@@ -23,14 +23,14 @@ func Load(path string, backends []Choice) (*Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	var files []file
+	var all []file
 	var errs []error
 	for _, name := range append([]string{path}, dropIns...) {
-		data, err := regular.Read(name, regular.Small)
+		data, err := files.Read(name, files.Small)
 		if err != nil {
 			errs = append(errs, unreadable(name, err))
 		}
-		files = append(files, file{name, data})
+		all = append(all, file{name, data})
 	}
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
@@ -39,7 +39,7 @@ func Load(path string, backends []Choice) (*Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("host name: %w", err)
 	}
-	return load(files, strings.ToLower(strings.TrimSpace(host)), backends)
+	return load(all, strings.ToLower(strings.TrimSpace(host)), backends)
 }
 
 // dropIns returns the files of the folder in lexical order, or none if there is no folder.
@@ -74,7 +74,7 @@ func Overlooked(path string) (out []string) {
 
 // unreadable returns an Error that names the file once. The text of an fs.PathError has the name, too.
 func unreadable(name string, err error) error {
-	advice := regular.Advice(name, err)
+	advice := files.Advice(name, err)
 	if pathErr, ok := errors.AsType[*os.PathError](err); ok {
 		err = pathErr.Err
 	}

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"edgeway/daemon/nearest"
+	"edgeway/daemon/text"
 )
 
 // nearest returns the known key that is most like key: one of the same name in another section, or the one with the smallest
@@ -20,7 +20,7 @@ func (l *loader) nearest(key string) string {
 }
 
 func mistakes(key, name, known string) int {
-	all := nearest.Distance(key, known)
+	all := text.Distance(key, known)
 	if known[strings.LastIndex(known, ".")+1:] == name {
 		return min(all, 1)
 	}

@@ -122,7 +122,7 @@ func interfacePrefix(s string) error {
 // listen is the address of a server: "host:port", ":port", or empty for none. The host must be an
 // address, as a name could resolve to something else after a reboot.
 func listen(p *string) value {
-	v := text(p, func(s string) error {
+	v := str(p, func(s string) error {
 		if s == "" {
 			return nil
 		}

@@ -64,7 +64,7 @@ func nodeSection(n *Node) section {
 	return section{"node", "This host, as Kubernetes sees it. It needs no Node object.", []key{
 		{
 			"name", "The name of the Node object that Edgeway reads. Endpoints with this node name run on this host. Empty: the host's name in lower case.",
-			text(&n.Name, nodeName),
+			str(&n.Name, nodeName),
 		},
 		{
 			"addresses", "The host's own addresses, at most one of each family. A host without a default route needs them for \"primary\" in proxy.nodeport_addresses. Empty: the addresses of the Node object or, without one, those of the default route.",
@@ -72,7 +72,7 @@ func nodeSection(n *Node) section {
 		},
 		{
 			"zone", "The zone of this host, for topology hints. Empty: the label topology.kubernetes.io/zone of the Node object.",
-			text(&n.Zone, labelValue),
+			str(&n.Zone, labelValue),
 		},
 		{
 			"local_policy", "What the traffic policy Local means on a host without a Node object, which has no local endpoints. drop: Edgeway drops the connection, as Kubernetes does. cluster: it uses the endpoints of the whole cluster.",
@@ -87,7 +87,7 @@ func kubeSection(k *Kube) section {
 		{"namespaces", "The namespaces that Edgeway watches. Empty: all.", list(&k.Namespaces, parseNamespace)},
 		{
 			"label_selector", "The labels of the Services and EndpointSlices that Edgeway watches, as in \"edge in (yes, all)\". Both kinds of object need them: Kubernetes copies the labels of a Service to its EndpointSlices.",
-			text(&k.LabelSelector, labelSelector),
+			str(&k.LabelSelector, labelSelector),
 		},
 		{
 			"allow_exec_plugins", "Whether a kubeconfig may name a program that fetches the credentials. Edgeway runs that program with its own privileges.",
@@ -151,8 +151,8 @@ func proxySection(p *Proxy, backends []Choice) section {
 			oneOf(&p.LocalDetection, DetectNone, DetectClusterCIDR, DetectNodeCIDR, DetectBridge, DetectPrefix),
 		},
 		{"cluster_cidrs", "The ranges of the pods' addresses, for local_detection = \"cluster_cidr\".", list(&p.ClusterCIDRs, parsePrefix)},
-		{"bridge_interface", "The bridge of the pods, for local_detection = \"bridge_interface\".", text(&p.BridgeInterface, bridgeName)},
-		{"interface_name_prefix", "The beginning of the names of the pods' interfaces, for local_detection = \"interface_name_prefix\".", text(&p.InterfaceNamePrefix, interfacePrefix)},
+		{"bridge_interface", "The bridge of the pods, for local_detection = \"bridge_interface\".", str(&p.BridgeInterface, bridgeName)},
+		{"interface_name_prefix", "The beginning of the names of the pods' interfaces, for local_detection = \"interface_name_prefix\".", str(&p.InterfaceNamePrefix, interfacePrefix)},
 		{"masquerade_all", "Whether every connection to a ClusterIP gets this host's address as its source.", boolean(&p.MasqueradeAll)},
 		{"masquerade_bit", "The bit of the packet mark that means \"rewrite the source\". Edgeway's connections to the API server have the bit two below it (12 for 14; 30 and 31 for 0 and 1), and no rule touches them. Edgeway leaves the other bits alone.", integer(&p.MasqueradeBit, 0, 31)},
 		{

@@ -60,7 +60,7 @@ func typeName(v any) string {
 	return fmt.Sprintf("%T", v)
 }
 
-func text(p *string, check func(string) error) value {
+func str(p *string, check func(string) error) value {
 	return value{
 		set: func(v any, _ string) error {
 			s, err := as[string](v, "a string")

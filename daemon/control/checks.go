@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"edgeway/daemon/endpointcheck"
-	"edgeway/daemon/plural"
+	"edgeway/daemon/text"
 )
 
 // StatusChecks are the checks of endpoints.
@@ -38,7 +38,7 @@ func (s Status) checks(p *printer) {
 	if s.Checks == nil {
 		return
 	}
-	p.line("checks", "%s checked, %d without an answer", plural.Of(s.Checks.Endpoints, "endpoint"), s.Checks.Dead)
+	p.line("checks", "%s checked, %d without an answer", text.Count(s.Checks.Endpoints, "endpoint"), s.Checks.Dead)
 	for _, d := range s.Checks.First {
 		p.line("checks", "%s does not answer for %s: %s", d.Address, age(s.Time.Sub(d.Since)), d.Err)
 	}

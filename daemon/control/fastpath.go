@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"edgeway/daemon/nodeinfo"
-	"edgeway/daemon/plural"
+	"edgeway/daemon/text"
 	"edgeway/proxiers"
 	"edgeway/proxiers/plan"
 )
@@ -59,16 +59,16 @@ func (s Status) fastPath(p *printer) {
 		p.line("fast path", "no Service has opted in")
 		return
 	case f.Err != "":
-		p.line("fast path", "%s; their connections are not known: %s", plural.Of(len(f.Services), "ServicePort"), f.Err)
+		p.line("fast path", "%s; their connections are not known: %s", text.Count(len(f.Services), "ServicePort"), f.Err)
 	default:
-		p.line("fast path", "%s of %s, between %s", plural.Of(total, "connection"), plural.Of(len(f.Services), "ServicePort"), listDevices(f.Devices))
+		p.line("fast path", "%s of %s, between %s", text.Count(total, "connection"), text.Count(len(f.Services), "ServicePort"), listDevices(f.Devices))
 	}
 	for i, svc := range f.Services {
 		if i == maxFastServices {
 			p.line("", "and %d more", len(f.Services)-i)
 			return
 		}
-		text := fmt.Sprintf("%s (%s): %s", svc.Name, svc.Family, plural.Of(svc.Connections, "connection"))
+		text := fmt.Sprintf("%s (%s): %s", svc.Name, svc.Family, text.Count(svc.Connections, "connection"))
 		if svc.Packets > 0 {
 			text += fmt.Sprintf(", %d packets, %d bytes", svc.Packets, svc.Bytes)
 		}

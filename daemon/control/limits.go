@@ -9,7 +9,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"edgeway/daemon/clean"
+	"edgeway/daemon/text"
 )
 
 // limits bound the memory and the connections that clients of the socket can make the daemon hold. Every member of the
@@ -99,9 +99,9 @@ type pieces struct {
 const pieceSize = 64 << 10
 
 // Write implements io.Writer. p must be UTF-8.
-func (p *pieces) Write(text []byte) (written int, err error) {
-	for written < len(text) {
-		rest := text[written:]
+func (p *pieces) Write(data []byte) (written int, err error) {
+	for written < len(data) {
+		rest := data[written:]
 		n := min(pieceSize, len(rest))
 		for n < len(rest) && n > 1 && !utf8.RuneStart(rest[n]) {
 			n--
@@ -113,7 +113,7 @@ func (p *pieces) Write(text []byte) (written int, err error) {
 		if err := p.control.SetWriteDeadline(deadline); err != nil && !errors.Is(err, http.ErrNotSupported) {
 			return written, err
 		}
-		if _, err := clean.Writer(p.w).Write(rest[:n]); err != nil {
+		if _, err := text.CleanWriter(p.w).Write(rest[:n]); err != nil {
 			return written, err
 		}
 		written += n

@@ -9,8 +9,8 @@ import (
 	"strconv"
 	"strings"
 
-	"edgeway/daemon/nearest"
 	"edgeway/daemon/nodeinfo"
+	"edgeway/daemon/text"
 	"edgeway/daemon/tracker"
 	"edgeway/proxiers/plan"
 )
@@ -206,11 +206,11 @@ func (s *Subject) unserved(name tracker.Name) error {
 
 // unknownService proposes the one that was meant.
 func unknownService(name string, known []string) error {
-	text := fmt.Sprintf("Service %s does not exist, or has no ClusterIP", name)
-	if near, ok := nearest.Word(name, known); ok {
-		text += "; did you mean " + near + "?"
+	message := fmt.Sprintf("Service %s does not exist, or has no ClusterIP", name)
+	if near, ok := text.Nearest(name, known); ok {
+		message += "; did you mean " + near + "?"
 	}
-	return errors.New(text)
+	return errors.New(message)
 }
 
 // portsAt names the Services that have a ClusterIP, and their ports.

@@ -7,9 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"edgeway/daemon/clean"
 	"edgeway/daemon/health"
-	"edgeway/daemon/plural"
+	"edgeway/daemon/text"
 )
 
 // printer writes lines of a heading and a text, and remembers the first failure.
@@ -34,7 +33,7 @@ func (p *printer) print(format string, args ...any) {
 	body := strings.TrimLeft(format, "\n")
 	space := format[:len(format)-len(body)]
 	if p.err == nil {
-		_, p.err = io.WriteString(p.w, space+clean.Line(fmt.Sprintf(strings.TrimSuffix(body, "\n"), args...))+"\n")
+		_, p.err = io.WriteString(p.w, space+text.CleanLine(fmt.Sprintf(strings.TrimSuffix(body, "\n"), args...))+"\n")
 	}
 }
 
@@ -85,13 +84,13 @@ func (s Status) since(c health.Condition) string {
 }
 
 func (s Status) kernel(p *printer) {
-	p.line("serving", "%s, %s, %s", plural.Of(s.Counts.Services, "Service"), plural.Of(s.Counts.ServicePorts, "ServicePort"), plural.Of(s.Counts.Endpoints, "endpoint"))
+	p.line("serving", "%s, %s, %s", text.Count(s.Counts.Services, "Service"), text.Count(s.Counts.ServicePorts, "ServicePort"), text.Count(s.Counts.Endpoints, "endpoint"))
 	p.line("backend", "%s", s.stage(s.Backend))
 	for _, f := range s.Followers {
 		p.line("followers", "%s", s.stage(f))
 	}
 	if s.Drift.Repairs > 0 {
-		p.line("drift", "%s, the last %s ago: %s", plural.Of(int(s.Drift.Repairs), "repair"), age(s.Time.Sub(s.Drift.Last)), s.Drift.Reason)
+		p.line("drift", "%s, the last %s ago: %s", text.Count(int(s.Drift.Repairs), "repair"), age(s.Time.Sub(s.Drift.Last)), s.Drift.Reason)
 	}
 }
 
@@ -105,7 +104,7 @@ func (s Status) stage(st StatusStage) string {
 		parts = append(parts, running)
 	}
 	if st.Err != "" {
-		parts = append(parts, fmt.Sprintf("failing for %s, %s: %s", age(s.Time.Sub(st.FailingSince)), plural.Of(st.Attempts, "attempt"), st.Err))
+		parts = append(parts, fmt.Sprintf("failing for %s, %s: %s", age(s.Time.Sub(st.FailingSince)), text.Count(st.Attempts, "attempt"), st.Err))
 	}
 	if st.LastSync.IsZero() {
 		parts = append(parts, "no sync has succeeded yet")
@@ -116,9 +115,9 @@ func (s Status) stage(st StatusStage) string {
 }
 
 func (s Status) lastSync(st StatusStage) string {
-	text := fmt.Sprintf("last synced %s ago", age(s.Time.Sub(st.LastSync)))
+	out := fmt.Sprintf("last synced %s ago", age(s.Time.Sub(st.LastSync)))
 	if st.Err == "" && (st.Name != s.Backend.Name || s.OutOfSync.IsZero()) {
-		text = "in sync, " + text
+		out = "in sync, " + out
 	}
 	if st.Seconds > 0 {
 		kind := "partial"
@@ -126,9 +125,9 @@ func (s Status) lastSync(st StatusStage) string {
 			kind = "full"
 		}
 		took := time.Duration(st.Seconds * float64(time.Second)).Round(100 * time.Microsecond)
-		text += fmt.Sprintf("; last change %s, %s in %s", kind, plural.Of(st.ServicePorts, "ServicePort"), took)
+		out += fmt.Sprintf("; last change %s, %s in %s", kind, text.Count(st.ServicePorts, "ServicePort"), took)
 	}
-	return text + "; " + plural.Of(int(st.FullSyncs), "full sync") + " and " + plural.Of(int(st.PartialSyncs), "partial sync")
+	return out + "; " + text.Count(int(st.FullSyncs), "full sync") + " and " + text.Count(int(st.PartialSyncs), "partial sync")
 }
 
 func (s Status) sources(p *printer) {

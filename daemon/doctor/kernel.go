@@ -10,8 +10,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"edgeway/daemon/files"
 	"edgeway/daemon/nodeinfo"
-	"edgeway/daemon/regular"
 )
 
 // Kernel is the System of the network namespace that the calling thread is in.
@@ -21,7 +21,7 @@ type Kernel struct {
 
 // Read implements System.
 func (Kernel) Read(path string) (string, error) {
-	raw, err := regular.Read(path, regular.Small)
+	raw, err := files.Read(path, files.Small)
 	return strings.TrimSpace(string(raw)), err
 }
 

@@ -5,8 +5,8 @@ import (
 	"io"
 	"strings"
 
-	"edgeway/daemon/clean"
 	"edgeway/daemon/doctor/finding"
+	"edgeway/daemon/text"
 )
 
 // Report is what was found, for people and for programs.
@@ -28,11 +28,11 @@ func (r Report) WriteText(w io.Writer) error {
 	count := map[finding.Level]int{}
 	for _, f := range r.Findings {
 		count[f.Level]++
-		text := fmt.Sprintf("%-8s %-16s %s\n", f.Level, f.Check, clean.Line(f.Seen))
+		line := fmt.Sprintf("%-8s %-16s %s\n", f.Level, f.Check, text.CleanLine(f.Seen))
 		if f.Mend != "" {
-			text += fmt.Sprintf("%-25s mend: %s\n", "", clean.Line(f.Mend))
+			line += fmt.Sprintf("%-25s mend: %s\n", "", text.CleanLine(f.Mend))
 		}
-		if _, err := io.WriteString(w, text); err != nil {
+		if _, err := io.WriteString(w, line); err != nil {
 			return err
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"edgeway/daemon/config"
 	"edgeway/daemon/doctor/finding"
 	"edgeway/daemon/planner"
-	"edgeway/daemon/plural"
+	"edgeway/daemon/text"
 	"edgeway/daemon/tracker"
 	"edgeway/proxiers/plan"
 )
@@ -39,7 +39,7 @@ func services(_ context.Context, h *Host) []finding.Finding {
 	}
 	out = append(out, shorten(orphans, len(orphans), "EndpointSlices without a Service")...)
 	if len(out) == 0 {
-		out = append(out, ok("%s of Services, each with an endpoint%s", plural.Of(len(h.Plan.Services), "port"), h.unchecked()))
+		out = append(out, ok("%s of Services, each with an endpoint%s", text.Count(len(h.Plan.Services), "port"), h.unchecked()))
 	}
 	return out
 }

@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"time"
 
-	"edgeway/daemon/clean"
+	"edgeway/daemon/text"
 	"edgeway/proxiers/healthcheck/httpbound"
 	"edgeway/proxiers/plan"
 )
@@ -95,6 +95,6 @@ func (o HandlerOptions) answer(w http.ResponseWriter, req *http.Request, r Repor
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(code)
-	_, _ = io.WriteString(w, clean.Text(string(out)))
+	_, _ = io.WriteString(w, text.Clean(string(out)))
 	o.Answered(req.URL.Path, code)
 }

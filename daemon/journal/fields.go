@@ -8,7 +8,7 @@ import (
 	"time"
 	"unicode"
 
-	"edgeway/daemon/clean"
+	"edgeway/daemon/text"
 )
 
 // messageID is the key of the attribute with one of proxiers/messageid's identifiers.
@@ -32,7 +32,7 @@ func flatten(out []attr, group string, a slog.Attr) []attr {
 	if a.Key == "" {
 		return out
 	}
-	return append(out, attr{group + a.Key, clean.Text(textOf(value))}) // journalctl -x prints values as they are
+	return append(out, attr{group + a.Key, text.Clean(textOf(value))}) // journalctl -x prints values as they are
 }
 
 func textOf(v slog.Value) string {
@@ -103,8 +103,8 @@ func fieldName(key string) string {
 	}, key)
 }
 
-// text returns the message followed by its attributes, as slog's text handler writes them.
-func text(message string, attrs []attr) string {
+// messageText returns the message followed by its attributes, as slog's text handler writes them.
+func messageText(message string, attrs []attr) string {
 	var b strings.Builder
 	b.WriteString(message)
 	separator := ": "

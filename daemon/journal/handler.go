@@ -54,7 +54,7 @@ func (h *handler) Handle(ctx context.Context, r slog.Record) error {
 	})
 	fields := fieldsOf(attrs)
 	fields["SYSLOG_IDENTIFIER"] = identifier
-	if h.send(text(r.Message, attrs), priority(r.Level), fields) == nil {
+	if h.send(messageText(r.Message, attrs), priority(r.Level), fields) == nil {
 		return nil
 	}
 	return h.fallback.Handle(ctx, r)

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"edgeway/daemon/regular"
+	"edgeway/daemon/files"
 )
 
 // resolvConf are the files that name this host's name servers. The second one has those that systemd-resolved asks, where
@@ -21,10 +21,10 @@ const (
 
 // readNameServers returns the name servers in the files, sorted and without zones. It leaves out addresses that no Service
 // gets anyway. If a file cannot be read, those from before stay.
-func readNameServers(files []string, before []netip.Addr) []netip.Addr {
+func readNameServers(paths []string, before []netip.Addr) []netip.Addr {
 	var found []netip.Addr
-	for _, path := range files {
-		text, err := regular.Read(path, maxResolvConf)
+	for _, path := range paths {
+		text, err := files.Read(path, maxResolvConf)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			found = append(found, before...)
 		}

@@ -6,10 +6,9 @@ import (
 	"strings"
 	"time"
 
-	"edgeway/daemon/clean"
 	"edgeway/daemon/health"
 	"edgeway/daemon/pipeline"
-	"edgeway/daemon/plural"
+	"edgeway/daemon/text"
 	"edgeway/proxiers/plan"
 )
 
@@ -74,7 +73,7 @@ func (v View) text(counts pipeline.Counts, since func(time.Time) string) string 
 	if !v.State.Synced() {
 		return oneLine(v.Backend + ": " + v.waiting())
 	}
-	parts := []string{v.Backend + ": " + plural.Of(counts.Services, "Service") + ", " + plural.Of(counts.Endpoints, "endpoint")}
+	parts := []string{v.Backend + ": " + text.Count(counts.Services, "Service") + ", " + text.Count(counts.Endpoints, "endpoint")}
 	if at := v.State.Backend.LastSync; !at.IsZero() {
 		parts[0] += ", synced " + since(at) + " ago"
 	}
@@ -94,7 +93,7 @@ func (v View) text(counts pipeline.Counts, since func(time.Time) string) string 
 		}
 	}
 	if n := len(v.State.Problems()); n > 0 {
-		parts = append(parts, plural.Of(n, "object problem"))
+		parts = append(parts, text.Count(n, "object problem"))
 	}
 	return oneLine(strings.Join(parts, "; "))
 }
@@ -151,7 +150,7 @@ func (v View) unreachable(since func(time.Time) string) []string {
 }
 
 // oneLine keeps an error's text from adding assignments to the datagram, and systemctl's terminal from obeying it.
-func oneLine(s string) string { return strings.Join(strings.Fields(clean.Line(s)), " ") }
+func oneLine(s string) string { return strings.Join(strings.Fields(text.CleanLine(s)), " ") }
 
 // coarse rounds down so that an age keeps its text for a while: 10 s in the first minute, then what
 // age shows.

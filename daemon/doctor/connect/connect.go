@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"edgeway/daemon/doctor/finding"
-	"edgeway/daemon/plural"
+	"edgeway/daemon/text"
 	"edgeway/proxiers/plan"
 )
 
@@ -73,7 +73,7 @@ func Look(ctx context.Context, o Options) []finding.Finding {
 	skipped := func(n int, why string) {
 		if n > 0 {
 			out = append(out, finding.New(Check, finding.Warning, "edgeway doctor --connect NAMESPACE/NAME",
-				"%s of Services not tried: %s, unless a Service is named", plural.Of(n, "port"), why))
+				"%s of Services not tried: %s, unless a Service is named", text.Count(n, "port"), why))
 		}
 	}
 	skipped(late, fmt.Sprintf("all have %s", timeBound))

@@ -10,7 +10,7 @@ import (
 	"edgeway/daemon/doctor/finding"
 	"edgeway/daemon/doctor/firewall"
 	"edgeway/daemon/doctor/trace"
-	"edgeway/daemon/plural"
+	"edgeway/daemon/text"
 )
 
 // findings says on which side the fault lies.
@@ -34,7 +34,7 @@ func (s *service) findings(ctx context.Context, traces *int, o Options) (out []f
 			s.Name, live[0], s.list(lost))
 	}
 	if len(out) == 0 {
-		say(finding.OK, "", "%s works: %s and, directly, %s answered", s.Name, plural.Of(len(s.frontends), "frontend"), plural.Of(len(s.endpoints), "endpoint"))
+		say(finding.OK, "", "%s works: %s and, directly, %s answered", s.Name, text.Count(len(s.frontends), "frontend"), text.Count(len(s.endpoints), "endpoint"))
 		return out
 	}
 	if !o.Trace {

@@ -16,7 +16,7 @@ import (
 	"weak"
 
 	"edgeway/daemon/doctor/finding"
-	"edgeway/daemon/plural"
+	"edgeway/daemon/text"
 	"edgeway/proxiers/plan"
 )
 
@@ -139,7 +139,7 @@ func (j *judgement) findings() (out []finding.Finding) {
 	}
 	if len(out) == 0 {
 		out = append(out, finding.New(Check, finding.OK, "",
-			"no rule of other programs drops connections of Services (%s, %s of connections)", plural.Of(j.chains, "base chain"), plural.Of(len(j.ways), "sort")))
+			"no rule of other programs drops connections of Services (%s, %s of connections)", text.Count(j.chains, "base chain"), text.Count(len(j.ways), "sort")))
 	}
 	return out
 }
@@ -213,7 +213,7 @@ func (h *hit) finding() finding.Finding {
 		what = "the answers to connections"
 	}
 	if h.others > 0 {
-		more = ", and " + plural.Of(h.others, "other sort")
+		more = ", and " + text.Count(h.others, "other sort")
 	}
 	return finding.New(Check, level, h.at.mend(h.way, h.step), "%s %s %s %s%s", h.at, verb, what, h.way, more)
 }

@@ -61,8 +61,8 @@ func leftSide(v any) (operand, bool) {
 	}
 	for what, v := range o {
 		of, _ := v.(object)
-		header := strings.TrimSpace(what + " " + text(of, "protocol"))
-		parts := append([]string{header, text(of, "dir"), text(of, "result"), text(of, "field"), text(of, "key")}, words(of["flags"])...)
+		header := strings.TrimSpace(what + " " + stringOf(of, "protocol"))
+		parts := append([]string{header, stringOf(of, "dir"), stringOf(of, "result"), stringOf(of, "field"), stringOf(of, "key")}, words(of["flags"])...)
 		parts = slices.DeleteFunc(parts, func(s string) bool { return s == "" })
 		if l, ok := nftOperands[strings.Join(parts, " ")]; ok {
 			return l, len(o) == 1
@@ -125,7 +125,7 @@ func memberObject(l operand, o object) set {
 	}
 	if p, ok := o["prefix"].(object); ok {
 		n, _ := p["len"].(json.Number)
-		if prefix, err := netip.ParsePrefix(text(p, "addr") + "/" + n.String()); err == nil {
+		if prefix, err := netip.ParsePrefix(stringOf(p, "addr") + "/" + n.String()); err == nil {
 			return set{addrs: []addrRange{prefixRange(prefix)}}
 		}
 	}

@@ -45,7 +45,7 @@ func parseNFT(text []byte) ([]*table, error) {
 	return p.tables, err
 }
 
-func text(o object, key string) string {
+func stringOf(o object, key string) string {
 	s, _ := o[key].(string)
 	return s
 }
@@ -64,20 +64,20 @@ func (p *parser) table(family, name string) *table {
 func (p *parser) take(what string, o object) {
 	switch what {
 	case "table":
-		p.table(text(o, "family"), text(o, "name"))
+		p.table(stringOf(o, "family"), stringOf(o, "name"))
 	case "chain":
-		c := p.table(text(o, "family"), text(o, "table")).chain(text(o, "name"))
-		c.kind, c.hook, c.drops = text(o, "type"), text(o, "hook"), text(o, "policy") == "drop"
+		c := p.table(stringOf(o, "family"), stringOf(o, "table")).chain(stringOf(o, "name"))
+		c.kind, c.hook, c.drops = stringOf(o, "type"), stringOf(o, "hook"), stringOf(o, "policy") == "drop"
 		if n, ok := o["prio"].(json.Number); ok {
 			priority, _ := n.Int64()
 			c.priority = int(priority)
 		}
 	case "set", "map":
 		elements, _ := o["elem"].([]any) // an empty set has none
-		p.sets[setKey(text(o, "family"), text(o, "table"), text(o, "name"))] = elements
+		p.sets[setKey(stringOf(o, "family"), stringOf(o, "table"), stringOf(o, "name"))] = elements
 	case "rule":
-		t := p.table(text(o, "family"), text(o, "table"))
-		c := t.chain(text(o, "chain"))
+		t := p.table(stringOf(o, "family"), stringOf(o, "table"))
+		c := t.chain(stringOf(o, "chain"))
 		statements, _ := o["expr"].([]any)
 		handle, _ := o["handle"].(json.Number)
 		r := nftRule{parser: p, table: t}
@@ -122,7 +122,7 @@ func (r *nftRule) statement(what string, v any) {
 	o, _ := v.(object)
 	switch what {
 	case "match":
-		r.add(r.compare(text(o, "op"), o["left"], o["right"]))
+		r.add(r.compare(stringOf(o, "op"), o["left"], o["right"]))
 	case "vmap":
 		r.verdictMap(o)
 	case "limit", "quota", "ct count", "meter":
@@ -158,7 +158,7 @@ func (r *nftRule) verdict(what string, o object) bool {
 	case "return":
 		r.do = back
 	case "jump", "goto":
-		r.do, r.to = jump, text(o, "target")
+		r.do, r.to = jump, stringOf(o, "target")
 		if what == "goto" {
 			r.do = jumpAway
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/exporter-toolkit/web"
 	"sigs.k8s.io/yaml"
 
-	"edgeway/daemon/regular"
+	"edgeway/daemon/files"
 )
 
 // CheckWebConfig returns the fault of a web configuration file. The path "" stands for none.
@@ -18,7 +18,7 @@ func CheckWebConfig(path string) error {
 	if path == "" {
 		return nil
 	}
-	if _, err := regular.Read(path, regular.Small); err != nil { // a device or a pipe would block the start
+	if _, err := files.Read(path, files.Small); err != nil { // a device or a pipe would block the start
 		return err
 	}
 	if err := web.Validate(path); err != nil {
@@ -35,7 +35,7 @@ func HasUsers(path string) bool {
 	var file struct {
 		Users map[string]string `json:"basic_auth_users"`
 	}
-	text, err := regular.Read(path, regular.Small)
+	text, err := files.Read(path, files.Small)
 	return err == nil && yaml.Unmarshal(text, &file) == nil && len(file.Users) > 0
 }
 

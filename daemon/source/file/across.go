@@ -8,9 +8,9 @@ import (
 	"strconv"
 	"strings"
 
-	"edgeway/daemon/nearest"
 	"edgeway/daemon/source"
 	"edgeway/daemon/source/api"
+	"edgeway/daemon/text"
 	"edgeway/proxiers/plan"
 )
 
@@ -94,7 +94,7 @@ func (c *Checked) likelyService(s *source.EndpointSlice, found parts) (string, b
 			similar = append(similar, svc.Name)
 		}
 	}
-	name, near := nearest.Word(s.Service, similar)
+	name, near := text.Nearest(s.Service, similar)
 	return serviceName(s.Namespace, name), near
 }
 

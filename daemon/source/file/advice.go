@@ -3,7 +3,7 @@ package file
 import (
 	"strings"
 
-	"edgeway/daemon/nearest"
+	"edgeway/daemon/text"
 )
 
 // advice says what to do about a fault whose message says only what is wrong; empty: the message says it.
@@ -58,7 +58,7 @@ func nearestKind(name string) (kind, bool) {
 	for _, k := range kinds {
 		names = append(names, k.kind)
 	}
-	best, near := nearest.Word(strings.TrimSuffix(name, "List"), names)
+	best, near := text.Nearest(strings.TrimSuffix(name, "List"), names)
 	for _, k := range kinds {
 		if near && k.kind == best {
 			return k, true

@@ -12,7 +12,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"edgeway/daemon/regular"
+	"edgeway/daemon/files"
 	"edgeway/daemon/source"
 )
 
@@ -150,11 +150,11 @@ func (c *Checked) At(p source.Problem) Fault {
 
 func (c *Checked) unreadable(path string, err error) {
 	c.incomplete = true
-	c.Faults = append(c.Faults, Fault{File: path, Message: fmt.Sprintf("it cannot be read: %s", reason(err, maxFile)), Mend: regular.Advice(path, err)})
+	c.Faults = append(c.Faults, Fault{File: path, Message: fmt.Sprintf("it cannot be read: %s", reason(err, maxFile)), Mend: files.Advice(path, err)})
 }
 
 func (c *Checked) file(path string) {
-	data, err := regular.Read(path, maxFile)
+	data, err := files.Read(path, maxFile)
 	if err != nil {
 		c.unreadable(path, err)
 		return

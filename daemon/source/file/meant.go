@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"edgeway/daemon/nearest"
+	"edgeway/daemon/text"
 )
 
 // meant gives the field that the last step of a path most likely stands for, in a value of type t.
@@ -26,7 +26,7 @@ func meant(t reflect.Type, path string) (name string, ok bool) {
 		}
 		fields := fieldTypes(t)
 		if path == "" {
-			return nearest.Word(step, slices.Sorted(maps.Keys(fields)))
+			return text.Nearest(step, slices.Sorted(maps.Keys(fields)))
 		}
 		if t, ok = fields[step]; !ok {
 			return "", false

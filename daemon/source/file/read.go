@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"edgeway/daemon/regular"
+	"edgeway/daemon/files"
 	"edgeway/daemon/source"
 )
 
@@ -133,7 +133,7 @@ func (s *Source) readFile(path string, fault error, limit int64) (size int64) {
 		return 0
 	}
 	// Opened even if it was not written to: only then does NFS ask its server whether it was.
-	file, info, err := regular.Open(path)
+	file, info, err := files.Open(path)
 	if err == nil {
 		defer file.Close()
 		if info.Size() <= limit && old.stamp != (syscall.Stat_t{}) && old.stamp == stampOf(info) {
@@ -154,7 +154,7 @@ func (s *Source) readFile(path string, fault error, limit int64) (size int64) {
 func (s *Source) readOpen(file *os.File, info fs.FileInfo, old *manifest, limit int64) (size int64, err error) {
 	path := file.Name()
 	old.stamp = syscall.Stat_t{}
-	data, err := regular.ReadOpen(file, info, limit)
+	data, err := files.ReadOpen(file, info, limit)
 	switch {
 	case err != nil:
 		return 0, err
@@ -194,9 +194,9 @@ func (s *Source) settled(stamp syscall.Stat_t) bool {
 func reason(err error, limit int64) error {
 	var pathErr *fs.PathError
 	switch {
-	case errors.Is(err, regular.ErrTooLarge) && limit < maxFile:
+	case errors.Is(err, files.ErrTooLarge) && limit < maxFile:
 		return fmt.Errorf("all manifests together have more than %d MiB: remove some", maxTotal>>20)
-	case errors.Is(err, regular.ErrTooLarge):
+	case errors.Is(err, files.ErrTooLarge):
 		return fmt.Errorf("it has more than %d MiB: split it", maxFile>>20)
 	case errors.As(err, &pathErr):
 		return pathErr.Err

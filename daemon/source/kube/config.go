@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/clientcmd/api"
 
-	"edgeway/daemon/regular"
+	"edgeway/daemon/files"
 )
 
 // access is what a kubeconfig and the files that it names say: where the API server is, and who we are there.
@@ -45,7 +45,7 @@ type reader struct {
 }
 
 func (r *reader) read(path string, secret bool) ([]byte, error) {
-	raw, err := regular.Read(path, regular.Small)
+	raw, err := files.Read(path, files.Small)
 	if err != nil {
 		r.files = append(r.files, file{path: path})
 		return nil, err

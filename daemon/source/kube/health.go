@@ -17,7 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"edgeway/daemon/clean"
+	"edgeway/daemon/text"
 	"edgeway/proxiers/messageid"
 )
 
@@ -102,7 +102,7 @@ func (s *Source) logChange() {
 
 // describe says in plain words what went wrong with a request. The same fault always gives the same
 // text: what is of a single connection, as its ports, is left out.
-func describe(host, what string, err error) string { return clean.Line(explain(host, what, err)) }
+func describe(host, what string, err error) string { return text.CleanLine(explain(host, what, err)) }
 
 func explain(host, what string, err error) string {
 	what = fmt.Sprintf("%s from %s", what, host)

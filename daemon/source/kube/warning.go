@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"edgeway/daemon/regular"
+	"edgeway/daemon/files"
 )
 
 // Warning is something about a kubeconfig that an operator should change. The kubeconfig is used nevertheless.
@@ -49,7 +49,7 @@ func fixable(fix string, err error) error { return &fixableError{err, fix} }
 // Advice returns the fix of an error of a kubeconfig, or "" if the error says it.
 func Advice(err error) string {
 	if failed, ok := errors.AsType[*fs.PathError](err); ok {
-		return regular.Advice(failed.Path, failed.Err)
+		return files.Advice(failed.Path, failed.Err)
 	}
 	if f, ok := errors.AsType[*fixableError](err); ok {
 		return f.fix

@@ -14,7 +14,7 @@ import (
 	"slices"
 	"time"
 
-	"edgeway/daemon/regular"
+	"edgeway/daemon/files"
 	"edgeway/daemon/source"
 	"edgeway/daemon/source/convert"
 	"edgeway/proxiers/contain"
@@ -35,7 +35,7 @@ type state struct {
 // the snapshot cannot be trusted.
 func readState(dir string, before func(source.Key)) (*state, error) {
 	path := filepath.Join(dir, snapshotName)
-	file, info, err := regular.Open(path)
+	file, info, err := files.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("last-known state: %w", err)
 	}
@@ -52,7 +52,7 @@ func readState(dir string, before func(source.Key)) (*state, error) {
 	if t := info.ModTime().UTC().Truncate(time.Second); t.After(d.state.at) && !t.After(time.Now()) {
 		d.state.at = t
 	}
-	journal, _, err := regular.Open(filepath.Join(dir, journalName))
+	journal, _, err := files.Open(filepath.Join(dir, journalName))
 	switch {
 	case err == nil:
 		defer journal.Close()

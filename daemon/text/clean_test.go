@@ -1,4 +1,4 @@
-package clean
+package text
 
 import (
 	"encoding/json"
@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-func TestText(t *testing.T) {
+func TestClean(t *testing.T) {
 	for in, want := range map[string]string{
 		"plain, with ünïcödé – and …": "plain, with ünïcödé – and …",
 		"lines\n\tand tabs\n":         "lines\n\tand tabs\n",
@@ -22,14 +22,14 @@ func TestText(t *testing.T) {
 		"cut \xe2\x80":                `cut \xe2\x80`,
 		"replaced \ufffd":             "replaced \ufffd",
 	} {
-		if got := Text(in); got != want {
+		if got := Clean(in); got != want {
 			t.Errorf("%q: %q, want %q", in, got, want)
 		}
 	}
 }
 
-func TestLine(t *testing.T) {
-	if got, want := Line("a\nb\r\nc\td\re\x1b"), `a b c d e\u001b`; got != want {
+func TestCleanLine(t *testing.T) {
+	if got, want := CleanLine("a\nb\r\nc\td\re\x1b"), `a b c d e\u001b`; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
@@ -38,16 +38,16 @@ func TestLine(t *testing.T) {
 func FuzzText(f *testing.F) {
 	f.Add("\x1b[2J\u202e\u009b\x9b\n\t\ufffd\U000e0041")
 	f.Fuzz(func(t *testing.T, in string) {
-		out := Text(in)
+		out := Clean(in)
 		if !utf8.ValidString(out) || strings.ContainsFunc(out, func(r rune) bool {
 			return r != '\n' && r != '\t' && (unicode.IsControl(r) || unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp))
 		}) {
 			t.Errorf("%q became %q", in, out)
 		}
-		if Text(out) != out {
+		if Clean(out) != out {
 			t.Errorf("%q is not left alone", out)
 		}
-		if strings.Contains(Line(in), "\n") {
+		if strings.Contains(CleanLine(in), "\n") {
 			t.Errorf("%q has more than one line", in)
 		}
 		raw, err := json.Marshal(in)
@@ -55,7 +55,7 @@ func FuzzText(f *testing.F) {
 			t.Fatal(err)
 		}
 		var before, after string
-		if json.Unmarshal(raw, &before) != nil || json.Unmarshal([]byte(Text(string(raw))), &after) != nil || before != after {
+		if json.Unmarshal(raw, &before) != nil || json.Unmarshal([]byte(Clean(string(raw))), &after) != nil || before != after {
 			t.Errorf("%q is %q in JSON", before, after)
 		}
 	})

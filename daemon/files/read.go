@@ -1,6 +1,4 @@
-// Package regular reads files that somebody else may have put in place. A pipe, a device, a file of /proc that waits or
-// one without an end neither stops the reader nor fills the memory.
-package regular
+package files
 
 import (
 	"errors"
@@ -14,17 +12,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Small is the bound of files that a person writes: configuration, kubeconfigs, keys and certificates.
+// Small is the limit for files that a person writes: configuration, kubeconfigs, keys and certificates.
 const Small = 1 << 20
 
 var (
-	// ErrIrregular says that a path is no file with a content: a folder, pipe, socket or device.
+	// ErrIrregular is the error for a folder, pipe, socket or device.
 	ErrIrregular = errors.New("it is not a regular file")
-	// ErrTooLarge says that a file has more than it may have.
+	// ErrTooLarge is the error for a file above the limit.
 	ErrTooLarge = errors.New("it is too large")
 )
 
-// Open opens a file that has a content, be it behind symbolic links. It does not wait for one that has none.
+// Open opens a regular file, also behind symbolic links. It does not wait for a pipe or a device.
 func Open(path string) (*os.File, fs.FileInfo, error) {
 	// To open a device may be enough to harm: a watchdog starts, a tape rewinds.
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
@@ -49,7 +47,7 @@ func irregular(path string) error {
 	return &fs.PathError{Op: "open", Path: path, Err: ErrIrregular}
 }
 
-// Read gives a file's content, or fails if it has more than limit bytes.
+// Read returns a file's content, and fails if it has more than limit bytes.
 func Read(path string, limit int64) ([]byte, error) {
 	file, info, err := Open(path)
 	if err != nil {
@@ -59,7 +57,7 @@ func Read(path string, limit int64) ([]byte, error) {
 	return ReadOpen(file, info, limit)
 }
 
-// ReadOpen is Read of what Open gave.
+// ReadOpen does the same with the results of Open.
 func ReadOpen(file *os.File, info fs.FileInfo, limit int64) ([]byte, error) {
 	path := file.Name()
 	if info.Size() > limit {
@@ -79,7 +77,7 @@ func ReadOpen(file *os.File, info fs.FileInfo, limit int64) ([]byte, error) {
 	return data, nil
 }
 
-// Advice says what to do about a file or folder that could not be opened or read; empty: the error says it.
+// Advice returns what to do about a file or folder that could not be opened or read, or "" if the error says it.
 func Advice(path string, err error) string {
 	switch {
 	case errors.Is(err, fs.ErrPermission):
@@ -95,7 +93,7 @@ func Advice(path string, err error) string {
 	return ""
 }
 
-// barrier gives the first folder on the way that may not be entered, or else the path itself.
+// barrier returns the first folder of the path that may not be entered, or otherwise the path itself.
 func barrier(path string) string {
 	for i := 1; i < len(path); i++ {
 		if path[i] != '/' {

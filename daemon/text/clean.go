@@ -1,11 +1,6 @@
-// Package clean keeps a terminal from doing what foreign text says. Certificates, answers of an API server, manifests
-// and the output of programs have their way into messages; with control characters such a message could rewrite the
-// screen, or look as if it said something else.
-//
-// Control characters (C0, DEL, C1), format characters (those that change the direction of text among them), and the
-// line and paragraph separators of Unicode are written as \uXXXX, as in JSON: so JSON stays JSON with the same
-// meaning. Bytes that are not UTF-8, which JSON does not have, are written as \xXX.
-package clean
+// Package text formats text for people: foreign text so that it is safe for a terminal, numbers with their nouns, and
+// proposals for misspelt words.
+package text
 
 import (
 	"fmt"
@@ -16,8 +11,13 @@ import (
 	"unicode/utf8"
 )
 
-// Text escapes all but newlines and tabs.
-func Text(s string) string {
+// Clean escapes what could make a terminal do something: certificates, answers of an API server, manifests and the output
+// of programs become parts of messages, and with control characters such a message could rewrite the screen.
+//
+// Control characters (C0, DEL, C1) except newline and tab, format characters (such as those that change the direction of
+// text), and the line and paragraph separators of Unicode become \uXXXX, as in JSON: so JSON stays JSON with the same
+// meaning. Bytes that are not UTF-8, which JSON does not have, become \xXX.
+func Clean(s string) string {
 	if !strings.ContainsFunc(s, suspect) {
 		return s
 	}
@@ -57,19 +57,19 @@ func suspect(r rune) bool {
 	return r == utf8.RuneError || unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp)
 }
 
-// Line is Text for what must not have more than one line: newlines, returns and tabs become spaces.
-func Line(s string) string { return Text(breaks.Replace(s)) }
+// CleanLine returns one line of clean text: newlines, returns and tabs become spaces.
+func CleanLine(s string) string { return Clean(breaks.Replace(s)) }
 
 var breaks = strings.NewReplacer("\r\n", " ", "\n", " ", "\r", " ", "\t", " ")
 
-// Writer gives a writer of Text. Each Write must end with a whole character.
-func Writer(w io.Writer) io.Writer { return writer{w} }
+// CleanWriter returns a writer that cleans text on its way to w. Each Write must end with a whole character.
+func CleanWriter(w io.Writer) io.Writer { return writer{w} }
 
 type writer struct{ inner io.Writer }
 
 // Write implements io.Writer.
 func (w writer) Write(p []byte) (int, error) {
-	if _, err := io.WriteString(w.inner, Text(string(p))); err != nil {
+	if _, err := io.WriteString(w.inner, Clean(string(p))); err != nil {
 		return 0, err
 	}
 	return len(p), nil

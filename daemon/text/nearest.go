@@ -1,9 +1,8 @@
-// Package nearest finds the word that a person most likely meant.
-package nearest
+package text
 
-// Word gives the known word that the fewest typing mistakes lead to. It is false when none is near: a third of the
-// letters may be wrong, and three at most.
-func Word(word string, known []string) (best string, near bool) {
+// Nearest returns the known word with the smallest Distance; near is false if more than a third of the letters, or more
+// than three, differ.
+func Nearest(word string, known []string) (best string, near bool) {
 	least := min(3, (len(word)+2)/3) + 1
 	for _, k := range known {
 		if max(len(word)-len(k), len(k)-len(word)) >= least {
@@ -16,7 +15,7 @@ func Word(word string, known []string) (best string, near bool) {
 	return best, near
 }
 
-// Distance is the least number of letters to insert, delete, replace, or swap with the next one, to make b of a.
+// Distance returns the least number of letters to insert, delete, replace, or swap with the next one that turns a into b.
 func Distance(a, b string) int {
 	var before, last []int
 	row := make([]int, len(b)+1)

@@ -1,8 +1,8 @@
-package nearest
+package text
 
 import "testing"
 
-func TestWord(t *testing.T) {
+func TestNearest(t *testing.T) {
 	t.Parallel()
 	kinds := []string{"Service", "EndpointSlice", "Node", "ServiceCIDR"}
 	for word, want := range map[string]string{
@@ -10,7 +10,7 @@ func TestWord(t *testing.T) {
 		"EndpointSlices": "EndpointSlice", "Nodes": "Node", "ServiceCidr": "ServiceCIDR",
 		"Pod": "", "Secret": "", "ConfigMap": "", "ServiceAccount": "", "Endpoints": "", "Namespace": "", "Ingress": "", "Event": "", "": "",
 	} {
-		if got, near := Word(word, kinds); got != want || near != (want != "") {
+		if got, near := Nearest(word, kinds); got != want || near != (want != "") {
 			t.Errorf("%q: %q %t, want %q", word, got, near, want)
 		}
 	}

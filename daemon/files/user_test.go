@@ -1,4 +1,4 @@
-package asuser
+package files
 
 import (
 	"errors"
@@ -19,7 +19,7 @@ func TestFilesAreReadWithTheRightsOfTheUser(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	id := ID{Name: "somebody", UID: 54321, GID: 54322, Groups: []int{54323}}
+	id := User{Name: "somebody", UID: 54321, GID: 54322, Groups: []int{54323}}
 	closed := filepath.Join(dir, "closed")
 	if err := os.Mkdir(closed, 0o700); err != nil {
 		t.Fatal(err)
@@ -63,10 +63,10 @@ func TestFilesAreReadWithTheRightsOfTheUser(t *testing.T) {
 
 func TestAUserThatIsNotThereIsNamed(t *testing.T) {
 	t.Parallel()
-	if _, err := Lookup("no-such-user-of-this-host"); err == nil {
+	if _, err := LookupUser("no-such-user-of-this-host"); err == nil {
 		t.Error("no error")
 	}
-	id, err := Lookup("root")
+	id, err := LookupUser("root")
 	if err != nil || id.UID != 0 || id.GID != 0 {
 		t.Errorf("root is %+v, %v", id, err)
 	}

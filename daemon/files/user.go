@@ -1,6 +1,4 @@
-// Package asuser reads files with the rights of another user, as the kernel sees them: access lists, links and mounts
-// included.
-package asuser
+package files
 
 import (
 	"fmt"
@@ -13,29 +11,29 @@ import (
 	"edgeway/proxiers/contain"
 )
 
-// ID is a user with its groups.
-type ID struct {
+// User is a user with its groups.
+type User struct {
 	Name     string
 	UID, GID int
-	Groups   []int // beside GID
+	Groups   []int // besides GID
 }
 
-// Lookup finds a user of this host.
-func Lookup(name string) (ID, error) {
+// LookupUser finds a user of this host.
+func LookupUser(name string) (User, error) {
 	u, err := user.Lookup(name)
 	if err != nil {
-		return ID{}, err
+		return User{}, err
 	}
 	groups, err := u.GroupIds()
 	if err != nil {
-		return ID{}, fmt.Errorf("groups of %s: %w", name, err)
+		return User{}, fmt.Errorf("groups of %s: %w", name, err)
 	}
-	id := ID{Name: name}
+	id := User{Name: name}
 	if id.UID, err = strconv.Atoi(u.Uid); err != nil {
-		return ID{}, fmt.Errorf("user %s: %w", name, err)
+		return User{}, fmt.Errorf("user %s: %w", name, err)
 	}
 	if id.GID, err = strconv.Atoi(u.Gid); err != nil {
-		return ID{}, fmt.Errorf("group of %s: %w", name, err)
+		return User{}, fmt.Errorf("group of %s: %w", name, err)
 	}
 	for _, g := range groups {
 		if n, err := strconv.Atoi(g); err == nil && n != id.GID {
@@ -45,9 +43,9 @@ func Lookup(name string) (ID, error) {
 	return id, nil
 }
 
-// Do calls f on a thread whose rights to files are the user's. f may start no goroutine that reads files. Only root
-// can do it.
-func (id ID) Do(f func()) error {
+// Do calls f on a thread that has the user's rights to files, access lists, links and mounts included. f must not start a
+// goroutine that reads files. Only root can do it.
+func (id User) Do(f func()) error {
 	done := make(chan error, 1)
 	go func() {
 		// Never unlocked: the thread ends with the goroutine, and what was changed with it.
@@ -68,7 +66,7 @@ func (id ID) Do(f func()) error {
 
 // assume changes this thread alone, in contrast to the functions of package syscall. A user other than root has no
 // capability to read everything (capabilities(7)).
-func (id ID) assume() error {
+func (id User) assume() error {
 	if err := unix.Setgroups(id.Groups); err != nil {
 		return fmt.Errorf("groups of %s: %w", id.Name, err)
 	}

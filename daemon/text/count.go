@@ -1,0 +1,15 @@
+package text
+
+import "fmt"
+
+// Count returns "1,203 things" for 1203 and "thing", and "1 thing" for 1.
+func Count(n int, thing string) string {
+	s := fmt.Sprint(n)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	if n != 1 {
+		thing += "s"
+	}
+	return s + " " + thing
+}
