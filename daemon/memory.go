@@ -41,10 +41,10 @@ const minBudget = 4 << 20
 // netlinkCost is the part of Go's memory limit for the parts of Services, where the backend writes by netlink. The
 // limit itself is 60 % of the memory.
 //
-// Measured on linux/amd64 in a control group of 256 MB, with nftables: the daemon peaks at 84 MB with 280,000
-// endpoints x ports in 7 Services (190 bytes each), and at 94 MB with one Service of 20,000 ports, an address and an
-// endpoint each (3.1 kB). The planner alone keeps 42 bytes of an endpoint, 200 of an address and 600 of such a port.
-// An element of a map of nftables takes 100 bytes of the kernel (Linux 6.18).
+// Measured on linux/amd64 in a control group of 256 MB, with nftables: the daemon peaks at 97 MB with the 400,000
+// endpoints x ports that it then serves of a million in 25 Services (160 bytes each), and at 87 to 94 MB with one
+// Service of 20,000 ports, an address and an endpoint each (3 kB). The planner alone keeps 42 bytes of an endpoint, 200
+// of an address and 600 of such a port. An element of a map of nftables takes 100 bytes of the kernel (Linux 6.18).
 var netlinkCost = proxiers.Cost{Port: 1200, Address: 1000, Endpoint: 300}
 
 // budget returns what Services may take of Go's memory limit. cost is the backend's, and may be zero.
