@@ -132,7 +132,8 @@ func TestReplacedTokenIsPickedUp(t *testing.T) {
 			eventually(t, "the old token is refused", 20*time.Second, func() bool { return strings.Contains(r.Status().Err, "401") })
 			api.put("services", "b", clusterIP(2))
 			way.replace(t, dir, api.URL)
-			eventually(t, "the new token is used", time.Minute, func() bool { return r.names() == "a b" && r.Status().Err == "" })
+			// client-go (v0.37.2) reads a token file once a minute.
+			eventually(t, "the new token is used", 2*time.Minute, func() bool { return r.names() == "a b" && r.Status().Err == "" })
 		})
 	}
 }
@@ -179,7 +180,7 @@ func TestTokenFileRotatesWithoutAList(t *testing.T) {
 	r.waitSynced(t, 10*time.Second)
 	time.Sleep(1200 * time.Millisecond) // a watch that ends sooner counts as failed
 	mustWrite(t, dir+"/token", "two")
-	eventually(t, "the new token is used", time.Minute, func() bool {
+	eventually(t, "the new token is used", 2*time.Minute, func() bool {
 		time.Sleep(3 * time.Second)
 		api.CloseClientConnections() // each watch is a request
 		return g.latest.Load() == "two"

@@ -44,6 +44,9 @@ type call struct {
 	err    error // why there was no answer, or only a part of it
 }
 
+// bulkGap is the longest time between two pieces of a list on a thin link.
+const bulkGap = 10 * time.Second
+
 // The reasons for which the transport ends a call.
 var (
 	errNoAnswer = errors.New("no answer in time")
@@ -99,17 +102,14 @@ func (c *call) endList(quiet time.Duration) {
 	c.timer.Reset(quiet)
 }
 
-// check ends a call that was silent for too long. On a thin link it may have to wait for a list of another call.
+// check ends a call that was silent for too long. On a thin link it may have to wait while a list of another call arrives.
 func (c *call) check(why error) {
 	c.transport.mu.Lock()
-	last := c.transport.bulk
+	bulk := c.transport.bulk
 	c.transport.mu.Unlock()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.heard.After(last) {
-		last = c.heard
-	}
-	if left := c.quiet - time.Since(last); left > 0 {
+	if left := max(c.quiet-time.Since(c.heard), bulkGap-time.Since(bulk)); left > 0 {
 		c.timer.Reset(left)
 		return
 	}
