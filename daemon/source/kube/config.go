@@ -79,7 +79,8 @@ func (r *reader) load(path string, allowExec bool) (*access, error) {
 	if err != nil {
 		fix := `correct it there, or write it anew with "kubectl config"`
 		if _, ok := errors.AsType[base64.CorruptInputError](err); ok {
-			fix = "the fields that end with -data hold base64: encode the file with base64 -w0, or name it in the field without -data"
+			fix = "the fields that end with -data hold base64: encode the file with base64 -w0, " +
+				"or name it in the field without -data"
 		}
 		return out, fixable(fix, fmt.Errorf("kubeconfig %s: it does not parse: %w", path, err))
 	}

@@ -247,7 +247,7 @@ func (f *fakeAPI) follow(w http.ResponseWriter, r *http.Request, req request, fr
 			}
 		}
 		from = f.rv
-		wake := f.events
+		wake, minutes := f.events, !f.noMinutes
 		var idle <-chan time.Time
 		if f.idleLimit > 0 {
 			idle = time.After(f.idleLimit)
@@ -256,7 +256,7 @@ func (f *fakeAPI) follow(w http.ResponseWriter, r *http.Request, req request, fr
 		select {
 		case <-wake:
 		case <-minute.C:
-			if !f.noMinutes {
+			if minutes {
 				f.bookmark(w, req, from)
 			}
 		case <-idle:

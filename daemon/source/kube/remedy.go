@@ -12,29 +12,35 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// fault is what a feed struggles with.
+// fault is what is wrong with the connection of a feed.
 type fault struct {
-	text string // empty: nothing
-	// mend is what to do; refused says that the API server answers.
+	text string // "" if nothing is wrong
+	// mend is the fix. refused reports whether the API server answers.
 	mend    string
 	refused bool
 }
 
-// newFault is that of a request to a server; see describe.
+// newFault returns the fault of a request to a server; see describe.
 func newFault(server, what string, err error, kubeconfig string) fault {
 	var status apierrors.APIStatus
-	return fault{text: describe(server, what, err), mend: remedy(err, server, kubeconfig), refused: errors.As(err, &status)}
+	return fault{
+		text: describe(server, what, err), mend: remedy(err, server, kubeconfig), refused: errors.As(err, &status),
+	}
 }
 
 // The commands for new credentials, to be given where kubectl has the right to it.
 const (
-	mendToken     = "kubectl -n kube-system create token edgeway --duration=720h  # where kubectl may: write what it prints as the token into %s"
-	mendAuthority = `kubectl -n kube-system get configmap kube-root-ca.crt -o 'jsonpath={.data.ca\.crt}'  # where kubectl may: write what it prints as the certificate-authority into %s`
-	mendRights    = "kubectl apply -f /usr/share/doc/edgeway/examples/kubernetes-access.yaml  # where kubectl may: the rights for the service account edgeway"
-	mendClock     = "timedatectl set-ntp true  # if the clock is right, the API server, or an authority in %s, needs a new certificate"
+	mendToken = "kubectl -n kube-system create token edgeway --duration=720h  " +
+		"# where kubectl may: write what it prints as the token into %s"
+	mendAuthority = `kubectl -n kube-system get configmap kube-root-ca.crt -o 'jsonpath={.data.ca\.crt}'  ` +
+		"# where kubectl may: write what it prints as the certificate-authority into %s"
+	mendRights = "kubectl apply -f /usr/share/doc/edgeway/examples/kubernetes-access.yaml  " +
+		"# where kubectl may: the rights for the service account edgeway"
+	mendClock = "timedatectl set-ntp true  " +
+		"# if the clock is right, the API server, or an authority in %s, needs a new certificate"
 )
 
-// remedy says what to do about an error of a request to the API server.
+// remedy returns the fix of an error of a request to the API server.
 func remedy(err error, server, kubeconfig string) string {
 	var status apierrors.APIStatus
 	switch {
@@ -52,14 +58,17 @@ func remedy(err error, server, kubeconfig string) string {
 	var dns *net.DNSError
 	switch {
 	case errors.As(err, &dns):
-		return fmt.Sprintf("getent hosts %s  # finds nothing: correct the DNS of this host, or write an address as the server into %s", host, kubeconfig)
+		return fmt.Sprintf("getent hosts %s  # finds nothing: correct the DNS of this host, "+
+			"or write an address as the server into %s", host, kubeconfig)
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Sprintf("ip route get %s  # shows the way: at its end nothing listens on port %s, or a firewall refuses; or correct the server in %s", host, port, kubeconfig)
+		return fmt.Sprintf("ip route get %s  # shows the way: at its end nothing listens on port %s, "+
+			"or a firewall refuses; or correct the server in %s", host, port, kubeconfig)
 	}
-	return fmt.Sprintf("ip route get %s  # shows the way there: look for a firewall on it; or correct the server in %s", host, kubeconfig)
+	return fmt.Sprintf("ip route get %s  # shows the way there: look for a firewall on it; "+
+		"or correct the server in %s", host, kubeconfig)
 }
 
-// remedyTLS is remedy for a connection without trust; empty: it is none.
+// remedyTLS is remedy for a connection without trust. It returns "" for any other error.
 func remedyTLS(err error, kubeconfig string) string {
 	var (
 		authority x509.UnknownAuthorityError
@@ -75,7 +84,8 @@ func remedyTLS(err error, kubeconfig string) string {
 	case errors.As(err, &name):
 		return "write one of the names or addresses of its certificate as the server into " + kubeconfig
 	case errors.As(err, &plain):
-		return "write the address of the API server itself as the server into " + kubeconfig + ": what answers there does not speak TLS"
+		return "write the address of the API server itself as the server into " + kubeconfig +
+			": what answers there does not speak TLS"
 	}
 	return ""
 }

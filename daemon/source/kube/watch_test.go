@@ -39,7 +39,9 @@ func TestMinutesWithoutABookmark(t *testing.T) {
 				if n := api.count("services", "watch"); n > 90 {
 					t.Errorf("%d watches in an hour", n)
 				}
+				api.mu.Lock()
 				api.noMinutes, api.idleLimit = false, 0
+				api.mu.Unlock()
 				time.Sleep(shortTime + longWatch)
 				before := len(api.seen())
 				time.Sleep(time.Hour)
