@@ -235,6 +235,27 @@ func TestShutdownResets(t *testing.T) {
 	p.Stop()
 }
 
+// Shutdown does not wait for an endpoint that does not answer.
+func TestShutdownDuringADial(t *testing.T) {
+	target := &pool{endpoints: []netip.AddrPort{fullListener(t)}}
+	r, _, addr := relayTo(t, Options{DialTimeout: time.Minute}, target)
+	c := dialTCP(t, addr)
+	for r.Stats().Active == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	start := time.Now()
+	if err := r.Shutdown(done()); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if took := time.Since(start); took > 10*time.Second {
+		t.Errorf("it took %v", took)
+	}
+	expectReset(t, c)
+	if got := target.failures(); len(got) != 0 {
+		t.Errorf("the endpoint is blamed: %v", got)
+	}
+}
+
 // outOfDescriptors is the child process of TestOutOfDescriptors.
 func outOfDescriptors() error {
 	var rlimit unix.Rlimit

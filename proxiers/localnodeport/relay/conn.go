@@ -54,10 +54,10 @@ func (c *conn) dial() bool {
 		if len(tried) > 0 {
 			r.retries.Add(1)
 		}
-		conn, err := dialer.Dial("tcp", to.String())
+		conn, err := dialer.DialContext(r.dials, "tcp", to.String())
 		for err != nil && r.starved(err) && !c.isEnded() { // the host is at fault, not the endpoint
 			time.Sleep(shortage)
-			conn, err = dialer.Dial("tcp", to.String())
+			conn, err = dialer.DialContext(r.dials, "tcp", to.String())
 		}
 		if err == nil {
 			return c.connected(conn.(*net.TCPConn))

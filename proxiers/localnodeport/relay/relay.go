@@ -94,6 +94,9 @@ type Relay struct {
 	opts    Options
 	pauses  [pauseKinds]pauses
 	running sync.WaitGroup // goroutines of connections
+	// dials ends when Shutdown resets the connections.
+	dials    context.Context //nolint:containedctx // of the dials of all connections
+	endDials context.CancelFunc
 
 	accepted, toEndpoint, toClient, dialFailures, retries, noEndpoint, resets atomic.Uint64
 
@@ -111,7 +114,9 @@ func New(opts Options) *Relay {
 	if opts.HalfClosed == 0 {
 		opts.HalfClosed = defaultHalfClosed
 	}
-	return &Relay{opts: opts, ports: map[*Port]struct{}{}, conns: map[*conn]struct{}{}}
+	r := &Relay{opts: opts, ports: map[*Port]struct{}{}, conns: map[*conn]struct{}{}}
+	r.dials, r.endDials = context.WithCancel(context.Background())
+	return r
 }
 
 // Serve accepts connections of a listening TCP socket and relays them to the endpoints of t until Port.Stop. The socket
@@ -168,6 +173,7 @@ func (r *Relay) Shutdown(ctx context.Context) error {
 		c.reset()
 	}
 	r.mu.Unlock()
+	r.endDials()
 	r.running.Wait()
 	return err
 }
