@@ -57,14 +57,6 @@ func (c *Converter) share(s string) string {
 	return s
 }
 
-// ShareText gives the text as a string that other objects use too.
-func (c *Converter) ShareText(b []byte) string {
-	if shared, ok := c.strings[string(b)]; ok {
-		return shared
-	}
-	return c.share(string(b))
-}
-
 // maxFaults bounds how many faults of one object are kept; the last one then says how many there are.
 const maxFaults = 20
 
