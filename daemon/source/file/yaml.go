@@ -27,34 +27,43 @@ func toJSON(text []byte) ([]byte, error) {
 // asKubectl changes the types of scalars where the library (go.yaml.in/yaml v3.0) reads YAML 1.2 and kubectl, with version
 // 2 of the library, YAML 1.1: "yes" is true, and a time is a string. All names of fields are strings.
 func asKubectl(n *yaml.Node) error {
-	switch {
-	case n.Kind == yaml.MappingNode:
-		for i := 0; i < len(n.Content); i += 2 {
-			switch name := n.Content[i]; {
-			case name.Kind == yaml.ScalarNode && name.ShortTag() != "!!merge":
-				name.Tag = "!!str"
-			case name.Kind == yaml.MappingNode || name.Kind == yaml.SequenceNode:
-				return fmt.Errorf("yaml: line %d: a key is neither a word nor a number", name.Line)
-			}
-		}
-	case n.Kind == yaml.ScalarNode && n.ShortTag() == "!!timestamp":
-		n.Tag = "!!str"
-	case n.Kind == yaml.ScalarNode && n.Style == 0 && n.ShortTag() == "!!str":
-		if slices.Contains(trueWords, n.Value) {
-			n.Tag, n.Value = "!!bool", "true"
-		} else if slices.Contains(falseWords, n.Value) {
-			n.Tag, n.Value = "!!bool", "false"
-		}
+	if n.Kind == yaml.ScalarNode {
+		scalarAsKubectl(n)
 	}
 	for i, child := range n.Content {
+		convert := asKubectl
 		if n.Kind == yaml.MappingNode && i%2 == 0 {
-			continue
+			convert = nameAsKubectl
 		}
-		if err := asKubectl(child); err != nil {
+		if err := convert(child); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func nameAsKubectl(n *yaml.Node) error {
+	switch n.Kind {
+	case yaml.MappingNode, yaml.SequenceNode:
+		return fmt.Errorf("yaml: line %d: a key is neither a word nor a number", n.Line)
+	case yaml.ScalarNode:
+		if n.ShortTag() != "!!merge" {
+			n.Tag = "!!str"
+		}
+	}
+	return nil
+}
+
+func scalarAsKubectl(n *yaml.Node) {
+	switch tag := n.ShortTag(); {
+	case tag == "!!timestamp":
+		n.Tag = "!!str"
+	case tag != "!!str" || n.Style != 0: // quoted, or of another type
+	case slices.Contains(trueWords, n.Value):
+		n.Tag, n.Value = "!!bool", "true"
+	case slices.Contains(falseWords, n.Value):
+		n.Tag, n.Value = "!!bool", "false"
+	}
 }
 
 // The words of YAML 1.1 that YAML 1.2 has not.
