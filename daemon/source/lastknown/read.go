@@ -48,8 +48,9 @@ func readState(dir string, before func(source.Key)) (*state, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	// Store.confirm sets the modification time. One in the future is of a host whose clock was wrong.
-	if t := info.ModTime().UTC().Truncate(time.Second); t.After(d.state.at) && !t.After(time.Now()) {
+	// Store.confirm sets the modification time. A time in the future is of a host whose clock was wrong.
+	now, at := time.Now(), d.state.at
+	if t := info.ModTime().UTC().Truncate(time.Second); !t.After(now) && (t.After(at) || at.After(now)) {
 		d.state.at = t
 	}
 	journal, _, err := files.Open(filepath.Join(dir, journalName))

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -152,6 +153,30 @@ func TestAgeIsNotInTheFuture(t *testing.T) {
 		defer h.stop()
 		if age, ok := h.Age(); !ok || age.After(want) {
 			t.Errorf("age %s, want %s", age, want)
+		}
+	})
+}
+
+// A clock that was ahead during a write does not stop the age, before and after the next start.
+func TestAgeAfterAClockThatWasAhead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		h := boot(t, dir)
+		var ahead atomic.Int64 // a Duration
+		ahead.Store(int64(10_000 * time.Hour))
+		h.o.Confirmed = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+		h.serve(aService("web", 80))
+		time.Sleep(2 * time.Second)
+		ahead.Store(0)
+		time.Sleep(refresh)
+		h.stop()
+		if age, _ := h.Age(); time.Since(age) < 0 || time.Since(age) > refresh {
+			t.Errorf("age %s at %s", age, time.Now())
+		}
+		h = boot(t, dir)
+		defer h.stop()
+		if age, _ := h.Age(); time.Since(age) < 0 || time.Since(age) > refresh {
+			t.Errorf("age %s at %s after the next start", age, time.Now())
 		}
 	})
 }

@@ -107,7 +107,7 @@ func (s *Store) confirm() {
 	at := s.confirmed()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.rec == nil || !s.rec.clean() || !at.After(s.age) {
+	if s.rec == nil || !s.rec.clean() || at.IsZero() || at.Equal(s.age) { // it is before s.age if the clock was wrong
 		return
 	}
 	if os.Chtimes(filepath.Join(s.dir, snapshotName), time.Time{}, at) == nil { // otherwise the age stays
