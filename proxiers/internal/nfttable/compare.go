@@ -24,6 +24,8 @@ type summer struct {
 	sets []Set
 	seed maphash.Seed
 	buf  []byte
+	// names holds each name of an object once, for the decoder.
+	names map[string]string
 }
 
 func (s *summer) checksums() (sums [2][]checksum) {
@@ -60,7 +62,7 @@ func (r *renderer) each(refs *references, next *plan.Plan, visit func([]Entry)) 
 // compare gives the contents of the kernel's sets that differ from the plan. Most often none does, and
 // then no set is held in memory.
 func (r *renderer) compare(c *reader, refs *references, next *plan.Plan) (contents, error) {
-	s := summer{sets: r.Sets, seed: maphash.MakeSeed()}
+	s := summer{sets: r.Sets, seed: maphash.MakeSeed(), names: map[string]string{}}
 	want, have := s.checksums(), s.checksums()
 	r.each(refs, next, func(list []Entry) {
 		for i := range list {
@@ -68,11 +70,10 @@ func (r *renderer) compare(c *reader, refs *references, next *plan.Plan) (conten
 		}
 	})
 	differing := contents{}
-	names := map[string]string{}
 	for _, f := range r.families {
 		for i := range r.Sets {
 			set := SetID(i)
-			if err := r.read(c, f, set, names, func(e *Entry) { s.add(&have, e) }); err != nil {
+			if err := r.read(c, f, set, s.names, func(e *Entry) { s.add(&have, e) }); err != nil {
 				return nil, err
 			}
 			if have[familyIndex(f)][set] != want[familyIndex(f)][set] {
@@ -82,7 +83,7 @@ func (r *renderer) compare(c *reader, refs *references, next *plan.Plan) (conten
 	}
 	for set, found := range differing {
 		for _, f := range r.families {
-			ofFamily, err := r.reread(c, &s, f, set, names, have[familyIndex(f)][set])
+			ofFamily, err := r.reread(c, &s, f, set, have[familyIndex(f)][set])
 			if err != nil {
 				return nil, err
 			}
@@ -116,22 +117,9 @@ func (b *batch) reconcile(differing contents, next *plan.Plan) (err error) {
 		}
 		for i := range list {
 			e := &list[i]
-			have, ok := differing[e.Set]
-			if !ok {
-				continue
-			}
-			v, present := have[e.Element]
-			if present && v != e.Value {
-				b.delete(Entry{e.Element, v})
-			}
-			switch {
-			case present && v == e.Value:
-			case b.r.Sets[e.Set].has(PeerPrefix):
+			if have, ok := differing[e.Set]; ok && b.align(e, have) {
 				ranges = append(ranges, *e)
-			default:
-				b.add(*e)
 			}
-			delete(have, e.Element)
 		}
 		if b.size >= 2*b.r.chunk {
 			err = b.spill()
@@ -151,6 +139,24 @@ func (b *batch) reconcile(differing contents, next *plan.Plan) (err error) {
 		b.add(ranges[i])
 	}
 	return err
+}
+
+// align adds an element that have, the contents of its set, lacks or has with another value, and takes it out of have. It
+// reports whether the element is a range, which the caller adds later.
+func (b *batch) align(e *Entry, have map[Element]Value) (later bool) {
+	v, present := have[e.Element]
+	delete(have, e.Element)
+	switch {
+	case present && v == e.Value:
+		return false
+	case present:
+		b.delete(Entry{e.Element, v})
+	}
+	if b.r.Sets[e.Set].has(PeerPrefix) {
+		return true
+	}
+	b.add(*e)
+	return false
 }
 
 // deleteAll deletes elements in the order of their keys.

@@ -21,13 +21,11 @@ const attrSetCount = 20
 // until the kernel's count of elements, or a second reading, confirms the list. While the kernel (6.18) moves a set to a
 // hash table of another size, which begins after a transaction has returned, a list of several datagrams repeats some
 // elements and lacks as many, without a mark. (A list that equals the plan is right in any case.)
-func (r *renderer) reread(
-	c *reader, s *summer, f plan.Family, id SetID, names map[string]string, before checksum,
-) (map[Element]Value, error) {
+func (r *renderer) reread(c *reader, s *summer, f plan.Family, id SetID, before checksum) (map[Element]Value, error) {
 	set := &r.Sets[id]
 	for range readings {
 		found, sum := map[Element]Value{}, checksum{}
-		err := r.read(c, f, id, names, func(e *Entry) {
+		err := r.read(c, f, id, s.names, func(e *Entry) {
 			if _, repeated := found[e.Element]; !repeated {
 				s.addTo(&sum, e)
 			}

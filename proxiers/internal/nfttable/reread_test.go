@@ -35,8 +35,8 @@ func TestReadWhileSetsChangeTheirSize(t *testing.T) {
 			if err := table.watcher.Commit(&w.Batch, true); err != nil {
 				t.Fatal(err)
 			}
-			s := summer{sets: table.Sets, seed: maphash.MakeSeed()}
-			found, err := table.reread(c, &s, plan.IPv4, slots, map[string]string{}, checksum{})
+			s := summer{sets: table.Sets, seed: maphash.MakeSeed(), names: map[string]string{}}
+			found, err := table.reread(c, &s, plan.IPv4, slots, checksum{})
 			c.Close()
 			if err != nil || len(found) != step.left {
 				t.Fatalf("%d elements, error %v, want %d", len(found), err, step.left)
