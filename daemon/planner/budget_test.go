@@ -3,6 +3,7 @@ package planner
 import (
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"net/netip"
 	"runtime"
 	"strings"
@@ -309,5 +310,33 @@ func TestAChangeBeyondTheBudgetComparesFewServices(t *testing.T) {
 	}
 	if took := time.Since(start); took > time.Second {
 		t.Errorf("200 changes take %v", took)
+	}
+}
+
+// Whatever changes, the Services that are left out are those that a new budget leaves out.
+func TestBudgetDependsOnTheSizesAlone(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	limits := Budget{Limit: 3000, Endpoint: 1}
+	b := newBudget(limits)
+	present := map[tracker.Name]size{}
+	for step := range 20_000 {
+		s := testService(fmt.Sprint("s", rng.IntN(40)), func(s *source.Service) {
+			if s.Created = s.Created.Add(time.Duration(rng.IntN(3)) * time.Hour); rng.IntN(4) == 0 {
+				s.Created = time.Time{}
+			}
+		})
+		sz := size{s, []int64{0, 1, 100, 100, 150, maxEndpoints, maxEndpoints + 1}[rng.IntN(7)]}
+		if present[nameOf(s)] = sz; sz.bytes == 0 {
+			delete(present, nameOf(s))
+			sz = size{}
+		}
+		b.set(nameOf(s), sz)
+		fresh := newBudget(limits)
+		for name, sz := range present {
+			fresh.set(name, sz)
+		}
+		if got, want := b.excess(), fresh.excess(); !maps.Equal(got, want) {
+			t.Fatalf("step %d: left out are %v, want %v", step, got, want)
+		}
 	}
 }
