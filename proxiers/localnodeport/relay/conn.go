@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // report is how many bytes of a stream are copied until they are counted.
@@ -18,10 +20,12 @@ const report = 16 << 20
 type conn struct {
 	port   *Port
 	client *net.TCPConn
+	// endedClient and endedEndpoint are set when the stream to that side has ended.
+	endedClient, endedEndpoint atomic.Bool
 
 	mu       sync.Mutex
 	endpoint *net.TCPConn // nil until it has answered
-	ended    bool         // by reset, or because it ran
+	over     bool         // by reset, or because it ran
 }
 
 // run dials an endpoint and copies in both directions. A panic resets both sides.
@@ -29,7 +33,7 @@ func (c *conn) run() {
 	r := c.port.relay
 	defer r.forget(c)
 	defer c.reset()
-	if c.isEnded() || !c.dial() {
+	if c.isOver() || !c.dial() {
 		return
 	}
 	var other sync.WaitGroup
@@ -55,14 +59,14 @@ func (c *conn) dial() bool {
 			r.retries.Add(1)
 		}
 		conn, err := dialer.DialContext(r.dials, "tcp", to.String())
-		for err != nil && r.starved(err) && !c.isEnded() { // the host is at fault, not the endpoint
+		for err != nil && r.starved(err) && !c.isOver() { // the host is at fault, not the endpoint
 			time.Sleep(shortage)
 			conn, err = dialer.DialContext(r.dials, "tcp", to.String())
 		}
 		if err == nil {
 			return c.connected(conn.(*net.TCPConn))
 		}
-		if c.isEnded() {
+		if c.isOver() {
 			return false
 		}
 		r.dialFailures.Add(1)
@@ -78,12 +82,32 @@ func (c *conn) dial() bool {
 func (c *conn) connected(endpoint *net.TCPConn) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.ended {
+	if c.over {
 		_ = endpoint.Close()
 		return false
 	}
 	c.endpoint = endpoint
 	return true
+}
+
+// ended returns the mark of the stream to a side.
+func (c *conn) ended(to *net.TCPConn) *atomic.Bool {
+	if to == c.client {
+		return &c.endedClient
+	}
+	return &c.endedEndpoint
+}
+
+// wasReset reports whether the end of the stream from a side is a reset. The kernel (6.18) reports a reset once: the copy in
+// the other direction may have got the error, and then a read returns the end of the stream. A socket to which the stream
+// goes on is in the state CLOSE_WAIT after the peer's FIN, and in the state CLOSE after a reset.
+func (c *conn) wasReset(from *net.TCPConn) bool {
+	var info *unix.TCPInfo
+	raw, err := from.SyscallConn()
+	if err == nil {
+		_ = raw.Control(func(fd uintptr) { info, _ = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO) })
+	}
+	return info != nil && info.State == unix.BPF_TCP_CLOSE && !c.ended(from).Load()
 }
 
 // copy moves the bytes of one direction and passes the end of the stream on. An error or a panic resets both sides.
@@ -100,7 +124,11 @@ func (c *conn) copy(to, from *net.TCPConn, count *atomic.Uint64) {
 		count.Add(uint64(n))
 		switch {
 		case err == nil:
+		case errors.Is(err, io.EOF) && c.wasReset(from):
+			c.port.relay.resets.Add(1)
+			return
 		case errors.Is(err, io.EOF):
+			c.ended(to).Store(true)
 			_ = to.CloseWrite()
 			_ = to.SetReadDeadline(time.Now().Add(half))
 			passed = true
@@ -108,7 +136,7 @@ func (c *conn) copy(to, from *net.TCPConn, count *atomic.Uint64) {
 		case errors.Is(err, os.ErrDeadlineExceeded) && n > 0: // the other direction has ended, and this one is in use
 			_ = from.SetReadDeadline(time.Now().Add(half))
 		default:
-			if !c.isEnded() {
+			if !c.isOver() {
 				c.port.relay.resets.Add(1)
 			}
 			return
@@ -116,10 +144,10 @@ func (c *conn) copy(to, from *net.TCPConn, count *atomic.Uint64) {
 	}
 }
 
-func (c *conn) isEnded() bool {
+func (c *conn) isOver() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.ended
+	return c.over
 }
 
 // reset ends the connection so that both peers get a reset, whatever is in flight. After the end it does nothing.
@@ -138,10 +166,10 @@ func (c *conn) close() {
 
 // end needs the lock.
 func (c *conn) end(reset bool) {
-	if c.ended {
+	if c.over {
 		return
 	}
-	c.ended = true
+	c.over = true
 	for _, side := range []*net.TCPConn{c.client, c.endpoint} {
 		if side == nil {
 			continue

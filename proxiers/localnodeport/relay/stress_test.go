@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -167,9 +168,10 @@ func TestRandomConnections(t *testing.T) {
 	if err := r.Shutdown(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if after := countDescriptors(t); after > descriptors+2 { // two listening sockets of this test
-		t.Errorf("%d descriptors, %d before", after, descriptors)
-	}
+	eventually(t, "the descriptors are closed", func() bool {
+		runtime.GC()                                // Go's splice (1.26) keeps unused pipes until a collection
+		return countDescriptors(t) <= descriptors+2 // two listening sockets of this test
+	})
 }
 
 func countDescriptors(t *testing.T) int {
