@@ -214,10 +214,10 @@ func TestPause(t *testing.T) {
 		size       int64
 		took, want time.Duration
 	}{
-		{1200, time.Millisecond, 100 * time.Millisecond},
-		{12_000_000, time.Second, 1000 * time.Second},
-		{12_000_000, 11 * time.Second, 1100 * time.Second},
-		{maxFile, 0, 44739242 * time.Millisecond},
+		{1150, time.Millisecond, 100 * time.Millisecond},
+		{11_500_000, time.Second, 1000 * time.Second},
+		{11_500_000, 11 * time.Second, 1100 * time.Second},
+		{maxFile, 0, 46684427 * time.Millisecond},
 	} {
 		if got := pause(c.size, c.took).Truncate(time.Millisecond); got != c.want {
 			t.Errorf("%d bytes in %s: %s, want %s", c.size, c.took, got, c.want)

@@ -32,9 +32,9 @@ const (
 )
 
 // pause returns the time from one write to the next: 100 times as long as the write took, so that a slow disk is busy 1 %
-// of the time, and at least as long as keeps the writes below 1 GB a day (12 kB/s), so that SD cards live.
+// of the time, and at least as long as keeps the writes below 1 GB a day (11.5 kB/s), so that SD cards live.
 func pause(size int64, took time.Duration) time.Duration {
-	return max(100*took, time.Duration(size)*time.Second/12_000)
+	return max(100*took, time.Duration(size)*time.Second/11_500)
 }
 
 // Record writes the committed changes until ctx ends, and once more before it returns. Status reports its faults.
