@@ -227,7 +227,6 @@ func TestHostileManifests(t *testing.T) {
 	l.must(syscall.Mkfifo(filepath.Join(dir, "3-pipe.yaml"), 0o600))
 	l.must(os.Symlink("/proc/kmsg", filepath.Join(dir, "4-kmsg.yaml")))
 	write("5-faults.yaml", strings.Repeat("a: [\n---\n", 20_000))
-	write("6-values.yaml", "["+strings.Repeat("a,", 8<<20-1)+"]")
 	write("7-good.yaml", fmt.Sprintf(`apiVersion: v1
 kind: Service
 metadata: {name: good}
@@ -250,12 +249,11 @@ endpoints: [{addresses: [%s]}]
 	}
 	t.Logf("the good Service was served after %s; memory: at most %d MiB", took, most)
 	for _, words := range [][]string{
-		{"1-bomb.yaml", "16 times"},
+		{"1-bomb.yaml", "with its aliases"},
 		{"2-sparse.json", "16 MiB"},
 		{"3-pipe.yaml", "not a regular file"},
 		{"4-kmsg.yaml"},
 		{"5-faults.yaml", "and 19980 more faults"},
-		{"6-values.yaml", "more than 400000 values"},
 	} {
 		l.within(patience, d.logged(words...))
 	}

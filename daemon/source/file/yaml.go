@@ -2,17 +2,21 @@ package file
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 
 	"go.yaml.in/yaml/v3"
 )
 
-// toJSON converts a YAML document to JSON as kubectl does. The library bounds how many values aliases stand for.
+// toJSON converts a YAML document to JSON as kubectl does.
 func toJSON(text []byte) ([]byte, error) {
 	var document yaml.Node
 	if err := yaml.Unmarshal(text, &document); err != nil {
 		return nil, err
+	}
+	if expand(&document, maxExpanded, 0) < 0 {
+		return nil, errors.New("yaml: with its aliases it has more than 16 MiB, or it nests too deep")
 	}
 	if err := asKubectl(&document); err != nil {
 		return nil, err
@@ -22,6 +26,27 @@ func toJSON(text []byte) ([]byte, error) {
 		return nil, err
 	}
 	return json.Marshal(value)
+}
+
+// maxExpanded bounds a document in which each alias is replaced by its text. The library (go.yaml.in/yaml v3.0) bounds the
+// number of values alone: 3,000 aliases of 1 MB of text made 3 GB of JSON.
+const maxExpanded = 16 << 20
+
+// expand returns what a node leaves of left bytes, or less than 0 if it needs more or nests too deep.
+func expand(n *yaml.Node, left, depth int) int {
+	if n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	if left -= len(n.Value) + 1; depth > 1000 {
+		return -1 // also an anchor that contains itself
+	}
+	for _, child := range n.Content {
+		if left < 0 {
+			break
+		}
+		left = expand(child, left, depth+1)
+	}
+	return left
 }
 
 // asKubectl changes the types of scalars where the library (go.yaml.in/yaml v3.0) reads YAML 1.2 and kubectl, with version
