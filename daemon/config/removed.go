@@ -31,7 +31,7 @@ var removed = map[string]string{
 	"proxy.max_service_source_ranges": budget,
 	"nftables.netlink":                "Edgeway always writes elements by netlink",
 
-	"proxy.min_sync_period":  "the pause after a sync is as long as that sync, 1ms to 10s",
+	"proxy.min_sync_period":  "the pause after a sync is as long as that sync, 1ms to 1s",
 	"proxy.full_sync_period": "Edgeway compares the kernel with the plan every hour, and at once when rules are lost",
 }
 
