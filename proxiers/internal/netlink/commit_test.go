@@ -60,8 +60,8 @@ func newWriter(t *testing.T) (*Watcher, *reports) {
 	t.Helper()
 	m, r := newWatcher(t)
 	nft(t, oneSet)
+	r.await(1) // Run may report it after Forget
 	m.Forget()
-	r.take()
 	return m, r
 }
 

@@ -98,16 +98,18 @@ func (c *conn) ended(to *net.TCPConn) *atomic.Bool {
 	return &c.endedEndpoint
 }
 
-// wasReset reports whether the end of the stream from a side is a reset. The kernel (6.18) reports a reset once: the copy in
-// the other direction may have got the error, and then a read returns the end of the stream. A socket to which the stream
-// goes on is in the state CLOSE_WAIT after the peer's FIN, and in the state CLOSE after a reset.
+// wasReset reports whether the end of the stream from a side is a reset. The kernel (6.18) reports a reset once: if the
+// copy in the other direction got the error, a read returns the end of the stream. That copy may have closed the socket
+// by now. If it has not, the socket is in the state CLOSE, while it is in CLOSE_WAIT after a FIN of the peer, unless our
+// own FIN went first.
 func (c *conn) wasReset(from *net.TCPConn) bool {
-	var info *unix.TCPInfo
 	raw, err := from.SyscallConn()
-	if err == nil {
-		_ = raw.Control(func(fd uintptr) { info, _ = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO) })
+	if err != nil {
+		return true
 	}
-	return info != nil && info.State == unix.BPF_TCP_CLOSE && !c.ended(from).Load()
+	var info *unix.TCPInfo
+	err = raw.Control(func(fd uintptr) { info, _ = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO) })
+	return err != nil || info != nil && info.State == unix.BPF_TCP_CLOSE && !c.ended(from).Load()
 }
 
 // copy moves the bytes of one direction and passes the end of the stream on. An error or a panic resets both sides.
@@ -124,10 +126,7 @@ func (c *conn) copy(to, from *net.TCPConn, count *atomic.Uint64) {
 		count.Add(uint64(n))
 		switch {
 		case err == nil:
-		case errors.Is(err, io.EOF) && c.wasReset(from):
-			c.port.relay.resets.Add(1)
-			return
-		case errors.Is(err, io.EOF):
+		case errors.Is(err, io.EOF) && !c.wasReset(from):
 			c.ended(to).Store(true)
 			_ = to.CloseWrite()
 			_ = to.SetReadDeadline(time.Now().Add(half))
