@@ -174,8 +174,8 @@ func TestEveryPackageSaysWhatItIsFor(t *testing.T) {
 var backendNames = []string{"nftables", "iptables", "iptables-nft", "iptables-legacy", "ipvs", "ebpf"}
 
 // TestNobodyNamesABackend: what holds for one backend alone belongs into its folder. The list in the daemon knows them
-// by their packages, and the configuration has a default. Whoever reads the rules of a firewall runs the programs of iptables as
-// the backend does.
+// by their packages, and the configuration has a default. Whoever reads the rules of a firewall runs the programs of
+// iptables as the backend does.
 func TestNobodyNamesABackend(t *testing.T) {
 	found := 0
 	for _, p := range list(t) {

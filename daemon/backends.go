@@ -33,8 +33,8 @@ type follower struct {
 	shared proxiers.Proxier
 }
 
-// followers lists every follower of a backend, in the order in which they run. A new one is a folder below proxiers and a
-// line here.
+// followers lists every follower of a backend, in the order in which they run. A new one is a folder below proxiers and
+// a line here.
 func followers(cfg *config.Config, backend proxiers.Component, s shared) []follower {
 	return []follower{
 		{Component: serviceroutes.Component(cfg.Routes.Services == config.RoutesAlways, backend.Traits.RouteTables), on: cfg.Routes.Services != config.RoutesNever},
@@ -70,8 +70,8 @@ func pick(ctx context.Context, list []proxiers.Component, name string) (proxiers
 	return pick(ctx, list, actual)
 }
 
-// Gaps returns the declared differences of the backend that a configuration selects on this host, and of its followers. It
-// returns none if the backend cannot be determined.
+// Gaps returns the declared differences of the backend that a configuration selects on this host, and of its followers.
+// It returns none if the backend cannot be determined.
 func Gaps(ctx context.Context, cfg *config.Config) func(*plan.ServicePort) []proxiers.Gap {
 	backend, err := pick(ctx, Backends(), cfg.Proxy.Backend)
 	if err != nil {

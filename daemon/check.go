@@ -53,8 +53,8 @@ func checkFiles(path string, installed bool) ([]finding.Finding, error) {
 	return checkConfigAs(path, id)
 }
 
-// checkBackend asks whether the backend can run here, with the rights of this process: the user of the service has the right
-// to it from the unit alone. A configuration that is not installed may be for another host, as in a pipeline.
+// checkBackend asks whether the backend can run here, with the rights of this process: the user of the service has the
+// right to it from the unit alone. A configuration that is not installed may be for another host, as in a pipeline.
 func checkBackend(ctx context.Context, cfg *config.Config, installed bool) []finding.Finding {
 	b, why, err := findBackend(ctx, cfg)
 	f := finding.Finding{Check: "backend", Level: finding.Problem}

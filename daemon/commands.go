@@ -18,9 +18,9 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// MakePlan reads the sources once and returns the plan that Run would apply, with the problems of the objects. It changes
-// nothing on the host. From the last-known state it takes only the addresses of the API server, and which of several Services
-// owns an address.
+// MakePlan reads the sources once and returns the plan that Run would apply, with the problems of the objects. It
+// changes nothing on the host. From the last-known state it takes only the addresses of the API server, and which of
+// several Services owns an address.
 func MakePlan(ctx context.Context, cfg *config.Config, logger *slog.Logger) (*plan.Plan, []source.Problem, error) {
 	s, err := newSources(cfg, logger, Outside{})
 	if err != nil {

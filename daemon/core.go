@@ -23,8 +23,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Core is the part of an instance that turns the objects of the sources into syncs of the stages: sources, tracker, planner,
-// pipeline and health. It needs no privilege and opens no socket, so that test/sim can run it in a bubble of
+// Core is the part of an instance that turns the objects of the sources into syncs of the stages: sources, tracker,
+// planner, pipeline and health. It needs no privilege and opens no socket, so that test/sim can run it in a bubble of
 // testing/synctest.
 type Core struct {
 	cfg      *config.Config

@@ -34,8 +34,8 @@ type Options struct {
 
 // Run serves until ctx ends, and leaves the kernel forwarding. It returns an error that only the operator can fix: an
 // invalid configuration at the start, a second daemon, a host that cannot run the backend. After a *config.Error or a
-// *Permanent, another start would fail too. SIGHUP reloads the configuration. If the new one is invalid, the previous one
-// stays in force.
+// *Permanent, another start would fail too. SIGHUP reloads the configuration. If the new one is invalid, the previous
+// one stays in force.
 func Run(ctx context.Context, opts Options) error {
 	logs := newLogSwitch(config.Default().Log, opts.LogOutput) // until the configuration is loaded
 	logger := slog.New(logs)

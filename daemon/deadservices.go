@@ -10,8 +10,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// deadServices finds the ServicePorts to which connections fail because none of their endpoints answers. It computes its
-// conditions again when the plan or the dead endpoints have changed.
+// deadServices finds the ServicePorts to which connections fail because none of their endpoints answers. It computes
+// its conditions again when the plan or the dead endpoints have changed.
 type deadServices struct {
 	mu    sync.Mutex
 	plan  *plan.Plan

@@ -57,8 +57,8 @@ func (c *checks) follow(p *planner.Planner) {
 	}
 }
 
-// conditions returns one condition while endpoints are dead, which names the one that has been dead for longest, and one
-// while a port of a Service has no other endpoints. Clients of other hosts ask for them.
+// conditions returns one condition while endpoints are dead, which names the one that has been dead for longest, and
+// one while a port of a Service has no other endpoints. Clients of other hosts ask for them.
 func (c *checks) conditions(p *plan.Plan) []health.Condition {
 	dead := c.endpoints.Dead()
 	if dead.Len() == 0 {

@@ -21,8 +21,8 @@ import (
 	"edgeway/proxiers"
 )
 
-// Examined makes the host ready that edgeway doctor looks at: with what the running daemon knows, or else with what
-// the configuration, the manifests, the API server and the last-known state say. The findings are what was in the way. It
+// Examined makes the host ready that edgeway doctor looks at: with what the running daemon knows, or else with what the
+// configuration, the manifests, the API server and the last-known state say. The findings are what was in the way. It
 // changes nothing.
 func Examined(ctx context.Context, path string, logger *slog.Logger) (*doctor.Host, []finding.Finding) {
 	var found []finding.Finding
@@ -85,8 +85,8 @@ func unasked(err, invalid error) (f finding.Finding) {
 // answerTime is how long a daemon may take to answer. A stuck one is a finding.
 const answerTime = 15 * time.Second
 
-// examinedEndpoints is how many routes edgeway doctor looks up at most; watchedEndpoints, the daemon in each round, within 5 ms of
-// processor time also with 10,000 Services.
+// examinedEndpoints is how many routes edgeway doctor looks up at most; watchedEndpoints, the daemon in each round,
+// within 5 ms of processor time also with 10,000 Services.
 const (
 	examinedEndpoints = 10_000
 	watchedEndpoints  = 64

@@ -81,8 +81,8 @@ func (f *fastPath) status() *control.StatusFastPath {
 	return out
 }
 
-// of says for edgeway explain whether connections to a ServicePort leave the rules. ways are those to the client and to the
-// endpoints.
+// of says for edgeway explain whether connections to a ServicePort leave the rules. ways are those to the client and to
+// the endpoints.
 func (f *fastPath) of(svc *plan.ServicePort, origin plan.Origin, ways []nodeinfo.Way) string {
 	missing := f.missing()
 	switch {

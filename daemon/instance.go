@@ -41,8 +41,8 @@ type inForce struct {
 	backend string
 }
 
-// freeDelay is the time from a full sync until its memory is returned. Go (1.26) keeps it until a collection that an idle
-// daemon runs every two minutes: 104 MB instead of 40 MB at 10,000 Services.
+// freeDelay is the time from a full sync until its memory is returned. Go (1.26) keeps it until a collection that an
+// idle daemon runs every two minutes: 104 MB instead of 40 MB at 10,000 Services.
 const freeDelay = 3 * time.Second
 
 // instance is the daemon with one configuration. newInstance creates all of its parts before run starts one.

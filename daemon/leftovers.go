@@ -15,11 +15,11 @@ import (
 )
 
 // leftovers are the rules of Components that are not configured: of the backend before a reload or a restart, or of a
-// follower that was turned off. They stay until the configured backend serves, so that every connection meets the rules of
-// one of the two backends. Then they are removed.
+// follower that was turned off. They stay until the configured backend serves, so that every connection meets the rules
+// of one of the two backends. Then they are removed.
 //
-// While both backends have rules, the first one that chooses an endpoint translates the whole connection, and the rules of
-// the other one do not apply to it. Both use the same mark for masquerade.
+// While both backends have rules, the first one that chooses an endpoint translates the whole connection, and the rules
+// of the other one do not apply to it. Both use the same mark for masquerade.
 type leftovers struct {
 	logger *slog.Logger
 	env    proxiers.Env

@@ -77,8 +77,8 @@ func (p *Permanent) Error() string { return p.err.Error() }
 // Unwrap returns the error itself.
 func (p *Permanent) Unwrap() error { return p.err }
 
-// permanent marks an error in the content or the permissions of a file. Other errors of system calls may go away: another
-// program still has to write the file, or a disk comes back.
+// permanent marks an error in the content or the permissions of a file. Other errors of system calls may go away:
+// another program still has to write the file, or a disk comes back.
 func permanent(err error) error {
 	if errno, ok := errors.AsType[syscall.Errno](err); ok && !errors.Is(errno, fs.ErrPermission) {
 		return err

@@ -12,8 +12,8 @@ import (
 	"edgeway/daemon/text"
 )
 
-// logSwitch is a slog.Handler that passes records to the handler of the current configuration. Parts that outlive a reload
-// log as the new configuration says.
+// logSwitch is a slog.Handler that passes records to the handler of the current configuration. Parts that outlive a
+// reload log as the new configuration says.
 type logSwitch struct {
 	current *atomic.Pointer[slog.Handler]
 	// with adds the attributes and groups of a logger that was derived from this one.

@@ -29,9 +29,9 @@ type recalled struct {
 	files    source.Status // of the manifests
 }
 
-// foresee gives what a daemon that starts now, without its API server, would plan: from the last-known state, the manifests
-// and this host. It changes nothing, makes no connection, and needs no kubeconfig, which may be a credential that is there
-// only while the service runs.
+// foresee gives what a daemon that starts now, without its API server, would plan: from the last-known state, the
+// manifests and this host. It changes nothing, makes no connection, and needs no kubeconfig, which may be a credential
+// that is there only while the service runs.
 func foresee(ctx context.Context, cfg *config.Config) (m recalled, state pipeline.State, err error) {
 	if m, err = recall(ctx, cfg); err != nil {
 		return m, state, err
@@ -84,8 +84,8 @@ func recall(ctx context.Context, cfg *config.Config) (m recalled, err error) {
 	return m, nil
 }
 
-// readFiles reads the manifests once. What cannot be read is as the last-known state has it, which before says of itself; the
-// status says what that is.
+// readFiles reads the manifests once. What cannot be read is as the last-known state has it, which before says of
+// itself; the status says what that is.
 func readFiles(ctx context.Context, cfg *config.Config, sink source.Sink) (before lastknown.Saved, status source.Status, err error) {
 	o := file.Options{Paths: cfg.Source.File.Paths, NodeName: cfg.Node.Name, Logger: slog.New(slog.DiscardHandler)}
 	var saved gathered

@@ -52,7 +52,8 @@ func longLived(f config.FastPath) map[tracker.Name]bool {
 	return out
 }
 
-// ownPorts maps the ports of the daemon's servers to their keys. A reload may have a server listen after the first plan.
+// ownPorts maps the ports of the daemon's servers to their keys. A reload may have a server listen after the first
+// plan.
 func ownPorts(cfg *config.Config) map[uint16]string {
 	own := map[uint16]string{}
 	for key, addr := range map[string]string{"health.address": cfg.Health.Address, "metrics.address": cfg.Metrics.Address} {
@@ -80,8 +81,8 @@ func Choices() []config.Choice {
 	return out
 }
 
-// ofProxies excludes addresses and routing tables that are not the host's own: those of backends, and kube-ipvs0, to which
-// kube-proxy in its ipvs mode binds the addresses of all Services for good.
+// ofProxies excludes addresses and routing tables that are not the host's own: those of backends, and kube-ipvs0, to
+// which kube-proxy in its ipvs mode binds the addresses of all Services for good.
 func ofProxies() nodeinfo.Options {
 	out := nodeinfo.Options{IgnoreDevices: []string{"kube-ipvs0"}}
 	for _, b := range Backends() {

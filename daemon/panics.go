@@ -9,7 +9,8 @@ import (
 	"edgeway/proxiers/contain"
 )
 
-// panicConditions names the parts that panicked within the last ten minutes. They run again, and the kernel still forwards.
+// panicConditions names the parts that panicked within the last ten minutes. They run again, and the kernel still
+// forwards.
 func panicConditions(faults []contain.Fault) (out []health.Condition) {
 	for _, f := range faults {
 		out = append(out, health.Condition{
@@ -21,8 +22,8 @@ func panicConditions(faults []contain.Fault) (out []health.Condition) {
 	return out
 }
 
-// answering records the panic of a handler. net/http (Go 1.26) would only write it to its own log. Such a panic never ends
-// the daemon, because clients of other hosts send the requests.
+// answering records the panic of a handler. net/http (Go 1.26) would only write it to its own log. Such a panic never
+// ends the daemon, because clients of other hosts send the requests.
 func (c *Core) answering(part string, h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		err := contain.Call(func() error {

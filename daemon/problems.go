@@ -17,8 +17,8 @@ type problemLog struct {
 }
 
 // note takes all problems after each plan: those that the sources found, and those that the planner found. Both lists
-// are sorted, and most plans change few problems, so it compares what differs from the previous lists. The caller must not
-// change the lists.
+// are sorted, and most plans change few problems, so it compares what differs from the previous lists. The caller must
+// not change the lists.
 func (l *problemLog) note(objects, planned []source.Problem) {
 	lines := 0
 	for i, list := range [2][]source.Problem{objects, planned} {

@@ -83,8 +83,8 @@ func (i *instance) view() sdunit.View {
 	return v
 }
 
-// lastKnown says whether saved state is being served: the API server has not answered since the start, or not all paths of
-// manifests could be read.
+// lastKnown says whether saved state is being served: the API server has not answered since the start, or not all paths
+// of manifests could be read.
 func (i *instance) lastKnown() control.LastKnown {
 	at, serving := i.sources.lastKnown()
 	return control.LastKnown{Serving: serving, SavedAt: at}

@@ -79,8 +79,8 @@ func (s *servers) waiting() []proxiers.Waiting {
 // maxPorts bounds the conditions of ports; the notListening of edgeway status --json has all.
 const maxPorts = 10
 
-// portConditions name ports that are not served. Connections to those of Services fail; those of the daemon itself tell of
-// them alone.
+// portConditions name ports that are not served. Connections to those of Services fail; those of the daemon itself tell
+// of them alone.
 func portConditions(services, own []proxiers.Waiting) (out []health.Condition) {
 	for i, w := range slices.Concat(services, own) {
 		level := health.Problem

@@ -38,8 +38,8 @@ func newShared(logger *slog.Logger, sockets localnodeport.Sockets) shared {
 	return s
 }
 
-// drainTime bounds the wait for the connections to NodePorts on loopback to end. New connections wait for the next process
-// if a service manager keeps the sockets.
+// drainTime bounds the wait for the connections to NodePorts on loopback to end. New connections wait for the next
+// process if a service manager keeps the sockets.
 const drainTime = 500 * time.Millisecond
 
 func (s shared) close() {

@@ -118,7 +118,8 @@ func (s *sources) commit(held []source.Holding) {
 	}
 }
 
-// lastKnown says whether saved state is being served, as a source has not been read since the start, and when it was saved.
+// lastKnown says whether saved state is being served, as a source has not been read since the start, and when it was
+// saved.
 func (s *sources) lastKnown() (saved time.Time, serving bool) {
 	for _, store := range s.stores() {
 		at, ok := store.Age()

@@ -52,8 +52,8 @@ func await(t *testing.T, changed <-chan struct{}) {
 	}
 }
 
-// A folder that is renamed while the daemon is down: with a last-known state its Services are served, and it is said; and
-// without one nothing is.
+// A folder that is renamed while the daemon is down: with a last-known state its Services are served, and it is said;
+// and without one nothing is.
 func TestManifestsThatCannotBeReadAtTheStart(t *testing.T) {
 	dir := t.TempDir()
 	manifests, state := filepath.Join(dir, "manifests"), filepath.Join(dir, "state")
@@ -109,7 +109,8 @@ func TestManifestsThatCannotBeReadAtTheStart(t *testing.T) {
 	}
 }
 
-// A reload is checked while the daemon runs with the old configuration: what that one writes stays, and nothing is made.
+// A reload is checked while the daemon runs with the old configuration: what that one writes stays, and nothing is
+// made.
 func TestCheckingAConfigurationTouchesNothing(t *testing.T) {
 	dir := t.TempDir()
 	kubeconfig, state := filepath.Join(dir, "kubeconfig"), filepath.Join(dir, "state")

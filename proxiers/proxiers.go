@@ -88,15 +88,16 @@ type Offloading struct {
 	Services []OffloadedService
 }
 
-// OffloadedService is a ServicePort with its connections that are off the rules now. Packets and Bytes are theirs since they
-// began, and zero where the kernel does not count them.
+// OffloadedService is a ServicePort with its connections that are off the rules now. Packets and Bytes are theirs since
+// they began, and zero where the kernel does not count them.
 type OffloadedService struct {
 	Service        *plan.ServicePort
 	Flows          int
 	Packets, Bytes uint64
 }
 
-// Offloader is a Proxier that takes connections off the way through the rules. Its methods may be called from any goroutine.
+// Offloader is a Proxier that takes connections off the way through the rules. Its methods may be called from any
+// goroutine.
 type Offloader interface {
 	// Unavailable says why it cannot on this host; nil: it can.
 	Unavailable() error
@@ -106,8 +107,8 @@ type Offloader interface {
 
 // Path says how a connection reaches its endpoint, where the backend knows more about that than the plan.
 type Path struct {
-	// Shortcut names the shortcut that the connection takes, or says why it takes the rules. It is "" if the backend has
-	// no shortcut.
+	// Shortcut names the shortcut that the connection takes, or says why it takes the rules. It is "" if the backend
+	// has no shortcut.
 	Shortcut string
 	// Scheduler is the kernel's scheduler that chooses the endpoint, or "" if the rules do.
 	Scheduler string
@@ -122,8 +123,8 @@ type Chosen struct{ Weight, Active, Inactive int }
 
 // Explainer is a backend that knows more about the path of a connection than the plan.
 type Explainer interface {
-	// Explain asks the kernel about a connection that the plan forwards. bound says that its socket has an address of its
-	// own. It may be called from any goroutine.
+	// Explain asks the kernel about a connection that the plan forwards. bound says that its socket has an address of
+	// its own. It may be called from any goroutine.
 	Explain(d plan.Decision, bound bool) (Path, error)
 }
 
@@ -138,8 +139,8 @@ type Shortcut struct {
 	NoRoom int
 }
 
-// Shortcutter is a backend with a shortcut, and with rules that are complete without it. Shortcut may be called from any
-// goroutine.
+// Shortcutter is a backend with a shortcut, and with rules that are complete without it. Shortcut may be called from
+// any goroutine.
 type Shortcutter interface{ Shortcut() Shortcut }
 
 // Component is a backend or a follower: how to check whether it can run here, to make it, and to remove
@@ -155,10 +156,11 @@ type Component struct {
 	// Probe reports why the Component cannot run on this host, wrapping ErrUnsupported when a kernel
 	// feature or a tool is missing. It changes nothing on the host.
 	Probe func(ctx context.Context) error
-	// Lacks returns what is missing on this host that the Component, with these settings, runs without, if less well, for Services of
-	// these families. It changes nothing. Nil: there is no such thing.
+	// Lacks returns what is missing on this host that the Component, with these settings, runs without, if less well,
+	// for Services of these families. It changes nothing. Nil: there is no such thing.
 	Lacks func(settings map[string]any, served []plan.Family) []Lack
-	// Prepare does what needs more privileges than the daemon has, before it starts; what is done already stays. Nil: there is nothing.
+	// Prepare does what needs more privileges than the daemon has, before it starts; what is done already stays. Nil:
+	// there is nothing.
 	Prepare func(ctx context.Context, env Env) error
 	// New has no side effect on the host.
 	New func(ctx context.Context, env Env) (Proxier, error)
@@ -212,18 +214,19 @@ type Traits struct {
 	RouteTables []int
 	// DropIn is the file among the package's examples that systemd's unit needs as a drop-in for it; empty: none.
 	DropIn string
-	// SharedTables lists the tables of other programs in which it has chains of its own. OwnTable knows those that are its alone.
+	// SharedTables lists the tables of other programs in which it has chains of its own. OwnTable knows those that are
+	// its alone.
 	SharedTables []SharedTable
-	// Cost is the memory that Services take while the backend writes all of them, the programs that it runs and the kernel
-	// included. It is zero for a backend that writes by netlink.
+	// Cost is the memory that Services take while the backend writes all of them, the programs that it runs and the
+	// kernel included. It is zero for a backend that writes by netlink.
 	Cost Cost
 	// NoFastPath is a sentence that says why connections that a backend translates may not leave the way through the
 	// rules; empty: they may. It is so where netfilter's connection tracking does not translate them.
 	NoFastPath string
 }
 
-// Cost is the memory that the parts of a Service take, in bytes: a ServicePort, an address of a ServicePort, and an endpoint
-// of a ServicePort.
+// Cost is the memory that the parts of a Service take, in bytes: a ServicePort, an address of a ServicePort, and an
+// endpoint of a ServicePort.
 type Cost struct{ Port, Address, Endpoint int64 }
 
 // Env is what a Component is made with, and cleans up with.
@@ -240,8 +243,8 @@ type Env struct {
 	// Drift is called, from any goroutine, when the Component sees that another program changed or
 	// removed its state in the kernel. The caller answers with a full sync of it. Never nil.
 	Drift func(reason string)
-	// Wake is called, from any goroutine, by a Tender that has something to do earlier than its last Due said. The caller asks
-	// again. Never nil.
+	// Wake is called, from any goroutine, by a Tender that has something to do earlier than its last Due said. The
+	// caller asks again. Never nil.
 	Wake func()
 	// Settings are the values of Component.Settings by their names; one that is not there has its default.
 	Settings map[string]any
@@ -252,8 +255,8 @@ type Env struct {
 	Contain Contain
 }
 
-// Contain runs the work of a goroutine until it returns. After a panic it runs the work again. With a nil Contain a panic
-// ends the process.
+// Contain runs the work of a goroutine until it returns. After a panic it runs the work again. With a nil Contain a
+// panic ends the process.
 type Contain func(part string, run func())
 
 // Go runs a part of a Proxier in a goroutine of the group.
@@ -269,7 +272,8 @@ func (c Contain) Go(group *sync.WaitGroup, part string, run func()) {
 
 // OwnMark gives the packet mark of the daemon's own connections, to its API server: whatever the plan asks for, a
 // backend never redirects, rejects or drops a packet that the host sends with it. It is the bit two below that of the
-// masquerade mark, or above it at the lower end, so that whoever moves the one for the sake of other software moves both.
+// masquerade mark, or above it at the lower end, so that whoever moves the one for the sake of other software moves
+// both.
 //
 // Bit 12 beside the usual bit 14 is one that almost nobody has (https://github.com/fwmark/registry): bit 13 is what
 // the CNI plugin portmap and Podman masquerade by, bit 15 what older kubelets drop by, Tailscale has 16 to 23

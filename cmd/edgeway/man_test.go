@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// Op takes the rest of its line (mdoc(7)): before other arguments, a flag that may be left out stands between Oo and Oc.
+// Op takes the rest of its line (mdoc(7)): before other arguments, a flag that may be left out stands between Oo and
+// Oc.
 func TestOptionsOfTheManualDoNotEncloseWhatFollows(t *testing.T) {
 	page, err := os.ReadFile("../../packaging/man/edgeway.8")
 	if err != nil {

@@ -12,7 +12,8 @@ type mistake struct {
 	name string
 	// old is replaced by new in the file. If old is empty, new is the whole file.
 	file, old, new string
-	// at begins the only line that config check prints: the file, its line, the object and the field, as far as they are known.
+	// at begins the only line that config check prints: the file, its line, the object and the field, as far as they
+	// are known.
 	at string
 	// names is a key, field, object or value that the line must name, or "".
 	names string

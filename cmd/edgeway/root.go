@@ -23,8 +23,8 @@ func rootCommand(log io.Writer) (root *cobra.Command, started *bool) {
 	root.SilenceErrors = true
 	root.SilenceUsage = true
 	root.PersistentPreRun = func(*cobra.Command, []string) { *started = true }
-	// Not with a template of our own: text/template finds methods by their names, so that the linker has to keep every method of
-	// every package. That is 5 MB of the program, and 3 MB resident.
+	// Not with a template of our own: text/template finds methods by their names, so that the linker has to keep every
+	// method of every package. That is 5 MB of the program, and 3 MB resident.
 	root.Version = build().String()
 	root.SetFlagErrorFunc(unknownFlag)
 	root.PersistentFlags().StringVar(&g.config, "config", config.DefaultPath, "the configuration `file`")

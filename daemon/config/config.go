@@ -24,8 +24,8 @@ const DefaultPath = "/etc/edgeway/edgeway.toml"
 // DefaultSocket is where the commands look for the daemon when there is no configuration to read.
 const DefaultSocket = "/run/edgeway/edgeway.sock"
 
-// Config is the effective configuration. The text of each key in schema.go says what its field means. The comments here add
-// what only the Go value has.
+// Config is the effective configuration. The text of each key in schema.go says what its field means. The comments here
+// add what only the Go value has.
 type Config struct {
 	Node      Node
 	Source    Source
@@ -139,8 +139,8 @@ type LoadBalancerIPs struct {
 	Prefixes []netip.Prefix
 }
 
-// DeniedEndpoints are the endpoints that are left out: those in Prefixes, and with Host those that an API server says are
-// on this host while the host has no Node object.
+// DeniedEndpoints are the endpoints that are left out: those in Prefixes, and with Host those that an API server says
+// are on this host while the host has no Node object.
 type DeniedEndpoints struct {
 	Host     bool
 	Prefixes []netip.Prefix
@@ -254,7 +254,8 @@ type Control struct {
 	Socket string // absolute
 }
 
-// Default returns the configuration of an empty file. It has no source and no node name, so the daemon cannot run with it.
+// Default returns the configuration of an empty file. It has no source and no node name, so the daemon cannot run with
+// it.
 func Default() *Config {
 	everything := []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
 	return &Config{

@@ -40,8 +40,8 @@ func (e *Error) Error() string {
 // Unwrap returns the error without its place.
 func (e *Error) Unwrap() error { return e.Err }
 
-// decode returns the settings of a file, in the order of their lines, with the keys of all tables. The caller refuses those
-// that the schema does not have.
+// decode returns the settings of a file, in the order of their lines, with the keys of all tables. The caller refuses
+// those that the schema does not have.
 func decode(name string, data []byte) ([]setting, error) {
 	var root map[string]toml.Primitive
 	meta, err := toml.Decode(string(data), &root)

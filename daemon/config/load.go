@@ -11,9 +11,9 @@ import (
 	"edgeway/daemon/files"
 )
 
-// Load reads the main file and then its drop-ins, conf.d/*.toml in the folder of the main file, in lexical order. The last
-// file that sets a key wins. Load returns all errors that it finds, joined, each an *Error. backends are the values that
-// proxy.backend may have.
+// Load reads the main file and then its drop-ins, conf.d/*.toml in the folder of the main file, in lexical order. The
+// last file that sets a key wins. Load returns all errors that it finds, joined, each an *Error. backends are the
+// values that proxy.backend may have.
 func Load(path string, backends []Choice) (*Config, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {

@@ -14,7 +14,8 @@ import (
 
 const root = "../.."
 
-// The shipped file, with every key uncommented, must load to the defaults: neither a key nor a default in it can be wrong.
+// The shipped file, with every key uncommented, must load to the defaults: neither a key nor a default in it can be
+// wrong.
 func TestUncommentedShippedFileEqualsTheDefaults(t *testing.T) {
 	uncommented := regexp.MustCompile(`(?m)^#(\w+ = )`).ReplaceAllString(CommentedDefault(choices), "$1")
 	if n := len(values(Default(), choices)); strings.Count(uncommented, " = ")-1 < n {

@@ -13,8 +13,8 @@ type section struct {
 	keys []key
 }
 
-// key is one setting. doc is plain text, for the comment in edgeway.toml and the paragraph in the manual. The limits of the
-// value follow it.
+// key is one setting. doc is plain text, for the comment in edgeway.toml and the paragraph in the manual. The limits of
+// the value follow it.
 type key struct {
 	name  string
 	doc   string

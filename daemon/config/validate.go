@@ -87,7 +87,8 @@ func (l *loader) validateNeeds(mainFile string, c *Config) {
 	}
 }
 
-// validateDetection finds a mode of local detection without the key that it needs, and a key that the mode does not read.
+// validateDetection finds a mode of local detection without the key that it needs, and a key that the mode does not
+// read.
 func (l *loader) validateDetection(mainFile string, p *Proxy) {
 	for _, need := range []struct {
 		mode LocalDetection

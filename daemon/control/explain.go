@@ -18,8 +18,8 @@ type Explanation struct {
 	Interface   string `json:"interface,omitempty"`
 	Destination string `json:"destination"`
 	Protocol    string `json:"protocol"`
-	// Origin is "pod", "host" or "outside"; Verdict "forward", "reject", "drop", "pass" or "unreachable": then the kernel
-	// has no way there, or to no endpoint.
+	// Origin is "pod", "host" or "outside"; Verdict "forward", "reject", "drop", "pass" or "unreachable": then the
+	// kernel has no way there, or to no endpoint.
 	Origin  string `json:"origin"`
 	Verdict string `json:"verdict"`
 	Reason  string `json:"reason"`
@@ -81,9 +81,9 @@ type Subject struct {
 	Path func(d plan.Decision, bound bool) (proxiers.Path, error)
 }
 
-// Explain says what happens to a connection. src is an address, followed by "@INTERFACE" when pods are detected by their
-// interface, or "host"; dst is "ADDR:PORT", "localhost:PORT" or "NAMESPACE/NAME[:PORT]" and may end in "/PROTOCOL"; proto
-// is "tcp" (also when it is empty), "udp" or "sctp".
+// Explain says what happens to a connection. src is an address, followed by "@INTERFACE" when pods are detected by
+// their interface, or "host"; dst is "ADDR:PORT", "localhost:PORT" or "NAMESPACE/NAME[:PORT]" and may end in
+// "/PROTOCOL"; proto is "tcp" (also when it is empty), "udp" or "sctp".
 func (s *Subject) Explain(src, dst, proto string) (Explanation, error) {
 	p, current, err := inForce(&s.State)
 	if err != nil {

@@ -86,8 +86,8 @@ func listDevices(names []string) string {
 	return list(names, "no device")
 }
 
-// FastPath says whether connections of an origin to a ServicePort leave the rules, and why, by the ways to both ends; empty:
-// there is nothing to say.
+// FastPath says whether connections of an origin to a ServicePort leave the rules, and why, by the ways to both ends;
+// empty: there is nothing to say.
 type FastPath func(svc *plan.ServicePort, origin plan.Origin, ways []nodeinfo.Way) string
 
 // fastPath says whether the connection leaves the rules; empty: nobody asks.

@@ -50,8 +50,8 @@ func (s *Subject) ask(p *plan.Plan, src, dst, proto string) (*question, error) {
 	return q, err
 }
 
-// find asks the kernel for the way of a packet that this host sends, and for its source unless one was given. Where there
-// is no way the source does not matter: it is any of the family.
+// find asks the kernel for the way of a packet that this host sends, and for its source unless one was given. Where
+// there is no way the source does not matter: it is any of the family.
 func (q *question) find(p *plan.Plan, way func(netip.Addr) (nodeinfo.Way, error)) error {
 	found, err := way(q.packet.Dst.Addr())
 	if err != nil {
@@ -160,8 +160,8 @@ func (s *Subject) locate(p *plan.Plan, from origin, to target) (plan.Protocol, n
 	}
 }
 
-// locateService takes the port that was asked for, or the only one, over TCP if there is a choice. A client outside takes
-// the address that is meant for it; this host and its pods, the ClusterIP.
+// locateService takes the port that was asked for, or the only one, over TCP if there is a choice. A client outside
+// takes the address that is meant for it; this host and its pods, the ClusterIP.
 func (s *Subject) locateService(p *plan.Plan, from origin, to target) (plan.Protocol, netip.AddrPort, error) {
 	var ports []string
 	var fit []*plan.ServicePort

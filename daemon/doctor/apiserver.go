@@ -9,8 +9,8 @@ import (
 	"edgeway/daemon/doctor/finding"
 )
 
-// How much the clocks of this host and of the API server may differ. Tokens and certificates are valid from a moment on:
-// new ones are refused by a clock that is late, and the expiry of all is judged wrongly.
+// How much the clocks of this host and of the API server may differ. Tokens and certificates are valid from a moment
+// on: new ones are refused by a clock that is late, and the expiry of all is judged wrongly.
 const (
 	skewTold   = 10 * time.Second
 	skewBroken = 5 * time.Minute

@@ -11,8 +11,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// BenchmarkCheapChecks is one of the daemon's rounds, on a host that nothing is wrong with. It runs once a minute where nothing
-// changes; "cpu-ms/op" has the kernel's part, too.
+// BenchmarkCheapChecks is one of the daemon's rounds, on a host that nothing is wrong with. It runs once a minute where
+// nothing changes; "cpu-ms/op" has the kernel's part, too.
 func BenchmarkCheapChecks(b *testing.B) {
 	for _, c := range []struct{ services, endpoints, networks int }{{10, 3, 3}, {1000, 10, 100}, {10_000, 10, 500}} {
 		b.Run(fmt.Sprintf("services=%d,networks=%d", c.services, c.networks), func(b *testing.B) {

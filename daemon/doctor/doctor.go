@@ -1,7 +1,8 @@
 // Package doctor looks at this host for what keeps connections to Services from working although the rules are right.
 //
-// A Check looks at one thing and gives findings: what was seen, and what mends it. "edgeway doctor" runs all of them, beside a
-// daemon or without one. The daemon runs the cheap ones itself, again and again (Rounds): what they find are its conditions.
+// A Check looks at one thing and gives findings: what was seen, and what mends it. "edgeway doctor" runs all of them,
+// beside a daemon or without one. The daemon runs the cheap ones itself, again and again (Rounds): what they find are
+// its conditions.
 package doctor
 
 import (

@@ -111,8 +111,8 @@ func (h *Host) networks() []network {
 	return out
 }
 
-// maxPerNetwork is how many addresses of one network are looked up at most: they mostly have one route, and an endpoint may
-// have one of its own.
+// maxPerNetwork is how many addresses of one network are looked up at most: they mostly have one route, and an endpoint
+// may have one of its own.
 const maxPerNetwork = 2
 
 func (h *Host) note(found map[netip.Prefix]*network, svc *plan.ServicePort, a netip.Addr) {
@@ -195,8 +195,8 @@ func (h *Host) locate(lost []*loss) {
 	}
 }
 
-// router gives the address of the node, if this host can reach it without another router. The node's object is not read; but
-// what runs in the node's own network, as an agent or an ingress controller, has its address.
+// router gives the address of the node, if this host can reach it without another router. The node's object is not
+// read; but what runs in the node's own network, as an agent or an ingress controller, has its address.
 func (h *Host) router(l *loss) netip.Addr {
 	for _, to := range slices.SortedFunc(maps.Keys(l.beside), netip.Prefix.Compare) {
 		if r, why := h.way(l.beside[to]); why == "" && !r.Local && !r.NoCarrier && !r.Gateway.IsValid() {

@@ -46,7 +46,8 @@ func fastPath(ctx context.Context, h *Host) (out []finding.Finding) {
 	return out
 }
 
-// noFastPath says what the daemon does of it, which knows the kernel and the backend that serves, or what a daemon would.
+// noFastPath says what the daemon does of it, which knows the kernel and the backend that serves, or what a daemon
+// would.
 func (h *Host) noFastPath() []finding.Finding {
 	for _, c := range h.Conditions {
 		if c.Name == fastPathCheck {

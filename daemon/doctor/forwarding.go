@@ -76,8 +76,8 @@ func forwardingLinks(_ context.Context, h *Host) (found []finding.Finding) {
 	return shorten(found, len(found), "interfaces")
 }
 
-// forwarding6: a router does not obey the advertisements of others, and would so lose a default route that it has from one,
-// unless accept_ra is 2 (Linux, ip-sysctl).
+// forwarding6: a router does not obey the advertisements of others, and would so lose a default route that it has from
+// one, unless accept_ra is 2 (Linux, ip-sysctl).
 func forwarding6(_ context.Context, h *Host) []finding.Finding {
 	return h.forwarding(plan.IPv6, forward6, func() string {
 		var commands []string
@@ -117,8 +117,8 @@ func (h *Host) forwarding(family plan.Family, key string, mend func() string) []
 	return []finding.Finding{ok("%s is 0, and no Service needs it", key)}
 }
 
-// forwarded names a frontend whose connections this host has to forward: needed, of one that others reach it by; useful,
-// of one that others have to have a route by this host for.
+// forwarded names a frontend whose connections this host has to forward: needed, of one that others reach it by;
+// useful, of one that others have to have a route by this host for.
 func (h *Host) forwarded(family plan.Family) (needed, useful string) {
 	for _, svc := range h.servicePorts() {
 		if svc.Family != family {
@@ -137,8 +137,8 @@ func (h *Host) forwarded(family plan.Family) (needed, useful string) {
 	return "", useful
 }
 
-// clients says in words who reaches endpoints that are not on this host by a frontend; empty: nobody. must says that they
-// have no other way.
+// clients says in words who reaches endpoints that are not on this host by a frontend; empty: nobody. must says that
+// they have no other way.
 func (h *Host) clients(svc *plan.ServicePort, f *plan.Frontend) (who string, must bool) {
 	n := h.node()
 	if h.remote(svc, f.Routes[plan.FromPod]) && len(plan.OfFamily(n.PodSources, svc.Family))+len(n.PodInterfaces) > 0 {

@@ -158,7 +158,8 @@ func TestManyNetworksAreCountedAndLookUpsBounded(t *testing.T) {
 	}
 }
 
-// A cluster decides how many endpoints there are, and what they say of their nodes: each minute's look asks the kernel no more.
+// A cluster decides how many endpoints there are, and what they say of their nodes: each minute's look asks the kernel
+// no more.
 func TestManyEndpointsWithoutARoute(t *testing.T) {
 	var endpoints, addrs []string
 	for i := range 4000 {

@@ -58,8 +58,8 @@ func NewRounds(o RoundsOptions) *Rounds {
 	return &Rounds{o: o, planned: make(chan struct{}), checks: Cheap()}
 }
 
-// Planned says that there is a plan in the kernel. It does not block. The first one is looked at soon, others each minute: the
-// changes of a cluster never end.
+// Planned says that there is a plan in the kernel. It does not block. The first one is looked at soon, others each
+// minute: the changes of a cluster never end.
 func (r *Rounds) Planned() { r.once.Do(func() { close(r.planned) }) }
 
 // Problems gives those that hold now.

@@ -104,8 +104,8 @@ func TestRoundsFindWhatBeginsAndEnds(t *testing.T) {
 	})
 }
 
-// What nothing announces, as the filling of a table, is found within a minute. What is gone at once, as while a lease is
-// renewed, is not logged.
+// What nothing announces, as the filling of a table, is found within a minute. What is gone at once, as while a lease
+// is renewed, is not logged.
 func TestRoundsLookEachMinuteAndLogWhatLasts(t *testing.T) {
 	onRounds(t, func(r *Rounds, f *fake, moved chan struct{}, log *record) {
 		r.Planned()

@@ -16,7 +16,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// target is what packets of this host to Services need a route to: the kernel looks one up before the rules see a packet.
+// target is what packets of this host to Services need a route to: the kernel looks one up before the rules see a
+// packet.
 type target struct {
 	name string // "the Service range"
 	to   netip.Prefix
@@ -37,8 +38,8 @@ func serviceRoutes(_ context.Context, h *Host) []finding.Finding {
 	return out
 }
 
-// targets gives one for each Service range that has a ClusterIP, and one for each kind of address outside of them and each
-// outcome of its look-up. Addresses of this host, and those that reject its connections, are none.
+// targets gives one for each Service range that has a ClusterIP, and one for each kind of address outside of them and
+// each outcome of its look-up. Addresses of this host, and those that reject its connections, are none.
 func (h *Host) targets() []target {
 	ranges := map[netip.Prefix]target{}
 	single := map[netip.Addr]target{}
@@ -116,8 +117,8 @@ func (h *Host) judge(t target) finding.Finding {
 	return problem(mend, "no packet can be sent to %s (%s): connections of this host, as to %s of %s, fail before any rule sees them", t, why, t.addr, t.svc)
 }
 
-// judgeSource compares the source that the kernel chooses for the target with the one that the endpoint is reached from: it
-// chooses only once.
+// judgeSource compares the source that the kernel chooses for the target with the one that the endpoint is reached
+// from: it chooses only once.
 func (h *Host) judgeSource(t target, r nodeinfo.Way) finding.Finding {
 	if !t.snat && r.Source.IsValid() {
 		e, why := h.way(t.endpoint)
@@ -130,8 +131,8 @@ func (h *Host) judgeSource(t target, r nodeinfo.Way) finding.Finding {
 }
 
 // routeFor gives the command that adds a route; empty: this host has no address to send from. Rules replace the
-// destination before a packet leaves, so any device does that is up. With lo, routes of IPv6 reject (ip6_route_info_create),
-// and a forwarded packet that no rule translates goes round.
+// destination before a packet leaves, so any device does that is up. With lo, routes of IPv6 reject
+// (ip6_route_info_create), and a forwarded packet that no rule translates goes round.
 func (h *Host) routeFor(t target) string {
 	endpoint, why := h.way(t.endpoint)
 	source := endpoint.Source
@@ -169,8 +170,8 @@ func (h *Host) ownAddr(family plan.Family) netip.Addr {
 	return netip.Addr{}
 }
 
-// way looks up the route of an address. why says in words why the kernel sends no packet there; empty: it does. Whether the
-// link is up is another question: it does not matter where rules replace the destination.
+// way looks up the route of an address. why says in words why the kernel sends no packet there; empty: it does. Whether
+// the link is up is another question: it does not matter where rules replace the destination.
 func (h *Host) way(to netip.Addr) (r nodeinfo.Way, why string) {
 	r, err := h.Way(to)
 	var errno syscall.Errno

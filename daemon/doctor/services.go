@@ -78,8 +78,8 @@ func forwards(f plan.Frontend) bool {
 	return slices.ContainsFunc(f.Routes[:], func(r plan.Route) bool { return r.Verdict == plan.Forward })
 }
 
-// dropped says which connections to a ServicePort are dropped as no endpoint is on this host; all: each of them. Where pods are
-// told apart, they are never worse off than the host, and else as others are.
+// dropped says which connections to a ServicePort are dropped as no endpoint is on this host; all: each of them. Where
+// pods are told apart, they are never worse off than the host, and else as others are.
 func dropped(svc *plan.ServicePort) (from string, all bool) {
 	var parts []string
 	all = true

@@ -19,8 +19,8 @@ const (
 	filterKey      = "net.ipv4.conf.all.rp_filter"
 )
 
-// rpFilter tells of packets that the reverse path filter dropped: those that came in by another interface than the one by
-// which this host would answer, as on a host with two networks.
+// rpFilter tells of packets that the reverse path filter dropped: those that came in by another interface than the one
+// by which this host would answer, as on a host with two networks.
 func rpFilter(_ context.Context, h *Host) []finding.Finding {
 	all, err := h.number(sysctlPath(filterKey))
 	links, listErr := h.Links()
@@ -116,7 +116,8 @@ func sysctls(_ context.Context, h *Host) []finding.Finding {
 	return append(h.ownPorts(), h.routeLocalnet()...)
 }
 
-// routeLocalnet finds interfaces by which packets to 127.0.0.1 come in. It is on where it is for all, or for the interface.
+// routeLocalnet finds interfaces by which packets to 127.0.0.1 come in. It is on where it is for all, or for the
+// interface.
 func (h *Host) routeLocalnet() (out []finding.Finding) {
 	links, _ := h.Links() // without them there is what holds for all
 	for _, device := range append([]string{"all"}, links...) {

@@ -16,7 +16,8 @@ import (
 )
 
 const (
-	// maxRate bounds the checks per second. Each takes CPU, and an entry of the connection-tracking table for ten seconds.
+	// maxRate bounds the checks per second. Each takes CPU, and an entry of the connection-tracking table for ten
+	// seconds.
 	maxRate = 1000
 	// maxBurst bounds the checks that begin together when the timer fires late.
 	maxBurst = maxRate / 50

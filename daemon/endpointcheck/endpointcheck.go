@@ -19,7 +19,8 @@ type Settings struct {
 	Interval time.Duration
 	// Failures in a row make an endpoint dead, and passes in a row bring it back.
 	Failures int
-	// Mark is the packet mark of the connections. With it, an endpoint that has the address of a Service is reached itself.
+	// Mark is the packet mark of the connections. With it, an endpoint that has the address of a Service is reached
+	// itself.
 	Mark uint32
 }
 

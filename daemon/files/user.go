@@ -43,8 +43,8 @@ func LookupUser(name string) (User, error) {
 	return id, nil
 }
 
-// Do calls f on a thread that has the user's rights to files, access lists, links and mounts included. f must not start a
-// goroutine that reads files. Only root can do it.
+// Do calls f on a thread that has the user's rights to files, access lists, links and mounts included. f must not start
+// a goroutine that reads files. Only root can do it.
 func (id User) Do(f func()) error {
 	done := make(chan error, 1)
 	go func() {

@@ -21,8 +21,9 @@ const Grace = time.Minute
 // Level says how bad a condition is.
 type Level string
 
-// The levels. With a warning the host still serves the Services that it knows. With a problem of the host connections fail although the
-// rules are right: nobody is sent away for it, as another host may have the same, but it is no health.
+// The levels. With a warning the host still serves the Services that it knows. With a problem of the host connections
+// fail although the rules are right: nobody is sent away for it, as another host may have the same, but it is no
+// health.
 const (
 	Warning   Level = "warning"
 	Problem   Level = "problem"
@@ -31,8 +32,9 @@ const (
 
 // Condition is one fault that holds now.
 type Condition struct {
-	// Name is one of first-sync, backend-sync, quarantine, leftovers, nodeport-addresses, nodeport-range, services-too-big, node-leaving, source-NAME,
-	// follower-NAME, kubeconfig-refused, kubeconfig-insecure, credential-expiry, endpoint-checks, services-dead, ports, fast-path, fallback, removed-key and panic, or that of
+	// Name is one of first-sync, backend-sync, quarantine, leftovers, nodeport-addresses, nodeport-range,
+	// services-too-big, node-leaving, source-NAME, follower-NAME, kubeconfig-refused, kubeconfig-insecure,
+	// credential-expiry, endpoint-checks, services-dead, ports, fast-path, fallback, removed-key and panic, or that of
 	// a check of daemon/doctor, which may have several.
 	Name  string    `json:"name"`
 	Level Level     `json:"level"`
@@ -65,8 +67,8 @@ type Report struct {
 	// NodeEligible is false when the Node is being deleted or the cluster autoscaler is about to. A
 	// host without a Node is eligible.
 	NodeEligible bool
-	// Ready says that the host is healthy and eligible, and that what it serves is what it is configured to: the paths of
-	// manifests have been read since the start. Last-known Services of an API server that is unreachable do count.
+	// Ready says that the host is healthy and eligible, and that what it serves is what it is configured to: the paths
+	// of manifests have been read since the start. Last-known Services of an API server that is unreachable do count.
 	Ready bool
 	// Conditions has the unhealthy ones first, then the problems.
 	Conditions []Condition

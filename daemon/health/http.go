@@ -45,8 +45,8 @@ type HandlerOptions struct {
 	Answered func(path string, code int)
 }
 
-// Handler answers /healthz (200 when healthy and the Node is not leaving), /readyz (200 when Report.Ready) and /livez (200
-// when healthy), or else with 503. A query, as in /readyz?verbose, changes nothing. The page / lists the others.
+// Handler answers /healthz (200 when healthy and the Node is not leaving), /readyz (200 when Report.Ready) and /livez
+// (200 when healthy), or else with 503. A query, as in /readyz?verbose, changes nothing. The page / lists the others.
 func (c *Checker) Handler(opts HandlerOptions) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", httpbound.Index("/healthz", "/livez", "/readyz"))

@@ -49,8 +49,8 @@ func textOf(v slog.Value) string {
 // which decides where systemctl status shows a line.
 const prefix = "EDGEWAY_"
 
-// fieldsOf returns the fields by name: letters A to Z, digits and underscores. Of two attributes with the same name
-// the later one is used. Four names have no prefix, because users filter by them: MESSAGE_ID, SERVICE, BACKEND and STAGE.
+// fieldsOf returns the fields by name: letters A to Z, digits and underscores. Of two attributes with the same name the
+// later one is used. Four names have no prefix, because users filter by them: MESSAGE_ID, SERVICE, BACKEND and STAGE.
 func fieldsOf(attrs []attr) map[string]string {
 	fields := make(map[string]string, len(attrs)+4)
 	for _, a := range attrs {

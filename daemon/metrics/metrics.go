@@ -52,7 +52,8 @@ type Options struct {
 	Panicked func(error)
 }
 
-// contained keeps the panic of a collector from ending the process: client_golang (1.23) collects in goroutines of its own.
+// contained keeps the panic of a collector from ending the process: client_golang (1.23) collects in goroutines of its
+// own.
 type contained struct {
 	prometheus.Collector
 	told func(error)

@@ -17,8 +17,8 @@ type HandlerOptions struct {
 	Config func() string
 	// Pprof adds /debug/pprof/ for clients on this host.
 	Pprof bool
-	// HasUsers reports whether other clients have proved with a password who they are. They see /debug/pprof/ then, too.
-	// Without it, no other client sees it.
+	// HasUsers reports whether other clients have proved with a password who they are. They see /debug/pprof/ then,
+	// too. Without it, no other client sees it.
 	HasUsers func() bool
 }
 

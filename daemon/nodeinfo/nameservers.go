@@ -10,8 +10,8 @@ import (
 	"edgeway/daemon/files"
 )
 
-// resolvConf are the files that name this host's name servers. The second one has those that systemd-resolved asks, where
-// /etc/resolv.conf names only systemd-resolved itself.
+// resolvConf are the files that name this host's name servers. The second one has those that systemd-resolved asks,
+// where /etc/resolv.conf names only systemd-resolved itself.
 func resolvConf() []string { return []string{"/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"} }
 
 const (
@@ -19,8 +19,8 @@ const (
 	maxNameServers = 32
 )
 
-// readNameServers returns the name servers in the files, sorted and without zones. It leaves out addresses that no Service
-// gets anyway. If a file cannot be read, those from before stay.
+// readNameServers returns the name servers in the files, sorted and without zones. It leaves out addresses that no
+// Service gets anyway. If a file cannot be read, those from before stay.
 func readNameServers(paths []string, before []netip.Addr) []netip.Addr {
 	var found []netip.Addr
 	for _, path := range paths {

@@ -33,8 +33,8 @@ func (w Way) String() string {
 	return "on " + w.Interface
 }
 
-// Ways asks the kernel for many ways at once: of each interface, it asks only once. It is for one goroutine, and for the network
-// namespace of the thread that made it.
+// Ways asks the kernel for many ways at once: of each interface, it asks only once. It is for one goroutine, and for
+// the network namespace of the thread that made it.
 type Ways struct {
 	handle *netlink.Handle
 	links  map[int]*netlink.LinkAttrs
@@ -52,8 +52,8 @@ func NewWays() (*Ways, error) {
 // Close frees the socket.
 func (w *Ways) Close() { w.handle.Close() }
 
-// To asks the kernel (RTM_GETROUTE). Rules that look at a mark or a source are not known here: it is the way of a packet that
-// has neither. The error is the kernel's: there is no way.
+// To asks the kernel (RTM_GETROUTE). Rules that look at a mark or a source are not known here: it is the way of a
+// packet that has neither. The error is the kernel's: there is no way.
 func (w *Ways) To(to netip.Addr) (Way, error) {
 	found, err := w.handle.RouteGet(to.Unmap().AsSlice())
 	if err != nil {

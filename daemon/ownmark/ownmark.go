@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Control returns a net.Dialer.Control that marks a socket's packets, or nil if the mark is 0. net.Dialer does not use it
-// for its own questions to name servers. Without CAP_NET_ADMIN, as in a dry run by a user, packets have no mark.
+// Control returns a net.Dialer.Control that marks a socket's packets, or nil if the mark is 0. net.Dialer does not use
+// it for its own questions to name servers. Without CAP_NET_ADMIN, as in a dry run by a user, packets have no mark.
 func Control(mark uint32) func(network, address string, c syscall.RawConn) error {
 	if mark == 0 {
 		return nil

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// After a reload whose sources have nothing to serve, the plan in force is synced, and its loss repaired. Otherwise nobody would
-// know that the kernel has lost it.
+// After a reload whose sources have nothing to serve, the plan in force is synced, and its loss repaired. Otherwise
+// nobody would know that the kernel has lost it.
 func TestThePlanInForceIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, k := newWorld(), newKernel(t)

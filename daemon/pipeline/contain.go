@@ -21,8 +21,8 @@ func (e *panicked) Error() string { return "stage " + e.stage + ": " + e.err.Err
 // Unwrap returns both errors.
 func (e *panicked) Unwrap() []error { return []error{proxiers.ErrRefused, e.err} }
 
-// refusePanic turns a panic of Apply into a refusal. It logs one stack until the next sync: the search repeats the panic
-// for each attempt, perhaps with other words.
+// refusePanic turns a panic of Apply into a refusal. It logs one stack until the next sync: the search repeats the
+// panic for each attempt, perhaps with other words.
 func (p *Pipeline) refusePanic(s *stage, err error) error {
 	if !contain.Is(err) {
 		return err
@@ -34,8 +34,8 @@ func (p *Pipeline) refusePanic(s *stage, err error) error {
 	return &panicked{s.Name, err}
 }
 
-// isolatePanic has the search look for the ServicePort that makes a follower panic. The backend leaves it out first, then
-// the follower gets what the backend applied.
+// isolatePanic has the search look for the ServicePort that makes a follower panic. The backend leaves it out first,
+// then the follower gets what the backend applied.
 func (p *Pipeline) isolatePanic(ctx context.Context, f *stage, target *plan.Plan, partial bool, err error) error {
 	if !contain.Is(err) || ctx.Err() != nil {
 		return err

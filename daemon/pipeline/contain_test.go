@@ -112,8 +112,8 @@ func run(t *testing.T, w *world, plan func(*tracker.Snapshot, *plan.Plan) (*plan
 	return p, failed
 }
 
-// A stage that panics whatever the plan is pauses and is tried again. It ends the daemon at the third time, and the other
-// stages keep running until then.
+// A stage that panics whatever the plan is pauses and is tried again. It ends the daemon at the third time, and the
+// other stages keep running until then.
 func TestAStageThatPanicsAlways(t *testing.T) {
 	for _, stage := range []string{"backend", "follower"} {
 		t.Run(stage, func(t *testing.T) {

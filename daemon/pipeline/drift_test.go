@@ -8,7 +8,8 @@ import (
 	"edgeway/proxiers"
 )
 
-// A program that undoes each repair keeps the kernel out of sync: the state tells for how long, also while the next repair waits.
+// A program that undoes each repair keeps the kernel out of sync: the state tells for how long, also while the next
+// repair waits.
 func TestDriftInEachSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, k := newWorld(), newKernel(t)

@@ -20,12 +20,13 @@ var (
 	errTooMany    = errors.New("too many ServicePorts are refused for one search")
 )
 
-// isolate finds the ServicePorts that make a stage refuse the target, and quarantines them. Then it has the backend apply
-// the rest; a follower gets the rest when the backend has applied it. Suspects are the ServicePorts that the stage has
-// not accepted before. While one is left out, its previous version stays, unless another ServicePort claims its addresses.
+// isolate finds the ServicePorts that make a stage refuse the target, and quarantines them. Then it has the backend
+// apply the rest; a follower gets the rest when the backend has applied it. Suspects are the ServicePorts that the
+// stage has not accepted before. While one is left out, its previous version stays, unless another ServicePort claims
+// its addresses.
 //
-// A refused partial change can also mean that the kernel's state is not as assumed, so a full
-// sync comes first. A set of ServicePorts that was refused is not offered again, but for one attempt to confirm the result.
+// A refused partial change can also mean that the kernel's state is not as assumed, so a full sync comes first. A set
+// of ServicePorts that was refused is not offered again, but for one attempt to confirm the result.
 func (p *Pipeline) isolate(ctx context.Context, st *stage, target *plan.Plan, partial bool, refusal error) error {
 	suspects := proxiers.NewChange(st.lastGood, target).Changed
 	if partial {

@@ -8,7 +8,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Very much that is new comes in portions, the lightest first: a Service that is created meanwhile does not wait for all.
+// Very much that is new comes in portions, the lightest first: a Service that is created meanwhile does not wait for
+// all.
 func TestAVeryLargeChangeComesInPortions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, k := newWorld(), newKernel(t)

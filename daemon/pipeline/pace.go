@@ -44,8 +44,8 @@ const (
 	maxPause = time.Second
 )
 
-// pause makes the next sync wait as long as the last one took, so that changes without end keep the host busy for half of
-// the time at most. What changes during the pause is synced together.
+// pause makes the next sync wait as long as the last one took, so that changes without end keep the host busy for half
+// of the time at most. What changes during the pause is synced together.
 func (p *pacing) pause(began, ended time.Time) {
 	p.notBefore = ended.Add(min(max(ended.Sub(began), minPause), maxPause))
 }
@@ -53,8 +53,8 @@ func (p *pacing) pause(began, ended time.Time) {
 // never is longer than any uptime.
 const never = 100 * 365 * 24 * time.Hour
 
-// planFull sets the time of the next periodic full sync. It varies by a tenth each way, so that a fleet does not sync at the
-// same time. An interval of 0 means that there is none.
+// planFull sets the time of the next periodic full sync. It varies by a tenth each way, so that a fleet does not sync
+// at the same time. An interval of 0 means that there is none.
 func (p *pacing) planFull(now time.Time, interval time.Duration) {
 	if interval <= 0 {
 		interval = never
@@ -62,7 +62,8 @@ func (p *pacing) planFull(now time.Time, interval time.Duration) {
 	p.nextFull = now.Add(interval - interval/10 + rand.N(interval/5+1))
 }
 
-// driftThrottle allows the repair of the first drift at once, and delays repairs while another program keeps removing rules.
+// driftThrottle allows the repair of the first drift at once, and delays repairs while another program keeps removing
+// rules.
 type driftThrottle struct {
 	notBefore time.Time
 	last      time.Time
@@ -87,8 +88,9 @@ func weight(svc *plan.ServicePort) int {
 	return n
 }
 
-// applyTimeout returns the time limit of an Apply. nft and the kernel take 0.1 ms for a ServicePort and 25 µs for each of its
-// elements. The limit is a hundred times the former and twenty times the latter, for a slow board with a busy disk.
+// applyTimeout returns the time limit of an Apply. nft and the kernel take 0.1 ms for a ServicePort and 25 µs for each
+// of its elements. The limit is a hundred times the former and twenty times the latter, for a slow board with a busy
+// disk.
 func applyTimeout(c proxiers.Change) time.Duration {
 	limit := time.Minute
 	for _, list := range [][]*plan.ServicePort{c.Changed, c.Removed} {

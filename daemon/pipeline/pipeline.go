@@ -50,9 +50,9 @@ type Options struct {
 	Plan func(snap *tracker.Snapshot, prev *plan.Plan) (*plan.Plan, []source.Problem)
 	// FullSync is the mean time between periodic full syncs.
 	FullSync time.Duration
-	// InForce is what an earlier pipeline of this process left in the kernel; nil: nothing. With it, a
-	// reload does not look like a host that serves nothing, and the first plan follows it; the first sync is still a full
-	// one. If the sources have nothing to serve for a while, the pipeline syncs InForce itself.
+	// InForce is what an earlier pipeline of this process left in the kernel; nil: nothing. With it, a reload does not
+	// look like a host that serves nothing, and the first plan follows it; the first sync is still a full one. If the
+	// sources have nothing to serve for a while, the pipeline syncs InForce itself.
 	InForce *plan.Plan
 	// Parts counts the panics of stages that no ServicePort is to blame for; nil: nothing counts them.
 	Parts *contain.Parts
@@ -270,9 +270,9 @@ func (p *Pipeline) retarget() {
 // adoptAfter is how long a pipeline that has InForce waits for its first plan.
 const adoptAfter = 30 * time.Second
 
-// adoptAt is when InForce becomes the plan, as there is none yet: at the first report of drift, or after adoptAfter. It is
-// zero if there is nothing to adopt. The pipeline does not know what the kernel holds until it has synced. Without a plan
-// it would repair nothing, and be healthy.
+// adoptAt is when InForce becomes the plan, as there is none yet: at the first report of drift, or after adoptAfter. It
+// is zero if there is nothing to adopt. The pipeline does not know what the kernel holds until it has synced. Without a
+// plan it would repair nothing, and be healthy.
 func (p *Pipeline) adoptAt() time.Time {
 	if p.plan != nil || p.opts.InForce == nil {
 		return time.Time{}
@@ -324,8 +324,8 @@ func (p *Pipeline) noteDrift() {
 	}
 }
 
-// drifted invalidates a stage. If it is the backend, all are invalidated: while its rules were gone, connections may have
-// been made that the followers must look at.
+// drifted invalidates a stage. If it is the backend, all are invalidated: while its rules were gone, connections may
+// have been made that the followers must look at.
 func (p *Pipeline) drifted(s *stage, report driftReport, now time.Time) {
 	p.opts.Logger.Warn("kernel state drifted, full sync", "message_id", messageid.Drifted,
 		"stage", s.Name, "cause", report.reason)

@@ -66,8 +66,8 @@ func (d *driftReports) take(stage string) (driftReport, bool) {
 }
 
 // Heartbeat is when the sync loop was last seen alive: now while it waits for a trigger, and while a stage, or the
-// planner, is within the time that it may take; else when that time was over. What does not end in time makes it age; no
-// timer refreshes it.
+// planner, is within the time that it may take; else when that time was over. What does not end in time makes it age;
+// no timer refreshes it.
 func (p *Pipeline) Heartbeat() time.Time { return p.beat.last() }
 
 // heartbeat keeps times with their monotonic reading: a host's clock may be set while a stage runs.

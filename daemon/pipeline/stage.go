@@ -28,7 +28,8 @@ type stage struct {
 	retryAt time.Time
 	// notBefore is the end of the pause after a panic.
 	notBefore time.Time
-	// driftPace bounds repairs while another program keeps changing the rules; repairing says that the next success repairs drift.
+	// driftPace bounds repairs while another program keeps changing the rules; repairing says that the next success
+	// repairs drift.
 	driftPace driftThrottle
 	repairing bool
 	// said is the error that was logged last.

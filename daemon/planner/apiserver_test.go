@@ -75,7 +75,8 @@ func TestServiceCIDRsAroundTheAPIServer(t *testing.T) {
 		"its unused addresses are not dropped; make it a range that only ClusterIPs come from")
 }
 
-// NAT64 translates an IPv6 address in 64:ff9b::/96 to the IPv4 address in it, also that of the API server or of a name server.
+// NAT64 translates an IPv6 address in 64:ff9b::/96 to the IPv4 address in it, also that of the API server or of a name
+// server.
 func TestTranslatedAddressesOfOthersAreRefused(t *testing.T) {
 	opts := testOptions()
 	opts.AllowExternalIPs = cidrs("::/0")

@@ -28,8 +28,8 @@ type Budget struct {
 
 // maxEndpoints is the size of the largest Service that is served, in endpoints x ports: ports and addresses count as
 // many endpoints as they take memory. With nftables 20,000 ports have this size. A full sync that has to write so many
-// takes 10 s, and no other change is made meanwhile. It is not a number of bytes, because an endpoint takes twenty times
-// as many with iptables.
+// takes 10 s, and no other change is made meanwhile. It is not a number of bytes, because an endpoint takes twenty
+// times as many with iptables.
 const maxEndpoints = 170_000
 
 // largest is the size of the largest Service that is served.
@@ -43,8 +43,8 @@ type budget struct {
 	// large are the Services above largest, and total is the size of the others.
 	large map[tracker.Name]struct{}
 	total int64
-	// order has the Services that are not in large, in the order in which they are left out. It is nil until the limit is
-	// exceeded for the first time.
+	// order has the Services that are not in large, in the order in which they are left out. It is nil until the limit
+	// is exceeded for the first time.
 	order []size
 	// out are the Services that are left out. It depends on sizes and limit alone.
 	out map[tracker.Name]struct{}

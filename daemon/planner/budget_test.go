@@ -53,8 +53,8 @@ func addresses(base string, n int) (out []netip.Addr) {
 	return out
 }
 
-// The biggest Services are left out and named until the others are within the limit, whatever makes them big: endpoints,
-// addresses or source ranges. They claim nothing, and come back when there is room.
+// The biggest Services are left out and named until the others are within the limit, whatever makes them big:
+// endpoints, addresses or source ranges. They claim nothing, and come back when there is room.
 func TestBudget(t *testing.T) {
 	opts := testOptions()
 	opts.Budget = Budget{20e6, 400e3, 100e3, 100e3}
@@ -120,7 +120,8 @@ func TestBudgetOfEqualServices(t *testing.T) {
 	}
 }
 
-// A Service that grows makes others that it displaces free their addresses, and gives way itself when it is the biggest.
+// A Service that grows makes others that it displaces free their addresses, and gives way itself when it is the
+// biggest.
 func TestBudgetOfSeveral(t *testing.T) {
 	opts := testOptions()
 	opts.Budget = Budget{100e3, 4e3, 1e3, 1e3}
@@ -208,7 +209,8 @@ func TestPlanningIsLinearInPorts(t *testing.T) {
 	}
 }
 
-// What exceeds the budget is not built first: 2,000 ports with 10,000 endpoints, or 2,000 addresses, would take gigabytes.
+// What exceeds the budget is not built first: 2,000 ports with 10,000 endpoints, or 2,000 addresses, would take
+// gigabytes.
 func TestBudgetHoldsBeforeAnythingIsBuilt(t *testing.T) {
 	opts := testOptions()
 	opts.Budget = Budget{0, 1000, 1000, 1000}
@@ -266,7 +268,8 @@ func TestTheLargestServiceIsTheSameWithEachBackend(t *testing.T) {
 	}
 }
 
-// While Services are left out, a change of one Service costs no more than before: 10,000 Services are not sorted each time.
+// While Services are left out, a change of one Service costs no more than before: 10,000 Services are not sorted each
+// time.
 func BenchmarkUpdateBeyondTheBudget(b *testing.B) {
 	for _, limit := range []int64{1e9, 1e6} {
 		b.Run(fmt.Sprint(limit), func(b *testing.B) {

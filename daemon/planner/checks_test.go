@@ -92,8 +92,8 @@ func TestTopologyDoesWithoutTheDead(t *testing.T) {
 	wantAddrs(t, "none of the zone is left", w.find("svc", plan.IPv4).Pools[plan.ClusterPool], "10.2.0.2")
 }
 
-// The local pool keeps its last endpoint, for the policy would drop else; load balancers are told to go elsewhere, unless
-// nobody answers at all.
+// The local pool keeps its last endpoint, for the policy would drop else; load balancers are told to go elsewhere,
+// unless nobody answers at all.
 func TestLocalEndpointsThatAreDead(t *testing.T) {
 	local := testService("svc", everywhere, func(s *source.Service) { s.ExternalLocal, s.HealthCheckNodePort = true, 32000 })
 	w := newCheckedWorld(t, testOptions(), local, testSlice("svc", ep("10.1.0.1", "here"), ep("10.1.0.2", "here"), ep("10.2.0.1")))

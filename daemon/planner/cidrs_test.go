@@ -9,8 +9,8 @@ import (
 	"edgeway/daemon/source"
 )
 
-// No external IP may be in a range that ClusterIPs come from, whether the configuration or an object has it, and whether or
-// not its unused addresses are dropped. A load-balancer address may: only controllers write the status.
+// No external IP may be in a range that ClusterIPs come from, whether the configuration or an object has it, and
+// whether or not its unused addresses are dropped. A load-balancer address may: only controllers write the status.
 func TestExternalIPInAServiceCIDR(t *testing.T) {
 	opts := testOptions()
 	opts.ServiceCIDRs = cidrs("10.96.0.0/16")

@@ -31,8 +31,8 @@ func TestHostAddressesOfManifests(t *testing.T) {
 	w.wantProblems()
 }
 
-// No Service gets a port of the host that the daemon listens on, nor that of an API server on this host; not with "host", and
-// not from a manifest.
+// No Service gets a port of the host that the daemon listens on, nor that of an API server on this host; not with
+// "host", and not from a manifest.
 func TestPortsOfTheDaemonAtHostAddresses(t *testing.T) {
 	opts := testOptions()
 	opts.AllowHostLoadBalancers, opts.AllowHostIPs = true, true

@@ -13,8 +13,8 @@ func apiServer(addrs ...string) *source.APIServer {
 	return &source.APIServer{Name: "https://api.example:6443", Addrs: ips(addrs...)}
 }
 
-// CVE-2020-8554: no Service of the API server gets an address of the host, unless the operator says so, nor one of the API
-// server.
+// CVE-2020-8554: no Service of the API server gets an address of the host, unless the operator says so, nor one of the
+// API server.
 func TestRefusedAddresses(t *testing.T) {
 	opts := testOptions()
 	opts.AllowExternalIPs = cidrs("198.51.100.0/24", "192.0.2.0/24")
@@ -197,8 +197,8 @@ func TestAddressesOfTheHostsNetworks(t *testing.T) {
 		"Service ns/svc: spec.externalIPs: 192.0.2.255 is the broadcast or network address of a network of this host")
 }
 
-// Endpoints that only this host should reach are left out, in the health check too. What a manifest says of this host is
-// right, and so is what the cluster says of a host that is one of its Nodes.
+// Endpoints that only this host should reach are left out, in the health check too. What a manifest says of this host
+// is right, and so is what the cluster says of a host that is one of its Nodes.
 func TestDeniedEndpoints(t *testing.T) {
 	const other = "10.1.0.1"
 	for name, c := range map[string]struct {

@@ -65,8 +65,8 @@ func TestRivalsAreTheFirst(t *testing.T) {
 	}
 }
 
-// 300 Services of 6 kB that all want the same 15,000 addresses and ports, and lose their owner: their 4.5 million bids are
-// not remembered. That took 1,200 MB.
+// 300 Services of 6 kB that all want the same 15,000 addresses and ports, and lose their owner: their 4.5 million bids
+// are not remembered. That took 1,200 MB.
 func TestManyRivalsTakeLittleMemory(t *testing.T) {
 	const ports, addrs = 100, 150
 	greedy := func(i int) *source.Service {
@@ -81,7 +81,8 @@ func TestManyRivalsTakeLittleMemory(t *testing.T) {
 		}
 		return s
 	}
-	// cost returns the bytes that two plans allocate, of count Services and after their owner has gone, and those that stay.
+	// cost returns the bytes that two plans allocate, of count Services and after their owner has gone, and those that
+	// stay.
 	cost := func(count int) (total, live uint64) {
 		tr := tracker.New(tracker.Layer{Name: "kube"})
 		sink := tr.Sink("kube")

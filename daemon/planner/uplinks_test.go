@@ -71,8 +71,8 @@ func withoutDefaultRoute() *nodeinfo.Host {
 	return h
 }
 
-// Where own routes choose the source of the host's connections, before the endpoint is known, it is rewritten to that of the
-// link; a default route that comes or goes changes that.
+// Where own routes choose the source of the host's connections, before the endpoint is known, it is rewritten to that
+// of the link; a default route that comes or goes changes that.
 func TestGuessedSourceIsRewritten(t *testing.T) {
 	opts := testOptions()
 	opts.OwnRoutes, opts.Pods = true, PodDetection{}

@@ -9,8 +9,8 @@ import (
 	"edgeway/proxiers/contain"
 )
 
-// A panic while the daemon's state is looked at delays the notifications. Then the service manager hears that the daemon
-// is ready.
+// A panic while the daemon's state is looked at delays the notifications. Then the service manager hears that the
+// daemon is ready.
 func TestTheNotifierPanics(t *testing.T) {
 	m := sdtest.New(t)
 	synctest.Test(t, func(t *testing.T) {

@@ -71,7 +71,8 @@ func FuzzNotifySocket(f *testing.F) {
 	})
 }
 
-// descriptor makes what a service manager could pass, by a number: its own copy, ours, and whether that is to be adopted.
+// descriptor makes what a service manager could pass, by a number: its own copy, ours, and whether that is to be
+// adopted.
 func descriptor(t *testing.T, kind byte, name string) (original io.Closer, file *os.File, adopted bool) {
 	t.Helper()
 	var c interface {

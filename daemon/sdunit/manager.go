@@ -38,9 +38,9 @@ type Manager struct {
 // NewManager returns a Manager that sends to the address in NOTIFY_SOCKET. It does not connect.
 func NewManager(logger *slog.Logger) *Manager { return &Manager{logger: logger} }
 
-// ExtendStart asks the service manager again and again for more time to start, until stop is called or limit has passed:
-// before a Notifier runs, a slow board checks for minutes whether the host has what the configuration needs, and
-// systemd would end the start after TimeoutStartSec=. After limit, the start has extendBy left.
+// ExtendStart asks the service manager again and again for more time to start, until stop is called or limit has
+// passed: before a Notifier runs, a slow board checks for minutes whether the host has what the configuration needs,
+// and systemd would end the start after TimeoutStartSec=. After limit, the start has extendBy left.
 func (m *Manager) ExtendStart(ctx context.Context, limit time.Duration) (stop func()) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	done := make(chan struct{})

@@ -62,8 +62,9 @@ func NewSockets(manager *Manager, passed []*os.File, logger *slog.Logger) *Socke
 	return s
 }
 
-// Listen returns the listening socket of a loopback address: one that was passed or opened before, or a new one, of which it
-// sends a copy to the fd store. The error for a port in use wraps syscall.EADDRINUSE. The caller must not close the file.
+// Listen returns the listening socket of a loopback address: one that was passed or opened before, or a new one, of
+// which it sends a copy to the fd store. The error for a port in use wraps syscall.EADDRINUSE. The caller must not
+// close the file.
 func (s *Sockets) Listen(addr netip.AddrPort) (*os.File, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -86,8 +87,8 @@ func (s *Sockets) Listen(addr netip.AddrPort) (*os.File, error) {
 }
 
 // Release closes the socket of an address, here and in the fd store. The kernel then refuses clients. The socket of a
-// socket unit stays open, because systemd holds it, and its clients wait in the queue. No goroutine may still be accepting
-// from the socket.
+// socket unit stays open, because systemd holds it, and its clients wait in the queue. No goroutine may still be
+// accepting from the socket.
 func (s *Sockets) Release(addr netip.AddrPort) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -118,7 +119,8 @@ func (s *Sockets) Unclaimed() []netip.AddrPort {
 	return out
 }
 
-// storePrefix begins the names of sockets in the fd store. By default, a socket of a socket unit has the name of the unit.
+// storePrefix begins the names of sockets in the fd store. By default, a socket of a socket unit has the name of the
+// unit.
 const storePrefix = "nodeport-"
 
 // storeName names a socket in the fd store, where a colon is not allowed.

@@ -13,8 +13,8 @@ import (
 // Kind is a kind of object.
 type Kind uint8
 
-// The kinds of objects. An APIServer is not one of Kubernetes: it is what a source knows of the server that it reads.
-// A Manifest is a file that holds objects. A Document is a part of such a file that is no usable object; it carries only
+// The kinds of objects. An APIServer is not one of Kubernetes: it is what a source knows of the server that it reads. A
+// Manifest is a file that holds objects. A Document is a part of such a file that is no usable object; it carries only
 // its problems. A Setting is a key of the configuration, which a Problem may be about; there is no such object.
 const (
 	KindService Kind = iota + 1
@@ -32,9 +32,8 @@ func (k Kind) String() string {
 	return [...]string{"", "Service", "EndpointSlice", "Node", "ServiceCIDR", "APIServer", "Manifest", "Document", "Setting"}[k]
 }
 
-// Key identifies an object. Namespace is empty for all but Services and EndpointSlices; the name of
-// a Manifest is its path, that of a Document "FILE#N", N counting from 1, that of an APIServer its URL, that of a Setting
-// its key.
+// Key identifies an object. Namespace is empty for all but Services and EndpointSlices; the name of a Manifest is its
+// path, that of a Document "FILE#N", N counting from 1, that of an APIServer its URL, that of a Setting its key.
 type Key struct {
 	Kind            Kind
 	Namespace, Name string
@@ -92,8 +91,8 @@ func (p Problem) String() string {
 	return text
 }
 
-// Refuse returns an object that carries nothing but its name and a problem: it takes the place of one that cannot be used.
-// It returns nil for a kind that has no such object.
+// Refuse returns an object that carries nothing but its name and a problem: it takes the place of one that cannot be
+// used. It returns nil for a kind that has no such object.
 func Refuse(key Key, message string) Object {
 	faults := []Problem{{Object: key, Message: message}}
 	switch key.Kind {

@@ -11,12 +11,12 @@ import (
 	"unicode/utf8"
 )
 
-// Clean escapes what could make a terminal do something: certificates, answers of an API server, manifests and the output
-// of programs become parts of messages, and with control characters such a message could rewrite the screen.
+// Clean escapes what could make a terminal do something: certificates, answers of an API server, manifests and the
+// output of programs become parts of messages, and with control characters such a message could rewrite the screen.
 //
-// Control characters (C0, DEL, C1) except newline and tab, format characters (such as those that change the direction of
-// text), and the line and paragraph separators of Unicode become \uXXXX, as in JSON: so JSON stays JSON with the same
-// meaning. Bytes that are not UTF-8, which JSON does not have, become \xXX.
+// Control characters (C0, DEL, C1) except newline and tab, format characters (such as those that change the direction
+// of text), and the line and paragraph separators of Unicode become \uXXXX, as in JSON: so JSON stays JSON with the
+// same meaning. Bytes that are not UTF-8, which JSON does not have, become \xXX.
 func Clean(s string) string {
 	if !strings.ContainsFunc(s, suspect) {
 		return s

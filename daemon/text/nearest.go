@@ -15,7 +15,8 @@ func Nearest(word string, known []string) (best string, near bool) {
 	return best, near
 }
 
-// Distance returns the least number of letters to insert, delete, replace, or swap with the next one that turns a into b.
+// Distance returns the least number of letters to insert, delete, replace, or swap with the next one that turns a into
+// b.
 func Distance(a, b string) int {
 	var before, last []int
 	row := make([]int, len(b)+1)

@@ -7,7 +7,8 @@ import (
 	"edgeway/daemon/source"
 )
 
-// A manifest's EndpointSlice whose Service is missing is a mistake; an API server's may be of a Service that is not read.
+// A manifest's EndpointSlice whose Service is missing is a mistake; an API server's may be of a Service that is not
+// read.
 func TestOrphansAreOfManifests(t *testing.T) {
 	tr, file, kube, _ := threeLayers()
 	manifest := func(name, service string) *source.EndpointSlice {

@@ -102,8 +102,8 @@ func (t *Tracker) Snapshot() (s *Snapshot, ok bool) {
 	return s, true
 }
 
-// Orphans returns the EndpointSlices of manifests that no Service uses, sorted by namespace and name. Those of an API server
-// may well be of Services that are not read.
+// Orphans returns the EndpointSlices of manifests that no Service uses, sorted by namespace and name. Those of an API
+// server may well be of Services that are not read.
 func (t *Tracker) Orphans() (out []*source.EndpointSlice) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

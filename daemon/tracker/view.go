@@ -21,8 +21,8 @@ type view struct {
 	started time.Time
 	last    *Snapshot // nil before the first one
 
-	// merged are the Services with their slices, and slices whose Service is not there yet: then Spec is nil. Snapshots share them, so
-	// that they are replaced, not written to.
+	// merged are the Services with their slices, and slices whose Service is not there yet: then Spec is nil. Snapshots
+	// share them, so that they are replaced, not written to.
 	merged map[Name]*Service
 	nodes  map[string]*source.Node
 	cidrs  map[string]*source.ServiceCIDR

@@ -3,7 +3,8 @@
 //
 //	go run ./packaging/components PROGRAM VERSION FOLDER
 //
-// It makes sbom.cdx.json and third-party-notices in the folder. The same program gives the same bytes; SOURCE_DATE_EPOCH is the time.
+// It makes sbom.cdx.json and third-party-notices in the folder. The same program gives the same bytes;
+// SOURCE_DATE_EPOCH is the time.
 package main
 
 import (

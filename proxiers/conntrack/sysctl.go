@@ -20,16 +20,17 @@ const (
 	entriesPerBucket = 4
 )
 
-// The files, below the root. Both are sysctls of the network, which CAP_NET_ADMIN alone may write: the daemon need not be
-// root. (The size of the hash table is also a parameter of the module, which only root may read.)
+// The files, below the root. Both are sysctls of the network, which CAP_NET_ADMIN alone may write: the daemon need not
+// be root. (The size of the hash table is also a parameter of the module, which only root may read.)
 const (
 	maxFile  = "proc/sys/net/netfilter/nf_conntrack_max"
 	hashFile = "proc/sys/net/netfilter/nf_conntrack_buckets"
 )
 
-// RaiseMax makes room for maxPerCore entries for each processor, 131,072 at least and 1,048,576 at most. It never lowers
-// the kernel's limit, and leaves it alone if maxPerCore is 0. The error joins the failures, each naming its file. A
-// failure is not fatal (a container may read but not write the files): Services work with the kernel's own limit.
+// RaiseMax makes room for maxPerCore entries for each processor, 131,072 at least and 1,048,576 at most. It never
+// lowers the kernel's limit, and leaves it alone if maxPerCore is 0. The error joins the failures, each naming its
+// file. A failure is not fatal (a container may read but not write the files): Services work with the kernel's own
+// limit.
 func RaiseMax(maxPerCore int, logger *slog.Logger) error {
 	return raiseMax("/", maxPerCore, runtime.NumCPU(), logger)
 }

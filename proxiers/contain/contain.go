@@ -1,5 +1,5 @@
-// Package contain keeps a panic from ending the process. Call turns the panic of a function into an error. Parts restarts
-// the part of the daemon that panicked, and counts.
+// Package contain keeps a panic from ending the process. Call turns the panic of a function into an error. Parts
+// restarts the part of the daemon that panicked, and counts.
 //
 // What no recover can catch stays fatal: concurrent writes to a map, a full stack, no memory.
 package contain

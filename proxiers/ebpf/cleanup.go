@@ -14,8 +14,8 @@ import (
 	"edgeway/proxiers/internal/nfttable"
 )
 
-// cleanup removes what any version left. Sockets that are open go on: they speak with their endpoints themselves. Their programs are told
-// these endpoints' addresses from now on.
+// cleanup removes what any version left. Sockets that are open go on: they speak with their endpoints themselves. Their
+// programs are told these endpoints' addresses from now on.
 func cleanup(ctx context.Context, dir string) error {
 	if err := removeAllFilters(); err != nil {
 		return fmt.Errorf("remove filters from network devices: %w", err)

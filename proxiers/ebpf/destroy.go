@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A diagRequest is struct inet_diag_req_v2 of the kernel's linux/inet_diag.h for UDP. The identity of a socket is struct inet_diag_sockid:
-// ports, addresses, interface and cookie.
+// A diagRequest is struct inet_diag_req_v2 of the kernel's linux/inet_diag.h for UDP. The identity of a socket is
+// struct inet_diag_sockid: ports, addresses, interface and cookie.
 type diagRequest struct {
 	family uint8
 	id     [diagIDSize]byte
@@ -91,17 +91,18 @@ func (r *retry) again() {
 	r.at = time.Now().Add(r.after)
 }
 
-// orphans destroys connected UDP sockets whose endpoint no longer serves. Nothing would answer them, and UDP does not tell them so.
+// orphans destroys connected UDP sockets whose endpoint no longer serves. Nothing would answer them, and UDP does not
+// tell them so.
 type orphans struct {
 	destroy func(*diagRequest) error
 	retry
-	// unlisted are cookies that the last attempt did not find among the kernel's sockets: either connect had not returned, or the socket
-	// has closed while the program release was detached.
+	// unlisted are cookies that the last attempt did not find among the kernel's sockets: either connect had not
+	// returned, or the socket has closed while the program release was detached.
 	unlisted map[uint64]bool
 }
 
-// end destroys the orphans among connections and returns how many there were. A connection stays in the map until its socket is
-// destroyed. What could not be destroyed is due again later.
+// end destroys the orphans among connections and returns how many there were. A connection stays in the map until its
+// socket is destroyed. What could not be destroyed is due again later.
 func (o *orphans) end(t *tables, connections table[uint64, socketsConnection]) (n int, err error) {
 	defer func() {
 		if err != nil || len(o.unlisted) > 0 {
@@ -166,7 +167,8 @@ func (c *socketsConnection) endpoint() netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom16(c.Addr.Byte).Unmap(), networkOrder(c.Port))
 }
 
-// orphans returns the connections whose endpoint is no longer a member of their Service, by the cookies of their sockets.
+// orphans returns the connections whose endpoint is no longer a member of their Service, by the cookies of their
+// sockets.
 func (t *tables) orphans(connections table[uint64, socketsConnection]) (map[uint64]socketsConnection, error) {
 	out, serves := map[uint64]socketsConnection{}, map[socketsMemberKey]bool{}
 	var lookup error

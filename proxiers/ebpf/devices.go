@@ -17,7 +17,8 @@ const (
 	filterPriority = 50000
 )
 
-// deviceLink is a program at a device by a link (Linux 6.6). It is not pinned: while no daemon runs nftables serves alone.
+// deviceLink is a program at a device by a link (Linux 6.6). It is not pinned: while no daemon runs nftables serves
+// alone.
 type deviceLink struct {
 	link.Link
 	device uint32
@@ -38,7 +39,8 @@ func (l *deviceLink) there(program ebpf.ProgramID) bool {
 
 func (l *deviceLink) detach() error { return l.Close() }
 
-// deviceFilter is a program at a device as a filter of its queueing discipline clsact, which stays, as others may use it.
+// deviceFilter is a program at a device as a filter of its queueing discipline clsact, which stays, as others may use
+// it.
 type deviceFilter struct{ device int }
 
 func attachFilter(index int, p *ebpf.Program) (attachment, error) {

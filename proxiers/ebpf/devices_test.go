@@ -11,7 +11,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// A device that comes has the program soon, one that is part of a bridge has none, and what another program removed is there again.
+// A device that comes has the program soon, one that is part of a bridge has none, and what another program removed is
+// there again.
 func TestPacketsFollowDevices(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))

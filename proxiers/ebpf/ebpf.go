@@ -10,8 +10,8 @@ import (
 	"edgeway/proxiers/nftables"
 )
 
-// glance is how often the programs and maps are looked at: the kernel tells nobody when another program takes them away. It costs about a
-// dozen system calls.
+// glance is how often the programs and maps are looked at: the kernel tells nobody when another program takes them
+// away. It costs about a dozen system calls.
 const glance = time.Second
 
 // proxier is the running backend.

@@ -99,8 +99,8 @@ func (w *world) tracked() (n int) {
 	return n
 }
 
-// sendSYNs sends SYNs to the first Service, each from another address and port, and returns how many. All come from one processor, which
-// also runs the tc program for them.
+// sendSYNs sends SYNs to the first Service, each from another address and port, and returns how many. All come from one
+// processor, which also runs the tc program for them.
 func (w *world) sendSYNs(h *netlab.Host, lasts time.Duration) (n int) {
 	w.Helper()
 	err := h.Do(func() error {

@@ -11,8 +11,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Where connection tracking is full a new connection waits, as it does without BPF: it is not taken for one to the host. Those that run
-// go on, and the new one goes on once there is room.
+// Where connection tracking is full a new connection waits, as it does without BPF: it is not taken for one to the
+// host. Those that run go on, and the new one goes on once there is room.
 func TestPacketsWithFullTracking(t *testing.T) {
 	if os.Getenv("EBPF_FULL_TRACKING") == "" {
 		t.Skip("the limit is that of the whole machine (test/vm/jobs runs it)")
@@ -62,7 +62,8 @@ func TestPacketsWithFullTracking(t *testing.T) {
 	}
 }
 
-// setTrackingMax sets how many connections the kernel tracks in each network namespace, which only the first may, and gives what it was.
+// setTrackingMax sets how many connections the kernel tracks in each network namespace, which only the first may, and
+// gives what it was.
 func (w *world) setTrackingMax(n string) (before string) {
 	w.Helper()
 	const file = "/proc/sys/net/netfilter/nf_conntrack_max"

@@ -44,7 +44,8 @@ func lackingForTC(dir string) []proxiers.Lack {
 	return []proxiers.Lack{{Mend: tcFix, What: "connections from elsewhere have no shortcut: edgeway-bpf.service has not loaded the tc program (ebpf.tc), which usually needs CAP_SYS_ADMIN"}}
 }
 
-// lacksFunction returns an error if the kernel has no such function for BPF. The functions of a module appear when it is loaded.
+// lacksFunction returns an error if the kernel has no such function for BPF. The functions of a module appear when it
+// is loaded.
 func lacksFunction(module, function string) error {
 	spec, err := btf.LoadKernelModuleSpec(module)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -66,9 +67,9 @@ const (
 	mixedUp    = "an IPv6 connection of this host by the tables waits for up to a minute, or fails, if an earlier one by the shortcut had the same port and endpoint: this kernel gives its answers to the wrong socket, as Linux 6.1 does"
 )
 
-// mixesUp reports whether the kernel looks up the socket of a packet before NAT has changed the packet back completely, and keeps that
-// socket. For IPv4, and in Linux 6.12 also for IPv6, NAT repeats the lookup ("undo erroneous tcp edemux lookup after port clash"). mixesUp
-// returns false if it cannot read the settings or the kernel's symbols.
+// mixesUp reports whether the kernel looks up the socket of a packet before NAT has changed the packet back completely,
+// and keeps that socket. For IPv4, and in Linux 6.12 also for IPv6, NAT repeats the lookup ("undo erroneous tcp edemux
+// lookup after port clash"). mixesUp returns false if it cannot read the settings or the kernel's symbols.
 func mixesUp() bool {
 	for _, setting := range []string{earlyDemux, "net.ipv4.ip_early_demux"} {
 		if on, err := os.ReadFile("/proc/sys/" + strings.ReplaceAll(setting, ".", "/")); err != nil || strings.TrimSpace(string(on)) == "0" {

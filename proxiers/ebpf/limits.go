@@ -10,8 +10,9 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// tcRate is how many connections the tc program may begin each second on a processor. A SYN that a firewall drops after the program has
-// tracked it takes an entry for 120 s: at this rate 24,000 for each processor. nftables serves the connections beyond it.
+// tcRate is how many connections the tc program may begin each second on a processor. A SYN that a firewall drops after
+// the program has tracked it takes an entry for 120 s: at this rate 24,000 for each processor. nftables serves the
+// connections beyond it.
 const tcRate = 200
 
 // limitPackets updates the flags of the tc program. If that fails, the program stops, and damage raises it again.
@@ -45,7 +46,8 @@ func tcFlags(trackingFull func() (bool, error)) (flags uint32, err error) {
 	return flags, nil
 }
 
-// halfFull reports whether connection tracking has half of the entries that it may have, in the network namespace of the calling thread.
+// halfFull reports whether connection tracking has half of the entries that it may have, in the network namespace of
+// the calling thread.
 func halfFull() (bool, error) {
 	var n [2]int
 	for i, name := range []string{"nf_conntrack_count", "nf_conntrack_max"} {

@@ -30,8 +30,9 @@ func (w *world) on(h *netlab.Host, line string) {
 	}
 }
 
-// secondPath gives the first endpoint's addresses to the host of the second one, too. The main routing table leads to the first host, and
-// table 77 to the second. It returns the addresses to masquerade with that the device of each host has.
+// secondPath gives the first endpoint's addresses to the host of the second one, too. The main routing table leads to
+// the first host, and table 77 to the second. It returns the addresses to masquerade with that the device of each host
+// has.
 func (w *world) secondPath() map[string][]netip.Addr {
 	w.Helper()
 	sources := map[string][]netip.Addr{
@@ -122,7 +123,8 @@ func TestMasqueradeByTypeOfService(t *testing.T) {
 	}
 }
 
-// A routing rule may ask for a packet mark, which a rule of nftables sets after the tc program has run: nftables masquerades.
+// A routing rule may ask for a packet mark, which a rule of nftables sets after the tc program has run: nftables
+// masquerades.
 func TestMasqueradeByPacketMark(t *testing.T) {
 	w := newWorld(t)
 	sources := w.secondPath()

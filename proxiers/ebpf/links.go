@@ -178,7 +178,8 @@ func programID(p *ebpf.Program) (ebpf.ProgramID, error) {
 	return id, nil
 }
 
-// findRoot gives the root of the control groups of version 2, wherever it is mounted: beside those of version 1 it is not at /sys/fs/cgroup.
+// findRoot gives the root of the control groups of version 2, wherever it is mounted: beside those of version 1 it is
+// not at /sys/fs/cgroup.
 func findRoot(mountinfo string) (string, error) {
 	f, err := os.Open(mountinfo)
 	if err != nil {

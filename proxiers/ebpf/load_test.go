@@ -17,7 +17,8 @@ import (
 	"edgeway/test/netlab"
 )
 
-// traffic is connections to the first Service, one after the other: of the host and of another one, in both families and protocols.
+// traffic is connections to the first Service, one after the other: of the host and of another one, in both families
+// and protocols.
 type traffic struct {
 	done, failed atomic.Int64
 	stop         chan struct{}
@@ -134,7 +135,8 @@ func TestProgramsComeAndGo(t *testing.T) {
 	}
 }
 
-// The daemon restarts beside many Services, and every second time it is another version, whose programs take the place of those of before.
+// The daemon restarts beside many Services, and every second time it is another version, whose programs take the place
+// of those of before.
 func TestRestartUnderLoad(t *testing.T) {
 	w := newWorld(t)
 	services := 1000

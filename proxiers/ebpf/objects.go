@@ -28,7 +28,8 @@ type size struct{ frontends, slots, members uint32 }
 
 func (s size) services() uint32 { return max(1, s.frontends/uint32(len(origins()))) }
 
-// The sizes by the value of the setting: 8 MB, and 70 MB for 100,000 Services with a million endpoints. A frontend takes an element for each origin.
+// The sizes by the value of the setting: 8 MB, and 70 MB for 100,000 Services with a million endpoints. A frontend
+// takes an element for each origin.
 func sizes() map[string]size {
 	return map[string]size{"normal": {3 << 16, 1 << 17, 1 << 17}, "large": {3 << 19, 1 << 20, 1 << 20}}
 }
@@ -100,8 +101,8 @@ func programsDir(dir string) string {
 	return filepath.Join(dir, layout, programsPrefix+hex.EncodeToString(sum[:8]))
 }
 
-// openPinned opens the pinned maps and programs, with tc also those of the tc program if they are there. The error wraps fs.ErrNotExist if
-// something else is missing or has another size. The zero size stands for any.
+// openPinned opens the pinned maps and programs, with tc also those of the tc program if they are there. The error
+// wraps fs.ErrNotExist if something else is missing or has another size. The zero size stands for any.
 func openPinned(dir string, want size, tc bool) (_ *objects, err error) {
 	o := &objects{}
 	defer func() {
@@ -166,9 +167,9 @@ func together(p *ebpf.Program, with []*ebpf.Map) error {
 	return nil
 }
 
-// load loads the programs and maps that are not pinned below dir and pins them, with tc also the tc program. It mounts a BPF file system at
-// dir if there is none, and keeps the maps that are pinned. It needs privileges that the daemon does not have. without is the error of the
-// tc program: the other programs do not need it.
+// load loads the programs and maps that are not pinned below dir and pins them, with tc also the tc program. It mounts
+// a BPF file system at dir if there is none, and keeps the maps that are pinned. It needs privileges that the daemon
+// does not have. without is the error of the tc program: the other programs do not need it.
 func load(dir string, want size, tc bool) (without, err error) {
 	o, err := openPinned(dir, want, tc)
 	if err != nil {

@@ -19,8 +19,9 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// packets keeps the tc program at the devices by which connections come in from elsewhere. It is not at ports of bridges, parts of bonds
-// and devices of a VRF: the device above them has it, and a VRF has other routes than the program would find.
+// packets keeps the tc program at the devices by which connections come in from elsewhere. It is not at ports of
+// bridges, parts of bonds and devices of a VRF: the device above them has it, and a VRF has other routes than the
+// program would find.
 type packets struct {
 	logger *slog.Logger
 	links  *links.Links
@@ -104,8 +105,8 @@ func (p *packets) tellPods(n *plan.Node) error {
 	return nil
 }
 
-// tellSources writes the addresses that the kernel masquerades with: the first of each subnet, but for those of one link alone. It gives the
-// one that the kernel takes where a device has none (inet_select_addr of Linux 6.1 to 7.2).
+// tellSources writes the addresses that the kernel masquerades with: the first of each subnet, but for those of one
+// link alone. It gives the one that the kernel takes where a device has none (inet_select_addr of Linux 6.1 to 7.2).
 func (p *packets) tellSources() (source uint32, err error) {
 	list, err := netlink.AddrList(nil, netlink.FAMILY_V4)
 	if err != nil {
@@ -239,7 +240,8 @@ func (p *packets) leave() {
 	clear(p.refused)
 }
 
-// close detaches the program: from the devices it would be gone with the links, and the kernel has no others before 6.6.
+// close detaches the program: from the devices it would be gone with the links, and the kernel has no others before
+// 6.6.
 func (p *packets) close() {
 	p.links.Close()
 	p.wait.Wait()

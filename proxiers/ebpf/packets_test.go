@@ -151,7 +151,8 @@ func TestPacketsOfOnePortToOneEndpoint(t *testing.T) {
 	}
 }
 
-// Pitfall P4: the port of a connection that is over is used again, whether it ended by a reset or by both sides' closing.
+// Pitfall P4: the port of a connection that is over is used again, whether it ended by a reset or by both sides'
+// closing.
 func TestPacketsWithAPortUsedAgain(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))

@@ -14,7 +14,8 @@ import (
 	"edgeway/proxiers"
 )
 
-// halfVariable names the half that a process without root's privileges runs, and folderVariable what was mounted for it.
+// halfVariable names the half that a process without root's privileges runs, and folderVariable what was mounted for
+// it.
 const (
 	halfVariable   = "EBPF_TEST_HALF"
 	folderVariable = "EBPF_TEST_FOLDER"
@@ -22,7 +23,8 @@ const (
 	nobody = "65534"
 )
 
-// The loader needs neither root nor CAP_SYS_ADMIN, but for the tc program where nf_nat is a module. The daemon needs CAP_NET_ADMIN alone.
+// The loader needs neither root nor CAP_SYS_ADMIN, but for the tc program where nf_nat is a module. The daemon needs
+// CAP_NET_ADMIN alone.
 func TestPrivileges(t *testing.T) {
 	if half := os.Getenv(halfVariable); half != "" {
 		runHalf(t, half)

@@ -92,8 +92,9 @@ func explain(err error) error {
 	return err
 }
 
-// explainPackets adds the fix to an error of the tc program. It calls functions of the kernel that are usually in modules, and only a process
-// with CAP_SYS_ADMIN may look up the types of a module (Linux 6.1, 7.2). cilium/ebpf v0.22.0 reports them as missing otherwise.
+// explainPackets adds the fix to an error of the tc program. It calls functions of the kernel that are usually in
+// modules, and only a process with CAP_SYS_ADMIN may look up the types of a module (Linux 6.1, 7.2). cilium/ebpf
+// v0.22.0 reports them as missing otherwise.
 func explainPackets(err error) error {
 	if err == nil {
 		return nil

@@ -105,8 +105,8 @@ func frontendKey(svc *plan.ServicePort, f *plan.Frontend, from plan.Origin) sock
 	return k
 }
 
-// frontends gives each of a ServicePort's to add. One that nftables decides is there, too: it must not be taken for a NodePort of
-// the same address.
+// frontends gives each of a ServicePort's to add. One that nftables decides is there, too: it must not be taken for a
+// NodePort of the same address.
 func (r record) frontends(svc *plan.ServicePort, add func(socketsFrontendKey, socketsFrontend)) {
 	if svc == nil || svc.Name.Protocol == plan.SCTP || r.absent {
 		return

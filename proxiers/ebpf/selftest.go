@@ -18,8 +18,8 @@ const probePort = 237
 // probes is how many elements of each map are the probe's.
 const probes = 2
 
-// The probe's frontends: addresses that no host has (RFC 1112, RFC 6666). Their endpoints are on loopback, and a datagram socket that connects
-// sends nothing.
+// The probe's frontends: addresses that no host has (RFC 1112, RFC 6666). Their endpoints are on loopback, and a
+// datagram socket that connects sends nothing.
 func probeAddr(f plan.Family) netip.Addr {
 	if f == plan.IPv6 {
 		return netip.MustParseAddr("100::ed6e:237")

@@ -17,14 +17,16 @@ import (
 )
 
 const (
-	// staleFor is the time between the last use of a set and its deletion. A program that has just read the frontend still needs the set:
-	// when sets were deleted at once, 8 of 40,000 connections failed at 1,000 changes a second (Linux 6.18).
+	// staleFor is the time between the last use of a set and its deletion. A program that has just read the frontend
+	// still needs the set: when sets were deleted at once, 8 of 40,000 connections failed at 1,000 changes a second
+	// (Linux 6.18).
 	staleFor = time.Second
 	// retryFirst and retryMost are the shortest and the longest delay between a failure and the next attempt.
 	retryFirst, retryMost = time.Second, time.Minute
 )
 
-// shortcuts are the programs and their maps. nftables serves while something fails here; the failure is reported and retried.
+// shortcuts are the programs and their maps. nftables serves while something fails here; the failure is reported and
+// retried.
 type shortcuts struct {
 	logger   *slog.Logger
 	families []plan.Family
@@ -306,8 +308,8 @@ func (s *shortcuts) unsure() {
 	s.known = false
 }
 
-// due returns when tend has something to do, or the zero time if it has nothing. While the content of the maps is unknown, stale sets and
-// orphans wait for the full step, which finds them.
+// due returns when tend has something to do, or the zero time if it has nothing. While the content of the maps is
+// unknown, stale sets and orphans wait for the full step, which finds them.
 func (s *shortcuts) due() (at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -347,7 +349,8 @@ func (s *shortcuts) tend(context.Context) error {
 	return nil
 }
 
-// damage reports what differs from the state that finish set up, once, or "" if nothing does. The caller starts a full sync.
+// damage reports what differs from the state that finish set up, once, or "" if nothing does. The caller starts a full
+// sync.
 func (s *shortcuts) damage() (what string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

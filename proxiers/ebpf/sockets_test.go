@@ -43,7 +43,8 @@ func TestSocketsNeedNoRules(t *testing.T) {
 	}
 }
 
-// Sockets that speak IPv6 to IPv4-mapped addresses, that do not connect before they send data (TCP_FASTOPEN_CONNECT), and of MPTCP.
+// Sockets that speak IPv6 to IPv4-mapped addresses, that do not connect before they send data (TCP_FASTOPEN_CONNECT),
+// and of MPTCP.
 func TestUnusualSockets(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints[0]))
@@ -94,7 +95,8 @@ func TestUnusualSockets(t *testing.T) {
 	}
 }
 
-// A socket that does not connect keeps the endpoint that it has of each Service, and the answers come from where it sent to.
+// A socket that does not connect keeps the endpoint that it has of each Service, and the answers come from where it
+// sent to.
 func TestDatagramsToSeveralServices(t *testing.T) {
 	w := newWorld(t)
 	for _, f := range both {
@@ -149,7 +151,8 @@ func askFrom(pc net.PacketConn, to netip.AddrPort) (server string, from netip.Ad
 	return string(buf[:3]), netip.AddrPortFrom(a.Addr().Unmap(), a.Port()), nil
 }
 
-// A connected socket of UDP whose endpoint is gone gets an error; one that was never sent anywhere, and those of TCP, are left alone.
+// A connected socket of UDP whose endpoint is gone gets an error; one that was never sent anywhere, and those of TCP,
+// are left alone.
 func TestSocketsOfEndpointsThatAreGone(t *testing.T) {
 	w := newWorld(t)
 	for _, f := range both {

@@ -32,8 +32,8 @@ type measurement struct {
 	ask  func(to netip.AddrPort) (time.Duration, error)
 }
 
-// TestConnectionSpeed measures a connection with one question, each way in turn, beside many Services. It is for people, who compare the ratios:
-// with EBPF_SPEED it judges them; without, it shows that what it measures is there.
+// TestConnectionSpeed measures a connection with one question, each way in turn, beside many Services. It is for
+// people, who compare the ratios: with EBPF_SPEED it judges them; without, it shows that what it measures is there.
 func TestConnectionSpeed(t *testing.T) {
 	n, services := 20, 100
 	_, forPeople := os.LookupEnv("EBPF_SPEED")
@@ -151,8 +151,8 @@ func tcpSocket(of netip.Addr) (int, error) {
 	return unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 }
 
-// askThrough connects, has the listening socket accept, and sends a question and an answer. Both ends are of one thread, and none waits: it is
-// the kernel's way alone. Both then forget the connection.
+// askThrough connects, has the listening socket accept, and sends a question and an answer. Both ends are of one
+// thread, and none waits: it is the kernel's way alone. Both then forget the connection.
 func askThrough(to netip.AddrPort, listening int) (took time.Duration, err error) {
 	client, err := tcpSocket(to.Addr())
 	if err != nil {

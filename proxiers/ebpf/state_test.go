@@ -31,7 +31,8 @@ func equal(a, b *held) bool {
 	return maps.Equal(a.frontends, b.frontends) && maps.Equal(a.slots, b.slots) && maps.Equal(a.members, b.members) && maps.Equal(a.addresses, b.addresses)
 }
 
-// While a failed sync leaves open what the maps have, nothing of it may be deleted, and nobody be asked to again and again.
+// While a failed sync leaves open what the maps have, nothing of it may be deleted, and nobody be asked to again and
+// again.
 func TestStaleSetsWaitForAKnownState(t *testing.T) {
 	s := &shortcuts{known: true, stale: []staleSlots{{at: time.Now()}}}
 	if s.due().IsZero() {
@@ -281,7 +282,8 @@ func TestObject(t *testing.T) {
 	}
 }
 
-// Where the kernel gives no room to remember for sockets, nothing is sent anywhere that could not be told what it wanted: nftables serves.
+// Where the kernel gives no room to remember for sockets, nothing is sent anywhere that could not be told what it
+// wanted: nftables serves.
 func TestWithoutStorage(t *testing.T) {
 	if os.Getenv("EBPF_NO_STORAGE") == "" {
 		t.Skip("it is for a kernel without cmpxchg16b (test/vm/jobs runs it)")

@@ -217,7 +217,8 @@ func setsOf(slots map[socketsSlotKey]socketsEndpoint) map[uint32][]socketsEndpoi
 	return sets
 }
 
-// adopt gives a ServicePort what an earlier process gave it: its number, by which sockets are known, and sets that are as they should be.
+// adopt gives a ServicePort what an earlier process gave it: its number, by which sockets are known, and sets that are
+// as they should be.
 func adopt(svc *plan.ServicePort, have map[socketsFrontendKey]socketsFrontend, sets map[uint32][]socketsEndpoint, adopted, services map[uint32]bool) (r record) {
 	used := usedPools(svc)
 	for i := range svc.Frontends {
@@ -236,7 +237,8 @@ func adopt(svc *plan.ServicePort, have map[socketsFrontendKey]socketsFrontend, s
 	return r
 }
 
-// own says whether a frontend with this number is the ServicePort's, which takes the number of the first if no other one has it.
+// own says whether a frontend with this number is the ServicePort's, which takes the number of the first if no other
+// one has it.
 func (r *record) own(number uint32, taken map[uint32]bool) bool {
 	if number == 0 || number > lastSet || taken[number] && r.service != number {
 		return false

@@ -79,7 +79,8 @@ func TestSwitchTC(t *testing.T) {
 	}
 }
 
-// A daemon that was killed leaves its filters at the devices (Linux before 6.6). The next one removes them when tc is off.
+// A daemon that was killed leaves its filters at the devices (Linux before 6.6). The next one removes them when tc is
+// off.
 func TestFiltersOfAKilledDaemon(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))

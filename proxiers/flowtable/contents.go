@@ -75,7 +75,8 @@ func (c *contents) addFrontend(svc *plan.ServicePort, f *plan.Frontend) {
 	c.of[set] = append(c.of[set], element)
 }
 
-// takes reports whether connections of the ServicePort may leave the rules. The kernel's flowtable (7.2) knows TCP and UDP.
+// takes reports whether connections of the ServicePort may leave the rules. The kernel's flowtable (7.2) knows TCP and
+// UDP.
 func takes(svc *plan.ServicePort) bool {
 	return svc.LongLived && (svc.Name.Protocol == plan.TCP || svc.Name.Protocol == plan.UDP)
 }

@@ -19,8 +19,8 @@ import (
 // kind is the kind of device in front of an endpoint.
 type kind struct {
 	name string
-	// node and host are commands of ip for the two ends, which make br0 and up0; M stands for the hardware address of the device,
-	// N for the node's address, and E for the endpoint's.
+	// node and host are commands of ip for the two ends, which make br0 and up0; M stands for the hardware address of
+	// the device, N for the node's address, and E for the endpoint's.
 	node, host string
 	// tunnel has addresses of its own at both ends.
 	tunnel bool

@@ -21,9 +21,9 @@
 // A connection that is in the flowtable stays there when the rule is gone. To send all connections back to the rules,
 // the follower writes the whole table anew in one transaction, in which no packet is lost (Linux 6.1, 6.12, 7.2). It
 // does so in each full sync, when a Service opts out or loses an endpoint, a frontend or a source range, and, at most
-// once a second, when a network device came or another program has changed rules that forwarded packets meet: a new rule
-// may drop an offloaded connection. A connection that may still be offloaded returns with its next packet. The follower
-// reads the rules only of tables in which another program has changed something.
+// once a second, when a network device came or another program has changed rules that forwarded packets meet: a new
+// rule may drop an offloaded connection. A connection that may still be offloaded returns with its next packet. The
+// follower reads the rules only of tables in which another program has changed something.
 package flowtable
 
 import (
@@ -47,7 +47,8 @@ import (
 // Name is the name of the follower.
 const Name = "flowtable"
 
-// Component describes the follower. shared lists the tables in which backends have chains beside those of other programs.
+// Component describes the follower. shared lists the tables in which backends have chains beside those of other
+// programs.
 func Component(shared []proxiers.SharedTable) proxiers.Component {
 	return proxiers.Component{
 		Name:  Name,

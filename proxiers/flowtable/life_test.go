@@ -158,8 +158,8 @@ func TestBesideBPF(t *testing.T) {
 	w.wantRules("UDP, after the opt-out", udp)
 }
 
-// Bits of the mark that others have set keep nothing from the fast path, and stay: the one that Kubernetes masquerades by, where
-// another one is configured, and all above.
+// Bits of the mark that others have set keep nothing from the fast path, and stay: the one that Kubernetes masquerades
+// by, where another one is configured, and all above.
 func TestForeignMarks(t *testing.T) {
 	w := newWorld(t, nftables.Component())
 	w.end()
@@ -268,7 +268,8 @@ func TestForeignDrop(t *testing.T) {
 	w.wantFast("after", s)
 }
 
-// A firewall that changes all the time has the table written once a second if forwarded packets meet what it changes, and else never.
+// A firewall that changes all the time has the table written once a second if forwarded packets meet what it changes,
+// and else never.
 func TestPace(t *testing.T) {
 	w := newWorld(t, nftables.Component())
 	w.apply(w.web(1)...)

@@ -17,8 +17,8 @@ const (
 	// last is the priority of the chain and of the flowtable: behind all others, see the package comment. The highest
 	// known priorities in the forward hook are 10 (firewalld) and 50 (iptables' table security).
 	last = 1000
-	// devicesPerCommand is less than the kernel's NFT_NETDEVICE_MAX: Linux 6.1 refuses a message with 256 names, 7.2 one
-	// with more. A flowtable may have more.
+	// devicesPerCommand is less than the kernel's NFT_NETDEVICE_MAX: Linux 6.1 refuses a message with 256 names, 7.2
+	// one with more. A flowtable may have more.
 	devicesPerCommand = 255
 	// elementsPerCommand keeps a message below the limit of a socket.
 	elementsPerCommand = 1000
@@ -63,9 +63,9 @@ func flowtable(devices []string) string {
 	return b.String()
 }
 
-// rules returns the commands that add the rules of both chains. The first match is the cheapest one: half of all packets
-// are answers, and one direction is enough, because the kernel takes a connection as a whole. A connection that IPVS has
-// translated is never established in its original direction.
+// rules returns the commands that add the rules of both chains. The first match is the cheapest one: half of all
+// packets are answers, and one direction is enough, because the kernel takes a connection as a whole. A connection that
+// IPVS has translated is never established in its original direction.
 func rules(six bool) string {
 	var b strings.Builder
 	add := func(chain, rule string) { fmt.Fprintf(&b, "add rule inet %s %s %s\n", tableName, chain, rule) }

@@ -21,8 +21,8 @@ func (f *follower) Due() time.Time {
 	return f.due
 }
 
-// Tend implements proxiers.Tender. It writes the table anew if devices came, or if another program has changed rules that
-// matter: a connection that is in the flowtable would never meet a new rule that drops it.
+// Tend implements proxiers.Tender. It writes the table anew if devices came, or if another program has changed rules
+// that matter: a connection that is in the flowtable would never meet a new rule that drops it.
 func (f *follower) Tend(ctx context.Context) error {
 	if !f.isDue() || f.have == nil || f.have.idle() {
 		return nil
@@ -70,8 +70,8 @@ func (f *follower) schedule(after time.Duration) {
 	f.mu.Unlock()
 }
 
-// soon schedules a look at the devices and at the rules of other programs, unless it is scheduled already. Any goroutine
-// may call it.
+// soon schedules a look at the devices and at the rules of other programs, unless it is scheduled already. Any
+// goroutine may call it.
 func (f *follower) soon() {
 	f.mu.Lock()
 	known := !f.due.IsZero()

@@ -264,7 +264,8 @@ func (w *world) ask(s *netlab.Session) {
 // questions is how many are asked to see which way they take.
 const questions = 20
 
-// forwarded gives how many packets the rules saw while questions were asked and answered. Each has two packets at least.
+// forwarded gives how many packets the rules saw while questions were asked and answered. Each has two packets at
+// least.
 func (w *world) forwarded(s *netlab.Session) int {
 	w.Helper()
 	before := w.seen()

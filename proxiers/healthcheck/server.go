@@ -26,8 +26,8 @@ type server struct {
 	stopped func(func())
 }
 
-// kept is a listener that http.Server (Go 1.26) cannot close: it would close it in a panic of Serve, too, and the server
-// that starts again would have none.
+// kept is a listener that http.Server (Go 1.26) cannot close: it would close it in a panic of Serve, too, and the
+// server that starts again would have none.
 type kept struct{ net.Listener }
 
 func (kept) Close() error { return nil }

@@ -29,7 +29,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Name is the backend's name in the configuration where the host chooses the variant. Those of the variants begin with it.
+// Name is the backend's name in the configuration where the host chooses the variant. Those of the variants begin with
+// it.
 const Name = "iptables"
 
 // Components lists the backend under its three names.
@@ -58,8 +59,9 @@ func Components() []proxiers.Component {
 	return list
 }
 
-// cost is between the two programs: for an endpoint, which is a chain and three rules, iptables-nft-restore 1.8.9 takes 6.7 kB
-// and iptables-legacy-restore 3.8 kB (20,000 endpoints). A port has a chain or two with a rule each, an address is a rule.
+// cost is between the two programs: for an endpoint, which is a chain and three rules, iptables-nft-restore 1.8.9 takes
+// 6.7 kB and iptables-legacy-restore 3.8 kB (20,000 endpoints). A port has a chain or two with a rule each, an address
+// is a rule.
 var cost = proxiers.Cost{Port: 4 << 10, Address: 2 << 10, Endpoint: 6 << 10}
 
 // shared lists the tables of nftables that iptables-nft has.

@@ -150,7 +150,8 @@ func (s *service) poolName(p plan.Pool) string {
 	return [...]string{plan.ClusterPool: "KUBE-SVC-", plan.LocalPool: "KUBE-SVL-"}[p] + s.hash
 }
 
-// otherPackets adds what a frontend means for packets to other ports of a ClusterIP, and to NodePorts on loopback without relay.
+// otherPackets adds what a frontend means for packets to other ports of a ClusterIP, and to NodePorts on loopback
+// without relay.
 func (s *service) otherPackets(f *plan.Frontend) {
 	if f.Kind == plan.ClusterIP {
 		whole := entry{filterServices, place{addr: f.Addr}, refusal(destination(f.Addr), plan.OtherPort)}

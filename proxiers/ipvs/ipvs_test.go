@@ -150,7 +150,8 @@ func TestPlacesStay(t *testing.T) {
 	}
 }
 
-// TestScheduler: a name that is none is refused with the list of those that are, before the kernel loads a module of that name.
+// TestScheduler: a name that is none is refused with the list of those that are, before the kernel loads a module of
+// that name.
 func TestScheduler(t *testing.T) {
 	p := &proxier{settings: settings{scheduler: "wrr"}}
 	for asked, want := range map[string]string{"": "wrr", "lc": "lc"} {

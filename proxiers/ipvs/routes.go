@@ -14,7 +14,8 @@ import (
 )
 
 const (
-	// protocol is the routing protocol number of our routes and rules. The packages name it in /etc/iproute2/rt_protos.d.
+	// protocol is the routing protocol number of our routes and rules. The packages name it in
+	// /etc/iproute2/rt_protos.d.
 	protocol = 237
 	// table has the routes. It is not the table "local", which says what addresses the host has.
 	table = 237
@@ -133,8 +134,8 @@ func (r *routes) remove(a netip.Addr) error {
 	return nil
 }
 
-// check refuses an address that another host of a link of ours has: with a route of ours this host would answer for it. Whether there
-// is a link with such addresses is asked first, as the neighbours may be many.
+// check refuses an address that another host of a link of ours has: with a route of ours this host would answer for it.
+// Whether there is a link with such addresses is asked first, as the neighbours may be many.
 func (r *routes) check(a netip.Addr) error {
 	ways, err := r.RouteGetWithOptions(a.AsSlice(), &netlink.RouteGetOptions{FIBMatch: true})
 	switch {

@@ -17,7 +17,8 @@ const tableName = proxiers.IPVSTable
 // servers is the set of the virtual servers' addresses and ports.
 const servers = nftables.OwnSets
 
-// What comes after IPVS' hooks (Linux, ip_vs_core.c), which are 1 and 2 behind nat in output, and 2 and 1 before it in input.
+// What comes after IPVS' hooks (Linux, ip_vs_core.c), which are 1 and 2 behind nat in output, and 2 and 1 before it in
+// input.
 const (
 	afterOutput      = knftables.DNATPriority + "+3"
 	afterAfterOutput = knftables.DNATPriority + "+4"
@@ -29,11 +30,12 @@ const (
 func schema(p *places) nfttable.Schema {
 	const (
 		server = "meta l4proto { tcp, udp, sctp } $ip daddr . meta l4proto . th dport @servers "
-		// The host's own packets were routed before IPVS chose an endpoint that is the host itself. A change of the mark has the
-		// kernel route them again; the next chain takes it back.
+		// The host's own packets were routed before IPVS chose an endpoint that is the host itself. A change of the
+		// mark has the kernel route them again; the next chain takes it back.
 		reroute = `ct state new ct status dnat ct direction original oifname != "lo" fib daddr type local meta mark set meta mark xor 0x1`
-		// IPVS sends a packet through the hooks of output again, where others may set a mark of their own. So what is to be masqueraded
-		// is also remembered in the packet's priority, which the kernel keeps on this way, and not if a packet is forwarded.
+		// IPVS sends a packet through the hooks of output again, where others may set a mark of their own. So what is
+		// to be masqueraded is also remembered in the packet's priority, which the kernel keeps on this way, and not if
+		// a packet is forwarded.
 		remembered = "ed6e:1"
 	)
 	rerouting := func(name string, priority knftables.BaseChainPriority) nfttable.Chain {
@@ -47,7 +49,8 @@ func schema(p *places) nfttable.Schema {
 		Sets:       []nfttable.Set{{Name: "servers", Key: []nfttable.Field{nfttable.Addr, nfttable.Proto, nfttable.Port}}},
 		Chains:     []nfttable.Chain{rerouting("reroute", afterOutput), rerouting("reroute-again", afterAfterOutput)},
 		Learn: []nfttable.Chain{
-			// What IPVS has not taken, as when somebody has deleted the virtual server, must not come to the host's own programs.
+			// What IPVS has not taken, as when somebody has deleted the virtual server, must not come to the host's own
+			// programs.
 			nftables.Hooked("untaken-input", knftables.InputHook, afterInput, server+"reject", nftables.LearnNew),
 			// Before there is a route, as in a switch from a backend whose rules would reject it. TCP tries again.
 			nftables.Hooked("untaken-forward", knftables.ForwardHook, knftables.FilterPriority+"-10", "ct state new "+server+"drop"),

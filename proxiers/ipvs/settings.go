@@ -39,8 +39,8 @@ func settingsOf(env proxiers.Env) settings {
 	return s
 }
 
-// applySysctls makes IPVS work with connection tracking, and has a client whose connection IPVS still knows choose anew when its endpoint
-// is gone. They are those of the network namespace.
+// applySysctls makes IPVS work with connection tracking, and has a client whose connection IPVS still knows choose anew
+// when its endpoint is gone. They are those of the network namespace.
 func (s settings) applySysctls() error {
 	values := map[string]string{sysctls + "conntrack": "1", sysctls + "expire_nodest_conn": "1"}
 	if s.strictARP {

@@ -57,8 +57,8 @@ func (a *affinity) mapName(pool plan.Pool, port uint16) string {
 	return fmt.Sprintf("clients-%s-%c-%d", a.id, poolLetter(pool), port)
 }
 
-// learnChain returns the name of the chain that adds a client of an endpoint to maps, and the names of the maps: one for
-// each pool that has the endpoint.
+// learnChain returns the name of the chain that adds a client of an endpoint to maps, and the names of the maps: one
+// for each pool that has the endpoint.
 func (a *affinity) learnChain(svc *plan.ServicePort, e plan.Endpoint) (chain string, maps clientMaps) {
 	letters := ""
 	for pool := range svc.Pools {
@@ -98,8 +98,8 @@ func (a *affinity) addObjects(n *nfttable.Needs, svc *plan.ServicePort) {
 	}
 }
 
-// addEntries adds the elements that lead from a frontend and an endpoint to the chain that learns the client. An endpoint
-// that is in both pools appears once.
+// addEntries adds the elements that lead from a frontend and an endpoint to the chain that learns the client. An
+// endpoint that is in both pools appears once.
 func (a *affinity) addEntries(n *nfttable.Needs, svc *plan.ServicePort, key nfttable.Element, set nfttable.SetID) {
 	for pool, list := range svc.Pools {
 		for _, ep := range list {
@@ -120,8 +120,8 @@ func has(pool []plan.Endpoint, e plan.Endpoint) bool {
 	return found
 }
 
-// mayMislead reports whether a map of next's clients may lead to an endpoint that next does not have: an endpoint is gone,
-// or the map was not in use before and holds clients from an earlier time.
+// mayMislead reports whether a map of next's clients may lead to an endpoint that next does not have: an endpoint is
+// gone, or the map was not in use before and holds clients from an earlier time.
 func (a *affinity) mayMislead(old, next *plan.ServicePort) bool {
 	if old == nil {
 		return true
@@ -137,8 +137,8 @@ func (a *affinity) mayMislead(old, next *plan.ServicePort) bool {
 	return false
 }
 
-// Learned returns the maps of clients that may still lead to an endpoint that is gone after a change, with the endpoints
-// that they may lead to.
+// Learned returns the maps of clients that may still lead to an endpoint that is gone after a change, with the
+// endpoints that they may lead to.
 func Learned(change proxiers.Change, families []plan.Family) (maps []nfttable.ClientMap) {
 	for _, svc := range change.Changed {
 		a := affinityOf(svc)
@@ -160,8 +160,8 @@ func Learned(change proxiers.Change, families []plan.Family) (maps []nfttable.Cl
 	return maps
 }
 
-// ClientMap returns the name of the map with the clients of a ServicePort with session affinity that are sent to endpoints
-// of a pool with this port.
+// ClientMap returns the name of the map with the clients of a ServicePort with session affinity that are sent to
+// endpoints of a pool with this port.
 func ClientMap(svc *plan.ServicePort, pool plan.Pool, port uint16) string {
 	return affinityOf(svc).mapName(pool, port)
 }

@@ -14,8 +14,8 @@ func namedPlan(namespace, name, port string) *plan.Plan {
 	return newPlan(testNode(), svc)
 }
 
-// A map that nft lists names the Service of each address and NodePort, however long the name is, and whether the element
-// was written by netlink or by nft.
+// A map that nft lists names the Service of each address and NodePort, however long the name is, and whether the
+// element was written by netlink or by nft.
 func TestElementsNameTheirService(t *testing.T) {
 	long := strings.Repeat("n", 63)
 	newHost(t)

@@ -146,8 +146,8 @@ func kernelElements(t *testing.T, p *proxier) string {
 	return settled(t, func() string { return tellElements(t, p) })
 }
 
-// settled gives what is read twice in a row. While the kernel (6.18) moves a set to a hash table of another size, which it
-// begins after a transaction has returned, a list of several datagrams repeats some elements and lacks as many.
+// settled gives what is read twice in a row. While the kernel (6.18) moves a set to a hash table of another size, which
+// it begins after a transaction has returned, a list of several datagrams repeats some elements and lacks as many.
 func settled(t *testing.T, read func() string) string {
 	t.Helper()
 	before := read()

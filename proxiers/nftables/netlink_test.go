@@ -34,8 +34,8 @@ func sortedListing(text string) string {
 	return strings.Join(lines, "\n")
 }
 
-// TestNetlinkEqualsProgram goes through random plans by netlink, and compares the elements, and what nft lists, with new
-// tables whose elements nft wrote.
+// TestNetlinkEqualsProgram goes through random plans by netlink, and compares the elements, and what nft lists, with
+// new tables whose elements nft wrote.
 func TestNetlinkEqualsProgram(t *testing.T) {
 	sequences := 10
 	if n, err := strconv.Atoi(os.Getenv("CONFORMANCE_SEQUENCES")); err == nil {
@@ -84,8 +84,8 @@ func endpointChange() (full, next *plan.Plan) {
 	return full, next
 }
 
-// A change of endpoints starts no program, and opens no socket: it can do without a file descriptor. Closing a socket of
-// netfilter would cost what the program costs.
+// A change of endpoints starts no program, and opens no socket: it can do without a file descriptor. Closing a socket
+// of netfilter would cost what the program costs.
 func TestChangeNeedsNoProgram(t *testing.T) {
 	newHost(t)
 	p, drift := testProxier(t)

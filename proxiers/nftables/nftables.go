@@ -77,8 +77,8 @@ func (p *proxier) apply(ctx context.Context, change proxiers.Change) error {
 	return p.Prune(ctx, Learned(change, p.families))
 }
 
-// Render returns the transaction that leads from one plan to the next, in nft's syntax, for tests of the way from objects
-// to rules. Prev nil: from no tables.
+// Render returns the transaction that leads from one plan to the next, in nft's syntax, for tests of the way from
+// objects to rules. Prev nil: from no tables.
 func Render(env proxiers.Env, change proxiers.Change) string {
 	return nfttable.Render(schema(), env, change)
 }

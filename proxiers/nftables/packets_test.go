@@ -16,7 +16,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// dnsPlan has a ServicePort with that many of six endpoints, which are addresses of this host, counted from one of them.
+// dnsPlan has a ServicePort with that many of six endpoints, which are addresses of this host, counted from one of
+// them.
 func dnsPlan(node *plan.Node, endpoints, from int) *plan.Plan {
 	var list []plan.Endpoint
 	for i := range endpoints {
@@ -27,8 +28,8 @@ func dnsPlan(node *plan.Node, endpoints, from int) *plan.Plan {
 	return newPlan(node, svc)
 }
 
-// While endpoints come and go, the first packet of each flow meets one of them: it is neither rejected nor left with the
-// address of the Service. A packet is on its way for some microseconds, so it takes many to find a fault.
+// While endpoints come and go, the first packet of each flow meets one of them: it is neither rejected nor left with
+// the address of the Service. A packet is on its way for some microseconds, so it takes many to find a fault.
 func TestNoFirstPacketIsLost(t *testing.T) {
 	const changes = 1000
 	packets, _ := strconv.Atoi(os.Getenv("FIRST_PACKETS"))

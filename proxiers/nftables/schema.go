@@ -45,10 +45,11 @@ const (
 type Options struct {
 	// Table is the name of the tables.
 	Table string
-	// To returns the address that connections to a pool are sent to. If it is nil, they are sent to one of the pool's endpoints.
+	// To returns the address that connections to a pool are sent to. If it is nil, they are sent to one of the pool's
+	// endpoints.
 	To func(svc *plan.ServicePort, pool plan.Pool) netip.AddrPort
-	// Remember is a statement that has a packet masqueraded, in addition to its mark, and Masquerade the rule that does it.
-	// Both are "" if the mark alone does.
+	// Remember is a statement that has a packet masqueraded, in addition to its mark, and Masquerade the rule that does
+	// it. Both are "" if the mark alone does.
 	Remember, Masquerade string
 	// Learn are the hooks at which the endpoint of a new connection is known, as chains: they jump to LearnChain.
 	Learn []nfttable.Chain

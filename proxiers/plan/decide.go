@@ -83,8 +83,8 @@ func (p *Plan) Decide(pkt Packet) Decision {
 	return Decision{Verdict: Pass, Origin: origin, Reason: p.whyPass(pkt)}
 }
 
-// decideMartian judges what comes in from another host and is from or to a loopback address. The kernel drops it, unless
-// somebody set route_localnet, which Edgeway never does.
+// decideMartian judges what comes in from another host and is from or to a loopback address. The kernel drops it,
+// unless somebody set route_localnet, which Edgeway never does.
 func decideMartian(pkt Packet, origin Origin) (Decision, bool) {
 	addr := pkt.Dst.Addr()
 	if !addr.IsLoopback() {

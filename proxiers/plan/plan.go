@@ -39,16 +39,16 @@ type Node struct {
 	// LoopbackAddrs are the loopback addresses that accept NodePorts, at most 127.0.0.1 and ::1: TCP is
 	// relayed in user space (proxiers/localnodeport, KEP-6032), the other protocols are rejected.
 	LoopbackAddrs []netip.Addr
-	// PodSources are the source ranges of pods on this host; PodInterfaces are the interfaces that
-	// their packets come in by ("cni0", or "veth*" for a prefix, see CheckInterface). Both empty: pods cannot be detected,
-	// and no packet is FromPod.
+	// PodSources are the source ranges of pods on this host; PodInterfaces are the interfaces that their packets come
+	// in by ("cni0", or "veth*" for a prefix, see CheckInterface). Both empty: pods cannot be detected, and no packet
+	// is FromPod.
 	PodSources    []netip.Prefix
 	PodInterfaces []string
-	// ServiceCIDRs, as PodSources, are as Minimal gives them: the ranges that ClusterIPs are allocated from. An address in them that is no
-	// active ClusterIP is dropped.
+	// ServiceCIDRs, as PodSources, are as Minimal gives them: the ranges that ClusterIPs are allocated from. An address
+	// in them that is no active ClusterIP is dropped.
 	ServiceCIDRs []netip.Prefix
-	// Uplinks are where the host's own connections to Services begin if no route of the host leads there, IPv4 first and at most
-	// one of each family. Empty: no routes to Services are kept.
+	// Uplinks are where the host's own connections to Services begin if no route of the host leads there, IPv4 first
+	// and at most one of each family. Empty: no routes to Services are kept.
 	Uplinks []Uplink
 }
 
@@ -66,7 +66,8 @@ type ServicePort struct {
 	Affinity time.Duration
 	// LongLived says that the Service opted in to the flowtable fast path (KEP-4963).
 	LongLived bool
-	// Scheduler is how the Service asks endpoints to be chosen, by a name that a backend may know; empty: as the backend does.
+	// Scheduler is how the Service asks endpoints to be chosen, by a name that a backend may know; empty: as the
+	// backend does.
 	Scheduler string
 	// Frontends is sorted by Frontend.Compare.
 	Frontends []Frontend

@@ -17,8 +17,8 @@ import (
 // /etc/iproute2/rt_protos.d.
 const Protocol = 119
 
-// metric is higher than what anybody gives to a route that is to be used. Of two routes to the same place the kernel takes
-// the one with the lower metric.
+// metric is higher than what anybody gives to a route that is to be used. Of two routes to the same place the kernel
+// takes the one with the lower metric.
 const metric = 1_000_000
 
 // attempts is how often a listing is tried while the kernel's tables change under it.
@@ -95,8 +95,8 @@ func (k *kernel) list(family plan.Family, mask uint64, keep func(*netlink.Route)
 	return out, nil
 }
 
-// finds asks the kernel for the way to a place, and reports whether there is one that is not ours and leads to the whole
-// of it.
+// finds asks the kernel for the way to a place, and reports whether there is one that is not ours and leads to the
+// whole of it.
 func (k *kernel) finds(to netip.Prefix) (bool, error) {
 	at := to.Addr()
 	if !to.IsSingleIP() {
@@ -116,7 +116,8 @@ func (k *kernel) finds(to netip.Prefix) (bool, error) {
 	}), nil
 }
 
-// put adds a route, or replaces ours to the same place. It leaves alone what another program has there with the same metric.
+// put adds a route, or replaces ours to the same place. It leaves alone what another program has there with the same
+// metric.
 func (k *kernel) put(r route, replace bool) error {
 	write := k.RouteAdd
 	if replace {

@@ -17,8 +17,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// lab is a network namespace of the test's own, which ends with the test's thread, and a follower there that is driven as
-// the daemon does it.
+// lab is a network namespace of the test's own, which ends with the test's thread, and a follower there that is driven
+// as the daemon does it.
 type lab struct {
 	*testing.T
 	proxiers.Proxier
@@ -31,8 +31,8 @@ type lab struct {
 // patience is for what must come.
 const patience = 30 * time.Second
 
-// The host's two links: v0 with the addresses that the plan has as its uplinks, and w0. They have no addresses of the link, whose routes come
-// when the kernel has looked for duplicates.
+// The host's two links: v0 with the addresses that the plan has as its uplinks, and w0. They have no addresses of the
+// link, whose routes come when the kernel has looked for duplicates.
 var twoLinks = []string{
 	"link set lo up",
 	"link add v0 type veth peer name v1", "link set v0 addrgenmode none", "link set v1 addrgenmode none", "link set v1 up", "link set v0 up",

@@ -8,14 +8,15 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// places are what a plan leads to: the ranges that ClusterIPs come from, and each address of a frontend outside of them.
+// places are what a plan leads to: the ranges that ClusterIPs come from, and each address of a frontend outside of
+// them.
 type places struct {
 	ranges []netip.Prefix
 	// uses counts the frontends of each single address; singles are its keys, sorted.
 	uses    map[netip.Addr]int
 	singles []netip.Addr
-	// left counts the additions of addresses beyond maxSingles. While there are any no address is added, so that uses is right
-	// for those that are there.
+	// left counts the additions of addresses beyond maxSingles. While there are any no address is added, so that uses
+	// is right for those that are there.
 	left int
 }
 

@@ -147,8 +147,8 @@ func (f *follower) put(ctx context.Context, r route, replace bool) error {
 	return nil
 }
 
-// wanted gives the routes that there should be. A family that has no link that is up has none: the next plan has another
-// uplink.
+// wanted gives the routes that there should be. A family that has no link that is up has none: the next plan has
+// another uplink.
 func (f *follower) wanted(ctx context.Context) (map[netip.Prefix]route, error) {
 	want := map[netip.Prefix]route{}
 	for _, u := range f.uplinks {
@@ -171,7 +171,8 @@ func (f *follower) wanted(ctx context.Context) (map[netip.Prefix]route, error) {
 }
 
 // needed gives the places to which nobody else's route leads, and with always the ranges too. The main table tells what
-// the answer would be without ours. What it does not lead to, a table of a rule of the host may: of that the kernel's answer tells.
+// the answer would be without ours. What it does not lead to, a table of a rule of the host may: of that the kernel's
+// answer tells.
 func (f *follower) needed(ctx context.Context, family plan.Family) (out []netip.Prefix, err error) {
 	all := f.places.of(family)
 	if len(all) == 0 {

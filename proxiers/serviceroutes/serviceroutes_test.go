@@ -16,7 +16,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Without a default route the kernel finds no way to a Service; with ours it does, and takes the source that the plan says.
+// Without a default route the kernel finds no way to a Service; with ours it does, and takes the source that the plan
+// says.
 func TestRoutesWhereThereAreNone(t *testing.T) {
 	l := newLab(t, false)
 	for _, a := range []string{"10.96.0.10", "203.0.113.7", "fd00:96::10", "2001:db8:77::7"} {
@@ -104,7 +105,8 @@ func TestAlwaysIsBesideADefaultRoute(t *testing.T) {
 	l.settled(range4, "203.0.113.9 dev v0 src 192.0.2.10", range6)
 }
 
-// A partial sync adds and removes what came and went, and no more: an address that two ServicePorts have stays with one.
+// A partial sync adds and removes what came and went, and no more: an address that two ServicePorts have stays with
+// one.
 func TestRoutesFollowThePlan(t *testing.T) {
 	for name, full := range map[string]bool{"partial": false, "full": true} {
 		t.Run(name, func(t *testing.T) {

@@ -8,7 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// table is routes as the kernel chooses among them: the longest prefix, and of routes to the same place the lowest metric.
+// table is routes as the kernel chooses among them: the longest prefix, and of routes to the same place the lowest
+// metric.
 type table struct {
 	best map[netip.Prefix]choice
 	// bits are the lengths of the prefixes, the longest first.

@@ -205,16 +205,16 @@ func (s *suite) agrees(r row, d plan.Decision, answer netlab.Answer, outcome net
 		return false
 	}
 	if d.SNATFor(r.from, d.Endpoints[i]) {
-		// A relay has the address that its host would have, as has a socket that is sent to the endpoint itself: that of the link, where there
-		// is one.
+		// A relay has the address that its host would have, as has a socket that is sent to the endpoint itself: that
+		// of the link, where there is one.
 		relayed := (r.to.Addr().IsLoopback() || r.unbound && s.backend.Shortcut != nil) && outcome.Seen.Addr() == netlab.RouterAddr4
 		return relayed || slices.Contains(s.world.Node.Addrs, outcome.Seen.Addr())
 	}
 	return s.isSource(r, outcome.Seen.Addr())
 }
 
-// isSource reports whether a server that sees a client of the row as it is may see it at a: of a socket that is not bound,
-// at any address of the host, also at that of the link.
+// isSource reports whether a server that sees a client of the row as it is may see it at a: of a socket that is not
+// bound, at any address of the host, also at that of the link.
 func (s *suite) isSource(r row, a netip.Addr) bool {
 	return a == r.from || r.unbound && (slices.Contains(s.world.Node.Addrs, a) || a == netlab.RouterAddr4)
 }

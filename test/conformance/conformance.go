@@ -50,10 +50,11 @@ type Deviation struct {
 	Instead func(p *plan.Plan, pkt plan.Packet, should plan.Decision) (does plan.Decision, ok bool)
 }
 
-// Shortcut is a way that connections can take without meeting the backend's complete rules, which would do as well. The suite sees
-// to it that it is taken.
+// Shortcut is a way that connections can take without meeting the backend's complete rules, which would do as well. The
+// suite sees to it that it is taken.
 type Shortcut struct {
-	// Eligible says that a connection which the plan decides so can take it. unbound: of a socket without an address of its own.
+	// Eligible says that a connection which the plan decides so can take it. unbound: of a socket without an address of
+	// its own.
 	Eligible func(p *plan.Plan, pkt plan.Packet, d plan.Decision, unbound bool) bool
 	// Taken counts connections that have taken it.
 	Taken func() (int, error)

@@ -69,8 +69,8 @@ func ebpfBackend(tc bool) Backend {
 	return b
 }
 
-// eligibleWith returns which connections BPF must take. nftables serves a bound socket of the host where it would masquerade, and
-// connections from elsewhere unless they are TCP and tc is set.
+// eligibleWith returns which connections BPF must take. nftables serves a bound socket of the host where it would
+// masquerade, and connections from elsewhere unless they are TCP and tc is set.
 func eligibleWith(tc bool) func(*plan.Plan, plan.Packet, plan.Decision, bool) bool {
 	return func(p *plan.Plan, pkt plan.Packet, d plan.Decision, unbound bool) bool {
 		if d.Verdict != plan.Forward || pkt.Protocol == plan.SCTP || pkt.Dst.Addr().IsLoopback() || d.Frontend.AllowFrom != nil || d.Service.Affinity != 0 {
@@ -83,8 +83,8 @@ func eligibleWith(tc bool) func(*plan.Plan, plan.Packet, plan.Decision, bool) bo
 	}
 }
 
-// takenByBPF reads counters of bpf/maps.h: TCP and UDP sockets that connect, unconnected datagrams, first packets, and those first packets
-// that the tc program would take at a lower rate than the suite's.
+// takenByBPF reads counters of bpf/maps.h: TCP and UDP sockets that connect, unconnected datagrams, first packets, and
+// those first packets that the tc program would take at a lower rate than the suite's.
 func takenByBPF() (n int, err error) {
 	m, err := bpf.LoadPinnedMap(pinned("counters"), nil)
 	if err != nil {
@@ -143,7 +143,8 @@ func eachElementOf(m *bpf.Map, visit func(key, value []byte) error) error {
 	return nil
 }
 
-// dumpEbpf prints the table, the links, and the maps as they are used: frontends with the endpoints that they lead to, and not by which numbers.
+// dumpEbpf prints the table, the links, and the maps as they are used: frontends with the endpoints that they lead to,
+// and not by which numbers.
 func dumpEbpf(ctx context.Context) (string, error) {
 	text, err := dumpTable(ctx, "edgeway-ebpf")
 	if err != nil {

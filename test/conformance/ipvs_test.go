@@ -91,8 +91,8 @@ func deleteARoute(ctx context.Context) error {
 	return command("ip", "route", "delete", "table", "237", "local", words[1])(ctx)
 }
 
-// dumpIpvs prints the table, the virtual servers without their counts of connections, the routes and the rules. The list of servers
-// in /proc leaves some out when another network namespace has servers, too (Linux 6.1).
+// dumpIpvs prints the table, the virtual servers without their counts of connections, the routes and the rules. The
+// list of servers in /proc leaves some out when another network namespace has servers, too (Linux 6.1).
 func dumpIpvs(ctx context.Context) (string, error) {
 	table, err := dumpTable(ctx, "edgeway-ipvs")
 	if err != nil {

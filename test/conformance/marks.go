@@ -153,8 +153,8 @@ service dropping
 	}
 }
 
-// answerEverywhere has the gateway answer for the addresses of Services itself, where nobody listens, for this test. Its
-// usual answer for IPv4, "unreachable", comes once a second.
+// answerEverywhere has the gateway answer for the addresses of Services itself, where nobody listens, for this test.
+// Its usual answer for IPv4, "unreachable", comes once a second.
 func (s *suite) answerEverywhere(t *testing.T) {
 	t.Helper()
 	for _, kind := range []string{"cluster", "external", "lb"} {

@@ -15,8 +15,8 @@ import (
 )
 
 // meter counts what is written to the kernel in this network namespace, whoever writes it and whatever it says of it:
-// the rules, chains, sets and elements that nftables gives notice of, and the lines that the programs of iptables-legacy
-// are handed, whose tables the kernel only knows as a whole.
+// the rules, chains, sets and elements that nftables gives notice of, and the lines that the programs of
+// iptables-legacy are handed, whose tables the kernel only knows as a whole.
 type meter struct {
 	fd  int
 	buf []byte

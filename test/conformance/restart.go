@@ -149,8 +149,8 @@ func (s *suite) watch(t *testing.T, p *plan.Plan) *traffic {
 	return tr
 }
 
-// mustBeInGroups holds that the suite makes its connections where a hook of a host's control group sees them, and no hook of
-// another host's does: at least some of client-a's.
+// mustBeInGroups holds that the suite makes its connections where a hook of a host's control group sees them, and no
+// hook of another host's does: at least some of client-a's.
 func (s *suite) mustBeInGroups(t *testing.T, least int) {
 	t.Helper()
 	for name, h := range s.world.hosts {

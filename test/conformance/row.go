@@ -78,9 +78,9 @@ func isNodeAddr(a netip.Addr) bool {
 // host, and a client outside.
 var everySource = []string{"pod-a", "pod-c", hostName, "client-a"}
 
-// rowsOf gives a row of every source, and of the host by a socket that is not bound, to every frontend of the services, to NodePorts at addresses that
-// accept them, at one that does not and on loopback, to an unused port of every ClusterIP, and to an
-// address that no Service has.
+// rowsOf gives a row of every source, and of the host by a socket that is not bound, to every frontend of the services,
+// to NodePorts at addresses that accept them, at one that does not and on loopback, to an unused port of every
+// ClusterIP, and to an address that no Service has.
 func rowsOf(p *plan.Plan, services []*plan.ServicePort) []row {
 	var rows []row
 	add := func(sources []string, to netip.AddrPort, protocol plan.Protocol) {

@@ -14,7 +14,8 @@ import (
 // applyTimeout bounds one Apply, as the daemon does.
 const applyTimeout = 30 * time.Second
 
-// session is an instance of the backend, with its followers, on a host that had nothing of it, and the plan it has applied.
+// session is an instance of the backend, with its followers, on a host that had nothing of it, and the plan it has
+// applied.
 type session struct {
 	*suite
 	proxier proxiers.Proxier

@@ -43,8 +43,8 @@ func (r rewriter) Apply(ctx context.Context, change proxiers.Change) error {
 	return errors.Join(r.backend.cleanUp(ctx, r.opts), r.Proxier.Apply(ctx, proxiers.NewChange(nil, change.Next)))
 }
 
-// partialWrites changes one Service of fifty after the other, each by a partial sync, and counts what is written, in parts
-// of what it takes to write all Services. It gives what is wrong with that.
+// partialWrites changes one Service of fifty after the other, each by a partial sync, and counts what is written, in
+// parts of what it takes to write all Services. It gives what is wrong with that.
 func (s *suite) partialWrites(t *testing.T, start func(context.Context, proxiers.Env) (stages, error), changes int) (problem string) {
 	t.Helper()
 	s.clean(t)

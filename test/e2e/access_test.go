@@ -70,8 +70,8 @@ func TestTheReadmesWayToAKubeconfig(t *testing.T) {
 	}
 }
 
-// asOperator runs commands on the host, in a folder with the kubeconfig that was made, which goes by the link here. The daemon's
-// folder stands for that of the package, which also makes the group; here is no sudo.
+// asOperator runs commands on the host, in a folder with the kubeconfig that was made, which goes by the link here. The
+// daemon's folder stands for that of the package, which also makes the group; here is no sudo.
 func (d *daemon) asOperator(kubeconfig, commands string) (output string) {
 	d.t.Helper()
 	home := d.t.TempDir()
@@ -92,8 +92,8 @@ func (d *daemon) asOperator(kubeconfig, commands string) (output string) {
 	return string(out)
 }
 
-// asAdministrator runs commands with the rights of an administrator of the cluster. It gives kubectl and the kubeconfig that came
-// out of them.
+// asAdministrator runs commands with the rights of an administrator of the cluster. It gives kubectl and the kubeconfig
+// that came out of them.
 func (l *lab) asAdministrator(commands string) (kubectl, kubeconfig string) {
 	l.t.Helper()
 	repository, err := filepath.Abs("../..")

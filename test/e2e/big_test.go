@@ -35,7 +35,8 @@ type bulk struct {
 	services, ports, endpoints, external int
 }
 
-// Several Services, each of a size that a bound for one Service need not catch. All of it is admitted by the API server.
+// Several Services, each of a size that a bound for one Service need not catch. All of it is admitted by the API
+// server.
 func TestBigServicesHarmNobodyElse(t *testing.T) {
 	for _, c := range []bulk{
 		{name: "160,000 endpoints x ports", services: 4, ports: 40, endpoints: 1000},

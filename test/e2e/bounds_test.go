@@ -109,8 +109,8 @@ func TestAddressesThatAreNoServices(t *testing.T) {
 	}
 }
 
-// An operator fences Services in: where their load balancers' addresses come from, and where they lead to. A host that is no Node
-// of the cluster is no endpoint by default.
+// An operator fences Services in: where their load balancers' addresses come from, and where they lead to. A host that
+// is no Node of the cluster is no endpoint by default.
 func TestFencesOfTheOperator(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -133,8 +133,8 @@ deny_endpoints = ["host", "10.244.2.0/24"]
 	l.must(unanswered(l.client, "198.18.0.20:80")())
 }
 
-// What the API server (v1.36) admits of what these tests are about. Against the rest there is no other defence than this
-// program's own: manifests and other versions of the server may have it.
+// What the API server (v1.36) admits of what these tests are about. Against the rest there is no other defence than
+// this program's own: manifests and other versions of the server may have it.
 func TestWhatTheAPIServerAdmits(t *testing.T) {
 	l := newLab(t)
 	n := l.namespace()

@@ -9,8 +9,9 @@ import (
 	"edgeway/test/netlab"
 )
 
-// dialTimeout is how long an answer may take before the packets count as dropped. On a busy machine the programs that answer
-// wait for a processor; after a second the kernel sends a SYN that was lost once more, and nobody would see the loss.
+// dialTimeout is how long an answer may take before the packets count as dropped. On a busy machine the programs that
+// answer wait for a processor; after a second the kernel sends a SYN that was lost once more, and nobody would see the
+// loss.
 const dialTimeout = 950 * time.Millisecond
 
 // impatience is for the tries of a time that is measured: a lost packet must not stretch it.

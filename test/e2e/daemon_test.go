@@ -196,8 +196,8 @@ func (d *daemon) stop() {
 	}
 }
 
-// ticks is what the daemon has used of a processor so far, in hundredths of a second: its own time in user and kernel mode, and
-// with 4 fields also that of its programs which have ended.
+// ticks is what the daemon has used of a processor so far, in hundredths of a second: its own time in user and kernel
+// mode, and with 4 fields also that of its programs which have ended.
 func (d *daemon) ticks(fields int) (sum int) {
 	d.t.Helper()
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", d.cmd.Process.Pid))

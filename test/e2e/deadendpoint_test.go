@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// One of two endpoints is dead, and nobody checks them: edgeway doctor says how to find it and what mends it. Then the other one
-// is dead, too: status and doctor name it, and the connection works once the program runs that they name.
+// One of two endpoints is dead, and nobody checks them: edgeway doctor says how to find it and what mends it. Then the
+// other one is dead, too: status and doctor name it, and the connection works once the program runs that they name.
 func TestDoctorMendsDeadEndpoints(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

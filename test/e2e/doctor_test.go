@@ -40,7 +40,8 @@ func TestDoctorMendsAHostThatDoesNotForward(t *testing.T) {
 	}
 }
 
-// The kernel looks a route up before it translates: an air-gapped host without a default route has none to any ClusterIP.
+// The kernel looks a route up before it translates: an air-gapped host without a default route has none to any
+// ClusterIP.
 func TestDoctorMendsAHostWithoutARouteToServices(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -67,7 +68,8 @@ func TestDoctorMendsAHostWithoutARouteToServices(t *testing.T) {
 	d.cured("route-services", "the Service range 10.96.0.0/12 (network is unreachable)", works)
 }
 
-// The network of an endpoint has no route. What else runs on its node, in the node's own network, tells the node's address.
+// The network of an endpoint has no route. What else runs on its node, in the node's own network, tells the node's
+// address.
 func TestDoctorMendsAHostWithoutARouteToEndpoints(t *testing.T) {
 	t.Parallel()
 	const workerAddr, podAddr = "198.51.100.21", "10.244.7.11"

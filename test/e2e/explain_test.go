@@ -36,8 +36,8 @@ func (d *daemon) explained(src, dst string) (e struct{ Source, Verdict, Way stri
 	return e, nil
 }
 
-// A host with two networks reaches a load balancer's addresses by either, from another source each time, and the Service
-// is open to one of them only. What explain says is what happens.
+// A host with two networks reaches a load balancer's addresses by either, from another source each time, and the
+// Service is open to one of them only. What explain says is what happens.
 func TestExplainOnAHostWithTwoNetworks(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

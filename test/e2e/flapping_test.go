@@ -11,8 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// A tenant whose endpoints come and go 50 times a second keeps the host busy for half of the time at most. The changes of
-// other tenants are served meanwhile, and so is the last one of this tenant.
+// A tenant whose endpoints come and go 50 times a second keeps the host busy for half of the time at most. The changes
+// of other tenants are served meanwhile, and so is the last one of this tenant.
 func TestAFlappingServiceLeavesHalfOfTheTime(t *testing.T) {
 	l, d := running(t)
 	n := l.namespace()
@@ -59,7 +59,8 @@ func (n *namespace) flap(service string, changes int) error {
 	return nil
 }
 
-// partialSyncs returns the count of the changes that the backend has programmed, or the sum of the seconds that they took.
+// partialSyncs returns the count of the changes that the backend has programmed, or the sum of the seconds that they
+// took.
 func (d *daemon) partialSyncs(part string) float64 {
 	d.t.Helper()
 	name := "edgeway_sync_duration_seconds_" + part + `{kind="partial",stage="nftables"} `

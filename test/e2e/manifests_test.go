@@ -250,8 +250,8 @@ func TestManifestsDamagedBeforeTheStart(t *testing.T) {
 	s.must(errors.Join(s.closed(0)(), s.open(1, 2)(), s.content()))
 }
 
-// Without a last-known state, as after an upgrade from a version that kept none, a folder that cannot be read is no empty
-// cluster: the kernel is left alone.
+// Without a last-known state, as after an upgrade from a version that kept none, a folder that cannot be read is no
+// empty cluster: the kernel is left alone.
 func TestManifestsThatNobodyKnows(t *testing.T) {
 	t.Parallel()
 	s := newLab(t).newShop()

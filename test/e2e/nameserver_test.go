@@ -141,9 +141,9 @@ func (n *namespace) restart(d *daemon, nodePort, ep, addr string) {
 	n.t.Logf("a change arrived %.1f s after the start", took.Seconds())
 }
 
-// A tenant's Service takes the address of the name server that a stub on the host asks, and answers the API server's name
-// with its own address. The host reads on, also after a restart from the last-known state with that Service, and all is well
-// when the Service is gone.
+// A tenant's Service takes the address of the name server that a stub on the host asks, and answers the API server's
+// name with its own address. The host reads on, also after a restart from the last-known state with that Service, and
+// all is well when the Service is gone.
 func TestAServiceTakesTheNameServerOfAStub(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -193,7 +193,8 @@ func TestAServiceTakesTheNameServer(t *testing.T) {
 	}
 }
 
-// A name server that gives false addresses takes no ClusterIP off the host, and does not cut it off from its API server.
+// A name server that gives false addresses takes no ClusterIP off the host, and does not cut it off from its API
+// server.
 func TestANameServerLies(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

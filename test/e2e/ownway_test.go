@@ -145,8 +145,8 @@ func TestTheWayToTheAPIServerCannotBeTaken(t *testing.T) {
 	}
 }
 
-// A tenant has the address to which the API server's name moves. The daemon's connections go to the API server there, and
-// once that has proved itself the tenant loses the address.
+// A tenant has the address to which the API server's name moves. The daemon's connections go to the API server there,
+// and once that has proved itself the tenant loses the address.
 func TestTheAPIServerMovesToAnAddressOfAService(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

@@ -13,8 +13,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// A tenant that has an address before it is allocated as a ClusterIP loses it to the Service that gets it, also when the
-// daemon starts without the API server.
+// A tenant that has an address before it is allocated as a ClusterIP loses it to the Service that gets it, also when
+// the daemon starts without the API server.
 func TestClusterIPPrecedesOtherAddresses(t *testing.T) {
 	l, d := running(t)
 	n := l.namespace()
@@ -37,8 +37,8 @@ func TestClusterIPPrecedesOtherAddresses(t *testing.T) {
 	l.throughout(time.Second, answers(l.client, addr+":80", "ep2"))
 }
 
-// A load-balancer address that is the host's takes no port from a program of the host, unless the operator says so, and the
-// daemon's own ports never.
+// A load-balancer address that is the host's takes no port from a program of the host, unless the operator says so, and
+// the daemon's own ports never.
 func TestLoadBalancerAddressOfTheHost(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

@@ -44,7 +44,8 @@ func (n *namespace) sticky(name string) (nodePort string) {
 	return at(nodeAddr, int(svc.Spec.Ports[0].NodePort))
 }
 
-// An nft that says that all is well, and does nothing, is not believed: what is missing is programmed as soon as it works again.
+// An nft that says that all is well, and does nothing, is not believed: what is missing is programmed as soon as it
+// works again.
 func TestNFTThatDoesNothing(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -120,8 +121,8 @@ func TestStateThatIsNoFile(t *testing.T) {
 	}
 }
 
-// A host whose nft is too old runs iptables, says so, and switches back at a reload. Keys that a new version removed do not
-// stop it, and are named.
+// A host whose nft is too old runs iptables, says so, and switches back at a reload. Keys that a new version removed do
+// not stop it, and are named.
 func TestAnOldNFT(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

@@ -12,8 +12,8 @@ import (
 	"edgeway/test/netlab"
 )
 
-// island is a host with two links and no default route. On each link is an endpoint that knows this link alone: it can answer
-// to no other address of the host.
+// island is a host with two links and no default route. On each link is an endpoint that knows this link alone: it can
+// answer to no other address of the host.
 type island struct {
 	*daemon
 	far1, far2 *netlab.Host
@@ -141,8 +141,8 @@ func (i *island) own(want ...string) func() error {
 
 var islandRoutes = []string{"10.97.0.0/24", "198.51.100.71", "198.51.100.72", "2001:db8:51::71", "2001:db8:51::72", "fd00:97::/112"}
 
-// What a host without a default route could not reach: each kind of address, in both families, on both links, from the host
-// itself and from outside, with each backend. Its routes are as before when the daemon has been cleaned up.
+// What a host without a default route could not reach: each kind of address, in both families, on both links, from the
+// host itself and from outside, with each backend. Its routes are as before when the daemon has been cleaned up.
 func TestHostWithoutADefaultRoute(t *testing.T) {
 	t.Parallel()
 	for _, backend := range []string{"nftables", "iptables-nft", "iptables-legacy"} {
@@ -240,7 +240,8 @@ func (i *island) reload() {
 	}
 }
 
-// Without a default route nobody knows which address is to have the NodePorts: the host says so, and what to do about it.
+// Without a default route nobody knows which address is to have the NodePorts: the host says so, and what to do about
+// it.
 func TestNoNodePortWithoutADefaultRoute(t *testing.T) {
 	t.Parallel()
 	i := newIsland(t)

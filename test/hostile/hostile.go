@@ -35,7 +35,8 @@ func Manifests(t testing.TB) (out [][]byte) {
 	return out
 }
 
-// Streams gives the JSON of the corpus, and of Many, one object a line: for each manifest those documents that have one.
+// Streams gives the JSON of the corpus, and of Many, one object a line: for each manifest those documents that have
+// one.
 func Streams(t testing.TB) (out [][]byte) {
 	t.Helper()
 	for _, text := range append(Manifests(t), Many(1000, 3)) {

@@ -117,8 +117,9 @@ func FuzzNFTables(f *testing.F) {
 	})
 }
 
-// FuzzIPTables is FuzzNFTables with both variants of iptables, which write to the kernel: with --test their programs do not ask
-// it. Each input is a full sync after the one before, and a change. What is in the tables then is plain, and of bounded size.
+// FuzzIPTables is FuzzNFTables with both variants of iptables, which write to the kernel: with --test their programs do
+// not ask it. Each input is a full sync after the one before, and a change. What is in the tables then is plain, and of
+// bounded size.
 func FuzzIPTables(f *testing.F) {
 	p := newPrograms(f)
 	backends := map[string]proxiers.Proxier{}

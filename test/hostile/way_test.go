@@ -30,7 +30,8 @@ var (
 	}
 	apiServer = netip.MustParseAddr("192.0.2.10")
 	anywhere  = prefixes("0.0.0.0/0", "::/0")
-	// nowhere are the ranges that are no frontend's and no endpoint's: this host, its links, many hosts at once, or nobody.
+	// nowhere are the ranges that are no frontend's and no endpoint's: this host, its links, many hosts at once, or
+	// nobody.
 	nowhere = prefixes("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "240.0.0.0/4", "::/96", "fe80::/10", "ff00::/8",
 		"64:ff9b::/104", "64:ff9b::127.0.0.0/104", "64:ff9b::169.254.0.0/112", "64:ff9b::224.0.0.0/100", "64:ff9b::240.0.0.0/100")
 	// metadata are the addresses of the clouds' metadata services.

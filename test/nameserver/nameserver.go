@@ -15,7 +15,8 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// Server answers questions for the addresses of names, over UDP and TCP. A UDP answer of more than 512 bytes is truncated.
+// Server answers questions for the addresses of names, over UDP and TCP. A UDP answer of more than 512 bytes is
+// truncated.
 type Server struct {
 	// Questions counts what was asked.
 	Questions atomic.Int64

@@ -10,9 +10,9 @@
 //
 // A packet for an address that nobody has ends at the gateway, which says so ("unreachable").
 //
-// Each host is a process of the test binary, started when its first socket is needed, in a control group of its own: a hook of a
-// control group sees the sockets of one host. TestMain calls PeerMain, or Isolate, for it. A lab that may make no
-// control groups says so in the log, and in continuous integration (CI=true) it fails.
+// Each host is a process of the test binary, started when its first socket is needed, in a control group of its own: a
+// hook of a control group sees the sockets of one host. TestMain calls PeerMain, or Isolate, for it. A lab that may
+// make no control groups says so in the log, and in continuous integration (CI=true) it fails.
 //
 // Both address families are there. Nothing needs to be waited for: addresses skip duplicate detection,
 // neighbours are entered by hand, and ICMP errors are not rate-limited.

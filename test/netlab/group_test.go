@@ -21,8 +21,8 @@ func groupOf(t *testing.T, h *Host) string {
 	return h.Cgroup()
 }
 
-// TestEverySocketIsInTheControlGroupOfItsHost asks the kernel for the group of each socket: of servers, of clients, and of
-// programs that run on the host.
+// TestEverySocketIsInTheControlGroupOfItsHost asks the kernel for the group of each socket: of servers, of clients, and
+// of programs that run on the host.
 func TestEverySocketIsInTheControlGroupOfItsHost(t *testing.T) {
 	for _, inPlace := range []bool{false, true} {
 		t.Run(fmt.Sprintf("in place %v", inPlace), func(t *testing.T) {

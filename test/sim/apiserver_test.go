@@ -15,7 +15,8 @@ import (
 	"time"
 )
 
-// apiServer is a kube-apiserver as far as a source sees one: objects with versions, lists, watches, and a history of limited length.
+// apiServer is a kube-apiserver as far as a source sees one: objects with versions, lists, watches, and a history of
+// limited length.
 type apiServer struct {
 	net  *network
 	cert tls.Certificate

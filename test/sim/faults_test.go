@@ -133,8 +133,8 @@ func (s *simulation) refusal() episode {
 // endSearch lets a search that began under a fault go on for a moment without it.
 func (s *simulation) endSearch() { time.AfterFunc(time.Second, func() { s.searching.Add(-1) }) }
 
-// leaveOut is a fault for which ServicePorts are left out until they change, or until the next full sync, which comes within 1.1
-// periods.
+// leaveOut is a fault for which ServicePorts are left out until they change, or until the next full sync, which comes
+// within 1.1 periods.
 func (s *simulation) leaveOut(name string, begin func(services map[string]bool), end func()) episode {
 	part := 1 + s.rand.IntN(3)
 	return episode{name, 5 * time.Minute, func() {

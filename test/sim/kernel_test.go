@@ -14,7 +14,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// kernel is a backend whose kernel is a map. What it holds comes from Changes alone, as with a real one: a wrong Change leaves it wrong.
+// kernel is a backend whose kernel is a map. What it holds comes from Changes alone, as with a real one: a wrong Change
+// leaves it wrong.
 type kernel struct {
 	name     string // of the stage
 	mu       sync.Mutex
@@ -191,7 +192,8 @@ func compareKeys(a, b portKey) int {
 	return int(a.family) - int(b.family)
 }
 
-// differs says how the kernel differs from a plan; empty: in nothing. What skip reports true for may be missing, or older.
+// differs says how the kernel differs from a plan; empty: in nothing. What skip reports true for may be missing, or
+// older.
 func (k *kernel) differs(p *plan.Plan, skip func(portKey) bool) string {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -64,8 +64,8 @@ func (n *names) move(addr string) {
 	n.addr = netip.MustParseAddrPort(addr).Addr()
 }
 
-// lying has the name server lie for a whole round, its calm included: an address that was proven by TLS serves meanwhile. A
-// server that has just moved was not proven yet.
+// lying has the name server lie for a whole round, its calm included: an address that was proven by TLS serves
+// meanwhile. A server that has just moved was not proven yet.
 func (s *simulation) lying() {
 	if !s.named || s.rand.IntN(2) == 0 || s.moved {
 		s.names.set(lie{})

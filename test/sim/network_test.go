@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// network carries connections in memory: the kernel's sockets block outside a bubble. Like TCP it delivers what was written while
-// it was silent once it is not.
+// network carries connections in memory: the kernel's sockets block outside a bubble. Like TCP it delivers what was
+// written while it was silent once it is not.
 type network struct {
 	mu        sync.Mutex
 	listeners map[string]*listener

@@ -22,21 +22,21 @@ import (
 
 // The promises that the oracle holds the daemon to.
 const (
-	// promised is how long after the end of all faults the kernel has what was last seen. A watch that went silent is noticed
-	// after 75 s at the latest (kube: shortWatch, shortJitter and overtime), and the list that follows may wait for the
-	// reflector (3 s), the pace (15 s) and the spread of hosts (4 s). An Apply that was stalled ends after 61 s, and the next
-	// one follows within 30 s.
+	// promised is how long after the end of all faults the kernel has what was last seen. A watch that went silent is
+	// noticed after 75 s at the latest (kube: shortWatch, shortJitter and overtime), and the list that follows may wait
+	// for the reflector (3 s), the pace (15 s) and the spread of hosts (4 s). An Apply that was stalled ends after 61
+	// s, and the next one follows within 30 s.
 	promised = 2 * time.Minute
-	// grace is how long the kernel may lack the plan while the daemon says that it is healthy (health.Grace), and the time that
-	// one look takes.
+	// grace is how long the kernel may lack the plan while the daemon says that it is healthy (health.Grace), and the
+	// time that one look takes.
 	grace = health.Grace + 2*time.Second
 	// honest is how long what is served may differ from what the sources have without any condition that tells: a watch
 	// that went silent, and a list that goes silent after it.
 	honest = 2 * promised
-	// maxLines and maxRequests are for an hour in which faults never pause for more than some minutes. Each of four resources is
-	// listed at most every 10 s while that fails, and a watch that begins well and breaks off is followed by another one after
-	// a second. In 200 seeds there were up to 1,000 requests an hour. Of the log each fault, its end and each full sync takes
-	// a line, and a search for refused ServicePorts some dozens.
+	// maxLines and maxRequests are for an hour in which faults never pause for more than some minutes. Each of four
+	// resources is listed at most every 10 s while that fails, and a watch that begins well and breaks off is followed
+	// by another one after a second. In 200 seeds there were up to 1,000 requests an hour. Of the log each fault, its
+	// end and each full sync takes a line, and a search for refused ServicePorts some dozens.
 	maxLines, maxRequests = 1000, 2400
 )
 
@@ -142,13 +142,14 @@ func (s *simulation) notHeld(state *pipeline.State) string {
 	return s.kernel.differs(wanted, func(k portKey) bool { return out[k] })
 }
 
-// excused says that the kernel refused a ServicePort not long ago: until the next full sync its previous version, or none, is served.
+// excused says that the kernel refused a ServicePort not long ago: until the next full sync its previous version, or
+// none, is served.
 func (s *simulation) excused(k portKey) bool {
 	return time.Now().Before(s.refused[k.name.Namespace+"/"+k.name.Name])
 }
 
-// excusedOrBlamed says that, or that a part panicked for the Service not long ago, which may have no effect before a sync that
-// stalled.
+// excusedOrBlamed says that, or that a part panicked for the Service not long ago, which may have no effect before a
+// sync that stalled.
 func (s *simulation) excusedOrBlamed(k portKey) bool {
 	return s.excused(k) || time.Now().Before(s.blamed[k.name.Namespace+"/"+k.name.Name])
 }
@@ -204,8 +205,8 @@ func (s *simulation) checkBounds() {
 func (s *simulation) gone(from *kernel, k portKey)  { s.lost(from, k, "was removed") }
 func (s *simulation) empty(from *kernel, k portKey) { s.lost(from, k, "lost all of its endpoints") }
 
-// lost notes a violation. While the kernel refuses ServicePorts that it had accepted, and does not say which, the pipeline looks
-// for them by halves: then others may be gone for that time, but no longer.
+// lost notes a violation. While the kernel refuses ServicePorts that it had accepted, and does not say which, the
+// pipeline looks for them by halves: then others may be gone for that time, but no longer.
 func (s *simulation) lost(from *kernel, k portKey, how string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -218,8 +219,8 @@ func (s *simulation) lost(from *kernel, k portKey, how string) {
 	}
 }
 
-// searchTime is how long a search by halves may take: some dozens of Applies, each of up to 5 s, from the start of the daemon on
-// if that was in the midst of one.
+// searchTime is how long a search by halves may take: some dozens of Applies, each of up to 5 s, from the start of the
+// daemon on if that was in the midst of one.
 const searchTime = promised
 
 // checkSearched looks whether what was left out in a search came back.

@@ -117,8 +117,8 @@ func (s *simulation) checkNamed(problems []source.Problem) {
 	}
 }
 
-// checkEnd notices a daemon that ended by itself. It must do so at the third panic of a part within ten minutes, and for no other
-// reason; systemd starts it again.
+// checkEnd notices a daemon that ended by itself. It must do so at the third panic of a part within ten minutes, and
+// for no other reason; systemd starts it again.
 func (s *simulation) checkEnd() {
 	most := 0
 	for _, f := range s.process.parts.Faults() {

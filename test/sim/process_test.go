@@ -101,7 +101,8 @@ func (s *simulation) kill(crash bool) {
 	}
 }
 
-// revive starts the daemon, unless it is to be down, or cannot start: a kubeconfig that cannot be read is an operator's to mend.
+// revive starts the daemon, unless it is to be down, or cannot start: a kubeconfig that cannot be read is an operator's
+// to mend.
 func (s *simulation) revive() {
 	if s.process == nil && !s.down && !s.unusable {
 		s.start(nil)
@@ -125,7 +126,8 @@ type leftover struct {
 	until      time.Time
 }
 
-// idleTimeout is how long net/http keeps an idle connection (http.DefaultTransport), and the time of a dial that nobody waits for.
+// idleTimeout is how long net/http keeps an idle connection (http.DefaultTransport), and the time of a dial that nobody
+// waits for.
 const idleTimeout = 115 * time.Second
 
 // checkLeft looks for goroutines of cores that have ended.

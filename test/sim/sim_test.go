@@ -1,17 +1,19 @@
-// Package sim runs the daemon in simulated hours: its real sources, tracker, planner, pipeline and health, in a bubble of
-// testing/synctest, with an API server, a kernel, files and a host that misbehave.
+// Package sim runs the daemon in simulated hours: its real sources, tracker, planner, pipeline and health, in a bubble
+// of testing/synctest, with an API server, a kernel, files and a host that misbehave.
 //
-// A seed draws all that happens outside of the daemon: objects, their changes, faults and their times. To see one again:
+// A seed draws all that happens outside of the daemon: objects, their changes, faults and their times. To see one
+// again:
 //
 //	go test ./test/sim -run TestSimulation -seed N -v
 //
-// The daemon draws waiting times of its own from Go's generator, which has no seed, and Go's scheduler orders what happens at
-// one moment. A run of the same seed is therefore the same story at times that differ a little. Of four seeds that failed, three
-// failed again in 10 of 10 runs and one in 2 of 10: where a seed passes, -count=20 tries it as many times.
+// The daemon draws waiting times of its own from Go's generator, which has no seed, and Go's scheduler orders what
+// happens at one moment. A run of the same seed is therefore the same story at times that differ a little. Of four
+// seeds that failed, three failed again in 10 of 10 runs and one in 2 of 10: where a seed passes, -count=20 tries it as
+// many times.
 //
-// What it cannot show: synctest has one clock, which cannot be set, so that the wall clock never jumps here. The clocks of
-// others do: creation times of objects are years ahead or behind. Nor does it have doctor, control socket, metrics and real
-// followers, which block in the kernel.
+// What it cannot show: synctest has one clock, which cannot be set, so that the wall clock never jumps here. The clocks
+// of others do: creation times of objects are years ahead or behind. Nor does it have doctor, control socket, metrics
+// and real followers, which block in the kernel.
 //
 // SIMULATION_SEEDS is how many seeds are run, from SIMULATION_FIRST on.
 package sim
@@ -41,8 +43,8 @@ import (
 
 var oneSeed = flag.Uint64("seed", 0, "run this seed alone")
 
-// TestMain takes away what slows all reflectors of the process down together: its clock is that of whichever bubble had an
-// error last. A panic shows the seed, as a label of the goroutine.
+// TestMain takes away what slows all reflectors of the process down together: its clock is that of whichever bubble had
+// an error last. A panic shows the seed, as a label of the goroutine.
 func TestMain(m *testing.M) {
 	utilruntime.ErrorHandlers = nil
 	must(os.Setenv("GODEBUG", os.Getenv("GODEBUG")+",tracebacklabels=1"))

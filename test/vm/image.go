@@ -64,8 +64,8 @@ func cacheDir(s Suite, recipe []string) (string, error) {
 	return filepath.Join(base, "edgeway", "vm", fmt.Sprintf("%s-%x", s, sum[:6])), nil
 }
 
-// Prepare builds the image of a suite, with more packages, if the cache has none, or a broken one. Several processes may
-// do so at once: one builds, the others wait. To have an image built with today's packages, remove it.
+// Prepare builds the image of a suite, with more packages, if the cache has none, or a broken one. Several processes
+// may do so at once: one builds, the others wait. To have an image built with today's packages, remove it.
 func Prepare(ctx context.Context, s Suite, more ...string) error {
 	_, err := prepare(ctx, cmp.Or(s, Bookworm), more)
 	return err

@@ -17,7 +17,8 @@ import (
 type Job struct {
 	// Suite says which kernel and user space; Bookworm if not given.
 	Suite Suite
-	// Packages are Debian packages that the machine has beside those of every machine: it boots from an image of its own.
+	// Packages are Debian packages that the machine has beside those of every machine: it boots from an image of its
+	// own.
 	Packages []string
 	// Systemd has systemd as init, in place of a script that runs the job alone.
 	Systemd bool
@@ -35,18 +36,19 @@ type Job struct {
 	MemoryMB int
 	// CPU is QEMU's model of the processor, with flags; DefaultCPU if not given.
 	CPU string
-	// SMP is how many processors the machine has; one if not given: a second one costs the emulation a quarter more, and there
-	// are other machines to fill the host.
+	// SMP is how many processors the machine has; one if not given: a second one costs the emulation a quarter more,
+	// and there are other machines to fill the host.
 	SMP int
-	// Counted has the machine's clock count instructions, of which MIPS million are a second: how fast something is does not
-	// depend on what else the host does. It is for one processor, and not for what waits for another clock.
+	// Counted has the machine's clock count instructions, of which MIPS million are a second: how fast something is
+	// does not depend on what else the host does. It is for one processor, and not for what waits for another clock.
 	Counted bool
-	// MIPS is 250 if not given; or 1000, for programs whose own limits of time suppose a faster processor, or 500, 125 and so on.
+	// MIPS is 250 if not given; or 1000, for programs whose own limits of time suppose a faster processor, or 500, 125
+	// and so on.
 	MIPS int
 	// Output receives what the command writes to its standard output and error, as it does so.
 	Output io.Writer
-	// Notes receives what the runner has to say: a boot that is tried again, and the processor time that a machine took. Standard
-	// error if not given.
+	// Notes receives what the runner has to say: a boot that is tried again, and the processor time that a machine
+	// took. Standard error if not given.
 	Notes io.Writer
 	// Out, if given, is a folder that receives what the command leaves in /vm/out.
 	Out string
@@ -55,9 +57,10 @@ type Job struct {
 // DefaultTimeout of a job.
 const DefaultTimeout = time.Hour
 
-// DefaultCPU of a machine. QEMU 7.2 crashes in one boot of eight unless the first two flags are off; Linux 7.2 needs cx16
-// for the socket storage of BPF. The others are slow to emulate: with erms the kernel copies byte by byte, and smap ends
-// a translated block at each access to user space. QEMU 10 adds fsrm, and with fsrm but without erms Linux 6.1 hangs at its start.
+// DefaultCPU of a machine. QEMU 7.2 crashes in one boot of eight unless the first two flags are off; Linux 7.2 needs
+// cx16 for the socket storage of BPF. The others are slow to emulate: with erms the kernel copies byte by byte, and
+// smap ends a translated block at each access to user space. QEMU 10 adds fsrm, and with fsrm but without erms Linux
+// 6.1 hangs at its start.
 const DefaultCPU = "max,cx16=off,la57=off,erms=off,fsrm=off,smap=off,smep=off,pku=off"
 
 //go:embed guest/init

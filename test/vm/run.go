@@ -19,7 +19,8 @@ import (
 )
 
 const (
-	// bootTime is how long a machine may take to start its job: 10 s on an idle host, and this on one that has much to do.
+	// bootTime is how long a machine may take to start its job: 10 s on an idle host, and this on one that has much to
+	// do.
 	bootTime = 10 * time.Minute
 	// boots is how often a machine is started that dies before its init: under QEMU 7.2 the kernel crashes
 	// early now and then, Linux 7.2 even with what is switched off below. A job that was started is never
@@ -133,8 +134,9 @@ func (m *machine) qemu(ctx context.Context, kernel string, initrd *os.File) erro
 		"-cpu", m.job.CPU, "-smp", strconv.Itoa(m.job.SMP),
 		"-M", "pc", "-nodefaults", "-display", "none", "-no-reboot", "-no-user-config",
 		"-kernel", kernel, "-initrd", "/proc/self/fd/3", // the first of the extra files below
-		// Without tsc=reliable Linux 6.1 reads the HPET, for which it leaves the emulated code, whenever it tells the time. With random
-		// addresses the emulator translates a program anew whenever it is started, which takes four times as long (QEMU 7.2).
+		// Without tsc=reliable Linux 6.1 reads the HPET, for which it leaves the emulated code, whenever it tells the
+		// time. With random addresses the emulator translates a program anew whenever it is started, which takes four
+		// times as long (QEMU 7.2).
 		"-append", "console=ttyS0 quiet panic=-1 mitigations=off tsc=reliable norandmaps init_on_alloc=0 hardened_usercopy=off " +
 			"rdinit=/vm/init" + clock + " -- " + flavour,
 		"-chardev", "file,id=console,path=" + filepath.Join(m.dir, consoleFile), "-serial", "chardev:console",

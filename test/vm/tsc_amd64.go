@@ -9,8 +9,8 @@ import (
 // tsc reads the processor's time stamp counter, which the emulator passes on to its machines as it is.
 func tsc() uint64
 
-// clockParameter tells a machine's kernel how fast the time stamp counter is. Its own measurement at boot is wrong by any
-// factor where the host gives the machine no time meanwhile: one had a clock that went eight times too fast.
+// clockParameter tells a machine's kernel how fast the time stamp counter is. Its own measurement at boot is wrong by
+// any factor where the host gives the machine no time meanwhile: one had a clock that went eight times too fast.
 var clockParameter = sync.OnceValue(func() string {
 	const span = 100 * time.Millisecond
 	ticks, began := stamp()

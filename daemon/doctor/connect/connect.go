@@ -1,5 +1,5 @@
-// Package connect makes real connections from this host to the frontends of Services and to their endpoints, and says on
-// which side a fault lies.
+// Package connect makes real connections from this host to the frontends of Services and to their endpoints, and says
+// on which side a fault lies.
 package connect
 
 import (
@@ -85,7 +85,8 @@ func Look(ctx context.Context, o Options) []finding.Finding {
 type service struct {
 	*plan.ServicePort
 	frontends, endpoints []netip.AddrPort
-	// sent are the outcomes by destination, under mu while connections run. cut says that some are not known: the time was up.
+	// sent are the outcomes by destination, under mu while connections run. cut says that some are not known: the time
+	// was up.
 	mu   sync.Mutex
 	sent map[netip.AddrPort]outcome
 	cut  bool

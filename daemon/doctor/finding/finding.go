@@ -1,4 +1,5 @@
-// Package finding is what a look at the host found: what edgeway doctor prints, and what the daemon shows as a condition.
+// Package finding is what a look at the host found: what edgeway doctor prints, and what the daemon shows as a
+// condition.
 package finding
 
 import "fmt"

@@ -1,10 +1,10 @@
 // Package firewall finds what other programs' rules do to connections of Services.
 //
-// In nftables a packet must be accepted by every base chain of its hook: that our table accepts a packet does not help it
-// in another one. So each base chain of another table is asked by itself what becomes of packets of sample connections of
-// the plan: from each sort of client by each sort of frontend to endpoints on each link, and the answers. Rules are
-// evaluated, not run. What cannot be told (a set's contents, a match that is not known) is taken as possible: a packet is
-// surely dropped, or may be, or is not.
+// In nftables a packet must be accepted by every base chain of its hook: that our table accepts a packet does not help
+// it in another one. So each base chain of another table is asked by itself what becomes of packets of sample
+// connections of the plan: from each sort of client by each sort of frontend to endpoints on each link, and the
+// answers. Rules are evaluated, not run. What cannot be told (a set's contents, a match that is not known) is taken as
+// possible: a packet is surely dropped, or may be, or is not.
 //
 // A rule that drops some clients, or what is beyond a rate, does so on purpose: it is no finding.
 package firewall
@@ -23,7 +23,8 @@ import (
 // Check is the name of the findings.
 const Check = "firewall"
 
-// Checker looks from time to time, never twice at once. Where nothing has changed it asks no more than whether that is so.
+// Checker looks from time to time, never twice at once. Where nothing has changed it asks no more than whether that is
+// so.
 type Checker struct {
 	reader reader
 	// The last look: what was asked, and found.

@@ -189,8 +189,8 @@ func ufwMend(w *way, hook string) string {
 	return fmt.Sprintf("%s to %s port %d proto %s", command, served.Addr(), served.Port(), lower(w.service.Protocol))
 }
 
-// match is for the way's packets at a step, in the words of a program or else of nft: for those of all Services where they
-// can be told.
+// match is for the way's packets at a step, in the words of a program or else of nft: for those of all Services where
+// they can be told.
 func (w *way) match(program string, s step, translated bool) string {
 	ip, end := "ip", "d"
 	if w.family == plan.IPv6 {

@@ -94,7 +94,8 @@ func TestFirewalld(t *testing.T) {
 	})
 }
 
-// Whoever may change the host's network may name tables and interfaces: a shell and nft would take these words for commands.
+// Whoever may change the host's network may name tables and interfaces: a shell and nft would take these words for
+// commands.
 func TestNamesThatAreNoWords(t *testing.T) {
 	text := chainJSON("forward", 0, "drop")
 	for _, name := range []string{"a;reboot", "$(reboot)", "-f", "a b", "`reboot`", "é"} {

@@ -62,8 +62,8 @@ func (w *way) masqueraded(s step, priority int) bool {
 	return w.snat && priority >= sourceTranslates && (s.hook == "input" || s.hook == "postrouting")
 }
 
-// marks is what is known of packet marks: the bits that nobody else sets, and the one for masquerade, which a first packet
-// has from its translation to its masquerade.
+// marks is what is known of packet marks: the bits that nobody else sets, and the one for masquerade, which a first
+// packet has from its translation to its masquerade.
 type marks struct{ known, masquerade uint64 }
 
 // packet gives the packet that a base chain with this priority sees at a step.

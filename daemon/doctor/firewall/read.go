@@ -20,8 +20,8 @@ import (
 const (
 	// maxTable bounds the text of a table: some 5,000 rules of nft's, 20,000 of iptables'.
 	maxTable = 2 << 20
-	// timeBound is for one look, and tableBound for one table. Tables that are not too big take some 10 ms each, and seconds
-	// on a busy board.
+	// timeBound is for one look, and tableBound for one table. Tables that are not too big take some 10 ms each, and
+	// seconds on a busy board.
 	timeBound  = 15 * time.Second
 	tableBound = 5 * time.Second
 	// again is when a table that was too big is read again: to find out costs as much as a table that is not.
@@ -32,8 +32,8 @@ const (
 type reader struct {
 	// tools are the programs of iptables that were found.
 	tools map[toolsKey]*xtables.Tools
-	// known are nftables' tables of a generation of them, and previous all that were read. One that has the same text stays the
-	// same: a sync of our own makes a generation, too.
+	// known are nftables' tables of a generation of them, and previous all that were read. One that has the same text
+	// stays the same: a sync of our own makes a generation, too.
 	known, previous []*table
 	generation      uint16
 	// tooBig says until when a table is left alone, by family, program and name.

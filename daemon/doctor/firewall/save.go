@@ -115,8 +115,8 @@ func (p *ruleParser) target(name string, away bool) {
 	p.words = nil
 }
 
-// others are the options that are not about what a packet is known to be, but about how many there were, about the reverse path,
-// and about headers that no packet of a Service has.
+// others are the options that are not about what a packet is known to be, but about how many there were, about the
+// reverse path, and about headers that no packet of a Service has.
 var others = [...]struct {
 	begins string
 	answer answer

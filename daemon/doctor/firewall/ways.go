@@ -177,7 +177,8 @@ func (s *surveyor) servicePort(svc *plan.ServicePort) {
 	}
 }
 
-// reached gives the ends of ways to one endpoint for each link, of the first ones. Where there is no way it is no matter of rules.
+// reached gives the ends of ways to one endpoint for each link, of the first ones. Where there is no way it is no
+// matter of rules.
 func (s *surveyor) reached(list []plan.Endpoint) (out []way) {
 	const most = 16
 	for _, ep := range list[:min(len(list), most)] {

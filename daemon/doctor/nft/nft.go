@@ -1,5 +1,5 @@
-// Package nft asks for the tables of nftables, and runs the program nft, for a look at the host, within bounds in time and
-// in bytes.
+// Package nft asks for the tables of nftables, and runs the program nft, for a look at the host, within bounds in time
+// and in bytes.
 package nft
 
 import (

@@ -20,9 +20,9 @@ func Family(number uint8) string {
 	}[number]
 }
 
-// Tables asks the kernel, in the network namespace of the calling thread: for "list tables" nft 1.0.6 reads all elements of
-// all sets, which takes a second for 200,000 of them. A kernel without nf_tables has none. Each change of any rules makes
-// another generation, of which these are the last 16 bits.
+// Tables asks the kernel, in the network namespace of the calling thread: for "list tables" nft 1.0.6 reads all
+// elements of all sets, which takes a second for 200,000 of them. A kernel without nf_tables has none. Each change of
+// any rules makes another generation, of which these are the last 16 bits.
 func Tables() (out []Table, generation uint16, err error) {
 	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
 	if err != nil {

@@ -85,8 +85,8 @@ func destination(header []byte) netip.Addr {
 	return a
 }
 
-// judge finds the first drop of a packet that a rule of ours has met: others may be traced, too. A packet gets another number on
-// its way over the loopback interface, and numbers are used again.
+// judge finds the first drop of a packet that a rule of ours has met: others may be traced, too. A packet gets another
+// number on its way over the loopback interface, and numbers are used again.
 func judge(events []event) (v Verdict) {
 	replies, to := map[uint32]bool{}, map[uint32]netip.AddrPort{}
 	for _, e := range events {

@@ -1,9 +1,9 @@
 // Package trace finds the rule of nftables, ours or another program's, that decides about a connection.
 //
-// A table of its own marks the packets of that one connection for tracing (nft(8), "meta nftrace"), and the kernel tells of
-// each rule that they meet. The table is removed afterwards; one that stays behind because this process was killed traces
-// one connection that nobody makes any more, and goes with the next trace or with Cleanup. Rules of iptables-legacy are not
-// traced: they are not nftables'.
+// A table of its own marks the packets of that one connection for tracing (nft(8), "meta nftrace"), and the kernel
+// tells of each rule that they meet. The table is removed afterwards; one that stays behind because this process was
+// killed traces one connection that nobody makes any more, and goes with the next trace or with Cleanup. Rules of
+// iptables-legacy are not traced: they are not nftables'.
 package trace
 
 import (
@@ -93,8 +93,8 @@ func Run(ctx context.Context, flow Flow, connect func(context.Context)) (v Verdi
 	return v, nil
 }
 
-// rules make the table anew. The priorities are before all others, and where the address or port may have been translated,
-// after connection tracking (-200).
+// rules make the table anew. The priorities are before all others, and where the address or port may have been
+// translated, after connection tracking (-200).
 func (f Flow) rules() string {
 	ip, proto := "ip", strings.ToLower(f.Protocol.String())
 	if f.To.Addr().Is6() {

@@ -17,7 +17,8 @@ type Manager struct {
 	conn *net.UnixConn
 }
 
-// Datagram is one notification: its assignments, and the descriptors that came with it. The descriptors are closed at the end of the test.
+// Datagram is one notification: its assignments, and the descriptors that came with it. The descriptors are closed at
+// the end of the test.
 type Datagram struct {
 	Lines []string
 	FDs   []int

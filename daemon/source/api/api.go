@@ -42,8 +42,8 @@ const (
 const (
 	// AnnotationLastChange is of EndpointSlices, all others are of Services.
 	AnnotationLastChange = corev1.EndpointsLastChangeTriggerTime
-	// AnnotationTrafficHint opts a Service in to the flowtable fast path, with the only value "LongLived". KEP-4963 proposes
-	// it as the field spec.trafficHint, which manifests may have.
+	// AnnotationTrafficHint opts a Service in to the flowtable fast path, with the only value "LongLived". KEP-4963
+	// proposes it as the field spec.trafficHint, which manifests may have.
 	AnnotationTrafficHint = "edgeway.io/traffic-hint"
 	AnnotationScheduler   = "edgeway.io/ipvs-scheduler"
 	AnnotationWeights     = "edgeway.io/ipvs-weights"

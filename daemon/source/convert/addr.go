@@ -85,8 +85,8 @@ var notUnicast = []netip.Prefix{
 	compatible, netip.MustParsePrefix("fe80::/10"), netip.MustParsePrefix("ff00::/8"),
 }
 
-// checkUnicast refuses the addresses that must never be a frontend or an endpoint: traffic to them stays on this host or
-// on its link, or reaches nobody. An address that NAT64 translates is as good as the IPv4 address in it.
+// checkUnicast refuses the addresses that must never be a frontend or an endpoint: traffic to them stays on this host
+// or on its link, or reaches nobody. An address that NAT64 translates is as good as the IPv4 address in it.
 func checkUnicast(a netip.Addr) error {
 	a = source.Translated(a)
 	switch {

@@ -1,9 +1,9 @@
-// Package convert makes source objects of Kubernetes objects. It reads only the fields that
-// a service proxy uses and checks each of them as strictly as the API server does, and then refuses
-// what no Service may point at (loopback, link-local, multicast, broadcast and reserved addresses, and as frontends
-// those of the clouds' metadata: CVE-2021-25737, CVE-2020-8554). A field that is wrong is left out and named in the object's
-// problems; the rest of the object is kept. Nothing in an object can make a conversion fail: of an object whose conversion
-// panics nothing is left but its name and a problem.
+// Package convert makes source objects of Kubernetes objects. It reads only the fields that a service proxy uses and
+// checks each of them as strictly as the API server does, and then refuses what no Service may point at (loopback,
+// link-local, multicast, broadcast and reserved addresses, and as frontends those of the clouds' metadata:
+// CVE-2021-25737, CVE-2020-8554). A field that is wrong is left out and named in the object's problems; the rest of the
+// object is kept. Nothing in an object can make a conversion fail: of an object whose conversion panics nothing is left
+// but its name and a problem.
 //
 // Every string that can reach a rule of the kernel is re-printed from a parsed value or consists of
 // [a-z0-9.-] only. What depends on the host (its addresses, the API server's) is the planner's to refuse.

@@ -247,8 +247,8 @@ func (b *serviceBuilder) scheduler() {
 // maxWeights bounds what is looked at for each endpoint.
 const maxWeights = 256
 
-// weights reads the annotation, as "edge-1=3, 10.0.0.7=2, 10.1.0.0/16=5": a Node, an address or a range, and the weight of the endpoints
-// there. Zero is no weight: an endpoint that shall get no connections is not ready.
+// weights reads the annotation, as "edge-1=3, 10.0.0.7=2, 10.1.0.0/16=5": a Node, an address or a range, and the weight
+// of the endpoints there. Zero is no weight: an endpoint that shall get no connections is not ready.
 func (b *serviceBuilder) weights() {
 	text := b.in.Annotations[api.AnnotationWeights]
 	if text == "" {

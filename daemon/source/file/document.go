@@ -235,8 +235,8 @@ func unmarshal(d *document, at string, data []byte, into any) bool {
 	return len(strict) == 0
 }
 
-// jsonPath removes the names of embedded structs, which the JSON library (sigs.k8s.io/json 2025-07-30) puts into a path. No
-// field of the API begins with a capital letter.
+// jsonPath removes the names of embedded structs, which the JSON library (sigs.k8s.io/json 2025-07-30) puts into a
+// path. No field of the API begins with a capital letter.
 func jsonPath(path string) string {
 	steps := strings.Split(path, ".")
 	return strings.Join(slices.DeleteFunc(steps, func(s string) bool { return s != "" && s[0] >= 'A' && s[0] <= 'Z' }), ".")

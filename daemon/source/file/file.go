@@ -159,8 +159,8 @@ func (s *Source) Run(ctx context.Context, sink source.Sink) error {
 	}
 }
 
-// await waits for the end of a reading, or of ctx. A reading need not end, as with a network file system whose server is
-// away: then what is known from before is served meanwhile.
+// await waits for the end of a reading, or of ctx. A reading need not end, as with a network file system whose server
+// is away: then what is known from before is served meanwhile.
 func (s *Source) await(ctx context.Context, sink source.Sink, r *reading, done <-chan struct{}) bool {
 	timer := time.NewTimer(s.late)
 	defer timer.Stop()

@@ -68,8 +68,8 @@ func groupOf(apiVersion string) string {
 	return group
 }
 
-// service is a Service with the field that KEP-4963 proposes. Kubernetes 1.37 has no such field, and its API server drops
-// it: there the annotation carries the hint.
+// service is a Service with the field that KEP-4963 proposes. Kubernetes 1.37 has no such field, and its API server
+// drops it: there the annotation carries the hint.
 type service struct {
 	corev1.Service `json:",inline"`
 

@@ -74,7 +74,8 @@ func (r *reading) String() string {
 	return out
 }
 
-// merge adds all objects of all files, a Manifest for each file that has any, and a Document for each place that has faults.
+// merge adds all objects of all files, a Manifest for each file that has any, and a Document for each place that has
+// faults.
 func (s *Source) merge(r *reading) {
 	r.objects = make(map[source.Key]source.Object, len(s.served))
 	from := make(map[source.Key]nth, len(s.served))

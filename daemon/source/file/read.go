@@ -81,7 +81,8 @@ func listFiles(path string, files map[string]error) error {
 	return nil
 }
 
-// What was there before, and is not there at all now, may be gone by accident: nobody has written that it shall be gone.
+// What was there before, and is not there at all now, may be gone by accident: nobody has written that it shall be
+// gone.
 var (
 	errEmptyFolder = errors.New("no manifest is there any more: bring the files back (is a file system not mounted?), or, if all of their Services shall go, leave a file with a comment there")
 	errEmptyFile   = errors.New("it is empty: bring its content back, or, if all of its Services shall go, delete it or (YAML) leave a comment in it")
@@ -173,8 +174,8 @@ func (s *Source) readOpen(file *os.File, info fs.FileInfo, old *manifest, limit 
 	return int64(len(data)), nil
 }
 
-// stampOf is what changes with each write to a file, if the file system's clock has moved since the one before. Reading alone
-// changes nothing of it.
+// stampOf is what changes with each write to a file, if the file system's clock has moved since the one before. Reading
+// alone changes nothing of it.
 func stampOf(info fs.FileInfo) syscall.Stat_t {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {

@@ -367,7 +367,8 @@ func TestAFileSystemThatDoesNotAnswer(t *testing.T) {
 	}
 }
 
-// A reading of so many files that it takes minutes is no fault as long as it goes on; what is known is served meanwhile.
+// A reading of so many files that it takes minutes is no fault as long as it goes on; what is known is served
+// meanwhile.
 func TestAReadingThatGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sink := newMemory()

@@ -28,8 +28,8 @@ func toJSON(text []byte) ([]byte, error) {
 	return json.Marshal(value)
 }
 
-// maxExpanded bounds a document in which each alias is replaced by its text. The library (go.yaml.in/yaml v3.0) bounds the
-// number of values alone: 3,000 aliases of 1 MB of text made 3 GB of JSON.
+// maxExpanded bounds a document in which each alias is replaced by its text. The library (go.yaml.in/yaml v3.0) bounds
+// the number of values alone: 3,000 aliases of 1 MB of text made 3 GB of JSON.
 const maxExpanded = 16 << 20
 
 // expand returns what a node leaves of left bytes, or less than 0 if it needs more or nests too deep.
@@ -49,8 +49,8 @@ func expand(n *yaml.Node, left, depth int) int {
 	return left
 }
 
-// asKubectl changes the types of scalars where the library (go.yaml.in/yaml v3.0) reads YAML 1.2 and kubectl, with version
-// 2 of the library, YAML 1.1: "yes" is true, and a time is a string. All names of fields are strings.
+// asKubectl changes the types of scalars where the library (go.yaml.in/yaml v3.0) reads YAML 1.2 and kubectl, with
+// version 2 of the library, YAML 1.1: "yes" is true, and a time is a string. All names of fields are strings.
 func asKubectl(n *yaml.Node) error {
 	if n.Kind == yaml.ScalarNode {
 		scalarAsKubectl(n)

@@ -62,8 +62,8 @@ func authorityOf(api *fakeAPI) string {
 	return ", certificate-authority-data: " + base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: api.Certificate().Raw}))
 }
 
-// redial ends the connections. It wants a request to be answered over a new one in time, and then the source to be heard
-// again: the pace of its own requests and the reflector's back-off may make that later.
+// redial ends the connections. It wants a request to be answered over a new one in time, and then the source to be
+// heard again: the pace of its own requests and the reflector's back-off may make that later.
 func (r *running) redial(t *testing.T, api *fakeAPI, within time.Duration) {
 	t.Helper()
 	api.CloseClientConnections()
@@ -195,8 +195,8 @@ func TestAPIServerMoves(t *testing.T) {
 	}
 }
 
-// A literal address in the kubeconfig counts without any connection. Those of a name that leads nowhere do not, nor those
-// of a server whose certificate nobody verifies.
+// A literal address in the kubeconfig counts without any connection. Those of a name that leads nowhere do not, nor
+// those of a server whose certificate nobody verifies.
 func TestAPIServerThatIsNotProven(t *testing.T) {
 	t.Parallel()
 	_, resolver := nameServer(t, "127.0.0.1")
@@ -224,8 +224,8 @@ func TestAPIServerThatIsNotProven(t *testing.T) {
 	}
 }
 
-// The handshake with the API server proves the address of the proxy on the way. The API server's own name, which only the
-// proxy may be able to resolve, is not asked for.
+// The handshake with the API server proves the address of the proxy on the way. The API server's own name, which only
+// the proxy may be able to resolve, is not asked for.
 func TestAPIServerBehindAProxy(t *testing.T) {
 	t.Parallel()
 	const proxyName = "proxy.edgeway.test"

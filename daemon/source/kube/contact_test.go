@@ -43,7 +43,8 @@ func TestTryTellsOfAnswerClockAndRefusal(t *testing.T) {
 	}
 }
 
-// What is advised depends on the cause: none of these is one of the kubeconfig's form, which "edgeway config check" checks.
+// What is advised depends on the cause: none of these is one of the kubeconfig's form, which "edgeway config check"
+// checks.
 func TestTryAdvisesByCause(t *testing.T) {
 	t.Parallel()
 	tlsServer, plain := httptest.NewTLSServer(http.NotFoundHandler()), httptest.NewServer(http.NotFoundHandler())

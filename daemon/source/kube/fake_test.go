@@ -40,8 +40,8 @@ type fakeAPI struct {
 	// noStream makes it an API server that cannot stream lists, noBookmarks one that cannot tell that
 	// nothing happened.
 	noStream, noBookmarks bool
-	// noMinutes makes it one that sends a bookmark at the end of a watch only, idleLimit a proxy before it that closes what
-	// was silent for this time.
+	// noMinutes makes it one that sends a bookmark at the end of a watch only, idleLimit a proxy before it that closes
+	// what was silent for this time.
 	noMinutes bool
 	idleLimit time.Duration
 	// hung is closed when the API server hangs, with open connections.

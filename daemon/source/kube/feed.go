@@ -77,11 +77,12 @@ const (
 	// every 59 to 62 s, so that silence is noticed soon nevertheless.
 	longWatch  = 5 * time.Minute
 	longJitter = 5 * time.Minute
-	// bookmarkLimit ends a long watch on which nothing arrives. That is no fault: an API server that has restarted sends
-	// no bookmark of a resource until something of it changes, and some proxies close what was silent for a minute.
+	// bookmarkLimit ends a long watch on which nothing arrives. That is no fault: an API server that has restarted
+	// sends no bookmark of a resource until something of it changes, and some proxies close what was silent for a
+	// minute.
 	bookmarkLimit = 70 * time.Second
-	// shortWatch bounds a watch, plus up to shortJitter by chance, for shortTime after a long watch without the minute's
-	// bookmark. The API server sends another bookmark two seconds before the end of a watch.
+	// shortWatch bounds a watch, plus up to shortJitter by chance, for shortTime after a long watch without the
+	// minute's bookmark. The API server sends another bookmark two seconds before the end of a watch.
 	shortWatch  = 45 * time.Second
 	shortJitter = 10 * time.Second
 	shortTime   = 10 * time.Minute
@@ -89,14 +90,14 @@ const (
 	// chance: hosts that lost the API server at the same moment do not ask in step until it has something to tell.
 	probeTimeout = 10 * time.Second
 	probeJitter  = 3 * time.Second
-	// listSpread is in which time hosts list anew whose watches began too late, as all do at once after a restart of the
-	// API server.
+	// listSpread is in which time hosts list anew whose watches began too late, as all do at once after a restart of
+	// the API server.
 	listSpread = 4 * time.Second
 	// streamTimeout bounds a watch that begins with the full list. Only its silence may end it: it
 	// may take hours over a thin link.
 	streamTimeout = 24 * time.Hour
-	// overtime and probeOvertime are the times for which a short watch and a probe may be silent after their end. A long
-	// watch and the probe after it notice a silent API server within 90 s together.
+	// overtime and probeOvertime are the times for which a short watch and a probe may be silent after their end. A
+	// long watch and the probe after it notice a silent API server within 90 s together.
 	overtime      = 20 * time.Second
 	probeOvertime = 5 * time.Second
 	// silence is how long a list may be silent. An API server gives up one that it does not get ready

@@ -54,8 +54,8 @@ type Options struct {
 	UserAgent string
 	// Mark is the packet mark of the connections; 0: none.
 	Mark uint32
-	// KnownAddrs returns the proven addresses of the last run, the latest proof first, once they are known; nil if there
-	// are none.
+	// KnownAddrs returns the proven addresses of the last run, the latest proof first, once they are known; nil if
+	// there are none.
 	KnownAddrs func() []source.ServerAddr
 	// Dial makes the connections. Nil means a net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)

@@ -102,7 +102,8 @@ func (c *call) endList(quiet time.Duration) {
 	c.timer.Reset(quiet)
 }
 
-// check ends a call that was silent for too long. On a thin link it may have to wait while a list of another call arrives.
+// check ends a call that was silent for too long. On a thin link it may have to wait while a list of another call
+// arrives.
 func (c *call) check(why error) {
 	c.transport.mu.Lock()
 	bulk := c.transport.bulk

@@ -18,8 +18,8 @@ func TestWatchesAreLong(t *testing.T) {
 	})
 }
 
-// Neither an API server without the minute's bookmarks, as after its restart, nor a proxy that closes what was silent for
-// a minute is a fault. Each costs a long watch now and then.
+// Neither an API server without the minute's bookmarks, as after its restart, nor a proxy that closes what was silent
+// for a minute is a fault. Each costs a long watch now and then.
 func TestMinutesWithoutABookmark(t *testing.T) {
 	for name, prepare := range map[string]func(*fakeAPI){
 		"restarted": func(api *fakeAPI) { api.noMinutes = true },

@@ -166,8 +166,8 @@ func stat(t *testing.T, dir string) os.FileInfo {
 	return info
 }
 
-// Under constant change at 10,000 Services, Edgeway writes at most 1 GB a day. A single change of a small state is on disk
-// within seconds, and the last change at SIGTERM.
+// Under constant change at 10,000 Services, Edgeway writes at most 1 GB a day. A single change of a small state is on
+// disk within seconds, and the last change at SIGTERM.
 func TestWritesAreFew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()

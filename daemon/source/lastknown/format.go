@@ -90,8 +90,9 @@ func (r *record) object() source.Object {
 	return obj
 }
 
-// The limits of a file that is read, and so of a file that is written. State of 30,000 Services with 100 endpoints each, on
-// nodes with names of 45 letters, has 370 MiB; the line of an EndpointSlice of 1,000 endpoints has up to 4 MiB.
+// The limits of a file that is read, and so of a file that is written. State of 30,000 Services with 100 endpoints
+// each, on nodes with names of 45 letters, has 370 MiB; the line of an EndpointSlice of 1,000 endpoints has up to 4
+// MiB.
 const (
 	maxFile = 512 << 20
 	maxLine = 8 << 20

@@ -11,8 +11,8 @@ import (
 	"edgeway/daemon/source"
 )
 
-// Edgeway before 0.1 wrote changes to a journal beside the snapshot. It is read after an upgrade, up to its first damaged
-// line, and removed when the first snapshot is written.
+// Edgeway before 0.1 wrote changes to a journal beside the snapshot. It is read after an upgrade, up to its first
+// damaged line, and removed when the first snapshot is written.
 const (
 	journalName   = "lastknown.journal"
 	journalFormat = "edgeway last-known journal"
@@ -23,7 +23,8 @@ type base struct {
 	SHA256 string `json:"base"`
 }
 
-// change is a line of a journal: a changed or deleted object, or the time at which the source confirmed the lines before.
+// change is a line of a journal: a changed or deleted object, or the time at which the source confirmed the lines
+// before.
 type change struct {
 	record
 	Deleted *struct {

@@ -3,7 +3,8 @@
 //
 // The state is one file, the snapshot: a header, one line of JSON for each object, and a footer with the SHA-256 of all
 // lines before it. Each write replaces the file as a whole. Writes are rare, so that the flash memory of a small host
-// lives: a power cut loses the changes since the last write, and matters only if the API server is away at the next boot.
+// lives: a power cut loses the changes since the last write, and matters only if the API server is away at the next
+// boot.
 //
 // A snapshot that is damaged in any way, or larger than Edgeway ever writes, is set aside and not used. A snapshot of a
 // later version of Edgeway is not used either, and stays until there is another one.
@@ -30,8 +31,8 @@ import (
 type Options struct {
 	// Name is the Store's name as a source. The default is "lastknown".
 	Name string
-	// Cluster returns the cluster that the source reads at present. State of another cluster is not used. It returns the
-	// zero value for manifests.
+	// Cluster returns the cluster that the source reads at present. State of another cluster is not used. It returns
+	// the zero value for manifests.
 	Cluster func() Cluster
 	// Confirmed returns the time at which the source last confirmed the state, for Age. The default is the time of the
 	// write.
@@ -95,8 +96,8 @@ func (s *Store) Held() []source.Holding {
 	return s.held
 }
 
-// ServerAddrs returns the proven addresses of the API server, or of the proxy to it. It returns nil before the state has
-// been loaded, and without a state.
+// ServerAddrs returns the proven addresses of the API server, or of the proxy to it. It returns nil before the state
+// has been loaded, and without a state.
 func (s *Store) ServerAddrs() []source.ServerAddr {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -115,8 +116,8 @@ func (s *Store) Recall() error {
 	return err
 }
 
-// Run implements source.Source: Load, then Record. Without a saved state it reports Synced at once. With an unusable state
-// it does not: the host then waits for the API server and keeps its rules until a new state is saved.
+// Run implements source.Source: Load, then Record. Without a saved state it reports Synced at once. With an unusable
+// state it does not: the host then waits for the API server and keeps its rules until a new state is saved.
 func (s *Store) Run(ctx context.Context, sink source.Sink) error {
 	if objects, ok := s.Load(); ok {
 		for _, obj := range objects {
@@ -225,8 +226,8 @@ type Saved struct {
 	Held []source.Holding // see Store.Held
 }
 
-// Peek hands the state in a directory to the sink, once, and changes nothing on disk: a daemon may be running. It fails if
-// there is no state, or none that can be used.
+// Peek hands the state in a directory to the sink, once, and changes nothing on disk: a daemon may be running. It fails
+// if there is no state, or none that can be used.
 func Peek(dir string, sink source.Sink) (Saved, error) {
 	st, err := readState(dir, nil)
 	if err != nil {

@@ -14,7 +14,8 @@ type recorder struct {
 
 	mu     sync.Mutex
 	synced bool
-	// recent has the changes since the last commit, nil for a deleted object. Both maps share the objects with the sink.
+	// recent has the changes since the last commit, nil for a deleted object. Both maps share the objects with the
+	// sink.
 	recent    map[source.Key]source.Object
 	committed map[source.Key]source.Object // nil before the first commit
 	held      []source.Holding

@@ -32,8 +32,8 @@ func before(t *testing.T) (dir, journal string, content []byte) {
 	return dir, journal, content
 }
 
-// A version that wrote a journal beside the snapshot leaves a state that is served after the upgrade. The journal goes with
-// the first write, and the version before could read the result.
+// A version that wrote a journal beside the snapshot leaves a state that is served after the upgrade. The journal goes
+// with the first write, and the version before could read the result.
 func TestUpgradeReadsTheJournal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir, journal, _ := before(t)
@@ -75,8 +75,8 @@ func TestTornJournalCountsUpToTheTear(t *testing.T) {
 			}
 			h := boot(t, dir)
 			h.stop()
-			// The lines are the header, a new Service, a changed EndpointSlice, a deleted ServiceCIDR, and the time. The last
-			// line may lack its newline.
+			// The lines are the header, a new Service, a changed EndpointSlice, a deleted ServiceCIDR, and the time.
+			// The last line may lack its newline.
 			want := []int{6, 6, 7, 7, 6, 6}[bytes.Count(append(whole[:cut:cut], '\n'), []byte("}\n"))]
 			if got := len(h.loaded.objects); !h.loaded.synced || got != want {
 				t.Errorf("cut at %d: %d objects, want %d", cut, got, want)

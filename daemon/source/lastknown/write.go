@@ -31,8 +31,8 @@ const (
 	retry = 30 * time.Second
 )
 
-// pause returns the time from one write to the next: 100 times as long as the write took, so that a slow disk is busy 1 %
-// of the time, and at least as long as keeps the writes below 1 GB a day (11.5 kB/s), so that SD cards live.
+// pause returns the time from one write to the next: 100 times as long as the write took, so that a slow disk is busy 1
+// % of the time, and at least as long as keeps the writes below 1 GB a day (11.5 kB/s), so that SD cards live.
 func pause(size int64, took time.Duration) time.Duration {
 	return max(100*took, time.Duration(size)*time.Second/11_500)
 }
@@ -101,8 +101,8 @@ func (s *Store) confirmed() time.Time {
 	return at.UTC().Truncate(time.Second)
 }
 
-// confirm notes in the snapshot's modification time that the source still agrees with the snapshot: that writes an inode
-// instead of all objects.
+// confirm notes in the snapshot's modification time that the source still agrees with the snapshot: that writes an
+// inode instead of all objects.
 func (s *Store) confirm() {
 	at := s.confirmed()
 	s.mu.Lock()
@@ -170,8 +170,9 @@ func (s *Store) writeSnapshot(objects []source.Object, held []source.Holding, at
 	return size, nil
 }
 
-// encodeSnapshot skips objects that Check refuses, objects that carry nothing but their faults, and lines that are too long
-// to be read again. One buffer serves all lines, because this runs soon after the start, before the first collection.
+// encodeSnapshot skips objects that Check refuses, objects that carry nothing but their faults, and lines that are too
+// long to be read again. One buffer serves all lines, because this runs soon after the start, before the first
+// collection.
 func encodeSnapshot(w io.Writer, head header, objects []source.Object) (size int64, err error) {
 	hash := sha256.New()
 	var line bytes.Buffer

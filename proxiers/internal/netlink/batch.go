@@ -10,8 +10,8 @@ const (
 	headSize = netlinkHeader + nfgenHeader
 	// beginSize is that of the message that begins a batch, with the generation.
 	beginSize = headSize + 8
-	// MaxAttr is the longest attribute: its length has 16 bits, and is not checked by the kernel (6.18): one that is longer
-	// would be cut.
+	// MaxAttr is the longest attribute: its length has 16 bits, and is not checked by the kernel (6.18): one that is
+	// longer would be cut.
 	MaxAttr = 1<<16 - 4
 )
 
@@ -52,8 +52,9 @@ func (b *Batch) Add(kind, flags uint16, family uint8, attrs func([]byte) []byte)
 	endMessage(b.buf, start)
 }
 
-// bytes gives what is to be sent. Only the last message asks for an answer: the kernel answers a message that it refuses
-// in any case, and one answer is proof enough that it has seen all. (That it answers the end of a batch came with 6.10.)
+// bytes gives what is to be sent. Only the last message asks for an answer: the kernel answers a message that it
+// refuses in any case, and one answer is proof enough that it has seen all. (That it answers the end of a batch came
+// with 6.10.)
 func (b *Batch) bytes(generation uint32) []byte {
 	binary.BigEndian.PutUint32(b.buf[beginSize-4:], generation)
 	last := b.buf[b.starts[len(b.starts)-1]:]

@@ -1,11 +1,11 @@
 // Package netlink talks to netfilter: it dumps, changes and watches the rules of nftables, which iptables-nft uses as
 // well, and it reads and deletes entries of connection tracking.
 //
-// The socket is mdlayher/netlink's. The reading loop and the walk over attributes are not, because a dump of
-// 10,000 Services has 3 MB and 70,000 elements: here it passes through one buffer, without an allocation for
-// each message. mdlayher/netlink makes a buffer for each datagram and a slice of attributes for each message, and
-// google/nftables (0.3.0) holds all elements of a set as values of its own; it lets nobody say after which transaction a
-// batch comes, does not tell what the kernel refuses, and cuts an attribute of more than 64 KiB.
+// The socket is mdlayher/netlink's. The reading loop and the walk over attributes are not, because a dump of 10,000
+// Services has 3 MB and 70,000 elements: here it passes through one buffer, without an allocation for each message.
+// mdlayher/netlink makes a buffer for each datagram and a slice of attributes for each message, and google/nftables
+// (0.3.0) holds all elements of a set as values of its own; it lets nobody say after which transaction a batch comes,
+// does not tell what the kernel refuses, and cuts an attribute of more than 64 KiB.
 package netlink
 
 import (

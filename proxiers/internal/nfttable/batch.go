@@ -38,7 +38,8 @@ func newBatch(r *renderer, refs *references, now time.Time) *batch {
 	return b
 }
 
-// reset empties the lists, and keeps their memory for what comes next: a first sync of 10,000 Services fills them ten times.
+// reset empties the lists, and keeps their memory for what comes next: a first sync of 10,000 Services fills them ten
+// times.
 func (b *batch) reset() {
 	b.created, b.size = nil, 0
 	for f := range b.added {

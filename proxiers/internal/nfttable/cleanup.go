@@ -10,7 +10,8 @@ import (
 	"sigs.k8s.io/knftables"
 )
 
-// cleanupLimit bounds a clean-up: the kernel deletes a table of 30,000 Services within seconds, a busy machine within minutes.
+// cleanupLimit bounds a clean-up: the kernel deletes a table of 30,000 Services within seconds, a busy machine within
+// minutes.
 const cleanupLimit = 10 * time.Minute
 
 // cleanupFamilies are the families in which any version has had a table.

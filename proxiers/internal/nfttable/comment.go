@@ -12,8 +12,9 @@ const (
 	maxComment = 128
 )
 
-// commentOf makes one of the name of a ServicePort: "namespace/name:port". What is too long is cut, as a namespace and a name
-// of 63 letters each leave no room for the port, which most keys have. Kubernetes allows no other letters in names.
+// commentOf makes one of the name of a ServicePort: "namespace/name:port". What is too long is cut, as a namespace and
+// a name of 63 letters each leave no room for the port, which most keys have. Kubernetes allows no other letters in
+// names.
 func commentOf(n plan.ServicePortName) comment {
 	b := append(make([]byte, 0, 2+maxComment), udataComment, 0)
 	b = append(append(append(b, n.Namespace...), '/'), n.Name...)

@@ -141,8 +141,8 @@ func (b *batch) reconcile(differing contents, next *plan.Plan) (err error) {
 	return err
 }
 
-// align adds an element that have, the contents of its set, lacks or has with another value, and takes it out of have. It
-// reports whether the element is a range, which the caller adds later.
+// align adds an element that have, the contents of its set, lacks or has with another value, and takes it out of have.
+// It reports whether the element is a range, which the caller adds later.
 func (b *batch) align(e *Entry, have map[Element]Value) (later bool) {
 	v, present := have[e.Element]
 	delete(have, e.Element)

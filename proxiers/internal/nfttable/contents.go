@@ -43,8 +43,8 @@ type ClientMap struct {
 // times out between the read and the deletion.
 const pruneAttempts = 5
 
-// sureClients is the number of clients that one datagram surely holds. A list of several may lack some, because clients come
-// and go meanwhile, or for the reason that reread has: it is read again.
+// sureClients is the number of clients that one datagram surely holds. A list of several may lack some, because clients
+// come and go meanwhile, or for the reason that reread has: it is read again.
 const sureClients = 40
 
 // Prune deletes from the maps the clients that lead to an address that is not valid. It comes after the Apply that

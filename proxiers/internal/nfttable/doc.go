@@ -8,18 +8,18 @@
 // # Transactions
 //
 // A transaction holds what changed, nothing else. The nft program creates chains, rules, sets and maps. Elements go by
-// netlink, on a socket that stays open: for most changes no program runs. Nothing leads to an object before its elements
-// are there, so those may come in a transaction of their own. nft writes elements only when it replaces tables as a whole,
-// in one transaction.
+// netlink, on a socket that stays open: for most changes no program runs. Nothing leads to an object before its
+// elements are there, so those may come in a transaction of their own. nft writes elements only when it replaces tables
+// as a whole, in one transaction.
 //
-// The kernel takes a batch by netlink only if its generation is that of the last transaction. If another transaction came
-// before, the notices tell what it did. If it did not touch the tables, the batch is sent again. Otherwise a full sync
-// compares the tables with the plan.
+// The kernel takes a batch by netlink only if its generation is that of the last transaction. If another transaction
+// came before, the notices tell what it did. If it did not touch the tables, the batch is sent again. Otherwise a full
+// sync compares the tables with the plan.
 //
-// When the kernel's state is unknown, as after a start, the package reads its own tables by netlink. Then it rewrites the
-// rules and the elements that differ. What packets wrote into maps stays. Tend deletes objects that are no longer needed
-// later: they may be needed again, and kernels before 6.2 refuse to delete a chain in the transaction that deletes the map
-// element that led to it.
+// When the kernel's state is unknown, as after a start, the package reads its own tables by netlink. Then it rewrites
+// the rules and the elements that differ. What packets wrote into maps stays. Tend deletes objects that are no longer
+// needed later: they may be needed again, and kernels before 6.2 refuse to delete a chain in the transaction that
+// deletes the map element that led to it.
 //
 // # Numbers
 //

@@ -135,7 +135,8 @@ func refused(err error) bool {
 	return !undelivered(err) && strings.Contains(saying(err), "Error: ")
 }
 
-// undelivered reports whether the transaction of a run of nft did not reach the kernel, or the kernel had no memory for it.
+// undelivered reports whether the transaction of a run of nft did not reach the kernel, or the kernel had no memory for
+// it.
 func undelivered(err error) bool {
 	said := func(what string) bool { return strings.Contains(saying(err), what) }
 	return slices.ContainsFunc([]string{

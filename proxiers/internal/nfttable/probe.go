@@ -36,8 +36,8 @@ func Probe(ctx context.Context, s Schema, sample *plan.Plan) error {
 	return checked(nft.check(ctx, b.tx))
 }
 
-// checked says what a refused check means. An nft that was killed, or found no memory, has not checked anything: another
-// backend must not serve for that, because it would serve until the next reload.
+// checked says what a refused check means. An nft that was killed, or found no memory, has not checked anything:
+// another backend must not serve for that, because it would serve until the next reload.
 func checked(err error) error {
 	var exit *exec.ExitError
 	switch {

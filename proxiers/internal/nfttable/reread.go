@@ -18,8 +18,8 @@ const readings = 10
 const attrSetCount = 20
 
 // reread returns the elements of a set whose first reading, with the checksum before, differs from the plan. It reads
-// until the kernel's count of elements, or a second reading, confirms the list. While the kernel (6.18) moves a set to a
-// hash table of another size, which begins after a transaction has returned, a list of several datagrams repeats some
+// until the kernel's count of elements, or a second reading, confirms the list. While the kernel (6.18) moves a set to
+// a hash table of another size, which begins after a transaction has returned, a list of several datagrams repeats some
 // elements and lacks as many, without a mark. (A list that equals the plan is right in any case.)
 func (r *renderer) reread(c *reader, s *summer, f plan.Family, id SetID, before checksum) (map[Element]Value, error) {
 	set := &r.Sets[id]

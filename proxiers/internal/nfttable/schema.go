@@ -52,8 +52,8 @@ type Set struct {
 	Proto plan.Protocol
 	// Named says that each element has the name of its ServicePort as a comment.
 	Named bool
-	// Leads says that its elements send packets on to those of other sets. A change that takes several transactions adds
-	// them after those, and deletes them before.
+	// Leads says that its elements send packets on to those of other sets. A change that takes several transactions
+	// adds them after those, and deletes them before.
 	Leads bool
 }
 

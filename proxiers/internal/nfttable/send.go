@@ -24,8 +24,8 @@ type step struct {
 	moves func() bool
 }
 
-// errMoves says that elements move between ServicePorts, and that the change takes several transactions: one that adds an
-// element may come before the one that deletes the element of its last owner.
+// errMoves says that elements move between ServicePorts, and that the change takes several transactions: one that adds
+// an element may come before the one that deletes the element of its last owner.
 var errMoves = errors.New("elements move between ServicePorts of several transactions")
 
 func added(svc *plan.ServicePort) (old, next *plan.ServicePort)   { return nil, svc }
@@ -70,8 +70,8 @@ func (b *batch) spill() error {
 }
 
 // flush adds what was collected to the transaction, and sends it. Packets see all of it or nothing, unless it is too
-// much for one transaction. By wire, elements are a transaction of their own behind that of the objects, to which nothing
-// leads before.
+// much for one transaction. By wire, elements are a transaction of their own behind that of the objects, to which
+// nothing leads before.
 func (b *batch) flush() error {
 	for _, o := range b.created {
 		b.r.addObject(b.tx, o)
@@ -85,8 +85,8 @@ func (b *batch) flush() error {
 }
 
 // writeAll adds commands for what was collected. A packet keeps to the rules of one generation, but each of its lookups
-// asks for the elements of that moment (Linux 6.18): one that was led to an element just before must find it still. So by
-// netlink, where a transaction costs little, what nothing leads to any more goes in a second one.
+// asks for the elements of that moment (Linux 6.18): one that was led to an element just before must find it still. So
+// by netlink, where a transaction costs little, what nothing leads to any more goes in a second one.
 func (b *batch) writeAll() error {
 	var gone [2][][]Entry
 	if b.wire != nil {

@@ -17,8 +17,8 @@ import (
 )
 
 // elementRoom is the room for an element in a batch: four times its size of at most 400 bytes (an IPv6 key, the name of
-// a chain, and a comment), because a batch may hold up to three chunks. Without CAP_NET_ADMIN in the first user namespace,
-// as in an unprivileged container, the socket takes batches of 416 KiB, and a chunk has 266 elements.
+// a chain, and a comment), because a batch may hold up to three chunks. Without CAP_NET_ADMIN in the first user
+// namespace, as in an unprivileged container, the socket takes batches of 416 KiB, and a chunk has 266 elements.
 const elementRoom = 1600
 
 // bigTransaction is the number of operations above which the watcher leaves its group.
@@ -134,8 +134,8 @@ func (t *Table) sweep(ctx context.Context, refs *references, before time.Time) e
 	return nil
 }
 
-// batch returns a batch that sends bounded transactions: elements by netlink, everything else by nft. See commitWire for
-// strict.
+// batch returns a batch that sends bounded transactions: elements by netlink, everything else by nft. See commitWire
+// for strict.
 func (t *Table) batch(ctx context.Context, refs *references, now time.Time, strict bool) *batch {
 	b := newBatch(t.renderer, refs, now)
 	t.wire.reset() // an error may have left something
@@ -158,8 +158,8 @@ func (t *Table) commit(ctx context.Context, tx *knftables.Transaction) error {
 	return err
 }
 
-// Transactions gives how many succeeded by netlink, how many by the nft program, and how many by netlink came too late and
-// were sent again. It may be called from any goroutine.
+// Transactions gives how many succeeded by netlink, how many by the nft program, and how many by netlink came too late
+// and were sent again. It may be called from any goroutine.
 func (t *Table) Transactions() (netlink, program, stale uint64) {
 	return t.byNetlink.Load(), t.byProgram.Load(), t.watcher.Stale.Load()
 }

@@ -179,8 +179,9 @@ func standIn(t *testing.T, script string) {
 	t.Setenv("PATH", path+":/usr/sbin:/usr/bin:/sbin:/bin")
 }
 
-// An nft that the kernel kills for want of memory, or that finds none, says nothing about what this host supports: another
-// backend would serve until the next reload. An nft that refuses a rule, or that an assertion ends, does say something.
+// An nft that the kernel kills for want of memory, or that finds none, says nothing about what this host supports:
+// another backend would serve until the next reload. An nft that refuses a rule, or that an assertion ends, does say
+// something.
 func TestProbeOfAProgramThatIsKilled(t *testing.T) {
 	const version = "case $1 in --version) echo nftables v1.0.6; exit;; esac\ncat >/dev/null\n"
 	for _, c := range []struct {

@@ -109,8 +109,8 @@ func (o Options) concerns(m netlink.Message) (what string) {
 	return fmt.Sprintf("chain %s in %s", chain, o.Tables[i])
 }
 
-// leadsToOurs reports whether a rule jumps to a chain of ours. If a kernel leaves the expressions out, the rule counts as ours: one
-// full sync too many is better than one too few.
+// leadsToOurs reports whether a rule jumps to a chain of ours. If a kernel leaves the expressions out, the rule counts
+// as ours: one full sync too many is better than one too few.
 func (o Options) leadsToOurs(rule []byte) bool {
 	chains, whole := netlink.Jumps(rule)
 	return !whole || slices.ContainsFunc(chains, o.Ours)

@@ -13,7 +13,8 @@ import (
 // Line is one of the output of iptables-save: a chain, or a rule.
 type Line struct {
 	Chain string
-	// IsRule tells a rule from the declaration of its chain. Rule is the text after "-A CHAIN ", Policy that after ":CHAIN ".
+	// IsRule tells a rule from the declaration of its chain. Rule is the text after "-A CHAIN ", Policy that after
+	// ":CHAIN ".
 	IsRule       bool
 	Rule, Policy string
 }

@@ -173,8 +173,8 @@ func FuzzVersion(f *testing.F) {
 	})
 }
 
-// A program that the kernel kills for want of memory says nothing about what this host supports: another backend would serve
-// until the next reload.
+// A program that the kernel kills for want of memory says nothing about what this host supports: another backend would
+// serve until the next reload.
 func TestAProgramThatIsKilledIsNotUnsupported(t *testing.T) {
 	iptablestest.OnlyPrograms(t, map[string]string{
 		"iptables-nft": "#!/bin/sh\nkill -KILL $$\n", "iptables-nft-restore": "", "iptables-nft-save": "",

@@ -326,8 +326,8 @@ func TestOutOfDescriptors(t *testing.T) {
 	}
 }
 
-// serveUntil makes connections that are answered until the relay reports something. The last one may have been answered, too: the
-// byte that says so has not been read.
+// serveUntil makes connections that are answered until the relay reports something. The last one may have been
+// answered, too: the byte that says so has not been read.
 func serveUntil(t *testing.T, addr netip.AddrPort, reports <-chan string) (served []*net.TCPConn, last *net.TCPConn, report string) {
 	t.Helper()
 	for range 60 {

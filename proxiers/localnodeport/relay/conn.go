@@ -100,8 +100,8 @@ func (c *conn) ended(to *net.TCPConn) *atomic.Bool {
 
 // wasReset reports whether the end of the stream from a side is a reset. The kernel (6.18) reports a reset once: if the
 // copy in the other direction got the error, a read returns the end of the stream. That copy may have closed the socket
-// by now. If it has not, the socket is in the state CLOSE, while it is in CLOSE_WAIT after a FIN of the peer, unless our
-// own FIN went first.
+// by now. If it has not, the socket is in the state CLOSE, while it is in CLOSE_WAIT after a FIN of the peer, unless
+// our own FIN went first.
 func (c *conn) wasReset(from *net.TCPConn) bool {
 	raw, err := from.SyscallConn()
 	if err != nil {

@@ -21,8 +21,8 @@ type Port struct {
 func (p *Port) SetTarget(t Target) { p.target.Store(&t) }
 
 // Stop ends accepting: when it returns, no more connections are taken from the listening socket. Those that wait in its
-// queue stay there for the next Serve, or until the socket is closed. Connections that were accepted continue until they
-// end. A second Stop does nothing.
+// queue stay there for the next Serve, or until the socket is closed. Connections that were accepted continue until
+// they end. A second Stop does nothing.
 func (p *Port) Stop() {
 	r := p.relay
 	r.mu.Lock()

@@ -1,13 +1,14 @@
 // Package relay moves the bytes of TCP connections between clients on this host and endpoints, and passes half-closes
 // and resets on. It does not choose the endpoints: a Target does.
 //
-// Each connection has two goroutines, one for each direction, that copy with io.Copy. Go (1.26) uses splice(2) for that,
-// so the bytes do not enter user space, and bytes are read from one side only when the other side takes them. A
+// Each connection has two goroutines, one for each direction, that copy with io.Copy. Go (1.26) uses splice(2) for
+// that, so the bytes do not enter user space, and bytes are read from one side only when the other side takes them. A
 // connection holds about 16 kB of memory and, with the two pipes of splice, six descriptors.
 //
 // A dial that fails is repeated with the next endpoint before the client notices. When no endpoint is left, the client
-// is reset. There is no idle timeout: TCP keep-alive finds peers that are gone. A connection of which only one direction
-// is open ends after ten minutes without a byte. Urgent data (MSG_OOB) is not passed on: splice(2) stops at it.
+// is reset. There is no idle timeout: TCP keep-alive finds peers that are gone. A connection of which only one
+// direction is open ends after ten minutes without a byte. Urgent data (MSG_OOB) is not passed on: splice(2) stops at
+// it.
 package relay
 
 import (
@@ -60,8 +61,8 @@ var (
 // Options of a Relay. The zero value is good.
 type Options struct {
 	// MaxConnections is the greatest number of open connections of all Ports. If it is 0, the limits of the process
-	// decide: a quarter of its memory limit (debug.SetMemoryLimit), and its limit of descriptors (RLIMIT_NOFILE), less a
-	// part for the rest of the process.
+	// decide: a quarter of its memory limit (debug.SetMemoryLimit), and its limit of descriptors (RLIMIT_NOFILE), less
+	// a part for the rest of the process.
 	MaxConnections int
 	// DialTimeout is how long an endpoint may take to answer a dial before the next one is tried. 0 means 3 s.
 	DialTimeout time.Duration

@@ -80,8 +80,8 @@ func (c *Group) Processes() ([]int, error) {
 	return pids, nil
 }
 
-// Kill ends what is left in the group and waits until it has left. Not by cgroup.kill: here (6.18) that also kills what is
-// started in the group later.
+// Kill ends what is left in the group and waits until it has left. Not by cgroup.kill: here (6.18) that also kills what
+// is started in the group later.
 func (c *Group) Kill() error {
 	for until := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		left, err := c.Processes()

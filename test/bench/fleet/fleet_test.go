@@ -30,7 +30,8 @@ func line(stage, agent, uri string, code int, second string) string {
 		`","requestReceivedTimestamp":"2026-01-02T03:04:` + second + `Z","responseStatus":{"code":` + string(rune('0'+code/100)) + `00}}` + "\n"
 }
 
-// A request counts once, when it arrives, in its second; a refusal beside that; what is not a host's or not whole does not.
+// A request counts once, when it arrives, in its second; a refusal beside that; what is not a host's or not whole does
+// not.
 func TestRequestsAreCountedFromTheAuditLog(t *testing.T) {
 	const watch, stream, list = "/api/v1/services?watch=true&resourceVersion=7", "/api/v1/services?sendInitialEvents=true&watch=true", "/api/v1/services?limit=500"
 	log := filepath.Join(t.TempDir(), "audit.log")

@@ -28,8 +28,8 @@ const userAgent = "edgeway-fleet/"
 // ramp is the time in which the hosts start, one after the other.
 const ramp = 10 * time.Second
 
-// hostsUser is who the hosts are. Each watches its kubeconfig, and Linux has 128 instances of inotify for each user: as root
-// they would leave none to anybody else on this machine. Those of the hosts that get none poll.
+// hostsUser is who the hosts are. Each watches its kubeconfig, and Linux has 128 instances of inotify for each user: as
+// root they would leave none to anybody else on this machine. Those of the hosts that get none poll.
 const hostsUser = 65534
 
 // maybeHosts is the hosts, when this process was started as that.

@@ -1,6 +1,7 @@
-// Package floor is the least that a service proxy can do: it watches the EndpointSlices of a cluster.Load, and each event
-// becomes one prepared transaction on a netlink socket that stays open. It checks nothing, merges nothing, remembers
-// nothing on disk and knows one kind of Service. What Edgeway takes beside it, in the same run, is what all the rest costs.
+// Package floor is the least that a service proxy can do: it watches the EndpointSlices of a cluster.Load, and each
+// event becomes one prepared transaction on a netlink socket that stays open. It checks nothing, merges nothing,
+// remembers nothing on disk and knows one kind of Service. What Edgeway takes beside it, in the same run, is what all
+// the rest costs.
 package floor
 
 import (
@@ -21,8 +22,8 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// ruleset leads a connection to one of the endpoints of its Service at random, and refuses one to a Service that has none,
-// as Edgeway does: a packet that nobody answers would make the one who tries wait.
+// ruleset leads a connection to one of the endpoints of its Service at random, and refuses one to a Service that has
+// none, as Edgeway does: a packet that nobody answers would make the one who tries wait.
 const ruleset = `table ip floor {
 	map endpoints {
 		type ipv4_addr . mark : ipv4_addr . inet_service

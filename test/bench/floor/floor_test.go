@@ -13,7 +13,8 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// The kernel has what was committed, be it more than fits one transaction; what it refuses is an error and changes nothing.
+// The kernel has what was committed, be it more than fits one transaction; what it refuses is an error and changes
+// nothing.
 func TestCommit(t *testing.T) {
 	netns := fmt.Sprintf("ewfloor%d", os.Getpid())
 	if err := kit.IP(t.Context(), "netns add "+netns); err != nil {

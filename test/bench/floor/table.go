@@ -11,8 +11,8 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// element leads the connections to a Service that draw its number to an endpoint, as the kernel holds it: an address and
-// a number of the host's byte order, to an address and a port of the network's, each padded to four bytes.
+// element leads the connections to a Service that draw its number to an endpoint, as the kernel holds it: an address
+// and a number of the host's byte order, to an address and a port of the network's, each padded to four bytes.
 type element struct{ key, data [8]byte }
 
 func newElement(service netip.Addr, number int, endpoint string) (e element) {

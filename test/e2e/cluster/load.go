@@ -39,7 +39,8 @@ type Load struct {
 // ServiceName is the name of Service i and of its EndpointSlice.
 func ServiceName(i int) string { return fmt.Sprintf("svc-%05d", i) }
 
-// LabelTenth is a label of each Service and of its slice: the last digit of its number, so that a selector picks a tenth.
+// LabelTenth is a label of each Service and of its slice: the last digit of its number, so that a selector picks a
+// tenth.
 const LabelTenth = "edgeway.test/tenth"
 
 // ServiceNumber gives the i of which name is ServiceName; false: it is another's name.

@@ -11,8 +11,8 @@ import (
 // besides are the packages of programs that the README has recipes for.
 var besides = []string{"ufw", "firewalld", "systemd-resolved"}
 
-// TestNightlyRecipes follows the README's recipes, beside the programs of each suite that they are for, and installs the
-// package on a host that has iptables alone.
+// TestNightlyRecipes follows the README's recipes, beside the programs of each suite that they are for, and installs
+// the package on a host that has iptables alone.
 func TestNightlyRecipes(t *testing.T) {
 	vmtest.Need(t)
 	inside := vmtest.BuildTest(t, "edgeway/test/vm/host/inside")

@@ -43,8 +43,8 @@ func (s *site) hold() (all []held) {
 	return all
 }
 
-// TestSwitch begins on a host whose kernel has not loaded IPVS: another backend serves, and says so. Then it goes from backend to backend.
-// Whoever connects meanwhile is answered, and connections that are open go on.
+// TestSwitch begins on a host whose kernel has not loaded IPVS: another backend serves, and says so. Then it goes from
+// backend to backend. Whoever connects meanwhile is answered, and connections that are open go on.
 func TestSwitch(t *testing.T) {
 	s := newSite(t)
 	if loaded() {
@@ -84,9 +84,9 @@ func TestSwitch(t *testing.T) {
 		}
 		open = append(open, s.hold()...) // those of each backend stay through all later ones
 	}
-	// The table of ipvs takes over from rules of iptables at once, and the routing rule that it needs comes some milliseconds later: before, the
-	// other ports of its addresses would reach programs of the host. What comes in between is dropped: TCP sends it again, a client of UDP
-	// here does not.
+	// The table of ipvs takes over from rules of iptables at once, and the routing rule that it needs comes some
+	// milliseconds later: before, the other ports of its addresses would reach programs of the host. What comes in
+	// between is dropped: TCP sends it again, a client of UDP here does not.
 	const between = 2
 	s.onNode("modprobe", "ip_vs")
 	s.within(patience, s.reload)

@@ -31,7 +31,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// patience is how long a change may take to arrive where nothing is claimed about speed: a machine is emulated, and the host may be busy.
+// patience is how long a change may take to arrive where nothing is claimed about speed: a machine is emulated, and the
+// host may be busy.
 const patience = 5 * time.Minute
 
 // site is a node with the daemon, a client outside, and pods that answer with their names.

@@ -47,7 +47,8 @@ func (s *site) servers() []string {
 	return lines
 }
 
-// Virtual servers of others stay as they are. One where ours would have to be is a problem that names it, until it is gone.
+// Virtual servers of others stay as they are. One where ours would have to be is a problem that names it, until it is
+// gone.
 func TestForeignServer(t *testing.T) {
 	s := newSite(t)
 	s.onNode("modprobe", "ip_vs")

@@ -32,8 +32,8 @@ endpoints: [{addresses: [%s]}]
 	s.must(os.Rename(s.file("new"), s.file("manifests/big.yaml")))
 }
 
-// TestRenamedPorts: a Service of 15,100 frontends whose ports get other names leaves more than one transaction of removals
-// behind, and changes something else. The daemon goes on, and serves the Service.
+// TestRenamedPorts: a Service of 15,100 frontends whose ports get other names leaves more than one transaction of
+// removals behind, and changes something else. The daemon goes on, and serves the Service.
 func TestRenamedPorts(t *testing.T) {
 	s := running(t)
 	ports := []string{"{name: p0, port: 1000}"}

@@ -39,7 +39,8 @@ func ask(conn net.Conn) (string, error) {
 	return name, err
 }
 
-// once connects, asks, and ends the connection by a reset, which frees the port at once: IPVS sees nothing of it and remembers the connection.
+// once connects, asks, and ends the connection by a reset, which frees the port at once: IPVS sees nothing of it and
+// remembers the connection.
 func once(h *netlab.Host, from, to netip.AddrPort) (server string, err error) {
 	err = h.Do(func() error {
 		conn, err := dialer(from).Dial("tcp", to.String())
@@ -56,7 +57,8 @@ func once(h *netlab.Host, from, to netip.AddrPort) (server string, err error) {
 	return server, err
 }
 
-// TestRemovedEndpoint: who connects anew from a port that led to an endpoint before does not get to it once it is removed.
+// TestRemovedEndpoint: who connects anew from a port that led to an endpoint before does not get to it once it is
+// removed.
 func TestRemovedEndpoint(t *testing.T) {
 	s := running(t)
 	const rounds, each, ports = 20, 500, 60

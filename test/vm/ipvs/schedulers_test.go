@@ -158,8 +158,8 @@ func (s *site) server(svc service, command string) func() error {
 	}
 }
 
-// schedule makes the connections, one after the other, from all addresses of the client in turn. Then it calls end, and ends those that
-// are open.
+// schedule makes the connections, one after the other, from all addresses of the client in turn. Then it calls end, and
+// ends those that are open.
 func (s *site) schedule(to netip.AddrPort, end func(scheduling)) (r scheduling, err error) {
 	r.of = map[netip.Addr][3]int{}
 	var held [3][]net.Conn

@@ -19,8 +19,8 @@ var versions = map[vm.Suite][3]string{
 	vm.Newest:   {"7.", "nftables v1.", "systemd 2"},
 }
 
-// TestNightlyBoot boots every suite with systemd, which has nothing to complain of. Every run has the package's life in two of
-// them, which asks the same.
+// TestNightlyBoot boots every suite with systemd, which has nothing to complain of. Every run has the package's life in
+// two of them, which asks the same.
 func TestNightlyBoot(t *testing.T) {
 	for _, suite := range vm.Suites() {
 		t.Run(string(suite), func(t *testing.T) {

@@ -24,8 +24,8 @@ var suites = []proof{
 	{backend: "nftables", test: "TestFastPath", leftOut: "/writes"},
 }
 
-// proved says which kernel proves a backend in every run, beside the one of this host: the oldest or the newest. What takes
-// longest comes first, so that it is not what is waited for.
+// proved says which kernel proves a backend in every run, beside the one of this host: the oldest or the newest. What
+// takes longest comes first, so that it is not what is waited for.
 var proved = []proof{
 	{backend: "ipvs", test: "TestIpvs", module: "ip_vs", suite: vm.Bookworm, leftOut: ofTable},
 	{backend: "ipvs", test: "TestIpvs", module: "ip_vs", suite: vm.Newest, leftOut: ofTable + "|/affinity|/partial|/drift|/scenarios"},

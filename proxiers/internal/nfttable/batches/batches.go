@@ -22,8 +22,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Test walks from one random plan to the next, with changes whose sizes lie around one and two chunks. schema returns the
-// schema of a plan; it is called before each Apply.
+// Test walks from one random plan to the next, with changes whose sizes lie around one and two chunks. schema returns
+// the schema of a plan; it is called before each Apply.
 func Test(t *testing.T, chunk, steps int, schema func(*plan.Plan) nfttable.Schema) {
 	runtime.LockOSThread() // never unlocked: the network namespace ends with the thread
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {

@@ -38,7 +38,8 @@ func withoutNFTables(h *host) {
 	h.run("apt-get", "check")
 }
 
-// offer makes apt know an archive that has a package that is installed: its description, which a simulation is content with.
+// offer makes apt know an archive that has a package that is installed: its description, which a simulation is content
+// with.
 func offer(h *host, name string) {
 	const archive, list = "/var/tmp/archive", "/etc/apt/sources.list.d/archive.list"
 	description := ""

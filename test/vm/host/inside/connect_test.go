@@ -38,9 +38,9 @@ func ask(addr string) (string, error) {
 // ownAddr6 is an address of the machine that nobody chooses unasked.
 const ownAddr6 = "2001:db8:2::11"
 
-// dial connects to a Service. To an IPv6 ClusterIP it does so from an address of its own: Linux 6.1 (6.12 not) gives the
-// answer to a wrong socket when the machine has used the same port for a connection to the endpoint itself, as
-// the relay for loopback does ("netfilter: nf_nat: undo erroneous tcp edemux lookup after port clash").
+// dial connects to a Service. To an IPv6 ClusterIP it does so from an address of its own: Linux 6.1 (6.12 not) gives
+// the answer to a wrong socket when the machine has used the same port for a connection to the endpoint itself, as the
+// relay for loopback does ("netfilter: nf_nat: undo erroneous tcp edemux lookup after port clash").
 func dial(addr string, wait time.Duration) (net.Conn, error) {
 	d := net.Dialer{Timeout: wait}
 	if addr == clusterIP6 {
@@ -82,8 +82,8 @@ func (h *host) answersOutside(addr string) {
 	}
 }
 
-// traffic is a client that connects to one address again and again, one connection after the other. It leaves most of the
-// time to what happens meanwhile: the machine has one processor, which is slow.
+// traffic is a client that connects to one address again and again, one connection after the other. It leaves most of
+// the time to what happens meanwhile: the machine has one processor, which is slow.
 type traffic struct {
 	addr string
 	wait time.Duration // for a connection, and for its answer

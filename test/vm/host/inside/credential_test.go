@@ -62,7 +62,8 @@ func replacedCredential(h *host) {
 	h.usesToken(day(2002))
 }
 
-// replacedRootsKubeconfig has systemd copy the file whenever it changes, with the units of edgeway(8): no restart, no reload.
+// replacedRootsKubeconfig has systemd copy the file whenever it changes, with the units of edgeway(8): no restart, no
+// reload.
 func replacedRootsKubeconfig(h *host) {
 	const copied = "/run/edgeway-kubeconfig/kubeconfig"
 	h.write("/etc/systemd/system/edgeway-kubeconfig.path", "[Path]\nPathChanged="+rootsKubeconfig+"\n[Install]\nWantedBy=multi-user.target\n")

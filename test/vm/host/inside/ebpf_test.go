@@ -45,7 +45,8 @@ func ebpf(h *host) {
 	}
 }
 
-// tcProgram turns the tc program on and off. Until the loader has the capability, status names the drop-in that adds it.
+// tcProgram turns the tc program on and off. Until the loader has the capability, status names the drop-in that adds
+// it.
 func (h *host) tcProgram() {
 	h.Helper()
 	h.Cleanup(func() {

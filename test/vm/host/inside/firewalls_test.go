@@ -26,8 +26,8 @@ const (
 // found is what a test reads of one finding of "edgeway doctor --json".
 type found struct{ Check, Level, Seen, Mend string }
 
-// dropped wants the connections from outside to fail, and the doctor and the status to say whose rules drop them. It gives
-// the commands that the doctor knows.
+// dropped wants the connections from outside to fail, and the doctor and the status to say whose rules drop them. It
+// gives the commands that the doctor knows.
 func (h *host) dropped(whose string) (mend []string) {
 	h.Helper()
 	for _, addr := range nodePorts {

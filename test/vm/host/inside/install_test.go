@@ -45,8 +45,8 @@ func startWithoutSources(h *host) {
 	h.run("systemctl", "reset-failed", "edgeway")
 }
 
-// kubeconfigOfRoot: the check, which root runs, tells what the service's user cannot read, and how to mend it. The service,
-// which nothing but that can mend, is not started again and again.
+// kubeconfigOfRoot: the check, which root runs, tells what the service's user cannot read, and how to mend it. The
+// service, which nothing but that can mend, is not started again and again.
 func kubeconfigOfRoot(h *host) {
 	const kubeconfig = "/etc/edgeway/kubeconfig"
 	h.write(siteFile, "[source.kube]\nkubeconfig = \""+kubeconfig+"\"\n")

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// littleMemory has the host serve Services with 400,000 endpoints x ports, with a limit for all that the unit uses, rules
-// in the kernel included. Whatever cannot be served, the daemon lives, and a Service that comes later works.
+// littleMemory has the host serve Services with 400,000 endpoints x ports, with a limit for all that the unit uses,
+// rules in the kernel included. Whatever cannot be served, the daemon lives, and a Service that comes later works.
 func littleMemory(h *host) {
 	const dropIns = "/etc/systemd/system/edgeway.service.d"
 	h.write(dropIns+"/memory.conf", "[Service]\nMemoryMax=256M\nOOMPolicy=continue\n")

@@ -42,7 +42,8 @@ func sandbox(h *host) {
 	}
 }
 
-// programsOfItsOwn prints where a program can be written and executed, of the daemon's own folder and those with file systems.
+// programsOfItsOwn prints where a program can be written and executed, of the daemon's own folder and those with file
+// systems.
 const programsOfItsOwn = `{ echo /var/lib/edgeway; cut -d' ' -f5 /proc/self/mountinfo; } | sort -u | while read -r dir; do
 	cp /usr/bin/true "$dir/own" 2>/dev/null || continue
 	if "$dir/own" 2>/dev/null; then echo "$dir"; fi

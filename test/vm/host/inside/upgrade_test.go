@@ -28,7 +28,8 @@ func TestUpgrade(t *testing.T) {
 	})
 }
 
-// removedKeysAreNamed wants the place of each removed key in the check and the status, and a warning of it in the journal.
+// removedKeysAreNamed wants the place of each removed key in the check and the status, and a warning of it in the
+// journal.
 func removedKeysAreNamed(h *host) {
 	site, err := os.ReadFile(siteFile)
 	if err != nil {
