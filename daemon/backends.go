@@ -21,7 +21,8 @@ import (
 
 // Backends lists every backend. A new one is a folder below proxiers and a line here.
 func Backends() []proxiers.Component {
-	return append(append([]proxiers.Component{nftables.Component()}, iptables.Components()...), ipvs.Component(), ebpf.Component())
+	return append(append([]proxiers.Component{nftables.Component()}, iptables.Components()...), ipvs.Component(),
+		ebpf.Component())
 }
 
 // follower is a Component that runs after the backend.

@@ -60,13 +60,16 @@ func checkBackend(ctx context.Context, cfg *config.Config, installed bool) []fin
 	f := finding.Finding{Check: "backend", Level: finding.Problem}
 	switch unsupported := errors.Is(err, proxiers.ErrUnsupported); {
 	case why != nil && installed:
-		f.Level, f.Seen, f.Mend = finding.Warning, fmt.Sprintf("%v; %s serves instead (proxy.fallback)", why, b.Name), fallbackFix
+		f.Level, f.Seen, f.Mend = finding.Warning, fmt.Sprintf("%v; %s serves instead (proxy.fallback)", why,
+			b.Name), fallbackFix
 	case err == nil, !unsupported && !installed:
 		return nil
 	case !unsupported:
-		f.Level, f.Seen, f.Mend = finding.Warning, "it could not be checked whether the backend can run: "+err.Error(), "run this command as root"
+		f.Level, f.Seen, f.Mend = finding.Warning, "it could not be checked whether the backend can run: "+err.Error(),
+			"run this command as root"
 	case !installed:
-		f.Level, f.Seen, f.Mend = finding.Warning, err.Error(), "this matters only if the configuration is for this host"
+		f.Level, f.Seen, f.Mend = finding.Warning, err.Error(),
+			"this matters only if the configuration is for this host"
 	default:
 		f.Seen = err.Error()
 	}
@@ -82,7 +85,8 @@ func checkConfigAs(path string, id files.User) (found []finding.Finding, err err
 		return nil, err
 	}
 	return append(found, finding.Finding{
-		Check: "permissions", Level: finding.Warning, Seen: "it could not be checked whether the user " + id.Name + " may read the files",
+		Check: "permissions", Level: finding.Warning, Seen: "it could not be checked whether the user " + id.Name +
+			" may read the files",
 		Mend: "run: sudo -u " + id.Name + " edgeway config check",
 	}), nil
 }
@@ -147,7 +151,8 @@ func (c *configCheck) checkSandbox() {
 		}
 		for _, h := range hidden {
 			if actual == h.folder || strings.HasPrefix(actual, h.folder+"/") {
-				c.add("sandbox", level, fmt.Sprintf("%s: edgeway.service does not see what is below %s (%s)", path, h.folder, h.setting),
+				c.add("sandbox", level,
+					fmt.Sprintf("%s: edgeway.service does not see what is below %s (%s)", path, h.folder, h.setting),
 					"move it to "+filepath.Dir(config.DefaultPath))
 			}
 		}
@@ -176,7 +181,8 @@ func (c *configCheck) checkKubeconfig() {
 	failed, _ := errors.AsType[*fs.PathError](err)
 	switch {
 	case failed != nil && strings.HasPrefix(failed.Path, credentials) && errors.Is(err, fs.ErrNotExist):
-		c.add("kubeconfig", finding.Warning, err.Error()+": it could not be checked", "it is there only while the service runs")
+		c.add("kubeconfig", finding.Warning, err.Error()+": it could not be checked",
+			"it is there only while the service runs")
 	case errors.Is(err, fs.ErrPermission) && c.id == nil && os.Geteuid() != 0:
 		c.add("kubeconfig", finding.Warning, err.Error()+": it could not be checked", "run this command as root")
 	default:

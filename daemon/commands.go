@@ -30,7 +30,9 @@ func MakePlan(ctx context.Context, cfg *config.Config, logger *slog.Logger) (*pl
 }
 
 // plan is MakePlan for sources that have not run. They must not run again.
-func (s *sources) plan(ctx context.Context, cfg *config.Config, logger *slog.Logger) (*plan.Plan, []source.Problem, error) {
+func (s *sources) plan(ctx context.Context, cfg *config.Config,
+	logger *slog.Logger,
+) (*plan.Plan, []source.Problem, error) {
 	s.aside = true
 	for _, store := range s.stores() {
 		if err := store.Recall(); err != nil {
@@ -66,7 +68,10 @@ func (s *sources) unread() []source.Problem {
 	if s.file == nil || s.file.Status().Err == "" {
 		return nil
 	}
-	return []source.Problem{{Object: source.Key{Kind: source.KindSetting, Name: "source.file.paths"}, Message: s.file.Status().Err}}
+	return []source.Problem{{
+		Object:  source.Key{Kind: source.KindSetting, Name: "source.file.paths"},
+		Message: s.file.Status().Err,
+	}}
 }
 
 // faults returns the errors of the sources.

@@ -92,8 +92,10 @@ func NewCore(cfg *config.Config, o CoreOptions) (*Core, error) {
 	c.pipeline = c.newPipeline(o)
 	c.health = health.New(c.pipeline, c.healthSources()...)
 	c.health.Include(c.sources.concerns, "kubeconfig-refused", "kubeconfig-insecure", "credential-expiry")
-	c.health.Include(func() []health.Condition { return planConditions(c.pipeline.State()) }, planner.NodePortAddressesID, planner.NodePortRangeID, planner.BudgetID)
-	c.health.Include(func() []health.Condition { return c.checks.conditions(c.pipeline.State().InForce) }, "endpoint-checks", "services-dead")
+	c.health.Include(func() []health.Condition { return planConditions(c.pipeline.State()) },
+		planner.NodePortAddressesID, planner.NodePortRangeID, planner.BudgetID)
+	c.health.Include(func() []health.Condition { return c.checks.conditions(c.pipeline.State().InForce) },
+		"endpoint-checks", "services-dead")
 	c.health.Include(c.removedKeys, "removed-key")
 	c.health.Include(func() []health.Condition { return panicConditions(c.parts.Faults()) }, "panic")
 	return c, nil

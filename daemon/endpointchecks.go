@@ -36,7 +36,8 @@ func useChecks(cfg *config.Config, endpoints *endpointcheck.Checker) *checks {
 		Interval: tcp.Interval, Failures: tcp.Failures, Mark: proxiers.OwnMark(cfg.Proxy.MasqueradeBit),
 	})
 	return &checks{endpoints: endpoints, of: planner.Checks{
-		Manifests: slices.Contains(tcp.Sources, config.CheckedFile), API: slices.Contains(tcp.Sources, config.CheckedKube),
+		Manifests: slices.Contains(tcp.Sources, config.CheckedFile), API: slices.Contains(tcp.Sources,
+			config.CheckedKube),
 		Dead: endpoints.Dead,
 	}}
 }
@@ -66,14 +67,16 @@ func (c *checks) conditions(p *plan.Plan) []health.Condition {
 	}
 	var first netip.AddrPort
 	for at, f := range dead.Faults {
-		if before := dead.Faults[first]; !first.IsValid() || cmp.Or(f.Since.Compare(before.Since), at.Compare(first)) < 0 {
+		if before := dead.Faults[first]; !first.IsValid() ||
+			cmp.Or(f.Since.Compare(before.Since), at.Compare(first)) < 0 {
 			first = at
 		}
 	}
 	fault := dead.Faults[first]
 	text := fmt.Sprintf("%d of %s without an answer, %s for one (%s): they get no connections while another one of their Service answers",
 		dead.Len(), text.Count(c.endpoints.Endpoints(), "checked endpoint"), first, fault.Err)
-	return append(c.services.conditions(p, dead), health.Condition{Name: "endpoint-checks", Level: health.Warning, Since: fault.Since, Message: text})
+	return append(c.services.conditions(p, dead),
+		health.Condition{Name: "endpoint-checks", Level: health.Warning, Since: fault.Since, Message: text})
 }
 
 // status returns the part of edgeway status, or nil if no endpoint is checked.

@@ -32,7 +32,8 @@ func Examined(ctx context.Context, path string, logger *slog.Logger) (*doctor.Ho
 		cfg = config.Default() // a daemon may run with a previous one
 	}
 	h := &doctor.Host{
-		Config: cfg, System: doctor.Kernel{}, Lookups: examinedEndpoints, Rules: firewall.New().Look, EveryPacket: firewall.EveryPacket, Saved: saved(cfg),
+		Config: cfg, System: doctor.Kernel{}, Lookups: examinedEndpoints, Rules: firewall.New().Look,
+		EveryPacket: firewall.EveryPacket, Saved: saved(cfg),
 		Unprivileged: os.Geteuid() != 0,
 	}
 	h.Backend, h.BackendErr = pick(ctx, Backends(), cfg.Proxy.Backend)
@@ -49,7 +50,8 @@ func Examined(ctx context.Context, path string, logger *slog.Logger) (*doctor.Ho
 		return h, found // there is nothing to plan with
 	}
 	if h.Facts, err = offline(ctx, cfg, logger); err != nil {
-		f := finding.New("sources", finding.Problem, "edgeway config check", "there is no plan to look at: %s", oneLine(err))
+		f := finding.New("sources", finding.Problem, "edgeway config check", "there is no plan to look at: %s",
+			oneLine(err))
 		if h.Unprivileged && strings.Contains(err.Error(), fs.ErrPermission.Error()) { // a source's status is text
 			f.Level, f.Mend = finding.Warning, doctor.AsRoot
 		}
@@ -63,9 +65,11 @@ func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", ";
 // notLoaded is the finding of a configuration that cannot be used, or not by this user.
 func notLoaded(err error) finding.Finding {
 	if errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0 {
-		return finding.New("configuration", finding.Warning, doctor.AsRoot, "the configuration cannot be read: %s", oneLine(err))
+		return finding.New("configuration", finding.Warning, doctor.AsRoot, "the configuration cannot be read: %s",
+			oneLine(err))
 	}
-	return finding.New("configuration", finding.Problem, "edgeway config check", "the configuration is invalid, and a daemon would not start with it: %s", oneLine(err))
+	return finding.New("configuration", finding.Problem, "edgeway config check",
+		"the configuration is invalid, and a daemon would not start with it: %s", oneLine(err))
 }
 
 // unasked is the finding of a daemon that did not answer, unless it is known that none runs.
@@ -77,7 +81,8 @@ func unasked(err, invalid error) (f finding.Finding) {
 	case !silent && os.Geteuid() != 0:
 		return finding.New("daemon", finding.Warning, doctor.AsRoot, "the daemon cannot be asked: %v", err)
 	case !silent:
-		return finding.New("daemon", finding.Warning, "journalctl -u edgeway  # shows what it does", "the daemon cannot be asked: %v", err)
+		return finding.New("daemon", finding.Warning, "journalctl -u edgeway  # shows what it does",
+			"the daemon cannot be asked: %v", err)
 	}
 	return f
 }

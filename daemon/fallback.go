@@ -16,7 +16,9 @@ func findBackend(ctx context.Context, cfg *config.Config) (b proxiers.Component,
 	return choose(ctx, Backends(), cfg.Proxy)
 }
 
-func choose(ctx context.Context, list []proxiers.Component, p config.Proxy) (b proxiers.Component, unsupported, err error) {
+func choose(ctx context.Context, list []proxiers.Component,
+	p config.Proxy,
+) (b proxiers.Component, unsupported, err error) {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	b, err = probed(ctx, list, p.Backend)
@@ -56,13 +58,15 @@ func (i *instance) fallback() []health.Condition {
 	}
 	return []health.Condition{{
 		Name: "fallback", Level: health.Warning, Mend: fallbackFix,
-		Message: fmt.Sprintf("The backend %s serves instead of %s, which cannot run: %v", i.component.Name, i.cfg.Proxy.Backend, i.unsupported),
+		Message: fmt.Sprintf("The backend %s serves instead of %s, which cannot run: %v", i.component.Name,
+			i.cfg.Proxy.Backend, i.unsupported),
 	}}
 }
 
 func (i *instance) logFallback() {
 	if i.unsupported != nil {
-		i.logger.Warn("another backend serves instead of one that cannot run", "backend", i.component.Name, "instead_of", i.cfg.Proxy.Backend,
+		i.logger.Warn("another backend serves instead of one that cannot run", "backend", i.component.Name,
+			"instead_of", i.cfg.Proxy.Backend,
 			"error", i.unsupported)
 	}
 }

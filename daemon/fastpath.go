@@ -54,7 +54,8 @@ func (f *fastPath) conditions() []health.Condition {
 		return nil
 	}
 	return []health.Condition{{
-		Name: "fast-path", Level: health.Warning, Message: "There is no fast path, all connections take the rules: " + why,
+		Name: "fast-path", Level: health.Warning, Message: "There is no fast path, all connections take the rules: " +
+			why,
 		Mend: "fastpath.enabled = false  # if this host is to do without",
 	}}
 }

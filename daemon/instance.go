@@ -73,7 +73,8 @@ func newInstance(ctx context.Context, set settings, opts instanceOptions) (*inst
 	i.node = nodeinfo.New(opts.Logger, ofProxies())
 	var err error
 	i.Core, err = NewCore(set.cfg, CoreOptions{
-		Logger: opts.Logger, Families: families(set.cfg), Host: i.node, Checker: opts.Shared.endpoints, InForce: opts.InForce.plan,
+		Logger: opts.Logger, Families: families(set.cfg), Host: i.node, Checker: opts.Shared.endpoints,
+		InForce: opts.InForce.plan,
 		Applied: func(a pipeline.Applied) { i.metrics.Applied(a) },
 		Synced:  i.synced,
 		Parts:   opts.Shared.parts,

@@ -152,7 +152,8 @@ func (l *leftovers) conditions() []health.Condition {
 		return []health.Condition{cond}
 	}
 	if l.switching() {
-		cond.Message = fmt.Sprintf("The backend is being switched: the rules of %s stay until %s serves", l.before, l.backend)
+		cond.Message = fmt.Sprintf("The backend is being switched: the rules of %s stay until %s serves", l.before,
+			l.backend)
 		return []health.Condition{cond}
 	}
 	return nil

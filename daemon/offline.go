@@ -54,7 +54,8 @@ func recall(ctx context.Context, cfg *config.Config) (m recalled, err error) {
 	}
 	kept := cfg.Source.Kube.Kubeconfig != ""
 	if kept {
-		layers = append(layers, tracker.Layer{Name: kubeLayer}, tracker.Layer{Name: lastKnownLayer, FallbackFor: kubeLayer})
+		layers = append(layers, tracker.Layer{Name: kubeLayer},
+			tracker.Layer{Name: lastKnownLayer, FallbackFor: kubeLayer})
 	}
 	all := tracker.New(layers...)
 	if kept {
@@ -86,7 +87,9 @@ func recall(ctx context.Context, cfg *config.Config) (m recalled, err error) {
 
 // readFiles reads the manifests once. What cannot be read is as the last-known state has it, which before says of
 // itself; the status says what that is.
-func readFiles(ctx context.Context, cfg *config.Config, sink source.Sink) (before lastknown.Saved, status source.Status, err error) {
+func readFiles(ctx context.Context, cfg *config.Config,
+	sink source.Sink,
+) (before lastknown.Saved, status source.Status, err error) {
 	o := file.Options{Paths: cfg.Source.File.Paths, NodeName: cfg.Node.Name, Logger: slog.New(slog.DiscardHandler)}
 	var saved gathered
 	if before, err = lastknown.Peek(savedFilesDir(cfg), &saved); err == nil {

@@ -56,7 +56,10 @@ func longLived(f config.FastPath) map[tracker.Name]bool {
 // plan.
 func ownPorts(cfg *config.Config) map[uint16]string {
 	own := map[uint16]string{}
-	for key, addr := range map[string]string{"health.address": cfg.Health.Address, "metrics.address": cfg.Metrics.Address} {
+	for key, addr := range map[string]string{
+		"health.address":  cfg.Health.Address,
+		"metrics.address": cfg.Metrics.Address,
+	} {
 		if _, port, err := net.SplitHostPort(addr); err == nil {
 			n, _ := strconv.ParseUint(port, 10, 16) // checked when the configuration was loaded
 			own[uint16(n)] = key
@@ -74,7 +77,8 @@ func Choices() []config.Choice {
 	for _, b := range Backends() {
 		c := config.Choice{Name: b.Name, Doc: b.Doc}
 		for _, s := range b.Settings {
-			c.Settings = append(c.Settings, config.Setting{Name: s.Name, Doc: s.Doc, Value: s.Default, Default: s.Default, Values: s.Values})
+			c.Settings = append(c.Settings,
+				config.Setting{Name: s.Name, Doc: s.Doc, Value: s.Default, Default: s.Default, Values: s.Values})
 		}
 		out = append(out, c)
 	}
@@ -95,7 +99,8 @@ func ofProxies() nodeinfo.Options {
 func nodePorts(n config.NodePortAddresses) planner.NodePortAddresses {
 	out := planner.NodePortAddresses{Primary: n.Primary, Localhost: n.Localhost, Prefixes: n.Prefixes}
 	if n.All {
-		out.Prefixes = append(slices.Clone(out.Prefixes), netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0))
+		out.Prefixes = append(slices.Clone(out.Prefixes), netip.PrefixFrom(netip.IPv4Unspecified(), 0),
+			netip.PrefixFrom(netip.IPv6Unspecified(), 0))
 	}
 	return out
 }

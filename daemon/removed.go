@@ -13,13 +13,17 @@ const removedKeyFix = "remove this line from the file"
 // removedKeys returns a warning for each removed key that the configuration sets.
 func (c *Core) removedKeys() (out []health.Condition) {
 	for _, r := range c.cfg.Removed {
-		out = append(out, health.Condition{Name: "removed-key", Level: health.Warning, Message: r.String(), Mend: removedKeyFix})
+		out = append(out, health.Condition{
+			Name: "removed-key", Level: health.Warning, Message: r.String(),
+			Mend: removedKeyFix,
+		})
 	}
 	return out
 }
 
 func logRemovedKeys(logger *slog.Logger, keys []config.Removed) {
 	for _, r := range keys {
-		logger.Warn("configuration key was removed, ignoring it", "file", r.File, "line", r.Line, "key", r.Key, "replacement", r.Replacement)
+		logger.Warn("configuration key was removed, ignoring it", "file", r.File, "line", r.Line, "key", r.Key,
+			"replacement", r.Replacement)
 	}
 }

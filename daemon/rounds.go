@@ -18,7 +18,8 @@ func (i *instance) newRounds() *doctor.Rounds {
 		Host: func() *doctor.Host {
 			state := i.pipeline.State()
 			return &doctor.Host{
-				Config: i.cfg, System: doctor.Kernel{}, Backend: i.component, Lookups: watchedEndpoints, Rules: rules.Look,
+				Config: i.cfg, System: doctor.Kernel{}, Backend: i.component, Lookups: watchedEndpoints,
+				Rules: rules.Look,
 				Facts: factsOf(&state),
 			}
 		},
@@ -28,7 +29,10 @@ func (i *instance) newRounds() *doctor.Rounds {
 // problems are the conditions of the rounds.
 func (i *instance) problems() (out []health.Condition) {
 	for _, p := range i.rounds.Problems() {
-		out = append(out, health.Condition{Name: p.Check, Level: health.Problem, Since: p.Since, Message: p.Seen, Mend: p.Mend})
+		out = append(out, health.Condition{
+			Name: p.Check, Level: health.Problem, Since: p.Since, Message: p.Seen,
+			Mend: p.Mend,
+		})
 	}
 	return out
 }

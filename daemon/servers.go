@@ -73,7 +73,8 @@ func (s *servers) note(key, address string, err error) {
 func (s *servers) waiting() []proxiers.Waiting {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.SortedFunc(maps.Values(s.down), func(a, b proxiers.Waiting) int { return cmp.Compare(a.Service, b.Service) })
+	return slices.SortedFunc(maps.Values(s.down),
+		func(a, b proxiers.Waiting) int { return cmp.Compare(a.Service, b.Service) })
 }
 
 // maxPorts bounds the conditions of ports; the notListening of edgeway status --json has all.
@@ -90,7 +91,10 @@ func portConditions(services, own []proxiers.Waiting) (out []health.Condition) {
 		if len(out) == maxPorts && level == health.Problem {
 			continue
 		}
-		c := health.Condition{Name: "ports", Level: level, Mend: "ss -tlnp  # shows which program listens there: stop it, or change the port"}
+		c := health.Condition{
+			Name: "ports", Level: level,
+			Mend: "ss -tlnp  # shows which program listens there: stop it, or change the port",
+		}
 		c.Message = fmt.Sprintf("%s of %s is not served: %v", w.Address, w.Service, w.Err)
 		if more := len(services) - maxPorts; i == maxPorts-1 && more > 0 {
 			c.Message += fmt.Sprintf("; and neither are %d more", more)

@@ -25,7 +25,10 @@ type shared struct {
 }
 
 func newShared(logger *slog.Logger, sockets localnodeport.Sockets) shared {
-	s := shared{healthy: new(atomic.Pointer[func() bool]), endpoints: endpointcheck.New(logger), parts: contain.New(logger)}
+	s := shared{
+		healthy: new(atomic.Pointer[func() bool]), endpoints: endpointcheck.New(logger),
+		parts: contain.New(logger),
+	}
 	s.loopback = localnodeport.New(localnodeport.Options{
 		Logger: logger.With("stage", localnodeport.Name), Sockets: sockets, Contain: s.contain,
 		Panicked: func(err error) { s.parts.Record("connection to a NodePort on loopback", err) },

@@ -25,7 +25,10 @@ func (i *instance) shortcutCondition() []health.Condition {
 		return nil
 	}
 	if down := s.Shortcut().Down; down != nil {
-		return []health.Condition{{Name: "shortcut", Level: health.Warning, Message: "Connections take the rules, without the backend's shortcut: " + down.Error()}}
+		return []health.Condition{{
+			Name: "shortcut", Level: health.Warning,
+			Message: "Connections take the rules, without the backend's shortcut: " + down.Error(),
+		}}
 	}
 	return nil
 }

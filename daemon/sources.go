@@ -63,7 +63,12 @@ func newSources(cfg *config.Config, logger *slog.Logger, outside Outside) (*sour
 	}
 	if s.kube != nil {
 		s.saved = lastknown.New(cfg.Source.LastKnown.Directory, lastknown.Options{
-			Cluster:   func() lastknown.Cluster { return lastknown.Cluster{Server: s.kube.APIServer(), CAs: s.kube.CAs()} },
+			Cluster: func() lastknown.Cluster {
+				return lastknown.Cluster{
+					Server: s.kube.APIServer(),
+					CAs:    s.kube.CAs(),
+				}
+			},
 			Confirmed: func() time.Time { return s.kube.Status().LastContact },
 			Logger:    logger.With("source", lastKnownLayer),
 			Before:    outside.Convert,
@@ -75,7 +80,10 @@ func newSources(cfg *config.Config, logger *slog.Logger, outside Outside) (*sour
 }
 
 func (s *sources) addFiles(cfg *config.Config, logger *slog.Logger, outside Outside) {
-	o := file.Options{Paths: cfg.Source.File.Paths, NodeName: cfg.Node.Name, NewWatcher: outside.NewWatcher, Before: outside.Convert, Logger: logger.With("source", fileLayer)}
+	o := file.Options{
+		Paths: cfg.Source.File.Paths, NodeName: cfg.Node.Name, NewWatcher: outside.NewWatcher,
+		Before: outside.Convert, Logger: logger.With("source", fileLayer),
+	}
 	s.savedFiles = lastknown.New(savedFilesDir(cfg), lastknown.Options{
 		Name:    lastKnownFiles,
 		Cluster: func() lastknown.Cluster { return lastknown.Cluster{} },

@@ -29,7 +29,8 @@ func (i *instance) newStages(ctx context.Context) error {
 			}
 		}
 	}
-	i.leftovers = newLeftovers(unused(Backends(), i.component.Name, followers), cleanupEnv(i.cfg, i.logger), i.component.Name, before)
+	i.leftovers = newLeftovers(unused(Backends(), i.component.Name, followers), cleanupEnv(i.cfg, i.logger),
+		i.component.Name, before)
 	return nil
 }
 

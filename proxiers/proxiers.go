@@ -37,7 +37,8 @@ func NewChange(prev, next *plan.Plan) Change {
 // Empty says that the plans do not differ, so that a partial Apply would do nothing.
 func (c Change) Empty() bool {
 	return c.Prev != nil && len(c.Changed)+len(c.Removed) == 0 && c.Prev.Node == c.Next.Node &&
-		slices.EqualFunc(c.Prev.HealthChecks, c.Next.HealthChecks, func(a, b *plan.HealthCheck) bool { return a == b || *a == *b })
+		slices.EqualFunc(c.Prev.HealthChecks, c.Next.HealthChecks,
+			func(a, b *plan.HealthCheck) bool { return a == b || *a == *b })
 }
 
 // Applier applies a plan to the host.

@@ -34,7 +34,9 @@ func (g *globals) socket() (path string, invalid error) {
 }
 
 // asking makes a command's function from a question to the daemon.
-func (g *globals) asking(question func(context.Context, *cobra.Command, *control.Client, []string) error) func(*cobra.Command, []string) error {
+func (g *globals) asking(
+	question func(context.Context, *cobra.Command, *control.Client, []string) error,
+) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		ctx, cancel := context.WithTimeout(cmd.Context(), answerTime)
 		defer cancel()
@@ -43,14 +45,16 @@ func (g *globals) asking(question func(context.Context, *cobra.Command, *control
 		switch silent := errors.Is(err, control.ErrNotRunning); {
 		case silent && invalid != nil:
 			// It says more than that nobody is there: why, or where else somebody may be.
-			return coded{fmt.Errorf("%w\n%w, the default socket, which is tried where the configuration is invalid", invalid, err), exitUsage}
+			return coded{fmt.Errorf("%w\n%w, the default socket, which is tried where the configuration is invalid",
+				invalid, err), exitUsage}
 		case silent:
 			return coded{err, exitNotRunning}
 		case invalid != nil && cmd.Name() != "reload": // whose answer says it
 			for line := range strings.SplitSeq(invalid.Error(), "\n") {
 				fmt.Fprintf(cmd.ErrOrStderr(), "WARNING: %s\n", line)
 			}
-			fmt.Fprintln(cmd.ErrOrStderr(), "WARNING: the daemon runs with the previous configuration; a restart would fail")
+			fmt.Fprintln(cmd.ErrOrStderr(),
+				"WARNING: the daemon runs with the previous configuration; a restart would fail")
 		}
 		return err
 	}

@@ -37,9 +37,11 @@ The exit code is 4 when there is a problem, and else 0, also with warnings.`,
 	}
 	asJSON := jsonFlag(cmd)
 	var try connect.Options
-	connects := cmd.Flags().Bool("connect", false, "connect to all Services, or to the one that is named, and to their endpoints")
+	connects := cmd.Flags().Bool("connect", false,
+		"connect to all Services, or to the one that is named, and to their endpoints")
 	cmd.Flags().BoolVar(&try.UDP, "udp", false, "with --connect: also over UDP")
-	cmd.Flags().BoolVar(&try.Trace, "trace", false, "with --connect: name the rule that drops what is not answered (traces that one connection)")
+	cmd.Flags().BoolVar(&try.Trace, "trace", false,
+		"with --connect: name the rule that drops what is not answered (traces that one connection)")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if !*connects && (len(args) > 0 || try.UDP || try.Trace) {
 			return coded{errors.New("a Service, --udp and --trace need --connect"), exitUsage}

@@ -25,7 +25,9 @@ The protocol is tcp (the default), udp or sctp.`,
 	}
 	asJSON := jsonFlag(cmd)
 	exitCode := cmd.Flags().Bool("exit-code", false, "exit with 4 if the connection is not forwarded to an endpoint")
-	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string,
+		typed string,
+	) ([]cobra.Completion, cobra.ShellCompDirective) {
 		if len(args) == 0 {
 			return []cobra.Completion{"host"}, cobra.ShellCompDirectiveNoFileComp
 		}

@@ -47,7 +47,8 @@ all objects in time.`,
 	}
 	cmd.Flags().BoolVar(&dry.on, "dry-run", false, "read the sources once, print the plan, and touch nothing")
 	cmd.Flags().BoolVar(&dry.json, "json", false, "print the plan of a dry run as JSON")
-	cmd.Flags().DurationVar(&dry.wait, "wait", 30*time.Second, "the longest `duration` that a dry run waits for the sources")
+	cmd.Flags().DurationVar(&dry.wait, "wait", 30*time.Second,
+		"the longest `duration` that a dry run waits for the sources")
 	return cmd
 }
 
@@ -56,7 +57,8 @@ func printPlan(cmd *cobra.Command, g *globals, dry dryRun) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeoutCause(cmd.Context(), dry.wait, fmt.Errorf("they have not listed all objects within %s: raise --wait", dry.wait))
+	ctx, cancel := context.WithTimeoutCause(cmd.Context(), dry.wait,
+		fmt.Errorf("they have not listed all objects within %s: raise --wait", dry.wait))
 	defer cancel()
 	logger := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 	plan, problems, err := daemon.MakePlan(ctx, cfg, logger)

@@ -65,7 +65,8 @@ func Overlooked(path string) (out []string) {
 		return nil // Load returns the error
 	}
 	for _, e := range entries {
-		if slices.Contains([]string{".conf", ".cfg", ".ini", ".tml", ".txt", ".yaml", ".yml", ".json"}, filepath.Ext(e.Name())) {
+		if slices.Contains([]string{".conf", ".cfg", ".ini", ".tml", ".txt", ".yaml", ".yml", ".json"},
+			filepath.Ext(e.Name())) {
 			out = append(out, filepath.Join(dir, e.Name()))
 		}
 	}
@@ -137,10 +138,14 @@ func (l *loader) version(name string, settings []setting, main bool) {
 	i := slices.IndexFunc(settings, func(s setting) bool { return s.key == versionKey })
 	switch {
 	case i < 0 && main:
-		l.errs = append(l.errs, &Error{File: name, Key: versionKey, Err: fmt.Errorf("is missing: the file must say version = %d", Version)})
+		l.errs = append(l.errs,
+			&Error{File: name, Key: versionKey, Err: fmt.Errorf("is missing: the file must say version = %d", Version)})
 	case i < 0:
 	case settings[i].value != int64(Version):
-		l.errs = append(l.errs, &Error{File: name, Line: settings[i].line, Key: versionKey, Err: fmt.Errorf("must be %d, the only version that this build reads", Version)})
+		l.errs = append(l.errs, &Error{
+			File: name, Line: settings[i].line, Key: versionKey,
+			Err: fmt.Errorf("must be %d, the only version that this build reads", Version),
+		})
 	}
 }
 

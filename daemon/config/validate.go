@@ -53,7 +53,8 @@ func (l *loader) validateListeners(mainFile string, c *Config) {
 	}
 	switch {
 	case host == other:
-		l.fail(mainFile, "metrics.address", fmt.Errorf("%q is health.address too; write another port", c.Metrics.Address))
+		l.fail(mainFile, "metrics.address",
+			fmt.Errorf("%q is health.address too; write another port", c.Metrics.Address))
 	case everywhere(host) || everywhere(other):
 		l.fail(mainFile, "metrics.address", fmt.Errorf("%q and health.address, %q, have the same port, and one of them is all addresses; write another port",
 			c.Metrics.Address, c.Health.Address))
@@ -103,7 +104,8 @@ func (l *loader) validateDetection(mainFile string, p *Proxy) {
 		case p.LocalDetection == need.mode && !need.set:
 			l.fail(mainFile, need.key, fmt.Errorf("must be set, as proxy.local_detection is %q", need.mode))
 		case p.LocalDetection != need.mode && need.set:
-			l.fail(mainFile, need.key, fmt.Errorf("is set, but proxy.local_detection is %q, not %q", p.LocalDetection, need.mode))
+			l.fail(mainFile, need.key,
+				fmt.Errorf("is set, but proxy.local_detection is %q, not %q", p.LocalDetection, need.mode))
 		}
 	}
 }

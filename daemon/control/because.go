@@ -91,7 +91,8 @@ func (s *Subject) problems(at netip.AddrPort, owner *plan.ServicePort) []string 
 
 // claims reports whether a Service asks for an address and port.
 func claims(svc *source.Service, at netip.AddrPort) bool {
-	listed := slices.Contains(svc.ClusterIPs, at.Addr()) || slices.Contains(svc.ExternalIPs, at.Addr()) || slices.Contains(svc.LoadBalancerIPs, at.Addr())
+	listed := slices.Contains(svc.ClusterIPs, at.Addr()) || slices.Contains(svc.ExternalIPs, at.Addr()) ||
+		slices.Contains(svc.LoadBalancerIPs, at.Addr())
 	return slices.ContainsFunc(svc.Ports, func(p source.ServicePort) bool {
 		return listed && p.Port == at.Port() || p.NodePort != 0 && p.NodePort == at.Port()
 	})

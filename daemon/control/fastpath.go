@@ -37,7 +37,8 @@ func (s *StatusFastPath) Add(state proxiers.Offloading) {
 	s.Services = []StatusFastService{}
 	for _, o := range state.Services {
 		s.Services = append(s.Services, StatusFastService{
-			Name: o.Service.Name.String(), Family: o.Service.Family.String(), Connections: o.Flows, Packets: o.Packets, Bytes: o.Bytes,
+			Name: o.Service.Name.String(), Family: o.Service.Family.String(), Connections: o.Flows, Packets: o.Packets,
+			Bytes: o.Bytes,
 		})
 	}
 }
@@ -59,9 +60,11 @@ func (s Status) fastPath(p *printer) {
 		p.line("fast path", "no Service has opted in")
 		return
 	case f.Err != "":
-		p.line("fast path", "%s; their connections are not known: %s", text.Count(len(f.Services), "ServicePort"), f.Err)
+		p.line("fast path", "%s; their connections are not known: %s", text.Count(len(f.Services), "ServicePort"),
+			f.Err)
 	default:
-		p.line("fast path", "%s of %s, between %s", text.Count(total, "connection"), text.Count(len(f.Services), "ServicePort"), listDevices(f.Devices))
+		p.line("fast path", "%s of %s, between %s", text.Count(total, "connection"),
+			text.Count(len(f.Services), "ServicePort"), listDevices(f.Devices))
 	}
 	for i, svc := range f.Services {
 		if i == maxFastServices {

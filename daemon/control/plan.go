@@ -167,7 +167,8 @@ func newPlanService(svc *plan.ServicePort) PlanService {
 			if !seen {
 				i = len(v.Endpoints)
 				at[e.Addr] = i
-				v.Endpoints = append(v.Endpoints, PlanEndpoint{Address: e.Addr.String(), Local: e.Local, Weight: e.Weight})
+				v.Endpoints = append(v.Endpoints,
+					PlanEndpoint{Address: e.Addr.String(), Local: e.Local, Weight: e.Weight})
 			}
 			v.Endpoints[i].Pools = append(v.Endpoints[i].Pools, plan.Pool(pool).String())
 		}
@@ -178,7 +179,8 @@ func newPlanService(svc *plan.ServicePort) PlanService {
 func newPlanFrontend(f *plan.Frontend) PlanFrontend {
 	v := PlanFrontend{
 		Kind: f.Kind.String(), Address: frontendAddress(f),
-		Pod: route(f.Routes[plan.FromPod]), Host: route(f.Routes[plan.FromHost]), Outside: route(f.Routes[plan.FromOutside]),
+		Pod: route(f.Routes[plan.FromPod]), Host: route(f.Routes[plan.FromHost]),
+		Outside: route(f.Routes[plan.FromOutside]),
 	}
 	if f.AllowFrom != nil {
 		v.AllowFrom = &f.AllowFrom

@@ -45,7 +45,8 @@ func (s *Subject) ask(p *plan.Plan, src, dst, proto string) (*question, error) {
 		err = q.find(p, s.Way)
 	}
 	if err == nil && plan.FamilyOf(q.packet.Src) != plan.FamilyOf(q.packet.Dst.Addr()) {
-		err = fmt.Errorf("source %s and destination %s are of different address families", q.packet.Src, q.packet.Dst.Addr())
+		err = fmt.Errorf("source %s and destination %s are of different address families", q.packet.Src,
+			q.packet.Dst.Addr())
 	}
 	return q, err
 }
@@ -185,9 +186,11 @@ func (s *Subject) locateService(p *plan.Plan, from origin, to target) (plan.Prot
 	case len(ports) == 0:
 		return 0, netip.AddrPort{}, s.unserved(to.service)
 	case len(fit) == 0:
-		return 0, netip.AddrPort{}, fmt.Errorf("Service %s has no such port in this address family: it has %s", name, strings.Join(ports, ", "))
+		return 0, netip.AddrPort{},
+			fmt.Errorf("Service %s has no such port in this address family: it has %s", name, strings.Join(ports, ", "))
 	case fit[0].Name != fit[len(fit)-1].Name:
-		return 0, netip.AddrPort{}, fmt.Errorf("Service %s has several ports, %s: name one, as in %s:PORT/PROTOCOL", name, strings.Join(ports, ", "), name)
+		return 0, netip.AddrPort{}, fmt.Errorf("Service %s has several ports, %s: name one, as in %s:PORT/PROTOCOL",
+			name, strings.Join(ports, ", "), name)
 	}
 	at, ok := to.choose(p, fit[0], from)
 	if !ok {
@@ -199,7 +202,8 @@ func (s *Subject) locateService(p *plan.Plan, from origin, to target) (plan.Prot
 // unserved is the error for a Service that is not in the plan.
 func (s *Subject) unserved(name tracker.Name) error {
 	if snap := s.State.Snapshot; snap != nil && snap.Find(name) != nil {
-		return fmt.Errorf("Service %s/%s is served at no address: see edgeway plan %s/%s", name.Namespace, name.Name, name.Namespace, name.Name)
+		return fmt.Errorf("Service %s/%s is served at no address: see edgeway plan %s/%s", name.Namespace, name.Name,
+			name.Namespace, name.Name)
 	}
 	return unknownService(name.Namespace+"/"+name.Name, s.Services())
 }
@@ -217,7 +221,8 @@ func unknownService(name string, known []string) error {
 func portsAt(p *plan.Plan, addr netip.Addr) string {
 	var names, ports []string
 	for _, sp := range p.Services {
-		if slices.ContainsFunc(sp.Frontends, func(f plan.Frontend) bool { return f.Kind == plan.ClusterIP && f.Addr == addr }) {
+		if slices.ContainsFunc(sp.Frontends,
+			func(f plan.Frontend) bool { return f.Kind == plan.ClusterIP && f.Addr == addr }) {
 			names = append(names, sp.Name.Namespace+"/"+sp.Name.Name)
 			ports = append(ports, portText(sp))
 		}

@@ -139,7 +139,8 @@ type StatusInput struct {
 // NewStatus makes a Status.
 func NewStatus(in StatusInput) Status {
 	s := Status{
-		Version: in.Version, Revision: in.Revision, PID: os.Getpid(), Started: in.Started, Time: in.Health.Time, Config: in.ConfigPath,
+		Version: in.Version, Revision: in.Revision, PID: os.Getpid(), Started: in.Started, Time: in.Health.Time,
+		Config:  in.ConfigPath,
 		Healthy: in.Health.Healthy, Ready: in.Health.Ready, NodeEligible: in.Health.NodeEligible,
 		State:   in.Health.State(),
 		Summary: in.Health.Summary(), Conditions: in.Health.Conditions,
@@ -147,7 +148,8 @@ func NewStatus(in StatusInput) Status {
 		Backend:     newStage(&in.State.Backend),
 		Drift:       newDrift(in.State.Stages()),
 		Quarantined: []string{}, NotListening: []string{}, Followers: []StatusStage{}, Sources: []StatusSource{},
-		Node: newNode(&in), Checks: in.Checks, FastPath: in.FastPath, Shortcut: in.Shortcut, Problems: newProblems(in.State.Problems()),
+		Node: newNode(&in), Checks: in.Checks, FastPath: in.FastPath, Shortcut: in.Shortcut,
+		Problems: newProblems(in.State.Problems()),
 	}
 	s.Backend.Done, s.Backend.Total = in.State.Done, in.State.Total
 	if s.Conditions == nil {
@@ -196,7 +198,10 @@ func newNode(in *StatusInput) StatusNode {
 }
 
 func newSource(name string, st source.Status, now time.Time) StatusSource {
-	s := StatusSource{Name: name, Synced: st.Synced, LastContact: st.LastContact, Err: st.Err, Partial: st.Partial, Refused: st.Refused}
+	s := StatusSource{
+		Name: name, Synced: st.Synced, LastContact: st.LastContact, Err: st.Err, Partial: st.Partial,
+		Refused: st.Refused,
+	}
 	if !st.LastContact.IsZero() {
 		staleness := max(0, now.Sub(st.LastContact).Seconds())
 		s.Staleness = &staleness

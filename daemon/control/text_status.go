@@ -84,13 +84,15 @@ func (s Status) since(c health.Condition) string {
 }
 
 func (s Status) kernel(p *printer) {
-	p.line("serving", "%s, %s, %s", text.Count(s.Counts.Services, "Service"), text.Count(s.Counts.ServicePorts, "ServicePort"), text.Count(s.Counts.Endpoints, "endpoint"))
+	p.line("serving", "%s, %s, %s", text.Count(s.Counts.Services, "Service"),
+		text.Count(s.Counts.ServicePorts, "ServicePort"), text.Count(s.Counts.Endpoints, "endpoint"))
 	p.line("backend", "%s", s.stage(s.Backend))
 	for _, f := range s.Followers {
 		p.line("followers", "%s", s.stage(f))
 	}
 	if s.Drift.Repairs > 0 {
-		p.line("drift", "%s, the last %s ago: %s", text.Count(int(s.Drift.Repairs), "repair"), age(s.Time.Sub(s.Drift.Last)), s.Drift.Reason)
+		p.line("drift", "%s, the last %s ago: %s", text.Count(int(s.Drift.Repairs), "repair"),
+			age(s.Time.Sub(s.Drift.Last)), s.Drift.Reason)
 	}
 }
 
@@ -104,7 +106,8 @@ func (s Status) stage(st StatusStage) string {
 		parts = append(parts, running)
 	}
 	if st.Err != "" {
-		parts = append(parts, fmt.Sprintf("failing for %s, %s: %s", age(s.Time.Sub(st.FailingSince)), text.Count(st.Attempts, "attempt"), st.Err))
+		parts = append(parts, fmt.Sprintf("failing for %s, %s: %s", age(s.Time.Sub(st.FailingSince)),
+			text.Count(st.Attempts, "attempt"), st.Err))
 	}
 	if st.LastSync.IsZero() {
 		parts = append(parts, "no sync has succeeded yet")
@@ -127,7 +130,8 @@ func (s Status) lastSync(st StatusStage) string {
 		took := time.Duration(st.Seconds * float64(time.Second)).Round(100 * time.Microsecond)
 		out += fmt.Sprintf("; last change %s, %s in %s", kind, text.Count(st.ServicePorts, "ServicePort"), took)
 	}
-	return out + "; " + text.Count(int(st.FullSyncs), "full sync") + " and " + text.Count(int(st.PartialSyncs), "partial sync")
+	return out + "; " + text.Count(int(st.FullSyncs), "full sync") + " and " +
+		text.Count(int(st.PartialSyncs), "partial sync")
 }
 
 func (s Status) sources(p *printer) {
@@ -156,7 +160,8 @@ func (s Status) sources(p *printer) {
 	}
 	switch {
 	case s.LastKnown.Serving:
-		p.line("sources", "serving the last-known state, saved %s ago (%s)", age(s.Time.Sub(s.LastKnown.SavedAt)), s.LastKnown.SavedAt.Format(time.RFC3339))
+		p.line("sources", "serving the last-known state, saved %s ago (%s)", age(s.Time.Sub(s.LastKnown.SavedAt)),
+			s.LastKnown.SavedAt.Format(time.RFC3339))
 	case !s.LastKnown.SavedAt.IsZero():
 		p.line("sources", "last-known state on disk, saved %s ago", age(s.Time.Sub(s.LastKnown.SavedAt)))
 	}

@@ -26,9 +26,11 @@ func apiServer(ctx context.Context, h *Host) []finding.Finding {
 	case errors.Is(err, fs.ErrPermission):
 		out = append(out, warning(AsRoot, "the API server cannot be asked: %v", err))
 	case err != nil && h.Plan == nil:
-		out = append(out, problem(orElse(c.Mend, "edgeway config check"), "the API server cannot be used, and no Service is known: %v", err))
+		out = append(out, problem(orElse(c.Mend, "edgeway config check"),
+			"the API server cannot be used, and no Service is known: %v", err))
 	case err != nil:
-		out = append(out, warning(orElse(c.Mend, "edgeway config check"), "the API server cannot be used, changes do not arrive: %v", err))
+		out = append(out, warning(orElse(c.Mend, "edgeway config check"),
+			"the API server cannot be used, changes do not arrive: %v", err))
 	default:
 		out = append(out, ok("the API server %s answers in %s", c.Server, c.Took.Round(time.Millisecond)))
 	}
@@ -42,7 +44,8 @@ func apiServer(ctx context.Context, h *Host) []finding.Finding {
 	case !c.Dated:
 		return out
 	case skew > skewBroken:
-		f = problem(mend, "the clock of this host is %s %s that of the API server: credentials are judged wrongly", skew.Round(time.Second), word)
+		f = problem(mend, "the clock of this host is %s %s that of the API server: credentials are judged wrongly",
+			skew.Round(time.Second), word)
 	case skew > skewTold:
 		f = warning(mend, "the clock of this host is %s %s that of the API server", skew.Round(time.Second), word)
 	default:

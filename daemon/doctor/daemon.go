@@ -22,7 +22,9 @@ func daemon(_ context.Context, h *Host) []finding.Finding {
 	case h.Unasked.Seen != "":
 		return []finding.Finding{h.Unasked}
 	case h.PID == 0:
-		return []finding.Finding{warning("systemctl start edgeway", "no daemon answers at %s: what follows is of the configuration, the manifests and the last-known state", h.Config.Control.Socket)}
+		return []finding.Finding{warning("systemctl start edgeway",
+			"no daemon answers at %s: what follows is of the configuration, the manifests and the last-known state",
+			h.Config.Control.Socket)}
 	}
 	const details = "edgeway status"
 	var out []finding.Finding
@@ -57,15 +59,19 @@ func backend(ctx context.Context, h *Host) []finding.Finding {
 	}
 	switch {
 	case err != nil && h.Unprivileged && !errors.Is(err, proxiers.ErrUnsupported):
-		return []finding.Finding{warning(AsRoot, "it cannot be told whether the backend %s can run here: %v", h.Config.Proxy.Backend, err)}
+		return []finding.Finding{warning(AsRoot, "it cannot be told whether the backend %s can run here: %v",
+			h.Config.Proxy.Backend, err)}
 	case err != nil && h.Serving.Name != "" && h.Serving.Name != h.Backend.Name:
-		return []finding.Finding{warning(others, "the backend %s cannot run here, %s serves instead (proxy.fallback): %v", h.Config.Proxy.Backend, h.Serving.Name, err)}
+		return []finding.Finding{warning(others,
+			"the backend %s cannot run here, %s serves instead (proxy.fallback): %v", h.Config.Proxy.Backend,
+			h.Serving.Name, err)}
 	case err != nil:
 		return []finding.Finding{problem(others, "the backend %s cannot run here: %v", h.Config.Proxy.Backend, err)}
 	}
 	out := []finding.Finding{ok("the backend %s can run here", h.Backend.Name)}
 	if h.Backend.Lacks != nil {
-		served := slices.DeleteFunc([]plan.Family{plan.IPv4, plan.IPv6}, func(f plan.Family) bool { return !h.serves(f) })
+		served := slices.DeleteFunc([]plan.Family{plan.IPv4, plan.IPv6},
+			func(f plan.Family) bool { return !h.serves(f) })
 		for _, l := range h.Backend.Lacks(h.Config.Settings(h.Backend.Name), served) {
 			out = append(out, warning(l.Mend, "the backend %s runs, but %s", h.Backend.Name, l.What))
 		}
@@ -97,8 +103,10 @@ func dropIn(_ context.Context, h *Host) []finding.Finding {
 		return []finding.Finding{ok("%s has the drop-in %s", unitName, name)}
 	}
 	folder := filepath.Join(ownUnits, unitName+".d")
-	mend := fmt.Sprintf("mkdir -p %s && ln -s %s %s/ && systemctl daemon-reload && systemctl restart edgeway", folder, filepath.Join(shareFiles, name), folder)
-	return []finding.Finding{problem(mend, "%s has no drop-in %s, without which the backend %s cannot run as a service", unitName, name, h.Backend.Name)}
+	mend := fmt.Sprintf("mkdir -p %s && ln -s %s %s/ && systemctl daemon-reload && systemctl restart edgeway", folder,
+		filepath.Join(shareFiles, name), folder)
+	return []finding.Finding{problem(mend, "%s has no drop-in %s, without which the backend %s cannot run as a service",
+		unitName, name, h.Backend.Name)}
 }
 
 func sources(_ context.Context, h *Host) []finding.Finding {
@@ -107,9 +115,11 @@ func sources(_ context.Context, h *Host) []finding.Finding {
 		mend := orElse(s.Mend, "edgeway config check")
 		switch {
 		case !s.Synced && h.Plan == nil:
-			out = append(out, problem(mend, "source %s has not been read whole, and nothing takes its place: %s", s.Name, orElse(s.Err, "no complete list yet")))
+			out = append(out, problem(mend, "source %s has not been read whole, and nothing takes its place: %s",
+				s.Name, orElse(s.Err, "no complete list yet")))
 		case !s.Synced:
-			out = append(out, warning(mend, "source %s has not been read whole: %s", s.Name, orElse(s.Err, "no complete list yet")))
+			out = append(out, warning(mend, "source %s has not been read whole: %s", s.Name,
+				orElse(s.Err, "no complete list yet")))
 		case s.Err != "":
 			out = append(out, warning(mend, "source %s is not up to date: %s", s.Name, s.Err))
 		default:
@@ -148,9 +158,11 @@ func (s Saved) look() finding.Finding {
 	case errors.Is(err, fs.ErrPermission):
 		return warning(AsRoot, "the last-known state of %s cannot be read: %v", s.Of, err)
 	case err != nil:
-		return warning("systemctl restart edgeway  # while "+s.Of+" can be read: the daemon writes it anew", "the last-known state of %s cannot be used: %v", s.Of, err)
+		return warning("systemctl restart edgeway  # while "+s.Of+" can be read: the daemon writes it anew",
+			"the last-known state of %s cannot be used: %v", s.Of, err)
 	case s.Ages && age > oldState:
-		return warning("edgeway status  # says why", "the last-known state of %s was confirmed %s ago", s.Of, age.Round(time.Hour))
+		return warning("edgeway status  # says why", "the last-known state of %s was confirmed %s ago", s.Of,
+			age.Round(time.Hour))
 	}
 	return ok("the last-known state of %s in %s was %s %s ago", s.Of, s.Folder, was, age.Round(time.Second))
 }

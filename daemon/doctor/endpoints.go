@@ -158,7 +158,8 @@ func (h *Host) lost(l *loss) finding.Finding {
 	router, whose := h.router(l), "node "+l.node
 	switch {
 	case router.IsValid():
-		return problem(fmt.Sprintf("%s route add %s via %s", ip, short(to), router), "%s. It is on %s, which has the address %s", what, whose, router)
+		return problem(fmt.Sprintf("%s route add %s via %s", ip, short(to), router),
+			"%s. It is on %s, which has the address %s", what, whose, router)
 	case l.node == "":
 		whose = "the host that has them"
 	}

@@ -23,7 +23,8 @@ func fastPath(ctx context.Context, h *Host) (out []finding.Finding) {
 	if out = h.noFastPath(); out != nil {
 		return out
 	}
-	opted := slices.DeleteFunc(slices.Clone(h.servicePorts()), func(svc *plan.ServicePort) bool { return !svc.LongLived })
+	opted := slices.DeleteFunc(slices.Clone(h.servicePorts()),
+		func(svc *plan.ServicePort) bool { return !svc.LongLived })
 	if len(opted) == 0 {
 		return []finding.Finding{warning("kubectl annotate service NAME edgeway.io/traffic-hint=LongLived  # or fastpath.services",
 			"the fast path is enabled, but no Service has opted in")}
@@ -55,7 +56,8 @@ func (h *Host) noFastPath() []finding.Finding {
 		}
 	}
 	if why := h.Serving.Traits.NoFastPath; why != "" {
-		return []finding.Finding{warning("fastpath.enabled = false", "there is no fast path with the backend %s: %s", h.Serving.Name, why)}
+		return []finding.Finding{warning("fastpath.enabled = false", "there is no fast path with the backend %s: %s",
+			h.Serving.Name, why)}
 	}
 	return nil
 }

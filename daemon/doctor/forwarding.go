@@ -70,7 +70,8 @@ func forwardingLinks(_ context.Context, h *Host) (found []finding.Finding) {
 	for _, device := range links {
 		path, name := interfaceSetting(interfaces4, device, "forwarding")
 		if n, err := h.number(path); err == nil && n == 0 {
-			found = append(found, warning(set(name, 1), "%s is 0: connections that come in by %s are not forwarded to endpoints", name, device))
+			found = append(found, warning(set(name, 1),
+				"%s is 0: connections that come in by %s are not forwarded to endpoints", name, device))
 		}
 	}
 	return shorten(found, len(found), "interfaces")
@@ -110,9 +111,12 @@ func (h *Host) forwarding(family plan.Family, key string, mend func() string) []
 	case value != 0:
 		return []finding.Finding{ok("%s is %d", key, value)}
 	case needed != "":
-		return []finding.Finding{problem(mend(), "%s is 0: this host does not forward connections of others, such as those to %s", key, needed)}
+		return []finding.Finding{problem(mend(),
+			"%s is 0: this host does not forward connections of others, such as those to %s", key, needed)}
 	case useful != "":
-		return []finding.Finding{warning(mend(), "%s is 0: connections that other hosts send by way of this one, as to %s, are not forwarded; its own work", key, useful)}
+		return []finding.Finding{warning(mend(),
+			"%s is 0: connections that other hosts send by way of this one, as to %s, are not forwarded; its own work",
+			key, useful)}
 	}
 	return []finding.Finding{ok("%s is 0, and no Service needs it", key)}
 }

@@ -116,7 +116,8 @@ func (h *Host) held(a netip.Addr) bool {
 
 // remote reports whether a route leads to an endpoint that is not on this host.
 func (h *Host) remote(svc *plan.ServicePort, r plan.Route) bool {
-	return r.Verdict == plan.Forward && slices.ContainsFunc(svc.Pools[r.Pool], func(e plan.Endpoint) bool { return !h.held(e.Addr.Addr()) })
+	return r.Verdict == plan.Forward &&
+		slices.ContainsFunc(svc.Pools[r.Pool], func(e plan.Endpoint) bool { return !h.held(e.Addr.Addr()) })
 }
 
 // endpoints gives all endpoints of all EndpointSlices.

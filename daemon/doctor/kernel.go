@@ -50,7 +50,8 @@ func (Kernel) Links() ([]string, error) {
 
 // Advertised implements System.
 func (Kernel) Advertised() ([]string, error) {
-	found, err := netlink.RouteListFiltered(netlink.FAMILY_V6, &netlink.Route{Protocol: unix.RTPROT_RA}, netlink.RT_FILTER_PROTOCOL)
+	found, err := netlink.RouteListFiltered(netlink.FAMILY_V6, &netlink.Route{Protocol: unix.RTPROT_RA},
+		netlink.RT_FILTER_PROTOCOL)
 	if err != nil {
 		return nil, fmt.Errorf("list of routes: %w", err)
 	}

@@ -54,7 +54,8 @@ func (h *Host) targets() []target {
 				name: "the " + f.Kind.String(), to: netip.PrefixFrom(f.Addr, f.Addr.BitLen()), addr: f.Addr,
 				endpoint: svc.Pools[r.Pool][0].Addr.Addr(), svc: svc.Name, snat: r.SNAT,
 			}
-			if at := slices.IndexFunc(h.node().ServiceCIDRs, func(p netip.Prefix) bool { return p.Contains(f.Addr) }); at >= 0 {
+			if at := slices.IndexFunc(h.node().ServiceCIDRs,
+				func(p netip.Prefix) bool { return p.Contains(f.Addr) }); at >= 0 {
 				t.name, t.to = "the Service range", h.node().ServiceCIDRs[at]
 				if _, known := ranges[t.to]; !known {
 					ranges[t.to] = t
@@ -114,7 +115,9 @@ func (h *Host) judge(t target) finding.Finding {
 		return warning(fmt.Sprintf("proxy.ip_families = [%q]", other(family)),
 			"no packet can be sent to %s (%s), as this host has no address of %s", t, why, family)
 	}
-	return problem(mend, "no packet can be sent to %s (%s): connections of this host, as to %s of %s, fail before any rule sees them", t, why, t.addr, t.svc)
+	return problem(mend,
+		"no packet can be sent to %s (%s): connections of this host, as to %s of %s, fail before any rule sees them", t,
+		why, t.addr, t.svc)
 }
 
 // judgeSource compares the source that the kernel chooses for the target with the one that the endpoint is reached

@@ -17,7 +17,10 @@ func foreignRules(ctx context.Context, h *Host) []finding.Finding {
 	if h.Rules == nil || h.Plan == nil || h.Plan.Node == nil {
 		return nil
 	}
-	return h.Rules(ctx, firewall.Question{Plan: h.Plan, Host: &links{host: h}, MasqueradeBit: h.Config.Proxy.MasqueradeBit})
+	return h.Rules(ctx, firewall.Question{
+		Plan: h.Plan, Host: &links{host: h},
+		MasqueradeBit: h.Config.Proxy.MasqueradeBit,
+	})
 }
 
 // links knows the links by which connections arrive and leave.

@@ -24,14 +24,18 @@ func services(_ context.Context, h *Host) []finding.Finding {
 		from, all := dropped(svc)
 		switch {
 		case all:
-			local = append(local, warning(h.mendLocal(), "connections to %s (%s) are dropped: its traffic policy is Local, and no endpoint is on this host", svc.Name, svc.Family))
+			local = append(local,
+				warning(h.mendLocal(),
+					"connections to %s (%s) are dropped: its traffic policy is Local, and no endpoint is on this host",
+					svc.Name, svc.Family))
 		case from != "":
 			local = append(local, warning(h.mendLocal(), "connections to %s (%s) %s are dropped: a traffic policy of it is Local, and no endpoint is on this host", svc.Name, svc.Family, from))
 		case !slices.ContainsFunc(svc.Frontends, forwards):
 			idle = append(idle, h.idle(svc))
 		}
 	}
-	out := append(shorten(idle, len(idle), "Services without an endpoint"), shorten(local, len(local), "Services without an endpoint on this host")...)
+	out := append(shorten(idle, len(idle), "Services without an endpoint"),
+		shorten(local, len(local), "Services without an endpoint on this host")...)
 	var orphans []finding.Finding
 	for _, o := range h.Orphans {
 		orphans = append(orphans, warning("correct the label kubernetes.io/service-name of the EndpointSlice, or give that Service a clusterIP",
@@ -39,7 +43,8 @@ func services(_ context.Context, h *Host) []finding.Finding {
 	}
 	out = append(out, shorten(orphans, len(orphans), "EndpointSlices without a Service")...)
 	if len(out) == 0 {
-		out = append(out, ok("%s of Services, each with an endpoint%s", text.Count(len(h.Plan.Services), "port"), h.unchecked()))
+		out = append(out, ok("%s of Services, each with an endpoint%s", text.Count(len(h.Plan.Services), "port"),
+			h.unchecked()))
 	}
 	return out
 }
@@ -114,8 +119,10 @@ func (h *Host) mendLocal() string {
 // idle says why a ServicePort has no endpoint.
 func (h *Host) idle(svc *plan.ServicePort) finding.Finding {
 	name := tracker.Name{Namespace: svc.Name.Namespace, Name: svc.Name.Name}
-	why := planner.Absence{Seen: "it has no endpoint that they may go to", Mend: "edgeway plan " + name.Namespace + "/" + name.Name}
-	if i, found := slices.BinarySearchFunc(h.Services, name, func(s *tracker.Service, n tracker.Name) int { return s.Name().Compare(n) }); found {
+	why := planner.Absence{Seen: "it has no endpoint that they may go to", Mend: "edgeway plan " + name.Namespace +
+		"/" + name.Name}
+	if i, found := slices.BinarySearchFunc(h.Services, name,
+		func(s *tracker.Service, n tracker.Name) int { return s.Name().Compare(n) }); found {
 		if absence, absent := planner.Absent(h.Services[i], svc.Name, svc.Family); absent {
 			why = absence
 		}

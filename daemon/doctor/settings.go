@@ -77,15 +77,21 @@ func conntrack(_ context.Context, h *Host) []finding.Finding {
 	if err != nil || limitErr != nil || limit == 0 {
 		return nil // not loaded, and so empty: the rules load it
 	}
-	mend := set("net.netfilter.nf_conntrack_max", 2*limit) + "  # to keep it, see conntrack.md in the package's documentation"
+	mend := set("net.netfilter.nf_conntrack_max", 2*limit) +
+		"  # to keep it, see conntrack.md in the package's documentation"
 	percent := 100 * count / limit
 	switch full := h.fullCount(); {
 	case percent >= nearlyFull:
-		return []finding.Finding{problem(mend, "the table of connections is full to %d %% (limit %d): new connections are dropped when it is full", percent, limit)}
+		return []finding.Finding{problem(mend,
+			"the table of connections is full to %d %% (limit %d): new connections are dropped when it is full",
+			percent, limit)}
 	case percent >= muchUsed:
-		return []finding.Finding{warning(mend, "the table of connections has %d entries, %d %% of its limit %d", count, percent, limit)}
+		return []finding.Finding{warning(mend, "the table of connections has %d entries, %d %% of its limit %d", count,
+			percent, limit)}
 	case full > 0:
-		return []finding.Finding{warning(mend, "the table of connections has %d entries of %d now, but was full for %d new connections since the start", count, limit, full)}
+		return []finding.Finding{warning(mend,
+			"the table of connections has %d entries of %d now, but was full for %d new connections since the start",
+			count, limit, full)}
 	default:
 		return []finding.Finding{ok("the table of connections has %d entries, the limit is %d", count, limit)}
 	}
@@ -149,7 +155,8 @@ func (h *Host) ownPorts() []finding.Finding {
 		return []finding.Finding{ok("the ports that the daemon listens on are not given to connections of this host (%d to %d)", first, last)}
 	}
 	slices.Sort(at)
-	mend := set(reserved, strings.Join(append(strings.FieldsFunc(taken, func(r rune) bool { return r == ',' }), at...), ","))
+	mend := set(reserved,
+		strings.Join(append(strings.FieldsFunc(taken, func(r rune) bool { return r == ',' }), at...), ","))
 	return []finding.Finding{warning(mend, "ports %s, which the daemon listens on for NodePorts on loopback and health checks, may be taken by connections of this host (%s)", several(at, maxNetworks), local)}
 }
 
@@ -179,7 +186,8 @@ func (h *Host) listening() map[uint16]struct{} {
 			if _, relayed := svc.LoopbackPool(f); f.Kind != plan.NodePort || !relayed {
 				continue
 			}
-			if slices.ContainsFunc(h.node().LoopbackAddrs, func(a netip.Addr) bool { return plan.FamilyOf(a) == svc.Family }) {
+			if slices.ContainsFunc(h.node().LoopbackAddrs,
+				func(a netip.Addr) bool { return plan.FamilyOf(a) == svc.Family }) {
 				out[f.Port] = struct{}{}
 			}
 		}

@@ -32,11 +32,13 @@ func (c *Checker) note(t *target, fault string) {
 }
 
 func checksDesc() *prometheus.Desc {
-	return prometheus.NewDesc("edgeway_endpoint_checks_total", "Checks of endpoints. result: passed or failed.", []string{"result"}, nil)
+	return prometheus.NewDesc("edgeway_endpoint_checks_total", "Checks of endpoints. result: passed or failed.",
+		[]string{"result"}, nil)
 }
 
 func endpointsDesc() *prometheus.Desc {
-	return prometheus.NewDesc("edgeway_endpoint_checks_endpoints", "Endpoints that are checked. state: alive or dead.", []string{"state"}, nil)
+	return prometheus.NewDesc("edgeway_endpoint_checks_endpoints", "Endpoints that are checked. state: alive or dead.",
+		[]string{"state"}, nil)
 }
 
 // Describe implements prometheus.Collector.

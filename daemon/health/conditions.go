@@ -15,7 +15,8 @@ func (c *Checker) firstSync(s *pipeline.State) Condition {
 	case s.Plan == nil:
 		cond.Message = "Nothing is programmed yet: waiting for " + c.missing()
 	case s.Backend.Err != nil:
-		cond.Message = fmt.Sprintf("Nothing is programmed yet: the first sync failed %s: %v", times(s.Backend.Attempts), s.Backend.Err)
+		cond.Message = fmt.Sprintf("Nothing is programmed yet: the first sync failed %s: %v", times(s.Backend.Attempts),
+			s.Backend.Err)
 	case s.Total > 0:
 		cond.Message = fmt.Sprintf("The first sync is running: %d of %d ServicePorts are programmed", s.Done, s.Total)
 	default:
@@ -55,9 +56,11 @@ func backendSync(s *pipeline.State, now time.Time) []Condition {
 	}
 	switch {
 	case s.Backend.Err != nil:
-		cond.Message = fmt.Sprintf("The latest changes are not in the kernel: the sync failed %s: %v", times(s.Backend.Attempts), s.Backend.Err)
+		cond.Message = fmt.Sprintf("The latest changes are not in the kernel: the sync failed %s: %v",
+			times(s.Backend.Attempts), s.Backend.Err)
 	case !s.Backend.LastDrift.Before(s.OutOfSync):
-		cond.Message = fmt.Sprintf("The kernel loses what Edgeway writes: another program changes it each time (%s)", s.Backend.DriftReason)
+		cond.Message = fmt.Sprintf("The kernel loses what Edgeway writes: another program changes it each time (%s)",
+			s.Backend.DriftReason)
 	default:
 		cond.Message = "The latest changes are not in the kernel: a sync is stuck"
 	}
@@ -97,7 +100,8 @@ func nodeLeaving(s *pipeline.State) (bool, Condition) {
 	}
 	return true, Condition{
 		Name: "node-leaving", Level: Warning,
-		Message: fmt.Sprintf("Node %s is being removed from the cluster: load balancers are told not to use it", s.Snapshot.Node.Name),
+		Message: fmt.Sprintf("Node %s is being removed from the cluster: load balancers are told not to use it",
+			s.Snapshot.Node.Name),
 	}
 }
 

@@ -38,7 +38,9 @@ func NewHandler(level slog.Leveler, fallback slog.Handler) slog.Handler {
 	return newHandler(level, fallback, sd.Send)
 }
 
-func newHandler(level slog.Leveler, fallback slog.Handler, send func(string, sd.Priority, map[string]string) error) *handler {
+func newHandler(level slog.Leveler, fallback slog.Handler,
+	send func(string, sd.Priority, map[string]string) error,
+) *handler {
 	return &handler{level: level, fallback: fallback, send: send}
 }
 

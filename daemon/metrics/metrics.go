@@ -124,9 +124,12 @@ const familyLabel = "ip_family"
 
 func (m *Metrics) makeInherited() {
 	syncBuckets := prometheus.ExponentialBuckets(0.001, 2, 15)
-	m.duration = m.histogram("kubeproxy_sync_proxy_rules_duration_seconds", "Time that a sync of the rules took.", syncBuckets, familyLabel)
-	m.fullDuration = m.histogram("kubeproxy_sync_full_proxy_rules_duration_seconds", "Time that a full sync of the rules took.", syncBuckets, familyLabel)
-	m.partialDuration = m.histogram("kubeproxy_sync_partial_proxy_rules_duration_seconds", "Time that a partial sync of the rules took.", syncBuckets, familyLabel)
+	m.duration = m.histogram("kubeproxy_sync_proxy_rules_duration_seconds", "Time that a sync of the rules took.",
+		syncBuckets, familyLabel)
+	m.fullDuration = m.histogram("kubeproxy_sync_full_proxy_rules_duration_seconds",
+		"Time that a full sync of the rules took.", syncBuckets, familyLabel)
+	m.partialDuration = m.histogram("kubeproxy_sync_partial_proxy_rules_duration_seconds",
+		"Time that a partial sync of the rules took.", syncBuckets, familyLabel)
 	m.programming = m.histogram("kubeproxy_network_programming_duration_seconds",
 		"Time from a change of a Service's endpoints until the rules are updated.", programmingBuckets(), familyLabel)
 	m.healthz = m.counter("kubeproxy_proxy_healthz_total", "Answers of /healthz.", "code")

@@ -156,7 +156,8 @@ func listAddrs(up links) (addrs []address, steady bool, err error) {
 		}
 		base, _ := netip.AddrFromSlice(network.IP)
 		bits, _ := network.Mask.Size()
-		addrs = append(addrs, address{addr, netip.PrefixFrom(base, bits).Masked(), a.LinkIndex, a.Flags, a.Scope, addrOf(a.Broadcast)})
+		addrs = append(addrs,
+			address{addr, netip.PrefixFrom(base, bits).Masked(), a.LinkIndex, a.Flags, a.Scope, addrOf(a.Broadcast)})
 	}
 	return addrs, steady, nil
 }

@@ -36,7 +36,8 @@ func readNameServers(paths []string, before []netip.Addr) []netip.Addr {
 			}
 			a, err := netip.ParseAddr(fields[1])
 			a = a.Unmap().WithZone("")
-			if err == nil && !a.IsLoopback() && !a.IsLinkLocalUnicast() && !a.IsUnspecified() && len(found) < maxNameServers {
+			if err == nil && !a.IsLoopback() && !a.IsLinkLocalUnicast() && !a.IsUnspecified() &&
+				len(found) < maxNameServers {
 				found = append(found, a)
 			}
 		}

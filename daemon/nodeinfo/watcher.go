@@ -57,8 +57,9 @@ type Options struct {
 // New makes a watcher that knows nothing until Run has read the addresses once.
 func New(logger *slog.Logger, opts Options) *Watcher {
 	w := &Watcher{
-		log: logger, foreign: newForeign(opts.IgnoreDevices), tables: opts.IgnoreTables, kernel: opts.Kernel, resolv: opts.ResolvConf,
-		ready: make(chan struct{}), changed: make(chan struct{}, 1), moved: make(chan struct{}, 1),
+		log: logger, foreign: newForeign(opts.IgnoreDevices), tables: opts.IgnoreTables, kernel: opts.Kernel,
+		resolv: opts.ResolvConf,
+		ready:  make(chan struct{}), changed: make(chan struct{}, 1), moved: make(chan struct{}, 1),
 	}
 	if w.resolv == nil {
 		w.resolv = resolvConf()
@@ -125,7 +126,9 @@ func (w *Watcher) Run(ctx context.Context) error {
 
 // await returns when the state is to be read, or with false when ctx ends. Meanwhile it reads the files with the name
 // servers.
-func (w *Watcher) await(ctx context.Context, again <-chan time.Time, events <-chan struct{}, panicked <-chan error) bool {
+func (w *Watcher) await(ctx context.Context, again <-chan time.Time, events <-chan struct{},
+	panicked <-chan error,
+) bool {
 	tick := time.NewTicker(nameServersPeriod)
 	defer tick.Stop()
 	for {
@@ -188,7 +191,8 @@ func (w *Watcher) read() (steady bool, err error) {
 	if first || next.equal(before) {
 		return steady, nil
 	}
-	w.log.Info("the host's addresses changed", "addresses", len(next.Addrs), "gateways", len(next.Gateways), "name_servers", len(next.NameServers))
+	w.log.Info("the host's addresses changed", "addresses", len(next.Addrs), "gateways", len(next.Gateways),
+		"name_servers", len(next.NameServers))
 	tell(w.changed)
 	return steady, nil
 }

@@ -69,8 +69,11 @@ func (w *Ways) To(to netip.Addr) (Way, error) {
 	}
 	return Way{
 		Source: addrOf(r.Src), Gateway: gatewayOf(netlink.NexthopInfo{Gw: r.Gw, Via: r.Via}), Interface: link.Name,
-		Local:     r.Type == unix.RTN_LOCAL,
-		NoCarrier: slices.Contains([]netlink.LinkOperState{netlink.OperDown, netlink.OperLowerLayerDown, netlink.OperNotPresent}, link.OperState),
+		Local: r.Type == unix.RTN_LOCAL,
+		NoCarrier: slices.Contains([]netlink.LinkOperState{
+			netlink.OperDown, netlink.OperLowerLayerDown,
+			netlink.OperNotPresent,
+		}, link.OperState),
 	}, nil
 }
 

@@ -20,7 +20,8 @@ func Count(p *plan.Plan) Counts {
 	}
 	c.ServicePorts = len(p.Services)
 	for i, svc := range p.Services {
-		if i == 0 || svc.Name.Namespace != p.Services[i-1].Name.Namespace || svc.Name.Name != p.Services[i-1].Name.Name {
+		if i == 0 || svc.Name.Namespace != p.Services[i-1].Name.Namespace ||
+			svc.Name.Name != p.Services[i-1].Name.Name {
 			c.Services++
 		}
 		c.Endpoints += distinct(svc.Pools[plan.ClusterPool], svc.Pools[plan.LocalPool])

@@ -70,7 +70,10 @@ func (p *Pipeline) search(
 		suspects = all
 	}
 	refused := map[[32]byte]error{}
-	s = &search{p: p, stage: st, target: target, refused: refused, previous: previousVersions(st.lastGood, target, suspects)}
+	s = &search{
+		p: p, stage: st, target: target, refused: refused,
+		previous: previousVersions(st.lastGood, target, suspects),
+	}
 	if err = s.named(ctx, refusal); !errors.Is(err, errNotToBlame) {
 		return s, err
 	}
@@ -101,7 +104,9 @@ func (p *Pipeline) logRefusal(refusal error, suspects int) {
 
 // previousVersions gives, for suspects that differ from what the kernel accepted last, that version, unless another
 // ServicePort of the target has one of its addresses now.
-func previousVersions(accepted, target *plan.Plan, suspects []*plan.ServicePort) map[*plan.ServicePort]*plan.ServicePort {
+func previousVersions(accepted, target *plan.Plan,
+	suspects []*plan.ServicePort,
+) map[*plan.ServicePort]*plan.ServicePort {
 	previous := map[*plan.ServicePort]*plan.ServicePort{}
 	var versions []*plan.ServicePort
 	for _, svc := range suspects {

@@ -127,7 +127,8 @@ func (p *Pipeline) apply(ctx context.Context, s *stage, target *plan.Plan) (bool
 		return false, nil
 	}
 	event := Applied{
-		Stage: s.Name, Full: change.Prev == nil, Changed: len(change.Changed), Removed: len(change.Removed), Start: time.Now(),
+		Stage: s.Name, Full: change.Prev == nil, Changed: len(change.Changed), Removed: len(change.Removed),
+		Start: time.Now(),
 	}
 	if event.Full {
 		event.Reason = s.reason
@@ -136,7 +137,8 @@ func (p *Pipeline) apply(ctx context.Context, s *stage, target *plan.Plan) (bool
 	s.status.Running, s.status.RunningFull = event.Start, event.Full
 	p.progress.start()
 	p.publish()
-	event.Err = p.bounded(ctx, applyTimeout(change), func(ctx context.Context) error { return s.Applier.Apply(ctx, change) })
+	event.Err = p.bounded(ctx, applyTimeout(change),
+		func(ctx context.Context) error { return s.Applier.Apply(ctx, change) })
 	event.Err = p.refusePanic(s, event.Err)
 
 	event.Duration = time.Since(event.Start)
@@ -167,9 +169,11 @@ func (p *Pipeline) logApplied(e Applied) {
 	switch {
 	case e.Err != nil: // the caller decides what it means
 	case e.Full:
-		p.opts.Logger.Info("full sync done", "stage", e.Stage, "reason", e.Reason, "service_ports", e.Changed, "duration", e.Duration)
+		p.opts.Logger.Info("full sync done", "stage", e.Stage, "reason", e.Reason, "service_ports", e.Changed,
+			"duration", e.Duration)
 	default:
-		p.opts.Logger.Debug("partial sync done", "stage", e.Stage, "changed", e.Changed, "removed", e.Removed, "duration", e.Duration)
+		p.opts.Logger.Debug("partial sync done", "stage", e.Stage, "changed", e.Changed, "removed", e.Removed,
+			"duration", e.Duration)
 	}
 }
 

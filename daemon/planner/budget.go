@@ -57,7 +57,10 @@ type size struct {
 }
 
 func newBudget(b Budget) budget {
-	return budget{limit: b.Limit, largest: b.largest(), sizes: map[tracker.Name]size{}, large: map[tracker.Name]struct{}{}}
+	return budget{
+		limit: b.Limit, largest: b.largest(), sizes: map[tracker.Name]size{},
+		large: map[tracker.Name]struct{}{},
+	}
 }
 
 func (b *budget) leavesOut(name tracker.Name) bool {
@@ -143,7 +146,8 @@ func (p *Planner) size(svc *tracker.Service) (out size) {
 	}
 	// A panic is the Service's: service refuses it.
 	_ = contain.Call(func() error {
-		out = size{svc.Spec, p.opts.Budget.Port*int64(len(svc.Spec.Ports)) + p.opts.Budget.Address*p.addresses(svc.Spec)}
+		out = size{svc.Spec, p.opts.Budget.Port*int64(len(svc.Spec.Ports)) +
+			p.opts.Budget.Address*p.addresses(svc.Spec)}
 		for _, list := range p.index(svc) {
 			for _, c := range list {
 				out.bytes += p.opts.Budget.Endpoint * int64(len(c.slice.Endpoints))

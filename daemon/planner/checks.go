@@ -51,7 +51,8 @@ func (c *Checks) Out(svc *tracker.Service, sp *plan.ServicePort) (out []string) 
 	texts := map[netip.AddrPort]string{}
 	for _, s := range svc.Slices {
 		for _, port := range s.Ports {
-			if s.Family != sp.Family || port.Name != sp.Name.Port || port.Protocol != sp.Name.Protocol || !c.include(s) {
+			if s.Family != sp.Family || port.Name != sp.Name.Port || port.Protocol != sp.Name.Protocol ||
+				!c.include(s) {
 				continue
 			}
 			for i := range s.Endpoints {

@@ -80,7 +80,8 @@ func (p *Planner) refusal(s *source.Service, kind plan.FrontendKind, a netip.Add
 	case leadsTo(a, p.env.nameServers):
 		return "is a name server of this host"
 	case kind == plan.LoadBalancerIP:
-		return p.rangeRefusal(a, p.opts.AllowLoadBalancers, p.opts.AllowHostLoadBalancers, "proxy.allow_load_balancer_ips")
+		return p.rangeRefusal(a, p.opts.AllowLoadBalancers, p.opts.AllowHostLoadBalancers,
+			"proxy.allow_load_balancer_ips")
 	}
 	return p.rangeRefusal(a, p.opts.AllowExternalIPs, p.opts.AllowHostIPs, "proxy.allow_external_ips")
 }

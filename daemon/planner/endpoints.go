@@ -122,7 +122,10 @@ func (p *Planner) endpoints(b backends, key portKey) []endpoint {
 	for _, c := range b[key] {
 		for i := range c.slice.Endpoints {
 			e := &c.slice.Endpoints[i]
-			all = append(all, endpoint{e, netip.AddrPortFrom(e.Addr, c.port), p.env.isLocal(e), p.isDead(c, e, key.protocol), 0})
+			all = append(all, endpoint{
+				e, netip.AddrPortFrom(e.Addr, c.port), p.env.isLocal(e),
+				p.isDead(c, e, key.protocol), 0,
+			})
 		}
 	}
 	p.scratch = all
@@ -204,7 +207,10 @@ func collect(endpoints []endpoint, fits func(*endpoint) bool) []plan.Endpoint {
 	pool := make([]plan.Endpoint, 0, n)
 	for i := range endpoints {
 		if fits(&endpoints[i]) {
-			pool = append(pool, plan.Endpoint{Addr: endpoints[i].addr, Weight: endpoints[i].weight, Local: endpoints[i].local})
+			pool = append(pool, plan.Endpoint{
+				Addr: endpoints[i].addr, Weight: endpoints[i].weight,
+				Local: endpoints[i].local,
+			})
 		}
 	}
 	return pool
@@ -293,11 +299,13 @@ func Absent(svc *tracker.Service, port plan.ServicePortName, family plan.Family)
 	case len(ofFamily) == 0:
 		return Absence{
 			fmt.Sprintf("there is no EndpointSlice of addressType %s for it, only of %s", family, svc.Slices[0].Family),
-			fmt.Sprintf("give the pods %s addresses, or write an EndpointSlice of this addressType with %s", family, label),
+			fmt.Sprintf("give the pods %s addresses, or write an EndpointSlice of this addressType with %s", family,
+				label),
 		}, true
 	case len(named) == 0:
 		return Absence{
-			fmt.Sprintf("its EndpointSlices have no port %s, but %s", quotedPort(port.Port, port.Protocol), portsOf(ofFamily)),
+			fmt.Sprintf("its EndpointSlices have no port %s, but %s", quotedPort(port.Port, port.Protocol),
+				portsOf(ofFamily)),
 			"give the port of the Service and that of the EndpointSlice the same name and protocol",
 		}, true
 	}

@@ -106,7 +106,8 @@ func (o *Options) environment(snap *tracker.Snapshot, host *nodeinfo.Host) (*env
 
 // serverPorts returns the ports of the API servers, if one of them is on this host.
 func (e *environment) serverPorts(snap *tracker.Snapshot) []uint16 {
-	if slices.ContainsFunc(snap.APIServers, func(a netip.Addr) bool { return a.IsLoopback() || hasAddr(e.hostAddrs, a) }) {
+	if slices.ContainsFunc(snap.APIServers,
+		func(a netip.Addr) bool { return a.IsLoopback() || hasAddr(e.hostAddrs, a) }) {
 		return snap.APIPorts
 	}
 	return nil

@@ -309,7 +309,8 @@ func (p *Planner) restore(prev *plan.Plan) {
 		}
 	}
 	for _, h := range prev.HealthChecks {
-		planned.note(&p.owners, claim{protocol: plan.TCP, port: h.Port}, tracker.Name{Namespace: h.Namespace, Name: h.Name})
+		planned.note(&p.owners, claim{protocol: plan.TCP, port: h.Port},
+			tracker.Name{Namespace: h.Namespace, Name: h.Name})
 	}
 	p.give(saved)
 	p.give(planned)

@@ -206,7 +206,8 @@ func (p *Planner) exchange(old, fresh []*source.Service, out map[tracker.Name]st
 
 // hostProblems returns the problems that are of no Service.
 func (p *Planner) hostProblems(node *plan.Node) []source.Problem {
-	return slices.Concat(p.env.problems, p.unservedFamilies(node), p.outOfRange(node), p.leftOut(), p.unknownLongLived())
+	return slices.Concat(p.env.problems, p.unservedFamilies(node), p.outOfRange(node), p.leftOut(),
+		p.unknownLongLived())
 }
 
 // unknownLongLived returns the problems of Services that the operator names and that do not exist.

@@ -96,7 +96,10 @@ func servicePort(spec *source.Service, index int, family plan.Family, frontends 
 		return nil
 	}
 	sp := &plan.ServicePort{
-		Name:     plan.ServicePortName{Namespace: spec.Namespace, Name: spec.Name, Port: port.Name, Protocol: port.Protocol},
+		Name: plan.ServicePortName{
+			Namespace: spec.Namespace, Name: spec.Name, Port: port.Name,
+			Protocol: port.Protocol,
+		},
 		Family:   family,
 		Affinity: spec.Affinity,
 	}

@@ -73,7 +73,8 @@ func (v View) text(counts pipeline.Counts, since func(time.Time) string) string 
 	if !v.State.Synced() {
 		return oneLine(v.Backend + ": " + v.waiting())
 	}
-	parts := []string{v.Backend + ": " + text.Count(counts.Services, "Service") + ", " + text.Count(counts.Endpoints, "endpoint")}
+	parts := []string{v.Backend + ": " + text.Count(counts.Services, "Service") + ", " +
+		text.Count(counts.Endpoints, "endpoint")}
 	if at := v.State.Backend.LastSync; !at.IsZero() {
 		parts[0] += ", synced " + since(at) + " ago"
 	}

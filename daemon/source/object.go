@@ -29,7 +29,10 @@ const (
 
 // String gives Kubernetes' kind.
 func (k Kind) String() string {
-	return [...]string{"", "Service", "EndpointSlice", "Node", "ServiceCIDR", "APIServer", "Manifest", "Document", "Setting"}[k]
+	return [...]string{
+		"", "Service", "EndpointSlice", "Node", "ServiceCIDR", "APIServer", "Manifest", "Document",
+		"Setting",
+	}[k]
 }
 
 // Key identifies an object. Namespace is empty for all but Services and EndpointSlices; the name of a Manifest is its

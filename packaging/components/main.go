@@ -90,7 +90,8 @@ func billOfMaterials(info *debug.BuildInfo, version string, at time.Time) bom {
 	out.Metadata.Component = module("application", info.Main.Path, version)
 	for _, s := range info.Settings {
 		if s.Key == "GOOS" || s.Key == "GOARCH" {
-			out.Metadata.Component.Properties = append(out.Metadata.Component.Properties, property{"go:" + s.Key, s.Value})
+			out.Metadata.Component.Properties = append(out.Metadata.Component.Properties,
+				property{"go:" + s.Key, s.Value})
 		}
 	}
 	out.Components = append(out.Components, module("library", "std", strings.TrimPrefix(info.GoVersion, "go")))

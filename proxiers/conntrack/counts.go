@@ -18,11 +18,13 @@ func newCounts(families []plan.Family) *counts {
 	labels := []string{"ip_family"}
 	c := &counts{
 		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "kubeproxy_conntrack_reconciler_sync_duration_seconds", Help: "Time that a clean-up of connection-tracking entries took.",
+			Name:    "kubeproxy_conntrack_reconciler_sync_duration_seconds",
+			Help:    "Time that a clean-up of connection-tracking entries took.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 15),
 		}, labels),
 		deleted: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kubeproxy_conntrack_reconciler_deleted_entries_total", Help: "Stale connection-tracking entries that were deleted.",
+			Name: "kubeproxy_conntrack_reconciler_deleted_entries_total",
+			Help: "Stale connection-tracking entries that were deleted.",
 		}, labels),
 	}
 	for _, f := range families {

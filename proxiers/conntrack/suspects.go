@@ -61,7 +61,8 @@ func (s suspects) addAll(p *plan.Plan) {
 	for _, svc := range p.Services {
 		tcp := svc.Name.Protocol == plan.TCP
 		for dst := range svc.Destinations(p.Node) {
-			s.set(netlink.Scope{Family: svc.Family, Protocol: svc.Name.Protocol}, dst, rule{owned: true, endpoints: svc.Serving, unanswered: tcp})
+			s.set(netlink.Scope{Family: svc.Family, Protocol: svc.Name.Protocol}, dst,
+				rule{owned: true, endpoints: svc.Serving, unanswered: tcp})
 		}
 	}
 }
@@ -137,6 +138,7 @@ func destinations(svc *plan.ServicePort, node *plan.Node) []netip.AddrPort {
 }
 
 func has(sorted []plan.Endpoint, at netip.AddrPort) bool {
-	_, ok := slices.BinarySearchFunc(sorted, at, func(e plan.Endpoint, at netip.AddrPort) int { return e.Addr.Compare(at) })
+	_, ok := slices.BinarySearchFunc(sorted, at,
+		func(e plan.Endpoint, at netip.AddrPort) int { return e.Addr.Compare(at) })
 	return ok
 }

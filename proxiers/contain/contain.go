@@ -48,7 +48,8 @@ func panicked(stack string) string {
 	_, below, _ := strings.Cut(stack, "\npanic(")
 	lines := strings.Split(below, "\n")
 	for i := 2; i+1 < len(lines); i += 2 {
-		if place, _, ok := strings.Cut(strings.TrimSpace(lines[i+1]), " "); ok && !strings.HasPrefix(lines[i], "runtime.") {
+		if place, _, ok := strings.Cut(strings.TrimSpace(lines[i+1]), " "); ok &&
+			!strings.HasPrefix(lines[i], "runtime.") {
 			return filepath.Base(place)
 		}
 	}
@@ -112,7 +113,10 @@ type Parts struct {
 
 // New returns Parts without a panic.
 func New(logger *slog.Logger) *Parts {
-	return &Parts{logger: logger, failed: make(chan error, 1), panics: map[string][]time.Time{}, last: map[string]error{}}
+	return &Parts{
+		logger: logger, failed: make(chan error, 1), panics: map[string][]time.Time{},
+		last: map[string]error{},
+	}
 }
 
 // Run runs a part until it returns. After a panic it starts the part again, unless ctx has ended. The error is that of

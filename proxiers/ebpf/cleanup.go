@@ -53,7 +53,8 @@ func unpinAll(dir string) error {
 // unpinLinks removes the ways there before the ways back, and last those that only another version knows.
 func unpinLinks(layout string) error {
 	for _, h := range slices.Backward(hooks()) {
-		if err := os.Remove(filepath.Join(layout, linkPrefix+h.program)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := os.Remove(filepath.Join(layout, linkPrefix+h.program)); err != nil &&
+			!errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}

@@ -145,7 +145,9 @@ func (o *orphans) end(t *tables, connections table[uint64, socketsConnection]) (
 }
 
 // forgetUnlisted removes the connections that two attempts in a row did not find.
-func (o *orphans) forgetUnlisted(connections table[uint64, socketsConnection], found map[uint64]socketsConnection, unlisted map[uint64]bool) {
+func (o *orphans) forgetUnlisted(connections table[uint64, socketsConnection], found map[uint64]socketsConnection,
+	unlisted map[uint64]bool,
+) {
 	for cookie := range unlisted {
 		if o.unlisted[cookie] {
 			forget(connections, cookie, found[cookie])

@@ -45,7 +45,8 @@ type deviceFilter struct{ device int }
 
 func attachFilter(index int, p *ebpf.Program) (attachment, error) {
 	attrs := netlink.QdiscAttrs{LinkIndex: index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT}
-	if err := netlink.QdiscAdd(&netlink.GenericQdisc{QdiscAttrs: attrs, QdiscType: "clsact"}); err != nil && !errors.Is(err, unix.EEXIST) {
+	if err := netlink.QdiscAdd(&netlink.GenericQdisc{QdiscAttrs: attrs, QdiscType: "clsact"}); err != nil &&
+		!errors.Is(err, unix.EEXIST) {
 		return nil, fmt.Errorf("queueing discipline clsact (module sch_ingress): %w", err)
 	}
 	if err := netlink.FilterReplace(ourFilter(index, p.FD())); err != nil {
@@ -56,8 +57,11 @@ func attachFilter(index int, p *ebpf.Program) (attachment, error) {
 
 func ourFilter(index, fd int) *netlink.BpfFilter {
 	return &netlink.BpfFilter{
-		FilterAttrs: netlink.FilterAttrs{LinkIndex: index, Parent: netlink.HANDLE_MIN_INGRESS, Handle: 1, Priority: filterPriority, Protocol: unix.ETH_P_ALL},
-		Fd:          fd, Name: filterName, DirectAction: true,
+		FilterAttrs: netlink.FilterAttrs{
+			LinkIndex: index, Parent: netlink.HANDLE_MIN_INGRESS, Handle: 1,
+			Priority: filterPriority, Protocol: unix.ETH_P_ALL,
+		},
+		Fd: fd, Name: filterName, DirectAction: true,
 	}
 }
 
@@ -70,7 +74,8 @@ func (f *deviceFilter) detach() error { return removeFilters(f.device) }
 
 // filtersAt gives our filters at a device.
 func filtersAt(index int) (ours []*netlink.BpfFilter, err error) {
-	list, err := netlink.FilterList(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Index: index}}, netlink.HANDLE_MIN_INGRESS)
+	list, err := netlink.FilterList(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Index: index}},
+		netlink.HANDLE_MIN_INGRESS)
 	for _, f := range list {
 		if b, ok := f.(*netlink.BpfFilter); ok && b.Name == filterName {
 			ours = append(ours, b)

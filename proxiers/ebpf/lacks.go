@@ -28,9 +28,15 @@ func lacking(dir string, tc bool, served []plan.Family) (out []proxiers.Lack) {
 
 // lackingForTC returns what the host lacks for the tc program.
 func lackingForTC(dir string) []proxiers.Lack {
-	for _, f := range []struct{ module, name string }{{"nf_conntrack", "bpf_skb_ct_alloc"}, {"nf_nat", "bpf_ct_set_nat_info"}} {
+	for _, f := range []struct{ module, name string }{
+		{"nf_conntrack", "bpf_skb_ct_alloc"},
+		{"nf_nat", "bpf_ct_set_nat_info"},
+	} {
 		if err := lacksFunction(f.module, f.name); err != nil {
-			return []proxiers.Lack{{Mend: "modprobe " + f.module + "  # see if it helps", What: fmt.Sprintf("connections from elsewhere have no shortcut: %s: %v", noFunctions, err)}}
+			return []proxiers.Lack{{
+				Mend: "modprobe " + f.module + "  # see if it helps",
+				What: fmt.Sprintf("connections from elsewhere have no shortcut: %s: %v", noFunctions, err),
+			}}
 		}
 	}
 	o, err := openPinned(dir, size{}, true)
@@ -72,7 +78,8 @@ const (
 // lookup after port clash"). mixesUp returns false if it cannot read the settings or the kernel's symbols.
 func mixesUp() bool {
 	for _, setting := range []string{earlyDemux, "net.ipv4.ip_early_demux"} {
-		if on, err := os.ReadFile("/proc/sys/" + strings.ReplaceAll(setting, ".", "/")); err != nil || strings.TrimSpace(string(on)) == "0" {
+		if on, err := os.ReadFile("/proc/sys/" + strings.ReplaceAll(setting, ".", "/")); err != nil ||
+			strings.TrimSpace(string(on)) == "0" {
 			return false
 		}
 	}

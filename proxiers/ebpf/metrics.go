@@ -45,7 +45,8 @@ func leftDesc() *prometheus.Desc {
 }
 
 func upDesc() *prometheus.Desc {
-	return prometheus.NewDesc("edgeway_ebpf_up", "Whether the BPF programs are at work: 1, or 0 when nftables serves alone.", nil, nil)
+	return prometheus.NewDesc("edgeway_ebpf_up",
+		"Whether the BPF programs are at work: 1, or 0 when nftables serves alone.", nil, nil)
 }
 
 // Describe implements prometheus.Collector.

@@ -92,7 +92,10 @@ func (o *objects) programs() map[string]**ebpf.Program {
 
 // packetsMaps returns the maps that only the tc program uses.
 func (o *objects) packetsMaps() map[string]**ebpf.Map {
-	return map[string]**ebpf.Map{packetsMapPodRanges: &o.podRanges, packetsMapPodDevices: &o.podDevices, packetsMapSources: &o.sources}
+	return map[string]**ebpf.Map{
+		packetsMapPodRanges: &o.podRanges, packetsMapPodDevices: &o.podDevices,
+		packetsMapSources: &o.sources,
+	}
 }
 
 // programsDir returns the folder for the programs of this version of the objects.
@@ -120,14 +123,16 @@ func openPinned(dir string, want size, tc bool) (_ *objects, err error) {
 			return nil, fmt.Errorf("pinned program %s: %w", name, err)
 		}
 	}
-	if have := (size{o.Frontends.MaxEntries(), o.Slots.MaxEntries(), o.Members.MaxEntries()}); have != want && want != (size{}) {
+	if have := (size{o.Frontends.MaxEntries(), o.Slots.MaxEntries(), o.Members.MaxEntries()}); have != want &&
+		want != (size{}) {
 		return nil, fmt.Errorf("pinned maps are of another size: %w", fs.ErrNotExist)
 	}
 	shared := []*ebpf.Map{o.Frontends, o.Slots, o.Addresses, o.Config, o.Counters, o.Taken}
 	if err = together(o.Connect4, append(shared, o.Sockets, o.Connections)); err != nil {
 		return nil, err
 	}
-	if !tc || o.openPackets(dir) != nil || together(o.packets, append(shared, o.podRanges, o.podDevices, o.sources)) != nil {
+	if !tc || o.openPackets(dir) != nil ||
+		together(o.packets, append(shared, o.podRanges, o.podDevices, o.sources)) != nil {
 		o.closePackets()
 	}
 	return o, nil

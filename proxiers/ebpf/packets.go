@@ -174,7 +174,8 @@ func (p *packets) follow() error {
 func (p *packets) tellDevices(devices map[int]links.Device) error {
 	want := map[uint32]uint8{}
 	for index, d := range devices {
-		if slices.ContainsFunc(p.node.PodInterfaces, func(pattern string) bool { return plan.MatchInterface(pattern, d.Name) }) {
+		if slices.ContainsFunc(p.node.PodInterfaces,
+			func(pattern string) bool { return plan.MatchInterface(pattern, d.Name) }) {
 			want[uint32(index)] = 0
 		}
 	}
@@ -196,14 +197,16 @@ func (p *packets) attach(index int, name string) {
 	case errors.Is(err, unix.ENODEV): // it has just gone
 	case err != nil:
 		if p.refused[index] != err.Error() {
-			p.logger.Warn("nftables serves alone at a network device, which does not take the BPF program", "device", name, "error", err)
+			p.logger.Warn("nftables serves alone at a network device, which does not take the BPF program", "device",
+				name, "error", err)
 		}
 		p.refused[index] = err.Error()
 	default:
 		p.at[index] = a
 		delete(p.refused, index)
 		if before != nil {
-			p.logger.Warn("another program removed the BPF program from a network device, it was attached again", "device", name)
+			p.logger.Warn("another program removed the BPF program from a network device, it was attached again",
+				"device", name)
 		}
 	}
 }

@@ -60,7 +60,8 @@ func loadable(dir string) error {
 			return err
 		}
 	}
-	return fmt.Errorf("%w: the BPF programs are not loaded, and this process may not load them: %s", proxiers.ErrUnsupported, remedy)
+	return fmt.Errorf("%w: the BPF programs are not loaded, and this process may not load them: %s",
+		proxiers.ErrUnsupported, remedy)
 }
 
 // tcFix lets the loader load the tc program.

@@ -95,7 +95,10 @@ func usedPools(svc *plan.ServicePort) (used [2]bool) {
 }
 
 func frontendKey(svc *plan.ServicePort, f *plan.Frontend, from plan.Origin) socketsFrontendKey {
-	k := socketsFrontendKey{Port: networkOrder(f.Port), Protocol: protocolNumber(svc.Name.Protocol), Origin: uint8(from)}
+	k := socketsFrontendKey{
+		Port: networkOrder(f.Port), Protocol: protocolNumber(svc.Name.Protocol),
+		Origin: uint8(from),
+	}
 	switch {
 	case f.Kind != plan.NodePort:
 		k.Addr = addressOf(f.Addr)

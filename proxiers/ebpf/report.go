@@ -47,7 +47,8 @@ func (p *proxier) shortcut(d plan.Decision, bound bool) string {
 	}
 	if why, isLeft := whyLeft(svc, d.Frontend, d.Origin); isLeft {
 		return byRules + map[counter]string{
-			leftRanges: "the Service has source ranges", leftAffinity: "the Service has session affinity", leftVerdict: "there is nothing to forward to",
+			leftRanges: "the Service has source ranges", leftAffinity: "the Service has session affinity",
+			leftVerdict: "there is nothing to forward to",
 		}[why]
 	}
 	s := p.shortcuts
@@ -64,7 +65,8 @@ func (p *proxier) shortcut(d plan.Decision, bound bool) string {
 		}
 		return "by tc: at the network device connection tracking gets the endpoint" + s.soFar(svc)
 	case bound && d.SNAT:
-		return "by socket, or by nftables if the socket is bound to its address, as its packets are masqueraded" + s.soFar(svc)
+		return "by socket, or by nftables if the socket is bound to its address, as its packets are masqueraded" +
+			s.soFar(svc)
 	}
 	return "by socket: connect gives it the endpoint's address" + s.soFar(svc)
 }
@@ -106,5 +108,6 @@ func (s *shortcuts) tellNoRoom(st *step) {
 	for _, svc := range st.noRoom[:min(named, len(st.noRoom))] {
 		names = append(names, svc.Name.String())
 	}
-	s.logger.Warn("BPF maps full, nftables serves the rest", "fix", "ebpf.size = \"large\"", "services", len(st.noRoom), "first", names)
+	s.logger.Warn("BPF maps full, nftables serves the rest", "fix", "ebpf.size = \"large\"", "services", len(st.noRoom),
+		"first", names)
 }

@@ -76,7 +76,8 @@ func newShortcuts(dir string, env proxiers.Env, changed func()) (*shortcuts, err
 	}
 	return &shortcuts{
 		packets: p, orphans: orphans{destroy: destroySocket},
-		logger: env.Logger, families: env.Families, size: sizeOf(env.Settings), tc: tcOf(env.Settings), tcRate: tcRate, trackingFull: halfFull, dir: dir,
+		logger: env.Logger, families: env.Families, size: sizeOf(env.Settings), tc: tcOf(env.Settings), tcRate: tcRate,
+		trackingFull: halfFull, dir: dir,
 		config: socketsSettings{Netns: cookie, OwnMark: proxiers.OwnMark(env.MasqueradeBit)},
 	}, nil
 }
@@ -90,7 +91,8 @@ func netnsCookie() (uint64, error) {
 	defer func() { _ = unix.Close(fd) }()
 	cookie, err := unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
 	if err != nil {
-		return 0, fmt.Errorf("%w: name of the network namespace (Linux 5.14 or newer has one): %w", proxiers.ErrUnsupported, err)
+		return 0, fmt.Errorf("%w: name of the network namespace (Linux 5.14 or newer has one): %w",
+			proxiers.ErrUnsupported, err)
 	}
 	return cookie, nil
 }

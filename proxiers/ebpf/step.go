@@ -27,7 +27,8 @@ type step struct {
 // newStep has room for so many ServicePorts.
 func newStep(n int) *step {
 	return &step{
-		old: map[socketsFrontendKey]socketsFrontend{}, next: make(map[socketsFrontendKey]socketsFrontend, len(origins())*n),
+		old: map[socketsFrontendKey]socketsFrontend{}, next: make(map[socketsFrontendKey]socketsFrontend,
+			len(origins())*n),
 		oldMembers: map[socketsMemberKey]uint8{}, members: map[socketsMemberKey]uint8{},
 	}
 }
@@ -150,7 +151,8 @@ func (b *book) addSets(st *step, svc *plan.ServicePort, r *record, used [2]bool)
 // full makes the step from what the maps hold, which may be of an earlier process: what is right stays as it is.
 func (b *book) full(have *held, next *plan.Plan) *step {
 	st := newStep(len(next.Services))
-	st.old, st.oldMembers, st.oldAddresses, st.addresses = have.frontends, have.members, have.addresses, addresses(next.Node)
+	st.old, st.oldMembers, st.oldAddresses, st.addresses = have.frontends, have.members, have.addresses,
+		addresses(next.Node)
 	sets := setsOf(have.slots)
 	b.resume(have, sets)
 	adopted, services := map[uint32]bool{probeSet(plan.IPv4): true, probeSet(plan.IPv6): true}, map[uint32]bool{}
@@ -219,7 +221,9 @@ func setsOf(slots map[socketsSlotKey]socketsEndpoint) map[uint32][]socketsEndpoi
 
 // adopt gives a ServicePort what an earlier process gave it: its number, by which sockets are known, and sets that are
 // as they should be.
-func adopt(svc *plan.ServicePort, have map[socketsFrontendKey]socketsFrontend, sets map[uint32][]socketsEndpoint, adopted, services map[uint32]bool) (r record) {
+func adopt(svc *plan.ServicePort, have map[socketsFrontendKey]socketsFrontend, sets map[uint32][]socketsEndpoint,
+	adopted, services map[uint32]bool,
+) (r record) {
 	used := usedPools(svc)
 	for i := range svc.Frontends {
 		for _, from := range origins() {
@@ -228,7 +232,8 @@ func adopt(svc *plan.ServicePort, have map[socketsFrontendKey]socketsFrontend, s
 				continue
 			}
 			pool := svc.Frontends[i].Routes[from].Pool
-			if used[pool] && r.sets[pool] == 0 && !adopted[f.Set] && f.Set != 0 && f.Flags&left == 0 && slices.Equal(sets[f.Set], endpoints(svc.Pools[pool])) {
+			if used[pool] && r.sets[pool] == 0 && !adopted[f.Set] && f.Set != 0 && f.Flags&left == 0 &&
+				slices.Equal(sets[f.Set], endpoints(svc.Pools[pool])) {
 				r.sets[pool] = f.Set
 				adopted[f.Set] = true
 			}

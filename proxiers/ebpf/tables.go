@@ -91,7 +91,11 @@ type held struct {
 
 func newHeld() *held {
 	return &held{
-		map[socketsFrontendKey]socketsFrontend{}, map[socketsSlotKey]socketsEndpoint{}, map[socketsMemberKey]uint8{}, map[socketsAddress]uint8{}, nil,
+		map[socketsFrontendKey]socketsFrontend{},
+		map[socketsSlotKey]socketsEndpoint{},
+		map[socketsMemberKey]uint8{},
+		map[socketsAddress]uint8{},
+		nil,
 	}
 }
 

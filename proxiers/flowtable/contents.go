@@ -121,7 +121,8 @@ func concerned(change proxiers.Change) bool {
 
 // cuts reports whether a change may end connections in the flowtable: a Service that opted in has lost something.
 func cuts(change proxiers.Change) bool {
-	if slices.ContainsFunc(change.Removed, takes) || lost(change.Prev.Node.NodePortAddrs, change.Next.Node.NodePortAddrs, netip.Addr.Compare) {
+	if slices.ContainsFunc(change.Removed, takes) ||
+		lost(change.Prev.Node.NodePortAddrs, change.Next.Node.NodePortAddrs, netip.Addr.Compare) {
 		return true
 	}
 	return slices.ContainsFunc(change.Changed, func(svc *plan.ServicePort) bool {
@@ -147,7 +148,8 @@ func closed(before, after *plan.ServicePort) bool {
 			return true
 		}
 		is := &after.Frontends[i]
-		return was.Routes != is.Routes || (was.AllowFrom == nil) != (is.AllowFrom == nil) || !slices.Equal(was.AllowFrom, is.AllowFrom)
+		return was.Routes != is.Routes || (was.AllowFrom == nil) != (is.AllowFrom == nil) ||
+			!slices.Equal(was.AllowFrom, is.AllowFrom)
 	})
 }
 

@@ -28,11 +28,15 @@ type counts [numReasons]atomic.Uint64
 const askLimit = 5 * time.Second
 
 var (
-	availableDesc = prometheus.NewDesc("edgeway_fastpath_available", "Whether this host can have a fast path: 1 if it can.", nil, nil)
-	servicesDesc  = prometheus.NewDesc("edgeway_fastpath_service_ports", "ServicePorts that opted in to the fast path.", nil, nil)
-	devicesDesc   = prometheus.NewDesc("edgeway_fastpath_devices", "Network devices between which the fast path leads.", nil, nil)
-	flowsDesc     = prometheus.NewDesc("edgeway_fastpath_connections", "Connections to Services that are on the fast path.", nil, nil)
-	writesDesc    = prometheus.NewDesc("edgeway_fastpath_rewrites_total",
+	availableDesc = prometheus.NewDesc("edgeway_fastpath_available",
+		"Whether this host can have a fast path: 1 if it can.", nil, nil)
+	servicesDesc = prometheus.NewDesc("edgeway_fastpath_service_ports", "ServicePorts that opted in to the fast path.",
+		nil, nil)
+	devicesDesc = prometheus.NewDesc("edgeway_fastpath_devices", "Network devices between which the fast path leads.",
+		nil, nil)
+	flowsDesc = prometheus.NewDesc("edgeway_fastpath_connections",
+		"Connections to Services that are on the fast path.", nil, nil)
+	writesDesc = prometheus.NewDesc("edgeway_fastpath_rewrites_total",
 		"How often all connections were sent back to the rules for a moment: by a full sync, because a Service lost something, because another program changed rules, or because a network device came.", []string{"reason"}, nil)
 )
 
@@ -49,7 +53,8 @@ func (f *follower) Collect(out chan<- prometheus.Metric) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(n))
 	}
 	for why := range f.writes {
-		out <- prometheus.MustNewConstMetric(writesDesc, prometheus.CounterValue, float64(f.writes[why].Load()), reasons[why])
+		out <- prometheus.MustNewConstMetric(writesDesc, prometheus.CounterValue, float64(f.writes[why].Load()),
+			reasons[why])
 	}
 	if f.Unavailable() != nil {
 		gauge(availableDesc, 0)

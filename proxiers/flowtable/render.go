@@ -39,7 +39,8 @@ func whole(c *contents, devices []string) string {
 	}
 	b.WriteString(c.elements())
 	b.WriteString(flowtable(devices))
-	fmt.Fprintf(&b, "add chain inet %s %s { type filter hook forward priority %d; policy accept; }\n", tableName, fastpath, last)
+	fmt.Fprintf(&b, "add chain inet %s %s { type filter hook forward priority %d; policy accept; }\n", tableName,
+		fastpath, last)
 	fmt.Fprintf(&b, "add chain inet %s %s\n", tableName, offer)
 	b.WriteString(rules(c.six))
 	return b.String()
@@ -52,7 +53,8 @@ const noTable = "add table inet " + tableName + "\ndelete table inet " + tableNa
 func flowtable(devices []string) string {
 	var b strings.Builder
 	add := func(list string) {
-		fmt.Fprintf(&b, "add flowtable inet %s %s { hook ingress priority %d; %scounter; }\n", tableName, fastpath, last, list)
+		fmt.Fprintf(&b, "add flowtable inet %s %s { hook ingress priority %d; %scounter; }\n", tableName, fastpath,
+			last, list)
 	}
 	if len(devices) == 0 {
 		add("")

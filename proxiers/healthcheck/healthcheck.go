@@ -73,9 +73,11 @@ const maxConns = 1024
 // New gives a Proxier that does nothing until the first Apply.
 func New(opts Options) *Proxier {
 	return &Proxier{
-		opts: opts, limit: httpbound.NewLimit(maxConns), servers: map[netip.AddrPort]*server{}, waiting: map[netip.AddrPort]*waiting{},
+		opts: opts, limit: httpbound.NewLimit(maxConns), servers: map[netip.AddrPort]*server{},
+		waiting: map[netip.AddrPort]*waiting{},
 		failed: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "edgeway_healthcheck_bind_failures_total", Help: "Failed attempts to listen on a healthCheckNodePort.",
+			Name: "edgeway_healthcheck_bind_failures_total",
+			Help: "Failed attempts to listen on a healthCheckNodePort.",
 		}),
 	}
 }

@@ -35,19 +35,27 @@ const Name = "iptables"
 
 // Components lists the backend under its three names.
 func Components() []proxiers.Component {
-	list := []proxiers.Component{{Name: Name, Doc: "iptables-nft or iptables-legacy, whichever the program iptables of this host is", Resolve: func(ctx context.Context) (string, error) {
-		v, err := xtables.Choose(ctx)
-		if err != nil {
-			return "", err
-		}
-		return backendName(v), nil
-	}}}
+	list := []proxiers.Component{{
+		Name: Name,
+		Doc:  "iptables-nft or iptables-legacy, whichever the program iptables of this host is",
+		Resolve: func(ctx context.Context) (string, error) {
+			v, err := xtables.Choose(ctx)
+			if err != nil {
+				return "", err
+			}
+			return backendName(v), nil
+		},
+	}}
 	for _, v := range xtables.Variants() {
 		list = append(list, proxiers.Component{
-			Name:    backendName(v),
-			Doc:     "chains in the tables of " + backendName(v),
-			Probe:   func(ctx context.Context) error { return probe(ctx, v) },
-			New:     func(ctx context.Context, env proxiers.Env) (proxiers.Proxier, error) { return newProxier(ctx, v, env) },
+			Name:  backendName(v),
+			Doc:   "chains in the tables of " + backendName(v),
+			Probe: func(ctx context.Context) error { return probe(ctx, v) },
+			New: func(ctx context.Context, env proxiers.Env) (proxiers.Proxier,
+				error,
+			) {
+				return newProxier(ctx, v, env)
+			},
 			Cleanup: func(ctx context.Context, env proxiers.Env) error { return cleanup(ctx, v, env) },
 			Gaps:    gaps,
 			Traits: map[xtables.Variant]proxiers.Traits{

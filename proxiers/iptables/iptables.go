@@ -155,7 +155,8 @@ func (p *proxier) intact(t watch.Table) (reason string) {
 		}
 	}
 	if got := (total{len(now.chains), now.rules}); got != want {
-		return fmt.Sprintf("%s has %d chains with %d rules of ours instead of %d with %d", t, got.chains, got.rules, want.chains, want.rules)
+		return fmt.Sprintf("%s has %d chains with %d rules of ours instead of %d with %d", t, got.chains, got.rules,
+			want.chains, want.rules)
 	}
 	return ""
 }

@@ -49,7 +49,8 @@ const owner = "edgeway"
 // ours says that a chain of this name in nat or filter is this backend's, or a kube-proxy's. The kubelet's
 // chains (KUBE-FIREWALL, KUBE-KUBELET-CANARY) are not.
 func ours(chain string) bool {
-	if slices.Contains(fixedChains, chain) || slices.ContainsFunc(servicePrefixes, func(p string) bool { return strings.HasPrefix(chain, p) }) {
+	if slices.Contains(fixedChains, chain) ||
+		slices.ContainsFunc(servicePrefixes, func(p string) bool { return strings.HasPrefix(chain, p) }) {
 		return true
 	}
 	i := strings.LastIndexByte(chain, '-')

@@ -83,7 +83,10 @@ func liberal() bool {
 
 // rendererFor takes from the node what rules of ServicePorts need.
 func rendererFor(f plan.Family, n *plan.Node) *renderer {
-	r := &renderer{family: f, loopback: slices.ContainsFunc(n.LoopbackAddrs, func(a netip.Addr) bool { return plan.FamilyOf(a) == f })}
+	r := &renderer{
+		family:   f,
+		loopback: slices.ContainsFunc(n.LoopbackAddrs, func(a netip.Addr) bool { return plan.FamilyOf(a) == f }),
+	}
 	for _, p := range plan.OfFamily(n.PodSources, f) {
 		r.pods = append(r.pods, source(p))
 	}
@@ -119,10 +122,12 @@ func surround(trees []*tree, f plan.Family, p *plan.Plan) {
 	nodePorts, loopback := jumps(p.Node.NodePortAddrs, chainNodePorts), jumps(p.Node.LoopbackAddrs, chainLoopback)
 	var unallocated, health []string
 	for _, cidr := range plan.OfFamily(p.Node.ServiceCIDRs, f) {
-		unallocated = append(unallocated, refusal(rule("-d "+cidr.String(), "-m addrtype ! --dst-type LOCAL"), plan.Unallocated)...)
+		unallocated = append(unallocated,
+			refusal(rule("-d "+cidr.String(), "-m addrtype ! --dst-type LOCAL"), plan.Unallocated)...)
 	}
 	for _, h := range p.HealthChecks {
-		health = append(health, rule(port(plan.TCP, h.Port), comment(h.Namespace+"/"+h.Name+" health check"), "-j ACCEPT"))
+		health = append(health,
+			rule(port(plan.TCP, h.Port), comment(h.Namespace+"/"+h.Name+" health check"), "-j ACCEPT"))
 	}
 	trees[natServices].surround(nil, nodePorts)
 	trees[filterExternal].surround(nil, slices.Concat(nodePorts, loopback))

@@ -69,13 +69,15 @@ func probeFamily(ctx context.Context, t *xtables.Tools) error {
 			missing = append(missing, one.name)
 		}
 	}
-	return fmt.Errorf("%w: iptables-%s or the kernel lacks %s: %w", proxiers.ErrUnsupported, t.Variant, strings.Join(missing, ", "), err)
+	return fmt.Errorf("%w: iptables-%s or the kernel lacks %s: %w", proxiers.ErrUnsupported, t.Variant,
+		strings.Join(missing, ", "), err)
 }
 
 // unprivileged says that the host may well have all that is needed, but not for this process, or not now.
 func unprivileged(err error) bool {
 	text := err.Error()
-	return strings.Contains(text, "ermission denied") || strings.Contains(text, "not permitted") || strings.Contains(text, "xtables lock")
+	return strings.Contains(text, "ermission denied") || strings.Contains(text, "not permitted") ||
+		strings.Contains(text, "xtables lock")
 }
 
 func tryRules(ctx context.Context, t *xtables.Tools, list ...feature) error {

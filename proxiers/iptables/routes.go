@@ -137,7 +137,8 @@ func (s *service) refuse(f *plan.Frontend, rt routes) {
 	}
 	var rules []string
 	for _, c := range s.conditions(rt) {
-		rules = append(rules, refusal(rule(c.match, s.match(f), comment(label(s.Name)+" has no endpoints")), c.route.Verdict)...)
+		rules = append(rules,
+			refusal(rule(c.match, s.match(f), comment(label(s.Name)+" has no endpoints")), c.route.Verdict)...)
 	}
 	switch {
 	case guarded && (len(rules) == 0 || len(f.AllowFrom) == 0):

@@ -155,7 +155,8 @@ func (s *service) poolName(p plan.Pool) string {
 func (s *service) otherPackets(f *plan.Frontend) {
 	if f.Kind == plan.ClusterIP {
 		whole := entry{filterServices, place{addr: f.Addr}, refusal(destination(f.Addr), plan.OtherPort)}
-		if !slices.ContainsFunc(s.out.entries, func(e entry) bool { return e.tree == whole.tree && e.place == whole.place }) {
+		if !slices.ContainsFunc(s.out.entries,
+			func(e entry) bool { return e.tree == whole.tree && e.place == whole.place }) {
 			s.out.entries = append(s.out.entries, whole)
 		}
 		return
@@ -172,7 +173,8 @@ func (s *service) pool(p plan.Pool) {
 	if s.Affinity > 0 {
 		for _, e := range endpoints {
 			name := s.endpointName(e)
-			rules = append(rules, fmt.Sprintf("-m recent --name %s --rcheck --seconds %d --reap -j %s", name, int(s.Affinity.Seconds()), name))
+			rules = append(rules, fmt.Sprintf("-m recent --name %s --rcheck --seconds %d --reap -j %s", name,
+				int(s.Affinity.Seconds()), name))
 		}
 	}
 	for i, e := range endpoints {
@@ -209,7 +211,8 @@ func (s *service) endpoints() {
 		name := s.endpointName(e)
 		var rules []string
 		if e.Local {
-			rules = append(rules, rule(source(netip.PrefixFrom(e.Addr.Addr(), e.Addr.Addr().BitLen())), jump(chainMarkMasq)))
+			rules = append(rules,
+				rule(source(netip.PrefixFrom(e.Addr.Addr(), e.Addr.Addr().BitLen())), jump(chainMarkMasq)))
 		}
 		to := dnat(s.Name.Protocol, e.Addr)
 		if s.Affinity > 0 {

@@ -23,7 +23,8 @@ type wanted struct {
 
 // find returns the endpoint at an address.
 func (w wanted) find(a netip.AddrPort) (e plan.Endpoint, found bool) {
-	i, found := slices.BinarySearchFunc(w.endpoints, a, func(e plan.Endpoint, a netip.AddrPort) int { return e.Addr.Compare(a) })
+	i, found := slices.BinarySearchFunc(w.endpoints, a,
+		func(e plan.Endpoint, a netip.AddrPort) int { return e.Addr.Compare(a) })
 	if found {
 		e = w.endpoints[i]
 	}
@@ -39,7 +40,8 @@ func known(scheduler string) error {
 	if slices.Contains(schedulers, scheduler) {
 		return nil
 	}
-	return fmt.Errorf("%w: there is no scheduler %q: there are %s", proxiers.ErrRefused, scheduler, strings.Join(schedulers, ", "))
+	return fmt.Errorf("%w: there is no scheduler %q: there are %s", proxiers.ErrRefused, scheduler,
+		strings.Join(schedulers, ", "))
 }
 
 // want adds the servers of a ServicePort. A nil ServicePort has none.
@@ -204,7 +206,9 @@ func (p *proxier) refuse(want map[key]wanted, have map[key]found, routed map[net
 }
 
 // raiseAll adds what is missing and returns the surplus endpoints of servers.
-func (p *proxier) raiseAll(ctx context.Context, want map[key]wanted, have map[key]found) (stale map[key][]netip.AddrPort, err error) {
+func (p *proxier) raiseAll(ctx context.Context, want map[key]wanted,
+	have map[key]found,
+) (stale map[key][]netip.AddrPort, err error) {
 	stale = map[key][]netip.AddrPort{}
 	for k, w := range want {
 		if err := ctx.Err(); err != nil {
@@ -253,7 +257,9 @@ func (p *proxier) reset(k key, w wanted, have found) error {
 // lead writes the table and the routes. Routes come after the table; otherwise other ports of a Service's address would
 // lead to the host. Without a routing rule the routes have no effect: where another backend still serves, they come
 // first, and connections wait for one rule only.
-func (p *proxier) lead(ctx context.Context, change proxiers.Change, want map[key]wanted, routed map[netip.Addr]bool) error {
+func (p *proxier) lead(ctx context.Context, change proxiers.Change, want map[key]wanted,
+	routed map[netip.Addr]bool,
+) error {
 	node := change.Next.Node
 	fresh, gone := differing(node, want, routed)
 	unused, err := p.routes.unused()
@@ -294,7 +300,9 @@ func differing(node *plan.Node, want map[key]wanted, routed map[netip.Addr]bool)
 }
 
 // removeAll removes our servers and endpoints that the plan lacks.
-func (p *proxier) removeAll(ctx context.Context, want map[key]wanted, have map[key]found, stale map[key][]netip.AddrPort) error {
+func (p *proxier) removeAll(ctx context.Context, want map[key]wanted, have map[key]found,
+	stale map[key][]netip.AddrPort,
+) error {
 	for k, list := range stale {
 		for _, a := range list {
 			if err := errors.Join(ctx.Err(), p.kernel.removeEndpoint(k, a)); err != nil {

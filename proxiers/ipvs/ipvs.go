@@ -104,7 +104,8 @@ func (p *proxier) Apply(ctx context.Context, change proxiers.Change) error {
 
 // partly reports whether a partial sync can write a change.
 func (p *proxier) partly(change proxiers.Change) bool {
-	return change.Prev != nil && slices.Equal(change.Prev.Node.HostAddrs, change.Next.Node.HostAddrs) && p.places.follow(change)
+	return change.Prev != nil && slices.Equal(change.Prev.Node.HostAddrs, change.Next.Node.HostAddrs) &&
+		p.places.follow(change)
 }
 
 // table writes the table and forgets the clients of removed endpoints.

@@ -159,7 +159,8 @@ func serverError(what string, at key, err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOENT), errors.Is(err, unix.EAFNOSUPPORT), errors.Is(err, unix.EDOM), errors.Is(err, unix.ERANGE):
+	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOENT), errors.Is(err, unix.EAFNOSUPPORT),
+		errors.Is(err, unix.EDOM), errors.Is(err, unix.ERANGE):
 		return fmt.Errorf("%s %s/%s: %w: %w", what, at.at, at.proto, proxiers.ErrRefused, err)
 	}
 	return fmt.Errorf("%s %s/%s: %w", what, at.at, at.proto, err)
@@ -177,7 +178,10 @@ func request(at key, scheduler string) *ipvs.Service {
 }
 
 func destination(e plan.Endpoint) *ipvs.Destination {
-	return &ipvs.Destination{Address: e.Addr.Addr().AsSlice(), Port: e.Addr.Port(), Weight: weight(e), ConnectionFlags: ipvs.ConnectionFlagMasq}
+	return &ipvs.Destination{
+		Address: e.Addr.Addr().AsSlice(), Port: e.Addr.Port(), Weight: weight(e),
+		ConnectionFlags: ipvs.ConnectionFlagMasq,
+	}
 }
 
 func addrPort(ip []byte, port uint16) netip.AddrPort {

@@ -26,7 +26,10 @@ func (p *proxier) Explain(d plan.Decision, _ bool) (path proxiers.Path, err erro
 	if err != nil {
 		return path, fmt.Errorf("destinations of virtual server %s/%s: %w", at.at, at.proto, err)
 	}
-	path = proxiers.Path{Scheduler: s.SchedName, Server: at.at, Endpoints: make(map[netip.AddrPort]proxiers.Chosen, len(list))}
+	path = proxiers.Path{
+		Scheduler: s.SchedName, Server: at.at,
+		Endpoints: make(map[netip.AddrPort]proxiers.Chosen, len(list)),
+	}
 	for _, dst := range list {
 		path.Endpoints[addrPort(dst.Address, dst.Port)] = proxiers.Chosen{
 			Weight: dst.Weight, Active: dst.ActiveConnections, Inactive: dst.InactiveConnections,

@@ -40,7 +40,10 @@ type pool struct {
 
 // nowhere are the addresses of virtual servers of ServicePorts that have a NodePort alone, as when another one has
 // their ClusterIP: the dummy addresses of RFC 7600 and RFC 9780, which are nobody's. The port is the NodePort.
-var nowhere = map[plan.Family]netip.Addr{plan.IPv4: netip.AddrFrom4([4]byte{192, 0, 0, 8}), plan.IPv6: netip.AddrFrom16([16]byte{0: 1, 7: 1, 15: 1})}
+var nowhere = map[plan.Family]netip.Addr{
+	plan.IPv4: netip.AddrFrom4([4]byte{192, 0, 0, 8}),
+	plan.IPv6: netip.AddrFrom16([16]byte{0: 1, 7: 1, 15: 1}),
+}
 
 // usualPort is where the server of a pool is.
 func usualPort(port uint16, pool plan.Pool) uint16 { return port + 10_000*(1+uint16(pool)) }
@@ -82,7 +85,10 @@ func (p *places) keys(svc *plan.ServicePort, visit func(key, []plan.Endpoint)) {
 
 // settle chooses ports for all servers of a plan, in its order.
 func settle(p *plan.Plan) *places {
-	out := &places{moved: map[pool]uint16{}, crowded: map[netip.Addr]bool{}, anchors: make(map[key]bool, len(p.Services))}
+	out := &places{
+		moved: map[pool]uint16{}, crowded: map[netip.Addr]bool{},
+		anchors: make(map[key]bool, len(p.Services)),
+	}
 	for _, svc := range p.Services {
 		out.anchors[key{svc.Name.Protocol, anchor(svc)}] = true
 	}
@@ -125,7 +131,8 @@ func (p *places) follow(change proxiers.Change) bool {
 		p.anchors[k] = true
 	}
 	crowded := func(svc *plan.ServicePort) bool { return p.crowded[anchor(svc).Addr()] }
-	return !slices.ContainsFunc(change.Removed, crowded) && !slices.ContainsFunc(change.Changed, crowded) && !slices.ContainsFunc(now, p.meets)
+	return !slices.ContainsFunc(change.Removed, crowded) && !slices.ContainsFunc(change.Changed, crowded) &&
+		!slices.ContainsFunc(now, p.meets)
 }
 
 // meets says that a server beside this anchor would meet another anchor, or a server beside it, or have no port.

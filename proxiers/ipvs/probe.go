@@ -28,7 +28,8 @@ func available() error {
 		return fmt.Errorf("look for IPVS: %w", err)
 	}
 	if _, err := os.Stat(sysctls + "conntrack"); err != nil {
-		return fmt.Errorf("%w: IPVS of this kernel does not do connection tracking (CONFIG_IP_VS_NFCT): %w", proxiers.ErrUnsupported, err)
+		return fmt.Errorf("%w: IPVS of this kernel does not do connection tracking (CONFIG_IP_VS_NFCT): %w",
+			proxiers.ErrUnsupported, err)
 	}
 	return nil
 }

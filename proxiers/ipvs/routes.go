@@ -106,13 +106,14 @@ func (r *routes) route(a netip.Addr) *netlink.Route {
 func (r *routes) list() (map[netip.Addr]bool, error) {
 	out := map[netip.Addr]bool{}
 	for _, f := range r.families {
-		err := r.RouteListFilteredIter(number(f), &netlink.Route{Table: table, Protocol: protocol}, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_PROTOCOL, func(found netlink.Route) bool {
-			if found.Dst != nil {
-				a, _ := netip.AddrFromSlice(found.Dst.IP)
-				out[a.Unmap()] = true
-			}
-			return true
-		})
+		err := r.RouteListFilteredIter(number(f), &netlink.Route{Table: table, Protocol: protocol},
+			netlink.RT_FILTER_TABLE|netlink.RT_FILTER_PROTOCOL, func(found netlink.Route) bool {
+				if found.Dst != nil {
+					a, _ := netip.AddrFromSlice(found.Dst.IP)
+					out[a.Unmap()] = true
+				}
+				return true
+			})
 		if err != nil {
 			return nil, fmt.Errorf("list of %s routes: %w", f, err)
 		}
@@ -139,7 +140,8 @@ func (r *routes) remove(a netip.Addr) error {
 func (r *routes) check(a netip.Addr) error {
 	ways, err := r.RouteGetWithOptions(a.AsSlice(), &netlink.RouteGetOptions{FIBMatch: true})
 	switch {
-	case errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.EINVAL), errors.Is(err, unix.EACCES):
+	case errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.EINVAL),
+		errors.Is(err, unix.EACCES):
 		return nil // no way to ask other hosts for it
 	case err != nil:
 		return fmt.Errorf("look-up of a route to %s: %w", a, err)
@@ -156,7 +158,8 @@ func (r *routes) check(a netip.Addr) error {
 	}
 	for _, n := range neighbours {
 		if n.IP.Equal(a.AsSlice()) && n.State&(unix.NUD_FAILED|unix.NUD_INCOMPLETE|unix.NUD_NONE) == 0 {
-			return fmt.Errorf("%w: %s is the address of a neighbour of this host, for which it would answer", proxiers.ErrRefused, a)
+			return fmt.Errorf("%w: %s is the address of a neighbour of this host, for which it would answer",
+				proxiers.ErrRefused, a)
 		}
 	}
 	list, err := r.RouteListFiltered(family, &netlink.Route{Gw: a.AsSlice()}, netlink.RT_FILTER_GW)
@@ -164,7 +167,8 @@ func (r *routes) check(a netip.Addr) error {
 		return fmt.Errorf("gateways: %w", err)
 	}
 	if len(list) > 0 {
-		return fmt.Errorf("%w: %s is the address of a gateway of this host, for which it would answer", proxiers.ErrRefused, a)
+		return fmt.Errorf("%w: %s is the address of a gateway of this host, for which it would answer",
+			proxiers.ErrRefused, a)
 	}
 	return nil
 }

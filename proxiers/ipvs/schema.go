@@ -39,26 +39,38 @@ func schema(p *places) nfttable.Schema {
 		remembered = "ed6e:1"
 	)
 	rerouting := func(name string, priority knftables.BaseChainPriority) nfttable.Chain {
-		return nfttable.Chain{Name: name, Type: knftables.RouteType, Hook: knftables.OutputHook, Priority: priority, Rules: []string{reroute}}
+		return nfttable.Chain{
+			Name: name, Type: knftables.RouteType, Hook: knftables.OutputHook, Priority: priority,
+			Rules: []string{reroute},
+		}
 	}
 	return nftables.Schema(nftables.Options{
-		Table:      tableName,
-		To:         p.of,
-		Remember:   "meta priority set " + remembered + " ",
-		Masquerade: "meta priority " + remembered + " meta priority set none meta mark set meta mark and $rest masquerade fully-random",
-		Sets:       []nfttable.Set{{Name: "servers", Key: []nfttable.Field{nfttable.Addr, nfttable.Proto, nfttable.Port}}},
-		Chains:     []nfttable.Chain{rerouting("reroute", afterOutput), rerouting("reroute-again", afterAfterOutput)},
+		Table:    tableName,
+		To:       p.of,
+		Remember: "meta priority set " + remembered + " ",
+		Masquerade: "meta priority " + remembered +
+			" meta priority set none meta mark set meta mark and $rest masquerade fully-random",
+		Sets: []nfttable.Set{{
+			Name: "servers",
+			Key:  []nfttable.Field{nfttable.Addr, nfttable.Proto, nfttable.Port},
+		}},
+		Chains: []nfttable.Chain{rerouting("reroute", afterOutput), rerouting("reroute-again", afterAfterOutput)},
 		Learn: []nfttable.Chain{
 			// What IPVS has not taken, as when somebody has deleted the virtual server, must not come to the host's own
 			// programs.
 			nftables.Hooked("untaken-input", knftables.InputHook, afterInput, server+"reject", nftables.LearnNew),
 			// Before there is a route, as in a switch from a backend whose rules would reject it. TCP tries again.
-			nftables.Hooked("untaken-forward", knftables.ForwardHook, knftables.FilterPriority+"-10", "ct state new "+server+"drop"),
-			nftables.Hooked("untaken-postrouting", knftables.PostroutingHook, beforeSNAT, server+"drop", nftables.LearnNew),
+			nftables.Hooked("untaken-forward", knftables.ForwardHook, knftables.FilterPriority+"-10",
+				"ct state new "+server+"drop"),
+			nftables.Hooked("untaken-postrouting", knftables.PostroutingHook, beforeSNAT, server+"drop",
+				nftables.LearnNew),
 		},
 		Service: func(n *nfttable.Needs, svc *plan.ServicePort) {
 			p.keys(svc, func(k key, _ []plan.Endpoint) {
-				n.Entry(servers, nfttable.Element{Family: svc.Family, Proto: k.proto, Addr: k.at.Addr(), Port: k.at.Port()}, nfttable.Value{})
+				n.Entry(servers, nfttable.Element{
+					Family: svc.Family, Proto: k.proto, Addr: k.at.Addr(),
+					Port: k.at.Port(),
+				}, nfttable.Value{})
 				if !isClusterIP(svc, k.at.Addr()) { // whose other ports are rejected anyway
 					nftables.Refuse(n, svc, k.at)
 				}
@@ -68,5 +80,6 @@ func schema(p *places) nfttable.Schema {
 }
 
 func isClusterIP(svc *plan.ServicePort, a netip.Addr) bool {
-	return slices.ContainsFunc(svc.Frontends, func(f plan.Frontend) bool { return f.Kind == plan.ClusterIP && f.Addr == a })
+	return slices.ContainsFunc(svc.Frontends,
+		func(f plan.Frontend) bool { return f.Kind == plan.ClusterIP && f.Addr == a })
 }

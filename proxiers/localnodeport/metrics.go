@@ -8,17 +8,20 @@ import (
 
 // The metrics with a name of kube-proxy's (1.37, KEP-6032) have its name and labels.
 var (
-	listeners        = desc("kubeproxy_nftables_localhost_nodeport_listeners", "NodePorts that the daemon listens on at loopback addresses.", "ip_family")
-	listenFailures   = desc("kubeproxy_nftables_localhost_nodeport_listener_creation_failures_total", "Failed attempts to listen on a NodePort at a loopback address.", "ip_family")
-	acceptPauses     = desc("edgeway_loopback_accept_pauses_total", "Times that new connections to NodePorts on loopback had to wait. reason: descriptors (none was left) or limit (of connections).", "reason")
-	relayedBytes     = desc("edgeway_loopback_bytes_total", "Bytes relayed for NodePorts on loopback.", "direction")
-	openConnections  = desc("edgeway_loopback_connections", "Open connections to NodePorts on loopback.")
-	connections      = desc("edgeway_loopback_connections_total", "Accepted connections to NodePorts on loopback.")
-	dialFailures     = desc("edgeway_loopback_dial_failures_total", "Endpoints that could not be reached for a connection to a NodePort on loopback.")
-	dialRetries      = desc("edgeway_loopback_dial_retries_total", "Further endpoints that were tried for a connection to a NodePort on loopback.")
-	resets           = desc("edgeway_loopback_resets_total", "Connections to NodePorts on loopback that a reset of one side ended.")
-	unservedCounts   = desc("edgeway_loopback_unserved_connections_total", "Connections to NodePorts on loopback that were reset because no endpoint answered.")
-	loopbackDescs    = []*prometheus.Desc{listeners, listenFailures, acceptPauses, relayedBytes, openConnections, connections, dialFailures, dialRetries, resets, unservedCounts}
+	listeners       = desc("kubeproxy_nftables_localhost_nodeport_listeners", "NodePorts that the daemon listens on at loopback addresses.", "ip_family")
+	listenFailures  = desc("kubeproxy_nftables_localhost_nodeport_listener_creation_failures_total", "Failed attempts to listen on a NodePort at a loopback address.", "ip_family")
+	acceptPauses    = desc("edgeway_loopback_accept_pauses_total", "Times that new connections to NodePorts on loopback had to wait. reason: descriptors (none was left) or limit (of connections).", "reason")
+	relayedBytes    = desc("edgeway_loopback_bytes_total", "Bytes relayed for NodePorts on loopback.", "direction")
+	openConnections = desc("edgeway_loopback_connections", "Open connections to NodePorts on loopback.")
+	connections     = desc("edgeway_loopback_connections_total", "Accepted connections to NodePorts on loopback.")
+	dialFailures    = desc("edgeway_loopback_dial_failures_total", "Endpoints that could not be reached for a connection to a NodePort on loopback.")
+	dialRetries     = desc("edgeway_loopback_dial_retries_total", "Further endpoints that were tried for a connection to a NodePort on loopback.")
+	resets          = desc("edgeway_loopback_resets_total", "Connections to NodePorts on loopback that a reset of one side ended.")
+	unservedCounts  = desc("edgeway_loopback_unserved_connections_total", "Connections to NodePorts on loopback that were reset because no endpoint answered.")
+	loopbackDescs   = []*prometheus.Desc{
+		listeners, listenFailures, acceptPauses, relayedBytes, openConnections,
+		connections, dialFailures, dialRetries, resets, unservedCounts,
+	}
 	loopbackFamilies = []plan.Family{plan.IPv4, plan.IPv6}
 )
 

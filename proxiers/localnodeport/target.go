@@ -73,7 +73,8 @@ func (t *target) Pick(client netip.AddrPort, tried []netip.AddrPort) (netip.Addr
 func (t *target) random(tried []netip.AddrPort) (netip.AddrPort, bool) {
 	left := t.pool
 	if len(tried) > 0 {
-		left = slices.DeleteFunc(slices.Clone(left), func(e plan.Endpoint) bool { return slices.Contains(tried, e.Addr) })
+		left = slices.DeleteFunc(slices.Clone(left),
+			func(e plan.Endpoint) bool { return slices.Contains(tried, e.Addr) })
 	}
 	if len(left) == 0 || len(tried) >= mostDials {
 		return netip.AddrPort{}, false
@@ -105,7 +106,8 @@ func (t *target) forget(which func(choice) bool) {
 
 // has relies on the order of pools.
 func (t *target) has(endpoint netip.AddrPort) bool {
-	_, found := slices.BinarySearchFunc(t.pool, endpoint, func(e plan.Endpoint, a netip.AddrPort) int { return e.Addr.Compare(a) })
+	_, found := slices.BinarySearchFunc(t.pool, endpoint,
+		func(e plan.Endpoint, a netip.AddrPort) int { return e.Addr.Compare(a) })
 	return found
 }
 

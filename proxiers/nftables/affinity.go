@@ -86,14 +86,20 @@ func (m clientMaps) Rules(*plan.Node) (rules []string) {
 func (a *affinity) addObjects(n *nfttable.Needs, svc *plan.ServicePort) {
 	for pool, ports := range a.ports {
 		for _, port := range ports {
-			id := nfttable.ObjectID{Family: svc.Family, Kind: nfttable.MapObject, Name: a.mapName(plan.Pool(pool), port)}
+			id := nfttable.ObjectID{
+				Family: svc.Family, Kind: nfttable.MapObject,
+				Name: a.mapName(plan.Pool(pool), port),
+			}
 			n.Object(nfttable.Object{ObjectID: id, Timeout: a.timeout, Size: clientsPerMap})
 		}
 	}
 	for _, list := range svc.Pools {
 		for _, e := range list {
 			name, maps := a.learnChain(svc, e)
-			n.Object(nfttable.Object{ObjectID: nfttable.ObjectID{Family: svc.Family, Kind: nfttable.ChainObject, Name: name}, Rules: maps})
+			n.Object(nfttable.Object{ObjectID: nfttable.ObjectID{
+				Family: svc.Family, Kind: nfttable.ChainObject,
+				Name: name,
+			}, Rules: maps})
 		}
 	}
 }
@@ -116,7 +122,8 @@ func (a *affinity) addEntries(n *nfttable.Needs, svc *plan.ServicePort, key nftt
 
 // has reports whether a pool has an endpoint.
 func has(pool []plan.Endpoint, e plan.Endpoint) bool {
-	_, found := slices.BinarySearchFunc(pool, e.Addr, func(o plan.Endpoint, a netip.AddrPort) int { return o.Addr.Compare(a) })
+	_, found := slices.BinarySearchFunc(pool, e.Addr,
+		func(o plan.Endpoint, a netip.AddrPort) int { return o.Addr.Compare(a) })
 	return found
 }
 
@@ -142,7 +149,8 @@ func (a *affinity) mayMislead(old, next *plan.ServicePort) bool {
 func Learned(change proxiers.Change, families []plan.Family) (maps []nfttable.ClientMap) {
 	for _, svc := range change.Changed {
 		a := affinityOf(svc)
-		if a == nil || !slices.Contains(families, svc.Family) || !a.mayMislead(change.Prev.Find(svc.Name, svc.Family), svc) {
+		if a == nil || !slices.Contains(families, svc.Family) ||
+			!a.mayMislead(change.Prev.Find(svc.Name, svc.Family), svc) {
 			continue
 		}
 		for pool, ports := range a.ports {
@@ -153,7 +161,10 @@ func Learned(change proxiers.Change, families []plan.Family) (maps []nfttable.Cl
 						valid[e.Addr.Addr()] = true
 					}
 				}
-				maps = append(maps, nfttable.ClientMap{Family: svc.Family, Name: a.mapName(plan.Pool(pool), port), Valid: valid})
+				maps = append(maps, nfttable.ClientMap{
+					Family: svc.Family, Name: a.mapName(plan.Pool(pool), port),
+					Valid: valid,
+				})
 			}
 		}
 	}

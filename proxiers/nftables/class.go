@@ -132,7 +132,8 @@ func (c *class) pickRules(condition string, p pick) []string {
 	var rules []string
 	if c.affinity != nil {
 		for _, port := range c.affinity.ports[p.Pool] {
-			rules = append(rules, fmt.Sprintf("%s$ip saddr map @%s : %d", prefix, c.affinity.mapName(p.Pool, port), port))
+			rules = append(rules,
+				fmt.Sprintf("%s$ip saddr map @%s : %d", prefix, c.affinity.mapName(p.Pool, port), port))
 		}
 		return append(rules, condition+"goto "+c.plain().chain())
 	}

@@ -11,7 +11,8 @@ const familyLabel = "ip_family"
 // newFailures counts syncs that failed. A sync covers all families at once and is counted for each.
 func newFailures(families []plan.Family) *prometheus.CounterVec {
 	failures := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "kubeproxy_sync_proxy_rules_nftables_sync_failures_total", Help: "Syncs of the nftables rules that failed.",
+		Name: "kubeproxy_sync_proxy_rules_nftables_sync_failures_total",
+		Help: "Syncs of the nftables rules that failed.",
 	}, []string{familyLabel})
 	for _, f := range families {
 		failures.WithLabelValues(f.String())

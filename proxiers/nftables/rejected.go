@@ -30,7 +30,8 @@ func (r Rejected) Collect(out chan<- prometheus.Metric) {
 	for _, f := range r.Families {
 		for _, proto := range plan.NotRelayedProtocols() {
 			packets := float64(counters[f][loopbackCounter(proto)])
-			out <- prometheus.MustNewConstMetric(rejectedDesc(), prometheus.CounterValue, packets, f.String(), proto.String())
+			out <- prometheus.MustNewConstMetric(rejectedDesc(), prometheus.CounterValue, packets, f.String(),
+				proto.String())
 		}
 	}
 }

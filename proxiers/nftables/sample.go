@@ -12,9 +12,15 @@ func Sample() *plan.Plan {
 	p := &plan.Plan{Node: &plan.Node{
 		NodePortAddrs: []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")},
 		LoopbackAddrs: []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.IPv6Loopback()},
-		PodSources:    []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24"), netip.MustParsePrefix("2001:db8:1::/48")},
+		PodSources: []netip.Prefix{
+			netip.MustParsePrefix("198.51.100.0/24"),
+			netip.MustParsePrefix("2001:db8:1::/48"),
+		},
 		PodInterfaces: []string{"probe*"},
-		ServiceCIDRs:  []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24"), netip.MustParsePrefix("2001:db8:2::/112")},
+		ServiceCIDRs: []netip.Prefix{
+			netip.MustParsePrefix("203.0.113.0/24"),
+			netip.MustParsePrefix("2001:db8:2::/112"),
+		},
 	}}
 	p.Services = append(p.Services,
 		probeService(plan.IPv4, "203.0.113.1", "198.51.100.1", "192.0.2.0/25"),

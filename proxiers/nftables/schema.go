@@ -82,7 +82,9 @@ func Schema(o Options) nfttable.Schema {
 }
 
 // Hooked returns a chain of rules for packets that pass a hook.
-func Hooked(name string, hook knftables.BaseChainHook, priority knftables.BaseChainPriority, rules ...string) nfttable.Chain {
+func Hooked(name string, hook knftables.BaseChainHook, priority knftables.BaseChainPriority,
+	rules ...string,
+) nfttable.Chain {
 	return nfttable.Chain{Name: name, Type: knftables.FilterType, Hook: hook, Priority: priority, Rules: rules}
 }
 
@@ -170,8 +172,9 @@ func (o Options) masquerade() []string {
 // only test whether there is an element: kernels before 6.11 cannot ask a map that in another way.
 func loopbackRules() (rules []string) {
 	for _, proto := range plan.NotRelayedProtocols() {
-		rules = append(rules, fmt.Sprintf("meta l4proto %s meta priority set meta l4proto . th dport map @nodeports counter name %s %s",
-			nfttable.ProtoName(proto), loopbackCounter(proto), plan.NotRelayed))
+		rules = append(rules,
+			fmt.Sprintf("meta l4proto %s meta priority set meta l4proto . th dport map @nodeports counter name %s %s",
+				nfttable.ProtoName(proto), loopbackCounter(proto), plan.NotRelayed))
 	}
 	return rules
 }

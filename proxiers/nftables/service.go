@@ -23,7 +23,8 @@ func (o Options) serviceNeeds(n *nfttable.Needs, svc *plan.ServicePort) {
 		for _, e := range list {
 			if e.Local {
 				n.Shared(hairpin, nfttable.Element{
-					Family: svc.Family, Proto: svc.Name.Protocol, Peer: e.Addr.Addr(), Addr: e.Addr.Addr(), Port: e.Addr.Port(),
+					Family: svc.Family, Proto: svc.Name.Protocol, Peer: e.Addr.Addr(), Addr: e.Addr.Addr(),
+					Port: e.Addr.Port(),
 				})
 			}
 		}
@@ -95,11 +96,13 @@ func addClass(n *nfttable.Needs, f plan.Family, c *class) nfttable.ChainNumber {
 func nodeEntries(n *plan.Node) (entries []nfttable.Entry) {
 	for _, a := range n.NodePortAddrs {
 		if !a.IsLoopback() {
-			entries = append(entries, nfttable.Entry{Element: nfttable.Element{Family: plan.FamilyOf(a), Set: nodePortAddrs, Addr: a}})
+			entries = append(entries,
+				nfttable.Entry{Element: nfttable.Element{Family: plan.FamilyOf(a), Set: nodePortAddrs, Addr: a}})
 		}
 	}
 	for _, a := range n.LoopbackAddrs {
-		entries = append(entries, nfttable.Entry{Element: nfttable.Element{Family: plan.FamilyOf(a), Set: loopbackAddrs, Addr: a}})
+		entries = append(entries,
+			nfttable.Entry{Element: nfttable.Element{Family: plan.FamilyOf(a), Set: loopbackAddrs, Addr: a}})
 	}
 	return entries
 }

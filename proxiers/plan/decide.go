@@ -76,9 +76,16 @@ func (p *Plan) Decide(pkt Packet) Decision {
 	dst := pkt.Dst.Addr()
 	switch {
 	case p.isClusterIP(dst):
-		return Decision{Verdict: OtherPort, Origin: origin, Reason: fmt.Sprintf("%s is a ClusterIP, but no Service uses its port %d/%s", dst, pkt.Dst.Port(), pkt.Protocol)}
+		return Decision{
+			Verdict: OtherPort, Origin: origin,
+			Reason: fmt.Sprintf("%s is a ClusterIP, but no Service uses its port %d/%s", dst, pkt.Dst.Port(),
+				pkt.Protocol),
+		}
 	case containsAddr(p.Node.ServiceCIDRs, dst) && !slices.Contains(p.Node.HostAddrs, dst):
-		return Decision{Verdict: Unallocated, Origin: origin, Reason: fmt.Sprintf("%s is in a Service CIDR, but no Service has it", dst)}
+		return Decision{
+			Verdict: Unallocated, Origin: origin,
+			Reason: fmt.Sprintf("%s is in a Service CIDR, but no Service has it", dst),
+		}
 	}
 	return Decision{Verdict: Pass, Origin: origin, Reason: p.whyPass(pkt)}
 }
@@ -127,7 +134,8 @@ func (p *Plan) nodePortAt(pkt Packet) *ServicePort {
 		if svc.Name.Protocol != pkt.Protocol || svc.Family != FamilyOf(pkt.Dst.Addr()) {
 			continue
 		}
-		if slices.ContainsFunc(svc.Frontends, func(f Frontend) bool { return f.Kind == NodePort && f.Port == pkt.Dst.Port() }) {
+		if slices.ContainsFunc(svc.Frontends,
+			func(f Frontend) bool { return f.Kind == NodePort && f.Port == pkt.Dst.Port() }) {
 			return svc
 		}
 	}
@@ -147,11 +155,16 @@ func (p *Plan) decideLoopback(pkt Packet, origin Origin) Decision {
 			}
 			pool, ok := svc.LoopbackPool(f)
 			if !ok {
-				return Decision{Verdict: NotRelayed, Origin: origin, Service: svc, Frontend: f, Reason: svc.whyNotRelayed()}
+				return Decision{
+					Verdict: NotRelayed, Origin: origin, Service: svc, Frontend: f,
+					Reason: svc.whyNotRelayed(),
+				}
 			}
 			return Decision{
-				Verdict: Forward, Origin: origin, Service: svc, Frontend: f, Pool: pool, Endpoints: svc.Pools[pool], SNAT: true,
-				Reason: fmt.Sprintf("%s of %s on loopback: relayed to one of %d endpoints of the %s pool", f.Kind, svc.Name, len(svc.Pools[pool]), pool),
+				Verdict: Forward, Origin: origin, Service: svc, Frontend: f, Pool: pool, Endpoints: svc.Pools[pool],
+				SNAT: true,
+				Reason: fmt.Sprintf("%s of %s on loopback: relayed to one of %d endpoints of the %s pool", f.Kind,
+					svc.Name, len(svc.Pools[pool]), pool),
 			}
 		}
 	}
@@ -163,7 +176,8 @@ func (s *ServicePort) whyNotRelayed() string {
 	if s.Name.Protocol != TCP {
 		return fmt.Sprintf("%s cannot be reached on loopback, where only TCP is relayed", s.Name)
 	}
-	return fmt.Sprintf("%s has no endpoint that a client outside could reach, so nobody listens for it on loopback", s.Name)
+	return fmt.Sprintf("%s has no endpoint that a client outside could reach, so nobody listens for it on loopback",
+		s.Name)
 }
 
 // LoopbackPool gives the endpoints for connections to f, a NodePort, on a loopback address. They get
@@ -179,7 +193,8 @@ func decideFrontend(svc *ServicePort, f *Frontend, origin Origin, src netip.Addr
 	d := Decision{Verdict: route.Verdict, Origin: origin, Service: svc, Frontend: f}
 	if f.AllowFrom != nil && !containsAddr(f.AllowFrom, src) {
 		d.Verdict = Drop
-		d.Reason = fmt.Sprintf("%s of %s does not allow connections from %s (loadBalancerSourceRanges)", f.Kind, svc.Name, src)
+		d.Reason = fmt.Sprintf("%s of %s does not allow connections from %s (loadBalancerSourceRanges)", f.Kind,
+			svc.Name, src)
 		return d
 	}
 	switch route.Verdict {
@@ -189,7 +204,8 @@ func decideFrontend(svc *ServicePort, f *Frontend, origin Origin, src netip.Addr
 		d.Reason = fmt.Sprintf("%s has endpoints, but none on this host, and its traffic policy is Local", svc.Name)
 	default:
 		d.Pool, d.Endpoints, d.SNAT = route.Pool, svc.Pools[route.Pool], route.SNAT
-		d.Reason = fmt.Sprintf("%s of %s, from %s: one of %d endpoints of the %s pool", f.Kind, svc.Name, origin, len(d.Endpoints), route.Pool)
+		d.Reason = fmt.Sprintf("%s of %s, from %s: one of %d endpoints of the %s pool", f.Kind, svc.Name, origin,
+			len(d.Endpoints), route.Pool)
 	}
 	return d
 }

@@ -13,7 +13,8 @@ const maxInterface = 15
 // without the characters that have a meaning in rules.
 func CheckInterface(pattern string) error {
 	name := strings.TrimSuffix(pattern, "*")
-	if name == "" || name == "." || name == ".." || len(pattern) > maxInterface || strings.ContainsFunc(name, badInterfaceRune) {
+	if name == "" || name == "." || name == ".." || len(pattern) > maxInterface ||
+		strings.ContainsFunc(name, badInterfaceRune) {
 		return fmt.Errorf("interface %q is invalid: use a name of at most %d of a-z, A-Z, 0-9, '.', '_', '-' and '@', or the beginning of one and a '*', together as long",
 			pattern, maxInterface)
 	}

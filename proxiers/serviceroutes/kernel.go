@@ -53,7 +53,8 @@ func (k *kernel) link(name string) (int, error) {
 // own gives the routes of our protocol, of all tables.
 func (k *kernel) own(families []plan.Family) (out []netlink.Route, err error) {
 	for _, family := range families {
-		found, err := k.list(family, netlink.RT_FILTER_TABLE, func(r *netlink.Route) bool { return r.Protocol == Protocol })
+		found, err := k.list(family, netlink.RT_FILTER_TABLE,
+			func(r *netlink.Route) bool { return r.Protocol == Protocol })
 		if err != nil {
 			return nil, err
 		}
@@ -64,7 +65,8 @@ func (k *kernel) own(families []plan.Family) (out []netlink.Route, err error) {
 
 // others gives the routes of the main table that are not ours and matter.
 func (k *kernel) others(family plan.Family, matters func(netip.Prefix) bool) (*table, error) {
-	found, err := k.list(family, 0, func(r *netlink.Route) bool { return r.Protocol != Protocol && matters(prefixOf(r.Dst)) })
+	found, err := k.list(family, 0,
+		func(r *netlink.Route) bool { return r.Protocol != Protocol && matters(prefixOf(r.Dst)) })
 	if err != nil {
 		return nil, err
 	}
@@ -72,7 +74,9 @@ func (k *kernel) others(family plan.Family, matters func(netip.Prefix) bool) (*t
 }
 
 // list filters while it reads: a router may have a million routes.
-func (k *kernel) list(family plan.Family, mask uint64, keep func(*netlink.Route) bool) (out []netlink.Route, err error) {
+func (k *kernel) list(family plan.Family, mask uint64,
+	keep func(*netlink.Route) bool,
+) (out []netlink.Route, err error) {
 	number := unix.AF_INET
 	if family == plan.IPv6 {
 		number = unix.AF_INET6

@@ -71,7 +71,8 @@ func (p *places) move(change proxiers.Change) (fresh, gone []netip.Addr) {
 func (p *places) each(svc *plan.ServicePort, visit func(netip.Addr)) {
 	for i := range svc.Frontends {
 		a := svc.Frontends[i].Addr
-		if svc.Frontends[i].Kind != plan.NodePort && !slices.ContainsFunc(p.ranges, func(r netip.Prefix) bool { return r.Contains(a) }) {
+		if svc.Frontends[i].Kind != plan.NodePort &&
+			!slices.ContainsFunc(p.ranges, func(r netip.Prefix) bool { return r.Contains(a) }) {
 			visit(a)
 		}
 	}

@@ -71,7 +71,9 @@ func (f *follower) warn(routes bool) {
 }
 
 // compare gives the routes that are as they are wanted, those that have to be replaced, and those to remove.
-func compare(own []netlink.Route, want map[netip.Prefix]route) (have map[netip.Prefix]route, changed map[netip.Prefix]bool, extra []netlink.Route) {
+func compare(own []netlink.Route,
+	want map[netip.Prefix]route,
+) (have map[netip.Prefix]route, changed map[netip.Prefix]bool, extra []netlink.Route) {
 	have, changed = map[netip.Prefix]route{}, map[netip.Prefix]bool{}
 	for _, raw := range own {
 		r, ok := parse(raw)

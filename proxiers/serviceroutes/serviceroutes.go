@@ -84,7 +84,8 @@ func (f *follower) Apply(ctx context.Context, change proxiers.Change) error {
 		return err
 	}
 	node := change.Next.Node
-	if prev := change.Prev; prev != nil && slices.Equal(prev.Node.ServiceCIDRs, node.ServiceCIDRs) && slices.Equal(prev.Node.Uplinks, node.Uplinks) {
+	if prev := change.Prev; prev != nil && slices.Equal(prev.Node.ServiceCIDRs, node.ServiceCIDRs) &&
+		slices.Equal(prev.Node.Uplinks, node.Uplinks) {
 		return f.step(ctx, change)
 	}
 	all := newPlaces(change.Next)

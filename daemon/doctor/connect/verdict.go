@@ -34,7 +34,8 @@ func (s *service) findings(ctx context.Context, traces *int, o Options) (out []f
 			s.Name, live[0], s.list(lost))
 	}
 	if len(out) == 0 {
-		say(finding.OK, "", "%s works: %s and, directly, %s answered", s.Name, text.Count(len(s.frontends), "frontend"), text.Count(len(s.endpoints), "endpoint"))
+		say(finding.OK, "", "%s works: %s and, directly, %s answered", s.Name, text.Count(len(s.frontends), "frontend"),
+			text.Count(len(s.endpoints), "endpoint"))
 		return out
 	}
 	if !o.Trace {
@@ -77,11 +78,13 @@ func (s *service) list(of []netip.AddrPort) string {
 func (s *service) mendEndpoint(to netip.AddrPort) string {
 	switch s.sent[to] {
 	case refused:
-		return fmt.Sprintf("start the program at %s, or take it out of the EndpointSlices of %s/%s", to, s.Name.Namespace, s.Name.Name)
+		return fmt.Sprintf("start the program at %s, or take it out of the EndpointSlices of %s/%s", to,
+			s.Name.Namespace, s.Name.Name)
 	case unreachable:
 		return fmt.Sprintf("ip route get %s  # and add a route to the endpoints' network", to.Addr())
 	}
-	return fmt.Sprintf("edgeway doctor --connect %s/%s --trace  # then look at the network and at the firewall of %s", s.Name.Namespace, s.Name.Name, to.Addr())
+	return fmt.Sprintf("edgeway doctor --connect %s/%s --trace  # then look at the network and at the firewall of %s",
+		s.Name.Namespace, s.Name.Name, to.Addr())
 }
 
 // trace names the rule that decides about a connection; false: none does, as an endpoint refuses it.

@@ -11,7 +11,10 @@ import (
 
 // needful are the words in nft's syntax of what must see every packet of a connection, or keeps it from the flowtable.
 // A limit of what is logged is none.
-var needful = []string{"limit rate", "quota", "ct helper", "tproxy", "queue", "synproxy", `xt match "limit"`, `xt match "hashlimit"`, `xt match "quota"`, `xt target "TPROXY"`}
+var needful = []string{
+	"limit rate", "quota", "ct helper", "tproxy", "queue", "synproxy", `xt match "limit"`,
+	`xt match "hashlimit"`, `xt match "quota"`, `xt target "TPROXY"`,
+}
 
 // EveryPacket gives the chains of other programs' tables of nftables with such rules, "limit rate in the chain forward
 // of the inet table shaper". What cannot be read is left out.

@@ -95,7 +95,10 @@ func (h *hit) weight() int {
 // ask sends packets of all ways through all base chains.
 func ask(tables []*table, ways []*way, masqueradeBit int) *judgement {
 	j := &judgement{
-		tables: tables, ways: ways, marks: marks{known: allBits, masquerade: uint64(1) << masqueradeBit}, hits: map[place]*hit{},
+		tables: tables, ways: ways, marks: marks{
+			known:      allBits,
+			masquerade: uint64(1) << masqueradeBit,
+		}, hits: map[place]*hit{},
 	}
 	if slices.ContainsFunc(tables, func(t *table) bool { return t.marks }) {
 		j.marks.known = 0
@@ -151,7 +154,8 @@ func unread(t *table) finding.Finding {
 	if t.name == "" {
 		which = "a table of nftables"
 	}
-	return finding.New(Check, finding.Warning, t.list(), "whether %s drops connections of Services is not known: %v", which, t.wrong)
+	return finding.New(Check, finding.Warning, t.list(), "whether %s drops connections of Services is not known: %v",
+		which, t.wrong)
 }
 
 type judgement struct {

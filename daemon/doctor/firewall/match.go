@@ -130,7 +130,8 @@ func (s *set) holds(v value, mask uint64, common bool) answer {
 	case client:
 		found = s.holdsClient()
 	case address:
-		found = certainly(slices.ContainsFunc(s.addrs, func(r addrRange) bool { return r.from.Compare(v.addr) <= 0 && v.addr.Compare(r.to) <= 0 }))
+		found = certainly(slices.ContainsFunc(s.addrs,
+			func(r addrRange) bool { return r.from.Compare(v.addr) <= 0 && v.addr.Compare(r.to) <= 0 }))
 	case ephemeral:
 		found = s.holdsEphemeral()
 	case number:

@@ -62,7 +62,10 @@ func leftSide(v any) (operand, bool) {
 	for what, v := range o {
 		of, _ := v.(object)
 		header := strings.TrimSpace(what + " " + stringOf(of, "protocol"))
-		parts := append([]string{header, stringOf(of, "dir"), stringOf(of, "result"), stringOf(of, "field"), stringOf(of, "key")}, words(of["flags"])...)
+		parts := append([]string{
+			header, stringOf(of, "dir"), stringOf(of, "result"), stringOf(of, "field"),
+			stringOf(of, "key"),
+		}, words(of["flags"])...)
 		parts = slices.DeleteFunc(parts, func(s string) bool { return s == "" })
 		if l, ok := nftOperands[strings.Join(parts, " ")]; ok {
 			return l, len(o) == 1

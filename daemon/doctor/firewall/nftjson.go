@@ -138,7 +138,8 @@ func (r *nftRule) statement(what string, v any) {
 	case "xt", "comment":
 		// A match or a target of iptables. nft does not say which; those that drop are verdicts of nft's.
 		r.add(fixed(maybe))
-	case "counter", "log", "continue", "notrack", "flow", "last", "secmark", "dup", "ct helper", "ct timeout", "ct expectation", "tunnel":
+	case "counter", "log", "continue", "notrack", "flow", "last", "secmark", "dup", "ct helper", "ct timeout",
+		"ct expectation", "tunnel":
 	default:
 		if !r.verdict(what, o) {
 			r.add(fixed(maybe))

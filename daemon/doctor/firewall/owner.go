@@ -104,7 +104,8 @@ func (p place) String() string {
 	if p.rule == nil {
 		return fmt.Sprintf("%spolicy drop of chain %s %s", whose, p.chain.name, where)
 	}
-	return fmt.Sprintf("%srule '%s' in chain %s %s", whose, cmp.Or(p.rule.text, fmt.Sprintf("handle %d", p.rule.handle)), p.chain.name, where)
+	return fmt.Sprintf("%srule '%s' in chain %s %s", whose,
+		cmp.Or(p.rule.text, fmt.Sprintf("handle %d", p.rule.handle)), p.chain.name, where)
 }
 
 // word is a name that neither a shell nor nft nor the options of a program take for something else.
@@ -132,7 +133,8 @@ func (p place) mend(w *way, s step) string {
 		return own
 	}
 	t := p.base.table
-	match := w.match(t.program, s, w.translated(s, p.base.priority) && !(s.early() && p.base.priority <= beforeTracking))
+	match := w.match(t.program, s, w.translated(s, p.base.priority) &&
+		!(s.early() && p.base.priority <= beforeTracking))
 	switch {
 	case t.program == "":
 		return fmt.Sprintf("nft insert rule %s %s %s %s accept", t.family, t.name, p.base.name, match)
@@ -152,7 +154,8 @@ func (p place) ownersMend(w *way, s step) string {
 		}
 	case firewalld:
 		if !w.endpoint.IsValid() {
-			return fmt.Sprintf("firewall-cmd --permanent --add-port=%d/%s && firewall-cmd --reload", w.front.Port(), lower(w.service.Protocol))
+			return fmt.Sprintf("firewall-cmd --permanent --add-port=%d/%s && firewall-cmd --reload", w.front.Port(),
+				lower(w.service.Protocol))
 		}
 		if strings.HasSuffix(p.chain.name, "_dnat") {
 			return firewalldMend

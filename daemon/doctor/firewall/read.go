@@ -127,7 +127,8 @@ func (r *reader) bounded(ctx context.Context, t *table, read func(context.Contex
 	switch {
 	case err == nil:
 		same := func(t *table) bool {
-			return t.family == found.family && t.program == found.program && t.name == found.name && t.text == found.text && t.wrong == nil
+			return t.family == found.family && t.program == found.program && t.name == found.name &&
+				t.text == found.text && t.wrong == nil
 		}
 		if i := slices.IndexFunc(r.previous, same); i >= 0 {
 			return r.previous[i]

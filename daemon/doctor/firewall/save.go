@@ -159,7 +159,8 @@ func (p *ruleParser) match(option string, values []string) condition {
 			return fixed(some)
 		}
 	case "--src-type":
-		if words := strings.ToLower(values[0]); !strings.Contains(words, "unicast") && !strings.Contains(words, "local") {
+		if words := strings.ToLower(values[0]); !strings.Contains(words, "unicast") &&
+			!strings.Contains(words, "local") {
 			return fixed(no)
 		}
 	case "-i", "-o":

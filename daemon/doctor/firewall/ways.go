@@ -51,12 +51,16 @@ type way struct {
 
 // String says which connection it is.
 func (w *way) String() string {
-	from := map[plan.Origin]string{plan.FromHost: "this host", plan.FromPod: "pods", plan.FromOutside: "outside"}[w.origin]
+	from := map[plan.Origin]string{
+		plan.FromHost: "this host", plan.FromPod: "pods",
+		plan.FromOutside: "outside",
+	}[w.origin]
 	if w.in != "" && w.in != anyLink {
 		from += " by " + w.in
 	}
 	if !w.endpoint.IsValid() {
-		return fmt.Sprintf("from %s to the health check of %s/%s (%s)", from, w.service.Namespace, w.service.Name, w.front)
+		return fmt.Sprintf("from %s to the health check of %s/%s (%s)", from, w.service.Namespace, w.service.Name,
+			w.front)
 	}
 	return fmt.Sprintf("from %s to %s (%s, endpoint %s)", from, w.service, w.front, w.endpoint)
 }
@@ -210,7 +214,8 @@ func (s *surveyor) held(a netip.Addr) bool {
 // clients adds the way from each sort of client of its origin that the frontend allows.
 func (s *surveyor) clients(w way, f *plan.Frontend) {
 	allowed := func() bool {
-		return f.AllowFrom == nil || slices.ContainsFunc(f.AllowFrom, func(p netip.Prefix) bool { return p.Contains(w.client) })
+		return f.AllowFrom == nil ||
+			slices.ContainsFunc(f.AllowFrom, func(p netip.Prefix) bool { return p.Contains(w.client) })
 	}
 	switch w.origin {
 	case plan.FromHost:

@@ -30,8 +30,11 @@ func Tables() (out []Table, generation uint16, err error) {
 	}
 	defer func() { _ = conn.Close() }()
 	answers, err := conn.Execute(netlink.Message{
-		Header: netlink.Header{Type: unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETTABLE, Flags: netlink.Request | netlink.Dump},
-		Data:   []byte{unix.NFPROTO_UNSPEC, 0, 0, 0}, // struct nfgenmsg
+		Header: netlink.Header{
+			Type:  unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETTABLE,
+			Flags: netlink.Request | netlink.Dump,
+		},
+		Data: []byte{unix.NFPROTO_UNSPEC, 0, 0, 0}, // struct nfgenmsg
 	})
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) {
 		return nil, 0, nil

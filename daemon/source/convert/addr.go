@@ -57,7 +57,8 @@ func parsePrefix(s string) (netip.Prefix, error) {
 	}
 	bits, err := strconv.ParseUint(length, 10, 8)
 	if err != nil || int(bits) > a.BitLen() {
-		return netip.Prefix{}, fmt.Errorf("%.64q is not an address range: the prefix length must be 0 to %d", s, a.BitLen())
+		return netip.Prefix{},
+			fmt.Errorf("%.64q is not an address range: the prefix length must be 0 to %d", s, a.BitLen())
 	}
 	return netip.PrefixFrom(a, int(bits)).Masked(), nil
 }

@@ -17,7 +17,8 @@ const leavingTaint = "ToBeDeletedByClusterAutoscaler"
 
 // Node converts n.
 func (c *Converter) Node(n *corev1.Node) *source.Node {
-	out, _ := contained(c, source.Key{Kind: source.KindNode, Name: n.Name}, func() (*source.Node, bool) { return c.node(n), true })
+	out, _ := contained(c, source.Key{Kind: source.KindNode, Name: n.Name},
+		func() (*source.Node, bool) { return c.node(n), true })
 	return out
 }
 

@@ -207,7 +207,8 @@ func (b *serviceBuilder) sourceRanges() {
 		}
 	}
 	for _, family := range []plan.Family{plan.IPv4, plan.IPv6} {
-		valid := slices.ContainsFunc(b.out.SourceRanges, func(p netip.Prefix) bool { return plan.FamilyOf(p.Addr()) == family })
+		valid := slices.ContainsFunc(b.out.SourceRanges,
+			func(p netip.Prefix) bool { return plan.FamilyOf(p.Addr()) == family })
 		if slices.Contains(broken, family) && !valid {
 			b.out.NoSources = append(b.out.NoSources, family)
 		}
@@ -228,7 +229,8 @@ func (b *serviceBuilder) affinity() {
 		seconds = *cfg.ClientIP.TimeoutSeconds
 	}
 	if seconds < 1 || seconds > maxAffinity {
-		b.addf("spec.sessionAffinityConfig.clientIP.timeoutSeconds", "%d is not 1 to %d; the default %d is used", seconds, maxAffinity, defaultAffinity)
+		b.addf("spec.sessionAffinityConfig.clientIP.timeoutSeconds", "%d is not 1 to %d; the default %d is used",
+			seconds, maxAffinity, defaultAffinity)
 		seconds = defaultAffinity
 	}
 	b.out.Affinity = time.Duration(seconds) * time.Second
@@ -238,7 +240,8 @@ func (b *serviceBuilder) affinity() {
 func (b *serviceBuilder) scheduler() {
 	name := b.in.Annotations[api.AnnotationScheduler]
 	if len(name) > maxScheduler || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz") != "" {
-		b.addf("metadata.annotations["+api.AnnotationScheduler+"]", "%.64q is not the name of a scheduler, as \"rr\" is", name)
+		b.addf("metadata.annotations["+api.AnnotationScheduler+"]",
+			"%.64q is not the name of a scheduler, as \"rr\" is", name)
 		return
 	}
 	b.out.Scheduler = strings.Clone(name)

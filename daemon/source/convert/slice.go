@@ -118,7 +118,8 @@ func (b *sliceBuilder) port(field string, in *discoveryv1.EndpointPort) (p sourc
 
 func (b *sliceBuilder) endpoints(endpoints []discoveryv1.Endpoint) {
 	if len(endpoints) > maxEndpoints {
-		b.addf("endpoints", "there are %d, more than the %d that are allowed; the others are left out", len(endpoints), maxEndpoints)
+		b.addf("endpoints", "there are %d, more than the %d that are allowed; the others are left out", len(endpoints),
+			maxEndpoints)
 		endpoints = endpoints[:maxEndpoints]
 	}
 	b.out.Endpoints = make([]source.Endpoint, 0, len(endpoints))

@@ -142,15 +142,18 @@ func (c *Checked) checkSlices(svc *source.Service, all []*source.EndpointSlice, 
 	if len(used) == 0 {
 		_, old := c.objects["Endpoints "+svc.Namespace+"/"+svc.Name]
 		if c.opts.Alone && !old && clean {
-			f := c.objects[svc.Key().String()].fault("", "no manifest has an EndpointSlice with endpoints for it, so connections are rejected")
+			f := c.objects[svc.Key().String()].fault("",
+				"no manifest has an EndpointSlice with endpoints for it, so connections are rejected")
 			f.Warning = true
 			c.add(f, "write one with the label %s: %s", api.LabelServiceName, svc.Name)
 		}
 		return
 	}
 	for _, s := range used {
-		if len(svc.ClusterIPs) > 0 && !slices.ContainsFunc(svc.ClusterIPs, func(a netip.Addr) bool { return plan.FamilyOf(a) == s.Family }) {
-			f := c.objects[s.Key().String()].fault("addressType", "it is %s, but %s has no such ClusterIP, so the endpoints are not used", s.Family, svc.Key())
+		if len(svc.ClusterIPs) > 0 &&
+			!slices.ContainsFunc(svc.ClusterIPs, func(a netip.Addr) bool { return plan.FamilyOf(a) == s.Family }) {
+			f := c.objects[s.Key().String()].fault("addressType",
+				"it is %s, but %s has no such ClusterIP, so the endpoints are not used", s.Family, svc.Key())
 			c.add(f, "give the Service an address of this family in spec.clusterIPs, or the endpoints one of the other")
 		}
 	}
@@ -176,7 +179,8 @@ func (c *Checked) checkPort(svc *source.Service, port source.ServicePort, used [
 		has = "only " + strings.Join(names, ", ")
 	}
 	first := used[0]
-	f := c.objects[first.Key().String()].fault("ports", "the port %q (%s) of %s matches nothing: there are %s, so its connections are rejected",
+	f := c.objects[first.Key().String()].fault("ports",
+		"the port %q (%s) of %s matches nothing: there are %s, so its connections are rejected",
 		port.Name, port.Protocol, svc.Key(), has)
 	c.add(f, "give a port of the EndpointSlice the name %q and the protocol %s", port.Name, port.Protocol)
 }

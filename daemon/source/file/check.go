@@ -91,7 +91,8 @@ func (o *outline) name() string {
 // fault is one at a field of the object.
 func (o *outline) fault(field, format string, args ...any) Fault {
 	return Fault{
-		File: o.in.file, Line: o.in.line(join(o.at, field)), Object: o.name(), Field: field, Message: fmt.Sprintf(format, args...),
+		File: o.in.file, Line: o.in.line(join(o.at,
+			field)), Object: o.name(), Field: field, Message: fmt.Sprintf(format, args...),
 	}
 }
 
@@ -126,7 +127,8 @@ func Check(o CheckOptions) *Checked {
 			c.unreadable(path, err)
 		case len(files) == before:
 			c.Faults = append(c.Faults, Fault{
-				File: path, Message: "the folder has no manifests", Mend: "their names must end with .yaml, .yml or .json", Warning: true,
+				File: path, Message: "the folder has no manifests",
+				Mend: "their names must end with .yaml, .yml or .json", Warning: true,
 			})
 		}
 	}
@@ -150,7 +152,10 @@ func (c *Checked) At(p source.Problem) Fault {
 
 func (c *Checked) unreadable(path string, err error) {
 	c.incomplete = true
-	c.Faults = append(c.Faults, Fault{File: path, Message: fmt.Sprintf("it cannot be read: %s", reason(err, maxFile)), Mend: files.Advice(path, err)})
+	c.Faults = append(c.Faults, Fault{
+		File: path, Message: fmt.Sprintf("it cannot be read: %s", reason(err, maxFile)),
+		Mend: files.Advice(path, err),
+	})
 }
 
 func (c *Checked) file(path string) {
@@ -174,7 +179,10 @@ func (c *Checked) document(in *page, d *document) {
 		c.Faults = append(c.Faults, locate(in, outlines, f))
 	}
 	if d.more > 0 {
-		c.Faults = append(c.Faults, Fault{File: in.file, Message: fmt.Sprintf("… and %d more faults in this document", d.more), Mend: "correct these first"})
+		c.Faults = append(c.Faults, Fault{
+			File:    in.file,
+			Message: fmt.Sprintf("… and %d more faults in this document", d.more), Mend: "correct these first",
+		})
 	}
 	for _, o := range outlines {
 		c.checkKind(o)
@@ -250,7 +258,10 @@ func locate(in *page, outlines []*outline, f fault) Fault {
 			return out
 		}
 	}
-	return Fault{File: in.file, Line: in.line(f.field), Field: f.field, Message: f.message, Mend: advice(f.field, f.message)}
+	return Fault{
+		File: in.file, Line: in.line(f.field), Field: f.field, Message: f.message,
+		Mend: advice(f.field, f.message),
+	}
 }
 
 // checkKind finds what is ignored because its kind or version is misspelt. From then on it counts as what it was meant

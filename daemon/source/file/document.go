@@ -94,7 +94,8 @@ func splitYAML(data []byte) iter.Seq[part] {
 		start, pos := 0, 0
 		before, lines := 0, 0
 		for line := range bytes.Lines(data) {
-			if rest, ok := bytes.CutPrefix(line, []byte("---")); ok && (len(rest) == 0 || strings.ContainsRune(" \t\r\n", rune(rest[0]))) {
+			if rest, ok := bytes.CutPrefix(line, []byte("---")); ok &&
+				(len(rest) == 0 || strings.ContainsRune(" \t\r\n", rune(rest[0]))) {
 				if !yield(part{data[start:pos], before}) {
 					return
 				}
@@ -177,7 +178,8 @@ func (s *Source) decode(d *document, at string, data []byte, inherited metav1.Ty
 	case use == useList && lists:
 		s.decodeList(d, data, metav1.TypeMeta{Kind: k.kind, APIVersion: k.apiVersion})
 	case use == otherVersion:
-		d.addf(join(at, "apiVersion"), "%.64q is not supported for the kind %s: it must be %s", meta.APIVersion, meta.Kind, k.apiVersion)
+		d.addf(join(at, "apiVersion"), "%.64q is not supported for the kind %s: it must be %s", meta.APIVersion,
+			meta.Kind, k.apiVersion)
 	default:
 		s.ignore(meta)
 	}
@@ -239,7 +241,8 @@ func unmarshal(d *document, at string, data []byte, into any) bool {
 // path. No field of the API begins with a capital letter.
 func jsonPath(path string) string {
 	steps := strings.Split(path, ".")
-	return strings.Join(slices.DeleteFunc(steps, func(s string) bool { return s != "" && s[0] >= 'A' && s[0] <= 'Z' }), ".")
+	return strings.Join(slices.DeleteFunc(steps, func(s string) bool { return s != "" && s[0] >= 'A' && s[0] <= 'Z' }),
+		".")
 }
 
 func join(at, field string) string { return strings.TrimPrefix(at+"."+field, ".") }

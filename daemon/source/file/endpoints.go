@@ -61,7 +61,8 @@ func (c *Checked) checkEndpoints(o *outline, found parts) {
 func (old *endpoints) successors(o *outline) (out []successor) {
 	for _, subset := range old.Subsets {
 		for _, family := range []plan.Family{plan.IPv4, plan.IPv6} {
-			list := append(ofFamily(subset.Addresses, family, true), ofFamily(subset.NotReadyAddresses, family, false)...)
+			list := append(ofFamily(subset.Addresses, family, true),
+				ofFamily(subset.NotReadyAddresses, family, false)...)
 			if len(list) == 0 {
 				continue
 			}

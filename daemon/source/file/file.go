@@ -178,7 +178,8 @@ func (s *Source) await(ctx context.Context, sink source.Sink, r *reading, done <
 				timer.Reset(left)
 				continue
 			}
-			s.setFault(fmt.Sprintf("reading %s takes more than %s: is the server of a network file system away?", strings.Join(s.paths, ", "), s.late))
+			s.setFault(fmt.Sprintf("reading %s takes more than %s: is the server of a network file system away?",
+				strings.Join(s.paths, ", "), s.late))
 		}
 	}
 }

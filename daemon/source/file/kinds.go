@@ -132,7 +132,8 @@ func missingNodePorts(key source.Key, spec *corev1.ServiceSpec) (faults []source
 		}
 	}
 	if more > 0 {
-		faults = append(faults, source.Problem{Object: key, Field: "spec.ports", Message: fmt.Sprintf("%d more have no nodePort", more)})
+		faults = append(faults,
+			source.Problem{Object: key, Field: "spec.ports", Message: fmt.Sprintf("%d more have no nodePort", more)})
 	}
 	return faults
 }

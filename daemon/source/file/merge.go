@@ -134,7 +134,8 @@ func (r *reading) addDocument(d *document, at nth, kept bool, from map[source.Ke
 			continue
 		}
 		if first, taken := from[key]; taken {
-			faults = append(slices.Clip(faults), fault{message: fmt.Sprintf("%s is in %s already; that one counts", key, first)})
+			faults = append(slices.Clip(faults),
+				fault{message: fmt.Sprintf("%s is in %s already; that one counts", key, first)})
 			continue
 		}
 		from[key], r.objects[key] = at, obj

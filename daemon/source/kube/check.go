@@ -61,7 +61,8 @@ type checker struct {
 
 func (c *checker) warn(mend, format string, args ...any) {
 	c.found = append(c.found, finding.Finding{
-		Check: "kubeconfig", Level: finding.Warning, Seen: "kubeconfig " + c.path + ": " + fmt.Sprintf(format, args...), Mend: mend,
+		Check: "kubeconfig", Level: finding.Warning, Seen: "kubeconfig " + c.path + ": " +
+			fmt.Sprintf(format, args...), Mend: mend,
 	})
 }
 
@@ -83,7 +84,8 @@ func (c *checker) checkServer(a *access, serviceCIDRs []netip.Prefix) {
 	case err == nil && slices.ContainsFunc(serviceCIDRs, func(p netip.Prefix) bool { return p.Contains(addr.Unmap()) }):
 		c.fail(other, "server: %s is a ClusterIP, which nothing leads to before the Services are known", a.config.Host)
 	case err == nil && addr.Unmap().IsLoopback(), name == "localhost":
-		c.warn(other+", unless a proxy to it listens here", "server: %s is this host itself, as in the kubeconfig of a control-plane host", a.config.Host)
+		c.warn(other+", unless a proxy to it listens here",
+			"server: %s is this host itself, as in the kubeconfig of a control-plane host", a.config.Host)
 	case strings.HasSuffix(name, ".svc"), strings.HasSuffix(name, ".cluster.local"):
 		c.fail(other, "server: %s is a name of the cluster's own DNS, which a ClusterIP serves", a.config.Host)
 	}
@@ -103,7 +105,8 @@ func (c *checker) checkUser(a *access) {
 		c.fail("decode it, as \"base64 -d\" does, and "+again+c.path, "token: it is in base64, as a Secret has it")
 	case strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' || r == '"' || r == '\'' }):
 		c.fail(again+c.path, "token: it has white space, quotes or other characters that no token has")
-	case rest.IsConfigTransportTLS(*a.config) && token == "" && len(a.config.CertData) == 0 && a.config.ExecProvider == nil && a.config.Username == "":
+	case rest.IsConfigTransportTLS(*a.config) && token == "" && len(a.config.CertData) == 0 &&
+		a.config.ExecProvider == nil && a.config.Username == "":
 		c.warn(again+c.path, "users: the current context has no credentials, so the API server sees an anonymous user, who may mostly read nothing")
 	}
 }

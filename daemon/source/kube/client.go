@@ -33,7 +33,10 @@ type client struct {
 func newClient(config *rest.Config, d *dialer) (*client, error) {
 	scheme := runtime.NewScheme()
 	api.AddTo(scheme)
-	c := &client{host: config.Host, cas: fingerprints(config.CAData), dialer: d, params: runtime.NewParameterCodec(scheme)}
+	c := &client{
+		host: config.Host, cas: fingerprints(config.CAData), dialer: d,
+		params: runtime.NewParameterCodec(scheme),
+	}
 	if err := c.makeTransport(config); err != nil {
 		return nil, err
 	}

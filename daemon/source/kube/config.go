@@ -234,7 +234,8 @@ func checkPlugins(user *api.AuthInfo, allowExec bool) error {
 }
 
 func (r *reader) readKeyPair(user *api.AuthInfo, expiries map[string]Expiry) error {
-	cert, certField, err := r.fileOrData(user.ClientCertificate, user.ClientCertificateData, "client-certificate", false)
+	cert, certField, err := r.fileOrData(user.ClientCertificate, user.ClientCertificateData, "client-certificate",
+		false)
 	if err != nil {
 		return fmt.Errorf("%s: %w", certField, err)
 	}

@@ -128,7 +128,8 @@ func makeFeeds(s *Source, o Options, selector labels.Selector) []*feed {
 		}, &feed{
 			group: discoveryGroup, resource: "endpointslices", namespace: ns, required: true,
 			labels:  with(ownSlices),
-			example: &discoveryv1.EndpointSlice{}, newList: func() runtime.Object { return &discoveryv1.EndpointSliceList{} },
+			example: &discoveryv1.EndpointSlice{},
+			newList: func() runtime.Object { return &discoveryv1.EndpointSliceList{} },
 			convert: toEndpointSlice,
 		})
 	}

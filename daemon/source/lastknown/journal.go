@@ -43,7 +43,8 @@ func (d *decoder) journal(r io.Reader, sum string) {
 		text, ok := cutSum(lines.Bytes())
 		if first && ok {
 			var b base
-			if _, err := parseHeader(text, journalFormat); err != nil || json.Unmarshal(text, &b) != nil || b.SHA256 != sum {
+			if _, err := parseHeader(text, journalFormat); err != nil || json.Unmarshal(text, &b) != nil ||
+				b.SHA256 != sum {
 				return
 			}
 			continue

@@ -211,7 +211,8 @@ func (s *Store) setAside() string {
 	if err != nil {
 		return aside
 	}
-	entries = slices.DeleteFunc(entries, func(e os.DirEntry) bool { return !strings.HasPrefix(e.Name(), snapshotName+mark) })
+	entries = slices.DeleteFunc(entries,
+		func(e os.DirEntry) bool { return !strings.HasPrefix(e.Name(), snapshotName+mark) })
 	for _, e := range entries[:max(0, len(entries)-maxAside)] {
 		if err := os.Remove(filepath.Join(s.dir, e.Name())); err != nil {
 			s.log.Warn("old damaged file not removed", "error", err)

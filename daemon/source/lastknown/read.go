@@ -78,7 +78,8 @@ func newDecoder(before func(source.Key)) *decoder {
 }
 
 func (d *decoder) result() *state {
-	d.state.objects = slices.SortedFunc(maps.Values(d.objects), func(a, b source.Object) int { return a.Key().Compare(b.Key()) })
+	d.state.objects = slices.SortedFunc(maps.Values(d.objects),
+		func(a, b source.Object) int { return a.Key().Compare(b.Key()) })
 	return &d.state
 }
 
@@ -126,7 +127,8 @@ func (d *decoder) snapshot(r io.Reader) (sum string, err error) {
 
 func parseHeader(line []byte, format string) (h header, err error) {
 	v := 0 // the rest of a later version's line may have another form
-	if n, _ := fmt.Sscanf(string(line[:min(len(line), 256)]), `{"format":"`+format+`","version":%d`, &v); n == 1 && v > version {
+	if n, _ := fmt.Sscanf(string(line[:min(len(line), 256)]), `{"format":"`+format+`","version":%d`, &v); n == 1 &&
+		v > version {
 		return h, errNewer
 	}
 	if err := json.Unmarshal(line, &h); err != nil {

@@ -51,7 +51,10 @@ func Open(env proxiers.Env, changed func()) (*Links, error) {
 	}
 	l := &Links{kernel: kernel, contain: env.Contain}
 	l.ctx, l.end = context.WithCancel(context.Background())
-	l.watcher = rtnl.New(rtnl.Options{Logger: env.Logger, Topics: rtnl.Links, Note: l.note, Lost: l.Forget, Changed: changed})
+	l.watcher = rtnl.New(rtnl.Options{
+		Logger: env.Logger, Topics: rtnl.Links, Note: l.note, Lost: l.Forget,
+		Changed: changed,
+	})
 	return l, nil
 }
 

@@ -48,7 +48,8 @@ func (b *Batch) Add(kind, flags uint16, family uint8, attrs func([]byte) []byte)
 	}
 	start := len(b.buf)
 	b.starts = append(b.starts, start)
-	b.buf = attrs(appendHead(b.buf, unix.NFNL_SUBSYS_NFTABLES<<8|kind, unix.NLM_F_REQUEST|flags, uint32(len(b.starts)), family))
+	b.buf = attrs(appendHead(b.buf, unix.NFNL_SUBSYS_NFTABLES<<8|kind, unix.NLM_F_REQUEST|flags, uint32(len(b.starts)),
+		family))
 	endMessage(b.buf, start)
 }
 

@@ -132,8 +132,10 @@ func eachAnswer(b []byte) func(yield func(uint32, Refused) bool) {
 			if size < netlinkHeader || size > len(b) {
 				return
 			}
-			flags, seq, body := binary.NativeEndian.Uint16(b[6:]), binary.NativeEndian.Uint32(b[8:]), b[netlinkHeader:size]
-			if binary.NativeEndian.Uint16(b[4:]) == unix.NLMSG_ERROR && len(body) >= 4 && !yield(seq, answer(flags, seq, body)) {
+			flags, seq, body := binary.NativeEndian.Uint16(b[6:]), binary.NativeEndian.Uint32(b[8:]),
+				b[netlinkHeader:size]
+			if binary.NativeEndian.Uint16(b[4:]) == unix.NLMSG_ERROR && len(body) >= 4 &&
+				!yield(seq, answer(flags, seq, body)) {
 				return
 			}
 			b = b[min(align(size), len(b)):]

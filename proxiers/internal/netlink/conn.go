@@ -151,7 +151,8 @@ func (c *Conn) ask(how netlink.HeaderFlags, kind uint16, body []byte, visit func
 func (c *Conn) Generation() (uint32, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := c.request(unix.NFT_MSG_GETGEN, netlink.Request, []byte{unix.AF_UNSPEC, unix.NFNETLINK_V0, 0, 0}); err != nil {
+	if err := c.request(unix.NFT_MSG_GETGEN, netlink.Request,
+		[]byte{unix.AF_UNSPEC, unix.NFNETLINK_V0, 0, 0}); err != nil {
 		return 0, err
 	}
 	n, err := c.receive()

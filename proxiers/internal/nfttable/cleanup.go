@@ -44,7 +44,10 @@ func Cleanup(ctx context.Context, table string) error {
 	disable, remove := newTransaction(), newTransaction()
 	for _, f := range cleanupFamilies {
 		if slices.Contains(present, f.number) {
-			disable.Add(&knftables.Table{Family: f.name, Name: table, Flags: []knftables.TableFlag{knftables.DormantFlag}})
+			disable.Add(&knftables.Table{
+				Family: f.name, Name: table,
+				Flags: []knftables.TableFlag{knftables.DormantFlag},
+			})
 			remove.Delete(&knftables.Table{Family: f.name, Name: table})
 		}
 	}

@@ -191,7 +191,8 @@ func (r *renderer) unknown(refs *references, have []ObjectID) (unknown []ObjectI
 		case setObject:
 			fixed = slices.ContainsFunc(r.Ranges, func(s Range) bool { return s.Name == id.Name })
 		}
-		fixed = fixed || id.Kind != ChainObject && slices.ContainsFunc(r.Sets, func(s Set) bool { return s.Name == id.Name })
+		fixed = fixed || id.Kind != ChainObject &&
+			slices.ContainsFunc(r.Sets, func(s Set) bool { return s.Name == id.Name })
 		if _, needed := refs.objects[id]; !fixed && !needed {
 			unknown = append(unknown, id)
 		}

@@ -20,7 +20,8 @@ func (t *Table) Counters() (map[plan.Family]map[string]uint64, error) {
 		filter := netlink.AppendAttr(nil, unix.NFTA_OBJ_TABLE, t.Table)
 		err := t.kernel.Dump(unix.NFT_MSG_GETOBJ, netlink.Family(f), filter, func(m netlink.Message) error {
 			name := netlink.Text(netlink.Attr(m.Attrs, unix.NFTA_OBJ_NAME))
-			packets[string(name)] = netlink.Uint64(netlink.Attr(netlink.Attr(m.Attrs, unix.NFTA_OBJ_DATA), unix.NFTA_COUNTER_PACKETS))
+			packets[string(name)] = netlink.Uint64(netlink.Attr(netlink.Attr(m.Attrs, unix.NFTA_OBJ_DATA),
+				unix.NFTA_COUNTER_PACKETS))
 			return nil
 		})
 		if err != nil {

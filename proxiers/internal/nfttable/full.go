@@ -25,7 +25,8 @@ func (t *Table) full(ctx context.Context, next *plan.Plan) (*references, error) 
 	if err != nil {
 		return nil, err
 	}
-	if !slices.ContainsFunc(t.families, func(f plan.Family) bool { return slices.Contains(present, netlink.Family(f)) }) {
+	if !slices.ContainsFunc(t.families,
+		func(f plan.Family) bool { return slices.Contains(present, netlink.Family(f)) }) {
 		return t.build(ctx, next)
 	}
 	refs, err := t.repair(ctx, next)
@@ -50,7 +51,8 @@ func (t *Table) full(ctx context.Context, next *plan.Plan) (*references, error) 
 // by trying again; in a takeover those of Range.Last wait, and it is left to the other backend.
 func (t *Table) build(ctx context.Context, next *plan.Plan) (*references, error) {
 	b := t.batch(ctx, newReferences(), time.Time{}, false)
-	err := b.whole(next, baseOptions{takeover: t.env.Takeover}, func(done int) { t.env.Progress(done, len(next.Services)) })
+	err := b.whole(next, baseOptions{takeover: t.env.Takeover},
+		func(done int) { t.env.Progress(done, len(next.Services)) })
 	if err != nil {
 		return nil, syncError("first sync", err)
 	}

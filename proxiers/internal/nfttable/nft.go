@@ -33,7 +33,8 @@ type tool struct{ path string }
 func findNFT() (*tool, error) {
 	path, err := exec.LookPath("nft")
 	if err != nil {
-		return nil, fmt.Errorf("%w: the nft program is missing: install the package nftables, 1.0.6 or newer", proxiers.ErrUnsupported)
+		return nil, fmt.Errorf("%w: the nft program is missing: install the package nftables, 1.0.6 or newer",
+			proxiers.ErrUnsupported)
 	}
 	return &tool{path}, nil
 }
@@ -48,7 +49,8 @@ func (n *tool) checkVersion(ctx context.Context) error {
 	case err != nil:
 		return fmt.Errorf("%w: %w", proxiers.ErrUnsupported, err)
 	case strings.HasPrefix(text, "nftables v0.") || strings.HasPrefix(text, "nftables v1.0.0 "):
-		return fmt.Errorf("%w: %s is too old: upgrade the package nftables to 1.0.6 or newer", proxiers.ErrUnsupported, text)
+		return fmt.Errorf("%w: %s is too old: upgrade the package nftables to 1.0.6 or newer", proxiers.ErrUnsupported,
+			text)
 	}
 	return nil
 }
@@ -81,7 +83,10 @@ func (n *tool) feed(ctx context.Context, input string, args ...string) error {
 	if err == nil {
 		return nil
 	}
-	return &nftError{text: "nft: " + short(cmp.Or(string(messages), err.Error())), messages: string(messages), cause: err}
+	return &nftError{
+		text: "nft: " + short(cmp.Or(string(messages), err.Error())), messages: string(messages),
+		cause: err,
+	}
 }
 
 // maxMessage bounds the part of nft's message that is kept: it quotes its input.

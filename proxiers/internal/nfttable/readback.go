@@ -76,7 +76,8 @@ type rawElement struct {
 
 // elements visits all elements of a set or map; a set that does not exist has none.
 func (c *reader) elements(f plan.Family, table, set string, visit func(rawElement) error) error {
-	filter := netlink.AppendAttr(netlink.AppendAttr(nil, unix.NFTA_SET_ELEM_LIST_TABLE, table), unix.NFTA_SET_ELEM_LIST_SET, set)
+	filter := netlink.AppendAttr(netlink.AppendAttr(nil, unix.NFTA_SET_ELEM_LIST_TABLE, table),
+		unix.NFTA_SET_ELEM_LIST_SET, set)
 	err := c.Dump(unix.NFT_MSG_GETSETELEM, netlink.Family(f), filter, func(m netlink.Message) error {
 		return eachElement(m, visit)
 	})

@@ -171,7 +171,10 @@ func (r *renderer) addSchema(tx *knftables.Transaction, f plan.Family) {
 		r.Sets[i].add(tx, r.Table, f)
 	}
 	for _, set := range r.Ranges {
-		tx.Add(&knftables.Set{Family: nf, Table: r.Table, Name: set.Name, Type: addrType(f), Flags: []knftables.SetFlag{knftables.IntervalFlag}})
+		tx.Add(&knftables.Set{
+			Family: nf, Table: r.Table, Name: set.Name, Type: addrType(f),
+			Flags: []knftables.SetFlag{knftables.IntervalFlag},
+		})
 	}
 	for _, name := range r.Counters {
 		tx.Add(&knftables.Counter{Family: nf, Table: r.Table, Name: name})
@@ -190,7 +193,10 @@ func (r *renderer) addRanges(tx *knftables.Transaction, n *plan.Node, takeover b
 				continue
 			}
 			for _, p := range plan.OfFamily(set.Of(n), f) {
-				tx.Add(&knftables.Element{Family: nftFamily(f), Table: r.Table, Set: set.Name, Key: []string{p.String()}})
+				tx.Add(&knftables.Element{
+					Family: nftFamily(f), Table: r.Table, Set: set.Name,
+					Key: []string{p.String()},
+				})
 			}
 		}
 	}
@@ -201,8 +207,11 @@ func (r *renderer) addObject(tx *knftables.Transaction, o Object) {
 	if o.Kind == MapObject {
 		tx.Add(&knftables.Map{
 			Family: nftFamily(o.Family), Table: r.Table, Name: o.Name,
-			Type:  addrType(o.Family) + " : " + addrType(o.Family),
-			Flags: []knftables.SetFlag{knftables.DynamicFlag, knftables.TimeoutFlag}, Timeout: &o.Timeout, Size: &o.Size,
+			Type: addrType(o.Family) + " : " + addrType(o.Family),
+			Flags: []knftables.SetFlag{
+				knftables.DynamicFlag,
+				knftables.TimeoutFlag,
+			}, Timeout: &o.Timeout, Size: &o.Size,
 		})
 		return
 	}
@@ -218,7 +227,10 @@ func (r *renderer) chain(id ObjectID) *knftables.Chain {
 
 func (r *renderer) addRules(tx *knftables.Transaction, id ObjectID, rules []string) {
 	for _, rule := range rules {
-		tx.Add(&knftables.Rule{Family: nftFamily(id.Family), Table: r.Table, Chain: id.Name, Rule: r.templates[familyIndex(id.Family)].Replace(rule)})
+		tx.Add(&knftables.Rule{
+			Family: nftFamily(id.Family), Table: r.Table, Chain: id.Name,
+			Rule: r.templates[familyIndex(id.Family)].Replace(rule),
+		})
 	}
 }
 

@@ -119,7 +119,8 @@ func (p *poll) commit(commit func() error) (reason string, err error) {
 		return "", err
 	}
 	for _, t := range p.Tables {
-		if ours, settled := p.Entries(t); settled && ours != was[t] && p.untouched(t, ours, slices.Contains(suspects, t)) {
+		if ours, settled := p.Entries(t); settled && ours != was[t] &&
+			p.untouched(t, ours, slices.Contains(suspects, t)) {
 			return "", netlink.ErrNoEffect
 		}
 		if !slices.Contains(suspects, t) && !p.observe(t) {

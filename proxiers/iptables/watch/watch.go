@@ -86,7 +86,8 @@ func newEvents(o Options) (*netlink.Watcher, error) {
 func (o Options) concerns(m netlink.Message) (what string) {
 	// Attribute 1 of every message is the table's name.
 	table := text(m.Attrs, unix.NFTA_TABLE_NAME)
-	i := slices.IndexFunc(o.Tables, func(t Table) bool { return t.Name == table && netlink.Family(t.Family) == m.Family })
+	i := slices.IndexFunc(o.Tables,
+		func(t Table) bool { return t.Name == table && netlink.Family(t.Family) == m.Family })
 	if i < 0 {
 		return ""
 	}

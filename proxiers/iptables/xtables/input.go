@@ -83,7 +83,8 @@ func (in *Input) Bytes() []byte {
 	var out []byte
 	for _, table := range allTables {
 		if p := in.parts[table]; p != nil {
-			out = slices.Concat(out, []byte("*"+table+"\n"), p.declared.Bytes(), p.rules.Bytes(), p.builtin.Bytes(), p.removed.Bytes(), []byte("COMMIT\n"))
+			out = slices.Concat(out, []byte("*"+table+"\n"), p.declared.Bytes(), p.rules.Bytes(), p.builtin.Bytes(),
+				p.removed.Bytes(), []byte("COMMIT\n"))
 		}
 	}
 	return out

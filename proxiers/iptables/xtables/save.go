@@ -27,7 +27,10 @@ func (t *Tools) Save(ctx context.Context, table string, visit func(Line)) error 
 		return err
 	}
 	r := &saveReader{visit: visit}
-	if err := (call{Path: t.programs.save, Args: []string{"-t", table}, Stdout: r, Bound: tableBound}).run(ctx); err != nil {
+	if err := (call{
+		Path: t.programs.save, Args: []string{"-t", table}, Stdout: r,
+		Bound: tableBound,
+	}).run(ctx); err != nil {
 		return err
 	}
 	if r.err != nil {

@@ -287,8 +287,10 @@ type Stats struct {
 // Stats reads the counters.
 func (r *Relay) Stats() Stats {
 	s := Stats{
-		Accepted: r.accepted.Load(), Active: uint64(r.active()), ToEndpoint: r.toEndpoint.Load(), ToClient: r.toClient.Load(),
-		DialFailures: r.dialFailures.Load(), Retries: r.retries.Load(), NoEndpoint: r.noEndpoint.Load(), Resets: r.resets.Load(),
+		Accepted: r.accepted.Load(), Active: uint64(r.active()), ToEndpoint: r.toEndpoint.Load(),
+		ToClient:     r.toClient.Load(),
+		DialFailures: r.dialFailures.Load(), Retries: r.retries.Load(), NoEndpoint: r.noEndpoint.Load(),
+		Resets: r.resets.Load(),
 	}
 	for kind, count := range map[pauseKind]*uint64{descriptorPause: &s.DescriptorPauses, limitPause: &s.LimitPauses} {
 		r.pauses[kind].mu.Lock()
