@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math/bits"
 	"slices"
 	"strconv"
 
@@ -114,10 +115,11 @@ func (b *budget) excess() map[tracker.Name]struct{} {
 	return out
 }
 
-// compareSizes orders Services as they are left out: the largest first and, of equal ones, the youngest first, so that
-// a new Service does not displace one that is served.
+// compareSizes orders Services as they are left out: the largest first and, of those of about the same size, the
+// youngest first. So a new Service does not displace one that is served, and two Services that change a little do not
+// displace each other again and again. About the same is the same power of two.
 func compareSizes(x, y size) int {
-	return cmp.Or(cmp.Compare(y.bytes, x.bytes), comparePrecedence(y.spec, x.spec))
+	return cmp.Or(cmp.Compare(bits.Len64(uint64(y.bytes)), bits.Len64(uint64(x.bytes))), comparePrecedence(y.spec, x.spec))
 }
 
 // moves returns the Services that are left out now or with out, but not both.
