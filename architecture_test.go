@@ -125,8 +125,9 @@ func TestTestsOfProxiersDoNotNeedTheDaemon(t *testing.T) {
 func TestThePlanNeedsOnlyTheStandardLibrary(t *testing.T) {
 	for _, p := range list(t) {
 		allowed := map[string][]string{
-			"edgeway/proxiers/plan": nil,
-			"edgeway/proxiers":      {"edgeway/proxiers/plan"},
+			"edgeway/proxiers/plan":  nil,
+			"edgeway/proxiers/fault": nil,
+			"edgeway/proxiers":       {"edgeway/proxiers/plan", "edgeway/proxiers/fault"},
 		}
 		ours, limited := allowed[p.ImportPath]
 		if !limited {
@@ -145,7 +146,7 @@ func TestProxiersDoNotImportEachOther(t *testing.T) {
 	shared := func(path string) bool {
 		return within(path, "edgeway/proxiers/internal") || slices.Contains([]string{
 			"edgeway/proxiers/plan", "edgeway/proxiers/rtnl", "edgeway/proxiers/contain", "edgeway/proxiers/messageid",
-			"edgeway/proxiers/nftables",
+			"edgeway/proxiers/nftables", "edgeway/proxiers/fault",
 		}, path)
 	}
 	for _, p := range list(t) {

@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 
 	"edgeway/daemon/config"
@@ -38,7 +39,10 @@ type follower struct {
 // a line here.
 func followers(cfg *config.Config, backend proxiers.Component, s shared) []follower {
 	return []follower{
-		{Component: serviceroutes.Component(cfg.Routes.Services == config.RoutesAlways, backend.Traits.RouteTables), on: cfg.Routes.Services != config.RoutesNever},
+		{
+			Component: serviceroutes.Component(cfg.Routes.Services == config.RoutesAlways, ignoredRouteTables()),
+			on:        cfg.Routes.Services != config.RoutesNever,
+		},
 		{Component: conntrack.Component(), on: true},
 		// After conntrack: the flowtable must not hold a flow that conntrack has deleted.
 		{Component: flowtable.Component(sharedTables()), on: cfg.FastPath.Enabled && backend.Traits.NoFastPath == ""},
@@ -114,3 +118,13 @@ func unused(backends []proxiers.Component, backend string, followers []follower)
 	}
 	return out
 }
+
+// LoadBPF does for the backend ebpf what needs more privileges than the daemon has.
+func LoadBPF(cfg *config.Config, logger *slog.Logger) error {
+	env := cleanupEnv(cfg, logger.With("component", ebpf.Name))
+	env.Settings = cfg.Settings(ebpf.Name)
+	return ebpf.Prepare(env)
+}
+
+// ignoredRouteTables are routing tables that backends keep, and that no packet of the host itself meets.
+func ignoredRouteTables() []int { return []int{ipvs.RouteTable} }

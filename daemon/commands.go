@@ -15,6 +15,7 @@ import (
 	"edgeway/daemon/planner"
 	"edgeway/daemon/source"
 	"edgeway/proxiers"
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 )
 
@@ -90,8 +91,8 @@ type Probed struct {
 	Backend string
 	// Err is what is missing, or nil if the backend can run.
 	Err error
-	// Lacks are the missing parts without which the backend can run, too.
-	Lacks []proxiers.Lack
+	// Faults are about missing parts without which the backend can run, too.
+	Faults []fault.Fault
 }
 
 // Probe tests the host for every backend, and changes nothing.
@@ -103,8 +104,8 @@ func Probe(ctx context.Context, cfg *config.Config) []Probed {
 		if actual, p.Err = pick(ctx, Backends(), b.Name); p.Err == nil {
 			p.Err = actual.Probe(ctx)
 		}
-		if p.Err == nil && actual.Lacks != nil {
-			p.Lacks = actual.Lacks(cfg.Settings(actual.Name), []plan.Family{plan.IPv4, plan.IPv6})
+		if p.Err == nil && actual.Faults != nil {
+			p.Faults = actual.Faults(cfg.Settings(actual.Name), []plan.Family{plan.IPv4, plan.IPv6})
 		}
 		out = append(out, p)
 	}
@@ -126,22 +127,6 @@ func Cleanup(ctx context.Context, cfg *config.Config, logger *slog.Logger) error
 	}
 	if err := trace.Cleanup(ctx); err != nil {
 		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
-}
-
-// Prepare does for all backends what needs more privileges than the daemon has.
-func Prepare(ctx context.Context, cfg *config.Config, logger *slog.Logger) error {
-	var errs []error
-	for _, c := range Backends() {
-		if c.Prepare == nil {
-			continue
-		}
-		env := cleanupEnv(cfg, logger.With("component", c.Name))
-		env.Settings = cfg.Settings(c.Name)
-		if err := c.Prepare(ctx, env); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", c.Name, err))
-		}
 	}
 	return errors.Join(errs...)
 }

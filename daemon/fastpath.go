@@ -41,8 +41,12 @@ func (f *fastPath) missing() string {
 	case f.offloader == nil:
 		return ""
 	}
-	if err := f.offloader.Unavailable(); err != nil {
-		return err.Error()
+	if r, ok := f.offloader.(proxiers.Reporter); ok {
+		for _, found := range r.Faults() {
+			if found.ID == proxiers.FastPathFault {
+				return found.Message
+			}
+		}
 	}
 	return ""
 }
@@ -54,9 +58,9 @@ func (f *fastPath) conditions() []health.Condition {
 		return nil
 	}
 	return []health.Condition{{
-		Name: "fast-path", Level: health.Warning, Message: "There is no fast path, all connections take the rules: " +
-			why,
-		Mend: "fastpath.enabled = false  # if this host is to do without",
+		Name: proxiers.FastPathFault, Level: health.Warning,
+		Message: "There is no fast path, all connections take the rules: " + why,
+		Mend:    "fastpath.enabled = false  # if this host is to do without",
 	}}
 }
 

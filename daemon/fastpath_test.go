@@ -2,23 +2,28 @@ package daemon
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"testing"
 
 	"edgeway/daemon/config"
 	"edgeway/daemon/nodeinfo"
 	"edgeway/proxiers"
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 )
 
 // offloader has one connection of each of its ServicePorts on the fast path.
 type offloader struct {
-	missing  error
+	missing  string
 	services []*plan.ServicePort
 }
 
-func (o offloader) Unavailable() error { return o.missing }
+func (o offloader) Faults() []fault.Fault {
+	if o.missing == "" {
+		return nil
+	}
+	return []fault.Fault{{ID: proxiers.FastPathFault, Message: o.missing}}
+}
 
 func (o offloader) Offloading(context.Context) (proxiers.Offloading, error) {
 	out := proxiers.Offloading{Devices: []string{"eth0"}}
@@ -38,27 +43,27 @@ func TestWhetherAConnectionTakesTheFastPath(t *testing.T) {
 	for _, c := range []struct {
 		cfg     config.FastPath
 		backend proxiers.Component
-		missing error
+		missing string
 		svc     *plan.ServicePort
 		origin  plan.Origin
 		way     nodeinfo.Way
 		want    string
 	}{
-		{config.FastPath{}, proxiers.Component{}, nil, other, plan.FromOutside, eth0, ""},
-		{config.FastPath{}, proxiers.Component{}, nil, web, plan.FromOutside, eth0, "no: the Service has opted in, but fastpath.enabled is false"},
-		{on, proxiers.Component{}, nil, web, plan.FromOutside, eth0, "yes, once it was answered"},
-		{on, proxiers.Component{}, nil, web, plan.FromPod, eth0, "yes, once it was answered"},
-		{on, proxiers.Component{}, nil, other, plan.FromOutside, eth0, "no: the Service has not opted in"},
-		{on, proxiers.Component{}, nil, web, plan.FromHost, eth0, "no: it is for what this host forwards"},
-		{on, proxiers.Component{}, nil, web, plan.FromOutside, lo, "no: an end of it is on this host"},
-		{on, proxiers.Component{}, errors.New("no flowtable"), web, plan.FromOutside, eth0, "no: no flowtable"},
-		{on, alone, nil, web, plan.FromOutside, eth0, "no: not with the backend alone: it translates by itself"},
+		{config.FastPath{}, proxiers.Component{}, "", other, plan.FromOutside, eth0, ""},
+		{config.FastPath{}, proxiers.Component{}, "", web, plan.FromOutside, eth0, "no: the Service has opted in, but fastpath.enabled is false"},
+		{on, proxiers.Component{}, "", web, plan.FromOutside, eth0, "yes, once it was answered"},
+		{on, proxiers.Component{}, "", web, plan.FromPod, eth0, "yes, once it was answered"},
+		{on, proxiers.Component{}, "", other, plan.FromOutside, eth0, "no: the Service has not opted in"},
+		{on, proxiers.Component{}, "", web, plan.FromHost, eth0, "no: it is for what this host forwards"},
+		{on, proxiers.Component{}, "", web, plan.FromOutside, lo, "no: an end of it is on this host"},
+		{on, proxiers.Component{}, "no flowtable", web, plan.FromOutside, eth0, "no: no flowtable"},
+		{on, alone, "", web, plan.FromOutside, eth0, "no: not with the backend alone: it translates by itself"},
 	} {
 		f := &fastPath{cfg: c.cfg, backend: c.backend, offloader: offloader{missing: c.missing}}
 		if got := f.of(c.svc, c.origin, []nodeinfo.Way{c.way}); !strings.HasPrefix(got, c.want) || c.want == "" && got != "" {
 			t.Errorf("%+v: %q, want %q", c.cfg, got, c.want)
 		}
-		if told, want := len(f.conditions()), c.missing != nil || c.backend.Name != ""; (told > 0) != want {
+		if told, want := len(f.conditions()), c.missing != "" || c.backend.Name != ""; (told > 0) != want {
 			t.Errorf("%+v: %d conditions", c, told)
 		}
 	}
@@ -98,7 +103,7 @@ func TestStatusOfTheFastPath(t *testing.T) {
 	if s := f.status(); len(s.Services) != 1 || s.Services[0].Connections != 1 || s.Services[0].Bytes != 700 || len(s.Devices) != 1 {
 		t.Errorf("%+v", s)
 	}
-	f.offloader = offloader{missing: errors.New("no flowtable")}
+	f.offloader = offloader{missing: "no flowtable"}
 	if s := f.status(); s.Missing != "no flowtable" || len(s.Services) != 0 {
 		t.Errorf("%+v", s)
 	}

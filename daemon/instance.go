@@ -97,15 +97,14 @@ func newInstance(ctx context.Context, set settings, opts instanceOptions) (*inst
 func (i *instance) assemble(ctx context.Context) error {
 	logRemovedKeys(i.logger, i.cfg.Removed)
 	i.logFallback()
-	i.health.Include(func() []health.Condition { return portConditions(i.waiting(), i.servers.waiting()) }, "ports")
+	i.health.Include(func() []health.Condition { return faultConditions(i.faults()) }, proxiers.PortFault, "shortcut")
 	i.rounds = i.newRounds()
 	i.health.Include(i.problems, checkNames()...)
 	if err := i.newStages(ctx); err != nil {
 		return err
 	}
 	i.health.Include(i.leftovers.conditions, "leftovers")
-	i.health.Include(i.fastPath().conditions, "fast-path")
-	i.health.Include(i.shortcutCondition, "shortcut")
+	i.health.Include(i.fastPath().conditions, proxiers.FastPathFault)
 	i.health.Include(i.fallback, "fallback")
 	i.metrics = metrics.New(i.metricsOptions())
 	healthy := i.health.Healthy // of a complete instance: clients ask at any time

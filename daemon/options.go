@@ -88,10 +88,9 @@ func Choices() []config.Choice {
 // ofProxies excludes addresses and routing tables that are not the host's own: those of backends, and kube-ipvs0, to
 // which kube-proxy in its ipvs mode binds the addresses of all Services for good.
 func ofProxies() nodeinfo.Options {
-	out := nodeinfo.Options{IgnoreDevices: []string{"kube-ipvs0"}}
+	out := nodeinfo.Options{IgnoreDevices: []string{"kube-ipvs0"}, IgnoreTables: ignoredRouteTables()}
 	for _, b := range Backends() {
 		out.IgnoreDevices = append(out.IgnoreDevices, b.Traits.Devices...)
-		out.IgnoreTables = append(out.IgnoreTables, b.Traits.RouteTables...)
 	}
 	return out
 }

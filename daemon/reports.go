@@ -38,14 +38,30 @@ func (i *instance) controlOptions() control.Options {
 	}
 }
 
-// path returns what the backend knows about the path of a connection.
-func (i *instance) path(d plan.Decision, bound bool) (proxiers.Path, error) {
+// explainer returns the backend if it is one, and nil otherwise.
+func (i *instance) explainer() proxiers.Explainer {
 	for _, s := range i.stages {
 		if e, ok := s.Applier.(proxiers.Explainer); ok {
-			return e.Explain(d, bound)
+			return e
 		}
 	}
+	return nil
+}
+
+// path returns what the backend knows about the path of a connection.
+func (i *instance) path(d plan.Decision, bound bool) (proxiers.Path, error) {
+	if e := i.explainer(); e != nil {
+		return e.Explain(d, bound)
+	}
 	return proxiers.Path{}, nil
+}
+
+// shortcut returns lines about the backend's way past the rules, if it has one.
+func (i *instance) shortcut() []string {
+	if e := i.explainer(); e != nil {
+		return e.Summary()
+	}
+	return nil
 }
 
 func (i *instance) status() control.Status {
@@ -53,8 +69,8 @@ func (i *instance) status() control.Status {
 		Version: i.opts.Version, Revision: i.opts.Revision, ConfigPath: i.opts.ConfigPath, Started: i.opts.Started,
 		Zone:  i.cfg.Node.Zone,
 		State: shown(i.state()), Health: i.health.Report(), Sources: i.healthSources(),
-		LastKnown: i.lastKnown(), Waiting: slices.Concat(i.waiting(), i.servers.waiting()),
-		Checks: i.checks.status(), FastPath: i.fastPath().status(), Shortcut: i.shortcutStatus(),
+		LastKnown: i.lastKnown(), NotListening: notListening(i.faults()),
+		Checks: i.checks.status(), FastPath: i.fastPath().status(), Shortcut: i.shortcut(),
 	})
 }
 
@@ -107,17 +123,6 @@ func shown(s pipeline.State) pipeline.State {
 		s.PlanProblems = slices.DeleteFunc(slices.Clone(s.PlanProblems), isCondition)
 	}
 	return s
-}
-
-// waiting are the ports of Services that stages cannot listen on.
-func (i *instance) waiting() []proxiers.Waiting {
-	var out []proxiers.Waiting
-	for _, s := range i.stages {
-		if l, ok := s.Applier.(proxiers.Listener); ok {
-			out = append(out, l.Waiting()...)
-		}
-	}
-	return out
 }
 
 func (i *instance) metricsOptions() metrics.Options {

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -13,6 +14,8 @@ import (
 	"edgeway/daemon/planner"
 	"edgeway/daemon/source"
 	"edgeway/proxiers"
+	"edgeway/proxiers/fault"
+	"edgeway/proxiers/plan"
 )
 
 // A problem of the plan that breaks connections is a condition, and not among the other problems.
@@ -34,19 +37,56 @@ func TestPortsThatAreNotServed(t *testing.T) {
 	inUse := fmt.Errorf("listen: %w", syscall.EADDRINUSE)
 	own.note("metrics.address", "127.0.0.1:10249", inUse)
 	own.note("health.address", ":10256", inUse)
-	got := portConditions(nil, own.waiting())
-	if len(got) != 2 || got[0].Level != health.Warning || got[0].Message != "[::]:10256 of health.address is not served: address already in use" ||
+	got := faultConditions(own.faults())
+	if len(got) != 2 || got[0].Level != health.Warning ||
+		got[0].Message != "[::]:10256 of health.address is not served: address already in use" ||
 		got[1].Message != "127.0.0.1:10249 of metrics.address is not served: address already in use" {
 		t.Errorf("those of the daemon: %+v", got)
 	}
 	own.note("metrics.address", "127.0.0.1:10249", nil)
-	services := slices.Repeat([]proxiers.Waiting{{Address: netip.MustParseAddrPort("127.0.0.1:30080"), Service: "a/web/TCP", Err: syscall.EADDRINUSE}}, 13)
-	got = portConditions(services, own.waiting())
-	if len(got) != maxPorts+1 || got[0].Level != health.Problem || got[0].Message != "127.0.0.1:30080 of a/web/TCP is not served: address already in use" ||
-		!strings.HasSuffix(got[maxPorts-1].Message, "; and neither are 3 more") || got[maxPorts].Level != health.Warning {
+	port := proxiers.Unserved(fault.Problem, netip.MustParseAddrPort("127.0.0.1:30080"), "a/web/TCP", inUse)
+	all := append(slices.Repeat([]fault.Fault{port}, 13), own.faults()...)
+	got = faultConditions(all)
+	if len(got) != maxPorts+1 || got[0].Level != health.Problem ||
+		got[0].Message != "127.0.0.1:30080 of a/web/TCP is not served: address already in use" ||
+		!strings.HasSuffix(got[maxPorts-1].Message, "; and neither are 3 more") ||
+		got[maxPorts].Level != health.Warning {
 		t.Errorf("with those of Services: %+v", got)
 	}
-	if got := portConditions(services[:maxPorts], nil); len(got) != maxPorts || strings.Contains(got[maxPorts-1].Message, "more") {
+	if n := len(notListening(all)); n != 14 {
+		t.Errorf("%d ports are not listening, want all 14", n)
+	}
+	got = faultConditions(all[:maxPorts])
+	if len(got) != maxPorts || strings.Contains(got[maxPorts-1].Message, "more") {
 		t.Errorf("no more than shown: %+v", got)
+	}
+}
+
+// stage is a backend that reports and explains what a test wants.
+type stage struct{ found []fault.Fault }
+
+func (s stage) Apply(context.Context, proxiers.Change) error { return nil }
+func (s stage) Faults() []fault.Fault                        { return s.found }
+func (s stage) Summary() []string                            { return []string{"taken by all"} }
+
+func (s stage) Explain(plan.Decision, bool) (proxiers.Path, error) {
+	return proxiers.Path{Shortcut: "by socket"}, nil
+}
+
+// What a backend knows beyond the plan is shown.
+func TestBackendsReport(t *testing.T) {
+	down := fault.Fault{ID: "shortcut", Severity: fault.Warning, Message: "detached", Fix: "attach"}
+	i := &instance{stages: []pipeline.Stage{{Name: "fake", Applier: stage{[]fault.Fault{down, {ID: proxiers.FastPathFault}}}}}}
+	want := []health.Condition{{Name: "shortcut", Level: health.Warning, Message: "detached", Mend: "attach"}}
+	if got := faultConditions(i.faults()); !slices.Equal(got, want) {
+		t.Errorf("conditions %+v, want %+v", got, want)
+	}
+	path, err := i.path(plan.Decision{}, false)
+	if err != nil || path.Shortcut != "by socket" || !slices.Equal(i.shortcut(), []string{"taken by all"}) {
+		t.Errorf("path %+v, error %v, lines %q", path, err, i.shortcut())
+	}
+	none := &instance{}
+	if path, err := none.path(plan.Decision{}, false); err != nil || path.Shortcut != "" || none.shortcut() != nil {
+		t.Error("a backend without a shortcut reports one")
 	}
 }

@@ -9,12 +9,15 @@ package proxiers
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 )
 
@@ -67,19 +70,8 @@ type Tender interface {
 	Tend(ctx context.Context) error
 }
 
-// Waiting is a port that a Proxier cannot listen on. It is retried from time to time.
-type Waiting struct {
-	Address netip.AddrPort
-	// Service is the ServicePort or the Service that it is for.
-	Service string
-	Err     error
-}
-
-// Listener is a Proxier that listens on ports of the host. Waiting gives those that it cannot listen on, by address;
-// it may be called from any goroutine.
-type Listener interface {
-	Waiting() []Waiting
-}
+// Reporter is a Proxier that knows what keeps a part of it from its work. Faults may be called from any goroutine.
+type Reporter interface{ Faults() []fault.Fault }
 
 // Offloading is what a Proxier tells of connections that it has taken off the way through the rules.
 type Offloading struct {
@@ -97,13 +89,32 @@ type OffloadedService struct {
 	Packets, Bytes uint64
 }
 
-// Offloader is a Proxier that takes connections off the way through the rules. Its methods may be called from any
-// goroutine.
+// Offloader is a Proxier that takes connections off the way through the rules. What keeps it from that is a fault of the
+// ID FastPathFault.
 type Offloader interface {
-	// Unavailable says why it cannot on this host; nil: it can.
-	Unavailable() error
-	// Offloading asks the kernel, which walks over all connections that it tracks.
+	// Offloading asks the kernel, which walks over all connections that it tracks. It may be called from any goroutine.
 	Offloading(ctx context.Context) (Offloading, error)
+}
+
+// IDs of faults that several packages know.
+const (
+	// FastPathFault says that no connection leaves the rules.
+	FastPathFault = "fast-path"
+	// PortFault says that a port is not served.
+	PortFault = "ports"
+)
+
+// Unserved returns the fault of a port of the host that cannot be listened on. object is the Service, or the key of the
+// configuration, that the port belongs to.
+func Unserved(severity fault.Severity, at netip.AddrPort, object string, err error) fault.Fault {
+	if errno, ok := errors.AsType[syscall.Errno](err); ok {
+		err = errno // a net.OpError repeats the address
+	}
+	return fault.Fault{
+		ID: PortFault, Severity: severity, Object: object,
+		Message: fmt.Sprintf("%s of %s is not served: %v", at, object, err),
+		Fix:     "ss -tlnp  # shows which program listens there: stop it, or change the port",
+	}
 }
 
 // Path says how a connection reaches its endpoint, where the backend knows more about that than the plan.
@@ -122,27 +133,15 @@ type Path struct {
 // Chosen counts the connections of an endpoint, as the scheduler does.
 type Chosen struct{ Weight, Active, Inactive int }
 
-// Explainer is a backend that knows more about the path of a connection than the plan.
-type Explainer interface {
-	// Explain asks the kernel about a connection that the plan forwards. bound says that its socket has an address of
-	// its own. It may be called from any goroutine.
-	Explain(d plan.Decision, bound bool) (Path, error)
-}
-
-// Shortcut is what a backend tells of a way past its rules.
-type Shortcut struct {
-	// Down says why connections do not take it now, or those that it names; nil: all of it is at work.
-	Down error
-	// Taken counts connections that took it, and Left those to Services that could not, by the reason.
-	Taken uint64
-	Left  map[string]uint64
-	// NoRoom is how many ServicePorts it is too small for.
-	NoRoom int
-}
-
-// Shortcutter is a backend with a shortcut, and with rules that are complete without it. Shortcut may be called from
+// Explainer is a backend that knows more about the path of a connection than the plan. Its methods may be called from
 // any goroutine.
-type Shortcutter interface{ Shortcut() Shortcut }
+type Explainer interface {
+	// Explain asks the kernel about a connection that the plan forwards. bound says that its socket has an address of its
+	// own.
+	Explain(d plan.Decision, bound bool) (Path, error)
+	// Summary returns lines for people that say what became of the connections so far. There may be none.
+	Summary() []string
+}
 
 // Component is a backend or a follower: how to check whether it can run here, to make it, and to remove
 // what it left. All functions may be nil.
@@ -157,12 +156,9 @@ type Component struct {
 	// Probe reports why the Component cannot run on this host, wrapping ErrUnsupported when a kernel
 	// feature or a tool is missing. It changes nothing on the host.
 	Probe func(ctx context.Context) error
-	// Lacks returns what is missing on this host that the Component, with these settings, runs without, if less well,
-	// for Services of these families. It changes nothing. Nil: there is no such thing.
-	Lacks func(settings map[string]any, served []plan.Family) []Lack
-	// Prepare does what needs more privileges than the daemon has, before it starts; what is done already stays. Nil:
-	// there is nothing.
-	Prepare func(ctx context.Context, env Env) error
+	// Faults returns what is missing on this host that the Component, with these settings, runs without, if less well, for
+	// Services of these families. It changes nothing. Nil: there is no such thing.
+	Faults func(settings map[string]any, served []plan.Family) []fault.Fault
 	// New has no side effect on the host.
 	New func(ctx context.Context, env Env) (Proxier, error)
 	// Cleanup removes everything that any version of the Component left on the host, and nothing of
@@ -178,14 +174,6 @@ type Component struct {
 	Settings []Setting
 	// Traits are what other parts of the daemon need to know about it.
 	Traits Traits
-}
-
-// Lack is something that is missing on this host.
-type Lack struct {
-	// What is a sentence: what is missing, and what happens without it.
-	What string
-	// Mend is a command for a shell.
-	Mend string
 }
 
 // Setting is a key of the configuration.
@@ -211,8 +199,6 @@ type Gap struct {
 type Traits struct {
 	// Devices are names of network devices that it makes. Their addresses are not the host's own.
 	Devices []string
-	// RouteTables are numbers of routing tables that are its own, and that no packet of the host itself meets.
-	RouteTables []int
 	// DropIn is the file among the package's examples that systemd's unit needs as a drop-in for it; empty: none.
 	DropIn string
 	// SharedTables lists the tables of other programs in which it has chains of its own. OwnTable knows those that are

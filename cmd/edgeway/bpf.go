@@ -24,7 +24,7 @@ must belong to the daemon's user.`,
 			if err != nil {
 				return err
 			}
-			return daemon.Prepare(cmd.Context(), cfg, slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil)))
+			return daemon.LoadBPF(cfg, slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil)))
 		},
 	})
 	return cmd

@@ -28,8 +28,8 @@ configuration.`,
 				switch {
 				case p.Err == nil:
 					fmt.Fprintf(cmd.OutOrStdout(), "%s: can run\n", p.Backend)
-					for _, l := range p.Lacks {
-						fmt.Fprintf(cmd.OutOrStdout(), "  but %s\n  mend: %s\n", l.What, l.Mend)
+					for _, f := range p.Faults {
+						fmt.Fprintf(cmd.OutOrStdout(), "  but %s\n  mend: %s\n", f.Message, f.Fix)
 					}
 				case p.Backend == cfg.Proxy.Backend:
 					fault = fmt.Errorf("%s, the configured backend, cannot run: %w", p.Backend, p.Err)

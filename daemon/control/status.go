@@ -2,7 +2,6 @@ package control
 
 import (
 	"cmp"
-	"fmt"
 	"net/netip"
 	"os"
 	"time"
@@ -10,7 +9,6 @@ import (
 	"edgeway/daemon/health"
 	"edgeway/daemon/pipeline"
 	"edgeway/daemon/source"
-	"edgeway/proxiers"
 )
 
 // maxProblems bounds the list in a Status; their number is always complete.
@@ -46,7 +44,7 @@ type Status struct {
 	Quarantined []string `json:"quarantined"`
 	// NotListening are the NodePorts on loopback, the healthCheckNodePorts, and the ports of the daemon itself that are
 	// not served because another program listens there, or for a similar reason: "127.0.0.1:30080 of
-	// namespace/name:port/TCP: why".
+	// namespace/name:port/TCP is not served: why".
 	NotListening []string `json:"notListening"`
 	// Checks is absent where no endpoints are checked.
 	Checks *StatusChecks `json:"checks,omitempty"`
@@ -130,10 +128,11 @@ type StatusInput struct {
 	Health    health.Report
 	Sources   []health.Source
 	LastKnown LastKnown
-	Waiting   []proxiers.Waiting
-	Checks    *StatusChecks
-	FastPath  *StatusFastPath
-	Shortcut  []string
+	// NotListening has a line for each port that is not served.
+	NotListening []string
+	Checks       *StatusChecks
+	FastPath     *StatusFastPath
+	Shortcut     []string
 }
 
 // NewStatus makes a Status.
@@ -147,7 +146,7 @@ func NewStatus(in StatusInput) Status {
 		LastKnown: in.LastKnown, Counts: pipeline.Count(in.State.InForce), OutOfSync: in.State.OutOfSync,
 		Backend:     newStage(&in.State.Backend),
 		Drift:       newDrift(in.State.Stages()),
-		Quarantined: []string{}, NotListening: []string{}, Followers: []StatusStage{}, Sources: []StatusSource{},
+		Quarantined: []string{}, NotListening: in.NotListening, Followers: []StatusStage{}, Sources: []StatusSource{},
 		Node: newNode(&in), Checks: in.Checks, FastPath: in.FastPath, Shortcut: in.Shortcut,
 		Problems: newProblems(in.State.Problems()),
 	}
@@ -157,9 +156,6 @@ func NewStatus(in StatusInput) Status {
 	}
 	for _, q := range in.State.Quarantined {
 		s.Quarantined = append(s.Quarantined, q.String())
-	}
-	for _, w := range in.Waiting {
-		s.NotListening = append(s.NotListening, fmt.Sprintf("%s of %s: %s", w.Address, w.Service, w.Err))
 	}
 	for i := range in.State.Followers {
 		s.Followers = append(s.Followers, newStage(&in.State.Followers[i]))

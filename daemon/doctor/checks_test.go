@@ -17,6 +17,7 @@ import (
 	"edgeway/daemon/source/kube"
 	"edgeway/daemon/tracker"
 	"edgeway/proxiers"
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 )
 
@@ -114,11 +115,11 @@ func TestBackendAndItsDropIn(t *testing.T) {
 	h, f := testHost()
 	h.Backend = proxiers.Component{Name: "a", Probe: func(context.Context) error { return nil }}
 	wants(t, h, "backend", "ok: ")
-	h.Backend.Lacks = func(_ map[string]any, served []plan.Family) []proxiers.Lack {
-		return []proxiers.Lack{{What: fmt.Sprintf("without b for %v", served), Mend: "modprobe b"}}
+	h.Backend.Faults = func(_ map[string]any, served []plan.Family) []fault.Fault {
+		return []fault.Fault{{Message: fmt.Sprintf("without b for %v", served), Fix: "modprobe b"}}
 	}
 	wants(t, h, "backend", "ok: ", "warning: … [IPv4] … without b … | modprobe b")
-	h.Backend.Lacks = nil
+	h.Backend.Faults = nil
 	wants(t, h, "systemd") // no unit
 	f.files["/usr/lib/systemd/system/edgeway.service"] = ""
 	wants(t, h, "systemd", "ok: … drop-in")

@@ -69,11 +69,11 @@ func backend(ctx context.Context, h *Host) []finding.Finding {
 		return []finding.Finding{problem(others, "the backend %s cannot run here: %v", h.Config.Proxy.Backend, err)}
 	}
 	out := []finding.Finding{ok("the backend %s can run here", h.Backend.Name)}
-	if h.Backend.Lacks != nil {
+	if h.Backend.Faults != nil {
 		served := slices.DeleteFunc([]plan.Family{plan.IPv4, plan.IPv6},
 			func(f plan.Family) bool { return !h.serves(f) })
-		for _, l := range h.Backend.Lacks(h.Config.Settings(h.Backend.Name), served) {
-			out = append(out, warning(l.Mend, "the backend %s runs, but %s", h.Backend.Name, l.What))
+		for _, f := range h.Backend.Faults(h.Config.Settings(h.Backend.Name), served) {
+			out = append(out, warning(f.Fix, "the backend %s runs, but %s", h.Backend.Name, f.Message))
 		}
 	}
 	return out

@@ -4,10 +4,14 @@ import (
 	"context"
 
 	"edgeway/proxiers"
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/internal/nfttable"
 	"edgeway/proxiers/nftables"
 	"edgeway/proxiers/plan"
 )
+
+// Name is the backend's.
+const Name = "ebpf"
 
 // Component describes the backend.
 func Component() proxiers.Component { return ComponentIn(Dir) }
@@ -15,18 +19,11 @@ func Component() proxiers.Component { return ComponentIn(Dir) }
 // ComponentIn describes the backend with another folder for what it pins. Two that run beside each other need one each.
 func ComponentIn(dir string) proxiers.Component {
 	return proxiers.Component{
-		Name:  "ebpf",
+		Name:  Name,
 		Doc:   "tables of nftables, and over them BPF programs: sockets of the host reach endpoints without any translation",
 		Probe: func(ctx context.Context) error { return probeHost(ctx, dir) },
-		Lacks: func(settings map[string]any, served []plan.Family) []proxiers.Lack {
+		Faults: func(settings map[string]any, served []plan.Family) []fault.Fault {
 			return lacking(dir, tcOf(settings), served)
-		},
-		Prepare: func(_ context.Context, env proxiers.Env) error {
-			without, err := load(dir, sizeOf(env.Settings), tcOf(env.Settings))
-			if err == nil && without != nil {
-				env.Logger.Warn("tc program not loaded, nftables serves", "error", without)
-			}
-			return err
 		},
 		New: func(_ context.Context, env proxiers.Env) (proxiers.Proxier, error) {
 			p, err := newProxier(dir, env)
@@ -45,6 +42,16 @@ func ComponentIn(dir string) proxiers.Component {
 		}},
 		Traits: proxiers.Traits{DropIn: "ebpf.conf"},
 	}
+}
+
+// Prepare loads and pins the BPF programs and maps, which needs more privileges than the daemon has. What is pinned
+// already stays.
+func Prepare(env proxiers.Env) error {
+	without, err := load(Dir, sizeOf(env.Settings), tcOf(env.Settings))
+	if err == nil && without != nil {
+		env.Logger.Warn("tc program not loaded, nftables serves", "error", without)
+	}
+	return err
 }
 
 const tableName = proxiers.EBPFTable

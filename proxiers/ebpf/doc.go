@@ -22,7 +22,7 @@
 // # State
 //
 // Programs, maps and links are pinned, so that a restart of the daemon interrupts nothing: the next one compares the
-// maps with its plan and corrects them. bpf/maps.h says what they hold. The privileged half is Component.Prepare, which
+// maps with its plan and corrects them. bpf/maps.h says what they hold. The privileged half is Prepare, which
 // needs CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN. The daemon opens the pins, for which CAP_NET_ADMIN is enough (tried on
 // Linux 6.1 and 7.2). To load the tc program, Prepare also needs CAP_SYS_ADMIN where nf_nat is a module. The tc program
 // is at the devices while the daemon runs, and is unpinned when the setting is off.

@@ -11,31 +11,31 @@ import (
 
 	"github.com/cilium/ebpf/btf"
 
-	"edgeway/proxiers"
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 )
 
 // lacking returns what the host lacks for the shortcuts.
-func lacking(dir string, tc bool, served []plan.Family) (out []proxiers.Lack) {
+func lacking(dir string, tc bool, served []plan.Family) (out []fault.Fault) {
 	if tc {
 		out = lackingForTC(dir)
 	}
 	if slices.Contains(served, plan.IPv6) && mixesUp() {
-		out = append(out, proxiers.Lack{Mend: "sysctl -w " + earlyDemux + "=0", What: mixedUp})
+		out = append(out, fault.Fault{ID: downFault, Severity: fault.Warning, Fix: "sysctl -w " + earlyDemux + "=0", Message: mixedUp})
 	}
 	return out
 }
 
 // lackingForTC returns what the host lacks for the tc program.
-func lackingForTC(dir string) []proxiers.Lack {
+func lackingForTC(dir string) []fault.Fault {
 	for _, f := range []struct{ module, name string }{
 		{"nf_conntrack", "bpf_skb_ct_alloc"},
 		{"nf_nat", "bpf_ct_set_nat_info"},
 	} {
 		if err := lacksFunction(f.module, f.name); err != nil {
-			return []proxiers.Lack{{
-				Mend: "modprobe " + f.module + "  # see if it helps",
-				What: fmt.Sprintf("connections from elsewhere have no shortcut: %s: %v", noFunctions, err),
+			return []fault.Fault{{
+				ID: downFault, Severity: fault.Warning, Fix: "modprobe " + f.module + "  # see if it helps",
+				Message: fmt.Sprintf("connections from elsewhere have no shortcut: %s: %v", noFunctions, err),
 			}}
 		}
 	}
@@ -47,7 +47,10 @@ func lackingForTC(dir string) []proxiers.Lack {
 	if o.packets != nil {
 		return nil
 	}
-	return []proxiers.Lack{{Mend: tcFix, What: "connections from elsewhere have no shortcut: edgeway-bpf.service has not loaded the tc program (ebpf.tc), which usually needs CAP_SYS_ADMIN"}}
+	return []fault.Fault{{
+		ID: downFault, Severity: fault.Warning, Fix: tcFix,
+		Message: "connections from elsewhere have no shortcut: edgeway-bpf.service has not loaded the tc program (ebpf.tc), which usually needs CAP_SYS_ADMIN",
+	}}
 }
 
 // lacksFunction returns an error if the kernel has no such function for BPF. The functions of a module appear when it

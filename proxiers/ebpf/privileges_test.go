@@ -101,7 +101,7 @@ func runHalf(t *testing.T, half string) {
 		w.start()
 		defer w.stop()
 		w.sync(proxiers.NewChange(nil, emptyPlan()))
-		if err := w.proxier.Shortcut().Down; err != nil {
+		if err := w.proxier.Faults(); err != nil {
 			t.Error(err)
 		}
 	case "serve-without-tc": // ebpf.tc became true, and the loader has not run since, or may not load it
@@ -109,10 +109,10 @@ func runHalf(t *testing.T, half string) {
 		w.start()
 		defer w.stop()
 		w.sync(proxiers.NewChange(nil, emptyPlan()))
-		if down := w.proxier.Shortcut().Down; down == nil || !strings.Contains(down.Error(), "systemctl restart edgeway") {
+		if down := w.proxier.Faults(); len(down) != 1 || !strings.Contains(down[0].Message, "systemctl restart edgeway") {
 			t.Errorf("status says %v", down)
 		}
-		if lacks := lacking(dir, true, both[:1]); len(lacks) != 1 || lacks[0].Mend != tcFix {
+		if lacks := lacking(dir, true, both[:1]); len(lacks) != 1 || lacks[0].Fix != tcFix {
 			t.Errorf("the doctor says %v", lacks)
 		}
 	case "refused":

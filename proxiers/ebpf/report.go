@@ -1,36 +1,61 @@
 package ebpf
 
 import (
-	"errors"
 	"fmt"
+	"slices"
 
 	"edgeway/proxiers"
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 )
 
-// Shortcut implements proxiers.Shortcutter.
-func (p *proxier) Shortcut() proxiers.Shortcut {
-	out := proxiers.Shortcut{Left: map[string]uint64{}}
-	counts, err := p.shortcuts.counts()
-	for c, n := range counts {
-		if counter(c) < leftRanges {
-			out.Taken += n
-		} else if n > 0 {
-			out.Left[counter(c).String()] = n
-		}
-	}
+// downFault is the ID of the fault that connections take the rules although the backend has a shortcut for them.
+const downFault = "shortcut"
+
+// Faults implements proxiers.Reporter.
+func (p *proxier) Faults() []fault.Fault {
+	_, err := p.shortcuts.counts()
 	p.shortcuts.mu.Lock()
 	defer p.shortcuts.mu.Unlock()
 	switch s := p.shortcuts; {
-	case s.problem != nil || err != nil:
-		out.Down = errors.Join(s.problem, err)
+	case s.problem != nil:
+		err = s.problem
+	case err != nil:
 	case s.without != nil:
-		out.Down = fmt.Errorf("connections from elsewhere: %w", s.without)
+		err = fmt.Errorf("connections from elsewhere: %w", s.without)
+	default:
+		return nil
 	}
-	if p.shortcuts.book != nil {
-		out.NoRoom = p.shortcuts.book.left
+	return []fault.Fault{{
+		ID: downFault, Severity: fault.Warning,
+		Message: "Connections take the rules, without the backend's shortcut: " + err.Error(),
+	}}
+}
+
+// Summary implements proxiers.Explainer: the share of connections that took the shortcut, and why the others did not.
+func (p *proxier) Summary() (lines []string) {
+	taken, left := uint64(0), uint64(0)
+	counts, _ := p.shortcuts.counts() // a fault says why there are none
+	for c, n := range counts {
+		if counter(c) < leftRanges {
+			taken += n
+		} else if n > 0 {
+			left += n
+			lines = append(lines, fmt.Sprintf("%d left to the rules: %s", n, counter(c)))
+		}
 	}
-	return out
+	slices.Sort(lines)
+	share := "none"
+	if taken+left > 0 {
+		share = fmt.Sprintf("%d %% (%d)", taken*100/(taken+left), taken)
+	}
+	lines = slices.Insert(lines, 0, fmt.Sprintf("taken by %s of the connections to Services", share))
+	p.shortcuts.mu.Lock()
+	defer p.shortcuts.mu.Unlock()
+	if b := p.shortcuts.book; b != nil && b.left > 0 {
+		lines = append(lines, fmt.Sprintf("%d ServicePorts do not fit", b.left))
+	}
+	return lines
 }
 
 // Explain implements proxiers.Explainer.

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -297,8 +298,11 @@ func TestWay(t *testing.T) {
 			t.Errorf("Service %d: %q", n, got)
 		}
 	}
-	got := w.proxier.Shortcut()
-	if got.Down != nil || got.Taken != 1 || got.Left["session affinity"] != 1 || got.Left["source ranges"] != 1 || len(got.Left) != 2 {
-		t.Errorf("%+v", got)
+	want := []string{
+		"taken by 33 % (1) of the connections to Services",
+		"1 left to the rules: session affinity", "1 left to the rules: source ranges",
+	}
+	if got := w.proxier.Summary(); !slices.Equal(got, want) || w.proxier.Faults() != nil {
+		t.Errorf("summary %q, faults %v", got, w.proxier.Faults())
 	}
 }

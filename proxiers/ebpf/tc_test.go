@@ -62,7 +62,7 @@ func TestSwitchTC(t *testing.T) {
 		if got := w.proxier.shortcut(outside, false); !strings.Contains(got, way) {
 			t.Errorf("tc = %v: a connection from elsewhere goes %q", tc, got)
 		}
-		if down := w.proxier.Shortcut().Down; down != nil {
+		if down := w.proxier.Faults(); down != nil {
 			t.Errorf("tc = %v: %v", tc, down)
 		}
 		if n := w.atDevices(); (n > 0) != tc {

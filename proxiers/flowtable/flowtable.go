@@ -38,6 +38,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"edgeway/proxiers"
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/internal/links"
 	"edgeway/proxiers/internal/netlink"
 	"edgeway/proxiers/internal/nfttable"
@@ -170,13 +171,16 @@ func (f *follower) note(p *plan.Plan) {
 	f.plan = p
 }
 
-func (f *follower) blocked() bool { return f.Unavailable() != nil }
+func (f *follower) blocked() bool { return len(f.Faults()) > 0 }
 
-// Unavailable implements proxiers.Offloader.
-func (f *follower) Unavailable() error {
+// Faults implements proxiers.Reporter: the reason why this host can have no fast path.
+func (f *follower) Faults() []fault.Fault {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.unavailable
+	if f.unavailable == nil {
+		return nil
+	}
+	return []fault.Fault{{ID: proxiers.FastPathFault, Severity: fault.Warning, Message: f.unavailable.Error()}}
 }
 
 // attempts bounds the retries of commands that name a device which has just gone. The kernel refuses such commands as a

@@ -42,7 +42,7 @@ func TestWithout(t *testing.T) {
 	if err := f.Apply(t.Context(), proxiers.NewChange(base, plantest.Plan(plantest.Node()))); err != nil {
 		t.Errorf("partial sync: %v", err)
 	}
-	if f.Unavailable() == nil {
+	if !f.blocked() {
 		t.Error("nobody would know")
 	}
 	if m := gathered(t, f); m["edgeway_fastpath_available"] != 0 || len(m) != 1+int(numReasons) {
@@ -142,16 +142,14 @@ func TestBesideIPTables(t *testing.T) {
 func TestBesideBPF(t *testing.T) {
 	w := newWorld(t, ebpf.ComponentIn(filepath.Join(os.TempDir(), fmt.Sprintf("edgeway-bpf-fast-%d", os.Getpid()))))
 	w.apply(w.web(1)...)
-	shortcut, ok := w.stages[0].(proxiers.Shortcutter)
-	if !ok {
-		t.Fatal("the backend has no shortcut")
-	}
-	before := shortcut.Shortcut()
+	const taken = "edgeway_ebpf_connections_total tc"
+	backend := w.stages[0].(prometheus.Collector)
+	before := gathered(t, backend)[taken]
 	tcp, udp := w.open(plan.TCP, service4, servicePort), w.open(plan.UDP, netlab.NodeAddr6, nodePort)
 	w.wantFast("TCP", tcp)
 	w.wantFast("UDP to a NodePort", udp)
-	if now := shortcut.Shortcut(); now.Down != nil || now.Taken != before.Taken+1 {
-		t.Fatalf("%d connections were begun by BPF, not that of TCP alone: %v", now.Taken-before.Taken, now.Down)
+	if now := gathered(t, backend)[taken]; now != before+1 {
+		t.Fatalf("%v connections were begun by BPF, not that of TCP alone", now-before)
 	}
 	w.apply(w.web(1, func(s *plan.ServicePort) { s.LongLived = false })...)
 	w.wantRules("TCP, after the opt-out", tcp)

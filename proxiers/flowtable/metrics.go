@@ -56,7 +56,7 @@ func (f *follower) Collect(out chan<- prometheus.Metric) {
 		out <- prometheus.MustNewConstMetric(writesDesc, prometheus.CounterValue, float64(f.writes[why].Load()),
 			reasons[why])
 	}
-	if f.Unavailable() != nil {
+	if f.blocked() {
 		gauge(availableDesc, 0)
 		return
 	}

@@ -10,6 +10,7 @@ package healthcheck
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -19,6 +20,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"edgeway/proxiers"
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/healthcheck/httpbound"
 	"edgeway/proxiers/messageid"
 	"edgeway/proxiers/plan"
@@ -140,15 +142,14 @@ func (p *Proxier) Tend(ctx context.Context) error {
 	return nil
 }
 
-// Waiting implements proxiers.Listener.
-func (p *Proxier) Waiting() []proxiers.Waiting {
+// Faults implements proxiers.Reporter: the ports that cannot be listened on, by address.
+func (p *Proxier) Faults() (out []fault.Fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var out []proxiers.Waiting
-	for addr, w := range p.waiting {
-		out = append(out, proxiers.Waiting{Address: addr, Service: service(w.check), Err: w.err})
+	for _, addr := range slices.SortedFunc(maps.Keys(p.waiting), netip.AddrPort.Compare) {
+		w := p.waiting[addr]
+		out = append(out, proxiers.Unserved(fault.Problem, addr, service(w.check), w.err))
 	}
-	slices.SortFunc(out, func(a, b proxiers.Waiting) int { return a.Address.Compare(b.Address) })
 	return out
 }
 

@@ -218,7 +218,8 @@ func TestPortInUseIsTriedAgainAndLoggedOnce(t *testing.T) {
 	if code, _, body := get(one, free); code != 503 {
 		t.Errorf("after its last local endpoint left: %d %s", code, body)
 	}
-	if w := l.follower.Waiting(); len(w) != 1 || w[0].Service != "a/b" || w[0].Address.Port() != port || !errors.Is(w[0].Err, syscall.EADDRINUSE) {
+	if w := l.follower.Faults(); len(w) != 1 || w[0].Object != "a/b" ||
+		!strings.HasSuffix(w[0].Message, fmt.Sprintf(":%d of a/b is not served: %v", port, syscall.EADDRINUSE)) {
 		t.Errorf("waiting: %v", w)
 	}
 	l.tend()
@@ -232,7 +233,7 @@ func TestPortInUseIsTriedAgainAndLoggedOnce(t *testing.T) {
 	if code, _, body := get(one, port); code != 200 {
 		t.Errorf("after the port came free: %d %s", code, body)
 	}
-	if !l.follower.Due().IsZero() || len(l.follower.Waiting()) != 0 {
+	if !l.follower.Due().IsZero() || len(l.follower.Faults()) != 0 {
 		t.Error("it still waits")
 	}
 	l.must(l.apply([]string{one}))

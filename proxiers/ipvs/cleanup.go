@@ -37,7 +37,7 @@ func cleanUpRoutes(env proxiers.Env) (ours bool, err error) {
 			return false, err
 		}
 		for i := range rules {
-			ours = ours || rules[i].Priority == priority && rules[i].Table == table
+			ours = ours || rules[i].Priority == priority && rules[i].Table == RouteTable
 		}
 	}
 	routed, err := r.list()

@@ -24,7 +24,7 @@ func Component() proxiers.Component {
 		Cleanup:  cleanup,
 		Settings: keys(),
 		Traits: proxiers.Traits{
-			DropIn: "ipvs.conf", RouteTables: []int{table},
+			DropIn: "ipvs.conf",
 			// A connection that the flowtable has while IPVS translates it hangs or is reset (Linux 6.1, 6.12, 7.2).
 			NoFastPath: "IPVS translates connections itself, and they break when their packets leave its way",
 		},

@@ -8,6 +8,9 @@ import (
 	"edgeway/proxiers/plan"
 )
 
+// Summary implements proxiers.Explainer.
+func (p *proxier) Summary() []string { return nil }
+
 // Explain implements proxiers.Explainer. It opens a socket of its own.
 func (p *proxier) Explain(d plan.Decision, _ bool) (path proxiers.Path, err error) {
 	p.mu.RLock()

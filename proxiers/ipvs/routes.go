@@ -17,8 +17,8 @@ const (
 	// protocol is the routing protocol number of our routes and rules. The packages name it in
 	// /etc/iproute2/rt_protos.d.
 	protocol = 237
-	// table has the routes. It is not the table "local", which says what addresses the host has.
-	table = 237
+	// RouteTable has the routes. It is not the table "local", which says what addresses the host has.
+	RouteTable = 237
 	// priority of the rules: behind the table "local", and before what other programs have.
 	priority = 237
 )
@@ -48,7 +48,7 @@ func number(f plan.Family) int {
 // rule leads all but the host's own packets to our table.
 func rule(f plan.Family) *netlink.Rule {
 	r := netlink.NewRule()
-	r.Family, r.Priority, r.Table, r.Protocol = number(f), priority, table, protocol
+	r.Family, r.Priority, r.Table, r.Protocol = number(f), priority, RouteTable, protocol
 	r.IifName, r.Invert = "lo", true
 	return r
 }
@@ -65,7 +65,7 @@ func (r *routes) addRules() error {
 // unused says that no rule leads to our table.
 func (r *routes) unused() (bool, error) {
 	for _, f := range r.families {
-		rules, err := r.RuleListFiltered(number(f), &netlink.Rule{Table: table}, netlink.RT_FILTER_TABLE)
+		rules, err := r.RuleListFiltered(number(f), &netlink.Rule{Table: RouteTable}, netlink.RT_FILTER_TABLE)
 		if err != nil {
 			return false, fmt.Errorf("list of routing rules for %s: %w", f, err)
 		}
@@ -94,7 +94,7 @@ func (r *routes) removeRules() error {
 func (r *routes) route(a netip.Addr) *netlink.Route {
 	out := &netlink.Route{
 		Dst: &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(a.BitLen(), a.BitLen())}, LinkIndex: r.lo,
-		Table: table, Type: unix.RTN_LOCAL, Protocol: protocol,
+		Table: RouteTable, Type: unix.RTN_LOCAL, Protocol: protocol,
 	}
 	if a.Is4() {
 		out.Scope = unix.RT_SCOPE_HOST
@@ -106,7 +106,7 @@ func (r *routes) route(a netip.Addr) *netlink.Route {
 func (r *routes) list() (map[netip.Addr]bool, error) {
 	out := map[netip.Addr]bool{}
 	for _, f := range r.families {
-		err := r.RouteListFilteredIter(number(f), &netlink.Route{Table: table, Protocol: protocol},
+		err := r.RouteListFilteredIter(number(f), &netlink.Route{Table: RouteTable, Protocol: protocol},
 			netlink.RT_FILTER_TABLE|netlink.RT_FILTER_PROTOCOL, func(found netlink.Route) bool {
 				if found.Dst != nil {
 					a, _ := netip.AddrFromSlice(found.Dst.IP)

@@ -177,7 +177,7 @@ func (w *watcher) report() {
 func (w *watcher) lost(m *syscall.NetlinkMessage) string {
 	switch m.Header.Type {
 	case unix.RTM_DELROUTE:
-		if len(m.Data) < unix.SizeofRtMsg || m.Data[4] != table || m.Data[5] != protocol {
+		if len(m.Data) < unix.SizeofRtMsg || m.Data[4] != RouteTable || m.Data[5] != protocol {
 			return ""
 		}
 		attrs, _ := nl.ParseRouteAttr(m.Data[unix.SizeofRtMsg:])
@@ -194,7 +194,7 @@ func (w *watcher) lost(m *syscall.NetlinkMessage) string {
 			}
 		}
 	case unix.RTM_DELRULE: // struct fib_rule_hdr has the table where struct rtmsg has it
-		if len(m.Data) >= unix.SizeofRtMsg && m.Data[4] == table {
+		if len(m.Data) >= unix.SizeofRtMsg && m.Data[4] == RouteTable {
 			return "the routing rule was removed"
 		}
 	}

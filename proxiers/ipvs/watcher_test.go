@@ -82,12 +82,12 @@ func TestRoutesAreWatched(t *testing.T) {
 			sent any
 			want []string
 		}{
-			{removal(other, table), nil},
-			{removal(ours, table-1), nil},
-			{removal(ours, table), []string{gone}},
+			{removal(other, RouteTable), nil},
+			{removal(ours, RouteTable-1), nil},
+			{removal(ours, RouteTable), []string{gone}},
 			{error(unix.ENOBUFS), []string{lost}},
 			{error(unix.EBADF), []string{lost}},
-			{removal(ours, table), []string{gone}},
+			{removal(ours, RouteTable), []string{gone}},
 		} {
 			kernel.sent <- step.sent
 			time.Sleep(10 * time.Minute)

@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
 
 	"edgeway/proxiers"
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/localnodeport/relay"
 	"edgeway/proxiers/messageid"
 	"edgeway/proxiers/plan"
@@ -166,15 +168,14 @@ func (p *Proxier) Stats() Stats {
 	return s
 }
 
-// Waiting implements proxiers.Listener.
-func (p *Proxier) Waiting() []proxiers.Waiting {
+// Faults implements proxiers.Reporter: the ports that cannot be listened on, by address.
+func (p *Proxier) Faults() (out []fault.Fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var out []proxiers.Waiting
-	for at, known := range p.waiting {
-		out = append(out, proxiers.Waiting{Address: at, Service: known.target.name.String(), Err: known.err})
+	for _, at := range slices.SortedFunc(maps.Keys(p.waiting), netip.AddrPort.Compare) {
+		known := p.waiting[at]
+		out = append(out, proxiers.Unserved(fault.Problem, at, known.target.name.String(), known.err))
 	}
-	slices.SortFunc(out, func(a, b proxiers.Waiting) int { return a.Address.Compare(b.Address) })
 	return out
 }
 

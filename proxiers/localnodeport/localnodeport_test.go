@@ -154,7 +154,8 @@ func TestAddressInUse(t *testing.T) {
 	if got := w.Stats().ListenFailures; got[plan.IPv4] != 2 || got[plan.IPv6] != 0 {
 		t.Errorf("failures %v, want 2 of IPv4", got)
 	}
-	if got := w.Waiting(); len(got) != 1 || got[0].Address != addrPort("127.0.0.1:30000") || got[0].Service != "default/a/TCP" || !errors.Is(got[0].Err, syscall.EADDRINUSE) {
+	if got := w.Faults(); len(got) != 1 || got[0].Object != "default/a/TCP" ||
+		got[0].Message != "127.0.0.1:30000 of default/a/TCP is not served: "+syscall.EADDRINUSE.Error() {
 		t.Errorf("waiting: %v", got)
 	}
 	// Endpoints keep changing in the meantime.
@@ -167,7 +168,7 @@ func TestAddressInUse(t *testing.T) {
 		}
 	}
 	answers(t, "127.0.0.1:30000", "127.0.1.2:8080")
-	if len(w.Waiting()) != 0 || w.log.count("is served on loopback now") != 1 || w.log.count(complaint) != 1 {
+	if len(w.Faults()) != 0 || w.log.count("is served on loopback now") != 1 || w.log.count(complaint) != 1 {
 		t.Error("it is not logged, once, that the NodePort is served now")
 	}
 }

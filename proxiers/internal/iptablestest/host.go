@@ -81,7 +81,7 @@ func Program[V ~string](v V, f plan.Family) string {
 func Restore[V ~string](t testing.TB, v V, f plan.Family, table string, lines ...string) {
 	t.Helper()
 	input := fmt.Sprintf("*%s\n%s\nCOMMIT\n", table, strings.Join(lines, "\n"))
-	Run(t, input, Program(v, f)+"-restore", "--noflush")
+	Run(t, input, Program(v, f)+"-restore", "--noflush", "--wait")
 }
 
 // Ruleset gives all rules of one variant and family without comments and counts.

@@ -1,0 +1,66 @@
+package daemon
+
+import (
+	"fmt"
+	"slices"
+
+	"edgeway/daemon/health"
+	"edgeway/proxiers"
+	"edgeway/proxiers/fault"
+)
+
+// faults returns what keeps the stages and the daemon's own servers from their work.
+func (i *instance) faults() (out []fault.Fault) {
+	for _, s := range i.stages {
+		if r, ok := s.Applier.(proxiers.Reporter); ok {
+			out = append(out, r.Faults()...)
+		}
+	}
+	return append(out, i.servers.faults()...)
+}
+
+// faultConditions returns faults as conditions, except that of the fast path, which fastPath has.
+func faultConditions(faults []fault.Fault) (out []health.Condition) {
+	faults = slices.DeleteFunc(bounded(faults), func(f fault.Fault) bool { return f.ID == proxiers.FastPathFault })
+	for _, f := range faults {
+		level := health.Warning
+		if f.Severity == fault.Problem {
+			level = health.Problem
+		}
+		out = append(out, health.Condition{Name: f.ID, Level: level, Message: f.Message, Mend: f.Fix})
+	}
+	return out
+}
+
+// maxPorts bounds the ports of Services that are named; the notListening of edgeway status --json has all.
+const maxPorts = 10
+
+// bounded leaves out ports of Services beyond maxPorts, and says so.
+func bounded(faults []fault.Fault) (out []fault.Fault) {
+	named, last, more := 0, 0, 0
+	for _, f := range faults {
+		if f.ID == proxiers.PortFault && f.Severity == fault.Problem {
+			if named == maxPorts {
+				more++
+				continue
+			}
+			named, last = named+1, len(out)
+		}
+		out = append(out, f)
+	}
+	if more > 0 {
+		out[last].Message += fmt.Sprintf("; and neither are %d more", more)
+	}
+	return out
+}
+
+// notListening returns the messages of all ports that are not served.
+func notListening(faults []fault.Fault) []string {
+	out := []string{}
+	for _, f := range faults {
+		if f.ID == proxiers.PortFault {
+			out = append(out, f.Message)
+		}
+	}
+	return out
+}
