@@ -89,8 +89,8 @@ type OffloadedService struct {
 	Packets, Bytes uint64
 }
 
-// Offloader is a Proxier that takes connections off the way through the rules. What keeps it from that is a fault of the
-// ID FastPathFault.
+// Offloader is a Proxier that takes connections off the way through the rules. What keeps it from that is a fault of
+// the ID FastPathFault.
 type Offloader interface {
 	// Offloading asks the kernel, which walks over all connections that it tracks. It may be called from any goroutine.
 	Offloading(ctx context.Context) (Offloading, error)
@@ -136,8 +136,8 @@ type Chosen struct{ Weight, Active, Inactive int }
 // Explainer is a backend that knows more about the path of a connection than the plan. Its methods may be called from
 // any goroutine.
 type Explainer interface {
-	// Explain asks the kernel about a connection that the plan forwards. bound says that its socket has an address of its
-	// own.
+	// Explain asks the kernel about a connection that the plan forwards. bound says that its socket has an address of
+	// its own.
 	Explain(d plan.Decision, bound bool) (Path, error)
 	// Summary returns lines for people that say what became of the connections so far. There may be none.
 	Summary() []string
@@ -156,8 +156,8 @@ type Component struct {
 	// Probe reports why the Component cannot run on this host, wrapping ErrUnsupported when a kernel
 	// feature or a tool is missing. It changes nothing on the host.
 	Probe func(ctx context.Context) error
-	// Faults returns what is missing on this host that the Component, with these settings, runs without, if less well, for
-	// Services of these families. It changes nothing. Nil: there is no such thing.
+	// Faults returns what is missing on this host that the Component, with these settings, runs without, if less well,
+	// for Services of these families. It changes nothing. Nil: there is no such thing.
 	Faults func(settings map[string]any, served []plan.Family) []fault.Fault
 	// New has no side effect on the host.
 	New func(ctx context.Context, env Env) (Proxier, error)
