@@ -22,8 +22,8 @@ import (
 
 // Backends lists every backend. A new one is a folder below proxiers and a line here.
 func Backends() []proxiers.Component {
-	return append(append([]proxiers.Component{nftables.Component()}, iptables.Components()...), ipvs.Component(),
-		ebpf.Component())
+	out := append([]proxiers.Component{nftables.Component()}, iptables.Components()...)
+	return append(out, ipvs.Component(), ebpf.Component())
 }
 
 // follower is a Component that runs after the backend.
@@ -119,12 +119,12 @@ func unused(backends []proxiers.Component, backend string, followers []follower)
 	return out
 }
 
-// LoadBPF does for the backend ebpf what needs more privileges than the daemon has.
+// LoadBPF loads the programs and maps of the backend ebpf, which takes more privileges than the daemon has.
 func LoadBPF(cfg *config.Config, logger *slog.Logger) error {
 	env := cleanupEnv(cfg, logger.With("component", ebpf.Name))
 	env.Settings = cfg.Settings(ebpf.Name)
 	return ebpf.Prepare(env)
 }
 
-// ignoredRouteTables are routing tables that backends keep, and that no packet of the host itself meets.
+// ignoredRouteTables returns the routing tables of backends, which the host's own packets never use.
 func ignoredRouteTables() []int { return []int{ipvs.RouteTable} }

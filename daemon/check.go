@@ -60,8 +60,8 @@ func checkBackend(ctx context.Context, cfg *config.Config, installed bool) []fin
 	f := finding.Finding{Check: "backend", Level: finding.Problem}
 	switch unsupported := errors.Is(err, proxiers.ErrUnsupported); {
 	case why != nil && installed:
-		f.Level, f.Seen, f.Mend = finding.Warning, fmt.Sprintf("%v; %s serves instead (proxy.fallback)", why,
-			b.Name), fallbackFix
+		f.Level, f.Mend = finding.Warning, fallbackFix
+		f.Seen = fmt.Sprintf("%v; %s serves instead (proxy.fallback)", why, b.Name)
 	case err == nil, !unsupported && !installed:
 		return nil
 	case !unsupported:

@@ -36,9 +36,9 @@ func useChecks(cfg *config.Config, endpoints *endpointcheck.Checker) *checks {
 		Interval: tcp.Interval, Failures: tcp.Failures, Mark: proxiers.OwnMark(cfg.Proxy.MasqueradeBit),
 	})
 	return &checks{endpoints: endpoints, of: planner.Checks{
-		Manifests: slices.Contains(tcp.Sources, config.CheckedFile), API: slices.Contains(tcp.Sources,
-			config.CheckedKube),
-		Dead: endpoints.Dead,
+		Manifests: slices.Contains(tcp.Sources, config.CheckedFile),
+		API:       slices.Contains(tcp.Sources, config.CheckedKube),
+		Dead:      endpoints.Dead,
 	}}
 }
 

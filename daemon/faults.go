@@ -9,7 +9,7 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// faults returns what keeps the stages and the daemon's own servers from their work.
+// faults returns the faults of the stages and of the daemon's own servers.
 func (i *instance) faults() (out []fault.Fault) {
 	for _, s := range i.stages {
 		if r, ok := s.Applier.(proxiers.Reporter); ok {
@@ -19,13 +19,17 @@ func (i *instance) faults() (out []fault.Fault) {
 	return append(out, i.servers.faults()...)
 }
 
-// faultConditions returns faults as conditions, except that of the fast path, which fastPath has.
+// faultConditions returns faults as conditions, except for the fast path's, which fastPath reports.
 func faultConditions(faults []fault.Fault) (out []health.Condition) {
 	faults = slices.DeleteFunc(bounded(faults), func(f fault.Fault) bool { return f.ID == proxiers.FastPathFault })
 	for _, f := range faults {
 		level := health.Warning
-		if f.Severity == fault.Problem {
+		switch f.Severity {
+		case fault.Problem:
 			level = health.Problem
+		case fault.Unhealthy:
+			level = health.Unhealthy
+		case fault.Notice, fault.Warning:
 		}
 		out = append(out, health.Condition{Name: f.ID, Level: level, Message: f.Message, Mend: f.Fix})
 	}

@@ -76,7 +76,8 @@ func (s stage) Explain(plan.Decision, bool) (proxiers.Path, error) {
 // What a backend knows beyond the plan is shown.
 func TestBackendsReport(t *testing.T) {
 	down := fault.Fault{ID: "shortcut", Severity: fault.Warning, Message: "detached", Fix: "attach"}
-	i := &instance{stages: []pipeline.Stage{{Name: "fake", Applier: stage{[]fault.Fault{down, {ID: proxiers.FastPathFault}}}}}}
+	backend := stage{[]fault.Fault{down, {ID: proxiers.FastPathFault}}}
+	i := &instance{stages: []pipeline.Stage{{Name: "fake", Applier: backend}}}
 	want := []health.Condition{{Name: "shortcut", Level: health.Warning, Message: "detached", Mend: "attach"}}
 	if got := faultConditions(i.faults()); !slices.Equal(got, want) {
 		t.Errorf("conditions %+v, want %+v", got, want)
@@ -88,5 +89,9 @@ func TestBackendsReport(t *testing.T) {
 	none := &instance{}
 	if path, err := none.path(plan.Decision{}, false); err != nil || path.Shortcut != "" || none.shortcut() != nil {
 		t.Error("a backend without a shortcut reports one")
+	}
+	bad := faultConditions([]fault.Fault{{ID: "bad", Severity: fault.Unhealthy}})
+	if len(bad) != 1 || bad[0].Level != health.Unhealthy {
+		t.Errorf("a fault that makes the host unhealthy is shown as %+v", bad)
 	}
 }

@@ -70,7 +70,7 @@ type Tender interface {
 	Tend(ctx context.Context) error
 }
 
-// Reporter is a Proxier that knows what keeps a part of it from its work. Faults may be called from any goroutine.
+// Reporter is a Proxier that reports what is wrong with it. Faults may be called from any goroutine.
 type Reporter interface{ Faults() []fault.Fault }
 
 // Offloading is what a Proxier tells of connections that it has taken off the way through the rules.
@@ -89,8 +89,8 @@ type OffloadedService struct {
 	Packets, Bytes uint64
 }
 
-// Offloader is a Proxier that takes connections off the way through the rules. What keeps it from that is a fault of
-// the ID FastPathFault.
+// Offloader is a Proxier that takes connections off the way through the rules. If it cannot do that here, it reports a
+// fault with the ID FastPathFault.
 type Offloader interface {
 	// Offloading asks the kernel, which walks over all connections that it tracks. It may be called from any goroutine.
 	Offloading(ctx context.Context) (Offloading, error)
@@ -139,7 +139,7 @@ type Explainer interface {
 	// Explain asks the kernel about a connection that the plan forwards. bound says that its socket has an address of
 	// its own.
 	Explain(d plan.Decision, bound bool) (Path, error)
-	// Summary returns lines for people that say what became of the connections so far. There may be none.
+	// Summary says how connections have been served so far, in lines for people. It may be empty.
 	Summary() []string
 }
 
@@ -156,8 +156,8 @@ type Component struct {
 	// Probe reports why the Component cannot run on this host, wrapping ErrUnsupported when a kernel
 	// feature or a tool is missing. It changes nothing on the host.
 	Probe func(ctx context.Context) error
-	// Faults returns what is missing on this host that the Component, with these settings, runs without, if less well,
-	// for Services of these families. It changes nothing. Nil: there is no such thing.
+	// Faults reports what this host lacks and the Component can do without, though less well, with these settings and
+	// for Services of these families. It changes nothing on the host.
 	Faults func(settings map[string]any, served []plan.Family) []fault.Fault
 	// New has no side effect on the host.
 	New func(ctx context.Context, env Env) (Proxier, error)

@@ -183,8 +183,8 @@ func (s *Subject) path(e *Explanation, d plan.Decision, q *question, bound bool)
 	e.Scheduler, e.Server = path.Scheduler, path.Server.String()
 	for i, ep := range d.Endpoints {
 		chosen := path.Endpoints[ep.Addr]
-		e.Endpoints[i].Weight, e.Endpoints[i].Active, e.Endpoints[i].Inactive = chosen.Weight, chosen.Active,
-			chosen.Inactive
+		at := &e.Endpoints[i]
+		at.Weight, at.Active, at.Inactive = chosen.Weight, chosen.Active, chosen.Inactive
 	}
 }
 

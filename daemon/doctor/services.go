@@ -119,8 +119,10 @@ func (h *Host) mendLocal() string {
 // idle says why a ServicePort has no endpoint.
 func (h *Host) idle(svc *plan.ServicePort) finding.Finding {
 	name := tracker.Name{Namespace: svc.Name.Namespace, Name: svc.Name.Name}
-	why := planner.Absence{Seen: "it has no endpoint that they may go to", Mend: "edgeway plan " + name.Namespace +
-		"/" + name.Name}
+	why := planner.Absence{
+		Seen: "it has no endpoint that they may go to",
+		Mend: "edgeway plan " + name.Namespace + "/" + name.Name,
+	}
 	if i, found := slices.BinarySearchFunc(h.Services, name,
 		func(s *tracker.Service, n tracker.Name) int { return s.Name().Compare(n) }); found {
 		if absence, absent := planner.Absent(h.Services[i], svc.Name, svc.Family); absent {

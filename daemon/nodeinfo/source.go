@@ -26,8 +26,8 @@ func preferredSource(routes []route, addrs []address) (address, bool) {
 				}
 			}
 			if len(candidates) > 0 {
-				return slices.MinFunc(candidates, func(a, b address) int { return cmp.Compare(r.cost(a), r.cost(b)) }),
-					true
+				nearest := func(a, b address) int { return cmp.Compare(r.cost(a), r.cost(b)) }
+				return slices.MinFunc(candidates, nearest), true
 			}
 		}
 	}

@@ -117,9 +117,10 @@ func (b *budget) excess() map[tracker.Name]struct{} {
 
 // compareSizes orders Services as they are left out: the largest first and, of those of about the same size, the
 // youngest first. So a new Service does not displace one that is served, and two Services that change a little do not
-// displace each other again and again. About the same is the same power of two.
+// displace each other again and again. Sizes are about the same if they need the same number of bits.
 func compareSizes(x, y size) int {
-	return cmp.Or(cmp.Compare(bits.Len64(uint64(y.bytes)), bits.Len64(uint64(x.bytes))), comparePrecedence(y.spec, x.spec))
+	magnitude := func(s size) int { return bits.Len64(uint64(s.bytes)) }
+	return cmp.Or(cmp.Compare(magnitude(y), magnitude(x)), comparePrecedence(y.spec, x.spec))
 }
 
 // moves returns the Services that are left out now or with out, but not both.

@@ -121,7 +121,7 @@ func TestBudgetOfEqualServices(t *testing.T) {
 }
 
 // A Service that grows makes others that it displaces free their addresses, and gives way itself when it is the
-// biggest. Of two of about the same size the same one gives way, whichever is the bigger just now.
+// biggest. Of two of about the same size, the same one always gives way.
 func TestBudgetOfSeveral(t *testing.T) {
 	opts := testOptions()
 	opts.Budget = Budget{100e3, 4e3, 1e3, 1e3}
@@ -137,7 +137,18 @@ func TestBudgetOfSeveral(t *testing.T) {
 	for _, c := range []struct {
 		a, b int
 		out  string
-	}{{40, 40, ""}, {50, 40, ""}, {51, 44, "b"}, {51, 52, "b"}, {45, 45, ""}, {70, 26, "a"}, {26, 70, "b"}, {90, 0, ""}, {91, 0, "a"}, {97, 97, "a b"}} {
+	}{
+		{40, 40, ""},
+		{50, 40, ""},
+		{51, 44, "b"},
+		{51, 52, "b"},
+		{45, 45, ""},
+		{70, 26, "a"},
+		{26, 70, "b"},
+		{90, 0, ""},
+		{91, 0, "a"},
+		{97, 97, "a b"},
+	} {
 		w.put(slices("a", c.a), slices("b", c.b))
 		var out []string
 		for _, name := range []string{"a", "b"} {

@@ -21,7 +21,9 @@ func lacking(dir string, tc bool, served []plan.Family) (out []fault.Fault) {
 		out = lackingForTC(dir)
 	}
 	if slices.Contains(served, plan.IPv6) && mixesUp() {
-		out = append(out, fault.Fault{ID: downFault, Severity: fault.Warning, Fix: "sysctl -w " + earlyDemux + "=0", Message: mixedUp})
+		out = append(out, fault.Fault{
+			ID: downFault, Severity: fault.Warning, Message: mixedUp, Fix: "sysctl -w " + earlyDemux + "=0",
+		})
 	}
 	return out
 }
@@ -49,7 +51,8 @@ func lackingForTC(dir string) []fault.Fault {
 	}
 	return []fault.Fault{{
 		ID: downFault, Severity: fault.Warning, Fix: tcFix,
-		Message: "connections from elsewhere have no shortcut: edgeway-bpf.service has not loaded the tc program (ebpf.tc), which usually needs CAP_SYS_ADMIN",
+		Message: "connections from elsewhere have no shortcut: " +
+			"edgeway-bpf.service has not loaded the tc program (ebpf.tc), which usually needs CAP_SYS_ADMIN",
 	}}
 }
 

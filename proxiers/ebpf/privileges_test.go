@@ -109,7 +109,8 @@ func runHalf(t *testing.T, half string) {
 		w.start()
 		defer w.stop()
 		w.sync(proxiers.NewChange(nil, emptyPlan()))
-		if down := w.proxier.Faults(); len(down) != 1 || !strings.Contains(down[0].Message, "systemctl restart edgeway") {
+		down := w.proxier.Faults()
+		if len(down) != 1 || !strings.Contains(down[0].Message, "systemctl restart edgeway") {
 			t.Errorf("status says %v", down)
 		}
 		if lacks := lacking(dir, true, both[:1]); len(lacks) != 1 || lacks[0].Fix != tcFix {

@@ -37,7 +37,8 @@ func TestLacksTheSecondLookInIPv6(t *testing.T) {
 		t.Fatal(err)
 	}
 	told := func() bool {
-		return slices.ContainsFunc(lacking(w.dir, true, both), func(f fault.Fault) bool { return strings.Contains(f.Fix, earlyDemux) })
+		return slices.ContainsFunc(lacking(w.dir, true, both),
+			func(f fault.Fault) bool { return strings.Contains(f.Fix, earlyDemux) })
 	}
 	if old := major < 6 || major == 6 && minor < 7; told() != old {
 		t.Errorf("Linux %d.%d: told of it: %v", major, minor, told())

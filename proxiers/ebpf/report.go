@@ -9,7 +9,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// downFault is the ID of the fault that connections take the rules although the backend has a shortcut for them.
+// downFault is the ID of faults that make connections take the rules instead of the shortcut.
 const downFault = "shortcut"
 
 // Faults implements proxiers.Reporter.
@@ -35,7 +35,7 @@ func (p *proxier) Faults() []fault.Fault {
 // Summary implements proxiers.Explainer: the share of connections that took the shortcut, and why the others did not.
 func (p *proxier) Summary() (lines []string) {
 	taken, left := uint64(0), uint64(0)
-	counts, _ := p.shortcuts.counts() // a fault says why there are none
+	counts, _ := p.shortcuts.counts() // Faults reports the error
 	for c, n := range counts {
 		if counter(c) < leftRanges {
 			taken += n

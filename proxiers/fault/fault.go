@@ -1,5 +1,5 @@
-// Package fault describes what is wrong, in one type for all parts. The part that notices a fault makes it, with its fix.
-// Every screen, log line and metric only reads it.
+// Package fault has the type for everything that is wrong. The part that notices a fault makes it, with its fix. Others
+// only show it.
 package fault
 
 import "time"

@@ -28,8 +28,8 @@ const Name = "serviceroutes"
 
 // Component describes the follower. It keeps routes to the ranges and addresses of Services for which the kernel has no
 // route, and with always to all ranges. It leaves alone other addresses that have a route, because they may serve more
-// than Services. Routes of the tables in ignored, numbers less than 256, are no events: the backend keeps those tables,
-// and no packet of the host itself meets them.
+// than Services. Routes of the tables in ignored, numbers less than 256, are no events: backends keep those tables,
+// and the host's own packets never use them.
 func Component(always bool, ignored []int) proxiers.Component {
 	return proxiers.Component{
 		Name: Name,

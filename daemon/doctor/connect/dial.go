@@ -100,8 +100,8 @@ func classify(err error) outcome {
 		return unreachable
 	case errors.Is(err, syscall.EPERM), errors.Is(err, syscall.EACCES):
 		return forbidden
-	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded), errors.As(err, &late) &&
-		late.Timeout():
+	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded),
+		errors.As(err, &late) && late.Timeout():
 		return silent
 	}
 	return failed

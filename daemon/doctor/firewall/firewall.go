@@ -95,10 +95,8 @@ func (h *hit) weight() int {
 // ask sends packets of all ways through all base chains.
 func ask(tables []*table, ways []*way, masqueradeBit int) *judgement {
 	j := &judgement{
-		tables: tables, ways: ways, marks: marks{
-			known:      allBits,
-			masquerade: uint64(1) << masqueradeBit,
-		}, hits: map[place]*hit{},
+		tables: tables, ways: ways, hits: map[place]*hit{},
+		marks: marks{known: allBits, masquerade: uint64(1) << masqueradeBit},
 	}
 	if slices.ContainsFunc(tables, func(t *table) bool { return t.marks }) {
 		j.marks.known = 0

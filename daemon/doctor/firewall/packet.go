@@ -70,10 +70,8 @@ type marks struct{ known, masquerade uint64 }
 func (w *way) packet(s step, priority int, m marks) packet {
 	p := packet{family: w.family, protocol: w.service.Protocol}
 	served, mark := w.front, value{kind: number, known: m.known}
-	status, state, direction := value{kind: number, known: statusDNAT}, value{
-		kind: number, bits: stateNew,
-		known: ^uint64(stateSNAT),
-	}, numberOf(0)
+	status, direction := value{kind: number, known: statusDNAT}, numberOf(0)
+	state := value{kind: number, bits: stateNew, known: ^uint64(stateSNAT)}
 	if w.translated(s, priority) {
 		served, status.bits = w.endpoint, statusDNAT
 		state.bits |= stateDNAT

@@ -137,8 +137,8 @@ func remove(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, removeTime)
 	defer cancel()
 	// Declared first: deleting what does not exist is an error.
-	if _, err := nft.Run(ctx, maxOutput, fmt.Sprintf("table inet %[1]s\ndelete table inet %[1]s\n", table), "-f",
-		"-"); err != nil {
+	input := fmt.Sprintf("table inet %[1]s\ndelete table inet %[1]s\n", table)
+	if _, err := nft.Run(ctx, maxOutput, input, "-f", "-"); err != nil {
 		return fmt.Errorf("removal of the table for the trace (remove it by: nft delete table inet %s): %w", table, err)
 	}
 	return nil

@@ -91,8 +91,8 @@ func (o *outline) name() string {
 // fault is one at a field of the object.
 func (o *outline) fault(field, format string, args ...any) Fault {
 	return Fault{
-		File: o.in.file, Line: o.in.line(join(o.at,
-			field)), Object: o.name(), Field: field, Message: fmt.Sprintf(format, args...),
+		File: o.in.file, Line: o.in.line(join(o.at, field)),
+		Object: o.name(), Field: field, Message: fmt.Sprintf(format, args...),
 	}
 }
 
