@@ -142,7 +142,7 @@ func TestBesideIPTables(t *testing.T) {
 func TestBesideBPF(t *testing.T) {
 	w := newWorld(t, ebpf.ComponentIn(filepath.Join(os.TempDir(), fmt.Sprintf("edgeway-bpf-fast-%d", os.Getpid()))))
 	w.apply(w.web(1)...)
-	const taken = "edgeway_ebpf_connections_total tc"
+	const taken = "edgeway_ebpf_connections_total TCP packet"
 	backend := w.stages[0].(prometheus.Collector)
 	before := gathered(t, backend)[taken]
 	tcp, udp := w.open(plan.TCP, service4, servicePort), w.open(plan.UDP, netlab.NodeAddr6, nodePort)
