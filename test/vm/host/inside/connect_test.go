@@ -89,6 +89,8 @@ type traffic struct {
 	wait time.Duration // for a connection, and for its answer
 	stop chan struct{}
 	done sync.WaitGroup
+	// first is closed by the first answer.
+	first chan struct{}
 
 	// Connections by what became of them. cut were accepted and ended without an answer.
 	served, refused, cut, failed int
@@ -105,7 +107,7 @@ func (h *host) traffic(addr string, pause time.Duration) *traffic {
 // impatientTraffic starts one that gives a connection up soon. One that was open when the rules went has lost its
 // translation, and its endpoint has been told that nobody knows it: that shows only when TCP sends again.
 func (h *host) impatientTraffic(addr string, pause, wait time.Duration) *traffic {
-	c := &traffic{addr: addr, wait: wait, stop: make(chan struct{})}
+	c := &traffic{addr: addr, wait: wait, stop: make(chan struct{}), first: make(chan struct{})}
 	c.done.Go(func() {
 		var down time.Time
 		var took time.Duration
@@ -154,9 +156,24 @@ func (c *traffic) once(start time.Time) error {
 		}
 		return err
 	}
-	c.served++
+	if c.served++; c.served == 1 {
+		close(c.first)
+	}
 	c.longest = max(c.longest, time.Since(start))
 	return nil
+}
+
+// flows waits until each client has been answered.
+func (h *host) flows(clients ...*traffic) {
+	h.Helper()
+	deadline := time.After(patience)
+	for _, c := range clients {
+		select {
+		case <-c.first:
+		case <-deadline:
+			h.Errorf("%s: no answer", c.addr)
+		}
+	}
 }
 
 // end stops the client and logs what it saw.

@@ -17,7 +17,7 @@ func (h *host) unnoticed(disturb func()) {
 	held := h.hold(clusterIP, clusterIP6)
 	cluster := h.traffic(clusterIP, 20*time.Millisecond)
 	loop4, loop6 := h.traffic(loopback, 20*time.Millisecond), h.traffic(loopback6, 20*time.Millisecond)
-	time.Sleep(500 * time.Millisecond)
+	h.flows(cluster, loop4, loop6)
 	disturb()
 	h.answers(loopback, loopback6)
 	h.undisturbed(cluster)
