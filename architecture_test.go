@@ -68,7 +68,6 @@ var floors = [][]string{
 // upward lists imports that are still to go: the check of a kubeconfig returns findings of the doctor, and the status
 // text for systemd is written from the pipeline's state.
 var upward = []string{
-	"source/kube imports doctor/finding",
 	"sdunit imports pipeline",
 }
 

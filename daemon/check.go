@@ -12,7 +12,6 @@ import (
 	"strings"
 
 	"edgeway/daemon/config"
-	"edgeway/daemon/doctor/finding"
 	"edgeway/daemon/files"
 	"edgeway/daemon/health/httpserve"
 	"edgeway/daemon/planner"
@@ -21,6 +20,7 @@ import (
 	"edgeway/daemon/source/kube"
 	"edgeway/daemon/tracker"
 	"edgeway/proxiers"
+	"edgeway/proxiers/fault"
 )
 
 // serviceUser is the user of the packages' service.
@@ -28,7 +28,7 @@ const serviceUser = "edgeway"
 
 // CheckConfig finds what Run would refuse, and what it would pass over in silence. It starts nothing. Root reads the
 // configuration of the packages' service as that would. The error is about the configuration files themselves.
-func CheckConfig(ctx context.Context, path string) ([]finding.Finding, error) {
+func CheckConfig(ctx context.Context, path string) ([]fault.Fault, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return nil, fmt.Errorf("configuration: %w", err)
@@ -45,7 +45,7 @@ func CheckConfig(ctx context.Context, path string) ([]finding.Finding, error) {
 	return append(found, checkBackend(ctx, cfg, installed)...), nil
 }
 
-func checkFiles(path string, installed bool) ([]finding.Finding, error) {
+func checkFiles(path string, installed bool) ([]fault.Fault, error) {
 	id, err := files.LookupUser(serviceUser)
 	if os.Geteuid() != 0 || err != nil || !installed {
 		return checkConfig(path, nil)
@@ -55,28 +55,28 @@ func checkFiles(path string, installed bool) ([]finding.Finding, error) {
 
 // checkBackend asks whether the backend can run here, with the rights of this process: the user of the service has the
 // right to it from the unit alone. A configuration that is not installed may be for another host, as in a pipeline.
-func checkBackend(ctx context.Context, cfg *config.Config, installed bool) []finding.Finding {
+func checkBackend(ctx context.Context, cfg *config.Config, installed bool) []fault.Fault {
 	b, why, err := findBackend(ctx, cfg)
-	f := finding.Finding{Check: "backend", Level: finding.Problem}
+	f := fault.Fault{ID: "backend", Severity: fault.Problem}
 	switch unsupported := errors.Is(err, proxiers.ErrUnsupported); {
 	case why != nil && installed:
-		f.Level, f.Mend = finding.Warning, fallbackFix
-		f.Seen = fmt.Sprintf("%v; %s serves instead (proxy.fallback)", why, b.Name)
+		f.Severity, f.Fix = fault.Warning, fallbackFix
+		f.Message = fmt.Sprintf("%v; %s serves instead (proxy.fallback)", why, b.Name)
 	case err == nil, !unsupported && !installed:
 		return nil
 	case !unsupported:
-		f.Level, f.Seen, f.Mend = finding.Warning, "it could not be checked whether the backend can run: "+err.Error(),
+		f.Severity, f.Message, f.Fix = fault.Warning, "it could not be checked whether the backend can run: "+err.Error(),
 			"run this command as root"
 	case !installed:
-		f.Level, f.Seen, f.Mend = finding.Warning, err.Error(),
+		f.Severity, f.Message, f.Fix = fault.Warning, err.Error(),
 			"this matters only if the configuration is for this host"
 	default:
-		f.Seen = err.Error()
+		f.Message = err.Error()
 	}
-	return []finding.Finding{f}
+	return []fault.Fault{f}
 }
 
-func checkConfigAs(path string, id files.User) (found []finding.Finding, err error) {
+func checkConfigAs(path string, id files.User) (found []fault.Fault, err error) {
 	if refused := id.Do(func() { found, err = checkConfig(path, &id) }); refused == nil {
 		return found, err
 	}
@@ -84,10 +84,10 @@ func checkConfigAs(path string, id files.User) (found []finding.Finding, err err
 	if found, err = checkConfig(path, nil); err != nil {
 		return nil, err
 	}
-	return append(found, finding.Finding{
-		Check: "permissions", Level: finding.Warning, Seen: "it could not be checked whether the user " + id.Name +
+	return append(found, fault.Fault{
+		ID: "permissions", Severity: fault.Warning, Message: "it could not be checked whether the user " + id.Name +
 			" may read the files",
-		Mend: "run: sudo -u " + id.Name + " edgeway config check",
+		Fix: "run: sudo -u " + id.Name + " edgeway config check",
 	}), nil
 }
 
@@ -95,20 +95,20 @@ func checkConfigAs(path string, id files.User) (found []finding.Finding, err err
 type configCheck struct {
 	cfg   *config.Config
 	id    *files.User // whose rights are in force, if not those of this process
-	found []finding.Finding
+	found []fault.Fault
 }
 
-func checkConfig(path string, id *files.User) ([]finding.Finding, error) {
+func checkConfig(path string, id *files.User) ([]fault.Fault, error) {
 	cfg, err := LoadConfig(path)
 	if err != nil {
 		return nil, err
 	}
 	c := &configCheck{cfg: cfg, id: id}
 	for _, name := range config.Overlooked(path) {
-		c.add("drop-ins", finding.Warning, name+": it is not read, as its name does not end with .toml", "rename it")
+		c.add("drop-ins", fault.Warning, name+": it is not read, as its name does not end with .toml", "rename it")
 	}
 	for _, r := range cfg.Removed {
-		c.add("removed-key", finding.Problem, r.String(), removedKeyFix)
+		c.add("removed-key", fault.Problem, r.String(), removedKeyFix)
 	}
 	c.checkSandbox()
 	c.checkKubeconfig()
@@ -117,8 +117,8 @@ func checkConfig(path string, id *files.User) ([]finding.Finding, error) {
 	return c.found, nil
 }
 
-func (c *configCheck) add(check string, level finding.Level, seen, mend string) {
-	c.found = append(c.found, finding.Finding{Check: check, Level: level, Seen: seen, Mend: mend})
+func (c *configCheck) add(check string, level fault.Severity, seen, fix string) {
+	c.found = append(c.found, fault.Fault{ID: check, Severity: level, Message: seen, Fix: fix})
 }
 
 // hidden are folders that edgeway.service does not see, or has its own instance of.
@@ -140,9 +140,9 @@ func (c *configCheck) checkSandbox() {
 	if k := c.cfg.Source.Kube; k.Kubeconfig != "" {
 		paths = append(paths, kube.Files(k.Kubeconfig, k.AllowExecPlugins)...)
 	}
-	level := finding.Problem
+	level := fault.Problem
 	if own, _ := filepath.Glob("/etc/systemd/system/edgeway.service.d/*.conf"); len(own) > 0 {
-		level = finding.Warning // one of them may open the folder
+		level = fault.Warning // one of them may open the folder
 	}
 	for _, path := range paths {
 		actual, err := filepath.EvalSymlinks(path)
@@ -168,7 +168,7 @@ func (c *configCheck) checkKubeconfig() {
 		return
 	}
 	_, err := newSources(c.cfg, slog.New(slog.DiscardHandler), Outside{}) // as Run does
-	var found []finding.Finding
+	var found []fault.Fault
 	if err == nil {
 		found, err = kube.Check(kube.CheckOptions{
 			Kubeconfig: k.Kubeconfig, AllowExecPlugins: k.AllowExecPlugins, ServiceCIDRs: c.cfg.Proxy.ServiceCIDRs,
@@ -181,12 +181,12 @@ func (c *configCheck) checkKubeconfig() {
 	failed, _ := errors.AsType[*fs.PathError](err)
 	switch {
 	case failed != nil && strings.HasPrefix(failed.Path, credentials) && errors.Is(err, fs.ErrNotExist):
-		c.add("kubeconfig", finding.Warning, err.Error()+": it could not be checked",
+		c.add("kubeconfig", fault.Warning, err.Error()+": it could not be checked",
 			"it is there only while the service runs")
 	case errors.Is(err, fs.ErrPermission) && c.id == nil && os.Geteuid() != 0:
-		c.add("kubeconfig", finding.Warning, err.Error()+": it could not be checked", "run this command as root")
+		c.add("kubeconfig", fault.Warning, err.Error()+": it could not be checked", "run this command as root")
 	default:
-		c.add("kubeconfig", finding.Problem, err.Error(), kube.Advice(err))
+		c.add("kubeconfig", fault.Problem, err.Error(), kube.Advice(err))
 	}
 }
 
@@ -196,12 +196,12 @@ func (c *configCheck) checkWebConfig() {
 	if err == nil {
 		return
 	}
-	mend := "the keys are those of Prometheus' exporters: tls_server_config, http_server_config, rate_limit, " +
+	fix := "the keys are those of Prometheus' exporters: tls_server_config, http_server_config, rate_limit, " +
 		"and basic_auth_users with hashes that htpasswd -B makes"
 	if failed, ok := errors.AsType[*fs.PathError](err); ok {
-		mend = files.Advice(failed.Path, failed.Err)
+		fix = files.Advice(failed.Path, failed.Err)
 	}
-	c.add("web-config", finding.Problem, webConfigError(path, err).Error(), mend)
+	c.add("web-config", fault.Problem, webConfigError(path, err).Error(), fix)
 }
 
 // checkManifests also plans for a host without addresses: what depends on this one is a dry run's.
@@ -219,11 +219,11 @@ func (c *configCheck) checkManifests() {
 	}
 	slices.SortStableFunc(faults, file.Fault.Compare)
 	for _, f := range faults {
-		level := finding.Problem
+		level := fault.Problem
 		if f.Warning {
-			level = finding.Warning
+			level = fault.Warning
 		}
-		c.add("manifests", level, f.String(), f.Mend)
+		c.add("manifests", level, f.String(), f.Fix)
 	}
 }
 

@@ -11,8 +11,8 @@ import (
 	"syscall"
 	"testing"
 
-	"edgeway/daemon/doctor/finding"
 	"edgeway/daemon/files"
+	"edgeway/proxiers/fault"
 )
 
 // site is a folder with a configuration of all files.
@@ -52,10 +52,10 @@ func (s site) write(name, text string) {
 }
 
 // problems gives those of the checks with these names, one line each.
-func problems(found []finding.Finding, checks ...string) (out []string) {
+func problems(found []fault.Fault, checks ...string) (out []string) {
 	for _, f := range found {
-		if f.Level == finding.Problem && slices.Contains(checks, f.Check) {
-			out = append(out, f.Seen+": "+f.Mend)
+		if f.Severity == fault.Problem && slices.Contains(checks, f.ID) {
+			out = append(out, f.Message+": "+f.Fix)
 		}
 	}
 	return out
@@ -140,7 +140,7 @@ func TestABackendThatCannotRun(t *testing.T) {
 	check := func(installed bool) string {
 		var lines []string
 		for _, f := range checkBackend(t.Context(), cfg, installed) {
-			lines = append(lines, fmt.Sprintf("%s %s: %s: %s", f.Level, f.Check, f.Seen, f.Mend))
+			lines = append(lines, fmt.Sprintf("%s %s: %s: %s", f.Severity, f.ID, f.Message, f.Fix))
 		}
 		return strings.Join(lines, "\n")
 	}

@@ -18,8 +18,10 @@ import (
 	"edgeway/daemon/pipeline"
 	"edgeway/daemon/planner"
 	"edgeway/daemon/source"
+	"edgeway/daemon/source/kube"
 	"edgeway/daemon/tracker"
 	"edgeway/proxiers/contain"
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 )
 
@@ -91,13 +93,13 @@ func NewCore(cfg *config.Config, o CoreOptions) (*Core, error) {
 	c.checks = useChecks(cfg, o.Checker)
 	c.pipeline = c.newPipeline(o)
 	c.health = health.New(c.pipeline, c.healthSources()...)
-	c.health.Include(c.sources.concerns, "kubeconfig-refused", "kubeconfig-insecure", "credential-expiry")
-	c.health.Include(func() []health.Condition { return planConditions(c.pipeline.State()) },
+	c.health.Include(c.sources.credentialFaults, kube.FaultIDs()...)
+	c.health.Include(func() []fault.Fault { return planConditions(c.pipeline.State()) },
 		planner.NodePortAddressesID, planner.NodePortRangeID, planner.BudgetID)
-	c.health.Include(func() []health.Condition { return c.checks.conditions(c.pipeline.State().InForce) },
+	c.health.Include(func() []fault.Fault { return c.checks.conditions(c.pipeline.State().InForce) },
 		"endpoint-checks", "services-dead")
 	c.health.Include(c.removedKeys, "removed-key")
-	c.health.Include(func() []health.Condition { return panicConditions(c.parts.Faults()) }, "panic")
+	c.health.Include(func() []fault.Fault { return panicConditions(c.parts.Faults()) }, "panic")
 	return c, nil
 }
 

@@ -6,7 +6,7 @@ import (
 	"sync"
 
 	"edgeway/daemon/endpointcheck"
-	"edgeway/daemon/health"
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 )
 
@@ -16,11 +16,11 @@ type deadServices struct {
 	mu    sync.Mutex
 	plan  *plan.Plan
 	dead  *endpointcheck.Dead
-	known []health.Condition
+	known []fault.Fault
 }
 
 // conditions returns one condition, which names the first of the ServicePorts, or none.
-func (d *deadServices) conditions(p *plan.Plan, dead *endpointcheck.Dead) []health.Condition {
+func (d *deadServices) conditions(p *plan.Plan, dead *endpointcheck.Dead) []fault.Fault {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.plan != p || d.dead != dead {
@@ -29,7 +29,7 @@ func (d *deadServices) conditions(p *plan.Plan, dead *endpointcheck.Dead) []heal
 	return slices.Clip(d.known)
 }
 
-func deadServicesOf(p *plan.Plan, dead *endpointcheck.Dead) []health.Condition {
+func deadServicesOf(p *plan.Plan, dead *endpointcheck.Dead) []fault.Fault {
 	if p == nil {
 		return nil
 	}
@@ -53,14 +53,14 @@ func deadServicesOf(p *plan.Plan, dead *endpointcheck.Dead) []health.Condition {
 		}
 	}
 	at, service := pool[0].Addr, first.Name.Namespace+"/"+first.Name.Name
-	c := health.Condition{Name: "services-dead", Level: health.Problem, Since: last.Since}
+	c := fault.Fault{ID: "services-dead", Severity: fault.Problem, Since: last.Since}
 	c.Message = fmt.Sprintf("connections to %s (%s) fail: of the endpoints that they may go to none answers, %s for one (%s)",
 		first.Name, first.Family, at, dead.Faults[at].Err)
 	if more > 0 {
 		c.Message += fmt.Sprintf("; and so do those to %d more", more)
 	}
-	c.Mend = fmt.Sprintf("start the program at %s; if it runs there: edgeway doctor --connect %s --trace", at, service)
-	return []health.Condition{c}
+	c.Fix = fmt.Sprintf("start the program at %s; if it runs there: edgeway doctor --connect %s --trace", at, service)
+	return []fault.Fault{c}
 }
 
 // deadPool returns a pool that a frontend forwards to and whose endpoints are all dead.

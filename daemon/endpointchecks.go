@@ -9,12 +9,12 @@ import (
 	"edgeway/daemon/config"
 	"edgeway/daemon/control"
 	"edgeway/daemon/endpointcheck"
-	"edgeway/daemon/health"
 	"edgeway/daemon/pipeline"
 	"edgeway/daemon/planner"
 	"edgeway/daemon/text"
 	"edgeway/daemon/tracker"
 	"edgeway/proxiers"
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 )
 
@@ -60,7 +60,7 @@ func (c *checks) follow(p *planner.Planner) {
 
 // conditions returns one condition while endpoints are dead, which names the one that has been dead for longest, and
 // one while a port of a Service has no other endpoints. Clients of other hosts ask for them.
-func (c *checks) conditions(p *plan.Plan) []health.Condition {
+func (c *checks) conditions(p *plan.Plan) []fault.Fault {
 	dead := c.endpoints.Dead()
 	if dead.Len() == 0 {
 		return nil
@@ -72,11 +72,11 @@ func (c *checks) conditions(p *plan.Plan) []health.Condition {
 			first = at
 		}
 	}
-	fault := dead.Faults[first]
+	longest := dead.Faults[first]
 	text := fmt.Sprintf("%d of %s without an answer, %s for one (%s): they get no connections while another one of their Service answers",
-		dead.Len(), text.Count(c.endpoints.Endpoints(), "checked endpoint"), first, fault.Err)
+		dead.Len(), text.Count(c.endpoints.Endpoints(), "checked endpoint"), first, longest.Err)
 	return append(c.services.conditions(p, dead),
-		health.Condition{Name: "endpoint-checks", Level: health.Warning, Since: fault.Since, Message: text})
+		fault.Fault{ID: "endpoint-checks", Severity: fault.Warning, Since: longest.Since, Message: text})
 }
 
 // status returns the part of edgeway status, or nil if no endpoint is checked.

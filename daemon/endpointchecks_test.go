@@ -11,12 +11,12 @@ import (
 
 	"edgeway/daemon/config"
 	"edgeway/daemon/endpointcheck"
-	"edgeway/daemon/health"
 	"edgeway/daemon/nodeinfo"
 	"edgeway/daemon/pipeline"
 	"edgeway/daemon/planner"
 	"edgeway/daemon/source"
 	"edgeway/daemon/tracker"
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 )
 
@@ -77,7 +77,7 @@ func TestChecksOutlastAReload(t *testing.T) {
 		t.Errorf("after a reload: %+v, dead are %v", next.of, next.of.Dead().List())
 	}
 	cond := next.conditions(nil)
-	if len(cond) != 1 || cond[0].Level != health.Warning || cond[0].Since.IsZero() ||
+	if len(cond) != 1 || cond[0].Severity != fault.Warning || cond[0].Since.IsZero() ||
 		!strings.HasPrefix(cond[0].Message, "1 of 1 checked endpoint without an answer, "+at.String()+" for one (connection refused)") {
 		t.Errorf("conditions: %+v", cond)
 	}
@@ -171,8 +171,8 @@ func TestServicesWithoutALivingEndpoint(t *testing.T) {
 		if len(got) == 0 && c.want == "" {
 			continue
 		}
-		if len(got) != 1 || got[0].Level != health.Problem || got[0].Message != c.want || !got[0].Since.Equal(since.Add(time.Minute)) ||
-			got[0].Mend != "start the program at 10.1.0.1:80; if it runs there: edgeway doctor --connect a/web --trace" {
+		if len(got) != 1 || got[0].Severity != fault.Problem || got[0].Message != c.want || !got[0].Since.Equal(since.Add(time.Minute)) ||
+			got[0].Fix != "start the program at 10.1.0.1:80; if it runs there: edgeway doctor --connect a/web --trace" {
 			t.Errorf("%s: %+v, want %q", name, got, c.want)
 		}
 		if again := d.conditions(&plan.Plan{Services: []*plan.ServicePort{alive}}, dead); again != nil {

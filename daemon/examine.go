@@ -13,19 +13,19 @@ import (
 	"edgeway/daemon/config"
 	"edgeway/daemon/control"
 	"edgeway/daemon/doctor"
-	"edgeway/daemon/doctor/finding"
 	"edgeway/daemon/doctor/firewall"
 	"edgeway/daemon/source/kube"
 	"edgeway/daemon/source/lastknown"
 	"edgeway/daemon/tracker"
 	"edgeway/proxiers"
+	"edgeway/proxiers/fault"
 )
 
 // Examined makes the host ready that edgeway doctor looks at: with what the running daemon knows, or else with what the
 // configuration, the manifests, the API server and the last-known state say. The findings are what was in the way. It
 // changes nothing.
-func Examined(ctx context.Context, path string, logger *slog.Logger) (*doctor.Host, []finding.Finding) {
-	var found []finding.Finding
+func Examined(ctx context.Context, path string, logger *slog.Logger) (*doctor.Host, []fault.Fault) {
+	var found []fault.Fault
 	cfg, invalid := LoadConfig(path)
 	if invalid != nil {
 		found = append(found, notLoaded(invalid))
@@ -50,10 +50,10 @@ func Examined(ctx context.Context, path string, logger *slog.Logger) (*doctor.Ho
 		return h, found // there is nothing to plan with
 	}
 	if h.Facts, err = offline(ctx, cfg, logger); err != nil {
-		f := finding.New("sources", finding.Problem, "edgeway config check", "there is no plan to look at: %s",
+		f := fault.New("sources", fault.Problem, "edgeway config check", "there is no plan to look at: %s",
 			oneLine(err))
 		if h.Unprivileged && strings.Contains(err.Error(), fs.ErrPermission.Error()) { // a source's status is text
-			f.Level, f.Mend = finding.Warning, doctor.AsRoot
+			f.Severity, f.Fix = fault.Warning, doctor.AsRoot
 		}
 		found = append(found, f)
 	}
@@ -63,25 +63,25 @@ func Examined(ctx context.Context, path string, logger *slog.Logger) (*doctor.Ho
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
 // notLoaded is the finding of a configuration that cannot be used, or not by this user.
-func notLoaded(err error) finding.Finding {
+func notLoaded(err error) fault.Fault {
 	if errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0 {
-		return finding.New("configuration", finding.Warning, doctor.AsRoot, "the configuration cannot be read: %s",
+		return fault.New("configuration", fault.Warning, doctor.AsRoot, "the configuration cannot be read: %s",
 			oneLine(err))
 	}
-	return finding.New("configuration", finding.Problem, "edgeway config check",
+	return fault.New("configuration", fault.Problem, "edgeway config check",
 		"the configuration is invalid, and a daemon would not start with it: %s", oneLine(err))
 }
 
 // unasked is the finding of a daemon that did not answer, unless it is known that none runs.
-func unasked(err, invalid error) (f finding.Finding) {
+func unasked(err, invalid error) (f fault.Fault) {
 	switch silent := errors.Is(err, control.ErrNotRunning); {
 	case silent && invalid != nil:
-		return finding.New("daemon", finding.Warning, notLoaded(invalid).Mend,
+		return fault.New("daemon", fault.Warning, notLoaded(invalid).Fix,
 			"no daemon answers at %s, the default socket, which is tried where the configuration cannot be used: one that runs may have another", config.DefaultSocket)
 	case !silent && os.Geteuid() != 0:
-		return finding.New("daemon", finding.Warning, doctor.AsRoot, "the daemon cannot be asked: %v", err)
+		return fault.New("daemon", fault.Warning, doctor.AsRoot, "the daemon cannot be asked: %v", err)
 	case !silent:
-		return finding.New("daemon", finding.Warning, "journalctl -u edgeway  # shows what it does",
+		return fault.New("daemon", fault.Warning, "journalctl -u edgeway  # shows what it does",
 			"the daemon cannot be asked: %v", err)
 	}
 	return f
@@ -109,7 +109,7 @@ func addKube(h *doctor.Host, cfg *config.Config, logger *slog.Logger) {
 			UserAgent: "edgeway", Mark: proxiers.OwnMark(cfg.Proxy.MasqueradeBit), Logger: logger,
 		})
 	}
-	h.Credentials = func() ([]kube.Warning, error) { return kube.Warnings(k.Kubeconfig, k.AllowExecPlugins) }
+	h.Credentials = func() ([]fault.Fault, error) { return kube.Warnings(k.Kubeconfig, k.AllowExecPlugins) }
 }
 
 // saved lists the last-known states that a daemon keeps.

@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"edgeway/daemon/doctor"
-	"edgeway/daemon/doctor/finding"
+	"edgeway/proxiers/fault"
 )
 
 const examinedManifest = `
@@ -46,7 +46,7 @@ func examinedConfig(t *testing.T, extra string) string {
 // Without a daemon the manifests tell what is to be looked at.
 func TestExaminedWithoutADaemon(t *testing.T) {
 	h, found := Examined(t.Context(), examinedConfig(t, ""), slog.New(slog.DiscardHandler))
-	if len(found) > 0 || h.PID != 0 || h.Plan == nil || len(h.Plan.Services) != 1 || len(h.Services) != 1 || h.Contact != nil || h.Unasked.Seen != "" {
+	if len(found) > 0 || h.PID != 0 || h.Plan == nil || len(h.Plan.Services) != 1 || len(h.Services) != 1 || h.Contact != nil || h.Unasked.Message != "" {
 		t.Fatalf("%+v, found %+v", h, found)
 	}
 	if len(h.Orphans) != 1 || h.Orphans[0] != "EndpointSlice default/wep-1 of Service wep" {
@@ -65,7 +65,7 @@ func TestExaminedWithADocumentThatDoesNotParse(t *testing.T) {
 	found = append(found, doctor.Look(t.Context(), h, slices.DeleteFunc(doctor.Checks(), func(c doctor.Check) bool { return c.Name != "sources" && c.Name != "last-known" }))...)
 	var lines []string
 	for _, f := range found {
-		lines = append(lines, fmt.Sprintf("%s %s: %s | %s", f.Level, f.Check, f.Seen, f.Mend))
+		lines = append(lines, fmt.Sprintf("%s %s: %s | %s", f.Severity, f.ID, f.Message, f.Fix))
 	}
 	if text := strings.Join(lines, "\n"); len(lines) != 2 || !strings.Contains(text, "warning sources: source file is not up to date: "+manifest+"#3: ") ||
 		!strings.Contains(text, "there is no last-known state of the manifests in "+filepath.Join(filepath.Dir(path), "state", "manifests")) {
@@ -76,7 +76,7 @@ func TestExaminedWithADocumentThatDoesNotParse(t *testing.T) {
 // What is wrong with the configuration is a finding, not the end: a daemon may run with a previous one.
 func TestExaminedWithAnInvalidConfiguration(t *testing.T) {
 	h, found := Examined(t.Context(), examinedConfig(t, "[proxy]\nmasquerade_bit = 99\n"), slog.New(slog.DiscardHandler))
-	if len(found) != 1 || found[0].Check != "configuration" || found[0].Level != finding.Problem || !strings.Contains(found[0].Seen, "masquerade_bit: 99") || h.Plan != nil {
+	if len(found) != 1 || found[0].ID != "configuration" || found[0].Severity != fault.Problem || !strings.Contains(found[0].Message, "masquerade_bit: 99") || h.Plan != nil {
 		t.Errorf("found %+v, plan %v", found, h.Plan)
 	}
 }
@@ -92,11 +92,11 @@ func TestExaminedBesideADaemonThatIsNotAsked(t *testing.T) {
 	go func() { _ = server.Serve(l) }() // until Close
 	t.Cleanup(func() { _ = server.Close() })
 	h, found := Examined(t.Context(), path, slog.New(slog.DiscardHandler))
-	if len(found) > 0 || h.Plan == nil || !strings.Contains(h.Unasked.Seen, "the daemon cannot be asked: facts: the daemon answered 403") {
+	if len(found) > 0 || h.Plan == nil || !strings.Contains(h.Unasked.Message, "the daemon cannot be asked: facts: the daemon answered 403") {
 		t.Errorf("a daemon that refuses: %+v, found %+v", h.Unasked, found)
 	}
 	h, _ = Examined(t.Context(), examinedConfig(t, "[proxy]\nmasquerade_bit = 99\n"), slog.New(slog.DiscardHandler))
-	if !strings.Contains(h.Unasked.Seen, "one that runs may have another") {
+	if !strings.Contains(h.Unasked.Message, "one that runs may have another") {
 		t.Errorf("an invalid configuration: %+v", h.Unasked)
 	}
 }
@@ -107,7 +107,7 @@ func TestExaminedWithSourcesThatCannotBeRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	h, found := Examined(t.Context(), path, slog.New(slog.DiscardHandler))
-	if len(found) != 1 || found[0].Check != "sources" || found[0].Level != finding.Problem || !strings.Contains(found[0].Seen, "m.yaml") || h.Plan != nil {
+	if len(found) != 1 || found[0].ID != "sources" || found[0].Severity != fault.Problem || !strings.Contains(found[0].Message, "m.yaml") || h.Plan != nil {
 		t.Errorf("found %+v, plan %v", found, h.Plan)
 	}
 }

@@ -6,8 +6,8 @@ import (
 	"fmt"
 
 	"edgeway/daemon/config"
-	"edgeway/daemon/health"
 	"edgeway/proxiers"
+	"edgeway/proxiers/fault"
 )
 
 // findBackend returns the configured backend or, if this host cannot run it, proxy.fallback; unsupported then says why.
@@ -52,12 +52,12 @@ func probed(ctx context.Context, list []proxiers.Component, name string) (proxie
 const fallbackFix = "edgeway probe  # shows what is missing; then: edgeway reload"
 
 // fallback returns a warning while proxy.fallback serves.
-func (i *instance) fallback() []health.Condition {
+func (i *instance) fallback() []fault.Fault {
 	if i.unsupported == nil {
 		return nil
 	}
-	return []health.Condition{{
-		Name: "fallback", Level: health.Warning, Mend: fallbackFix,
+	return []fault.Fault{{
+		ID: "fallback", Severity: fault.Warning, Fix: fallbackFix,
 		Message: fmt.Sprintf("The backend %s serves instead of %s, which cannot run: %v", i.component.Name,
 			i.cfg.Proxy.Backend, i.unsupported),
 	}}

@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"edgeway/daemon/config"
-	"edgeway/daemon/health"
 	"edgeway/proxiers"
+	"edgeway/proxiers/fault"
 )
 
 // proxy.fallback serves for any backend that this host cannot run, but not for one whose test failed in another way.
@@ -62,7 +62,7 @@ func TestAFallbackIsAWarning(t *testing.T) {
 		component: proxiers.Component{Name: "works"}, unsupported: proxiers.ErrUnsupported,
 	}
 	i.logFallback()
-	if c := i.fallback(); len(c) != 1 || c[0].Level != health.Warning || !strings.Contains(c[0].Message, "works serves instead of wanted") {
+	if c := i.fallback(); len(c) != 1 || c[0].Severity != fault.Warning || !strings.Contains(c[0].Message, "works serves instead of wanted") {
 		t.Errorf("conditions %+v", c)
 	}
 	if !strings.Contains(log.String(), "level=WARN") || !strings.Contains(log.String(), "instead_of=wanted") {

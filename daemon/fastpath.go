@@ -7,9 +7,9 @@ import (
 
 	"edgeway/daemon/config"
 	"edgeway/daemon/control"
-	"edgeway/daemon/health"
 	"edgeway/daemon/nodeinfo"
 	"edgeway/proxiers"
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 )
 
@@ -52,15 +52,15 @@ func (f *fastPath) missing() string {
 }
 
 // conditions returns a warning if the fast path is enabled in vain.
-func (f *fastPath) conditions() []health.Condition {
+func (f *fastPath) conditions() []fault.Fault {
 	why := f.missing()
 	if why == "" {
 		return nil
 	}
-	return []health.Condition{{
-		Name: proxiers.FastPathFault, Level: health.Warning,
+	return []fault.Fault{{
+		ID: proxiers.FastPathFault, Severity: fault.Warning,
 		Message: "There is no fast path, all connections take the rules: " + why,
-		Mend:    "fastpath.enabled = false  # if this host is to do without",
+		Fix:     "fastpath.enabled = false  # if this host is to do without",
 	}}
 }
 

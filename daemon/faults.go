@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 
-	"edgeway/daemon/health"
 	"edgeway/proxiers"
 	"edgeway/proxiers/fault"
 )
@@ -19,21 +18,9 @@ func (i *instance) faults() (out []fault.Fault) {
 	return append(out, i.servers.faults()...)
 }
 
-// faultConditions returns faults as conditions, except for the fast path's, which fastPath reports.
-func faultConditions(faults []fault.Fault) (out []health.Condition) {
-	faults = slices.DeleteFunc(bounded(faults), func(f fault.Fault) bool { return f.ID == proxiers.FastPathFault })
-	for _, f := range faults {
-		level := health.Warning
-		switch f.Severity {
-		case fault.Problem:
-			level = health.Problem
-		case fault.Unhealthy:
-			level = health.Unhealthy
-		case fault.Notice, fault.Warning:
-		}
-		out = append(out, health.Condition{Name: f.ID, Level: level, Message: f.Message, Mend: f.Fix})
-	}
-	return out
+// shownFaults returns the faults for health, except for the fast path's, which fastPath reports.
+func (i *instance) shownFaults() []fault.Fault {
+	return slices.DeleteFunc(bounded(i.faults()), func(f fault.Fault) bool { return f.ID == proxiers.FastPathFault })
 }
 
 // maxPorts bounds the ports of Services that are named; the notListening of edgeway status --json has all.

@@ -12,7 +12,6 @@ import (
 
 	"edgeway/daemon/control"
 	"edgeway/daemon/doctor"
-	"edgeway/daemon/health"
 	"edgeway/daemon/metrics"
 	"edgeway/daemon/nodeinfo"
 	"edgeway/daemon/pipeline"
@@ -97,9 +96,9 @@ func newInstance(ctx context.Context, set settings, opts instanceOptions) (*inst
 func (i *instance) assemble(ctx context.Context) error {
 	logRemovedKeys(i.logger, i.cfg.Removed)
 	i.logFallback()
-	i.health.Include(func() []health.Condition { return faultConditions(i.faults()) }, proxiers.PortFault, "shortcut")
+	i.health.Include(i.shownFaults, proxiers.PortFault, "shortcut")
 	i.rounds = i.newRounds()
-	i.health.Include(i.problems, checkNames()...)
+	i.health.Include(i.rounds.Faults, checkNames()...)
 	if err := i.newStages(ctx); err != nil {
 		return err
 	}

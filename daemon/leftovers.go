@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
-	"edgeway/daemon/health"
 	"edgeway/proxiers"
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/messageid"
 )
 
@@ -142,19 +142,19 @@ func (l *leftovers) cleanUp(ctx context.Context, c leftover) (after leftover, re
 func (l *leftovers) switching() bool { return l.before != "" && l.pending() }
 
 // conditions reports a cleanup that failed, or a switch of the backend that has not ended.
-func (l *leftovers) conditions() []health.Condition {
-	cond := health.Condition{Name: "leftovers", Level: health.Warning}
+func (l *leftovers) conditions() []fault.Fault {
+	cond := fault.Fault{ID: "leftovers", Severity: fault.Warning}
 	of := l.list()
 	if i := slices.IndexFunc(of, func(c leftover) bool { return c.err != nil }); i >= 0 {
 		cond.Since = of[i].failing
 		cond.Message = fmt.Sprintf("Rules of %s, which is not configured, could not be removed and can send connections to endpoints that are gone: %v",
 			of[i].Name, of[i].err)
-		return []health.Condition{cond}
+		return []fault.Fault{cond}
 	}
 	if l.switching() {
 		cond.Message = fmt.Sprintf("The backend is being switched: the rules of %s stay until %s serves", l.before,
 			l.backend)
-		return []health.Condition{cond}
+		return []fault.Fault{cond}
 	}
 	return nil
 }

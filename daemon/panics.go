@@ -5,16 +5,16 @@ import (
 	"fmt"
 	"net/http"
 
-	"edgeway/daemon/health"
 	"edgeway/proxiers/contain"
+	"edgeway/proxiers/fault"
 )
 
 // panicConditions names the parts that panicked within the last ten minutes. They run again, and the kernel still
 // forwards.
-func panicConditions(faults []contain.Fault) (out []health.Condition) {
+func panicConditions(faults []contain.Fault) (out []fault.Fault) {
 	for _, f := range faults {
-		out = append(out, health.Condition{
-			Name: "panic", Level: health.Warning, Since: f.Last,
+		out = append(out, fault.Fault{
+			ID: "panic", Severity: fault.Warning, Since: f.Last,
 			Message: fmt.Sprintf("A fault of Edgeway stopped its part %q %d times within ten minutes, and the part runs again: %s. "+
 				"The log has the stack", f.Part, f.Times, f.Err),
 		})

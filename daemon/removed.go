@@ -4,18 +4,18 @@ import (
 	"log/slog"
 
 	"edgeway/daemon/config"
-	"edgeway/daemon/health"
+	"edgeway/proxiers/fault"
 )
 
 // removedKeyFix is what to do about a removed key, whatever replaced it.
 const removedKeyFix = "remove this line from the file"
 
 // removedKeys returns a warning for each removed key that the configuration sets.
-func (c *Core) removedKeys() (out []health.Condition) {
+func (c *Core) removedKeys() (out []fault.Fault) {
 	for _, r := range c.cfg.Removed {
-		out = append(out, health.Condition{
-			Name: "removed-key", Level: health.Warning, Message: r.String(),
-			Mend: removedKeyFix,
+		out = append(out, fault.Fault{
+			ID: "removed-key", Severity: fault.Warning, Message: r.String(),
+			Fix: removedKeyFix,
 		})
 	}
 	return out

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"edgeway/daemon/config"
-	"edgeway/daemon/health"
+	"edgeway/proxiers/fault"
 )
 
 func TestRemovedKeysAreWarnings(t *testing.T) {
@@ -20,7 +20,7 @@ func TestRemovedKeysAreWarnings(t *testing.T) {
 		t.Fatalf("conditions %v, log:\n%s", conditions, &log)
 	}
 	for i, c := range conditions {
-		if c.Name != "removed-key" || c.Level != health.Warning || c.Message != keys[i].String() || c.Mend == "" {
+		if c.ID != "removed-key" || c.Severity != fault.Warning || c.Message != keys[i].String() || c.Fix == "" {
 			t.Errorf("condition %+v", c)
 		}
 	}

@@ -8,13 +8,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"edgeway/daemon/control"
-	"edgeway/daemon/health"
 	"edgeway/daemon/metrics"
 	"edgeway/daemon/nodeinfo"
 	"edgeway/daemon/pipeline"
 	"edgeway/daemon/sdunit"
 	"edgeway/daemon/source"
 	"edgeway/proxiers"
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 )
 
@@ -107,10 +107,10 @@ func (i *instance) lastKnown() control.LastKnown {
 }
 
 // planConditions returns the problems of the plan that break connections.
-func planConditions(s pipeline.State) (out []health.Condition) {
+func planConditions(s pipeline.State) (out []fault.Fault) {
 	for _, p := range s.PlanProblems {
 		if p.ID != "" {
-			out = append(out, health.Condition{Name: p.ID, Level: health.Problem, Message: p.Message, Mend: p.Fix})
+			out = append(out, fault.Fault{ID: p.ID, Severity: fault.Problem, Message: p.Message, Fix: p.Fix})
 		}
 	}
 	return out
@@ -131,7 +131,7 @@ func (i *instance) metricsOptions() metrics.Options {
 		Backend: i.component.Name, Mode: proxyMode(i.component.Name), Families: i.families,
 		State: i.pipeline.State, Tracker: i.sources.tracker.Stats,
 		SavedAt:  func() time.Time { return i.lastKnown().SavedAt },
-		Expiries: i.sources.expiries, Conditions: i.health.Names,
+		Expiries: i.sources.expiries, Faults: i.health.IDs,
 		Panicked: func(err error) { i.parts.Record("metrics", err) },
 	}
 	for _, s := range i.stages {

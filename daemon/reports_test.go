@@ -9,7 +9,6 @@ import (
 	"syscall"
 	"testing"
 
-	"edgeway/daemon/health"
 	"edgeway/daemon/pipeline"
 	"edgeway/daemon/planner"
 	"edgeway/daemon/source"
@@ -22,7 +21,7 @@ import (
 func TestProblemsThatAreConditions(t *testing.T) {
 	breaks := source.Problem{ID: planner.NodePortRangeID, Message: "22 is not served", Fix: "proxy.nodeport_range = \"22-32767\""}
 	state := pipeline.State{PlanProblems: []source.Problem{breaks, {Message: "another"}}}
-	want := []health.Condition{{Name: "nodeport-range", Level: health.Problem, Message: breaks.Message, Mend: breaks.Fix}}
+	want := []fault.Fault{{ID: "nodeport-range", Severity: fault.Problem, Message: breaks.Message, Fix: breaks.Fix}}
 	if got := planConditions(state); !slices.Equal(got, want) {
 		t.Errorf("conditions %+v, want %+v", got, want)
 	}
@@ -37,8 +36,8 @@ func TestPortsThatAreNotServed(t *testing.T) {
 	inUse := fmt.Errorf("listen: %w", syscall.EADDRINUSE)
 	own.note("metrics.address", "127.0.0.1:10249", inUse)
 	own.note("health.address", ":10256", inUse)
-	got := faultConditions(own.faults())
-	if len(got) != 2 || got[0].Level != health.Warning ||
+	got := bounded(own.faults())
+	if len(got) != 2 || got[0].Severity != fault.Warning ||
 		got[0].Message != "[::]:10256 of health.address is not served: address already in use" ||
 		got[1].Message != "127.0.0.1:10249 of metrics.address is not served: address already in use" {
 		t.Errorf("those of the daemon: %+v", got)
@@ -46,17 +45,17 @@ func TestPortsThatAreNotServed(t *testing.T) {
 	own.note("metrics.address", "127.0.0.1:10249", nil)
 	port := proxiers.Unserved(fault.Problem, netip.MustParseAddrPort("127.0.0.1:30080"), "a/web/TCP", inUse)
 	all := append(slices.Repeat([]fault.Fault{port}, 13), own.faults()...)
-	got = faultConditions(all)
-	if len(got) != maxPorts+1 || got[0].Level != health.Problem ||
+	got = bounded(all)
+	if len(got) != maxPorts+1 || got[0].Severity != fault.Problem ||
 		got[0].Message != "127.0.0.1:30080 of a/web/TCP is not served: address already in use" ||
 		!strings.HasSuffix(got[maxPorts-1].Message, "; and neither are 3 more") ||
-		got[maxPorts].Level != health.Warning {
+		got[maxPorts].Severity != fault.Warning {
 		t.Errorf("with those of Services: %+v", got)
 	}
 	if n := len(notListening(all)); n != 14 {
 		t.Errorf("%d ports are not listening, want all 14", n)
 	}
-	got = faultConditions(all[:maxPorts])
+	got = bounded(all[:maxPorts])
 	if len(got) != maxPorts || strings.Contains(got[maxPorts-1].Message, "more") {
 		t.Errorf("no more than shown: %+v", got)
 	}
@@ -78,8 +77,8 @@ func TestBackendsReport(t *testing.T) {
 	down := fault.Fault{ID: "shortcut", Severity: fault.Warning, Message: "detached", Fix: "attach"}
 	backend := stage{[]fault.Fault{down, {ID: proxiers.FastPathFault}}}
 	i := &instance{stages: []pipeline.Stage{{Name: "fake", Applier: backend}}}
-	want := []health.Condition{{Name: "shortcut", Level: health.Warning, Message: "detached", Mend: "attach"}}
-	if got := faultConditions(i.faults()); !slices.Equal(got, want) {
+	want := []fault.Fault{{ID: "shortcut", Severity: fault.Warning, Message: "detached", Fix: "attach"}}
+	if got := i.shownFaults(); !slices.Equal(got, want) {
 		t.Errorf("conditions %+v, want %+v", got, want)
 	}
 	path, err := i.path(plan.Decision{}, false)
@@ -89,9 +88,5 @@ func TestBackendsReport(t *testing.T) {
 	none := &instance{}
 	if path, err := none.path(plan.Decision{}, false); err != nil || path.Shortcut != "" || none.shortcut() != nil {
 		t.Error("a backend without a shortcut reports one")
-	}
-	bad := faultConditions([]fault.Fault{{ID: "bad", Severity: fault.Unhealthy}})
-	if len(bad) != 1 || bad[0].Level != health.Unhealthy {
-		t.Errorf("a fault that makes the host unhealthy is shown as %+v", bad)
 	}
 }

@@ -5,7 +5,6 @@ import (
 
 	"edgeway/daemon/doctor"
 	"edgeway/daemon/doctor/firewall"
-	"edgeway/daemon/health"
 	"edgeway/daemon/pipeline"
 )
 
@@ -26,18 +25,7 @@ func (i *instance) newRounds() *doctor.Rounds {
 	})
 }
 
-// problems are the conditions of the rounds.
-func (i *instance) problems() (out []health.Condition) {
-	for _, p := range i.rounds.Problems() {
-		out = append(out, health.Condition{
-			Name: p.Check, Level: health.Problem, Since: p.Since, Message: p.Seen,
-			Mend: p.Mend,
-		})
-	}
-	return out
-}
-
-// checkNames are those of the conditions that the rounds may have.
+// checkNames returns the IDs of the faults that the rounds may find.
 func checkNames() (out []string) {
 	for _, c := range doctor.Cheap() {
 		out = append(out, c.Name)
@@ -62,6 +50,6 @@ func (i *instance) facts() doctor.Facts {
 	state := i.pipeline.State()
 	f := factsOf(&state)
 	f.PID = os.Getpid()
-	f.Orphans, f.Sources, f.Conditions = orphans(i.sources.tracker), i.sources.facts(), i.health.Report().Conditions
+	f.Orphans, f.Sources, f.Faults = orphans(i.sources.tracker), i.sources.facts(), i.health.Report().Faults
 	return f
 }

@@ -7,13 +7,13 @@ import (
 	"time"
 
 	"edgeway/daemon/config"
-	"edgeway/daemon/health"
 	"edgeway/daemon/source"
 	"edgeway/daemon/source/file"
 	"edgeway/daemon/source/kube"
 	"edgeway/daemon/source/lastknown"
 	"edgeway/daemon/tracker"
 	"edgeway/proxiers"
+	"edgeway/proxiers/fault"
 )
 
 // The names of the sources, which are those of the tracker's layers. Files come first: what an
@@ -144,15 +144,12 @@ func (s *sources) lastKnown() (saved time.Time, serving bool) {
 	return saved, serving
 }
 
-// concerns are those about the credentials of the API server, which is used all the same.
-func (s *sources) concerns() (out []health.Condition) {
+// credentialFaults returns what is wrong with the credentials of the API server.
+func (s *sources) credentialFaults() []fault.Fault {
 	if s.kube == nil {
 		return nil
 	}
-	for _, c := range s.kube.Concerns() {
-		out = append(out, health.Condition{Name: c.Name, Level: health.Warning, Since: c.Since, Message: c.Message})
-	}
-	return out
+	return s.kube.Faults()
 }
 
 // expiries are when the credentials of the API server expire.

@@ -7,7 +7,7 @@ import (
 
 	"edgeway/daemon"
 	"edgeway/daemon/config"
-	"edgeway/daemon/doctor/finding"
+	"edgeway/proxiers/fault"
 )
 
 func configCommand(g *globals) *cobra.Command {
@@ -61,16 +61,16 @@ func checkConfig(cmd *cobra.Command, path string) error {
 	}
 	for _, f := range found {
 		prefix := "edgeway"
-		if f.Level == finding.Warning {
+		if f.Severity == fault.Warning {
 			prefix = "WARNING"
 		}
-		text := f.Seen
-		if f.Mend != "" {
-			text += ": " + f.Mend
+		text := f.String()
+		if f.Fix != "" {
+			text += ": " + f.Fix
 		}
 		fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", prefix, text)
 	}
-	if finding.Worst(found) == finding.Problem {
+	if fault.Worst(found) >= fault.Problem {
 		return coded{errQuiet, exitUsage}
 	}
 	_, err = fmt.Fprintln(cmd.OutOrStdout(), "The configuration is valid.")

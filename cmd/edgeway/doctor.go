@@ -10,17 +10,17 @@ import (
 	"edgeway/daemon"
 	"edgeway/daemon/doctor"
 	"edgeway/daemon/doctor/connect"
-	"edgeway/daemon/doctor/finding"
+	"edgeway/proxiers/fault"
 )
 
 func doctorCommand(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor [namespace/name]",
 		Short: "Look at this host for what keeps connections to Services from working",
-		Long: `Look at this host for what keeps connections to Services from working, and say what mends it.
+		Long: `Look at this host for what keeps connections to Services from working, and say how to fix it.
 
 Each line is one check: ok, a warning (it works, or nothing needs it now), or a problem (connections fail), with what
-was seen, and below it the command, or the key of the configuration, that mends it. Nothing is changed.
+was seen, and below it the command, or the key of the configuration, that fixes it. Nothing is changed.
 
 With a running daemon its plan is looked at. Without one it is made of the configuration, the manifests and what the
 API server, or else the last-known state, says. Run it as root: others may not read the kubeconfig and the state.
@@ -56,7 +56,7 @@ The exit code is 4 when there is a problem, and else 0, also with warnings.`,
 		if err := printAnswer(cmd, report, *asJSON); err != nil {
 			return err
 		}
-		if report.Level == finding.Problem {
+		if report.Severity >= fault.Problem {
 			return coded{errQuiet, exitUnhealthy}
 		}
 		return nil

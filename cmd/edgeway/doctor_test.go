@@ -9,20 +9,20 @@ import (
 
 	"edgeway/daemon/control"
 	"edgeway/daemon/doctor"
-	"edgeway/daemon/doctor/finding"
 	"edgeway/daemon/health"
+	"edgeway/proxiers/fault"
 )
 
 // An invalid configuration is a problem, and the command still says what it can.
 func TestDoctorExitsWith4WhenThereIsAProblem(t *testing.T) {
 	name := configFile(t, fmt.Sprintf("version = 1\nnope = 1\n[control]\nsocket = %q\n", filepath.Join(t.TempDir(), "s")))
 	code, stdout, stderr := run(t, "doctor", "--config", name)
-	if code != exitUnhealthy || stderr != "" || !strings.HasPrefix(stdout, "problem  configuration") || !strings.Contains(stdout, "mend: edgeway config check") {
+	if code != exitUnhealthy || stderr != "" || !strings.HasPrefix(stdout, "problem   configuration") || !strings.Contains(stdout, "fix: edgeway config check") {
 		t.Errorf("exit %d, err %q, out:\n%s", code, stderr, stdout)
 	}
 	code, stdout, _ = run(t, "doctor", "--json", "--config", name)
 	var r doctor.Report
-	if err := json.Unmarshal([]byte(stdout), &r); err != nil || code != exitUnhealthy || r.Level != finding.Problem || r.Findings[0].Check != "configuration" {
+	if err := json.Unmarshal([]byte(stdout), &r); err != nil || code != exitUnhealthy || r.Severity != fault.Problem || r.Faults[0].ID != "configuration" {
 		t.Errorf("JSON: exit %d, %v, out:\n%s", code, err, stdout)
 	}
 }
@@ -31,10 +31,10 @@ func TestDoctorExitsWith4WhenThereIsAProblem(t *testing.T) {
 func TestStatusExitsWith4WhenDegraded(t *testing.T) {
 	status := control.Status{
 		Version: "1.2.3", Healthy: true, Ready: true, NodeEligible: true, State: health.StateDegraded,
-		Conditions: []health.Condition{{Name: "ip-forward", Level: health.Problem, Message: "it is 0", Mend: "sysctl -w a=1"}},
+		Faults: []fault.Fault{{ID: "ip-forward", Severity: fault.Problem, Message: "it is 0", Fix: "sysctl -w a=1"}},
 	}
 	code, stdout, _ := run(t, "status", "--config", answering(t, status))
-	if code != exitUnhealthy || !strings.HasPrefix(stdout, "edgeway 1.2.3: DEGRADED") || !strings.Contains(stdout, "problem   ip-forward: it is 0\n            mend: sysctl -w a=1\n") {
+	if code != exitUnhealthy || !strings.HasPrefix(stdout, "edgeway 1.2.3: DEGRADED") || !strings.Contains(stdout, "problem   ip-forward: it is 0\n            fix: sysctl -w a=1\n") {
 		t.Errorf("exit %d, out:\n%s", code, stdout)
 	}
 }

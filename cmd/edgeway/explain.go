@@ -11,8 +11,8 @@ import (
 func explainCommand(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain source destination[/protocol]",
-		Short: "Show what happens to a new connection, why, and what mends it",
-		Long: `Show what happens to a new connection, why, and what mends it.
+		Short: "Show what happens to a new connection, why, and how to fix it",
+		Long: `Show what happens to a new connection, why, and how to fix it.
 
 The source is an address, or "host" for this host itself: then the kernel is asked for the route and the source. An
 interface may follow the address, as in 10.244.0.5@cni0, where pods are detected by the interface that they come in by.

@@ -29,7 +29,7 @@ configuration.`,
 				case p.Err == nil:
 					fmt.Fprintf(cmd.OutOrStdout(), "%s: can run\n", p.Backend)
 					for _, f := range p.Faults {
-						fmt.Fprintf(cmd.OutOrStdout(), "  but %s\n  mend: %s\n", f.Message, f.Fix)
+						fmt.Fprintf(cmd.OutOrStdout(), "  but %s\n  fix: %s\n", f.Message, f.Fix)
 					}
 				case p.Backend == cfg.Proxy.Backend:
 					fault = fmt.Errorf("%s, the configured backend, cannot run: %w", p.Backend, p.Err)

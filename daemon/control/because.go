@@ -7,6 +7,7 @@ import (
 	"edgeway/daemon/planner"
 	"edgeway/daemon/source"
 	"edgeway/daemon/tracker"
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 )
 
@@ -21,20 +22,20 @@ func (s *Subject) because(p *plan.Plan, e *Explanation, d plan.Decision, dst net
 	switch {
 	case d.Verdict == plan.Reject:
 		if why, absent := s.absent(d.Service); absent {
-			e.Reason += ": " + why.Seen
-			e.Mend = why.Mend
+			e.Reason += ": " + why.Message
+			e.Fix = why.Fix
 		}
 	case d.Verdict == plan.Drop && d.Frontend.Routes[d.Origin].Verdict == plan.Drop:
-		e.Mend = s.mendLocal()
+		e.Fix = s.fixLocal()
 	case d.Verdict == plan.Drop:
-		e.Mend = "add the client to spec.loadBalancerSourceRanges of the Service"
+		e.Fix = "add the client to spec.loadBalancerSourceRanges of the Service"
 	}
 }
 
-func (s *Subject) absent(sp *plan.ServicePort) (planner.Absence, bool) {
+func (s *Subject) absent(sp *plan.ServicePort) (fault.Fault, bool) {
 	svc := s.find(sp)
 	if svc == nil {
-		return planner.Absence{}, false
+		return fault.Fault{}, false
 	}
 	return planner.Absent(svc, sp.Name, sp.Family)
 }
@@ -47,16 +48,16 @@ func (s *Subject) find(sp *plan.ServicePort) *tracker.Service {
 	return s.State.Snapshot.Find(tracker.Name{Namespace: sp.Name.Namespace, Name: sp.Name.Name})
 }
 
-// mendLocal is what to do where a Local traffic policy drops.
-func (s *Subject) mendLocal() string {
+// fixLocal is what to do where a Local traffic policy drops.
+func (s *Subject) fixLocal() string {
 	if s.State.Snapshot != nil && s.State.Snapshot.Node != nil {
 		return "have an endpoint on this host, or use an address that has the traffic policy Cluster"
 	}
 	return `node.local_policy = "cluster" uses the endpoints on other hosts: this host has no Node object, so no endpoint is on it`
 }
 
-// mendNoWay is what to do where the kernel has no route to the destination.
-func mendNoWay(d plan.Decision) string {
+// fixNoWay is what to do where the kernel has no route to the destination.
+func fixNoWay(d plan.Decision) string {
 	if d.Service == nil {
 		return "add a route"
 	}

@@ -23,8 +23,8 @@ type Explanation struct {
 	Origin  string `json:"origin"`
 	Verdict string `json:"verdict"`
 	Reason  string `json:"reason"`
-	// Mend is what to do; empty: nothing, or nobody can tell.
-	Mend string `json:"mend,omitempty"`
+	// Fix is what to do; empty: nothing, or nobody can tell.
+	Fix string `json:"fix,omitempty"`
 	// Way is the kernel's way from this host to the destination; empty: the packet does not come from it.
 	Way string `json:"way,omitempty"`
 	// Service and Frontend are empty when no Service has the destination.
@@ -104,7 +104,7 @@ func (s *Subject) Explain(src, dst, proto string) (Explanation, error) {
 		}
 	}
 	if q.noWay != nil {
-		e.Verdict, e.Reason, e.Mend = unreachable, q.noWay.Error(), mendNoWay(d)
+		e.Verdict, e.Reason, e.Fix = unreachable, q.noWay.Error(), fixNoWay(d)
 		if src == "host" {
 			e.Source = src // the kernel chose none
 		}
@@ -158,7 +158,7 @@ func (s *Subject) ways(e *Explanation, d plan.Decision, src netip.Addr) {
 	if !lost.IsValid() {
 		return
 	}
-	e.Mend = "add a route to " + lost.Addr().String() + ", by the node or the router that has it"
+	e.Fix = "add a route to " + lost.Addr().String() + ", by the node or the router that has it"
 	if !reachable {
 		e.Verdict, e.Reason = unreachable, e.Reason+", but this host has a route to none of them"
 	}

@@ -149,11 +149,11 @@ func TestExplainSaysWhereThereIsNoRoute(t *testing.T) {
 	s := subjectOf(testPlan())
 	s.Way = noWay
 	e, text := explained(t, s, "host", "default/web", "")
-	if e.Verdict != "unreachable" || e.Source != "host" || !strings.Contains(e.Mend, `routes.services = "auto"`) || e.Service == "" || !strings.HasPrefix(text, "unreachable: ") || !strings.Contains(text, "10.96.0.1") {
+	if e.Verdict != "unreachable" || e.Source != "host" || !strings.Contains(e.Fix, `routes.services = "auto"`) || e.Service == "" || !strings.HasPrefix(text, "unreachable: ") || !strings.Contains(text, "10.96.0.1") {
 		t.Errorf("no route to a ClusterIP:\n%s", text)
 	}
 	e, text = explained(t, s, "192.0.2.99", "10.96.0.1:80", "")
-	if e.Verdict != "unreachable" || !strings.Contains(e.Mend, "10.2.0.1") {
+	if e.Verdict != "unreachable" || !strings.Contains(e.Fix, "10.2.0.1") {
 		t.Errorf("no route to any endpoint:\n%s", text)
 	}
 	s.Way = func(to netip.Addr) (nodeinfo.Way, error) {
@@ -163,7 +163,7 @@ func TestExplainSaysWhereThereIsNoRoute(t *testing.T) {
 		return testWay(to)
 	}
 	e, text = explained(t, s, "192.0.2.99", "10.96.0.1:80", "")
-	if e.Verdict != "forward" || !strings.Contains(e.Mend, "10.2.0.1") {
+	if e.Verdict != "forward" || !strings.Contains(e.Fix, "10.2.0.1") {
 		t.Errorf("no route to one of two endpoints:\n%s", text)
 	}
 }
@@ -181,17 +181,17 @@ func withObjects(node *source.Node, problems ...source.Problem) *Subject {
 
 func TestExplainSaysWhyAndWhatToDo(t *testing.T) {
 	e, text := explained(t, withObjects(nil), "host", "default/idle", "")
-	if !strings.Contains(e.Reason, "default/idle/UDP") || !strings.Contains(text, "\nmend       "+e.Mend) {
+	if !strings.Contains(e.Reason, "default/idle/UDP") || !strings.Contains(text, "\nfix        "+e.Fix) {
 		t.Errorf("no endpoint:\n%s", text)
 	}
 	for want, node := range map[string]*source.Node{`node.local_policy = "cluster"`: nil, "endpoint": {Name: "edge"}} {
 		s := withObjects(node)
 		s.State.InForce.Services[1].Frontends[2].Routes[plan.FromOutside] = plan.Route{Verdict: plan.Drop}
-		if e, text := explained(t, s, "192.0.2.99", "192.0.2.7:30080", ""); e.Verdict != "drop" || !strings.Contains(e.Mend, want) {
+		if e, text := explained(t, s, "192.0.2.99", "192.0.2.7:30080", ""); e.Verdict != "drop" || !strings.Contains(e.Fix, want) {
 			t.Errorf("a Local policy: want %q in\n%s", want, text)
 		}
 	}
-	if e, text := explained(t, withObjects(nil), "192.0.2.99", "203.0.113.1:80", ""); !strings.Contains(e.Mend, "loadBalancerSourceRanges") {
+	if e, text := explained(t, withObjects(nil), "192.0.2.99", "203.0.113.1:80", ""); !strings.Contains(e.Fix, "loadBalancerSourceRanges") {
 		t.Errorf("source ranges:\n%s", text)
 	}
 	why := source.Problem{

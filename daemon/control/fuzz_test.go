@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"edgeway/daemon/health"
 	"edgeway/daemon/pipeline"
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 	"edgeway/test/hostile"
 )
@@ -91,7 +91,7 @@ func FuzzAnswer(f *testing.F) {
 	}
 	const escape = "\x1b]0;owned\x07\x1b[2J\n\u202e\u009b2J"
 	add("200 OK", Status{
-		Version: escape, Config: escape, Conditions: []health.Condition{{Name: escape, Message: escape}}, Node: StatusNode{Name: escape, Zone: escape}, NotListening: []string{escape},
+		Version: escape, Config: escape, Faults: []fault.Fault{{ID: escape, Message: escape}}, Node: StatusNode{Name: escape, Zone: escape}, NotListening: []string{escape},
 		Sources: []StatusSource{{Name: escape, Err: escape}}, Problems: StatusProblems{Total: -1, First: []string{escape}},
 		Started: time.Unix(1<<35, 0), Time: time.Unix(-1<<30, 0),
 	})
@@ -99,7 +99,7 @@ func FuzzAnswer(f *testing.F) {
 	add("200 OK", view)
 	view.Problems, view.Services[0].Name, view.Services[0].Gaps = []string{escape}, escape, []string{escape}
 	add("200 OK", view)
-	add("200 OK", Explanation{Source: escape, Interface: escape, Verdict: escape, Reason: escape, Service: escape, Mend: escape, Way: escape, Problems: []string{escape}, Gaps: []string{escape}})
+	add("200 OK", Explanation{Source: escape, Interface: escape, Verdict: escape, Reason: escape, Service: escape, Fix: escape, Way: escape, Problems: []string{escape}, Gaps: []string{escape}})
 	add("500 "+escape, failure{escape})
 	add("422 x", failure{escape})
 	f.Add([]byte("HTTP/1.1 302 x\r\nLocation: /\r\n\r\n"))

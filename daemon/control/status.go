@@ -9,6 +9,7 @@ import (
 	"edgeway/daemon/health"
 	"edgeway/daemon/pipeline"
 	"edgeway/daemon/source"
+	"edgeway/proxiers/fault"
 )
 
 // maxProblems bounds the list in a Status; their number is always complete.
@@ -28,9 +29,9 @@ type Status struct {
 	Ready        bool `json:"ready"`
 	NodeEligible bool `json:"nodeEligible"`
 	// State is healthy, degraded (connections fail although the rules are right) or unhealthy.
-	State      health.State       `json:"state"`
-	Summary    string             `json:"summary"`
-	Conditions []health.Condition `json:"conditions"`
+	State   health.State  `json:"state"`
+	Summary string        `json:"summary"`
+	Faults  []fault.Fault `json:"faults"`
 
 	Node      StatusNode      `json:"node"`
 	Sources   []StatusSource  `json:"sources"`
@@ -142,7 +143,7 @@ func NewStatus(in StatusInput) Status {
 		Config:  in.ConfigPath,
 		Healthy: in.Health.Healthy, Ready: in.Health.Ready, NodeEligible: in.Health.NodeEligible,
 		State:   in.Health.State(),
-		Summary: in.Health.Summary(), Conditions: in.Health.Conditions,
+		Summary: in.Health.Summary(), Faults: in.Health.Faults,
 		LastKnown: in.LastKnown, Counts: pipeline.Count(in.State.InForce), OutOfSync: in.State.OutOfSync,
 		Backend:     newStage(&in.State.Backend),
 		Drift:       newDrift(in.State.Stages()),
@@ -151,8 +152,8 @@ func NewStatus(in StatusInput) Status {
 		Problems: newProblems(in.State.Problems()),
 	}
 	s.Backend.Done, s.Backend.Total = in.State.Done, in.State.Total
-	if s.Conditions == nil {
-		s.Conditions = []health.Condition{}
+	if s.Faults == nil {
+		s.Faults = []fault.Fault{}
 	}
 	for _, q := range in.State.Quarantined {
 		s.Quarantined = append(s.Quarantined, q.String())

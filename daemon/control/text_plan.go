@@ -102,8 +102,8 @@ func (e Explanation) WriteText(w io.Writer) error {
 		by = " via " + e.Interface
 	}
 	p.print("%s: %s\n", e.Verdict, e.Reason)
-	if e.Mend != "" {
-		p.line("mend", "%s", e.Mend)
+	if e.Fix != "" {
+		p.line("fix", "%s", e.Fix)
 	}
 	for _, problem := range e.Problems {
 		p.line("problem", "%s", problem)

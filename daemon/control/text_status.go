@@ -9,6 +9,7 @@ import (
 
 	"edgeway/daemon/health"
 	"edgeway/daemon/text"
+	"edgeway/proxiers/fault"
 )
 
 // printer writes lines of a heading and a text, and remembers the first failure.
@@ -41,10 +42,10 @@ func (p *printer) print(format string, args ...any) {
 func (s Status) WriteText(w io.Writer) error {
 	p := &printer{w: w}
 	p.print("edgeway %s: %s\n", s.Version, s.verdict())
-	for _, c := range s.Conditions {
-		p.print("  %-9s %s: %s%s\n", c.Level, c.Name, c.Message, s.since(c))
-		if c.Mend != "" {
-			p.print("  %-9s mend: %s\n", "", c.Mend)
+	for _, c := range s.Faults {
+		p.print("  %-9s %s: %s%s\n", c.Severity, c.ID, c, s.since(c))
+		if c.Fix != "" {
+			p.print("  %-9s fix: %s\n", "", c.Fix)
 		}
 	}
 	s.problems(p)
@@ -70,14 +71,14 @@ func (s Status) verdict() string {
 		return "healthy, but not eligible for load balancers"
 	case !s.Ready:
 		return "healthy, but not ready"
-	case len(s.Conditions) > 0:
+	case len(s.Faults) > 0:
 		return "healthy, with restrictions"
 	}
 	return "healthy"
 }
 
-func (s Status) since(c health.Condition) string {
-	if c.Since.IsZero() || strings.HasPrefix(c.Name, "source-") {
+func (s Status) since(c fault.Fault) string {
+	if c.Since.IsZero() || strings.HasPrefix(c.ID, "source-") {
 		return "" // a source's message says it
 	}
 	return fmt.Sprintf(" (for %s)", age(s.Time.Sub(c.Since)))

@@ -127,8 +127,8 @@ func TestASourceThatWasNotReadWhole(t *testing.T) {
 
 // Who answers is not unreachable.
 func TestASourceThatRefuses(t *testing.T) {
-	text := statusText(t, testState(), LastKnown{}, fixedSource{"kube", source.Status{Err: "forbidden (403)", Refused: true, Mend: "kubectl apply"}})
-	for _, want := range []string{"source-kube: ", ": forbidden (403)\n            mend: kubectl apply\n"} {
+	text := statusText(t, testState(), LastKnown{}, fixedSource{"kube", source.Status{Err: "forbidden (403)", Refused: true, Fix: "kubectl apply"}})
+	for _, want := range []string{"source-kube: ", ": forbidden (403)\n            fix: kubectl apply\n"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the text does not say %q:\n%s", want, text)
 		}

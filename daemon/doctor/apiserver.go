@@ -6,7 +6,7 @@ import (
 	"io/fs"
 	"time"
 
-	"edgeway/daemon/doctor/finding"
+	"edgeway/proxiers/fault"
 )
 
 // How much the clocks of this host and of the API server may differ. Tokens and certificates are valid from a moment
@@ -16,46 +16,46 @@ const (
 	skewBroken = 5 * time.Minute
 )
 
-func apiServer(ctx context.Context, h *Host) []finding.Finding {
+func apiServer(ctx context.Context, h *Host) []fault.Fault {
 	if h.Contact == nil {
 		return nil
 	}
 	c, err := h.Contact(ctx)
-	var out []finding.Finding
+	var out []fault.Fault
 	switch {
 	case errors.Is(err, fs.ErrPermission):
 		out = append(out, warning(AsRoot, "the API server cannot be asked: %v", err))
 	case err != nil && h.Plan == nil:
-		out = append(out, problem(orElse(c.Mend, "edgeway config check"),
+		out = append(out, problem(orElse(c.Fix, "edgeway config check"),
 			"the API server cannot be used, and no Service is known: %v", err))
 	case err != nil:
-		out = append(out, warning(orElse(c.Mend, "edgeway config check"),
+		out = append(out, warning(orElse(c.Fix, "edgeway config check"),
 			"the API server cannot be used, changes do not arrive: %v", err))
 	default:
 		out = append(out, ok("the API server %s answers in %s", c.Server, c.Took.Round(time.Millisecond)))
 	}
-	const clock, mend = "clock", "timedatectl set-ntp true"
+	const clock, fix = "clock", "timedatectl set-ntp true"
 	skew, word := c.Ahead, "ahead of"
 	if skew < 0 {
 		skew, word = -skew, "behind"
 	}
-	var f finding.Finding
+	var f fault.Fault
 	switch {
 	case !c.Dated:
 		return out
 	case skew > skewBroken:
-		f = problem(mend, "the clock of this host is %s %s that of the API server: credentials are judged wrongly",
+		f = problem(fix, "the clock of this host is %s %s that of the API server: credentials are judged wrongly",
 			skew.Round(time.Second), word)
 	case skew > skewTold:
-		f = warning(mend, "the clock of this host is %s %s that of the API server", skew.Round(time.Second), word)
+		f = warning(fix, "the clock of this host is %s %s that of the API server", skew.Round(time.Second), word)
 	default:
 		f = ok("the clock of this host agrees with that of the API server")
 	}
-	f.Check = clock
+	f.ID = clock
 	return append(out, f)
 }
 
-func credentials(_ context.Context, h *Host) []finding.Finding {
+func credentials(_ context.Context, h *Host) []fault.Fault {
 	if h.Credentials == nil {
 		return nil
 	}
@@ -63,16 +63,12 @@ func credentials(_ context.Context, h *Host) []finding.Finding {
 	faults, err := h.Credentials()
 	switch {
 	case errors.Is(err, fs.ErrPermission):
-		return []finding.Finding{warning(AsRoot, "the kubeconfig cannot be read: %v", err)}
+		return []fault.Fault{warning(AsRoot, "the kubeconfig cannot be read: %v", err)}
 	case err != nil:
-		return []finding.Finding{problem("edgeway config check", "the kubeconfig cannot be used: %v", err)}
+		return []fault.Fault{problem("edgeway config check", "the kubeconfig cannot be used: %v", err)}
 	}
-	var out []finding.Finding
-	for _, fault := range faults {
-		out = append(out, warning(fault.Fix, "%s", fault.Message))
+	if len(faults) == 0 {
+		return []fault.Fault{ok("the credentials in %s are secure, and none expires soon", file)}
 	}
-	if len(out) == 0 {
-		out = append(out, ok("the credentials in %s are secure, and none expires soon", file))
-	}
-	return out
+	return faults
 }

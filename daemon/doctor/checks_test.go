@@ -11,8 +11,6 @@ import (
 	"time"
 
 	"edgeway/daemon/config"
-	"edgeway/daemon/doctor/finding"
-	"edgeway/daemon/health"
 	"edgeway/daemon/source"
 	"edgeway/daemon/source/kube"
 	"edgeway/daemon/tracker"
@@ -69,7 +67,7 @@ func TestFastPath(t *testing.T) {
 	h.Serving = h.Backend
 	wants(t, h, "fast-path", "warning: … it translates by itself … | fastpath.enabled = false")
 	h.EveryPacket, h.Serving = nil, proxiers.Component{}
-	h.Conditions = []health.Condition{{Name: "fast-path", Level: health.Warning, Message: "There is no fast path: no flowtable", Mend: "mend"}}
+	h.Faults = []fault.Fault{{ID: "fast-path", Severity: fault.Warning, Message: "There is no fast path: no flowtable", Fix: "mend"}}
 	wants(t, h, "fast-path", "warning: … no flowtable … | mend")
 }
 
@@ -94,21 +92,21 @@ func TestPortsThatConnectionsMayTake(t *testing.T) {
 func TestTheDaemonsOwnConditions(t *testing.T) {
 	h, _ := testHost()
 	wants(t, h, "daemon", "warning: … /run/edgeway/edgeway.sock … | systemctl start edgeway")
-	h.Unasked = finding.New("daemon", finding.Warning, "sudo edgeway doctor", "the daemon cannot be asked: no permission")
+	h.Unasked = fault.New("daemon", fault.Warning, "sudo edgeway doctor", "the daemon cannot be asked: no permission")
 	wants(t, h, "daemon", "warning: … no permission … | sudo edgeway doctor") // and not that none answers
-	h.Unasked = finding.Finding{}
+	h.Unasked = fault.Fault{}
 	h.PID = 7
 	wants(t, h, "daemon", "problem: ")
 	h.InForce, h.Plan.Generation = true, 5
 	wants(t, h, "daemon", "ok: … process 7 … plan 5")
-	h.Conditions = []health.Condition{
-		{Name: "backend-sync", Level: health.Unhealthy, Message: "late"},
-		{Name: "quarantine", Level: health.Warning, Message: "left out"},
-		{Name: "services-dead", Level: health.Problem, Message: "refused", Mend: "start it"},
-		{Name: "ip-forward", Level: health.Problem},
-		{Name: "source-kube", Level: health.Warning}, // looked at anew
+	h.Faults = []fault.Fault{
+		{ID: "backend-sync", Severity: fault.Unhealthy, Message: "late"},
+		{ID: "quarantine", Severity: fault.Warning, Message: "left out"},
+		{ID: "services-dead", Severity: fault.Problem, Message: "refused", Fix: "start it"},
+		{ID: "ip-forward", Severity: fault.Problem},
+		{ID: "source-kube", Severity: fault.Warning}, // looked at anew
 	}
-	wants(t, h, "daemon", "problem: … backend-sync … | edgeway status", "problem: … services-dead … | start it", "warning: … quarantine")
+	wants(t, h, "daemon", "unhealthy: late … | edgeway status", "problem: refused … | start it", "warning: left out")
 }
 
 func TestBackendAndItsDropIn(t *testing.T) {
@@ -148,7 +146,7 @@ func TestAPIServerAndClock(t *testing.T) {
 	wants(t, h, "api-server", "ok: ", "warning: … 30s behind … clock … | timedatectl set-ntp true")
 	contact.Ahead = time.Hour
 	wants(t, h, "api-server", "ok: ", "problem: … 1h0m0s ahead … clock")
-	contact.Dated, contact.Mend, err = false, "ip route get 192.0.2.9", errors.New("connection refused")
+	contact.Dated, contact.Fix, err = false, "ip route get 192.0.2.9", errors.New("connection refused")
 	wants(t, h, "api-server", "warning: … connection refused … | ip route get 192.0.2.9")
 	h.Plan = nil
 	refused := err
@@ -161,12 +159,13 @@ func TestAPIServerAndClock(t *testing.T) {
 func TestCredentials(t *testing.T) {
 	h, _ := testHost()
 	h.Config.Source.Kube.Kubeconfig = "/etc/edgeway/kubeconfig"
-	var faults []kube.Warning
+	var faults []fault.Fault
 	var err error
-	h.Credentials = func() ([]kube.Warning, error) { return faults, err }
+	h.Credentials = func() ([]fault.Fault, error) { return faults, err }
 	wants(t, h, "credentials", "ok: ")
-	faults = []kube.Warning{
-		{Message: "k can be written by every user", Fix: "chmod go-w k"}, {Message: "The token expires at 2030", Fix: "kubectl"},
+	faults = []fault.Fault{
+		{Severity: fault.Warning, Message: "k can be written by every user", Fix: "chmod go-w k"},
+		{Severity: fault.Warning, Message: "The token expires at 2030", Fix: "kubectl"},
 	}
 	wants(t, h, "credentials", "warning: … k can be written … | chmod go-w k", "warning: … 2030 … | kubectl")
 	err = &fs.PathError{Op: "open", Path: "/etc/edgeway/kubeconfig", Err: fs.ErrPermission}
@@ -177,7 +176,7 @@ func TestCredentials(t *testing.T) {
 
 func TestSourcesAndTheLastKnownState(t *testing.T) {
 	h, _ := testHost()
-	h.Sources = []Source{{"file", source.Status{Synced: true}}, {"kube", source.Status{Err: "refused", Mend: "ip route"}}, {"lastknown", source.Status{Synced: true, Err: "disk full"}}}
+	h.Sources = []Source{{"file", source.Status{Synced: true}}, {"kube", source.Status{Err: "refused", Fix: "ip route"}}, {"lastknown", source.Status{Synced: true, Err: "disk full"}}}
 	wants(t, h, "sources", "ok: ", "warning: … kube … | ip route", "warning: … disk full … lastknown")
 	h.Plan = nil
 	h.Sources = h.Sources[1:2]

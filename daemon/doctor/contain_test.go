@@ -35,8 +35,8 @@ func TestRoundsAfterAPanic(t *testing.T) {
 		f.edit(func() { delete(f.ways, "0.0.0.0/0") })
 		time.Sleep(contain.Pause + 2*settle)
 		synctest.Wait()
-		if looks < 2 || len(r.Problems()) == 0 || len(parts.Faults()) != 1 {
-			t.Errorf("%d looks, problems %q, faults %+v", looks, names(r.Problems()), parts.Faults())
+		if looks < 2 || len(r.Faults()) == 0 || len(parts.Faults()) != 1 {
+			t.Errorf("%d looks, problems %q, faults %+v", looks, names(r.Faults()), parts.Faults())
 		}
 		cancel()
 		if err := <-done; err != nil {

@@ -10,32 +10,28 @@ import (
 	"strings"
 	"time"
 
-	"edgeway/daemon/doctor/finding"
-	"edgeway/daemon/health"
 	"edgeway/proxiers"
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 )
 
-// daemon tells the daemon's own conditions, but for those that are checks here.
-func daemon(_ context.Context, h *Host) []finding.Finding {
+// daemon returns the daemon's own faults, except for those that are checks here.
+func daemon(_ context.Context, h *Host) []fault.Fault {
 	switch {
-	case h.Unasked.Seen != "":
-		return []finding.Finding{h.Unasked}
+	case h.Unasked.Message != "":
+		return []fault.Fault{h.Unasked}
 	case h.PID == 0:
-		return []finding.Finding{warning("systemctl start edgeway",
+		return []fault.Fault{warning("systemctl start edgeway",
 			"no daemon answers at %s: what follows is of the configuration, the manifests and the last-known state",
 			h.Config.Control.Socket)}
 	}
 	const details = "edgeway status"
-	var out []finding.Finding
-	for _, c := range h.Conditions {
-		isCheck := func(check Check) bool { return check.Name == c.Name }
-		switch {
-		case slices.ContainsFunc(Checks(), isCheck), strings.HasPrefix(c.Name, "source-"):
-		case c.Level == health.Unhealthy, c.Level == health.Problem:
-			out = append(out, problem(orElse(c.Mend, details), "%s: %s", c.Name, c.Message))
-		default:
-			out = append(out, warning(orElse(c.Mend, details), "%s: %s", c.Name, c.Message))
+	var out []fault.Fault
+	for _, f := range h.Faults {
+		isCheck := func(check Check) bool { return check.Name == f.ID }
+		if !slices.ContainsFunc(Checks(), isCheck) && !strings.HasPrefix(f.ID, "source-") {
+			f.Fix = orElse(f.Fix, details)
+			out = append(out, f)
 		}
 	}
 	switch {
@@ -48,10 +44,10 @@ func daemon(_ context.Context, h *Host) []finding.Finding {
 	return out
 }
 
-// AsRoot is the mend for what others than root may not look at.
+// AsRoot is the fix for what others than root may not look at.
 const AsRoot = "sudo edgeway doctor"
 
-func backend(ctx context.Context, h *Host) []finding.Finding {
+func backend(ctx context.Context, h *Host) []fault.Fault {
 	const others = "edgeway probe  # shows which backends can run here"
 	err := h.BackendErr
 	if err == nil && h.Backend.Probe != nil {
@@ -59,16 +55,16 @@ func backend(ctx context.Context, h *Host) []finding.Finding {
 	}
 	switch {
 	case err != nil && h.Unprivileged && !errors.Is(err, proxiers.ErrUnsupported):
-		return []finding.Finding{warning(AsRoot, "it cannot be told whether the backend %s can run here: %v",
+		return []fault.Fault{warning(AsRoot, "it cannot be told whether the backend %s can run here: %v",
 			h.Config.Proxy.Backend, err)}
 	case err != nil && h.Serving.Name != "" && h.Serving.Name != h.Backend.Name:
-		return []finding.Finding{warning(others,
+		return []fault.Fault{warning(others,
 			"the backend %s cannot run here, %s serves instead (proxy.fallback): %v", h.Config.Proxy.Backend,
 			h.Serving.Name, err)}
 	case err != nil:
-		return []finding.Finding{problem(others, "the backend %s cannot run here: %v", h.Config.Proxy.Backend, err)}
+		return []fault.Fault{problem(others, "the backend %s cannot run here: %v", h.Config.Proxy.Backend, err)}
 	}
-	out := []finding.Finding{ok("the backend %s can run here", h.Backend.Name)}
+	out := []fault.Fault{ok("the backend %s can run here", h.Backend.Name)}
 	if h.Backend.Faults != nil {
 		served := slices.DeleteFunc([]plan.Family{plan.IPv4, plan.IPv6},
 			func(f plan.Family) bool { return !h.serves(f) })
@@ -87,7 +83,7 @@ const (
 )
 
 // dropIn looks whether the unit, if there is one, has the drop-in that the backend needs.
-func dropIn(_ context.Context, h *Host) []finding.Finding {
+func dropIn(_ context.Context, h *Host) []fault.Fault {
 	exists := func(path string) bool { _, err := h.Read(path); return err == nil }
 	folders := []string{ownUnits, "/run/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system"}
 	has := func(name string) bool {
@@ -98,30 +94,30 @@ func dropIn(_ context.Context, h *Host) []finding.Finding {
 	case !has(unitName) || h.BackendErr != nil:
 		return nil
 	case name == "":
-		return []finding.Finding{ok("the backend %s needs no drop-in of %s", h.Backend.Name, unitName)}
+		return []fault.Fault{ok("the backend %s needs no drop-in of %s", h.Backend.Name, unitName)}
 	case has(filepath.Join(unitName+".d", name)):
-		return []finding.Finding{ok("%s has the drop-in %s", unitName, name)}
+		return []fault.Fault{ok("%s has the drop-in %s", unitName, name)}
 	}
 	folder := filepath.Join(ownUnits, unitName+".d")
-	mend := fmt.Sprintf("mkdir -p %s && ln -s %s %s/ && systemctl daemon-reload && systemctl restart edgeway", folder,
+	fix := fmt.Sprintf("mkdir -p %s && ln -s %s %s/ && systemctl daemon-reload && systemctl restart edgeway", folder,
 		filepath.Join(shareFiles, name), folder)
-	return []finding.Finding{problem(mend, "%s has no drop-in %s, without which the backend %s cannot run as a service",
+	return []fault.Fault{problem(fix, "%s has no drop-in %s, without which the backend %s cannot run as a service",
 		unitName, name, h.Backend.Name)}
 }
 
-func sources(_ context.Context, h *Host) []finding.Finding {
-	var out []finding.Finding
+func sources(_ context.Context, h *Host) []fault.Fault {
+	var out []fault.Fault
 	for _, s := range h.Sources {
-		mend := orElse(s.Mend, "edgeway config check")
+		fix := orElse(s.Fix, "edgeway config check")
 		switch {
 		case !s.Synced && h.Plan == nil:
-			out = append(out, problem(mend, "source %s has not been read whole, and nothing takes its place: %s",
+			out = append(out, problem(fix, "source %s has not been read whole, and nothing takes its place: %s",
 				s.Name, orElse(s.Err, "no complete list yet")))
 		case !s.Synced:
-			out = append(out, warning(mend, "source %s has not been read whole: %s", s.Name,
+			out = append(out, warning(fix, "source %s has not been read whole: %s", s.Name,
 				orElse(s.Err, "no complete list yet")))
 		case s.Err != "":
-			out = append(out, warning(mend, "source %s is not up to date: %s", s.Name, s.Err))
+			out = append(out, warning(fix, "source %s is not up to date: %s", s.Name, s.Err))
 		default:
 			out = append(out, ok("source %s has been read whole", s.Name))
 		}
@@ -139,14 +135,14 @@ func orElse(text, instead string) string {
 // oldState is when the last-known state is old enough to be told of.
 const oldState = 24 * time.Hour
 
-func lastKnown(_ context.Context, h *Host) (out []finding.Finding) {
+func lastKnown(_ context.Context, h *Host) (out []fault.Fault) {
 	for _, s := range h.Saved {
 		out = append(out, s.look())
 	}
 	return out
 }
 
-func (s Saved) look() finding.Finding {
+func (s Saved) look() fault.Fault {
 	at, err := s.At()
 	age, was := time.Since(at), "written"
 	if s.Ages {

@@ -10,9 +10,9 @@ import (
 	"slices"
 	"time"
 
-	"edgeway/daemon/doctor/finding"
 	"edgeway/daemon/doctor/firewall"
 	"edgeway/daemon/nodeinfo"
+	"edgeway/proxiers/fault"
 )
 
 // Check looks at one thing.
@@ -22,7 +22,7 @@ type Check struct {
 	// Cheap says that it takes some milliseconds and asks nobody but the kernel.
 	Cheap bool
 	// Run gives no finding where there is nothing to look at. A finding may have a name of its own.
-	Run func(context.Context, *Host) []finding.Finding
+	Run func(context.Context, *Host) []fault.Fault
 }
 
 // Checks lists all; edgeway(8) says what each looks at.
@@ -58,7 +58,7 @@ func Cheap() []Check {
 const checkTime = 20 * time.Second
 
 // Look runs the checks and gives their findings, the worst first.
-func Look(ctx context.Context, h *Host, checks []Check) []finding.Finding {
+func Look(ctx context.Context, h *Host, checks []Check) []fault.Fault {
 	if _, isKernel := h.System.(Kernel); isKernel {
 		// A socket for each of hundreds of routes takes four times as long.
 		if ways, err := nodeinfo.NewWays(); err == nil {
@@ -67,43 +67,40 @@ func Look(ctx context.Context, h *Host, checks []Check) []finding.Finding {
 			at.System, h = Kernel{ways}, &at
 		}
 	}
-	var all []finding.Finding
+	var all []fault.Fault
 	for _, c := range checks {
-		all = append(all, c.look(ctx, h)...)
+		found, err := c.look(ctx, h)
+		if err != nil {
+			found = []fault.Fault{unknown(c.Name, err)}
+		}
+		all = append(all, found...)
 	}
-	return sorted(all)
+	fault.Sort(all)
+	return all
 }
 
-func (c Check) look(ctx context.Context, h *Host) []finding.Finding {
+// look runs the check. The error is why it could not look, and then what it found means nothing.
+func (c Check) look(ctx context.Context, h *Host) ([]fault.Fault, error) {
 	ctx, cancel := context.WithTimeout(ctx, checkTime)
 	defer cancel()
 	h, w := watch(h)
 	found := c.Run(ctx, h)
-	if w.err != nil {
-		found = []finding.Finding{unknown(w.err)}
-	}
 	for i := range found {
-		if found[i].Check == "" {
-			found[i].Check = c.Name
+		if found[i].ID == "" {
+			found[i].ID = c.Name
 		}
 	}
-	return found
+	return found, w.err
 }
 
-func sorted(all []finding.Finding) []finding.Finding {
-	rank := map[finding.Level]int{finding.Problem: 0, finding.Warning: 1, finding.OK: 2}
-	slices.SortStableFunc(all, func(a, b finding.Finding) int { return rank[a.Level] - rank[b.Level] })
-	return all
+func ok(format string, args ...any) fault.Fault {
+	return fault.New("", fault.OK, "", format, args...)
 }
 
-func ok(format string, args ...any) finding.Finding {
-	return finding.New("", finding.OK, "", format, args...)
+func warning(fix, format string, args ...any) fault.Fault {
+	return fault.New("", fault.Warning, fix, format, args...)
 }
 
-func warning(mend, format string, args ...any) finding.Finding {
-	return finding.New("", finding.Warning, mend, format, args...)
-}
-
-func problem(mend, format string, args ...any) finding.Finding {
-	return finding.New("", finding.Problem, mend, format, args...)
+func problem(fix, format string, args ...any) fault.Fault {
+	return fault.New("", fault.Problem, fix, format, args...)
 }

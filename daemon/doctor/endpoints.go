@@ -7,7 +7,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"edgeway/daemon/doctor/finding"
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 )
 
@@ -25,7 +25,7 @@ const (
 )
 
 // endpointRoutes looks up the endpoints that connections go to.
-func endpointRoutes(_ context.Context, h *Host) []finding.Finding {
+func endpointRoutes(_ context.Context, h *Host) []fault.Fault {
 	networks := h.known
 	if networks == nil {
 		networks = h.networks()
@@ -51,7 +51,7 @@ func endpointRoutes(_ context.Context, h *Host) []finding.Finding {
 	}
 	told := lost[:min(len(lost), maxNetworks+1)]
 	h.locate(told)
-	var out []finding.Finding
+	var out []fault.Fault
 	for _, l := range told {
 		out = append(out, h.lost(l))
 	}
@@ -69,17 +69,17 @@ type loss struct {
 }
 
 // shorten keeps the first findings, and counts the others of so many: all need not be there.
-func shorten(found []finding.Finding, total int, of string) []finding.Finding {
+func shorten(found []fault.Fault, total int, of string) []fault.Fault {
 	if total <= maxNetworks {
 		return found
 	}
 	rest := found[maxNetworks]
-	rest.Seen = fmt.Sprintf("%d more %s, such as: %s", total-maxNetworks, of, rest.Seen)
+	rest.Message = fmt.Sprintf("%d more %s, such as: %s", total-maxNetworks, of, rest.Message)
 	return append(found[:maxNetworks:maxNetworks], rest)
 }
 
 // summary is one line for each way.
-func summary(ways map[string][]string) (out []finding.Finding) {
+func summary(ways map[string][]string) (out []fault.Fault) {
 	for _, way := range slices.Sorted(maps.Keys(ways)) {
 		out = append(out, ok("endpoints in %s: %s", several(ways[way], maxNetworks), way))
 	}
@@ -137,7 +137,7 @@ func networkOf(a netip.Addr) netip.Prefix {
 }
 
 // lost puts a loss into words.
-func (h *Host) lost(l *loss) finding.Finding {
+func (h *Host) lost(l *loss) fault.Fault {
 	a, to := l.failed[0], l.to
 	what := fmt.Sprintf("endpoints in %s, such as %s of %s", to, a, l.svc)
 	if len(l.failed) < len(l.addrs) || len(l.failed) == 1 { // others of the network have routes, or it is not known to be one

@@ -10,10 +10,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"edgeway/daemon/doctor/finding"
-	"edgeway/daemon/health"
 	"edgeway/daemon/source"
 	"edgeway/daemon/tracker"
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 )
 
@@ -28,8 +27,8 @@ func TestFactsPassTheSocket(t *testing.T) {
 	web.Spec.NoSources = []plan.Family{plan.IPv6}
 	want := Facts{
 		PID: 7, NodeObject: true, Plan: h.Plan, InForce: true, Services: []*tracker.Service{web}, Orphans: []string{"x"},
-		Sources:    []Source{{"kube", source.Status{Synced: true, LastContact: time.Unix(1e9, 0).UTC(), Err: "y"}}},
-		Conditions: []health.Condition{{Name: "a", Level: health.Problem, Message: "b", Mend: "c"}},
+		Sources: []Source{{"kube", source.Status{Synced: true, LastContact: time.Unix(1e9, 0).UTC(), Err: "y"}}},
+		Faults:  []fault.Fault{{ID: "a", Severity: fault.Problem, Message: "b", Fix: "c"}},
 	}
 	raw, err := json.Marshal(want)
 	if err != nil {
@@ -46,28 +45,28 @@ func TestFactsPassTheSocket(t *testing.T) {
 }
 
 func TestReport(t *testing.T) {
-	r := NewReport(&Host{}, []finding.Finding{
-		{Check: "conntrack", Level: finding.OK, Seen: "room"},
-		{Check: "rp-filter", Level: finding.Warning, Seen: "strict", Mend: "sysctl -w a=2"},
-		{Check: "ip-forward", Level: finding.Problem, Seen: "it is 0\nok       all", Mend: "sysctl -w b=1"},
+	r := NewReport(&Host{}, []fault.Fault{
+		{ID: "conntrack", Severity: fault.OK, Message: "room"},
+		{ID: "rp-filter", Severity: fault.Warning, Message: "strict", Fix: "sysctl -w a=2"},
+		{ID: "ip-forward", Severity: fault.Problem, Message: "it is 0\nok       all", Fix: "sysctl -w b=1"},
 	})
 	var text strings.Builder
 	if err := r.WriteText(&text); err != nil {
 		t.Fatal(err)
 	}
-	const want = `problem  ip-forward       it is 0 ok       all
-                          mend: sysctl -w b=1
-warning  rp-filter        strict
-                          mend: sysctl -w a=2
-ok       conntrack        room
+	const want = `problem   ip-forward       it is 0 ok       all
+                           fix: sysctl -w b=1
+warning   rp-filter        strict
+                           fix: sysctl -w a=2
+ok        conntrack        room
 
-1 problem, 1 warning, 1 ok
+1 problem, 1 warning, 0 notices, 1 ok
 `
-	if diff := cmp.Diff(want, text.String()); diff != "" || r.Level != finding.Problem {
-		t.Errorf("level %s, text (-want +got):\n%s", r.Level, diff)
+	if diff := cmp.Diff(want, text.String()); diff != "" || r.Severity != fault.Problem {
+		t.Errorf("level %s, text (-want +got):\n%s", r.Severity, diff)
 	}
 	text.Reset()
-	if err := NewReport(&Host{}, nil).WriteText(&text); err != nil || text.String() != "\nno problem, no warning, 0 ok\n" {
+	if err := NewReport(&Host{}, nil).WriteText(&text); err != nil || text.String() != "\n0 problems, 0 warnings, 0 notices, 0 ok\n" {
 		t.Errorf("%q %v", text.String(), err)
 	}
 }

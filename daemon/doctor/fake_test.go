@@ -11,10 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"edgeway/daemon/config"
-	"edgeway/daemon/doctor/finding"
 	"edgeway/daemon/nodeinfo"
 	"edgeway/daemon/source"
 	"edgeway/daemon/tracker"
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 )
 
@@ -147,12 +147,12 @@ func run(t testing.TB, h *Host, name string) (lines []string) {
 		t.Fatalf("there is no check %s", name)
 	}
 	for _, f := range Look(t.Context(), h, Checks()[i:i+1]) {
-		line := string(f.Level) + ": " + f.Seen
-		if f.Mend != "" {
-			line += " | " + f.Mend
+		line := f.Severity.String() + ": " + f.Message
+		if f.Fix != "" {
+			line += " | " + f.Fix
 		}
 		lines = append(lines, line)
-		if (f.Level == finding.OK) != (f.Mend == "") && !strings.Contains(f.Seen, "cannot be read") {
+		if (f.Severity == fault.OK) != (f.Fix == "") && !strings.Contains(f.Message, "cannot be read") {
 			t.Errorf("%s: a fault without a remedy, or the reverse: %q", name, line)
 		}
 	}

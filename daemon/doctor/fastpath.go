@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"edgeway/daemon/doctor/finding"
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 )
 
@@ -16,7 +16,7 @@ const (
 )
 
 // fastPath finds what silently keeps connections with the rules, or takes them past rules that must see them.
-func fastPath(ctx context.Context, h *Host) (out []finding.Finding) {
+func fastPath(ctx context.Context, h *Host) (out []fault.Fault) {
 	if !h.Config.FastPath.Enabled {
 		return nil
 	}
@@ -26,7 +26,7 @@ func fastPath(ctx context.Context, h *Host) (out []finding.Finding) {
 	opted := slices.DeleteFunc(slices.Clone(h.servicePorts()),
 		func(svc *plan.ServicePort) bool { return !svc.LongLived })
 	if len(opted) == 0 {
-		return []finding.Finding{warning("kubectl annotate service NAME edgeway.io/traffic-hint=LongLived  # or fastpath.services",
+		return []fault.Fault{warning("kubectl annotate service NAME edgeway.io/traffic-hint=LongLived  # or fastpath.services",
 			"the fast path is enabled, but no Service has opted in")}
 	}
 	for _, tables := range []string{legacyTables4, legacyTables6} {
@@ -49,14 +49,14 @@ func fastPath(ctx context.Context, h *Host) (out []finding.Finding) {
 
 // noFastPath says what the daemon does of it, which knows the kernel and the backend that serves, or what a daemon
 // would.
-func (h *Host) noFastPath() []finding.Finding {
-	for _, c := range h.Conditions {
-		if c.Name == fastPathCheck {
-			return []finding.Finding{warning(c.Mend, "%s", c.Message)}
+func (h *Host) noFastPath() []fault.Fault {
+	for _, f := range h.Faults {
+		if f.ID == fastPathCheck {
+			return []fault.Fault{f}
 		}
 	}
 	if why := h.Serving.Traits.NoFastPath; why != "" {
-		return []finding.Finding{warning("fastpath.enabled = false", "there is no fast path with the backend %s: %s",
+		return []fault.Fault{warning("fastpath.enabled = false", "there is no fast path with the backend %s: %s",
 			h.Serving.Name, why)}
 	}
 	return nil

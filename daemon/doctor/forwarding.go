@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"edgeway/daemon/doctor/finding"
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 )
 
@@ -57,12 +57,12 @@ func quoted(word string) string {
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
-func forwarding4(_ context.Context, h *Host) []finding.Finding {
+func forwarding4(_ context.Context, h *Host) []fault.Fault {
 	return h.forwarding(plan.IPv4, forward4, func() string { return set(forward4, 1) })
 }
 
 // forwardingLinks looks at the interfaces, of which there may be thousands.
-func forwardingLinks(_ context.Context, h *Host) (found []finding.Finding) {
+func forwardingLinks(_ context.Context, h *Host) (found []fault.Fault) {
 	if n, err := h.number(sysctlPath(forward4)); err != nil || n == 0 || !h.serves(plan.IPv4) {
 		return nil
 	}
@@ -79,7 +79,7 @@ func forwardingLinks(_ context.Context, h *Host) (found []finding.Finding) {
 
 // forwarding6: a router does not obey the advertisements of others, and would so lose a default route that it has from
 // one, unless accept_ra is 2 (Linux, ip-sysctl).
-func forwarding6(_ context.Context, h *Host) []finding.Finding {
+func forwarding6(_ context.Context, h *Host) []fault.Fault {
 	return h.forwarding(plan.IPv6, forward6, func() string {
 		var commands []string
 		links, _ := h.Advertised() // then the operator learns nothing of them
@@ -98,27 +98,27 @@ func (h *Host) serves(family plan.Family) bool {
 }
 
 // forwarding says whether the kernel forwards what the plan needs.
-func (h *Host) forwarding(family plan.Family, key string, mend func() string) []finding.Finding {
+func (h *Host) forwarding(family plan.Family, key string, mend func() string) []fault.Fault {
 	if !h.serves(family) {
 		return nil
 	}
 	value, err := h.number(sysctlPath(key))
 	if err != nil {
-		return []finding.Finding{warning("", "%s cannot be read: %v", key, err)}
+		return []fault.Fault{warning("", "%s cannot be read: %v", key, err)}
 	}
 	needed, useful := h.forwarded(family)
 	switch {
 	case value != 0:
-		return []finding.Finding{ok("%s is %d", key, value)}
+		return []fault.Fault{ok("%s is %d", key, value)}
 	case needed != "":
-		return []finding.Finding{problem(mend(),
+		return []fault.Fault{problem(mend(),
 			"%s is 0: this host does not forward connections of others, such as those to %s", key, needed)}
 	case useful != "":
-		return []finding.Finding{warning(mend(),
+		return []fault.Fault{warning(mend(),
 			"%s is 0: connections that other hosts send by way of this one, as to %s, are not forwarded; its own work",
 			key, useful)}
 	}
-	return []finding.Finding{ok("%s is 0, and no Service needs it", key)}
+	return []fault.Fault{ok("%s is 0, and no Service needs it", key)}
 }
 
 // forwarded names a frontend whose connections this host has to forward: needed, of one that others reach it by;

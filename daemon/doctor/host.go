@@ -8,14 +8,13 @@ import (
 	"time"
 
 	"edgeway/daemon/config"
-	"edgeway/daemon/doctor/finding"
 	"edgeway/daemon/doctor/firewall"
-	"edgeway/daemon/health"
 	"edgeway/daemon/nodeinfo"
 	"edgeway/daemon/source"
 	"edgeway/daemon/source/kube"
 	"edgeway/daemon/tracker"
 	"edgeway/proxiers"
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 )
 
@@ -25,7 +24,7 @@ type Host struct {
 	Facts
 	System
 	// Unasked says why a daemon that runs, or may run, was not asked; zero: it was, or none runs.
-	Unasked finding.Finding
+	Unasked fault.Fault
 	// Unprivileged says that this process may not look at everything.
 	Unprivileged bool
 	// Backend is the configured one, as it is on this host; BackendErr says why it cannot be told.
@@ -36,10 +35,10 @@ type Host struct {
 	// Contact asks the API server as the daemon does.
 	Contact func(context.Context) (kube.Contact, error)
 	// Credentials returns what is wrong with the kubeconfig.
-	Credentials func() ([]kube.Warning, error)
+	Credentials func() ([]fault.Fault, error)
 	Saved       []Saved
 	// Rules asks the rules of other programs, never twice at once.
-	Rules func(context.Context, firewall.Question) []finding.Finding
+	Rules func(context.Context, firewall.Question) []fault.Fault
 	// EveryPacket gives the places of rules of other programs that must see every packet of a connection.
 	EveryPacket func(context.Context) []string
 	// Lookups bounds the endpoints, and the addresses of Services, whose route is looked up.
@@ -68,9 +67,9 @@ type Facts struct {
 	// NodeObject says that the cluster has a Node for this host, which endpoints may be on.
 	NodeObject bool `json:"nodeObject,omitempty"`
 	// Orphans are EndpointSlices of manifests without a Service, in words.
-	Orphans    []string           `json:"orphans,omitempty"`
-	Sources    []Source           `json:"sources,omitempty"`
-	Conditions []health.Condition `json:"conditions,omitempty"`
+	Orphans []string      `json:"orphans,omitempty"`
+	Sources []Source      `json:"sources,omitempty"`
+	Faults  []fault.Fault `json:"faults,omitempty"`
 }
 
 // Source is the state of a source.

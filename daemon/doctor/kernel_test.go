@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"edgeway/daemon/config"
-	"edgeway/daemon/doctor/finding"
 	"edgeway/daemon/tracker"
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 )
 
@@ -48,13 +48,13 @@ func (l *lab) sh(line string) {
 func (l *lab) mends(check string, words ...string) {
 	l.Helper()
 	i := slices.IndexFunc(Checks(), func(c Check) bool { return c.Name == check })
-	look := func() []finding.Finding {
+	look := func() []fault.Fault {
 		found := Look(l.Context(), l.Host, Checks()[i:i+1])
-		return slices.DeleteFunc(found, func(f finding.Finding) bool { return f.Level == finding.OK })
+		return slices.DeleteFunc(found, func(f fault.Fault) bool { return f.Severity == fault.OK })
 	}
 	found := look()
 	for _, w := range words {
-		if !slices.ContainsFunc(found, func(f finding.Finding) bool { return strings.Contains(f.Seen, w) }) {
+		if !slices.ContainsFunc(found, func(f fault.Fault) bool { return strings.Contains(f.Message, w) }) {
 			l.Errorf("%s: nothing found of %q: %+v", check, w, found)
 		}
 	}
@@ -62,7 +62,7 @@ func (l *lab) mends(check string, words ...string) {
 		l.Errorf("%s: %d findings, want %d: %+v", check, len(found), len(words), found)
 	}
 	for _, f := range found {
-		l.sh(f.Mend)
+		l.sh(f.Fix)
 	}
 	if left := look(); len(left) > 0 {
 		l.Errorf("%s: after its commands: %+v", check, left)

@@ -3,53 +3,41 @@ package doctor
 import (
 	"fmt"
 	"io"
-	"strings"
 
-	"edgeway/daemon/doctor/finding"
 	"edgeway/daemon/text"
+	"edgeway/proxiers/fault"
 )
 
 // Report is what was found, for people and for programs.
 type Report struct {
 	// Daemon is the process id of the daemon that was asked; absent: none runs.
 	Daemon int `json:"daemon,omitempty"`
-	// Level is the worst of the findings.
-	Level    finding.Level     `json:"level"`
-	Findings []finding.Finding `json:"findings"` // the worst first
+	// Severity is that of the worst fault.
+	Severity fault.Severity `json:"severity"`
+	// Faults has the worst first. What is in order has the severity OK.
+	Faults []fault.Fault `json:"faults"`
 }
 
-// NewReport sorts the findings.
-func NewReport(h *Host, found []finding.Finding) Report {
-	return Report{Daemon: h.PID, Level: finding.Worst(found), Findings: sorted(found)}
+// NewReport sorts the faults.
+func NewReport(h *Host, found []fault.Fault) Report {
+	fault.Sort(found)
+	return Report{Daemon: h.PID, Severity: fault.Worst(found), Faults: found}
 }
 
-// WriteText prints a table: a line for each finding, and below it what mends it.
+// WriteText prints a table: a line for each fault, and below it its fix.
 func (r Report) WriteText(w io.Writer) error {
-	count := map[finding.Level]int{}
-	for _, f := range r.Findings {
-		count[f.Level]++
-		line := fmt.Sprintf("%-8s %-16s %s\n", f.Level, f.Check, text.CleanLine(f.Seen))
-		if f.Mend != "" {
-			line += fmt.Sprintf("%-25s mend: %s\n", "", text.CleanLine(f.Mend))
+	count := map[fault.Severity]int{}
+	for _, f := range r.Faults {
+		count[f.Severity]++
+		line := fmt.Sprintf("%-9s %-16s %s\n", f.Severity, f.ID, text.CleanLine(f.String()))
+		if f.Fix != "" {
+			line += fmt.Sprintf("%-26s fix: %s\n", "", text.CleanLine(f.Fix))
 		}
 		if _, err := io.WriteString(w, line); err != nil {
 			return err
 		}
 	}
-	var sum []string
-	for _, l := range []struct {
-		level      finding.Level
-		one, other string
-	}{{finding.Problem, "problem", "problems"}, {finding.Warning, "warning", "warnings"}} {
-		switch n := count[l.level]; n {
-		case 0:
-			sum = append(sum, "no "+l.one)
-		case 1:
-			sum = append(sum, "1 "+l.one)
-		default:
-			sum = append(sum, fmt.Sprintf("%d %s", n, l.other))
-		}
-	}
-	_, err := fmt.Fprintf(w, "\n%s, %d ok\n", strings.Join(sum, ", "), count[finding.OK])
+	_, err := fmt.Fprintf(w, "\n%s, %s, %s, %d ok\n", text.Count(count[fault.Problem]+count[fault.Unhealthy], "problem"),
+		text.Count(count[fault.Warning], "warning"), text.Count(count[fault.Notice], "notice"), count[fault.OK])
 	return err
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 	"weak"
 
-	"edgeway/daemon/doctor/finding"
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/messageid"
 	"edgeway/proxiers/plan"
 )
@@ -25,7 +25,8 @@ type Rounds struct {
 	networks []network
 
 	mu    sync.Mutex
-	found []Lasting
+	found []fault.Fault
+	told  map[string]bool // by key
 }
 
 // RoundsOptions are what Rounds need. All are required.
@@ -35,13 +36,6 @@ type RoundsOptions struct {
 	Host func() *Host
 	// Moved receives after a change of the host's network.
 	Moved <-chan struct{}
-}
-
-// Lasting is a problem that holds now.
-type Lasting struct {
-	finding.Finding
-	Since time.Time // when it was found first
-	told  bool
 }
 
 // When to look. What one change brings about, as DHCP, comes in several steps; a router may see changes all the time.
@@ -62,8 +56,8 @@ func NewRounds(o RoundsOptions) *Rounds {
 // minute: the changes of a cluster never end.
 func (r *Rounds) Planned() { r.once.Do(func() { close(r.planned) }) }
 
-// Problems gives those that hold now.
-func (r *Rounds) Problems() []Lasting {
+// Faults returns the problems of now.
+func (r *Rounds) Faults() []fault.Fault {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.found
@@ -103,64 +97,58 @@ func (r *Rounds) Run(ctx context.Context) {
 	}
 }
 
-// look runs the checks, logs what has begun and ended, and reports whether there are new problems.
+// look runs the checks, logs what has begun and ended, and reports whether there are new problems. A problem is logged
+// when a second look finds it too.
 func (r *Rounds) look(ctx context.Context) (fresh bool) {
 	h := r.o.Host()
 	if of := weak.Make(h.Plan); of != r.plan {
 		r.plan, r.networks = of, h.networks()
 	}
 	h.known = r.networks
-	var now []Lasting
-	for _, f := range Look(ctx, h, r.checks) {
-		switch {
-		case f.Unknown:
-			now = append(now, r.of(f.Check)...)
-		case f.Level == finding.Problem:
-			now = append(now, Lasting{Finding: f, Since: time.Now()})
+	before := map[string]fault.Fault{}
+	for _, f := range r.Faults() {
+		before[key(f)] = f
+	}
+	var now []fault.Fault
+	for _, c := range r.checks {
+		found, err := c.look(ctx, h)
+		if err != nil { // an earlier problem may still be there
+			found = slices.DeleteFunc(slices.Clone(r.Faults()), func(f fault.Fault) bool { return f.ID != c.Name })
+		}
+		for _, f := range found {
+			if f.Severity >= fault.Problem {
+				now = append(now, f)
+			}
 		}
 	}
 	if ctx.Err() != nil {
 		return false // what was asked for was cut off
 	}
+	told := map[string]bool{}
+	for i := range now {
+		f := &now[i]
+		earlier, again := before[key(*f)]
+		if !again {
+			f.Since, fresh = time.Now(), true
+			continue
+		}
+		f.Since, told[key(*f)] = earlier.Since, true
+		if !r.told[key(*f)] {
+			r.o.Logger.Warn("connections fail because of a problem of this host", "message_id", messageid.HostProblem,
+				"fault", f.ID, "seen", f.String(), "fix", f.Fix)
+		}
+	}
+	for k := range r.told {
+		if !told[k] {
+			r.o.Logger.Info("a problem of this host is gone", "message_id", messageid.HostProblemGone,
+				"fault", before[k].ID, "seen", before[k].String())
+		}
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for i := range now {
-		if before := find(r.found, now[i]); before == nil {
-			fresh = true
-		} else {
-			now[i].Since, now[i].told = before.Since, r.tell(before)
-		}
-	}
-	for i := range r.found {
-		if gone := &r.found[i]; gone.told && find(now, *gone) == nil {
-			r.o.Logger.Info("a problem of this host is gone", "message_id", messageid.HostProblemGone,
-				"check", gone.Check, "seen", gone.Seen)
-		}
-	}
-	r.found = now
+	r.found, r.told = now, told
 	return fresh
 }
 
-// of returns the problems that a check found the last time.
-func (r *Rounds) of(check string) []Lasting {
-	return slices.DeleteFunc(slices.Clone(r.Problems()), func(p Lasting) bool { return p.Check != check })
-}
-
-// tell logs a problem once.
-func (r *Rounds) tell(p *Lasting) bool {
-	if !p.told {
-		r.o.Logger.Warn("connections fail because of a problem of this host", "message_id", messageid.HostProblem,
-			"check", p.Check, "seen", p.Seen, "mend", p.Mend)
-	}
-	return true
-}
-
-// find gives the same problem: what was seen may have other figures by now.
-func find(list []Lasting, p Lasting) *Lasting {
-	for i := range list {
-		if list[i].Check == p.Check && list[i].Mend == p.Mend {
-			return &list[i]
-		}
-	}
-	return nil
-}
+// key identifies a problem. The message may have other figures each time.
+func key(f fault.Fault) string { return f.ID + " " + f.Fix }

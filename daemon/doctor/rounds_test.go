@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/messageid"
 )
 
@@ -58,10 +59,10 @@ func onRounds(t *testing.T, do func(*Rounds, *fake, chan struct{}, *record)) {
 	})
 }
 
-func names(found []Lasting) string {
+func names(found []fault.Fault) string {
 	var out []string
 	for _, p := range found {
-		out = append(out, p.Check)
+		out = append(out, p.ID)
 	}
 	return strings.Join(out, " ")
 }
@@ -71,8 +72,8 @@ func TestRoundsFindWhatBeginsAndEnds(t *testing.T) {
 		r.Planned()
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if len(r.Problems()) > 0 || log.String() != "" {
-			t.Fatalf("%+v on a host that has all it needs, log:\n%s", r.Problems(), log)
+		if len(r.Faults()) > 0 || log.String() != "" {
+			t.Fatalf("%+v on a host that has all it needs, log:\n%s", r.Faults(), log)
 		}
 		time.Sleep(roundsPeriod + 2*afterMove)
 
@@ -81,15 +82,15 @@ func TestRoundsFindWhatBeginsAndEnds(t *testing.T) {
 		moved <- struct{}{}
 		time.Sleep(2 * settle)
 		synctest.Wait()
-		if got := names(r.Problems()); got != "route-services route-endpoints" || log.String() != "" {
+		if got := names(r.Faults()); got != "route-services route-endpoints" || log.String() != "" {
 			t.Errorf("problems %q soon after the routes are gone, log:\n%s", got, log)
 		}
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		if got := strings.Count(log.String(), messageid.HostProblem); got != 2 || !strings.Contains(log.String(), "mend=\"ip route add 10.96.0.0/12 dev eth0 src 192.0.2.10\"") {
+		if got := strings.Count(log.String(), messageid.HostProblem); got != 2 || !strings.Contains(log.String(), "fix=\"ip route add 10.96.0.0/12 dev eth0 src 192.0.2.10\"") {
 			t.Errorf("told %d times in an hour, want once for each:\n%s", got, log)
 		}
-		if since := r.Problems()[0].Since.Sub(began); since > time.Second {
+		if since := r.Faults()[0].Since.Sub(began); since > time.Second {
 			t.Errorf("the problem is said to be %s younger than it is", since)
 		}
 
@@ -98,8 +99,8 @@ func TestRoundsFindWhatBeginsAndEnds(t *testing.T) {
 		moved <- struct{}{}
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if got := strings.Count(log.String(), messageid.HostProblemGone); got != 2 || len(r.Problems()) > 0 {
-			t.Errorf("%d ends told, problems %+v", got, r.Problems())
+		if got := strings.Count(log.String(), messageid.HostProblemGone); got != 2 || len(r.Faults()) > 0 {
+			t.Errorf("%d ends told, problems %+v", got, r.Faults())
 		}
 	})
 }
@@ -114,14 +115,14 @@ func TestRoundsLookEachMinuteAndLogWhatLasts(t *testing.T) {
 		f.set("netfilter/nf_conntrack_count", "99")
 		time.Sleep(roundsPeriod)
 		synctest.Wait()
-		if names(r.Problems()) != "conntrack" {
-			t.Errorf("problems %q", names(r.Problems()))
+		if names(r.Faults()) != "conntrack" {
+			t.Errorf("problems %q", names(r.Faults()))
 		}
 		f.set("netfilter/nf_conntrack_count", "9")
 		time.Sleep(roundsPeriod)
 		synctest.Wait()
-		if len(r.Problems()) > 0 || log.String() != "" {
-			t.Errorf("problems %q, log:\n%s", names(r.Problems()), log)
+		if len(r.Faults()) > 0 || log.String() != "" {
+			t.Errorf("problems %q, log:\n%s", names(r.Faults()), log)
 		}
 		f.set("netfilter/nf_conntrack_count", "98")
 		time.Sleep(2 * roundsPeriod)
@@ -186,14 +187,14 @@ func TestRoundsKeepAProblemWhileTheyCannotLook(t *testing.T) {
 		time.Sleep(2 * roundsPeriod)
 		synctest.Wait()
 		const both = "route-services route-endpoints"
-		if got := names(r.Problems()); got != both {
+		if got := names(r.Faults()); got != both {
 			t.Fatalf("problems %q, want %q", got, both)
 		}
 		log.Reset()
 		f.edit(func() { f.wayErr = unix.EMFILE })
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		if got := names(r.Problems()); got != both || log.String() != "" {
+		if got := names(r.Faults()); got != both || log.String() != "" {
 			t.Errorf("problems %q, want %q; log:\n%s", got, both, log)
 		}
 		f.edit(func() {
@@ -202,7 +203,7 @@ func TestRoundsKeepAProblemWhileTheyCannotLook(t *testing.T) {
 		})
 		time.Sleep(2 * roundsPeriod)
 		synctest.Wait()
-		if got := names(r.Problems()); got != "" || strings.Count(log.String(), messageid.HostProblemGone) != 2 {
+		if got := names(r.Faults()); got != "" || strings.Count(log.String(), messageid.HostProblemGone) != 2 {
 			t.Errorf("problems %q after the end; log:\n%s", got, log)
 		}
 	})

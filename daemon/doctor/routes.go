@@ -11,8 +11,8 @@ import (
 	"syscall"
 
 	"edgeway/daemon/config"
-	"edgeway/daemon/doctor/finding"
 	"edgeway/daemon/nodeinfo"
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 )
 
@@ -30,8 +30,8 @@ type target struct {
 }
 
 // serviceRoutes looks up the ranges of Services, and the addresses outside of them.
-func serviceRoutes(_ context.Context, h *Host) []finding.Finding {
-	var out []finding.Finding
+func serviceRoutes(_ context.Context, h *Host) []fault.Fault {
+	var out []fault.Fault
 	for _, t := range h.targets() {
 		out = append(out, h.judge(t))
 	}
@@ -104,25 +104,25 @@ func (t target) String() string {
 }
 
 // judge says whether packets to the target have a way.
-func (h *Host) judge(t target) finding.Finding {
+func (h *Host) judge(t target) fault.Fault {
 	r, why := h.way(t.addr)
 	if why == "" {
 		return h.judgeSource(t, r)
 	}
-	mend := h.routeFor(t)
-	if mend == "" {
+	fix := h.routeFor(t)
+	if fix == "" {
 		family := plan.FamilyOf(t.addr)
 		return warning(fmt.Sprintf("proxy.ip_families = [%q]", other(family)),
 			"no packet can be sent to %s (%s), as this host has no address of %s", t, why, family)
 	}
-	return problem(mend,
+	return problem(fix,
 		"no packet can be sent to %s (%s): connections of this host, as to %s of %s, fail before any rule sees them", t,
 		why, t.addr, t.svc)
 }
 
 // judgeSource compares the source that the kernel chooses for the target with the one that the endpoint is reached
 // from: it chooses only once.
-func (h *Host) judgeSource(t target, r nodeinfo.Way) finding.Finding {
+func (h *Host) judgeSource(t target, r nodeinfo.Way) fault.Fault {
 	if !t.snat && r.Source.IsValid() {
 		e, why := h.way(t.endpoint)
 		if why == "" && !e.Local && e.Source.IsValid() && !e.Source.IsLinkLocalUnicast() && e.Source != r.Source {
@@ -156,11 +156,11 @@ func (h *Host) routeFor(t target) string {
 	if source.Is6() {
 		ip = "ip -6"
 	}
-	mend := fmt.Sprintf("%s route add %s dev %s src %s", ip, short(t.to), quoted(orElse(device, "lo")), source)
+	fix := fmt.Sprintf("%s route add %s dev %s src %s", ip, short(t.to), quoted(orElse(device, "lo")), source)
 	if h.Config.Routes.Services == config.RoutesNever {
-		mend += `  # or routes.services = "auto": the daemon keeps it`
+		fix += `  # or routes.services = "auto": the daemon keeps it`
 	}
-	return mend
+	return fix
 }
 
 // ownAddr gives an address by which others can know this host; invalid: it has none of the family.

@@ -8,12 +8,12 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"edgeway/daemon/doctor/finding"
 	"edgeway/daemon/doctor/firewall"
+	"edgeway/proxiers/fault"
 )
 
 // foreignRules looks for rules of other programs that drop connections of the plan.
-func foreignRules(ctx context.Context, h *Host) []finding.Finding {
+func foreignRules(ctx context.Context, h *Host) []fault.Fault {
 	if h.Rules == nil || h.Plan == nil || h.Plan.Node == nil {
 		return nil
 	}

@@ -8,19 +8,19 @@ import (
 	"testing"
 	"time"
 
-	"edgeway/daemon/doctor/finding"
 	"edgeway/daemon/doctor/firewall"
+	"edgeway/proxiers/fault"
 )
 
 func TestForeignRulesAreAskedAboutThePlan(t *testing.T) {
 	h, f := testHost()
 	endpoint := addr("10.244.1.11")
-	h.Rules = func(_ context.Context, q firewall.Question) []finding.Finding {
+	h.Rules = func(_ context.Context, q firewall.Question) []fault.Fault {
 		link, source := q.Host.Route(endpoint)
 		if q.Plan != h.Plan || q.MasqueradeBit != h.Config.Proxy.MasqueradeBit || link != "eth0" || source != addr("192.0.2.10") {
 			t.Errorf("asked %+v; the endpoint is behind %q, from %s", q, link, source)
 		}
-		return []finding.Finding{problem("nft ...", "it drops")}
+		return []fault.Fault{problem("nft ...", "it drops")}
 	}
 	wants(t, h, "firewall", "problem: it drops | nft ...")
 	if _, err := h.Way(endpoint); err != nil {

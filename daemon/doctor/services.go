@@ -7,36 +7,36 @@ import (
 	"strings"
 
 	"edgeway/daemon/config"
-	"edgeway/daemon/doctor/finding"
 	"edgeway/daemon/planner"
 	"edgeway/daemon/text"
 	"edgeway/daemon/tracker"
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 )
 
 // services names those that reject or drop connections, with the reason, and EndpointSlices without a Service.
-func services(_ context.Context, h *Host) []finding.Finding {
+func services(_ context.Context, h *Host) []fault.Fault {
 	if h.Plan == nil {
 		return nil
 	}
-	var idle, local []finding.Finding
+	var idle, local []fault.Fault
 	for _, svc := range h.Plan.Services {
 		from, all := dropped(svc)
 		switch {
 		case all:
 			local = append(local,
-				warning(h.mendLocal(),
+				warning(h.fixLocal(),
 					"connections to %s (%s) are dropped: its traffic policy is Local, and no endpoint is on this host",
 					svc.Name, svc.Family))
 		case from != "":
-			local = append(local, warning(h.mendLocal(), "connections to %s (%s) %s are dropped: a traffic policy of it is Local, and no endpoint is on this host", svc.Name, svc.Family, from))
+			local = append(local, warning(h.fixLocal(), "connections to %s (%s) %s are dropped: a traffic policy of it is Local, and no endpoint is on this host", svc.Name, svc.Family, from))
 		case !slices.ContainsFunc(svc.Frontends, forwards):
 			idle = append(idle, h.idle(svc))
 		}
 	}
 	out := append(shorten(idle, len(idle), "Services without an endpoint"),
 		shorten(local, len(local), "Services without an endpoint on this host")...)
-	var orphans []finding.Finding
+	var orphans []fault.Fault
 	for _, o := range h.Orphans {
 		orphans = append(orphans, warning("correct the label kubernetes.io/service-name of the EndpointSlice, or give that Service a clusterIP",
 			"%s is used by nothing: no Service of that name has a ClusterIP", o))
@@ -108,8 +108,8 @@ func dropped(svc *plan.ServicePort) (from string, all bool) {
 	return strings.Join(parts, ", and "), all
 }
 
-// mendLocal is what to do where a traffic policy Local drops.
-func (h *Host) mendLocal() string {
+// fixLocal is what to do where a traffic policy Local drops.
+func (h *Host) fixLocal() string {
 	if h.NodeObject {
 		return "have an endpoint on this host, or give the Service the traffic policy Cluster"
 	}
@@ -117,11 +117,11 @@ func (h *Host) mendLocal() string {
 }
 
 // idle says why a ServicePort has no endpoint.
-func (h *Host) idle(svc *plan.ServicePort) finding.Finding {
+func (h *Host) idle(svc *plan.ServicePort) fault.Fault {
 	name := tracker.Name{Namespace: svc.Name.Namespace, Name: svc.Name.Name}
-	why := planner.Absence{
-		Seen: "it has no endpoint that they may go to",
-		Mend: "edgeway plan " + name.Namespace + "/" + name.Name,
+	why := fault.Fault{
+		Message: "it has no endpoint that they may go to",
+		Fix:     "edgeway plan " + name.Namespace + "/" + name.Name,
 	}
 	if i, found := slices.BinarySearchFunc(h.Services, name,
 		func(s *tracker.Service, n tracker.Name) int { return s.Name().Compare(n) }); found {
@@ -129,5 +129,5 @@ func (h *Host) idle(svc *plan.ServicePort) finding.Finding {
 			why = absence
 		}
 	}
-	return warning(why.Mend, "connections to %s (%s) are rejected: %s", svc.Name, svc.Family, why.Seen)
+	return warning(why.Fix, "connections to %s (%s) are rejected: %s", svc.Name, svc.Family, why.Message)
 }

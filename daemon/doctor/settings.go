@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"edgeway/daemon/doctor/finding"
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 )
 
@@ -21,7 +21,7 @@ const (
 
 // rpFilter tells of packets that the reverse path filter dropped: those that came in by another interface than the one
 // by which this host would answer, as on a host with two networks.
-func rpFilter(_ context.Context, h *Host) []finding.Finding {
+func rpFilter(_ context.Context, h *Host) []fault.Fault {
 	all, err := h.number(sysctlPath(filterKey))
 	links, listErr := h.Links()
 	if err != nil || listErr != nil {
@@ -36,14 +36,14 @@ func rpFilter(_ context.Context, h *Host) []finding.Finding {
 		}
 	}
 	if len(strict) == 0 {
-		return []finding.Finding{ok("rp_filter is strict on no interface")}
+		return []fault.Fault{ok("rp_filter is strict on no interface")}
 	}
 	on := several(strict, maxNetworks)
 	if n := h.counter("netstat", "TcpExt:", "IPReversePathFilter"); n > 0 {
-		return []finding.Finding{warning(set(filterKey, 2),
+		return []fault.Fault{warning(set(filterKey, 2),
 			"rp_filter is strict on %s, and packets were dropped by it since the start: %d. Answers of endpoints, and clients, that come in by another interface than this host would answer by are lost", on, n)}
 	}
-	return []finding.Finding{ok("rp_filter is strict on %s, and has dropped nothing", on)}
+	return []fault.Fault{ok("rp_filter is strict on %s, and has dropped nothing", on)}
 }
 
 // counter reads a file like proc_net_netstat: a line with the names after the heading, then one with the numbers.
@@ -71,29 +71,29 @@ const (
 )
 
 // conntrack looks how full the table of connections is.
-func conntrack(_ context.Context, h *Host) []finding.Finding {
+func conntrack(_ context.Context, h *Host) []fault.Fault {
 	count, err := h.number(conntrackFiles + "count")
 	limit, limitErr := h.number(conntrackFiles + "max")
 	if err != nil || limitErr != nil || limit == 0 {
 		return nil // not loaded, and so empty: the rules load it
 	}
-	mend := set("net.netfilter.nf_conntrack_max", 2*limit) +
+	fix := set("net.netfilter.nf_conntrack_max", 2*limit) +
 		"  # to keep it, see conntrack.md in the package's documentation"
 	percent := 100 * count / limit
 	switch full := h.fullCount(); {
 	case percent >= nearlyFull:
-		return []finding.Finding{problem(mend,
+		return []fault.Fault{problem(fix,
 			"the table of connections is full to %d %% (limit %d): new connections are dropped when it is full",
 			percent, limit)}
 	case percent >= muchUsed:
-		return []finding.Finding{warning(mend, "the table of connections has %d entries, %d %% of its limit %d", count,
+		return []fault.Fault{warning(fix, "the table of connections has %d entries, %d %% of its limit %d", count,
 			percent, limit)}
 	case full > 0:
-		return []finding.Finding{warning(mend,
+		return []fault.Fault{warning(fix,
 			"the table of connections has %d entries of %d now, but was full for %d new connections since the start",
 			count, limit, full)}
 	default:
-		return []finding.Finding{ok("the table of connections has %d entries, the limit is %d", count, limit)}
+		return []fault.Fault{ok("the table of connections has %d entries, the limit is %d", count, limit)}
 	}
 }
 
@@ -118,13 +118,13 @@ func (h *Host) fullCount() (sum uint64) {
 }
 
 // sysctls looks at settings that do harm here and there.
-func sysctls(_ context.Context, h *Host) []finding.Finding {
+func sysctls(_ context.Context, h *Host) []fault.Fault {
 	return append(h.ownPorts(), h.routeLocalnet()...)
 }
 
 // routeLocalnet finds interfaces by which packets to 127.0.0.1 come in. It is on where it is for all, or for the
 // interface.
-func (h *Host) routeLocalnet() (out []finding.Finding) {
+func (h *Host) routeLocalnet() (out []fault.Fault) {
 	links, _ := h.Links() // without them there is what holds for all
 	for _, device := range append([]string{"all"}, links...) {
 		path, name := interfaceSetting(interfaces4, device, "route_localnet")
@@ -137,7 +137,7 @@ func (h *Host) routeLocalnet() (out []finding.Finding) {
 
 // ownPorts finds ports that the daemon listens on in the range from which the kernel chooses the source ports of this
 // host's connections. The daemon cannot listen on such a port while a connection has it.
-func (h *Host) ownPorts() []finding.Finding {
+func (h *Host) ownPorts() []fault.Fault {
 	const local, reserved = "net.ipv4.ip_local_port_range", "net.ipv4.ip_local_reserved_ports"
 	text, err := h.Read(sysctlPath(local))
 	var first, last uint16
@@ -152,12 +152,12 @@ func (h *Host) ownPorts() []finding.Finding {
 		}
 	}
 	if len(at) == 0 {
-		return []finding.Finding{ok("the ports that the daemon listens on are not given to connections of this host (%d to %d)", first, last)}
+		return []fault.Fault{ok("the ports that the daemon listens on are not given to connections of this host (%d to %d)", first, last)}
 	}
 	slices.Sort(at)
-	mend := set(reserved,
+	fix := set(reserved,
 		strings.Join(append(strings.FieldsFunc(taken, func(r rune) bool { return r == ',' }), at...), ","))
-	return []finding.Finding{warning(mend, "ports %s, which the daemon listens on for NodePorts on loopback and health checks, may be taken by connections of this host (%s)", several(at, maxNetworks), local)}
+	return []fault.Fault{warning(fix, "ports %s, which the daemon listens on for NodePorts on loopback and health checks, may be taken by connections of this host (%s)", several(at, maxNetworks), local)}
 }
 
 // contains reports whether a list like "80,30000-30100" has the port.

@@ -9,9 +9,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"edgeway/daemon/doctor/finding"
 	"edgeway/daemon/nodeinfo"
 	"edgeway/daemon/source/kube"
+	"edgeway/proxiers/fault"
 )
 
 // watched is a System that remembers the first error that says nothing about the host. A check that takes such an
@@ -80,7 +80,7 @@ func watch(h *Host) (*Host, *watched) {
 		}
 	}
 	if h.Credentials != nil {
-		at.Credentials = func() ([]kube.Warning, error) {
+		at.Credentials = func() ([]fault.Fault, error) {
 			faults, err := h.Credentials()
 			w.note(err)
 			return faults, err
@@ -105,8 +105,8 @@ func watch(h *Host) (*Host, *watched) {
 	return &at, w
 }
 
-// unknown returns the finding that replaces all findings of a check that could not look.
-func unknown(err error) finding.Finding {
+// unknown returns what replaces all faults of a check that could not look.
+func unknown(check string, err error) fault.Fault {
 	fix := "edgeway doctor  # again, when the cause is gone"
 	switch {
 	case errors.Is(err, unix.EMFILE):
@@ -114,7 +114,5 @@ func unknown(err error) finding.Finding {
 	case errors.Is(err, unix.ENFILE):
 		fix = "sysctl fs.file-nr  # end the program with the most open files, or raise fs.file-max"
 	}
-	f := warning(fix, "cannot tell: %v", err)
-	f.Unknown = true
-	return f
+	return fault.New(check, fault.Warning, fix, "cannot tell: %v", err)
 }

@@ -11,8 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"edgeway/daemon/config"
-	"edgeway/daemon/doctor/finding"
-	"edgeway/daemon/source/kube"
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 )
 
@@ -45,7 +44,7 @@ func TestWithoutDescriptorsTheDoctorCannotTell(t *testing.T) {
 	h.System = Kernel{}
 	h.Config = config.Default()
 	h.Backend.Name, h.Backend.Traits.DropIn = "ebpf", "ebpf.conf"
-	h.Credentials = func() ([]kube.Warning, error) {
+	h.Credentials = func() ([]fault.Fault, error) {
 		return nil, &fs.PathError{Op: "open", Path: "kubeconfig", Err: unix.EMFILE}
 	}
 	h.Saved = []Saved{{Of: "the API server", At: func() (time.Time, error) { return time.Time{}, unix.EMFILE }}}
@@ -53,7 +52,7 @@ func TestWithoutDescriptorsTheDoctorCannotTell(t *testing.T) {
 		"route-services", "route-endpoints", "systemd", "ip-forward", "rp-filter", "conntrack", "sysctls",
 		"credentials", "last-known",
 	} {
-		var found []finding.Finding
+		var found []fault.Fault
 		withoutDescriptors(t, func() {
 			for _, c := range Checks() {
 				if c.Name == name {
@@ -61,8 +60,8 @@ func TestWithoutDescriptorsTheDoctorCannotTell(t *testing.T) {
 				}
 			}
 		})
-		if len(found) != 1 || !found[0].Unknown || found[0].Level != finding.Warning ||
-			!strings.Contains(found[0].Seen, "too many open files") || strings.Contains(found[0].Mend, "ip route") {
+		if len(found) != 1 || found[0].Severity != fault.Warning ||
+			!strings.Contains(found[0].Message, "too many open files") || strings.Contains(found[0].Fix, "ip route") {
 			t.Errorf("%s: %+v, want one finding that says why it cannot tell", name, found)
 		}
 	}
@@ -81,7 +80,7 @@ func TestOnlyTheKernelsAnswerIsNoRoute(t *testing.T) {
 			i++
 		}
 		found := Look(t.Context(), h, Checks()[i:i+1])
-		if len(found) != 1 || found[0].Unknown != c.want {
+		if len(found) != 1 || strings.HasPrefix(found[0].Message, "cannot tell") != c.want {
 			t.Errorf("%v: %+v, want unknown %t", c.err, found, c.want)
 		}
 	}

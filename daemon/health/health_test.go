@@ -13,6 +13,7 @@ import (
 	"edgeway/daemon/pipeline"
 	"edgeway/daemon/source"
 	"edgeway/daemon/tracker"
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 )
 
@@ -151,13 +152,13 @@ func TestEachFaultHasItsConditionAndAnswers(t *testing.T) {
 				}
 				r := c.Report()
 				if tt.condition == "" {
-					if len(r.Conditions) != 0 {
-						t.Errorf("conditions %+v, want none", r.Conditions)
+					if len(r.Faults) != 0 {
+						t.Errorf("conditions %+v, want none", r.Faults)
 					}
 					return
 				}
-				if len(r.Conditions) == 0 || r.Conditions[0].Name != tt.condition || !strings.Contains(r.Conditions[0].Message, tt.names) {
-					t.Fatalf("conditions %+v, want first %s with %q", r.Conditions, tt.condition, tt.names)
+				if len(r.Faults) == 0 || r.Faults[0].ID != tt.condition || !strings.Contains(r.Faults[0].Message, tt.names) {
+					t.Fatalf("conditions %+v, want first %s with %q", r.Faults, tt.condition, tt.names)
 				}
 				if !strings.Contains(r.Summary(), tt.names) {
 					t.Errorf("summary %q lacks %q", r.Summary(), tt.names)
@@ -192,12 +193,12 @@ func TestASourceThatWasNotReadWhole(t *testing.T) {
 			}
 		}
 		r := c.Report()
-		if len(r.Conditions) != 1 || r.Conditions[0].Name != "source-file" || r.Conditions[0].Level != Warning {
-			t.Fatalf("%s: conditions %+v", name, r.Conditions)
+		if len(r.Faults) != 1 || r.Faults[0].ID != "source-file" || r.Faults[0].Severity != fault.Warning {
+			t.Fatalf("%s: conditions %+v", name, r.Faults)
 		}
 		for _, want := range tt.names {
-			if !strings.Contains(r.Conditions[0].Message, want) {
-				t.Errorf("%s: %q does not name %q", name, r.Conditions[0].Message, want)
+			if !strings.Contains(r.Faults[0].Message, want) {
+				t.Errorf("%s: %q does not name %q", name, r.Faults[0].Message, want)
 			}
 		}
 	}
@@ -212,7 +213,7 @@ func TestBodyIsKubeProxysWithOurFieldsAfter(t *testing.T) {
 			Families: []plan.Family{plan.IPv4, plan.IPv6},
 			Answered: func(path string, _ int) { answered = append(answered, path) },
 		})
-		const families = `"status":{"IPv4":{"lastUpdated":"2000-01-01T00:00:00Z","healthy":true},"IPv6":{"lastUpdated":"2000-01-01T00:00:00Z","healthy":true}},"conditions":[]}`
+		const families = `"status":{"IPv4":{"lastUpdated":"2000-01-01T00:00:00Z","healthy":true},"IPv6":{"lastUpdated":"2000-01-01T00:00:00Z","healthy":true}},"faults":[]}`
 		for path, want := range map[string]string{
 			"/healthz": `{"lastUpdated":"2000-01-01T01:00:00Z","currentTime":"2000-01-01T01:00:00Z","nodeEligible":true,"healthy":true,` + families,
 			"/livez":   `{"lastUpdated":"2000-01-01T01:00:00Z","currentTime":"2000-01-01T01:00:00Z","healthy":true,` + families,
@@ -239,11 +240,11 @@ func TestBodyIsKubeProxysWithOurFieldsAfter(t *testing.T) {
 func TestProblemsDegrade(t *testing.T) {
 	state := synced()
 	c := New(fixedState{state}, fixedSource{"kube", source.Status{Err: "refused"}})
-	c.Include(func() []Condition {
-		return []Condition{{Name: "leftovers", Level: Warning}, {Name: "ip-forward", Level: Problem, Message: "it is 0", Mend: "sysctl"}}
+	c.Include(func() []fault.Fault {
+		return []fault.Fault{{ID: "leftovers", Severity: fault.Warning}, {ID: "ip-forward", Severity: fault.Problem, Message: "it is 0", Fix: "sysctl"}}
 	}, "leftovers", "ip-forward", "conntrack")
 	r := c.Report()
-	if r.State() != StateDegraded || !r.Healthy || r.Summary() != "degraded: it is 0" || r.Conditions[0].Name != "ip-forward" || len(r.Conditions) != 3 {
+	if r.State() != StateDegraded || !r.Healthy || r.Summary() != "degraded: it is 0" || r.Faults[0].ID != "ip-forward" || len(r.Faults) != 3 {
 		t.Errorf("state %s, summary %q, %+v", r.State(), r.Summary(), r)
 	}
 	for path, want := range map[string]int{"/healthz": 200, "/livez": 200, "/readyz?verbose": 200} {
@@ -251,19 +252,19 @@ func TestProblemsDegrade(t *testing.T) {
 		req.RemoteAddr = "127.0.0.1:1"
 		got := httptest.NewRecorder()
 		c.Handler(HandlerOptions{Answered: func(string, int) {}}).ServeHTTP(got, req)
-		if got.Code != want || !strings.Contains(got.Body.String(), `{"name":"ip-forward","level":"problem","message":"it is 0","mend":"sysctl"}`) {
+		if got.Code != want || !strings.Contains(got.Body.String(), `{"id":"ip-forward","severity":"problem","message":"it is 0","fix":"sysctl"}`) {
 			t.Errorf("%s: %d %s", path, got.Code, got.Body)
 		}
 	}
-	names := c.Names()
+	names := c.IDs()
 	for name, holds := range map[string]bool{"first-sync": false, "backend-sync": false, "conntrack": false, "ip-forward": true, "leftovers": true, "source-kube": true} {
 		if got, there := names[name]; !there || got != holds {
 			t.Errorf("condition %s: %t, there %t; want %t", name, got, there, holds)
 		}
 	}
 	state.OutOfSync = time.Now().Add(-2 * Grace)
-	if r := c.Report(); r.State() != StateUnhealthy || r.Conditions[0].Level != Unhealthy || r.Conditions[1].Level != Problem {
-		t.Errorf("state %s, %+v", r.State(), r.Conditions)
+	if r := c.Report(); r.State() != StateUnhealthy || r.Faults[0].Severity != fault.Unhealthy || r.Faults[1].Severity != fault.Problem {
+		t.Errorf("state %s, %+v", r.State(), r.Faults)
 	}
 	if r := New(fixedState{synced()}).Report(); r.State() != StateHealthy {
 		t.Errorf("state %s without a condition", r.State())

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"edgeway/daemon/text"
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/healthcheck/httpbound"
 	"edgeway/proxiers/plan"
 )
@@ -19,17 +20,9 @@ type body struct {
 	NodeEligible *bool                 `json:"nodeEligible,omitempty"`
 	Healthy      bool                  `json:"healthy"`
 	Status       map[string]familyBody `json:"status"`
-	Conditions   []conditionBody       `json:"conditions"`
-}
-
-// conditionBody is a Condition. Only clients on this host get more than name and level: the rest may have addresses,
-// paths, the names of Services and what a server or a program said.
-type conditionBody struct {
-	Name    string    `json:"name"`
-	Level   Level     `json:"level"`
-	Since   time.Time `json:"since,omitzero"`
-	Message string    `json:"message,omitempty"`
-	Mend    string    `json:"mend,omitempty"`
+	// Faults has no more than the IDs and severities for clients on other hosts: the rest may have addresses, paths, the
+	// names of Services and what a server or a program said.
+	Faults []fault.Fault `json:"faults"`
 }
 
 type familyBody struct {
@@ -68,15 +61,14 @@ func (c *Checker) Handler(opts HandlerOptions) http.Handler {
 func (o HandlerOptions) answer(w http.ResponseWriter, req *http.Request, r Report, eligible *bool, ok bool) {
 	b := body{
 		LastUpdated: r.LastSync.UTC(), CurrentTime: r.Time.UTC(), NodeEligible: eligible, Healthy: r.Healthy,
-		Status: map[string]familyBody{}, Conditions: []conditionBody{},
+		Status: map[string]familyBody{}, Faults: []fault.Fault{},
 	}
 	detail := httpbound.FromHere(req)
-	for _, c := range r.Conditions {
-		shown := conditionBody{Name: c.Name, Level: c.Level}
-		if detail {
-			shown = conditionBody(c)
+	for _, f := range r.Faults {
+		if !detail {
+			f = fault.Fault{ID: f.ID, Severity: f.Severity}
 		}
-		b.Conditions = append(b.Conditions, shown)
+		b.Faults = append(b.Faults, f)
 	}
 	for _, f := range o.Families {
 		b.Status[f.String()] = familyBody{LastUpdated: r.LastSync.UTC(), Healthy: r.Healthy}

@@ -25,7 +25,7 @@ func TestTextsAreForThisHost(t *testing.T) {
 		return got.Body.String()
 	}
 	for _, path := range []string{"/healthz", "/livez", "/readyz", "/readyz?verbose", "/readyz?verbose=1&exclude=x"} {
-		const want = `"conditions":[{"name":"backend-sync","level":"warning"},{"name":"source-kube","level":"warning"}]}`
+		const want = `"faults":[{"id":"backend-sync","severity":"warning"},{"id":"source-kube","severity":"warning"}]}`
 		for _, from := range []string{"192.0.2.1:1", "[2001:db8::1]:1"} {
 			if got := ask(path, from); !strings.HasSuffix(got, want) {
 				t.Errorf("%s tells %s %s", path, from, got)

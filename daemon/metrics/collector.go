@@ -191,7 +191,7 @@ func (s scrape) faults(state *pipeline.State) {
 }
 
 func (s scrape) conditions() {
-	for name, holds := range s.opts.Conditions() {
+	for name, holds := range s.opts.Faults() {
 		value := 0.0
 		if holds {
 			value = 1

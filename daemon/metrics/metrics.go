@@ -44,8 +44,8 @@ type Options struct {
 	SavedAt func() time.Time
 	// Expiries are when the credentials of the API server expire.
 	Expiries func() map[string]time.Time
-	// Conditions tells of each condition of the daemon's health whether it holds.
-	Conditions func() map[string]bool
+	// Faults returns whether there is a fault with each ID.
+	Faults func() map[string]bool
 	// Proxiers are those of the backend and its followers that have metrics of their own, and the checks of endpoints.
 	Proxiers []prometheus.Collector
 	// Panicked is told of the panic of a collector, whose other metrics are missing then; it may be nil.

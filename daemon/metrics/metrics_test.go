@@ -87,10 +87,10 @@ func testMetrics() *Metrics {
 			fixedSource{"file", source.Status{}},
 			fixedSource{"kube", source.Status{Synced: true, LastContact: now.Add(-90 * time.Second)}},
 		},
-		SavedAt:    func() time.Time { return now.Add(-time.Hour) },
-		Expiries:   func() map[string]time.Time { return map[string]time.Time{"token": time.Unix(2000000000, 0)} },
-		Conditions: func() map[string]bool { return map[string]bool{"ip-forward": true, "first-sync": false} },
-		Proxiers:   []prometheus.Collector{localnodeport.New(localnodeport.Options{}), healthcheck.New(healthcheck.Options{})},
+		SavedAt:  func() time.Time { return now.Add(-time.Hour) },
+		Expiries: func() map[string]time.Time { return map[string]time.Time{"token": time.Unix(2000000000, 0)} },
+		Faults:   func() map[string]bool { return map[string]bool{"ip-forward": true, "first-sync": false} },
+		Proxiers: []prometheus.Collector{localnodeport.New(localnodeport.Options{}), healthcheck.New(healthcheck.Options{})},
 	})
 }
 
@@ -224,7 +224,7 @@ func TestAnEmptyDaemonCanBeScraped(t *testing.T) {
 	m := New(Options{
 		Backend: "nftables", State: func() pipeline.State { return pipeline.State{} },
 		Tracker: func() tracker.Stats { return tracker.Stats{} }, SavedAt: func() time.Time { return time.Time{} },
-		Expiries: func() map[string]time.Time { return nil }, Conditions: func() map[string]bool { return nil },
+		Expiries: func() map[string]time.Time { return nil }, Faults: func() map[string]bool { return nil },
 	})
 	got := scrapeText(t, m)
 	if !strings.Contains(got, "edgeway_programmed_services 0") || strings.Contains(got, "edgeway_last_known_age_seconds") || strings.Contains(got, "iptables") {

@@ -18,9 +18,9 @@ func TestWhyThereIsNoEndpoint(t *testing.T) {
 	without := testSlice("web", ep(epThere))
 	without.Ports = nil
 	for name, c := range map[string]struct {
-		slices     []*source.EndpointSlice
-		port       string
-		seen, mend string // parts; empty: there is an endpoint
+		slices    []*source.EndpointSlice
+		port      string
+		seen, fix string // parts; empty: there is an endpoint
 	}{
 		"no slice":               {nil, "", "no EndpointSlice", "kubernetes.io/service-name: web"},
 		"another family":         {[]*source.EndpointSlice{testSlice("web", ep("fd00:1::1"))}, "", "no EndpointSlice of addressType IPv4 for it, only of IPv6", "IPv4"},
@@ -38,7 +38,7 @@ func TestWhyThereIsNoEndpoint(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			svc := &tracker.Service{Spec: testService("web"), Slices: c.slices}
 			got, absent := Absent(svc, plan.ServicePortName{Namespace: "ns", Name: "web", Port: c.port, Protocol: plan.TCP}, plan.IPv4)
-			if absent != (c.seen != "") || !strings.Contains(got.Seen, c.seen) || !strings.Contains(got.Mend, c.mend) {
+			if absent != (c.seen != "") || !strings.Contains(got.Message, c.seen) || !strings.Contains(got.Fix, c.fix) {
 				t.Errorf("got %t, %+v", absent, got)
 			}
 		})

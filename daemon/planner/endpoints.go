@@ -8,6 +8,7 @@ import (
 
 	"edgeway/daemon/source"
 	"edgeway/daemon/tracker"
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 )
 
@@ -267,18 +268,10 @@ func (p *Planner) serving(endpoints []endpoint, sp *plan.ServicePort) []plan.End
 	return slices.Clone(out)
 }
 
-// Absence is why a port of a Service has no endpoint.
-type Absence struct {
-	// Seen is a sentence that follows the name of the ServicePort and a colon.
-	Seen string
-	// Mend is what to do.
-	Mend string
-}
-
 // Absent returns the reason why a port of a Service has no endpoint in a family. ok is false if it has one that is
 // ready or still serves. Absent knows the sources alone: an endpoint that the planner refuses is named by a problem
 // of the Service.
-func Absent(svc *tracker.Service, port plan.ServicePortName, family plan.Family) (a Absence, ok bool) {
+func Absent(svc *tracker.Service, port plan.ServicePortName, family plan.Family) (f fault.Fault, ok bool) {
 	label := fmt.Sprintf("the label kubernetes.io/service-name: %s", svc.Spec.Name)
 	var ofFamily, named []*source.EndpointSlice
 	for _, s := range svc.Slices {
@@ -292,49 +285,49 @@ func Absent(svc *tracker.Service, port plan.ServicePortName, family plan.Family)
 	}
 	switch {
 	case len(svc.Slices) == 0:
-		return Absence{
+		return absence(
 			"there is no EndpointSlice for it",
-			"have the Service's selector match pods, or write an EndpointSlice with " + label,
-		}, true
+			"have the Service's selector match pods, or write an EndpointSlice with "+label,
+		), true
 	case len(ofFamily) == 0:
-		return Absence{
+		return absence(
 			fmt.Sprintf("there is no EndpointSlice of addressType %s for it, only of %s", family, svc.Slices[0].Family),
 			fmt.Sprintf("give the pods %s addresses, or write an EndpointSlice of this addressType with %s", family,
 				label),
-		}, true
+		), true
 	case len(named) == 0:
-		return Absence{
+		return absence(
 			fmt.Sprintf("its EndpointSlices have no port %s, but %s", quotedPort(port.Port, port.Protocol),
 				portsOf(ofFamily)),
 			"give the port of the Service and that of the EndpointSlice the same name and protocol",
-		}, true
+		), true
 	}
 	return unready(svc.Spec, named)
 }
 
 // unready is Absent for slices that have the port.
-func unready(svc *source.Service, named []*source.EndpointSlice) (Absence, bool) {
+func unready(svc *source.Service, named []*source.EndpointSlice) (fault.Fault, bool) {
 	var addrs []netip.Addr
 	for _, s := range named {
 		for _, e := range s.Endpoints {
 			if e.Ready || e.Serving && e.Terminating {
-				return Absence{}, false
+				return fault.Fault{}, false
 			}
 			addrs = append(addrs, e.Addr)
 		}
 	}
 	addrs = sortAddrs(addrs)
 	if len(addrs) == 0 {
-		return Absence{
+		return absence(
 			fmt.Sprintf("its EndpointSlice %s has no endpoints", named[0].Name),
 			"have the Service's selector match pods that run, or write endpoints into the EndpointSlice",
-		}, true
+		), true
 	}
-	return Absence{
+	return absence(
 		fmt.Sprintf("none of its endpoints is ready: %s", firstOf(addrs)),
 		fmt.Sprintf("see why its pods are not ready (kubectl -n %s describe pods), "+
 			"or set conditions.ready of the endpoints", svc.Namespace),
-	}, true
+	), true
 }
 
 func hasPort(s *source.EndpointSlice, port plan.ServicePortName) bool {
@@ -377,4 +370,9 @@ func firstOf[T any](list []T) string {
 		text += fmt.Sprintf(" and %d more", more)
 	}
 	return text
+}
+
+// absence returns the reason why a ServicePort has no endpoint. The message follows its name and a colon.
+func absence(message, fix string) fault.Fault {
+	return fault.Fault{ID: "no-endpoint", Severity: fault.Notice, Message: message, Fix: fix}
 }

@@ -17,6 +17,7 @@ import (
 	"edgeway/daemon/health"
 	"edgeway/daemon/pipeline"
 	"edgeway/daemon/sdunit/sdtest"
+	"edgeway/proxiers/fault"
 	"edgeway/test/hostile"
 )
 
@@ -30,7 +31,7 @@ func FuzzStatus(f *testing.F) {
 	f.Fuzz(func(t *testing.T, message, name string, running bool) {
 		manager := sdtest.New(t)
 		message, name = message[:min(len(message), 300)], name[:min(len(name), 300)] // in one datagram of the test's reader
-		v := View{Backend: name, Health: health.Report{Conditions: []health.Condition{{Message: message}}}, Sources: []health.Source{away{}}}
+		v := View{Backend: name, Health: health.Report{Faults: []fault.Fault{{Message: message}}}, Sources: []health.Source{away{}}}
 		if running {
 			synced(1)(&v)
 			v.State.Followers = []pipeline.StageState{{Name: name, Err: errors.New(message)}}

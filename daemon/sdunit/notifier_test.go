@@ -13,6 +13,7 @@ import (
 	"edgeway/daemon/health"
 	"edgeway/daemon/pipeline"
 	"edgeway/daemon/sdunit/sdtest"
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 )
 
@@ -68,12 +69,12 @@ func synced(n int) func(*View) {
 	return func(v *View) {
 		v.State.InForce = p
 		v.State.Backend.LastSync = time.Now()
-		v.Health.Conditions = nil
+		v.Health.Faults = nil
 	}
 }
 
 func newHost() *host {
-	return &host{view: View{Backend: "nftables", Health: health.Report{Conditions: []health.Condition{
+	return &host{view: View{Backend: "nftables", Health: health.Report{Faults: []fault.Fault{
 		{Message: "Nothing is programmed yet: waiting for source kube (connect to api:6443: connection refused)"},
 	}}}}
 }

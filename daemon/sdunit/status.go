@@ -9,6 +9,7 @@ import (
 	"edgeway/daemon/health"
 	"edgeway/daemon/pipeline"
 	"edgeway/daemon/text"
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 )
 
@@ -101,9 +102,9 @@ func (v View) text(counts pipeline.Counts, since func(time.Time) string) string 
 
 // problems names those of the host, each once.
 func (v View) problems() (names []string) {
-	for _, c := range v.Health.Conditions {
-		if c.Level == health.Problem && !slices.Contains(names, c.Name) {
-			names = append(names, c.Name)
+	for _, c := range v.Health.Faults {
+		if c.Severity == fault.Problem && !slices.Contains(names, c.ID) {
+			names = append(names, c.ID)
 		}
 	}
 	return names
@@ -111,10 +112,10 @@ func (v View) problems() (names []string) {
 
 // waiting says why nothing is programmed yet.
 func (v View) waiting() string {
-	if len(v.Health.Conditions) == 0 {
+	if len(v.Health.Faults) == 0 {
 		return "starting"
 	}
-	return v.Health.Conditions[0].Message
+	return v.Health.Faults[0].String()
 }
 
 // unreachable names the sources that do not give the current objects.

@@ -9,6 +9,7 @@ import (
 	"edgeway/daemon/health"
 	"edgeway/daemon/pipeline"
 	"edgeway/daemon/source"
+	"edgeway/proxiers/fault"
 )
 
 func TestStatusIsSentWhenItsMeaningChanges(t *testing.T) {
@@ -65,9 +66,9 @@ func TestStatusTexts(t *testing.T) {
 		"nftables|412|; degraded: ip-forward, route-services|; API server": func(v *View) {
 			v.Sources = []health.Source{away{}}
 			for _, name := range []string{"ip-forward", "route-services", "route-services"} {
-				v.Health.Conditions = append(v.Health.Conditions, health.Condition{Name: name, Level: health.Problem})
+				v.Health.Faults = append(v.Health.Faults, fault.Fault{ID: name, Severity: fault.Problem})
 			}
-			v.Health.Conditions = append(v.Health.Conditions, health.Condition{Name: "source-kube", Level: health.Warning})
+			v.Health.Faults = append(v.Health.Faults, fault.Fault{ID: "source-kube", Severity: fault.Warning})
 		},
 		"nftables|412|; sync|1 min": func(v *View) {
 			v.State.OutOfSync, v.State.Backend.Err = now.Add(-time.Minute), errors.New("x\nREADY=1")
@@ -78,7 +79,7 @@ func TestStatusTexts(t *testing.T) {
 		},
 		`nftables|: x READY=1 \u001b[2J\u009b\x9b\u202e`: func(v *View) {
 			v.State.InForce = nil
-			v.Health.Conditions = []health.Condition{{Message: "the first sync failed: x\nREADY=1 \x1b[2J\u009b\x9b\u202e"}}
+			v.Health.Faults = []fault.Fault{{Message: "the first sync failed: x\nREADY=1 \x1b[2J\u009b\x9b\u202e"}}
 		},
 	} {
 		v := base

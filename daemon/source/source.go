@@ -16,7 +16,7 @@ type Source interface {
 	// Name identifies the source in logs, metrics and status: "kube", "file", "lastknown", "lastknown-file".
 	Name() string
 	// Run feeds the sink, from one goroutine, until ctx ends. A source that cannot reach its origin
-	// keeps trying and says so in Status; it returns an error only for what trying again cannot mend.
+	// keeps trying and says so in Status; it returns an error only for what trying again cannot fix.
 	Run(ctx context.Context, sink Sink) error
 	// Status may be called at any time from any goroutine.
 	Status() Status
@@ -44,6 +44,6 @@ type Status struct {
 	Partial bool
 	// Refused says that Err is what the origin answers: it is reached.
 	Refused bool
-	// Mend is what to do about Err; empty: Err says it.
-	Mend string
+	// Fix is what to do about Err; empty: Err says it.
+	Fix string
 }

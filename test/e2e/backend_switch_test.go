@@ -92,8 +92,8 @@ func (d *daemon) switched(backend string) func() error {
 		switch {
 		case err != nil:
 			return err
-		case s.Backend.Name != backend || s.Backend.LastSync.IsZero() || len(s.Conditions) > 0:
-			return fmt.Errorf("the backend is %+v, want %s, and conditions are %+v, want none", s.Backend, backend, s.Conditions)
+		case s.Backend.Name != backend || s.Backend.LastSync.IsZero() || len(s.Faults) > 0:
+			return fmt.Errorf("the backend is %+v, want %s, and conditions are %+v, want none", s.Backend, backend, s.Faults)
 		}
 		return nil
 	}

@@ -79,8 +79,8 @@ func (d *daemon) hasCondition(name, words string) func() error {
 		if err != nil {
 			return err
 		}
-		for _, c := range s.Conditions {
-			if s.Healthy && c.Name == name && strings.Contains(c.Message, words) {
+		for _, c := range s.Faults {
+			if s.Healthy && c.ID == name && strings.Contains(c.Message, words) {
 				return nil
 			}
 		}

@@ -291,9 +291,9 @@ type status struct {
 		Name     string
 		LastSync time.Time
 	}
-	Conditions []struct{ Name, Message, Mend string }
-	Drift      struct{ Repairs int }
-	Problems   struct{ First []string }
+	Faults   []struct{ ID, Message, Fix string }
+	Drift    struct{ Repairs int }
+	Problems struct{ First []string }
 }
 
 func (d *daemon) status() (status, error) {

@@ -38,8 +38,8 @@ func TestDoctorMendsDeadEndpoints(t *testing.T) {
 	l.kill(l.ep1, programDies)
 	l.within(patience, unanswered(l.node, web))
 	found := d.only(d.connected("connect", name), "1 of 2 endpoints of "+name, ep1Addr+":8080 refuses connections")
-	if !strings.HasSuffix(found.Mend, "or set "+setting) {
-		t.Fatalf("edgeway doctor --connect has the mend %q", found.Mend)
+	if !strings.HasSuffix(found.Fix, "or set "+setting) {
+		t.Fatalf("edgeway doctor --connect has the fix %q", found.Fix)
 	}
 	l.must(os.WriteFile(filepath.Join(d.dir, "conf.d", "dead.toml"), []byte(setting+"\n"), 0o600))
 	if out, errs, code := d.edgeway("reload"); code != 0 {
@@ -48,13 +48,13 @@ func TestDoctorMendsDeadEndpoints(t *testing.T) {
 	l.within(patience, d.shows([]string{"status"}, "healthy, with restrictions", "endpoint-checks", ep1Addr+":8080 for one (connection refused)"))
 	l.within(patience, leaves("ep1"))
 	l.throughout(2*time.Second, answers(l.node, web, "ep2"))
-	l.must(d.shows([]string{"doctor"}, "warning  daemon ", "endpoint-checks: 1 of 2 ")())
+	l.must(d.shows([]string{"doctor"}, "warning   endpoint-checks ", "1 of 2 ")())
 
 	l.kill(l.ep2, programDies)
 	words := "connections to " + name
 	l.within(patience, func() error {
 		out, errs, code := d.edgeway("status")
-		if code != 4 || !containsAll(out, []string{"DEGRADED", "problem   services-dead", words, "mend: ", ep1Addr + ":8080"}) {
+		if code != 4 || !containsAll(out, []string{"DEGRADED", "problem   services-dead", words, "fix: ", ep1Addr + ":8080"}) {
 			return fmt.Errorf("edgeway status ended with %d and does not name the dead endpoints:\n%s%s", code, out, errs)
 		}
 		return nil

@@ -112,7 +112,7 @@ func (d *daemon) cured(check, words string, works func() error) {
 	d.t.Helper()
 	took := d.within(patience, func() error {
 		out, errs, code := d.edgeway("status")
-		if code != 4 || !containsAll(out, []string{"DEGRADED", "problem   " + check, words, "mend: "}) {
+		if code != 4 || !containsAll(out, []string{"DEGRADED", "problem   " + check, words, "fix: "}) {
 			return fmt.Errorf("edgeway status ended with %d and does not name %s:\n%s%s", code, check, out, errs)
 		}
 		return nil
@@ -138,13 +138,13 @@ func (d *daemon) degraded(check string) {
 	var s struct {
 		State, Summary string
 		Healthy, Ready bool
-		Conditions     []struct{ Name, Level, Mend string }
+		Faults         []struct{ ID, Severity, Fix string }
 	}
 	if err := json.Unmarshal([]byte(out), &s); err != nil {
 		d.t.Fatal(err)
 	}
-	first := s.Conditions[0]
-	if s.State != "degraded" || !s.Healthy || !s.Ready || !strings.HasPrefix(s.Summary, "degraded: ") || first.Name != check || first.Level != "problem" || first.Mend == "" {
+	first := s.Faults[0]
+	if s.State != "degraded" || !s.Healthy || !s.Ready || !strings.HasPrefix(s.Summary, "degraded: ") || first.ID != check || first.Severity != "problem" || first.Fix == "" {
 		d.t.Errorf("status as JSON: %+v", s)
 	}
 	d.must(d.healthy())
@@ -159,19 +159,19 @@ func (d *daemon) diagnosed(check, words string) string {
 	d.t.Helper()
 	out, errs, code := d.edgeway("doctor", "--json")
 	var report struct {
-		Level    string
-		Findings []struct{ Check, Level, Seen, Mend string }
+		Severity string
+		Faults   []struct{ ID, Severity, Message, Fix string }
 	}
 	if err := json.Unmarshal([]byte(out), &report); err != nil {
 		d.t.Fatalf("edgeway doctor --json: %v in %s%s", err, out, errs)
 	}
-	first := report.Findings[0]
-	if code != 4 || report.Level != "problem" || first.Check != check || first.Level != "problem" || !strings.Contains(first.Seen, words) || first.Mend == "" {
+	first := report.Faults[0]
+	if code != 4 || report.Severity != "problem" || first.ID != check || first.Severity != "problem" || !strings.Contains(first.Message, words) || first.Fix == "" {
 		d.t.Fatalf("edgeway doctor --json ended with %d: %+v", code, report)
 	}
 	out, errs, code = d.edgeway("doctor")
 	// The Services that it names may be others by now: all tests have one API server.
-	if code != 4 || !containsAll(out, []string{words, first.Mend}) {
+	if code != 4 || !containsAll(out, []string{words, first.Fix}) {
 		d.t.Fatalf("edgeway doctor ended with %d and does not say the same:\n%s%s", code, out, errs)
 	}
 	return out
@@ -182,7 +182,7 @@ func (d *daemon) obey(check, out string) {
 	d.t.Helper()
 	ours, ran := false, 0
 	for line := range strings.Lines(out) {
-		if command, is := strings.CutPrefix(strings.TrimSpace(line), "mend: "); is && ours {
+		if command, is := strings.CutPrefix(strings.TrimSpace(line), "fix: "); is && ours {
 			d.t.Logf("%s: %s", check, command)
 			d.onNode("sh", "-ec", command)
 			ran++

@@ -59,18 +59,18 @@ func (d *daemon) poke() {
 }
 
 // found is what tests read of one finding of `edgeway doctor --json`.
-type found struct{ Check, Level, Seen, Mend string }
+type found struct{ ID, Severity, Message, Fix string }
 
 // connected gives the findings of these checks that are not "ok".
 func (d *daemon) connected(check string, args ...string) (out []found) {
 	d.t.Helper()
 	text, errs, code := d.edgeway(append([]string{"doctor", "--json", "--connect"}, args...)...)
-	var report struct{ Findings []found }
+	var report struct{ Faults []found }
 	if err := json.Unmarshal([]byte(text), &report); err != nil {
 		d.t.Fatalf("edgeway doctor (code %d, %s): %v in %q", code, errs, err, text)
 	}
-	for _, f := range report.Findings {
-		if f.Check == check && f.Level != "ok" {
+	for _, f := range report.Faults {
+		if f.ID == check && f.Severity != "ok" {
 			out = append(out, f)
 		}
 	}
@@ -80,7 +80,7 @@ func (d *daemon) connected(check string, args ...string) (out []found) {
 // only wants one finding, a problem with all words.
 func (d *daemon) only(of []found, words ...string) found {
 	d.t.Helper()
-	if len(of) != 1 || of[0].Level != "problem" || !containsAll(of[0].Seen, words) {
+	if len(of) != 1 || of[0].Severity != "problem" || !containsAll(of[0].Message, words) {
 		d.t.Fatalf("edgeway doctor --connect says %+v, want one problem with %q", of, words)
 	}
 	return of[0]
@@ -138,7 +138,7 @@ func TestDoctorConnectsAndTraces(t *testing.T) {
 	l.onNode("nft", `table inet foo { chain before { type filter hook output priority -150; ip daddr `+strings.TrimSuffix(clusterIP, ":80")+` tcp dport 80 drop; }; }`)
 	d.only(d.connected("connect", service), "endpoints of "+service, "The fault lies on this host", clusterIP+" does not answer")
 	early := d.only(d.connected("trace", service, "--trace"), "tcp dport 80 drop", "in chain before (inet table foo) drops the connection to "+clusterIP)
-	l.onNode("sh", "-ec", early.Mend)
+	l.onNode("sh", "-ec", early.Fix)
 	l.must(works())
 	if tables := l.onNode("nft", "list", "tables"); strings.Contains(tables, "edgeway-trace") {
 		t.Errorf("the table of the trace stays:\n%s", tables)
@@ -148,7 +148,7 @@ func TestDoctorConnectsAndTraces(t *testing.T) {
 	l.onNode("nft", "flush chain inet foo before; add chain inet foo answers { type filter hook input priority 0; policy drop; }; "+
 		"add rule inet foo answers ip saddr 192.0.2.1 accept")
 	traced := d.only(d.connected("trace", service, "--trace"), "the policy drop of chain answers (inet table foo) drops the answer to the connection to "+clusterIP)
-	l.onNode("sh", "-ec", traced.Mend)
+	l.onNode("sh", "-ec", traced.Fix)
 	l.must(works())
 
 	l.onNode("nft", "add table inet edgeway-trace")

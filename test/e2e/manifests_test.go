@@ -119,7 +119,7 @@ func (s *shop) tells(synced bool, words ...string) func() error {
 				Name            string
 				Synced, Partial bool
 			}
-			Conditions []struct{ Name, Message string }
+			Faults []struct{ ID, Message string }
 		}
 		if err := json.Unmarshal([]byte(out), &st); err != nil {
 			return fmt.Errorf("edgeway status --json: %w in %q", err, out)
@@ -129,8 +129,8 @@ func (s *shop) tells(synced bool, words ...string) func() error {
 				return fmt.Errorf("source %+v, want synced %v and partial", src, synced)
 			}
 		}
-		for _, c := range st.Conditions {
-			if c.Name == "source-file" && !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(c.Message, w) }) {
+		for _, c := range st.Faults {
+			if c.ID == "source-file" && !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(c.Message, w) }) {
 				return nil
 			}
 		}
@@ -141,8 +141,8 @@ func (s *shop) tells(synced bool, words ...string) func() error {
 // content wants nothing to be wrong with the manifests.
 func (s *shop) content() error {
 	st, err := s.status()
-	for _, c := range st.Conditions {
-		if c.Name == "source-file" {
+	for _, c := range st.Faults {
+		if c.ID == "source-file" {
 			err = fmt.Errorf("condition %+v, want none", c)
 		}
 	}

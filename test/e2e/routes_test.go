@@ -271,9 +271,9 @@ func TestNoNodePortWithoutADefaultRoute(t *testing.T) {
 // portless gives what the status says of NodePorts that no address accepts.
 func (i *island) portless() (said string, err error) {
 	s, err := i.status()
-	for _, c := range s.Conditions {
-		if c.Name == "nodeport-addresses" {
-			said = c.Message + c.Mend
+	for _, c := range s.Faults {
+		if c.ID == "nodeport-addresses" {
+			said = c.Message + c.Fix
 		}
 	}
 	return said, err

@@ -29,7 +29,7 @@ type apiServer struct {
 	changed  chan struct{} // closed and renewed at every change
 	cut      chan struct{} // closed and renewed when all watches end
 	token    string
-	fault    fault
+	fault    misbehaviour
 	requests int
 
 	server   *http.Server
@@ -41,8 +41,8 @@ type event struct {
 	resource, kind, body string
 }
 
-// fault is how the API server misbehaves; the zero value is a healthy one.
-type fault struct {
+// misbehaviour is how the API server misbehaves; the zero value is a healthy one.
+type misbehaviour struct {
 	status     int           // answers everything with it
 	retryAfter int           // seconds, with the status
 	body       string        // answers everything with this and 200
@@ -131,7 +131,7 @@ func withVersion(body []byte, version int) []byte {
 }
 
 // setFault sets how it misbehaves from now on, and ends the watches if they are to meet it.
-func (a *apiServer) setFault(f fault, cut bool) {
+func (a *apiServer) setFault(f misbehaviour, cut bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.fault = f
@@ -183,7 +183,7 @@ func (a *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.requests++
 	f, refused := a.fault, r.Header.Get("Authorization") != "Bearer "+a.token
 	if f.everyOther && a.requests%2 == 0 || f.only != "" && !strings.HasSuffix(r.URL.Path, "/"+f.only) {
-		f = fault{}
+		f = misbehaviour{}
 	}
 	a.mu.Unlock()
 	w.Header().Set("Content-Type", "application/json")
@@ -214,7 +214,7 @@ func (a *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (a *apiServer) answer(w http.ResponseWriter, r *http.Request, f fault) {
+func (a *apiServer) answer(w http.ResponseWriter, r *http.Request, f misbehaviour) {
 	resource := r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:]
 	kind, known := resources[resource]
 	query := r.URL.Query()

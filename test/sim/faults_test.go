@@ -8,43 +8,43 @@ import (
 // apiFault draws a fault of the API server.
 func (s *simulation) apiFault() episode {
 	every, only := s.rand.IntN(3) == 0, pick(s.rand, "", "", "services", "endpointslices")
-	with := func(name string, f fault) episode {
+	with := func(name string, f misbehaviour) episode {
 		f.everyOther, f.only = every, only
 		cut := s.rand.IntN(2) == 0
 		return episode{
 			fmt.Sprintf("API server %s (every other: %t, only: %q, watches end: %t)", name, every, only, cut), 10 * time.Minute,
-			func() { s.api.setFault(f, cut) }, func() { s.api.setFault(fault{}, false) },
+			func() { s.api.setFault(f, cut) }, func() { s.api.setFault(misbehaviour{}, false) },
 		}
 	}
 	switch s.rand.IntN(18) {
 	case 0:
-		return with("answers 429", fault{status: 429, retryAfter: s.rand.IntN(60)})
+		return with("answers 429", misbehaviour{status: 429, retryAfter: s.rand.IntN(60)})
 	case 1:
-		return with("answers an error", fault{status: pick(s.rand, 401, 403, 404, 500, 502, 503, 504)})
+		return with("answers an error", misbehaviour{status: pick(s.rand, 401, 403, 404, 500, 502, 503, 504)})
 	case 2:
-		return with("is cut off", fault{truncate: 1 + s.rand.IntN(3000)})
+		return with("is cut off", misbehaviour{truncate: 1 + s.rand.IntN(3000)})
 	case 3:
-		return with("is slow", fault{delay: s.between(time.Second, time.Minute)})
+		return with("is slow", misbehaviour{delay: s.between(time.Second, time.Minute)})
 	case 4:
-		return with("hangs", fault{hang: true})
+		return with("hangs", misbehaviour{hang: true})
 	case 5:
-		return with("is not itself", fault{body: pick(s.rand, "<html>sign in</html>", "{}", " ", `{"apiVersion":"v1","kind":"Status","status":"Success"}`,
+		return with("is not itself", misbehaviour{body: pick(s.rand, "<html>sign in</html>", "{}", " ", `{"apiVersion":"v1","kind":"Status","status":"Success"}`,
 			`{"apiVersion":"v1","kind":"ServiceList","items":[]}`, `{"apiVersion":"v1","kind":"PodList","metadata":{"resourceVersion":"5"},"items":[]}`)})
 	case 6, 7:
-		return with("answers 410", fault{gone: true})
+		return with("answers 410", misbehaviour{gone: true})
 	case 8:
-		return with("cannot stream lists", fault{noStream: true, gone: true})
+		return with("cannot stream lists", misbehaviour{noStream: true, gone: true})
 	case 9:
-		return with("sends no bookmarks", fault{noBookmark: true})
+		return with("sends no bookmarks", misbehaviour{noBookmark: true})
 	case 10:
-		e := with("lags", fault{lag: true})
+		e := with("lags", misbehaviour{lag: true})
 		begin, end := e.begin, e.end
 		e.begin, e.end = func() { begin(); s.lagging = true }, func() { end(); s.lagging = false }
 		return e
 	case 11, 12:
 		return episode{"API server is down, and forgets its history", 10 * time.Minute, s.api.stop, func() {
-			s.api.setFault(fault{gone: true}, false)
-			s.api.setFault(fault{}, false)
+			s.api.setFault(misbehaviour{gone: true}, false)
+			s.api.setFault(misbehaviour{}, false)
 			s.api.start(s.addr)
 		}}
 	case 13:

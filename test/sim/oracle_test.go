@@ -17,6 +17,7 @@ import (
 	"edgeway/daemon/source"
 	"edgeway/daemon/source/convert"
 	"edgeway/daemon/tracker"
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 )
 
@@ -108,7 +109,7 @@ func (s *simulation) look() {
 		s.failf("the host is healthy, though the kernel lacks the plan for %s: %s", now.Sub(s.held), difference)
 		s.held = now
 	}
-	if s.lagging || len(report.Conditions) > 0 || s.kernel.differs(s.expected(), s.excusedOrBlamed) == "" {
+	if s.lagging || len(report.Faults) > 0 || s.kernel.differs(s.expected(), s.excusedOrBlamed) == "" {
 		s.honest = now
 	}
 	if now.Sub(s.honest) > honest {
@@ -121,7 +122,7 @@ func (s *simulation) look() {
 	s.checkLeft()
 	s.checkSearched()
 	// Objects of a source that has not listed all of them do not count yet, nor do their problems.
-	if !slices.ContainsFunc(report.Conditions, func(c health.Condition) bool { return c.Name == "source-kube" }) {
+	if !slices.ContainsFunc(report.Faults, func(c fault.Fault) bool { return c.ID == "source-kube" }) {
 		s.checkNamed(state.Problems())
 	}
 }
@@ -179,9 +180,9 @@ func (s *simulation) wrong() string {
 		}
 	}
 	report := s.process.core.Health().Report()
-	for _, c := range report.Conditions {
-		if !(c.Name == "quarantine" && len(s.refused) > 0 || c.Name == "panic" && time.Now().Before(s.panicUntil)) {
-			return "a condition: " + c.Name + ": " + c.Message
+	for _, c := range report.Faults {
+		if !(c.ID == "quarantine" && len(s.refused) > 0 || c.ID == "panic" && time.Now().Before(s.panicUntil)) {
+			return "a fault: " + c.ID + ": " + c.Message
 		}
 	}
 	if !report.Ready {

@@ -10,8 +10,8 @@ import (
 	"sync"
 	"time"
 
-	"edgeway/daemon/doctor/finding"
 	"edgeway/daemon/text"
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 )
 
@@ -47,10 +47,10 @@ const (
 )
 
 // Look connects. The connections are closed at once.
-func Look(ctx context.Context, o Options) []finding.Finding {
+func Look(ctx context.Context, o Options) []fault.Fault {
 	services, left := o.services()
 	if o.Only != "" && len(services) == 0 {
-		return []finding.Finding{finding.New(Check, finding.Problem, "edgeway plan",
+		return []fault.Fault{fault.New(Check, fault.Problem, "edgeway plan",
 			"no TCP port of a Service %s has an endpoint for connections of this host (UDP is asked only with --udp)", o.Only)}
 	}
 	limited, cancel := context.WithTimeout(ctx, timeBound)
@@ -61,7 +61,7 @@ func Look(ctx context.Context, o Options) []finding.Finding {
 		all.Go(func() { s.try(limited, slots) })
 	}
 	all.Wait()
-	var out []finding.Finding
+	var out []fault.Fault
 	traces, late := maxTraces, 0
 	for _, s := range services {
 		if s.cut {
@@ -72,7 +72,7 @@ func Look(ctx context.Context, o Options) []finding.Finding {
 	}
 	skipped := func(n int, why string) {
 		if n > 0 {
-			out = append(out, finding.New(Check, finding.Warning, "edgeway doctor --connect NAMESPACE/NAME",
+			out = append(out, fault.New(Check, fault.Warning, "edgeway doctor --connect NAMESPACE/NAME",
 				"%s of Services not tried: %s, unless a Service is named", text.Count(n, "port"), why))
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"edgeway/daemon/doctor/finding"
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 )
 
@@ -42,34 +42,34 @@ func TestOnWhichSideTheFaultLies(t *testing.T) {
 	up, down := listening(t), closed(1)
 	for name, c := range map[string]struct {
 		svc   *plan.ServicePort
-		level finding.Level
+		level fault.Severity
 		says  []string
-		mend  string
+		fix   string
 	}{
-		"all answer":         {service1(plan.TCP, up, up), finding.OK, []string{"default/web/TCP", "1 frontend", "1 endpoint"}, ""},
-		"a dead endpoint":    {service1(plan.TCP, down, closed(2)), finding.Problem, []string{"no endpoint of default/web/TCP", "127.0.97.2:9 refuses"}, "127.0.97.2:9"},
-		"one of two is dead": {service1(plan.TCP, up, up, closed(3)), finding.Problem, []string{"1 of 2 endpoints", "127.0.97.3:9 refuses"}, "a.key"},
-		"the frontend":       {service1(plan.TCP, down, up), finding.Problem, []string{"The fault lies on this host", down.String() + " refuses"}, "edgeway doctor --connect default/web --trace"},
-		"UDP is not asked":   {service1(plan.UDP, down, down), finding.Problem, []string{"default/web"}, "edgeway plan"},
-		"no endpoint at all": {service1(plan.TCP, down), finding.Problem, []string{"default/web"}, "edgeway plan"},
-		"another Service":    {func() *plan.ServicePort { s := service1(plan.TCP, up, up); s.Name.Name = "other"; return s }(), finding.Problem, []string{"default/web"}, ""},
-		"a refusal over UDP": {service1(plan.UDP, down, closed(4)), finding.Problem, []string{"127.0.97.4:9 refuses"}, ""},
+		"all answer":         {service1(plan.TCP, up, up), fault.OK, []string{"default/web/TCP", "1 frontend", "1 endpoint"}, ""},
+		"a dead endpoint":    {service1(plan.TCP, down, closed(2)), fault.Problem, []string{"no endpoint of default/web/TCP", "127.0.97.2:9 refuses"}, "127.0.97.2:9"},
+		"one of two is dead": {service1(plan.TCP, up, up, closed(3)), fault.Problem, []string{"1 of 2 endpoints", "127.0.97.3:9 refuses"}, "a.key"},
+		"the frontend":       {service1(plan.TCP, down, up), fault.Problem, []string{"The fault lies on this host", down.String() + " refuses"}, "edgeway doctor --connect default/web --trace"},
+		"UDP is not asked":   {service1(plan.UDP, down, down), fault.Problem, []string{"default/web"}, "edgeway plan"},
+		"no endpoint at all": {service1(plan.TCP, down), fault.Problem, []string{"default/web"}, "edgeway plan"},
+		"another Service":    {func() *plan.ServicePort { s := service1(plan.TCP, up, up); s.Name.Name = "other"; return s }(), fault.Problem, []string{"default/web"}, ""},
+		"a refusal over UDP": {service1(plan.UDP, down, closed(4)), fault.Problem, []string{"127.0.97.4:9 refuses"}, ""},
 		"a policy of sources": {func() *plan.ServicePort {
 			s := service1(plan.TCP, up, up)
 			s.Frontends[0].AllowFrom = []netip.Prefix{}
 			return s
-		}(), finding.Problem, nil, ""},
+		}(), fault.Problem, nil, ""},
 	} {
 		got := Look(t.Context(), Options{
 			Plan: &plan.Plan{Node: &plan.Node{}, Services: []*plan.ServicePort{c.svc}}, Only: "default/web", Unchecked: "a.key", UDP: strings.Contains(name, "over UDP"),
 		})
-		if len(got) != 1 || got[0].Level != c.level || !strings.Contains(got[0].Mend, c.mend) {
+		if len(got) != 1 || got[0].Severity != c.level || !strings.Contains(got[0].Fix, c.fix) {
 			t.Errorf("%s: %+v", name, got)
 			continue
 		}
 		for _, words := range c.says {
-			if !strings.Contains(got[0].Seen, words) {
-				t.Errorf("%s: %q is not in %q", name, words, got[0].Seen)
+			if !strings.Contains(got[0].Message, words) {
+				t.Errorf("%s: %q is not in %q", name, words, got[0].Message)
 			}
 		}
 	}
@@ -85,7 +85,7 @@ func TestWithoutANameNotAllAreTried(t *testing.T) {
 	}
 	got := Look(t.Context(), Options{Plan: p})
 	last := got[len(got)-1]
-	if len(got) != maxServices+1 || last.Level != finding.Warning || !strings.HasPrefix(last.Seen, "3 ") {
+	if len(got) != maxServices+1 || last.Severity != fault.Warning || !strings.HasPrefix(last.Message, "3 ") {
 		t.Errorf("%d findings, at last %+v", len(got), last)
 	}
 }
@@ -96,7 +96,7 @@ func TestWhenTheTimeIsUp(t *testing.T) {
 	cancel()
 	up := listening(t)
 	got := Look(ctx, Options{Plan: &plan.Plan{Node: &plan.Node{}, Services: []*plan.ServicePort{service1(plan.TCP, up, up)}}})
-	if len(got) != 1 || got[0].Level != finding.Warning || !strings.Contains(got[0].Seen, "3m0s") {
+	if len(got) != 1 || got[0].Severity != fault.Warning || !strings.Contains(got[0].Message, "3m0s") {
 		t.Errorf("%+v", got)
 	}
 }

@@ -7,34 +7,34 @@ import (
 	"slices"
 	"strings"
 
-	"edgeway/daemon/doctor/finding"
 	"edgeway/daemon/doctor/firewall"
 	"edgeway/daemon/doctor/trace"
 	"edgeway/daemon/text"
+	"edgeway/proxiers/fault"
 )
 
 // findings says on which side the fault lies.
-func (s *service) findings(ctx context.Context, traces *int, o Options) (out []finding.Finding) {
+func (s *service) findings(ctx context.Context, traces *int, o Options) (out []fault.Fault) {
 	dead, live := s.which(s.endpoints, false), s.which(s.endpoints, true)
 	lost := s.which(s.frontends, false)
-	say := func(level finding.Level, mend, format string, args ...any) {
-		out = append(out, finding.New(Check, level, mend, format, args...))
+	say := func(level fault.Severity, fix, format string, args ...any) {
+		out = append(out, fault.New(Check, level, fix, format, args...))
 	}
 	switch {
 	case len(dead) > 0 && len(live) == 0:
-		say(finding.Problem, s.mendEndpoint(dead[0]), "no endpoint of %s can be used, also without the Service: %s. The fault lies there or on the way, not at the Service",
+		say(fault.Problem, s.fixEndpoint(dead[0]), "no endpoint of %s can be used, also without the Service: %s. The fault lies there or on the way, not at the Service",
 			s.Name, s.list(dead))
 	case len(dead) > 0:
-		say(finding.Problem, s.mendEndpoint(dead[0])+after(", or set ", o.Unchecked), "%d of %d endpoints of %s cannot be used, also without the Service: %s. That share of its connections fails",
+		say(fault.Problem, s.fixEndpoint(dead[0])+after(", or set ", o.Unchecked), "%d of %d endpoints of %s cannot be used, also without the Service: %s. That share of its connections fails",
 			len(dead), len(s.endpoints), s.Name, s.list(dead))
 	}
 	if len(lost) > 0 && len(live) > 0 {
-		mend := fmt.Sprintf("edgeway doctor --connect %s/%s --trace", s.Name.Namespace, s.Name.Name)
-		say(finding.Problem, mend, "endpoints of %s answer (%s), but not by the Service: %s. The fault lies on this host: at its rules or routes",
+		fix := fmt.Sprintf("edgeway doctor --connect %s/%s --trace", s.Name.Namespace, s.Name.Name)
+		say(fault.Problem, fix, "endpoints of %s answer (%s), but not by the Service: %s. The fault lies on this host: at its rules or routes",
 			s.Name, live[0], s.list(lost))
 	}
 	if len(out) == 0 {
-		say(finding.OK, "", "%s works: %s and, directly, %s answered", s.Name, text.Count(len(s.frontends), "frontend"),
+		say(fault.OK, "", "%s works: %s and, directly, %s answered", s.Name, text.Count(len(s.frontends), "frontend"),
 			text.Count(len(s.endpoints), "endpoint"))
 		return out
 	}
@@ -74,8 +74,8 @@ func (s *service) list(of []netip.AddrPort) string {
 	return strings.Join(out, ", ")
 }
 
-// mendEndpoint depends on how the endpoint fails.
-func (s *service) mendEndpoint(to netip.AddrPort) string {
+// fixEndpoint depends on how the endpoint fails.
+func (s *service) fixEndpoint(to netip.AddrPort) string {
 	switch s.sent[to] {
 	case refused:
 		return fmt.Sprintf("start the program at %s, or take it out of the EndpointSlices of %s/%s", to,
@@ -88,8 +88,8 @@ func (s *service) mendEndpoint(to netip.AddrPort) string {
 }
 
 // trace names the rule that decides about a connection; false: none does, as an endpoint refuses it.
-func (s *service) trace(ctx context.Context, to netip.AddrPort) (f finding.Finding, found bool) {
-	f = finding.Finding{Check: "trace", Level: finding.Problem}
+func (s *service) trace(ctx context.Context, to netip.AddrPort) (f fault.Fault, found bool) {
+	f = fault.Fault{ID: "trace", Severity: fault.Problem}
 	port, err := freePort(s.Name.Protocol)
 	var v trace.Verdict
 	if err == nil {
@@ -99,13 +99,13 @@ func (s *service) trace(ctx context.Context, to netip.AddrPort) (f finding.Findi
 	what := fmt.Sprintf("the connection to %s of %s", to, s.Name)
 	switch {
 	case err != nil:
-		f.Level, f.Seen = finding.Warning, fmt.Sprintf("%s could not be traced: %v", what, err)
-		f.Mend = fmt.Sprintf("sudo edgeway doctor --connect %s/%s --trace", s.Name.Namespace, s.Name.Name)
+		f.Severity, f.Message = fault.Warning, fmt.Sprintf("%s could not be traced: %v", what, err)
+		f.Fix = fmt.Sprintf("sudo edgeway doctor --connect %s/%s --trace", s.Name.Namespace, s.Name.Name)
 	case !v.Dropped && s.sent[to] == refused:
 		return f, false
 	case !v.Dropped:
-		f.Level, f.Mend = finding.Warning, fmt.Sprintf("ip route get %s", to.Addr())
-		f.Seen = what + notDropped(v)
+		f.Severity, f.Fix = fault.Warning, fmt.Sprintf("ip route get %s", to.Addr())
+		f.Message = what + notDropped(v)
 	default:
 		if v.Reply {
 			what = "the answer to " + what
@@ -114,7 +114,7 @@ func (s *service) trace(ctx context.Context, to netip.AddrPort) (f finding.Findi
 			Family: v.Family, Table: v.Table, Chain: v.Chain, Handle: v.Handle, Rule: v.Rule, Reply: v.Reply,
 			Protocol: s.Name.Protocol, To: to, Direct: slices.Contains(s.endpoints, to) || !v.Reply && v.To == to,
 		}
-		f.Seen, f.Mend = fmt.Sprintf("%s drops %s", d, what), d.Mend()
+		f.Message, f.Fix = fmt.Sprintf("%s drops %s", d, what), d.Fix()
 	}
 	return f, true
 }

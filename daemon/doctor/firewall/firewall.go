@@ -15,8 +15,8 @@ import (
 	"slices"
 	"weak"
 
-	"edgeway/daemon/doctor/finding"
 	"edgeway/daemon/text"
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 )
 
@@ -32,7 +32,7 @@ type Checker struct {
 	survey        survey
 	tables        []*table
 	masqueradeBit int
-	found         []finding.Finding
+	found         []fault.Fault
 }
 
 // New makes one that looks at the network namespace of the calling thread.
@@ -47,7 +47,7 @@ type Question struct {
 }
 
 // Look gives what drops connections of the plan's Services, or may do so.
-func (c *Checker) Look(ctx context.Context, q Question) []finding.Finding {
+func (c *Checker) Look(ctx context.Context, q Question) []fault.Fault {
 	ctx, cancel := context.WithTimeout(ctx, timeBound)
 	defer cancel()
 	tables := c.reader.read(ctx)
@@ -122,7 +122,7 @@ func (j *judgement) told() []*hit {
 }
 
 // findings puts it into words.
-func (j *judgement) findings() (out []finding.Finding) {
+func (j *judgement) findings() (out []fault.Fault) {
 	for _, t := range j.tables {
 		if t.wrong != nil {
 			out = append(out, unread(t))
@@ -132,27 +132,27 @@ func (j *judgement) findings() (out []finding.Finding) {
 		out = append(out, h.finding())
 	}
 	if more := len(j.order) - maxTold; more > 0 {
-		out = append(out, finding.New(Check, finding.Warning, "nft list ruleset; iptables-save; ip6tables-save",
+		out = append(out, fault.New(Check, fault.Warning, "nft list ruleset; iptables-save; ip6tables-save",
 			"there are %d more places that drop connections of Services, or may: look again when these are mended", more))
 	}
 	if j.walker.tired() {
-		out = append(out, finding.New(Check, finding.Warning, "nft list ruleset",
+		out = append(out, fault.New(Check, fault.Warning, "nft list ruleset",
 			"there are too many rules of other programs: after %d steps this check ends; look at the rest yourself", maxSteps))
 	}
 	if len(out) == 0 {
-		out = append(out, finding.New(Check, finding.OK, "",
+		out = append(out, fault.New(Check, fault.OK, "",
 			"no rule of other programs drops connections of Services (%s, %s of connections)", text.Count(j.chains, "base chain"), text.Count(len(j.ways), "sort")))
 	}
 	return out
 }
 
 // unread is about a table that could not be read.
-func unread(t *table) finding.Finding {
+func unread(t *table) fault.Fault {
 	which := fmt.Sprintf("the %s table %s", t.family, t.name)
 	if t.name == "" {
 		which = "a table of nftables"
 	}
-	return finding.New(Check, finding.Warning, t.list(), "whether %s drops connections of Services is not known: %v",
+	return fault.New(Check, fault.Warning, t.list(), "whether %s drops connections of Services is not known: %v",
 		which, t.wrong)
 }
 
@@ -204,10 +204,10 @@ func (j *judgement) note(h hit) {
 }
 
 // finding puts a hit into words.
-func (h *hit) finding() finding.Finding {
-	level, verb, what, more := finding.Problem, "drops", "connections", ""
+func (h *hit) finding() fault.Fault {
+	level, verb, what, more := fault.Problem, "drops", "connections", ""
 	if h.weight() < 2 {
-		level = finding.Warning
+		level = fault.Warning
 	}
 	if !h.surely {
 		verb = "may drop (what it asks for is not known here)"
@@ -218,5 +218,5 @@ func (h *hit) finding() finding.Finding {
 	if h.others > 0 {
 		more = ", and " + text.Count(h.others, "other sort")
 	}
-	return finding.New(Check, level, h.at.mend(h.way, h.step), "%s %s %s %s%s", h.at, verb, what, h.way, more)
+	return fault.New(Check, level, h.at.mend(h.way, h.step), "%s %s %s %s%s", h.at, verb, what, h.way, more)
 }

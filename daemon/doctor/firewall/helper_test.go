@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"edgeway/daemon/doctor/finding"
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/iptables/xtables"
 	"edgeway/proxiers/plan"
 )
@@ -116,12 +116,12 @@ func mustParse(t testing.TB, text string) []*table {
 	return tables
 }
 
-func judge(tables []*table, ways []*way, masqueradeBit int) []finding.Finding {
+func judge(tables []*table, ways []*way, masqueradeBit int) []fault.Fault {
 	return ask(tables, ways, masqueradeBit).findings()
 }
 
 // asked gives the findings about the rules.
-func asked(p *plan.Plan, tables []*table) []finding.Finding {
+func asked(p *plan.Plan, tables []*table) []fault.Fault {
 	return judge(tables, newSurvey(p, testHost{}).ways, 14)
 }
 

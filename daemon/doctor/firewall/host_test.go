@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"edgeway/daemon/doctor/finding"
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 	"edgeway/test/netlab"
 )
@@ -43,7 +43,7 @@ func (h *rulesHost) run(script string) {
 }
 
 // look gives what the Checker says, again and again.
-func (h *rulesHost) look() (found []finding.Finding) {
+func (h *rulesHost) look() (found []fault.Fault) {
 	h.Helper()
 	if err := h.node.Do(func() error {
 		found = h.Look(h.Context(), h.asked)
@@ -69,9 +69,9 @@ func TestRulesOfTheKernel(t *testing.T) {
 			"add table inet foo\nadd chain inet foo c { type filter hook forward priority 0; policy drop; }\n" +
 			"add table inet bar\nadd chain inet bar c { type filter hook forward priority 0; tcp dport 8080 reject; }\n")
 		compare(t, name+", our own table, and another one", h.look(), seen{
-			finding.Problem, "the policy drop of chain c (inet table foo) drops connections from outside by eth0", "nft insert rule inet foo c ct status dnat accept",
+			fault.Problem, "the policy drop of chain c (inet table foo) drops connections from outside by eth0", "nft insert rule inet foo c ct status dnat accept",
 		}, seen{
-			finding.Problem, `the rule 'tcp dport 8080 reject' in chain c (inet table bar) drops connections from outside by eth0`, "nft insert rule inet bar c ct status dnat accept",
+			fault.Problem, `the rule 'tcp dport 8080 reject' in chain c (inet table bar) drops connections from outside by eth0`, "nft insert rule inet bar c ct status dnat accept",
 		})
 	}
 }
@@ -82,14 +82,14 @@ func TestOwnTables(t *testing.T) {
 	for _, table := range []string{"ip edgeway", "ip6 edgeway", "ip edgeway-ipvs", "ip6 edgeway-ipvs", "ip edgeway-ebpf", "ip6 edgeway-ebpf", "inet kube-proxy-flowtable", "inet edgeway-trace"} {
 		h.run(fmt.Sprintf("add table %[1]s\nadd chain %[1]s c { type filter hook forward priority 0; policy drop; }", table))
 		for _, f := range h.look() {
-			if f.Level != finding.OK {
-				t.Errorf("table %s: %s", table, f.Seen)
+			if f.Severity != fault.OK {
+				t.Errorf("table %s: %s", table, f.Message)
 			}
 		}
 		family, name, _ := strings.Cut(table, " ")
 		to := netip.MustParseAddrPort("10.96.0.10:80")
-		if mend := (Drop{Family: family, Table: name, Chain: "c", To: to, Protocol: plan.TCP}).Mend(); !strings.HasPrefix(mend, "edgeway explain") {
-			t.Errorf("table %s: the fix is %q", table, mend)
+		if fix := (Drop{Family: family, Table: name, Chain: "c", To: to, Protocol: plan.TCP}).Fix(); !strings.HasPrefix(fix, "edgeway explain") {
+			t.Errorf("table %s: the fix is %q", table, fix)
 		}
 		h.run("delete table " + table)
 	}
@@ -106,8 +106,8 @@ func TestTooManyRules(t *testing.T) {
 	h := newRulesHost(t)
 	h.run(script.String())
 	want := []seen{
-		{finding.Warning, "whether the inet table huge drops connections of Services is not known: it has too many rules", "nft list table inet huge"},
-		{finding.Problem, "the policy drop of chain c (inet table foo)", "nft insert rule inet foo c ct status dnat accept"},
+		{fault.Warning, "whether the inet table huge drops connections of Services is not known: it has too many rules", "nft list table inet huge"},
+		{fault.Problem, "the policy drop of chain c (inet table foo)", "nft insert rule inet foo c ct status dnat accept"},
 	}
 	compare(t, "at first", h.look(), want...)
 	known := maps.Clone(h.reader.tooBig)
@@ -135,12 +135,12 @@ func TestNothingIsAskedTwice(t *testing.T) {
 		t.Error("a plan with the same sorts of connections had the rules judged again")
 	}
 	h.asked.Host = behind{"eth7"}
-	const says, mend = `the rule 'oifname "eth7" drop' in chain c (inet table foo) drops`, "nft insert rule inet foo c ct status dnat accept"
-	compare(t, "another route", h.look(), seen{finding.Problem, says, mend})
+	const says, fix = `the rule 'oifname "eth7" drop' in chain c (inet table foo) drops`, "nft insert rule inet foo c ct status dnat accept"
+	compare(t, "another route", h.look(), seen{fault.Problem, says, fix})
 	h.asked.Plan = testPlan(plan.ClusterIP)
-	compare(t, "another plan", h.look(), seen{finding.Warning, says, mend})
+	compare(t, "another plan", h.look(), seen{fault.Warning, says, fix})
 	h.run("add rule inet foo c oifname eth8 drop")
-	compare(t, "another rule", h.look(), seen{finding.Warning, says, mend})
+	compare(t, "another rule", h.look(), seen{fault.Warning, says, fix})
 	h.run("flush chain inet foo c")
 	compare(t, "no rule", h.look())
 }

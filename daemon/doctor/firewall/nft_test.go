@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"edgeway/daemon/doctor/finding"
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 )
 
@@ -46,49 +46,49 @@ func TestForwardedConnections(t *testing.T) {
 	cases := map[string]struct {
 		policy string
 		rules  []string
-		want   finding.Level
+		want   fault.Severity
 	}{
-		"an empty chain":                        {"accept", nil, finding.OK},
-		"policy drop":                           {"drop", nil, finding.Problem},
-		"answers alone are accepted":            {"drop", []string{"[" + established + ", " + accepted + "]"}, finding.Problem},
-		"answers are not accepted":              {"drop", []string{"[" + isNew + ", " + accepted + "]"}, finding.Problem},
-		"translated connections are accepted":   {"drop", []string{"[" + translated + ", " + accepted + "]"}, finding.OK},
-		"both are accepted":                     {"drop", []string{"[" + established + ", " + accepted + "]", "[" + isNew + ", " + accepted + "]"}, finding.OK},
-		"new connections are dropped":           {"accept", []string{"[" + isNew + ", " + dropped + "]"}, finding.Problem},
-		"rejected":                              {"accept", []string{`[{"counter": {"packets": 0, "bytes": 0}}, {"reject": {"type": "icmpx", "expr": "admin-prohibited"}}]`}, finding.Problem},
-		"another interface":                     {"accept", []string{"[" + fromEth9 + ", " + dropped + "]"}, finding.OK},
-		"an interface by pattern":               {"accept", []string{"[" + toEth1 + ", " + dropped + "]"}, finding.Problem},
-		"a list of clients is dropped":          {"accept", []string{"[" + listed + ", " + dropped + "]", "[" + fromLAN + ", " + dropped + "]"}, finding.OK},
-		"some clients are accepted":             {"drop", []string{"[" + established + ", " + accepted + "]", "[" + fromLAN + ", " + accepted + "]"}, finding.Warning},
-		"all but some clients are dropped":      {"accept", []string{"[" + isNew + ", " + notFromLAN + ", " + dropped + "]"}, finding.Warning},
-		"other ports are accepted":              {"drop", []string{"[" + established + ", " + accepted + "]", "[" + web + ", " + accepted + "]"}, finding.Problem},
-		"the endpoint's port":                   {"accept", []string{"[" + high + ", " + dropped + "]"}, finding.Problem},
-		"the endpoint's port, by comparison":    {"accept", []string{"[" + isNew + ", " + above + ", " + dropped + "]"}, finding.Problem},
-		"another protocol":                      {"accept", []string{"[" + highUDP + ", " + dropped + "]"}, finding.OK},
-		"beyond a rate":                         {"accept", []string{"[" + rate + ", " + dropped + "]"}, finding.OK},
-		"connections that begin without SYN":    {"accept", []string{"[" + noSYN + ", " + isNew + ", " + dropped + "]"}, finding.OK},
-		"the other family":                      {"accept", []string{"[" + ipv6 + ", " + dropped + "]"}, finding.OK},
-		"a mark that nobody sets":               {"accept", []string{"[" + foreignMark + ", " + dropped + "]"}, finding.OK},
-		"a mark that somebody sets":             {"accept", []string{"[" + fromEth9 + ", " + marking + "]", "[" + foreignMark + ", " + dropped + "]"}, finding.Warning},
-		"the mark for masquerade":               {"drop", []string{"[" + established + ", " + accepted + "]", "[" + masquerades + ", " + accepted + "]"}, finding.OK},
-		"a match that is not known":             {"accept", []string{"[" + mystery + ", " + dropped + "]"}, finding.Warning},
-		"a match of iptables":                   {"accept", []string{`[{"xt": null}, {"drop": null}]`}, finding.Warning},
-		"a verdict map":                         {"accept", []string{"[" + byState + "]"}, finding.Problem},
-		"a verdict map with two keys":           {"accept", []string{"[" + byLinks + "]", "away: [" + isNew + ", " + dropped + "]"}, finding.Problem},
-		"a chain that returns":                  {"accept", []string{"[" + away + "]", "away: [" + toEth1 + `, {"return": null}]`, "away: [" + dropped + "]"}, finding.OK},
-		"a chain that drops":                    {"accept", []string{"[" + away + "]", "away: [" + fromEth9 + `, {"return": null}]`, "away: [" + dropped + "]"}, finding.Problem},
-		"a chain that is never left":            {"drop", []string{`[{"goto": {"target": "away"}}]`, "[" + accepted + "]", "away: [" + fromEth9 + ", " + accepted + "]"}, finding.Problem},
-		"a chain that calls itself":             {"accept", []string{"[" + away + "]", "away: [" + away + "]"}, finding.OK},
-		"the endpoint's address":                {"accept", []string{"[" + toEndpoint + ", " + dropped + "]"}, finding.Problem},
-		"the address before the translation":    {"accept", []string{"[" + toNodePort + ", " + isNew + ", " + dropped + "]"}, finding.Problem},
-		"forged sources":                        {"accept", []string{"[" + reversePath + ", " + dropped + "]"}, finding.OK},
-		"a header that nobody sends":            {"accept", []string{"[" + oldRouting + ", " + dropped + "]"}, finding.OK},
-		"a program decides":                     {"accept", []string{"[" + queued + "]"}, finding.Warning},
-		"what comes after an unconditional end": {"accept", []string{"[" + accepted + "]", "[" + dropped + "]"}, finding.OK},
+		"an empty chain":                        {"accept", nil, fault.OK},
+		"policy drop":                           {"drop", nil, fault.Problem},
+		"answers alone are accepted":            {"drop", []string{"[" + established + ", " + accepted + "]"}, fault.Problem},
+		"answers are not accepted":              {"drop", []string{"[" + isNew + ", " + accepted + "]"}, fault.Problem},
+		"translated connections are accepted":   {"drop", []string{"[" + translated + ", " + accepted + "]"}, fault.OK},
+		"both are accepted":                     {"drop", []string{"[" + established + ", " + accepted + "]", "[" + isNew + ", " + accepted + "]"}, fault.OK},
+		"new connections are dropped":           {"accept", []string{"[" + isNew + ", " + dropped + "]"}, fault.Problem},
+		"rejected":                              {"accept", []string{`[{"counter": {"packets": 0, "bytes": 0}}, {"reject": {"type": "icmpx", "expr": "admin-prohibited"}}]`}, fault.Problem},
+		"another interface":                     {"accept", []string{"[" + fromEth9 + ", " + dropped + "]"}, fault.OK},
+		"an interface by pattern":               {"accept", []string{"[" + toEth1 + ", " + dropped + "]"}, fault.Problem},
+		"a list of clients is dropped":          {"accept", []string{"[" + listed + ", " + dropped + "]", "[" + fromLAN + ", " + dropped + "]"}, fault.OK},
+		"some clients are accepted":             {"drop", []string{"[" + established + ", " + accepted + "]", "[" + fromLAN + ", " + accepted + "]"}, fault.Warning},
+		"all but some clients are dropped":      {"accept", []string{"[" + isNew + ", " + notFromLAN + ", " + dropped + "]"}, fault.Warning},
+		"other ports are accepted":              {"drop", []string{"[" + established + ", " + accepted + "]", "[" + web + ", " + accepted + "]"}, fault.Problem},
+		"the endpoint's port":                   {"accept", []string{"[" + high + ", " + dropped + "]"}, fault.Problem},
+		"the endpoint's port, by comparison":    {"accept", []string{"[" + isNew + ", " + above + ", " + dropped + "]"}, fault.Problem},
+		"another protocol":                      {"accept", []string{"[" + highUDP + ", " + dropped + "]"}, fault.OK},
+		"beyond a rate":                         {"accept", []string{"[" + rate + ", " + dropped + "]"}, fault.OK},
+		"connections that begin without SYN":    {"accept", []string{"[" + noSYN + ", " + isNew + ", " + dropped + "]"}, fault.OK},
+		"the other family":                      {"accept", []string{"[" + ipv6 + ", " + dropped + "]"}, fault.OK},
+		"a mark that nobody sets":               {"accept", []string{"[" + foreignMark + ", " + dropped + "]"}, fault.OK},
+		"a mark that somebody sets":             {"accept", []string{"[" + fromEth9 + ", " + marking + "]", "[" + foreignMark + ", " + dropped + "]"}, fault.Warning},
+		"the mark for masquerade":               {"drop", []string{"[" + established + ", " + accepted + "]", "[" + masquerades + ", " + accepted + "]"}, fault.OK},
+		"a match that is not known":             {"accept", []string{"[" + mystery + ", " + dropped + "]"}, fault.Warning},
+		"a match of iptables":                   {"accept", []string{`[{"xt": null}, {"drop": null}]`}, fault.Warning},
+		"a verdict map":                         {"accept", []string{"[" + byState + "]"}, fault.Problem},
+		"a verdict map with two keys":           {"accept", []string{"[" + byLinks + "]", "away: [" + isNew + ", " + dropped + "]"}, fault.Problem},
+		"a chain that returns":                  {"accept", []string{"[" + away + "]", "away: [" + toEth1 + `, {"return": null}]`, "away: [" + dropped + "]"}, fault.OK},
+		"a chain that drops":                    {"accept", []string{"[" + away + "]", "away: [" + fromEth9 + `, {"return": null}]`, "away: [" + dropped + "]"}, fault.Problem},
+		"a chain that is never left":            {"drop", []string{`[{"goto": {"target": "away"}}]`, "[" + accepted + "]", "away: [" + fromEth9 + ", " + accepted + "]"}, fault.Problem},
+		"a chain that calls itself":             {"accept", []string{"[" + away + "]", "away: [" + away + "]"}, fault.OK},
+		"the endpoint's address":                {"accept", []string{"[" + toEndpoint + ", " + dropped + "]"}, fault.Problem},
+		"the address before the translation":    {"accept", []string{"[" + toNodePort + ", " + isNew + ", " + dropped + "]"}, fault.Problem},
+		"forged sources":                        {"accept", []string{"[" + reversePath + ", " + dropped + "]"}, fault.OK},
+		"a header that nobody sends":            {"accept", []string{"[" + oldRouting + ", " + dropped + "]"}, fault.OK},
+		"a program decides":                     {"accept", []string{"[" + queued + "]"}, fault.Warning},
+		"what comes after an unconditional end": {"accept", []string{"[" + accepted + "]", "[" + dropped + "]"}, fault.OK},
 	}
 	for name, c := range cases {
 		got := asked(testPlan(plan.NodePort), mustParse(t, chainJSON("forward", 0, c.policy, c.rules...)))
-		if worst := finding.Worst(got); worst != c.want {
+		if worst := fault.Worst(got); worst != c.want {
 			t.Errorf("%s: %s, want %s: %+v", name, worst, c.want, got)
 		}
 	}
@@ -101,18 +101,18 @@ func TestTheDestinationDependsOnThePriority(t *testing.T) {
 		hook     string
 		priority int
 		rule     string
-		want     finding.Level
+		want     fault.Severity
 	}{
-		{"output", -150, toClusterIP, finding.Problem},
-		{"output", -150, toEndpoint, finding.OK},
-		{"output", 0, toClusterIP, finding.OK},
-		{"output", 0, toEndpoint, finding.Problem},
-		{"postrouting", -150, toEndpoint, finding.Problem},
-		{"input", 0, toEndpoint, finding.OK},
-		{"forward", 0, toEndpoint, finding.Warning}, // nobody must come to a ClusterIP by this host
+		{"output", -150, toClusterIP, fault.Problem},
+		{"output", -150, toEndpoint, fault.OK},
+		{"output", 0, toClusterIP, fault.OK},
+		{"output", 0, toEndpoint, fault.Problem},
+		{"postrouting", -150, toEndpoint, fault.Problem},
+		{"input", 0, toEndpoint, fault.OK},
+		{"forward", 0, toEndpoint, fault.Warning}, // nobody must come to a ClusterIP by this host
 	} {
 		got := asked(testPlan(plan.ClusterIP), mustParse(t, chainJSON(c.hook, c.priority, "accept", "["+c.rule+", "+isNew+", "+dropped+"]")))
-		if worst := finding.Worst(got); worst != c.want {
+		if worst := fault.Worst(got); worst != c.want {
 			t.Errorf("%s at %s, %d: %s, want %s: %+v", c.rule, c.hook, c.priority, worst, c.want, got)
 		}
 	}
@@ -121,26 +121,26 @@ func TestTheDestinationDependsOnThePriority(t *testing.T) {
 // The answers to connections of the host come in by input.
 func TestAnswersToTheHost(t *testing.T) {
 	got := asked(testPlan(plan.ClusterIP), mustParse(t, chainJSON("input", 0, "drop")))
-	if len(got) != 1 || got[0].Level != finding.Problem || !strings.Contains(got[0].Seen, "the answers to connections from this host to default/web:http/TCP") {
+	if len(got) != 1 || got[0].Severity != fault.Problem || !strings.Contains(got[0].Message, "the answers to connections from this host to default/web:http/TCP") {
 		t.Errorf("%+v", got)
 	}
-	if want := "nft insert rule inet foo c ct status dnat accept"; got[0].Mend != want {
-		t.Errorf("mended by %q, want %q", got[0].Mend, want)
+	if want := "nft insert rule inet foo c ct status dnat accept"; got[0].Fix != want {
+		t.Errorf("mended by %q, want %q", got[0].Fix, want)
 	}
 }
 
 // A set that is there is looked into; one that was not listed may have anything.
 func TestNamedSets(t *testing.T) {
 	const match = `[{"match": {"op": "==", "left": {"payload": {"protocol": "ip", "field": "daddr"}}, "right": "@nets"}}, {"drop": null}]`
-	for elements, want := range map[string]finding.Level{
-		``: finding.Warning,
-		`, {"set": {"family": "inet", "table": "foo", "name": "nets", "type": "ipv4_addr", "elem": [{"prefix": {"addr": "10.244.0.0", "len": 16}}]}}`: finding.Problem,
-		`, {"set": {"family": "inet", "table": "foo", "name": "nets", "type": "ipv4_addr", "elem": ["10.9.9.9", "@nets"]}}`:                           finding.OK,
-		`, {"set": {"family": "inet", "table": "foo", "name": "nets", "type": "ipv4_addr", "flags": ["interval"]}}`:                                   finding.OK,
-		`, {"set": {"family": "inet", "table": "bar", "name": "nets", "type": "ipv4_addr", "elem": ["10.9.9.9"]}}`:                                    finding.Warning,
+	for elements, want := range map[string]fault.Severity{
+		``: fault.Warning,
+		`, {"set": {"family": "inet", "table": "foo", "name": "nets", "type": "ipv4_addr", "elem": [{"prefix": {"addr": "10.244.0.0", "len": 16}}]}}`: fault.Problem,
+		`, {"set": {"family": "inet", "table": "foo", "name": "nets", "type": "ipv4_addr", "elem": ["10.9.9.9", "@nets"]}}`:                           fault.OK,
+		`, {"set": {"family": "inet", "table": "foo", "name": "nets", "type": "ipv4_addr", "flags": ["interval"]}}`:                                   fault.OK,
+		`, {"set": {"family": "inet", "table": "bar", "name": "nets", "type": "ipv4_addr", "elem": ["10.9.9.9"]}}`:                                    fault.Warning,
 	} {
 		text := strings.Replace(chainJSON("forward", 0, "accept", match), `{"metainfo": {"version": "1.0.6"}}`, `{"metainfo": {"version": "1.0.6"}}`+elements, 1)
-		if got := asked(testPlan(plan.NodePort), mustParse(t, text)); finding.Worst(got) != want {
+		if got := asked(testPlan(plan.NodePort), mustParse(t, text)); fault.Worst(got) != want {
 			t.Errorf("with %q: %+v, want %s", elements, got, want)
 		}
 	}
@@ -157,7 +157,7 @@ func TestManyPlaces(t *testing.T) {
 		tables = append(tables, mustParse(t, text)...)
 	}
 	got := asked(testPlan(plan.NodePort), tables)
-	if len(got) != maxTold+1 || got[0].Level != finding.Problem || !strings.HasPrefix(got[maxTold].Seen, "there are 30 more places") {
+	if len(got) != maxTold+1 || got[0].Severity != fault.Problem || !strings.HasPrefix(got[maxTold].Message, "there are 30 more places") {
 		t.Errorf("%d findings: %+v", len(got), got)
 	}
 }
@@ -178,11 +178,11 @@ func FuzzParse(f *testing.F) {
 		for _, word := range []string{"drop", "reject", "queue", "synproxy", "fwd", "vmap", `\`} {
 			harmless = harmless && !strings.Contains(strings.ToLower(string(text)), word)
 		}
-		if harmless && finding.Worst(got) != finding.OK && !strings.HasPrefix(got[0].Seen, "there are too many rules") {
+		if harmless && fault.Worst(got) != fault.OK && !strings.HasPrefix(got[0].Message, "there are too many rules") {
 			t.Errorf("%v, and %+v", err, got)
 		}
 		for _, g := range got {
-			if len(g.Seen) > 2000+len(text) || g.Level != finding.OK && g.Mend == "" {
+			if len(g.Message) > 2000+len(text) || g.Severity != fault.OK && g.Fix == "" {
 				t.Errorf("%+v", g)
 			}
 		}

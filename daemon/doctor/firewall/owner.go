@@ -247,8 +247,8 @@ func (d Drop) place() place {
 // String names the place, and whose it is.
 func (d Drop) String() string { return d.place().String() }
 
-// Mend gives the command after which packets like this one pass the place.
-func (d Drop) Mend() string {
+// Fix gives the command after which packets like this one pass the place.
+func (d Drop) Fix() string {
 	if proxiers.OwnTable(d.Family, d.Table) {
 		return fmt.Sprintf("edgeway explain host %s/%s  # the rule is Edgeway's own", d.To, lower(d.Protocol))
 	}

@@ -7,30 +7,30 @@ import (
 	"strings"
 	"testing"
 
-	"edgeway/daemon/doctor/finding"
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/iptables/xtables"
 	"edgeway/proxiers/plan"
 )
 
 // seen is what a finding must say.
 type seen struct {
-	level      finding.Level
-	says, mend string
+	level     fault.Severity
+	says, fix string
 }
 
-func compare(t *testing.T, what string, got []finding.Finding, want ...seen) {
+func compare(t *testing.T, what string, got []fault.Fault, want ...seen) {
 	t.Helper()
 	if len(want) == 0 {
-		want = []seen{{finding.OK, "no rule of other programs drops", ""}}
+		want = []seen{{fault.OK, "no rule of other programs drops", ""}}
 	}
-	slices.SortStableFunc(got, func(a, b finding.Finding) int { return strings.Compare(a.Seen, b.Seen) })
+	slices.SortStableFunc(got, func(a, b fault.Fault) int { return strings.Compare(a.Message, b.Message) })
 	slices.SortStableFunc(want, func(a, b seen) int { return strings.Compare(a.says, b.says) })
 	if len(got) != len(want) {
 		t.Errorf("%s: %d findings, want %d: %+v", what, len(got), len(want), got)
 		return
 	}
 	for i, w := range want {
-		if got[i].Check != Check || got[i].Level != w.level || !strings.HasPrefix(got[i].Seen, w.says) || got[i].Mend != w.mend {
+		if got[i].ID != Check || got[i].Severity != w.level || !strings.HasPrefix(got[i].Message, w.says) || got[i].Fix != w.fix {
 			t.Errorf("%s:\n got %+v\nwant %+v", what, got[i], w)
 		}
 	}
@@ -39,38 +39,38 @@ func compare(t *testing.T, what string, got []finding.Finding, want ...seen) {
 // Docker sets the policy DROP. Its chain for users comes first.
 func TestDocker(t *testing.T) {
 	text := testdata(t, "docker.save")
-	const mend = "iptables -I DOCKER-USER -m conntrack --ctstate DNAT -j ACCEPT"
+	const fix = "iptables -I DOCKER-USER -m conntrack --ctstate DNAT -j ACCEPT"
 	compare(t, "as installed", asked(everything(), readSave(text)),
-		seen{finding.Problem, "Docker's policy drop of chain FORWARD (table filter of iptables) drops connections from pods by eth0 to default/web:http/TCP (10.96.0.10:80, endpoint 10.244.1.11:8080)", mend})
+		seen{fault.Problem, "Docker's policy drop of chain FORWARD (table filter of iptables) drops connections from pods by eth0 to default/web:http/TCP (10.96.0.10:80, endpoint 10.244.1.11:8080)", fix})
 	mended := strings.Replace(text, "-A FORWARD -j DOCKER-USER\n", "-A DOCKER-USER -m conntrack --ctstate DNAT -j ACCEPT\n-A FORWARD -j DOCKER-USER\n", 1)
 	compare(t, "mended", asked(everything(), readSave(mended)))
 	compare(t, "endpoints in containers", judge(readSave(text), newSurvey(testPlan(plan.NodePort), behind{"docker0"}).ways, 14),
-		seen{finding.Problem, `Docker's rule '! -i docker0 -o docker0 -j DROP' in chain DOCKER (table filter of iptables) drops connections from outside by eth0`, mend})
+		seen{fault.Problem, `Docker's rule '! -i docker0 -o docker0 -j DROP' in chain DOCKER (table filter of iptables) drops connections from outside by eth0`, fix})
 	compare(t, "with ClusterIPs for this host alone", asked(testPlan(plan.ClusterIP), readSave(text)),
-		seen{finding.Warning, "Docker's policy drop of chain FORWARD (table filter of iptables) drops connections from outside by eth0 to default/web:http/TCP (10.96.0.10:80,", mend})
+		seen{fault.Warning, "Docker's policy drop of chain FORWARD (table filter of iptables) drops connections from outside by eth0 to default/web:http/TCP (10.96.0.10:80,", fix})
 }
 
 func TestUFW(t *testing.T) {
 	text := testdata(t, "ufw.save")
 	routed := seen{
-		finding.Problem, "ufw's policy drop of chain FORWARD (table filter of iptables) drops connections from outside by eth0 to default/web:http/TCP (192.0.2.10:30080,",
+		fault.Problem, "ufw's policy drop of chain FORWARD (table filter of iptables) drops connections from outside by eth0 to default/web:http/TCP (192.0.2.10:30080,",
 		"ufw route allow in on eth0 out on eth1",
 	}
 	p := testPlan(plan.NodePort)
 	compare(t, "as installed", asked(p, readSave(text)), routed)
 	compare(t, "where clients come by a link that is not known", judge(readSave(text), newSurvey(p, adrift{}).ways, 14), seen{
-		finding.Problem, "ufw's policy drop of chain FORWARD (table filter of iptables) drops connections from outside to default/web", "ufw route allow out on eth1",
+		fault.Problem, "ufw's policy drop of chain FORWARD (table filter of iptables) drops connections from outside to default/web", "ufw route allow out on eth1",
 	})
 	p.HealthChecks = []*plan.HealthCheck{{Namespace: "default", Name: "lb", Port: 30999}}
 	checked := seen{
-		finding.Problem, "ufw's policy drop of chain INPUT (table filter of iptables) drops connections from outside by eth0 to the health check of default/lb (192.0.2.10:30999)",
+		fault.Problem, "ufw's policy drop of chain INPUT (table filter of iptables) drops connections from outside by eth0 to the health check of default/lb (192.0.2.10:30999)",
 		"ufw allow in on eth0 to 192.0.2.10 port 30999 proto tcp",
 	}
 	compare(t, "with a health check", asked(p, readSave(text)), routed, checked)
 	mended := strings.Replace(text, "COMMIT", "-A ufw-user-forward -i eth0 -o eth1 -j ACCEPT\n-A ufw-user-input -d 192.0.2.10/32 -i eth0 -p tcp -m tcp --dport 30999 -j ACCEPT\nCOMMIT", 1)
 	compare(t, "mended", asked(p, readSave(mended)))
 	compare(t, "this host's own connections", asked(testPlan(plan.ClusterIP), readSave(text)), seen{
-		finding.Warning, "ufw's policy drop of chain FORWARD", "ufw route allow in on eth0 out on eth1",
+		fault.Warning, "ufw's policy drop of chain FORWARD", "ufw route allow in on eth0 out on eth1",
 	})
 }
 
@@ -80,7 +80,7 @@ func TestFirewalld(t *testing.T) {
 	compare(t, "as installed", asked(p, mustParse(t, text)))
 	p.HealthChecks = []*plan.HealthCheck{{Namespace: "default", Name: "lb", Port: 30999}}
 	compare(t, "with a health check", asked(p, mustParse(t, text)), seen{
-		finding.Problem, `firewalld's rule 'handle 55' in chain filter_IN_public (inet table firewalld) drops connections from outside by eth0 to the health check of default/lb (192.0.2.10:30999)`,
+		fault.Problem, `firewalld's rule 'handle 55' in chain filter_IN_public (inet table firewalld) drops connections from outside by eth0 to the health check of default/lb (192.0.2.10:30999)`,
 		"firewall-cmd --permanent --add-port=30999/tcp && firewall-cmd --reload",
 	})
 	strict := mustParse(t, text) // as of firewalld 2.3.1
@@ -90,7 +90,7 @@ func TestFirewalld(t *testing.T) {
 	rejects := strict[0].chain("filter_FORWARD_dnat")
 	rejects.rules = []rule{{do: drop, handle: 134}}
 	compare(t, "with StrictForwardPorts", asked(testPlan(plan.NodePort), strict), seen{
-		finding.Problem, `firewalld's rule 'handle 134' in chain filter_FORWARD_dnat (inet table firewalld) drops connections from outside by eth0 to default/web:http/TCP`, firewalldMend,
+		fault.Problem, `firewalld's rule 'handle 134' in chain filter_FORWARD_dnat (inet table firewalld) drops connections from outside by eth0 to default/web:http/TCP`, firewalldMend,
 	})
 }
 
@@ -102,12 +102,12 @@ func TestNamesThatAreNoWords(t *testing.T) {
 		raw, _ := json.Marshal(name)
 		for was, want := range map[string]string{`"foo"`: "nft list ruleset", `"c"`: "nft list table inet foo"} {
 			got := asked(testPlan(plan.NodePort), mustParse(t, strings.ReplaceAll(text, was, string(raw))))
-			if len(got) != 1 || got[0].Mend != want {
+			if len(got) != 1 || got[0].Fix != want {
 				t.Errorf("%q instead of %s: %+v", name, was, got)
 			}
 		}
 		got := judge(readSave(testdata(t, "ufw.save")), newSurvey(testPlan(plan.NodePort), behind{name}).ways, 14)
-		if len(got) != 1 || got[0].Mend != "iptables-save -t filter" {
+		if len(got) != 1 || got[0].Fix != "iptables-save -t filter" {
 			t.Errorf("an interface named %q: %+v", name, got)
 		}
 	}
@@ -120,10 +120,10 @@ func TestLibvirt(t *testing.T) {
 	compare(t, "endpoints elsewhere", asked(p, tables()))
 	got := judge(tables(), newSurvey(p, behind{"virbr0"}).ways, 14)
 	compare(t, "endpoints in virtual machines", got, seen{
-		finding.Problem, `libvirt's rule 'handle 12' in chain guest_input (ip table libvirt_network) drops connections from outside by eth0`,
+		fault.Problem, `libvirt's rule 'handle 12' in chain guest_input (ip table libvirt_network) drops connections from outside by eth0`,
 		"nft insert rule ip libvirt_network forward ct status dnat accept",
 	}, seen{
-		finding.Problem, `libvirt's rule 'handle 10' in chain guest_output (ip table libvirt_network) drops the answers to connections from outside by eth0`,
+		fault.Problem, `libvirt's rule 'handle 10' in chain guest_output (ip table libvirt_network) drops the answers to connections from outside by eth0`,
 		"nft insert rule ip libvirt_network forward ct status dnat accept",
 	})
 }
@@ -158,8 +158,8 @@ func TestDrop(t *testing.T) {
 	endpoint := netip.MustParseAddrPort("10.244.1.11:8080")
 	iptables := command("ip", xtables.NFT)
 	for _, c := range []struct {
-		drop       Drop
-		says, mend string
+		drop      Drop
+		says, fix string
 	}{
 		{
 			Drop{Family: "inet", Table: "foo", Chain: "out", Handle: 7, Rule: "tcp dport 8080 drop", Protocol: plan.TCP},
@@ -182,8 +182,8 @@ func TestDrop(t *testing.T) {
 			`the rule 'drop' in chain c-1 (ip table edgeway)`, "edgeway explain host 10.96.0.10:80/tcp  # the rule is Edgeway's own",
 		},
 	} {
-		if c.drop.String() != c.says || c.drop.Mend() != c.mend {
-			t.Errorf("got  %s\n     %s\nwant %s\n     %s", c.drop, c.drop.Mend(), c.says, c.mend)
+		if c.drop.String() != c.says || c.drop.Fix() != c.fix {
+			t.Errorf("got  %s\n     %s\nwant %s\n     %s", c.drop, c.drop.Fix(), c.says, c.fix)
 		}
 	}
 }

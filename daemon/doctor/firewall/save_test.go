@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"edgeway/daemon/doctor/finding"
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/iptables/xtables"
 	"edgeway/proxiers/plan"
 )
@@ -29,51 +29,51 @@ func TestForwardedByIPTables(t *testing.T) {
 	for name, c := range map[string]struct {
 		policy string
 		rules  []string
-		want   finding.Level
+		want   fault.Severity
 	}{
-		"policy DROP":                      {"DROP", nil, finding.Problem},
-		"answers alone":                    {"DROP", []string{answered}, finding.Problem},
-		"the state DNAT":                   {"DROP", []string{"-m conntrack --ctstate DNAT -j ACCEPT"}, finding.OK},
-		"DNAT among states":                {"DROP", []string{"-m conntrack --ctstate RELATED,ESTABLISHED,DNAT -j ACCEPT"}, finding.OK},
-		"the status DNAT":                  {"DROP", []string{"-m conntrack --ctstatus DNAT -j ACCEPT"}, finding.OK},
-		"not translated ones are dropped":  {"ACCEPT", []string{"-m conntrack ! --ctstate DNAT -j DROP"}, finding.OK},
-		"the original port":                {"DROP", []string{answered, "-p tcp -m conntrack --ctorigdstport 30080 --ctdir ORIGINAL -j ACCEPT"}, finding.OK},
-		"the original address":             {"DROP", []string{answered, "-m conntrack --ctorigdst 192.0.2.99 -j ACCEPT"}, finding.Problem},
-		"interfaces":                       {"DROP", []string{answered, "-i eth0 -o eth+ -j ACCEPT"}, finding.OK},
-		"not by an interface":              {"ACCEPT", []string{"! -i wg0 -j DROP"}, finding.Problem},
-		"the endpoint's port":              {"ACCEPT", []string{"-d 10.244.0.0/16 -p tcp -m tcp --dport 8000:9000 -j REJECT --reject-with tcp-reset"}, finding.Problem},
-		"several ports":                    {"DROP", []string{answered, "-p tcp -m multiport --dports 22,443,8000:8100 -j ACCEPT"}, finding.OK},
-		"another protocol":                 {"ACCEPT", []string{"-p udp -j DROP", "-p gre -j DROP", "-p 47 -j DROP"}, finding.OK},
-		"a port of clients":                {"ACCEPT", []string{"-p tcp -m tcp --sport 1:1023 -j DROP"}, finding.OK},
-		"an ephemeral port":                {"ACCEPT", []string{"-p tcp -m tcp --sport 40000:50000 -j DROP"}, finding.Warning},
-		"some clients":                     {"DROP", []string{answered, "-s 192.168.0.0/16 -j ACCEPT"}, finding.Warning},
-		"a list of clients is dropped":     {"ACCEPT", []string{"-m set --match-set blocked src -j DROP", "-s 203.0.113.0/24 -j DROP"}, finding.OK},
-		"a set of destinations":            {"ACCEPT", []string{"-m set --match-set nets dst -j DROP"}, finding.Warning},
-		"the mark for masquerade":          {"DROP", []string{answered, "-m mark --mark 0x4000/0x4000 -j ACCEPT"}, finding.OK},
-		"another mark":                     {"ACCEPT", []string{"-m mark --mark 0x1/0xff -j DROP"}, finding.OK},
-		"another mark, which a rule sets":  {"ACCEPT", []string{"-j MARK --set-xmark 0x1/0xff", "-m mark --mark 0x1/0xff -j DROP"}, finding.Warning},
-		"connections that begin oddly":     {"ACCEPT", []string{"-p tcp -m tcp ! --tcp-flags FIN,SYN,RST,ACK SYN -m conntrack --ctstate NEW -j DROP"}, finding.OK},
-		"a mark of the connection":         {"ACCEPT", []string{"-m connmark --mark 0x1/0xff -j DROP"}, finding.Warning},
-		"beyond a rate":                    {"ACCEPT", []string{"-p tcp -m hashlimit --hashlimit-above 100/sec --hashlimit-mode srcip --hashlimit-name x -j DROP"}, finding.OK},
-		"up to a rate":                     {"DROP", []string{answered, "-m limit --limit 25/sec -j ACCEPT"}, finding.Warning},
-		"destinations of this host":        {"DROP", []string{answered, "-m addrtype ! --dst-type LOCAL -j ACCEPT"}, finding.OK},
-		"a match that is not known":        {"ACCEPT", []string{"-m u32 --u32 6&0xFF=0x6 -j DROP"}, finding.Warning},
-		"a comment that looks like a rule": {"ACCEPT", []string{`-p udp -m comment --comment "see -j DROP" -j DROP`}, finding.OK},
-		"a comment with quotes":            {"ACCEPT", []string{`-m comment --comment "a \"word\" ! -p" -i wg0 -j DROP`}, finding.OK},
-		"a chain that returns":             {"ACCEPT", []string{"-j OTHER", "-A OTHER -o eth+ -j RETURN", "-A OTHER -j DROP"}, finding.OK},
-		"a chain that drops":               {"ACCEPT", []string{"-g OTHER", "-A OTHER -o wg0 -j RETURN", "-A OTHER -j DROP"}, finding.Problem},
-		"a target of another kind":         {"ACCEPT", []string{"-p tcp -m tcp --tcp-flags SYN,RST SYN -j TCPMSS --clamp-mss-to-pmtu", "-j LOG --log-prefix \"DROP \""}, finding.OK},
-		"a program decides":                {"ACCEPT", []string{"-j NFQUEUE --queue-num 0"}, finding.Warning},
-		"headers that nobody sends":        {"ACCEPT", []string{"-m rt --rt-type 0 -j DROP", "-p ah -m ah --ahspi 1:5 -j DROP"}, finding.OK}, // of ufw
-		"forged sources":                   {"ACCEPT", []string{"-m rpfilter --validmark --invert -j DROP"}, finding.OK},
-		"all but forged sources return":    {"ACCEPT", []string{"-j OTHER", "-A OTHER -m rpfilter --loose -j RETURN", "-A OTHER -j DROP"}, finding.OK},
-		"broadcasts":                       {"ACCEPT", []string{"-m pkttype --pkt-type broadcast -j DROP", "-m addrtype --src-type BROADCAST,MULTICAST -j DROP"}, finding.OK},
-		"sources of a type":                {"ACCEPT", []string{"-m addrtype --src-type UNICAST -j DROP"}, finding.Warning},
-		"addresses from one to another":    {"ACCEPT", []string{"-m iprange --dst-range 10.244.1.1-10.244.1.20 -j DROP"}, finding.Problem},
-		"addresses of others":              {"ACCEPT", []string{"-m iprange --dst-range 10.244.1.12-10.244.1.20 -j DROP"}, finding.OK},
+		"policy DROP":                      {"DROP", nil, fault.Problem},
+		"answers alone":                    {"DROP", []string{answered}, fault.Problem},
+		"the state DNAT":                   {"DROP", []string{"-m conntrack --ctstate DNAT -j ACCEPT"}, fault.OK},
+		"DNAT among states":                {"DROP", []string{"-m conntrack --ctstate RELATED,ESTABLISHED,DNAT -j ACCEPT"}, fault.OK},
+		"the status DNAT":                  {"DROP", []string{"-m conntrack --ctstatus DNAT -j ACCEPT"}, fault.OK},
+		"not translated ones are dropped":  {"ACCEPT", []string{"-m conntrack ! --ctstate DNAT -j DROP"}, fault.OK},
+		"the original port":                {"DROP", []string{answered, "-p tcp -m conntrack --ctorigdstport 30080 --ctdir ORIGINAL -j ACCEPT"}, fault.OK},
+		"the original address":             {"DROP", []string{answered, "-m conntrack --ctorigdst 192.0.2.99 -j ACCEPT"}, fault.Problem},
+		"interfaces":                       {"DROP", []string{answered, "-i eth0 -o eth+ -j ACCEPT"}, fault.OK},
+		"not by an interface":              {"ACCEPT", []string{"! -i wg0 -j DROP"}, fault.Problem},
+		"the endpoint's port":              {"ACCEPT", []string{"-d 10.244.0.0/16 -p tcp -m tcp --dport 8000:9000 -j REJECT --reject-with tcp-reset"}, fault.Problem},
+		"several ports":                    {"DROP", []string{answered, "-p tcp -m multiport --dports 22,443,8000:8100 -j ACCEPT"}, fault.OK},
+		"another protocol":                 {"ACCEPT", []string{"-p udp -j DROP", "-p gre -j DROP", "-p 47 -j DROP"}, fault.OK},
+		"a port of clients":                {"ACCEPT", []string{"-p tcp -m tcp --sport 1:1023 -j DROP"}, fault.OK},
+		"an ephemeral port":                {"ACCEPT", []string{"-p tcp -m tcp --sport 40000:50000 -j DROP"}, fault.Warning},
+		"some clients":                     {"DROP", []string{answered, "-s 192.168.0.0/16 -j ACCEPT"}, fault.Warning},
+		"a list of clients is dropped":     {"ACCEPT", []string{"-m set --match-set blocked src -j DROP", "-s 203.0.113.0/24 -j DROP"}, fault.OK},
+		"a set of destinations":            {"ACCEPT", []string{"-m set --match-set nets dst -j DROP"}, fault.Warning},
+		"the mark for masquerade":          {"DROP", []string{answered, "-m mark --mark 0x4000/0x4000 -j ACCEPT"}, fault.OK},
+		"another mark":                     {"ACCEPT", []string{"-m mark --mark 0x1/0xff -j DROP"}, fault.OK},
+		"another mark, which a rule sets":  {"ACCEPT", []string{"-j MARK --set-xmark 0x1/0xff", "-m mark --mark 0x1/0xff -j DROP"}, fault.Warning},
+		"connections that begin oddly":     {"ACCEPT", []string{"-p tcp -m tcp ! --tcp-flags FIN,SYN,RST,ACK SYN -m conntrack --ctstate NEW -j DROP"}, fault.OK},
+		"a mark of the connection":         {"ACCEPT", []string{"-m connmark --mark 0x1/0xff -j DROP"}, fault.Warning},
+		"beyond a rate":                    {"ACCEPT", []string{"-p tcp -m hashlimit --hashlimit-above 100/sec --hashlimit-mode srcip --hashlimit-name x -j DROP"}, fault.OK},
+		"up to a rate":                     {"DROP", []string{answered, "-m limit --limit 25/sec -j ACCEPT"}, fault.Warning},
+		"destinations of this host":        {"DROP", []string{answered, "-m addrtype ! --dst-type LOCAL -j ACCEPT"}, fault.OK},
+		"a match that is not known":        {"ACCEPT", []string{"-m u32 --u32 6&0xFF=0x6 -j DROP"}, fault.Warning},
+		"a comment that looks like a rule": {"ACCEPT", []string{`-p udp -m comment --comment "see -j DROP" -j DROP`}, fault.OK},
+		"a comment with quotes":            {"ACCEPT", []string{`-m comment --comment "a \"word\" ! -p" -i wg0 -j DROP`}, fault.OK},
+		"a chain that returns":             {"ACCEPT", []string{"-j OTHER", "-A OTHER -o eth+ -j RETURN", "-A OTHER -j DROP"}, fault.OK},
+		"a chain that drops":               {"ACCEPT", []string{"-g OTHER", "-A OTHER -o wg0 -j RETURN", "-A OTHER -j DROP"}, fault.Problem},
+		"a target of another kind":         {"ACCEPT", []string{"-p tcp -m tcp --tcp-flags SYN,RST SYN -j TCPMSS --clamp-mss-to-pmtu", "-j LOG --log-prefix \"DROP \""}, fault.OK},
+		"a program decides":                {"ACCEPT", []string{"-j NFQUEUE --queue-num 0"}, fault.Warning},
+		"headers that nobody sends":        {"ACCEPT", []string{"-m rt --rt-type 0 -j DROP", "-p ah -m ah --ahspi 1:5 -j DROP"}, fault.OK}, // of ufw
+		"forged sources":                   {"ACCEPT", []string{"-m rpfilter --validmark --invert -j DROP"}, fault.OK},
+		"all but forged sources return":    {"ACCEPT", []string{"-j OTHER", "-A OTHER -m rpfilter --loose -j RETURN", "-A OTHER -j DROP"}, fault.OK},
+		"broadcasts":                       {"ACCEPT", []string{"-m pkttype --pkt-type broadcast -j DROP", "-m addrtype --src-type BROADCAST,MULTICAST -j DROP"}, fault.OK},
+		"sources of a type":                {"ACCEPT", []string{"-m addrtype --src-type UNICAST -j DROP"}, fault.Warning},
+		"addresses from one to another":    {"ACCEPT", []string{"-m iprange --dst-range 10.244.1.1-10.244.1.20 -j DROP"}, fault.Problem},
+		"addresses of others":              {"ACCEPT", []string{"-m iprange --dst-range 10.244.1.12-10.244.1.20 -j DROP"}, fault.OK},
 	} {
-		if got := asked(testPlan(plan.NodePort), readSave(filter(c.policy, c.rules...))); finding.Worst(got) != c.want {
-			t.Errorf("%s: %s, want %s: %+v", name, finding.Worst(got), c.want, got)
+		if got := asked(testPlan(plan.NodePort), readSave(filter(c.policy, c.rules...))); fault.Worst(got) != c.want {
+			t.Errorf("%s: %s, want %s: %+v", name, fault.Worst(got), c.want, got)
 		}
 	}
 }
@@ -114,7 +114,7 @@ func FuzzRule(f *testing.F) {
 		}
 		got := judge(readSave(filter("ACCEPT", text)), ways, 14)
 		words := splitWords(text)
-		if finding.Worst(got) != finding.OK && !containsAny(words, "DROP", "REJECT", "QUEUE", "NFQUEUE", "TARPIT", "CHAOS", "DELUDE", "STEAL") {
+		if fault.Worst(got) != fault.OK && !containsAny(words, "DROP", "REJECT", "QUEUE", "NFQUEUE", "TARPIT", "CHAOS", "DELUDE", "STEAL") {
 			t.Errorf("%q: %+v", text, got)
 		}
 	})

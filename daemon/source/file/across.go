@@ -56,8 +56,8 @@ func serviceName(namespace, name string) string {
 	return source.Key{Kind: source.KindService, Namespace: namespace, Name: name}.String()
 }
 
-func (c *Checked) add(f Fault, mend string, args ...any) {
-	f.Mend = fmt.Sprintf(mend, args...)
+func (c *Checked) add(f Fault, fix string, args ...any) {
+	f.Fix = fmt.Sprintf(fix, args...)
 	c.Faults = append(c.Faults, f)
 }
 
@@ -68,13 +68,13 @@ func (c *Checked) orphans(name string, found parts) {
 	}
 	for _, s := range found.slices[name] {
 		f := c.objects[s.Key().String()].fault("metadata.labels["+api.LabelServiceName+"]", "no manifest has %s", name)
-		mend := "write this Service, or remove the EndpointSlice"
+		fix := "write this Service, or remove the EndpointSlice"
 		if c.guesses++; c.guesses <= maxGuesses {
 			if other, near := c.likelyService(s, found); near {
-				mend = "did you mean " + other + "?"
+				fix = "did you mean " + other + "?"
 			}
 		}
-		c.add(f, "%s", mend)
+		c.add(f, "%s", fix)
 	}
 }
 

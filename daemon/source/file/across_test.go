@@ -25,7 +25,7 @@ func TestGuessesAreBounded(t *testing.T) {
 		if strings.Contains(f.Message, "no manifest has Service default/sarvice-") {
 			orphans++
 		}
-		if strings.HasPrefix(f.Mend, "did you mean Service default/service-") {
+		if strings.HasPrefix(f.Fix, "did you mean Service default/service-") {
 			guesses++
 		}
 	}

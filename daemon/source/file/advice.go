@@ -9,7 +9,7 @@ import (
 // advice says what to do about a fault whose message says only what is wrong; empty: the message says it.
 func advice(field, message string) string {
 	last := field[strings.LastIndex(field, ".")+1:]
-	for _, a := range [...]struct{ field, words, mend string }{
+	for _, a := range [...]struct{ field, words, fix string }{
 		{"", "cannot start any token", "indent with spaces, not with tabs"},
 		{"", "already defined at", "remove one of the two, or separate two documents by a line with ---"},
 		{"", notParsed, "correct the YAML there"},
@@ -46,7 +46,7 @@ func advice(field, message string) string {
 		{"", "API server's address", "choose another address"},
 	} {
 		if (a.field == "" || a.field == last) && strings.Contains(message, a.words) {
-			return a.mend
+			return a.fix
 		}
 	}
 	return ""

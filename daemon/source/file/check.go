@@ -32,8 +32,8 @@ type Fault struct {
 	Line   int    // 0: the file as a whole
 	Object string // as in "Service default/web"; empty: it is none
 	Field  string // as in "spec.ports[0].port"; empty: the object as a whole
-	// Message says what is wrong. Mend says what to do, unless the message does; it may have several lines.
-	Message, Mend string
+	// Message says what is wrong. Fix says what to do, unless the message does; it may have several lines.
+	Message, Fix string
 	// Warning says that nothing is left out.
 	Warning bool
 }
@@ -128,7 +128,7 @@ func Check(o CheckOptions) *Checked {
 		case len(files) == before:
 			c.Faults = append(c.Faults, Fault{
 				File: path, Message: "the folder has no manifests",
-				Mend: "their names must end with .yaml, .yml or .json", Warning: true,
+				Fix: "their names must end with .yaml, .yml or .json", Warning: true,
 			})
 		}
 	}
@@ -143,10 +143,10 @@ func Check(o CheckOptions) *Checked {
 func (c *Checked) At(p source.Problem) Fault {
 	o, ok := c.objects[p.Object.String()]
 	if !ok {
-		return Fault{Object: p.Object.String(), Field: p.Field, Message: p.Message, Mend: advice(p.Field, p.Message)}
+		return Fault{Object: p.Object.String(), Field: p.Field, Message: p.Message, Fix: advice(p.Field, p.Message)}
 	}
 	f := o.fault(p.Field, "%s", p.Message)
-	f.Mend = advice(p.Field, p.Message)
+	f.Fix = advice(p.Field, p.Message)
 	return f
 }
 
@@ -154,7 +154,7 @@ func (c *Checked) unreadable(path string, err error) {
 	c.incomplete = true
 	c.Faults = append(c.Faults, Fault{
 		File: path, Message: fmt.Sprintf("it cannot be read: %s", reason(err, maxFile)),
-		Mend: files.Advice(path, err),
+		Fix: files.Advice(path, err),
 	})
 }
 
@@ -181,7 +181,7 @@ func (c *Checked) document(in *page, d *document) {
 	if d.more > 0 {
 		c.Faults = append(c.Faults, Fault{
 			File:    in.file,
-			Message: fmt.Sprintf("… and %d more faults in this document", d.more), Mend: "correct these first",
+			Message: fmt.Sprintf("… and %d more faults in this document", d.more), Fix: "correct these first",
 		})
 	}
 	for _, o := range outlines {
@@ -194,7 +194,7 @@ func (c *Checked) document(in *page, d *document) {
 			c.incomplete = true
 		case taken && k.kind != "":
 			f := o.fault("", "%s:%d has it already, and that one counts", first.in.file, first.in.line(first.at))
-			f.Mend = "remove one of them"
+			f.Fix = "remove one of them"
 			c.Faults = append(c.Faults, f)
 		case !taken:
 			c.objects[name] = o
@@ -245,7 +245,7 @@ func locate(in *page, outlines []*outline, f fault) Fault {
 		if !ok { // none is told of a fault in the first line
 			line, what = in.part.lines+1, strings.TrimPrefix(message, "yaml: ")
 		}
-		return Fault{File: in.file, Line: line, Message: notParsed + what, Mend: advice("", f.message)}
+		return Fault{File: in.file, Line: line, Message: notParsed + what, Fix: advice("", f.message)}
 	}
 	for _, o := range outlines {
 		inner, ok := strings.CutPrefix(f.field, o.at+".")
@@ -254,13 +254,13 @@ func locate(in *page, outlines []*outline, f fault) Fault {
 		}
 		if ok {
 			out := o.fault(inner, "%s", f.message)
-			out.Mend = advice(inner, f.message)
+			out.Fix = advice(inner, f.message)
 			return out
 		}
 	}
 	return Fault{
 		File: in.file, Line: in.line(f.field), Field: f.field, Message: f.message,
-		Mend: advice(f.field, f.message),
+		Fix: advice(f.field, f.message),
 	}
 }
 
@@ -280,7 +280,7 @@ func (c *Checked) checkKind(o *outline) {
 		return
 	case known.kind == strings.TrimSuffix(o.Kind, "List"):
 		f = o.fault("apiVersion", "%.64q has no kind %s, so the object is ignored", o.APIVersion, o.Kind)
-		f.Mend = "write apiVersion: " + known.apiVersion
+		f.Fix = "write apiVersion: " + known.apiVersion
 	case groupOf(known.apiVersion) == group || group == "":
 		f = o.fault("kind", "the kind %.64q is unknown, so the object is ignored; did you mean %s?", o.Kind, known.kind)
 	default:

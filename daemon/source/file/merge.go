@@ -102,11 +102,11 @@ func (s *Source) merge(r *reading) {
 }
 
 // advised adds to a fault what to do about it, if that is not in it.
-func advised(fault, mend string) string {
-	if mend == "" {
+func advised(fault, fix string) string {
+	if fix == "" {
 		return fault
 	}
-	return fault + ": " + mend
+	return fault + ": " + fix
 }
 
 // nth is a document of a file; the first one is 1.

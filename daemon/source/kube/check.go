@@ -2,7 +2,6 @@ package kube
 
 import (
 	"encoding/base64"
-	"fmt"
 	"net/netip"
 	"net/url"
 	"slices"
@@ -10,7 +9,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
-	"edgeway/daemon/doctor/finding"
+	"edgeway/proxiers/fault"
 )
 
 // CheckOptions say what to check.
@@ -23,19 +22,12 @@ type CheckOptions struct {
 
 // Check finds what is dangerous about a kubeconfig that a Source would take, and with what the API server can hardly be
 // used. The error is why a Source would not take it; see Advice.
-func Check(o CheckOptions) ([]finding.Finding, error) {
+func Check(o CheckOptions) ([]fault.Fault, error) {
 	warnings, err := Warnings(o.Kubeconfig, o.AllowExecPlugins)
 	if err != nil {
 		return nil, err
 	}
-	c := checker{path: o.Kubeconfig}
-	for _, w := range warnings {
-		if w.Expired {
-			c.fail("", "%s", w.Message)
-		} else {
-			c.warn("", "%s", w.Message)
-		}
-	}
+	c := checker{path: o.Kubeconfig, found: warnings}
 	a, err := loadKubeconfig(o.Kubeconfig, o.AllowExecPlugins)
 	if err != nil {
 		return nil, err
@@ -56,19 +48,16 @@ func Files(kubeconfig string, allowExec bool) (out []string) {
 
 type checker struct {
 	path  string
-	found []finding.Finding
+	found []fault.Fault
 }
 
-func (c *checker) warn(mend, format string, args ...any) {
-	c.found = append(c.found, finding.Finding{
-		Check: "kubeconfig", Level: finding.Warning, Seen: "kubeconfig " + c.path + ": " +
-			fmt.Sprintf(format, args...), Mend: mend,
-	})
+func (c *checker) warn(fix, format string, args ...any) {
+	c.found = append(c.found, fault.New("kubeconfig", fault.Warning, fix, format, args...).Of(kubeconfigObject(c.path)))
 }
 
-func (c *checker) fail(mend, format string, args ...any) {
-	c.warn(mend, format, args...)
-	c.found[len(c.found)-1].Level = finding.Problem
+func (c *checker) fail(fix, format string, args ...any) {
+	c.warn(fix, format, args...)
+	c.found[len(c.found)-1].Severity = fault.Problem
 }
 
 // checkServer finds servers that cannot be reached from a host that is no Node, or not be verified.

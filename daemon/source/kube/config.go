@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd/api"
 
 	"edgeway/daemon/files"
+	"edgeway/proxiers/fault"
 )
 
 // access is what a kubeconfig and the files that it names say: where the API server is, and who we are there.
@@ -28,7 +29,7 @@ type access struct {
 	// digest is that of the files, without a token in a file of its own, which client-go reads itself.
 	digest   [sha256.Size]byte
 	expiries map[string]Expiry // by credential
-	insecure []Warning         // what is dangerous about it
+	insecure []fault.Fault     // what is dangerous about it
 }
 
 // file is a file as it was when it was read.
@@ -121,6 +122,9 @@ func (r *reader) complete(path string, config *api.Config, allowExec bool, out *
 		return err
 	}
 	out.insecure = append(insecureServer(out.config, path), insecureFiles(r.files)...)
+	for i := range out.insecure {
+		out.insecure[i].Object = kubeconfigObject(path)
+	}
 	return nil
 }
 

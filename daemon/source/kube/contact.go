@@ -19,8 +19,8 @@ type Contact struct {
 	// Ahead is how far this host's clock is ahead of the server's, exact to a second. Dated says that it is known.
 	Ahead time.Duration
 	Dated bool
-	// Mend is what to do about the error.
-	Mend string
+	// Fix is what to do about the error.
+	Fix string
 }
 
 // Try requests one Service from the API server, with the credentials and the dialer of a Source with these options. The
@@ -67,7 +67,7 @@ func Try(ctx context.Context, o Options) (Contact, error) {
 }
 
 func (c Contact) failed(err error, kubeconfig string) (Contact, error) {
-	f := newFault(c.Server, "list services", err, kubeconfig)
-	c.Mend = f.mend
+	f := newFailure(c.Server, "list services", err, kubeconfig)
+	c.Fix = f.fix
 	return c, errors.New(f.text)
 }

@@ -30,15 +30,15 @@ func TestTryTellsOfAnswerClockAndRefusal(t *testing.T) {
 	}
 	code, o.Namespaces = http.StatusForbidden, []string{"shop"}
 	c, err = Try(t.Context(), o)
-	if err == nil || !strings.Contains(err.Error(), "403") || !c.Dated || asked != "/api/v1/namespaces/shop/services?limit=1" || !strings.HasPrefix(c.Mend, "kubectl apply -f ") {
+	if err == nil || !strings.Contains(err.Error(), "403") || !c.Dated || asked != "/api/v1/namespaces/shop/services?limit=1" || !strings.HasPrefix(c.Fix, "kubectl apply -f ") {
 		t.Errorf("refused: %+v %v, asked for %s", c, err, asked)
 	}
 	code = http.StatusUnauthorized
-	if c, err = Try(t.Context(), o); err == nil || !strings.Contains(err.Error(), "401") || !strings.Contains(c.Mend, "kubectl -n kube-system create token") {
+	if c, err = Try(t.Context(), o); err == nil || !strings.Contains(err.Error(), "401") || !strings.Contains(c.Fix, "kubectl -n kube-system create token") {
 		t.Errorf("not known: %+v %v", c, err)
 	}
 	server.Close()
-	if c, err = Try(t.Context(), o); err == nil || !strings.Contains(err.Error(), "connection refused") || c.Dated || !strings.HasPrefix(c.Mend, "ip route get 127.0.0.1 ") {
+	if c, err = Try(t.Context(), o); err == nil || !strings.Contains(err.Error(), "connection refused") || c.Dated || !strings.HasPrefix(c.Fix, "ip route get 127.0.0.1 ") {
 		t.Errorf("nobody there: %+v %v", c, err)
 	}
 }
@@ -56,8 +56,8 @@ func TestTryAdvisesByCause(t *testing.T) {
 		"https://no-such-name.invalid:6443":              "getent hosts no-such-name.invalid ",
 	} {
 		o := Options{Kubeconfig: kubeconfig(t, server, ""), Logger: slog.New(slog.DiscardHandler)}
-		if c, err := Try(t.Context(), o); err == nil || !strings.Contains(c.Mend, want) {
-			t.Errorf("%s: %v; advised %q, want %q", server, err, c.Mend, want)
+		if c, err := Try(t.Context(), o); err == nil || !strings.Contains(c.Fix, want) {
+			t.Errorf("%s: %v; advised %q, want %q", server, err, c.Fix, want)
 		}
 	}
 	for want, err := range map[string]error{
@@ -73,7 +73,7 @@ func TestTryAdvisesByCause(t *testing.T) {
 	for credential, want := range map[string]string{
 		credentialToken: "create token", credentialCA: "kube-root-ca.crt", credentialCertificate: "--client-certificate",
 	} {
-		got := expiryWarnings(map[string]Expiry{credential: {Until: now}}, "/k", now)
+		got := expiryFaults(map[string]Expiry{credential: {Until: now}}, "/k", now)
 		if len(got) != 1 || !strings.Contains(got[0].Fix, want) || !strings.Contains(got[0].Fix, "/k") {
 			t.Errorf("%s expires: %+v, want the fix %q", credential, got, want)
 		}

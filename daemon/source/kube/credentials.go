@@ -1,10 +1,12 @@
 package kube
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"time"
 
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/messageid"
 )
 
@@ -12,45 +14,56 @@ import (
 // two readings in a row find it: the first one may have found a file that was half-written.
 const credentialPoll = 5 * time.Second
 
-// Concern is something about the credentials that an operator should change. The Services are served nevertheless.
-type Concern struct {
-	// Name is one of kubeconfig-refused, credential-expiry and kubeconfig-insecure.
-	Name  string
-	Since time.Time // zero: unknown
-	// Message is a plain sentence that says what to do.
-	Message string
-	fault   string // for the log
-}
+// The IDs of the faults of a kubeconfig.
+const (
+	refusedID  = "kubeconfig-refused"
+	expiryID   = "credential-expiry"
+	insecureID = "kubeconfig-insecure"
+)
+
+// kubeconfigObject is what the faults of a kubeconfig are about.
+func kubeconfigObject(path string) string { return "kubeconfig " + path }
+
+// FaultIDs returns the IDs of the faults that Faults may return.
+func FaultIDs() []string { return []string{refusedID, expiryID, insecureID} }
 
 // credentials are the kubeconfig in force, and the state of the one on disk.
 type credentials struct {
 	access *access
 	// fault is why the kubeconfig on disk is not in force.
-	fault  string
+	fault  error
 	since  time.Time
 	faults int // readings in a row that found the fault
 }
 
-// Concerns gives what is wrong with the credentials now, the worst first.
-func (s *Source) Concerns() []Concern {
+// Faults returns what is wrong with the credentials now. None is worse than a Warning, because the Services that are
+// known are served.
+func (s *Source) Faults() (out []fault.Fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := &s.credentials
-	var out []Concern
 	if c.faults > 1 {
-		out = append(out, Concern{
-			Name: "kubeconfig-refused", Since: c.since, fault: c.fault,
-			Message: "The new kubeconfig cannot be used, the previous one stays in force: " + c.fault +
-				". Correct it, no restart is needed",
+		out = append(out, fault.Fault{
+			ID: refusedID, Severity: fault.Warning, Since: c.since,
+			Fix:     cmp.Or(Advice(c.fault), "edgeway config check"),
+			Message: "The new kubeconfig cannot be used, the previous one stays in force: " + c.fault.Error(),
 		})
 	}
-	if expiring := expiryWarnings(c.access.expiries, s.options.Kubeconfig, time.Now()); len(expiring) > 0 {
-		out = append(out, Concern{Name: "credential-expiry", Message: joined(expiring)})
-	}
-	if len(c.access.insecure) > 0 {
-		out = append(out, Concern{Name: "kubeconfig-insecure", Message: joined(c.access.insecure)})
+	out = append(out, expiryFaults(c.access.expiries, s.options.Kubeconfig, time.Now())...)
+	out = append(out, c.access.insecure...)
+	for i := range out {
+		out[i].Severity = fault.Warning
 	}
 	return out
+}
+
+// Warnings returns what is wrong with a kubeconfig that can be used. With an error it returns what was found before.
+func Warnings(kubeconfig string, allowExec bool) ([]fault.Fault, error) {
+	a, err := loadKubeconfig(kubeconfig, allowExec)
+	if err != nil {
+		return a.insecure, err
+	}
+	return append(a.insecure, expiryFaults(a.expiries, kubeconfig, time.Now())...), nil
 }
 
 // Expiries gives the life of each credential that expires: "ca", "client-certificate", "token". What an exec
@@ -63,9 +76,9 @@ func (s *Source) Expiries() map[string]Expiry {
 
 // poll reads the kubeconfig again and again until ctx ends. It hands over a client for each one that differs.
 func (s *Source) poll(ctx context.Context) {
-	logged := map[string]string{}
+	logged := map[string]bool{}
 	for {
-		s.logConcerns(logged)
+		s.logFaults(logged)
 		if sleep(ctx, credentialPoll) != nil {
 			return
 		}
@@ -96,8 +109,8 @@ func (s *Source) reload() (next *client) {
 		return next
 	}
 	c := &s.credentials
-	if c.fault != err.Error() {
-		c.fault, c.faults, c.since = err.Error(), 0, time.Now()
+	if c.fault == nil || c.fault.Error() != err.Error() {
+		c.fault, c.faults, c.since = err, 0, time.Now()
 	}
 	c.faults++
 	return nil
@@ -112,25 +125,25 @@ func (s *Source) load() (*access, error) {
 	return a, err
 }
 
-// logConcerns logs each concern that is not in logged, and replaces logged by those of now.
-func (s *Source) logConcerns(logged map[string]string) {
-	concerns := map[string]string{}
-	for _, c := range s.Concerns() {
-		concerns[c.Name] = c.Message
-		if logged[c.Name] == c.Message {
+// logFaults logs each fault that is not in logged, and replaces logged by those of now.
+func (s *Source) logFaults(logged map[string]bool) {
+	now := map[string]bool{}
+	for _, f := range s.Faults() {
+		key := f.ID + f.Message
+		now[key] = true
+		if logged[key] {
 			continue
 		}
-		switch c.Name {
-		case "kubeconfig-refused":
-			s.log.Error("new kubeconfig cannot be used, the previous one stays in force",
-				"message_id", messageid.KubeconfigUnusable, "error", c.fault)
-		case "credential-expiry":
-			s.log.Warn("credential of the API server expires", "message_id", messageid.CredentialExpires,
-				"error", c.Message)
+		switch f.ID {
+		case refusedID:
+			s.log.Error("new kubeconfig cannot be used", "message_id", messageid.KubeconfigUnusable, "error", f, "fix", f.Fix)
+		case expiryID:
+			s.log.Warn("credential of the API server expires", "message_id", messageid.CredentialExpires, "error", f,
+				"fix", f.Fix)
 		default:
-			s.log.Warn("kubeconfig is not secure", "message_id", messageid.KubeconfigInsecure, "error", c.Message)
+			s.log.Warn("kubeconfig is not secure", "message_id", messageid.KubeconfigInsecure, "error", f, "fix", f.Fix)
 		}
 	}
 	clear(logged)
-	maps.Copy(logged, concerns)
+	maps.Copy(logged, now)
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"edgeway/proxiers/fault"
 )
 
 func TestWhenExpiryIsWarnedOf(t *testing.T) {
@@ -34,7 +36,7 @@ func TestWhenExpiryIsWarnedOf(t *testing.T) {
 		if c.life > 0 {
 			e.From = e.Until.Add(-c.life)
 		}
-		got := joined(expiryWarnings(map[string]Expiry{credentialToken: e}, "/k", now))
+		got := joined(expiryFaults(map[string]Expiry{credentialToken: e}, "/k", now))
 		if (c.want == "") != (got == "") || !strings.Contains(got, c.want) {
 			t.Errorf("life of %s, %s left: %q, want %q", c.life, c.left, got, c.want)
 		}
@@ -142,4 +144,12 @@ func TestWarningsOfAGroup(t *testing.T) {
 			t.Errorf("mode %o: %+v %v, want %q", mode, got, err, want)
 		}
 	}
+}
+
+func joined(faults []fault.Fault) string {
+	var messages []string
+	for _, f := range faults {
+		messages = append(messages, f.Message)
+	}
+	return strings.Join(messages, "; ")
 }

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"edgeway/proxiers/fault"
 )
 
 // The credentials that may expire, as the label "credential" of the metric has them.
@@ -40,31 +42,29 @@ func (e Expiry) due() time.Time {
 	return e.Until.Add(-warnBefore)
 }
 
-// expiryWarnings returns a warning for each credential that expires soon.
-func expiryWarnings(expiries map[string]Expiry, kubeconfig string, now time.Time) (out []Warning) {
+// expiryFaults returns a fault for each credential that expires soon, and a Problem for each that has.
+func expiryFaults(expiries map[string]Expiry, kubeconfig string, now time.Time) (out []fault.Fault) {
 	for _, name := range slices.Sorted(maps.Keys(expiries)) {
 		e := expiries[name]
 		if now.Before(e.due()) {
 			continue
 		}
-		w := Warning{Fix: fmt.Sprintf(renewals[name], kubeconfig), Expired: now.After(e.Until)}
-		verb := "expires at"
-		if w.Expired {
-			verb = "has expired: it was valid until"
+		severity, verb := fault.Warning, "expires at"
+		if now.After(e.Until) {
+			severity, verb = fault.Problem, "has expired: it was valid until"
 		}
-		w.Message = fmt.Sprintf("%s %s %s: replace it in the kubeconfig or in the file that this names, no restart is needed",
-			credentialName(name), verb, e.Until.UTC().Format(time.RFC3339))
-		out = append(out, w)
+		out = append(out, fault.New(expiryID, severity, fmt.Sprintf(renewals[name], kubeconfig), "%s %s %s",
+			credentialName(name), verb, e.Until.UTC().Format(time.RFC3339)).Of(kubeconfigObject(kubeconfig)))
 	}
 	return out
 }
 
 // renewals are the commands that replace credentials, with the kubeconfig left out.
 var renewals = map[string]string{
-	credentialCA: mendAuthority,
+	credentialCA: fixAuthority,
 	credentialCertificate: "kubectl config set-credentials NAME --client-certificate=new.crt --client-key=new.key " +
 		"--embed-certs --kubeconfig %s",
-	credentialToken: mendToken,
+	credentialToken: fixToken,
 }
 
 func credentialName(credential string) string {

@@ -54,7 +54,7 @@ func TestARefusalIsNoAbsence(t *testing.T) {
 	api.Start()
 	r := start(t, api.URL, "", nil)
 	eventually(t, "the refusal is told", 10*time.Second, func() bool { return r.Status().Err != "" })
-	if st := r.Status(); !st.Refused || !strings.HasPrefix(st.Mend, "kubectl apply -f ") {
+	if st := r.Status(); !st.Refused || !strings.HasPrefix(st.Fix, "kubectl apply -f ") {
 		t.Errorf("status %+v", st)
 	}
 }

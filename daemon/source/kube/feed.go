@@ -260,7 +260,7 @@ func (s *session) awaitPause(ctx context.Context, verb string) error {
 	left := s.client.transport.pause.left()
 	if _, before := s.health.get(); left > longPause && before.text == "" {
 		why := apierrors.NewTooManyRequests("the server asked for a pause (Retry-After)", int(left.Seconds()))
-		s.health.fail(newFault(s.client.host, verb+" "+s.resource, why, s.source.options.Kubeconfig))
+		s.health.fail(newFailure(s.client.host, verb+" "+s.resource, why, s.source.options.Kubeconfig))
 		s.source.logChange()
 	}
 	return s.client.transport.pause.wait(ctx)
@@ -269,11 +269,11 @@ func (s *session) awaitPause(ctx context.Context, verb string) error {
 // nextWatch sets the limits of the next watch. It is short when it is in doubt whether the API server works, as after a
 // watch without a bookmark: a watch that ends soon brings one soon.
 func (f *feed) nextWatch() *watcher {
-	contact, fault := f.health.get()
+	contact, failure := f.health.get()
 	w := &watcher{}
 	var quiet time.Duration
 	switch {
-	case fault.text != "" || time.Since(contact) > probeTimeout:
+	case failure.text != "" || time.Since(contact) > probeTimeout:
 		w.timeout = probeTimeout + rand.N(probeJitter)
 		quiet = w.timeout + probeOvertime
 	case f.health.lacksBookmarks():
@@ -322,7 +322,7 @@ func (s *session) failed(ctx context.Context, c *call, err error) error {
 	if ctx.Err() != nil {
 		return err // we are stopping
 	}
-	found := newFault(s.client.host, c.verb+" "+s.resource, err, s.source.options.Kubeconfig)
+	found := newFailure(s.client.host, c.verb+" "+s.resource, err, s.source.options.Kubeconfig)
 	fault := errors.New(found.text)
 	if !s.required && isDenied(err) {
 		s.lists.delay(deniedPause, deniedPause/4)

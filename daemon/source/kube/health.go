@@ -25,7 +25,7 @@ import (
 type health struct {
 	mu      sync.Mutex
 	contact time.Time // when a whole list or an event was decoded last: nothing else shows that the API server works
-	fault   fault
+	failure failure
 	// bookmarkless is when a long watch showed last that the API server sends no bookmark each minute.
 	bookmarkless time.Time
 }
@@ -35,14 +35,14 @@ func (h *health) ok() (changed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.contact = time.Now()
-	changed, h.fault = h.fault.text != "", fault{}
+	changed, h.failure = h.failure.text != "", failure{}
 	return changed
 }
 
-func (h *health) fail(f fault) {
+func (h *health) fail(f failure) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.fault = f
+	h.failure = f
 }
 
 func (h *health) noteNoBookmark() {
@@ -58,10 +58,10 @@ func (h *health) lacksBookmarks() bool {
 	return time.Since(h.bookmarkless) < shortTime
 }
 
-func (h *health) get() (contact time.Time, f fault) {
+func (h *health) get() (contact time.Time, f failure) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.contact, h.fault
+	return h.contact, h.failure
 }
 
 // logState is what was logged about the API server.

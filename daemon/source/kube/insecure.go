@@ -10,17 +10,18 @@ import (
 	"syscall"
 
 	"k8s.io/client-go/rest"
+
+	"edgeway/proxiers/fault"
 )
 
 // insecureServer returns what lets a man in the middle be the API server.
-func insecureServer(config *rest.Config, kubeconfig string) (out []Warning) {
+func insecureServer(config *rest.Config, kubeconfig string) (out []fault.Fault) {
 	if config.Insecure {
-		out = append(out, Warning{
-			Message: "insecure-skip-tls-verify is set: anybody on the way to the API server can read the credentials " +
-				"and change all Services. Remove it, and set certificate-authority",
-			Fix: "kubectl config set-cluster NAME --insecure-skip-tls-verify=false --certificate-authority=ca.crt " +
-				"--embed-certs --kubeconfig " + kubeconfig,
-		})
+		out = append(out, fault.New(insecureID, fault.Warning,
+			"kubectl config set-cluster NAME --insecure-skip-tls-verify=false --certificate-authority=ca.crt "+
+				"--embed-certs --kubeconfig "+kubeconfig,
+			"insecure-skip-tls-verify is set: anybody on the way to the API server can read the credentials and change all "+
+				"Services"))
 	}
 	server, _, err := rest.DefaultServerUrlFor(config)
 	if err != nil || server.Scheme != "http" {
@@ -28,17 +29,16 @@ func insecureServer(config *rest.Config, kubeconfig string) (out []Warning) {
 	}
 	addr, err := netip.ParseAddr(server.Hostname())
 	if server.Hostname() != "localhost" && (err != nil || !addr.Unmap().IsLoopback()) {
-		out = append(out, Warning{
-			Message: fmt.Sprintf("The server %s is used without TLS: no credentials are sent, and anybody on the way "+
-				"can change all Services. Use https", config.Host),
-			Fix: "kubectl config set-cluster NAME --server=https://ADDRESS:6443 --kubeconfig " + kubeconfig,
-		})
+		out = append(out, fault.New(insecureID, fault.Warning,
+			"kubectl config set-cluster NAME --server=https://ADDRESS:6443 --kubeconfig "+kubeconfig,
+			"The server %s is used without TLS: no credentials are sent, and anybody on the way can change all Services",
+			config.Host))
 	}
 	return out
 }
 
 // insecureFiles returns which files the wrong users may read or write.
-func insecureFiles(files []file) (out []Warning) {
+func insecureFiles(files []file) (out []fault.Fault) {
 	for _, f := range files {
 		sys, ok := f.info.Sys().(*syscall.Stat_t)
 		if !ok || !f.info.Mode().IsRegular() {
@@ -53,13 +53,14 @@ func insecureFiles(files []file) (out []Warning) {
 		}
 		switch {
 		case mode&0o022 != 0:
-			fix := "chmod go-w " + f.path
-			out = append(out, Warning{fmt.Sprintf("%s can be written by %s (mode %04o), who can so send this host to "+
-				"another server. Run: %s", f.path, others(mode, 0o002, sys.Gid), f.info.Mode().Perm(), fix), fix, false})
+			out = append(out, fault.New(insecureID, fault.Warning, "chmod go-w "+f.path,
+				"%s can be written by %s (mode %04o), who can so send this host to another server", f.path,
+				others(mode, 0o002, sys.Gid), f.info.Mode().Perm()))
 		case f.secret && mode&0o044 != 0:
-			fix := fmt.Sprintf("chgrp %s %s && chmod 640 %s", serviceGroup, f.path, f.path)
-			out = append(out, Warning{fmt.Sprintf("%s holds a secret and can be read by %s (mode %04o). Run: %s",
-				f.path, others(mode, 0o004, sys.Gid), f.info.Mode().Perm(), fix), fix, false})
+			out = append(out, fault.New(insecureID, fault.Warning,
+				fmt.Sprintf("chgrp %s %s && chmod 640 %s", serviceGroup, f.path, f.path),
+				"%s holds a secret and can be read by %s (mode %04o)", f.path, others(mode, 0o004, sys.Gid),
+				f.info.Mode().Perm()))
 		}
 	}
 	return out

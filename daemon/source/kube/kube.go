@@ -153,12 +153,12 @@ func (s *Source) Status() source.Status {
 		if !f.required {
 			continue
 		}
-		contact, fault := f.health.get()
+		contact, failure := f.health.get()
 		if first || contact.Before(st.LastContact) {
 			st.LastContact = contact
 		}
 		if st.Err == "" {
-			st.Err, st.Mend, st.Refused = fault.text, fault.mend, fault.refused
+			st.Err, st.Fix, st.Refused = failure.text, failure.fix, failure.refused
 		}
 		first = false
 	}

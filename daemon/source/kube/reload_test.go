@@ -19,6 +19,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"edgeway/proxiers/fault"
 )
 
 // gate lets requests with one of the tokens through.
@@ -195,13 +197,13 @@ func TestTokenFileRotatesWithoutAList(t *testing.T) {
 	}
 }
 
-func (r *running) concern(name string) (Concern, bool) {
-	for _, c := range r.Concerns() {
-		if c.Name == name {
-			return c, true
+func (r *running) faultOf(id string) (fault.Fault, bool) {
+	for _, f := range r.Faults() {
+		if f.ID == id {
+			return f, true
 		}
 	}
-	return Concern{}, false
+	return fault.Fault{}, false
 }
 
 func TestUnusableKubeconfigKeepsThePreviousOne(t *testing.T) {
@@ -214,7 +216,7 @@ func TestUnusableKubeconfigKeepsThePreviousOne(t *testing.T) {
 	r.waitSynced(t, 10*time.Second)
 	mustWrite(t, path, withUser(api.URL, "tokenFile: nothing"))
 	eventually(t, "the fault is told", 20*time.Second, func() bool {
-		c, ok := r.concern("kubeconfig-refused")
+		c, ok := r.faultOf(refusedID)
 		return ok && strings.Contains(c.Message, "users[u].user.tokenFile: open ") && !c.Since.IsZero()
 	})
 	time.Sleep(2 * credentialPoll)
@@ -225,7 +227,7 @@ func TestUnusableKubeconfigKeepsThePreviousOne(t *testing.T) {
 	eventually(t, "Services still arrive", 10*time.Second, func() bool { return r.names() == "a" })
 	mustWrite(t, filepath.Join(filepath.Dir(path), "nothing"), "two")
 	eventually(t, "the file that was missing mends it", 20*time.Second, func() bool {
-		_, faulty := r.concern("kubeconfig-refused")
+		_, faulty := r.faultOf(refusedID)
 		return !faulty && r.log.count("new credentials in force") == 1
 	})
 }

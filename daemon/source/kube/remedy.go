@@ -12,31 +12,31 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// fault is what is wrong with the connection of a feed.
-type fault struct {
+// failure is what is wrong with the connection of a feed.
+type failure struct {
 	text string // "" if nothing is wrong
-	// mend is the fix. refused reports whether the API server answers.
-	mend    string
+	// refused reports whether the API server answers.
+	fix     string
 	refused bool
 }
 
-// newFault returns the fault of a request to a server; see describe.
-func newFault(server, what string, err error, kubeconfig string) fault {
+// newFailure returns the failure of a request to a server; see describe.
+func newFailure(server, what string, err error, kubeconfig string) failure {
 	var status apierrors.APIStatus
-	return fault{
-		text: describe(server, what, err), mend: remedy(err, server, kubeconfig), refused: errors.As(err, &status),
+	return failure{
+		text: describe(server, what, err), fix: remedy(err, server, kubeconfig), refused: errors.As(err, &status),
 	}
 }
 
 // The commands for new credentials, to be given where kubectl has the right to it.
 const (
-	mendToken = "kubectl -n kube-system create token edgeway --duration=720h  " +
+	fixToken = "kubectl -n kube-system create token edgeway --duration=720h  " +
 		"# where kubectl may: write what it prints as the token into %s"
-	mendAuthority = `kubectl -n kube-system get configmap kube-root-ca.crt -o 'jsonpath={.data.ca\.crt}'  ` +
+	fixAuthority = `kubectl -n kube-system get configmap kube-root-ca.crt -o 'jsonpath={.data.ca\.crt}'  ` +
 		"# where kubectl may: write what it prints as the certificate-authority into %s"
-	mendRights = "kubectl apply -f /usr/share/doc/edgeway/examples/kubernetes-access.yaml  " +
+	fixRights = "kubectl apply -f /usr/share/doc/edgeway/examples/kubernetes-access.yaml  " +
 		"# where kubectl may: the rights for the service account edgeway"
-	mendClock = "timedatectl set-ntp true  " +
+	fixClock = "timedatectl set-ntp true  " +
 		"# if the clock is right, the API server, or an authority in %s, needs a new certificate"
 )
 
@@ -45,14 +45,14 @@ func remedy(err error, server, kubeconfig string) string {
 	var status apierrors.APIStatus
 	switch {
 	case apierrors.IsUnauthorized(err):
-		return fmt.Sprintf(mendToken, kubeconfig)
+		return fmt.Sprintf(fixToken, kubeconfig)
 	case apierrors.IsForbidden(err):
-		return mendRights
+		return fixRights
 	case errors.As(err, &status):
 		return "look into the API server's log, and into that of a load balancer before it"
 	}
-	if mend := remedyTLS(err, kubeconfig); mend != "" {
-		return mend
+	if fix := remedyTLS(err, kubeconfig); fix != "" {
+		return fix
 	}
 	host, port := hostPort(server)
 	var dns *net.DNSError
@@ -78,9 +78,9 @@ func remedyTLS(err error, kubeconfig string) string {
 	)
 	switch {
 	case errors.As(err, &authority):
-		return fmt.Sprintf(mendAuthority, kubeconfig)
+		return fmt.Sprintf(fixAuthority, kubeconfig)
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
-		return fmt.Sprintf(mendClock, kubeconfig)
+		return fmt.Sprintf(fixClock, kubeconfig)
 	case errors.As(err, &name):
 		return "write one of the names or addresses of its certificate as the server into " + kubeconfig
 	case errors.As(err, &plain):

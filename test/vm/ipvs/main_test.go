@@ -196,7 +196,7 @@ type status struct {
 		LastSync time.Time
 	}
 	Quarantined []string
-	Conditions  []struct{ Name, Message string }
+	Faults      []struct{ ID, Message string }
 	Problems    struct{ First []string }
 	Drift       struct{ Repairs int }
 }
@@ -221,11 +221,11 @@ func (s *site) serves(backend string, conditions ...string) func() error {
 			return err
 		}
 		var names []string
-		for _, c := range st.Conditions {
-			names = append(names, c.Name)
+		for _, c := range st.Faults {
+			names = append(names, c.ID)
 		}
 		if st.Backend.Name != backend || !slices.Equal(names, conditions) {
-			return fmt.Errorf("backend %s and conditions %v, want %s and %v", st.Backend.Name, st.Conditions, backend, conditions)
+			return fmt.Errorf("backend %s and conditions %v, want %s and %v", st.Backend.Name, st.Faults, backend, conditions)
 		}
 		return nil
 	}

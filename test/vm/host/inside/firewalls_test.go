@@ -24,11 +24,11 @@ const (
 )
 
 // found is what a test reads of one finding of "edgeway doctor --json".
-type found struct{ Check, Level, Seen, Mend string }
+type found struct{ ID, Severity, Message, Fix string }
 
 // dropped wants the connections from outside to fail, and the doctor and the status to say whose rules drop them. It
 // gives the commands that the doctor knows.
-func (h *host) dropped(whose string) (mend []string) {
+func (h *host) dropped(whose string) (fix []string) {
 	h.Helper()
 	for _, addr := range nodePorts {
 		if o := h.outside(addr, 3*time.Second); o.Answer == netlab.Served {
@@ -36,20 +36,20 @@ func (h *host) dropped(whose string) (mend []string) {
 		}
 	}
 	out, code := h.try("edgeway", "doctor", "--json")
-	var report struct{ Findings []found }
+	var report struct{ Faults []found }
 	if err := json.Unmarshal([]byte(out), &report); err != nil || code != 4 {
 		h.Fatalf("edgeway doctor: exit code %d, %v:\n%s", code, err, out)
 	}
-	for _, f := range report.Findings {
-		if f.Check == "firewall" && f.Level == "problem" {
-			h.contains(f.Seen, whose)
-			h.Logf("doctor: %s\nmend: %s", f.Seen, f.Mend)
-			if !slices.Contains(mend, f.Mend) {
-				mend = append(mend, f.Mend)
+	for _, f := range report.Faults {
+		if f.ID == "firewall" && f.Severity == "problem" {
+			h.contains(f.Message, whose)
+			h.Logf("doctor: %s\nfix: %s", f.Message, f.Fix)
+			if !slices.Contains(fix, f.Fix) {
+				fix = append(fix, f.Fix)
 			}
 		}
 	}
-	if mend == nil {
+	if fix == nil {
 		h.Errorf("edgeway doctor finds no firewall:\n%s", out)
 	}
 	h.within(patience, func() error {
@@ -60,7 +60,7 @@ func (h *host) dropped(whose string) (mend []string) {
 		}
 		return nil
 	})
-	return mend
+	return fix
 }
 
 // works wants all connections to be served, and nobody to complain.
@@ -202,11 +202,11 @@ func besideFirewalld(h *host) {
 	}
 	h.run("sed", "-i", "s/^StrictForwardPorts=no/StrictForwardPorts=yes/", config)
 	h.run("firewall-cmd", "--reload")
-	mend := h.dropped("firewalld's rule ")
-	if _, err := ask(webIP); err == nil || len(mend) != 1 {
-		h.Errorf("the host's own connections: %v; want an error, and one command for all that is dropped: %q", err, mend)
+	fix := h.dropped("firewalld's rule ")
+	if _, err := ask(webIP); err == nil || len(fix) != 1 {
+		h.Errorf("the host's own connections: %v; want an error, and one command for all that is dropped: %q", err, fix)
 	}
-	h.run("sh", "-c", mend[0])
+	h.run("sh", "-c", fix[0])
 	h.works()
 	h.run("sed", "-i", "s/^StrictForwardPorts=no/StrictForwardPorts=yes/", config)
 	h.run("firewall-cmd", "--reload")

@@ -1,0 +1,157 @@
+package health
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"edgeway/daemon/pipeline"
+	"edgeway/proxiers/fault"
+)
+
+// pipelineFaults returns what is wrong with the syncs.
+func (c *Checker) pipelineFaults() (out []fault.Fault) {
+	state := c.pipeline.State()
+	if state.Synced() {
+		out = backendSync(&state, time.Now())
+	} else {
+		out = []fault.Fault{c.firstSync(&state)}
+	}
+	out = append(out, quarantine(&state)...)
+	out = append(out, followers(&state)...)
+	if leaving(&state) {
+		out = append(out, fault.New("node-leaving", fault.Warning, "",
+			"Node %s is being removed from the cluster: load balancers are told not to use it", state.Snapshot.Node.Name))
+	}
+	return out
+}
+
+func leaving(s *pipeline.State) bool {
+	return s.Snapshot != nil && s.Snapshot.Node != nil && s.Snapshot.Node.Leaving
+}
+
+// firstSync is unhealthy from the start: a host that has programmed nothing serves nothing.
+func (c *Checker) firstSync(s *pipeline.State) fault.Fault {
+	f := fault.Fault{ID: "first-sync", Severity: fault.Unhealthy, Since: s.OutOfSync}
+	switch {
+	case s.Plan == nil:
+		f.Message = "Nothing is programmed yet: waiting for " + c.missing()
+	case s.Backend.Err != nil:
+		f.Message = fmt.Sprintf("Nothing is programmed yet: the first sync failed %s: %v", times(s.Backend.Attempts),
+			s.Backend.Err)
+	case s.Total > 0:
+		f.Message = fmt.Sprintf("The first sync is running: %d of %d ServicePorts are programmed", s.Done, s.Total)
+	default:
+		f.Message = "The first sync is running"
+	}
+	return f
+}
+
+// missing names the sources that have not listed all objects.
+func (c *Checker) missing() string {
+	var names []string
+	for _, src := range c.sources {
+		if st := src.Status(); !st.Synced {
+			name := "source " + src.Name()
+			if st.Err != "" {
+				name += " (" + st.Err + ")"
+			}
+			names = append(names, name)
+		}
+	}
+	if len(names) == 0 {
+		return "the first plan"
+	}
+	return strings.Join(names, " and ")
+}
+
+// backendSync is a warning from the first failure, and unhealthy when the kernel has not agreed for
+// longer than the grace time, whether the syncs fail or one of them is stuck.
+func backendSync(s *pipeline.State, now time.Time) []fault.Fault {
+	late := !s.OutOfSync.IsZero() && now.Sub(s.OutOfSync) > Grace
+	if s.Backend.Err == nil && !late {
+		return nil
+	}
+	f := fault.Fault{ID: "backend-sync", Severity: fault.Warning, Since: s.OutOfSync}
+	if late {
+		f.Severity = fault.Unhealthy
+	}
+	switch {
+	case s.Backend.Err != nil:
+		f.Message = fmt.Sprintf("The latest changes are not in the kernel: the sync failed %s: %v",
+			times(s.Backend.Attempts), s.Backend.Err)
+	case !s.Backend.LastDrift.Before(s.OutOfSync):
+		f.Message = fmt.Sprintf("The kernel loses what Edgeway writes: another program changes it each time (%s)",
+			s.Backend.DriftReason)
+	default:
+		f.Message = "The latest changes are not in the kernel: a sync is stuck"
+	}
+	return []fault.Fault{f}
+}
+
+func quarantine(s *pipeline.State) []fault.Fault {
+	if len(s.Quarantined) == 0 {
+		return nil
+	}
+	first := s.Quarantined[0]
+	f := fault.Fault{ID: "quarantine", Severity: fault.Warning, Since: first.Since}
+	f.Message = first.String()
+	if more := len(s.Quarantined) - 1; more > 0 {
+		f.Message += fmt.Sprintf("; and %d more", more)
+	}
+	return []fault.Fault{f}
+}
+
+func followers(s *pipeline.State) []fault.Fault {
+	var out []fault.Fault
+	for i := range s.Followers {
+		f := &s.Followers[i]
+		if f.Err != nil {
+			out = append(out, fault.Fault{
+				ID: "follower-" + f.Name, Severity: fault.Warning, Since: f.Since,
+				Message: fmt.Sprintf("Stage %s failed %s: %v", f.Name, times(f.Attempts), f.Err),
+			})
+		}
+	}
+	return out
+}
+
+// sourceFaults never make the host unhealthy: the last objects of a source are still served.
+func (c *Checker) sourceFaults() (out []fault.Fault) {
+	now := time.Now()
+	for _, src := range c.sources {
+		st := src.Status()
+		if st.Synced && st.Err == "" {
+			continue
+		}
+		f := fault.Fault{ID: "source-" + src.Name(), Severity: fault.Warning, Since: st.LastContact, Fix: st.Fix}
+		why := st.Err
+		if why == "" {
+			why = "it has not listed all objects yet"
+		}
+		ago := now.Sub(st.LastContact).Round(time.Second)
+		switch {
+		case st.Partial && st.LastContact.IsZero():
+			f.Message = fmt.Sprintf("Source %s has not been read whole yet: %s", src.Name(), why)
+		case st.Partial:
+			f.Message = fmt.Sprintf("Source %s was read whole %s ago for the last time: %s", src.Name(), ago, why)
+		case st.Refused && st.LastContact.IsZero():
+			f.Message = fmt.Sprintf("Source %s answers, but has not given its objects yet: %s", src.Name(), why)
+		case st.Refused:
+			f.Message = fmt.Sprintf("Source %s answers, but has given nothing for %s: %s", src.Name(), ago, why)
+		case st.LastContact.IsZero():
+			f.Message = fmt.Sprintf("Source %s has not been reached yet: %s", src.Name(), why)
+		default:
+			f.Message = fmt.Sprintf("Source %s is unreachable, last contact %s ago: %s", src.Name(), ago, why)
+		}
+		out = append(out, f)
+	}
+	return out
+}
+
+func times(n int) string {
+	if n == 1 {
+		return "once"
+	}
+	return fmt.Sprintf("%d times", n)
+}

@@ -1,0 +1,29 @@
+package kube
+
+import (
+	"errors"
+	"io/fs"
+
+	"edgeway/daemon/files"
+)
+
+// fixableError is an error of a kubeconfig, and its fix.
+type fixableError struct {
+	error
+	fix string
+}
+
+func (e *fixableError) Unwrap() error { return e.error }
+
+func fixable(fix string, err error) error { return &fixableError{err, fix} }
+
+// Advice returns the fix of an error of a kubeconfig, or "" if the error says it.
+func Advice(err error) string {
+	if failed, ok := errors.AsType[*fs.PathError](err); ok {
+		return files.Advice(failed.Path, failed.Err)
+	}
+	if f, ok := errors.AsType[*fixableError](err); ok {
+		return f.fix
+	}
+	return ""
+}

@@ -1,0 +1,34 @@
+package fault
+
+// Set asks the parts of the daemon for their faults.
+type Set struct {
+	parts []func() []Fault
+	ids   []string
+}
+
+// Include adds a part, whose faults have these IDs. It must not be called after the first call of All or IDs.
+func (s *Set) Include(faults func() []Fault, ids ...string) {
+	s.parts = append(s.parts, faults)
+	s.ids = append(s.ids, ids...)
+}
+
+// All returns the faults of all parts, the worst first.
+func (s *Set) All() (out []Fault) {
+	for _, faults := range s.parts {
+		out = append(out, faults()...)
+	}
+	Sort(out)
+	return out
+}
+
+// IDs returns whether there is a fault with each of the IDs.
+func (s *Set) IDs() map[string]bool {
+	out := map[string]bool{}
+	for _, id := range s.ids {
+		out[id] = false
+	}
+	for _, f := range s.All() {
+		out[f.ID] = true
+	}
+	return out
+}
