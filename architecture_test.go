@@ -65,8 +65,7 @@ var floors = [][]string{
 	{"control"},
 }
 
-// upward lists imports that are still to go: the check of a kubeconfig returns findings of the doctor, and the status
-// text for systemd is written from the pipeline's state.
+// upward lists imports that are still to go: the status text for systemd is written from the pipeline's state.
 var upward = []string{
 	"sdunit imports pipeline",
 }
