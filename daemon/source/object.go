@@ -284,6 +284,8 @@ func (h Holding) Compare(o Holding) int {
 // Manifest is a file that holds objects. Who finds it empty later knows that something is missing.
 type Manifest struct {
 	Name string `json:"name"`
+	// Ended reports whether the file ends with the document end marker of YAML. Without it later, the file is cut off.
+	Ended bool `json:"ended,omitempty"`
 }
 
 // Document is a part of a manifest file that could not be used.

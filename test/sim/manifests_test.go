@@ -23,7 +23,7 @@ func (m *manifests) path(i int) string {
 	return filepath.Join(m.dir, []string{"a.yaml", "b.yaml"}[i])
 }
 
-// text has a document for each object; JSON is YAML.
+// text has a document for each object, and the marker of the end. JSON is YAML.
 func (m *manifests) text(i int) []byte {
 	var out bytes.Buffer
 	for _, s := range m.services[i] {
@@ -36,6 +36,7 @@ func (m *manifests) text(i int) []byte {
 	if len(m.services[i]) == 0 {
 		out.WriteString("# none\n")
 	}
+	out.WriteString("...\n")
 	return out.Bytes()
 }
 
@@ -66,9 +67,7 @@ func (m *manifests) damage(i, way int, r *rand.Rand) string {
 		m.write(i, nil, false)
 		return "is empty"
 	}
-	// A cut within an object is found; one between two lines is fault O1 of another issue.
-	at := 6 + r.IntN(40)
-	m.write(i, whole[:min(at, len(whole)-3)], false)
+	m.write(i, whole[:r.IntN(len(whole))], false)
 	return "is cut"
 }
 

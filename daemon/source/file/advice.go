@@ -1,10 +1,6 @@
 package file
 
-import (
-	"strings"
-
-	"edgeway/daemon/text"
-)
+import "strings"
 
 // advice says what to do about a fault whose message says only what is wrong; empty: the message says it.
 func advice(field, message string) string {
@@ -14,6 +10,7 @@ func advice(field, message string) string {
 		{"", "already defined at", "remove one of the two, or separate two documents by a line with ---"},
 		{"", notParsed, "correct the YAML there"},
 		{"", "with apiVersion and kind", "begin with apiVersion: and kind:"},
+		{"kind", "has no kind", "correct the kind or the apiVersion: kubectl api-resources has them"},
 		{"kind", "it is missing", "write kind: Service, EndpointSlice, Node or ServiceCIDR"},
 		{"apiVersion", "it is missing", "write v1 for a Service or Node, discovery.k8s.io/v1 for an EndpointSlice, networking.k8s.io/v1 for a ServiceCIDR"},
 		{"name", "it is missing", "give the object a name"},
@@ -50,19 +47,4 @@ func advice(field, message string) string {
 		}
 	}
 	return ""
-}
-
-// nearestKind gives the kind that a misspelt one, or the list of one, most likely stands for.
-func nearestKind(name string) (kind, bool) {
-	var names []string
-	for _, k := range kinds {
-		names = append(names, k.kind)
-	}
-	best, near := text.Nearest(strings.TrimSuffix(name, "List"), names)
-	for _, k := range kinds {
-		if near && k.kind == best {
-			return k, true
-		}
-	}
-	return kind{}, false
 }

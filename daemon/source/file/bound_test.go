@@ -126,7 +126,7 @@ func TestTheLogNamesSomeIgnoredKinds(t *testing.T) {
 	f := newFolder(t)
 	var text strings.Builder
 	for i := range 1000 {
-		fmt.Fprintf(&text, "---\n{apiVersion: v1, kind: K%d}\n", i)
+		fmt.Fprintf(&text, "---\n{apiVersion: apps/v1, kind: K%d}\n", i)
 	}
 	f.write("a.yaml", text.String())
 	f.expect("")

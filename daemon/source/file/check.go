@@ -1,12 +1,14 @@
 package file
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"fmt"
 	"log/slog"
 	"maps"
 	"net/netip"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -164,6 +166,11 @@ func (c *Checked) file(path string) {
 		c.unreadable(path, err)
 		return
 	}
+	if filepath.Ext(path) != ".json" {
+		if cut := cutOff(data, false); cut != "" {
+			c.Faults = append(c.Faults, Fault{File: path, Line: bytes.Count(data, []byte("\n")) + 1, Message: cut})
+		}
+	}
 	for _, p := range split(path, data) {
 		if d := c.source.parse(p); !d.empty {
 			c.document(&page{file: path, part: p}, d)
@@ -174,7 +181,7 @@ func (c *Checked) file(path string) {
 // document takes the faults and the objects of a document.
 func (c *Checked) document(in *page, d *document) {
 	outlines := outlinesOf(in)
-	c.incomplete = c.incomplete || len(outlines) == 0
+	c.incomplete = c.incomplete || len(outlines) == 0 || len(d.faults) > 0
 	for _, f := range d.faults {
 		c.Faults = append(c.Faults, locate(in, outlines, f))
 	}
@@ -185,7 +192,6 @@ func (c *Checked) document(in *page, d *document) {
 		})
 	}
 	for _, o := range outlines {
-		c.checkKind(o)
 		name := o.name()
 		first, taken := c.objects[name]
 		_, k := find(o.TypeMeta)
@@ -262,33 +268,6 @@ func locate(in *page, outlines []*outline, f fault) Fault {
 		File: in.file, Line: in.line(f.field), Field: f.field, Message: f.message,
 		Fix: advice(f.field, f.message),
 	}
-}
-
-// checkKind finds what is ignored because its kind or version is misspelt. From then on it counts as what it was meant
-// to be.
-func (c *Checked) checkKind(o *outline) {
-	use, _ := find(o.TypeMeta)
-	if use != notUsed || o.Kind == "" || o.APIVersion == "" {
-		return
-	}
-	known, near := nearestKind(o.Kind)
-	group := groupOf(o.APIVersion)
-	ours := !strings.Contains(group, ".") || strings.HasSuffix(group, ".k8s.io")
-	var f Fault
-	switch {
-	case !near || !ours:
-		return
-	case known.kind == strings.TrimSuffix(o.Kind, "List"):
-		f = o.fault("apiVersion", "%.64q has no kind %s, so the object is ignored", o.APIVersion, o.Kind)
-		f.Fix = "write apiVersion: " + known.apiVersion
-	case groupOf(known.apiVersion) == group || group == "":
-		f = o.fault("kind", "the kind %.64q is unknown, so the object is ignored; did you mean %s?", o.Kind, known.kind)
-	default:
-		return
-	}
-	o.TypeMeta = metav1.TypeMeta{Kind: known.kind, APIVersion: known.apiVersion}
-	f.Object = o.name()
-	c.Faults = append(c.Faults, f)
 }
 
 // Compare orders by file and line.

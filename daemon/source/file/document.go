@@ -2,6 +2,7 @@ package file
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
@@ -33,7 +34,12 @@ type document struct {
 	// there are besides. Faults that leave an object usable are in the object.
 	faults []fault
 	more   int
+	// ignored are objects of kinds that are not used.
+	ignored []ignored
 }
+
+// ignored is an object of a kind that is not used.
+type ignored struct{ at, kind, namespace, name string }
 
 type fault struct{ field, message string }
 
@@ -94,8 +100,7 @@ func splitYAML(data []byte) iter.Seq[part] {
 		start, pos := 0, 0
 		before, lines := 0, 0
 		for line := range bytes.Lines(data) {
-			if rest, ok := bytes.CutPrefix(line, []byte("---")); ok &&
-				(len(rest) == 0 || strings.ContainsRune(" \t\r\n", rune(rest[0]))) {
+			if isMarker(line) {
 				if !yield(part{data[start:pos], before}) {
 					return
 				}
@@ -106,6 +111,14 @@ func splitYAML(data []byte) iter.Seq[part] {
 		}
 		yield(part{data[start:], before})
 	}
+}
+
+// isMarker reports whether a line begins or ends a document.
+func isMarker(line []byte) bool {
+	if !bytes.HasPrefix(line, []byte("---")) && !bytes.HasPrefix(line, []byte("...")) {
+		return false
+	}
+	return len(line) == 3 || strings.ContainsRune(" \t\r\n", rune(line[3]))
 }
 
 const notParsed = "it does not parse: "
@@ -180,16 +193,28 @@ func (s *Source) decode(d *document, at string, data []byte, inherited metav1.Ty
 	case use == otherVersion:
 		d.addf(join(at, "apiVersion"), "%.64q is not supported for the kind %s: it must be %s", meta.APIVersion,
 			meta.Kind, k.apiVersion)
+	case isMisspelt(meta):
+		d.addf(join(at, "kind"), "%.64q has no kind %.64q", meta.APIVersion, meta.Kind)
 	default:
-		s.ignore(meta)
+		s.ignore(d, at, data, meta)
 	}
 }
 
 // maxIgnored is how many ignored kinds the log names.
 const maxIgnored = 100
 
-// ignore mentions a kind that is not used, once.
-func (s *Source) ignore(meta metav1.TypeMeta) {
+// ignore mentions a kind that is not used, once. The object may have been one that is used, and have lost its kind or
+// version.
+func (s *Source) ignore(d *document, at string, data []byte, meta metav1.TypeMeta) {
+	var named struct {
+		Metadata struct{ Namespace, Name string } `json:"metadata"`
+	}
+	if json.Unmarshal(data, &named) == nil && named.Metadata.Name != "" {
+		d.ignored = append(d.ignored, ignored{
+			at: at, kind: meta.APIVersion + " " + meta.Kind,
+			namespace: cmp.Or(named.Metadata.Namespace, metav1.NamespaceDefault), name: named.Metadata.Name,
+		})
+	}
 	name := meta.APIVersion + " " + meta.Kind
 	if !s.ignored[name] && len(s.ignored) < maxIgnored {
 		s.ignored[name] = true
@@ -199,13 +224,17 @@ func (s *Source) ignore(meta metav1.TypeMeta) {
 
 func (s *Source) decodeList(d *document, data []byte, inherited metav1.TypeMeta) {
 	var list struct {
-		Items []json.RawMessage `json:"items"`
+		Items *[]json.RawMessage `json:"items"`
 	}
 	if err := json.Unmarshal(data, &list); err != nil {
 		d.addf("items", "%s", oneLine(err))
 		return
 	}
-	for i, item := range list.Items {
+	if list.Items == nil {
+		d.addf("items", "it is missing")
+		return
+	}
+	for i, item := range *list.Items {
 		s.decode(d, fmt.Sprintf("items[%d]", i), item, inherited, false)
 	}
 }

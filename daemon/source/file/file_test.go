@@ -157,10 +157,10 @@ func TestDefaultsAreTheAPIServers(t *testing.T) {
 func TestFormsOfFiles(t *testing.T) {
 	f := newFolder(t)
 	f.write("a.yaml", "\xef\xbb\xbf# a comment\n---\n---\r\n"+called("a")+"---   # next\n"+called("b")+"...\n")
-	f.write("b.yml", "apiVersion: v1\nkind: List\nitems:\n- "+strings.ReplaceAll(called("c"), "\n", "\n  "))
+	f.write("b.yml", "apiVersion: v1\nkind: List\nitems:\n- "+strings.ReplaceAll(called("c"), "\n", "\n  ")+"\n")
 	f.write("c.json", `{"apiVersion":"v1","kind":"ServiceList","items":[{"metadata":{"name":"d"},"spec":{"clusterIP":"10.96.0.1","ports":[{"port":80}]}}]}
 {"apiVersion":"v1","kind":"Node","metadata":{"name":"edge"}} {"apiVersion":"v1","kind":"Node","metadata":{"name":"other"}}`)
-	f.write("d.yaml", "{apiVersion: networking.k8s.io/v1, kind: ServiceCIDR, metadata: {name: k}, spec: {cidrs: [10.96.0.0/16]}}")
+	f.write("d.yaml", "{apiVersion: networking.k8s.io/v1, kind: ServiceCIDR, metadata: {name: k}, spec: {cidrs: [10.96.0.0/16]}}\n")
 	f.write("notes.txt", "not a manifest")
 	f.write(".hidden.yaml", "nonsense: [")
 	if err := os.Mkdir(filepath.Join(f.dir, "sub.yaml"), 0o700); err != nil {

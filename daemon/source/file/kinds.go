@@ -2,6 +2,7 @@ package file
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -57,6 +58,30 @@ func find(meta metav1.TypeMeta) (usage, kind) {
 		}
 	}
 	return notUsed, kind{}
+}
+
+// builtin has the kinds of Kubernetes 1.37 in the groups of those that are read.
+var builtin = map[string][]string{
+	"": {
+		"Binding", "ConfigMap", "Endpoints", "Event", "LimitRange", "List", "Namespace", "Node", "PersistentVolume",
+		"PersistentVolumeClaim", "Pod", "PodTemplate", "ReplicationController", "ResourceQuota", "Secret", "Service",
+		"ServiceAccount",
+	},
+	"discovery.k8s.io":  {"EndpointSlice"},
+	"networking.k8s.io": {"IPAddress", "Ingress", "IngressClass", "NetworkPolicy", "ServiceCIDR"},
+}
+
+// isMisspelt reports whether a kind that is not used, or its version, exists in no Kubernetes.
+func isMisspelt(meta metav1.TypeMeta) bool {
+	group := groupOf(meta.APIVersion)
+	known, ours := builtin[group]
+	switch {
+	case ours && group == "":
+		return meta.APIVersion != "v1" || !slices.Contains(known, strings.TrimSuffix(meta.Kind, "List"))
+	case ours:
+		return !slices.Contains(known, strings.TrimSuffix(meta.Kind, "List"))
+	}
+	return false
 }
 
 // groupOf gives the group of an apiVersion; it is empty for "v1".

@@ -94,9 +94,33 @@ func (s *Source) merge(r *reading) {
 		}
 		out.rest(path)
 		if holds {
-			file := &source.Manifest{Name: path}
+			file := &source.Manifest{Name: path, Ended: m.ended}
 			r.objects[file.Key()] = file
 			r.fresh = r.fresh || m.fault == nil
+		}
+	}
+	for _, path := range slices.Sorted(maps.Keys(s.manifests)) {
+		for i, d := range s.manifests[path].documents {
+			s.findMisspelt(r, nth{path, i + 1}, d)
+		}
+	}
+}
+
+// findMisspelt adds a fault for an object of a kind that is not used, if it has the name of one that is served and in no
+// document any more: its kind or version is misspelt now.
+func (s *Source) findMisspelt(r *reading, at nth, d *document) {
+	out := reporter{out: r.objects}
+	for _, o := range d.ignored {
+		for _, kind := range []source.Kind{source.KindService, source.KindEndpointSlice} {
+			key := source.Key{Kind: kind, Namespace: o.namespace, Name: o.name}
+			_, served := s.served[key]
+			if _, there := r.objects[key]; there || !served {
+				continue
+			}
+			message := fmt.Sprintf("the kind %.64q is not used, and %s is in no document any more: correct the kind or the "+
+				"apiVersion, or delete the object", o.kind, key)
+			r.addf("%s: %s", at, message)
+			out.report(at.String(), []fault{{join(o.at, "kind"), message}})
 		}
 	}
 }

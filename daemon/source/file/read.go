@@ -26,6 +26,8 @@ type manifest struct {
 	// stamp is what the file system said of the file when it had this sum; zero: read it again in any case.
 	stamp     syscall.Stat_t
 	documents []*document
+	// ended reports whether the file ends with the document end marker, or has lost it.
+	ended bool
 	// fault is why the file cannot be read now; nil: it can. The documents are those of before then.
 	fault error
 }
@@ -166,12 +168,48 @@ func (s *Source) readOpen(file *os.File, info fs.FileInfo, old *manifest, limit 
 	read := old
 	if sum := sha256.Sum256(data); sum != old.sum {
 		read = s.parseFile(split(path, data), sum, old)
+		if filepath.Ext(path) != ".json" {
+			s.checkEnd(path, data, read)
+		}
 		s.manifests[path] = read
 	}
 	if stamp := stampOf(info); read.fault == nil && s.settled(stamp) {
 		read.stamp = stamp
 	}
 	return int64(len(data)), nil
+}
+
+// checkEnd finds a YAML file that is cut off. What is before the cut may be valid but not whole, so the last document
+// counts as one that cannot be used.
+func (s *Source) checkEnd(path string, data []byte, m *manifest) {
+	before, _ := s.served[(&source.Manifest{Name: path}).Key()].(*source.Manifest)
+	hadMarker := before != nil && before.Ended
+	m.ended = hadMarker || hasEndMarker(data)
+	cut := cutOff(data, hadMarker)
+	last := len(m.documents) - 1
+	switch {
+	case cut == "" || last >= 0 && len(m.documents[last].faults) > 0:
+	case last < 0:
+		m.documents = []*document{{faults: []fault{{message: cut}}}}
+	default:
+		m.documents[last] = &document{faults: []fault{{message: cut}}}
+	}
+}
+
+// cutOff returns why a YAML file may be cut off, or "". hadMarker says that it ended with the document end marker before.
+func cutOff(data []byte, hadMarker bool) string {
+	switch {
+	case len(data) > 0 && data[len(data)-1] != '\n':
+		return "the last line does not end with a newline, so the file may be cut off: end it with one"
+	case hadMarker && !hasEndMarker(data):
+		return "the file ended with the document end marker before, so it may be cut off: end it with a line of three dots"
+	}
+	return ""
+}
+
+func hasEndMarker(data []byte) bool {
+	text := bytes.TrimRight(data, " \t\r\n")
+	return bytes.HasSuffix(text, []byte("\n...")) || string(text) == "..."
 }
 
 // stampOf is what changes with each write to a file, if the file system's clock has moved since the one before. Reading

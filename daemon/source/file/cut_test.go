@@ -1,0 +1,126 @@
+package file
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"edgeway/daemon/source"
+)
+
+// examples returns the manifests that the packages have as examples.
+func examples(t *testing.T) (out []string) {
+	t.Helper()
+	paths, err := filepath.Glob("../../../etc/edgeway/examples/*.yaml")
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("no examples: %v", err)
+	}
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.HasSuffix(string(text), "\n...\n") {
+			t.Errorf("%s does not end with the document end marker", path)
+		}
+		out = append(out, string(text))
+	}
+	return out
+}
+
+// forwarded returns what connections depend on: the ports of each Service, and the endpoints of each slice.
+func (f *folder) forwarded() map[string]string {
+	out := map[string]string{}
+	for key, obj := range f.sink.objects {
+		switch o := obj.(type) {
+		case *source.Service:
+			out[key.String()] = fmt.Sprint(o.ClusterIPs, o.Ports)
+		case *source.EndpointSlice:
+			out[key.String()] = fmt.Sprintf("%v %+v", o.Ports, o.Endpoints)
+		}
+	}
+	return out
+}
+
+// losesNothing replaces a.yaml, which has the text, by each of the others.
+func losesNothing(t *testing.T, text string, others []string) {
+	t.Helper()
+	f := newFolder(t)
+	f.write("a.yaml", text)
+	f.read()
+	want := f.forwarded()
+	if len(want) == 0 {
+		t.Fatalf("no objects in:\n%s", text)
+	}
+	for i, other := range others {
+		if i%50 == 0 { // what was known before a start counts too
+			f.write("a.yaml", text)
+			f.read()
+			f.restart()
+		}
+		f.write("a.yaml", other)
+		f.read()
+		if diff := cmp.Diff(want, f.forwarded()); diff != "" {
+			t.Fatalf("lost (-before +after):\n%s\nby:\n%s", diff, other)
+		}
+		if f.src.Status().Err == "" && other != text {
+			t.Fatalf("nothing is told of:\n%s", other)
+		}
+	}
+}
+
+// A file that is cut off, as by a full disk or a copy that ended early, loses no Service and no endpoint: at any byte if
+// it ended with the document end marker before, and else within a line.
+func TestCutFilesLoseNothing(t *testing.T) {
+	for _, text := range examples(t) {
+		var anywhere, withinLines []string
+		for n := range len(text) {
+			anywhere = append(anywhere, text[:n])
+		}
+		losesNothing(t, text, anywhere)
+		text = strings.TrimSuffix(text, "...\n")
+		for n := range len(text) {
+			if n > 0 && text[n-1] != '\n' {
+				withinLines = append(withinLines, text[:n])
+			}
+		}
+		losesNothing(t, text, withinLines)
+	}
+}
+
+// words matches the keys of a manifest that are fields of the API, and the values of kind and apiVersion.
+var words = regexp.MustCompile(`(?m)(?:^|[ {,])([a-zA-Z]+):|kind: (\w+)|apiVersion: ([\w./]+)`)
+
+// A misspelt kind, key or apiVersion loses no Service and no endpoint.
+func TestMisspeltWordsLoseNothing(t *testing.T) {
+	for _, text := range examples(t) {
+		var others []string
+		for _, found := range words.FindAllStringSubmatchIndex(text, -1) {
+			for group := 2; group < len(found); group += 2 {
+				from, to := found[group], found[group+1]
+				if from < 0 || strings.HasPrefix(lineAt(text, from), "#") {
+					continue
+				}
+				for i := from; i+1 < to; i++ {
+					swapped := []byte(text)
+					swapped[i], swapped[i+1] = text[i+1], text[i]
+					others = append(others, string(swapped), text[:i]+text[i+1:])
+				}
+			}
+		}
+		others = slices.DeleteFunc(others, func(s string) bool { return s == text })
+		losesNothing(t, text, others)
+	}
+}
+
+func lineAt(text string, at int) string {
+	begin := strings.LastIndex(text[:at], "\n") + 1
+	line, _, _ := strings.Cut(text[begin:], "\n")
+	return strings.TrimSpace(line)
+}
