@@ -19,13 +19,17 @@ const (
 	refusedID  = "kubeconfig-refused"
 	expiryID   = "credential-expiry"
 	insecureID = "kubeconfig-insecure"
+	rangesID   = "service-ranges"
 )
+
+// serviceCIDRs is the resource that the ranges of Service addresses come from. Kubernetes before 1.33 does not have it.
+const serviceCIDRs = "servicecidrs"
 
 // kubeconfigObject is what the faults of a kubeconfig are about.
 func kubeconfigObject(path string) string { return "kubeconfig " + path }
 
 // FaultIDs returns the IDs of the faults that Faults may return.
-func FaultIDs() []string { return []string{refusedID, expiryID, insecureID} }
+func FaultIDs() []string { return []string{refusedID, expiryID, insecureID, rangesID} }
 
 // credentials are the kubeconfig in force, and the state of the one on disk.
 type credentials struct {
@@ -36,7 +40,7 @@ type credentials struct {
 	faults int // readings in a row that found the fault
 }
 
-// Faults returns what is wrong with the credentials now. None is worse than a Warning, because the Services that are
+// Faults returns what is wrong with the credentials and their rights now. None is worse than a Warning, because the Services that are
 // known are served.
 func (s *Source) Faults() (out []fault.Fault) {
 	s.mu.Lock()
@@ -53,6 +57,12 @@ func (s *Source) Faults() (out []fault.Fault) {
 	out = append(out, c.access.insecure...)
 	for i := range out {
 		out[i].Severity = fault.Warning
+	}
+	for _, f := range s.feeds {
+		if _, found := f.health.get(); f.resource == serviceCIDRs && found.forbidden {
+			out = append(out, fault.New(rangesID, fault.Warning, found.fix, "The ranges of Service addresses are not known: %s",
+				found.text))
+		}
 	}
 	return out
 }
@@ -140,6 +150,8 @@ func (s *Source) logFaults(logged map[string]bool) {
 		case expiryID:
 			s.log.Warn("credential of the API server expires", "message_id", messageid.CredentialExpires, "error", f,
 				"fix", f.Fix)
+		case rangesID:
+			s.log.Warn("right is missing", "error", f, "fix", f.Fix)
 		default:
 			s.log.Warn("kubeconfig is not secure", "message_id", messageid.KubeconfigInsecure, "error", f, "fix", f.Fix)
 		}

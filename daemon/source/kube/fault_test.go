@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"edgeway/proxiers/fault"
 )
 
 // No permission for Nodes, no ServiceCIDRs in the API: neither holds up Synced, nor is it asked for
@@ -40,6 +42,29 @@ func TestOptionalResourcesMayBeDenied(t *testing.T) {
 	}
 	if n := r.log.count("level=WARN"); n != 0 {
 		t.Errorf("%d warnings", n)
+	}
+	if f, ok := r.faultOf(rangesID); ok {
+		t.Errorf("an API server without ServiceCIDRs is a fault: %+v", f)
+	}
+}
+
+// Without the right to read ServiceCIDRs the ranges are not known: a warning that ends once there is the right.
+func TestForbiddenServiceCIDRsAreAFault(t *testing.T) {
+	t.Parallel()
+	api := newFakeAPI(t)
+	api.hook = func(w http.ResponseWriter, r request) bool {
+		if r.resource == serviceCIDRs {
+			status(w, 403, "Forbidden", "servicecidrs is forbidden")
+			return true
+		}
+		return false
+	}
+	api.Start()
+	r := start(t, api.URL, "", nil)
+	r.waitSynced(t, time.Second)
+	f, ok := r.faultOf(rangesID)
+	if !ok || f.Severity != fault.Warning || !strings.HasPrefix(f.Fix, "kubectl apply -f ") || r.Status().Err != "" {
+		t.Errorf("fault %+v, status %+v", f, r.Status())
 	}
 }
 

@@ -134,7 +134,7 @@ func makeFeeds(s *Source, o Options, selector labels.Selector) []*feed {
 		})
 	}
 	feeds = append(feeds, &feed{
-		group: networkingGroup, resource: "servicecidrs",
+		group: networkingGroup, resource: serviceCIDRs,
 		example: &networkingv1.ServiceCIDR{}, newList: func() runtime.Object { return &networkingv1.ServiceCIDRList{} },
 		convert: toServiceCIDR,
 	})
@@ -325,6 +325,9 @@ func (s *session) failed(ctx context.Context, c *call, err error) error {
 	found := newFailure(s.client.host, c.verb+" "+s.resource, err, s.source.options.Kubeconfig)
 	fault := errors.New(found.text)
 	if !s.required && isDenied(err) {
+		if apierrors.IsForbidden(err) {
+			s.health.fail(found)
+		}
 		s.lists.delay(deniedPause, deniedPause/4)
 		s.source.log.Debug("resource not readable", "resource", s.resource, "error", fault)
 		s.store.answered()

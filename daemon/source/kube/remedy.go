@@ -18,6 +18,8 @@ type failure struct {
 	// refused reports whether the API server answers.
 	fix     string
 	refused bool
+	// forbidden reports whether the credentials lack a right.
+	forbidden bool
 }
 
 // newFailure returns the failure of a request to a server; see describe.
@@ -25,6 +27,7 @@ func newFailure(server, what string, err error, kubeconfig string) failure {
 	var status apierrors.APIStatus
 	return failure{
 		text: describe(server, what, err), fix: remedy(err, server, kubeconfig), refused: errors.As(err, &status),
+		forbidden: apierrors.IsForbidden(err),
 	}
 }
 
