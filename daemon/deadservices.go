@@ -11,7 +11,7 @@ import (
 )
 
 // deadServices finds the ServicePorts to which connections fail because none of their endpoints answers. It computes
-// its conditions again when the plan or the dead endpoints have changed.
+// its faults again when the plan or the dead endpoints have changed.
 type deadServices struct {
 	mu    sync.Mutex
 	plan  *plan.Plan
@@ -19,8 +19,8 @@ type deadServices struct {
 	known []fault.Fault
 }
 
-// conditions returns one condition, which names the first of the ServicePorts, or none.
-func (d *deadServices) conditions(p *plan.Plan, dead *endpointcheck.Dead) []fault.Fault {
+// faults returns a fault for each of the ServicePorts.
+func (d *deadServices) faults(p *plan.Plan, dead *endpointcheck.Dead) []fault.Fault {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.plan != p || d.dead != dead {
@@ -29,38 +29,30 @@ func (d *deadServices) conditions(p *plan.Plan, dead *endpointcheck.Dead) []faul
 	return slices.Clip(d.known)
 }
 
-func deadServicesOf(p *plan.Plan, dead *endpointcheck.Dead) []fault.Fault {
+func deadServicesOf(p *plan.Plan, dead *endpointcheck.Dead) (out []fault.Fault) {
 	if p == nil {
 		return nil
 	}
-	var first *plan.ServicePort
-	var pool []plan.Endpoint
-	more := -1
 	for _, sp := range p.Services {
-		if of := deadPool(sp, dead); of != nil {
-			if more++; first == nil {
-				first, pool = sp, of
+		pool := deadPool(sp, dead)
+		if pool == nil {
+			continue
+		}
+		last := dead.Faults[pool[0].Addr]
+		for _, e := range pool {
+			if f := dead.Faults[e.Addr]; f.Since.After(last.Since) {
+				last = f
 			}
 		}
+		at, service := pool[0].Addr, sp.Name.Namespace+"/"+sp.Name.Name
+		out = append(out, fault.Fault{
+			ID: "services-dead", Severity: fault.Problem, Since: last.Since, Scope: fault.Scope{Service: service},
+			Message: fmt.Sprintf("connections to %s (%s) fail: of the endpoints that they may go to none answers, %s for one (%s)",
+				sp.Name, sp.Family, at, dead.Faults[at].Err),
+			Fix: fmt.Sprintf("start the program at %s; if it runs there: edgeway doctor --connect %s --trace", at, service),
+		})
 	}
-	if first == nil {
-		return nil
-	}
-	last := dead.Faults[pool[0].Addr]
-	for _, e := range pool {
-		if f := dead.Faults[e.Addr]; f.Since.After(last.Since) {
-			last = f
-		}
-	}
-	at, service := pool[0].Addr, first.Name.Namespace+"/"+first.Name.Name
-	c := fault.Fault{ID: "services-dead", Severity: fault.Problem, Since: last.Since}
-	c.Message = fmt.Sprintf("connections to %s (%s) fail: of the endpoints that they may go to none answers, %s for one (%s)",
-		first.Name, first.Family, at, dead.Faults[at].Err)
-	if more > 0 {
-		c.Message += fmt.Sprintf("; and so do those to %d more", more)
-	}
-	c.Fix = fmt.Sprintf("start the program at %s; if it runs there: edgeway doctor --connect %s --trace", at, service)
-	return []fault.Fault{c}
+	return out
 }
 
 // deadPool returns a pool that a frontend forwards to and whose endpoints are all dead.

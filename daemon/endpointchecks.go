@@ -75,7 +75,7 @@ func (c *checks) conditions(p *plan.Plan) []fault.Fault {
 	longest := dead.Faults[first]
 	text := fmt.Sprintf("%d of %s without an answer, %s for one (%s): they get no connections while another one of their Service answers",
 		dead.Len(), text.Count(c.endpoints.Endpoints(), "checked endpoint"), first, longest.Err)
-	return append(c.services.conditions(p, dead),
+	return append(c.services.faults(p, dead),
 		fault.Fault{ID: "endpoint-checks", Severity: fault.Warning, Since: longest.Since, Message: text})
 }
 

@@ -159,23 +159,23 @@ func TestServicesWithoutALivingEndpoint(t *testing.T) {
 	alive := port("alive", cluster, living, both) // nothing uses the local pool
 	for name, c := range map[string]struct {
 		services []*plan.ServicePort
-		want     string
+		want     string // the message of the first
 	}{
 		"none":               {[]*plan.ServicePort{alive, port("empty", cluster, nil, nil)}, ""},
 		"one":                {[]*plan.ServicePort{alive, port("web", cluster, both, nil)}, "connections to a/web/TCP (IPv4) fail: of the endpoints that they may go to none answers, 10.1.0.1:80 for one (connection refused)"},
 		"those of this host": {[]*plan.ServicePort{port("web", local, living, both)}, "connections to a/web/TCP (IPv4) fail: of the endpoints that they may go to none answers, 10.1.0.1:80 for one (connection refused)"},
-		"two":                {[]*plan.ServicePort{port("web", cluster, both, nil), port("x", cluster, both[1:], nil)}, "connections to a/web/TCP (IPv4) fail: of the endpoints that they may go to none answers, 10.1.0.1:80 for one (connection refused); and so do those to 1 more"},
+		"two":                {[]*plan.ServicePort{port("web", cluster, both, nil), port("x", cluster, both[1:], nil)}, "connections to a/web/TCP (IPv4) fail: of the endpoints that they may go to none answers, 10.1.0.1:80 for one (connection refused)"},
 	} {
 		var d deadServices
-		got := d.conditions(&plan.Plan{Services: c.services}, dead)
+		got := d.faults(&plan.Plan{Services: c.services}, dead)
 		if len(got) == 0 && c.want == "" {
 			continue
 		}
-		if len(got) != 1 || got[0].Severity != fault.Problem || got[0].Message != c.want || !got[0].Since.Equal(since.Add(time.Minute)) ||
+		if wants := map[bool]int{true: 2, false: 1}[name == "two"]; len(got) != wants || got[0].Scope.Service != "a/web" || got[0].Severity != fault.Problem || got[0].Message != c.want || !got[0].Since.Equal(since.Add(time.Minute)) ||
 			got[0].Fix != "start the program at 10.1.0.1:80; if it runs there: edgeway doctor --connect a/web --trace" {
 			t.Errorf("%s: %+v, want %q", name, got, c.want)
 		}
-		if again := d.conditions(&plan.Plan{Services: []*plan.ServicePort{alive}}, dead); again != nil {
+		if again := d.faults(&plan.Plan{Services: []*plan.ServicePort{alive}}, dead); again != nil {
 			t.Errorf("%s: it remembers %+v for another plan", name, again)
 		}
 	}

@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"fmt"
 	"slices"
 
 	"edgeway/proxiers"
@@ -20,29 +19,7 @@ func (i *instance) faults() (out []fault.Fault) {
 
 // shownFaults returns the faults for health, except for the fast path's, which fastPath reports.
 func (i *instance) shownFaults() []fault.Fault {
-	return slices.DeleteFunc(bounded(i.faults()), func(f fault.Fault) bool { return f.ID == proxiers.FastPathFault })
-}
-
-// maxPorts bounds the ports of Services that are named; the notListening of edgeway status --json has all.
-const maxPorts = 10
-
-// bounded leaves out ports of Services beyond maxPorts, and says so.
-func bounded(faults []fault.Fault) (out []fault.Fault) {
-	named, last, more := 0, 0, 0
-	for _, f := range faults {
-		if f.ID == proxiers.PortFault && f.Severity == fault.Problem {
-			if named == maxPorts {
-				more++
-				continue
-			}
-			named, last = named+1, len(out)
-		}
-		out = append(out, f)
-	}
-	if more > 0 {
-		out[last].Message += fmt.Sprintf("; and neither are %d more", more)
-	}
-	return out
+	return slices.DeleteFunc(i.faults(), func(f fault.Fault) bool { return f.ID == proxiers.FastPathFault })
 }
 
 // notListening returns the messages of all ports that are not served.

@@ -34,6 +34,7 @@ func (i *instance) controlOptions() control.Options {
 			return i.fastPath().of(sp, origin, ways)
 		},
 		Path:   i.path,
+		Faults: i.health.Faults,
 		Reload: i.opts.Reload,
 	}
 }

@@ -36,7 +36,7 @@ func TestPortsThatAreNotServed(t *testing.T) {
 	inUse := fmt.Errorf("listen: %w", syscall.EADDRINUSE)
 	own.note("metrics.address", "127.0.0.1:10249", inUse)
 	own.note("health.address", ":10256", inUse)
-	got := bounded(own.faults())
+	got := own.faults()
 	if len(got) != 2 || got[0].Severity != fault.Warning ||
 		got[0].Message != "[::]:10256 of health.address is not served: address already in use" ||
 		got[1].Message != "127.0.0.1:10249 of metrics.address is not served: address already in use" {
@@ -45,18 +45,18 @@ func TestPortsThatAreNotServed(t *testing.T) {
 	own.note("metrics.address", "127.0.0.1:10249", nil)
 	port := proxiers.Unserved(fault.Problem, netip.MustParseAddrPort("127.0.0.1:30080"), "a/web/TCP", inUse)
 	all := append(slices.Repeat([]fault.Fault{port}, 13), own.faults()...)
-	got = bounded(all)
-	if len(got) != maxPorts+1 || got[0].Severity != fault.Problem ||
+	got = fault.Bounded(all)
+	if len(got) != 10+1 || got[0].Severity != fault.Problem ||
 		got[0].Message != "127.0.0.1:30080 of a/web/TCP is not served: address already in use" ||
-		!strings.HasSuffix(got[maxPorts-1].Message, "; and neither are 3 more") ||
-		got[maxPorts].Severity != fault.Warning {
+		!strings.HasSuffix(got[10-1].Message, "; and 3 more like it") ||
+		got[10].Severity != fault.Warning {
 		t.Errorf("with those of Services: %+v", got)
 	}
 	if n := len(notListening(all)); n != 14 {
 		t.Errorf("%d ports are not listening, want all 14", n)
 	}
-	got = bounded(all[:maxPorts])
-	if len(got) != maxPorts || strings.Contains(got[maxPorts-1].Message, "more") {
+	got = fault.Bounded(all[:10])
+	if len(got) != 10 || strings.Contains(got[10-1].Message, "more") {
 		t.Errorf("no more than shown: %+v", got)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"edgeway/daemon/nodeinfo"
 	"edgeway/daemon/pipeline"
 	"edgeway/proxiers"
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 )
 
@@ -18,8 +19,8 @@ type Explanation struct {
 	Interface   string `json:"interface,omitempty"`
 	Destination string `json:"destination"`
 	Protocol    string `json:"protocol"`
-	// Origin is "pod", "host" or "outside"; Verdict "forward", "reject", "drop", "pass" or "unreachable": then the
-	// kernel has no way there, or to no endpoint.
+	// Origin is "pod", "host" or "outside"; Verdict "forward", "reject", "drop", "pass", "unreachable" (the kernel has no
+	// way there, or to no endpoint) or "fail" (the rules forward it, but a fault keeps it from working: see Faults).
 	Origin  string `json:"origin"`
 	Verdict string `json:"verdict"`
 	Reason  string `json:"reason"`
@@ -33,6 +34,8 @@ type Explanation struct {
 	// Affinity is how long the client keeps its endpoint.
 	Affinity  string              `json:"affinity,omitempty"`
 	Endpoints []ExplainedEndpoint `json:"endpoints,omitempty"`
+	// Faults are those of the daemon that concern the connection.
+	Faults []fault.Fault `json:"faults,omitempty"`
 	// Problems are those of the Services that have, or claim, the destination.
 	Problems []string `json:"problems,omitempty"`
 	// Out are those of PlanService.
@@ -65,8 +68,11 @@ type ExplainedEndpoint struct {
 // Forwarded says that the connection gets to an endpoint, as far as this host decides it.
 func (e Explanation) Forwarded() bool { return e.Verdict == plan.Forward.String() }
 
-// unreachable is the verdict where the kernel has no route: it is no plan's.
-const unreachable = "unreachable"
+// Verdicts that are no plan's.
+const (
+	unreachable = "unreachable" // the kernel has no route
+	fails       = "fail"        // a fault of the daemon or its host concerns the connection
+)
 
 // Subject is what questions are answered from.
 type Subject struct {
@@ -77,6 +83,8 @@ type Subject struct {
 	// Out names the dead endpoints of a ServicePort, and says how they fail; nil: nobody checks them.
 	Out      func(*plan.ServicePort) []string
 	FastPath FastPath // nil: nobody knows
+	// Faults returns all faults of now; nil: nobody knows.
+	Faults func() []fault.Fault
 	// Path asks the backend; see proxiers.Explainer. It may be nil.
 	Path func(d plan.Decision, bound bool) (proxiers.Path, error)
 }
@@ -114,7 +122,31 @@ func (s *Subject) Explain(src, dst, proto string) (Explanation, error) {
 	s.ways(&e, d, q.packet.Src)
 	s.path(&e, d, q, src != "host")
 	e.FastPath = s.fastPath(d, q.packet.Src)
+	s.faults(&e, d, q.packet.Dst.Addr())
 	return e, nil
+}
+
+// faults adds the problems that concern a connection which the rules forward.
+func (s *Subject) faults(e *Explanation, d plan.Decision, dst netip.Addr) {
+	if s.Faults == nil || !e.Forwarded() {
+		return
+	}
+	flow := fault.Flow{
+		Service: d.Service.Name.Namespace + "/" + d.Service.Name.Name, FromHost: d.Origin == plan.FromHost,
+		Local: true, Addrs: []netip.Addr{dst},
+	}
+	for _, ep := range d.Endpoints {
+		flow.Local = flow.Local && ep.Local
+		flow.Addrs = append(flow.Addrs, ep.Addr.Addr())
+	}
+	for _, f := range s.Faults() {
+		if f.Severity >= fault.Problem && f.Scope.Has(flow) {
+			e.Faults = append(e.Faults, f)
+		}
+	}
+	if len(e.Faults) > 0 {
+		e.Verdict = fails
+	}
 }
 
 // explanation is what the packet and the decision say by themselves.

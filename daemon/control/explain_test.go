@@ -14,6 +14,7 @@ import (
 	"edgeway/daemon/source"
 	"edgeway/daemon/tracker"
 	"edgeway/proxiers"
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 )
 
@@ -281,5 +282,34 @@ func TestExplainTellsOfTheFastPath(t *testing.T) {
 	}
 	if e, _ := explained(t, s, "192.0.2.99", "10.96.0.2:53/udp", ""); e.FastPath != "" {
 		t.Errorf("a connection that is rejected: %q", e.FastPath)
+	}
+}
+
+// What the daemon knows to be broken is not said to be forwarded: a fault that concerns the connection is its verdict.
+func TestExplainAgreesWithTheFaults(t *testing.T) {
+	s := withObjects(nil)
+	const client, dst = "192.0.2.99", "10.96.0.1:80"
+	if e, _ := explained(t, s, client, dst, ""); e.Verdict != "forward" || !e.Forwarded() {
+		t.Fatalf("without faults: %+v", e)
+	}
+	problem := fault.New("ip-forward", fault.Problem, "sysctl -w x=1", "it is 0")
+	for name, c := range map[string]struct {
+		fault   fault.Fault
+		verdict string
+	}{
+		"all connections":    {problem, "fail"},
+		"those of others":    {problem.For(fault.Scope{Clients: fault.Others}), "fail"},
+		"the Service":        {problem.For(fault.Scope{Service: "default/web"}), "fail"},
+		"the host's":         {problem.For(fault.Scope{Clients: fault.Host}), "forward"},
+		"another Service":    {problem.For(fault.Scope{Service: "default/other"}), "forward"},
+		"another network":    {problem.For(fault.Scope{To: netip.MustParsePrefix("203.0.113.0/24")}), "forward"},
+		"a mere restriction": {fault.New("a", fault.Warning, "", "old"), "forward"},
+	} {
+		s.Faults = func() []fault.Fault { return []fault.Fault{c.fault} }
+		e, text := explained(t, s, client, dst, "")
+		fails := c.verdict == "fail"
+		if e.Verdict != c.verdict || e.Forwarded() == fails || fails != strings.Contains(text, "\nfix        sysctl -w x=1\n") {
+			t.Errorf("%s: %s", name, text)
+		}
 	}
 }

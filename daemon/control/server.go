@@ -26,6 +26,7 @@ import (
 	"edgeway/daemon/pipeline"
 	"edgeway/proxiers"
 	"edgeway/proxiers/contain"
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/healthcheck/httpbound"
 	"edgeway/proxiers/plan"
 )
@@ -40,11 +41,12 @@ type Options struct {
 	Facts  func() doctor.Facts
 	// Gaps returns the gaps of the backend and its followers.
 	Gaps Gaps
-	// Way, Out, FastPath and Path are described at Subject.
+	// Way, Out, FastPath, Path and Faults are described at Subject.
 	Way      func(netip.Addr) (nodeinfo.Way, error)
 	Out      func(*plan.ServicePort) []string
 	FastPath FastPath
 	Path     func(d plan.Decision, bound bool) (proxiers.Path, error)
+	Faults   func() []fault.Fault
 	// Reload returns nil once the new configuration is known to be good, or else the reason.
 	Reload func(context.Context) error
 }
@@ -179,6 +181,6 @@ func (s *Server) explain(r *http.Request) (any, error) {
 func (s *Server) subject() Subject {
 	return Subject{
 		State: s.opts.State(), Gaps: s.opts.Gaps, Way: s.opts.Way, Out: s.opts.Out,
-		FastPath: s.opts.FastPath, Path: s.opts.Path,
+		FastPath: s.opts.FastPath, Path: s.opts.Path, Faults: s.opts.Faults,
 	}
 }

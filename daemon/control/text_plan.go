@@ -105,6 +105,12 @@ func (e Explanation) WriteText(w io.Writer) error {
 	if e.Fix != "" {
 		p.line("fix", "%s", e.Fix)
 	}
+	for _, f := range e.Faults {
+		p.line(f.Severity.String(), "%s: %s", f.ID, f)
+		if f.Fix != "" {
+			p.line("fix", "%s", f.Fix)
+		}
+	}
 	for _, problem := range e.Problems {
 		p.line("problem", "%s", problem)
 	}

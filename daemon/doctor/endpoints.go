@@ -136,7 +136,7 @@ func networkOf(a netip.Addr) netip.Prefix {
 	return netip.PrefixFrom(a, bits).Masked()
 }
 
-// lost puts a loss into words.
+// lost returns a loss as a fault.
 func (h *Host) lost(l *loss) fault.Fault {
 	a, to := l.failed[0], l.to
 	what := fmt.Sprintf("endpoints in %s, such as %s of %s", to, a, l.svc)
@@ -145,8 +145,10 @@ func (h *Host) lost(l *loss) fault.Fault {
 		what = fmt.Sprintf("endpoint %s of %s", a, l.svc)
 	}
 	what = fmt.Sprintf("no packet can be sent to %s (%s)", what, l.why)
+	scope := fault.Scope{To: to}
 	if r, err := h.Way(a); err == nil && r.NoCarrier {
-		return problem("ip -brief link show dev "+quoted(r.Interface)+"  # then plug it in, or give the network another route", "%s", what)
+		return problem("ip -brief link show dev "+quoted(r.Interface)+
+			"  # then plug it in, or give the network another route", "%s", what).For(scope)
 	}
 	ip, instead := "ip", ""
 	if a.Is6() {
@@ -159,11 +161,12 @@ func (h *Host) lost(l *loss) fault.Fault {
 	switch {
 	case router.IsValid():
 		return problem(fmt.Sprintf("%s route add %s via %s", ip, short(to), router),
-			"%s. It is on %s, which has the address %s", what, whose, router)
+			"%s. It is on %s, which has the address %s", what, whose, router).For(scope)
 	case l.node == "":
 		whose = "the host that has them"
 	}
-	return problem(fmt.Sprintf("%s route add %s via $ROUTER  # ROUTER: the address of %s, or of the router to it, on a network of this host%s", ip, short(to), whose, instead), "%s", what)
+	return problem(fmt.Sprintf("%s route add %s via $ROUTER  # ROUTER: the address of %s, or of the router to it, "+
+		"on a network of this host%s", ip, short(to), whose, instead), "%s", what).For(scope)
 }
 
 // maxBeside bounds the networks that the endpoints of one node are looked for in.

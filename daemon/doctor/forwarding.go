@@ -97,8 +97,16 @@ func (h *Host) serves(family plan.Family) bool {
 	return slices.ContainsFunc(h.servicePorts(), func(s *plan.ServicePort) bool { return s.Family == family })
 }
 
+// everything returns the prefix of all addresses of a family.
+func everything(family plan.Family) netip.Prefix {
+	if family == plan.IPv4 {
+		return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+	}
+	return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+}
+
 // forwarding says whether the kernel forwards what the plan needs.
-func (h *Host) forwarding(family plan.Family, key string, mend func() string) []fault.Fault {
+func (h *Host) forwarding(family plan.Family, key string, fix func() string) []fault.Fault {
 	if !h.serves(family) {
 		return nil
 	}
@@ -111,10 +119,11 @@ func (h *Host) forwarding(family plan.Family, key string, mend func() string) []
 	case value != 0:
 		return []fault.Fault{ok("%s is %d", key, value)}
 	case needed != "":
-		return []fault.Fault{problem(mend(),
-			"%s is 0: this host does not forward connections of others, such as those to %s", key, needed)}
+		all := fault.Scope{Clients: fault.Forwarded, To: everything(family)}
+		return []fault.Fault{problem(fix(),
+			"%s is 0: this host does not forward connections of others, such as those to %s", key, needed).For(all)}
 	case useful != "":
-		return []fault.Fault{warning(mend(),
+		return []fault.Fault{warning(fix(),
 			"%s is 0: connections that other hosts send by way of this one, as to %s, are not forwarded; its own work",
 			key, useful)}
 	}

@@ -117,7 +117,7 @@ func (h *Host) judge(t target) fault.Fault {
 	}
 	return problem(fix,
 		"no packet can be sent to %s (%s): connections of this host, as to %s of %s, fail before any rule sees them", t,
-		why, t.addr, t.svc)
+		why, t.addr, t.svc).For(fault.Scope{Clients: fault.Host, To: t.to})
 }
 
 // judgeSource compares the source that the kernel chooses for the target with the one that the endpoint is reached

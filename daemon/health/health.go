@@ -114,15 +114,18 @@ func (c *Checker) IDs() map[string]bool {
 	return out
 }
 
+// Faults returns the faults of all parts, the worst first. There may be thousands.
+func (c *Checker) Faults() []fault.Fault { return c.faults.All() }
+
 // Healthy is Report().Healthy.
 func (c *Checker) Healthy() bool { return c.Report().Healthy }
 
 // Report asks all parts. It costs a few microseconds.
 func (c *Checker) Report() Report {
-	state, faults := c.pipeline.State(), c.faults.All()
+	state, faults := c.pipeline.State(), c.Faults()
 	r := Report{
 		Time: time.Now(), LastSync: state.Backend.LastSync, Synced: state.Synced(), NodeEligible: !leaving(&state),
-		Faults: faults, Healthy: fault.Worst(faults) < fault.Unhealthy,
+		Faults: fault.Bounded(faults), Healthy: fault.Worst(faults) < fault.Unhealthy,
 	}
 	r.Ready = r.Healthy && r.NodeEligible && !slices.ContainsFunc(c.sources, func(src Source) bool {
 		st := src.Status()

@@ -50,6 +50,8 @@ type Fault struct {
 	Severity Severity `json:"severity"`
 	// Object is what the fault is about, for people: namespace/name, file:line, a device or an address. "" is the host.
 	Object string `json:"object,omitempty"`
+	// Scope is which connections are concerned, for edgeway explain.
+	Scope Scope `json:"-"`
 	// Message is one sentence without advice.
 	Message string `json:"message,omitempty"`
 	// Fix is a command for a shell, or a key of the configuration and its value. It is "" if there is none.
@@ -74,6 +76,12 @@ func New(id string, severity Severity, fix, format string, args ...any) Fault {
 // Of returns the fault as one of an object.
 func (f Fault) Of(object string) Fault {
 	f.Object = object
+	return f
+}
+
+// For returns the fault with a scope.
+func (f Fault) For(s Scope) Fault {
+	f.Scope = s
 	return f
 }
 

@@ -1,5 +1,7 @@
 package fault
 
+import "fmt"
+
 // Set asks the parts of the daemon for their faults.
 type Set struct {
 	parts []func() []Fault
@@ -18,6 +20,31 @@ func (s *Set) All() (out []Fault) {
 		out = append(out, faults()...)
 	}
 	Sort(out)
+	return out
+}
+
+// maxAlike bounds the faults of one ID and severity that are shown.
+const maxAlike = 10
+
+// Bounded leaves out faults of an ID beyond the first ten of each severity, and the tenth says so.
+func Bounded(faults []Fault) (out []Fault) {
+	type kind struct {
+		id       string
+		severity Severity
+	}
+	count, last := map[kind]int{}, map[kind]int{}
+	for _, f := range faults {
+		k := kind{f.ID, f.Severity}
+		if count[k]++; count[k] <= maxAlike {
+			last[k] = len(out)
+			out = append(out, f)
+		}
+	}
+	for k, n := range count {
+		if n > maxAlike {
+			out[last[k]].Message += fmt.Sprintf("; and %d more like it", n-maxAlike)
+		}
+	}
 	return out
 }
 

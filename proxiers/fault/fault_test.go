@@ -1,0 +1,85 @@
+package fault_test
+
+import (
+	"encoding/json"
+	"net/netip"
+	"testing"
+
+	"edgeway/proxiers/fault"
+)
+
+func TestScopes(t *testing.T) {
+	outside := fault.Flow{Service: "a/web", Addrs: []netip.Addr{netip.MustParseAddr("10.96.0.10"), netip.MustParseAddr("10.1.0.1")}}
+	host, local := outside, outside
+	host.FromHost, local.Local = true, true
+	for name, c := range map[string]struct {
+		scope                fault.Scope
+		outside, host, local bool
+	}{
+		"all":                {fault.Scope{}, true, true, true},
+		"the Service":        {fault.Scope{Service: "a/web"}, true, true, true},
+		"another Service":    {fault.Scope{Service: "a/db"}, false, false, false},
+		"the host's":         {fault.Scope{Clients: fault.Host}, false, true, false},
+		"those of others":    {fault.Scope{Clients: fault.Others}, true, false, true},
+		"forwarded":          {fault.Scope{Clients: fault.Forwarded}, true, false, false},
+		"to the destination": {fault.Scope{To: netip.MustParsePrefix("10.96.0.0/16")}, true, true, true},
+		"to the endpoint":    {fault.Scope{To: netip.MustParsePrefix("10.1.0.1/32")}, true, true, true},
+		"to another network": {fault.Scope{To: netip.MustParsePrefix("10.2.0.0/16")}, false, false, false},
+		"of another family":  {fault.Scope{To: netip.MustParsePrefix("::/0")}, false, false, false},
+	} {
+		if got := c.scope.Has(outside); got != c.outside {
+			t.Errorf("%s: from outside %t", name, got)
+		}
+		if got := c.scope.Has(host); got != c.host {
+			t.Errorf("%s: from the host %t", name, got)
+		}
+		if got := c.scope.Has(local); got != c.local {
+			t.Errorf("%s: to local endpoints %t", name, got)
+		}
+	}
+}
+
+func TestSeveritiesAsText(t *testing.T) {
+	for s := fault.OK; s <= fault.Unhealthy; s++ {
+		raw, err := json.Marshal(s)
+		var back fault.Severity
+		if err != nil || json.Unmarshal(raw, &back) != nil || back != s {
+			t.Errorf("%d is %s, and back %d: %v", s, raw, back, err)
+		}
+	}
+	var s fault.Severity
+	if json.Unmarshal([]byte(`"bad"`), &s) == nil {
+		t.Error("an unknown severity is accepted")
+	}
+}
+
+func TestTheWorstComesFirst(t *testing.T) {
+	var set fault.Set
+	set.Include(func() []fault.Fault {
+		return []fault.Fault{{ID: "a", Severity: fault.Notice}, {ID: "b", Severity: fault.Problem}}
+	}, "a", "b", "c")
+	set.Include(func() []fault.Fault { return []fault.Fault{{ID: "d", Severity: fault.Problem}} }, "d")
+	all := set.All()
+	if len(all) != 3 || all[0].ID != "b" || all[1].ID != "d" || fault.Worst(all) != fault.Problem || fault.Worst(nil) != fault.OK {
+		t.Errorf("%+v", all)
+	}
+	if ids := set.IDs(); !ids["a"] || ids["c"] || len(ids) != 4 {
+		t.Errorf("IDs %v", ids)
+	}
+}
+
+// A long list names some, and says how many there are besides.
+func TestFaultsOfOneKindAreBounded(t *testing.T) {
+	var all []fault.Fault
+	for range 13 {
+		all = append(all, fault.Fault{ID: "ports", Severity: fault.Problem, Message: "p"})
+	}
+	all = append(all, fault.Fault{ID: "ports", Severity: fault.Warning}, fault.Fault{ID: "other", Severity: fault.Problem})
+	got := fault.Bounded(all)
+	if len(got) != 12 || got[9].Message != "p; and 3 more like it" || got[10].Severity != fault.Warning {
+		t.Errorf("%+v", got)
+	}
+	if all[9].Message != "p" || len(fault.Bounded(all[:10])) != 10 || fault.Bounded(all[:10])[9].Message != "p" {
+		t.Error("what is not too long is changed")
+	}
+}
