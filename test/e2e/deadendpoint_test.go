@@ -61,7 +61,10 @@ func TestDoctorMendsDeadEndpoints(t *testing.T) {
 	})
 	d.degraded("services-dead")
 	l.must(d.metric(`edgeway_condition{name="services-dead"}`, 1)())
-	d.diagnosed("daemon", "services-dead: "+words)
+	d.diagnosed("services-dead", words)
+	if out, _, code := d.edgeway("explain", "--exit-code", "host", web); code != 4 || !strings.HasPrefix(out, "fail: ") {
+		t.Errorf("edgeway explain ended with %d:\n%s", code, out)
+	}
 	l.revive(l.ep1) // as they say
 	l.within(patience, d.shows([]string{"status"}, "healthy, with restrictions"))
 	l.within(patience, leaves("ep2"))

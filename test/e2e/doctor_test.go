@@ -120,12 +120,12 @@ func (d *daemon) cured(check, words string, works func() error) {
 	d.t.Logf("edgeway status named it after %.1f s", took.Seconds())
 	d.degraded(check)
 	d.within(patience, d.metric(fmt.Sprintf(`edgeway_condition{name=%q}`, check), 1))
-	d.within(patience, d.logged("connections fail because of a problem of this host", "check="+check))
+	d.within(patience, d.logged("connections fail because of a problem of this host", "fault="+check))
 	out := d.diagnosed(check, words)
 	d.obey(check, out)
 	d.within(patience, works)
 	d.within(patience, d.says("healthy"))
-	d.within(patience, d.logged("a problem of this host is gone", "check="+check))
+	d.within(patience, d.logged("a problem of this host is gone", "fault="+check))
 	if out, errs, code := d.edgeway("doctor"); code != 0 {
 		d.t.Errorf("edgeway doctor ended with %d after its own commands:\n%s%s", code, out, errs)
 	}
@@ -149,7 +149,7 @@ func (d *daemon) degraded(check string) {
 	}
 	d.must(d.healthy())
 	code, body, err := d.get(healthAddr, "/readyz?verbose")
-	if err != nil || code != 200 || !strings.Contains(body, fmt.Sprintf(`{"name":%q,"level":"problem"`, check)) {
+	if err != nil || code != 200 || !strings.Contains(body, fmt.Sprintf(`{"id":%q,"severity":"problem"`, check)) {
 		d.t.Errorf("/readyz?verbose: %d %v %s", code, err, body)
 	}
 }
