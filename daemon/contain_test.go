@@ -196,7 +196,7 @@ func TestAHandlerThatPanics(t *testing.T) {
 		t.Errorf("the daemon ends: %v", err)
 	default:
 	}
-	if conditions := panicConditions(core.parts.Faults()); len(conditions) != 1 || !strings.Contains(conditions[0].Message, "health server") {
-		t.Errorf("conditions %+v", conditions)
+	if faults := panicFaults(core.parts.Faults()); len(faults) != 1 || !strings.Contains(faults[0].Message, "health server") {
+		t.Errorf("faults %+v", faults)
 	}
 }

@@ -94,12 +94,12 @@ func NewCore(cfg *config.Config, o CoreOptions) (*Core, error) {
 	c.pipeline = c.newPipeline(o)
 	c.health = health.New(c.pipeline, c.healthSources()...)
 	c.health.Include(c.sources.credentialFaults, kube.FaultIDs()...)
-	c.health.Include(func() []fault.Fault { return planConditions(c.pipeline.State()) },
+	c.health.Include(func() []fault.Fault { return planFaults(c.pipeline.State()) },
 		planner.NodePortAddressesID, planner.NodePortRangeID, planner.BudgetID)
-	c.health.Include(func() []fault.Fault { return c.checks.conditions(c.pipeline.State().InForce) },
+	c.health.Include(func() []fault.Fault { return c.checks.faults(c.pipeline.State().InForce) },
 		"endpoint-checks", "services-dead")
 	c.health.Include(c.removedKeys, "removed-key")
-	c.health.Include(func() []fault.Fault { return panicConditions(c.parts.Faults()) }, "panic")
+	c.health.Include(func() []fault.Fault { return panicFaults(c.parts.Faults()) }, "panic")
 	return c, nil
 }
 

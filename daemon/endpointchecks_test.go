@@ -67,7 +67,7 @@ func TestChecksOutlastAReload(t *testing.T) {
 	endpoints := endpointcheck.New(slog.New(slog.DiscardHandler))
 	at := deadEndpoint(t)
 	c := useChecks(checking(config.CheckedFile), endpoints)
-	if !c.of.Manifests || c.of.API || c.conditions(nil) != nil || c.status() == nil {
+	if !c.of.Manifests || c.of.API || c.faults(nil) != nil || c.status() == nil {
 		t.Errorf("before the first check: %+v", c)
 	}
 	endpoints.Follow(endpointcheck.Targets{All: true, Add: []netip.AddrPort{at}})
@@ -76,17 +76,17 @@ func TestChecksOutlastAReload(t *testing.T) {
 	if !next.of.Manifests || !next.of.API || !next.of.Dead().Has(at) {
 		t.Errorf("after a reload: %+v, dead are %v", next.of, next.of.Dead().List())
 	}
-	cond := next.conditions(nil)
+	cond := next.faults(nil)
 	if len(cond) != 1 || cond[0].Severity != fault.Warning || cond[0].Since.IsZero() ||
 		!strings.HasPrefix(cond[0].Message, "1 of 1 checked endpoint without an answer, "+at.String()+" for one (connection refused)") {
-		t.Errorf("conditions: %+v", cond)
+		t.Errorf("faults: %+v", cond)
 	}
 	if st := next.status(); st.Dead != 1 || st.Endpoints != 1 {
 		t.Errorf("status: %+v", st)
 	}
 	off := useChecks(checking(), endpoints)
 	off.run(func(string, func(context.Context) error) { t.Error("what is off runs") })
-	if off.conditions(nil) != nil || off.status() != nil || endpoints.Dead().Len() != 0 || endpoints.Endpoints() != 0 {
+	if off.faults(nil) != nil || off.status() != nil || endpoints.Dead().Len() != 0 || endpoints.Endpoints() != 0 {
 		t.Errorf("turned off: %+v", off)
 	}
 }

@@ -63,7 +63,7 @@ func TestAFallbackIsAWarning(t *testing.T) {
 	}
 	i.logFallback()
 	if c := i.fallback(); len(c) != 1 || c[0].Severity != fault.Warning || !strings.Contains(c[0].Message, "works serves instead of wanted") {
-		t.Errorf("conditions %+v", c)
+		t.Errorf("faults %+v", c)
 	}
 	if !strings.Contains(log.String(), "level=WARN") || !strings.Contains(log.String(), "instead_of=wanted") {
 		t.Errorf("log: %s", &log)

@@ -51,8 +51,8 @@ func (f *fastPath) missing() string {
 	return ""
 }
 
-// conditions returns a warning if the fast path is enabled in vain.
-func (f *fastPath) conditions() []fault.Fault {
+// faults returns a warning if the fast path is enabled in vain.
+func (f *fastPath) faults() []fault.Fault {
 	why := f.missing()
 	if why == "" {
 		return nil

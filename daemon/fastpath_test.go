@@ -63,8 +63,8 @@ func TestWhetherAConnectionTakesTheFastPath(t *testing.T) {
 		if got := f.of(c.svc, c.origin, []nodeinfo.Way{c.way}); !strings.HasPrefix(got, c.want) || c.want == "" && got != "" {
 			t.Errorf("%+v: %q, want %q", c.cfg, got, c.want)
 		}
-		if told, want := len(f.conditions()), c.missing != "" || c.backend.Name != ""; (told > 0) != want {
-			t.Errorf("%+v: %d conditions", c, told)
+		if told, want := len(f.faults()), c.missing != "" || c.backend.Name != ""; (told > 0) != want {
+			t.Errorf("%+v: %d faults", c, told)
 		}
 	}
 }

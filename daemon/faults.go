@@ -1,9 +1,13 @@
 package daemon
 
 import (
+	"fmt"
+	"log/slog"
 	"slices"
 
+	"edgeway/daemon/config"
 	"edgeway/proxiers"
+	"edgeway/proxiers/contain"
 	"edgeway/proxiers/fault"
 )
 
@@ -31,4 +35,38 @@ func notListening(faults []fault.Fault) []string {
 		}
 	}
 	return out
+}
+
+// panicFaults names the parts that panicked within the last ten minutes. They run again, and the kernel still
+// forwards.
+func panicFaults(faults []contain.Fault) (out []fault.Fault) {
+	for _, f := range faults {
+		out = append(out, fault.Fault{
+			ID: "panic", Severity: fault.Warning, Since: f.Last,
+			Message: fmt.Sprintf("A fault of Edgeway stopped its part %q %d times within ten minutes, and the part runs again: %s. "+
+				"The log has the stack", f.Part, f.Times, f.Err),
+		})
+	}
+	return out
+}
+
+// removedKeyFix is what to do about a removed key, whatever replaced it.
+const removedKeyFix = "remove this line from the file"
+
+// removedKeys returns a warning for each removed key that the configuration sets.
+func (c *Core) removedKeys() (out []fault.Fault) {
+	for _, r := range c.cfg.Removed {
+		out = append(out, fault.Fault{
+			ID: "removed-key", Severity: fault.Warning, Message: r.String(),
+			Fix: removedKeyFix,
+		})
+	}
+	return out
+}
+
+func logRemovedKeys(logger *slog.Logger, keys []config.Removed) {
+	for _, r := range keys {
+		logger.Warn("configuration key was removed, ignoring it", "file", r.File, "line", r.Line, "key", r.Key,
+			"replacement", r.Replacement)
+	}
 }

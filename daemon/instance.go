@@ -102,8 +102,8 @@ func (i *instance) assemble(ctx context.Context) error {
 	if err := i.newStages(ctx); err != nil {
 		return err
 	}
-	i.health.Include(i.leftovers.conditions, "leftovers")
-	i.health.Include(i.fastPath().conditions, proxiers.FastPathFault)
+	i.health.Include(i.leftovers.faults, "leftovers")
+	i.health.Include(i.fastPath().faults, proxiers.FastPathFault)
 	i.health.Include(i.fallback, "fallback")
 	i.metrics = metrics.New(i.metricsOptions())
 	healthy := i.health.Healthy // of a complete instance: clients ask at any time

@@ -141,8 +141,8 @@ func (l *leftovers) cleanUp(ctx context.Context, c leftover) (after leftover, re
 // switching reports whether the previous backend still has rules after a reload with another one.
 func (l *leftovers) switching() bool { return l.before != "" && l.pending() }
 
-// conditions reports a cleanup that failed, or a switch of the backend that has not ended.
-func (l *leftovers) conditions() []fault.Fault {
+// faults reports a cleanup that failed, or a switch of the backend that has not ended.
+func (l *leftovers) faults() []fault.Fault {
 	cond := fault.Fault{ID: "leftovers", Severity: fault.Warning}
 	of := l.list()
 	if i := slices.IndexFunc(of, func(c leftover) bool { return c.err != nil }); i >= 0 {

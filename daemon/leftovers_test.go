@@ -96,7 +96,7 @@ func TestLeftoversGoWhenTheBackendServes(t *testing.T) {
 		l.noteFull()
 		synctest.Wait()
 		l.says(t, "Rules of variant-b, which is not configured, could not be removed", "lock is held")
-		since := l.conditions()[0].Since
+		since := l.faults()[0].Since
 		if !slices.Equal(f.cleaned, []string{"variant-a", "variant-b"}) || !l.switching() {
 			t.Errorf("cleaned up after %v, want both", f.cleaned)
 		}
@@ -106,7 +106,7 @@ func TestLeftoversGoWhenTheBackendServes(t *testing.T) {
 
 		l.noteFull()
 		synctest.Wait()
-		if got := l.conditions()[0].Since; got != since || len(f.cleaned) != 3 {
+		if got := l.faults()[0].Since; got != since || len(f.cleaned) != 3 {
 			t.Errorf("after the second failure: since %s, want %s; cleaned up after %v", got, since, f.cleaned)
 		}
 
@@ -118,7 +118,7 @@ func TestLeftoversGoWhenTheBackendServes(t *testing.T) {
 		l.pending() // its lock orders this before the next attempt
 		time.Sleep(time.Second)
 		<-ended // without another full sync
-		if c := l.conditions(); len(c) > 0 || l.switching() || len(f.cleaned) != 4 {
+		if c := l.faults(); len(c) > 0 || l.switching() || len(f.cleaned) != 4 {
 			t.Errorf("at the end: %v, cleaned up after %v", c, f.cleaned)
 		}
 		if !strings.Contains(log.String(), `msg="backend switched" from=variant-b to=nftables`) {
@@ -135,10 +135,10 @@ func env(log io.Writer) proxiers.Env {
 
 func (l *leftovers) says(t *testing.T, words ...string) {
 	t.Helper()
-	got := fmt.Sprint(l.conditions())
+	got := fmt.Sprint(l.faults())
 	for _, w := range words {
 		if !strings.Contains(got, w) {
-			t.Errorf("conditions are %s, want %q", got, w)
+			t.Errorf("faults are %s, want %q", got, w)
 		}
 	}
 }
@@ -149,7 +149,7 @@ func TestLeftoversOfAnEarlierDaemon(t *testing.T) {
 		f := &fakeBackends{}
 		for _, before := range []string{"", "nftables"} {
 			l := newLeftovers(unused(f.list(), "nftables", nil), env(io.Discard), "nftables", before)
-			if c := l.conditions(); len(c) > 0 || l.switching() {
+			if c := l.faults(); len(c) > 0 || l.switching() {
 				t.Errorf("before %q: %v", before, c)
 			}
 			l.noteFull()

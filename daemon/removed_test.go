@@ -15,11 +15,11 @@ func TestRemovedKeysAreWarnings(t *testing.T) {
 	keys := []config.Removed{{File: "/e.toml", Line: 3, Key: "proxy.x", Replacement: "a constant"}, {File: "/conf.d/a.toml", Line: 1, Key: "proxy.y"}}
 	var log bytes.Buffer
 	logRemovedKeys(slog.New(slog.NewTextHandler(&log, nil)), keys)
-	conditions := (&Core{cfg: &config.Config{Removed: keys}}).removedKeys()
-	if len(conditions) != 2 || strings.Count(log.String(), "level=WARN") != 2 {
-		t.Fatalf("conditions %v, log:\n%s", conditions, &log)
+	faults := (&Core{cfg: &config.Config{Removed: keys}}).removedKeys()
+	if len(faults) != 2 || strings.Count(log.String(), "level=WARN") != 2 {
+		t.Fatalf("faults %v, log:\n%s", faults, &log)
 	}
-	for i, c := range conditions {
+	for i, c := range faults {
 		if c.ID != "removed-key" || c.Severity != fault.Warning || c.Message != keys[i].String() || c.Fix == "" {
 			t.Errorf("condition %+v", c)
 		}

@@ -107,8 +107,8 @@ func (i *instance) lastKnown() control.LastKnown {
 	return control.LastKnown{Serving: serving, SavedAt: at}
 }
 
-// planConditions returns the problems of the plan that break connections.
-func planConditions(s pipeline.State) (out []fault.Fault) {
+// planFaults returns the problems of the plan that break connections.
+func planFaults(s pipeline.State) (out []fault.Fault) {
 	for _, p := range s.PlanProblems {
 		if p.ID != "" {
 			out = append(out, fault.Fault{ID: p.ID, Severity: fault.Problem, Message: p.Message, Fix: p.Fix})
@@ -117,7 +117,7 @@ func planConditions(s pipeline.State) (out []fault.Fault) {
 	return out
 }
 
-// shown returns the state without the problems that planConditions reports.
+// shown returns the state without the problems that planFaults reports.
 func shown(s pipeline.State) pipeline.State {
 	isCondition := func(p source.Problem) bool { return p.ID != "" }
 	if slices.ContainsFunc(s.PlanProblems, isCondition) {

@@ -22,8 +22,8 @@ func TestProblemsThatAreConditions(t *testing.T) {
 	breaks := source.Problem{ID: planner.NodePortRangeID, Message: "22 is not served", Fix: "proxy.nodeport_range = \"22-32767\""}
 	state := pipeline.State{PlanProblems: []source.Problem{breaks, {Message: "another"}}}
 	want := []fault.Fault{{ID: "nodeport-range", Severity: fault.Problem, Message: breaks.Message, Fix: breaks.Fix}}
-	if got := planConditions(state); !slices.Equal(got, want) {
-		t.Errorf("conditions %+v, want %+v", got, want)
+	if got := planFaults(state); !slices.Equal(got, want) {
+		t.Errorf("faults %+v, want %+v", got, want)
 	}
 	if left := shown(state).PlanProblems; len(left) != 1 || left[0].Message != "another" || len(state.PlanProblems) != 2 {
 		t.Errorf("problems beside the condition: %v of %v", left, state.PlanProblems)
@@ -79,7 +79,7 @@ func TestBackendsReport(t *testing.T) {
 	i := &instance{stages: []pipeline.Stage{{Name: "fake", Applier: backend}}}
 	want := []fault.Fault{{ID: "shortcut", Severity: fault.Warning, Message: "detached", Fix: "attach"}}
 	if got := i.shownFaults(); !slices.Equal(got, want) {
-		t.Errorf("conditions %+v, want %+v", got, want)
+		t.Errorf("faults %+v, want %+v", got, want)
 	}
 	path, err := i.path(plan.Decision{}, false)
 	if err != nil || path.Shortcut != "by socket" || !slices.Equal(i.shortcut(), []string{"taken by all"}) {

@@ -2,7 +2,9 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"maps"
+	"net/http"
 	"net/netip"
 	"slices"
 	"sync"
@@ -12,6 +14,7 @@ import (
 	"edgeway/daemon/health/httpserve"
 	"edgeway/daemon/metrics"
 	"edgeway/proxiers"
+	"edgeway/proxiers/contain"
 	"edgeway/proxiers/fault"
 )
 
@@ -71,4 +74,21 @@ func (s *servers) faults() (out []fault.Fault) {
 		out = append(out, s.down[key])
 	}
 	return out
+}
+
+// answering records the panic of a handler. net/http (Go 1.26) would only write it to its own log. Such a panic never
+// ends the daemon, because clients of other hosts send the requests.
+func (c *Core) answering(part string, h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		err := contain.Call(func() error {
+			h.ServeHTTP(w, r)
+			return nil
+		})
+		if p, ok := errors.AsType[*contain.Panic](err); ok {
+			if p.Value != http.ErrAbortHandler { //nolint:errorlint // a value of recover
+				c.parts.Record(part, err)
+			}
+			panic(http.ErrAbortHandler) // ends the connection
+		}
+	})
 }
