@@ -48,9 +48,16 @@ func (f *folder) forwarded() map[string]string {
 	return out
 }
 
-// losesNothing replaces a.yaml, which has the text, by each of the others.
+// losesNothing replaces a.yaml, which has the text, by each of the others, or a seventh of them in a short run.
 func losesNothing(t *testing.T, text string, others []string) {
 	t.Helper()
+	if testing.Short() {
+		kept := others[:0]
+		for i := 0; i < len(others); i += 7 {
+			kept = append(kept, others[i])
+		}
+		others = kept
+	}
 	f := newFolder(t)
 	f.write("a.yaml", text)
 	f.read()
