@@ -49,6 +49,8 @@ func (g *globals) asking(
 				invalid, err), exitUsage}
 		case silent:
 			return coded{err, exitNotRunning}
+		case errors.Is(err, control.ErrArgument):
+			return coded{err, exitUsage}
 		case invalid != nil && cmd.Name() != "reload": // whose answer says it
 			for line := range strings.SplitSeq(invalid.Error(), "\n") {
 				fmt.Fprintf(cmd.ErrOrStderr(), "WARNING: %s\n", line)

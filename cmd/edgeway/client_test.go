@@ -101,7 +101,7 @@ func TestPlanAndExplainPrintWhatTheDaemonSays(t *testing.T) {
 		{"explain 192.0.2.9 10.96.0.10:81", "reject: ", exitOK},
 		{"explain --exit-code 192.0.2.9 10.96.0.10:81", "reject: ", exitUnhealthy},
 		{"explain --exit-code 192.0.2.9 127.0.0.1:80", "drop: martian", exitUnhealthy},
-		{"explain 192.0.2.9 10.96.0.10", "edgeway: ", exitFailure},
+		{"explain 192.0.2.9 10.96.0.10", "edgeway: ", exitUsage},
 		{"reload", "edgeway: edgeway.toml:3: it is wrong", exitFailure},
 	} {
 		code, stdout, stderr := run(t, append(strings.Fields(c.command), "--config", name)...)

@@ -111,7 +111,11 @@ func (c *Client) once(ctx context.Context, method, what string, query url.Values
 		if err := json.NewDecoder(resp.Body).Decode(&f); err != nil || f.Error == "" {
 			return fmt.Errorf("%s: the daemon answered %s", what, resp.Status)
 		}
-		return errors.New(f.Error)
+		err := errors.New(f.Error)
+		if resp.StatusCode == http.StatusBadRequest {
+			return argumentError{err}
+		}
+		return err
 	}
 	if err := json.NewDecoder(resp.Body).Decode(into); err != nil {
 		return c.explainFailure(what, fmt.Errorf("read the daemon's answer: %w", err))

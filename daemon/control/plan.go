@@ -119,7 +119,7 @@ func nodePortAddrs(n *plan.Node) []netip.Addr {
 // Only keeps one Service ("namespace/name") and its problems. It is an error when there is neither.
 func (v Plan) Only(name string) (Plan, error) {
 	if strings.Count(name, "/") != 1 {
-		return v, fmt.Errorf("%q is not of the form NAMESPACE/NAME", name)
+		return v, argumentError{fmt.Errorf("%q is not of the form NAMESPACE/NAME", name)}
 	}
 	all := v
 	v.Services, v.HealthChecks, v.Problems = []PlanService{}, nil, nil

@@ -31,11 +31,11 @@ const elsewhere = "?"
 func (s *Subject) ask(p *plan.Plan, src, dst, proto string) (*question, error) {
 	from, err := parseSource(p, src)
 	if err != nil {
-		return nil, err
+		return nil, argumentError{err}
 	}
 	to, err := parseTarget(dst, proto)
 	if err != nil {
-		return nil, err
+		return nil, argumentError{err}
 	}
 	q := &question{packet: plan.Packet{Src: from.addr, InInterface: from.iface}}
 	if q.packet.Protocol, q.packet.Dst, err = s.locate(p, from, to); err != nil {
@@ -45,8 +45,8 @@ func (s *Subject) ask(p *plan.Plan, src, dst, proto string) (*question, error) {
 		err = q.find(p, s.Way)
 	}
 	if err == nil && plan.FamilyOf(q.packet.Src) != plan.FamilyOf(q.packet.Dst.Addr()) {
-		err = fmt.Errorf("source %s and destination %s are of different address families", q.packet.Src,
-			q.packet.Dst.Addr())
+		err = argumentError{fmt.Errorf("source %s and destination %s are of different address families", q.packet.Src,
+			q.packet.Dst.Addr())}
 	}
 	return q, err
 }

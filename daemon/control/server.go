@@ -138,10 +138,22 @@ func (s *Server) answer(f func(*http.Request) (any, error)) http.HandlerFunc {
 		code := http.StatusOK
 		if err != nil {
 			value, code = failure{err.Error()}, http.StatusUnprocessableEntity
+			if errors.Is(err, ErrArgument) {
+				code = http.StatusBadRequest
+			}
 		}
 		s.write(w, code, value)
 	}
 }
+
+// ErrArgument is wrapped by the errors of questions that nobody can answer, because they are not understood.
+var ErrArgument = errors.New("argument")
+
+// argumentError is an error whose text does not show that it wraps ErrArgument.
+type argumentError struct{ error }
+
+// Is reports whether target is ErrArgument.
+func (argumentError) Is(target error) bool { return target == ErrArgument }
 
 var errNoPlan = errors.New("there is no plan yet: the sources have not listed all objects; see edgeway status")
 
