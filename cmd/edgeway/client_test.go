@@ -101,7 +101,11 @@ func TestPlanAndExplainPrintWhatTheDaemonSays(t *testing.T) {
 		{"explain 192.0.2.9 10.96.0.10:81", "reject: ", exitOK},
 		{"explain --exit-code 192.0.2.9 10.96.0.10:81", "reject: ", exitUnhealthy},
 		{"explain --exit-code 192.0.2.9 127.0.0.1:80", "drop: martian", exitUnhealthy},
-		{"explain 192.0.2.9 10.96.0.10", "edgeway: ", exitUsage},
+		{"explain 192.0.2.9 10.96.0.10", "10.77.1.11:8080", exitOK},
+		{"explain host web", "forward: ", exitOK},
+		{"explain host none", "edgeway: ", exitFailure},
+		{"explain 192.0.2.9 10.96.0.11", "edgeway: ", exitUsage},
+		{"explain somewhere web", "edgeway: ", exitUsage},
 		{"reload", "edgeway: edgeway.toml:3: it is wrong", exitFailure},
 	} {
 		code, stdout, stderr := run(t, append(strings.Fields(c.command), "--config", name)...)

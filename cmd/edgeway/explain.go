@@ -17,8 +17,9 @@ func explainCommand(g *globals) *cobra.Command {
 The source is an address, or "host" for this host itself: then the kernel is asked for the route and the source. An
 interface may follow the address, as in 10.244.0.5@cni0, where pods are detected by the interface that they come in by.
 
-The destination is an address and a port, localhost and a port, or the namespace and name of a Service, which may be
-followed by one of its ports, as a number or by its name. Of a Service's addresses, one is taken that such a client uses.
+The destination is an address and a port, localhost and a port, or the name of a Service, with its namespace if others
+have the name, and with one of its ports, as a number or by its name, if it has several. An address whose Services have
+one port needs none. Of a Service's addresses, one is taken that such a client uses.
 The protocol is tcp (the default), udp or sctp.`,
 		Example: "  edgeway explain 198.51.100.7 203.0.113.10:443\n  edgeway explain host kube-system/kube-dns:53/udp\n  edgeway explain host localhost:30080",
 		Args:    between(2, 2),

@@ -111,11 +111,11 @@ func TestExplainRefusesWhatItCannotRead(t *testing.T) {
 	for _, tt := range []struct{ src, dst, proto, want string }{
 		{"", "10.96.0.1:80", "", "source"},
 		{"somewhere", "10.96.0.1:80", "", "somewhere"},
-		{"192.0.2.1", "10.96.0.1", "", "ADDRESS:PORT"},
+		{"192.0.2.1", "10.96.0.1:", "", "ADDRESS[:PORT]"},
 		{"192.0.2.1", "10.96.0.1:99999", "", "10.96.0.1:99999"},
 		{"192.0.2.1", "10.96.0.1:80/icmp", "", "icmp"},
 		{"192.0.2.1", "localhost:http", "", "localhost:PORT"},
-		{"192.0.2.1", "/web", "", "NAMESPACE/NAME"},
+		{"192.0.2.1", "/web", "", "NAME[:PORT]"},
 		{"192.0.2.1", "default/web:80/icmp", "", "icmp"},
 		{"192.0.2.1", "[fd00::1]:80", "", "address families"},
 		{"host", "[fd00::1]:80", "", "no IPv6 address"},

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/util/validation"
+
 	"edgeway/daemon/nodeinfo"
 	"edgeway/daemon/text"
 	"edgeway/daemon/tracker"
@@ -103,16 +105,16 @@ func parseSource(p *plan.Plan, src string) (origin, error) {
 
 // target is where a connection goes: to an address, to a port of this host's loopback, or to a Service.
 type target struct {
-	protocol plan.Protocol // 0: it was not said
-	addr     netip.AddrPort
-	loopback bool // addr has the port only
-	service  tracker.Name
-	port     string // of the Service, a number or a name; empty: it was not said
+	protocol plan.Protocol  // 0: it was not said
+	addr     netip.AddrPort // without a port: the one that a Service has there
+	loopback bool           // addr has the port only
+	service  tracker.Name   // without a namespace: of any
+	port     string         // of the Service, a number or a name; empty: it was not said
 }
 
 func parseTarget(dst, proto string) (to target, err error) {
 	rest := dst
-	if i := strings.LastIndexByte(dst, '/'); i >= 0 && strings.ContainsAny(dst[:i], ":/") {
+	if i := strings.LastIndexByte(dst, '/'); i >= 0 && (strings.ContainsAny(dst[:i], ":/") || isAddr(dst[:i])) {
 		rest, proto = dst[:i], dst[i+1:]
 	}
 	if proto != "" {
@@ -122,7 +124,8 @@ func parseTarget(dst, proto string) (to target, err error) {
 		}
 		to.protocol = protocol
 	}
-	wrong := fmt.Errorf("destination %q is not of the form ADDRESS:PORT, [ADDRESS]:PORT for IPv6, localhost:PORT or NAMESPACE/NAME[:PORT]", dst)
+	wrong := fmt.Errorf("destination %q is not of the form ADDRESS[:PORT], [ADDRESS]:PORT for IPv6, localhost:PORT or "+
+		"[NAMESPACE/]NAME[:PORT]", dst)
 	if namespace, name, ok := strings.Cut(rest, "/"); ok {
 		name, to.port, _ = strings.Cut(name, ":")
 		to.service = tracker.Name{Namespace: namespace, Name: name}
@@ -139,19 +142,39 @@ func parseTarget(dst, proto string) (to target, err error) {
 		to.loopback, to.addr = true, netip.AddrPortFrom(netip.Addr{}, uint16(n))
 		return to, nil
 	}
-	at, err := netip.ParseAddrPort(rest)
-	if err != nil {
+	if a, err := netip.ParseAddr(rest); err == nil {
+		to.addr = netip.AddrPortFrom(a.Unmap(), 0)
+		return to, nil
+	}
+	if at, err := netip.ParseAddrPort(rest); err == nil {
+		to.addr = netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
+		return to, nil
+	}
+	to.service.Name, to.port, _ = strings.Cut(rest, ":")
+	if rest == "localhost" || len(validation.IsDNS1123Label(to.service.Name)) > 0 {
 		return to, wrong
 	}
-	to.addr = netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
 	return to, nil
+}
+
+func isAddr(s string) bool {
+	_, err := netip.ParseAddr(s)
+	return err == nil
 }
 
 // locate gives the address and port of a target, for a client there.
 func (s *Subject) locate(p *plan.Plan, from origin, to target) (plan.Protocol, netip.AddrPort, error) {
 	switch protocol := cmp.Or(to.protocol, plan.TCP); {
 	case to.service.Name != "":
+		if to.service.Namespace == "" {
+			var err error
+			if to.service, err = s.findService(to.service.Name); err != nil {
+				return 0, netip.AddrPort{}, err
+			}
+		}
 		return s.locateService(p, from, to)
+	case !to.loopback && to.addr.Port() == 0:
+		return locatePort(p, to)
 	case !to.loopback:
 		return protocol, to.addr, nil
 	case from.addr.Is6():
@@ -159,6 +182,52 @@ func (s *Subject) locate(p *plan.Plan, from origin, to target) (plan.Protocol, n
 	default:
 		return protocol, netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), to.addr.Port()), nil
 	}
+}
+
+// findService returns the only Service of a name.
+func (s *Subject) findService(name string) (found tracker.Name, err error) {
+	known := s.Services()
+	var of []string
+	for _, full := range known {
+		if namespace, n, _ := strings.Cut(full, "/"); n == name {
+			found = tracker.Name{Namespace: namespace, Name: name}
+			of = append(of, full)
+		}
+	}
+	switch len(of) {
+	case 0:
+		return found, unknownService(name, known)
+	case 1:
+		return found, nil
+	}
+	return found, argumentError{fmt.Errorf("several Services have the name %s: write one of %s", name, strings.Join(of, ", "))}
+}
+
+// locatePort returns the only port of Services at an address, over TCP if there is a choice.
+func locatePort(p *plan.Plan, to target) (plan.Protocol, netip.AddrPort, error) {
+	found := map[plan.Protocol][]netip.AddrPort{}
+	for _, sp := range p.Services {
+		if to.protocol != 0 && to.protocol != sp.Name.Protocol {
+			continue
+		}
+		for at := range sp.Destinations(p.Node) {
+			if at.Addr() == to.addr.Addr() {
+				found[sp.Name.Protocol] = append(found[sp.Name.Protocol], at)
+			}
+		}
+	}
+	for _, protocol := range []plan.Protocol{plan.TCP, plan.UDP, plan.SCTP} {
+		switch all := found[protocol]; len(all) {
+		case 0:
+		case 1:
+			return protocol, all[0], nil
+		default:
+			return 0, netip.AddrPort{}, argumentError{fmt.Errorf("Services have several ports at %s: name one of %v",
+				to.addr.Addr(), all)}
+		}
+	}
+	return 0, netip.AddrPort{}, argumentError{fmt.Errorf("no Service has a port at %s: name the one that you mean",
+		to.addr.Addr())}
 }
 
 // locateService takes the port that was asked for, or the only one, over TCP if there is a choice. A client outside
