@@ -142,12 +142,7 @@ func parseTarget(dst, proto string) (to target, err error) {
 		to.loopback, to.addr = true, netip.AddrPortFrom(netip.Addr{}, uint16(n))
 		return to, nil
 	}
-	if a, err := netip.ParseAddr(rest); err == nil {
-		to.addr = netip.AddrPortFrom(a.Unmap(), 0)
-		return to, nil
-	}
-	if at, err := netip.ParseAddrPort(rest); err == nil {
-		to.addr = netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
+	if to.addr, err = parseAddr(rest); err == nil {
 		return to, nil
 	}
 	to.service.Name, to.port, _ = strings.Cut(rest, ":")
@@ -155,6 +150,15 @@ func parseTarget(dst, proto string) (to target, err error) {
 		return to, wrong
 	}
 	return to, nil
+}
+
+// parseAddr parses an address with or without a port, which is 0 then.
+func parseAddr(s string) (netip.AddrPort, error) {
+	if a, err := netip.ParseAddr(s); err == nil {
+		return netip.AddrPortFrom(a.Unmap(), 0), nil
+	}
+	at, err := netip.ParseAddrPort(s)
+	return netip.AddrPortFrom(at.Addr().Unmap(), at.Port()), err
 }
 
 func isAddr(s string) bool {
