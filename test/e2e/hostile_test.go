@@ -167,7 +167,7 @@ func TestTheHealthPortTellsStrangersNoTexts(t *testing.T) {
 		raw, err := io.ReadAll(resp.Body)
 		resp.Body.Close()
 		l.must(err)
-		if !strings.Contains(string(raw), `{"name":"source-kube","level":"warning"}`) || strings.Contains(string(raw), "message") || strings.Contains(string(raw), "http") {
+		if !strings.Contains(string(raw), `{"id":"source-kube","severity":"warning"}`) || strings.Contains(string(raw), "message") || strings.Contains(string(raw), "http") {
 			t.Errorf("%s tells a stranger %s", path, raw)
 		}
 		if _, body, err := d.get(healthAddr, path); err != nil || !strings.Contains(body, `"message":"Source kube`) {

@@ -214,7 +214,7 @@ func (s *site) status() (st status, err error) {
 }
 
 // serves wants a backend to be in force, and nothing to be wrong but what is expected.
-func (s *site) serves(backend string, conditions ...string) func() error {
+func (s *site) serves(backend string, faults ...string) func() error {
 	return func() error {
 		st, err := s.status()
 		if err != nil {
@@ -224,8 +224,8 @@ func (s *site) serves(backend string, conditions ...string) func() error {
 		for _, c := range st.Faults {
 			names = append(names, c.ID)
 		}
-		if st.Backend.Name != backend || !slices.Equal(names, conditions) {
-			return fmt.Errorf("backend %s and conditions %v, want %s and %v", st.Backend.Name, st.Faults, backend, conditions)
+		if st.Backend.Name != backend || !slices.Equal(names, faults) {
+			return fmt.Errorf("backend %s and faults %v, want %s and %v", st.Backend.Name, st.Faults, backend, faults)
 		}
 		return nil
 	}
