@@ -31,7 +31,7 @@ func notListening(faults []fault.Fault) []string {
 	out := []string{}
 	for _, f := range faults {
 		if f.ID == proxiers.PortFault {
-			out = append(out, f.Message)
+			out = append(out, f.String())
 		}
 	}
 	return out

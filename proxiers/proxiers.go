@@ -112,7 +112,7 @@ func Unserved(severity fault.Severity, at netip.AddrPort, object string, err err
 	}
 	return fault.Fault{
 		ID: PortFault, Severity: severity, Object: object,
-		Message: fmt.Sprintf("%s of %s is not served: %v", at, object, err),
+		Message: fmt.Sprintf("%s is not served: %v", at, err),
 		Fix:     "ss -tlnp  # shows which program listens there: stop it, or change the port",
 	}
 }

@@ -44,8 +44,8 @@ type Status struct {
 	// Quarantined is what the kernel refuses: "namespace/name:port/TCP (IPv4) is not served: why".
 	Quarantined []string `json:"quarantined"`
 	// NotListening are the NodePorts on loopback, the healthCheckNodePorts, and the ports of the daemon itself that are
-	// not served because another program listens there, or for a similar reason: "127.0.0.1:30080 of
-	// namespace/name:port/TCP is not served: why".
+	// not served because another program listens there, or for a similar reason: "namespace/name:port/TCP:
+	// 127.0.0.1:30080 is not served: why".
 	NotListening []string `json:"notListening"`
 	// Checks is absent where no endpoints are checked.
 	Checks *StatusChecks `json:"checks,omitempty"`

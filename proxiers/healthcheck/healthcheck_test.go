@@ -219,7 +219,7 @@ func TestPortInUseIsTriedAgainAndLoggedOnce(t *testing.T) {
 		t.Errorf("after its last local endpoint left: %d %s", code, body)
 	}
 	if w := l.follower.Faults(); len(w) != 1 || w[0].Object != "a/b" ||
-		!strings.HasSuffix(w[0].Message, fmt.Sprintf(":%d of a/b is not served: %v", port, syscall.EADDRINUSE)) {
+		!strings.HasSuffix(w[0].Message, fmt.Sprintf(":%d is not served: %v", port, syscall.EADDRINUSE)) {
 		t.Errorf("waiting: %v", w)
 	}
 	l.tend()

@@ -155,7 +155,7 @@ func TestAddressInUse(t *testing.T) {
 		t.Errorf("failures %v, want 2 of IPv4", got)
 	}
 	if got := w.Faults(); len(got) != 1 || got[0].Object != "default/a/TCP" ||
-		got[0].Message != "127.0.0.1:30000 of default/a/TCP is not served: "+syscall.EADDRINUSE.Error() {
+		got[0].String() != "default/a/TCP: 127.0.0.1:30000 is not served: "+syscall.EADDRINUSE.Error() {
 		t.Errorf("waiting: %v", got)
 	}
 	// Endpoints keep changing in the meantime.
