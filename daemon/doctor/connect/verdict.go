@@ -114,7 +114,7 @@ func (s *service) trace(ctx context.Context, to netip.AddrPort) (f finding.Findi
 			Family: v.Family, Table: v.Table, Chain: v.Chain, Handle: v.Handle, Rule: v.Rule, Reply: v.Reply,
 			Protocol: s.Name.Protocol, To: to, Direct: slices.Contains(s.endpoints, to) || !v.Reply && v.To == to,
 		}
-		f.Seen, f.Mend = fmt.Sprintf("%s drops %s", d, what), d.Mend()
+		f.Seen, f.Mend = fmt.Sprintf("%s drops %s", d, what), d.Fix()
 	}
 	return f, true
 }
