@@ -26,7 +26,7 @@ func EveryPacket(ctx context.Context) (places []string) {
 		return nil
 	}
 	for _, l := range listed {
-		if !concerns(newTable(l.Family, l.Name)) {
+		if !concerns(l) || isNAT(l) {
 			continue
 		}
 		if text, err := nft.Run(ctx, maxTable, "", "-s", "list", "table", l.Family, l.Name); err == nil {

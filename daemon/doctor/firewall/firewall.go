@@ -1,222 +1,231 @@
-// Package firewall finds what other programs' rules do to connections of Services.
+// Package firewall finds rules of other programs that drop connections of Services.
 //
-// In nftables a packet must be accepted by every base chain of its hook: that our table accepts a packet does not help
-// it in another one. So each base chain of another table is asked by itself what becomes of packets of sample
-// connections of the plan: from each sort of client by each sort of frontend to endpoints on each link, and the
-// answers. Rules are evaluated, not run. What cannot be told (a set's contents, a match that is not known) is taken as
-// possible: a packet is surely dropped, or may be, or is not.
+// In nftables every base chain of a hook must accept a packet, so an accept in Edgeway's table does not help in another
+// program's. The check asks each base chain of another table what it does to the connections that the plan needs, and to
+// the answers. It understands the verdicts, the jumps and a few conditions, those of the rules that it suggests among
+// them. Every other condition may match or not. There are three outcomes:
 //
-// A rule that drops some clients, or what is beyond a rate, does so on purpose: it is no finding.
+//   - The chain accepts the connections: ok.
+//   - Its policy, or a rule without conditions, drops them, and no rule before that can accept a new connection: a
+//     problem, with the command that inserts a rule.
+//   - A rule before that may accept them: a warning, with the command that traces a real connection.
+//
+// A rule that drops some packets is no finding, because it is there on purpose.
 package firewall
 
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"slices"
+	"time"
 	"weak"
 
-	"edgeway/daemon/text"
 	"edgeway/proxiers/fault"
+	"edgeway/daemon/text"
 	"edgeway/proxiers/plan"
 )
 
 // Check is the name of the findings.
 const Check = "firewall"
 
-// Checker looks from time to time, never twice at once. Where nothing has changed it asks no more than whether that is
-// so.
+// Checker looks from time to time, never twice at once. It reads the tables of nftables only after a change.
 type Checker struct {
 	reader reader
-	// The last look: what was asked, and found.
-	plan          weak.Pointer[plan.Plan]
-	survey        survey
-	tables        []*table
-	masqueradeBit int
-	found         []fault.Fault
+	// needs are those of plan.
+	plan  weak.Pointer[plan.Plan]
+	needs []need
+	// links are the interfaces to endpoints, or nil if they are not known yet.
+	links []string
 }
 
-// New makes one that looks at the network namespace of the calling thread.
-func New() *Checker { return &Checker{reader: newReader()} }
+// New returns a Checker for the network namespace of the calling thread.
+func New() *Checker { return &Checker{reader: reader{tooBig: map[source]time.Time{}}} }
 
-// Question is what the rules are asked about.
+// Question says which connections the rules must accept.
 type Question struct {
 	Plan *plan.Plan
-	Host Host
-	// MasqueradeBit is that of the packet mark.
-	MasqueradeBit int
+	// Forwarded names a frontend whose connections this host must forward, or must if others have a route by this host.
+	Forwarded func(plan.Family) (needed, useful string)
+	// Links returns the interfaces to endpoints that are not on this host.
+	Links func() []string
 }
 
-// Look gives what drops connections of the plan's Services, or may do so.
-func (c *Checker) Look(ctx context.Context, q Question) []fault.Fault {
+// Look returns what drops connections of the plan's Services, or may drop them.
+func (c *Checker) Look(ctx context.Context, q Question) (out []fault.Fault) {
 	ctx, cancel := context.WithTimeout(ctx, timeBound)
 	defer cancel()
-	tables := c.reader.read(ctx)
-	if !slices.ContainsFunc(tables, (*table).meetsPackets) {
-		return ask(tables, nil, q.MasqueradeBit).findings()
-	}
-	if of := weak.Make(q.Plan); of != c.plan || !c.survey.holds(q.Host) {
-		next := newSurvey(q.Plan, q.Host)
-		if !slices.EqualFunc(next.ways, c.survey.ways, func(a, b *way) bool { return *a == *b }) {
-			c.found = nil
-		}
-		c.plan, c.survey = of, next
-	}
-	if c.found == nil || !slices.Equal(tables, c.tables) || q.MasqueradeBit != c.masqueradeBit {
-		j := ask(tables, c.survey.ways, q.MasqueradeBit)
-		for _, h := range j.told() {
-			h.at.describe(ctx)
-		}
-		c.tables, c.masqueradeBit, c.found = tables, q.MasqueradeBit, j.findings()
-	}
-	return c.found
-}
-
-// hit is a place that drops packets.
-type hit struct {
-	at     place
-	surely bool
-	// way is the first, and step where on it; others counts the others, up to the last.
-	way, last *way
-	step      step
-	others    int
-}
-
-// weight orders hits: the heaviest is told. What drops connections that no client is known to make is no problem.
-func (h *hit) weight() int {
-	switch {
-	case !h.surely:
-		return 0
-	case h.way.optional:
-		return 1
-	}
-	return 2
-}
-
-// ask sends packets of all ways through all base chains.
-func ask(tables []*table, ways []*way, masqueradeBit int) *judgement {
-	j := &judgement{
-		tables: tables, ways: ways, hits: map[place]*hit{},
-		marks: marks{known: allBits, masquerade: uint64(1) << masqueradeBit},
-	}
-	if slices.ContainsFunc(tables, func(t *table) bool { return t.marks }) {
-		j.marks.known = 0
-	}
-	for _, t := range tables {
-		for _, c := range t.order {
-			if c.hook != "" {
-				j.chains++
-				j.chain(c)
-			}
-		}
-	}
-	return j
-}
-
-// maxTold is how many places are told: each takes a run of nft, and a condition of the daemon.
-const maxTold = 20
-
-// told gives the heaviest hits, in the order in which packets meet them.
-func (j *judgement) told() []*hit {
-	slices.SortStableFunc(j.order, func(a, b *hit) int { return b.weight() - a.weight() })
-	return j.order[:min(len(j.order), maxTold)]
-}
-
-// findings puts it into words.
-func (j *judgement) findings() (out []fault.Fault) {
-	for _, t := range j.tables {
-		if t.wrong != nil {
+	c.links = nil
+	bases := 0
+	var hits []hit
+	for _, t := range c.reader.read(ctx) {
+		if t.err != nil {
 			out = append(out, unread(t))
 		}
+		if fix := t.kubeProxy(); fix != "" {
+			out = append(out, fault.New(Check, fault.Problem, fix,
+				"kube-proxy has rules on this host %s: they translate connections to Services before Edgeway's do", t))
+		}
+		for _, base := range t.bases {
+			hits = c.ask(base, q, hits)
+		}
+		bases += len(t.bases)
 	}
-	for _, h := range j.told() {
+	slices.SortStableFunc(hits, func(a, b hit) int { return b.weight() - a.weight() })
+	for _, h := range hits[:min(len(hits), maxFindings)] {
 		out = append(out, h.finding())
 	}
-	if more := len(j.order) - maxTold; more > 0 {
-		out = append(out, fault.New(Check, fault.Warning, "nft list ruleset; iptables-save; ip6tables-save",
-			"there are %d more places that drop connections of Services, or may: look again when these are mended", more))
-	}
-	if j.walker.tired() {
-		out = append(out, fault.New(Check, fault.Warning, "nft list ruleset",
-			"there are too many rules of other programs: after %d steps this check ends; look at the rest yourself", maxSteps))
-	}
 	if len(out) == 0 {
-		out = append(out, fault.New(Check, fault.OK, "",
-			"no rule of other programs drops connections of Services (%s, %s of connections)", text.Count(j.chains, "base chain"), text.Count(len(j.ways), "sort")))
+		out = append(out, fault.New(Check, fault.OK, "", "no rule of other programs drops connections of Services (%s)",
+			text.Count(bases, "base chain")))
 	}
 	return out
 }
 
-// unread is about a table that could not be read.
+// maxFindings bounds the findings, each of which is a condition of the daemon. The others show once these are fixed.
+const maxFindings = 20
+
+// unread is the finding of a table that could not be read.
 func unread(t *table) fault.Fault {
 	which := fmt.Sprintf("the %s table %s", t.family, t.name)
 	if t.name == "" {
 		which = "a table of nftables"
 	}
-	return fault.New(Check, fault.Warning, t.list(), "whether %s drops connections of Services is not known: %v",
-		which, t.wrong)
+	return fault.New(Check, fault.Warning, t.list(), "it is not known whether %s drops connections of Services: %v",
+		which, t.err)
 }
 
-type judgement struct {
-	tables []*table
-	ways   []*way
-	walker walker
-	marks  marks
-	chains int // base chains that were asked
-	hits   map[place]*hit
-	order  []*hit
+// need is a kind of packets that the base chains of some hooks must accept.
+type need struct {
+	what   string
+	family plan.Family
+	hooks  []string
+	// service is an example for the command that traces.
+	service plan.ServicePortName
+	// answer says that the packets are answers.
+	answer bool
+	// optional says that clients need a route by this host, which they may not have.
+	optional bool
+	// leaves says that the packets leave by an interface to endpoints.
+	leaves bool
+	// port is that of a health check, whose connections are not translated, or 0.
+	port uint16
 }
 
-// chain asks one base chain about all ways that pass its hook.
-func (j *judgement) chain(c *chain) {
-	for _, w := range j.ways {
-		if c.table.family != "inet" && (c.table.family == "ip") != (w.family == plan.IPv4) {
+// needsOf returns what a plan needs.
+func needsOf(q Question) (needs []need) {
+	in, out := []string{"prerouting", "input"}, []string{"output", "postrouting"}
+	for _, f := range []plan.Family{plan.IPv4, plan.IPv6} {
+		local, remote := endpointsOf(q.Plan, f)
+		add := func(n need, of *plan.ServicePort, first, back []string) {
+			n.family, n.service, n.hooks = f, of.Name, first
+			needs = append(needs, n)
+			n.what, n.answer, n.leaves, n.hooks = "the answers to "+n.what, true, false, back
+			needs = append(needs, n)
+		}
+		if remote != nil {
+			add(need{what: "connections of this host to Services", leaves: true}, remote, out, in)
+			if needed, useful := q.Forwarded(f); needed+useful != "" {
+				through := []string{"prerouting", "forward", "postrouting"}
+				add(need{what: "forwarded connections, as to " + needed + useful, optional: needed == "", leaves: true}, remote,
+					through, through)
+			}
+		}
+		if local == nil {
 			continue
 		}
-		for _, s := range w.steps() {
-			if s.hook != c.hook || c.kind == "nat" && s.reply { // nat has only a connection's first packet
-				continue
-			}
-			p := w.packet(s, c.priority, j.marks)
-			at, dropped, surely := j.walker.pass(c, &p)
-			if dropped {
-				j.note(hit{at: at, surely: surely, way: w, step: s, last: w})
-			}
+		add(need{what: "connections to endpoints on this host, as of " + local.Name.String()}, local, in, out)
+		for _, h := range q.Plan.HealthChecks[:min(len(q.Plan.HealthChecks), maxFindings)] {
+			add(need{what: fmt.Sprintf("connections to the health check of %s/%s", h.Namespace, h.Name), port: h.Port}, local, in, out)
 		}
 	}
+	return needs
 }
 
-// note counts each way once for a place: ways come one after the other.
-func (j *judgement) note(h hit) {
-	known := j.hits[h.at]
-	if known == nil {
-		j.hits[h.at] = &h
-		j.order = append(j.order, &h)
-		return
+// endpointsOf returns a ServicePort of a family with an endpoint that is an address of this host, and one with another
+// endpoint, or nil if there is none.
+func endpointsOf(p *plan.Plan, f plan.Family) (local, remote *plan.ServicePort) {
+	for _, svc := range p.Services {
+		for _, pool := range svc.Pools {
+			for _, e := range pool {
+				if _, owned := slices.BinarySearchFunc(p.Node.HostAddrs, e.Addr.Addr(), netip.Addr.Compare); svc.Family != f {
+					break
+				} else if owned {
+					local = svc
+				} else {
+					remote = svc
+				}
+			}
+		}
+		if local != nil && remote != nil {
+			break
+		}
 	}
-	if known.last != h.last {
-		known.others++
-		known.last = h.last
-	}
-	if h.weight() > known.weight() {
-		h.others = known.others
-		*known = h
-	}
+	return local, remote
 }
 
-// finding puts a hit into words.
+// hit is a place that drops packets.
+type hit struct {
+	at   place
+	need *need
+	may  bool
+	// links are the interfaces to endpoints.
+	links []string
+}
+
+// ask adds the places of a base chain that drop packets, each once with the worst example.
+func (c *Checker) ask(base *chain, q Question, hits []hit) []hit {
+	if of := weak.Make(q.Plan); of != c.plan {
+		c.plan, c.needs = of, needsOf(q)
+	}
+	other := map[plan.Family]string{plan.IPv4: "ip6", plan.IPv6: "ip"}
+	for i := range c.needs {
+		n := &c.needs[i]
+		if base.table.family == other[n.family] || !slices.Contains(n.hooks, base.hook) {
+			continue
+		}
+		if c.links == nil {
+			c.links = q.Links()
+		}
+		f := fateIn(base, n, c.links)
+		if f.end != drop {
+			continue
+		}
+		h := hit{at: f.at, need: n, may: f.may || base.early(), links: c.links}
+		same := func(o hit) bool { return o.at == h.at && o.need.port == n.port }
+		if i := slices.IndexFunc(hits, same); i < 0 {
+			hits = append(hits, h)
+		} else if h.weight() > hits[i].weight() {
+			hits[i] = h
+		}
+	}
+	return hits
+}
+
+// early reports whether the chain sees packets before their destination is translated, at the priority -100. There no
+// condition names the connections of all Services.
+func (c *chain) early() bool {
+	return c.priority <= -100 && (c.hook == "prerouting" || c.hook == "output")
+}
+
+// weight orders hits. Only the heaviest are problems.
+func (h *hit) weight() int {
+	switch {
+	case h.may:
+		return 0
+	case h.need.optional:
+		return 1
+	}
+	return 2
+}
+
 func (h *hit) finding() fault.Fault {
-	level, verb, what, more := fault.Problem, "drops", "connections", ""
-	if h.weight() < 2 {
-		level = fault.Warning
+	switch h.weight() {
+	case 0:
+		fix := fmt.Sprintf("edgeway doctor --connect %s/%s --trace", h.need.service.Namespace, h.need.service.Name)
+		return fault.New(Check, fault.Warning, fix, "%s may drop %s", h.at, h.need.what)
+	case 1:
+		return fault.New(Check, fault.Warning, h.fix(), "%s drops %s", h.at, h.need.what)
 	}
-	if !h.surely {
-		verb = "may drop (what it asks for is not known here)"
-	}
-	if h.step.reply {
-		what = "the answers to connections"
-	}
-	if h.others > 0 {
-		more = ", and " + text.Count(h.others, "other sort")
-	}
-	return fault.New(Check, level, h.at.mend(h.way, h.step), "%s %s %s %s%s", h.at, verb, what, h.way, more)
+	return fault.New(Check, fault.Problem, h.fix(), "%s drops %s", h.at, h.need.what)
 }

@@ -1,139 +1,128 @@
 package firewall
 
 import (
-	"crypto/sha256"
-	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
 	"edgeway/proxiers/fault"
-	"edgeway/proxiers/iptables/xtables"
 	"edgeway/proxiers/plan"
+	"edgeway/test/netlab"
 )
 
-// The host of the tests: clients come by eth0, endpoints are behind eth1.
-type testHost struct{}
-
-var (
-	nodeAddr  = netip.MustParseAddr("192.0.2.10")
-	node6Addr = netip.MustParseAddr("2001:db8:1::10")
-)
-
-func (testHost) LinkOf(a netip.Addr) string {
-	if a == nodeAddr || a == node6Addr {
-		return "eth0"
-	}
-	return ""
+func TestMain(m *testing.M) {
+	netlab.PeerMain()
+	os.Exit(m.Run())
 }
 
-func (testHost) Route(to netip.Addr) (string, netip.Addr) {
-	switch {
-	case to == nodeAddr || to == node6Addr:
-		return "lo", to
-	case to.Is4() && strings.HasPrefix(to.String(), "10.244."):
-		return "eth1", netip.MustParseAddr("10.244.0.1")
-	case to.Is4():
-		return "eth0", nodeAddr
-	}
-	return "eth0", node6Addr
-}
+var nodeAddr = netip.MustParseAddr("192.0.2.10")
 
-// testPlan has one Service over TCP with an endpoint elsewhere, and frontends of these kinds.
-func testPlan(kinds ...plan.FrontendKind) *plan.Plan {
+// testPlan has one Service with a NodePort and endpoints.
+func testPlan(endpoints ...string) *plan.Plan {
 	p := &plan.Plan{Node: &plan.Node{
-		Name: "edge", HostAddrs: []netip.Addr{nodeAddr, node6Addr}, NodePortAddrs: []netip.Addr{nodeAddr},
+		Name: "edge", HostAddrs: []netip.Addr{nodeAddr}, NodePortAddrs: []netip.Addr{nodeAddr},
 	}}
 	svc := &plan.ServicePort{
-		Name:   plan.ServicePortName{Namespace: "default", Name: "web", Port: "http", Protocol: plan.TCP},
-		Family: plan.IPv4,
+		Name:      plan.ServicePortName{Namespace: "default", Name: "web", Port: "http", Protocol: plan.TCP},
+		Family:    plan.IPv4,
+		Frontends: []plan.Frontend{{Kind: plan.NodePort, Port: 30080}},
 	}
-	svc.Pools[plan.ClusterPool] = []plan.Endpoint{{Addr: netip.MustParseAddrPort("10.244.1.11:8080")}}
-	for _, k := range kinds {
-		f := plan.Frontend{Kind: k, Port: 80, Addr: netip.MustParseAddr("10.96.0.10")}
-		if k == plan.NodePort {
-			f.Port, f.Addr = 30080, netip.Addr{}
-			for i := range f.Routes {
-				f.Routes[i].SNAT = true
-			}
-		}
-		svc.Frontends = append(svc.Frontends, f)
+	for _, e := range endpoints {
+		svc.Pools[plan.ClusterPool] = append(svc.Pools[plan.ClusterPool], plan.Endpoint{Addr: netip.MustParseAddrPort(e)})
 	}
 	p.Services = []*plan.ServicePort{svc}
 	return p
 }
 
-// everything has all kinds of frontends, endpoints on this host and elsewhere, pods, and a health check.
-func everything() *plan.Plan {
-	p := testPlan(plan.ClusterIP, plan.NodePort)
-	p.Node.PodSources = []netip.Prefix{netip.MustParsePrefix("10.88.0.0/24")}
-	p.HealthChecks = []*plan.HealthCheck{{Namespace: "default", Name: "lb", Port: 30999}}
-	local := *p.Services[0]
-	local.Name.Name = "local"
-	local.Pools[plan.ClusterPool] = []plan.Endpoint{{Addr: netip.AddrPortFrom(nodeAddr, 9100), Local: true}}
-	p.Services = append(p.Services, &local)
-	return p
+// remote is an endpoint behind eth1, and local is one on the host.
+const (
+	remote = "10.244.1.11:8080"
+	local  = "192.0.2.10:9100"
+)
+
+// rulesHost is a network namespace whose rules a Checker looks at.
+type rulesHost struct {
+	*testing.T
+	node *netlab.Host
+	*Checker
+	question Question
 }
 
-// readSave reads the output of iptables-save, of all tables.
-func readSave(text string) (out []*table) {
-	var s saving
-	for line := range strings.Lines(text) {
-		line = strings.TrimSpace(line)
-		switch {
-		case strings.HasPrefix(line, "*"):
-			s = saving{text: sha256.New(), table: &table{family: "ip", name: line[1:], program: "iptables", chains: map[string]*chain{}}}
-			if s.table.name != xtables.NAT {
-				out = append(out, s.table)
-			}
-		case strings.HasPrefix(line, ":"):
-			words := strings.Fields(line[1:])
-			s.line(xtables.Line{Chain: words[0], Policy: words[1]})
-		case strings.HasPrefix(line, "-A "):
-			chain, rest, _ := strings.Cut(line[3:], " ")
-			s.line(xtables.Line{Chain: chain, IsRule: true, Rule: rest})
-		}
-	}
-	return out
-}
-
-func testdata(t testing.TB, name string) string {
+func newRulesHost(t *testing.T, endpoints ...string) *rulesHost {
 	t.Helper()
+	return &rulesHost{t, netlab.New(t, netlab.Options{}).Node, New(), Question{
+		Plan:      testPlan(append(endpoints, remote)...),
+		Forwarded: func(plan.Family) (string, string) { return "NodePort 30080 of default/web", "" },
+		Links:     func() []string { return []string{"eth1"} },
+	}}
+}
+
+// sh runs commands in the namespace.
+func (h *rulesHost) sh(commands string) string {
+	h.Helper()
+	out, err := h.node.Command(h.Context(), "sh", "-ec", commands).CombinedOutput()
+	if err != nil {
+		h.Fatalf("%s: %v: %s", commands, err, out)
+	}
+	return string(out)
+}
+
+// load gives a program a file of rules.
+func (h *rulesHost) load(name string, edit *strings.Replacer, program ...string) {
+	h.Helper()
 	raw, err := os.ReadFile("testdata/" + name)
 	if err != nil {
-		t.Fatal(err)
+		h.Fatal(err)
 	}
-	return string(raw)
-}
-
-func mustParse(t testing.TB, text string) []*table {
-	t.Helper()
-	tables, err := parseNFT([]byte(text))
-	if err != nil {
-		t.Fatal(err)
+	c := h.node.Command(h.Context(), program[0], program[1:]...)
+	c.Stdin = strings.NewReader(edit.Replace(string(raw)))
+	if out, err := c.CombinedOutput(); err != nil {
+		h.Fatalf("%s: %v: %s", name, err, out)
 	}
-	return tables
 }
 
-func judge(tables []*table, ways []*way, masqueradeBit int) []fault.Fault {
-	return ask(tables, ways, masqueradeBit).findings()
-}
-
-// asked gives the findings about the rules.
-func asked(p *plan.Plan, tables []*table) []fault.Fault {
-	return judge(tables, newSurvey(p, testHost{}).ways, 14)
-}
-
-// chainJSON is what nft prints of a table with one base chain and its rules, each a list of statements.
-func chainJSON(hook string, priority int, policy string, rules ...string) string {
-	items := []string{fmt.Sprintf(`{"chain": {"family": "inet", "table": "foo", "name": "c", "handle": 1, "type": "filter", "hook": %q, "prio": %d, "policy": %q}}`, hook, priority, policy)}
-	for i, r := range rules {
-		name, statements := "c", strings.TrimPrefix(r, "[")
-		if statements == r {
-			name, statements, _ = strings.Cut(r, ": [")
+func (h *rulesHost) look() (found []fault.Fault) {
+	h.Helper()
+	if err := h.node.Do(func() error {
+		found = h.Look(h.Context(), h.question)
+		return nil
+	}); err != nil {
+		h.Fatal(err)
+	}
+	for _, f := range found {
+		if f.ID != Check || (f.Severity == fault.OK) != (f.Fix == "") {
+			h.Errorf("%+v", f)
 		}
-		items = append(items, fmt.Sprintf(`{"rule": {"family": "inet", "table": "foo", "chain": %q, "handle": %d, "expr": [%s}}`, name, i+2, statements))
 	}
-	return `{"nftables": [{"metainfo": {"version": "1.0.6"}}, ` + strings.Join(items, ", ") + `]}`
+	return found
 }
+
+// finds wants one finding of the level, which names the owner or the place, and returns its fix.
+func (h *rulesHost) finds(level fault.Severity, names string) (fix string) {
+	h.Helper()
+	found := h.look()
+	if len(found) != 1 || found[0].Severity != level || !strings.Contains(found[0].Message, names) {
+		h.Fatalf("found %+v, want one %s with %q", found, level, names)
+	}
+	return found[0].Fix
+}
+
+func (h *rulesHost) well() {
+	h.Helper()
+	h.finds(fault.OK, "")
+}
+
+// obey runs the fixes as they are printed.
+func (h *rulesHost) obey() {
+	h.Helper()
+	for _, f := range h.look() {
+		if f.Severity != fault.OK {
+			h.Logf("%s\n\tfix: %s", f.Message, f.Fix)
+			h.sh(f.Fix)
+		}
+	}
+}
+
+func isTrace(fix string) bool { return slices.Contains(strings.Fields(fix), "--trace") }

@@ -4,143 +4,172 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
-	"os"
 	"strings"
 	"testing"
 
 	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
-	"edgeway/test/netlab"
 )
 
-func TestMain(m *testing.M) {
-	netlab.PeerMain()
-	os.Exit(m.Run())
+// base adds a base chain c to the table inet foo, with rules.
+func base(hook, policy string, rules ...string) string {
+	return fmt.Sprintf("nft -f - <<'E'\ntable inet foo {\nchain other { }\nchain last { counter reject; }\nchain c {\ntype filter hook %s; policy %s;\n%s\n}\n}\nE",
+		hook, policy, strings.Join(rules, "\n"))
 }
 
-// rulesHost is a host of its own.
-type rulesHost struct {
-	*testing.T
-	node *netlab.Host
-	*Checker
-	asked Question
-}
+// forward is the hook of most cases.
+const forward = "forward priority 0"
 
-func newRulesHost(t *testing.T) *rulesHost {
-	t.Helper()
-	asked := Question{Plan: testPlan(plan.NodePort), Host: testHost{}, MasqueradeBit: 14}
-	return &rulesHost{t, netlab.New(t, netlab.Options{}).Node, New(), asked}
-}
-
-// run runs a script of nft.
-func (h *rulesHost) run(script string) {
-	h.Helper()
-	nft := h.node.Command(h.Context(), "nft", "-f", "-")
-	nft.Stdin = strings.NewReader(script)
-	if out, err := nft.CombinedOutput(); err != nil {
-		h.Fatalf("%v: %s", err, out)
-	}
-}
-
-// look gives what the Checker says, again and again.
-func (h *rulesHost) look() (found []fault.Fault) {
-	h.Helper()
-	if err := h.node.Do(func() error {
-		found = h.Look(h.Context(), h.asked)
-		return nil
-	}); err != nil {
-		h.Fatal(err)
-	}
-	return found
-}
-
-// What the tests read from files is what nft says of the same rules.
-func TestRulesOfTheKernel(t *testing.T) {
-	for _, name := range []string{"firewalld", "libvirt"} {
-		h := newRulesHost(t)
-		h.run(testdata(t, name+".nft"))
-		compare(t, name, h.look())
-		before := h.reader.known[0]
-		compare(t, name+", again", h.look())
-		if h.reader.known[0] != before {
-			t.Errorf("%s: rules that did not change were read again", name)
-		}
-		h.run("add table ip edgeway\nadd chain ip edgeway c { type filter hook forward priority 0; policy drop; }\n" +
-			"add table inet foo\nadd chain inet foo c { type filter hook forward priority 0; policy drop; }\n" +
-			"add table inet bar\nadd chain inet bar c { type filter hook forward priority 0; tcp dport 8080 reject; }\n")
-		compare(t, name+", our own table, and another one", h.look(), seen{
-			fault.Problem, "the policy drop of chain c (inet table foo) drops connections from outside by eth0", "nft insert rule inet foo c ct status dnat accept",
-		}, seen{
-			fault.Problem, `the rule 'tcp dport 8080 reject' in chain c (inet table bar) drops connections from outside by eth0`, "nft insert rule inet bar c ct status dnat accept",
+// Each outcome, with the rules of a real kernel. A problem is gone after its fix.
+func TestOutcomes(t *testing.T) {
+	const established = "ct state established,related accept"
+	for name, c := range map[string]struct {
+		plant string
+		want  fault.Severity
+		names string
+	}{
+		"an empty chain":                        {base(forward, "accept"), fault.OK, ""},
+		"nft drops by policy":                   {base(forward, "drop"), fault.Problem, "policy drop of chain c (inet table foo)"},
+		"answers alone are accepted":            {base(forward, "drop", established), fault.Problem, "policy drop"},
+		"answers alone, by a map":               {base(forward, "drop", "ct state vmap { established : accept, related : accept, invalid : drop }"), fault.Problem, "policy drop"},
+		"answers, loopback and ICMP":            {base(forward, "drop", established, `iifname "lo" accept`, "icmp type echo-request accept", "meta l4proto { icmp, ipv6-icmp } accept"), fault.Problem, "policy drop"},
+		"answers are not accepted":              {base(forward, "drop", "ct state new accept"), fault.Problem, "the answers to"},
+		"both are accepted":                     {base(forward, "drop", established, "ct state new accept"), fault.OK, ""},
+		"all states":                            {base(forward, "drop", "ct state { established, related, new } counter accept"), fault.OK, ""},
+		"the rule of the fix":                   {base(forward, "drop", "ct status dnat accept"), fault.OK, ""},
+		"the rule of the fix, too late":         {base(forward, "accept", "log prefix \"no \" level info drop", "ct status dnat accept"), fault.Problem, "in chain c (inet table foo)"},
+		"a final reject":                        {base(forward, "accept", established, "reject with icmpx type admin-prohibited"), fault.Problem, "reject with icmpx"},
+		"a final reject in another chain":       {base(forward, "accept", "jump other", "goto last"), fault.Problem, "in chain last (inet table foo)"},
+		"other interfaces":                      {base(forward, "drop", established, `oifname "wg0" accept`), fault.Problem, "policy drop"},
+		"some clients are accepted":             {base(forward, "drop", established, "ip saddr 192.168.0.0/16 accept"), fault.Warning, "may drop"},
+		"the interface to endpoints":            {base(forward, "drop", established, `iifname "eth0" oifname "eth1" accept`), fault.Warning, "may drop"},
+		"a port, new connections":               {base(forward, "drop", established, "tcp dport 8080 ct state new accept"), fault.Warning, "may drop"},
+		"not by an interface":                   {base(forward, "drop", established, `oifname != "wg0" accept`), fault.Warning, "may drop"},
+		"a set of destinations":                 {base(forward, "drop", established, "ip daddr { 10.244.1.11, 10.244.1.12 } accept"), fault.Warning, "may drop"},
+		"a map of several properties":           {base(forward, "drop", established, `iifname . oifname vmap { "a" . "b" : accept, "c" . "d" : jump other }`), fault.Warning, "may drop"},
+		"some clients are dropped":              {base(forward, "accept", "ip saddr 203.0.113.0/24 drop", `iifname "wg0" goto last`), fault.OK, ""},
+		"a chain that may return":               {base(forward, "accept", "jump other") + "\nnft 'add rule inet foo other ip daddr 10.244.0.0/16 return; add rule inet foo other drop'", fault.OK, ""},
+		"input drops the answers":               {base("input priority 0", "drop", "tcp dport 22 accept"), fault.Warning, "may drop the answers to connections of this host"},
+		"input drops all":                       {base("input priority 0", "drop"), fault.Problem, "the answers to connections of this host"},
+		"input accepts answers":                 {base("input priority 0", "drop", established, "tcp dport 22 accept"), fault.OK, ""},
+		"output rejects":                        {base("output priority 0", "accept", established, `oifname "lo" accept`, "reject"), fault.Problem, "connections of this host"},
+		"output before the translation":         {base("output priority -150", "drop"), fault.Warning, "connections of this host"},
+		"postrouting drops":                     {base("postrouting priority -150", "drop"), fault.Problem, "policy drop"},
+		"iptables-nft drops by policy":          {"iptables-nft -P FORWARD DROP", fault.Problem, "policy drop of chain FORWARD (table filter of iptables-nft)"},
+		"iptables-legacy drops by policy":       {"iptables-legacy -P FORWARD DROP", fault.Problem, "policy drop of chain FORWARD (table filter of iptables-legacy)"},
+		"iptables-legacy accepts a client":      {"iptables-legacy -P FORWARD DROP; iptables-legacy -A FORWARD -s 192.168.0.0/16 -m comment --comment 'a \"b\" -j DROP' -j ACCEPT", fault.Warning, "may drop"},
+		"iptables-nft drops in mangle":          {"iptables-nft -t mangle -A FORWARD -j DROP", fault.Problem, "table mangle of iptables-nft"},
+		"iptables rejects at last":              {"iptables-nft -A FORWARD -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT; iptables-nft -A FORWARD ! -i lo -j REJECT; iptables-nft -A FORWARD -j REJECT", fault.Problem, "rule '-j REJECT"},
+		"nft has a table with iptables' name":   {"nft 'table ip filter { chain forward { type filter hook forward priority 0; policy drop; }; }'", fault.Problem, "policy drop of chain forward (ip table filter)"},
+		"the table of kube-proxy":               {"nft 'table ip kube-proxy { chain services { }; }'", fault.Problem, "kube-proxy has rules"},
+		"the chain of kube-proxy, nft":          {kubeProxy("iptables-nft"), fault.Problem, "kube-proxy has rules on this host (table nat of iptables-nft)"},
+		"the chain of kube-proxy, legacy":       {kubeProxy("iptables-legacy"), fault.Problem, "kube-proxy has rules on this host (table nat of iptables-legacy)"},
+		"the chains of the backend iptables":    {strings.ReplaceAll(kubeProxy("iptables-nft"), "kubernetes service", "edgeway: service"), fault.OK, ""},
+		"a chain of Docker with another policy": {"iptables-nft -N DOCKER-USER; iptables-nft -A FORWARD -j DOCKER-USER; iptables-nft -P FORWARD DROP", fault.Problem, "Docker's policy drop"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newRulesHost(t)
+			h.sh(c.plant)
+			fix := h.finds(c.want, c.names)
+			if c.want == fault.Warning && !isTrace(fix) {
+				t.Errorf("the fix is %q", fix)
+			}
+			if c.want == fault.Problem {
+				h.obey()
+				h.well()
+			}
 		})
 	}
+}
+
+func kubeProxy(iptables string) string {
+	return fmt.Sprintf(`%[1]s -t nat -N KUBE-SERVICES
+%[1]s -t nat -A PREROUTING -m comment --comment "kubernetes service portals" -j KUBE-SERVICES
+%[1]s -t nat -A KUBE-SERVICES -d 10.96.0.10/32 -p tcp -m tcp --dport 80 -j DNAT --to-destination 10.244.1.11:8080`, iptables)
+}
+
+// Endpoints on the host itself need the hook input, and so do health checks, whose connections are not translated.
+func TestEndpointsOnThisHost(t *testing.T) {
+	for _, plant := range []string{
+		base("input priority 0", "drop", "ct state established,related accept", `iifname "lo" accept`),
+		"iptables-legacy -P INPUT DROP; iptables-legacy -A INPUT -m conntrack --ctstate ESTABLISHED -j ACCEPT",
+	} {
+		h := newRulesHost(t, local)
+		h.sh(plant)
+		if fix := h.finds(fault.Problem, "connections to endpoints on this host"); strings.Contains(fix, "dport") {
+			t.Errorf("the fix is %q", fix)
+		}
+		h.obey()
+		h.well()
+		h.question.Plan = testPlan(local, remote)
+		h.question.Plan.HealthChecks = []*plan.HealthCheck{{Namespace: "default", Name: "lb", Port: 30999}}
+		h.finds(fault.Problem, "the health check of default/lb")
+		h.obey()
+		h.well()
+	}
+}
+
+// Connections that other hosts only send here if they have a route are no problem, and those to no Service no finding.
+func TestWhatIsNotNeeded(t *testing.T) {
+	h := newRulesHost(t)
+	h.sh(base(forward, "drop"))
+	h.question.Forwarded = func(plan.Family) (string, string) { return "", "ClusterIP 10.96.0.10:80 of default/web" }
+	if fix := h.finds(fault.Warning, "drops forwarded connections"); isTrace(fix) {
+		t.Errorf("the fix is %q", fix)
+	}
+	h.question.Plan = testPlan(remote)
+	h.question.Forwarded = func(plan.Family) (string, string) { return "", "" }
+	h.well()
 }
 
 // Edgeway's own tables are not findings, whichever backend runs.
 func TestOwnTables(t *testing.T) {
 	h := newRulesHost(t)
 	for _, table := range []string{"ip edgeway", "ip6 edgeway", "ip edgeway-ipvs", "ip6 edgeway-ipvs", "ip edgeway-ebpf", "ip6 edgeway-ebpf", "inet kube-proxy-flowtable", "inet edgeway-trace"} {
-		h.run(fmt.Sprintf("add table %[1]s\nadd chain %[1]s c { type filter hook forward priority 0; policy drop; }", table))
-		for _, f := range h.look() {
-			if f.Severity != fault.OK {
-				t.Errorf("table %s: %s", table, f.Message)
-			}
-		}
+		h.sh(fmt.Sprintf("nft 'add table %[1]s; add chain %[1]s c { type filter hook forward priority 0; policy drop; }'", table))
+		h.well()
 		family, name, _ := strings.Cut(table, " ")
 		to := netip.MustParseAddrPort("10.96.0.10:80")
 		if fix := (Drop{Family: family, Table: name, Chain: "c", To: to, Protocol: plan.TCP}).Fix(); !strings.HasPrefix(fix, "edgeway explain") {
 			t.Errorf("table %s: the fix is %q", table, fix)
 		}
-		h.run("delete table " + table)
+		h.sh("nft delete table " + table)
 	}
 }
 
-// A table that is too big is not read again and again.
+// A table that is too big is a warning, and is not read again and again.
 func TestTooManyRules(t *testing.T) {
-	var script strings.Builder
-	script.WriteString("table inet huge {\nchain c {\ntype filter hook forward priority 0; policy accept;\n")
-	for i := range 20_000 {
-		fmt.Fprintf(&script, "ip daddr 10.%d.%d.%d tcp dport %d accept\n", 100+i>>16, i>>8&255, i&255, i)
+	var rules []string
+	for i := range 60_000 {
+		rules = append(rules, fmt.Sprintf("ip daddr 10.%d.%d.%d tcp dport %d accept", 100+i>>16, i>>8&255, i&255, i))
 	}
-	script.WriteString("}\n}\ntable inet foo {\nchain c {\ntype filter hook forward priority 0; policy drop;\n}\n}\n")
 	h := newRulesHost(t)
-	h.run(script.String())
-	want := []seen{
-		{fault.Warning, "whether the inet table huge drops connections of Services is not known: it has too many rules", "nft list table inet huge"},
-		{fault.Problem, "the policy drop of chain c (inet table foo)", "nft insert rule inet foo c ct status dnat accept"},
+	c := h.node.Command(t.Context(), "nft", "-f", "-")
+	c.Stdin = strings.NewReader("table inet huge {\nchain c {\ntype filter hook forward priority 0; policy drop;\n" + strings.Join(rules, "\n") + "\n}\n}\n")
+	if out, err := c.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
 	}
-	compare(t, "at first", h.look(), want...)
+	h.finds(fault.Warning, "inet table huge")
 	known := maps.Clone(h.reader.tooBig)
-	compare(t, "again", h.look(), want...)
+	h.sh("nft add table inet foo")
+	h.finds(fault.Warning, "inet table huge")
 	if len(known) != 1 || !maps.Equal(known, h.reader.tooBig) {
 		t.Errorf("it was read again: %v, and then %v", known, h.reader.tooBig)
 	}
 }
 
-// Each minute's look costs next to nothing while rules, plan and routes are the same; a change of any is seen.
-func TestNothingIsAskedTwice(t *testing.T) {
+// A look does not read tables that no one changed since the last one, and sees each change.
+func TestOnlyChangesAreRead(t *testing.T) {
 	h := newRulesHost(t)
-	h.run("add table inet foo\nadd chain inet foo c { type filter hook forward priority 0; policy accept; }\nadd rule inet foo c oifname eth7 drop")
-	compare(t, "another link", h.look())
-	first := &h.look()[0]
-	if again := &h.look()[0]; again != first {
-		t.Error("what has not changed was judged again")
+	h.sh(base(forward, "accept"))
+	h.well()
+	first := h.reader.known[0]
+	h.well()
+	if h.reader.known[0] != first {
+		t.Error("rules that did not change were read again")
 	}
-	h.run("add table ip edgeway")
-	if again := &h.look()[0]; again != first {
-		t.Error("a change of our own rules had those of others judged again")
-	}
-	h.asked.Plan = testPlan(plan.NodePort)
-	if again := &h.look()[0]; again != first {
-		t.Error("a plan with the same sorts of connections had the rules judged again")
-	}
-	h.asked.Host = behind{"eth7"}
-	const says, fix = `the rule 'oifname "eth7" drop' in chain c (inet table foo) drops`, "nft insert rule inet foo c ct status dnat accept"
-	compare(t, "another route", h.look(), seen{fault.Problem, says, fix})
-	h.asked.Plan = testPlan(plan.ClusterIP)
-	compare(t, "another plan", h.look(), seen{fault.Warning, says, fix})
-	h.run("add rule inet foo c oifname eth8 drop")
-	compare(t, "another rule", h.look(), seen{fault.Warning, says, fix})
-	h.run("flush chain inet foo c")
-	compare(t, "no rule", h.look())
+	h.sh("nft add rule inet foo c drop")
+	h.finds(fault.Problem, "rule 'drop'")
+	h.sh("nft flush chain inet foo c")
+	h.well()
 }

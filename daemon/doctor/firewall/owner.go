@@ -2,10 +2,10 @@ package firewall
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"net/netip"
 	"regexp"
+	"slices"
 	"strings"
 
 	"edgeway/daemon/doctor/nft"
@@ -14,24 +14,27 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// owner is the program that has made rules, as it is told by the names of its tables and chains.
+// owner is a program that makes rules. The names of its tables and chains tell it.
 type owner string
 
-// The owners that have a command of their own to mend what they drop. Of others only the name is told.
+// The owners that have a command of their own as the fix.
 const (
 	docker    owner = "Docker"
 	ufw       owner = "ufw"
 	firewalld owner = "firewalld"
 )
 
-// beginning is that of the names that a program gives.
-type beginning struct {
-	prefix string
-	owner  owner
+// dockerUser is the chain that Docker leaves to others.
+const dockerUser = "DOCKER-USER"
+
+// prefix begins the names that a program gives.
+type prefix struct {
+	text  string
+	owner owner
 }
 
 var (
-	chainOwners = []beginning{
+	chainOwners = []prefix{
 		{"ufw-", ufw},
 		{"ufw6-", ufw},
 		{"DOCKER", docker},
@@ -42,7 +45,7 @@ var (
 		{"cali-", "Calico"},
 		{"f2b-", "fail2ban"},
 	}
-	tableOwners = []beginning{
+	tableOwners = []prefix{
 		{"firewalld", firewalld},
 		{"libvirt_", "libvirt"},
 		{"docker-", docker},
@@ -53,65 +56,53 @@ var (
 	}
 )
 
-func ownerOf(name string, list []beginning) owner {
-	for _, b := range list {
-		if strings.HasPrefix(name, b.prefix) {
-			return b.owner
+func ownerOf(name string, list []prefix) owner {
+	for _, p := range list {
+		if strings.HasPrefix(name, p.text) {
+			return p.owner
 		}
 	}
 	return ""
 }
 
-// owner tells whose the place is: the chain's, the table's, or that of who sets the policy of a chain that it shares
-// with others: ufw, or else Docker.
+// owner returns the owner of the chain or of the table. The policy of a chain of iptables is ufw's, or else Docker's, if
+// the chain leads to their chains.
 func (p place) owner() owner {
-	if o := ownerOf(p.chain.name, chainOwners); o != "" {
+	if o := cmp.Or(ownerOf(p.chain.name, chainOwners), ownerOf(p.base.table.name, tableOwners)); o != "" {
 		return o
-	}
-	if o := ownerOf(p.base.table.name, tableOwners); o != "" || p.rule != nil || p.base.table.program == "" {
-		return o
-	}
-	leads := map[owner]bool{}
-	for i := range p.base.rules {
-		leads[ownerOf(p.base.rules[i].to, chainOwners)] = true
 	}
 	for _, o := range []owner{ufw, docker} {
-		if leads[o] {
+		if p.rule == nil && p.base.table.program != "" && slices.ContainsFunc(p.base.rules,
+			func(r rule) bool { return ownerOf(r.target, chainOwners) == o }) {
 			return o
 		}
 	}
 	return ""
 }
 
-// describe asks nft for the text of a rule that is not known.
-func (p place) describe(ctx context.Context) {
-	if t := p.base.table; p.rule != nil && p.rule.text == "" {
-		p.rule.text = nft.Rule(ctx, t.family, t.name, p.chain.name, p.rule.handle)
-	}
-}
-
-// String names the place, as in "Docker's policy DROP of chain FORWARD (ip table filter)".
+// String names the place, as in "Docker's policy drop of chain FORWARD (table filter of iptables)".
 func (p place) String() string {
 	whose := "the "
 	if o := p.owner(); o != "" {
 		whose = string(o) + "'s "
 	}
-	t := p.base.table
-	where := fmt.Sprintf("(%s table %s)", t.family, t.name)
-	if t.program != "" {
-		where = fmt.Sprintf("(table %s of %s)", t.name, t.program)
-	}
 	if p.rule == nil {
-		return fmt.Sprintf("%spolicy drop of chain %s %s", whose, p.chain.name, where)
+		return fmt.Sprintf("%spolicy drop of chain %s %s", whose, p.chain.name, p.base.table)
 	}
-	return fmt.Sprintf("%srule '%s' in chain %s %s", whose,
-		cmp.Or(p.rule.text, fmt.Sprintf("handle %d", p.rule.handle)), p.chain.name, where)
+	return fmt.Sprintf("%srule '%s' in chain %s %s", whose, p.rule.text, p.chain.name, p.base.table)
 }
 
-// word is a name that neither a shell nor nft nor the options of a program take for something else.
+func (t *table) String() string {
+	if t.program != "" {
+		return fmt.Sprintf("(table %s of %s)", t.name, t.program)
+	}
+	return fmt.Sprintf("(%s table %s)", t.family, t.name)
+}
+
+// word matches a name that a shell, nft and the options of a program read as one word.
 var word = regexp.MustCompile(`^([\w?][\w./-]*)?$`)
 
-// list is the command that shows the rules, for where no other one can be given.
+// list returns the command that shows the rules.
 func (t *table) list() string {
 	switch {
 	case t.program != "":
@@ -122,121 +113,89 @@ func (t *table) list() string {
 	return fmt.Sprintf("nft list table %s %s", t.family, t.name)
 }
 
-// mend gives the command after which the packets of a way pass the place.
-func (p place) mend(w *way, s step) string {
-	for _, name := range []string{p.base.table.name, p.base.name, w.in, w.out} {
+// firewalldFix makes firewalld accept translated connections, as it does by default. With StrictForwardPorts=yes (2.3.0
+// and newer) it rejects those that it did not translate, before it looks at zones and policies.
+const firewalldFix = "sed -i 's/^StrictForwardPorts=.*/StrictForwardPorts=no/' /etc/firewalld/firewalld.conf && firewall-cmd --reload"
+
+// fix returns the command after which the packets pass the place.
+func (h *hit) fix() string {
+	t, base := h.at.base.table, h.at.base
+	for _, name := range append([]string{t.name, base.name}, h.links...) {
 		if !word.MatchString(name) {
-			return p.base.table.list()
+			return t.list()
 		}
 	}
-	if own := p.ownersMend(w, s); own != "" {
-		return own
+	match, iptables, port := "ct status dnat", "-m conntrack --ctstate DNAT", h.need.port
+	if port != 0 {
+		match, iptables = fmt.Sprintf("tcp dport %d", port), fmt.Sprintf("-p tcp --dport %d", port)
 	}
-	t := p.base.table
-	match := w.match(t.program, s, w.translated(s, p.base.priority) &&
-		!(s.early() && p.base.priority <= beforeTracking))
-	switch {
+	forward := base.hook == "forward"
+	switch o := h.at.owner(); {
+	case o == ufw && port != 0:
+		return fmt.Sprintf("ufw allow %d/tcp", port)
+	case o == ufw && forward && len(h.links) > 0:
+		return "ufw route allow out on " + strings.Join(h.links, " && ufw route allow out on ")
+	case o == firewalld && port != 0:
+		return fmt.Sprintf("firewall-cmd --permanent --add-port=%d/tcp && firewall-cmd --reload", port)
+	case o == firewalld && strings.HasSuffix(h.at.chain.name, "_dnat"):
+		return firewalldFix
+	case o == docker && forward && t.chains[dockerUser] != nil:
+		return fmt.Sprintf("%s -I %s %s -j ACCEPT", t.program, dockerUser, iptables)
 	case t.program == "":
-		return fmt.Sprintf("nft insert rule %s %s %s %s accept", t.family, t.name, p.base.name, match)
+		return fmt.Sprintf("nft insert rule %s %s %s %s accept", t.family, t.name, base.name, match)
 	case t.name == xtables.Filter:
-		return fmt.Sprintf("%s -I %s %s -j ACCEPT", t.program, p.base.name, match)
+		return fmt.Sprintf("%s -I %s %s -j ACCEPT", t.program, base.name, iptables)
 	}
-	return fmt.Sprintf("%s -t %s -I %s %s -j ACCEPT", t.program, t.name, p.base.name, match)
+	return fmt.Sprintf("%s -t %s -I %s %s -j ACCEPT", t.program, t.name, base.name, iptables)
 }
 
-// ownersMend is the command of the program whose place it is; empty: there is none.
-func (p place) ownersMend(w *way, s step) string {
-	hook := p.base.hook
-	switch p.owner() {
-	case ufw:
-		if !s.reply {
-			return ufwMend(w, hook)
-		}
-	case firewalld:
-		if !w.endpoint.IsValid() {
-			return fmt.Sprintf("firewall-cmd --permanent --add-port=%d/%s && firewall-cmd --reload", w.front.Port(),
-				lower(w.service.Protocol))
-		}
-		if strings.HasSuffix(p.chain.name, "_dnat") {
-			return firewalldMend
-		}
-	case docker:
-		if t := p.base.table; hook == "forward" && t.program != "" && t.chains["DOCKER-USER"] != nil {
-			return t.program + " -I DOCKER-USER -m conntrack --ctstate DNAT -j ACCEPT"
+// kubeServices is the chain of iptables that leads to kube-proxy's rules, and to those of the backend iptables.
+const kubeServices = "KUBE-SERVICES"
+
+// hasEdgeway reports whether a chain leads to rules of the backend iptables, by the comment that it writes.
+func (t *table) hasEdgeway() bool {
+	return slices.ContainsFunc(t.bases, func(c *chain) bool {
+		return slices.ContainsFunc(c.rules, func(r rule) bool { return strings.Contains(r.text, `"edgeway: `) })
+	})
+}
+
+// kubeProxy returns the command that removes kube-proxy's rules from a table, or "" if it has none.
+func (t *table) kubeProxy() string {
+	const comment = "  # after kube-proxy was stopped on this host, or it writes them again"
+	if t.program == "" && t.name == "kube-proxy" && t.family != "inet" {
+		return fmt.Sprintf("nft delete table %s %s", t.family, t.name) + comment
+	}
+	for _, c := range t.bases {
+		if t.program != "" && slices.ContainsFunc(c.rules, func(r rule) bool {
+			return r.target == kubeServices && !strings.Contains(r.text, `"edgeway: `)
+		}) {
+			return fmt.Sprintf("%[1]s-save | grep -v KUBE- | %[1]s-restore", t.program) + comment
 		}
 	}
 	return ""
 }
 
-// firewalldMend lets translated connections pass, as firewalld does by default; before 2.3.0 it always does. With
-// StrictForwardPorts=yes it rejects those that it has not translated itself, before any zone or policy is asked.
-const firewalldMend = "sed -i 's/^StrictForwardPorts=.*/StrictForwardPorts=no/' /etc/firewalld/firewalld.conf && firewall-cmd --reload"
-
-func ufwMend(w *way, hook string) string {
-	on := func(which, link string) string {
-		if link == "" || link == anyLink {
-			return ""
-		}
-		return " " + which + " on " + link
-	}
-	served, command := w.front, "ufw allow"+cmp.Or(on("in", w.in), " in")
-	switch hook {
-	case "forward":
-		return "ufw route allow" + on("in", w.in) + on("out", w.out)
-	case "output":
-		command = "ufw allow" + cmp.Or(on("out", w.out), " out")
-	}
-	if w.endpoint.IsValid() {
-		served = w.endpoint
-	}
-	return fmt.Sprintf("%s to %s port %d proto %s", command, served.Addr(), served.Port(), lower(w.service.Protocol))
-}
-
-// match is for the way's packets at a step, in the words of a program or else of nft: for those of all Services where
-// they can be told.
-func (w *way) match(program string, s step, translated bool) string {
-	ip, end := "ip", "d"
-	if w.family == plan.IPv6 {
-		ip = "ip6"
-	}
-	if s.reply {
-		end = "s"
-	}
-	proto := lower(w.service.Protocol)
-	switch {
-	case translated && program == "":
-		return "ct status dnat"
-	case translated:
-		return "-m conntrack --ctstate DNAT"
-	case program == "":
-		return fmt.Sprintf("%s %saddr %s %s %sport %d", ip, end, w.front.Addr(), proto, end, w.front.Port())
-	}
-	return fmt.Sprintf("-%s %s -p %s --%sport %d", end, w.front.Addr(), proto, end, w.front.Port())
-}
-
-func lower(p plan.Protocol) string { return strings.ToLower(p.String()) }
-
-// Drop is a place where a packet was seen to be dropped.
+// Drop is a place where a trace saw a packet dropped.
 type Drop struct {
 	Family, Table, Chain string
-	// Handle is the rule's and Rule its text; 0: the chain's policy.
+	// Handle and Rule are the handle and the text of the rule. Handle is 0 for the chain's policy.
 	Handle uint64
 	Rule   string
-	// Reply says that it was an answer.
+	// Reply says that the packet is an answer.
 	Reply    bool
 	Protocol plan.Protocol
-	// To is the destination, and Direct says that it is not translated.
+	// To is the destination. Direct says that it is not translated.
 	To     netip.AddrPort
 	Direct bool
 }
 
-// place is what is known of it without the chains around it.
+// place returns the place without the chains around it.
 func (d Drop) place() place {
 	t := newTable(d.Family, d.Table)
-	if ofIPTables(t) {
+	if ofIPTables(nft.Table{Family: d.Family, Name: d.Table}) {
 		t.program = command(t.family, xtables.NFT)
 	}
-	c := &chain{table: t, name: d.Chain}
+	c := t.chain(d.Chain)
 	p := place{base: c, chain: c}
 	if d.Handle != 0 {
 		p.rule = &rule{text: d.Rule}
@@ -244,23 +203,33 @@ func (d Drop) place() place {
 	return p
 }
 
-// String names the place, and whose it is.
+// String names the place and its owner.
 func (d Drop) String() string { return d.place().String() }
 
-// Fix gives the command after which packets like this one pass the place.
+// Fix returns the command after which packets like this one pass the place.
 func (d Drop) Fix() string {
+	t, proto := d.place().base.table, strings.ToLower(d.Protocol.String())
 	if proxiers.OwnTable(d.Family, d.Table) {
-		return fmt.Sprintf("edgeway explain host %s/%s  # the rule is Edgeway's own", d.To, lower(d.Protocol))
+		return fmt.Sprintf("edgeway explain host %s/%s  # the rule is Edgeway's own", d.To, proto)
 	}
 	if !word.MatchString(d.Table) || !word.MatchString(d.Chain) {
-		return d.place().base.table.list()
+		return t.list()
 	}
-	w := way{family: plan.FamilyOf(d.To.Addr()), service: plan.ServicePortName{Protocol: d.Protocol}, front: d.To}
-	t := d.place().base.table
-	match := w.match(t.program, step{reply: d.Reply}, !d.Direct)
+	match, iptables := "ct status dnat", "-m conntrack --ctstate DNAT"
+	if d.Direct {
+		ip, end := "ip", "d"
+		if d.To.Addr().Is6() {
+			ip = "ip6"
+		}
+		if d.Reply {
+			end = "s"
+		}
+		match = fmt.Sprintf("%s %saddr %s %s %sport %d", ip, end, d.To.Addr(), proto, end, d.To.Port())
+		iptables = fmt.Sprintf("-%s %s -p %s --%sport %d", end, d.To.Addr(), proto, end, d.To.Port())
+	}
 	switch {
 	case t.program != "":
-		return fmt.Sprintf("%s -t %s -I %s %s -j ACCEPT", t.program, d.Table, d.Chain, match)
+		return fmt.Sprintf("%s -t %s -I %s %s -j ACCEPT", t.program, d.Table, d.Chain, iptables)
 	case d.Handle != 0:
 		return fmt.Sprintf("nft insert rule %s %s %s handle %d %s accept", d.Family, d.Table, d.Chain, d.Handle, match)
 	}

@@ -2,12 +2,11 @@ package firewall
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
-	"hash"
 	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -18,210 +17,212 @@ import (
 )
 
 const (
-	// maxTable bounds the text of a table: some 5,000 rules of nft's, 20,000 of iptables'.
+	// maxTable bounds the text of a table, at some 20,000 rules.
 	maxTable = 2 << 20
-	// timeBound is for one look, and tableBound for one table. Tables that are not too big take some 10 ms each, and
-	// seconds on a busy board.
+	// timeBound is for one look, and tableBound for one table. A table takes some 10 ms, or seconds on a busy board.
 	timeBound  = 15 * time.Second
 	tableBound = 5 * time.Second
-	// again is when a table that was too big is read again: to find out costs as much as a table that is not.
+	// again is the pause before a table that was too big is read again, because that costs as much as reading one.
 	again = 10 * time.Minute
 )
 
-// reader reads tables of other programs.
+var errTooBig = fmt.Errorf("it has too many rules to read them every minute (more than %d MiB of text, or more than %s)",
+	maxTable>>20, tableBound)
+
+// reader reads the tables of other programs.
 type reader struct {
-	// tools are the programs of iptables that were found.
-	tools map[toolsKey]*xtables.Tools
-	// known are nftables' tables of a generation of them, and previous all that were read. One that has the same text
-	// stays the same: a sync of our own makes a generation, too.
-	known, previous []*table
-	generation      uint16
-	// tooBig says until when a table is left alone, by family, program and name.
-	tooBig map[[3]string]time.Time
+	// known holds the tables of nftables of one generation of rules, or nil if they must be read again.
+	known      []*table
+	generation uint16
+	// tooBig says until when a table that was too big is not read again.
+	tooBig map[source]time.Time
 }
 
-type toolsKey struct {
-	variant xtables.Variant
-	family  plan.Family
+// source is a table to read, and the variant of iptables whose programs read it if it is a table of iptables.
+type source struct {
+	nft.Table
+	xtables.Variant
 }
 
-func newReader() reader {
-	return reader{tools: map[toolsKey]*xtables.Tools{}, tooBig: map[[3]string]time.Time{}}
-}
-
-// familyOf is of tables that have one.
-var familyOf = map[string]plan.Family{"ip": plan.IPv4, "ip6": plan.IPv6}
-
-// read gives all tables that packets of Services may pass.
+// read returns the tables of other programs that packets of Services may pass.
 func (r *reader) read(ctx context.Context) (out []*table) {
 	listed, generation, err := nft.Tables()
 	if err != nil {
-		out = append(out, &table{wrong: err})
+		out = append(out, &table{err: err})
 	}
 	if r.known == nil || generation != r.generation {
-		r.generation, r.known = generation, []*table{}
-		for _, l := range listed {
-			if t := newTable(l.Family, l.Name); concerns(t) {
-				r.known = append(r.known, r.table(ctx, t))
-			}
-		}
+		r.generation, r.known = generation, r.tables(ctx, listed, xtables.NFT)
 	}
 	out = append(out, r.known...)
-	if slices.ContainsFunc(out, func(t *table) bool { return t.wrong != nil }) {
-		r.known = nil // what failed is tried again
+	if slices.ContainsFunc(out, func(t *table) bool { return t.err != nil && !errors.Is(t.err, errTooBig) }) {
+		r.known = nil // and try again
 	}
 	for _, f := range xtables.HostFamilies() {
-		out = append(out, r.legacy(ctx, f)...)
+		names, _ := xtables.Tables(xtables.Legacy, f) // which only root can read
+		var legacy []nft.Table
+		for _, name := range names {
+			legacy = append(legacy, nft.Table{Family: map[plan.Family]string{plan.IPv4: "ip", plan.IPv6: "ip6"}[f], Name: name})
+		}
+		out = append(out, r.tables(ctx, legacy, xtables.Legacy)...)
 	}
-	r.previous = out
 	return out
 }
 
-// concerns says that packets of Services may pass the table, and that it is not ours.
-func concerns(t *table) bool {
-	return slices.Contains([]string{"ip", "ip6", "inet"}, t.family) && !proxiers.OwnTable(t.family, t.name) &&
-		(t.name != xtables.NAT || !ofIPTables(t))
-}
-
-// ofIPTables says that the table has a name of iptables', whose nat table drops nothing.
-func ofIPTables(t *table) bool {
-	_, known := priorities[t.name]
-	return t.family != "inet" && (known || t.name == xtables.NAT)
-}
-
-// table reads one of nftables: by the program of iptables if it is its, as nft does not tell what iptables' own matches
-// are.
-func (r *reader) table(ctx context.Context, t *table) *table {
-	if ofIPTables(t) {
-		if read := r.save(ctx, toolsKey{xtables.NFT, familyOf[t.family]}, t.name); read.wrong == nil {
-			return read
+// tables reads tables one by one, those of iptables named nat last. They are of interest if another program translates
+// connections, and may be huge if Edgeway does.
+func (r *reader) tables(ctx context.Context, listed []nft.Table, v xtables.Variant) []*table {
+	out, nat := []*table{}, []nft.Table{}
+	for _, l := range listed {
+		switch {
+		case isNAT(l):
+			nat = append(nat, l)
+		case concerns(l):
+			out = append(out, r.table(ctx, source{l, v}))
 		}
 	}
-	return r.bounded(ctx, t, func(ctx context.Context) (*table, error) {
-		text, err := nft.Run(ctx, maxTable, "", "-s", "-j", "list", "table", t.family, t.name) // without counters
-		if err != nil && strings.Contains(err.Error(), "No such file or directory") {
-			return t, nil // it is gone
+	for _, l := range nat {
+		if !slices.ContainsFunc(out, func(t *table) bool { return t.family == l.Family && t.hasEdgeway() }) {
+			t := r.table(ctx, source{l, v})
+			t.err = nil // it drops nothing
+			out = append(out, t)
 		}
-		if err != nil {
-			return nil, err
-		}
-		tables, err := parseNFT(text)
-		if err != nil || len(tables) == 0 {
-			return t, err
-		}
-		tables[0].text = sha256.Sum256(text)
-		return tables[0], nil
-	})
+	}
+	return out
 }
 
-// bounded reads the table of this name unless it has been found to be too big a short while ago.
-func (r *reader) bounded(ctx context.Context, t *table, read func(context.Context) (*table, error)) *table {
-	key := [3]string{t.family, t.program, t.name}
-	failed := &table{family: t.family, name: t.name, program: t.program, wrong: errTooBig}
-	if until, ok := r.tooBig[key]; ok && time.Now().Before(until) {
+// concerns reports whether packets of Services may pass the table, and whether it is another program's.
+func concerns(t nft.Table) bool {
+	return slices.Contains([]string{"ip", "ip6", "inet"}, t.Family) && !proxiers.OwnTable(t.Family, t.Name)
+}
+
+// isNAT reports whether the table is the one of iptables that translates and drops nothing.
+func isNAT(t nft.Table) bool { return ofIPTables(t) && t.Name == xtables.NAT }
+
+// ofIPTables reports whether the table has a name of iptables.
+func ofIPTables(t nft.Table) bool {
+	_, known := priorities[t.Name]
+	return known && (t.Family == "ip" || t.Family == "ip6")
+}
+
+// table reads a table unless it was too big a short while ago.
+func (r *reader) table(ctx context.Context, s source) *table {
+	failed := newTable(s.Family, s.Name)
+	if failed.err = errTooBig; time.Now().Before(r.tooBig[s]) {
 		return failed
 	}
 	limited, cancel := context.WithTimeout(ctx, tableBound)
 	defer cancel()
-	found, err := read(limited)
+	t, err := readTable(limited, s)
 	switch {
 	case err == nil:
-		same := func(t *table) bool {
-			return t.family == found.family && t.program == found.program && t.name == found.name &&
-				t.text == found.text && t.wrong == nil
-		}
-		if i := slices.IndexFunc(r.previous, same); i >= 0 {
-			return r.previous[i]
-		}
-		return found
+		return t
 	case errors.Is(err, nft.ErrTooMuch), limited.Err() != nil && ctx.Err() == nil:
-		r.tooBig[key] = time.Now().Add(again)
+		r.tooBig[s] = time.Now().Add(again)
 	default:
-		failed.wrong = err
+		failed.err = err
 	}
 	return failed
 }
 
-var errTooBig = fmt.Errorf("it has too many rules to read them again and again (more than %d MiB of text, or more than %s)", maxTable>>20, tableBound)
-
-// priorities are those of iptables' tables.
-var priorities = map[string]int{"raw": -300, "mangle": -150, "filter": 0, "security": 50}
-
-// builtin gives the hook of a chain that tables of iptables have by themselves.
-var builtin = map[string]string{
-	"PREROUTING": "prerouting", "INPUT": "input", "FORWARD": "forward", "OUTPUT": "output", "POSTROUTING": "postrouting",
-}
-
-// legacy reads all tables of iptables-legacy, which are in the kernel beside nftables.
-func (r *reader) legacy(ctx context.Context, f plan.Family) (out []*table) {
-	names, err := xtables.Tables(xtables.Legacy, f)
-	if err != nil {
-		return nil // a daemon without privileges cannot know; "edgeway doctor" of root can
-	}
-	for _, name := range names {
-		if _, known := priorities[name]; known {
-			out = append(out, r.save(ctx, toolsKey{xtables.Legacy, f}, name))
+// readTable reads a table of iptables by iptables-save, because nft cannot always show its matches, and any other one by
+// nft. A table of nft may have a name of iptables.
+func readTable(ctx context.Context, s source) (*table, error) {
+	if ofIPTables(s.Table) {
+		t := newTable(s.Family, s.Name)
+		t.program = command(s.Family, s.Variant)
+		text, err := nft.Program(ctx, maxTable, "", t.program+"-save", "-t", s.Name)
+		if err == nil && t.readSave(string(text)) {
+			return t, nil
+		}
+		if s.Variant == xtables.Legacy {
+			return nil, err
 		}
 	}
-	return out
+	t := newTable(s.Family, s.Name)
+	text, err := nft.Run(ctx, maxTable, "", "-s", "-y", "list", "table", s.Family, s.Name) // without counters
+	if err != nil && strings.Contains(err.Error(), "No such file or directory") {
+		return t, nil // it was deleted
+	}
+	t.readNFT(string(text))
+	return t, err
 }
 
-// command is the program that changes single rules: that with a long name if there is one.
+// hooks has the hooks of the chains that iptables makes itself, and priorities those of its tables.
+var (
+	hooks = map[string]string{
+		"PREROUTING": "prerouting", "INPUT": "input", "FORWARD": "forward", "OUTPUT": "output",
+		"POSTROUTING": "postrouting",
+	}
+	priorities = map[string]int{"raw": -300, "mangle": -150, xtables.NAT: -100, xtables.Filter: 0, "security": 50}
+)
+
+// readSave reads the output of iptables-save. It returns false if the table has chains that only nft can list.
+func (t *table) readSave(text string) bool {
+	for line := range strings.Lines(text) {
+		words := strings.Fields(line)
+		switch {
+		case strings.HasPrefix(line, "#") && strings.Contains(line, "use 'nft' tool"):
+			return false
+		case strings.HasPrefix(line, ":") && len(words) > 1:
+			c := t.chain(words[0][1:])
+			c.priority, c.drops = priorities[t.name], words[1] == "DROP"
+			c.setHook(hooks[c.name])
+		case strings.HasPrefix(line, "-A ") && len(words) > 2:
+			t.chain(words[1]).add(strings.TrimSpace(strings.TrimPrefix(line, "-A "+words[1])))
+		}
+	}
+	return true
+}
+
+// readNFT reads the output of "nft -y list table", as in "type filter hook forward priority 0; policy drop;". Chains of
+// the type nat only translate.
+func (t *table) readNFT(text string) {
+	var c *chain
+	for line := range strings.Lines(text) {
+		name, isChain := strings.CutPrefix(line, "\tchain ")
+		rule, inChain := strings.CutPrefix(line, "\t\t")
+		words := strings.Fields(rule)
+		switch {
+		case isChain:
+			c = t.chain(strings.TrimSuffix(strings.TrimSpace(name), " {"))
+		case !inChain:
+			c = nil
+		case c == nil, words[0] == "comment":
+		case words[0] == "type" && len(words) > 5 && words[1] != "nat":
+			c.priority, _ = strconv.Atoi(strings.TrimSuffix(words[5], ";"))
+			c.drops = slices.Contains(words, "drop;")
+			c.setHook(words[3])
+		case words[0] != "type":
+			c.add(strings.TrimSpace(rule))
+		}
+	}
+}
+
+func newTable(family, name string) *table {
+	return &table{family: family, name: name, chains: map[string]*chain{}}
+}
+
+// chain returns the chain of a name, and adds it if the table has none.
+func (t *table) chain(name string) *chain {
+	c := t.chains[name]
+	if c == nil {
+		c = &chain{table: t, name: name}
+		t.chains[name] = c
+	}
+	return c
+}
+
+func (c *chain) setHook(hook string) {
+	if c.hook = hook; hook != "" {
+		c.table.bases = append(c.table.bases, c)
+	}
+}
+
+// command returns the program that changes rules of iptables, by its long name if there is one.
 func command(family string, v xtables.Variant) string {
 	plain := family + "tables"
 	if long := plain + "-" + string(v); exec.Command(long).Err == nil {
 		return long
 	}
 	return plain
-}
-
-// save reads a table by iptables-save.
-func (r *reader) save(ctx context.Context, key toolsKey, name string) *table {
-	t := newTable(map[plan.Family]string{plan.IPv4: "ip", plan.IPv6: "ip6"}[key.family], name)
-	t.program = command(t.family, key.variant)
-	tools := r.tools[key]
-	if tools == nil {
-		if tools, t.wrong = xtables.Open(ctx, key.variant, key.family); t.wrong != nil {
-			return t
-		}
-		r.tools[key] = tools
-	}
-	return r.bounded(ctx, t, func(ctx context.Context) (*table, error) {
-		ctx, cancel := context.WithCancel(ctx)
-		defer cancel()
-		s := saving{table: t, text: sha256.New()}
-		err := tools.Save(ctx, name, func(l xtables.Line) {
-			if s.line(l); s.size > maxTable {
-				cancel()
-			}
-		})
-		if s.size > maxTable {
-			err = nft.ErrTooMuch
-		}
-		s.text.Sum(t.text[:0])
-		return s.table, err
-	})
-}
-
-// saving is a table that is being read.
-type saving struct {
-	table *table
-	size  int
-	text  hash.Hash
-}
-
-func (s *saving) line(l xtables.Line) {
-	if s.size += len(l.Chain) + len(l.Rule); s.size > maxTable {
-		return
-	}
-	policy, _, _ := strings.Cut(l.Policy, " ") // a counter follows
-	fmt.Fprintf(s.text, "%q %t %q %q\n", l.Chain, l.IsRule, l.Rule, policy)
-	c := s.table.chain(l.Chain)
-	if l.IsRule {
-		rule, marks := parseRule(l.Rule)
-		c.rules = append(c.rules, rule)
-		s.table.marks = s.table.marks || marks
-		return
-	}
-	c.kind, c.hook, c.priority, c.drops = "filter", builtin[l.Chain], priorities[s.table.name], policy == "DROP"
 }

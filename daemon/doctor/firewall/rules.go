@@ -1,191 +1,275 @@
 package firewall
 
 import (
-	"crypto/sha256"
+	"regexp"
 	"slices"
+	"strconv"
+	"strings"
 )
 
-// verdict is what a rule does with a packet that it matches.
-type verdict uint8
-
-const (
-	goOn   verdict = iota // with the next rule
-	accept                // ends the base chain: the next one goes on
-	drop
-	either // a program or a number decides
-	jump
-	jumpAway // never comes back ("goto")
-	back
-)
-
-// rule is one of a chain.
-type rule struct {
-	conditions []condition
-	do         verdict
-	to         string // jump and jumpAway: the chain
-	// text is the rule as iptables-save prints it. Of nftables the handle is known, by which nft gives the text.
-	text   string
-	handle uint64
-}
-
-// holds is as certain as the least certain condition.
-func (r *rule) holds(p *packet) answer {
-	least := yes
-	for i := range r.conditions {
-		if least = min(least, r.conditions[i].holds(p)); least == no {
-			break
-		}
-	}
-	return least
-}
-
-// chain is one of a table. A base chain has a hook.
-type chain struct {
-	table    *table
-	name     string
-	kind     string // "filter", "nat" or "route"
-	hook     string
-	priority int
-	drops    bool // by policy
-	rules    []rule
-}
-
-// table is one of nftables or of iptables.
+// table is a table of nftables or of iptables.
 type table struct {
 	family string // "ip", "ip6" or "inet"
 	name   string
-	// program is iptables, ip6tables or one of their variants, whose table it is; empty: nft's.
+	// program is the iptables program that changes the table, or "" if nft does.
 	program string
 	chains  map[string]*chain
-	order   []*chain
-	// marks says that a rule changes marks.
-	marks bool
-	// text is a sum of what it was read from.
-	text [sha256.Size]byte
-	// wrong says why the table could not be read.
-	wrong error
+	bases   []*chain
+	// err says why the table could not be read.
+	err error
 }
 
-func newTable(family, name string) *table {
-	return &table{family: family, name: name, chains: map[string]*chain{}}
+// chain is a chain of a table. A base chain has a hook.
+type chain struct {
+	table    *table
+	name     string
+	hook     string
+	priority int
+	drops    bool // the policy
+	rules    []rule
 }
 
-// meetsPackets says that the table has a base chain.
-func (t *table) meetsPackets() bool {
-	return slices.ContainsFunc(t.order, func(c *chain) bool { return c.hook != "" })
+// rule is what the check understands of a rule.
+type rule struct {
+	text    string
+	verdict verdict
+	target  string // the chain of jump and jumpAway
+	// fresh and answers say whether the rule matches a new connection of a Service, and the answers to it.
+	fresh, answers answer
+	// translated says that the rule matches because the connection is translated.
+	translated bool
+	// out is the only interface by which matching packets leave, or "".
+	out string
+	// ports are the only destination ports that match, or nil.
+	ports []string
 }
 
-// chain gives the chain of the name, which is made if there is none.
-func (t *table) chain(name string) *chain {
-	c := t.chains[name]
-	if c == nil {
-		c = &chain{table: t, name: name}
-		t.chains[name] = c
-		t.order = append(t.order, c)
-	}
-	return c
-}
-
-// place is where a packet is dropped.
-type place struct {
-	base, chain *chain
-	rule        *rule // nil: the base chain's policy
-}
-
-// fate is what can become of a packet in a chain.
-type fate struct {
-	accepted, falls bool // falls: off the chain's end
-	dropped         bool
-	at              place // the first where it can be dropped
-}
-
-// dropAt notes a drop. What is dropped for some clients alone is on purpose.
-func (f *fate) dropAt(p place, a answer) {
-	if !f.dropped && a != some {
-		f.dropped, f.at = true, p
-	}
-}
+type verdict uint8
 
 const (
-	// maxSteps bounds the rules that one look tries, and maxDepth is the kernel's (NFT_JUMP_STACK_SIZE).
-	maxSteps = 5_000_000
-	maxDepth = 16
+	goOn verdict = iota // the next rule decides
+	accept
+	drop // also reject
+	back // return
+	jump
+	jumpAway // goto
 )
 
-// walker sends packets through base chains.
-type walker struct {
-	steps int
-	// base and packet are those of the walk that goes on.
-	base   *chain
-	packet *packet
+// answer says whether a rule matches.
+type answer uint8
+
+const (
+	no answer = iota
+	maybe
+	yes
+)
+
+var verdicts = map[string]verdict{
+	"accept": accept, "queue": accept, "drop": drop, "reject": drop, "return": back, "jump": jump, "goto": jumpAway,
+	"ACCEPT": accept, "NFQUEUE": accept, "QUEUE": accept, "DROP": drop, "REJECT": drop, "RETURN": back,
 }
 
-// tired says that not all was tried.
-func (w *walker) tired() bool { return w.steps > maxSteps }
+var (
+	// noise is what is no condition: comments, counters and what a rule logs.
+	noise = regexp.MustCompile(`(?:^| )(?:(?:--)?comment (?:"(?:\\.|[^"\\])*"|\S+)|counter\b(?: name \S+)?|-m \w+|` +
+		`log\b(?: (?:prefix "[^"]*"|(?:level|group|snaplen|flags) \S+))*)`)
+	// nftVerdict and saveVerdict divide a rule into conditions, verdict and target.
+	nftVerdict  = regexp.MustCompile(`^(?:(.*?) )?(accept|queue|drop|reject|return|jump|goto)(?:$| (\S*))`)
+	saveVerdict = regexp.MustCompile(`^(?:(.*?) )?(-[jg]) (\S+)`)
+	verdictMap  = regexp.MustCompile(`^(.*) vmap (?:@\S+|\{ (.*) \})$`)
 
-// pass says what can become of a packet in a base chain: whether it can be dropped, where, and whether it surely is.
-func (w *walker) pass(base *chain, p *packet) (at place, dropped, surely bool) {
-	w.base, w.packet = base, p
-	f := w.walk(base, 0)
-	if f.falls && base.drops {
-		f.dropAt(place{base: base, chain: base}, yes)
-	} else if f.falls {
-		f.accepted = true
-	}
-	if w.tired() {
-		return place{}, false, false
-	}
-	return f.at, f.dropped, f.dropped && !f.accepted
+	// never is about packets by lo and of ICMP, as no packet of a Service is.
+	never = condition(`(?:-[io]|[io]if(?:name)?) "?lo"?|icmp(?:v6)? \S+|` +
+		`(?:-p|meta l4proto|ip protocol|ip6 nexthdr) (?:(?:ipv6-)?icmp|icmpv6|\{ icmp, ipv6-icmp \})`)
+	outLink = condition(`(?:-o|oif(?:name)?) "?([^\s"{!@]+)"?`)
+	states  = condition(`(?:ct state|--ctstate|--state) (\w+(?:,\w+)*|\{ \w+(?:, \w+)* \})`)
+	onlyOf  = regexp.MustCompile(`^(?:ct state|--ctstate|--state) (?:\{ [^}]* \}|[\w,]+)$`)
+	dnat    = regexp.MustCompile(`^(?:ct status|--ctstatus) (?:\w+,)*(?:dnat|DNAT)(?:,\w+)*$`)
+	dport   = regexp.MustCompile(`^(?:-p tcp --dport|tcp dport) (\d+|\{ \d+(?:, \d+)* \})$`)
+	// ufwRoute is what "ufw route allow to NETWORK" and "ufw route allow out on INTERFACE" write.
+	ufwRoute = regexp.MustCompile(`^-[do] \S+$`)
+)
+
+// condition returns the expression for one of the conditions of a rule. A "!" before it negates it.
+func condition(text string) *regexp.Regexp {
+	return regexp.MustCompile(`^(?:.*[^! ] )?(?:` + text + `)(?: .*)?$`)
 }
 
-func (w *walker) walk(c *chain, depth int) (f fate) {
-	for i := range c.rules {
-		if w.steps++; w.tired() {
-			break
+// words splits "a,b" and "{ a, b }".
+func words(list string) []string {
+	return strings.FieldsFunc(strings.ToLower(list), func(r rune) bool { return strings.ContainsRune("{}, ", r) })
+}
+
+// add adds the rule of a line. A verdict map is a rule for each element.
+func (c *chain) add(text string) {
+	plain := strings.Join(strings.Fields(noise.ReplaceAllString(text, " ")), " ")
+	if m := verdictMap.FindStringSubmatch(plain); m != nil {
+		for element := range strings.SplitSeq(m[2], ", ") {
+			value, verdict, ok := strings.Cut(element, " : ")
+			if !ok { // a named map
+				value, verdict = "@", "accept"
+			}
+			c.addRule(text, m[1]+" "+value+" "+verdict)
 		}
-		r := &c.rules[i]
-		if r.do == goOn {
-			continue
-		}
-		if a := r.holds(w.packet); a != no && w.apply(&f, place{w.base, c, r}, a, depth) {
-			return f
-		}
+		return
 	}
-	f.falls = true
+	c.addRule(text, plain)
+}
+
+func (c *chain) addRule(text, plain string) {
+	r := rule{text: text}
+	conditions := ""
+	if m := saveVerdict.FindStringSubmatch(plain); m != nil {
+		conditions, r.verdict, r.target = m[1], verdicts[m[3]], m[3]
+		if r.verdict == goOn { // a chain, or an extension
+			r.verdict = map[string]verdict{"-j": jump, "-g": jumpAway}[m[2]]
+		}
+	} else if m := nftVerdict.FindStringSubmatch(plain); m != nil {
+		conditions, r.verdict, r.target = m[1], verdicts[m[2]], m[3]
+	} else {
+		return // it only counts, logs or marks
+	}
+	r.classify(c, conditions)
+	c.rules = append(c.rules, r)
+}
+
+// classify decides which packets of Services meet the conditions.
+func (r *rule) classify(c *chain, conditions string) {
+	if r.fresh, r.answers = maybe, maybe; strings.Contains(conditions, " . ") {
+		return // it compares several properties at once
+	}
+	if m := outLink.FindStringSubmatch(conditions); m != nil {
+		r.out = strings.Replace(m[1], "+", "*", 1)
+	}
+	if m := dport.FindStringSubmatch(conditions); m != nil {
+		r.ports = words(m[1])
+	}
+	switch m := states.FindStringSubmatch(conditions); {
+	case conditions == "":
+		r.fresh, r.answers = yes, yes
+	case never.MatchString(conditions), ofContainers(c.name, conditions):
+		r.fresh, r.answers = no, no
+	case dnat.MatchString(conditions):
+		r.fresh, r.answers, r.translated = yes, yes, true
+	case m != nil:
+		r.ofStates(words(m[1]), onlyOf.MatchString(conditions))
+	case ownerOf(c.name, chainOwners) == ufw && strings.HasSuffix(c.name, "-user-forward") && ufwRoute.MatchString(conditions):
+		r.fresh = yes
+	}
+}
+
+// ofStates is for a rule with states of connections, and surely says that it has no other condition. iptables has a
+// state for translated connections.
+func (r *rule) ofStates(list []string, surely bool) {
+	match := maybe
+	if surely {
+		match = yes
+	}
+	r.fresh, r.answers, r.translated = no, no, slices.Contains(list, "dnat")
+	if r.translated || slices.Contains(list, "new") {
+		r.fresh = match
+	}
+	if r.translated || slices.Contains(list, "established") {
+		r.answers = match
+	}
+}
+
+// ofContainers reports whether a rule of Docker is about packets that come from containers.
+func ofContainers(chain, conditions string) bool {
+	return ownerOf(chain, chainOwners) == docker && chain != dockerUser && strings.HasPrefix(conditions, "-i ")
+}
+
+// matches says whether the rule matches the packets of a need.
+func (r *rule) matches(n *need, links []string) answer {
+	if n.port != 0 && slices.Contains(r.ports, strconv.Itoa(int(n.port))) {
+		return yes
+	}
+	prefix, wild := strings.CutSuffix(r.out, "*")
+	isOut := func(link string) bool { return link == r.out || wild && strings.HasPrefix(link, prefix) }
+	switch {
+	case n.port != 0 && r.translated, r.out != "" && n.leaves && !slices.ContainsFunc(links, isOut):
+		return no
+	case n.answer:
+		return r.answers
+	}
+	return r.fresh
+}
+
+// place is where packets are dropped: a rule, or the policy of a base chain if rule is nil.
+type place struct {
+	base, chain *chain
+	rule        *rule
+}
+
+// fate is what becomes of a packet in a chain.
+type fate struct {
+	// end is accept, drop, or goOn if the packet leaves the chain at its end.
+	end verdict
+	at  place // of a drop
+	// may says that a rule before the end may accept the packet.
+	may bool
+}
+
+// walk follows the packets of a need through a base chain. Only a rule that surely matches drops them.
+type walk struct {
+	need  *need
+	base  *chain
+	links []string
+	// known holds the fates in the chains that the walk visited, because many rules may lead to one chain.
+	known map[*chain]fate
+}
+
+// fateIn returns what becomes of the packets of a need in a base chain.
+func fateIn(base *chain, n *need, links []string) fate {
+	w := walk{need: n, base: base, links: links, known: map[*chain]fate{}}
+	f := w.in(base)
+	if f.end == goOn && base.drops {
+		f.end, f.at = drop, place{base: base, chain: base}
+	}
 	return f
 }
 
-// apply adds what a rule that holds does to the fate, and says whether that surely is the end of the chain.
-func (w *walker) apply(f *fate, here place, a answer, depth int) (ends bool) {
-	switch r := here.rule; r.do {
-	case accept:
-		f.accepted = true
-	case either:
-		f.accepted = true
-		f.dropAt(here, a)
-	case drop:
-		f.dropAt(here, a)
-	case back:
-		f.falls = true
-	default:
-		if next := here.chain.table.chains[r.to]; next != nil && depth < maxDepth {
-			return w.follow(f, next, r.do, a, depth)
-		}
-		return false
+func (w *walk) in(c *chain) (f fate) {
+	if f, ok := w.known[c]; ok {
+		return f
 	}
-	return a == yes
+	w.known[c] = fate{} // the kernel allows no loops
+	defer func() { w.known[c] = f }()
+	left := false // whether the packet may have returned already
+	for i := range c.rules {
+		r := &c.rules[i]
+		match := r.matches(w.need, w.links)
+		if match == no {
+			continue
+		}
+		sub := w.apply(c, r)
+		ends := sub.end != goOn || r.verdict == back || r.verdict == jumpAway
+		f.may = f.may || sub.may || sub.end == accept && (match == maybe || left)
+		switch {
+		case !ends:
+		case match == yes && !left:
+			f.end, f.at = sub.end, sub.at
+			return f
+		case match == yes:
+			return f
+		case sub.end == goOn:
+			left = true
+		}
+	}
+	return f
 }
 
-// follow adds the fate in the chain that a rule leads to.
-func (w *walker) follow(f *fate, next *chain, how verdict, a answer, depth int) (ends bool) {
-	sub := w.walk(next, depth+1)
-	f.accepted = f.accepted || sub.accepted
-	if sub.dropped {
-		f.dropAt(sub.at, a)
+// apply returns what becomes of a packet that a rule matches.
+func (w *walk) apply(c *chain, r *rule) fate {
+	switch r.verdict {
+	case accept:
+		return fate{end: accept}
+	case drop:
+		return fate{end: drop, at: place{w.base, c, r}}
+	case jump, jumpAway:
+		if next := c.table.chains[r.target]; next != nil {
+			return w.in(next)
+		}
 	}
-	if how == jump {
-		return a == yes && !sub.falls
-	}
-	f.falls = f.falls || sub.falls
-	return a == yes
+	return fate{}
 }

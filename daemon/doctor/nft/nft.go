@@ -1,5 +1,4 @@
-// Package nft asks for the tables of nftables, and runs the program nft, for a look at the host, within bounds in time
-// and in bytes.
+// Package nft lists the tables of nftables, and runs nft and iptables-save within bounds of time and output.
 package nft
 
 import (
@@ -14,34 +13,40 @@ import (
 	"time"
 )
 
-// waitDelay is for what nft has written when it has ended or was killed.
+// waitDelay is the time that a program that ended or was killed has for the rest of its output.
 const waitDelay = 2 * time.Second
 
 const (
-	// maxMessage bounds the part of nft's message that is kept: it quotes its input. maxRule is for the text of a rule.
+	// maxMessage bounds the part of an error message that is kept, because nft quotes its input.
 	maxMessage = 200
-	maxRule    = 200
-	// maxChain bounds the text of a chain.
+	// maxRule bounds the text of a rule, and maxChain that of a chain.
+	maxRule  = 200
 	maxChain = 4 << 20
 )
 
-// ErrTooMuch says that the answer is longer than the limit.
+// ErrTooMuch says that the output is longer than the limit.
 var ErrTooMuch = errors.New("the answer is too long")
 
-// word is what nft takes for one. It reads all arguments as one text: a table may be named "a; flush ruleset".
+// word matches an argument that nft reads as one word. nft joins its arguments, and a table may be named
+// "a; flush ruleset".
 var word = regexp.MustCompile(`^[\w./-]+$`)
 
-// Run gives what nft prints, at most limit bytes of it, in the network namespace of the calling thread. input, if not
-// empty, is for nft's standard input ("-f -"). Arguments must be single words.
+// Run runs nft; see Program.
 func Run(ctx context.Context, limit int, input string, args ...string) ([]byte, error) {
+	return Program(ctx, limit, input, "nft", args...)
+}
+
+// Program runs a program in the network namespace of the calling thread and returns its output, at most limit bytes.
+// The program reads input. Arguments must be single words.
+func Program(ctx context.Context, limit int, input, name string, args ...string) ([]byte, error) {
 	for _, a := range args {
 		if !word.MatchString(a) {
-			return nil, fmt.Errorf("nft: %q is no name for it", a)
+			return nil, fmt.Errorf("%s: %q is no name for it", name, a)
 		}
 	}
-	path, err := exec.LookPath("nft")
+	path, err := exec.LookPath(name)
 	if err != nil {
-		return nil, errors.New("the program nft is missing: install the package nftables")
+		return nil, fmt.Errorf("the program %s is missing: install it", name)
 	}
 	var messages bytes.Buffer
 	out := &bounded{left: limit}
@@ -49,38 +54,39 @@ func Run(ctx context.Context, limit int, input string, args ...string) ([]byte, 
 	cmd.WaitDelay = waitDelay
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(input), out, &messages
 	if err = cmd.Start(); err == nil {
-		// Where memory is short the kernel is to end nft, and not the daemon.
+		// If memory runs out, the kernel ends this program rather than the daemon.
 		_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", cmd.Process.Pid), []byte("500"), 0)
 		err = cmd.Wait()
 	}
 	switch {
 	case out.over:
-		return nil, fmt.Errorf("nft: %w", ErrTooMuch)
+		return nil, fmt.Errorf("%s: %w", name, ErrTooMuch)
 	case ctx.Err() != nil:
-		return nil, fmt.Errorf("nft: %w", ctx.Err())
+		return nil, fmt.Errorf("%s: %w", name, ctx.Err())
 	case err != nil:
-		return nil, failure(err, messages.String())
+		return nil, failure(name, err, messages.String())
 	}
 	return out.buf.Bytes(), nil
 }
 
-// failure makes one line of nft's messages. nft up to 1.0.9 dies of rules that nft 1.1.3 or newer has written
-// (kubernetes#136786).
-func failure(err error, messages string) error {
+// failure returns the first line of a program's messages as an error. nft up to 1.0.9 crashes on rules that nft 1.1.3
+// or newer wrote (kubernetes#136786).
+func failure(name string, err error, messages string) error {
 	text, _, _ := strings.Cut(strings.TrimSpace(messages), "\n")
 	if _, after, ok := strings.Cut(text, "Error: "); ok {
 		text = after
 	}
 	if text == "" {
-		return fmt.Errorf("nft: %w", err)
+		return fmt.Errorf("%s: %w", name, err)
 	}
-	return fmt.Errorf("nft: %s (%w)", text[:min(len(text), maxMessage)], err)
+	return fmt.Errorf("%s: %s (%w)", name, text[:min(len(text), maxMessage)], err)
 }
 
-// Rule gives the text of a rule; where it is gone, its handle.
+// Rule returns the text of a rule, or its handle if the rule is gone.
 func Rule(ctx context.Context, family, table, chain string, handle uint64) string {
 	mark := fmt.Sprintf(" # handle %d", handle)
-	out, _ := Run(ctx, maxChain, "", "-a", "-t", "list", "chain", family, table, chain) // without it there is no such line
+	// The output of a failed run has no such line.
+	out, _ := Run(ctx, maxChain, "", "-a", "-t", "list", "chain", family, table, chain)
 	for line := range strings.Lines(string(out)) {
 		if text, ok := strings.CutSuffix(strings.TrimSpace(line), mark); ok && !strings.HasSuffix(text, "{") {
 			return strings.ToValidUTF8(text[:min(len(text), maxRule)], "")
@@ -89,7 +95,7 @@ func Rule(ctx context.Context, family, table, chain string, handle uint64) strin
 	return mark[len(" # "):]
 }
 
-// bounded keeps what is written. Writing more fails, which ends the program.
+// bounded keeps what is written up to a limit. A write beyond it fails, which ends the program.
 type bounded struct {
 	buf  bytes.Buffer
 	left int
