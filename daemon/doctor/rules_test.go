@@ -5,8 +5,8 @@ import (
 	"slices"
 	"testing"
 
-	"edgeway/proxiers/fault"
 	"edgeway/daemon/doctor/firewall"
+	"edgeway/proxiers/fault"
 )
 
 func TestForeignRulesAreAskedAboutThePlan(t *testing.T) {

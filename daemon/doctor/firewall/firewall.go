@@ -21,8 +21,8 @@ import (
 	"time"
 	"weak"
 
-	"edgeway/proxiers/fault"
 	"edgeway/daemon/text"
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 )
 
@@ -110,6 +110,8 @@ type need struct {
 	leaves bool
 	// port is that of a health check, whose connections are not translated, or 0.
 	port uint16
+	// clients are those whose connections need it.
+	clients fault.Clients
 }
 
 // needsOf returns what a plan needs.
@@ -124,17 +126,19 @@ func needsOf(q Question) (needs []need) {
 			needs = append(needs, n)
 		}
 		if remote != nil {
-			add(need{what: "connections of this host to Services", leaves: true}, remote, out, in)
+			add(need{what: "connections of this host to Services", leaves: true, clients: fault.Host}, remote, out, in)
 			if needed, useful := q.Forwarded(f); needed+useful != "" {
 				through := []string{"prerouting", "forward", "postrouting"}
-				add(need{what: "forwarded connections, as to " + needed + useful, optional: needed == "", leaves: true}, remote,
-					through, through)
+				add(need{
+					what: "forwarded connections, as to " + needed + useful, optional: needed == "", leaves: true,
+					clients: fault.Forwarded,
+				}, remote, through, through)
 			}
 		}
 		if local == nil {
 			continue
 		}
-		add(need{what: "connections to endpoints on this host, as of " + local.Name.String()}, local, in, out)
+		add(need{what: "connections to endpoints on this host, as of " + local.Name.String(), clients: fault.Others}, local, in, out)
 		for _, h := range q.Plan.HealthChecks[:min(len(q.Plan.HealthChecks), maxFindings)] {
 			add(need{what: fmt.Sprintf("connections to the health check of %s/%s", h.Namespace, h.Name), port: h.Port}, local, in, out)
 		}
@@ -227,5 +231,17 @@ func (h *hit) finding() fault.Fault {
 	case 1:
 		return fault.New(Check, fault.Warning, h.fix(), "%s drops %s", h.at, h.need.what)
 	}
-	return fault.New(Check, fault.Problem, h.fix(), "%s drops %s", h.at, h.need.what)
+	return fault.New(Check, fault.Problem, h.fix(), "%s drops %s", h.at, h.need.what).For(h.need.scope())
+}
+
+// scope returns which connections to Services are concerned: those to a health check are none.
+func (n *need) scope() fault.Scope {
+	s := fault.Scope{Clients: n.clients, To: netip.PrefixFrom(netip.IPv4Unspecified(), 0)}
+	if n.family == plan.IPv6 {
+		s.To = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+	}
+	if n.port != 0 {
+		s.Service = "none"
+	}
+	return s
 }

@@ -187,7 +187,7 @@ func (t *table) readNFT(text string) {
 			c = t.chain(strings.TrimSuffix(strings.TrimSpace(name), " {"))
 		case !inChain:
 			c = nil
-		case c == nil, words[0] == "comment":
+		case c == nil, len(words) == 0, words[0] == "comment":
 		case words[0] == "type" && len(words) > 5 && words[1] != "nat":
 			c.priority, _ = strconv.Atoi(strings.TrimSuffix(words[5], ";"))
 			c.drops = slices.Contains(words, "drop;")
