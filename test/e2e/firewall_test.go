@@ -19,10 +19,10 @@ func TestDoctorMendsForeignDrops(t *testing.T) {
 			{"nft", "add table inet foo; add chain inet foo forwarded { type filter hook forward priority 10; policy drop; }"},
 			{"nft", "add rule inet foo forwarded ct state established,related accept"},
 		}, "the policy drop of chain forwarded (inet table foo)"},
-		"a rule in another table of nftables": {[][]string{
+		"the last rule in another table of nftables": {[][]string{
 			{"nft", "add table ip foo; add chain ip foo forwarded { type filter hook forward priority 10; }"},
-			{"nft", "add rule ip foo forwarded ip daddr 10.244.0.0/16 tcp dport 8080 drop"},
-		}, `the rule 'ip daddr 10.244.0.0/16 tcp dport 8080 drop' in chain forwarded (ip table foo)`},
+			{"nft", "add rule ip foo forwarded ct state established,related accept; add rule ip foo forwarded counter reject"},
+		}, `the rule 'counter reject' in chain forwarded (ip table foo)`},
 		"iptables-nft": {[][]string{{"iptables-nft", "-P", "FORWARD", "DROP"}}, "the policy drop of chain FORWARD (table filter of iptables-nft)"},
 		"iptables-legacy, as Docker has it": {[][]string{
 			{"iptables-legacy", "-N", "DOCKER-USER"},
@@ -43,7 +43,7 @@ func TestDoctorMendsForeignDrops(t *testing.T) {
 			}
 			l.must(silent(l.client, nodePort)())
 			d.poke()
-			d.cured("firewall", c.words+" drops connections from outside by eth0 to ", func() error {
+			d.cured("firewall", c.words+" drops forwarded connections, as to ", func() error {
 				d.poke()
 				return reached()
 			})

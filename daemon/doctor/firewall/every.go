@@ -9,15 +9,15 @@ import (
 	"edgeway/daemon/doctor/nft"
 )
 
-// needful are the words in nft's syntax of what must see every packet of a connection, or keeps it from the flowtable.
-// A limit of what is logged is none.
+// needful lists nft's words for what must see every packet of a connection, or keeps it from the flowtable. A limit on
+// what a rule logs does not count.
 var needful = []string{
 	"limit rate", "quota", "ct helper", "tproxy", "queue", "synproxy", `xt match "limit"`,
 	`xt match "hashlimit"`, `xt match "quota"`, `xt target "TPROXY"`,
 }
 
-// EveryPacket gives the chains of other programs' tables of nftables with such rules, "limit rate in the chain forward
-// of the inet table shaper". What cannot be read is left out.
+// EveryPacket returns the chains of other programs with such rules, as in "limit rate in the chain forward of the inet
+// table shaper". It leaves out tables that it cannot read.
 func EveryPacket(ctx context.Context) (places []string) {
 	ctx, cancel := context.WithTimeout(ctx, timeBound)
 	defer cancel()
@@ -36,7 +36,7 @@ func EveryPacket(ctx context.Context) (places []string) {
 	return places
 }
 
-// needfulIn looks at what "nft list table" prints.
+// needfulIn searches the output of "nft list table".
 func needfulIn(text, of string) (places []string) {
 	chain := ""
 	for line := range strings.Lines(text) {

@@ -1,9 +1,9 @@
 // Package firewall finds rules of other programs that drop connections of Services.
 //
 // In nftables every base chain of a hook must accept a packet, so an accept in Edgeway's table does not help in another
-// program's. The check asks each base chain of another table what it does to the connections that the plan needs, and to
-// the answers. It understands the verdicts, the jumps and a few conditions, those of the rules that it suggests among
-// them. Every other condition may match or not. There are three outcomes:
+// program's. The check asks each base chain of another table what it does to the connections that the plan needs, and
+// to the answers. It understands verdicts, jumps and a few conditions, among them those of the rules that it suggests.
+// Every other condition may match or not. There are three outcomes:
 //
 //   - The chain accepts the connections: ok.
 //   - Its policy, or a rule without conditions, drops them, and no rule before that can accept a new connection: a
@@ -14,6 +14,7 @@
 package firewall
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -135,12 +136,14 @@ func needsOf(q Question) (needs []need) {
 				}, remote, through, through)
 			}
 		}
-		if local == nil {
-			continue
+		if local != nil {
+			add(need{what: "connections to endpoints on this host, as of " + local.Name.String(), clients: fault.Others}, local, in, out)
 		}
-		add(need{what: "connections to endpoints on this host, as of " + local.Name.String(), clients: fault.Others}, local, in, out)
-		for _, h := range q.Plan.HealthChecks[:min(len(q.Plan.HealthChecks), maxFindings)] {
-			add(need{what: fmt.Sprintf("connections to the health check of %s/%s", h.Namespace, h.Name), port: h.Port}, local, in, out)
+		if of := cmp.Or(local, remote); of != nil {
+			for _, h := range q.Plan.HealthChecks[:min(len(q.Plan.HealthChecks), maxFindings)] {
+				check := fmt.Sprintf("connections to the health check of %s/%s", h.Namespace, h.Name)
+				add(need{what: check, port: h.Port}, of, in, out)
+			}
 		}
 	}
 	return needs
@@ -182,10 +185,10 @@ func (c *Checker) ask(base *chain, q Question, hits []hit) []hit {
 	if of := weak.Make(q.Plan); of != c.plan {
 		c.plan, c.needs = of, needsOf(q)
 	}
-	other := map[plan.Family]string{plan.IPv4: "ip6", plan.IPv6: "ip"}
 	for i := range c.needs {
 		n := &c.needs[i]
-		if base.table.family == other[n.family] || !slices.Contains(n.hooks, base.hook) {
+		of := base.table.family
+		if of != "inet" && of != families[n.family] || !slices.Contains(n.hooks, base.hook) {
 			continue
 		}
 		if c.links == nil {

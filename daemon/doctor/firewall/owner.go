@@ -65,8 +65,8 @@ func ownerOf(name string, list []prefix) owner {
 	return ""
 }
 
-// owner returns the owner of the chain or of the table. The policy of a chain of iptables is ufw's, or else Docker's, if
-// the chain leads to their chains.
+// owner returns the owner of the chain or of the table. The policy of a chain of iptables is ufw's, or else Docker's,
+// if the chain leads to their chains.
 func (p place) owner() owner {
 	if o := cmp.Or(ownerOf(p.chain.name, chainOwners), ownerOf(p.base.table.name, tableOwners)); o != "" {
 		return o
@@ -89,7 +89,9 @@ func (p place) String() string {
 	if p.rule == nil {
 		return fmt.Sprintf("%spolicy drop of chain %s %s", whose, p.chain.name, p.base.table)
 	}
-	return fmt.Sprintf("%srule '%s' in chain %s %s", whose, p.rule.text, p.chain.name, p.base.table)
+	const most = 200
+	text := strings.ToValidUTF8(p.rule.text[:min(len(p.rule.text), most)], "")
+	return fmt.Sprintf("%srule '%s' in chain %s %s", whose, text, p.chain.name, p.base.table)
 }
 
 func (t *table) String() string {
@@ -113,9 +115,10 @@ func (t *table) list() string {
 	return fmt.Sprintf("nft list table %s %s", t.family, t.name)
 }
 
-// firewalldFix makes firewalld accept translated connections, as it does by default. With StrictForwardPorts=yes (2.3.0
-// and newer) it rejects those that it did not translate, before it looks at zones and policies.
-const firewalldFix = "sed -i 's/^StrictForwardPorts=.*/StrictForwardPorts=no/' /etc/firewalld/firewalld.conf && firewall-cmd --reload"
+// firewalldFix makes firewalld accept translated connections, as it does by default. With StrictForwardPorts=yes
+// (2.3.0 and newer) it rejects those that it did not translate, before it looks at zones and policies.
+const firewalldFix = "sed -i 's/^StrictForwardPorts=.*/StrictForwardPorts=no/' /etc/firewalld/firewalld.conf && " +
+	"firewall-cmd --reload"
 
 // fix returns the command after which the packets pass the place.
 func (h *hit) fix() string {

@@ -2,6 +2,7 @@ package firewall
 
 import (
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
 
@@ -122,4 +123,30 @@ func TestDrop(t *testing.T) {
 			t.Errorf("got  %s\n     %s\nwant %s\n     %s", c.drop, c.drop.Fix(), c.names, c.fix)
 		}
 	}
+}
+
+// FuzzRules gives the readers any text. Without a word that drops, they find nothing.
+func FuzzRules(f *testing.F) {
+	for _, name := range []string{"docker.save", "ufw.save", "firewalld.nft", "libvirt.nft"} {
+		raw, err := os.ReadFile("testdata/" + name)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(string(raw))
+	}
+	f.Add("\tchain c {\n\t\t\n\t\ttype filter hook forward priority 0; policy drop;\n\t\tct state vmap { new : accept, : , }\n\t\tlog prefix \"a\n")
+	needs := needsOf(Question{Plan: testPlan(remote, local), Forwarded: func(plan.Family) (string, string) { return "x", "" }})
+	f.Fuzz(func(t *testing.T, text string) {
+		saved, listed := newTable("ip", "filter"), newTable("ip", "filter")
+		saved.readSave(text)
+		listed.readNFT(text)
+		for _, base := range append(saved.bases, listed.bases...) {
+			for i := range needs {
+				lower := strings.ToLower(text)
+				if fate := fateIn(base, &needs[i], nil); fate.end == drop && !strings.Contains(lower, "drop") && !strings.Contains(lower, "reject") {
+					t.Errorf("%q: %+v", text, fate)
+				}
+			}
+		}
+	})
 }

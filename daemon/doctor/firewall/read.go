@@ -26,7 +26,7 @@ const (
 	again = 10 * time.Minute
 )
 
-var errTooBig = fmt.Errorf("it has too many rules to read them every minute (more than %d MiB of text, or more than %s)",
+var errTooBig = fmt.Errorf("it has too many rules to read them every minute (more than %d MiB of text, or %s)",
 	maxTable>>20, tableBound)
 
 // reader reads the tables of other programs.
@@ -61,12 +61,15 @@ func (r *reader) read(ctx context.Context) (out []*table) {
 		names, _ := xtables.Tables(xtables.Legacy, f) // which only root can read
 		var legacy []nft.Table
 		for _, name := range names {
-			legacy = append(legacy, nft.Table{Family: map[plan.Family]string{plan.IPv4: "ip", plan.IPv6: "ip6"}[f], Name: name})
+			legacy = append(legacy, nft.Table{Family: families[f], Name: name})
 		}
 		out = append(out, r.tables(ctx, legacy, xtables.Legacy)...)
 	}
 	return out
 }
+
+// families has nft's words for the families.
+var families = map[plan.Family]string{plan.IPv4: "ip", plan.IPv6: "ip6"}
 
 // tables reads tables one by one, those of iptables named nat last. They are of interest if another program translates
 // connections, and may be huge if Edgeway does.
@@ -124,8 +127,8 @@ func (r *reader) table(ctx context.Context, s source) *table {
 	return failed
 }
 
-// readTable reads a table of iptables by iptables-save, because nft cannot always show its matches, and any other one by
-// nft. A table of nft may have a name of iptables.
+// readTable reads a table of iptables by iptables-save, because nft cannot always show its matches, and any other one
+// by nft. A table of nft may have a name of iptables.
 func readTable(ctx context.Context, s source) (*table, error) {
 	if ofIPTables(s.Table) {
 		t := newTable(s.Family, s.Name)

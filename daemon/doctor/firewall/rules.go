@@ -70,7 +70,7 @@ var verdicts = map[string]verdict{
 }
 
 var (
-	// noise is what is no condition: comments, counters and what a rule logs.
+	// noise matches what is no condition: comments, counters and what a rule logs.
 	noise = regexp.MustCompile(`(?:^| )(?:(?:--)?comment (?:"(?:\\.|[^"\\])*"|\S+)|counter\b(?: name \S+)?|-m \w+|` +
 		`log\b(?: (?:prefix "[^"]*"|(?:level|group|snaplen|flags) \S+))*)`)
 	// nftVerdict and saveVerdict divide a rule into conditions, verdict and target.
@@ -78,7 +78,7 @@ var (
 	saveVerdict = regexp.MustCompile(`^(?:(.*?) )?(-[jg]) (\S+)`)
 	verdictMap  = regexp.MustCompile(`^(.*) vmap (?:@\S+|\{ (.*) \})$`)
 
-	// never is about packets by lo and of ICMP, as no packet of a Service is.
+	// never matches conditions that hold for no packet of a Service: they name lo or ICMP.
 	never = condition(`(?:-[io]|[io]if(?:name)?) "?lo"?|icmp(?:v6)? \S+|` +
 		`(?:-p|meta l4proto|ip protocol|ip6 nexthdr) (?:(?:ipv6-)?icmp|icmpv6|\{ icmp, ipv6-icmp \})`)
 	outLink = condition(`(?:-o|oif(?:name)?) "?([^\s"{!@]+)"?`)
@@ -86,8 +86,9 @@ var (
 	onlyOf  = regexp.MustCompile(`^(?:ct state|--ctstate|--state) (?:\{ [^}]* \}|[\w,]+)$`)
 	dnat    = regexp.MustCompile(`^(?:ct status|--ctstatus) (?:\w+,)*(?:dnat|DNAT)(?:,\w+)*$`)
 	dport   = regexp.MustCompile(`^(?:-p tcp --dport|tcp dport) (\d+|\{ \d+(?:, \d+)* \})$`)
-	// ufwRoute is what "ufw route allow to NETWORK" and "ufw route allow out on INTERFACE" write.
-	ufwRoute = regexp.MustCompile(`^-[do] \S+$`)
+	// ufwRoute is what "ufw route allow to NETWORK" and "ufw route allow out on INTERFACE" write to ufwForward.
+	ufwRoute   = regexp.MustCompile(`^-[do] \S+$`)
+	ufwForward = regexp.MustCompile(`^ufw6?-user-forward$`)
 )
 
 // condition returns the expression for one of the conditions of a rule. A "!" before it negates it.
@@ -153,7 +154,7 @@ func (r *rule) classify(c *chain, conditions string) {
 		r.fresh, r.answers, r.translated = yes, yes, true
 	case m != nil:
 		r.ofStates(words(m[1]), onlyOf.MatchString(conditions))
-	case ownerOf(c.name, chainOwners) == ufw && strings.HasSuffix(c.name, "-user-forward") && ufwRoute.MatchString(conditions):
+	case ufwForward.MatchString(c.name) && ufwRoute.MatchString(conditions):
 		r.fresh = yes
 	}
 }
