@@ -21,8 +21,8 @@ func TestDoctorMendsForeignDrops(t *testing.T) {
 		}, "the policy drop of chain forwarded (inet table foo)"},
 		"the last rule in another table of nftables": {[][]string{
 			{"nft", "add table ip foo; add chain ip foo forwarded { type filter hook forward priority 10; }"},
-			{"nft", "add rule ip foo forwarded ct state established,related accept; add rule ip foo forwarded counter reject"},
-		}, `the rule 'counter reject' in chain forwarded (ip table foo)`},
+			{"nft", "add rule ip foo forwarded ct state established,related accept; add rule ip foo forwarded counter drop"},
+		}, `the rule 'counter drop' in chain forwarded (ip table foo)`},
 		"iptables-nft": {[][]string{{"iptables-nft", "-P", "FORWARD", "DROP"}}, "the policy drop of chain FORWARD (table filter of iptables-nft)"},
 		"iptables-legacy, as Docker has it": {[][]string{
 			{"iptables-legacy", "-N", "DOCKER-USER"},
