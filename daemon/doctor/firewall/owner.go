@@ -132,7 +132,21 @@ func (h *hit) fix() string {
 	if port != 0 {
 		match, iptables = fmt.Sprintf("tcp dport %d", port), fmt.Sprintf("-p tcp --dport %d", port)
 	}
-	forward := base.hook == "forward"
+	command := h.ownersFix(iptables)
+	switch {
+	case command != "":
+		return command
+	case t.program == "":
+		return fmt.Sprintf("nft insert rule %s %s %s %s accept", t.family, t.name, base.name, match)
+	case t.name == xtables.Filter:
+		return fmt.Sprintf("%s -I %s %s -j ACCEPT", t.program, base.name, iptables)
+	}
+	return fmt.Sprintf("%s -t %s -I %s %s -j ACCEPT", t.program, t.name, base.name, iptables)
+}
+
+// ownersFix returns the fix that the owner of the place has a command or a chain for, or "".
+func (h *hit) ownersFix(iptables string) string {
+	t, port, forward := h.at.base.table, h.need.port, h.at.base.hook == "forward"
 	switch o := h.at.owner(); {
 	case o == ufw && port != 0:
 		return fmt.Sprintf("ufw allow %d/tcp", port)
@@ -144,12 +158,8 @@ func (h *hit) fix() string {
 		return firewalldFix
 	case o == docker && forward && t.chains[dockerUser] != nil:
 		return fmt.Sprintf("%s -I %s %s -j ACCEPT", t.program, dockerUser, iptables)
-	case t.program == "":
-		return fmt.Sprintf("nft insert rule %s %s %s %s accept", t.family, t.name, base.name, match)
-	case t.name == xtables.Filter:
-		return fmt.Sprintf("%s -I %s %s -j ACCEPT", t.program, base.name, iptables)
 	}
-	return fmt.Sprintf("%s -t %s -I %s %s -j ACCEPT", t.program, t.name, base.name, iptables)
+	return ""
 }
 
 // kubeServices is the chain of iptables that leads to kube-proxy's rules, and to those of the backend iptables.

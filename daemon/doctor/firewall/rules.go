@@ -119,7 +119,7 @@ func (c *chain) add(text string) {
 
 func (c *chain) addRule(text, plain string) {
 	r := rule{text: text}
-	conditions := ""
+	var conditions string
 	if m := saveVerdict.FindStringSubmatch(plain); m != nil {
 		conditions, r.verdict, r.target = m[1], verdicts[m[3]], m[3]
 		if r.verdict == goOn { // a chain, or an extension
@@ -244,14 +244,13 @@ func (w *walk) in(c *chain) (f fate) {
 			continue
 		}
 		sub := w.apply(c, r)
-		ends := sub.end != goOn || r.verdict == back || r.verdict == jumpAway
 		f.may = f.may || sub.may || sub.end == accept && (match == maybe || left)
 		switch {
-		case !ends:
-		case match == yes && !left:
-			f.end, f.at = sub.end, sub.at
-			return f
+		case !r.ends(sub):
 		case match == yes:
+			if !left {
+				f.end, f.at = sub.end, sub.at
+			}
 			return f
 		case sub.end == goOn:
 			left = true
@@ -259,6 +258,9 @@ func (w *walk) in(c *chain) (f fate) {
 	}
 	return f
 }
+
+// ends reports whether a packet that the rule matches goes no further in its chain.
+func (r *rule) ends(f fate) bool { return f.end != goOn || r.verdict == back || r.verdict == jumpAway }
 
 // apply returns what becomes of a packet that a rule matches.
 func (w *walk) apply(c *chain, r *rule) fate {
