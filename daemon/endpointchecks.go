@@ -59,8 +59,8 @@ func (c *checks) follow(p *planner.Planner) {
 	}
 }
 
-// faults returns one while endpoints are dead, which names the one that has been dead for longest, and
-// one for each ServicePort that has no other endpoints. Clients of other hosts ask for them.
+// faults returns a fault while endpoints are dead, which names the one that has been dead for longest, and a fault for
+// each ServicePort that has no other endpoints. Clients of other hosts ask for them.
 func (c *checks) faults(p *plan.Plan) []fault.Fault {
 	dead := c.endpoints.Dead()
 	if dead.Len() == 0 {
@@ -136,7 +136,9 @@ func deadServicesOf(p *plan.Plan, dead *endpointcheck.Dead) (out []fault.Fault) 
 		}
 		at, service := pool[0].Addr, sp.Name.Namespace+"/"+sp.Name.Name
 		out = append(out, fault.Fault{
-			ID: "services-dead", Severity: fault.Problem, Since: last.Since, Scope: fault.Scope{Service: service},
+			ID: "services-dead", Severity: fault.Problem, Since: last.Since,
+			// Connections to its other pool do not meet this endpoint.
+			Scope: fault.Scope{ServicePort: sp.Name.String(), To: netip.PrefixFrom(at.Addr(), at.Addr().BitLen())},
 			Message: fmt.Sprintf("connections to %s (%s) fail: of the endpoints that they may go to none answers, %s for one (%s)",
 				sp.Name, sp.Family, at, dead.Faults[at].Err),
 			Fix: fmt.Sprintf("start the program at %s; if it runs there: edgeway doctor --connect %s --trace", at, service),

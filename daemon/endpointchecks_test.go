@@ -171,7 +171,7 @@ func TestServicesWithoutALivingEndpoint(t *testing.T) {
 		if len(got) == 0 && c.want == "" {
 			continue
 		}
-		if wants := map[bool]int{true: 2, false: 1}[name == "two"]; len(got) != wants || got[0].Scope.Service != "a/web" || got[0].Severity != fault.Problem || got[0].Message != c.want || !got[0].Since.Equal(since.Add(time.Minute)) ||
+		if wants := map[bool]int{true: 2, false: 1}[name == "two"]; len(got) != wants || got[0].Scope.ServicePort != "a/web/TCP" || got[0].Severity != fault.Problem || got[0].Message != c.want || !got[0].Since.Equal(since.Add(time.Minute)) ||
 			got[0].Fix != "start the program at 10.1.0.1:80; if it runs there: edgeway doctor --connect a/web --trace" {
 			t.Errorf("%s: %+v, want %q", name, got, c.want)
 		}

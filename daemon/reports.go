@@ -111,7 +111,10 @@ func (i *instance) lastKnown() control.LastKnown {
 func planFaults(s pipeline.State) (out []fault.Fault) {
 	for _, p := range s.PlanProblems {
 		if p.ID != "" {
-			out = append(out, fault.Fault{ID: p.ID, Severity: fault.Problem, Message: p.Message, Fix: p.Fix})
+			out = append(out, fault.Fault{
+				ID: p.ID, Severity: fault.Problem, Message: p.Message, Fix: p.Fix,
+				Scope: fault.Scope{Clients: fault.Nobody}, // what is left out has no rules
+			})
 		}
 	}
 	return out

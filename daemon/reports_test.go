@@ -21,7 +21,10 @@ import (
 func TestProblemsThatAreConditions(t *testing.T) {
 	breaks := source.Problem{ID: planner.NodePortRangeID, Message: "22 is not served", Fix: "proxy.nodeport_range = \"22-32767\""}
 	state := pipeline.State{PlanProblems: []source.Problem{breaks, {Message: "another"}}}
-	want := []fault.Fault{{ID: "nodeport-range", Severity: fault.Problem, Message: breaks.Message, Fix: breaks.Fix}}
+	want := []fault.Fault{{
+		ID: "nodeport-range", Severity: fault.Problem, Message: breaks.Message, Fix: breaks.Fix,
+		Scope: fault.Scope{Clients: fault.Nobody},
+	}}
 	if got := planFaults(state); !slices.Equal(got, want) {
 		t.Errorf("faults %+v, want %+v", got, want)
 	}

@@ -105,13 +105,14 @@ const (
 )
 
 // Unserved returns the fault of a port of the host that cannot be listened on. object is the Service, or the key of the
-// configuration, that the port belongs to.
+// configuration, that the port belongs to. Only connections of a ServicePort to the address of at are concerned.
 func Unserved(severity fault.Severity, at netip.AddrPort, object string, err error) fault.Fault {
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		err = errno // a net.OpError repeats the address
 	}
 	return fault.Fault{
 		ID: PortFault, Severity: severity, Object: object,
+		Scope:   fault.Scope{ServicePort: object, To: netip.PrefixFrom(at.Addr(), at.Addr().BitLen())},
 		Message: fmt.Sprintf("%s is not served: %v", at, err),
 		Fix:     "ss -tlnp  # shows which program listens there: stop it, or change the port",
 	}

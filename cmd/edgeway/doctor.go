@@ -19,8 +19,9 @@ func doctorCommand(g *globals) *cobra.Command {
 		Short: "Look at this host for what keeps connections to Services from working",
 		Long: `Look at this host for what keeps connections to Services from working, and say how to fix it.
 
-Each line is one check: ok, a warning (it works, or nothing needs it now), or a problem (connections fail), with what
-was seen, and below it the command, or the key of the configuration, that fixes it. Nothing is changed.
+Each line is one check: ok, a notice, a warning (it works, with a restriction), a problem (connections fail) or
+unhealthy (the kernel does not hold the plan). It says what was seen, and below it stands the command, or the key of the
+configuration, that fixes it. Nothing is changed.
 
 With a running daemon its plan is looked at. Without one it is made of the configuration, the manifests and what the
 API server, or else the last-known state, says. Run it as root: others may not read the kubeconfig and the state.

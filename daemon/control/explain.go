@@ -24,7 +24,7 @@ type Explanation struct {
 	Origin  string `json:"origin"`
 	Verdict string `json:"verdict"`
 	Reason  string `json:"reason"`
-	// Fix is what to do; empty: nothing, or nobody can tell.
+	// Fix is what to do. It is empty if nothing needs to be done, or if the fix is not known.
 	Fix string `json:"fix,omitempty"`
 	// Way is the kernel's way from this host to the destination; empty: the packet does not come from it.
 	Way string `json:"way,omitempty"`
@@ -83,7 +83,7 @@ type Subject struct {
 	// Out names the dead endpoints of a ServicePort, and says how they fail; nil: nobody checks them.
 	Out      func(*plan.ServicePort) []string
 	FastPath FastPath // nil: nobody knows
-	// Faults returns all faults of now; nil: nobody knows.
+	// Faults returns the daemon's faults. It may be nil.
 	Faults func() []fault.Fault
 	// Path asks the backend; see proxiers.Explainer. It may be nil.
 	Path func(d plan.Decision, bound bool) (proxiers.Path, error)
@@ -132,8 +132,8 @@ func (s *Subject) faults(e *Explanation, d plan.Decision, dst netip.Addr) {
 		return
 	}
 	flow := fault.Flow{
-		Service: d.Service.Name.Namespace + "/" + d.Service.Name.Name, FromHost: d.Origin == plan.FromHost,
-		Local: true, Addrs: []netip.Addr{dst},
+		ServicePort: d.Service.Name.String(), FromHost: d.Origin == plan.FromHost, Local: true,
+		Addrs: []netip.Addr{dst},
 	}
 	for _, ep := range d.Endpoints {
 		flow.Local = flow.Local && ep.Local

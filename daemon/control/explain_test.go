@@ -299,10 +299,11 @@ func TestExplainAgreesWithTheFaults(t *testing.T) {
 	}{
 		"all connections":    {problem, "fail"},
 		"those of others":    {problem.For(fault.Scope{Clients: fault.Others}), "fail"},
-		"the Service":        {problem.For(fault.Scope{Service: "default/web"}), "fail"},
+		"the ServicePort":    {problem.For(fault.Scope{ServicePort: "default/web:http/TCP"}), "fail"},
 		"the host's":         {problem.For(fault.Scope{Clients: fault.Host}), "forward"},
-		"another Service":    {problem.For(fault.Scope{Service: "default/other"}), "forward"},
+		"another one":        {problem.For(fault.Scope{ServicePort: "default/other/TCP"}), "forward"},
 		"another network":    {problem.For(fault.Scope{To: netip.MustParsePrefix("203.0.113.0/24")}), "forward"},
+		"what has no rules":  {problem.For(fault.Scope{Clients: fault.Nobody}), "forward"},
 		"a mere restriction": {fault.New("a", fault.Warning, "", "old"), "forward"},
 	} {
 		s.Faults = func() []fault.Fault { return []fault.Fault{c.fault} }

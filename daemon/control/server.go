@@ -146,7 +146,7 @@ func (s *Server) answer(f func(*http.Request) (any, error)) http.HandlerFunc {
 	}
 }
 
-// ErrArgument is wrapped by the errors of questions that nobody can answer, because they are not understood.
+// ErrArgument is wrapped by the error of a request whose arguments are malformed or ambiguous.
 var ErrArgument = errors.New("argument")
 
 // argumentError is an error whose text does not show that it wraps ErrArgument.

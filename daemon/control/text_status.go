@@ -71,7 +71,7 @@ func (s Status) verdict() string {
 		return "healthy, but not eligible for load balancers"
 	case !s.Ready:
 		return "healthy, but not ready"
-	case len(s.Faults) > 0:
+	case fault.Worst(s.Faults) > fault.Notice:
 		return "healthy, with restrictions"
 	}
 	return "healthy"

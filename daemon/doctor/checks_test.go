@@ -67,8 +67,8 @@ func TestFastPath(t *testing.T) {
 	h.Serving = h.Backend
 	wants(t, h, "fast-path", "warning: … it translates by itself … | fastpath.enabled = false")
 	h.EveryPacket, h.Serving = nil, proxiers.Component{}
-	h.Faults = []fault.Fault{{ID: "fast-path", Severity: fault.Warning, Message: "There is no fast path: no flowtable", Fix: "mend"}}
-	wants(t, h, "fast-path", "warning: … no flowtable … | mend")
+	h.Faults = []fault.Fault{{ID: "fast-path", Severity: fault.Warning, Message: "There is no fast path: no flowtable", Fix: "enable it"}}
+	wants(t, h, "fast-path", "warning: … no flowtable … | enable it")
 }
 
 func TestPortsThatConnectionsMayTake(t *testing.T) {

@@ -14,7 +14,7 @@ type Severity uint8
 // The severities, the mildest first. OK is no fault: edgeway doctor says of each check what it saw.
 const (
 	OK        Severity = iota
-	Notice             // everything works, but somebody may want to know
+	Notice             // everything works; worth knowing
 	Warning            // the host works, with a restriction or from old data
 	Problem            // connections of this host or to these Services fail
 	Unhealthy          // the kernel does not hold the plan

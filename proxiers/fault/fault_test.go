@@ -9,7 +9,9 @@ import (
 )
 
 func TestScopes(t *testing.T) {
-	outside := fault.Flow{Service: "a/web", Addrs: []netip.Addr{netip.MustParseAddr("10.96.0.10"), netip.MustParseAddr("10.1.0.1")}}
+	outside := fault.Flow{
+		ServicePort: "a/web/TCP", Addrs: []netip.Addr{netip.MustParseAddr("10.96.0.10"), netip.MustParseAddr("10.1.0.1")},
+	}
 	host, local := outside, outside
 	host.FromHost, local.Local = true, true
 	for name, c := range map[string]struct {
@@ -17,14 +19,15 @@ func TestScopes(t *testing.T) {
 		outside, host, local bool
 	}{
 		"all":                {fault.Scope{}, true, true, true},
-		"the Service":        {fault.Scope{Service: "a/web"}, true, true, true},
-		"another Service":    {fault.Scope{Service: "a/db"}, false, false, false},
+		"the ServicePort":    {fault.Scope{ServicePort: "a/web/TCP"}, true, true, true},
+		"another one":        {fault.Scope{ServicePort: "a/web/UDP"}, false, false, false},
 		"the host's":         {fault.Scope{Clients: fault.Host}, false, true, false},
 		"those of others":    {fault.Scope{Clients: fault.Others}, true, false, true},
 		"forwarded":          {fault.Scope{Clients: fault.Forwarded}, true, false, false},
 		"to the destination": {fault.Scope{To: netip.MustParsePrefix("10.96.0.0/16")}, true, true, true},
 		"to the endpoint":    {fault.Scope{To: netip.MustParsePrefix("10.1.0.1/32")}, true, true, true},
 		"to another network": {fault.Scope{To: netip.MustParsePrefix("10.2.0.0/16")}, false, false, false},
+		"nobody's":           {fault.Scope{Clients: fault.Nobody}, false, false, false},
 		"of another family":  {fault.Scope{To: netip.MustParsePrefix("::/0")}, false, false, false},
 	} {
 		if got := c.scope.Has(outside); got != c.outside {
@@ -60,7 +63,8 @@ func TestTheWorstComesFirst(t *testing.T) {
 	}, "a", "b", "c")
 	set.Include(func() []fault.Fault { return []fault.Fault{{ID: "d", Severity: fault.Problem}} }, "d")
 	all := set.All()
-	if len(all) != 3 || all[0].ID != "b" || all[1].ID != "d" || fault.Worst(all) != fault.Problem || fault.Worst(nil) != fault.OK {
+	if len(all) != 3 || all[0].ID != "b" || all[1].ID != "d" || fault.Worst(all) != fault.Problem ||
+		fault.Worst(nil) != fault.OK {
 		t.Errorf("%+v", all)
 	}
 	if ids := set.IDs(); !ids["a"] || ids["c"] || len(ids) != 4 {
@@ -74,7 +78,8 @@ func TestFaultsOfOneKindAreBounded(t *testing.T) {
 	for range 13 {
 		all = append(all, fault.Fault{ID: "ports", Severity: fault.Problem, Message: "p"})
 	}
-	all = append(all, fault.Fault{ID: "ports", Severity: fault.Warning}, fault.Fault{ID: "other", Severity: fault.Problem})
+	all = append(all, fault.Fault{ID: "ports", Severity: fault.Warning},
+		fault.Fault{ID: "other", Severity: fault.Problem})
 	got := fault.Bounded(all)
 	if len(got) != 12 || got[9].Message != "p; and 3 more like it" || got[10].Severity != fault.Warning {
 		t.Errorf("%+v", got)

@@ -7,9 +7,9 @@ import (
 
 // Scope says which connections a fault concerns. The zero value is all of them.
 type Scope struct {
-	// Service is namespace/name. "" is any.
-	Service string
-	Clients Clients
+	// ServicePort is namespace/name:port/protocol. "" is any.
+	ServicePort string
+	Clients     Clients
 	// To has a destination or an endpoint of the connection. The zero value has all.
 	To netip.Prefix
 }
@@ -23,12 +23,13 @@ const (
 	Host              // this host itself
 	Others            // pods and other hosts
 	Forwarded         // Others, and an endpoint that is not on this host
+	Nobody            // no connection that the rules forward
 )
 
-// Flow is a connection to a Service.
+// Flow is a connection that the rules forward.
 type Flow struct {
-	Service  string // namespace/name
-	FromHost bool
+	ServicePort string // namespace/name:port/protocol
+	FromHost    bool
 	// Local reports whether all endpoints are on this host.
 	Local bool
 	// Addrs has the destination and the endpoints.
@@ -38,7 +39,8 @@ type Flow struct {
 // Has reports whether the connection is one of the scope.
 func (s Scope) Has(f Flow) bool {
 	switch {
-	case s.Service != "" && s.Service != f.Service,
+	case s.Clients == Nobody,
+		s.ServicePort != "" && s.ServicePort != f.ServicePort,
 		s.Clients == Host && !f.FromHost,
 		s.Clients >= Others && f.FromHost,
 		s.Clients == Forwarded && f.Local:

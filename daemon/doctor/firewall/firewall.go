@@ -244,7 +244,7 @@ func (n *need) scope() fault.Scope {
 		s.To = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 	}
 	if n.port != 0 {
-		s.Service = "none"
+		s.Clients = fault.Nobody
 	}
 	return s
 }

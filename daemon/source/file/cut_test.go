@@ -131,3 +131,16 @@ func lineAt(text string, at int) string {
 	line, _, _ := strings.Cut(text[begin:], "\n")
 	return strings.TrimSpace(line)
 }
+
+// A Service is removed although something else of its name stays: a Deployment often has the same.
+func TestADeploymentOfTheSameNameKeepsNoService(t *testing.T) {
+	const deployment = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\n"
+	f := newFolder(t)
+	f.write("a.yaml", web+"---\n"+deployment)
+	f.expect("Service default/web")
+	f.write("a.yaml", deployment)
+	f.expect("")
+	if st := f.src.Status(); st.Err != "" {
+		t.Errorf("status %+v", st)
+	}
+}

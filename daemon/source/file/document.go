@@ -39,7 +39,7 @@ type document struct {
 }
 
 // ignored is an object of a kind that is not used.
-type ignored struct{ at, kind, namespace, name string }
+type ignored struct{ at, version, kind, namespace, name string }
 
 type fault struct{ field, message string }
 
@@ -203,15 +203,14 @@ func (s *Source) decode(d *document, at string, data []byte, inherited metav1.Ty
 // maxIgnored is how many ignored kinds the log names.
 const maxIgnored = 100
 
-// ignore mentions a kind that is not used, once. The object may have been one that is used, and have lost its kind or
-// version.
+// ignore mentions a kind that is not used, once. The object may have been one that is used, with another version.
 func (s *Source) ignore(d *document, at string, data []byte, meta metav1.TypeMeta) {
 	var named struct {
 		Metadata struct{ Namespace, Name string } `json:"metadata"`
 	}
 	if json.Unmarshal(data, &named) == nil && named.Metadata.Name != "" {
 		d.ignored = append(d.ignored, ignored{
-			at: at, kind: meta.APIVersion + " " + meta.Kind,
+			at: at, version: meta.APIVersion, kind: meta.Kind,
 			namespace: cmp.Or(named.Metadata.Namespace, metav1.NamespaceDefault), name: named.Metadata.Name,
 		})
 	}

@@ -106,21 +106,21 @@ func (s *Source) merge(r *reading) {
 	}
 }
 
-// findMisspelt adds a fault for an object of a kind that is not used, if it has the name of one that is served and in no
-// document any more: its kind or version is misspelt now.
+// findMisspelt adds a fault for an object whose kind and name are those of an object that is served and in no document
+// any more, but whose group is another one: its apiVersion is probably misspelt.
 func (s *Source) findMisspelt(r *reading, at nth, d *document) {
 	out := reporter{out: r.objects}
 	for _, o := range d.ignored {
 		for _, kind := range []source.Kind{source.KindService, source.KindEndpointSlice} {
 			key := source.Key{Kind: kind, Namespace: o.namespace, Name: o.name}
 			_, served := s.served[key]
-			if _, there := r.objects[key]; there || !served {
+			if _, there := r.objects[key]; there || !served || o.kind != kind.String() {
 				continue
 			}
-			message := fmt.Sprintf("the kind %.64q is not used, and %s is in no document any more: correct the kind or the "+
-				"apiVersion, or delete the object", o.kind, key)
+			message := fmt.Sprintf("%.64q is not used, and %s is in no other document any more: correct it, or delete the object",
+				o.version, key)
 			r.addf("%s: %s", at, message)
-			out.report(at.String(), []fault{{join(o.at, "kind"), message}})
+			out.report(at.String(), []fault{{join(o.at, "apiVersion"), message}})
 		}
 	}
 }

@@ -40,8 +40,8 @@ type credentials struct {
 	faults int // readings in a row that found the fault
 }
 
-// Faults returns what is wrong with the credentials and their rights now. None is worse than a Warning, because the Services that are
-// known are served.
+// Faults returns what is wrong with the credentials and their rights now. None is worse than a Warning, because the
+// Services that are known are served.
 func (s *Source) Faults() (out []fault.Fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -146,12 +146,13 @@ func (s *Source) logFaults(logged map[string]bool) {
 		}
 		switch f.ID {
 		case refusedID:
-			s.log.Error("new kubeconfig cannot be used", "message_id", messageid.KubeconfigUnusable, "error", f, "fix", f.Fix)
+			s.log.Error("new kubeconfig cannot be used", "message_id", messageid.KubeconfigUnusable, "error", f,
+				"fix", f.Fix)
 		case expiryID:
 			s.log.Warn("credential of the API server expires", "message_id", messageid.CredentialExpires, "error", f,
 				"fix", f.Fix)
 		case rangesID:
-			s.log.Warn("right is missing", "error", f, "fix", f.Fix)
+			s.log.Warn("no permission to read ServiceCIDRs", "error", f, "fix", f.Fix)
 		default:
 			s.log.Warn("kubeconfig is not secure", "message_id", messageid.KubeconfigInsecure, "error", f, "fix", f.Fix)
 		}
