@@ -108,7 +108,7 @@ func checkConfig(path string, id *files.User) ([]fault.Fault, error) {
 		c.add("drop-ins", fault.Warning, name+": it is not read, as its name does not end with .toml", "rename it")
 	}
 	for _, r := range cfg.Removed {
-		c.add("removed-key", fault.Problem, r.String(), removedKeyFix)
+		c.add("removed-key", fault.Problem, r.String(), "remove this line from the file")
 	}
 	c.checkSandbox()
 	c.checkKubeconfig()

@@ -50,16 +50,17 @@ func panicFaults(faults []contain.Fault) (out []fault.Fault) {
 	return out
 }
 
-// removedKeyFix is what to do about a removed key, whatever replaced it.
-const removedKeyFix = "remove this line from the file"
-
-// removedKeys returns a warning for each removed key that the configuration sets.
+// removedKeys returns a warning for each file that sets removed keys. The check of the configuration says what replaced
+// them.
 func (c *Core) removedKeys() (out []fault.Fault) {
 	for _, r := range c.cfg.Removed {
-		out = append(out, fault.Fault{
-			ID: "removed-key", Severity: fault.Warning, Message: r.String(),
-			Fix: removedKeyFix,
-		})
+		key := fmt.Sprintf("%s (line %d)", r.Key, r.Line)
+		if last := len(out) - 1; last >= 0 && out[last].Object == r.File {
+			out[last].Message += ", " + key
+			continue
+		}
+		out = append(out, fault.New("removed-key", fault.Warning, "edgeway config check",
+			"removed keys are ignored: %s", key).Of(r.File))
 	}
 	return out
 }

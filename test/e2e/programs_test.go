@@ -135,7 +135,7 @@ func TestAnOldNFT(t *testing.T) {
 	clusterIP, _ := l.namespace().web("shop")
 	l.within(patience, answers(l.client, clusterIP, "ep1"))
 	l.must(d.says("fallback", "serves instead of nftables", "nftables v1.0.0", "edgeway reload")())
-	l.must(d.says("removed-key", "proxy.min_sync_period: removed and ignored")())
+	l.must(d.says("removed-key", "removed keys are ignored: proxy.min_sync_period (line ")())
 	l.must(d.healthy())
 	if out, _, code := d.edgeway("config", "check"); code != 2 {
 		t.Errorf("config check ended with %d:\n%s", code, out)

@@ -50,7 +50,10 @@ func removedKeysAreNamed(h *host) {
 			key, found := strings.CutSuffix(line, " # removed")
 			key, _, _ = strings.Cut(key, " ")
 			want := fmt.Sprintf("%s:%d: ", siteFile, i+1)
-			if name == "the journal" {
+			switch name {
+			case "status":
+				want = fmt.Sprintf("%s (line %d)", key, i+1)
+			case "the journal":
 				want = fmt.Sprintf(" line=%d ", i+1)
 			}
 			if found && !strings.Contains(text, want) {
