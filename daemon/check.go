@@ -209,26 +209,33 @@ func (c *configCheck) checkManifests() {
 	if len(c.cfg.Source.File.Paths) == 0 {
 		return
 	}
-	m := file.Check(file.CheckOptions{
-		Paths: c.cfg.Source.File.Paths, NodeName: c.cfg.Node.Name,
-		Alone: c.cfg.Source.Kube.Kubeconfig == "", ServiceCIDRs: c.cfg.Proxy.ServiceCIDRs,
+	m := file.Check(file.Options{
+		Paths: c.cfg.Source.File.Paths, NodeName: c.cfg.Node.Name, Logger: slog.New(slog.DiscardHandler),
 	})
-	faults := m.Faults
-	for _, p := range planned(c.cfg, m.Objects) {
-		faults = append(faults, m.At(p))
+	for _, folder := range m.Empty {
+		c.add("manifests", fault.Warning, folder+": the folder has no manifests",
+			"their names must end with .yaml, .yml or .json")
 	}
-	slices.SortStableFunc(faults, file.Fault.Compare)
-	for _, f := range faults {
-		level := fault.Problem
-		if f.Warning {
-			level = fault.Warning
-		}
-		c.add("manifests", level, f.String(), f.Fix)
+	problems, unserved := planned(c.cfg, m.Objects)
+	if c.cfg.Source.Kube.Kubeconfig != "" { // the API server may have the endpoints
+		unserved = nil
+	}
+	c.addProblems(fault.Problem, slices.Concat(m.Problems, m.Locate(problems)))
+	if len(m.Problems)+len(problems) == 0 { // else they may be the cause
+		c.addProblems(fault.Warning, m.Locate(unserved))
 	}
 }
 
-// planned gives the problems with objects that a plan of them finds.
-func planned(cfg *config.Config, objects []source.Object) []source.Problem {
+func (c *configCheck) addProblems(severity fault.Severity, problems []source.Problem) {
+	for _, p := range problems {
+		fix := p.Fix
+		p.Fix = ""
+		c.add("manifests", severity, p.String(), fix)
+	}
+}
+
+// planned returns the problems with objects that a plan of them finds, and the ports of Services that have no endpoint.
+func planned(cfg *config.Config, objects []source.Object) (problems, unserved []source.Problem) {
 	t := tracker.New(tracker.Layer{Name: fileLayer})
 	sink := t.Sink(fileLayer)
 	for _, obj := range objects {
@@ -237,11 +244,11 @@ func planned(cfg *config.Config, objects []source.Object) []source.Problem {
 	sink.Synced()
 	snap, ok := t.Snapshot()
 	if !ok {
-		return nil
+		return nil, nil
 	}
 	nobody := func() []source.Holding { return nil }
-	_, problems := planner.New(plannerOptions(cfg, families(cfg), nobody)).Plan(snap, nil, nil)
+	p, problems := planner.New(plannerOptions(cfg, families(cfg), nobody)).Plan(snap, nil, nil)
 	return slices.DeleteFunc(slices.Clone(problems), func(p source.Problem) bool {
 		return p.Object.Kind != source.KindService && p.Object.Kind != source.KindEndpointSlice
-	})
+	}), planner.Unserved(snap, p)
 }

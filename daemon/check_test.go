@@ -75,8 +75,8 @@ func TestRootChecksWithTheRightsOfTheServicesUser(t *testing.T) {
 		"kubeconfig": {0o600, "kubeconfig: open DIR/kubeconfig: permission denied: run: chgrp edgeway DIR/kubeconfig && chmod g+rX DIR/kubeconfig"},
 		"token":      {0o600, "users[u].user.tokenFile: open DIR/token: permission denied: run: chgrp edgeway DIR/token"},
 		"web.yml":    {0o600, "metrics.web_config: DIR/web.yml: open DIR/web.yml: permission denied: run: chgrp edgeway DIR/web.yml"},
-		"m":          {0o700, "DIR/m: it cannot be read: permission denied: run: chgrp edgeway DIR/m && chmod g+rX DIR/m"},
-		"m/web.yaml": {0o600, "DIR/m/web.yaml: it cannot be read: permission denied: run: chgrp edgeway DIR/m/web.yaml"},
+		"m":          {0o700, "DIR/m: permission denied: run: chgrp edgeway DIR/m && chmod g+rX DIR/m"},
+		"m/web.yaml": {0o600, "DIR/m/web.yaml: permission denied: run: chgrp edgeway DIR/m/web.yaml"},
 	} {
 		s := newSite(t)
 		check := func() string {

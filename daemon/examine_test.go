@@ -67,7 +67,7 @@ func TestExaminedWithADocumentThatDoesNotParse(t *testing.T) {
 	for _, f := range found {
 		lines = append(lines, fmt.Sprintf("%s %s: %s | %s", f.Severity, f.ID, f.Message, f.Fix))
 	}
-	if text := strings.Join(lines, "\n"); len(lines) != 2 || !strings.Contains(text, "warning sources: source file is not up to date: "+manifest+"#3: ") ||
+	if text := strings.Join(lines, "\n"); len(lines) != 2 || !strings.Contains(text, "warning sources: source file is not up to date: "+manifest+":14: ") ||
 		!strings.Contains(text, "there is no last-known state of the manifests in "+filepath.Join(filepath.Dir(path), "state", "manifests")) {
 		t.Errorf("found:\n%s", text)
 	}

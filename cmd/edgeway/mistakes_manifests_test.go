@@ -39,6 +39,8 @@ func TestMistakesInManifests(t *testing.T) {
 	slice := func(line int, field string) string {
 		return fmt.Sprintf("DIR/m/web.yaml:%d: EndpointSlice default/web-1: %s", line, field)
 	}
+	document := func(line int, field string) string { return fmt.Sprintf("DIR/m/web.yaml:%d: %s", line, field) }
+	const unserved = "DIR/m/web.yaml:1: Service default/web: spec.ports[0]"
 	for _, m := range []mistake{
 		{"tab", file, "  name: web\n", "\tname: web\n", "DIR/m/web.yaml:4", "", false},
 		{"no separator", file, "---\n", "", "DIR/m/web.yaml:10", "---", false},
@@ -46,21 +48,20 @@ func TestMistakesInManifests(t *testing.T) {
 		{"text", file, "", "web\n", "DIR/m/web.yaml:1", "", false},
 		{"JSON", "m/web.json", "", `{"apiVersion": "v1"`, "DIR/m/web.json:1", "", false},
 		{"no kind", file, "kind: Service\n", "", "DIR/m/web.yaml:1: kind", "", false},
-		{"no apiVersion", file, "apiVersion: v1\n", "", service(1, "apiVersion"), "discovery.k8s.io/v1", false},
-		{"misspelt kind", file, "kind: Service", "kind: Servce", strings.Replace(service(2, "kind"), "Service", "Servce", 1), "api-resources", false},
-		{"plural kind", file, "kind: EndpointSlice", "kind: EndpointSlices", strings.Replace(slice(12, "kind"), "EndpointSlice", "EndpointSlices", 1), "api-resources", false},
-		{"version of another kind", file, "apiVersion: discovery.k8s.io/v1", "apiVersion: v1", slice(12, "kind"), "api-resources", false},
-		{"group without a version", file, "apiVersion: discovery.k8s.io/v1", "apiVersion: discovery.k8s.io", slice(12, "kind"), "api-resources", false},
-		{"old version", file, "k8s.io/v1", "k8s.io/v1beta1", slice(11, "apiVersion"), "discovery.k8s.io/v1", false},
+		{"no apiVersion", file, "apiVersion: v1\n", "", document(1, "apiVersion"), "discovery.k8s.io/v1", false},
+		{"misspelt kind", file, "kind: Service", "kind: Servce", document(2, "kind"), "api-resources", false},
+		{"plural kind", file, "kind: EndpointSlice", "kind: EndpointSlices", document(12, "kind"), "api-resources", false},
+		{"version of another kind", file, "apiVersion: discovery.k8s.io/v1", "apiVersion: v1", document(12, "kind"), "api-resources", false},
+		{"group without a version", file, "apiVersion: discovery.k8s.io/v1", "apiVersion: discovery.k8s.io", document(12, "kind"), "api-resources", false},
+		{"old version", file, "k8s.io/v1", "k8s.io/v1beta1", document(11, "apiVersion"), "discovery.k8s.io/v1", false},
 		{"no name", file, "  name: web-1\n", "", "DIR/m/web.yaml:13: metadata.name", "", false},
-		{"name with capitals", file, "name: web-1", "name: Web-1", "DIR/m/web.yaml:14: EndpointSlice default/Web-1: metadata.name", "", false},
-		{"no clusterIP", file, "  clusterIP: 10.96.0.10\n", "", service(5, "spec.clusterIP"), "", false},
-		{"clusterIP out of the ranges", file, "10.96.0.10", "10.97.0.10", service(6, "spec.clusterIP"), "proxy.service_cidrs", false},
+		{"name with capitals", file, "name: web-1", "name: Web-1", document(14, "metadata.name"), "", false},
+		{"no clusterIP", file, "  clusterIP: 10.96.0.10\n", "", document(5, "spec.clusterIP"), "", false},
 		{"clusterIP that is none", file, "10.96.0.10", "10.96.0.300", service(6, "spec.clusterIP"), "", false},
-		{"wrong case", file, "clusterIP", "clusterIp", service(6, "spec.clusterIp"), "clusterIP", false},
-		{"misspelt field", file, "ports:", "prots:", service(7, "spec.prots"), "ports", false},
-		{"field of another kind", file, "  ports:", "  replicas: 2\n  ports:", service(7, "spec.replicas"), "", false},
-		{"name for a port", file, "port: 80\n", "port: http\n", service(7, "spec.ports.port"), "", false},
+		{"wrong case", file, "clusterIP", "clusterIp", document(6, "spec.clusterIp"), "clusterIP", false},
+		{"misspelt field", file, "ports:", "prots:", document(7, "spec.prots"), "ports", false},
+		{"field of another kind", file, "  ports:", "  replicas: 2\n  ports:", document(7, "spec.replicas"), "", false},
+		{"name for a port", file, "port: 80\n", "port: http\n", document(7, "spec.ports.port"), "", false},
 		{"port 0", file, "port: 80\n", "port: 0\n", service(9, "spec.ports[0].port"), "", false},
 		{"ports without names", file, "port: 80\n", "port: 80\n  - port: 81\n", service(10, "spec.ports[1].name"), "", false},
 		{"one name for two ports", file, "port: 80\n", "port: 80\n  - {name: http, port: 81}\n", service(10, "spec.ports[1].name"), "", false},
@@ -74,67 +75,27 @@ func TestMistakesInManifests(t *testing.T) {
 		{"external range", file, "spec:\n", "spec:\n  externalIPs: [203.0.113.0/24]\n", service(6, "spec.externalIPs[0]"), "", false},
 		{"loopback", file, "10.244.1.11", "127.0.0.1", slice(21, "endpoints[0].addresses[0]"), "127.0.0.1", false},
 		{"address with a port", file, "10.244.1.11", "'10.244.1.11:8080'", slice(21, "endpoints[0].addresses[0]"), "", false},
-		{"addresses alone", file, "- addresses: [10.244.1.11]", "- 10.244.1.11", slice(20, "endpoints"), "", false},
-		{"text for a condition", file, "- addresses", "- conditions: {ready: \"true\"}\n  addresses", slice(20, "endpoints.conditions.ready"), "", false},
+		{"addresses alone", file, "- addresses: [10.244.1.11]", "- 10.244.1.11", document(20, "endpoints"), "", false},
+		{"text for a condition", file, "- addresses", "- conditions: {ready: \"true\"}\n  addresses", document(20, "endpoints.conditions.ready"), "", false},
 		{"other family of the addresses", file, "IPv4", "IPv6", slice(21, "endpoints[0].addresses[0]"), "IPv6", false},
-		{"family without a ClusterIP", file, "IPv4\nports:\n- name: http\n  port: 8080\nendpoints:\n- addresses: [10.244.1.11]", "IPv6\nports:\n- name: http\n  port: 8080\nendpoints:\n- addresses: ['fd00::1']", slice(16, "addressType"), "spec.clusterIPs", false},
+		{"family without a ClusterIP", file, "IPv4\nports:\n- name: http\n  port: 8080\nendpoints:\n- addresses: [10.244.1.11]", "IPv6\nports:\n- name: http\n  port: 8080\nendpoints:\n- addresses: ['fd00::1']", unserved, "spec.clusterIPs", true},
 		{"unknown address type", file, "IPv4", "ipv4", slice(16, "addressType"), "FQDN", false},
 		{"no label", file, "kubernetes.io/service-name", "app", slice(15, "metadata.labels[kubernetes.io/service-name]"), "", false},
-		{"orphan", file, "service-name: web", "service-name: wbe", slice(15, "metadata.labels[kubernetes.io/service-name]"), "Service default/web?", false},
-		{"orphan of nobody", file, "service-name: web", "service-name: database", slice(15, "metadata.labels[kubernetes.io/service-name]"), "Service default/database", false},
-		{"another namespace", file, "  name: web-1\n", "  name: web-1\n  namespace: shop\n", "DIR/m/web.yaml:16: EndpointSlice shop/web-1: metadata.labels[kubernetes.io/service-name]", "Service default/web?", false},
-		{"another name of the port", file, "- name: http\n  port: 8080", "- name: web\n  port: 8080", slice(17, "ports"), `"web" (TCP)`, false},
-		{"another protocol of the port", file, "    port: 80\n", "    port: 80\n    protocol: UDP\n", slice(18, "ports"), `"http" (UDP)`, false},
-		{"no ports", file, "ports:\n- name: http\n  port: 8080\n", "", slice(11, "ports"), "", false},
-		{"no slice", file, goodManifest[strings.Index(goodManifest, "---"):], "", "DIR/m/web.yaml:1: Service default/web", "", true},
+		{"orphan", file, "service-name: web", "service-name: wbe", unserved, "kubernetes.io/service-name: web", true},
+		{"another namespace", file, "  name: web-1\n", "  name: web-1\n  namespace: shop\n", unserved, "kubernetes.io/service-name: web", true},
+		{"another name of the port", file, "- name: http\n  port: 8080", "- name: web\n  port: 8080", unserved, "\"web\" (TCP)", true},
+		{"another protocol of the port", file, "    port: 80\n", "    port: 80\n    protocol: UDP\n", unserved, "\"http\" (UDP)", true},
+		{"no ports", file, "ports:\n- name: http\n  port: 8080\n", "", unserved, "ports", true},
+		{"Endpoints", file, "discovery.k8s.io/v1\nkind: EndpointSlice", "v1\nkind: Endpoints", unserved, "kubernetes.io/service-name: web", true},
+		{"no slice", file, goodManifest[strings.Index(goodManifest, "---"):], "", unserved, "kubernetes.io/service-name: web", true},
 		{"unknown hint", file, "  name: web\n", "  name: web\n  annotations: {edgeway.io/traffic-hint: long}\n", service(5, "metadata.annotations[edgeway.io/traffic-hint]"), "LongLived", false},
-		{"one object twice", "m/web2.yaml", "", goodManifest[:strings.Index(goodManifest, "---")], "DIR/m/web2.yaml:1: Service default/web", "DIR/m/web.yaml:1", false},
-		{"one ClusterIP for two", "m/zeta.yaml", "", strings.ReplaceAll(goodManifest, "web", "zeta"), "DIR/m/zeta.yaml:5: Service default/zeta: spec.clusterIPs", "Service default/web", false},
+		{"one object twice", "m/web2.yaml", "", goodManifest[:strings.Index(goodManifest, "---")], "DIR/m/web2.yaml:1", "DIR/m/web.yaml:1", false},
+		{"one ClusterIP for two", "m/zeta.yaml", "", strings.ReplaceAll(goodManifest, "web", "zeta"), "DIR/m/zeta.yaml:1: Service default/zeta: spec.clusterIPs", "Service default/web", false},
 	} {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
 			m.check(t, map[string]string{"edgeway.toml": goodConfig, file: goodManifest})
 		})
-	}
-}
-
-// What is offered in place of Endpoints is in order, and so is what has both.
-func TestEndpointsGetASuccessor(t *testing.T) {
-	t.Parallel()
-	service := goodManifest[:strings.Index(goodManifest, "---")]
-	const old = `---
-apiVersion: v1
-kind: Endpoints
-metadata: {name: web}
-subsets:
-- addresses: [{ip: 10.244.1.11, nodeName: edge-1}, {ip: 'fd00::11'}]
-  notReadyAddresses: [{ip: 10.244.1.12}]
-  ports: [{name: http, port: 8080}]
-`
-	dir := t.TempDir()
-	config := filepath.Join(dir, "edgeway.toml")
-	place(t, config, goodConfig)
-	check := func(manifest string) (code int, stderr string) {
-		place(t, filepath.Join(dir, "m", "web.yaml"), manifest)
-		code, _, stderr = run(t, "config", "check", "--config", config)
-		return code, stderr
-	}
-	code, stderr := check(service + old)
-	head, offer, ok := strings.Cut(stderr, "write this instead:\n")
-	if code != exitUsage || !ok || !strings.Contains(head, filepath.Join(dir, "m/web.yaml")+":11: Endpoints default/web: objects of the kind Endpoints are not used") {
-		t.Fatalf("exit %d:\n%s", code, stderr)
-	}
-	for _, want := range []string{"addressType: IPv4", "- 10.244.1.11\n", "nodeName: edge-1", "- 10.244.1.12\n", "ready: false", "addressType: IPv6", "- fd00::11\n", "port: 8080"} {
-		if !strings.Contains(offer, want) {
-			t.Errorf("no %q in what is offered:\n%s", want, offer)
-		}
-	}
-	both := strings.Replace(service, "clusterIP: 10.96.0.10", "clusterIP: 10.96.0.10\n  clusterIPs: [10.96.0.10, 'fd00:96::10']", 1)
-	if code, stderr := check(both + "---\n" + offer); code != exitOK || stderr != "" {
-		t.Errorf("with what is offered: exit %d:\n%s", code, stderr)
-	}
-	if code, stderr := check(goodManifest + old); code != exitOK || stderr != "" {
-		t.Errorf("with both kinds: exit %d:\n%s", code, stderr)
 	}
 }
 

@@ -67,7 +67,7 @@ func TestADryRunTellsAPipeline(t *testing.T) {
 	good, bad := site(goodManifest), site(strings.Replace(goodManifest, "port: 80\n", "port: 0\n", 1))
 	for config, want := range map[string]int{good: exitOK, bad: exitFailure} {
 		code, stdout, stderr := run(t, "run", "--dry-run", "--config", config)
-		if code != want || stderr != "" || strings.Contains(stdout, "problem: Service default/web: spec.ports[0].port: ") != (want == exitFailure) {
+		if code != want || stderr != "" || strings.Contains(stdout, "/m/web.yaml:9: Service default/web: spec.ports[0].port: ") != (want == exitFailure) {
 			t.Errorf("exit %d, want %d, err %q, out:\n%s", code, want, stderr, stdout)
 		}
 		code, stdout, _ = run(t, "run", "--dry-run", "--json", "--config", config)

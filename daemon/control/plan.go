@@ -116,13 +116,13 @@ func nodePortAddrs(n *plan.Node) []netip.Addr {
 	return slices.Concat(n.NodePortAddrs, n.LoopbackAddrs)
 }
 
-// Only keeps one Service ("namespace/name") and its problems. It is an error when there is neither.
+// Only keeps one Service ("namespace/name"), whose problems are the plan's. It is an error if there is neither.
 func (v Plan) Only(name string) (Plan, error) {
 	if strings.Count(name, "/") != 1 {
 		return v, argumentError{fmt.Errorf("%q is not of the form NAMESPACE/NAME", name)}
 	}
 	all := v
-	v.Services, v.HealthChecks, v.Problems = []PlanService{}, nil, nil
+	v.Services, v.HealthChecks = []PlanService{}, nil
 	for _, s := range all.Services {
 		if strings.HasPrefix(s.Name, name+":") || strings.HasPrefix(s.Name, name+"/") {
 			v.Services = append(v.Services, s)
@@ -131,11 +131,6 @@ func (v Plan) Only(name string) (Plan, error) {
 	for _, h := range all.HealthChecks {
 		if h.Service == name {
 			v.HealthChecks = append(v.HealthChecks, h)
-		}
-	}
-	for _, p := range all.Problems {
-		if strings.HasPrefix(p, source.KindService.String()+" "+name+":") {
-			v.Problems = append(v.Problems, p)
 		}
 	}
 	if len(v.Services)+len(v.Problems) == 0 {

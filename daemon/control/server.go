@@ -19,11 +19,13 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"slices"
 	"time"
 
 	"edgeway/daemon/doctor"
 	"edgeway/daemon/nodeinfo"
 	"edgeway/daemon/pipeline"
+	"edgeway/daemon/source"
 	"edgeway/proxiers"
 	"edgeway/proxiers/contain"
 	"edgeway/proxiers/fault"
@@ -174,12 +176,18 @@ func (s *Server) plan(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	view := NewPlan(p, state.Problems(), s.opts.Gaps)
+	name, problems := r.URL.Query().Get("service"), state.Problems()
+	if name != "" {
+		problems = slices.DeleteFunc(problems, func(p source.Problem) bool {
+			return p.Object.Kind != source.KindService || p.Object.Namespace+"/"+p.Object.Name != name
+		})
+	}
+	view := NewPlan(p, problems, s.opts.Gaps)
 	view.InForce = ok
 	for i, svc := range p.Services {
 		view.Services[i].Out = s.opts.Out(svc)
 	}
-	if name := r.URL.Query().Get("service"); name != "" {
+	if name != "" {
 		return view.Only(name)
 	}
 	return view, nil

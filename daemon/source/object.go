@@ -36,7 +36,7 @@ func (k Kind) String() string {
 }
 
 // Key identifies an object. Namespace is empty for all but Services and EndpointSlices; the name of a Manifest is its
-// path, that of a Document "FILE#N", N counting from 1, that of an APIServer its URL, that of a Setting its key.
+// path, that of a Document "FILE:LINE", that of an APIServer its URL, that of a Setting its key.
 type Key struct {
 	Kind            Kind
 	Namespace, Name string
@@ -79,11 +79,20 @@ type Problem struct {
 	ID string
 	// Fix is the command or the setting that ends the problem, or "" if the message says it.
 	Fix string
+	// At is "file:line" of a manifest, or "" if the object is not from one.
+	At string
 }
 
-// String returns one line that names the object, the field, the fault and the fix.
+// String returns one line that names the place, the object, the field, the fault and the fix.
 func (p Problem) String() string {
 	text := p.Object.String()
+	switch {
+	case p.At == "":
+	case p.Object.Kind == KindDocument || p.Object.Kind == 0:
+		text = p.At
+	default:
+		text = p.At + ": " + text
+	}
 	if p.Field != "" {
 		text += ": " + p.Field
 	}

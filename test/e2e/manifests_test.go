@@ -190,7 +190,7 @@ func damages() []damage {
 				s.write(1)
 			},
 			true,
-			[]string{"a.yaml#1: ", "b.yaml: it is empty", "Service default/shop-0, Service default/shop-1"},
+			[]string{"a.yaml:2: ", "b.yaml: it is empty", "Service default/shop-0, Service default/shop-1"},
 		},
 		{
 			"one on a disk that fails",

@@ -26,13 +26,16 @@ import (
 // document is one part of a file.
 type document struct {
 	sum     [sha256.Size]byte // of its text
+	line    int               // of the file, in which it begins
 	empty   bool              // nothing but white space and comments
 	objects []source.Object
+	// at is the place of the objects in a list, as in "items[2]", until locate.
+	at map[source.Key]string
 	// broken are those of the objects that carry nothing but their faults.
 	broken map[source.Key]bool
 	// faults are why the document, or an item of its list, cannot be used: the first maxFaults, and more is how many
 	// there are besides. Faults that leave an object usable are in the object.
-	faults []fault
+	faults []source.Problem
 	more   int
 	// ignored are objects of kinds that are not used.
 	ignored []ignored
@@ -41,19 +44,21 @@ type document struct {
 // ignored is an object of a kind that is not used.
 type ignored struct{ at, version, kind, namespace, name string }
 
-type fault struct{ field, message string }
-
-func (f fault) String() string { return strings.TrimPrefix(f.field+": "+f.message, ": ") }
-
 // maxFaults is how many faults of a file are told.
 const maxFaults = 20
 
-func (d *document) addf(field, format string, args ...any) {
+func (d *document) addf(field, fix, format string, args ...any) {
 	if len(d.faults) == maxFaults {
 		d.more++
 		return
 	}
-	d.faults = append(d.faults, fault{field, fmt.Sprintf(format, args...)})
+	d.faults = append(d.faults, source.Problem{Field: field, Message: fmt.Sprintf(format, args...), Fix: fix})
+}
+
+// hasFaults reports whether there is a fault in the document or in one of its objects.
+func (d *document) hasFaults() bool {
+	return len(d.faults) > 0 ||
+		slices.ContainsFunc(d.objects, func(o source.Object) bool { return len(o.Problems()) > 0 })
 }
 
 // part is the text of a document in its file.
@@ -121,30 +126,30 @@ func isMarker(line []byte) bool {
 	return len(line) == 3 || strings.ContainsRune(" \t\r\n", rune(line[3]))
 }
 
-const notParsed = "it does not parse: "
-
 // parse never fails: what is wrong is in the document's faults, a panic included.
-func (s *Source) parse(p part) *document {
+func (s *Source) parse(path string, p part) *document {
 	var d *document
 	err := contain.Call(func() error {
-		d = s.parsePart(p)
+		d = s.parsePart(path, p)
+		d.locate(path, p)
 		return nil
 	})
 	if err != nil {
 		s.log.Error("document panicked", "error", err, "stack", contain.Stack(err))
 		d = new(document)
-		d.addf("", "it cannot be read: %s", err)
+		d.addf("", "", "it cannot be read: %s", err)
+		d.faults[0].At = placeOf(path, p.lines+1)
 	}
 	return d
 }
 
-func (s *Source) parsePart(p part) *document {
+func (s *Source) parsePart(path string, p part) *document {
 	d := new(document)
 	// The library names no line for an error in the first one.
 	data, err := toJSON(slices.Concat([]byte("\n"), p.text))
 	switch {
 	case err != nil:
-		d.addf("", "%s%s", notParsed, oneLine(inFile(p, err)))
+		d.unparsable(path, p, err)
 		return d
 	case string(data) == "null":
 		d.empty = true
@@ -154,8 +159,29 @@ func (s *Source) parsePart(p part) *document {
 	return d
 }
 
-// place matches where the library (go.yaml.in/yaml v3.0) names a line.
-var place = regexp.MustCompile(`(?m)(^yaml: |^  |" already defined at )line ([0-9]+)`)
+// namedLine matches where the library (go.yaml.in/yaml v3.0) names a line.
+var namedLine = regexp.MustCompile(`(?m)(^yaml: |^  |" already defined at )line ([0-9]+)`)
+
+// unparsable adds a fault for an error of the YAML library.
+func (d *document) unparsable(path string, p part, err error) {
+	line, message := p.lines+1, oneLine(inFile(p, err)) // the library names no line if it is the first one
+	if found := firstLine.FindStringSubmatch(message); found != nil {
+		line, _ = strconv.Atoi(found[1]) // digits
+		message = message[len(found[0]):]
+	}
+	fix := ""
+	switch {
+	case strings.Contains(message, "cannot start any token"):
+		fix = "indent with spaces, not with tabs"
+	case strings.Contains(message, "already defined"):
+		fix = "remove one of the two, or write --- between two objects"
+	}
+	d.addf("", fix, "it does not parse: %s", strings.TrimPrefix(message, "yaml: "))
+	d.faults[0].At = placeOf(path, line)
+}
+
+// firstLine matches the beginning of an error that names a line.
+var firstLine = regexp.MustCompile(`^yaml: (?:unmarshal errors: )?line ([0-9]+): `)
 
 // inFile returns the error with the line's number in the file.
 func inFile(p part, err error) error {
@@ -163,8 +189,8 @@ func inFile(p part, err error) error {
 	if strings.Contains(err.Error(), "did not find expected ','") {
 		shift++ // the library names the line before the one in which the list or map begins
 	}
-	return errors.New(place.ReplaceAllStringFunc(err.Error(), func(found string) string {
-		parts := place.FindStringSubmatch(found)
+	return errors.New(namedLine.ReplaceAllStringFunc(err.Error(), func(found string) string {
+		parts := namedLine.FindStringSubmatch(found)
 		line, _ := strconv.Atoi(parts[2]) // digits
 		return fmt.Sprintf("%sline %d", parts[1], max(line+shift, p.lines+1))
 	}))
@@ -175,7 +201,7 @@ func inFile(p part, err error) error {
 func (s *Source) decode(d *document, at string, data []byte, inherited metav1.TypeMeta, lists bool) {
 	var meta metav1.TypeMeta
 	if err := json.Unmarshal(data, &meta); err != nil {
-		d.addf(at, "it is not an object with apiVersion and kind: %s", oneLine(err))
+		d.addf(at, "", "it is not an object with apiVersion and kind: %s", oneLine(err))
 		return
 	}
 	if meta.Kind == "" && meta.APIVersion == "" {
@@ -183,18 +209,21 @@ func (s *Source) decode(d *document, at string, data []byte, inherited metav1.Ty
 	}
 	switch use, k := find(meta); {
 	case meta.Kind == "":
-		d.addf(join(at, "kind"), "it is missing")
+		d.addf(join(at, "kind"), "write Service, EndpointSlice, Node or ServiceCIDR", "it is missing")
 	case meta.APIVersion == "":
-		d.addf(join(at, "apiVersion"), "it is missing")
+		d.addf(join(at, "apiVersion"), apiVersions, "it is missing")
 	case use == useObject:
 		k.add(s, d, at, data)
+		if n := len(d.objects); at != "" && n > 0 {
+			d.at[d.objects[n-1].Key()] = at
+		}
 	case use == useList && lists:
 		s.decodeList(d, data, metav1.TypeMeta{Kind: k.kind, APIVersion: k.apiVersion})
 	case use == otherVersion:
-		d.addf(join(at, "apiVersion"), "%.64q is not supported for the kind %s: it must be %s", meta.APIVersion,
+		d.addf(join(at, "apiVersion"), "", "%.64q is not supported for the kind %s: it must be %s", meta.APIVersion,
 			meta.Kind, k.apiVersion)
 	case isMisspelt(meta):
-		d.addf(join(at, "kind"), "%.64q has no kind %.64q", meta.APIVersion, meta.Kind)
+		d.addf(join(at, "kind"), "kubectl api-resources", "%.64q has no kind %.64q", meta.APIVersion, meta.Kind)
 	default:
 		s.ignore(d, at, data, meta)
 	}
@@ -226,13 +255,14 @@ func (s *Source) decodeList(d *document, data []byte, inherited metav1.TypeMeta)
 		Items *[]json.RawMessage `json:"items"`
 	}
 	if err := json.Unmarshal(data, &list); err != nil {
-		d.addf("items", "%s", oneLine(err))
+		d.addf("items", "", "%s", oneLine(err))
 		return
 	}
 	if list.Items == nil {
-		d.addf("items", "it is missing")
+		d.addf("items", "", "it is missing")
 		return
 	}
+	d.at = make(map[source.Key]string, len(*list.Items))
 	for i, item := range *list.Items {
 		s.decode(d, fmt.Sprintf("items[%d]", i), item, inherited, false)
 	}
@@ -244,23 +274,27 @@ func unmarshal(d *document, at string, data []byte, into any) bool {
 	var typeErr *json.UnmarshalTypeError
 	switch {
 	case errors.As(err, &typeErr) && typeErr.Field != "":
-		d.addf(join(at, jsonPath(typeErr.Field)), "a %s is not allowed here", typeErr.Value)
+		d.addf(join(at, jsonPath(typeErr.Field)), "", "a %s is not allowed here", typeErr.Value)
 		return false
 	case err != nil:
-		d.addf(at, "it does not decode: %s", oneLine(err))
+		d.addf(at, "", "it does not decode: %s", oneLine(err))
 		return false
 	}
 	for _, err := range strict {
 		what, field, ok := strings.Cut(err.Error(), ` "`) // as in: unknown field "spec.prots"
 		if !ok {
-			d.addf(at, "%s", oneLine(err))
+			d.addf(at, "", "%s", oneLine(err))
 			continue
 		}
 		field = strings.TrimSuffix(field, `"`)
-		if name, near := meant(reflect.TypeOf(into), field); near && what == "unknown field" {
-			what += "; did you mean " + name + "?"
+		fix := "" // as for a field that is there twice
+		if what == "unknown field" {
+			fix = "remove the field"
+			if name, near := meant(reflect.TypeOf(into), field); near {
+				fix = "write " + name
+			}
 		}
-		d.addf(join(at, field), "%s", what)
+		d.addf(join(at, field), fix, "%s", what)
 	}
 	return len(strict) == 0
 }

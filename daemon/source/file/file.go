@@ -179,8 +179,8 @@ func (s *Source) await(ctx context.Context, sink source.Sink, r *reading, done <
 				timer.Reset(left)
 				continue
 			}
-			s.setFault(fmt.Sprintf("reading %s takes more than %s: is the server of a network file system away?",
-				strings.Join(s.paths, ", "), s.late))
+			s.setFault(fmt.Sprintf("reading %s takes more than %s", strings.Join(s.paths, ", "), s.late),
+				"start the server of the network file system")
 		}
 	}
 }
@@ -221,14 +221,14 @@ func (s *Source) finish(sink source.Sink, r *reading) {
 	s.mu.Lock()
 	s.status.Synced = s.status.Synced || !r.unread && (s.known || r.counts())
 	s.mu.Unlock()
-	s.setFault(r.String())
+	s.setFault(r.String(), r.fix())
 }
 
 // setFault puts the outcome of a reading in the status, and logs it when it is another than before.
-func (s *Source) setFault(fault string) {
+func (s *Source) setFault(fault, fix string) {
 	s.mu.Lock()
 	before := s.status.Err
-	s.status.Err, s.status.Partial = fault, fault != ""
+	s.status.Err, s.status.Partial, s.status.Fix = fault, fault != "", fix
 	if fault == "" {
 		s.status.LastContact = time.Now()
 	}

@@ -10,8 +10,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"edgeway/daemon/source"
 	"edgeway/proxiers/plan"
 )
@@ -117,8 +115,15 @@ func (f *folder) expect(names string, problems ...string) {
 	if got := f.sink.names(); got != names {
 		f.t.Errorf("objects\n got %s\nwant %s", got, names)
 	}
-	if diff := cmp.Diff(problems, f.sink.problems(f.dir)); diff != "" {
-		f.t.Errorf("problems (-want +got):\n%s", diff)
+	f.problems(problems...)
+}
+
+// problems expects problems that begin like this, and no others.
+func (f *folder) problems(want ...string) {
+	f.t.Helper()
+	got := f.sink.problems(f.dir)
+	if !slices.EqualFunc(got, want, strings.HasPrefix) {
+		f.t.Errorf("problems\n got %q\nwant %q", got, want)
 	}
 }
 
@@ -167,7 +172,7 @@ func TestFormsOfFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.expect("Node edge, Service default/a, Service default/b, Service default/c, Service default/d, ServiceCIDR k",
-		"Document sub.yaml: the file cannot be read: it is not a regular file")
+		"sub.yaml: it is not a regular file")
 }
 
 func TestServicesOfOthersAreNoFault(t *testing.T) {
@@ -186,24 +191,40 @@ func TestServicesOfOthersAreNoFault(t *testing.T) {
 // Each bad document stands between two good ones, which must serve.
 func TestBadDocumentsAreNamedAndTheOthersServe(t *testing.T) {
 	for name, c := range map[string]struct{ text, problem string }{
-		"syntax":          {"a: [", "Document a.yaml#2: it does not parse: yaml: line 8: did not find expected node content"},
-		"tab":             {"a:\n\tb: c\n", "Document a.yaml#2: it does not parse: yaml: line 9: found character that cannot start any token"},
-		"no object":       {"just text", "Document a.yaml#2: it is not an object with apiVersion and kind: json: cannot unmarshal string into Go value of type v1.TypeMeta"},
-		"no kind":         {"apiVersion: v1", "Document a.yaml#2: kind: it is missing"},
-		"no apiVersion":   {"kind: Service", "Document a.yaml#2: apiVersion: it is missing"},
-		"misspelt field":  {strings.Replace(web, "ports:", "prots:", 1), "Document a.yaml#2: spec.prots: unknown field; did you mean ports?"},
-		"wrong case":      {strings.Replace(web, "clusterIP:", "clusterIp:", 1), "Document a.yaml#2: spec.clusterIp: unknown field; did you mean clusterIP?"},
-		"repeated field":  {web + "  clusterIP: 10.96.0.11\n", `Document a.yaml#2: it does not parse: yaml: unmarshal errors: line 14: mapping key "clusterIP" already defined at line 12`},
-		"wrong type":      {strings.Replace(web, "port: 80", "port: http", 1), "Document a.yaml#2: spec.ports.port: a string is not allowed here"},
-		"port 65536 * n":  {strings.Replace(web, "port: 80", "port: 4294967376", 1), "Document a.yaml#2: spec.ports.port: a number 4294967376 is not allowed here"},
-		"no name":         {strings.Replace(web, "name: web", "labels: {}", 1), "Document a.yaml#2: metadata.name: it is missing"},
-		"bad name":        {strings.Replace(web, "name: web", "name: Web", 1), `Document a.yaml#2: metadata.name: "Web": a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')`},
-		"no clusterIP":    {strings.Replace(web, "  clusterIP: 10.96.0.10\n", "", 1), "Document a.yaml#2: spec.clusterIP: an address, or None, is required: nobody allocates one for a manifest"},
-		"old slice":       {strings.Replace(slice, "k8s.io/v1", "k8s.io/v1beta1", 1), `Document a.yaml#2: apiVersion: "discovery.k8s.io/v1beta1" is not supported for the kind EndpointSlice: it must be discovery.k8s.io/v1`},
-		"bad item":        {"apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Service, metadata: {nam: x}}", "Document a.yaml#2: items[0].metadata.nam: unknown field; did you mean name?"},
-		"port 0":          {strings.Replace(called("bad"), "port: 80", "port: 0", 1), "Service default/bad: spec.ports[0].port: 0 is not 1 to 65535"},
-		"no service name": {strings.Replace(slice, "kubernetes.io/service-name", "x", 1), "EndpointSlice default/web-1: metadata.labels[kubernetes.io/service-name]: the label is missing: it names the Service of the endpoints"},
-		"no nodePort":     {strings.Replace(called("bad"), "spec:", "spec:\n  type: NodePort", 1), "Service default/bad: spec.ports[0].nodePort: it is required with the type NodePort: nobody allocates one for a manifest"},
+		"syntax":         {"a: [", "a.yaml:8: "},
+		"tab":            {"a:\n\tb: c\n", "a.yaml:9: "},
+		"no object":      {"just text", "a.yaml:8: "},
+		"no kind":        {"apiVersion: v1", "a.yaml:8: kind: "},
+		"no apiVersion":  {"kind: Service", "a.yaml:8: apiVersion: "},
+		"misspelt field": {strings.Replace(web, "ports:", "prots:", 1), "a.yaml:13: spec.prots: "},
+		"wrong case":     {strings.Replace(web, "clusterIP:", "clusterIp:", 1), "a.yaml:12: spec.clusterIp: "},
+		"repeated field": {web + "  clusterIP: 10.96.0.11\n", "a.yaml:14: "},
+		"wrong type":     {strings.Replace(web, "port: 80", "port: http", 1), "a.yaml:13: spec.ports.port: "},
+		"port 65536 * n": {strings.Replace(web, "port: 80", "port: 4294967376", 1), "a.yaml:13: spec.ports.port: "},
+		"no name":        {strings.Replace(web, "name: web", "labels: {}", 1), "a.yaml:10: metadata.name: "},
+		"bad name":       {strings.Replace(web, "name: web", "name: Web", 1), "a.yaml:10: metadata.name: "},
+		"no clusterIP":   {strings.Replace(web, "  clusterIP: 10.96.0.10\n", "", 1), "a.yaml:11: spec.clusterIP: "},
+		"old slice":      {strings.Replace(slice, "k8s.io/v1", "k8s.io/v1beta1", 1), "a.yaml:8: apiVersion: "},
+		"bad item": {
+			"apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Service, metadata: {nam: x}}",
+			"a.yaml:11: items[0].metadata.nam: ",
+		},
+		"port 0": {
+			strings.Replace(called("bad"), "port: 80", "port: 0", 1),
+			"a.yaml:13: Service default/bad: spec.ports[0].port: ",
+		},
+		"no Service": {
+			strings.Replace(slice, "kubernetes.io/service-name", "x", 1),
+			"a.yaml:10: EndpointSlice default/web-1: metadata.labels[kubernetes.io/service-name]: ",
+		},
+		"no nodePort": {
+			strings.Replace(called("bad"), "spec:", "spec:\n  type: NodePort", 1),
+			"a.yaml:14: Service default/bad: spec.ports[0].nodePort: ",
+		},
+		"item of a list": {
+			"apiVersion: v1\nkind: List\nitems:\n- " + strings.ReplaceAll(strings.Replace(called("bad"), "port: 80", "port: 0", 1), "\n", "\n  "),
+			"a.yaml:16: Service default/bad: spec.ports[0].port: ",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFolder(t)
@@ -212,9 +233,7 @@ func TestBadDocumentsAreNamedAndTheOthersServe(t *testing.T) {
 			if f.sink.service("first") == nil || f.sink.service("last") == nil {
 				t.Errorf("the good documents do not serve: %s", f.sink.names())
 			}
-			if diff := cmp.Diff([]string{c.problem}, f.sink.problems(f.dir)); diff != "" {
-				t.Errorf("problems (-want +got):\n%s", diff)
-			}
+			f.problems(c.problem)
 		})
 	}
 }
@@ -229,7 +248,7 @@ func TestNothingIsRemovedWhileADocumentIsUnusable(t *testing.T) {
 	half := strings.Replace(called("a"), "port: 80", "port: 81", 1) + "---\n" + called("b")
 	f.write("a.yaml", half[:len(half)-4])
 	f.expect("Service default/a, Service default/b, Service default/c, Service default/z",
-		"Document a.yaml#2: it does not parse: yaml: line 13: did not find expected ',' or '}'")
+		"a.yaml:13: it does not parse: ")
 	if got := f.sink.service("a").Ports[0].Port; got != 81 {
 		t.Errorf("the good document of the bad file is not served: port %d", got)
 	}
@@ -284,7 +303,7 @@ func TestTheFirstOfTwoCounts(t *testing.T) {
 	f := newFolder(t)
 	f.write("b.yaml", strings.Replace(web, "port: 80", "port: 82", 1))
 	f.write("a.yaml", called("x")+"---\n"+web)
-	f.expect("Service default/web, Service default/x", "Document b.yaml#1: Service default/web is in a.yaml#2 already; that one counts")
+	f.expect("Service default/web, Service default/x", "b.yaml:1: Service default/web is in a.yaml:7 already")
 	if got := f.sink.service("web").Ports[0].Port; got != 80 {
 		t.Errorf("port %d", got)
 	}

@@ -30,6 +30,10 @@ var kinds = [...]kind{
 	{"networking.k8s.io/v1", "ServiceCIDR", addServiceCIDR},
 }
 
+// apiVersions is the fix for a missing apiVersion.
+const apiVersions = "write v1 for a Service or Node, discovery.k8s.io/v1 for an EndpointSlice, networking.k8s.io/v1 for a " +
+	"ServiceCIDR"
+
 // usage is what becomes of an object in a manifest.
 type usage int
 
@@ -115,7 +119,7 @@ func addService(s *Source, d *document, at string, data []byte) {
 	case spec.ClusterIP == "" && len(spec.ClusterIPs) > 0:
 		spec.ClusterIP = spec.ClusterIPs[0]
 	case spec.ClusterIP == "" && spec.Type != corev1.ServiceTypeExternalName:
-		d.addf(join(at, "spec.clusterIP"), "an address, or None, is required: nobody allocates one for a manifest")
+		d.addf(join(at, "spec.clusterIP"), "", "an address, or None, is required: nobody allocates one for a manifest")
 		return
 	}
 	svc.Service.Spec = *spec
@@ -208,7 +212,7 @@ func namespaced(d *document, at string, meta *metav1.ObjectMeta, rule func(strin
 		meta.Namespace = metav1.NamespaceDefault
 	}
 	if faults := validation.IsDNS1123Label(meta.Namespace); len(faults) > 0 {
-		d.addf(join(at, "metadata.namespace"), "%.64q: %s", meta.Namespace, strings.Join(faults, "; "))
+		d.addf(join(at, "metadata.namespace"), "", "%.64q: %s", meta.Namespace, strings.Join(faults, "; "))
 		return false
 	}
 	return named(d, at, meta, rule)
@@ -216,11 +220,11 @@ func namespaced(d *document, at string, meta *metav1.ObjectMeta, rule func(strin
 
 func named(d *document, at string, meta *metav1.ObjectMeta, rule func(string) []string) bool {
 	if meta.Name == "" {
-		d.addf(join(at, "metadata.name"), "it is missing")
+		d.addf(join(at, "metadata.name"), "", "it is missing")
 		return false
 	}
 	if faults := rule(meta.Name); len(faults) > 0 {
-		d.addf(join(at, "metadata.name"), "%.64q: %s", meta.Name, strings.Join(faults, "; "))
+		d.addf(join(at, "metadata.name"), "", "%.64q: %s", meta.Name, strings.Join(faults, "; "))
 		return false
 	}
 	return true

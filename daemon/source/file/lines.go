@@ -1,106 +1,71 @@
 package file
 
 import (
-	"regexp"
 	"strconv"
 	"strings"
 
-	"go.yaml.in/yaml/v2"
+	"go.yaml.in/yaml/v3"
+
+	"edgeway/daemon/source"
 )
 
-// spot is a value of a document and the line that it begins in; a field begins with its name.
-type spot struct {
-	line   int // 0: unknown
-	fields map[string]spot
-	items  []spot
-}
-
-var _ yaml.Unmarshaler = (*spot)(nil)
-
-// UnmarshalYAML implements yaml.Unmarshaler. It never fails: what has no line gets that of what is around it.
-func (s *spot) UnmarshalYAML(unmarshal func(any) error) error {
-	s.line = lineOf(unmarshal)
-	var fields map[label]spot
-	if unmarshal(&fields) == nil {
-		s.fields = make(map[string]spot, len(fields))
-		for name, value := range fields {
-			value.line = name.line
-			s.fields[name.text] = value
+// locate sets the place of each fault in a document: the line of the field, or of the nearest part around it that is
+// there. Most documents have no fault, so they are read a second time only here.
+func (d *document) locate(path string, p part) {
+	if !d.hasFaults() {
+		return
+	}
+	var root yaml.Node
+	if yaml.Unmarshal(p.text, &root) != nil || len(root.Content) == 0 {
+		root = yaml.Node{Content: []*yaml.Node{{Line: 1}}}
+	}
+	place := func(faults []source.Problem, at string) {
+		for i := range faults {
+			if f := &faults[i]; f.At == "" {
+				f.At = placeOf(path, p.lines+lineOf(root.Content[0], join(at, f.Field)))
+			}
 		}
-		return nil
 	}
-	_ = unmarshal(&s.items) // a scalar has none
-	return nil
-}
-
-// label is the name of a field.
-type label struct {
-	text string
-	line int
-}
-
-var _ yaml.Unmarshaler = (*label)(nil)
-
-// UnmarshalYAML implements yaml.Unmarshaler.
-func (l *label) UnmarshalYAML(unmarshal func(any) error) error {
-	l.line = lineOf(unmarshal)
-	return unmarshal(&l.text)
-}
-
-// lineOf makes an error, as the library (go.yaml.in/yaml v2.4) tells lines in errors alone: nothing can be a channel.
-func lineOf(unmarshal func(any) error) int {
-	var nothing chan int
-	err := unmarshal(&nothing)
-	if err == nil { // null
-		return 0
+	place(d.faults, "")
+	for _, obj := range d.objects {
+		place(obj.Problems(), d.at[obj.Key()])
 	}
-	return lineIn(err.Error())
 }
 
-var lineNumber = regexp.MustCompile(`line ([0-9]+): `)
+func placeOf(path string, line int) string { return path + ":" + strconv.Itoa(line) }
 
-// lineIn gives the first number of a line that an error of the library names; 0: it names none.
-func lineIn(text string) int {
-	found := lineNumber.FindStringSubmatch(text)
-	if found == nil {
-		return 0
-	}
-	line, _ := strconv.Atoi(found[1]) // digits
-	return line
-}
-
-// spots reads where everything stands in a document; the lines count from its first.
-func spots(text []byte) spot {
-	s := spot{line: 1}
-	if err := yaml.Unmarshal(text, &s); err != nil || s.line == 0 {
-		return spot{line: 1}
-	}
-	return s
-}
-
-// find gives the line of a field, as in "spec.ports[0].port", or of the nearest part around it that is there.
-func (s spot) find(field string) int {
-	line := s.line
+// lineOf returns the line of a field, as in "spec.ports[0].port", that is in a node.
+func lineOf(n *yaml.Node, field string) int {
+	line := n.Line
 	for field != "" {
 		var step string
 		step, field = cutStep(field)
-		next, ok := s.child(step)
-		if !ok {
+		name, value := child(n, step)
+		if value == nil {
 			break
 		}
-		if s = next; s.line > 0 {
-			line = s.line
-		}
+		line, n = name.Line, value
 	}
 	return line
 }
 
-func (s spot) child(step string) (spot, bool) {
-	if n, err := strconv.Atoi(step); err == nil && n >= 0 && n < len(s.items) {
-		return s.items[n], true
+// child returns a field or an item of a node, and the node of the field's name. They are nil if it is not there.
+func child(n *yaml.Node, step string) (name, value *yaml.Node) {
+	switch n.Kind {
+	case yaml.SequenceNode:
+		if i, err := strconv.Atoi(step); err == nil && i >= 0 && i < len(n.Content) {
+			return n.Content[i], n.Content[i]
+		}
+	case yaml.MappingNode:
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			if n.Content[i].Value == step {
+				return n.Content[i], n.Content[i+1]
+			}
+		}
+	case yaml.AliasNode:
+		return child(n.Alias, step)
 	}
-	next, ok := s.fields[step]
-	return next, ok
+	return nil, nil
 }
 
 // cutStep takes the first step of a path: "spec", or what is in brackets.

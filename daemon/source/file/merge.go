@@ -1,6 +1,7 @@
 package file
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -19,10 +20,12 @@ type reading struct {
 	// watched says that a change will be told of.
 	watched bool
 	objects map[source.Key]source.Object
+	places  map[source.Key]place // of the objects in documents
+	paths   []source.Problem     // with paths that cannot be read
 	// unread says that a path could not be read, fresh that an object is of a file that could be.
 	unread, fresh bool
 	// faults are the first that keep the reading from being whole, and more is how many there are besides.
-	faults []string
+	faults []source.Problem
 	more   int
 	// kept are the Services that are served though no document says them now.
 	kept []source.Key
@@ -36,12 +39,13 @@ func (r *reading) moved() { r.last.Store(new(time.Now())) }
 // maxNamed is how many faults the status of the source names, and Services. The problems of the Documents have more.
 const maxNamed = 3
 
-func (r *reading) addf(format string, args ...any) {
+// add adds a fault of a file or document.
+func (r *reading) add(p source.Problem) {
 	if len(r.faults) == maxNamed {
 		r.more++
 		return
 	}
-	r.faults = append(r.faults, fmt.Sprintf(format, args...))
+	r.faults = append(r.faults, p)
 }
 
 func (r *reading) whole() bool { return len(r.faults) == 0 }
@@ -55,7 +59,12 @@ func (r *reading) String() string {
 	if r.whole() {
 		return ""
 	}
-	out := strings.Join(r.faults, "; ")
+	var texts []string
+	for _, f := range r.faults {
+		f.Fix = ""
+		texts = append(texts, f.String())
+	}
+	out := strings.Join(texts, "; ")
 	if r.more > 0 {
 		out += fmt.Sprintf("; and %d more", r.more)
 	}
@@ -74,23 +83,32 @@ func (r *reading) String() string {
 	return out
 }
 
+// fix is what to do about the first fault.
+func (r *reading) fix() string {
+	if r.whole() {
+		return ""
+	}
+	return cmp.Or(r.faults[0].Fix, "edgeway config check")
+}
+
 // merge adds all objects of all files, a Manifest for each file that has any, and a Document for each place that has
 // faults.
 func (s *Source) merge(r *reading) {
 	r.objects = make(map[source.Key]source.Object, len(s.served))
-	from := make(map[source.Key]nth, len(s.served))
+	r.places = make(map[source.Key]place, len(s.served))
 	for _, path := range slices.Sorted(maps.Keys(s.manifests)) {
 		m := s.manifests[path]
 		out := reporter{out: r.objects}
 		if m.fault != nil && !errors.Is(m.fault, errPath) {
-			r.addf("%s: %v", path, m.fault)
+			fault := unreadable(path, m.fault)
+			r.add(fault)
 			r.unread = r.unread || slices.Contains(s.paths, path)
-			out.report(path, []fault{{message: fmt.Sprintf("the file cannot be read: %s", m.fault)}})
+			out.report(fault)
 		}
 		holds := false
-		for i, d := range m.documents {
+		for _, d := range m.documents {
 			holds = holds || len(d.objects) > 0
-			r.addDocument(d, nth{path, i + 1}, m.fault != nil, from, &out)
+			r.addDocument(d, place{path, d.line}, m.fault != nil, &out)
 		}
 		out.rest(path)
 		if holds {
@@ -100,15 +118,15 @@ func (s *Source) merge(r *reading) {
 		}
 	}
 	for _, path := range slices.Sorted(maps.Keys(s.manifests)) {
-		for i, d := range s.manifests[path].documents {
-			s.findMisspelt(r, nth{path, i + 1}, d)
+		for _, d := range s.manifests[path].documents {
+			s.findMisspelt(r, place{path, d.line}, d)
 		}
 	}
 }
 
 // findMisspelt adds a fault for an object whose kind and name are those of an object that is served and in no document
 // any more, but whose group is another one: its apiVersion is probably misspelt.
-func (s *Source) findMisspelt(r *reading, at nth, d *document) {
+func (s *Source) findMisspelt(r *reading, at place, d *document) {
 	out := reporter{out: r.objects}
 	for _, o := range d.ignored {
 		for _, kind := range []source.Kind{source.KindService, source.KindEndpointSlice} {
@@ -117,110 +135,89 @@ func (s *Source) findMisspelt(r *reading, at nth, d *document) {
 			if _, there := r.objects[key]; there || !served || o.kind != kind.String() {
 				continue
 			}
-			message := fmt.Sprintf("%.64q is not used, and %s is in no other document any more: correct it, or delete the object",
-				o.version, key)
-			r.addf("%s: %s", at, message)
-			out.report(at.String(), []fault{{join(o.at, "apiVersion"), message}})
+			fault := source.Problem{
+				At: at.String(), Field: join(o.at, "apiVersion"),
+				Message: fmt.Sprintf("%.64q is not used, and %s is in no other document any more", o.version, key),
+				Fix:     "correct it, or delete the object",
+			}
+			r.add(fault)
+			out.report(fault)
 		}
 	}
 }
 
-// advised adds to a fault what to do about it, if that is not in it.
-func advised(fault, fix string) string {
-	if fix == "" {
-		return fault
-	}
-	return fault + ": " + fix
+// place is where a document begins.
+type place struct {
+	path string
+	line int
 }
 
-// nth is a document of a file; the first one is 1.
-type nth struct {
-	path   string
-	number int
-}
+func (p place) String() string { return placeOf(p.path, p.line) }
 
-func (n nth) String() string { return fmt.Sprintf("%s#%d", n.path, n.number) }
-
-// addDocument adds the objects of a document. kept says that its file cannot be read now. from is where the others are.
-func (r *reading) addDocument(d *document, at nth, kept bool, from map[source.Key]nth, out *reporter) {
+// addDocument adds the objects of a document. kept says that its file cannot be read now.
+func (r *reading) addDocument(d *document, at place, kept bool, out *reporter) {
 	faults := d.faults
 	if len(faults) > 0 && !kept {
-		r.addf("%s: %s", at, advised(faults[0].String(), advice(faults[0].field, faults[0].message)))
+		r.add(faults[0])
 	}
 	for _, obj := range d.objects {
 		key := obj.Key()
 		if d.broken[key] { // the version from before is better
 			if !kept {
-				p := obj.Problems()[0]
-				r.addf("%s: %s", at, advised(p.String(), advice(p.Field, p.Message)))
+				r.add(obj.Problems()[0])
 			}
-			out.carry(at.String(), obj.Problems())
+			out.report(obj.Problems()...)
 			continue
 		}
-		if first, taken := from[key]; taken {
-			faults = append(slices.Clip(faults),
-				fault{message: fmt.Sprintf("%s is in %s already; that one counts", key, first)})
+		if first, taken := r.places[key]; taken {
+			faults = append(slices.Clip(faults), source.Problem{
+				At: at.String(), Message: fmt.Sprintf("%s is in %s already, which counts", key, first),
+				Fix: "remove one of them",
+			})
 			continue
 		}
-		from[key], r.objects[key] = at, obj
+		r.places[key], r.objects[key] = at, obj
 		if kept && key.Kind == source.KindService {
 			r.kept = append(r.kept, key)
 		}
 	}
-	if len(faults) > 0 {
-		out.report(at.String(), faults)
-	}
+	out.report(faults...)
 	out.more += d.more
 }
 
-// reporter tells the faults of one file, up to maxFaults.
+// reporter collects the faults of one file, up to maxFaults.
 type reporter struct {
 	out        map[source.Key]source.Object
 	told, more int
 }
 
-// report adds a Document when there are faults.
-func (r *reporter) report(place string, faults []fault) {
+// report adds faults. A Document for their place carries them.
+func (r *reporter) report(faults ...source.Problem) {
 	n := min(len(faults), maxFaults-r.told)
 	r.told += n
 	r.more += len(faults) - n
-	if n > 0 {
-		r.add(place, faults[:n])
+	for _, f := range faults[:n] {
+		r.add(f)
 	}
 }
 
 // rest says how many faults were not told.
 func (r *reporter) rest(path string) {
 	if r.more > 0 {
-		r.add(path, []fault{{message: fmt.Sprintf("… and %d more faults in this file", r.more)}})
+		r.add(source.Problem{At: path, Message: fmt.Sprintf("… and %d more faults in this file", r.more)})
 	}
 }
 
-func (r *reporter) add(place string, faults []fault) {
-	d := r.document(place)
-	for _, f := range faults {
-		d.Faults = append(d.Faults, source.Problem{Object: d.Key(), Field: f.field, Message: f.message})
-	}
-}
-
-// carry has the Document carry problems of an object that is not served.
-func (r *reporter) carry(place string, problems []source.Problem) {
-	n := min(len(problems), maxFaults-r.told)
-	r.told += n
-	r.more += len(problems) - n
-	if n > 0 {
-		d := r.document(place)
-		d.Faults = append(d.Faults, problems[:n]...)
-	}
-}
-
-func (r *reporter) document(place string) *source.Document {
-	d := &source.Document{Name: place}
+func (r *reporter) add(f source.Problem) {
+	d := &source.Document{Name: f.At}
 	if known, ok := r.out[d.Key()].(*source.Document); ok {
-		return known
+		d = known
 	}
 	r.out[d.Key()] = d
-	return d
+	if f.Object == (source.Key{}) {
+		f.Object = d.Key()
+	}
+	d.Faults = append(d.Faults, f)
 }
 
 // keep adds what is served and in no document that can be read.

@@ -43,7 +43,9 @@ func (s *Source) scan(r *reading) {
 		}
 		if err != nil {
 			r.unread = true
-			r.addf("%s: %v", path, advise(reason(err, maxFile)))
+			p := unreadable(path, reason(err, maxFile))
+			r.add(p)
+			r.paths = append(r.paths, p)
 			s.keepBelow(path, found)
 		}
 		maps.Copy(files, found)
@@ -86,9 +88,9 @@ func listFiles(path string, files map[string]error) error {
 // What was there before, and is not there at all now, may be gone by accident: nobody has written that it shall be
 // gone.
 var (
-	errEmptyFolder = errors.New("no manifest is there any more: bring the files back (is a file system not mounted?), or, if all of their Services shall go, leave a file with a comment there")
-	errEmptyFile   = errors.New("it is empty: bring its content back, or, if all of its Services shall go, delete it or (YAML) leave a comment in it")
-	errGone        = errors.New("it is a link to a file that is not there, or was deleted just now: bring the file back, or delete the link")
+	errEmptyFolder = errors.New("no manifest is there any more")
+	errEmptyFile   = errors.New("it is empty")
+	errGone        = errors.New("it is a link to a file that is not there, or was deleted just now")
 	// errPath is the fault of the files below a path that cannot be read, which has been told of the path.
 	errPath = errors.New("its path cannot be read")
 )
@@ -148,7 +150,7 @@ func (s *Source) readFile(path string, fault error, limit int64) (size int64) {
 	case errors.Is(err, fs.ErrNotExist): // the next list says whether it was deleted since this one, maybe with its folder
 		old.fault = errGone
 	case err != nil:
-		old.fault = advise(reason(err, limit))
+		old.fault = reason(err, limit)
 	}
 	return size
 }
@@ -167,7 +169,7 @@ func (s *Source) readOpen(file *os.File, info fs.FileInfo, old *manifest, limit 
 	}
 	read := old
 	if sum := sha256.Sum256(data); sum != old.sum {
-		read = s.parseFile(split(path, data), sum, old)
+		read = s.parseFile(path, split(path, data), sum, old)
 		if filepath.Ext(path) != ".json" {
 			s.checkEnd(path, data, read)
 		}
@@ -185,26 +187,24 @@ func (s *Source) checkEnd(path string, data []byte, m *manifest) {
 	before, _ := s.served[(&source.Manifest{Name: path}).Key()].(*source.Manifest)
 	hadMarker := before != nil && before.Ended
 	m.ended = hadMarker || hasEndMarker(data)
-	cut := cutOff(data, hadMarker)
-	last := len(m.documents) - 1
-	switch {
-	case cut == "" || last >= 0 && len(m.documents[last].faults) > 0:
-	case last < 0:
-		m.documents = []*document{{faults: []fault{{message: cut}}}}
-	default:
-		m.documents[last] = &document{faults: []fault{{message: cut}}}
-	}
-}
-
-// cutOff returns why a YAML file may be cut off, or "". hadMarker says that it ended with the document end marker before.
-func cutOff(data []byte, hadMarker bool) string {
+	cut := source.Problem{At: placeOf(path, bytes.Count(data, []byte("\n"))+1)}
 	switch {
 	case len(data) > 0 && data[len(data)-1] != '\n':
-		return "the last line does not end with a newline, so the file may be cut off: end it with one"
+		cut.Message, cut.Fix = "the last line does not end with a newline, so the file may be cut off", "add a newline"
 	case hadMarker && !hasEndMarker(data):
-		return "the file ended with the document end marker before, so it may be cut off: end it with a line of three dots"
+		cut.Message = "the file ended with the document end marker before, so it may be cut off"
+		cut.Fix = "add a line of three dots"
+	default:
+		return
 	}
-	return ""
+	broken := &document{line: 1, faults: []source.Problem{cut}}
+	switch last := len(m.documents) - 1; {
+	case last < 0:
+		m.documents = []*document{broken}
+	case len(m.documents[last].faults) == 0:
+		broken.line = m.documents[last].line
+		m.documents[last] = broken
+	}
 }
 
 func hasEndMarker(data []byte) bool {
@@ -243,25 +243,30 @@ func reason(err error, limit int64) error {
 	return err
 }
 
-// advise says what can be done.
-func advise(err error) error {
+// unreadable returns the fault of a file or folder that cannot be read.
+func unreadable(path string, err error) source.Problem {
+	fix := files.Advice(path, err)
 	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("%w: bring it back, or take it out of source.file.paths", err)
-	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("%w: let the user that the daemon runs as read it", err)
-	case errors.As(err, new(unix.Errno)): // EIO, and what network file systems give
-		return fmt.Errorf("%w: look for faults of its file system in the kernel's log", err)
+	case errors.Is(err, errEmptyFolder):
+		fix = "mount the file system, or, if all of its Services shall go, leave a file with a comment there"
+	case errors.Is(err, errEmptyFile):
+		fix = "restore the file, or, if all of its Services shall go, delete it or (YAML) leave a comment in it"
+	case errors.Is(err, errGone):
+		fix = "restore the file, or delete the link"
+	case fix == "" && errors.As(err, new(unix.Errno)): // EIO, and what network file systems give
+		fix = "journalctl -k"
 	}
-	return err
+	return source.Problem{
+		Object: source.Key{Kind: source.KindDocument, Name: path}, At: path, Message: err.Error(), Fix: fix,
+	}
 }
 
 // parseFile reads what has changed since the old version.
-func (s *Source) parseFile(parts []part, sum [sha256.Size]byte, old *manifest) *manifest {
+func (s *Source) parseFile(path string, parts []part, sum [sha256.Size]byte, old *manifest) *manifest {
 	next := &manifest{sum: sum}
 	known := make(map[[sha256.Size]byte]*document, len(old.documents))
 	for _, d := range old.documents {
-		if len(d.faults) == 0 { // faults may name lines, which move
+		if !d.hasFaults() { // they have lines, which move
 			known[d.sum] = d
 		}
 	}
@@ -269,9 +274,10 @@ func (s *Source) parseFile(parts []part, sum [sha256.Size]byte, old *manifest) *
 		sum := sha256.Sum256(p.text)
 		d := known[sum]
 		if d == nil {
-			d = s.parse(p)
+			d = s.parse(path, p)
 			d.sum = sum
 		}
+		d.line = p.lines + 1
 		if !d.empty {
 			next.documents = append(next.documents, d)
 		}

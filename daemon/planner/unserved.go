@@ -1,0 +1,72 @@
+package planner
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"edgeway/daemon/source"
+	"edgeway/daemon/source/api"
+	"edgeway/daemon/tracker"
+	"edgeway/proxiers/plan"
+)
+
+// Unserved returns a problem for each port of a Service that has no endpoint in any family, so that its connections are
+// rejected. It looks at all Services of the plan.
+func Unserved(snap *tracker.Snapshot, p *plan.Plan) (out []source.Problem) {
+	served := make(map[plan.ServicePortName]bool, len(p.Services))
+	for _, sp := range p.Services {
+		has := len(sp.Pools[plan.ClusterPool])+len(sp.Pools[plan.LocalPool]) > 0
+		served[sp.Name] = served[sp.Name] || has
+	}
+	for _, svc := range snap.Services {
+		for i := range svc.Spec.Ports {
+			port := &svc.Spec.Ports[i]
+			name := plan.ServicePortName{
+				Namespace: svc.Spec.Namespace, Name: svc.Spec.Name, Port: port.Name, Protocol: port.Protocol,
+			}
+			if has, planned := served[name]; has || !planned {
+				continue
+			}
+			problem := source.Problem{Object: svc.Spec.Key(), Field: fmt.Sprintf("spec.ports[%d]", i)}
+			problem.Message, problem.Fix = whyUnserved(svc, port)
+			out = append(out, problem)
+		}
+	}
+	return out
+}
+
+// whyUnserved says why a port of a Service has no endpoint, and what may be wrong in the EndpointSlices.
+func whyUnserved(svc *tracker.Service, port *source.ServicePort) (why, fix string) {
+	var names []string
+	reachable, matches := false, false
+	for _, s := range svc.Slices {
+		if len(s.Endpoints) == 0 {
+			continue
+		}
+		reachable = reachable || hasFamily(svc.Spec, s.Family)
+		for _, p := range s.Ports {
+			matches = matches || p.Name == port.Name && p.Protocol == port.Protocol && hasFamily(svc.Spec, s.Family)
+			if name := fmt.Sprintf("%q (%s)", p.Name, p.Protocol); !slices.Contains(names, name) && len(names) < maxNames {
+				names = append(names, name)
+			}
+		}
+	}
+	switch {
+	case matches:
+		return "none of its endpoints is ready", ""
+	case reachable && len(names) > 0:
+		return fmt.Sprintf("no EndpointSlice of it has the port %q (%s), only %s", port.Name, port.Protocol,
+			strings.Join(names, ", ")), "give the ports the same name and protocol"
+	case reachable:
+		return "the EndpointSlices have no ports", "name them in the EndpointSlice"
+	case len(names) > 0:
+		return "it has no address of the family of its endpoints", "add one to spec.clusterIPs"
+	}
+	return "no EndpointSlice has endpoints for it",
+		fmt.Sprintf("set the label %s: %s on an EndpointSlice in the namespace %s", api.LabelServiceName, svc.Spec.Name,
+			svc.Spec.Namespace)
+}
+
+// maxNames bounds the ports that a message names.
+const maxNames = 5
