@@ -119,7 +119,7 @@ func (s *shop) tells(synced bool, words ...string) func() error {
 				Name            string
 				Synced, Partial bool
 			}
-			Faults []struct{ ID, Message string }
+			Faults []struct{ ID, Message, Fix string }
 		}
 		if err := json.Unmarshal([]byte(out), &st); err != nil {
 			return fmt.Errorf("edgeway status --json: %w in %q", err, out)
@@ -130,11 +130,12 @@ func (s *shop) tells(synced bool, words ...string) func() error {
 			}
 		}
 		for _, c := range st.Faults {
-			if c.ID == "source-file" && !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(c.Message, w) }) {
+			lacks := func(w string) bool { return !strings.Contains(c.Message+c.Fix, w) }
+			if c.ID == "source-file" && !slices.ContainsFunc(words, lacks) {
 				return nil
 			}
 		}
-		return fmt.Errorf("no condition source-file with %q: %s", words, out)
+		return fmt.Errorf("no fault source-file with %q: %s", words, out)
 	}
 }
 

@@ -239,6 +239,6 @@ func (s *Source) setFault(fault, fix string) {
 		s.log.Info("manifests read whole again")
 	default:
 		s.log.Warn("manifests cannot be read whole, nothing is removed", "message_id", messageid.ManifestsUnreadable,
-			"error", fault)
+			"error", fault, "fix", fix)
 	}
 }

@@ -253,6 +253,8 @@ func unreadable(path string, err error) source.Problem {
 		fix = "restore the file, or, if all of its Services shall go, delete it or (YAML) leave a comment in it"
 	case errors.Is(err, errGone):
 		fix = "restore the file, or delete the link"
+	case errors.Is(err, fs.ErrNotExist) && !strings.Contains(path, "/~"):
+		fix = "restore it, or take it out of source.file.paths"
 	case fix == "" && errors.As(err, new(unix.Errno)): // EIO, and what network file systems give
 		fix = "journalctl -k"
 	}
