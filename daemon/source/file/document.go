@@ -213,9 +213,10 @@ func (s *Source) decode(d *document, at string, data []byte, inherited metav1.Ty
 	case meta.APIVersion == "":
 		d.addf(join(at, "apiVersion"), apiVersions, "it is missing")
 	case use == useObject:
+		before := len(d.objects)
 		k.add(s, d, at, data)
-		if n := len(d.objects); at != "" && n > 0 {
-			d.at[d.objects[n-1].Key()] = at
+		if at != "" && len(d.objects) > before {
+			d.at[d.objects[before].Key()] = at
 		}
 	case use == useList && lists:
 		s.decodeList(d, data, metav1.TypeMeta{Kind: k.kind, APIVersion: k.apiVersion})

@@ -238,6 +238,19 @@ func TestBadDocumentsAreNamedAndTheOthersServe(t *testing.T) {
 	}
 }
 
+// Each item of a list has its own lines, whatever is wrong with the next one.
+func TestLinesOfItems(t *testing.T) {
+	f := newFolder(t)
+	f.write("a.yaml", `apiVersion: v1
+kind: List
+items:
+- {apiVersion: v1, kind: Service, metadata: {name: web}, spec: {clusterIP: 10.96.0.10, ports: [{port: 0}]}}
+- {apiVersion: v1, kind: Service, metadata: {name: Web}, spec: {clusterIP: 10.96.0.11, ports: [{port: 80}]}}
+`)
+	f.expect("Service default/web", "a.yaml:4: Service default/web: spec.ports[0].port: ",
+		"a.yaml:5: items[1].metadata.name: ")
+}
+
 func TestNothingIsRemovedWhileADocumentIsUnusable(t *testing.T) {
 	f := newFolder(t)
 	f.write("a.yaml", called("a")+"---\n"+called("b")+"---\n"+called("c"))
