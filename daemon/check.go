@@ -170,9 +170,7 @@ func (c *configCheck) checkKubeconfig() {
 	_, err := newSources(c.cfg, slog.New(slog.DiscardHandler), Outside{}) // as Run does
 	var found []fault.Fault
 	if err == nil {
-		found, err = kube.Check(kube.CheckOptions{
-			Kubeconfig: k.Kubeconfig, AllowExecPlugins: k.AllowExecPlugins, ServiceCIDRs: c.cfg.Proxy.ServiceCIDRs,
-		})
+		found, err = kube.Warnings(k.Kubeconfig, k.AllowExecPlugins)
 	}
 	if err == nil {
 		c.found = append(c.found, found...)
