@@ -189,14 +189,15 @@ func (s *search) run(ctx context.Context, suspects []*plan.ServicePort, refusal 
 	for _, svc := range suspects {
 		s.out[svc] = struct{}{}
 	}
-	if err := s.admit(ctx, suspects, refusal); err != nil || len(suspects) == 1 {
+	if err := s.admit(ctx, suspects, refusal); err != nil {
 		return err
 	}
 	return s.confirm(ctx)
 }
 
 // confirm offers all blamed ServicePorts once more and acquits them if the kernel accepts them. A kernel that refused
-// everything for a moment, and stopped during the search, makes the search by halves blame ServicePorts at random.
+// everything for a moment, and stopped during the search, makes the search by halves blame ServicePorts at random, and
+// the only suspect in any case.
 func (s *search) confirm(ctx context.Context) error {
 	blamed := make([]*plan.ServicePort, 0, len(s.blamed))
 	for _, b := range s.blamed {

@@ -53,9 +53,9 @@ func TestARefusedChangeIsBlamedWithoutASearchAmongTheRest(t *testing.T) {
 		k.refuses[w.set(7, 2)] = true
 		w.announce()
 		settle(time.Second)
-		// Partial, full (was it drift?), and one with the suspect's previous version.
-		if n := len(k.changes()); n != 3 {
-			t.Errorf("%d applies, want 3", n)
+		// Partial, full (was it drift?), one with the suspect's previous version, one to confirm it, and that one again.
+		if n := len(k.changes()); n != 5 {
+			t.Errorf("%d applies, want 5", n)
 		}
 		b.converged(t)
 
@@ -214,8 +214,8 @@ func TestRefusedIsTriedAgainAtThePeriodicFullSync(t *testing.T) {
 			t.Errorf("drift: %d applies, want one, without the refused", len(got))
 		}
 		settle(67 * time.Minute)
-		if n := len(k.changes()); n != 2 {
-			t.Errorf("periodic full sync: %d applies, want 2: all, and all but the refused", n)
+		if n := len(k.changes()); n != 4 {
+			t.Errorf("periodic full sync: %d applies, want 4: all, and all but the refused, before and after it is confirmed", n)
 		}
 		b.converged(t)
 		k.mu.Lock()
@@ -385,6 +385,16 @@ func TestNobodyIsBlamedForARefusalThatPassed(t *testing.T) {
 				b.converged(t)
 				if s := b.p.State(); len(s.Quarantined) != 0 {
 					t.Errorf("left out: %v", s.Quarantined)
+				}
+				k.mu.Lock()
+				refused = 0
+				k.mu.Unlock()
+				w.set(3, 2) // the only suspect
+				w.announce()
+				settle(time.Minute)
+				b.converged(t)
+				if s := b.p.State(); len(s.Quarantined) != 0 {
+					t.Errorf("left out after a change: %v", s.Quarantined)
 				}
 			})
 		})
