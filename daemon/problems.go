@@ -35,8 +35,8 @@ func (l *problemLog) note(objects, planned []source.Problem) {
 			known[p] = struct{}{}
 			if lines++; lines <= maxProblemLines {
 				l.logger.Warn("object has a problem, the affected part is ignored",
-					"message_id", messageid.ObjectProblem, "object", p.Object.String(), "at", p.At, "field", p.Field, "fault", p.Message,
-					"fix", p.Fix)
+					"message_id", messageid.ObjectProblem, "object", p.Object.String(), "at", p.At, "field", p.Field,
+					"fault", p.Message, "fix", p.Fix)
 			}
 		}
 	}

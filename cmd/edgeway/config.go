@@ -26,8 +26,8 @@ func configCommand(g *globals) *cobra.Command {
 			Use:   "check",
 			Short: "Check the configuration, the kubeconfig and the manifests, and list all errors",
 			Long: `Check the configuration file and its drop-ins, the kubeconfig and the files that it names, the web configuration and all
-manifests. What the daemon would refuse or leave out is an error, and so is a key that a new version no longer has. Without
-a kubeconfig, a port of a Service that has no endpoint is a warning.
+manifests. What the daemon would refuse or leave out is an error, and so is a key that a new version no longer has.
+Without a kubeconfig, a port of a Service that has no endpoint is a warning.
 Each line names the file with the line, or the object, and what to do.
 
 As root, what is in /etc/edgeway is read with the rights of the user edgeway, as the service reads it. A backend that cannot

@@ -47,7 +47,8 @@ func whyUnserved(svc *tracker.Service, port *source.ServicePort) (why, fix strin
 		reachable = reachable || hasFamily(svc.Spec, s.Family)
 		for _, p := range s.Ports {
 			matches = matches || p.Name == port.Name && p.Protocol == port.Protocol && hasFamily(svc.Spec, s.Family)
-			if name := fmt.Sprintf("%q (%s)", p.Name, p.Protocol); !slices.Contains(names, name) && len(names) < maxNames {
+			name := fmt.Sprintf("%q (%s)", p.Name, p.Protocol)
+			if !slices.Contains(names, name) && len(names) < maxNames {
 				names = append(names, name)
 			}
 		}

@@ -31,8 +31,8 @@ var kinds = [...]kind{
 }
 
 // apiVersions is the fix for a missing apiVersion.
-const apiVersions = "write v1 for a Service or Node, discovery.k8s.io/v1 for an EndpointSlice, networking.k8s.io/v1 for a " +
-	"ServiceCIDR"
+const apiVersions = "write v1 for a Service or Node, discovery.k8s.io/v1 for an EndpointSlice, " +
+	"networking.k8s.io/v1 for a ServiceCIDR"
 
 // usage is what becomes of an object in a manifest.
 type usage int
