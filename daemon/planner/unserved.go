@@ -38,35 +38,33 @@ func Unserved(snap *tracker.Snapshot, p *plan.Plan) (out []source.Problem) {
 
 // whyUnserved says why a port of a Service has no endpoint, and what may be wrong in the EndpointSlices.
 func whyUnserved(svc *tracker.Service, port *source.ServicePort) (why, fix string) {
+	used := slices.DeleteFunc(slices.Clone(svc.Slices), func(s *source.EndpointSlice) bool { return len(s.Endpoints) == 0 })
+	if len(used) == 0 {
+		return "no EndpointSlice has endpoints for it",
+			fmt.Sprintf("set the label %s: %s on an EndpointSlice in the namespace %s", api.LabelServiceName, svc.Spec.Name,
+				svc.Spec.Namespace)
+	}
+	used = slices.DeleteFunc(used, func(s *source.EndpointSlice) bool { return !hasFamily(svc.Spec, s.Family) })
+	if len(used) == 0 {
+		return "it has no address of the family of its endpoints", "add one to spec.clusterIPs"
+	}
 	var names []string
-	reachable, matches := false, false
-	for _, s := range svc.Slices {
-		if len(s.Endpoints) == 0 {
-			continue
-		}
-		reachable = reachable || hasFamily(svc.Spec, s.Family)
+	for _, s := range used {
 		for _, p := range s.Ports {
-			matches = matches || p.Name == port.Name && p.Protocol == port.Protocol && hasFamily(svc.Spec, s.Family)
+			if p.Name == port.Name && p.Protocol == port.Protocol {
+				return "none of its endpoints is ready", ""
+			}
 			name := fmt.Sprintf("%q (%s)", p.Name, p.Protocol)
 			if !slices.Contains(names, name) && len(names) < maxNames {
 				names = append(names, name)
 			}
 		}
 	}
-	switch {
-	case matches:
-		return "none of its endpoints is ready", ""
-	case reachable && len(names) > 0:
-		return fmt.Sprintf("no EndpointSlice of it has the port %q (%s), only %s", port.Name, port.Protocol,
-			strings.Join(names, ", ")), "give the ports the same name and protocol"
-	case reachable:
+	if len(names) == 0 {
 		return "the EndpointSlices have no ports", "name them in the EndpointSlice"
-	case len(names) > 0:
-		return "it has no address of the family of its endpoints", "add one to spec.clusterIPs"
 	}
-	return "no EndpointSlice has endpoints for it",
-		fmt.Sprintf("set the label %s: %s on an EndpointSlice in the namespace %s", api.LabelServiceName, svc.Spec.Name,
-			svc.Spec.Namespace)
+	return fmt.Sprintf("no EndpointSlice of it has the port %q (%s), only %s", port.Name, port.Protocol,
+		strings.Join(names, ", ")), "give the ports the same name and protocol"
 }
 
 // maxNames bounds the ports that a message names.
