@@ -196,8 +196,8 @@ func (s *search) run(ctx context.Context, suspects []*plan.ServicePort, refusal 
 }
 
 // confirm offers all blamed ServicePorts once more and acquits them if the kernel accepts them. A kernel that refused
-// everything for a moment, and stopped during the search, makes the search by halves blame ServicePorts at random, and
-// the only suspect in any case.
+// everything for a moment, and stopped during the search, makes the search by halves blame ServicePorts at random. If
+// there is only one suspect, it is blamed for every such refusal.
 func (s *search) confirm(ctx context.Context) error {
 	blamed := make([]*plan.ServicePort, 0, len(s.blamed))
 	for _, b := range s.blamed {

@@ -53,7 +53,7 @@ func TestARefusedChangeIsBlamedWithoutASearchAmongTheRest(t *testing.T) {
 		k.refuses[w.set(7, 2)] = true
 		w.announce()
 		settle(time.Second)
-		// Partial, full (was it drift?), one with the suspect's previous version, one to confirm it, and that one again.
+		// Partial, full (was it drift?), with the suspect's previous version, all to confirm it, the previous version.
 		if n := len(k.changes()); n != 5 {
 			t.Errorf("%d applies, want 5", n)
 		}
@@ -215,7 +215,7 @@ func TestRefusedIsTriedAgainAtThePeriodicFullSync(t *testing.T) {
 		}
 		settle(67 * time.Minute)
 		if n := len(k.changes()); n != 4 {
-			t.Errorf("periodic full sync: %d applies, want 4: all, and all but the refused, before and after it is confirmed", n)
+			t.Errorf("periodic full sync: %d applies, want 4: all, all but one, all to confirm it, all but one", n)
 		}
 		b.converged(t)
 		k.mu.Lock()
