@@ -87,6 +87,7 @@ func TestMistakesInManifests(t *testing.T) {
 		{"another protocol of the port", file, "    port: 80\n", "    port: 80\n    protocol: UDP\n", unserved, "\"http\" (UDP)", true},
 		{"no ports", file, "ports:\n- name: http\n  port: 8080\n", "", unserved, "ports", true},
 		{"Endpoints", file, "discovery.k8s.io/v1\nkind: EndpointSlice", "v1\nkind: Endpoints", unserved, "kubernetes.io/service-name: web", true},
+		{"no endpoint is ready", file, "- addresses", "- conditions: {ready: false}\n  addresses", unserved, "ready", true},
 		{"no slice", file, goodManifest[strings.Index(goodManifest, "---"):], "", unserved, "kubernetes.io/service-name: web", true},
 		{"unknown hint", file, "  name: web\n", "  name: web\n  annotations: {edgeway.io/traffic-hint: long}\n", service(5, "metadata.annotations[edgeway.io/traffic-hint]"), "LongLived", false},
 		{"one object twice", "m/web2.yaml", "", goodManifest[:strings.Index(goodManifest, "---")], "DIR/m/web2.yaml:1", "DIR/m/web.yaml:1", false},

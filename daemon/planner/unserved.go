@@ -38,11 +38,12 @@ func Unserved(snap *tracker.Snapshot, p *plan.Plan) (out []source.Problem) {
 
 // whyUnserved says why a port of a Service has no endpoint, and what may be wrong in the EndpointSlices.
 func whyUnserved(svc *tracker.Service, port *source.ServicePort) (why, fix string) {
-	used := slices.DeleteFunc(slices.Clone(svc.Slices), func(s *source.EndpointSlice) bool { return len(s.Endpoints) == 0 })
+	isEmpty := func(s *source.EndpointSlice) bool { return len(s.Endpoints) == 0 }
+	used := slices.DeleteFunc(slices.Clone(svc.Slices), isEmpty)
 	if len(used) == 0 {
-		return "no EndpointSlice has endpoints for it",
-			fmt.Sprintf("set the label %s: %s on an EndpointSlice in the namespace %s", api.LabelServiceName, svc.Spec.Name,
-				svc.Spec.Namespace)
+		return "no EndpointSlice has endpoints for it", fmt.Sprintf(
+			"set the label %s: %s on an EndpointSlice in the namespace %s",
+			api.LabelServiceName, svc.Spec.Name, svc.Spec.Namespace)
 	}
 	used = slices.DeleteFunc(used, func(s *source.EndpointSlice) bool { return !hasFamily(svc.Spec, s.Family) })
 	if len(used) == 0 {
@@ -61,10 +62,10 @@ func whyUnserved(svc *tracker.Service, port *source.ServicePort) (why, fix strin
 		}
 	}
 	if len(names) == 0 {
-		return "the EndpointSlices have no ports", "name them in the EndpointSlice"
+		return "its EndpointSlices have no ports", "list the ports in the EndpointSlice"
 	}
 	return fmt.Sprintf("no EndpointSlice of it has the port %q (%s), only %s", port.Name, port.Protocol,
-		strings.Join(names, ", ")), "give the ports the same name and protocol"
+		strings.Join(names, ", ")), "give the port the same name and protocol in both objects"
 }
 
 // maxNames bounds the ports that a message names.

@@ -4,8 +4,9 @@
 // Nobody allocates anything for a manifest: a Service must say its ClusterIP, and its NodePorts where
 // its type has them. Everything else has the API server's defaults, and the same checks. Decoding is
 // strict: a misspelt field makes a document unusable, and so does a wrong apiVersion or a kind that Kubernetes does not
-// have. Its other kinds are ignored. So are those of other groups, unless one has the kind and the name of an object that
-// is served and in no document any more. A YAML file ends with a newline, and goes on ending with the document end marker.
+// have. Its other kinds are ignored. So are those of other groups, unless one has the kind and the name of an object
+// that is served and in no document any more. A YAML file must end with a newline, and one that ended with the document
+// end marker must go on ending with it.
 //
 // A document that cannot be used becomes a source.Document with its problems, and the others serve.
 // While a document, a file or a path cannot be used, nothing is removed: a file that is half-written, edited with a

@@ -119,7 +119,7 @@ func addService(s *Source, d *document, at string, data []byte) {
 	case spec.ClusterIP == "" && len(spec.ClusterIPs) > 0:
 		spec.ClusterIP = spec.ClusterIPs[0]
 	case spec.ClusterIP == "" && spec.Type != corev1.ServiceTypeExternalName:
-		d.addf(join(at, "spec.clusterIP"), "", "an address, or None, is required: nobody allocates one for a manifest")
+		d.addf(join(at, "spec.clusterIP"), "", "an address or None is required: Edgeway does not allocate ClusterIPs")
 		return
 	}
 	svc.Service.Spec = *spec
@@ -156,7 +156,7 @@ func missingNodePorts(key source.Key, spec *corev1.ServiceSpec) (faults []source
 		default:
 			faults = append(faults, source.Problem{
 				Object: key, Field: fmt.Sprintf("spec.ports[%d].nodePort", i),
-				Message: fmt.Sprintf("it is required with the type %s: nobody allocates one for a manifest", spec.Type),
+				Message: fmt.Sprintf("the type %s requires it: Edgeway does not allocate NodePorts", spec.Type),
 			})
 		}
 	}

@@ -248,9 +248,9 @@ func unreadable(path string, err error) source.Problem {
 	fix := files.Advice(path, err)
 	switch {
 	case errors.Is(err, errEmptyFolder):
-		fix = "mount the file system, or, if all of its Services shall go, leave a file with a comment there"
+		fix = "mount the file system, or, to remove all of its Services, leave a file with a comment there"
 	case errors.Is(err, errEmptyFile):
-		fix = "restore the file, or, if all of its Services shall go, delete it or (YAML) leave a comment in it"
+		fix = "restore the file, or, to remove all of its Services, delete it or (YAML) leave a comment in it"
 	case errors.Is(err, errGone):
 		fix = "restore the file, or delete the link"
 	case errors.Is(err, fs.ErrNotExist) && !strings.Contains(path, "/~"):
