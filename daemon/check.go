@@ -224,16 +224,15 @@ func (c *configCheck) checkManifests() {
 	}
 }
 
-func (c *configCheck) addProblems(severity fault.Severity, problems []source.Problem) {
+func (c *configCheck) addProblems(severity fault.Severity, problems []fault.Fault) {
 	for _, p := range problems {
-		fix := p.Fix
-		p.Fix = ""
-		c.add("manifests", severity, p.String(), fix)
+		p.ID, p.Severity = "manifests", severity
+		c.found = append(c.found, p)
 	}
 }
 
 // planned returns the problems with objects that a plan of them finds, and the ports of Services that have no endpoint.
-func planned(cfg *config.Config, objects []source.Object) (problems, unserved []source.Problem) {
+func planned(cfg *config.Config, objects []source.Object) (problems, unserved []fault.Fault) {
 	t := tracker.New(tracker.Layer{Name: fileLayer})
 	sink := t.Sink(fileLayer)
 	for _, obj := range objects {
@@ -246,7 +245,7 @@ func planned(cfg *config.Config, objects []source.Object) (problems, unserved []
 	}
 	nobody := func() []source.Holding { return nil }
 	p, problems := planner.New(plannerOptions(cfg, families(cfg), nobody)).Plan(snap, nil, nil)
-	return slices.DeleteFunc(slices.Clone(problems), func(p source.Problem) bool {
-		return p.Object.Kind != source.KindService && p.Object.Kind != source.KindEndpointSlice
+	return slices.DeleteFunc(slices.Clone(problems), func(p fault.Fault) bool {
+		return p.Object.Kind == "" // of this host
 	}), planner.Unserved(snap, p)
 }

@@ -55,7 +55,7 @@ func (s site) write(name, text string) {
 func problems(found []fault.Fault, checks ...string) (out []string) {
 	for _, f := range found {
 		if f.Severity == fault.Problem && slices.Contains(checks, f.ID) {
-			out = append(out, f.Message+": "+f.Fix)
+			out = append(out, f.String()+": "+f.Fix)
 		}
 	}
 	return out

@@ -22,7 +22,7 @@ import (
 // MakePlan reads the sources once and returns the plan that Run would apply, with the problems of the objects. It
 // changes nothing on the host. From the last-known state it takes only the addresses of the API server, and which of
 // several Services owns an address.
-func MakePlan(ctx context.Context, cfg *config.Config, logger *slog.Logger) (*plan.Plan, []source.Problem, error) {
+func MakePlan(ctx context.Context, cfg *config.Config, logger *slog.Logger) (*plan.Plan, []fault.Fault, error) {
 	s, err := newSources(cfg, logger, Outside{})
 	if err != nil {
 		return nil, nil, err
@@ -33,7 +33,7 @@ func MakePlan(ctx context.Context, cfg *config.Config, logger *slog.Logger) (*pl
 // plan is MakePlan for sources that have not run. They must not run again.
 func (s *sources) plan(ctx context.Context, cfg *config.Config,
 	logger *slog.Logger,
-) (*plan.Plan, []source.Problem, error) {
+) (*plan.Plan, []fault.Fault, error) {
 	s.aside = true
 	for _, store := range s.stores() {
 		if err := store.Recall(); err != nil {
@@ -65,14 +65,13 @@ func (s *sources) plan(ctx context.Context, cfg *config.Config,
 }
 
 // unread returns a problem if manifests could not be read.
-func (s *sources) unread() []source.Problem {
+func (s *sources) unread() []fault.Fault {
 	if s.file == nil || s.file.Status().Err == "" {
 		return nil
 	}
-	return []source.Problem{{
-		Object:  source.Key{Kind: source.KindSetting, Name: "source.file.paths"},
-		Message: s.file.Status().Err,
-	}}
+	return []fault.Fault{
+		fault.New(source.ObjectFault, fault.Warning, "", "%s", s.file.Status().Err).Of("source.file.paths"),
+	}
 }
 
 // faults returns the errors of the sources.

@@ -26,6 +26,7 @@ import (
 	"edgeway/daemon/source"
 	"edgeway/proxiers"
 	"edgeway/proxiers/contain"
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 )
 
@@ -64,7 +65,7 @@ func (p *panicky) serves() []string {
 }
 
 // runCore runs a Core until the backend serves these Services, and returns the problems that it then has.
-func runCore(t *testing.T, cfg *config.Config, outside Outside, backend *panicky, want ...string) (problems []source.Problem) {
+func runCore(t *testing.T, cfg *config.Config, outside Outside, backend *panicky, want ...string) (problems []fault.Fault) {
 	t.Helper()
 	logger := slog.New(slog.NewTextHandler(t.Output(), nil))
 	ready := make(chan struct{})
@@ -132,9 +133,9 @@ func TestAnObjectThatPanics(t *testing.T) {
 			case "render":
 				backend.name = "bad"
 			}
-			named := func(problems []source.Problem) {
+			named := func(problems []fault.Fault) {
 				t.Helper()
-				if !slices.ContainsFunc(problems, func(p source.Problem) bool {
+				if !slices.ContainsFunc(problems, func(p fault.Fault) bool {
 					return p.Object.Name == "bad" && strings.Contains(p.Message, "on purpose")
 				}) {
 					t.Errorf("the Service is not named: %v", problems)

@@ -116,7 +116,7 @@ func (c *Core) newPipeline(o CoreOptions) *pipeline.Pipeline {
 		Tracker: c.sources.tracker,
 		Node:    c.host,
 		Checks:  c.checks.endpoints,
-		Plan: func(snap *tracker.Snapshot, prev *plan.Plan) (*plan.Plan, []source.Problem) {
+		Plan: func(snap *tracker.Snapshot, prev *plan.Plan) (*plan.Plan, []fault.Fault) {
 			next, problems := c.planner.Plan(snap, c.host.Host(), prev)
 			c.checks.follow(c.planner)
 			faults.note(snap.Problems, problems)

@@ -55,7 +55,7 @@ func panicFaults(faults []contain.Fault) (out []fault.Fault) {
 func (c *Core) removedKeys() (out []fault.Fault) {
 	for _, r := range c.cfg.Removed {
 		key := fmt.Sprintf("%s (line %d)", r.Key, r.Line)
-		if last := len(out) - 1; last >= 0 && out[last].Object == r.File {
+		if last := len(out) - 1; last >= 0 && out[last].Object.Name == r.File {
 			out[last].Message += ", " + key
 			continue
 		}

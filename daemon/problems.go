@@ -3,7 +3,7 @@ package daemon
 import (
 	"log/slog"
 
-	"edgeway/daemon/source"
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/messageid"
 )
 
@@ -13,18 +13,18 @@ const maxProblemLines = 50
 // problemLog writes each problem with an object once, when it appears.
 type problemLog struct {
 	logger *slog.Logger
-	last   [2][]source.Problem // the lists of the previous call
+	last   [2][]fault.Fault // the lists of the previous call
 }
 
 // note takes all problems after each plan: those that the sources found, and those that the planner found. Both lists
 // are sorted, and most plans change few problems, so it compares what differs from the previous lists. The caller must
 // not change the lists.
-func (l *problemLog) note(objects, planned []source.Problem) {
+func (l *problemLog) note(objects, planned []fault.Fault) {
 	lines := 0
-	for i, list := range [2][]source.Problem{objects, planned} {
+	for i, list := range [2][]fault.Fault{objects, planned} {
 		before, after := difference(l.last[i], list)
 		l.last[i] = list
-		known := make(map[source.Problem]struct{}, len(before))
+		known := make(map[fault.Fault]struct{}, len(before))
 		for _, p := range before {
 			known[p] = struct{}{}
 		}
@@ -46,7 +46,7 @@ func (l *problemLog) note(objects, planned []source.Problem) {
 }
 
 // difference cuts off what two lists begin and end with in common.
-func difference(a, b []source.Problem) (restA, restB []source.Problem) {
+func difference(a, b []fault.Fault) (restA, restB []fault.Fault) {
 	if len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) {
 		return nil, nil
 	}

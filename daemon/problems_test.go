@@ -8,11 +8,11 @@ import (
 	"strings"
 	"testing"
 
-	"edgeway/daemon/source"
+	"edgeway/proxiers/fault"
 )
 
-func problem(name, message string) source.Problem {
-	return source.Problem{Object: source.Key{Kind: source.KindService, Namespace: "default", Name: name}, Field: "spec", Message: message}
+func problem(name, message string) fault.Fault {
+	return fault.Fault{Object: fault.Object{Kind: "Service", Namespace: "default", Name: name}, Field: "spec", Message: message}
 }
 
 func TestEachProblemIsLoggedOnceWhileItLasts(t *testing.T) {
@@ -21,19 +21,19 @@ func TestEachProblemIsLoggedOnceWhileItLasts(t *testing.T) {
 	lines := func() int { defer out.Reset(); return strings.Count(out.String(), "\n") }
 	a, b := problem("a", "port 0"), problem("b", "taken by default/a")
 
-	l.note([]source.Problem{a}, []source.Problem{b})
+	l.note([]fault.Fault{a}, []fault.Fault{b})
 	if text := out.String(); !strings.Contains(text, "Service default/a") || !strings.Contains(text, "taken by default/a") {
 		t.Errorf("the log does not name object and fault:\n%s", text)
 	}
 	if n := lines(); n != 2 {
 		t.Errorf("%d lines for two problems", n)
 	}
-	l.note([]source.Problem{a}, []source.Problem{b})
+	l.note([]fault.Fault{a}, []fault.Fault{b})
 	if n := lines(); n != 0 {
 		t.Errorf("%d lines for problems that are known", n)
 	}
-	l.note(nil, []source.Problem{b})
-	l.note([]source.Problem{a}, []source.Problem{b})
+	l.note(nil, []fault.Fault{b})
+	l.note([]fault.Fault{a}, []fault.Fault{b})
 	if n := lines(); n != 1 {
 		t.Errorf("%d lines for a problem that came back", n)
 	}
@@ -42,7 +42,7 @@ func TestEachProblemIsLoggedOnceWhileItLasts(t *testing.T) {
 func TestManyProblemsDoNotFloodTheLog(t *testing.T) {
 	var out bytes.Buffer
 	l := problemLog{logger: slog.New(slog.NewTextHandler(&out, nil))}
-	var many []source.Problem
+	var many []fault.Fault
 	for i := range 1000 {
 		many = append(many, problem(fmt.Sprint(i), "port 0"))
 	}
@@ -58,13 +58,13 @@ func TestManyProblemsDoNotFloodTheLog(t *testing.T) {
 // A change of one problem among many costs what changed: nothing is made of all the others.
 func TestNoteCostsWhatChanged(t *testing.T) {
 	l := problemLog{logger: slog.New(slog.DiscardHandler)}
-	var many []source.Problem
+	var many []fault.Fault
 	for i := range 10_000 {
 		many = append(many, problem(fmt.Sprintf("svc-%05d", i), "port 0"))
 	}
 	other := slices.Clone(many)
 	other[5000].Message = "port 1"
-	lists := [2][]source.Problem{many, other}
+	lists := [2][]fault.Fault{many, other}
 	l.note(nil, many)
 	i := 0
 	if bytes := testing.Benchmark(func(b *testing.B) {

@@ -12,7 +12,6 @@ import (
 	"edgeway/daemon/nodeinfo"
 	"edgeway/daemon/pipeline"
 	"edgeway/daemon/sdunit"
-	"edgeway/daemon/source"
 	"edgeway/proxiers"
 	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
@@ -110,11 +109,8 @@ func (i *instance) lastKnown() control.LastKnown {
 // planFaults returns the problems of the plan that break connections.
 func planFaults(s pipeline.State) (out []fault.Fault) {
 	for _, p := range s.PlanProblems {
-		if p.ID != "" {
-			out = append(out, fault.Fault{
-				ID: p.ID, Severity: fault.Problem, Message: p.Message, Fix: p.Fix,
-				Scope: fault.Scope{Clients: fault.Nobody}, // what is left out has no rules
-			})
+		if p.Severity == fault.Problem {
+			out = append(out, p)
 		}
 	}
 	return out
@@ -122,9 +118,9 @@ func planFaults(s pipeline.State) (out []fault.Fault) {
 
 // shown returns the state without the problems that planFaults reports.
 func shown(s pipeline.State) pipeline.State {
-	isCondition := func(p source.Problem) bool { return p.ID != "" }
-	if slices.ContainsFunc(s.PlanProblems, isCondition) {
-		s.PlanProblems = slices.DeleteFunc(slices.Clone(s.PlanProblems), isCondition)
+	isProblem := func(p fault.Fault) bool { return p.Severity == fault.Problem }
+	if slices.ContainsFunc(s.PlanProblems, isProblem) {
+		s.PlanProblems = slices.DeleteFunc(slices.Clone(s.PlanProblems), isProblem)
 	}
 	return s
 }

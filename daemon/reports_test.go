@@ -11,7 +11,6 @@ import (
 
 	"edgeway/daemon/pipeline"
 	"edgeway/daemon/planner"
-	"edgeway/daemon/source"
 	"edgeway/proxiers"
 	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
@@ -19,14 +18,10 @@ import (
 
 // A problem of the plan that breaks connections is a condition, and not among the other problems.
 func TestProblemsThatAreConditions(t *testing.T) {
-	breaks := source.Problem{ID: planner.NodePortRangeID, Message: "22 is not served", Fix: "proxy.nodeport_range = \"22-32767\""}
-	state := pipeline.State{PlanProblems: []source.Problem{breaks, {Message: "another"}}}
-	want := []fault.Fault{{
-		ID: "nodeport-range", Severity: fault.Problem, Message: breaks.Message, Fix: breaks.Fix,
-		Scope: fault.Scope{Clients: fault.Nobody},
-	}}
-	if got := planFaults(state); !slices.Equal(got, want) {
-		t.Errorf("faults %+v, want %+v", got, want)
+	breaks := fault.Fault{ID: planner.NodePortRangeID, Severity: fault.Problem, Message: "22 is not served", Fix: "proxy.nodeport_range = \"22-32767\""}
+	state := pipeline.State{PlanProblems: []fault.Fault{breaks, {Message: "another"}}}
+	if got := planFaults(state); !slices.Equal(got, []fault.Fault{breaks}) {
+		t.Errorf("faults %+v, want %+v", got, breaks)
 	}
 	if left := shown(state).PlanProblems; len(left) != 1 || left[0].Message != "another" || len(state.PlanProblems) != 2 {
 		t.Errorf("problems beside the condition: %v of %v", left, state.PlanProblems)

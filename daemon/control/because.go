@@ -64,27 +64,27 @@ func fixNoWay(d plan.Decision) string {
 	return "add a route, such as a default route: the kernel looks it up before it sends the packet to an endpoint, so where it leads does not matter. With routes.services = \"auto\" the daemon keeps one"
 }
 
-// problems gives those of the Service that has the destination, and of those that ask for it in vain.
-func (s *Subject) problems(at netip.AddrPort, owner *plan.ServicePort) []string {
+// objectFaults returns the faults of the Service that has the destination, and of Services that ask for it in vain.
+func (s *Subject) objectFaults(at netip.AddrPort, owner *plan.ServicePort) (out []fault.Fault) {
 	if s.State.Snapshot == nil {
 		return nil
 	}
-	concerned := map[source.Key]bool{}
+	concerned := map[fault.Object]bool{}
 	if owner != nil {
-		concerned[source.Key{Kind: source.KindService, Namespace: owner.Name.Namespace, Name: owner.Name.Name}] = true
+		key := source.Key{Kind: source.KindService, Namespace: owner.Name.Namespace, Name: owner.Name.Name}
+		concerned[key.Object()] = true
 	}
 	for _, svc := range s.State.Snapshot.Services {
 		if claims(svc.Spec, at) {
-			concerned[svc.Spec.Key()] = true
+			concerned[svc.Spec.Key().Object()] = true
 			for _, slice := range svc.Slices {
-				concerned[slice.Key()] = true
+				concerned[slice.Key().Object()] = true
 			}
 		}
 	}
-	var out []string
 	for _, p := range s.State.Problems() {
 		if concerned[p.Object] {
-			out = append(out, p.String())
+			out = append(out, p)
 		}
 	}
 	return out

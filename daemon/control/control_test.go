@@ -20,8 +20,8 @@ import (
 
 	"edgeway/daemon/health"
 	"edgeway/daemon/pipeline"
-	"edgeway/daemon/source"
 	"edgeway/daemon/tracker"
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 )
 
@@ -81,9 +81,9 @@ func testPlan() *plan.Plan {
 func testState() pipeline.State {
 	p := testPlan()
 	return pipeline.State{
-		Snapshot: &tracker.Snapshot{Problems: []source.Problem{
-			{Object: source.Key{Kind: source.KindService, Namespace: "default", Name: "web"}, Field: "spec.ports[1].port", Message: "0 is no port"},
-			{Object: source.Key{Kind: source.KindService, Namespace: "default", Name: "webber"}, Message: "has no ports"},
+		Snapshot: &tracker.Snapshot{Problems: []fault.Fault{
+			{Object: fault.Object{Kind: "Service", Namespace: "default", Name: "web"}, Field: "spec.ports[1].port", Message: "0 is no port"},
+			{Object: fault.Object{Kind: "Service", Namespace: "default", Name: "webber"}, Message: "has no ports"},
 		}},
 		Plan: p, InForce: p, Backend: pipeline.StageState{Name: "nftables"},
 	}

@@ -34,10 +34,9 @@ type Explanation struct {
 	// Affinity is how long the client keeps its endpoint.
 	Affinity  string              `json:"affinity,omitempty"`
 	Endpoints []ExplainedEndpoint `json:"endpoints,omitempty"`
-	// Faults are those of the daemon that concern the connection.
+	// Faults are those of the daemon that concern the connection, and then those of the Services that have, or claim,
+	// the destination.
 	Faults []fault.Fault `json:"faults,omitempty"`
-	// Problems are those of the Services that have, or claim, the destination.
-	Problems []string `json:"problems,omitempty"`
 	// Out are those of PlanService.
 	Out []string `json:"out,omitempty"`
 	// Gaps are those of PlanService.
@@ -104,7 +103,7 @@ func (s *Subject) Explain(src, dst, proto string) (Explanation, error) {
 	d := p.Decide(q.packet)
 	e := q.explanation(d)
 	e.InForce = current
-	e.Problems = s.problems(q.packet.Dst, d.Service)
+	e.Faults = s.objectFaults(q.packet.Dst, d.Service)
 	if d.Service != nil {
 		e.Gaps = s.Gaps.texts(d.Service)
 		if s.Out != nil {
@@ -141,12 +140,10 @@ func (s *Subject) faults(e *Explanation, d plan.Decision, dst netip.Addr) {
 	}
 	for _, f := range s.Faults() {
 		if f.Severity >= fault.Problem && f.Scope.Has(flow) {
-			e.Faults = append(e.Faults, f)
+			e.Verdict, e.Faults = fails, append(e.Faults, f)
 		}
 	}
-	if len(e.Faults) > 0 {
-		e.Verdict = fails
-	}
+	fault.Sort(e.Faults)
 }
 
 // explanation is what the packet and the decision say by themselves.
@@ -203,7 +200,7 @@ func (s *Subject) path(e *Explanation, d plan.Decision, q *question, bound bool)
 	}
 	path, err := s.Path(d, bound)
 	if err != nil {
-		e.Problems = append(e.Problems, "the scheduler is not known: "+err.Error())
+		e.Gaps = append(e.Gaps, "the scheduler is not known: "+err.Error())
 		return
 	}
 	if (d.Origin == plan.FromHost) == (q.packet.InInterface == "") && !q.packet.Dst.Addr().IsLoopback() {

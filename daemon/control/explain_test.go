@@ -170,7 +170,7 @@ func TestExplainSaysWhereThereIsNoRoute(t *testing.T) {
 }
 
 // withObjects is a Subject of testPlan that knows the objects, too.
-func withObjects(node *source.Node, problems ...source.Problem) *Subject {
+func withObjects(node *source.Node, problems ...fault.Fault) *Subject {
 	addrs := func(a string) []netip.Addr { return []netip.Addr{netip.MustParseAddr(a)} }
 	s := subjectOf(testPlan())
 	s.State.Snapshot = &tracker.Snapshot{Node: node, Problems: problems, Services: []*tracker.Service{
@@ -195,14 +195,14 @@ func TestExplainSaysWhyAndWhatToDo(t *testing.T) {
 	if e, text := explained(t, withObjects(nil), "192.0.2.99", "203.0.113.1:80", ""); !strings.Contains(e.Fix, "loadBalancerSourceRanges") {
 		t.Errorf("source ranges:\n%s", text)
 	}
-	why := source.Problem{
-		Object: source.Key{Kind: source.KindService, Namespace: "default", Name: "lost"}, Field: "spec.externalIPs",
+	why := fault.Fault{
+		Object: fault.Object{Kind: "Service", Namespace: "default", Name: "lost"}, Field: "spec.externalIPs",
 		Message: "198.51.100.77 is not in a range of proxy.allow_external_ips",
 	}
 	other := why
 	other.Object.Name = "idle"
 	e, text = explained(t, withObjects(nil, why, other), "192.0.2.99", "198.51.100.77:80", "")
-	if e.Verdict != "pass" || !slices.Equal(e.Problems, []string{why.String()}) || !strings.Contains(text, "\nproblem    Service default/lost: spec.externalIPs") {
+	if e.Verdict != "pass" || !slices.Equal(e.Faults, []fault.Fault{why}) || !strings.Contains(text, "Service default/lost: spec.externalIPs") {
 		t.Errorf("an address that a Service asks for in vain:\n%s", text)
 	}
 	if _, err := withObjects(nil).Explain("host", "default/lost", ""); err == nil || !strings.Contains(err.Error(), "edgeway plan default/lost") {

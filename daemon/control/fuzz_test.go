@@ -92,14 +92,14 @@ func FuzzAnswer(f *testing.F) {
 	const escape = "\x1b]0;owned\x07\x1b[2J\n\u202e\u009b2J"
 	add("200 OK", Status{
 		Version: escape, Config: escape, Faults: []fault.Fault{{ID: escape, Message: escape}}, Node: StatusNode{Name: escape, Zone: escape}, NotListening: []string{escape},
-		Sources: []StatusSource{{Name: escape, Err: escape}}, Problems: StatusProblems{Total: -1, First: []string{escape}},
+		Sources: []StatusSource{{Name: escape, Err: escape}}, Problems: StatusProblems{Total: -1, First: []fault.Fault{{Message: escape}}},
 		Started: time.Unix(1<<35, 0), Time: time.Unix(-1<<30, 0),
 	})
 	view := NewPlan(testPlan(), nil, noGaps)
 	add("200 OK", view)
-	view.Problems, view.Services[0].Name, view.Services[0].Gaps = []string{escape}, escape, []string{escape}
+	view.Problems, view.Services[0].Name, view.Services[0].Gaps = []fault.Fault{{Message: escape}}, escape, []string{escape}
 	add("200 OK", view)
-	add("200 OK", Explanation{Source: escape, Interface: escape, Verdict: escape, Reason: escape, Service: escape, Fix: escape, Way: escape, Problems: []string{escape}, Gaps: []string{escape}})
+	add("200 OK", Explanation{Source: escape, Interface: escape, Verdict: escape, Reason: escape, Service: escape, Fix: escape, Way: escape, Faults: []fault.Fault{{Message: escape, Fix: escape}}, Gaps: []string{escape}})
 	add("500 "+escape, failure{escape})
 	add("422 x", failure{escape})
 	f.Add([]byte("HTTP/1.1 302 x\r\nLocation: /\r\n\r\n"))

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"edgeway/daemon/source"
 	"edgeway/proxiers"
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 )
 
@@ -19,8 +19,8 @@ type Plan struct {
 	Node         PlanNode      `json:"node"`
 	Services     []PlanService `json:"services"`
 	HealthChecks []HealthCheck `json:"healthChecks,omitempty"`
-	// Problems are one line each.
-	Problems []string `json:"problems,omitempty"`
+	// Problems are those of the objects that the plan is made from.
+	Problems []fault.Fault `json:"problems,omitempty"`
 }
 
 // PlanNode is the host as the plan sees it.
@@ -88,8 +88,8 @@ type HealthCheck struct {
 	LocalEndpoints int    `json:"localEndpoints"`
 }
 
-// NewPlan writes a plan out. The problems are those of the objects that it was made from.
-func NewPlan(p *plan.Plan, problems []source.Problem, gaps Gaps) Plan {
+// NewPlan writes a plan out.
+func NewPlan(p *plan.Plan, problems []fault.Fault, gaps Gaps) Plan {
 	v := Plan{Generation: p.Generation, Services: make([]PlanService, 0, len(p.Services))}
 	if n := p.Node; n != nil {
 		v.Node = PlanNode{
@@ -105,9 +105,7 @@ func NewPlan(p *plan.Plan, problems []source.Problem, gaps Gaps) Plan {
 	for _, h := range p.HealthChecks {
 		v.HealthChecks = append(v.HealthChecks, HealthCheck{h.Namespace + "/" + h.Name, h.Port, h.LocalReady})
 	}
-	for _, problem := range problems {
-		v.Problems = append(v.Problems, problem.String())
-	}
+	v.Problems = problems
 	return v
 }
 

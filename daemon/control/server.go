@@ -178,8 +178,8 @@ func (s *Server) plan(r *http.Request) (any, error) {
 	}
 	name, problems := r.URL.Query().Get("service"), state.Problems()
 	if name != "" {
-		problems = slices.DeleteFunc(problems, func(p source.Problem) bool {
-			return p.Object.Kind != source.KindService || p.Object.Namespace+"/"+p.Object.Name != name
+		problems = slices.DeleteFunc(problems, func(p fault.Fault) bool {
+			return p.Object.Kind != source.KindService.String() || p.Object.Namespace+"/"+p.Object.Name != name
 		})
 	}
 	view := NewPlan(p, problems, s.opts.Gaps)

@@ -115,8 +115,8 @@ type StatusDrift struct {
 
 // StatusProblems are the problems with objects.
 type StatusProblems struct {
-	Total int      `json:"total"`
-	First []string `json:"first"` // at most 50
+	Total int           `json:"total"`
+	First []fault.Fault `json:"first"` // at most 50
 }
 
 // StatusInput is what a Status is made of.
@@ -218,10 +218,7 @@ func newStage(st *pipeline.StageState) StatusStage {
 	return s
 }
 
-func newProblems(problems []source.Problem) StatusProblems {
-	p := StatusProblems{Total: len(problems), First: []string{}}
-	for _, problem := range problems[:min(len(problems), maxProblems)] {
-		p.First = append(p.First, problem.String())
-	}
-	return p
+func newProblems(problems []fault.Fault) StatusProblems {
+	first := append([]fault.Fault{}, problems[:min(len(problems), maxProblems)]...)
+	return StatusProblems{Total: len(problems), First: first}
 }

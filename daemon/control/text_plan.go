@@ -10,9 +10,7 @@ import (
 // WriteText prints the plan for a person: problems first.
 func (v Plan) WriteText(w io.Writer) error {
 	p := &printer{w: w}
-	for _, problem := range v.Problems {
-		p.print("problem: %s\n", problem)
-	}
+	p.faults("problem", v.Problems)
 	inForce := "in force"
 	if !v.InForce {
 		inForce = "not in force"
@@ -110,9 +108,6 @@ func (e Explanation) WriteText(w io.Writer) error {
 		if f.Fix != "" {
 			p.line("fix", "%s", f.Fix)
 		}
-	}
-	for _, problem := range e.Problems {
-		p.line("problem", "%s", problem)
 	}
 	if !e.InForce {
 		p.print("(this plan is not in the kernel)\n")

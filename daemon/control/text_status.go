@@ -38,6 +38,16 @@ func (p *printer) print(format string, args ...any) {
 	}
 }
 
+// faults prints each fault with its fix.
+func (p *printer) faults(heading string, faults []fault.Fault) {
+	for _, f := range faults {
+		p.line(heading, "%s", f)
+		if f.Fix != "" {
+			p.line(heading, "fix: %s", f.Fix)
+		}
+	}
+}
+
 // WriteText prints the status for a person: faults first, what is served after them.
 func (s Status) WriteText(w io.Writer) error {
 	p := &printer{w: w}
@@ -192,9 +202,7 @@ func (s Status) listed() bool {
 }
 
 func (s Status) problems(p *printer) {
-	for _, problem := range s.Problems.First {
-		p.line("problems", "%s", problem)
-	}
+	p.faults("problems", s.Problems.First)
 	if more := s.Problems.Total - len(s.Problems.First); more > 0 {
 		p.line("problems", "and %d more", more)
 	}

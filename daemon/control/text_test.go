@@ -15,6 +15,7 @@ import (
 	"edgeway/daemon/pipeline"
 	"edgeway/daemon/source"
 	"edgeway/daemon/tracker"
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 )
 
@@ -137,7 +138,7 @@ func TestASourceThatRefuses(t *testing.T) {
 
 func TestAllProblemsAreCountedAndSomeListed(t *testing.T) {
 	var state pipeline.State
-	state.Snapshot = &tracker.Snapshot{Problems: make([]source.Problem, 60)}
+	state.Snapshot = &tracker.Snapshot{Problems: make([]fault.Fault, 60)}
 	s := NewStatus(StatusInput{State: state})
 	if s.Problems.Total != 60 || len(s.Problems.First) != maxProblems {
 		t.Errorf("%d problems, %d listed", s.Problems.Total, len(s.Problems.First))

@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"edgeway/daemon/pipeline"
-	"edgeway/daemon/source"
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 )
 
@@ -162,16 +162,16 @@ func noLocalEndpoints(p *plan.Plan) (internal, external map[plan.Family]int) {
 
 func (s scrape) faults(state *pipeline.State) {
 	type object struct {
-		key    source.Key
+		fault.Object
 		reason string
 	}
 	seen := map[object]bool{}
 	count := map[[2]string]int{}
-	add := func(p source.Problem, reason string) {
+	add := func(p fault.Fault, reason string) {
 		o := object{p.Object, reason}
-		if !seen[o] {
+		if !seen[o] && p.Object.Kind != "" {
 			seen[o] = true
-			count[[2]string{p.Object.Kind.String(), reason}]++
+			count[[2]string{p.Object.Kind, reason}]++
 		}
 	}
 	if state.Snapshot != nil {
@@ -183,7 +183,7 @@ func (s scrape) faults(state *pipeline.State) {
 		add(p, "policy")
 	}
 	for _, q := range state.Quarantined {
-		add(q.Problem(), "refused")
+		add(q.Fault(), "refused")
 	}
 	for labels, n := range count {
 		s.gauge("edgeway_faulty_objects", float64(n), labels[0], labels[1])

@@ -20,6 +20,7 @@ import (
 	"edgeway/daemon/pipeline"
 	"edgeway/daemon/source"
 	"edgeway/daemon/tracker"
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/healthcheck"
 	"edgeway/proxiers/localnodeport"
 	"edgeway/proxiers/plan"
@@ -65,13 +66,13 @@ func testPlan() *plan.Plan {
 
 func testMetrics() *Metrics {
 	now := time.Now()
-	slice := source.Key{Kind: source.KindEndpointSlice, Namespace: "default", Name: "a-1"}
+	slice := fault.Object{Kind: "EndpointSlice", Namespace: "default", Name: "a-1"}
 	state := pipeline.State{
-		Snapshot: &tracker.Snapshot{Problems: []source.Problem{{Object: slice, Field: "ports[0]"}, {Object: slice, Field: "ports[1]"}}},
+		Snapshot: &tracker.Snapshot{Problems: []fault.Fault{{Object: slice, Field: "ports[0]"}, {Object: slice, Field: "ports[1]"}}},
 		InForce:  testPlan(), OutOfSync: now.Add(-3 * time.Second), Queued: now.Add(-3 * time.Second),
 		Backend:      pipeline.StageState{Name: "nftables", LastSync: now.Add(-time.Minute), LastErr: now.Add(-time.Second), Drift: 2},
 		Followers:    []pipeline.StageState{{Name: "conntrack"}},
-		PlanProblems: []source.Problem{{Object: source.Key{Kind: source.KindService, Namespace: "default", Name: "c"}}},
+		PlanProblems: []fault.Fault{{Object: fault.Object{Kind: "Service", Namespace: "default", Name: "c"}}},
 		Quarantined:  []pipeline.Quarantined{{Name: plan.ServicePortName{Namespace: "default", Name: "d"}}},
 	}
 	return New(Options{

@@ -9,10 +9,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"edgeway/daemon/source"
 	"edgeway/daemon/tracker"
 	"edgeway/proxiers"
 	"edgeway/proxiers/contain"
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 )
 
@@ -96,7 +96,7 @@ func TestAPanicOfAPartialSyncBecomesAFullOne(t *testing.T) {
 }
 
 // run runs a pipeline as the daemon does, and delivers its error.
-func run(t *testing.T, w *world, plan func(*tracker.Snapshot, *plan.Plan) (*plan.Plan, []source.Problem), stages ...Stage) (*Pipeline, <-chan error) {
+func run(t *testing.T, w *world, plan func(*tracker.Snapshot, *plan.Plan) (*plan.Plan, []fault.Fault), stages ...Stage) (*Pipeline, <-chan error) {
 	parts := contain.New(slog.New(slog.DiscardHandler))
 	p := New(Options{
 		Logger: slog.New(slog.DiscardHandler), Tracker: w, Node: nodeChanges{w.node}, Plan: plan,
@@ -196,7 +196,7 @@ func TestALoopThatPanicsStartsAgain(t *testing.T) {
 		w, backend, follower := newWorld(), newKernel(t), newKernel(t)
 		w.set(1, 1)
 		broken := false
-		p, _ := run(t, w, func(s *tracker.Snapshot, prev *plan.Plan) (*plan.Plan, []source.Problem) {
+		p, _ := run(t, w, func(s *tracker.Snapshot, prev *plan.Plan) (*plan.Plan, []fault.Fault) {
 			if broken {
 				broken = false
 				panic("once")

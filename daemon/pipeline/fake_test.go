@@ -16,9 +16,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"edgeway/daemon/source"
 	"edgeway/daemon/tracker"
 	"edgeway/proxiers"
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 )
 
@@ -188,7 +188,7 @@ type world struct {
 	checks    []*plan.HealthCheck
 	hostNode  *plan.Node
 	triggers  []time.Time
-	problems  []source.Problem
+	problems  []fault.Fault
 	snapshots uint64
 	// planning, when set, is what the planner waits for.
 	planning chan struct{}
@@ -218,7 +218,7 @@ func (w *world) Snapshot() (*tracker.Snapshot, bool) {
 	return s, true
 }
 
-func (w *world) plan(_ *tracker.Snapshot, prev *plan.Plan) (*plan.Plan, []source.Problem) {
+func (w *world) plan(_ *tracker.Snapshot, prev *plan.Plan) (*plan.Plan, []fault.Fault) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if wait := w.planning; wait != nil {

@@ -12,10 +12,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"edgeway/daemon/source"
 	"edgeway/daemon/tracker"
 	"edgeway/proxiers"
 	"edgeway/proxiers/contain"
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/messageid"
 	"edgeway/proxiers/plan"
 )
@@ -47,7 +47,7 @@ type Options struct {
 	Node, Checks Changer
 	// Plan makes the next plan, sharing with prev what did not change, and names the problems that
 	// involve several objects, such as two Services with one address.
-	Plan func(snap *tracker.Snapshot, prev *plan.Plan) (*plan.Plan, []source.Problem)
+	Plan func(snap *tracker.Snapshot, prev *plan.Plan) (*plan.Plan, []fault.Fault)
 	// FullSync is the mean time between periodic full syncs.
 	FullSync time.Duration
 	// InForce is what an earlier pipeline of this process left in the kernel; nil: nothing. With it, a reload does not

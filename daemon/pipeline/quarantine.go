@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"edgeway/daemon/source"
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 )
 
@@ -31,8 +32,8 @@ func (q Quarantined) String() string {
 	return fmt.Sprintf("%s (%s) %s: %s", q.Name, q.Family, what, q.Err)
 }
 
-// Problem gives it as a problem of the Service.
-func (q Quarantined) Problem() source.Problem {
+// Fault returns it as a fault of the Service.
+func (q Quarantined) Fault() fault.Fault {
 	field := "spec.ports"
 	if q.Name.Port != "" {
 		field = fmt.Sprintf("spec.ports[name=%s]", q.Name.Port)
@@ -41,11 +42,8 @@ func (q Quarantined) Problem() source.Problem {
 	if q.Previous {
 		what = "stays in its previous version"
 	}
-	return source.Problem{
-		Object:  source.Key{Kind: source.KindService, Namespace: q.Name.Namespace, Name: q.Name.Name},
-		Field:   field,
-		Message: fmt.Sprintf("%s over %s %s: %s", q.Name.Protocol, q.Family, what, q.Err),
-	}
+	key := source.Key{Kind: source.KindService, Namespace: q.Name.Namespace, Name: q.Name.Name}
+	return key.Fault(field, "%s over %s %s: %s", q.Name.Protocol, q.Family, what, q.Err)
 }
 
 type quarantineKey struct {

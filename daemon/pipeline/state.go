@@ -3,8 +3,8 @@ package pipeline
 import (
 	"time"
 
-	"edgeway/daemon/source"
 	"edgeway/daemon/tracker"
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 )
 
@@ -24,20 +24,20 @@ type State struct {
 	Followers   []StageState
 	Quarantined []Quarantined
 	// PlanProblems are the problems that the planner found; Snapshot.Problems has those of the objects.
-	PlanProblems []source.Problem
+	PlanProblems []fault.Fault
 	// Done and Total are ServicePorts of the running Apply, if it reports them.
 	Done, Total int
 }
 
 // Problems lists the problems of the objects, of the plan and of what the kernel refused, in this order.
-func (s *State) Problems() []source.Problem {
-	var out []source.Problem
+func (s *State) Problems() []fault.Fault {
+	var out []fault.Fault
 	if s.Snapshot != nil {
 		out = append(out, s.Snapshot.Problems...)
 	}
 	out = append(out, s.PlanProblems...)
 	for _, q := range s.Quarantined {
-		out = append(out, q.Problem())
+		out = append(out, q.Fault())
 	}
 	return out
 }
@@ -105,7 +105,7 @@ func (p *Pipeline) State() State {
 // record gathers what State shows and no stage knows.
 type record struct {
 	snapshot     *tracker.Snapshot
-	planProblems []source.Problem
+	planProblems []fault.Fault
 	outOfSync    time.Time
 	queuedAt     time.Time
 	triggers     []time.Time
@@ -114,7 +114,7 @@ type record struct {
 // maxTriggers bounds the changes that are remembered while syncs fail.
 const maxTriggers = 10_000
 
-func (r *record) planned(snap *tracker.Snapshot, planProblems []source.Problem, started time.Time) {
+func (r *record) planned(snap *tracker.Snapshot, planProblems []fault.Fault, started time.Time) {
 	if snap != r.snapshot {
 		for _, t := range snap.Triggers {
 			if t.After(started) && len(r.triggers) < maxTriggers {

@@ -51,8 +51,8 @@ func TestServiceCIDRsAroundTheAPIServer(t *testing.T) {
 	wantCIDRs("10.96.0.0/16", "fd00:96::/112")
 	const what = " of the API server or of the proxy to it: its unused addresses are not dropped; make it a range that only " +
 		"ClusterIPs come from, or have the kubeconfig name an address outside of it"
-	w.wantProblems("Setting proxy.service_cidrs: 203.0.113.0/25 has the address 203.0.113.7"+what,
-		"Setting proxy.service_cidrs: 2001:db8:5::/64 has the address 2001:db8:5::1"+what,
+	w.wantProblems("proxy.service_cidrs: 203.0.113.0/25 has the address 203.0.113.7"+what,
+		"proxy.service_cidrs: 2001:db8:5::/64 has the address 2001:db8:5::1"+what,
 		"ServiceCIDR half: spec.cidrs: 128.0.0.0/1 has the address 203.0.113.7"+what)
 
 	// Services go on, and have their own problems after these.

@@ -11,6 +11,7 @@ import (
 	"edgeway/daemon/source"
 	"edgeway/daemon/tracker"
 	"edgeway/proxiers/contain"
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 )
 
@@ -198,7 +199,7 @@ func (p *Planner) tooBig(name tracker.Name) string {
 }
 
 // leftOut returns the problem of a host that leaves out Services because of their size.
-func (p *Planner) leftOut() []source.Problem {
+func (p *Planner) leftOut() []fault.Fault {
 	if len(p.budget.out) == 0 {
 		return nil
 	}
@@ -210,41 +211,12 @@ func (p *Planner) leftOut() []source.Problem {
 			fix = "systemctl edit edgeway.service  # a higher MemoryMax= in the section [Service]"
 		}
 	}
-	return []source.Problem{{
-		ID: BudgetID, Object: source.Key{Kind: source.KindSetting, Name: "MemoryMax="},
+	return []fault.Fault{{
+		ID: BudgetID, Severity: fault.Problem, Object: fault.Object{Name: "MemoryMax="},
+		Scope:   fault.Scope{Clients: fault.Nobody}, // what is left out has no rules
 		Message: "Services are left out because they take too much memory: " + firstOf(labels), Fix: fix,
 	}}
 }
 
 // megabytes returns "1.5 MB".
 func megabytes(n int64) string { return strconv.FormatFloat(float64(n)/1e6, 'f', 1, 64) + " MB" }
-
-// maxFaults bounds how many faults of one Service are kept; the last one then says how many more there are.
-const maxFaults = 20
-
-// faults collects the problems of one Service. Its methods do nothing if it is nil.
-type faults struct {
-	object source.Key
-	list   []source.Problem
-	more   int
-}
-
-// full reports whether further faults are only counted.
-func (f *faults) full() bool { return len(f.list) >= maxFaults }
-
-func (f *faults) addf(field, format string, args ...any) {
-	switch {
-	case f == nil:
-	case f.full():
-		f.more++
-	default:
-		f.list = append(f.list, source.Problem{Object: f.object, Field: field, Message: fmt.Sprintf(format, args...)})
-	}
-}
-
-func (f *faults) done() []source.Problem {
-	if f.more > 0 {
-		f.list = append(f.list, source.Problem{Object: f.object, Message: strconv.Itoa(f.more) + " more faults"})
-	}
-	return f.list
-}

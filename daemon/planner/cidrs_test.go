@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"edgeway/daemon/source"
+	"edgeway/proxiers/fault"
 )
 
 // No external IP may be in a range that ClusterIPs come from, whether the configuration or an object has it, and
@@ -63,7 +64,7 @@ func TestServiceCIDROverAHostNetwork(t *testing.T) {
 			if got := w.plan.Node.ServiceCIDRs; !slices.Equal(got, c.want) {
 				t.Errorf("Service CIDRs %v, want %v", got, c.want)
 			}
-			ignored := slices.ContainsFunc(w.problems, func(p source.Problem) bool {
+			ignored := slices.ContainsFunc(w.problems, func(p fault.Fault) bool {
 				return p.Object.Name == "hostile" && strings.Contains(p.Message, "a network of this host: the range is ignored")
 			})
 			if fits := slices.Equal(c.want, cidrs(c.object)) || name == "within what is set"; ignored == fits {

@@ -29,7 +29,7 @@ var fields = [...]string{
 
 // vips returns the addresses that the Service may have, each once with the first kind by rank, sorted by address. It
 // notes the addresses that the Service may not have, and leaves out those of families that are not served.
-func (p *Planner) vips(s *source.Service, found *faults) []vip {
+func (p *Planner) vips(s *source.Service, found *source.Faults) []vip {
 	vips := make([]vip, 0, len(s.ClusterIPs)+len(s.LoadBalancerIPs)+len(s.ExternalIPs))
 	add := func(kind plan.FrontendKind, addrs []netip.Addr) {
 		for _, a := range addrs {
@@ -37,7 +37,7 @@ func (p *Planner) vips(s *source.Service, found *faults) []vip {
 				continue
 			}
 			if why := cmp.Or(p.apiServerRefusal(s, a), p.refusal(s, kind, a)); why != "" {
-				found.addf(fields[kind], "%s %s", a, why)
+				found.Addf(fields[kind], "%s %s", a, why)
 				continue
 			}
 			vips = append(vips, vip{a, kind, kind != plan.ClusterIP && hasAddr(p.env.hostAddrs, a)})
@@ -173,22 +173,18 @@ func healthCheckClaim(s *source.Service) (c claim, ok bool) {
 }
 
 // owned reports whether the Service owns the claim, and otherwise notes why it does not.
-func (p *Planner) owned(s *source.Service, c claim, field string, found *faults) bool {
+func (p *Planner) owned(s *source.Service, c claim, field string, found *source.Faults) bool {
 	if !c.addr.IsValid() {
 		if why := p.portRefusal(s, c); why != "" {
-			found.addf(field, "%s", why)
+			found.Addf(field, "%s", why)
 			return false
 		}
 	}
-	switch owner := p.owners.owner[c].service; {
-	case owner == s:
-		return true
-	case found.full(): // 15,000 claims of one Service can fail; their texts would take memory
-		found.more++
-	default:
-		found.addf(field, "%s belongs to Service %s/%s", c, owner.Namespace, owner.Name)
+	owner := p.owners.owner[c].service
+	if owner != s {
+		found.Addf(field, "%s belongs to Service %s/%s", c, owner.Namespace, owner.Name)
 	}
-	return false
+	return owner == s
 }
 
 // hostPort returns the reason why no Service gets a port of the address, and "" if one may. At an address of this

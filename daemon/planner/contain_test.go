@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"edgeway/daemon/source"
+	"edgeway/proxiers/fault"
 )
 
 // A Service whose claims or whose planning panic is left out and named, also when only another one changes.
@@ -43,8 +44,8 @@ func TestAServiceThatPanics(t *testing.T) {
 				if got := w.frontendsOf("bad"); len(got) != 0 {
 					t.Errorf("the Service that panics has %v", got)
 				}
-				named := func(q source.Problem) bool { return q.Object.Name == "bad" }
-				if len(w.problems) == 0 || slices.ContainsFunc(w.problems, func(q source.Problem) bool { return !named(q) }) {
+				named := func(q fault.Fault) bool { return q.Object.Name == "bad" }
+				if len(w.problems) == 0 || slices.ContainsFunc(w.problems, func(q fault.Fault) bool { return !named(q) }) {
 					t.Errorf("problems %v", w.problems)
 				}
 			}

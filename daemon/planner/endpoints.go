@@ -32,7 +32,7 @@ func (e *endpoint) ready() bool { return e.Ready }
 func (e *endpoint) draining() bool { return e.Serving && e.Terminating }
 
 // admit returns the Service without the endpoints that it may not have, and notes those.
-func (p *Planner) admit(svc *tracker.Service, found *faults) *tracker.Service {
+func (p *Planner) admit(svc *tracker.Service, found *source.Faults) *tracker.Service {
 	out := svc
 	for i, s := range svc.Slices {
 		refused := func(e source.Endpoint) bool { return p.endpointRefusal(s, e.Addr) != "" }
@@ -46,7 +46,7 @@ func (p *Planner) admit(svc *tracker.Service, found *faults) *tracker.Service {
 		rest.Endpoints = nil
 		for _, e := range s.Endpoints {
 			if why := p.endpointRefusal(s, e.Addr); why != "" {
-				found.addf("", "endpoint %s of EndpointSlice %s %s", e.Addr, s.Name, why)
+				found.Addf("", "endpoint %s of EndpointSlice %s %s", e.Addr, s.Name, why)
 			} else {
 				rest.Endpoints = append(rest.Endpoints, e)
 			}

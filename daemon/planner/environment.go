@@ -10,6 +10,7 @@ import (
 	"edgeway/daemon/nodeinfo"
 	"edgeway/daemon/source"
 	"edgeway/daemon/tracker"
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 )
 
@@ -43,7 +44,7 @@ type environment struct {
 	// portless are the families in which "primary" stands for no address although the host has one, with the reasons.
 	portless []portless
 	// problems are the parts of the snapshot's ServiceCIDRs that are left out.
-	problems []source.Problem
+	problems []fault.Fault
 }
 
 func (e *environment) equal(o *environment) bool { return reflect.DeepEqual(e, o) }
@@ -218,7 +219,7 @@ type serviceCIDRs struct {
 	drop []netip.Prefix
 	// known are the ranges that no external IP may be in: a tenant would take a ClusterIP before it is allocated.
 	known    []netip.Prefix
-	problems []source.Problem
+	problems []fault.Fault
 }
 
 // serviceCIDRs sorts the ranges of the configuration and of the ServiceCIDR objects. A range that holds the API
@@ -228,8 +229,8 @@ type serviceCIDRs struct {
 func (o *Options) serviceCIDRs(snap *tracker.Snapshot, host *nodeinfo.Host) (out serviceCIDRs) {
 	for _, c := range o.ServiceCIDRs {
 		out.known = append(out.known, c)
-		setting := source.Key{Kind: source.KindSetting, Name: "proxy.service_cidrs"}
-		out.take(c, setting, "", cmp.Or(holdsServer(c, snap.APIServers), holdsGateway(c, host.Gateways)))
+		why := cmp.Or(holdsServer(c, snap.APIServers), holdsGateway(c, host.Gateways))
+		out.take(c, fault.Object{Name: "proxy.service_cidrs"}, "", why)
 	}
 	for _, object := range snap.ServiceCIDRs {
 		for _, c := range object.CIDRs {
@@ -238,19 +239,21 @@ func (o *Options) serviceCIDRs(snap *tracker.Snapshot, host *nodeinfo.Host) (out
 				out.known = append(out.known, c)
 			}
 			why := cmp.Or(own, holdsServer(c, snap.APIServers), holdsGateway(c, host.Gateways))
-			out.take(c, object.Key(), "spec.cidrs", why)
+			out.take(c, object.Key().Object(), "spec.cidrs", why)
 		}
 	}
 	return out
 }
 
 // take adds a range to drop, or the problem that it has.
-func (s *serviceCIDRs) take(c netip.Prefix, object source.Key, field, why string) {
+func (s *serviceCIDRs) take(c netip.Prefix, object fault.Object, field, why string) {
 	if why == "" {
 		s.drop = append(s.drop, c)
 		return
 	}
-	s.problems = append(s.problems, source.Problem{Object: object, Field: field, Message: fmt.Sprintf("%s %s", c, why)})
+	s.problems = append(s.problems, fault.Fault{
+		ID: source.ObjectFault, Severity: fault.Warning, Object: object, Field: field, Message: fmt.Sprintf("%s %s", c, why),
+	})
 }
 
 const notDropped = "its unused addresses are not dropped; make it a range that only ClusterIPs come from"

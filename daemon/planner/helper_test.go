@@ -9,6 +9,7 @@ import (
 	"edgeway/daemon/nodeinfo"
 	"edgeway/daemon/source"
 	"edgeway/daemon/tracker"
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 )
 
@@ -142,7 +143,7 @@ type world struct {
 	sink source.Sink
 	plan *plan.Plan
 	*Planner
-	problems []source.Problem
+	problems []fault.Fault
 }
 
 func newWorld(t *testing.T, opts Options, objects ...source.Object) *world {
@@ -208,7 +209,11 @@ func (w *world) wantProblems(want ...string) {
 	w.Helper()
 	got := []string{}
 	for _, p := range w.problems {
-		got = append(got, p.String())
+		text := p.String()
+		if p.Severity == fault.Problem {
+			text += "; fix: " + p.Fix
+		}
+		got = append(got, text)
 	}
 	if !slices.Equal(got, append([]string{}, want...)) {
 		w.Errorf("problems: got %q, want %q", got, want)

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"edgeway/daemon/source"
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 )
 
@@ -60,15 +61,16 @@ func add(ports map[uint16]int, port uint16, by int) {
 }
 
 // outOfRange returns the problem of a host that does not serve NodePorts because they are not in the range.
-func (p *Planner) outOfRange(node *plan.Node) []source.Problem {
+func (p *Planner) outOfRange(node *plan.Node) []fault.Fault {
 	if len(p.outside) == 0 || len(node.NodePortAddrs) == 0 && len(node.LoopbackAddrs) == 0 {
 		return nil
 	}
 	const setting = "proxy.nodeport_range"
 	ports, r := slices.Sorted(maps.Keys(p.outside)), p.opts.NodePortRange
 	wider := PortRange{min(r.First, ports[0]), max(r.Last, ports[len(ports)-1])}
-	return []source.Problem{{
-		ID: NodePortRangeID, Object: source.Key{Kind: source.KindSetting, Name: setting},
+	return []fault.Fault{{
+		ID: NodePortRangeID, Severity: fault.Problem, Object: fault.Object{Name: setting},
+		Scope:   fault.Scope{Clients: fault.Nobody}, // what is left out has no rules
 		Message: fmt.Sprintf("NodePorts and health check ports outside %s are not served: %s", r, firstOf(ports)),
 		Fix:     fmt.Sprintf("%s = %q", setting, wider),
 	}}
@@ -106,20 +108,20 @@ func (p *Planner) countPortless(ports []*plan.ServicePort, by int) {
 }
 
 // unservedFamilies returns the problems of a host that does not serve the NodePorts of a family because it cannot
-// tell which of its addresses is the primary one. They have an ID if the host serves NodePorts in no family.
-func (p *Planner) unservedFamilies(node *plan.Node) (out []source.Problem) {
+// tell which of its addresses is the primary one. The first is a Problem if the host serves NodePorts in no family.
+func (p *Planner) unservedFamilies(node *plan.Node) (out []fault.Fault) {
 	const setting = "proxy.nodeport_addresses"
 	for _, none := range p.env.portless {
 		if p.portless[none.family] == 0 {
 			continue
 		}
-		problem := source.Problem{
-			Object: source.Key{Kind: source.KindSetting, Name: setting},
-			Message: fmt.Sprintf("no address of this host accepts NodePorts over %s: \"primary\" stands for no address, as %s; "+
-				"set node.addresses to the address that is to have them, or %s to ranges or \"all\"", none.family, none.why, setting),
-		}
+		problem := fault.New(source.ObjectFault, fault.Warning, proposeAddresses(node.HostAddrs),
+			"no address of this host accepts NodePorts over %s: \"primary\" stands for no address, as %s; "+
+				"set node.addresses to the address that is to have them, or %s to ranges or \"all\"",
+			none.family, none.why, setting).Of(setting)
 		if len(node.NodePortAddrs) == 0 && len(out) == 0 {
-			problem.ID, problem.Fix = NodePortAddressesID, proposeAddresses(node.HostAddrs)
+			problem.ID, problem.Severity = NodePortAddressesID, fault.Problem
+			problem.Scope.Clients = fault.Nobody // what is left out has no rules
 		}
 		out = append(out, problem)
 	}

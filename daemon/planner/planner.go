@@ -22,6 +22,7 @@ import (
 	"edgeway/daemon/source"
 	"edgeway/daemon/tracker"
 	"edgeway/daemon/tracker/sorted"
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 )
 
@@ -37,7 +38,7 @@ type Planner struct {
 
 	// What follows from the arguments. It is kept up to date.
 	env      *environment
-	problems []source.Problem // of Services
+	problems []fault.Fault // of Services
 	joined   joined
 	owners   ownership
 	budget   budget
@@ -67,7 +68,7 @@ func New(opts Options) *Planner { return &Planner{opts: opts, rivals: maxRivals}
 // with prev, which may be nil or of another Planner. The problems name what the planner left out, those of Services
 // last and sorted. They do not include the problems of the snapshot. The list is the same one as before while nothing
 // in it changes.
-func (p *Planner) Plan(snap *tracker.Snapshot, host *nodeinfo.Host, prev *plan.Plan) (*plan.Plan, []source.Problem) {
+func (p *Planner) Plan(snap *tracker.Snapshot, host *nodeinfo.Host, prev *plan.Plan) (*plan.Plan, []fault.Fault) {
 	if host == nil {
 		host = &nodeinfo.Host{}
 	}
@@ -142,7 +143,7 @@ func (p *Planner) update(prev, next *plan.Plan, names []tracker.Name) {
 	}
 	next.Services = sorted.Splice(prev.Services, names, compareServicePort, ports)
 	next.HealthChecks = sorted.Splice(prev.HealthChecks, names, compareHealthCheck, checks)
-	p.problems = sorted.Splice(p.problems, names, compareProblem, func(i int, _ []source.Problem) []source.Problem {
+	p.problems = sorted.Splice(p.problems, names, compareProblem, func(i int, _ []fault.Fault) []fault.Fault {
 		return results[i].problems
 	})
 }
@@ -205,19 +206,17 @@ func (p *Planner) exchange(old, fresh []*source.Service, out map[tracker.Name]st
 }
 
 // hostProblems returns the problems that are of no Service.
-func (p *Planner) hostProblems(node *plan.Node) []source.Problem {
+func (p *Planner) hostProblems(node *plan.Node) []fault.Fault {
 	return slices.Concat(p.env.problems, p.unservedFamilies(node), p.outOfRange(node), p.leftOut(),
 		p.unknownLongLived())
 }
 
 // unknownLongLived returns the problems of Services that the operator names and that do not exist.
-func (p *Planner) unknownLongLived() (out []source.Problem) {
+func (p *Planner) unknownLongLived() (out []fault.Fault) {
 	for _, name := range slices.SortedFunc(maps.Keys(p.opts.LongLived), tracker.Name.Compare) {
 		if p.snap.Find(name) == nil {
-			out = append(out, source.Problem{
-				Object:  source.Key{Kind: source.KindSetting, Name: "fastpath.services"},
-				Message: "there is no Service " + name.Namespace + "/" + name.Name,
-			})
+			out = append(out, fault.New(source.ObjectFault, fault.Warning, "",
+				"there is no Service %s/%s", name.Namespace, name.Name).Of("fastpath.services"))
 		}
 	}
 	return out
@@ -255,11 +254,11 @@ func sortNames(names []tracker.Name) []tracker.Name {
 // joined is the list of all problems, with its two parts. Most plans change no problem, so they must not copy the
 // list.
 type joined struct {
-	host, services, all []source.Problem
+	host, services, all []fault.Fault
 }
 
 // join returns the problems of the host and then those of Services. The caller must not change the lists.
-func (j *joined) join(host, services []source.Problem) []source.Problem {
+func (j *joined) join(host, services []fault.Fault) []fault.Fault {
 	if len(host) == 0 {
 		*j = joined{}
 		return services
@@ -271,7 +270,7 @@ func (j *joined) join(host, services []source.Problem) []source.Problem {
 }
 
 // sameList reports whether two lists are one.
-func sameList(a, b []source.Problem) bool {
+func sameList(a, b []fault.Fault) bool {
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }
 
@@ -304,6 +303,6 @@ func compareHealthCheck(h *plan.HealthCheck, n tracker.Name) int {
 	return tracker.Name{Namespace: h.Namespace, Name: h.Name}.Compare(n)
 }
 
-func compareProblem(p source.Problem, n tracker.Name) int {
+func compareProblem(p fault.Fault, n tracker.Name) int {
 	return tracker.Name{Namespace: p.Object.Namespace, Name: p.Object.Name}.Compare(n)
 }

@@ -15,6 +15,7 @@ import (
 	"edgeway/daemon/nodeinfo"
 	"edgeway/daemon/source"
 	"edgeway/daemon/tracker"
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 )
 
@@ -211,7 +212,7 @@ func TestIncrementalEqualsFromScratch(t *testing.T) {
 			if c.chance(70) {
 				checkFollowed(t, seed, checked, planner.Checked(), anew.Checked().Add)
 			}
-			checkLastStays(t, seed, opts, next, func(p *Planner) (*plan.Plan, []source.Problem) { return p.Plan(snap, host, prev) })
+			checkLastStays(t, seed, opts, next, func(p *Planner) (*plan.Plan, []fault.Fault) { return p.Plan(snap, host, prev) })
 			prev = next
 		}
 	}
@@ -237,7 +238,7 @@ func checkFollowed(t *testing.T, seed uint64, checked map[netip.AddrPort]bool, c
 }
 
 // checkLastStays: whoever is dead, each connection has the verdict that it has without checks.
-func checkLastStays(t *testing.T, seed uint64, opts Options, p *plan.Plan, again func(*Planner) (*plan.Plan, []source.Problem)) {
+func checkLastStays(t *testing.T, seed uint64, opts Options, p *plan.Plan, again func(*Planner) (*plan.Plan, []fault.Fault)) {
 	t.Helper()
 	opts.Checks = Checks{}
 	unchecked, _ := again(New(opts))
@@ -287,7 +288,7 @@ func checkShared(t *testing.T, seed uint64, prev, next *plan.Plan) {
 }
 
 // checkKept: as far as the problems tell, no Service lost to another one what it had, but to a better kind of address.
-func checkKept(t *testing.T, seed uint64, prev, next *plan.Plan, problems []source.Problem) {
+func checkKept(t *testing.T, seed uint64, prev, next *plan.Plan, problems []fault.Fault) {
 	t.Helper()
 	if prev == nil {
 		return

@@ -105,7 +105,7 @@ func TestManyRivalsTakeLittleMemory(t *testing.T) {
 		total = after.TotalAlloc - before.TotalAlloc
 		runtime.GC()
 		runtime.ReadMemStats(&after)
-		if last := problems[len(problems)-1]; len(next.Services) != ports+ports*(count-2) || last.Message != fmt.Sprint(ports*addrs-maxFaults, " more faults") {
+		if last := problems[len(problems)-1]; len(next.Services) != ports+ports*(count-2) || last.Message != fmt.Sprint(ports*addrs-20, " more faults") {
 			t.Fatalf("%d ServicePorts, last problem %v", len(next.Services), last)
 		}
 		runtime.KeepAlive(planner)

@@ -8,6 +8,7 @@ import (
 	"edgeway/daemon/source"
 	"edgeway/daemon/tracker"
 	"edgeway/proxiers/contain"
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 )
 
@@ -15,7 +16,7 @@ import (
 type planned struct {
 	ports    []*plan.ServicePort
 	health   []*plan.HealthCheck // at most one
-	problems []source.Problem
+	problems []fault.Fault
 	checked  []netip.AddrPort // its endpoints that are checked, sorted
 }
 
@@ -32,18 +33,17 @@ func (p *Planner) service(svc *tracker.Service) (out planned) {
 		return nil
 	})
 	if err != nil {
-		message := "it cannot be planned: " + err.Error()
-		return planned{problems: []source.Problem{{Object: svc.Spec.Key(), Message: message}}}
+		return planned{problems: []fault.Fault{svc.Spec.Key().Fault("", "it cannot be planned: %s", err)}}
 	}
 	return out
 }
 
 // decide makes the ServicePorts of a Service.
 func (p *Planner) decide(svc *tracker.Service) (out planned) {
-	found := &faults{object: svc.Spec.Key()}
-	defer func() { out.problems = found.done() }()
+	found := &source.Faults{Object: svc.Spec.Key()}
+	defer func() { out.problems = found.List() }()
 	if why := p.tooBig(nameOf(svc.Spec)); why != "" {
-		found.addf("", "%s", why)
+		found.Addf("", "%s", why)
 		return out
 	}
 	vips := p.vips(svc.Spec, found)
@@ -73,11 +73,11 @@ func (p *Planner) decide(svc *tracker.Service) (out planned) {
 
 // frontends returns the frontends of a port that the Service owns, without their routes. A NodePort is there once for
 // both families.
-func (p *Planner) frontends(s *source.Service, vips []vip, index int, found *faults) (out []plan.Frontend) {
+func (p *Planner) frontends(s *source.Service, vips []vip, index int, found *source.Faults) (out []plan.Frontend) {
 	port := &s.Ports[index]
 	for _, v := range vips {
 		if why := p.hostPort(v, port.Protocol, port.Port); why != "" {
-			found.addf(fields[v.kind], "%s", why)
+			found.Addf(fields[v.kind], "%s", why)
 		} else if p.owned(s, claim{v.addr, port.Protocol, port.Port}, fields[v.kind], found) {
 			out = append(out, plan.Frontend{Kind: v.kind, Addr: v.addr, Port: port.Port})
 		}
@@ -116,13 +116,13 @@ func servicePort(spec *source.Service, index int, family plan.Family, frontends 
 }
 
 // longLived reports whether connections to a port take the fast path.
-func (p *Planner) longLived(s *source.Service, index int, found *faults) bool {
+func (p *Planner) longLived(s *source.Service, index int, found *source.Faults) bool {
 	if !s.LongLived && !p.opts.LongLived[nameOf(s)] {
 		return false
 	}
 	port := &s.Ports[index]
 	if port.Protocol == plan.SCTP {
-		found.addf("spec.ports["+strconv.Itoa(index)+"].protocol",
+		found.Addf("spec.ports["+strconv.Itoa(index)+"].protocol",
 			"the Service is LongLived, but SCTP has no fast path: TCP and UDP have one")
 		return false
 	}
@@ -190,7 +190,7 @@ func (e *environment) allowFrom(s *source.Service, addr netip.Addr) []netip.Pref
 // healthCheck plans the healthCheckNodePort; nil without one. A pod of a dual-stack Service has an address in each
 // family, so the family with more of them counts. Dead ones count only while no endpoint of the Service answers, on
 // whatever host.
-func (p *Planner) healthCheck(svc *tracker.Service, found *faults) *plan.HealthCheck {
+func (p *Planner) healthCheck(svc *tracker.Service, found *source.Faults) *plan.HealthCheck {
 	c, ok := healthCheckClaim(svc.Spec)
 	if !ok || !p.owned(svc.Spec, c, "spec.healthCheckNodePort", found) {
 		return nil

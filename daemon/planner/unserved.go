@@ -8,12 +8,13 @@ import (
 	"edgeway/daemon/source"
 	"edgeway/daemon/source/api"
 	"edgeway/daemon/tracker"
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 )
 
 // Unserved returns a problem for each port of a Service that has no endpoint in any family, so that its connections are
 // rejected. It looks at all Services of the plan.
-func Unserved(snap *tracker.Snapshot, p *plan.Plan) (out []source.Problem) {
+func Unserved(snap *tracker.Snapshot, p *plan.Plan) (out []fault.Fault) {
 	served := make(map[plan.ServicePortName]bool, len(p.Services))
 	for _, sp := range p.Services {
 		has := len(sp.Pools[plan.ClusterPool])+len(sp.Pools[plan.LocalPool]) > 0
@@ -28,8 +29,9 @@ func Unserved(snap *tracker.Snapshot, p *plan.Plan) (out []source.Problem) {
 			if has, planned := served[name]; has || !planned {
 				continue
 			}
-			problem := source.Problem{Object: svc.Spec.Key(), Field: fmt.Sprintf("spec.ports[%d]", i)}
-			problem.Message, problem.Fix = whyUnserved(svc, port)
+			why, fix := whyUnserved(svc, port)
+			problem := svc.Spec.Key().Fault(fmt.Sprintf("spec.ports[%d]", i), "%s", why)
+			problem.Fix = fix
 			out = append(out, problem)
 		}
 	}

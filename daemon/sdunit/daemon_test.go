@@ -10,6 +10,7 @@ import (
 	"edgeway/daemon/source"
 	"edgeway/daemon/tracker"
 	"edgeway/proxiers"
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 )
 
@@ -55,7 +56,7 @@ func (l *late) Snapshot() (*tracker.Snapshot, bool) { return &tracker.Snapshot{}
 func newPipeline(logger *slog.Logger, l *late) *pipeline.Pipeline {
 	return pipeline.New(pipeline.Options{
 		Logger: logger, Tracker: l, Node: never{},
-		Plan: func(*tracker.Snapshot, *plan.Plan) (*plan.Plan, []source.Problem) {
+		Plan: func(*tracker.Snapshot, *plan.Plan) (*plan.Plan, []fault.Fault) {
 			return &plan.Plan{Node: &plan.Node{}}, nil
 		},
 	})

@@ -75,7 +75,7 @@ func TestStatusTexts(t *testing.T) {
 		},
 		"nftables|412|; conntrack|3 days|; 2 ": func(v *View) {
 			v.State.Followers = []pipeline.StageState{{Name: "conntrack", Err: errors.New("x"), Since: now.Add(-80 * time.Hour)}}
-			v.State.PlanProblems = make([]source.Problem, 2)
+			v.State.PlanProblems = make([]fault.Fault, 2)
 		},
 		`nftables|: x READY=1 \u001b[2J\u009b\x9b\u202e`: func(v *View) {
 			v.State.InForce = nil

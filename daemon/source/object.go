@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 )
 
@@ -15,7 +16,7 @@ type Kind uint8
 
 // The kinds of objects. An APIServer is not one of Kubernetes: it is what a source knows of the server that it reads. A
 // Manifest is a file that holds objects. A Document is a part of such a file that is no usable object; it carries only
-// its problems. A Setting is a key of the configuration, which a Problem may be about; there is no such object.
+// its problems.
 const (
 	KindService Kind = iota + 1
 	KindEndpointSlice
@@ -24,30 +25,28 @@ const (
 	KindAPIServer
 	KindManifest
 	KindDocument
-	KindSetting
 )
 
 // String gives Kubernetes' kind.
 func (k Kind) String() string {
 	return [...]string{
 		"", "Service", "EndpointSlice", "Node", "ServiceCIDR", "APIServer", "Manifest", "Document",
-		"Setting",
 	}[k]
 }
 
 // Key identifies an object. Namespace is empty for all but Services and EndpointSlices; the name of a Manifest is its
-// path, that of a Document "FILE:LINE", that of an APIServer its URL, that of a Setting its key.
+// path, that of a Document "FILE:LINE", that of an APIServer its URL.
 type Key struct {
 	Kind            Kind
 	Namespace, Name string
 }
 
-// String gives "Service namespace/name".
-func (k Key) String() string {
-	if k.Namespace == "" {
-		return fmt.Sprintf("%s %s", k.Kind, k.Name)
-	}
-	return fmt.Sprintf("%s %s/%s", k.Kind, k.Namespace, k.Name)
+// String returns "Service namespace/name".
+func (k Key) String() string { return k.Object().String() }
+
+// Object returns the object for a fault.
+func (k Key) Object() fault.Object {
+	return fault.Object{Kind: k.Kind.String(), Namespace: k.Namespace, Name: k.Name}
 }
 
 // Compare orders by kind, namespace and name.
@@ -65,48 +64,53 @@ func (k Key) Compare(o Key) int {
 type Object interface {
 	Key() Key
 	// Problems are the parts of the object that were left out because they are wrong.
-	Problems() []Problem
+	Problems() []fault.Fault
 }
 
-// Problem is one fault in one object. Edgeway leaves out the part that it names and serves the rest.
-type Problem struct {
+// ObjectFault is the ID of a fault in an object. Edgeway leaves out the part that it names and serves the rest.
+const ObjectFault = "object"
+
+// Fault returns a fault in an object, whose message is formatted. field is a path as in "spec.ports[0].port", or "" for
+// the object as a whole.
+func (k Key) Fault(field, format string, args ...any) fault.Fault {
+	return fault.Fault{
+		ID: ObjectFault, Severity: fault.Warning, Object: k.Object(), Field: field, Message: fmt.Sprintf(format, args...),
+	}
+}
+
+// maxFaults bounds the faults of one object that are kept; the last one then says how many more there are.
+const maxFaults = 20
+
+// Faults collects the faults of one object. Its methods do nothing if it is nil.
+type Faults struct {
 	Object Key
-	// Field is the path of the field, as in "spec.ports[0].port", or "" for the object as a whole.
-	Field   string
-	Message string
-	// ID is the name of a problem of this host that breaks connections: status reports the host as degraded. It is ""
-	// for all other problems.
-	ID string
-	// Fix is the command or the setting that ends the problem, or "" if the message says it.
-	Fix string
-	// At is "file:line" of a manifest, or "" if the object is not from one.
-	At string
+	list   []fault.Fault
+	more   int
 }
 
-// String returns one line that names the place, the object, the field, the fault and the fix.
-func (p Problem) String() string {
-	text := p.Object.String()
+// Addf adds a fault, as Key.Fault returns it.
+func (f *Faults) Addf(field, format string, args ...any) {
 	switch {
-	case p.At == "":
-	case p.Object.Kind == KindDocument || p.Object.Kind == 0:
-		text = p.At
+	case f == nil:
+	case len(f.list) == maxFaults: // 15,000 addresses of one Service can be wrong; their texts would take memory
+		f.more++
 	default:
-		text = p.At + ": " + text
+		f.list = append(f.list, f.Object.Fault(field, format, args...))
 	}
-	if p.Field != "" {
-		text += ": " + p.Field
+}
+
+// List returns the faults, or nil if there are none.
+func (f *Faults) List() []fault.Fault {
+	if f.more > 0 {
+		f.list, f.more = append(f.list, f.Object.Fault("", "%d more faults", f.more)), 0
 	}
-	text += ": " + p.Message
-	if p.Fix != "" {
-		text += "; fix: " + p.Fix
-	}
-	return text
+	return f.list
 }
 
 // Refuse returns an object that carries nothing but its name and a problem: it takes the place of one that cannot be
 // used. It returns nil for a kind that has no such object.
 func Refuse(key Key, message string) Object {
-	faults := []Problem{{Object: key, Message: message}}
+	faults := []fault.Fault{key.Fault("", "%s", message)}
 	switch key.Kind {
 	case KindService:
 		return &Service{Namespace: key.Namespace, Name: key.Name, Faults: faults}
@@ -149,7 +153,7 @@ type Service struct {
 	// Manifest says that the Service is from a file of this host: its author, root, may use any address of the host.
 	Manifest bool `json:"-"`
 
-	Faults []Problem `json:"faults,omitempty"`
+	Faults []fault.Fault `json:"faults,omitempty"`
 }
 
 // Weight is that of the endpoints on a Node, or in a range of addresses.
@@ -189,7 +193,7 @@ type EndpointSlice struct {
 	// Manifest says that it is of a file of this host: who wrote it may do here what it says.
 	Manifest bool `json:"-"`
 
-	Faults []Problem `json:"faults,omitempty"`
+	Faults []fault.Fault `json:"faults,omitempty"`
 }
 
 // SlicePort is one port of an EndpointSlice.
@@ -246,7 +250,7 @@ type Node struct {
 	// Leaving is set when the Node has a deletion timestamp or the taint ToBeDeletedByClusterAutoscaler.
 	Leaving bool `json:"leaving,omitempty"`
 
-	Faults []Problem `json:"faults,omitempty"`
+	Faults []fault.Fault `json:"faults,omitempty"`
 }
 
 // ServiceCIDR is one range, or one range of each family, that ClusterIPs are allocated from.
@@ -254,7 +258,7 @@ type ServiceCIDR struct {
 	Name  string         `json:"name"`
 	CIDRs []netip.Prefix `json:"cidrs"`
 
-	Faults []Problem `json:"faults,omitempty"`
+	Faults []fault.Fault `json:"faults,omitempty"`
 }
 
 // APIServer is the server that a source reads. No Service may have its addresses as external or load-balancer
@@ -299,8 +303,8 @@ type Manifest struct {
 
 // Document is a part of a manifest file that could not be used.
 type Document struct {
-	Name   string    `json:"name"`
-	Faults []Problem `json:"faults"`
+	Name   string        `json:"name"`
+	Faults []fault.Fault `json:"faults"`
 }
 
 // Key implements Object.
@@ -325,22 +329,22 @@ func (m *Manifest) Key() Key { return Key{KindManifest, "", m.Name} }
 func (d *Document) Key() Key { return Key{KindDocument, "", d.Name} }
 
 // Problems implements Object.
-func (s *Service) Problems() []Problem { return s.Faults }
+func (s *Service) Problems() []fault.Fault { return s.Faults }
 
 // Problems implements Object.
-func (s *EndpointSlice) Problems() []Problem { return s.Faults }
+func (s *EndpointSlice) Problems() []fault.Fault { return s.Faults }
 
 // Problems implements Object.
-func (n *Node) Problems() []Problem { return n.Faults }
+func (n *Node) Problems() []fault.Fault { return n.Faults }
 
 // Problems implements Object.
-func (c *ServiceCIDR) Problems() []Problem { return c.Faults }
+func (c *ServiceCIDR) Problems() []fault.Fault { return c.Faults }
 
 // Problems implements Object.
-func (a *APIServer) Problems() []Problem { return nil }
+func (a *APIServer) Problems() []fault.Fault { return nil }
 
 // Problems implements Object.
-func (m *Manifest) Problems() []Problem { return nil }
+func (m *Manifest) Problems() []fault.Fault { return nil }
 
 // Problems implements Object.
-func (d *Document) Problems() []Problem { return d.Faults }
+func (d *Document) Problems() []fault.Fault { return d.Faults }

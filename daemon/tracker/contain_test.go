@@ -5,12 +5,13 @@ import (
 	"testing"
 
 	"edgeway/daemon/source"
+	"edgeway/proxiers/fault"
 )
 
 // evil is an object whose merge panics.
 type evil struct{ *source.Service }
 
-func (evil) Problems() []source.Problem { panic("on purpose") }
+func (evil) Problems() []fault.Fault { panic("on purpose") }
 
 // An object whose merge panics is refused and named, in the primary layer and in the last-known one, until it changes.
 func TestAnObjectWhoseMergePanics(t *testing.T) {

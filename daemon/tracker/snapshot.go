@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"edgeway/daemon/source"
+	"edgeway/proxiers/fault"
 )
 
 // Snapshot is everything that the sources have said, merged, at one moment. It is immutable and
@@ -30,7 +31,7 @@ type Snapshot struct {
 	// APIPorts are the ports of the API servers, sorted.
 	APIPorts []uint16
 	// Problems are the faults of all objects, sorted by object.
-	Problems []source.Problem
+	Problems []fault.Fault
 	// Triggers are the times of the changes (EndpointSlice.Triggered) that led from the snapshot
 	// before to this one.
 	Triggers []time.Time

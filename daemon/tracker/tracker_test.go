@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"edgeway/daemon/source"
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 )
 
@@ -273,12 +274,12 @@ func TestNodeAndServiceCIDRs(t *testing.T) {
 
 func TestProblemsOfServedObjects(t *testing.T) {
 	tr, file, kube, _ := threeLayers()
-	problem := func(obj source.Key, field string) source.Problem { return source.Problem{Object: obj, Field: field} }
+	problem := func(obj source.Key, field string) fault.Fault { return fault.Fault{Object: obj.Object(), Field: field} }
 	a, b := svc("a"), svc("b")
-	a.Faults = []source.Problem{problem(a.Key(), "y"), problem(a.Key(), "x")}
-	b.Faults = []source.Problem{problem(b.Key(), "z")}
+	a.Faults = []fault.Fault{problem(a.Key(), "y"), problem(a.Key(), "x")}
+	b.Faults = []fault.Fault{problem(b.Key(), "z")}
 	// A document names the Service that could not be made of it.
-	doc := &source.Document{Name: "f.yaml#2", Faults: []source.Problem{problem(b.Key(), "a")}}
+	doc := &source.Document{Name: "f.yaml#2", Faults: []fault.Fault{problem(b.Key(), "a")}}
 	kube.Upsert(b)
 	kube.Upsert(a)
 	kube.Synced()

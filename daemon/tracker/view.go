@@ -10,6 +10,7 @@ import (
 
 	"edgeway/daemon/source"
 	"edgeway/daemon/tracker/sorted"
+	"edgeway/proxiers/fault"
 )
 
 // maxTriggers bounds the times that are kept between two snapshots: enough for a percentile of the
@@ -29,10 +30,10 @@ type view struct {
 	apis   map[string]*source.APIServer
 	// faults has the problems of all objects by the object that they name, which for manifest files is
 	// not always the one that carries them.
-	faults map[source.Key][]source.Problem
+	faults map[fault.Object][]fault.Fault
 
 	dirtyServices map[Name]struct{}
-	dirtyFaults   map[source.Key]struct{}
+	dirtyFaults   map[fault.Object]struct{}
 	dirtyCIDRs    bool
 	dirtyAPIs     bool
 	triggers      []time.Time
@@ -47,9 +48,9 @@ func newView(started time.Time) *view {
 		nodes:         map[string]*source.Node{},
 		cidrs:         map[string]*source.ServiceCIDR{},
 		apis:          map[string]*source.APIServer{},
-		faults:        map[source.Key][]source.Problem{},
+		faults:        map[fault.Object][]fault.Fault{},
 		dirtyServices: map[Name]struct{}{},
-		dirtyFaults:   map[source.Key]struct{}{},
+		dirtyFaults:   map[fault.Object]struct{}{},
 	}
 }
 
@@ -108,13 +109,13 @@ func (v *view) add(obj source.Object) {
 	}
 }
 
-func (v *view) setFaults(key source.Key, faults []source.Problem) {
-	v.dirtyFaults[key] = struct{}{}
+func (v *view) setFaults(object fault.Object, faults []fault.Fault) {
+	v.dirtyFaults[object] = struct{}{}
 	if len(faults) == 0 {
-		delete(v.faults, key)
+		delete(v.faults, object)
 		return
 	}
-	v.faults[key] = faults
+	v.faults[object] = faults
 }
 
 // edit changes what is merged under a name, which exists while it has a Service or a slice.
@@ -218,8 +219,8 @@ func (v *view) renew() {
 			v.dirtyFaults[p.Object] = struct{}{}
 		}
 	}
-	for key := range v.faults {
-		v.dirtyFaults[key] = struct{}{}
+	for object := range v.faults {
+		v.dirtyFaults[object] = struct{}{}
 	}
 	v.dirtyCIDRs, v.dirtyAPIs = true, true
 }
@@ -244,14 +245,14 @@ func (v *view) snapshotServices(prev []*Service) (services []*Service, changed [
 	return services, changed
 }
 
-func (v *view) snapshotProblems(prev []source.Problem) []source.Problem {
-	dirty := slices.SortedFunc(maps.Keys(v.dirtyFaults), source.Key.Compare)
-	v.dirtyFaults = map[source.Key]struct{}{}
+func (v *view) snapshotProblems(prev []fault.Fault) []fault.Fault {
+	dirty := slices.SortedFunc(maps.Keys(v.dirtyFaults), fault.Object.Compare)
+	v.dirtyFaults = map[fault.Object]struct{}{}
 	return sorted.Splice(prev, dirty,
-		func(p source.Problem, key source.Key) int { return p.Object.Compare(key) },
-		func(i int, _ []source.Problem) []source.Problem {
+		func(p fault.Fault, o fault.Object) int { return p.Object.Compare(o) },
+		func(i int, _ []fault.Fault) []fault.Fault {
 			faults := v.faults[dirty[i]]
-			slices.SortStableFunc(faults, func(a, b source.Problem) int {
+			slices.SortStableFunc(faults, func(a, b fault.Fault) int {
 				return cmp.Or(strings.Compare(a.Field, b.Field), strings.Compare(a.Message, b.Message))
 			})
 			return faults

@@ -3,8 +3,11 @@
 package fault
 
 import (
+	"cmp"
+	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -48,8 +51,12 @@ type Fault struct {
 	// ID is stable and in kebab-case: the label of a metric, and a heading in the manual.
 	ID       string   `json:"id"`
 	Severity Severity `json:"severity"`
-	// Object is what the fault is about, for people: namespace/name, file:line, a device or an address. "" is the host.
-	Object string `json:"object,omitempty"`
+	// Object is what the fault is about. The zero value is the host.
+	Object Object `json:"object,omitzero"`
+	// Field is the path of a field in the object, as in "spec.ports[0].port", or "" for the object as a whole.
+	Field string `json:"field,omitempty"`
+	// At is "file:line" of a manifest, or "" if the object is not from one.
+	At string `json:"at,omitempty"`
 	// Scope is which connections are concerned, for edgeway explain.
 	Scope Scope `json:"-"`
 	// Message is one sentence without advice.
@@ -60,12 +67,14 @@ type Fault struct {
 	Since time.Time `json:"since,omitzero"`
 }
 
-// String returns the object and the message.
+// String returns one line that names the place, the object, the field and what is wrong, without the fix.
 func (f Fault) String() string {
-	if f.Object == "" {
-		return f.Message
+	parts := []string{f.At, f.Object.String(), f.Field, f.Message}
+	if f.Object.Name == f.At {
+		parts[1] = ""
 	}
-	return f.Object + ": " + f.Message
+	parts = slices.DeleteFunc(parts, func(part string) bool { return part == "" })
+	return strings.Join(parts, ": ")
 }
 
 // New returns a fault of the host, whose message is formatted.
@@ -73,9 +82,9 @@ func New(id string, severity Severity, fix, format string, args ...any) Fault {
 	return Fault{ID: id, Severity: severity, Message: fmt.Sprintf(format, args...), Fix: fix}
 }
 
-// Of returns the fault as one of an object.
-func (f Fault) Of(object string) Fault {
-	f.Object = object
+// Of returns the fault as one of an object that has a name alone.
+func (f Fault) Of(name string) Fault {
+	f.Object = Object{Name: name}
 	return f
 }
 
@@ -97,4 +106,38 @@ func Worst(faults []Fault) Severity {
 // Sort puts the worst faults first, and keeps the order of equal ones.
 func Sort(faults []Fault) {
 	slices.SortStableFunc(faults, func(a, b Fault) int { return int(b.Severity) - int(a.Severity) })
+}
+
+// Object is what a fault is about: an API object, a file, a key of the configuration, a device or an address.
+type Object struct {
+	// Kind is Kubernetes' kind, as in "Service", or a word for what is no API object. It is "" for the host.
+	Kind, Namespace, Name string
+}
+
+// String returns "Service namespace/name", or the name alone if there is no more.
+func (o Object) String() string {
+	name := o.Name
+	if o.Namespace != "" {
+		name = o.Namespace + "/" + name
+	}
+	return strings.TrimPrefix(o.Kind+" "+name, " ")
+}
+
+// Compare orders by kind, namespace and name.
+func (o Object) Compare(p Object) int {
+	return cmp.Or(strings.Compare(o.Kind, p.Kind), strings.Compare(o.Namespace, p.Namespace),
+		strings.Compare(o.Name, p.Name))
+}
+
+// MarshalText implements encoding.TextMarshaler.
+func (o Object) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
+
+// UnmarshalJSON takes a text as the name, and nothing from what earlier versions wrote into a last-known state, which
+// names the object besides.
+func (o *Object) UnmarshalJSON(data []byte) error {
+	*o = Object{}
+	if data[0] != '"' {
+		return nil
+	}
+	return json.Unmarshal(data, &o.Name)
 }

@@ -218,7 +218,7 @@ func TestPortInUseIsTriedAgainAndLoggedOnce(t *testing.T) {
 	if code, _, body := get(one, free); code != 503 {
 		t.Errorf("after its last local endpoint left: %d %s", code, body)
 	}
-	if w := l.follower.Faults(); len(w) != 1 || w[0].Object != "a/b" ||
+	if w := l.follower.Faults(); len(w) != 1 || w[0].Object.Name != "a/b" ||
 		!strings.HasSuffix(w[0].Message, fmt.Sprintf(":%d is not served: %v", port, syscall.EADDRINUSE)) {
 		t.Errorf("waiting: %v", w)
 	}

@@ -154,7 +154,7 @@ func TestAddressInUse(t *testing.T) {
 	if got := w.Stats().ListenFailures; got[plan.IPv4] != 2 || got[plan.IPv6] != 0 {
 		t.Errorf("failures %v, want 2 of IPv4", got)
 	}
-	if got := w.Faults(); len(got) != 1 || got[0].Object != "default/a/TCP" ||
+	if got := w.Faults(); len(got) != 1 || got[0].Object.Name != "default/a/TCP" ||
 		got[0].String() != "default/a/TCP: 127.0.0.1:30000 is not served: "+syscall.EADDRINUSE.Error() {
 		t.Errorf("waiting: %v", got)
 	}

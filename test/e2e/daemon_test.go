@@ -293,7 +293,18 @@ type status struct {
 	}
 	Faults   []struct{ ID, Message, Fix string }
 	Drift    struct{ Repairs int }
-	Problems struct{ First []string }
+	Problems problems
+}
+
+// problems are those of objects.
+type problems struct{ First []problem }
+
+func (p problems) String() string { return fmt.Sprint(p.First) }
+
+type problem struct{ At, Object, Field, Message, Fix string }
+
+func (p problem) String() string {
+	return fmt.Sprintf("%s: %s: %s: %s; fix: %s", p.At, p.Object, p.Field, p.Message, p.Fix)
 }
 
 func (d *daemon) status() (status, error) {

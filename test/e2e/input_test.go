@@ -99,7 +99,7 @@ func (d *daemon) names(words ...string) func() error {
 			return err
 		}
 		for _, p := range s.Problems.First {
-			if !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(p, w) }) {
+			if !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(p.String(), w) }) {
 				return nil
 			}
 		}

@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -212,7 +211,7 @@ func TestANameServerLies(t *testing.T) {
 		l.throughout(time.Second, func() error {
 			s, err := d.status()
 			if err == nil && len(s.Problems.First) > 0 {
-				err = fmt.Errorf("problems: %s", strings.Join(s.Problems.First, "\n"))
+				err = fmt.Errorf("problems: %s", s.Problems)
 			}
 			return err
 		})

@@ -136,7 +136,7 @@ func TestTheWayToTheAPIServerCannotBeTaken(t *testing.T) {
 			remove()
 			l.within(patience, func() error {
 				s, err := d.status()
-				if err == nil && containsAny(strings.Join(s.Problems.First, "\n"), faults) {
+				if err == nil && containsAny(s.Problems.String(), faults) {
 					err = fmt.Errorf("edgeway status still says %q", s.Problems.First)
 				}
 				return err

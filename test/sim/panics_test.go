@@ -9,6 +9,7 @@ import (
 
 	"edgeway/daemon/source"
 	"edgeway/proxiers/contain"
+	"edgeway/proxiers/fault"
 )
 
 // panics makes parts of the daemon panic: its sources at the conversion of an object, and its planner.
@@ -106,11 +107,13 @@ func (s *simulation) touch(svc *service) {
 
 // checkNamed looks whether objects that made a part panic are named among the problems. A stage may stall for a minute
 // before that.
-func (s *simulation) checkNamed(problems []source.Problem) {
+func (s *simulation) checkNamed(problems []fault.Fault) {
 	s.panics.mu.Lock()
 	defer s.panics.mu.Unlock()
 	for key, at := range s.panics.seen {
-		named := func(p source.Problem) bool { return p.Object == key && strings.Contains(p.Message, "simulated, at") }
+		named := func(p fault.Fault) bool {
+			return p.Object == key.Object() && strings.Contains(p.Message, "simulated, at")
+		}
 		if at.After(s.process.started) && time.Since(at) > 2*grace && !slices.ContainsFunc(problems, named) {
 			s.failf("%s made a part panic %s ago, and no problem names it", key, time.Since(at))
 		}

@@ -57,32 +57,8 @@ func (c *Converter) share(s string) string {
 	return s
 }
 
-// maxFaults bounds how many faults of one object are kept; the last one then says how many there are.
-const maxFaults = 20
-
-// faults collects the problems of one object.
-type faults struct {
-	object source.Key
-	list   []source.Problem
-	more   int
-}
-
-// addf adds a fault; field is a path as in "spec.ports[0].port".
-func (f *faults) addf(field, format string, args ...any) {
-	if len(f.list) >= maxFaults {
-		f.more++
-		return
-	}
-	f.list = append(f.list, source.Problem{Object: f.object, Field: field, Message: fmt.Sprintf(format, args...)})
-}
-
-// done gives the collected problems; nil when there are none.
-func (f *faults) done() []source.Problem {
-	if f.more > 0 {
-		f.list = append(f.list, source.Problem{Object: f.object, Message: fmt.Sprintf("%d more faults", f.more)})
-	}
-	return f.list
-}
+// faults collects the faults of one object.
+type faults struct{ source.Faults }
 
 func at(field string, i int) string { return fmt.Sprintf("%s[%d]", field, i) }
 

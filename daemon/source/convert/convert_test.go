@@ -15,6 +15,7 @@ import (
 
 	"edgeway/daemon/source"
 	"edgeway/daemon/source/api"
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 )
 
@@ -27,7 +28,7 @@ func parse[T any](t *testing.T, manifest string) *T {
 	return out
 }
 
-func fields(problems []source.Problem) []string {
+func fields(problems []fault.Fault) []string {
 	var out []string
 	for _, p := range problems {
 		out = append(out, p.Field)

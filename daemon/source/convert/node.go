@@ -28,7 +28,7 @@ func (c *Converter) node(n *corev1.Node) *source.Node {
 		Leaving: n.DeletionTimestamp != nil ||
 			slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == leavingTaint }),
 	}
-	f := faults{object: out.Key()}
+	f := faults{source.Faults{Object: out.Key()}}
 	seen := set[netip.Addr]{}
 	for _, wanted := range []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP} {
 		for i := range n.Status.Addresses {
@@ -36,7 +36,7 @@ func (c *Converter) node(n *corev1.Node) *source.Node {
 				a, err := parseUnicast(n.Status.Addresses[i].Address)
 				switch {
 				case err != nil:
-					f.addf(at("status.addresses", i)+".address", "%s", err)
+					f.Addf(at("status.addresses", i)+".address", "%s", err)
 				case seen.add(a):
 					out.Addresses = append(out.Addresses, a)
 				}
@@ -47,11 +47,11 @@ func (c *Converter) node(n *corev1.Node) *source.Node {
 		if isLabelValue(zone) {
 			out.Zone = c.share(zone)
 		} else {
-			f.addf("metadata.labels["+api.LabelZone+"]", "%.64q is not a label value", zone)
+			f.Addf("metadata.labels["+api.LabelZone+"]", "%.64q is not a label value", zone)
 		}
 	}
 	podCIDRs(&f, out, &n.Spec)
-	out.Faults = f.done()
+	out.Faults = f.List()
 	return out
 }
 
@@ -63,7 +63,7 @@ func podCIDRs(f *faults, out *source.Node, spec *corev1.NodeSpec) {
 	for i, s := range ranges {
 		p, err := parsePrefix(s)
 		if err != nil {
-			f.addf(at("spec.podCIDRs", i), "%s", err)
+			f.Addf(at("spec.podCIDRs", i), "%s", err)
 			continue
 		}
 		out.PodCIDRs = append(out.PodCIDRs, p)
@@ -79,23 +79,23 @@ func (c *Converter) ServiceCIDR(s *networkingv1.ServiceCIDR) *source.ServiceCIDR
 
 func (c *Converter) serviceCIDR(s *networkingv1.ServiceCIDR) *source.ServiceCIDR {
 	out := &source.ServiceCIDR{Name: s.Name}
-	f := faults{object: out.Key()}
+	f := faults{source.Faults{Object: out.Key()}}
 	for i, r := range s.Spec.CIDRs {
 		field := at("spec.cidrs", i)
 		p, err := parsePrefix(r)
 		other := slices.IndexFunc(notUnicast, p.Overlaps)
 		switch {
 		case err != nil:
-			f.addf(field, "%s", err)
+			f.Addf(field, "%s", err)
 		case other >= 0:
 			// Unallocated addresses of the range are dropped. A range as wide as 0.0.0.0/1 is most traffic of the host.
-			f.addf(field, "%s overlaps %s, whose addresses no Service may have", p, notUnicast[other])
+			f.Addf(field, "%s overlaps %s, whose addresses no Service may have", p, notUnicast[other])
 		case len(out.CIDRs) > 0 && plan.FamilyOf(out.CIDRs[0].Addr()) == plan.FamilyOf(p.Addr()) || len(out.CIDRs) == 2:
-			f.addf(field, "%s is a second range of the family %s", p, plan.FamilyOf(p.Addr()))
+			f.Addf(field, "%s is a second range of the family %s", p, plan.FamilyOf(p.Addr()))
 		default:
 			out.CIDRs = append(out.CIDRs, p)
 		}
 	}
-	out.Faults = f.done()
+	out.Faults = f.List()
 	return out
 }

@@ -16,7 +16,7 @@ type protocolPort struct {
 func (b *serviceBuilder) ports() {
 	ports := b.in.Spec.Ports
 	if len(ports) == 0 {
-		b.addf("spec.ports", "at least one port is required")
+		b.Addf("spec.ports", "at least one port is required")
 		return
 	}
 	names := make(map[string]bool, len(ports))
@@ -30,13 +30,13 @@ func (b *serviceBuilder) ports() {
 			continue
 		}
 		if used[protocolPort{p.Protocol, p.Port}] {
-			b.addf(field, "%d/%s is there twice", p.Port, p.Protocol)
+			b.Addf(field, "%d/%s is there twice", p.Port, p.Protocol)
 			continue
 		}
 		names[p.Name], used[protocolPort{p.Protocol, p.Port}] = true, true
 		if np := (protocolPort{p.Protocol, p.NodePort}); p.NodePort != 0 {
 			if nodePorts[np] {
-				b.addf(field+".nodePort", "%d/%s is there twice", p.NodePort, p.Protocol)
+				b.Addf(field+".nodePort", "%d/%s is there twice", p.NodePort, p.Protocol)
 				p.NodePort = 0
 			}
 			nodePorts[np] = true
@@ -48,7 +48,7 @@ func (b *serviceBuilder) ports() {
 // repeated reports whether another port of the object has this name, and adds a fault if so.
 func (f *faults) repeated(names map[string]bool, field, name string) bool {
 	if names[name] {
-		f.addf(field+".name", "%q is the name of another port too", name)
+		f.Addf(field+".name", "%q is the name of another port too", name)
 	}
 	return names[name]
 }
@@ -57,19 +57,19 @@ func (f *faults) repeated(names map[string]bool, field, name string) bool {
 func (b *serviceBuilder) port(field string, in *corev1.ServicePort) (p source.ServicePort, ok bool) {
 	switch {
 	case in.Name == "" && len(b.in.Spec.Ports) > 1:
-		b.addf(field+".name", "a name is required when there are several ports")
+		b.Addf(field+".name", "a name is required when there are several ports")
 		return p, false
 	case in.Name != "" && !isLabel(in.Name):
-		b.addf(field+".name", "%.64q is not a DNS label", in.Name)
+		b.Addf(field+".name", "%.64q is not a DNS label", in.Name)
 		return p, false
 	}
 	p.Name = b.share(in.Name)
 	if p.Protocol, ok = parseProtocol(in.Protocol); !ok {
-		b.addf(field+".protocol", "%.64q is none of TCP, UDP and SCTP", in.Protocol)
+		b.Addf(field+".protocol", "%.64q is none of TCP, UDP and SCTP", in.Protocol)
 		return p, false
 	}
 	if p.Port, ok = parsePort(in.Port); !ok {
-		b.addf(field+".port", "%d is not 1 to 65535", in.Port)
+		b.Addf(field+".port", "%d is not 1 to 65535", in.Port)
 		return p, false
 	}
 	p.NodePort = b.nodePort(field+".nodePort", in.NodePort)
@@ -83,11 +83,11 @@ func (b *serviceBuilder) nodePort(field string, n int32) uint16 {
 	}
 	port, ok := parsePort(n)
 	if !ok {
-		b.addf(field, "%d is not 1 to 65535", n)
+		b.Addf(field, "%d is not 1 to 65535", n)
 		return 0
 	}
 	if b.typ == corev1.ServiceTypeClusterIP {
-		b.addf(field, "a Service of type ClusterIP may not have it")
+		b.Addf(field, "a Service of type ClusterIP may not have it")
 		return 0
 	}
 	return port
@@ -111,7 +111,7 @@ func (b *serviceBuilder) policies() {
 	case accessible:
 		b.out.ExternalLocal = b.policy("spec.externalTrafficPolicy", string(spec.ExternalTrafficPolicy))
 	case spec.ExternalTrafficPolicy != "":
-		b.addf("spec.externalTrafficPolicy", "only a Service that can be reached from outside may have it")
+		b.Addf("spec.externalTrafficPolicy", "only a Service that can be reached from outside may have it")
 	}
 	b.healthCheck()
 }
@@ -124,7 +124,7 @@ func (b *serviceBuilder) policy(field, value string) (local bool) {
 	case "Local":
 		return true
 	}
-	b.addf(field, "%.64q is neither Cluster nor Local", value)
+	b.Addf(field, "%.64q is neither Cluster nor Local", value)
 	return false
 }
 
@@ -133,13 +133,13 @@ func (b *serviceBuilder) healthCheck() {
 	n := b.in.Spec.HealthCheckNodePort
 	if b.typ != corev1.ServiceTypeLoadBalancer || !b.out.ExternalLocal {
 		if n != 0 {
-			b.addf(field, "only a Service of type LoadBalancer with externalTrafficPolicy Local may have it")
+			b.Addf(field, "only a Service of type LoadBalancer with externalTrafficPolicy Local may have it")
 		}
 		return
 	}
 	port, ok := parsePort(n)
 	if !ok {
-		b.addf(field, "%d is not 1 to 65535", n)
+		b.Addf(field, "%d is not 1 to 65535", n)
 		return
 	}
 	b.out.HealthCheckNodePort = port

@@ -38,7 +38,7 @@ func (c *Converter) service(s *corev1.Service) *source.Service {
 		UID:       string(s.UID),
 		Created:   s.CreationTimestamp.UTC(),
 	}
-	b := serviceBuilder{Converter: c, in: s, out: out, faults: faults{object: out.Key()}}
+	b := serviceBuilder{Converter: c, in: s, out: out, faults: faults{source.Faults{Object: out.Key()}}}
 	if b.checkName() {
 		b.kind()
 		b.clusterIPs()
@@ -51,7 +51,7 @@ func (c *Converter) service(s *corev1.Service) *source.Service {
 		b.scheduler()
 		b.weights()
 	}
-	out.Faults = b.done()
+	out.Faults = b.List()
 	return out
 }
 
@@ -74,11 +74,11 @@ type serviceBuilder struct {
 
 func (b *serviceBuilder) checkName() bool {
 	if !isLabel(b.in.Namespace) {
-		b.addf("metadata.namespace", "%.64q is not a DNS label", b.in.Namespace)
+		b.Addf("metadata.namespace", "%.64q is not a DNS label", b.in.Namespace)
 		return false
 	}
 	if !isLabel(b.in.Name) {
-		b.addf("metadata.name", "%.64q is not a DNS label", b.in.Name)
+		b.Addf("metadata.name", "%.64q is not a DNS label", b.in.Name)
 		return false
 	}
 	return true
@@ -91,7 +91,7 @@ func (b *serviceBuilder) kind() {
 	case corev1.ServiceTypeClusterIP, "":
 		b.typ = corev1.ServiceTypeClusterIP
 	default:
-		b.addf("spec.type", "%.64q is unknown; served as a ClusterIP", t)
+		b.Addf("spec.type", "%.64q is unknown; served as a ClusterIP", t)
 		b.typ = corev1.ServiceTypeClusterIP
 	}
 }
@@ -102,7 +102,7 @@ func (b *serviceBuilder) clusterIPs() {
 	spec := &b.in.Spec
 	field, list := "spec.clusterIPs", spec.ClusterIPs
 	if len(list) > 0 && list[0] != spec.ClusterIP {
-		b.addf(field, "the first address must be spec.clusterIP")
+		b.Addf(field, "the first address must be spec.clusterIP")
 		list = nil
 	}
 	if len(list) == 0 {
@@ -115,16 +115,16 @@ func (b *serviceBuilder) clusterIPs() {
 		}
 		a, err := parseFrontend(s)
 		if err != nil {
-			b.addf(name, "%s", err)
+			b.Addf(name, "%s", err)
 			continue
 		}
 		family := plan.FamilyOf(a)
 		if n := len(spec.IPFamilies); n > 0 && (i >= n || string(spec.IPFamilies[i]) != family.String()) {
-			b.addf(name, "%s is not of the family that spec.ipFamilies has at this place", a)
+			b.Addf(name, "%s is not of the family that spec.ipFamilies has at this place", a)
 			continue
 		}
 		if slices.ContainsFunc(b.out.ClusterIPs, func(o netip.Addr) bool { return plan.FamilyOf(o) == family }) {
-			b.addf(name, "%s is a second address of the family %s", a, family)
+			b.Addf(name, "%s is a second address of the family %s", a, family)
 			continue
 		}
 		b.out.ClusterIPs = append(b.out.ClusterIPs, a)
@@ -140,7 +140,7 @@ func (b *serviceBuilder) externalIPs() {
 		}
 		a, err := parseFrontend(s)
 		if err != nil {
-			b.addf(at("spec.externalIPs", i), "%s", err)
+			b.Addf(at("spec.externalIPs", i), "%s", err)
 			continue
 		}
 		if seen.add(a) {
@@ -153,10 +153,10 @@ func (b *serviceBuilder) loadBalancer() {
 	ingress := b.in.Status.LoadBalancer.Ingress
 	if b.typ != corev1.ServiceTypeLoadBalancer {
 		if len(ingress) > 0 {
-			b.addf("status.loadBalancer.ingress", "only a Service of type LoadBalancer may have it")
+			b.Addf("status.loadBalancer.ingress", "only a Service of type LoadBalancer may have it")
 		}
 		if len(b.in.Spec.LoadBalancerSourceRanges) > 0 {
-			b.addf("spec.loadBalancerSourceRanges", "only a Service of type LoadBalancer may have it")
+			b.Addf("spec.loadBalancerSourceRanges", "only a Service of type LoadBalancer may have it")
 		}
 		return
 	}
@@ -180,12 +180,12 @@ func (b *serviceBuilder) ingress(field string, in *corev1.LoadBalancerIngress) (
 	case *mode == corev1.LoadBalancerIPModeProxy:
 		return a, false
 	default:
-		b.addf(field+".ipMode", "%.64q is neither VIP nor Proxy", *mode)
+		b.Addf(field+".ipMode", "%.64q is neither VIP nor Proxy", *mode)
 		return a, false
 	}
 	a, err := parseFrontend(in.IP)
 	if err != nil {
-		b.addf(field+".ip", "%s", err)
+		b.Addf(field+".ip", "%s", err)
 	}
 	return a, err == nil
 }
@@ -198,7 +198,7 @@ func (b *serviceBuilder) sourceRanges() {
 		s = strings.TrimSpace(s)
 		p, err := parsePrefix(s)
 		if err != nil {
-			b.addf(at("spec.loadBalancerSourceRanges", i), "%s", err)
+			b.Addf(at("spec.loadBalancerSourceRanges", i), "%s", err)
 			broken = append(broken, familiesOf(s)...)
 			continue
 		}
@@ -221,7 +221,7 @@ func (b *serviceBuilder) affinity() {
 		return
 	case corev1.ServiceAffinityClientIP:
 	default:
-		b.addf("spec.sessionAffinity", "%.64q is neither None nor ClientIP", b.in.Spec.SessionAffinity)
+		b.Addf("spec.sessionAffinity", "%.64q is neither None nor ClientIP", b.in.Spec.SessionAffinity)
 		return
 	}
 	seconds := int32(defaultAffinity)
@@ -229,7 +229,7 @@ func (b *serviceBuilder) affinity() {
 		seconds = *cfg.ClientIP.TimeoutSeconds
 	}
 	if seconds < 1 || seconds > maxAffinity {
-		b.addf("spec.sessionAffinityConfig.clientIP.timeoutSeconds", "%d is not 1 to %d; the default %d is used",
+		b.Addf("spec.sessionAffinityConfig.clientIP.timeoutSeconds", "%d is not 1 to %d; the default %d is used",
 			seconds, maxAffinity, defaultAffinity)
 		seconds = defaultAffinity
 	}
@@ -240,7 +240,7 @@ func (b *serviceBuilder) affinity() {
 func (b *serviceBuilder) scheduler() {
 	name := b.in.Annotations[api.AnnotationScheduler]
 	if len(name) > maxScheduler || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz") != "" {
-		b.addf("metadata.annotations["+api.AnnotationScheduler+"]",
+		b.Addf("metadata.annotations["+api.AnnotationScheduler+"]",
 			"%.64q is not the name of a scheduler, as \"rr\" is", name)
 		return
 	}
@@ -260,12 +260,12 @@ func (b *serviceBuilder) weights() {
 	const field = "metadata.annotations[" + api.AnnotationWeights + "]"
 	for part := range strings.SplitSeq(text, ",") {
 		if len(b.out.Weights) == maxWeights {
-			b.addf(field, "it has more than %d entries: the first ones count", maxWeights)
+			b.Addf(field, "it has more than %d entries: the first ones count", maxWeights)
 			return
 		}
 		w, err := parseWeight(part)
 		if err != nil {
-			b.addf(field, "%s", err)
+			b.Addf(field, "%s", err)
 			continue
 		}
 		b.out.Weights = append(b.out.Weights, w)
@@ -306,14 +306,14 @@ func (b *serviceBuilder) trafficHint() {
 
 // TrafficHint applies the field spec.trafficHint of a manifest, which has the meaning of the annotation.
 func TrafficHint(out *source.Service, hint string) {
-	f := faults{object: out.Key()}
+	f := faults{source.Faults{Object: out.Key()}}
 	f.trafficHint(out, "spec.trafficHint", hint)
-	out.Faults = append(out.Faults, f.done()...)
+	out.Faults = append(out.Faults, f.List()...)
 }
 
 func (f *faults) trafficHint(out *source.Service, field, hint string) {
 	if hint != "LongLived" {
-		f.addf(field, "%.64q is not LongLived", hint)
+		f.Addf(field, "%.64q is not LongLived", hint)
 		return
 	}
 	out.LongLived = true

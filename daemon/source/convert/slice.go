@@ -26,7 +26,7 @@ func (c *Converter) EndpointSlice(s *discoveryv1.EndpointSlice) (*source.Endpoin
 
 func (c *Converter) endpointSlice(s *discoveryv1.EndpointSlice) *source.EndpointSlice {
 	out := &source.EndpointSlice{Namespace: c.share(s.Namespace), Name: s.Name, Service: s.Labels[api.LabelServiceName]}
-	b := sliceBuilder{Converter: c, out: out, faults: faults{object: out.Key()}}
+	b := sliceBuilder{Converter: c, out: out, faults: faults{source.Faults{Object: out.Key()}}}
 	if b.checkNames() && b.family(s.AddressType) {
 		b.ports(s.Ports)
 		b.endpoints(s.Endpoints)
@@ -35,7 +35,7 @@ func (c *Converter) endpointSlice(s *discoveryv1.EndpointSlice) *source.Endpoint
 	if t, err := time.Parse(time.RFC3339Nano, s.Annotations[api.AnnotationLastChange]); err == nil {
 		out.Triggered = t.UTC()
 	}
-	out.Faults = b.done()
+	out.Faults = b.List()
 	return out
 }
 
@@ -49,13 +49,13 @@ func (b *sliceBuilder) checkNames() bool {
 	const label = "metadata.labels[" + api.LabelServiceName + "]"
 	switch {
 	case !isLabel(b.out.Namespace):
-		b.addf("metadata.namespace", "%.64q is not a DNS label", b.out.Namespace)
+		b.Addf("metadata.namespace", "%.64q is not a DNS label", b.out.Namespace)
 	case !isSubdomain(b.out.Name):
-		b.addf("metadata.name", "%.64q is not a DNS subdomain", b.out.Name)
+		b.Addf("metadata.name", "%.64q is not a DNS subdomain", b.out.Name)
 	case b.out.Service == "":
-		b.addf(label, "the label is missing: it names the Service of the endpoints")
+		b.Addf(label, "the label is missing: it names the Service of the endpoints")
 	case !isLabel(b.out.Service):
-		b.addf(label, "%.64q is not a DNS label", b.out.Service)
+		b.Addf(label, "%.64q is not a DNS label", b.out.Service)
 		b.out.Service = ""
 	default:
 		return true
@@ -70,7 +70,7 @@ func (b *sliceBuilder) family(t discoveryv1.AddressType) bool {
 	case discoveryv1.AddressTypeIPv6:
 		b.out.Family = plan.IPv6
 	default:
-		b.addf("addressType", "%.64q is none of IPv4, IPv6 and FQDN", t)
+		b.Addf("addressType", "%.64q is none of IPv4, IPv6 and FQDN", t)
 		return false
 	}
 	return true
@@ -93,24 +93,24 @@ func (b *sliceBuilder) ports(ports []discoveryv1.EndpointPort) {
 func (b *sliceBuilder) port(field string, in *discoveryv1.EndpointPort) (p source.SlicePort, ok bool) {
 	switch {
 	case in.Name == nil:
-		b.addf(field+".name", "it is missing; an empty name is needed for a port without one")
+		b.Addf(field+".name", "it is missing; an empty name is needed for a port without one")
 		return p, false
 	case *in.Name != "" && !isLabel(*in.Name):
-		b.addf(field+".name", "%.64q is not a DNS label", *in.Name)
+		b.Addf(field+".name", "%.64q is not a DNS label", *in.Name)
 		return p, false
 	case in.Port == nil:
-		b.addf(field+".port", "it is missing; \"all ports\" cannot be served")
+		b.Addf(field+".port", "it is missing; \"all ports\" cannot be served")
 		return p, false
 	}
 	p.Name, p.Protocol = b.share(*in.Name), plan.TCP
 	if in.Protocol != nil {
 		if p.Protocol, ok = parseProtocol(*in.Protocol); !ok {
-			b.addf(field+".protocol", "%.64q is none of TCP, UDP and SCTP", *in.Protocol)
+			b.Addf(field+".protocol", "%.64q is none of TCP, UDP and SCTP", *in.Protocol)
 			return p, false
 		}
 	}
 	if p.Port, ok = parsePort(*in.Port); !ok {
-		b.addf(field+".port", "%d is not 1 to 65535", *in.Port)
+		b.Addf(field+".port", "%d is not 1 to 65535", *in.Port)
 		return p, false
 	}
 	return p, true
@@ -118,7 +118,7 @@ func (b *sliceBuilder) port(field string, in *discoveryv1.EndpointPort) (p sourc
 
 func (b *sliceBuilder) endpoints(endpoints []discoveryv1.Endpoint) {
 	if len(endpoints) > maxEndpoints {
-		b.addf("endpoints", "there are %d, more than the %d that are allowed; the others are left out", len(endpoints),
+		b.Addf("endpoints", "there are %d, more than the %d that are allowed; the others are left out", len(endpoints),
 			maxEndpoints)
 		endpoints = endpoints[:maxEndpoints]
 	}
@@ -141,7 +141,7 @@ func (b *sliceBuilder) merge(field string, e source.Endpoint) {
 	}
 	old := &b.out.Endpoints[i]
 	if old.Terminating == e.Terminating {
-		b.addf(field+".addresses[0]", "%s is there twice; the last one counts", e.Addr)
+		b.Addf(field+".addresses[0]", "%s is there twice; the last one counts", e.Addr)
 	}
 	if !e.Terminating || old.Terminating {
 		*old = e
@@ -163,7 +163,7 @@ func (b *sliceBuilder) endpoint(field string, in *discoveryv1.Endpoint) (source.
 		if isSubdomain(*in.NodeName) {
 			e.NodeName = b.share(*in.NodeName)
 		} else {
-			b.addf(field+".nodeName", "%.64q is not a DNS subdomain", *in.NodeName)
+			b.Addf(field+".nodeName", "%.64q is not a DNS subdomain", *in.NodeName)
 		}
 	}
 	if in.Hints != nil {
@@ -175,16 +175,16 @@ func (b *sliceBuilder) endpoint(field string, in *discoveryv1.Endpoint) (source.
 // address reads the first address: the API gives the others no meaning.
 func (b *sliceBuilder) address(field string, addresses []string) (netip.Addr, bool) {
 	if len(addresses) == 0 {
-		b.addf(field, "an address is required")
+		b.Addf(field, "an address is required")
 		return netip.Addr{}, false
 	}
 	a, err := parseUnicast(addresses[0])
 	if err != nil {
-		b.addf(field+"[0]", "%s", err)
+		b.Addf(field+"[0]", "%s", err)
 		return netip.Addr{}, false
 	}
 	if plan.FamilyOf(a) != b.out.Family {
-		b.addf(field+"[0]", "%s is not an %s address", a, b.out.Family)
+		b.Addf(field+"[0]", "%s is not an %s address", a, b.out.Family)
 		return netip.Addr{}, false
 	}
 	return a, true
@@ -195,14 +195,14 @@ func (b *sliceBuilder) hints(field string, in *discoveryv1.EndpointHints, e *sou
 	var found source.Hints
 	for i, n := range in.ForNodes {
 		if !isSubdomain(n.Name) {
-			b.addf(at(field+".forNodes", i)+".name", "%.64q is not a DNS subdomain", n.Name)
+			b.Addf(at(field+".forNodes", i)+".name", "%.64q is not a DNS subdomain", n.Name)
 			continue
 		}
 		found.ForNodes = append(found.ForNodes, n.Name)
 	}
 	for i, z := range in.ForZones {
 		if !isLabelValue(z.Name) {
-			b.addf(at(field+".forZones", i)+".name", "%.64q is not a label value", z.Name)
+			b.Addf(at(field+".forZones", i)+".name", "%.64q is not a label value", z.Name)
 			continue
 		}
 		found.ForZones = append(found.ForZones, z.Name)

@@ -8,16 +8,17 @@ import (
 	"strings"
 
 	"edgeway/daemon/source"
+	"edgeway/proxiers/fault"
 )
 
 // Checked is what was found in the files.
 type Checked struct {
 	Objects []source.Object // which Run would serve
 	// Problems are those with the files and with their objects.
-	Problems []source.Problem
+	Problems []fault.Fault
 	Empty    []string // folders without manifests
 
-	places map[source.Key]place
+	places map[fault.Object]place
 }
 
 // Check reads all files once.
@@ -25,7 +26,10 @@ func Check(o Options) *Checked {
 	s, r := New(o), &reading{}
 	s.scan(r)
 	s.merge(r)
-	c := &Checked{Problems: r.paths, places: r.places}
+	c := &Checked{Problems: r.paths, places: map[fault.Object]place{}}
+	for key, at := range r.places {
+		c.places[key.Object()] = at
+	}
 	for _, path := range o.Paths {
 		found := make(map[string]error)
 		if err := listFiles(path, found); err == nil && len(found) == 0 {
@@ -41,7 +45,7 @@ func Check(o Options) *Checked {
 }
 
 // Locate returns problems with the objects, each with the place of the document that has the object, sorted by place.
-func (c *Checked) Locate(problems []source.Problem) []source.Problem {
+func (c *Checked) Locate(problems []fault.Fault) []fault.Fault {
 	out := slices.Clone(problems)
 	for i := range out {
 		if at, ok := c.places[out[i].Object]; ok {
@@ -52,7 +56,7 @@ func (c *Checked) Locate(problems []source.Problem) []source.Problem {
 	return out
 }
 
-func comparePlaces(a, b source.Problem) int {
+func comparePlaces(a, b fault.Fault) int {
 	fileA, lineA := cutPlace(a.At)
 	fileB, lineB := cutPlace(b.At)
 	return cmp.Or(strings.Compare(fileA, fileB), cmp.Compare(lineA, lineB))

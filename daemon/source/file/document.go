@@ -21,6 +21,7 @@ import (
 
 	"edgeway/daemon/source"
 	"edgeway/proxiers/contain"
+	"edgeway/proxiers/fault"
 )
 
 // document is one part of a file.
@@ -35,7 +36,7 @@ type document struct {
 	broken map[source.Key]bool
 	// faults are why the document, or an item of its list, cannot be used: the first maxFaults, and more is how many
 	// there are besides. Faults that leave an object usable are in the object.
-	faults []source.Problem
+	faults []fault.Fault
 	more   int
 	// ignored are objects of kinds that are not used.
 	ignored []ignored
@@ -52,7 +53,9 @@ func (d *document) addf(field, fix, format string, args ...any) {
 		d.more++
 		return
 	}
-	d.faults = append(d.faults, source.Problem{Field: field, Message: fmt.Sprintf(format, args...), Fix: fix})
+	f := source.Key{}.Fault(field, format, args...)
+	f.Fix = fix
+	d.faults = append(d.faults, f)
 }
 
 // hasFaults reports whether there is a fault in the document or in one of its objects.

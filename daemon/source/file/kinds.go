@@ -14,6 +14,7 @@ import (
 
 	"edgeway/daemon/source"
 	"edgeway/daemon/source/convert"
+	"edgeway/proxiers/fault"
 )
 
 // kind is a kind that is read. add decodes an object, completes it with the API server's defaults,
@@ -137,7 +138,7 @@ func addService(s *Source, d *document, at string, data []byte) {
 
 // missingNodePorts finds the ports that an API server would allocate a NodePort for. They are
 // served at the Service's other addresses.
-func missingNodePorts(key source.Key, spec *corev1.ServiceSpec) (faults []source.Problem) {
+func missingNodePorts(key source.Key, spec *corev1.ServiceSpec) []fault.Fault {
 	switch spec.Type {
 	case corev1.ServiceTypeNodePort:
 	case corev1.ServiceTypeLoadBalancer:
@@ -147,24 +148,14 @@ func missingNodePorts(key source.Key, spec *corev1.ServiceSpec) (faults []source
 	default:
 		return nil
 	}
-	more := 0
+	found := source.Faults{Object: key}
 	for i := range spec.Ports {
-		switch {
-		case spec.Ports[i].NodePort != 0:
-		case len(faults) == maxFaults:
-			more++
-		default:
-			faults = append(faults, source.Problem{
-				Object: key, Field: fmt.Sprintf("spec.ports[%d].nodePort", i),
-				Message: fmt.Sprintf("the type %s requires it: Edgeway does not allocate NodePorts", spec.Type),
-			})
+		if spec.Ports[i].NodePort == 0 {
+			found.Addf(fmt.Sprintf("spec.ports[%d].nodePort", i),
+				"the type %s requires it: Edgeway does not allocate NodePorts", spec.Type)
 		}
 	}
-	if more > 0 {
-		faults = append(faults,
-			source.Problem{Object: key, Field: "spec.ports", Message: fmt.Sprintf("%d more have no nodePort", more)})
-	}
-	return faults
+	return found.List()
 }
 
 func addEndpointSlice(s *Source, d *document, at string, data []byte) {

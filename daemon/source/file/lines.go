@@ -6,7 +6,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"edgeway/daemon/source"
+	"edgeway/proxiers/fault"
 )
 
 // locate sets the place of each fault in a document: the line of the field, or of the nearest part around it that is
@@ -19,7 +19,7 @@ func (d *document) locate(path string, p part) {
 	if yaml.Unmarshal(p.text, &root) != nil || len(root.Content) == 0 {
 		root = yaml.Node{Content: []*yaml.Node{{Line: 1}}}
 	}
-	place := func(faults []source.Problem, at string) {
+	place := func(faults []fault.Fault, at string) {
 		for i := range faults {
 			if f := &faults[i]; f.At == "" {
 				f.At = placeOf(path, p.lines+lineOf(root.Content[0], join(at, f.Field)))

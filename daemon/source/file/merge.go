@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"edgeway/daemon/source"
+	"edgeway/proxiers/fault"
 )
 
 // reading is what came of reading all files.
@@ -21,11 +22,11 @@ type reading struct {
 	watched bool
 	objects map[source.Key]source.Object
 	places  map[source.Key]place // of the objects in documents
-	paths   []source.Problem     // with paths that cannot be read
+	paths   []fault.Fault        // with paths that cannot be read
 	// unread says that a path could not be read, fresh that an object is of a file that could be.
 	unread, fresh bool
 	// faults are the first that keep the reading from being whole, and more is how many there are besides.
-	faults []source.Problem
+	faults []fault.Fault
 	more   int
 	// kept are the Services that are served though no document says them now.
 	kept []source.Key
@@ -40,7 +41,7 @@ func (r *reading) moved() { r.last.Store(new(time.Now())) }
 const maxNamed = 3
 
 // add adds a fault of a file or document.
-func (r *reading) add(p source.Problem) {
+func (r *reading) add(p fault.Fault) {
 	if len(r.faults) == maxNamed {
 		r.more++
 		return
@@ -100,10 +101,10 @@ func (s *Source) merge(r *reading) {
 		m := s.manifests[path]
 		out := reporter{out: r.objects}
 		if m.fault != nil && !errors.Is(m.fault, errPath) {
-			fault := unreadable(path, m.fault)
-			r.add(fault)
+			unread := unreadable(path, m.fault)
+			r.add(unread)
 			r.unread = r.unread || slices.Contains(s.paths, path)
-			out.report(fault)
+			out.report(unread)
 		}
 		holds := false
 		for _, d := range m.documents {
@@ -135,13 +136,11 @@ func (s *Source) findMisspelt(r *reading, at place, d *document) {
 			if _, there := r.objects[key]; there || !served || o.kind != kind.String() {
 				continue
 			}
-			fault := source.Problem{
-				At: at.String(), Field: join(o.at, "apiVersion"),
-				Message: fmt.Sprintf("%.64q is not used, and %s is in no other document any more", o.version, key),
-				Fix:     "correct it, or delete the object",
-			}
-			r.add(fault)
-			out.report(fault)
+			misspelt := source.Key{}.Fault(join(o.at, "apiVersion"),
+				"%.64q is not used, and %s is in no other document any more", o.version, key)
+			misspelt.At, misspelt.Fix = at.String(), "correct it, or delete the object"
+			r.add(misspelt)
+			out.report(misspelt)
 		}
 	}
 }
@@ -170,10 +169,9 @@ func (r *reading) addDocument(d *document, at place, kept bool, out *reporter) {
 			continue
 		}
 		if first, taken := r.places[key]; taken {
-			faults = append(slices.Clip(faults), source.Problem{
-				At: at.String(), Message: fmt.Sprintf("%s is in %s already, which counts", key, first),
-				Fix: "remove one of them",
-			})
+			double := source.Key{}.Fault("", "%s is in %s already, which counts", key, first)
+			double.At, double.Fix = at.String(), "remove one of them"
+			faults = append(slices.Clip(faults), double)
 			continue
 		}
 		r.places[key], r.objects[key] = at, obj
@@ -192,7 +190,7 @@ type reporter struct {
 }
 
 // report adds faults. A Document for their place carries them.
-func (r *reporter) report(faults ...source.Problem) {
+func (r *reporter) report(faults ...fault.Fault) {
 	n := min(len(faults), maxFaults-r.told)
 	r.told += n
 	r.more += len(faults) - n
@@ -204,18 +202,20 @@ func (r *reporter) report(faults ...source.Problem) {
 // rest says how many faults were not told.
 func (r *reporter) rest(path string) {
 	if r.more > 0 {
-		r.add(source.Problem{At: path, Message: fmt.Sprintf("… and %d more faults in this file", r.more)})
+		f := source.Key{}.Fault("", "%d more faults in this file", r.more)
+		f.At = path
+		r.add(f)
 	}
 }
 
-func (r *reporter) add(f source.Problem) {
+func (r *reporter) add(f fault.Fault) {
 	d := &source.Document{Name: f.At}
 	if known, ok := r.out[d.Key()].(*source.Document); ok {
 		d = known
 	}
 	r.out[d.Key()] = d
-	if f.Object == (source.Key{}) {
-		f.Object = d.Key()
+	if f.Object == (fault.Object{}) {
+		f.Object = d.Key().Object()
 	}
 	d.Faults = append(d.Faults, f)
 }

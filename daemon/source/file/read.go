@@ -18,6 +18,7 @@ import (
 
 	"edgeway/daemon/files"
 	"edgeway/daemon/source"
+	"edgeway/proxiers/fault"
 )
 
 // manifest is what a file held when it was read last.
@@ -187,7 +188,8 @@ func (s *Source) checkEnd(path string, data []byte, m *manifest) {
 	before, _ := s.served[(&source.Manifest{Name: path}).Key()].(*source.Manifest)
 	hadMarker := before != nil && before.Ended
 	m.ended = hadMarker || hasEndMarker(data)
-	cut := source.Problem{At: placeOf(path, bytes.Count(data, []byte("\n"))+1)}
+	cut := source.Key{}.Fault("", "")
+	cut.At = placeOf(path, bytes.Count(data, []byte("\n"))+1)
 	switch {
 	case len(data) > 0 && data[len(data)-1] != '\n':
 		cut.Message, cut.Fix = "the last line does not end with a newline, so the file may be cut off", "add a newline"
@@ -197,7 +199,7 @@ func (s *Source) checkEnd(path string, data []byte, m *manifest) {
 	default:
 		return
 	}
-	broken := &document{line: 1, faults: []source.Problem{cut}}
+	broken := &document{line: 1, faults: []fault.Fault{cut}}
 	switch last := len(m.documents) - 1; {
 	case last < 0:
 		m.documents = []*document{broken}
@@ -244,7 +246,7 @@ func reason(err error, limit int64) error {
 }
 
 // unreadable returns the fault of a file or folder that cannot be read.
-func unreadable(path string, err error) source.Problem {
+func unreadable(path string, err error) fault.Fault {
 	fix := files.Advice(path, err)
 	switch {
 	case errors.Is(err, errEmptyFolder):
@@ -258,9 +260,9 @@ func unreadable(path string, err error) source.Problem {
 	case fix == "" && errors.As(err, new(unix.Errno)): // EIO, and what network file systems give
 		fix = "journalctl -k"
 	}
-	return source.Problem{
-		Object: source.Key{Kind: source.KindDocument, Name: path}, At: path, Message: err.Error(), Fix: fix,
-	}
+	f := source.Key{Kind: source.KindDocument, Name: path}.Fault("", "%s", err)
+	f.At, f.Fix = path, fix
+	return f
 }
 
 // parseFile reads what has changed since the old version.

@@ -123,7 +123,7 @@ func (r *reader) complete(path string, config *api.Config, allowExec bool, out *
 	}
 	out.insecure = append(insecureServer(out.config, path), insecureFiles(r.files)...)
 	for i := range out.insecure {
-		out.insecure[i].Object = kubeconfigObject(path)
+		out.insecure[i] = out.insecure[i].Of(kubeconfigObject(path))
 	}
 	return nil
 }

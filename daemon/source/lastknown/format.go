@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"edgeway/daemon/source"
+	"edgeway/proxiers/fault"
 )
 
 // snapshotName is the name of the state's file in the Store's directory.
@@ -67,7 +68,7 @@ func recordOf(obj source.Object) (r record, ok bool) {
 // object returns the record's object, whose faults name it, or nil if the record has none.
 func (r *record) object() source.Object {
 	var obj source.Object
-	var faults []source.Problem
+	var faults []fault.Fault
 	switch {
 	case r.Service != nil:
 		obj, faults = r.Service, r.Service.Faults
@@ -84,8 +85,8 @@ func (r *record) object() source.Object {
 	default:
 		return nil
 	}
-	for i := range faults {
-		faults[i].Object = obj.Key()
+	for i, f := range faults {
+		faults[i] = obj.Key().Fault(f.Field, "%s", f.Message)
 	}
 	return obj
 }

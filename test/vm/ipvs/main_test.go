@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 	"edgeway/test/netlab"
 )
@@ -197,7 +198,7 @@ type status struct {
 	}
 	Quarantined []string
 	Faults      []struct{ ID, Message string }
-	Problems    struct{ First []string }
+	Problems    struct{ First []fault.Fault }
 	Drift       struct{ Repairs int }
 }
 

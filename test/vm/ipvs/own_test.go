@@ -123,7 +123,10 @@ func TestDangerousAddress(t *testing.T) {
 	}
 	s.within(patience, func() error {
 		st, err := s.status()
-		all := append(st.Quarantined, st.Problems.First...)
+		all := st.Quarantined
+		for _, f := range st.Problems.First {
+			all = append(all, f.String())
+		}
 		for name, words := range says {
 			if err == nil && !slices.ContainsFunc(all, func(p string) bool { return strings.Contains(p, "default/"+name) && strings.Contains(p, words) }) {
 				err = fmt.Errorf("nothing says of %s %q: %q", name, words, all)
@@ -165,7 +168,7 @@ func TestInterfaceWithServiceAddresses(t *testing.T) {
 		}
 		s.must(s.serves("ipvs")())
 		if st, err := s.status(); err != nil || len(st.Problems.First)+len(st.Quarantined) > 0 {
-			t.Errorf("ip %s: problems %q, %q, %v", strings.Join(step, " "), st.Problems.First, st.Quarantined, err)
+			t.Errorf("ip %s: problems %v, %q, %v", strings.Join(step, " "), st.Problems.First, st.Quarantined, err)
 		}
 	}
 	clients.end()
