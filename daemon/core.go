@@ -99,7 +99,7 @@ func NewCore(cfg *config.Config, o CoreOptions) (*Core, error) {
 	c.health.Include(func() []fault.Fault { return c.checks.faults(c.pipeline.State().InForce) },
 		"endpoint-checks", "services-dead")
 	c.health.Include(c.removedKeys, "removed-key")
-	c.health.Include(func() []fault.Fault { return panicFaults(c.parts.Faults()) }, "panic")
+	c.health.Include(c.parts.Faults, contain.PanicFault)
 	return c, nil
 }
 

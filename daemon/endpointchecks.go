@@ -75,7 +75,7 @@ func (c *checks) faults(p *plan.Plan) []fault.Fault {
 	}
 	longest := dead.Faults[first]
 	text := fmt.Sprintf("%d of %s without an answer, %s for one (%s): they get no connections while another one of their Service answers",
-		dead.Len(), text.Count(c.endpoints.Endpoints(), "checked endpoint"), first, longest.Err)
+		dead.Len(), text.Count(c.endpoints.Endpoints(), "checked endpoint"), first, longest.Message)
 	return append(c.services.faults(p, dead),
 		fault.Fault{ID: "endpoint-checks", Severity: fault.Warning, Since: longest.Since, Message: text})
 }
@@ -140,7 +140,7 @@ func deadServicesOf(p *plan.Plan, dead *endpointcheck.Dead) (out []fault.Fault) 
 			// Connections to its other pool do not meet this endpoint.
 			Scope: fault.Scope{ServicePort: sp.Name.String(), To: netip.PrefixFrom(at.Addr(), at.Addr().BitLen())},
 			Message: fmt.Sprintf("connections to %s (%s) fail: of the endpoints that they may go to none answers, %s for one (%s)",
-				sp.Name, sp.Family, at, dead.Faults[at].Err),
+				sp.Name, sp.Family, at, dead.Faults[at].Message),
 			Fix: fmt.Sprintf("start the program at %s; if it runs there: edgeway doctor --connect %s --trace", at, service),
 		})
 	}

@@ -141,8 +141,8 @@ func TestADeadEndpointOfAManifest(t *testing.T) {
 func TestServicesWithoutALivingEndpoint(t *testing.T) {
 	at := netip.MustParseAddrPort
 	since := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	dead := &endpointcheck.Dead{Faults: map[netip.AddrPort]endpointcheck.Fault{
-		at("10.1.0.1:80"): {Since: since, Err: "connection refused"}, at("10.1.0.2:80"): {Since: since.Add(time.Minute), Err: "no answer"},
+	dead := &endpointcheck.Dead{Faults: map[netip.AddrPort]fault.Fault{
+		at("10.1.0.1:80"): {Since: since, Message: "connection refused"}, at("10.1.0.2:80"): {Since: since.Add(time.Minute), Message: "no answer"},
 	}}
 	port := func(name string, r plan.Route, cluster, local []string) *plan.ServicePort {
 		sp := &plan.ServicePort{Name: plan.ServicePortName{Namespace: "a", Name: name, Protocol: plan.TCP}, Family: plan.IPv4}

@@ -7,7 +7,6 @@ import (
 
 	"edgeway/daemon/config"
 	"edgeway/proxiers"
-	"edgeway/proxiers/contain"
 	"edgeway/proxiers/fault"
 )
 
@@ -33,19 +32,6 @@ func notListening(faults []fault.Fault) []string {
 		if f.ID == proxiers.PortFault {
 			out = append(out, f.String())
 		}
-	}
-	return out
-}
-
-// panicFaults names the parts that panicked within the last ten minutes. They run again, and the kernel still
-// forwards.
-func panicFaults(faults []contain.Fault) (out []fault.Fault) {
-	for _, f := range faults {
-		out = append(out, fault.Fault{
-			ID: "panic", Severity: fault.Warning, Since: f.Last,
-			Message: fmt.Sprintf("A fault of Edgeway stopped its part %q %d times within ten minutes, and the part runs again: %s. "+
-				"The log has the stack", f.Part, f.Times, f.Err),
-		})
 	}
 	return out
 }

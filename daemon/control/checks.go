@@ -29,7 +29,7 @@ func NewStatusChecks(endpoints int, dead *endpointcheck.Dead) *StatusChecks {
 	list := dead.List()
 	for _, at := range list[:min(len(list), maxProblems)] {
 		f := dead.Faults[at]
-		s.First = append(s.First, DeadEndpoint{at.String(), f.Since, f.Err})
+		s.First = append(s.First, DeadEndpoint{at.String(), f.Since, f.Message})
 	}
 	return s
 }

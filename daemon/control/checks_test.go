@@ -10,15 +10,16 @@ import (
 
 	"edgeway/daemon/endpointcheck"
 	"edgeway/daemon/health"
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 )
 
 func TestDeadEndpointsAreListed(t *testing.T) {
 	now := time.Now()
-	dead := &endpointcheck.Dead{Faults: map[netip.AddrPort]endpointcheck.Fault{}}
+	dead := &endpointcheck.Dead{Faults: map[netip.AddrPort]fault.Fault{}}
 	for i := range 60 {
 		at := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 1, 0, byte(i)}), 80)
-		dead.Faults[at] = endpointcheck.Fault{Since: now.Add(-time.Minute), Err: "connection refused"}
+		dead.Faults[at] = fault.Fault{Since: now.Add(-time.Minute), Message: "connection refused"}
 	}
 	for _, c := range []struct {
 		checks *StatusChecks

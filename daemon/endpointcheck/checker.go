@@ -13,6 +13,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"edgeway/proxiers/contain"
+	"edgeway/proxiers/fault"
 )
 
 const (
@@ -40,7 +41,7 @@ type Checker struct {
 	mu        sync.Mutex
 	targets   map[netip.AddrPort]*target
 	queue     []*target // in the order of their next checks; also holds dropped ones, which Run removes
-	faults    map[netip.AddrPort]Fault
+	faults    map[netip.AddrPort]fault.Fault
 	published time.Time
 	pending   bool // a publication is scheduled
 	lines     *rate.Limiter
@@ -76,7 +77,7 @@ func (c *Checker) Use(s Settings) {
 func (c *Checker) Forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.targets, c.queue, c.faults = map[netip.AddrPort]*target{}, nil, map[netip.AddrPort]Fault{}
+	c.targets, c.queue, c.faults = map[netip.AddrPort]*target{}, nil, map[netip.AddrPort]fault.Fault{}
 	c.dead.Store(nil)
 }
 
@@ -259,7 +260,7 @@ func (c *Checker) take(t *target, r result) {
 	t.dead, t.against = failed, 0
 	c.note(t, r.fault)
 	if t.dead {
-		c.faults[t.addr] = Fault{Since: t.since, Err: r.fault}
+		c.faults[t.addr] = fault.Fault{Since: t.since, Message: r.fault}
 	} else {
 		delete(c.faults, t.addr)
 	}

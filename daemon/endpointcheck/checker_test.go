@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/messageid"
 )
 
@@ -364,9 +365,9 @@ func TestTransitionsAreLoggedOnce(t *testing.T) {
 
 func TestDifference(t *testing.T) {
 	dead := func(list ...netip.AddrPort) *Dead {
-		d := &Dead{Faults: map[netip.AddrPort]Fault{}}
+		d := &Dead{Faults: map[netip.AddrPort]fault.Fault{}}
 		for _, a := range list {
-			d.Faults[a] = Fault{}
+			d.Faults[a] = fault.Fault{}
 		}
 		return d
 	}

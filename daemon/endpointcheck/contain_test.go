@@ -35,7 +35,7 @@ func TestRunAfterAPanic(t *testing.T) {
 		c.Follow(Targets{All: true, Add: many(3)})
 		time.Sleep(contain.Pause + 2*promise)
 		synctest.Wait()
-		if faults := parts.Faults(); len(faults) != 1 || faults[0].Times != 1 {
+		if faults := parts.Faults(); len(faults) != 1 || faults[0].Message[0] != '1' {
 			t.Errorf("faults %+v, want one panic", faults)
 		}
 		if dead := c.Dead(); dead.Len() != 1 || !dead.Has(at(1)) || n.count(at(0)) == 0 {

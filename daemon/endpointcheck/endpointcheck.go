@@ -11,6 +11,8 @@ import (
 	"net/netip"
 	"slices"
 	"time"
+
+	"edgeway/proxiers/fault"
 )
 
 // Settings are the operator's.
@@ -42,15 +44,8 @@ type Targets struct {
 
 // Dead holds the endpoints that do not answer. It is immutable. A nil *Dead is empty.
 type Dead struct {
-	Faults map[netip.AddrPort]Fault
-}
-
-// Fault describes why an endpoint is dead.
-type Fault struct {
-	// Since is the start of the first check that failed.
-	Since time.Time
-	// Err is short, for example "connection refused".
-	Err string
+	// Faults has a short message, for example "connection refused", and the start of the first check that failed.
+	Faults map[netip.AddrPort]fault.Fault
 }
 
 // Has reports whether the endpoint is dead.

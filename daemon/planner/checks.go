@@ -79,7 +79,7 @@ func reason(s *source.EndpointSlice, at netip.AddrPort, protocol plan.Protocol, 
 			return ""
 		}
 		f := dead.Faults[at]
-		return fmt.Sprintf("since %s: %s", f.Since.Format(time.RFC3339), f.Err)
+		return fmt.Sprintf("since %s: %s", f.Since.Format(time.RFC3339), f.Message)
 	}
 	if gone(s, at.Addr(), dead, func(netip.AddrPort) bool { return true }) {
 		return "at any of its TCP ports"

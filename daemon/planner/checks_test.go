@@ -9,6 +9,7 @@ import (
 
 	"edgeway/daemon/endpointcheck"
 	"edgeway/daemon/source"
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 )
 
@@ -20,9 +21,9 @@ func ports(list ...string) (out []netip.AddrPort) {
 }
 
 func deadSet(list ...netip.AddrPort) *endpointcheck.Dead {
-	d := &endpointcheck.Dead{Faults: map[netip.AddrPort]endpointcheck.Fault{}}
+	d := &endpointcheck.Dead{Faults: map[netip.AddrPort]fault.Fault{}}
 	for _, at := range list {
-		d.Faults[at] = endpointcheck.Fault{Since: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), Err: "connection refused"}
+		d.Faults[at] = fault.Fault{Since: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), Message: "connection refused"}
 	}
 	return d
 }

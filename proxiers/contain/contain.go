@@ -15,6 +15,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"edgeway/proxiers/fault"
 )
 
 const (
@@ -90,15 +92,6 @@ func Stack(err error) string {
 func Is(err error) bool {
 	_, ok := errors.AsType[*Panic](err)
 	return ok
-}
-
-// Fault is a part that panicked within the last ten minutes.
-type Fault struct {
-	Part string
-	// Times counts its panics, and Last is the time of the latest one.
-	Times int
-	Last  time.Time
-	Err   error
 }
 
 // Parts runs the parts of the daemon. Its methods may be called from any goroutine. A nil *Parts contains nothing.
@@ -193,8 +186,12 @@ func (p *Parts) Failed() <-chan error {
 	return p.failed
 }
 
-// Faults returns the parts that panicked within the last ten minutes, sorted by name.
-func (p *Parts) Faults() (out []Fault) {
+// PanicFault is the ID of the faults that Faults returns.
+const PanicFault = "panic"
+
+// Faults returns a fault for each part that panicked within the last ten minutes, sorted by name. The parts run again,
+// and the kernel still forwards.
+func (p *Parts) Faults() (out []fault.Fault) {
 	if p == nil {
 		return nil
 	}
@@ -203,10 +200,13 @@ func (p *Parts) Faults() (out []Fault) {
 	defer p.mu.Unlock()
 	for part, times := range p.panics {
 		if times = since(times, after); len(times) > 0 {
-			out = append(out, Fault{Part: part, Times: len(times), Last: times[len(times)-1], Err: p.last[part]})
+			f := fault.New(PanicFault, fault.Warning, "journalctl -u edgeway -p err  # has the stack",
+				"%d times within ten minutes a bug in Edgeway stopped this part, which runs again: %s", len(times), p.last[part])
+			f.Since = times[0]
+			out = append(out, f.Of(part))
 		}
 	}
-	slices.SortFunc(out, func(a, b Fault) int { return strings.Compare(a.Part, b.Part) })
+	slices.SortFunc(out, func(a, b fault.Fault) int { return a.Object.Compare(b.Object) })
 	return out
 }
 

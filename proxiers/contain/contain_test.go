@@ -67,7 +67,7 @@ func TestRarePanics(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if faults := p.Faults(); len(faults) != 2 || faults[0].Part != "a" || faults[0].Err == nil {
+			if faults := p.Faults(); len(faults) != 2 || faults[0].Object.Name != "a" || !strings.HasSuffix(faults[0].Message, "now and then") {
 				t.Fatalf("faults %v", faults)
 			}
 			time.Sleep(window/2 + time.Second)

@@ -125,7 +125,11 @@ func (s *simulation) checkNamed(problems []fault.Fault) {
 func (s *simulation) checkEnd() {
 	most := 0
 	for _, f := range s.process.parts.Faults() {
-		most = max(most, f.Times)
+		var times int
+		if _, err := fmt.Sscanf(f.Message, "%d times", &times); err != nil {
+			s.failf("no number of panics: %s", f)
+		}
+		most = max(most, times)
 	}
 	select {
 	case err := <-s.process.done:
