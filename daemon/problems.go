@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"log/slog"
 
 	"edgeway/proxiers/fault"
@@ -34,7 +35,11 @@ func (l *problemLog) note(objects, planned []fault.Fault) {
 			}
 			known[p] = struct{}{}
 			if lines++; lines <= maxProblemLines {
-				l.logger.Warn("object has a problem, the affected part is ignored",
+				level := slog.LevelWarn
+				if p.Severity == fault.Notice {
+					level = slog.LevelInfo
+				}
+				l.logger.Log(context.Background(), level, "object has a problem, the affected part is ignored",
 					"message_id", messageid.ObjectProblem, "object", p.Object.String(), "at", p.At, "field", p.Field,
 					"fault", p.Message, "fix", p.Fix)
 			}

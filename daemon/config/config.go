@@ -267,7 +267,6 @@ func Default() *Config {
 			LocalDetection:     DetectNone,
 			MasqueradeBit:      14,
 			NodePortAddresses:  NodePortAddresses{Primary: true},
-			AllowExternalIPs:   ExternalIPs{Prefixes: everything},
 			AllowLoadBalancers: LoadBalancerIPs{Prefixes: everything},
 			DenyEndpoints:      DeniedEndpoints{Host: true},
 			NodePortRange:      PortRange{30000, 32767},

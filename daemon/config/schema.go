@@ -169,7 +169,7 @@ func proxySection(p *Proxy, backends []Choice) section {
 			portRange(&p.NodePortRange),
 		},
 		{
-			"allow_external_ips", "The external IPs that Edgeway serves. \"host\" means the addresses of this host, a range all other addresses in it. Edgeway refuses an external IP in a range of ClusterIPs. " + alwaysRefused,
+			"allow_external_ips", "The external IPs that Edgeway serves for Services from the API server: none by default, because the author of any Service can write one and get this host's connections to it (CVE-2020-8554). \"host\" means the addresses of this host, a range all other addresses in it. Edgeway refuses an external IP in a range of ClusterIPs. " + alwaysRefused,
 			externalIPs(&p.AllowExternalIPs),
 		},
 		{

@@ -5,10 +5,13 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
+	"strings"
 
 	"edgeway/daemon/source"
 	"edgeway/daemon/tracker"
 	"edgeway/proxiers/contain"
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 )
 
@@ -40,7 +43,14 @@ func (p *Planner) vips(s *source.Service, found *source.Faults) []vip {
 				found.Addf(fields[kind], "%s %s", a, why)
 				continue
 			}
-			vips = append(vips, vip{a, kind, kind != plan.ClusterIP && hasAddr(p.env.hostAddrs, a)})
+			ofHost := hasAddr(p.env.hostAddrs, a)
+			if f := p.fence(kind); kind != plan.ClusterIP && !s.Manifest && !f.allows(a, ofHost) {
+				if found.Room() {
+					found.Add(f.refusal(s.Key(), fields[kind], a, ofHost))
+				}
+				continue
+			}
+			vips = append(vips, vip{a, kind, kind != plan.ClusterIP && ofHost})
 		}
 	}
 	add(plan.ClusterIP, s.ClusterIPs)
@@ -55,12 +65,8 @@ func (p *Planner) vips(s *source.Service, found *source.Faults) []vip {
 	return slices.CompactFunc(vips, func(a, b vip) bool { return a.addr == b.addr })
 }
 
-// refusal returns the reason why the Service may not have the address, and "" if it may.
-//
-// An address of this host needs the operator's consent: without it, an external IP, which any author of a Service
-// writes, and a load-balancer address, which a controller writes, take the ports of the programs of this host. The
-// author of a manifest is root. A ClusterIP is on a device of type dummy where a program binds all of them, as for
-// IPVS.
+// refusal returns the reason why the Service may not have the address whatever the configuration says, and "" if there
+// is none. A ClusterIP is on a device of type dummy where a program binds all of them, as for IPVS.
 func (p *Planner) refusal(s *source.Service, kind plan.FrontendKind, a netip.Addr) string {
 	switch {
 	case hasAddr(p.env.broadcasts, a):
@@ -79,23 +85,48 @@ func (p *Planner) refusal(s *source.Service, kind plan.FrontendKind, a netip.Add
 		return ""
 	case leadsTo(a, p.env.nameServers):
 		return "is a name server of this host"
-	case kind == plan.LoadBalancerIP:
-		return p.rangeRefusal(a, p.opts.AllowLoadBalancers, p.opts.AllowHostLoadBalancers,
-			"proxy.allow_load_balancer_ips")
-	}
-	return p.rangeRefusal(a, p.opts.AllowExternalIPs, p.opts.AllowHostIPs, "proxy.allow_external_ips")
-}
-
-// rangeRefusal returns the reason why a key of the configuration refuses an address, and "" if it does not.
-func (p *Planner) rangeRefusal(a netip.Addr, ranges []netip.Prefix, host bool, key string) string {
-	ofHost := hasAddr(p.env.hostAddrs, a)
-	switch {
-	case ofHost && !host:
-		return `is an address of this host: to serve it here, add "host" to ` + key
-	case !ofHost && !contains(ranges, a):
-		return "is not in a range of " + key
 	}
 	return ""
+}
+
+// fence is a key of the configuration that says which addresses Services from the API server may have. Any author of a
+// Service writes an external IP, and a controller writes a load-balancer address: without the operator's consent, an
+// address of this host would take the ports of its programs (CVE-2020-8554). The author of a manifest is root.
+type fence struct {
+	key    string
+	ranges []netip.Prefix
+	host   bool // whether the host's own addresses are allowed
+}
+
+func (p *Planner) fence(kind plan.FrontendKind) fence {
+	if kind == plan.LoadBalancerIP {
+		return fence{"proxy.allow_load_balancer_ips", p.opts.AllowLoadBalancers, p.opts.AllowHostLoadBalancers}
+	}
+	return fence{"proxy.allow_external_ips", p.opts.AllowExternalIPs, p.opts.AllowHostIPs}
+}
+
+// allows reports whether a Service may have the address.
+func (f fence) allows(a netip.Addr, ofHost bool) bool {
+	return ofHost && f.host || !ofHost && contains(f.ranges, a)
+}
+
+// refusal returns a Notice about an address that a Service may not have. Its fix allows the address.
+func (f fence) refusal(object source.Key, field string, a netip.Addr, ofHost bool) fault.Fault {
+	why, items := "is not in a range of", []string{}
+	for _, r := range f.ranges {
+		items = append(items, strconv.Quote(r.String()))
+	}
+	if ofHost {
+		why = `is an address of this host, and "host" is not in`
+	} else {
+		items = append(items, strconv.Quote(netip.PrefixFrom(a, a.BitLen()).String()))
+	}
+	if ofHost || f.host {
+		items = append(items, `"host"`)
+	}
+	out := object.Fault(field, "%s %s %s", a, why, f.key)
+	out.Severity, out.Fix = fault.Notice, fmt.Sprintf("%s = [%s]", f.key, strings.Join(items, ", "))
+	return out
 }
 
 // apiServerRefusal returns the reason why only the API server's own Service may have the address, and "" if any

@@ -210,7 +210,7 @@ func (w *world) wantProblems(want ...string) {
 	got := []string{}
 	for _, p := range w.problems {
 		text := p.String()
-		if p.Severity == fault.Problem {
+		if p.Fix != "" {
 			text += "; fix: " + p.Fix
 		}
 		got = append(got, text)

@@ -27,11 +27,11 @@ func TestRefusedAddresses(t *testing.T) {
 	w.put(&source.Node{Name: hostName, Addresses: ips(hostIP, "192.0.2.99")})
 	w.wantFrontends("greedy", "ClusterIP 10.96.0.1:80", "ExternalIP 198.51.100.10:80", "LoadBalancerIP 203.0.113.2:80")
 	w.wantProblems(
-		`Service ns/greedy: status.loadBalancer.ingress: 192.0.2.99 is an address of this host: to serve it here, add "host" to proxy.allow_load_balancer_ips`,
+		`Service ns/greedy: status.loadBalancer.ingress: 192.0.2.99 is an address of this host, and "host" is not in proxy.allow_load_balancer_ips; fix: proxy.allow_load_balancer_ips = ["0.0.0.0/0", "::/0", "host"]`,
 		"Service ns/greedy: status.loadBalancer.ingress: 198.51.100.7 is the API server's address",
-		`Service ns/greedy: spec.externalIPs: 192.0.2.1 is an address of this host: to serve it here, add "host" to proxy.allow_external_ips`,
+		`Service ns/greedy: spec.externalIPs: 192.0.2.1 is an address of this host, and "host" is not in proxy.allow_external_ips; fix: proxy.allow_external_ips = ["198.51.100.0/24", "192.0.2.0/24", "host"]`,
 		"Service ns/greedy: spec.externalIPs: 198.51.100.7 is the API server's address",
-		"Service ns/greedy: spec.externalIPs: 203.0.113.1 is not in a range of proxy.allow_external_ips",
+		`Service ns/greedy: spec.externalIPs: 203.0.113.1 is not in a range of proxy.allow_external_ips; fix: proxy.allow_external_ips = ["198.51.100.0/24", "192.0.2.0/24", "203.0.113.1/32"]`,
 	)
 	// A refused claim is none: the next one gets it when it may have it.
 	w.put(testService("modest", func(s *source.Service) {
@@ -102,7 +102,7 @@ func TestExternalIPsOfTheHost(t *testing.T) {
 	w.put(&source.Node{Name: hostName, Addresses: ips("192.0.2.99")})
 	w.wantFrontends("svc", "ClusterIP 10.96.0.10:80", "ExternalIP 192.0.2.1:80", "ExternalIP 192.0.2.99:80", "ExternalIP 198.51.100.10:80")
 	w.wantProblems("Service ns/svc: spec.externalIPs: 192.0.2.98 is the API server's address",
-		"Service ns/svc: spec.externalIPs: 203.0.113.1 is not in a range of proxy.allow_external_ips")
+		`Service ns/svc: spec.externalIPs: 203.0.113.1 is not in a range of proxy.allow_external_ips; fix: proxy.allow_external_ips = ["198.51.100.0/24", "203.0.113.1/32", "host"]`)
 }
 
 // The address of an API server that has a name is known only when it has been connected to, and may change.
@@ -193,7 +193,7 @@ func TestAddressesOfTheHostsNetworks(t *testing.T) {
 	w.wantProblems(
 		"Service ns/svc: spec.clusterIPs: 192.0.2.254 is a default gateway of this host",
 		"Service ns/svc: status.loadBalancer.ingress: 192.0.2.0 is the broadcast or network address of a network of this host",
-		"Service ns/svc: status.loadBalancer.ingress: 203.0.113.1 is not in a range of proxy.allow_load_balancer_ips",
+		`Service ns/svc: status.loadBalancer.ingress: 203.0.113.1 is not in a range of proxy.allow_load_balancer_ips; fix: proxy.allow_load_balancer_ips = ["198.51.100.0/24", "192.0.2.0/24", "203.0.113.1/32"]`,
 		"Service ns/svc: spec.externalIPs: 192.0.2.255 is the broadcast or network address of a network of this host")
 }
 

@@ -88,16 +88,24 @@ type Faults struct {
 	more   int
 }
 
-// Addf adds a fault, as Key.Fault returns it.
-func (f *Faults) Addf(field, format string, args ...any) {
-	switch {
-	case f == nil:
-	case len(f.list) == maxFaults: // 15,000 addresses of one Service can be wrong; their texts would take memory
+// Room reports whether one more fault is kept, and counts it otherwise. 15,000 addresses of one Service can be wrong;
+// their texts would take memory.
+func (f *Faults) Room() bool {
+	if f != nil && len(f.list) == maxFaults {
 		f.more++
-	default:
-		f.list = append(f.list, f.Object.Fault(field, format, args...))
+	}
+	return f != nil && len(f.list) < maxFaults
+}
+
+// Addf adds a fault, as Key.Fault returns it, if there is room.
+func (f *Faults) Addf(field, format string, args ...any) {
+	if f.Room() {
+		f.Add(f.Object.Fault(field, format, args...))
 	}
 }
+
+// Add adds a fault. The caller has asked whether there is room.
+func (f *Faults) Add(found fault.Fault) { f.list = append(f.list, found) }
 
 // List returns the faults, or nil if there are none.
 func (f *Faults) List() []fault.Fault {

@@ -109,6 +109,27 @@ func TestAddressesThatAreNoServices(t *testing.T) {
 	}
 }
 
+// By default no Service from the API server has an external IP. The printed fix allows the address.
+func TestExternalIPsNeedConsent(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	d := l.newDaemon()
+	l.must(os.Remove(d.externalIPs()))
+	d.startReady()
+	n := l.namespace()
+	n.service("external", func(s *corev1.ServiceSpec) { s.ExternalIPs = []string{"198.51.100.99"} })
+	n.endpoints("external", ep1Addr)
+	const fix = `proxy.allow_external_ips = ["198.51.100.99/32"]`
+	l.within(patience, d.says("external: spec.externalIPs: 198.51.100.99 ", "fix: "+fix))
+	l.must(d.statusHas(": healthy")())
+	l.must(unanswered(l.client, "198.51.100.99:80")())
+	l.must(os.WriteFile(d.externalIPs(), []byte(fix+"\n"), 0o600))
+	if out, errs, code := d.edgeway("reload"); code != 0 {
+		t.Fatalf("reload ended with %d: %s%s", code, out, errs)
+	}
+	l.within(patience, answers(l.client, "198.51.100.99:80", "ep1"))
+}
+
 // An operator fences Services in: where their load balancers' addresses come from, and where they lead to. A host that
 // is no Node of the cluster is no endpoint by default.
 func TestFencesOfTheOperator(t *testing.T) {

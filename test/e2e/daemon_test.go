@@ -67,7 +67,7 @@ func (d *daemon) shop() (n *namespace, clusterIP, nodePort string) {
 func (d *daemon) watchOnly(n *namespace) {
 	d.t.Helper()
 	only := filepath.Join(d.dir, "conf.d", "namespace.toml")
-	d.must(errors.Join(os.Mkdir(filepath.Dir(only), 0o755), os.WriteFile(only, fmt.Appendf(nil, "[source.kube]\nnamespaces = [%q]\n", n.name), 0o600)))
+	d.must(errors.Join(os.MkdirAll(filepath.Dir(only), 0o755), os.WriteFile(only, fmt.Appendf(nil, "[source.kube]\nnamespaces = [%q]\n", n.name), 0o600)))
 }
 
 // The node's name, of which there is no Node object, and the daemon's addresses on its loopback
@@ -84,6 +84,8 @@ func (l *lab) newDaemon() *daemon {
 	d := &daemon{lab: l, dir: l.t.TempDir(), user: cluster.Edgeway, link: newLink(l)}
 	d.config = filepath.Join(d.dir, "edgeway.toml")
 	d.configure("")
+	d.must(errors.Join(os.Mkdir(filepath.Join(d.dir, "conf.d"), 0o755), os.WriteFile(d.externalIPs(),
+		[]byte("proxy.allow_external_ips = [\"0.0.0.0/0\", \"::/0\"]\n"), 0o600)))
 	l.t.Cleanup(func() {
 		d.kill()
 		if l.t.Failed() {
@@ -93,6 +95,9 @@ func (l *lab) newDaemon() *daemon {
 	})
 	return d
 }
+
+// externalIPs is the file that allows external IPs.
+func (d *daemon) externalIPs() string { return filepath.Join(d.dir, "conf.d", "external.toml") }
 
 func (d *daemon) logFile() string { return filepath.Join(d.dir, "log") }
 

@@ -20,6 +20,7 @@ func TestUpgrade(t *testing.T) {
 	play(t, []scenario{
 		{name: "reboot after the upgrade", run: servicesFromLastKnown},
 		{name: "removed keys are named", run: removedKeysAreNamed},
+		{name: "external IPs need consent", run: externalIPsNeedConsent},
 		{name: "Services work throughout the upgrade", run: upgradeFromBefore},
 		{name: "reload after the upgrade", run: func(h *host) {
 			h.unnoticed(func() { h.run("systemctl", "reload", "edgeway") })
@@ -64,6 +65,19 @@ func removedKeysAreNamed(h *host) {
 			h.Errorf("%s does not name %s:\n%s", name, strings.Join(missing, ", "), text)
 		}
 	}
+}
+
+// externalIPsNeedConsent wants the status to name an external IP that the earlier version served, with a fix that helps.
+func externalIPsNeedConsent(h *host) {
+	const fix, file = `proxy.allow_external_ips = ["198.51.100.99/32"]`, "/etc/edgeway/conf.d/external.toml"
+	h.contains(h.run("edgeway", "status"), fix)
+	h.write(file, fix+"\n")
+	h.Cleanup(func() {
+		h.remove(file)
+		h.run("systemctl", "reload", "edgeway")
+	})
+	h.run("systemctl", "reload", "edgeway")
+	h.answers("198.51.100.99:80")
 }
 
 // upgradeFromBefore starts this version on a host where the earlier one served. Without its package, its rules serve.
