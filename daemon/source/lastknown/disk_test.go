@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"edgeway/daemon/source"
 )
@@ -223,4 +224,40 @@ func TestPause(t *testing.T) {
 			t.Errorf("%d bytes in %s: %s, want %s", c.size, c.took, got, c.want)
 		}
 	}
+}
+
+func TestFullDisk(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: it mounts a small file system")
+	}
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=16k"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		filler := filepath.Join(dir, "filler")
+		if err := os.WriteFile(filler, make([]byte, 16<<10), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		h := boot(t, dir)
+		h.serve(aService("web", 80))
+		time.Sleep(5 * time.Minute)
+		want := "last-known state: " + dir + " is full: no space left on device"
+		if st := h.Status(); st.Err != want || st.Fix != "df -h "+dir {
+			t.Errorf("status %+v, want %s", st, want)
+		}
+		if err := os.Remove(filler); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if st := h.Status(); st.Err+st.Fix != "" {
+			t.Errorf("status %+v", st)
+		}
+		h.stop()
+	})
 }

@@ -54,6 +54,7 @@ type Store struct {
 	synced bool      // Run has loaded or saved the state
 	age    time.Time // when the state on disk was last confirmed; zero if there is none
 	fault  string
+	fix    string // of the fault
 	rec    *recorder
 	held   []source.Holding    // of the state that was loaded
 	server []source.ServerAddr // the proven addresses of the API server, of the state that was loaded
@@ -78,7 +79,7 @@ func (s *Store) Name() string { return s.o.Name }
 func (s *Store) Status() source.Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return source.Status{Synced: s.synced, LastContact: s.age, Err: s.fault}
+	return source.Status{Synced: s.synced, LastContact: s.age, Err: s.fault, Fix: s.fix}
 }
 
 // Age returns the time at which the state on disk last agreed with its source; ok is false if there is no state.
@@ -182,7 +183,7 @@ func (s *Store) loaded(st *state) {
 func (s *Store) setFault(fault string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.fault = fault
+	s.fault, s.fix = fault, ""
 }
 
 // removeTemporary removes the files of a write that a crash interrupted.

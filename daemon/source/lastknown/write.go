@@ -123,20 +123,31 @@ func (s *Store) written(at time.Time, err error) {
 		if s.fault != err.Error() {
 			s.log.Error("last-known state not saved", "message_id", messageid.LastKnownUnsaved, "error", err)
 		}
-		s.fault = err.Error()
+		s.fault, s.fix = err.Error(), ""
+		if errors.As(err, new(syscall.Errno)) {
+			s.fix = "ls -ld " + s.dir
+		}
+		if isFull(err) {
+			s.fix = "df -h " + s.dir
+		}
 		return
 	}
 	if s.fault != "" {
 		s.log.Info("last-known state saved again")
 	}
-	s.fault, s.age, s.synced = "", at, true // a state that could not be used at the start is replaced now
+	s.fault, s.fix, s.age, s.synced = "", "", at, true // a state that could not be used at the start is replaced now
 }
+
+func isFull(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
 
 // failed leaves out the name of the temporary file, so that the same fault has the same text.
 func (s *Store) failed(what string, err error) error {
 	var errno syscall.Errno
 	if errors.As(err, &errno) {
 		err = errno
+	}
+	if isFull(err) {
+		return fmt.Errorf("last-known state: %s is full: %w", s.dir, err)
 	}
 	return fmt.Errorf("last-known state: %s in %s: %w", what, s.dir, err)
 }
