@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"edgeway/daemon/config"
+	"edgeway/daemon/control"
 	"edgeway/daemon/sdunit"
 	"edgeway/proxiers/contain"
 	"edgeway/proxiers/messageid"
@@ -59,6 +60,11 @@ func Run(ctx context.Context, opts Options) error {
 	}()
 	r := &reloader{path: opts.ConfigPath, next: make(chan settings, 1), notifier: notifier}
 	logger.Info("edgeway starts", "version", opts.Version, "config", opts.ConfigPath, "backend", set.backend.Name)
+	lock, err := control.LockNamespace()
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
 	parts := newShared(logger, sdunit.NewSockets(manager, sdunit.Passed(), logger))
 	defer parts.close()
 	start := func(set settings, before inForce) (*instance, error) {

@@ -3,9 +3,11 @@ package control
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -47,6 +49,42 @@ func bind(path string) (*socket, error) {
 	return &socket{listener, path, lock}, nil
 }
 
+// lockFolder has the lock of each network namespace. Only its owner and root can write to it: any user could take an
+// abstract socket.
+const lockFolder = "/run/edgeway"
+
+// LockNamespace locks the network namespace of the process, because two daemons with different sockets would repair
+// each other's rules for ever. It fails with ErrRunning if a daemon has the lock. Without a folder that it can use, as
+// in a unit of the operator's own, it locks nothing.
+func LockNamespace() (io.Closer, error) { return lockNamespace(os.O_CREATE) }
+
+func lockNamespace(flags int) (io.Closer, error) {
+	var ns unix.Stat_t
+	if err := unix.Stat("/proc/self/ns/net", &ns); err != nil {
+		return nil, fmt.Errorf("network namespace: %w", err)
+	}
+	if flags&os.O_CREATE != 0 {
+		_ = os.MkdirAll(lockFolder, 0o755) // acquire fails if it is not there
+	}
+	path := filepath.Join(lockFolder, fmt.Sprintf("netns-%d%s", ns.Ino, lockSuffix))
+	lock, err := acquire(path, flags)
+	switch {
+	case errors.Is(err, ErrRunning):
+		pid, _ := os.ReadFile(path)
+		return nil, fmt.Errorf("%w in this network namespace (process %s)", ErrRunning, pid)
+	case err != nil:
+		return io.NopCloser(nil), nil
+	}
+	var folder unix.Stat_t
+	if os.Geteuid() == 0 && unix.Stat(lockFolder, &folder) == nil { // the service's user must be able to open it
+		_ = os.Chown(path, int(folder.Uid), int(folder.Gid))
+	}
+	if flags&os.O_CREATE != 0 {
+		_ = os.WriteFile(path, []byte(strconv.Itoa(os.Getpid())), 0o600) // for messages alone
+	}
+	return lock, nil
+}
+
 // Close removes the socket and releases the lock. The lock file stays, because without it two daemons
 // could lock two files of the same name.
 func (s *socket) Close() error {
@@ -61,7 +99,7 @@ func LockOut(path string) (release func(), err error) {
 	lock, err := acquire(path+lockSuffix, 0)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		return func() {}, nil
+		lock = nil // which can be closed
 	case errors.Is(err, ErrRunning):
 		if pid := listenerOf(path); pid != 0 {
 			err = fmt.Errorf("%w (process %d)", err, pid)
@@ -70,7 +108,15 @@ func LockOut(path string) (release func(), err error) {
 	case err != nil:
 		return nil, err
 	}
-	return func() { lock.Close() }, nil
+	namespace, err := lockNamespace(0)
+	if err != nil {
+		lock.Close()
+		return nil, err
+	}
+	return func() {
+		namespace.Close()
+		lock.Close()
+	}, nil
 }
 
 // listenerOf returns the process that listens on a socket, which need not answer, or 0 if it is unknown.

@@ -198,3 +198,19 @@ func TestCommandsBesideTheDaemon(t *testing.T) {
 		t.Errorf("the control socket is not for its owner and its group alone: %v %v", info.Mode(), err)
 	}
 }
+
+// Two daemons with different sockets would repair each other's rules for ever.
+func TestASecondDaemonOfTheHostEnds(t *testing.T) {
+	l, first := running(t)
+	second := l.newDaemon()
+	second.start()
+	select {
+	case <-second.ended:
+	case <-time.After(patience):
+		t.Fatal("the second daemon runs")
+	}
+	l.must(second.logged("another edgeway daemon is running in this network namespace")())
+	l.must(first.healthy())
+	first.stop()
+	second.startReady()
+}
