@@ -110,11 +110,25 @@ func checkConfig(path string, id *files.User) ([]fault.Fault, error) {
 	for _, r := range cfg.Removed {
 		c.add("removed-key", fault.Problem, r.String(), "remove this line from the file")
 	}
+	c.checkBackendKeys()
 	c.checkSandbox()
 	c.checkKubeconfig()
 	c.checkWebConfig()
 	c.checkManifests()
 	return c.found, nil
+}
+
+// checkBackendKeys finds keys of a backend that does not run.
+func (c *configCheck) checkBackendKeys() {
+	for _, own := range c.cfg.Sections {
+		for _, s := range own.Settings {
+			if own.Name != c.cfg.Proxy.Backend && s.Value != s.Default {
+				c.add("backend-key", fault.Notice,
+					fmt.Sprintf("%s.%s has no effect with the backend %s", own.Name, s.Name, c.cfg.Proxy.Backend),
+					fmt.Sprintf("proxy.backend = %q", own.Name))
+			}
+		}
+	}
 }
 
 func (c *configCheck) add(check string, level fault.Severity, seen, fix string) {
@@ -213,6 +227,11 @@ func (c *configCheck) checkManifests() {
 	for _, folder := range m.Empty {
 		c.add("manifests", fault.Warning, folder+": the folder has no manifests",
 			"their names must end with .yaml, .yml or .json")
+	}
+	for _, kind := range m.Ignored {
+		if strings.HasPrefix(kind, "networking.k8s.io/") { // as Ingress; a Deployment is nothing for a proxy
+			c.add("manifests", fault.Notice, "objects of the kind "+kind+" have no effect", "")
+		}
 	}
 	problems, unserved := planned(c.cfg, m.Objects)
 	if c.cfg.Source.Kube.Kubeconfig != "" { // the API server may have the endpoints

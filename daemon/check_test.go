@@ -185,3 +185,17 @@ func TestWhatIsPermanent(t *testing.T) {
 		}
 	}
 }
+
+func TestWhatHasNoEffectIsNamed(t *testing.T) {
+	s := newSite(t)
+	s.write("m/ingress.yaml", "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {name: web}\n")
+	s.write("edgeway.toml", "version = 1\nsource.file.paths = ['m']\nipvs.scheduler = 'lc'\n")
+	found, err := checkConfig(s.path("edgeway.toml"), nil)
+	s.must(err)
+	for _, want := range []string{"ipvs.scheduler ", "networking.k8s.io/v1 Ingress"} {
+		named := func(f fault.Fault) bool { return f.Severity == fault.Notice && strings.Contains(f.Message, want) }
+		if !slices.ContainsFunc(found, named) {
+			t.Errorf("nothing names %s: %v", want, found)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -60,12 +61,12 @@ func checkConfig(cmd *cobra.Command, path string) error {
 	}
 	for _, f := range found {
 		prefix := "edgeway"
-		if f.Severity == fault.Warning {
-			prefix = "WARNING"
+		if f.Severity < fault.Problem {
+			prefix = strings.ToUpper(f.Severity.String())
 		}
 		text := f.String()
 		if f.Fix != "" {
-			text += ": " + f.Fix
+			text += "; fix: " + f.Fix
 		}
 		fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", prefix, text)
 	}

@@ -42,11 +42,13 @@ const (
 const (
 	// AnnotationLastChange is of EndpointSlices, all others are of Services.
 	AnnotationLastChange = corev1.EndpointsLastChangeTriggerTime
+	// AnnotationPrefix begins the keys of Edgeway's own annotations.
+	AnnotationPrefix = "edgeway.io/"
 	// AnnotationTrafficHint opts a Service in to the flowtable fast path, with the only value "LongLived". KEP-4963
 	// proposes it as the field spec.trafficHint, which manifests may have.
-	AnnotationTrafficHint = "edgeway.io/traffic-hint"
-	AnnotationScheduler   = "edgeway.io/ipvs-scheduler"
-	AnnotationWeights     = "edgeway.io/ipvs-weights"
+	AnnotationTrafficHint = AnnotationPrefix + "traffic-hint"
+	AnnotationScheduler   = AnnotationPrefix + "ipvs-scheduler"
+	AnnotationWeights     = AnnotationPrefix + "ipvs-weights"
 )
 
 // Annotations returns the keys of all annotations that have a meaning for Edgeway.

@@ -2,6 +2,7 @@ package convert
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -12,6 +13,7 @@ import (
 
 	"edgeway/daemon/source"
 	"edgeway/daemon/source/api"
+	"edgeway/daemon/text"
 	"edgeway/proxiers/plan"
 )
 
@@ -47,6 +49,7 @@ func (c *Converter) service(s *corev1.Service) *source.Service {
 		b.ports()
 		b.affinity()
 		b.policies()
+		b.unknownAnnotations()
 		b.trafficHint()
 		b.scheduler()
 		b.weights()
@@ -297,6 +300,21 @@ func parseWeight(part string) (w source.Weight, err error) {
 
 // maxScheduler is the kernel's bound (IP_VS_SCHEDNAME_MAXLEN of linux/ip_vs.h, less the zero).
 const maxScheduler = 15
+
+// unknownAnnotations names the annotations of Edgeway that have no meaning: they are probably misspelt.
+func (b *serviceBuilder) unknownAnnotations() {
+	known := api.Annotations()
+	for _, key := range slices.Sorted(maps.Keys(b.in.Annotations)) {
+		if !strings.HasPrefix(key, api.AnnotationPrefix) || slices.Contains(known, key) || !b.Room() {
+			continue
+		}
+		f := b.Object.Fault(fmt.Sprintf("metadata.annotations[%.64s]", key), "unknown annotation")
+		if near, ok := text.Nearest(key, known); ok {
+			f.Fix = "write " + near
+		}
+		b.Add(f)
+	}
+}
 
 func (b *serviceBuilder) trafficHint() {
 	if hint, ok := b.in.Annotations[api.AnnotationTrafficHint]; ok {

@@ -17,6 +17,7 @@ type Checked struct {
 	// Problems are those with the files and with their objects.
 	Problems []fault.Fault
 	Empty    []string // folders without manifests
+	Ignored  []string // kinds that are not used, as in "networking.k8s.io/v1 Ingress"
 
 	places map[fault.Object]place
 }
@@ -26,7 +27,7 @@ func Check(o Options) *Checked {
 	s, r := New(o), &reading{}
 	s.scan(r)
 	s.merge(r)
-	c := &Checked{Problems: r.paths, places: map[fault.Object]place{}}
+	c := &Checked{Problems: r.paths, Ignored: slices.Sorted(maps.Keys(s.ignored)), places: map[fault.Object]place{}}
 	for key, at := range r.places {
 		c.places[key.Object()] = at
 	}

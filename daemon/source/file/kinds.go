@@ -132,8 +132,21 @@ func addService(s *Source, d *document, at string, data []byte) {
 		convert.TrafficHint(out, *hint)
 	}
 	out.Manifest = true
-	out.Faults = append(out.Faults, missingNodePorts(out.Key(), spec)...)
+	out.Faults = slices.Concat(out.Faults, missingNodePorts(out.Key(), spec), unknownDistribution(out.Key(), spec))
 	d.objects = append(d.objects, out)
+}
+
+// unknownDistribution finds a value that an API server would refuse. The zones and Nodes that it asks for are in the
+// EndpointSlices.
+func unknownDistribution(key source.Key, spec *corev1.ServiceSpec) []fault.Fault {
+	known := []string{
+		corev1.ServiceTrafficDistributionPreferClose, corev1.ServiceTrafficDistributionPreferSameZone,
+		corev1.ServiceTrafficDistributionPreferSameNode,
+	}
+	if d := spec.TrafficDistribution; d != nil && !slices.Contains(known, *d) {
+		return []fault.Fault{key.Fault("spec.trafficDistribution", "%.64q is none of %s", *d, strings.Join(known, ", "))}
+	}
+	return nil
 }
 
 // missingNodePorts finds the ports that an API server would allocate a NodePort for. They are
