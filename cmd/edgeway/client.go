@@ -2,10 +2,8 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"strings"
 	"time"
@@ -60,23 +58,4 @@ func (g *globals) asking(
 		}
 		return err
 	}
-}
-
-// answer is the daemon's answer, as text for people and as JSON for programs.
-type answer interface {
-	WriteText(w io.Writer) error
-}
-
-// jsonFlag adds --json to a command that prints an answer.
-func jsonFlag(cmd *cobra.Command) *bool {
-	return cmd.Flags().Bool("json", false, "print JSON")
-}
-
-func printAnswer(cmd *cobra.Command, a answer, asJSON bool) error {
-	if !asJSON {
-		return a.WriteText(cmd.OutOrStdout())
-	}
-	e := json.NewEncoder(cmd.OutOrStdout())
-	e.SetIndent("", "  ")
-	return e.Encode(a)
 }

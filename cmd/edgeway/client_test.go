@@ -93,6 +93,8 @@ func TestPlanAndExplainPrintWhatTheDaemonSays(t *testing.T) {
 		{"plan", "default/web/TCP IPv4", exitOK},
 		{"plan default/web", "10.77.1.11:8080", exitOK},
 		{"plan --json", `"name": "default/web/TCP"`, exitOK},
+		{"plan -o json", `"name": "default/web/TCP"`, exitOK},
+		{"plan --output=yaml", "the forms are json", exitUsage},
 		{"plan default/none", "edgeway: ", exitFailure},
 		{"explain 192.0.2.9 10.96.0.10:80/tcp", "10.77.1.11:8080", exitOK},
 		{"explain --json 192.0.2.9 10.96.0.10:80", `"verdict": "forward"`, exitOK},

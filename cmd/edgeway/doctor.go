@@ -36,7 +36,7 @@ The exit code is 4 when there is a problem, and else 0, also with warnings.`,
 
 		ValidArgsFunction: g.completeService(0),
 	}
-	asJSON := jsonFlag(cmd)
+	out := outputFlag(cmd)
 	var try connect.Options
 	connects := cmd.Flags().Bool("connect", false,
 		"connect to all Services, or to the one that is named, and to their endpoints")
@@ -54,7 +54,7 @@ The exit code is 4 when there is a problem, and else 0, also with warnings.`,
 			found = append(found, connect.Look(cmd.Context(), try)...)
 		}
 		report := doctor.NewReport(h, found)
-		if err := printAnswer(cmd, report, *asJSON); err != nil {
+		if err := printAnswer(cmd, report, out); err != nil {
 			return err
 		}
 		if report.Severity >= fault.Problem {

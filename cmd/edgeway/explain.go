@@ -24,7 +24,7 @@ The protocol is tcp (the default), udp or sctp.`,
 		Example: "  edgeway explain 198.51.100.7 203.0.113.10:443\n  edgeway explain host kube-system/kube-dns:53/udp\n  edgeway explain host localhost:30080",
 		Args:    between(2, 2),
 	}
-	asJSON := jsonFlag(cmd)
+	out := outputFlag(cmd)
 	exitCode := cmd.Flags().Bool("exit-code", false, "exit with 4 if the connection is not forwarded to an endpoint")
 	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string,
 		typed string,
@@ -39,7 +39,7 @@ The protocol is tcp (the default), udp or sctp.`,
 		if err != nil {
 			return err
 		}
-		if err := printAnswer(cmd, explanation, *asJSON); err != nil {
+		if err := printAnswer(cmd, explanation, out); err != nil {
 			return err
 		}
 		if *exitCode && !explanation.Forwarded() {

@@ -19,7 +19,7 @@ the endpoints. An object that is ignored, wholly or in part, is named with the r
 		Args:              between(0, 1),
 		ValidArgsFunction: g.completeService(0),
 	}
-	asJSON := jsonFlag(cmd)
+	out := outputFlag(cmd)
 	cmd.RunE = g.asking(func(ctx context.Context, cmd *cobra.Command, c *control.Client, args []string) error {
 		name := ""
 		if len(args) > 0 {
@@ -29,7 +29,7 @@ the endpoints. An object that is ignored, wholly or in part, is named with the r
 		if err != nil {
 			return err
 		}
-		return printAnswer(cmd, plan, *asJSON)
+		return printAnswer(cmd, plan, out)
 	})
 	return cmd
 }

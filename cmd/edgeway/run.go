@@ -15,8 +15,9 @@ import (
 
 // dryRun is what the flags of a dry run say.
 type dryRun struct {
-	on, json bool
-	wait     time.Duration
+	on   bool
+	out  *output
+	wait time.Duration
 }
 
 func runCommand(g *globals) *cobra.Command {
@@ -36,8 +37,8 @@ all objects in time.`,
 			switch {
 			case dry.on:
 				return printPlan(cmd, g, dry)
-			case cmd.Flags().Changed("json") || cmd.Flags().Changed("wait"):
-				return coded{errors.New("--json and --wait are for --dry-run"), exitUsage}
+			case dry.out.is("json") || cmd.Flags().Changed("wait"):
+				return coded{errors.New("--output, --json and --wait are for --dry-run"), exitUsage}
 			}
 			b := build()
 			return daemon.Run(cmd.Context(), daemon.Options{
@@ -46,7 +47,7 @@ all objects in time.`,
 		},
 	}
 	cmd.Flags().BoolVar(&dry.on, "dry-run", false, "read the sources once, print the plan, and touch nothing")
-	cmd.Flags().BoolVar(&dry.json, "json", false, "print the plan of a dry run as JSON")
+	dry.out = outputFlag(cmd)
 	cmd.Flags().DurationVar(&dry.wait, "wait", 30*time.Second,
 		"the longest `duration` that a dry run waits for the sources")
 	return cmd
@@ -65,7 +66,7 @@ func printPlan(cmd *cobra.Command, g *globals, dry dryRun) error {
 	if err != nil {
 		return err
 	}
-	if err := printAnswer(cmd, control.NewPlan(plan, problems, daemon.Gaps(cmd.Context(), cfg)), dry.json); err != nil {
+	if err := printAnswer(cmd, control.NewPlan(plan, problems, daemon.Gaps(cmd.Context(), cfg)), dry.out); err != nil {
 		return err
 	}
 	if len(problems) > 0 {

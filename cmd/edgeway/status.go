@@ -22,13 +22,13 @@ The exit code is 0 when it is healthy, 4 when it is degraded (connections fail t
 rules are not right) or has not read its manifests since the start, and 3 when no daemon answers.`,
 		Args: cobra.NoArgs,
 	}
-	asJSON := jsonFlag(cmd)
+	out := outputFlag(cmd)
 	cmd.RunE = g.asking(func(ctx context.Context, cmd *cobra.Command, c *control.Client, _ []string) error {
 		status, err := c.Status(ctx)
 		if err != nil {
 			return err
 		}
-		if err := printAnswer(cmd, status, *asJSON); err != nil {
+		if err := printAnswer(cmd, status, out); err != nil {
 			return err
 		}
 		if !status.Healthy || status.State == health.StateDegraded || !status.Ready && status.NodeEligible {

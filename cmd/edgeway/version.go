@@ -1,8 +1,8 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
+	"io"
 	"runtime"
 	"runtime/debug"
 
@@ -12,7 +12,7 @@ import (
 // version is set by the linker (-X main.version=1.2.3) in a release; see build.
 var version string
 
-// buildInfo is what `version --json` prints.
+// buildInfo is what `version -o json` prints.
 type buildInfo struct {
 	Version  string `json:"version"`
 	Revision string `json:"revision,omitempty"` // of the source; "+dirty" behind it: with changes
@@ -52,21 +52,19 @@ func (b buildInfo) String() string {
 	return fmt.Sprintf("%s (%s, %s)", b.Version, b.Go, b.Platform)
 }
 
+// WriteText prints the version in one line.
+func (b buildInfo) WriteText(w io.Writer) error {
+	_, err := fmt.Fprintf(w, "edgeway version %s\n", b)
+	return err
+}
+
 func versionCommand() *cobra.Command {
-	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print the version",
 		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			b := build()
-			if asJSON {
-				return json.NewEncoder(cmd.OutOrStdout()).Encode(b)
-			}
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "edgeway version %s\n", b)
-			return err
-		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	out := outputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return printAnswer(cmd, build(), out) }
 	return cmd
 }

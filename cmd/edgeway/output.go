@@ -1,0 +1,60 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// answer is what a command prints, as text for people and as JSON for programs.
+type answer interface {
+	WriteText(w io.Writer) error
+}
+
+// output is the form in which a command prints its answer. It is the value of the flag --output.
+type output struct {
+	forms []string
+	form  string // "" for text
+	json  bool   // --json
+}
+
+// outputFlag adds --output to a command, with the form json and others, and with --json, an alias that stays until 2.0.
+func outputFlag(cmd *cobra.Command, others ...string) *output {
+	out := &output{forms: append([]string{"json"}, others...)}
+	cmd.Flags().VarP(out, "output", "o", "print "+strings.Join(out.forms, ", "))
+	cmd.Flags().BoolVar(&out.json, "json", false, "print JSON")
+	_ = cmd.Flags().MarkHidden("json") // fails only if there is no such flag
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(out.forms, cobra.ShellCompDirectiveNoFileComp))
+	return out
+}
+
+// String implements pflag.Value.
+func (o *output) String() string { return o.form }
+
+// Type implements pflag.Value.
+func (o *output) Type() string { return "form" }
+
+// Set implements pflag.Value.
+func (o *output) Set(form string) error {
+	if !slices.Contains(o.forms, form) {
+		return fmt.Errorf("the forms are %s", strings.Join(o.forms, ", "))
+	}
+	o.form = form
+	return nil
+}
+
+// is reports whether the answer must have the form.
+func (o *output) is(form string) bool { return o.form == form || form == "json" && o.json }
+
+func printAnswer(cmd *cobra.Command, a answer, out *output) error {
+	if !out.is("json") {
+		return a.WriteText(cmd.OutOrStdout())
+	}
+	e := json.NewEncoder(cmd.OutOrStdout())
+	e.SetIndent("", "  ")
+	return e.Encode(a)
+}
