@@ -45,7 +45,7 @@ func (g *globals) asking(
 			// It says more than that nobody is there: why, or where else somebody may be.
 			return coded{fmt.Errorf("%w\n%w, the default socket, which is tried where the configuration is invalid",
 				invalid, err), exitUsage}
-		case silent:
+		case silent && exitCode(err, true) == exitFailure: // not of status --wait
 			return coded{err, exitNotRunning}
 		case errors.Is(err, control.ErrArgument):
 			return coded{err, exitUsage}

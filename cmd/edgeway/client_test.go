@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"edgeway/daemon/control"
 	"edgeway/daemon/nodeinfo"
@@ -22,6 +23,11 @@ import (
 // that names it.
 func answering(t *testing.T, status control.Status) (configName string) {
 	t.Helper()
+	return answeringWith(t, func() control.Status { return status })
+}
+
+func answeringWith(t *testing.T, status func() control.Status) (configName string) {
+	t.Helper()
 	socket := filepath.Join(t.TempDir(), "s")
 	route := plan.Route{Pool: plan.ClusterPool}
 	p := &plan.Plan{Node: &plan.Node{Name: "edge"}, Services: []*plan.ServicePort{{
@@ -33,7 +39,7 @@ func answering(t *testing.T, status control.Status) (configName string) {
 	server, err := control.Listen(control.Options{
 		Socket: socket,
 		Logger: slog.New(slog.DiscardHandler),
-		Status: func() control.Status { return status },
+		Status: status,
 		State:  func() pipeline.State { return pipeline.State{InForce: p} },
 		Gaps:   func(*plan.ServicePort) []proxiers.Gap { return nil },
 		Out:    func(*plan.ServicePort) []string { return nil },
@@ -80,6 +86,41 @@ func TestStatusExitsWith4WhenUnhealthy(t *testing.T) {
 		var s control.Status
 		if err := json.Unmarshal([]byte(stdout), &s); err != nil || code != want || s.Version != "1.2.3" || s.Healthy != healthy {
 			t.Errorf("healthy %t, JSON: exit %d, %v, out:\n%s", healthy, code, err, stdout)
+		}
+	}
+}
+
+// status --wait returns when the daemon is ready, whether it runs yet or not, and says why it is not.
+func TestStatusWaits(t *testing.T) {
+	for name, c := range map[string]struct {
+		answers []control.Status // nil: no daemon
+		code    int
+		want    string
+	}{
+		"ready":            {[]control.Status{{Healthy: true, Ready: true}}, exitOK, ": healthy"},
+		"ready later":      {[]control.Status{{}, {Healthy: true}, {Healthy: true, Ready: true}}, exitOK, ": healthy"},
+		"a Node that goes": {[]control.Status{{Healthy: true}}, exitOK, "not eligible"},
+		"never ready":      {[]control.Status{{NodeEligible: true}}, exitUnhealthy, ": UNHEALTHY"},
+		"no daemon":        {nil, exitUnhealthy, "was not ready within 500ms: the edgeway daemon is not running"},
+	} {
+		config := configFile(t, "version = 1\nsource.file.paths = ['m']\ncontrol.socket = '/nowhere/s'")
+		if c.answers != nil {
+			config = answeringWith(t, func() control.Status {
+				first := c.answers[0]
+				if len(c.answers) > 1 {
+					c.answers = c.answers[1:]
+				}
+				return first
+			})
+		}
+		limit := map[bool]time.Duration{true: 10 * time.Second, false: 500 * time.Millisecond}[c.code == exitOK]
+		began := time.Now()
+		code, stdout, stderr := run(t, "status", "--wait="+limit.String(), "--config", config)
+		if code != c.code || !strings.Contains(stdout+stderr, c.want) {
+			t.Errorf("%s: exit %d, want %d and %q; out:\n%s%s", name, code, c.code, c.want, stdout, stderr)
+		}
+		if took := time.Since(began); code == exitOK && took >= limit {
+			t.Errorf("%s: it took %s", name, took)
 		}
 	}
 }

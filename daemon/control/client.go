@@ -21,6 +21,9 @@ import (
 // ErrNotRunning reports that no daemon listens on the socket.
 var ErrNotRunning = errors.New("the edgeway daemon is not running")
 
+// ErrDenied reports that the user may not connect to the socket.
+var ErrDenied = errors.New("no permission")
+
 // Client talks to the daemon.
 type Client struct {
 	socket string
@@ -129,7 +132,7 @@ func (c *Client) explainFailure(what string, err error) error {
 	case is(os.ErrNotExist), is(syscall.ECONNREFUSED):
 		return fmt.Errorf("%w: nothing listens on %s", ErrNotRunning, c.socket)
 	case is(os.ErrPermission):
-		return fmt.Errorf("%s: no permission to use %s: run the command as root%s", what, c.socket,
+		return fmt.Errorf("%s: %w to use %s: run the command as root%s", what, ErrDenied, c.socket,
 			orAsMember(c.socket))
 	case is(io.EOF), is(io.ErrUnexpectedEOF), is(syscall.ECONNRESET), is(syscall.EPIPE):
 		return fmt.Errorf("%s: the daemon closed the connection: it stopped, or your user has too many commands "+
