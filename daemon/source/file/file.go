@@ -61,6 +61,7 @@ type Source struct {
 
 	mu     sync.Mutex
 	status source.Status
+	places map[source.Key]place
 
 	// The rest is Run's.
 	converter convert.Converter
@@ -106,6 +107,17 @@ func (s *Source) Status() source.Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.status
+}
+
+// Place returns "file:line" of the document that has an object, or had it when it could be read last. It returns "" if
+// no document had it since the start.
+func (s *Source) Place(key source.Key) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if at, ok := s.places[key]; ok {
+		return at.String()
+	}
+	return ""
 }
 
 // The times of reading.
@@ -221,6 +233,12 @@ func (s *Source) finish(sink source.Sink, r *reading) {
 	s.tell(sink, r)
 	s.mu.Lock()
 	s.status.Synced = s.status.Synced || !r.unread && (s.known || r.counts())
+	for key := range s.served {
+		if before, had := s.places[key]; had && r.places[key] == (place{}) {
+			r.places[key] = before
+		}
+	}
+	s.places = r.places
 	s.mu.Unlock()
 	s.setFault(r.String(), r.fix())
 }
