@@ -88,6 +88,14 @@ func (c *checks) status() *control.StatusChecks {
 	return control.NewStatusChecks(c.endpoints.Endpoints(), c.endpoints.Dead())
 }
 
+// dead returns the endpoints that do not answer.
+func (c *checks) dead() *endpointcheck.Dead {
+	if !c.on() {
+		return nil
+	}
+	return c.endpoints.Dead()
+}
+
 // out returns the dead endpoints of a ServicePort, which get no connections.
 func (c *checks) out(state pipeline.State, sp *plan.ServicePort) []string {
 	if !c.on() || state.Snapshot == nil {

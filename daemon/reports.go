@@ -34,6 +34,8 @@ func (i *instance) controlOptions() control.Options {
 		},
 		Path:   i.path,
 		Faults: i.health.Faults,
+		Place:  i.sources.place,
+		Dead:   i.checks.dead,
 		Reload: i.opts.Reload,
 	}
 }

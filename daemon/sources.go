@@ -163,6 +163,14 @@ func (s *sources) expiries() map[string]time.Time {
 	return out
 }
 
+// place returns "file:line" of an object of a manifest, or "".
+func (s *sources) place(key source.Key) string {
+	if s.file == nil {
+		return ""
+	}
+	return s.file.Place(key)
+}
+
 // list gives the sources in the order of the layers.
 func (s *sources) list() []source.Source {
 	var out []source.Source

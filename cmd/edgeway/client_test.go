@@ -67,7 +67,7 @@ func TestWithoutADaemonTheCommandsExitWith3(t *testing.T) {
 	dir := t.TempDir()
 	name := configFile(t, fmt.Sprintf("version = 1\nsource.file.paths = ['m']\nsource.lastknown.directory = %q\ncontrol.socket = %q",
 		dir, filepath.Join(dir, "s")))
-	for _, command := range []string{"status", "plan", "explain host 10.96.0.10:80", "reload"} {
+	for _, command := range []string{"status", "services", "plan", "explain host 10.96.0.10:80", "reload"} {
 		code, stdout, stderr := run(t, append(strings.Fields(command), "--config", name)...)
 		if code != exitNotRunning || stdout != "" || !strings.HasPrefix(stderr, "edgeway: ") {
 			t.Errorf("%s: exit %d, out %q, err %q", command, code, stdout, stderr)
@@ -125,7 +125,7 @@ func TestStatusWaits(t *testing.T) {
 	}
 }
 
-func TestPlanAndExplainPrintWhatTheDaemonSays(t *testing.T) {
+func TestServicesPlanAndExplainPrintWhatTheDaemonSays(t *testing.T) {
 	name := answering(t, control.Status{})
 	for _, c := range []struct {
 		command, want string
@@ -137,6 +137,14 @@ func TestPlanAndExplainPrintWhatTheDaemonSays(t *testing.T) {
 		{"plan -o json", `"name": "default/web/TCP"`, exitOK},
 		{"plan --output=yaml", "the forms are json", exitUsage},
 		{"plan default/none", "edgeway: ", exitFailure},
+		{"services", "default/web     10.96.0.10  80/TCP", exitOK},
+		{"services default -o wide", "SERVICEPORTS", exitOK},
+		{"services default/web -o name", "default/web\n", exitOK},
+		{"services -o json", `"kind": "ServiceList"`, exitOK},
+		{"services --problems", "no Service has a problem\n", exitOK},
+		{"services none", "no Service in none\n", exitOK},
+		{"services default/none", "edgeway: Service default/none does not exist", exitFailure},
+		{"services default/", "edgeway: ", exitUsage},
 		{"explain 192.0.2.9 10.96.0.10:80/tcp", "10.77.1.11:8080", exitOK},
 		{"explain --json 192.0.2.9 10.96.0.10:80", `"verdict": "forward"`, exitOK},
 		{"explain host default/web", "192.0.2.1 (host)", exitOK},
@@ -161,7 +169,7 @@ func TestPlanAndExplainPrintWhatTheDaemonSays(t *testing.T) {
 // An operator who mistyped a key is told so, not that nothing runs.
 func TestAnInvalidConfigurationIsNamed(t *testing.T) {
 	name := configFile(t, "version = 1\n[proxy]\nnope = 1\n")
-	for _, command := range []string{"status", "plan", "explain host 10.96.0.10:80", "reload"} {
+	for _, command := range []string{"status", "services", "plan", "explain host 10.96.0.10:80", "reload"} {
 		code, stdout, stderr := run(t, append(strings.Fields(command), "--config", name)...)
 		if code != exitUsage || stdout != "" || !strings.HasPrefix(stderr, "edgeway: "+name+":3: proxy.nope: unknown key") || !strings.Contains(stderr, "the default socket") {
 			t.Errorf("%s: exit %d, out %q, err %q", command, code, stdout, stderr)
@@ -174,7 +182,8 @@ func completes(t *testing.T, configName string) {
 	t.Helper()
 	for command, want := range map[string]string{
 		"plan def": "default/web\n:4\n", "plan x": ":4\n", "plan default/web ": ":4\n",
-		"explain h": "host\n:4\n", "explain host default/": "default/web\n:4\n", "explain host default/web ": ":4\n",
+		"services def": "default/web\n:4\n",
+		"explain h":    "host\n:4\n", "explain host default/": "default/web\n:4\n", "explain host default/web ": ":4\n",
 	} {
 		args := append([]string{"__complete", "--config", configName}, strings.Split(command, " ")...)
 		if code, stdout, _ := run(t, args...); code != exitOK || stdout != want {

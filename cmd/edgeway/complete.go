@@ -24,7 +24,7 @@ func (g *globals) completeService(index int) cobra.CompletionFunc {
 		ctx, cancel := context.WithTimeout(cmd.Context(), completionTime)
 		defer cancel()
 		socket, _ := g.socket()
-		names, _ := control.NewClient(socket).Services(ctx)
+		names, _ := control.NewClient(socket).Names(ctx)
 		names = slices.DeleteFunc(names, func(name string) bool { return !strings.HasPrefix(name, typed) })
 		return names, cobra.ShellCompDirectiveNoFileComp
 	}

@@ -53,6 +53,7 @@ func TestTheWordThatWasMeantIsProposed(t *testing.T) {
 		"status --conifg x":         `"--config"`,
 		"plan -json":                `"--json"`,
 		"explain host":              `"edgeway explain source destination[/protocol]"`,
+		"services a/b c/d":          `"edgeway services [namespace | namespace/name]"`,
 		"plan a/b c/d":              `"edgeway plan [namespace/name]"`,
 		"config check --everything": `"edgeway config check --help"`,
 	} {
@@ -111,7 +112,7 @@ func TestManualNamesEveryCommandFlagAndExitCode(t *testing.T) {
 		t.Fatal(err)
 	}
 	manual := string(data)
-	root, _ := rootCommand(io.Discard)
+	root, _ := rootCommand(io.Discard, 0)
 	var visit func(cmd *cobra.Command)
 	visit = func(cmd *cobra.Command) {
 		for _, sub := range cmd.Commands() {

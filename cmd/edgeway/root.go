@@ -12,12 +12,13 @@ import (
 type globals struct {
 	config string
 	log    io.Writer // the daemon's log
+	width  int       // of the terminal that stdout is; 0: it is none
 }
 
 // rootCommand makes the tree of commands. started becomes true when a command begins to run, that
 // is, when the command line was valid.
-func rootCommand(log io.Writer) (root *cobra.Command, started *bool) {
-	g := globals{log: log}
+func rootCommand(log io.Writer, width int) (root *cobra.Command, started *bool) {
+	g := globals{log: log, width: width}
 	started = new(bool)
 	root = group("edgeway", "Kubernetes Services on hosts that Kubernetes does not manage")
 	root.SilenceErrors = true
@@ -32,6 +33,7 @@ func rootCommand(log io.Writer) (root *cobra.Command, started *bool) {
 		runCommand(&g),
 		configCommand(&g),
 		statusCommand(&g),
+		servicesCommand(&g),
 		planCommand(&g),
 		explainCommand(&g),
 		doctorCommand(&g),

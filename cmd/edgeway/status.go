@@ -24,8 +24,8 @@ Each condition is "unhealthy" (the rules are not right), a "problem" (they are, 
 The exit code is 0 when it is healthy, 4 when it is degraded (connections fail though the rules are right), unhealthy (the
 rules are not right) or has not read its manifests since the start, and 3 when no daemon answers.
 
-With --wait, the command first waits until the daemon is ready, also while it is starting. If it is not ready in time, the
-exit code is 4.`,
+With --wait, the command first waits until the daemon is ready, also while it is starting. If it is not ready in time,
+the exit code is 4.`,
 		Example: "  edgeway status\n  edgeway status --wait=2m",
 		Args:    cobra.NoArgs,
 	}
@@ -56,8 +56,8 @@ exit code is 4.`,
 // pollReady is the time between two questions of awaitReady.
 const pollReady = 200 * time.Millisecond
 
-// awaitReady asks until the daemon is ready, or the time is over. It returns the last status, or the reason why there is
-// none. The daemon of a Node that leaves never becomes ready.
+// awaitReady asks until the daemon is ready, or the time is over. It returns the last status, or the reason why there
+// is none. The daemon of a Node that leaves never becomes ready.
 func awaitReady(ctx context.Context, c *control.Client, limit time.Duration) (status control.Status, err error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

@@ -61,10 +61,16 @@ func (c *Client) Plan(ctx context.Context, name string) (Plan, error) {
 	return p, c.call(ctx, http.MethodGet, "plan", url.Values{"service": {name}}, &p)
 }
 
-// Services returns the names of all Services: "namespace/name".
-func (c *Client) Services(ctx context.Context) ([]string, error) {
+// Services returns the Services of a namespace, the one of "namespace/name", or all if the filter is "".
+func (c *Client) Services(ctx context.Context, filter string) (ServiceList, error) {
+	var list ServiceList
+	return list, c.call(ctx, http.MethodGet, "services", url.Values{"only": {filter}}, &list)
+}
+
+// Names returns the names of all Services: "namespace/name".
+func (c *Client) Names(ctx context.Context) ([]string, error) {
 	var names []string
-	return names, c.call(ctx, http.MethodGet, "services", nil, &names)
+	return names, c.call(ctx, http.MethodGet, "names", nil, &names)
 }
 
 // Explain returns the fate of a connection; see Subject.Explain.

@@ -160,8 +160,8 @@ func TestClientAndServerAgree(t *testing.T) {
 		t.Errorf("Reload of a bad configuration: %v", err)
 	}
 	d.state.Snapshot = nil // which has no Services in this test
-	if names, err := c.Services(ctx); err != nil || !slices.Equal(names, []string{"default/idle", "default/web"}) {
-		t.Errorf("Services: %q %v", names, err)
+	if names, err := c.Names(ctx); err != nil || !slices.Equal(names, []string{"default/idle", "default/web"}) {
+		t.Errorf("Names: %q %v", names, err)
 	}
 }
 

@@ -205,7 +205,7 @@ func TestExplainSaysWhyAndWhatToDo(t *testing.T) {
 	if e.Verdict != "pass" || !slices.Equal(e.Faults, []fault.Fault{why}) || !strings.Contains(text, "Service default/lost: spec.externalIPs") {
 		t.Errorf("an address that a Service asks for in vain:\n%s", text)
 	}
-	if _, err := withObjects(nil).Explain("host", "default/lost", ""); err == nil || !strings.Contains(err.Error(), "edgeway plan default/lost") {
+	if _, err := withObjects(nil).Explain("host", "default/lost", ""); err == nil || !strings.Contains(err.Error(), "edgeway services default/lost") {
 		t.Errorf("a Service that has none of its addresses: %v", err)
 	}
 }

@@ -51,6 +51,10 @@ func FuzzRequest(f *testing.F) {
 	}
 	f.Add(request(http.MethodGet, "status", nil))
 	f.Add(request(http.MethodGet, "services", nil))
+	f.Add(request(http.MethodGet, "names", nil))
+	for _, only := range []string{"default", "default/web", "default/wbe", "/", "\x1b[2J", "a/b/c", strings.Repeat("x", 1000)} {
+		f.Add(request(http.MethodGet, "services", url.Values{"only": {only}}))
+	}
 	f.Add(request(http.MethodPost, "reload", nil))
 	f.Add(request(http.MethodDelete, "../../etc/passwd", nil))
 	f.Fuzz(func(t *testing.T, raw []byte) {
@@ -100,6 +104,10 @@ func FuzzAnswer(f *testing.F) {
 	view.Problems, view.Services[0].Name, view.Services[0].Gaps = []fault.Fault{{Message: escape}}, escape, []string{escape}
 	add("200 OK", view)
 	add("200 OK", Explanation{Source: escape, Interface: escape, Verdict: escape, Reason: escape, Service: escape, Fix: escape, Way: escape, Faults: []fault.Fault{{Message: escape, Fix: escape}}, Gaps: []string{escape}})
+	add("200 OK", ServiceList{Items: []ServiceItem{
+		{Namespace: escape, Name: strings.Repeat("x", 300), Source: escape, State: escape, Faults: []fault.Fault{{Message: escape, Fix: escape}}},
+		{Type: escape, Ready: -1, All: 1 << 40, Ports: []ServiceItemPort{{Protocol: escape}}},
+	}})
 	add("500 "+escape, failure{escape})
 	add("422 x", failure{escape})
 	f.Add([]byte("HTTP/1.1 302 x\r\nLocation: /\r\n\r\n"))
@@ -117,12 +125,16 @@ func FuzzAnswer(f *testing.F) {
 		if e, err := c.Explain(t.Context(), "host", "10.96.0.1:80", ""); err == nil {
 			_ = e.WriteText(&out)
 		}
+		if list, err := c.Services(t.Context(), "a/b"); err == nil {
+			_ = ServiceTable{ServiceList: list, Width: 80}.WriteText(&out)
+			_ = ServiceTable{ServiceList: list, Wide: true}.WriteText(&out)
+		}
 		for line := range strings.SplitSeq(out.String(), "\n") {
 			if bad := hostile.Control(line); bad != "" {
 				t.Errorf("printed: %s", bad)
 			}
 		}
-		if out.Len() > 1<<16+64*len(raw) {
+		if out.Len() > 1<<16+512*len(raw) { // a table aligns all lines
 			t.Errorf("%d bytes printed of %d", out.Len(), len(raw))
 		}
 	})

@@ -38,7 +38,8 @@ func TestNothingThatIsPrintedMovesTheTerminal(t *testing.T) {
 	var status Status
 	var plan Plan
 	var explanation Explanation
-	for _, v := range []interface{ WriteText(io.Writer) error }{&status, &plan, &explanation} {
+	var services ServiceTable
+	for _, v := range []interface{ WriteText(io.Writer) error }{&status, &plan, &explanation, &services} {
 		spoil(reflect.ValueOf(v).Elem())
 		var out strings.Builder
 		if err := v.WriteText(&out); err != nil {

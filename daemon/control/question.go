@@ -267,7 +267,7 @@ func (s *Subject) locateService(p *plan.Plan, from origin, to target) (plan.Prot
 	}
 	at, ok := to.choose(p, fit[0], from)
 	if !ok {
-		return 0, netip.AddrPort{}, fmt.Errorf("Service %s is served at no address: see edgeway plan %s", name, name)
+		return 0, netip.AddrPort{}, fmt.Errorf("Service %s is served at no address: see edgeway services %s", name, name)
 	}
 	return fit[0].Name.Protocol, at, nil
 }
@@ -275,7 +275,7 @@ func (s *Subject) locateService(p *plan.Plan, from origin, to target) (plan.Prot
 // unserved is the error for a Service that is not in the plan.
 func (s *Subject) unserved(name tracker.Name) error {
 	if snap := s.State.Snapshot; snap != nil && snap.Find(name) != nil {
-		return fmt.Errorf("Service %s/%s is served at no address: see edgeway plan %s/%s", name.Namespace, name.Name,
+		return fmt.Errorf("Service %s/%s is served at no address: see edgeway services %s/%s", name.Namespace, name.Name,
 			name.Namespace, name.Name)
 	}
 	return unknownService(name.Namespace+"/"+name.Name, s.Services())

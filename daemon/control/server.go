@@ -4,7 +4,8 @@
 //	GET  /v1/status
 //	GET  /v1/plan[?service=NAMESPACE/NAME]
 //	GET  /v1/explain?src=ADDR[@INTERFACE]&dst=ADDR:PORT[&proto=tcp|udp|sctp]
-//	GET  /v1/services
+//	GET  /v1/services[?only=NAMESPACE|NAMESPACE/NAME]
+//	GET  /v1/names    the names of all Services
 //	GET  /v1/facts    the facts that edgeway doctor needs
 //	POST /v1/reload
 //
@@ -23,6 +24,7 @@ import (
 	"time"
 
 	"edgeway/daemon/doctor"
+	"edgeway/daemon/endpointcheck"
 	"edgeway/daemon/nodeinfo"
 	"edgeway/daemon/pipeline"
 	"edgeway/daemon/source"
@@ -33,7 +35,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Options hold the functions that answer. The server calls them from any goroutine. Only Path may be nil.
+// Options hold the functions that answer. The server calls them from any goroutine. Path, Place and Dead may
+// be nil.
 type Options struct {
 	// Socket is the path of the socket. A lock file with the suffix ".lock" stays beside it.
 	Socket string
@@ -49,6 +52,9 @@ type Options struct {
 	FastPath FastPath
 	Path     func(d plan.Decision, bound bool) (proxiers.Path, error)
 	Faults   func() []fault.Fault
+	// Place and Dead are described at ServiceInput.
+	Place func(source.Key) string
+	Dead  func() *endpointcheck.Dead
 	// Reload returns nil once the new configuration is known to be good, or else the reason.
 	Reload func(context.Context) error
 }
@@ -110,7 +116,8 @@ func (s *Server) handler() http.Handler {
 	mux.HandleFunc("GET /v1/facts", s.large(func(*http.Request) (any, error) { return s.opts.Facts(), nil }))
 	mux.HandleFunc("GET /v1/plan", s.large(s.plan))
 	mux.HandleFunc("GET /v1/explain", s.answer(s.explain))
-	mux.HandleFunc("GET /v1/services", s.large(func(*http.Request) (any, error) {
+	mux.HandleFunc("GET /v1/services", s.large(s.services))
+	mux.HandleFunc("GET /v1/names", s.large(func(*http.Request) (any, error) {
 		subject := s.subject()
 		return subject.Services(), nil
 	}))
@@ -191,6 +198,18 @@ func (s *Server) plan(r *http.Request) (any, error) {
 		return view.Only(name)
 	}
 	return view, nil
+}
+
+func (s *Server) services(r *http.Request) (any, error) {
+	in := ServiceInput{State: s.opts.State(), Place: s.opts.Place}
+	if s.opts.Dead != nil {
+		in.Dead = s.opts.Dead()
+	}
+	list, err := NewServiceList(in)
+	if only := r.URL.Query().Get("only"); err == nil && only != "" {
+		return list.Only(only)
+	}
+	return list, err
 }
 
 func (s *Server) explain(r *http.Request) (any, error) {

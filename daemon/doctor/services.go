@@ -121,7 +121,7 @@ func (h *Host) idle(svc *plan.ServicePort) fault.Fault {
 	name := tracker.Name{Namespace: svc.Name.Namespace, Name: svc.Name.Name}
 	why := fault.Fault{
 		Message: "it has no endpoint that they may go to",
-		Fix:     "edgeway plan " + name.Namespace + "/" + name.Name,
+		Fix:     "edgeway services " + name.Namespace + "/" + name.Name,
 	}
 	if i, found := slices.BinarySearchFunc(h.Services, name,
 		func(s *tracker.Service, n tracker.Name) int { return s.Name().Compare(n) }); found {

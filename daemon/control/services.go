@@ -1,0 +1,372 @@
+package control
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"edgeway/daemon/endpointcheck"
+	"edgeway/daemon/pipeline"
+	"edgeway/daemon/planner"
+	"edgeway/daemon/source"
+	"edgeway/daemon/tracker"
+	"edgeway/proxiers/fault"
+	"edgeway/proxiers/plan"
+)
+
+// ServiceList has the Services that the daemon knows, sorted by namespace and name, whether it serves them or not.
+type ServiceList struct {
+	APIVersion string        `json:"apiVersion"`
+	Kind       string        `json:"kind"`
+	Items      []ServiceItem `json:"items"`
+	// Faults are those of parts of manifests that cannot be used. They may be Services that are not in the list.
+	Faults []fault.Fault `json:"faults,omitempty"`
+}
+
+// ServiceItem is one Service.
+type ServiceItem struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	// Type is the type that the addresses and ports of the Service need. It and Source are "" if no source has the
+	// Service.
+	Type string `json:"type,omitempty"`
+	// Source is "file:line" of a manifest, "manifest" if the file cannot be read now, or "API server".
+	Source string `json:"source,omitempty"`
+	// Addresses and Ports are those in force or, if there are none, those that the Service asks for.
+	Addresses []netip.Addr      `json:"addresses"`
+	Ports     []ServiceItemPort `json:"ports"`
+	// All is the number of the addresses of its endpoints, and Ready the number of those that get connections and
+	// answer.
+	Ready int `json:"ready"`
+	All   int `json:"all"`
+	// ServicePorts and Endpoints are counted as in Status.
+	ServicePorts int           `json:"servicePorts"`
+	Endpoints    int           `json:"endpoints"`
+	State        ServiceState  `json:"state"`
+	Faults       []fault.Fault `json:"faults,omitempty"`
+}
+
+// ServiceItemPort is one port of a Service. Port is 0 if only the NodePort is in force.
+type ServiceItemPort struct {
+	Name     string `json:"name,omitempty"`
+	Protocol string `json:"protocol"`
+	Port     uint16 `json:"port,omitempty"`
+	NodePort uint16 `json:"nodePort,omitempty"`
+}
+
+// ServiceState is the worst that holds for a Service.
+type ServiceState string
+
+// The states, the worst first.
+const (
+	ServiceRefused  ServiceState = "refused-by-kernel" // a ServicePort, or its newest version
+	ServiceLeftOut  ServiceState = "left-out"          // it is invalid, too big, or has no address that can be served
+	ServiceNotYet   ServiceState = "not-in-kernel"     // the kernel does not have it yet
+	ServiceRemoved  ServiceState = "still-in-kernel"   // it was deleted, and the kernel still has it
+	ServiceNoReady  ServiceState = "no-ready-endpoint" // of a port
+	ServiceDead     ServiceState = "dead-endpoints"    // some do not answer
+	ServiceInPart   ServiceState = "incomplete"        // a part of it is left out
+	ServiceIsServed ServiceState = "ok"
+)
+
+// ServiceInput is what a ServiceList is made of.
+type ServiceInput struct {
+	State pipeline.State
+	// Dead are the endpoints that do not answer. It may be nil.
+	Dead *endpointcheck.Dead
+	// Place returns "file:line" of an object of a manifest, or "". It may be nil.
+	Place func(source.Key) string
+}
+
+// lister has the facts of all Services by their names, and the faults by their objects.
+type lister struct {
+	ServiceInput
+	known           map[tracker.Name]*tracker.Service
+	served, planned map[tracker.Name][]*plan.ServicePort
+	// refused are the faults of what the kernel refuses, and idle those of ports without an endpoint.
+	refused, idle, others map[fault.Object][]fault.Fault
+}
+
+// NewServiceList makes a ServiceList. It fails while there is no plan.
+func NewServiceList(in ServiceInput) (ServiceList, error) {
+	list := ServiceList{APIVersion: "edgeway/v1", Kind: "ServiceList", Items: []ServiceItem{}}
+	p, _, err := inForce(&in.State)
+	if err != nil {
+		return list, err
+	}
+	l := newLister(in, p)
+	if in.State.Snapshot != nil {
+		list.Faults = documents(in.State.Snapshot.Problems)
+	}
+	names := slices.Concat(slices.Collect(maps.Keys(l.known)), slices.Collect(maps.Keys(l.served)))
+	slices.SortFunc(names, tracker.Name.Compare)
+	for _, name := range slices.Compact(names) {
+		list.Items = append(list.Items, l.item(name))
+	}
+	return list, nil
+}
+
+func newLister(in ServiceInput, p *plan.Plan) *lister {
+	l := &lister{
+		ServiceInput: in, served: byName(in.State.InForce), planned: byName(in.State.Plan),
+		known: map[tracker.Name]*tracker.Service{}, refused: map[fault.Object][]fault.Fault{},
+	}
+	for _, q := range in.State.Quarantined {
+		f := q.Fault()
+		l.refused[f.Object] = append(l.refused[f.Object], f)
+	}
+	faults := in.State.PlanProblems
+	if snap := in.State.Snapshot; snap != nil {
+		for _, svc := range snap.Services {
+			l.known[svc.Name()] = svc
+		}
+		faults = slices.Concat(snap.Problems, faults)
+		l.idle = byObject(planner.Unserved(snap, p))
+	}
+	l.others = byObject(faults)
+	return l
+}
+
+func byName(p *plan.Plan) map[tracker.Name][]*plan.ServicePort {
+	out := map[tracker.Name][]*plan.ServicePort{}
+	if p == nil {
+		return out
+	}
+	for _, sp := range p.Services {
+		name := tracker.Name{Namespace: sp.Name.Namespace, Name: sp.Name.Name}
+		out[name] = append(out[name], sp)
+	}
+	return out
+}
+
+func byObject(faults []fault.Fault) map[fault.Object][]fault.Fault {
+	out := map[fault.Object][]fault.Fault{}
+	for _, f := range faults {
+		out[f.Object] = append(out[f.Object], f)
+	}
+	return out
+}
+
+// documents returns the faults of parts of manifests that are no object. Their place says what they are about.
+func documents(faults []fault.Fault) (out []fault.Fault) {
+	for _, f := range faults {
+		if f.Object.Kind == source.KindDocument.String() {
+			f.Object = fault.Object{}
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+func (l *lister) item(name tracker.Name) ServiceItem {
+	known, served := l.known[name], l.served[name]
+	counts := pipeline.Count(&plan.Plan{Services: served})
+	item := ServiceItem{
+		Namespace: name.Namespace, Name: name.Name, State: ServiceIsServed,
+		Addresses: servedAddrs(served), Ports: servedPorts(served),
+		ServicePorts: counts.ServicePorts, Endpoints: counts.Endpoints,
+	}
+	if known != nil {
+		item.Type, item.Source = typeOf(known.Spec), l.sourceOf(known.Spec)
+		if len(served) == 0 {
+			item.Addresses, item.Ports = wantedAddrs(known.Spec), wantedPorts(known.Spec)
+		}
+	}
+	dead := l.count(&item, known, served)
+	l.judge(&item, known, served, dead)
+	return item
+}
+
+// judge sets the state, and adds the faults that are the reasons.
+func (l *lister) judge(item *ServiceItem, known *tracker.Service, served []*plan.ServicePort, dead []fault.Fault) {
+	key := source.Key{Kind: source.KindService, Namespace: item.Namespace, Name: item.Name}
+	name, object := tracker.Name{Namespace: item.Namespace, Name: item.Name}, key.Object()
+	waiting := key.Fault("", "a sync is running or failing")
+	waiting.Fix = "edgeway status"
+	add := func(state ServiceState, faults ...fault.Fault) {
+		if len(faults) > 0 && item.State == ServiceIsServed {
+			item.State = state
+		}
+		item.Faults = append(item.Faults, faults...)
+	}
+	of := slices.Clone(l.others[object])
+	if known != nil {
+		for _, s := range known.Slices {
+			of = append(of, l.others[s.Key().Object()]...)
+		}
+	}
+	add(ServiceRefused, l.refused[object]...)
+	switch {
+	case known == nil && l.State.Snapshot != nil:
+		add(ServiceRemoved, waiting)
+	case known == nil: // right after a reload, the sources have listed nothing yet
+	case len(served) == 0 && l.planned[name] != nil:
+		if l.refused[object] == nil {
+			add(ServiceNotYet, waiting)
+		}
+	case len(served) == 0 && len(of) == 0:
+		add(ServiceLeftOut, key.Fault("", "this host has no address of the families of its ClusterIPs"))
+	case len(served) == 0:
+		add(ServiceLeftOut, of...)
+		return
+	}
+	add(ServiceNoReady, l.idle[object]...)
+	add(ServiceDead, dead...)
+	add(ServiceInPart, of...)
+}
+
+func (l *lister) sourceOf(s *source.Service) string {
+	if !s.Manifest {
+		return "API server"
+	}
+	if l.Place == nil {
+		return "manifest"
+	}
+	return cmp.Or(l.Place(s.Key()), "manifest")
+}
+
+// count sets the numbers of endpoints, and returns a fault for each dead one. Of a Service that is served, the slices
+// of families that are not served do not count. Of one that no source has, all endpoints that the kernel has are ready.
+func (l *lister) count(item *ServiceItem, svc *tracker.Service, served []*plan.ServicePort) (dead []fault.Fault) {
+	families, used := map[plan.Family]bool{}, map[netip.Addr]bool{}
+	for _, sp := range served {
+		families[sp.Family] = true
+		for _, e := range sp.Serving {
+			used[e.Addr.Addr()] = true
+		}
+	}
+	if svc == nil {
+		item.Ready, item.All = len(used), len(used)
+		return nil
+	}
+	ready := map[netip.Addr]bool{}
+	for _, s := range svc.Slices {
+		if len(served) > 0 && !families[s.Family] {
+			continue
+		}
+		for i := range s.Endpoints {
+			e := &s.Endpoints[i]
+			failing := l.failing(s, e)
+			dead = append(dead, failing...)
+			ready[e.Addr] = ready[e.Addr] || e.Ready && used[e.Addr] && len(failing) == 0
+		}
+	}
+	item.All = len(ready)
+	for _, gets := range ready {
+		if gets {
+			item.Ready++
+		}
+	}
+	return dead
+}
+
+// failing returns a fault for each port at which a ready endpoint does not answer.
+func (l *lister) failing(s *source.EndpointSlice, e *source.Endpoint) (out []fault.Fault) {
+	if l.Dead.Len() == 0 || !e.Ready {
+		return nil
+	}
+	for _, port := range s.Ports {
+		at := netip.AddrPortFrom(e.Addr, port.Port)
+		if port.Protocol == plan.TCP && l.Dead.Has(at) {
+			f := l.Dead.Faults[at]
+			f.ID, f.Severity, f.Message = "endpoint-checks", fault.Warning, at.String()+" does not answer: "+f.Message
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// typeOf returns the type of a Service that has such addresses and ports. The sources do not keep spec.type.
+func typeOf(s *source.Service) string {
+	hasNodePort := func(p source.ServicePort) bool { return p.NodePort != 0 }
+	switch {
+	case len(s.LoadBalancerIPs) > 0 || s.HealthCheckNodePort != 0:
+		return "LoadBalancer"
+	case slices.ContainsFunc(s.Ports, hasNodePort):
+		return "NodePort"
+	}
+	return "ClusterIP"
+}
+
+func wantedAddrs(s *source.Service) []netip.Addr {
+	return append([]netip.Addr{}, slices.Concat(s.ClusterIPs, s.LoadBalancerIPs, s.ExternalIPs)...)
+}
+
+func wantedPorts(s *source.Service) []ServiceItemPort {
+	out := []ServiceItemPort{}
+	for _, p := range s.Ports {
+		out = append(out, ServiceItemPort{p.Name, p.Protocol.String(), p.Port, p.NodePort})
+	}
+	return out
+}
+
+func servedAddrs(served []*plan.ServicePort) []netip.Addr {
+	out, seen := []netip.Addr{}, map[netip.Addr]bool{}
+	for _, sp := range served {
+		for _, f := range sp.Frontends {
+			if f.Kind != plan.NodePort && !seen[f.Addr] {
+				out, seen[f.Addr] = append(out, f.Addr), true
+			}
+		}
+	}
+	return out
+}
+
+// servedPorts returns each port once. It has one ServicePort for each family.
+func servedPorts(served []*plan.ServicePort) []ServiceItemPort {
+	out := []ServiceItemPort{}
+	for i, sp := range served {
+		if i == 0 || sp.Name != served[i-1].Name {
+			out = append(out, ServiceItemPort{Name: sp.Name.Port, Protocol: sp.Name.Protocol.String()})
+		}
+		port := &out[len(out)-1]
+		for _, f := range sp.Frontends {
+			if f.Kind == plan.NodePort {
+				port.NodePort = f.Port
+			} else {
+				port.Port = f.Port
+			}
+		}
+	}
+	return out
+}
+
+// Only keeps the Services of a namespace, or the one of "namespace/name". It is an error if that one does not exist.
+func (v ServiceList) Only(filter string) (ServiceList, error) {
+	namespace, name, one := strings.Cut(filter, "/")
+	if namespace == "" || one && (name == "" || strings.Contains(name, "/")) {
+		return v, argumentError{fmt.Errorf("%q is not of the form NAMESPACE or NAMESPACE/NAME", filter)}
+	}
+	var known []string
+	for i := range v.Items {
+		known = append(known, v.Items[i].FullName())
+	}
+	v.Faults = nil
+	v = v.where(func(i *ServiceItem) bool { return i.Namespace == namespace && (!one || i.Name == name) })
+	if one && len(v.Items) == 0 {
+		return v, unknownService(filter, known)
+	}
+	return v, nil
+}
+
+// Problems keeps the Services that are not served as they should be.
+func (v ServiceList) Problems() ServiceList {
+	return v.where(func(i *ServiceItem) bool { return i.State != ServiceIsServed })
+}
+
+func (v ServiceList) where(fits func(*ServiceItem) bool) ServiceList {
+	all := v.Items
+	v.Items = []ServiceItem{}
+	for i := range all {
+		if fits(&all[i]) {
+			v.Items = append(v.Items, all[i])
+		}
+	}
+	return v
+}
+
+// FullName returns "namespace/name".
+func (i *ServiceItem) FullName() string { return i.Namespace + "/" + i.Name }

@@ -1,0 +1,248 @@
+package control
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"edgeway/daemon/endpointcheck"
+	"edgeway/daemon/nodeinfo"
+	"edgeway/daemon/pipeline"
+	"edgeway/daemon/planner"
+	"edgeway/daemon/source"
+	"edgeway/daemon/tracker"
+	"edgeway/proxiers/fault"
+	"edgeway/proxiers/plan"
+)
+
+func addrs(list ...string) (out []netip.Addr) {
+	for _, a := range list {
+		out = append(out, netip.MustParseAddr(a))
+	}
+	return out
+}
+
+// serving returns a Service with a port 80/TCP and a slice of its endpoints. "-10.1.0.1" is one that is not ready.
+func serving(name, clusterIP string, endpoints ...string) *tracker.Service {
+	svc := &tracker.Service{Spec: &source.Service{
+		Namespace: "shop", Name: name, Manifest: true, ClusterIPs: addrs(clusterIP),
+		Ports: []source.ServicePort{{Protocol: plan.TCP, Port: 80}},
+	}}
+	if endpoints == nil {
+		return svc
+	}
+	slice := &source.EndpointSlice{
+		Namespace: "shop", Name: name + "-1", Service: name, Family: plan.IPv4, Manifest: true,
+		Ports: []source.SlicePort{{Protocol: plan.TCP, Port: 8080}},
+	}
+	for _, e := range endpoints {
+		addr, unready := strings.CutPrefix(e, "-")
+		slice.Endpoints = append(slice.Endpoints, source.Endpoint{
+			Addr: netip.MustParseAddr(addr), Ready: !unready, Serving: !unready,
+		})
+	}
+	svc.Slices = []*source.EndpointSlice{slice}
+	return svc
+}
+
+// planned returns the state of a daemon that has just applied these Services.
+func planned(services ...*tracker.Service) ServiceInput {
+	snap := &tracker.Snapshot{All: true, Generation: 1}
+	for _, svc := range services {
+		snap.Services = append(snap.Services, svc)
+		snap.Problems = append(snap.Problems, svc.Spec.Faults...)
+		for _, s := range svc.Slices {
+			snap.Problems = append(snap.Problems, s.Faults...)
+		}
+	}
+	slices.SortFunc(snap.Services, func(a, b *tracker.Service) int { return a.Name().Compare(b.Name()) })
+	p, problems := planner.New(planner.Options{NodePorts: planner.NodePortAddresses{Primary: true}}).Plan(snap, &nodeinfo.Host{
+		Addrs: []nodeinfo.Addr{{Addr: netip.MustParseAddr("192.0.2.7"), Interface: "eth0", Primary: true}},
+	}, nil)
+	return ServiceInput{
+		State: pipeline.State{Snapshot: snap, Plan: p, InForce: p, PlanProblems: problems},
+		Place: func(k source.Key) string { return fmt.Sprintf("/etc/edgeway/manifests/%s.yaml:1", k.Name) },
+	}
+}
+
+// without removes a Service from a plan.
+func without(p *plan.Plan, name string) *plan.Plan {
+	out := *p
+	out.Services = slices.DeleteFunc(slices.Clone(p.Services), func(sp *plan.ServicePort) bool { return sp.Name.Name == name })
+	return &out
+}
+
+func quarantined(name string, previous bool) pipeline.Quarantined {
+	return pipeline.Quarantined{
+		Name:   plan.ServicePortName{Namespace: "shop", Name: name, Protocol: plan.TCP},
+		Family: plan.IPv4, Err: "no such module", Previous: previous,
+	}
+}
+
+// broken has a Service in each state.
+func broken() ServiceInput {
+	part := serving("external", "10.96.0.9", "10.1.0.9")
+	part.Spec.ExternalIPs = addrs("10.96.0.1")
+	invalid := serving("invalid", "10.96.0.10")
+	invalid.Spec.Ports = nil
+	invalid.Spec.Faults = []fault.Fault{invalid.Spec.Key().Fault("spec.ports", "it has no valid port")}
+	slice := serving("slice", "10.96.0.11", "10.1.0.11")
+	slice.Slices[0].Faults = []fault.Fault{slice.Slices[0].Key().Fault("endpoints[1]", "127.0.0.1 is a loopback address")}
+	sliced := serving("renamed", "10.96.0.12", "10.1.0.12")
+	sliced.Slices[0].Ports[0].Name = "http"
+	twin := serving("twin", "10.96.0.1", "10.1.0.1")
+	twin.Spec.UID = "younger"
+	in := planned(
+		serving("web", "10.96.0.1", "10.1.0.1", "10.1.0.2"),
+		serving("lost", "10.96.0.2"), serving("idle", "10.96.0.3", "-10.1.0.3", "-10.1.0.4"), sliced,
+		twin, serving("six", "fd00::1"), part, invalid, slice,
+		serving("dead", "10.96.0.4", "10.1.0.5", "10.1.0.6"), serving("new", "10.96.0.5", "10.1.0.15"),
+		serving("gone", "10.96.0.6", "10.1.0.6"),
+		serving("refused", "10.96.0.7", "10.1.0.7"), serving("previous", "10.96.0.8", "10.1.0.8"),
+	)
+	s := &in.State
+	s.InForce = without(without(s.Plan, "new"), "refused")
+	s.Snapshot.Services = slices.DeleteFunc(s.Snapshot.Services, func(svc *tracker.Service) bool { return svc.Spec.Name == "gone" })
+	s.Quarantined = []pipeline.Quarantined{quarantined("previous", true), quarantined("refused", false)}
+	half := source.Key{Kind: source.KindDocument, Name: "/etc/edgeway/manifests/half.yaml:3"}.Fault("", "it does not parse")
+	half.At, half.Fix = "/etc/edgeway/manifests/half.yaml:3", "edgeway config check"
+	s.Snapshot.Problems = append(s.Snapshot.Problems, half)
+	in.Dead = &endpointcheck.Dead{Faults: map[netip.AddrPort]fault.Fault{
+		netip.MustParseAddrPort("10.1.0.5:8080"): {Since: time.Unix(0, 0), Message: "connection refused"},
+	}}
+	return in
+}
+
+func listed(t *testing.T, in ServiceInput) ServiceList {
+	t.Helper()
+	list, err := NewServiceList(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+func TestStatesOfServices(t *testing.T) {
+	list := listed(t, broken())
+	for name, want := range map[string]struct {
+		state      ServiceState
+		ready, all int
+		reason     string
+	}{
+		"web":      {ServiceIsServed, 2, 2, ""},
+		"lost":     {ServiceNoReady, 0, 0, "no EndpointSlice"},
+		"idle":     {ServiceNoReady, 0, 2, "none of its endpoints is ready"},
+		"renamed":  {ServiceNoReady, 0, 1, `"http"`},
+		"twin":     {ServiceLeftOut, 0, 1, "10.96.0.1:80/TCP belongs to Service shop/web"},
+		"invalid":  {ServiceLeftOut, 0, 0, "spec.ports: it has no valid port"},
+		"six":      {ServiceLeftOut, 0, 0, "families"},
+		"external": {ServiceInPart, 1, 1, "spec.externalIPs"},
+		"slice":    {ServiceInPart, 1, 1, "EndpointSlice shop/slice-1: endpoints[1]"},
+		"dead":     {ServiceDead, 1, 2, "10.1.0.5:8080 does not answer: connection refused"},
+		"new":      {ServiceNotYet, 0, 1, "a sync is"},
+		"gone":     {ServiceRemoved, 1, 1, "a sync is"},
+		"refused":  {ServiceRefused, 0, 1, "TCP over IPv4 is left out: no such module"},
+		"previous": {ServiceRefused, 1, 1, "previous version"},
+	} {
+		one, err := list.Only("shop/" + name)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		item := one.Items[0]
+		if item.State != want.state || item.Ready != want.ready || item.All != want.all {
+			t.Errorf("%s: state %q and %d/%d, want %q and %d/%d", name, item.State, item.Ready, item.All, want.state, want.ready, want.all)
+		}
+		if reasons := fmt.Sprint(item.Faults); want.reason == "" && item.Faults != nil || !strings.Contains(reasons, want.reason) {
+			t.Errorf("%s: reasons %s, want %q", name, reasons, want.reason)
+		}
+	}
+	if len(list.Items) != 14 || len(list.Problems().Items) != 13 || len(list.Faults) != 1 {
+		t.Errorf("%d Services, %d problems, %d faults of manifests", len(list.Items), len(list.Problems().Items), len(list.Faults))
+	}
+}
+
+func TestServicesByName(t *testing.T) {
+	state := planned(serving("web", "10.96.0.1"), serving("idle", "10.96.0.2")).State
+	c, stop := start(t, &daemon{state: state})
+	defer stop()
+	for only, want := range map[string]string{
+		"": "idle web", "shop": "idle web", "shop/web": "web", "none": "", "shop/wbe": "did you mean shop/web?",
+		"shop/": "not of the form", "/web": "not of the form", "a/b/c": "not of the form",
+	} {
+		list, err := c.Services(t.Context(), only)
+		var names []string
+		for i := range list.Items {
+			names = append(names, list.Items[i].Name)
+		}
+		got := strings.Join(names, " ")
+		if err != nil {
+			got = err.Error()
+		}
+		if got != want && (err == nil || !strings.Contains(got, want)) {
+			t.Errorf("%q: %s, want %s", only, got, want)
+		}
+	}
+}
+
+// Right after a reload nothing is listed yet, and the previous plan is in force.
+func TestServicesAfterAReload(t *testing.T) {
+	if _, err := NewServiceList(ServiceInput{}); err == nil {
+		t.Error("without a plan there is a list")
+	}
+	list := listed(t, ServiceInput{State: pipeline.State{InForce: testPlan()}})
+	if len(list.Items) != 2 || list.Items[1].State != ServiceIsServed || list.Items[1].Endpoints != 2 || list.Items[1].Type != "" {
+		t.Errorf("%+v", list.Items)
+	}
+}
+
+// healthy has Services of both sources, with many addresses and ports.
+func healthy() ServiceInput {
+	web := serving("web", "10.96.0.1", "10.1.0.1", "10.1.0.2", "10.1.0.3")
+	web.Spec.Ports[0].NodePort = 30080
+	web.Spec.LoadBalancerIPs = addrs("203.0.113.1", "203.0.113.2")
+	dns := serving("kube-dns", "10.96.0.53", "10.1.0.53", "10.1.0.54")
+	dns.Spec.Namespace, dns.Spec.Manifest, dns.Spec.Ports, dns.Slices[0].Ports = "kube-system", false, nil, nil
+	for i, p := range []plan.Protocol{plan.UDP, plan.TCP, plan.TCP} {
+		port, name := []uint16{53, 53, 9153}[i], []string{"dns", "dns-tcp", "metrics"}[i]
+		dns.Spec.Ports = append(dns.Spec.Ports, source.ServicePort{Name: name, Protocol: p, Port: port})
+		dns.Slices[0].Ports = append(dns.Slices[0].Ports, source.SlicePort{Name: name, Protocol: p, Port: port})
+	}
+	return planned(web, dns, serving("registry", "10.96.0.2", "10.1.0.1"))
+}
+
+func TestServicesText(t *testing.T) {
+	printed := func(table ServiceTable) string {
+		var text strings.Builder
+		if err := table.WriteText(&text); err != nil {
+			t.Fatal(err)
+		}
+		return text.String()
+	}
+	good, bad := listed(t, healthy()), listed(t, broken())
+	golden(t, "services_good.txt", printed(ServiceTable{ServiceList: good, Width: 80}))
+	golden(t, "services_bad.txt", printed(ServiceTable{ServiceList: bad, Width: 80}))
+	golden(t, "services_wide.txt", printed(ServiceTable{ServiceList: good, Wide: true}))
+	one, err := bad.Only("shop/renamed")
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "services_one.txt", printed(ServiceTable{ServiceList: one, Width: 80}))
+	if got := printed(ServiceTable{None: "no Service"}); got != "no Service\n" {
+		t.Errorf("an empty list is %q", got)
+	}
+	for _, list := range []ServiceList{good, bad, one} {
+		for line := range strings.SplitSeq(printed(ServiceTable{ServiceList: list, Width: 80}), "\n") {
+			if len(line) > 80 && !strings.HasPrefix(line, "fix ") {
+				t.Errorf("more than 80 columns: %s", line)
+			}
+		}
+	}
+	// A pipe gets one line a Service.
+	if n := strings.Count(printed(ServiceTable{ServiceList: bad}), "\n"); n != len(bad.Items)+3 {
+		t.Errorf("%d lines for %d Services", n, len(bad.Items))
+	}
+}
