@@ -14,6 +14,7 @@ import (
 	"edgeway/daemon/config"
 	"edgeway/daemon/files"
 	"edgeway/daemon/health/httpserve"
+	"edgeway/daemon/nodeinfo"
 	"edgeway/daemon/planner"
 	"edgeway/daemon/source"
 	"edgeway/daemon/source/file"
@@ -42,7 +43,28 @@ func CheckConfig(ctx context.Context, path string) ([]fault.Fault, error) {
 	if err != nil {
 		return nil, err
 	}
+	found = append(found, checkServiceCIDRs(cfg, installed)...)
 	return append(found, checkBackend(ctx, cfg, installed)...), nil
+}
+
+// otherHost is the fix of what may be right on the host that the configuration is for.
+const otherHost = "this matters only if the configuration is for this host"
+
+// checkServiceCIDRs compares the ranges with the networks and routes of this host. A configuration that is not
+// installed may be for another one.
+func checkServiceCIDRs(cfg *config.Config, installed bool) (out []fault.Fault) {
+	host, err := nodeinfo.Read(hostOptions(cfg))
+	if err != nil {
+		return []fault.Fault{fault.New(planner.ServiceRangeNetworkID, fault.Warning, "run this command again",
+			"proxy.service_cidrs could not be compared with the networks of this host: %v", err)}
+	}
+	for _, f := range planner.CheckServiceCIDRs(cfg.Proxy.ServiceCIDRs, host) {
+		if !installed && f.Severity > fault.Warning {
+			f.Severity, f.Fix = fault.Warning, f.Fix+"  # "+otherHost
+		}
+		out = append(out, f)
+	}
+	return out
 }
 
 func checkFiles(path string, installed bool) ([]fault.Fault, error) {
@@ -68,8 +90,7 @@ func checkBackend(ctx context.Context, cfg *config.Config, installed bool) []fau
 		f.Severity, f.Message, f.Fix = fault.Warning, "it could not be checked whether the backend can run: "+err.Error(),
 			"run this command as root"
 	case !installed:
-		f.Severity, f.Message, f.Fix = fault.Warning, err.Error(),
-			"this matters only if the configuration is for this host"
+		f.Severity, f.Message, f.Fix = fault.Warning, err.Error(), otherHost
 	default:
 		f.Message = err.Error()
 	}

@@ -40,7 +40,7 @@ func (s *sources) plan(ctx context.Context, cfg *config.Config,
 			logger.Warn("last-known state not read: of several Services with one address, another one may have it than in a dry run", "error", err)
 		}
 	}
-	node := nodeinfo.New(logger, ofProxies())
+	node := nodeinfo.New(logger, hostOptions(cfg))
 	ctx, stop := context.WithCancel(ctx)
 	group, ctx := errgroup.WithContext(ctx)
 	defer func() {

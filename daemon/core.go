@@ -95,7 +95,8 @@ func NewCore(cfg *config.Config, o CoreOptions) (*Core, error) {
 	c.health = health.New(c.pipeline, c.healthSources()...)
 	c.health.Include(c.sources.credentialFaults, kube.FaultIDs()...)
 	c.health.Include(func() []fault.Fault { return planFaults(c.pipeline.State()) },
-		planner.NodePortAddressesID, planner.NodePortRangeID, planner.BudgetID)
+		planner.NodePortAddressesID, planner.NodePortRangeID, planner.BudgetID, planner.ServiceRangeNetworkID,
+		planner.ServiceRangeRouteID)
 	c.health.Include(func() []fault.Fault { return c.checks.faults(c.pipeline.State().InForce) },
 		"endpoint-checks", "services-dead")
 	c.health.Include(c.removedKeys, "removed-key")

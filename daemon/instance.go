@@ -69,7 +69,7 @@ type instance struct {
 // newInstance takes the control socket before it changes anything: the socket prevents a second daemon on one host.
 func newInstance(ctx context.Context, set settings, opts instanceOptions) (*instance, error) {
 	i := &instance{component: set.backend, unsupported: set.unsupported, opts: opts}
-	i.node = nodeinfo.New(opts.Logger, ofProxies())
+	i.node = nodeinfo.New(opts.Logger, hostOptions(set.cfg))
 	var err error
 	i.Core, err = NewCore(set.cfg, CoreOptions{
 		Logger: opts.Logger, Families: families(set.cfg), Host: i.node, Checker: opts.Shared.endpoints,

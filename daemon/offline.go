@@ -36,7 +36,7 @@ func foresee(ctx context.Context, cfg *config.Config) (m recalled, state pipelin
 	if m, err = recall(ctx, cfg); err != nil {
 		return m, state, err
 	}
-	host, err := lookAround(ctx)
+	host, err := nodeinfo.Read(hostOptions(cfg))
 	if err != nil {
 		return m, state, err
 	}
@@ -123,18 +123,6 @@ type gathered []source.Object
 func (g *gathered) Upsert(obj source.Object) { *g = append(*g, obj) }
 func (*gathered) Delete(source.Key)          {}
 func (*gathered) Synced()                    {}
-
-// lookAround reads this host's addresses once.
-func lookAround(ctx context.Context) (*nodeinfo.Host, error) {
-	watcher := nodeinfo.New(slog.New(slog.DiscardHandler), ofProxies())
-	defer meanwhile(ctx, watcher.Run)()
-	select {
-	case <-ctx.Done():
-		return nil, fmt.Errorf("this host's addresses: %w", context.Cause(ctx))
-	case <-watcher.Ready():
-		return watcher.Host(), nil
-	}
-}
 
 // meanwhile runs a function until stop is called, which waits for its end.
 func meanwhile(ctx context.Context, run func(context.Context) error) (stop func()) {

@@ -14,6 +14,7 @@ import (
 	"edgeway/daemon/source"
 	"edgeway/daemon/tracker"
 	"edgeway/proxiers/plan"
+	"edgeway/proxiers/serviceroutes"
 )
 
 func plannerOptions(cfg *config.Config, families []plan.Family, held func() []source.Holding) planner.Options {
@@ -85,10 +86,13 @@ func Choices() []config.Choice {
 	return out
 }
 
-// ofProxies excludes addresses and routing tables that are not the host's own: those of backends, and kube-ipvs0, to
-// which kube-proxy in its ipvs mode binds the addresses of all Services for good.
-func ofProxies() nodeinfo.Options {
-	out := nodeinfo.Options{IgnoreDevices: []string{"kube-ipvs0"}, IgnoreTables: ignoredRouteTables()}
+// hostOptions excludes addresses and routes that are not the host's own: those of backends, the routes to Services, and
+// kube-ipvs0, to which kube-proxy in its ipvs mode binds the addresses of all Services for good.
+func hostOptions(cfg *config.Config) nodeinfo.Options {
+	out := nodeinfo.Options{
+		IgnoreDevices: []string{"kube-ipvs0"}, IgnoreTables: ignoredRouteTables(),
+		Ranges: cfg.Proxy.ServiceCIDRs, IgnoreProtocol: serviceroutes.Protocol,
+	}
 	for _, b := range Backends() {
 		out.IgnoreDevices = append(out.IgnoreDevices, b.Traits.Devices...)
 	}

@@ -62,7 +62,7 @@ func TestEveryBackendOfTheConfigurationExists(t *testing.T) {
 
 // The routes of virtual servers (proxiers/ipvs) and the addresses of kube-proxy's device are not this host's network.
 func TestWhatProxiesMakeIsIgnored(t *testing.T) {
-	got := ofProxies()
+	got := hostOptions(config.Default())
 	if !slices.Contains(got.IgnoreDevices, "kube-ipvs0") || !slices.Contains(got.IgnoreTables, 237) {
 		t.Errorf("ignored: %+v", got)
 	}

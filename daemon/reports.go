@@ -12,6 +12,7 @@ import (
 	"edgeway/daemon/nodeinfo"
 	"edgeway/daemon/pipeline"
 	"edgeway/daemon/sdunit"
+	"edgeway/daemon/source"
 	"edgeway/proxiers"
 	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
@@ -108,21 +109,22 @@ func (i *instance) lastKnown() control.LastKnown {
 	return control.LastKnown{Serving: serving, SavedAt: at}
 }
 
-// planFaults returns the problems of the plan that break connections.
+// planFaults returns the faults of the plan that are about the host, not about an object.
 func planFaults(s pipeline.State) (out []fault.Fault) {
-	for _, p := range s.PlanProblems {
-		if p.Severity == fault.Problem {
-			out = append(out, p)
+	for _, f := range s.PlanProblems {
+		if isOfHost(f) {
+			out = append(out, f)
 		}
 	}
 	return out
 }
 
-// shown returns the state without the problems that planFaults reports.
+func isOfHost(f fault.Fault) bool { return f.ID != source.ObjectFault }
+
+// shown returns the state without the faults that planFaults reports.
 func shown(s pipeline.State) pipeline.State {
-	isProblem := func(p fault.Fault) bool { return p.Severity == fault.Problem }
-	if slices.ContainsFunc(s.PlanProblems, isProblem) {
-		s.PlanProblems = slices.DeleteFunc(slices.Clone(s.PlanProblems), isProblem)
+	if slices.ContainsFunc(s.PlanProblems, isOfHost) {
+		s.PlanProblems = slices.DeleteFunc(slices.Clone(s.PlanProblems), isOfHost)
 	}
 	return s
 }

@@ -19,7 +19,7 @@ import (
 // A problem of the plan that breaks connections is a condition, and not among the other problems.
 func TestProblemsThatAreConditions(t *testing.T) {
 	breaks := fault.Fault{ID: planner.NodePortRangeID, Severity: fault.Problem, Message: "22 is not served", Fix: "proxy.nodeport_range = \"22-32767\""}
-	state := pipeline.State{PlanProblems: []fault.Fault{breaks, {Message: "another"}}}
+	state := pipeline.State{PlanProblems: []fault.Fault{breaks, {ID: source.ObjectFault, Message: "another"}}}
 	if got := planFaults(state); !slices.Equal(got, []fault.Fault{breaks}) {
 		t.Errorf("faults %+v, want %+v", got, breaks)
 	}

@@ -161,7 +161,7 @@ func proxySection(p *Proxy, backends []Choice) section {
 			nodePortAddresses(&p.NodePortAddresses),
 		},
 		{
-			"service_cidrs", "The ranges of the ClusterIPs. Edgeway drops connections to an address in them that no Service has, and refuses external IPs in them. It adds the ranges of ServiceCIDR objects, except those that overlap a network of this host. It drops nothing in a range that contains the address of the API server, of the proxy to it or of a default gateway.",
+			"service_cidrs", "The ranges of the ClusterIPs. Edgeway drops connections to an address in them that no Service has, and refuses external IPs in them. It adds the ranges of ServiceCIDR objects, except those that overlap a network of this host. It drops nothing in a range that overlaps a network that this host is connected to, which is a problem in the status, or that contains the address of the API server, of the proxy to it or of a default gateway. For a range that overlaps a route through a gateway or a tunnel, the status has a notice.",
 			list(&p.ServiceCIDRs, parsePrefix),
 		},
 		{

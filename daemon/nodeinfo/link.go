@@ -15,6 +15,8 @@ type link struct {
 	name  string
 	kind  string // as in ip-link(8); empty for physical ones
 	up    bool
+	// direct says that the interface needs no address of a neighbor, as a tunnel.
+	direct bool
 	// loopback says that the interface is a loopback device.
 	loopback bool
 }
@@ -25,7 +27,10 @@ func parseLink(message []byte) (out link, ok bool) {
 		return link{}, false
 	}
 	info := nl.DeserializeIfInfomsg(message)
-	out = link{index: int(info.Index), up: info.Flags&unix.IFF_UP != 0, loopback: info.Flags&unix.IFF_LOOPBACK != 0}
+	out = link{
+		index: int(info.Index), up: info.Flags&unix.IFF_UP != 0, loopback: info.Flags&unix.IFF_LOOPBACK != 0,
+		direct: info.Flags&(unix.IFF_POINTOPOINT|unix.IFF_NOARP) != 0,
+	}
 	attrs, err := nl.ParseRouteAttr(message[unix.SizeofIfInfomsg:])
 	if err != nil {
 		return link{}, false
@@ -40,6 +45,15 @@ func parseLink(message []byte) (out link, ok bool) {
 	}
 	return out, out.name != ""
 }
+
+// The kinds of ip-link(8) that matter here.
+const (
+	dummy  = "dummy"
+	bridge = "bridge"
+)
+
+// isTunnel reports whether whatever is routed to the interface goes to another host.
+func (l link) isTunnel() bool { return l.direct && !l.loopback && l.kind != dummy }
 
 func kindOf(linkInfo []byte) string {
 	attrs, err := nl.ParseRouteAttr(linkInfo)
@@ -86,9 +100,10 @@ func (f *foreign) has(index int) bool {
 	return ok
 }
 
-// relevant leaves out what happens to foreign interfaces, the routes that are not default routes, of which
-// a router may see thousands a second, and what Host has nothing of.
-func (f *foreign) relevant(messageType uint16, data []byte) bool {
+// relevant leaves out what happens to foreign interfaces, the routes that Host has nothing of, of which a router may
+// see thousands a second, and whatever else Host has nothing of.
+func (w *Watcher) relevant(messageType uint16, data []byte) bool {
+	f := w.foreign
 	switch messageType {
 	case unix.RTM_NEWLINK:
 		l, ok := parseLink(data)
@@ -98,8 +113,7 @@ func (f *foreign) relevant(messageType uint16, data []byte) bool {
 		// struct ifaddrmsg of rtnetlink(7): the index of the interface is at byte 4.
 		return len(data) < unix.SizeofIfAddrmsg || !f.has(int(binary.NativeEndian.Uint32(data[4:])))
 	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
-		// The second byte of struct rtmsg is the length of the destination's prefix.
-		return len(data) > 1 && data[1] == 0
+		return w.routes.relevant(data)
 	case unix.RTM_NEWRULE, unix.RTM_DELRULE, unix.RTM_NEWNETCONF, unix.RTM_DELNETCONF:
 		return false
 	}

@@ -21,7 +21,7 @@ type links map[int]link
 
 // list reads the addresses of all interfaces that are up, which of them are primary, and the gateways. steady is
 // false when the tables did not stand still: the result may then lack something.
-func list(foreign *foreign) (host *Host, steady bool, err error) {
+func list(foreign *foreign, wanted wantedRoutes) (host *Host, steady bool, err error) {
 	up, linksSteady, err := listLinks(foreign)
 	if err != nil {
 		return nil, false, err
@@ -34,10 +34,12 @@ func list(foreign *foreign) (host *Host, steady bool, err error) {
 	host = &Host{}
 	primary := map[netip.Addr]int{} // to the index of its interface
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
-		routes, routesSteady, err := defaultRoutes(family, up)
+		found, routesSteady, err := listRoutes(family, wanted)
 		if err != nil {
 			return nil, false, err
 		}
+		host.Routes = append(host.Routes, wanted.widest(found, up)...)
+		routes := defaultRoutes(family, found, up)
 		steady = steady && routesSteady
 		if a, ok := preferredSource(routes, addrs); ok {
 			primary[a.addr] = a.link
@@ -59,7 +61,7 @@ func list(foreign *foreign) (host *Host, steady bool, err error) {
 
 // add adds an address of an interface.
 func (h *Host) add(a address, on link, primary bool) {
-	addr := Addr{Addr: a.addr, Interface: on.name, Dummy: on.kind == "dummy", Primary: primary}
+	addr := Addr{Addr: a.addr, Interface: on.name, Dummy: on.kind == dummy, Bridge: on.kind == bridge, Primary: primary}
 	h.Addrs = append(h.Addrs, addr)
 	h.Broadcasts = append(h.Broadcasts, a.broadcasts()...)
 	if !on.loopback && (!addr.Dummy || primary) && !a.addr.IsLinkLocalUnicast() {
@@ -180,28 +182,14 @@ type route struct {
 	gateway netip.Addr // invalid: the link itself
 }
 
-// defaultRoutes are those of the main table that lead to an interface that is up, the one that the
-// kernel takes first.
-func defaultRoutes(family int, up links) (routes []route, steady bool, err error) {
-	found, steady, err := retry(func() (routes []netlink.Route, err error) {
-		err = netlink.RouteListFilteredIter(family, &netlink.Route{}, 0, func(r netlink.Route) bool {
-			if r.Type == unix.RTN_UNICAST && isDefault(r.Dst) {
-				routes = append(routes, r)
-			}
-			return true
-		})
-		return routes, err
-	})
-	if err != nil {
-		return nil, false, fmt.Errorf("list of routes: %w", err)
-	}
+// defaultRoutes returns the default routes that lead to an interface that is up, the one that the kernel takes first.
+func defaultRoutes(family int, found []netlink.Route, up links) (routes []route) {
 	for _, r := range found {
-		one := route{is6: family == unix.AF_INET6, metric: r.Priority, source: addrOf(r.Src)}
-		hops := []netlink.NexthopInfo{{LinkIndex: r.LinkIndex, Gw: r.Gw, Via: r.Via}}
-		for _, hop := range r.MultiPath {
-			hops = append(hops, *hop)
+		if prefixOf(r.Dst).Bits() > 0 {
+			continue
 		}
-		for _, hop := range hops {
+		one := route{is6: family == unix.AF_INET6, metric: r.Priority, source: addrOf(r.Src)}
+		for _, hop := range hopsOf(r) {
 			if up[hop.LinkIndex].name != "" {
 				one.link, one.gateway = hop.LinkIndex, gatewayOf(hop)
 				routes = append(routes, one)
@@ -209,17 +197,7 @@ func defaultRoutes(family int, up links) (routes []route, steady bool, err error
 		}
 	}
 	slices.SortStableFunc(routes, func(a, b route) int { return a.metric - b.metric })
-	return routes, steady, nil
-}
-
-// isDefault: netlink v1.3.1 gives 0.0.0.0/0 or ::/0 for the destination of a default route; a message
-// without a destination means the same.
-func isDefault(dst *net.IPNet) bool {
-	if dst == nil {
-		return true
-	}
-	ones, _ := dst.Mask.Size()
-	return ones == 0
+	return routes
 }
 
 // gatewayOf gives the next router; that of an IPv4 route may have an IPv6 address (RTA_VIA, since Linux 5.2).

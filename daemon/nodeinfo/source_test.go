@@ -1,6 +1,7 @@
 package nodeinfo
 
 import (
+	"log/slog"
 	"net/netip"
 	"testing"
 
@@ -65,7 +66,8 @@ func TestPreferredSource(t *testing.T) {
 }
 
 func TestRelevantMessages(t *testing.T) {
-	family, anywhere, subnet := byte(unix.AF_INET), byte(0), byte(24)
+	family := byte(unix.AF_INET)
+	w := New(slog.New(slog.DiscardHandler), Options{Ranges: serviceRanges, IgnoreProtocol: ownProtocol})
 	for name, c := range map[string]struct {
 		kind uint16
 		data []byte
@@ -73,14 +75,25 @@ func TestRelevantMessages(t *testing.T) {
 	}{
 		"address":       {unix.RTM_NEWADDR, []byte{family, 24}, true},
 		"link":          {unix.RTM_DELLINK, nil, true},
-		"default route": {unix.RTM_DELROUTE, []byte{family, anywhere}, true},
-		"other route":   {unix.RTM_NEWROUTE, []byte{family, subnet}, false},
+		"default route": {unix.RTM_DELROUTE, rtmsg(0, unix.RTPROT_BOOT, 0, 0, 0, 0), true},
+		"other route":   {unix.RTM_NEWROUTE, rtmsg(24, unix.RTPROT_BOOT, 10, 95, 0, 0), false},
+		"of a range":    {unix.RTM_NEWROUTE, rtmsg(8, unix.RTPROT_BOOT, 10, 0, 0, 0), true},
+		"in the range":  {unix.RTM_DELROUTE, rtmsg(24, unix.RTPROT_BOOT, 10, 96, 1, 0), true},
+		"our own":       {unix.RTM_NEWROUTE, rtmsg(16, ownProtocol, 10, 96, 0, 0), false},
+		"of a network":  {unix.RTM_NEWROUTE, rtmsg(16, unix.RTPROT_KERNEL, 10, 96, 0, 0), false},
+		"half of all":   {unix.RTM_NEWROUTE, rtmsg(1, unix.RTPROT_BOOT, 0, 0, 0, 0), false},
 		"stub":          {unix.RTM_NEWROUTE, []byte{family}, false},
 	} {
-		if got := newForeign(nil).relevant(c.kind, c.data); got != c.want {
+		if got := w.relevant(c.kind, c.data); got != c.want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
+}
+
+// rtmsg is a message about an IPv4 route.
+func rtmsg(bits, protocol byte, to ...byte) []byte {
+	header := []byte{unix.AF_INET, bits, 0, 0, unix.RT_TABLE_MAIN, protocol, 0, unix.RTN_UNICAST, 0, 0, 0, 0}
+	return append(append(header, 8, 0, unix.RTA_DST, 0), to...)
 }
 
 func TestUsableFlags(t *testing.T) {

@@ -3,12 +3,14 @@ package nodeinfo
 import (
 	"context"
 	"log/slog"
+	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"edgeway/proxiers/contain"
@@ -34,6 +36,7 @@ type Watcher struct {
 	tables  []int // see Options.IgnoreTables
 	kernel  rtnl.Kernel
 	resolv  []string // see Options.ResolvConf
+	routes  wantedRoutes
 	host    atomic.Pointer[Host]
 	once    sync.Once
 	ready   chan struct{}
@@ -48,6 +51,9 @@ type Options struct {
 	IgnoreDevices []string
 	// IgnoreTables are numbers of routing tables, less than 256, whose routes are no events.
 	IgnoreTables []int
+	// Ranges are those that Host.Routes is about, and IgnoreProtocol is the routing protocol of routes that it lacks.
+	Ranges         []netip.Prefix
+	IgnoreProtocol netlink.RouteProtocol
 	// Kernel sends the notices; rtnl.Host if it is nil.
 	Kernel rtnl.Kernel
 	// ResolvConf are the files that name the host's name servers; the usual ones if it is nil.
@@ -58,8 +64,8 @@ type Options struct {
 func New(logger *slog.Logger, opts Options) *Watcher {
 	w := &Watcher{
 		log: logger, foreign: newForeign(opts.IgnoreDevices), tables: opts.IgnoreTables, kernel: opts.Kernel,
-		resolv: opts.ResolvConf,
-		ready:  make(chan struct{}), changed: make(chan struct{}, 1), moved: make(chan struct{}, 1),
+		resolv: opts.ResolvConf, routes: wantedRoutes{opts.Ranges, opts.IgnoreProtocol},
+		ready: make(chan struct{}), changed: make(chan struct{}, 1), moved: make(chan struct{}, 1),
 	}
 	if w.resolv == nil {
 		w.resolv = resolvConf()
@@ -154,7 +160,7 @@ func (w *Watcher) note(m *syscall.NetlinkMessage) bool {
 	if !w.ignores(m.Header.Type, m.Data) {
 		tell(w.moved)
 	}
-	return w.foreign.relevant(m.Header.Type, m.Data)
+	return w.relevant(m.Header.Type, m.Data)
 }
 
 // ignores reports whether a message is about a route of an ignored table.
@@ -174,9 +180,16 @@ func tell(to chan<- struct{}) {
 	}
 }
 
+// Read returns the state of the network namespace of the calling thread.
+func Read(opts Options) (*Host, error) {
+	w := New(slog.New(slog.DiscardHandler), opts)
+	_, err := w.read()
+	return w.Host(), err
+}
+
 // read lists the host's state and publishes it if it is new.
 func (w *Watcher) read() (steady bool, err error) {
-	next, steady, err := list(w.foreign)
+	next, steady, err := list(w.foreign, w.routes)
 	if err != nil {
 		return false, err
 	}

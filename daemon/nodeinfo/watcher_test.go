@@ -69,7 +69,7 @@ func newLab(t *testing.T, setup ...string) *lab {
 		l.ip(s)
 	}
 	l.Watcher = New(slog.New(slog.NewTextHandler(l.log, nil)), Options{
-		IgnoreDevices: []string{foreignName}, IgnoreTables: []int{ignoredTable}, ResolvConf: []string{l.resolv}, Kernel: gated{&l.gate},
+		IgnoreDevices: []string{foreignName}, IgnoreTables: []int{ignoredTable}, Ranges: serviceRanges, IgnoreProtocol: ownProtocol, ResolvConf: []string{l.resolv}, Kernel: gated{&l.gate},
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
@@ -296,7 +296,7 @@ func (l *lab) countRelevant(socket *nl.NetlinkSocket) (n int) {
 			return n
 		}
 		for _, m := range messages {
-			if l.foreign.relevant(m.Header.Type, m.Data) {
+			if l.relevant(m.Header.Type, m.Data) {
 				n++
 			}
 		}

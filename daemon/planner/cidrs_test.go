@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"edgeway/daemon/nodeinfo"
 	"edgeway/daemon/source"
 	"edgeway/proxiers/fault"
 )
@@ -32,7 +33,7 @@ func TestExternalIPInAServiceCIDR(t *testing.T) {
 }
 
 // A ServiceCIDR object that overlaps a network of this host is ignored and named: it would cut the host off from its
-// neighbours. The operator may set such a range.
+// neighbours. The configuration does not change that.
 func TestServiceCIDROverAHostNetwork(t *testing.T) {
 	for name, c := range map[string]struct {
 		object, configured string
@@ -46,9 +47,8 @@ func TestServiceCIDROverAHostNetwork(t *testing.T) {
 		"IPv6":                   {object: "2001:db8::/48"},
 		"an address of a tunnel": {object: "10.8.0.0/16"},
 		"beside it":              {object: "10.9.0.0/16", want: cidrs("10.9.0.0/16")},
-		"set by the operator":    {"192.0.2.0/24", "192.0.2.0/24", cidrs("192.0.2.0/24")},
-		"within what is set":     {"192.0.2.0/24", "192.0.0.0/16", cidrs("192.0.0.0/16")},
-		"wider than what is set": {"192.0.0.0/8", "192.0.2.0/24", cidrs("192.0.2.0/24")},
+		"set by the operator":    {object: "192.0.2.0/24", configured: "192.0.2.0/24"},
+		"within what is set":     {object: "192.0.2.0/24", configured: "192.0.0.0/16"},
 		"another one is set":     {"192.0.2.0/24", "10.96.0.0/16", cidrs("10.96.0.0/16")},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -67,11 +67,53 @@ func TestServiceCIDROverAHostNetwork(t *testing.T) {
 			ignored := slices.ContainsFunc(w.problems, func(p fault.Fault) bool {
 				return p.Object.Name == "hostile" && strings.Contains(p.Message, "a network of this host: the range is ignored")
 			})
-			if fits := slices.Equal(c.want, cidrs(c.object)) || name == "within what is set"; ignored == fits {
+			if fits := slices.Equal(c.want, cidrs(c.object)); ignored == fits {
 				t.Errorf("ignored %v; problems %v", ignored, w.problems)
 			}
 			if c.configured == "" { // nor does it keep external IPs from being served
 				w.wantFrontends("svc", "ClusterIP 10.96.0.10:80", "ExternalIP 192.0.77.1:80")
+			}
+		})
+	}
+}
+
+// A range of the configuration that overlaps a network of this host is not dropped; one that overlaps a route is.
+func TestConfiguredRangeOverTheHostsNetworks(t *testing.T) {
+	const setting = "proxy.service_cidrs = "
+	for name, c := range map[string]struct {
+		ranges, drop, id, object, fix string
+	}{
+		"its own":        {ranges: "10.96.0.0/16", drop: "10.96.0.0/16"},
+		"the network":    {ranges: "192.0.2.0/24", id: ServiceRangeNetworkID, object: "192.0.2.0/24", fix: setting + "[]"},
+		"a wider range":  {ranges: "192.0.0.0/8 10.96.0.0/16", drop: "10.96.0.0/16", id: ServiceRangeNetworkID, object: "192.0.0.0/8", fix: setting + `["10.96.0.0/16"]`},
+		"a part of it":   {ranges: "2001:db8::/108", id: ServiceRangeNetworkID, object: "2001:db8::/108", fix: setting + "[]"},
+		"a route":        {ranges: "10.97.0.0/16", drop: "10.97.0.0/16", id: ServiceRangeRouteID, object: "10.0.0.0/8 via 192.0.2.7 on eth0", fix: setting + "[]  # if a host has an address in 10.97.0.0/16"},
+		"a route and it": {ranges: "172.16.0.0/12", id: ServiceRangeNetworkID, object: "172.17.0.0/16", fix: setting + "[]"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			opts := testOptions()
+			opts.ServiceCIDRs = cidrs(strings.Fields(c.ranges)...)
+			w := newWorld(t, opts)
+			w.host = testHost()
+			w.host.Networks = cidrs("172.17.0.0/16", "192.0.2.0/24", "2001:db8::/64")
+			w.host.Routes = []nodeinfo.Route{
+				{Range: cidrs("10.97.0.0/16")[0], To: cidrs("10.0.0.0/8")[0], Gateway: ip("192.0.2.7"), Interface: "eth0"},
+				{Range: cidrs("172.16.0.0/12")[0], To: cidrs("172.16.0.0/12")[0], Interface: "wg0"},
+			}
+			w.put(testService("svc", func(s *source.Service) { s.ExternalIPs = ips(strings.Split(c.ranges, "/")[0]) }))
+			if got := w.plan.Node.ServiceCIDRs; !slices.Equal(got, cidrs(strings.Fields(c.drop)...)) {
+				t.Errorf("Service CIDRs %v, want %q", got, c.drop)
+			}
+			w.wantFrontends("svc", "ClusterIP 10.96.0.10:80") // no external IP in a range, dropped or not
+			w.problems = slices.DeleteFunc(w.problems, func(p fault.Fault) bool { return p.ID == source.ObjectFault })
+			if c.id == "" && len(w.problems) == 0 {
+				return
+			}
+			if len(w.problems) != 1 || w.problems[0].ID != c.id || w.problems[0].Fix != c.fix || !strings.Contains(w.problems[0].Message, c.object) {
+				t.Errorf("problems %+v", w.problems)
+			}
+			if alone := CheckServiceCIDRs(opts.ServiceCIDRs, w.host); !slices.Equal(alone, w.problems) {
+				t.Errorf("without objects: %+v", alone)
 			}
 		})
 	}

@@ -2,7 +2,6 @@ package serviceroutes
 
 import (
 	"context"
-	"encoding/binary"
 	"net/netip"
 	"slices"
 	"syscall"
@@ -12,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"edgeway/proxiers/plan"
+	"edgeway/proxiers/rtnl"
 )
 
 const (
@@ -43,7 +43,8 @@ func (f *follower) watch() error {
 func (f *follower) note(m *syscall.NetlinkMessage) bool {
 	switch m.Header.Type {
 	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
-		to, own, ok := parseRoute(m.Data)
+		to, protocol, ok := rtnl.ParseRoute(m.Data)
+		own := protocol == Protocol
 		removed := m.Header.Type == unix.RTM_DELROUTE
 		switch {
 		case !ok || own && (!removed || !f.has(to)) || slices.Contains(f.ignored, int(m.Data[4])): // struct rtmsg of rtnetlink(7): the table
@@ -137,34 +138,4 @@ func (f *follower) wentDown(message []byte) bool {
 		}
 	}
 	return false
-}
-
-// parseRoute reads an rtnetlink message about a route: struct rtmsg and attributes. A cache entry is not a route.
-func parseRoute(message []byte) (to netip.Prefix, own, ok bool) {
-	if len(message) < unix.SizeofRtMsg {
-		return to, false, false
-	}
-	family, bits, protocol := message[0], int(message[1]), message[5]
-	if binary.NativeEndian.Uint32(message[8:])&unix.RTM_F_CLONED != 0 {
-		return to, false, false
-	}
-	addr := netip.IPv4Unspecified()
-	switch family {
-	case unix.AF_INET:
-	case unix.AF_INET6:
-		addr = netip.IPv6Unspecified()
-	default:
-		return to, false, false
-	}
-	attrs, err := nl.ParseRouteAttr(message[unix.SizeofRtMsg:])
-	if err != nil {
-		return to, false, false
-	}
-	for _, a := range attrs {
-		if a.Attr.Type == unix.RTA_DST {
-			addr, _ = netip.AddrFromSlice(a.Value)
-		}
-	}
-	to = netip.PrefixFrom(addr, bits)
-	return to, protocol == Protocol, to.IsValid()
 }

@@ -73,20 +73,3 @@ func TestParseIsTheInverse(t *testing.T) {
 		}
 	}
 }
-
-// What is no message about a route is none, however long.
-func TestParseRouteOfNothing(t *testing.T) {
-	whole := []byte{unix.AF_INET, 16, 0, 0, unix.RT_TABLE_MAIN, Protocol, 0, unix.RTN_UNICAST, 0, 0, 0, 0, 8, 0, unix.RTA_DST, 0, 10, 96, 0, 0}
-	if to, own, ok := parseRoute(whole); !ok || !own || to.String() != "10.96.0.0/16" {
-		t.Fatalf("%s %v %v", to, own, ok)
-	}
-	for i := range unix.SizeofRtMsg {
-		if _, _, ok := parseRoute(whole[:i]); ok {
-			t.Errorf("%d bytes are a route", i)
-		}
-	}
-	whole[0] = unix.AF_MPLS
-	if _, _, ok := parseRoute(whole); ok {
-		t.Error("a route of another family is one")
-	}
-}

@@ -1,0 +1,103 @@
+package nodeinfo
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"edgeway/proxiers/rtnl"
+)
+
+// wantedRoutes says which routes Host has: the default routes, and those that overlap a range.
+type wantedRoutes struct {
+	ranges []netip.Prefix
+	ignore netlink.RouteProtocol
+}
+
+// has reports whether Host has something of a route.
+func (w wantedRoutes) has(to netip.Prefix, protocol netlink.RouteProtocol) bool {
+	if to.Bits() <= 1 {
+		return to.Bits() == 0
+	}
+	return protocol != w.ignore && protocol != unix.RTPROT_KERNEL && slices.ContainsFunc(w.ranges, to.Overlaps)
+}
+
+// relevant reports whether a message of rtnetlink is about such a route: struct rtmsg and attributes.
+func (w wantedRoutes) relevant(message []byte) bool {
+	to, protocol, ok := rtnl.ParseRoute(message)
+	return ok && w.has(to, netlink.RouteProtocol(protocol))
+}
+
+// listRoutes returns the routes of the main table that Host has something of. A router may have a million others.
+func listRoutes(family int, wanted wantedRoutes) (routes []netlink.Route, steady bool, err error) {
+	routes, steady, err = retry(func() (routes []netlink.Route, err error) {
+		err = netlink.RouteListFilteredIter(family, &netlink.Route{}, 0, func(r netlink.Route) bool {
+			if r.Type == unix.RTN_UNICAST && wanted.has(prefixOf(r.Dst), r.Protocol) {
+				routes = append(routes, r)
+			}
+			return true
+		})
+		return routes, err
+	})
+	if err != nil {
+		return nil, false, fmt.Errorf("list of routes: %w", err)
+	}
+	return routes, steady, nil
+}
+
+// widest returns the widest of the routes through a gateway or a tunnel to each range.
+func (w wantedRoutes) widest(found []netlink.Route, up links) (out []Route) {
+	for _, wanted := range w.ranges {
+		var widest Route
+		for i := range found {
+			if r, ok := beyond(found[i], up); ok && r.To.Overlaps(wanted) &&
+				(!widest.To.IsValid() || r.To.Bits() < widest.To.Bits()) {
+				widest = r
+			}
+		}
+		if widest.To.IsValid() {
+			widest.Range = wanted
+			out = append(out, widest)
+		}
+	}
+	return out
+}
+
+// beyond returns a route that leads through a gateway or a tunnel, by its first hop that is up.
+func beyond(found netlink.Route, up links) (r Route, ok bool) {
+	r.To = prefixOf(found.Dst)
+	for _, hop := range hopsOf(found) {
+		on := up[hop.LinkIndex]
+		r.Gateway, r.Interface = gatewayOf(hop), on.name
+		if r.To.Bits() > 0 && on.name != "" && (r.Gateway.IsValid() || on.isTunnel()) {
+			return r, true
+		}
+	}
+	return r, false
+}
+
+func hopsOf(r netlink.Route) []netlink.NexthopInfo {
+	hops := []netlink.NexthopInfo{{LinkIndex: r.LinkIndex, Gw: r.Gw, Via: r.Via}}
+	for _, hop := range r.MultiPath {
+		hops = append(hops, *hop)
+	}
+	return hops
+}
+
+// prefixOf returns the destination of a route. netlink v1.3.1 has 0.0.0.0/0 or ::/0 for that of a default route; a
+// message without a destination means the same.
+func prefixOf(dst *net.IPNet) netip.Prefix {
+	if dst == nil {
+		return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+	}
+	a, _ := netip.AddrFromSlice(dst.IP)
+	bits, size := dst.Mask.Size()
+	if size == net.IPv4len*8 {
+		a = a.Unmap()
+	}
+	return netip.PrefixFrom(a, bits)
+}

@@ -1,0 +1,115 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"edgeway/proxiers/plan"
+	"edgeway/test/netlab"
+)
+
+// fault wants status to have a fault of this severity, with the words, and returns it.
+func (d *daemon) fault(id, severity string, words ...string) (f found) {
+	d.t.Helper()
+	d.within(patience, func() error {
+		out, errs, _ := d.edgeway("status", "--json")
+		var s struct{ Faults []found }
+		if err := json.Unmarshal([]byte(out), &s); err != nil {
+			return fmt.Errorf("%w in %q %s", err, out, errs)
+		}
+		for _, f = range s.Faults {
+			if f.ID == id && f.Severity == severity && containsAll(f.Message, words) {
+				return nil
+			}
+		}
+		return fmt.Errorf("edgeway status has no %s %s with %q:\n%s", severity, id, words, out)
+	})
+	return f
+}
+
+// without wants status to have no fault of this ID.
+func (d *daemon) without(id string) {
+	d.t.Helper()
+	d.within(patience, func() error {
+		if out, _, _ := d.edgeway("status"); strings.Contains(out, id) {
+			return fmt.Errorf("edgeway status has still %s:\n%s", id, out)
+		}
+		return nil
+	})
+}
+
+// set writes a setting into a drop-in of the configuration, as a fix prints it, and reloads.
+func (d *daemon) set(setting string) {
+	d.t.Helper()
+	file := filepath.Join(d.dir, "conf.d", "fix.toml")
+	d.must(os.MkdirAll(filepath.Dir(file), 0o755))
+	d.must(os.WriteFile(file, []byte(setting+"\n"), 0o600))
+	if out, errs, code := d.edgeway("reload"); code != 0 {
+		d.t.Fatalf("edgeway reload ended with %d: %s%s", code, out, errs)
+	}
+}
+
+// on runs a program on a host.
+func (l *lab) on(h *netlab.Host, name string, args ...string) {
+	l.t.Helper()
+	if out, err := h.Command(l.t.Context(), name, args...).CombinedOutput(); err != nil {
+		l.t.Fatalf("%s: %s %v: %v\n%s", h.Name, name, args, err, out)
+	}
+}
+
+// neighbor gives the node and ep1 a network in common, and returns the address of a server there.
+func (l *lab) neighbor() string {
+	l.t.Helper()
+	l.onNode("ip", "addr", "add", "198.51.100.1/24", "dev", "ep1")
+	l.on(l.ep1, "ip", "addr", "add", "198.51.100.9/24", "dev", "eth0")
+	to := netip.MustParseAddrPort("198.51.100.9:8080")
+	l.must(l.ep1.Serve("neighbor", to, plan.TCP))
+	return to.String()
+}
+
+// answersHost wants connections of the node itself, whose source the kernel chooses, to be answered.
+func (l *lab) answersHost(addr, server string) func() error {
+	f := netlab.Flow{Protocol: plan.TCP, To: netip.MustParseAddrPort(addr), Wait: dialTimeout}
+	return func() error {
+		if got := l.node.Connect(f); got.Server != server {
+			return fmt.Errorf("TCP from the host to %s: %s, want served by %q", addr, got, server)
+		}
+		return nil
+	}
+}
+
+// A range of ClusterIPs over the host's own network does not cut the host off from its neighbors.
+func TestServiceRangeOverANetworkOfTheHost(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	neighbor := l.neighbor()
+	d := l.newDaemon()
+	d.watchOnly(l.namespace())
+	d.configure("[proxy]\nservice_cidrs = [\"198.51.100.0/25\"]\n")
+	d.startReady()
+	l.must(l.answersHost(neighbor, "neighbor")())
+	const words = "198.51.100.0/25 overlaps 198.51.100.0/24"
+	f := d.fault("service-range-network", "problem", words)
+	if out, errs, _ := d.edgeway("config", "check"); !containsAll(errs, []string{words, f.Fix}) {
+		t.Errorf("edgeway config check does not say the same:\n%s%s", out, errs)
+	}
+	d.configure("")
+	d.set(f.Fix)
+	d.without("service-range-network")
+	d.within(patience, d.says("healthy"))
+
+	l.onNode("ip", "route", "add", "10.64.0.0/10", "via", "198.51.100.9")
+	d.set(`proxy.service_cidrs = ["10.100.0.0/24"]`)
+	f = d.fault("service-range-route", "notice", "10.100.0.0/24 overlaps the route to 10.64.0.0/10 via 198.51.100.9")
+	d.must(d.says("healthy")())
+	if out, errs, code := d.edgeway("config", "check"); code != 0 || !strings.Contains(errs, "NOTICE: "+"proxy.service_cidrs: "+f.Message) {
+		t.Errorf("edgeway config check ended with %d:\n%s%s", code, out, errs)
+	}
+	l.onNode("ip", "route", "del", "10.64.0.0/10")
+	d.without("service-range-route")
+}
