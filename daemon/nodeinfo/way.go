@@ -18,6 +18,8 @@ type Way struct {
 	Interface string
 	// Local says that the address is this host's.
 	Local bool
+	// Default says that only a default route leads there.
+	Default bool
 	// NoCarrier says that nothing is at the other end of the interface.
 	NoCarrier bool
 }
@@ -67,14 +69,28 @@ func (w *Ways) To(to netip.Addr) (Way, error) {
 	if err != nil {
 		return Way{}, fmt.Errorf("interface of the route to %s: %w", to, err)
 	}
+	byDefault, err := w.byDefault(to)
+	if err != nil {
+		return Way{}, err
+	}
 	return Way{
 		Source: addrOf(r.Src), Gateway: gatewayOf(netlink.NexthopInfo{Gw: r.Gw, Via: r.Via}), Interface: link.Name,
-		Local: r.Type == unix.RTN_LOCAL,
+		Local: r.Type == unix.RTN_LOCAL, Default: byDefault,
 		NoCarrier: slices.Contains([]netlink.LinkOperState{
 			netlink.OperDown, netlink.OperLowerLayerDown,
 			netlink.OperNotPresent,
 		}, link.OperState),
 	}, nil
+}
+
+// byDefault reports whether the route that the kernel takes is a default route, or one of two halves of it. A kernel
+// before 4.13 does not say which route it takes.
+func (w *Ways) byDefault(to netip.Addr) (bool, error) {
+	found, err := w.handle.RouteGetWithOptions(to.Unmap().AsSlice(), &netlink.RouteGetOptions{FIBMatch: true})
+	if err != nil {
+		return false, fmt.Errorf("route to %s: %w", to, err)
+	}
+	return len(found) > 0 && prefixOf(found[0].Dst).Bits() <= 1, nil
 }
 
 func (w *Ways) link(index int) (*netlink.LinkAttrs, error) {

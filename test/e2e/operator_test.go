@@ -83,6 +83,71 @@ func (l *lab) answersHost(addr, server string) func() error {
 	}
 }
 
+// The trace names a rule of this host that refuses connections, or drops their answers, instead of blaming the endpoint.
+// Its fix is enough for the doctor.
+func TestTheTraceNamesRulesOfThisHost(t *testing.T) {
+	t.Parallel()
+	l, d := running(t)
+	n, clusterIP, _ := d.shop()
+	service := n.name + "/shop"
+	for name, c := range map[string]struct{ rules, words string }{
+		"INPUT drops the answers": {
+			"chain c { type filter hook input priority 0; policy drop; ip saddr 192.0.2.1 accept; }", "the policy drop of chain c (inet table foo) drops the answer",
+		},
+		"OUTPUT drops":            {"chain c { type filter hook output priority 0; policy drop; ip daddr 192.0.2.1 accept; }", "the policy drop of chain c"},
+		"OUTPUT rejects":          {"chain c { type filter hook output priority 0; tcp dport 8080 reject; }", "the rule 'tcp dport 8080 reject'"},
+		"OUTPUT resets":           {"chain c { type filter hook output priority 0; tcp dport 8080 reject with tcp reset; }", "with tcp reset'"},
+		"OUTPUT says unreachable": {"chain c { type filter hook output priority 0; tcp dport 8080 reject with icmpx admin-prohibited; }", "admin-prohibited'"},
+	} {
+		l.onNode("nft", "table inet foo { "+c.rules+"; }")
+		l.must(unanswered(l.node, clusterIP)())
+		for _, f := range d.connected("connect", service) {
+			if !strings.HasPrefix(f.Fix, "edgeway doctor --connect "+service+" --trace") {
+				t.Errorf("%s: without a trace the doctor says %+v", name, f)
+			}
+		}
+		if got := d.connected("connect", service, "--trace"); len(got) > 0 {
+			t.Errorf("%s: beside the rule the doctor says %+v", name, got)
+		}
+		f := d.only(d.connected("trace", service, "--trace"), c.words)
+		l.onNode("sh", "-ec", f.Fix)
+		l.must(answers(l.node, clusterIP, "ep1")())
+		if got := append(d.connected("connect", service, "--trace"), d.connected("trace", service, "--trace")...); len(got) > 0 {
+			t.Errorf("%s: after the fix the doctor says %+v", name, got)
+		}
+		l.onNode("nft", "delete table inet foo")
+	}
+}
+
+// A default router that does not know the pods is a notice, and the trace names the route of the endpoint.
+func TestEndpointsBehindTheDefaultRouter(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	l.on(l.net.Gateway, "nft", "table ip off { chain c { type filter hook forward priority 0; policy drop; }; chain d { type filter hook prerouting priority 0; ip daddr 10.244.0.0/16 drop; }; }")
+	d := l.newDaemon()
+	n := l.namespace()
+	d.watchOnly(n)
+	d.startReady()
+	n.web("shop")
+	d.within(patience, d.says("healthy"))
+	d.without("route-endpoints")
+
+	l.onNode("ip", "route", "del", ep1Addr)
+	service := n.name + "/shop"
+	f := d.fault("route-endpoints", "notice", "via 192.0.2.1 on eth0", "10.244.1.0/24")
+	d.must(d.says("healthy")())
+	if want := "edgeway doctor --connect " + service + " --trace"; f.Fix != want {
+		t.Errorf("the notice has the fix %q, want %q", f.Fix, want)
+	}
+	traced := d.connected("trace", service, "--trace")
+	if len(traced) != 1 || !containsAll(traced[0].Message, []string{ep1Addr, "default route", "192.0.2.1"}) ||
+		!strings.HasPrefix(traced[0].Fix, "ip route get "+ep1Addr) {
+		t.Errorf("the trace says %+v", traced)
+	}
+	l.onNode("ip", "route", "add", ep1Addr, "dev", "ep1")
+	d.without("route-endpoints")
+}
+
 // A range of ClusterIPs over the host's own network does not cut the host off from its neighbors.
 func TestServiceRangeOverANetworkOfTheHost(t *testing.T) {
 	t.Parallel()

@@ -9,48 +9,86 @@ import (
 
 	"edgeway/daemon/doctor/firewall"
 	"edgeway/daemon/doctor/trace"
+	"edgeway/daemon/nodeinfo"
 	"edgeway/daemon/text"
 	"edgeway/proxiers/fault"
 )
 
-// findings says on which side the fault lies.
+// claim is a fault, and the destinations that it is about.
+type claim struct {
+	fault.Fault
+	about []netip.AddrPort
+}
+
+// findings says on which side the fault lies. A rule that the trace found takes the place of what it explains.
 func (s *service) findings(ctx context.Context, traces *int, o Options) (out []fault.Fault) {
-	dead, live := s.which(s.endpoints, false), s.which(s.endpoints, true)
-	lost := s.which(s.frontends, false)
-	say := func(level fault.Severity, fix, format string, args ...any) {
-		out = append(out, fault.New(Check, level, fix, format, args...))
+	claims := s.claims(o)
+	if len(claims) == 0 {
+		return []fault.Fault{fault.New(Check, fault.OK, "", "%s works: %s and, directly, %s answered", s.Name,
+			text.Count(len(s.frontends), "frontend"), text.Count(len(s.which(s.endpoints, true)), "endpoint"))}
+	}
+	var traced fault.Fault
+	var at netip.AddrPort
+	if o.Trace {
+		traced, at = s.traceOne(ctx, traces)
+	}
+	for _, c := range claims {
+		switch explained := slices.Contains(c.about, at); {
+		case explained && traced.Severity == fault.Problem:
+			continue
+		case explained:
+			c.Fix = traced.Fix
+		}
+		out = append(out, c.Fault)
+	}
+	if at.IsValid() {
+		out = append(out, traced)
+	}
+	return out
+}
+
+// claims returns what the connections alone tell. Where the Service works, it does not matter that none of its
+// endpoints answers directly: a rule may accept translated connections only.
+func (s *service) claims(o Options) (out []claim) {
+	dead, live, lost := s.which(s.endpoints, false), s.which(s.endpoints, true), s.which(s.frontends, false)
+	say := func(about []netip.AddrPort, fix, format string, args ...any) {
+		out = append(out, claim{fault.New(Check, fault.Problem, fix, format, args...), about})
 	}
 	switch {
-	case len(dead) > 0 && len(live) == 0:
-		say(fault.Problem, s.fixEndpoint(dead[0]), "no endpoint of %s can be used, also without the Service: %s. The fault lies there or on the way, not at the Service",
-			s.Name, s.list(dead))
-	case len(dead) > 0:
-		say(fault.Problem, s.fixEndpoint(dead[0])+after(", or set ", o.Unchecked), "%d of %d endpoints of %s cannot be used, also without the Service: %s. That share of its connections fails",
-			len(dead), len(s.endpoints), s.Name, s.list(dead))
-	}
-	if len(lost) > 0 && len(live) > 0 {
-		fix := fmt.Sprintf("edgeway doctor --connect %s/%s --trace", s.Name.Namespace, s.Name.Name)
-		say(fault.Problem, fix, "endpoints of %s answer (%s), but not by the Service: %s. The fault lies on this host: at its rules or routes",
-			s.Name, live[0], s.list(lost))
-	}
-	if len(out) == 0 {
-		say(fault.OK, "", "%s works: %s and, directly, %s answered", s.Name, text.Count(len(s.frontends), "frontend"),
-			text.Count(len(s.endpoints), "endpoint"))
+	case len(live) == 0 && len(lost) > 0:
+		say(append(lost, dead...), s.fixEndpoint(dead[0], o),
+			"no endpoint of %s can be used, also without the Service: %s", s.Name, s.list(dead))
 		return out
+	case len(live) > 0 && len(dead) > 0:
+		say(dead, s.fixEndpoint(dead[0], o)+after(", or set ", o.Unchecked),
+			"%d of %s of %s cannot be used, also without the Service: %s. That share of its connections fails", len(dead),
+			text.Count(len(s.endpoints), "endpoint"), s.Name, s.list(dead))
 	}
-	if !o.Trace {
-		return out
+	if len(live) > 0 && len(lost) > 0 {
+		say(lost, s.again(), "endpoints of %s answer (%s), but not by the Service: %s. "+
+			"The fault lies on this host: at its rules or routes", s.Name, live[0], s.list(lost))
 	}
-	for _, to := range append(lost, dead...) {
-		if *traces == 0 || s.sent[to] == unreachable {
+	return out
+}
+
+// again is the command that traces.
+func (s *service) again() string {
+	return fmt.Sprintf("edgeway doctor --connect %s/%s --trace", s.Name.Namespace, s.Name.Name)
+}
+
+// traceOne traces connections until one tells something, and returns that with its destination. The others are most
+// likely dropped by the same rule.
+func (s *service) traceOne(ctx context.Context, traces *int) (fault.Fault, netip.AddrPort) {
+	for _, to := range append(s.which(s.frontends, false), s.which(s.endpoints, false)...) {
+		if *traces == 0 || !hasRoute(to) {
 			continue
 		}
 		*traces--
-		if found, ok := s.trace(ctx, to); ok {
-			return append(out, found) // the others are most likely dropped by the same rule
+		if f, found := s.trace(ctx, to); found {
+			return f, to
 		}
 	}
-	return out
+	return fault.Fault{}, netip.AddrPort{}
 }
 
 // after puts a separator before a text that is not empty.
@@ -75,57 +113,79 @@ func (s *service) list(of []netip.AddrPort) string {
 }
 
 // fixEndpoint depends on how the endpoint fails.
-func (s *service) fixEndpoint(to netip.AddrPort) string {
-	switch s.sent[to] {
-	case refused:
+func (s *service) fixEndpoint(to netip.AddrPort, o Options) string {
+	switch got := s.sent[to]; {
+	case got == refused && o.Trace:
 		return fmt.Sprintf("start the program at %s, or take it out of the EndpointSlices of %s/%s", to,
 			s.Name.Namespace, s.Name.Name)
-	case unreachable:
+	case got == refused:
+		return fmt.Sprintf("%s  # if no rule of this host refuses the connections, start the program at %s", s.again(), to)
+	case got == unreachable && !hasRoute(to):
 		return fmt.Sprintf("ip route get %s  # and add a route to the endpoints' network", to.Addr())
 	}
-	return fmt.Sprintf("edgeway doctor --connect %s/%s --trace  # then look at the network and at the firewall of %s",
-		s.Name.Namespace, s.Name.Name, to.Addr())
+	return s.again()
 }
 
-// trace names the rule that decides about a connection; false: none does, as an endpoint refuses it.
+func hasRoute(to netip.AddrPort) bool {
+	_, err := nodeinfo.WayTo(to.Addr())
+	return err == nil
+}
+
+// trace says what becomes of a connection. It reports false if nothing listens at the endpoint.
 func (s *service) trace(ctx context.Context, to netip.AddrPort) (f fault.Fault, found bool) {
-	f = fault.Fault{ID: "trace", Severity: fault.Problem}
 	port, err := freePort(s.Name.Protocol)
 	var v trace.Verdict
+	got := s.sent[to]
 	if err == nil {
 		flow := trace.Flow{Protocol: s.Name.Protocol, To: to, From: port}
-		v, err = trace.Run(ctx, flow, func(ctx context.Context) { dial(ctx, s.Name.Protocol, to, port) })
+		v, err = trace.Run(ctx, flow, func(ctx context.Context) { got = dial(ctx, s.Name.Protocol, to, port) })
 	}
 	what := fmt.Sprintf("the connection to %s of %s", to, s.Name)
 	switch {
 	case err != nil:
-		f.Severity, f.Message = fault.Warning, fmt.Sprintf("%s could not be traced: %v", what, err)
-		f.Fix = fmt.Sprintf("sudo edgeway doctor --connect %s/%s --trace", s.Name.Namespace, s.Name.Name)
-	case !v.Dropped && s.sent[to] == refused:
+		return fault.New("trace", fault.Warning, "sudo "+s.again(), "%s could not be traced: %v", what, err), true
+	case v.Dropped:
+		return s.dropped(v, to, what), true
+	case got == refused && v.Left && v.Answered:
 		return f, false
-	case !v.Dropped:
-		f.Severity, f.Fix = fault.Warning, fmt.Sprintf("ip route get %s", to.Addr())
-		f.Message = what + notDropped(v)
-	default:
-		if v.Reply {
-			what = "the answer to " + what
-		}
-		d := firewall.Drop{
-			Family: v.Family, Table: v.Table, Chain: v.Chain, Handle: v.Handle, Rule: v.Rule, Reply: v.Reply,
-			Protocol: s.Name.Protocol, To: to, Direct: slices.Contains(s.endpoints, to) || !v.Reply && v.To == to,
-		}
-		f.Message, f.Fix = fmt.Sprintf("%s drops %s", d, what), d.Fix()
 	}
-	return f, true
+	message, fix := s.passed(v, got)
+	return fault.New("trace", fault.Warning, fix, "%s%s", what, message), true
 }
 
-// notDropped says what that means.
-func notDropped(v trace.Verdict) string {
-	switch {
-	case v.Answered:
-		return " is dropped by no rule, and an answer came: try again"
-	case v.Seen:
-		return " is dropped by no rule of nftables: it leaves this host, and no answer comes. Look at the network, at the endpoint's firewall and its route back, and at iptables-legacy-save, whose rules are not traced"
+// dropped names the rule that drops a connection or its answer.
+func (s *service) dropped(v trace.Verdict, to netip.AddrPort, what string) fault.Fault {
+	if v.Reply {
+		what = "the answer to " + what
 	}
-	return " meets no rule of nftables: the kernel finds no route for it"
+	d := firewall.Drop{
+		Family: v.Family, Table: v.Table, Chain: v.Chain, Handle: v.Handle, Rule: v.Rule, Reply: v.Reply,
+		Protocol: s.Name.Protocol, To: to, Direct: slices.Contains(s.endpoints, to) || !v.Reply && v.To == to,
+	}
+	return fault.New("trace", fault.Problem, d.Fix(), "%s drops %s", d, what)
+}
+
+// passed says what it means that no rule of nftables drops a connection that fails.
+func (s *service) passed(v trace.Verdict, got outcome) (message, fix string) {
+	to := v.To.Addr()
+	way, err := nodeinfo.WayTo(to)
+	switch {
+	case !v.Seen:
+		return " meets no rule of nftables: something stops it before, such as a program of BPF", "bpftool cgroup tree"
+	case got == answers:
+		return " is answered now", s.again() + "  # again"
+	case !v.Left, v.Answered:
+		return " or its answer is dropped on this host, but by no rule of nftables: rules of iptables-legacy and the " +
+			"reverse path filter cannot be traced", "iptables-legacy-save; nstat -asz TcpExtIPReversePathFilter  # show them"
+	case err != nil:
+		return fmt.Sprintf(": there is no route to the endpoint %s", to), "ip route get " + to.String()
+	case got == refused || got == unreachable:
+		return fmt.Sprintf(" leaves this host for %s (%s), and a firewall there or on the way refuses it", to, way),
+			"ip route get " + to.String()
+	case way.Default:
+		return fmt.Sprintf(" leaves this host for %s by its default route (%s), and no answer comes: "+
+			"that router may not know the endpoint", to, way), "ip route get " + to.String() + "  # then look for a route to it at the router"
+	}
+	return fmt.Sprintf(" leaves this host for %s (%s), and no answer comes: "+
+		"look at the network, and at the endpoint's firewall and route back", to, way), "ip route get " + to.String()
 }

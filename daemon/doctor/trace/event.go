@@ -98,7 +98,10 @@ func judge(events []event) (v Verdict) {
 		case e.table == table && e.handle != 0:
 			reply = strings.HasPrefix(e.chain, answers)
 			replies[e.packet] = reply
-			v.Seen, v.Answered = true, v.Answered || reply
+			v.Seen, v.Left, v.Answered = true, v.Left || e.chain == leaving, v.Answered || reply
+			if !reply && !v.Dropped {
+				v.To = to[e.packet]
+			}
 		case ours && e.dropped && !v.Dropped:
 			v.Dropped, v.Reply, v.To = true, reply, to[e.packet]
 			v.Family, v.Table, v.Chain, v.Handle = e.family, e.table, e.chain, e.handle

@@ -56,17 +56,18 @@ func TestTheFirstDropDecides(t *testing.T) {
 	foreign := event{packet: 3, family: "inet", table: "foo", chain: "out", handle: 8, dropped: true}
 	byPolicy := event{packet: 2, family: "ip", table: "filter", chain: "INPUT", dropped: true}
 	early, late := netip.MustParseAddrPort("10.96.0.10:80"), netip.MustParseAddrPort("10.244.1.11:8080")
-	mark.to, passed.to = early, late
+	left := event{packet: 1, family: "inet", table: table, chain: leaving, handle: 5}
+	mark.to, passed.to, left.to = early, late, late
 	for name, c := range map[string]struct {
 		events []event
 		want   Verdict
 	}{
 		"nothing":               {nil, Verdict{}},
-		"all passed":            {[]event{mark, passed}, Verdict{Seen: true}},
-		"answered":              {[]event{mark, passed, answer}, Verdict{Seen: true, Answered: true}},
+		"all passed":            {[]event{mark, passed, left}, Verdict{Seen: true, Left: true, To: late}},
+		"answered":              {[]event{mark, passed, answer}, Verdict{Seen: true, Answered: true, To: early}},
 		"before translation":    {[]event{mark, dropped}, Verdict{Seen: true, Dropped: true, To: early, Family: "inet", Table: "foo", Chain: "out", Handle: 7}},
 		"a rule":                {[]event{mark, passed, dropped}, Verdict{Seen: true, Dropped: true, To: late, Family: "inet", Table: "foo", Chain: "out", Handle: 7}},
-		"somebody else's trace": {[]event{passing, foreign, mark, passed}, Verdict{Seen: true}},
+		"somebody else's trace": {[]event{passing, foreign, mark, passed}, Verdict{Seen: true, To: early}},
 		"a policy, for the answer": {
 			[]event{mark, passed, answer, byPolicy},
 			Verdict{Seen: true, Answered: true, Dropped: true, Reply: true, Family: "ip", Table: "filter", Chain: "INPUT"},

@@ -28,6 +28,7 @@ import (
 const (
 	table   = proxiers.TraceTable
 	answers = "answers"
+	leaving = "leaving"
 )
 
 const (
@@ -51,18 +52,20 @@ type Flow struct {
 
 // Verdict is what decided.
 type Verdict struct {
-	// Dropped is false when all rules have let the packets pass. Nothing else is set then, but Answered and Seen.
+	// Dropped is false when all rules have let the packets pass. Then only Seen, Left, Answered and To are set.
 	Dropped bool
 	// Reply says that it was the answer that was dropped.
 	Reply bool
-	// To is the packet's destination there: translated, or not yet.
+	// To is the packet's destination there, translated or not yet. Where nothing was dropped, it is the destination with
+	// which the connection's first packet was seen last.
 	To netip.AddrPort
 	// Family, Table and Chain are where; Handle is the rule's, 0 for the chain's policy, and Rule its text.
 	Family, Table, Chain string
 	Handle               uint64
 	Rule                 string
-	// Answered says that an answer was seen, and Seen that the packets were.
-	Answered, Seen bool
+	// Seen says that the packets were seen, Left that they left this host or went to itself, and Answered that an answer
+	// was seen.
+	Seen, Left, Answered bool
 }
 
 // Run has the packets traced while connect runs, which makes the connection.
@@ -94,7 +97,7 @@ func Run(ctx context.Context, flow Flow, connect func(context.Context)) (v Verdi
 }
 
 // rules make the table anew. The priorities are before all others, and where the address or port may have been
-// translated, after connection tracking (-200).
+// translated, after connection tracking (-200). The chain leaving sees where the packets go.
 func (f Flow) rules() string {
 	ip, proto := "ip", strings.ToLower(f.Protocol.String())
 	if f.To.Addr().Is6() {
@@ -112,6 +115,10 @@ table inet %[1]s {
 		type filter hook prerouting priority -199; policy accept;
 		ct direction original ct original %[3]s daddr %[4]s meta l4proto %[5]s ct original proto-src %[6]d meta nftrace set 1
 	}
+	chain %[8]s {
+		type filter hook postrouting priority 400; policy accept;
+		ct direction original ct original %[3]s daddr %[4]s meta l4proto %[5]s ct original proto-src %[6]d meta nftrace set 1
+	}
 	chain %[2]s {
 		type filter hook prerouting priority -199; policy accept;
 		ct direction reply ct original %[3]s daddr %[4]s meta l4proto %[5]s ct original proto-src %[6]d meta nftrace set 1
@@ -121,7 +128,7 @@ table inet %[1]s {
 		ct direction reply ct original %[3]s daddr %[4]s meta l4proto %[5]s ct original proto-src %[6]d meta nftrace set 1
 	}
 }
-`, table, answers, ip, addr, proto, f.From, f.To.Port())
+`, table, answers, ip, addr, proto, f.From, f.To.Port(), leaving)
 }
 
 // Cleanup removes what a trace has left.
