@@ -74,10 +74,15 @@ func (c *checks) faults(p *plan.Plan) []fault.Fault {
 		}
 	}
 	longest := dead.Faults[first]
-	text := fmt.Sprintf("%d of %s without an answer, %s for one (%s): they get no connections while another one of their Service answers",
-		dead.Len(), text.Count(c.endpoints.Endpoints(), "checked endpoint"), first, longest.Message)
+	message := fmt.Sprintf("the endpoint %s does not answer (%s): "+
+		"it gets no connections while another one of its Service answers", first, longest.Message)
+	if dead.Len() > 1 {
+		message = fmt.Sprintf("%d of %s do not answer, for example %s (%s): "+
+			"they get no connections while another one of their Service answers", dead.Len(),
+			text.Count(c.endpoints.Endpoints(), "checked endpoint"), first, longest.Message)
+	}
 	return append(c.services.faults(p, dead),
-		fault.Fault{ID: "endpoint-checks", Severity: fault.Warning, Since: longest.Since, Message: text})
+		fault.Fault{ID: "endpoint-checks", Severity: fault.Warning, Since: longest.Since, Message: message})
 }
 
 // status returns the part of edgeway status, or nil if no endpoint is checked.
@@ -147,9 +152,10 @@ func deadServicesOf(p *plan.Plan, dead *endpointcheck.Dead) (out []fault.Fault) 
 			ID: "services-dead", Severity: fault.Problem, Since: last.Since,
 			// Connections to its other pool do not meet this endpoint.
 			Scope: fault.Scope{ServicePort: sp.Name.String(), To: netip.PrefixFrom(at.Addr(), at.Addr().BitLen())},
-			Message: fmt.Sprintf("connections to %s (%s) fail: of the endpoints that they may go to none answers, %s for one (%s)",
+			Message: fmt.Sprintf("connections to %s (%s) fail: no endpoint answers (for example %s: %s)",
 				sp.Name, sp.Family, at, dead.Faults[at].Message),
-			Fix: fmt.Sprintf("start the program at %s; if it runs there: edgeway doctor --connect %s --trace", at, service),
+			Fix: fmt.Sprintf("edgeway doctor --connect %s --trace  # if no rule or route is at fault, start the program at %s",
+				service, at),
 		})
 	}
 	return out

@@ -78,7 +78,7 @@ func TestChecksOutlastAReload(t *testing.T) {
 	}
 	cond := next.faults(nil)
 	if len(cond) != 1 || cond[0].Severity != fault.Warning || cond[0].Since.IsZero() ||
-		!strings.HasPrefix(cond[0].Message, "1 of 1 checked endpoint without an answer, "+at.String()+" for one (connection refused)") {
+		!strings.HasPrefix(cond[0].Message, "the endpoint "+at.String()+" does not answer (connection refused)") {
 		t.Errorf("faults: %+v", cond)
 	}
 	if st := next.status(); st.Dead != 1 || st.Endpoints != 1 {
@@ -162,9 +162,9 @@ func TestServicesWithoutALivingEndpoint(t *testing.T) {
 		want     string // the message of the first
 	}{
 		"none":               {[]*plan.ServicePort{alive, port("empty", cluster, nil, nil)}, ""},
-		"one":                {[]*plan.ServicePort{alive, port("web", cluster, both, nil)}, "connections to a/web/TCP (IPv4) fail: of the endpoints that they may go to none answers, 10.1.0.1:80 for one (connection refused)"},
-		"those of this host": {[]*plan.ServicePort{port("web", local, living, both)}, "connections to a/web/TCP (IPv4) fail: of the endpoints that they may go to none answers, 10.1.0.1:80 for one (connection refused)"},
-		"two":                {[]*plan.ServicePort{port("web", cluster, both, nil), port("x", cluster, both[1:], nil)}, "connections to a/web/TCP (IPv4) fail: of the endpoints that they may go to none answers, 10.1.0.1:80 for one (connection refused)"},
+		"one":                {[]*plan.ServicePort{alive, port("web", cluster, both, nil)}, "connections to a/web/TCP (IPv4) fail: no endpoint answers (for example 10.1.0.1:80: connection refused)"},
+		"those of this host": {[]*plan.ServicePort{port("web", local, living, both)}, "connections to a/web/TCP (IPv4) fail: no endpoint answers (for example 10.1.0.1:80: connection refused)"},
+		"two":                {[]*plan.ServicePort{port("web", cluster, both, nil), port("x", cluster, both[1:], nil)}, "connections to a/web/TCP (IPv4) fail: no endpoint answers (for example 10.1.0.1:80: connection refused)"},
 	} {
 		var d deadServices
 		got := d.faults(&plan.Plan{Services: c.services}, dead)
@@ -172,7 +172,7 @@ func TestServicesWithoutALivingEndpoint(t *testing.T) {
 			continue
 		}
 		if wants := map[bool]int{true: 2, false: 1}[name == "two"]; len(got) != wants || got[0].Scope.ServicePort != "a/web/TCP" || got[0].Severity != fault.Problem || got[0].Message != c.want || !got[0].Since.Equal(since.Add(time.Minute)) ||
-			got[0].Fix != "start the program at 10.1.0.1:80; if it runs there: edgeway doctor --connect a/web --trace" {
+			got[0].Fix != "edgeway doctor --connect a/web --trace  # if no rule or route is at fault, start the program at 10.1.0.1:80" {
 			t.Errorf("%s: %+v, want %q", name, got, c.want)
 		}
 		if again := d.faults(&plan.Plan{Services: []*plan.ServicePort{alive}}, dead); again != nil {

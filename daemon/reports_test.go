@@ -11,6 +11,7 @@ import (
 
 	"edgeway/daemon/pipeline"
 	"edgeway/daemon/planner"
+	"edgeway/daemon/source"
 	"edgeway/proxiers"
 	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"edgeway/daemon/nodeinfo"
 	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 )
@@ -22,6 +23,7 @@ type network struct {
 const (
 	bits4, bits6 = 24, 64
 	maxNetworks  = 10
+	maxNamed     = 3 // in a notice
 )
 
 // endpointRoutes looks up the endpoints that connections go to.
@@ -31,6 +33,7 @@ func endpointRoutes(_ context.Context, h *Host) []fault.Fault {
 		networks = h.networks()
 	}
 	ways := map[string][]string{} // the networks of each way
+	var guessed byDefault
 	var lost []*loss
 	for i := range networks {
 		l := loss{network: &networks[i]}
@@ -38,6 +41,9 @@ func endpointRoutes(_ context.Context, h *Host) []fault.Fault {
 			r, why := h.way(a)
 			if why == "" && r.NoCarrier {
 				why = "the link of " + r.Interface + " is down"
+			}
+			if why == "" && r.Default {
+				guessed.add(&networks[i], r)
 			}
 			if why != "" {
 				l.failed, l.why = append(l.failed, a), why
@@ -55,7 +61,35 @@ func endpointRoutes(_ context.Context, h *Host) []fault.Fault {
 	for _, l := range told {
 		out = append(out, h.lost(l))
 	}
-	return append(shorten(out, len(lost), "networks of endpoints without a route"), summary(ways)...)
+	out = append(shorten(out, len(lost), "networks of endpoints without a route"), guessed.notice()...)
+	return append(out, summary(ways)...)
+}
+
+// byDefault is the networks of endpoints that only a default route leads to, and the way to the first.
+type byDefault struct {
+	names []string
+	svc   plan.ServicePortName
+	way   nodeinfo.Way
+}
+
+func (b *byDefault) add(n *network, way nodeinfo.Way) {
+	if len(b.names) == 0 {
+		b.svc, b.way = n.svc, way
+	}
+	if name := n.to.String(); !slices.Contains(b.names, name) {
+		b.names = append(b.names, name)
+	}
+}
+
+// notice is no problem: in many networks, the default router has the routes to the pods.
+func (b *byDefault) notice() []fault.Fault {
+	if len(b.names) == 0 {
+		return nil
+	}
+	fix := fmt.Sprintf("edgeway doctor --connect %s/%s --trace", b.svc.Namespace, b.svc.Name)
+	return []fault.Fault{fault.New("", fault.Notice, fix,
+		"only the default route (%s) leads to the endpoints in %s: connections fail unless that router has a route to them",
+		b.way, several(b.names, maxNamed))}
 }
 
 // loss is a network some or all of whose addresses cannot be reached.
@@ -160,12 +194,12 @@ func (h *Host) lost(l *loss) fault.Fault {
 	router, whose := h.router(l), "node "+l.node
 	switch {
 	case router.IsValid():
-		return problem(fmt.Sprintf("%s route add %s via %s", ip, short(to), router),
+		return problem(fmt.Sprintf("%s route replace %s via %s", ip, short(to), router),
 			"%s. It is on %s, which has the address %s", what, whose, router).For(scope)
 	case l.node == "":
 		whose = "the host that has them"
 	}
-	return problem(fmt.Sprintf("%s route add %s via $ROUTER  # ROUTER: the address of %s, or of the router to it, "+
+	return problem(fmt.Sprintf("%s route replace %s via $ROUTER  # ROUTER: the address of %s, or of the router to it, "+
 		"on a network of this host%s", ip, short(to), whose, instead), "%s", what).For(scope)
 }
 

@@ -97,11 +97,21 @@ func TestCommandsMend(t *testing.T) {
 	}
 }
 
+// Where a route rejects, another one to the same range cannot be added.
+func TestRoutesThatRejectAreReplaced(t *testing.T) {
+	l := newLab(t, servicePort("web", []plan.Frontend{frontend(plan.ClusterIP, "10.96.0.10")}, "192.0.2.21:8080"),
+		servicePort("web6", []plan.Frontend{frontend(plan.ClusterIP, "fd00:96::10")}, "[fd00:2::21]:8080"))
+	for _, kind := range []string{"blackhole", "unreachable", "prohibit"} {
+		l.sh("ip route replace " + kind + " 10.96.0.0/12 && ip -6 route replace " + kind + " fd00:96::/108")
+		l.mends("route-services", "10.96.0.0/12 (a route of type "+kind, "fd00:96::/108 (a route of type "+kind)
+	}
+}
+
 func TestAForbiddenWayAndALinkThatIsDownAreFound(t *testing.T) {
 	l := newLab(t)
 	l.sh("ip route add unreachable 10.244.0.0/16 && ip route add prohibit 10.96.0.0/12")
-	l.mendless("route-services", "permission denied")
-	l.mendless("route-endpoints", "no route to host")
+	l.mendless("route-services", "of type prohibit")
+	l.mendless("route-endpoints", "of type unreachable")
 	l.sh("ip route del unreachable 10.244.0.0/16 && ip route add 10.244.0.0/16 dev v0 && ip link set v1 down")
 	l.mendless("route-endpoints", "the link of v0 is down")
 	if links, err := l.Links(); err != nil || !slices.Contains(links, "v0") || slices.Contains(links, "v1") || slices.Contains(links, "lo") {

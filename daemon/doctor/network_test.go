@@ -83,11 +83,11 @@ func TestRoutesToServices(t *testing.T) {
 	wants(t, h, "route-services", `problem: … 10.96.0.0/12 … dev eth0 src 192.0.2.10  # or routes.services = "auto"`, "problem: ", noIPv6)
 	h.Config.Routes.Services = config.RoutesAuto
 	wants(t, h, "route-services",
-		"problem: … 10.96.0.0/12 … 10.96.0.10 … default/web/TCP … | ip route add 10.96.0.0/12 dev eth0 src 192.0.2.10",
-		"problem: … ExternalIP 198.51.100.7 … | ip route add 198.51.100.7 dev eth0 src 192.0.2.10", noIPv6)
+		"problem: … 10.96.0.0/12 … 10.96.0.10 … default/web/TCP … | ip route replace 10.96.0.0/12 dev eth0 src 192.0.2.10",
+		"problem: … ExternalIP 198.51.100.7 … | ip route replace 198.51.100.7 dev eth0 src 192.0.2.10", noIPv6)
 
 	h.Plan.Node.HostAddrs = slices.Insert(h.Plan.Node.HostAddrs, 3, addr("fd00:2::10"))
-	wants(t, h, "route-services", "problem: ", "problem: ", "problem: … | ip -6 route add fd00:96::/108 dev eth0 src fd00:2::10")
+	wants(t, h, "route-services", "problem: ", "problem: ", "problem: … | ip -6 route replace fd00:96::/108 dev eth0 src fd00:2::10")
 	f.ways["10.96.0.0/12"] = nodeinfo.Way{Interface: "eth7", NoCarrier: true, Source: addr("192.0.2.10")}
 	wants(t, h, "route-services", "ok: … 10.96.0.0/12 … eth7", "problem: … ExternalIP", "problem: … fd00:96::")
 }
@@ -102,9 +102,9 @@ func TestSourceOfAnotherNetworkIsToldOf(t *testing.T) {
 	}
 	wants(t, h, "route-services", "ok: ")
 	delete(f.ways, "0.0.0.0/0")
-	wants(t, h, "route-services", "problem: … | ip route add 10.96.0.0/12 dev eth1 src 10.77.0.1")
+	wants(t, h, "route-services", "problem: … | ip route replace 10.96.0.0/12 dev eth1 src 10.77.0.1")
 	f.ways["0.0.0.0/0"] = on("lo", "127.0.0.1")
-	wants(t, h, "route-services", "problem: … 127.0.0.1 … | ip route add")
+	wants(t, h, "route-services", "problem: … 127.0.0.1 … | ip route replace")
 }
 
 func TestRoutesToEndpoints(t *testing.T) {
@@ -120,20 +120,20 @@ func TestRoutesToEndpoints(t *testing.T) {
 	f.ways["10.244.1.12/32"] = on("eth0", "192.0.2.10")
 	wants(t, h, "route-endpoints",
 		"ok: … 10.244.1.0/24 … eth0 … 192.0.2.10",
-		"problem: … 10.244.1.11 … default/web/TCP … | ip route add 10.244.1.11 via $ROUTER  # ROUTER: the address of the host that has them",
+		"problem: … 10.244.1.11 … default/web/TCP … | ip route replace 10.244.1.11 via $ROUTER  # ROUTER: the address of the host that has them",
 		"problem: … 10.244.2.7 … default/web/TCP … eth1 … | ip -brief link show dev eth1",
-		"problem: … 10.244.3.5 … default/db/TCP … | ip route add 10.244.3.5 via $ROUTER")
+		"problem: … 10.244.3.5 … default/db/TCP … | ip route replace 10.244.3.5 via $ROUTER")
 
 	delete(f.ways, "10.244.1.12/32")
 	f.ways["10.244.2.0/24"] = on("eth1", "192.0.2.10")
 	h.Services = []*tracker.Service{service("web", "worker-1", "10.244.1.11", "10.244.1.12"), service("agents", "worker-2", "192.0.2.22")}
 	wants(t, h, "route-endpoints",
 		"ok: … 10.244.2.0/24 … eth1",
-		"problem: … 10.244.1.0/24 … 10.244.1.11 … default/web/TCP … | ip route add 10.244.1.0/24 via $ROUTER  # ROUTER: the address of node worker-1",
+		"problem: … 10.244.1.0/24 … 10.244.1.11 … default/web/TCP … | ip route replace 10.244.1.0/24 via $ROUTER  # ROUTER: the address of node worker-1",
 		"problem: … 10.244.3.5")
 	h.Services = append(h.Services, service("agents", "worker-1", "192.0.2.21"))
 	wants(t, h, "route-endpoints", "ok: ",
-		"problem: … worker-1 … 192.0.2.21 … | ip route add 10.244.1.0/24 via 192.0.2.21", "problem: … 10.244.3.5")
+		"problem: … worker-1 … 192.0.2.21 … | ip route replace 10.244.1.0/24 via 192.0.2.21", "problem: … 10.244.3.5")
 }
 
 func TestManyNetworksAreCountedAndLookUpsBounded(t *testing.T) {
@@ -186,9 +186,24 @@ func TestInterfacesThatAreNamedLikeCommands(t *testing.T) {
 	h.Plan.Node.HostAddrs = slices.Insert(h.Plan.Node.HostAddrs, 3, addr("fd00:2::10"))
 	f.ways["fd00:244::/64"] = nodeinfo.Way{Interface: name, Source: addr("fd00:2::10"), NoCarrier: true}
 	wants(t, h, "route-endpoints", "problem: … | ip -brief link show dev "+word+"  #")
-	wants(t, h, "route-services", "problem: … | ip -6 route add fd00:96::/108 dev "+word+" src fd00:2::10")
+	wants(t, h, "route-services", "problem: … | ip -6 route replace fd00:96::/108 dev "+word+" src fd00:2::10")
 	h, f = testHost()
 	f.links = []string{name}
 	f.files["/proc/sys/net/ipv4/conf/"+name+"/forwarding"] = "0"
 	wants(t, h, "links-forward", `warning: … | sysctl -w 'net.ipv4.conf.it'\''s;reboot.forwarding=1'`)
+}
+
+// Endpoints behind the default router, which may know them or not, are one notice. Those with a route of their own are
+// none.
+func TestEndpointsThatOnlyTheDefaultRouteLeadsTo(t *testing.T) {
+	h, f := testHost(servicePort("web", []plan.Frontend{frontend(plan.ClusterIP, "10.96.0.10")},
+		"10.244.1.11:8080", "10.244.1.12:8080", "10.244.2.7:8080", "192.0.2.50:8080"))
+	byDefault := f.ways["0.0.0.0/0"]
+	byDefault.Default = true
+	f.ways["0.0.0.0/0"] = byDefault
+	wants(t, h, "route-endpoints",
+		"notice: … via 192.0.2.1 on eth0 … 10.244.1.0/24, 10.244.2.0/24: … | edgeway doctor --connect default/web --trace",
+		"ok: … 10.244.1.0/24, 10.244.2.0/24", "ok: … 192.0.2.0/24")
+	f.ways["10.244.0.0/16"] = via("192.0.2.2", "eth0", "192.0.2.10")
+	wants(t, h, "route-endpoints", "ok: … 10.244.1.0/24, 10.244.2.0/24 … 192.0.2.2", "ok: … 192.0.2.0/24")
 }

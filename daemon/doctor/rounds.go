@@ -43,6 +43,8 @@ const (
 	roundsPeriod = time.Minute
 	settle       = 500 * time.Millisecond
 	afterMove    = 5 * time.Second // the least time between two looks
+	// faultPeriod is the time between two looks while there is a problem. The operator who fixes it waits for its end.
+	faultPeriod = 10 * time.Second
 	// confirmed is when a new problem is looked at again: it is logged if it is still there.
 	confirmed = 5 * time.Second
 )
@@ -56,7 +58,7 @@ func NewRounds(o RoundsOptions) *Rounds {
 // minute: the changes of a cluster never end.
 func (r *Rounds) Planned() { r.once.Do(func() { close(r.planned) }) }
 
-// Faults returns the problems of now.
+// Faults returns the problems and notices of now.
 func (r *Rounds) Faults() []fault.Fault {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -89,16 +91,23 @@ func (r *Rounds) Run(ctx context.Context) {
 		case <-time.After(time.Until(due)):
 			fresh := r.look(ctx)
 			last = time.Now()
-			due = last.Add(roundsPeriod)
-			if fresh {
-				due = last.Add(confirmed)
-			}
+			due = last.Add(r.pause(fresh))
 		}
 	}
 }
 
-// look runs the checks, logs what has begun and ended, and reports whether there are new problems. A problem is logged
-// when a second look finds it too.
+func (r *Rounds) pause(fresh bool) time.Duration {
+	switch {
+	case fresh:
+		return confirmed
+	case fault.Worst(r.Faults()) >= fault.Problem:
+		return faultPeriod
+	}
+	return roundsPeriod
+}
+
+// look runs the checks, logs what has begun and ended, and reports whether there are new faults. A fault is logged when
+// a second look finds it too.
 func (r *Rounds) look(ctx context.Context) (fresh bool) {
 	h := r.o.Host()
 	if of := weak.Make(h.Plan); of != r.plan {
@@ -116,7 +125,7 @@ func (r *Rounds) look(ctx context.Context) (fresh bool) {
 			found = slices.DeleteFunc(slices.Clone(r.Faults()), func(f fault.Fault) bool { return f.ID != c.Name })
 		}
 		for _, f := range found {
-			if f.Severity >= fault.Problem {
+			if f.Severity >= fault.Problem || f.Severity == fault.Notice {
 				now = append(now, f)
 			}
 		}
@@ -134,8 +143,12 @@ func (r *Rounds) look(ctx context.Context) (fresh bool) {
 		}
 		f.Since, told[key(*f)] = earlier.Since, true
 		if !r.told[key(*f)] {
-			r.o.Logger.Warn("connections fail because of a problem of this host", "message_id", messageid.HostProblem,
-				"fault", f.ID, "seen", f.String(), "fix", f.Fix)
+			level, message := slog.LevelWarn, "connections fail because of a problem of this host"
+			if f.Severity == fault.Notice {
+				level, message = slog.LevelInfo, "connections may fail because of this host"
+			}
+			r.o.Logger.Log(ctx, level, message, "message_id", messageid.HostProblem, "fault", f.ID, "seen", f.String(),
+				"fix", f.Fix)
 		}
 	}
 	for k := range r.told {

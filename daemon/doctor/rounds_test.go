@@ -87,7 +87,7 @@ func TestRoundsFindWhatBeginsAndEnds(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		if got := strings.Count(log.String(), messageid.HostProblem); got != 2 || !strings.Contains(log.String(), "fix=\"ip route add 10.96.0.0/12 dev eth0 src 192.0.2.10\"") {
+		if got := strings.Count(log.String(), messageid.HostProblem); got != 2 || !strings.Contains(log.String(), "fix=\"ip route replace 10.96.0.0/12 dev eth0 src 192.0.2.10\"") {
 			t.Errorf("told %d times in an hour, want once for each:\n%s", got, log)
 		}
 		if since := r.Faults()[0].Since.Sub(began); since > time.Second {
@@ -205,6 +205,44 @@ func TestRoundsKeepAProblemWhileTheyCannotLook(t *testing.T) {
 		synctest.Wait()
 		if got := names(r.Faults()); got != "" || strings.Count(log.String(), messageid.HostProblemGone) != 2 {
 			t.Errorf("problems %q after the end; log:\n%s", got, log)
+		}
+	})
+}
+
+// A notice is kept and logged, but not as a problem.
+func TestRoundsHaveNotices(t *testing.T) {
+	onRounds(t, func(r *Rounds, f *fake, _ chan struct{}, log *record) {
+		byDefault := f.ways["0.0.0.0/0"]
+		byDefault.Default = true
+		f.edit(func() { f.ways["0.0.0.0/0"] = byDefault })
+		r.Planned()
+		time.Sleep(2 * roundsPeriod)
+		synctest.Wait()
+		if found := r.Faults(); len(found) != 1 || found[0].Severity != fault.Notice {
+			t.Errorf("faults %+v", found)
+		}
+		if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "level=INFO") {
+			t.Errorf("log:\n%s", text)
+		}
+	})
+}
+
+// An operator who has fixed a problem that nothing announces sees its end soon.
+func TestRoundsSeeTheEndOfAProblemSoon(t *testing.T) {
+	onRounds(t, func(r *Rounds, f *fake, _ chan struct{}, _ *record) {
+		f.set("netfilter/nf_conntrack_max", "100")
+		f.set("netfilter/nf_conntrack_count", "99")
+		r.Planned()
+		time.Sleep(time.Hour + faultPeriod) // a look of each minute would be 50 s away
+		synctest.Wait()
+		if names(r.Faults()) != "conntrack" {
+			t.Fatalf("problems %q", names(r.Faults()))
+		}
+		f.set("netfilter/nf_conntrack_count", "9")
+		time.Sleep(faultPeriod)
+		synctest.Wait()
+		if len(r.Faults()) > 0 {
+			t.Errorf("problems %q", names(r.Faults()))
 		}
 	})
 }

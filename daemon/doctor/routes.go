@@ -133,8 +133,8 @@ func (h *Host) judgeSource(t target, r nodeinfo.Way) fault.Fault {
 	return ok("%s: %s", t, withSource(r))
 }
 
-// routeFor gives the command that adds a route; empty: this host has no address to send from. Rules replace the
-// destination before a packet leaves, so any device does that is up. With lo, routes of IPv6 reject
+// routeFor gives the command that adds a route, or replaces one that rejects; empty: this host has no address to send
+// from. Rules replace the destination before a packet leaves, so any device does that is up. With lo, routes of IPv6 reject
 // (ip6_route_info_create), and a forwarded packet that no rule translates goes round.
 func (h *Host) routeFor(t target) string {
 	endpoint, why := h.way(t.endpoint)
@@ -156,7 +156,7 @@ func (h *Host) routeFor(t target) string {
 	if source.Is6() {
 		ip = "ip -6"
 	}
-	fix := fmt.Sprintf("%s route add %s dev %s src %s", ip, short(t.to), quoted(orElse(device, "lo")), source)
+	fix := fmt.Sprintf("%s route replace %s dev %s src %s", ip, short(t.to), quoted(orElse(device, "lo")), source)
 	if h.Config.Routes.Services == config.RoutesNever {
 		fix += `  # or routes.services = "auto": the daemon keeps it`
 	}
@@ -177,10 +177,11 @@ func (h *Host) ownAddr(family plan.Family) netip.Addr {
 // the link is up is another question: it does not matter where rules replace the destination.
 func (h *Host) way(to netip.Addr) (r nodeinfo.Way, why string) {
 	r, err := h.Way(to)
-	var errno syscall.Errno
 	switch {
-	case errors.As(err, &errno):
-		return r, errno.Error()
+	case rejecting[errno(err)] != "":
+		return r, rejecting[errno(err)]
+	case err != nil && errno(err) != 0:
+		return r, errno(err).Error()
 	case err != nil:
 		return r, err.Error()
 	case r.Local:
@@ -189,6 +190,18 @@ func (h *Host) way(to netip.Addr) (r nodeinfo.Way, why string) {
 		return r, "they would have the source " + r.Source.String()
 	}
 	return r, ""
+}
+
+// rejecting are the kernel's answers for routes that reject; see System.Way.
+var rejecting = map[syscall.Errno]string{
+	syscall.EINVAL:       "a route of type blackhole",
+	syscall.EHOSTUNREACH: "a route of type unreachable",
+	syscall.EACCES:       "a route of type prohibit",
+}
+
+func errno(err error) (number syscall.Errno) {
+	errors.As(err, &number)
+	return number
 }
 
 // withSource gives "via 192.0.2.1 on eth0, from 192.0.2.10".

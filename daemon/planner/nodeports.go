@@ -1,12 +1,14 @@
 package planner
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
 	"strings"
 
+	"edgeway/daemon/nodeinfo"
 	"edgeway/daemon/source"
 	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
@@ -115,7 +117,7 @@ func (p *Planner) unservedFamilies(node *plan.Node) (out []fault.Fault) {
 		if p.portless[none.family] == 0 {
 			continue
 		}
-		problem := fault.New(source.ObjectFault, fault.Warning, proposeAddresses(node.HostAddrs),
+		problem := fault.New(source.ObjectFault, fault.Warning, proposeAddresses(p.host.Addrs, node.PodSources),
 			"no address of this host accepts NodePorts over %s: \"primary\" stands for no address, as %s; "+
 				"set node.addresses to the address that is to have them, or %s to ranges or \"all\"",
 			none.family, none.why, setting).Of(setting)
@@ -129,12 +131,16 @@ func (p *Planner) unservedFamilies(node *plan.Node) (out []fault.Fault) {
 }
 
 // proposeAddresses returns a setting with an address of each family, and the others in a comment: Edgeway cannot know
-// which of them the clients use.
-func proposeAddresses(held []netip.Addr) string {
+// which of them the clients use. It is seldom one that only the pods or this host itself can reach.
+func proposeAddresses(held []nodeinfo.Addr, pods []netip.Prefix) string {
 	var proposed, others []string
 	seen := map[plan.Family]bool{}
-	for _, a := range held {
-		switch family := plan.FamilyOf(a); {
+	byChance := slices.SortedStableFunc(slices.Values(held), func(a, b nodeinfo.Addr) int {
+		return cmp.Or(first(!contains(pods, a.Addr), !contains(pods, b.Addr)),
+			first(!a.Bridge && !a.Dummy, !b.Bridge && !b.Dummy))
+	})
+	for _, held := range byChance {
+		switch a, family := held.Addr, plan.FamilyOf(held.Addr); {
 		case !a.IsGlobalUnicast():
 		case seen[family]:
 			others = append(others, a.String())

@@ -139,3 +139,23 @@ func TestNoAddressForNodePorts(t *testing.T) {
 		}
 	}
 }
+
+// The address of a pods' bridge comes first by number, but clients do not know it.
+func TestProposedAddresses(t *testing.T) {
+	at := func(a, device string) nodeinfo.Addr { return nodeinfo.Addr{Addr: ip(a), Interface: device} }
+	bridge := at("10.42.0.1", "cni0")
+	bridge.Bridge = true
+	for name, c := range map[string]struct {
+		held []nodeinfo.Addr
+		want string
+	}{
+		"beside a bridge":     {[]nodeinfo.Addr{bridge, at("192.0.2.1", "eth0")}, `"192.0.2.1"]  # or 10.42.0.1`},
+		"a bridge alone":      {[]nodeinfo.Addr{bridge}, `"10.42.0.1"]`},
+		"beside a pod's":      {[]nodeinfo.Addr{at("10.1.0.1", "gw"), at("192.0.2.1", "eth0")}, `"192.0.2.1"]  # or 10.1.0.1`},
+		"a bridge and a pods": {[]nodeinfo.Addr{at("10.1.0.1", "gw"), bridge}, `"10.42.0.1"]  # or 10.1.0.1`},
+	} {
+		if got := proposeAddresses(c.held, cidrs(podCIDR)); got != "node.addresses = ["+c.want {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+}
