@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -43,11 +42,14 @@ func TestReversePathFilter(t *testing.T) {
 	f.set("ipv4/conf/eth0/rp_filter", "2")
 	f.set("ipv4/conf/eth1/rp_filter", "1")
 	f.files[netFiles+"netstat"] = "TcpExt: SyncookiesSent IPReversePathFilter X\nTcpExt: 5 0 7\nIpExt: A B\nIpExt: 1 2\n"
-	wants(t, h, "rp-filter", "ok: … rp_filter … eth1 … strict")
+	wants(t, h, "rp-filter", "ok: … dropped nothing")
 	f.files[netFiles+"netstat"] = "TcpExt: SyncookiesSent IPReversePathFilter X\nTcpExt: 5 42 7\n"
-	wants(t, h, "rp-filter", "warning: … rp_filter … eth1 … strict … 42 … | sysctl -w net.ipv4.conf.all.rp_filter=2")
+	wants(t, h, "rp-filter", "notice: … rp_filter … eth1 … 42 … | sysctl -w net.ipv4.conf.all.rp_filter=2")
 	f.set("ipv4/conf/all/rp_filter", "2")
 	wants(t, h, "rp-filter", "ok: … no interface")
+	f.set("ipv4/conf/all/rp_filter", "0")
+	h.filteredBefore = 42
+	wants(t, h, "rp-filter", "ok: … dropped nothing")
 }
 
 func TestFastPath(t *testing.T) {
@@ -69,24 +71,6 @@ func TestFastPath(t *testing.T) {
 	h.EveryPacket, h.Serving = nil, proxiers.Component{}
 	h.Faults = []fault.Fault{{ID: "fast-path", Severity: fault.Warning, Message: "There is no fast path: no flowtable", Fix: "enable it"}}
 	wants(t, h, "fast-path", "warning: … no flowtable … | enable it")
-}
-
-func TestPortsThatConnectionsMayTake(t *testing.T) {
-	h, f := testHost(servicePort("web", []plan.Frontend{{Kind: plan.NodePort, Port: 40080, Routes: forward(plan.ClusterPool)}}, "10.244.1.11:8080"))
-	h.Plan.HealthChecks = []*plan.HealthCheck{{Namespace: "default", Name: "web", Port: 40000}}
-	f.set("ipv4/ip_local_port_range", "32768\t60999")
-	f.set("ipv4/ip_local_reserved_ports", "50000-50010")
-	f.set("ipv4/conf/all/route_localnet", "1")
-	wants(t, h, "sysctls", "warning: … 40000 … | sysctl -w net.ipv4.ip_local_reserved_ports=50000-50010,40000", "warning: … CVE-2020-8558 … | sysctl -w net.ipv4.conf.all.route_localnet=0")
-	h.Plan.Node.LoopbackAddrs = []netip.Addr{addr("127.0.0.1")}
-	wants(t, h, "sysctls", "warning: … 40000, 40080 … =50000-50010,40000,40080", "warning: ")
-	f.set("ipv4/ip_local_reserved_ports", "40000-40080")
-	f.set("ipv4/conf/all/route_localnet", "0")
-	wants(t, h, "sysctls", "ok: ")
-	f.links = []string{"eth0", "docker0"} // Docker sets it for its own
-	f.set("ipv4/conf/eth0/route_localnet", "0")
-	f.set("ipv4/conf/docker0/route_localnet", "1")
-	wants(t, h, "sysctls", "ok: ", "warning: … net.ipv4.conf.docker0.route_localnet … CVE-2020-8558 … | sysctl -w net.ipv4.conf.docker0.route_localnet=0")
 }
 
 func TestTheDaemonsOwnConditions(t *testing.T) {
@@ -202,12 +186,12 @@ func TestServicesThatDropForSome(t *testing.T) {
 	clusterIP := plan.Frontend{Addr: addr("10.96.0.12"), Port: 80, Routes: [3]plan.Route{drop, drop, drop}}
 	nodePort := plan.Frontend{Kind: plan.NodePort, Port: 30080, Routes: [3]plan.Route{plan.FromHost: works, plan.FromOutside: drop}}
 	h, _ := testHost(servicePort("local", []plan.Frontend{clusterIP, nodePort}, "10.1.1.1:1"))
-	wants(t, h, "services", `warning: … default/local/TCP (IPv4) … from this host to its ClusterIP … from other hosts to its ClusterIP and NodePort … | node.local_policy = "cluster"`)
+	wants(t, h, "services", `warning: … default/local/TCP (IPv4) from other hosts and this host are dropped … | node.local_policy = "cluster"`)
 	h.NodeObject = true // node.local_policy is for hosts that have none
 	wants(t, h, "services", "warning: … | have an endpoint on this host, or give the Service the traffic policy Cluster")
 	clusterIP.Routes = forward(plan.ClusterPool)
 	h.Plan.Services[0].Frontends = []plan.Frontend{clusterIP, nodePort}
-	wants(t, h, "services", "warning: … default/local/TCP (IPv4) from other hosts to its NodePort")
+	wants(t, h, "services", "warning: … default/local/TCP (IPv4) from other hosts are dropped")
 }
 
 func TestServicesWithoutEndpoints(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"edgeway/daemon/nodeinfo"
+	"edgeway/daemon/text"
 	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 )
@@ -32,37 +33,35 @@ func endpointRoutes(_ context.Context, h *Host) []fault.Fault {
 	if networks == nil {
 		networks = h.networks()
 	}
-	ways := map[string][]string{} // the networks of each way
 	var guessed byDefault
-	var lost []*loss
+	var lost []loss
 	for i := range networks {
 		l := loss{network: &networks[i]}
 		for _, a := range l.addrs {
 			r, why := h.way(a)
-			if why == "" && r.NoCarrier {
+			switch {
+			case why == "" && r.NoCarrier:
 				why = "the link of " + r.Interface + " is down"
-			}
-			if why == "" && r.Default {
-				guessed.add(&networks[i], r)
+			case why == "" && r.Default:
+				guessed.add(l.network, r)
 			}
 			if why != "" {
 				l.failed, l.why = append(l.failed, a), why
-			} else if names := ways[withSource(r)]; len(names) == 0 || names[len(names)-1] != l.to.String() {
-				ways[withSource(r)] = append(names, l.to.String())
 			}
 		}
 		if len(l.failed) > 0 {
-			lost = append(lost, &l)
+			lost = append(lost, l)
 		}
 	}
-	told := lost[:min(len(lost), maxNetworks+1)]
-	h.locate(told)
 	var out []fault.Fault
-	for _, l := range told {
+	for _, l := range lost[:min(len(lost), maxNetworks+1)] {
 		out = append(out, h.lost(l))
 	}
 	out = append(shorten(out, len(lost), "networks of endpoints without a route"), guessed.notice()...)
-	return append(out, summary(ways)...)
+	if len(out) == 0 && len(networks) > 0 {
+		out = append(out, ok("the kernel has routes to endpoints in %s", text.Count(len(networks), "network")))
+	}
+	return out
 }
 
 // byDefault is the networks of endpoints that only a default route leads to, and the way to the first.
@@ -97,9 +96,6 @@ type loss struct {
 	*network
 	failed []netip.Addr
 	why    string
-	node   string // of the first that failed; empty: it is not known
-	// beside are addresses of other endpoints on the node, one of each network.
-	beside map[netip.Prefix]netip.Addr
 }
 
 // shorten keeps the first findings, and counts the others of so many: all need not be there.
@@ -110,17 +106,6 @@ func shorten(found []fault.Fault, total int, of string) []fault.Fault {
 	rest := found[maxNetworks]
 	rest.Message = fmt.Sprintf("%d more %s, such as: %s", total-maxNetworks, of, rest.Message)
 	return append(found[:maxNetworks:maxNetworks], rest)
-}
-
-// summary is one line for each way.
-func summary(ways map[string][]string) (out []fault.Fault) {
-	for _, way := range slices.Sorted(maps.Keys(ways)) {
-		out = append(out, ok("endpoints in %s: %s", several(ways[way], maxNetworks), way))
-	}
-	if len(out) > maxNetworks {
-		out = append(out[:maxNetworks], ok("endpoints in other networks: %d more ways", len(out)-maxNetworks))
-	}
-	return out
 }
 
 // networks gives those of all endpoints in use that are not on this host, with addresses to look up.
@@ -171,7 +156,7 @@ func networkOf(a netip.Addr) netip.Prefix {
 }
 
 // lost returns a loss as a fault.
-func (h *Host) lost(l *loss) fault.Fault {
+func (h *Host) lost(l loss) fault.Fault {
 	a, to := l.failed[0], l.to
 	what := fmt.Sprintf("endpoints in %s, such as %s of %s", to, a, l.svc)
 	if len(l.failed) < len(l.addrs) || len(l.failed) == 1 { // others of the network have routes, or it is not known to be one
@@ -191,55 +176,16 @@ func (h *Host) lost(l *loss) fault.Fault {
 			return warning(`proxy.ip_families = ["IPv4"]`, "%s: this host has no address of IPv6", what)
 		}
 	}
-	router, whose := h.router(l), "node "+l.node
-	switch {
-	case router.IsValid():
-		return problem(fmt.Sprintf("%s route replace %s via %s", ip, short(to), router),
-			"%s. It is on %s, which has the address %s", what, whose, router).For(scope)
-	case l.node == "":
-		whose = "the host that has them"
-	}
 	return problem(fmt.Sprintf("%s route replace %s via $ROUTER  # ROUTER: the address of %s, or of the router to it, "+
-		"on a network of this host%s", ip, short(to), whose, instead), "%s", what).For(scope)
+		"on a network of this host%s", ip, short(to), h.nodeOf(a), instead), "%s", what).For(scope)
 }
 
-// maxBeside bounds the networks that the endpoints of one node are looked for in.
-const maxBeside = 16
-
-// locate finds the nodes of what is lost, and what else runs there.
-func (h *Host) locate(lost []*loss) {
-	at, on := map[netip.Addr]*loss{}, map[string][]*loss{}
-	for _, l := range lost {
-		at[l.failed[0]] = l
-	}
+// nodeOf names the node of an endpoint, as far as that is known.
+func (h *Host) nodeOf(a netip.Addr) string {
 	for e := range h.endpoints() {
-		if l := at[e.Addr]; l != nil && l.node == "" && e.NodeName != "" {
-			l.node, l.beside = e.NodeName, map[netip.Prefix]netip.Addr{}
-			on[l.node] = append(on[l.node], l)
+		if e.Addr == a && e.NodeName != "" {
+			return "node " + e.NodeName
 		}
 	}
-	if len(on) == 0 {
-		return
-	}
-	for e := range h.endpoints() {
-		for _, l := range on[e.NodeName] {
-			if e.Addr.Is4() != l.failed[0].Is4() {
-				continue
-			}
-			if to := networkOf(e.Addr); len(l.beside) < maxBeside && !l.beside[to].IsValid() {
-				l.beside[to] = e.Addr
-			}
-		}
-	}
-}
-
-// router gives the address of the node, if this host can reach it without another router. The node's object is not
-// read; but what runs in the node's own network, as an agent or an ingress controller, has its address.
-func (h *Host) router(l *loss) netip.Addr {
-	for _, to := range slices.SortedFunc(maps.Keys(l.beside), netip.Prefix.Compare) {
-		if r, why := h.way(l.beside[to]); why == "" && !r.Local && !r.NoCarrier && !r.Gateway.IsValid() {
-			return l.beside[to]
-		}
-	}
-	return netip.Addr{}
+	return "the host that has them"
 }

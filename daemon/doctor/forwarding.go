@@ -61,22 +61,6 @@ func forwarding4(_ context.Context, h *Host) []fault.Fault {
 	return h.forwarding(plan.IPv4, forward4, func() string { return set(forward4, 1) })
 }
 
-// forwardingLinks looks at the interfaces, of which there may be thousands.
-func forwardingLinks(_ context.Context, h *Host) (found []fault.Fault) {
-	if n, err := h.number(sysctlPath(forward4)); err != nil || n == 0 || !h.serves(plan.IPv4) {
-		return nil
-	}
-	links, _ := h.Links() // without the list nothing can be said of any
-	for _, device := range links {
-		path, name := interfaceSetting(interfaces4, device, "forwarding")
-		if n, err := h.number(path); err == nil && n == 0 {
-			found = append(found, warning(set(name, 1),
-				"%s is 0: connections that come in by %s are not forwarded to endpoints", name, device))
-		}
-	}
-	return shorten(found, len(found), "interfaces")
-}
-
 // forwarding6: a router does not obey the advertisements of others, and would so lose a default route that it has from
 // one, unless accept_ra is 2 (Linux, ip-sysctl).
 func forwarding6(_ context.Context, h *Host) []fault.Fault {

@@ -45,6 +45,8 @@ type Host struct {
 	Lookups int
 	// known are the networks of the plan, if somebody has gathered them.
 	known []network
+	// filteredBefore is the number of packets that the reverse path filter had dropped some minutes ago, or 0.
+	filteredBefore int
 }
 
 // Saved is a last-known state on disk.

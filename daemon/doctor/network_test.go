@@ -43,13 +43,6 @@ func TestForwardingIsAProblemWhereOthersComeByThisHost(t *testing.T) {
 	}
 }
 
-func TestInterfacesThatDoNotForwardAreNamed(t *testing.T) {
-	h, f := testHost()
-	f.links = append(f.links, "eth0.7")
-	f.set("ipv4/conf/eth0.7/forwarding", "0")
-	wants(t, h, "links-forward", "warning: … eth0.7 … | sysctl -w net/ipv4/conf/eth0.7/forwarding=1")
-}
-
 // A host that becomes a router of IPv6 no longer obeys the advertisement that it has its default route from.
 func TestForwardingOfIPv6KeepsTheDefaultRoute(t *testing.T) {
 	svc := servicePort("web", []plan.Frontend{{Kind: plan.NodePort, Port: 30080, Routes: forward(plan.ClusterPool)}}, "[fd00:1::1]:8080")
@@ -74,22 +67,20 @@ func TestRoutesToServices(t *testing.T) {
 		servicePort("web6", []plan.Frontend{frontend(plan.ClusterIP, "fd00:96::10")}, "[fd00:1::1]:8080"),
 	)
 	noIPv6 := `warning: … the Service range fd00:96::/108 (network is unreachable), as this host has no address of IPv6 … | proxy.ip_families = ["IPv4"]`
-	wants(t, h, "route-services",
-		"ok: … 10.96.0.0/12 … 192.0.2.1 … eth0 … 192.0.2.10",
-		"ok: … ExternalIP 198.51.100.7 … 192.0.2.1", noIPv6)
+	wants(t, h, "route-services", noIPv6)
 
 	delete(f.ways, "0.0.0.0/0")
 	h.Config.Routes.Services = config.RoutesNever
-	wants(t, h, "route-services", `problem: … 10.96.0.0/12 … dev eth0 src 192.0.2.10  # or routes.services = "auto"`, "problem: ", noIPv6)
+	wants(t, h, "route-services", `problem: … 10.96.0.0/12 … dev eth0 src 192.0.2.10  # or routes.services = "auto"`, "problem: ", "problem: ", noIPv6)
 	h.Config.Routes.Services = config.RoutesAuto
 	wants(t, h, "route-services",
 		"problem: … 10.96.0.0/12 … 10.96.0.10 … default/web/TCP … | ip route replace 10.96.0.0/12 dev eth0 src 192.0.2.10",
-		"problem: … ExternalIP 198.51.100.7 … | ip route replace 198.51.100.7 dev eth0 src 192.0.2.10", noIPv6)
+		"problem: … ExternalIP 198.51.100.7 … | ip route replace 198.51.100.7 dev eth0 src 192.0.2.10", "problem: … ExternalIP 198.51.100.8", noIPv6)
 
 	h.Plan.Node.HostAddrs = slices.Insert(h.Plan.Node.HostAddrs, 3, addr("fd00:2::10"))
-	wants(t, h, "route-services", "problem: ", "problem: ", "problem: … | ip -6 route replace fd00:96::/108 dev eth0 src fd00:2::10")
+	wants(t, h, "route-services", "problem: ", "problem: ", "problem: ", "problem: … | ip -6 route replace fd00:96::/108 dev eth0 src fd00:2::10")
 	f.ways["10.96.0.0/12"] = nodeinfo.Way{Interface: "eth7", NoCarrier: true, Source: addr("192.0.2.10")}
-	wants(t, h, "route-services", "ok: … 10.96.0.0/12 … eth7", "problem: … ExternalIP", "problem: … fd00:96::")
+	wants(t, h, "route-services", "problem: … ExternalIP", "problem: … ExternalIP", "problem: … fd00:96::")
 }
 
 // The kernel chooses the source for the ClusterIP, not for the endpoint.
@@ -113,13 +104,12 @@ func TestRoutesToEndpoints(t *testing.T) {
 		servicePort("web", clusterIP, "10.244.1.11:8080", "10.244.1.12:8080", "10.244.2.7:8080", "192.0.2.10:8080"),
 		servicePort("db", clusterIP, "10.244.3.5:5432"),
 	)
-	wants(t, h, "route-endpoints", "ok: … 10.244.1.0/24, 10.244.2.0/24, 10.244.3.0/24 … 192.0.2.1 … eth0 … 192.0.2.10")
+	wants(t, h, "route-endpoints", "ok: … 3 networks")
 
 	delete(f.ways, "0.0.0.0/0")
 	f.ways["10.244.2.0/24"] = nodeinfo.Way{Interface: "eth1", Source: addr("192.0.2.10"), NoCarrier: true}
 	f.ways["10.244.1.12/32"] = on("eth0", "192.0.2.10")
 	wants(t, h, "route-endpoints",
-		"ok: … 10.244.1.0/24 … eth0 … 192.0.2.10",
 		"problem: … 10.244.1.11 … default/web/TCP … | ip route replace 10.244.1.11 via $ROUTER  # ROUTER: the address of the host that has them",
 		"problem: … 10.244.2.7 … default/web/TCP … eth1 … | ip -brief link show dev eth1",
 		"problem: … 10.244.3.5 … default/db/TCP … | ip route replace 10.244.3.5 via $ROUTER")
@@ -128,12 +118,8 @@ func TestRoutesToEndpoints(t *testing.T) {
 	f.ways["10.244.2.0/24"] = on("eth1", "192.0.2.10")
 	h.Services = []*tracker.Service{service("web", "worker-1", "10.244.1.11", "10.244.1.12"), service("agents", "worker-2", "192.0.2.22")}
 	wants(t, h, "route-endpoints",
-		"ok: … 10.244.2.0/24 … eth1",
 		"problem: … 10.244.1.0/24 … 10.244.1.11 … default/web/TCP … | ip route replace 10.244.1.0/24 via $ROUTER  # ROUTER: the address of node worker-1",
 		"problem: … 10.244.3.5")
-	h.Services = append(h.Services, service("agents", "worker-1", "192.0.2.21"))
-	wants(t, h, "route-endpoints", "ok: ",
-		"problem: … worker-1 … 192.0.2.21 … | ip route replace 10.244.1.0/24 via 192.0.2.21", "problem: … 10.244.3.5")
 }
 
 func TestManyNetworksAreCountedAndLookUpsBounded(t *testing.T) {
@@ -187,10 +173,6 @@ func TestInterfacesThatAreNamedLikeCommands(t *testing.T) {
 	f.ways["fd00:244::/64"] = nodeinfo.Way{Interface: name, Source: addr("fd00:2::10"), NoCarrier: true}
 	wants(t, h, "route-endpoints", "problem: … | ip -brief link show dev "+word+"  #")
 	wants(t, h, "route-services", "problem: … | ip -6 route replace fd00:96::/108 dev "+word+" src fd00:2::10")
-	h, f = testHost()
-	f.links = []string{name}
-	f.files["/proc/sys/net/ipv4/conf/"+name+"/forwarding"] = "0"
-	wants(t, h, "links-forward", `warning: … | sysctl -w 'net.ipv4.conf.it'\''s;reboot.forwarding=1'`)
 }
 
 // Endpoints behind the default router, which may know them or not, are one notice. Those with a route of their own are
@@ -202,8 +184,7 @@ func TestEndpointsThatOnlyTheDefaultRouteLeadsTo(t *testing.T) {
 	byDefault.Default = true
 	f.ways["0.0.0.0/0"] = byDefault
 	wants(t, h, "route-endpoints",
-		"notice: … via 192.0.2.1 on eth0 … 10.244.1.0/24, 10.244.2.0/24: … | edgeway doctor --connect default/web --trace",
-		"ok: … 10.244.1.0/24, 10.244.2.0/24", "ok: … 192.0.2.0/24")
+		"notice: … via 192.0.2.1 on eth0 … 10.244.1.0/24, 10.244.2.0/24: … | edgeway doctor --connect default/web --trace")
 	f.ways["10.244.0.0/16"] = via("192.0.2.2", "eth0", "192.0.2.10")
-	wants(t, h, "route-endpoints", "ok: … 10.244.1.0/24, 10.244.2.0/24 … 192.0.2.2", "ok: … 192.0.2.0/24")
+	wants(t, h, "route-endpoints", "ok: … 3 networks")
 }

@@ -23,6 +23,7 @@ type Rounds struct {
 	// networks are those of plan: in a big cluster to gather them takes longer than to look them up.
 	plan     weak.Pointer[plan.Plan]
 	networks []network
+	filter   dropCount
 
 	mu    sync.Mutex
 	found []fault.Fault
@@ -43,6 +44,8 @@ const (
 	roundsPeriod = time.Minute
 	settle       = 500 * time.Millisecond
 	afterMove    = 5 * time.Second // the least time between two looks
+	// filterPeriod is the least time for which drops of the reverse path filter are shown.
+	filterPeriod = 2 * roundsPeriod
 	// faultPeriod is the time between two looks while there is a problem. The operator who fixes it waits for its end.
 	faultPeriod = 10 * time.Second
 	// confirmed is when a new problem is looked at again: it is logged if it is still there.
@@ -106,6 +109,24 @@ func (r *Rounds) pause(fresh bool) time.Duration {
 	return roundsPeriod
 }
 
+// dropCount follows a counter of dropped packets.
+type dropCount struct {
+	base, last int
+	since      time.Time // when base was taken
+}
+
+// before returns the count of one to two periods ago.
+func (d *dropCount) before(now int) int {
+	if d.since.IsZero() {
+		d.last = now
+	}
+	if time.Since(d.since) >= filterPeriod {
+		d.base, d.since = d.last, time.Now()
+	}
+	d.last = now
+	return d.base
+}
+
 // look runs the checks, logs what has begun and ended, and reports whether there are new faults. A fault is logged when
 // a second look finds it too.
 func (r *Rounds) look(ctx context.Context) (fresh bool) {
@@ -113,23 +134,12 @@ func (r *Rounds) look(ctx context.Context) (fresh bool) {
 	if of := weak.Make(h.Plan); of != r.plan {
 		r.plan, r.networks = of, h.networks()
 	}
-	h.known = r.networks
+	h.known, h.filteredBefore = r.networks, r.filter.before(h.filtered())
 	before := map[string]fault.Fault{}
 	for _, f := range r.Faults() {
 		before[key(f)] = f
 	}
-	var now []fault.Fault
-	for _, c := range r.checks {
-		found, err := c.look(ctx, h)
-		if err != nil { // an earlier problem may still be there
-			found = slices.DeleteFunc(slices.Clone(r.Faults()), func(f fault.Fault) bool { return f.ID != c.Name })
-		}
-		for _, f := range found {
-			if f.Severity >= fault.Problem || f.Severity == fault.Notice {
-				now = append(now, f)
-			}
-		}
-	}
+	now := r.find(ctx, h)
 	if ctx.Err() != nil {
 		return false // what was asked for was cut off
 	}
@@ -143,12 +153,7 @@ func (r *Rounds) look(ctx context.Context) (fresh bool) {
 		}
 		f.Since, told[key(*f)] = earlier.Since, true
 		if !r.told[key(*f)] {
-			level, message := slog.LevelWarn, "connections fail because of a problem of this host"
-			if f.Severity == fault.Notice {
-				level, message = slog.LevelInfo, "connections may fail because of this host"
-			}
-			r.o.Logger.Log(ctx, level, message, "message_id", messageid.HostProblem, "fault", f.ID, "seen", f.String(),
-				"fix", f.Fix)
+			r.log(f)
 		}
 	}
 	for k := range r.told {
@@ -161,6 +166,31 @@ func (r *Rounds) look(ctx context.Context) (fresh bool) {
 	defer r.mu.Unlock()
 	r.found, r.told = now, told
 	return fresh
+}
+
+// find returns the problems and notices of all checks.
+func (r *Rounds) find(ctx context.Context, h *Host) (out []fault.Fault) {
+	for _, c := range r.checks {
+		found, err := c.look(ctx, h)
+		if err != nil { // an earlier problem may still be there
+			found = slices.DeleteFunc(slices.Clone(r.Faults()), func(f fault.Fault) bool { return f.ID != c.Name })
+		}
+		for _, f := range found {
+			if f.Severity >= fault.Problem || f.Severity == fault.Notice {
+				out = append(out, f)
+			}
+		}
+	}
+	return out
+}
+
+func (r *Rounds) log(f *fault.Fault) {
+	logger := r.o.Logger.With("message_id", messageid.HostProblem, "fault", f.ID, "seen", f.String(), "fix", f.Fix)
+	if f.Severity == fault.Notice {
+		logger.Info("connections may fail because of this host")
+		return
+	}
+	logger.Warn("connections fail because of a problem of this host")
 }
 
 // key identifies a problem. The message may have other figures each time.

@@ -3,6 +3,7 @@ package doctor
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -244,5 +245,29 @@ func TestRoundsSeeTheEndOfAProblemSoon(t *testing.T) {
 		if len(r.Faults()) > 0 {
 			t.Errorf("problems %q", names(r.Faults()))
 		}
+	})
+}
+
+// What the reverse path filter dropped is shown for some minutes.
+func TestRoundsForgetWhatTheReversePathFilterDropped(t *testing.T) {
+	onRounds(t, func(r *Rounds, f *fake, _ chan struct{}, _ *record) {
+		f.set("ipv4/conf/all/rp_filter", "1")
+		f.set("ipv4/conf/eth0/rp_filter", "1")
+		r.Planned()
+		dropped := func(count int, after time.Duration, want string) {
+			t.Helper()
+			f.edit(func() { f.files[netFiles+"netstat"] = fmt.Sprintf("TcpExt: IPReversePathFilter\nTcpExt: %d\n", count) })
+			time.Sleep(after)
+			synctest.Wait()
+			if got := names(r.Faults()); got != want {
+				t.Errorf("%d packets dropped, %s later: faults %q, want %q", count, after, got, want)
+			}
+		}
+		dropped(0, 10*roundsPeriod, "")
+		dropped(7, roundsPeriod+confirmed, "rp-filter")
+		dropped(7, 10*roundsPeriod, "")
+		dropped(9, roundsPeriod+confirmed, "rp-filter")
+		f.set("ipv4/conf/all/rp_filter", "2")
+		dropped(11, roundsPeriod, "")
 	})
 }

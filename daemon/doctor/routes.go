@@ -12,6 +12,7 @@ import (
 
 	"edgeway/daemon/config"
 	"edgeway/daemon/nodeinfo"
+	"edgeway/daemon/text"
 	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 )
@@ -21,8 +22,6 @@ import (
 type target struct {
 	name string // "the Service range"
 	to   netip.Prefix
-	// count is how many addresses beside addr are alike; the Services are of one range.
-	count int
 	// addr is one that svc has, and endpoint one that connections to it go to.
 	addr, endpoint netip.Addr
 	svc            plan.ServicePortName
@@ -32,17 +31,22 @@ type target struct {
 // serviceRoutes looks up the ranges of Services, and the addresses outside of them.
 func serviceRoutes(_ context.Context, h *Host) []fault.Fault {
 	var out []fault.Fault
-	for _, t := range h.targets() {
-		out = append(out, h.judge(t))
+	targets := h.targets()
+	for _, t := range targets {
+		if f := h.judge(t); f.Severity != fault.OK {
+			out = append(out, f)
+		}
 	}
-	return out
+	if len(out) == 0 && len(targets) > 0 {
+		return []fault.Fault{ok("the kernel has routes to %s of Services", text.Count(len(targets), "range and address"))}
+	}
+	return shorten(out, len(out), "addresses of Services")
 }
 
-// targets gives one for each Service range that has a ClusterIP, and one for each kind of address outside of them and
-// each outcome of its look-up. Addresses of this host, and those that reject its connections, are none.
+// targets returns one for each Service range that has a ClusterIP, and one for each address outside of them. Addresses
+// of this host, and those that reject its connections, are none.
 func (h *Host) targets() []target {
-	ranges := map[netip.Prefix]target{}
-	single := map[netip.Addr]target{}
+	found := map[netip.Prefix]target{}
 	for _, svc := range h.servicePorts() {
 		for i := range svc.Frontends {
 			f := &svc.Frontends[i]
@@ -57,51 +61,17 @@ func (h *Host) targets() []target {
 			if at := slices.IndexFunc(h.node().ServiceCIDRs,
 				func(p netip.Prefix) bool { return p.Contains(f.Addr) }); at >= 0 {
 				t.name, t.to = "the Service range", h.node().ServiceCIDRs[at]
-				if _, known := ranges[t.to]; !known {
-					ranges[t.to] = t
-				}
-			} else if len(single) < h.Lookups {
-				single[f.Addr] = t
+			}
+			if _, known := found[t.to]; !known && (len(found) < h.Lookups || !t.to.IsSingleIP()) {
+				found[t.to] = t
 			}
 		}
 	}
-	out := slices.SortedFunc(maps.Values(ranges), func(a, b target) int { return a.to.Compare(b.to) })
-	return append(out, h.alike(single)...)
+	return slices.SortedFunc(maps.Values(found), func(a, b target) int { return a.to.Compare(b.to) })
 }
 
-// alike joins the targets of one kind that the kernel treats in one way.
-func (h *Host) alike(single map[netip.Addr]target) (out []target) {
-	type class struct {
-		name   string
-		family plan.Family
-		way    string
-	}
-	at := map[class]int{}
-	for _, addr := range slices.SortedFunc(maps.Keys(single), netip.Addr.Compare) {
-		t := single[addr]
-		r, why := h.way(addr)
-		c := class{t.name, plan.FamilyOf(addr), why}
-		if why == "" {
-			c.way = withSource(r)
-		}
-		if i, known := at[c]; known {
-			out[i].count++
-			continue
-		}
-		at[c] = len(out)
-		out = append(out, t)
-	}
-	return out
-}
-
-// String gives "the Service range 10.96.0.0/12" or "the ExternalIP 203.0.113.9 and 3 more".
-func (t target) String() string {
-	name := t.name + " " + short(t.to)
-	if t.count > 0 {
-		name += fmt.Sprintf(" and %d more", t.count)
-	}
-	return name
-}
+// String gives "the Service range 10.96.0.0/12".
+func (t target) String() string { return t.name + " " + short(t.to) }
 
 // judge says whether packets to the target have a way.
 func (h *Host) judge(t target) fault.Fault {

@@ -21,15 +21,12 @@ func services(_ context.Context, h *Host) []fault.Fault {
 	}
 	var idle, local []fault.Fault
 	for _, svc := range h.Plan.Services {
-		from, all := dropped(svc)
+		from := dropped(svc)
 		switch {
-		case all:
-			local = append(local,
-				warning(h.fixLocal(),
-					"connections to %s (%s) are dropped: its traffic policy is Local, and no endpoint is on this host",
-					svc.Name, svc.Family))
 		case from != "":
-			local = append(local, warning(h.fixLocal(), "connections to %s (%s) %s are dropped: a traffic policy of it is Local, and no endpoint is on this host", svc.Name, svc.Family, from))
+			local = append(local, warning(h.fixLocal(),
+				"connections to %s (%s) from %s are dropped: a traffic policy of it is Local, and no endpoint is on this host",
+				svc.Name, svc.Family, from))
 		case !slices.ContainsFunc(svc.Frontends, forwards):
 			idle = append(idle, h.idle(svc))
 		}
@@ -83,29 +80,18 @@ func forwards(f plan.Frontend) bool {
 	return slices.ContainsFunc(f.Routes[:], func(r plan.Route) bool { return r.Verdict == plan.Forward })
 }
 
-// dropped says which connections to a ServicePort are dropped as no endpoint is on this host; all: each of them. Where
-// pods are told apart, they are never worse off than the host, and else as others are.
-func dropped(svc *plan.ServicePort) (from string, all bool) {
-	var parts []string
-	all = true
-	for _, o := range [...]struct {
-		origin plan.Origin
-		name   string
-	}{{plan.FromHost, "from this host"}, {plan.FromOutside, "from other hosts"}} {
-		var kinds []string
-		for i := range svc.Frontends {
-			f := &svc.Frontends[i]
-			drops := f.Routes[o.origin].Verdict == plan.Drop
-			all = all && drops
-			if kind := f.Kind.String(); drops && !slices.Contains(kinds, kind) {
-				kinds = append(kinds, kind)
-			}
-		}
-		if len(kinds) > 0 {
-			parts = append(parts, o.name+" to its "+strings.Join(kinds, " and "))
+// dropped names the clients whose connections to a ServicePort, or to some of its addresses, are dropped because no
+// endpoint is on this host.
+func dropped(svc *plan.ServicePort) string {
+	var from []string
+	for origin, name := range map[plan.Origin]string{plan.FromHost: "this host", plan.FromOutside: "other hosts"} {
+		drops := func(f plan.Frontend) bool { return f.Routes[origin].Verdict == plan.Drop }
+		if slices.ContainsFunc(svc.Frontends, drops) {
+			from = append(from, name)
 		}
 	}
-	return strings.Join(parts, ", and "), all
+	slices.Sort(from)
+	return strings.Join(from, " and ")
 }
 
 // fixLocal is what to do where a traffic policy Local drops.

@@ -2,14 +2,11 @@ package doctor
 
 import (
 	"context"
-	"fmt"
-	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
 
 	"edgeway/proxiers/fault"
-	"edgeway/proxiers/plan"
 )
 
 // The files of the network namespace that the thread is in.
@@ -20,31 +17,33 @@ const (
 )
 
 // rpFilter tells of packets that the reverse path filter dropped: those that came in by another interface than the one
-// by which this host would answer, as on a host with two networks.
+// by which this host would answer, as on a host with two networks. A daemon counts those of the last minutes.
 func rpFilter(_ context.Context, h *Host) []fault.Fault {
 	all, err := h.number(sysctlPath(filterKey))
-	links, listErr := h.Links()
-	if err != nil || listErr != nil {
+	if err != nil {
 		return nil
 	}
-	var strict []string
-	for _, device := range links {
+	n := h.filtered() - h.filteredBefore
+	if n <= 0 {
+		return []fault.Fault{ok("the reverse path filter has dropped nothing")}
+	}
+	links, _ := h.Links() // without them there is what holds for all
+	i := slices.IndexFunc(links, func(device string) bool {
 		path, _ := interfaceSetting(interfaces4, device, "rp_filter")
 		// The larger value counts (Linux, ip-sysctl): 1 is strict, 2 is loose.
-		if n, err := h.number(path); err == nil && max(n, all) == 1 {
-			strict = append(strict, device)
-		}
-	}
-	if len(strict) == 0 {
+		value, err := h.number(path)
+		return err == nil && max(value, all) == 1
+	})
+	if i < 0 {
 		return []fault.Fault{ok("rp_filter is strict on no interface")}
 	}
-	on := several(strict, maxNetworks)
-	if n := h.counter("netstat", "TcpExt:", "IPReversePathFilter"); n > 0 {
-		return []fault.Fault{warning(set(filterKey, 2),
-			"rp_filter is strict on %s, and packets were dropped by it since the start: %d. Answers of endpoints, and clients, that come in by another interface than this host would answer by are lost", on, n)}
-	}
-	return []fault.Fault{ok("rp_filter is strict on %s, and has dropped nothing", on)}
+	return []fault.Fault{fault.New("", fault.Notice, set(filterKey, 2),
+		"rp_filter is strict, as on %s, and has dropped packets (%d) that came in by another interface than this host "+
+			"would answer by: answers of endpoints among them are lost", links[i], n)}
 }
+
+// filtered is the number of packets that the reverse path filter has dropped.
+func (h *Host) filtered() int { return h.counter("netstat", "TcpExt:", "IPReversePathFilter") }
 
 // counter reads a file like proc_net_netstat: a line with the names after the heading, then one with the numbers.
 func (h *Host) counter(file, heading, name string) int {
@@ -115,87 +114,4 @@ func (h *Host) fullCount() (sum uint64) {
 		}
 	}
 	return sum
-}
-
-// sysctls looks at settings that do harm here and there.
-func sysctls(_ context.Context, h *Host) []fault.Fault {
-	return append(h.ownPorts(), h.routeLocalnet()...)
-}
-
-// routeLocalnet finds interfaces by which packets to 127.0.0.1 come in. It is on where it is for all, or for the
-// interface.
-func (h *Host) routeLocalnet() (out []fault.Fault) {
-	links, _ := h.Links() // without them there is what holds for all
-	for _, device := range append([]string{"all"}, links...) {
-		path, name := interfaceSetting(interfaces4, device, "route_localnet")
-		if n, err := h.number(path); err == nil && n != 0 {
-			out = append(out, warning(set(name, 0), "%s is %d: other hosts of a network can reach what listens on 127.0.0.1 (CVE-2020-8558); Edgeway does not need it", name, n))
-		}
-	}
-	return shorten(out, len(out), "settings by which other hosts can reach 127.0.0.1")
-}
-
-// ownPorts finds ports that the daemon listens on in the range from which the kernel chooses the source ports of this
-// host's connections. The daemon cannot listen on such a port while a connection has it.
-func (h *Host) ownPorts() []fault.Fault {
-	const local, reserved = "net.ipv4.ip_local_port_range", "net.ipv4.ip_local_reserved_ports"
-	text, err := h.Read(sysctlPath(local))
-	var first, last uint16
-	if n, scanErr := fmt.Sscan(text, &first, &last); err != nil || n < 2 || scanErr != nil {
-		return nil
-	}
-	taken, _ := h.Read(sysctlPath(reserved))
-	var at []string
-	for port := range h.listening() {
-		if port >= first && port <= last && !contains(taken, port) {
-			at = append(at, fmt.Sprint(port))
-		}
-	}
-	if len(at) == 0 {
-		return []fault.Fault{ok("the ports that the daemon listens on are not given to connections of this host (%d to %d)", first, last)}
-	}
-	slices.Sort(at)
-	fix := set(reserved,
-		strings.Join(append(strings.FieldsFunc(taken, func(r rune) bool { return r == ',' }), at...), ","))
-	return []fault.Fault{warning(fix, "ports %s, which the daemon listens on for NodePorts on loopback and health checks, may be taken by connections of this host (%s)", several(at, maxNetworks), local)}
-}
-
-// contains reports whether a list like "80,30000-30100" has the port.
-func contains(list string, port uint16) bool {
-	for part := range strings.SplitSeq(list, ",") {
-		from, to, isRange := strings.Cut(strings.TrimSpace(part), "-")
-		first, err := strconv.ParseUint(from, 10, 16)
-		last := first
-		if isRange {
-			last, _ = strconv.ParseUint(to, 10, 16)
-		}
-		if err == nil && uint64(port) >= first && uint64(port) <= last {
-			return true
-		}
-	}
-	return false
-}
-
-// listening returns the ports that the daemon listens on for the plan: NodePorts on loopback, and the ports of health
-// checks.
-func (h *Host) listening() map[uint16]struct{} {
-	out := map[uint16]struct{}{}
-	for _, svc := range h.servicePorts() {
-		for i := range svc.Frontends {
-			f := &svc.Frontends[i]
-			if _, relayed := svc.LoopbackPool(f); f.Kind != plan.NodePort || !relayed {
-				continue
-			}
-			if slices.ContainsFunc(h.node().LoopbackAddrs,
-				func(a netip.Addr) bool { return plan.FamilyOf(a) == svc.Family }) {
-				out[f.Port] = struct{}{}
-			}
-		}
-	}
-	if h.Plan != nil && len(h.node().NodePortAddrs) > 0 {
-		for _, c := range h.Plan.HealthChecks {
-			out[c.Port] = struct{}{}
-		}
-	}
-	return out
 }

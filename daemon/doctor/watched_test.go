@@ -49,7 +49,7 @@ func TestWithoutDescriptorsTheDoctorCannotTell(t *testing.T) {
 	}
 	h.Saved = []Saved{{Of: "the API server", At: func() (time.Time, error) { return time.Time{}, unix.EMFILE }}}
 	for _, name := range []string{
-		"route-services", "route-endpoints", "systemd", "ip-forward", "rp-filter", "conntrack", "sysctls",
+		"route-services", "route-endpoints", "systemd", "ip-forward", "rp-filter", "conntrack",
 		"credentials", "last-known",
 	} {
 		var found []fault.Fault

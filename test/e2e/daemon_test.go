@@ -40,6 +40,7 @@ type daemon struct {
 	group       string   // the control group's list of processes; empty: the test's own
 	hosts       string   // a file in the place of /etc/hosts; "": the machine's
 	resolv      string   // a file in the place of /etc/resolv.conf beside hosts; "": there is no name server
+	router      string   // what stands for $ROUTER in a fix
 	link        *link
 	cmd         *exec.Cmd
 	ended       chan struct{}
