@@ -112,6 +112,12 @@ func checkConfigAs(path string, id files.User) (found []fault.Fault, err error) 
 	}), nil
 }
 
+// The IDs of faults in files that the configuration names.
+const (
+	kubeconfigID = "kubeconfig"
+	manifestsID  = "manifests"
+)
+
 // configCheck collects findings.
 type configCheck struct {
 	cfg   *config.Config
@@ -126,10 +132,11 @@ func checkConfig(path string, id *files.User) ([]fault.Fault, error) {
 	}
 	c := &configCheck{cfg: cfg, id: id}
 	for _, name := range config.Overlooked(path) {
-		c.add("drop-ins", fault.Warning, name+": it is not read, as its name does not end with .toml", "rename it")
+		c.add(fault.New("drop-ins", fault.Warning, "rename it", "%s: it is not read, as its name does not end with .toml",
+			name))
 	}
 	for _, r := range cfg.Removed {
-		c.add("removed-key", fault.Problem, r.String(), "remove this line from the file")
+		c.add(fault.New("removed-key", fault.Problem, "remove this line from the file", "%s", r))
 	}
 	c.checkBackendKeys()
 	c.checkSandbox()
@@ -144,17 +151,14 @@ func (c *configCheck) checkBackendKeys() {
 	for _, own := range c.cfg.Sections {
 		for _, s := range own.Settings {
 			if own.Name != c.cfg.Proxy.Backend && s.Value != s.Default {
-				c.add("backend-key", fault.Notice,
-					fmt.Sprintf("%s.%s has no effect with the backend %s", own.Name, s.Name, c.cfg.Proxy.Backend),
-					fmt.Sprintf("proxy.backend = %q", own.Name))
+				c.add(fault.New("backend-key", fault.Notice, fmt.Sprintf("proxy.backend = %q", own.Name),
+					"%s.%s has no effect with the backend %s", own.Name, s.Name, c.cfg.Proxy.Backend))
 			}
 		}
 	}
 }
 
-func (c *configCheck) add(check string, level fault.Severity, seen, fix string) {
-	c.found = append(c.found, fault.Fault{ID: check, Severity: level, Message: seen, Fix: fix})
-}
+func (c *configCheck) add(f fault.Fault) { c.found = append(c.found, f) }
 
 // hidden are folders that edgeway.service does not see, or has its own instance of.
 var hidden = [...]struct{ folder, setting string }{
@@ -186,9 +190,8 @@ func (c *configCheck) checkSandbox() {
 		}
 		for _, h := range hidden {
 			if actual == h.folder || strings.HasPrefix(actual, h.folder+"/") {
-				c.add("sandbox", level,
-					fmt.Sprintf("%s: edgeway.service does not see what is below %s (%s)", path, h.folder, h.setting),
-					"move it to "+filepath.Dir(config.DefaultPath))
+				c.add(fault.New("sandbox", level, "move it to "+filepath.Dir(config.DefaultPath),
+					"%s: edgeway.service does not see what is below %s (%s)", path, h.folder, h.setting))
 			}
 		}
 	}
@@ -214,12 +217,12 @@ func (c *configCheck) checkKubeconfig() {
 	failed, _ := errors.AsType[*fs.PathError](err)
 	switch {
 	case failed != nil && strings.HasPrefix(failed.Path, credentials) && errors.Is(err, fs.ErrNotExist):
-		c.add("kubeconfig", fault.Warning, err.Error()+": it could not be checked",
-			"it is there only while the service runs")
+		c.add(fault.New(kubeconfigID, fault.Warning, "it is there only while the service runs",
+			"%v: it could not be checked", err))
 	case errors.Is(err, fs.ErrPermission) && c.id == nil && os.Geteuid() != 0:
-		c.add("kubeconfig", fault.Warning, err.Error()+": it could not be checked", "run this command as root")
+		c.add(fault.New(kubeconfigID, fault.Warning, "run this command as root", "%v: it could not be checked", err))
 	default:
-		c.add("kubeconfig", fault.Problem, err.Error(), kube.Advice(err))
+		c.add(fault.New(kubeconfigID, fault.Problem, kube.Advice(err), "%v", err))
 	}
 }
 
@@ -234,7 +237,7 @@ func (c *configCheck) checkWebConfig() {
 	if failed, ok := errors.AsType[*fs.PathError](err); ok {
 		fix = files.Advice(failed.Path, failed.Err)
 	}
-	c.add("web-config", fault.Problem, webConfigError(path, err).Error(), fix)
+	c.add(fault.New("web-config", fault.Problem, fix, "%v", webConfigError(path, err)))
 }
 
 // checkManifests also plans for a host without addresses: what depends on this one is a dry run's.
@@ -246,12 +249,12 @@ func (c *configCheck) checkManifests() {
 		Paths: c.cfg.Source.File.Paths, NodeName: c.cfg.Node.Name, Logger: slog.New(slog.DiscardHandler),
 	})
 	for _, folder := range m.Empty {
-		c.add("manifests", fault.Warning, folder+": the folder has no manifests",
-			"their names must end with .yaml, .yml or .json")
+		c.add(fault.New(manifestsID, fault.Warning, "their names must end with .yaml, .yml or .json",
+			"%s: the folder has no manifests", folder))
 	}
 	for _, kind := range m.Ignored {
 		if strings.HasPrefix(kind, "networking.k8s.io/") { // as Ingress; a Deployment is nothing for a proxy
-			c.add("manifests", fault.Notice, "objects of the kind "+kind+" have no effect", "")
+			c.add(fault.New(manifestsID, fault.Notice, "", "objects of the kind %s have no effect", kind))
 		}
 	}
 	problems, unserved := planned(c.cfg, m.Objects)
@@ -266,8 +269,8 @@ func (c *configCheck) checkManifests() {
 
 func (c *configCheck) addProblems(severity fault.Severity, problems []fault.Fault) {
 	for _, p := range problems {
-		p.ID, p.Severity = "manifests", severity
-		c.found = append(c.found, p)
+		p.ID, p.Severity = manifestsID, severity
+		c.add(p)
 	}
 }
 

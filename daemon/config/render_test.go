@@ -48,6 +48,7 @@ func TestDocumentsNameOnlyKnownKeys(t *testing.T) {
 	names := []string{
 		"packaging/man/edgeway.toml.5", "packaging/man/edgeway.8", "README.md", "etc/edgeway/examples/monitoring/alerts.yaml",
 		"packaging/doc/routes.md", "packaging/doc/fleet.md", "packaging/doc/limits.md", "packaging/doc/kube-proxy.md", "packaging/doc/conntrack.md",
+		"packaging/doc/troubleshooting.md",
 	}
 	for _, name := range names {
 		text, err := os.ReadFile(filepath.Join(root, name))

@@ -69,7 +69,7 @@ func Look(ctx context.Context, h *Host, checks []Check) []fault.Fault {
 	for _, c := range checks {
 		found, err := c.look(ctx, h)
 		if err != nil {
-			found = []fault.Fault{unknown(c.Name, err)}
+			found = []fault.Fault{unknown(c, err)}
 		}
 		all = append(all, found...)
 	}

@@ -106,7 +106,7 @@ func watch(h *Host) (*Host, *watched) {
 }
 
 // unknown returns what replaces all faults of a check that could not look.
-func unknown(check string, err error) fault.Fault {
+func unknown(check Check, err error) fault.Fault {
 	fix := "edgeway doctor  # again, when the cause is gone"
 	switch {
 	case errors.Is(err, unix.EMFILE):
@@ -114,5 +114,5 @@ func unknown(check string, err error) fault.Fault {
 	case errors.Is(err, unix.ENFILE):
 		fix = "sysctl fs.file-nr  # end the program with the most open files, or raise fs.file-max"
 	}
-	return fault.New(check, fault.Warning, fix, "cannot tell: %v", err)
+	return fault.New(check.Name, fault.Warning, fix, "cannot tell: %v", err)
 }

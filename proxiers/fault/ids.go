@@ -1,0 +1,16 @@
+package fault
+
+// IDs returns the IDs of all faults, in alphabetical order. packaging/doc/troubleshooting.md has a section for each.
+func IDs() []string {
+	return []string{
+		"api-server", "backend", "backend-key", "backend-sync", "clock", "configuration", "connect", "conntrack", "credential-expiry",
+		"credentials", "daemon", "drop-ins", "endpoint-checks", "fallback", "fast-path", "firewall", "first-sync",
+		"follower-conntrack", "follower-flowtable", "follower-healthcheck", "follower-localnodeport",
+		"follower-serviceroutes", "ip-forward", "ipv6-forward", "kubeconfig", "kubeconfig-insecure",
+		"kubeconfig-refused", "last-known", "leftovers", "links-forward", "manifests", "no-endpoint", "node-leaving",
+		"nodeport-addresses", "nodeport-range", "object", "panic", "permissions", "ports", "quarantine", "removed-key",
+		"route-endpoints", "route-services", "rp-filter", "sandbox", "service-ranges", "services", "services-dead",
+		"services-too-big", "shortcut", "source-file", "source-kube", "sources", "sysctls", "systemd", "trace",
+		"web-config",
+	}
+}
