@@ -44,7 +44,8 @@ func CheckConfig(ctx context.Context, path string) ([]fault.Fault, error) {
 		return nil, err
 	}
 	found = append(found, checkServiceCIDRs(cfg, installed)...)
-	return append(found, checkBackend(ctx, cfg, installed)...), nil
+	found = append(found, checkBackend(ctx, cfg, installed)...)
+	return slices.DeleteFunc(found, func(f fault.Fault) bool { return f.Ignored(cfg.Doctor.Ignore) }), nil
 }
 
 // otherHost is the fix of what may be right on the host that the configuration is for.

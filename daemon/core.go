@@ -93,6 +93,7 @@ func NewCore(cfg *config.Config, o CoreOptions) (*Core, error) {
 	c.checks = useChecks(cfg, o.Checker)
 	c.pipeline = c.newPipeline(o)
 	c.health = health.New(c.pipeline, c.healthSources()...)
+	c.health.Ignore(cfg.Doctor.Ignore)
 	c.health.Include(c.sources.credentialFaults, kube.FaultIDs()...)
 	c.health.Include(func() []fault.Fault { return planFaults(c.pipeline.State()) },
 		planner.NodePortAddressesID, planner.NodePortRangeID, planner.BudgetID, planner.ServiceRangeNetworkID,
@@ -111,7 +112,7 @@ func (c *Core) newPipeline(o CoreOptions) *pipeline.Pipeline {
 	opts := c.PlannerOptions()
 	opts.Before, opts.Budget = o.Outside.Plan, o.Budget
 	c.planner = planner.New(opts)
-	faults := &problemLog{logger: c.logger}
+	faults := &problemLog{logger: c.logger, ignored: c.cfg.Doctor.Ignore}
 	return pipeline.New(pipeline.Options{
 		Logger:  c.logger,
 		Tracker: c.sources.tracker,

@@ -1,10 +1,12 @@
 package daemon
 
 import (
+	"log/slog"
 	"slices"
 	"testing"
 
 	"edgeway/daemon/config"
+	"edgeway/daemon/endpointcheck"
 	"edgeway/proxiers"
 	"edgeway/proxiers/fault"
 )
@@ -19,5 +21,28 @@ func TestFaultsOfSourcesAndFollowersHaveKnownIDs(t *testing.T) {
 		if !slices.Contains(fault.IDs(), id) {
 			t.Errorf("fault.IDs lacks %s", id)
 		}
+	}
+}
+
+func TestTheConfigurationIgnoresNotices(t *testing.T) {
+	cfg := config.Default()
+	cfg.Source.File.Paths, cfg.Source.LastKnown.Directory = []string{t.TempDir()}, t.TempDir()
+	cfg.Doctor.Ignore = []string{"no-endpoint"}
+	logger := slog.New(slog.DiscardHandler)
+	core, err := NewCore(cfg, CoreOptions{Logger: logger, Checker: endpointcheck.New(logger)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	core.Health().Include(func() []fault.Fault {
+		return []fault.Fault{{ID: "no-endpoint", Severity: fault.Notice}, {ID: "services", Severity: fault.Notice}}
+	})
+	var notices []string
+	for _, f := range core.Health().Report().Faults {
+		if f.Severity == fault.Notice {
+			notices = append(notices, f.ID)
+		}
+	}
+	if !slices.Equal(notices, []string{"services"}) {
+		t.Errorf("the report has the notices %q", notices)
 	}
 }

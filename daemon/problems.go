@@ -13,8 +13,9 @@ const maxProblemLines = 50
 
 // problemLog writes each problem with an object once, when it appears.
 type problemLog struct {
-	logger *slog.Logger
-	last   [2][]fault.Fault // the lists of the previous call
+	logger  *slog.Logger
+	ignored []string         // IDs whose notices are left out
+	last    [2][]fault.Fault // the lists of the previous call
 }
 
 // note takes all problems after each plan: those that the sources found, and those that the planner found. Both lists
@@ -30,7 +31,7 @@ func (l *problemLog) note(objects, planned []fault.Fault) {
 			known[p] = struct{}{}
 		}
 		for _, p := range after {
-			if _, is := known[p]; is {
+			if _, is := known[p]; is || p.Ignored(l.ignored) {
 				continue
 			}
 			known[p] = struct{}{}

@@ -32,6 +32,11 @@ func TestEachProblemIsLoggedOnceWhileItLasts(t *testing.T) {
 	if n := lines(); n != 0 {
 		t.Errorf("%d lines for problems that are known", n)
 	}
+	l.ignored = []string{"object"}
+	l.note([]fault.Fault{a}, []fault.Fault{b, {ID: "object", Severity: fault.Notice}})
+	if n := lines(); n != 0 {
+		t.Errorf("%d lines for an ignored notice", n)
+	}
 	l.note(nil, []fault.Fault{b})
 	l.note([]fault.Fault{a}, []fault.Fault{b})
 	if n := lines(); n != 1 {

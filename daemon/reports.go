@@ -71,9 +71,10 @@ func (i *instance) status() control.Status {
 	return control.NewStatus(control.StatusInput{
 		Version: i.opts.Version, Revision: i.opts.Revision, ConfigPath: i.opts.ConfigPath, Started: i.opts.Started,
 		Zone:  i.cfg.Node.Zone,
-		State: shown(i.state()), Health: i.health.Report(), Sources: i.healthSources(),
+		State: shown(i.state(), i.cfg.Doctor.Ignore), Health: i.health.Report(), Sources: i.healthSources(),
 		LastKnown: i.lastKnown(), NotListening: notListening(i.faults()),
 		Checks: i.checks.status(), FastPath: i.fastPath().status(), Shortcut: i.shortcut(),
+		Ignored: i.cfg.Doctor.Ignore,
 	})
 }
 
@@ -93,7 +94,7 @@ func (i *instance) state() pipeline.State {
 // view is what the service manager is notified of.
 func (i *instance) view() sdunit.View {
 	v := sdunit.View{
-		Backend: i.component.Name, State: i.pipeline.State(), Health: i.health.Report(), Sources: i.healthSources(),
+		Backend: i.component.Name, State: shown(i.pipeline.State(), i.cfg.Doctor.Ignore), Health: i.health.Report(), Sources: i.healthSources(),
 		Switching: i.leftovers.switching(),
 	}
 	if saved := i.lastKnown(); saved.Serving {
@@ -119,12 +120,14 @@ func planFaults(s pipeline.State) (out []fault.Fault) {
 	return out
 }
 
-func isOfHost(f fault.Fault) bool { return f.ID != source.ObjectFault }
+// isOfHost reports whether a fault of the plan is one of the host, which planFaults returns.
+func isOfHost(f fault.Fault) bool { return f.ID != source.ObjectFault && f.Object.Kind == "" }
 
-// shown returns the state without the faults that planFaults reports.
-func shown(s pipeline.State) pipeline.State {
-	if slices.ContainsFunc(s.PlanProblems, isOfHost) {
-		s.PlanProblems = slices.DeleteFunc(slices.Clone(s.PlanProblems), isOfHost)
+// shown returns the state without the faults that planFaults returns and without ignored notices.
+func shown(s pipeline.State, ignored []string) pipeline.State {
+	hidden := func(f fault.Fault) bool { return isOfHost(f) || f.Ignored(ignored) }
+	if slices.ContainsFunc(s.PlanProblems, hidden) {
+		s.PlanProblems = slices.DeleteFunc(slices.Clone(s.PlanProblems), hidden)
 	}
 	return s
 }

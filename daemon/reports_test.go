@@ -20,11 +20,12 @@ import (
 // A problem of the plan that breaks connections is a condition, and not among the other problems.
 func TestProblemsThatAreConditions(t *testing.T) {
 	breaks := fault.Fault{ID: planner.NodePortRangeID, Severity: fault.Problem, Message: "22 is not served", Fix: "proxy.nodeport_range = \"22-32767\""}
-	state := pipeline.State{PlanProblems: []fault.Fault{breaks, {ID: source.ObjectFault, Message: "another"}}}
+	ignored := fault.Fault{ID: source.ObjectFault, Severity: fault.Notice, Message: "a refused address"}
+	state := pipeline.State{PlanProblems: []fault.Fault{breaks, ignored, {ID: source.ObjectFault, Severity: fault.Warning, Message: "another"}}}
 	if got := planFaults(state); !slices.Equal(got, []fault.Fault{breaks}) {
 		t.Errorf("faults %+v, want %+v", got, breaks)
 	}
-	if left := shown(state).PlanProblems; len(left) != 1 || left[0].Message != "another" || len(state.PlanProblems) != 2 {
+	if left := shown(state, []string{"object"}).PlanProblems; len(left) != 1 || left[0].Message != "another" || len(state.PlanProblems) != 3 {
 		t.Errorf("problems beside the condition: %v of %v", left, state.PlanProblems)
 	}
 }

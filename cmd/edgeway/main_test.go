@@ -84,6 +84,16 @@ func TestWrongConfigurationExitsWith2AndNamesEveryFault(t *testing.T) {
 	}
 }
 
+func TestConfigCheckLeavesOutIgnoredNotices(t *testing.T) {
+	const text = "version = 1\nsource.kube.kubeconfig = '/dev/null/none'\nipvs.scheduler = 'wrr'\n"
+	for text, want := range map[string]bool{text: true, text + "doctor.ignore = ['backend-key', 'kubeconfig']": false} {
+		_, _, stderr := run(t, "config", "check", "--config", configFile(t, text))
+		if strings.Contains(stderr, "ipvs.scheduler") != want || !strings.Contains(stderr, "edgeway: kubeconfig") {
+			t.Errorf("%s: the notice is shown: want %t, and the problem; got:\n%s", text, want, stderr)
+		}
+	}
+}
+
 func TestConfigDumpShowsWhatIsInForce(t *testing.T) {
 	name := configFile(t, "version = 1\nsource.file.paths = ['m']\nproxy.masquerade_bit = 3")
 	code, stdout, stderr := run(t, "config", "dump", "--config", name)

@@ -35,6 +35,7 @@ type Config struct {
 	Conntrack Conntrack
 	FastPath  FastPath
 	Checks    Checks
+	Doctor    Doctor
 	Health    Health
 	Metrics   Metrics
 	Log       Log
@@ -230,6 +231,11 @@ const (
 	CheckedFile CheckedSource = "file"
 	CheckedKube CheckedSource = "kube"
 )
+
+// Doctor configures the lists of faults.
+type Doctor struct {
+	Ignore []string // IDs whose notices are left out
+}
 
 // Health is the server of /healthz, /livez and /readyz. An empty address turns it off.
 type Health struct {

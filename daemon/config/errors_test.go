@@ -65,6 +65,7 @@ func TestFaultsNameFileLineKeyAndWhatIsAllowed(t *testing.T) {
 		"checks of no API":  {withSource + "[checks.tcp]\nsources = ['kube']", "/e.toml:4: checks.tcp.sources: ", "source.kube.kubeconfig"},
 		"checks of nothing": {withSource + "[checks]\ntcp = { interval = '2s' }", "/e.toml:4: checks.tcp.interval: ", "checks.tcp.sources"},
 		"failures alone":    {withSource + "[checks.tcp]\nfailures = 3", "/e.toml:4: checks.tcp.failures: ", "checks.tcp.sources"},
+		"fault ID":          {withSource + "[doctor]\nignore = ['no-endpoint', 'route-service']", "/e.toml:4: doctor.ignore: ", `"route-services"`},
 		"no failure":        {withSource + "[checks.tcp]\nsources = ['file']\nfailures = 0", "/e.toml:5: checks.tcp.failures: ", "1 to 100"},
 		"syntax":            {withSource + "[proxy", "/e.toml:3: ", ""},
 		"same key twice":    {withSource + "[proxy]\nbackend = 'nftables'\nbackend = 'nftables'", "/e.toml:5: ", ""},

@@ -1,16 +1,20 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"edgeway/daemon/text"
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 )
 
@@ -60,8 +64,20 @@ func parseCheckedSource(s string) (CheckedSource, error) {
 	return "", fmt.Errorf("%q is not a source whose endpoints can be checked (%q or %q)", s, CheckedFile, CheckedKube)
 }
 
+// parseFaultID accepts the ID of any fault, because an ID that is a notice on one host can be a problem on another.
+func parseFaultID(s string) (string, error) {
+	known := fault.IDs()
+	if slices.Contains(known, s) {
+		return s, nil
+	}
+	nearest := slices.MinFunc(known, func(a, b string) int {
+		return cmp.Compare(text.Distance(s, a), text.Distance(s, b))
+	})
+	return s, fmt.Errorf("%q is not the ID of a fault; the nearest known one is %q", s, nearest)
+}
+
 func parseNamespace(s string) (string, error) {
-	return s, fault(s, "a namespace", validation.IsDNS1123Label(s))
+	return s, invalid(s, "a namespace", validation.IsDNS1123Label(s))
 }
 
 func parseServiceName(s string) (ServiceName, error) {
@@ -70,7 +86,7 @@ func parseServiceName(s string) (ServiceName, error) {
 		return ServiceName{}, fmt.Errorf("%q is not a Service: write its namespace before it, as in \"default/web\"", s)
 	}
 	for _, part := range []string{namespace, name} {
-		if err := fault(s, "a Service, as in \"default/web\"", validation.IsDNS1123Label(part)); err != nil {
+		if err := invalid(s, "a Service, as in \"default/web\"", validation.IsDNS1123Label(part)); err != nil {
 			return ServiceName{}, err
 		}
 	}
@@ -81,14 +97,14 @@ func nodeName(s string) error {
 	if s == "" {
 		return nil
 	}
-	return fault(s, "a node name", validation.IsDNS1123Subdomain(s))
+	return invalid(s, "a node name", validation.IsDNS1123Subdomain(s))
 }
 
 func labelValue(s string) error {
-	return fault(s, "a label value", validation.IsValidLabelValue(s))
+	return invalid(s, "a label value", validation.IsValidLabelValue(s))
 }
 
-func fault(s, what string, problems []string) error {
+func invalid(s, what string, problems []string) error {
 	if len(problems) == 0 {
 		return nil
 	}

@@ -44,7 +44,7 @@ func TestUncommentedShippedFileEqualsTheDefaults(t *testing.T) {
 // The table of kube-proxy's settings, the README and the other documents name keys by hand.
 func TestDocumentsNameOnlyKnownKeys(t *testing.T) {
 	known := values(Default(), choices)
-	pattern := regexp.MustCompile(`\b(node|source|proxy|conntrack|checks|health|metrics|log|control)(\.[a-z_]+)+\b`)
+	pattern := regexp.MustCompile(`\b(node|source|proxy|conntrack|checks|health|metrics|log|control|doctor)(\.[a-z_]+)+\b`)
 	names := []string{
 		"packaging/man/edgeway.toml.5", "packaging/man/edgeway.8", "README.md", "etc/edgeway/examples/monitoring/alerts.yaml",
 		"packaging/doc/routes.md", "packaging/doc/fleet.md", "packaging/doc/limits.md", "packaging/doc/kube-proxy.md", "packaging/doc/conntrack.md",

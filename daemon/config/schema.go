@@ -42,6 +42,7 @@ func schema(c *Config, backends []Choice) []section {
 		conntrackSection(&c.Conntrack),
 		fastPathSection(&c.FastPath),
 		checksSection(&c.Checks.TCP),
+		doctorSection(&c.Doctor),
 		{"health", "Health over HTTP, for load balancers and monitoring.", []key{
 			{"address", "The address of /healthz, /livez and /readyz. Empty: they are not served.", listen(&c.Health.Address)},
 		}},
@@ -210,6 +211,16 @@ func checksSection(t *TCPChecks) section {
 		},
 		{"interval", "The time between two checks of an endpoint, which has half of it, and at most 5s, to accept the connection. Edgeway makes at most 1000 checks a second: with many endpoints it checks each more rarely.", duration(&t.Interval, 200*time.Millisecond, time.Hour)},
 		{"failures", "The failed checks in a row after which an endpoint gets no new connections. Two answers in a row bring it back.", integer(&t.Failures, 1, 100)},
+	}}
+}
+
+func doctorSection(d *Doctor) section {
+	return section{"doctor", "The faults that the commands status, doctor and config check list.", []key{
+		{
+			"ignore", "The IDs of notices that you accept, as in \"no-endpoint\": status, doctor, config check and the log leave these notices out, and status names the IDs. " +
+				"Problems, warnings and unhealthy faults are always shown. troubleshooting.md in the package's documentation lists the IDs.",
+			list(&d.Ignore, parseFaultID),
+		},
 	}}
 }
 

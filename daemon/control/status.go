@@ -54,6 +54,8 @@ type Status struct {
 	// Shortcut says how many connections take the backend's shortcut; absent where it has none.
 	Shortcut []string       `json:"shortcut,omitempty"`
 	Problems StatusProblems `json:"problems"`
+	// Ignored has the IDs whose notices Faults leaves out.
+	Ignored []string `json:"ignored,omitempty"`
 }
 
 // StatusNode is the host.
@@ -134,6 +136,8 @@ type StatusInput struct {
 	Checks       *StatusChecks
 	FastPath     *StatusFastPath
 	Shortcut     []string
+	// Ignored has the IDs whose notices are left out.
+	Ignored []string
 }
 
 // NewStatus makes a Status.
@@ -148,7 +152,7 @@ func NewStatus(in StatusInput) Status {
 		Backend:     newStage(&in.State.Backend),
 		Drift:       newDrift(in.State.Stages()),
 		Quarantined: []string{}, NotListening: in.NotListening, Followers: []StatusStage{}, Sources: []StatusSource{},
-		Node: newNode(&in), Checks: in.Checks, FastPath: in.FastPath, Shortcut: in.Shortcut,
+		Node: newNode(&in), Checks: in.Checks, FastPath: in.FastPath, Shortcut: in.Shortcut, Ignored: in.Ignored,
 		Problems: newProblems(in.State.Problems()),
 	}
 	s.Backend.Done, s.Backend.Total = in.State.Done, in.State.Total

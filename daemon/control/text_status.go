@@ -59,6 +59,9 @@ func (s Status) WriteText(w io.Writer) error {
 		}
 	}
 	s.problems(p)
+	if len(s.Ignored) > 0 {
+		p.line("ignored", "notices of %s (doctor.ignore)", strings.Join(s.Ignored, ", "))
+	}
 	s.kernel(p)
 	s.sources(p)
 	s.node(p)

@@ -69,6 +69,7 @@ func statusText(t *testing.T, state pipeline.State, lastKnown LastKnown, sources
 	}
 	if lastKnown.Serving {
 		in.NotListening = []string{"default/web/TCP: 127.0.0.1:30080 is not served: address already in use"}
+		in.Ignored = []string{"no-endpoint", "route-services"}
 		in.FastPath = &StatusFastPath{Devices: []string{"eth0", "veth1"}, Services: []StatusFastService{
 			{Name: "default/video/TCP", Family: "IPv4", Connections: 3, Packets: 12345, Bytes: 1234567},
 			{Name: "default/voice/UDP", Family: "IPv6"},

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"edgeway/daemon/config"
 	"edgeway/daemon/source"
 	"edgeway/daemon/tracker"
 	"edgeway/proxiers/fault"
@@ -45,7 +46,10 @@ func TestFactsPassTheSocket(t *testing.T) {
 }
 
 func TestReport(t *testing.T) {
-	r := NewReport(&Host{}, []fault.Fault{
+	h := &Host{Config: config.Default()}
+	h.Config.Doctor.Ignore = []string{"no-endpoint", "rp-filter"}
+	r := NewReport(h, []fault.Fault{
+		{ID: "no-endpoint", Severity: fault.Notice, Message: "ignored"},
 		{ID: "conntrack", Severity: fault.OK, Message: "room"},
 		{ID: "rp-filter", Severity: fault.Warning, Message: "strict", Fix: "sysctl -w a=2"},
 		{ID: "ip-forward", Severity: fault.Problem, Message: "it is 0\nok       all", Fix: "sysctl -w b=1"},
@@ -66,7 +70,7 @@ ok        conntrack        room
 		t.Errorf("level %s, text (-want +got):\n%s", r.Severity, diff)
 	}
 	text.Reset()
-	if err := NewReport(&Host{}, nil).WriteText(&text); err != nil || text.String() != "\n0 problems, 0 warnings, 0 notices, 0 ok\n" {
+	if err := NewReport(&Host{Config: config.Default()}, nil).WriteText(&text); err != nil || text.String() != "\n0 problems, 0 warnings, 0 notices, 0 ok\n" {
 		t.Errorf("%q %v", text.String(), err)
 	}
 }

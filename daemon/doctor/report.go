@@ -3,6 +3,7 @@ package doctor
 import (
 	"fmt"
 	"io"
+	"slices"
 
 	"edgeway/daemon/text"
 	"edgeway/proxiers/fault"
@@ -18,8 +19,9 @@ type Report struct {
 	Faults []fault.Fault `json:"faults"`
 }
 
-// NewReport sorts the faults.
+// NewReport sorts the faults, and leaves out the notices that the configuration ignores.
 func NewReport(h *Host, found []fault.Fault) Report {
+	found = slices.DeleteFunc(found, func(f fault.Fault) bool { return f.Ignored(h.Config.Doctor.Ignore) })
 	fault.Sort(found)
 	return Report{Daemon: h.PID, Severity: fault.Worst(found), Faults: found}
 }

@@ -101,6 +101,9 @@ func (c *Checker) Include(faults func() []fault.Fault, ids ...string) {
 	c.faults.Include(faults, ids...)
 }
 
+// Ignore leaves out the notices with these IDs. It must not be called after the first report.
+func (c *Checker) Ignore(ids []string) { c.faults.Ignore(ids...) }
+
 // IDs returns whether there is a fault with each of the IDs.
 func (c *Checker) IDs() map[string]bool {
 	out := map[string]bool{}

@@ -94,6 +94,9 @@ func (f Fault) For(s Scope) Fault {
 	return f
 }
 
+// Ignored reports whether the fault is a notice with one of the IDs. No other fault can be ignored.
+func (f Fault) Ignored(ids []string) bool { return f.Severity == Notice && slices.Contains(ids, f.ID) }
+
 // Worst returns the highest severity, or OK if there are no faults.
 func Worst(faults []Fault) Severity {
 	worst := OK

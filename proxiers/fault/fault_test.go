@@ -3,6 +3,7 @@ package fault_test
 import (
 	"encoding/json"
 	"net/netip"
+	"slices"
 	"testing"
 
 	"edgeway/proxiers/fault"
@@ -68,6 +69,32 @@ func TestTheWorstComesFirst(t *testing.T) {
 		t.Errorf("%+v", all)
 	}
 	if ids := set.IDs(); !ids["a"] || ids["c"] || len(ids) != 4 {
+		t.Errorf("IDs %v", ids)
+	}
+}
+
+// Only notices can be ignored: the same ID may be a problem later.
+func TestIgnoredNoticesAreLeftOut(t *testing.T) {
+	var set fault.Set
+	set.Ignore("a", "c")
+	set.Include(func() []fault.Fault {
+		return []fault.Fault{
+			{ID: "a", Severity: fault.Notice},
+			{ID: "a", Severity: fault.Warning},
+			{ID: "a", Severity: fault.Problem},
+			{ID: "a", Severity: fault.Unhealthy},
+			{ID: "b", Severity: fault.Notice},
+			{ID: "c", Severity: fault.Notice},
+		}
+	}, "a", "b", "c")
+	var left []string
+	for _, f := range set.All() {
+		left = append(left, f.ID+" "+f.Severity.String())
+	}
+	if want := []string{"a unhealthy", "a problem", "a warning", "b notice"}; !slices.Equal(left, want) {
+		t.Errorf("%q, want %q", left, want)
+	}
+	if ids := set.IDs(); ids["c"] || !ids["a"] {
 		t.Errorf("IDs %v", ids)
 	}
 }

@@ -79,8 +79,9 @@ func idsOf(t *testing.T) *usage {
 	for _, file := range parsed {
 		ast.Inspect(file, func(n ast.Node) bool { u.declare(n); return true })
 	}
+	usesFaults := func(i *ast.ImportSpec) bool { return i.Path.Value == `"edgeway/proxiers/fault"` }
 	for _, file := range parsed {
-		if slices.ContainsFunc(file.Imports, func(i *ast.ImportSpec) bool { return i.Path.Value == `"edgeway/proxiers/fault"` }) {
+		if slices.ContainsFunc(file.Imports, usesFaults) {
 			ast.Inspect(file, func(n ast.Node) bool { u.node(n); return true })
 		}
 	}

@@ -1,11 +1,16 @@
 package fault
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Set asks the parts of the daemon for their faults.
 type Set struct {
 	parts []func() []Fault
 	ids   []string
+	// ignored has the IDs whose notices All leaves out.
+	ignored []string
 }
 
 // Include adds a part, whose faults have these IDs. It must not be called after the first call of All or IDs.
@@ -14,11 +19,15 @@ func (s *Set) Include(faults func() []Fault, ids ...string) {
 	s.ids = append(s.ids, ids...)
 }
 
-// All returns the faults of all parts, the worst first.
+// Ignore has All leave out the notices with these IDs. It must not be called after the first call of All or IDs.
+func (s *Set) Ignore(ids ...string) { s.ignored = ids }
+
+// All returns the faults of all parts, the worst first, without those that are ignored.
 func (s *Set) All() (out []Fault) {
 	for _, faults := range s.parts {
 		out = append(out, faults()...)
 	}
+	out = slices.DeleteFunc(out, func(f Fault) bool { return f.Ignored(s.ignored) })
 	Sort(out)
 	return out
 }
