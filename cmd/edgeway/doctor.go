@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"strings"
@@ -47,8 +48,7 @@ The exit code is 4 when there is a problem, and else 0, also with warnings.`,
 		if !*connects && (len(args) > 0 || try.UDP || try.Trace) {
 			return coded{errors.New("a Service, --udp and --trace need --connect"), exitUsage}
 		}
-		h, found := daemon.Examined(cmd.Context(), g.config, slog.New(slog.DiscardHandler))
-		found = append(found, doctor.Look(cmd.Context(), h, doctor.Checks())...)
+		h, found := g.examine(cmd.Context())
 		if *connects && h.Plan != nil {
 			try.Plan, try.Only, try.Unchecked = h.Plan, strings.Join(args, ""), h.Unchecked()
 			found = append(found, connect.Look(cmd.Context(), try)...)
@@ -63,4 +63,10 @@ The exit code is 4 when there is a problem, and else 0, also with warnings.`,
 		return nil
 	}
 	return cmd
+}
+
+// examine runs the checks of the doctor.
+func (g *globals) examine(ctx context.Context) (*doctor.Host, []fault.Fault) {
+	h, found := daemon.Examined(ctx, g.config, slog.New(slog.DiscardHandler))
+	return h, append(found, doctor.Look(ctx, h, doctor.Checks())...)
 }

@@ -37,6 +37,7 @@ func rootCommand(log io.Writer, width int) (root *cobra.Command, started *bool) 
 		planCommand(&g),
 		explainCommand(&g),
 		doctorCommand(&g),
+		bugReportCommand(&g),
 		reloadCommand(&g),
 		probeCommand(&g),
 		cleanupCommand(&g),

@@ -37,7 +37,7 @@ func Run(ctx context.Context, limit int, input string, args ...string) ([]byte, 
 }
 
 // Program runs a program in the network namespace of the calling thread and returns its output, at most limit bytes.
-// The program reads input. Arguments must be single words.
+// The program reads input. Arguments must be single words. With ErrTooMuch the output is cut off.
 func Program(ctx context.Context, limit int, input, name string, args ...string) ([]byte, error) {
 	for _, a := range args {
 		if !word.MatchString(a) {
@@ -60,7 +60,7 @@ func Program(ctx context.Context, limit int, input, name string, args ...string)
 	}
 	switch {
 	case out.over:
-		return nil, fmt.Errorf("%s: %w", name, ErrTooMuch)
+		return out.buf.Bytes(), fmt.Errorf("%s: %w", name, ErrTooMuch)
 	case ctx.Err() != nil:
 		return nil, fmt.Errorf("%s: %w", name, ctx.Err())
 	case err != nil:
@@ -105,8 +105,12 @@ type bounded struct {
 func (b *bounded) Write(p []byte) (int, error) {
 	if len(p) > b.left {
 		b.over = true
-		return 0, ErrTooMuch
+		p = p[:b.left]
 	}
 	b.left -= len(p)
-	return b.buf.Write(p)
+	n, _ := b.buf.Write(p) // it never fails
+	if b.over {
+		return n, ErrTooMuch
+	}
+	return n, nil
 }

@@ -19,7 +19,7 @@ func TestAnswersAreBounded(t *testing.T) {
 	if out, err := Run(t.Context(), 1<<16, "", "--help"); err != nil || !strings.Contains(string(out), "--json") {
 		t.Errorf("%q, %v", out, err)
 	}
-	if out, err := Run(t.Context(), 100, "", "--help"); !errors.Is(err, ErrTooMuch) {
+	if out, err := Run(t.Context(), 100, "", "--help"); !errors.Is(err, ErrTooMuch) || len(out) != 100 {
 		t.Errorf("%d bytes, %v", len(out), err)
 	}
 }

@@ -1,0 +1,217 @@
+package main
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"edgeway/daemon"
+	"edgeway/daemon/config"
+	"edgeway/daemon/control"
+	"edgeway/daemon/doctor"
+	"edgeway/daemon/doctor/nft"
+	"edgeway/daemon/text"
+)
+
+func bugReportCommand(g *globals) *cobra.Command {
+	return &cobra.Command{
+		Use:   "bugreport file",
+		Short: "Write an archive with all that a bug report needs, without secrets",
+		Long: `Write an archive (.tar.gz) with all that a bug report needs: the state of the daemon, its faults, what the
+doctor finds, the configuration in force, the rules in the kernel, versions, and the last lines of the log. Run it as
+root: others may not read all of this. Nothing is changed, and a daemon need not run.
+
+Tokens, passwords and keys are replaced by REDACTED. Names and addresses of this host and of its Services are not.
+Only the user who runs the command can read the archive. A part that cannot be read is a line in its file errors.txt.`,
+		Example: "  sudo edgeway bugreport /root/edgeway.tar.gz",
+		Args:    between(1, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return g.writeBugReport(cmd.Context(), args[0], cmd.OutOrStdout())
+		},
+	}
+}
+
+// part is a file of a bug report.
+type part struct {
+	name, doc string
+	// read returns the content. With an error, the content is what could be read.
+	read func(context.Context) ([]byte, error)
+}
+
+const (
+	// partTime bounds the time to read a part, and maxPart the output of a program.
+	partTime = 2 * time.Minute
+	maxPart  = 4 << 20
+)
+
+// bugReportParts returns the parts of a bug report on this host.
+func (g *globals) bugReportParts() []part {
+	return append([]part{
+		{"status.json", "the state of the daemon", g.asJSON(func(s control.Status) any { return s })},
+		{"faults.json", "the faults of the daemon", g.asJSON(func(s control.Status) any { return s.Faults })},
+		{"doctor.json", "what the doctor finds", func(ctx context.Context) ([]byte, error) {
+			h, found := g.examine(ctx)
+			return json.MarshalIndent(doctor.NewReport(h, found), "", "  ")
+		}},
+		{"config.toml", "the configuration in force", func(context.Context) ([]byte, error) {
+			c, err := daemon.LoadConfig(g.config)
+			if err != nil {
+				return nil, err
+			}
+			return []byte(config.Dump(c)), nil
+		}},
+		{"versions.txt", "versions of programs and of the kernel", versions},
+	}, programParts()...)
+}
+
+// asJSON returns a function that reads a part of the daemon's status.
+func (g *globals) asJSON(what func(control.Status) any) func(context.Context) ([]byte, error) {
+	return func(ctx context.Context) ([]byte, error) {
+		socket, _ := g.socket()
+		status, err := control.NewClient(socket).Status(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return json.MarshalIndent(what(status), "", "  ")
+	}
+}
+
+// programParts returns the output of the programs that are installed.
+func programParts() (out []part) {
+	for _, p := range [][2]string{
+		{"nft.txt", "nft list ruleset"},
+		{"iptables.txt", "iptables-save"},
+		{"ip6tables.txt", "ip6tables-save"},
+		{"iptables-legacy.txt", "iptables-legacy-save"},
+		{"ip6tables-legacy.txt", "ip6tables-legacy-save"},
+		{"ipvs.txt", "ipvsadm -Ln"},
+		{"journal.txt", "journalctl --no-pager -o short-iso -n 500 -u edgeway"},
+	} {
+		args := strings.Fields(p[1])
+		_, missing := exec.LookPath(args[0])
+		if _, unloaded := os.Stat("/proc/net/ip_vs"); missing != nil || args[0] == "ipvsadm" && unloaded != nil {
+			continue // ipvsadm would load the module
+		}
+		out = append(out, part{p[0], "the output of " + args[0], func(ctx context.Context) ([]byte, error) {
+			return nft.Program(ctx, maxPart, "", args[0], args[1:]...)
+		}})
+	}
+	return out
+}
+
+// versions returns the first line of each program that is installed, and what the system says of itself.
+func versions(ctx context.Context) ([]byte, error) {
+	out := strings.TrimSpace(fmt.Sprintf("edgeway version %s %s", build(), build().Revision)) + "\n"
+	var failed []error
+	for _, path := range []string{"/proc/version", "/etc/os-release"} {
+		text, err := doctor.Kernel{}.Read(path)
+		out, failed = out+text+"\n", append(failed, err)
+	}
+	for _, program := range []string{"nft", "iptables", "ipvsadm", "systemctl"} {
+		if _, err := exec.LookPath(program); err != nil {
+			continue
+		}
+		raw, err := nft.Program(ctx, maxPart, "", program, "--version")
+		line, _, _ := strings.Cut(string(raw), "\n")
+		out, failed = out+program+": "+line+"\n", append(failed, err)
+	}
+	return []byte(out), errors.Join(failed...)
+}
+
+// bugReport is an archive while it is written.
+type bugReport struct {
+	redactor
+	tar      *tar.Writer
+	contents []string // a line for each file
+	errors   []string // a line for each part that could not be read
+}
+
+// writeBugReport writes the archive, and says what it holds.
+func (g *globals) writeBugReport(ctx context.Context, path string, out io.Writer) error {
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("%s exists: choose another name", path)
+	}
+	if err != nil {
+		return err
+	}
+	zip := gzip.NewWriter(file)
+	r := &bugReport{redactor: newRedactor(g.kubeconfigs()...), tar: tar.NewWriter(zip)}
+	err = errors.Join(r.fill(ctx, g.bugReportParts()), r.tar.Close(), zip.Close(), file.Close())
+	if err != nil {
+		_ = os.Remove(path)
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	_, err = fmt.Fprintf(out, "%s, which only this user can read, holds:\n%s", path, strings.Join(r.contents, ""))
+	for _, line := range r.errors {
+		fmt.Fprintf(out, "  not read: %s\n", line)
+	}
+	fmt.Fprintf(out, "Tokens, passwords and keys are replaced by %s.\n"+
+		"Names and addresses are not: look at the files before you send them.\n", redacted)
+	return err
+}
+
+// kubeconfigs returns the paths of kubeconfigs whose secrets may be in a text. While the configuration is invalid, the
+// kubeconfig is most likely where the README puts it.
+func (g *globals) kubeconfigs() []string {
+	paths := []string{filepath.Join(filepath.Dir(g.config), "kubeconfig")}
+	if c, err := daemon.LoadConfig(g.config); err == nil {
+		paths = append(paths, c.Source.Kube.Kubeconfig)
+	}
+	return paths
+}
+
+// fill reads and writes all parts. Only a part that cannot be written is an error.
+func (r *bugReport) fill(ctx context.Context, parts []part) error {
+	for _, p := range parts {
+		limited, cancel := context.WithTimeout(ctx, partTime)
+		content, err := p.read(limited)
+		cancel()
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil {
+			r.errors = append(r.errors, r.redact(text.CleanLine(p.name+": "+err.Error())))
+		}
+		if err == nil || len(content) > 0 {
+			if err := r.write(p.name, p.doc, string(content)); err != nil {
+				return err
+			}
+		}
+	}
+	if len(r.errors) == 0 {
+		return nil
+	}
+	return r.write("errors.txt", "what could not be read", strings.Join(r.errors, "\n")+"\n")
+}
+
+// write adds a file to the archive.
+func (r *bugReport) write(name, doc, content string) error {
+	if strings.HasSuffix(name, ".json") {
+		content = r.redactJSON(content)
+	} else {
+		content = r.redact(content)
+	}
+	content = text.Clean(content)
+	r.contents = append(r.contents, fmt.Sprintf("  %-20s %8d bytes  %s\n", name, len(content), doc))
+	header := &tar.Header{
+		Name: "edgeway-bugreport/" + name, Mode: 0o600, Size: int64(len(content)), ModTime: time.Now(),
+	}
+	if err := r.tar.WriteHeader(header); err != nil {
+		return err
+	}
+	_, err := io.WriteString(r.tar, content)
+	return err
+}
