@@ -61,6 +61,14 @@ func (g *globals) bugReportParts() []part {
 	return append([]part{
 		{"status.json", "the state of the daemon", g.asJSON(func(s control.Status) any { return s })},
 		{"faults.json", "the faults of the daemon", g.asJSON(func(s control.Status) any { return s.Faults })},
+		{"services.json", "the Services", func(ctx context.Context) ([]byte, error) {
+			socket, _ := g.socket()
+			list, err := control.NewClient(socket).Services(ctx, "")
+			if err != nil {
+				return nil, err
+			}
+			return json.MarshalIndent(list, "", "  ")
+		}},
 		{"doctor.json", "what the doctor finds", func(ctx context.Context) ([]byte, error) {
 			h, found := g.examine(ctx)
 			return json.MarshalIndent(doctor.NewReport(h, found), "", "  ")

@@ -42,7 +42,7 @@ func answeringWith(t *testing.T, status func() control.Status) (configName strin
 		Logger: slog.New(slog.DiscardHandler),
 		Status: status,
 		State:  func() pipeline.State { return pipeline.State{InForce: p} },
-		Facts:  func() doctor.Facts { return doctor.Facts{PID: 1, Faults: status.Faults} },
+		Facts:  func() doctor.Facts { return doctor.Facts{PID: 1, Faults: status().Faults} },
 		Gaps:   func(*plan.ServicePort) []proxiers.Gap { return nil },
 		Out:    func(*plan.ServicePort) []string { return nil },
 		Way: func(netip.Addr) (nodeinfo.Way, error) {

@@ -90,7 +90,7 @@ func TestMistakesInManifests(t *testing.T) {
 		{"no endpoint is ready", file, "- addresses", "- conditions: {ready: false}\n  addresses", unserved, "ready", true},
 		{"no slice", file, goodManifest[strings.Index(goodManifest, "---"):], "", unserved, "kubernetes.io/service-name: web", true},
 		{"unknown hint", file, "  name: web\n", "  name: web\n  annotations: {edgeway.io/traffic-hint: long}\n", service(5, "metadata.annotations[edgeway.io/traffic-hint]"), "LongLived", false},
-		{"misspelt annotation", file, "  name: web\n", "  name: web\n  annotations: {edgeway.io/trafic-hint: LongLived}\n", service(5, "metadata.annotations[edgeway.io/trafic-hint]"), "write edgeway.io/traffic-hint", false},
+		{"misspelt annotation", file, "  name: web\n", "  name: web\n  annotations: {edgeway.io/traffic-hints: LongLived}\n", service(5, "metadata.annotations[edgeway.io/traffic-hints]"), "write edgeway.io/traffic-hint", false},
 		{"unknown distribution", file, "spec:\n", "spec:\n  trafficDistribution: Near\n", service(6, "spec.trafficDistribution"), "PreferClose", false},
 		{"one object twice", "m/web2.yaml", "", goodManifest[:strings.Index(goodManifest, "---")], "DIR/m/web2.yaml:1", "DIR/m/web.yaml:1", false},
 		{"one ClusterIP for two", "m/zeta.yaml", "", strings.ReplaceAll(goodManifest, "web", "zeta"), "DIR/m/zeta.yaml:1: Service default/zeta: spec.clusterIPs", "Service default/web", false},

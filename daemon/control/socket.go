@@ -68,11 +68,11 @@ func lockNamespace(flags int) (io.Closer, error) {
 	}
 	path := filepath.Join(lockFolder, fmt.Sprintf("netns-%d%s", ns.Ino, lockSuffix))
 	lock, err := acquire(path, flags)
-	switch {
-	case errors.Is(err, ErrRunning):
+	if errors.Is(err, ErrRunning) {
 		pid, _ := os.ReadFile(path)
 		return nil, fmt.Errorf("%w in this network namespace (process %s)", ErrRunning, pid)
-	case err != nil:
+	}
+	if lock == nil { // it cannot be created
 		return io.NopCloser(nil), nil
 	}
 	var folder unix.Stat_t

@@ -89,6 +89,9 @@ func (p *Planner) refusal(s *source.Service, kind plan.FrontendKind, a netip.Add
 	return ""
 }
 
+// RefusedAddressID is the ID of the notice about an address that the configuration does not allow.
+const RefusedAddressID = "refused-address"
+
 // fence is a key of the configuration that says which addresses Services from the API server may have. Any author of a
 // Service writes an external IP, and a controller writes a load-balancer address: without the operator's consent, an
 // address of this host would take the ports of its programs (CVE-2020-8554). The author of a manifest is root.
@@ -125,7 +128,7 @@ func (f fence) refusal(object source.Key, field string, a netip.Addr, ofHost boo
 		items = append(items, `"host"`)
 	}
 	out := object.Fault(field, "%s %s %s", a, why, f.key)
-	out.Severity, out.Fix = fault.Notice, fmt.Sprintf("%s = [%s]", f.key, strings.Join(items, ", "))
+	out.ID, out.Severity, out.Fix = RefusedAddressID, fault.Notice, fmt.Sprintf("%s = [%s]", f.key, strings.Join(items, ", "))
 	return out
 }
 

@@ -45,25 +45,25 @@ func (s *serviceCIDRs) addSetting(ranges []netip.Prefix) {
 	for _, c := range ranges {
 		s.known = append(s.known, c)
 		if own := s.overlapsHost(c); own.IsValid() {
-			s.add(ServiceRangeNetworkID, fault.Problem, without(ranges, c),
-				"%s overlaps %s, a network of this host: the unused addresses of the range are not dropped", c, own)
+			s.add(fault.New(ServiceRangeNetworkID, fault.Problem, without(ranges, c),
+				"%s overlaps %s, a network of this host: the unused addresses of the range are not dropped", c, own))
 			continue
 		}
 		why := cmp.Or(s.holdsServer(c), s.holdsGateway(c))
 		s.take(c, fault.Object{Name: serviceCIDRsKey}, "", why)
 		i := slices.IndexFunc(s.host.Routes, func(r nodeinfo.Route) bool { return r.Range == c })
 		if i >= 0 && why == "" {
-			s.add(ServiceRangeRouteID, fault.Notice, without(ranges, c)+"  # if a host has an address in "+c.String(),
+			fix := without(ranges, c) + "  # if a host has an address in " + c.String()
+			s.add(fault.New(ServiceRangeRouteID, fault.Notice, fix,
 				"%s overlaps the route to %s: connections to addresses of the range that no Service has are dropped", c,
-				s.host.Routes[i])
+				s.host.Routes[i]))
 		}
 	}
 }
 
 // add adds a fault of the setting, which concerns no connection to a Service.
-func (s *serviceCIDRs) add(id string, severity fault.Severity, fix, format string, args ...any) {
-	f := fault.New(id, severity, fix, format, args...).Of(serviceCIDRsKey)
-	s.problems = append(s.problems, f.For(fault.Scope{Clients: fault.Nobody}))
+func (s *serviceCIDRs) add(f fault.Fault) {
+	s.problems = append(s.problems, f.Of(serviceCIDRsKey).For(fault.Scope{Clients: fault.Nobody}))
 }
 
 // without returns the setting without a range.

@@ -7,10 +7,10 @@ func IDs() []string {
 		"credentials", "daemon", "drop-ins", "endpoint-checks", "fallback", "fast-path", "firewall", "first-sync",
 		"follower-conntrack", "follower-flowtable", "follower-healthcheck", "follower-localnodeport",
 		"follower-serviceroutes", "ip-forward", "ipv6-forward", "kubeconfig", "kubeconfig-insecure",
-		"kubeconfig-refused", "last-known", "leftovers", "links-forward", "manifests", "no-endpoint", "node-leaving",
-		"nodeport-addresses", "nodeport-range", "object", "panic", "permissions", "ports", "quarantine", "removed-key",
-		"route-endpoints", "route-services", "rp-filter", "sandbox", "service-ranges", "services", "services-dead",
-		"services-too-big", "shortcut", "source-file", "source-kube", "sources", "sysctls", "systemd", "trace",
+		"kubeconfig-refused", "last-known", "leftovers", "manifests", "no-endpoint", "node-leaving",
+		"nodeport-addresses", "nodeport-range", "object", "panic", "permissions", "ports", "quarantine", "refused-address", "removed-key",
+		"route-endpoints", "route-services", "rp-filter", "sandbox", "service-range-network", "service-range-route", "service-ranges", "services", "services-dead",
+		"services-too-big", "shortcut", "source-file", "source-kube", "sources", "systemd", "trace",
 		"web-config",
 	}
 }

