@@ -81,6 +81,9 @@ type Synced struct {
 	// Unchanged says that the plan was the same as the last, so nothing was applied.
 	Unchanged bool
 	Full      bool
+	// Change is the step from the plan of the last sync that succeeded, also if several Applies made it. Prev is nil
+	// the first time.
+	Change proxiers.Change
 	// Start and Duration span all attempts of this sync, a search for refused ServicePorts included.
 	Start    time.Time
 	Duration time.Duration
@@ -109,6 +112,7 @@ type Pipeline struct {
 	plan        *plan.Plan      // the newest of the planner
 	target      *plan.Plan      // plan without what is quarantined
 	quarantine  quarantine      // what the backend refused
+	reported    *plan.Plan      // the plan of the last OnSynced
 	refusal     string          // the refusal that was logged last
 	step        proxiers.Change // the newest, which most stages have in common
 	pace        pacing          // when what may happen

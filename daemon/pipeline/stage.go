@@ -118,6 +118,15 @@ func (p *Pipeline) change(prev, next *plan.Plan) proxiers.Change {
 	return p.step
 }
 
+// sinceReported returns the step from the plan of the last OnSynced. After a partial sync it is mostly the one that the
+// stages take; after others it must not take the place of theirs.
+func (p *Pipeline) sinceReported(next *plan.Plan) proxiers.Change {
+	if p.step.Prev == p.reported && p.step.Next == next {
+		return p.step
+	}
+	return proxiers.NewChange(p.reported, next)
+}
+
 // apply syncs the stage to target and reports whether there was anything to do. While it runs, and
 // after an error, the host's state counts as unknown.
 func (p *Pipeline) apply(ctx context.Context, s *stage, target *plan.Plan) (bool, error) {
@@ -165,11 +174,13 @@ func (p *Pipeline) bounded(ctx context.Context, limit time.Duration, work func(c
 	return contain.Call(func() error { return work(ctx) })
 }
 
+// logApplied logs what only developers want to know: a drift, a failure and its end, and changes of Services have lines
+// of their own.
 func (p *Pipeline) logApplied(e Applied) {
 	switch {
 	case e.Err != nil: // the caller decides what it means
 	case e.Full:
-		p.opts.Logger.Info("full sync done", "stage", e.Stage, "reason", e.Reason, "service_ports", e.Changed,
+		p.opts.Logger.Debug("full sync done", "stage", e.Stage, "reason", e.Reason, "service_ports", e.Changed,
 			"duration", e.Duration)
 	default:
 		p.opts.Logger.Debug("partial sync done", "stage", e.Stage, "changed", e.Changed, "removed", e.Removed,
@@ -268,7 +279,9 @@ func (p *Pipeline) syncBackend(ctx context.Context) {
 	}
 	if p.opts.OnSynced != nil && p.record.snapshot != nil {
 		p.opts.OnSynced(p.record.snapshot, b.applied, Synced{
-			Unchanged: !worked, Full: full, Start: start, Duration: time.Since(start), Triggers: triggers,
+			Unchanged: !worked, Full: full, Change: p.sinceReported(b.applied), Start: start, Duration: time.Since(start),
+			Triggers: triggers,
 		})
+		p.reported = b.applied
 	}
 }
