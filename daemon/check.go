@@ -289,7 +289,10 @@ func planned(cfg *config.Config, objects []source.Object) (problems, unserved []
 	}
 	nobody := func() []source.Holding { return nil }
 	p, problems := planner.New(plannerOptions(cfg, families(cfg), nobody)).Plan(snap, nil, nil)
+	for _, svc := range snap.Services {
+		unserved = append(unserved, planner.Unserved(svc, p)...)
+	}
 	return slices.DeleteFunc(slices.Clone(problems), func(p fault.Fault) bool {
 		return p.Object.Kind == "" // of this host
-	}), planner.Unserved(snap, p)
+	}), unserved
 }

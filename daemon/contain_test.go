@@ -21,6 +21,7 @@ import (
 	"edgeway/daemon/config"
 	"edgeway/daemon/endpointcheck"
 	"edgeway/daemon/files"
+	"edgeway/daemon/journal"
 	"edgeway/daemon/nodeinfo"
 	"edgeway/daemon/pipeline"
 	"edgeway/daemon/source"
@@ -72,7 +73,7 @@ func runCore(t *testing.T, cfg *config.Config, outside Outside, backend *panicky
 	close(ready)
 	core, err := NewCore(cfg, CoreOptions{
 		Logger: logger, Families: []plan.Family{plan.IPv4}, Host: quietHost{ready},
-		Checker: endpointcheck.New(logger), Outside: outside,
+		Checker: endpointcheck.New(journal.NewDamper(logger)), Outside: outside,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -162,7 +163,7 @@ func TestASourceThatPanicsAlways(t *testing.T) {
 		logger, ready, starts := slog.New(slog.DiscardHandler), make(chan struct{}), 0
 		close(ready)
 		core, err := NewCore(cfg, CoreOptions{
-			Logger: logger, Families: []plan.Family{plan.IPv4}, Host: quietHost{ready}, Checker: endpointcheck.New(logger),
+			Logger: logger, Families: []plan.Family{plan.IPv4}, Host: quietHost{ready}, Checker: endpointcheck.New(journal.NewDamper(logger)),
 			Outside: Outside{NewWatcher: func() (*files.Watcher, error) {
 				starts++
 				panic("on purpose")

@@ -14,6 +14,7 @@ import (
 	"edgeway/daemon/endpointcheck"
 	"edgeway/daemon/files"
 	"edgeway/daemon/health"
+	"edgeway/daemon/journal"
 	"edgeway/daemon/nodeinfo"
 	"edgeway/daemon/pipeline"
 	"edgeway/daemon/planner"
@@ -39,6 +40,8 @@ type Core struct {
 	pipeline *pipeline.Pipeline
 	health   *health.Checker
 	parts    *contain.Parts
+	lines    *journal.Damper
+	services *serviceLog
 }
 
 // CoreOptions configure a Core, beside the configuration file. Applied and Synced may be nil.
@@ -52,6 +55,8 @@ type CoreOptions struct {
 	Budget planner.Budget
 	// Parts restarts the parts that panic. If it is nil, the Core creates one.
 	Parts *contain.Parts
+	// Lines bounds the lines about changes. If it is nil, the Core creates one.
+	Lines *journal.Damper
 	// InForce is the plan that an earlier Core of this process left in the kernel.
 	InForce *plan.Plan
 	// FullSync is the mean time between periodic full syncs; 0 means fullSync.
@@ -82,10 +87,14 @@ type HostWatcher interface {
 
 // NewCore returns a Core that does nothing until Run. It reads the kubeconfig.
 func NewCore(cfg *config.Config, o CoreOptions) (*Core, error) {
-	c := &Core{cfg: cfg, logger: o.Logger, families: o.Families, host: o.Host, parts: o.Parts}
+	c := &Core{cfg: cfg, logger: o.Logger, families: o.Families, host: o.Host, parts: o.Parts, lines: o.Lines}
 	if c.parts == nil {
 		c.parts = contain.New(o.Logger)
 	}
+	if c.lines == nil {
+		c.lines = journal.NewDamper(o.Logger)
+	}
+	c.services = newServiceLog(o.Logger, c.lines)
 	var err error
 	if c.sources, err = newSources(cfg, o.Logger, o.Outside); err != nil {
 		return nil, err
@@ -100,6 +109,7 @@ func NewCore(cfg *config.Config, o CoreOptions) (*Core, error) {
 		planner.ServiceRangeRouteID)
 	c.health.Include(func() []fault.Fault { return c.checks.faults(c.pipeline.State().InForce) },
 		"endpoint-checks", "services-dead")
+	c.health.Include(c.services.unserved, planner.NoEndpointID)
 	c.health.Include(c.removedKeys, "removed-key")
 	c.health.Include(c.parts.Faults, contain.PanicFault)
 	return c, nil
@@ -129,6 +139,7 @@ func (c *Core) newPipeline(o CoreOptions) *pipeline.Pipeline {
 		Parts:     c.parts,
 		OnApplied: o.Applied,
 		OnSynced: func(snap *tracker.Snapshot, p *plan.Plan, s pipeline.Synced) {
+			c.services.synced(snap, p, s)
 			if o.Synced != nil {
 				o.Synced(snap, p, s)
 			}
@@ -168,6 +179,10 @@ func (c *Core) run(start starter, backend pipeline.Stage, followers ...pipeline.
 	c.sources.run(start)
 	c.checks.run(start)
 	start("pipeline", func(ctx context.Context) error { return c.runPipeline(ctx, backend, followers) })
+	start("fault log", func(ctx context.Context) error {
+		c.health.Log(ctx, c.lines, haveOwnLines()...)
+		return nil
+	})
 }
 
 // runPipeline waits for the host's addresses: a plan without them would remove the NodePorts.

@@ -11,6 +11,7 @@ import (
 
 	"edgeway/daemon/config"
 	"edgeway/daemon/endpointcheck"
+	"edgeway/daemon/journal"
 	"edgeway/daemon/nodeinfo"
 	"edgeway/daemon/pipeline"
 	"edgeway/daemon/planner"
@@ -64,7 +65,7 @@ func runChecks(t *testing.T, c *checks, dead int) {
 
 // What is known of endpoints outlasts a reload, unless that turns the checks off.
 func TestChecksOutlastAReload(t *testing.T) {
-	endpoints := endpointcheck.New(slog.New(slog.DiscardHandler))
+	endpoints := endpointcheck.New(journal.NewDamper(slog.New(slog.DiscardHandler)))
 	at := deadEndpoint(t)
 	c := useChecks(checking(config.CheckedFile), endpoints)
 	if !c.of.Manifests || c.of.API || c.faults(nil) != nil || c.status() == nil {
@@ -118,7 +119,7 @@ func TestADeadEndpointOfAManifest(t *testing.T) {
 	sink.Synced()
 	snap, _ := tr.Snapshot()
 
-	c := useChecks(checking(config.CheckedFile), endpointcheck.New(slog.New(slog.DiscardHandler)))
+	c := useChecks(checking(config.CheckedFile), endpointcheck.New(journal.NewDamper(slog.New(slog.DiscardHandler))))
 	p := planner.New(planner.Options{Families: []plan.Family{plan.IPv4}, Checks: c.of})
 	host := &nodeinfo.Host{}
 	first, _ := p.Plan(snap, host, nil)

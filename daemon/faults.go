@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"edgeway/daemon/config"
+	"edgeway/daemon/planner"
+	"edgeway/daemon/source/kube"
 	"edgeway/proxiers"
 	"edgeway/proxiers/fault"
 )
@@ -23,6 +25,13 @@ func (i *instance) faults() (out []fault.Fault) {
 // shownFaults returns the faults for health, except for the fast path's, which fastPath reports.
 func (i *instance) shownFaults() []fault.Fault {
 	return slices.DeleteFunc(i.faults(), func(f fault.Fault) bool { return f.ID == proxiers.FastPathFault })
+}
+
+// haveOwnLines returns the IDs of the faults that other parts log: each object, endpoint or port has its line.
+func haveOwnLines() []string {
+	return append(kube.FaultIDs(), planner.NodePortAddressesID, planner.NodePortRangeID, planner.BudgetID,
+		planner.NoEndpointID, proxiers.PortFault, proxiers.FastPathFault, "shortcut", "endpoint-checks", "panic",
+		"removed-key", "fallback", "leftovers")
 }
 
 // notListening returns the messages of all ports that are not served.

@@ -7,6 +7,7 @@ import (
 
 	"edgeway/daemon/config"
 	"edgeway/daemon/endpointcheck"
+	"edgeway/daemon/journal"
 	"edgeway/proxiers"
 	"edgeway/proxiers/fault"
 )
@@ -29,7 +30,7 @@ func TestTheConfigurationIgnoresNotices(t *testing.T) {
 	cfg.Source.File.Paths, cfg.Source.LastKnown.Directory = []string{t.TempDir()}, t.TempDir()
 	cfg.Doctor.Ignore = []string{"no-endpoint"}
 	logger := slog.New(slog.DiscardHandler)
-	core, err := NewCore(cfg, CoreOptions{Logger: logger, Checker: endpointcheck.New(logger)})
+	core, err := NewCore(cfg, CoreOptions{Logger: logger, Checker: endpointcheck.New(journal.NewDamper(logger))})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -76,8 +76,8 @@ func newInstance(ctx context.Context, set settings, opts instanceOptions) (*inst
 		InForce: opts.InForce.plan,
 		Applied: func(a pipeline.Applied) { i.metrics.Applied(a) },
 		Synced:  i.synced,
-		Parts:   opts.Shared.parts,
-		Budget:  budget(debug.SetMemoryLimit(-1), set.backend.Traits.Cost),
+		Parts:   opts.Shared.parts, Lines: opts.Shared.lines,
+		Budget: budget(debug.SetMemoryLimit(-1), set.backend.Traits.Cost),
 	})
 	if err != nil {
 		return nil, err

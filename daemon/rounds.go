@@ -13,7 +13,7 @@ import (
 func (i *instance) newRounds() *doctor.Rounds {
 	rules := firewall.New() // remembers what it need not read again
 	return doctor.NewRounds(doctor.RoundsOptions{
-		Logger: i.logger, Moved: i.node.Moved(),
+		Moved: i.node.Moved(),
 		Host: func() *doctor.Host {
 			state := i.pipeline.State()
 			return &doctor.Host{

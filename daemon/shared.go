@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"edgeway/daemon/endpointcheck"
+	"edgeway/daemon/journal"
 	"edgeway/proxiers/contain"
 	"edgeway/proxiers/healthcheck"
 	"edgeway/proxiers/localnodeport"
@@ -22,12 +23,15 @@ type shared struct {
 	healthy *atomic.Pointer[func() bool]
 	// parts counts panics.
 	parts *contain.Parts
+	// lines knows what was logged a while ago.
+	lines *journal.Damper
 }
 
 func newShared(logger *slog.Logger, sockets localnodeport.Sockets) shared {
+	lines := journal.NewDamper(logger)
 	s := shared{
-		healthy: new(atomic.Pointer[func() bool]), endpoints: endpointcheck.New(logger),
-		parts: contain.New(logger),
+		healthy: new(atomic.Pointer[func() bool]), endpoints: endpointcheck.New(lines),
+		parts: contain.New(logger), lines: lines,
 	}
 	s.loopback = localnodeport.New(localnodeport.Options{
 		Logger: logger.With("stage", localnodeport.Name), Sockets: sockets, Contain: s.contain,

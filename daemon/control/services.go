@@ -119,13 +119,15 @@ func newLister(in ServiceInput, p *plan.Plan) *lister {
 		l.refused[f.Object] = append(l.refused[f.Object], f)
 	}
 	faults := in.State.PlanProblems
+	var idle []fault.Fault
 	if snap := in.State.Snapshot; snap != nil {
 		for _, svc := range snap.Services {
 			l.known[svc.Name()] = svc
+			idle = append(idle, planner.Unserved(svc, p)...)
 		}
 		faults = slices.Concat(snap.Problems, faults)
-		l.idle = byObject(planner.Unserved(snap, p))
 	}
+	l.idle = byObject(idle)
 	l.others = byObject(faults)
 	return l
 }

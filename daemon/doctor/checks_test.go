@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"edgeway/daemon/config"
+	"edgeway/daemon/planner"
 	"edgeway/daemon/source"
 	"edgeway/daemon/source/kube"
 	"edgeway/daemon/tracker"
@@ -89,6 +90,7 @@ func TestTheDaemonsOwnConditions(t *testing.T) {
 		{ID: "services-dead", Severity: fault.Problem, Message: "refused", Fix: "start it"},
 		{ID: "ip-forward", Severity: fault.Problem},
 		{ID: "source-kube", Severity: fault.Warning}, // looked at anew
+		{ID: planner.NoEndpointID, Severity: fault.Notice},
 	}
 	wants(t, h, "daemon", "unhealthy: late … | edgeway status", "problem: refused … | start it", "warning: left out")
 }

@@ -15,7 +15,7 @@ func TestRoundsAfterAPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, f := testHost()
 		logger, looks := slog.New(slog.NewTextHandler(t.Output(), nil)), 0
-		r := NewRounds(RoundsOptions{Logger: logger, Host: func() *Host {
+		r := NewRounds(RoundsOptions{Host: func() *Host {
 			if looks++; looks == 1 {
 				panic("on purpose")
 			}

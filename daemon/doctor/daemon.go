@@ -10,12 +10,13 @@ import (
 	"strings"
 	"time"
 
+	"edgeway/daemon/planner"
 	"edgeway/proxiers"
 	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 )
 
-// daemon returns the daemon's own faults, except for those that are checks here.
+// daemon returns the daemon's own faults, except for those that are checks here, or that one of them reports.
 func daemon(_ context.Context, h *Host) []fault.Fault {
 	switch {
 	case h.Unasked.Message != "":
@@ -29,7 +30,8 @@ func daemon(_ context.Context, h *Host) []fault.Fault {
 	var out []fault.Fault
 	for _, f := range h.Faults {
 		isCheck := func(check Check) bool { return check.Name == f.ID }
-		if !slices.ContainsFunc(Checks(), isCheck) && !strings.HasPrefix(f.ID, "source-") {
+		if !slices.ContainsFunc(Checks(), isCheck) && !strings.HasPrefix(f.ID, "source-") &&
+			f.ID != planner.NoEndpointID {
 			f.Fix = orElse(f.Fix, details)
 			out = append(out, f)
 		}

@@ -2,14 +2,12 @@ package doctor
 
 import (
 	"context"
-	"log/slog"
 	"slices"
 	"sync"
 	"time"
 	"weak"
 
 	"edgeway/proxiers/fault"
-	"edgeway/proxiers/messageid"
 	"edgeway/proxiers/plan"
 )
 
@@ -27,12 +25,10 @@ type Rounds struct {
 
 	mu    sync.Mutex
 	found []fault.Fault
-	told  map[string]bool // by key
 }
 
 // RoundsOptions are what Rounds need. All are required.
 type RoundsOptions struct {
-	Logger *slog.Logger
 	// Host gives what to look at now.
 	Host func() *Host
 	// Moved receives after a change of the host's network.
@@ -48,7 +44,7 @@ const (
 	filterPeriod = 2 * roundsPeriod
 	// faultPeriod is the time between two looks while there is a problem. The operator who fixes it waits for its end.
 	faultPeriod = 10 * time.Second
-	// confirmed is when a new problem is looked at again: it is logged if it is still there.
+	// confirmed is when a new problem is looked at again: before the log is (health.Checker.Log).
 	confirmed = 5 * time.Second
 )
 
@@ -127,8 +123,7 @@ func (d *dropCount) before(now int) int {
 	return d.base
 }
 
-// look runs the checks, logs what has begun and ended, and reports whether there are new faults. A fault is logged when
-// a second look finds it too.
+// look runs the checks and reports whether there are new faults.
 func (r *Rounds) look(ctx context.Context) (fresh bool) {
 	h := r.o.Host()
 	if of := weak.Make(h.Plan); of != r.plan {
@@ -143,28 +138,17 @@ func (r *Rounds) look(ctx context.Context) (fresh bool) {
 	if ctx.Err() != nil {
 		return false // what was asked for was cut off
 	}
-	told := map[string]bool{}
 	for i := range now {
 		f := &now[i]
-		earlier, again := before[key(*f)]
-		if !again {
+		if earlier, again := before[key(*f)]; again {
+			f.Since = earlier.Since
+		} else {
 			f.Since, fresh = time.Now(), true
-			continue
-		}
-		f.Since, told[key(*f)] = earlier.Since, true
-		if !r.told[key(*f)] {
-			r.log(f)
-		}
-	}
-	for k := range r.told {
-		if !told[k] {
-			r.o.Logger.Info("a problem of this host is gone", "message_id", messageid.HostProblemGone,
-				"fault", before[k].ID, "seen", before[k].String())
 		}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.found, r.told = now, told
+	r.found = now
 	return fresh
 }
 
@@ -182,15 +166,6 @@ func (r *Rounds) find(ctx context.Context, h *Host) (out []fault.Fault) {
 		}
 	}
 	return out
-}
-
-func (r *Rounds) log(f *fault.Fault) {
-	logger := r.o.Logger.With("message_id", messageid.HostProblem, "fault", f.ID, "seen", f.String(), "fix", f.Fix)
-	if f.Severity == fault.Notice {
-		logger.Info("connections may fail because of this host")
-		return
-	}
-	logger.Warn("connections fail because of a problem of this host")
 }
 
 // key identifies a problem. The message may have other figures each time.

@@ -2,7 +2,6 @@ package endpointcheck
 
 import (
 	"context"
-	"log/slog"
 	"maps"
 	"math/rand/v2"
 	"net/netip"
@@ -12,6 +11,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"edgeway/daemon/journal"
 	"edgeway/proxiers/contain"
 	"edgeway/proxiers/fault"
 )
@@ -31,7 +31,7 @@ const (
 
 // Checker checks endpoints. Its methods may be called from any goroutine, but Use only while Run does not run.
 type Checker struct {
-	log            *slog.Logger
+	lines          *journal.Damper
 	dial           dialFunc // set by Use, and by tests
 	settings       Settings
 	changed, wake  chan struct{}
@@ -44,8 +44,6 @@ type Checker struct {
 	faults    map[netip.AddrPort]fault.Fault
 	published time.Time
 	pending   bool // a publication is scheduled
-	lines     *rate.Limiter
-	omitted   int // lines
 }
 
 // target is an endpoint that is checked.
@@ -61,9 +59,8 @@ type target struct {
 }
 
 // New returns a Checker without targets. It starts no goroutine.
-func New(logger *slog.Logger) *Checker {
-	c := &Checker{log: logger, changed: make(chan struct{}, 1), wake: make(chan struct{}, 1)}
-	c.lines = rate.NewLimiter(rate.Every(time.Minute/maxLines), maxLines)
+func New(lines *journal.Damper) *Checker {
+	c := &Checker{lines: lines, changed: make(chan struct{}, 1), wake: make(chan struct{}, 1)}
 	c.Forget()
 	return c
 }

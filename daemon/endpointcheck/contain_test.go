@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"edgeway/daemon/journal"
 	"edgeway/proxiers/contain"
 )
 
@@ -20,7 +21,7 @@ func TestRunAfterAPanic(t *testing.T) {
 		n := &network{faults: map[netip.AddrPort]error{}, dialled: map[netip.AddrPort]int{}}
 		n.set(unix.ECONNREFUSED, at(1))
 		logger := slog.New(slog.NewTextHandler(t.Output(), nil))
-		c, parts := New(logger), contain.New(logger)
+		c, parts := New(journal.NewDamper(logger)), contain.New(logger)
 		c.Use(defaults)
 		var panicked atomic.Bool
 		c.dial = func(ctx context.Context, to netip.AddrPort) error {

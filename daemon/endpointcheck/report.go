@@ -1,6 +1,7 @@
 package endpointcheck
 
 import (
+	"log/slog"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -8,25 +9,13 @@ import (
 	"edgeway/proxiers/messageid"
 )
 
-// maxLines bounds the transitions that are logged per minute: many endpoints die together, and some flap.
-const maxLines = 20
-
 // note logs that an endpoint has died or answers again. The caller holds mu.
 func (c *Checker) note(t *target, fault string) {
-	if !c.lines.Allow() {
-		c.omitted++
-		return
-	}
-	log := c.log
-	if c.omitted > 0 {
-		log = log.With("lines_omitted", c.omitted)
-		c.omitted = 0
-	}
 	if t.dead {
-		log.Warn("endpoint does not answer", "message_id", messageid.EndpointDead,
+		c.lines.Log(t.addr.String(), slog.LevelWarn, messageid.EndpointDead, "endpoint does not answer",
 			"endpoint", t.addr, "fault", fault, "checks", c.settings.Failures)
 	} else {
-		log.Info("endpoint answers again", "message_id", messageid.EndpointAlive,
+		c.lines.Log(t.addr.String(), slog.LevelInfo, messageid.EndpointAlive, "endpoint answers again",
 			"endpoint", t.addr, "dead_for", time.Since(c.faults[t.addr].Since).Round(time.Second))
 	}
 }

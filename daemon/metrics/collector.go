@@ -40,6 +40,7 @@ var present = [...]struct {
 	{"edgeway_programmed_endpoints", "Endpoints in the kernel, each counted once for each Service port.", nil},
 	{"edgeway_programmed_service_ports", "Service ports in the kernel, each address family counted.", nil},
 	{"edgeway_programmed_services", "Services in the kernel.", nil},
+	{"edgeway_services_without_endpoint", "Services in the kernel with a port that has no ready endpoint.", nil},
 	{"edgeway_source_objects", "Objects of a source.", []string{"source", "kind"}},
 	{"edgeway_source_staleness_seconds", "Time since a source was last known to be up to date; absent: never.", []string{"source"}},
 	{"edgeway_source_synced", "1 when a source has listed all objects once.", []string{"source"}},
@@ -127,6 +128,7 @@ func (s scrape) programmed(p *plan.Plan) {
 	s.gauge("edgeway_programmed_services", float64(n.Services))
 	s.gauge("edgeway_programmed_service_ports", float64(n.ServicePorts))
 	s.gauge("edgeway_programmed_endpoints", float64(n.Endpoints))
+	s.gauge("edgeway_services_without_endpoint", float64(n.WithoutEndpoint))
 	internal, external := noLocalEndpoints(p)
 	for _, f := range s.opts.Families {
 		s.gauge("kubeproxy_sync_proxy_rules_no_local_endpoints_total", float64(internal[f]), "internal", f.String())

@@ -44,7 +44,7 @@ func endpoints(n int) []plan.Endpoint {
 	return out
 }
 
-// testPlan has a Service of both families, and one of IPv4 whose policies are Local.
+// testPlan has a Service of both families, one of IPv4 whose policies are Local, and one without an endpoint.
 func testPlan() *plan.Plan {
 	web := func(f plan.Family) *plan.ServicePort {
 		return &plan.ServicePort{
@@ -61,7 +61,12 @@ func testPlan() *plan.Plan {
 		},
 		Pools: [2][]plan.Endpoint{endpoints(1), nil},
 	}
-	return &plan.Plan{Services: []*plan.ServicePort{web(plan.IPv4), web(plan.IPv6), local}}
+	reject := plan.Route{Verdict: plan.Reject}
+	idle := &plan.ServicePort{
+		Name: plan.ServicePortName{Namespace: "default", Name: "c", Protocol: plan.TCP}, Family: plan.IPv4,
+		Frontends: []plan.Frontend{{Kind: plan.ClusterIP, Routes: [3]plan.Route{reject, reject, reject}}},
+	}
+	return &plan.Plan{Services: []*plan.ServicePort{web(plan.IPv4), web(plan.IPv6), local, idle}}
 }
 
 func testMetrics() *Metrics {

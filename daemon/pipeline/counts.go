@@ -10,6 +10,8 @@ type Counts struct {
 	ServicePorts int `json:"servicePorts"`
 	// Endpoints counts each endpoint of each ServicePort once.
 	Endpoints int `json:"endpoints"`
+	// WithoutEndpoint counts the Services that have a port without an endpoint.
+	WithoutEndpoint int `json:"withoutEndpoint"`
 }
 
 // Count walks the whole plan: about 1 ms at 10,000 Services. A nil plan is empty.
@@ -19,14 +21,21 @@ func Count(p *plan.Plan) Counts {
 		return c
 	}
 	c.ServicePorts = len(p.Services)
-	for i, svc := range p.Services {
-		if i == 0 || svc.Name.Namespace != p.Services[i-1].Name.Namespace ||
-			svc.Name.Name != p.Services[i-1].Name.Name {
-			c.Services++
-		}
+	c.Services, c.WithoutEndpoint = services(p.Services), services(plan.WithoutEndpoint(p.Services))
+	for _, svc := range p.Services {
 		c.Endpoints += distinct(svc.Pools[plan.ClusterPool], svc.Pools[plan.LocalPool])
 	}
 	return c
+}
+
+// services counts the Services of a sorted list.
+func services(list []*plan.ServicePort) (n int) {
+	for i, svc := range list {
+		if i == 0 || svc.Name.Namespace != list[i-1].Name.Namespace || svc.Name.Name != list[i-1].Name.Name {
+			n++
+		}
+	}
+	return n
 }
 
 // distinct counts the union of two sorted lists.

@@ -1,11 +1,13 @@
 package planner
 
 import (
+	"net/netip"
 	"strings"
 	"testing"
 
 	"edgeway/daemon/source"
 	"edgeway/daemon/tracker"
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 )
 
@@ -57,6 +59,29 @@ func TestAbsentAgreesWithThePlan(t *testing.T) {
 		_, absent := Absent(snap.Services[0], sp.Name, sp.Family)
 		if rejected := w.plan.Decide(packetTo("host", "ClusterIP")).Verdict == plan.Reject; rejected != absent {
 			t.Errorf("%s: rejected %t, absent %t", name, rejected, absent)
+		}
+	}
+}
+
+// The reason is also there if no EndpointSlice has it.
+func TestUnservedPortsOfAService(t *testing.T) {
+	two := testService("web")
+	two.Ports = append(two.Ports, source.ServicePort{Name: "metrics", Protocol: plan.TCP, Port: 9000})
+	for name, c := range map[string]struct {
+		endpoint source.Endpoint
+		want     string // "" for none
+	}{
+		"ready":             {ep(epThere), "Service ns/web: spec.ports[1]: its EndpointSlices have no port \"metrics\"/TCP, but TCP without a name"},
+		"refused":           {ep("10.9.0.1"), "Service ns/web: spec.ports[0]: its endpoints are refused"},
+		"of another family": {ep("fd00:1::1"), "Service ns/web: spec.ports[0]: there is no EndpointSlice of addressType IPv4 for it, only of IPv6"},
+	} {
+		opts := testOptions()
+		opts.DenyEndpoints = []netip.Prefix{netip.MustParsePrefix("10.9.0.0/16")}
+		w := newWorld(t, opts, two, testSlice("web", c.endpoint))
+		snap, _ := w.tr.Snapshot()
+		got := Unserved(snap.Services[0], w.plan)
+		if len(got) == 0 || got[0].String() != c.want || got[0].ID != NoEndpointID || got[0].Severity != fault.Notice {
+			t.Errorf("%s: %+v", name, got)
 		}
 	}
 }

@@ -374,5 +374,5 @@ func firstOf[T any](list []T) string {
 
 // absence returns the reason why a ServicePort has no endpoint. The message follows its name and a colon.
 func absence(message, fix string) fault.Fault {
-	return fault.Fault{ID: "no-endpoint", Severity: fault.Notice, Message: message, Fix: fix}
+	return fault.Fault{ID: NoEndpointID, Severity: fault.Notice, Message: message, Fix: fix}
 }

@@ -16,6 +16,8 @@ import (
 type Snapshot struct {
 	// Generation rises by one with every snapshot.
 	Generation uint64
+	// Complete says that every source has listed its objects since the start. Until then a last-known state stands in.
+	Complete bool
 	// Services is sorted by namespace, then name.
 	Services []*Service
 	// Changed names the Services that differ from the snapshot before, deleted ones included,

@@ -93,6 +93,7 @@ func (t *Tracker) Snapshot() (s *Snapshot, ok bool) {
 	}
 	err := contain.Call(func() error {
 		s = t.view.snapshot()
+		s.Complete = t.complete()
 		return nil
 	})
 	if err != nil {
@@ -148,10 +149,18 @@ func (t *Tracker) synced(l *layer) {
 			}
 		}
 	}
-	if !t.open && t.settled() {
+	opens := !t.open && t.settled()
+	if opens {
 		t.open = true
+	}
+	if opens || t.open && t.complete() {
 		t.notify()
 	}
+}
+
+// complete reports whether every primary layer has synced.
+func (t *Tracker) complete() bool {
+	return !slices.ContainsFunc(t.layers, func(l *layer) bool { return l.primary == nil && !l.synced })
 }
 
 // update changes the view, and signals the reader, if another object serves the key than before.

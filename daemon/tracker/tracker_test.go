@@ -105,6 +105,23 @@ func TestGate(t *testing.T) {
 	}
 }
 
+// The last list of a source is announced also if it brings nothing new: only then is the snapshot complete.
+func TestASnapshotIsCompleteWhenEachSourceHasListed(t *testing.T) {
+	tr, file, kube, known := threeLayers()
+	file.Synced()
+	known.Upsert(svc("a"))
+	known.Synced()
+	if s := mustSnapshot(t, tr); !announced(tr) || s.Complete {
+		t.Errorf("with a last-known state: complete %t", s.Complete)
+	}
+	kube.Upsert(svc("a"))
+	announced(tr)
+	kube.Synced()
+	if s := mustSnapshot(t, tr); !announced(tr) || !s.Complete {
+		t.Errorf("with all lists: complete %t", s.Complete)
+	}
+}
+
 func TestGateOfEmptyFallbackAloneStaysClosed(t *testing.T) {
 	tr := New(Layer{Name: "kube"}, Layer{Name: "lastknown", FallbackFor: "kube"})
 	tr.Sink("lastknown").Synced()

@@ -69,3 +69,29 @@ func Minimal(prefixes []netip.Prefix) []netip.Prefix {
 	}
 	return kept
 }
+
+// WithoutEndpoint returns the ports that have no endpoint in any family, on whatever host, so that their connections are
+// rejected: the first ServicePort of each. The list is in plan order and holds all families of each port.
+func WithoutEndpoint(list []*ServicePort) (out []*ServicePort) {
+	for len(list) > 0 {
+		first, rejects := list[0], true
+		for len(list) > 0 && list[0].Name == first.Name {
+			rejects = rejects && list[0].rejects()
+			list = list[1:]
+		}
+		if rejects {
+			out = append(out, first)
+		}
+	}
+	return out
+}
+
+// rejects reports whether no connection to the ServicePort is forwarded, or left to another host.
+func (s *ServicePort) rejects() bool {
+	for i := range s.Frontends {
+		if slices.ContainsFunc(s.Frontends[i].Routes[:], func(r Route) bool { return r.Verdict != Reject }) {
+			return false
+		}
+	}
+	return true
+}

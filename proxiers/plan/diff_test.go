@@ -143,3 +143,29 @@ func BenchmarkDiff(b *testing.B) {
 		})
 	}
 }
+
+func TestThePortsOfAServiceAndThoseWithoutAnEndpoint(t *testing.T) {
+	port := func(service, port string, family Family, fromHost, fromOutside Verdict) *ServicePort {
+		f := Frontend{Routes: [3]Route{{Verdict: Reject}, {Verdict: Reject}, {Verdict: Reject}}}
+		f.Routes[FromHost].Verdict, f.Routes[FromOutside].Verdict = fromHost, fromOutside
+		return &ServicePort{
+			Name: ServicePortName{Namespace: "ns", Name: service, Port: port, Protocol: TCP}, Family: family,
+			Frontends: []Frontend{f},
+		}
+	}
+	p := &Plan{Services: []*ServicePort{
+		port("a", "http", IPv4, Forward, Drop), // of an endpoint on another host
+		port("b", "dns", IPv4, Reject, Reject), port("b", "http", IPv4, Reject, Reject), port("b", "http", IPv6, Forward, Forward),
+		port("c", "http", IPv4, Reject, Reject), port("c", "http", IPv6, Reject, Reject),
+	}}
+	for name, want := range map[string][]*ServicePort{
+		"": {}, "a": p.Services[:1], "b": p.Services[1:4], "bb": {}, "c": p.Services[4:], "d": {},
+	} {
+		if got := p.Of("ns", name); !slices.Equal(got, want) {
+			t.Errorf("of %q: %v, want %v", name, got, want)
+		}
+	}
+	if got := WithoutEndpoint(p.Services); !slices.Equal(got, []*ServicePort{p.Services[1], p.Services[4]}) {
+		t.Errorf("without an endpoint: %v", got)
+	}
+}

@@ -297,10 +297,12 @@ type status struct {
 		Name     string
 		LastSync time.Time
 	}
-	Faults   []struct{ ID, Message, Fix string }
+	Faults   []statusFault
 	Drift    struct{ Repairs int }
 	Problems problems
 }
+
+type statusFault struct{ ID, Message, Fix string }
 
 // problems are those of objects.
 type problems struct{ First []problem }

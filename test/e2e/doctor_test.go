@@ -118,12 +118,12 @@ func (d *daemon) cured(check, words string, works func() error) {
 	d.t.Logf("edgeway status named it after %.1f s", took.Seconds())
 	d.degraded(check)
 	d.within(patience, d.metric(fmt.Sprintf(`edgeway_condition{name=%q}`, check), 1))
-	d.within(patience, d.logged("connections fail because of a problem of this host", "fault="+check))
+	d.within(patience, d.logged("level=ERROR", "fault began", "fault="+check))
 	out := d.diagnosed(check, words)
 	d.obey(check, out)
 	d.within(patience, works)
 	d.within(patience, d.says("healthy"))
-	d.within(patience, d.logged("a problem of this host is gone", "fault="+check))
+	d.within(patience, d.logged("fault ended", "fault="+check))
 	if out, errs, code := d.edgeway("doctor"); code != 0 {
 		d.t.Errorf("edgeway doctor ended with %d after its own commands:\n%s%s", code, out, errs)
 	}

@@ -13,6 +13,7 @@ import (
 	"edgeway/daemon"
 	"edgeway/daemon/config"
 	"edgeway/daemon/endpointcheck"
+	"edgeway/daemon/journal"
 	"edgeway/daemon/pipeline"
 	"edgeway/proxiers/contain"
 	"edgeway/proxiers/plan"
@@ -36,7 +37,7 @@ func (s *simulation) start(inForce *plan.Plan) {
 	p.parts = contain.New(logger)
 	var err error
 	p.core, err = daemon.NewCore(s.config, daemon.CoreOptions{
-		Logger: logger, Families: []plan.Family{plan.IPv4, plan.IPv6}, Host: s.host, Checker: endpointcheck.New(logger), InForce: inForce, FullSync: s.fullSync,
+		Logger: logger, Families: []plan.Family{plan.IPv4, plan.IPv6}, Host: s.host, Checker: endpointcheck.New(journal.NewDamper(logger)), InForce: inForce, FullSync: s.fullSync,
 		Parts: p.parts,
 		Outside: daemon.Outside{
 			Dial: s.net.dial, Lookup: s.names.lookup, NewWatcher: s.host.newWatcher,

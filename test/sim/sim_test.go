@@ -112,6 +112,7 @@ type simulation struct {
 	names  names
 	named  bool // the kubeconfig has a name, not an address
 	api    *apiServer
+	liar   *apiServer
 	kernel *kernel
 	// follower runs behind the kernel, as conntrack does.
 	follower *kernel
@@ -151,7 +152,8 @@ type simulation struct {
 	violations []string
 }
 
-func run(t *testing.T, seed uint64, dir string, creds *credentials) {
+// newSimulation starts the daemon in a world in which nothing has happened yet.
+func newSimulation(t *testing.T, seed uint64, dir string, creds *credentials) *simulation {
 	s := &simulation{
 		t: t, seed: seed, rand: rand.New(rand.NewPCG(seed, 1)), dir: dir, creds: creds, begun: time.Now(),
 		net: newNetwork(), kernel: newKernel("backend"), follower: newKernel("follower"), host: newHost(), refused: map[string]time.Time{}, blamed: map[string]time.Time{}, searched: map[portKey]time.Time{}, addr: "192.0.2.10:6443", token: "first",
@@ -170,12 +172,17 @@ func run(t *testing.T, seed uint64, dir string, creds *credentials) {
 	s.named = s.rand.IntN(2) == 0
 	s.names.move(s.addr)
 	s.api.start(s.addr)
-	liar := newImpostor(s)
-	liar.start(impostorAddr + ":6443")
+	s.liar = newImpostor(s)
+	s.liar.start(impostorAddr + ":6443")
 	s.writeKubeconfig(false)
 	s.start(nil)
 	s.plannerOptions = s.process.core.PlannerOptions()
 	s.plannerOptions.Held = nil
+	return s
+}
+
+func run(t *testing.T, seed uint64, dir string, creds *credentials) {
+	s := newSimulation(t, seed, dir, creds)
 	s.calm()
 	for time.Since(s.begun) < length && !s.failed {
 		s.chaos()
@@ -183,15 +190,20 @@ func run(t *testing.T, seed uint64, dir string, creds *credentials) {
 		s.pass(time.Duration(s.rand.IntN(180)) * time.Second)
 	}
 	s.checkBounds()
+	s.finish()
+	t.Logf("slowest %s, %d requests, %d lines, %d applies", s.slowest, s.api.asked(), s.logs.total(), s.kernel.applies)
+}
+
+// finish ends the daemon and its world.
+func (s *simulation) finish() {
 	if s.process != nil {
 		s.kill(false)
 	}
 	s.api.stop()
-	liar.stop()
+	s.liar.stop()
 	s.net.reset()
 	time.Sleep(idleTimeout + time.Second)
 	s.checkLeft()
-	t.Logf("slowest %s, %d requests, %d lines, %d applies", s.slowest, s.api.asked(), s.logs.total(), s.kernel.applies)
 }
 
 // length is how long a run is, of simulated time.

@@ -1,0 +1,144 @@
+package journal
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"edgeway/proxiers/messageid"
+)
+
+const (
+	// maxLines bounds the lines per minute: many things change together.
+	maxLines = 20
+	// maxChanges bounds the changes of one thing within damping that have a line each: three times there and back.
+	maxChanges = 6
+	// damping is the time that a thing which flapped must keep its state to have a line for each change again. Until
+	// then it has at most one line in this time.
+	damping = time.Hour
+	// calm is the time after which a thing that flapped has a line with the state that it kept.
+	calm = 15 * time.Minute
+	// review is the time between two searches for lines that are due.
+	review = time.Minute
+)
+
+// Damper logs the changes of things that come and go, such as a Service that loses its endpoints and gets them back. It
+// bounds the lines about each thing, and about all things together. Its methods may be called from any goroutine.
+type Damper struct {
+	log   *slog.Logger
+	lines *rate.Limiter
+
+	mu      sync.Mutex
+	things  map[string]*thing // that changed within damping
+	omitted map[string]int    // lines, by message
+	waiting bool              // a review is scheduled
+}
+
+// thing is a thing that has changed.
+type thing struct {
+	since   time.Time // the first of changes
+	changes int
+	last    line
+	changed time.Time // the time of last
+	// silent counts the changes without a line since logged.
+	silent int
+	logged time.Time
+}
+
+func (t *thing) flaps() bool { return t.changes > maxChanges }
+
+type line struct {
+	level       slog.Level
+	id, message string
+	attrs       []any
+}
+
+// NewDamper returns a Damper that has logged nothing.
+func NewDamper(logger *slog.Logger) *Damper {
+	return &Damper{
+		log: logger, lines: rate.NewLimiter(rate.Every(time.Minute/maxLines), maxLines),
+		things: map[string]*thing{}, omitted: map[string]int{},
+	}
+}
+
+// Log writes a line about a change of the thing with the key, unless the thing flaps or there were too many lines. id is
+// one of proxiers/messageid's.
+func (d *Damper) Log(key string, level slog.Level, id, message string, attrs ...any) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	now, t := time.Now(), d.things[key]
+	if t == nil || !t.flaps() && now.Sub(t.since) > damping {
+		t = &thing{since: now}
+		d.things[key] = t
+	}
+	t.last, t.changed = line{level, id, message, attrs}, now
+	t.changes++
+	switch {
+	case t.changes == maxChanges+1:
+		t.logged = now
+		d.write(line{level, messageid.Flapping, "changes too often for a line each", attrs})
+	case t.flaps():
+		t.silent++
+	case !d.write(t.last) && t.changes == 1:
+		delete(d.things, key) // there may be thousands
+	}
+	d.schedule()
+}
+
+// write writes a line or counts it.
+func (d *Damper) write(l line) bool {
+	if !d.lines.Allow() {
+		d.omitted[l.message]++
+		return false
+	}
+	attrs := append([]any{"message_id", l.id}, l.attrs...)
+	d.log.Log(context.Background(), l.level, l.message, attrs...) //nolint:sloglint // a constant of the caller
+	return true
+}
+
+func (d *Damper) schedule() {
+	if !d.waiting && len(d.things)+len(d.omitted) > 0 {
+		d.waiting = true
+		time.AfterFunc(review, d.review)
+	}
+}
+
+// review writes the lines that are due.
+func (d *Damper) review() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.waiting = false
+	for key, t := range d.things {
+		idle := time.Since(t.changed)
+		switch {
+		case t.silent > 0 && (idle >= calm || time.Since(t.logged) >= damping):
+			l := t.last
+			l.attrs = append(slices.Clip(l.attrs), "changes", t.silent)
+			d.write(l)
+			t.silent, t.logged = 0, time.Now()
+		case idle >= damping:
+			delete(d.things, key)
+		}
+	}
+	if len(d.omitted) > 0 {
+		d.log.Info("too many changes for a line each", "message_id", messageid.LinesOmitted, "omitted", d.counts())
+		clear(d.omitted)
+	}
+	d.schedule()
+}
+
+// counts returns the number of omitted lines for each message.
+func (d *Damper) counts() string {
+	var out []string
+	for _, message := range slices.Sorted(maps.Keys(d.omitted)) {
+		out = append(out, fmt.Sprintf("%s: %d", message, d.omitted[message]))
+	}
+	return strings.Join(out, ", ")
+}

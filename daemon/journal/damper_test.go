@@ -1,0 +1,95 @@
+package journal
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// damped runs a Damper in a bubble. lines returns what it has written since the last call.
+func damped(t *testing.T, do func(d *Damper, lines func() []string)) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		d := NewDamper(slog.New(slog.NewTextHandler(&out, nil)))
+		do(d, func() []string {
+			synctest.Wait()
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			text := strings.TrimSpace(out.String())
+			out.Reset()
+			if text == "" {
+				return nil
+			}
+			return strings.Split(text, "\n")
+		})
+	})
+}
+
+// flip logs that a thing goes, or that it comes back.
+func flip(d *Damper, i int, name string) {
+	d.Log(name, slog.LevelInfo, "id", []string{"went", "came"}[i%2], "service", name)
+}
+
+func TestAThingThatFlapsIsLoggedOnceAnHour(t *testing.T) {
+	damped(t, func(d *Damper, lines func() []string) {
+		for i := range 7 {
+			flip(d, i, "a/b")
+			time.Sleep(time.Minute)
+		}
+		flip(d, 0, "a/c")
+		if got := lines(); len(got) != 8 || !strings.Contains(got[6], "too often") || !strings.Contains(got[7], "a/c") {
+			t.Errorf("three times there and back, and one more: %q", got)
+		}
+		for i := range 24 * 60 * 20 {
+			flip(d, i, "a/b")
+			time.Sleep(3 * time.Second)
+		}
+		if got := lines(); len(got) < 23 || len(got) > 24 || !strings.Contains(got[0], "changes=") {
+			t.Errorf("%d lines in a day: %q", len(got), got)
+		}
+		time.Sleep(calm + 2*review)
+		if got := lines(); len(got) != 1 || !strings.Contains(got[0], "msg=came message_id=id service=a/b changes=") {
+			t.Errorf("the state that stays: %q", got)
+		}
+		time.Sleep(damping)
+		flip(d, 0, "a/b")
+		if got := lines(); len(got) != 1 {
+			t.Errorf("an hour later: %q", got)
+		}
+	})
+}
+
+func TestSlowChangesAreNoFlapping(t *testing.T) {
+	damped(t, func(d *Damper, lines func() []string) {
+		for i := range 100 {
+			flip(d, i, "a/b")
+			time.Sleep(11 * time.Minute)
+		}
+		if got := lines(); len(got) != 100 || strings.Contains(strings.Join(got, "\n"), "changes") {
+			t.Errorf("%d lines for 100 changes: %q", len(got), got)
+		}
+	})
+}
+
+func TestManyChangesAtOnceBecomeOneLine(t *testing.T) {
+	damped(t, func(d *Damper, lines func() []string) {
+		for i := range 1000 {
+			flip(d, i, fmt.Sprint("a/", i))
+		}
+		if got := lines(); len(got) != maxLines || len(d.things) != maxLines {
+			t.Errorf("at once %d lines, %d things", len(got), len(d.things))
+		}
+		time.Sleep(2 * review)
+		if got := lines(); len(got) != 1 || !strings.Contains(got[0], "came: 490, went: 490") {
+			t.Errorf("after a while: %q", got)
+		}
+		time.Sleep(2 * damping)
+		if got := lines(); len(got) != 0 || len(d.things) != 0 || d.waiting {
+			t.Errorf("in the end: %q, %d things", got, len(d.things))
+		}
+	})
+}

@@ -1,0 +1,204 @@
+package daemon
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"edgeway/daemon/config"
+	"edgeway/daemon/journal"
+	"edgeway/daemon/pipeline"
+	"edgeway/daemon/planner"
+	"edgeway/daemon/source"
+	"edgeway/daemon/tracker"
+	"edgeway/proxiers"
+	"edgeway/proxiers/fault"
+	"edgeway/proxiers/plan"
+)
+
+// cluster has objects, and a serviceLog that is given each sync of them.
+type cluster struct {
+	*serviceLog
+	out     bytes.Buffer
+	tracker *tracker.Tracker
+	sink    source.Sink
+	planner *planner.Planner
+	synced  *plan.Plan
+}
+
+func newCluster(objects ...source.Object) *cluster {
+	c := &cluster{tracker: tracker.New(tracker.Layer{Name: fileLayer})}
+	c.sink = c.tracker.Sink(fileLayer)
+	c.planner = planner.New(plannerOptions(config.Default(), []plan.Family{plan.IPv4},
+		func() []source.Holding { return nil }))
+	logger := slog.New(slog.NewTextHandler(&c.out, nil))
+	c.serviceLog = newServiceLog(logger, journal.NewDamper(logger))
+	c.apply(objects...)
+	c.sink.Synced()
+	return c
+}
+
+func (c *cluster) apply(objects ...source.Object) {
+	for _, o := range objects {
+		c.sink.Upsert(o)
+	}
+}
+
+// sync plans and syncs, and returns the new lines of the log.
+func (c *cluster) sync() string {
+	snap, _ := c.tracker.Snapshot()
+	next, _ := c.planner.Plan(snap, nil, c.synced)
+	c.serviceLog.synced(snap, next, pipeline.Synced{Change: proxiers.NewChange(c.synced, next)})
+	c.synced = next
+	defer c.out.Reset()
+	return c.out.String()
+}
+
+func aService(name string, i int, ports ...string) *source.Service {
+	s := &source.Service{Namespace: "ns", Name: name}
+	s.ClusterIPs = []netip.Addr{netip.AddrFrom4([4]byte{10, 96, byte(i >> 8), byte(i)})}
+	for n, port := range ports {
+		s.Ports = append(s.Ports, source.ServicePort{Name: port, Protocol: plan.TCP, Port: uint16(80 + n)})
+	}
+	return s
+}
+
+// aSlice has one endpoint for each of the ports.
+func aSlice(service string, ready bool, ports ...string) *source.EndpointSlice {
+	s := &source.EndpointSlice{Namespace: "ns", Name: service + "-1", Service: service, Family: plan.IPv4}
+	s.Endpoints = []source.Endpoint{{Addr: netip.MustParseAddr("10.1.0.1"), Ready: ready, Serving: true}}
+	for _, port := range ports {
+		s.Ports = append(s.Ports, source.SlicePort{Name: port, Protocol: plan.TCP, Port: 8080})
+	}
+	return s
+}
+
+func TestChangesOfServicesHaveALineEach(t *testing.T) {
+	web, slice := aService("web", 1, "http"), aSlice("web", true, "http")
+	two := aService("web", 1, "http", "metrics")
+	moved := aService("web", 2, "http")
+	for name, c := range map[string]struct {
+		before, after []source.Object
+		gone          []source.Object
+		want          string // a part of the only line; "" for none
+		unserved      int
+	}{
+		"added":                 {nil, []source.Object{web, slice}, nil, "Service added", 0},
+		"added without":         {nil, []source.Object{web}, nil, "ports_without_endpoint=1", 1},
+		"removed":               {[]source.Object{web, slice}, nil, []source.Object{web}, "Service removed", 0},
+		"removed without":       {[]source.Object{web}, nil, []source.Object{web}, "Service removed", 0},
+		"loses its endpoint":    {[]source.Object{web, slice}, []source.Object{aSlice("web", false, "http")}, nil, "Service lost its last ready endpoint", 1},
+		"loses its slice":       {[]source.Object{web, slice}, nil, []source.Object{slice}, "Service lost its last ready endpoint", 1},
+		"gets one":              {[]source.Object{web}, []source.Object{slice}, nil, "Service has a ready endpoint", 0},
+		"one port has none":     {[]source.Object{two, aSlice("web", true, "http", "metrics")}, []source.Object{slice}, nil, "ports_without_endpoint=1", 1},
+		"the other one as well": {[]source.Object{two, slice}, []source.Object{aSlice("web", false, "http")}, nil, "ports_without_endpoint=2", 2},
+		"has another address":   {[]source.Object{web, slice}, []source.Object{moved}, nil, "", 0},
+		"an unready one comes":  {[]source.Object{web}, []source.Object{aSlice("web", false, "http")}, nil, "", 1},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newCluster(append(c.before, aService("other", 9, "http"))...)
+			if got := w.sync(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "Services are served") {
+				t.Errorf("%s: at first %q", name, got)
+			}
+			w.apply(c.after...)
+			for _, o := range c.gone {
+				w.sink.Delete(o.Key())
+			}
+			got := w.sync()
+			if c.want == "" && got != "" || c.want != "" && (strings.Count(got, "\n") != 1 ||
+				!strings.Contains(got, c.want) || !strings.Contains(got, " service=ns/web ")) {
+				t.Errorf("%s: %q", name, got)
+			}
+			if got := w.unserved(); len(got) != c.unserved+1 {
+				t.Errorf("%s: %+v", name, got)
+			}
+			if got := w.sync(); got != "" {
+				t.Errorf("%s, and nothing more: %q", name, got)
+			}
+		})
+	}
+}
+
+// A Notice says why, since when, and whom it concerns. The latest is the first.
+func TestAServiceWithoutAnEndpointIsANotice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newCluster(aService("old", 1, "http"), aService("web", 2, "http"), aSlice("web", true, "http"))
+		w.sync()
+		time.Sleep(time.Hour)
+		w.apply(aSlice("web", false, "http"))
+		w.sync()
+		got := w.unserved()
+		if len(got) != 2 || fault.Worst(got) != fault.Notice {
+			t.Fatalf("%+v", got)
+		}
+		web, old := got[0], got[1]
+		if web.ID != planner.NoEndpointID || !web.Since.Equal(time.Now()) || !old.Since.IsZero() ||
+			web.Scope != (fault.Scope{ServicePort: "ns/web:http/TCP"}) ||
+			web.String() != "Service ns/web: spec.ports[0]: none of its endpoints is ready: 10.1.0.1" {
+			t.Errorf("%+v", got)
+		}
+		time.Sleep(time.Hour)
+		w.sink.Delete(aSlice("web", false, "http").Key())
+		w.sync()
+		if again := w.unserved(); !again[0].Since.Equal(web.Since) || again[0].Message == web.Message {
+			t.Errorf("for another reason: %+v", again[0])
+		}
+	})
+}
+
+// The objects that a source lists after the first sync are no changes.
+func TestAStartIsOneSummaryForEachList(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newCluster(aService("web", 1, "http"))
+		w.tracker = tracker.New(tracker.Layer{Name: fileLayer}, tracker.Layer{Name: kubeLayer},
+			tracker.Layer{Name: lastKnownLayer, FallbackFor: kubeLayer})
+		w.tracker.Sink(fileLayer).Synced()
+		w.tracker.Sink(lastKnownLayer).Synced()
+		w.sink = w.tracker.Sink(kubeLayer)
+		w.sync()
+		for i := range 3 {
+			w.apply(aService(fmt.Sprint("web-", i), i, "http"))
+			if got := w.sync(); got != "" {
+				t.Errorf("while the source lists: %q", got)
+			}
+		}
+		w.sink.Synced()
+		if got := w.sync(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "services=3 endpoints=0 without_endpoint=3 complete=true") {
+			t.Errorf("after the list: %q", got)
+		}
+		w.apply(aService("web-9", 9, "http"))
+		if got := w.sync(); !strings.Contains(got, "Service added") {
+			t.Errorf("later: %q", got)
+		}
+	})
+}
+
+// A sync costs what has changed.
+func TestTheLogOfAChangeCostsTheSameInABigCluster(t *testing.T) {
+	cost := func(services int) float64 {
+		w := newCluster()
+		for i := range services {
+			name := fmt.Sprint("web-", i)
+			w.apply(aService(name, i, "http"), aSlice(name, true, "http"))
+		}
+		w.sync()
+		before := w.serviceLog.plan
+		w.apply(aSlice("web-1", false, "http"))
+		w.sync()
+		after, snap := w.serviceLog.plan, w.snap
+		there, back := proxiers.NewChange(before, after), proxiers.NewChange(after, before)
+		return testing.AllocsPerRun(100, func() {
+			w.serviceLog.synced(snap, before, pipeline.Synced{Change: back})
+			w.serviceLog.synced(snap, after, pipeline.Synced{Change: there})
+			w.unserved()
+		})
+	}
+	if small, big := cost(10), cost(3000); big > small+1 {
+		t.Errorf("%.0f allocations with 10 Services, %.0f with 3000", small, big)
+	}
+}
