@@ -106,7 +106,7 @@ func FuzzAnswer(f *testing.F) {
 	add("200 OK", Explanation{Source: escape, Interface: escape, Verdict: escape, Reason: escape, Service: escape, Fix: escape, Way: escape, Faults: []fault.Fault{{Message: escape, Fix: escape}}, Gaps: []string{escape}})
 	add("200 OK", ServiceList{Items: []ServiceItem{
 		{Namespace: escape, Name: strings.Repeat("x", 300), Source: escape, State: escape, Faults: []fault.Fault{{Message: escape, Fix: escape}}},
-		{Type: escape, Ready: -1, All: 1 << 40, Ports: []ServiceItemPort{{Protocol: escape}}},
+		{Type: escape, Ready: -1, All: 1 << 30, Ports: []ServiceItemPort{{Protocol: escape}}},
 	}})
 	add("500 "+escape, failure{escape})
 	add("422 x", failure{escape})
