@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -50,11 +51,23 @@ func (o *output) Set(form string) error {
 // is reports whether the answer must have the form.
 func (o *output) is(form string) bool { return o.form == form || form == "json" && o.json }
 
-func printAnswer(cmd *cobra.Command, a answer, out *output) error {
+// apiVersion is the version of the JSON of all commands. A version only ever gains fields.
+const apiVersion = "edgeway/v1"
+
+// printAnswer prints an answer. Its JSON begins with apiVersion and kind; the package has a schema for each kind.
+func printAnswer(cmd *cobra.Command, kind string, a answer, out *output) error {
 	if !out.is("json") {
 		return a.WriteText(cmd.OutOrStdout())
 	}
-	e := json.NewEncoder(cmd.OutOrStdout())
-	e.SetIndent("", "  ")
-	return e.Encode(a)
+	raw, err := json.Marshal(a)
+	if err != nil {
+		return err
+	}
+	text := bytes.NewBuffer(nil)
+	head := fmt.Sprintf(`{"apiVersion":%q,"kind":%q,`, apiVersion, kind)
+	if err := json.Indent(text, append([]byte(head), raw[1:]...), "", "  "); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(cmd.OutOrStdout(), text)
+	return err
 }

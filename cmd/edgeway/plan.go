@@ -29,7 +29,7 @@ the endpoints. An object that is ignored, wholly or in part, is named with the r
 		if err != nil {
 			return err
 		}
-		return printAnswer(cmd, plan, out)
+		return printAnswer(cmd, "Plan", plan, out)
 	})
 	return cmd
 }

@@ -66,7 +66,8 @@ func printPlan(cmd *cobra.Command, g *globals, dry dryRun) error {
 	if err != nil {
 		return err
 	}
-	if err := printAnswer(cmd, control.NewPlan(plan, problems, daemon.Gaps(cmd.Context(), cfg)), dry.out); err != nil {
+	view := control.NewPlan(plan, problems, daemon.Gaps(cmd.Context(), cfg))
+	if err := printAnswer(cmd, "Plan", view, dry.out); err != nil {
 		return err
 	}
 	if len(problems) > 0 {

@@ -48,7 +48,7 @@ The reason follows. For a single Service all reasons are listed, with what to do
 			}
 			return nil
 		}
-		return printAnswer(cmd, control.ServiceTable{
+		return printAnswer(cmd, "ServiceList", control.ServiceTable{
 			ServiceList: list, Wide: out.is("wide"), Width: g.width, None: none(only, *problems),
 		}, out)
 	})

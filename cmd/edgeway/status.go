@@ -42,7 +42,7 @@ the exit code is 4.`,
 		if err != nil {
 			return err
 		}
-		if err := printAnswer(cmd, status, out); err != nil {
+		if err := printAnswer(cmd, "Status", status, out); err != nil {
 			return err
 		}
 		if !status.Healthy || status.State == health.StateDegraded || !status.Ready && status.NodeEligible {

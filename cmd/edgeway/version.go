@@ -65,6 +65,6 @@ func versionCommand() *cobra.Command {
 		Args:  cobra.NoArgs,
 	}
 	out := outputFlag(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return printAnswer(cmd, build(), out) }
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return printAnswer(cmd, "Version", build(), out) }
 	return cmd
 }

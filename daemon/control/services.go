@@ -19,9 +19,7 @@ import (
 
 // ServiceList has the Services that the daemon knows, sorted by namespace and name, whether it serves them or not.
 type ServiceList struct {
-	APIVersion string        `json:"apiVersion"`
-	Kind       string        `json:"kind"`
-	Items      []ServiceItem `json:"items"`
+	Items []ServiceItem `json:"items"`
 	// Faults are those of parts of manifests that cannot be used. They may be Services that are not in the list.
 	Faults []fault.Fault `json:"faults,omitempty"`
 }
@@ -92,7 +90,7 @@ type lister struct {
 
 // NewServiceList makes a ServiceList. It fails while there is no plan.
 func NewServiceList(in ServiceInput) (ServiceList, error) {
-	list := ServiceList{APIVersion: "edgeway/v1", Kind: "ServiceList", Items: []ServiceItem{}}
+	list := ServiceList{Items: []ServiceItem{}}
 	p, _, err := inForce(&in.State)
 	if err != nil {
 		return list, err

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"encoding"
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/invopop/jsonschema"
+
+	"edgeway/daemon/control"
+	"edgeway/daemon/doctor"
+)
+
+var update = flag.Bool("update", false, "write the JSON schemas anew")
+
+// The package has a schema for the JSON of each command. Programs may rely on it: a change of a golden file that is not
+// an addition needs another apiVersion.
+func TestSchemas(t *testing.T) {
+	for kind, answer := range map[string]any{
+		"Status": control.Status{}, "ServiceList": control.ServiceTable{}, "Plan": control.Plan{},
+		"Explanation": control.Explanation{}, "DoctorReport": doctor.Report{}, "Version": buildInfo{},
+	} {
+		reflector := jsonschema.Reflector{Anonymous: true, AllowAdditionalProperties: true, Mapper: texts}
+		schema := reflector.Reflect(answer)
+		schema.Title = "edgeway " + kind
+		top := schema.Definitions[strings.TrimPrefix(schema.Ref, "#/$defs/")]
+		top.Properties.Set("apiVersion", &jsonschema.Schema{Const: apiVersion})
+		top.Properties.Set("kind", &jsonschema.Schema{Const: kind})
+		top.Required = append(top.Required, "apiVersion", "kind")
+		want, err := json.MarshalIndent(schema, "", "  ")
+		if err != nil {
+			t.Fatal(err)
+		}
+		want = append(want, '\n')
+		path := filepath.Join("../../packaging/schema", kind+".json")
+		if *update {
+			if err := os.WriteFile(path, want, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(string(want), string(got)); diff != "" {
+			t.Errorf("%s is out of date; run go test ./cmd/edgeway -run Schemas -update (-want +got):\n%s", path, diff)
+		}
+	}
+}
+
+// texts maps the types that JSON has as text.
+func texts(t reflect.Type) *jsonschema.Schema {
+	if t != reflect.TypeFor[time.Time]() && t.Implements(reflect.TypeFor[encoding.TextMarshaler]()) {
+		return &jsonschema.Schema{Type: "string"}
+	}
+	return nil
+}
