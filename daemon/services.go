@@ -17,32 +17,35 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// serviceLog logs which Services come, go, lose their last endpoint or get one. It knows those without an endpoint, so
-// that its faults cost what they are, not what the plan is. Its methods may be called from any goroutine.
+// serviceLog logs each Service that is added or removed, loses its last ready endpoint, or gets one. It remembers the
+// Services without an endpoint, so that the cost of computing their faults depends on the number of these Services and
+// not on the size of the plan. Its methods may be called from any goroutine.
 type serviceLog struct {
 	logger *slog.Logger
 	lines  *journal.Damper
 
 	mu sync.Mutex
-	// idle has the Services with a port without an endpoint, and since when. The time is zero if it was so at the start.
+	// idle holds the Services that have a port without an endpoint, each with the time since when. The time is zero for
+	// a Service that had no endpoint at the start.
 	idle   map[tracker.Name]time.Time
 	snap   *tracker.Snapshot // of the last sync
 	plan   *plan.Plan
 	faults []fault.Fault // of snap and plan, unless stale
 	stale  bool
-	// began is the time of the first sync, and starting says that the sources still list their objects.
+	// began is the time of the first sync, and starting reports whether the sources are still listing their objects.
 	began    time.Time
 	starting bool
 }
 
-// startTime bounds the time after the first sync in which the objects of the sources are no changes.
+// startTime bounds the time after the first sync in which newly listed objects belong to the initial state and are not
+// logged as changes.
 const startTime = time.Minute
 
 func newServiceLog(logger *slog.Logger, lines *journal.Damper) *serviceLog {
 	return &serviceLog{logger: logger, lines: lines, idle: map[tracker.Name]time.Time{}}
 }
 
-// synced takes each sync of the backend.
+// synced logs what a sync of the backend changed.
 func (l *serviceLog) synced(snap *tracker.Snapshot, p *plan.Plan, s pipeline.Synced) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -63,7 +66,7 @@ func (l *serviceLog) synced(snap *tracker.Snapshot, p *plan.Plan, s pipeline.Syn
 	}
 }
 
-// start takes a plan as what there was before all changes.
+// start makes a plan the initial state: it records the Services without an endpoint and logs nothing.
 func (l *serviceLog) start(p *plan.Plan) {
 	clear(l.idle)
 	for _, sp := range plan.WithoutEndpoint(p.Services) {
@@ -81,7 +84,7 @@ func serviceOf(sp *plan.ServicePort) tracker.Name {
 	return tracker.Name{Namespace: sp.Name.Namespace, Name: sp.Name.Name}
 }
 
-// changedServices returns the Services of a change, each once.
+// changedServices returns the names of the Services in a change, each once.
 func changedServices(c proxiers.Change) (names []tracker.Name) {
 	for _, sp := range slices.Concat(c.Changed, c.Removed) {
 		names = append(names, serviceOf(sp))
@@ -125,7 +128,7 @@ func (l *serviceLog) unserved() []fault.Fault {
 	l.faults, l.stale = nil, false
 	for _, name := range slices.SortedFunc(maps.Keys(l.idle), tracker.Name.Compare) {
 		svc := l.snap.Find(name)
-		if svc == nil { // the kernel still has it
+		if svc == nil { // the Service was deleted, but the kernel still has it
 			continue
 		}
 		for _, f := range planner.Unserved(svc, l.plan) {

@@ -28,13 +28,15 @@ import (
 func bugReportCommand(g *globals) *cobra.Command {
 	return &cobra.Command{
 		Use:   "bugreport file",
-		Short: "Write an archive with all that a bug report needs, without secrets",
-		Long: `Write an archive (.tar.gz) with all that a bug report needs: the state of the daemon, its faults, what the
-doctor finds, the configuration in force, the rules in the kernel, versions, and the last lines of the log. Run it as
-root: others may not read all of this. Nothing is changed, and a daemon need not run.
+		Short: "Write an archive for a bug report, without secrets",
+		Long: `Write an archive (.tar.gz) for a bug report. The archive holds the state of the daemon, its faults, the
+findings of the doctor, the configuration in force, the rules in the kernel, versions, and the last lines of the log.
+Run the command as root, because other users cannot read all of this. The command changes nothing, and works without a
+running daemon.
 
-Tokens, passwords and keys are replaced by REDACTED. Names and addresses of this host and of its Services are not.
-Only the user who runs the command can read the archive. A part that cannot be read is a line in its file errors.txt.`,
+Tokens, passwords and keys are replaced by REDACTED. Names and addresses of this host and of its Services are not
+replaced. Only the user who runs the command can read the archive. If a part cannot be read, the file errors.txt in the
+archive says so.`,
 		Example: "  sudo edgeway bugreport /root/edgeway.tar.gz",
 		Args:    between(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -46,12 +48,12 @@ Only the user who runs the command can read the archive. A part that cannot be r
 // part is a file of a bug report.
 type part struct {
 	name, doc string
-	// read returns the content. With an error, the content is what could be read.
+	// read returns the content. If it also returns an error, the content is the part that was readable.
 	read func(context.Context) ([]byte, error)
 }
 
 const (
-	// partTime bounds the time to read a part, and maxPart the output of a program.
+	// partTime bounds the time to read one part, and maxPart bounds the output of one program.
 	partTime = 2 * time.Minute
 	maxPart  = 4 << 20
 )
@@ -84,7 +86,8 @@ func (g *globals) bugReportParts() []part {
 	}, programParts()...)
 }
 
-// asJSON returns a function that reads a part of the daemon's status.
+// asJSON returns a function that asks the daemon for its status, and encodes the part of the status that the function
+// what selects.
 func (g *globals) asJSON(what func(control.Status) any) func(context.Context) ([]byte, error) {
 	return func(ctx context.Context) ([]byte, error) {
 		socket, _ := g.socket()
@@ -96,7 +99,7 @@ func (g *globals) asJSON(what func(control.Status) any) func(context.Context) ([
 	}
 }
 
-// programParts returns the output of the programs that are installed.
+// programParts returns a part for each program that is installed: the output of the program.
 func programParts() (out []part) {
 	for _, p := range [][2]string{
 		{"nft.txt", "nft list ruleset"},
@@ -119,7 +122,7 @@ func programParts() (out []part) {
 	return out
 }
 
-// versions returns the first line of each program that is installed, and what the system says of itself.
+// versions returns the versions of Edgeway, the kernel, the distribution and the installed programs.
 func versions(ctx context.Context) ([]byte, error) {
 	out := strings.TrimSpace(fmt.Sprintf("edgeway version %s %s", build(), build().Revision)) + "\n"
 	var failed []error
@@ -138,7 +141,7 @@ func versions(ctx context.Context) ([]byte, error) {
 	return []byte(out), errors.Join(failed...)
 }
 
-// bugReport is an archive while it is written.
+// bugReport is an archive that is being written.
 type bugReport struct {
 	redactor
 	tar      *tar.Writer
@@ -146,7 +149,7 @@ type bugReport struct {
 	errors   []string // a line for each part that could not be read
 }
 
-// writeBugReport writes the archive, and says what it holds.
+// writeBugReport writes the archive, and lists its files on out.
 func (g *globals) writeBugReport(ctx context.Context, path string, out io.Writer) error {
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, fs.ErrExist) {
@@ -171,8 +174,8 @@ func (g *globals) writeBugReport(ctx context.Context, path string, out io.Writer
 	return err
 }
 
-// kubeconfigs returns the paths of kubeconfigs whose secrets may be in a text. While the configuration is invalid, the
-// kubeconfig is most likely where the README puts it.
+// kubeconfigs returns the paths of the kubeconfigs whose secrets must be redacted. The path from the README is always
+// among them, because the path in an invalid configuration is unknown.
 func (g *globals) kubeconfigs() []string {
 	paths := []string{filepath.Join(filepath.Dir(g.config), "kubeconfig")}
 	if c, err := daemon.LoadConfig(g.config); err == nil {
@@ -181,7 +184,8 @@ func (g *globals) kubeconfigs() []string {
 	return paths
 }
 
-// fill reads and writes all parts. Only a part that cannot be written is an error.
+// fill reads all parts and writes them to the archive. It returns an error if ctx is done or a part cannot be written.
+// A part that cannot be read becomes a line of errors.txt.
 func (r *bugReport) fill(ctx context.Context, parts []part) error {
 	for _, p := range parts {
 		limited, cancel := context.WithTimeout(ctx, partTime)
@@ -205,7 +209,7 @@ func (r *bugReport) fill(ctx context.Context, parts []part) error {
 	return r.write("errors.txt", "what could not be read", strings.Join(r.errors, "\n")+"\n")
 }
 
-// write adds a file to the archive.
+// write adds a file to the archive, with its secrets redacted.
 func (r *bugReport) write(name, doc, content string) error {
 	if strings.HasSuffix(name, ".json") {
 		content = r.redactJSON(content)

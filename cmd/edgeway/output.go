@@ -11,22 +11,23 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// answer is what a command prints, as text for people and as JSON for programs.
+// answer is the result of a command. It is printed as text for people, or as JSON for programs.
 type answer interface {
 	WriteText(w io.Writer) error
 }
 
-// output is the form in which a command prints its answer. It is the value of the flag --output.
+// output is the value of the flag --output: the form in which a command prints its answer.
 type output struct {
 	forms []string
 	form  string // "" for text
 	json  bool   // --json
 }
 
-// outputFlag adds --output to a command, with the form json and others, and with --json, an alias that stays until 2.0.
+// outputFlag adds the flag --output to a command, with the form json and the other forms. It also adds --json, an alias
+// that stays until 2.0.
 func outputFlag(cmd *cobra.Command, others ...string) *output {
 	out := &output{forms: append([]string{"json"}, others...)}
-	cmd.Flags().VarP(out, "output", "o", "print "+strings.Join(out.forms, ", "))
+	cmd.Flags().VarP(out, "output", "o", "output form: "+strings.Join(out.forms, ", "))
 	cmd.Flags().BoolVar(&out.json, "json", false, "print JSON")
 	_ = cmd.Flags().MarkHidden("json") // fails only if there is no such flag
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(out.forms, cobra.ShellCompDirectiveNoFileComp))

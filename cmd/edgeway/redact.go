@@ -16,25 +16,27 @@ import (
 
 const redacted = "REDACTED"
 
-// minSecret is the least length of a secret that is searched for: shorter words stand in every text.
+// minSecret is the length of the shortest secret that the redactor searches for, because shorter words occur in every
+// text.
 const minSecret = 4
 
-// The key of a secret, which is not the end of a path, and its value in quotes. A text that quotes another one escapes
-// the quotes.
+// secretKey matches the key of a secret, unless the key is the end of a path, and quotedValue matches a value in
+// quotes. The quotes may be escaped, because a text may quote another text.
 const (
 	secretKey = `(?im)((?:^|[^\w/.-])[\w.-]*(?:token|passw(?:or)?d|passphrase|secret|` +
 		`api[-_]?key|private[-_]?key|client-key-data|authorization)\\*["']?`
 	quotedValue = `"(?:[^"\\]|\\.)*"?|\\+"[^"]*"?|'[^']*'?`
 )
 
-// assignments match the key of a secret and its value. A value without quotes ends with its line after a colon, as in
-// YAML, and with its word after "=", as in flags, query strings and log lines.
+// assignments match the key of a secret and its value. After a colon, a value without quotes extends to the end of its
+// line, as in YAML. After "=", it extends to the end of its word, as in flags, query strings and log lines.
 var assignments = []*regexp.Regexp{
 	regexp.MustCompile(secretKey + `\s*:\s*)([|>][-+]?\s*\S+|` + quotedValue + `|[^\s"'\\][^\n"',;}\])]*)`),
 	regexp.MustCompile(secretKey + `\s*=\s*)(` + quotedValue + `|[^\s"'\\,;&}\])]+)`),
 }
 
-// patterns match secrets that no file names any more, such as a token that was replaced, and what takes their place.
+// patterns match secrets that are no longer in any file, such as a token that was replaced. The field with holds the
+// replacement.
 var patterns = []struct {
 	secret *regexp.Regexp
 	with   string
@@ -45,12 +47,13 @@ var patterns = []struct {
 	{regexp.MustCompile(`\$2[abxy]?\$\d\d\$[./A-Za-z0-9]+`), redacted},
 	{regexp.MustCompile(`(?i)\b(bearer(?:\s+token)?|basic)[\s:=]+\\*["']?[^\s"'\\]+`), "$1 " + redacted},
 	{regexp.MustCompile(`://[^\s"'<>]*@`), "://" + redacted + "@"},
-	{regexp.MustCompile(`(invalid port )\\*"[^"]*"`), "${1}" + redacted}, // a part of a password with a slash
+	{regexp.MustCompile(`(invalid port )\\*"[^"]*"`), "${1}" + redacted}, // the part of a password before a slash
 }
 
-// In a kubeconfig, the environment of an exec plugin and the passwords in URLs are secrets, too.
+// In a kubeconfig, the environment of an exec plugin and the passwords in URLs are secrets, too. secretFile matches the
+// paths of files that hold a secret.
 var (
-	environment = regexp.MustCompile(`\bvalue["']?:\s*["']?([^\s"',}]{8,})`) // "true" is none
+	environment = regexp.MustCompile(`\bvalue["']?:\s*["']?([^\s"',}]{8,})`) // "true" is not a secret
 	urlPassword = regexp.MustCompile(`://[^\s"'<>:@]*:([^\s"'<>]*)@`)
 	secretFile  = regexp.MustCompile(`\b(?:tokenFile|client-key)["']?:\s*["']?([^\s"',}]+)`)
 )
@@ -58,12 +61,12 @@ var (
 // redactor replaces secrets in texts.
 type redactor struct{ known *strings.Replacer }
 
-// newRedactor returns a redactor that knows what secrets look like, and those of kubeconfigs and the files they name.
-// A kubeconfig need not parse.
+// newRedactor returns a redactor for secrets of a known form, for the secrets in the kubeconfigs, and for the secrets
+// in the files that the kubeconfigs name. A kubeconfig may be invalid.
 func newRedactor(kubeconfigs ...string) redactor {
 	forms := map[string]bool{}
 	for _, path := range kubeconfigs {
-		raw, _ := files.Read(path, files.Small) // to know the other secrets is better than none
+		raw, _ := files.Read(path, files.Small) // without this file, the other secrets are still known
 		for _, secret := range append(slices.Clone(assignments), environment, urlPassword) {
 			for _, found := range secret.FindAllStringSubmatch(string(raw), -1) {
 				addForms(forms, found[len(found)-1])
@@ -86,9 +89,9 @@ func newRedactor(kubeconfigs ...string) redactor {
 	return redactor{strings.NewReplacer(pairs...)}
 }
 
-// addForms adds the forms in which a value of YAML and its lines can stand in a text.
+// addForms adds the forms in which a YAML value or one of its lines can occur in a text.
 func addForms(forms map[string]bool, value string) {
-	plain, _, _ := strings.Cut(value, " #") // a comment
+	plain, _, _ := strings.Cut(value, " #") // without a comment
 	plain = strings.Trim(plain, ` "'`)
 	var unquoted string
 	_ = json.Unmarshal([]byte(value), &unquoted)
@@ -96,7 +99,7 @@ func addForms(forms map[string]bool, value string) {
 	lines := strings.Split(value+"\n"+string(decoded), "\n")
 	for _, s := range append(lines, plain, unquoted) {
 		if s = strings.TrimSpace(s); len(s) < minSecret || strings.HasPrefix(s, "-----") {
-			continue // the lines between those that begin with ----- are the key
+			continue // the key is between the lines that begin with -----
 		}
 		forms[base64.StdEncoding.EncodeToString([]byte(s))] = true
 		for _, form := range []string{s, inJSON(s), strconv.Quote(s)} {
@@ -109,18 +112,18 @@ func addForms(forms map[string]bool, value string) {
 }
 
 func inJSON(s string) string {
-	out, _ := json.Marshal(s) // of a string it never fails
+	out, _ := json.Marshal(s) // never fails for a string
 	return string(out)
 }
 
 // stringInJSON matches a string with its quotes.
 var stringInJSON = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
 
-// redactJSON redacts the strings of a JSON text, which stays JSON.
+// redactJSON redacts the strings in a JSON text. The result is valid JSON.
 func (r redactor) redactJSON(text string) string {
 	return stringInJSON.ReplaceAllStringFunc(text, func(quoted string) string {
 		var s string
-		_ = json.Unmarshal([]byte(quoted), &s) // json.Marshal wrote it
+		_ = json.Unmarshal([]byte(quoted), &s) // never fails, because json.Marshal wrote the text
 		return inJSON(r.redact(s))
 	})
 }

@@ -13,26 +13,28 @@ import (
 func servicesCommand(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "services [namespace | namespace/name]",
-		Short: "List the Services, and say what is wrong with each",
-		Long: `List the Services that the daemon knows, those of one namespace, or one: a line for each, whether it is served or not.
+		Short: "List the Services, and what is wrong with each",
+		Long: `List the Services that the daemon knows, the Services of one namespace, or one Service. There is a line
+for each Service, whether or not the daemon serves it.
 
-READY/ALL counts the addresses of endpoints: those that get connections and answer, and all. STATE is "ok", or:
+READY/ALL shows the number of endpoint addresses that get connections and answer, and the number of all endpoint
+addresses. STATE is "ok", or the worst of these states:
 
-  refused by kernel   a port, or its newest version
+  refused by kernel   the kernel refuses a port, or its newest version
   left out            the Service is invalid, too big, or has no address that this host can serve
-  not in kernel       it is new, and the kernel does not have it yet
-  still in kernel     it was deleted, and the kernel still has it
+  not in kernel       the Service is new, and the kernel does not have it yet
+  still in kernel     the Service was deleted, but the kernel still has it
   no ready endpoint   connections to a port are rejected
-  dead endpoints      some do not answer (checks.tcp)
-  incomplete          a part of it is left out, such as an address of another Service
+  dead endpoints      some endpoints do not answer (checks.tcp)
+  incomplete          a part of the Service is left out, such as an address of another Service
 
-The reason follows. For a single Service all reasons are listed, with what to do.`,
+The reason follows the state. For a single Service, the command lists all reasons, each with its fix.`,
 		Example:           "  edgeway services\n  edgeway services --problems\n  edgeway services default/web -o wide",
 		Args:              between(0, 1),
 		ValidArgsFunction: g.completeService(0),
 	}
 	out := outputFlag(cmd, "wide", "name")
-	problems := cmd.Flags().Bool("problems", false, "list only those whose state is not ok")
+	problems := cmd.Flags().Bool("problems", false, "list only the Services whose state is not ok")
 	cmd.RunE = g.asking(func(ctx context.Context, cmd *cobra.Command, c *control.Client, args []string) error {
 		only := strings.Join(args, "")
 		list, err := c.Services(ctx, only)
@@ -55,7 +57,7 @@ The reason follows. For a single Service all reasons are listed, with what to do
 	return cmd
 }
 
-// none says that no Service is in the list.
+// none returns the text that is printed instead of an empty list.
 func none(only string, problems bool) string {
 	text := "no Service"
 	if only != "" {

@@ -18,14 +18,15 @@ func statusCommand(g *globals) *cobra.Command {
 		Short: "Show the state of the running daemon, problems first",
 		Long: `Show the state of the running daemon, problems first.
 
-Each condition is "unhealthy" (the rules are not right), a "problem" (they are, and connections fail), or a "warning"
-(connections work).
+Each fault is "unhealthy" (the kernel does not have the rules that it should have), a "problem" (the rules are right,
+but connections fail), a "warning" (connections work, with a restriction) or a "notice" (worth knowing).
 
-The exit code is 0 when it is healthy, 4 when it is degraded (connections fail though the rules are right), unhealthy (the
-rules are not right) or has not read its manifests since the start, and 3 when no daemon answers.
+The exit code is 0 if the daemon is healthy. It is 4 if the daemon is degraded (the rules are right, but connections
+fail), unhealthy (the rules are not right), or has not read its manifests since it started. It is 3 if no daemon
+answers.
 
-With --wait, the command first waits until the daemon is ready, also while it is starting. If it is not ready in time,
-the exit code is 4.`,
+With --wait, the command first waits until the daemon is ready. The daemon may still be starting. If the daemon is not
+ready in time, the exit code is 4.`,
 		Example: "  edgeway status\n  edgeway status --wait=2m",
 		Args:    cobra.NoArgs,
 	}
@@ -35,7 +36,7 @@ the exit code is 4.`,
 	cmd.RunE = g.asking(func(ctx context.Context, cmd *cobra.Command, c *control.Client, _ []string) error {
 		ask := c.Status
 		if *wait > 0 {
-			ctx = cmd.Context() // which has no limit
+			ctx = cmd.Context() // this context has no time limit
 			ask = func(ctx context.Context) (control.Status, error) { return awaitReady(ctx, c, *wait) }
 		}
 		status, err := ask(ctx)
@@ -53,18 +54,19 @@ the exit code is 4.`,
 	return cmd
 }
 
-// pollReady is the time between two questions of awaitReady.
+// pollReady is the time between two requests of awaitReady.
 const pollReady = 200 * time.Millisecond
 
-// awaitReady asks until the daemon is ready, or the time is over. It returns the last status, or the reason why there
-// is none. The daemon of a Node that leaves never becomes ready.
+// awaitReady polls the daemon until the daemon is ready, or the limit has passed. It returns the last status, or the
+// reason why there is none. If the Node is leaving, awaitReady waits until the daemon is healthy, because such a daemon
+// never becomes ready.
 func awaitReady(ctx context.Context, c *control.Client, limit time.Duration) (status control.Status, err error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	err = errors.New("it does not answer")
 	for ctx.Err() == nil {
 		answer, failure := c.Status(ctx)
-		if ctx.Err() == nil { // otherwise the failure is the limit
+		if ctx.Err() == nil { // otherwise the request failed because of the limit
 			status, err = answer, failure
 		}
 		ready := status.Ready || status.Healthy && !status.NodeEligible

@@ -17,10 +17,12 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// ServiceList has the Services that the daemon knows, sorted by namespace and name, whether it serves them or not.
+// ServiceList lists the Services that the daemon knows, sorted by namespace and name, whether or not the daemon serves
+// them.
 type ServiceList struct {
 	Items []ServiceItem `json:"items"`
-	// Faults are those of parts of manifests that cannot be used. They may be Services that are not in the list.
+	// Faults holds the faults of parts of manifests that cannot be used. Such a part may be a Service that is missing
+	// from Items.
 	Faults []fault.Fault `json:"faults,omitempty"`
 }
 
@@ -28,16 +30,16 @@ type ServiceList struct {
 type ServiceItem struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
-	// Type is the type that the addresses and ports of the Service need. It and Source are "" if no source has the
-	// Service.
+	// Type is the Service type that the addresses and ports imply. Type and Source are "" if no source has the Service.
 	Type string `json:"type,omitempty"`
 	// Source is "file:line" of a manifest, "manifest" if the file cannot be read now, or "API server".
 	Source string `json:"source,omitempty"`
-	// Addresses and Ports are those in force or, if there are none, those that the Service asks for.
+	// Addresses and Ports hold the addresses and ports in force or, if the Service is not served, those that it asks
+	// for.
 	Addresses []netip.Addr      `json:"addresses"`
 	Ports     []ServiceItemPort `json:"ports"`
-	// All is the number of the addresses of its endpoints, and Ready the number of those that get connections and
-	// answer.
+	// All is the number of distinct addresses of the Service's endpoints, and Ready is the number of these addresses
+	// that get connections and answer.
 	Ready int `json:"ready"`
 	All   int `json:"all"`
 	// ServicePorts and Endpoints are counted as in Status.
@@ -55,40 +57,41 @@ type ServiceItemPort struct {
 	NodePort uint16 `json:"nodePort,omitempty"`
 }
 
-// ServiceState is the worst that holds for a Service.
+// ServiceState is the worst state that applies to a Service.
 type ServiceState string
 
 // The states, the worst first.
 const (
-	ServiceRefused  ServiceState = "refused-by-kernel" // a ServicePort, or its newest version
-	ServiceLeftOut  ServiceState = "left-out"          // it is invalid, too big, or has no address that can be served
-	ServiceNotYet   ServiceState = "not-in-kernel"     // the kernel does not have it yet
-	ServiceRemoved  ServiceState = "still-in-kernel"   // it was deleted, and the kernel still has it
-	ServiceNoReady  ServiceState = "no-ready-endpoint" // of a port
-	ServiceDead     ServiceState = "dead-endpoints"    // some do not answer
-	ServiceInPart   ServiceState = "incomplete"        // a part of it is left out
+	ServiceRefused  ServiceState = "refused-by-kernel" // the kernel refuses a ServicePort, or its newest version
+	ServiceLeftOut  ServiceState = "left-out"          // the Service is invalid, too big, or has no usable address
+	ServiceNotYet   ServiceState = "not-in-kernel"     // the kernel does not have the Service yet
+	ServiceRemoved  ServiceState = "still-in-kernel"   // the Service was deleted, but the kernel still has it
+	ServiceNoReady  ServiceState = "no-ready-endpoint" // a port has no ready endpoint
+	ServiceDead     ServiceState = "dead-endpoints"    // some endpoints do not answer
+	ServiceInPart   ServiceState = "incomplete"        // a part of the Service is left out
 	ServiceIsServed ServiceState = "ok"
 )
 
-// ServiceInput is what a ServiceList is made of.
+// ServiceInput is the input of NewServiceList.
 type ServiceInput struct {
 	State pipeline.State
-	// Dead are the endpoints that do not answer. It may be nil.
+	// Dead holds the endpoints that do not answer. Dead may be nil.
 	Dead *endpointcheck.Dead
-	// Place returns "file:line" of an object of a manifest, or "". It may be nil.
+	// Place returns "file:line" for an object of a manifest, or "" if the place is unknown. Place may be nil.
 	Place func(source.Key) string
 }
 
-// lister has the facts of all Services by their names, and the faults by their objects.
+// lister indexes the facts about Services by name, and the faults by object.
 type lister struct {
 	ServiceInput
 	known           map[tracker.Name]*tracker.Service
 	served, planned map[tracker.Name][]*plan.ServicePort
-	// refused are the faults of what the kernel refuses, and idle those of ports without an endpoint.
+	// refused holds the faults of ServicePorts that the kernel refuses, idle the faults of ports without an endpoint,
+	// and others the faults of the snapshot and the plan.
 	refused, idle, others map[fault.Object][]fault.Fault
 }
 
-// NewServiceList makes a ServiceList. It fails while there is no plan.
+// NewServiceList returns the list of all Services. It returns an error while there is no plan.
 func NewServiceList(in ServiceInput) (ServiceList, error) {
 	list := ServiceList{Items: []ServiceItem{}}
 	p, _, err := inForce(&in.State)
@@ -150,7 +153,8 @@ func byObject(faults []fault.Fault) map[fault.Object][]fault.Fault {
 	return out
 }
 
-// documents returns the faults of parts of manifests that are no object. Their place says what they are about.
+// documents returns the faults of parts of manifests that are not usable objects. It clears Object, because the place
+// of the fault already names the part.
 func documents(faults []fault.Fault) (out []fault.Fault) {
 	for _, f := range faults {
 		if f.Object.Kind == source.KindDocument.String() {
@@ -180,7 +184,7 @@ func (l *lister) item(name tracker.Name) ServiceItem {
 	return item
 }
 
-// judge sets the state, and adds the faults that are the reasons.
+// judge sets the state of an item, and adds the faults that explain the state.
 func (l *lister) judge(item *ServiceItem, known *tracker.Service, served []*plan.ServicePort, dead []fault.Fault) {
 	key := source.Key{Kind: source.KindService, Namespace: item.Namespace, Name: item.Name}
 	name, object := tracker.Name{Namespace: item.Namespace, Name: item.Name}, key.Object()
@@ -228,8 +232,9 @@ func (l *lister) sourceOf(s *source.Service) string {
 	return cmp.Or(l.Place(s.Key()), "manifest")
 }
 
-// count sets the numbers of endpoints, and returns a fault for each dead one. Of a Service that is served, the slices
-// of families that are not served do not count. Of one that no source has, all endpoints that the kernel has are ready.
+// count sets the numbers of endpoints, and returns a fault for each dead endpoint. If the Service is served, count
+// ignores the slices of families that are not served. If no source has the Service, count treats all its endpoints in
+// the kernel as ready.
 func (l *lister) count(item *ServiceItem, svc *tracker.Service, served []*plan.ServicePort) (dead []fault.Fault) {
 	families, used := map[plan.Family]bool{}, map[netip.Addr]bool{}
 	for _, sp := range served {
@@ -279,7 +284,7 @@ func (l *lister) failing(s *source.EndpointSlice, e *source.Endpoint) (out []fau
 	return out
 }
 
-// typeOf returns the type of a Service that has such addresses and ports. The sources do not keep spec.type.
+// typeOf returns the type that the addresses and ports of a Service imply, because the sources do not keep spec.type.
 func typeOf(s *source.Service) string {
 	hasNodePort := func(p source.ServicePort) bool { return p.NodePort != 0 }
 	switch {
@@ -315,7 +320,7 @@ func servedAddrs(served []*plan.ServicePort) []netip.Addr {
 	return out
 }
 
-// servedPorts returns each port once. It has one ServicePort for each family.
+// servedPorts returns each port once, although a port has one ServicePort for each family.
 func servedPorts(served []*plan.ServicePort) []ServiceItemPort {
 	out := []ServiceItemPort{}
 	for i, sp := range served {
@@ -334,7 +339,8 @@ func servedPorts(served []*plan.ServicePort) []ServiceItemPort {
 	return out
 }
 
-// Only keeps the Services of a namespace, or the one of "namespace/name". It is an error if that one does not exist.
+// Only returns the list with the Services of a namespace, or with the one Service "namespace/name". It returns an error
+// if that Service does not exist.
 func (v ServiceList) Only(filter string) (ServiceList, error) {
 	namespace, name, one := strings.Cut(filter, "/")
 	if namespace == "" || one && (name == "" || strings.Contains(name, "/")) {
@@ -352,7 +358,7 @@ func (v ServiceList) Only(filter string) (ServiceList, error) {
 	return v, nil
 }
 
-// Problems keeps the Services that are not served as they should be.
+// Problems returns the list with only the Services whose state is not ok.
 func (v ServiceList) Problems() ServiceList {
 	return v.where(func(i *ServiceItem) bool { return i.State != ServiceIsServed })
 }

@@ -18,7 +18,7 @@ import (
 // ErrRunning reports that another daemon owns the socket.
 var ErrRunning = errors.New("another edgeway daemon is running")
 
-// lockSuffix makes the name of the lock file from that of the socket.
+// lockSuffix is the end of the name of a lock file.
 const lockSuffix = ".lock"
 
 // socket is the bound socket and the lock that proves its ownership.
@@ -30,9 +30,10 @@ type socket struct {
 
 // bind creates a socket that only its owner and its group can use, and replaces the socket of a dead daemon.
 //
-// A lock file beside it decides between two daemons that start at the same time. The kernel releases the lock
-// when the process ends. The socket is created in a private directory and then moved, because no other user may
-// connect before its mode is set, whatever the umask is. The group is that of the process.
+// A lock file beside the socket decides between two daemons that start at the same time. The kernel releases the lock
+// when the process ends. bind creates the socket in a private directory and then moves it, because no other user must
+// be able to connect before the mode of the socket is set, whatever the umask is. The group of the socket is the group
+// of the process.
 func bind(path string) (*socket, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, fmt.Errorf("control socket: %w", err)
@@ -49,13 +50,13 @@ func bind(path string) (*socket, error) {
 	return &socket{listener, path, lock}, nil
 }
 
-// lockFolder has the lock of each network namespace. Only its owner and root can write to it: any user could take an
-// abstract socket.
+// lockFolder holds the lock file of each network namespace. Only the folder's owner and root can write to the folder.
+// An abstract socket cannot replace the lock file, because any user could bind that socket.
 const lockFolder = "/run/edgeway"
 
-// LockNamespace locks the network namespace of the process, because two daemons with different sockets would repair
-// each other's rules for ever. It fails with ErrRunning if a daemon has the lock. Without a folder that it can use, as
-// in a unit of the operator's own, it locks nothing.
+// LockNamespace locks the network namespace of the process, because two daemons with different sockets would keep
+// repairing each other's rules. It returns ErrRunning if another daemon holds the lock. If the process cannot use the
+// folder, for example in a unit that the operator wrote, LockNamespace locks nothing.
 func LockNamespace() (io.Closer, error) { return lockNamespace(os.O_CREATE) }
 
 func lockNamespace(flags int) (io.Closer, error) {
@@ -64,7 +65,7 @@ func lockNamespace(flags int) (io.Closer, error) {
 		return nil, fmt.Errorf("network namespace: %w", err)
 	}
 	if flags&os.O_CREATE != 0 {
-		_ = os.MkdirAll(lockFolder, 0o755) // acquire fails if it is not there
+		_ = os.MkdirAll(lockFolder, 0o755) // without the folder, acquire fails
 	}
 	path := filepath.Join(lockFolder, fmt.Sprintf("netns-%d%s", ns.Ino, lockSuffix))
 	lock, err := acquire(path, flags)
@@ -72,34 +73,34 @@ func lockNamespace(flags int) (io.Closer, error) {
 		pid, _ := os.ReadFile(path)
 		return nil, fmt.Errorf("%w in this network namespace (process %s)", ErrRunning, pid)
 	}
-	if lock == nil { // it cannot be created
+	if lock == nil { // the file cannot be created or opened
 		return io.NopCloser(nil), nil
 	}
 	var folder unix.Stat_t
-	if os.Geteuid() == 0 && unix.Stat(lockFolder, &folder) == nil { // the service's user must be able to open it
+	if os.Geteuid() == 0 && unix.Stat(lockFolder, &folder) == nil { // the service's user must be able to open the file
 		_ = os.Chown(path, int(folder.Uid), int(folder.Gid))
 	}
 	if flags&os.O_CREATE != 0 {
-		_ = os.WriteFile(path, []byte(strconv.Itoa(os.Getpid())), 0o600) // for messages alone
+		_ = os.WriteFile(path, []byte(strconv.Itoa(os.Getpid())), 0o600) // only for messages
 	}
 	return lock, nil
 }
 
-// Close removes the socket and releases the lock. The lock file stays, because without it two daemons
-// could lock two files of the same name.
+// Close removes the socket and releases the lock. The lock file stays: without it, two daemons could lock two files of
+// the same name.
 func (s *socket) Close() error {
 	return errors.Join(s.Listener.Close(), os.Remove(s.path), s.lock.Close())
 }
 
-// LockOut keeps daemons from starting with this socket until release is called. It fails with ErrRunning while a
-// daemon holds the lock: a daemon that is stopped or hung does not answer, but it holds the lock until it ends.
-// Where no daemon has ever started there is no lock file, and LockOut creates none: a file of root would keep
-// the daemon's own user from locking it.
+// LockOut keeps daemons from starting with this socket or in this network namespace until release is called. It returns
+// ErrRunning while a daemon holds one of the locks: a daemon that is stopped or hung does not answer, but holds the
+// lock until it ends. If no daemon has ever started, there is no lock file, and LockOut creates none, because the
+// daemon's user could not lock a file that root owns.
 func LockOut(path string) (release func(), err error) {
 	lock, err := acquire(path+lockSuffix, 0)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		lock = nil // which can be closed
+		lock = nil // Close accepts a nil file
 	case errors.Is(err, ErrRunning):
 		if pid := listenerOf(path); pid != 0 {
 			err = fmt.Errorf("%w (process %d)", err, pid)
@@ -119,7 +120,8 @@ func LockOut(path string) (release func(), err error) {
 	}, nil
 }
 
-// listenerOf returns the process that listens on a socket, which need not answer, or 0 if it is unknown.
+// listenerOf returns the ID of the process that listens on a socket, or 0 if the ID is unknown. The process need not
+// answer.
 func listenerOf(path string) int {
 	conn, err := net.DialTimeout("unix", path, time.Second)
 	if err != nil {
@@ -154,7 +156,7 @@ func listen(path string) (net.Listener, error) {
 		conn.Close()
 		return nil, fmt.Errorf("%s answers: %w", path, ErrRunning)
 	}
-	// The name is short because the address of a socket has room for 107 bytes.
+	// The name is short because a socket address holds at most 107 bytes.
 	private, err := os.MkdirTemp(filepath.Dir(path), ".")
 	if err != nil {
 		return nil, err
@@ -165,7 +167,7 @@ func listen(path string) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	listener.SetUnlinkOnClose(false) // it would try the old name
+	listener.SetUnlinkOnClose(false) // the listener would try to remove the old name
 	err = os.Chmod(addr.Name, 0o660)
 	if err == nil {
 		err = os.Rename(addr.Name, path)

@@ -12,25 +12,27 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// ServiceTable is a ServiceList that is printed as a table, a line for each Service.
+// ServiceTable prints a ServiceList as a table with a line for each Service.
 type ServiceTable struct {
 	ServiceList
 
-	// Wide adds the type, the source and counts.
+	// Wide adds columns for the type, the source and the counts.
 	Wide bool `json:"-"`
-	// Width is that of the terminal: the last column is broken into lines that fit. 0 breaks none.
+	// Width is the width of the terminal. The last column is broken into lines that fit. If Width is 0, no line is
+	// broken.
 	Width int `json:"-"`
 	// None is printed instead of an empty table.
 	None string `json:"-"`
 }
 
-// The columns that a list of addresses or ports may take. The first of them is always there.
+// The maximum width of a list of addresses or ports, in columns. The first item of a list is always printed.
 const (
 	narrowCell = 15
 	wideCell   = 60
 )
 
-// WriteText prints the table. If it has one Service, all faults of that Service follow, with what to do.
+// WriteText prints the table, and then the faults of the list with their fixes. If the table has one Service, all
+// faults of that Service follow.
 func (t ServiceTable) WriteText(w io.Writer) error {
 	p := &printer{w: w}
 	rows := [][]string{t.header()}
@@ -52,14 +54,14 @@ func (t ServiceTable) WriteText(w io.Writer) error {
 			p.print("%-*s%s\n", len(indentation), heading, line)
 			heading = ""
 		}
-		if f.Fix != "" { // in one line, so that it can be copied
+		if f.Fix != "" { // on one line, so that the operator can copy the fix
 			p.print("%-*s%s\n", len(indentation), "fix", f.Fix)
 		}
 	}
 	return p.err
 }
 
-// indentation is the space before a fault, which has the heading.
+// indentation is the space before each line of a fault. The heading stands in this space on the first line.
 const indentation = "           "
 
 func (t ServiceTable) header() []string {
@@ -107,7 +109,8 @@ func (p ServiceItemPort) String() string {
 	return port + "/" + p.Protocol
 }
 
-// state returns the state in words, with the first reason. Those of a single Service follow the table.
+// state returns the state in words, with the first reason. It leaves out the reason for a single Service, because all
+// reasons follow the table.
 func (t ServiceTable) state(s *ServiceItem) string {
 	out := strings.ReplaceAll(string(s.State), "-", " ")
 	if len(s.Faults) == 0 || len(t.Items) == 1 {
@@ -125,7 +128,7 @@ func (t ServiceTable) state(s *ServiceItem) string {
 	return out
 }
 
-// shortList joins the first values up to a size, and says how many there are besides: "10.96.0.10,+2".
+// shortList joins values up to a size, and appends the number of the values left out: "10.96.0.10,+2".
 func shortList[T any](values []T, size int) string {
 	var out strings.Builder
 	for i, v := range values {
@@ -142,10 +145,10 @@ func shortList[T any](values []T, size int) string {
 	return out.String()
 }
 
-// maxColumn is the most columns that a cell gets. A longer one moves the rest of its line alone.
+// maxColumn bounds the width of a column. A longer cell shifts only the rest of its own line.
 const maxColumn = 64
 
-// writeTable aligns all columns but the last one, which is broken into lines that fit.
+// writeTable aligns all columns except the last one, and breaks the last column into lines that fit.
 func writeTable(p *printer, rows [][]string, width int) {
 	last := len(rows[0]) - 1
 	widths := make([]int, last)
@@ -171,10 +174,11 @@ func writeTable(p *printer, rows [][]string, width int) {
 	}
 }
 
-// minWidth is the least width of a text that is broken into lines.
+// minWidth is the smallest width at which wrapped breaks a text.
 const minWidth = 24
 
-// wrapped breaks a text at its spaces. There is at least one line, and no other one if the width is less than minWidth.
+// wrapped breaks a text into lines at its spaces. It returns at least one line, and exactly one if the width is less
+// than minWidth.
 func wrapped(s string, width int) []string {
 	if width < minWidth {
 		return []string{s}

@@ -13,12 +13,13 @@ import (
 	"edgeway/proxiers/messageid"
 )
 
-// logEvery is the time between two looks at the faults. A fault that two looks find has begun: some last for a moment,
-// for example while a DHCP lease is renewed.
+// logEvery is the time between two polls of the faults. A fault is logged when a second poll finds it too, because some
+// faults last only a moment, for example while a DHCP lease is renewed.
 const logEvery = 10 * time.Second
 
-// Log writes a line when a fault begins and one when it ends, until ctx ends. It leaves out the faults of the pipeline
-// and the sources, and those with the given IDs, because the parts that make them have lines of their own.
+// Log logs a line when a fault begins and another line when the fault ends, until ctx is done. It leaves out the faults
+// of the pipeline, the followers and the sources, and the faults with the given IDs, because other parts of the daemon
+// log them.
 func (c *Checker) Log(ctx context.Context, lines *journal.Damper, except ...string) {
 	l := faultLog{lines: lines, except: append(except, "first-sync", "backend-sync", "quarantine")}
 	for {
@@ -34,7 +35,7 @@ func (c *Checker) Log(ctx context.Context, lines *journal.Damper, except ...stri
 type faultLog struct {
 	lines  *journal.Damper
 	except []string
-	known  map[string]*known // by key, of the last look
+	known  map[string]*known // the faults of the last poll, by key
 }
 
 type known struct {
@@ -42,7 +43,7 @@ type known struct {
 	logged bool
 }
 
-// look compares the faults of now with those of the last look.
+// look compares the current faults with the faults of the last poll, and logs the differences.
 func (l *faultLog) look(faults []fault.Fault) {
 	now := map[string]*known{}
 	for _, f := range faults {
@@ -69,7 +70,7 @@ func (l *faultLog) hasOwnLines(id string) bool {
 	return strings.HasPrefix(id, "source-") || strings.HasPrefix(id, "follower-") || slices.Contains(l.except, id)
 }
 
-// key identifies a fault. The message may have other figures each time.
+// key identifies a fault. The key leaves out the message, because figures in the message change.
 func key(f fault.Fault) string { return fmt.Sprint(f.ID, " ", f.Object, " ", f.Fix) }
 
 func levelOf(s fault.Severity) slog.Level {

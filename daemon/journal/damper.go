@@ -16,38 +16,40 @@ import (
 )
 
 const (
-	// maxLines bounds the lines per minute: many things change together.
+	// maxLines bounds the lines per minute, because many things can change together.
 	maxLines = 20
-	// maxChanges bounds the changes of one thing within damping that have a line each: three times there and back.
+	// maxChanges bounds the changes of one thing within damping that are logged one by one: three times away and back.
 	maxChanges = 6
-	// damping is the time that a thing which flapped must keep its state to have a line for each change again. Until
-	// then it has at most one line in this time.
+	// damping is the time for which a flapping thing must keep its state before each of its changes is logged again.
+	// Until then, the Damper logs the latest change once in this time.
 	damping = time.Hour
-	// calm is the time after which a thing that flapped has a line with the state that it kept.
+	// calm is the time without a change after which the Damper logs the state that a flapping thing has kept.
 	calm = 15 * time.Minute
-	// review is the time between two searches for lines that are due.
+	// review is the time between two runs of the method review.
 	review = time.Minute
 )
 
 // Damper logs the changes of things that come and go, such as a Service that loses its endpoints and gets them back. It
-// bounds the lines about each thing, and about all things together. Its methods may be called from any goroutine.
+// bounds the number of lines about each thing, and about all things together. Its methods may be called from any
+// goroutine.
 type Damper struct {
 	log   *slog.Logger
 	lines *rate.Limiter
 
 	mu      sync.Mutex
-	things  map[string]*thing // that changed within damping
-	omitted map[string]int    // lines, by message
+	things  map[string]*thing // the things that changed within damping, by key
+	omitted map[string]int    // the number of omitted lines, by message
 	waiting bool              // a review is scheduled
 }
 
-// thing is a thing that has changed.
+// thing is the recent history of one thing.
 type thing struct {
-	since   time.Time // the first of changes
+	since   time.Time // the time of the first change that changes counts
 	changes int
 	last    line
-	changed time.Time // the time of last
-	// silent counts the changes without a line since logged.
+	changed time.Time // the time of the change that last describes
+	// silent counts the changes since logged that have no line. logged is the time of the latest line about a flapping
+	// thing.
 	silent int
 	logged time.Time
 }
@@ -60,7 +62,7 @@ type line struct {
 	attrs       []any
 }
 
-// NewDamper returns a Damper that has logged nothing.
+// NewDamper returns a Damper that logs to logger.
 func NewDamper(logger *slog.Logger) *Damper {
 	return &Damper{
 		log: logger, lines: rate.NewLimiter(rate.Every(time.Minute/maxLines), maxLines),
@@ -68,8 +70,8 @@ func NewDamper(logger *slog.Logger) *Damper {
 	}
 }
 
-// Log writes a line about a change of the thing with the key, unless the thing flaps or there were too many lines. id is
-// one of proxiers/messageid's.
+// Log logs a change of the thing with the key, unless the thing flaps or there were too many lines. id is a constant of
+// the package messageid.
 func (d *Damper) Log(key string, level slog.Level, id, message string, attrs ...any) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -87,12 +89,12 @@ func (d *Damper) Log(key string, level slog.Level, id, message string, attrs ...
 	case t.flaps():
 		t.silent++
 	case !d.write(t.last) && t.changes == 1:
-		delete(d.things, key) // there may be thousands
+		delete(d.things, key) // thousands of things may change at once
 	}
 	d.schedule()
 }
 
-// write writes a line or counts it.
+// write logs a line, or counts it as omitted. It reports whether it logged the line.
 func (d *Damper) write(l line) bool {
 	if !d.lines.Allow() {
 		d.omitted[l.message]++
@@ -110,7 +112,7 @@ func (d *Damper) schedule() {
 	}
 }
 
-// review writes the lines that are due.
+// review logs the lines that are due.
 func (d *Damper) review() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

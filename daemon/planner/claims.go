@@ -19,7 +19,7 @@ import (
 type vip struct {
 	addr netip.Addr
 	kind plan.FrontendKind
-	// ofHost says that it is an external IP or a load-balancer address, and an address of this host.
+	// ofHost reports whether addr is an external IP or a load-balancer address, and an address of this host.
 	ofHost bool
 }
 
@@ -30,8 +30,9 @@ var fields = [...]string{
 	plan.LoadBalancerIP: "status.loadBalancer.ingress",
 }
 
-// vips returns the addresses that the Service may have, each once with the first kind by rank, sorted by address. It
-// notes the addresses that the Service may not have, and leaves out those of families that are not served.
+// vips returns the addresses that the Service can have, sorted by address, each once with the kind that ranks first. It
+// adds a fault to found for each address that the Service cannot have, and skips the addresses of families that are not
+// served.
 func (p *Planner) vips(s *source.Service, found *source.Faults) []vip {
 	vips := make([]vip, 0, len(s.ClusterIPs)+len(s.LoadBalancerIPs)+len(s.ExternalIPs))
 	add := func(kind plan.FrontendKind, addrs []netip.Addr) {
@@ -65,8 +66,9 @@ func (p *Planner) vips(s *source.Service, found *source.Faults) []vip {
 	return slices.CompactFunc(vips, func(a, b vip) bool { return a.addr == b.addr })
 }
 
-// refusal returns the reason why the Service may not have the address whatever the configuration says, and "" if there
-// is none. A ClusterIP is on a device of type dummy where a program binds all of them, as for IPVS.
+// refusal returns the reason why the Service cannot have the address, whatever the configuration says, or "" if there
+// is none. An address on a device of type dummy can be a ClusterIP, because some programs, such as IPVS, bind all
+// ClusterIPs to such a device.
 func (p *Planner) refusal(s *source.Service, kind plan.FrontendKind, a netip.Addr) string {
 	switch {
 	case hasAddr(p.env.broadcasts, a):
@@ -92,9 +94,10 @@ func (p *Planner) refusal(s *source.Service, kind plan.FrontendKind, a netip.Add
 // RefusedAddressID is the ID of the notice about an address that the configuration does not allow.
 const RefusedAddressID = "refused-address"
 
-// fence is a key of the configuration that says which addresses Services from the API server may have. Any author of a
-// Service writes an external IP, and a controller writes a load-balancer address: without the operator's consent, an
-// address of this host would take the ports of its programs (CVE-2020-8554). The author of a manifest is root.
+// fence is a configuration key that lists the addresses that Services from the API server can have. The author of a
+// Service writes an external IP, and a controller writes a load-balancer address. Without the operator's consent, an
+// address of this host would take the ports of the host's programs (CVE-2020-8554). The author of a manifest is root
+// and needs no consent.
 type fence struct {
 	key    string
 	ranges []netip.Prefix
@@ -108,12 +111,12 @@ func (p *Planner) fence(kind plan.FrontendKind) fence {
 	return fence{"proxy.allow_external_ips", p.opts.AllowExternalIPs, p.opts.AllowHostIPs}
 }
 
-// allows reports whether a Service may have the address.
+// allows reports whether the key allows the address.
 func (f fence) allows(a netip.Addr, ofHost bool) bool {
 	return ofHost && f.host || !ofHost && contains(f.ranges, a)
 }
 
-// refusal returns a Notice about an address that a Service may not have. Its fix allows the address.
+// refusal returns a Notice about an address that the key does not allow. The fix allows the address.
 func (f fence) refusal(object source.Key, field string, a netip.Addr, ofHost bool) fault.Fault {
 	why, items := "is not in a range of", []string{}
 	for _, r := range f.ranges {
@@ -132,8 +135,8 @@ func (f fence) refusal(object source.Key, field string, a netip.Addr, ofHost boo
 	return out
 }
 
-// apiServerRefusal returns the reason why only the API server's own Service may have the address, and "" if any
-// Service may.
+// apiServerRefusal returns the reason why the Service cannot have the address if it is an address of the API server, or
+// "" if there is none. Only the API server's own Service can have such an address.
 func (p *Planner) apiServerRefusal(s *source.Service, a netip.Addr) string {
 	if leadsTo(a, p.env.apiServers) && (s.Namespace != "default" || s.Name != "kubernetes") {
 		return "is the API server's address"
@@ -141,12 +144,12 @@ func (p *Planner) apiServerRefusal(s *source.Service, a netip.Addr) string {
 	return ""
 }
 
-// hasFamily reports whether the Service exists in the family: it has a ClusterIP of it.
+// hasFamily reports whether the Service has a ClusterIP of the family.
 func hasFamily(s *source.Service, f plan.Family) bool {
 	return slices.ContainsFunc(s.ClusterIPs, func(a netip.Addr) bool { return plan.FamilyOf(a) == f })
 }
 
-// reachable reports whether the Service exists in a family that is served. One that does not needs no NodePort.
+// reachable reports whether the Service has a ClusterIP of a family that is served. Other Services need no NodePort.
 func (p *Planner) reachable(s *source.Service) bool {
 	return slices.ContainsFunc(p.env.families, func(f plan.Family) bool { return hasFamily(s, f) })
 }
@@ -154,7 +157,7 @@ func (p *Planner) reachable(s *source.Service) bool {
 // claims calls f with each claim that the Service bids for.
 func (p *Planner) claims(s *source.Service, f func(claim, bid)) {
 	p.claimed = p.claimed[:0]
-	// A panic is the Service's: service refuses it.
+	// If the Service causes a panic, the method service refuses the Service.
 	_ = contain.Call(func() error {
 		if p.opts.beforeClaims != nil {
 			p.opts.beforeClaims(s)
@@ -198,15 +201,15 @@ func nodePortClaim(port *source.ServicePort) claim {
 	return claim{protocol: port.Protocol, port: port.NodePort}
 }
 
-// healthCheckClaim returns the claim of the healthCheckNodePort. ok is false if the Service has none, or if it is the
-// Service's own NodePort.
+// healthCheckClaim returns the claim of the healthCheckNodePort. ok is false if the Service has no such port, or if the
+// port is also a NodePort of the Service.
 func healthCheckClaim(s *source.Service) (c claim, ok bool) {
 	c = claim{protocol: plan.TCP, port: s.HealthCheckNodePort}
 	own := func(p source.ServicePort) bool { return nodePortClaim(&p) == c }
 	return c, c.port != 0 && !slices.ContainsFunc(s.Ports, own)
 }
 
-// owned reports whether the Service owns the claim, and otherwise notes why it does not.
+// owned reports whether the Service owns the claim. If not, it adds the reason to found.
 func (p *Planner) owned(s *source.Service, c claim, field string, found *source.Faults) bool {
 	if !c.addr.IsValid() {
 		if why := p.portRefusal(s, c); why != "" {
@@ -221,9 +224,9 @@ func (p *Planner) owned(s *source.Service, c claim, field string, found *source.
 	return owner == s
 }
 
-// hostPort returns the reason why no Service gets a port of the address, and "" if one may. At an address of this
-// host, the rules of a frontend come before the listeners of the host: a load balancer would get an endpoint's answer
-// where it asks for the health of this host.
+// hostPort returns the reason why no Service can have a port of the address, or "" if a Service can. At an address of
+// this host, the rules of a frontend take precedence over the listeners of the host: a load balancer that checks the
+// health of this host would get the answer of an endpoint.
 func (p *Planner) hostPort(v vip, protocol plan.Protocol, port uint16) string {
 	if !v.ofHost || protocol != plan.TCP {
 		return ""
@@ -240,11 +243,11 @@ func (p *Planner) hostPort(v vip, protocol plan.Protocol, port uint16) string {
 	return ""
 }
 
-// healthPorts knows the health check ports, and which Services lose such a port of this host.
+// healthPorts records the health check ports, and the Services that can lose such a port at an address of this host.
 type healthPorts struct {
-	// ports counts the Services of each health check port.
+	// ports holds the number of Services for each health check port.
 	ports map[uint16]int
-	// atHost are the Services with an external IP or a load-balancer address that is this host's.
+	// atHost holds the Services with an external IP or a load-balancer address that is an address of this host.
 	atHost map[tracker.Name]struct{}
 }
 
@@ -252,7 +255,7 @@ func newHealthPorts() healthPorts {
 	return healthPorts{map[uint16]int{}, map[tracker.Name]struct{}{}}
 }
 
-// countPorts notes the ports of the host that a Service asks for, or forgets them if by is -1.
+// countPorts adds the host ports that a Service asks for, or removes them if by is -1.
 func (p *Planner) countPorts(s *source.Service, by int) {
 	if port := p.healthPort(s); port != 0 {
 		add(p.health.ports, port, by)
@@ -268,7 +271,7 @@ func (p *Planner) countPorts(s *source.Service, by int) {
 	}
 }
 
-// healthPort returns the health check port of a Service, and 0 if it has none.
+// healthPort returns the health check port of a Service, or 0 if the Service has none.
 func (p *Planner) healthPort(s *source.Service) uint16 {
 	if c, ok := healthCheckClaim(s); ok && p.portRefusal(s, c) == "" {
 		return c.port
@@ -276,8 +279,8 @@ func (p *Planner) healthPort(s *source.Service) uint16 {
 	return 0
 }
 
-// besideHealthPorts returns the Services that lose or get a port of this host's addresses because the Services that
-// changed bring a health check port or take one away.
+// besideHealthPorts returns the Services that lose or gain a port at an address of this host because the changed
+// Services add or remove a health check port.
 func (p *Planner) besideHealthPorts() (names []tracker.Name) {
 	if len(p.health.atHost) == 0 {
 		return nil

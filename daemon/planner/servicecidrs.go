@@ -12,7 +12,7 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// The IDs of what is wrong with proxy.service_cidrs.
+// The IDs of the faults of proxy.service_cidrs.
 const (
 	ServiceRangeNetworkID = "service-range-network"
 	ServiceRangeRouteID   = "service-range-route"
@@ -20,27 +20,28 @@ const (
 
 const serviceCIDRsKey = "proxy.service_cidrs"
 
-// serviceCIDRs are the ranges that ClusterIPs come from.
+// serviceCIDRs collects the ranges from which ClusterIPs are allocated.
 type serviceCIDRs struct {
 	host       *nodeinfo.Host
 	apiServers []netip.Addr
-	// drop are the ranges whose unused addresses are dropped.
+	// drop holds the ranges in which connections to unused addresses are dropped.
 	drop []netip.Prefix
-	// known are the ranges that no external IP may be in: a tenant would take a ClusterIP before it is allocated.
+	// known holds the ranges in which external IPs are refused, because a tenant could take a ClusterIP before it is
+	// allocated.
 	known    []netip.Prefix
 	problems []fault.Fault
 }
 
-// CheckServiceCIDRs returns what is wrong with proxy.service_cidrs on a host.
+// CheckServiceCIDRs returns the faults of proxy.service_cidrs on a host.
 func CheckServiceCIDRs(ranges []netip.Prefix, host *nodeinfo.Host) []fault.Fault {
 	s := serviceCIDRs{host: host}
 	s.addSetting(ranges)
 	return s.problems
 }
 
-// addSetting adds the ranges of the configuration. Dropping the unused addresses of a range that overlaps a network of
-// this host, or holds its router or API server, would cut the host off. A range may hold a name server: a host may
-// well use the cluster's DNS Service.
+// addSetting adds the ranges of the configuration. If a range overlaps a network of this host, or contains its router
+// or its API server, dropping connections to the unused addresses of this range would cut the host off. A range may
+// contain a name server, because a host may well use the cluster's DNS Service.
 func (s *serviceCIDRs) addSetting(ranges []netip.Prefix) {
 	for _, c := range ranges {
 		s.known = append(s.known, c)
@@ -61,12 +62,12 @@ func (s *serviceCIDRs) addSetting(ranges []netip.Prefix) {
 	}
 }
 
-// add adds a fault of the setting, which concerns no connection to a Service.
+// add adds a fault of the setting. The fault concerns no connection to a Service.
 func (s *serviceCIDRs) add(f fault.Fault) {
 	s.problems = append(s.problems, f.Of(serviceCIDRsKey).For(fault.Scope{Clients: fault.Nobody}))
 }
 
-// without returns the setting without a range.
+// without returns the setting without one of its ranges.
 func without(ranges []netip.Prefix, c netip.Prefix) string {
 	var others []string
 	for _, other := range ranges {
@@ -77,7 +78,7 @@ func without(ranges []netip.Prefix, c netip.Prefix) string {
 	return fmt.Sprintf("%s = [%s]", serviceCIDRsKey, strings.Join(others, ", "))
 }
 
-// addObjects adds the ranges of ServiceCIDR objects. One that overlaps a network of this host is ignored.
+// addObjects adds the ranges of ServiceCIDR objects. It ignores a range that overlaps a network of this host.
 func (s *serviceCIDRs) addObjects(objects []*source.ServiceCIDR) {
 	for _, object := range objects {
 		for _, c := range object.CIDRs {
@@ -93,7 +94,7 @@ func (s *serviceCIDRs) addObjects(objects []*source.ServiceCIDR) {
 	}
 }
 
-// take adds a range to drop, or the problem that it has.
+// take adds a range to drop, or a fault if why is not "".
 func (s *serviceCIDRs) take(c netip.Prefix, object fault.Object, field, why string) {
 	if why == "" {
 		s.drop = append(s.drop, c)
@@ -106,7 +107,8 @@ func (s *serviceCIDRs) take(c netip.Prefix, object fault.Object, field, why stri
 
 const notDropped = "its unused addresses are not dropped; make it a range that only ClusterIPs come from"
 
-// holdsServer returns the fault of a range that holds an address of the API server, and "" if there is none.
+// holdsServer returns the fault of a range that contains an address of the API server, or "" if the range contains
+// none.
 func (s *serviceCIDRs) holdsServer(c netip.Prefix) string {
 	i := slices.IndexFunc(s.apiServers, c.Contains)
 	if i < 0 {
@@ -116,7 +118,7 @@ func (s *serviceCIDRs) holdsServer(c netip.Prefix) string {
 		"or have the kubeconfig name an address outside of it", s.apiServers[i], notDropped)
 }
 
-// holdsGateway returns the fault of a range that holds a default gateway, and "" if there is none.
+// holdsGateway returns the fault of a range that contains a default gateway, or "" if the range contains none.
 func (s *serviceCIDRs) holdsGateway(c netip.Prefix) string {
 	i := slices.IndexFunc(s.host.Gateways, c.Contains)
 	if i < 0 {
@@ -125,7 +127,7 @@ func (s *serviceCIDRs) holdsGateway(c netip.Prefix) string {
 	return fmt.Sprintf("has the address %s of a default gateway of this host: %s", s.host.Gateways[i], notDropped)
 }
 
-// overlapsHost returns a network of this host that a range overlaps, or an invalid prefix.
+// overlapsHost returns a network of this host that a range overlaps, or an invalid prefix if the range overlaps none.
 func (s *serviceCIDRs) overlapsHost(c netip.Prefix) netip.Prefix {
 	i := slices.IndexFunc(s.host.Networks, c.Overlaps)
 	if i < 0 {

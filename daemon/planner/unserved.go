@@ -13,8 +13,8 @@ import (
 // NoEndpointID is the ID of the fault of a ServicePort without an endpoint.
 const NoEndpointID = "no-endpoint"
 
-// Unserved returns a Notice for each port of a Service that has no endpoint in any family, so that its connections are
-// rejected.
+// Unserved returns a Notice for each port of a Service that has no endpoint in any family. Connections to such a port
+// are rejected.
 func Unserved(svc *tracker.Service, p *plan.Plan) (out []fault.Fault) {
 	for _, sp := range plan.WithoutEndpoint(p.Of(svc.Spec.Namespace, svc.Spec.Name)) {
 		f, absent := Absent(svc, sp.Name, sp.Family)

@@ -14,9 +14,9 @@ import (
 // Kind is a kind of object.
 type Kind uint8
 
-// The kinds of objects. An APIServer is not one of Kubernetes: it is what a source knows of the server that it reads. A
-// Manifest is a file that holds objects. A Document is a part of such a file that is no usable object; it carries only
-// its problems.
+// The kinds of objects. An APIServer is not a Kubernetes object: it holds the facts that a source knows about the
+// server that it reads. A Manifest is a file that holds objects. A Document is a part of such a file that is not a
+// usable object; it carries only its problems.
 const (
 	KindService Kind = iota + 1
 	KindEndpointSlice
@@ -27,15 +27,15 @@ const (
 	KindDocument
 )
 
-// String gives Kubernetes' kind.
+// String returns the Kubernetes kind.
 func (k Kind) String() string {
 	return [...]string{
 		"", "Service", "EndpointSlice", "Node", "ServiceCIDR", "APIServer", "Manifest", "Document",
 	}[k]
 }
 
-// Key identifies an object. Namespace is empty for all but Services and EndpointSlices; the name of a Manifest is its
-// path, that of a Document "FILE:LINE", that of an APIServer its URL.
+// Key identifies an object. Namespace is "" for all kinds except Service and EndpointSlice. The name of a Manifest is
+// its path, the name of a Document is "FILE:LINE", and the name of an APIServer is its URL.
 type Key struct {
 	Kind            Kind
 	Namespace, Name string
@@ -44,12 +44,12 @@ type Key struct {
 // String returns "Service namespace/name".
 func (k Key) String() string { return k.Object().String() }
 
-// Object returns the object for a fault.
+// Object returns the key as the object of a fault.
 func (k Key) Object() fault.Object {
 	return fault.Object{Kind: k.Kind.String(), Namespace: k.Namespace, Name: k.Name}
 }
 
-// Compare orders by kind, namespace and name.
+// Compare compares two keys by kind, namespace and name.
 func (k Key) Compare(o Key) int {
 	if c := cmp.Compare(k.Kind, o.Kind); c != 0 {
 		return c
@@ -63,14 +63,14 @@ func (k Key) Compare(o Key) int {
 // Object is one of *Service, *EndpointSlice, *Node, *ServiceCIDR, *APIServer, *Manifest and *Document.
 type Object interface {
 	Key() Key
-	// Problems are the parts of the object that were left out because they are wrong.
+	// Problems returns the faults of the parts of the object that are left out because they are wrong.
 	Problems() []fault.Fault
 }
 
-// ObjectFault is the ID of a fault in an object. Edgeway leaves out the part that it names and serves the rest.
+// ObjectFault is the ID of a fault in an object. Edgeway leaves out the part that the fault names and serves the rest.
 const ObjectFault = "object"
 
-// Fault returns a fault in an object, whose message is formatted. field is a path as in "spec.ports[0].port", or "" for
+// Fault returns a fault in an object, with a formatted message. field is a path as in "spec.ports[0].port", or "" for
 // the object as a whole.
 func (k Key) Fault(field, format string, args ...any) fault.Fault {
 	return fault.Fault{
@@ -78,18 +78,19 @@ func (k Key) Fault(field, format string, args ...any) fault.Fault {
 	}
 }
 
-// maxFaults bounds the faults of one object that are kept; the last one then says how many more there are.
+// maxFaults is the number of faults of one object that Faults keeps. List then adds a fault with the number of the
+// other faults.
 const maxFaults = 20
 
-// Faults collects the faults of one object. Its methods do nothing if it is nil.
+// Faults collects the faults of one object. Room and Addf accept a nil Faults and do nothing.
 type Faults struct {
 	Object Key
 	list   []fault.Fault
 	more   int
 }
 
-// Room reports whether one more fault is kept, and counts it otherwise. 15,000 addresses of one Service can be wrong;
-// their texts would take memory.
+// Room reports whether there is room for one more fault, and counts the fault otherwise. 15,000 addresses of one
+// Service can be wrong, and the texts of so many faults would take memory.
 func (f *Faults) Room() bool {
 	if f != nil && len(f.list) == maxFaults {
 		f.more++
@@ -97,14 +98,14 @@ func (f *Faults) Room() bool {
 	return f != nil && len(f.list) < maxFaults
 }
 
-// Addf adds a fault, as Key.Fault returns it, if there is room.
+// Addf adds a fault that Key.Fault returns, if there is room.
 func (f *Faults) Addf(field, format string, args ...any) {
 	if f.Room() {
 		f.Add(f.Object.Fault(field, format, args...))
 	}
 }
 
-// Add adds a fault. The caller has asked whether there is room.
+// Add adds a fault. The caller must first make sure that Room reports true.
 func (f *Faults) Add(found fault.Fault) { f.list = append(f.list, found) }
 
 // List returns the faults, or nil if there are none.
@@ -115,8 +116,8 @@ func (f *Faults) List() []fault.Fault {
 	return f.list
 }
 
-// Refuse returns an object that carries nothing but its name and a problem: it takes the place of one that cannot be
-// used. It returns nil for a kind that has no such object.
+// Refuse returns an object that carries only its name and a fault. The object replaces one that cannot be used. Refuse
+// returns nil for a kind that has no such object.
 func Refuse(key Key, message string) Object {
 	faults := []fault.Fault{key.Fault("", "%s", message)}
 	switch key.Kind {
@@ -132,46 +133,47 @@ func Refuse(key Key, message string) Object {
 	return nil
 }
 
-// Service is what a proxy reads of a Service that has a ClusterIP. Headless and ExternalName
-// Services, and those that ask for another proxy, never become one.
+// Service holds the fields that a proxy reads from a Service with a ClusterIP. The sources leave out headless and
+// ExternalName Services, and Services that ask for another proxy.
 type Service struct {
 	Namespace string    `json:"namespace"`
 	Name      string    `json:"name"`
 	UID       string    `json:"uid,omitempty"`
 	Created   time.Time `json:"created,omitzero"`
 
-	// At most one ClusterIP of each family.
+	// ClusterIPs holds at most one address of each family.
 	ClusterIPs      []netip.Addr `json:"clusterIPs,omitempty"`
 	ExternalIPs     []netip.Addr `json:"externalIPs,omitempty"`
 	LoadBalancerIPs []netip.Addr `json:"loadBalancerIPs,omitempty"`
-	// SourceRanges restrict LoadBalancerIPs, each family by the ranges of that family; a family
-	// without ranges is not restricted, unless NoSources lists it.
+	// SourceRanges restrict the clients of LoadBalancerIPs, each family by the ranges of that family. A family without
+	// ranges is not restricted, unless NoSources lists the family.
 	SourceRanges []netip.Prefix `json:"sourceRanges,omitempty"`
-	// NoSources lists the families whose source ranges were all invalid: nobody may connect.
+	// NoSources lists the families whose source ranges were all invalid: no client can connect.
 	NoSources []plan.Family `json:"noSources,omitempty"`
 
 	Ports               []ServicePort `json:"ports,omitempty"`
-	Affinity            time.Duration `json:"affinity,omitempty"` // 0: none
+	Affinity            time.Duration `json:"affinity,omitempty"` // 0 if there is none
 	InternalLocal       bool          `json:"internalLocal,omitempty"`
 	ExternalLocal       bool          `json:"externalLocal,omitempty"`
 	HealthCheckNodePort uint16        `json:"healthCheckNodePort,omitempty"` // only with ExternalLocal
 	LongLived           bool          `json:"longLived,omitempty"`
 	Scheduler           string        `json:"scheduler,omitempty"` // lower-case letters
-	Weights             []Weight      `json:"weights,omitempty"`   // of its endpoints; the first that fits counts
-	// Manifest says that the Service is from a file of this host: its author, root, may use any address of the host.
+	Weights             []Weight      `json:"weights,omitempty"`   // of endpoints; the first weight that fits counts
+	// Manifest reports whether the Service is from a file of this host. The file's author is root, and can use any
+	// address of the host.
 	Manifest bool `json:"-"`
 
 	Faults []fault.Fault `json:"faults,omitempty"`
 }
 
-// Weight is that of the endpoints on a Node, or in a range of addresses.
+// Weight is the weight of the endpoints on a Node, or in a range of addresses.
 type Weight struct {
-	Node   string       `json:"node,omitempty"` // empty: Range says which
+	Node   string       `json:"node,omitempty"` // "" if Range selects the endpoints
 	Range  netip.Prefix `json:"range,omitzero"`
 	Weight uint16       `json:"weight"` // at least 1
 }
 
-// Fits says that an endpoint has the weight.
+// Fits reports whether the weight applies to an endpoint.
 func (w *Weight) Fits(e *Endpoint) bool {
 	if w.Node != "" {
 		return w.Node == e.NodeName
@@ -179,7 +181,7 @@ func (w *Weight) Fits(e *Endpoint) bool {
 	return w.Range.Contains(e.Addr)
 }
 
-// ServicePort is one port of a Service. NodePort 0: none.
+// ServicePort is one port of a Service. NodePort is 0 if the port has none.
 type ServicePort struct {
 	Name     string        `json:"name,omitempty"`
 	Protocol plan.Protocol `json:"protocol"`
@@ -187,7 +189,7 @@ type ServicePort struct {
 	NodePort uint16        `json:"nodePort,omitempty"`
 }
 
-// EndpointSlice is what a proxy reads of an EndpointSlice with addresses (never FQDNs).
+// EndpointSlice holds the fields that a proxy reads from an EndpointSlice with addresses (never FQDNs).
 type EndpointSlice struct {
 	Namespace string      `json:"namespace"`
 	Name      string      `json:"name"`
@@ -196,9 +198,10 @@ type EndpointSlice struct {
 	Ports     []SlicePort `json:"ports,omitempty"`
 	Endpoints []Endpoint  `json:"endpoints,omitempty"`
 	// Triggered is the time of the change that caused this version (annotation
-	// endpoints.kubernetes.io/last-change-trigger-time); zero when not known.
+	// endpoints.kubernetes.io/last-change-trigger-time), or zero if the time is unknown.
 	Triggered time.Time `json:"triggered,omitzero"`
-	// Manifest says that it is of a file of this host: who wrote it may do here what it says.
+	// Manifest reports whether the slice is from a file of this host. The file's author is root, so an endpoint can
+	// have an address of this host.
 	Manifest bool `json:"-"`
 
 	Faults []fault.Fault `json:"faults,omitempty"`
@@ -211,24 +214,25 @@ type SlicePort struct {
 	Port     uint16        `json:"port"`
 }
 
-// Endpoint is one endpoint of an EndpointSlice, its conditions resolved (nil ready: true, nil
-// serving: true, nil terminating: false).
+// Endpoint is one endpoint of an EndpointSlice, with its conditions resolved: a missing condition ready or serving
+// counts as true, and a missing condition terminating counts as false.
 type Endpoint struct {
 	Addr        netip.Addr `json:"addr"`
 	Ready       bool       `json:"ready,omitempty"`
 	Serving     bool       `json:"serving,omitempty"`
 	Terminating bool       `json:"terminating,omitempty"`
 	NodeName    string     `json:"nodeName,omitempty"`
-	*Hints                 // nil: none
+	*Hints                 // nil if there are none
 }
 
-// Hints say for whom an endpoint is. Endpoints with the same hints, as those of a slice mostly are, share them.
+// Hints holds the Nodes and zones that an endpoint is for. Endpoints with the same hints share one value, because most
+// endpoints of a slice have the same hints.
 type Hints struct {
 	ForNodes []string `json:"forNodes,omitempty"`
 	ForZones []string `json:"forZones,omitempty"`
 }
 
-// Nodes gives ForNodes. h may be nil.
+// Nodes returns ForNodes, or nil if h is nil.
 func (h *Hints) Nodes() []string {
 	if h == nil {
 		return nil
@@ -236,7 +240,7 @@ func (h *Hints) Nodes() []string {
 	return h.ForNodes
 }
 
-// Zones gives ForZones. h may be nil.
+// Zones returns ForZones, or nil if h is nil.
 func (h *Hints) Zones() []string {
 	if h == nil {
 		return nil
@@ -249,19 +253,19 @@ func (h *Hints) Equal(o *Hints) bool {
 	return slices.Equal(h.Nodes(), o.Nodes()) && slices.Equal(h.Zones(), o.Zones())
 }
 
-// Node is what a proxy reads of its own Node.
+// Node holds the fields that a proxy reads from its own Node.
 type Node struct {
 	Name      string         `json:"name"`
 	Addresses []netip.Addr   `json:"addresses,omitempty"` // InternalIP first, then ExternalIP
 	Zone      string         `json:"zone,omitempty"`
 	PodCIDRs  []netip.Prefix `json:"podCIDRs,omitempty"`
-	// Leaving is set when the Node has a deletion timestamp or the taint ToBeDeletedByClusterAutoscaler.
+	// Leaving reports whether the Node has a deletion timestamp or the taint ToBeDeletedByClusterAutoscaler.
 	Leaving bool `json:"leaving,omitempty"`
 
 	Faults []fault.Fault `json:"faults,omitempty"`
 }
 
-// ServiceCIDR is one range, or one range of each family, that ClusterIPs are allocated from.
+// ServiceCIDR is one range, or one range of each family, from which ClusterIPs are allocated.
 type ServiceCIDR struct {
 	Name  string         `json:"name"`
 	CIDRs []netip.Prefix `json:"cidrs"`
@@ -269,13 +273,13 @@ type ServiceCIDR struct {
 	Faults []fault.Fault `json:"faults,omitempty"`
 }
 
-// APIServer is the server that a source reads. No Service may have its addresses as external or load-balancer
-// addresses (CVE-2020-8554).
+// APIServer is the server that a source reads. No Service can have the server's addresses as external or
+// load-balancer addresses (CVE-2020-8554).
 type APIServer struct {
 	Name string `json:"name"`
-	// Addrs are sorted. They are the literal addresses of the server and of the proxy to it, and the proven ones.
+	// Addrs holds, sorted, the literal addresses of the server and of the proxy to it, and the proven addresses.
 	Addrs []netip.Addr `json:"trusted"`
-	// Proven begins with the latest proof.
+	// Proven lists the addresses with a proof, the latest proof first.
 	Proven []ServerAddr `json:"proven,omitempty"`
 }
 
@@ -284,28 +288,30 @@ type ServerAddr struct {
 	Addr netip.Addr `json:"addr"`
 	// Proved is the time of the latest handshake.
 	Proved time.Time `json:"proved"`
-	// Missing is the time since which name servers do not give the address for the name any more; zero if they do.
+	// Missing is the time since which name servers no longer return the address for the server's name, or zero if they
+	// do.
 	Missing time.Time `json:"missing,omitzero"`
 }
 
-// Holding is a port that several Services claim, and the one of them that has it.
+// Holding is a port that several Services claim, with the Service that owns the port.
 type Holding struct {
-	Addr      netip.Addr    `json:"addr,omitzero"` // invalid: a port of the host
+	Addr      netip.Addr    `json:"addr,omitzero"` // invalid for a port of the host
 	Protocol  plan.Protocol `json:"protocol"`
 	Port      uint16        `json:"port"`
 	Namespace string        `json:"namespace"`
 	Name      string        `json:"name"`
 }
 
-// Compare orders by address, protocol and port.
+// Compare compares two Holdings by address, protocol and port.
 func (h Holding) Compare(o Holding) int {
 	return cmp.Or(h.Addr.Compare(o.Addr), cmp.Compare(h.Protocol, o.Protocol), cmp.Compare(h.Port, o.Port))
 }
 
-// Manifest is a file that holds objects. Who finds it empty later knows that something is missing.
+// Manifest is a file that holds objects. If the file is empty later, a source can tell that objects are missing.
 type Manifest struct {
 	Name string `json:"name"`
-	// Ended reports whether the file ends with the document end marker of YAML. Without it later, the file is cut off.
+	// Ended reports whether the file ends with the document end marker of YAML. If a later version of the file lacks
+	// the marker, that version is cut off.
 	Ended bool `json:"ended,omitempty"`
 }
 

@@ -1,5 +1,5 @@
-// Package fault has the type for everything that is wrong. The part that notices a fault makes it, with its fix. Others
-// only show it.
+// Package fault defines the type for everything that is wrong. The part of Edgeway that notices a fault creates the
+// value, with its fix. Other parts only show the fault.
 package fault
 
 import (
@@ -14,7 +14,7 @@ import (
 // Severity says what a fault means for the host.
 type Severity uint8
 
-// The severities, the mildest first. OK is no fault: edgeway doctor says of each check what it saw.
+// The severities, the mildest first. OK is not a fault: edgeway doctor uses it for a check that found nothing wrong.
 const (
 	OK        Severity = iota
 	Notice             // everything works; worth knowing
@@ -48,26 +48,26 @@ func (s *Severity) UnmarshalText(text []byte) error {
 
 // Fault is one thing that is wrong now.
 type Fault struct {
-	// ID is stable and in kebab-case: the label of a metric, and a heading in the manual.
+	// ID is stable and in kebab-case. It is the label of a metric and a heading in packaging/doc/troubleshooting.md.
 	ID       string   `json:"id"`
 	Severity Severity `json:"severity"`
-	// Object is what the fault is about. The zero value is the host.
+	// Object is the thing that the fault is about. The zero value means the host.
 	Object Object `json:"object,omitzero"`
 	// Field is the path of a field in the object, as in "spec.ports[0].port", or "" for the object as a whole.
 	Field string `json:"field,omitempty"`
 	// At is "file:line" of a manifest, or "" if the object is not from one.
 	At string `json:"at,omitempty"`
-	// Scope is which connections are concerned, for edgeway explain.
+	// Scope selects the connections that the fault concerns, for edgeway explain.
 	Scope Scope `json:"-"`
 	// Message is one sentence without advice.
 	Message string `json:"message,omitempty"`
 	// Fix is a command for a shell, or a key of the configuration and its value. It is "" if there is none.
 	Fix string `json:"fix,omitempty"`
-	// Since is when the fault began, or zero if that is not known.
+	// Since is the time when the fault began, or zero if the time is unknown.
 	Since time.Time `json:"since,omitzero"`
 }
 
-// String returns one line that names the place, the object, the field and what is wrong, without the fix.
+// String returns one line with the place, the object, the field and the message, without the fix.
 func (f Fault) String() string {
 	parts := []string{f.At, f.Object.String(), f.Field, f.Message}
 	if f.Object.Name == f.At {
@@ -77,12 +77,12 @@ func (f Fault) String() string {
 	return strings.Join(parts, ": ")
 }
 
-// New returns a fault of the host, whose message is formatted.
+// New returns a fault of the host with a formatted message.
 func New(id string, severity Severity, fix, format string, args ...any) Fault {
 	return Fault{ID: id, Severity: severity, Message: fmt.Sprintf(format, args...), Fix: fix}
 }
 
-// Of returns the fault as one of an object that has a name alone.
+// Of returns the fault with an object that has only a name.
 func (f Fault) Of(name string) Fault {
 	f.Object = Object{Name: name}
 	return f
@@ -106,18 +106,19 @@ func Worst(faults []Fault) Severity {
 	return worst
 }
 
-// Sort puts the worst faults first, and keeps the order of equal ones.
+// Sort sorts the faults by severity, the worst first. It keeps the order of faults with the same severity.
 func Sort(faults []Fault) {
 	slices.SortStableFunc(faults, func(a, b Fault) int { return int(b.Severity) - int(a.Severity) })
 }
 
-// Object is what a fault is about: an API object, a file, a key of the configuration, a device or an address.
+// Object is the thing that a fault is about: an API object, a file, a configuration key, a device or an address.
 type Object struct {
-	// Kind is Kubernetes' kind, as in "Service", or a word for what is no API object. It is "" for the host.
+	// Kind is the Kubernetes kind, as in "Service", or a word for a thing that is not an API object. It is "" for the
+	// host, and for an object that has only a name.
 	Kind, Namespace, Name string
 }
 
-// String returns "Service namespace/name", or the name alone if there is no more.
+// String returns "Service namespace/name", or only the name if there is no kind and no namespace.
 func (o Object) String() string {
 	name := o.Name
 	if o.Namespace != "" {
@@ -126,7 +127,7 @@ func (o Object) String() string {
 	return strings.TrimPrefix(o.Kind+" "+name, " ")
 }
 
-// Compare orders by kind, namespace and name.
+// Compare compares two objects by kind, namespace and name.
 func (o Object) Compare(p Object) int {
 	return cmp.Or(strings.Compare(o.Kind, p.Kind), strings.Compare(o.Namespace, p.Namespace),
 		strings.Compare(o.Name, p.Name))
@@ -135,8 +136,8 @@ func (o Object) Compare(p Object) int {
 // MarshalText implements encoding.TextMarshaler.
 func (o Object) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
 
-// UnmarshalJSON takes a text as the name, and nothing from what earlier versions wrote into a last-known state, which
-// names the object besides.
+// UnmarshalJSON reads a JSON string as the name. It ignores any other JSON value: earlier versions wrote such a value
+// into a last-known state, which also names the object elsewhere.
 func (o *Object) UnmarshalJSON(data []byte) error {
 	*o = Object{}
 	if data[0] != '"' {

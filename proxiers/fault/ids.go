@@ -1,6 +1,6 @@
 package fault
 
-// IDs returns the IDs of all faults, in alphabetical order. packaging/doc/troubleshooting.md has a section for each.
+// IDs returns the IDs of all faults, in alphabetical order. packaging/doc/troubleshooting.md has a section for each ID.
 func IDs() []string {
 	return []string{
 		"api-server", "backend", "backend-key", "backend-sync", "clock", "configuration", "connect", "conntrack", "credential-expiry",

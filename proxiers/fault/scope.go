@@ -5,24 +5,24 @@ import (
 	"slices"
 )
 
-// Scope says which connections a fault concerns. The zero value is all of them.
+// Scope selects the connections that a fault concerns. The zero value selects all connections.
 type Scope struct {
-	// ServicePort is namespace/name:port/protocol. "" is any.
+	// ServicePort is namespace/name:port/protocol, or "" for all ServicePorts.
 	ServicePort string
 	Clients     Clients
-	// To has a destination or an endpoint of the connection. The zero value has all.
+	// To contains the destination or an endpoint of each connection. The zero value contains all addresses.
 	To netip.Prefix
 }
 
-// Clients are those that a fault concerns.
+// Clients selects the clients that a fault concerns.
 type Clients uint8
 
-// The sorts of clients.
+// The groups of clients.
 const (
 	Anybody   Clients = iota
 	Host              // this host itself
 	Others            // pods and other hosts
-	Forwarded         // Others, and an endpoint that is not on this host
+	Forwarded         // Others, if an endpoint is not on this host
 	Nobody            // no connection that the rules forward
 )
 
@@ -32,11 +32,11 @@ type Flow struct {
 	FromHost    bool
 	// Local reports whether all endpoints are on this host.
 	Local bool
-	// Addrs has the destination and the endpoints.
+	// Addrs holds the addresses of the destination and of the endpoints.
 	Addrs []netip.Addr
 }
 
-// Has reports whether the connection is one of the scope.
+// Has reports whether the scope selects the connection.
 func (s Scope) Has(f Flow) bool {
 	switch {
 	case s.Clients == Nobody,

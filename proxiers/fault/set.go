@@ -5,24 +5,26 @@ import (
 	"slices"
 )
 
-// Set asks the parts of the daemon for their faults.
+// Set collects the faults of the parts of the daemon.
 type Set struct {
 	parts []func() []Fault
 	ids   []string
-	// ignored has the IDs whose notices All leaves out.
+	// ignored holds the IDs of the notices that All leaves out.
 	ignored []string
 }
 
-// Include adds a part, whose faults have these IDs. It must not be called after the first call of All or IDs.
+// Include adds a part, whose faults have the given IDs. The caller must not call Include after the first call of All or
+// IDs.
 func (s *Set) Include(faults func() []Fault, ids ...string) {
 	s.parts = append(s.parts, faults)
 	s.ids = append(s.ids, ids...)
 }
 
-// Ignore has All leave out the notices with these IDs. It must not be called after the first call of All or IDs.
+// Ignore makes All leave out the notices with these IDs. The caller must not call Ignore after the first call of All or
+// IDs.
 func (s *Set) Ignore(ids ...string) { s.ignored = ids }
 
-// All returns the faults of all parts, the worst first, without those that are ignored.
+// All returns the faults of all parts, the worst first, without the ignored notices.
 func (s *Set) All() (out []Fault) {
 	for _, faults := range s.parts {
 		out = append(out, faults()...)
@@ -32,10 +34,11 @@ func (s *Set) All() (out []Fault) {
 	return out
 }
 
-// maxAlike bounds the faults of one ID and severity that are shown.
+// maxAlike is the number of faults with the same ID and severity that Bounded keeps.
 const maxAlike = 10
 
-// Bounded leaves out faults of an ID beyond the first ten of each severity, and the tenth says so.
+// Bounded returns the first ten faults of each ID and severity. If there are more, the message of the tenth says how
+// many.
 func Bounded(faults []Fault) (out []Fault) {
 	type kind struct {
 		id       string
@@ -57,7 +60,7 @@ func Bounded(faults []Fault) (out []Fault) {
 	return out
 }
 
-// IDs returns whether there is a fault with each of the IDs.
+// IDs returns a map from each ID to whether there is a fault with this ID.
 func (s *Set) IDs() map[string]bool {
 	out := map[string]bool{}
 	for _, id := range s.ids {

@@ -14,13 +14,14 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// claim is a fault, and the destinations that it is about.
+// claim is a fault with the destinations that the fault is about.
 type claim struct {
 	fault.Fault
 	about []netip.AddrPort
 }
 
-// findings says on which side the fault lies. A rule that the trace found takes the place of what it explains.
+// findings returns faults that say whether the endpoints or this host are the cause. If the trace found the rule that
+// drops a connection, the fault of the trace replaces the claim about this connection.
 func (s *service) findings(ctx context.Context, traces *int, o Options) (out []fault.Fault) {
 	claims := s.claims(o)
 	if len(claims) == 0 {
@@ -47,8 +48,8 @@ func (s *service) findings(ctx context.Context, traces *int, o Options) (out []f
 	return out
 }
 
-// claims returns what the connections alone tell. Where the Service works, it does not matter that none of its
-// endpoints answers directly: a rule may accept translated connections only.
+// claims returns the faults that follow from the connections alone, without a trace. If the Service works, its
+// endpoints need not answer directly, because a rule may accept only translated connections.
 func (s *service) claims(o Options) (out []claim) {
 	dead, live, lost := s.which(s.endpoints, false), s.which(s.endpoints, true), s.which(s.frontends, false)
 	say := func(about []netip.AddrPort, fix, format string, args ...any) {
@@ -71,13 +72,13 @@ func (s *service) claims(o Options) (out []claim) {
 	return out
 }
 
-// again is the command that traces.
+// again returns the command that traces the connections of the Service.
 func (s *service) again() string {
 	return fmt.Sprintf("edgeway doctor --connect %s/%s --trace", s.Name.Namespace, s.Name.Name)
 }
 
-// traceOne traces connections until one tells something, and returns that with its destination. The others are most
-// likely dropped by the same rule.
+// traceOne traces the failed connections one by one until a trace finds something. It returns the fault and the
+// destination of that connection. Most likely the same rule drops the others.
 func (s *service) traceOne(ctx context.Context, traces *int) (fault.Fault, netip.AddrPort) {
 	for _, to := range append(s.which(s.frontends, false), s.which(s.endpoints, false)...) {
 		if *traces == 0 || !hasRoute(to) {
@@ -91,7 +92,7 @@ func (s *service) traceOne(ctx context.Context, traces *int) (fault.Fault, netip
 	return fault.Fault{}, netip.AddrPort{}
 }
 
-// after puts a separator before a text that is not empty.
+// after returns the text with a separator before it, or "" if the text is empty.
 func after(separator, text string) string {
 	if text == "" {
 		return ""
@@ -99,7 +100,8 @@ func after(separator, text string) string {
 	return separator + text
 }
 
-// list says what became of connections, of the first few.
+// list returns the first few destinations with the outcome of each connection, and the number of the other
+// destinations.
 func (s *service) list(of []netip.AddrPort) string {
 	const most = 3
 	var out []string
@@ -112,7 +114,7 @@ func (s *service) list(of []netip.AddrPort) string {
 	return strings.Join(out, ", ")
 }
 
-// fixEndpoint depends on how the endpoint fails.
+// fixEndpoint returns the fix for an endpoint, which depends on how the connection to the endpoint failed.
 func (s *service) fixEndpoint(to netip.AddrPort, o Options) string {
 	switch got := s.sent[to]; {
 	case got == refused && o.Trace:
@@ -131,7 +133,8 @@ func hasRoute(to netip.AddrPort) bool {
 	return err == nil
 }
 
-// trace says what becomes of a connection. It reports false if nothing listens at the endpoint.
+// trace traces a connection and returns a fault that says what happened to the packets. found is false if nothing
+// listens at the endpoint.
 func (s *service) trace(ctx context.Context, to netip.AddrPort) (f fault.Fault, found bool) {
 	port, err := freePort(s.Name.Protocol)
 	var v trace.Verdict
@@ -153,7 +156,7 @@ func (s *service) trace(ctx context.Context, to netip.AddrPort) (f fault.Fault, 
 	return fault.New("trace", fault.Warning, fix, "%s%s", what, message), true
 }
 
-// dropped names the rule that drops a connection or its answer.
+// dropped returns the fault of the rule that drops a connection or its answer.
 func (s *service) dropped(v trace.Verdict, to netip.AddrPort, what string) fault.Fault {
 	if v.Reply {
 		what = "the answer to " + what
@@ -165,7 +168,7 @@ func (s *service) dropped(v trace.Verdict, to netip.AddrPort, what string) fault
 	return fault.New("trace", fault.Problem, d.Fix(), "%s drops %s", d, what)
 }
 
-// passed says what it means that no rule of nftables drops a connection that fails.
+// passed explains why a connection can fail although no nftables rule drops it.
 func (s *service) passed(v trace.Verdict, got outcome) (message, fix string) {
 	to := v.To.Addr()
 	way, err := nodeinfo.WayTo(to)

@@ -11,22 +11,22 @@ import (
 	"edgeway/daemon/doctor/nft"
 )
 
-// event is one message of the kernel: a packet has met a rule, or a base chain's end.
+// event is one message of the kernel: a packet met a rule, or the end of a base chain.
 type event struct {
-	packet               uint32 // tells packets apart
+	packet               uint32 // the kernel's ID of the packet
 	family, table, chain string
-	handle               uint64 // of the rule; 0: the chain's end, or its policy
+	handle               uint64 // of the rule, or 0 for the end or the policy of the chain
 	dropped              bool
-	to                   netip.AddrPort // invalid: the kernel has told it with an event before
+	to                   netip.AddrPort // invalid if an earlier event of the packet has it
 }
 
-// The kernel's NF_DROP, and the attribute of a verdict's code.
+// The kernel's NF_DROP, and the attribute that holds the code of a verdict.
 const (
 	nfDrop      = 0
 	verdictCode = unix.NFTA_VERDICT_CODE
 )
 
-// parse reads a message: struct nfgenmsg, and attributes.
+// parse decodes a message: struct nfgenmsg, and attributes.
 func parse(m netlink.Message) (e event, ok bool) {
 	if uint16(m.Header.Type) != unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_TRACE || len(m.Data) < 4 {
 		return e, false
@@ -43,7 +43,7 @@ func parse(m netlink.Message) (e event, ok bool) {
 	return e, attrs.Err() == nil && e.family != "" && e.table != "" && e.chain != ""
 }
 
-// take reads one attribute.
+// take decodes one attribute.
 func (e *event) take(attrs *netlink.AttributeDecoder) {
 	switch attrs.Type() {
 	case unix.NFTA_TRACE_ID:
@@ -75,18 +75,18 @@ func (e *event) take(attrs *netlink.AttributeDecoder) {
 	}
 }
 
-// destination is that of a header of IPv4 (RFC 791) or of IPv6 (RFC 8200).
+// destination returns the destination address in a header of IPv4 (RFC 791) or of IPv6 (RFC 8200).
 func destination(header []byte) netip.Addr {
 	at, end := 16, 20
 	if len(header) > 0 && header[0]>>4 == 6 {
 		at, end = 24, 40
 	}
-	a, _ := netip.AddrFromSlice(header[min(at, len(header)):min(end, len(header))]) // of a part there is none
+	a, _ := netip.AddrFromSlice(header[min(at, len(header)):min(end, len(header))]) // invalid if the header is cut off
 	return a
 }
 
-// judge finds the first drop of a packet that a rule of ours has met: others may be traced, too. A packet gets another
-// number on its way over the loopback interface, and numbers are used again.
+// judge finds the first drop of a packet that met a rule of our table, because other programs may trace other packets.
+// A packet gets another ID when it passes the loopback interface, and the kernel uses IDs again.
 func judge(events []event) (v Verdict) {
 	replies, to := map[uint32]bool{}, map[uint32]netip.AddrPort{}
 	for _, e := range events {

@@ -1,9 +1,9 @@
-// Package trace finds the rule of nftables, ours or another program's, that decides about a connection.
+// Package trace finds the nftables rule, ours or another program's, that decides about a connection.
 //
-// A table of its own marks the packets of that one connection for tracing (nft(8), "meta nftrace"), and the kernel
-// tells of each rule that they meet. The table is removed afterwards; one that stays behind because this process was
-// killed traces one connection that nobody makes any more, and goes with the next trace or with Cleanup. Rules of
-// iptables-legacy are not traced: they are not nftables'.
+// A table of our own marks the packets of that one connection for tracing (nft(8), "meta nftrace"), and the kernel
+// reports each rule that these packets meet. The table is removed afterwards. If this process is killed, the table
+// stays behind, but it only traces a connection that no longer exists; the next trace or Cleanup removes it. Rules of
+// iptables-legacy are not traced, because they are not part of nftables.
 package trace
 
 import (
@@ -24,7 +24,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// table is in the inet family. Those of its chains whose name begins with answers meet answers.
+// table is the name of the table, which is in the inet family. The chains whose name begins with answers see the
+// answers. The chain leaving sees the packets that leave this host or go to this host itself.
 const (
 	table   = proxiers.TraceTable
 	answers = "answers"
@@ -32,12 +33,13 @@ const (
 )
 
 const (
-	// maxOutput bounds what nft prints, which is nothing, maxMessages what the kernel tells.
+	// maxOutput bounds the output of nft, which prints nothing here, and maxMessages the messages of the kernel.
 	maxOutput   = 1 << 16
 	maxMessages = 20_000
-	// rest is how long the kernel's last messages may take. It has sent them when the packet has passed.
+	// rest is the time to wait for another message of the kernel. The kernel has sent all messages when the packet has
+	// passed.
 	rest = 200 * time.Millisecond
-	// removeTime is for the removal of the table, also when there is no time left for anything else.
+	// removeTime bounds the removal of the table, which runs even if ctx is done.
 	removeTime = 20 * time.Second
 	buffer     = 4 << 20
 )
@@ -46,40 +48,41 @@ const (
 type Flow struct {
 	Protocol plan.Protocol // TCP or UDP
 	To       netip.AddrPort
-	// From is the port that it is made from.
+	// From is the source port of the connection.
 	From uint16
 }
 
-// Verdict is what decided.
+// Verdict is the result of a trace.
 type Verdict struct {
-	// Dropped is false when all rules have let the packets pass. Then only Seen, Left, Answered and To are set.
+	// Dropped reports whether a packet was dropped. If not, only Seen, Left, Answered and To are set.
 	Dropped bool
-	// Reply says that it was the answer that was dropped.
+	// Reply reports whether the dropped packet was an answer.
 	Reply bool
-	// To is the packet's destination there, translated or not yet. Where nothing was dropped, it is the destination with
-	// which the connection's first packet was seen last.
+	// To is the destination of the dropped packet, which may have been translated by then. If no packet was dropped, To
+	// is the last destination at which the trace saw a packet of the connection.
 	To netip.AddrPort
-	// Family, Table and Chain are where; Handle is the rule's, 0 for the chain's policy, and Rule its text.
+	// Family, Table and Chain say where the packet was dropped. Handle is the handle of the rule, or 0 for the policy
+	// of the chain. Rule is the text of the rule.
 	Family, Table, Chain string
 	Handle               uint64
 	Rule                 string
-	// Seen says that the packets were seen, Left that they left this host or went to itself, and Answered that an answer
-	// was seen.
+	// Seen reports whether the trace saw the packets, Left whether the packets left this host or went to this host
+	// itself, and Answered whether the trace saw an answer.
 	Seen, Left, Answered bool
 }
 
-// Run has the packets traced while connect runs, which makes the connection.
+// Run traces the packets of a flow while connect runs. connect must make the connection.
 func Run(ctx context.Context, flow Flow, connect func(context.Context)) (v Verdict, err error) {
 	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
 	if err != nil {
 		return v, fmt.Errorf("netlink socket: %w", err)
 	}
 	defer func() { _ = conn.Close() }()
-	_ = conn.SetReadBuffer(buffer) // a smaller one has to do
+	_ = conn.SetReadBuffer(buffer) // if this fails, the smaller default buffer must suffice
 	if err := conn.JoinGroup(unix.NFNLGRP_NFTRACE); err != nil {
 		return v, fmt.Errorf("traces of nftables (they need CAP_NET_ADMIN): %w", err)
 	}
-	// Also when the transaction was interrupted: it may be in force.
+	// The table is removed even if the transaction was interrupted, because the transaction may be in force.
 	defer func() { err = errors.Join(err, remove(context.WithoutCancel(ctx))) }()
 	if _, err := nft.Run(ctx, maxOutput, flow.rules(), "-f", "-"); err != nil {
 		return v, fmt.Errorf("table for the trace: %w", err)
@@ -96,8 +99,9 @@ func Run(ctx context.Context, flow Flow, connect func(context.Context)) (v Verdi
 	return v, nil
 }
 
-// rules make the table anew. The priorities are before all others, and where the address or port may have been
-// translated, after connection tracking (-200). The chain leaving sees where the packets go.
+// rules returns the nft commands that create the table anew. The chain output runs before the chains of all other
+// programs. The other chains see packets whose address or port may have been translated, so they run after connection
+// tracking (-200). The chain leaving shows that the packets leave this host.
 func (f Flow) rules() string {
 	ip, proto := "ip", strings.ToLower(f.Protocol.String())
 	if f.To.Addr().Is6() {
@@ -131,7 +135,7 @@ table inet %[1]s {
 `, table, answers, ip, addr, proto, f.From, f.To.Port(), leaving)
 }
 
-// Cleanup removes what a trace has left.
+// Cleanup removes the table that an interrupted trace left behind.
 func Cleanup(ctx context.Context) error {
 	tables, _, err := nft.Tables()
 	if err != nil || !slices.Contains(tables, nft.Table{Family: "inet", Name: table}) {
@@ -143,7 +147,7 @@ func Cleanup(ctx context.Context) error {
 func remove(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, removeTime)
 	defer cancel()
-	// Declared first: deleting what does not exist is an error.
+	// The table is declared first, because deleting a table that does not exist is an error.
 	input := fmt.Sprintf("table inet %[1]s\ndelete table inet %[1]s\n", table)
 	if _, err := nft.Run(ctx, maxOutput, input, "-f", "-"); err != nil {
 		return fmt.Errorf("removal of the table for the trace (remove it by: nft delete table inet %s): %w", table, err)
@@ -151,7 +155,7 @@ func remove(ctx context.Context) error {
 	return nil
 }
 
-// collect reads what the kernel has told.
+// collect reads the messages of the kernel.
 func collect(conn *netlink.Conn) (events []event, err error) {
 	for len(events) < maxMessages {
 		if err := conn.SetReadDeadline(time.Now().Add(rest)); err != nil {
@@ -161,7 +165,7 @@ func collect(conn *netlink.Conn) (events []event, err error) {
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			return events, nil
-		case errors.Is(err, unix.ENOBUFS): // some are lost: those that are there may be enough
+		case errors.Is(err, unix.ENOBUFS): // some messages are lost, but the others may be enough
 			continue
 		case err != nil:
 			return nil, fmt.Errorf("traces of nftables: %w", err)
