@@ -205,6 +205,8 @@ func mayName(file, text string) bool {
 		return proxier(text) != ""
 	case "edgeway/daemon/config/config.go":
 		return text == "nftables" || text == "iptables"
+	case "edgeway/cmd/edgeway/bugreport.go":
+		return text == "iptables" // the program
 	}
 	return within(file, "edgeway/daemon/doctor/firewall") && text == "edgeway/proxiers/iptables/xtables"
 }

@@ -42,6 +42,7 @@ type Core struct {
 	parts    *contain.Parts
 	lines    *journal.Damper
 	services *serviceLog
+	faultLog *health.FaultLog
 }
 
 // CoreOptions configure a Core, beside the configuration file. Applied and Synced may be nil.
@@ -57,6 +58,8 @@ type CoreOptions struct {
 	Parts *contain.Parts
 	// Lines bounds the lines about changes. If it is nil, the Core creates one.
 	Lines *journal.Damper
+	// FaultLog knows the faults that were logged. If it is nil, the Core creates one.
+	FaultLog *health.FaultLog
 	// InForce is the plan that an earlier Core of this process left in the kernel.
 	InForce *plan.Plan
 	// FullSync is the mean time between periodic full syncs; 0 means fullSync.
@@ -87,12 +90,15 @@ type HostWatcher interface {
 
 // NewCore returns a Core that does nothing until Run. It reads the kubeconfig.
 func NewCore(cfg *config.Config, o CoreOptions) (*Core, error) {
-	c := &Core{cfg: cfg, logger: o.Logger, families: o.Families, host: o.Host, parts: o.Parts, lines: o.Lines}
+	c := &Core{cfg: cfg, logger: o.Logger, families: o.Families, host: o.Host, parts: o.Parts, lines: o.Lines, faultLog: o.FaultLog}
 	if c.parts == nil {
 		c.parts = contain.New(o.Logger)
 	}
 	if c.lines == nil {
 		c.lines = journal.NewDamper(o.Logger)
+	}
+	if c.faultLog == nil {
+		c.faultLog = health.NewFaultLog(c.lines, haveOwnLines()...)
 	}
 	c.services = newServiceLog(o.Logger, c.lines)
 	var err error
@@ -180,7 +186,7 @@ func (c *Core) run(start starter, backend pipeline.Stage, followers ...pipeline.
 	c.checks.run(start)
 	start("pipeline", func(ctx context.Context) error { return c.runPipeline(ctx, backend, followers) })
 	start("fault log", func(ctx context.Context) error {
-		c.health.Log(ctx, c.lines, haveOwnLines()...)
+		c.faultLog.Run(ctx, c.health.Faults)
 		return nil
 	})
 }

@@ -29,9 +29,8 @@ func (i *instance) shownFaults() []fault.Fault {
 
 // haveOwnLines returns the IDs of the faults that other parts log: each object, endpoint or port has its line.
 func haveOwnLines() []string {
-	return append(kube.FaultIDs(), planner.NodePortAddressesID, planner.NodePortRangeID, planner.BudgetID,
-		planner.ServiceRangeNetworkID, planner.ServiceRangeRouteID, planner.NoEndpointID, proxiers.PortFault,
-		proxiers.FastPathFault, "shortcut", "endpoint-checks", "panic", "removed-key", "fallback", "leftovers")
+	return append(kube.FaultIDs(), planner.NoEndpointID, proxiers.PortFault, proxiers.FastPathFault, "shortcut",
+		"endpoint-checks", "panic", "removed-key", "fallback", "leftovers")
 }
 
 // notListening returns the messages of all ports that are not served.

@@ -76,7 +76,7 @@ func newInstance(ctx context.Context, set settings, opts instanceOptions) (*inst
 		InForce: opts.InForce.plan,
 		Applied: func(a pipeline.Applied) { i.metrics.Applied(a) },
 		Synced:  i.synced,
-		Parts:   opts.Shared.parts, Lines: opts.Shared.lines,
+		Parts:   opts.Shared.parts, Lines: opts.Shared.lines, FaultLog: opts.Shared.faultLog,
 		Budget: budget(debug.SetMemoryLimit(-1), set.backend.Traits.Cost),
 	})
 	if err != nil {

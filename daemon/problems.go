@@ -31,7 +31,7 @@ func (l *problemLog) note(objects, planned []fault.Fault) {
 			known[p] = struct{}{}
 		}
 		for _, p := range after {
-			if _, is := known[p]; is || p.Ignored(l.ignored) {
+			if _, is := known[p]; is || p.Ignored(l.ignored) || isOfHost(p) {
 				continue
 			}
 			known[p] = struct{}{}

@@ -49,7 +49,8 @@ func newServiceLog(logger *slog.Logger, lines *journal.Damper) *serviceLog {
 func (l *serviceLog) synced(snap *tracker.Snapshot, p *plan.Plan, s pipeline.Synced) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.snap, l.plan, l.stale = snap, p, true
+	l.stale = l.stale || !s.Unchanged || l.plan == nil
+	l.snap, l.plan = snap, p
 	first := s.Change.Prev == nil
 	if first {
 		l.began, l.starting = time.Now(), true

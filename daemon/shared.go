@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"edgeway/daemon/endpointcheck"
+	"edgeway/daemon/health"
 	"edgeway/daemon/journal"
 	"edgeway/proxiers/contain"
 	"edgeway/proxiers/healthcheck"
@@ -24,14 +25,15 @@ type shared struct {
 	// parts counts panics.
 	parts *contain.Parts
 	// lines knows what was logged a while ago.
-	lines *journal.Damper
+	lines    *journal.Damper
+	faultLog *health.FaultLog
 }
 
 func newShared(logger *slog.Logger, sockets localnodeport.Sockets) shared {
 	lines := journal.NewDamper(logger)
 	s := shared{
 		healthy: new(atomic.Pointer[func() bool]), endpoints: endpointcheck.New(lines),
-		parts: contain.New(logger), lines: lines,
+		parts: contain.New(logger), lines: lines, faultLog: health.NewFaultLog(lines, haveOwnLines()...),
 	}
 	s.loopback = localnodeport.New(localnodeport.Options{
 		Logger: logger.With("stage", localnodeport.Name), Sockets: sockets, Contain: s.contain,

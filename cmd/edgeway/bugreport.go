@@ -75,7 +75,7 @@ func (g *globals) bugReportParts() []part {
 			h, found := g.examine(ctx)
 			return json.MarshalIndent(doctor.NewReport(h, found), "", "  ")
 		}},
-		{"config.toml", "the configuration in force", func(context.Context) ([]byte, error) {
+		{"config.toml", "the configuration on disk", func(context.Context) ([]byte, error) {
 			c, err := daemon.LoadConfig(g.config)
 			if err != nil {
 				return nil, err

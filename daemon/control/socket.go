@@ -7,7 +7,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -70,18 +69,14 @@ func lockNamespace(flags int) (io.Closer, error) {
 	path := filepath.Join(lockFolder, fmt.Sprintf("netns-%d%s", ns.Ino, lockSuffix))
 	lock, err := acquire(path, flags)
 	if errors.Is(err, ErrRunning) {
-		pid, _ := os.ReadFile(path)
-		return nil, fmt.Errorf("%w in this network namespace (process %s)", ErrRunning, pid)
+		return nil, fmt.Errorf("%w in this network namespace (%s)", ErrRunning, path)
 	}
 	if lock == nil { // the file cannot be created or opened
 		return io.NopCloser(nil), nil
 	}
 	var folder unix.Stat_t
 	if os.Geteuid() == 0 && unix.Stat(lockFolder, &folder) == nil { // the service's user must be able to open the file
-		_ = os.Chown(path, int(folder.Uid), int(folder.Gid))
-	}
-	if flags&os.O_CREATE != 0 {
-		_ = os.WriteFile(path, []byte(strconv.Itoa(os.Getpid())), 0o600) // only for messages
+		_ = lock.Chown(int(folder.Uid), int(folder.Gid))
 	}
 	return lock, nil
 }
@@ -136,7 +131,8 @@ func listenerOf(path string) int {
 }
 
 func acquire(path string, flags int) (*os.File, error) {
-	f, err := os.OpenFile(path, flags|os.O_RDWR, 0o600)
+	// Root must not follow a link that the user of the service has made.
+	f, err := os.OpenFile(path, flags|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("control socket: %w", err)
 	}

@@ -2,6 +2,7 @@ package endpointcheck
 
 import (
 	"context"
+	"log/slog"
 	"maps"
 	"math/rand/v2"
 	"net/netip"
@@ -11,7 +12,6 @@ import (
 
 	"golang.org/x/time/rate"
 
-	"edgeway/daemon/journal"
 	"edgeway/proxiers/contain"
 	"edgeway/proxiers/fault"
 )
@@ -31,7 +31,7 @@ const (
 
 // Checker checks endpoints. Its methods may be called from any goroutine, but Use only while Run does not run.
 type Checker struct {
-	lines          *journal.Damper
+	lines          Lines
 	dial           dialFunc // set by Use, and by tests
 	settings       Settings
 	changed, wake  chan struct{}
@@ -58,8 +58,13 @@ type target struct {
 	since   time.Time
 }
 
+// Lines writes lines about changes of a thing, the key, and leaves out some if there are many: a journal.Damper.
+type Lines interface {
+	Log(key string, level slog.Level, id, message string, attrs ...any)
+}
+
 // New returns a Checker without targets. It starts no goroutine.
-func New(lines *journal.Damper) *Checker {
+func New(lines Lines) *Checker {
 	c := &Checker{lines: lines, changed: make(chan struct{}, 1), wake: make(chan struct{}, 1)}
 	c.Forget()
 	return c

@@ -13,29 +13,33 @@ import (
 	"edgeway/proxiers/messageid"
 )
 
-// logEvery is the time between two polls of the faults. A fault is logged when a second poll finds it too, because some
-// faults last only a moment, for example while a DHCP lease is renewed.
+// logEvery is the time between two looks at the faults. A fault that two looks find has begun: some last for a moment,
+// for example while a DHCP lease is renewed.
 const logEvery = 10 * time.Second
 
-// Log logs a line when a fault begins and another line when the fault ends, until ctx is done. It leaves out the faults
-// of the pipeline, the followers and the sources, and the faults with the given IDs, because other parts of the daemon
-// log them.
-func (c *Checker) Log(ctx context.Context, lines *journal.Damper, except ...string) {
-	l := faultLog{lines: lines, except: append(except, "first-sync", "backend-sync", "quarantine")}
+// FaultLog writes a line when a fault begins and one when it ends. It outlives a reload, which ends many faults.
+type FaultLog struct {
+	lines  *journal.Damper
+	except []string
+	known  map[string]*known // by key, of the last look
+}
+
+// NewFaultLog returns a FaultLog that knows no fault. It leaves out the faults of the pipeline and the sources, and
+// those with the given IDs, because the parts that make them have lines of their own.
+func NewFaultLog(lines *journal.Damper, except ...string) *FaultLog {
+	return &FaultLog{lines: lines, except: append(except, "first-sync", "backend-sync", "quarantine")}
+}
+
+// Run looks at the faults until ctx ends. It must not run twice at the same time.
+func (l *FaultLog) Run(ctx context.Context, faults func() []fault.Fault) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-time.After(logEvery):
-			l.look(c.Faults())
+			l.look(faults())
 		}
 	}
-}
-
-type faultLog struct {
-	lines  *journal.Damper
-	except []string
-	known  map[string]*known // the faults of the last poll, by key
 }
 
 type known struct {
@@ -43,12 +47,15 @@ type known struct {
 	logged bool
 }
 
-// look compares the current faults with the faults of the last poll, and logs the differences.
-func (l *faultLog) look(faults []fault.Fault) {
+// look compares the faults of now with those of the last look.
+func (l *FaultLog) look(faults []fault.Fault) {
 	now := map[string]*known{}
 	for _, f := range faults {
+		if l.hasOwnLines(f.ID) {
+			continue
+		}
 		k := key(f)
-		if now[k] != nil || l.hasOwnLines(f.ID) {
+		if now[k] != nil {
 			continue
 		}
 		before, lasts := l.known[k]
@@ -66,12 +73,18 @@ func (l *faultLog) look(faults []fault.Fault) {
 	l.known = now
 }
 
-func (l *faultLog) hasOwnLines(id string) bool {
+func (l *FaultLog) hasOwnLines(id string) bool {
 	return strings.HasPrefix(id, "source-") || strings.HasPrefix(id, "follower-") || slices.Contains(l.except, id)
 }
 
-// key identifies a fault. The key leaves out the message, because figures in the message change.
-func key(f fault.Fault) string { return fmt.Sprint(f.ID, " ", f.Object, " ", f.Fix) }
+// key identifies a fault. The message may have other figures each time, and the fix of a Service that is dead another
+// endpoint.
+func key(f fault.Fault) string {
+	if f.Scope.ServicePort != "" {
+		return f.ID + " " + f.Scope.ServicePort
+	}
+	return fmt.Sprint(f.ID, " ", f.Object, " ", f.Fix)
+}
 
 func levelOf(s fault.Severity) slog.Level {
 	switch s {

@@ -14,7 +14,7 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// logging runs Log in a bubble. lines returns what was logged since the last call.
+// logging runs a FaultLog in a bubble. lines returns what was logged since the last call.
 func logging(t *testing.T, do func(set func(...fault.Fault), lines func() []string)) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
@@ -27,7 +27,8 @@ func logging(t *testing.T, do func(set func(...fault.Fault), lines func() []stri
 			return faults
 		})
 		ctx, stop := context.WithCancel(t.Context())
-		go c.Log(ctx, journal.NewDamper(slog.New(slog.NewTextHandler(&out, nil))), "other")
+		log := NewFaultLog(journal.NewDamper(slog.New(slog.NewTextHandler(&out, nil))), "other")
+		go log.Run(ctx, c.Faults)
 		do(func(f ...fault.Fault) {
 			mu.Lock()
 			faults = f

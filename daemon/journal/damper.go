@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"edgeway/proxiers/contain"
 	"edgeway/proxiers/messageid"
 )
 
@@ -108,7 +109,15 @@ func (d *Damper) write(l line) bool {
 func (d *Damper) schedule() {
 	if !d.waiting && len(d.things)+len(d.omitted) > 0 {
 		d.waiting = true
-		time.AfterFunc(review, d.review)
+		time.AfterFunc(review, func() {
+			err := contain.Call(func() error {
+				d.review()
+				return nil
+			})
+			if err != nil {
+				d.log.Error("lines that are due not written", "error", err, "stack", contain.Stack(err))
+			}
+		})
 	}
 }
 

@@ -25,6 +25,9 @@ func Unserved(svc *tracker.Service, p *plan.Plan) (out []fault.Fault) {
 		i := slices.IndexFunc(svc.Spec.Ports, func(port source.ServicePort) bool {
 			return port.Name == sp.Name.Port && port.Protocol == sp.Name.Protocol
 		})
+		if i < 0 { // the snapshot is newer than the plan
+			continue
+		}
 		f.Object, f.Field = svc.Spec.Key().Object(), fmt.Sprintf("spec.ports[%d]", i)
 		out = append(out, f.For(fault.Scope{ServicePort: sp.Name.String()}))
 	}

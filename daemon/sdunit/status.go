@@ -94,7 +94,8 @@ func (v View) text(counts pipeline.Counts, since func(time.Time) string) string 
 			parts = append(parts, f.Name+" failing for "+since(f.Since))
 		}
 	}
-	if n := len(v.State.Problems()); n > 0 {
+	isNotice := func(f fault.Fault) bool { return f.Severity == fault.Notice }
+	if n := len(slices.DeleteFunc(v.State.Problems(), isNotice)); n > 0 {
 		parts = append(parts, text.Count(n, "object problem"))
 	}
 	return oneLine(strings.Join(parts, "; "))

@@ -48,13 +48,21 @@ type record struct {
 func recordOf(obj source.Object) (r record, ok bool) {
 	switch o := obj.(type) {
 	case *source.Service:
-		r.Service = o
+		written := *o
+		written.Faults = bare(o.Faults)
+		r.Service = &written
 	case *source.EndpointSlice:
-		r.EndpointSlice = o
+		written := *o
+		written.Faults = bare(o.Faults)
+		r.EndpointSlice = &written
 	case *source.Node:
-		r.Node = o
+		written := *o
+		written.Faults = bare(o.Faults)
+		r.Node = &written
 	case *source.ServiceCIDR:
-		r.ServiceCIDR = o
+		written := *o
+		written.Faults = bare(o.Faults)
+		r.ServiceCIDR = &written
 	case *source.APIServer:
 		r.APIServer = o
 	case *source.Manifest:
@@ -63,6 +71,15 @@ func recordOf(obj source.Object) (r record, ok bool) {
 		return r, false
 	}
 	return r, true
+}
+
+// bare returns faults without their object, which the record names. Earlier versions cannot read it, and would lose the
+// whole state.
+func bare(faults []fault.Fault) (out []fault.Fault) {
+	for _, f := range faults {
+		out = append(out, fault.Fault{Field: f.Field, Message: f.Message})
+	}
+	return out
 }
 
 // object returns the record's object, whose faults name it, or nil if the record has none.
