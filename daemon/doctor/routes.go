@@ -38,7 +38,7 @@ func serviceRoutes(_ context.Context, h *Host) []fault.Fault {
 		}
 	}
 	if len(out) == 0 && len(targets) > 0 {
-		return []fault.Fault{ok("the kernel has routes to %s of Services", text.Count(len(targets), "range and address"))}
+		return []fault.Fault{ok("the kernel has routes to %s and addresses of Services", text.Count(len(targets), "range"))}
 	}
 	return shorten(out, len(out), "addresses of Services")
 }

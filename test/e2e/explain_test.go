@@ -121,7 +121,7 @@ func TestExplainNamesWhatStopsAConnection(t *testing.T) {
 	l.must(d.explains(clientAddr, at(nodeAddr, int(here.Spec.Ports[0].NodePort)), 4, "drop: ", `node.local_policy = "cluster"`)())
 	// The host's own connections to the NodePort work. That hides nothing from the doctor.
 	out, _, _ := d.edgeway("doctor")
-	if want := "connections to " + n.name + "/here:web/TCP (IPv4) from this host to its ClusterIP, and from other hosts to its ClusterIP and NodePort are dropped"; !strings.Contains(out, want) {
+	if want := "connections to " + n.name + "/here:web/TCP (IPv4) from other hosts and this host are dropped"; !strings.Contains(out, want) {
 		t.Errorf("edgeway doctor does not say %q:\n%s", want, out)
 	}
 

@@ -253,7 +253,7 @@ endpoints: [{addresses: [%s]}]
 		{"2-sparse.json", "16 MiB"},
 		{"3-pipe.yaml", "not a regular file"},
 		{"4-kmsg.yaml"},
-		{"5-faults.yaml", "and 19980 more faults"},
+		{"5-faults.yaml", "19980 more faults"},
 	} {
 		l.within(patience, d.logged(words...))
 	}

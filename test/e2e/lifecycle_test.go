@@ -50,7 +50,6 @@ func TestReloadThatDoesNotStart(t *testing.T) {
 	l.within(patience, answers(l.client, clusterIP, "ep1"))
 
 	dropIn := filepath.Join(d.dir, "conf.d", "50-socket.toml")
-	l.must(os.Mkdir(filepath.Dir(dropIn), 0o755))
 	l.must(os.WriteFile(dropIn, []byte("[control]\nsocket = \"/proc/nowhere.sock\"\n"), 0o600))
 	d.signal(syscall.SIGHUP)
 	l.within(patience, d.logged("level=ERROR", "/proc/nowhere.sock"))
