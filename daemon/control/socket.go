@@ -60,7 +60,8 @@ func LockNamespace() (io.Closer, error) { return lockNamespace(os.O_CREATE) }
 
 func lockNamespace(flags int) (io.Closer, error) {
 	var ns unix.Stat_t
-	if unix.Stat("/proc/self/ns/net", &ns) != nil { // without /proc, as in a chroot
+	_ = unix.Stat("/proc/self/ns/net", &ns)
+	if ns.Ino == 0 { // without /proc, as in a chroot
 		return io.NopCloser(nil), nil
 	}
 	if flags&os.O_CREATE != 0 {
