@@ -25,7 +25,7 @@ func (i *instance) controlOptions() control.Options {
 		Socket: i.cfg.Control.Socket,
 		Logger: i.logger,
 		Status: i.status,
-		State:  i.state,
+		State:  func() pipeline.State { return shown(i.state(), i.cfg.Doctor.Ignore) },
 		Facts:  i.facts,
 		Out:    func(sp *plan.ServicePort) []string { return i.checks.out(i.pipeline.State(), sp) },
 		Gaps:   gaps(i.component, followers(i.cfg, i.component, i.opts.Shared)),

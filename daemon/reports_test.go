@@ -48,7 +48,7 @@ func TestPortsThatAreNotServed(t *testing.T) {
 	got = fault.Bounded(all)
 	if len(got) != 10+1 || got[0].Severity != fault.Problem ||
 		got[0].String() != "a/web/TCP: 127.0.0.1:30080 is not served: address already in use" ||
-		!strings.HasSuffix(got[10-1].Message, "; and 3 more like it") ||
+		!strings.HasSuffix(got[10-1].Message, "; and 3 more such faults") ||
 		got[10].Severity != fault.Warning {
 		t.Errorf("with those of Services: %+v", got)
 	}

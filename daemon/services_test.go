@@ -168,7 +168,8 @@ func TestAStartIsOneSummaryForEachList(t *testing.T) {
 			}
 		}
 		w.sink.Synced()
-		if got := w.sync(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "services=3 endpoints=0 without_endpoint=3 complete=true") {
+		if got := w.sync(); strings.Count(got, "\n") != 1 ||
+			!strings.Contains(got, "services=3 endpoints=0 without_endpoint=3 complete=true") {
 			t.Errorf("after the list: %q", got)
 		}
 		w.apply(aService("web-9", 9, "http"))

@@ -30,7 +30,7 @@ func bugReportCommand(g *globals) *cobra.Command {
 		Use:   "bugreport file",
 		Short: "Write an archive for a bug report, without secrets",
 		Long: `Write an archive (.tar.gz) for a bug report. The archive holds the state of the daemon, its faults, the
-findings of the doctor, the configuration in force, the rules in the kernel, versions, and the last lines of the log.
+findings of the doctor, the configuration on disk, the rules in the kernel, versions, and the last lines of the log.
 Run the command as root, because other users cannot read all of this. The command changes nothing, and works without a
 running daemon.
 
@@ -71,7 +71,7 @@ func (g *globals) bugReportParts() []part {
 			}
 			return json.MarshalIndent(list, "", "  ")
 		}},
-		{"doctor.json", "what the doctor finds", func(ctx context.Context) ([]byte, error) {
+		{"doctor.json", "findings of the doctor", func(ctx context.Context) ([]byte, error) {
 			h, found := g.examine(ctx)
 			return json.MarshalIndent(doctor.NewReport(h, found), "", "  ")
 		}},
@@ -165,7 +165,7 @@ func (g *globals) writeBugReport(ctx context.Context, path string, out io.Writer
 		_ = os.Remove(path)
 		return fmt.Errorf("write %s: %w", path, err)
 	}
-	_, err = fmt.Fprintf(out, "%s, which only this user can read, holds:\n%s", path, strings.Join(r.contents, ""))
+	_, err = fmt.Fprintf(out, "wrote %s (readable only by this user):\n%s", path, strings.Join(r.contents, ""))
 	for _, line := range r.errors {
 		fmt.Fprintf(out, "  not read: %s\n", line)
 	}
@@ -206,7 +206,7 @@ func (r *bugReport) fill(ctx context.Context, parts []part) error {
 	if len(r.errors) == 0 {
 		return nil
 	}
-	return r.write("errors.txt", "what could not be read", strings.Join(r.errors, "\n")+"\n")
+	return r.write("errors.txt", "parts that could not be read", strings.Join(r.errors, "\n")+"\n")
 }
 
 // write adds a file to the archive, with its secrets redacted.

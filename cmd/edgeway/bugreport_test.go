@@ -66,8 +66,11 @@ func TestABugReportIsWrittenWithoutADaemon(t *testing.T) {
 		"ip6tables-save": fmt.Sprintf("/usr/bin/yes | /usr/bin/head -c %d", maxPart+1),
 	})
 	dir := t.TempDir()
-	config := configFile(t, fmt.Sprintf("version = 1\nsource.file.paths = ['m']\nsource.lastknown.directory = %q\ncontrol.socket = %q",
-		dir, filepath.Join(dir, "s")))
+	config := configFile(
+		t,
+		fmt.Sprintf("version = 1\nsource.file.paths = ['m']\nsource.lastknown.directory = %q\ncontrol.socket = %q",
+			dir, filepath.Join(dir, "s")),
+	)
 	path := filepath.Join(dir, "report.tar.gz")
 	code, stdout, stderr := run(t, "bugreport", path, "--config", config)
 	if code != exitOK || stderr != "" {
@@ -90,7 +93,14 @@ func TestABugReportIsWrittenWithoutADaemon(t *testing.T) {
 	if n := len(got["ip6tables.txt"]); n != maxPart {
 		t.Errorf("%d bytes of a long output, want %d", n, maxPart)
 	}
-	if code, _, _ := run(t, "bugreport", path, "--config", config); code != exitFailure || len(unpacked(t, path)) != len(got) {
+	if code, _, _ := run(
+		t,
+		"bugreport",
+		path,
+		"--config",
+		config,
+	); code != exitFailure ||
+		len(unpacked(t, path)) != len(got) {
 		t.Errorf("a file that exists is written again: exit %d", code)
 	}
 }
@@ -101,10 +111,20 @@ func planted(secret string) string {
 	escaped, _ := json.Marshal(string(quoted))
 	base := base64.StdEncoding.EncodeToString
 	return strings.Join([]string{
-		"plain " + secret + " in a line", fmt.Sprintf("invalid value %q", secret), fmt.Sprintf("error=%q", fmt.Sprintf("value %q", secret)), "Authorization: Bearer " + secret, "token=" + secret + " level=info", "password: " + secret,
-		`{"clientSecret":` + string(quoted) + "}", `msg="{\"token\":` + string(escaped[1:len(escaped)-1]) + `}"`,
-		"https://me:" + url.QueryEscape(secret) + "@192.0.2.1/", `parse "https://me:` + secret + `@192.0.2.1": it is wrong`,
-		base([]byte(secret)), "Authorization: Basic " + base([]byte("me:"+secret)),
+		"plain " + secret + " in a line",
+		fmt.Sprintf("invalid value %q", secret),
+		fmt.Sprintf("error=%q", fmt.Sprintf("value %q", secret)),
+		"Authorization: Bearer " + secret,
+		"token=" + secret + " level=info",
+		"password: " + secret,
+		`{"clientSecret":` + string(quoted) + "}",
+		`msg="{\"token\":` + string(escaped[1:len(escaped)-1]) + `}"`,
+		"https://me:" + url.QueryEscape(
+			secret,
+		) + "@192.0.2.1/",
+		`parse "https://me:` + secret + `@192.0.2.1": it is wrong`,
+		base([]byte(secret)),
+		"Authorization: Basic " + base([]byte("me:"+secret)),
 	}, "\n")
 }
 
@@ -152,9 +172,15 @@ users:
 `, proxy, commented, quoted, password, cert, key, env))
 	show := "while IFS= read -r l; do printf '%s\\n' \"$l\"; done <" + filepath.Join(dir, "planted")
 	programs(t, map[string]string{
-		"nft": show, "iptables-save": show + " >&2; exit 1", "ip6tables-save": "printf '%s\\n' '" + tokenFile + "' >&2; exit 1", "journalctl": show,
+		"nft":            show,
+		"iptables-save":  show + " >&2; exit 1",
+		"ip6tables-save": "printf '%s\\n' '" + tokenFile + "' >&2; exit 1",
+		"journalctl":     show,
 	})
-	status := control.Status{Summary: everywhere.String(), Faults: []fault.Fault{{ID: "panic", Message: everywhere.String(), Fix: everywhere.String()}}}
+	status := control.Status{
+		Summary: everywhere.String(),
+		Faults:  []fault.Fault{{ID: "panic", Message: everywhere.String(), Fix: everywhere.String()}},
+	}
 	config := filepath.Join(filepath.Dir(answering(t, status)), "edgeway.toml")
 	text, err := os.ReadFile(config)
 	if err != nil {

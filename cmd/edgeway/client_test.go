@@ -137,7 +137,7 @@ func TestServicesPlanAndExplainPrintWhatTheDaemonSays(t *testing.T) {
 		{"plan default/web", "10.77.1.11:8080", exitOK},
 		{"plan --json", `"name": "default/web/TCP"`, exitOK},
 		{"plan -o json", `"name": "default/web/TCP"`, exitOK},
-		{"plan --output=yaml", "the forms are json", exitUsage},
+		{"plan --output=yaml", "must be one of: json", exitUsage},
 		{"plan default/none", "edgeway: ", exitFailure},
 		{"services", "default/web     10.96.0.10  80/TCP", exitOK},
 		{"services default -o wide", "SERVICEPORTS", exitOK},

@@ -43,7 +43,7 @@ func (o *output) Type() string { return "form" }
 // Set implements pflag.Value.
 func (o *output) Set(form string) error {
 	if !slices.Contains(o.forms, form) {
-		return fmt.Errorf("the forms are %s", strings.Join(o.forms, ", "))
+		return fmt.Errorf("must be one of: %s", strings.Join(o.forms, ", "))
 	}
 	o.form = form
 	return nil

@@ -188,7 +188,7 @@ func (l *lister) item(name tracker.Name) ServiceItem {
 func (l *lister) judge(item *ServiceItem, known *tracker.Service, served []*plan.ServicePort, dead []fault.Fault) {
 	key := source.Key{Kind: source.KindService, Namespace: item.Namespace, Name: item.Name}
 	name, object := tracker.Name{Namespace: item.Namespace, Name: item.Name}, key.Object()
-	waiting := key.Fault("", "a sync is running or failing")
+	waiting := key.Fault("", "waiting for a sync, which is running or failing")
 	waiting.Fix = "edgeway status"
 	add := func(state ServiceState, faults ...fault.Fault) {
 		if len(faults) > 0 && item.State == ServiceIsServed {
@@ -212,7 +212,7 @@ func (l *lister) judge(item *ServiceItem, known *tracker.Service, served []*plan
 			add(ServiceNotYet, waiting)
 		}
 	case len(served) == 0 && len(of) == 0:
-		add(ServiceLeftOut, key.Fault("", "this host has no address of the families of its ClusterIPs"))
+		add(ServiceLeftOut, key.Fault("", "this host has no address in the IP families of its ClusterIPs"))
 	case len(served) == 0:
 		add(ServiceLeftOut, of...)
 		return

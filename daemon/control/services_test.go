@@ -59,9 +59,10 @@ func planned(services ...*tracker.Service) ServiceInput {
 		}
 	}
 	slices.SortFunc(snap.Services, func(a, b *tracker.Service) int { return a.Name().Compare(b.Name()) })
-	p, problems := planner.New(planner.Options{NodePorts: planner.NodePortAddresses{Primary: true}}).Plan(snap, &nodeinfo.Host{
-		Addrs: []nodeinfo.Addr{{Addr: netip.MustParseAddr("192.0.2.7"), Interface: "eth0", Primary: true}},
-	}, nil)
+	p, problems := planner.New(planner.Options{NodePorts: planner.NodePortAddresses{Primary: true}}).
+		Plan(snap, &nodeinfo.Host{
+			Addrs: []nodeinfo.Addr{{Addr: netip.MustParseAddr("192.0.2.7"), Interface: "eth0", Primary: true}},
+		}, nil)
 	return ServiceInput{
 		State: pipeline.State{Snapshot: snap, Plan: p, InForce: p, PlanProblems: problems},
 		Place: func(k source.Key) string { return fmt.Sprintf("/etc/edgeway/manifests/%s.yaml:1", k.Name) },
@@ -71,7 +72,10 @@ func planned(services ...*tracker.Service) ServiceInput {
 // without removes a Service from a plan.
 func without(p *plan.Plan, name string) *plan.Plan {
 	out := *p
-	out.Services = slices.DeleteFunc(slices.Clone(p.Services), func(sp *plan.ServicePort) bool { return sp.Name.Name == name })
+	out.Services = slices.DeleteFunc(
+		slices.Clone(p.Services),
+		func(sp *plan.ServicePort) bool { return sp.Name.Name == name },
+	)
 	return &out
 }
 
@@ -90,7 +94,9 @@ func broken() ServiceInput {
 	invalid.Spec.Ports = nil
 	invalid.Spec.Faults = []fault.Fault{invalid.Spec.Key().Fault("spec.ports", "it has no valid port")}
 	slice := serving("slice", "10.96.0.11", "10.1.0.11")
-	slice.Slices[0].Faults = []fault.Fault{slice.Slices[0].Key().Fault("endpoints[1]", "127.0.0.1 is a loopback address")}
+	slice.Slices[0].Faults = []fault.Fault{
+		slice.Slices[0].Key().Fault("endpoints[1]", "127.0.0.1 is a loopback address"),
+	}
 	sliced := serving("renamed", "10.96.0.12", "10.1.0.12")
 	sliced.Slices[0].Ports[0].Name = "http"
 	twin := serving("twin", "10.96.0.1", "10.1.0.1")
@@ -105,9 +111,18 @@ func broken() ServiceInput {
 	)
 	s := &in.State
 	s.InForce = without(without(s.Plan, "new"), "refused")
-	s.Snapshot.Services = slices.DeleteFunc(s.Snapshot.Services, func(svc *tracker.Service) bool { return svc.Spec.Name == "gone" })
+	s.Snapshot.Services = slices.DeleteFunc(
+		s.Snapshot.Services,
+		func(svc *tracker.Service) bool { return svc.Spec.Name == "gone" },
+	)
 	s.Quarantined = []pipeline.Quarantined{quarantined("previous", true), quarantined("refused", false)}
-	half := source.Key{Kind: source.KindDocument, Name: "/etc/edgeway/manifests/half.yaml:3"}.Fault("", "it does not parse")
+	half := source.Key{
+		Kind: source.KindDocument,
+		Name: "/etc/edgeway/manifests/half.yaml:3",
+	}.Fault(
+		"",
+		"it does not parse",
+	)
 	half.At, half.Fix = "/etc/edgeway/manifests/half.yaml:3", "edgeway config check"
 	s.Snapshot.Problems = append(s.Snapshot.Problems, half)
 	in.Dead = &endpointcheck.Dead{Faults: map[netip.AddrPort]fault.Fault{
@@ -142,8 +157,8 @@ func TestStatesOfServices(t *testing.T) {
 		"external": {ServiceInPart, 1, 1, "spec.externalIPs"},
 		"slice":    {ServiceInPart, 1, 1, "EndpointSlice shop/slice-1: endpoints[1]"},
 		"dead":     {ServiceDead, 1, 2, "10.1.0.5:8080 does not answer: connection refused"},
-		"new":      {ServiceNotYet, 0, 1, "a sync is"},
-		"gone":     {ServiceRemoved, 1, 1, "a sync is"},
+		"new":      {ServiceNotYet, 0, 1, "waiting for a sync"},
+		"gone":     {ServiceRemoved, 1, 1, "waiting for a sync"},
 		"refused":  {ServiceRefused, 0, 1, "TCP over IPv4 is left out: no such module"},
 		"previous": {ServiceRefused, 1, 1, "previous version"},
 	} {
@@ -154,14 +169,31 @@ func TestStatesOfServices(t *testing.T) {
 		}
 		item := one.Items[0]
 		if item.State != want.state || item.Ready != want.ready || item.All != want.all {
-			t.Errorf("%s: state %q and %d/%d, want %q and %d/%d", name, item.State, item.Ready, item.All, want.state, want.ready, want.all)
+			t.Errorf(
+				"%s: state %q and %d/%d, want %q and %d/%d",
+				name,
+				item.State,
+				item.Ready,
+				item.All,
+				want.state,
+				want.ready,
+				want.all,
+			)
 		}
-		if reasons := fmt.Sprint(item.Faults); want.reason == "" && item.Faults != nil || !strings.Contains(reasons, want.reason) {
+		if reasons := fmt.Sprint(
+			item.Faults,
+		); want.reason == "" && item.Faults != nil ||
+			!strings.Contains(reasons, want.reason) {
 			t.Errorf("%s: reasons %s, want %q", name, reasons, want.reason)
 		}
 	}
 	if len(list.Items) != 14 || len(list.Problems().Items) != 13 || len(list.Faults) != 1 {
-		t.Errorf("%d Services, %d problems, %d faults of manifests", len(list.Items), len(list.Problems().Items), len(list.Faults))
+		t.Errorf(
+			"%d Services, %d problems, %d faults of manifests",
+			len(list.Items),
+			len(list.Problems().Items),
+			len(list.Faults),
+		)
 	}
 }
 
@@ -194,7 +226,8 @@ func TestServicesAfterAReload(t *testing.T) {
 		t.Error("without a plan there is a list")
 	}
 	list := listed(t, ServiceInput{State: pipeline.State{InForce: testPlan()}})
-	if len(list.Items) != 2 || list.Items[1].State != ServiceIsServed || list.Items[1].Endpoints != 2 || list.Items[1].Type != "" {
+	if len(list.Items) != 2 || list.Items[1].State != ServiceIsServed || list.Items[1].Endpoints != 2 ||
+		list.Items[1].Type != "" {
 		t.Errorf("%+v", list.Items)
 	}
 }

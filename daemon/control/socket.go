@@ -70,7 +70,7 @@ func lockNamespace(flags int) (io.Closer, error) {
 	path := filepath.Join(lockFolder, fmt.Sprintf("netns-%d%s", ns.Ino, lockSuffix))
 	lock, err := acquire(path, flags)
 	if errors.Is(err, ErrRunning) {
-		return nil, fmt.Errorf("%w in this network namespace (%s)", ErrRunning, path)
+		return nil, fmt.Errorf("%w in this network namespace (lslocks | grep %s shows its process)", ErrRunning, filepath.Base(path))
 	}
 	if lock == nil { // the file cannot be created or opened
 		return io.NopCloser(nil), nil

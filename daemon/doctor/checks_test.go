@@ -212,7 +212,7 @@ func TestServicesWithoutEndpoints(t *testing.T) {
 	h.Services = []*tracker.Service{service("idle", ""), service("web", "", "10.244.1.11")}
 	h.Orphans = []string{"EndpointSlice default/x of Service y"}
 	wants(t, h, "services",
-		"warning: … default/idle/TCP (IPv4) … rejected … EndpointSlice idle-1",
+		"notice: … default/idle/TCP (IPv4) … rejected … EndpointSlice idle-1",
 		`warning: … default/local/TCP (IPv4) … dropped … Local … | node.local_policy = "cluster"`,
 		"warning: … EndpointSlice default/x … | correct the label kubernetes.io/service-name of the EndpointSlice, or give that Service a clusterIP")
 	h.Services = nil // they are not known

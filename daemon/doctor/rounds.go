@@ -44,7 +44,7 @@ const (
 	filterPeriod = 2 * roundsPeriod
 	// faultPeriod is the time between two looks while there is a problem. The operator who fixes it waits for its end.
 	faultPeriod = 10 * time.Second
-	// confirmed is when a new problem is looked at again: before the log is (health.Checker.Log).
+	// confirmed is when a new problem is looked at again: before health.FaultLog looks.
 	confirmed = 5 * time.Second
 )
 

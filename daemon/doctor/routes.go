@@ -12,7 +12,6 @@ import (
 
 	"edgeway/daemon/config"
 	"edgeway/daemon/nodeinfo"
-	"edgeway/daemon/text"
 	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 )
@@ -38,7 +37,7 @@ func serviceRoutes(_ context.Context, h *Host) []fault.Fault {
 		}
 	}
 	if len(out) == 0 && len(targets) > 0 {
-		return []fault.Fault{ok("the kernel has routes to %s and addresses of Services", text.Count(len(targets), "range"))}
+		return []fault.Fault{ok("the kernel has routes to all ranges and addresses of Services")}
 	}
 	return shorten(out, len(out), "addresses of Services")
 }

@@ -115,5 +115,6 @@ func (h *Host) idle(svc *plan.ServicePort) fault.Fault {
 			why = absence
 		}
 	}
-	return warning(why.Fix, "connections to %s (%s) are rejected: %s", svc.Name, svc.Family, why.Message)
+	return fault.New(planner.NoEndpointID, fault.Notice, why.Fix, "connections to %s (%s) are rejected: %s", svc.Name,
+		svc.Family, why.Message)
 }

@@ -86,7 +86,7 @@ func (d *Damper) Log(key string, level slog.Level, id, message string, attrs ...
 	switch {
 	case t.changes == maxChanges+1:
 		t.logged = now
-		d.write(line{level, messageid.Flapping, "changes too often for a line each", attrs})
+		d.write(line{level, messageid.Flapping, "changes too often, omitting lines", attrs})
 	case t.flaps():
 		t.silent++
 	case !d.write(t.last) && t.changes == 1:
@@ -139,7 +139,7 @@ func (d *Damper) review() {
 		}
 	}
 	if len(d.omitted) > 0 {
-		d.log.Info("too many changes for a line each", "message_id", messageid.LinesOmitted, "omitted", d.counts())
+		d.log.Info("too many changes, lines omitted", "message_id", messageid.LinesOmitted, "omitted", d.counts())
 		clear(d.omitted)
 	}
 	d.schedule()

@@ -72,7 +72,7 @@ func TestUnservedPortsOfAService(t *testing.T) {
 		want     string // "" for none
 	}{
 		"ready":             {ep(epThere), "Service ns/web: spec.ports[1]: its EndpointSlices have no port \"metrics\"/TCP, but TCP without a name"},
-		"refused":           {ep("10.9.0.1"), "Service ns/web: spec.ports[0]: its endpoints are refused"},
+		"refused":           {ep("10.9.0.1"), "Service ns/web: spec.ports[0]: Edgeway refuses its endpoints"},
 		"of another family": {ep("fd00:1::1"), "Service ns/web: spec.ports[0]: there is no EndpointSlice of addressType IPv4 for it, only of IPv6"},
 	} {
 		opts := testOptions()

@@ -49,11 +49,11 @@ func TestServiceCIDRsAroundTheAPIServer(t *testing.T) {
 
 	w.put(apiServer("203.0.113.7", "2001:db8:5::1"))
 	wantCIDRs("10.96.0.0/16", "fd00:96::/112")
-	const what = " of the API server or of the proxy to it: its unused addresses are not dropped; make it a range that only " +
-		"ClusterIPs come from, or have the kubeconfig name an address outside of it"
-	w.wantProblems("proxy.service_cidrs: 203.0.113.0/25 has the address 203.0.113.7"+what,
-		"proxy.service_cidrs: 2001:db8:5::/64 has the address 2001:db8:5::1"+what,
-		"ServiceCIDR half: spec.cidrs: 128.0.0.0/1 has the address 203.0.113.7"+what)
+	const what = " of the API server or of the proxy to it: connections to its unused addresses are not dropped; use a range from " +
+		"which only ClusterIPs are allocated, or name an address outside the range in the kubeconfig"
+	w.wantProblems("proxy.service_cidrs: 203.0.113.0/25 contains the address 203.0.113.7"+what,
+		"proxy.service_cidrs: 2001:db8:5::/64 contains the address 2001:db8:5::1"+what,
+		"ServiceCIDR half: spec.cidrs: 128.0.0.0/1 contains the address 203.0.113.7"+what)
 
 	// Services go on, and have their own problems after these.
 	w.put(testService("svc", everywhere, func(s *source.Service) { s.ExternalIPs = nil }), testService("thief", func(s *source.Service) {
@@ -71,8 +71,8 @@ func TestServiceCIDRsAroundTheAPIServer(t *testing.T) {
 	w.host = &nodeinfo.Host{Addrs: testHost().Addrs, Gateways: ips("192.0.2.254")}
 	w.replan()
 	wantCIDRs("10.96.0.0/16", "203.0.113.0/25", "2001:db8:5::/64", "fd00:96::/112")
-	w.wantProblems("ServiceCIDR half: spec.cidrs: 128.0.0.0/1 has the address 192.0.2.254 of a default gateway of this host: " +
-		"its unused addresses are not dropped; make it a range that only ClusterIPs come from")
+	w.wantProblems("ServiceCIDR half: spec.cidrs: 128.0.0.0/1 contains the address 192.0.2.254 of a default gateway of this host: " +
+		"connections to its unused addresses are not dropped; use a range from which only ClusterIPs are allocated")
 }
 
 // NAT64 translates an IPv6 address in 64:ff9b::/96 to the IPv4 address in it, also that of the API server or of a name

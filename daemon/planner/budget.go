@@ -211,11 +211,8 @@ func (p *Planner) leftOut() []fault.Fault {
 			fix = "systemctl edit edgeway.service  # a higher MemoryMax= in the section [Service]"
 		}
 	}
-	return []fault.Fault{{
-		ID: BudgetID, Severity: fault.Problem, Object: fault.Object{Name: "MemoryMax="},
-		Scope:   fault.Scope{Clients: fault.Nobody}, // what is left out has no rules
-		Message: "Services are left out because they take too much memory: " + firstOf(labels), Fix: fix,
-	}}
+	return []fault.Fault{ofSetting("MemoryMax=", fault.New(BudgetID, fault.Problem, fix,
+		"Services are left out because they take too much memory: %s", firstOf(labels)))}
 }
 
 // megabytes returns "1.5 MB".

@@ -24,7 +24,7 @@ func TestExternalIPInAServiceCIDR(t *testing.T) {
 		}))
 	w.wantFrontends("tenant", "ClusterIP 10.96.0.10:80", "ExternalIP 10.99.0.55:80", "LoadBalancerIP 10.96.0.56:80")
 	w.problems = w.problems[1:] // of the range around the API server
-	const why = " is in a range that ClusterIPs come from"
+	const why = " is in a range of ClusterIPs"
 	w.wantProblems("Service ns/tenant: spec.externalIPs: 10.96.0.55"+why,
 		"Service ns/tenant: spec.externalIPs: 10.97.0.55"+why, "Service ns/tenant: spec.externalIPs: 10.98.0.55"+why)
 

@@ -82,7 +82,7 @@ func (p *Planner) refusal(s *source.Service, kind plan.FrontendKind, a netip.Add
 	case leadsTo(a, p.env.apiServers):
 		return "is the API server's address"
 	case kind == plan.ExternalIP && contains(p.env.serviceCIDRs, a):
-		return "is in a range that ClusterIPs come from"
+		return "is in a range of ClusterIPs"
 	case s.Manifest:
 		return ""
 	case leadsTo(a, p.env.nameServers):

@@ -70,12 +70,8 @@ func (p *Planner) outOfRange(node *plan.Node) []fault.Fault {
 	const setting = "proxy.nodeport_range"
 	ports, r := slices.Sorted(maps.Keys(p.outside)), p.opts.NodePortRange
 	wider := PortRange{min(r.First, ports[0]), max(r.Last, ports[len(ports)-1])}
-	return []fault.Fault{{
-		ID: NodePortRangeID, Severity: fault.Problem, Object: fault.Object{Name: setting},
-		Scope:   fault.Scope{Clients: fault.Nobody}, // what is left out has no rules
-		Message: fmt.Sprintf("NodePorts and health check ports outside %s are not served: %s", r, firstOf(ports)),
-		Fix:     fmt.Sprintf("%s = %q", setting, wider),
-	}}
+	return []fault.Fault{ofSetting(setting, fault.New(NodePortRangeID, fault.Problem, fmt.Sprintf("%s = %q", setting, wider),
+		"NodePorts and health check ports outside %s are not served: %s", r, firstOf(ports)))}
 }
 
 // portless is a family in which no address accepts NodePorts, with the reason.
@@ -117,13 +113,12 @@ func (p *Planner) unservedFamilies(node *plan.Node) (out []fault.Fault) {
 		if p.portless[none.family] == 0 {
 			continue
 		}
-		problem := fault.New(source.ObjectFault, fault.Warning, proposeAddresses(p.host.Addrs, node.PodSources),
+		problem := ofSetting(setting, fault.New(source.ObjectFault, fault.Warning, proposeAddresses(p.host.Addrs, node.PodSources),
 			"no address of this host accepts NodePorts over %s: \"primary\" stands for no address, as %s; "+
 				"set node.addresses to the address that is to have them, or %s to ranges or \"all\"",
-			none.family, none.why, setting).Of(setting)
+			none.family, none.why, setting))
 		if len(node.NodePortAddrs) == 0 && len(out) == 0 {
 			problem.ID, problem.Severity = NodePortAddressesID, fault.Problem
-			problem.Scope.Clients = fault.Nobody // what is left out has no rules
 		}
 		out = append(out, problem)
 	}

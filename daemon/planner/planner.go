@@ -211,12 +211,17 @@ func (p *Planner) hostProblems(node *plan.Node) []fault.Fault {
 		p.unknownLongLived())
 }
 
+// ofSetting returns a fault of a setting, which stops no connection that has rules: what the setting leaves out has none.
+func ofSetting(key string, f fault.Fault) fault.Fault {
+	return f.Of(key).For(fault.Scope{Clients: fault.Nobody})
+}
+
 // unknownLongLived returns the problems of Services that the operator names and that do not exist.
 func (p *Planner) unknownLongLived() (out []fault.Fault) {
 	for _, name := range slices.SortedFunc(maps.Keys(p.opts.LongLived), tracker.Name.Compare) {
 		if p.snap.Find(name) == nil {
-			out = append(out, fault.New(source.ObjectFault, fault.Warning, "",
-				"there is no Service %s/%s", name.Namespace, name.Name).Of("fastpath.services"))
+			out = append(out, ofSetting("fastpath.services", fault.New(source.ObjectFault, fault.Warning, "",
+				"there is no Service %s/%s", name.Namespace, name.Name)))
 		}
 	}
 	return out

@@ -46,8 +46,8 @@ func (s *serviceCIDRs) addSetting(ranges []netip.Prefix) {
 	for _, c := range ranges {
 		s.known = append(s.known, c)
 		if own := s.overlapsHost(c); own.IsValid() {
-			s.add(fault.New(ServiceRangeNetworkID, fault.Problem, without(ranges, c),
-				"%s overlaps %s, a network of this host: the unused addresses of the range are not dropped", c, own))
+			s.problems = append(s.problems, ofSetting(serviceCIDRsKey, fault.New(ServiceRangeNetworkID, fault.Problem, without(ranges, c),
+				"%s overlaps %s, a network of this host: connections to unused addresses of the range are not dropped", c, own)))
 			continue
 		}
 		why := cmp.Or(s.holdsServer(c), s.holdsGateway(c))
@@ -55,16 +55,11 @@ func (s *serviceCIDRs) addSetting(ranges []netip.Prefix) {
 		i := slices.IndexFunc(s.host.Routes, func(r nodeinfo.Route) bool { return r.Range == c })
 		if i >= 0 && why == "" {
 			fix := without(ranges, c) + "  # if a host has an address in " + c.String()
-			s.add(fault.New(ServiceRangeRouteID, fault.Notice, fix,
+			s.problems = append(s.problems, ofSetting(serviceCIDRsKey, fault.New(ServiceRangeRouteID, fault.Notice, fix,
 				"%s overlaps the route to %s: connections to addresses of the range that no Service has are dropped", c,
-				s.host.Routes[i]))
+				s.host.Routes[i])))
 		}
 	}
-}
-
-// add adds a fault of the setting. The fault concerns no connection to a Service.
-func (s *serviceCIDRs) add(f fault.Fault) {
-	s.problems = append(s.problems, f.Of(serviceCIDRsKey).For(fault.Scope{Clients: fault.Nobody}))
 }
 
 // without returns the setting without one of its ranges.
@@ -85,7 +80,7 @@ func (s *serviceCIDRs) addObjects(objects []*source.ServiceCIDR) {
 			why := cmp.Or(s.holdsServer(c), s.holdsGateway(c))
 			if own := s.overlapsHost(c); own.IsValid() {
 				why = fmt.Sprintf("overlaps %s, a network of this host: the range is ignored; "+
-					"make it a range that only ClusterIPs come from", own)
+					"use a range from which only ClusterIPs are allocated", own)
 			} else {
 				s.known = append(s.known, c)
 			}
@@ -105,7 +100,7 @@ func (s *serviceCIDRs) take(c netip.Prefix, object fault.Object, field, why stri
 	})
 }
 
-const notDropped = "its unused addresses are not dropped; make it a range that only ClusterIPs come from"
+const notDropped = "connections to its unused addresses are not dropped; use a range from which only ClusterIPs are allocated"
 
 // holdsServer returns the fault of a range that contains an address of the API server, or "" if the range contains
 // none.
@@ -114,8 +109,8 @@ func (s *serviceCIDRs) holdsServer(c netip.Prefix) string {
 	if i < 0 {
 		return ""
 	}
-	return fmt.Sprintf("has the address %s of the API server or of the proxy to it: %s, "+
-		"or have the kubeconfig name an address outside of it", s.apiServers[i], notDropped)
+	return fmt.Sprintf("contains the address %s of the API server or of the proxy to it: %s, "+
+		"or name an address outside the range in the kubeconfig", s.apiServers[i], notDropped)
 }
 
 // holdsGateway returns the fault of a range that contains a default gateway, or "" if the range contains none.
@@ -124,7 +119,7 @@ func (s *serviceCIDRs) holdsGateway(c netip.Prefix) string {
 	if i < 0 {
 		return ""
 	}
-	return fmt.Sprintf("has the address %s of a default gateway of this host: %s", s.host.Gateways[i], notDropped)
+	return fmt.Sprintf("contains the address %s of a default gateway of this host: %s", s.host.Gateways[i], notDropped)
 }
 
 // overlapsHost returns a network of this host that a range overlaps, or an invalid prefix if the range overlaps none.

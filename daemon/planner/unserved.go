@@ -19,7 +19,7 @@ func Unserved(svc *tracker.Service, p *plan.Plan) (out []fault.Fault) {
 	for _, sp := range plan.WithoutEndpoint(p.Of(svc.Spec.Namespace, svc.Spec.Name)) {
 		f, absent := Absent(svc, sp.Name, sp.Family)
 		if !absent {
-			f = absence("its endpoints are refused",
+			f = absence("Edgeway refuses its endpoints",
 				fmt.Sprintf("edgeway plan %s/%s", sp.Name.Namespace, sp.Name.Name))
 		}
 		i := slices.IndexFunc(svc.Spec.Ports, func(port source.ServicePort) bool {

@@ -108,7 +108,7 @@ func TestFaultsOfOneKindAreBounded(t *testing.T) {
 	all = append(all, fault.Fault{ID: "ports", Severity: fault.Warning},
 		fault.Fault{ID: "other", Severity: fault.Problem})
 	got := fault.Bounded(all)
-	if len(got) != 12 || got[9].Message != "p; and 3 more like it" || got[10].Severity != fault.Warning {
+	if len(got) != 12 || got[9].Message != "p; and 3 more such faults" || got[10].Severity != fault.Warning {
 		t.Errorf("%+v", got)
 	}
 	if all[9].Message != "p" || len(fault.Bounded(all[:10])) != 10 || fault.Bounded(all[:10])[9].Message != "p" {

@@ -54,7 +54,7 @@ func Bounded(faults []Fault) (out []Fault) {
 	}
 	for k, n := range count {
 		if n > maxAlike {
-			out[last[k]].Message += fmt.Sprintf("; and %d more like it", n-maxAlike)
+			out[last[k]].Message += fmt.Sprintf("; and %d more such faults", n-maxAlike)
 		}
 	}
 	return out

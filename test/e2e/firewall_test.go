@@ -136,7 +136,7 @@ func TestDoctorConnectsAndTraces(t *testing.T) {
 	l.must(l.ep1.Command(t.Context(), "nft", "delete table inet off").Run())
 
 	l.onNode("nft", `table inet foo { chain before { type filter hook output priority -150; ip daddr `+strings.TrimSuffix(clusterIP, ":80")+` tcp dport 80 drop; }; }`)
-	d.only(d.connected("connect", service), "endpoints of "+service, "The fault lies on this host", clusterIP+" does not answer")
+	d.only(d.connected("connect", service), "endpoints of "+service, "The cause is in this host", clusterIP+" does not answer")
 	early := d.only(d.connected("trace", service, "--trace"), "tcp dport 80 drop", "in chain before (inet table foo) drops the connection to "+clusterIP)
 	l.onNode("sh", "-ec", early.Fix)
 	l.must(works())

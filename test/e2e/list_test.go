@@ -17,11 +17,19 @@ func (s *shop) lists(columns []string, words ...string) func() error {
 		for line := range strings.Lines(out) {
 			fields := strings.Fields(line)
 			lacks := func(w string) bool { return !strings.Contains(line, w) }
-			if len(fields) >= len(columns) && slices.Equal(fields[:len(columns)], columns) && !slices.ContainsFunc(words, lacks) {
+			if len(fields) >= len(columns) && slices.Equal(fields[:len(columns)], columns) &&
+				!slices.ContainsFunc(words, lacks) {
 				return nil
 			}
 		}
-		return fmt.Errorf("edgeway services ended with %d and lists no %q with %q:\n%s%s", code, columns, words, out, errs)
+		return fmt.Errorf(
+			"edgeway services ended with %d and lists no %q with %q:\n%s%s",
+			code,
+			columns,
+			words,
+			out,
+			errs,
+		)
 	}
 }
 
@@ -29,14 +37,25 @@ func (s *shop) lists(columns []string, words ...string) func() error {
 func TestServicesAreListed(t *testing.T) {
 	t.Parallel()
 	s := newLab(t).newShop()
-	if out, errs, code := s.edgeway("status", "--wait=300ms"); code != 4 || out != "" || !strings.Contains(errs, "not running") {
+	if out, errs, code := s.edgeway(
+		"status",
+		"--wait=300ms",
+	); code != 4 || out != "" ||
+		!strings.Contains(errs, "not running") {
 		t.Errorf("status --wait without a daemon ended with %d:\n%s%s", code, out, errs)
 	}
 	manifest, err := os.ReadFile(s.path(1))
 	s.must(err)
-	unready := strings.Replace(string(manifest), "addresses: ["+ep1Addr+"]", "addresses: ["+ep1Addr+"], conditions: {ready: false}", 1)
+	unready := strings.Replace(
+		string(manifest),
+		"addresses: ["+ep1Addr+"]",
+		"addresses: ["+ep1Addr+"], conditions: {ready: false}",
+		1,
+	)
 	s.must(os.WriteFile(s.path(1), []byte(unready), 0o600))
-	s.must(os.WriteFile(s.path(2), []byte(strings.Replace(string(manifest), "shop-1", "shop-2", -1)), 0o600)) // its address is shop-1's
+	s.must(
+		os.WriteFile(s.path(2), []byte(strings.Replace(string(manifest), "shop-1", "shop-2", -1)), 0o600),
+	) // its address is shop-1's
 
 	began := time.Now()
 	s.start()
@@ -46,10 +65,26 @@ func TestServicesAreListed(t *testing.T) {
 	// Ready means that the Services are served, and listed.
 	s.must(s.open(0)())
 	s.must(s.lists([]string{"default/shop-0", "10.97.0.10", "80:30080/TCP", "1/1", "ok"})())
-	s.must(s.lists([]string{"default/shop-1", "10.97.0.11", "80:30081/TCP", "0/1", "no", "ready", "endpoint:"}, "none of its endpoints is ready")())
-	s.must(s.lists([]string{"default/shop-2", "10.97.0.11", "80:30081/TCP", "0/1", "left", "out:"}, "belongs to Service default/shop-1")())
+	s.must(
+		s.lists(
+			[]string{"default/shop-1", "10.97.0.11", "80:30081/TCP", "0/1", "no", "ready", "endpoint:"},
+			"none of its endpoints is ready",
+		)(),
+	)
+	s.must(
+		s.lists(
+			[]string{"default/shop-2", "10.97.0.11", "80:30081/TCP", "0/1", "left", "out:"},
+			"belongs to Service default/shop-1",
+		)(),
+	)
 
-	if out, errs, code := s.edgeway("services", "--problems", "-o", "name"); code != 0 || out != "default/shop-1\ndefault/shop-2\n" {
+	if out, errs, code := s.edgeway(
+		"services",
+		"--problems",
+		"-o",
+		"name",
+	); code != 0 ||
+		out != "default/shop-1\ndefault/shop-2\n" {
 		t.Errorf("services --problems ended with %d:\n%s%s", code, out, errs)
 	}
 	out, errs, code := s.edgeway("services", "default/shop-0", "-o", "json")
@@ -60,10 +95,18 @@ func TestServicesAreListed(t *testing.T) {
 			Ready, All          int
 		}
 	}
-	if err := json.Unmarshal([]byte(out), &list); err != nil || code != 0 || len(list.Items) != 1 || list.Items[0].Source != s.path(0)+":1" {
+	if err := json.Unmarshal(
+		[]byte(out),
+		&list,
+	); err != nil || code != 0 || len(list.Items) != 1 ||
+		list.Items[0].Source != s.path(0)+":1" {
 		t.Errorf("services -o json ended with %d, %v:\n%s%s", code, err, out, errs)
 	}
-	if out, errs, code := s.edgeway("services", "default/shop-9"); code != 1 || out != "" || !strings.Contains(errs, "does not exist") {
+	if out, errs, code := s.edgeway(
+		"services",
+		"default/shop-9",
+	); code != 1 || out != "" ||
+		!strings.Contains(errs, "does not exist") {
 		t.Errorf("an unknown Service ended with %d:\n%s%s", code, out, errs)
 	}
 
@@ -71,7 +114,13 @@ func TestServicesAreListed(t *testing.T) {
 	s.write(2)
 	s.within(patience, s.lists([]string{"default/shop-1", "10.97.0.11", "80:30081/TCP", "1/1", "ok"}))
 	s.within(patience, s.lists([]string{"default/shop-2", "10.97.0.12", "80:30082/TCP", "1/1", "ok"}))
-	s.must(os.WriteFile(s.path(0), []byte("apiVersion: v1\nkind: Service\nmetadata: {name: shop-0}\nspec: {ports: [{port: 80}]}\n"), 0o600))
+	s.must(
+		os.WriteFile(
+			s.path(0),
+			[]byte("apiVersion: v1\nkind: Service\nmetadata: {name: shop-0}\nspec: {ports: [{port: 80}]}\n"),
+			0o600,
+		),
+	)
 	s.within(patience, func() error {
 		if out, errs, code := s.edgeway("services"); code != 0 || !strings.Contains(out, s.path(0)+":4") {
 			return fmt.Errorf("services ended with %d and does not name the document:\n%s%s", code, out, errs)

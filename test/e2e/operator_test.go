@@ -112,7 +112,11 @@ func TestTheTraceNamesRulesOfThisHost(t *testing.T) {
 		f := d.only(d.connected("trace", service, "--trace"), c.words)
 		l.onNode("sh", "-ec", f.Fix)
 		l.must(answers(l.node, clusterIP, "ep1")())
-		if got := append(d.connected("connect", service, "--trace"), d.connected("trace", service, "--trace")...); len(got) > 0 {
+		if got := append(
+			d.connected("connect", service, "--trace"),
+			d.connected("trace", service, "--trace")...); len(
+			got,
+		) > 0 {
 			t.Errorf("%s: after the fix the doctor says %+v", name, got)
 		}
 		l.onNode("nft", "delete table inet foo")
@@ -123,7 +127,11 @@ func TestTheTraceNamesRulesOfThisHost(t *testing.T) {
 func TestEndpointsBehindTheDefaultRouter(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
-	l.on(l.net.Gateway, "nft", "table ip off { chain c { type filter hook forward priority 0; policy drop; }; chain d { type filter hook prerouting priority 0; ip daddr 10.244.0.0/16 drop; }; }")
+	l.on(
+		l.net.Gateway,
+		"nft",
+		"table ip off { chain c { type filter hook forward priority 0; policy drop; }; chain d { type filter hook prerouting priority 0; ip daddr 10.244.0.0/16 drop; }; }",
+	)
 	d := l.newDaemon()
 	n := l.namespace()
 	d.watchOnly(n)
@@ -172,7 +180,11 @@ func TestServiceRangeOverANetworkOfTheHost(t *testing.T) {
 	d.set(`proxy.service_cidrs = ["10.100.0.0/24"]`)
 	f = d.fault("service-range-route", "notice", "10.100.0.0/24 overlaps the route to 10.64.0.0/10 via 198.51.100.9")
 	d.must(d.says("healthy")())
-	if out, errs, code := d.edgeway("config", "check"); code != 0 || !strings.Contains(errs, "NOTICE: "+"proxy.service_cidrs: "+f.Message) {
+	if out, errs, code := d.edgeway(
+		"config",
+		"check",
+	); code != 0 ||
+		!strings.Contains(errs, "NOTICE: "+"proxy.service_cidrs: "+f.Message) {
 		t.Errorf("edgeway config check ended with %d:\n%s%s", code, out, errs)
 	}
 	l.onNode("ip", "route", "del", "10.64.0.0/10")

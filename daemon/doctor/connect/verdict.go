@@ -58,16 +58,16 @@ func (s *service) claims(o Options) (out []claim) {
 	switch {
 	case len(live) == 0 && len(lost) > 0:
 		say(append(lost, dead...), s.fixEndpoint(dead[0], o),
-			"no endpoint of %s can be used, also without the Service: %s", s.Name, s.list(dead))
+			"no endpoint of %s can be used, even directly: %s", s.Name, s.list(dead))
 		return out
 	case len(live) > 0 && len(dead) > 0:
 		say(dead, s.fixEndpoint(dead[0], o)+after(", or set ", o.Unchecked),
-			"%d of %s of %s cannot be used, also without the Service: %s. That share of its connections fails", len(dead),
+			"%d of %s of %s cannot be used, even directly: %s. Connections to them fail", len(dead),
 			text.Count(len(s.endpoints), "endpoint"), s.Name, s.list(dead))
 	}
 	if len(live) > 0 && len(lost) > 0 {
-		say(lost, s.again(), "endpoints of %s answer (%s), but not by the Service: %s. "+
-			"The fault lies on this host: at its rules or routes", s.Name, live[0], s.list(lost))
+		say(lost, s.again(), "endpoints of %s answer directly (%s), but not through the Service: %s. "+
+			"The cause is in this host's rules or routes", s.Name, live[0], s.list(lost))
 	}
 	return out
 }
@@ -174,7 +174,7 @@ func (s *service) passed(v trace.Verdict, got outcome) (message, fix string) {
 	way, err := nodeinfo.WayTo(to)
 	switch {
 	case !v.Seen:
-		return " meets no rule of nftables: something stops it before, such as a program of BPF", "bpftool cgroup tree"
+		return " meets no rule of nftables: something drops it earlier, such as a BPF program", "bpftool cgroup tree"
 	case got == answers:
 		return " is answered now", s.again() + "  # again"
 	case !v.Left, v.Answered:
@@ -183,12 +183,12 @@ func (s *service) passed(v trace.Verdict, got outcome) (message, fix string) {
 	case err != nil:
 		return fmt.Sprintf(": there is no route to the endpoint %s", to), "ip route get " + to.String()
 	case got == refused || got == unreachable:
-		return fmt.Sprintf(" leaves this host for %s (%s), and a firewall there or on the way refuses it", to, way),
+		return fmt.Sprintf(" leaves this host for %s (%s), and a firewall at the endpoint or on the path refuses it", to, way),
 			"ip route get " + to.String()
 	case way.Default:
-		return fmt.Sprintf(" leaves this host for %s by its default route (%s), and no answer comes: "+
+		return fmt.Sprintf(" leaves this host for %s by its default route (%s), and gets no answer: "+
 			"that router may not know the endpoint", to, way), "ip route get " + to.String() + "  # then look for a route to it at the router"
 	}
-	return fmt.Sprintf(" leaves this host for %s (%s), and no answer comes: "+
+	return fmt.Sprintf(" leaves this host for %s (%s), and gets no answer: "+
 		"look at the network, and at the endpoint's firewall and route back", to, way), "ip route get " + to.String()
 }

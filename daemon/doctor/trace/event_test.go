@@ -62,12 +62,12 @@ func TestTheFirstDropDecides(t *testing.T) {
 		events []event
 		want   Verdict
 	}{
-		"nothing":               {nil, Verdict{}},
-		"all passed":            {[]event{mark, passed, left}, Verdict{Seen: true, Left: true, To: late}},
-		"answered":              {[]event{mark, passed, answer}, Verdict{Seen: true, Answered: true, To: early}},
-		"before translation":    {[]event{mark, dropped}, Verdict{Seen: true, Dropped: true, To: early, Family: "inet", Table: "foo", Chain: "out", Handle: 7}},
-		"a rule":                {[]event{mark, passed, dropped}, Verdict{Seen: true, Dropped: true, To: late, Family: "inet", Table: "foo", Chain: "out", Handle: 7}},
-		"somebody else's trace": {[]event{passing, foreign, mark, passed}, Verdict{Seen: true, To: early}},
+		"nothing":                      {nil, Verdict{}},
+		"all passed":                   {[]event{mark, passed, left}, Verdict{Seen: true, Left: true, To: late}},
+		"answered":                     {[]event{mark, passed, answer}, Verdict{Seen: true, Answered: true, To: early}},
+		"before translation":           {[]event{mark, dropped}, Verdict{Seen: true, Dropped: true, To: early, Family: "inet", Table: "foo", Chain: "out", Handle: 7}},
+		"a rule":                       {[]event{mark, passed, dropped}, Verdict{Seen: true, Dropped: true, To: late, Family: "inet", Table: "foo", Chain: "out", Handle: 7}},
+		"the trace of another program": {[]event{passing, foreign, mark, passed}, Verdict{Seen: true, To: early}},
 		"a policy, for the answer": {
 			[]event{mark, passed, answer, byPolicy},
 			Verdict{Seen: true, Answered: true, Dropped: true, Reply: true, Family: "ip", Table: "filter", Chain: "INPUT"},

@@ -150,7 +150,7 @@ func remove(ctx context.Context) error {
 	// The table is declared first, because deleting a table that does not exist is an error.
 	input := fmt.Sprintf("table inet %[1]s\ndelete table inet %[1]s\n", table)
 	if _, err := nft.Run(ctx, maxOutput, input, "-f", "-"); err != nil {
-		return fmt.Errorf("removal of the table for the trace (remove it by: nft delete table inet %s): %w", table, err)
+		return fmt.Errorf("remove the trace table (fix: nft delete table inet %s): %w", table, err)
 	}
 	return nil
 }
