@@ -98,7 +98,7 @@ func NewCore(cfg *config.Config, o CoreOptions) (*Core, error) {
 		c.lines = journal.NewDamper(o.Logger)
 	}
 	if c.faultLog == nil {
-		c.faultLog = health.NewFaultLog(c.lines, haveOwnLines()...)
+		c.faultLog = newFaultLog(o.Logger)
 	}
 	c.services = newServiceLog(o.Logger, c.lines)
 	var err error

@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"edgeway/daemon/config"
+	"edgeway/daemon/health"
+	"edgeway/daemon/journal"
 	"edgeway/daemon/planner"
 	"edgeway/daemon/source/kube"
 	"edgeway/proxiers"
@@ -25,6 +27,11 @@ func (i *instance) faults() (out []fault.Fault) {
 // shownFaults returns the faults for health, except for the fast path's, which fastPath reports.
 func (i *instance) shownFaults() []fault.Fault {
 	return slices.DeleteFunc(i.faults(), func(f fault.Fault) bool { return f.ID == proxiers.FastPathFault })
+}
+
+// newFaultLog returns a FaultLog with a Damper of its own: a change of many Services must not leave out its lines.
+func newFaultLog(logger *slog.Logger) *health.FaultLog {
+	return health.NewFaultLog(journal.NewDamper(logger), haveOwnLines()...)
 }
 
 // haveOwnLines returns the IDs of the faults that other parts log: each object, endpoint or port has its line.

@@ -1,15 +1,22 @@
 package daemon
 
 import (
+	"bytes"
+	"context"
+	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"edgeway/daemon/config"
 	"edgeway/daemon/endpointcheck"
 	"edgeway/daemon/journal"
 	"edgeway/proxiers"
 	"edgeway/proxiers/fault"
+	"edgeway/proxiers/messageid"
 )
 
 // The IDs of these faults are made of names, which a search of the source for constants does not find.
@@ -46,4 +53,31 @@ func TestTheConfigurationIgnoresNotices(t *testing.T) {
 	if !slices.Equal(notices, []string{"services"}) {
 		t.Errorf("the report has the notices %q", notices)
 	}
+}
+
+// While more Services change than have a line each, a fault still has its lines.
+func TestManyServicesHideNoFault(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		logger := slog.New(slog.NewTextHandler(&out, nil))
+		cfg := config.Default()
+		cfg.Source.File.Paths, cfg.Source.LastKnown.Directory = []string{t.TempDir()}, t.TempDir()
+		core, err := NewCore(cfg, CoreOptions{Logger: logger, Checker: endpointcheck.New(journal.NewDamper(logger))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		go core.faultLog.Run(ctx, func() []fault.Fault {
+			for i := range 30 {
+				core.lines.Log(fmt.Sprint(time.Now(), i), slog.LevelInfo, messageid.ServiceAdded, "Service added")
+			}
+			return []fault.Fault{{ID: "firewall", Severity: fault.Problem}}
+		})
+		time.Sleep(time.Minute)
+		stop()
+		synctest.Wait()
+		if !strings.Contains(out.String(), "level=ERROR msg=\"fault began\"") {
+			t.Errorf("the fault has no line:\n%s", out.String())
+		}
+	})
 }
