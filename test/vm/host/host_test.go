@@ -2,7 +2,6 @@ package host
 
 import (
 	"bytes"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,30 +12,36 @@ import (
 	"edgeway/test/vm/vmtest"
 )
 
-// suites have the versions of systemd that are in use: 252 and 257.
-var suites = []vm.Suite{vm.Bookworm, vm.Trixie}
+// TestHost installs, runs, upgrades and removes the package with systemd 257. Other machines, with systemd 252, boot while
+// the API server cannot be reached, with what a daemon left behind, and start with what an earlier version left behind.
+func TestHost(t *testing.T) {
+	m := newMachines(t)
+	t.Run("trixie/package", func(t *testing.T) { runInside(t, vm.Trixie, "TestPackage", m.life) })
+	t.Run("bookworm/boot", func(t *testing.T) { runInside(t, vm.Bookworm, "TestBoot", m.boot) })
+	t.Run("upgrade", func(t *testing.T) { runInside(t, vm.Bookworm, "TestUpgrade", m.upgraded) })
+}
 
-// TestHost starts two machines with each systemd. In one the package is installed, run, upgraded and removed; the other
-// boots while the API server cannot be reached, with what a daemon left behind. A last machine has what an earlier
-// version left behind.
-func TestHost(t *testing.T) { hosts(t, vm.Bookworm) }
+// TestNightlyHost is the same with the other version of systemd.
+func TestNightlyHost(t *testing.T) {
+	m := newMachines(t)
+	t.Run("bookworm/package", func(t *testing.T) { runInside(t, vm.Bookworm, "TestPackage", m.life) })
+	t.Run("trixie/boot", func(t *testing.T) { runInside(t, vm.Trixie, "TestBoot", m.boot) })
+	t.Run("trixie/upgrade", func(t *testing.T) { runInside(t, vm.Trixie, "TestUpgrade", m.upgraded) })
+}
 
-// TestNightlyHost leaves nothing out.
-func TestNightlyHost(t *testing.T) { hosts(t, "") }
+// machines are the jobs of a host: the life of a package, a boot, and an upgrade.
+type machines struct{ life, boot, upgraded vm.Job }
 
-// hosts runs the machines. That of suite short leaves out what the other one shows as well.
-func hosts(t *testing.T, short vm.Suite) {
+func newMachines(t *testing.T) machines {
+	t.Helper()
 	vmtest.Need(t)
 	inside := vmtest.BuildTest(t, "edgeway/test/vm/host/inside")
 	first, second := buildPackage(t, "1.0.0"), buildPackage(t, "1.1.0")
-	life := vm.Job{Files: map[string]string{"inside": inside, filepath.Base(first): first, filepath.Base(second): second}}
-	boot := booted(t, inside, first, lastKnown(t), "testdata/site.toml")
-	upgraded := upgradedHost(t, inside, first)
-	for _, suite := range suites {
-		t.Run(string(suite)+"/package", func(t *testing.T) { runInside(t, suite, "TestPackage", life, suite == short) })
-		t.Run(string(suite)+"/boot", func(t *testing.T) { runInside(t, suite, "TestBoot", boot, false) })
+	return machines{
+		life:     vm.Job{Files: map[string]string{"inside": inside, filepath.Base(first): first, filepath.Base(second): second}},
+		boot:     booted(t, inside, first, lastKnown(t), "testdata/site.toml"),
+		upgraded: upgradedHost(t, inside, first),
 	}
-	t.Run("upgrade", func(t *testing.T) { runInside(t, vm.Bookworm, "TestUpgrade", upgraded, false) })
 }
 
 // upgradedHost has the files of a host that an earlier version served, commit 6e0ca90: its last-known state, its rules,
@@ -100,8 +105,8 @@ func buildPackage(t *testing.T, version string) string {
 }
 
 // runInside runs one test of package inside in a machine with systemd, beside others, and reports each of its cases as
-// a test of its own. A short one leaves out what another machine shows.
-func runInside(t *testing.T, suite vm.Suite, name string, j vm.Job, short bool) {
+// a test of its own.
+func runInside(t *testing.T, suite vm.Suite, name string, j vm.Job) {
 	t.Helper()
 	t.Parallel()
 	if err := vm.Prepare(t.Context(), suite, j.Packages...); err != nil {
@@ -111,7 +116,7 @@ func runInside(t *testing.T, suite vm.Suite, name string, j vm.Job, short bool) 
 	start := time.Now()
 	j.Suite, j.Systemd, j.Output = suite, true, &out
 	j.Env = []string{"NETLAB_ISOLATED=1"} // the machine itself is the isolation that package netlab asks for
-	j.Command = []string{"./inside", "-test.v", "-test.run=^" + name + "$", "-test.timeout=55m", fmt.Sprintf("-test.short=%v", short)}
+	j.Command = []string{"./inside", "-test.v", "-test.run=^" + name + "$", "-test.timeout=55m"}
 	exit, err := vm.Run(t.Context(), j)
 	t.Logf("%s: exit code %d after %.0f s", suite, exit, time.Since(start).Seconds())
 	cases := parse(out.String())

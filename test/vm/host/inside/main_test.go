@@ -26,8 +26,6 @@ type scenario struct {
 	run  func(*host)
 	// vital: without it the ones after it say nothing.
 	vital bool
-	// once: one machine shows it in every run, and the others each night.
-	once bool
 }
 
 // TestPackage is the life of the package on a host.
@@ -44,25 +42,25 @@ func TestPackage(t *testing.T) {
 		{name: "exposure of the unit", run: exposure},
 		{name: "sandbox", run: sandbox},
 		{name: "members of the group may ask", run: groupMayAsk},
-		{name: "program out of memory", run: programOutOfMemory, once: true},
+		{name: "program out of memory", run: programOutOfMemory},
 		{name: "steps of restarts", run: restartSteps},
 		{name: "restarts", run: restarts},
 		{name: "kill -9", run: killed},
 		{name: "stopped process", run: watchdog},
-		{name: "a big Service and little memory", run: littleMemory, once: true},
+		{name: "a big Service and little memory", run: littleMemory},
 		{name: "restart of the firewall", run: firewallRestart},
 		{name: "reload of a bad file", run: reloadBadFile},
 		{name: "reload of a good file", run: reloadGoodFile},
 		{name: "backend iptables-nft", run: iptablesNFT},
 		{name: "backend iptables-legacy, with the drop-in", run: iptablesLegacy},
-		{name: "rules of iptables-legacy that may not be read", run: iptablesWithoutRights, once: true},
-		{name: "backend ebpf, with the drop-in", run: ebpf, once: true},
+		{name: "rules of iptables-legacy that may not be read", run: iptablesWithoutRights},
+		{name: "backend ebpf, with the drop-in", run: ebpf},
 		{name: "journal", run: journal},
-		{name: "port that another program has", run: portTaken, once: true},
-		{name: "fences of the operator", run: fences, once: true},
+		{name: "port that another program has", run: portTaken},
+		{name: "fences of the operator", run: fences},
 		{name: "socket unit, client before the daemon", run: socketBeforeDaemon},
 		{name: "socket unit, client starts the daemon", run: socketStartsDaemon},
-		{name: "socket unit of a port that is no NodePort", run: socketOfNoNodePort, once: true},
+		{name: "socket unit of a port that is no NodePort", run: socketOfNoNodePort},
 		{name: "upgrade", run: upgrade},
 		{name: "remove keeps configuration and state", run: removeKeeps},
 		{name: "purge leaves nothing but the user", run: func(h *host) { purgeLeavesNothing(h, before) }},
@@ -85,9 +83,6 @@ func play(t *testing.T, scenarios []scenario) {
 	net := newNetwork(t)
 	for _, s := range scenarios {
 		ok := t.Run(s.name, func(t *testing.T) {
-			if s.once && testing.Short() {
-				t.Skip(ShownElsewhere)
-			}
 			s.run(&host{T: t, network: net})
 		})
 		if !ok && s.vital {

@@ -5,9 +5,6 @@ import (
 	"strings"
 )
 
-// ShownElsewhere is why a machine leaves a case out.
-const ShownElsewhere = "the other machine shows it, and each night both do"
-
 // Manifest is a Service with a ClusterIP of each family, port 80, a NodePort, and both endpoints.
 func Manifest(name, ip4, ip6 string, nodePort int) string {
 	text := fmt.Sprintf(`apiVersion: v1
