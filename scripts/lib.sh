@@ -53,6 +53,11 @@ need_vm() {
 	install_commands qemu-system-x86_64=qemu-system-x86 mmdebstrap=mmdebstrap
 }
 
+# need_release installs what scripts/release needs.
+need_release() {
+	install_commands gpg=gpg=gnupg2 gpg-agent=gpg-agent=gnupg2 apt-ftparchive=apt-utils createrepo_c=createrepo-c=createrepo_c
+}
+
 # find_go puts a Go toolchain on PATH that is new enough for go.mod.
 find_go() {
 	[ -x /usr/local/go/bin/go ] && PATH=$PATH:/usr/local/go/bin
@@ -91,14 +96,14 @@ fetch_go() {
 	PATH=$dir/bin:$PATH
 }
 
-# version prints what this tree is: a release, like 1.2.3, or one with the commits since, 1.2.3+5.gabcdef0; 0.0.0 came before all.
-# Debian and rpm order them rightly.
+# version prints what this tree is: a release, like 1.2.3, one before it, 1.2.3~rc.1 (tag v1.2.3-rc.1), or one with the commits since,
+# 1.2.3+5.gabcdef0; 0.0.0 came before all. Debian and rpm order them rightly.
 version() {
 	local described
 	if [ -n "${EDGEWAY_VERSION:-}" ]; then
 		echo "$EDGEWAY_VERSION"
 	elif described=$(git -C "$repo" describe --tags --match 'v[0-9]*' --dirty=.dirty 2>/dev/null); then
-		sed -E 's/^v//; s/-([0-9]+)-g/+\1.g/; s/^([^+]*)\.dirty$/\1+dirty/' <<<"$described"
+		sed -E 's/^v//; s/-([0-9]+)-g/+\1.g/; s/-/~/; s/^([^+]*)\.dirty$/\1+dirty/' <<<"$described"
 	elif described=$(git -C "$repo" describe --always --dirty=.dirty 2>/dev/null); then
 		echo "0.0.0+$(git -C "$repo" rev-list --count HEAD).g$described"
 	else

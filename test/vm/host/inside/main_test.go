@@ -75,7 +75,17 @@ func TestBoot(t *testing.T) {
 		{name: "kubeconfig as a credential", run: kubeconfigAsCredential},
 		{name: "replaced kubeconfig that is a credential", run: replacedCredential},
 		{name: "replaced kubeconfig that only root can read", run: replacedRootsKubeconfig},
+		{name: "state of a later version", run: stateOfLaterVersion},
 		{name: "start without state waits", run: startWithoutState},
+	})
+}
+
+// TestRelease is a host that takes Edgeway from a signed repository.
+func TestRelease(t *testing.T) {
+	play(t, []scenario{
+		{name: "install from the repository", run: installFromRepository, vital: true},
+		{name: "repository that was changed", run: changedRepository},
+		{name: "upgrade and back", run: upgradeAndBack},
 	})
 }
 

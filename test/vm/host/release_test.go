@@ -1,0 +1,48 @@
+package host
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"edgeway/test/vm"
+	"edgeway/test/vm/vmtest"
+)
+
+// publish makes two releases in the folder $1 of the tree that this is run in: the second is signed by a key that the
+// first one announces.
+const publish = `
+mkdir -p "$1/tree" && cd ../../..
+git ls-files -z --cached --others --exclude-standard --deduplicate | xargs -0 cp --parents -t "$1/tree"
+cd "$1/tree"
+sed -i 's/^## \[Unreleased\]$/## [1.0.0]\n&\n## [1.1.0]/' CHANGELOG.md
+export GNUPGHOME=$1/keys PROJECT_URL=https://packages.edgeway.test/edgeway PROJECT_CONTACT=maintainers@edgeway.test
+mkdir -m 700 "$GNUPGHOME"
+for key in old new; do gpg --batch --quiet --passphrase '' --quick-generate-key $key@edgeway.test ed25519 sign 1d; done
+EDGEWAY_VERSION=1.0.0 scripts/release 1.0.0 --output "$1/repository" --key old@edgeway.test --next-key new@edgeway.test amd64
+cp "$1/repository/edgeway.asc" "$1/edgeway.asc"
+EDGEWAY_VERSION=1.1.0 scripts/release 1.1.0 --output "$1/repository" --key new@edgeway.test amd64
+gpgconf --kill all`
+
+// TestNightlyRelease installs from the signed repository, upgrades, and goes back.
+func TestNightlyRelease(t *testing.T) {
+	vmtest.Need(t)
+	inside := vmtest.BuildTest(t, "edgeway/test/vm/host/inside")
+	dir := t.TempDir()
+	cmd := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", publish, "publish", dir)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("releases: %v\n%s", err, out)
+	}
+	entries, err := os.ReadDir(filepath.Join(dir, "repository"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		t.Log(e.Name())
+	}
+	job := vm.Job{Files: map[string]string{
+		"inside": inside, "repository": filepath.Join(dir, "repository"), "edgeway.asc": filepath.Join(dir, "edgeway.asc"),
+	}}
+	t.Run("trixie", func(t *testing.T) { runInside(t, vm.Trixie, "TestRelease", job) })
+}
