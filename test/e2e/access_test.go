@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sync/errgroup"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -29,7 +30,7 @@ func TestTheReadmesWayToAKubeconfig(t *testing.T) {
 	if len(steps) != 2 {
 		t.Fatalf("README: %d blocks of commands, want one for a machine with kubectl and one for the host", len(steps))
 	}
-	kubectl, made := l.asAdministrator(steps[0])
+	made := filepath.Join(l.administer(steps[0], "edgeway-token"), "edgeway.kubeconfig")
 	d := l.newDaemon()
 	before, after, found := strings.Cut(steps[1], "sudo systemctl enable --now edgeway\n")
 	if out := d.asOperator(made, before); !found || !strings.Contains(out, "The configuration is valid.") {
@@ -55,7 +56,7 @@ func TestTheReadmesWayToAKubeconfig(t *testing.T) {
 	})
 
 	// These rights, and no others: what everybody may is to ask for the own ones.
-	out, err := exec.CommandContext(t.Context(), kubectl, "--kubeconfig", made, "auth", "can-i", "--list", "--no-headers", "--namespace", "kube-system").Output()
+	out, err := exec.CommandContext(t.Context(), filepath.Join(programs(t), "kubectl"), "--kubeconfig", made, "auth", "can-i", "--list", "--no-headers", "--namespace", "kube-system").Output()
 	l.must(err)
 	var rights []string
 	for line := range strings.Lines(string(out)) {
@@ -92,29 +93,44 @@ func (d *daemon) asOperator(kubeconfig, commands string) (output string) {
 	return string(out)
 }
 
-// asAdministrator runs commands with the rights of an administrator of the cluster. It gives kubectl and the kubeconfig
-// that came out of them.
-func (l *lab) asAdministrator(commands string) (kubectl, kubeconfig string) {
+// administer runs commands with the rights of an administrator of the cluster in a folder with the repository's etc and
+// the examples, and fills in the Secrets for tokens that they make in kube-system.
+func (l *lab) administer(commands string, secrets ...string) (dir string) {
 	l.t.Helper()
 	repository, err := filepath.Abs("../..")
 	l.must(err)
-	built, err := exec.CommandContext(l.t.Context(), filepath.Join(repository, "scripts", "controlplane"), "kubectl").Output()
-	l.must(err)
-	programs := strings.TrimSpace(string(built))
-	dir := l.t.TempDir()
-	l.must(os.Symlink(filepath.Join(repository, "etc"), filepath.Join(dir, "etc")))
+	dir = l.t.TempDir()
+	for link, target := range map[string]string{
+		"etc":                filepath.Join(repository, "etc"),
+		"fleet-access.yaml":  filepath.Join(repository, "etc", "edgeway", "fleet-access.yaml"),
+		"edgeway-kubeconfig": filepath.Join(repository, "etc", "edgeway", "edgeway-kubeconfig"),
+	} {
+		l.must(os.Symlink(target, filepath.Join(dir, link)))
+	}
 	ctx, cancel := context.WithTimeout(l.t.Context(), 2*patience)
 	defer cancel()
-	issued := make(chan error, 1)
-	go func() { issued <- issueToken(ctx, metav1.NamespaceSystem, "edgeway-token") }()
+	var issued errgroup.Group
+	for _, secret := range secrets {
+		issued.Go(func() error { return issueToken(ctx, metav1.NamespaceSystem, secret) })
+	}
 	cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", commands)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "PATH="+programs+":"+os.Getenv("PATH"), "HOME="+dir, "KUBECONFIG="+shared.cluster.Kubeconfig(cluster.Admin))
+	cmd.Env = append(os.Environ(), "PATH="+programs(l.t)+":"+os.Getenv("PATH"), "HOME="+dir, "KUBECONFIG="+shared.cluster.Kubeconfig(cluster.Admin))
 	if out, err := cmd.CombinedOutput(); err != nil {
-		l.t.Fatalf("the commands of the README: %v (scripts/controlplane kubectl builds kubectl)\n%s", err, out)
+		l.t.Fatalf("the commands for an administrator: %v\n%s", err, out)
 	}
-	l.must(<-issued)
-	return filepath.Join(programs, "kubectl"), filepath.Join(dir, "edgeway.kubeconfig")
+	l.must(issued.Wait())
+	return dir
+}
+
+// programs is the folder with kubectl.
+func programs(t *testing.T) string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "../../scripts/controlplane", "kubectl").Output()
+	if err != nil {
+		t.Fatalf("scripts/controlplane kubectl, which builds it: %v", err)
+	}
+	return strings.TrimSpace(string(out))
 }
 
 // commands gives the blocks of commands in a section of a file in Markdown.

@@ -52,7 +52,7 @@ func setUp(dir string) error {
 		return fmt.Errorf("build of edgeway: %w\n%s", err, out)
 	}
 	var err error
-	if shared.cluster, err = cluster.Start(ctx, cluster.Options{}); err != nil {
+	if shared.cluster, err = cluster.Start(ctx, cluster.Options{Fairness: true}); err != nil {
 		return fmt.Errorf("control plane: %w", err)
 	}
 	if shared.admin, err = shared.cluster.Client(cluster.Admin); err != nil {

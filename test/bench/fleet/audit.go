@@ -20,7 +20,7 @@ omitStages: [ResponseStarted]
 omitManagedFields: true
 rules:
 - level: Metadata
-  users: [%s]
+  userGroups: ["system:serviceaccounts:edgeway"]
 - level: None
 `
 

@@ -19,7 +19,7 @@ import (
 	"edgeway/test/bench/kit"
 )
 
-// hostsCommand makes this program the hosts: with their number, a kubeconfig and a label selector.
+// hostsCommand makes this program the hosts: with their number, the folder of their kubeconfigs and a label selector.
 const hostsCommand = "be-the-hosts"
 
 // userAgent begins that of every host.
@@ -43,7 +43,7 @@ func maybeHosts() {
 		err = syscall.Setuid(hostsUser)
 	}
 	if err == nil {
-		err = runHosts(ctx, n, kube.Options{Kubeconfig: os.Args[3], LabelSelector: os.Args[4]}, os.Stdout)
+		err = runHosts(ctx, n, os.Args[3], kube.Options{LabelSelector: os.Args[4]}, os.Stdout)
 	}
 	stop()
 	kit.Exit("hosts", err)
@@ -74,7 +74,7 @@ func (h *host) Delete(source.Key) { h.seen.Add(1) }
 func (h *host) Synced() {}
 
 // runHosts runs that many hosts until ctx ends.
-func runHosts(ctx context.Context, n int, o kube.Options, out io.Writer) error {
+func runHosts(ctx context.Context, n int, kubeconfigs string, o kube.Options, out io.Writer) error {
 	o.Logger = slog.New(slog.DiscardHandler)
 	hosts := make([]*host, n)
 	var running sync.WaitGroup
@@ -82,6 +82,7 @@ func runHosts(ctx context.Context, n int, o kube.Options, out io.Writer) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	for i := range hosts {
+		o.Kubeconfig = kubeconfigFile(kubeconfigs, i)
 		o.NodeName = fmt.Sprintf("fleet-%04d", i)
 		o.UserAgent = userAgent + o.NodeName
 		s, err := kube.New(o)

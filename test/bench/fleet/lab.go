@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -27,14 +26,16 @@ type lab struct {
 	cluster *cluster.Cluster
 	group   *cgroup.Group
 	written int // changes made so far
+	// controller is the token of one that is not of the fleet.
+	controller string
 }
 
 func (l *lab) core() string  { return l.prefix + "core" }
 func (l *lab) edge() string  { return l.prefix + "edge" }
 func (l *lab) audit() string { return filepath.Join(l.dir, "audit.log") }
 
-// kubeconfig is one that the hosts may read.
-func (l *lab) kubeconfig() string { return filepath.Join(l.dir, "hosts", "kubeconfig") }
+// hosts is a folder that the hosts may read, with a kubeconfig for each.
+func (l *lab) hosts() string { return filepath.Join(l.dir, "hosts") }
 
 func newLab(ctx context.Context, opts options) (*lab, error) {
 	dir, err := os.MkdirTemp("", "edgeway-fleet-")
@@ -63,38 +64,21 @@ func (l *lab) setup(ctx context.Context) error {
 		return err
 	}
 	policy := filepath.Join(l.dir, "policy.yaml")
-	if err := os.WriteFile(policy, fmt.Appendf(nil, auditPolicy, cluster.Edgeway), 0o600); err != nil {
+	if err := os.WriteFile(policy, []byte(auditPolicy), 0o600); err != nil {
 		return fmt.Errorf("audit policy: %w", err)
 	}
 	l.cluster, err = cluster.Start(ctx, cluster.Options{
 		Netns: l.core(), Addr: netip.MustParseAddr("172.20.0.1"),
-		// Fairness and the numbers of requests are kube-apiserver's own again.
-		APIServer: []string{
-			"--audit-policy-file=" + policy, "--audit-log-path=" + l.audit(), "--audit-log-maxsize=4096",
-			"--enable-priority-and-fairness=true", "--max-requests-inflight=400", "--max-mutating-requests-inflight=200",
-		},
+		Fairness:  true,
+		APIServer: []string{"--audit-policy-file=" + policy, "--audit-log-path=" + l.audit(), "--audit-log-maxsize=4096"},
 	})
 	if err != nil {
 		return err
 	}
-	if err := l.copyKubeconfig(); err != nil {
-		return fmt.Errorf("kubeconfig of the hosts: %w", err)
+	if err := l.makeIdentities(ctx); err != nil {
+		return fmt.Errorf("identities of the hosts: %w", err)
 	}
 	return l.cluster.Load(ctx, cluster.Load{Services: l.opts.services, Endpoints: l.opts.endpoints})
-}
-
-func (l *lab) copyKubeconfig() error {
-	text, err := os.ReadFile(l.cluster.Kubeconfig(cluster.Edgeway))
-	if err != nil {
-		return err
-	}
-	if err := os.Mkdir(filepath.Dir(l.kubeconfig()), 0o711); err != nil {
-		return err
-	}
-	if err := os.WriteFile(l.kubeconfig(), text, 0o600); err != nil {
-		return err
-	}
-	return errors.Join(os.Chmod(l.dir, 0o711), os.Chown(l.kubeconfig(), hostsUser, 0))
 }
 
 func (l *lab) close() {
@@ -126,7 +110,7 @@ func (l *lab) start(selector string) (*fleet, error) {
 		return nil, fmt.Errorf("own program: %w", err)
 	}
 	f := &fleet{cmd: exec.Command("ip", "netns", "exec", l.edge(),
-		self, hostsCommand, strconv.Itoa(l.opts.hosts), l.kubeconfig(), selector)}
+		self, hostsCommand, strconv.Itoa(l.opts.hosts), l.hosts(), selector)}
 	f.cmd.Stderr = os.Stderr
 	lines, err := f.cmd.StdoutPipe()
 	if err != nil {

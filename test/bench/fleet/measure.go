@@ -36,6 +36,9 @@ func measureAll(ctx context.Context, opts options, r results) error {
 func (l *lab) measure(ctx context.Context, program string, r results) error {
 	m := &measuring{lab: l, program: program, results: r}
 	if program != nobody {
+		if err := l.setLevel(ctx, program == own); err != nil {
+			return err
+		}
 		r.add(hostsMeasure, program, float64(l.opts.hosts))
 		if err := m.begin(ctx); err != nil {
 			return err
@@ -104,7 +107,13 @@ func (m *measuring) over(ctx context.Context, when phase, do func() error) error
 	if err != nil {
 		return err
 	}
-	if err := do(); err != nil {
+	others, err := m.watchOthers(ctx)
+	if err != nil {
+		return err
+	}
+	err = do()
+	m.addOthers(when, others)
+	if err != nil {
 		return err
 	}
 	after, err := m.usage()
@@ -122,6 +131,13 @@ func (m *measuring) over(ctx context.Context, when phase, do func() error) error
 	m.results.add(when.of(serverCPU), m.program, (after.server-before.server)/took.Seconds())
 	m.results.add(when.of(serverMemory), m.program, after.memory)
 	return nil
+}
+
+// addOthers ends the others and records what they waited for.
+func (m *measuring) addOthers(when phase, o *others) {
+	for what, p99 := range o.end() {
+		m.results.add(when.of(what), m.program, p99)
+	}
 }
 
 // change replaces endpoints of Services at random, at an even pace.
@@ -162,14 +178,21 @@ func (m *measuring) restart(ctx context.Context) error {
 		return err
 	}
 	ready := time.Now()
+	others, err := m.watchOthers(ctx)
+	if err != nil {
+		return err
+	}
 	if m.fleet != nil {
-		err := m.fleet.await(ctx, "all hosts have heard from the API server", func(s state) bool {
+		err = m.fleet.await(ctx, "all hosts have heard from the API server", func(s state) bool {
 			return s.Faulty == 0 && s.Synced == m.opts.hosts && s.Contact.After(stopped)
 		})
-		if err != nil {
-			return err
-		}
 		m.results.add(backHeard, m.program, time.Since(ready).Seconds())
+	} else {
+		err = kit.Sleep(ctx, m.opts.back/3)
+	}
+	m.addOthers(back, others)
+	if err != nil {
+		return err
 	}
 	if err := kit.Sleep(ctx, time.Until(ready.Add(m.opts.back))); err != nil {
 		return err

@@ -15,9 +15,11 @@ const (
 	nobody = "nobody"
 	whole  = "all Services"
 	tenth  = "a tenth"
+	// own is whole, with a priority level for the hosts.
+	own = "all, own level"
 )
 
-func programs() []string { return []string{nobody, whole, tenth} }
+func programs() []string { return []string{nobody, whole, tenth, own} }
 
 // phase is a part of the run.
 type phase string
@@ -47,6 +49,9 @@ const (
 	mostLists    measure = "lists of all in the busiest second"
 	// backHeard is from the moment at which the API server says that it is ready.
 	backHeard measure = "restart: until all hosts are in order"
+	// What others than the hosts wait for an answer, of 100 requests all but one.
+	ofKubectl    measure = "p99 of kubectl"
+	ofController measure = "p99 of another controller"
 )
 
 // row is a line of the table.
@@ -61,12 +66,14 @@ func rows() []row {
 	for _, p := range []phase{atRest, changing} {
 		all = append(all,
 			row{p.of(requestRate), 1.0 / 60, "1/min"}, row{p.of(byteRate), 1, "B/s"}, row{p.of(hostCPU), 1e-3, "ms/s"},
-			row{p.of(serverCPU), 1e-3, "ms/s"}, row{p.of(serverMemory), 1 << 20, "MiB"})
+			row{p.of(serverCPU), 1e-3, "ms/s"}, row{p.of(serverMemory), 1 << 20, "MiB"},
+			row{p.of(ofKubectl), 1e-3, "ms"}, row{p.of(ofController), 1e-3, "ms"})
 	}
 	return append(all,
 		row{back.of(requestsEach), 1, ""}, row{back.of(listsEach), 1, ""}, row{back.of(mostRequests), 1, ""},
 		row{back.of(mostLists), 1, ""}, row{back.of(refused), 1, ""}, row{backHeard, 1, "s"}, row{back.of(bytesEach), 1 << 10, "KiB"},
-		row{back.of(hostCPU), 1e-3, "ms"}, row{back.of(serverCPU), 1, "s"}, row{back.of(serverMemory), 1 << 20, "MiB"})
+		row{back.of(hostCPU), 1e-3, "ms"}, row{back.of(serverCPU), 1, "s"}, row{back.of(serverMemory), 1 << 20, "MiB"},
+		row{back.of(ofKubectl), 1e-3, "ms"}, row{back.of(ofController), 1e-3, "ms"})
 }
 
 // results holds every figure of a run.

@@ -24,6 +24,8 @@ type Options struct {
 	Restore string
 	// Programs is the directory of the programs; empty: Programs finds it.
 	Programs string
+	// Fairness has the API server bound and queue requests as it does by default.
+	Fairness bool
 	// APIServer are further options of the API server, which count over those that it has anyway.
 	APIServer []string
 }
@@ -118,6 +120,13 @@ func (c *Cluster) Server() string {
 // StartAPIServer starts the API server and waits until it is ready. Call it after StopAPIServer.
 func (c *Cluster) StartAPIServer(ctx context.Context) error {
 	cidrs := ServiceCIDRs()
+	options := c.opts.APIServer
+	if !c.opts.Fairness {
+		// A bench or a test is one client that nobody else has to be protected from.
+		options = append([]string{
+			"--enable-priority-and-fairness=false", "--max-requests-inflight=0", "--max-mutating-requests-inflight=0",
+		}, options...)
+	}
 	var err error
 	c.api, err = startProcess(c.dir, c.opts.Netns, append([]string{
 		filepath.Join(c.opts.Programs, "kube-apiserver"),
@@ -139,12 +148,8 @@ func (c *Cluster) StartAPIServer(ctx context.Context) error {
 		"--disable-admission-plugins=ServiceAccount",
 		// Keeps the API server from writing an endpoint of its own, which a namespace cannot reach.
 		"--endpoint-reconciler-type=none",
-		// A bench or a test is one client that nobody else has to be protected from.
-		"--enable-priority-and-fairness=false",
-		"--max-requests-inflight=0",
-		"--max-mutating-requests-inflight=0",
 		"--shutdown-delay-duration=0s",
-	}, c.opts.APIServer...)...)
+	}, options...)...)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/clientcmd/api"
+
+	"edgeway/test/e2e/cluster"
+)
+
+// access is what fleet.md has an administrator apply, and namespace the one with the hosts' service accounts.
+const (
+	access    = "etc/edgeway/fleet-access.yaml"
+	namespace = "edgeway"
+)
+
+// kubeconfigFile is that of a host in the folder of all.
+func kubeconfigFile(dir string, host int) string {
+	return filepath.Join(dir, fmt.Sprintf("%04d", host))
+}
+
+// makeIdentities gives each host a service account with its rights, and a kubeconfig.
+func (l *lab) makeIdentities(ctx context.Context) error {
+	if err := os.Mkdir(l.hosts(), 0o711); err != nil {
+		return err
+	}
+	if err := l.kubectl(ctx, "apply", "-f", access); err != nil {
+		return err
+	}
+	for host := range l.opts.hosts {
+		token, err := l.account(ctx, namespace, fmt.Sprintf("fleet-%04d", host))
+		if err != nil {
+			return err
+		}
+		if err := l.writeKubeconfig(kubeconfigFile(l.hosts(), host), token); err != nil {
+			return err
+		}
+	}
+	token, err := l.account(ctx, "default", "controller")
+	if err != nil {
+		return err
+	}
+	l.controller = token
+	if err := l.kubectl(ctx, "create", "clusterrolebinding", "controller", "--clusterrole=edgeway", "--serviceaccount=default:controller"); err != nil {
+		return err
+	}
+	return os.Chmod(l.dir, 0o711)
+}
+
+// account makes a service account and gives a token of it.
+func (l *lab) account(ctx context.Context, namespace, name string) (token string, err error) {
+	admin, err := l.cluster.Client(cluster.Admin)
+	if err != nil {
+		return "", err
+	}
+	accounts := admin.Core.ServiceAccounts(namespace)
+	if _, err := accounts.Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
+		return "", err
+	}
+	request, err := accounts.CreateToken(ctx, name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	if err != nil {
+		return "", err
+	}
+	return request.Status.Token, nil
+}
+
+func (l *lab) writeKubeconfig(path, token string) error {
+	config, err := clientcmd.LoadFromFile(l.cluster.Kubeconfig(cluster.Edgeway))
+	if err != nil {
+		return err
+	}
+	config.AuthInfos[config.Contexts[config.CurrentContext].AuthInfo] = &api.AuthInfo{Token: token}
+	return errors.Join(clientcmd.WriteToFile(*config, path), os.Chown(path, hostsUser, 0))
+}
+
+// setLevel has the API server take the hosts' turns from a priority level of their own, or from that of all service
+// accounts.
+func (l *lab) setLevel(ctx context.Context, own bool) error {
+	if own {
+		return l.kubectl(ctx, "apply", "-f", access)
+	}
+	return l.kubectl(ctx, "delete", "--ignore-not-found", "flowschemas.flowcontrol.apiserver.k8s.io/edgeway",
+		"prioritylevelconfigurations.flowcontrol.apiserver.k8s.io/edgeway")
+}
+
+// kubectl runs the program with the rights of an administrator.
+func (l *lab) kubectl(ctx context.Context, args ...string) error {
+	programs, err := cluster.Programs(ctx)
+	if err != nil {
+		return err
+	}
+	all := append([]string{"netns", "exec", l.core(), filepath.Join(programs, "kubectl"), "--kubeconfig", l.cluster.Kubeconfig(cluster.Admin)}, args...)
+	if out, err := exec.CommandContext(ctx, "ip", all...).CombinedOutput(); err != nil {
+		return fmt.Errorf("kubectl %q: %w\n%s", args, err, out)
+	}
+	return nil
+}

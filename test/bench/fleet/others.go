@@ -1,0 +1,83 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"edgeway/test/e2e/cluster"
+)
+
+// pause is the time between two requests of each of the others.
+const pause = 100 * time.Millisecond
+
+// others are who asks the same API server for little: a user with kubectl, and a controller with a service account.
+type others struct {
+	stop func()
+	done sync.WaitGroup
+	mu   sync.Mutex
+	took map[measure][]float64 // seconds until each answer
+}
+
+// watchOthers measures them until their end. The time of a request that is refused or not answered runs on until it is
+// answered.
+func (l *lab) watchOthers(ctx context.Context) (*others, error) {
+	user := l.cluster.Config(cluster.Edgeway)
+	controller := rest.CopyConfig(user)
+	controller.BearerToken = l.controller
+	ctx, stop := context.WithCancel(ctx)
+	o := &others{stop: stop, took: map[measure][]float64{}}
+	for name, config := range map[measure]*rest.Config{ofKubectl: user, ofController: controller} {
+		client, err := rest.HTTPClientFor(config)
+		if err != nil {
+			stop()
+			return nil, fmt.Errorf("client of %s: %w", name, err)
+		}
+		o.done.Go(func() { o.measure(ctx, name, client, l.cluster.Server()) })
+	}
+	return o, nil
+}
+
+func (o *others) measure(ctx context.Context, name measure, client *http.Client, server string) {
+	for ctx.Err() == nil {
+		began := time.Now()
+		for !listsOne(ctx, client, server) && ctx.Err() == nil {
+			time.Sleep(pause / 10)
+		}
+		o.mu.Lock()
+		o.took[name] = append(o.took[name], time.Since(began).Seconds())
+		o.mu.Unlock()
+		time.Sleep(pause)
+	}
+}
+
+// listsOne says whether the API server gives a Service.
+func listsOne(ctx context.Context, client *http.Client, server string) bool {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, server+"/api/v1/services?limit=1", nil)
+	if err != nil {
+		return false
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return false
+	}
+	_ = response.Body.Close()
+	return response.StatusCode == http.StatusOK
+}
+
+// end stops them and gives the 99th percentile of each.
+func (o *others) end() map[measure]float64 {
+	o.stop()
+	o.done.Wait()
+	p99 := map[measure]float64{}
+	for name, took := range o.took {
+		slices.Sort(took)
+		p99[name] = took[len(took)*99/100]
+	}
+	return p99
+}

@@ -1,0 +1,78 @@
+package e2e
+
+import (
+	"encoding/json"
+	"net/http"
+	"path/filepath"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/clientcmd/api"
+
+	"edgeway/test/e2e/cluster"
+)
+
+// The way of fleet.md to the identity of a host, by its own words: the daemon may read what it needs, and the API server
+// takes its turn from the hosts' priority level, not from the one of other controllers.
+func TestHostsHaveAPriorityLevelOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	l.publishRootCA()
+	made := filepath.Join(l.administer(l.commands("packaging/doc/fleet.md", "## One identity for each host")[0]), "edge-1.kubeconfig")
+	host, err := clientcmd.LoadFromFile(made)
+	l.must(err)
+
+	d := l.newDaemon()
+	d.replaceUser(host.AuthInfos["edge-1"])
+	d.startReady()
+	l.must(d.hasNoFault())
+
+	schema := l.uid("flowschemas")
+	level := l.uid("prioritylevelconfigurations")
+	if h := l.answerTo(host.AuthInfos["edge-1"]); h.Get("X-Kubernetes-PF-FlowSchema-UID") != schema || h.Get("X-Kubernetes-PF-PriorityLevel-UID") != level {
+		t.Errorf("a host is not of FlowSchema %s and level %s: %s", schema, level, h)
+	}
+	if h := l.answerTo(l.serviceAccount(l.namespace().name)); h.Get("X-Kubernetes-PF-FlowSchema-UID") == schema || h.Get("X-Kubernetes-PF-PriorityLevel-UID") == level {
+		t.Errorf("another service account is of the hosts' FlowSchema or level: %s", h)
+	}
+}
+
+// publishRootCA does what a controller does in each cluster but this.
+func (l *lab) publishRootCA() {
+	l.t.Helper()
+	admin, err := clientcmd.LoadFromFile(shared.cluster.Kubeconfig(cluster.Admin))
+	l.must(err)
+	ca := string(admin.Clusters[admin.Contexts[admin.CurrentContext].Cluster].CertificateAuthorityData)
+	_, err = shared.admin.Core.ConfigMaps(metav1.NamespaceSystem).Create(l.t.Context(),
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "kube-root-ca.crt"}, Data: map[string]string{"ca.crt": ca}}, metav1.CreateOptions{})
+	l.must(err)
+}
+
+// uid is that of the object "edgeway" of a resource of priority and fairness.
+func (l *lab) uid(resource string) string {
+	l.t.Helper()
+	var object metav1.PartialObjectMetadata
+	raw, err := shared.admin.Core.RESTClient().Get().AbsPath("/apis/flowcontrol.apiserver.k8s.io/v1/"+resource+"/edgeway").
+		SetHeader("Accept", "application/json").DoRaw(l.t.Context())
+	l.must(err)
+	l.must(json.Unmarshal(raw, &object))
+	return string(object.UID)
+}
+
+// answerTo gives the header of the API server's answer to somebody who asks for Services.
+func (l *lab) answerTo(user *api.AuthInfo) http.Header {
+	l.t.Helper()
+	config := shared.cluster.Config(cluster.Stranger)
+	config.BearerToken = user.Token
+	client, err := rest.HTTPClientFor(config)
+	l.must(err)
+	request, err := http.NewRequestWithContext(l.t.Context(), http.MethodGet, shared.cluster.Server()+"/api/v1/services?limit=1", nil)
+	l.must(err)
+	response, err := client.Do(request)
+	l.must(err)
+	l.must(response.Body.Close())
+	return response.Header
+}
