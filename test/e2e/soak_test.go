@@ -1,0 +1,166 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+const (
+	soakChanges = 5 // a second
+	soakFault   = time.Minute
+	// soakWarm is when memory has what a busy daemon needs; the first figures are taken then.
+	soakWarm = 2 * time.Minute
+)
+
+// A daemon for which endpoints change five times a second, and whose API server has another fault each minute for half of
+// it, loses no connection to a Service that does not change, and takes no more of the host than at its begin. SOAK_DURATION
+// is how long; scripts/soak sets it.
+func TestNightlySoak(t *testing.T) {
+	length := 10 * time.Minute
+	if text := os.Getenv("SOAK_DURATION"); text != "" {
+		var err error
+		if length, err = time.ParseDuration(text); err != nil || length < 2*soakWarm {
+			t.Fatalf("SOAK_DURATION=%s: want a duration of at least %s", text, 2*soakWarm)
+		}
+	}
+	s := newSoak(t)
+	connected := s.connect()
+	for began := time.Now(); time.Since(began) < length; {
+		s.minute(time.Since(began))
+	}
+	close(s.stop)
+	if failed := <-connected; len(failed) > 0 {
+		t.Errorf("%d connections to a Service that did not change failed, first: %v", len(failed), failed[0])
+	}
+	s.proxy.begin(nil)
+	s.within(patience, s.healthy)
+	s.judge()
+}
+
+// soak is a daemon under load. Its figures are taken each minute.
+type soak struct {
+	*daemon
+	proxy    *faultProxy
+	n        *namespace
+	services []string
+	faults   []*faultRow
+	stop     chan struct{}
+	changes  int
+	figures  []figures
+}
+
+// figures is what the daemon's process has: bytes in memory, goroutines, open files.
+type figures struct{ memory, goroutines, files float64 }
+
+func newSoak(t *testing.T) *soak {
+	t.Helper()
+	l := newLab(t)
+	s := &soak{daemon: l.newDaemon(), proxy: newFaultProxy(l), faults: faultRows(), stop: make(chan struct{})}
+	s.proxy.kubeconfig(filepath.Join(s.dir, "kubeconfig"))
+	s.n = l.namespace()
+	for i := range 50 {
+		name := fmt.Sprint("changing-", i)
+		s.n.web(name)
+		s.services = append(s.services, name)
+	}
+	s.startReady()
+	return s
+}
+
+// connect asks two addresses of a Service that does not change until the end. It gives the failures then.
+func (s *soak) connect() <-chan []error {
+	clusterIP, nodePort := s.n.web("constant")
+	s.within(patience, answers(s.node, clusterIP, "ep1"))
+	s.within(patience, answers(s.client, nodePort, "ep1"))
+	ask := []func() error{answers(s.node, clusterIP, "ep1"), answers(s.client, nodePort, "ep1")}
+	result := make(chan []error, 1)
+	go func() {
+		var failed []error
+		asked := 0
+		for {
+			select {
+			case <-s.stop:
+				s.t.Logf("%d connections to a Service that did not change", asked)
+				result <- failed
+				return
+			case <-time.After(20 * time.Millisecond):
+			}
+			if err := ask[asked%2](); err != nil {
+				failed = append(failed, err)
+			}
+			asked++
+		}
+	}()
+	return result
+}
+
+// minute changes endpoints for a minute, the last half of it with a fault.
+func (s *soak) minute(since time.Duration) {
+	s.t.Helper()
+	row := s.faults[int(since/soakFault)%len(s.faults)]
+	pace := time.NewTicker(time.Second / soakChanges)
+	defer pace.Stop()
+	for i := range int(soakFault.Seconds()) * soakChanges {
+		if i == int(soakFault.Seconds())*soakChanges/2 {
+			s.proxy.begin(&row.fault)
+		}
+		<-pace.C
+		addrs := []string{ep1Addr, ep2Addr}
+		s.n.endpoints(s.services[s.changes%len(s.services)], addrs[s.changes/len(s.services)%2])
+		s.changes++
+	}
+	s.proxy.begin(nil)
+	if since > soakWarm {
+		s.figures = append(s.figures, s.figuresNow())
+		s.t.Logf("%4.0f s, %5d changes, fault %-24s %+v", since.Seconds(), s.changes, row.name, s.figures[len(s.figures)-1])
+	}
+}
+
+func (s *soak) figuresNow() (f figures) {
+	s.t.Helper()
+	_, body, err := s.get(metricsAddr, "/metrics")
+	s.must(err)
+	for name, into := range map[string]*float64{
+		"process_resident_memory_bytes": &f.memory, "go_goroutines": &f.goroutines, "process_open_fds": &f.files,
+	} {
+		_, value, _ := strings.Cut(body, "\n"+name+" ")
+		value, _, _ = strings.Cut(value, "\n")
+		*into, err = strconv.ParseFloat(value, 64)
+		s.must(err)
+	}
+	return f
+}
+
+// judge compares the last half of the figures with the first one.
+func (s *soak) judge() {
+	s.t.Helper()
+	half := len(s.figures) / 2
+	for name, c := range map[string]struct {
+		of    func(figures) float64
+		slack float64
+	}{
+		"bytes of memory": {func(f figures) float64 { return f.memory }, 8 << 20},
+		"goroutines":      {func(f figures) float64 { return f.goroutines }, 10},
+		"open files":      {func(f figures) float64 { return f.files }, 5},
+	} {
+		first, last := median(s.figures[:half], c.of), median(s.figures[half:], c.of)
+		if last > first*1.1+c.slack {
+			s.t.Errorf("%s: %.0f at first, %.0f at last", name, first, last)
+		}
+	}
+}
+
+func median(of []figures, value func(figures) float64) float64 {
+	var all []float64
+	for _, f := range of {
+		all = append(all, value(f))
+	}
+	slices.Sort(all)
+	return all[len(all)/2]
+}
