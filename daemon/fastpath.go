@@ -67,23 +67,18 @@ func (f *fastPath) faults() []fault.Fault {
 // fastPathTime bounds the question of edgeway status.
 const fastPathTime = 5 * time.Second
 
-// status returns the answer for edgeway status, or nil if the fast path is not enabled.
+// status returns the answer for edgeway status, or nil if there is no fast path.
 func (f *fastPath) status() *control.StatusFastPath {
-	if !f.cfg.Enabled {
+	if !f.cfg.Enabled || f.offloader == nil || f.missing() != "" {
 		return nil
-	}
-	out := &control.StatusFastPath{Missing: f.missing()}
-	if out.Missing != "" || f.offloader == nil {
-		return out
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), fastPathTime)
 	defer cancel()
 	state, err := f.offloader.Offloading(ctx)
 	if err != nil {
-		out.Err = err.Error()
+		return &control.StatusFastPath{Offloading: state, Err: err.Error()}
 	}
-	out.Add(state)
-	return out
+	return &control.StatusFastPath{Offloading: state}
 }
 
 // of says for edgeway explain whether connections to a ServicePort leave the rules. ways are those to the client and to

@@ -40,17 +40,6 @@ func haveOwnLines() []string {
 		"endpoint-checks", "panic", "removed-key", "fallback", "leftovers")
 }
 
-// notListening returns the messages of all ports that are not served.
-func notListening(faults []fault.Fault) []string {
-	out := []string{}
-	for _, f := range faults {
-		if f.ID == proxiers.PortFault {
-			out = append(out, f.String())
-		}
-	}
-	return out
-}
-
 // removedKeys returns a warning for each file that sets removed keys. The check of the configuration says what replaced
 // them.
 func (c *Core) removedKeys() (out []fault.Fault) {

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -68,14 +69,12 @@ func (i *instance) shortcut() []string {
 }
 
 func (i *instance) status() control.Status {
-	return control.NewStatus(control.StatusInput{
-		Version: i.opts.Version, Revision: i.opts.Revision, ConfigPath: i.opts.ConfigPath, Started: i.opts.Started,
-		Zone:  i.cfg.Node.Zone,
-		State: shown(i.state(), i.cfg.Doctor.Ignore), Health: i.health.Report(), Sources: i.healthSources(),
-		LastKnown: i.lastKnown(), NotListening: notListening(i.faults()),
-		Checks: i.checks.status(), FastPath: i.fastPath().status(), Shortcut: i.shortcut(),
-		Ignored: i.cfg.Doctor.Ignore,
-	})
+	s := control.NewStatus(shown(i.state(), i.cfg.Doctor.Ignore), i.health.Report())
+	s.Version, s.Revision, s.Started, s.Config = i.opts.Version, i.opts.Revision, i.opts.Started, i.opts.ConfigPath
+	s.Zone, s.Ignored = cmp.Or(i.cfg.Node.Zone, s.Zone), i.cfg.Doctor.Ignore
+	s.Sources, s.LastKnown, s.Checks = i.sources.facts(), i.lastKnown(), i.checks.status()
+	s.FastPath, s.Shortcut = i.fastPath().status(), i.shortcut()
+	return s
 }
 
 // state is the pipeline's. Before its first sync, as right after a reload, it has the names of the stages already.

@@ -76,17 +76,19 @@ type Reporter interface{ Faults() []fault.Fault }
 // Offloading is what a Proxier tells of connections that it has taken off the way through the rules.
 type Offloading struct {
 	// Devices are those between which it does so, sorted.
-	Devices []string
+	Devices []string `json:"devices"`
 	// Services are those ServicePorts that opted in, in plan order.
-	Services []OffloadedService
+	Services []OffloadedService `json:"services"`
 }
 
 // OffloadedService is a ServicePort with its connections that are off the rules now. Packets and Bytes are theirs since
 // they began, and zero where the kernel does not count them.
 type OffloadedService struct {
-	Service        *plan.ServicePort
-	Flows          int
-	Packets, Bytes uint64
+	Name    plan.ServicePortName `json:"name"`
+	Family  plan.Family          `json:"family"`
+	Flows   int                  `json:"connections"`
+	Packets uint64               `json:"packets,omitempty"`
+	Bytes   uint64               `json:"bytes,omitempty"`
 }
 
 // Offloader is a Proxier that takes connections off the way through the rules. If it cannot do that here, it reports a

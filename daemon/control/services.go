@@ -91,6 +91,13 @@ type lister struct {
 	refused, idle, others map[fault.Object][]fault.Fault
 }
 
+// NewPlannedServices returns the table of the Services of a plan that no daemon has applied, and its problems.
+func NewPlannedServices(p *plan.Plan, problems []fault.Fault) ServiceTable {
+	list, _ := NewServiceList(ServiceInput{State: pipeline.State{InForce: p}}) // fails only without a plan
+	list.Faults = problems
+	return ServiceTable{ServiceList: list, None: "no Service"}
+}
+
 // NewServiceList returns the list of all Services. It returns an error while there is no plan.
 func NewServiceList(in ServiceInput) (ServiceList, error) {
 	list := ServiceList{Items: []ServiceItem{}}
@@ -113,14 +120,13 @@ func NewServiceList(in ServiceInput) (ServiceList, error) {
 func newLister(in ServiceInput, p *plan.Plan) *lister {
 	l := &lister{
 		ServiceInput: in, served: byName(in.State.InForce), planned: byName(in.State.Plan),
-		known: map[tracker.Name]*tracker.Service{}, refused: map[fault.Object][]fault.Fault{},
+		known: map[tracker.Name]*tracker.Service{},
 	}
+	var refused, idle []fault.Fault
 	for _, q := range in.State.Quarantined {
-		f := q.Fault()
-		l.refused[f.Object] = append(l.refused[f.Object], f)
+		refused = append(refused, q.Fault())
 	}
 	faults := in.State.PlanProblems
-	var idle []fault.Fault
 	if snap := in.State.Snapshot; snap != nil {
 		for _, svc := range snap.Services {
 			l.known[svc.Name()] = svc
@@ -128,17 +134,13 @@ func newLister(in ServiceInput, p *plan.Plan) *lister {
 		}
 		faults = slices.Concat(snap.Problems, faults)
 	}
-	l.idle = byObject(idle)
-	l.others = byObject(faults)
+	l.refused, l.idle, l.others = byObject(refused), byObject(idle), byObject(faults)
 	return l
 }
 
 func byName(p *plan.Plan) map[tracker.Name][]*plan.ServicePort {
 	out := map[tracker.Name][]*plan.ServicePort{}
-	if p == nil {
-		return out
-	}
-	for _, sp := range p.Services {
+	for _, sp := range cmp.Or(p, &plan.Plan{}).Services {
 		name := tracker.Name{Namespace: sp.Name.Namespace, Name: sp.Name.Name}
 		out[name] = append(out[name], sp)
 	}

@@ -20,7 +20,7 @@ func Unserved(svc *tracker.Service, p *plan.Plan) (out []fault.Fault) {
 		f, absent := Absent(svc, sp.Name, sp.Family)
 		if !absent {
 			f = absence("Edgeway refuses its endpoints",
-				fmt.Sprintf("edgeway plan %s/%s", sp.Name.Namespace, sp.Name.Name))
+				fmt.Sprintf("edgeway services %s/%s", sp.Name.Namespace, sp.Name.Name))
 		}
 		i := slices.IndexFunc(svc.Spec.Ports, func(port source.ServicePort) bool {
 			return port.Name == sp.Name.Port && port.Protocol == sp.Name.Protocol
