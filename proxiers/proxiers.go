@@ -133,8 +133,13 @@ type Path struct {
 	Endpoints map[netip.AddrPort]Chosen
 }
 
-// Chosen counts the connections of an endpoint, as the scheduler does.
-type Chosen struct{ Weight, Active, Inactive int }
+// Chosen counts the connections of an endpoint, as the scheduler does. Weight says how many connections the endpoint
+// shall have beside others.
+type Chosen struct {
+	Weight   int `json:"weight,omitempty"`
+	Active   int `json:"active,omitempty"`
+	Inactive int `json:"inactive,omitempty"`
+}
 
 // Explainer is a backend that knows more about the path of a connection than the plan. Its methods may be called from
 // any goroutine.

@@ -59,11 +59,8 @@ type ExplainedEndpoint struct {
 	// SNAT says that the endpoint sees this host's address instead of the client's.
 	SNAT bool `json:"snat"`
 	// Way is the kernel's, or "no route to …".
-	Way string `json:"way"`
-	// Weight, Active and Inactive are the scheduler's: how many connections it shall have beside others, and has.
-	Weight   int `json:"weight,omitempty"`
-	Active   int `json:"active,omitempty"`
-	Inactive int `json:"inactive,omitempty"`
+	Way             string `json:"way"`
+	proxiers.Chosen        // by the scheduler
 }
 
 // Forwarded says that the connection gets to an endpoint, as far as this host decides it.
@@ -219,9 +216,7 @@ func (s *Subject) path(e *Explanation, d plan.Decision, q *question, bound bool)
 	}
 	e.Scheduler, e.Server = path.Scheduler, path.Server.String()
 	for i, ep := range d.Endpoints {
-		chosen := path.Endpoints[ep.Addr]
-		at := &e.Endpoints[i]
-		at.Weight, at.Active, at.Inactive = chosen.Weight, chosen.Active, chosen.Inactive
+		e.Endpoints[i].Chosen = path.Endpoints[ep.Addr]
 	}
 }
 

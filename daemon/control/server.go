@@ -64,7 +64,8 @@ type Server struct {
 	socket *socket
 	limits limits
 
-	ownerTurns, groupTurns turns
+	// ownerTurn and groupTurn have room for one request: the one whose large answer exists.
+	ownerTurn, groupTurn chan struct{}
 }
 
 // Listen takes the socket, or fails with ErrRunning when another daemon owns it. It keeps a second daemon from
@@ -78,7 +79,10 @@ func Listen(opts Options) (*Server, error) {
 }
 
 func newServer(opts Options, s *socket) *Server {
-	return &Server{opts: opts, socket: s, limits: defaultLimits, ownerTurns: make(turns, 1), groupTurns: make(turns, 1)}
+	return &Server{
+		opts: opts, socket: s, limits: defaultLimits,
+		ownerTurn: make(chan struct{}, 1), groupTurn: make(chan struct{}, 1),
+	}
 }
 
 // Close releases the socket without answering.
