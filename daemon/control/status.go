@@ -16,7 +16,7 @@ import (
 // maxProblems bounds the list in a Status. Their number is always complete.
 const maxProblems = 50
 
-// Status is the state of the daemon at one moment. State holds only what has JSON names.
+// Status is the state of the daemon at one moment. A client gets only the fields of State that have JSON names.
 type Status struct {
 	Version  string    `json:"version"`
 	Revision string    `json:"revision,omitempty"`
