@@ -76,9 +76,9 @@ type Reporter interface{ Faults() []fault.Fault }
 // Offloading is what a Proxier tells of connections that it has taken off the way through the rules.
 type Offloading struct {
 	// Devices are those between which it does so, sorted.
-	Devices []string `json:"devices"`
+	Devices []string `json:"devices,omitempty"`
 	// Services are those ServicePorts that opted in, in plan order.
-	Services []OffloadedService `json:"services"`
+	Services []OffloadedService `json:"services,omitempty"`
 }
 
 // OffloadedService is a ServicePort with its connections that are off the rules now. Packets and Bytes are theirs since

@@ -67,7 +67,7 @@ func printPlan(cmd *cobra.Command, g *globals, dry dryRun) error {
 		return err
 	}
 	if dry.out.is("json") {
-		err = printJSON(cmd, "Plan", control.Plan{Plan: plan, Problems: problems})
+		err = printJSON(cmd, "Plan", control.NewPlan(plan, false, problems))
 	} else {
 		err = g.print(cmd, "ServiceList", control.NewPlannedServices(plan, problems), dry.out)
 	}

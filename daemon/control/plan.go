@@ -19,6 +19,13 @@ type Plan struct {
 	Problems []fault.Fault `json:"problems,omitempty"`
 }
 
+// NewPlan returns a Plan whose JSON has a list of Services, if only an empty one.
+func NewPlan(p *plan.Plan, inForce bool, problems []fault.Fault) Plan {
+	list := *p
+	list.Services = append([]*plan.ServicePort{}, p.Services...)
+	return Plan{inForce, &list, problems}
+}
+
 // Only returns the plan of one Service ("namespace/name"), with its problems. It returns an error if there are neither.
 func (v Plan) Only(name string) (Plan, error) {
 	namespace, short, ok := strings.Cut(name, "/")
@@ -27,13 +34,11 @@ func (v Plan) Only(name string) (Plan, error) {
 	}
 	service := source.Key{Kind: source.KindService, Namespace: namespace, Name: short}.Object()
 	one := *v.Plan
-	one.Services = append([]*plan.ServicePort{}, v.Of(namespace, short)...)
+	one.Services = v.Of(namespace, short)
 	one.HealthChecks = slices.DeleteFunc(slices.Clone(v.HealthChecks), func(h *plan.HealthCheck) bool {
 		return h.Namespace != namespace || h.Name != short
 	})
-	problems := slices.DeleteFunc(slices.Clone(v.Problems), func(f fault.Fault) bool {
-		return f.Object != service
-	})
+	problems := slices.DeleteFunc(slices.Clone(v.Problems), func(f fault.Fault) bool { return f.Object != service })
 	if len(one.Services)+len(problems) == 0 {
 		var known []string
 		for _, sp := range v.Services {

@@ -186,7 +186,7 @@ func (s *Server) plan(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	view := Plan{ok, p, state.Problems()}
+	view := NewPlan(p, ok, state.Problems())
 	if name := r.URL.Query().Get("service"); name != "" {
 		return view.Only(name)
 	}

@@ -36,7 +36,7 @@ type Status struct {
 	pipeline.State
 	Counts pipeline.Counts `json:"counts"` // in the kernel
 	// Node is the host, or nil if there is no plan yet. NodeObject reports whether the cluster has a Node for the host.
-	Node       *plan.Node `json:"node"`
+	Node       *plan.Node `json:"node,omitempty"`
 	Zone       string     `json:"zone,omitempty"`
 	NodeObject bool       `json:"nodeObject"`
 
