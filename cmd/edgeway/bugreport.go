@@ -61,14 +61,18 @@ const (
 // bugReportParts returns the parts of a bug report on this host.
 func (g *globals) bugReportParts() []part {
 	socket, _ := g.socket()
-	daemons := control.NewClient(socket)
+	client := control.NewClient(socket)
 	return append([]part{
-		{"status.json", "the state of the daemon", asJSON(func(ctx context.Context) (any, error) { return daemons.Status(ctx) })},
+		{"status.json", "the state of the daemon", asJSON(func(ctx context.Context) (any, error) {
+			return client.Status(ctx)
+		})},
 		{"faults.json", "the faults of the daemon", asJSON(func(ctx context.Context) (any, error) {
-			status, err := daemons.Status(ctx)
+			status, err := client.Status(ctx)
 			return status.Faults, err
 		})},
-		{"services.json", "the Services", asJSON(func(ctx context.Context) (any, error) { return daemons.Services(ctx, "") })},
+		{"services.json", "the Services", asJSON(func(ctx context.Context) (any, error) {
+			return client.Services(ctx, "")
+		})},
 		{"doctor.json", "findings of the doctor", asJSON(func(ctx context.Context) (any, error) {
 			h, found := g.examine(ctx)
 			return doctor.NewReport(h, found), nil
