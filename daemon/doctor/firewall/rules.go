@@ -91,6 +91,9 @@ var (
 	ufwForward = regexp.MustCompile(`^ufw6?-user-forward$`)
 )
 
+// firstClientPort is the first port that needs no privilege.
+const firstClientPort = 1024
+
 // condition returns the expression for one of the conditions of a rule. A "!" before it negates it.
 func condition(text string) *regexp.Regexp {
 	return regexp.MustCompile(`^(?:.*[^! ] )?(?:` + text + `)(?: .*)?$`)
@@ -157,6 +160,15 @@ func (r *rule) classify(c *chain, conditions string) {
 	case ufwForward.MatchString(c.name) && ufwRoute.MatchString(conditions):
 		r.fresh = yes
 	}
+	if r.ports != nil && !slices.ContainsFunc(r.ports, canBeOfClient) {
+		r.answers = no
+	}
+}
+
+// canBeOfClient reports whether the kernel may choose a port for a client. Answers go to such ports.
+func canBeOfClient(port string) bool {
+	n, err := strconv.Atoi(port)
+	return err != nil || n >= firstClientPort
 }
 
 // ofStates is for a rule with states of connections, and surely says that it has no other condition. iptables has a
