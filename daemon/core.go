@@ -20,6 +20,7 @@ import (
 	"edgeway/daemon/planner"
 	"edgeway/daemon/source"
 	"edgeway/daemon/source/kube"
+	"edgeway/daemon/source/lastknown"
 	"edgeway/daemon/tracker"
 	"edgeway/proxiers/contain"
 	"edgeway/proxiers/fault"
@@ -107,9 +108,11 @@ func NewCore(cfg *config.Config, o CoreOptions) (*Core, error) {
 	}
 	c.checks = useChecks(cfg, o.Checker)
 	c.pipeline = c.newPipeline(o)
-	c.health = health.New(c.pipeline, c.healthSources()...)
+	c.health = health.New(c.pipeline, healthSources(c.sources.origins())...)
 	c.health.Ignore(cfg.Doctor.Ignore)
 	c.health.Include(c.sources.credentialFaults, kube.FaultIDs()...)
+	c.health.Include(c.sources.storeFaults, lastknown.FaultID)
+	c.health.Include(c.sources.clockFaults, kube.ClockID)
 	c.health.Include(func() []fault.Fault { return planFaults(c.pipeline.State()) },
 		planner.NodePortAddressesID, planner.NodePortRangeID, planner.BudgetID, planner.ServiceRangeNetworkID,
 		planner.ServiceRangeRouteID)
@@ -201,9 +204,8 @@ func (c *Core) runPipeline(ctx context.Context, backend pipeline.Stage, follower
 	return c.pipeline.Run(ctx, backend, followers...)
 }
 
-func (c *Core) healthSources() []health.Source {
-	var out []health.Source
-	for _, s := range c.sources.list() {
+func healthSources(of []source.Source) (out []health.Source) {
+	for _, s := range of {
 		out = append(out, s)
 	}
 	return out

@@ -14,6 +14,7 @@ import (
 	"edgeway/daemon/control"
 	"edgeway/daemon/doctor"
 	"edgeway/daemon/doctor/firewall"
+	"edgeway/daemon/source"
 	"edgeway/daemon/source/kube"
 	"edgeway/daemon/source/lastknown"
 	"edgeway/daemon/tracker"
@@ -156,12 +157,12 @@ func offline(ctx context.Context, cfg *config.Config, logger *slog.Logger) (doct
 	if failed != nil {
 		return doctor.Facts{}, errors.Join(err, failed)
 	}
-	return doctor.Facts{Plan: p, Sources: s.facts()}, nil
+	return doctor.Facts{Plan: p, Sources: sourceStates(s.origins())}, nil
 }
 
-// facts gives the state of each source.
-func (s *sources) facts() (out []doctor.Source) {
-	for _, src := range s.list() {
+// sourceStates returns the state of each source. The doctor looks at what is kept on disk itself.
+func sourceStates(of []source.Source) (out []doctor.Source) {
+	for _, src := range of {
 		out = append(out, doctor.Source{Name: src.Name(), Status: src.Status()})
 	}
 	return out

@@ -10,6 +10,7 @@ import (
 	"edgeway/daemon/journal"
 	"edgeway/daemon/planner"
 	"edgeway/daemon/source/kube"
+	"edgeway/daemon/source/lastknown"
 	"edgeway/proxiers"
 	"edgeway/proxiers/fault"
 )
@@ -37,7 +38,7 @@ func newFaultLog(logger *slog.Logger) *health.FaultLog {
 // haveOwnLines returns the IDs of the faults that other parts log: each object, endpoint or port has its line.
 func haveOwnLines() []string {
 	return append(kube.FaultIDs(), planner.NoEndpointID, proxiers.PortFault, proxiers.FastPathFault, "shortcut",
-		"endpoint-checks", "panic", "removed-key", "fallback", "leftovers")
+		"endpoint-checks", "panic", lastknown.FaultID, "removed-key", "fallback", "leftovers")
 }
 
 // removedKeys returns a warning for each file that sets removed keys. The check of the configuration says what replaced

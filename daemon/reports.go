@@ -72,7 +72,7 @@ func (i *instance) status() control.Status {
 	s := control.NewStatus(shown(i.state(), i.cfg.Doctor.Ignore), i.health.Report())
 	s.Version, s.Revision, s.Started, s.Config = i.opts.Version, i.opts.Revision, i.opts.Started, i.opts.ConfigPath
 	s.Zone, s.Ignored = cmp.Or(i.cfg.Node.Zone, s.Zone), i.cfg.Doctor.Ignore
-	s.Sources, s.LastKnown, s.Checks = i.sources.facts(), i.lastKnown(), i.checks.status()
+	s.Sources, s.LastKnown, s.Checks = sourceStates(i.sources.list()), i.lastKnown(), i.checks.status()
 	s.FastPath, s.Shortcut = i.fastPath().status(), i.shortcut()
 	return s
 }
@@ -93,7 +93,7 @@ func (i *instance) state() pipeline.State {
 // view is what the service manager is notified of.
 func (i *instance) view() sdunit.View {
 	v := sdunit.View{
-		Backend: i.component.Name, State: shown(i.pipeline.State(), i.cfg.Doctor.Ignore), Health: i.health.Report(), Sources: i.healthSources(),
+		Backend: i.component.Name, State: shown(i.pipeline.State(), i.cfg.Doctor.Ignore), Health: i.health.Report(), Sources: healthSources(i.sources.list()),
 		Switching: i.leftovers.switching(),
 	}
 	if saved := i.lastKnown(); saved.Serving {

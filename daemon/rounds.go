@@ -50,6 +50,6 @@ func (i *instance) facts() doctor.Facts {
 	state := i.pipeline.State()
 	f := factsOf(&state)
 	f.PID = os.Getpid()
-	f.Orphans, f.Sources, f.Faults = orphans(i.sources.tracker), i.sources.facts(), i.health.Report().Faults
+	f.Orphans, f.Sources, f.Faults = orphans(i.sources.tracker), sourceStates(i.sources.origins()), i.health.Report().Faults
 	return f
 }

@@ -119,6 +119,14 @@ func (s *sources) stores() (out []*lastknown.Store) {
 	return out
 }
 
+// storeFaults returns what is wrong with the last-known states.
+func (s *sources) storeFaults() (out []fault.Fault) {
+	for _, store := range s.stores() {
+		out = append(out, store.Faults()...)
+	}
+	return out
+}
+
 // commit says that the kernel has what the sources said: it may be saved.
 func (s *sources) commit(held []source.Holding) {
 	for _, store := range s.stores() {
@@ -152,6 +160,14 @@ func (s *sources) credentialFaults() []fault.Fault {
 	return s.kube.Faults()
 }
 
+// clockFaults returns the fault of this host's clock, if there is one.
+func (s *sources) clockFaults() []fault.Fault {
+	if s.kube == nil {
+		return nil
+	}
+	return s.kube.ClockFaults()
+}
+
 // expiries are when the credentials of the API server expire.
 func (s *sources) expiries() map[string]time.Time {
 	out := map[string]time.Time{}
@@ -173,17 +189,22 @@ func (s *sources) place(key source.Key) string {
 
 // list gives the sources in the order of the layers.
 func (s *sources) list() []source.Source {
-	var out []source.Source
+	out := s.origins()
+	if !s.aside {
+		for _, store := range s.stores() {
+			out = append(out, store)
+		}
+	}
+	return out
+}
+
+// origins returns the sources without what is kept on disk of them.
+func (s *sources) origins() (out []source.Source) {
 	if s.file != nil {
 		out = append(out, s.file)
 	}
 	if s.kube != nil {
 		out = append(out, s.kube)
-	}
-	if !s.aside {
-		for _, store := range s.stores() {
-			out = append(out, store)
-		}
 	}
 	return out
 }

@@ -131,7 +131,7 @@ func TestAPIServerAndClock(t *testing.T) {
 	contact.Ahead = -30 * time.Second
 	wants(t, h, "api-server", "ok: ", "warning: … 30s behind … clock … | timedatectl set-ntp true")
 	contact.Ahead = time.Hour
-	wants(t, h, "api-server", "ok: ", "problem: … 1h0m0s ahead … clock")
+	wants(t, h, "api-server", "ok: ", "warning: … 1h0m0s ahead … clock")
 	contact.Dated, contact.Fix, err = false, "ip route get 192.0.2.9", errors.New("connection refused")
 	wants(t, h, "api-server", "warning: … connection refused … | ip route get 192.0.2.9")
 	h.Plan = nil
@@ -162,14 +162,17 @@ func TestCredentials(t *testing.T) {
 
 func TestSourcesAndTheLastKnownState(t *testing.T) {
 	h, _ := testHost()
-	h.Sources = []Source{{"file", source.Status{Synced: true}}, {"kube", source.Status{Err: "refused", Fix: "ip route"}}, {"lastknown", source.Status{Synced: true, Err: "disk full"}}}
-	wants(t, h, "sources", "ok: ", "warning: … kube … | ip route", "warning: … disk full … lastknown")
+	h.Sources = []Source{{"file", source.Status{Synced: true}}, {"kube", source.Status{Err: "refused", Fix: "ip route"}}}
+	wants(t, h, "sources", "ok: ", "warning: … kube … | ip route")
 	h.Plan = nil
 	h.Sources = h.Sources[1:2]
 	h.Sources[0].Err = ""
 	wants(t, h, "sources", "problem: … kube")
 
 	wants(t, h, "last-known") // none is kept
+	h.Faults = []fault.Fault{fault.New("last-known", fault.Warning, "df -h /s", "/s is full")}
+	wants(t, h, "last-known", "warning: … /s is full … | df -h /s")
+	h.Faults = nil
 	saved, err := time.Now().Add(-time.Minute), error(nil)
 	at := func() (time.Time, error) { return saved, err }
 	h.Saved = []Saved{{"the API server", "/s", true, at}, {"the manifests", "/s/manifests", false, at}}

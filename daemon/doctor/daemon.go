@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"edgeway/daemon/planner"
+	"edgeway/daemon/source/kube"
+	"edgeway/daemon/source/lastknown"
 	"edgeway/proxiers"
 	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
@@ -28,10 +30,12 @@ func daemon(_ context.Context, h *Host) []fault.Fault {
 	}
 	const details = "edgeway status"
 	var out []fault.Fault
+	others := []string{planner.NoEndpointID, kube.ClockID, kube.RangesID}
+	for _, c := range Checks() {
+		others = append(others, c.Name)
+	}
 	for _, f := range h.Faults {
-		isCheck := func(check Check) bool { return check.Name == f.ID }
-		if !slices.ContainsFunc(Checks(), isCheck) && !strings.HasPrefix(f.ID, "source-") &&
-			f.ID != planner.NoEndpointID {
+		if !slices.Contains(others, f.ID) && !strings.HasPrefix(f.ID, "source-") {
 			f.Fix = orElse(f.Fix, details)
 			out = append(out, f)
 		}
@@ -138,6 +142,11 @@ func orElse(text, instead string) string {
 const oldState = 24 * time.Hour
 
 func lastKnown(_ context.Context, h *Host) (out []fault.Fault) {
+	for _, f := range h.Faults {
+		if f.ID == lastknown.FaultID {
+			out = append(out, f)
+		}
+	}
 	for _, s := range h.Saved {
 		out = append(out, s.look())
 	}

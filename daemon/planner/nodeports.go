@@ -113,12 +113,12 @@ func (p *Planner) unservedFamilies(node *plan.Node) (out []fault.Fault) {
 		if p.portless[none.family] == 0 {
 			continue
 		}
-		problem := ofSetting(setting, fault.New(source.ObjectFault, fault.Warning, proposeAddresses(p.host.Addrs, node.PodSources),
+		problem := ofSetting(setting, fault.New(NodePortAddressesID, fault.Warning, proposeAddresses(p.host.Addrs, node.PodSources),
 			"no address of this host accepts NodePorts over %s: \"primary\" stands for no address, as %s; "+
 				"set node.addresses to the address that is to have them, or %s to ranges or \"all\"",
 			none.family, none.why, setting))
 		if len(node.NodePortAddrs) == 0 && len(out) == 0 {
-			problem.ID, problem.Severity = NodePortAddressesID, fault.Problem
+			problem.Severity = fault.Problem
 		}
 		out = append(out, problem)
 	}

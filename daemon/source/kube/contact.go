@@ -9,6 +9,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"edgeway/proxiers/fault"
 )
 
 // Contact is what one request to the API server found.
@@ -21,10 +23,13 @@ type Contact struct {
 	Dated bool
 	// Fix is what to do about the error.
 	Fix string
+	// Faults says which other resources the API server refuses.
+	Faults []fault.Fault
 }
 
-// Try requests one Service from the API server, with the credentials and the dialer of a Source with these options. The
-// error says in plain words why Services cannot be read; the Contact then has what is known nevertheless, and the fix.
+// Try requests one Service, and one ServiceCIDR, from the API server, with the credentials and the dialer of a Source
+// with these options. The error says in plain words why Services cannot be read; the Contact then has what is known
+// nevertheless, and the fix.
 func Try(ctx context.Context, o Options) (Contact, error) {
 	if _, err := checkOptions(&o); err != nil {
 		return Contact{}, err
@@ -42,32 +47,37 @@ func Try(ctx context.Context, o Options) (Contact, error) {
 	if len(o.Namespaces) > 0 {
 		path += "namespaces/" + o.Namespaces[0] + "/"
 	}
-	url := c.server.JoinPath(path + "services")
-	url.RawQuery = "limit=1"
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url.String(), http.NoBody)
-	if err != nil {
-		return Contact{}, err
-	}
 	out, start := Contact{Server: c.host}, time.Now()
-	resp, err := c.transport.RoundTrip(req)
-	if err != nil {
-		return out.failed(err, o.Kubeconfig)
-	}
-	defer resp.Body.Close()
+	err = c.try(ctx, path+"services")
 	out.Took = time.Since(start)
-	// The header (RFC 9110) leaves out the part of the second that has passed.
-	if at, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
-		out.Ahead, out.Dated = start.Add(out.Took/2).Sub(at.Add(time.Second/2)), true
+	out.Ahead, out.Dated = c.transport.clock.ahead()
+	if err != nil {
+		f := newFailure(c.host, "list services", err, o.Kubeconfig)
+		out.Fix = f.fix
+		return out, errors.New(f.text)
 	}
-	if resp.StatusCode != http.StatusOK {
-		status := metav1.Status{Code: int32(resp.StatusCode), Message: resp.Status}
-		return out.failed(&apierrors.StatusError{ErrStatus: status}, o.Kubeconfig)
+	if err := c.try(ctx, "apis/networking.k8s.io/v1/"+serviceCIDRs); apierrors.IsForbidden(err) {
+		out.Faults = append(out.Faults, rangesFault(newFailure(c.host, "list "+serviceCIDRs, err, o.Kubeconfig)))
 	}
 	return out, nil
 }
 
-func (c Contact) failed(err error, kubeconfig string) (Contact, error) {
-	f := newFailure(c.Server, "list services", err, kubeconfig)
-	c.Fix = f.fix
-	return c, errors.New(f.text)
+// try requests one object.
+func (c *client) try(ctx context.Context, path string) error {
+	url := c.server.JoinPath(path)
+	url.RawQuery = "limit=1"
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url.String(), http.NoBody)
+	if err != nil {
+		return err
+	}
+	resp, err := c.transport.RoundTrip(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		status := metav1.Status{Code: int32(resp.StatusCode), Message: resp.Status}
+		return &apierrors.StatusError{ErrStatus: status}
+	}
+	return nil
 }

@@ -16,14 +16,21 @@ func TestTryTellsOfAnswerClockAndRefusal(t *testing.T) {
 	t.Parallel()
 	code, asked := http.StatusOK, ""
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		asked = r.URL.String()
 		w.Header().Set("Date", time.Now().Add(-time.Hour).UTC().Format(http.TimeFormat))
+		if strings.HasSuffix(r.URL.Path, serviceCIDRs) {
+			w.WriteHeader(http.StatusForbidden)
+			return
+		}
+		asked = r.URL.String()
 		w.WriteHeader(code)
 	}))
 	o := Options{Kubeconfig: kubeconfig(t, server.URL, ""), Logger: slog.New(slog.DiscardHandler)}
 	c, err := Try(t.Context(), o)
 	if err != nil || c.Server != server.URL || c.Took <= 0 || asked != "/api/v1/services?limit=1" {
 		t.Errorf("%+v %v, asked for %s", c, err, asked)
+	}
+	if len(c.Faults) != 1 || c.Faults[0].ID != RangesID || !strings.HasPrefix(c.Faults[0].Fix, "kubectl apply -f ") {
+		t.Errorf("ServiceCIDRs are forbidden: %+v", c.Faults)
 	}
 	if off := c.Ahead - time.Hour; !c.Dated || off < -3*time.Second || off > 3*time.Second {
 		t.Errorf("the clock is said to be %s ahead, want an hour", c.Ahead)
@@ -54,6 +61,7 @@ func TestTryAdvisesByCause(t *testing.T) {
 		tlsServer.URL: "kube-root-ca.crt",
 		strings.Replace(plain.URL, "http:", "https:", 1): "does not speak TLS",
 		"https://no-such-name.invalid:6443":              "getent hosts no-such-name.invalid ",
+		"https://kubernetes.default.svc:6443":            "kubectl config view --minify ",
 	} {
 		o := Options{Kubeconfig: kubeconfig(t, server, ""), Logger: slog.New(slog.DiscardHandler)}
 		if c, err := Try(t.Context(), o); err == nil || !strings.Contains(c.Fix, want) {

@@ -19,7 +19,7 @@ const (
 	refusedID  = "kubeconfig-refused"
 	expiryID   = "credential-expiry"
 	insecureID = "kubeconfig-insecure"
-	rangesID   = "service-ranges"
+	RangesID   = "service-ranges"
 )
 
 // serviceCIDRs is the resource that the ranges of Service addresses come from. Kubernetes before 1.33 does not have it.
@@ -29,7 +29,7 @@ const serviceCIDRs = "servicecidrs"
 func kubeconfigObject(path string) string { return "kubeconfig " + path }
 
 // FaultIDs returns the IDs of the faults that Faults may return.
-func FaultIDs() []string { return []string{refusedID, expiryID, insecureID, rangesID} }
+func FaultIDs() []string { return []string{refusedID, expiryID, insecureID, RangesID} }
 
 // credentials are the kubeconfig in force, and the state of the one on disk.
 type credentials struct {
@@ -60,11 +60,15 @@ func (s *Source) Faults() (out []fault.Fault) {
 	}
 	for _, f := range s.feeds {
 		if _, found := f.health.get(); f.resource == serviceCIDRs && found.forbidden {
-			out = append(out, fault.New(rangesID, fault.Warning, found.fix, "The ranges of Service addresses are not known: %s",
-				found.text))
+			out = append(out, rangesFault(found))
 		}
 	}
 	return out
+}
+
+// rangesFault returns the fault of credentials without the right to read ServiceCIDRs.
+func rangesFault(f failure) fault.Fault {
+	return fault.New(RangesID, fault.Warning, f.fix, "The ranges of Service addresses are not known: %s", f.text)
 }
 
 // Warnings returns what is wrong with a kubeconfig that can be used. With an error it returns what was found before.
@@ -151,7 +155,7 @@ func (s *Source) logFaults(logged map[string]bool) {
 		case expiryID:
 			s.log.Warn("credential of the API server expires", "message_id", messageid.CredentialExpires, "error", f,
 				"fix", f.Fix)
-		case rangesID:
+		case RangesID:
 			s.log.Warn("no permission to read ServiceCIDRs", "error", f, "fix", f.Fix)
 		default:
 			s.log.Warn("kubeconfig is not secure", "message_id", messageid.KubeconfigInsecure, "error", f, "fix", f.Fix)

@@ -43,7 +43,7 @@ func TestOptionalResourcesMayBeDenied(t *testing.T) {
 	if n := r.log.count("level=WARN"); n != 0 {
 		t.Errorf("%d warnings", n)
 	}
-	if f, ok := r.faultOf(rangesID); ok {
+	if f, ok := r.faultOf(RangesID); ok {
 		t.Errorf("an API server without ServiceCIDRs is a fault: %+v", f)
 	}
 }
@@ -62,7 +62,7 @@ func TestForbiddenServiceCIDRsAreAFault(t *testing.T) {
 	api.Start()
 	r := start(t, api.URL, "", nil)
 	r.waitSynced(t, time.Second)
-	f, ok := r.faultOf(rangesID)
+	f, ok := r.faultOf(RangesID)
 	if !ok || f.Severity != fault.Warning || !strings.HasPrefix(f.Fix, "kubectl apply -f ") || r.Status().Err != "" {
 		t.Errorf("fault %+v, status %+v", f, r.Status())
 	}

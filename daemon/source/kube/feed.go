@@ -72,7 +72,7 @@ const (
 	minGap      = time.Second
 	maxGap      = 10 * time.Second
 	maxBackoff  = 2 * time.Second // between attempts to connect, and up to half more
-	deniedPause = time.Minute
+	deniedPause = 40 * time.Second
 	// longWatch bounds a watch, plus up to longJitter by chance. The API server (v1.36) sends a bookmark on each watch
 	// every 59 to 62 s, so that silence is noticed soon nevertheless.
 	longWatch  = 5 * time.Minute

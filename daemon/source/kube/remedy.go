@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"strings"
 	"syscall"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -25,10 +26,15 @@ type failure struct {
 // newFailure returns the failure of a request to a server; see describe.
 func newFailure(server, what string, err error, kubeconfig string) failure {
 	var status apierrors.APIStatus
-	return failure{
+	f := failure{
 		text: describe(server, what, err), fix: remedy(err, server, kubeconfig), refused: errors.As(err, &status),
 		forbidden: apierrors.IsForbidden(err),
 	}
+	if host, _ := hostPort(server); !f.refused && isServiceName(host) {
+		f.text += ": the server is the name of a Service, which leads nowhere outside of the cluster"
+		f.fix = fmt.Sprintf(fixAddress, kubeconfig)
+	}
+	return f
 }
 
 // The commands for new credentials, to be given where kubectl has the right to it.
@@ -39,6 +45,8 @@ const (
 		"# where kubectl may: write what it prints as the certificate-authority into %s"
 	fixRights = "kubectl apply -f /usr/share/doc/edgeway/examples/kubernetes-access.yaml  " +
 		"# where kubectl may: the rights for the service account edgeway"
+	fixAddress = "kubectl config view --minify -o 'jsonpath={.clusters[0].cluster.server}'  " +
+		"# where kubectl works: write what it prints as the server into %s"
 	fixClock = "timedatectl set-ntp true  " +
 		"# if the clock is right, the API server, or an authority in %s, needs a new certificate"
 )
@@ -69,6 +77,12 @@ func remedy(err error, server, kubeconfig string) string {
 	}
 	return fmt.Sprintf("ip route get %s  # shows the way there: look for a firewall on it; "+
 		"or correct the server in %s", host, kubeconfig)
+}
+
+// isServiceName reports whether the cluster's DNS makes the name for a Service.
+func isServiceName(host string) bool {
+	return strings.HasPrefix(host+".", "kubernetes.default.") || strings.HasSuffix(host, ".svc") ||
+		strings.HasSuffix(host, ".svc.cluster.local")
 }
 
 // remedyTLS is remedy for a connection without trust. It returns "" for any other error.

@@ -18,6 +18,7 @@ type transport struct {
 	// prove notes a connection over which the API server's certificate was verified; nil if it is not verified.
 	prove func(net.Conn)
 	pause pause
+	clock clock
 
 	mu   sync.Mutex
 	bulk time.Time // when a piece of a list arrived last
@@ -69,7 +70,11 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	c, ok := ctx.Value(callKey{}).(*call)
 	if !ok {
-		return t.base.RoundTrip(req.WithContext(ctx))
+		resp, err := t.base.RoundTrip(req.WithContext(ctx))
+		if err == nil {
+			t.clock.note(resp)
+		}
+		return resp, err
 	}
 	c.transport = t
 	c.ctx, c.cancel = context.WithCancelCause(ctx)
@@ -81,6 +86,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, c.failed(err)
 	}
 	t.pause.heed(resp)
+	t.clock.note(resp)
 	c.body, resp.Body = resp.Body, c
 	c.expect(errSilent)
 	return resp, nil

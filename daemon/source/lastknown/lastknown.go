@@ -24,6 +24,7 @@ import (
 
 	"edgeway/daemon/source"
 	"edgeway/proxiers/contain"
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/messageid"
 )
 
@@ -80,6 +81,19 @@ func (s *Store) Status() source.Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return source.Status{Synced: s.synced, LastContact: s.age, Err: s.fault, Fix: s.fix}
+}
+
+// FaultID is the ID of the faults of a last-known state.
+const FaultID = "last-known"
+
+// Faults returns why the state on disk cannot be used, or is not saved.
+func (s *Store) Faults() []fault.Fault {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.fault == "" {
+		return nil
+	}
+	return []fault.Fault{fault.New(FaultID, fault.Warning, s.fix, "%s", s.fault).Of(s.dir)}
 }
 
 // Age returns the time at which the state on disk last agreed with its source; ok is false if there is no state.

@@ -1,0 +1,69 @@
+package kube
+
+import (
+	"net/http"
+	"sync"
+	"time"
+
+	"edgeway/proxiers/fault"
+)
+
+// ClockID is the ID of the fault of this host's clock.
+const ClockID = "clock"
+
+// maxSkew is the difference between the clocks of this host and of the API server that is no fault. A clock that is
+// late refuses new tokens and certificates, and each wrong clock misjudges their expiry.
+const maxSkew = 10 * time.Second
+
+// clock is the clock of the API server, as its latest answer shows it.
+type clock struct {
+	mu sync.Mutex
+	// server is the time in the answer, exact to a second, and heard the time at which the answer came.
+	server, heard time.Time
+}
+
+// note reads the time of an answer.
+func (c *clock) note(resp *http.Response) {
+	at, err := http.ParseTime(resp.Header.Get("Date"))
+	if err != nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	// The header (RFC 9110) leaves out the part of the second that has passed.
+	c.server, c.heard = at.Add(time.Second/2), time.Now()
+}
+
+// ahead returns the time by which this host's clock is ahead of the API server's now. It uses the monotonic clock, so
+// it notices at once when the host's clock is set. ok is false if there was no answer.
+func (c *clock) ahead() (skew time.Duration, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.server.IsZero() {
+		return 0, false
+	}
+	return time.Now().Round(0).Sub(c.server.Add(time.Since(c.heard))), true
+}
+
+// ClockFault returns the fault of a clock of this host that is ahead of the API server's. Its severity is OK if the
+// clocks agree.
+func ClockFault(ahead time.Duration) fault.Fault {
+	skew, word := ahead.Round(time.Second), "ahead of"
+	if skew < 0 {
+		skew, word = -skew, "behind"
+	}
+	if skew <= maxSkew {
+		return fault.New(ClockID, fault.OK, "", "the clock of this host agrees with that of the API server")
+	}
+	return fault.New(ClockID, fault.Warning, "timedatectl set-ntp true",
+		"the clock of this host is %s %s that of the API server: credentials are judged wrongly", skew, word)
+}
+
+// ClockFaults returns the fault of this host's clock, if there is one.
+func (s *Source) ClockFaults() []fault.Fault {
+	ahead, ok := s.client.Load().transport.clock.ahead()
+	if f := ClockFault(ahead); ok && f.Severity > fault.OK {
+		return []fault.Fault{f}
+	}
+	return nil
+}

@@ -1,0 +1,35 @@
+package kube
+
+import (
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"edgeway/proxiers/fault"
+)
+
+// The API server's clock goes on between two answers.
+func TestClockOfTheAPIServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var c clock
+		if _, ok := c.ahead(); ok {
+			t.Error("the clock is known without an answer")
+		}
+		answer := func(ahead time.Duration) {
+			date := time.Now().Add(-ahead).UTC().Format(http.TimeFormat)
+			c.note(&http.Response{Header: http.Header{"Date": {date}}})
+			c.note(&http.Response{Header: http.Header{"Date": {"yesterday"}}})
+		}
+		for ahead, want := range map[time.Duration]fault.Severity{
+			0: fault.OK, 9 * time.Second: fault.OK, -9 * time.Second: fault.OK, time.Hour: fault.Warning, -time.Hour: fault.Warning,
+		} {
+			answer(ahead)
+			time.Sleep(10 * time.Minute)
+			got, ok := c.ahead()
+			if off := got - ahead; !ok || off.Abs() > time.Second || ClockFault(got).Severity != want {
+				t.Errorf("%s ahead: got %s, %+v", ahead, got, ClockFault(got))
+			}
+		}
+	})
+}
