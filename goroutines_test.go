@@ -16,6 +16,7 @@ var bare = map[string]string{
 	"edgeway/daemon/commands.go":                     "the dry run of a command",
 	"edgeway/daemon/offline.go":                      "a command without a daemon",
 	"edgeway/daemon/doctor/connect/connect.go":       "edgeway doctor --connect, which runs in the command",
+	"edgeway/daemon/doctor/connect/dial.go":          "edgeway explain, which runs in the command",
 	"edgeway/daemon/control/server.go":               "shuts net/http down",
 	"edgeway/daemon/health/httpserve/httpserve.go":   "closes a server of net/http",
 	"edgeway/daemon/instance.go":                     "a timer that frees memory",

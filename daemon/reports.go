@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"cmp"
+	"context"
 	"slices"
 	"strings"
 	"time"
@@ -35,11 +36,22 @@ func (i *instance) controlOptions() control.Options {
 			return i.fastPath().of(sp, origin, ways)
 		},
 		Path:   i.path,
-		Faults: i.health.Faults,
+		Faults: i.freshFaults,
 		Place:  i.sources.place,
 		Dead:   i.checks.dead,
 		Reload: i.opts.Reload,
 	}
+}
+
+// lookTime bounds the look at the host before an explanation.
+const lookTime = 5 * time.Second
+
+// freshFaults looks at the host first: the last look may be a minute old.
+func (i *instance) freshFaults() []fault.Fault {
+	ctx, cancel := context.WithTimeout(context.Background(), lookTime)
+	defer cancel()
+	i.rounds.Now(ctx)
+	return i.health.Faults()
 }
 
 // explainer returns the backend if it is one, and nil otherwise.

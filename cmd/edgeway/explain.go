@@ -2,10 +2,15 @@ package main
 
 import (
 	"context"
+	"net/netip"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"edgeway/daemon/control"
+	"edgeway/daemon/doctor/connect"
+	"edgeway/proxiers/fault"
+	"edgeway/proxiers/plan"
 )
 
 func explainCommand(g *globals) *cobra.Command {
@@ -20,7 +25,10 @@ interface may follow the address, as in 10.244.0.5@cni0, where pods are detected
 The destination is an address and a port, localhost and a port, or the name of a Service, with its namespace if others
 have the name, and with one of its ports, as a number or by its name, if it has several. An address whose Services have
 one port needs none. Of a Service's addresses, one is taken that such a client uses.
-The protocol is tcp (the default), udp or sctp.`,
+The protocol is tcp (the default), udp or sctp.
+
+If the rules forward a TCP connection, the command tries whether anything answers: it connects to the destination and,
+for another client than this host, to the endpoints, and closes the connections at once.`,
 		Example: "  edgeway explain 198.51.100.7 203.0.113.10:443\n  edgeway explain host kube-system/kube-dns:53/udp\n  edgeway explain host localhost:30080",
 		Args:    between(2, 2),
 	}
@@ -39,6 +47,7 @@ The protocol is tcp (the default), udp or sctp.`,
 		if err != nil {
 			return err
 		}
+		connectAs(ctx, &explanation)
 		if err := g.print(cmd, "Explanation", explanation, out); err != nil {
 			return err
 		}
@@ -48,4 +57,36 @@ The protocol is tcp (the default), udp or sctp.`,
 		return nil
 	})
 	return cmd
+}
+
+// unanswered is connect.Unanswered, unless a test replaces it.
+var unanswered = connect.Unanswered
+
+// maxTried bounds the endpoints to which explain connects.
+const maxTried = 16
+
+// connectAs makes the connection that is explained, as far as this host can: for another client, it also connects to
+// the endpoints. If nothing answers, the connection fails.
+func connectAs(ctx context.Context, e *control.Explanation) {
+	if !e.Forwarded() || e.Protocol != plan.TCP.String() {
+		return
+	}
+	to := []string{e.Destination}
+	if e.Origin != plan.FromHost.String() {
+		for _, ep := range e.Endpoints[:min(len(e.Endpoints), maxTried)] {
+			to = append(to, ep.Address)
+		}
+	}
+	var all []netip.AddrPort
+	for _, text := range to {
+		if at, err := netip.ParseAddrPort(text); err == nil {
+			all = append(all, at)
+		}
+	}
+	if why := unanswered(ctx, all); why != "" {
+		service := strings.Split(e.Service, "/")
+		name, _, _ := strings.Cut(service[1], ":")
+		e.Fail(fault.New(connect.Check, fault.Problem, "edgeway doctor --connect "+service[0]+"/"+name+" --trace",
+			"a connection of this host gets no answer: %s", why))
+	}
 }

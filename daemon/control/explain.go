@@ -66,6 +66,9 @@ type ExplainedEndpoint struct {
 // Forwarded says that the connection gets to an endpoint, as far as this host decides it.
 func (e Explanation) Forwarded() bool { return e.Verdict == plan.Forward.String() }
 
+// Fail notes a fault that keeps the connection from an endpoint.
+func (e *Explanation) Fail(f fault.Fault) { e.Verdict, e.Faults = fails, append(e.Faults, f) }
+
 // Verdicts that are no plan's.
 const (
 	unreachable = "unreachable" // the kernel has no route
@@ -142,7 +145,7 @@ func (s *Subject) faults(e *Explanation, d plan.Decision, dst netip.Addr) {
 	}
 	for _, f := range s.Faults() {
 		if f.Severity >= fault.Problem && f.Scope.Has(flow) {
-			e.Verdict, e.Faults = fails, append(e.Faults, f)
+			e.Fail(f)
 		}
 	}
 	fault.Sort(e.Faults)

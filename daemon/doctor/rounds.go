@@ -17,7 +17,11 @@ type Rounds struct {
 	planned chan struct{}
 	once    sync.Once
 	checks  []Check
+	asked   chan struct{}
 
+	// looking is held during a look. It guards the next fields.
+	looking sync.Mutex
+	looked  time.Time
 	// networks are those of plan: in a big cluster to gather them takes longer than to look them up.
 	plan     weak.Pointer[plan.Plan]
 	networks []network
@@ -37,7 +41,7 @@ type RoundsOptions struct {
 
 // When to look. What one change brings about, as DHCP, comes in several steps; a router may see changes all the time.
 const (
-	roundsPeriod = time.Minute
+	roundsPeriod = 50 * time.Second
 	settle       = 500 * time.Millisecond
 	afterMove    = 5 * time.Second // the least time between two looks
 	// filterPeriod is the least time for which drops of the reverse path filter are shown.
@@ -50,7 +54,7 @@ const (
 
 // NewRounds makes Rounds that have looked at nothing yet.
 func NewRounds(o RoundsOptions) *Rounds {
-	return &Rounds{o: o, planned: make(chan struct{}), checks: Cheap()}
+	return &Rounds{o: o, planned: make(chan struct{}), asked: make(chan struct{}, 1), checks: Cheap()}
 }
 
 // Planned says that there is a plan in the kernel. It does not block. The first one is looked at soon, others each
@@ -62,6 +66,23 @@ func (r *Rounds) Faults() []fault.Fault {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.found
+}
+
+// atOnce is the age of a look that Now takes for a new one.
+const atOnce = time.Second
+
+// Now looks at the host, unless that happened a moment ago.
+func (r *Rounds) Now(ctx context.Context) {
+	r.looking.Lock()
+	recent := time.Since(r.looked) < atOnce
+	r.looking.Unlock()
+	if recent || !r.look(ctx) {
+		return
+	}
+	select {
+	case r.asked <- struct{}{}: // Run looks again soon
+	default:
+	}
 }
 
 // Run looks until ctx ends, for the first time soon after the first Planned, or after a minute.
@@ -87,6 +108,8 @@ func (r *Rounds) Run(ctx context.Context) {
 		case <-planned:
 			soon()
 			planned = nil
+		case <-r.asked:
+			due = time.Now().Add(confirmed)
 		case <-time.After(time.Until(due)):
 			fresh := r.look(ctx)
 			last = time.Now()
@@ -125,6 +148,9 @@ func (d *dropCount) before(now int) int {
 
 // look runs the checks and reports whether there are new faults.
 func (r *Rounds) look(ctx context.Context) (fresh bool) {
+	r.looking.Lock()
+	defer r.looking.Unlock()
+	r.looked = time.Now()
 	h := r.o.Host()
 	if of := weak.Make(h.Plan); of != r.plan {
 		r.plan, r.networks = of, h.networks()

@@ -216,6 +216,27 @@ func TestRoundsSeeTheEndOfAProblemSoon(t *testing.T) {
 	})
 }
 
+// A look that is asked for finds what nothing announced, and is followed by another one that confirms it.
+func TestRoundsLookWhenAsked(t *testing.T) {
+	onRounds(t, func(r *Rounds, f *fake, _ chan struct{}) {
+		f.set("netfilter/nf_conntrack_max", "100")
+		r.Planned()
+		time.Sleep(time.Second)
+		f.set("netfilter/nf_conntrack_count", "99")
+		time.Sleep(atOnce)
+		r.Now(context.Background())
+		if got := names(r.Faults()); got != "conntrack" {
+			t.Errorf("problems %q", got)
+		}
+		f.set("netfilter/nf_conntrack_count", "9")
+		time.Sleep(confirmed)
+		synctest.Wait()
+		if got := names(r.Faults()); got != "" {
+			t.Errorf("problems %q after they ended", got)
+		}
+	})
+}
+
 // What the reverse path filter dropped is shown for some minutes.
 func TestRoundsForgetWhatTheReversePathFilterDropped(t *testing.T) {
 	onRounds(t, func(r *Rounds, f *fake, _ chan struct{}) {

@@ -3,10 +3,12 @@ package connect
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/netip"
 	"os"
+	"sync"
 	"syscall"
 	"time"
 
@@ -52,6 +54,31 @@ func dial(ctx context.Context, p plan.Protocol, to netip.AddrPort, from uint16) 
 		_ = conn.Close()
 	}
 	return classify(err)
+}
+
+// Unanswered makes TCP connections at once, and says how one of them failed, as in "10.244.1.11:8080 does not answer".
+// It returns "" if one is answered.
+func Unanswered(ctx context.Context, all []netip.AddrPort) (failure string) {
+	var group sync.WaitGroup
+	defer group.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	type result struct {
+		to  netip.AddrPort
+		got outcome
+	}
+	results := make(chan result, len(all))
+	for _, to := range all {
+		group.Go(func() { results <- result{to, dial(ctx, plan.TCP, to, 0)} })
+	}
+	for range all {
+		r := <-results
+		if r.got == answers {
+			return ""
+		}
+		failure = fmt.Sprintf("%s %s", r.to, r.got)
+	}
+	return failure
 }
 
 // dnsPort is the one where an answer can be asked for.
