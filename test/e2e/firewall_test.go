@@ -8,58 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// A connection from outside to a NodePort is forwarded; rules of somebody else drop it.
-func TestDoctorMendsForeignDrops(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
-		plant [][]string
-		words string
-	}{
-		"another table of nftables": {[][]string{
-			{"nft", "add table inet foo; add chain inet foo forwarded { type filter hook forward priority 10; policy drop; }"},
-			{"nft", "add rule inet foo forwarded ct state established,related accept"},
-		}, "the policy drop of chain forwarded (inet table foo)"},
-		"the last rule in another table of nftables": {[][]string{
-			{"nft", "add table ip foo; add chain ip foo forwarded { type filter hook forward priority 10; }"},
-			{"nft", "add rule ip foo forwarded ct state established,related accept; add rule ip foo forwarded counter drop"},
-		}, `the rule 'counter drop' in chain forwarded (ip table foo)`},
-		"iptables-nft": {[][]string{{"iptables-nft", "-P", "FORWARD", "DROP"}}, "the policy drop of chain FORWARD (table filter of iptables-nft)"},
-		"iptables-legacy, as Docker has it": {[][]string{
-			{"iptables-legacy", "-N", "DOCKER-USER"},
-			{"iptables-legacy", "-A", "FORWARD", "-j", "DOCKER-USER"},
-			{"iptables-legacy", "-P", "FORWARD", "DROP"},
-		}, "Docker's policy drop of chain FORWARD (table filter of iptables-legacy)"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			l, d := running(t)
-			_, nodePort := l.namespace().web("shop")
-			reached := answers(l.client, nodePort, "ep1")
-			l.within(patience, reached)
-			d.well("firewall")
-
-			for _, command := range c.plant {
-				l.onNode(command[0], command[1:]...)
-			}
-			l.must(silent(l.client, nodePort)())
-			d.poke()
-			d.cured("firewall", c.words+" drops forwarded connections, as to ", func() error {
-				d.poke()
-				return reached()
-			})
-		})
-	}
-}
-
-// poke has the daemon look at the host, which it otherwise does once a minute: its network has changed.
-func (d *daemon) poke() {
-	d.t.Helper()
-	d.onNode("ip", "route", "replace", "198.18.0.0/24", "via", "192.0.2.1")
-	d.onNode("ip", "route", "del", "198.18.0.0/24")
-}
-
 // found is what tests read of one finding of `edgeway doctor --json`.
-type found struct{ ID, Severity, Message, Fix string }
+type found struct{ ID, Severity, Object, Message, Fix string }
 
 // connected gives the findings of these checks that are not "ok".
 func (d *daemon) connected(check string, args ...string) (out []found) {

@@ -123,39 +123,6 @@ func TestTheTraceNamesRulesOfThisHost(t *testing.T) {
 	}
 }
 
-// A default router that does not know the pods is a notice, and the trace names the route of the endpoint.
-func TestEndpointsBehindTheDefaultRouter(t *testing.T) {
-	t.Parallel()
-	l := newLab(t)
-	l.on(
-		l.net.Gateway,
-		"nft",
-		"table ip off { chain c { type filter hook forward priority 0; policy drop; }; chain d { type filter hook prerouting priority 0; ip daddr 10.244.0.0/16 drop; }; }",
-	)
-	d := l.newDaemon()
-	n := l.namespace()
-	d.watchOnly(n)
-	d.startReady()
-	n.web("shop")
-	d.within(patience, d.says("healthy"))
-	d.without("route-endpoints")
-
-	l.onNode("ip", "route", "del", ep1Addr)
-	service := n.name + "/shop"
-	f := d.fault("route-endpoints", "notice", "via 192.0.2.1 on eth0", "10.244.1.0/24")
-	d.must(d.says("healthy")())
-	if want := "edgeway doctor --connect " + service + " --trace"; f.Fix != want {
-		t.Errorf("the notice has the fix %q, want %q", f.Fix, want)
-	}
-	traced := d.connected("trace", service, "--trace")
-	if len(traced) != 1 || !containsAll(traced[0].Message, []string{ep1Addr, "default route", "192.0.2.1"}) ||
-		!strings.HasPrefix(traced[0].Fix, "ip route get "+ep1Addr) {
-		t.Errorf("the trace says %+v", traced)
-	}
-	l.onNode("ip", "route", "add", ep1Addr, "dev", "ep1")
-	d.without("route-endpoints")
-}
-
 // A range of ClusterIPs over the host's own network does not cut the host off from its neighbors.
 func TestServiceRangeOverANetworkOfTheHost(t *testing.T) {
 	t.Parallel()

@@ -1,0 +1,357 @@
+package e2e
+
+import (
+	"encoding/base64"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/clientcmd/api"
+)
+
+// workerAddr is the address of ep1 on a network that it shares with the host.
+const workerAddr = "198.51.100.21"
+
+// onHost returns what runs commands on the host.
+func onHost(commands ...string) func(*operatorRow) {
+	return func(r *operatorRow) {
+		r.t.Helper()
+		for _, c := range commands {
+			r.onNode("sh", "-ec", c)
+		}
+	}
+}
+
+// extra adds settings before the daemon starts.
+func (r *operatorRow) extra(settings string) {
+	r.t.Helper()
+	r.must(os.WriteFile(filepath.Join(r.dir, "conf.d", "extra.toml"), []byte(settings+"\n"), 0o600))
+}
+
+// setting applies a fix that is a key of the configuration.
+func setting(r *operatorRow, f found) {
+	r.t.Helper()
+	r.set(f.Fix)
+}
+
+// shows runs a fix that shows where another host is at fault, and then does what is to be done there.
+func shows(words string, do func(*operatorRow)) func(*operatorRow, found) {
+	return func(r *operatorRow, f found) {
+		r.t.Helper()
+		if out := r.run(f); !strings.Contains(out, words) {
+			r.wrongly("fix %q does not show %q:\n%s", f.Fix, words, out)
+		}
+		do(r)
+	}
+}
+
+// The rows are those of hosts that cannot be made in a namespace of a network, too: test/vm/host has ufw and firewalld.
+func operatorRows() []*operatorRow {
+	rows := append(routeRows(), ruleRows()...)
+	rows = append(rows, endpointRows()...)
+	return append(rows, apiServerRows()...)
+}
+
+func routeRows() []*operatorRow {
+	return []*operatorRow{
+		{
+			name: "no route to pods", id: "route-endpoints", severity: "problem", words: []string{ep1Addr},
+			prepare: func(r *operatorRow) {
+				r.on(r.ep1, "ip", "addr", "add", workerAddr+"/32", "dev", "eth0")
+				r.onNode("sh", "-ec", "ip route add "+workerAddr+" dev ep1; ip neigh add "+workerAddr+
+					" dev ep1 lladdr $(ip neigh show "+ep1Addr+" | sed 's/.*lladdr \\([0-9a-f:]*\\).*/\\1/') nud permanent")
+				r.extra("proxy.nodeport_addresses = [\"192.0.2.0/24\"]")
+				r.router = workerAddr
+			},
+			breaks: onHost("ip route del default", "ip route del "+ep1Addr),
+		},
+		{
+			name: "pods behind a default gateway that does not know them", id: "route-endpoints", severity: "notice",
+			words: []string{"via 192.0.2.1 on eth0", "10.244.1.0/24"},
+			prepare: func(r *operatorRow) {
+				r.on(r.net.Gateway, "nft", "table ip off { chain c { type filter hook forward priority 0; policy drop; }; "+
+					"chain d { type filter hook prerouting priority 0; ip daddr 10.244.0.0/16 drop; }; }")
+			},
+			breaks: onHost("ip route del " + ep1Addr),
+			heals: shows("fix: ip route get "+ep1Addr+"  # then look for a route to it at the router", func(r *operatorRow) {
+				r.onNode("ip", "route", "add", ep1Addr, "dev", "ep1")
+			}),
+		},
+		{
+			name: "no default route", id: "nodeport-addresses", severity: "warning", words: []string{"default route"},
+			breaks: func(r *operatorRow) {
+				r.onNode("ip", "route", "del", "default")
+				r.within(patience, unanswered(r.client, r.nodePort))
+			},
+			heals: setting,
+		},
+		{
+			name: "no default route, and none of Edgeway's", id: "route-services", severity: "problem", host: true,
+			words: []string{"the Service range 10.96.0.0/12 (network is unreachable)"},
+			prepare: func(r *operatorRow) {
+				r.extra("node.addresses = [\"192.0.2.10\"]\nroutes.services = \"never\"")
+			},
+			breaks: onHost("ip route del default"),
+		},
+		{
+			name: "strict rp_filter", id: "rp-filter", severity: "notice", words: []string{"rp_filter is strict"}, host: true,
+			prepare: (*operatorRow).answersElsewhere, breaks: onHost("sysctl -qw net.ipv4.conf.all.rp_filter=1"),
+		},
+	}
+}
+
+// answersElsewhere has the answers of ep1 arrive by another link than the one by which the host reaches ep1.
+func (r *operatorRow) answersElsewhere() {
+	r.t.Helper()
+	const mac = "02:00:00:00:00:0a"
+	stays := r.ep1.Command(r.t.Context(), "sleep", "1000")
+	r.must(stays.Start())
+	r.t.Cleanup(func() { _ = stays.Wait() })
+	time.Sleep(200 * time.Millisecond) // until nsenter is in the namespace
+	r.onNode("sh", "-ec",
+		fmt.Sprintf("ip link add second address %s type veth peer name eth1 netns %d", mac, stays.Process.Pid))
+	r.onNode("sh", "-ec", "ip addr add 169.254.1.1/32 dev second; ip link set second up")
+	r.onNode("sysctl", "-qw", "net.ipv4.conf.all.rp_filter=0", "net.ipv4.conf.second.rp_filter=0")
+	r.on(r.ep1, "sh", "-ec", "ip link set eth1 up; ip neigh add 169.254.1.1 dev eth1 lladdr "+mac+
+		"; ip route replace default via 169.254.1.1 dev eth1 onlink")
+}
+
+func ruleRows() []*operatorRow {
+	const foo = "nft 'table inet foo { chain c { type filter hook "
+	// The API server is at an address of the host itself, so that the rules leave it alone.
+	local := func(r *operatorRow) {
+		r.link = newLinkFrom(r.lab, r.node)
+		r.configure("")
+	}
+	return []*operatorRow{
+		{
+			name: "FORWARD dropped by nft", id: "firewall", severity: "problem",
+			words:  []string{"the policy drop of chain c (inet table foo) drops forwarded connections"},
+			breaks: onHost(foo + "forward priority 10; policy drop; ct state established,related accept; }; }'"),
+		},
+		{
+			name: "FORWARD dropped by iptables", id: "firewall", severity: "problem",
+			words:  []string{"the policy drop of chain FORWARD (table filter of iptables-nft)"},
+			breaks: onHost("iptables-nft -P FORWARD DROP"),
+		},
+		{
+			name: "INPUT drops the answers", id: "firewall", severity: "problem", host: true, prepare: local,
+			words:  []string{"the policy drop of chain c (inet table foo) drops the answers to connections of this host"},
+			breaks: onHost(foo + "input priority 0; policy drop; iifname \"lo\" accept; tcp dport 22 accept; }; }'"),
+		},
+		{
+			name: "OUTPUT rejects", id: "firewall", severity: "problem", host: true, prepare: local,
+			words: []string{"the rule 'reject", "drops connections of this host"},
+			breaks: onHost(foo + "output priority 0; oifname \"lo\" accept; " +
+				"ct state established,related accept; reject; }; }'"),
+		},
+		{
+			name: "rules flushed", keeps: true, doctorID: "daemon", // Edgeway repairs it
+			breaks: func(r *operatorRow) {
+				r.onNode("nft", "flush", "ruleset")
+				r.named = r.within(patience, func() error {
+					s, err := r.status()
+					if err == nil && s.repairs() != 1 {
+						err = fmt.Errorf("edgeway status counts %d repairs", s.repairs())
+					}
+					return errors.Join(err, r.works())
+				})
+			},
+			heals: func(*operatorRow, found) {},
+		},
+		{
+			name: "another kube-proxy's DNAT in front", id: "firewall", severity: "problem", host: true,
+			words: []string{"kube-proxy has rules on this host (ip table kube-proxy)"},
+			breaks: func(r *operatorRow) {
+				r.onNode("nft", "table ip kube-proxy { chain services { type nat hook output priority -110; ip daddr "+
+					netip.MustParseAddrPort(r.clusterIP).Addr().String()+" dnat to 10.244.99.99; }; }")
+			},
+		},
+	}
+}
+
+func endpointRows() []*operatorRow {
+	dies := func(r *operatorRow) { r.lab.kill(r.ep1, programDies) }
+	starts := func(r *operatorRow, f found) {
+		if !strings.Contains(f.Message+f.Fix, ep1Addr+":8080") {
+			r.wrongly("the endpoint is not named: %+v", f)
+		}
+		r.lab.revive(r.ep1)
+	}
+	return []*operatorRow{
+		{
+			name: "endpoint dead, without checks", doctorID: "connect", doctor: []string{"--connect"},
+			breaks: dies, heals: starts,
+		},
+		{
+			name: "endpoint dead, with checks", id: "services-dead", severity: "problem",
+			words:   []string{ep1Addr + ":8080"},
+			prepare: func(r *operatorRow) { r.extra("checks.tcp.sources = [\"kube\"]") },
+			breaks: func(r *operatorRow) {
+				dies(r)
+				time.Sleep(3 * time.Second)
+			},
+			heals: starts,
+		},
+	}
+}
+
+func apiServerRows() []*operatorRow {
+	const id, warning = "source-kube", "warning"
+	return []*operatorRow{
+		{
+			name: "API server away", id: id, severity: warning,
+			words: []string{"connection refused"}, keeps: true, doctorID: "api-server",
+			breaks: func(r *operatorRow) {
+				r.on(r.net.Gateway, "nft", "table ip away { chain c { type filter hook input priority 0; tcp dport "+
+					fmt.Sprint(r.link.port())+" reject with tcp reset; }; }")
+				r.link.cut()
+				r.link.mend()
+			},
+			heals: shows("dev eth0", func(r *operatorRow) { r.on(r.net.Gateway, "nft", "delete table ip away") }),
+		},
+		{
+			name: "token expired", id: "credential-expiry", severity: warning,
+			words: []string{"The token has expired"}, keeps: true,
+			breaks: func(r *operatorRow) {
+				r.access()
+				part := base64.RawURLEncoding.EncodeToString
+				token := part([]byte(`{"alg":"none"}`)) + "." + part([]byte(`{"iat":1,"exp":1700000000}`)) + ".x"
+				r.replaceUser(&api.AuthInfo{Token: token})
+			},
+			heals: func(r *operatorRow, f found) {
+				r.replaceUser(&api.AuthInfo{Token: strings.TrimSpace(r.kubectl(f))})
+			},
+		},
+		{
+			name: "wrong CA", id: id, severity: warning,
+			words: []string{"unknown authority"}, keeps: true, doctorID: "api-server",
+			breaks: func(r *operatorRow) {
+				s := httptest.NewTLSServer(nil)
+				s.Close()
+				r.replaceCluster(func(c *api.Cluster) {
+					c.CertificateAuthorityData = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
+				})
+			},
+			heals: func(r *operatorRow, f found) {
+				r.rootCA()
+				r.replaceCluster(func(c *api.Cluster) { c.CertificateAuthorityData = []byte(r.kubectl(f)) })
+			},
+		},
+		{
+			name: "ServiceCIDRs forbidden", id: "service-ranges", severity: warning,
+			words: []string{"servicecidrs", "forbidden"}, keeps: true,
+			breaks: func(r *operatorRow) {
+				r.access()
+				r.kubectl(found{Fix: `kubectl patch clusterrole edgeway --type=json -p '[{"op":"remove","path":"/rules/2"}]'`})
+				token := r.kubectl(found{Fix: "kubectl -n kube-system create token edgeway"})
+				r.replaceUser(&api.AuthInfo{Token: strings.TrimSpace(token)})
+			},
+			heals: func(r *operatorRow, f found) { r.kubectl(f) },
+		},
+		{
+			name: "server named by a Service's name", id: id, severity: warning,
+			words: []string{"name of a Service"}, doctorID: "api-server",
+			prepare: func(r *operatorRow) {
+				d, _ := r.byDNS(dnsAddr)
+				*r.daemon = *d
+			},
+			breaks: func(r *operatorRow) { // of a host that has never reached the API server
+				r.stop()
+				r.edgeway("cleanup")
+				r.must(os.RemoveAll(r.stateDir()))
+				r.replaceCluster(func(c *api.Cluster) {
+					c.Server = strings.Replace(c.Server, apiName, "kubernetes.default.svc", 1)
+				})
+				r.daemon.start()
+				r.within(patience, r.logged("api server not usable"))
+			},
+			heals: func(r *operatorRow, f found) {
+				if out := r.kubectl(f); out != shared.cluster.Server() {
+					r.wrongly("%q does not show the API server's address:\n%s", f.Fix, out)
+				}
+				r.replaceCluster(func(c *api.Cluster) {
+					c.Server = strings.Replace(c.Server, "kubernetes.default.svc", apiAddr, 1)
+				})
+			},
+		},
+		{
+			name: "clock an hour off", id: "clock", severity: warning, words: []string{"1h0m0s ahead"}, keeps: true,
+			prepare: func(r *operatorRow) {
+				r.proxy = newFaultProxy(r.lab)
+				r.proxy.kubeconfig(r.kubeconfigFile())
+			},
+			breaks: func(r *operatorRow) { r.proxy.begin(&fault{answer: hourAgo}) },
+			heals: func(r *operatorRow, f found) { // no namespace has a clock of its own
+				if f.Fix != "timedatectl set-ntp true" {
+					r.wrongly("the fix is %q", f.Fix)
+				}
+				r.proxy.begin(nil)
+				r.proxy.server.CloseClientConnections()
+			},
+		},
+		{
+			name: "disk full", id: "last-known", severity: warning, words: []string{"is full"}, keeps: true,
+			prepare: func(r *operatorRow) {
+				r.must(os.MkdirAll(r.stateDir(), 0o700))
+				r.must(exec.CommandContext(r.t.Context(), "mount", "-t", "tmpfs", "-o", "size=128k", "tmpfs", r.stateDir()).Run())
+				r.t.Cleanup(func() { _ = exec.CommandContext(contextOfCleanup(), "umount", "-l", r.stateDir()).Run() })
+			},
+			breaks: func(r *operatorRow) {
+				r.onNode("sh", "-c", "dd if=/dev/zero of="+r.stateDir()+"/big 2>/dev/null || true")
+				r.n.service("another", nil)
+				r.within(patience, r.logged("last-known state not saved"))
+			},
+			heals: shows("100%", func(r *operatorRow) { r.must(os.Remove(filepath.Join(r.stateDir(), "big"))) }),
+		},
+	}
+}
+
+// hourAgo answers with the time of an hour ago.
+func hourAgo(w http.ResponseWriter, r *http.Request, pass http.Handler) { pass.ServeHTTP(dated{w}, r) }
+
+type dated struct{ http.ResponseWriter }
+
+// Unwrap is for http.ResponseController.
+func (d dated) Unwrap() http.ResponseWriter { return d.ResponseWriter }
+
+func (d dated) WriteHeader(code int) {
+	d.Header().Set("Date", time.Now().Add(-time.Hour).UTC().Format(http.TimeFormat))
+	d.ResponseWriter.WriteHeader(code)
+}
+
+// replaceCluster changes the cluster in the kubeconfig.
+func (d *daemon) replaceCluster(change func(*api.Cluster)) {
+	d.t.Helper()
+	config, err := clientcmd.LoadFromFile(d.kubeconfigFile())
+	d.must(err)
+	change(config.Clusters[config.Contexts[config.CurrentContext].Cluster])
+	d.must(clientcmd.WriteToFile(*config, d.kubeconfigFile()))
+}
+
+// access gives the service account edgeway its rights.
+func (r *operatorRow) access() {
+	r.t.Helper()
+	r.kubectl(found{Fix: "kubectl apply -f /usr/share/doc/edgeway/examples/kubernetes-access.yaml"})
+}
+
+// rootCA does what a controller does, which runs in each cluster but this.
+func (r *operatorRow) rootCA() {
+	r.t.Helper()
+	_, err := shared.admin.Core.ConfigMaps(metav1.NamespaceSystem).Create(r.t.Context(), &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Name: "kube-root-ca.crt"},
+		Data:       map[string]string{"ca.crt": string(shared.cluster.Config("admin").CAData)},
+	}, metav1.CreateOptions{})
+	r.must(err)
+}

@@ -1,0 +1,274 @@
+package e2e
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"edgeway/test/e2e/cluster"
+)
+
+// operatorRow is a fault as an operator meets it, on a host of its own.
+type operatorRow struct {
+	name string
+	// prepare runs before the daemon starts, breaks makes the fault.
+	prepare, breaks func(*operatorRow)
+	// id, severity and words are those of the fault in status. Without an id, status cannot know of it.
+	id, severity string
+	words        []string
+	// doctor holds the arguments of edgeway doctor that are needed beside --json, and doctorID the ID there if it is
+	// another one.
+	doctor   []string
+	doctorID string
+	// host says that the connection is the host's own, to the ClusterIP; others are a client's, to the NodePort.
+	host bool
+	// keeps says that the connection works all the same: the fault is of the way to the API server, or of the disk.
+	keeps bool
+	// heals applies the fix of a fault; nil: it is a command for this host.
+	heals func(*operatorRow, found)
+
+	*daemon
+	n                   *namespace
+	clusterIP, nodePort string
+
+	began               time.Time
+	wrong               []string
+	fix                 found
+	named, healed       time.Duration // 0: not
+	inDoctor, explained string
+	proxy               *faultProxy
+}
+
+// The time that status has to name a fault, and to be healthy again after the fix.
+const operatorLimit = time.Minute
+
+// Each fault of a host is named by status within a minute and by doctor at once; explain says of no connection that
+// fails that it is forwarded; and the fix that is printed heals it within a minute, or is the command that shows where
+// another host is at fault.
+func TestOperatorsTable(t *testing.T) {
+	rows := operatorRows()
+	for _, r := range rows {
+		r.start(t)
+	}
+	for i, r := range rows {
+		r.begin()
+		for _, earlier := range rows[:i] {
+			earlier.isNamed()
+		}
+	}
+	poll(rows, (*operatorRow).isNamed)
+	for _, r := range rows {
+		r.explain()
+		r.heal()
+	}
+	poll(rows, (*operatorRow).isHealed)
+	right := 0
+	for _, r := range rows {
+		r.judge()
+		status := "not named"
+		if r.named > 0 {
+			status = fmt.Sprintf("%s (%s) after %.0f s", r.fix.ID, r.fix.Severity, r.named.Seconds())
+		}
+		if r.named > 0 && r.inDoctor != "" {
+			right++
+		}
+		t.Logf("%s\n\tstatus:  %s: %s\n\tdoctor:  %s\n\texplain: %s\n\tfix:     %s\n\thealthy after %.0f s", r.name, status,
+			r.fix.Message, cmp.Or(r.inDoctor, "not named"), r.explained, r.fix.Fix, r.healed.Seconds())
+	}
+	if t.Logf("status and doctor are right for %d of %d faults", right, len(rows)); right < len(rows)-1 {
+		t.Errorf("all but one are wanted")
+	}
+}
+
+// poll asks all rows in turn until check is true for each, or the time is up.
+func poll(rows []*operatorRow, check func(*operatorRow) bool) {
+	for deadline := time.Now().Add(operatorLimit); time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
+		all := true
+		for _, r := range rows {
+			all = check(r) && all
+		}
+		if all {
+			return
+		}
+	}
+}
+
+func (r *operatorRow) start(t *testing.T) {
+	t.Helper()
+	l := newLab(t)
+	r.daemon = l.newDaemon()
+	r.n = l.namespace()
+	if r.prepare != nil {
+		r.prepare(r)
+	}
+	r.watchOnly(r.n)
+	r.startReady()
+	r.clusterIP, r.nodePort = r.n.web("shop")
+	r.within(patience, r.works)
+	r.within(patience, r.says(": healthy\n"))
+	r.within(patience, func() error { return r.forwards(0, "forward: ") })
+}
+
+// flow is the connection that the row is about.
+func (r *operatorRow) flow() (src, dst string) {
+	if r.host {
+		return "host", r.clusterIP
+	}
+	return clientAddr, r.nodePort
+}
+
+func (r *operatorRow) works() error {
+	src, dst := r.flow()
+	if src != "host" {
+		return answers(r.client, dst, "ep1")()
+	}
+	return r.answersHost(dst, "ep1")()
+}
+
+func (r *operatorRow) forwards(code int, words ...string) error {
+	src, dst := r.flow()
+	return r.explains(src, dst, code, words...)()
+}
+
+func (r *operatorRow) wrongly(format string, args ...any) {
+	r.wrong = append(r.wrong, "WRONG: "+fmt.Sprintf(format, args...))
+}
+
+// begin makes the fault, and asks the doctor at once.
+func (r *operatorRow) begin() {
+	r.t.Helper()
+	r.breaks(r)
+	r.began = time.Now()
+	if err := r.works(); (err == nil) != r.keeps {
+		r.wrongly("with the fault the connection works: %t (%v)", err == nil, err)
+	}
+	out, errs, _ := r.edgeway(append([]string{"doctor", "--json"}, r.doctor...)...)
+	for _, f := range r.faultsIn(out, errs) {
+		wanted := cmp.Or(r.doctorID, r.id)
+		if f.ID == wanted && (f.Severity != "ok" || wanted == "daemon") {
+			r.inDoctor = fmt.Sprintf("%s (%s) %s", f.ID, f.Severity, f.Message)
+			if r.id == "" {
+				r.fix = f
+			}
+			return
+		}
+	}
+}
+
+func (r *operatorRow) faultsIn(out, errs string) []found {
+	r.t.Helper()
+	var report struct{ Faults []found }
+	if err := json.Unmarshal([]byte(out), &report); err != nil {
+		r.t.Fatalf("%s: %v in %q %s", r.name, err, out, errs)
+	}
+	return report.Faults
+}
+
+// isNamed looks for the fault in status.
+func (r *operatorRow) isNamed() bool {
+	if r.named > 0 || r.id == "" {
+		return true
+	}
+	out, errs, _ := r.edgeway("status", "--json")
+	for _, f := range r.faultsIn(out, errs) {
+		if f.ID == r.id && f.Severity == r.severity && containsAll(f.Object+": "+f.Message, r.words) {
+			r.fix, r.named = f, time.Since(r.began)
+			return true
+		}
+	}
+	return false
+}
+
+func (r *operatorRow) explain() {
+	src, dst := r.flow()
+	out, errs, code := r.edgeway("explain", "--exit-code", src, dst)
+	r.explained, _, _ = strings.Cut(out+errs, "\n")
+	if (code == 0) != r.keeps {
+		r.wrongly("edgeway explain ended with %d:\n%s", code, out)
+	}
+}
+
+func (r *operatorRow) heal() {
+	r.t.Helper()
+	r.began = time.Now()
+	if r.heals != nil {
+		r.heals(r, r.fix)
+		return
+	}
+	r.run(r.fix)
+}
+
+// run runs a fix on the host, as it is printed, and returns its output. The host has another configuration file and
+// program than the fix expects.
+func (r *operatorRow) run(f found) string {
+	r.t.Helper()
+	const edgeway = `edgeway() { "$0" "$@" --config "$CONFIG"; };`
+	cmd := r.node.Command(r.t.Context(), "sh", "-ec", edgeway+"\n"+f.Fix, shared.binary)
+	return r.output(cmd, f, "CONFIG="+r.config, "ROUTER="+r.router)
+}
+
+// kubectl runs a fix where kubectl may.
+func (r *operatorRow) kubectl(f found) string {
+	r.t.Helper()
+	programs, err := exec.CommandContext(r.t.Context(), "../../scripts/controlplane", "kubectl").Output()
+	r.must(err)
+	access, err := filepath.Abs("../../etc/edgeway/kubernetes-access.yaml")
+	r.must(err)
+	command := strings.ReplaceAll(f.Fix, "/usr/share/doc/edgeway/examples/kubernetes-access.yaml", access)
+	cmd := exec.CommandContext(r.t.Context(), "sh", "-ec", command)
+	return r.output(cmd, f, "PATH="+strings.TrimSpace(string(programs))+":"+os.Getenv("PATH"),
+		"KUBECONFIG="+shared.cluster.Kubeconfig(cluster.Admin))
+}
+
+func (r *operatorRow) output(cmd *exec.Cmd, f found, env ...string) string {
+	cmd.Env = append(os.Environ(), env...)
+	out, err := cmd.Output()
+	if code := cmd.ProcessState.ExitCode(); code != 0 && code != 4 { // as of edgeway doctor
+		r.wrongly("fix %q: %v\n%s", f.Fix, err, out)
+	}
+	return string(out)
+}
+
+func (r *operatorRow) isHealed() bool {
+	if r.healed > 0 {
+		return true
+	}
+	out, errs, code := r.edgeway("status", "--json")
+	for _, f := range r.faultsIn(out, errs) {
+		if f.Severity != "notice" || f.ID == r.id {
+			return false
+		}
+	}
+	if code == 0 && r.works() == nil {
+		r.healed = time.Since(r.began)
+	}
+	return r.healed > 0
+}
+
+func (r *operatorRow) judge() {
+	r.t.Helper()
+	if limit := r.promised(operatorLimit); max(r.named, r.healed) > limit {
+		r.wrongly("named after %s, healthy %s after the fix, want %s", r.named, r.healed, limit)
+	}
+	if r.named == 0 && r.id != "" {
+		out, _, _ := r.edgeway("status")
+		r.wrongly("status does not name it:\n%s", out)
+	}
+	if r.inDoctor == "" {
+		out, _, _ := r.edgeway(append([]string{"doctor"}, r.doctor...)...)
+		r.wrongly("doctor did not name it; now it says:\n%s", out)
+	}
+	if r.healed == 0 {
+		out, _, _ := r.edgeway("status")
+		r.wrongly("not healthy: %v\n%s", r.works(), out)
+	}
+	if len(r.wrong) > 0 {
+		r.t.Errorf("%s:\n%s", r.name, strings.Join(r.wrong, "\n"))
+	}
+}
