@@ -33,7 +33,7 @@ func Examined(ctx context.Context, path string, logger *slog.Logger) (*doctor.Ho
 	}
 	h := &doctor.Host{
 		Config: cfg, System: doctor.Kernel{}, Lookups: examinedEndpoints, Rules: firewall.New().Look,
-		EveryPacket: firewall.EveryPacket, Saved: saved(cfg),
+		Saved:        saved(cfg),
 		Unprivileged: os.Geteuid() != 0,
 	}
 	h.Backend, h.BackendErr = pick(ctx, Backends(), cfg.Proxy.Backend)

@@ -53,27 +53,6 @@ func TestReversePathFilter(t *testing.T) {
 	wants(t, h, "rp-filter", "ok: … dropped nothing")
 }
 
-func TestFastPath(t *testing.T) {
-	h, f := testHost()
-	wants(t, h, "fast-path") // not enabled
-	h.Config.FastPath.Enabled = true
-	wants(t, h, "fast-path", "warning: … | kubectl annotate")
-	h.Plan.Services[0].LongLived = true
-	wants(t, h, "fast-path", "ok: ")
-	f.files["/proc/net/ip_tables_names"] = "nat\nfilter"
-	wants(t, h, "fast-path", "warning: … iptables-legacy … | edgeway reload")
-	h.EveryPacket = func(context.Context) []string { return []string{"limit rate in the chain forward"} }
-	delete(f.files, "/proc/net/ip_tables_names")
-	wants(t, h, "fast-path", "warning: … limit rate in the chain forward … | nft list ruleset")
-	h.Backend.Traits.NoFastPath = "it translates by itself" // but another one serves
-	wants(t, h, "fast-path", "warning: … limit rate in the chain forward … | nft list ruleset")
-	h.Serving = h.Backend
-	wants(t, h, "fast-path", "warning: … it translates by itself … | fastpath.enabled = false")
-	h.EveryPacket, h.Serving = nil, proxiers.Component{}
-	h.Faults = []fault.Fault{{ID: "fast-path", Severity: fault.Warning, Message: "There is no fast path: no flowtable", Fix: "enable it"}}
-	wants(t, h, "fast-path", "warning: … no flowtable … | enable it")
-}
-
 func TestTheDaemonsOwnConditions(t *testing.T) {
 	h, _ := testHost()
 	wants(t, h, "daemon", "warning: … /run/edgeway/edgeway.sock … | systemctl start edgeway")

@@ -35,7 +35,6 @@ func Checks() []Check {
 		{Name: "ipv6-forward", Cheap: true, Run: forwarding6},
 		{Name: "route-services", Cheap: true, Run: serviceRoutes},
 		{Name: "route-endpoints", Cheap: true, Run: endpointRoutes},
-		{Name: fastPathCheck, Run: fastPath},
 		{Name: "rp-filter", Cheap: true, Run: rpFilter},
 		{Name: firewall.Check, Cheap: true, Run: foreignRules},
 		{Name: "conntrack", Cheap: true, Run: conntrack},

@@ -39,8 +39,6 @@ type Host struct {
 	Saved       []Saved
 	// Rules asks the rules of other programs, never twice at once.
 	Rules func(context.Context, firewall.Question) []fault.Fault
-	// EveryPacket gives the places of rules of other programs that must see every packet of a connection.
-	EveryPacket func(context.Context) []string
 	// Lookups bounds the endpoints, and the addresses of Services, whose route is looked up.
 	Lookups int
 	// known are the networks of the plan, if somebody has gathered them.
