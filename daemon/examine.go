@@ -3,7 +3,6 @@ package daemon
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -14,9 +13,9 @@ import (
 	"edgeway/daemon/control"
 	"edgeway/daemon/doctor"
 	"edgeway/daemon/doctor/firewall"
+	"edgeway/daemon/health"
+	"edgeway/daemon/planner"
 	"edgeway/daemon/source/kube"
-	"edgeway/daemon/source/lastknown"
-	"edgeway/daemon/tracker"
 	"edgeway/proxiers"
 	"edgeway/proxiers/fault"
 )
@@ -33,7 +32,6 @@ func Examined(ctx context.Context, path string, logger *slog.Logger) (*doctor.Ho
 	}
 	h := &doctor.Host{
 		Config: cfg, System: doctor.Kernel{}, Lookups: examinedEndpoints, Rules: firewall.New().Look,
-		Saved:        saved(cfg),
 		Unprivileged: os.Geteuid() != 0,
 	}
 	h.Backend, h.BackendErr = pick(ctx, Backends(), cfg.Proxy.Backend)
@@ -48,6 +46,10 @@ func Examined(ctx context.Context, path string, logger *slog.Logger) (*doctor.Ho
 	h.Unasked = unasked(err, invalid)
 	if invalid != nil {
 		return h, found // there is nothing to plan with
+	}
+	if k := cfg.Source.Kube; k.Kubeconfig != "" {
+		credentials, _ := kube.Warnings(k.Kubeconfig, k.AllowExecPlugins) // the check api-server reports the error
+		found = append(found, credentials...)
 	}
 	if h.Facts, err = offline(ctx, cfg, logger); err != nil {
 		f := fault.New("sources", fault.Problem, "edgeway config check", "there is no plan to look at: %s",
@@ -109,37 +111,21 @@ func addKube(h *doctor.Host, cfg *config.Config, logger *slog.Logger) {
 			UserAgent: "edgeway", Mark: proxiers.OwnMark(cfg.Proxy.MasqueradeBit), Logger: logger,
 		})
 	}
-	h.Credentials = func() ([]fault.Fault, error) { return kube.Warnings(k.Kubeconfig, k.AllowExecPlugins) }
-}
-
-// saved lists the last-known states that a daemon keeps.
-func saved(cfg *config.Config) (out []doctor.Saved) {
-	state := func(of, folder string, ages bool) doctor.Saved {
-		return doctor.Saved{Of: of, Folder: folder, Ages: ages, At: func() (time.Time, error) {
-			saved, err := lastknown.Peek(folder, new(gathered))
-			return saved.At, err
-		}}
-	}
-	if cfg.Source.Kube.Kubeconfig != "" {
-		out = append(out, state("the API server", cfg.Source.LastKnown.Directory, true))
-	}
-	if len(cfg.Source.File.Paths) > 0 {
-		out = append(out, state("the manifests", savedFilesDir(cfg), false))
-	}
-	return out
 }
 
 // readingTime bounds a reading of all sources where there is no last-known state.
 const readingTime = 10 * time.Second
 
-// offline gives the facts that foresee has, or, before a daemon has run, the plan that all sources make.
+// offline returns the facts that foresee has, or, before a daemon has run, the plan that all sources make.
 func offline(ctx context.Context, cfg *config.Config, logger *slog.Logger) (doctor.Facts, error) {
-	m, state, err := foresee(ctx, cfg)
+	state, files, err := foresee(cfg)
 	if err == nil {
 		f := factsOf(&state)
-		f.Orphans = orphans(m.tracker)
-		if len(cfg.Source.File.Paths) > 0 {
-			f.Sources = []doctor.Source{{Name: fileLayer, Status: m.files}}
+		if found, faulty := health.SourceFault(fileLayer, files); faulty {
+			f.Faults = append(f.Faults, found)
+		}
+		for _, svc := range state.Snapshot.Services {
+			f.Faults = append(f.Faults, planner.Unserved(svc, state.Plan)...)
 		}
 		return f, nil
 	}
@@ -148,29 +134,9 @@ func offline(ctx context.Context, cfg *config.Config, logger *slog.Logger) (doct
 	}
 	ctx, cancel := context.WithTimeout(ctx, readingTime)
 	defer cancel()
-	s, failed := newSources(cfg, logger, Outside{})
+	p, _, failed := MakePlan(ctx, cfg, logger)
 	if failed != nil {
 		return doctor.Facts{}, errors.Join(err, failed)
 	}
-	p, _, failed := s.plan(ctx, cfg, logger)
-	if failed != nil {
-		return doctor.Facts{}, errors.Join(err, failed)
-	}
-	return doctor.Facts{Plan: p, Sources: s.facts()}, nil
-}
-
-// facts gives the state of each source.
-func (s *sources) facts() (out []doctor.Source) {
-	for _, src := range s.list() {
-		out = append(out, doctor.Source{Name: src.Name(), Status: src.Status()})
-	}
-	return out
-}
-
-// orphans names the EndpointSlices of manifests that no Service uses.
-func orphans(t *tracker.Tracker) (out []string) {
-	for _, slice := range t.Orphans() {
-		out = append(out, fmt.Sprintf("%s of Service %s", slice.Key(), slice.Service))
-	}
-	return out
+	return doctor.Facts{Plan: p}, nil
 }

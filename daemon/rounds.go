@@ -39,9 +39,7 @@ func factsOf(state *pipeline.State) doctor.Facts {
 	if f.Plan == nil {
 		f.Plan = state.Plan
 	}
-	if state.Snapshot != nil {
-		f.Services, f.NodeObject = state.Snapshot.Services, state.Snapshot.Node != nil
-	}
+	f.NodeObject = state.Snapshot != nil && state.Snapshot.Node != nil
 	return f
 }
 
@@ -49,7 +47,6 @@ func factsOf(state *pipeline.State) doctor.Facts {
 func (i *instance) facts() doctor.Facts {
 	state := i.pipeline.State()
 	f := factsOf(&state)
-	f.PID = os.Getpid()
-	f.Orphans, f.Sources, f.Faults = orphans(i.sources.tracker), i.sources.facts(), i.health.Report().Faults
+	f.PID, f.Faults = os.Getpid(), i.health.Report().Faults
 	return f
 }

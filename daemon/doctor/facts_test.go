@@ -11,8 +11,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"edgeway/daemon/config"
-	"edgeway/daemon/source"
-	"edgeway/daemon/tracker"
 	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 )
@@ -24,11 +22,8 @@ func TestFactsPassTheSocket(t *testing.T) {
 	svc.Affinity, svc.Pools[plan.LocalPool] = time.Hour, []plan.Endpoint{{Addr: netip.MustParseAddrPort("[fd00::1]:1"), Local: true}}
 	svc.Seal()
 	h, _ := testHost(svc)
-	web := service("web", "edge", "10.244.1.11")
-	web.Spec.NoSources = []plan.Family{plan.IPv6}
 	want := Facts{
-		PID: 7, NodeObject: true, Plan: h.Plan, InForce: true, Services: []*tracker.Service{web}, Orphans: []string{"x"},
-		Sources: []Source{{"kube", source.Status{Synced: true, LastContact: time.Unix(1e9, 0).UTC(), Err: "y"}}},
+		PID: 7, NodeObject: true, Plan: h.Plan, InForce: true,
 		Faults:  []fault.Fault{{ID: "a", Severity: fault.Problem, Message: "b", Fix: "c"}},
 	}
 	raw, err := json.Marshal(want)

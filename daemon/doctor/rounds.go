@@ -5,10 +5,8 @@ import (
 	"slices"
 	"sync"
 	"time"
-	"weak"
 
 	"edgeway/proxiers/fault"
-	"edgeway/proxiers/plan"
 )
 
 // Rounds is the daemon's own look at the host, again and again.
@@ -18,10 +16,7 @@ type Rounds struct {
 	once    sync.Once
 	checks  []Check
 
-	// networks are those of plan: in a big cluster to gather them takes longer than to look them up.
-	plan     weak.Pointer[plan.Plan]
-	networks []network
-	filter   dropCount
+	filter dropCount
 
 	mu    sync.Mutex
 	found []fault.Fault
@@ -126,10 +121,7 @@ func (d *dropCount) before(now int) int {
 // look runs the checks and reports whether there are new faults.
 func (r *Rounds) look(ctx context.Context) (fresh bool) {
 	h := r.o.Host()
-	if of := weak.Make(h.Plan); of != r.plan {
-		r.plan, r.networks = of, h.networks()
-	}
-	h.known, h.filteredBefore = r.networks, r.filter.before(h.filtered())
+	h.filteredBefore = r.filter.before(h.filtered())
 	before := map[string]fault.Fault{}
 	for _, f := range r.Faults() {
 		before[key(f)] = f

@@ -79,7 +79,7 @@ func conntrack(_ context.Context, h *Host) []fault.Fault {
 	fix := set("net.netfilter.nf_conntrack_max", 2*limit) +
 		"  # to keep it, see conntrack.md in the package's documentation"
 	percent := 100 * count / limit
-	switch full := h.fullCount(); {
+	switch {
 	case percent >= nearlyFull:
 		return []fault.Fault{problem(fix,
 			"the table of connections is full to %d %% (limit %d): new connections are dropped when it is full",
@@ -87,31 +87,7 @@ func conntrack(_ context.Context, h *Host) []fault.Fault {
 	case percent >= muchUsed:
 		return []fault.Fault{warning(fix, "the table of connections has %d entries, %d %% of its limit %d", count,
 			percent, limit)}
-	case full > 0:
-		return []fault.Fault{warning(fix,
-			"the table of connections has %d entries of %d now, but was full for %d new connections since the start",
-			count, limit, full)}
 	default:
 		return []fault.Fault{ok("the table of connections has %d entries, the limit is %d", count, limit)}
 	}
-}
-
-// fullCount adds up the column "drop" of all processors, in hexadecimal: entries that did not fit into the table.
-func (h *Host) fullCount() (sum uint64) {
-	text, _ := h.Read(netFiles + "stat/nf_conntrack") // without it nothing was counted
-	column := -1
-	for line := range strings.Lines(text) {
-		fields := strings.Fields(line)
-		if column < 0 {
-			if column = slices.Index(fields, "drop"); column < 0 {
-				return 0
-			}
-			continue
-		}
-		if column < len(fields) {
-			n, _ := strconv.ParseUint(fields[column], 16, 64)
-			sum += n
-		}
-	}
-	return sum
 }
