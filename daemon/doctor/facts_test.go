@@ -24,7 +24,7 @@ func TestFactsPassTheSocket(t *testing.T) {
 	h, _ := testHost(svc)
 	want := Facts{
 		PID: 7, NodeObject: true, Plan: h.Plan, InForce: true,
-		Faults:  []fault.Fault{{ID: "a", Severity: fault.Problem, Message: "b", Fix: "c"}},
+		Faults: []fault.Fault{{ID: "a", Severity: fault.Problem, Message: "b", Fix: "c"}},
 	}
 	raw, err := json.Marshal(want)
 	if err != nil {
