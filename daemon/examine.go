@@ -54,7 +54,7 @@ func Examined(ctx context.Context, path string, logger *slog.Logger) (*doctor.Ho
 	if h.Facts, err = offline(ctx, cfg, logger); err != nil {
 		f := fault.New("sources", fault.Problem, "edgeway config check", "there is no plan to look at: %s",
 			oneLine(err))
-		if h.Unprivileged && strings.Contains(err.Error(), fs.ErrPermission.Error()) { // a source's status is text
+		if h.Unprivileged { // the cause may be a file that only root may read
 			f.Severity, f.Fix = fault.Warning, doctor.AsRoot
 		}
 		found = append(found, f)
