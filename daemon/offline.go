@@ -1,10 +1,14 @@
 package daemon
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
 
 	"edgeway/daemon/config"
 	"edgeway/daemon/nodeinfo"
@@ -14,6 +18,8 @@ import (
 	"edgeway/daemon/source/file"
 	"edgeway/daemon/source/lastknown"
 	"edgeway/daemon/tracker"
+	"edgeway/proxiers/fault"
+	"edgeway/proxiers/plan"
 )
 
 // foresee returns what a daemon that starts now without its API server would plan, and the status of the manifests. It
@@ -91,3 +97,63 @@ type gathered []source.Object
 func (g *gathered) Upsert(obj source.Object) { *g = append(*g, obj) }
 func (*gathered) Delete(source.Key)          {}
 func (*gathered) Synced()                    {}
+
+// MakePlan reads the sources once and returns the plan that Run would apply, with the problems of the objects. It
+// changes nothing on the host. From the last-known state it takes only the addresses of the API server, and which of
+// several Services owns an address.
+func MakePlan(ctx context.Context, cfg *config.Config, logger *slog.Logger) (*plan.Plan, []fault.Fault, error) {
+	s, err := newSources(cfg, logger, Outside{})
+	if err != nil {
+		return nil, nil, err
+	}
+	s.aside = true
+	for _, store := range s.stores() {
+		if err := store.Recall(); err != nil {
+			logger.Warn("last-known state not read: of several Services with one address, another one may have it than in a dry run", "error", err)
+		}
+	}
+	node := nodeinfo.New(logger, hostOptions(cfg))
+	ctx, stop := context.WithCancel(ctx)
+	group, ctx := errgroup.WithContext(ctx)
+	defer func() {
+		stop()
+		_ = group.Wait() // a failure while stopping does not affect the plan
+	}()
+	group.Go(func() error { return node.Run(ctx) })
+	s.run(func(_ string, run func(context.Context) error) { group.Go(func() error { return run(ctx) }) })
+	for _, ready := range []<-chan struct{}{node.Ready(), s.tracker.Changed()} {
+		select {
+		case <-ctx.Done():
+			return nil, nil, errors.Join(fmt.Errorf("wait for the sources: %w", context.Cause(ctx)), s.faults())
+		case <-ready:
+		}
+	}
+	snap, ok := s.tracker.Snapshot()
+	if !ok {
+		return nil, nil, errors.New("the sources have not listed all objects")
+	}
+	p, problems := planner.New(plannerOptions(cfg, families(cfg), s.held)).Plan(snap, node.Host(), nil)
+	return p, slices.Concat(s.unread(), snap.Problems, problems), nil
+}
+
+// unread returns a problem if manifests could not be read.
+func (s *sources) unread() []fault.Fault {
+	if s.file == nil || s.file.Status().Err == "" {
+		return nil
+	}
+	return []fault.Fault{
+		fault.New(source.ObjectFault, fault.Warning, "", "%s", s.file.Status().Err).Of("source.file.paths"),
+	}
+}
+
+// faults returns the errors of the sources.
+func (s *sources) faults() error {
+	var errs []error
+	for _, src := range s.list() {
+		if st := src.Status(); st.Err != "" {
+			errs = append(errs, fmt.Errorf("source %s: %s", src.Name(), st.Err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
