@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"slices"
 
-
 	"edgeway/daemon/config"
 	"edgeway/proxiers"
 	"edgeway/proxiers/conntrack"
@@ -218,4 +217,3 @@ func Probe(ctx context.Context, cfg *config.Config) []Probed {
 	}
 	return out
 }
-

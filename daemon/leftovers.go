@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-
 	"edgeway/daemon/config"
 	"edgeway/daemon/doctor/trace"
 	"edgeway/proxiers"

@@ -156,4 +156,3 @@ func (s *sources) faults() error {
 	}
 	return errors.Join(errs...)
 }
-
