@@ -14,6 +14,7 @@ const (
 	netFiles       = "/proc/thread-self/net/"
 	conntrackFiles = "/proc/sys/net/netfilter/nf_conntrack_"
 	filterKey      = "net.ipv4.conf.all.rp_filter"
+	loose          = 2 // counts for all interfaces: the larger value does (Linux, ip-sysctl)
 )
 
 // rpFilter tells of packets that the reverse path filter dropped: those that came in by another interface than the one
@@ -27,19 +28,12 @@ func rpFilter(_ context.Context, h *Host) []fault.Fault {
 	if n <= 0 {
 		return []fault.Fault{ok("the reverse path filter has dropped nothing")}
 	}
-	links, _ := h.Links() // without them there is what holds for all
-	i := slices.IndexFunc(links, func(device string) bool {
-		path, _ := interfaceSetting(interfaces4, device, "rp_filter")
-		// The larger value counts (Linux, ip-sysctl): 1 is strict, 2 is loose.
-		value, err := h.number(path)
-		return err == nil && max(value, all) == 1
-	})
-	if i < 0 {
+	if all == loose {
 		return []fault.Fault{ok("rp_filter is strict on no interface")}
 	}
-	return []fault.Fault{fault.New("", fault.Notice, set(filterKey, 2),
-		"rp_filter is strict, as on %s, and has dropped packets (%d) that came in by another interface than this host "+
-			"would answer by: answers of endpoints among them are lost", links[i], n)}
+	return []fault.Fault{fault.New("", fault.Notice, set(filterKey, loose),
+		"rp_filter is strict and has dropped packets (%d) that came in by another interface than this host would answer by: "+
+			"answers of endpoints among them are lost", n)}
 }
 
 // filtered is the number of packets that the reverse path filter has dropped.

@@ -28,17 +28,12 @@ func isOneOf(err error, list []error) bool {
 	return slices.ContainsFunc(list, func(target error) bool { return errors.Is(err, target) })
 }
 
-// note remembers the first error that is in exhausted.
-func (w *watched) note(err error) {
-	if w.err == nil && isOneOf(err, exhausted) {
-		w.err = err
-	}
-}
-
 // Read implements System.
 func (w *watched) Read(path string) (string, error) {
 	text, err := w.System.Read(path)
-	w.note(err)
+	if w.err == nil && isOneOf(err, exhausted) {
+		w.err = err
+	}
 	return text, err
 }
 
@@ -49,20 +44,6 @@ func (w *watched) Way(to netip.Addr) (nodeinfo.Way, error) {
 		w.err = err
 	}
 	return found, err
-}
-
-// Links implements System.
-func (w *watched) Links() ([]string, error) {
-	links, err := w.System.Links()
-	w.note(err)
-	return links, err
-}
-
-// Advertised implements System.
-func (w *watched) Advertised() ([]string, error) {
-	links, err := w.System.Advertised()
-	w.note(err)
-	return links, err
 }
 
 // unknown returns the fault of a check that could not look.
