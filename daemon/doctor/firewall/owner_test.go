@@ -25,7 +25,7 @@ func TestDocker(t *testing.T) {
 			t.Errorf("the fix is %q", fix)
 		}
 		h.question.Links = func() []string { return []string{"docker0", "eth1"} } // it accepts what it publishes
-		h.finds(fault.Warning, "may drop forwarded connections")
+		h.finds(fault.Notice, "may drop forwarded connections")
 		h.question.Links = func() []string { return []string{"eth1"} }
 		h.obey()
 		h.well()
