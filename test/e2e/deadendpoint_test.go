@@ -60,7 +60,7 @@ func TestDoctorMendsDeadEndpoints(t *testing.T) {
 		return nil
 	})
 	d.degraded("services-dead")
-	l.must(d.metric(`edgeway_condition{name="services-dead"}`, 1)())
+	l.must(d.metric(`edgeway_fault{name="services-dead"}`, 1)())
 	d.diagnosed("services-dead", words)
 	if out, _, code := d.edgeway("explain", "--exit-code", "host", web); code != 4 || !strings.HasPrefix(out, "fail: ") {
 		t.Errorf("edgeway explain ended with %d:\n%s", code, out)

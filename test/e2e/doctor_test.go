@@ -99,7 +99,7 @@ func TestDoctorMendsAHostWithoutARouteToEndpoints(t *testing.T) {
 func (d *daemon) well(check string) {
 	d.t.Helper()
 	d.within(patience, d.says("healthy"))
-	d.within(patience, d.hasMetric(fmt.Sprintf(`edgeway_condition{name=%q} 0`, check)))
+	d.within(patience, d.hasMetric(fmt.Sprintf(`edgeway_fault{name=%q} 0`, check)))
 	if out, errs, code := d.edgeway("doctor"); code != 0 {
 		d.t.Fatalf("edgeway doctor ended with %d on a host that works:\n%s%s", code, out, errs)
 	}
@@ -117,7 +117,7 @@ func (d *daemon) cured(check, words string, works func() error) {
 	})
 	d.t.Logf("edgeway status named it after %.1f s", took.Seconds())
 	d.degraded(check)
-	d.within(patience, d.metric(fmt.Sprintf(`edgeway_condition{name=%q}`, check), 1))
+	d.within(patience, d.metric(fmt.Sprintf(`edgeway_fault{name=%q}`, check), 1))
 	d.within(patience, d.logged("level=ERROR", "fault began", "fault="+check))
 	out := d.diagnosed(check, words)
 	d.obey(check, out)
