@@ -245,14 +245,23 @@ func TestFaultsOfServicesCostWhatChanged(t *testing.T) {
 	}
 }
 
+// BenchmarkUnserved is a round after a sync that changed no Service without an endpoint, one, or all.
 func BenchmarkUnserved(b *testing.B) {
-	w := newCluster()
-	for i := range 5000 {
-		w.apply(aService(fmt.Sprint("web-", i), i, "http"))
-	}
-	w.sync()
-	for b.Loop() {
-		w.stale = true
-		w.unserved()
+	for _, changed := range []int{0, 1, 5000} {
+		b.Run(fmt.Sprintf("changed=%d", changed), func(b *testing.B) {
+			w := newCluster()
+			for i := range 5000 {
+				w.apply(aService(fmt.Sprint("web-", i), i, "http"))
+			}
+			w.sync()
+			w.unserved()
+			for b.Loop() {
+				w.stale = true
+				for i := range changed {
+					w.idle[tracker.Name{Namespace: "ns", Name: fmt.Sprint("web-", i)}].of = nil
+				}
+				w.unserved()
+			}
+		})
 	}
 }
