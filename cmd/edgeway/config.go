@@ -38,9 +38,10 @@ manifests. What the daemon would refuse or leave out is an error, and so is a ke
 Without a kubeconfig, a port of a Service that has no endpoint is a warning.
 Each line names the file with the line, or the object, and what to do.
 
-As root, the command runs again as the user edgeway for a configuration in /etc/edgeway, because the service reads it with
-the rights of that user. A backend that cannot run on this host is an error there, and a warning for files elsewhere, which
-may be for another host. Nothing is changed, and nothing is contacted. The exit code is 2 if there are errors.`,
+As root, the command runs again as the user edgeway for a configuration in /etc/edgeway, because the service reads it
+with the rights of that user. A backend that cannot run on this host is an error there, and a warning for files
+elsewhere, which may be for another host. Nothing is changed, and nothing is contacted. The exit code is 2 if there are
+errors.`,
 			Args: cobra.NoArgs,
 			RunE: func(cmd *cobra.Command, _ []string) error { return checkConfig(cmd, g.config) },
 		},

@@ -86,12 +86,12 @@ const (
 
 // dropIn looks whether the unit, if there is one, has the drop-in that the backend needs.
 func dropIn(_ context.Context, h *Host) []fault.Fault {
+	folders := []string{ownUnits, "/run/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system"}
 	has := func(name string) bool {
-		return slices.ContainsFunc([]string{ownUnits, "/run/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system"},
-			func(folder string) bool {
-				_, err := h.Read(filepath.Join(folder, name))
-				return err == nil
-			})
+		return slices.ContainsFunc(folders, func(folder string) bool {
+			_, err := h.Read(filepath.Join(folder, name))
+			return err == nil
+		})
 	}
 	name := h.Backend.Traits.DropIn
 	if name == "" || h.BackendErr != nil || !has(unitName) || has(filepath.Join(unitName+".d", name)) {
