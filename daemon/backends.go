@@ -77,16 +77,7 @@ func pick(ctx context.Context, list []proxiers.Component, name string) (proxiers
 	return pick(ctx, list, actual)
 }
 
-// Gaps returns the declared differences of the backend that a configuration selects on this host, and of its followers.
-// It returns none if the backend cannot be determined.
-func Gaps(ctx context.Context, cfg *config.Config) func(*plan.ServicePort) []proxiers.Gap {
-	backend, err := pick(ctx, Backends(), cfg.Proxy.Backend)
-	if err != nil {
-		return func(*plan.ServicePort) []proxiers.Gap { return nil }
-	}
-	return gaps(backend, followers(cfg, backend, shared{}))
-}
-
+// gaps returns the declared differences of the backend and of the followers that run.
 func gaps(backend proxiers.Component, followers []follower) func(*plan.ServicePort) []proxiers.Gap {
 	components := []proxiers.Component{backend}
 	for _, f := range followers {

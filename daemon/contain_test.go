@@ -84,7 +84,7 @@ func runCore(t *testing.T, cfg *config.Config, outside Outside, backend *panicky
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		state := core.Pipeline().State()
 		problems = state.Problems()
-		if slices.Equal(backend.serves(), want) && state.Synced() && state.OutOfSync.IsZero() && state.Backend.Err == nil {
+		if slices.Equal(backend.serves(), want) && state.Synced() && state.OutOfSync.IsZero() && state.Backend.Err == "" {
 			break
 		}
 		if time.Now().After(deadline) {

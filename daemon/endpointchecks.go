@@ -90,7 +90,7 @@ func (c *checks) status() *control.StatusChecks {
 	if !c.on() {
 		return nil
 	}
-	return control.NewStatusChecks(c.endpoints.Endpoints(), c.endpoints.Dead())
+	return &control.StatusChecks{Endpoints: c.endpoints.Endpoints(), Dead: c.endpoints.Dead().Len()}
 }
 
 // dead returns the endpoints that do not answer.

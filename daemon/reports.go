@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -76,14 +77,12 @@ func (i *instance) shortcut() []string {
 }
 
 func (i *instance) status() control.Status {
-	return control.NewStatus(control.StatusInput{
-		Version: i.opts.Version, Revision: i.opts.Revision, ConfigPath: i.opts.ConfigPath, Started: i.opts.Started,
-		Zone:  i.cfg.Node.Zone,
-		State: shown(i.state(), i.cfg.Doctor.Ignore), Health: i.health.Report(), Sources: i.healthSources(),
-		LastKnown: i.lastKnown(), NotListening: notListening(i.faults()),
-		Checks: i.checks.status(), FastPath: i.fastPath().status(), Shortcut: i.shortcut(),
-		Ignored: i.cfg.Doctor.Ignore,
-	})
+	s := control.NewStatus(shown(i.state(), i.cfg.Doctor.Ignore), i.health.Report())
+	s.Version, s.Revision, s.Started, s.Config = i.opts.Version, i.opts.Revision, i.opts.Started, i.opts.ConfigPath
+	s.Zone, s.Ignored = cmp.Or(i.cfg.Node.Zone, s.Zone), i.cfg.Doctor.Ignore
+	s.Sources, s.LastKnown, s.Checks = i.sources.status(), i.lastKnown(), i.checks.status()
+	s.FastPath, s.Shortcut = i.fastPath().status(), i.shortcut()
+	return s
 }
 
 // state is the pipeline's. Before its first sync, as right after a reload, it has the names of the stages already.
@@ -195,17 +194,6 @@ func haveOwnLines() []string {
 		"endpoint-checks", "panic", "removed-key", "fallback", "leftovers")
 }
 
-// notListening returns the messages of all ports that are not served.
-func notListening(faults []fault.Fault) []string {
-	out := []string{}
-	for _, f := range faults {
-		if f.ID == proxiers.PortFault {
-			out = append(out, f.String())
-		}
-	}
-	return out
-}
-
 // removedKeys returns a warning for each file that sets removed keys. The check of the configuration says what replaced
 // them.
 func (c *Core) removedKeys() (out []fault.Fault) {
@@ -282,23 +270,18 @@ func (f *fastPath) faults() []fault.Fault {
 // fastPathTime bounds the question of edgeway status.
 const fastPathTime = 5 * time.Second
 
-// status returns the answer for edgeway status, or nil if the fast path is not enabled.
+// status returns the answer for edgeway status, or nil if there is no fast path.
 func (f *fastPath) status() *control.StatusFastPath {
-	if !f.cfg.Enabled {
+	if !f.cfg.Enabled || f.offloader == nil || f.missing() != "" {
 		return nil
-	}
-	out := &control.StatusFastPath{Missing: f.missing()}
-	if out.Missing != "" || f.offloader == nil {
-		return out
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), fastPathTime)
 	defer cancel()
 	state, err := f.offloader.Offloading(ctx)
 	if err != nil {
-		out.Err = err.Error()
+		return &control.StatusFastPath{Offloading: state, Err: err.Error()}
 	}
-	out.Add(state)
-	return out
+	return &control.StatusFastPath{Offloading: state}
 }
 
 // of says for edgeway explain whether connections to a ServicePort leave the rules. ways are those to the client and to

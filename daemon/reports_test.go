@@ -52,9 +52,6 @@ func TestPortsThatAreNotServed(t *testing.T) {
 		got[10].Severity != fault.Warning {
 		t.Errorf("with those of Services: %+v", got)
 	}
-	if n := len(notListening(all)); n != 14 {
-		t.Errorf("%d ports are not listening, want all 14", n)
-	}
 	got = fault.Bounded(all[:10])
 	if len(got) != 10 || strings.Contains(got[10-1].Message, "more") {
 		t.Errorf("no more than shown: %+v", got)

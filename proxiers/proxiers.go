@@ -76,17 +76,19 @@ type Reporter interface{ Faults() []fault.Fault }
 // Offloading is what a Proxier tells of connections that it has taken off the way through the rules.
 type Offloading struct {
 	// Devices are those between which it does so, sorted.
-	Devices []string
+	Devices []string `json:"devices,omitempty"`
 	// Services are those ServicePorts that opted in, in plan order.
-	Services []OffloadedService
+	Services []OffloadedService `json:"services,omitempty"`
 }
 
 // OffloadedService is a ServicePort with its connections that are off the rules now. Packets and Bytes are theirs since
 // they began, and zero where the kernel does not count them.
 type OffloadedService struct {
-	Service        *plan.ServicePort
-	Flows          int
-	Packets, Bytes uint64
+	Name    plan.ServicePortName `json:"name"`
+	Family  plan.Family          `json:"family"`
+	Flows   int                  `json:"connections"`
+	Packets uint64               `json:"packets,omitempty"`
+	Bytes   uint64               `json:"bytes,omitempty"`
 }
 
 // Offloader is a Proxier that takes connections off the way through the rules. If it cannot do that here, it reports a
@@ -131,8 +133,13 @@ type Path struct {
 	Endpoints map[netip.AddrPort]Chosen
 }
 
-// Chosen counts the connections of an endpoint, as the scheduler does.
-type Chosen struct{ Weight, Active, Inactive int }
+// Chosen counts the connections of an endpoint, as the scheduler does. Weight says how many connections the endpoint
+// shall have beside others.
+type Chosen struct {
+	Weight   int `json:"weight,omitempty"`
+	Active   int `json:"active,omitempty"`
+	Inactive int `json:"inactive,omitempty"`
+}
 
 // Explainer is a backend that knows more about the path of a connection than the plan. Its methods may be called from
 // any goroutine.

@@ -60,21 +60,23 @@ const (
 
 // bugReportParts returns the parts of a bug report on this host.
 func (g *globals) bugReportParts() []part {
+	socket, _ := g.socket()
+	client := control.NewClient(socket)
 	return append([]part{
-		{"status.json", "the state of the daemon", g.asJSON(func(s control.Status) any { return s })},
-		{"faults.json", "the faults of the daemon", g.asJSON(func(s control.Status) any { return s.Faults })},
-		{"services.json", "the Services", func(ctx context.Context) ([]byte, error) {
-			socket, _ := g.socket()
-			list, err := control.NewClient(socket).Services(ctx, "")
-			if err != nil {
-				return nil, err
-			}
-			return json.MarshalIndent(list, "", "  ")
-		}},
-		{"doctor.json", "findings of the doctor", func(ctx context.Context) ([]byte, error) {
+		{"status.json", "the state of the daemon", asJSON(func(ctx context.Context) (any, error) {
+			return client.Status(ctx)
+		})},
+		{"faults.json", "the faults of the daemon", asJSON(func(ctx context.Context) (any, error) {
+			status, err := client.Status(ctx)
+			return status.Faults, err
+		})},
+		{"services.json", "the Services", asJSON(func(ctx context.Context) (any, error) {
+			return client.Services(ctx, "")
+		})},
+		{"doctor.json", "findings of the doctor", asJSON(func(ctx context.Context) (any, error) {
 			h, found := g.examine(ctx)
-			return json.MarshalIndent(doctor.NewReport(h, found), "", "  ")
-		}},
+			return doctor.NewReport(h, found), nil
+		})},
 		{"config.toml", "the configuration on disk", func(context.Context) ([]byte, error) {
 			c, err := daemon.LoadConfig(g.config)
 			if err != nil {
@@ -86,16 +88,14 @@ func (g *globals) bugReportParts() []part {
 	}, programParts()...)
 }
 
-// asJSON returns a function that asks the daemon for its status, and encodes the part of the status that the function
-// what selects.
-func (g *globals) asJSON(what func(control.Status) any) func(context.Context) ([]byte, error) {
+// asJSON returns a function that reads a value and encodes it.
+func asJSON(read func(context.Context) (any, error)) func(context.Context) ([]byte, error) {
 	return func(ctx context.Context) ([]byte, error) {
-		socket, _ := g.socket()
-		status, err := control.NewClient(socket).Status(ctx)
+		value, err := read(ctx)
 		if err != nil {
 			return nil, err
 		}
-		return json.MarshalIndent(what(status), "", "  ")
+		return json.MarshalIndent(value, "", "  ")
 	}
 }
 

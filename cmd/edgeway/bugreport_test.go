@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"edgeway/daemon/control"
+	"edgeway/daemon/health"
 	"edgeway/proxiers/fault"
 )
 
@@ -179,7 +180,9 @@ users:
 	})
 	status := control.Status{
 		Summary: everywhere.String(),
-		Faults:  []fault.Fault{{ID: "panic", Message: everywhere.String(), Fix: everywhere.String()}},
+		Report: health.Report{
+			Faults: []fault.Fault{{ID: "panic", Message: everywhere.String(), Fix: everywhere.String()}},
+		},
 	}
 	config := filepath.Join(filepath.Dir(answering(t, status)), "edgeway.toml")
 	text, err := os.ReadFile(config)

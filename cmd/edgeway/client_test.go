@@ -14,6 +14,7 @@ import (
 
 	"edgeway/daemon/control"
 	"edgeway/daemon/doctor"
+	"edgeway/daemon/health"
 	"edgeway/daemon/nodeinfo"
 	"edgeway/daemon/pipeline"
 	"edgeway/proxiers"
@@ -79,7 +80,7 @@ func TestWithoutADaemonTheCommandsExitWith3(t *testing.T) {
 
 func TestStatusExitsWith4WhenUnhealthy(t *testing.T) {
 	for healthy, want := range map[bool]int{true: exitOK, false: exitUnhealthy} {
-		name := answering(t, control.Status{Version: "1.2.3", Healthy: healthy, Ready: healthy})
+		name := answering(t, control.Status{Version: "1.2.3", Report: health.Report{Healthy: healthy, Ready: healthy}})
 		code, stdout, stderr := run(t, "status", "--config", name)
 		if code != want || stderr != "" || !strings.HasPrefix(stdout, "edgeway 1.2.3: ") {
 			t.Errorf("healthy %t: exit %d, err %q, out:\n%s", healthy, code, stderr, stdout)
@@ -99,10 +100,10 @@ func TestStatusWaits(t *testing.T) {
 		code    int
 		want    string
 	}{
-		"ready":            {[]control.Status{{Healthy: true, Ready: true}}, exitOK, ": healthy"},
-		"ready later":      {[]control.Status{{}, {Healthy: true}, {Healthy: true, Ready: true}}, exitOK, ": healthy"},
-		"a Node that goes": {[]control.Status{{Healthy: true}}, exitOK, "not eligible"},
-		"never ready":      {[]control.Status{{NodeEligible: true}}, exitUnhealthy, ": UNHEALTHY"},
+		"ready":            {[]control.Status{{Report: health.Report{Healthy: true, Ready: true}}}, exitOK, ": healthy"},
+		"ready later":      {[]control.Status{{}, {Report: health.Report{Healthy: true}}, {Report: health.Report{Healthy: true, Ready: true}}}, exitOK, ": healthy"},
+		"a Node that goes": {[]control.Status{{Report: health.Report{Healthy: true}}}, exitOK, "not eligible"},
+		"never ready":      {[]control.Status{{Report: health.Report{NodeEligible: true}}}, exitUnhealthy, ": UNHEALTHY"},
 		"no daemon":        {nil, exitUnhealthy, "was not ready within 500ms: the edgeway daemon is not running"},
 	} {
 		config := configFile(t, "version = 1\nsource.file.paths = ['m']\ncontrol.socket = '/nowhere/s'")
@@ -133,7 +134,7 @@ func TestServicesPlanAndExplainPrintWhatTheDaemonSays(t *testing.T) {
 		command, want string
 		code          int
 	}{
-		{"plan", "default/web/TCP IPv4", exitOK},
+		{"plan", `"name": "default/web/TCP"`, exitOK},
 		{"plan default/web", "10.77.1.11:8080", exitOK},
 		{"plan --json", `"name": "default/web/TCP"`, exitOK},
 		{"plan -o json", `"name": "default/web/TCP"`, exitOK},

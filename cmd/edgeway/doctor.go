@@ -54,7 +54,7 @@ The exit code is 4 when there is a problem, and else 0, also with warnings.`,
 			found = append(found, connect.Look(cmd.Context(), try)...)
 		}
 		report := doctor.NewReport(h, found)
-		if err := printAnswer(cmd, "DoctorReport", report, out); err != nil {
+		if err := g.print(cmd, "DoctorReport", report, out); err != nil {
 			return err
 		}
 		if report.Severity >= fault.Problem {

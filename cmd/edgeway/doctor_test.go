@@ -17,7 +17,7 @@ import (
 func TestDoctorExitsWith4WhenThereIsAProblem(t *testing.T) {
 	name := configFile(t, fmt.Sprintf("version = 1\nnope = 1\n[control]\nsocket = %q\n", filepath.Join(t.TempDir(), "s")))
 	code, stdout, stderr := run(t, "doctor", "--config", name)
-	if code != exitUnhealthy || stderr != "" || !strings.HasPrefix(stdout, "problem   configuration") || !strings.Contains(stdout, "fix: edgeway config check") {
+	if code != exitUnhealthy || stderr != "" || !strings.HasPrefix(stdout, "1 problem, ") || !strings.Contains(stdout, "\n  problem   configuration: ") || !strings.Contains(stdout, "fix: edgeway config check") {
 		t.Errorf("exit %d, err %q, out:\n%s", code, stderr, stdout)
 	}
 	code, stdout, _ = run(t, "doctor", "--json", "--config", name)
@@ -30,8 +30,10 @@ func TestDoctorExitsWith4WhenThereIsAProblem(t *testing.T) {
 // A daemon is degraded when connections fail although it is healthy for load balancers.
 func TestStatusExitsWith4WhenDegraded(t *testing.T) {
 	status := control.Status{
-		Version: "1.2.3", Healthy: true, Ready: true, NodeEligible: true, State: health.StateDegraded,
-		Faults: []fault.Fault{{ID: "ip-forward", Severity: fault.Problem, Message: "it is 0", Fix: "sysctl -w a=1"}},
+		Version: "1.2.3", Health: health.StateDegraded, Report: health.Report{
+			Healthy: true, Ready: true, NodeEligible: true,
+			Faults: []fault.Fault{{ID: "ip-forward", Severity: fault.Problem, Message: "it is 0", Fix: "sysctl -w a=1"}},
+		},
 	}
 	code, stdout, _ := run(t, "status", "--config", answering(t, status))
 	if code != exitUnhealthy || !strings.HasPrefix(stdout, "edgeway 1.2.3: DEGRADED") || !strings.Contains(stdout, "problem   ip-forward: it is 0\n            fix: sysctl -w a=1\n") {

@@ -5,10 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
-
-	"golang.org/x/sys/unix"
 
 	"edgeway/daemon"
 	"edgeway/daemon/config"
@@ -24,23 +21,10 @@ const (
 	exitUnhealthy  = 4 // status, doctor: Services do not work as they should
 )
 
-// terminalWidth returns the columns of the terminal that w is, or 0 if w is none.
-func terminalWidth(w io.Writer) int {
-	f, ok := w.(*os.File)
-	if !ok {
-		return 0
-	}
-	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
-	if err != nil {
-		return 0
-	}
-	return int(size.Col)
-}
-
 // execute runs one command line and gives its exit code. An error is printed here and nowhere else. The daemon's log
 // goes to stderr itself, which may be the journal; everything else that a command prints is cleaned.
 func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	root, started := rootCommand(stderr, terminalWidth(stdout))
+	root, started := rootCommand(stdout, stderr)
 	stdout, stderr = text.CleanWriter(stdout), text.CleanWriter(stderr)
 	root.SetArgs(args)
 	root.SetOut(stdout)

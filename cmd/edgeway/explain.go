@@ -39,7 +39,7 @@ The protocol is tcp (the default), udp or sctp.`,
 		if err != nil {
 			return err
 		}
-		if err := printAnswer(cmd, "Explanation", explanation, out); err != nil {
+		if err := g.print(cmd, "Explanation", explanation, out); err != nil {
 			return err
 		}
 		if *exitCode && !explanation.Forwarded() {

@@ -122,7 +122,7 @@ func TestManualNamesEveryCommandFlagAndExitCode(t *testing.T) {
 		t.Fatal(err)
 	}
 	manual := string(data)
-	root, _ := rootCommand(io.Discard, 0)
+	root, _ := rootCommand(io.Discard, io.Discard)
 	var visit func(cmd *cobra.Command)
 	visit = func(cmd *cobra.Command) {
 		for _, sub := range cmd.Commands() {

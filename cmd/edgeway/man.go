@@ -13,7 +13,7 @@ import (
 
 // main writes the manual of each command into the folder that is its argument. scripts/build-packages runs it.
 func main() {
-	root, _ := rootCommand(io.Discard, 0)
+	root, _ := rootCommand(io.Discard, io.Discard)
 	withoutTag(root)
 	err := doc.GenManTreeFromOpts(root, doc.GenManTreeOptions{
 		Path:             os.Args[1],

@@ -1,10 +1,8 @@
 package main
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -13,23 +11,16 @@ import (
 	"edgeway/daemon/text"
 )
 
-// maxMistakes is how many letters may be wrong in a word that somebody meant.
-const maxMistakes = 2
-
-// meant adds to the error about an unknown word the known one that a person most likely meant, or else where the known
-// ones are listed.
+// meant adds to the error about an unknown word the known word that resembles it, or else where the known words are
+// listed.
 func meant(fault error, word string, known []string, cmd *cobra.Command) error {
-	mistakes := func(k string) int {
+	for _, k := range known {
 		if strings.HasPrefix(k, word) {
-			return 0
+			return fmt.Errorf("%w: did you mean %q?", fault, k)
 		}
-		return text.Distance(word, k)
 	}
-	if len(known) > 0 {
-		best := slices.MinFunc(known, func(a, b string) int { return cmp.Compare(mistakes(a), mistakes(b)) })
-		if mistakes(best) <= maxMistakes {
-			return fmt.Errorf("%w: did you mean %q?", fault, best)
-		}
+	if best, near := text.Nearest(word, known); near {
+		return fmt.Errorf("%w: did you mean %q?", fault, best)
 	}
 	return fmt.Errorf("%w: see %q", fault, cmd.CommandPath()+" --help")
 }

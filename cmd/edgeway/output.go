@@ -4,63 +4,102 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
+	"os"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"golang.org/x/term"
+
+	"edgeway/daemon/text"
 )
 
 // answer is the result of a command. It is printed as text for people, or as JSON for programs.
-type answer interface {
-	WriteText(w io.Writer) error
+type answer interface{ Print(*text.Screen) }
+
+// choice is the value of a flag that accepts only some words.
+type choice struct {
+	of    []string
+	value string
 }
 
-// output is the value of the flag --output: the form in which a command prints its answer.
+// addTo adds the flag to a command.
+func (c *choice) addTo(cmd *cobra.Command, flags *pflag.FlagSet, name, shorthand, usage string) {
+	flags.VarP(c, name, shorthand, usage+": "+strings.Join(c.of, ", "))
+	// It fails only if there is no such flag.
+	_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(c.of, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// String implements pflag.Value.
+func (c *choice) String() string { return c.value }
+
+// Type implements pflag.Value.
+func (c *choice) Type() string { return "word" }
+
+// Set implements pflag.Value.
+func (c *choice) Set(word string) error {
+	if !slices.Contains(c.of, word) {
+		return fmt.Errorf("must be one of: %s", strings.Join(c.of, ", "))
+	}
+	c.value = word
+	return nil
+}
+
+// output holds the flags that say how a command prints its answer.
 type output struct {
-	forms []string
-	form  string // "" for text
-	json  bool   // --json
+	choice       // --output: "" for text
+	json    bool // --json
+	verbose bool
 }
 
 // outputFlag adds the flag --output to a command, with the form json and the other forms. It also adds --json, an alias
 // that stays until 2.0.
 func outputFlag(cmd *cobra.Command, others ...string) *output {
-	out := &output{forms: append([]string{"json"}, others...)}
-	cmd.Flags().VarP(out, "output", "o", "output form: "+strings.Join(out.forms, ", "))
+	out := &output{choice: choice{of: append([]string{"json"}, others...)}}
+	out.addTo(cmd, cmd.Flags(), "output", "o", "output form")
 	cmd.Flags().BoolVar(&out.json, "json", false, "print JSON")
 	_ = cmd.Flags().MarkHidden("json") // fails only if there is no such flag
-	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(out.forms, cobra.ShellCompDirectiveNoFileComp))
 	return out
 }
 
-// String implements pflag.Value.
-func (o *output) String() string { return o.form }
-
-// Type implements pflag.Value.
-func (o *output) Type() string { return "form" }
-
-// Set implements pflag.Value.
-func (o *output) Set(form string) error {
-	if !slices.Contains(o.forms, form) {
-		return fmt.Errorf("must be one of: %s", strings.Join(o.forms, ", "))
-	}
-	o.form = form
-	return nil
-}
-
 // is reports whether the answer must have the form.
-func (o *output) is(form string) bool { return o.form == form || form == "json" && o.json }
+func (o *output) is(form string) bool { return o.value == form || form == "json" && o.json }
+
+// maxWidth is the number of columns of a screen. A narrower terminal has its own.
+const maxWidth = 80
+
+// screen returns the screen of stdout. Lines are wrapped only on a terminal, so that a program finds a message in one
+// line.
+func (g *globals) screen(out *output) *text.Screen {
+	width, color := 0, g.color.value == "always"
+	if f, ok := g.stdout.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		if width, _, _ = term.GetSize(int(f.Fd())); !out.is("wide") {
+			width = min(width, maxWidth)
+		}
+		color = color || g.color.value == "auto" && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+	}
+	s := text.NewScreen(g.stdout, width, color)
+	s.Verbose = out.verbose
+	return s
+}
 
 // apiVersion is the version of the JSON of all commands. A version only ever gains fields.
 const apiVersion = "edgeway/v1"
 
-// printAnswer prints an answer. Its JSON begins with apiVersion and kind; the package has a schema for each kind.
-func printAnswer(cmd *cobra.Command, kind string, a answer, out *output) error {
-	if !out.is("json") {
-		return a.WriteText(cmd.OutOrStdout())
+// print prints an answer as text, or as JSON.
+func (g *globals) print(cmd *cobra.Command, kind string, a answer, out *output) error {
+	if out.is("json") {
+		return printJSON(cmd, kind, a)
 	}
-	raw, err := json.Marshal(a)
+	s := g.screen(out)
+	a.Print(s)
+	return s.Err()
+}
+
+// printJSON prints a value as JSON that begins with apiVersion and kind. The package has a schema for each kind.
+func printJSON(cmd *cobra.Command, kind string, value any) error {
+	raw, err := json.Marshal(value)
 	if err != nil {
 		return err
 	}

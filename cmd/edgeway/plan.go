@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -11,25 +12,23 @@ import (
 func planCommand(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "plan [namespace/name]",
-		Short: "Print the plan of the running daemon, for all Services or for one",
-		Long: `Print the plan of the running daemon, for all Services or for one: what it programs into the kernel.
+		Short: "Print the plan of the running daemon as JSON",
+		Long: `Print as JSON what the running daemon programs into the kernel, for all Services or for one. People find the
+same facts in "edgeway services" and "edgeway explain".
 
-For each port of a Service: its addresses, what happens to connections from pods, from this host and from outside, and
-the endpoints. An object that is ignored, wholly or in part, is named with the reason.`,
+For each port of a Service, the plan has the addresses (frontends) and the endpoints. The routes of a frontend are those
+of connections from pods, from this host and from outside, in this order. The pools are the endpoints for the traffic
+policy Cluster, and those for Local. problems has the objects that are ignored, wholly or in part.`,
 		Args:              between(0, 1),
 		ValidArgsFunction: g.completeService(0),
 	}
-	out := outputFlag(cmd)
+	outputFlag(cmd)
 	cmd.RunE = g.asking(func(ctx context.Context, cmd *cobra.Command, c *control.Client, args []string) error {
-		name := ""
-		if len(args) > 0 {
-			name = args[0]
-		}
-		plan, err := c.Plan(ctx, name)
+		plan, err := c.Plan(ctx, strings.Join(args, ""))
 		if err != nil {
 			return err
 		}
-		return printAnswer(cmd, "Plan", plan, out)
+		return printJSON(cmd, "Plan", plan)
 	})
 	return cmd
 }

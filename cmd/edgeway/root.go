@@ -11,14 +11,15 @@ import (
 // globals are the flags that every command has.
 type globals struct {
 	config string
+	color  choice
+	stdout io.Writer
 	log    io.Writer // the daemon's log
-	width  int       // of the terminal that stdout is; 0: it is none
 }
 
 // rootCommand makes the tree of commands. started becomes true when a command begins to run, that
 // is, when the command line was valid.
-func rootCommand(log io.Writer, width int) (root *cobra.Command, started *bool) {
-	g := globals{log: log, width: width}
+func rootCommand(stdout, log io.Writer) (root *cobra.Command, started *bool) {
+	g := globals{color: choice{of: []string{"auto", "always", "never"}, value: "auto"}, stdout: stdout, log: log}
 	started = new(bool)
 	root = group("edgeway", "Kubernetes Services on hosts that Kubernetes does not manage")
 	root.SilenceErrors = true
@@ -29,6 +30,7 @@ func rootCommand(log io.Writer, width int) (root *cobra.Command, started *bool) 
 	root.Version = build().String()
 	root.SetFlagErrorFunc(unknownFlag)
 	root.PersistentFlags().StringVar(&g.config, "config", config.DefaultPath, "the configuration `file`")
+	g.color.addTo(root, root.PersistentFlags(), "color", "", "when verdicts have colours")
 	root.AddCommand(
 		runCommand(&g),
 		configCommand(&g),
@@ -42,7 +44,7 @@ func rootCommand(log io.Writer, width int) (root *cobra.Command, started *bool) 
 		probeCommand(&g),
 		cleanupCommand(&g),
 		bpfCommand(&g),
-		versionCommand(),
+		versionCommand(&g),
 	)
 	return root, started
 }

@@ -30,7 +30,7 @@ func runCommand(g *globals) *cobra.Command {
 SIGHUP reads the configuration again; an invalid one changes nothing. Under systemd, the unit edgeway.service runs this
 command. It is ready when the kernel has been programmed, and needs CAP_NET_ADMIN, not root.
 
-With --dry-run, print the plan and end. The exit code is then 1 if an object has a problem, or if the sources have not listed
+With --dry-run, print the Services of the plan and end; with -o json, the plan. The exit code is then 1 if an object has a problem, or if the sources have not listed
 all objects in time.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -46,7 +46,7 @@ all objects in time.`,
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&dry.on, "dry-run", false, "read the sources once, print the plan, and touch nothing")
+	cmd.Flags().BoolVar(&dry.on, "dry-run", false, "read the sources once, print what would be served, and touch nothing")
 	dry.out = outputFlag(cmd)
 	cmd.Flags().DurationVar(&dry.wait, "wait", 30*time.Second,
 		"the longest `duration` that a dry run waits for the sources")
@@ -66,8 +66,12 @@ func printPlan(cmd *cobra.Command, g *globals, dry dryRun) error {
 	if err != nil {
 		return err
 	}
-	view := control.NewPlan(plan, problems, daemon.Gaps(cmd.Context(), cfg))
-	if err := printAnswer(cmd, "Plan", view, dry.out); err != nil {
+	if dry.out.is("json") {
+		err = printJSON(cmd, "Plan", control.NewPlan(plan, false, problems))
+	} else {
+		err = g.print(cmd, "ServiceList", control.NewPlannedServices(plan, problems), dry.out)
+	}
+	if err != nil {
 		return err
 	}
 	if len(problems) > 0 {

@@ -16,6 +16,7 @@ import (
 
 	"edgeway/daemon/control"
 	"edgeway/daemon/doctor"
+	"edgeway/proxiers/plan"
 )
 
 var update = flag.Bool("update", false, "write the JSON schemas anew")
@@ -55,8 +56,14 @@ func TestSchemas(t *testing.T) {
 	}
 }
 
-// texts maps the types that JSON has as text.
+// texts maps the types that JSON has as text, and the pools, which are null if no route uses them.
 func texts(t reflect.Type) *jsonschema.Schema {
+	if t == reflect.TypeOf(plan.ServicePort{}.Pools) {
+		n := uint64(t.Len())
+		pool := &jsonschema.Schema{Type: "array", Items: &jsonschema.Schema{Ref: "#/$defs/Endpoint"}}
+		or := []*jsonschema.Schema{pool, {Type: "null"}}
+		return &jsonschema.Schema{Type: "array", MinItems: &n, MaxItems: &n, Items: &jsonschema.Schema{OneOf: or}}
+	}
 	if t != reflect.TypeFor[time.Time]() && t.Implements(reflect.TypeFor[encoding.TextMarshaler]()) {
 		return &jsonschema.Schema{Type: "string"}
 	}

@@ -50,8 +50,8 @@ The reason follows the state. For a single Service, the command lists all reason
 			}
 			return nil
 		}
-		return printAnswer(cmd, "ServiceList", control.ServiceTable{
-			ServiceList: list, Wide: out.is("wide"), Width: g.width, None: none(only, *problems),
+		return g.print(cmd, "ServiceList", control.ServiceTable{
+			ServiceList: list, Wide: out.is("wide"), None: none(only, *problems),
 		}, out)
 	})
 	return cmd

@@ -31,6 +31,7 @@ ready in time, the exit code is 4.`,
 		Args:    cobra.NoArgs,
 	}
 	out := outputFlag(cmd)
+	cmd.Flags().BoolVarP(&out.verbose, "verbose", "v", false, "show details for developers: syncs, devices, counters")
 	wait := cmd.Flags().Duration("wait", 0, "wait until the daemon is ready, for this `duration` at most")
 	cmd.Flags().Lookup("wait").NoOptDefVal = "30s"
 	cmd.RunE = g.asking(func(ctx context.Context, cmd *cobra.Command, c *control.Client, _ []string) error {
@@ -43,10 +44,10 @@ ready in time, the exit code is 4.`,
 		if err != nil {
 			return err
 		}
-		if err := printAnswer(cmd, "Status", status, out); err != nil {
+		if err := g.print(cmd, "Status", status, out); err != nil {
 			return err
 		}
-		if !status.Healthy || status.State == health.StateDegraded || !status.Ready && status.NodeEligible {
+		if !status.Healthy || status.Health == health.StateDegraded || !status.Ready && status.NodeEligible {
 			return coded{errQuiet, exitUnhealthy}
 		}
 		return nil

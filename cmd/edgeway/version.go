@@ -2,11 +2,12 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"runtime"
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
+
+	"edgeway/daemon/text"
 )
 
 // version is set by the linker (-X main.version=1.2.3) in a release; see build.
@@ -52,19 +53,16 @@ func (b buildInfo) String() string {
 	return fmt.Sprintf("%s (%s, %s)", b.Version, b.Go, b.Platform)
 }
 
-// WriteText prints the version in one line.
-func (b buildInfo) WriteText(w io.Writer) error {
-	_, err := fmt.Fprintf(w, "edgeway version %s\n", b)
-	return err
-}
+// Print prints the version in one line.
+func (b buildInfo) Print(s *text.Screen) { s.Line("edgeway version %s", b) }
 
-func versionCommand() *cobra.Command {
+func versionCommand(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print the version",
 		Args:  cobra.NoArgs,
 	}
 	out := outputFlag(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return printAnswer(cmd, "Version", build(), out) }
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return g.print(cmd, "Version", build(), out) }
 	return cmd
 }

@@ -104,7 +104,9 @@ func start(t *testing.T, d *daemon) (c *Client, stop func()) {
 	d.Logger = slog.New(slog.DiscardHandler)
 	d.State = func() pipeline.State { return d.state }
 	d.Status = func() Status {
-		return NewStatus(StatusInput{Version: "1.2.3", State: d.state, Health: health.Report{Healthy: true}})
+		s := NewStatus(d.state, health.Report{Healthy: true})
+		s.Version = "1.2.3"
+		return s
 	}
 	d.Gaps, d.Way = noGaps, testWay
 	if d.Out == nil {

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 
@@ -37,9 +38,10 @@ type Explanation struct {
 	// Faults are those of the daemon that concern the connection, and then those of the Services that have, or claim,
 	// the destination.
 	Faults []fault.Fault `json:"faults,omitempty"`
-	// Out are those of PlanService.
+	// Out has a line for each dead endpoint of the Service, which says how the endpoint fails. A dead endpoint is in no
+	// pool while another one answers.
 	Out []string `json:"out,omitempty"`
-	// Gaps are those of PlanService.
+	// Gaps has a sentence for each thing that the backend or a follower does differently.
 	Gaps []string `json:"gaps,omitempty"`
 	// Scheduler chooses the endpoint, at the virtual server Server; empty: the backend has none.
 	Scheduler string `json:"scheduler,omitempty"`
@@ -57,11 +59,8 @@ type ExplainedEndpoint struct {
 	// SNAT says that the endpoint sees this host's address instead of the client's.
 	SNAT bool `json:"snat"`
 	// Way is the kernel's, or "no route to …".
-	Way string `json:"way"`
-	// Weight, Active and Inactive are the scheduler's: how many connections it shall have beside others, and has.
-	Weight   int `json:"weight,omitempty"`
-	Active   int `json:"active,omitempty"`
-	Inactive int `json:"inactive,omitempty"`
+	Way             string `json:"way"`
+	proxiers.Chosen        // by the scheduler
 }
 
 // Forwarded says that the connection gets to an endpoint, as far as this host decides it.
@@ -76,7 +75,8 @@ const (
 // Subject is what questions are answered from.
 type Subject struct {
 	State pipeline.State
-	Gaps  Gaps
+	// Gaps returns the declared differences of all Components for a ServicePort.
+	Gaps func(*plan.ServicePort) []proxiers.Gap
 	// Way asks the kernel for its way to an address; see nodeinfo.WayTo. Never nil.
 	Way func(netip.Addr) (nodeinfo.Way, error)
 	// Out names the dead endpoints of a ServicePort, and says how they fail; nil: nobody checks them.
@@ -105,7 +105,9 @@ func (s *Subject) Explain(src, dst, proto string) (Explanation, error) {
 	e.InForce = current
 	e.Faults = s.objectFaults(q.packet.Dst, d.Service)
 	if d.Service != nil {
-		e.Gaps = s.Gaps.texts(d.Service)
+		for _, gap := range s.Gaps(d.Service) {
+			e.Gaps = append(e.Gaps, gap.Feature+": "+gap.Reason)
+		}
 		if s.Out != nil {
 			e.Out = s.Out(d.Service)
 		}
@@ -162,7 +164,10 @@ func (q *question) explanation(d plan.Decision) Explanation {
 		return e
 	}
 	e.Service = d.Service.Name.String()
-	e.Frontend = d.Frontend.Kind.String() + " " + frontendAddress(d.Frontend)
+	e.Frontend = fmt.Sprintf("%s %s", d.Frontend.Kind, netip.AddrPortFrom(d.Frontend.Addr, d.Frontend.Port))
+	if d.Frontend.Kind == plan.NodePort {
+		e.Frontend = fmt.Sprintf("%s *:%d", d.Frontend.Kind, d.Frontend.Port)
+	}
 	if d.Service.Affinity != 0 && d.Verdict == plan.Forward {
 		e.Affinity = d.Service.Affinity.String()
 	}
@@ -211,9 +216,7 @@ func (s *Subject) path(e *Explanation, d plan.Decision, q *question, bound bool)
 	}
 	e.Scheduler, e.Server = path.Scheduler, path.Server.String()
 	for i, ep := range d.Endpoints {
-		chosen := path.Endpoints[ep.Addr]
-		at := &e.Endpoints[i]
-		at.Weight, at.Active, at.Inactive = chosen.Weight, chosen.Active, chosen.Inactive
+		e.Endpoints[i].Chosen = path.Endpoints[ep.Addr]
 	}
 }
 

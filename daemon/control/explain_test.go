@@ -45,14 +45,11 @@ func explained(t *testing.T, s *Subject, src, dst, proto string) (Explanation, s
 	if err != nil {
 		t.Fatalf("%s to %s: %v", src, dst, err)
 	}
-	var text strings.Builder
-	if err := e.WriteText(&text); err != nil {
-		t.Fatal(err)
+	text := printed(e, 0, false)
+	if !strings.HasPrefix(text, e.Verdict+": ") {
+		t.Errorf("the text does not begin with the verdict:\n%s", text)
 	}
-	if !strings.HasPrefix(text.String(), e.Verdict+": ") {
-		t.Errorf("the text does not begin with the verdict:\n%s", &text)
-	}
-	return e, text.String()
+	return e, text
 }
 
 func TestExplainSaysWhatDecideSays(t *testing.T) {
@@ -182,7 +179,7 @@ func withObjects(node *source.Node, problems ...fault.Fault) *Subject {
 
 func TestExplainSaysWhyAndWhatToDo(t *testing.T) {
 	e, text := explained(t, withObjects(nil), "host", "default/idle", "")
-	if !strings.Contains(e.Reason, "default/idle/UDP") || !strings.Contains(text, "\nfix        "+e.Fix) {
+	if !strings.Contains(e.Reason, "default/idle/UDP") || !strings.Contains(text, "\n            fix: "+e.Fix) {
 		t.Errorf("no endpoint:\n%s", text)
 	}
 	for want, node := range map[string]*source.Node{`node.local_policy = "cluster"`: nil, "endpoint": {Name: "edge"}} {
@@ -216,7 +213,7 @@ func TestExplainSaysWhatItIsMadeOf(t *testing.T) {
 		t.Errorf("in force:\n%s", text)
 	}
 	s.State = pipeline.State{Plan: testPlan()}
-	if e, text := explained(t, s, "host", "10.96.0.1:80", ""); e.InForce || !strings.Contains(text, "\n(this plan is not in the kernel)\n") {
+	if e, text := explained(t, s, "host", "10.96.0.1:80", ""); e.InForce || !strings.Contains(text, "\nplan       not in the kernel yet\n") {
 		t.Errorf("not in force:\n%s", text)
 	}
 }
@@ -246,21 +243,18 @@ func TestGapsAreShown(t *testing.T) {
 	subject := subjectOf(p)
 	subject.Gaps = gaps
 	found := 0
-	for i, s := range NewPlan(p, nil, gaps).Services {
-		if (len(s.Gaps) == 1) != (p.Services[i].Affinity != 0) {
-			t.Errorf("%s: gaps %q", s.Name, s.Gaps)
-		}
-		found += len(s.Gaps)
+	for _, s := range p.Services {
+		found += len(gaps(s))
 		for _, f := range s.Frontends {
-			if f.Kind != plan.ClusterIP.String() {
+			if f.Kind != plan.ClusterIP {
 				continue
 			}
 			from := "192.0.2.99"
-			if p.Services[i].Family == plan.IPv6 {
+			if s.Family == plan.IPv6 {
 				from = "2001:db8::99"
 			}
-			_, text := explained(t, subject, from, f.Address, strings.ToLower(p.Services[i].Name.Protocol.String()))
-			if strings.Contains(text, "session affinity: it forgets") != (len(s.Gaps) == 1) {
+			_, text := explained(t, subject, from, netip.AddrPortFrom(f.Addr, f.Port).String(), strings.ToLower(s.Name.Protocol.String()))
+			if strings.Contains(text, "session affinity: it forgets") != (len(gaps(s)) == 1) {
 				t.Error(text)
 			}
 		}
@@ -309,7 +303,7 @@ func TestExplainAgreesWithTheFaults(t *testing.T) {
 		s.Faults = func() []fault.Fault { return []fault.Fault{c.fault} }
 		e, text := explained(t, s, client, dst, "")
 		fails := c.verdict == "fail"
-		if e.Verdict != c.verdict || e.Forwarded() == fails || fails != strings.Contains(text, "\nfix        sysctl -w x=1\n") {
+		if e.Verdict != c.verdict || e.Forwarded() == fails || fails != strings.Contains(text, "\n            fix: sysctl -w x=1\n") {
 			t.Errorf("%s: %s", name, text)
 		}
 	}

@@ -13,7 +13,9 @@ import (
 	"testing"
 	"time"
 
+	"edgeway/daemon/health"
 	"edgeway/daemon/pipeline"
+	"edgeway/daemon/source"
 	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 	"edgeway/test/hostile"
@@ -95,14 +97,11 @@ func FuzzAnswer(f *testing.F) {
 	}
 	const escape = "\x1b]0;owned\x07\x1b[2J\n\u202e\u009b2J"
 	add("200 OK", Status{
-		Version: escape, Config: escape, Faults: []fault.Fault{{ID: escape, Message: escape}}, Node: StatusNode{Name: escape, Zone: escape}, NotListening: []string{escape},
-		Sources: []StatusSource{{Name: escape, Err: escape}}, Problems: StatusProblems{Total: -1, First: []fault.Fault{{Message: escape}}},
-		Started: time.Unix(1<<35, 0), Time: time.Unix(-1<<30, 0),
+		Version: escape, Config: escape, Node: &plan.Node{Name: escape}, Zone: escape, Shortcut: []string{escape},
+		Report:  health.Report{Faults: []fault.Fault{{ID: escape, Message: escape}}, Time: time.Unix(-1<<30, 0)},
+		Sources: []StatusSource{{Name: escape, Status: source.Status{Err: escape}}}, Problems: StatusProblems{Total: -1, First: []fault.Fault{{Message: escape}}},
+		Started: time.Unix(1<<35, 0),
 	})
-	view := NewPlan(testPlan(), nil, noGaps)
-	add("200 OK", view)
-	view.Problems, view.Services[0].Name, view.Services[0].Gaps = []fault.Fault{{Message: escape}}, escape, []string{escape}
-	add("200 OK", view)
 	add("200 OK", Explanation{Source: escape, Interface: escape, Verdict: escape, Reason: escape, Service: escape, Fix: escape, Way: escape, Faults: []fault.Fault{{Message: escape, Fix: escape}}, Gaps: []string{escape}})
 	add("200 OK", ServiceList{Items: []ServiceItem{
 		{Namespace: escape, Name: strings.Repeat("x", 300), Source: escape, State: escape, Faults: []fault.Fault{{Message: escape, Fix: escape}}},
@@ -117,17 +116,14 @@ func FuzzAnswer(f *testing.F) {
 		c.http.Transport = canned(raw)
 		var out strings.Builder
 		if s, err := c.Status(t.Context()); err == nil {
-			_ = s.WriteText(&out)
-		}
-		if p, err := c.Plan(t.Context(), "a/b"); err == nil {
-			_ = p.WriteText(&out)
+			out.WriteString(printed(s, columns, true))
 		}
 		if e, err := c.Explain(t.Context(), "host", "10.96.0.1:80", ""); err == nil {
-			_ = e.WriteText(&out)
+			out.WriteString(printed(e, columns, false))
 		}
 		if list, err := c.Services(t.Context(), "a/b"); err == nil {
-			_ = ServiceTable{ServiceList: list, Width: 80}.WriteText(&out)
-			_ = ServiceTable{ServiceList: list, Wide: true}.WriteText(&out)
+			out.WriteString(printed(ServiceTable{ServiceList: list}, columns, false))
+			out.WriteString(printed(ServiceTable{ServiceList: list, Wide: true}, 0, false))
 		}
 		for line := range strings.SplitSeq(out.String(), "\n") {
 			if bad := hostile.Control(line); bad != "" {

@@ -1,12 +1,13 @@
 package control
 
 import (
-	"io"
 	"reflect"
 	"strings"
 	"testing"
 	"unicode"
 	"unicode/utf8"
+
+	"edgeway/daemon/doctor"
 )
 
 // escapes would take over a terminal, and forge a line.
@@ -36,16 +37,12 @@ func spoil(v reflect.Value) {
 
 func TestNothingThatIsPrintedMovesTheTerminal(t *testing.T) {
 	var status Status
-	var plan Plan
 	var explanation Explanation
 	var services ServiceTable
-	for _, v := range []interface{ WriteText(io.Writer) error }{&status, &plan, &explanation, &services} {
+	var report doctor.Report
+	for _, v := range []answer{&status, &explanation, &services, &report} {
 		spoil(reflect.ValueOf(v).Elem())
-		var out strings.Builder
-		if err := v.WriteText(&out); err != nil {
-			t.Fatal(err)
-		}
-		text := out.String()
+		text := printed(v, 0, true)
 		if !strings.Contains(text, `\u001b]0;owned\u0007\u001b[2J\u009b2J\x9b2J\u202e`) {
 			t.Errorf("%T does not print what was there:\n%q", v, text)
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
 	"time"
 	"unicode/utf8"
@@ -35,38 +34,23 @@ var defaultLimits = limits{
 // errBusy answers a request that waited for its turn in vain. The client tries again.
 var errBusy = errors.New("the daemon is sending a large answer to another command: try again")
 
-// turns has room for one request: the one whose large answer exists.
-type turns chan struct{}
-
-// wait returns a function that ends the turn, or errBusy.
-func (t turns) wait(ctx context.Context, limit time.Duration) (end func(), err error) {
-	timeout := time.NewTimer(limit)
-	defer timeout.Stop()
-	select {
-	case t <- struct{}{}:
-		return func() { <-t }, nil
-	case <-ctx.Done():
-		return nil, fmt.Errorf("the client left: %w", ctx.Err())
-	case <-timeout.C:
-		return nil, errBusy
-	}
-}
-
-// large is like answer, but for values that grow with the plan.
+// large is like answer, but for values that grow with the plan. Only one of them exists at a time.
 func (s *Server) large(f func(*http.Request) (any, error)) http.HandlerFunc {
 	answer := s.answer(f)
 	return func(w http.ResponseWriter, r *http.Request) {
-		turns := s.groupTurns
+		turn := s.groupTurn
 		if isOwner(r.Context()) { // members of the group must not keep root from asking
-			turns = s.ownerTurns
+			turn = s.ownerTurn
 		}
-		end, err := turns.wait(r.Context(), s.limits.turn)
-		if err != nil {
-			s.write(w, http.StatusServiceUnavailable, failure{err.Error()})
-			return
+		wait, cancel := context.WithTimeout(r.Context(), s.limits.turn)
+		defer cancel()
+		select {
+		case turn <- struct{}{}:
+			defer func() { <-turn }()
+			answer(w, r)
+		case <-wait.Done():
+			s.write(w, http.StatusServiceUnavailable, failure{errBusy.Error()})
 		}
-		defer end()
-		answer(w, r)
 	}
 }
 

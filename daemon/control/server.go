@@ -10,7 +10,7 @@
 //	POST /v1/reload
 //
 // A failure is {"error": "..."} with a status of 400 or more; after 503 the client tries again. The commands print
-// the same values as text (text_*.go), problems first.
+// the same values as text (text_*.go), the verdict first.
 package control
 
 import (
@@ -20,7 +20,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
-	"slices"
 	"time"
 
 	"edgeway/daemon/doctor"
@@ -45,7 +44,7 @@ type Options struct {
 	State  func() pipeline.State
 	Facts  func() doctor.Facts
 	// Gaps returns the gaps of the backend and its followers.
-	Gaps Gaps
+	Gaps func(*plan.ServicePort) []proxiers.Gap
 	// Way, Out, FastPath, Path and Faults are described at Subject.
 	Way      func(netip.Addr) (nodeinfo.Way, error)
 	Out      func(*plan.ServicePort) []string
@@ -65,7 +64,8 @@ type Server struct {
 	socket *socket
 	limits limits
 
-	ownerTurns, groupTurns turns
+	// ownerTurn and groupTurn have room for one request: the one whose large answer exists.
+	ownerTurn, groupTurn chan struct{}
 }
 
 // Listen takes the socket, or fails with ErrRunning when another daemon owns it. It keeps a second daemon from
@@ -79,7 +79,10 @@ func Listen(opts Options) (*Server, error) {
 }
 
 func newServer(opts Options, s *socket) *Server {
-	return &Server{opts: opts, socket: s, limits: defaultLimits, ownerTurns: make(turns, 1), groupTurns: make(turns, 1)}
+	return &Server{
+		opts: opts, socket: s, limits: defaultLimits,
+		ownerTurn: make(chan struct{}, 1), groupTurn: make(chan struct{}, 1),
+	}
 }
 
 // Close releases the socket without answering.
@@ -183,18 +186,8 @@ func (s *Server) plan(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	name, problems := r.URL.Query().Get("service"), state.Problems()
-	if name != "" {
-		problems = slices.DeleteFunc(problems, func(p fault.Fault) bool {
-			return p.Object.Kind != source.KindService.String() || p.Object.Namespace+"/"+p.Object.Name != name
-		})
-	}
-	view := NewPlan(p, problems, s.opts.Gaps)
-	view.InForce = ok
-	for i, svc := range p.Services {
-		view.Services[i].Out = s.opts.Out(svc)
-	}
-	if name != "" {
+	view := NewPlan(p, ok, state.Problems())
+	if name := r.URL.Query().Get("service"); name != "" {
 		return view.Only(name)
 	}
 	return view, nil

@@ -3,7 +3,6 @@ package control
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -81,14 +80,19 @@ type ServiceInput struct {
 	Place func(source.Key) string
 }
 
-// lister indexes the facts about Services by name, and the faults by object.
+// lister indexes the faults by object: refused holds those of ServicePorts that the kernel refuses, idle those of ports
+// without an endpoint, and others those of the snapshot and the plan.
 type lister struct {
 	ServiceInput
-	known           map[tracker.Name]*tracker.Service
-	served, planned map[tracker.Name][]*plan.ServicePort
-	// refused holds the faults of ServicePorts that the kernel refuses, idle the faults of ports without an endpoint,
-	// and others the faults of the snapshot and the plan.
+	snapshot              *tracker.Snapshot // empty until the sources have listed all objects
 	refused, idle, others map[fault.Object][]fault.Fault
+}
+
+// NewPlannedServices returns the table of the Services of a plan that no daemon has applied, and its problems.
+func NewPlannedServices(p *plan.Plan, problems []fault.Fault) ServiceTable {
+	list, _ := NewServiceList(ServiceInput{State: pipeline.State{InForce: p}}) // fails only without a plan
+	list.Faults = problems
+	return ServiceTable{ServiceList: list, None: "no Service"}
 }
 
 // NewServiceList returns the list of all Services. It returns an error while there is no plan.
@@ -98,51 +102,26 @@ func NewServiceList(in ServiceInput) (ServiceList, error) {
 	if err != nil {
 		return list, err
 	}
-	l := newLister(in, p)
-	if in.State.Snapshot != nil {
-		list.Faults = documents(in.State.Snapshot.Problems)
+	l := &lister{ServiceInput: in, snapshot: cmp.Or(in.State.Snapshot, &tracker.Snapshot{})}
+	list.Faults = documents(l.snapshot.Problems)
+	var refused, idle []fault.Fault
+	for _, q := range in.State.Quarantined {
+		refused = append(refused, q.Fault())
 	}
-	names := slices.Concat(slices.Collect(maps.Keys(l.known)), slices.Collect(maps.Keys(l.served)))
+	var names []tracker.Name
+	for _, svc := range l.snapshot.Services {
+		names, idle = append(names, svc.Name()), append(idle, planner.Unserved(svc, p)...)
+	}
+	for _, sp := range cmp.Or(in.State.InForce, &plan.Plan{}).Services {
+		names = append(names, tracker.Name{Namespace: sp.Name.Namespace, Name: sp.Name.Name})
+	}
+	l.refused, l.idle = byObject(refused), byObject(idle)
+	l.others = byObject(slices.Concat(l.snapshot.Problems, in.State.PlanProblems))
 	slices.SortFunc(names, tracker.Name.Compare)
 	for _, name := range slices.Compact(names) {
 		list.Items = append(list.Items, l.item(name))
 	}
 	return list, nil
-}
-
-func newLister(in ServiceInput, p *plan.Plan) *lister {
-	l := &lister{
-		ServiceInput: in, served: byName(in.State.InForce), planned: byName(in.State.Plan),
-		known: map[tracker.Name]*tracker.Service{}, refused: map[fault.Object][]fault.Fault{},
-	}
-	for _, q := range in.State.Quarantined {
-		f := q.Fault()
-		l.refused[f.Object] = append(l.refused[f.Object], f)
-	}
-	faults := in.State.PlanProblems
-	var idle []fault.Fault
-	if snap := in.State.Snapshot; snap != nil {
-		for _, svc := range snap.Services {
-			l.known[svc.Name()] = svc
-			idle = append(idle, planner.Unserved(svc, p)...)
-		}
-		faults = slices.Concat(snap.Problems, faults)
-	}
-	l.idle = byObject(idle)
-	l.others = byObject(faults)
-	return l
-}
-
-func byName(p *plan.Plan) map[tracker.Name][]*plan.ServicePort {
-	out := map[tracker.Name][]*plan.ServicePort{}
-	if p == nil {
-		return out
-	}
-	for _, sp := range p.Services {
-		name := tracker.Name{Namespace: sp.Name.Namespace, Name: sp.Name.Name}
-		out[name] = append(out[name], sp)
-	}
-	return out
 }
 
 func byObject(faults []fault.Fault) map[fault.Object][]fault.Fault {
@@ -166,7 +145,7 @@ func documents(faults []fault.Fault) (out []fault.Fault) {
 }
 
 func (l *lister) item(name tracker.Name) ServiceItem {
-	known, served := l.known[name], l.served[name]
+	known, served := l.snapshot.Find(name), l.State.InForce.Of(name.Namespace, name.Name)
 	counts := pipeline.Count(&plan.Plan{Services: served})
 	item := ServiceItem{
 		Namespace: name.Namespace, Name: name.Name, State: ServiceIsServed,
@@ -187,7 +166,7 @@ func (l *lister) item(name tracker.Name) ServiceItem {
 // judge sets the state of an item, and adds the faults that explain the state.
 func (l *lister) judge(item *ServiceItem, known *tracker.Service, served []*plan.ServicePort, dead []fault.Fault) {
 	key := source.Key{Kind: source.KindService, Namespace: item.Namespace, Name: item.Name}
-	name, object := tracker.Name{Namespace: item.Namespace, Name: item.Name}, key.Object()
+	object, planned := key.Object(), l.State.Plan.Of(item.Namespace, item.Name)
 	waiting := key.Fault("", "waiting for a sync, which is running or failing")
 	waiting.Fix = "edgeway status"
 	add := func(state ServiceState, faults ...fault.Fault) {
@@ -207,7 +186,7 @@ func (l *lister) judge(item *ServiceItem, known *tracker.Service, served []*plan
 	case known == nil && l.State.Snapshot != nil:
 		add(ServiceRemoved, waiting)
 	case known == nil: // right after a reload, the sources have listed nothing yet
-	case len(served) == 0 && l.planned[name] != nil:
+	case len(served) == 0 && len(planned) > 0:
 		if l.refused[object] == nil {
 			add(ServiceNotYet, waiting)
 		}

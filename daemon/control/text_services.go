@@ -2,11 +2,9 @@ package control
 
 import (
 	"fmt"
-	"io"
 	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"edgeway/daemon/text"
 	"edgeway/proxiers/fault"
@@ -18,9 +16,6 @@ type ServiceTable struct {
 
 	// Wide adds columns for the type, the source and the counts.
 	Wide bool `json:"-"`
-	// Width is the width of the terminal. The last column is broken into lines that fit. If Width is 0, no line is
-	// broken.
-	Width int `json:"-"`
 	// None is printed instead of an empty table.
 	None string `json:"-"`
 }
@@ -31,46 +26,46 @@ const (
 	wideCell   = 60
 )
 
-// WriteText prints the table, and then the faults of the list with their fixes. If the table has one Service, all
-// faults of that Service follow.
-func (t ServiceTable) WriteText(w io.Writer) error {
-	p := &printer{w: w}
-	rows := [][]string{t.header()}
-	for i := range t.Items {
-		rows = append(rows, t.row(&t.Items[i]))
-	}
-	if len(t.Items) == 0 {
-		p.print("%s\n", t.None)
-	} else {
-		writeTable(p, rows, t.Width)
-	}
-	faults := t.Faults
-	if len(t.Items) == 1 {
-		faults = slices.Concat(faults, t.Items[0].Faults)
-	}
-	for _, f := range faults {
-		heading := "problem"
-		for _, line := range wrapped(f.String(), t.Width-len(indentation)) {
-			p.print("%-*s%s\n", len(indentation), heading, line)
-			heading = ""
-		}
-		if f.Fix != "" { // on one line, so that the operator can copy the fix
-			p.print("%-*s%s\n", len(indentation), "fix", f.Fix)
-		}
-	}
-	return p.err
-}
-
-// indentation is the space before each line of a fault. The heading stands in this space on the first line.
-const indentation = "           "
-
-func (t ServiceTable) header() []string {
+// Print prints the table, and then the faults of the list. If the table has one Service, the faults of that Service
+// follow.
+func (t ServiceTable) Print(p *text.Screen) {
+	faults, others := slices.Clone(t.Faults), t.Faults
+	rows := [][]string{{"NAMESPACE/NAME", "ADDRESSES", "PORTS", "READY/ALL", "STATE"}}
 	if t.Wide {
-		return []string{
+		rows[0] = []string{
 			"NAMESPACE/NAME", "TYPE", "ADDRESSES", "PORTS", "READY/ALL", "SERVICEPORTS", "ENDPOINTS", "SOURCE", "STATE",
 		}
 	}
-	return []string{"NAMESPACE/NAME", "ADDRESSES", "PORTS", "READY/ALL", "STATE"}
+	ok := 0
+	for i := range t.Items {
+		item := &t.Items[i]
+		rows, faults = append(rows, t.row(item)), append(faults, item.Faults...)
+		if item.State == ServiceIsServed {
+			ok++
+		}
+	}
+	p.Verdict(fault.Worst(faults), t.verdict(ok), "")
+	if len(t.Items) > 0 {
+		p.Table(rows)
+	}
+	if len(t.Items) == 1 {
+		others = faults
+	}
+	for _, f := range others {
+		p.Fault(f, f.String())
+	}
+}
+
+// verdict says how many of the Services are served without a fault.
+func (t ServiceTable) verdict(ok int) string {
+	out := t.None
+	if n := len(t.Items); n > 0 {
+		out = fmt.Sprintf("%s, %d ok", text.Count(n, "Service"), ok)
+	}
+	if len(t.Faults) > 0 {
+		out += ", " + text.Count(len(t.Faults), "other fault")
+	}
+	return out
 }
 
 func (t ServiceTable) row(s *ServiceItem) []string {
@@ -78,12 +73,8 @@ func (t ServiceTable) row(s *ServiceItem) []string {
 	if t.Wide {
 		size = wideCell
 	}
-	var ports []string
-	for _, port := range s.Ports {
-		ports = append(ports, port.String())
-	}
 	ready := fmt.Sprintf("%d/%d", s.Ready, s.All)
-	row := []string{s.FullName(), shortList(s.Addresses, size), shortList(ports, size), ready, t.state(s)}
+	row := []string{s.FullName(), shortList(s.Addresses, size), shortList(s.Ports, size), ready, t.state(s)}
 	if t.Wide {
 		row = []string{
 			row[0], s.Type, row[1], row[2], ready, strconv.Itoa(s.ServicePorts), strconv.Itoa(s.Endpoints), s.Source, row[4],
@@ -143,56 +134,4 @@ func shortList[T any](values []T, size int) string {
 		out.WriteString(next)
 	}
 	return out.String()
-}
-
-// maxColumn bounds the width of a column. A longer cell shifts only the rest of its own line.
-const maxColumn = 64
-
-// writeTable aligns all columns except the last one, and breaks the last column into lines that fit.
-func writeTable(p *printer, rows [][]string, width int) {
-	last := len(rows[0]) - 1
-	widths := make([]int, last)
-	for _, row := range rows {
-		for i := range widths {
-			row[i] = text.CleanLine(row[i])
-			widths[i] = max(widths[i], min(utf8.RuneCountInString(row[i]), maxColumn))
-		}
-	}
-	indent := 0
-	for _, w := range widths {
-		indent += w + 2
-	}
-	for _, row := range rows {
-		start := ""
-		for i, w := range widths {
-			start += fmt.Sprintf("%-*s  ", w, row[i])
-		}
-		for _, line := range wrapped(row[last], width-indent) {
-			p.print("%-*s%s\n", indent, start, line)
-			start = ""
-		}
-	}
-}
-
-// minWidth is the smallest width at which wrapped breaks a text.
-const minWidth = 24
-
-// wrapped breaks a text into lines at its spaces. It returns at least one line, and exactly one if the width is less
-// than minWidth.
-func wrapped(s string, width int) []string {
-	if width < minWidth {
-		return []string{s}
-	}
-	lines := []string{""}
-	for word := range strings.FieldsSeq(s) {
-		switch n := len(lines) - 1; {
-		case lines[n] == "":
-			lines[n] = word
-		case utf8.RuneCountInString(lines[n])+1+utf8.RuneCountInString(word) <= width:
-			lines[n] += " " + word
-		default:
-			lines = append(lines, word)
-		}
-	}
-	return lines
 }

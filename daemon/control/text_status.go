@@ -2,218 +2,201 @@ package control
 
 import (
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
 
 	"edgeway/daemon/health"
+	"edgeway/daemon/pipeline"
 	"edgeway/daemon/text"
 	"edgeway/proxiers/fault"
 )
 
-// printer writes lines of a heading and a text, and remembers the first failure.
-type printer struct {
-	w       io.Writer
-	heading string
-	err     error
-}
-
-func (p *printer) line(heading, format string, args ...any) {
-	if heading == p.heading {
-		heading = ""
-	} else {
-		p.heading = heading
+// Print prints the verdict, the faults and then what is served.
+func (s Status) Print(p *text.Screen) {
+	worst, verdict, reason := s.verdict()
+	p.Verdict(worst, fmt.Sprintf("edgeway %s: %s", s.Version, verdict), reason)
+	for _, f := range s.Faults {
+		p.Fault(f, f.String()+s.since(f))
 	}
-	p.print("%-10s %s\n", heading, fmt.Sprintf(format, args...))
-}
-
-// print writes a line. The format's own newlines, at its ends, are the only ones: what is foreign cannot look like
-// another line.
-func (p *printer) print(format string, args ...any) {
-	body := strings.TrimLeft(format, "\n")
-	space := format[:len(format)-len(body)]
-	if p.err == nil {
-		_, p.err = io.WriteString(p.w, space+text.CleanLine(fmt.Sprintf(strings.TrimSuffix(body, "\n"), args...))+"\n")
+	for _, f := range s.Problems.First {
+		p.Row("problems", "%s", f)
+		p.Fix(f.Fix)
 	}
-}
-
-// faults prints each fault with its fix.
-func (p *printer) faults(heading string, faults []fault.Fault) {
-	for _, f := range faults {
-		p.line(heading, "%s", f)
-		if f.Fix != "" {
-			p.line(heading, "fix: %s", f.Fix)
-		}
+	if more := s.Problems.Total - len(s.Problems.First); more > 0 {
+		p.Row("problems", "and %d more", more)
 	}
-}
-
-// WriteText prints the status for a person: faults first, what is served after them.
-func (s Status) WriteText(w io.Writer) error {
-	p := &printer{w: w}
-	p.print("edgeway %s: %s\n", s.Version, s.verdict())
-	for _, c := range s.Faults {
-		p.print("  %-9s %s: %s%s\n", c.Severity, c.ID, c, s.since(c))
-		if c.Fix != "" {
-			p.print("  %-9s fix: %s\n", "", c.Fix)
-		}
-	}
-	s.problems(p)
 	if len(s.Ignored) > 0 {
-		p.line("ignored", "notices of %s (doctor.ignore)", strings.Join(s.Ignored, ", "))
+		p.Row("ignored", "notices of %s (doctor.ignore)", strings.Join(s.Ignored, ", "))
 	}
-	s.kernel(p)
+	p.Row("serving", "%s, %s, %s", text.Count(s.Counts.Services, "Service"),
+		text.Count(s.Counts.ServicePorts, "ServicePort"), text.Count(s.Counts.Endpoints, "endpoint"))
+	s.stages(p)
 	s.sources(p)
 	s.node(p)
-	s.checks(p)
-	s.fastPath(p)
-	for i, line := range s.Shortcut {
-		p.line(map[bool]string{true: "shortcut"}[i == 0], "%s", line)
+	if c := s.Checks; c != nil {
+		p.Row("checks", "%s checked, %d without an answer", text.Count(c.Endpoints, "endpoint"), c.Dead)
 	}
-	p.line("daemon", "process %d, running for %s, configuration %s", s.PID, age(s.Time.Sub(s.Started)), s.Config)
-	return p.err
+	s.fastPath(p)
+	if p.Verbose {
+		for _, line := range s.Shortcut {
+			p.Row("shortcut", "%s", line)
+		}
+	}
+	p.Row("daemon", "process %d, running for %s, configuration %s", s.PID, s.age(s.Started), s.Config)
 }
 
-func (s Status) verdict() string {
+func (s Status) verdict() (worst fault.Severity, verdict, reason string) {
 	switch {
 	case !s.Healthy:
-		return "UNHEALTHY"
-	case s.State == health.StateDegraded:
-		return "DEGRADED, connections fail though the rules are right"
+		return fault.Unhealthy, "UNHEALTHY", ""
+	case s.Health == health.StateDegraded:
+		return fault.Problem, "DEGRADED,", "connections fail though the rules are right"
 	case !s.NodeEligible:
-		return "healthy, but not eligible for load balancers"
+		return fault.Warning, "healthy,", "but not eligible for load balancers"
 	case !s.Ready:
-		return "healthy, but not ready"
+		return fault.Warning, "healthy,", "but not ready"
 	case fault.Worst(s.Faults) > fault.Notice:
-		return "healthy, with restrictions"
+		return fault.Warning, "healthy,", "with restrictions"
 	}
-	return "healthy"
+	return fault.OK, "healthy", ""
 }
 
-func (s Status) since(c fault.Fault) string {
-	if c.Since.IsZero() || strings.HasPrefix(c.ID, "source-") {
-		return "" // a source's message says it
+func (s Status) since(f fault.Fault) string {
+	if f.Since.IsZero() || strings.HasPrefix(f.ID, "source-") {
+		return "" // the message of a source says it
 	}
-	return fmt.Sprintf(" (for %s)", age(s.Time.Sub(c.Since)))
+	return fmt.Sprintf(" (for %s)", s.age(f.Since))
 }
 
-func (s Status) kernel(p *printer) {
-	p.line("serving", "%s, %s, %s", text.Count(s.Counts.Services, "Service"),
-		text.Count(s.Counts.ServicePorts, "ServicePort"), text.Count(s.Counts.Endpoints, "endpoint"))
-	p.line("backend", "%s", s.stage(s.Backend))
-	for _, f := range s.Followers {
-		p.line("followers", "%s", s.stage(f))
-	}
-	if s.Drift.Repairs > 0 {
-		p.line("drift", "%s, the last %s ago: %s", text.Count(int(s.Drift.Repairs), "repair"),
-			age(s.Time.Sub(s.Drift.Last)), s.Drift.Reason)
-	}
-}
-
-func (s Status) stage(st StatusStage) string {
-	var parts []string
-	if !st.Running.IsZero() {
-		running := fmt.Sprintf("a sync is running for %s", age(s.Time.Sub(st.Running)))
-		if st.Total > 0 {
-			running += fmt.Sprintf(" (%d of %d ServicePorts)", st.Done, st.Total)
+// stages prints the backend, and the repairs of rules that another program changed. The followers are a detail: if one
+// fails, there is a fault.
+func (s Status) stages(p *text.Screen) {
+	running := ""
+	if st := s.Backend; !st.Running.IsZero() {
+		running = "; a sync is running for " + s.age(st.Running)
+		if s.Total > 0 {
+			running += fmt.Sprintf(" (%d of %d ServicePorts)", s.Done, s.Total)
 		}
-		parts = append(parts, running)
 	}
-	if st.Err != "" {
-		parts = append(parts, fmt.Sprintf("failing for %s, %s: %s", age(s.Time.Sub(st.FailingSince)),
-			text.Count(st.Attempts, "attempt"), st.Err))
-	}
-	if st.LastSync.IsZero() {
-		parts = append(parts, "no sync has succeeded yet")
-	} else {
-		parts = append(parts, s.lastSync(st))
-	}
-	return st.Name + ": " + strings.Join(parts, "; ")
-}
-
-func (s Status) lastSync(st StatusStage) string {
-	out := fmt.Sprintf("last synced %s ago", age(s.Time.Sub(st.LastSync)))
-	if st.Err == "" && (st.Name != s.Backend.Name || s.OutOfSync.IsZero()) {
-		out = "in sync, " + out
-	}
-	if st.Seconds > 0 {
-		kind := "partial"
-		if st.Full {
-			kind = "full"
+	p.Row("backend", "%s%s%s", s.stage(&s.Backend, !s.OutOfSync.IsZero()), running, details(p, &s.Backend))
+	if p.Verbose {
+		for i := range s.Followers {
+			p.Row("followers", "%s%s", s.stage(&s.Followers[i], false), details(p, &s.Followers[i]))
 		}
-		took := time.Duration(st.Seconds * float64(time.Second)).Round(100 * time.Microsecond)
-		out += fmt.Sprintf("; last change %s, %s in %s", kind, text.Count(st.ServicePorts, "ServicePort"), took)
 	}
-	return out + "; " + text.Count(int(st.FullSyncs), "full sync") + " and " +
-		text.Count(int(st.PartialSyncs), "partial sync")
+	for _, st := range s.Stages() {
+		if st.Drift > 0 {
+			p.Row("drift", "%s of %s, the last %s ago: %s", text.Count(int(st.Drift), "repair"), st.Name,
+				s.age(st.LastDrift), st.DriftReason)
+		}
+	}
 }
 
-func (s Status) sources(p *printer) {
+func (s Status) stage(st *pipeline.StageState, behind bool) string {
+	out := st.Name + ": in sync"
+	switch {
+	case st.Err != "":
+		out = fmt.Sprintf("%s: failing for %s, %s", st.Name, s.age(st.Since), text.Count(st.Attempts, "attempt"))
+	case st.LastSync.IsZero():
+		return st.Name + ": no sync has succeeded yet"
+	case behind:
+		out = st.Name + ": out of sync"
+	}
+	if !st.LastSync.IsZero() {
+		out += fmt.Sprintf(", last synced %s ago", s.age(st.LastSync))
+	}
+	return out
+}
+
+// details describes the syncs of a stage.
+func details(p *text.Screen, st *pipeline.StageState) string {
+	if !p.Verbose {
+		return ""
+	}
+	out := fmt.Sprintf("; %s and %s", text.Count(int(st.FullSyncs), "full sync"),
+		text.Count(int(st.PartialSyncs), "partial sync"))
+	if st.Duration > 0 {
+		kind := map[bool]string{true: "full", false: "partial"}[st.Full]
+		out += fmt.Sprintf("; the last change was %s, %s in %s", kind, text.Count(st.Size, "ServicePort"),
+			st.Duration.Round(100*time.Microsecond))
+	}
+	return out
+}
+
+func (s Status) sources(p *text.Screen) {
 	for _, src := range s.Sources {
-		text := src.Name + ": "
+		state := "has not listed all objects yet"
 		switch {
 		case src.Partial:
-			text += "not read whole: " + src.Err
+			state = "not read whole"
 		case src.Refused:
-			text += "answers, but does not give its objects: " + src.Err
+			state = "answers, but does not give its objects"
 		case src.Err != "":
-			text += "unreachable: " + src.Err
+			state = "unreachable"
 		case src.Synced:
-			text += "synced"
-		default:
-			text += "has not listed all objects yet"
+			state = "synced"
 		}
 		switch {
-		case src.LastContact.IsZero() && (src.Partial || src.Refused): // said
-		case src.LastContact.IsZero():
-			text += "; no contact yet"
-		default:
-			text += fmt.Sprintf("; last contact %s ago", age(s.Time.Sub(src.LastContact)))
+		case !src.LastContact.IsZero():
+			state += fmt.Sprintf("; last contact %s ago", s.age(src.LastContact))
+		case !src.Partial && !src.Refused:
+			state += "; no contact yet"
 		}
-		p.line("sources", "%s", text)
+		p.Row("sources", "%s: %s", src.Name, state)
+	}
+	switch saved := s.LastKnown.SavedAt; {
+	case s.LastKnown.Serving:
+		p.Row("sources", "serving the last-known state, saved %s ago (%s)", s.age(saved), saved.Format(time.RFC3339))
+	case !saved.IsZero():
+		p.Row("sources", "last-known state on disk, saved %s ago", s.age(saved))
+	}
+}
+
+func (s Status) node(p *text.Screen) {
+	if s.Node == nil {
+		return
+	}
+	name := s.Node.Name + after(", zone ", s.Zone)
+	// Right after a reload, the objects are not known yet.
+	listed := s.LastKnown.Serving || !slices.ContainsFunc(s.Sources, func(src StatusSource) bool { return !src.Synced })
+	if !s.NodeObject && listed {
+		name += ", no Node object"
+	}
+	p.Row("node", "%s; NodePorts at %s", name,
+		list(slices.Concat(s.Node.NodePortAddrs, s.Node.LoopbackAddrs), "no address"))
+}
+
+func (s Status) fastPath(p *text.Screen) {
+	f := s.FastPath
+	if f == nil {
+		return
+	}
+	total, ports := 0, text.Count(len(f.Services), "ServicePort")
+	for i := range f.Services {
+		total += f.Services[i].Flows
 	}
 	switch {
-	case s.LastKnown.Serving:
-		p.line("sources", "serving the last-known state, saved %s ago (%s)", age(s.Time.Sub(s.LastKnown.SavedAt)),
-			s.LastKnown.SavedAt.Format(time.RFC3339))
-	case !s.LastKnown.SavedAt.IsZero():
-		p.line("sources", "last-known state on disk, saved %s ago", age(s.Time.Sub(s.LastKnown.SavedAt)))
+	case len(f.Services) == 0:
+		p.Row("fast path", "no Service has opted in")
+	case f.Err != "":
+		p.Row("fast path", "%s; their connections are not known: %s", ports, f.Err)
+	default:
+		p.Row("fast path", "%s of %s", text.Count(total, "connection"), ports)
+	}
+	if !p.Verbose {
+		return
+	}
+	p.Row("fast path", "devices: %s", list(f.Devices, "none"))
+	for _, svc := range f.Services {
+		p.Row("fast path", "%s (%s): %s, %d packets, %d bytes", svc.Name, svc.Family,
+			text.Count(svc.Flows, "connection"), svc.Packets, svc.Bytes)
 	}
 }
 
-func (s Status) node(p *printer) {
-	text := s.Node.Name
-	if s.Node.Zone != "" {
-		text += ", zone " + s.Node.Zone
-	}
-	if !s.Node.Object && s.listed() {
-		text += ", no Node object"
-	}
-	addrs := make([]string, 0, len(s.Node.NodePortAddrs))
-	for _, a := range s.Node.NodePortAddrs {
-		addrs = append(addrs, a.String())
-	}
-	if len(addrs) == 0 {
-		addrs = []string{"no address"}
-	}
-	p.line("node", "%s; NodePorts at %s", text, strings.Join(addrs, ", "))
-}
-
-// listed says that the objects are known: right after a reload they are not yet.
-func (s Status) listed() bool {
-	return s.LastKnown.Serving || !slices.ContainsFunc(s.Sources, func(src StatusSource) bool { return !src.Synced })
-}
-
-func (s Status) problems(p *printer) {
-	p.faults("problems", s.Problems.First)
-	if more := s.Problems.Total - len(s.Problems.First); more > 0 {
-		p.line("problems", "and %d more", more)
-	}
-}
-
-// age is a duration in its two largest units.
-func age(d time.Duration) string {
-	d = max(0, d)
+// age returns the time since t in its two largest units.
+func (s Status) age(t time.Time) string {
+	d := max(0, s.Time.Sub(t))
 	switch {
 	case d < time.Minute:
 		return fmt.Sprintf("%ds", int(d.Seconds()))

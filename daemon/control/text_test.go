@@ -1,25 +1,47 @@
 package control
 
 import (
-	"errors"
 	"flag"
+	"fmt"
+	"net/netip"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 
+	"edgeway/daemon/config"
+	"edgeway/daemon/doctor"
 	"edgeway/daemon/health"
+	"edgeway/daemon/nodeinfo"
 	"edgeway/daemon/pipeline"
 	"edgeway/daemon/source"
+	"edgeway/daemon/text"
 	"edgeway/daemon/tracker"
+	"edgeway/proxiers"
 	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
+
+// columns is the width of the screens in the golden files.
+const columns = 80
+
+type answer interface{ Print(*text.Screen) }
+
+// printed returns an answer as text. If the width is 0, no line is wrapped.
+func printed(a answer, width int, verbose bool) string {
+	var out strings.Builder
+	s := text.NewScreen(&out, width, false)
+	s.Verbose = verbose
+	a.Print(s)
+	return out.String()
+}
 
 func golden(t *testing.T, name, got string) {
 	t.Helper()
@@ -38,6 +60,25 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
+// The golden files are the screens of a terminal of 80 columns. Only services_wide.txt is wider.
+func TestScreensFitATerminal(t *testing.T) {
+	names, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(names) < 8 {
+		t.Fatalf("%d screens, %v", len(names), err)
+	}
+	for _, name := range names {
+		screen, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(screen)) {
+			if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > columns && filepath.Base(name) != "services_wide.txt" {
+				t.Errorf("%s has a line of %d columns: %s", name, n, line)
+			}
+		}
+	}
+}
+
 type fixedState struct{ s pipeline.State }
 
 func (f fixedState) State() pipeline.State { return f.s }
@@ -50,78 +91,78 @@ type fixedSource struct {
 func (f fixedSource) Name() string          { return f.name }
 func (f fixedSource) Status() source.Status { return f.status }
 
-func TestPlanText(t *testing.T) {
-	var text strings.Builder
-	state := testState()
-	view := NewPlan(testPlan(), state.Problems(), noGaps)
-	view.InForce = true
-	if err := view.WriteText(&text); err != nil {
-		t.Fatal(err)
+func statusOf(state pipeline.State, sources ...health.Source) Status {
+	s := NewStatus(state, health.New(fixedState{state}, sources...).Report())
+	s.Version, s.Config, s.PID = "1.2.3", "/etc/edgeway/edgeway.toml", 4711
+	s.Started = s.Time.Add(-50 * time.Hour)
+	for _, src := range sources {
+		s.Sources = append(s.Sources, StatusSource{Name: src.Name(), Status: src.Status()})
 	}
-	golden(t, "plan.txt", text.String())
-}
-
-func statusText(t *testing.T, state pipeline.State, lastKnown LastKnown, sources ...health.Source) string {
-	t.Helper()
-	in := StatusInput{
-		Version: "1.2.3", ConfigPath: "/etc/edgeway/edgeway.toml", Started: time.Now().Add(-50 * time.Hour), Zone: "north",
-		State: state, Health: health.New(fixedState{state}, sources...).Report(), Sources: sources, LastKnown: lastKnown,
-	}
-	if lastKnown.Serving {
-		in.NotListening = []string{"default/web/TCP: 127.0.0.1:30080 is not served: address already in use"}
-		in.Ignored = []string{"no-endpoint", "route-services"}
-		in.FastPath = &StatusFastPath{Devices: []string{"eth0", "veth1"}, Services: []StatusFastService{
-			{Name: "default/video/TCP", Family: "IPv4", Connections: 3, Packets: 12345, Bytes: 1234567},
-			{Name: "default/voice/UDP", Family: "IPv6"},
-		}}
-	}
-	s := NewStatus(in)
-	s.PID = 4711
-	var text strings.Builder
-	if err := s.WriteText(&text); err != nil {
-		t.Fatal(err)
-	}
-	return text.String()
+	return s
 }
 
 func TestStatusText(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		now := time.Now()
 		ago := func(d time.Duration) time.Time { return now.Add(-d) }
-		good := testState()
-		good.Snapshot = &tracker.Snapshot{Node: &source.Node{Name: "edge", Zone: "south"}}
-		good.Backend = pipeline.StageState{
+		state := testState()
+		state.Snapshot = &tracker.Snapshot{Node: &source.Node{Name: "edge", Zone: "south"}}
+		state.Backend = pipeline.StageState{
 			Name: "nftables", LastSync: ago(3 * time.Second), Duration: 6400 * time.Microsecond, Size: 2, FullSyncs: 1, PartialSyncs: 12,
 		}
-		good.Followers = []pipeline.StageState{{Name: "conntrack", LastSync: ago(3 * time.Second), FullSyncs: 1}}
-		golden(t, "status_good.txt", statusText(t, good, LastKnown{SavedAt: ago(2 * time.Second)},
-			fixedSource{"kube", source.Status{Synced: true, LastContact: ago(time.Second)}}))
+		state.Followers = []pipeline.StageState{{Name: "conntrack", LastSync: ago(3 * time.Second), FullSyncs: 1}}
+		good := statusOf(state, fixedSource{"kube", source.Status{Synced: true, LastContact: ago(time.Second)}})
+		good.LastKnown.SavedAt = ago(2 * time.Second)
+		golden(t, "status_good.txt", printed(good, columns, false))
+		golden(t, "status_verbose.txt", printed(good, columns, true))
 
-		bad := testState()
-		bad.OutOfSync = ago(90 * time.Second)
-		bad.Backend = pipeline.StageState{
+		state = testState()
+		state.OutOfSync = ago(90 * time.Second)
+		state.Backend = pipeline.StageState{
 			Name: "nftables", LastSync: ago(5 * time.Hour), Duration: time.Second, Full: true, Size: 3, FullSyncs: 2,
-			Err: errors.New("run nft: no such file"), Since: ago(90 * time.Second), Attempts: 9,
-			Running: ago(time.Second),
+			Err: "run nft: no such file", Since: ago(90 * time.Second), Attempts: 9, Running: ago(time.Second),
+			Drift: 2, LastDrift: ago(10 * time.Minute), DriftReason: "table deleted",
 		}
-		bad.Done, bad.Total = 1, 3
-		bad.Backend.Drift, bad.Backend.LastDrift, bad.Backend.DriftReason = 2, ago(10*time.Minute), "table deleted"
-		bad.Quarantined = []pipeline.Quarantined{{
+		state.Done, state.Total = 1, 3
+		state.Quarantined = []pipeline.Quarantined{{
 			Name: plan.ServicePortName{Namespace: "a", Name: "b", Protocol: plan.SCTP}, Family: plan.IPv6, Since: ago(time.Hour), Err: "no such module",
 		}}
-		golden(t, "status_bad.txt", statusText(t, bad, LastKnown{Serving: true, SavedAt: ago(100 * time.Minute)},
-			fixedSource{"kube", source.Status{Err: "connection refused"}}))
+		node := *state.Plan.Node
+		for i := range 4 {
+			node.NodePortAddrs = append(node.NodePortAddrs, netip.MustParseAddr(fmt.Sprintf("2001:db8:1234:5678:9abc:def0:1234:567%d", i)))
+		}
+		state.Plan.Node = &node
+		bad := statusOf(state, fixedSource{"kube", source.Status{Err: "dial tcp [2001:db8:1234:5678:9abc:def0:1234:5678]:6443: connect: connection refused"}})
+		bad.LastKnown = LastKnown{Serving: true, SavedAt: ago(100 * time.Minute)}
+		bad.Ignored, bad.Checks = []string{"no-endpoint", "route-services"}, &StatusChecks{Endpoints: 70, Dead: 2}
+		bad.FastPath = &StatusFastPath{Offloading: proxiers.Offloading{Devices: []string{"eth0", "veth1"}, Services: []proxiers.OffloadedService{
+			{Name: plan.ServicePortName{Namespace: "default", Name: "video", Protocol: plan.TCP}, Family: plan.IPv4, Flows: 3, Packets: 12345, Bytes: 1234567},
+			{Name: plan.ServicePortName{Namespace: "default", Name: "voice", Protocol: plan.UDP}, Family: plan.IPv6},
+		}}}
+		golden(t, "status_bad.txt", printed(bad, columns, false))
 	})
+}
+
+// Developers find the counters of the fast path and of the shortcut with --verbose.
+func TestDetailsAreForDevelopers(t *testing.T) {
+	s := statusOf(testState())
+	s.Shortcut = []string{"1 of 2 connections by socket"}
+	s.FastPath = &StatusFastPath{Offloading: proxiers.Offloading{Devices: []string{"veth1"}, Services: make([]proxiers.OffloadedService, 1)}}
+	for _, detail := range []string{"by socket", "veth1", "0 bytes", "0 full syncs"} {
+		if strings.Contains(printed(s, 0, false), detail) || !strings.Contains(printed(s, 0, true), detail) {
+			t.Errorf("%q is not a detail:\n%s", detail, printed(s, 0, true))
+		}
+	}
 }
 
 func TestASourceThatWasNotReadWhole(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		text := statusText(t, testState(), LastKnown{},
+		out := printed(statusOf(testState(),
 			fixedSource{"file", source.Status{Err: "/m: gone", Partial: true}},
-			fixedSource{"kube", source.Status{Synced: true, LastContact: time.Now()}})
+			fixedSource{"kube", source.Status{Synced: true, LastContact: time.Now()}}), 0, false)
 		for _, want := range []string{"healthy, but not ready\n", "source-file: ", ": /m: gone\n"} {
-			if !strings.Contains(text, want) {
-				t.Errorf("the text does not say %q:\n%s", want, text)
+			if !strings.Contains(out, want) {
+				t.Errorf("the text does not say %q:\n%s", want, out)
 			}
 		}
 	})
@@ -129,27 +170,21 @@ func TestASourceThatWasNotReadWhole(t *testing.T) {
 
 // Who answers is not unreachable.
 func TestASourceThatRefuses(t *testing.T) {
-	text := statusText(t, testState(), LastKnown{}, fixedSource{"kube", source.Status{Err: "forbidden (403)", Refused: true, Fix: "kubectl apply"}})
-	for _, want := range []string{"source-kube: ", ": forbidden (403)\n            fix: kubectl apply\n"} {
-		if !strings.Contains(text, want) {
-			t.Errorf("the text does not say %q:\n%s", want, text)
+	out := printed(statusOf(testState(), fixedSource{"kube", source.Status{Err: "forbidden (403)", Refused: true, Fix: "kubectl apply"}}), 0, false)
+	for _, want := range []string{"source-kube: ", ": forbidden (403)\n            fix: kubectl apply\n", "kube: answers"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("the text does not say %q:\n%s", want, out)
 		}
 	}
 }
 
 func TestAllProblemsAreCountedAndSomeListed(t *testing.T) {
-	var state pipeline.State
-	state.Snapshot = &tracker.Snapshot{Problems: make([]fault.Fault, 60)}
-	s := NewStatus(StatusInput{State: state})
+	s := NewStatus(pipeline.State{Snapshot: &tracker.Snapshot{Problems: make([]fault.Fault, 60)}}, health.Report{})
 	if s.Problems.Total != 60 || len(s.Problems.First) != maxProblems {
 		t.Errorf("%d problems, %d listed", s.Problems.Total, len(s.Problems.First))
 	}
-	var text strings.Builder
-	if err := s.WriteText(&text); err != nil {
-		t.Fatal(err)
-	}
-	if !strings.Contains(text.String(), "and 10 more") {
-		t.Errorf("the text does not say how many are not listed:\n%s", &text)
+	if out := printed(s, 0, false); !strings.Contains(out, "and 10 more") {
+		t.Errorf("the text does not say how many are not listed:\n%s", out)
 	}
 }
 
@@ -157,12 +192,55 @@ func TestAllProblemsAreCountedAndSomeListed(t *testing.T) {
 func TestStatusHasTheNamesRightAfterAReload(t *testing.T) {
 	state := pipeline.State{InForce: testPlan(), Backend: pipeline.StageState{Name: "nftables"}}
 	reading := fixedSource{"kube", source.Status{}}
-	text := statusText(t, state, LastKnown{}, reading)
-	if !strings.Contains(text, "node       edge, zone north; NodePorts at 192.0.2.7, 127.0.0.1\n") {
-		t.Errorf("before the objects are listed:\n%s", text)
+	if out := printed(statusOf(state, reading), 0, false); !strings.Contains(out, "node       edge; NodePorts at 192.0.2.7, 127.0.0.1\n") {
+		t.Errorf("before the objects are listed:\n%s", out)
 	}
 	reading.status.Synced = true
-	if text = statusText(t, state, LastKnown{}, reading); !strings.Contains(text, "no Node object") {
-		t.Errorf("when they are listed:\n%s", text)
+	if out := printed(statusOf(state, reading), 0, false); !strings.Contains(out, "no Node object") {
+		t.Errorf("when they are listed:\n%s", out)
 	}
+}
+
+func TestExplanationText(t *testing.T) {
+	s := subjectOf(testPlan())
+	s.FastPath = func(*plan.ServicePort, plan.Origin, []nodeinfo.Way) string { return "no: the Service has not opted in" }
+	good, err := s.Explain("192.0.2.99", "10.96.0.1:80", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "explain_good.txt", printed(good, columns, false))
+
+	forward := fault.New("ip-forward", fault.Problem, "sysctl -w net.ipv4.ip_forward=1",
+		"net.ipv4.ip_forward is 0: the kernel forwards no connection of pods or of other hosts to the endpoints")
+	s.Faults = func() []fault.Fault { return []fault.Fault{forward} }
+	s.Out = func(*plan.ServicePort) []string {
+		return []string{"10.3.0.1:8080 does not answer since 2026-11-26T03:12:00Z: connection refused"}
+	}
+	s.Gaps = func(*plan.ServicePort) []proxiers.Gap {
+		return []proxiers.Gap{{Feature: "session affinity", Reason: "the kernel remembers the last 100 clients of each endpoint"}}
+	}
+	bad, err := s.Explain("192.0.2.99", "10.96.0.1:80", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	bad.Source, bad.Way = "2001:db8:1234:5678:9abc:def0:1234:5678", "via fe80::1234:5678:9abc:def0 on wlp0s20f3, from 2001:db8::1"
+	golden(t, "explain_bad.txt", printed(bad, columns, false))
+}
+
+func TestDoctorText(t *testing.T) {
+	h := &doctor.Host{Config: config.Default()}
+	ok := []fault.Fault{
+		fault.New("daemon", fault.OK, "", "the daemon, process 4711, has plan 7 in force"),
+		fault.New("ip-forward", fault.OK, "", "the kernel forwards IPv4"),
+		fault.New("firewall", fault.OK, "", "no rule of other programs drops connections of Services, as far as nft and iptables list their rules"),
+	}
+	golden(t, "doctor_good.txt", printed(doctor.NewReport(h, ok), columns, false))
+	bad := append(ok[:1:1],
+		fault.New("rp-filter", fault.Warning, "sysctl -w net.ipv4.conf.eth1.rp_filter=2",
+			"eth1 drops packets whose sender it would not answer by the same way (net.ipv4.conf.eth1.rp_filter is 1)"),
+		fault.New("ip-forward", fault.Problem, "sysctl -w net.ipv4.ip_forward=1",
+			"net.ipv4.ip_forward is 0: the kernel forwards no connection"),
+		fault.New("route-endpoints", fault.Problem, "ip route add 2001:db8:7::/64 via ADDRESS",
+			"no route to [2001:db8:1234:5678:9abc:def0:1234:5678]:8080, [2001:db8:1234:5678:9abc:def0:1234:5679]:8080 and 3 more of default/web"))
+	golden(t, "doctor_bad.txt", printed(doctor.NewReport(h, bad), columns, false))
 }

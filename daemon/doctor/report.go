@@ -2,7 +2,6 @@ package doctor
 
 import (
 	"fmt"
-	"io"
 	"slices"
 
 	"edgeway/daemon/text"
@@ -26,20 +25,16 @@ func NewReport(h *Host, found []fault.Fault) Report {
 	return Report{Daemon: h.PID, Severity: fault.Worst(found), Faults: found}
 }
 
-// WriteText prints a table: a line for each fault, and below it its fix.
-func (r Report) WriteText(w io.Writer) error {
+// Print prints the number of faults, and then each fault with its fix.
+func (r Report) Print(s *text.Screen) {
 	count := map[fault.Severity]int{}
 	for _, f := range r.Faults {
 		count[f.Severity]++
-		line := fmt.Sprintf("%-9s %-16s %s\n", f.Severity, f.ID, text.CleanLine(f.String()))
-		if f.Fix != "" {
-			line += fmt.Sprintf("%-26s fix: %s\n", "", text.CleanLine(f.Fix))
-		}
-		if _, err := io.WriteString(w, line); err != nil {
-			return err
-		}
 	}
-	_, err := fmt.Fprintf(w, "\n%s, %s, %s, %d ok\n", text.Count(count[fault.Problem]+count[fault.Unhealthy], "problem"),
-		text.Count(count[fault.Warning], "warning"), text.Count(count[fault.Notice], "notice"), count[fault.OK])
-	return err
+	s.Verdict(r.Severity, fmt.Sprintf("%s, %s, %s, %d ok",
+		text.Count(count[fault.Problem]+count[fault.Unhealthy], "problem"), text.Count(count[fault.Warning], "warning"),
+		text.Count(count[fault.Notice], "notice"), count[fault.OK]), "")
+	for _, f := range r.Faults {
+		s.Fault(f, f.String())
+	}
 }

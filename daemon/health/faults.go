@@ -37,8 +37,8 @@ func (c *Checker) firstSync(s *pipeline.State) fault.Fault {
 	switch {
 	case s.Plan == nil:
 		f.Message = "Nothing is programmed yet: waiting for " + c.missing()
-	case s.Backend.Err != nil:
-		f.Message = fmt.Sprintf("Nothing is programmed yet: the first sync failed %s: %v", times(s.Backend.Attempts),
+	case s.Backend.Err != "":
+		f.Message = fmt.Sprintf("Nothing is programmed yet: the first sync failed %s: %s", times(s.Backend.Attempts),
 			s.Backend.Err)
 	case s.Total > 0:
 		f.Message = fmt.Sprintf("The first sync is running: %d of %d ServicePorts are programmed", s.Done, s.Total)
@@ -70,7 +70,7 @@ func (c *Checker) missing() string {
 // longer than the grace time, whether the syncs fail or one of them is stuck.
 func backendSync(s *pipeline.State, now time.Time) []fault.Fault {
 	late := !s.OutOfSync.IsZero() && now.Sub(s.OutOfSync) > Grace
-	if s.Backend.Err == nil && !late {
+	if s.Backend.Err == "" && !late {
 		return nil
 	}
 	f := fault.Fault{ID: "backend-sync", Severity: fault.Warning, Since: s.OutOfSync}
@@ -78,8 +78,8 @@ func backendSync(s *pipeline.State, now time.Time) []fault.Fault {
 		f.Severity = fault.Unhealthy
 	}
 	switch {
-	case s.Backend.Err != nil:
-		f.Message = fmt.Sprintf("The latest changes are not in the kernel: the sync failed %s: %v",
+	case s.Backend.Err != "":
+		f.Message = fmt.Sprintf("The latest changes are not in the kernel: the sync failed %s: %s",
 			times(s.Backend.Attempts), s.Backend.Err)
 	case !s.Backend.LastDrift.Before(s.OutOfSync):
 		f.Message = fmt.Sprintf("The kernel loses what Edgeway writes: another program changes it each time (%s)",
@@ -107,10 +107,10 @@ func followers(s *pipeline.State) []fault.Fault {
 	var out []fault.Fault
 	for i := range s.Followers {
 		f := &s.Followers[i]
-		if f.Err != nil {
+		if f.Err != "" {
 			out = append(out, fault.Fault{
 				ID: "follower-" + f.Name, Severity: fault.Warning, Since: f.Since,
-				Message: fmt.Sprintf("Stage %s failed %s: %v", f.Name, times(f.Attempts), f.Err),
+				Message: fmt.Sprintf("Stage %s failed %s: %s", f.Name, times(f.Attempts), f.Err),
 			})
 		}
 	}

@@ -30,21 +30,21 @@ const (
 
 // Report is the health at one moment.
 type Report struct {
-	Time time.Time
+	Time time.Time `json:"time"`
 	// LastSync is when the kernel last agreed with what was wanted; zero: never.
-	LastSync time.Time
+	LastSync time.Time `json:"lastSync,omitzero"`
 	// Synced says that the first sync has succeeded.
-	Synced bool
+	Synced bool `json:"synced"`
 	// Healthy says that no fault is Unhealthy. A Node that leaves does not count.
-	Healthy bool
+	Healthy bool `json:"healthy"`
 	// NodeEligible is false when the Node is being deleted or the cluster autoscaler is about to. A
 	// host without a Node is eligible.
-	NodeEligible bool
+	NodeEligible bool `json:"nodeEligible"`
 	// Ready says that the host is healthy and eligible, and that what it serves is what it is configured to: the paths
 	// of manifests have been read since the start. Last-known Services of an API server that is unreachable do count.
-	Ready bool
+	Ready bool `json:"ready"`
 	// Faults has the worst first.
-	Faults []fault.Fault
+	Faults []fault.Fault `json:"faults"`
 }
 
 // State returns what the faults amount to.

@@ -2,7 +2,6 @@ package health
 
 import (
 	"encoding/json"
-	"errors"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -38,7 +37,7 @@ func synced() *pipeline.State {
 }
 
 func TestEachFaultHasItsConditionAndAnswers(t *testing.T) {
-	gone := errors.New("netlink socket gone")
+	const gone = "netlink socket gone"
 	tests := []struct {
 		name             string
 		tune             func(*pipeline.State)

@@ -1,7 +1,6 @@
 package health
 
 import (
-	"errors"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -14,7 +13,7 @@ import (
 // Strangers learn that something is wrong; what it is says the daemon on its own host alone, and cleanly.
 func TestTextsAreForThisHost(t *testing.T) {
 	state := synced()
-	state.Backend.Err, state.Backend.Attempts = errors.New("secret of nft \x7f\u202e\u009b2J"), 1
+	state.Backend.Err, state.Backend.Attempts = "secret of nft \x7f\u202e\u009b2J", 1
 	h := New(fixedState{state}, fixedSource{"kube", source.Status{Err: "secret of kube", LastContact: time.Now()}}).
 		Handler(HandlerOptions{Answered: func(string, int) {}})
 	ask := func(path, from string) string {

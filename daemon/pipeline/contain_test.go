@@ -89,7 +89,7 @@ func TestAPanicOfAPartialSyncBecomesAFullOne(t *testing.T) {
 			t.Errorf("%d applies, want a partial and a full one", len(got))
 		}
 		b.converged(t)
-		if s := b.p.State(); s.Backend.Err != nil || len(s.Quarantined)+len(b.opts.Parts.Faults()) != 0 {
+		if s := b.p.State(); s.Backend.Err != "" || len(s.Quarantined)+len(b.opts.Parts.Faults()) != 0 {
 			t.Errorf("error %v, left out %v, faults %v", s.Backend.Err, s.Quarantined, b.opts.Parts.Faults())
 		}
 	})

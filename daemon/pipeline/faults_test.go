@@ -75,7 +75,7 @@ func TestRandomFaultsConverge(t *testing.T) {
 			if !equal(contents(s.InForce), follower.state) {
 				t.Error("the follower does not hold what is in force")
 			}
-			if s.Backend.Err != nil || s.Followers[0].Err != nil || !s.OutOfSync.IsZero() {
+			if s.Backend.Err != "" || s.Followers[0].Err != "" || !s.OutOfSync.IsZero() {
 				t.Errorf("State: %v, %v, out of sync since %v", s.Backend.Err, s.Followers[0].Err, s.OutOfSync)
 			}
 			if t.Failed() {

@@ -34,7 +34,7 @@ func TestOneRefusedOfAThousandIsFoundByHalves(t *testing.T) {
 				if len(s.Quarantined) != 1 || s.Quarantined[0].Name.Name != fmt.Sprintf("s%05d", bad) || len(s.Problems()) != 1 {
 					t.Errorf("quarantined: %+v", s.Quarantined)
 				}
-				if s.Backend.Err != nil || !s.OutOfSync.IsZero() || !s.Synced() {
+				if s.Backend.Err != "" || !s.OutOfSync.IsZero() || !s.Synced() {
 					t.Errorf("the rest is in sync: %+v", s.Backend)
 				}
 			})
@@ -163,11 +163,11 @@ func TestAllRefusedAreFoundOverSeveralRounds(t *testing.T) {
 			k.refuses[w.set(i, 1)] = true
 		}
 		b := start(t, w, k, nil)
-		if s := b.p.State(); s.Backend.Err == nil || len(s.Quarantined) != maxBlamed {
+		if s := b.p.State(); s.Backend.Err == "" || len(s.Quarantined) != maxBlamed {
 			t.Errorf("first round: %d quarantined, error %v", len(s.Quarantined), s.Backend.Err)
 		}
 		settle(time.Minute)
-		if s := b.p.State(); s.Backend.Err != nil || len(s.Quarantined) != 250 {
+		if s := b.p.State(); s.Backend.Err != "" || len(s.Quarantined) != 250 {
 			t.Errorf("in the end: %d quarantined, error %v", len(s.Quarantined), s.Backend.Err)
 		}
 		b.converged(t)
@@ -188,7 +188,7 @@ func TestARefusalOfEverythingBlamesNobody(t *testing.T) {
 			return nil
 		}
 		b := start(t, w, k, nil)
-		if s := b.p.State(); s.Backend.Err == nil || len(s.Quarantined) != 0 {
+		if s := b.p.State(); s.Backend.Err == "" || len(s.Quarantined) != 0 {
 			t.Errorf("%d quarantined, error %v", len(s.Quarantined), s.Backend.Err)
 		}
 		k.mu.Lock()
@@ -244,7 +244,7 @@ func TestAServiceWhoseNewVersionIsRefusedKeepsItsPreviousOne(t *testing.T) {
 			t.Fatal("the kernel does not hold the previous version")
 		}
 		s := b.p.State()
-		if len(s.Quarantined) != 1 || !s.Quarantined[0].Previous || s.Backend.Err != nil {
+		if len(s.Quarantined) != 1 || !s.Quarantined[0].Previous || s.Backend.Err != "" {
 			t.Errorf("quarantined: %+v, error %v", s.Quarantined, s.Backend.Err)
 		}
 		k.changes()
@@ -337,7 +337,7 @@ func TestAPreviousVersionThatIsRefusedAsWellGoes(t *testing.T) {
 		if _, held := k.state[key(w.services["s00007"])]; held {
 			t.Error("a refused version is held")
 		}
-		if s := b.p.State(); len(s.Quarantined) != 1 || s.Quarantined[0].Previous || s.Backend.Err != nil {
+		if s := b.p.State(); len(s.Quarantined) != 1 || s.Quarantined[0].Previous || s.Backend.Err != "" {
 			t.Errorf("quarantined: %+v, error %v", s.Quarantined, s.Backend.Err)
 		}
 	})

@@ -14,13 +14,13 @@ import (
 // Quarantined is a version of a ServicePort that is left out because the kernel refused it. It is tried again
 // when it changes, and at the periodic full sync.
 type Quarantined struct {
-	Name   plan.ServicePortName
-	Family plan.Family
-	Since  time.Time
+	Name   plan.ServicePortName `json:"name"`
+	Family plan.Family          `json:"family"`
+	Since  time.Time            `json:"since"`
 	// Err is the kernel's or the tool's refusal.
-	Err string
+	Err string `json:"error"`
 	// Previous says that the version that the kernel accepted last is served instead.
-	Previous bool
+	Previous bool `json:"previous,omitempty"`
 }
 
 // String says what happened to the ServicePort, and why.

@@ -137,7 +137,7 @@ func TestLaterWorkIsDoneWhenItIsDue(t *testing.T) {
 		if n := strings.Count(log.String(), "later work of a stage failed"); l.times() != 5 || n != 1 {
 			t.Errorf("failed %d times, want 5; logged %d times", l.times(), n)
 		}
-		if s := b.p.State(); s.Followers[0].Err != nil {
+		if s := b.p.State(); s.Followers[0].Err != "" {
 			t.Errorf("what is in force is not in question, but: %v", s.Followers[0].Err)
 		}
 		l.mu.Lock()

@@ -11,22 +11,23 @@ import (
 // State is a view of the pipeline at one moment. All it points to is immutable.
 type State struct {
 	// Snapshot and Plan are the newest; nil: none yet, as the sources have not listed all objects.
-	Snapshot *tracker.Snapshot
-	Plan     *plan.Plan
+	Snapshot *tracker.Snapshot `json:"-"`
+	Plan     *plan.Plan        `json:"-"`
 	// InForce is the plan that the backend applied last with success; nil: none yet.
-	InForce *plan.Plan
+	InForce *plan.Plan `json:"-"`
 	// OutOfSync is since when the kernel is out of sync; zero: it is in sync.
-	OutOfSync time.Time
+	OutOfSync time.Time `json:"outOfSync,omitzero"`
 	// Queued is when the last change came in.
-	Queued time.Time
+	Queued time.Time `json:"queued,omitzero"`
 	// Backend and Followers are the stages in the order they run.
-	Backend     StageState
-	Followers   []StageState
-	Quarantined []Quarantined
+	Backend     StageState    `json:"backend"`
+	Followers   []StageState  `json:"followers,omitempty"`
+	Quarantined []Quarantined `json:"quarantined,omitempty"`
 	// PlanProblems are the problems that the planner found; Snapshot.Problems has those of the objects.
-	PlanProblems []fault.Fault
+	PlanProblems []fault.Fault `json:"-"`
 	// Done and Total are ServicePorts of the running Apply, if it reports them.
-	Done, Total int
+	Done  int `json:"done,omitempty"`
+	Total int `json:"total,omitempty"`
 }
 
 // Problems lists the problems of the objects, of the plan and of what the kernel refused, in this order.
@@ -47,39 +48,40 @@ func (s *State) Synced() bool { return s.InForce != nil }
 
 // StageState is what is known of one stage.
 type StageState struct {
-	Name string
+	Name string `json:"name"`
 	// LastSync is when it was last in sync. Duration, Full and Size (ServicePorts written)
 	// describe the last Apply that changed anything.
-	LastSync time.Time
-	Duration time.Duration
-	Full     bool
-	Size     int
+	LastSync time.Time     `json:"lastSync,omitzero"`
+	Duration time.Duration `json:"durationNanoseconds,omitempty"`
+	Full     bool          `json:"full,omitempty"`
+	Size     int           `json:"servicePorts,omitempty"`
 	// FullSyncs and PartialSyncs count the Applies that succeeded.
-	FullSyncs, PartialSyncs uint64
-	// Err is the error since Since, after Attempts attempts; nil: none. LastErr is when the
-	// last attempt failed, and is kept.
-	Err      error
-	Since    time.Time
-	Attempts int
-	LastErr  time.Time
+	FullSyncs    uint64 `json:"fullSyncs"`
+	PartialSyncs uint64 `json:"partialSyncs"`
+	// Err is the error since Since, after Attempts attempts, or "" if there is none. LastErr is the time when the last
+	// attempt failed, and is kept.
+	Err      string    `json:"error,omitempty"`
+	Since    time.Time `json:"failingSince,omitzero"`
+	Attempts int       `json:"attempts,omitempty"`
+	LastErr  time.Time `json:"lastError,omitzero"`
 	// Running is since when an Apply runs; zero: none.
-	Running     time.Time
-	RunningFull bool
+	Running     time.Time `json:"running,omitzero"`
+	RunningFull bool      `json:"runningFull,omitempty"`
 	// Drift counts repairs after another program changed the kernel's state.
-	Drift       uint64
-	DriftReason string
-	LastDrift   time.Time
+	Drift       uint64    `json:"driftRepairs"`
+	DriftReason string    `json:"driftReason,omitempty"`
+	LastDrift   time.Time `json:"lastDrift,omitzero"`
 }
 
 func (s *StageState) failed(now time.Time, err error) {
-	if s.Err == nil {
+	if s.Err == "" {
 		s.Since = now
 	}
-	s.Err, s.LastErr = err, now
+	s.Err, s.LastErr = err.Error(), now
 	s.Attempts++
 }
 
-func (s *StageState) recovered() { s.Err, s.Since, s.Attempts = nil, time.Time{}, 0 }
+func (s *StageState) recovered() { s.Err, s.Since, s.Attempts = "", time.Time{}, 0 }
 
 func (s *StageState) applied(e Applied) {
 	s.Duration, s.Full, s.Size = e.Duration, e.Full, e.Changed+e.Removed

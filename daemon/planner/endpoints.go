@@ -299,7 +299,7 @@ func Absent(svc *tracker.Service, port plan.ServicePortName, family plan.Family)
 		return absence(
 			fmt.Sprintf("its EndpointSlices have no port %s, but %s", quotedPort(port.Port, port.Protocol),
 				portsOf(ofFamily)),
-			"give the port of the Service and that of the EndpointSlice the same name and protocol",
+			"give both ports the same name and protocol",
 		), true
 	}
 	return unready(svc.Spec, named)

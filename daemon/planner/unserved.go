@@ -42,7 +42,7 @@ func whyUnserved(svc *tracker.Service, all []*plan.ServicePort, port plan.Servic
 		}
 		f, absent := Absent(svc, port, sp.Family)
 		if !absent {
-			f = absence("Edgeway refuses its endpoints", fmt.Sprintf("edgeway plan %s/%s", port.Namespace, port.Name))
+			f = absence("Edgeway refuses its endpoints", fmt.Sprintf("edgeway services %s/%s", port.Namespace, port.Name))
 		}
 		if len(texts) == 0 {
 			first = f

@@ -1,7 +1,6 @@
 package sdunit
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -34,7 +33,7 @@ func FuzzStatus(f *testing.F) {
 		v := View{Backend: name, Health: health.Report{Faults: []fault.Fault{{Message: message}}}, Sources: []health.Source{away{}}}
 		if running {
 			synced(1)(&v)
-			v.State.Followers = []pipeline.StageState{{Name: name, Err: errors.New(message)}}
+			v.State.Followers = []pipeline.StageState{{Name: name, Err: message}}
 		}
 		text, changed := new(statusLine).next(v)
 		if !changed {

@@ -86,7 +86,7 @@ type reload struct {
 // done reports whether the new configuration is in force, has failed, or has waited long enough.
 func (r *reload) done(v View) bool {
 	backend := v.State.Backend
-	return !backend.LastSync.IsZero() && !v.Switching || backend.Err != nil || time.Since(r.since) > reloadPatience
+	return !backend.LastSync.IsZero() && !v.Switching || backend.Err != "" || time.Since(r.since) > reloadPatience
 }
 
 // look sends the notifications that are due in one datagram and returns the delay before the next look.

@@ -2,7 +2,6 @@ package sdunit
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -173,7 +172,7 @@ func TestReadyWaitsForTheFirstTurnOfTheFollowers(t *testing.T) {
 		if count(during(m, time.Minute), "READY=1") != 0 {
 			t.Error("ready before anybody listens on loopback")
 		}
-		h.set(turn(pipeline.StageState{Name: "localnodeport", Err: errors.New("no descriptors")}))
+		h.set(turn(pipeline.StageState{Name: "localnodeport", Err: "no descriptors"}))
 		if count(during(m, time.Second), "READY=1") != 1 {
 			t.Error("not ready, although a follower that fails must hold up nobody")
 		}
@@ -196,7 +195,7 @@ func TestTheWatchdogIsAnsweredWhileTheSyncLoopLives(t *testing.T) {
 		h.set(synced(1))
 		h.set(func(v *View) {
 			v.Sources = []health.Source{away{since: time.Now()}}
-			v.State.Backend.Err = errors.New("nft: no such file") // fails, but does not hang
+			v.State.Backend.Err = "nft: no such file" // fails, but does not hang
 			v.State.OutOfSync = time.Now()
 		})
 		for range 100 { // an idle loop, and an API server that is unreachable

@@ -30,7 +30,7 @@ type View struct {
 // health checks, have run once, with or without success.
 func (v View) served() bool {
 	for i := range v.State.Followers {
-		if f := &v.State.Followers[i]; f.LastSync.IsZero() && f.Err == nil {
+		if f := &v.State.Followers[i]; f.LastSync.IsZero() && f.Err == "" {
 			return false
 		}
 	}
@@ -82,7 +82,7 @@ func (v View) text(counts pipeline.Counts, since func(time.Time) string) string 
 	if names := v.problems(); len(names) > 0 {
 		parts = append(parts, "degraded: "+strings.Join(names, ", "))
 	}
-	if !v.State.OutOfSync.IsZero() && v.State.Backend.Err != nil {
+	if !v.State.OutOfSync.IsZero() && v.State.Backend.Err != "" {
 		parts = append(parts, "sync failing for "+since(v.State.OutOfSync))
 	}
 	if !v.SavedAt.IsZero() {
@@ -90,7 +90,7 @@ func (v View) text(counts pipeline.Counts, since func(time.Time) string) string 
 	}
 	parts = append(parts, v.unreachable(since)...)
 	for i := range v.State.Followers {
-		if f := &v.State.Followers[i]; f.Err != nil {
+		if f := &v.State.Followers[i]; f.Err != "" {
 			parts = append(parts, f.Name+" failing for "+since(f.Since))
 		}
 	}

@@ -1,7 +1,6 @@
 package sdunit
 
 import (
-	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -71,10 +70,10 @@ func TestStatusTexts(t *testing.T) {
 			v.Health.Faults = append(v.Health.Faults, fault.Fault{ID: "source-kube", Severity: fault.Warning})
 		},
 		"nftables|412|; sync|1 min": func(v *View) {
-			v.State.OutOfSync, v.State.Backend.Err = now.Add(-time.Minute), errors.New("x\nREADY=1")
+			v.State.OutOfSync, v.State.Backend.Err = now.Add(-time.Minute), "x\nREADY=1"
 		},
 		"nftables|412|; conntrack|3 days|; 2 ": func(v *View) {
-			v.State.Followers = []pipeline.StageState{{Name: "conntrack", Err: errors.New("x"), Since: now.Add(-80 * time.Hour)}}
+			v.State.Followers = []pipeline.StageState{{Name: "conntrack", Err: "x", Since: now.Add(-80 * time.Hour)}}
 			v.State.PlanProblems = make([]fault.Fault, 2)
 		},
 		`nftables|: x READY=1 \u001b[2J\u009b\x9b\u202e`: func(v *View) {

@@ -35,15 +35,15 @@ type Sink interface {
 // Status is how well a source agrees with its origin.
 type Status struct {
 	// Synced is set once the first complete list was handed over.
-	Synced bool
+	Synced bool `json:"synced"`
 	// LastContact is when the source last knew that it agreed with its origin; zero: never.
-	LastContact time.Time
+	LastContact time.Time `json:"lastContact,omitzero"`
 	// Err is the fault that the source is struggling with now, in words; empty: none.
-	Err string
+	Err string `json:"error,omitempty"`
 	// Partial says that Err concerns a part of the origin: what else it has is current.
-	Partial bool
+	Partial bool `json:"partial,omitempty"`
 	// Refused says that Err is what the origin answers: it is reached.
-	Refused bool
+	Refused bool `json:"refused,omitempty"`
 	// Fix is what to do about Err; empty: Err says it.
-	Fix string
+	Fix string `json:"fix,omitempty"`
 }

@@ -1,5 +1,5 @@
-// Package text formats text for people: foreign text so that it is safe for a terminal, numbers with their nouns, and
-// proposals for misspelt words.
+// Package text formats text for people: foreign text so that it is safe for a terminal, numbers with their nouns,
+// proposals for misspelt words, and the screens of the commands.
 package text
 
 import (

@@ -92,8 +92,8 @@ func TestTakes(t *testing.T) {
 		t.Errorf("%d ServicePorts between %q: %v", len(state.Services), state.Devices, err)
 	}
 	// After half a minute without a packet the kernel gives a connection back: the last one is there.
-	if last := state.Services[len(state.Services)-1]; last.Flows == 0 || last.Service.Name.Protocol != plan.UDP || last.Service.Family != plan.IPv6 {
-		t.Errorf("the last one: %+v of %s %s", last, last.Service.Name, last.Service.Family)
+	if last := state.Services[len(state.Services)-1]; last.Flows == 0 || last.Name.Protocol != plan.UDP || last.Family != plan.IPv6 {
+		t.Errorf("the last one: %+v of %s %s", last, last.Name, last.Family)
 	}
 	if m := gathered(t, f); m["edgeway_fastpath_available"] != 1 || m["edgeway_fastpath_connections"] == 0 || m["edgeway_fastpath_service_ports"] != 4 || m["edgeway_fastpath_devices"] != float64(len(state.Devices)) {
 		t.Errorf("metrics: %v", m)

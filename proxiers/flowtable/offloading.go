@@ -32,7 +32,7 @@ func (f *follower) Offloading(ctx context.Context) (proxiers.Offloading, error) 
 		for at := range svc.Destinations(p.Node) {
 			owner[destination{svc.Name.Protocol, at}] = len(out.Services)
 		}
-		out.Services = append(out.Services, proxiers.OffloadedService{Service: svc})
+		out.Services = append(out.Services, proxiers.OffloadedService{Name: svc.Name, Family: svc.Family})
 	}
 	if len(owner) == 0 {
 		return out, nil

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
+	"slices"
+	"strings"
 )
 
 // ServicePortName identifies one port of one Service.
@@ -20,6 +22,24 @@ func (n ServicePortName) String() string {
 		return fmt.Sprintf("%s/%s/%s", n.Namespace, n.Name, n.Protocol)
 	}
 	return fmt.Sprintf("%s/%s:%s/%s", n.Namespace, n.Name, n.Port, n.Protocol)
+}
+
+// MarshalText implements encoding.TextMarshaler.
+func (n ServicePortName) MarshalText() ([]byte, error) { return []byte(n.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler. It reads what String returns.
+func (n *ServicePortName) UnmarshalText(text []byte) (err error) {
+	parts := strings.Split(string(text), "/")
+	ok := len(parts) == 3
+	if ok {
+		n.Namespace = parts[0]
+		n.Name, n.Port, _ = strings.Cut(parts[1], ":")
+		n.Protocol, ok = ParseProtocol(parts[2])
+	}
+	if !ok {
+		return fmt.Errorf("%q is not the name of a ServicePort", text)
+	}
+	return nil
 }
 
 // Compare orders by namespace, name, port name and protocol.
@@ -130,9 +150,25 @@ const (
 	NodePort
 )
 
+var kinds = []string{"ClusterIP", "ExternalIP", "LoadBalancerIP", "NodePort"}
+
 // String gives Kubernetes' term.
-func (k FrontendKind) String() string {
-	return [...]string{"ClusterIP", "ExternalIP", "LoadBalancerIP", "NodePort"}[k]
+func (k FrontendKind) String() string { return kinds[k] }
+
+// MarshalText implements encoding.TextMarshaler.
+func (k FrontendKind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (k *FrontendKind) UnmarshalText(text []byte) error { return parse(k, kinds, text) }
+
+// parse sets a value to the index of its name.
+func parse[T ~uint8](value *T, names []string, text []byte) error {
+	i := slices.Index(names, string(text))
+	if i < 0 {
+		return fmt.Errorf("%q is not one of %q", text, names)
+	}
+	*value = T(i)
+	return nil
 }
 
 // Origin is where a new connection comes from, as policy distinguishes it.
@@ -164,8 +200,16 @@ const (
 	Pass
 )
 
+var verdicts = []string{"forward", "reject", "drop", "pass"}
+
 // String gives the verdict in lower case.
-func (v Verdict) String() string { return [...]string{"forward", "reject", "drop", "pass"}[v] }
+func (v Verdict) String() string { return verdicts[v] }
+
+// MarshalText implements encoding.TextMarshaler.
+func (v Verdict) MarshalText() ([]byte, error) { return []byte(v.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (v *Verdict) UnmarshalText(text []byte) error { return parse(v, verdicts, text) }
 
 // Pool is one of the two endpoint lists of a ServicePort.
 type Pool uint8
@@ -179,5 +223,13 @@ const (
 	numPools
 )
 
+var pools = []string{"cluster", "local"}
+
 // String gives "cluster" or "local".
-func (p Pool) String() string { return [...]string{"cluster", "local"}[p] }
+func (p Pool) String() string { return pools[p] }
+
+// MarshalText implements encoding.TextMarshaler.
+func (p Pool) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (p *Pool) UnmarshalText(text []byte) error { return parse(p, pools, text) }

@@ -283,23 +283,35 @@ func (d *daemon) edgeway(args ...string) (stdout, stderr string, code int) {
 
 // status is what tests read of `edgeway status --json`.
 type status struct {
+	Time    time.Time
 	Healthy bool
 	Sources []struct {
-		Name             string
-		StalenessSeconds float64
-		Error            string
+		Name        string
+		LastContact time.Time
+		Error       string
 	}
 	LastKnown struct {
 		Serving bool
 		SavedAt time.Time
 	}
-	Backend struct {
-		Name     string
-		LastSync time.Time
+	Backend   stage
+	Followers []stage
+	Faults    []statusFault
+	Problems  problems
+}
+
+type stage struct {
+	Name         string
+	LastSync     time.Time
+	DriftRepairs int
+}
+
+// repairs counts the repairs of rules that another program changed.
+func (s status) repairs() (n int) {
+	for _, st := range append(s.Followers, s.Backend) {
+		n += st.DriftRepairs
 	}
-	Faults   []statusFault
-	Drift    struct{ Repairs int }
-	Problems problems
+	return n
 }
 
 type statusFault struct{ ID, Message, Fix string }

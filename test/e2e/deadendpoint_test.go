@@ -48,7 +48,7 @@ func TestDoctorMendsDeadEndpoints(t *testing.T) {
 	l.within(patience, d.shows([]string{"status"}, "healthy, with restrictions", "endpoint-checks", "the endpoint "+ep1Addr+":8080 does not answer (connection refused)"))
 	l.within(patience, leaves("ep1"))
 	l.throughout(2*time.Second, answers(l.node, web, "ep2"))
-	l.must(d.shows([]string{"doctor"}, "warning   endpoint-checks ", "the endpoint ")())
+	l.must(d.shows([]string{"doctor"}, "warning   endpoint-checks: ", "the endpoint ")())
 
 	l.kill(l.ep2, programDies)
 	words := "connections to " + name

@@ -187,7 +187,7 @@ func (d *daemon) obey(check, out string) {
 			continue
 		}
 		fields := strings.Fields(line)
-		ours = len(fields) > 1 && fields[0] == "problem" && fields[1] == check
+		ours = len(fields) > 1 && fields[0] == "problem" && fields[1] == check+":"
 	}
 	if ran == 0 {
 		d.t.Fatalf("edgeway doctor has no command for %s:\n%s", check, out)

@@ -201,9 +201,8 @@ func testDeadEndpoints(t *testing.T, backend, source string) {
 			t.Errorf("a client of UDP, %s: %s, want served by ep2", how, got)
 		}
 		stuck.Close()
-		for _, args := range [][]string{{"plan", name}, {"explain", "host", web}} {
-			l.must(d.shows(args, "dead ", ep1Addr+":8080 does not answer", ep2Addr)())
-		}
+		l.must(d.shows([]string{"explain", "host", web}, "dead ", ep1Addr+":8080 does not answer", ep2Addr)())
+		l.must(d.shows([]string{"services", name}, "dead endpoints", ep1Addr+":8080 does not answer")())
 		l.must(d.metric(`edgeway_endpoint_checks_endpoints{state="dead"}`, 1)())
 		l.within(patience, unanswered(l.client, at(other, 80))) // nobody checks that one
 		if out, errs, code := d.edgeway("reload"); code != 0 {
@@ -234,7 +233,8 @@ func testDeadEndpoints(t *testing.T, backend, source string) {
 
 	l.kill(l.ep1, programDies)
 	l.kill(l.ep2, programDies)
-	l.within(patience, d.shows([]string{"status"}, "problem   services-dead", ep1Addr+":8080 ", ep2Addr+":8080 "))
+	l.within(patience, d.shows([]string{"status"}, "problem   services-dead", "2 endpoints checked, 2 "))
+	l.must(d.shows([]string{"services", name}, ep1Addr+":8080 does not answer", ep2Addr+":8080 does not answer")())
 	l.throughout(2*time.Second, reset(l.client, web)) // all of them stay: a client hears what they say
 	l.must(d.shows([]string{"explain", "host", web}, "dead ", ep1Addr+":8080 does not answer", "it stays in use where no other one answers")())
 }

@@ -101,7 +101,7 @@ func TestExplainNamesWhatStopsAConnection(t *testing.T) {
 	l.must(unanswered(l.node, at("127.0.0.1", port))())
 
 	n.service("idle", nil)
-	l.within(patience, d.explains("host", n.name+"/idle:80", 4, "reject: ", "EndpointSlice", "\nfix  "))
+	l.within(patience, d.explains("host", n.name+"/idle:80", 4, "reject: ", "EndpointSlice", " fix: "))
 	slice := &discoveryv1.EndpointSlice{
 		ObjectMeta:  metav1.ObjectMeta{Name: "idle", Labels: map[string]string{discoveryv1.LabelServiceName: "idle"}},
 		AddressType: discoveryv1.AddressTypeIPv4,
@@ -127,7 +127,7 @@ func TestExplainNamesWhatStopsAConnection(t *testing.T) {
 
 	vip := netip.MustParseAddrPort(clusterIP).Addr().String()
 	l.onNode("ip", "route", "add", "unreachable", vip+"/32")
-	l.must(d.explains("host", clusterIP, 4, "unreachable: ", vip, "\nfix  ")())
+	l.must(d.explains("host", clusterIP, 4, "unreachable: ", vip, " fix: ")())
 	l.must(unanswered(l.node, clusterIP)())
 	l.must(d.explains(clientAddr, clusterIP, 0, "forward: ")()) // where it is translated before the route is looked up
 	l.must(answers(l.client, clusterIP, "ep1")())

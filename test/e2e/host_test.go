@@ -23,8 +23,8 @@ func TestFlushedRulesComeBackWithinASecond(t *testing.T) {
 	l.must(d.healthy())
 	l.within(patience, func() error { // the repair's end comes a moment after its effect
 		s, err := d.status()
-		if err == nil && s.Drift.Repairs != 3 {
-			err = fmt.Errorf("edgeway status counts %d repairs, want 3", s.Drift.Repairs)
+		if err == nil && s.repairs() != 3 {
+			err = fmt.Errorf("edgeway status counts %d repairs, want 3", s.repairs())
 		}
 		return err
 	})

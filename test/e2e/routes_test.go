@@ -209,8 +209,8 @@ func TestRoutesToServicesAreKept(t *testing.T) {
 		t.Logf("the route to %s is back after %.0f ms", lost, took.Seconds()*1000)
 		i.within(patience, func() error {
 			s, err := i.status()
-			if err == nil && s.Drift.Repairs != n+1 {
-				err = fmt.Errorf("edgeway status counts %d repairs, want %d", s.Drift.Repairs, n+1)
+			if err == nil && s.repairs() != n+1 {
+				err = fmt.Errorf("edgeway status counts %d repairs, want %d", s.repairs(), n+1)
 			}
 			return err
 		})

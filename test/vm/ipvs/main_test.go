@@ -196,11 +196,12 @@ type status struct {
 		Name     string
 		LastSync time.Time
 	}
-	Quarantined []string
+	Quarantined []quarantined
 	Faults      []struct{ ID, Message string }
 	Problems    struct{ First []fault.Fault }
-	Drift       struct{ Repairs int }
 }
+
+type quarantined struct{ Name, Error string }
 
 // status fails before the first sync.
 func (s *site) status() (st status, err error) {

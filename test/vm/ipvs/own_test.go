@@ -65,8 +65,8 @@ func TestForeignServer(t *testing.T) {
 	s.within(patience, s.open)
 	named := func() error {
 		st, err := s.status()
-		if err == nil && !slices.ContainsFunc(st.Quarantined, func(q string) bool {
-			return strings.Contains(q, "default/taken:a/TCP") && strings.Contains(q, "another program has a virtual server there")
+		if err == nil && !slices.ContainsFunc(st.Quarantined, func(q quarantined) bool {
+			return q.Name == "default/taken:a/TCP" && strings.Contains(q.Error, "another program has a virtual server there")
 		}) {
 			err = fmt.Errorf("quarantined are %q", st.Quarantined)
 		}
@@ -123,7 +123,10 @@ func TestDangerousAddress(t *testing.T) {
 	}
 	s.within(patience, func() error {
 		st, err := s.status()
-		all := st.Quarantined
+		var all []string
+		for _, q := range st.Quarantined {
+			all = append(all, q.Name+": "+q.Error)
+		}
 		for _, f := range st.Problems.First {
 			all = append(all, f.String())
 		}

@@ -243,7 +243,7 @@ func (s *site) explains(svc service, r scheduling) {
 		}
 	}
 	out, code = s.edgeway("plan", "default/"+svc.name)
-	for _, words := range []string{"scheduler wlc", "weight 3", "weight 1"} {
+	for _, words := range []string{`"scheduler": "wlc"`, `"weight": 3`, `"weight": 1`} {
 		if code != 0 || !strings.Contains(out, words) {
 			s.Errorf("plan does not say %q:\n%s", words, out)
 		}

@@ -86,7 +86,7 @@ func (h *host) taken() {
 	}
 	h.answers(clusterIP, clusterIP6)
 	h.contains(h.run("edgeway", "explain", "host", "default/web"), "by socket")
-	status := h.run("edgeway", "status")
+	status := h.run("edgeway", "status", "--verbose")
 	h.contains(status, "of the connections to Services")
 	if strings.Contains(status, "not at work") {
 		h.Errorf("BPF is not at work:\n%s", status)

@@ -1,0 +1,93 @@
+package control
+
+import (
+	"fmt"
+	"strings"
+
+	"edgeway/daemon/text"
+	"edgeway/proxiers/fault"
+	"edgeway/proxiers/plan"
+)
+
+// Print prints the verdict, then why.
+func (e Explanation) Print(p *text.Screen) {
+	p.Verdict(e.severity(), e.Verdict+":", e.Reason)
+	p.Fix(e.Fix)
+	for _, f := range e.Faults {
+		p.Fault(f, f.String())
+	}
+	if !e.InForce {
+		p.Row("plan", "not in the kernel yet")
+	}
+	p.Row("from", "%s%s (%s)", e.Source, after(" via ", e.Interface), e.Origin)
+	p.Row("to", "%s/%s%s", e.Destination, e.Protocol, after(", ", e.Way))
+	rows(p, "Service", e.Service)
+	rows(p, "frontend", e.Frontend)
+	if e.Affinity != "" {
+		p.Row("affinity", "the client keeps its endpoint for %s after its last new connection", e.Affinity)
+	}
+	rows(p, "gap", e.Gaps...)
+	if e.Scheduler != "" {
+		p.Row("scheduler", "%s, of the virtual server %s", e.Scheduler, e.Server)
+	}
+	for _, ep := range e.Endpoints {
+		p.Row("endpoints", "%s", ep.text(e.Scheduler != ""))
+	}
+	rows(p, "dead", e.Out...)
+	rows(p, "taken", e.Shortcut)
+	rows(p, "fast path", e.FastPath)
+}
+
+// severity returns what the verdict means for the client.
+func (e Explanation) severity() fault.Severity {
+	switch e.Verdict {
+	case plan.Forward.String():
+		return fault.OK
+	case plan.Pass.String():
+		return fault.Notice
+	}
+	return fault.Problem
+}
+
+func (ep ExplainedEndpoint) text(scheduled bool) string {
+	out := ep.Address + " sees the client's address"
+	if ep.SNAT {
+		out = ep.Address + " sees this host's address (masquerade)"
+	}
+	if ep.Local {
+		out += ", on this host"
+	}
+	if scheduled {
+		out += fmt.Sprintf(", weight %d, %d active and %d inactive connections", ep.Weight, ep.Active, ep.Inactive)
+	}
+	return out + after(", ", ep.Way)
+}
+
+// rows prints a row for each text that is not empty.
+func rows(p *text.Screen, heading string, texts ...string) {
+	for _, t := range texts {
+		if t != "" {
+			p.Row(heading, "%s", t)
+		}
+	}
+}
+
+// after returns a text with a prefix, or "" if the text is empty.
+func after(prefix, text string) string {
+	if text == "" {
+		return ""
+	}
+	return prefix + text
+}
+
+// list joins values with commas, or returns none.
+func list[T any](values []T, none string) string {
+	if len(values) == 0 {
+		return none
+	}
+	out := make([]string, 0, len(values))
+	for _, v := range values {
+		out = append(out, fmt.Sprint(v))
+	}
+	return strings.Join(out, ", ")
+}

@@ -1,0 +1,148 @@
+package text
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"unicode/utf8"
+
+	"edgeway/proxiers/fault"
+)
+
+// Screen prints the answer of a command for a person. It cleans the text that it prints.
+type Screen struct {
+	out   io.Writer
+	width int
+	color bool
+	// Verbose reports whether the screen has the details that only developers use.
+	Verbose bool
+
+	heading string // of the last Row
+	err     error
+}
+
+// NewScreen returns a Screen that breaks lines which are wider than width columns. If width is 0, it breaks none.
+func NewScreen(out io.Writer, width int, color bool) *Screen {
+	return &Screen{out: out, width: width, color: color}
+}
+
+// Err returns the first error of the writer.
+func (s *Screen) Err() error { return s.err }
+
+// Verdict prints a verdict, whose colour is that of the severity, and a reason.
+func (s *Screen) Verdict(worst fault.Severity, verdict, reason string) {
+	s.block(colors[worst], verdict+" ", reason, 2)
+}
+
+// Line prints a text.
+func (s *Screen) Line(format string, args ...any) { s.block("", "", fmt.Sprintf(format, args...), 2) }
+
+// Row prints a text with a heading. The heading is left out if the previous row had the same one.
+func (s *Screen) Row(heading, format string, args ...any) {
+	shown := heading
+	if heading == s.heading {
+		shown = ""
+	}
+	s.heading = heading
+	lead := fmt.Sprintf("%-10s ", shown)
+	s.block("", lead, fmt.Sprintf(format, args...), len(lead))
+}
+
+// Fault prints a fault with a text about it, such as its message, and its fix.
+func (s *Screen) Fault(f fault.Fault, about string) {
+	s.heading = ""
+	lead := fmt.Sprintf("  %-9s ", f.Severity)
+	s.block(colors[f.Severity], lead, f.ID+": "+about, len(lead))
+	s.Fix(f.Fix)
+}
+
+// Fix prints a fix, unless it is "". The fix stays on one line, because a command that was broken into lines cannot be
+// copied.
+func (s *Screen) Fix(fix string) {
+	if fix != "" {
+		s.print(strings.Repeat(" ", 12) + "fix: " + CleanLine(fix))
+	}
+}
+
+const (
+	// maxColumn bounds the width of a column of a table. A longer cell shifts only the rest of its own line.
+	maxColumn = 64
+	// minColumn is the room that a long text in the last column needs. If there is less, the column has lines of its
+	// own, with ownIndent.
+	minColumn = 24
+	ownIndent = 4
+)
+
+// Table prints rows with aligned columns. The text of the last column is broken into lines.
+func (s *Screen) Table(rows [][]string) {
+	last := len(rows[0]) - 1
+	widths, indent := make([]int, last+1), 0
+	for i := range widths {
+		for _, row := range rows {
+			widths[i] = max(widths[i], min(utf8.RuneCountInString(CleanLine(row[i])), maxColumn))
+		}
+		if i < last {
+			indent += widths[i] + 2
+		}
+	}
+	narrow := s.width > 0 && s.width-indent < min(minColumn, widths[last])
+	if narrow {
+		indent = ownIndent
+	}
+	for _, row := range rows {
+		lead := ""
+		for i, w := range widths[:last] {
+			lead += fmt.Sprintf("%-*s  ", w, CleanLine(row[i]))
+		}
+		if narrow {
+			s.block("", "", strings.TrimRight(lead, " "), indent)
+			lead = strings.Repeat(" ", indent)
+		}
+		s.block("", lead, row[last], indent)
+	}
+}
+
+// colors holds the parameters of the terminal's escape sequence for each severity: green, cyan, yellow and red.
+var colors = [...]string{
+	fault.OK: "32", fault.Notice: "36", fault.Warning: "33", fault.Problem: "31", fault.Unhealthy: "31",
+}
+
+// block prints a text after a lead, which gets a colour. The lines that follow the first one are indented.
+func (s *Screen) block(color, lead, text string, indent int) {
+	lead = CleanLine(lead)
+	for _, line := range s.wrapped(lead, CleanLine(text), indent) {
+		if words := strings.TrimSpace(lead); s.color && color != "" {
+			line = strings.Replace(line, words, "\x1b["+color+"m"+words+"\x1b[0m", 1)
+		}
+		color = ""
+		s.print(strings.TrimRight(line, " "))
+	}
+}
+
+// wrapped breaks a text after a lead into lines, at spaces. A word that is wider than the screen is not broken.
+func (s *Screen) wrapped(lead, text string, indent int) (lines []string) {
+	if s.width == 0 || utf8.RuneCountInString(lead+text) <= s.width {
+		return []string{lead + text}
+	}
+	line, words := lead, 0
+	for word := range strings.FieldsSeq(text) {
+		switch {
+		case words == 0:
+			line += word
+		case utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > s.width:
+			lines = append(lines, line)
+			line = strings.Repeat(" ", indent) + word
+		default:
+			line += " " + word
+		}
+		words++
+	}
+	return append(lines, line)
+}
+
+// print writes a line, unless an earlier one failed.
+func (s *Screen) print(line string) {
+	if s.err == nil {
+		_, s.err = io.WriteString(s.out, line+"\n")
+	}
+}
