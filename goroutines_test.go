@@ -13,8 +13,7 @@ import (
 // bare are the files that start goroutines which nothing contains, with the reason.
 var bare = map[string]string{
 	"edgeway/cmd/edgeway/cleanup.go":                 "a command: a panic ends nothing else",
-	"edgeway/daemon/commands.go":                     "the dry run of a command",
-	"edgeway/daemon/offline.go":                      "a command without a daemon",
+	"edgeway/daemon/offline.go":                      "a command: a panic ends nothing else",
 	"edgeway/daemon/doctor/connect/connect.go":       "edgeway doctor --connect, which runs in the command",
 	"edgeway/daemon/doctor/connect/dial.go":          "edgeway explain, which runs in the command",
 	"edgeway/daemon/control/server.go":               "shuts net/http down",

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"edgeway/proxiers"
 	"edgeway/proxiers/conntrack"
 	"edgeway/proxiers/ebpf"
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/flowtable"
 	"edgeway/proxiers/healthcheck"
 	"edgeway/proxiers/iptables"
@@ -119,3 +121,90 @@ func LoadBPF(cfg *config.Config, logger *slog.Logger) error {
 
 // ignoredRouteTables returns the routing tables of backends, which the host's own packets never use.
 func ignoredRouteTables() []int { return []int{ipvs.RouteTable} }
+
+// findBackend returns the configured backend or, if this host cannot run it, proxy.fallback; unsupported then says why.
+// It changes nothing.
+func findBackend(ctx context.Context, cfg *config.Config) (b proxiers.Component, unsupported, err error) {
+	return choose(ctx, Backends(), cfg.Proxy)
+}
+
+func choose(ctx context.Context, list []proxiers.Component,
+	p config.Proxy,
+) (b proxiers.Component, unsupported, err error) {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	b, err = probed(ctx, list, p.Backend)
+	if !errors.Is(err, proxiers.ErrUnsupported) {
+		return b, nil, err
+	}
+	if p.Fallback != config.FallbackNone {
+		other, otherErr := probed(ctx, list, p.Fallback)
+		if otherErr == nil {
+			return other, err, nil
+		}
+		if other.Name != b.Name {
+			err = fmt.Errorf("%w; nor can proxy.fallback: %w", err, otherErr)
+		}
+	}
+	return b, nil, fmt.Errorf("%w; or set proxy.backend to one that `edgeway probe` says can run", err)
+}
+
+// probed returns the backend of this name, and an error if it cannot run here.
+func probed(ctx context.Context, list []proxiers.Component, name string) (proxiers.Component, error) {
+	b, err := pick(ctx, list, name)
+	if err == nil {
+		if err = b.Probe(ctx); err != nil {
+			err = fmt.Errorf("backend %s: %w", b.Name, err)
+		}
+	}
+	return b, err
+}
+
+// fallbackFix switches back to the configured backend.
+const fallbackFix = "edgeway probe  # shows what is missing; then: edgeway reload"
+
+// fallback returns a warning while proxy.fallback serves.
+func (i *instance) fallback() []fault.Fault {
+	if i.unsupported == nil {
+		return nil
+	}
+	return []fault.Fault{{
+		ID: "fallback", Severity: fault.Warning, Fix: fallbackFix,
+		Message: fmt.Sprintf("The backend %s serves instead of %s, which cannot run: %v", i.component.Name,
+			i.cfg.Proxy.Backend, i.unsupported),
+	}}
+}
+
+func (i *instance) logFallback() {
+	if i.unsupported != nil {
+		i.logger.Warn("another backend serves instead of one that cannot run", "backend", i.component.Name,
+			"instead_of", i.cfg.Proxy.Backend,
+			"error", i.unsupported)
+	}
+}
+
+// Probed is the result of the test whether one backend can run on this host.
+type Probed struct {
+	Backend string
+	// Err is what is missing, or nil if the backend can run.
+	Err error
+	// Faults are about missing parts without which the backend can run, too.
+	Faults []fault.Fault
+}
+
+// Probe tests the host for every backend, and changes nothing.
+func Probe(ctx context.Context, cfg *config.Config) []Probed {
+	var out []Probed
+	for _, b := range Backends() {
+		p := Probed{Backend: b.Name}
+		var actual proxiers.Component
+		if actual, p.Err = pick(ctx, Backends(), b.Name); p.Err == nil {
+			p.Err = actual.Probe(ctx)
+		}
+		if p.Err == nil && actual.Faults != nil {
+			p.Faults = actual.Faults(cfg.Settings(actual.Name), []plan.Family{plan.IPv4, plan.IPv6})
+		}
+		out = append(out, p)
+	}
+	return out
+}

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"os/user"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -24,114 +25,26 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// serviceUser is the user of the packages' service.
-const serviceUser = "edgeway"
+// ServiceUser is the user of the packages' service.
+const ServiceUser = "edgeway"
 
-// CheckConfig finds what Run would refuse, and what it would pass over in silence. It starts nothing. Root reads the
-// configuration of the packages' service as that would. The error is about the configuration files themselves.
-func CheckConfig(ctx context.Context, path string) ([]fault.Fault, error) {
+// Installed reports whether a configuration is that of the packages' service. Another one may be for another host.
+func Installed(path string) bool {
 	path, err := filepath.Abs(path)
-	if err != nil {
-		return nil, fmt.Errorf("configuration: %w", err)
-	}
-	installed := filepath.Dir(path) == filepath.Dir(config.DefaultPath)
-	found, err := checkFiles(path, installed)
-	if err != nil {
-		return nil, err
-	}
+	return err == nil && filepath.Dir(path) == filepath.Dir(config.DefaultPath)
+}
+
+// CheckConfig returns the faults that Run would have, and what it would pass over in silence. It starts nothing. The
+// error is about the configuration files themselves.
+func CheckConfig(ctx context.Context, path string) ([]fault.Fault, error) {
 	cfg, err := LoadConfig(path)
 	if err != nil {
 		return nil, err
 	}
-	found = append(found, checkServiceCIDRs(cfg, installed)...)
-	found = append(found, checkBackend(ctx, cfg, installed)...)
-	return slices.DeleteFunc(found, func(f fault.Fault) bool { return f.Ignored(cfg.Doctor.Ignore) }), nil
-}
-
-// otherHost is the fix of what may be right on the host that the configuration is for.
-const otherHost = "this matters only if the configuration is for this host"
-
-// checkServiceCIDRs compares the ranges with the networks and routes of this host. A configuration that is not
-// installed may be for another one.
-func checkServiceCIDRs(cfg *config.Config, installed bool) (out []fault.Fault) {
-	host, err := nodeinfo.Read(hostOptions(cfg))
-	if err != nil {
-		return []fault.Fault{fault.New(planner.ServiceRangeNetworkID, fault.Warning, "run this command again",
-			"proxy.service_cidrs could not be compared with the networks of this host: %v", err)}
+	c := &configCheck{cfg: cfg, installed: Installed(path)}
+	if u, err := user.Current(); err == nil && c.installed {
+		c.service = u.Username == ServiceUser
 	}
-	for _, f := range planner.CheckServiceCIDRs(cfg.Proxy.ServiceCIDRs, host) {
-		if !installed && f.Severity > fault.Warning {
-			f.Severity, f.Fix = fault.Warning, f.Fix+"  # "+otherHost
-		}
-		out = append(out, f)
-	}
-	return out
-}
-
-func checkFiles(path string, installed bool) ([]fault.Fault, error) {
-	id, err := files.LookupUser(serviceUser)
-	if os.Geteuid() != 0 || err != nil || !installed {
-		return checkConfig(path, nil)
-	}
-	return checkConfigAs(path, id)
-}
-
-// checkBackend asks whether the backend can run here, with the rights of this process: the user of the service has the
-// right to it from the unit alone. A configuration that is not installed may be for another host, as in a pipeline.
-func checkBackend(ctx context.Context, cfg *config.Config, installed bool) []fault.Fault {
-	b, why, err := findBackend(ctx, cfg)
-	f := fault.Fault{ID: "backend", Severity: fault.Problem}
-	switch unsupported := errors.Is(err, proxiers.ErrUnsupported); {
-	case why != nil && installed:
-		f.Severity, f.Fix = fault.Warning, fallbackFix
-		f.Message = fmt.Sprintf("%v; %s serves instead (proxy.fallback)", why, b.Name)
-	case err == nil, !unsupported && !installed:
-		return nil
-	case !unsupported:
-		f.Severity, f.Message, f.Fix = fault.Warning, "it could not be checked whether the backend can run: "+err.Error(),
-			"run this command as root"
-	case !installed:
-		f.Severity, f.Message, f.Fix = fault.Warning, err.Error(), otherHost
-	default:
-		f.Message = err.Error()
-	}
-	return []fault.Fault{f}
-}
-
-func checkConfigAs(path string, id files.User) (found []fault.Fault, err error) {
-	if refused := id.Do(func() { found, err = checkConfig(path, &id) }); refused == nil {
-		return found, err
-	}
-	// In a container without the right to it, say.
-	if found, err = checkConfig(path, nil); err != nil {
-		return nil, err
-	}
-	return append(found, fault.Fault{
-		ID: "permissions", Severity: fault.Warning, Message: "it could not be checked whether the user " + id.Name +
-			" may read the files",
-		Fix: "run: sudo -u " + id.Name + " edgeway config check",
-	}), nil
-}
-
-// The IDs of faults in files that the configuration names.
-const (
-	kubeconfigID = "kubeconfig"
-	manifestsID  = "manifests"
-)
-
-// configCheck collects findings.
-type configCheck struct {
-	cfg   *config.Config
-	id    *files.User // whose rights are in force, if not those of this process
-	found []fault.Fault
-}
-
-func checkConfig(path string, id *files.User) ([]fault.Fault, error) {
-	cfg, err := LoadConfig(path)
-	if err != nil {
-		return nil, err
-	}
-	c := &configCheck{cfg: cfg, id: id}
 	for _, name := range config.Overlooked(path) {
 		c.add(fault.New("drop-ins", fault.Warning, "rename it", "%s: it is not read, as its name does not end with .toml",
 			name))
@@ -144,8 +57,68 @@ func checkConfig(path string, id *files.User) ([]fault.Fault, error) {
 	c.checkKubeconfig()
 	c.checkWebConfig()
 	c.checkManifests()
-	return c.found, nil
+	c.checkServiceCIDRs()
+	c.checkBackend(ctx)
+	return slices.DeleteFunc(c.found, func(f fault.Fault) bool { return f.Ignored(cfg.Doctor.Ignore) }), nil
 }
+
+// configCheck collects faults.
+type configCheck struct {
+	cfg *config.Config
+	// installed is the result of Installed.
+	installed bool
+	// service reports whether this process has the rights of the packages' service.
+	service bool
+	found   []fault.Fault
+}
+
+func (c *configCheck) add(f fault.Fault) { c.found = append(c.found, f) }
+
+// otherHost is the fix of what may be right on the host that the configuration is for.
+const otherHost = "this matters only if the configuration is for this host"
+
+// checkServiceCIDRs compares the ranges with the networks and routes of this host.
+func (c *configCheck) checkServiceCIDRs() {
+	host, err := nodeinfo.Read(hostOptions(c.cfg))
+	if err != nil {
+		c.add(fault.New(planner.ServiceRangeNetworkID, fault.Warning, "run this command again",
+			"proxy.service_cidrs could not be compared with the networks of this host: %v", err))
+		return
+	}
+	for _, f := range planner.CheckServiceCIDRs(c.cfg.Proxy.ServiceCIDRs, host) {
+		if !c.installed && f.Severity > fault.Warning {
+			f.Severity, f.Fix = fault.Warning, f.Fix+"  # "+otherHost
+		}
+		c.add(f)
+	}
+}
+
+// checkBackend asks whether the backend can run here, with the rights of this process.
+func (c *configCheck) checkBackend(ctx context.Context) {
+	b, why, err := findBackend(ctx, c.cfg)
+	f := fault.Fault{ID: "backend", Severity: fault.Problem}
+	switch unsupported := errors.Is(err, proxiers.ErrUnsupported); {
+	case why != nil && c.installed:
+		f.Severity, f.Fix = fault.Warning, fallbackFix
+		f.Message = fmt.Sprintf("%v; %s serves instead (proxy.fallback)", why, b.Name)
+	case err == nil, !unsupported && !c.installed:
+		return
+	case !unsupported:
+		f.Severity, f.Message, f.Fix = fault.Warning, "it could not be checked whether the backend can run: "+err.Error(),
+			"run this command as root"
+	case !c.installed:
+		f.Severity, f.Message, f.Fix = fault.Warning, err.Error(), otherHost
+	default:
+		f.Message = err.Error()
+	}
+	c.add(f)
+}
+
+// The IDs of faults in files that the configuration names.
+const (
+	kubeconfigID = "kubeconfig"
+	manifestsID  = "manifests"
+)
 
 // checkBackendKeys finds keys of a backend that does not run.
 func (c *configCheck) checkBackendKeys() {
@@ -159,8 +132,6 @@ func (c *configCheck) checkBackendKeys() {
 	}
 }
 
-func (c *configCheck) add(f fault.Fault) { c.found = append(c.found, f) }
-
 // hidden are folders that edgeway.service does not see, or has its own instance of.
 var hidden = [...]struct{ folder, setting string }{
 	{"/home", "ProtectHome=yes"},
@@ -173,7 +144,7 @@ var hidden = [...]struct{ folder, setting string }{
 
 // checkSandbox finds files that only the service cannot read.
 func (c *configCheck) checkSandbox() {
-	if c.id == nil {
+	if !c.service {
 		return
 	}
 	paths := slices.Concat(c.cfg.Source.File.Paths, []string{c.cfg.Metrics.WebConfig})
@@ -220,7 +191,7 @@ func (c *configCheck) checkKubeconfig() {
 	case failed != nil && strings.HasPrefix(failed.Path, credentials) && errors.Is(err, fs.ErrNotExist):
 		c.add(fault.New(kubeconfigID, fault.Warning, "it is there only while the service runs",
 			"%v: it could not be checked", err))
-	case errors.Is(err, fs.ErrPermission) && c.id == nil && os.Geteuid() != 0:
+	case errors.Is(err, fs.ErrPermission) && !c.service && os.Geteuid() != 0:
 		c.add(fault.New(kubeconfigID, fault.Warning, "run this command as root", "%v: it could not be checked", err))
 	default:
 		c.add(fault.New(kubeconfigID, fault.Problem, kube.Advice(err), "%v", err))

@@ -101,7 +101,7 @@ func NewCore(cfg *config.Config, o CoreOptions) (*Core, error) {
 	if c.faultLog == nil {
 		c.faultLog = newFaultLog(o.Logger)
 	}
-	c.services = newServiceLog(o.Logger, c.lines)
+	c.services = newServiceLog(o.Logger, c.lines, o.InForce)
 	var err error
 	if c.sources, err = newSources(cfg, o.Logger, o.Outside); err != nil {
 		return nil, err

@@ -3,22 +3,29 @@
 //	sources → tracker → planner → pipeline → backend and followers
 //
 // An instance (instance.go) holds the parts for one configuration. A reload replaces the instance, and the kernel
-// forwards meanwhile. The few parts that outlive a reload are in shared.go.
+// forwards meanwhile. The few parts that outlive a reload are in shared.
 package daemon
 
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"os/signal"
+	"sync/atomic"
 	"syscall"
 	"time"
 
 	"edgeway/daemon/config"
 	"edgeway/daemon/control"
+	"edgeway/daemon/health/httpserve"
+	"edgeway/daemon/journal"
 	"edgeway/daemon/sdunit"
+	"edgeway/daemon/text"
+	"edgeway/proxiers"
 	"edgeway/proxiers/contain"
 	"edgeway/proxiers/messageid"
 )
@@ -151,4 +158,135 @@ func (r *reloader) reload(ctx context.Context) (err error) {
 	default:
 		return errReloading
 	}
+}
+
+// settings are a configuration that was checked, and the backend that it selects on this host.
+type settings struct {
+	cfg     *config.Config
+	backend proxiers.Component
+	// unsupported is why the configured backend cannot run, if backend is proxy.fallback.
+	unsupported error
+}
+
+const (
+	// checkTimeout bounds the check whether the host has what a configuration needs. A busy board takes seconds to run
+	// each program of a backend.
+	checkTimeout = 5 * time.Minute
+	// startTimeout bounds the time that the service manager is asked to wait for that check at the start.
+	startTimeout = checkTimeout + time.Minute
+	// secondLook is the delay before a permanent error is confirmed, because a program may just be writing the file.
+	secondLook = 2 * time.Second
+)
+
+// loadAtStart calls loadAndCheck, and calls it again after a permanent error. The service manager waits meanwhile.
+func loadAtStart(ctx context.Context, path string, manager *sdunit.Manager) (settings, error) {
+	defer manager.ExtendStart(ctx, startTimeout)()
+	set, err := loadAndCheck(ctx, path)
+	if _, ok := errors.AsType[*Permanent](err); !ok {
+		return set, err
+	}
+	select {
+	case <-ctx.Done():
+		return set, err
+	case <-time.After(secondLook):
+		return loadAndCheck(ctx, path)
+	}
+}
+
+// loadAndCheck reads the configuration and the files that it names, and tests whether this host can run the backend. It
+// starts nothing.
+func loadAndCheck(ctx context.Context, path string) (settings, error) {
+	cfg, err := LoadConfig(path)
+	if err != nil {
+		return settings{}, err
+	}
+	if err := httpserve.CheckWebConfig(cfg.Metrics.WebConfig); err != nil {
+		return settings{}, webConfigError(cfg.Metrics.WebConfig, err)
+	}
+	if _, err = newSources(cfg, slog.New(slog.DiscardHandler), Outside{}); err != nil {
+		return settings{}, err
+	}
+	b, unsupported, err := findBackend(ctx, cfg)
+	if err != nil {
+		return settings{}, err
+	}
+	return settings{cfg, b, unsupported}, nil
+}
+
+// Permanent is an error that no restart fixes: the operator must change a file.
+type Permanent struct{ err error }
+
+// Error implements error.
+func (p *Permanent) Error() string { return p.err.Error() }
+
+// Unwrap returns the error itself.
+func (p *Permanent) Unwrap() error { return p.err }
+
+// permanent marks an error in the content or the permissions of a file. Other errors of system calls may go away:
+// another program still has to write the file, or a disk comes back.
+func permanent(err error) error {
+	if errno, ok := errors.AsType[syscall.Errno](err); ok && !errors.Is(errno, fs.ErrPermission) {
+		return err
+	}
+	return &Permanent{err}
+}
+
+// webConfigError marks an error of metrics.web_config.
+func webConfigError(path string, err error) error {
+	return permanent(fmt.Errorf("metrics.web_config: %s: %w", path, err))
+}
+
+// logSwitch is a slog.Handler that passes records to the handler of the current configuration. Parts that outlive a
+// reload log as the new configuration says.
+type logSwitch struct {
+	current *atomic.Pointer[slog.Handler]
+	// with adds the attributes and groups of a logger that was derived from this one.
+	with func(slog.Handler) slog.Handler
+}
+
+func newLogSwitch(c config.Log, w io.Writer) logSwitch {
+	l := logSwitch{current: new(atomic.Pointer[slog.Handler]), with: func(h slog.Handler) slog.Handler { return h }}
+	l.use(c, w)
+	return l
+}
+
+// use applies a configuration. If standard error is the journal, use sends it text with fields.
+func (l logSwitch) use(c config.Log, w io.Writer) {
+	forPeople := &slog.HandlerOptions{Level: c.Level, ReplaceAttr: withoutMessageID}
+	var h slog.Handler = slog.NewTextHandler(text.CleanWriter(w), forPeople)
+	switch {
+	case c.Format == "json":
+		h = slog.NewJSONHandler(text.CleanWriter(w), &slog.HandlerOptions{Level: c.Level})
+	case w == os.Stderr && journal.Wanted():
+		h = journal.NewHandler(c.Level, h)
+	}
+	l.current.Store(&h)
+}
+
+// withoutMessageID drops the identifiers of messages from text: only programs read them.
+func withoutMessageID(_ []string, a slog.Attr) slog.Attr {
+	if a.Key == "message_id" {
+		return slog.Attr{}
+	}
+	return a
+}
+
+// Enabled implements slog.Handler.
+func (l logSwitch) Enabled(ctx context.Context, level slog.Level) bool {
+	return (*l.current.Load()).Enabled(ctx, level)
+}
+
+// Handle implements slog.Handler.
+func (l logSwitch) Handle(ctx context.Context, r slog.Record) error {
+	return l.with(*l.current.Load()).Handle(ctx, r)
+}
+
+// WithAttrs implements slog.Handler.
+func (l logSwitch) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return logSwitch{l.current, func(h slog.Handler) slog.Handler { return l.with(h).WithAttrs(attrs) }}
+}
+
+// WithGroup implements slog.Handler.
+func (l logSwitch) WithGroup(name string) slog.Handler {
+	return logSwitch{l.current, func(h slog.Handler) slog.Handler { return l.with(h).WithGroup(name) }}
 }

@@ -3,7 +3,6 @@ package daemon
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -14,10 +13,10 @@ import (
 	"edgeway/daemon/control"
 	"edgeway/daemon/doctor"
 	"edgeway/daemon/doctor/firewall"
-	"edgeway/daemon/source"
+	"edgeway/daemon/health"
+	"edgeway/daemon/pipeline"
+	"edgeway/daemon/planner"
 	"edgeway/daemon/source/kube"
-	"edgeway/daemon/source/lastknown"
-	"edgeway/daemon/tracker"
 	"edgeway/proxiers"
 	"edgeway/proxiers/fault"
 )
@@ -34,7 +33,6 @@ func Examined(ctx context.Context, path string, logger *slog.Logger) (*doctor.Ho
 	}
 	h := &doctor.Host{
 		Config: cfg, System: doctor.Kernel{}, Lookups: examinedEndpoints, Rules: firewall.New().Look,
-		EveryPacket: firewall.EveryPacket, Saved: saved(cfg),
 		Unprivileged: os.Geteuid() != 0,
 	}
 	h.Backend, h.BackendErr = pick(ctx, Backends(), cfg.Proxy.Backend)
@@ -50,10 +48,14 @@ func Examined(ctx context.Context, path string, logger *slog.Logger) (*doctor.Ho
 	if invalid != nil {
 		return h, found // there is nothing to plan with
 	}
+	if k := cfg.Source.Kube; k.Kubeconfig != "" {
+		credentials, _ := kube.Warnings(k.Kubeconfig, k.AllowExecPlugins) // the check api-server reports the error
+		found = append(found, credentials...)
+	}
 	if h.Facts, err = offline(ctx, cfg, logger); err != nil {
 		f := fault.New("sources", fault.Problem, "edgeway config check", "there is no plan to look at: %s",
 			oneLine(err))
-		if h.Unprivileged && strings.Contains(err.Error(), fs.ErrPermission.Error()) { // a source's status is text
+		if h.Unprivileged { // the cause may be a file that only root may read
 			f.Severity, f.Fix = fault.Warning, doctor.AsRoot
 		}
 		found = append(found, f)
@@ -110,37 +112,21 @@ func addKube(h *doctor.Host, cfg *config.Config, logger *slog.Logger) {
 			UserAgent: "edgeway", Mark: proxiers.OwnMark(cfg.Proxy.MasqueradeBit), Logger: logger,
 		})
 	}
-	h.Credentials = func() ([]fault.Fault, error) { return kube.Warnings(k.Kubeconfig, k.AllowExecPlugins) }
-}
-
-// saved lists the last-known states that a daemon keeps.
-func saved(cfg *config.Config) (out []doctor.Saved) {
-	state := func(of, folder string, ages bool) doctor.Saved {
-		return doctor.Saved{Of: of, Folder: folder, Ages: ages, At: func() (time.Time, error) {
-			saved, err := lastknown.Peek(folder, new(gathered))
-			return saved.At, err
-		}}
-	}
-	if cfg.Source.Kube.Kubeconfig != "" {
-		out = append(out, state("the API server", cfg.Source.LastKnown.Directory, true))
-	}
-	if len(cfg.Source.File.Paths) > 0 {
-		out = append(out, state("the manifests", savedFilesDir(cfg), false))
-	}
-	return out
 }
 
 // readingTime bounds a reading of all sources where there is no last-known state.
 const readingTime = 10 * time.Second
 
-// offline gives the facts that foresee has, or, before a daemon has run, the plan that all sources make.
+// offline returns the facts that foresee has, or, before a daemon has run, the plan that all sources make.
 func offline(ctx context.Context, cfg *config.Config, logger *slog.Logger) (doctor.Facts, error) {
-	m, state, err := foresee(ctx, cfg)
+	state, files, err := foresee(cfg)
 	if err == nil {
 		f := factsOf(&state)
-		f.Orphans = orphans(m.tracker)
-		if len(cfg.Source.File.Paths) > 0 {
-			f.Sources = []doctor.Source{{Name: fileLayer, Status: m.files}}
+		if found, faulty := health.SourceFault(fileLayer, files); faulty {
+			f.Faults = append(f.Faults, found)
+		}
+		for _, svc := range state.Snapshot.Services {
+			f.Faults = append(f.Faults, planner.Unserved(svc, state.Plan)...)
 		}
 		return f, nil
 	}
@@ -149,29 +135,50 @@ func offline(ctx context.Context, cfg *config.Config, logger *slog.Logger) (doct
 	}
 	ctx, cancel := context.WithTimeout(ctx, readingTime)
 	defer cancel()
-	s, failed := newSources(cfg, logger, Outside{})
+	p, _, failed := MakePlan(ctx, cfg, logger)
 	if failed != nil {
 		return doctor.Facts{}, errors.Join(err, failed)
 	}
-	p, _, failed := s.plan(ctx, cfg, logger)
-	if failed != nil {
-		return doctor.Facts{}, errors.Join(err, failed)
-	}
-	return doctor.Facts{Plan: p, Sources: sourceStates(s.origins())}, nil
+	return doctor.Facts{Plan: p}, nil
 }
 
-// sourceStates returns the state of each source. The doctor looks at what is kept on disk itself.
-func sourceStates(of []source.Source) (out []doctor.Source) {
-	for _, src := range of {
-		out = append(out, doctor.Source{Name: src.Name(), Status: src.Status()})
+func (i *instance) newRounds() *doctor.Rounds {
+	rules := firewall.New() // remembers what it need not read again
+	return doctor.NewRounds(doctor.RoundsOptions{
+		Moved: i.node.Moved(),
+		Host: func() *doctor.Host {
+			state := i.pipeline.State()
+			return &doctor.Host{
+				Config: i.cfg, System: doctor.Kernel{}, Backend: i.component, Lookups: watchedEndpoints,
+				Rules: rules.Look,
+				Facts: factsOf(&state),
+			}
+		},
+	})
+}
+
+// checkNames returns the IDs of the faults that the rounds may find.
+func checkNames() (out []string) {
+	for _, c := range doctor.Cheap() {
+		out = append(out, c.Name)
 	}
 	return out
 }
 
-// orphans names the EndpointSlices of manifests that no Service uses.
-func orphans(t *tracker.Tracker) (out []string) {
-	for _, slice := range t.Orphans() {
-		out = append(out, fmt.Sprintf("%s of Service %s", slice.Key(), slice.Service))
+// factsOf gives what the pipeline knows.
+func factsOf(state *pipeline.State) doctor.Facts {
+	f := doctor.Facts{Plan: state.InForce, InForce: state.InForce != nil}
+	if f.Plan == nil {
+		f.Plan = state.Plan
 	}
-	return out
+	f.NodeObject = state.Snapshot != nil && state.Snapshot.Node != nil
+	return f
+}
+
+// facts are what the commands look at the host with.
+func (i *instance) facts() doctor.Facts {
+	state := i.pipeline.State()
+	f := factsOf(&state)
+	f.PID, f.Faults = os.Getpid(), i.health.Report().Faults
+	return f
 }

@@ -7,11 +7,10 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
-	"edgeway/daemon/doctor"
+	"edgeway/daemon/planner"
 	"edgeway/proxiers/fault"
 )
 
@@ -46,11 +45,8 @@ func examinedConfig(t *testing.T, extra string) string {
 // Without a daemon the manifests tell what is to be looked at.
 func TestExaminedWithoutADaemon(t *testing.T) {
 	h, found := Examined(t.Context(), examinedConfig(t, ""), slog.New(slog.DiscardHandler))
-	if len(found) > 0 || h.PID != 0 || h.Plan == nil || len(h.Plan.Services) != 1 || len(h.Services) != 1 || h.Contact != nil || h.Unasked.Message != "" {
+	if len(found) > 0 || h.PID != 0 || h.Plan == nil || len(h.Plan.Services) != 1 || len(h.Faults) != 1 || h.Faults[0].ID != planner.NoEndpointID || h.Contact != nil || h.Unasked.Message != "" {
 		t.Fatalf("%+v, found %+v", h, found)
-	}
-	if len(h.Orphans) != 1 || h.Orphans[0] != "EndpointSlice default/wep-1 of Service wep" {
-		t.Errorf("orphans %q", h.Orphans)
 	}
 }
 
@@ -62,14 +58,9 @@ func TestExaminedWithADocumentThatDoesNotParse(t *testing.T) {
 		t.Fatal(err)
 	}
 	h, found := Examined(t.Context(), path, slog.New(slog.DiscardHandler))
-	found = append(found, doctor.Look(t.Context(), h, slices.DeleteFunc(doctor.Checks(), func(c doctor.Check) bool { return c.Name != "sources" && c.Name != "last-known" }))...)
-	var lines []string
-	for _, f := range found {
-		lines = append(lines, fmt.Sprintf("%s %s: %s | %s", f.Severity, f.ID, f.Message, f.Fix))
-	}
-	if text := strings.Join(lines, "\n"); len(lines) != 2 || !strings.Contains(text, "warning sources: source file is not up to date: "+manifest+":14: ") ||
-		!strings.Contains(text, "there is no last-known state of the manifests in "+filepath.Join(filepath.Dir(path), "state", "manifests")) {
-		t.Errorf("found:\n%s", text)
+	if len(found) > 0 || len(h.Faults) != 2 || h.Faults[0].ID != "source-file" ||
+		!strings.Contains(h.Faults[0].Message, manifest+":14: ") || h.Faults[1].ID != planner.NoEndpointID {
+		t.Errorf("found %+v, faults %+v", found, h.Faults)
 	}
 }
 

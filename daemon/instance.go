@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"runtime/debug"
 	"sync/atomic"
@@ -12,6 +13,9 @@ import (
 
 	"edgeway/daemon/control"
 	"edgeway/daemon/doctor"
+	"edgeway/daemon/endpointcheck"
+	"edgeway/daemon/health"
+	"edgeway/daemon/journal"
 	"edgeway/daemon/metrics"
 	"edgeway/daemon/nodeinfo"
 	"edgeway/daemon/pipeline"
@@ -19,6 +23,9 @@ import (
 	"edgeway/daemon/tracker"
 	"edgeway/proxiers"
 	"edgeway/proxiers/conntrack"
+	"edgeway/proxiers/contain"
+	"edgeway/proxiers/healthcheck"
+	"edgeway/proxiers/localnodeport"
 	"edgeway/proxiers/plan"
 )
 
@@ -164,3 +171,101 @@ func (i *instance) close() {
 		}
 	}
 }
+
+// newStages creates the backend and its followers.
+func (i *instance) newStages(ctx context.Context) error {
+	before := i.opts.InForce.backend
+	env := i.env(i.component.Name)
+	env.Logger = i.logger.With("backend", i.component.Name)
+	env.Takeover = before != "" && before != i.component.Name
+	if err := i.newStage(ctx, i.component, env); err != nil {
+		return fmt.Errorf("backend %s: %w", i.component.Name, err)
+	}
+	followers := followers(i.cfg, i.component, i.opts.Shared)
+	for _, f := range followers {
+		switch {
+		case !f.on:
+		case f.shared != nil:
+			i.stages = append(i.stages, pipeline.Stage{Name: f.Name, Applier: f.shared})
+		default:
+			if err := i.newStage(ctx, f.Component, i.env(f.Name)); err != nil {
+				return fmt.Errorf("follower %s: %w", f.Name, err)
+			}
+		}
+	}
+	i.leftovers = newLeftovers(unused(Backends(), i.component.Name, followers), cleanupEnv(i.cfg, i.logger),
+		i.component.Name, before)
+	return nil
+}
+
+func (i *instance) newStage(ctx context.Context, c proxiers.Component, env proxiers.Env) error {
+	p, err := c.New(ctx, env)
+	if err != nil {
+		return err
+	}
+	i.stages = append(i.stages, pipeline.Stage{Name: c.Name, Applier: p})
+	i.closers = append(i.closers, p)
+	return nil
+}
+
+func (i *instance) env(stage string) proxiers.Env {
+	return proxiers.Env{
+		Logger:        i.logger.With("stage", stage),
+		Families:      kernelFamilies(),
+		MasqueradeBit: i.cfg.Proxy.MasqueradeBit,
+		Settings:      i.cfg.Settings(stage),
+		Drift:         func(reason string) { i.pipeline.RequestFull(stage, reason) },
+		Wake:          i.pipeline.Wake,
+		Progress:      i.pipeline.Progress,
+		Contain: func(part string, run func()) {
+			i.parts.Loop(stage+" "+part, run, func() { i.pipeline.RequestFull(stage, "panic of "+part) })
+		},
+	}
+}
+
+// shared are the parts that outlive an instance: the listening sockets of followers stay open while the next instance
+// starts, and an endpoint that failed its checks stays out of use.
+type shared struct {
+	loopback     *localnodeport.Proxier
+	healthChecks *healthcheck.Proxier
+	endpoints    *endpointcheck.Checker
+	// healthy returns the health of the instance that runs.
+	healthy *atomic.Pointer[func() bool]
+	// parts counts panics.
+	parts *contain.Parts
+	// lines knows what was logged a while ago.
+	lines    *journal.Damper
+	faultLog *health.FaultLog
+}
+
+func newShared(logger *slog.Logger, sockets localnodeport.Sockets) shared {
+	lines := journal.NewDamper(logger)
+	s := shared{
+		healthy: new(atomic.Pointer[func() bool]), endpoints: endpointcheck.New(lines),
+		parts: contain.New(logger), lines: lines, faultLog: newFaultLog(logger),
+	}
+	s.loopback = localnodeport.New(localnodeport.Options{
+		Logger: logger.With("stage", localnodeport.Name), Sockets: sockets, Contain: s.contain,
+		Panicked: func(err error) { s.parts.Record("connection to a NodePort on loopback", err) },
+	})
+	s.healthChecks = healthcheck.New(healthcheck.Options{
+		Logger:  logger.With("stage", healthcheck.Name),
+		Healthy: func() bool { return (*s.healthy.Load())() },
+		Contain: s.contain,
+	})
+	return s
+}
+
+// drainTime bounds the wait for the connections to NodePorts on loopback to end. New connections wait for the next
+// process if a service manager keeps the sockets.
+const drainTime = 500 * time.Millisecond
+
+func (s shared) close() {
+	_ = s.healthChecks.Close() // never fails
+	ctx, cancel := context.WithTimeout(context.Background(), drainTime)
+	defer cancel()
+	s.loopback.Shutdown(ctx)
+}
+
+// contain runs a goroutine of a shared follower, and runs it again after a panic.
+func (s shared) contain(part string, run func()) { s.parts.Loop(part, run, func() {}) }

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"edgeway/daemon/config"
+	"edgeway/daemon/doctor/trace"
 	"edgeway/proxiers"
 	"edgeway/proxiers/fault"
 	"edgeway/proxiers/messageid"
@@ -157,4 +159,30 @@ func (l *leftovers) faults() []fault.Fault {
 		return []fault.Fault{cond}
 	}
 	return nil
+}
+
+// Cleanup removes the rules of all backends and followers, whether they are configured or not.
+func Cleanup(ctx context.Context, cfg *config.Config, logger *slog.Logger) error {
+	var errs []error
+	all := followers(cfg, proxiers.Component{}, shared{})
+	for i := range all {
+		all[i].on = false
+	}
+	for _, c := range unused(Backends(), "", all) {
+		err := c.Cleanup(ctx, cleanupEnv(cfg, logger.With("component", c.Name)))
+		if err != nil && !errors.Is(err, proxiers.ErrUnsupported) {
+			errs = append(errs, fmt.Errorf("%s: %w", c.Name, err))
+		}
+	}
+	if err := trace.Cleanup(ctx); err != nil {
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+func cleanupEnv(cfg *config.Config, logger *slog.Logger) proxiers.Env {
+	return proxiers.Env{
+		Logger: logger, Families: kernelFamilies(), MasqueradeBit: cfg.Proxy.MasqueradeBit,
+		Drift: func(string) {}, Wake: func() {}, Progress: func(int, int) {},
+	}
 }

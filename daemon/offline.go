@@ -6,8 +6,9 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"sync"
-	"time"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
 
 	"edgeway/daemon/config"
 	"edgeway/daemon/nodeinfo"
@@ -17,120 +18,141 @@ import (
 	"edgeway/daemon/source/file"
 	"edgeway/daemon/source/lastknown"
 	"edgeway/daemon/tracker"
+	"edgeway/proxiers/fault"
+	"edgeway/proxiers/plan"
 )
 
-// What the doctor looks at while no daemon runs.
-
-// recalled is what is known without the API server.
-type recalled struct {
-	tracker  *tracker.Tracker
-	snapshot *tracker.Snapshot
-	saved    lastknown.Saved
-	files    source.Status // of the manifests
-}
-
-// foresee gives what a daemon that starts now, without its API server, would plan: from the last-known state, the
-// manifests and this host. It changes nothing, makes no connection, and needs no kubeconfig, which may be a credential
-// that is there only while the service runs.
-func foresee(ctx context.Context, cfg *config.Config) (m recalled, state pipeline.State, err error) {
-	if m, err = recall(ctx, cfg); err != nil {
-		return m, state, err
+// foresee returns what a daemon that starts now without its API server would plan, and the status of the manifests. It
+// reads the last-known state, the manifests and this host. It changes nothing, makes no connection, and needs no
+// kubeconfig, which may be a credential that is there only while the service runs.
+func foresee(cfg *config.Config) (state pipeline.State, files source.Status, err error) {
+	snap, held, files, err := recall(cfg)
+	if err != nil {
+		return state, files, err
 	}
 	host, err := nodeinfo.Read(hostOptions(cfg))
 	if err != nil {
-		return m, state, err
+		return state, files, err
 	}
-	held := func() []source.Holding { return m.saved.Held }
-	state.Snapshot = m.snapshot
-	state.Plan, state.PlanProblems = planner.New(plannerOptions(cfg, families(cfg), held)).Plan(m.snapshot, host, nil)
-	return m, state, nil
+	before := func() []source.Holding { return held }
+	state.Snapshot = snap
+	state.Plan, state.PlanProblems = planner.New(plannerOptions(cfg, families(cfg), before)).Plan(snap, host, nil)
+	return state, files, nil
 }
 
 // recall reads the last-known state and the manifests, once.
-func recall(ctx context.Context, cfg *config.Config) (m recalled, err error) {
+func recall(cfg *config.Config) (snap *tracker.Snapshot, held []source.Holding, files source.Status, err error) {
 	var layers []tracker.Layer
-	if len(cfg.Source.File.Paths) > 0 {
+	manifests, kept := len(cfg.Source.File.Paths) > 0, cfg.Source.Kube.Kubeconfig != ""
+	if manifests {
 		layers = append(layers, tracker.Layer{Name: fileLayer})
 	}
-	kept := cfg.Source.Kube.Kubeconfig != ""
 	if kept {
 		layers = append(layers, tracker.Layer{Name: kubeLayer},
 			tracker.Layer{Name: lastKnownLayer, FallbackFor: kubeLayer})
 	}
 	all := tracker.New(layers...)
 	if kept {
-		m.saved, err = lastknown.Peek(cfg.Source.LastKnown.Directory, all.Sink(lastKnownLayer))
+		saved, err := lastknown.Peek(cfg.Source.LastKnown.Directory, all.Sink(lastKnownLayer))
 		if errors.Is(err, fs.ErrPermission) {
 			err = fmt.Errorf("%w: run the command as root", err)
 		}
 		if err != nil {
-			return m, err
+			return nil, nil, files, err
+		}
+		held = saved.Held
+	}
+	if manifests {
+		var before []source.Holding
+		if before, files, err = readFiles(cfg, all.Sink(fileLayer)); err != nil {
+			return nil, nil, files, err
+		}
+		if held == nil { // as sources.held
+			held = before
 		}
 	}
-	if len(cfg.Source.File.Paths) > 0 {
-		before, status, err := readFiles(ctx, cfg, all.Sink(fileLayer))
-		if err != nil {
-			return m, err
-		}
-		if m.saved.Held == nil { // as sources.held
-			m.saved.Held = before.Held
-		}
-		m.files = status
+	snap, ok := all.Snapshot()
+	if !ok {
+		return nil, nil, files, errors.New("last-known state: it has no objects")
 	}
-	var ok bool
-	if m.snapshot, ok = all.Snapshot(); !ok {
-		return m, errors.New("last-known state: it has no objects")
-	}
-	m.tracker = all
-	return m, nil
+	return snap, held, files, nil
 }
 
-// readFiles reads the manifests once. What cannot be read is as the last-known state has it, which before says of
-// itself; the status says what that is.
-func readFiles(ctx context.Context, cfg *config.Config,
-	sink source.Sink,
-) (before lastknown.Saved, status source.Status, err error) {
+// readFiles reads the manifests once. It takes what it cannot read from the last-known state, whose holdings it returns.
+func readFiles(cfg *config.Config, sink source.Sink) (held []source.Holding, status source.Status, err error) {
 	o := file.Options{Paths: cfg.Source.File.Paths, NodeName: cfg.Node.Name, Logger: slog.New(slog.DiscardHandler)}
 	var saved gathered
-	if before, err = lastknown.Peek(savedFilesDir(cfg), &saved); err == nil {
-		o.Known = func() ([]source.Object, bool) { return saved, true }
+	if before, err := lastknown.Peek(savedFilesDir(cfg), &saved); err == nil {
+		held, o.Known = before.Held, func() ([]source.Object, bool) { return saved, true }
 	}
-	files := file.New(o)
-	defer meanwhile(ctx, func(ctx context.Context) error { return files.Run(ctx, sink) })()
-	look := time.NewTicker(10 * time.Millisecond)
-	defer look.Stop()
-	for {
-		switch status = files.Status(); {
-		case status.Synced:
-			return before, status, nil
-		case status.Err != "" && o.Known != nil:
-			sink.Synced() // the source says it a moment later
-			return before, status, nil
-		case status.Err != "":
-			return before, status, fmt.Errorf("source %s: %s", fileLayer, status.Err)
-		}
-		select {
-		case <-ctx.Done():
-			return before, status, fmt.Errorf("source %s: %w", fileLayer, context.Cause(ctx))
-		case <-look.C:
-		}
+	if status = file.Read(o, sink); !status.Synced && o.Known == nil {
+		err = fmt.Errorf("source %s: %s", fileLayer, status.Err)
 	}
+	return held, status, err
 }
 
-// gathered is a sink that keeps what it is told.
+// gathered is a sink that keeps the objects.
 type gathered []source.Object
 
 func (g *gathered) Upsert(obj source.Object) { *g = append(*g, obj) }
 func (*gathered) Delete(source.Key)          {}
 func (*gathered) Synced()                    {}
 
-// meanwhile runs a function until stop is called, which waits for its end.
-func meanwhile(ctx context.Context, run func(context.Context) error) (stop func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	var running sync.WaitGroup
-	running.Go(func() { _ = run(ctx) }) // it ends with the context, or what it gives does not come
-	return func() {
-		cancel()
-		running.Wait()
+// MakePlan reads the sources once and returns the plan that Run would apply, with the problems of the objects. It
+// changes nothing on the host. From the last-known state it takes only the addresses of the API server, and which of
+// several Services owns an address.
+func MakePlan(ctx context.Context, cfg *config.Config, logger *slog.Logger) (*plan.Plan, []fault.Fault, error) {
+	s, err := newSources(cfg, logger, Outside{})
+	if err != nil {
+		return nil, nil, err
 	}
+	s.aside = true
+	for _, store := range s.stores() {
+		if err := store.Recall(); err != nil {
+			logger.Warn("last-known state not read: of several Services with one address, another one may have it than in a dry run", "error", err)
+		}
+	}
+	node := nodeinfo.New(logger, hostOptions(cfg))
+	ctx, stop := context.WithCancel(ctx)
+	group, ctx := errgroup.WithContext(ctx)
+	defer func() {
+		stop()
+		_ = group.Wait() // a failure while stopping does not affect the plan
+	}()
+	group.Go(func() error { return node.Run(ctx) })
+	s.run(func(_ string, run func(context.Context) error) { group.Go(func() error { return run(ctx) }) })
+	for _, ready := range []<-chan struct{}{node.Ready(), s.tracker.Changed()} {
+		select {
+		case <-ctx.Done():
+			return nil, nil, errors.Join(fmt.Errorf("wait for the sources: %w", context.Cause(ctx)), s.faults())
+		case <-ready:
+		}
+	}
+	snap, ok := s.tracker.Snapshot()
+	if !ok {
+		return nil, nil, errors.New("the sources have not listed all objects")
+	}
+	p, problems := planner.New(plannerOptions(cfg, families(cfg), s.held)).Plan(snap, node.Host(), nil)
+	return p, slices.Concat(s.unread(), snap.Problems, problems), nil
+}
+
+// unread returns a problem if manifests could not be read.
+func (s *sources) unread() []fault.Fault {
+	if s.file == nil || s.file.Status().Err == "" {
+		return nil
+	}
+	return []fault.Fault{
+		fault.New(source.ObjectFault, fault.Warning, "", "%s", s.file.Status().Err).Of("source.file.paths"),
+	}
+}
+
+// faults returns the errors of the sources.
+func (s *sources) faults() error {
+	var errs []error
+	for _, src := range s.list() {
+		if st := src.Status(); st.Err != "" {
+			errs = append(errs, fmt.Errorf("source %s: %s", src.Name(), st.Err))
+		}
+	}
+	return errors.Join(errs...)
 }

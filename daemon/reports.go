@@ -3,18 +3,26 @@ package daemon
 import (
 	"cmp"
 	"context"
+	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"edgeway/daemon/config"
 	"edgeway/daemon/control"
+	"edgeway/daemon/health"
+	"edgeway/daemon/journal"
 	"edgeway/daemon/metrics"
 	"edgeway/daemon/nodeinfo"
 	"edgeway/daemon/pipeline"
+	"edgeway/daemon/planner"
 	"edgeway/daemon/sdunit"
 	"edgeway/daemon/source"
+	"edgeway/daemon/source/kube"
+	"edgeway/daemon/source/lastknown"
 	"edgeway/proxiers"
 	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
@@ -84,7 +92,7 @@ func (i *instance) status() control.Status {
 	s := control.NewStatus(shown(i.state(), i.cfg.Doctor.Ignore), i.health.Report())
 	s.Version, s.Revision, s.Started, s.Config = i.opts.Version, i.opts.Revision, i.opts.Started, i.opts.ConfigPath
 	s.Zone, s.Ignored = cmp.Or(i.cfg.Node.Zone, s.Zone), i.cfg.Doctor.Ignore
-	s.Sources, s.LastKnown, s.Checks = sourceStates(i.sources.list()), i.lastKnown(), i.checks.status()
+	s.Sources, s.LastKnown, s.Checks = i.sources.status(), i.lastKnown(), i.checks.status()
 	s.FastPath, s.Shortcut = i.fastPath().status(), i.shortcut()
 	return s
 }
@@ -170,4 +178,146 @@ func (i *instance) metricsOptions() metrics.Options {
 func proxyMode(backend string) string {
 	mode, _, _ := strings.Cut(backend, "-")
 	return mode
+}
+
+// faults returns the faults of the stages and of the daemon's own servers.
+func (i *instance) faults() (out []fault.Fault) {
+	for _, s := range i.stages {
+		if r, ok := s.Applier.(proxiers.Reporter); ok {
+			out = append(out, r.Faults()...)
+		}
+	}
+	return append(out, i.servers.faults()...)
+}
+
+// shownFaults returns the faults for health, except for the fast path's, which fastPath reports.
+func (i *instance) shownFaults() []fault.Fault {
+	return slices.DeleteFunc(i.faults(), func(f fault.Fault) bool { return f.ID == proxiers.FastPathFault })
+}
+
+// newFaultLog returns a FaultLog with a Damper of its own: a change of many Services must not leave out its lines.
+func newFaultLog(logger *slog.Logger) *health.FaultLog {
+	return health.NewFaultLog(journal.NewDamper(logger), haveOwnLines()...)
+}
+
+// haveOwnLines returns the IDs of the faults that other parts log: each object, endpoint or port has its line.
+func haveOwnLines() []string {
+	return append(kube.FaultIDs(), planner.NoEndpointID, proxiers.PortFault, proxiers.FastPathFault, "shortcut",
+		"endpoint-checks", "panic", lastknown.FaultID, "removed-key", "fallback", "leftovers")
+}
+
+// removedKeys returns a warning for each file that sets removed keys. The check of the configuration says what replaced
+// them.
+func (c *Core) removedKeys() (out []fault.Fault) {
+	for _, r := range c.cfg.Removed {
+		key := fmt.Sprintf("%s (line %d)", r.Key, r.Line)
+		if last := len(out) - 1; last >= 0 && out[last].Object.Name == r.File {
+			out[last].Message += ", " + key
+			continue
+		}
+		out = append(out, fault.New("removed-key", fault.Warning, "edgeway config check",
+			"removed keys are ignored: %s", key).Of(r.File))
+	}
+	return out
+}
+
+func logRemovedKeys(logger *slog.Logger, keys []config.Removed) {
+	for _, r := range keys {
+		logger.Warn("configuration key was removed, ignoring it", "file", r.File, "line", r.Line, "key", r.Key,
+			"replacement", r.Replacement)
+	}
+}
+
+// fastPath answers questions about the way past the rules.
+type fastPath struct {
+	cfg     config.FastPath
+	backend proxiers.Component
+	// offloader is nil where no stage is one.
+	offloader proxiers.Offloader
+}
+
+func (i *instance) fastPath() *fastPath {
+	f := &fastPath{cfg: i.cfg.FastPath, backend: i.component}
+	for _, s := range i.stages {
+		if o, ok := s.Applier.(proxiers.Offloader); ok {
+			f.offloader = o
+		}
+	}
+	return f
+}
+
+// missing says why there is no fast path although it is enabled, or "".
+func (f *fastPath) missing() string {
+	switch {
+	case !f.cfg.Enabled:
+		return ""
+	case f.backend.Traits.NoFastPath != "":
+		return fmt.Sprintf("not with the backend %s: %s", f.backend.Name, f.backend.Traits.NoFastPath)
+	case f.offloader == nil:
+		return ""
+	}
+	if r, ok := f.offloader.(proxiers.Reporter); ok {
+		for _, found := range r.Faults() {
+			if found.ID == proxiers.FastPathFault {
+				return found.Message
+			}
+		}
+	}
+	return ""
+}
+
+// faults returns a warning if the fast path is enabled in vain.
+func (f *fastPath) faults() []fault.Fault {
+	why := f.missing()
+	if why == "" {
+		return nil
+	}
+	return []fault.Fault{{
+		ID: proxiers.FastPathFault, Severity: fault.Warning,
+		Message: "There is no fast path, all connections take the rules: " + why,
+		Fix:     "fastpath.enabled = false  # if this host is to do without",
+	}}
+}
+
+// fastPathTime bounds the question of edgeway status.
+const fastPathTime = 5 * time.Second
+
+// status returns the answer for edgeway status, or nil if there is no fast path.
+func (f *fastPath) status() *control.StatusFastPath {
+	if !f.cfg.Enabled || f.offloader == nil || f.missing() != "" {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), fastPathTime)
+	defer cancel()
+	state, err := f.offloader.Offloading(ctx)
+	if err != nil {
+		return &control.StatusFastPath{Offloading: state, Err: err.Error()}
+	}
+	return &control.StatusFastPath{Offloading: state}
+}
+
+// of says for edgeway explain whether connections to a ServicePort leave the rules. ways are those to the client and to
+// the endpoints.
+func (f *fastPath) of(svc *plan.ServicePort, origin plan.Origin, ways []nodeinfo.Way) string {
+	missing := f.missing()
+	switch {
+	case !f.cfg.Enabled && !svc.LongLived:
+		return ""
+	case !f.cfg.Enabled:
+		return "no: the Service has opted in, but fastpath.enabled is false"
+	case missing != "":
+		return "no: " + missing
+	case svc.Name.Protocol == plan.SCTP:
+		return "no: SCTP has none"
+	case !svc.LongLived:
+		return "no: the Service has not opted in, by the annotation edgeway.io/traffic-hint: LongLived or in fastpath.services"
+	case origin == plan.FromHost:
+		return "no: it is for what this host forwards, not for its own connections"
+	}
+	for _, w := range ways {
+		if w.Local {
+			return "no: an end of it is on this host, and it is for what this host forwards"
+		}
+	}
+	return "yes, once it was answered"
 }

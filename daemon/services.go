@@ -1,9 +1,11 @@
 package daemon
 
 import (
+	"cmp"
+	"context"
 	"log/slog"
-	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -25,24 +27,32 @@ type serviceLog struct {
 	lines  *journal.Damper
 
 	mu sync.Mutex
-	// idle holds the Services that have a port without an endpoint, each with the time since when. The time is zero for
-	// a Service that had no endpoint at the start.
-	idle   map[tracker.Name]time.Time
+	// idle holds the Services that have a port without an endpoint.
+	idle   map[tracker.Name]*idleService
 	snap   *tracker.Snapshot // of the last sync
 	plan   *plan.Plan
 	faults []fault.Fault // of snap and plan, unless stale
 	stale  bool
+	// before is the plan that the previous instance left in force. It is nil after the initial state is complete.
+	before *plan.Plan
 	// began is the time of the first sync, and starting reports whether the sources are still listing their objects.
 	began    time.Time
 	starting bool
+}
+
+// idleService is a Service that has a port without an endpoint.
+type idleService struct {
+	since  time.Time        // zero if there was no endpoint at the start
+	of     *tracker.Service // the Service that the faults were made from; nil if they must be made again
+	faults []fault.Fault
 }
 
 // startTime bounds the time after the first sync in which newly listed objects belong to the initial state and are not
 // logged as changes.
 const startTime = time.Minute
 
-func newServiceLog(logger *slog.Logger, lines *journal.Damper) *serviceLog {
-	return &serviceLog{logger: logger, lines: lines, idle: map[tracker.Name]time.Time{}}
+func newServiceLog(logger *slog.Logger, lines *journal.Damper, before *plan.Plan) *serviceLog {
+	return &serviceLog{logger: logger, lines: lines, before: before, idle: map[tracker.Name]*idleService{}}
 }
 
 // synced logs what a sync of the backend changed.
@@ -60,10 +70,19 @@ func (l *serviceLog) synced(snap *tracker.Snapshot, p *plan.Plan, s pipeline.Syn
 		if l.starting = !snap.Complete; first || snap.Complete {
 			l.summarize(s.Duration)
 		}
+		if snap.Complete && l.before != nil {
+			l.changed(proxiers.NewChange(l.before, p))
+			l.before = nil
+		}
 		return
 	}
-	for _, name := range changedServices(s.Change) {
-		l.note(name, s.Change.Prev.Of(name.Namespace, name.Name), p.Of(name.Namespace, name.Name))
+	l.changed(s.Change)
+}
+
+// changed logs the Services in a change.
+func (l *serviceLog) changed(c proxiers.Change) {
+	for _, name := range changedServices(c) {
+		l.note(name, c.Prev.Of(name.Namespace, name.Name), c.Next.Of(name.Namespace, name.Name))
 	}
 }
 
@@ -71,7 +90,7 @@ func (l *serviceLog) synced(snap *tracker.Snapshot, p *plan.Plan, s pipeline.Syn
 func (l *serviceLog) start(p *plan.Plan) {
 	clear(l.idle)
 	for _, sp := range plan.WithoutEndpoint(p.Services) {
-		l.idle[serviceOf(sp)] = time.Time{}
+		l.idle[serviceOf(sp)] = &idleService{}
 	}
 }
 
@@ -100,8 +119,10 @@ func (l *serviceLog) note(name tracker.Name, before, after []*plan.ServicePort) 
 	switch {
 	case idle == 0:
 		delete(l.idle, name)
-	case idleBefore == 0:
-		l.idle[name] = time.Now()
+	case idleBefore == 0 || l.idle[name] == nil:
+		l.idle[name] = &idleService{since: time.Now()}
+	default:
+		l.idle[name].of = nil
 	}
 	service := name.Namespace + "/" + name.Name
 	log := func(id, message string) {
@@ -119,24 +140,102 @@ func (l *serviceLog) note(name tracker.Name, before, after []*plan.ServicePort) 
 	}
 }
 
-// unserved returns a Notice for each port without an endpoint, the latest first.
+// unserved returns a Notice for each port without an endpoint, the latest first. It makes only those again that may have
+// changed.
 func (l *serviceLog) unserved() []fault.Fault {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.stale {
 		return l.faults
 	}
-	l.faults, l.stale = nil, false
-	for _, name := range slices.SortedFunc(maps.Keys(l.idle), tracker.Name.Compare) {
-		svc := l.snap.Find(name)
-		if svc == nil { // the Service was deleted, but the kernel still has it
-			continue
+	l.stale = false
+	total, changed := 0, false
+	for name, idle := range l.idle {
+		svc := l.snap.Find(name) // nil if the Service was deleted, but the kernel still has it
+		if idle.of == nil || svc != idle.of {
+			changed = true
+			idle.of, idle.faults = svc, l.faultsOf(svc, idle.since)
 		}
-		for _, f := range planner.Unserved(svc, l.plan) {
-			f.Since = l.idle[name]
-			l.faults = append(l.faults, f)
+		total += len(idle.faults)
+	}
+	if !changed && total == len(l.faults) {
+		return l.faults
+	}
+	out := make([]fault.Fault, 0, total)
+	for _, idle := range l.idle {
+		out = append(out, idle.faults...)
+	}
+	slices.SortFunc(out, func(a, b fault.Fault) int {
+		return cmp.Or(b.Since.Compare(a.Since), a.Object.Compare(b.Object), strings.Compare(a.Field, b.Field))
+	})
+	l.faults = out
+	return out
+}
+
+func (l *serviceLog) faultsOf(svc *tracker.Service, since time.Time) []fault.Fault {
+	if svc == nil {
+		return nil
+	}
+	faults := planner.Unserved(svc, l.plan)
+	for i := range faults {
+		faults[i].Since = since
+	}
+	return faults
+}
+
+// maxProblemLines bounds the lines that one plan adds to the log; status and metrics have all problems.
+const maxProblemLines = 50
+
+// problemLog writes each problem with an object once, when it appears.
+type problemLog struct {
+	logger  *slog.Logger
+	ignored []string         // IDs whose notices are left out
+	last    [2][]fault.Fault // the lists of the previous call
+}
+
+// note takes all problems after each plan: those that the sources found, and those that the planner found. Both lists
+// are sorted, and most plans change few problems, so it compares what differs from the previous lists. The caller must
+// not change the lists.
+func (l *problemLog) note(objects, planned []fault.Fault) {
+	lines := 0
+	for i, list := range [2][]fault.Fault{objects, planned} {
+		before, after := difference(l.last[i], list)
+		l.last[i] = list
+		known := make(map[fault.Fault]struct{}, len(before))
+		for _, p := range before {
+			known[p] = struct{}{}
+		}
+		for _, p := range after {
+			if _, is := known[p]; is || p.Ignored(l.ignored) || isOfHost(p) {
+				continue
+			}
+			known[p] = struct{}{}
+			if lines++; lines <= maxProblemLines {
+				level := slog.LevelWarn
+				if p.Severity == fault.Notice {
+					level = slog.LevelInfo
+				}
+				l.logger.Log(context.Background(), level, "object has a problem, the affected part is ignored",
+					"message_id", messageid.ObjectProblem, "object", p.Object.String(), "at", p.At, "field", p.Field,
+					"fault", p.Message, "fix", p.Fix)
+			}
 		}
 	}
-	slices.SortStableFunc(l.faults, func(a, b fault.Fault) int { return b.Since.Compare(a.Since) })
-	return l.faults
+	if lines > maxProblemLines {
+		l.logger.Warn("more objects have problems, see edgeway status", "more", lines-maxProblemLines)
+	}
+}
+
+// difference cuts off what two lists begin and end with in common.
+func difference(a, b []fault.Fault) (restA, restB []fault.Fault) {
+	if len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) {
+		return nil, nil
+	}
+	for len(a) > 0 && len(b) > 0 && a[0] == b[0] {
+		a, b = a[1:], b[1:]
+	}
+	for len(a) > 0 && len(b) > 0 && a[len(a)-1] == b[len(b)-1] {
+		a, b = a[:len(a)-1], b[:len(b)-1]
+	}
+	return a, b
 }

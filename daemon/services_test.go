@@ -37,7 +37,7 @@ func newCluster(objects ...source.Object) *cluster {
 	c.planner = planner.New(plannerOptions(config.Default(), []plan.Family{plan.IPv4},
 		func() []source.Holding { return nil }))
 	logger := slog.New(slog.NewTextHandler(&c.out, nil))
-	c.serviceLog = newServiceLog(logger, journal.NewDamper(logger))
+	c.serviceLog = newServiceLog(logger, journal.NewDamper(logger), nil)
 	c.apply(objects...)
 	c.sink.Synced()
 	return c
@@ -201,5 +201,67 @@ func TestTheLogOfAChangeCostsTheSameInABigCluster(t *testing.T) {
 	}
 	if small, big := cost(10), cost(3000); big > small+1 {
 		t.Errorf("%.0f allocations with 10 Services, %.0f with 3000", small, big)
+	}
+}
+
+// A reload that takes manifests away removes their Services.
+func TestAReloadLogsWhatItChanged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		web := aService("web", 1, "http")
+		w := newCluster(web, aSlice("web", true, "http"), aService("db", 2, "sql"))
+		w.sync()
+		logger := slog.New(slog.NewTextHandler(&w.out, nil))
+		w.serviceLog = newServiceLog(logger, journal.NewDamper(logger), w.synced)
+		w.synced = nil // the new instance knows nothing of the kernel
+		w.sink.Delete(web.Key())
+		if got := w.sync(); !strings.Contains(got, "Service removed") || !strings.Contains(got, " service=ns/web ") ||
+			strings.Contains(got, "ns/db") {
+			t.Errorf("%q", got)
+		}
+	})
+}
+
+// The faults of Services that did not change are not made again.
+func TestFaultsOfServicesCostWhatChanged(t *testing.T) {
+	cost := func(services int) float64 {
+		w := newCluster()
+		for i := range services {
+			w.apply(aService(fmt.Sprint("web-", i), i, "http"))
+		}
+		w.sync()
+		w.unserved()
+		slices := [2]*source.EndpointSlice{aSlice("web-1", false, "http"), aSlice("web-1", false, "sql")}
+		i := 0
+		return testing.AllocsPerRun(100, func() {
+			w.serviceLog.idle[tracker.Name{Namespace: "ns", Name: "web-1"}].of = nil
+			w.sink.Upsert(slices[i%2])
+			w.stale = true
+			i++
+			w.unserved()
+		})
+	}
+	if small, big := cost(10), cost(3000); big > small+1 {
+		t.Errorf("%.0f allocations with 10 Services, %.0f with 3000", small, big)
+	}
+}
+
+// BenchmarkUnserved is a round after a sync that changed no Service without an endpoint, one, or all.
+func BenchmarkUnserved(b *testing.B) {
+	for _, changed := range []int{0, 1, 5000} {
+		b.Run(fmt.Sprintf("changed=%d", changed), func(b *testing.B) {
+			w := newCluster()
+			for i := range 5000 {
+				w.apply(aService(fmt.Sprint("web-", i), i, "http"))
+			}
+			w.sync()
+			w.unserved()
+			for b.Loop() {
+				w.stale = true
+				for i := range changed {
+					w.idle[tracker.Name{Namespace: "ns", Name: fmt.Sprint("web-", i)}].of = nil
+				}
+				w.unserved()
+			}
+		})
 	}
 }

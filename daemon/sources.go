@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"edgeway/daemon/config"
+	"edgeway/daemon/control"
 	"edgeway/daemon/source"
 	"edgeway/daemon/source/file"
 	"edgeway/daemon/source/kube"
@@ -37,6 +38,14 @@ type sources struct {
 	savedFiles *lastknown.Store
 	// aside says that the last-known state is neither served nor written.
 	aside bool
+}
+
+// status returns the state of each source.
+func (s *sources) status() (out []control.StatusSource) {
+	for _, src := range s.list() {
+		out = append(out, control.StatusSource{Name: src.Name(), Status: src.Status()})
+	}
+	return out
 }
 
 // newSources makes no connection and writes nothing. It reads the kubeconfig.

@@ -70,12 +70,12 @@ func TestManifestsThatCannotBeReadAtTheStart(t *testing.T) {
 	if err := os.Rename(manifests, manifests+"-away"); err != nil {
 		t.Fatal(err)
 	}
-	m, err := recall(t.Context(), cfg) // as the next start
+	snap, before, files, err := recall(cfg) // as the next start
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(m.snapshot.Services) != 1 || !strings.Contains(m.files.Err, manifests+": no such file or directory") {
-		t.Errorf("without a daemon: Services %v, status %+v", m.snapshot.Services, m.files)
+	if len(snap.Services) != 1 || len(before) != 1 || !strings.Contains(files.Err, manifests+": no such file or directory") {
+		t.Errorf("without a daemon: Services %v, holdings %v, status %+v", snap.Services, before, files)
 	}
 	for range 2 { // what was loaded is saved again
 		s, stop = begin(t, cfg)

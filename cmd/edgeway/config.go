@@ -1,10 +1,17 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"os"
+	"os/exec"
+	"os/user"
+	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"edgeway/daemon"
 	"edgeway/daemon/config"
@@ -31,9 +38,10 @@ manifests. What the daemon would refuse or leave out is an error, and so is a ke
 Without a kubeconfig, a port of a Service that has no endpoint is a warning.
 Each line names the file with the line, or the object, and what to do.
 
-As root, what is in /etc/edgeway is read with the rights of the user edgeway, as the service reads it. A backend that cannot
-run on this host is an error there, and a warning for files elsewhere, which may be for another host. Nothing is changed, and
-nothing is contacted. The exit code is 2 if there are errors.`,
+As root, the command runs again as the user edgeway for a configuration in /etc/edgeway, because the service reads it
+with the rights of that user. A backend that cannot run on this host is an error there, and a warning for files
+elsewhere, which may be for another host. Nothing is changed, and nothing is contacted. The exit code is 2 if there are
+errors.`,
 			Args: cobra.NoArgs,
 			RunE: func(cmd *cobra.Command, _ []string) error { return checkConfig(cmd, g.config) },
 		},
@@ -55,10 +63,23 @@ nothing is contacted. The exit code is 2 if there are errors.`,
 }
 
 func checkConfig(cmd *cobra.Command, path string) error {
+	var refused []fault.Fault
+	if os.Geteuid() == 0 && daemon.Installed(path) {
+		ran, err := checkConfigAs(cmd, daemon.ServiceUser, path)
+		if ran {
+			return err
+		}
+		if err != nil { // in a container that does not permit it
+			refused = append(refused, fault.New("permissions", fault.Warning,
+				"run: sudo -u "+daemon.ServiceUser+" edgeway config check",
+				"it could not be checked whether the user %s may read the files: %v", daemon.ServiceUser, err))
+		}
+	}
 	found, err := daemon.CheckConfig(cmd.Context(), path)
 	if err != nil {
 		return err
 	}
+	found = append(found, refused...)
 	for _, f := range found {
 		prefix := "edgeway"
 		if f.Severity < fault.Problem {
@@ -75,4 +96,61 @@ func checkConfig(cmd *cobra.Command, path string) error {
 	}
 	_, err = fmt.Fprintln(cmd.OutOrStdout(), "The configuration is valid.")
 	return err
+}
+
+// checkConfigAs runs the command again as a user, whose rights to files the daemon has. ran is false if this host has no
+// such user, or if this process may not start programs as that user, which the error then says.
+func checkConfigAs(cmd *cobra.Command, name, path string) (ran bool, err error) {
+	id, err := credential(name)
+	if _, missing := errors.AsType[user.UnknownUserError](err); missing {
+		return false, nil // a tarball
+	}
+	if err != nil {
+		return false, err
+	}
+	child := exec.CommandContext(cmd.Context(), "/proc/self/exe", "config", "check", "--config", path)
+	child.Stdout, child.Stderr = cmd.OutOrStdout(), cmd.ErrOrStderr()
+	child.SysProcAttr = &syscall.SysProcAttr{Credential: id, AmbientCaps: serviceCapabilities()}
+	err = child.Run()
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		return true, coded{errQuiet, exit.ExitCode()}
+	}
+	return err == nil, err
+}
+
+// credential returns the identity of a user of this host, with all of its groups.
+func credential(name string) (*syscall.Credential, error) {
+	u, err := user.Lookup(name)
+	if err != nil {
+		return nil, err
+	}
+	groups, err := u.GroupIds()
+	if err != nil {
+		return nil, fmt.Errorf("groups of %s: %w", name, err)
+	}
+	var ids []uint32
+	for _, id := range append([]string{u.Uid, u.Gid}, groups...) {
+		n, err := strconv.ParseUint(id, 10, 32)
+		if err != nil {
+			return nil, fmt.Errorf("user %s: %w", name, err)
+		}
+		ids = append(ids, uint32(n))
+	}
+	return &syscall.Credential{Uid: ids[0], Gid: ids[1], Groups: ids[2:]}, nil
+}
+
+// serviceCapabilities returns the capabilities of the service with all of its drop-ins that this process has, too. None
+// of them is a right to files.
+func serviceCapabilities() (out []uintptr) {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var have [2]unix.CapUserData
+	if unix.Capget(&header, &have[0]) != nil {
+		return nil
+	}
+	for _, c := range []uintptr{unix.CAP_NET_ADMIN, unix.CAP_NET_RAW, unix.CAP_BPF, unix.CAP_PERFMON} {
+		if have[c/32].Permitted&(1<<(c%32)) != 0 {
+			out = append(out, c)
+		}
+	}
+	return out
 }

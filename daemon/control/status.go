@@ -5,9 +5,9 @@ import (
 	"os"
 	"time"
 
-	"edgeway/daemon/doctor"
 	"edgeway/daemon/health"
 	"edgeway/daemon/pipeline"
+	"edgeway/daemon/source"
 	"edgeway/proxiers"
 	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
@@ -40,8 +40,8 @@ type Status struct {
 	Zone       string     `json:"zone,omitempty"`
 	NodeObject bool       `json:"nodeObject"`
 
-	Sources   []doctor.Source `json:"sources"`
-	LastKnown LastKnown       `json:"lastKnown"`
+	Sources   []StatusSource `json:"sources"`
+	LastKnown LastKnown      `json:"lastKnown"`
 	// Checks is absent if no endpoints are checked, and FastPath if there is no fast path.
 	Checks   *StatusChecks   `json:"checks,omitempty"`
 	FastPath *StatusFastPath `json:"fastPath,omitempty"`
@@ -53,6 +53,12 @@ type Status struct {
 type StatusProblems struct {
 	Total int           `json:"total"`
 	First []fault.Fault `json:"first"` // at most 50
+}
+
+// StatusSource is the state of a source.
+type StatusSource struct {
+	Name string `json:"name"`
+	source.Status
 }
 
 // LastKnown is the state on disk.

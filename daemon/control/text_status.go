@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"edgeway/daemon/doctor"
 	"edgeway/daemon/health"
 	"edgeway/daemon/pipeline"
 	"edgeway/daemon/text"
@@ -160,7 +159,7 @@ func (s Status) node(p *text.Screen) {
 	}
 	name := s.Node.Name + after(", zone ", s.Zone)
 	// Right after a reload, the objects are not known yet.
-	listed := s.LastKnown.Serving || !slices.ContainsFunc(s.Sources, func(src doctor.Source) bool { return !src.Synced })
+	listed := s.LastKnown.Serving || !slices.ContainsFunc(s.Sources, func(src StatusSource) bool { return !src.Synced })
 	if !s.NodeObject && listed {
 		name += ", no Node object"
 	}

@@ -96,7 +96,7 @@ func statusOf(state pipeline.State, sources ...health.Source) Status {
 	s.Version, s.Config, s.PID = "1.2.3", "/etc/edgeway/edgeway.toml", 4711
 	s.Started = s.Time.Add(-50 * time.Hour)
 	for _, src := range sources {
-		s.Sources = append(s.Sources, doctor.Source{Name: src.Name(), Status: src.Status()})
+		s.Sources = append(s.Sources, StatusSource{Name: src.Name(), Status: src.Status()})
 	}
 	return s
 }

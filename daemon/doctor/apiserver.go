@@ -34,21 +34,3 @@ func apiServer(ctx context.Context, h *Host) []fault.Fault {
 	}
 	return out
 }
-
-func credentials(_ context.Context, h *Host) []fault.Fault {
-	if h.Credentials == nil {
-		return nil
-	}
-	file := h.Config.Source.Kube.Kubeconfig
-	faults, err := h.Credentials()
-	switch {
-	case errors.Is(err, fs.ErrPermission):
-		return []fault.Fault{warning(AsRoot, "the kubeconfig cannot be read: %v", err)}
-	case err != nil:
-		return []fault.Fault{problem("edgeway config check", "the kubeconfig cannot be used: %v", err)}
-	}
-	if len(faults) == 0 {
-		return []fault.Fault{ok("the credentials in %s are secure, and none expires soon", file)}
-	}
-	return faults
-}

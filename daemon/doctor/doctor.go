@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"edgeway/daemon/doctor/firewall"
-	"edgeway/daemon/nodeinfo"
 	"edgeway/proxiers/fault"
 )
 
@@ -35,14 +34,10 @@ func Checks() []Check {
 		{Name: "ipv6-forward", Cheap: true, Run: forwarding6},
 		{Name: "route-services", Cheap: true, Run: serviceRoutes},
 		{Name: "route-endpoints", Cheap: true, Run: endpointRoutes},
-		{Name: fastPathCheck, Run: fastPath},
 		{Name: "rp-filter", Cheap: true, Run: rpFilter},
 		{Name: firewall.Check, Cheap: true, Run: foreignRules},
 		{Name: "conntrack", Cheap: true, Run: conntrack},
 		{Name: "api-server", Run: apiServer},
-		{Name: "credentials", Run: credentials},
-		{Name: "sources", Run: sources},
-		{Name: "last-known", Run: lastKnown},
 		{Name: "services", Run: services},
 	}
 }
@@ -57,21 +52,13 @@ const checkTime = 20 * time.Second
 
 // Look runs the checks and gives their findings, the worst first.
 func Look(ctx context.Context, h *Host, checks []Check) []fault.Fault {
-	if _, isKernel := h.System.(Kernel); isKernel {
-		// A socket for each of hundreds of routes takes four times as long.
-		if ways, err := nodeinfo.NewWays(); err == nil {
-			defer ways.Close()
-			at := *h
-			at.System, h = Kernel{ways}, &at
-		}
-	}
 	var all []fault.Fault
 	for _, c := range checks {
 		found, err := c.look(ctx, h)
 		if err != nil {
 			found = []fault.Fault{unknown(c, err)}
 		}
-		all = append(all, found...)
+		all = append(all, fault.Bounded(found)...)
 	}
 	fault.Sort(all)
 	return all
@@ -81,8 +68,9 @@ func Look(ctx context.Context, h *Host, checks []Check) []fault.Fault {
 func (c Check) look(ctx context.Context, h *Host) ([]fault.Fault, error) {
 	ctx, cancel := context.WithTimeout(ctx, checkTime)
 	defer cancel()
-	h, w := watch(h)
-	found := c.Run(ctx, h)
+	at, w := *h, &watched{System: h.System}
+	at.System = w
+	found := c.Run(ctx, &at)
 	for i := range found {
 		if found[i].ID == "" {
 			found[i].ID = c.Name

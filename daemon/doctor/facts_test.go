@@ -12,8 +12,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"edgeway/daemon/config"
-	"edgeway/daemon/source"
-	"edgeway/daemon/tracker"
 	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 )
@@ -24,12 +22,9 @@ func TestFactsPassTheSocket(t *testing.T) {
 	svc := servicePort("web", []plan.Frontend{frontend(plan.ClusterIP, "10.96.0.10"), nodePort}, "10.244.1.11:8080")
 	svc.Affinity, svc.Pools[plan.LocalPool] = time.Hour, []plan.Endpoint{{Addr: netip.MustParseAddrPort("[fd00::1]:1"), Local: true}}
 	h, _ := testHost(svc)
-	web := service("web", "edge", "10.244.1.11")
-	web.Spec.NoSources = []plan.Family{plan.IPv6}
 	want := Facts{
-		PID: 7, NodeObject: true, Plan: h.Plan, InForce: true, Services: []*tracker.Service{web}, Orphans: []string{"x"},
-		Sources: []Source{{"kube", source.Status{Synced: true, LastContact: time.Unix(1e9, 0).UTC(), Err: "y"}}},
-		Faults:  []fault.Fault{{ID: "a", Severity: fault.Problem, Message: "b", Fix: "c"}},
+		PID: 7, NodeObject: true, Plan: h.Plan, InForce: true,
+		Faults: []fault.Fault{{ID: "a", Severity: fault.Problem, Message: "b", Fix: "c"}},
 	}
 	raw, err := json.Marshal(want)
 	if err != nil {

@@ -12,8 +12,6 @@ import (
 
 	"edgeway/daemon/config"
 	"edgeway/daemon/nodeinfo"
-	"edgeway/daemon/source"
-	"edgeway/daemon/tracker"
 	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 )
@@ -128,15 +126,6 @@ func testHost(services ...*plan.ServicePort) (*Host, *fake) {
 		}},
 	}
 	return h, f
-}
-
-// service has one slice with these endpoints, all on one node.
-func service(name, node string, endpoints ...string) *tracker.Service {
-	s := &source.EndpointSlice{Namespace: "default", Name: name + "-1", Service: name, Family: plan.IPv4, Ports: []source.SlicePort{{Protocol: plan.TCP, Port: 8080}}}
-	for _, e := range endpoints {
-		s.Endpoints = append(s.Endpoints, source.Endpoint{Addr: addr(e), Ready: true, NodeName: node})
-	}
-	return &tracker.Service{Spec: &source.Service{Namespace: "default", Name: name}, Slices: []*source.EndpointSlice{s}}
 }
 
 // run gives the findings of the check of this name as lines: the level, what was seen, and after " | " what mends it.

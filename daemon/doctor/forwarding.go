@@ -13,21 +13,20 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// The settings that make a router of a host. Those of single interfaces count for IPv4 alone.
+// The settings that make a router of a host.
 const (
 	forward4    = "net.ipv4.ip_forward"
 	forward6    = "net.ipv6.conf.all.forwarding"
-	interfaces4 = "net.ipv4.conf."
 	interfaces6 = "net.ipv6.conf."
 )
 
 // sysctlPath gives the file of a setting. The name of an interface may have dots: it comes alone.
 func sysctlPath(key string) string { return "/proc/sys/" + strings.ReplaceAll(key, ".", "/") }
 
-// interfaceSetting gives the file and the name, for sysctl(8), of an interface's setting.
-func interfaceSetting(prefix, device, key string) (path, name string) {
-	path = sysctlPath(prefix) + device + "/" + key
-	if name = prefix + device + "." + key; strings.Contains(device, ".") {
+// interfaceSetting returns the file and the name, for sysctl(8), of an interface's setting.
+func interfaceSetting(device, key string) (path, name string) {
+	path = sysctlPath(interfaces6) + device + "/" + key
+	if name = interfaces6 + device + "." + key; strings.Contains(device, ".") {
 		name = strings.TrimPrefix(path, "/proc/sys/")
 	}
 	return path, name
@@ -68,7 +67,7 @@ func forwarding6(_ context.Context, h *Host) []fault.Fault {
 		var commands []string
 		links, _ := h.Advertised() // then the operator learns nothing of them
 		for _, device := range links {
-			path, name := interfaceSetting(interfaces6, device, "accept_ra")
+			path, name := interfaceSetting(device, "accept_ra")
 			if n, err := h.number(path); err == nil && n == 1 {
 				commands = append(commands, set(name, 2))
 			}

@@ -2,17 +2,13 @@ package doctor
 
 import (
 	"context"
-	"iter"
 	"net/netip"
 	"slices"
-	"time"
 
 	"edgeway/daemon/config"
 	"edgeway/daemon/doctor/firewall"
 	"edgeway/daemon/nodeinfo"
-	"edgeway/daemon/source"
 	"edgeway/daemon/source/kube"
-	"edgeway/daemon/tracker"
 	"edgeway/proxiers"
 	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
@@ -34,28 +30,12 @@ type Host struct {
 	Serving proxiers.Component
 	// Contact asks the API server as the daemon does.
 	Contact func(context.Context) (kube.Contact, error)
-	// Credentials returns what is wrong with the kubeconfig.
-	Credentials func() ([]fault.Fault, error)
-	Saved       []Saved
 	// Rules asks the rules of other programs, never twice at once.
 	Rules func(context.Context, firewall.Question) []fault.Fault
-	// EveryPacket gives the places of rules of other programs that must see every packet of a connection.
-	EveryPacket func(context.Context) []string
 	// Lookups bounds the endpoints, and the addresses of Services, whose route is looked up.
 	Lookups int
-	// known are the networks of the plan, if somebody has gathered them.
-	known []network
 	// filteredBefore is the number of packets that the reverse path filter had dropped some minutes ago, or 0.
 	filteredBefore int
-}
-
-// Saved is a last-known state on disk.
-type Saved struct {
-	// Of is what it takes the place of: "the API server" or "the manifests".
-	Of, Folder string
-	// Ages says that At is when it was confirmed, which is again and again; otherwise it is when it was written.
-	Ages bool
-	At   func() (time.Time, error)
 }
 
 // Facts are what a daemon knows; without one, what its sources say.
@@ -64,20 +44,10 @@ type Facts struct {
 	// Plan is the one in the kernel, or else the one to come; nil: there is none.
 	Plan    *plan.Plan `json:"plan,omitempty"`
 	InForce bool       `json:"inForce,omitempty"`
-	// Services are those that the plan is made of.
-	Services []*tracker.Service `json:"services,omitempty"`
 	// NodeObject says that the cluster has a Node for this host, which endpoints may be on.
 	NodeObject bool `json:"nodeObject,omitempty"`
-	// Orphans are EndpointSlices of manifests without a Service, in words.
-	Orphans []string      `json:"orphans,omitempty"`
-	Sources []Source      `json:"sources,omitempty"`
-	Faults  []fault.Fault `json:"faults,omitempty"`
-}
-
-// Source is the state of a source.
-type Source struct {
-	Name string `json:"name"`
-	source.Status
+	// Faults are those that the daemon reports, or else those of the sources.
+	Faults []fault.Fault `json:"faults,omitempty"`
 }
 
 // System is the kernel that is looked at.
@@ -119,19 +89,4 @@ func (h *Host) held(a netip.Addr) bool {
 func (h *Host) remote(svc *plan.ServicePort, r plan.Route) bool {
 	return r.Verdict == plan.Forward &&
 		slices.ContainsFunc(svc.Pools[r.Pool], func(e plan.Endpoint) bool { return !h.held(e.Addr.Addr()) })
-}
-
-// endpoints gives all endpoints of all EndpointSlices.
-func (h *Host) endpoints() iter.Seq[*source.Endpoint] {
-	return func(yield func(*source.Endpoint) bool) {
-		for _, svc := range h.Services {
-			for _, s := range svc.Slices {
-				for i := range s.Endpoints {
-					if !yield(&s.Endpoints[i]) {
-						return
-					}
-				}
-			}
-		}
-	}
 }

@@ -15,9 +15,7 @@ import (
 )
 
 // Kernel is the System of the network namespace that the calling thread is in.
-type Kernel struct {
-	ways *nodeinfo.Ways // nil: each question has a socket of its own
-}
+type Kernel struct{}
 
 // Read implements System.
 func (Kernel) Read(path string) (string, error) {
@@ -26,12 +24,7 @@ func (Kernel) Read(path string) (string, error) {
 }
 
 // Way implements System.
-func (k Kernel) Way(to netip.Addr) (nodeinfo.Way, error) {
-	if k.ways != nil {
-		return k.ways.To(to)
-	}
-	return nodeinfo.WayTo(to)
-}
+func (Kernel) Way(to netip.Addr) (nodeinfo.Way, error) { return nodeinfo.WayTo(to) }
 
 // Links implements System.
 func (Kernel) Links() ([]string, error) {

@@ -11,7 +11,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"edgeway/daemon/config"
-	"edgeway/daemon/tracker"
 	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 )
@@ -81,7 +80,6 @@ func TestCommandsMend(t *testing.T) {
 		servicePort("web6", []plan.Frontend{frontend(plan.ClusterIP, "fd00:96::10"), nodePort}, "[fd00:244::11]:8080"),
 	)
 	l.Plan.Node.NodePortAddrs = append(l.Plan.Node.NodePortAddrs, addr("fd00:2::10"))
-	l.Services = []*tracker.Service{service("web", "worker", "10.244.1.11", "10.244.1.12", "fd00:244::11"), service("agent", "worker", "192.0.2.21", "fd00:2::21")}
 	l.sh("sysctl -qw net.ipv4.ip_forward=0 net.ipv6.conf.all.forwarding=0")
 	l.mends("ip-forward", "net.ipv4.ip_forward is 0")
 	l.sh("ip -6 route add default via fe80::1 dev v0 proto ra && sysctl -qw net.ipv6.conf.v0.accept_ra=1")

@@ -5,10 +5,8 @@ import (
 	"slices"
 	"sync"
 	"time"
-	"weak"
 
 	"edgeway/proxiers/fault"
-	"edgeway/proxiers/plan"
 )
 
 // Rounds is the daemon's own look at the host, again and again.
@@ -22,10 +20,7 @@ type Rounds struct {
 	// looking is held during a look. It guards the next fields.
 	looking sync.Mutex
 	looked  time.Time
-	// networks are those of plan: in a big cluster to gather them takes longer than to look them up.
-	plan     weak.Pointer[plan.Plan]
-	networks []network
-	filter   dropCount
+	filter  dropCount
 
 	mu    sync.Mutex
 	found []fault.Fault
@@ -152,10 +147,7 @@ func (r *Rounds) look(ctx context.Context) (fresh bool) {
 	defer r.looking.Unlock()
 	r.looked = time.Now()
 	h := r.o.Host()
-	if of := weak.Make(h.Plan); of != r.plan {
-		r.plan, r.networks = of, h.networks()
-	}
-	h.known, h.filteredBefore = r.networks, r.filter.before(h.filtered())
+	h.filteredBefore = r.filter.before(h.filtered())
 	before := map[string]fault.Fault{}
 	for _, f := range r.Faults() {
 		before[key(f)] = f

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 	"syscall"
 
 	"edgeway/daemon/config"
@@ -24,7 +23,6 @@ type target struct {
 	// addr is one that svc has, and endpoint one that connections to it go to.
 	addr, endpoint netip.Addr
 	svc            plan.ServicePortName
-	snat           bool
 }
 
 // serviceRoutes looks up the ranges of Services, and the addresses outside of them.
@@ -39,7 +37,7 @@ func serviceRoutes(_ context.Context, h *Host) []fault.Fault {
 	if len(out) == 0 && len(targets) > 0 {
 		return []fault.Fault{ok("the kernel has routes to all ranges and addresses of Services")}
 	}
-	return shorten(out, len(out), "addresses of Services")
+	return out
 }
 
 // targets returns one for each Service range that has a ClusterIP, and one for each address outside of them. Addresses
@@ -55,7 +53,7 @@ func (h *Host) targets() []target {
 			}
 			t := target{
 				name: "the " + f.Kind.String(), to: netip.PrefixFrom(f.Addr, f.Addr.BitLen()), addr: f.Addr,
-				endpoint: svc.Pools[r.Pool][0].Addr.Addr(), svc: svc.Name, snat: r.SNAT,
+				endpoint: svc.Pools[r.Pool][0].Addr.Addr(), svc: svc.Name,
 			}
 			if at := slices.IndexFunc(h.node().ServiceCIDRs,
 				func(p netip.Prefix) bool { return p.Contains(f.Addr) }); at >= 0 {
@@ -76,7 +74,7 @@ func (t target) String() string { return t.name + " " + short(t.to) }
 func (h *Host) judge(t target) fault.Fault {
 	r, why := h.way(t.addr)
 	if why == "" {
-		return h.judgeSource(t, r)
+		return ok("%s: %s", t, r)
 	}
 	fix := h.routeFor(t)
 	if fix == "" {
@@ -87,19 +85,6 @@ func (h *Host) judge(t target) fault.Fault {
 	return problem(fix,
 		"no packet can be sent to %s (%s): connections of this host, as to %s of %s, fail before any rule sees them", t,
 		why, t.addr, t.svc).For(fault.Scope{Clients: fault.Host, To: t.to})
-}
-
-// judgeSource compares the source that the kernel chooses for the target with the one that the endpoint is reached
-// from: it chooses only once.
-func (h *Host) judgeSource(t target, r nodeinfo.Way) fault.Fault {
-	if !t.snat && r.Source.IsValid() {
-		e, why := h.way(t.endpoint)
-		if why == "" && !e.Local && e.Source.IsValid() && !e.Source.IsLinkLocalUnicast() && e.Source != r.Source {
-			return warning("proxy.masquerade_all = true",
-				"%s: %s, but its endpoint %s: %s. It must have a route back to %s", t, withSource(r), t.endpoint, withSource(e), r.Source)
-		}
-	}
-	return ok("%s: %s", t, withSource(r))
 }
 
 // routeFor gives the command that adds a route, or replaces one that rejects; empty: this host has no address to send
@@ -173,14 +158,6 @@ func errno(err error) (number syscall.Errno) {
 	return number
 }
 
-// withSource gives "via 192.0.2.1 on eth0, from 192.0.2.10".
-func withSource(w nodeinfo.Way) string {
-	if !w.Source.IsValid() {
-		return w.String()
-	}
-	return fmt.Sprintf("%s, from %s", w, w.Source)
-}
-
 // short leaves out the length of a prefix that is one address.
 func short(p netip.Prefix) string {
 	if p.IsSingleIP() {
@@ -190,12 +167,3 @@ func short(p netip.Prefix) string {
 }
 
 func other(f plan.Family) plan.Family { return plan.IPv4 + plan.IPv6 - f }
-
-// several joins texts, and counts those that are too many.
-func several(texts []string, limit int) string {
-	rest := len(texts) - limit
-	if rest <= 0 {
-		return strings.Join(texts, ", ")
-	}
-	return fmt.Sprintf("%s, and %d more", strings.Join(texts[:limit], ", "), rest)
-}

@@ -18,16 +18,10 @@ func foreignRules(ctx context.Context, h *Host) []fault.Fault {
 
 // endpointLinks returns the interfaces to the endpoints that are not on this host.
 func (h *Host) endpointLinks() []string {
-	networks := h.known
-	if networks == nil {
-		networks = h.networks()
-	}
 	links := []string{}
-	for _, n := range networks {
-		for _, a := range n.addrs {
-			if w, why := h.way(a); why == "" && w.Interface != "" && !slices.Contains(links, w.Interface) {
-				links = append(links, w.Interface)
-			}
+	for _, n := range h.networks() {
+		if w, why := h.way(n.addr); why == "" && w.Interface != "" && !slices.Contains(links, w.Interface) {
+			links = append(links, w.Interface)
 		}
 	}
 	slices.Sort(links)

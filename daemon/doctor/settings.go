@@ -14,6 +14,7 @@ const (
 	netFiles       = "/proc/thread-self/net/"
 	conntrackFiles = "/proc/sys/net/netfilter/nf_conntrack_"
 	filterKey      = "net.ipv4.conf.all.rp_filter"
+	loose          = 2 // counts for all interfaces: the larger value does (Linux, ip-sysctl)
 )
 
 // rpFilter tells of packets that the reverse path filter dropped: those that came in by another interface than the one
@@ -27,19 +28,12 @@ func rpFilter(_ context.Context, h *Host) []fault.Fault {
 	if n <= 0 {
 		return []fault.Fault{ok("the reverse path filter has dropped nothing")}
 	}
-	links, _ := h.Links() // without them there is what holds for all
-	i := slices.IndexFunc(links, func(device string) bool {
-		path, _ := interfaceSetting(interfaces4, device, "rp_filter")
-		// The larger value counts (Linux, ip-sysctl): 1 is strict, 2 is loose.
-		value, err := h.number(path)
-		return err == nil && max(value, all) == 1
-	})
-	if i < 0 {
+	if all == loose {
 		return []fault.Fault{ok("rp_filter is strict on no interface")}
 	}
-	return []fault.Fault{fault.New("", fault.Notice, set(filterKey, 2),
-		"rp_filter is strict, as on %s, and has dropped packets (%d) that came in by another interface than this host "+
-			"would answer by: answers of endpoints among them are lost", links[i], n)}
+	return []fault.Fault{fault.New("", fault.Notice, set(filterKey, loose),
+		"rp_filter is strict and has dropped packets (%d) that came in by another interface than this host would answer by: "+
+			"answers of endpoints among them are lost", n)}
 }
 
 // filtered is the number of packets that the reverse path filter has dropped.
@@ -79,7 +73,7 @@ func conntrack(_ context.Context, h *Host) []fault.Fault {
 	fix := set("net.netfilter.nf_conntrack_max", 2*limit) +
 		"  # to keep it, see conntrack.md in the package's documentation"
 	percent := 100 * count / limit
-	switch full := h.fullCount(); {
+	switch {
 	case percent >= nearlyFull:
 		return []fault.Fault{problem(fix,
 			"the table of connections is full to %d %% (limit %d): new connections are dropped when it is full",
@@ -87,31 +81,7 @@ func conntrack(_ context.Context, h *Host) []fault.Fault {
 	case percent >= muchUsed:
 		return []fault.Fault{warning(fix, "the table of connections has %d entries, %d %% of its limit %d", count,
 			percent, limit)}
-	case full > 0:
-		return []fault.Fault{warning(fix,
-			"the table of connections has %d entries of %d now, but was full for %d new connections since the start",
-			count, limit, full)}
 	default:
 		return []fault.Fault{ok("the table of connections has %d entries, the limit is %d", count, limit)}
 	}
-}
-
-// fullCount adds up the column "drop" of all processors, in hexadecimal: entries that did not fit into the table.
-func (h *Host) fullCount() (sum uint64) {
-	text, _ := h.Read(netFiles + "stat/nf_conntrack") // without it nothing was counted
-	column := -1
-	for line := range strings.Lines(text) {
-		fields := strings.Fields(line)
-		if column < 0 {
-			if column = slices.Index(fields, "drop"); column < 0 {
-				return 0
-			}
-			continue
-		}
-		if column < len(fields) {
-			n, _ := strconv.ParseUint(fields[column], 16, 64)
-			sum += n
-		}
-	}
-	return sum
 }

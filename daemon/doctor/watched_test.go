@@ -2,11 +2,9 @@ package doctor
 
 import (
 	"errors"
-	"io/fs"
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -44,13 +42,8 @@ func TestWithoutDescriptorsTheDoctorCannotTell(t *testing.T) {
 	h.System = Kernel{}
 	h.Config = config.Default()
 	h.Backend.Name, h.Backend.Traits.DropIn = "ebpf", "ebpf.conf"
-	h.Credentials = func() ([]fault.Fault, error) {
-		return nil, &fs.PathError{Op: "open", Path: "kubeconfig", Err: unix.EMFILE}
-	}
-	h.Saved = []Saved{{Of: "the API server", At: func() (time.Time, error) { return time.Time{}, unix.EMFILE }}}
 	for _, name := range []string{
 		"route-services", "route-endpoints", "systemd", "ip-forward", "rp-filter", "conntrack",
-		"credentials", "last-known",
 	} {
 		var found []fault.Fault
 		withoutDescriptors(t, func() {

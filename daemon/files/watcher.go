@@ -1,6 +1,5 @@
 // Package files reads files that somebody else may have put in place: a pipe, a device, or a file of /proc without an
-// end neither stops the reader nor fills the memory. It also reads with the rights of another user, and watches
-// folders.
+// end neither stops the reader nor fills the memory. It also watches folders.
 package files
 
 import "github.com/fsnotify/fsnotify"

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"edgeway/daemon/pipeline"
+	"edgeway/daemon/source"
 	"edgeway/proxiers/fault"
 )
 
@@ -118,35 +119,40 @@ func followers(s *pipeline.State) []fault.Fault {
 
 // sourceFaults never make the host unhealthy: the last objects of a source are still served.
 func (c *Checker) sourceFaults() (out []fault.Fault) {
-	now := time.Now()
 	for _, src := range c.sources {
-		st := src.Status()
-		if st.Synced && st.Err == "" {
-			continue
+		if f, faulty := SourceFault(src.Name(), src.Status()); faulty {
+			out = append(out, f)
 		}
-		f := fault.Fault{ID: "source-" + src.Name(), Severity: fault.Warning, Since: st.LastContact, Fix: st.Fix}
-		why := st.Err
-		if why == "" {
-			why = "it has not listed all objects yet"
-		}
-		ago := now.Sub(st.LastContact).Round(time.Second)
-		switch {
-		case st.Partial && st.LastContact.IsZero():
-			f.Message = fmt.Sprintf("Source %s has not been read whole yet: %s", src.Name(), why)
-		case st.Partial:
-			f.Message = fmt.Sprintf("Source %s was read whole %s ago for the last time: %s", src.Name(), ago, why)
-		case st.Refused && st.LastContact.IsZero():
-			f.Message = fmt.Sprintf("Source %s answers, but has not given its objects yet: %s", src.Name(), why)
-		case st.Refused:
-			f.Message = fmt.Sprintf("Source %s answers, but has given nothing for %s: %s", src.Name(), ago, why)
-		case st.LastContact.IsZero():
-			f.Message = fmt.Sprintf("Source %s has not been reached yet: %s", src.Name(), why)
-		default:
-			f.Message = fmt.Sprintf("Source %s is unreachable, last contact %s ago: %s", src.Name(), ago, why)
-		}
-		out = append(out, f)
 	}
 	return out
+}
+
+// SourceFault returns the fault of a source with this status, if it has one.
+func SourceFault(name string, st source.Status) (f fault.Fault, faulty bool) {
+	if st.Synced && st.Err == "" {
+		return f, false
+	}
+	f = fault.Fault{ID: "source-" + name, Severity: fault.Warning, Since: st.LastContact, Fix: st.Fix}
+	why := st.Err
+	if why == "" {
+		why = "it has not listed all objects yet"
+	}
+	ago := time.Since(st.LastContact).Round(time.Second)
+	switch {
+	case st.Partial && st.LastContact.IsZero():
+		f.Message = fmt.Sprintf("Source %s has not been read whole yet: %s", name, why)
+	case st.Partial:
+		f.Message = fmt.Sprintf("Source %s was read whole %s ago for the last time: %s", name, ago, why)
+	case st.Refused && st.LastContact.IsZero():
+		f.Message = fmt.Sprintf("Source %s answers, but has not given its objects yet: %s", name, why)
+	case st.Refused:
+		f.Message = fmt.Sprintf("Source %s answers, but has given nothing for %s: %s", name, ago, why)
+	case st.LastContact.IsZero():
+		f.Message = fmt.Sprintf("Source %s has not been reached yet: %s", name, why)
+	default:
+		f.Message = fmt.Sprintf("Source %s is unreachable, last contact %s ago: %s", name, ago, why)
+	}
+	return f, true
 }
 
 func times(n int) string {

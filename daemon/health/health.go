@@ -104,7 +104,7 @@ func (c *Checker) Include(faults func() []fault.Fault, ids ...string) {
 // Ignore leaves out the notices with these IDs. It must not be called after the first report.
 func (c *Checker) Ignore(ids []string) { c.faults.Ignore(ids...) }
 
-// IDs returns whether there is a fault with each of the IDs.
+// IDs returns for each of the IDs whether there is a fault that is more than a notice.
 func (c *Checker) IDs() map[string]bool {
 	out := map[string]bool{}
 	for _, src := range c.sources {

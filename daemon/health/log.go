@@ -62,12 +62,12 @@ func (l *FaultLog) look(faults []fault.Fault) {
 		now[k] = &known{f, lasts}
 		if lasts && !before.logged {
 			l.lines.Log(k, levelOf(f.Severity), messageid.FaultBegan, "fault began",
-				"fault", f.ID, "seen", f.String(), "fix", f.Fix)
+				"fault", f.ID, "message", f.String(), "fix", f.Fix)
 		}
 	}
 	for k, f := range l.known {
 		if f.logged && now[k] == nil {
-			l.lines.Log(k, slog.LevelInfo, messageid.FaultEnded, "fault ended", "fault", f.ID, "seen", f.String())
+			l.lines.Log(k, slog.LevelInfo, messageid.FaultEnded, "fault ended", "fault", f.ID, "message", f.String())
 		}
 	}
 	l.known = now

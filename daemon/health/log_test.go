@@ -50,11 +50,11 @@ func TestAFaultIsLoggedWhenItBeginsAndWhenItEnds(t *testing.T) {
 		want          string // a part of the only line
 	}{
 		"begins":            {nil, []fault.Fault{web}, `level=ERROR msg="fault began" message_id=`},
-		"has its fix":       {nil, []fault.Fault{web}, `fault=services-dead seen="no answer" fix="start it"`},
+		"has its fix":       {nil, []fault.Fault{web}, `fault=services-dead message="no answer" fix="start it"`},
 		"lasts":             {[]fault.Fault{web}, []fault.Fault{web}, ""},
 		"has other figures": {[]fault.Fault{web}, []fault.Fault{fault.New(web.ID, web.Severity, web.Fix, "no answer for 1 s")}, ""},
 		"ends":              {[]fault.Fault{web}, nil, `level=INFO msg="fault ended" message_id=`},
-		"another object":    {[]fault.Fault{web}, []fault.Fault{web, web.Of("b")}, `seen="b: no answer"`},
+		"another object":    {[]fault.Fault{web}, []fault.Fault{web, web.Of("b")}, `message="b: no answer"`},
 		"a Notice":          {nil, []fault.Fault{{ID: "x", Severity: fault.Notice}}, "level=INFO"},
 		"a Warning":         {nil, []fault.Fault{{ID: "x", Severity: fault.Warning}}, "level=WARN"},
 		"with own lines":    {nil, []fault.Fault{{ID: "other"}, {ID: "source-kube"}, {ID: "follower-conntrack"}}, ""},

@@ -30,7 +30,7 @@ var present = [...]struct {
 	{"kubeproxy_sync_proxy_rules_endpoint_changes_pending", "Changes of EndpointSlices that are not synced yet.", nil},
 	{"kubeproxy_sync_proxy_rules_no_local_endpoints_total", "Service ports with a Local traffic policy and no endpoint on this host.", []string{"traffic_policy", familyLabel}},
 	{"edgeway_build_info", "1, with the version of Edgeway and of Go.", []string{"version", "revision", "goversion"}},
-	{"edgeway_condition", "1 while a condition of the daemon's health holds; edgeway status has the text.", []string{"name"}},
+	{"edgeway_fault", "1 while there is a fault with this ID that is more than a notice; edgeway status has the text.", []string{"name"}},
 	{"edgeway_credential_expiry_timestamp_seconds", "When a credential of the API server expires: ca, client-certificate or token; absent: it does not, or it is not known.", []string{"credential"}},
 	{"edgeway_drift_repairs_total", "Full syncs that repaired rules which another program had changed.", []string{"stage"}},
 	{"edgeway_faulty_objects", "Objects that are ignored, wholly or in part. reason: invalid, policy (an address or port that belongs to another Service, or that no Service may have) or refused (by the kernel).", []string{"kind", "reason"}},
@@ -69,7 +69,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	s.syncs(&state)
 	s.programmed(state.InForce)
 	s.faults(&state)
-	s.conditions()
+	s.hostFaults()
 	s.tracker()
 	s.sources()
 }
@@ -192,13 +192,13 @@ func (s scrape) faults(state *pipeline.State) {
 	}
 }
 
-func (s scrape) conditions() {
+func (s scrape) hostFaults() {
 	for name, holds := range s.opts.Faults() {
 		value := 0.0
 		if holds {
 			value = 1
 		}
-		s.gauge("edgeway_condition", value, name)
+		s.gauge("edgeway_fault", value, name)
 	}
 }
 

@@ -44,7 +44,7 @@ type Options struct {
 	SavedAt func() time.Time
 	// Expiries are when the credentials of the API server expire.
 	Expiries func() map[string]time.Time
-	// Faults returns whether there is a fault with each ID.
+	// Faults returns for each ID whether there is a fault that is more than a notice.
 	Faults func() map[string]bool
 	// Proxiers are those of the backend and its followers that have metrics of their own, and the checks of endpoints.
 	Proxiers []prometheus.Collector

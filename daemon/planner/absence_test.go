@@ -85,3 +85,30 @@ func TestUnservedPortsOfAService(t *testing.T) {
 		}
 	}
 }
+
+// Each family of a port has its own reason.
+func TestUnservedPortOfTwoFamilies(t *testing.T) {
+	svc := testService("web")
+	svc.ClusterIPs = append(svc.ClusterIPs, netip.MustParseAddr("fd00:96::10"))
+	unready := testSlice("web", source.Endpoint{Addr: netip.MustParseAddr("fd00:1::1")})
+	for name, c := range map[string]struct {
+		slices []*source.EndpointSlice
+		want   string
+	}{
+		"different reasons": {
+			[]*source.EndpointSlice{unready},
+			"IPv4: there is no EndpointSlice of addressType IPv4 for it, only of IPv6; IPv6: none of its endpoints is ready: fd00:1::1",
+		},
+		"the same reason": {nil, "there is no EndpointSlice for it"},
+	} {
+		objects := []source.Object{svc}
+		for _, s := range c.slices {
+			objects = append(objects, s)
+		}
+		w := newWorld(t, testOptions(), objects...)
+		snap, _ := w.tr.Snapshot()
+		if got := Unserved(snap.Services[0], w.plan); len(got) != 1 || got[0].Message != c.want {
+			t.Errorf("%s: %+v, want %q", name, got, c.want)
+		}
+	}
+}

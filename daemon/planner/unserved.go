@@ -3,6 +3,7 @@ package planner
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"edgeway/daemon/source"
 	"edgeway/daemon/tracker"
@@ -16,12 +17,9 @@ const NoEndpointID = "no-endpoint"
 // Unserved returns a Notice for each port of a Service that has no endpoint in any family. Connections to such a port
 // are rejected.
 func Unserved(svc *tracker.Service, p *plan.Plan) (out []fault.Fault) {
-	for _, sp := range plan.WithoutEndpoint(p.Of(svc.Spec.Namespace, svc.Spec.Name)) {
-		f, absent := Absent(svc, sp.Name, sp.Family)
-		if !absent {
-			f = absence("Edgeway refuses its endpoints",
-				fmt.Sprintf("edgeway services %s/%s", sp.Name.Namespace, sp.Name.Name))
-		}
+	all := p.Of(svc.Spec.Namespace, svc.Spec.Name)
+	for _, sp := range plan.WithoutEndpoint(all) {
+		f := whyUnserved(svc, all, sp.Name)
 		i := slices.IndexFunc(svc.Spec.Ports, func(port source.ServicePort) bool {
 			return port.Name == sp.Name.Port && port.Protocol == sp.Name.Protocol
 		})
@@ -32,4 +30,28 @@ func Unserved(svc *tracker.Service, p *plan.Plan) (out []fault.Fault) {
 		out = append(out, f.For(fault.Scope{ServicePort: sp.Name.String()}))
 	}
 	return out
+}
+
+// whyUnserved returns why a port has no endpoint: for each family, or once if all families have the same reason.
+func whyUnserved(svc *tracker.Service, all []*plan.ServicePort, port plan.ServicePortName) (first fault.Fault) {
+	var texts []string
+	same := true
+	for _, sp := range all {
+		if sp.Name != port {
+			continue
+		}
+		f, absent := Absent(svc, port, sp.Family)
+		if !absent {
+			f = absence("Edgeway refuses its endpoints", fmt.Sprintf("edgeway services %s/%s", port.Namespace, port.Name))
+		}
+		if len(texts) == 0 {
+			first = f
+		}
+		texts = append(texts, fmt.Sprintf("%s: %s", sp.Family, f.Message))
+		same = same && f.Message == first.Message
+	}
+	if !same {
+		first.Message = strings.Join(texts, "; ")
+	}
+	return first
 }

@@ -103,22 +103,6 @@ func (t *Tracker) Snapshot() (s *Snapshot, ok bool) {
 	return s, true
 }
 
-// Orphans returns the EndpointSlices of manifests that no Service uses, sorted by namespace and name. Those of an API
-// server may well be of Services that are not read.
-func (t *Tracker) Orphans() (out []*source.EndpointSlice) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, svc := range t.view.merged {
-		for _, s := range svc.Slices {
-			if svc.Spec == nil && s.Manifest && s.Service != "" {
-				out = append(out, s)
-			}
-		}
-	}
-	slices.SortFunc(out, func(a, b *source.EndpointSlice) int { return a.Key().Compare(b.Key()) })
-	return out
-}
-
 // put stores an object, or removes it when obj is nil, and updates the view. The caller holds the lock.
 func (t *Tracker) put(l *layer, key source.Key, obj source.Object) {
 	before := t.served(key)

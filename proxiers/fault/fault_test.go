@@ -68,7 +68,7 @@ func TestTheWorstComesFirst(t *testing.T) {
 		fault.Worst(nil) != fault.OK {
 		t.Errorf("%+v", all)
 	}
-	if ids := set.IDs(); !ids["a"] || ids["c"] || len(ids) != 4 {
+	if ids := set.IDs(); ids["a"] || !ids["b"] || ids["c"] || len(ids) != 4 {
 		t.Errorf("IDs %v", ids)
 	}
 }

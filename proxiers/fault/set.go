@@ -60,14 +60,14 @@ func Bounded(faults []Fault) (out []Fault) {
 	return out
 }
 
-// IDs returns a map from each ID to whether there is a fault with this ID.
+// IDs returns a map from each ID to whether there is a fault with this ID that is more than a notice.
 func (s *Set) IDs() map[string]bool {
 	out := map[string]bool{}
 	for _, id := range s.ids {
 		out[id] = false
 	}
 	for _, f := range s.All() {
-		out[f.ID] = true
+		out[f.ID] = out[f.ID] || f.Severity > Notice
 	}
 	return out
 }

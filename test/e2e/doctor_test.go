@@ -15,11 +15,11 @@ func TestAProblemOfTheHostIsToldEverywhere(t *testing.T) {
 	n, _, _ := d.shop()
 	l.within(patience, d.hasStored(n.name))
 	const check, words = "ip-forward", "net.ipv4.ip_forward is 0"
-	l.within(patience, d.hasMetric(fmt.Sprintf(`edgeway_condition{name=%q} 0`, check)))
+	l.within(patience, d.hasMetric(fmt.Sprintf(`edgeway_fault{name=%q} 0`, check)))
 	l.must(l.node.Sysctl("ipv4/ip_forward", "0"))
 	f := d.fault(check, "problem", words)
 	d.degraded(check)
-	l.within(patience, d.metric(fmt.Sprintf(`edgeway_condition{name=%q}`, check), 1))
+	l.within(patience, d.metric(fmt.Sprintf(`edgeway_fault{name=%q}`, check), 1))
 	l.within(patience, d.logged("level=ERROR", "fault began", "fault="+check))
 	l.onNode("sh", "-ec", f.Fix)
 	l.within(patience, d.says(": healthy"))

@@ -230,7 +230,7 @@ func (h *hit) finding() fault.Fault {
 	switch h.weight() {
 	case 0:
 		fix := fmt.Sprintf("edgeway doctor --connect %s/%s --trace", h.need.service.Namespace, h.need.service.Name)
-		return fault.New(Check, fault.Warning, fix, "%s may drop %s", h.at, h.need.what)
+		return fault.New(Check, fault.Notice, fix, "%s may drop %s", h.at, h.need.what)
 	case 1:
 		return fault.New(Check, fault.Warning, h.fix(), "%s drops %s", h.at, h.need.what)
 	}

@@ -41,24 +41,24 @@ func TestOutcomes(t *testing.T) {
 		"a final reject":                        {base(forward, "accept", established, "reject with icmpx type admin-prohibited"), fault.Problem, "reject with icmpx"},
 		"a final reject in another chain":       {base(forward, "accept", "jump other", "goto last"), fault.Problem, "in chain last (inet table foo)"},
 		"other interfaces":                      {base(forward, "drop", established, `oifname "wg0" accept`), fault.Problem, "policy drop"},
-		"some clients are accepted":             {base(forward, "drop", established, "ip saddr 192.168.0.0/16 accept"), fault.Warning, "may drop"},
-		"the interface to endpoints":            {base(forward, "drop", established, `iifname "eth0" oifname "eth1" accept`), fault.Warning, "may drop"},
-		"a port, new connections":               {base(forward, "drop", established, "tcp dport 8080 ct state new accept"), fault.Warning, "may drop"},
-		"not by an interface":                   {base(forward, "drop", established, `oifname != "wg0" accept`), fault.Warning, "may drop"},
-		"a set of destinations":                 {base(forward, "drop", established, "ip daddr { 10.244.1.11, 10.244.1.12 } accept"), fault.Warning, "may drop"},
-		"a map of several properties":           {base(forward, "drop", established, `iifname . oifname vmap { "a" . "b" : accept, "c" . "d" : jump other }`), fault.Warning, "may drop"},
+		"some clients are accepted":             {base(forward, "drop", established, "ip saddr 192.168.0.0/16 accept"), fault.Notice, "may drop"},
+		"the interface to endpoints":            {base(forward, "drop", established, `iifname "eth0" oifname "eth1" accept`), fault.Notice, "may drop"},
+		"a port, new connections":               {base(forward, "drop", established, "tcp dport 8080 ct state new accept"), fault.Notice, "may drop"},
+		"not by an interface":                   {base(forward, "drop", established, `oifname != "wg0" accept`), fault.Notice, "may drop"},
+		"a set of destinations":                 {base(forward, "drop", established, "ip daddr { 10.244.1.11, 10.244.1.12 } accept"), fault.Notice, "may drop"},
+		"a map of several properties":           {base(forward, "drop", established, `iifname . oifname vmap { "a" . "b" : accept, "c" . "d" : jump other }`), fault.Notice, "may drop"},
 		"some clients are dropped":              {base(forward, "accept", "ip saddr 203.0.113.0/24 drop", `iifname "wg0" goto last`), fault.OK, ""},
 		"a chain that may return":               {base(forward, "accept", "jump other") + "\nnft 'add rule inet foo other ip daddr 10.244.0.0/16 return; add rule inet foo other drop'", fault.OK, ""},
-		"input drops the answers":               {base("input priority 0", "drop", "tcp dport 8443 accept"), fault.Warning, "may drop the answers to connections of this host"},
+		"input drops the answers":               {base("input priority 0", "drop", "tcp dport 8443 accept"), fault.Notice, "may drop the answers to connections of this host"},
 		"input accepts SSH alone":               {base("input priority 0", "drop", "tcp dport { 22, 80 } accept", "tcp dport 443 ct state new accept"), fault.Problem, "the answers to connections of this host"},
 		"input drops all":                       {base("input priority 0", "drop"), fault.Problem, "the answers to connections of this host"},
 		"input accepts answers":                 {base("input priority 0", "drop", established, "tcp dport 22 accept"), fault.OK, ""},
 		"output rejects":                        {base("output priority 0", "accept", established, `oifname "lo" accept`, "reject"), fault.Problem, "connections of this host"},
-		"output before the translation":         {base("output priority -150", "drop"), fault.Warning, "connections of this host"},
+		"output before the translation":         {base("output priority -150", "drop"), fault.Notice, "connections of this host"},
 		"postrouting drops":                     {base("postrouting priority -150", "drop"), fault.Problem, "policy drop"},
 		"iptables-nft drops by policy":          {"iptables-nft -P FORWARD DROP", fault.Problem, "policy drop of chain FORWARD (table filter of iptables-nft)"},
 		"iptables-legacy drops by policy":       {"iptables-legacy -P FORWARD DROP", fault.Problem, "policy drop of chain FORWARD (table filter of iptables-legacy)"},
-		"iptables-legacy accepts a client":      {"iptables-legacy -P FORWARD DROP; iptables-legacy -A FORWARD -s 192.168.0.0/16 -m comment --comment 'a \"b\" -j DROP' -j ACCEPT", fault.Warning, "may drop"},
+		"iptables-legacy accepts a client":      {"iptables-legacy -P FORWARD DROP; iptables-legacy -A FORWARD -s 192.168.0.0/16 -m comment --comment 'a \"b\" -j DROP' -j ACCEPT", fault.Notice, "may drop"},
 		"iptables-nft drops in mangle":          {"iptables-nft -t mangle -A FORWARD -j DROP", fault.Problem, "table mangle of iptables-nft"},
 		"iptables rejects at last":              {"iptables-nft -A FORWARD -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT; iptables-nft -A FORWARD ! -i lo -j REJECT; iptables-nft -A FORWARD -j REJECT", fault.Problem, "rule '-j REJECT"},
 		"nft has a table with iptables' name":   {"nft 'table ip filter { chain forward { type filter hook forward priority 0; policy drop; }; }'", fault.Problem, "policy drop of chain forward (ip table filter)"},
@@ -72,7 +72,7 @@ func TestOutcomes(t *testing.T) {
 			h := newRulesHost(t)
 			h.sh(c.plant)
 			fix := h.finds(c.want, c.names)
-			if c.want == fault.Warning && !isTrace(fix) {
+			if c.want == fault.Notice && !isTrace(fix) {
 				t.Errorf("the fix is %q", fix)
 			}
 			if c.want == fault.Problem {

@@ -25,7 +25,7 @@ func TestDocker(t *testing.T) {
 			t.Errorf("the fix is %q", fix)
 		}
 		h.question.Links = func() []string { return []string{"docker0", "eth1"} } // it accepts what it publishes
-		h.finds(fault.Warning, "may drop forwarded connections")
+		h.finds(fault.Notice, "may drop forwarded connections")
 		h.question.Links = func() []string { return []string{"eth1"} }
 		h.obey()
 		h.well()
@@ -45,7 +45,7 @@ func TestUFW(t *testing.T) {
 			h.well()
 		}
 		h.load("ufw.save", strings.NewReplacer("COMMIT", "-A ufw-user-forward -s 192.168.0.0/16 -j ACCEPT\nCOMMIT"), restore)
-		h.finds(fault.Warning, "ufw's policy drop of chain FORWARD")
+		h.finds(fault.Notice, "ufw's policy drop of chain FORWARD")
 		h.question.Links = func() []string { return []string{"$(reboot)"} }
 		h.load("ufw.save", asInstalled, restore)
 		if fix := h.finds(fault.Problem, "ufw"); strings.Contains(fix, "reboot") {

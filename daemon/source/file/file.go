@@ -173,6 +173,19 @@ func (s *Source) Run(ctx context.Context, sink source.Sink) error {
 	}
 }
 
+// Read reads all files once into the sink. What it cannot read stays as Options.Known has it.
+func Read(o Options, sink source.Sink) source.Status {
+	s, r := New(o), &reading{}
+	s.begin(sink)
+	r.moved()
+	s.scan(r)
+	s.finish(sink, r)
+	if s.known || r.counts() {
+		s.synced(sink)
+	}
+	return s.Status()
+}
+
 // await waits for the end of a reading, or of ctx. A reading need not end, as with a network file system whose server
 // is away: then what is known from before is served meanwhile.
 func (s *Source) await(ctx context.Context, sink source.Sink, r *reading, done <-chan struct{}) bool {

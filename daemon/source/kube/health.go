@@ -66,7 +66,7 @@ func (h *health) get() (contact time.Time, f failure) {
 
 // logState is what was logged about the API server.
 type logState struct {
-	faults map[string]time.Time // when each fault was logged last
+	faults map[string]time.Time // when each fault was logged last, by its cause
 	open   bool                 // a fault was logged, its end was not
 }
 
@@ -76,13 +76,11 @@ const repeatAfter = 10 * time.Minute
 
 // logChange logs a fault that is new, and the end of those that were logged.
 func (s *Source) logChange() {
-	fault := s.Status().Err
+	f := s.failed()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l := &s.logged
-	// The same fault of another request is no other one.
-	_, why, _ := strings.Cut(fault, ": ")
-	if fault == "" {
+	if f.text == "" {
 		if l.open {
 			s.log.Info("api server usable again", "message_id", messageid.APIServerUsable, "server", s.APIServer())
 		}
@@ -90,14 +88,14 @@ func (s *Source) logChange() {
 		return
 	}
 	maps.DeleteFunc(l.faults, func(_ string, at time.Time) bool { return time.Since(at) > repeatAfter })
-	if _, known := l.faults[why]; known {
+	if _, known := l.faults[f.cause]; known {
 		return
 	}
 	if l.faults == nil {
 		l.faults = make(map[string]time.Time)
 	}
-	l.faults[why], l.open = time.Now(), true
-	s.log.Warn("api server not usable", "message_id", messageid.APIServerUnusable, "error", fault)
+	l.faults[f.cause], l.open = time.Now(), true
+	s.log.Warn("api server not usable", "message_id", messageid.APIServerUnusable, "error", f.text)
 }
 
 // describe says in plain words what went wrong with a request. The same fault always gives the same

@@ -153,16 +153,25 @@ func (s *Source) Status() source.Status {
 		if !f.required {
 			continue
 		}
-		contact, failure := f.health.get()
+		contact, _ := f.health.get()
 		if first || contact.Before(st.LastContact) {
 			st.LastContact = contact
 		}
-		if st.Err == "" {
-			st.Err, st.Fix, st.Refused = failure.text, failure.fix, failure.refused
-		}
 		first = false
 	}
+	failure := s.failed()
+	st.Err, st.Fix, st.Refused = failure.text, failure.fix, failure.refused
 	return st
+}
+
+// failed returns the failure of the first required feed that has one.
+func (s *Source) failed() failure {
+	for _, f := range s.feeds {
+		if _, failure := f.health.get(); f.required && failure.text != "" {
+			return failure
+		}
+	}
+	return failure{}
 }
 
 // optionalWait is how long Synced waits, once all that must be there is there, for the first answer

@@ -16,6 +16,8 @@ import (
 // failure is what is wrong with the connection of a feed.
 type failure struct {
 	text string // "" if nothing is wrong
+	// cause is the same text for all requests that failed for the same reason.
+	cause string
 	// refused reports whether the API server answers.
 	fix     string
 	refused bool
@@ -27,7 +29,7 @@ type failure struct {
 func newFailure(server, what string, err error, kubeconfig string) failure {
 	var status apierrors.APIStatus
 	f := failure{
-		text: describe(server, what, err), fix: remedy(err, server, kubeconfig), refused: errors.As(err, &status),
+		text: describe(server, what, err), cause: describe(server, "", err), fix: remedy(err, server, kubeconfig), refused: errors.As(err, &status),
 		forbidden: apierrors.IsForbidden(err),
 	}
 	if host, _ := hostPort(server); !f.refused && isServiceName(host) {

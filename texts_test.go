@@ -1,0 +1,115 @@
+package edgeway_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// readsForeignText lists the files that search an error's text: the text is another program's or library's, which has
+// no other form.
+var readsForeignText = map[string]string{
+	"edgeway/daemon/config/decode.go":           "the library for TOML",
+	"edgeway/daemon/doctor/firewall/read.go":    "nft",
+	"edgeway/daemon/source/file/document.go":    "the libraries for YAML and JSON",
+	"edgeway/daemon/source/kube/health.go":      "net/http",
+	"edgeway/proxiers/internal/nfttable/nft.go": "nft",
+	"edgeway/proxiers/iptables/probe.go":        "iptables",
+}
+
+// The part that notices a fault makes its value. No code searches the text of a fault, or of an error of our own, to
+// find out what is wrong.
+func TestNoCodeSearchesItsOwnText(t *testing.T) {
+	used := map[string]bool{}
+	for _, p := range list(t) {
+		if !within(p.ImportPath, "edgeway/cmd") && !within(p.ImportPath, "edgeway/daemon") && !within(p.ImportPath, "edgeway/proxiers") {
+			continue
+		}
+		for _, name := range p.GoFiles {
+			file := p.ImportPath + "/" + name
+			for _, line := range searchedTexts(t, filepath.Join(p.Dir, name)) {
+				if used[file] = true; readsForeignText[file] == "" {
+					t.Errorf("%s:%d searches the text of an error or of a fault", file, line)
+				}
+			}
+		}
+	}
+	for file := range readsForeignText {
+		if !used[file] {
+			t.Errorf("%s searches no text: it need not be listed", file)
+		}
+	}
+}
+
+func TestSearchedTextsAreFound(t *testing.T) {
+	if got := searchedTexts(t, "testdata/searched.go"); !slices.Equal(got, []int{11, 12, 13, 15, 19}) {
+		t.Errorf("found in lines %v", got)
+	}
+}
+
+// searchedTexts returns the lines of a file that search the text of an error, or the Message, Fix or Err of a value.
+func searchedTexts(t *testing.T, path string) (lines []int) {
+	t.Helper()
+	files := token.NewFileSet()
+	file, err := parser.ParseFile(files, path, nil, parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range file.Decls {
+		texts := map[string]bool{} // variables of this function that have such a text
+		ast.Inspect(d, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.AssignStmt:
+				for i, to := range n.Lhs {
+					if id, ok := to.(*ast.Ident); ok && len(n.Lhs) == len(n.Rhs) && hasText(n.Rhs[i], texts) {
+						texts[id.Name] = true
+					}
+				}
+			case *ast.CallExpr:
+				if len(n.Args) > 0 && searches(n) && slices.ContainsFunc(n.Args, func(a ast.Expr) bool { return hasText(a, texts) }) {
+					lines = append(lines, files.Position(n.Pos()).Line)
+				}
+			}
+			return true
+		})
+	}
+	return lines
+}
+
+// searches reports whether a call looks for something in a text, with package strings or with a regular expression. To
+// split a text into lines is layout.
+func searches(call *ast.CallExpr) bool {
+	f, ok := call.Fun.(*ast.SelectorExpr)
+	if !ok {
+		return false
+	}
+	if lit, ok := call.Args[len(call.Args)-1].(*ast.BasicLit); ok && lit.Value == `"\n"` {
+		return false
+	}
+	if of, ok := f.X.(*ast.Ident); ok && of.Name == "strings" {
+		return slices.ContainsFunc([]string{"Contains", "Cut", "Has", "Index", "Last", "Split"},
+			func(verb string) bool { return strings.HasPrefix(f.Sel.Name, verb) })
+	}
+	return strings.HasPrefix(f.Sel.Name, "MatchString") || strings.HasPrefix(f.Sel.Name, "FindString")
+}
+
+// hasText reports whether an expression has the text of an error or of a fault.
+func hasText(e ast.Expr, texts map[string]bool) (has bool) {
+	ast.Inspect(e, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.Ident:
+			has = has || texts[n.Name]
+		case *ast.CallExpr:
+			f, ok := n.Fun.(*ast.SelectorExpr)
+			has = has || ok && f.Sel.Name == "Error" && len(n.Args) == 0
+		case *ast.SelectorExpr:
+			has = has || n.Sel.Name == "Message" || n.Sel.Name == "Fix"
+		}
+		return !has
+	})
+	return has
+}
