@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -19,33 +20,63 @@ func Dump(c *Config) string {
 	return b.String()
 }
 
-// CommentedDefault is the text of etc/edgeway/edgeway.toml: every key with its meaning, its limits and
-// its default, the keys commented out.
+// CommentedDefault returns the text of etc/edgeway/edgeway.toml: the keys that most hosts need, then all others, each
+// with its meaning, its limits and its default. The keys are commented out. They have their section in front, because
+// TOML allows each table only once.
 func CommentedDefault(backends []Choice) string {
 	var b strings.Builder
 	b.WriteString(header)
 	fmt.Fprintf(&b, "version = %d\n", Version)
-	for _, s := range schema(defaultOf(backends), backends) {
+	sections := schema(defaultOf(backends), backends)
+	for _, common := range commonKeys {
+		for _, s := range sections {
+			for _, k := range s.keys {
+				if s.name+"."+k.name == common {
+					k.comment(&b, s.name)
+				}
+			}
+		}
+	}
+	b.WriteString("\n#\n# Rarely needed\n#\n")
+	for _, s := range sections {
 		b.WriteString("\n")
-		comment(&b, s.doc)
-		fmt.Fprintf(&b, "[%s]\n", s.name)
+		comment(&b, "["+s.name+"] "+s.doc)
 		for _, k := range s.keys {
-			b.WriteString("\n")
-			comment(&b, k.describe())
-			fmt.Fprintf(&b, "#%s = %s\n", k.name, literal(k.value.get()))
+			if !slices.Contains(commonKeys, s.name+"."+k.name) {
+				k.comment(&b, s.name)
+			}
 		}
 	}
 	return b.String()
 }
 
-const header = `# Edgeway's configuration. Every key is here, with its default behind the "#".
-# Set source.kube.kubeconfig or source.file.paths; nothing else is needed.
+// commonKeys are the keys that most hosts need, in the order in which an operator decides on them.
+var commonKeys = []string{
+	"source.kube.kubeconfig",
+	"source.file.paths",
+	"checks.tcp.sources",
+	"node.addresses",
+	"proxy.backend",
+	"proxy.service_cidrs",
+	"proxy.nodeport_addresses",
+	"metrics.address",
+}
+
+// comment writes the key, commented out, below its description.
+func (k key) comment(b *strings.Builder, section string) {
+	b.WriteString("\n")
+	comment(b, k.describe())
+	fmt.Fprintf(b, "#%s.%s = %s\n", section, k.name, literal(k.value.get()))
+}
+
+const header = `# Edgeway's configuration. Each key is shown with its default.
+# Set source.kube.kubeconfig or source.file.paths. Most hosts need no other key.
 #
-# Files in conf.d/*.toml beside this one are read after it, in the order of their
-# names; the last one that sets a key wins. Relative paths count from the folder of
-# the file that they stand in.
+# Edgeway also reads the files conf.d/*.toml beside this file, in the order of their
+# names. The last file that sets a key wins. A relative path is relative to the
+# folder of the file that contains it.
 #
-# "edgeway config check" says what is wrong with it, "edgeway config dump" what is
+# "edgeway config check" finds errors. "edgeway config dump" prints the configuration
 # in force. edgeway.toml(5) is the manual.
 
 `
