@@ -28,24 +28,14 @@ func CommentedDefault(backends []Choice) string {
 	b.WriteString(header)
 	fmt.Fprintf(&b, "version = %d\n", Version)
 	sections := schema(defaultOf(backends), backends)
-	for _, common := range commonKeys {
+	for _, name := range commonKeys {
 		for _, s := range sections {
-			for _, k := range s.keys {
-				if s.name+"."+k.name == common {
-					k.comment(&b, s.name)
-				}
-			}
+			s.comment(&b, func(key string) bool { return key == name })
 		}
 	}
-	b.WriteString("\n#\n# Rarely needed\n#\n")
+	b.WriteString("\n# Rarely needed:\n")
 	for _, s := range sections {
-		b.WriteString("\n")
-		comment(&b, "["+s.name+"] "+s.doc)
-		for _, k := range s.keys {
-			if !slices.Contains(commonKeys, s.name+"."+k.name) {
-				k.comment(&b, s.name)
-			}
-		}
+		s.comment(&b, func(key string) bool { return !slices.Contains(commonKeys, key) })
 	}
 	return b.String()
 }
@@ -62,17 +52,21 @@ var commonKeys = []string{
 	"metrics.address",
 }
 
-// comment writes the key, commented out, below its description.
-func (k key) comment(b *strings.Builder, section string) {
-	b.WriteString("\n")
-	comment(b, k.describe())
-	fmt.Fprintf(b, "#%s.%s = %s\n", section, k.name, literal(k.value.get()))
+// comment writes those keys of the section whose full names are wanted, commented out, each below its description.
+func (s section) comment(b *strings.Builder, wanted func(key string) bool) {
+	for _, k := range s.keys {
+		if name := s.name + "." + k.name; wanted(name) {
+			b.WriteString("\n")
+			comment(b, k.describe())
+			fmt.Fprintf(b, "#%s = %s\n", name, literal(k.value.get()))
+		}
+	}
 }
 
 const header = `# Edgeway's configuration. Each key is shown with its default.
 # Set source.kube.kubeconfig or source.file.paths. Most hosts need no other key.
 #
-# Edgeway also reads the files conf.d/*.toml beside this file, in the order of their
+# Edgeway also reads the files conf.d/*.toml next to this file, in the order of their
 # names. The last file that sets a key wins. A relative path is relative to the
 # folder of the file that contains it.
 #

@@ -44,16 +44,16 @@ func schema(c *Config, backends []Choice) []section {
 		checksSection(&c.Checks.TCP),
 		doctorSection(&c.Doctor),
 		{"health", "Health over HTTP, for load balancers and monitoring.", []key{
-			{"address", "The address of /healthz, /livez and /readyz. Empty: Edgeway does not serve them.", listen(&c.Health.Address)},
+			{"address", "The address of /healthz, /livez and /readyz. Empty: Edgeway does not serve these paths.", listen(&c.Health.Address)},
 		}},
 		metricsSection(&c.Metrics),
 		{"log", "The log, on standard error.", []key{
 			{"level", "The lowest level of the messages that Edgeway writes.", logLevel(&c.Log.Level)},
-			{"format", "The form of a line.", oneOf(&c.Log.Format, "text", "json")},
+			{"format", "The format of the log.", oneOf(&c.Log.Format, "text", "json")},
 		}},
 		{"control", "The socket on which the commands status, plan, explain, doctor and reload reach the daemon.", []key{
 			{
-				"socket", "The path of the socket. The daemon's user and group can query it. Only root and the daemon's user can reload.",
+				"socket", "The path of the socket through which commands reach the daemon. The daemon's user and group can query it. Only root and the daemon's user can reload.",
 				path(&c.Control.Socket, required),
 			},
 		}},
@@ -84,7 +84,7 @@ func nodeSection(n *Node) section {
 
 func kubeSection(k *Kube) section {
 	return section{"source.kube", "Services from an API server.", []key{
-		{"kubeconfig", "The file that names the server and the credentials. Edgeway reads it again when the file, or a file that it names, changes. Empty: no API server.", path(&k.Kubeconfig)},
+		{"kubeconfig", "The kubeconfig, which names the API server and the credentials. Edgeway reads it again when the file, or a file that it names, changes. Empty: no API server.", path(&k.Kubeconfig)},
 		{"namespaces", "The namespaces that Edgeway watches. Empty: all.", list(&k.Namespaces, parseNamespace)},
 		{
 			"label_selector", "The labels of the Services and EndpointSlices that Edgeway watches, as in \"edge in (yes, all)\". Both kinds of object need them: Kubernetes copies the labels of a Service to its EndpointSlices.",
@@ -98,7 +98,7 @@ func kubeSection(k *Kube) section {
 }
 
 func fileSection(f *File) section {
-	return section{"source.file", "Services from manifest files, alone or beside an API server.", []key{
+	return section{"source.file", "Services from manifest files, alone or together with an API server.", []key{
 		{
 			"paths", "Manifests: files, and folders whose *.yaml, *.yml and *.json files Edgeway reads. They hold Services, EndpointSlices, Nodes and ServiceCIDRs. Edgeway reads them again when they change. " +
 				"If a path, a file or a document is unusable, Edgeway removes nothing. " +
@@ -110,7 +110,7 @@ func fileSection(f *File) section {
 
 func lastKnownSection(l *LastKnown) section {
 	return section{"source.lastknown", "The last-known state of the API server and of the manifests. Edgeway starts from it if it cannot read them.", []key{
-		{"directory", "The folder of the state. Its subfolder manifests holds the state of the manifests. Edgeway writes it at SIGTERM, and otherwise at most 1 GB a day: " +
+		{"directory", "The folder of the last-known state. Its subfolder manifests holds the state of the manifests. Edgeway writes it at SIGTERM, and otherwise at most 1 GB a day: " +
 			"a power cut loses the changes of the last minutes (at most 20 with 10,000 Services).", path(&l.Directory, required)},
 	}}
 }
@@ -188,7 +188,7 @@ func proxySection(p *Proxy, backends []Choice) section {
 func fastPathSection(f *FastPath) section {
 	return section{"fastpath", "The fast path: long-lived TCP and UDP connections of Services that opt in are forwarded from device to device by the kernel's flowtable, past all rules (KEP-4963). " +
 		"A Service opts in by the annotation edgeway.io/traffic-hint: LongLived, in manifests also by spec.trafficHint, or here.", []key{
-		{"enabled", "Whether the fast path is enabled.", boolean(&f.Enabled)},
+		{"enabled", "Whether established connections of Services that opt in use the fast path.", boolean(&f.Enabled)},
 		{"services", "Services that use the fast path, as \"namespace/name\", in addition to Services that opt in themselves.", list(&f.Services, parseServiceName)},
 	}}
 }
@@ -205,11 +205,11 @@ func conntrackSection(c *Conntrack) section {
 func checksSection(t *TCPChecks) section {
 	return section{"checks.tcp", "Checks of endpoints, by TCP connections from this host. An endpoint that does not answer gets no new connections until it answers again. While no endpoint of a Service answers, all of them stay in use.", []key{
 		{
-			"sources", "The sources whose endpoints Edgeway checks. file: the manifests, which do not say whether an endpoint is ready. kube: the API server, in addition to the readiness that it reports. Empty: none. " +
+			"sources", "The sources whose endpoints Edgeway checks with TCP connections. file: the manifests, which do not say whether an endpoint is ready. kube: the API server, in addition to the readiness that it reports. Empty: none. " +
 				"Edgeway checks each TCP port of an endpoint. The UDP and SCTP ports count as dead when no TCP port of the EndpointSlice answers.",
 			list(&t.Sources, parseCheckedSource),
 		},
-		{"interval", "The time between two checks of an endpoint. The endpoint must accept the connection within half of this time, and within 5s. Edgeway makes at most 1000 checks a second: with many endpoints it checks each more rarely.", duration(&t.Interval, 200*time.Millisecond, time.Hour)},
+		{"interval", "The time between two checks of an endpoint. The endpoint must accept the connection within half of this time, and within 5s. Edgeway makes at most 1000 checks a second: with many endpoints, it checks each endpoint less often.", duration(&t.Interval, 200*time.Millisecond, time.Hour)},
 		{"failures", "The failed checks in a row after which an endpoint gets no new connections. Two answers in a row bring it back.", integer(&t.Failures, 1, 100)},
 	}}
 }
@@ -226,8 +226,8 @@ func doctorSection(d *Doctor) section {
 
 func metricsSection(m *Metrics) section {
 	return section{"metrics", "Metrics over HTTP, for Prometheus.", []key{
-		{"address", "The address of /metrics. Empty: Edgeway does not serve them.", listen(&m.Address)},
+		{"address", "The address of /metrics. Empty: Edgeway does not serve metrics.", listen(&m.Address)},
 		{"web_config", "A file with the keys tls_server_config and basic_auth_users, like --web.config.file of Prometheus' exporters. Edgeway reads it again for each connection. Empty: plain HTTP for all clients.", path(&m.WebConfig)},
-		{"pprof", "Whether Edgeway serves /debug/pprof beside the metrics: to clients on this host, and to other hosts only if web_config has basic_auth_users.", boolean(&m.Pprof)},
+		{"pprof", "Whether Edgeway serves /debug/pprof at the address of the metrics: to clients on this host, and to other hosts only if web_config has basic_auth_users.", boolean(&m.Pprof)},
 	}}
 }
