@@ -37,7 +37,7 @@ var removed = map[string]string{
 
 const budget = "the memory limit (MemoryMax= of edgeway.service) bounds all Services together, and the biggest beyond it are left out"
 
-const sysctls = "; conntrack.md in the package's documentation changes it by sysctl.d"
+const sysctls = "; hosts.md in the package's documentation shows how to change it with sysctl.d"
 
 // Removed is the place of a removed key in a file.
 type Removed struct {

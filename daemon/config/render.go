@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -19,33 +20,57 @@ func Dump(c *Config) string {
 	return b.String()
 }
 
-// CommentedDefault is the text of etc/edgeway/edgeway.toml: every key with its meaning, its limits and
-// its default, the keys commented out.
+// CommentedDefault returns the text of etc/edgeway/edgeway.toml: the keys that most hosts need, then all others, each
+// with its meaning, its limits and its default. The keys are commented out. They have their section in front, because
+// TOML allows each table only once.
 func CommentedDefault(backends []Choice) string {
 	var b strings.Builder
 	b.WriteString(header)
 	fmt.Fprintf(&b, "version = %d\n", Version)
-	for _, s := range schema(defaultOf(backends), backends) {
-		b.WriteString("\n")
-		comment(&b, s.doc)
-		fmt.Fprintf(&b, "[%s]\n", s.name)
-		for _, k := range s.keys {
-			b.WriteString("\n")
-			comment(&b, k.describe())
-			fmt.Fprintf(&b, "#%s = %s\n", k.name, literal(k.value.get()))
+	sections := schema(defaultOf(backends), backends)
+	for _, name := range commonKeys {
+		for _, s := range sections {
+			s.comment(&b, func(key string) bool { return key == name })
 		}
+	}
+	b.WriteString("\n# Rarely needed:\n")
+	for _, s := range sections {
+		s.comment(&b, func(key string) bool { return !slices.Contains(commonKeys, key) })
 	}
 	return b.String()
 }
 
-const header = `# Edgeway's configuration. Every key is here, with its default behind the "#".
-# Set source.kube.kubeconfig or source.file.paths; nothing else is needed.
+// commonKeys are the keys that most hosts need, in the order in which an operator decides on them.
+var commonKeys = []string{
+	"source.kube.kubeconfig",
+	"source.file.paths",
+	"checks.tcp.sources",
+	"node.addresses",
+	"proxy.backend",
+	"proxy.service_cidrs",
+	"proxy.nodeport_addresses",
+	"metrics.address",
+}
+
+// comment writes those keys of the section whose full names are wanted, commented out, each below its description.
+func (s section) comment(b *strings.Builder, wanted func(key string) bool) {
+	for _, k := range s.keys {
+		if name := s.name + "." + k.name; wanted(name) {
+			b.WriteString("\n")
+			comment(b, k.describe())
+			fmt.Fprintf(b, "#%s = %s\n", name, literal(k.value.get()))
+		}
+	}
+}
+
+const header = `# Edgeway's configuration. Each key is shown with its default.
+# Set source.kube.kubeconfig or source.file.paths. Most hosts need no other key.
 #
-# Files in conf.d/*.toml beside this one are read after it, in the order of their
-# names; the last one that sets a key wins. Relative paths count from the folder of
-# the file that they stand in.
+# Edgeway also reads the files conf.d/*.toml next to this file, in the order of their
+# names. The last file that sets a key wins. A relative path is relative to the
+# folder of the file that contains it.
 #
-# "edgeway config check" says what is wrong with it, "edgeway config dump" what is
+# "edgeway config check" finds errors. "edgeway config dump" prints the configuration
 # in force. edgeway.toml(5) is the manual.
 
 `

@@ -44,16 +44,16 @@ func schema(c *Config, backends []Choice) []section {
 		checksSection(&c.Checks.TCP),
 		doctorSection(&c.Doctor),
 		{"health", "Health over HTTP, for load balancers and monitoring.", []key{
-			{"address", "The address of /healthz, /livez and /readyz. Empty: they are not served.", listen(&c.Health.Address)},
+			{"address", "The address of /healthz, /livez and /readyz. Empty: Edgeway does not serve these paths.", listen(&c.Health.Address)},
 		}},
 		metricsSection(&c.Metrics),
 		{"log", "The log, on standard error.", []key{
 			{"level", "The lowest level of the messages that Edgeway writes.", logLevel(&c.Log.Level)},
-			{"format", "The form of a line.", oneOf(&c.Log.Format, "text", "json")},
+			{"format", "The format of the log.", oneOf(&c.Log.Format, "text", "json")},
 		}},
 		{"control", "The socket on which the commands status, plan, explain, doctor and reload reach the daemon.", []key{
 			{
-				"socket", "The path of the socket. The daemon's user and group can query it. Only root and the daemon's user can reload.",
+				"socket", "The path of the socket through which commands reach the daemon. The daemon's user and group can query it. Only root and the daemon's user can reload.",
 				path(&c.Control.Socket, required),
 			},
 		}},
@@ -84,7 +84,7 @@ func nodeSection(n *Node) section {
 
 func kubeSection(k *Kube) section {
 	return section{"source.kube", "Services from an API server.", []key{
-		{"kubeconfig", "The file that names the server and the credentials. Edgeway reads it again when the file, or a file that it names, changes. Empty: no API server.", path(&k.Kubeconfig)},
+		{"kubeconfig", "The kubeconfig, which names the API server and the credentials. Edgeway reads it again when the file, or a file that it names, changes. Empty: no API server.", path(&k.Kubeconfig)},
 		{"namespaces", "The namespaces that Edgeway watches. Empty: all.", list(&k.Namespaces, parseNamespace)},
 		{
 			"label_selector", "The labels of the Services and EndpointSlices that Edgeway watches, as in \"edge in (yes, all)\". Both kinds of object need them: Kubernetes copies the labels of a Service to its EndpointSlices.",
@@ -98,20 +98,20 @@ func kubeSection(k *Kube) section {
 }
 
 func fileSection(f *File) section {
-	return section{"source.file", "Services from manifest files, alone or beside an API server.", []key{
+	return section{"source.file", "Services from manifest files, alone or together with an API server.", []key{
 		{
-			"paths", "Files, and folders whose *.yaml, *.yml and *.json files are read. They hold Services, EndpointSlices, Nodes and ServiceCIDRs and are read again when they change. " +
-				"While a path, a file or a document cannot be used, nothing is removed, at the start included, see source.lastknown. " +
-				"A folder that has no such file any more and a file that has become empty count as such: to remove all that was there, leave a file with a comment.",
+			"paths", "Manifests: files, and folders whose *.yaml, *.yml and *.json files Edgeway reads. They hold Services, EndpointSlices, Nodes and ServiceCIDRs. Edgeway reads them again when they change. " +
+				"If a path, a file or a document is unusable, Edgeway removes nothing. " +
+				"An empty file, or a folder without files, counts as unusable: to remove everything in it, leave a file with a comment.",
 			paths(&f.Paths),
 		},
 	}}
 }
 
 func lastKnownSection(l *LastKnown) section {
-	return section{"source.lastknown", "What was last seen of the API server, for a start without it, and of the manifests, for one at which they cannot be read.", []key{
-		{"directory", "The folder of the state. Its subfolder manifests holds that of the manifests. Edgeway writes at SIGTERM, and otherwise at most 1 GB a day: " +
-			"a power cut loses the changes of the last minutes, at most 20 with 10,000 Services.", path(&l.Directory, required)},
+	return section{"source.lastknown", "The last-known state of the API server and of the manifests. Edgeway starts from it if it cannot read them.", []key{
+		{"directory", "The folder of the last-known state. Its subfolder manifests holds the state of the manifests. Edgeway writes it at SIGTERM, and otherwise at most 1 GB a day: " +
+			"a power cut loses the changes of the last minutes (at most 20 with 10,000 Services).", path(&l.Directory, required)},
 	}}
 }
 
@@ -140,12 +140,12 @@ const metadataAdvice = "On a host in a cloud, add the addresses of its metadata 
 	"they answer this host with its credentials. Edgeway never uses 169.254.169.254, which is link-local."
 
 func proxySection(p *Proxy, backends []Choice) section {
-	return section{"proxy", "What happens to connections.", []key{
+	return section{"proxy", "How Edgeway handles connections.", []key{
 		{
-			"backend", "The part that programs the kernel." + describe(backends) + " After a change and a reload, the rules of the previous backend stay until the new one serves.",
+			"backend", "The backend, which programs the kernel." + describe(backends) + " On a reload with another backend, the previous rules stay until the new backend has programmed the kernel.",
 			oneOf(&p.Backend, names(backends)...),
 		},
-		{"fallback", "The backend that serves if this host cannot run the one above, because a program, a kernel module or a kernel feature is missing. Edgeway chooses at the start and at each reload. none: the daemon does not start.", oneOf(&p.Fallback, append(names(backends), FallbackNone)...)},
+		{"fallback", "The backend that Edgeway uses if this host cannot run proxy.backend, because a program, a kernel module or a kernel feature is missing. Edgeway chooses at the start and at each reload. none: the daemon does not start.", oneOf(&p.Fallback, append(names(backends), FallbackNone)...)},
 		{"ip_families", "The address families, \"IPv4\" and \"IPv6\". Empty: the families that the host has.", list(&p.IPFamilies, parseFamily)},
 		{
 			"local_detection", "How Edgeway recognizes packets of pods that run on this host. cluster_cidr: by cluster_cidrs. node_cidr: by the pod CIDRs of the Node object. bridge_interface and interface_name_prefix: by the interface on which a packet arrives. none: no pods run here, and ClusterIP traffic keeps its source.",
@@ -157,12 +157,12 @@ func proxySection(p *Proxy, backends []Choice) section {
 		{"masquerade_all", "Whether every connection to a ClusterIP gets this host's address as its source.", boolean(&p.MasqueradeAll)},
 		{"masquerade_bit", "The bit of the packet mark that means \"rewrite the source\". Edgeway's connections to the API server have the bit two below it (12 for 14; 30 and 31 for 0 and 1), and no rule touches them. Edgeway leaves the other bits alone.", integer(&p.MasqueradeBit, 0, 31)},
 		{
-			"nodeport_addresses", "The host's addresses that accept NodePorts: ranges, \"primary\" for node.addresses, \"localhost\" for 127.0.0.1 and ::1, and \"all\" (or 0.0.0.0/0 and ::/0) for all but those two. " +
-				"On 127.0.0.1 and ::1, a relay in this process serves TCP alone, and only if the list has \"localhost\" or a range within 127.0.0.0/8 or ::1/128. Empty: none.",
+			"nodeport_addresses", "The host's addresses that accept NodePorts: ranges, \"primary\" for node.addresses, \"localhost\" for 127.0.0.1 and ::1, and \"all\" (or 0.0.0.0/0 and ::/0) for all addresses except loopback. " +
+				"On 127.0.0.1 and ::1, a relay in the daemon serves TCP only, and only if the list has \"localhost\" or a range within 127.0.0.0/8 or ::1/128. Empty: none.",
 			nodePortAddresses(&p.NodePortAddresses),
 		},
 		{
-			"service_cidrs", "The ranges of the ClusterIPs. Edgeway drops connections to an address in them that no Service has, and refuses external IPs in them. It adds the ranges of ServiceCIDR objects, except those that overlap a network of this host. It drops nothing in a range that overlaps a network that this host is connected to, which is a problem in the status, or that contains the address of the API server, of the proxy to it or of a default gateway. For a range that overlaps a route through a gateway or a tunnel, the status has a notice.",
+			"service_cidrs", "The ranges of the ClusterIPs. Edgeway drops connections to an address in them that no Service has, and refuses external IPs in them. It adds the ranges of ServiceCIDR objects, except those that overlap a network of this host. It drops nothing in a range that contains the address of the API server, of the proxy to it or of a default gateway, or that overlaps a network of this host; the status shows an overlap as a problem. If a range overlaps a route through a gateway or a tunnel, the status shows a notice.",
 			list(&p.ServiceCIDRs, parsePrefix),
 		},
 		{
@@ -188,15 +188,15 @@ func proxySection(p *Proxy, backends []Choice) section {
 func fastPathSection(f *FastPath) section {
 	return section{"fastpath", "The fast path: long-lived TCP and UDP connections of Services that opt in are forwarded from device to device by the kernel's flowtable, past all rules (KEP-4963). " +
 		"A Service opts in by the annotation edgeway.io/traffic-hint: LongLived, in manifests also by spec.trafficHint, or here.", []key{
-		{"enabled", "Whether there is a fast path.", boolean(&f.Enabled)},
-		{"services", "Services that opt in, as \"namespace/name\", beside those that say so themselves.", list(&f.Services, parseServiceName)},
+		{"enabled", "Whether established connections of Services that opt in use the fast path.", boolean(&f.Enabled)},
+		{"services", "Services that use the fast path, as \"namespace/name\", in addition to Services that opt in themselves.", list(&f.Services, parseServiceName)},
 	}}
 }
 
 func conntrackSection(c *Conntrack) section {
 	return section{"conntrack", "Connection tracking, which the whole host shares.", []key{
 		{
-			"max_per_core", "nf_conntrack_max is raised to this number times the number of CPUs, to 131072 at least and 1048576 at most. It is never lowered. 0: it stays.",
+			"max_per_core", "Edgeway raises nf_conntrack_max to this number times the number of CPUs, at least to 131072 and at most to 1048576. It never lowers it. 0: Edgeway does not change it.",
 			integer(&c.MaxPerCore, 0, 1<<20),
 		},
 	}}
@@ -205,11 +205,11 @@ func conntrackSection(c *Conntrack) section {
 func checksSection(t *TCPChecks) section {
 	return section{"checks.tcp", "Checks of endpoints, by TCP connections from this host. An endpoint that does not answer gets no new connections until it answers again. While no endpoint of a Service answers, all of them stay in use.", []key{
 		{
-			"sources", "The sources whose endpoints Edgeway checks. file: the manifests, which do not say whether an endpoint is ready. kube: the API server, in addition to the readiness that it reports. Empty: none. " +
+			"sources", "The sources whose endpoints Edgeway checks with TCP connections. file: the manifests, which do not say whether an endpoint is ready. kube: the API server, in addition to the readiness that it reports. Empty: none. " +
 				"Edgeway checks each TCP port of an endpoint. The UDP and SCTP ports count as dead when no TCP port of the EndpointSlice answers.",
 			list(&t.Sources, parseCheckedSource),
 		},
-		{"interval", "The time between two checks of an endpoint, which has half of it, and at most 5s, to accept the connection. Edgeway makes at most 1000 checks a second: with many endpoints it checks each more rarely.", duration(&t.Interval, 200*time.Millisecond, time.Hour)},
+		{"interval", "The time between two checks of an endpoint. The endpoint must accept the connection within half of this time, and within 5s. Edgeway makes at most 1000 checks a second: with many endpoints, it checks each endpoint less often.", duration(&t.Interval, 200*time.Millisecond, time.Hour)},
 		{"failures", "The failed checks in a row after which an endpoint gets no new connections. Two answers in a row bring it back.", integer(&t.Failures, 1, 100)},
 	}}
 }
@@ -218,7 +218,7 @@ func doctorSection(d *Doctor) section {
 	return section{"doctor", "The faults that the commands status, doctor and config check list.", []key{
 		{
 			"ignore", "The IDs of notices that you accept, as in \"no-endpoint\": status, doctor, config check and the log leave these notices out, and status names the IDs. " +
-				"Problems, warnings and unhealthy faults are always shown. troubleshooting.md in the package's documentation lists the IDs.",
+				"Problems, warnings and unhealthy faults are always shown. troubleshooting.md in /usr/share/doc/edgeway lists the IDs.",
 			list(&d.Ignore, parseFaultID),
 		},
 	}}
@@ -226,8 +226,8 @@ func doctorSection(d *Doctor) section {
 
 func metricsSection(m *Metrics) section {
 	return section{"metrics", "Metrics over HTTP, for Prometheus.", []key{
-		{"address", "The address of /metrics. Empty: they are not served.", listen(&m.Address)},
+		{"address", "The address of /metrics. Empty: Edgeway does not serve metrics.", listen(&m.Address)},
 		{"web_config", "A file with the keys tls_server_config and basic_auth_users, like --web.config.file of Prometheus' exporters. Edgeway reads it again for each connection. Empty: plain HTTP for all clients.", path(&m.WebConfig)},
-		{"pprof", "Whether Edgeway serves /debug/pprof beside the metrics: to clients on this host, and to other hosts only if web_config has basic_auth_users.", boolean(&m.Pprof)},
+		{"pprof", "Whether Edgeway serves /debug/pprof at the address of the metrics: to clients on this host, and to other hosts only if web_config has basic_auth_users.", boolean(&m.Pprof)},
 	}}
 }

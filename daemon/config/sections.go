@@ -28,7 +28,7 @@ func (c *Config) Settings(section string) map[string]any {
 
 func ownSections(c *Config) (out []section) {
 	for _, own := range c.Sections {
-		s := section{name: own.Name, doc: "The backend of this name."}
+		s := section{name: own.Name, doc: "Settings of the backend " + own.Name + "."}
 		for i := range own.Settings {
 			k := &own.Settings[i]
 			s.keys = append(s.keys, key{k.Name, k.Doc, own.Settings[i].bind()})

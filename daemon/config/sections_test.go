@@ -35,7 +35,7 @@ func TestSectionOfABackend(t *testing.T) {
 			t.Errorf("%q: %v, want %s", text, err, want)
 		}
 	}
-	if text := CommentedDefault(own); !strings.Contains(text, "[own]\n\n# How Allowed: \"a\" or \"b\".\n#way = \"a\"\n") {
-		t.Error("the file with all keys lacks the section")
+	if text := CommentedDefault(own); !strings.Contains(text, "\n\n# How Allowed: \"a\" or \"b\".\n#own.way = \"a\"\n") {
+		t.Error("the file with all keys lacks the keys of the section")
 	}
 }

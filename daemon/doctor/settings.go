@@ -71,7 +71,7 @@ func conntrack(_ context.Context, h *Host) []fault.Fault {
 		return nil // not loaded, and so empty: the rules load it
 	}
 	fix := set("net.netfilter.nf_conntrack_max", 2*limit) +
-		"  # to keep it, see conntrack.md in the package's documentation"
+		"  # to keep it, see hosts.md in the package's documentation"
 	percent := 100 * count / limit
 	switch {
 	case percent >= nearlyFull:

@@ -35,10 +35,10 @@ func ComponentIn(dir string) proxiers.Component {
 		Cleanup: func(ctx context.Context, _ proxiers.Env) error { return cleanup(ctx, dir) },
 		Settings: []proxiers.Setting{{
 			Name: "size", Default: "normal", Values: []string{"normal", "large"},
-			Doc: "How much the BPF maps hold: normal is for 65,536 addresses and ports of Services and 131,072 endpoints, and takes 8 MB; large is for 524,288 and 1,048,576, and takes 70 MB. Services that do not fit are left to nftables.",
+			Doc: "The size of the BPF maps. normal: 65,536 addresses and ports of Services and 131,072 endpoints, in 8 MB of memory. large: 524,288 and 1,048,576, in 70 MB. nftables serves Services that do not fit.",
 		}, {
 			Name: "tc", Default: false,
-			Doc: "Whether a tc program at the network devices also serves TCP connections from pods and other hosts; false: nftables serves them, about as fast. true needs the drop-in ebpf-tc.conf, which gives edgeway-bpf.service CAP_SYS_ADMIN; see edgeway(8).",
+			Doc: "Whether a tc program at the network devices also serves TCP connections from pods and other hosts. false: nftables serves them, about as fast. true needs the drop-in ebpf-tc.conf, which gives edgeway-bpf.service CAP_SYS_ADMIN; see backends.md in the package's documentation.",
 		}},
 		Traits: proxiers.Traits{DropIn: "ebpf.conf"},
 	}

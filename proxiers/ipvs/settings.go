@@ -25,7 +25,7 @@ func keys() []proxiers.Setting {
 		},
 		{
 			Name: "strict_arp", Default: false,
-			Doc: "Whether the sysctls arp_ignore = 1 and arp_announce = 2 are set for all interfaces, so that this host does not answer ARP requests for the addresses of virtual servers. They are the whole host's, and stay.",
+			Doc: "Whether the sysctls arp_ignore = 1 and arp_announce = 2 are set for all interfaces, so that this host does not answer ARP requests for the addresses of virtual servers. The sysctls apply to the whole host, and Edgeway does not reset them.",
 		},
 	}
 }

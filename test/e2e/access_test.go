@@ -22,22 +22,29 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// The README's way from a cluster to a host that serves, by its own words: the commands are read from there.
-func TestTheReadmesWayToAKubeconfig(t *testing.T) {
+// The commands of the README lead from a cluster to a host that serves. cluster.md explains them, and has other commands
+// for a token that does not expire.
+func TestTheGuidesWaysToAKubeconfig(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
+	l.publishRootCA()
+	const guide = "packaging/doc/cluster.md"
 	steps := l.commands("README.md", "## With a cluster")
-	if len(steps) != 2 {
-		t.Fatalf("README: %d blocks of commands, want one for a machine with kubectl and one for the host", len(steps))
+	if diff := cmp.Diff(steps, l.commands(guide, "## Access for one host")); diff != "" || len(steps) != 2 {
+		t.Fatalf("README: %d blocks of commands, want one for a machine with kubectl and one for the host; cluster.md differs:\n%s", len(steps), diff)
 	}
-	made := filepath.Join(l.administer(steps[0], "edgeway-token"), "edgeway.kubeconfig")
+	made := filepath.Join(l.administer(steps[0]), "edgeway.kubeconfig")
+	lasting := l.commands(guide, "## A token that does not expire")[0]
+	l.hasOnlyTheRights(filepath.Join(l.administer(lasting, "edgeway-token"), "edgeway.kubeconfig"))
+	l.hasOnlyTheRights(made)
+
 	d := l.newDaemon()
 	before, after, found := strings.Cut(steps[1], "sudo systemctl enable --now edgeway\n")
-	if out := d.asOperator(made, before); !found || !strings.Contains(out, "The configuration is valid.") {
+	if out := d.asOperator(made, before+"sudo edgeway config check\n"); !found || !strings.Contains(out, "The configuration is valid.") {
 		t.Errorf("before the start, which was found: %v\n%s", found, out)
 	}
 	d.startReady()
-	if out := d.asOperator(made, after); !strings.Contains(out, "kube: synced") {
+	if out := d.asOperator(made, after+"sudo edgeway status --wait\n"); !strings.Contains(out, "kube: synced") {
 		t.Errorf("after the start:\n%s", out)
 	}
 	n := l.namespace()
@@ -54,9 +61,14 @@ func TestTheReadmesWayToAKubeconfig(t *testing.T) {
 		}
 		return nil
 	})
+}
 
-	// These rights, and no others: what everybody may is to ask for the own ones.
-	out, err := exec.CommandContext(t.Context(), filepath.Join(programs(t), "kubectl"), "--kubeconfig", made, "auth", "can-i", "--list", "--no-headers", "--namespace", "kube-system").Output()
+// hasOnlyTheRights checks that a kubeconfig gives the rights that a host needs, and no others: everybody may ask for the
+// own ones.
+func (l *lab) hasOnlyTheRights(kubeconfig string) {
+	l.t.Helper()
+	kubectl := filepath.Join(programs(l.t), "kubectl")
+	out, err := exec.CommandContext(l.t.Context(), kubectl, "--kubeconfig", kubeconfig, "auth", "can-i", "--list", "--no-headers", "--namespace", "kube-system").Output()
 	l.must(err)
 	var rights []string
 	for line := range strings.Lines(string(out)) {
@@ -67,7 +79,7 @@ func TestTheReadmesWayToAKubeconfig(t *testing.T) {
 	slices.Sort(rights)
 	want := []string{"endpointslices.discovery.k8s.io [] [] [list watch]", "servicecidrs.networking.k8s.io [] [] [list watch]", "services [] [] [list watch]"}
 	if diff := cmp.Diff(want, rights); diff != "" {
-		t.Errorf("rights of the host (-want +got):\n%s\n%s", diff, out)
+		l.t.Errorf("rights of the host (-want +got):\n%s\n%s", diff, out)
 	}
 }
 
@@ -85,27 +97,23 @@ func (d *daemon) asOperator(kubeconfig, commands string) (output string) {
 	commands = strings.NewReplacer("/etc/edgeway/", d.dir+"/", " -g edgeway ", " -g root ").Replace(commands)
 	cmd := d.node.Command(d.t.Context(), "bash", "-euo", "pipefail", "-c",
 		`sudo() { "$@"; }; edgeway() { "$0" "$@" --config "$CONFIG"; };`+"\n"+commands, shared.binary)
-	cmd.Dir, cmd.Env = home, append(cmd.Environ(), "CONFIG="+d.config)
+	cmd.Dir, cmd.Env = home, append(cmd.Environ(), "CONFIG="+d.config, "HOME="+home)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		d.t.Fatalf("the commands of the README for a host: %v\n%s\n%s", err, commands, out)
+		d.t.Fatalf("the commands for an operator of the host: %v\n%s\n%s", err, commands, out)
 	}
 	return string(out)
 }
 
-// administer runs commands with the rights of an administrator of the cluster in a folder with the repository's etc and
-// the examples, and fills in the Secrets for tokens that they make in kube-system.
+// administer runs commands with the rights of an administrator of the cluster, in a folder with the examples, and fills in
+// the Secrets for tokens that they create in kube-system.
 func (l *lab) administer(commands string, secrets ...string) (dir string) {
 	l.t.Helper()
 	repository, err := filepath.Abs("../..")
 	l.must(err)
 	dir = l.t.TempDir()
-	for link, target := range map[string]string{
-		"etc":                filepath.Join(repository, "etc"),
-		"fleet-access.yaml":  filepath.Join(repository, "etc", "edgeway", "fleet-access.yaml"),
-		"edgeway-kubeconfig": filepath.Join(repository, "etc", "edgeway", "edgeway-kubeconfig"),
-	} {
-		l.must(os.Symlink(target, filepath.Join(dir, link)))
+	for _, example := range []string{"kubernetes-access.yaml", "fleet-access.yaml", "edgeway-kubeconfig"} {
+		l.must(os.Symlink(filepath.Join(repository, "etc", "edgeway", example), filepath.Join(dir, example)))
 	}
 	ctx, cancel := context.WithTimeout(l.t.Context(), 2*patience)
 	defer cancel()

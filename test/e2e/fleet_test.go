@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -48,7 +49,9 @@ func (l *lab) publishRootCA() {
 	ca := string(admin.Clusters[admin.Contexts[admin.CurrentContext].Cluster].CertificateAuthorityData)
 	_, err = shared.admin.Core.ConfigMaps(metav1.NamespaceSystem).Create(l.t.Context(),
 		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "kube-root-ca.crt"}, Data: map[string]string{"ca.crt": ca}}, metav1.CreateOptions{})
-	l.must(err)
+	if !apierrors.IsAlreadyExists(err) {
+		l.must(err)
+	}
 }
 
 // uid is that of the object "edgeway" of a resource of priority and fairness.

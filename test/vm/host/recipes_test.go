@@ -8,16 +8,19 @@ import (
 	"edgeway/test/vm/vmtest"
 )
 
-// besides are the packages of programs that the README has recipes for.
+// besides are the packages of programs that the guides have recipes for.
 var besides = []string{"ufw", "firewalld", "systemd-resolved"}
 
-// TestNightlyRecipes follows the README's recipes, beside the programs of each suite that they are for, and installs
-// the package on a host that has iptables alone.
+// TestNightlyRecipes follows the guides' recipes, beside the programs of each suite that they are for, and installs the
+// package on a host that has iptables alone.
 func TestNightlyRecipes(t *testing.T) {
 	vmtest.Need(t)
 	inside := vmtest.BuildTest(t, "edgeway/test/vm/host/inside")
 	deb := buildPackage(t, "1.0.0")
-	job := vm.Job{Files: map[string]string{"inside": inside, filepath.Base(deb): deb, "README.md": "../../../README.md"}}
+	job := vm.Job{Files: map[string]string{
+		"inside": inside, filepath.Base(deb): deb,
+		"hosts.md": "../../../packaging/doc/hosts.md", "firewalls.md": "../../../packaging/doc/firewalls.md",
+	}}
 	beside := job
 	beside.Packages = besides
 	// A case starts it.

@@ -33,7 +33,7 @@ func (h *host) tellsAge() {
 	h.contains(h.run("edgeway", "status"), "serving the last-known state, saved ")
 }
 
-// kubeconfigAsCredential has the file readable for root alone, as edgeway(8) says.
+// kubeconfigAsCredential has the file readable for root alone, as cluster.md describes.
 func kubeconfigAsCredential(h *host) {
 	raw, err := os.ReadFile("/etc/edgeway/kubeconfig")
 	if err != nil {

@@ -41,7 +41,7 @@ func (h *host) usesToken(expired time.Time) {
 
 func day(year int) time.Time { return time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC) }
 
-// replacedCredential is what edgeway(8) says of LoadCredential=: a restart copies the file anew, and systemd 260 and
+// replacedCredential tests what cluster.md says about LoadCredential=: a restart copies the file anew, and systemd 260 and
 // later do at a reload, if asked to.
 func replacedCredential(h *host) {
 	replaceToken(h, day(2001))
@@ -62,7 +62,7 @@ func replacedCredential(h *host) {
 	h.usesToken(day(2002))
 }
 
-// replacedRootsKubeconfig has systemd copy the file whenever it changes, with the units of edgeway(8): no restart, no
+// replacedRootsKubeconfig has systemd copy the file whenever it changes, with the units of cluster.md: no restart, no
 // reload.
 func replacedRootsKubeconfig(h *host) {
 	const copied = "/run/edgeway-kubeconfig/kubeconfig"

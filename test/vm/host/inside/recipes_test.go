@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestRecipes are the recipes of README.md, beside the programs that they are for.
+// TestRecipes follows the recipes of the guides, beside the programs that they are for.
 func TestRecipes(t *testing.T) {
 	play(t, []scenario{
 		{name: "a host with Services", run: hostWithServices, vital: true},
@@ -57,16 +57,16 @@ func hostWithServices(h *host) {
 	h.works()
 }
 
-// follow runs the commands that the README shows below the line that begins with the name of a program.
-func (h *host) follow(program string) {
+// follow runs the commands that a guide shows below the line that begins with the name of a program.
+func (h *host) follow(guide, program string) {
 	h.Helper()
-	text, err := os.ReadFile(jobDir + "/README.md")
+	text, err := os.ReadFile(jobDir + "/" + guide)
 	if err != nil {
 		h.Fatal(err)
 	}
 	_, rest, ok := strings.Cut(string(text), "\n**"+program+"**")
 	if !ok {
-		h.Fatalf("README.md has no recipe for %s", program)
+		h.Fatalf("%s has no recipe for %s", guide, program)
 	}
 	var commands strings.Builder
 	for line := range strings.Lines(rest) {
@@ -80,7 +80,7 @@ func (h *host) follow(program string) {
 			return
 		}
 	}
-	h.Fatalf("README.md shows no command for %s", program)
+	h.Fatalf("%s shows no command for %s", guide, program)
 }
 
 // besideResolved asks for names of the cluster and for others, which have name servers of their own.
@@ -101,7 +101,7 @@ func besideResolved(h *host) {
 	}
 	before := len(uplink.heard(".cluster.local"))
 
-	h.follow("systemd-resolved")
+	h.follow("hosts.md", "systemd-resolved")
 	resolves()
 	h.run("systemctl", "restart", "systemd-resolved")
 	resolves()

@@ -103,7 +103,7 @@ func restartSteps(h *host) {
 	}
 }
 
-// fences are the settings that edgeway(8) leaves to the operator. A port outside of them is named.
+// fences are the settings that install.md leaves to the operator. A port outside of them is named.
 func fences(h *host) {
 	const file = "/etc/edgeway/manifests/fenced.yaml"
 	h.write(fencesDir+"/fences.conf", "[Service]\nIPAddressDeny=169.254.0.0/16\nSocketBindDeny=any\n"+
