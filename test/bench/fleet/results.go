@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"edgeway/test/bench/kit"
@@ -83,22 +84,31 @@ func (r results) add(m measure, program string, value float64) {
 	r.Add(kit.Key{Measure: m, Program: program}, value)
 }
 
-// print writes the figures as a table in Markdown.
+// print writes the figures as a table in Markdown, without programs and measures that have none.
 func (r results) print(w io.Writer) {
-	fmt.Fprintf(w, "| the hosts watch | %s |\n| --- |%s\n", strings.Join(programs(), " | "), strings.Repeat(" ---: |", len(programs())))
+	measured := slices.DeleteFunc(programs(), func(program string) bool {
+		return !slices.ContainsFunc(rows(), func(row row) bool { return r.cell(row, program) != "" })
+	})
+	fmt.Fprintf(w, "| the hosts watch | %s |\n| --- |%s\n", strings.Join(measured, " | "), strings.Repeat(" ---: |", len(measured)))
 	for _, row := range rows() {
 		name := string(row.measure)
 		if row.unit != "" {
 			name += ", " + row.unit
 		}
-		fmt.Fprintf(w, "| %s |", name)
-		for _, program := range programs() {
-			cell := ""
-			if value, ok := r.Median(kit.Key{Measure: row.measure, Program: program}); ok {
-				cell = kit.Short(value / row.divisor)
-			}
-			fmt.Fprintf(w, " %s |", cell)
+		var cells []string
+		for _, program := range measured {
+			cells = append(cells, r.cell(row, program))
 		}
-		fmt.Fprintln(w)
+		if strings.Join(cells, "") != "" {
+			fmt.Fprintf(w, "| %s | %s |\n", name, strings.Join(cells, " | "))
+		}
 	}
+}
+
+func (r results) cell(row row, program string) string {
+	value, ok := r.Median(kit.Key{Measure: row.measure, Program: program})
+	if !ok {
+		return ""
+	}
+	return kit.Short(value / row.divisor)
 }
