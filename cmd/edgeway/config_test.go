@@ -1,7 +1,9 @@
 package main
 
 import (
+	"context"
 	"errors"
+	"net/netip"
 	"os"
 	"os/user"
 	"path/filepath"
@@ -17,6 +19,8 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "config" {
 		main()
 	}
+	// The addresses in most tests belong to nobody, but may answer all the same.
+	unanswered = func(context.Context, []netip.AddrPort) string { return "" }
 	os.Exit(m.Run())
 }
 
