@@ -54,7 +54,7 @@ func endpointRoutes(_ context.Context, h *Host) []fault.Fault {
 func behindRouter(networks []network, router nodeinfo.Way) fault.Fault {
 	var names []string
 	for _, n := range networks[:min(len(networks), maxNamed)] {
-		names = append(names, short(n.to))
+		names = append(names, networkOf(n.addr).String())
 	}
 	if more := len(networks) - maxNamed; more > 0 {
 		names = append(names, fmt.Sprintf("and %d more", more))

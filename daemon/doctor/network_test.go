@@ -149,7 +149,7 @@ func TestEndpointsThatOnlyTheDefaultRouteLeadsTo(t *testing.T) {
 	byDefault.Default = true
 	f.ways["0.0.0.0/0"] = byDefault
 	wants(t, h, "route-endpoints",
-		"notice: … via 192.0.2.1 on eth0 … 10.244.1.0/24, 10.244.2.7: … | edgeway doctor --connect default/web --trace")
+		"notice: … via 192.0.2.1 on eth0 … 10.244.1.0/24, 10.244.2.0/24: … | edgeway doctor --connect default/web --trace")
 	f.ways["10.244.0.0/16"] = via("192.0.2.2", "eth0", "192.0.2.10")
 	wants(t, h, "route-endpoints", "ok: … 3 networks")
 }

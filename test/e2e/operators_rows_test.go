@@ -223,7 +223,7 @@ func apiServerRows() []*operatorRow {
 		},
 		{
 			name: "token expired", id: "credential-expiry", severity: warning,
-			words: []string{"The token has expired"}, keeps: true,
+			words: []string{"The token has expired"}, keeps: true, doctorID: "api-server",
 			breaks: func(r *operatorRow) {
 				r.access()
 				part := base64.RawURLEncoding.EncodeToString
