@@ -46,7 +46,8 @@ func CheckConfig(ctx context.Context, path string) ([]fault.Fault, error) {
 		c.service = u.Username == ServiceUser
 	}
 	for _, name := range config.Overlooked(path) {
-		c.add(fault.New("drop-ins", fault.Warning, "rename it", "%s: it is not read, as its name does not end with .toml",
+		c.add(fault.New("drop-ins", fault.Warning, "rename it", "%s: it is not read, as its name does not end with "+
+			".toml",
 			name))
 	}
 	for _, r := range cfg.Removed {

@@ -310,7 +310,8 @@ func (f *fastPath) of(svc *plan.ServicePort, origin plan.Origin, ways []nodeinfo
 	case svc.Name.Protocol == plan.SCTP:
 		return "no: SCTP has none"
 	case !svc.LongLived:
-		return "no: the Service has not opted in, by the annotation edgeway.io/traffic-hint: LongLived or in fastpath.services"
+		return "no: the Service has not opted in, by the annotation edgeway.io/traffic-hint: LongLived or in " +
+			"fastpath.services"
 	case origin == plan.FromHost:
 		return "no: it is for what this host forwards, not for its own connections"
 	}

@@ -61,7 +61,8 @@ func behindRouter(networks []network, router nodeinfo.Way) fault.Fault {
 	}
 	first := networks[0].svc
 	return fault.New("", fault.Notice, fmt.Sprintf("edgeway doctor --connect %s/%s --trace", first.Namespace, first.Name),
-		"only the default route (%s) leads to the endpoints in %s: connections fail unless that router has a route to them",
+		"only the default route (%s) leads to the endpoints in %s: connections fail unless that router has a route "+
+			"to them",
 		router, strings.Join(names, ", "))
 }
 
@@ -118,7 +119,8 @@ func (h *Host) lost(n network, r nodeinfo.Way, why string) fault.Fault {
 	case n.addr.Is6():
 		ip, instead = "ip -6", `; or, without IPv6: proxy.ip_families = ["IPv4"]`
 	}
-	return problem(fmt.Sprintf("%s route replace %s via $ROUTER  # ROUTER: the address of the host that has them, or of "+
+	return problem(fmt.Sprintf("%s route replace %s via $ROUTER  # ROUTER: the address of the host that has them, "+
+		"or of "+
 		"the router to it, on a network of this host%s", ip, short(n.to), instead),
 		"no packet can be sent to %s (%s)", what, why).For(fault.Scope{To: n.to})
 }

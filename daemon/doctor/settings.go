@@ -32,7 +32,8 @@ func rpFilter(_ context.Context, h *Host) []fault.Fault {
 		return []fault.Fault{ok("rp_filter is strict on no interface")}
 	}
 	return []fault.Fault{fault.New("", fault.Notice, set(filterKey, loose),
-		"rp_filter is strict and has dropped packets (%d) that came in by another interface than this host would answer by: "+
+		"rp_filter is strict and has dropped packets (%d) that came in by another interface than this host would "+
+			"answer by: "+
 			"answers of endpoints among them are lost", n)}
 }
 

@@ -28,12 +28,15 @@ var present = [...]struct {
 	{"kubeproxy_sync_proxy_rules_service_changes_pending", "Changes of Services that are not synced yet.", nil},
 	{"kubeproxy_sync_proxy_rules_endpoint_changes_total", "Changes of EndpointSlices.", nil},
 	{"kubeproxy_sync_proxy_rules_endpoint_changes_pending", "Changes of EndpointSlices that are not synced yet.", nil},
-	{"kubeproxy_sync_proxy_rules_no_local_endpoints_total", "Service ports with a Local traffic policy and no endpoint on this host.", []string{"traffic_policy", familyLabel}},
+	{"kubeproxy_sync_proxy_rules_no_local_endpoints_total", "Service ports with a Local traffic policy and no " +
+		"endpoint on this host.", []string{"traffic_policy", familyLabel}},
 	{"edgeway_build_info", "1, with the version of Edgeway and of Go.", []string{"version", "revision", "goversion"}},
 	{"edgeway_fault", "1 while there is a fault with this ID that is more than a notice; edgeway status has the text.", []string{"name"}},
-	{"edgeway_credential_expiry_timestamp_seconds", "When a credential of the API server expires: ca, client-certificate or token; absent: it does not, or it is not known.", []string{"credential"}},
+	{"edgeway_credential_expiry_timestamp_seconds", "When a credential of the API server expires: ca, " +
+		"client-certificate or token; absent: it does not, or it is not known.", []string{"credential"}},
 	{"edgeway_drift_repairs_total", "Full syncs that repaired rules which another program had changed.", []string{"stage"}},
-	{"edgeway_faulty_objects", "Objects that are ignored, wholly or in part. reason: invalid, policy (an address or port that belongs to another Service, or that no Service may have) or refused (by the kernel).", []string{"kind", "reason"}},
+	{"edgeway_faulty_objects", "Objects that are ignored, wholly or in part. reason: invalid, policy (an address " +
+		"or port that belongs to another Service, or that no Service may have) or refused (by the kernel).", []string{"kind", "reason"}},
 	{"edgeway_last_error_timestamp_seconds", "When a stage last failed; absent: never.", []string{"stage"}},
 	{"edgeway_last_known_age_seconds", "Age of the last-known state on disk; absent: there is none.", nil},
 	{"edgeway_out_of_sync_seconds", "How long the kernel has been out of sync with the latest changes; 0: in sync.", nil},

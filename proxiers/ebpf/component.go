@@ -19,8 +19,9 @@ func Component() proxiers.Component { return ComponentIn(Dir) }
 // ComponentIn describes the backend with another folder for what it pins. Two that run beside each other need one each.
 func ComponentIn(dir string) proxiers.Component {
 	return proxiers.Component{
-		Name:  Name,
-		Doc:   "tables of nftables, and over them BPF programs: sockets of the host reach endpoints without any translation",
+		Name: Name,
+		Doc: "tables of nftables, and over them BPF programs: sockets of the host reach endpoints without any " +
+			"translation",
 		Probe: func(ctx context.Context) error { return probeHost(ctx, dir) },
 		Faults: func(settings map[string]any, served []plan.Family) []fault.Fault {
 			return lacking(dir, tcOf(settings), served)
@@ -35,10 +36,13 @@ func ComponentIn(dir string) proxiers.Component {
 		Cleanup: func(ctx context.Context, _ proxiers.Env) error { return cleanup(ctx, dir) },
 		Settings: []proxiers.Setting{{
 			Name: "size", Default: "normal", Values: []string{"normal", "large"},
-			Doc: "The size of the BPF maps. normal: 65,536 addresses and ports of Services and 131,072 endpoints, in 8 MB of memory. large: 524,288 and 1,048,576, in 70 MB. nftables serves Services that do not fit.",
+			Doc: "The size of the BPF maps. normal: 65,536 addresses and ports of Services and 131,072 endpoints, " +
+				"in 8 MB of memory. large: 524,288 and 1,048,576, in 70 MB. nftables serves Services that do not fit.",
 		}, {
 			Name: "tc", Default: false,
-			Doc: "Whether a tc program at the network devices also serves TCP connections from pods and other hosts. false: nftables serves them, about as fast. true needs the drop-in ebpf-tc.conf, which gives edgeway-bpf.service CAP_SYS_ADMIN; see backends.md in the package's documentation.",
+			Doc: "Whether a tc program at the network devices also serves TCP connections from pods and other " +
+				"hosts. false: nftables serves them, about as fast. true needs the drop-in ebpf-tc.conf, which " +
+				"gives edgeway-bpf.service CAP_SYS_ADMIN; see backends.md in the package's documentation.",
 		}},
 		Traits: proxiers.Traits{DropIn: "ebpf.conf"},
 	}

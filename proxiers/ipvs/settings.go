@@ -21,11 +21,14 @@ func keys() []proxiers.Setting {
 	return []proxiers.Setting{
 		{
 			Name: "scheduler", Default: schedulers[0], Values: schedulers,
-			Doc: "How a virtual server chooses the endpoint of a new connection, see ipvsadm(8). The kernel loads its module ip_vs_NAME by itself.",
+			Doc: "How a virtual server chooses the endpoint of a new connection, see ipvsadm(8). The kernel loads " +
+				"its module ip_vs_NAME by itself.",
 		},
 		{
 			Name: "strict_arp", Default: false,
-			Doc: "Whether the sysctls arp_ignore = 1 and arp_announce = 2 are set for all interfaces, so that this host does not answer ARP requests for the addresses of virtual servers. The sysctls apply to the whole host, and Edgeway does not reset them.",
+			Doc: "Whether the sysctls arp_ignore = 1 and arp_announce = 2 are set for all interfaces, so that this " +
+				"host does not answer ARP requests for the addresses of virtual servers. The sysctls apply to the " +
+				"whole host, and Edgeway does not reset them.",
 		},
 	}
 }
