@@ -133,8 +133,8 @@ type Path struct {
 	Endpoints map[netip.AddrPort]Chosen
 }
 
-// Chosen counts the connections of an endpoint, as the scheduler does. Weight says how many connections the endpoint
-// shall have beside others.
+// Chosen counts the connections of an endpoint, as the scheduler does. Weight is the share of connections that the
+// endpoint should get, compared with the other endpoints.
 type Chosen struct {
 	Weight   int `json:"weight,omitempty"`
 	Active   int `json:"active,omitempty"`

@@ -33,8 +33,8 @@ func configCommand(g *globals) *cobra.Command {
 		&cobra.Command{
 			Use:   "check",
 			Short: "Check the configuration, the kubeconfig and the manifests, and list all errors",
-			Long: `Check the configuration file and its drop-ins, the kubeconfig and the files that it names, the web configuration and all
-manifests. What the daemon would refuse or leave out is an error, and so is a key that a new version no longer has.
+			Long: `Check the configuration file and its drop-ins, the kubeconfig and the files that it names, the
+web configuration and all manifests. What the daemon would refuse or leave out is an error, and so is a key that a new version no longer has.
 Without a kubeconfig, a port of a Service that has no endpoint is a warning.
 Each line names the file with the line, or the object, and what to do.
 
@@ -98,8 +98,8 @@ func checkConfig(cmd *cobra.Command, path string) error {
 	return err
 }
 
-// checkConfigAs runs the command again as a user, whose rights to files the daemon has. ran is false if this host has no
-// such user, or if this process may not start programs as that user, which the error then says.
+// checkConfigAs runs the command again as a user, whose rights to files the daemon has. ran is false if this host has
+// no such user, or if this process may not start programs as that user. The error is then about the latter.
 func checkConfigAs(cmd *cobra.Command, name, path string) (ran bool, err error) {
 	id, err := credential(name)
 	if _, missing := errors.AsType[user.UnknownUserError](err); missing {

@@ -19,7 +19,7 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "config" {
 		main()
 	}
-	// The addresses in most tests belong to nobody, but may answer all the same.
+	// Most tests use addresses at which nothing should answer, but something may.
 	unanswered = func(context.Context, []netip.AddrPort) string { return "" }
 	os.Exit(m.Run())
 }

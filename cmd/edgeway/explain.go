@@ -27,8 +27,8 @@ have the name, and with one of its ports, as a number or by its name, if it has 
 one port needs none. Of a Service's addresses, one is taken that such a client uses.
 The protocol is tcp (the default), udp or sctp.
 
-If the rules forward a TCP connection, the command tries whether anything answers: it connects to the destination and,
-for another client than this host, to the endpoints, and closes the connections at once.`,
+If the rules forward a TCP connection, the command checks that something answers. It connects to the destination and, if
+the source is not this host, to the endpoints. It closes the connections at once.`,
 		Example: "  edgeway explain 198.51.100.7 203.0.113.10:443\n  edgeway explain host kube-system/kube-dns:53/udp\n  edgeway explain host localhost:30080",
 		Args:    between(2, 2),
 	}
@@ -65,8 +65,8 @@ var unanswered = connect.Unanswered
 // maxTried bounds the endpoints to which explain connects.
 const maxTried = 16
 
-// connectAs makes the connection that is explained, as far as this host can: for another client, it also connects to
-// the endpoints. If nothing answers, the connection fails.
+// connectAs connects to the destination and, for a client that is not this host, to the endpoints, too. If nothing
+// answers, the verdict is that the connection fails.
 func connectAs(ctx context.Context, e *control.Explanation) {
 	if !e.Forwarded() || e.Protocol != plan.TCP.String() {
 		return
@@ -84,9 +84,10 @@ func connectAs(ctx context.Context, e *control.Explanation) {
 		}
 	}
 	if why := unanswered(ctx, all); why != "" {
-		service := strings.Split(e.Service, "/")
-		name, _, _ := strings.Cut(service[1], ":")
-		e.Fail(fault.New(connect.Check, fault.Problem, "edgeway doctor --connect "+service[0]+"/"+name+" --trace",
+		// "namespace/name:port/protocol", or "namespace/name/protocol" if the port has no name.
+		namespace, rest, _ := strings.Cut(e.Service, "/")
+		name := rest[:max(0, strings.IndexAny(rest, ":/"))]
+		e.Fail(fault.New(connect.Check, fault.Problem, "edgeway doctor --connect "+namespace+"/"+name+" --trace",
 			"a connection of this host gets no answer: %s", why))
 	}
 }

@@ -42,7 +42,7 @@ func onTerminal(t *testing.T, columns uint16, args ...string) string {
 	for buf := make([]byte, 4096); ; {
 		n, err := master.Read(buf)
 		out.Write(buf[:n])
-		if err != nil { // EIO: nobody has the terminal open
+		if err != nil { // EIO: the terminal is not open any more
 			return strings.ReplaceAll(out.String(), "\r\n", "\n") + errs.String()
 		}
 	}

@@ -30,8 +30,8 @@ func runCommand(g *globals) *cobra.Command {
 SIGHUP reads the configuration again; an invalid one changes nothing. Under systemd, the unit edgeway.service runs this
 command. It is ready when the kernel has been programmed, and needs CAP_NET_ADMIN, not root.
 
-With --dry-run, print the Services of the plan and end; with -o json, the plan. The exit code is then 1 if an object has a problem, or if the sources have not listed
-all objects in time.`,
+With --dry-run, print the Services of the plan and end; with -o json, the plan. The exit code is then 1 if an object
+has a problem, or if the sources have not listed all objects in time.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {

@@ -41,7 +41,7 @@ func TestHostsHaveAPriorityLevelOfTheirOwn(t *testing.T) {
 	}
 }
 
-// publishRootCA does what a controller does in each cluster but this.
+// publishRootCA creates the ConfigMap that a controller creates in a real cluster.
 func (l *lab) publishRootCA() {
 	l.t.Helper()
 	admin, err := clientcmd.LoadFromFile(shared.cluster.Kubeconfig(cluster.Admin))
@@ -54,7 +54,7 @@ func (l *lab) publishRootCA() {
 	}
 }
 
-// uid is that of the object "edgeway" of a resource of priority and fairness.
+// uid returns the UID of the object "edgeway" of a resource in the group flowcontrol.apiserver.k8s.io.
 func (l *lab) uid(resource string) string {
 	l.t.Helper()
 	var object metav1.PartialObjectMetadata
@@ -65,7 +65,7 @@ func (l *lab) uid(resource string) string {
 	return string(object.UID)
 }
 
-// answerTo gives the header of the API server's answer to somebody who asks for Services.
+// answerTo returns the header of the API server's answer to a user who lists Services.
 func (l *lab) answerTo(user *api.AuthInfo) http.Header {
 	l.t.Helper()
 	config := shared.cluster.Config(cluster.Stranger)

@@ -14,13 +14,13 @@ import (
 const (
 	soakChanges = 5 // a second
 	soakFault   = time.Minute
-	// soakWarm is when memory has what a busy daemon needs; the first figures are taken then.
+	// soakWarm is the time after which the first figures are taken.
 	soakWarm = 2 * time.Minute
 )
 
-// A daemon for which endpoints change five times a second, and whose API server has another fault each minute for half of
-// it, loses no connection to a Service that does not change, and takes no more of the host than at its begin. SOAK_DURATION
-// is how long; scripts/soak sets it.
+// Endpoints change five times a second, and for half of each minute the API server has another fault. No connection to a
+// Service that does not change may fail, and the daemon must not need more memory, goroutines or files over time.
+// SOAK_DURATION sets the length; scripts/soak sets it.
 func TestNightlySoak(t *testing.T) {
 	length := 10 * time.Minute
 	if text := os.Getenv("SOAK_DURATION"); text != "" {
@@ -43,7 +43,7 @@ func TestNightlySoak(t *testing.T) {
 	s.judge()
 }
 
-// soak is a daemon under load. Its figures are taken each minute.
+// soak is a daemon under load.
 type soak struct {
 	*daemon
 	proxy    *faultProxy
@@ -55,7 +55,7 @@ type soak struct {
 	figures  []figures
 }
 
-// figures is what the daemon's process has: bytes in memory, goroutines, open files.
+// figures are the bytes of memory, the goroutines and the open files of the daemon's process.
 type figures struct{ memory, goroutines, files float64 }
 
 func newSoak(t *testing.T) *soak {
@@ -73,7 +73,7 @@ func newSoak(t *testing.T) *soak {
 	return s
 }
 
-// connect asks two addresses of a Service that does not change until the end. It gives the failures then.
+// connect connects to two addresses of a Service that does not change until stop is closed. It then returns the failures.
 func (s *soak) connect() <-chan []error {
 	clusterIP, nodePort := s.n.web("constant")
 	s.within(patience, answers(s.node, clusterIP, "ep1"))

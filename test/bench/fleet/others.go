@@ -16,7 +16,7 @@ import (
 // pause is the time between two requests of each of the others.
 const pause = 100 * time.Millisecond
 
-// others are who asks the same API server for little: a user with kubectl, and a controller with a service account.
+// others are two light clients of the same API server: a user with kubectl, and a controller with a service account.
 type others struct {
 	stop func()
 	done sync.WaitGroup
@@ -24,8 +24,8 @@ type others struct {
 	took map[measure][]float64 // seconds until each answer
 }
 
-// watchOthers measures them until their end. The time of a request that is refused or not answered runs on until it is
-// answered.
+// watchOthers measures them until end is called. A request that is refused or not answered is repeated, and its time
+// includes the repetitions.
 func (l *lab) watchOthers(ctx context.Context) (*others, error) {
 	user := l.cluster.Config(cluster.Edgeway)
 	controller := rest.CopyConfig(user)

@@ -122,7 +122,7 @@ func (c *Cluster) StartAPIServer(ctx context.Context) error {
 	cidrs := ServiceCIDRs()
 	options := c.opts.APIServer
 	if !c.opts.Fairness {
-		// A bench or a test is one client that nobody else has to be protected from.
+		// Most benchmarks and tests are the only client, which needs no limits.
 		options = append([]string{
 			"--enable-priority-and-fairness=false", "--max-requests-inflight=0", "--max-mutating-requests-inflight=0",
 		}, options...)

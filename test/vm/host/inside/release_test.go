@@ -7,7 +7,7 @@ import (
 
 const repository = jobDir + "/repository"
 
-// aptOf runs apt-get on a host that knows this repository alone.
+// aptOf runs apt-get with this repository as the only one.
 func (h *host) aptOf(folder string, args ...string) (out string, code int) {
 	h.Helper()
 	const list = "/etc/apt/sources.list.d/edgeway.list"
@@ -16,7 +16,7 @@ func (h *host) aptOf(folder string, args ...string) (out string, code int) {
 	return h.try("apt-get", append(options, args...)...)
 }
 
-// take has apt install this version from the repository.
+// take installs this version from the repository.
 func (h *host) take(version string) {
 	h.Helper()
 	out, code := h.aptOf(repository, "install", "-y", "--no-install-recommends", "--allow-downgrades", "edgeway="+version)
@@ -36,7 +36,7 @@ func installFromRepository(h *host) {
 	h.answers(clusterIP, clusterIP6, loopback, loopback6)
 }
 
-// changedRepository is one whose index somebody has changed.
+// changedRepository expects apt to refuse a repository whose index was modified.
 func changedRepository(h *host) {
 	const changed = "/var/tmp/changed"
 	h.run("cp", "-r", repository, changed)
