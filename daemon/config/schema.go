@@ -164,7 +164,12 @@ const metadataAdvice = "On a host in a cloud, add the addresses of its metadata 
 	"they answer this host with its credentials. Edgeway never uses 169.254.169.254, which is link-local."
 
 func proxySection(p *Proxy, backends []Choice) section {
-	return section{"proxy", "How Edgeway handles connections.", []key{
+	return section{"proxy", "How Edgeway handles connections.", slices.Concat(trafficKeys(p, backends), addressKeys(p))}
+}
+
+// trafficKeys returns the keys about the backend, pods and masquerading.
+func trafficKeys(p *Proxy, backends []Choice) []key {
+	return []key{
 		{
 			"backend", "The backend, which programs the kernel." + describe(backends) + " On a reload with another " +
 				"backend, the previous rules stay until the new backend has programmed the kernel.",
@@ -189,6 +194,12 @@ func proxySection(p *Proxy, backends []Choice) section {
 		{"masquerade_bit", "The bit of the packet mark that means \"rewrite the source\". Edgeway's connections to " +
 			"the API server have the bit two below it (12 for 14; 30 and 31 for 0 and 1), and no rule touches " +
 			"them. Edgeway leaves the other bits alone.", integer(&p.MasqueradeBit, 0, 31)},
+	}
+}
+
+// addressKeys returns the keys about the addresses and ports that Services and endpoints may have.
+func addressKeys(p *Proxy) []key {
+	return []key{
 		{
 			"nodeport_addresses", "The host's addresses that accept NodePorts: ranges, \"primary\" for " +
 				"node.addresses, \"localhost\" for 127.0.0.1 and ::1, and \"all\" (or 0.0.0.0/0 and ::/0) for all " +
@@ -236,7 +247,7 @@ func proxySection(p *Proxy, backends []Choice) section {
 				"Manifests may always name this host. " + metadataAdvice,
 			deniedEndpoints(&p.DenyEndpoints),
 		},
-	}}
+	}
 }
 
 func fastPathSection(f *FastPath) section {
