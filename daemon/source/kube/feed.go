@@ -255,10 +255,10 @@ func (s *session) watch(ctx context.Context, o metav1.ListOptions) (watch.Interf
 const longPause = 5 * time.Second
 
 // awaitPause waits while the API server wants no request. It may have said so to another feed; this one has no contact
-// meanwhile.
+// meanwhile, and a connection that it lost before no longer says why.
 func (s *session) awaitPause(ctx context.Context, verb string) error {
 	left := s.client.transport.pause.left()
-	if _, before := s.health.get(); left > longPause && before.text == "" {
+	if _, before := s.health.get(); left > longPause && !before.refused {
 		why := apierrors.NewTooManyRequests("the server asked for a pause (Retry-After)", int(left.Seconds()))
 		s.health.fail(newFailure(s.client.host, verb+" "+s.resource, why, s.source.options.Kubeconfig))
 		s.source.logChange()

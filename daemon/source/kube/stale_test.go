@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -288,6 +289,27 @@ func TestAnotherFeedWasToldToRetryLater(t *testing.T) {
 		time.Sleep(5 * time.Minute)
 		if st := r.Status(); st.Err != "" {
 			t.Errorf("the fault is %q when it is over", st.Err)
+		}
+	})
+}
+
+// Connections are lost, and then the API server asks for a pause. Other feeds take every turn after it, so that this
+// one never gets an answer of its own; the pause is still the reason.
+func TestPauseReplacesLostConnection(t *testing.T) {
+	inBubble(t, nil, func(t *testing.T, api *fakeAPI, r *running) {
+		var answers atomic.Int32
+		api.breakWith(func(w http.ResponseWriter, req *http.Request) {
+			if answers.Add(1) <= 8 {
+				panic(http.ErrAbortHandler)
+			}
+			w.Header().Set("Retry-After", "20")
+			status(w, http.StatusTooManyRequests, "TooManyRequests", "not now")
+		})
+		time.Sleep(time.Minute)
+		for _, f := range r.feeds {
+			if _, failure := f.health.get(); !strings.Contains(failure.text, "(429)") {
+				t.Errorf("%s: the fault is %q", f, failure.text)
+			}
 		}
 	})
 }
