@@ -49,7 +49,7 @@ func unpacked(t *testing.T, path string) map[string]string {
 	}
 }
 
-// programs has the command find only these programs, which are shell scripts.
+// programs replaces PATH by a directory that holds only these shell scripts.
 func programs(t *testing.T, scripts map[string]string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -106,7 +106,7 @@ func TestABugReportIsWrittenWithoutADaemon(t *testing.T) {
 	}
 }
 
-// planted returns texts that have a secret, as logs, errors and rules may have it.
+// planted returns texts that contain the secret in the forms in which logs, errors and rules show secrets.
 func planted(secret string) string {
 	quoted, _ := json.Marshal(secret)
 	escaped, _ := json.Marshal(string(quoted))
@@ -148,7 +148,7 @@ func TestABugReportHasNoSecrets(t *testing.T) {
 	for _, secret := range secrets {
 		everywhere.WriteString(planted(secret) + "\n")
 	}
-	// No file has this token any more, so that it is known by what stands before it.
+	// No file contains the old token any more, so the redactor must recognize the old token by the words before it.
 	fmt.Fprintf(&everywhere, "Bearer %[1]s\n--token=%[1]s\n\"password\": \"%[1]s\"\nhttps://me:%[1]s@192.0.2.1/\n", old)
 	place(t, filepath.Join(dir, "planted"), everywhere.String())
 	place(t, filepath.Join(dir, "token"), tokenFile+"\n")
@@ -218,7 +218,7 @@ users:
 	}
 }
 
-// Ordinary text stays as it is.
+// The redactor leaves ordinary text unchanged.
 func TestOnlySecretsAreRedacted(t *testing.T) {
 	const text = `Nov 26 08:00:00 edge-1 edgeway[7]: source kube: the token expires at 2027-01-01
 kubectl -n kube-system create token edgeway --duration=720h  # write what it prints as the token into /etc/edgeway/kubeconfig

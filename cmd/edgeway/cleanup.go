@@ -18,7 +18,7 @@ const (
 	// cleanupTime bounds the whole command. For 2,500 Services iptables-nft 1.8.9 takes 1.2 s; a slow board with
 	// 30,000 Services takes minutes.
 	cleanupTime = 20 * time.Minute
-	// cleanupReport is the time between two messages about the progress.
+	// cleanupReport is the time between two progress messages.
 	cleanupReport = 10 * time.Second
 )
 

@@ -15,11 +15,11 @@ import (
 	"edgeway/daemon/control"
 )
 
-// answerTime is long enough for the plan of tens of thousands of Services.
+// answerTime limits each request, and suffices for the plan of tens of thousands of Services.
 const answerTime = 30 * time.Second
 
-// socket gives the daemon's socket. With an invalid configuration, which it gives too, a daemon that still runs with a
-// previous one can be asked at the default socket; so can one whose configuration this user may not read.
+// socket returns the path of the daemon's socket. If this user cannot read the configuration, or if it is invalid,
+// socket returns the default path, because a daemon that still runs with a previous configuration may listen there.
 func (g *globals) socket() (path string, invalid error) {
 	c, err := daemon.LoadConfig(g.config)
 	switch {
@@ -31,7 +31,7 @@ func (g *globals) socket() (path string, invalid error) {
 	return c.Control.Socket, nil
 }
 
-// asking makes a command's function from a question to the daemon.
+// asking returns the RunE function of a command that sends a request to the daemon.
 func (g *globals) asking(
 	question func(context.Context, *cobra.Command, *control.Client, []string) error,
 ) func(*cobra.Command, []string) error {
@@ -42,14 +42,14 @@ func (g *globals) asking(
 		err := question(ctx, cmd, control.NewClient(socket), args)
 		switch silent := errors.Is(err, control.ErrNotRunning); {
 		case silent && invalid != nil:
-			// It says more than that nobody is there: why, or where else somebody may be.
+			// Report both errors: the configuration may be the reason why no daemon listens at the default socket.
 			return coded{fmt.Errorf("%w\n%w, the default socket, which is tried where the configuration is invalid",
 				invalid, err), exitUsage}
-		case silent && exitCode(err, true) == exitFailure: // not of status --wait
+		case silent && exitCode(err, true) == exitFailure: // status --wait already has an exit code
 			return coded{err, exitNotRunning}
 		case errors.Is(err, control.ErrArgument):
 			return coded{err, exitUsage}
-		case invalid != nil && cmd.Name() != "reload": // whose answer says it
+		case invalid != nil && cmd.Name() != "reload": // reload reports the error itself
 			for line := range strings.SplitSeq(invalid.Error(), "\n") {
 				fmt.Fprintf(cmd.ErrOrStderr(), "WARNING: %s\n", line)
 			}

@@ -21,8 +21,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// answering starts a control socket that answers as a daemon would, and gives a configuration file
-// that names it.
+// answering starts a control socket that answers like the daemon, and returns the name of a configuration file that
+// names the socket.
 func answering(t *testing.T, status control.Status) (configName string) {
 	t.Helper()
 	return answeringWith(t, func() control.Status { return status })
@@ -93,10 +93,11 @@ func TestStatusExitsWith4WhenUnhealthy(t *testing.T) {
 	}
 }
 
-// status --wait returns when the daemon is ready, whether it runs yet or not, and says why it is not.
+// status --wait returns when the daemon becomes ready, even if the daemon starts later, and reports why it is not
+// ready.
 func TestStatusWaits(t *testing.T) {
 	for name, c := range map[string]struct {
-		answers []control.Status // nil: no daemon
+		answers []control.Status // nil if no daemon answers
 		code    int
 		want    string
 	}{
@@ -169,7 +170,7 @@ func TestServicesPlanAndExplainPrintWhatTheDaemonSays(t *testing.T) {
 	}
 }
 
-// An operator who mistyped a key is told so, not that nothing runs.
+// The commands report a mistyped key in the configuration, not only that no daemon is running.
 func TestAnInvalidConfigurationIsNamed(t *testing.T) {
 	name := configFile(t, "version = 1\n[proxy]\nnope = 1\n")
 	for _, command := range []string{"status", "services", "plan", "explain host 10.96.0.10:80", "reload"} {
@@ -180,7 +181,7 @@ func TestAnInvalidConfigurationIsNamed(t *testing.T) {
 	}
 }
 
-// completes wants the Service default/web to be completed.
+// completes checks that shell completion offers the Service default/web.
 func completes(t *testing.T, configName string) {
 	t.Helper()
 	for command, want := range map[string]string{

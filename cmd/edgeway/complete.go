@@ -11,7 +11,7 @@ import (
 	"edgeway/daemon/control"
 )
 
-// completionTime is how long a person waits for a completion.
+// completionTime limits the time that a shell completion may take.
 const completionTime = 2 * time.Second
 
 // completeService completes the argument with this index, from 0, with the names of the daemon's Services. It completes

@@ -69,7 +69,7 @@ func checkConfig(cmd *cobra.Command, path string) error {
 		if ran {
 			return err
 		}
-		if err != nil { // in a container that does not permit it
+		if err != nil { // a container may not permit the change of user
 			refused = append(refused, fault.New("permissions", fault.Warning,
 				"run: sudo -u "+daemon.ServiceUser+" edgeway config check",
 				"it could not be checked whether the user %s may read the files: %v", daemon.ServiceUser, err))
@@ -98,12 +98,12 @@ func checkConfig(cmd *cobra.Command, path string) error {
 	return err
 }
 
-// checkConfigAs runs the command again as a user, whose rights to files the daemon has. ran is false if this host has
-// no such user, or if this process may not start programs as that user. The error is then about the latter.
+// checkConfigAs runs the command again as the user whose file permissions the daemon has. ran is false if this host
+// has no such user, or if this process may not start programs as that user; only the second case returns an error.
 func checkConfigAs(cmd *cobra.Command, name, path string) (ran bool, err error) {
 	id, err := credential(name)
 	if _, missing := errors.AsType[user.UnknownUserError](err); missing {
-		return false, nil // a tarball
+		return false, nil // Edgeway was installed from a tarball
 	}
 	if err != nil {
 		return false, err
@@ -139,8 +139,8 @@ func credential(name string) (*syscall.Credential, error) {
 	return &syscall.Credential{Uid: ids[0], Gid: ids[1], Groups: ids[2:]}, nil
 }
 
-// serviceCapabilities returns the capabilities of the service with all of its drop-ins that this process has, too. None
-// of them is a right to files.
+// serviceCapabilities returns the capabilities of edgeway.service, including those of its drop-ins, that this process
+// has, too. None of these capabilities bypasses file permissions.
 func serviceCapabilities() (out []uintptr) {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var have [2]unix.CapUserData

@@ -13,7 +13,7 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// An invalid configuration is a problem, and the command still says what it can.
+// The doctor reports an invalid configuration as a problem, and still runs the other checks.
 func TestDoctorExitsWith4WhenThereIsAProblem(t *testing.T) {
 	name := configFile(t, fmt.Sprintf("version = 1\nnope = 1\n[control]\nsocket = %q\n", filepath.Join(t.TempDir(), "s")))
 	code, stdout, stderr := run(t, "doctor", "--config", name)
@@ -27,7 +27,7 @@ func TestDoctorExitsWith4WhenThereIsAProblem(t *testing.T) {
 	}
 }
 
-// A daemon is degraded when connections fail although it is healthy for load balancers.
+// A daemon is degraded if connections fail although the daemon reports itself healthy to load balancers.
 func TestStatusExitsWith4WhenDegraded(t *testing.T) {
 	status := control.Status{
 		Version: "1.2.3", Health: health.StateDegraded, Report: health.Report{

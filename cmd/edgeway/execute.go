@@ -12,17 +12,17 @@ import (
 	"edgeway/daemon/text"
 )
 
-// The exit codes, as edgeway(8) documents them.
+// The exit codes are documented in edgeway(8).
 const (
 	exitOK         = 0
-	exitFailure    = 1 // what was asked for failed
-	exitUsage      = 2 // the command line, the configuration or what it names is invalid; edgeway.service is not started again
+	exitFailure    = 1 // the requested action failed
+	exitUsage      = 2 // invalid command line, configuration, or file named in it; systemd does not restart the daemon
 	exitNotRunning = 3 // no daemon answers at the socket
-	exitUnhealthy  = 4 // status, doctor: Services do not work as they should
+	exitUnhealthy  = 4 // status and doctor: a problem affects Services
 )
 
-// execute runs one command line and gives its exit code. An error is printed here and nowhere else. The daemon's log
-// goes to stderr itself, which may be the journal; everything else that a command prints is cleaned.
+// execute runs one command line and returns its exit code. Only execute prints errors. The daemon writes its log to
+// stderr unchanged, because stderr may be the journal; all other output is cleaned of control characters.
 func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root, started := rootCommand(stdout, stderr)
 	stdout, stderr = text.CleanWriter(stdout), text.CleanWriter(stderr)
@@ -39,19 +39,20 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return code
 }
 
-// coded is an error with an exit code of its own.
+// coded is an error with an exit code.
 type coded struct {
 	error
 	code int
 }
 
-// Unwrap gives the error without its code.
+// Unwrap returns the error without its code.
 func (c coded) Unwrap() error { return c.error }
 
-// errQuiet goes with an exit code when the output has already said everything.
+// errQuiet sets an exit code without a message, because the output already reported the problem.
 var errQuiet = errors.New("said already")
 
-// exitCode: an error from before the command began is cobra's, about the command line.
+// exitCode returns the exit code for err. If the command has not started, err is cobra's error about the command
+// line.
 func exitCode(err error, started bool) int {
 	if err == nil {
 		return exitOK

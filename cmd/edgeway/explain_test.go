@@ -9,7 +9,7 @@ import (
 	"edgeway/daemon/doctor/connect"
 )
 
-// A connection to which nothing answers fails, although the rules forward it.
+// explain reports a failed connection if nothing answers, although the rules forward the connection.
 func TestExplainConnects(t *testing.T) {
 	before := unanswered
 	unanswered = connect.Unanswered

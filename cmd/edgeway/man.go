@@ -11,7 +11,8 @@ import (
 	"github.com/spf13/cobra/doc"
 )
 
-// main writes the manual of each command into the folder that is its argument. scripts/build-packages runs it.
+// main writes the manual page of each command into the directory that its argument names. scripts/build-packages runs
+// it.
 func main() {
 	root, _ := rootCommand(io.Discard, io.Discard)
 	withoutTag(root)
@@ -26,7 +27,7 @@ func main() {
 	}
 }
 
-// withoutTag leaves out the section HISTORY, which would name the generator.
+// withoutTag omits the HISTORY section, which would name the generator.
 func withoutTag(cmd *cobra.Command) {
 	cmd.DisableAutoGenTag = true
 	for _, sub := range cmd.Commands() {

@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Op takes the rest of its line (mdoc(7)): before other arguments, a flag that may be left out stands between Oo and
-// Oc.
+// In mdoc(7), the macro Op takes the rest of its line. An optional flag before other arguments must therefore stand
+// between Oo and Oc.
 func TestOptionsOfTheManualDoNotEncloseWhatFollows(t *testing.T) {
 	page, err := os.ReadFile("../../packaging/man/edgeway.8")
 	if err != nil {
@@ -23,7 +23,7 @@ func TestOptionsOfTheManualDoNotEncloseWhatFollows(t *testing.T) {
 	}
 }
 
-// The documents show command lines in code spans, in indented blocks, and in the manuals as .Ql or .Ic.
+// The documents show command lines in code spans and indented blocks; the manual pages use .Ql and .Ic.
 func TestDocumentsNameOnlyKnownCommandsAndFlags(t *testing.T) {
 	shown := regexp.MustCompile("(?m)(?:`|^ {4,}|^\\.(?:Ql|Ic) |^[$#] )(?:sudo |[$#] |- )*edgeway ([a-z-][^`#|>;&\n]*)")
 	names := []string{"../../README.md", "../../CONTRIBUTING.md", "../../SECURITY.md"}

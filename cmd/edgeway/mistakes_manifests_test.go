@@ -102,7 +102,7 @@ func TestMistakesInManifests(t *testing.T) {
 	}
 }
 
-// What kubectl prints has more than a proxy needs, and much of it may look like a mistake.
+// kubectl prints more fields than a proxy needs, and some of these fields resemble mistakes.
 func TestWhatIsNoMistake(t *testing.T) {
 	t.Parallel()
 	for name, more := range map[string]string{

@@ -12,10 +12,10 @@ type mistake struct {
 	name string
 	// old is replaced by new in the file. If old is empty, new is the whole file.
 	file, old, new string
-	// at begins the only line that config check prints: the file, its line, the object and the field, as far as they
-	// are known.
+	// at begins the only line that config check prints: the file, its line, the object and the field, where they are
+	// known.
 	at string
-	// names is a key, field, object or value that the line must name, or "".
+	// names is a key, field, object or value that the line must name, or "" if the test requires none.
 	names string
 	// warning reports whether the daemon starts despite the mistake.
 	warning bool
@@ -63,7 +63,7 @@ func (m mistake) check(t *testing.T, files map[string]string) {
 	}
 }
 
-// place writes a file and creates its folder.
+// place writes a file and creates its directory.
 func place(t *testing.T, name, text string) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {

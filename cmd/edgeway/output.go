@@ -27,7 +27,7 @@ type choice struct {
 // addTo adds the flag to a command.
 func (c *choice) addTo(cmd *cobra.Command, flags *pflag.FlagSet, name, shorthand, usage string) {
 	flags.VarP(c, name, shorthand, usage+": "+strings.Join(c.of, ", "))
-	// It fails only if there is no such flag.
+	// RegisterFlagCompletionFunc fails only if the flag does not exist.
 	_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(c.of, cobra.ShellCompDirectiveNoFileComp))
 }
 
@@ -53,24 +53,24 @@ type output struct {
 	verbose bool
 }
 
-// outputFlag adds the flag --output to a command, with the form json and the other forms. It also adds --json, an alias
-// that stays until 2.0.
+// outputFlag adds the flag --output to a command; json is always one of its values, and others are the rest. It also
+// adds --json, an alias that stays until 2.0.
 func outputFlag(cmd *cobra.Command, others ...string) *output {
 	out := &output{choice: choice{of: append([]string{"json"}, others...)}}
 	out.addTo(cmd, cmd.Flags(), "output", "o", "output form")
 	cmd.Flags().BoolVar(&out.json, "json", false, "print JSON")
-	_ = cmd.Flags().MarkHidden("json") // fails only if there is no such flag
+	_ = cmd.Flags().MarkHidden("json") // MarkHidden fails only if the flag does not exist
 	return out
 }
 
-// is reports whether the answer must have the form.
+// is reports whether the user asked for this output form.
 func (o *output) is(form string) bool { return o.value == form || form == "json" && o.json }
 
-// maxWidth is the number of columns of a screen. A narrower terminal has its own.
+// maxWidth is the largest number of columns of the output, except with -o wide.
 const maxWidth = 80
 
-// screen returns the screen of stdout. Lines are wrapped only on a terminal, so that a program finds a message in one
-// line.
+// screen returns the screen of stdout. Lines are wrapped only on a terminal, so that other programs can search for a
+// whole message in one line.
 func (g *globals) screen(out *output) *text.Screen {
 	width, color := 0, g.color.value == "always"
 	if f, ok := g.stdout.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
@@ -84,7 +84,7 @@ func (g *globals) screen(out *output) *text.Screen {
 	return s
 }
 
-// apiVersion is the version of the JSON of all commands. A version only ever gains fields.
+// apiVersion is the version of the JSON of all commands. A version may gain fields, but never loses any.
 const apiVersion = "edgeway/v1"
 
 // print prints an answer as text, or as JSON.
@@ -97,7 +97,8 @@ func (g *globals) print(cmd *cobra.Command, kind string, a answer, out *output) 
 	return s.Err()
 }
 
-// printJSON prints a value as JSON that begins with apiVersion and kind. The package has a schema for each kind.
+// printJSON prints a value as JSON that begins with apiVersion and kind. The distribution package includes a schema
+// for each kind.
 func printJSON(cmd *cobra.Command, kind string, value any) error {
 	raw, err := json.Marshal(value)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// onTerminal runs a command whose stdout is a terminal with so many columns, and returns what the terminal gets.
+// onTerminal runs a command on a terminal with this many columns, and returns the output that the terminal received.
 func onTerminal(t *testing.T, columns uint16, args ...string) string {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
@@ -42,13 +42,13 @@ func onTerminal(t *testing.T, columns uint16, args ...string) string {
 	for buf := make([]byte, 4096); ; {
 		n, err := master.Read(buf)
 		out.Write(buf[:n])
-		if err != nil { // EIO: the terminal is not open any more
+		if err != nil { // EIO means that the process closed the terminal
 			return strings.ReplaceAll(out.String(), "\r\n", "\n") + errs.String()
 		}
 	}
 }
 
-// A verdict has a colour on a terminal, and the lines fit. A program gets neither colours nor broken lines.
+// On a terminal, verdicts are coloured and lines fit the width. Other programs get neither colours nor wrapped lines.
 func TestColourAndWidth(t *testing.T) {
 	status := control.Status{Report: health.Report{Healthy: true, Ready: true, NodeEligible: true, Faults: []fault.Fault{
 		{ID: "clock", Severity: fault.Warning, Message: strings.Repeat("word ", 60)},

@@ -9,8 +9,8 @@ import (
 	"edgeway/daemon"
 )
 
-// Only the backend that is configured has to be able to run. Here nft and iptables are no programs that it can
-// be asked with.
+// edgeway probe fails only if the configured backend cannot run. In this test, PATH initially has neither nft nor
+// iptables.
 func TestProbeIsAboutTheConfiguredBackend(t *testing.T) {
 	bin := t.TempDir()
 	t.Setenv("PATH", bin)
@@ -25,7 +25,7 @@ func TestProbeIsAboutTheConfiguredBackend(t *testing.T) {
 			t.Errorf("probe with %s says\n%s", backend, stdout)
 		}
 	}
-	nft := filepath.Join(bin, "nft") // takes everything
+	nft := filepath.Join(bin, "nft") // this nft accepts every command
 	if err := os.WriteFile(nft, []byte("#!/bin/sh\necho 'nftables v1.0.6 (Lester Gooch #5)'\n"), 0o700); err != nil {
 		t.Fatal(err)
 	}

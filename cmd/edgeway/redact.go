@@ -20,8 +20,8 @@ const redacted = "REDACTED"
 // text.
 const minSecret = 4
 
-// secretKey matches the key of a secret, unless the key is the end of a path, and quotedValue matches a value in
-// quotes. The quotes may be escaped, because a text may quote another text.
+// secretKey matches the key of a secret, unless the key is the end of a path. quotedValue matches a value in quotes.
+// The quotes may be escaped, because one text may quote another.
 const (
 	secretKey = `(?im)((?:^|[^\w/.-])[\w.-]*(?:token|passw(?:or)?d|passphrase|secret|` +
 		`api[-_]?key|private[-_]?key|client-key-data|authorization)\\*["']?`
@@ -35,7 +35,7 @@ var assignments = []*regexp.Regexp{
 	regexp.MustCompile(secretKey + `\s*=\s*)(` + quotedValue + `|[^\s"'\\,;&}\])]+)`),
 }
 
-// patterns match secrets that are no longer in any file, such as a token that was replaced. The field with holds the
+// patterns match secrets that are no longer in any file, such as a token that was replaced. with holds the
 // replacement.
 var patterns = []struct {
 	secret *regexp.Regexp

@@ -8,7 +8,7 @@ import (
 	"edgeway/daemon/config"
 )
 
-// globals are the flags that every command has.
+// globals holds the flags that all commands share.
 type globals struct {
 	config string
 	color  choice
@@ -16,8 +16,8 @@ type globals struct {
 	log    io.Writer // the daemon's log
 }
 
-// rootCommand makes the tree of commands. started becomes true when a command begins to run, that
-// is, when the command line was valid.
+// rootCommand returns the tree of commands. started becomes true when a command begins to run, which means that the
+// command line was valid.
 func rootCommand(stdout, log io.Writer) (root *cobra.Command, started *bool) {
 	g := globals{color: choice{of: []string{"auto", "always", "never"}, value: "auto"}, stdout: stdout, log: log}
 	started = new(bool)
@@ -25,8 +25,8 @@ func rootCommand(stdout, log io.Writer) (root *cobra.Command, started *bool) {
 	root.SilenceErrors = true
 	root.SilenceUsage = true
 	root.PersistentPreRun = func(*cobra.Command, []string) { *started = true }
-	// Not with a template of our own: text/template finds methods by their names, so that the linker has to keep every
-	// method of every package. That is 5 MB of the program, and 3 MB resident.
+	// A custom version template would need text/template. That package finds methods by name, so the linker would
+	// keep every method of every package: 5 MB more in the binary, and 3 MB more resident memory.
 	root.Version = build().String()
 	root.SetFlagErrorFunc(unknownFlag)
 	root.PersistentFlags().StringVar(&g.config, "config", config.DefaultPath, "the configuration `file`")
@@ -49,8 +49,8 @@ func rootCommand(stdout, log io.Writer) (root *cobra.Command, started *bool) {
 	return root, started
 }
 
-// group is a command that only holds others. Alone it shows its help; with an unknown name it is an
-// invalid command line.
+// group returns a command that only has subcommands. Without arguments, the command prints its help. An unknown
+// subcommand is an invalid command line.
 func group(use, short string) *cobra.Command {
 	return &cobra.Command{
 		Use:   use,

@@ -13,7 +13,7 @@ import (
 	"edgeway/daemon/control"
 )
 
-// dryRun is what the flags of a dry run say.
+// dryRun holds the flags of a dry run.
 type dryRun struct {
 	on   bool
 	out  *output

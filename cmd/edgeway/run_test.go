@@ -12,7 +12,7 @@ import (
 	"edgeway/daemon/control"
 )
 
-// The unit does not start a daemon again that ends with 2.
+// systemd does not restart a daemon that exits with code 2.
 func TestFaultsThatNoRestartMendsExitWith2(t *testing.T) {
 	t.Parallel()
 	unit, err := os.ReadFile("../../units/edgeway.service")
@@ -45,7 +45,7 @@ func TestFaultsThatNoRestartMendsExitWith2(t *testing.T) {
 	}
 }
 
-// A host may have the programs of another backend.
+// A host may have the programs of another backend, so the error message names proxy.backend and edgeway probe.
 func TestAMissingProgramIsNamed(t *testing.T) {
 	config := configFile(t, goodConfig)
 	t.Setenv("PATH", t.TempDir())

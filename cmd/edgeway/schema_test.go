@@ -21,8 +21,8 @@ import (
 
 var update = flag.Bool("update", false, "write the JSON schemas anew")
 
-// The package has a schema for the JSON of each command. Programs may rely on it: a change of a golden file that is not
-// an addition needs another apiVersion.
+// The distribution package includes a schema for the JSON of each command. Programs may rely on the schemas, so a
+// change that does more than add to a golden file needs another apiVersion.
 func TestSchemas(t *testing.T) {
 	for kind, answer := range map[string]any{
 		"Status": control.Status{}, "ServiceList": control.ServiceTable{}, "Plan": control.Plan{},
@@ -56,7 +56,7 @@ func TestSchemas(t *testing.T) {
 	}
 }
 
-// texts maps the types that JSON has as text, and the pools, which are null if no route uses them.
+// texts maps the types that JSON encodes as text, and the pools, which are null if no route uses them.
 func texts(t reflect.Type) *jsonschema.Schema {
 	if t == reflect.TypeOf(plan.ServicePort{}.Pools) {
 		n := uint64(t.Len())

@@ -10,15 +10,15 @@ import (
 	"edgeway/daemon/text"
 )
 
-// version is set by the linker (-X main.version=1.2.3) in a release; see build.
+// version is set by the linker (-X main.version=1.2.3) in a release. See build.
 var version string
 
-// buildInfo is what `version -o json` prints.
+// buildInfo is the output of "version -o json".
 type buildInfo struct {
 	Version  string `json:"version"`
-	Revision string `json:"revision,omitempty"` // of the source; "+dirty" behind it: with changes
+	Revision string `json:"revision,omitempty"` // of the source; "+dirty" follows if it was modified
 	Go       string `json:"go"`
-	Platform string `json:"platform"` // as in "linux/amd64"
+	Platform string `json:"platform"` // such as "linux/amd64"
 }
 
 func build() buildInfo {
@@ -48,12 +48,12 @@ func build() buildInfo {
 	return b
 }
 
-// String is the version in the line that `version` and --version print.
+// String returns the version as the version command and the --version flag print it.
 func (b buildInfo) String() string {
 	return fmt.Sprintf("%s (%s, %s)", b.Version, b.Go, b.Platform)
 }
 
-// Print prints the version in one line.
+// Print prints the version on one line.
 func (b buildInfo) Print(s *text.Screen) { s.Line("edgeway version %s", b) }
 
 func versionCommand(g *globals) *cobra.Command {
